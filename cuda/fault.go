@@ -7,7 +7,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Errors of opening the library.
+// What the error of a Host wraps.
 var (
 	// ErrNoDriver is returned when there is no NVML on the host or the kernel
 	// module is not loaded.
@@ -17,10 +17,6 @@ var (
 	ErrMismatch = errors.New("NVIDIA kernel module and libraries differ")
 	// ErrClosed is returned by a Host after Close.
 	ErrClosed = errors.New("the NVML library is closed")
-)
-
-// Errors of a device.
-var (
 	// ErrLost is returned when a GPU no longer answers.
 	ErrLost = errors.New("GPU is lost")
 	// ErrReset is returned when a GPU must be reset before it goes on, or before
@@ -30,10 +26,6 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrAmbiguous is returned when a shortened UUID fits several.
 	ErrAmbiguous = errors.New("ambiguous name")
-)
-
-// Errors of a call.
-var (
 	// ErrPermission is returned when the user may not do what was asked.
 	ErrPermission = errors.New("no permission")
 	// ErrUnsupported is returned when the device or the driver cannot tell or do

@@ -204,7 +204,7 @@ func (l *Library) onHost(info *C.OrtMemoryInfo) bool {
 	return kind == cpu || C.ort_MemoryInfoGetDeviceMemType(l.api, info) != deviceOnly
 }
 
-// Errors of finding and loading the library.
+// What errors of this package wrap, but for those of the runtime.
 var (
 	// ErrNotFound is returned when there is no library where one was looked for.
 	ErrNotFound = errors.New("ONNX Runtime not found")
@@ -214,10 +214,7 @@ var (
 
 	// ErrTooOld is returned when the library lacks functions that overlapd needs.
 	ErrTooOld = errors.New("ONNX Runtime is too old")
-)
 
-// Errors of execution providers.
-var (
 	// ErrNoProvider is returned when the library was built without the
 	// execution provider that is asked for.
 	ErrNoProvider = errors.New("ONNX Runtime has no such execution provider")
@@ -225,10 +222,7 @@ var (
 	// ErrProvider is returned when the library has the execution provider but
 	// cannot start it.
 	ErrProvider = errors.New("the execution provider cannot be used")
-)
 
-// Errors of using the library.
-var (
 	// ErrEnvOpen is returned when an Env is asked for while one is open: the
 	// runtime has one per process.
 	ErrEnvOpen = errors.New("ort: an Env is already open in this process")

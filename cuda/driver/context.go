@@ -12,10 +12,12 @@ import (
 	"unsafe"
 )
 
-// Flags of cuDevicePrimaryCtxSetFlags.
+// Flags of cuDevicePrimaryCtxSetFlags, and of cuMemHostRegister.
 const (
-	scheduleSpin  = 1
-	scheduleBlock = 4
+	scheduleSpin     = 1
+	scheduleBlock    = 4
+	registerPortable = 1
+	registerReadOnly = 8
 )
 
 // Context is the use that this process makes of a device: the device's primary
@@ -111,12 +113,6 @@ func (c *Context) Free(a uint64) error {
 	}
 	return err
 }
-
-// Flags of cuMemHostRegister.
-const (
-	registerPortable = 1
-	registerReadOnly = 8
-)
 
 // Pin keeps host memory in place, so that copies from and to it need no detour.
 // All of its pages are taken from the system. The memory starts at a page;

@@ -11,7 +11,7 @@ import (
 	"github.com/overlapd/overlapd/cuda"
 )
 
-// Errors of planning.
+// What errors of planning, applying and releasing wrap.
 var (
 	// ErrWant is returned when the configuration asks for what no GPU has.
 	ErrWant = errors.New("bad MIG instance in the configuration")
@@ -25,10 +25,6 @@ var (
 	// ErrNoFit is returned when no placement holds what is wanted beside what is
 	// there.
 	ErrNoFit = errors.New("MIG layout does not fit")
-)
-
-// Errors of applying and releasing.
-var (
 	// ErrBusy is returned when processes run where something is to be changed.
 	ErrBusy = errors.New("processes are running")
 	// ErrForeign is returned when something that is not ours is in the way.

@@ -12,7 +12,7 @@ import (
 	"github.com/overlapd/overlapd/executor/child"
 )
 
-// Errors of starting and attaching.
+// What errors of this package wrap.
 var (
 	// ErrNoProgram is returned when there is no nvidia-cuda-mps-control.
 	ErrNoProgram = errors.New("mps: no MPS control program")
@@ -26,10 +26,7 @@ var (
 	// ErrNotReady is returned by Start when the control daemon ended early or
 	// did not answer in time.
 	ErrNotReady = errors.New("mps: control daemon did not get ready")
-)
 
-// Errors of commands.
-var (
 	// ErrNoDaemon is returned when no control daemon serves the directory.
 	ErrNoDaemon = errors.New("mps: no control daemon")
 
@@ -45,10 +42,7 @@ var (
 
 	// ErrNoServer is returned when there is no server, or not the one named.
 	ErrNoServer = errors.New("mps: no such server")
-)
 
-// Errors of a control's life.
-var (
 	// ErrExited is the reason when the control daemon ended by itself or was
 	// killed from outside.
 	ErrExited = errors.New("mps: control daemon exited")

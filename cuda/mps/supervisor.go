@@ -388,12 +388,11 @@ func (c *Control) look(ctx context.Context) (found look) {
 // checkServers finds what stands in the way of a client of the user self. A
 // server of user 0 may be one for several users.
 func checkServers(servers []server, self int) error {
-	var errs []error
 	for _, s := range servers {
 		if s.user > 0 && s.user != self {
-			errs = append(errs, fmt.Errorf("%w: server %d serves user %d, and we are %d: MPS serves one user at a time, and our workers would wait "+
-				"until the other's are gone; run overlapd as that user, or set mps mode = \"own\"", ErrUser, s.pid, s.user, self))
+			return fmt.Errorf("%w: server %d serves user %d, and we are %d: MPS serves one user at a time, and our workers would wait "+
+				"until the other's are gone; run overlapd as that user, or set mps mode = \"own\"", ErrUser, s.pid, s.user, self)
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }

@@ -15,8 +15,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // serverName is the name of a server's program, by which the kernel calls it.
@@ -47,14 +45,6 @@ func runDaemon(pipe string) error {
 	if err := os.MkdirAll(pipe, 0o700); err != nil {
 		return err
 	}
-	lock, err := os.OpenFile(filepath.Join(pipe, "control_lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
-	if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
-		return errors.New("An instance of this daemon is already running")
-	}
 	d := &daemon{pipe: pipe, logs: os.Stderr}
 	if f, err := os.OpenFile(filepath.Join(os.Getenv("CUDA_MPS_LOG_DIRECTORY"), "control.log"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600); err == nil {
 		d.logs = io.MultiWriter(f, os.Stderr)
@@ -66,8 +56,6 @@ func runDaemon(pipe string) error {
 		return err
 	}
 	d.log("Starting control daemon using socket %s", controlSocket(pipe))
-	d.log("To connect CUDA applications to this daemon, set env CUDA_MPS_PIPE_DIRECTORY=%s", pipe)
-	_ = os.WriteFile(filepath.Join(pipe, Program+".pid"), fmt.Appendln(nil, os.Getpid()), 0o600)
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -102,27 +90,25 @@ func (d *daemon) answer(conn net.Conn) {
 	if len(words) == 0 {
 		return
 	}
-	if command, ok := told(d.pipe, "hang"); ok && command == words[0] {
+	misdoes := func(verb string) bool {
+		command, ok := told(d.pipe, verb)
+		return ok && command == words[0]
+	}
+	switch {
+	case misdoes("hang"):
 		select {}
-	}
-	if command, ok := told(d.pipe, "garbage"); ok && command == words[0] {
+	case misdoes("garbage"):
 		fmt.Fprint(conn, "\x00\xffgarbage 12 -7\n")
-		return
-	}
-	if command, ok := told(d.pipe, "huge"); ok && command == words[0] {
-		for range 256 {
-			if _, err := fmt.Fprint(conn, strings.Repeat("1 ", packet/2)); err != nil {
-				return
-			}
+	case misdoes("huge"):
+		for err := error(nil); err == nil; {
+			_, err = fmt.Fprint(conn, strings.Repeat("1 ", packet/2))
 		}
-		return
-	}
-	if words[0] == "connect" && len(words) == 2 {
+	case words[0] == "connect" && len(words) == 2:
 		d.connect(conn, words[1])
-		return
-	}
-	if text := d.obey(words); text != "" {
-		fmt.Fprintln(conn, text)
+	default:
+		if text := d.obey(words); text != "" {
+			fmt.Fprintln(conn, text)
+		}
 	}
 }
 

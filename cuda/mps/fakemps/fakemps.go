@@ -69,7 +69,7 @@ func Install(directory string) (string, error) {
 //	exit MESSAGE     print the message and exit at the start
 //	hang COMMAND     do not answer the command
 //	garbage COMMAND  answer it with garbage
-//	huge COMMAND     answer it with a megabyte
+//	huge COMMAND     answer it without end
 //	stay             ignore quit
 //	orphan           have servers that outlive the daemon
 //	slow             have servers that stay INITIALIZING
