@@ -55,7 +55,7 @@ func (p *parser) graph(raw []byte, depth int) (graph, []string, error) {
 	if m.err != nil {
 		return graph{}, nil, m.err
 	}
-	free, err := checkOrder(&g)
+	free, err := checkOrder(&g, depth > 0)
 	return g, free, err
 }
 

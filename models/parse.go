@@ -102,12 +102,9 @@ func (p *parser) model(f *File) error {
 
 func (p *parser) mainGraph(f *File, raw []byte) error {
 	p.calls = calls{}
-	g, free, err := p.graph(raw, 0)
+	g, _, err := p.graph(raw, 0)
 	if err != nil {
 		return err
-	}
-	if len(free) > 0 {
-		return undefined(&g, free[0])
 	}
 	outputs := make(map[string]bool, len(g.Outputs))
 	for _, v := range g.Outputs {
@@ -195,11 +192,7 @@ func (p *parser) function(f *File, raw []byte) error {
 	if m.err != nil {
 		return within(m.err, fn.place())
 	}
-	free, err := checkOrder(&g)
-	if err == nil && len(free) > 0 {
-		err = undefined(&g, free[0])
-	}
-	if err != nil {
+	if _, err := checkOrder(&g, false); err != nil {
 		return within(err, fn.place())
 	}
 	f.Functions = append(f.Functions, fn)

@@ -236,9 +236,9 @@ func typedPayload(t DataType, n int64) payload {
 	return payload{int32s: (n + perNumber - 1) / perNumber}
 }
 
-// product returns how many elements a tensor has. It refuses what no machine
-// can count even where a dimension of zero would hide it.
-func product(dims []int64) (int64, error) {
+// Elements returns how many elements a tensor has, and false for what no machine can
+// hold, even where a dimension of zero would hide it.
+func Elements(dims []int64) (int64, bool) {
 	n, zero := uint64(1), false
 	for _, d := range dims {
 		if d == 0 {
@@ -246,15 +246,23 @@ func product(dims []int64) (int64, error) {
 			continue
 		}
 		hi, lo := bits.Mul64(n, uint64(d))
-		if hi != 0 || lo > maxElements {
-			return 0, refuse(ErrLimit, "its shape %v has more elements than fit into memory", dims)
+		if d < 0 || hi != 0 || lo > maxElements {
+			return 0, false
 		}
 		n = lo
 	}
 	if zero {
-		return 0, nil
+		return 0, true
 	}
-	return int64(n), nil
+	return int64(n), true
+}
+
+func product(dims []int64) (int64, error) {
+	n, ok := Elements(dims)
+	if !ok {
+		return 0, refuse(ErrLimit, "its shape %v has more elements than fit into memory", dims)
+	}
+	return n, nil
 }
 
 // maxElements keeps the size in bits of the widest element countable.

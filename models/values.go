@@ -135,8 +135,8 @@ const declared = -1
 
 // checkOrder verifies that every value of g is defined once and, where g
 // defines it, before it is used. It returns the names that g uses and does
-// not define, sorted.
-func checkOrder(g *graph) ([]string, error) {
+// not define, sorted; there may be none where no graph is around g.
+func checkOrder(g *graph, inner bool) ([]string, error) {
 	producer, err := definitions(g)
 	if err != nil {
 		return nil, err
@@ -150,9 +150,12 @@ func checkOrder(g *graph) ([]string, error) {
 					continue
 				}
 				at, ok := producer[name]
-				if !ok {
+				switch {
+				case !ok && !inner:
+					return nil, within(refuse(ErrGraph, "nothing before it produces %s, which it or a subgraph of it uses", quote(name)), n.place(i))
+				case !ok:
 					free[name] = true
-				} else if at >= i {
+				case at >= i:
 					return nil, within(refuse(ErrGraph, "it uses %s before %s produces it; sort the nodes",
 						quote(name), g.Nodes[at].place(at)), n.place(i))
 				}
@@ -160,7 +163,9 @@ func checkOrder(g *graph) ([]string, error) {
 		}
 	}
 	for _, v := range g.Outputs {
-		if _, ok := producer[v.Name]; !ok {
+		if _, ok := producer[v.Name]; !ok && !inner {
+			return nil, refuse(ErrGraph, "nothing produces the output %s", quote(v.Name))
+		} else if !ok {
 			free[v.Name] = true
 		}
 	}
@@ -208,18 +213,4 @@ func define(producer map[string]int, name string, by int) error {
 	}
 	producer[name] = by
 	return nil
-}
-
-// undefined is the error for a name that somebody uses and nothing defines.
-func undefined(g *graph, name string) error {
-	for i := range g.Nodes {
-		n := &g.Nodes[i]
-		switch {
-		case slices.Contains(n.Inputs, name):
-			return within(refuse(ErrGraph, "nothing before it produces its input %s", quote(name)), n.place(i))
-		case slices.Contains(n.Captures, name):
-			return within(refuse(ErrGraph, "nothing before it produces %s, which its subgraph uses", quote(name)), n.place(i))
-		}
-	}
-	return refuse(ErrGraph, "nothing produces the output %s", quote(name))
 }

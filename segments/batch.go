@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
 )
@@ -98,10 +99,7 @@ func shapeOf(v *ort.Value) shape {
 
 // elements returns the number of elements of a tensor with these dimensions.
 func elements(dims []int64) int64 {
-	n := int64(1)
-	for _, d := range dims {
-		n *= d
-	}
+	n, _ := models.Elements(dims) // of a shape that there is
 	return n
 }
 

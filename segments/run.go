@@ -239,22 +239,17 @@ func (m *loaded) checkInput(i int, in worker.Tensor) error {
 	if spec.Type.HasShape && len(in.Shape) != len(spec.Type.Shape) {
 		return fmt.Errorf("%w: input %q has rank %d, the model takes %d", wire.ErrInput, spec.Name, len(in.Shape), len(spec.Type.Shape))
 	}
-	n := int64(1)
 	for j, d := range in.Shape {
 		if spec.Type.HasShape && spec.Type.Shape[j].Fixed() && spec.Type.Shape[j].Value != d {
 			return fmt.Errorf("%w: input %q has shape %v, the model takes %s", wire.ErrInput, spec.Name, in.Shape, spec.Type)
 		}
-		if d < 0 || n > maxElements/max(d, 1) {
-			return fmt.Errorf("%w: input %q has the impossible shape %v", wire.ErrInput, spec.Name, in.Shape)
-		}
-		n *= d
+	}
+	n, ok := models.Elements(in.Shape)
+	if !ok {
+		return fmt.Errorf("%w: input %q has the impossible shape %v", wire.ErrInput, spec.Name, in.Shape)
 	}
 	if size := int64(in.Type.Bytes()); size > 0 && n*size != int64(len(in.Data)) {
 		return fmt.Errorf("%w: input %q of shape %v has %d bytes, not %d", wire.ErrInput, spec.Name, in.Shape, len(in.Data), n*size)
 	}
 	return nil
 }
-
-// maxElements bounds the elements of an input, so that their number and their
-// size can be counted.
-const maxElements = 1 << 48

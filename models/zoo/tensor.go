@@ -42,10 +42,7 @@ func forRelu(fanIn int64) fill { return around(0, math.Sqrt(2/float64(fanIn))) }
 func forLinear(fanIn int64) fill { return around(0, math.Sqrt(1/float64(fanIn))) }
 
 func (t *tensor) elements() int64 {
-	n := int64(1)
-	for _, d := range t.dims {
-		n *= d
-	}
+	n, _ := models.Elements(t.dims)
 	return n
 }
 

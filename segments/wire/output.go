@@ -167,22 +167,11 @@ func fits(t models.DataType, shape []int64, bytes int64) bool {
 	if t == models.String {
 		element = 4
 	}
-	if element == 0 {
-		return false
+	if element == 0 || slices.Contains(shape, 0) {
+		return element > 0 && bytes == 0
 	}
-	want := element
-	for _, dim := range shape {
-		if dim == 0 {
-			return bytes == 0
-		}
-	}
-	for _, dim := range shape {
-		if dim < 0 || want > bytes/dim {
-			return false
-		}
-		want *= dim
-	}
-	return want == bytes || t == models.String && want <= bytes
+	n, ok := models.Elements(shape)
+	return ok && (n*element == bytes || t == models.String && n*element <= bytes)
 }
 
 // WorkerOutputs is the worker's side of the output arena: it allocates there, and
