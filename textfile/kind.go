@@ -64,16 +64,16 @@ func (k *Kind[T]) Read(r io.Reader, name string) (*T, error) {
 	value := new(T)
 	at, err := k.decode(data, value)
 	if err == nil {
-		at, err = -1, k.Check(value)
+		err = k.Check(value)
 	}
 	if err == nil {
 		return value, nil
 	}
-	line := 0
-	if at >= 0 {
-		line = 1 + bytes.Count(data[:min(at, len(data))], []byte("\n"))
+	fault := &Fault{File: name, Err: err}
+	if at > 0 {
+		fault.Line = 1 + bytes.Count(data[:min(at, len(data))], []byte("\n"))
 	}
-	return nil, &Fault{File: name, Line: line, Err: err}
+	return nil, fault
 }
 
 // fileMode lets every user of the host read a new file.
@@ -151,48 +151,41 @@ func syncFolder(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// decode returns an error with its offset in data, -1 if it has no place.
+// decode returns an error with its offset in data, 0 if it has no place.
 func (k *Kind[T]) decode(data []byte, into any) (at int, err error) {
-	if at, err := k.checkFormat(data); err != nil {
-		return at, err
-	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		at, err := explain(data, err)
-		return at, fmt.Errorf("%w: %w", k.Damaged, err)
-	}
-	if at := findNull(data); at >= 0 {
-		return at, fmt.Errorf("%w: byte %d: null in place of a value", k.Damaged, at+1)
-	}
-	return 0, nil
-}
-
-// checkFormat checks syntax and format only, so that a file of another kind or
-// version is not blamed for its fields.
-func (k *Kind[T]) checkFormat(data []byte) (at int, err error) {
 	text := bytes.TrimLeft(data, " \t\r\n")
-	if len(text) == 0 {
-		return -1, fmt.Errorf("%w: it is empty", k.Foreign)
-	}
-	if text[0] != '{' {
+	switch {
+	case len(text) == 0:
+		return 0, fmt.Errorf("%w: it is empty", k.Foreign)
+	case text[0] != '{':
 		if err := checkText(data[:min(len(data), sniffedBytes)], len(data) <= sniffedBytes); err != nil {
-			return -1, fmt.Errorf("%w: not a JSON object: %w", k.Foreign, err)
+			return 0, fmt.Errorf("%w: not a JSON object: %w", k.Foreign, err)
 		}
-		return -1, fmt.Errorf("%w: not a JSON object", k.Foreign)
+		return 0, fmt.Errorf("%w: not a JSON object", k.Foreign)
 	}
+	// Syntax and format come first, so that a file of another kind or version is not
+	// blamed for its fields.
 	var head struct {
 		Format any `json:"format"`
 	}
 	var syntax *json.SyntaxError
-	if err := json.Unmarshal(data, &head); errors.As(err, &syntax) {
-		at, err := explain(data, err)
-		return at, fmt.Errorf("%w: %w", k.Damaged, err)
+	if err = json.Unmarshal(data, &head); !errors.As(err, &syntax) {
+		if format, _ := head.Format.(string); k.Format != "" && format != k.Format {
+			return 0, fmt.Errorf("%w: its format is %.40q, want %q", k.Foreign, format, k.Format)
+		}
+		d := json.NewDecoder(bytes.NewReader(data))
+		d.DisallowUnknownFields()
+		err = d.Decode(into)
 	}
-	if format, _ := head.Format.(string); k.Format != "" && format != k.Format {
-		return -1, fmt.Errorf("%w: its format is %.40q, want %q", k.Foreign, format, k.Format)
+	if err != nil {
+		at, err = explain(data, err)
+	} else if at = findNull(data); at > 0 {
+		err = fmt.Errorf("byte %d: null in place of a value", at+1)
 	}
-	return 0, nil
+	if err != nil {
+		err = fmt.Errorf("%w: %w", k.Damaged, err)
+	}
+	return at, err
 }
 
 // explain rewords an error of package json, and returns its offset in data.
@@ -209,9 +202,9 @@ func explain(data []byte, err error) (at int, _ error) {
 	}
 	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
 		// The error has no offset. The first occurrence of the name may be a value.
-		return max(bytes.Index(data, []byte(field+":")), bytes.Index(data, []byte(field)), 0), fmt.Errorf("unknown field %.60s; remove it or correct its name", field)
+		return max(bytes.Index(data, []byte(field+":")), bytes.Index(data, []byte(field))), fmt.Errorf("unknown field %.60s; remove it or correct its name", field)
 	}
-	return -1, err
+	return 0, err
 }
 
 // fieldName omits embedded structs from a path, which package json names by their types.
@@ -223,20 +216,15 @@ func fieldName(path string) string {
 // words describes the values that a field of a type takes.
 func words(t reflect.Type) string {
 	switch t.Kind() {
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int, reflect.Int64:
-		return "a whole number"
-	case reflect.Uint, reflect.Uint64:
-		return "a whole number from 0 to 18446744073709551615"
 	case reflect.Float32, reflect.Float64:
 		return "a number that " + t.String() + " holds"
-	case reflect.String:
-		return "text"
 	case reflect.Slice, reflect.Array:
 		return "a list"
 	}
-	return "an object"
+	return cmp.Or(map[reflect.Kind]string{
+		reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Int64: "a whole number",
+		reflect.Uint64: "a whole number from 0 to 18446744073709551615", reflect.String: "text",
+	}[t.Kind()], "an object")
 }
 
 // findNull returns the offset of the first null in valid JSON, or -1. Package
