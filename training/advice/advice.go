@@ -104,32 +104,29 @@ func Advise(ctx context.Context, d *training.Dataset, o Options) (*Advice, error
 	if err != nil {
 		return nil, err
 	}
-	a := &Advice{Device: d.Device, Rows: len(d.Rows), Solo: p.solo, Sets: p.sets, Pairs: p.pairs, Off: math.Pow(2, p.fit.off) - 1}
-	v := &divider{size: p.options.Size, devices: p.options.Devices, pairs: p.pairs, set: p.set}
+	v := &divider{size: p.options.Size, devices: p.options.Devices, pairs: p.Pairs, set: p.set}
 	for i, s := range p.services {
-		a.Services = append(a.Services, s.Name)
+		p.Services = append(p.Services, s.Name)
 		v.busy = append(v.busy, s.QPS*p.query(i)/1e6)
 	}
 	devices, exact := v.divide()
-	a.Division = p.division(v, devices, exact)
-	a.Next = p.next(devices)
-	a.Cost = p.cost(d, devices, a.Next)
-	return a, nil
+	p.Division = p.division(v, devices, exact)
+	p.Next = p.next(devices)
+	p.Cost = p.cost(d, devices)
+	return p.Advice, nil
 }
 
-// panel is what advice is made from.
+// panel makes advice.
 type panel struct {
+	*Advice
 	services []Service
 	model    []int // position in the dataset of each service, -1 if absent
 	fit      *compatibility
-	solo     []soloTime
-	sets     []setGain
-	pairs    [][]pairGain
 	options  Options
 }
 
 func newPanel(ctx context.Context, d *training.Dataset, o Options) (*panel, error) {
-	p := &panel{services: slices.Clone(o.Services), options: o}
+	p := &panel{Advice: &Advice{Device: d.Device, Rows: len(d.Rows)}, services: slices.Clone(o.Services), options: o}
 	if len(p.services) == 0 {
 		for _, m := range d.Models {
 			p.services = append(p.services, Service{Name: m.Name, Model: m.Name})
@@ -145,14 +142,15 @@ func newPanel(ctx context.Context, d *training.Dataset, o Options) (*panel, erro
 	if err != nil {
 		return nil, err
 	}
-	p.solo, p.sets = t.list(d), t.gains(d)
-	p.fit = newCompatibility(len(d.Models), p.sets)
-	p.pairs = make([][]pairGain, len(p.services))
-	for i := range p.pairs {
-		p.pairs[i] = make([]pairGain, len(p.services))
-		for j := range p.pairs[i] {
+	p.Solo, p.Sets = t.list(d), t.gains(d)
+	p.fit = newCompatibility(len(d.Models), p.Sets)
+	p.Off = math.Pow(2, p.fit.off) - 1
+	p.Pairs = make([][]pairGain, len(p.services))
+	for i := range p.Pairs {
+		p.Pairs[i] = make([]pairGain, len(p.services))
+		for j := range p.Pairs[i] {
 			if i != j {
-				p.pairs[i][j] = p.pair(i, j)
+				p.Pairs[i][j] = p.pair(i, j)
 			}
 		}
 	}
@@ -198,7 +196,7 @@ func (p *panel) check() error {
 // gain is expected, and nothing bad either.
 func (p *panel) pair(i, j int) pairGain {
 	y, set := p.fit.pair(p.model[i], p.model[j])
-	g := pairGain{Gain: math.Pow(2, y), Measured: set != nil, Bad: y <= 0 && len(p.sets) > 0}
+	g := pairGain{Gain: math.Pow(2, y), Measured: set != nil, Bad: y <= 0 && len(p.Sets) > 0}
 	if set != nil {
 		g.Bad = set.Bad()
 	}
@@ -228,7 +226,7 @@ func (p *panel) set(members []int) (float64, bool) {
 // the smallest batch size and sequence length that is known, 0 if none is.
 func (p *panel) query(service int) float64 {
 	var list []training.SoloTime
-	for _, s := range p.solo {
+	for _, s := range p.Solo {
 		list = append(list, training.SoloTime{Model: s.Model, Size: s.Size, SeqLen: s.SeqLen, Micros: s.Micros})
 	}
 	list = slices.DeleteFunc(append(list, p.options.Solo...), func(s training.SoloTime) bool { return s.Model != p.services[service].Model })
@@ -269,7 +267,7 @@ func (p *panel) basis(members []int) string {
 	}
 	for i, a := range members {
 		for _, b := range members[:i] {
-			if !p.pairs[a][b].Measured {
+			if !p.Pairs[a][b].Measured {
 				return basisEstimated
 			}
 		}

@@ -78,7 +78,7 @@ func (n *nextPairs) add(a, b int, reason string) {
 	models := [2]string{n.services[a].Model, n.services[b].Model}
 	slices.Sort(models[:])
 	taken := slices.ContainsFunc(n.list, func(p nextPair) bool { return p.Models == models })
-	if taken || models[0] == models[1] || n.pairs[a][b].Measured {
+	if taken || models[0] == models[1] || n.Pairs[a][b].Measured {
 		return
 	}
 	n.list = append(n.list, nextPair{models, reason})
@@ -106,10 +106,10 @@ func (n *nextPairs) probe(service int, reason string) {
 }
 
 // cost returns what measuring takes, at the pace of the dataset.
-func (p *panel) cost(d *training.Dataset, devices [][]int, next []nextPair) cost {
+func (p *panel) cost(d *training.Dataset, devices [][]int) cost {
 	c := cost{GroupsPerPair: defaultGroups, Repeats: defaultRepeats}
 	var perPair, repeats []float64
-	for _, s := range p.sets {
+	for _, s := range p.Sets {
 		if len(s.members) == 2 && s.Groups >= fewestGroups {
 			perPair = append(perPair, float64(s.Groups))
 		}
@@ -134,7 +134,7 @@ func (p *panel) cost(d *training.Dataset, devices [][]int, next []nextPair) cost
 	}
 	c.AllPairs = c.of(len(p.services) * (len(p.services) - 1) / 2)
 	c.Division = c.of(within)
-	c.Next = c.of(len(next))
+	c.Next = c.of(len(p.Next))
 	return c
 }
 
