@@ -244,11 +244,11 @@ func (d *Dataset) Without(known *Dataset) *Dataset {
 
 // rowKey names a row whatever the positions of its models are.
 func (d *Dataset) rowKey(r *Row) string {
-	key := make([]byte, 0, 128)
+	key := fmt.Append(nil, r.Median, r.Mean, r.Std)
 	for _, s := range r.Group.Spans {
 		key = fmt.Appendf(key, "%q %d %d %d %d|", d.Models[s.Service].Name, s.Start, s.End, s.Size, s.SeqLen)
 	}
-	return string(fmt.Appendf(key, "%v %v %v", r.Median, r.Mean, r.Std))
+	return string(key)
 }
 
 // What is wrong with measurements.

@@ -102,7 +102,7 @@ func Costs(ctx context.Context, d *training.Dataset, measured map[string][]train
 // inferCosts returns what the operators of each model cost.
 func inferCosts(ctx context.Context, list []training.Model, rows []training.Row, measured map[string][]training.OperatorTimes, priors costPriors, random *rand.Rand) ([][]predictor.CostCell, error) {
 	f := newCostFit(list, rows, measured, priors, random)
-	slope := f.newSlope()
+	slope := make([]float64, 2*len(f.deviation)+2*len(f.level))
 	optimizer := newDescent(len(slope))
 	for step := range costSteps {
 		if err := ctx.Err(); err != nil {
@@ -191,17 +191,15 @@ func perOperator(rows []training.Row, model int) float64 {
 // sequence length, where there are any.
 func (f *costFit) setPrior(g *grid, flat float64, measured []training.OperatorTimes) {
 	measured = slices.DeleteFunc(slices.Clone(measured), func(m training.OperatorTimes) bool { return len(m.Micros) != g.operators })
-	for q, seqLen := range g.seqLens {
-		for b, size := range g.sizes {
-			expected := slices.Repeat([]float64{flat}, g.operators)
-			if len(measured) > 0 {
-				expected = slices.MinFunc(measured, func(a, b training.OperatorTimes) int {
-					return cmp.Compare(predictor.Apart(size, seqLen, a.Size, a.SeqLen), predictor.Apart(size, seqLen, b.Size, b.SeqLen))
-				}).Micros
-			}
-			for o, micros := range expected {
-				f.prior[g.cell(b, q)+o] = math.Log(max(micros, leastMicros))
-			}
+	for at, c := range g.each {
+		expected := slices.Repeat([]float64{flat}, g.operators)
+		if len(measured) > 0 {
+			expected = slices.MinFunc(measured, func(a, b training.OperatorTimes) int {
+				return cmp.Compare(predictor.Apart(c.Size, c.SeqLen, a.Size, a.SeqLen), predictor.Apart(c.Size, c.SeqLen, b.Size, b.SeqLen))
+			}).Micros
+		}
+		for o, micros := range expected {
+			f.prior[at+o] = math.Log(max(micros, leastMicros))
 		}
 	}
 }
@@ -219,11 +217,6 @@ func (f *costFit) update() {
 		f.before[i+1] = f.before[i] + f.micros[i]
 		f.beforeWork[i+1] = f.beforeWork[i] + f.work[i]
 	}
-}
-
-// newSlope returns memory for slopes.
-func (f *costFit) newSlope() []float64 {
-	return make([]float64, 2*len(f.deviation)+2*len(f.level))
 }
 
 // slopes sets slope to the gradient of the mean error and the priors: by
@@ -373,18 +366,23 @@ func (g *grid) shares(s models.Span) (found []share) {
 	return found
 }
 
-// featureCells returns the cells as a predictor file holds them.
-func (g *grid) featureCells(micros, work []float64) []predictor.CostCell {
-	var cells []predictor.CostCell
+// each yields every cell, still without costs, by its first parameter.
+func (g *grid) each(yield func(at int, c predictor.CostCell) bool) {
 	for q, seqLen := range g.seqLens {
 		for b, size := range g.sizes {
-			at := g.cell(b, q)
-			cells = append(cells, predictor.CostCell{
-				Size: size, SeqLen: seqLen,
-				Micros: slices.Clone(micros[at : at+g.operators]),
-				Work:   slices.Clone(work[at : at+g.operators]),
-			})
+			if !yield(g.cell(b, q), predictor.CostCell{Size: size, SeqLen: seqLen}) {
+				return
+			}
 		}
+	}
+}
+
+// featureCells returns the cells as a predictor file holds them.
+func (g *grid) featureCells(micros, work []float64) (cells []predictor.CostCell) {
+	for at, c := range g.each {
+		c.Micros = slices.Clone(micros[at : at+g.operators])
+		c.Work = slices.Clone(work[at : at+g.operators])
+		cells = append(cells, c)
 	}
 	return cells
 }

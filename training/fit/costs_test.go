@@ -93,7 +93,7 @@ func TestSlopesAreThoseOfTheLoss(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	f := newCostFit(d.Models, d.Rows, nil, everyPrior, random)
 	f.draw(random)
-	slope := f.newSlope()
+	slope := make([]float64, 2*len(f.deviation)+2*len(f.level))
 	f.slopes(slope)
 	const step = 1e-5
 	at := 0

@@ -21,7 +21,7 @@ const (
 func (r *Report) Document() *report.Document {
 	d := &report.Document{Title: "How far a predictor is off"}
 	d.Text("%d groups of %d models, measured on %s", r.Rows, len(r.Models), cmp.Or(r.Device, "a device that the measurements do not name"))
-	d.Text("recipe %s, %s hidden units, %d inputs, %d epochs, seed %d: %.1f s", r.Recipe, join(r.Hidden, "%d"), r.Inputs, r.Epochs, r.Seed, r.Seconds)
+	d.Text("recipe %s, %s hidden units, %d inputs, %d epochs, seed %d: %.1f s", r.Recipe, join("%d", r.Hidden), r.Inputs, r.Epochs, r.Seed, r.Seconds)
 	if r.Regularization != nil {
 		d.Text("%s", r.Regularization.text())
 	}
@@ -31,7 +31,7 @@ func (r *Report) Document() *report.Document {
 	q := r.Quantiles
 	d.Text("measured/predicted of the network, rows kept aside: 1 %% %.3f, 50 %% %.3f, 90 %% %.3f, 95 %% %.3f, 99 %% %.3f", q.P01, q.P50, q.P90, q.P95, q.P99)
 	if len(r.Folds) > 1 {
-		d.Text("folds: %s %%", join(r.Folds, "%.2f"))
+		d.Text("folds: %s %%", join("%.2f", r.Folds))
 	}
 	d.Chart(scatter(r.tested[nameNetwork]))
 	d.Chart(r.curves())
@@ -44,12 +44,9 @@ func (r *Report) Document() *report.Document {
 	return d
 }
 
-func join[T any](values []T, format string) string {
-	parts := make([]string, len(values))
-	for i, v := range values {
-		parts[i] = fmt.Sprintf(format, v)
-	}
-	return strings.Join(parts, ", ")
+// join writes the values of a list.
+func join(format string, values any) string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprintf(format, values), "[]"), " ", ", ")
 }
 
 func (r *Report) techniqueTable() *report.Table {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"sync"
 
 	_ "go4.org/unsafe/assume-no-moving-gc" // gorgonia panics with a version that does not know this Go
@@ -59,7 +60,7 @@ func newPerceptron(widths []int, batch int, of lossOf, scale float32, random *ra
 	x, p.inputs = p.matrix("x", batch, widths[0])
 	t, p.targets = p.matrix("t", batch, 1)
 	ones, filled := p.matrix("ones", batch, 1)
-	fill(filled, 1)
+	copy(filled, slices.Repeat([]float32{1}, batch))
 	for i := range len(widths) - 1 {
 		w := p.param(fmt.Sprint("w", i), widths[i], widths[i+1])
 		b := p.param(fmt.Sprint("b", i), 1, widths[i+1])
@@ -75,7 +76,7 @@ func newPerceptron(widths []int, batch int, of lossOf, scale float32, random *ra
 		each = gorgonia.Must(gorgonia.Square(off))
 	} else {
 		factor, scales := p.matrix("scale", batch, 1)
-		fill(scales, scale)
+		copy(scales, slices.Repeat([]float32{scale}, batch))
 		ratio := gorgonia.Must(gorgonia.Exp(gorgonia.Must(gorgonia.HadamardProd(off, factor))))
 		each = gorgonia.Must(gorgonia.Abs(gorgonia.Must(gorgonia.Sub(ratio, ones))))
 	}
@@ -128,12 +129,6 @@ func (p *perceptron) begin(layer int, of lossOf, random *rand.Rand) {
 func uniform(values []float32, limit float64, random *rand.Rand) {
 	for i := range values {
 		values[i] = float32((2*random.Float64() - 1) * limit)
-	}
-}
-
-func fill(values []float32, v float32) {
-	for i := range values {
-		values[i] = v
 	}
 }
 
