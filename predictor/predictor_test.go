@@ -338,7 +338,7 @@ func TestCalibrationRestoreRefuses(t *testing.T) {
 		"service":       func(s *CalibrationSnapshot) { s.Shapes[0].Services = []models.ServiceID{maxShapeServices} },
 		"solo of two":   func(s *CalibrationSnapshot) { s.Shapes[0].Services = []models.ServiceID{0, 1} },
 		"sum of one":    func(s *CalibrationSnapshot) { s.Shapes[1].Services = []models.ServiceID{0} },
-		"absurd shapes": func(s *CalibrationSnapshot) { s.Shapes = make([]shapeSnapshot, MaxShapes+1) },
+		"absurd shapes": func(s *CalibrationSnapshot) { s.Shapes = make([]windowSnapshot, MaxShapes+1) },
 	} {
 		p := newSerial(t, 2)
 		for range 50 {

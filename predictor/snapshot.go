@@ -2,6 +2,7 @@ package predictor
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -95,37 +96,32 @@ const unknownError = -1
 // services is for the caller to know.
 type CalibrationSnapshot struct {
 	Predictor string           `json:"predictor,omitempty"` // File.Identity of the network, "" for none
-	Sources   []sourceSnapshot `json:"sources"`
-	Shapes    []shapeSnapshot  `json:"shapes,omitempty"`
+	Sources   []windowSnapshot `json:"sources"`
+	Shapes    []windowSnapshot `json:"shapes,omitempty"`
 }
 
-// sourceSnapshot is what was learned of all predictions of a source.
-type sourceSnapshot struct {
-	Source string    `json:"source"`
-	Level  float64   `json:"level"`  // measured/predicted of the device lately
-	Ratios []float64 `json:"ratios"` // measured/predicted at that level, the oldest first
-}
-
-// shapeSnapshot is what was learned of groups of some services.
-type shapeSnapshot struct {
+// windowSnapshot is what was learned of all predictions of a source, which has a level,
+// or of groups of some services that it predicts.
+type windowSnapshot struct {
 	Source   string             `json:"source"`
-	Services []models.ServiceID `json:"services"`
-	Runs     uint64             `json:"runs"`
-	Ratios   []float64          `json:"ratios"`
+	Services []models.ServiceID `json:"services,omitempty"`
+	Runs     uint64             `json:"runs,omitempty"`
+	Level    float64            `json:"level,omitempty"` // measured/predicted of the device lately
+	Ratios   []float64          `json:"ratios"`          // measured/predicted at that level, the oldest first
 }
 
 func (c *calibration) snapshot() CalibrationSnapshot {
 	var kept CalibrationSnapshot
 	for i := range c.speeds {
 		s := &c.speeds[i]
-		kept.Sources = append(kept.Sources, sourceSnapshot{s.source.String(), s.level, s.all.ratios()})
+		kept.Sources = append(kept.Sources, windowSnapshot{Source: s.source.String(), Level: s.level, Ratios: s.all.ratios()})
 	}
 	for key, s := range c.shapes {
 		if !c.stale(s) {
-			kept.Shapes = append(kept.Shapes, shapeSnapshot{key.source.String(), key.members(), s.runs, s.own.ratios()})
+			kept.Shapes = append(kept.Shapes, windowSnapshot{Source: key.source.String(), Services: key.members(), Runs: s.runs, Ratios: s.own.ratios()})
 		}
 	}
-	slices.SortFunc(kept.Shapes, func(a, b shapeSnapshot) int {
+	slices.SortFunc(kept.Shapes, func(a, b windowSnapshot) int {
 		return cmp.Or(cmp.Compare(a.Source, b.Source), slices.Compare(a.Services, b.Services))
 	})
 	return kept
@@ -136,91 +132,57 @@ func (c *calibration) snapshot() CalibrationSnapshot {
 func restore(kept CalibrationSnapshot, network bool, start Quantiles) (*calibration, error) {
 	c := newCalibration()
 	c.restart(sourceNetwork, start)
-	seen := map[string]bool{}
-	for i := range kept.Sources {
-		k := &kept.Sources[i]
-		if seen[k.Source] {
-			return nil, fmt.Errorf("%w: source %q occurs twice", ErrSnapshot, k.Source)
-		}
-		seen[k.Source] = true
-		if err := c.restoreSource(k, network); err != nil {
-			return nil, fmt.Errorf("%w: source %q: %w", ErrSnapshot, k.Source, err)
-		}
-	}
 	if len(kept.Shapes) > MaxShapes {
 		return nil, fmt.Errorf("%w: %d shapes; the limit is %d", ErrSnapshot, len(kept.Shapes), MaxShapes)
 	}
-	for i := range kept.Shapes {
-		if err := c.restoreShape(&kept.Shapes[i], network); err != nil {
-			return nil, fmt.Errorf("%w: shape %d: %w", ErrSnapshot, i, err)
+	seen := map[shapeKey]bool{}
+	for i, k := range slices.Concat(kept.Sources, kept.Shapes) {
+		key, w, err := k.restore(i < len(kept.Sources))
+		if err == nil && seen[key] {
+			err = errors.New("it occurs twice")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: source %q, services %v: %w", ErrSnapshot, k.Source, k.Services, err)
+		}
+		seen[key] = true
+		switch {
+		case key.source == sourceNetwork && !network:
+		case key.services == 0:
+			c.speeds[key.source].level, c.speeds[key.source].all = k.Level, w
+		default:
+			c.shapes[key] = &shape{key: key, runs: k.Runs, own: w}
 		}
 	}
 	return c, nil
 }
 
-func sourceOf(name string) (source, error) {
-	i := slices.Index(sourceNames[:], name)
-	if i < 0 {
-		return 0, fmt.Errorf("unknown source %.40q", name)
-	}
-	return source(i), nil
-}
-
-func (c *calibration) restoreSource(k *sourceSnapshot, network bool) error {
-	source, err := sourceOf(k.Source)
-	if err != nil {
-		return err
-	}
-	if !(k.Level >= 1/maxLevel && k.Level <= maxLevel) {
-		return fmt.Errorf("a level of %v", k.Level)
-	}
-	var w window
-	if err := w.restore(k.Ratios); err != nil {
-		return err
-	}
-	if source == sourceNetwork && !network {
-		return nil
-	}
-	c.speeds[source].level, c.speeds[source].all = k.Level, w
-	return nil
-}
-
-func (c *calibration) restoreShape(k *shapeSnapshot, network bool) error {
-	source, err := sourceOf(k.Source)
-	if err != nil {
-		return err
-	}
-	key := shapeKey{source: source}
+// restore returns the window of a source, or of a shape.
+func (k *windowSnapshot) restore(whole bool) (key shapeKey, w window, err error) {
+	source := source(slices.Index(sourceNames[:], k.Source))
+	key.source = source
 	for i, id := range k.Services {
 		if id < 0 || id >= maxShapeServices || i > 0 && id <= k.Services[i-1] {
-			return fmt.Errorf("services %v", k.Services)
+			return key, w, errors.New("services out of order")
 		}
 		key.services |= 1 << id
 	}
-	if key.services == 0 || c.shapes[key] != nil || (len(k.Services) == 1) != (source == sourceSolo) {
-		return fmt.Errorf("services %v of source %s", k.Services, source)
-	}
-	s := &shape{key: key, runs: k.Runs}
-	if err := s.own.restore(k.Ratios); err != nil {
-		return err
-	}
-	if source != sourceNetwork || network {
-		c.shapes[key] = s
-	}
-	return nil
-}
-
-func (w *window) restore(ratios []float64) error {
-	if len(ratios) > windowRuns {
-		return fmt.Errorf("%d ratios; the limit is %d", len(ratios), windowRuns)
+	switch {
+	case source >= sources:
+		return key, w, errors.New("no such source")
+	case len(k.Ratios) > windowRuns:
+		return key, w, fmt.Errorf("%d ratios; the limit is %d", len(k.Ratios), windowRuns)
+	case whole && (len(k.Services) > 0 || !(k.Level >= 1/maxLevel && k.Level <= maxLevel)):
+		return key, w, fmt.Errorf("a level of %v", k.Level)
+	case !whole && (len(k.Services) == 0 || (len(k.Services) == 1) != (source == sourceSolo)):
+		return key, w, fmt.Errorf("%d services", len(k.Services))
 	}
 	w.reset()
-	for _, v := range ratios {
+	for _, v := range k.Ratios {
 		// A level and an outlier may take a ratio beyond what one run can be.
 		if !(v >= 1/(maxRatio*maxLevel) && v <= maxRatio*maxLevel) {
-			return fmt.Errorf("a ratio of %v", v)
+			return key, w, fmt.Errorf("a ratio of %v", v)
 		}
 		w.add(run{ratio: v, rawError: unknownError, error: unknownError})
 	}
-	return nil
+	return key, w, nil
 }
