@@ -48,7 +48,8 @@ func daemonOf(t *testing.T, behaviour ...string) (pipe, program string) {
 		}
 	})
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		if _, err := os.Stat(controlSocket(pipe)); err == nil {
+		if conn, err := send(pipe, "get_server_list"); err == nil {
+			conn.Close()
 			return pipe, program
 		}
 		if time.Now().After(deadline) {
