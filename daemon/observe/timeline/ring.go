@@ -179,15 +179,11 @@ func (r *Ring) Read(since uint64, limit int, p *Page) *Page {
 		p = new(Page)
 	}
 	limit = max(0, min(limit, PageRounds))
-	p.Epoch, p.Now = r.epoch, time.Since(r.epoch)
-	p.Rounds, p.Running, p.Missed, p.More = refill(p.Rounds, nil), nil, 0, false
-	next, ended := r.first(since, limit, p)
-	for next <= ended && len(p.Rounds) < limit {
-		next = r.copyRounds(next, limit, p)
+	p.Epoch, p.Now, p.Next = r.epoch, time.Since(r.epoch), since
+	p.Rounds, p.Running, p.Missed = refill(p.Rounds, nil), nil, 0
+	for r.copyRounds(p, limit) {
 	}
 	p.Services = r.tell(p.positions())
-	p.Next = max(next, 1) - 1
-	p.More = p.Next < ended
 	return p
 }
 
@@ -268,27 +264,6 @@ func (r *Ring) Changed(since uint64) bool {
 	return r.mu.last > since
 }
 
-// first returns the round to start with, and the last that has ended.
-func (r *Ring) first(since uint64, limit int, p *Page) (next, ended uint64) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	ended = r.endedLocked()
-	if r.mu.busy {
-		p.Running = new(Round)
-		r.mu.slots[r.mu.last%Rounds].copyTo(p.Running)
-	}
-	oldest := r.oldestLocked()
-	switch {
-	case since == Latest:
-		return max(oldest, ended+1-min(ended, uint64(limit))), ended
-	case since >= ended:
-		return ended + 1, ended
-	}
-	next = max(since+1, oldest)
-	p.Missed = next - since - 1
-	return next, ended
-}
-
 // endedLocked returns the last round that has ended, 0 if there is none.
 func (r *Ring) endedLocked() uint64 {
 	if r.mu.busy {
@@ -298,34 +273,37 @@ func (r *Ring) endedLocked() uint64 {
 }
 
 // oldestLocked returns the first round that is still there.
-func (r *Ring) oldestLocked() uint64 {
-	if r.mu.last < Rounds {
-		return 1
-	}
-	return r.mu.last - Rounds + 1
-}
+func (r *Ring) oldestLocked() uint64 { return r.mu.last - min(r.mu.last, Rounds) + 1 }
 
-// copyRounds appends a few rounds from next on, and returns the one after them.
-func (r *Ring) copyRounds(next uint64, limit int, p *Page) uint64 {
+// copyRounds appends a few of the rounds after those that a page has, and reports
+// whether there are more for it. When there are none, it adds the one that runs.
+func (r *Ring) copyRounds(p *Page, limit int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if oldest := r.oldestLocked(); next < oldest { // it was overwritten meanwhile: a page has no holes
-		p.Missed += oldest - next + uint64(len(p.Rounds))
-		next, p.Rounds = oldest, p.Rounds[:0]
+	ended, forgotten := r.endedLocked(), r.oldestLocked()-1
+	if p.Next == Latest {
+		p.Next = ended - min(ended, uint64(limit), ended-forgotten)
 	}
-	ended := r.endedLocked()
+	p.Next = min(p.Next, ended)
+	if p.Next < forgotten { // some were overwritten meanwhile: a page has no holes
+		p.Missed += forgotten - p.Next + uint64(len(p.Rounds))
+		p.Next, p.Rounds = forgotten, p.Rounds[:0]
+	}
 	for range copied {
-		if next > ended || len(p.Rounds) == limit {
+		if p.Next == ended || len(p.Rounds) == limit {
 			break
 		}
 		n := len(p.Rounds)
-		if n < cap(p.Rounds) {
-			p.Rounds = p.Rounds[:n+1]
-		} else {
-			p.Rounds = append(p.Rounds, Round{})
-		}
-		r.mu.slots[next%Rounds].copyTo(&p.Rounds[n])
-		next++
+		p.Rounds = slices.Grow(p.Rounds, 1)[:n+1] // with the memory of a round that was there before
+		p.Next++
+		r.mu.slots[p.Next%Rounds].copyTo(&p.Rounds[n])
 	}
-	return next
+	if p.More = p.Next < ended; p.More && len(p.Rounds) < limit {
+		return true
+	}
+	if r.mu.busy {
+		p.Running = new(Round)
+		r.mu.slots[r.mu.last%Rounds].copyTo(p.Running)
+	}
+	return false
 }

@@ -120,11 +120,7 @@ func workOf(c *overlap.Candidate) work {
 // is one.
 func (r *Round) addSpan(s models.Span, operators int, queries []models.QueryID) {
 	n := len(r.Spans)
-	if n < cap(r.Spans) {
-		r.Spans = r.Spans[:n+1]
-	} else {
-		r.Spans = append(r.Spans, Span{})
-	}
+	r.Spans = slices.Grow(r.Spans, 1)[:n+1]
 	to := &r.Spans[n]
 	*to = Span{
 		Service: int(s.Service), Batch: uint64(s.Batch), Start: s.Start, End: s.End, Of: operators,
