@@ -312,13 +312,12 @@ func (l *looking) findTarget() bool {
 	l.Device, l.UUID = t.Device.String(), t.UUID()
 	memory := "memory unknown"
 	if m := t.Device.Memory; m.Known {
-		memory = fmt.Sprintf("%.1f GiB of memory, %.1f free", gibi(m.Value.Total), gibi(m.Value.Free))
+		const gibi = 1 << 30
+		memory = fmt.Sprintf("%.1f GiB of memory, %.1f free", float64(m.Value.Total)/gibi, float64(m.Value.Free)/gibi)
 	}
 	l.add("gpu", "gpu", l.Device, "capability", t.Device.Capability.String(), "memory", memory)
 	return true
 }
-
-func gibi(bytes uint64) float64 { return float64(bytes) / (1 << 30) }
 
 func (l *looking) path(p string) string { return filepath.Join("/", l.Root, p) }
 
@@ -530,9 +529,6 @@ func (l *looking) instances() string {
 	return joined(names)
 }
 
-// cudaProvider is how ONNX Runtime names its execution provider.
-const cudaProvider = "CUDAExecutionProvider"
-
 // provider are the files that lie beside a CUDA build of ONNX Runtime.
 var provider = []string{"libonnxruntime_providers_shared.so", "libonnxruntime_providers_cuda.so"}
 
@@ -541,7 +537,7 @@ func (l *looking) lookAtRuntime(ctx context.Context) {
 	if l.RuntimePath == "" {
 		return // the caller, which looked for it, reports that
 	}
-	if !slices.Contains(l.Providers, cudaProvider) {
+	if !slices.Contains(l.Providers, "CUDAExecutionProvider") {
 		l.add("ort-cpu", "path", l.RuntimePath, "providers", joined(l.Providers), "pinned", ort.PinnedVersion)
 		return
 	}

@@ -59,7 +59,6 @@ func exitStatus(err error) int {
 // errReported ends a command that has printed its error already.
 var errReported = errors.New("reported")
 
-// root returns the command line: one file for each subcommand.
 func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "overlapd",

@@ -239,8 +239,6 @@ func describe(m *models.Model) *inspection {
 	return in
 }
 
-const barWidth = 24
-
 func (in *inspection) writeText(w io.Writer) error {
 	var d report.Document
 	d.Text("%s  (%s, sha256 %.12s…)", in.Path, metric(in.Bytes, "B"), in.Hash)
@@ -280,7 +278,7 @@ func (in *inspection) addTimes(d *report.Document) {
 		len(in.Operators), in.Batch, seq, in.Threads, total, float64(most)/1024)
 	t := report.NewTable("#", "operator", "us", "live KiB after", "", "name")
 	for _, op := range in.Operators {
-		bar := strings.Repeat("█", int(max(op.LiveBytes, 0)*barWidth/most))
+		bar := strings.Repeat("█", int(max(op.LiveBytes, 0)*24/most))
 		t.Rowf("%d\t%s\t%.0f\t%.0f\t%s\t%s", op.Index, op.Type, op.Micros, float64(op.LiveBytes)/1024, bar, op.Name)
 	}
 	d.Table(t)

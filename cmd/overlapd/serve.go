@@ -117,7 +117,8 @@ func serve(c config.Config, again func() (config.Config, error), out io.Writer) 
 	hangups := make(chan os.Signal, 1) // the next one, also while the daemon is opened
 	signal.Notify(hangups, unix.SIGHUP)
 	defer signal.Stop(hangups)
-	if err := notify(fmt.Sprintf("STATUS=opening the state and the models\nEXTEND_TIMEOUT_USEC=%d", openTime.Microseconds())); err != nil {
+	const opening = 5 * time.Minute // later the daemon itself asks systemd for time
+	if err := notify(fmt.Sprintf("STATUS=opening the state and the models\nEXTEND_TIMEOUT_USEC=%d", opening.Microseconds())); err != nil {
 		log.Warn().Err(err).Msg("telling systemd")
 	}
 	r := &reloader{read: again, tell: notify, log: log}
@@ -174,10 +175,6 @@ func newDaemon(c config.Config, log zerolog.Logger, offline bool) (*daemon.Daemo
 	})
 }
 
-// signalPause is the time within which a second signal is taken for the first one:
-// timeout(1) and some shells signal the process and then its group.
-const signalPause = 200 * time.Millisecond
-
 // stopSignals returns contexts that end with the first and the second signal to stop.
 func stopSignals() (ctx, hurry context.Context, stop, release func()) {
 	ctx, first := context.WithCancel(context.Background())
@@ -185,13 +182,14 @@ func stopSignals() (ctx, hurry context.Context, stop, release func()) {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, unix.SIGINT, unix.SIGTERM)
 	go func() {
+		const pause = 200 * time.Millisecond // timeout(1) and some shells signal the process and then its group
 		var since time.Time
 		for range signals {
 			switch {
 			case since.IsZero():
 				since = time.Now()
 				first()
-			case time.Since(since) > signalPause:
+			case time.Since(since) > pause:
 				second()
 			}
 		}
@@ -216,9 +214,6 @@ func newLogger(c config.Config, out io.Writer) zerolog.Logger {
 	}
 	return zerolog.New(out).With().Timestamp().Logger()
 }
-
-// openTime limits opening the models. Later the daemon itself asks systemd for time.
-const openTime = 5 * time.Minute
 
 // reportState reports to systemd and, on a terminal, to people, until the daemon has ended.
 func reportState(stopping, ended context.Context, d *daemon.Daemon, c config.Config, r *reloader) {

@@ -192,8 +192,6 @@ func (o *simulateOptions) takeServices(given func(string) bool) error {
 	return nil
 }
 
-const maxScenarioBytes = 16 << 20
-
 // targetOverSolo is the paper's target over the time of the largest query alone.
 const targetOverSolo = 2
 
@@ -230,9 +228,10 @@ type scenarioArrivals struct {
 	File string `json:"file"`
 }
 
-var errScenario = errors.New("not a scenario")
-
-var scenarioKind = textfile.Kind[scenarioFile]{MaxBytes: maxScenarioBytes, Foreign: errScenario, Damaged: errScenario, Remedy: "see overlapd simulate --help for an example"}
+var (
+	errScenario  = errors.New("not a scenario")
+	scenarioKind = textfile.Kind[scenarioFile]{MaxBytes: 16 << 20, Foreign: errScenario, Damaged: errScenario, Remedy: "see overlapd simulate --help for an example"}
+)
 
 // readScenario reads a scenario file. Relative paths in it start from its folder.
 func readScenario(path string) (f scenarioFile, err error) {
@@ -371,21 +370,6 @@ func policyNames() (names []string) {
 	return names
 }
 
-type simulateResult struct {
-	*sim.Result
-	Bound  *bound.Bound `json:"bound,omitempty"`
-	Device string       `json:"device"`
-	Commit string       `json:"commit"`
-}
-
-type simulateResults struct {
-	Results []*sim.Result `json:"results"`
-	Bound   *bound.Bound  `json:"bound,omitempty"`
-	Seed    uint64        `json:"seed"`
-	Device  string        `json:"device"`
-	Commit  string        `json:"commit"`
-}
-
 func (o *simulateOptions) run(cmd *cobra.Command) error {
 	if err := o.join(cmd.Flags()); err != nil {
 		return err
@@ -424,9 +408,20 @@ func (o *simulateOptions) run(cmd *cobra.Command) error {
 	if sc.DeviceName != "" {
 		label += ": " + sc.DeviceName
 	}
-	var all any = simulateResults{results, least, f.Seed, label, buildCommit()}
+	var all any = struct {
+		Results []*sim.Result `json:"results"`
+		Bound   *bound.Bound  `json:"bound,omitempty"`
+		Seed    uint64        `json:"seed"`
+		Device  string        `json:"device"`
+		Commit  string        `json:"commit"`
+	}{results, least, f.Seed, label, buildCommit()}
 	if len(results) == 1 {
-		all = simulateResult{results[0], least, label, buildCommit()}
+		all = struct {
+			*sim.Result
+			Bound  *bound.Bound `json:"bound,omitempty"`
+			Device string       `json:"device"`
+			Commit string       `json:"commit"`
+		}{results[0], least, label, buildCommit()}
 	}
 	return o.print(cmd.OutOrStdout(), all, simulated(&sc, label, results, least).WriteText)
 }

@@ -124,7 +124,7 @@ func watch(ctx context.Context, v *view, t *target, in, out int) error {
 		if err != nil {
 			return err
 		}
-		fmt.Print(fromTop + onScreen(v.render(width, height, colour)) + restOfView)
+		fmt.Print(fromTop + strings.ReplaceAll(v.render(width, height, colour), "\n", restOfLine+"\r\n") + restOfView)
 		if quit := v.keys(ctx, in, topEvery); quit {
 			return nil
 		}
@@ -405,6 +405,3 @@ func clip(s string, width int) string {
 	}
 	return string(runes)
 }
-
-// onScreen has a text overwrite an older one on a terminal in raw mode.
-func onScreen(text string) string { return strings.ReplaceAll(text, "\n", restOfLine+"\r\n") }

@@ -171,11 +171,18 @@ func (r *recorder) record(ctx context.Context, t *target, lasts time.Duration) e
 }
 
 // catchUp writes all that is new. It asks for queries before rounds, so that the
-// rounds that the queries ran in are in the answer.
+// rounds that the queries ran in are in the answer. Queries may have come before the
+// trace began; those that are not over are not in it.
 func (r *recorder) catchUp(t *target) error {
-	over, err := r.newQueries(t)
-	if err != nil {
-		return err
+	var over []timeline.Query
+	for more := true; more; {
+		p, err := askQueries(t, r.instance, r.queriesSince)
+		if err != nil {
+			return err
+		}
+		over = append(over, p.Queries...)
+		r.traced.QueriesMissed += p.Missed
+		r.queriesSince, more = p.Next, p.More && len(over) < timeline.Queries
 	}
 	for more := true; more; {
 		p, err := askTimeline(t, r.instance, r.since)
@@ -251,21 +258,6 @@ func (r *recorder) instant(name string, at time.Duration, row int, round uint64)
 		e.Args = map[string]any{"round": round}
 	}
 	r.w.Instant(e)
-}
-
-// newQueries returns the queries that are over since it was called last. They may
-// have come before the trace began; those that are not over are not in it.
-func (r *recorder) newQueries(t *target) (over []timeline.Query, err error) {
-	for more := true; more; {
-		p, err := askQueries(t, r.instance, r.queriesSince)
-		if err != nil {
-			return nil, err
-		}
-		over = append(over, p.Queries...)
-		r.traced.QueriesMissed += p.Missed
-		r.queriesSince, more = p.Next, p.More && len(over) < timeline.Queries
-	}
-	return over, nil
 }
 
 // query writes a query, its waiting, and an arrow from its arrival to its first span.
