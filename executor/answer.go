@@ -84,9 +84,11 @@ func (w *worker) done(d *wire.Done) error {
 	}
 	s := f.round.span(f.index)
 	if d.Finished {
-		if s.Queries, err = w.collect(d, f.queries); err != nil {
+		queries, err := w.collect(d, f.queries)
+		if err != nil {
 			return err
 		}
+		s.Queries = queries
 	}
 	s.Status, s.Reached, s.Finished = models.SpanDone, d.Reached, d.Finished
 	if d.Reached < f.span.End {
@@ -164,23 +166,34 @@ func (w *worker) land(f flight, gone bool, held int64, took time.Duration) {
 	}
 }
 
-// collect leases the outputs of a finished batch.
-func (w *worker) collect(d *wire.Done, ids []models.QueryID) ([]QueryOutputs, error) {
+// collect leases the outputs of a finished batch. If it returns an error, none of
+// them is leased.
+func (w *worker) collect(d *wire.Done, ids []models.QueryID) (queries []QueryOutputs, err error) {
 	if len(d.Outputs) != len(ids) {
 		return nil, fmt.Errorf("outputs of %d queries, the batch has %d", len(d.Outputs), len(ids))
 	}
-	queries := make([]QueryOutputs, 0, len(ids))
+	queries = make([]QueryOutputs, len(ids))
+	defer func() {
+		for i := range queries {
+			if err != nil {
+				queries[i].Release()
+			}
+		}
+	}()
 	for i, outputs := range d.Outputs {
 		if err := w.checkOutputs(outputs); err != nil {
-			releaseAll(queries)
-			return nil, err
+			return queries, err
 		}
-		q, err := lease(ids[i], w.outputs, outputs)
-		if err != nil {
-			releaseAll(queries)
-			return nil, err
+		q := &queries[i]
+		*q = QueryOutputs{ID: ids[i], Outputs: make([]Output, 0, len(outputs))}
+		for j := range outputs {
+			t := &outputs[j]
+			right, data, err := w.outputs.Acquire(t)
+			if err != nil {
+				return queries, err
+			}
+			q.Outputs = append(q.Outputs, Output{Type: t.Type, Shape: append([]int64(nil), t.Shape...), Data: data, lease: right})
 		}
-		queries = append(queries, q)
 	}
 	return queries, nil
 }
@@ -198,27 +211,4 @@ func (w *worker) checkOutputs(outputs []wire.OutputTensor) error {
 		}
 	}
 	return nil
-}
-
-// lease returns the outputs of a query, as its worker reported them. If it
-// returns an error, none of them is leased.
-func lease(id models.QueryID, from *wire.Outputs, tensors []wire.OutputTensor) (QueryOutputs, error) {
-	q := QueryOutputs{ID: id, Outputs: make([]Output, 0, len(tensors))}
-	for i := range tensors {
-		t := &tensors[i]
-		right, data, err := from.Acquire(t)
-		if err != nil {
-			q.Release()
-			return QueryOutputs{}, err
-		}
-		shape := append([]int64(nil), t.Shape...)
-		q.Outputs = append(q.Outputs, Output{Type: t.Type, Shape: shape, Data: data, lease: right})
-	}
-	return q, nil
-}
-
-func releaseAll(queries []QueryOutputs) {
-	for i := range queries {
-		queries[i].Release()
-	}
 }

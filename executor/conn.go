@@ -31,13 +31,14 @@ type conn struct {
 	}
 }
 
-// newConn returns a connection and the other end of it, which is blocking.
-func newConn() (*conn, *os.File, error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+// newConn returns a connection and the other end of it. An end that does not block
+// waits in Go's poller.
+func newConn(otherBlocks bool) (*conn, *os.File, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
-	err = os.NewSyscallError("fcntl", unix.SetNonblock(pair[0], true)) // before it is a file, which then waits in Go's poller
+	err = os.NewSyscallError("fcntl", unix.SetNonblock(pair[1], !otherBlocks)) // before it is a file
 	own, other := os.NewFile(uintptr(pair[0]), "daemon"), os.NewFile(uintptr(pair[1]), "worker")
 	socket, serr := wire.NewSocket(own)
 	if err := errors.Join(err, serr); err != nil {

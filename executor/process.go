@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 	serve "github.com/overlapd/overlapd/segments/worker"
@@ -51,35 +49,18 @@ type insider struct {
 	err  error // what Serve returned, once done is closed
 }
 
-// startInside starts the worker of a service on a goroutine, with descriptors of
-// its own for these files.
-func startInside(in Inside, id models.ServiceID, files []*os.File) (*insider, error) {
-	var own []*os.File
-	release := func() {
-		for _, f := range own {
-			f.Close()
-		}
-	}
-	for _, f := range files {
-		fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-		if err == nil && f == files[0] {
-			err = unix.SetNonblock(fd, true) // so that it waits in Go's poller
-		}
-		if err != nil {
-			release()
-			return nil, os.NewSyscallError("fcntl", err)
-		}
-		own = append(own, os.NewFile(uintptr(fd), f.Name()))
-	}
+// startInside starts the worker of a service on a goroutine, and closes its end of the
+// socket when it has ended.
+func startInside(in Inside, id models.ServiceID, files []*os.File) *insider {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &insider{kill: cancel, done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
-		defer release()
+		defer files[0].Close()
 		defer cancel()
-		p.err = in.Serve(ctx, id, serve.Files{Socket: own[0], Inputs: own[1].Fd(), Outputs: own[2].Fd()})
+		p.err = in.Serve(ctx, id, serve.Files{Socket: files[0], Inputs: files[1].Fd(), Outputs: files[2].Fd()})
 	}()
-	return p, nil
+	return p
 }
 
 func (p *insider) PID() int              { return 0 }

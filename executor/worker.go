@@ -45,23 +45,24 @@ func newWorker(s *service) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer outputs.CloseFile()
-	conn, other, err := newConn()
+	opts := &s.executor.opts
+	conn, other, err := newConn(opts.Inside == nil)
 	if err != nil {
 		outputs.Close()
 		return nil, err
 	}
-	defer other.Close()
 	w := &worker{
 		service: s, conn: conn, frames: wire.NewFrameReader(conn.Socket), outputs: outputs,
 		begin: time.Now(), fly: make(chan struct{}, 1), lost: make(chan struct{}), read: make(chan struct{}),
 	}
 	w.mu.batches = make(map[models.BatchID][]models.QueryID)
 	files := []*os.File{other, s.arena.File(), outputs.File()}
-	if opts := &s.executor.opts; opts.Inside != nil {
-		w.process, err = startInside(opts.Inside, s.spec.ID, files)
+	if opts.Inside != nil {
+		w.process = startInside(opts.Inside, s.spec.ID, files)
 	} else {
 		w.process, err = startChild(opts.Command, s.spec.Env, files, s.output)
+		other.Close()
+		outputs.CloseFile()
 	}
 	if err != nil {
 		outputs.Close()

@@ -310,7 +310,7 @@ func TestKillerIsCounted(t *testing.T) {
 		told := false
 		e := &Executor{opts: Options{BeforeKill: func(models.ServiceID, int) { told = true }}}
 		s := &service{executor: e}
-		c, other, err := newConn()
+		c, other, err := newConn(true)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,8 +1,10 @@
 package segments
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -78,38 +80,31 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, ahead int) 
 	if err := d.open(spec, ahead); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	search := spec.ConvSearch
-	if search == "" {
-		// Trying all algorithms takes a moment for each convolution and shape, and
-		// what wins differs from start to start.
-		search = ort.ConvHeuristic
-	}
 	d.options = ort.CUDAOptions{
 		Device:            context.Ordinal(),
 		Stream:            d.stream.Pointer(),
 		ExtendAsRequested: spec.ExtendAsRequested,
 		LimitBytes:        uint64(max(spec.MemoryBytes, 0)),
-		ConvSearch:        search,
 		TF32:              spec.TF32,
+
+		// Trying all algorithms takes a moment for each convolution and shape, and
+		// what wins differs from start to start.
+		ConvSearch: cmp.Or(spec.ConvSearch, ort.ConvHeuristic),
 	}
 	d.provider = cudaProvider{d}
 	return d, nil
 }
 
 func (d *Device) open(spec wire.CUDASpec, ahead int) (err error) {
-	if d.stream, err = d.context.NewStream(); err != nil {
-		return err
-	}
+	d.stream, err = d.context.NewStream()
 	d.ring = make([]*driver.Event, ahead)
+	events := []**driver.Event{&d.first, &d.last}
 	for i := range d.ring {
-		if d.ring[i], err = d.context.NewEvent(spec.Spin); err != nil {
-			return err
-		}
+		events = append(events, &d.ring[i])
 	}
-	if d.first, err = d.context.NewEvent(spec.Spin); err != nil {
-		return err
+	for i := 0; i < len(events) && err == nil; i++ {
+		*events[i], err = d.context.NewEvent(spec.Spin)
 	}
-	d.last, err = d.context.NewEvent(spec.Spin)
 	return err
 }
 
@@ -149,9 +144,7 @@ const keyDeviceInitializers = "session.use_device_allocator_for_initializers"
 func (p cudaProvider) Session(o *ort.SessionOptions) {
 	o.CUDA = &p.options
 	config := map[string]string{keyDeviceInitializers: "1"}
-	for key, value := range o.Config {
-		config[key] = value
-	}
+	maps.Copy(config, o.Config)
 	o.Config = config
 }
 
