@@ -101,6 +101,7 @@ func (s *server) watchEvents() (next func() (frame, bool), leave func()) {
 
 // The first frame has what is remembered, the next what came since.
 func TestEvents(t *testing.T) {
+	t.Parallel()
 	s := serve(t, testLimits())
 	s.play(10)
 	next, leave := s.watchEvents()
@@ -132,6 +133,7 @@ func TestEvents(t *testing.T) {
 
 // A frame comes while nothing happens, too: it shows that the daemon lives.
 func TestEventsOfAnIdleDaemon(t *testing.T) {
+	t.Parallel()
 	s := serve(t, testLimits())
 	next, _ := s.watchEvents()
 	for range 2 {
@@ -144,6 +146,7 @@ func TestEventsOfAnIdleDaemon(t *testing.T) {
 // Watchers are bounded; those who are there stay, and whoever comes later may
 // watch once one has left.
 func TestWatchersAreBounded(t *testing.T) {
+	t.Parallel()
 	s := serve(t, testLimits())
 	var leave []func()
 	var first func() (frame, bool)

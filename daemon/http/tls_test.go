@@ -78,6 +78,7 @@ func TestTLSDeparture(t *testing.T) {
 
 // A peer that says nothing, or says it slowly, is let go.
 func TestSlowHandshake(t *testing.T) {
+	t.Parallel()
 	l := testLimits()
 	l.ReadTimeout = 50 * time.Millisecond
 	if l.ReadTimeout > handshakeTime {
@@ -152,6 +153,7 @@ func TestTLSConnectionLimit(t *testing.T) {
 
 // The events are sent over TLS, and end when their client leaves.
 func TestTLSEvents(t *testing.T) {
+	t.Parallel()
 	g := serveGuarded(t, testLimits(), true, testToken, nil)
 	c := g.secure()
 	c.Write(rawRequest("GET", "/overlapd/events", bearer(testToken), nil))

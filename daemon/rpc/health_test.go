@@ -35,6 +35,7 @@ func TestHealth(t *testing.T) {
 
 // A watch tells of changes, and ends with the client or the daemon.
 func TestHealthWatch(t *testing.T) {
+	t.Parallel()
 	r := start(t, &fake{}, testLimits())
 	c := grpc_health_v1.NewHealthClient(r.conn)
 	ctx, cancel := context.WithCancel(r.context())

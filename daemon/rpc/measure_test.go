@@ -17,7 +17,6 @@ import (
 func grown(make func() any) int64 {
 	live := func() int64 {
 		runtime.GC()
-		runtime.GC() // what has a finalizer goes now
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return int64(m.HeapAlloc)

@@ -47,6 +47,7 @@ func framed(flag byte, b []byte) []byte {
 
 // Answers that a client does not read are accounted, and cost it the connection.
 func TestUnreadAnswers(t *testing.T) {
+	t.Parallel()
 	const bytes = 512 << 10
 	raw := encode(t, rawRequest(bytes))
 	for name, c := range map[string]struct {
@@ -58,6 +59,7 @@ func TestUnreadAnswers(t *testing.T) {
 		"streams":    {inference.GRPCInferenceService_ModelStreamInfer_FullMethodName, "", framed(0, raw)},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			l := testLimits()
 			l.MemoryBytes, l.Connections = 64<<20, 8
 			f := &fake{}
@@ -70,6 +72,7 @@ func TestUnreadAnswers(t *testing.T) {
 			})
 		})
 		t.Run(name+" in time", func(t *testing.T) {
+			t.Parallel()
 			l := testLimits()
 			l.MemoryBytes, l.WriteTimeout = 64<<20, 50*time.Millisecond
 			r := start(t, &fake{}, l)
@@ -95,6 +98,7 @@ func zipped(t *testing.T, b []byte) []byte {
 // A client that reads is not in a hurry, and gets what it asked for whether its
 // requests are compressed or not.
 func TestReadAnswers(t *testing.T) {
+	t.Parallel()
 	l := testLimits()
 	l.MemoryBytes = 64 << 20
 	r := start(t, &fake{}, l)
