@@ -18,7 +18,7 @@ func TestServicesWithoutMPS(t *testing.T) {
 	if done := r.end(); !strings.Contains(done.Failed["new"], "MPS is given up") {
 		t.Errorf("%+v", done)
 	}
-	if !r.face.Service([]byte("s0")).GivenUp() {
+	if !r.face.Service([]byte("s0")).GivenUp.Load() {
 		t.Error("the service that served is not given up")
 	}
 	add := func(c *config.Config) { c.Services = append(c.Services, added("newer")) }

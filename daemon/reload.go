@@ -77,7 +77,7 @@ func (d *Daemon) rewritten(name string) bool {
 	c := d.Config()
 	sig, of := s.Signature(), c.Service(name)
 	if sig == nil {
-		return s.GivenUp() // no file was ever loaded: whatever is there now is another
+		return s.GivenUp.Load() // no file was ever loaded: whatever is there now is another
 	}
 	return of != nil && rewritten(of.Model, sig.Info.Hash)
 }

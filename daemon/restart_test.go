@@ -40,7 +40,7 @@ func TestRestart(t *testing.T) {
 	g := &givingUp{phases: []executor.Phase{executor.Ready, executor.GivenUp, executor.Ready}}
 	b := newBackend(t, fakeConfig(3, nil), g, nil)
 	d := &Daemon{instances: []*instance{b.u}, face: b, log: zerolog.Nop()}
-	b.Services()[2].SetGivenUp(true)
+	b.Services()[2].GivenUp.Store(true)
 	for _, test := range []struct {
 		service, want string
 		is            error

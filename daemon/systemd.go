@@ -108,7 +108,7 @@ func (d *Daemon) standing() standing {
 			switch {
 			case service.Ready():
 				s.ready++
-			case service.GivenUp():
+			case service.GivenUp.Load():
 				s.givenUp = append(s.givenUp, service.Name)
 			}
 		}

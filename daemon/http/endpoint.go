@@ -77,7 +77,6 @@ func NewEndpoint(l config.Limits, o Options) (*Endpoint, error) {
 		gate:  gate{queries: q, access: o.Access, openMetrics: o.OpenMetrics, hosts: hostSet(l.Hosts)},
 		pages: &pages{Options: o, bodies: b},
 	}
-	e.pages.watchers.status, e.pages.watchers.rings = e.pages.overview, o.Timelines
 	e.server = newServer(e, q, l)
 	return e, nil
 }

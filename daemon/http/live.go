@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
@@ -29,51 +27,13 @@ const (
 	slowWatcher = 5 * time.Second
 )
 
-// watchers are the clients that have the events, and the overview that they
-// share: the loop is asked no more often however many there are.
-type watchers struct {
-	status func() ([]byte, bool)
-	rings  func() []*timeline.Ring
-	count  atomic.Int32
-
-	mu struct {
-		sync.Mutex
-		at   time.Time
-		text json.RawMessage
-	}
-}
-
-// shared returns the overview of now or of a moment ago, or null if the loop does
-// not publish one.
-func (w *watchers) shared() json.RawMessage {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.mu.text != nil && time.Since(w.mu.at) < frameEvery/2 {
-		return w.mu.text
-	}
-	text, ok := w.status()
-	if !ok {
-		text = json.RawMessage("null")
-	}
-	w.mu.at, w.mu.text = time.Now(), text
-	return text
-}
-
-// recent returns what became of the last queries of every service.
-func (w *watchers) recent() (all []timeline.Service) {
-	for _, ring := range w.rings() {
-		all = append(all, ring.Services()...)
-	}
-	return all
-}
-
 // events is the body of the answer to one watcher: reading it waits for the
 // next frame.
 type events struct {
-	watchers *watchers
-	ring     *timeline.Ring
-	conn     *conn // nil in tests without a socket
-	stopped  <-chan struct{}
+	pages   *pages
+	ring    *timeline.Ring
+	conn    *conn // nil in tests without a socket
+	stopped <-chan struct{}
 
 	allowed func() bool // whether the client may still have the events
 	since   uint64
@@ -84,7 +44,7 @@ type events struct {
 
 // frame is what one event holds.
 type frame struct {
-	Overview json.RawMessage `json:"overview"`
+	Overview json.RawMessage `json:"overview"` // null if the loop does not publish one
 	Timeline *timeline.Page  `json:"timeline"`
 
 	// Recent is what became of the last queries of every service, on all instances.
@@ -105,7 +65,7 @@ func (s *events) Read(p []byte) (int, error) {
 
 // Close counts the watcher off.
 func (s *events) Close() error {
-	s.watchers.count.Add(-1)
+	s.pages.watchers.Add(-1)
 	return nil
 }
 
@@ -142,7 +102,14 @@ func (s *events) next() error {
 		s.page = ring.ReadLatest(s.since, frameRounds, s.page)
 	}
 	s.since, s.sent = s.page.Next, time.Now()
-	text, err := json.Marshal(frame{s.watchers.shared(), s.page, s.watchers.recent()})
+	f := frame{Overview: json.RawMessage("null"), Timeline: s.page}
+	if text, ok := s.pages.overview(); ok {
+		f.Overview = text
+	}
+	for _, ring := range s.pages.Timelines() {
+		f.Recent = append(f.Recent, ring.Services()...)
+	}
+	text, err := json.Marshal(f)
 	if err != nil {
 		return err
 	}

@@ -127,7 +127,7 @@ func TestEvents(t *testing.T) {
 	}
 	s.Dead.Store(false)
 	leave()
-	eventually(t, "the watcher to be counted off", func() bool { return s.endpoint.pages.watchers.count.Load() == 0 })
+	eventually(t, "the watcher to be counted off", func() bool { return s.endpoint.pages.watchers.Load() == 0 })
 	s.live()
 }
 
@@ -165,24 +165,24 @@ func TestWatchersAreBounded(t *testing.T) {
 		t.Error("one that was there is dropped")
 	}
 	leave[1]()
-	eventually(t, "one to leave", func() bool { return s.endpoint.pages.watchers.count.Load() < maxWatchers })
+	eventually(t, "one to leave", func() bool { return s.endpoint.pages.watchers.Load() < maxWatchers })
 	next, _ := s.watchEvents()
 	if _, ok := next(); !ok {
 		t.Error("none may come though one has left")
 	}
 	leave[2]()
-	eventually(t, "one to leave", func() bool { return s.endpoint.pages.watchers.count.Load() < maxWatchers })
+	eventually(t, "one to leave", func() bool { return s.endpoint.pages.watchers.Load() < maxWatchers })
 	r, err := http.Head("http://" + s.addr.String() + "/overlapd/events")
-	if err != nil || r.StatusCode != http.StatusOK || s.endpoint.pages.watchers.count.Load() != maxWatchers-1 {
-		t.Errorf("HEAD: %v, %+v, and %d watch", err, r, s.endpoint.pages.watchers.count.Load())
+	if err != nil || r.StatusCode != http.StatusOK || s.endpoint.pages.watchers.Load() != maxWatchers-1 {
+		t.Errorf("HEAD: %v, %+v, and %d watch", err, r, s.endpoint.pages.watchers.Load())
 	}
 }
 
 // A client that reads nothing is dropped once its socket is full.
 func TestSlowWatcherIsDropped(t *testing.T) {
 	s := serve(t, testLimits())
-	e := &events{watchers: &s.endpoint.pages.watchers, allowed: func() bool { return true }, ring: s.timeline, stopped: make(chan struct{}), since: timeline.Latest}
-	s.endpoint.pages.watchers.count.Add(1)
+	e := &events{pages: s.endpoint.pages, allowed: func() bool { return true }, ring: s.timeline, stopped: make(chan struct{}), since: timeline.Latest}
+	s.endpoint.pages.watchers.Add(1)
 	client, nc := net.Pipe()
 	defer client.Close()
 	defer nc.Close()
@@ -274,7 +274,7 @@ func TestQueriesRoute(t *testing.T) {
 // BenchmarkFrame is what a frame of the dashboard costs.
 func BenchmarkFrame(b *testing.B) {
 	s := serve(b, testLimits())
-	e := &events{watchers: &s.endpoint.pages.watchers, allowed: func() bool { return true }, ring: s.timeline, since: timeline.Latest}
+	e := &events{pages: s.endpoint.pages, allowed: func() bool { return true }, ring: s.timeline, since: timeline.Latest}
 	b.ReportAllocs()
 	for b.Loop() {
 		b.StopTimer()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/valyala/fasthttp"
 
@@ -45,7 +46,7 @@ type Options struct {
 type pages struct {
 	Options
 	bodies   *bodies
-	watchers watchers
+	watchers atomic.Int32 // clients that have the events
 }
 
 func (p *pages) server(ctx *fasthttp.RequestCtx, _ *query.Service) {
@@ -202,8 +203,8 @@ func (p *pages) answerEvents(ctx *fasthttp.RequestCtx, _ *query.Service) {
 		writeError(ctx, fault)
 		return
 	}
-	if p.watchers.count.Add(1) > maxWatchers {
-		p.watchers.count.Add(-1)
+	if p.watchers.Add(1) > maxWatchers {
+		p.watchers.Add(-1)
 		writeError(ctx, errWatchers)
 		return
 	}
@@ -212,10 +213,10 @@ func (p *pages) answerEvents(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	ctx.Response.Header.Set("X-Accel-Buffering", "no")
 	ctx.SetConnectionClose()
 	if ctx.IsHead() {
-		p.watchers.count.Add(-1)
+		p.watchers.Add(-1)
 		return
 	}
-	s := &events{watchers: &p.watchers, ring: ring, stopped: ctx.Done(), since: timeline.Latest}
+	s := &events{pages: p, ring: ring, stopped: ctx.Done(), since: timeline.Latest}
 	s.conn, _ = ctx.Conn().(*conn)
 	authorization := bytes.Clone(ctx.Request.Header.Peek(fasthttp.HeaderAuthorization))
 	s.allowed = func() bool { return p.Access.Allows(authorization) }

@@ -197,20 +197,12 @@ func (s *scanner) hex4() (rune, *query.Error) {
 	if len(s.b)-s.i < 4 {
 		return 0, s.fail("a string does not end")
 	}
-	var r rune
-	for _, c := range s.b[s.i : s.i+4] {
-		switch {
-		case c >= '0' && c <= '9':
-			c -= '0'
-		case c|0x20 >= 'a' && c|0x20 <= 'f':
-			c = c | 0x20 - 'a' + 10
-		default:
-			return 0, s.fail("an unknown escape in a string")
-		}
-		r = r<<4 | rune(c)
+	r, err := strconv.ParseUint(string(s.b[s.i:s.i+4]), 16, 16)
+	if err != nil {
+		return 0, s.fail("an unknown escape in a string")
 	}
 	s.i += 4
-	return r, nil
+	return rune(r), nil
 }
 
 // number reads a number and reports whether it has neither fraction nor

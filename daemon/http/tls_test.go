@@ -165,7 +165,7 @@ func TestTLSEvents(t *testing.T) {
 		}
 	}
 	c.NetConn().Close()
-	eventually(t, "the watcher to be counted off", func() bool { return g.endpoint.pages.watchers.count.Load() == 0 })
+	eventually(t, "the watcher to be counted off", func() bool { return g.endpoint.pages.watchers.Load() == 0 })
 }
 
 // A shutdown does not wait for clients that do not read its goodbye.

@@ -157,7 +157,7 @@ func (b *Backend) MeasuringReport() (r Report, ok bool) {
 			if s.service.Ready() {
 				r.Ready++
 			}
-			if s.service.GivenUp() {
+			if s.service.GivenUp.Load() {
 				r.GivenUp = append(r.GivenUp, s.config.Name)
 			}
 		}
@@ -284,7 +284,7 @@ func (b *Backend) Restart(s *query.Service) error {
 	switch {
 	case ok && state.Phase == executor.GivenUp:
 		return r.Restart(s.ID)
-	case s.GivenUp():
+	case s.GivenUp.Load():
 		return fmt.Errorf("%w, and the worker of this one runs: it is its model that cannot be served; change the model and reload", ErrNotGivenUp)
 	}
 	return fmt.Errorf("%w, and this one is %s", ErrNotGivenUp, state.Phase)

@@ -112,7 +112,7 @@ func (d *desk) Release(c *query.Call) {
 
 // arrive hands a call to the scheduler, or answers it at once.
 func (cs *calls) arrive(c *query.Call) {
-	if c.Service.GivenUp() {
+	if c.Service.GivenUp.Load() {
 		c.Answer(query.Reply{Err: errGivenUp(c.Service)})
 		return
 	}

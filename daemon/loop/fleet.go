@@ -147,7 +147,7 @@ func (f *fleet) name(id models.ServiceID) string {
 // settled reports whether every worker has loaded its model or was given up.
 func (f *fleet) settled() bool {
 	for _, s := range f.served() {
-		if s.info == nil && !s.service.GivenUp() {
+		if s.info == nil && !s.service.GivenUp.Load() {
 			return false
 		}
 	}
@@ -286,7 +286,7 @@ func (f *fleet) retire(s *member, ended chan struct{}) {
 	f.leaving++
 	f.reloaded = true
 	f.publish()
-	s.service.Retire()
+	s.service.Retired.Store(true)
 	f.stopMeasuring()
 	f.learning.Changed()
 }
@@ -443,7 +443,7 @@ func (f *fleet) down(id models.ServiceID) {
 // giveUp expects no worker of a service any more. The others go on without it.
 func (f *fleet) giveUp(id models.ServiceID) {
 	s := f.members[id]
-	s.service.SetGivenUp(true)
+	s.service.GivenUp.Store(true)
 	f.learning.GaveUp()
 	f.rebind()
 }
@@ -474,7 +474,7 @@ func (f *fleet) up(e *executor.Event) {
 	member.fresh = true
 	f.learning.Cold(e.Service)
 	f.scheduler.Up(f.Now(), e.Service)
-	s.SetGivenUp(false)
+	s.GivenUp.Store(false)
 	s.SetReady(true)
 	f.takeOver(member)
 	f.rebind()

@@ -62,7 +62,7 @@ func (d *learner) world() learning.World {
 
 // subject describes a service that may be measured.
 func (s *member) subject(m training.Model) learning.Service {
-	l := learning.Service{ID: s.service.ID, Model: m, GivenUp: s.service.GivenUp(), Sizes: []int{1}}
+	l := learning.Service{ID: s.service.ID, Model: m, GivenUp: s.service.GivenUp.Load(), Sizes: []int{1}}
 	if !s.config.BestEffort {
 		l.Target = s.config.Target
 	}

@@ -22,7 +22,7 @@ func serviceStatus(s *member, now time.Duration, m overlap.ServiceMetrics, waiti
 	if m.Queued > 0 {
 		o.OldestAge = max(now-waiting.Oldest, 0)
 	}
-	if s.service.GivenUp() && s.fault != nil {
+	if s.service.GivenUp.Load() && s.fault != nil {
 		o.Fault = s.fault.Error()
 	}
 	return o

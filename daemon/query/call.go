@@ -23,6 +23,7 @@ import (
 	"hash/maphash"
 	"math"
 	"math/bits"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -174,10 +175,7 @@ func (c *Call) forget() {
 }
 
 func resize[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	s = s[:n]
+	s = slices.Grow(s[:0], n)[:n]
 	clear(s)
 	return s
 }
@@ -209,10 +207,6 @@ func (c *Call) Deadline() time.Time {
 // wait returns when the call is answered. Until then the departure of the
 // client cancels it.
 func (c *Call) wait(left <-chan struct{}) {
-	if left == nil {
-		<-c.answer
-		return
-	}
 	select {
 	case <-c.answer:
 	case <-left:

@@ -33,7 +33,7 @@ type portMetadata struct {
 
 // Metadata returns what the protocol describes a model by.
 func (s *Service) Metadata(sig *Signature) any {
-	return modelMetadata{s.Name, []string{ModelVersion}, sig.Info.Platform, portsOf(sig.Inputs), portsOf(sig.Outputs)}
+	return modelMetadata{s.Name, []string{ModelVersion}, sig.Info.Platform, portsOf(sig.Inputs, metadataOf), portsOf(sig.Outputs, metadataOf)}
 }
 
 // Metadata returns what the protocol describes the daemon by, with the extensions of
@@ -48,12 +48,18 @@ func (s *Server) Metadata() any {
 	return m
 }
 
-func portsOf(ports []Port) []portMetadata {
-	list := make([]portMetadata, len(ports))
+// portsOf describes ports, each by describe. It is never nil: JSON would have null
+// for it.
+func portsOf[T any](ports []Port, describe func(*Port) T) []T {
+	list := make([]T, len(ports))
 	for i := range ports {
-		list[i] = portMetadata{ports[i].Name, ports[i].Type.Protocol(), shapeOf(&ports[i], false)}
+		list[i] = describe(&ports[i])
 	}
 	return list
+}
+
+func metadataOf(p *Port) portMetadata {
+	return portMetadata{p.Name, p.Type.Protocol(), shapeOf(p, false)}
 }
 
 // shapeOf returns the dimensions of a port, without that of the batch if there is
@@ -121,9 +127,10 @@ type portConfig struct {
 // Config returns the configuration of a model as Triton's clients read it.
 func (s *Service) Config(sig *Signature) any {
 	i := &sig.Info
+	port := func(p *Port) portConfig { return portConfig{p.Name, configType(p.Type), shapeOf(p, sig.Batched)} }
 	c := &modelConfig{
 		Name: s.Name, Platform: i.Platform, Backend: strings.TrimSuffix(i.Platform, "_onnx"),
-		Input: portConfigs(sig.Inputs, sig.Batched), Output: portConfigs(sig.Outputs, sig.Batched),
+		Input: portsOf(sig.Inputs, port), Output: portsOf(sig.Outputs, port),
 		Parameters: parameters{
 			QoSTarget: parameter{strconv.FormatInt(s.QoSTarget.Microseconds(), 10)}, QueueLimit: parameter{strconv.Itoa(s.QueueLimit)},
 			Policy: parameter{s.Policy}, Device: parameter{i.Device}, Operators: parameter{strconv.Itoa(i.Operators)}, Hash: parameter{i.Hash},
@@ -140,14 +147,6 @@ func (s *Service) Config(sig *Signature) any {
 		c.DynamicBatching = &dynamicBatching{PreferredBatchSize: []int{}}
 	}
 	return c
-}
-
-func portConfigs(ports []Port, batched bool) []portConfig {
-	list := make([]portConfig, len(ports))
-	for i := range ports {
-		list[i] = portConfig{ports[i].Name, configType(ports[i].Type), shapeOf(&ports[i], batched)}
-	}
-	return list
 }
 
 // configType returns the name of a type in a model configuration.

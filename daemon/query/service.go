@@ -32,11 +32,13 @@ type Service struct {
 	signature atomic.Pointer[Signature]
 }
 
-// condition is how a service stands, whatever its targets are changed to.
+// condition is how a service stands, whatever its targets are changed to. No worker of
+// one that is given up is expected any more, and one that is retired takes no further
+// requests.
 type condition struct {
+	GivenUp atomic.Bool
+	Retired atomic.Bool
 	ready   atomic.Bool
-	givenUp atomic.Bool
-	retired atomic.Bool
 	users   atomic.Int64
 }
 
@@ -61,7 +63,7 @@ func (s *Service) Successor() *Service {
 // another one of its name, or none.
 func (s *Service) Hold() bool {
 	s.users.Add(1)
-	if !s.retired.Load() {
+	if !s.Retired.Load() {
 		return true
 	}
 	s.LetGo()
@@ -73,12 +75,6 @@ func (s *Service) LetGo() { s.users.Add(-1) }
 
 // InUse reports whether anybody holds the service.
 func (s *Service) InUse() bool { return s.users.Load() != 0 }
-
-// Retire has the service take no further requests.
-func (s *Service) Retire() { s.retired.Store(true) }
-
-// Retired reports whether the service takes no further requests.
-func (s *Service) Retired() bool { return s.retired.Load() }
 
 // Loaded sets what the model looks like. It fails if the protocol cannot
 // carry the model's inputs or outputs. It may be called again after a restart
@@ -102,12 +98,6 @@ func (s *Service) SetReady(ready bool) { s.ready.Store(ready) }
 // Ready reports whether the model is known and the worker runs.
 func (s *Service) Ready() bool { return s.ready.Load() && s.signature.Load() != nil }
 
-// SetGivenUp sets whether no worker of the service is expected any more.
-func (s *Service) SetGivenUp(givenUp bool) { s.givenUp.Store(givenUp) }
-
-// GivenUp reports whether no worker of the service is expected any more.
-func (s *Service) GivenUp() bool { return s.givenUp.Load() }
-
 // Mergeable reports whether the first dimension of every input and output is a
 // batch dimension that clients choose, so that queries can be merged.
 func (s *Service) Mergeable() bool {
@@ -116,26 +106,13 @@ func (s *Service) Mergeable() bool {
 }
 
 // Registry is what services are looked up in: any goroutine may read it while
-// another publishes.
+// another publishes. A list is never changed: another one takes its place.
 type Registry struct {
-	now atomic.Pointer[listing]
-}
-
-// listing is what a registry holds at a time. It is never changed: another one
-// takes its place.
-type listing struct {
-	list  []*Service
-	names map[string]*Service
+	now atomic.Pointer[[]*Service]
 }
 
 // Publish replaces the services.
-func (r *Registry) Publish(list []*Service) {
-	l := &listing{list: list, names: make(map[string]*Service, len(list))}
-	for _, s := range list {
-		l.names[s.Name] = s
-	}
-	r.now.Store(l)
-}
+func (r *Registry) Publish(list []*Service) { r.now.Store(&list) }
 
 // InOrder sorts services by their names as these are listed. Others come last.
 func InOrder(list []*Service, names []string) []*Service {
@@ -150,7 +127,14 @@ func InOrder(list []*Service, names []string) []*Service {
 }
 
 // Services implements Host.
-func (r *Registry) Services() []*Service { return r.now.Load().list }
+func (r *Registry) Services() []*Service { return *r.now.Load() }
 
 // Service implements Host.
-func (r *Registry) Service(name []byte) *Service { return r.now.Load().names[string(name)] }
+func (r *Registry) Service(name []byte) *Service {
+	for _, s := range *r.now.Load() {
+		if s.Name == string(name) {
+			return s
+		}
+	}
+	return nil
+}

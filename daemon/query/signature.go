@@ -66,24 +66,29 @@ func newSignature(service string, i Info) (*Signature, error) {
 			service, len(i.Inputs), len(i.Outputs), maxPorts)
 	}
 	names := map[string]int{}
-	for _, spec := range i.Inputs {
-		p, err := newPort(spec, names)
-		if err != nil {
-			return nil, fmt.Errorf("%s: input %w", service, err)
-		}
-		sig.Inputs = append(sig.Inputs, p)
+	var err error
+	if sig.Inputs, err = newPorts(i.Inputs, names); err != nil {
+		return nil, fmt.Errorf("%s: input %w", service, err)
 	}
 	sig.links = len(names)
-	for _, spec := range i.Outputs {
-		p, err := newPort(spec, map[string]int{})
-		if err != nil {
-			return nil, fmt.Errorf("%s: output %w", service, err)
-		}
-		sig.Outputs = append(sig.Outputs, p)
+	if sig.Outputs, err = newPorts(i.Outputs, names); err != nil {
+		return nil, fmt.Errorf("%s: output %w", service, err)
 	}
 	sig.Batched = batched(sig.Inputs, sig.Outputs)
 	sig.seq = findSeq(sig.Inputs, sig.Batched)
 	return sig, nil
+}
+
+// newPorts returns ports and numbers the names of their dimensions.
+func newPorts(specs []models.TensorSpec, names map[string]int) (list []Port, err error) {
+	for _, spec := range specs {
+		p, err := newPort(spec, names)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, p)
+	}
+	return list, nil
 }
 
 func newPort(spec models.TensorSpec, names map[string]int) (Port, error) {
