@@ -19,20 +19,12 @@ const socketMode = 0o660
 // staleTimeout is how long whoever listens at a path may take to accept.
 const staleTimeout = time.Second
 
-// These errors are for ListenUnix.
+// Errors of ListenUnix.
 var (
-	// errSocketInUse is returned when another daemon listens at the path.
 	errSocketInUse = errors.New("another daemon listens there: stop it, or choose another path")
-
-	// errNoSocket is returned when something at the path is no socket.
-	errNoSocket = errors.New("there is something that is no socket: remove it, or choose another path")
-
-	// errReplaced is returned when something else has taken the place of the
-	// socket as soon as it was made.
-	errReplaced = errors.New("somebody puts other files in the place of the socket: choose a path in a folder of your own")
-
-	// errGroup is returned when the socket cannot be given to its group.
-	errGroup = errors.New("the socket cannot be given to its group")
+	errNoSocket    = errors.New("there is something that is no socket: remove it, or choose another path")
+	errReplaced    = errors.New("somebody puts other files in the place of the socket: choose a path in a folder of your own")
+	errGroup       = errors.New("the socket cannot be given to its group")
 )
 
 // Listen opens the address of a configuration: "host:port" or "unix:/path".

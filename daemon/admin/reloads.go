@@ -10,10 +10,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
-// maxSteps is of how many services progress is kept: those that go and those
-// that come.
-const maxSteps = 2 * config.MaxServices
-
 // Host is the daemon that is administered. An error that is an [Error] has a kind,
 // all others have failed.
 type Host interface {
@@ -125,13 +121,10 @@ func (r *running) step(s config.Step) {
 	defer r.mu.Unlock()
 	steps := &r.mu.report.Steps
 	at := slices.IndexFunc(*steps, func(of config.Step) bool { return of.Service == s.Service })
-	switch {
-	case at >= 0:
-		(*steps)[at] = s
-	case len(*steps) == maxSteps:
-		return
-	default:
+	if at < 0 {
 		*steps = append(*steps, s)
+	} else {
+		(*steps)[at] = s
 	}
 	r.growLocked()
 }

@@ -60,7 +60,7 @@ func appendString[S string | []byte](b []byte, s S) []byte {
 	for i := 0; i < len(s); {
 		c := s[i]
 		if c >= utf8.RuneSelf {
-			r, size := decodeRune(s, i)
+			r, size := utf8.DecodeRuneInString(string(s[i:min(i+utf8.UTFMax, len(s))]))
 			if r == utf8.RuneError && size == 1 {
 				b = append(b, s[start:i]...)
 				b = append(b, `\ufffd`...)
@@ -91,8 +91,4 @@ func appendString[S string | []byte](b []byte, s S) []byte {
 	}
 	b = append(b, s[start:]...)
 	return append(b, '"')
-}
-
-func decodeRune[S string | []byte](s S, i int) (rune, int) {
-	return utf8.DecodeRuneInString(string(s[i:min(i+utf8.UTFMax, len(s))]))
 }

@@ -121,7 +121,10 @@ func (g *guard) entered(d grpc.ServiceDesc) *grpc.ServiceDesc {
 				return nil, fail(ctx, fault)
 			}
 			defer leave()
-			return handle(service, ctx, read, i)
+			return handle(service, ctx, func(request any) error {
+				defer arrived(ctx)
+				return read(request)
+			}, i)
 		}
 		d.Methods = append(d.Methods, m)
 	}
@@ -187,10 +190,4 @@ func arrived(ctx context.Context) {
 	if timer, ok := ctx.Value(hurryKey{}).(*time.Timer); ok {
 		timer.Stop()
 	}
-}
-
-// unhurry calls arrived for every call that has been read.
-func unhurry(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	arrived(ctx)
-	return handle(ctx, request)
 }

@@ -86,7 +86,6 @@ func New(q *query.Server, l config.Limits, a *access.Access) *Server {
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: l.IdleTimeout, Time: math.MaxInt64}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingLeast, PermitWithoutStream: true}),
 		grpc.InTapHandle(s.guard.hurry),
-		grpc.UnaryInterceptor(unhurry),
 	)
 	answers := &answerer{queries: q, guard: s.guard, receiver: receiver{q.Memory, l.RequestBytes}, stopping: s.stopping}
 	s.register(serviceDesc(answers), protocol{queries: q})
@@ -155,15 +154,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 func serviceDesc(a *answerer) grpc.ServiceDesc {
 	d := inference.GRPCInferenceService_ServiceDesc
 	d.Methods, d.Streams = slices.Clone(d.Methods), slices.Clone(d.Streams)
-	for i := range d.Methods {
-		if d.Methods[i].MethodName == "ModelInfer" {
-			d.Methods[i].Handler = a.modelInfer
-		}
-	}
-	for i := range d.Streams {
-		if d.Streams[i].StreamName == "ModelStreamInfer" {
-			d.Streams[i].Handler = func(_ any, g grpc.ServerStream) error { return serveStream(a, g) }
-		}
-	}
+	infer := slices.IndexFunc(d.Methods, func(m grpc.MethodDesc) bool { return m.MethodName == "ModelInfer" })
+	d.Methods[infer].Handler = a.modelInfer
+	stream := slices.IndexFunc(d.Streams, func(m grpc.StreamDesc) bool { return m.StreamName == "ModelStreamInfer" })
+	d.Streams[stream].Handler = func(_ any, g grpc.ServerStream) error { return serveStream(a, g) }
 	return d
 }
