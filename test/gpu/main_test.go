@@ -192,6 +192,7 @@ func TestGPU(t *testing.T) {
 		if testing.Short() {
 			t.Skip("the rehearsal takes some ten seconds; -device cuda checks a GPU")
 		}
+		t.Parallel() // no figure of it means anything
 	default:
 		t.Fatalf("device %q: there are %s and %s", *deviceFlag, cutcost.CPU, cutcost.CUDA)
 	}

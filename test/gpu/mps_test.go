@@ -356,11 +356,13 @@ func (c *check) answers() map[string]string {
 // TestMPSOfFake: the fake is as MPS is taken to be, but for terminated clients, which
 // it lets go on; and no NVML lists its clients.
 func TestMPSOfFake(t *testing.T) {
+	t.Parallel()
 	for _, behaviour := range []struct{ line, misses string }{
 		{"", ""}, {"garbage get_server_status", "P5"}, {"garbage get_client_list", "P4"},
 		{"exit no such device", "P1"}, {"orphan", ""},
 	} {
 		t.Run(behaviour.line, func(t *testing.T) {
+			t.Parallel()
 			dir, err := os.MkdirTemp("", "gpu") // a socket's path must be short
 			if err != nil {
 				t.Fatal(err)
@@ -368,7 +370,7 @@ func TestMPSOfFake(t *testing.T) {
 			defer os.RemoveAll(dir)
 			c, gpus := withFakes(t)
 			c.gpu = gpus.Devices[0].UUID
-			c.mpsDir, c.patience = dir, 2*time.Second
+			c.mpsDir, c.patience = dir, 5*time.Second
 			if behaviour.line != "" {
 				if err := fakemps.Behave(filepath.Join(dir, "mps", "pipe"), behaviour.line); err != nil {
 					t.Fatal(err)
