@@ -411,9 +411,7 @@ type profileOptions struct {
 	limit   time.Duration
 }
 
-// profileResult is the JSON of profile. Measured counts all measurements of the
-// plan, those of earlier runs too; Seconds is the time of this run alone. GivenUp
-// names services.
+// profileResult is the JSON of profile. Measured counts earlier runs too, Seconds does not.
 type profileResult struct {
 	Measured     int      `json:"measured"`
 	Planned      int      `json:"planned"`

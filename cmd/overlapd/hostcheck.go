@@ -64,19 +64,15 @@ type gpuReport struct {
 	Findings []finding   `json:"findings"`
 }
 
-// add appends the finding of a rule. Words are pairs of a name in braces and a text.
+// add appends the finding of a rule, which there must be. Words are pairs of a name in
+// braces and a text.
 func (r *gpuReport) add(id string, words ...string) {
-	for _, rule := range rules {
-		if rule.id == id {
-			for i := 0; i < len(words); i += 2 {
-				words[i] = "{" + words[i] + "}"
-			}
-			fill := strings.NewReplacer(words...)
-			r.Findings = append(r.Findings, finding{rule.id, rule.level, fill.Replace(rule.says), fill.Replace(rule.remedy)})
-			return
-		}
+	rule := rules[slices.IndexFunc(rules, func(r rule) bool { return r.id == id })]
+	for i := 0; i < len(words); i += 2 {
+		words[i] = "{" + words[i] + "}"
 	}
-	panic("hostcheck: no rule " + id)
+	fill := strings.NewReplacer(words...)
+	r.Findings = append(r.Findings, finding{rule.id, rule.level, fill.Replace(rule.says), fill.Replace(rule.remedy)})
 }
 
 // Err returns all faults as one error, nil if there are none.
@@ -97,11 +93,10 @@ func (r *gpuReport) Err() error {
 func (r *gpuReport) WriteText(w io.Writer) {
 	for _, f := range r.Findings {
 		text := strings.ReplaceAll(f.String(), "\n", "\n#   ")
-		if f.Level == levelOK || f.Level == levelNote {
-			fmt.Fprintf(w, "# %s\n", text)
-			continue
+		if f.Level == levelWarning || f.Level == levelFault {
+			text = f.Level + ": " + text
 		}
-		fmt.Fprintf(w, "# %s: %s\n", f.Level, text)
+		fmt.Fprintf(w, "# %s\n", text)
 	}
 	if r.Layout != "" {
 		fmt.Fprintf(w, "# %s\n", strings.ReplaceAll(strings.TrimRight(r.Layout, "\n"), "\n", "\n# "))
@@ -426,7 +421,15 @@ func (l *looking) lookAtMPS(ctx context.Context) {
 			l.add("mps-off")
 		}
 	case config.MPSExisting:
-		l.join(ctx, c.MPS.Dir)
+		err, dir := l.ask(ctx, c.MPS.Dir), cmp.Or(c.MPS.Dir, mps.DefaultPipe)
+		switch {
+		case errors.Is(err, mps.ErrNoProgram):
+			l.add("mps-program", "why", err.Error())
+		case err != nil:
+			l.add("mps-existing", "path", dir, "why", err.Error())
+		default:
+			l.add("mps", "what", "a control daemon serves "+dir)
+		}
 	default:
 		dir := gpu.MPSDirOf(c.MPS.Dir, l.UUID)
 		if err := mps.CheckDirectory(l.path(dir)); err != nil {
@@ -458,22 +461,6 @@ func (l *looking) lookForStrangers(ctx context.Context, ours string) {
 	}
 }
 
-// join checks the MPS control daemon of somebody else that the configuration names.
-func (l *looking) join(ctx context.Context, dir string) {
-	err := l.ask(ctx, dir)
-	if dir == "" {
-		dir = mps.DefaultPipe
-	}
-	switch {
-	case errors.Is(err, mps.ErrNoProgram):
-		l.add("mps-program", "why", err.Error())
-	case err != nil:
-		l.add("mps-existing", "path", dir, "why", err.Error())
-	default:
-		l.add("mps", "what", "a control daemon serves "+dir)
-	}
-}
-
 // ask attaches to the control daemon of a directory and detaches from it.
 func (l *looking) ask(ctx context.Context, dir string) error {
 	if dir != "" {
@@ -492,7 +479,13 @@ func (l *looking) lookAtMIG() {
 	c := &l.Config.MIG
 	if len(c.Instances) == 0 {
 		if d.MIG.Enabled && l.target.Instance == nil {
-			l.add("mig-whole", "gpu", fmt.Sprintf("GPU %d", d.Index), "index", fmt.Sprint(d.Index), "instances", l.instances())
+			var names []string
+			for _, i := range d.Instances {
+				for _, c := range i.Compute {
+					names = append(names, c.UUID)
+				}
+			}
+			l.add("mig-whole", "gpu", fmt.Sprintf("GPU %d", d.Index), "index", fmt.Sprint(d.Index), "instances", joined(names))
 		}
 		return
 	}
@@ -516,17 +509,6 @@ func (l *looking) lookAtMIG() {
 		return
 	}
 	l.add("mig", "instances", fmt.Sprint(len(c.Instances)))
-}
-
-// instances names the MIG devices that there are.
-func (l *looking) instances() string {
-	var names []string
-	for _, i := range l.target.Device.Instances {
-		for _, c := range i.Compute {
-			names = append(names, c.UUID)
-		}
-	}
-	return joined(names)
 }
 
 // provider are the files that lie beside a CUDA build of ONNX Runtime.

@@ -46,11 +46,8 @@ func main() {
 const exitConfig = 78
 
 func exitStatus(err error) int {
-	var faults config.Faults
-	if errors.As(err, &faults) {
-		return exitConfig
-	}
-	if e, ok := errors.AsType[*admin.Error](err); ok && e.Kind == admin.KindConfig {
+	_, faulty := errors.AsType[config.Faults](err)
+	if e, ok := errors.AsType[*admin.Error](err); faulty || ok && e.Kind == admin.KindConfig {
 		return exitConfig
 	}
 	return 1

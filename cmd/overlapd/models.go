@@ -20,11 +20,6 @@ import (
 	"github.com/overlapd/overlapd/segments"
 )
 
-type zooRow struct {
-	zoo.Entry
-	Bytes int64 `json:"bytes"`
-}
-
 func modelsListCommand() *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
@@ -35,14 +30,16 @@ have the operators and the cost of the real ones, and know nothing. A service
 uses one with model = "zoo:NAME".`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var rows []zooRow
+			type row struct {
+				zoo.Entry
+				Bytes int64 `json:"bytes"`
+			}
+			var rows []row
+			t := report.NewTable("NAME", "PRECISION", "PARAMETERS", "FILE", "WHAT IT IS")
 			for _, name := range zoo.Names() {
 				e, _ := zoo.Lookup(name)
-				rows = append(rows, zooRow{e, e.Size()})
-			}
-			t := report.NewTable("NAME", "PRECISION", "PARAMETERS", "FILE", "WHAT IT IS")
-			for _, r := range rows {
-				t.Row(r.Name, r.Precision, metric(r.Params, ""), metric(r.Bytes, "B"), r.Summary)
+				rows = append(rows, row{e, e.Size()})
+				t.Row(e.Name, e.Precision, metric(e.Params, ""), metric(e.Size(), "B"), e.Summary)
 			}
 			return out.print(cmd.OutOrStdout(), map[string]any{"models": rows}, t.WriteText)
 		},

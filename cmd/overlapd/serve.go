@@ -61,8 +61,15 @@ does, and the log says what became of it.`,
 			return serve(c, o.config, os.Stderr)
 		},
 	}
-	o.flags(cmd)
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "print how a GPU would be divided and who would have how much of its memory, and change nothing")
+	f := cmd.Flags()
+	f.StringVarP(&o.path, "config", "c", "", "configuration file")
+	f.BoolVar(&o.embedded, "embedded", false, "run the built-in configuration: resnet50 and bert on the CPU")
+	f.StringVar(&o.listen, "listen", "", "address, instead of the configuration's")
+	f.StringVar(&o.grpc, "grpc-listen", "", "address of gRPC, instead of the configuration's")
+	f.StringVar(&o.policy, "policy", "", "scheduling policy, instead of the configuration's: "+strings.Join(policyNames(), ", "))
+	f.StringVar(&o.on, "on", "", `device, where the configuration leaves it open: "cpu", or index or UUID of a GPU`)
+	cmd.MarkFlagsMutuallyExclusive("config", "embedded")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print how a GPU would be divided and who would have how much of its memory, and change nothing")
 	return cmd
 }
 
@@ -75,17 +82,6 @@ type serveOptions struct {
 	policy   string
 	dryRun   bool
 	on       string
-}
-
-func (o *serveOptions) flags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVarP(&o.path, "config", "c", "", "configuration file")
-	f.BoolVar(&o.embedded, "embedded", false, "run the built-in configuration: resnet50 and bert on the CPU")
-	f.StringVar(&o.listen, "listen", "", "address, instead of the configuration's")
-	f.StringVar(&o.grpc, "grpc-listen", "", "address of gRPC, instead of the configuration's")
-	f.StringVar(&o.policy, "policy", "", "scheduling policy, instead of the configuration's: "+strings.Join(policyNames(), ", "))
-	f.StringVar(&o.on, "on", "", `device, where the configuration leaves it open: "cpu", or index or UUID of a GPU`)
-	cmd.MarkFlagsMutuallyExclusive("config", "embedded")
 }
 
 func (o *serveOptions) config() (config.Config, error) {

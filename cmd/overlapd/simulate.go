@@ -456,8 +456,12 @@ func simulated(sc *sim.Scenario, label string, results []*sim.Result, least *bou
 	}
 	t := report.NewTable("", "", "violations", "p99/target", "answered/s", "in time/s", "spans/round", "merged", "busy", "prediction off")
 	for _, r := range results {
+		spans := 0
+		for i, n := range r.Groups {
+			spans += (i + 1) * n
+		}
 		t.Rowf("%s\t\t%.2f %%\t%.3f\t%.1f\t%.1f\t%.2f\t%d\t%.0f %%\t%.1f %%",
-			r.Policy, 100*r.Violations, r.P99OverTarget, r.ThroughputQPS, r.GoodputQPS, spansOf(r), r.Merged, 100*r.Busy, r.Prediction.MAPE)
+			r.Policy, 100*r.Violations, r.P99OverTarget, r.ThroughputQPS, r.GoodputQPS, float64(spans)/float64(max(r.Rounds, 1)), r.Merged, 100*r.Busy, r.Prediction.MAPE)
 		if len(results) == 1 {
 			for _, s := range r.Services {
 				t.Rowf("\t%s\t%.2f %%\t%.3f\t%.1f\t%.1f", s.Name, 100*s.Violations, s.P99OverTarget, s.ThroughputQPS, s.GoodputQPS)
@@ -474,14 +478,6 @@ func simulated(sc *sim.Scenario, label string, results []*sim.Result, least *bou
 			100*least.Violations, how, least.Tried, least.Gain)
 	}
 	return d
-}
-
-func spansOf(r *sim.Result) float64 {
-	spans := 0
-	for i, n := range r.Groups {
-		spans += (i + 1) * n
-	}
-	return float64(spans) / float64(max(r.Rounds, 1))
 }
 
 func reproduceAbacusCommand() *cobra.Command {

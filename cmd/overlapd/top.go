@@ -40,8 +40,7 @@ for each service, the newest on the right.
 
 Keys: q quits, p holds the picture and lets it go on. Where the terminal is narrow,
 columns are left out; NO_COLOR in the environment leaves out colours. Where the
-output is no terminal, top prints the view once. The dashboard at / of the daemon
-shows more: a click on a group there tells why it was chosen.`,
+output is no terminal, top prints the view once.`,
 		Example: `  overlapd top
   overlapd top --url http://127.0.0.1:9000
   overlapd top | head          once, as text

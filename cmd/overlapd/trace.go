@@ -54,7 +54,6 @@ that were answered: when they came, how long they waited, and an arrow from each
 arrival to the first span that ran for it. Open the file at
 ui.perfetto.dev, which keeps it on your machine, or in chrome://tracing.
 
-The daemon remembers its rounds anyway: tracing changes nothing in how it runs.
 Ctrl-C ends a trace early; what was recorded by then is whole.`,
 		Example: `  overlapd trace --seconds 5 > trace.json
   overlapd trace --seconds 30 --out trace.json --json`,

@@ -35,15 +35,7 @@ type Options struct {
 	Progress func(doing string)                 // may be nil
 }
 
-const (
-	maxBatch   = 4096
-	maxThreads = 1024
-	maxSeqLen  = 1 << 16
-)
-
-// errOptions is returned when the options make no sense, with every fault.
-var errOptions = errors.New("cutcost: options")
-
+// check returns everything that is wrong with the options, or nil.
 func (o *Options) check() error {
 	var faults []error
 	within := func(what string, least, most int, list ...int) {
@@ -53,19 +45,16 @@ func (o *Options) check() error {
 			}
 		}
 	}
-	within("the number of batch sizes", 1, maxBatch, len(o.Batches))
-	within("a batch size", 1, maxBatch, o.Batches...)
-	within("the number of thread counts", 1, maxThreads, len(o.Threads))
-	within("a thread count", 1, maxThreads, o.Threads...)
-	within("the sequence length", 1, maxSeqLen, o.Spec.SeqLen)
+	within("the number of batch sizes", 1, 4096, len(o.Batches))
+	within("a batch size", 1, 4096, o.Batches...)
+	within("the number of thread counts", 1, 1024, len(o.Threads))
+	within("a thread count", 1, 1024, o.Threads...)
+	within("the sequence length", 1, 1<<16, o.Spec.SeqLen)
 	within("the number of operators wanted", 0, math.MaxInt32, o.Spec.Target)
 	if d := o.Spec.Duration; d <= 0 {
 		faults = append(faults, fmt.Errorf("the duration must be more than 0, not %v", d))
 	}
-	if len(faults) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%w: %w", errOptions, errors.Join(faults...))
+	return errors.Join(faults...)
 }
 
 // Row compares one model at one batch and thread count.

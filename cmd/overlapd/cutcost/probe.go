@@ -101,7 +101,6 @@ type probe struct {
 	cut     *segments.CutModel
 	whole   *ort.Program
 	close   []func() error
-	values  []*ort.Value
 	query   worker.Query
 	batch   models.BatchID
 	last    [][]byte // outputs of the last cut run
@@ -180,11 +179,6 @@ func (p *probe) load() error {
 	p.result.LoadMS = float64(time.Since(started)) / 1e6
 	if err := p.makeInputs(); err != nil {
 		return err
-	}
-	for i, v := range p.values {
-		if p.whole != nil {
-			p.whole.SetInput(0, i, v)
-		}
 	}
 	debug.FreeOSMemory()
 	return nil
@@ -276,7 +270,9 @@ func (p *probe) makeInput(in models.TensorSpec, shape []int64, random *rand.Rand
 		return err
 	}
 	p.close = append(p.close, v.Close)
-	p.values = append(p.values, v)
+	if p.whole != nil {
+		p.whole.SetInput(0, len(p.query.Inputs), v)
+	}
 	p.query.Inputs = append(p.query.Inputs, worker.Tensor{Type: elem, Shape: shape, Data: data})
 	return nil
 }
@@ -291,9 +287,7 @@ func fill(data []byte, elem models.DataType, random *rand.Rand) {
 			binary.LittleEndian.PutUint64(data, math.Float64bits(random.NormFloat64()))
 		case models.Float16: // numbers in [1, 2)
 			binary.LittleEndian.PutUint16(data, 0x3c00|uint16(random.IntN(1024)))
-		case models.Bool:
-			data[0] = byte(random.IntN(2))
-		default: // a small integer, whatever its size
+		default: // a small integer or truth value, whatever its size
 			data[0] = byte(random.IntN(integers))
 		}
 	}
