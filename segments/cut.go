@@ -45,14 +45,21 @@ func cut(f *models.File, target int, joined []nodes) (*cutting, error) {
 		}
 	}
 	borders := join(c.borders(target), joined)
-	pieceOf := make([]int, len(g.Nodes))
+	pieceOf := make([]int, len(g.Nodes)+1)
 	for p := 0; p+1 < len(borders); p++ {
 		c.pieces = append(c.pieces, piece{first: borders[p], last: borders[p+1]})
 		for n := borders[p]; n < borders[p+1]; n++ {
 			pieceOf[n] = p
 		}
 	}
-	c.findLastUses(pieceOf)
+	pieceOf[len(g.Nodes)] = len(c.pieces)
+	c.lastAt = make([]int, len(c.values.Names))
+	for id, last := range c.values.LastUse {
+		c.lastAt[id] = -1
+		if last >= 0 {
+			c.lastAt[id] = pieceOf[last]
+		}
+	}
 	for p := range c.pieces {
 		c.findBorderValues(p)
 	}
@@ -79,20 +86,6 @@ func (c *cutting) borders(target int) []int {
 		borders = append(borders, best)
 	}
 	return append(borders, n)
-}
-
-func (c *cutting) findLastUses(pieceOf []int) {
-	c.lastAt = make([]int, len(c.values.Names))
-	for id := range c.lastAt {
-		switch last := int(c.values.LastUse[id]); {
-		case last >= len(pieceOf):
-			c.lastAt[id] = len(c.pieces)
-		case last >= 0:
-			c.lastAt[id] = pieceOf[last]
-		default:
-			c.lastAt[id] = -1
-		}
-	}
 }
 
 // findBorderValues fills in what crosses the borders of piece p.
@@ -216,22 +209,12 @@ func (c *cutting) optionals(types []models.Type) []nodes {
 			if types[id].Kind != models.KindOptional {
 				continue
 			}
-			if last := c.lastNode(id); last >= c.pieces[p].last {
+			if last := min(int(c.values.LastUse[id]), len(c.values.NodeIn)-1); last >= c.pieces[p].last {
 				ranges = append(ranges, nodes{int(c.values.Producer[id]), last})
 			}
 		}
 	}
 	return ranges
-}
-
-// lastNode returns the last node that uses the value, -1 if none does.
-func (c *cutting) lastNode(id int32) int {
-	for n := len(c.values.NodeIn) - 1; n >= 0; n-- {
-		if slices.Contains(c.values.NodeIn[n], id) || slices.Contains(c.values.NodeCaptures[n], id) {
-			return n
-		}
-	}
-	return -1
 }
 
 // join takes away the borders that divide what is joined.

@@ -78,7 +78,7 @@ func encode(g *graph, seed uint64) *layout {
 
 // write writes the file. progress, if not nil, is called after each step with how
 // many bytes of the file are written.
-func (l *layout) write(w io.Writer, progress func(done int64)) error {
+func (l *layout) write(w io.Writer, progress func(done, total int64)) error {
 	var done int64
 	var err error
 	put := func(b []byte) {
@@ -89,7 +89,7 @@ func (l *layout) write(w io.Writer, progress func(done int64)) error {
 			return
 		}
 		if done += int64(len(b)); progress != nil {
-			progress(done)
+			progress(done, l.size)
 		}
 	}
 	put(l.head)
@@ -123,13 +123,9 @@ func Build(name, dir string, seed uint64, progress func(done, total int64)) (str
 	if l.matches(path) {
 		return path, nil
 	}
-	var report func(int64)
-	if progress != nil {
-		report = func(done int64) { progress(done, l.size) }
-	}
 	err := os.MkdirAll(dir, 0o755)
 	if err == nil {
-		err = textfile.Replace(path, func(w io.Writer) error { return l.write(w, report) })
+		err = textfile.Replace(path, func(w io.Writer) error { return l.write(w, progress) })
 	}
 	if err != nil {
 		return "", fmt.Errorf("building %s: %w", name, err)

@@ -26,7 +26,7 @@ func TestWriteStopsAtError(t *testing.T) {
 	l := encode(lookup(t, "tiny_mlp").graph(), 1)
 	for room := range int(l.size) {
 		var last int64
-		err := l.write(&failing{room}, func(done int64) { last = done })
+		err := l.write(&failing{room}, func(done, _ int64) { last = done })
 		if !errors.Is(err, errFull) {
 			t.Fatalf("room for %d bytes: got %v", room, err)
 		}
@@ -43,7 +43,7 @@ func TestProgressEndsAtSize(t *testing.T) {
 	l := encode(lookup(t, "tiny_bert").graph(), 1)
 	var steps int
 	var last int64
-	if err := l.write(io.Discard, func(done int64) {
+	if err := l.write(io.Discard, func(done, _ int64) {
 		if done <= last {
 			t.Errorf("%d after %d", done, last)
 		}
