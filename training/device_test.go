@@ -97,7 +97,7 @@ func (d *device) check(step Step) {
 		if paused[s.Batch] != (s.End < n) {
 			d.t.Fatalf("%+v of %d operators is paused: %t", s, n, paused[s.Batch])
 		}
-		if whole := len(step.Group.Spans) == 1 && s.Start == 0 && s.End == n; (step.Warmup || step.Kind == StepOperators) && !whole {
+		if whole := len(step.Group.Spans) == 1 && s.Start == 0 && s.End == n; (step.Warmup || step.Operators) && !whole {
 			d.t.Fatalf("a whole model must run: %+v", step)
 		}
 		if step.Warmup == d.warm[inputOf(s)] {
@@ -137,7 +137,7 @@ func (d *device) execute(step Step) {
 		took *= 100
 	case step.Reference:
 		d.kinds["reference"]++
-	case step.Kind == StepOperators:
+	case step.Operators:
 		d.kinds["operators"]++
 		d.operators(span, spent)
 		return

@@ -1,7 +1,6 @@
 package training
 
 import (
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -10,9 +9,6 @@ import (
 
 	"github.com/overlapd/overlapd/textfile"
 )
-
-// maxFiles is how many files of a folder are read at most.
-const maxFiles = 4096
 
 // ReadPath reads CSV files, and all files of folders that end in .csv, in the order of
 // their names, and merges them.
@@ -24,15 +20,11 @@ func ReadPath(paths ...string) (*Dataset, error) {
 			return nil, err
 		}
 		for _, name := range files {
-			file, err := textfile.Open(name)
-			if err != nil {
+			c := csvReader{byName: map[string]int{}}
+			if err := groupSheet.ReadFile(name, c.readHeader, c.readRow); err != nil {
 				return nil, err
 			}
-			d, err := ReadCSV(file, name)
-			if err := errors.Join(err, file.Close()); err != nil {
-				return nil, err
-			}
-			datasets = append(datasets, d)
+			datasets = append(datasets, &c.data)
 		}
 	}
 	d, err := Merge(datasets...)
@@ -56,8 +48,6 @@ func csvFiles(path string) ([]string, error) {
 		return nil, err
 	case len(files) == 0:
 		return nil, fmt.Errorf("%s: %w: the folder has no file that ends in .csv; name one that has", path, ErrFormat)
-	case len(files) > maxFiles:
-		return nil, fmt.Errorf("%s: %w: %d files, the limit is %d; split the folder", path, ErrLimit, len(files), maxFiles)
 	}
 	return files, nil
 }

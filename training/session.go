@@ -86,22 +86,19 @@ func (s *Session) Next() (Step, bool) {
 func (s *Session) nextStep() Step {
 	for _, span := range s.current.group.Spans {
 		if in := inputOf(span); !s.warm[in] {
-			step := s.newStep(StepGroup, models.Group{Spans: []models.Span{s.options.Subjects[in.model].whole(in)}})
+			step := s.newStep(models.Group{Spans: []models.Span{s.options.Subjects[in.model].whole(in)}})
 			step.Warmup = true
 			return step
 		}
 	}
-	step := s.newStep(StepGroup, s.current.group)
-	if s.current.kind == taskOperators {
-		step.Kind = StepOperators
-	}
+	step := s.newStep(s.current.group)
+	step.Operators = s.current.kind == taskOperators
 	step.Reference = s.current.kind == taskReference
 	return step
 }
 
 // newStep gives the spans batches of their own, and adds what must run before.
-func (s *Session) newStep(kind int, g models.Group) Step {
-	step := Step{Kind: kind}
+func (s *Session) newStep(g models.Group) (step Step) {
 	for _, span := range g.Spans {
 		s.batch++
 		span.Batch = s.batch
@@ -129,12 +126,12 @@ func (s *Session) Progress() Progress {
 // maxAttempts is how often a measurement may fail before it is given up.
 const maxAttempts = 2
 
-// Took answers a StepGroup: the latency of the timed group was took, and device
+// Took answers a step that times a group: its latency was took, and device
 // by the device's own clock, 0 if it has none; all of the step, with what was
 // prepared, spent. It returns the row of a group that has been run often enough.
 func (s *Session) Took(took, device, spent time.Duration) (Row, bool) {
 	step, ok := s.answer(spent)
-	if !ok || step.Kind != StepGroup {
+	if !ok || step.Operators {
 		return Row{}, false
 	}
 	if step.Warmup {
@@ -161,12 +158,12 @@ func (s *Session) Took(took, device, spent time.Duration) (Row, bool) {
 	return row, true
 }
 
-// TookOperators answers a StepOperators with the time of each operator, in the
+// TookOperators answers a step with the time of each operator, in the
 // engine if that is known apart from sending and waiting. It returns what the
 // operators take when they have been run often enough.
 func (s *Session) TookOperators(took []time.Duration, spent time.Duration) (Model, OperatorTimes, bool) {
 	step, ok := s.answer(spent)
-	if !ok || step.Kind != StepOperators || len(took) != s.current.group.Spans[0].End {
+	if !ok || !step.Operators || len(took) != s.current.group.Spans[0].End {
 		return Model{}, OperatorTimes{}, false
 	}
 	times := make([]float64, len(took))
@@ -281,30 +278,18 @@ func (s *Session) left() (left time.Duration) {
 	return left
 }
 
-// What a step times: Step.Kind.
-const (
-	// StepGroup times one round.
-	StepGroup = iota
-
-	// StepOperators times every operator of one batch, in rounds of one
-	// operator each.
-	StepOperators
-)
-
 // Step is what a session wants to be run next. Its spans name subjects by
 // position, as their Service, and batches that no other step has.
 type Step struct {
-	Kind int
-
 	// Prepare holds the operators before those of Group, for the batches that
 	// do not start in Group. If it has spans, it is run first, as a round that
 	// is not timed.
 	Prepare models.Group
 
-	// Group is what is timed: as one round if the step is a StepGroup. A
-	// StepOperators has one span here, of the whole model; operator i is the
-	// round of [i, i+1).
-	Group models.Group
+	// Group is what is timed: as one round or, if Operators is set, each operator of
+	// its only span, which is all of a model, as a round of its own.
+	Group     models.Group
+	Operators bool
 
 	// Paused are the spans of Group whose batches are not at their end then.
 	// They are to be released. After a failure, all batches of the step are.

@@ -342,7 +342,7 @@ func TestAnswersOutOfTurn(t *testing.T) {
 	}
 	for {
 		step, _ := d.s.Next()
-		if step.Kind == StepOperators {
+		if step.Operators {
 			break
 		}
 		d.run(1)
@@ -350,7 +350,7 @@ func TestAnswersOutOfTurn(t *testing.T) {
 	if _, _, ok := d.s.TookOperators([]time.Duration{1}, 1); ok {
 		t.Error("one operator time of a model of twelve was taken")
 	}
-	if step, _ := d.s.Next(); step.Kind != StepOperators {
+	if step, _ := d.s.Next(); !step.Operators {
 		t.Errorf("the step did not come again but %+v", step)
 	}
 }

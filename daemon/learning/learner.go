@@ -353,7 +353,7 @@ func (l *Learner) Finished(now time.Duration, took []Timing, culprit models.Serv
 		l.session.Again(spent)
 	case err != nil:
 		l.session.Failed(l.subject(culprit), err, spent)
-	case l.step.Kind == training.StepOperators:
+	case l.step.Operators:
 		l.tookOperators(took, spent)
 	default:
 		l.tookGroup(took[len(took)-1], spent)
@@ -513,7 +513,7 @@ func (m *measuring) rounds(step *training.Step) []models.Group {
 	if len(step.Prepare.Spans) > 0 {
 		rounds = append(rounds, m.served(step.Prepare))
 	}
-	if step.Kind != training.StepOperators {
+	if !step.Operators {
 		return append(rounds, m.served(step.Group))
 	}
 	whole := m.served(step.Group).Spans[0]
