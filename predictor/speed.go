@@ -91,7 +91,7 @@ func (s *speed) push(r run) (old run, ok bool) {
 
 // follow sets the level by how the latest runs differ from what was expected.
 func (s *speed) follow() {
-	if r := s.latest(); r.expected > 0 {
+	if r := &s.recent[(s.next+recentRuns-1)%recentRuns]; r.expected > 0 {
 		if s.residual(r) > 1 {
 			s.scale(1 + nudge)
 		} else {
@@ -122,8 +122,6 @@ func (s *speed) follow() {
 		s.change(residuals[agreeing/2])
 	}
 }
-
-func (s *speed) latest() *run { return &s.recent[(s.next+recentRuns-1)%recentRuns] }
 
 // residual is how a run differs from what its shape leads to expect at the
 // speed of the device.

@@ -103,7 +103,7 @@ func Costs(ctx context.Context, d *training.Dataset, measured map[string][]train
 func inferCosts(ctx context.Context, list []training.Model, rows []training.Row, measured map[string][]training.OperatorTimes, priors costPriors, random *rand.Rand) ([][]predictor.CostCell, error) {
 	f := newCostFit(list, rows, measured, priors, random)
 	slope := make([]float64, 2*len(f.deviation)+2*len(f.level))
-	optimizer := newDescent(len(slope))
+	optimizer := &descent{mean: make([]float64, len(slope)), square: make([]float64, len(slope))}
 	for step := range costSteps {
 		if err := ctx.Err(); err != nil {
 			return nil, err

@@ -180,7 +180,9 @@ func features(d *training.Dataset, rows []training.Row, r string) predictor.Feat
 func trainLayers(ctx context.Context, in *inputs, bits int, descent optimizer, o *Options, plan schedule, random *rand.Rand, stage string) ([]predictor.Layer, error) {
 	targets, scale := in.targets(o.Recipe)
 	scaled := newScaling(in)
-	scaled.leave(bits)
+	for j := range bits {
+		scaled.mean[j], scaled.spread[j] = 0, 1
+	}
 	scaled.apply(in)
 	loss := squared
 	if o.Recipe == RecipeOurs {
@@ -336,13 +338,6 @@ func newScaling(in *inputs) *scaling {
 		}
 	}
 	return s
-}
-
-// leave makes apply leave the first inputs as they are.
-func (s *scaling) leave(first int) {
-	for j := range first {
-		s.mean[j], s.spread[j] = 0, 1
-	}
 }
 
 // apply standardises the inputs in place.

@@ -273,10 +273,6 @@ type descent struct {
 	mean, square []float64
 }
 
-func newDescent(parameters int) *descent {
-	return &descent{mean: make([]float64, parameters), square: make([]float64, parameters)}
-}
-
 // step moves the parameters, which lie one slice after the other, against the
 // slope.
 //

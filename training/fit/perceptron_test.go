@@ -32,7 +32,9 @@ func forward(layers []predictor.Layer, x []float32) float64 {
 
 func identity(width int) *scaling {
 	s := &scaling{mean: make([]float64, width), spread: make([]float64, width)}
-	s.leave(width)
+	for j := range width {
+		s.spread[j] = 1
+	}
 	return s
 }
 

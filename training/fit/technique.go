@@ -259,7 +259,10 @@ func fitVectors(in *inputs, random *rand.Rand) *hyperplane {
 				continue
 			}
 			multipliers[i] = now
-			h.move(now-was, row)
+			for j, v := range row {
+				h.weights[j] += (now - was) * float64(v)
+			}
+			h.weights[len(row)] += now - was
 			most = max(most, math.Abs(now-was))
 		}
 		if most < svrTolerance {
@@ -267,11 +270,4 @@ func fitVectors(in *inputs, random *rand.Rand) *hyperplane {
 		}
 	}
 	return h
-}
-
-func (h *hyperplane) move(by float64, row []float32) {
-	for j, v := range row {
-		h.weights[j] += by * float64(v)
-	}
-	h.weights[len(row)] += by
 }
