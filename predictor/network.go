@@ -99,9 +99,6 @@ func pack(l Layer) dense {
 	return d
 }
 
-// Width returns the number of inputs.
-func (n *Network) Width() int { return n.inputs.stride }
-
 // Row returns the inputs of a row, to be set before Run.
 func (n *Network) Row(i int) []float32 { return n.inputs.row(i) }
 

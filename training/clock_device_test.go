@@ -104,7 +104,7 @@ func TestDeviceClockInCSV(t *testing.T) {
 		"a,0,5,1,0,,,,,,10,10,1,-1":  "column 14 (device)",
 		"a,0,5,1,0,,,,,,10,10,1,2,3": "15 fields",
 	} {
-		if _, err := ReadCSV(strings.NewReader(head+field+"\n"), "f.csv"); err == nil || !strings.Contains(err.Error(), fault) {
+		if _, err := readCSV(strings.NewReader(head+field+"\n"), "f.csv"); err == nil || !strings.Contains(err.Error(), fault) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}

@@ -30,17 +30,6 @@ var groupSheet = textfile.Sheet{
 	MaxRows: MaxRows, Unusable: ErrFormat, TooLarge: ErrLimit,
 }
 
-// ReadCSV reads measured groups in the form that docs/dataset.md gives. The
-// name stands in errors. A model has as many operators as the largest end of its
-// spans. Every fault names the file, and the line and column where there are such.
-func ReadCSV(r io.Reader, name string) (*Dataset, error) {
-	c := csvReader{byName: map[string]int{}}
-	if err := groupSheet.Read(r, name, c.readHeader, c.readRow); err != nil {
-		return nil, err
-	}
-	return Merge(&c.data)
-}
-
 // csvReader reads one file. Its models stand in the order of their first
 // appearance until the end.
 type csvReader struct {

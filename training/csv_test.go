@@ -19,9 +19,17 @@ import (
 
 const pairHeader = "model,start,end,bs,seq_len,model,start,end,bs,seq_len,median,mean,std\n"
 
+func readCSV(r io.Reader, name string) (*Dataset, error) {
+	c := csvReader{byName: map[string]int{}}
+	if err := groupSheet.Read(r, name, c.readHeader, c.readRow); err != nil {
+		return nil, err
+	}
+	return Merge(&c.data)
+}
+
 func mustRead(t *testing.T, text string) *Dataset {
 	t.Helper()
-	d, err := ReadCSV(strings.NewReader(text), "test.csv")
+	d, err := readCSV(strings.NewReader(text), "test.csv")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +132,7 @@ func TestReadCSVFaults(t *testing.T) {
 		"long name":       {row(strings.Repeat("n", 300) + ",0,5,1,0,b,0,5,1,0,10,10,1"), "a model's name of 300 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := ReadCSV(strings.NewReader(test.text), "f.csv")
+			_, err := readCSV(strings.NewReader(test.text), "f.csv")
 			if err == nil || !strings.HasPrefix(err.Error(), "f.csv:") || !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got  %v\nwant %s", err, test.want)
 			}
@@ -138,7 +146,7 @@ func TestReadCSVTooManyModels(t *testing.T) {
 	for i := range MaxModels + 1 {
 		fmt.Fprintf(&b, "m%d,0,1,1,0,1,1,1\n", i)
 	}
-	if _, err := ReadCSV(strings.NewReader(b.String()), "f.csv"); err == nil || !strings.Contains(err.Error(), "f.csv:258: unusable measurements: column 1 (model)") {
+	if _, err := readCSV(strings.NewReader(b.String()), "f.csv"); err == nil || !strings.Contains(err.Error(), "f.csv:258: unusable measurements: column 1 (model)") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -146,7 +154,7 @@ func TestReadCSVTooManyModels(t *testing.T) {
 // A file that does not end must be given up, also inside of one line.
 func TestReadCSVTooManyBytes(t *testing.T) {
 	for name, filler := range map[string]byte{"lines": '\n', "one line": 'x'} {
-		_, err := ReadCSV(io.MultiReader(strings.NewReader(pairHeader), endless{filler}), "f.csv")
+		_, err := readCSV(io.MultiReader(strings.NewReader(pairHeader), endless{filler}), "f.csv")
 		if !errors.Is(err, ErrLimit) || !strings.Contains(err.Error(), "f.csv:2: ") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -163,7 +171,7 @@ func (e endless) Read(p []byte) (int, error) {
 }
 
 func TestReadFailure(t *testing.T) {
-	_, err := ReadCSV(io.MultiReader(strings.NewReader(pairHeader), brokenReader{}), "f.csv")
+	_, err := readCSV(io.MultiReader(strings.NewReader(pairHeader), brokenReader{}), "f.csv")
 	if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), "f.csv") {
 		t.Errorf("got %v", err)
 	}
@@ -184,7 +192,7 @@ func FuzzReadCSV(f *testing.F) {
 	f.Add([]byte(pairHeader + "a,0,5,1,0,b,5,5,1,0,10,10,1\n"))
 	f.Add([]byte("model,start,end,bs,seq_len,median,mean,var\n\"a\nb\",0,5,1,0,1e3,10,0"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		d, err := ReadCSV(bytes.NewReader(text), "fuzz.csv")
+		d, err := readCSV(bytes.NewReader(text), "fuzz.csv")
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "fuzz.csv:") {
 				t.Fatalf("%T %v does not say where", err, err)
@@ -198,7 +206,7 @@ func FuzzReadCSV(f *testing.F) {
 		if err := WriteCSV(&b, d); err != nil {
 			t.Fatal(err)
 		}
-		again, err := ReadCSV(&b, "again.csv")
+		again, err := readCSV(&b, "again.csv")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -254,7 +254,7 @@ func (d *Dataset) rowKey(r *Row) string {
 // What is wrong with measurements.
 var (
 	// ErrFormat is returned when a file does not hold measurements in the
-	// form that ReadCSV takes.
+	// form that ReadPath takes.
 	ErrFormat = errors.New("unusable measurements")
 
 	// ErrLimit is returned when there are more measurements, models or bytes

@@ -10,8 +10,9 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
-// ReadPath reads CSV files, and all files of folders that end in .csv, in the order of
-// their names, and merges them.
+// ReadPath reads measured groups from CSV files in the form that docs/dataset.md gives,
+// and from all files of folders that end in .csv, in the order of their names, and
+// merges them. A model has as many operators as the largest end of its spans.
 func ReadPath(paths ...string) (*Dataset, error) {
 	var datasets []*Dataset
 	for _, path := range paths {

@@ -2,8 +2,6 @@ package fit
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 
@@ -49,12 +47,10 @@ func others(d *training.Dataset, o *Options) []technique {
 			return fitCostsAlone(ctx, d, rows, o, stage)
 		}},
 		{nameLinear, func(_ context.Context, rows []training.Row, _ string) (predict, error) {
-			return fitPlane(d, rows, fitLinear)
+			return fitPlane(d, rows, fitLinear), nil
 		}},
 		{nameVectors, func(_ context.Context, rows []training.Row, _ string) (predict, error) {
-			return fitPlane(d, rows, func(in *inputs) (*hyperplane, error) {
-				return fitVectors(in, rand.New(rand.NewPCG(o.Seed, 2))), nil
-			})
+			return fitPlane(d, rows, func(in *inputs) *hyperplane { return fitVectors(in, rand.New(rand.NewPCG(o.Seed, 2))) }), nil
 		}},
 	}
 }
@@ -75,7 +71,7 @@ func fitCostsAlone(ctx context.Context, d *training.Dataset, rows []training.Row
 }
 
 // fitPlane fits a plane to the inputs of the paper, section 5.3.
-func fitPlane(d *training.Dataset, rows []training.Row, with func(*inputs) (*hyperplane, error)) (predict, error) {
+func fitPlane(d *training.Dataset, rows []training.Row, with func(*inputs) *hyperplane) predict {
 	f := features(d, rows, RecipePaper)
 	for i := range d.Rows {
 		f.Spans = max(f.Spans, len(d.Rows[i].Group.Spans))
@@ -83,10 +79,7 @@ func fitPlane(d *training.Dataset, rows []training.Row, with func(*inputs) (*hyp
 	in := encodeFeatures(&f, rows)
 	scaled := newScaling(in)
 	scaled.apply(in)
-	plane, err := with(in)
-	if err != nil {
-		return nil, err
-	}
+	plane := with(in)
 	return func(rows []training.Row) ([]float64, error) {
 		in := encodeFeatures(&f, rows)
 		scaled.apply(in)
@@ -95,7 +88,7 @@ func fitPlane(d *training.Dataset, rows []training.Row, with func(*inputs) (*hyp
 			micros[i] = plane.micros(in.row(i))
 		}
 		return micros, nil
-	}, nil
+	}
 }
 
 // outcome is what a technique did on all folds: the error of each on the rows kept
@@ -188,10 +181,8 @@ const smallSingular = 1e-9
 
 const microsPerMilli = 1e3
 
-var errNoFactors = errors.New("the singular values of the inputs cannot be found")
-
 // fitLinear returns the plane of least squares over standardised inputs.
-func fitLinear(in *inputs) (*hyperplane, error) {
+func fitLinear(in *inputs) *hyperplane {
 	x := mat.NewDense(in.rows(), in.width+1, nil)
 	y := mat.NewVecDense(in.rows(), nil)
 	for i := range in.rows() {
@@ -208,11 +199,9 @@ func fitLinear(in *inputs) (*hyperplane, error) {
 	xx.Mul(x.T(), x)
 	xy.MulVec(x.T(), y)
 	var svd mat.SVD
-	if !svd.Factorize(&xx, mat.SVDThin) {
-		return nil, fmt.Errorf("linear regression: %w", errNoFactors)
-	}
+	svd.Factorize(&xx, mat.SVDThin)
 	svd.SolveVecTo(&w, &xy, svd.Rank(smallSingular))
-	return &hyperplane{weights: w.RawVector().Data}, nil
+	return &hyperplane{weights: w.RawVector().Data}
 }
 
 // micros returns the prediction for standardised inputs.

@@ -1,7 +1,8 @@
 package reproduce
 
 import (
-	"strings"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 
@@ -14,7 +15,11 @@ import (
 // quickPredictor is one of the models of the drawn quadruplets.
 func quickPredictor(t *testing.T) (*predictor.File, *training.Dataset) {
 	t.Helper()
-	d, err := training.ReadCSV(strings.NewReader(drawnGroups(150, 3, 1, 2, 3, 4)), "drawn")
+	path := filepath.Join(t.TempDir(), "drawn.csv")
+	if err := os.WriteFile(path, []byte(drawnGroups(150, 3, 1, 2, 3, 4)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d, err := training.ReadPath(path)
 	if err != nil {
 		t.Fatal(err)
 	}
