@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/overlapd/overlapd/report"
 )
 
 // quick are options that take seconds. Tests share what is fitted, which files are
@@ -92,13 +94,21 @@ func TestRun(t *testing.T) {
 		}
 	}
 
-	// In another folder, with all fitted anew on one core, the same comes out.
+	// In another folder, with all fitted anew on one core, the same comes out. That
+	// training does so package fit's tests see to, which figure 10 has most of.
 	fresh := anew(t, data)
+	fresh.Figures = FigureNames()[1:]
 	cores := runtime.GOMAXPROCS(1)
 	reproduce(t, fresh)
 	runtime.GOMAXPROCS(cores)
 	again, pageAgain := outputs(t, &fresh)
-	if !bytes.Equal(result, again) || !bytes.Equal(page, pageAgain) {
+	var rest, restPage bytes.Buffer
+	others := *r
+	others.Figures = r.Figures[1:]
+	if err := errors.Join(report.WriteJSON(&rest, &others), others.Document().WriteHTML(&restPage)); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(rest.Bytes(), again) || !bytes.Equal(restPage.Bytes(), pageAgain) {
 		t.Error("one seed gave two results")
 	}
 	var decoded Result
