@@ -20,7 +20,14 @@ func appendReplyHead(b []byte, c *query.Call) ([]byte, *query.Error) {
 			b = append(b, ',')
 		}
 		t, p := &c.Reply.Outputs[o.Port], &c.Signature.Outputs[o.Port]
-		b = appendDims(appendPortHead(b, p), t.Shape)
+		b = appendString(append(b, `{"name":`...), p.Name)
+		b = append(append(append(b, `,"datatype":"`...), p.Type.Protocol()...), `","shape":[`...)
+		for i, d := range t.Shape {
+			if i > 0 {
+				b = append(b, ',')
+			}
+			b = strconv.AppendInt(b, d, 10)
+		}
 		if o.Binary {
 			b = append(b, `],"parameters":{"binary_data_size":`...)
 			b = append(strconv.AppendInt(b, int64(len(t.Data)), 10), `}}`...)
@@ -33,22 +40,6 @@ func appendReplyHead(b []byte, c *query.Call) ([]byte, *query.Error) {
 		b = append(b, `]}`...)
 	}
 	return append(b, `]}`...), nil
-}
-
-// appendPortHead writes the start of the JSON object of a port in an answer.
-func appendPortHead(b []byte, p *query.Port) []byte {
-	b = appendString(append(b, `{"name":`...), p.Name)
-	return append(append(append(b, `,"datatype":"`...), p.Type.Protocol()...), `","shape":[`...)
-}
-
-func appendDims(b []byte, dims []int64) []byte {
-	for n, d := range dims {
-		if n > 0 {
-			b = append(b, ',')
-		}
-		b = strconv.AppendInt(b, d, 10)
-	}
-	return b
 }
 
 func errNotJSON(output string) *query.Error {

@@ -19,6 +19,7 @@
 package query
 
 import (
+	"bytes"
 	"encoding/binary"
 	"hash/maphash"
 	"math"
@@ -27,7 +28,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf8"
 
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/models"
@@ -289,12 +289,8 @@ func (c *Call) SetID(id []byte) *Error {
 	if len(id) > MaxIDBytes {
 		return Invalid(`"id" has %d bytes, the limit is %d`, len(id), MaxIDBytes)
 	}
-	for rest := id; len(rest) > 0; {
-		r, size := utf8.DecodeRune(rest)
-		if !unicode.IsPrint(r) {
-			return Invalid(`"id" holds a character that is not printable`)
-		}
-		rest = rest[size:]
+	if bytes.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return Invalid(`"id" holds a character that is not printable`)
 	}
 	c.ID = append(c.ID[:0], id...)
 	return nil
@@ -458,8 +454,14 @@ func (in *Input) checkStrings() *Error {
 // them: write puts the elements of an input into dst and returns how many bytes
 // they took.
 func (c *Call) Admit(write func(dst []byte, in *Input) (int, *Error)) *Error {
-	s := c.Service
-	c.dimensions()
+	s, sig := c.Service, c.Signature
+	c.Size, c.SeqLen, c.Shape = 1, 0, c.shapeHash()
+	if sig.Batched {
+		c.Size = int(c.Inputs[0].Shape[0])
+	}
+	if sig.seq.input >= 0 {
+		c.SeqLen = int(c.Inputs[sig.seq.input].Shape[sig.seq.dim])
+	}
 	if c.Size > s.MaxQueryBatch {
 		return Invalid("the batch size is %d, the limit of this service %d", c.Size, s.MaxQueryBatch)
 	}
@@ -489,20 +491,6 @@ func (c *Call) Admit(write func(dst []byte, in *Input) (int, *Error)) *Error {
 	}
 	c.Memory = m
 	return nil
-}
-
-// dimensions sets the batch dimension, the sequence length and the hash of the
-// shapes.
-func (c *Call) dimensions() {
-	sig := c.Signature
-	c.Size, c.SeqLen = 1, 0
-	if sig.Batched {
-		c.Size = int(c.Inputs[0].Shape[0])
-	}
-	if sig.seq.input >= 0 {
-		c.SeqLen = int(c.Inputs[sig.seq.input].Shape[sig.seq.dim])
-	}
-	c.Shape = c.shapeHash()
 }
 
 // room returns the bytes that all inputs take.

@@ -157,27 +157,22 @@ func configType(t models.DataType) string {
 	return "TYPE_" + t.Protocol()
 }
 
-type indexEntry struct {
-	Name    string `json:"name"`
-	Version string `json:"version"`
-	State   string `json:"state"`
-	Reason  string `json:"reason"`
-}
-
 // Index returns the index of the repository, which has these services.
 func Index(services []*Service) any {
-	list := make([]indexEntry, len(services))
+	type entry struct {
+		Name    string `json:"name"`
+		Version string `json:"version"`
+		State   string `json:"state"`
+		Reason  string `json:"reason"`
+	}
+	list := make([]entry, len(services))
 	for i, s := range services {
-		list[i] = indexEntry{Name: s.Name, Version: ModelVersion, State: "READY"}
+		list[i] = entry{Name: s.Name, Version: ModelVersion, State: "READY"}
 		if !s.Ready() {
 			list[i].State, list[i].Reason = "UNAVAILABLE", ReasonLoading
 		}
 	}
 	return list
-}
-
-type allStats struct {
-	ModelStats []modelStats `json:"model_stats"`
 }
 
 // modelStats has every field that Triton's clients read: those of the response
@@ -221,5 +216,5 @@ func Statistics(services ...*Service) any {
 		t.ComputeInput.Count, t.ComputeOutput.Count = c.Compute.Count, c.Compute.Count
 		list[i] = m
 	}
-	return allStats{list}
+	return map[string]any{"model_stats": list}
 }

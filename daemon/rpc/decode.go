@@ -84,19 +84,20 @@ const parameterFinal = "triton_enable_empty_final_response"
 
 // number reads a parameter that is an integer in [0, most].
 func number(key string, p *inference.InferParameter, most int64) (int64, *query.Error) {
+	var n uint64
+	var sent any
 	switch v := p.GetParameterChoice().(type) {
 	case *inference.InferParameter_Int64Param:
-		if v.Int64Param >= 0 && v.Int64Param <= most {
-			return v.Int64Param, nil
-		}
-		return 0, query.Invalid("the parameter %q must be in [0, %d], not %d", key, most, v.Int64Param)
+		n, sent = uint64(v.Int64Param), v.Int64Param // a negative one is too large
 	case *inference.InferParameter_Uint64Param:
-		if v.Uint64Param <= uint64(most) {
-			return int64(v.Uint64Param), nil
-		}
-		return 0, query.Invalid("the parameter %q must be in [0, %d], not %d", key, most, v.Uint64Param)
+		n, sent = v.Uint64Param, v.Uint64Param
+	default:
+		return 0, query.Invalid("the parameter %q must be an integer: set int64_param", key)
 	}
-	return 0, query.Invalid("the parameter %q must be an integer: set int64_param", key)
+	if n > uint64(most) {
+		return 0, query.Invalid("the parameter %q must be in [0, %d], not %d", key, most, sent)
+	}
+	return int64(n), nil
 }
 
 func flag(key string, p *inference.InferParameter, v *bool) *query.Error {

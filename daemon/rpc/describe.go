@@ -12,7 +12,9 @@ import (
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
-// protocol answers what the protocol asks besides inference.
+// protocol answers what the protocol and the extensions of Triton ask besides
+// inference. Dimensions in a configuration are without that of the batch, where there
+// is one.
 type protocol struct {
 	inference.UnimplementedGRPCInferenceServiceServer
 	queries *query.Server
@@ -40,17 +42,14 @@ func (s protocol) loaded(name, version string) (*query.Service, *query.Signature
 	return v, sig, nil
 }
 
-// ServerLive implements the protocol.
 func (s protocol) ServerLive(context.Context, *inference.ServerLiveRequest) (*inference.ServerLiveResponse, error) {
 	return &inference.ServerLiveResponse{Live: s.queries.Live()}, nil
 }
 
-// ServerReady implements the protocol.
 func (s protocol) ServerReady(context.Context, *inference.ServerReadyRequest) (*inference.ServerReadyResponse, error) {
 	return &inference.ServerReadyResponse{Ready: s.queries.Ready()}, nil
 }
 
-// ModelReady implements the protocol.
 func (s protocol) ModelReady(ctx context.Context, r *inference.ModelReadyRequest) (*inference.ModelReadyResponse, error) {
 	v, err := find(s.queries, r.Name, r.Version)
 	if err != nil {
@@ -59,12 +58,10 @@ func (s protocol) ModelReady(ctx context.Context, r *inference.ModelReadyRequest
 	return &inference.ModelReadyResponse{Ready: v.Ready()}, nil
 }
 
-// ServerMetadata implements the protocol.
 func (s protocol) ServerMetadata(context.Context, *inference.ServerMetadataRequest) (*inference.ServerMetadataResponse, error) {
 	return described(&inference.ServerMetadataResponse{}, s.queries.Metadata())
 }
 
-// ModelMetadata implements the protocol.
 func (s protocol) ModelMetadata(ctx context.Context, r *inference.ModelMetadataRequest) (*inference.ModelMetadataResponse, error) {
 	v, sig, err := s.loaded(r.Name, r.Version)
 	if err != nil {
@@ -73,8 +70,6 @@ func (s protocol) ModelMetadata(ctx context.Context, r *inference.ModelMetadataR
 	return described(&inference.ModelMetadataResponse{}, v.Metadata(sig))
 }
 
-// ModelConfig implements Triton's extension. Dimensions are without that of
-// the batch, where there is one.
 func (s protocol) ModelConfig(ctx context.Context, r *inference.ModelConfigRequest) (*inference.ModelConfigResponse, error) {
 	v, sig, err := s.loaded(r.Name, r.Version)
 	if err != nil {
@@ -84,7 +79,6 @@ func (s protocol) ModelConfig(ctx context.Context, r *inference.ModelConfigReque
 	return &inference.ModelConfigResponse{Config: c}, failed
 }
 
-// ModelStatistics implements Triton's extension.
 func (s protocol) ModelStatistics(ctx context.Context, r *inference.ModelStatisticsRequest) (*inference.ModelStatisticsResponse, error) {
 	list := s.queries.Services()
 	if r.Name != "" {
@@ -97,7 +91,6 @@ func (s protocol) ModelStatistics(ctx context.Context, r *inference.ModelStatist
 	return described(&inference.ModelStatisticsResponse{}, query.Statistics(list...))
 }
 
-// RepositoryIndex implements Triton's extension.
 func (s protocol) RepositoryIndex(ctx context.Context, r *inference.RepositoryIndexRequest) (*inference.RepositoryIndexResponse, error) {
 	if r.RepositoryName != "" {
 		return nil, fail(ctx, query.NotFound("there is no repository %q: leave the name empty", query.Cut(r.RepositoryName)))

@@ -7,8 +7,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
@@ -20,9 +18,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
-
-// protocolHTTP2 is what clients of gRPC ask for by ALPN.
-const protocolHTTP2 = "h2"
 
 var (
 	errNoToken = &query.Error{Status: http.StatusUnauthorized, Reason: query.ReasonUnauthorized,
@@ -37,16 +32,6 @@ var openMethods = map[string]bool{
 	inference.GRPCInferenceService_ServerLive_FullMethodName:  true,
 	inference.GRPCInferenceService_ServerReady_FullMethodName: true,
 	grpc_health_v1.Health_Check_FullMethodName:                true,
-}
-
-// credentialsOf returns how connections are encrypted. A handshake has as long as
-// a connection has to begin, see handshakeTime.
-func credentialsOf(a *access.Access) credentials.TransportCredentials {
-	config := a.TLS(protocolHTTP2)
-	if config == nil {
-		return insecure.NewCredentials()
-	}
-	return credentials.NewTLS(config)
 }
 
 // guard decides about calls before anything of them is read. Without access,

@@ -31,6 +31,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	_ "google.golang.org/grpc/encoding/gzip" // for clients that compress
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
@@ -73,8 +75,12 @@ func New(q *query.Server, l config.Limits, a *access.Access) *Server {
 		access: a, readTimeout: l.ReadTimeout, memory: q.Memory,
 		probes: query.NewBudget(maxProbes * callBytes), streams: query.NewBudget(q.Memory.Limit() / streamShare),
 	}}
+	secure := insecure.NewCredentials()
+	if config := a.TLS("h2"); config != nil {
+		secure = credentials.NewTLS(config)
+	}
 	s.grpc = grpc.NewServer(
-		grpc.Creds(linking{credentialsOf(a)}),
+		grpc.Creds(linking{secure}),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.UnknownServiceHandler(s.guard.unknown),
 		grpc.MaxRecvMsgSize(controlBytes),

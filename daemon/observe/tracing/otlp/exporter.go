@@ -55,8 +55,7 @@ type exporter struct {
 func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stop := context.AfterFunc(e.life, cancel)
-	defer stop()
+	defer context.AfterFunc(e.life, cancel)()
 	if err := e.SpanExporter.ExportSpans(ctx, spans); err != nil {
 		e.failed.Add(uint64(len(spans)))
 		e.lost(err)

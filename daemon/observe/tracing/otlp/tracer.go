@@ -40,9 +40,9 @@ type Tracer struct {
 	provider *sdktrace.TracerProvider
 	spans    spans
 	exporter *exporter
-	done     chan struct{} // closed when the goroutine has ended
-	closing  atomic.Bool
-	stop     chan struct{}
+	done     chan struct{}   // closed when the goroutine has ended
+	stop     context.Context // ended when the tracer is closed
+	end      context.CancelFunc
 
 	traced, dropped atomic.Uint64
 }
@@ -67,9 +67,10 @@ func New(o Options) (*Tracer, error) {
 		return nil, fmt.Errorf("tracing: %w", err)
 	}
 	t := &Tracer{
-		sample: o.Sample, ended: make(chan *tracing.Query, maxWaiting), done: make(chan struct{}), stop: make(chan struct{}),
+		sample: o.Sample, ended: make(chan *tracing.Query, maxWaiting), done: make(chan struct{}),
 		exporter: &exporter{SpanExporter: to, report: o.Report, seldom: rate.Sometimes{First: 1, Interval: reportEvery}},
 	}
+	t.stop, t.end = context.WithCancel(context.Background())
 	t.queries.New = func() any { return new(tracing.Query) }
 	t.exporter.dropped = &t.dropped
 	t.exporter.life, t.exporter.giveUp = context.WithCancel(context.Background())
@@ -105,7 +106,7 @@ func (t *Tracer) Begin(p tracing.Parent) *tracing.Query {
 
 // Finish takes in a query that is over. It does not wait.
 func (t *Tracer) Finish(q *tracing.Query) {
-	if !t.closing.Load() {
+	if t.stop.Err() == nil {
 		select {
 		case t.ended <- q:
 			return
@@ -143,7 +144,7 @@ func (t *Tracer) run() {
 		case q := <-t.ended:
 			t.spans.emit(q)
 			t.free(q)
-		case <-t.stop:
+		case <-t.stop.Done():
 			if len(t.ended) == 0 {
 				return
 			}
@@ -157,10 +158,8 @@ func (t *Tracer) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
 	}
-	t.closing.Store(true)
-	close(t.stop)
-	end := context.AfterFunc(ctx, t.exporter.giveUp)
-	defer end()
+	t.end()
+	defer context.AfterFunc(ctx, t.exporter.giveUp)()
 	<-t.done // it waits for sending, which giveUp ends
 	err := t.provider.Shutdown(context.Background())
 	t.exporter.giveUp()
