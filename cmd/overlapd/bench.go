@@ -68,7 +68,6 @@ of optimization; cut is what a worker runs.`,
 	return cmd
 }
 
-// benchProbeCommand takes one measurement for bench engine, in a process of its own.
 func benchProbeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "probe",

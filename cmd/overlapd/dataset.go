@@ -77,7 +77,10 @@ taken as they are.`,
 				if err != nil {
 					return err
 				}
-				return out.print(cmd.OutOrStdout(), done, done.writeText)
+				return out.print(cmd.OutOrStdout(), done, func(w io.Writer) error {
+					_, err := fmt.Fprintf(w, "%d rows of %d models read, %d stored; %d were stored before\n", done.Rows, len(done.Models), done.Rows-done.Known, done.Known)
+					return err
+				})
 			})
 		},
 	}
@@ -93,11 +96,6 @@ type imported struct {
 	Models []training.Model `json:"models"`
 	Rows   int              `json:"rows"`
 	Known  int              `json:"known"`
-}
-
-func (i imported) writeText(w io.Writer) error {
-	_, err := fmt.Fprintf(w, "%d rows of %d models read, %d stored; %d were stored before\n", i.Rows, len(i.Models), i.Rows-i.Known, i.Known)
-	return err
 }
 
 // importDataset stores the rows that are not stored yet. An interrupt leaves whole rows
@@ -342,7 +340,7 @@ func (s shown) writeText(w io.Writer) error {
 	for _, set := range s.Sets {
 		took := time.Duration(set.Median * float64(time.Microsecond)).Round(time.Microsecond)
 		t.Rowf("%s\t%s\t%s\t%d\t%s\t%s\t%v\t%s\t%.1f %%", set.ID, cmp.Or(set.Device, "unknown"), set.Name(), set.Rows,
-			numbers(set.Sizes), numbers(set.SeqLens), took, share(set.Share), 100*set.Spread)
+			numbers(set.Sizes), numbers(set.SeqLens), took, orDash("%.1f %%", 100*set.Share), 100*set.Spread)
 	}
 	t.Rowf("\t\t%d sets\t%d", len(s.Sets), s.Rows)
 	d.Table(t)
@@ -363,12 +361,12 @@ func numbers(list []int) string {
 	return strings.ReplaceAll(strings.Trim(fmt.Sprint(list), "[]"), " ", ",")
 }
 
-// share returns a part of a whole in percent, "-" if it is unknown.
-func share(part float64) string {
-	if part == 0 {
+// orDash formats a number, "-" if it is unknown.
+func orDash(format string, value float64) string {
+	if value == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%.1f %%", 100*part)
+	return fmt.Sprintf(format, value)
 }
 
 // measuredOptions are the flags that choose measured groups: those of CSV files, or

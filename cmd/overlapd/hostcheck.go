@@ -36,8 +36,7 @@ const (
 	levelFault   = "fault"
 )
 
-// finding is an instance of a rule. It has no remedy where the sentence says what to
-// do, or nothing is to be done.
+// finding is an instance of a rule, without a remedy where its sentence is enough.
 type finding struct {
 	Rule   string `json:"rule"`
 	Level  string `json:"level"`
@@ -53,9 +52,8 @@ func (f finding) String() string {
 	return f.Says + "; " + f.Remedy
 }
 
-// gpuReport is the result of a check. Device and UUID name the GPU that services would run
-// on. Facts are absent where there is no driver. Layout draws the MIG instances as the
-// daemon would make them.
+// gpuReport is about the GPU that services would run on. Facts are absent where there is no
+// driver. Layout draws the MIG instances as the daemon would make them.
 type gpuReport struct {
 	Device   string      `json:"device,omitempty"`
 	UUID     string      `json:"uuid,omitempty"`
@@ -180,11 +178,10 @@ var rules = []rule{
 	{"mig", "MIG: all {instances} instances are there", "", levelOK},
 }
 
-// hostOptions are the configuration to check a host for and what its caller knows of the
-// host: the ONNX Runtime that was found, if any, with the execution providers that it
-// was built with, the folders of LD_LIBRARY_PATH, and the user's ID. The functions open
-// NVML, return why the user may not read and write a file, return the libraries that one
-// is linked with, and run a small model on a GPU in another process. Paths begin at Root.
+// hostOptions are the configuration to check a host for and what is known of the host:
+// ONNX Runtime, if any, with its execution providers, the folders of LD_LIBRARY_PATH, and
+// the user's ID. Paths begin at Root. Access returns why the user may not read and write a
+// file, Needs the libraries that one is linked with; Try runs a small model on a GPU.
 type hostOptions struct {
 	Config      config.Config
 	RuntimePath string

@@ -143,8 +143,7 @@ func wantCommand(cmd *cobra.Command, args []string) error {
 }
 
 // interruptible returns a context that ends with the first signal to stop. A second one
-// quits the process. Commands that do nothing before they end do without it: the first
-// signal quits them.
+// quits the process, as the first does with commands that do nothing before they end.
 func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), unix.SIGINT, unix.SIGTERM)
 	context.AfterFunc(ctx, stop)
@@ -227,10 +226,9 @@ func forTerminal(f *os.File) io.Writer {
 	return f
 }
 
-// harmless writes text that others made to a terminal: names in a model, errors of
-// ONNX Runtime, answers of a daemon. Characters that control a terminal, or that
-// make a text look like another one, are written as escapes. The first bytes of a
-// character that Write ends in wait in rest for the others.
+// harmless writes text that others made, such as names in a model, to a terminal.
+// Characters that control it, or make a text look like another one, become escapes. The
+// first bytes of a character that Write ends in wait in rest for the others.
 type harmless struct {
 	to   io.Writer
 	rest []byte
@@ -261,10 +259,9 @@ func (h *harmless) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// outliveLog makes a write to a log without a reader fail. Without it Go ends the
-// program by SIGPIPE, which is right for a command and wrong for a daemon, whose
-// log collector may be restarted. The signal is caught and not ignored because
-// children inherit what is ignored.
+// outliveLog makes a write to a log without a reader fail. Go would end the daemon by
+// SIGPIPE, whose log collector may be restarted. The signal is caught and not ignored
+// because children inherit what is ignored.
 func outliveLog() (release func()) {
 	pipes := make(chan os.Signal, 1) // never read; a full channel drops signals
 	signal.Notify(pipes, unix.SIGPIPE)

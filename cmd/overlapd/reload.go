@@ -205,9 +205,6 @@ func changes(r *config.Reloaded) *report.Document {
 	return d
 }
 
-// runtimeDir has the runtime folders that systemd makes for the instances.
-const runtimeDir = "/run/overlapd"
-
 type socketOptions struct {
 	path   string
 	config string
@@ -221,7 +218,7 @@ func (o *socketOptions) flags(cmd *cobra.Command) {
 }
 
 func (o *socketOptions) client() (*admin.Client, error) {
-	path, err := o.find(runtimeDir)
+	path, err := o.find("/run/overlapd") // the runtime folders that systemd makes for instances
 	if err != nil {
 		return nil, err
 	}

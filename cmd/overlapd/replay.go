@@ -56,7 +56,12 @@ every file of it can be replayed by itself.`,
 			case verbose:
 				o.Each = func(r *journal.Report, round *journal.Round) { writeRoundLine(w, r, round) }
 			}
-			found, err := replayFile(args[0], o)
+			log, err := textfile.Open(args[0])
+			if err != nil {
+				return err
+			}
+			defer log.Close()
+			found, err := journal.Replay(args[0], log, o)
 			if err != nil {
 				return err
 			}
@@ -85,15 +90,6 @@ every file of it can be replayed by itself.`,
 	f.BoolVarP(&verbose, "verbose", "v", false, "print a line for each round")
 	out.flag(f)
 	return cmd
-}
-
-func replayFile(path string, o journal.ReplayOptions) (*journal.Report, error) {
-	f, err := textfile.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return journal.Replay(path, f, o)
 }
 
 // deployed returns the name of each service once. A service that replaced another

@@ -240,11 +240,9 @@ func notify(state string) error {
 // gpuName matches what can only be a GPU: an index, or a UUID or its beginning.
 var gpuName = regexp.MustCompile(`(?i)^([0-9]+|(GPU|MIG)-[0-9a-f-]+)$`)
 
-// runOn lets a configuration run on a device, "cpu" or a GPU, which is how an
-// instance of the systemd unit is named. What the configuration says itself
-// stands. But a copy of one GPU's file that still names that GPU would put two
-// daemons on it, so another name is refused. Instances of other names have a
-// configuration that names a device.
+// runOn lets a configuration run on a device, "cpu" or a GPU, which is how an instance of
+// the systemd unit is named. Other names mean nothing. What the configuration says itself
+// stands; but a copy of one GPU's file would put two daemons on it, and is refused.
 func runOn(c *config.Config, device string) error {
 	switch {
 	case device == "cpu" && c.Device == "auto" && c.GPU == "":
@@ -280,9 +278,8 @@ func sameGPU(a, b string) bool {
 	return a == b
 }
 
-// greeting is for a person who has started the daemon in a terminal: requests to
-// paste into another one, where program runs overlapd. Models of half precision
-// have no example, since FP16 has no JSON form.
+// greeting is for a person at a terminal: requests to paste into another one, where program
+// runs overlapd. Models of half precision have none, since FP16 has no JSON form.
 func greeting(program string, addr net.Addr, c config.Config) string {
 	if addr.Network() == "unix" {
 		return ""

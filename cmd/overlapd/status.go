@@ -152,17 +152,9 @@ func addOverview(d *report.Document, o *status.Status) {
 	t := report.NewTable("GROUPS OF", "BY", "RUNS", "ERROR", "MEASURED/PREDICTED P50", "P99", "BOUND")
 	for _, s := range p.Shapes {
 		t.Rowf("%s\t%s\t%d\t%.1f %%\t%s\t%s\t%.2f",
-			cmp.Or(strings.Join(s.Services, " + "), "others"), s.Source, s.Runs, s.MAPE, ratio(s.P50), ratio(s.P99), s.Bound)
+			cmp.Or(strings.Join(s.Services, " + "), "others"), s.Source, s.Runs, s.MAPE, orDash("%.2f", s.P50), orDash("%.2f", s.P99), s.Bound)
 	}
 	d.Table(t)
-}
-
-// ratio formats a quantile, which is 0 until there are enough runs for it.
-func ratio(of float64) string {
-	if of == 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f", of)
 }
 
 // addGPUs adds parts of a GPU, services that were given up, and cuts by measuring.
