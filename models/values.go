@@ -12,7 +12,6 @@ type Values struct {
 	Names         []string
 	Producer      []int32 // the node that produces it, -1 for an input or initializer
 	LastUse       []int32 // the last node that uses it, the number of nodes if it is an output of the graph, -1 if nothing does
-	Uses          []int32 // nodes that use it, and one more if it is an output of the graph
 	IsInitializer []bool
 
 	NodeIn       [][]int32 // by node, -1 where an optional input is absent
@@ -55,7 +54,6 @@ func (v *Values) add(name string, producer int32) {
 	v.Names = append(v.Names, name)
 	v.Producer = append(v.Producer, producer)
 	v.LastUse = append(v.LastUse, -1)
-	v.Uses = append(v.Uses, 0)
 	v.IsInitializer = append(v.IsInitializer, false)
 }
 
@@ -64,46 +62,31 @@ func (v *Values) connect(g *graph) {
 	v.NodeIn = make([][]int32, len(g.Nodes))
 	v.NodeOut = make([][]int32, len(g.Nodes))
 	v.NodeCaptures = make([][]int32, len(g.Nodes))
-	references := 0
 	for i := range g.Nodes {
 		n := &g.Nodes[i]
-		references += len(n.Inputs) + len(n.Outputs) + len(n.Captures)
-	}
-	all := make([]int32, 0, references)
-	numbers := func(names []string) []int32 {
-		start := len(all)
-		for _, name := range names {
-			all = append(all, v.number(name))
+		v.NodeIn[i] = v.numbers(n.Inputs)
+		v.NodeOut[i] = v.numbers(n.Outputs)
+		v.NodeCaptures[i] = v.numbers(n.Captures)
+		for _, id := range slices.Concat(v.NodeIn[i], v.NodeCaptures[i]) {
+			if id != absent {
+				v.LastUse[id] = int32(i)
+			}
 		}
-		return all[start:len(all):len(all)]
-	}
-	for i := range g.Nodes {
-		n := &g.Nodes[i]
-		v.NodeIn[i] = numbers(n.Inputs)
-		v.NodeOut[i] = numbers(n.Outputs)
-		v.NodeCaptures[i] = numbers(n.Captures)
-		v.use(v.NodeIn[i], int32(i))
-		v.use(v.NodeCaptures[i], int32(i))
 	}
 	for _, out := range g.Outputs {
-		v.use([]int32{v.number(out.Name)}, int32(len(g.Nodes)))
+		v.LastUse[v.ids[out.Name]] = int32(len(g.Nodes))
 	}
 }
 
-func (v *Values) number(name string) int32 {
-	if name == "" {
-		return absent
-	}
-	return v.ids[name]
-}
-
-func (v *Values) use(ids []int32, by int32) {
-	for _, id := range ids {
-		if id != absent && v.LastUse[id] != by {
-			v.LastUse[id] = by
-			v.Uses[id]++
+func (v *Values) numbers(names []string) []int32 {
+	ids := make([]int32, len(names))
+	for i, name := range names {
+		ids[i] = absent
+		if name != "" {
+			ids[i] = v.ids[name]
 		}
 	}
+	return ids
 }
 
 // ID returns the number of the value of the given name.

@@ -23,7 +23,6 @@ func TestIndex(t *testing.T) {
 	for name, got := range map[string][2]any{
 		"producer":     {v.Producer, []int32{-1, -1, -1, -1, 0, 0, 1, 2}},
 		"last use":     {v.LastUse, []int32{1, 0, 1, -1, 3, 2, 2, 3}},
-		"uses":         {v.Uses, []int32{1, 1, 1, 0, 2, 1, 1, 1}},
 		"initializers": {v.IsInitializer, []bool{true, false, false, true, false, false, false, false}},
 		"node inputs":  {v.NodeIn, [][]int32{{1, -1, 1}, {2}, {5, 6}}},
 		"node outputs": {v.NodeOut, [][]int32{{4, -1, 5}, {6}, {7}}},
