@@ -74,7 +74,11 @@ func (f *Features) Covers(g models.Group) bool {
 	}
 	for i := range g.Spans {
 		s := &g.Spans[i]
-		if s.Service < 0 || int(s.Service) >= len(f.Models) || !f.Models[s.Service].covers(s) {
+		if s.Service < 0 || int(s.Service) >= len(f.Models) {
+			return false
+		}
+		m := &f.Models[s.Service]
+		if s.Start < 0 || s.Start >= s.End || s.End > m.Operators || s.Size < 1 || s.Size > m.MaxSize || s.SeqLen < 0 || s.SeqLen > m.MaxSeqLen {
 			return false
 		}
 		for j := range i {
@@ -84,11 +88,6 @@ func (f *Features) Covers(g models.Group) bool {
 		}
 	}
 	return true
-}
-
-func (m *FeatureModel) covers(s *models.Span) bool {
-	return s.Start >= 0 && s.Start < s.End && s.End <= m.Operators &&
-		s.Size >= 1 && s.Size <= m.MaxSize && s.SeqLen >= 0 && s.SeqLen <= m.MaxSeqLen
 }
 
 // Validate returns an error unless an encoder can use the features.

@@ -74,17 +74,14 @@ func (s *storedSet) id() string {
 	return fmt.Sprintf("%x", sum[:6])
 }
 
-// of reports whether all models of the set are in the list.
+// of reports whether all models of the set are in the list. Without a hash, as after
+// importing, a model has only as many operators as the largest end seen.
 func (s *storedSet) of(list []Model) bool {
 	return !slices.ContainsFunc(s.Models, func(m Model) bool {
-		return !slices.ContainsFunc(list, func(l Model) bool { return m == l || m.partOf(l) })
+		return !slices.ContainsFunc(list, func(l Model) bool {
+			return m == l || m.Hash == "" && l.Hash == "" && m.Name == l.Name && m.Operators <= l.Operators
+		})
 	})
-}
-
-// partOf reports whether m is what some rows reveal of l: neither has a hash, as
-// after importing, and so the operators are only the largest end seen.
-func (m Model) partOf(l Model) bool {
-	return m.Hash == "" && l.Hash == "" && m.Name == l.Name && m.Operators <= l.Operators
 }
 
 // storedRow is a row, short: there are many.
