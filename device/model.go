@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/bits"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -18,7 +19,6 @@ type Model struct {
 	encoder  *encoder
 	network  *predictor.Network
 	infos    []ModelInfo
-	index    map[string]int
 	solo     []*predictor.CostGrid // by model, nil where no solo times were given
 	spans    [MaxSpans]models.Span
 	part     [MaxSpans]models.Span
@@ -48,11 +48,8 @@ func NewModel(p *Profile) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{profile: p, features: p.features(), encoder: NewEncoder(p.Network.Models), network: network, index: map[string]int{}, known: make(map[key]float64, memoryGroups), alone: map[batchOf][]int64{}}
+	m := &Model{profile: p, features: p.features(), encoder: NewEncoder(p.Network.Models), network: network, known: make(map[key]float64, memoryGroups), alone: map[batchOf][]int64{}}
 	m.infos = p.Models()
-	for i := range m.infos {
-		m.index[m.infos[i].Name] = i
-	}
 	m.solo = make([]*predictor.CostGrid, len(m.infos))
 	m.setSolo(p.Solo)
 	return m, nil
@@ -78,10 +75,7 @@ func (m *Model) Models() []ModelInfo { return m.infos }
 
 // Index returns the position of a model, or -1.
 func (m *Model) Index(name string) int {
-	if i, known := m.index[name]; known {
-		return i
-	}
-	return -1
+	return slices.IndexFunc(m.infos, func(i ModelInfo) bool { return i.Name == name })
 }
 
 // Covers reports whether the device knows how long a group takes: its spans

@@ -44,7 +44,7 @@ func newFactors(given []SoloTime, alone func(size, seqLen int) float64) *predict
 func (m *Model) setSolo(given []SoloTime) {
 	byModel := make([][]SoloTime, len(m.infos))
 	for _, s := range given {
-		i := m.index[s.Model]
+		i := m.Index(s.Model)
 		byModel[i] = append(byModel[i], s)
 	}
 	for i, given := range byModel {
