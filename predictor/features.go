@@ -18,7 +18,6 @@ const (
 const (
 	MaxSpans         = 16 // of a group
 	MaxFeatureModels = 256
-	maxCostMicros    = float64(MaxTime) / 1e3
 )
 
 // Features describe what a network sees of a group of at most so many Spans. They are
@@ -127,28 +126,18 @@ func (m *FeatureModel) validate(set string) error {
 	}
 	for i := range m.Costs {
 		c := &m.Costs[i]
-		if err := c.validate(m.Operators); err != nil {
-			return fmt.Errorf("cell of size %d, sequence length %d: %w", c.Size, c.SeqLen, err)
+		if c.Size < 1 || c.Size > MaxSize || c.SeqLen < 0 || c.SeqLen > MaxSeqLen || len(c.Micros) != m.Operators || len(c.Work) != m.Operators {
+			return fmt.Errorf("a cell of size %d, sequence length %d, with costs of %d and work of %d operators for %d", c.Size, c.SeqLen, len(c.Micros), len(c.Work), m.Operators)
+		}
+		for o, micros := range c.Micros {
+			// Comparisons with NaN are false.
+			if !(micros > 0 && micros <= mostMicros && c.Work[o] >= 0 && c.Work[o] <= mostMicros) {
+				return fmt.Errorf("operator %d costs %v µs, %v of work", o, micros, c.Work[o])
+			}
 		}
 	}
 	if set == FeaturesModel && NewCostGrid(m.Costs) == nil {
 		return errors.New("its cells of costs do not make a grid, of every batch size at every sequence length")
-	}
-	return nil
-}
-
-func (c *CostCell) validate(operators int) error {
-	switch {
-	case c.Size < 1 || c.Size > MaxSize || c.SeqLen < 0 || c.SeqLen > MaxSeqLen:
-		return errors.New("out of range")
-	case len(c.Micros) != operators || len(c.Work) != operators:
-		return fmt.Errorf("costs of %d and work of %d operators for %d", len(c.Micros), len(c.Work), operators)
-	}
-	for i, micros := range c.Micros {
-		// Comparisons with NaN are false.
-		if !(micros > 0 && micros <= maxCostMicros && c.Work[i] >= 0 && c.Work[i] <= maxCostMicros) {
-			return fmt.Errorf("operator %d costs %v µs, %v of work", i, micros, c.Work[i])
-		}
 	}
 	return nil
 }

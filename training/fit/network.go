@@ -29,17 +29,18 @@ const (
 	paperBatch  = 128
 )
 
-// schedule is how often and how fast weights change: by the rate of each step, and by
-// the decay of weights.
+// schedule is how often and how fast weights change: by the rate, which takes its
+// course over the steps, and by the decay of weights.
 type schedule struct {
 	batch  int
 	epochs int
 	decay  float64
-	rate   func(step, steps int) float64
+	rate   float64
+	course func(step, steps int) float64
 }
 
 func newSchedule(o *Options, rows int) schedule {
-	s := schedule{batch: min(paperBatch, rows), epochs: paperEpochs, rate: func(step, steps int) float64 { return paperRate * cosine(step, steps) }}
+	s := schedule{batch: min(paperBatch, rows), epochs: paperEpochs, rate: paperRate, course: cosine}
 	if o.Recipe == RecipeOurs {
 		s.batch = oursBatch
 		for s.batch > oursMinBatch && s.batch*32 > rows {
@@ -51,7 +52,7 @@ func newSchedule(o *Options, rows int) schedule {
 		if few(o, rows) {
 			s.epochs, s.decay = fewEpochs, fewDecay
 		}
-		s.rate = func(step, steps int) float64 { return oursRate * oneCycle(step, steps) }
+		s.rate, s.course = oursRate, oneCycle
 	}
 	if o.Epochs > 0 {
 		s.epochs = o.Epochs
@@ -247,7 +248,7 @@ func (p *perceptron) train(ctx context.Context, in *inputs, targets []float32, p
 				copy(p.inputs[i*in.width:], in.row(row))
 				p.targets[i] = targets[row]
 			}
-			loss, err := p.step(with, plan.rate(epoch*perEpoch+b, steps))
+			loss, err := p.step(with, plan.rate*plan.course(epoch*perEpoch+b, steps))
 			if err != nil {
 				return err
 			}
