@@ -265,38 +265,30 @@ type shapeReport struct {
 }
 
 func (c *calibration) report() (shapes []shapeReport) {
-	for _, s := range c.shapes {
-		shapes = append(shapes, c.reportShape(s))
+	for key, s := range c.shapes {
+		speed, m := &c.speeds[key.source], c.margin(key)
+		r := shapeReport{
+			Source: key.source, Services: key.members(), Runs: s.runs, Latency: m.latency, Bound: m.bound,
+			Quantiles: s.own.quantiles(speed.level),
+		}
+		recent := slices.DeleteFunc(slices.Clone(speed.recent[:speed.count]), func(v run) bool { return v.shape != s })
+		for _, v := range slices.Concat(s.own.runs, recent) {
+			if v.error != unknownError {
+				r.Window++
+				r.RawMAPE += v.rawError
+				r.MAPE += v.error
+			}
+		}
+		if r.Window > 0 {
+			r.RawMAPE *= 100 / float64(r.Window)
+			r.MAPE *= 100 / float64(r.Window)
+		}
+		shapes = append(shapes, r)
 	}
 	slices.SortFunc(shapes, func(a, b shapeReport) int {
 		return cmp.Or(cmp.Compare(a.Source, b.Source), slices.Compare(a.Services, b.Services))
 	})
 	return shapes
-}
-
-func (c *calibration) reportShape(s *shape) shapeReport {
-	speed, m := &c.speeds[s.key.source], c.margin(s.key)
-	r := shapeReport{
-		Source: s.key.source, Services: s.key.members(), Runs: s.runs, Latency: m.latency, Bound: m.bound,
-		Quantiles: s.own.quantiles().times(speed.level),
-	}
-	recent := slices.DeleteFunc(slices.Clone(speed.recent[:speed.count]), func(v run) bool { return v.shape != s })
-	for _, v := range slices.Concat(s.own.runs, recent) {
-		if v.error != unknownError {
-			r.Window++
-			r.RawMAPE += v.rawError
-			r.MAPE += v.error
-		}
-	}
-	if r.Window > 0 {
-		r.RawMAPE *= 100 / float64(r.Window)
-		r.MAPE *= 100 / float64(r.Window)
-	}
-	return r
-}
-
-func (q Quantiles) times(by float64) Quantiles {
-	return Quantiles{q.P01 * by, q.P50 * by, q.P90 * by, q.P95 * by, q.P99 * by}
 }
 
 // source is what a latency is calculated from: the solo time of the only span, the
@@ -327,5 +319,3 @@ const (
 )
 
 var fallbackNames = [fallbacks]string{"", "no predictor", "model unknown", "size beyond training", "group beyond training"}
-
-func (f fallback) String() string { return fallbackNames[f] }

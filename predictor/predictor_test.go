@@ -359,7 +359,7 @@ func TestCalibrationRestoreRefuses(t *testing.T) {
 func TestNames(t *testing.T) {
 	for got, want := range map[string]string{
 		sourceSolo.String(): "solo", sourceNetwork.String(): "network", sourceSum.String(): "sum",
-		fallbackSize.String(): "size beyond training",
+		fallbackNames[fallbackSize]: "size beyond training",
 	} {
 		if got != want {
 			t.Errorf("%q, want %q", got, want)

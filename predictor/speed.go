@@ -236,12 +236,13 @@ func (w *window) quantile(q float64) float64 {
 	return w.sorted[min(max(int(math.Ceil(q*float64(n+1))), 1), n)-1]
 }
 
-func (w *window) quantiles() Quantiles {
+// quantiles returns those of the ratios at a level.
+func (w *window) quantiles(level float64) Quantiles {
 	if len(w.sorted) == 0 {
 		return Quantiles{}
 	}
 	return Quantiles{
-		P01: w.sorted[(len(w.sorted)-1)/100], P50: w.quantile(0.50), P90: w.quantile(0.90),
-		P95: w.quantile(0.95), P99: w.quantile(0.99),
+		P01: w.sorted[(len(w.sorted)-1)/100] * level, P50: w.quantile(0.50) * level, P90: w.quantile(0.90) * level,
+		P95: w.quantile(0.95) * level, P99: w.quantile(0.99) * level,
 	}
 }

@@ -24,7 +24,7 @@ func TestWindowIsItsDefinition(t *testing.T) {
 		if diff := cmp.Diff(slices.Sorted(slices.Values(want)), w.sorted); diff != "" {
 			t.Fatal(diff)
 		}
-		q := w.quantiles()
+		q := w.quantiles(1)
 		if list := []float64{q.P01, q.P50, q.P90, q.P95, q.P99}; !slices.IsSorted(list) || q.P01 < slices.Min(want) || q.P99 > slices.Max(want) {
 			t.Fatalf("quantiles %v of %v", list, want)
 		}
