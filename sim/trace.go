@@ -18,11 +18,11 @@ const (
 )
 
 // trace is a timeline that is being written, of devices that are known to it once they
-// were named, and of services with these names.
+// were named.
 type trace struct {
-	w     *perfetto.Writer
-	names []string
-	known map[int]bool
+	w        *perfetto.Writer
+	services []Service
+	known    map[int]bool
 }
 
 // Trace has a run of the scenario write its timeline in the Chrome trace event
@@ -31,17 +31,9 @@ type trace struct {
 // queries. When the run is over, close ends the trace and returns the first error of
 // writing it. It does not close w.
 func Trace(sc *Scenario, w io.Writer) (close func() error) {
-	t := newTrace(w, sc.Services)
+	t := &trace{perfetto.NewWriter(w), sc.Services, map[int]bool{}}
 	sc.Observer = observer{t.round, t.answer, t.worker}
 	return t.w.Close
-}
-
-func newTrace(w io.Writer, services []Service) *trace {
-	t := &trace{w: perfetto.NewWriter(w), known: map[int]bool{}}
-	for i := range services {
-		t.names = append(t.names, services[i].Name)
-	}
-	return t
 }
 
 // introduce names a device and its rows.
@@ -56,8 +48,8 @@ func (t *trace) introduce(device int) {
 	}
 	t.w.NameDevice(process(device), label)
 	t.w.NameRow(process(device), roundRow, "rounds")
-	for i, service := range t.names {
-		t.w.NameRow(process(device), serviceRow+i, service)
+	for i := range t.services {
+		t.w.NameRow(process(device), serviceRow+i, t.services[i].Name)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/perfetto"
 )
 
 // begun returns a run before its first step.
@@ -157,7 +158,7 @@ func TestTraceOfTroubles(t *testing.T) {
 // TestTraceOfNoDevice names what happens on none.
 func TestTraceOfNoDevice(t *testing.T) {
 	var out bytes.Buffer
-	trace := newTrace(&out, []Service{{Name: "a"}})
+	trace := &trace{perfetto.NewWriter(&out), []Service{{Name: "a"}}, map[int]bool{}}
 	trace.worker(-1, 0, ms, false)
 	if err := trace.w.Close(); err != nil || !json.Valid(out.Bytes()) || !strings.Contains(out.String(), "no device") || !strings.Contains(out.String(), "worker lost") {
 		t.Errorf("%v, the trace is\n%s", err, &out)
