@@ -61,7 +61,7 @@ func TestServesWithBothClocks(t *testing.T) {
 		if told := strings.Contains(scrape(t, r.Daemon), `overlapd_span_device_seconds_total{service="s0"} 0.0002`); told != (clock > 0) {
 			t.Errorf("clock %v: it is told: %t", clock, told)
 		}
-		page := r.instances[0].backend.Timelines()[0].Read(0, 9, nil)
+		page := r.instances[0].backend.Timeline().Read(0, 9, nil)
 		if len(page.Rounds) != 1 || page.Rounds[0].Spans[0].Device != onDevice || page.Rounds[0].Spans[0].Took != engine {
 			t.Errorf("clock %v: %+v", clock, page.Rounds)
 		}

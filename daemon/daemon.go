@@ -18,6 +18,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc"
 	"github.com/overlapd/overlapd/executor"
 )
@@ -43,7 +44,7 @@ type Daemon struct {
 	gpu       *gpu.GPU
 	instances []*instance // one, or one for each instance of a GPU that is divided
 
-	face     face         // all instances, as the endpoints see them
+	face     query.Host   // all instances, as the endpoints see them
 	tracer   *otlp.Tracer // nil for none
 	endpoint *http.Endpoint
 	listener net.Listener
@@ -368,7 +369,7 @@ func (d *Daemon) closeTracer() {
 }
 
 // front returns what the daemon's endpoints speak to.
-func (d *Daemon) front() face {
+func (d *Daemon) front() query.Host {
 	if len(d.instances) == 1 {
 		return d.instances[0].backend
 	}

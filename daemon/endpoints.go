@@ -10,6 +10,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/http"
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
+	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc"
 	"github.com/overlapd/overlapd/daemon/statefile"
@@ -50,7 +51,7 @@ func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 		q.Tracer = d.tracer
 	}
 	h := http.Options{
-		Queries: q, Access: d.access, Status: d.status, Timelines: d.face.Timelines, OpenMetrics: !c.Access.Metrics,
+		Queries: q, Access: d.access, Status: d.status, Timelines: d.timelines, OpenMetrics: !c.Access.Metrics,
 	}
 	if c.Metrics {
 		h.Metrics = d.newExporter(o.Version)
@@ -109,11 +110,28 @@ func (d *Daemon) scrape() (s metrics.Scrape) {
 
 // status returns how the daemon stands, false if a scheduler goroutine does not say.
 func (d *Daemon) status() (*status.Status, bool) {
-	s, ok := d.face.Status()
-	if ok {
-		s.NotStored = d.storage().count(new(metrics.Scrape))
+	parts := make([]*status.Status, len(d.instances))
+	for i, u := range d.instances {
+		var ok bool
+		if parts[i], ok = u.backend.Status(); !ok {
+			return nil, false
+		}
 	}
-	return s, ok
+	s := parts[0]
+	if len(parts) > 1 {
+		c := d.Config()
+		s = status.Join(parts, c.Names())
+	}
+	s.NotStored = d.storage().count(new(metrics.Scrape))
+	return s, true
+}
+
+// timelines returns what remembers the last rounds of each instance.
+func (d *Daemon) timelines() (all []*timeline.Ring) {
+	for _, u := range d.instances {
+		all = append(all, u.backend.Timeline())
+	}
+	return all
 }
 
 // storage knows what a daemon cannot store. It serves on without, so nobody

@@ -78,8 +78,9 @@ func queriesOf(h query.Host, l config.Limits) *query.Server {
 func serveHTTP(t testing.TB, q *query.Server, l config.Limits) net.Addr {
 	t.Helper()
 	o := http.Options{Queries: q}
-	if b, ok := q.Host.(face); ok {
-		o.Status, o.Timelines = b.Status, b.Timelines
+	if b, ok := q.Host.(*backend); ok {
+		d := daemonOf(b)
+		o.Status, o.Timelines = d.status, d.timelines
 	}
 	e, err := http.NewEndpoint(l, o)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 func over(t *testing.T, b *backend) []timeline.Query {
 	t.Helper()
 	b.Ask(func() {})
-	return b.Timelines()[0].ReadQueries(0).Queries
+	return b.Timeline().ReadQueries(0).Queries
 }
 
 // Each query that ends is remembered, whatever becomes of it.
@@ -63,7 +63,7 @@ func TestLoopFeedsTheTimeline(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	p := r.instances[0].backend.Timelines()[0].Read(0, timeline.PageRounds, nil)
+	p := r.instances[0].backend.Timeline().Read(0, timeline.PageRounds, nil)
 	if len(p.Rounds) != 2 || p.Running != nil {
 		t.Fatalf("%+v", p)
 	}

@@ -44,8 +44,8 @@ func TestLoadingIsShown(t *testing.T) {
 	if len(o.Loading) != 1 || o.Loading[0].Service != "new" || o.Loading[0].Done != 3 || o.Loading[0].Total != 9 {
 		t.Errorf("%+v", o.Loading)
 	}
-	f := &front{backends: []*loop.Backend{r.instances[0].backend, r.instances[0].backend}, order: func() []string { return nil }}
-	if all, _ := f.Status(); len(all.Loading) != 2 {
+	two := &Daemon{instances: []*instance{r.instances[0], r.instances[0]}}
+	if all, _ := two.status(); len(all.Loading) != 2 {
 		t.Errorf("of two instances: %+v", all.Loading)
 	}
 	r.workers.revive(id, fakeOperators)

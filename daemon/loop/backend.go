@@ -270,8 +270,8 @@ type restarter interface {
 	Restart(models.ServiceID) error
 }
 
-// Timelines returns what remembers the last rounds.
-func (b *Backend) Timelines() []*timeline.Ring { return []*timeline.Ring{b.timeline} }
+// Timeline returns what remembers the last rounds.
+func (b *Backend) Timeline() *timeline.Ring { return b.timeline }
 
 // Restart starts the worker of a service that was given up, or fails with
 // [ErrNotGivenUp].
