@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // learned returns of which services alone it was learned how well they are
@@ -48,7 +47,7 @@ func TestCalibrationOfOtherModelsIsNotTaken(t *testing.T) {
 	r.await("serving")
 	middle := r.Daemon.Config().Services[1]
 	rr.reload(func(c *config.Config) { c.Services = slices.Delete(c.Services, 1, 2) })
-	rr.until("it is gone", func(in *loop.Inside) bool { return in.Leaving == 0 })
+	rr.gone()
 	rr.begin(func(c *config.Config) { c.Services = slices.Insert(c.Services, 1, middle) })
 	if id := rr.joins(); id != 1 {
 		t.Fatalf("it has member %d", id)

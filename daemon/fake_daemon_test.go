@@ -14,6 +14,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
+	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
@@ -32,9 +33,12 @@ type rig struct {
 	*Daemon
 	t       *testing.T
 	workers *fakeWorkers
+	seen    *follower
 	log     *logBuffer
 	started bool // the loop was
 	stopped bool
+
+	services int // at the start
 }
 
 // rigOptions says what a rig is. Services overlap unless change says otherwise,
@@ -46,6 +50,44 @@ type rigOptions struct {
 	fit      loop.FitFunc
 	change   func(*config.Config)
 	prepare  func(*fakeWorkers) // before the workers start
+}
+
+// follower listens to a loop.
+type follower struct {
+	mu        sync.Mutex
+	open      int             // queries that were accepted and not answered
+	dropped   int             // services that are gone
+	predicted models.Estimate // of the last group of two
+}
+
+func (f *follower) Observe(e *observe.Event) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch e.Kind {
+	case observe.Accepted:
+		f.open++
+	case observe.Answered:
+		f.open--
+	case observe.Dropped:
+		f.dropped++
+	case observe.Dispatched:
+		if len(e.Round.Group.Spans) == 2 {
+			f.predicted = e.Round.Predicted
+		}
+	}
+}
+
+// counts returns how many queries are open, and how many services are gone.
+func (f *follower) counts() (open, dropped int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.open, f.dropped
+}
+
+func (f *follower) estimate() models.Estimate {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.predicted
 }
 
 // logBuffer is a log.
@@ -85,7 +127,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 			o.change(c)
 		}
 	})
-	r := &rig{t: t, workers: newFakeWorkers(t, o.services), log: &logBuffer{}}
+	r := &rig{t: t, services: o.services, workers: newFakeWorkers(t, o.services), seen: &follower{}, log: &logBuffer{}}
 	r.workers.runsOn(o.device)
 	if o.prepare != nil {
 		o.prepare(r.workers)
@@ -102,6 +144,8 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		t.Fatal(err)
 	}
 	r.Daemon = d
+	b := d.instances[0].backend
+	b.Listeners = append(b.Listeners, r.seen)
 	level := zerolog.GlobalLevel() // which a reload sets
 	t.Cleanup(func() { r.stop(); zerolog.SetGlobalLevel(level) })
 	return r

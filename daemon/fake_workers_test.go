@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -46,6 +47,7 @@ type fakeWorkers struct {
 		granted []models.ServiceID
 		noRoom  error           // why no service can be added, nil if one can
 		groups  [][]models.Span // of the rounds sent, in that order
+		added   []int           // services, in that order
 	}
 }
 
@@ -531,7 +533,15 @@ func (f *fakeWorkers) Add(spec executor.ServiceSpec) error {
 		return executor.ErrInUse
 	}
 	f.arenas[spec.ID], f.mu.workers[spec.ID] = arena, fakeWorker{operators: fakeOperators}
+	f.mu.added = append(f.mu.added, int(spec.ID))
 	return nil
+}
+
+// news returns the services that were added, in that order.
+func (f *fakeWorkers) news() []int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.mu.added)
 }
 
 // refuseAdd lets no service be added from now on, unless err is nil.

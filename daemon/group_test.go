@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/models"
@@ -336,18 +335,12 @@ func TestGroupThatCannotBeSent(t *testing.T) {
 func TestGroupsTeachThePredictor(t *testing.T) {
 	r, first := groupRig(t)
 	slow := fakeDevice{operator: calm.operator, overlap: 0.8}
-	spans := []models.Span{{Service: 0, End: fakeOperators, Size: 1}, {Service: 1, End: fakeOperators, Size: 1}}
-	estimate := func() (e models.Estimate) {
-		r.instances[0].backend.Inspect(func(in *loop.Inside) {
-			var got [1]models.Estimate
-			in.Predictor.Predict([]models.Group{{Spans: spans}}, got[:])
-			e = got[0]
-		})
-		return e
-	}
-	before := estimate()
-	for range 40 {
+	var before, after models.Estimate
+	for i := range 41 {
 		calls := r.group(first)
+		if after = r.seen.estimate(); i == 0 {
+			before = after
+		}
 		r.workers.runsOn(&slow)
 		for _, c := range calls {
 			if err := answerOf(t, r.instances[0].backend, c); err != nil {
@@ -358,7 +351,6 @@ func TestGroupsTeachThePredictor(t *testing.T) {
 		first = mustSubmit(t, r.instances[0].backend, 0)
 		r.workers.await()
 	}
-	after := estimate()
 	if after.Latency <= before.Latency || after.Bound < after.Latency {
 		t.Errorf("before %+v, after groups that took longer %+v", before, after)
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
@@ -91,7 +90,7 @@ func TestLoopIsNotMisledByALateOutcome(t *testing.T) {
 		c := mustSubmit(t, b, 0)
 		f.await()
 		f.hold()
-		b.Inspect(func(in *loop.Inside) { // the loop is busy while all of this happens
+		b.Ask(func() { // the loop is busy while all of this happens
 			f.kill(0)
 			f.revive(0, operators)
 			for _, e := range f.taken() {

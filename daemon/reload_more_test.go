@@ -13,7 +13,6 @@ import (
 	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/loop"
 )
 
 // TestReloadKeepsThePredictor replaces a model while a predictor serves: the
@@ -33,7 +32,7 @@ func TestReloadKeepsThePredictor(t *testing.T) {
 	if done := r.end(); len(done.Failed) > 0 {
 		t.Fatalf("%+v", done)
 	}
-	r.until("the old one is gone", func(in *loop.Inside) bool { return in.Leaving == 0 })
+	r.gone()
 	p := r.predictor()
 	if p.Phase != "serving" {
 		t.Fatalf("%s: %s", p.Phase, p.Reason)
@@ -155,7 +154,7 @@ func TestReloadAfterAServiceThatCannotBeAdded(t *testing.T) {
 		t.Fatalf("%+v", done)
 	}
 	rr.reload(func(c *config.Config) { c.Services = c.Services[:2] })
-	rr.until("the old one is gone", func(in *loop.Inside) bool { return in.Leaving == 0 })
+	rr.gone()
 	if p := r.predictor(); p.Phase != "serving" {
 		t.Errorf("%s: %s", p.Phase, p.Reason)
 	}
@@ -174,7 +173,7 @@ func TestReloadOfACut(t *testing.T) {
 	if done := rr.end(); len(done.Failed) > 0 {
 		t.Fatalf("%+v", done)
 	}
-	rr.until("the old one is gone", func(in *loop.Inside) bool { return in.Leaving == 0 })
+	rr.gone()
 	p := r.predictor()
 	if p.Phase != "serving" {
 		t.Errorf("%s: %s", p.Phase, p.Reason)

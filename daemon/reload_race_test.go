@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
@@ -30,7 +29,7 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 	}
 	id := r.joins()
 	r.workers.revive(id, fakeOperators)
-	r.until("it serves", func(in *loop.Inside) bool { return in.States[id] == "serving" })
+	r.until("it serves", func() bool { return r.face.Service([]byte("new")) != nil })
 	for range 32 {
 		run := &reload{Daemon: r.Daemon, ctx: ctx, next: next, progress: func(config.Step) {}, done: config.Reloaded{Failed: map[string]string{}}}
 		if err := run.await("new", r.instances[0], j); err != nil && !errors.Is(err, context.Canceled) {
@@ -70,17 +69,30 @@ func TestReloadOutlivesTheLossesOfOthers(t *testing.T) {
 // A service that leaves its member behind leaves nothing else: its share of a GPU's
 // memory is free, and groups of the others are measured again.
 func TestWhatALeakLeaves(t *testing.T) {
-	r := startRig(t, rigOptions{services: 3})
+	r := startRig(t, rigOptions{services: 2})
 	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
 	r.face = r.front()
 	r.workers.await() // a group is measured
-	free := make(chan struct{})
+	leaks, free := added("leaks"), make(chan struct{})
+	spec, place, err := r.instances[0].worker(0, &leaks)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place.GiveBack = func() { close(free) }
+	j, err := r.instances[0].backend.Admit(&leaks, place, spec)
+	if err != nil || rr.joins() != 2 {
+		t.Fatal(err)
+	}
+	r.workers.revive(2, fakeOperators)
+	if err := <-j.Ready; err != nil {
+		t.Fatal(err)
+	}
+	r.configure(func(c *config.Config) { c.Services = append(c.Services, leaks) })
 	arena := r.workers.Arena(2)
 	offset, _, err := arena.Alloc(64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.instances[0].backend.Inspect(func(in *loop.Inside) { in.Places[2].GiveBack = func() { close(free) } })
 	rr.reload(func(c *config.Config) { c.Services = c.Services[:2] })
 	eventually(t, "groups of the others are measured", func() bool { return r.predictor().Measuring != nil })
 	select {
@@ -88,11 +100,13 @@ func TestWhatALeakLeaves(t *testing.T) {
 	default:
 		t.Error("the memory of the GPU is not given back")
 	}
-	r.instances[0].backend.Inspect(func(in *loop.Inside) {
-		if in.States[2] == "" {
-			t.Error("its member is free, and somebody reads its memory")
-		}
-	})
+	rr.begin(func(c *config.Config) { c.Services = append(c.Services, added("new")) })
+	id := rr.joins()
+	if id == 2 {
+		t.Error("its member is free, and somebody reads its memory")
+	}
+	r.workers.revive(id, fakeOperators)
+	rr.end()
 	if err := arena.Free(offset); err != nil {
 		t.Error(err)
 	}

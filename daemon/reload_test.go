@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
@@ -22,6 +21,7 @@ type reloadRig struct {
 	*rig
 	result chan reloaded
 	steps  chan config.Step
+	joined int // services that joins has returned
 }
 
 type reloaded struct {
@@ -69,26 +69,31 @@ func (r *reloadRig) end() *config.Reloaded {
 }
 
 // until waits for the loop to come to a state.
-func (r *reloadRig) until(what string, f func(*loop.Inside) bool) {
+func (r *reloadRig) until(what string, f func() bool) {
 	r.t.Helper()
 	for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(time.Millisecond) {
-		ok := false
-		r.instances[0].backend.Inspect(func(in *loop.Inside) { ok = f(in) })
-		if ok {
+		if f() {
 			return
 		}
 	}
 	r.t.Fatalf("never: %s", what)
 }
 
-// joins waits for a service that joins, and returns its member.
+// gone waits until nothing is left of services that do not serve. None must join.
+func (r *reloadRig) gone() {
+	r.t.Helper()
+	r.until("all that was taken away is gone", func() bool {
+		_, dropped := r.seen.counts()
+		return r.services+len(r.workers.news())-dropped == len(r.instances[0].backend.Services())
+	})
+}
+
+// joins waits for the next service that joins, and returns its member.
 func (r *reloadRig) joins() (id int) {
 	r.t.Helper()
-	r.until("a service joins", func(in *loop.Inside) bool {
-		id = slices.IndexFunc(in.States, func(s string) bool { return s == "joining" })
-		return id >= 0
-	})
-	return id
+	r.until("a service joins", func() bool { return len(r.workers.news()) > r.joined })
+	r.joined++
+	return r.workers.news()[r.joined-1]
 }
 
 func (r *reloadRig) names() string {
@@ -173,7 +178,7 @@ func TestReloadReplaces(t *testing.T) {
 	if err := answerOf(t, r.instances[0].backend, inFlight); err != nil {
 		t.Errorf("a query that was in flight: %v", err)
 	}
-	r.until("the old one is gone", func(in *loop.Inside) bool { return in.States[0] == "" })
+	r.gone()
 	if err := r.calls("s0"); err != nil {
 		t.Error(err)
 	}
@@ -203,9 +208,7 @@ func TestReloadFails(t *testing.T) {
 			})
 			first := r.joins()
 			r.workers.revive(first, fakeOperators)
-			r.until("the next joins", func(in *loop.Inside) bool {
-				return in.States[first] == "serving" && in.Leaving == 0
-			})
+			r.until("it serves", func() bool { return r.face.Service([]byte("new")) != nil })
 			fail(r, r.joins())
 			done := r.end()
 			if len(done.Failed) != 1 || done.Failed["s0"] == "" {
@@ -214,7 +217,7 @@ func TestReloadFails(t *testing.T) {
 			if err := r.calls("s0"); err != nil {
 				t.Errorf("the old one does not serve: %v", err)
 			}
-			r.until("its member is free", func(in *loop.Inside) bool { return in.Leaving == 0 })
+			r.gone()
 			if c := r.Daemon.Config(); c.Service("s0").Threads != 0 || c.Service("new") == nil {
 				t.Errorf("the configuration has %+v", c.Services)
 			}
@@ -227,7 +230,7 @@ func TestReloadRemoves(t *testing.T) {
 	c := mustSubmit(t, r.instances[0].backend, 1)
 	r.workers.await()
 	r.begin(func(c *config.Config) { c.Services = slices.Delete(c.Services, 1, 2) })
-	r.until("it is retired", func(in *loop.Inside) bool { return in.Leaving == 1 })
+	r.until("it is retired", func() bool { return r.face.Service([]byte("s1")) == nil })
 	if got := r.names(); got != "s0 s2" {
 		t.Errorf("there are %s", got)
 	}
@@ -339,7 +342,7 @@ func TestReloadIsCutShort(t *testing.T) {
 	if !errors.Is(done.err, context.Canceled) || done.Failed["new"] == "" {
 		t.Errorf("%+v, %v", done.Reloaded, done.err)
 	}
-	r.until("nothing is left of it", func(in *loop.Inside) bool { return in.Leaving == 0 })
+	r.gone()
 	if got := r.names(); got != "s0" {
 		t.Errorf("there are %s", got)
 	}
@@ -393,7 +396,11 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	stop()
 	clients.Wait()
-	r.until("all that was removed is gone", func(in *loop.Inside) bool { return in.Leaving == 0 && in.Pending == 0 })
+	r.gone()
+	r.until("all is answered", func() bool {
+		open, _ := r.seen.counts()
+		return open == 0
+	})
 }
 
 // serve lets whatever joins become ready until the reload has ended.
@@ -407,12 +414,8 @@ func (r *reloadRig) serve() *config.Reloaded {
 			return done.Reloaded
 		case <-time.After(time.Millisecond):
 		}
-		id := -1
-		r.instances[0].backend.Inspect(func(in *loop.Inside) {
-			id = slices.IndexFunc(in.States, func(s string) bool { return s == "joining" })
-		})
-		if id >= 0 {
-			r.workers.revive(id, fakeOperators)
+		if len(r.workers.news()) > r.joined {
+			r.workers.revive(r.joins(), fakeOperators)
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/models"
 	"github.com/rs/zerolog"
@@ -61,9 +60,8 @@ func TestRemoteCancels(t *testing.T) {
 		}
 	}
 	eventually(t, "the second to be queued", func() bool {
-		n := 0
-		b.Inspect(func(in *loop.Inside) { n = in.Pending })
-		return n == 2
+		s, ok := b.Status()
+		return ok && s.Services[0].Arrived == 2
 	})
 	for _, i := range []int{1, 0} {
 		leave[i]()

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
@@ -131,13 +130,6 @@ func valueOf(t *testing.T, text, name string) (v float64) {
 // are off.
 func TestMetricsOfGroups(t *testing.T) {
 	b, f := startLoop(t, 2, nil)
-	b.Inspect(func(in *loop.Inside) {
-		for service := range 2 {
-			if err := in.Solo.SetOperators(models.ServiceID(service), 1, 0, []int64{1e6, 1e6, 1e6, 1e6}); err != nil {
-				t.Error(err)
-			}
-		}
-	})
 	first, second := mustSubmit(t, b, 0), mustSubmit(t, b, 1)
 	for range 2 {
 		f.await()
@@ -148,7 +140,7 @@ func TestMetricsOfGroups(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	b.Inspect(func(in *loop.Inside) { // as if the policy had sent both together
+	b.Ask(func() { // as if the policy had sent both together
 		r := &overlap.Round{Number: 3, Group: models.Group{Spans: make([]models.Span, 2)}}
 		r.Predicted = models.Estimate{Latency: 6 * time.Millisecond, Bound: 7 * time.Millisecond}
 		b.u.recorder.Observe(&observe.Event{Kind: observe.Dispatched, Round: r, Why: &overlap.Explanation{}, Solo: 8 * time.Millisecond, Services: []models.Service{{Name: "s0"}, {ID: 1, Name: "s1"}}})

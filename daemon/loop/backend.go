@@ -289,36 +289,3 @@ func (b *Backend) Restart(s *query.Service) error {
 	}
 	return fmt.Errorf("%w, and this one is %s", ErrNotGivenUp, state.Phase)
 }
-
-// Inside is what a status does not show of a loop: it is for tests, and changes
-// with what the loop is made of. By service ID a state is "" for none.
-type Inside struct {
-	States    []string
-	Places    []*Place
-	Leaving   int // services that were taken away and are not gone
-	Pending   int // queries that were accepted and not answered
-	Measuring bool
-	Waits     bool   // groups are left to be measured, and may not be now
-	Device    string // as datasets name it
-	Solo      *predictor.Solo
-	Predictor *predictor.Predictor
-}
-
-// Inspect shows f the inside of the loop, which waits meanwhile. It reports false
-// if the loop has ended.
-func (b *Backend) Inspect(f func(*Inside)) bool {
-	return b.Ask(func() {
-		in := Inside{
-			Leaving: b.loop.fleet.leaving, Pending: len(b.loop.calls.pending), Measuring: b.loop.learner.measurement.active(),
-			Waits: b.learning.Pending() && !b.loop.learner.measurable(), Device: b.loop.learner.measuredOn(), Solo: b.solo, Predictor: b.predictor,
-		}
-		for _, s := range b.loop.fleet.members {
-			state, place := "", (*Place)(nil)
-			if s != nil {
-				state, place = s.state.String(), &s.place
-			}
-			in.States, in.Places = append(in.States, state), append(in.Places, place)
-		}
-		f(&in)
-	})
-}

@@ -83,10 +83,6 @@ const (
 	stateLeaving                     // its worker ends
 )
 
-func (s memberState) String() string {
-	return [...]string{"serving", "joining", "retiring", "leaving"}[s]
-}
-
 // newsLimit is how much progress of a load may wait to be read; what does not fit
 // is dropped.
 const newsLimit = 64
