@@ -96,8 +96,10 @@ func (r *reload) run() error {
 	if level, err := zerolog.ParseLevel(r.next.LogLevel); err == nil {
 		zerolog.SetGlobalLevel(level)
 	}
-	if err := r.order(); err != nil {
-		return err
+	for _, u := range r.instances { // which list their services in the order of the configuration
+		if !u.backend.Order(r.next.Names()) {
+			return ErrStopping
+		}
 	}
 	if err := r.remove(); err != nil {
 		return err
@@ -110,16 +112,6 @@ func (r *reload) run() error {
 	for _, name := range slices.Concat(r.done.Added, r.done.Replaced) {
 		if err := r.load(name); err != nil {
 			return err
-		}
-	}
-	return r.order()
-}
-
-// order lets every instance list its services in the order of the configuration.
-func (r *reload) order() error {
-	for _, u := range r.instances {
-		if !u.backend.Order(r.next.Names()) {
-			return ErrStopping
 		}
 	}
 	return nil
@@ -146,28 +138,22 @@ func (r *reload) instanceOf(name string) *instance {
 // order of the new configuration, and drops what that does not have.
 func (r *reload) holds(name string) {
 	r.configure(func(c *config.Config) {
-		before := c.Services
-		c.Services = nil
-		for i := range r.next.Services {
-			s := &r.next.Services[i]
-			at := slices.IndexFunc(before, func(b config.Service) bool { return b.Name == s.Name })
-			switch {
-			case s.Name == name:
-				c.Services = append(c.Services, *s)
-			case at >= 0:
-				c.Services = append(c.Services, before[at])
+		var services []config.Service
+		for _, s := range r.next.Services {
+			if before := c.Service(s.Name); s.Name == name {
+				services = append(services, s)
+			} else if before != nil {
+				services = append(services, *before)
 			}
 		}
-		c.MIG.Instances = r.next.MIG.Instances
+		c.Services, c.MIG.Instances = services, r.next.MIG.Instances
 	})
 }
 
-const (
-	// removalTimeout is how long a reload waits for a service that it takes
-	// away to answer what it has accepted, before it loads others in its place.
-	// Requests that still arrive hold it, too. It goes in any case.
-	removalTimeout = 30 * time.Second
-)
+// removalTimeout is how long a reload waits for a service that it takes away to answer
+// what it has accepted, before it loads others in its place. Requests that still arrive
+// hold it, too. It goes in any case.
+const removalTimeout = 30 * time.Second
 
 // errCutShort is why a service is not loaded when a reload is cut short.
 var errCutShort = errors.New("the reload was cut short")

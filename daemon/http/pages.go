@@ -186,13 +186,14 @@ func (p *pages) answerTimeline(ctx *fasthttp.RequestCtx, _ *query.Service) {
 // answerDashboard sends the page.
 func (p *pages) answerDashboard(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	h := &ctx.Response.Header
-	h.Set("Content-Security-Policy", page.Policy())
+	html, policy := page.Page()
+	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set(fasthttp.HeaderCacheControl, "no-cache")
 	ctx.SetContentType("text/html; charset=utf-8")
-	p.bodies.text(ctx, page.Page())
+	p.bodies.text(ctx, []byte(html))
 }
 
 // answerEvents sends the events for as long as the client reads them and the
