@@ -50,8 +50,12 @@ func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 	if d.tracer != nil {
 		q.Tracer = d.tracer
 	}
+	var timelines []*timeline.Ring
+	for _, u := range d.instances {
+		timelines = append(timelines, u.backend.Timeline())
+	}
 	h := http.Options{
-		Queries: q, Access: d.access, Status: d.status, Timelines: d.timelines, OpenMetrics: !c.Access.Metrics,
+		Queries: q, Access: d.access, Status: d.status, Timelines: func() []*timeline.Ring { return timelines }, OpenMetrics: !c.Access.Metrics,
 	}
 	if c.Metrics {
 		h.Metrics = d.newExporter(o.Version)
@@ -124,14 +128,6 @@ func (d *Daemon) status() (*status.Status, bool) {
 	}
 	s.NotStored = d.storage().count(new(metrics.Scrape))
 	return s, true
-}
-
-// timelines returns what remembers the last rounds of each instance.
-func (d *Daemon) timelines() (all []*timeline.Ring) {
-	for _, u := range d.instances {
-		all = append(all, u.backend.Timeline())
-	}
-	return all
 }
 
 // storage knows what a daemon cannot store. It serves on without, so nobody
