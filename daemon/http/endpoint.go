@@ -29,10 +29,8 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"strings"
 	"time"
 
-	"github.com/rs/zerolog"
 	"github.com/valyala/fasthttp"
 
 	"github.com/overlapd/overlapd/daemon/access"
@@ -92,7 +90,7 @@ func newServer(e *Endpoint, q *query.Server, l config.Limits) *fasthttp.Server {
 		ErrorHandler:                 e.refuseConnection,
 		ExpectHandler:                e.expect,
 		Name:                         name,
-		Logger:                       quiet{q.Log},
+		Logger:                       &q.Log, // at the debug level: a client can cause any number of lines
 		Concurrency:                  l.Connections + spareWorkers,
 		ReadBufferSize:               int(l.HeaderBytes),
 		WriteBufferSize:              responseBufferBytes,
@@ -181,12 +179,4 @@ func (e *Endpoint) expect(ctx *fasthttp.RequestCtx) int {
 		return err.Status
 	}
 	return http.StatusContinue
-}
-
-// quiet sends what fasthttp has to say about broken connections to the debug
-// level: a client can cause any number of such lines.
-type quiet struct{ log zerolog.Logger }
-
-func (q quiet) Printf(format string, args ...any) {
-	q.log.Debug().Msgf(strings.TrimSpace(format), args...)
 }

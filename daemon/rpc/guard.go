@@ -77,22 +77,6 @@ func (g *guard) enter(ctx context.Context, method string) (leave func(), fault *
 	}, nil
 }
 
-// enterStream is enter for a call that may stay for as long as it likes.
-func (g *guard) enterStream(ctx context.Context, method string) (leave func(), fault *query.Error) {
-	end, fault := g.enter(ctx, method)
-	if fault != nil {
-		return nil, fault
-	}
-	if !g.streams.Take(callBytes) {
-		end()
-		return nil, errStreams
-	}
-	return func() {
-		g.streams.Give(callBytes)
-		end()
-	}, nil
-}
-
 // entered returns a description of which every method is entered first, so that
 // there is no path around the guard.
 func (g *guard) entered(d grpc.ServiceDesc) *grpc.ServiceDesc {
@@ -116,11 +100,15 @@ func (g *guard) entered(d grpc.ServiceDesc) *grpc.ServiceDesc {
 	for _, m := range streams {
 		full, handle := "/"+d.ServiceName+"/"+m.StreamName, m.Handler
 		m.Handler = func(service any, call grpc.ServerStream) error {
-			leave, fault := g.enterStream(call.Context(), full)
+			leave, fault := g.enter(call.Context(), full)
 			if fault != nil {
 				return fail(call.Context(), fault)
 			}
 			defer leave()
+			if !g.streams.Take(callBytes) { // it may stay for as long as it likes
+				return fail(call.Context(), errStreams)
+			}
+			defer g.streams.Give(callBytes)
 			return handle(service, call)
 		}
 		d.Streams = append(d.Streams, m)

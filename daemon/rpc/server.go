@@ -12,11 +12,10 @@
 //
 // # Limits
 //
-// A message is counted before it is decoded: how many tensors, dimensions and
-// parameters it has, so that few bytes cannot become many objects. What has
-// come of a request, what is made of it, and what a call may hold besides are
-// accounted before they are taken, and held to limits.memory_bytes together with HTTP;
-// answers that clients have not taken yet count for it, too.
+// What has come of a request, what it takes once it is decoded, and what a call may
+// hold besides are accounted before they are taken, so that few bytes cannot become
+// many objects, and held to limits.memory_bytes together with HTTP; answers that
+// clients have not taken yet count for it, too.
 // Connections, calls of a connection and queries of a stream have limits of their
 // own.
 package rpc

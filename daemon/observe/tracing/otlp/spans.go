@@ -16,20 +16,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
 )
 
-// Names of the spans below that of the query.
-const (
-	spanRead   = "read"
-	spanQueue  = "queue"
-	spanRun    = "run"
-	spanEncode = "encode"
-)
-
-// Names of events.
-const (
-	eventRetry = "retry" // its worker was lost, and it waits again
-	eventPause = "pause" // rounds began without it, while its batch was under way
-)
-
 // Status of a run whose worker was lost.
 const statusLost = "lost"
 
@@ -52,11 +38,11 @@ func (t spans) emit(q *tracing.Query) {
 		root.SetStatus(codes.Error, clean(q.Status.Message))
 	}
 	if q.Arrival.After(q.Began) {
-		t.child(ctx, spanRead, q.Began, within(q, q.Arrival))
+		t.child(ctx, "read", q.Began, within(q, q.Arrival))
 	}
 	t.emitRuns(ctx, root, q)
 	if !q.Encoding.IsZero() {
-		t.child(ctx, spanEncode, within(q, q.Encoding), q.Ended)
+		t.child(ctx, "encode", within(q, q.Encoding), q.Ended)
 	}
 	root.End(trace.WithTimestamp(q.Ended))
 }
@@ -66,7 +52,9 @@ func (t spans) child(ctx context.Context, name string, from, to time.Time, attri
 	s.End(trace.WithTimestamp(to))
 }
 
-// emitRuns makes the spans of what the scheduler did: waiting, and running.
+// emitRuns makes the spans of what the scheduler did, waiting and running, and the
+// events between: a pause, in which rounds began without the query while its batch was
+// under way, and a retry, before which its worker was lost.
 func (t spans) emitRuns(ctx context.Context, root trace.Span, q *tracing.Query) {
 	if q.Arrival.IsZero() || !q.Answered && len(q.Runs) == 0 {
 		return // it was refused
@@ -81,21 +69,21 @@ func (t spans) emitRuns(ctx context.Context, root trace.Span, q *tracing.Query) 
 		r := &q.Runs[i]
 		began := at(q, r.Began)
 		if waiting {
-			t.child(ctx, spanQueue, waits, began)
+			t.child(ctx, "queue", waits, began)
 		} else if before := &q.Runs[i-1]; r.Round > before.Round+1 {
-			root.AddEvent(eventPause, trace.WithTimestamp(at(q, before.Ended)), trace.WithAttributes(
+			root.AddEvent("pause", trace.WithTimestamp(at(q, before.Ended)), trace.WithAttributes(
 				attribute.Int("overlapd.operator", before.Reached), millis("overlapd.pause_ms", r.Began-before.Ended)))
 		}
 		t.emitRun(ctx, q, r, answered)
 		if waiting = r.Status == statusLost; waiting {
 			waits = at(q, r.Ended)
 			if i+1 < len(q.Runs) {
-				root.AddEvent(eventRetry, trace.WithTimestamp(waits), trace.WithAttributes(attribute.Int64("overlapd.round", int64(r.Round))))
+				root.AddEvent("retry", trace.WithTimestamp(waits), trace.WithAttributes(attribute.Int64("overlapd.round", int64(r.Round))))
 			}
 		}
 	}
 	if waiting && answered.After(waits) {
-		t.child(ctx, spanQueue, waits, answered)
+		t.child(ctx, "queue", waits, answered)
 	}
 }
 
@@ -107,7 +95,7 @@ func (t spans) emitRun(ctx context.Context, q *tracing.Query, r *tracing.Run, an
 			end = own
 		}
 	}
-	_, s := t.Start(ctx, spanRun, trace.WithTimestamp(at(q, r.Began)), trace.WithAttributes(runAttributes(r)...))
+	_, s := t.Start(ctx, "run", trace.WithTimestamp(at(q, r.Began)), trace.WithAttributes(runAttributes(r)...))
 	if r.Status == statusLost || r.Status == "failed" {
 		s.SetStatus(codes.Error, "its worker: "+r.Status)
 	}
