@@ -47,17 +47,22 @@ func Connect(pipe string) (*Client, error) {
 		return nil, err
 	}
 	c.server = os.NewFile(uintptr(fd), "pidfd")
+	if ended(uintptr(fd)) { // and its daemon does not know yet
+		return nil, errors.Join(ErrNotReady, c.server.Close(), control.Close())
+	}
 	go func() {
 		defer close(c.lost)
-		raw, err := c.server.SyscallConn()
-		if err == nil {
-			_ = raw.Read(func(fd uintptr) bool {
-				n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-				return n > 0 && err == nil
-			})
+		if raw, err := c.server.SyscallConn(); err == nil {
+			_ = raw.Read(ended)
 		}
 	}()
 	return c, nil
+}
+
+// ended reports whether the process of a descriptor is gone.
+func ended(pidfd uintptr) bool {
+	n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
+	return n > 0 && err == nil
 }
 
 // Lost is closed when the server is gone: a real client's next CUDA call
