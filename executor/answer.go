@@ -83,21 +83,22 @@ func (w *worker) done(d *wire.Done) error {
 		return err
 	}
 	s := f.round.span(f.index)
-	if d.Finished {
+	finished := d.Finished()
+	if finished {
 		queries, err := w.collect(d, f.queries)
 		if err != nil {
 			return err
 		}
 		s.Queries = queries
 	}
-	s.Status, s.Reached, s.Finished = models.SpanDone, d.Reached, d.Finished
+	s.Status, s.Reached, s.Finished = models.SpanDone, d.Reached, finished
 	if d.Reached < f.span.End {
 		s.Status = models.SpanStopped
 	}
 	// Nothing takes longer than the round has, whatever the worker claims.
 	passed := time.Since(f.round.begin)
 	s.Took, s.DeviceTook = min(time.Duration(d.Nanos), passed), min(time.Duration(d.DeviceNanos), passed)
-	w.land(f, d.Finished, d.IntermediateBytes, s.Took)
+	w.land(f, finished, d.IntermediateBytes, s.Took)
 	f.round.end()
 	return nil
 }

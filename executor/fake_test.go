@@ -222,7 +222,7 @@ func misbehave(verb, arg string, id models.BatchID) {
 // test is number 1.
 func lie(about string, id models.BatchID) {
 	out := wire.OutputTensor{Tensor: wire.Tensor{Type: models.Uint8, Shape: []int64{4}, Bytes: 4}}
-	done := &wire.Done{Round: 1, Batch: id, Reached: fakeOperators, Finished: true, Outputs: [][]wire.OutputTensor{{out}}}
+	done := &wire.Done{Round: 1, Batch: id, Reached: fakeOperators, Outputs: [][]wire.OutputTensor{{out}}}
 	var m wire.Message = done
 	first := &done.Outputs[0][0]
 	switch about {
@@ -250,11 +250,11 @@ func lie(about string, id models.BatchID) {
 	case "queries":
 		done.Outputs = append(done.Outputs, nil)
 	case "reached":
-		done.Reached, done.Finished, done.Outputs = 1, false, nil
+		done.Reached, done.Outputs = 1, nil
 	case "beyond":
 		done.Reached = fakeOperators + 1
 	case "unfinished":
-		done.Finished, done.Outputs = false, nil
+		done.Outputs = nil
 	case "time": // of the device, and no lie else
 		done.DeviceNanos = 1 << 62
 	case "hello":

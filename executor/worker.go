@@ -344,8 +344,8 @@ func (f *flight) check(d *wire.Done, operators int) error {
 		return fmt.Errorf("span [%d, %d) reached operator %d", f.span.Start, f.span.End, d.Reached)
 	case d.Reached < f.span.End && !f.stopped:
 		return fmt.Errorf("span [%d, %d) ended at operator %d without being stopped", f.span.Start, f.span.End, d.Reached)
-	case d.Finished != (d.Reached == operators):
-		return fmt.Errorf("at operator %d of %d, finished is %t", d.Reached, operators, d.Finished)
+	case d.Finished() != (d.Reached == operators):
+		return fmt.Errorf("at operator %d of %d, finished is %t", d.Reached, operators, d.Finished())
 	}
 	return nil
 }

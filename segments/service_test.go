@@ -62,7 +62,7 @@ func TestServeOnGPU(t *testing.T) {
 	end := len(info.Operators)
 	w.send(&wire.Run{Batch: 1, Start: 1, End: end, Size: 2})
 	d := w.done()
-	if !d.Finished || d.DeviceNanos <= 0 {
+	if !d.Finished() || d.DeviceNanos <= 0 {
 		t.Fatalf("last span: %+v", d)
 	}
 	_, data, err := w.outputs.Acquire(&d.Outputs[0][0])

@@ -65,14 +65,6 @@ func (d *decoder) count(limit, elementBytes int) int {
 	return int(n)
 }
 
-func (d *decoder) bool() bool {
-	v := d.uint8()
-	if v > 1 {
-		d.failed = true
-	}
-	return v == 1
-}
-
 // done returns nil if all fields were there and nothing is left.
 func (d *decoder) done(k Kind) error {
 	switch {

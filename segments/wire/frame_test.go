@@ -56,7 +56,7 @@ func testMessages() []Message {
 			Hash:      "00ff", ORTVersion: "1.30.0", CacheHit: true, LoadNanos: 5,
 		},
 		&Done{Round: 7, Batch: 8, Reached: 12, Nanos: 99, DeviceNanos: 90, IntermediateBytes: 1 << 33},
-		&Done{Round: 1, Finished: true, Outputs: [][]OutputTensor{{{testTensor, 3}, {testTensor, 4}}, {}}},
+		&Done{Round: 1, Outputs: [][]OutputTensor{{{testTensor, 3}, {testTensor, 4}}, {}}},
 		Fail(1, 2, ErrMemory),
 		Fail(0, 0, errors.New("no such file")),
 	}
@@ -124,8 +124,7 @@ func TestEncodeRefuses(t *testing.T) {
 		"negative offset":   &Run{End: 1, Queries: []QueryTensors{{Inputs: []Tensor{{Offset: -1}}}}},
 		"negative time":     &Done{Nanos: -1},
 		"negative device":   &Done{DeviceNanos: -1},
-		"outputs, not done": &Done{Outputs: [][]OutputTensor{{}}},
-		"too many outputs":  &Done{Finished: true, Outputs: [][]OutputTensor{make([]OutputTensor, MaxTensors+1)}},
+		"too many outputs":  &Done{Outputs: [][]OutputTensor{make([]OutputTensor, MaxTensors+1)}},
 	}
 	for name, m := range bad {
 		dst := []byte("before")
@@ -199,7 +198,7 @@ func TestFrameReaderGivesMemoryBack(t *testing.T) {
 
 func TestHotMessagesDoNotAllocate(t *testing.T) {
 	run := &Run{Batch: 1, End: 1, Size: 1, Queries: []QueryTensors{{ID: 1, Inputs: []Tensor{testTensor}}}}
-	done := &Done{Finished: true, Outputs: [][]OutputTensor{{{testTensor, 1}}}}
+	done := &Done{Outputs: [][]OutputTensor{{{testTensor, 1}}}}
 	buf := make([]byte, 0, 4096)
 	for _, m := range []Message{run, done} {
 		into := newMessage(m.Kind())

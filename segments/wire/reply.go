@@ -122,20 +122,19 @@ type Done struct {
 	Nanos             int64
 	DeviceNanos       int64
 	IntermediateBytes int64
-	Finished          bool
 	Outputs           [][]OutputTensor
 
 	tensors []OutputTensor
 	dims    []int64
 }
 
+// Finished reports whether the batch ran to its end.
+func (m *Done) Finished() bool { return len(m.Outputs) > 0 }
+
 func (m *Done) check() error {
-	switch {
-	case m.Reached < 0 || m.Reached > maxPosition || m.Nanos < 0 || m.DeviceNanos < 0 || m.IntermediateBytes < 0:
+	if m.Reached < 0 || m.Reached > maxPosition || m.Nanos < 0 || m.DeviceNanos < 0 || m.IntermediateBytes < 0 {
 		return fmt.Errorf("%w: done at %d in %d ns (device %d ns), %d bytes",
 			ErrMessage, m.Reached, m.Nanos, m.DeviceNanos, m.IntermediateBytes)
-	case m.Finished != (len(m.Outputs) > 0):
-		return fmt.Errorf("%w: done with %d queries, finished %t", ErrMessage, len(m.Outputs), m.Finished)
 	}
 	return nil
 }
@@ -150,15 +149,7 @@ func (m *Done) appendPayload(dst []byte) ([]byte, error) {
 	dst = le.AppendUint64(dst, uint64(m.Nanos))
 	dst = le.AppendUint64(dst, uint64(m.DeviceNanos))
 	dst = le.AppendUint64(dst, uint64(m.IntermediateBytes))
-	dst = appendBool(dst, m.Finished)
 	return appendList(dst, m.Outputs, MaxQueries, appendOutputs)
-}
-
-func appendBool(dst []byte, v bool) []byte {
-	if v {
-		return append(dst, 1)
-	}
-	return append(dst, 0)
 }
 
 func appendOutputs(dst []byte, outputs *[]OutputTensor) ([]byte, error) {
@@ -178,7 +169,6 @@ func (m *Done) decode(payload []byte) error {
 	m.Nanos = d.size()
 	m.DeviceNanos = d.size()
 	m.IntermediateBytes = d.size()
-	m.Finished = d.bool()
 	n := d.count(MaxQueries, 4)
 	m.Outputs = slices.Grow(m.Outputs[:0], n)[:n]
 	m.tensors, m.dims = m.tensors[:0], m.dims[:0]

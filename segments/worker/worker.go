@@ -209,7 +209,7 @@ func (w *worker) perform(r *wire.Run, done *wire.Done) error {
 	done.Nanos, done.DeviceNanos = int64(ran.Took), int64(ran.DeviceTime)
 	if b.at == w.end {
 		delete(w.batches, r.Batch)
-		done.Finished, done.Outputs = true, b.outputs
+		done.Outputs = b.outputs
 	}
 	return nil
 }

@@ -205,12 +205,12 @@ func (w *workerTest) end(want error) {
 func TestServeRunsABatchInSpans(t *testing.T) {
 	w := startLoaded(t, nil)
 	w.send(&wire.Run{Round: 1, Batch: 7, End: 1, Size: 2, Queries: []wire.QueryTensors{w.query(1, "abc"), w.query(2, "x")}})
-	if d := expect[*wire.Done](w); d.Round != 1 || d.Batch != 7 || d.Reached != 1 || d.Finished || d.IntermediateBytes != 1 {
+	if d := expect[*wire.Done](w); d.Round != 1 || d.Batch != 7 || d.Reached != 1 || d.Finished() || d.IntermediateBytes != 1 {
 		t.Fatalf("first span: %+v", d)
 	}
 	w.send(&wire.Run{Round: 2, Batch: 7, Start: 1, End: 4, Size: 2})
 	d := expect[*wire.Done](w)
-	if !d.Finished || d.Reached != 4 || len(d.Outputs) != 2 || d.IntermediateBytes != 0 {
+	if !d.Finished() || d.Reached != 4 || len(d.Outputs) != 2 || d.IntermediateBytes != 0 {
 		t.Fatalf("last span: %+v", d)
 	}
 	for i, want := range []string{"efg", "|"} {
@@ -249,12 +249,12 @@ func TestServeStops(t *testing.T) {
 		}
 	})
 	w.send(&wire.Run{Batch: 1, End: 4, Size: 1, Stop: 5, Queries: []wire.QueryTensors{w.query(1, "a")}})
-	if d := expect[*wire.Done](w); d.Reached != 2 || d.Finished {
+	if d := expect[*wire.Done](w); d.Reached != 2 || d.Finished() {
 		t.Fatalf("stopped run: %+v", d)
 	}
 	// The next run has another word and is not stopped; nor is the batch gone.
 	w.send(&wire.Run{Batch: 1, Start: 2, End: 4, Size: 1, Stop: 6})
-	if d := expect[*wire.Done](w); !d.Finished {
+	if d := expect[*wire.Done](w); !d.Finished() {
 		t.Fatalf("run after the stop: %+v", d)
 	}
 }
@@ -362,7 +362,7 @@ func TestServeOutputArenaFull(t *testing.T) {
 	}
 	held[2].Release()
 	w.send(run)
-	if d := expect[*wire.Done](w); !d.Finished {
+	if d := expect[*wire.Done](w); !d.Finished() {
 		t.Errorf("after a release: %+v", d)
 	}
 }
