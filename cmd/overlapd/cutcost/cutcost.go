@@ -30,9 +30,9 @@ type Options struct {
 	Batches  []int
 	Threads  []int
 	Spec     ProbeSpec
-	Path     func(model string) (string, error) // of its ONNX file
-	Command  []string                           // what runs a probe: it reads a ProbeSpec and writes a ProbeResult
-	Progress func(doing string)                 // may be nil
+	Path     func(model string) (onnx string, err error)
+	Command  []string           // what runs a probe: it reads a ProbeSpec and writes a ProbeResult
+	Progress func(doing string) // may be nil
 }
 
 // check returns everything that is wrong with the options, or nil.
