@@ -45,15 +45,6 @@ func (d *decoder) size() int64 {
 	return v
 }
 
-func (d *decoder) position() int {
-	v := d.uint32()
-	if v > maxPosition {
-		d.failed = true
-		return 0
-	}
-	return int(v)
-}
-
 // count reads the number of elements that follow, of at least elementBytes each. A
 // number that the payload cannot hold is refused before memory is allocated for it.
 func (d *decoder) count(limit, elementBytes int) int {

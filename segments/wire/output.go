@@ -118,12 +118,10 @@ func (o *Outputs) leaseLocked(s span) (uint64, error) {
 // Release ends the lease: the bytes must not be read any more. A second call,
 // or one on a zero Lease, does nothing.
 func (l Lease) Release() {
-	if l.outputs != nil {
-		l.outputs.release(l)
+	o := l.outputs
+	if o == nil {
+		return
 	}
-}
-
-func (o *Outputs) release(l Lease) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if l.serial == 0 || o.mu.slots[l.slot] != l.serial {

@@ -165,7 +165,7 @@ func (m *Done) decode(payload []byte) error {
 	d := decoder{data: payload}
 	m.Round = d.uint64()
 	m.Batch = models.BatchID(d.uint64())
-	m.Reached = d.position()
+	m.Reached = int(d.uint32())
 	m.Nanos = d.size()
 	m.DeviceNanos = d.size()
 	m.IntermediateBytes = d.size()

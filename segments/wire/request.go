@@ -122,9 +122,9 @@ func (m *Run) decode(payload []byte) error {
 	d := decoder{data: payload}
 	m.Round = d.uint64()
 	m.Batch = models.BatchID(d.uint64())
-	m.Start = d.position()
-	m.End = d.position()
-	m.Size = d.position()
+	m.Start = int(d.uint32())
+	m.End = int(d.uint32())
+	m.Size = int(d.uint32())
 	m.Stop = d.uint32()
 	n := d.count(MaxQueries, queryBytes)
 	m.Queries = slices.Grow(m.Queries[:0], n)[:n]
