@@ -144,7 +144,10 @@ func newCostFit(list []training.Model, rows []training.Row, measured map[string]
 		}
 		f.setPrior(&grids[i], perOperator(rows, i), measured[list[i].Name])
 	}
-	for _, r := range pick(rows, maxCostRows, random) {
+	if len(rows) > maxCostRows {
+		rows = at(rows, random.Perm(len(rows))[:maxCostRows])
+	}
+	for _, r := range rows {
 		row := costRow{log: math.Log(r.Median)}
 		for _, s := range r.Group.Spans {
 			row.spans = append(row.spans, costSpan{start: s.Start, end: s.End, shares: grids[s.Service].shares(s)})
@@ -152,18 +155,6 @@ func newCostFit(list []training.Model, rows []training.Row, measured map[string]
 		f.rows = append(f.rows, row)
 	}
 	return f
-}
-
-// pick returns at most so many of the rows.
-func pick(rows []training.Row, most int, random *rand.Rand) []training.Row {
-	if len(rows) <= most {
-		return rows
-	}
-	picked := make([]training.Row, most)
-	for i, j := range random.Perm(len(rows))[:most] {
-		picked[i] = rows[j]
-	}
-	return picked
 }
 
 // perOperator is about what an operator of a model takes: the median, over its

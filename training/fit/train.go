@@ -168,12 +168,11 @@ func splitGrouped(rows []training.Row, fraction float64, random *rand.Rand) fold
 	random.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
 	var f fold
 	test := int(float64(len(keys)) * fraction)
-	for i, key := range keys {
-		if i < test {
-			f.test = append(f.test, members[key]...)
-		} else {
-			f.train = append(f.train, members[key]...)
-		}
+	for _, key := range keys[:test] {
+		f.test = append(f.test, members[key]...)
+	}
+	for _, key := range keys[test:] {
+		f.train = append(f.train, members[key]...)
 	}
 	return f
 }
