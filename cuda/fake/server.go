@@ -110,11 +110,10 @@ func (s *Server) watch(prefix string, mock any, refusal func(call string) nvml.R
 	fields := reflect.ValueOf(mock).Elem()
 	for i := range fields.NumField() {
 		field := fields.Field(i)
-		name, ok := strings.CutSuffix(fields.Type().Field(i).Name, "Func")
-		if !ok || field.IsNil() || field.Type().Out(field.Type().NumOut()-1) != reflect.TypeFor[nvml.Return]() {
+		if field.Kind() != reflect.Func || field.IsNil() || field.Type().Out(field.Type().NumOut()-1) != reflect.TypeFor[nvml.Return]() {
 			continue
 		}
-		call, answer := prefix+name, reflect.ValueOf(field.Interface())
+		call, answer := prefix+strings.TrimSuffix(fields.Type().Field(i).Name, "Func"), reflect.ValueOf(field.Interface())
 		field.Set(reflect.MakeFunc(field.Type(), func(in []reflect.Value) []reflect.Value {
 			out := make([]reflect.Value, field.Type().NumOut())
 			for i := range out {

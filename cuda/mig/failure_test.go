@@ -2,6 +2,7 @@ package mig_test
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -47,19 +48,21 @@ func failOnce(t failer, s scene, n int, after bool) bool {
 
 // TestFailuresLeaveNothing fails every call of an Apply in turn.
 func TestFailuresLeaveNothing(t *testing.T) {
-	t.Parallel()
 	for _, s := range []scene{
 		{model: fake.H100, existing: [][3]uint32{{19, 0, 1}, {19, 1, 0}}, profiles: []string{"1g.10gb", "3g.40gb", "1g.10gb"}},
 		{model: fake.A100, off: true, profiles: []string{"2g.10gb", "1g.5gb+me"}},
 	} {
 		for _, after := range []bool{false, true} {
-			n := 0
-			for failOnce(t, s, n, after) {
-				n++
-			}
-			if n < 50 {
-				t.Errorf("only %d calls were tried", n)
-			}
+			t.Run(fmt.Sprintf("%s after %t", s.model.Name, after), func(t *testing.T) {
+				t.Parallel()
+				n := 0
+				for failOnce(t, s, n, after) {
+					n++
+				}
+				if n < 50 {
+					t.Errorf("only %d calls were tried", n)
+				}
+			})
 		}
 	}
 }
@@ -81,25 +84,27 @@ func TestCrashesLeakNothing(t *testing.T) {
 	t.Parallel()
 	for _, off := range []bool{false, true} {
 		s := scene{model: fake.H100, off: off, existing: [][3]uint32{{19, 0, 1}}, profiles: []string{"1g.10gb", "3g.40gb"}}
-		crashes := 0
-		for n := 0; ; n++ {
-			f := s.open(t)
-			before := f.State()
+		all := func(f *fixture) func() {
 			l, err := f.plan(s.profiles...)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !crashAt(f, n, func() {
+			return func() {
 				if _, _, err := mig.Apply(f.host, l, f.save); err != nil {
 					t.Fatal(err)
 				}
 				if err := f.release(); err != nil {
 					t.Fatal(err)
 				}
-			}) {
-				break
 			}
-			crashes++
+		}
+		f := s.open(t)
+		for _, n := range crashPoints(t, f, all(f)) {
+			f := s.open(t)
+			before := f.State()
+			if !crashAt(f, n, all(f)) {
+				t.Fatalf("there is no call %d", n)
+			}
 			if err := f.release(); err != nil {
 				t.Fatalf("call %d: %v", n, err)
 			}
@@ -107,10 +112,25 @@ func TestCrashesLeakNothing(t *testing.T) {
 				t.Fatalf("call %d: before\n%safter\n%s", n, before, f.State())
 			}
 		}
-		if crashes < 50 {
-			t.Errorf("only %d calls were tried", crashes)
-		}
 	}
+}
+
+// crashPoints runs work and returns its calls before which something was changed or
+// saved: to end at another leaves the host and the disk as to end at the one before.
+func crashPoints(t *testing.T, f *fixture, work func()) (points []int) {
+	calls, last := 0, ""
+	f.OnCall = func(string) {
+		if now := fmt.Sprint(f.State(), f.saved); now != last {
+			points, last = append(points, calls), now
+		}
+		calls++
+	}
+	work()
+	f.OnCall = nil
+	if calls < 50 || len(points) < 8 {
+		t.Errorf("%d calls, at %d of which it may as well end", calls, len(points))
+	}
+	return points
 }
 
 // crashAt runs work and ends it at its n-th call. It reports whether it came so
@@ -138,15 +158,19 @@ func crashAt(f *fixture, n int, work func()) (crashed bool) {
 // call.
 func TestApplyAfterCrash(t *testing.T) {
 	t.Parallel()
-	for n := 0; ; n++ {
-		f := open(t, fake.H100)
-		before := f.State()
+	apply := func(f *fixture) func() {
 		l, err := f.plan("1g.10gb+me", "3g.40gb")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !crashAt(f, n, func() { _, _, _ = mig.Apply(f.host, l, f.save) }) {
-			break
+		return func() { _, _, _ = mig.Apply(f.host, l, f.save) }
+	}
+	f := open(t, fake.H100)
+	for _, n := range crashPoints(t, f, apply(f)) {
+		f := open(t, fake.H100)
+		before := f.State()
+		if !crashAt(f, n, apply(f)) {
+			t.Fatalf("there is no call %d", n)
 		}
 		f.apply("1g.10gb+me", "3g.40gb")
 		for _, e := range f.last().Entries {

@@ -100,7 +100,7 @@ func TestStartFails(t *testing.T) {
 		"exits":       {"exit MPS is not supported on this GPU", nil, ErrNotReady, "exit status 1); it printed: MPS is not supported on this GPU"},
 		"garbage":     {"garbage get_server_list", nil, ErrOutput, `\xffgarbage`},
 		"hangs": {"hang get_server_list", func(o *Options) {
-			o.CommandTimeout, o.ReadyTimeout = 200*time.Millisecond, 2*time.Second
+			o.CommandTimeout, o.ReadyTimeout = 200*time.Millisecond, 4*time.Second
 		}, ErrNoAnswer, "stop the workers"},
 		"no program": {"", func(o *Options) { o.Program = "/nonexistent/mps" }, ErrNoProgram, "nvidia-compute-utils"},
 		"long path":  {"", func(o *Options) { o.Directory += strings.Repeat("d", socketLimit) }, ErrDirectory, "bytes shorter"},

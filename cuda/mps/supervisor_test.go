@@ -120,9 +120,11 @@ func TestServerFaults(t *testing.T) {
 	if e := await(t, c, ServerFaulted); e.PID != client.Server {
 		t.Errorf("%+v", e)
 	}
-	if s := c.State().Servers; len(s) != 1 || statusOf(c, s[0]) != StatusFault {
-		t.Errorf("%+v", s)
-	}
+	// A command fails now and then where the machine has much to do.
+	eventually(t, "the server says so", func() bool {
+		s := c.State().Servers
+		return len(s) == 1 && statusOf(c, s[0]) == StatusFault
+	})
 	if _, err := fakemps.Connect(o.pipe()); !errors.Is(err, fakemps.ErrNotReady) {
 		t.Error(err)
 	}
@@ -144,9 +146,7 @@ func TestServerStartsSlowly(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the server is known", func() bool { return len(c.State().Servers) == 1 })
-	if s := c.State().Servers[0]; statusOf(c, s) != StatusStarting {
-		t.Errorf("%+v", s)
-	}
+	eventually(t, "it says that it starts", func() bool { return statusOf(c, c.State().Servers[0]) == StatusStarting })
 	select {
 	case e := <-c.Events():
 		t.Errorf("event %+v of a server that takes no client", e)
