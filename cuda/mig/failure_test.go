@@ -127,7 +127,7 @@ func crashPoints(t *testing.T, f *fixture, work func()) (points []int) {
 	}
 	work()
 	f.OnCall = nil
-	if calls < 50 || len(points) < 8 {
+	if calls < 50 || len(points) < 6 {
 		t.Errorf("%d calls, at %d of which it may as well end", calls, len(points))
 	}
 	return points
