@@ -20,7 +20,7 @@ func linearRows(n int, noise float64) *inputs {
 	return in
 }
 
-func worst(h *hyperplane, in *inputs) float64 {
+func worst(h hyperplane, in *inputs) float64 {
 	most := 0.0
 	for i := range in.rows() {
 		most = max(most, math.Abs(h.micros(in.row(i))-in.micros[i]))
@@ -41,7 +41,7 @@ func TestVectorsAreOptimal(t *testing.T) {
 	in := linearRows(300, 1)
 	newScaling(in).apply(in)
 	h := fitVectors(in, rand.New(rand.NewPCG(1, 2)))
-	slope := append([]float64(nil), h.weights...)
+	slope := append([]float64(nil), h...)
 	outside := 0
 	for i := range in.rows() {
 		off := (h.micros(in.row(i)) - in.micros[i]) / microsPerMilli

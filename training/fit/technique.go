@@ -50,7 +50,7 @@ func others(d *training.Dataset, o *Options) []technique {
 			return fitPlane(d, rows, fitLinear), nil
 		}},
 		{nameVectors, func(_ context.Context, rows []training.Row, _ string) (predict, error) {
-			return fitPlane(d, rows, func(in *inputs) *hyperplane { return fitVectors(in, rand.New(rand.NewPCG(o.Seed, 2))) }), nil
+			return fitPlane(d, rows, func(in *inputs) hyperplane { return fitVectors(in, rand.New(rand.NewPCG(o.Seed, 2))) }), nil
 		}},
 	}
 }
@@ -71,7 +71,7 @@ func fitCostsAlone(ctx context.Context, d *training.Dataset, rows []training.Row
 }
 
 // fitPlane fits a plane to the inputs of the paper, section 5.3.
-func fitPlane(d *training.Dataset, rows []training.Row, with func(*inputs) *hyperplane) predict {
+func fitPlane(d *training.Dataset, rows []training.Row, with func(*inputs) hyperplane) predict {
 	f := features(d, rows, RecipePaper)
 	for i := range d.Rows {
 		f.Spans = max(f.Spans, len(d.Rows[i].Group.Spans))
@@ -171,9 +171,8 @@ func bySet(rows []training.Row, folds []fold) (enough []fold) {
 
 // hyperplane is what linear regression and linear support vector regression
 // fit: milliseconds as a weighted sum of standardised inputs.
-type hyperplane struct {
-	weights []float64 // the last is the constant
-}
+// The last weight is the constant.
+type hyperplane []float64
 
 // smallSingular is the part of the largest singular value below which one
 // counts as zero: among the inputs of section 5.3 some may be constant.
@@ -182,7 +181,7 @@ const smallSingular = 1e-9
 const microsPerMilli = 1e3
 
 // fitLinear returns the plane of least squares over standardised inputs.
-func fitLinear(in *inputs) *hyperplane {
+func fitLinear(in *inputs) hyperplane {
 	x := mat.NewDense(in.rows(), in.width+1, nil)
 	y := mat.NewVecDense(in.rows(), nil)
 	for i := range in.rows() {
@@ -201,15 +200,15 @@ func fitLinear(in *inputs) *hyperplane {
 	var svd mat.SVD
 	svd.Factorize(&xx, mat.SVDThin)
 	svd.SolveVecTo(&w, &xy, svd.Rank(smallSingular))
-	return &hyperplane{weights: w.RawVector().Data}
+	return w.RawVector().Data
 }
 
 // micros returns the prediction for standardised inputs.
-func (h *hyperplane) micros(row []float32) float64 {
-	last := len(h.weights) - 1
-	sum := h.weights[last]
+func (h hyperplane) micros(row []float32) float64 {
+	last := len(h) - 1
+	sum := h[last]
 	for j, v := range row {
-		sum += h.weights[j] * float64(v)
+		sum += h[j] * float64(v)
 	}
 	return sum * microsPerMilli
 }
@@ -228,9 +227,9 @@ const (
 // fitVectors returns the plane of linear support vector regression over
 // standardised inputs, by coordinate descent on the dual: each row has a
 // multiplier, and the weights are the sum of the rows times theirs.
-func fitVectors(in *inputs, random *rand.Rand) *hyperplane {
+func fitVectors(in *inputs, random *rand.Rand) hyperplane {
 	const ridge = 1 / (2 * svrPenalty)
-	h := &hyperplane{weights: make([]float64, in.width+1)}
+	h := make(hyperplane, in.width+1)
 	multipliers := make([]float64, in.rows())
 	for range svrRounds {
 		most := 0.0
@@ -249,9 +248,9 @@ func fitVectors(in *inputs, random *rand.Rand) *hyperplane {
 			}
 			multipliers[i] = now
 			for j, v := range row {
-				h.weights[j] += (now - was) * float64(v)
+				h[j] += (now - was) * float64(v)
 			}
-			h.weights[len(row)] += now - was
+			h[len(row)] += now - was
 			most = max(most, math.Abs(now-was))
 		}
 		if most < svrTolerance {
