@@ -52,11 +52,9 @@ type cellKey struct {
 
 // soloCell is what the operators of a model take alone.
 type soloCell struct {
+	soloTime
 	key    cellKey
 	prefix []float64 // prefix[i] is what the operators before i take, in microseconds
-	alone  int       // groups that held only this span
-	groups int       // groups that held it with others
-	source string
 
 	// costs returns what operators [start, end) cost as inferred from all groups, and
 	// how much of that is work, in microseconds.
@@ -94,11 +92,11 @@ func (c *soloCell) spread(micros []float64) {
 	for o, m := range micros {
 		c.prefix[o+1] = c.prefix[o] + m
 	}
-	if c.source == soloMeasured {
+	if c.Source == soloMeasured {
 		c.scale(whole)
 		return
 	}
-	c.source = SoloProfiled
+	c.Source = SoloProfiled
 }
 
 // measuredGroup is what several spans took together, and each of them alone.
@@ -125,9 +123,8 @@ func (g *measuredGroup) alone() (sum, most float64) {
 
 // soloTimes is a dataset seen as solo times and groups that are made of them.
 type soloTimes struct {
-	cells  map[cellKey]*soloCell
-	sets   []*setGain // sorted by models
-	fitted map[cellKey]float64
+	cells map[cellKey]*soloCell
+	sets  []*setGain // sorted by models
 }
 
 // newSoloTimes sorts the rows of a dataset and takes the costs of operators that
@@ -136,10 +133,10 @@ func newSoloTimes(ctx context.Context, d *training.Dataset, o *Options) (*soloTi
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
-	t := &soloTimes{cells: map[cellKey]*soloCell{}, fitted: map[cellKey]float64{}}
+	t := &soloTimes{cells: map[cellKey]*soloCell{}}
 	sets := map[string]*setGain{}
 	for _, r := range d.Rows {
-		if err := t.add(r, sets); err != nil {
+		if err := t.add(d, r, sets); err != nil {
 			return nil, err
 		}
 	}
@@ -152,7 +149,7 @@ func newSoloTimes(ctx context.Context, d *training.Dataset, o *Options) (*soloTi
 	return t, nil
 }
 
-func (t *soloTimes) add(r training.Row, sets map[string]*setGain) error {
+func (t *soloTimes) add(d *training.Dataset, r training.Row, sets map[string]*setGain) error {
 	g := measuredGroup{micros: r.Median}
 	var models []int
 	for _, s := range r.Group.Spans {
@@ -162,17 +159,17 @@ func (t *soloTimes) add(r training.Row, sets map[string]*setGain) error {
 			if len(t.cells) >= maxCells {
 				return fmt.Errorf("%w: more than %d batch sizes and sequence lengths", training.ErrLimit, maxCells)
 			}
-			cell = &soloCell{key: k, source: SoloInferred}
+			cell = &soloCell{key: k, soloTime: soloTime{Model: d.Models[k.model].Name, Size: k.size, SeqLen: k.seqLen, Source: SoloInferred}}
 			t.cells[k] = cell
 		}
 		g.spans, models = append(g.spans, cellSpan{cell, s.Start, s.End}), append(models, k.model)
 	}
 	if len(g.spans) == 1 {
-		g.spans[0].cell.alone++
+		g.spans[0].cell.Alone++
 		return nil
 	}
 	for _, s := range g.spans {
-		s.cell.groups++
+		s.cell.Groups++
 	}
 	name := fmt.Sprint(models)
 	if sets[name] == nil {
@@ -197,8 +194,8 @@ func (t *soloTimes) infer(ctx context.Context, d *training.Dataset, o *Options) 
 		for end := range c.prefix {
 			c.prefix[end], _ = costs.Span(0, end)
 		}
-		if c.alone >= soloFewest {
-			c.source = soloMeasured
+		if c.Alone >= soloFewest {
+			c.Source = soloMeasured
 		}
 		c.costs = costs.Span
 	}
@@ -232,9 +229,9 @@ func (t *soloTimes) give(d *training.Dataset, list []training.SoloTime) {
 	for _, s := range list {
 		m := d.Model(s.Model)
 		if c := t.cells[cellKey{m, s.Size, s.SeqLen}]; m >= 0 && c != nil {
-			t.fitted[c.key] = c.whole()
+			c.Fitted = c.whole()
 			c.scale(s.Micros)
-			c.source = soloGiven
+			c.Source = soloGiven
 		}
 	}
 }
@@ -247,10 +244,8 @@ func (t *soloTimes) list(d *training.Dataset) []soloTime {
 	})
 	for _, k := range keys {
 		c := t.cells[k]
-		list = append(list, soloTime{
-			Model: d.Models[c.key.model].Name, Size: c.key.size, SeqLen: c.key.seqLen,
-			Micros: c.whole(), Source: c.source, Alone: c.alone, Groups: c.groups, Fitted: t.fitted[c.key],
-		})
+		c.Micros = c.whole()
+		list = append(list, c.soloTime)
 	}
 	return list
 }

@@ -25,8 +25,8 @@ func TestMeasuredSoloTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, cell := range c.cells {
-		if want := w.whole(cell.key.model, 1); !near(cell.whole(), want, 0.02) || cell.source != soloMeasured {
-			t.Errorf("%v takes %.0f, %s, want %.0f, measured", cell.key, cell.whole(), cell.source, want)
+		if want := w.whole(cell.key.model, 1); !near(cell.whole(), want, 0.02) || cell.Source != soloMeasured {
+			t.Errorf("%v takes %.0f, %s, want %.0f, measured", cell.key, cell.whole(), cell.Source, want)
 		}
 	}
 }
@@ -78,23 +78,23 @@ func TestProfiledSoloTimes(t *testing.T) {
 	sum := float64(50 * n * (n + 1))
 	inferred, measured := c.cells[cellKey{0, 1, 0}], c.cells[cellKey{0, 2, 0}]
 	other := c.cells[cellKey{1, 1, 0}].whole()
-	inferred.source, measured.source = SoloInferred, soloMeasured
+	inferred.Source, measured.Source = SoloInferred, soloMeasured
 	whole := measured.whole()
 	c.spread(d, map[string][]training.OperatorTimes{
 		"m00": {{Size: 1, Micros: micros}, {Size: 2, Micros: micros}, {Size: 64, Micros: micros}}, "m01": {{Size: 1, Micros: micros[:1]}}, "foreign": {{Size: 1, Micros: micros}},
 	})
-	if !near(inferred.whole(), sum, 1e-9) || inferred.source != SoloProfiled || !near(inferred.span(1, 2), 200, 1e-9) {
-		t.Errorf("the operators sum up to %v, %s, want %v; the second takes %v", inferred.whole(), inferred.source, sum, inferred.span(1, 2))
+	if !near(inferred.whole(), sum, 1e-9) || inferred.Source != SoloProfiled || !near(inferred.span(1, 2), 200, 1e-9) {
+		t.Errorf("the operators sum up to %v, %s, want %v; the second takes %v", inferred.whole(), inferred.Source, sum, inferred.span(1, 2))
 	}
-	if !near(measured.whole(), whole, 1e-9) || measured.source != soloMeasured || !near(measured.span(1, 2), 200*whole/sum, 1e-9) {
-		t.Errorf("a whole that was measured takes %v, %s, want %v; its second operator %v", measured.whole(), measured.source, whole, measured.span(1, 2))
+	if !near(measured.whole(), whole, 1e-9) || measured.Source != soloMeasured || !near(measured.span(1, 2), 200*whole/sum, 1e-9) {
+		t.Errorf("a whole that was measured takes %v, %s, want %v; its second operator %v", measured.whole(), measured.Source, whole, measured.span(1, 2))
 	}
 	if got := c.cells[cellKey{1, 1, 0}].whole(); got != other {
 		t.Errorf("the times of another number of operators were taken: %v, was %v", got, other)
 	}
 	c.give(d, []training.SoloTime{{Model: "m00", Size: 1, Micros: 3 * sum}})
-	if !near(inferred.whole(), 3*sum, 1e-9) || inferred.source != soloGiven || !near(inferred.span(1, 2), 600, 1e-9) {
-		t.Errorf("given: %v, %s, its second operator %v", inferred.whole(), inferred.source, inferred.span(1, 2))
+	if !near(inferred.whole(), 3*sum, 1e-9) || inferred.Source != soloGiven || !near(inferred.span(1, 2), 600, 1e-9) {
+		t.Errorf("given: %v, %s, its second operator %v", inferred.whole(), inferred.Source, inferred.span(1, 2))
 	}
 	zero := c.cells[cellKey{1, 1, 0}]
 	zero.spread(make([]float64, w.models[1].Operators))
