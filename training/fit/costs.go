@@ -195,8 +195,8 @@ func (f *costFit) setPrior(g *grid, flat float64, measured []training.OperatorTi
 	}
 }
 
-// The loops of a step belong to one goroutine and are nine tenths of what a fit does:
-// under the race detector they take ten times as long and show nothing.
+// The loops of a step belong to one goroutine and are most of what a fit does: the
+// race detector would make them several times as long and find nothing.
 
 // update sets costs and their sums from the logarithms.
 //
