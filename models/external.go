@@ -241,7 +241,7 @@ func mapRegular(dir int, path string, maxBytes int64, maxLinks int) ([]byte, err
 	// This opens what was checked, whatever has taken its name meanwhile.
 	file, err := os.Open("/proc/self/fd/" + strconv.Itoa(place))
 	if err != nil {
-		return nil, err
+		return nil, &os.PathError{Op: "open", Path: path, Err: errors.Unwrap(err)}
 	}
 	defer file.Close()
 	return unix.Mmap(int(file.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_PRIVATE)
