@@ -13,10 +13,8 @@ import (
 	"github.com/overlapd/overlapd/daemon/query"
 )
 
-const (
-	// acceptPause is how long accepting rests when descriptors run out.
-	acceptPause = 20 * time.Millisecond
-)
+// acceptPause is how long accepting rests when descriptors run out.
+const acceptPause = 20 * time.Millisecond
 
 // errConnections goes to a connection over the limit, whole.
 const errConnections = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n" +

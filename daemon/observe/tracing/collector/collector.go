@@ -118,17 +118,15 @@ func span(s *trace.Span, resource map[string]any) Span {
 	to := Span{
 		TraceID: hex.EncodeToString(s.TraceId), ID: hex.EncodeToString(s.SpanId), Parent: hex.EncodeToString(s.ParentSpanId),
 		State: s.TraceState, Name: s.Name, Server: s.Kind == trace.Span_SPAN_KIND_SERVER,
-		Start: moment(s.StartTimeUnixNano), End: moment(s.EndTimeUnixNano),
+		Start: time.Unix(0, int64(s.StartTimeUnixNano)), End: time.Unix(0, int64(s.EndTimeUnixNano)),
 		Failed: s.GetStatus().GetCode() == trace.Status_STATUS_CODE_ERROR, Error: s.GetStatus().GetMessage(),
 		Attributes: attributes(s.Attributes), Resource: resource,
 	}
 	for _, e := range s.Events {
-		to.Events = append(to.Events, Event{Name: e.Name, At: moment(e.TimeUnixNano), Attributes: attributes(e.Attributes)})
+		to.Events = append(to.Events, Event{Name: e.Name, At: time.Unix(0, int64(e.TimeUnixNano)), Attributes: attributes(e.Attributes)})
 	}
 	return to
 }
-
-func moment(ns uint64) time.Time { return time.Unix(0, int64(ns)) }
 
 func attributes(list []*common.KeyValue) map[string]any {
 	all := make(map[string]any, len(list))
