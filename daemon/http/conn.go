@@ -76,16 +76,9 @@ func (c *conn) drain() {
 	_, _ = io.Copy(io.Discard, io.LimitReader(c.Conn, lingerBytes))
 }
 
-const (
-	// handshakeTime is for a new connection to agree on keys. One that says
-	// nothing, or a byte now and then, is closed after it.
-	handshakeTime = 10 * time.Second
-
-	// protocolHTTP is what clients may ask for by ALPN: fasthttp has no HTTP/2.
-	protocolHTTP = "http/1.1"
-
-	maxHandshakePeek = 5 // bytes that TLS calls the header of a record
-)
+// handshakeTime is for a new connection to agree on keys. One that says
+// nothing, or a byte now and then, is closed after it.
+const handshakeTime = 10 * time.Second
 
 // errPlain goes to a client that does not speak TLS where it is spoken.
 const errPlain = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n" +
@@ -132,7 +125,7 @@ func (c *conn) shake() error {
 }
 
 // speaksHTTP reports whether what came instead of a handshake begins a request.
-func speaksHTTP(begin [maxHandshakePeek]byte) bool {
+func speaksHTTP(begin [5]byte) bool {
 	for _, method := range []string{"GET /", "HEAD ", "POST ", "PUT /", "OPTIO", "DELET", "PATCH"} {
 		if strings.HasPrefix(method, string(begin[:])) {
 			return true
@@ -191,9 +184,6 @@ func newWatch() (*watch, error) {
 	return w, nil
 }
 
-// errStopping is returned for a connection that comes after stop.
-var errStopping = errors.New("watching a connection: the endpoint is stopping")
-
 // add starts watching c.
 func (w *watch) add(c *conn) error {
 	sc, ok := c.Conn.(syscall.Conn)
@@ -207,7 +197,7 @@ func (w *watch) add(c *conn) error {
 	w.mu.Lock()
 	if w.mu.stopping {
 		w.mu.Unlock()
-		return errStopping
+		return errors.New("watching a connection: the endpoint is stopping")
 	}
 	w.mu.next++
 	c.token = w.mu.next

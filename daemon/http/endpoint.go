@@ -109,7 +109,10 @@ func newServer(e *Endpoint, q *query.Server, l config.Limits) *fasthttp.Server {
 // Serve answers the connections of ln until Shutdown. It may be called for
 // several listeners.
 func (e *Endpoint) Serve(ln net.Listener) error {
-	err := e.server.Serve(&listener{Listener: ln, watch: e.watch, places: e.places, guarded: loopback(ln.Addr()), tls: e.access.TLS(protocolHTTP)})
+	err := e.server.Serve(&listener{
+		Listener: ln, watch: e.watch, places: e.places, guarded: loopback(ln.Addr()),
+		tls: e.access.TLS("http/1.1"), // what clients may ask for by ALPN: fasthttp has no HTTP/2
+	})
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}
