@@ -101,9 +101,12 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	if err = d.takeGPU(&o); err != nil {
 		return d, err
 	}
-	d.instances = divide(instance{config: d.config, log: o.Log, device: d.device, emulation: d.emulation, state: d.state, keeper: d.keeper}, d.gpu)
+	d.instances = divide(instance{
+		config: d.config, log: o.Log, device: d.device, emulation: d.emulation, state: d.state, keeper: d.keeper, cores: o.Cores,
+		life: d.life, goroutines: &d.goroutines,
+	}, d.gpu)
 	d.device = d.instances[0].device
-	if err = d.each(func(i *instance) error { return i.open(&o, d.life, &d.goroutines) }); err != nil || o.Offline {
+	if err = d.each(func(i *instance) error { return i.open(&o) }); err != nil || o.Offline {
 		return d, err
 	}
 	return d, d.openEndpoints(&c, &o)

@@ -54,8 +54,7 @@ type instance struct {
 }
 
 // open makes everything of an instance that can be refused.
-func (u *instance) open(o *Options, life context.Context, goroutines *sync.WaitGroup) error {
-	u.cores = o.Cores
+func (u *instance) open(o *Options) error {
 	if u.part != nil {
 		u.memory = u.part.Ledger()
 	}
@@ -73,9 +72,8 @@ func (u *instance) open(o *Options, life context.Context, goroutines *sync.WaitG
 		Log: u.log, Device: u.device, Places: places, Learning: u.learning(o.Fit), Fit: o.Fit, Keeper: u.keeper, Journal: u.decisions,
 		Header:  journal.Header{Version: o.Version, Commit: o.Commit, Device: u.device},
 		Workers: func(events func(executor.Event)) (loop.Workers, error) { return u.runner(o, specs, events) },
-		Life:    life, Goroutines: goroutines,
+		Life:    u.life, Goroutines: u.goroutines,
 	}
-	u.life, u.goroutines = life, goroutines
 	if u.emulation != nil {
 		l.MeasuredAs = u.emulation.name
 	} else {

@@ -231,8 +231,6 @@ func format(v reflect.Value) string {
 		return quote(v.String())
 	case int64:
 		return quote(formatBytes(v))
-	case float64:
-		return strconv.FormatFloat(v, 'f', -1, 64)
 	}
 	if v.Kind() != reflect.Slice {
 		return fmt.Sprint(v)

@@ -27,9 +27,6 @@ var (
 	ErrLost = errors.New("the state file was changed by another program while it was in use; " +
 		"nothing more is stored until the daemon is started again, which sets it aside if it is damaged")
 
-	// ErrClosed is returned by transactions after the file was closed.
-	ErrClosed = errors.New("the state file is closed")
-
 	// ErrInUse is returned when another overlapd has the file open.
 	ErrInUse = errors.New("another overlapd uses this state folder; stop that daemon, or give each its own state_dir. " +
 		"What can be measured while a daemon serves, it measures itself (profile.on_start)")
@@ -44,11 +41,10 @@ type File struct {
 
 	// access is held for reading by whoever reads the file, and for writing by
 	// whoever changes it. It guards left, which is how the file was when the last
-	// transaction had ended, and closed.
+	// transaction had ended.
 	access sync.RWMutex
 	left   os.FileInfo
 	lost   atomic.Pointer[error]
-	closed bool
 }
 
 // Open opens the file at path, or makes it, once its content was checked: damage
@@ -126,7 +122,7 @@ func (f *File) Update(write func(*bbolt.Tx) error) error {
 	f.access.Lock()
 	defer f.access.Unlock()
 	err := f.do(func() error { return f.db.Update(write) })
-	if f.closed || f.lost.Load() != nil {
+	if f.lost.Load() != nil {
 		return err
 	}
 	left, lerr := f.file.Stat() // one that failed may have made it longer
@@ -136,10 +132,7 @@ func (f *File) Update(write func(*bbolt.Tx) error) error {
 
 // do runs a transaction on the file if it is as it was left.
 func (f *File) do(transaction func() error) error {
-	switch {
-	case f.closed:
-		return ErrClosed
-	case f.lost.Load() != nil:
+	if f.lost.Load() != nil {
 		return ErrLost
 	}
 	err := f.asLeft()
@@ -188,10 +181,6 @@ func (f *File) asLeft() error {
 func (f *File) Close() error {
 	f.access.Lock()
 	defer f.access.Unlock()
-	if f.closed {
-		return nil
-	}
-	f.closed = true
 	if f.Lost() != nil {
 		return errors.Join(unix.Flock(int(f.file.Fd()), unix.LOCK_UN), f.file.Close())
 	}

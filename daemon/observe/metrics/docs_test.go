@@ -27,7 +27,7 @@ func list() string {
 		if len(f.labels) > 0 {
 			labels = "`" + strings.Join(f.labels, "`, `") + "`"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.name, f.kind, labels, strings.ReplaceAll(f.help, "|", `\|`))
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.name, kinds[f.kind], labels, strings.ReplaceAll(f.help, "|", `\|`))
 	}
 	return b.String()
 }

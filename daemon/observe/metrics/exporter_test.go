@@ -85,7 +85,7 @@ func TestEveryFamilyIsTold(t *testing.T) {
 	told := parse(t, text(t, full(2)))
 	for i := range families {
 		f := &families[i]
-		if m := told[f.name]; m == nil || len(m.Metric) == 0 || strings.ToLower(m.GetType().String()) != f.kind.String() || m.GetHelp() != f.help {
+		if m := told[f.name]; m == nil || len(m.Metric) == 0 || strings.ToLower(m.GetType().String()) != kinds[f.kind] || m.GetHelp() != f.help {
 			t.Errorf("%s: %v", f.name, m)
 		}
 	}

@@ -22,7 +22,8 @@ import (
 // labels are all that a metric may have.
 var labels = []string{"service", "model", "version", "reason", "policy", "gpu_uuid"}
 
-func (k kind) String() string { return [...]string{"counter", "gauge", "histogram"}[k] }
+// kinds are the types as Prometheus and docs/metrics.md have them.
+var kinds = map[kind]string{counter: "counter", gauge: "gauge", histogram: "histogram"}
 
 // counts returns a count of each reason: 1 of the first, 2 of the next, and so on.
 func counts() map[string]uint64 {

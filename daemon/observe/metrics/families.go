@@ -15,12 +15,12 @@ import (
 )
 
 // kind is the type of a metric.
-type kind int
+type kind = prometheus.ValueType
 
 const (
-	counter kind = iota
-	gauge
-	histogram
+	counter   = prometheus.CounterValue
+	gauge     = prometheus.GaugeValue
+	histogram = prometheus.UntypedValue // of which each value is a histogram
 )
 
 // family is a metric: its name and meaning, and where its values are found.
@@ -56,11 +56,7 @@ type emitter struct {
 
 // value emits a counter or gauge.
 func (e *emitter) value(v float64, labels ...string) {
-	t := prometheus.CounterValue
-	if e.family.kind == gauge {
-		t = prometheus.GaugeValue
-	}
-	e.emit(prometheus.NewConstMetric(e.family.desc, t, v, labels...))
+	e.emit(prometheus.NewConstMetric(e.family.desc, e.family.kind, v, labels...))
 }
 
 func (e *emitter) histogram(h *distribution, labels ...string) {
