@@ -278,7 +278,8 @@ func (d *Daemon) takeGPU(o *Options) (err error) {
 		return err
 	}
 	if o.Offline && len(d.gpu.Parts()) > 1 {
-		return errManyInstances
+		return errors.New("overlapd profile measures one device: write a configuration for each instance, " +
+			"with gpu = \"MIG-…\" and its services, or let overlapd serve measure all of them while it is idle")
 	}
 	for _, line := range strings.Split(strings.TrimSpace(d.gpu.String()), "\n") {
 		d.log.Info().Str("gpu", line).Msg("plan")
@@ -316,11 +317,6 @@ func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(l
 	i.saveProfiles()
 	return last, d.close()
 }
-
-// errManyInstances is returned when several instances are to be measured by one
-// command.
-var errManyInstances = errors.New("overlapd profile measures one device: write a configuration for each instance, " +
-	"with gpu = \"MIG-…\" and its services, or let overlapd serve measure all of them while it is idle")
 
 // newTracer returns what traces the queries of a daemon, or nil if none is
 // configured.

@@ -338,13 +338,13 @@ func TestNothingIsMeasuredIfUnwanted(t *testing.T) {
 // What is stored and cannot be read is told; the daemon serves.
 func TestUnreadableMeasurements(t *testing.T) {
 	r := newRig(t, rigOptions{services: 2, device: &calm})
-	if err := r.state.db.Close(); err != nil {
+	if err := os.Remove(filepath.Join(r.config.StateDir, stateName)); err != nil {
 		t.Fatal(err)
 	}
 	r.turn()
 	if err := r.workers.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	says(t, r.await("solo").Reason, "what was measured cannot be used: the state file is closed")
+	says(t, r.await("solo").Reason, "what was measured cannot be used: the state file was changed by another program")
 	r.serves()
 }

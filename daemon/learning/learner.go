@@ -85,18 +85,13 @@ type Learner struct {
 	predictor *predictor.Predictor
 	solo      *predictor.Solo
 
-	phase      string
-	reason     string          // for the phase, to a person
-	file       *predictor.File // in use
-	unknown    []string        // services whose models it does not know
-	stale      bool            // the models changed since a predictor was chosen for them
-	offline    bool            // measure even if there is a predictor, and fit none
-	generation int             // counts choices: what was begun for an earlier one comes too late
+	stands     report // without what is asked anew each time
+	stale      bool   // the models changed since a predictor was chosen for them
+	offline    bool   // measure even if there is a predictor, and fit none
+	generation int    // counts choices: what was begun for an earlier one comes too late
 
 	arrived time.Duration // when the last query came
 	measuring
-
-	progress training.Progress // how far the last session came, once it is over
 
 	work Work
 }
@@ -104,9 +99,9 @@ type Learner struct {
 // New returns a Learner that waits for the models. What it finds it has p use;
 // solo holds what is known of spans that run alone.
 func New(o Options, p *predictor.Predictor, solo *predictor.Solo) *Learner {
-	l := &Learner{options: o, predictor: p, solo: solo, phase: Loading, arrived: -Quiet}
+	l := &Learner{options: o, predictor: p, solo: solo, stands: report{Phase: Loading, Limit: o.Limit}, arrived: -Quiet}
 	if !l.formsGroups() {
-		l.phase, l.reason = Solo, fmt.Sprintf("the policy %s runs one batch at a time", o.Policy)
+		l.stands.Phase, l.stands.Reason = Solo, fmt.Sprintf("the policy %s runs one batch at a time", o.Policy)
 	}
 	return l
 }
@@ -115,7 +110,7 @@ func New(o Options, p *predictor.Predictor, solo *predictor.Solo) *Learner {
 // limit at most, and nothing is fitted. It is called before the first Bind.
 func (l *Learner) MeasureOnly(limit time.Duration) {
 	l.offline, l.options.CanFit = true, false
-	l.options.OnStart, l.options.Limit = true, limit
+	l.options.OnStart, l.options.Limit, l.stands.Limit = true, limit, limit
 }
 
 func (l *Learner) formsGroups() bool {
@@ -129,7 +124,7 @@ func (l *Learner) Changed() { l.stale = true }
 // GaveUp is called when a service is expected no more, for which choosing a
 // predictor may have waited.
 func (l *Learner) GaveUp() {
-	if l.phase == Loading || l.phase == Measuring {
+	if l.stands.Phase == Loading || l.stands.Phase == Measuring {
 		l.stale = true
 	}
 }
@@ -178,14 +173,14 @@ func (l *Learner) Stop() {
 // enter begins a phase. Whatever a predictor has learned is worth nothing in
 // those without one.
 func (l *Learner) enter(phase, reason string) {
-	if l.phase == phase && l.reason == reason {
+	if l.stands.Phase == phase && l.stands.Reason == reason {
 		return
 	}
-	l.phase, l.reason = phase, reason
+	l.stands.Phase, l.stands.Reason = phase, reason
 	l.work.Entered = true
 	if phase != Serving {
 		l.predictor.Forget()
-		l.file, l.unknown = nil, nil
+		l.stands.File, l.stands.Unknown = nil, nil
 	}
 }
 
@@ -202,18 +197,18 @@ func (l *Learner) use(f *predictor.File, w World) error {
 	if err := l.predictor.Use(f, bind); err != nil {
 		return err
 	}
-	if l.file != f { // else what it has learned holds for the services that stay
+	if l.stands.File != f { // else what it has learned holds for the services that stay
 		l.work.Restore = f
 	}
-	l.file, l.unknown = f, nil
+	l.stands.File, l.stands.Unknown = f, nil
 	for _, s := range w.Services {
 		if bind[s.ID] < 0 {
-			l.unknown = append(l.unknown, s.Model.Name)
+			l.stands.Unknown = append(l.stands.Unknown, s.Model.Name)
 		}
 	}
 	reason := fmt.Sprintf("trained on %d groups at %s, error %.1f %%", f.Rows, f.Created.Format(time.DateTime), f.Test.MAPE)
-	if len(l.unknown) > 0 {
-		reason += "; it does not know " + strings.Join(l.unknown, ", ")
+	if len(l.stands.Unknown) > 0 {
+		reason += "; it does not know " + strings.Join(l.stands.Unknown, ", ")
 	}
 	l.enter(Serving, reason)
 	return nil
@@ -391,7 +386,7 @@ func (l *Learner) Cold(service models.ServiceID) {
 // measured ends the session: nothing is left to measure, or no time.
 func (l *Learner) measured() {
 	p := l.session.Progress()
-	l.progress = p
+	l.stands.Progress = p
 	list := l.session.Models()
 	l.session = nil
 	if !l.offline { // else they are reported
@@ -457,10 +452,8 @@ func (l *Learner) store(what string, do func(*training.Store) error) {
 
 // Report returns how the Learner stands.
 func (l *Learner) Report() report {
-	r := report{
-		Phase: l.phase, Reason: l.reason, File: l.file, Unknown: l.unknown, Remedy: l.remedy(),
-		Progress: l.progress, Limit: l.options.Limit,
-	}
+	r := l.stands
+	r.Remedy = l.remedy()
 	if s := l.session; s != nil {
 		r.Measuring, r.Progress = true, s.Progress()
 	}
@@ -471,12 +464,12 @@ func (l *Learner) Report() report {
 // with a name that the predictor was trained on keeps a daemon that starts from
 // using it, so that it measures anew.
 func (l *Learner) remedy() string {
-	if len(l.unknown) == 0 {
+	if len(l.stands.Unknown) == 0 {
 		return ""
 	}
 	const byHand = "stop overlapd, run overlapd profile and overlapd train, "
-	replaced := slices.ContainsFunc(l.unknown, func(name string) bool {
-		return slices.ContainsFunc(l.file.Features.Models, func(m predictor.FeatureModel) bool { return m.Name == name })
+	replaced := slices.ContainsFunc(l.stands.Unknown, func(name string) bool {
+		return slices.ContainsFunc(l.stands.File.Features.Models, func(m predictor.FeatureModel) bool { return m.Name == name })
 	})
 	switch {
 	case l.options.Emulated:

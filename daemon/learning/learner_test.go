@@ -306,7 +306,7 @@ func TestRemedyOfUnknownServices(t *testing.T) {
 		"a predictor of one's own": {[]string{"b"}, "x", false, true, "name the new file in predictor.file"},
 		"emulated":                 {[]string{"b"}, "x", true, false, "to data that has them"},
 	} {
-		l := &Learner{unknown: tt.unknown, file: file("a", "b")}
+		l := &Learner{stands: report{Unknown: tt.unknown, File: file("a", "b")}}
 		l.options = Options{File: tt.file, Emulated: tt.emulated, CanFit: tt.fits, OnStart: true}
 		if got := l.remedy(); !strings.Contains(got, tt.want) || (got == "") != (tt.want == "") {
 			t.Errorf("%s: %q", name, got)

@@ -165,8 +165,6 @@ func (f *fleet) served() (list []*member) {
 // at fault for is given up at once.
 const loadTries = 3
 
-var errNoPlace = fmt.Errorf("there are %d services and their replacements: take others away first", overlap.MaxServices)
-
 // open gives a service that joins a free position.
 func (f *fleet) open(s *member, spec executor.ServiceSpec) error {
 	id := models.ServiceID(len(f.members))
@@ -175,7 +173,7 @@ func (f *fleet) open(s *member, spec executor.ServiceSpec) error {
 	}
 	switch {
 	case id >= overlap.MaxServices:
-		return errNoPlace
+		return fmt.Errorf("there are %d services and their replacements: take others away first", overlap.MaxServices)
 	case f.noWorkers != nil:
 		return f.noWorkers
 	}

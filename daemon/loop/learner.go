@@ -18,9 +18,6 @@ import (
 // loggedSkips is how much of what cannot be measured is listed in the log.
 const loggedSkips = 20
 
-// errSlowState is why what was measured cannot be read.
-var errSlowState = errors.New("the state file is too slow")
-
 // learner carries out what the [learning.Learner] decides: it runs rounds that
 // measure while nobody asks anything, has the state file read and written, and has
 // predictors fitted, both away from the scheduler goroutine.
@@ -209,7 +206,7 @@ func (d *learner) read(r *learning.Read) {
 		return err
 	})
 	if !taken {
-		d.learning.Found(r.Not(errSlowState))
+		d.learning.Found(r.Not(errors.New("the state file is too slow")))
 		d.work()
 	}
 }
@@ -287,13 +284,9 @@ const measuringIDs = 1 << 63
 // maxMeasuredBytes is the largest input that is made up for measuring.
 const maxMeasuredBytes = 1 << 30
 
-// errNotMeasured is returned when a span did not run to its end.
-var errNotMeasured = errors.New("a span did not run to its end")
-
 // measurement runs rounds one after another, on inputs of zeros, and times
 // each.
 type measurement struct {
-	exec   Workers
 	fleet  *fleet
 	lastID uint64
 	rounds []models.Group // the groups that are left; the first one runs
@@ -344,7 +337,7 @@ func (m *measurement) run() error {
 		}
 		requests[i].Queries = []wire.QueryTensors{{ID: models.QueryID(m.id()), Inputs: tensors}}
 	}
-	if err := m.exec.Run(m.id(), requests); err != nil {
+	if err := m.fleet.exec.Run(m.id(), requests); err != nil {
 		return err
 	}
 	for _, s := range spans {
@@ -361,7 +354,7 @@ func (m *measurement) stop() {
 	}
 	m.broken = true
 	for _, s := range m.rounds[0].Spans {
-		m.exec.Stop(s.Service, s.Batch|measuringIDs)
+		m.fleet.exec.Stop(s.Service, s.Batch|measuringIDs)
 	}
 }
 
@@ -380,7 +373,7 @@ func (m *measurement) finish(o *executor.Outcome, wanted bool) (over bool, err e
 		case s.Status == models.SpanStopped && m.broken:
 			stopped = true
 		case s.Status != models.SpanDone:
-			err = errors.Join(fmt.Errorf("%w: %s", errNotMeasured, s.Status), s.Err)
+			err = errors.Join(fmt.Errorf("a span did not run to its end: %s", s.Status), s.Err)
 		}
 	}
 	m.took, m.rounds = append(m.took, t), m.rounds[1:]
@@ -412,8 +405,8 @@ func (m *measurement) quit(ended chan struct{}) {
 // end gives back what the batches held.
 func (m *measurement) end() {
 	for _, h := range m.held {
-		m.exec.Release(h.service, h.batch)
-		_ = m.exec.Arena(h.service).Free(h.offset) // it was allocated there
+		m.fleet.exec.Release(h.service, h.batch)
+		_ = m.fleet.exec.Arena(h.service).Free(h.offset) // it was allocated there
 	}
 	m.rounds, m.held = nil, m.held[:0]
 	if m.ended != nil {
@@ -441,7 +434,7 @@ func (m *measurement) alloc(s *models.Span) ([]wire.Tensor, error) {
 		tensors = append(tensors, wire.Tensor{Type: ty.Elem, Shape: shape, Offset: sum, Bytes: bytes})
 		sum += query.Aligned(bytes)
 	}
-	offset, data, err := m.exec.Arena(s.Service).Alloc(max(sum, 1))
+	offset, data, err := m.fleet.exec.Arena(s.Service).Alloc(max(sum, 1))
 	if err != nil {
 		return nil, fmt.Errorf("memory for inputs of batch size %d: %w", s.Size, err)
 	}

@@ -16,9 +16,6 @@ import (
 // chosen: events are queued, decisions are made in rounds.
 const inboxBurst = 256
 
-// errModelChanged is why a batch failed that ran into another model.
-var errModelChanged = errors.New("its model has just changed")
-
 // loop is the scheduler goroutine: it takes in what happens, decides, sends rounds
 // to the workers and settles what became of them.
 type loop struct {
@@ -190,7 +187,7 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) models.SpanOutcome {
 		if !s.Finished && s.Reached == l.fleet.specs[s.Span.Service].Operators {
 			// The worker came back with another model, which is not known yet.
 			out.Status = models.SpanFailed
-			l.calls.blame(l.scheduler.Members(s.Span.Batch), errModelChanged)
+			l.calls.blame(l.scheduler.Members(s.Span.Batch), errors.New("its model has just changed"))
 		}
 	case models.SpanLost:
 		l.fleet.lost(s.Span.Service)
