@@ -105,6 +105,13 @@ func (d *Daemon) newExporter(version string) func() ([]byte, error) {
 func (d *Daemon) scrape() (s metrics.Scrape) {
 	for _, u := range d.instances {
 		now, _ := u.backend.StatusWithin(scrapeTimeout, false)
+		now.Services = slices.Clone(now.Services) // others have them, too
+		for i := range now.Services {
+			to := &now.Services[i]
+			if worker, err := u.exec.State(to.ID); err == nil {
+				to.IntermediateBytes, to.InputBytes, to.ResidentBytes = worker.IntermediateBytes, worker.InputBytes, worker.ResidentBytes
+			}
+		}
 		s.Instances = append(s.Instances, now)
 	}
 	s.Traces = d.tracer.Counts()

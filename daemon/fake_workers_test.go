@@ -576,6 +576,8 @@ func (f *fakeWorkers) State(models.ServiceID) (executor.State, error) {
 	return executor.State{PID: f.mu.pid}, nil
 }
 
+func (f *fakeWorkers) Restart(models.ServiceID) error { return executor.ErrUnknownService }
+
 // Close ends the round that runs as the real one does: its spans are lost.
 func (f *fakeWorkers) Close() error {
 	f.mu.Lock()

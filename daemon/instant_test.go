@@ -46,6 +46,7 @@ func (f *instant) Release(models.ServiceID, models.BatchID)       {}
 func (f *instant) Arena(id models.ServiceID) *wire.InputArena     { return f.arenas[id] }
 func (f *instant) State(models.ServiceID) (executor.State, error) { return executor.State{}, nil }
 func (f *instant) Add(executor.ServiceSpec) error                 { return executor.ErrInUse }
+func (f *instant) Restart(models.ServiceID) error                 { return executor.ErrUnknownService }
 func (f *instant) Close() error                                   { close(f.out); return nil }
 
 func (f *instant) Remove(models.ServiceID) (<-chan error, error) {

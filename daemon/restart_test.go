@@ -29,13 +29,6 @@ func (g *givingUp) Restart(id models.ServiceID) error {
 	return nil
 }
 
-// stateOnly is an executor that cannot restart anything.
-type stateOnly struct{ loop.Workers }
-
-func (stateOnly) State(models.ServiceID) (executor.State, error) {
-	return executor.State{Phase: executor.GivenUp}, nil
-}
-
 func TestRestart(t *testing.T) {
 	g := &givingUp{phases: []executor.Phase{executor.Ready, executor.GivenUp, executor.Ready}}
 	b := newBackend(t, fakeConfig(3, nil), g, nil)
@@ -57,9 +50,5 @@ func TestRestart(t *testing.T) {
 	}
 	if !slices.Equal(g.restarted, []models.ServiceID{1}) {
 		t.Errorf("restarted %v", g.restarted)
-	}
-	d.face = newBackend(t, fakeConfig(3, nil), stateOnly{}, nil)
-	if err := d.Restart("s1"); !errors.Is(err, ErrNotGivenUp) {
-		t.Errorf("an executor without processes: %v", err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
@@ -249,13 +248,6 @@ func (b *Backend) StatusWithin(limit time.Duration, shapes bool) (_ *status.Stat
 	}
 	now := b.Now()
 	s.Age, s.BeatAge, s.Inbox, s.InboxLimit = now-s.At, now-b.Beat(), len(b.inbox), cap(b.inbox)
-	s.Services = slices.Clone(s.Services)
-	for i := range s.Services {
-		to := &s.Services[i]
-		if worker, err := b.exec.State(to.ID); err == nil {
-			to.IntermediateBytes, to.InputBytes, to.ResidentBytes = worker.IntermediateBytes, worker.InputBytes, worker.ResidentBytes
-		}
-	}
 	return &s, fresh
 }
 
@@ -264,11 +256,6 @@ const statusTimeout = 2 * time.Second
 
 // Status returns how the loop stands, or false if it does not say so in time.
 func (b *Backend) Status() (*status.Status, bool) { return b.StatusWithin(statusTimeout, true) }
-
-// restarter is an executor that has processes to start.
-type restarter interface {
-	Restart(models.ServiceID) error
-}
 
 // Timeline returns what remembers the last rounds.
 func (b *Backend) Timeline() *timeline.Ring { return b.timeline }
@@ -280,10 +267,9 @@ func (b *Backend) Restart(s *query.Service) error {
 	if err != nil {
 		return err
 	}
-	r, ok := b.exec.(restarter)
 	switch {
-	case ok && state.Phase == executor.GivenUp:
-		return r.Restart(s.ID)
+	case state.Phase == executor.GivenUp:
+		return b.exec.Restart(s.ID)
 	case s.GivenUp.Load():
 		return fmt.Errorf("%w, and the worker of this one runs: it is its model that cannot be served; change the model and reload", ErrNotGivenUp)
 	}

@@ -113,7 +113,9 @@ func (d *desk) Release(c *query.Call) {
 // arrive hands a call to the scheduler, or answers it at once.
 func (cs *calls) arrive(c *query.Call) {
 	if c.Service.GivenUp.Load() {
-		c.Answer(query.Reply{Err: errGivenUp(c.Service)})
+		c.Answer(query.Reply{Err: query.Unavailable(query.ReasonLoading, fmt.Sprintf(
+			"service %s was given up: its worker was lost too often, or its model cannot be served; the log of overlapd says why; overlapd restart %[1]s tries again",
+			c.Service.Name))})
 		return
 	}
 	q := models.Query{
@@ -241,12 +243,6 @@ func (cs *calls) abandon() {
 	}
 	close(cs.ending)
 	cs.refuseAll()
-}
-
-// errGivenUp answers the queries of a service whose worker does not come back.
-func errGivenUp(s *query.Service) *query.Error {
-	return query.Unavailable(query.ReasonLoading, fmt.Sprintf(
-		"service %s was given up: its worker was lost too often, or its model cannot be served; the log of overlapd says why; overlapd restart %s tries again", s.Name, s.Name))
 }
 
 // refusal translates an error of the scheduler's Arrive.

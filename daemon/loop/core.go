@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,6 +60,7 @@ type Workers interface {
 	Release(models.ServiceID, models.BatchID)
 	Arena(models.ServiceID) *wire.InputArena
 	State(models.ServiceID) (executor.State, error)
+	Restart(models.ServiceID) error
 	Add(executor.ServiceSpec) error
 	Remove(models.ServiceID) (<-chan error, error)
 	Close() error
@@ -140,15 +142,7 @@ type Options struct {
 
 // Ready implements [query.Host].
 func (c *core) Ready() bool {
-	if c.draining.Load() {
-		return false
-	}
-	for _, s := range c.Services() {
-		if !s.Ready() {
-			return false
-		}
-	}
-	return true
+	return !c.draining.Load() && !slices.ContainsFunc(c.Services(), func(s *query.Service) bool { return !s.Ready() })
 }
 
 // emit shows the listeners an event, in memory that is used again: they get a

@@ -96,15 +96,6 @@ type Joining struct {
 	lost   int // workers so far
 }
 
-// pass passes progress on to the reload, and drops it if the reload reads too
-// slowly.
-func (j *Joining) pass(s config.Step) {
-	select {
-	case j.News <- s:
-	default:
-	}
-}
-
 // scheduled returns a service as the scheduler first sees it. Its operators
 // are not known before its worker has loaded the model; until then it is down.
 func scheduled(id models.ServiceID, s *config.Service) models.Service {
@@ -142,12 +133,7 @@ func (f *fleet) name(id models.ServiceID) string {
 
 // settled reports whether every worker has loaded its model or was given up.
 func (f *fleet) settled() bool {
-	for _, s := range f.served() {
-		if s.info == nil && !s.service.GivenUp.Load() {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(f.served(), func(s *member) bool { return s.info == nil && !s.service.GivenUp.Load() })
 }
 
 // served returns the services that requests find.
@@ -201,7 +187,10 @@ func (f *fleet) heard(s *member, e *executor.Event) {
 	j := s.joining
 	switch e.Kind {
 	case executor.WorkerProgress:
-		j.pass(config.Step{Service: s.config.Name, State: config.StepLoading, Done: e.Done, Total: e.Total})
+		select {
+		case j.News <- config.Step{Service: s.config.Name, State: config.StepLoading, Done: e.Done, Total: e.Total}:
+		default:
+		}
 	case executor.WorkerLost:
 		if errors.Is(e.Err, executor.ErrHeld) {
 			return // for the sake of others, who have limits of their own

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/learning"
@@ -127,15 +128,8 @@ func (d *learner) measure() (next time.Duration) {
 // measurable reports whether the workers of all services that are measured
 // run, and none loads.
 func (d *learner) measurable() bool {
-	if d.fleet.loading.active() {
-		return false
-	}
-	for _, id := range d.learning.Services() {
-		if !d.fleet.members[id].service.Ready() {
-			return false
-		}
-	}
-	return true
+	down := func(id models.ServiceID) bool { return !d.fleet.members[id].service.Ready() }
+	return !d.fleet.loading.active() && !slices.ContainsFunc(d.learning.Services(), down)
 }
 
 // finished takes in what became of a round that measures.

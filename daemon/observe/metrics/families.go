@@ -1,7 +1,6 @@
 package metrics
 
 import (
-	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -81,7 +80,7 @@ type number interface {
 // perService is a metric with values for each service.
 func perService(name string, k kind, help string, labels []string, values func(*emitter, *status.Service)) family {
 	return family{name: name, kind: k, help: help, labels: labels, values: func(s *scrape, e *emitter) {
-		for sv := range s.services() {
+		for _, sv := range s.services() {
 			values(e, sv)
 		}
 	}}
@@ -427,14 +426,11 @@ type scrape struct {
 	record          record
 }
 
-func (s *scrape) services() iter.Seq[*status.Service] {
-	return func(yield func(*status.Service) bool) {
-		for _, i := range s.Instances {
-			for n := range i.Services {
-				if !yield(&i.Services[n]) {
-					return
-				}
-			}
+func (s *scrape) services() (all []*status.Service) {
+	for _, i := range s.Instances {
+		for n := range i.Services {
+			all = append(all, &i.Services[n])
 		}
 	}
+	return all
 }
