@@ -108,15 +108,21 @@ func (s *Store) Append(d *Dataset) error {
 		return err
 	}
 	return s.db.Update(func(tx *bbolt.Tx) error {
+		sets, rows := tx.Bucket(setBucket), tx.Bucket(rowBucket)
+		rows.FillPercent = rowFill
 		for i := range d.Rows {
 			set, row := d.split(&d.Rows[i])
 			id := set.id()
-			if b := tx.Bucket(setBucket); b.Get([]byte(id)) == nil {
-				if err := putJSON(b, []byte(id), set); err != nil {
+			if sets.Get([]byte(id)) == nil {
+				if err := putJSON(sets, []byte(id), set); err != nil {
 					return err
 				}
 			}
-			if err := putRow(tx, id, row); err != nil {
+			n, err := rows.NextSequence() // behind the last row of the set
+			if err != nil {
+				return err
+			}
+			if err := putJSON(rows, fmt.Appendf(nil, "%s/%016x", id, n), row); err != nil {
 				return err
 			}
 		}
@@ -133,17 +139,6 @@ func (d *Dataset) split(r *Row) (storedSet, storedRow) {
 		row.Spans = append(row.Spans, [5]int{i, span.Start, span.End, span.Size, span.SeqLen})
 	}
 	return set, row
-}
-
-// putRow adds a row behind the last one of its set.
-func putRow(tx *bbolt.Tx, id string, row storedRow) error {
-	b := tx.Bucket(rowBucket)
-	b.FillPercent = rowFill
-	n, err := b.NextSequence()
-	if err != nil {
-		return err
-	}
-	return putJSON(b, fmt.Appendf(nil, "%s/%016x", id, n), row)
 }
 
 func putJSON(b *bbolt.Bucket, key []byte, value any) error {
