@@ -89,10 +89,16 @@ func testProfile(p *device.Profile, draft *predictor.File, rows, test []training
 			c.RaisedMost = max(c.RaisedMost, by)
 		}
 	}
-	freeAll, _, _ := testPoints(test, free)
-	keptAll, _, _ := testPoints(test, kept)
-	all, alone, several := testPoints(test, latency)
-	c.Free, c.Kept, c.Latency = mape(freeAll), mape(keptAll), mape(all)
+	all := newPoints(test, latency)
+	var alone, several []point
+	for _, p := range all {
+		if len(test[p.row].Group.Spans) == 1 {
+			alone = append(alone, p)
+		} else {
+			several = append(several, p)
+		}
+	}
+	c.Free, c.Kept, c.Latency = mape(newPoints(test, free)), mape(newPoints(test, kept)), mape(all)
 	c.Repeated, c.RepeatedOf = repeated(rows, test)
 	p.Test.Alone, p.Test.Several, p.Test.Spread = errorsOf(alone), errorsOf(several), spreadTest(&p.Spread, test, latency)
 	return nil
@@ -100,20 +106,6 @@ func testProfile(p *device.Profile, draft *predictor.File, rows, test []training
 
 // leastRaise leaves rounding aside.
 const leastRaise = 1e-5
-
-// testPoints returns rows beside what is predicted of them, and those of one
-// span and of several.
-func testPoints(rows []training.Row, predicted []float64) (all, alone, several []point) {
-	all = newPoints(rows, predicted)
-	for _, p := range all {
-		if len(rows[p.row].Group.Spans) == 1 {
-			alone = append(alone, p)
-		} else {
-			several = append(several, p)
-		}
-	}
-	return all, alone, several
-}
 
 // soloTimes puts given solo times beside the median of the measured groups of nothing
 // but the whole model.
