@@ -97,7 +97,7 @@ func Start(ctx context.Context, opts Options) (*Control, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir, err := openDirectory(filepath.Clean(opts.Directory))
+	dir, err := openDirectory(opts.Directory)
 	if err != nil {
 		return nil, err
 	}

@@ -47,8 +47,11 @@ func (d *directory) variables() []string {
 
 // openDirectory makes the directory, locks it and makes those below.
 func openDirectory(path string) (*directory, error) {
+	path, err := filepath.Abs(path) // workers may stand elsewhere, and must find it too
 	d := &directory{path: path}
-	err := checkLength(path)
+	if err == nil {
+		err = checkLength(path)
+	}
 	if err == nil {
 		err = os.MkdirAll(path, 0o700)
 	}

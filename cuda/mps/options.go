@@ -42,10 +42,9 @@ type Options struct {
 	// counted anew by the server.
 	Device string
 
-	// Directory is, for Start, ours alone, made if
-	// missing; the daemon's pipe and log directories lie below it. For
-	// Existing it is the pipe directory of the other daemon; "" is what
-	// CUDA_MPS_PIPE_DIRECTORY says, or DefaultPipe.
+	// Directory is, for Start, ours alone and made if missing; the daemon's pipe and
+	// log directories lie below it. For Existing it is the pipe directory of the other
+	// daemon; "" is what CUDA_MPS_PIPE_DIRECTORY says, or DefaultPipe.
 	Directory string
 
 	ReadyTimeout   time.Duration // from start to the first answer: 10 s
