@@ -81,20 +81,16 @@ func TestTensorAt(t *testing.T) {
 func TestSessionMemory(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	s := newSession(t, e, add())
-	in, err := s.InputsOnHost()
-	if err != nil || len(in) != 2 || !in[0] || !in[1] {
-		t.Errorf("inputs in %+v, %v", in, err)
-	}
-	out, err := s.OutputsOnHost()
-	if err != nil || len(out) != 1 || !out[0] {
-		t.Errorf("outputs in %+v, %v", out, err)
+	in, out, err := s.OnHost()
+	if err != nil || len(in) != 2 || !in[0] || !in[1] || len(out) != 1 || !out[0] {
+		t.Errorf("inputs in %+v, outputs in %+v, %v", in, out, err)
 	}
 	closed, err := e.NewSession(add().encode(), SessionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	_ = closed.Close()
-	if _, err := closed.InputsOnHost(); !errors.Is(err, ErrClosed) {
+	if _, _, err := closed.OnHost(); !errors.Is(err, ErrClosed) {
 		t.Errorf("of a closed session: %v", err)
 	}
 }

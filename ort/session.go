@@ -167,41 +167,31 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// InputsOnHost reports, for each input, whether the session takes it from memory
-// that the host can read without copying it.
-func (s *Session) InputsOnHost() ([]bool, error) {
-	return s.onHost(len(s.inputs), func(info **C.OrtMemoryInfo, n C.size_t) *C.OrtStatus {
-		return C.ort_SessionGetMemoryInfoForInputs(s.env.lib.api, s.session, info, n)
-	})
-}
-
-// OutputsOnHost reports, for each output, whether the session makes it in memory
-// that the host can read.
-func (s *Session) OutputsOnHost() ([]bool, error) {
-	return s.onHost(len(s.outputs), func(info **C.OrtMemoryInfo, n C.size_t) *C.OrtStatus {
-		return C.ort_SessionGetMemoryInfoForOutputs(s.env.lib.api, s.session, info, n)
-	})
-}
-
-func (s *Session) onHost(n int, get func(**C.OrtMemoryInfo, C.size_t) *C.OrtStatus) ([]bool, error) {
+// OnHost reports, for each input and each output, whether the session takes or makes it
+// in memory that the host can read.
+func (s *Session) OnHost() (inputs, outputs []bool, err error) {
 	if s.session == nil {
-		return nil, ErrClosed
+		return nil, nil, ErrClosed
 	}
-	if n == 0 {
-		return nil, nil
+	lib, n := s.env.lib, len(s.inputs)
+	infos := make([]*C.OrtMemoryInfo, n+len(s.outputs))
+	if n > 0 {
+		err = lib.check(C.ort_SessionGetMemoryInfoForInputs(lib.api, s.session, &infos[0], C.size_t(n)))
 	}
-	infos := make([]*C.OrtMemoryInfo, n)
-	if err := s.env.lib.check(get(unsafe.SliceData(infos), C.size_t(n))); err != nil {
-		return nil, err
+	if err == nil && len(s.outputs) > 0 {
+		err = lib.check(C.ort_SessionGetMemoryInfoForOutputs(lib.api, s.session, &infos[n], C.size_t(len(s.outputs))))
 	}
-	all := make([]bool, n)
+	if err != nil {
+		return nil, nil, err
+	}
+	all := make([]bool, len(infos))
 	for i, info := range infos {
 		if info == nil {
-			return nil, fmt.Errorf("ort: %s: ONNX Runtime does not know where value %d lies", s.name, i)
+			return nil, nil, fmt.Errorf("ort: %s: ONNX Runtime does not know where value %d lies", s.name, i)
 		}
-		all[i] = s.env.lib.onHost(info)
+		all[i] = lib.onHost(info)
 	}
-	return all, nil
+	return all[:n], all[n:], nil
 }
 
 // arenaStats returns the state of the arena that the session uses, under the runtime's names. They are 0 as long as the arena was

@@ -149,10 +149,7 @@ func (p cudaProvider) Session(o *ort.SessionOptions) {
 }
 
 func (p cudaProvider) homes(s *ort.Session) (inputs, outputs []bool, err error) {
-	if inputs, err = s.InputsOnHost(); err == nil {
-		outputs, err = s.OutputsOnHost()
-	}
-	return inputs, outputs, err
+	return s.OnHost()
 }
 
 func (d *Device) program(sessions []*ort.Session) (*ort.Program, error) {
