@@ -22,9 +22,6 @@ const (
 
 	// asideTime is the form of the time in the name of a file set aside.
 	asideTime = "20060102-150405.000000000"
-
-	// maxProfileBytes is the largest solo profile that is stored.
-	maxProfileBytes = 16 << 20
 )
 
 // ErrNoState is returned when a folder has no state file.
@@ -134,9 +131,6 @@ func (s *State) save(bucket, key string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return err
-	}
-	if len(text) > maxProfileBytes {
-		return fmt.Errorf("a profile of %d bytes exceeds %d", len(text), maxProfileBytes)
 	}
 	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucket)).Put([]byte(key), text) })
 }

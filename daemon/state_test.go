@@ -72,16 +72,6 @@ func TestProfilesOutliveTheDaemon(t *testing.T) {
 	}
 }
 
-func TestProfileOverTheLimitIsRefused(t *testing.T) {
-	s := openTestState(t, t.TempDir())
-	defer closeState(t, s)
-	p := testProfile(1)
-	p.Cells[0].Nanos = slices.Repeat([]float64{0.1234567890123456}, maxProfileBytes/18) // a number of 18 bytes
-	if err := s.save(loop.SoloProfiles, "key", p); err == nil {
-		t.Error("a profile over the limit was stored")
-	}
-}
-
 func TestProfileThatIsNoProfile(t *testing.T) {
 	s := openTestState(t, t.TempDir())
 	defer closeState(t, s)

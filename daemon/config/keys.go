@@ -190,9 +190,6 @@ func (k key) fault() string {
 			return fmt.Sprintf("must be in [%s, %s], not %v", least, most, v)
 		}
 	}
-	if k.isTables() {
-		return k.tooMany(k.value.Len())
-	}
 	return ""
 }
 
@@ -205,14 +202,6 @@ func (k key) bounds(least, most int64) (int64, int64) {
 		most = k.declared(text).Int()
 	}
 	return least, most
-}
-
-// tooMany returns what is wrong with an array of n tables, "" if nothing is.
-func (k key) tooMany(n int) (fault string) {
-	if most, err := strconv.Atoi(k.tag.Get("max")); err == nil && n > most {
-		return fmt.Sprintf("%d entries, the limit is %d", n, most)
-	}
-	return ""
 }
 
 func notOneOf(v string, words []string) (fault string) {

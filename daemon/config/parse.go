@@ -115,8 +115,9 @@ func (c *Config) read(file map[string]any) (f Faults) {
 // readTables makes the entries of an array of tables, for their keys to be read.
 func (f *Faults) readTables(k key, v any, tables map[string]map[string]any) {
 	list, ok := v.([]any)
-	many := k.tooMany(len(list))
-	if f.when(!ok, k.name, "must be an array of tables: [[%s]]", k.name) || f.when(many != "", k.name, "%s", many) {
+	most, _ := strconv.Atoi(k.tag.Get("max"))
+	if f.when(!ok, k.name, "must be an array of tables: [[%s]]", k.name) ||
+		f.when(len(list) > most, k.name, "%d entries, the limit is %d", len(list), most) {
 		return
 	}
 	for i := range list {

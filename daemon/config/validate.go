@@ -54,13 +54,8 @@ func (f complaint) text() string {
 	if f.Line > 0 {
 		where += ":" + strconv.Itoa(f.Line)
 	}
-	if where != "" {
-		where += ": "
-	}
-	if f.Key != "" {
-		where += f.Key + ": "
-	}
-	return where + f.Message
+	parts := []string{where, f.Key, f.Message}
+	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 }
 
 // Faults is the error of a configuration: everything that is wrong with it,

@@ -44,7 +44,8 @@ type Backend struct {
 // New makes a loop, which decides nothing before [Backend.Begin].
 func New(c config.Config, o Options) (*Backend, error) {
 	shared := &core{Registry: new(query.Registry), Options: o, config: c}
-	shared.mailbox.open()
+	shared.epoch, shared.inbox = time.Now(), make(chan message, inboxLimit)
+	shared.ending, shared.done = make(chan struct{}), make(chan struct{})
 	b := &Backend{desk: desk{core: shared}}
 	shared.serves = b
 	members, list := make([]*member, len(c.Services)), make([]models.Service, len(c.Services))

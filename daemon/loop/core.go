@@ -186,11 +186,6 @@ type message struct {
 	ask    func() // run by the loop, for what only it may read
 }
 
-func (m *mailbox) open() {
-	m.epoch = time.Now()
-	m.inbox, m.ending, m.done = make(chan message, inboxLimit), make(chan struct{}), make(chan struct{})
-}
-
 // Now returns the time since the loop was made, by the monotonic clock.
 func (m *mailbox) Now() time.Duration { return time.Since(m.epoch) }
 

@@ -5,7 +5,6 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/overlap"
 )
 
 // Traces is the listener that writes what the scheduler does into the records of
@@ -66,7 +65,9 @@ func (t *Traces) dispatched(e *Event) {
 				continue
 			}
 			if group == nil {
-				group = members(r, e.Services)
+				for _, s := range r.Group.Spans {
+					group = append(group, tracing.Member{Service: e.Services[s.Service].Name, Start: s.Start, End: s.End})
+				}
 			}
 			q.Ran(tracing.Run{
 				Round: r.Number, Batch: uint64(span.Batch), BatchSize: span.Size, Start: span.Start, End: span.End, Of: e.Services[span.Service].Operators,
@@ -75,14 +76,6 @@ func (t *Traces) dispatched(e *Event) {
 			t.ran = append(t.ran, tracedRun{id, span.Batch})
 		}
 	}
-}
-
-func members(r *overlap.Round, services []models.Service) []tracing.Member {
-	group := make([]tracing.Member, len(r.Group.Spans))
-	for i, span := range r.Group.Spans {
-		group[i] = tracing.Member{Service: services[span.Service].Name, Start: span.Start, End: span.End}
-	}
-	return group
 }
 
 // ended completes the runs of the round. Queries that were answered before, as their

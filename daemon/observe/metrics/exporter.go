@@ -81,17 +81,10 @@ func (x *exporter) Collect(to chan<- prometheus.Metric) {
 func (x *exporter) Text() ([]byte, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if now := x.now(); x.mu.text == nil || now-x.mu.at >= x.fresh {
-		text, err := x.encode()
-		if err != nil {
-			return nil, err
-		}
-		x.mu.text, x.mu.at = text, now
+	now := x.now()
+	if x.mu.text != nil && now-x.mu.at < x.fresh {
+		return x.mu.text, nil
 	}
-	return x.mu.text, nil
-}
-
-func (x *exporter) encode() ([]byte, error) {
 	gathered, err := x.registry.Gather()
 	if err != nil {
 		return nil, err
@@ -102,5 +95,6 @@ func (x *exporter) encode() ([]byte, error) {
 			return nil, err
 		}
 	}
-	return b.Bytes(), nil
+	x.mu.text, x.mu.at = b.Bytes(), now
+	return x.mu.text, nil
 }
