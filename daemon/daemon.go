@@ -238,12 +238,11 @@ func (d *Daemon) close() error {
 }
 
 // each does something with every instance and joins the errors.
-func (d *Daemon) each(f func(*instance) error) error {
-	var errs []error
+func (d *Daemon) each(f func(*instance) error) (err error) {
 	for _, u := range d.instances {
-		errs = append(errs, f(u))
+		err = errors.Join(err, f(u))
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // saveAll stores what was measured of every service.

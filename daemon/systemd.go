@@ -202,7 +202,9 @@ func extension(by time.Duration) string {
 // Its error joins those of all messages. It is for a manager that was sent READY=1
 // already: it takes any other reload for the start.
 func (m Manager) Reloading() (ended func() error) {
-	err := m.Tell(reloading() + "\n" + extension(extendBy))
+	var now unix.Timespec // by the clock that systemd compares it with
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
+	err := m.Tell(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d\n%s", now.Nano()/int64(time.Microsecond), extension(extendBy)))
 	end, done := make(chan struct{}), make(chan error)
 	go func() { done <- m.extend(end) }()
 	return func() error {
@@ -223,13 +225,4 @@ func (m Manager) extend(end <-chan struct{}) (err error) {
 			return err
 		}
 	}
-}
-
-// reloading carries the time by the clock that systemd compares it with.
-func reloading() string {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return "RELOADING=1"
-	}
-	return fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d", now.Nano()/int64(time.Microsecond))
 }

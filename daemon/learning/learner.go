@@ -30,10 +30,6 @@ const (
 	// time.
 	Quiet = 200 * time.Millisecond
 
-	// leastServices is how many services must be known before measuring groups
-	// of them makes sense.
-	leastServices = 2
-
 	// storedPredictors is how many predictors are remembered, the newest.
 	storedPredictors = 32
 )
@@ -242,7 +238,7 @@ func (l *Learner) plan(w World) {
 	case !l.options.OnStart:
 		l.enter(Solo, "there is none for these models on this device; make one with overlapd profile and overlapd train")
 		return
-	case len(subjects) < leastServices:
+	case len(subjects) < 2:
 		l.enter(Solo, "groups need two services at least")
 		return
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// Fresh is for how long the same text answers every scrape.
-const Fresh = 250 * time.Millisecond
+// fresh is for how long the same text answers every scrape.
+const fresh = 250 * time.Millisecond
 
 // ContentType is that of the text.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
@@ -34,7 +34,6 @@ type exporter struct {
 	recorders       []*Recorder
 	registry        *prometheus.Registry
 	now             func() time.Duration
-	fresh           time.Duration
 
 	mu struct {
 		sync.Mutex
@@ -48,7 +47,7 @@ type exporter struct {
 func NewExporter(version, policy string, recorders []*Recorder, source func() Scrape) *exporter {
 	begin := time.Now()
 	x := &exporter{
-		version: version, policy: policy, recorders: recorders, source: source, registry: prometheus.NewRegistry(), fresh: Fresh,
+		version: version, policy: policy, recorders: recorders, source: source, registry: prometheus.NewRegistry(),
 		now: func() time.Duration { return time.Since(begin) },
 	}
 	x.registry.MustRegister(x, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -75,14 +74,14 @@ func (x *exporter) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// Text returns all metrics in Prometheus's text format, at most Fresh old. The
+// Text returns all metrics in Prometheus's text format, at most a quarter of a second old. The
 // caller must not change it. An error is a defect in overlapd: two metrics with
 // the same name and labels.
 func (x *exporter) Text() ([]byte, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := x.now()
-	if x.mu.text != nil && now-x.mu.at < x.fresh {
+	if x.mu.text != nil && now-x.mu.at < fresh {
 		return x.mu.text, nil
 	}
 	gathered, err := x.registry.Gather()

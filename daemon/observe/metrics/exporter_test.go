@@ -239,12 +239,12 @@ func TestScrapesAreBounded(t *testing.T) {
 		})
 	}
 	all.Wait()
-	now = Fresh - 1
+	now = fresh - 1
 	first, _ := x.Text()
 	if asked != 1 {
 		t.Errorf("asked %d times", asked)
 	}
-	now = Fresh
+	now = fresh
 	if again, err := x.Text(); asked != 2 || err != nil || &first[0] == &again[0] {
 		t.Errorf("asked %d times, %v", asked, err)
 	}
@@ -255,7 +255,8 @@ func BenchmarkText(b *testing.B) {
 	for _, services := range []int{2, 64} {
 		b.Run(fmt.Sprintf("%d services", services), func(b *testing.B) {
 			x := exporterOf(full(services))
-			x.fresh = 0
+			now := time.Duration(0)
+			x.now = func() time.Duration { now += fresh; return now }
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := x.Text(); err != nil {
