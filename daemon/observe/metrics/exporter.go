@@ -20,8 +20,8 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// fresh is for how long the same text answers every scrape.
-const fresh = 250 * time.Millisecond
+// freshFor is for how long the same text answers every scrape.
+const freshFor = 250 * time.Millisecond
 
 // ContentType is that of the text.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
@@ -81,7 +81,7 @@ func (x *exporter) Text() ([]byte, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	now := x.now()
-	if x.mu.text != nil && now-x.mu.at < fresh {
+	if x.mu.text != nil && now-x.mu.at < freshFor {
 		return x.mu.text, nil
 	}
 	gathered, err := x.registry.Gather()

@@ -239,12 +239,12 @@ func TestScrapesAreBounded(t *testing.T) {
 		})
 	}
 	all.Wait()
-	now = fresh - 1
+	now = freshFor - 1
 	first, _ := x.Text()
 	if asked != 1 {
 		t.Errorf("asked %d times", asked)
 	}
-	now = fresh
+	now = freshFor
 	if again, err := x.Text(); asked != 2 || err != nil || &first[0] == &again[0] {
 		t.Errorf("asked %d times, %v", asked, err)
 	}
@@ -256,7 +256,7 @@ func BenchmarkText(b *testing.B) {
 		b.Run(fmt.Sprintf("%d services", services), func(b *testing.B) {
 			x := exporterOf(full(services))
 			now := time.Duration(0)
-			x.now = func() time.Duration { now += fresh; return now }
+			x.now = func() time.Duration { now += freshFor; return now }
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := x.Text(); err != nil {
