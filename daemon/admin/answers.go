@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"time"
@@ -33,12 +34,7 @@ var statuses = map[string]int{
 	kindForbidden: http.StatusForbidden, KindNotFound: http.StatusNotFound, KindState: http.StatusConflict,
 }
 
-func (e *Error) status() int {
-	if s, ok := statuses[e.Kind]; ok {
-		return s
-	}
-	return http.StatusInternalServerError
-}
+func (e *Error) status() int { return cmp.Or(statuses[e.Kind], http.StatusInternalServerError) }
 
 // These errors are for those who ask for a reload.
 var (

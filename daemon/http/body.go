@@ -152,12 +152,6 @@ func (bs *bodies) sendPlain(ctx *fasthttp.RequestCtx, b *query.Body) {
 	ctx.Response.SetBodyStream(&outgoing{*bytes.NewReader(b.Bytes), b}, len(b.Bytes))
 }
 
-// text answers with a text about the daemon itself. It is accounted, and never
-// refused: there is no more of it than connections may be open.
-func (bs *bodies) text(ctx *fasthttp.RequestCtx, text []byte) {
-	bs.sendPlain(ctx, bs.memory.Holding(text))
-}
-
 // packer compresses; its state is large, so it is used again.
 type packer interface {
 	io.WriteCloser

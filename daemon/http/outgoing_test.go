@@ -117,7 +117,7 @@ func TestPagesAreAccounted(t *testing.T) {
 	for _, n := range []int64{0, 1, smallAnswer, smallAnswer + 1} {
 		var ctx fasthttp.RequestCtx
 		text := make([]byte, n)
-		e.bodies.text(&ctx, text)
+		e.pages.writeText(&ctx, text)
 		want := n
 		if n <= smallAnswer {
 			want = 0

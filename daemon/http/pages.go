@@ -118,7 +118,7 @@ func (p *pages) writeJSON(ctx *fasthttp.RequestCtx, v any) {
 // writeText answers with JSON that is written already, or with nothing.
 func (p *pages) writeText(ctx *fasthttp.RequestCtx, text []byte) {
 	ctx.SetContentType(contentJSON)
-	p.bodies.text(ctx, text)
+	p.bodies.sendPlain(ctx, p.bodies.memory.Holding(text)) // never refused: there is no more than connections may be open
 }
 
 // health answers by its status alone whether something is well; the body
@@ -193,7 +193,7 @@ func (p *pages) answerDashboard(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set(fasthttp.HeaderCacheControl, "no-cache")
 	ctx.SetContentType("text/html; charset=utf-8")
-	p.bodies.text(ctx, []byte(html))
+	p.bodies.sendPlain(ctx, p.bodies.memory.Holding([]byte(html)))
 }
 
 // answerEvents sends the events for as long as the client reads them and the

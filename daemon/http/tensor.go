@@ -131,9 +131,18 @@ func (r *tensorReader) whole(token []byte) *query.Error {
 }
 
 func (r *tensorReader) put(v uint64, size int) {
-	var b [8]byte
-	binary.LittleEndian.PutUint64(b[:], v)
-	r.at += copy(r.dst[r.at:], b[:size])
+	dst := r.dst[r.at:]
+	switch size {
+	case 1:
+		dst[0] = byte(v)
+	case 2:
+		binary.LittleEndian.PutUint16(dst, uint16(v))
+	case 4:
+		binary.LittleEndian.PutUint32(dst, uint32(v))
+	default:
+		binary.LittleEndian.PutUint64(dst, v)
+	}
+	r.at += size
 }
 
 func (r *tensorReader) outOfRange(token []byte) *query.Error {
@@ -213,9 +222,15 @@ func appendElements(b []byte, t models.DataType, data []byte) ([]byte, bool) {
 }
 
 func unsigned(e []byte) uint64 {
-	var b [8]byte
-	copy(b[:], e)
-	return binary.LittleEndian.Uint64(b[:])
+	switch len(e) {
+	case 1:
+		return uint64(e[0])
+	case 2:
+		return uint64(binary.LittleEndian.Uint16(e))
+	case 4:
+		return uint64(binary.LittleEndian.Uint32(e))
+	}
+	return binary.LittleEndian.Uint64(e)
 }
 
 func signed(e []byte) int64 {

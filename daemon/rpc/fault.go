@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -45,10 +46,7 @@ func codeOf(err *query.Error) codes.Code {
 	case err.Reason == query.ReasonCancelled:
 		return codes.Canceled
 	}
-	if c, ok := codesOf[err.Status]; ok {
-		return c
-	}
-	return codes.Internal
+	return cmp.Or(codesOf[err.Status], codes.Internal)
 }
 
 // codeName returns the name of the code for an error, as the specification of

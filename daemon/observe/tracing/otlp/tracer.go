@@ -89,13 +89,13 @@ func New(o Options) (*Tracer, error) {
 }
 
 // Begin returns where to note what becomes of a query, or nil if it is not
-// traced.
+// traced: as its parent is, if it has one.
 func (t *Tracer) Begin(p tracing.Parent) *tracing.Query {
 	if t == nil {
 		return nil
 	}
 	parent := parentOf(&p)
-	if !sampled(parent, t.sample) {
+	if parent.IsValid() && !parent.IsSampled() || !parent.IsValid() && rand.Float64() >= t.sample {
 		return nil
 	}
 	t.traced.Add(1)
@@ -167,14 +167,6 @@ func (t *Tracer) Close(ctx context.Context) error {
 		err = errors.Join(err, fmt.Errorf("tracing: the collector did not take all spans within the %v that stopping leaves it", FlushTime))
 	}
 	return err
-}
-
-// sampled reports whether a query is traced: as its parent is, if it has one.
-func sampled(parent trace.SpanContext, ratio float64) bool {
-	if parent.IsValid() {
-		return parent.IsSampled()
-	}
-	return ratio > 0 && rand.Float64() < ratio
 }
 
 // ErrHeaders is returned when a file of headers is none.
