@@ -65,16 +65,16 @@ func statusOf(l *core, f *fleet, shapes bool) *status.Status {
 		Loading: f.loading.status(f.name, time.Now()), Predictor: predictorStatus(l, f, shapes), At: now,
 	}
 	o.Plans.Made, o.Plans.Kept, o.Plans.Overturned = m.Plans.Made, m.Plans.Kept, m.Plans.Overturned
-	for _, s := range l.Services() {
+	services := l.Services()
+	names := make([]string, len(services))
+	o.Services = make([]status.Service, len(services))
+	for i, s := range services {
 		member := f.members[s.ID]
-		o.Services = append(o.Services, serviceStatus(member, now, f.counted(member, &m), waiting[s.ID]))
+		o.Services[i], names[i] = serviceStatus(member, now, f.counted(member, &m), waiting[s.ID]), s.Name
 	}
 	if l.GPU != nil {
 		part := l.GPU()
-		part.Services = nil
-		for _, s := range l.Services() {
-			part.Services = append(part.Services, s.Name)
-		}
+		part.Services = names
 		o.GPU = []gpu.Status{part}
 	}
 	return o
