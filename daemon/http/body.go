@@ -129,8 +129,11 @@ func (o *outgoing) Close() error {
 // send answers with a body, which is its own from then on. It is compressed if
 // the client asked, and it is worth it.
 func (bs *bodies) send(ctx *fasthttp.RequestCtx, b *query.Body) {
-	encoding := acceptedEncoding(ctx.Request.Header.Peek(fasthttp.HeaderAcceptEncoding))
-	if encoding != "" && int64(len(b.Bytes)) >= bs.compress {
+	encoding := ""
+	if int64(len(b.Bytes)) >= bs.compress {
+		encoding = acceptedEncoding(ctx.Request.Header.Peek(fasthttp.HeaderAcceptEncoding))
+	}
+	if encoding != "" {
 		// Without memory for what may come of it, it goes as it is.
 		if p, ok := bs.memory.Room(int64(len(b.Bytes))); ok {
 			p.Bytes = pack(encoding, p.Bytes, b.Bytes)

@@ -1,7 +1,6 @@
 package http
 
 import (
-	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/query"
@@ -139,9 +138,12 @@ func (d *decoder) object(o *object) *query.Error {
 		if err != nil {
 			return err
 		}
-		at := slices.IndexFunc(o.members, func(m member) bool { return m.key == string(key) })
+		at := 0
+		for at < len(o.members) && o.members[at].key != string(key) {
+			at++
+		}
 		switch {
-		case at < 0:
+		case at == len(o.members):
 			unknown++
 			return d.unknown(o, key, unknown)
 		case seen&(1<<at) != 0:

@@ -207,6 +207,10 @@ func (c *Call) Deadline() time.Time {
 // wait returns when the call is answered. Until then the departure of the
 // client cancels it.
 func (c *Call) wait(left <-chan struct{}) {
+	if left == nil {
+		<-c.answer
+		return
+	}
 	select {
 	case <-c.answer:
 	case <-left:
