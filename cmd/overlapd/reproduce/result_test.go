@@ -143,9 +143,13 @@ func TestPlanEndsWithFirstError(t *testing.T) {
 	p := &plan{}
 	var done atomic.Int64
 	for i := range 1000 {
-		p.add("x", 1, func(context.Context, *lane) error {
-			if done.Add(1); i == 3 {
+		p.add("x", 1, func(ctx context.Context, _ *lane) error {
+			done.Add(1)
+			switch {
+			case i == 3:
 				return broken
+			case i > 3: // wait for the error, however late its lane goes on
+				<-ctx.Done()
 			}
 			return nil
 		})
