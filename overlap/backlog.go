@@ -15,11 +15,11 @@ type backlog struct {
 	predict    prediction
 	maxRetries int
 
-	now      time.Duration             // the latest time seen
-	services []*service                // by ID
-	queries  map[models.QueryID]*query // those that are not answered
-	waiting  heap[*query]              // queries in a queue, by deadline
-	paused   heap[*batch]              // batches of all services, by deadline
+	now      time.Duration // the latest time seen
+	services []*service    // by ID
+	queries  index         // those that are not answered
+	waiting  heap[*query]  // queries in a queue, by deadline
+	paused   heap[*batch]  // batches of all services, by deadline
 	pool     pool
 	answers  drain[Answer]
 	released drain[Release]
@@ -31,7 +31,6 @@ func newBacklog(config Config, p policy) backlog {
 		predict:    prediction{Predictor: config.Predictor},
 		maxRetries: config.MaxRetries,
 		now:        math.MinInt64,
-		queries:    map[models.QueryID]*query{},
 		waiting: heap[*query]{
 			before: func(a, b *query) bool { return a.Deadline < b.Deadline || a.Deadline == b.Deadline && a.ID < b.ID },
 			moved:  func(q *query, pos int) { q.expiryPos = pos },
@@ -238,7 +237,7 @@ func (l *backlog) answer(q *query, result Result, reason Reason) {
 	}
 	l.services[q.Service].metrics.count(&a, q.Deadline)
 	l.answers.add(a)
-	delete(l.queries, q.ID)
+	l.queries.remove(q.ID)
 	l.pool.putQuery(q)
 }
 

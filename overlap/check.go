@@ -23,11 +23,11 @@ func (s *Scheduler) Check() error {
 	for _, b := range s.running {
 		batched += len(b.members)
 	}
-	if queued := s.waiting.len(); len(s.queries) != queued+batched {
-		return fmt.Errorf("%d queries are known, %d queued and %d in batches", len(s.queries), queued, batched)
+	if queued := s.waiting.len(); s.queries.count != queued+batched {
+		return fmt.Errorf("%d queries are known, %d queued and %d in batches", s.queries.count, queued, batched)
 	}
-	if accepted != answered+uint64(len(s.queries)) {
-		return fmt.Errorf("%d queries accepted, %d answered, %d known", accepted, answered, len(s.queries))
+	if accepted != answered+uint64(s.queries.count) {
+		return fmt.Errorf("%d queries accepted, %d answered, %d known", accepted, answered, s.queries.count)
 	}
 	return nil
 }

@@ -56,7 +56,7 @@ func (s *Scheduler) Arrive(now time.Duration, m models.Query) error {
 	s.overturn()
 	q := s.pool.query()
 	q.Query, q.Rank.Filler = m, sv.BestEffort
-	s.queries[q.ID] = q
+	s.queries.put(q)
 	s.enqueue(q)
 	return nil
 }
@@ -69,7 +69,7 @@ func (s *Scheduler) refusal(sv *service, m *models.Query) error {
 		return ErrDraining
 	case m.Deadline <= s.now:
 		return ErrExpired
-	case s.queries[m.ID] != nil:
+	case s.queries.get(m.ID) != nil:
 		return ErrDuplicateQuery
 	case sv.queue.len() >= sv.QueueLimit:
 		return sv.full
@@ -83,7 +83,7 @@ func (s *Scheduler) refusal(sv *service, m *models.Query) error {
 // that is unknown or answered is left alone.
 func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop models.BatchID, running bool) {
 	s.clock(now)
-	q := s.queries[id]
+	q := s.queries.get(id)
 	if q == nil || q.Cancelled {
 		return 0, false
 	}
@@ -273,7 +273,7 @@ func (s *Scheduler) Drain(now time.Duration) {
 }
 
 // Idle reports whether every accepted query is answered and nothing runs.
-func (s *Scheduler) Idle() bool { return len(s.queries) == 0 && !s.busy }
+func (s *Scheduler) Idle() bool { return s.queries.count == 0 && !s.busy }
 
 // Metrics returns a copy of the counters, by service ID. Those of a service
 // that was removed are zero, its name too.

@@ -166,7 +166,7 @@ func (s *Scheduler) restore(k *Snapshot) error {
 	}
 	for i, sv := range s.services {
 		for _, id := range k.Services[i].Queue {
-			q := s.queries[id]
+			q := s.queries.get(id)
 			if q == nil || q.Service != sv.ID {
 				return fmt.Errorf("query %d is not of service %s", id, sv.Name)
 			}
@@ -220,12 +220,12 @@ func (s *Scheduler) restoreQuery(k *queryState) (*query, error) {
 		return nil, fmt.Errorf("query %d: %w", k.ID, ErrUnknownService)
 	case badQuery(&k.Query) || k.Retries < 0:
 		return nil, fmt.Errorf("query %d: %w", k.ID, ErrBadQuery)
-	case s.queries[k.ID] != nil:
+	case s.queries.get(k.ID) != nil:
 		return nil, fmt.Errorf("query %d: %w", k.ID, ErrDuplicateQuery)
 	}
 	q := s.pool.query()
 	q.queryState = *k
-	s.queries[q.ID] = q
+	s.queries.put(q)
 	return q, nil
 }
 
