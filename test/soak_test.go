@@ -71,6 +71,11 @@ func TestSoak(t *testing.T) {
 	}
 	c.end()
 	c.settleConfiguration()
+	// A query runs on for a moment when its client has left.
+	c.p.eventually("all queries to end", func() bool {
+		f, err := c.p.footprint(c.names())
+		return err == nil && f.outstanding == ""
+	})
 	c.balance()
 	for _, f := range c.ledger.faulty() {
 		t.Error(f)
