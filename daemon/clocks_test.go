@@ -51,7 +51,7 @@ func TestServesWithBothClocks(t *testing.T) {
 		r.sync()
 		engine := device.span(models.Span{End: fakeOperators, Size: 1})
 		onDevice := time.Duration(clock * float64(engine))
-		o, ok := r.instances[0].backend.Status()
+		o, ok := r.instances[0].backend.FullStatus()
 		if s := o.Services[0]; !ok || s.EngineSeconds != engine.Seconds() || s.DeviceSeconds != onDevice.Seconds() {
 			t.Errorf("clock %v: %v s and %v s, want %v and %v", clock, s.EngineSeconds, s.DeviceSeconds, engine, onDevice)
 		}

@@ -17,7 +17,7 @@ import (
 func (r *gpuRig) chosen(service int) *status.Cut {
 	r.t.Helper()
 	r.eventually("ready", r.Ready)
-	o, ok := r.instances[0].backend.Status()
+	o, ok := r.instances[0].backend.FullStatus()
 	if !ok {
 		r.t.Fatal("no overview")
 	}

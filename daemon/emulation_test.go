@@ -226,7 +226,7 @@ func TestEmulatedLoad(t *testing.T) {
 		time.Sleep(gap)
 	}
 	clients.Wait()
-	o, ok := d.instances[0].backend.Status()
+	o, ok := d.instances[0].backend.FullStatus()
 	if !ok || answered != [2]int{queries / 2, queries / 2} {
 		t.Fatalf("%d answers", answered)
 	}
@@ -308,7 +308,7 @@ func TestEmulatedRefuses(t *testing.T) {
 func TestEmulatedIsNotMeasured(t *testing.T) {
 	c := emulatedConfig(t, nil)
 	d := serveEmulated(t, c)
-	o, ok := d.instances[0].backend.Status()
+	o, ok := d.instances[0].backend.FullStatus()
 	if !ok || o.Predictor.Phase != "solo" || o.Predictor.Measuring != nil {
 		t.Fatalf("%+v", o.Predictor)
 	}
@@ -363,7 +363,7 @@ func TestEmulatedPredictor(t *testing.T) {
 				t.Fatal(err)
 			}
 			d := serveEmulated(t, emulatedConfig(t, func(c *config.Config) { c.Predictor.File = path }))
-			o, ok := d.instances[0].backend.Status()
+			o, ok := d.instances[0].backend.FullStatus()
 			if !ok || o.Predictor.Phase != c.phase || !strings.Contains(o.Predictor.Reason, c.want) {
 				t.Errorf("%s: %s", o.Predictor.Phase, o.Predictor.Reason)
 			}
@@ -384,7 +384,7 @@ func TestEmulatedDrains(t *testing.T) {
 		})
 	}
 	for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(time.Millisecond) {
-		if o, ok := d.instances[0].backend.Status(); ok && o.Services[0].Arrived > 0 {
+		if o, ok := d.instances[0].backend.FullStatus(); ok && o.Services[0].Arrived > 0 {
 			break
 		}
 	}

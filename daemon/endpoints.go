@@ -124,7 +124,7 @@ func (d *Daemon) status() (*status.Status, bool) {
 	parts := make([]*status.Status, len(d.instances))
 	for i, u := range d.instances {
 		var ok bool
-		if parts[i], ok = u.backend.Status(); !ok {
+		if parts[i], ok = u.backend.FullStatus(); !ok {
 			return nil, false
 		}
 	}

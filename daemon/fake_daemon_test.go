@@ -197,7 +197,7 @@ func (r *rig) stop() {
 // predictor returns how predictions stand.
 func (r *rig) predictor() status.Predictor {
 	r.t.Helper()
-	o, ok := r.instances[0].backend.Status()
+	o, ok := r.instances[0].backend.FullStatus()
 	if !ok {
 		r.t.Fatal("the loop does not answer")
 	}

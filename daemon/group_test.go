@@ -92,7 +92,7 @@ func TestGroupIsAnswered(t *testing.T) {
 	if s := r.shapes(); len(s) != 1 || s[0].Runs != 1 || len(s[0].Services) != 2 || s[0].RawMAPE > 5 {
 		t.Errorf("learned of groups: %+v", s)
 	}
-	o, ok := r.instances[0].backend.Status()
+	o, ok := r.instances[0].backend.FullStatus()
 	if !ok || o.Plans.Made == 0 || o.Plans.Kept == 0 || o.Rounds != 2 {
 		t.Errorf("no round was chosen ahead: %+v of %d", o.Plans, o.Rounds)
 	}

@@ -46,7 +46,7 @@ func TestOverview(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	o, ok := r.instances[0].backend.Status()
+	o, ok := r.instances[0].backend.FullStatus()
 	if !ok || o.UpSeconds <= 0 {
 		t.Fatalf("%t, up for %v s", ok, o.UpSeconds)
 	}
@@ -67,7 +67,7 @@ func TestOverviewWhileMeasuring(t *testing.T) {
 // Lists and tables of an overview are never null, whatever the daemon has done.
 func TestOverviewOfAnIdleDaemon(t *testing.T) {
 	b, _ := startLoop(t, 1, nil)
-	o, ok := b.Status()
+	o, ok := b.FullStatus()
 	text, err := json.Marshal(o)
 	if !ok || err != nil || bytes.Contains(text, []byte("null")) {
 		t.Errorf("%t, %v: %s", ok, err, text)
@@ -82,7 +82,7 @@ func TestOverviewOfAStalledLoop(t *testing.T) {
 	<-held
 	asked := make(chan bool)
 	go func() {
-		_, ok := b.Status()
+		_, ok := b.FullStatus()
 		asked <- ok
 	}()
 	eventually(t, "the question", func() bool { n, _ := inboxOf(b); return n == 1 })
@@ -90,7 +90,7 @@ func TestOverviewOfAStalledLoop(t *testing.T) {
 	for range inboxLimit { // nor can it be asked
 		b.Cancel(new(query.Call))
 	}
-	if _, ok := b.Status(); ok {
+	if _, ok := b.FullStatus(); ok {
 		t.Error("a stalled loop takes questions")
 	}
 	if <-asked {
@@ -99,7 +99,7 @@ func TestOverviewOfAStalledLoop(t *testing.T) {
 	close(hold)
 	b.Close()
 	begin := time.Now()
-	if _, ok := b.Status(); ok || time.Since(begin) >= 2*time.Second {
+	if _, ok := b.FullStatus(); ok || time.Since(begin) >= 2*time.Second {
 		t.Error("a loop that has ended answers, or keeps one waiting")
 	}
 }

@@ -182,7 +182,7 @@ func TestReloadReplaces(t *testing.T) {
 	if err := r.calls("s0"); err != nil {
 		t.Error(err)
 	}
-	o, _ := r.instances[0].backend.Status()
+	o, _ := r.instances[0].backend.FullStatus()
 	if len(o.Services) != 2 || o.Services[0].Name != "s0" || o.Services[0].Finished != 4 {
 		t.Errorf("counted: %+v", o.Services)
 	}

@@ -41,7 +41,7 @@ func TestRemoteCancelsWhatIsPaused(t *testing.T) {
 	if s := r.workers.await(); s.Service != 0 {
 		t.Fatalf("%+v runs, s0 goes first", s)
 	}
-	if o, _ := r.instances[0].backend.Status(); o.Services[1].Paused != 1 || r.workers.held() != 2 {
+	if o, _ := r.instances[0].backend.FullStatus(); o.Services[1].Paused != 1 || r.workers.held() != 2 {
 		t.Fatalf("%d batches of s1 are paused, workers hold %d", o.Services[1].Paused, r.workers.held())
 	}
 
@@ -51,7 +51,7 @@ func TestRemoteCancelsWhatIsPaused(t *testing.T) {
 	}
 	eventually(t, "the worker to forget the batch", func() bool { return r.workers.held() == 1 })
 	eventually(t, "its memory to be given back", func() bool { return r.workers.Arena(1).Used() == 0 })
-	o, _ := r.instances[0].backend.Status()
+	o, _ := r.instances[0].backend.FullStatus()
 	if s := o.Services[1]; s.Paused != 0 || s.Queued != 0 || s.Cancelled != 1 {
 		t.Errorf("%d paused, %d queued, %d cancelled", s.Paused, s.Queued, s.Cancelled)
 	}

@@ -60,7 +60,7 @@ func TestRemoteCancels(t *testing.T) {
 		}
 	}
 	eventually(t, "the second to be queued", func() bool {
-		s, ok := b.Status()
+		s, ok := b.FullStatus()
 		return ok && s.Services[0].Arrived == 2
 	})
 	for _, i := range []int{1, 0} {

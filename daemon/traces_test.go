@@ -268,7 +268,7 @@ func TestTraceOfErrors(t *testing.T) {
 
 // waiting returns how many queries wait.
 func (s *tracedServer) waiting() (n int) {
-	o, _ := s.backend.Status()
+	o, _ := s.backend.FullStatus()
 	return o.Services[0].Queued
 }
 

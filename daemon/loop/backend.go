@@ -255,8 +255,9 @@ func (b *Backend) StatusWithin(limit time.Duration, shapes bool) (_ *status.Stat
 // statusTimeout is how long one who is to be answered waits for a status.
 const statusTimeout = 2 * time.Second
 
-// Status returns how the loop stands, or false if it does not say so in time.
-func (b *Backend) Status() (*status.Status, bool) { return b.StatusWithin(statusTimeout, true) }
+// FullStatus returns how the loop stands, with the shapes of its predictor, or false if
+// it does not say so in time.
+func (b *Backend) FullStatus() (*status.Status, bool) { return b.StatusWithin(statusTimeout, true) }
 
 // Timeline returns what remembers the last rounds.
 func (b *Backend) Timeline() *timeline.Ring { return b.timeline }
