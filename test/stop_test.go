@@ -27,8 +27,8 @@ func TestStopUnderLoad(t *testing.T) {
 		for before.Load() < 200 {
 			time.Sleep(time.Millisecond)
 		}
+		close(stopped) // first: this goroutine may be late to go on, and the daemon is not
 		p.signal(syscall.SIGTERM)
-		close(stopped)
 	}()
 	crowd(12, func(client int, random *rand.Rand) {
 		for {
