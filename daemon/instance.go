@@ -237,7 +237,7 @@ func (u *instance) model(model string) (string, error) {
 	started := time.Now()
 	path, err := zoo.Build(name, filepath.Join(u.config.CacheDir(), "models"), zooSeed, nil)
 	if took := time.Since(started); err == nil && took > time.Second/2 {
-		u.log.Info().Str("model", name).Dur("took", took).Msg("model of the zoo is built")
+		u.log.Info().Str("model", name).Dur("took", took.Round(time.Millisecond)).Msg("model of the zoo is built")
 	}
 	return path, err
 }

@@ -100,6 +100,21 @@ func TestLogLinesAreNotForged(t *testing.T) {
 	}
 }
 
+// Durations in the log have a unit, and a log that is no terminal has no colours.
+func TestLogIsReadable(t *testing.T) {
+	defer zerolog.SetGlobalLevel(zerolog.GlobalLevel())
+	for format, want := range map[string]string{"json": `"took":"1.25s"`, "console": " took=1.25s\n"} {
+		c := config.Default()
+		c.LogFormat = format
+		var out bytes.Buffer
+		log := newLogger(c, &out)
+		log.Warn().Dur("took", 1250*time.Millisecond).Msg("ready")
+		if !strings.Contains(out.String(), want) || strings.Contains(out.String(), "\x1b") {
+			t.Errorf("%s: %q", format, out.String())
+		}
+	}
+}
+
 // A file is written as it is: another program reads it.
 func TestFilesAreWrittenAsTheyAre(t *testing.T) {
 	f, err := os.CreateTemp(t.TempDir(), "")

@@ -199,7 +199,7 @@ func stopSignals() (ctx, hurry context.Context, stop, release func()) {
 
 func newLogger(c config.Config, out io.Writer) zerolog.Logger {
 	zerolog.TimeFieldFormat = time.RFC3339Nano
-	zerolog.DurationFieldUnit = time.Millisecond
+	zerolog.DurationFieldFormat = zerolog.DurationFormatString // with a unit, as 1.2s
 	level, err := zerolog.ParseLevel(c.LogLevel)
 	if err != nil {
 		level = zerolog.InfoLevel
@@ -220,7 +220,7 @@ func reportState(stopping, ended context.Context, d *daemon.Daemon, c config.Con
 	}
 	d.Report(stopping, ended, daemon.Manager{Tell: notify, Watchdog: within, Ready: func(without []string) {
 		r.announced.Store(true)
-		if took := time.Since(started); len(without) == 0 {
+		if took := time.Since(started).Round(time.Millisecond); len(without) == 0 {
 			r.log.Info().Dur("took", took).Msg("all services are ready")
 		} else {
 			r.log.Warn().Dur("took", took).Str("without", strings.Join(without, ", ")).Msg("ready without the services that were given up")
@@ -455,7 +455,7 @@ func (r *reloader) say(done *config.Reloaded) {
 	if done.None() {
 		end = end.Bool("unchanged", true)
 	}
-	end.Dur("took", done.Took).Msg("the configuration was read again")
+	end.Dur("took", done.Took.Round(time.Millisecond)).Msg("the configuration was read again")
 }
 
 func (r *reloader) Restart(service string) error {

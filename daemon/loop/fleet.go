@@ -580,11 +580,11 @@ func logEvent(log zerolog.Logger, service string, e *executor.Event) {
 			log.Info().Int("operators", len(e.Info.Operators)).Msg("model is emulated")
 			return
 		}
-		log.Info().Int("pid", e.PID).Int("operators", len(e.Info.Operators)).Bool("cached", e.Info.CacheHit).Dur("took", e.Took).Msg("worker is ready")
+		log.Info().Int("pid", e.PID).Int("operators", len(e.Info.Operators)).Bool("cached", e.Info.CacheHit).Dur("took", e.Took.Round(time.Millisecond)).Msg("worker is ready")
 	case executor.WorkerOutput:
 		log.Warn().Str("line", e.Line).Msg("worker says")
 	case executor.WorkerLost:
-		log.Error().Err(e.Err).Int("pid", e.PID).Int("batches", len(e.Batches)).Dur("restart_in", e.RestartIn).Msg("worker is lost")
+		log.Error().Err(e.Err).Int("pid", e.PID).Int("batches", len(e.Batches)).Dur("restart_in", e.RestartIn.Round(time.Millisecond)).Msg("worker is lost")
 	case executor.WorkerFailed:
 		log.Error().Err(e.Err).Msg("service is given up: mend what is wrong, and try again with overlapd restart")
 	case executor.WorkerStopped:

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -51,7 +52,7 @@ func (t *tail) text() string {
 	if end := bytes.IndexByte(data, '\n'); t.mu.cut && end >= 0 {
 		data = data[end+1:]
 	}
-	return strings.ToValidUTF8(string(data), "?")
+	return strings.ToValidUTF8(string(colours.ReplaceAll(data, nil)), "?")
 }
 
 // listen reads r to its end, keeps the tail and passes lines on, at a limited rate,
@@ -70,7 +71,7 @@ func (t *tail) listen(r io.Reader, pass func(string)) {
 		if err != nil {
 			break
 		}
-		text = bytes.TrimRight(text, "\r")
+		text = colours.ReplaceAll(bytes.TrimRight(text, "\r"), nil)
 		switch {
 		case len(text) == 0 || pass == nil:
 		case !limit.Allow():
@@ -82,6 +83,10 @@ func (t *tail) listen(r io.Reader, pass func(string)) {
 	}
 	confess()
 }
+
+// colours are the sequences by which ONNX Runtime paints its warnings, whatever it
+// writes them to. In a log file they would only be in the way.
+var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
 // crashes are how the lines begin with which the Go runtime says why it ends.
 // What follows them is where, which is of less use on one line.

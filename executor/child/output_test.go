@@ -50,6 +50,14 @@ func TestListen(t *testing.T) {
 	}
 }
 
+// ONNX Runtime paints its warnings also where nobody sees colours.
+func TestColoursAreLeftOut(t *testing.T) {
+	lines, kept := hear(t, "\x1b[0;93m[W:onnxruntime] a\x1b[m\n\x1b[m\nb\n")
+	if !slices.Equal(lines, []string{"[W:onnxruntime] a", "b"}) || kept != "[W:onnxruntime] a\n\nb\n" {
+		t.Errorf("lines %q, kept %q", lines, kept)
+	}
+}
+
 func TestTailIsBounded(t *testing.T) {
 	_, kept := hear(t, strings.Repeat("0123456789\n", 5000), "end")
 	if len(kept) > TailBytes || !strings.HasPrefix(kept, "0123456789\n") || !strings.HasSuffix(kept, "\nend") {
