@@ -111,6 +111,9 @@ Ctrl-C ends the run early and reports what was measured.`,
 			if o.Rate == 0 && o.Connections == 0 {
 				return errors.New("how much load? Give --rate R for an open loop, or --connections N for a closed one")
 			}
+			if at.client.Dial != nil {
+				return errors.New("load is put on a TCP address, and this daemon listens on a socket of Unix")
+			}
 			o.URL, o.Authorization, o.TLS = at.base, at.header, at.client.TLSConfig
 			o.Version, o.Commit = version, buildCommit()
 			bar := newBar("sending", 1)

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
 
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/models/zoo"
 )
 
@@ -28,6 +30,7 @@ func completeValues(root *cobra.Command) error {
 		"predictor": files("json"),
 		"recipe":    words("overlapd", "paper"),
 		"scenario":  files("json"),
+		"service":   completeServices,
 		"split": func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			splits := []string{"random", "grouped"}
 			if cmd.Name() == "train" {
@@ -54,8 +57,8 @@ func completeValues(root *cobra.Command) error {
 			cmd.ValidArgsFunction = zooModels
 		case "overlapd device show":
 			cmd.ValidArgsFunction = files("json")
-		case "overlapd restart", "overlapd dataset delete": // would have to ask a daemon or open a state file
-			cmd.ValidArgsFunction = cobra.NoFileCompletions
+		case "overlapd restart":
+			cmd.ValidArgsFunction = completeServices
 		default:
 			if cmd.Args != nil && cmd.Args(cmd, []string{"any"}) != nil {
 				cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -67,6 +70,34 @@ func completeValues(root *cobra.Command) error {
 
 func words(list ...string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)
+}
+
+// completeServices offers the services of the configuration that the command line
+// names, else those of the daemon that it would ask, if that answers at once.
+func completeServices(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	var at target
+	for _, f := range []struct {
+		name string
+		to   *string
+	}{{"url", &at.base}, {"config", &at.config}, {"token-file", &at.credentials.TokenFile}, {"ca", &at.credentials.CA}, {"cert", &at.credentials.Cert}, {"key", &at.credentials.Key}} {
+		if given := cmd.Flags().Lookup(f.name); given != nil {
+			*f.to = given.Value.String()
+		}
+	}
+	if at.config != "" {
+		c, err := config.Load(at.config)
+		if err == nil {
+			return c.Names(), cobra.ShellCompDirectiveNoFileComp
+		}
+	}
+	var names []string
+	var s status.Status
+	if at.open() == nil && at.ask("/overlapd/status", "", "status", &s, func() bool { return true }) == nil {
+		for i := range s.Services {
+			names = append(names, s.Services[i].Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 func files(ending string) cobra.CompletionFunc {
@@ -151,6 +182,7 @@ var manualSections = []struct {
 	}},
 	{"ENVIRONMENT", []manualEntry{
 		{"OVERLAPD_ORT", "The ONNX Runtime to load, before any other place."},
+		{"OVERLAPD_URL", "The daemon that status, top, trace and bench serve ask, unless --url or --config names another."},
 		{"OVERLAPD_TOKEN_FILE", "A file whose first token status, top, trace and bench serve present, unless --token-file names another."},
 		{"NO_COLOR", "If it is not empty, top shows no colours."},
 		{"STATE_DIRECTORY", "The state folder, unless the configuration names one. systemd sets it. Else it is overlapd below XDG_STATE_HOME or ~/.local/state."},

@@ -77,7 +77,7 @@ Then:        overlapd status               what it serves and has done
 		SilenceErrors: true,
 	}
 	cmd.SetFlagErrorFunc(func(at *cobra.Command, err error) error {
-		return fmt.Errorf("%w; see %s --help", err, at.CommandPath())
+		return fmt.Errorf("%w%s; see %s --help", err, guess(nearOptions(at, err)), at.CommandPath())
 	})
 	topic := func(head string, members ...*cobra.Command) {
 		cmd.AddGroup(&cobra.Group{ID: head, Title: head + ":"})
@@ -97,7 +97,7 @@ Then:        overlapd status               what it serves and has done
 		group("models", "List and build the models of the zoo, and see how a model is cut",
 			modelsListCommand(), modelsBuildCommand(), modelsInspectCommand()),
 		group("reproduce", "Put a paper's tables beside ours", reproduceAbacusCommand()), simulateCommand())
-	topic("Others")
+	topic("Others", versionCommand())
 	cmd.SetHelpCommandGroupID("Others")
 	cmd.SetCompletionCommandGroupID("Others")
 	cmd.AddCommand(workerCommand(), checkStateCommand(), fitCommand(), manCommand())
@@ -139,7 +139,32 @@ func wantCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
-	return fmt.Errorf("unknown command %q for %q; see %s --help", args[0], cmd.CommandPath(), cmd.CommandPath())
+	cmd.SuggestionsMinimumDistance = 2
+	return fmt.Errorf("unknown command %q for %q%s; see %s --help", args[0], cmd.CommandPath(), guess(cmd.SuggestionsFor(args[0])), cmd.CommandPath())
+}
+
+// nearOptions returns the options that a misspelt one may be, by Cobra's rule for
+// commands.
+func nearOptions(cmd *cobra.Command, err error) []string {
+	missing, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok || missing.GetSpecifiedShortnames() != "" {
+		return nil
+	}
+	options := cobra.Command{SuggestionsMinimumDistance: 2}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			options.AddCommand(&cobra.Command{Use: "--" + f.Name, Run: func(*cobra.Command, []string) {}})
+		}
+	})
+	return options.SuggestionsFor("--" + missing.GetSpecifiedName())
+}
+
+// guess asks whether one of these words was meant.
+func guess(words []string) string {
+	if len(words) == 0 {
+		return ""
+	}
+	return "; did you mean " + strings.Join(words, " or ") + "?"
 }
 
 // interruptible returns a context that ends with the first signal to stop. A second one

@@ -2,13 +2,8 @@ package main
 
 import (
 	"cmp"
-	"crypto/x509"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
-	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/valyala/fasthttp"
 
-	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
@@ -232,96 +226,6 @@ func brief(seconds float64) string {
 		}
 	}
 	return text
-}
-
-const (
-	defaultURL     = "http://127.0.0.1:8000" // of a daemon whose configuration names none
-	statusTimeout  = 5 * time.Second         // of each request
-	maxAnswerBytes = 64 << 20                // the server may be another than a daemon
-
-	// tokenFileVariable names the file of the token, where no flag does.
-	tokenFileVariable = "OVERLAPD_TOKEN_FILE"
-)
-
-// target is a daemon that commands ask over HTTP. The flags set base and
-// credentials, open all else. The Authorization header may be empty.
-type target struct {
-	base        string
-	credentials access.Options
-
-	url    *url.URL
-	header string
-	client fasthttp.Client
-}
-
-// flags adds the flags to a command, before which the target is opened.
-func (t *target) flags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&t.base, "url", defaultURL, "the daemon, http:// or https://")
-	f.StringVar(&t.credentials.TokenFile, "token-file", "", "file whose first token lets in; without it $"+tokenFileVariable)
-	f.StringVar(&t.credentials.CA, "ca", "", "PEM file of the authorities that the daemon's certificate is of, instead of the system's")
-	f.StringVar(&t.credentials.Cert, "cert", "", "PEM file of a certificate to show to the daemon")
-	f.StringVar(&t.credentials.Key, "key", "", "PEM file of the key of --cert")
-	cmd.PreRunE = func(*cobra.Command, []string) error { return t.open() }
-}
-
-// open reads the address and the credentials. It does not connect.
-func (t *target) open() (err error) {
-	t.url, err = url.Parse(t.base)
-	if err != nil || t.url.Scheme != "http" && t.url.Scheme != "https" || t.url.Host == "" {
-		return fmt.Errorf("the URL of a daemon is http://host:port or https://host:port, not %q", t.base)
-	}
-	t.credentials.TokenFile = cmp.Or(t.credentials.TokenFile, os.Getenv(tokenFileVariable))
-	t.client.MaxResponseBodySize, t.client.NoDefaultUserAgentHeader = maxAnswerBytes, true
-	t.header, t.client.TLSConfig, err = access.ReadCredentials(t.credentials)
-	return err
-}
-
-var errUnauthorized = errors.New("the daemon wants a token: name a file that holds one of its tokens with --token-file or $" + tokenFileVariable)
-
-// explain adds what to do about a connection that TLS ended.
-func (t *target) explain(err error) error {
-	var stranger x509.UnknownAuthorityError
-	switch {
-	case errors.As(err, &stranger):
-		return fmt.Errorf("%w: name the file of its authority with --ca", err)
-	case t.url.Scheme == "https" && errors.Is(err, fasthttp.ErrConnectionClosed):
-		return errors.New("it closed the connection: where tls.client_ca is set, show a certificate of that authority with --cert and --key")
-	}
-	return err
-}
-
-// get does not follow redirects, so that the token goes nowhere else.
-func (t *target) get(path, query string) (code int, body []byte, err error) {
-	u := t.url.JoinPath(path)
-	u.RawQuery = query
-	var q fasthttp.Request
-	var a fasthttp.Response
-	q.SetRequestURI(u.String())
-	if t.header != "" {
-		q.Header.Set(fasthttp.HeaderAuthorization, t.header)
-	}
-	if err := t.client.DoTimeout(&q, &a, statusTimeout); err != nil {
-		return 0, nil, fmt.Errorf("no daemon answers at %s: %w; start one with overlapd serve", t.base, t.explain(err))
-	}
-	if a.StatusCode() == fasthttp.StatusUnauthorized {
-		return a.StatusCode(), nil, errUnauthorized
-	}
-	return a.StatusCode(), a.Body(), nil
-}
-
-// ask decodes the JSON that the daemon answers at a path. What names the content
-// in the error for an answer that is none, as one of a foreign server or an older
-// daemon; such an answer also leaves whole false.
-func (t *target) ask(path, query, what string, into any, whole func() bool) error {
-	code, body, err := t.get(path, query)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(body, into); err != nil || code != fasthttp.StatusOK || !whole() {
-		return fmt.Errorf("what answers at %s has no %s (HTTP status %d): it is no overlapd, an older one, or has no such instance (overlapd status --json lists them)", t.base, what, code)
-	}
-	return nil
 }
 
 // noRounds asks a timeline for no rounds, only for its services and its position.

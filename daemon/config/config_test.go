@@ -106,7 +106,10 @@ func TestConfigFaults(t *testing.T) {
 		{"not TOML", "listen = \n", []string{"c.toml:1: "}},
 		{"key twice", "listen = \"a:1\"\nlisten = \"b:1\"\n", []string{"c.toml"}},
 		{"unknown keys", "lisen = 1\n" + minimalConfig + "targt = \"1s\"\n[worker]\nx.y = 1\n", []string{
-			"c.toml:1: lisen: this key is unknown", "c.toml:5: service[0].targt: this key is unknown", "c.toml:6: worker.x: this key is unknown"}},
+			"c.toml:1: lisen: this key is unknown; did you mean listen?", "c.toml:5: service[0].targt: this key is unknown; did you mean target?", "c.toml:6: worker.x: this key is unknown"}},
+		{"keys of other tables", "[workr]\nthreads = 1\n" + minimalConfig + "[limits]\npolicy = \"edf\"\nread_timeot = \"1s\"\n", []string{
+			"c.toml:1: workr: this key is unknown; did you mean worker?", "c.toml:7: limits.policy: this key is unknown; did you mean policy?",
+			"c.toml:8: limits.read_timeot: this key is unknown; did you mean read_timeout?"}},
 		{"types", "listen = 1\ndrain_timeout = 5\n[limits]\nconnections = \"9\"\nrequest_bytes = 1.5\nhosts = [1]\n[worker]\nspin = 1\n" + minimalConfig, []string{
 			"c.toml:1: listen: must be a string", "c.toml:2: drain_timeout: must be a string with a unit", "c.toml:4: limits.connections: must be an integer",
 			"c.toml:5: limits.request_bytes: must be a number of bytes", "c.toml:6: limits.hosts: must be an array of strings", "c.toml:8: worker.spin: must be true or false"}},

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/agext/levenshtein"
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
 )
@@ -81,9 +82,11 @@ func (c *Config) resolve(dir string) {
 // them. Keys are taken out of their tables as they are found; what is left is unknown.
 func (c *Config) read(file map[string]any) (f Faults) {
 	tables := map[string]map[string]any{"": file} // by the prefix of their keys
+	var known []string
 	c.keys(func(k key) {
 		dot := strings.LastIndexByte(k.name, '.') + 1
 		prefix, name := k.name[:dot], k.name[dot:]
+		known = append(known, k.name, strings.TrimSuffix(prefix, "."))
 		table, ok := tables[prefix]
 		if !ok { // else it is an entry of an array
 			of := strings.TrimSuffix(prefix, ".")
@@ -106,10 +109,29 @@ func (c *Config) read(file map[string]any) (f Faults) {
 	})
 	for prefix, left := range tables {
 		for name := range left {
-			f.add(prefix+name, "this key is unknown")
+			f.add(prefix+name, "this key is unknown%s", guess(prefix, name, known))
 		}
 	}
 	return f
+}
+
+// guess asks whether a known key was meant by an unknown one of a table: one that is
+// written alike, or the same of another table.
+func guess(table, name string, known []string) string {
+	best, within := "", max(1, len(name)/3)+1
+	for _, k := range known {
+		at := strings.LastIndexByte(k, '.') + 1
+		switch d := levenshtein.Distance(name, k[at:], nil); {
+		case k[:at] == table && d < within:
+			best, within = k[at:], d
+		case d == 0 && best == "":
+			best = k
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %s?", best)
 }
 
 // readTables makes the entries of an array of tables, for their keys to be read.

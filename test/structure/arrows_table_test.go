@@ -374,6 +374,7 @@ var owners = []struct {
 	{"go.opentelemetry.io/otel", []string{"daemon/observe/tracing/otlp"}, "the daemon notes what becomes of a query in plain numbers; only what sends them to a collector speaks OpenTelemetry"},
 	{"go.opentelemetry.io/proto/otlp", []string{"daemon/observe/tracing/collector"}, "what a collector is sent is read where tests have one"},
 	{"github.com/pelletier/go-toml", []string{"daemon/config"}, "there is one configuration and one package that reads it"},
+	{"github.com/agext/levenshtein", []string{"daemon/config"}, "words that are alike are found where keys are read; Cobra does so for commands"},
 	{"github.com/NVIDIA/go-nvml", []string{"cuda", "cuda/fake"}, "NVML's answers become facts and sentences in one package"},
 	{"github.com/spf13/cobra", []string{"cmd/overlapd"}, "the command line is wiring"},
 	{"github.com/spf13/pflag", []string{"cmd/overlapd"}, "the command line is wiring"},
