@@ -47,11 +47,11 @@ func TestOverview(t *testing.T) {
 		}
 	}
 	o, ok := r.instances[0].backend.FullStatus()
-	if !ok || o.UpSeconds <= 0 {
-		t.Fatalf("%t, up for %v s", ok, o.UpSeconds)
+	if !ok || o.UpSeconds <= 0 || o.Gain.OverlapNow <= 0 {
+		t.Fatalf("%t, up for %v s, gains %v", ok, o.UpSeconds, o.Gain.OverlapNow)
 	}
 	shown := *o
-	shown.UpSeconds = 1
+	shown.UpSeconds, shown.Gain.OverlapNow = 1, 0.25
 	golden(t, "testdata/overview.json", shown)
 }
 

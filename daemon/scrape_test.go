@@ -143,7 +143,7 @@ func TestMetricsOfGroups(t *testing.T) {
 	b.Ask(func() { // as if the policy had sent both together
 		r := &overlap.Round{Number: 3, Group: models.Group{Spans: make([]models.Span, 2)}}
 		r.Predicted = models.Estimate{Latency: 6 * time.Millisecond, Bound: 7 * time.Millisecond}
-		b.u.recorder.Observe(&observe.Event{Kind: observe.Dispatched, Round: r, Why: &overlap.Explanation{}, Solo: 8 * time.Millisecond, Services: []models.Service{{Name: "s0"}, {ID: 1, Name: "s1"}}})
+		b.u.recorder.Observe(&observe.Event{Kind: observe.Dispatched, Round: r, Why: &overlap.Explanation{}, Apart: observe.Apart{Spans: 8 * time.Millisecond}, Services: []models.Service{{Name: "s0"}, {ID: 1, Name: "s1"}}})
 		o := &executor.Outcome{Took: 6 * time.Millisecond, Spans: make([]executor.SpanOutcome, 2)}
 		o.Spans[0].Span = r.Group.Spans[0]
 		b.u.recorder.Observe(&observe.Event{Kind: observe.Ended, Outcome: &models.Outcome{}, Measured: o})

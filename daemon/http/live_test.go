@@ -38,6 +38,21 @@ func pageOf(t *testing.T, a answered) (p timeline.Page) {
 	return p
 }
 
+// The history has a value for each step since the start, for who asks for an instance
+// that there is.
+func TestHistoryRoute(t *testing.T) {
+	s := serve(t, testLimits())
+	s.play(5)
+	var h timeline.History
+	if a := s.get("/overlapd/history"); a.status != http.StatusOK || json.Unmarshal(a.body, &h) != nil ||
+		len(h.Busy) == 0 || h.Busy[0] != 10*time.Millisecond || len(h.InTime) != len(h.Busy) || h.Lost == nil {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := s.get("/overlapd/history?instance=1"); a.status != http.StatusBadRequest {
+		t.Errorf("of an instance that is not there: %d %s", a.status, a.body)
+	}
+}
+
 func TestTimelineRoute(t *testing.T) {
 	s := serve(t, testLimits())
 	if p := pageOf(t, s.get("/overlapd/timeline")); p.Rounds == nil || p.Services[0].Name != "simple" || p.Next != 0 {

@@ -183,6 +183,16 @@ func (p *pages) answerTimeline(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	p.answerSince(ctx, errSince, func(r *timeline.Ring, since uint64) any { return r.Read(since, timeline.PageRounds, nil) })
 }
 
+// answerHistory answers with what has happened in the last twenty minutes.
+func (p *pages) answerHistory(ctx *fasthttp.RequestCtx, _ *query.Service) {
+	ring, fault := p.ringOf(ctx)
+	if fault != nil {
+		writeError(ctx, fault)
+		return
+	}
+	p.writeJSON(ctx, ring.History())
+}
+
 // answerDashboard sends the page.
 func (p *pages) answerDashboard(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	h := &ctx.Response.Header

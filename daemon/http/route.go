@@ -34,6 +34,7 @@ var fixedRoutes = map[string]route{
 	"/overlapd/status":     {page: (*pages).overviewPage},
 	metricsPath:            {page: (*pages).answerMetrics},
 	"/overlapd/timeline":   {page: (*pages).answerTimeline},
+	"/overlapd/history":    {page: (*pages).answerHistory},
 	"/overlapd/events":     {page: (*pages).answerEvents},
 	"/overlapd/queries":    {page: (*pages).answerQueries},
 	"/":                    {open: true, page: (*pages).answerDashboard},

@@ -36,9 +36,8 @@ var (
 // of the loop, by those who start, reload and stop it, goes through it as well.
 type Backend struct {
 	desk
-	loop     *loop
-	timeline *timeline.Ring
-	running  bool // the loop was started
+	loop    *loop
+	running bool // the loop was started
 }
 
 // New makes a loop, which decides nothing before [Backend.Begin].

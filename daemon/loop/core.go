@@ -13,6 +13,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/daemon/observe"
+	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
@@ -115,6 +116,7 @@ type core struct {
 	learning  *learning.Learner    // which the learner obeys
 	serves    query.Backend        // what the services are served by
 	memory    observe.Event        // used by emit
+	timeline  *timeline.Ring       // what remembers the last rounds
 }
 
 // Options is what a loop is made of besides its configuration.

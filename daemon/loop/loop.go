@@ -33,6 +33,7 @@ type loop struct {
 	ran      executor.Outcome
 	outcome  models.Outcome
 	group    models.Group
+	apart    observe.Apart
 }
 
 // run takes events in and gives rounds out until the executor is closed.
@@ -134,7 +135,8 @@ func (l *loop) dispatch(next overlap.Round) {
 		l.requests = append(l.requests, request)
 	}
 	l.why = l.scheduler.Explain()
-	l.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Solo: l.soloOf(r), Services: l.fleet.specs})
+	l.apart = l.apartOf(r)
+	l.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Apart: l.apart, Services: l.fleet.specs})
 	if err := l.exec.Run(r.Number, l.requests); err != nil {
 		l.Log.Error().Err(err).Uint64("round", r.Number).Msg("sending a round to the workers")
 		o := models.Outcome{Round: r.Number}
@@ -146,16 +148,40 @@ func (l *loop) dispatch(next overlap.Round) {
 	}
 }
 
-// soloOf returns what the spans of a round take one after another, or 0 if that
-// is not known, or there is just one.
-func (l *loop) soloOf(r *overlap.Round) (sum time.Duration) {
-	if len(r.Group.Spans) == 1 {
-		return 0
+// apartOf returns what the spans of a round take one after another, and what their
+// queries do, or zero if one of these times is not known. A round of one query can gain
+// nothing, and is not asked about.
+func (l *loop) apartOf(r *overlap.Round) (sum observe.Apart) {
+	if len(r.Group.Spans) == 1 && len(r.Queries[0]) == 1 {
+		return observe.Apart{}
 	}
-	for _, span := range r.Group.Spans {
+	for i, span := range r.Group.Spans {
 		took, ok := l.solo.Span(span)
 		if !ok {
-			return 0
+			return observe.Apart{}
+		}
+		sum.Spans += took
+		sum.Queries += l.unmerged(span, r.Queries[i], took)
+	}
+	return sum
+}
+
+// unmerged returns what the queries of a span take one after another, if each is a
+// batch of its own; together they take so long. Most have the same size.
+func (l *loop) unmerged(span models.Span, queries []models.QueryID, together time.Duration) (sum time.Duration) {
+	if len(queries) == 1 {
+		return together
+	}
+	span.Size = 0
+	var took time.Duration
+	for _, id := range queries {
+		p := l.calls.pending[id]
+		if p == nil {
+			continue // it was given up
+		}
+		if p.call.Size != span.Size {
+			span.Size = p.call.Size
+			took, _ = l.solo.Span(span)
 		}
 		sum += took
 	}
@@ -228,7 +254,7 @@ func (l *loop) learn(o *executor.Outcome) {
 // what they need not keep any more. Nothing was measured of a round that could not be sent.
 func (l *loop) settle(o *models.Outcome, measured *executor.Outcome) {
 	now := l.Now()
-	l.emit(observe.Event{Kind: observe.Ended, At: now, Outcome: o, Measured: measured})
+	l.emit(observe.Event{Kind: observe.Ended, At: now, Outcome: o, Measured: measured, Gain: l.apart.Gain(measured)})
 	if err := l.scheduler.Finish(now, *o); err != nil {
 		l.Log.Error().Err(err).Uint64("round", o.Round).Msg("finishing a round")
 	}

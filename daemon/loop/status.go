@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/segments/wire"
@@ -65,6 +66,10 @@ func statusOf(l *core, f *fleet, shapes bool) *status.Status {
 		Loading: f.loading.status(f.name, time.Now()), Predictor: predictorStatus(l, f, shapes), At: now,
 	}
 	o.Plans.Made, o.Plans.Kept, o.Plans.Overturned = m.Plans.Made, m.Plans.Kept, m.Plans.Overturned
+	g := &o.Gain
+	var sum observe.Gain
+	sum, g.OverlapNow, g.MergeNow = l.timeline.Gained(now)
+	g.OverlapSeconds, g.MergeSeconds = sum.Overlap.Seconds(), sum.Merge.Seconds()
 	services := l.Services()
 	names := make([]string, len(services))
 	o.Services = make([]status.Service, len(services))

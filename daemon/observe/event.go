@@ -29,8 +29,8 @@ const (
 	Accepted               // a query was queued: Call
 	Refused                // a query was not queued: At, Call, Err
 	Answered               // a query is over: Answer, Call unless it was answered before, Target
-	Dispatched             // a round is sent to the workers: Round, Why, Solo, Services
-	Ended                  // a round is over: At, Outcome, Measured unless it could not be sent
+	Dispatched             // a round is sent to the workers: Round, Why, Apart, Services
+	Ended                  // a round is over: At, Outcome, Gain, Measured unless it could not be sent
 	Set                    // a service serves under its name, or has other targets: Service, Fresh
 	Dropped                // a service is gone: Service, of which only the ID is set
 )
@@ -47,9 +47,10 @@ type Event struct {
 
 	Round    *overlap.Round
 	Why      *overlap.Explanation
-	Solo     time.Duration    // the spans' time one after another, 0 if that is not known or there is one
+	Apart    Apart
 	Services []models.Service // by ID
 	Outcome  *models.Outcome
+	Gain     Gain
 	Measured *executor.Outcome
 
 	Service *models.Service

@@ -78,12 +78,14 @@ func TestJoin(t *testing.T) {
 	one := &Status{Device: "a", Rounds: 1, UpSeconds: 2, Services: []Service{{Name: "z"}, {Name: "x"}}, Loading: []Loading{{Service: "z"}}}
 	two := &Status{Device: "b", Rounds: 2, UpSeconds: 1, Services: []Service{{Name: "y"}}}
 	one.Plans.Made, two.Plans.Made = 1, 5
+	one.Gain.OverlapNow, two.Gain.OverlapNow, two.Gain.MergeSeconds = 0.25, 0.5, 3
 	all := Join([]*Status{one, two}, []string{"x", "y", "z"})
 	var names []string
 	for _, s := range all.Services {
 		names = append(names, s.Name)
 	}
-	if !slices.Equal(names, []string{"x", "y", "z"}) || all.Device != "a; b" || all.Rounds != 3 || all.UpSeconds != 2 || all.Plans.Made != 6 || len(all.Loading) != 1 {
+	if !slices.Equal(names, []string{"x", "y", "z"}) || all.Device != "a; b" || all.Rounds != 3 || all.UpSeconds != 2 || all.Plans.Made != 6 ||
+		all.Gain.OverlapNow != 0.75 || all.Gain.MergeSeconds != 3 || len(all.Loading) != 1 {
 		t.Errorf("%+v", all)
 	}
 	if len(all.Instances) != 2 || all.Instances[1].Device != "b" || one.Rounds != 1 || one.Services[0].Name != "z" {

@@ -34,6 +34,17 @@ type Status struct {
 		Overturned uint64 `json:"overturned"`
 	} `json:"plans"`
 
+	// Gain is the device time that was saved by running queries together instead of
+	// each alone, one after another: by how much the rounds that ran to their end took
+	// less than the solo times of the predictor for their work. It is negative where
+	// they took more. Now means for each second, over the last ten to fifteen.
+	Gain struct {
+		OverlapSeconds float64 `json:"overlap_seconds"` // by spans of several services at once, since the start
+		MergeSeconds   float64 `json:"merge_seconds"`   // by several queries in one batch
+		OverlapNow     float64 `json:"overlap_now"`
+		MergeNow       float64 `json:"merge_now"`
+	} `json:"gain"`
+
 	Predictor Predictor    `json:"predictor"`
 	Services  []Service    `json:"services"`
 	Loading   []Loading    `json:"loading,omitempty"`   // workers that load their models, those of services that are not served yet among them
@@ -191,6 +202,10 @@ func Join(instances []*Status, names []string) *Status {
 			all.Plans.Made += s.Plans.Made
 			all.Plans.Kept += s.Plans.Kept
 			all.Plans.Overturned += s.Plans.Overturned
+			all.Gain.OverlapSeconds += s.Gain.OverlapSeconds
+			all.Gain.MergeSeconds += s.Gain.MergeSeconds
+			all.Gain.OverlapNow += s.Gain.OverlapNow
+			all.Gain.MergeNow += s.Gain.MergeNow
 		}
 		all.GPU = append(all.GPU, s.GPU...)
 		all.Services = append(all.Services, s.Services...)

@@ -291,6 +291,8 @@ var schedulerFamilies = []family{
 		func(s *scrape) float64 { return s.record.gained.Seconds() }),
 	whole("overlapd_overlap_lost_seconds_total", counter, "By how much groups of several spans were slower than their spans one after another.",
 		func(s *scrape) float64 { return s.record.lost.Seconds() }),
+	whole("overlapd_merge_gained_seconds_total", counter, "Solo time gained by merging: by how much batches of several queries were faster than their queries one after another.",
+		func(s *scrape) float64 { return s.record.merged.Seconds() }),
 
 	whole("overlapd_plans_made_total", counter, "Rounds that were chosen while the one before ran.", total(func(i *status.Status) uint64 { return i.Plans.Made })),
 	whole("overlapd_plans_kept_total", counter, "Plans that were carried out.", total(func(i *status.Status) uint64 { return i.Plans.Kept })),

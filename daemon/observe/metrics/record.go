@@ -35,6 +35,7 @@ type record struct {
 	exceeded uint64        // rounds that took longer than their bound
 
 	soloTime, gained, lost time.Duration // by groups of several spans
+	merged                 time.Duration // gained by batches of several queries
 
 	groups   groups
 	services []*queries
@@ -80,6 +81,7 @@ func (r *Recorder) Observe(e *observe.Event) {
 	case observe.Dispatched:
 		r.dispatched(e)
 	case observe.Ended:
+		r.merged += max(e.Gain.Merge, 0)
 		r.ended(e.Measured)
 	case observe.Answered:
 		if e.Answer.Result == overlap.Finished {
@@ -100,7 +102,7 @@ func (r *Recorder) Observe(e *observe.Event) {
 // dispatched counts a group. Its headroom is that of the first deadline in the
 // group, not of others that wait.
 func (r *Recorder) dispatched(e *observe.Event) {
-	r.spans, r.predicted, r.solo = len(e.Round.Group.Spans), e.Round.Predicted, e.Solo
+	r.spans, r.predicted, r.solo = len(e.Round.Group.Spans), e.Round.Predicted, e.Apart.Spans
 	r.groups.size.observe(float64(r.spans))
 	first := time.Duration(math.MaxInt64)
 	for i := range e.Why.Candidates {
@@ -203,6 +205,7 @@ func (r *record) add(o *record) {
 	r.soloTime += o.soloTime
 	r.gained += o.gained
 	r.lost += o.lost
+	r.merged += o.merged
 	to, from := r.groups.all(), o.groups.all()
 	for i := range to {
 		to[i].add(from[i])

@@ -42,7 +42,7 @@ func (g group) run(r *Recorder) {
 	if g.deadline != 0 {
 		why.Candidates = append(why.Candidates, overlap.Candidate{Deadline: g.deadline, Place: 1}, overlap.Candidate{Deadline: time.Hour, Place: 2})
 	}
-	r.Observe(&observe.Event{Kind: observe.Dispatched, Round: round, Why: &why, Solo: g.solo})
+	r.Observe(&observe.Event{Kind: observe.Dispatched, Round: round, Why: &why, Apart: observe.Apart{Spans: g.solo}})
 	o := &executor.Outcome{Took: g.took, Spans: make([]executor.SpanOutcome, g.spans)}
 	o.Spans[0].Took = g.compared
 	if g.stopped {
@@ -229,7 +229,7 @@ func happened() []observe.Event {
 	round.Group.Spans = make([]models.Span, 2)
 	return []observe.Event{
 		{Kind: observe.Woke},
-		{Kind: observe.Dispatched, Round: round, Why: &overlap.Explanation{Candidates: []overlap.Candidate{{Deadline: time.Second, Place: 1}}}, Solo: 16 * ms},
+		{Kind: observe.Dispatched, Round: round, Why: &overlap.Explanation{Candidates: []overlap.Candidate{{Deadline: time.Second, Place: 1}}}, Apart: observe.Apart{Spans: 16 * ms}},
 		{Kind: observe.Ended, Measured: &executor.Outcome{Took: 14 * ms, Spans: make([]executor.SpanOutcome, 2)}},
 		{Kind: observe.Answered, Target: 20 * ms, Answer: &overlap.Answer{Result: overlap.Finished, At: 30 * ms}},
 		{Kind: observe.Rested, At: ms},

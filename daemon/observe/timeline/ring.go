@@ -46,6 +46,7 @@ type Ring struct {
 		lanes lanes
 
 		queries queries
+		history history
 	}
 }
 
@@ -84,7 +85,9 @@ func (r *Ring) Observe(e *observe.Event) {
 		r.finishLocked(e)
 	case observe.Refused:
 		q := r.queryOf(e.Call, e.At)
-		q.Result, q.Reason = resultRefused, reasonOf(overlap.ReasonOf(e.Err))
+		reason := overlap.ReasonOf(e.Err)
+		q.Result, q.Reason = resultRefused, reasonOf(reason)
+		r.mu.history.at(e.At).lost[reason]++
 		r.addLocked(e.Call.Service.ID, q)
 	case observe.Answered:
 		if e.Call != nil {
@@ -100,6 +103,7 @@ func (r *Ring) Observe(e *observe.Event) {
 // finishLocked writes down how the round that began last went, and how long the device
 // took for its spans by its own clock.
 func (r *Ring) finishLocked(e *observe.Event) {
+	r.mu.history.ended(e)
 	if !r.mu.busy || e.Outcome.Round != r.mu.last {
 		return
 	}
@@ -120,9 +124,11 @@ func (r *Ring) finishLocked(e *observe.Event) {
 // answerLocked remembers how a query ended. One that nobody waits for any more has no
 // latency.
 func (r *Ring) answerLocked(c *query.Call, a *overlap.Answer) {
+	took, allowed := a.At-c.Arrival.Sub(r.epoch), c.Deadline().Sub(c.Arrival)
+	inTime := a.Result == overlap.Finished && took <= allowed
+	r.mu.history.answered(a, inTime)
 	if l := r.mu.lanes.laneOf(a.Service); l != nil && a.Result != overlap.Cancelled {
-		took, allowed := a.At-c.Arrival.Sub(r.epoch), c.Deadline().Sub(c.Arrival)
-		l.latencies.add(took, a.Result == overlap.Finished && took <= allowed)
+		l.latencies.add(took, inTime)
 	}
 	q := r.queryOf(c, a.At)
 	q.Batch, q.Result, q.Reason = uint64(a.Batch), a.Result.String(), reasonOf(a.Reason)
@@ -255,6 +261,27 @@ func (r *Ring) ReadQueries(since uint64) *QueryPage {
 			return p
 		}
 	}
+}
+
+// History returns what has happened in the last twenty minutes.
+func (r *Ring) History() *History { return r.historyUpTo(time.Since(r.epoch)) }
+
+func (r *Ring) historyUpTo(now time.Duration) *History {
+	r.mu.Lock()
+	points := r.mu.history.points
+	r.mu.Unlock()
+	h := newHistory(&points, now)
+	h.Epoch = r.epoch
+	return h
+}
+
+// Gained returns the device time that was saved since the start, and what is saved for
+// each second by overlapping and by merging.
+func (r *Ring) Gained(now time.Duration) (sum observe.Gain, overlap, merge float64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	overlap, merge = r.mu.history.recent(now)
+	return r.mu.history.gain, overlap, merge
 }
 
 // Changed reports whether a round has ended or begun since.

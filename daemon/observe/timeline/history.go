@@ -1,0 +1,138 @@
+package timeline
+
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/observe"
+	"github.com/overlapd/overlapd/overlap"
+)
+
+const (
+	// HistoryStep is the time between two points of a history.
+	HistoryStep = 5 * time.Second
+
+	// HistoryPoints is how many points are remembered: twenty minutes.
+	HistoryPoints = 240
+
+	// recentPoints is how many points before the one that is not over yet count as
+	// now where a rate is asked for.
+	recentPoints = 2
+)
+
+// reasonLate is the name under which a history counts queries that finished after
+// their deadline, and late its place beside the scheduler's own reasons.
+const (
+	reasonLate = "late"
+	late       = overlap.ReasonCount
+)
+
+// point is what happened in one step of a history.
+type point struct {
+	number int64 // of the step, since the daemon started
+	gain   observe.Gain
+	busy   time.Duration
+	inTime uint64
+	lost   [late + 1]uint64
+}
+
+// history holds the latest points: that of step n is in n % HistoryPoints, unless
+// nothing happened in it. A round counts in the step in which it ended.
+type history struct {
+	points [HistoryPoints]point
+	gain   observe.Gain // since the start
+}
+
+// at returns the point of a time, which is empty if it is the first to be seen of it.
+func (h *history) at(t time.Duration) *point {
+	number := int64(max(t, 0) / HistoryStep)
+	p := &h.points[number%HistoryPoints]
+	if p.number != number {
+		*p = point{number: number}
+	}
+	return p
+}
+
+// ended counts a round.
+func (h *history) ended(e *observe.Event) {
+	p := h.at(e.At)
+	p.busy += e.Outcome.Took
+	p.gain.Add(e.Gain)
+	h.gain.Add(e.Gain)
+}
+
+// answered counts a query that was not refused, unless its client has left.
+func (h *history) answered(a *overlap.Answer, inTime bool) {
+	switch p := h.at(a.At); {
+	case a.Result == overlap.Cancelled:
+	case inTime:
+		p.inTime++
+	case a.Result == overlap.Finished:
+		p.lost[late]++
+	default:
+		p.lost[a.Reason]++
+	}
+}
+
+// History is what a daemon has done in the last twenty minutes. All lists have a
+// value for each step, the oldest first; the last step is not over yet.
+type History struct {
+	Epoch time.Time     `json:"epoch"` // when the daemon started
+	Step  time.Duration `json:"step_ns"`
+	First int64         `json:"first"`  // the number of the first step: it began First times Step after the epoch
+	Now   time.Duration `json:"now_ns"` // since the epoch
+
+	Overlap []time.Duration     `json:"overlap_ns"` // device time saved by overlapping, negative where it was lost
+	Merge   []time.Duration     `json:"merge_ns"`   // by merging
+	Busy    []time.Duration     `json:"busy_ns"`    // that the rounds took which ended in the step
+	InTime  []uint64            `json:"in_time"`    // queries answered before their deadline
+	Lost    map[string][]uint64 `json:"lost"`       // queries that were refused, dropped, failed or late, by reason; those reasons only that occur
+}
+
+// newHistory returns what has happened up to a time.
+func newHistory(points *[HistoryPoints]point, now time.Duration) *History {
+	last := int64(now / HistoryStep)
+	h := &History{Step: HistoryStep, First: max(0, last-HistoryPoints+1), Now: now, Lost: map[string][]uint64{}}
+	n := int(last - h.First + 1)
+	h.Overlap, h.Merge, h.Busy, h.InTime = make([]time.Duration, n), make([]time.Duration, n), make([]time.Duration, n), make([]uint64, n)
+	for i := range n {
+		p := &points[(h.First+int64(i))%HistoryPoints]
+		if p.number != h.First+int64(i) {
+			continue
+		}
+		h.Overlap[i], h.Merge[i], h.Busy[i], h.InTime[i] = p.gain.Overlap, p.gain.Merge, p.busy, p.inTime
+		for reason, count := range p.lost {
+			h.lose(reason, i, count)
+		}
+	}
+	return h
+}
+
+// lose sets how many queries were lost for a reason in a step.
+func (h *History) lose(reason, step int, count uint64) {
+	if count == 0 {
+		return
+	}
+	name := reasonLate
+	if reason < int(late) {
+		name = overlap.Reason(reason).String()
+	}
+	if h.Lost[name] == nil {
+		h.Lost[name] = make([]uint64, len(h.InTime))
+	}
+	h.Lost[name][step] = count
+}
+
+// recent returns the device time saved for each second of late: over the step that a
+// time is in and the two before it.
+func (h *history) recent(now time.Duration) (overlap, merge float64) {
+	last := int64(now / HistoryStep)
+	first := max(0, last-recentPoints)
+	var sum observe.Gain
+	for n := first; n <= last; n++ {
+		if p := &h.points[n%HistoryPoints]; p.number == n {
+			sum.Add(p.gain)
+		}
+	}
+	seconds := max(now-time.Duration(first)*HistoryStep, HistoryStep).Seconds() // a daemon that has just started has no rate yet
+	return sum.Overlap.Seconds() / seconds, sum.Merge.Seconds() / seconds
+}
