@@ -19,6 +19,7 @@ type File struct {
 	Opsets    [][]byte // OperatorSetIdProto
 	Functions []function
 	Graph     graph
+	Changes   []string // in which its graph differs from that of the file, in words
 
 	data   []byte
 	folder *folder // nil for a model in memory

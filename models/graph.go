@@ -2,8 +2,8 @@ package models
 
 import "slices"
 
-// graph is the main graph of a file. Its nodes are in topological order and
-// each value is defined once.
+// graph is the main graph of a file. Its nodes are in topological order, also where
+// those of the file are not, and each value is defined once.
 type graph struct {
 	Name         string
 	Nodes        []Node
@@ -54,6 +54,11 @@ func (p *parser) graph(raw []byte, depth int) (graph, []string, error) {
 	}
 	if m.err != nil {
 		return graph{}, nil, m.err
+	}
+	if depth == 0 {
+		if err := sortNodes(&g); err != nil {
+			return g, nil, err
+		}
 	}
 	free, err := checkOrder(&g, depth > 0)
 	return g, free, err

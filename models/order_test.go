@@ -15,16 +15,16 @@ func TestOrderIsVerified(t *testing.T) {
 		parts []string
 	}{
 		{"undefined input", testGraph("x", "y", testNode("Add", "x q", "y")), []string{`"Add_y"`, `"Add"`, `"q"`}},
-		{"later input", testGraph("x", "y", testNode("Add", "x h", "y"), testNode("Relu", "x", "h")),
-			[]string{`"Add_y"`, `"h"`, `"Relu_h"`, "sort"}},
-		{"own output", testGraph("x", "y", testNode("Relu", "y", "y")), []string{`"y"`}},
+		{"cycle", testGraph("x", "y", testNode("Add", "x h", "y"), testNode("Relu", "x", "i"), testNode("Add", "y i", "h")),
+			[]string{`"Add_h"`, `"y"`, `"Add_y"`, "cycle"}},
+		{"own output", testGraph("x", "y", testNode("Relu", "y", "y")), []string{`"y"`, "cycle"}},
 		{"undefined output", testGraph("x", "y"), []string{`output "y"`}},
 		{"undefined capture", testGraph("x", "y", testNode("If", "x", "y", sub("", "h", testNode("Relu", "q", "h")))),
 			[]string{`"If_y"`, `"q"`, "subgraph"}},
-		{"later capture", testGraph("x", "y h", testNode("If", "x", "y", sub("", "z", testNode("Relu", "h", "z"))),
-			testNode("Relu", "x", "h")), []string{`"If_y"`, `"h"`}},
+		{"cycle by a capture", testGraph("x", "y h", testNode("If", "x", "y", sub("", "z", testNode("Relu", "h", "z"))),
+			testNode("Relu", "y", "h")), []string{`"If_y"`, `"Relu_h"`, "cycle"}},
 		{"order in a subgraph", testGraph("x", "y", testNode("If", "x", "y",
-			sub("", "b", testNode("Relu", "a", "b"), testNode("Relu", "x", "a")))), []string{`"If_y"`, `attribute "body"`, `"Relu_b"`, `"a"`}},
+			sub("", "b", testNode("Relu", "a", "b"), testNode("Relu", "x", "a")))), []string{`"If_y"`, `attribute "body"`, `"Relu_b"`, `"a"`, "sort"}},
 		{"name of the outer graph before its own", testGraph("x a", "y", testNode("If", "x", "y",
 			sub("", "b", testNode("Relu", "a", "b"), testNode("Relu", "x", "a")))), []string{`"a"`}},
 		{"output twice", testGraph("x", "y", testNode("Relu", "x", "y"), testNode("Relu", "x", "y")), []string{`"y"`, "twice"}},
@@ -42,6 +42,20 @@ func TestOrderIsVerified(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			wantParseRefused(t, testModel(test.graph), ErrGraph, test.parts...)
 		})
+	}
+}
+
+// Converters that insert nodes append them.
+func TestNodesOutOfOrder(t *testing.T) {
+	sub := graphAttribute("body", testGraph("", "b", testNode("Relu", "h", "b")))
+	f := mustParse(t, testModel(testGraph("x a", "y", testNode("If", "c", "y", sub),
+		testNode("Relu", "x", "c"), testNode("Relu", "x", "h"))))
+	var order []string
+	for i := range f.Graph.Nodes {
+		order = append(order, f.Graph.Nodes[i].Name)
+	}
+	if d := cmp.Diff([]string{"Relu_c", "Relu_h", "If_y"}, order); d != "" {
+		t.Error(d)
 	}
 }
 

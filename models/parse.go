@@ -114,6 +114,7 @@ func (p *parser) mainGraph(f *File, raw []byte) error {
 		outputs[v.Name] = true
 	}
 	f.Graph = g
+	f.dropZipMaps()
 	return expand(f.Functions, p.calls, p.limits.Nodes)
 }
 

@@ -114,6 +114,11 @@ func AppendInt(dst []byte, num protowire.Number, v int64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(dst, num, protowire.VarintType), uint64(v))
 }
 
+// Identity returns the NodeProto of an Identity.
+func Identity(in, out string) []byte {
+	return AppendString(AppendString(AppendString(nil, 1, in), 2, out), 4, "Identity")
+}
+
 // AppendValueInfo appends a ValueInfoProto to dst: what Parts takes as an
 // input or output. A type of KindUnknown is left out, for a runtime to infer.
 func AppendValueInfo(dst []byte, name string, t Type) []byte {

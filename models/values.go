@@ -116,6 +116,53 @@ func (v *Values) AliveBefore() []int {
 // declared marks a value that no node produces: an input or initializer.
 const declared = -1
 
+// The states of a node while a graph is sorted.
+const (
+	unsorted = iota
+	entered  // what it uses is being sorted
+	sorted
+)
+
+// sortNodes brings the nodes of g into topological order: each one comes right behind
+// what it uses, and otherwise they stay as they are. ONNX asks for that order, but some
+// converters append the nodes that they insert. Those of a subgraph cannot be moved in
+// the bytes of its node; ONNX Runtime refuses it if they are out of order.
+func sortNodes(g *graph) error {
+	producer, err := definitions(g)
+	if err != nil {
+		return err
+	}
+	state, order := make([]uint8, len(g.Nodes)), make([]Node, 0, len(g.Nodes))
+	var path []int // entered nodes, and between them those that they wait for
+	for root := range g.Nodes {
+		for path = append(path, root); len(path) > 0; {
+			at, end := path[len(path)-1], len(path)
+			if state[at] == sorted { // another node waited for it, too
+				path = path[:end-1]
+				continue
+			}
+			n := &g.Nodes[at]
+			for _, name := range slices.Backward(slices.Concat(n.Inputs, n.Captures)) {
+				by, made := producer[name]
+				switch {
+				case !made || by == declared || state[by] == sorted:
+				case by == at || state[by] == entered:
+					return within(refuse(ErrGraph, "it uses %s, which %s makes of its outputs: the nodes form a cycle",
+						quote(name), g.Nodes[by].place(by)), n.place(at))
+				default:
+					path = append(path, by)
+				}
+			}
+			state[at] = entered
+			if len(path) == end {
+				state[at], order, path = sorted, append(order, *n), path[:end-1]
+			}
+		}
+	}
+	g.Nodes = order
+	return nil
+}
+
 // checkOrder verifies that every value of g is defined once and, where g
 // defines it, before it is used. It returns the names that g uses and does
 // not define, sorted; there may be none where no graph is around g.

@@ -68,6 +68,9 @@ func (m *loaded) optimize(c Config) (string, error) {
 		return "", err
 	}
 	defer file.Close()
+	for _, change := range file.Changes {
+		fmt.Fprintln(os.Stderr, change)
+	}
 	m.model = *file.Model()
 	m.batchDims = models.BatchDims(m.model.Inputs).Batch
 	c.Progress("optimize", 0, 1)

@@ -17,7 +17,7 @@ import (
 
 // cacheVersion changes whenever normalize or the way of optimizing changes, so
 // that files of an older overlapd are not taken.
-const cacheVersion = 2
+const cacheVersion = 3
 
 // cacheName names the optimized form of a model. What ONNX Runtime writes at
 // its highest level holds for one version of it and the device of that key. It
@@ -177,14 +177,7 @@ func bridgeOutputs(parts *models.Parts, f *models.File) {
 			continue
 		}
 		name := out.Name + bridgeSuffix
-		parts.Nodes = append(parts.Nodes, identity(out.Name, name))
+		parts.Nodes = append(parts.Nodes, models.Identity(out.Name, name))
 		parts.Outputs = append(parts.Outputs, models.AppendValueInfo(nil, name, out.Type))
 	}
-}
-
-// identity returns the NodeProto of an Identity.
-func identity(in, out string) []byte {
-	n := models.AppendString(nil, 1, in)
-	n = models.AppendString(n, 2, out)
-	return models.AppendString(n, 4, "Identity")
 }
