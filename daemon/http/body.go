@@ -135,7 +135,7 @@ func (bs *bodies) send(ctx *fasthttp.RequestCtx, b *query.Body) {
 	}
 	if encoding != "" {
 		// Without memory for what may come of it, it goes as it is.
-		if p, ok := bs.memory.Room(int64(len(b.Bytes))); ok {
+		if p, err := bs.memory.Room(int64(len(b.Bytes))); err == nil {
 			p.Bytes = pack(encoding, p.Bytes, b.Bytes)
 			p.Settle()
 			b.Release()

@@ -47,13 +47,6 @@ func errNotJSON(output string) *query.Error {
 		Message: "output " + strconv.Quote(output) + " holds a value that JSON cannot carry, such as NaN: ask for binary output"}
 }
 
-// errAnswerTooLarge is for an answer that there is never memory for: trying again
-// is of no use.
-func errAnswerTooLarge(bytes int64) *query.Error {
-	return &query.Error{Status: http.StatusRequestEntityTooLarge, Reason: query.ReasonTooLarge, Message: "the answer could take " +
-		strconv.FormatInt(bytes, 10) + " bytes, more than limits.memory_bytes: ask for binary output, for fewer outputs, or send less"}
-}
-
 // Bytes of JSON around the outputs, around the shape and the data of one, and of
 // a dimension with its comma, at most.
 const (
@@ -75,14 +68,7 @@ func replyBody(memory *query.Budget, c *query.Call) (*query.Body, *query.Error) 
 			room += textBytes(p.Type, int64(len(t.Data)))
 		}
 	}
-	if room > memory.Limit() {
-		return nil, errAnswerTooLarge(room)
-	}
-	b, ok := memory.Room(room)
-	if !ok {
-		return nil, query.ErrBodyMemory
-	}
-	return b, nil
+	return memory.Room(room)
 }
 
 // textBytes returns how long the elements of a tensor can get as JSON, given

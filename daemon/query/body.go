@@ -2,7 +2,9 @@ package query
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"net/http"
 	"sync"
 	"sync/atomic"
 )
@@ -70,6 +72,25 @@ var (
 	ErrBodyTooLarge = errors.New("the body is too large")
 )
 
+// Reserve takes memory for an answer of so many bytes, which the caller gives back,
+// or returns why there is none.
+func (b *Budget) Reserve(bytes int64) *Error {
+	switch {
+	case bytes > b.limit:
+		return errAnswerTooLarge(bytes)
+	case !b.Take(bytes):
+		return ErrBodyMemory
+	}
+	return nil
+}
+
+// errAnswerTooLarge is for an answer that there is never memory for: trying again
+// is of no use.
+func errAnswerTooLarge(bytes int64) *Error {
+	return &Error{Status: http.StatusRequestEntityTooLarge, Reason: ReasonTooLarge, Message: fmt.Sprintf(
+		"the answer could take %d bytes, more than limits.memory_bytes: ask for binary output (gRPC has no other), for fewer outputs, or send less", bytes)}
+}
+
 // Body returns an empty body, which the caller releases.
 func (b *Budget) Body() *Body {
 	if body, ok := b.bodies.Get().(*Body); ok {
@@ -78,22 +99,25 @@ func (b *Budget) Body() *Body {
 	return &Body{budget: b}
 }
 
-// Room returns an empty body with room for so many bytes, or false if there is
-// not so much memory.
-func (b *Budget) Room(bytes int64) (*Body, bool) {
+// Room returns an empty body with room for an answer of so many bytes, or why there
+// is no memory for it.
+func (b *Budget) Room(bytes int64) (*Body, *Error) {
+	if bytes > b.limit {
+		return nil, errAnswerTooLarge(bytes)
+	}
 	body := b.Body()
 	if int64(cap(body.Bytes)) < bytes {
 		body.Bytes = nil
 	}
 	if !body.account(max(bytes, int64(cap(body.Bytes)))) {
 		body.Release()
-		return nil, false
+		return nil, ErrBodyMemory
 	}
 	if body.Bytes == nil {
 		body.Bytes = make([]byte, 0, bytes)
 	}
 	body.Bytes = body.Bytes[:0]
-	return body, true
+	return body, nil
 }
 
 // Holding returns a body of bytes that are there already, and that others may

@@ -7,13 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/encoding"
-	grpcproto "google.golang.org/grpc/encoding/proto"
-	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/peer"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/overlapd/overlapd/daemon/query"
 )
@@ -88,70 +83,6 @@ func (c *conn) Close() error {
 	})
 	return c.Conn.Close()
 }
-
-// outgoing is an answer with outputs. gRPC keeps it until the client has made
-// room for it, long after the call is over for us. It is accounted until then,
-// and the connection of a client that does not take it in time is closed.
-type outgoing struct {
-	answer proto.Message
-	conn   *conn
-}
-
-// outgoingOf returns what sends an answer. It goes as it is: gRPC would compress
-// the answer to a compressed request, into memory that nobody accounts.
-func outgoingOf(ctx context.Context, answer proto.Message) *outgoing {
-	// It fails only for the second answer of a stream, whose first has said so.
-	_ = grpc.SetSendCompressor(ctx, encoding.Identity)
-	return &outgoing{answer, connOf(ctx)}
-}
-
-// codec is that of gRPC, which knows how to send what is outgoing.
-type codec struct{ encoding.CodecV2 }
-
-func newCodec() codec { return codec{encoding.GetCodecV2(grpcproto.Name)} }
-
-// Marshal encodes a message.
-func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	o, ok := v.(*outgoing)
-	if !ok {
-		return c.CodecV2.Marshal(v)
-	}
-	parts, err := c.CodecV2.Marshal(o.answer)
-	for i, part := range parts {
-		parts[i] = o.watch(part)
-	}
-	return parts, err
-}
-
-// watch returns a part of an answer that is accounted until it is sent. Small
-// ones are not: what is accounted for a call covers them.
-func (o *outgoing) watch(part mem.Buffer) mem.Buffer {
-	data := part.ReadOnlyData()
-	if mem.IsBelowBufferPoolingThreshold(cap(data)) {
-		return part
-	}
-	memory, bytes := o.conn.listener.memory, int64(part.Len())
-	memory.Force(bytes)
-	give := sync.OnceFunc(func() { memory.Give(bytes) })
-	closed := context.AfterFunc(o.conn.open, give) // gRPC says nothing of it then
-	late := time.AfterFunc(o.conn.listener.writeTimeout, func() { _ = o.conn.Close() })
-	return mem.NewBuffer(&data, sent(func() {
-		late.Stop()
-		closed()
-		give()
-		part.Free()
-	}))
-}
-
-// sent is called when gRPC needs a part of an answer no more. To gRPC it is the
-// pool which the part goes back to.
-type sent func()
-
-// Get implements mem.BufferPool.
-func (sent) Get(bytes int) *[]byte { b := make([]byte, bytes); return &b }
-
-// Put implements mem.BufferPool.
-func (s sent) Put(*[]byte) { s() }
 
 // linking has calls know their connection.
 type linking struct {

@@ -1,7 +1,6 @@
 package rpc
 
 import (
-	"bytes"
 	"encoding/binary"
 	"time"
 
@@ -32,7 +31,6 @@ func (x *exchange) fill(c *query.Call) *query.Error {
 	if err := c.SetID([]byte(m.Id)); err != nil {
 		return err
 	}
-	x.raw = raw > 0
 	for key, p := range m.Parameters {
 		if err := x.parameter(c, key, p); err != nil {
 			return err
@@ -71,8 +69,6 @@ func (x *exchange) parameter(c *query.Call, key string, p *inference.InferParame
 		v, err := number(key, p, query.MaxPriority)
 		c.Priority = int(v)
 		return err
-	case "binary_data_output":
-		return flag(key, p, &x.raw)
 	case parameterFinal:
 		return flag(key, p, &x.final)
 	}
@@ -159,68 +155,40 @@ func (x *exchange) input(c *query.Call, n int, in *inference.ModelInferRequest_I
 // contents are the elements of a tensor in the field of their type.
 type contents = inference.InferTensorContents
 
-// form is how the elements of a type become bytes and are made from them. Of bytes
-// that are out of range pack reports false, unpack gets whole elements.
-type form struct {
-	pack   func(*contents) (data []byte, elements int, ok bool)
-	unpack func(c *contents, data []byte) bool
+// pack returns the typed contents of an input as bytes, and how many elements they
+// are. It reports false if one is out of range.
+type pack func(*contents) (data []byte, elements int, ok bool)
+
+// packs are those of the types that have typed contents.
+var packs = map[models.DataType]pack{
+	models.Bool:    func(c *contents) ([]byte, int, bool) { return packFixed(c.BoolContents) },
+	models.Int8:    func(c *contents) ([]byte, int, bool) { return packNarrow[int8](c.IntContents) },
+	models.Int16:   func(c *contents) ([]byte, int, bool) { return packNarrow[int16](c.IntContents) },
+	models.Int32:   func(c *contents) ([]byte, int, bool) { return packFixed(c.IntContents) },
+	models.Int64:   func(c *contents) ([]byte, int, bool) { return packFixed(c.Int64Contents) },
+	models.Uint8:   func(c *contents) ([]byte, int, bool) { return packNarrow[uint8](c.UintContents) },
+	models.Uint16:  func(c *contents) ([]byte, int, bool) { return packNarrow[uint16](c.UintContents) },
+	models.Uint32:  func(c *contents) ([]byte, int, bool) { return packFixed(c.UintContents) },
+	models.Uint64:  func(c *contents) ([]byte, int, bool) { return packFixed(c.Uint64Contents) },
+	models.Float32: func(c *contents) ([]byte, int, bool) { return packFixed(c.Fp32Contents) },
+	models.Float64: func(c *contents) ([]byte, int, bool) { return packFixed(c.Fp64Contents) },
+	models.String:  packStrings,
 }
 
-// forms are those of the types that have typed contents.
-var forms = map[models.DataType]form{
-	models.Bool:    equal(func(c *contents) *[]bool { return &c.BoolContents }),
-	models.Int8:    narrow[int8](func(c *contents) *[]int32 { return &c.IntContents }),
-	models.Int16:   narrow[int16](func(c *contents) *[]int32 { return &c.IntContents }),
-	models.Int32:   equal(func(c *contents) *[]int32 { return &c.IntContents }),
-	models.Int64:   equal(func(c *contents) *[]int64 { return &c.Int64Contents }),
-	models.Uint8:   narrow[uint8](func(c *contents) *[]uint32 { return &c.UintContents }),
-	models.Uint16:  narrow[uint16](func(c *contents) *[]uint32 { return &c.UintContents }),
-	models.Uint32:  equal(func(c *contents) *[]uint32 { return &c.UintContents }),
-	models.Uint64:  equal(func(c *contents) *[]uint64 { return &c.Uint64Contents }),
-	models.Float32: equal(func(c *contents) *[]float32 { return &c.Fp32Contents }),
-	models.Float64: equal(func(c *contents) *[]float64 { return &c.Fp64Contents }),
-	models.String:  {packStrings, unpackStrings},
-}
-
-// equal is the form of a type whose field has elements of it.
-func equal[E any](field func(*contents) *[]E) form {
-	return form{
-		func(c *contents) ([]byte, int, bool) { return packFixed(*field(c)) },
-		func(c *contents, data []byte) bool { *field(c) = unpackFixed[E](data); return true },
+// packNarrow packs elements that travel in a wider type.
+func packNarrow[N int8 | int16 | uint8 | uint16, W int32 | uint32](wide []W) ([]byte, int, bool) {
+	narrow := make([]N, len(wide))
+	for i, v := range wide {
+		if narrow[i] = N(v); W(narrow[i]) != v {
+			return nil, 0, false
+		}
 	}
-}
-
-// narrow is the form of a type whose field has elements of a wider one.
-func narrow[N int8 | int16 | uint8 | uint16, W int32 | uint32](field func(*contents) *[]W) form {
-	return form{
-		func(c *contents) ([]byte, int, bool) {
-			narrow := make([]N, len(*field(c)))
-			for i, v := range *field(c) {
-				if narrow[i] = N(v); W(narrow[i]) != v {
-					return nil, 0, false
-				}
-			}
-			return packFixed(narrow)
-		},
-		func(c *contents, data []byte) bool {
-			for _, v := range unpackFixed[N](data) {
-				*field(c) = append(*field(c), W(v))
-			}
-			return true
-		},
-	}
+	return packFixed(narrow)
 }
 
 func packFixed[E any](values []E) ([]byte, int, bool) {
 	b, err := binary.Append(make([]byte, 0, binary.Size(values)), binary.LittleEndian, values)
 	return b, len(values), err == nil
-}
-
-func unpackFixed[E any](data []byte) []E {
-	var e E
-	values := make([]E, len(data)/binary.Size(e))
-	_, _ = binary.Decode(data, binary.LittleEndian, values)
-	return values
 }
 
 func packStrings(c *contents) ([]byte, int, bool) {
@@ -235,27 +203,16 @@ func packStrings(c *contents) ([]byte, int, bool) {
 	return b, len(c.BytesContents), true
 }
 
-func unpackStrings(c *contents, data []byte) bool {
-	for ok := true; len(data) > 0; {
-		var element []byte
-		if element, data, ok = query.NextString(data); !ok {
-			return false
-		}
-		c.BytesContents = append(c.BytesContents, bytes.Clone(element))
-	}
-	return true
-}
-
 // packContents returns the typed contents of an input as bytes.
 func packContents(input string, t models.DataType, c *contents) ([]byte, *query.Error) {
-	f, ok := forms[t]
+	f, ok := packs[t]
 	if !ok {
 		return nil, query.Invalid("input %q is %s, which has no typed contents: send raw_input_contents", input, t.Protocol())
 	}
 	if c == nil {
 		c = new(contents)
 	}
-	data, elements, ok := f.pack(c)
+	data, elements, ok := f(c)
 	switch {
 	case !ok:
 		return nil, query.Invalid("input %q: a value is out of the range of %s", input, t.Protocol())
@@ -264,16 +221,4 @@ func packContents(input string, t models.DataType, c *contents) ([]byte, *query.
 		return nil, query.Invalid("input %q is %s, and its contents have values of another type", input, t.Protocol())
 	}
 	return data, nil
-}
-
-// unpack returns the bytes of an output as typed contents, which hold copies. It
-// reports false for a type without them and for bytes that are not what the type
-// says.
-func unpack(t models.DataType, data []byte) (*contents, bool) {
-	f, ok := forms[t]
-	if !ok || t.Bytes() > 0 && len(data)%t.Bytes() != 0 {
-		return nil, false
-	}
-	c := new(contents)
-	return c, f.unpack(c, data)
 }

@@ -4,42 +4,10 @@ import (
 	"bytes"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/models"
 )
-
-var typedTypes = []models.DataType{
-	models.Bool, models.Int8, models.Int16, models.Int32, models.Int64, models.Uint8, models.Uint16, models.Uint32, models.Uint64,
-	models.Float32, models.Float64, models.String,
-}
-
-// Whatever bytes a tensor has, they survive the way through typed contents.
-func TestContentsThereAndBack(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		typ := rapid.SampledFrom(typedTypes).Draw(t, "type")
-		var data []byte
-		switch typ {
-		case models.String:
-			data, _, _ = packStrings(&contents{BytesContents: rapid.SliceOfN(rapid.SliceOf(rapid.Byte()), 0, 8).Draw(t, "texts")})
-		case models.Bool:
-			data = rapid.SliceOfN(rapid.ByteRange(0, 1), 0, 16).Draw(t, "data")
-		default:
-			n := typ.Bytes() * rapid.IntRange(0, 16).Draw(t, "elements")
-			data = rapid.SliceOfN(rapid.Byte(), n, n).Draw(t, "data")
-		}
-		c, ok := unpack(typ, data)
-		if !ok {
-			t.Fatalf("%v: % x has no typed contents", typ, data)
-		}
-		back, fault := packContents("X", typ, c)
-		if fault != nil || !bytes.Equal(back, data) {
-			t.Fatalf("%v: % x came back as % x (%v)", typ, data, back, fault)
-		}
-	})
-}
 
 func TestPackContents(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -84,22 +52,5 @@ func says(t *testing.T, name string, fault *query.Error, text string) {
 	t.Helper()
 	if fault == nil || fault.Status != 400 || !bytes.Contains([]byte(fault.Message), []byte(text)) {
 		t.Errorf("%s: got %v, want a fault that says %q", name, fault, text)
-	}
-}
-
-func TestUnpackRefuses(t *testing.T) {
-	for name, c := range map[string]struct {
-		typ  models.DataType
-		data string
-	}{
-		"fp16":                 {models.Float16, "ab"},
-		"half a number":        {models.Int32, "abc"},
-		"no room for a length": {models.String, "\x01\x00"},
-		"text cut off":         {models.String, "\x05\x00\x00\x00abcd"},
-		"length of 4 GiB":      {models.String, "\xff\xff\xff\xff"},
-	} {
-		if got, ok := unpack(c.typ, []byte(c.data)); ok {
-			t.Errorf("%s: got %v", name, got)
-		}
 	}
 }

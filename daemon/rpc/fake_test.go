@@ -37,6 +37,7 @@ type fake struct {
 		fault   error
 		running map[*query.Call]chan struct{} // closed when its client has left
 		most    int                           // running at once
+		answer  []byte                        // of the first output, if not nil
 	}
 	list []*query.Service
 	hold chan struct{} // if not nil, queries wait until it is closed or they are cancelled
@@ -117,6 +118,9 @@ func (f *fake) Submit(c *query.Call) error {
 			outputs = append(outputs, c.Inputs[i].Tensor)
 		}
 	}
+	if f.mu.answer != nil {
+		outputs[0].Data = f.mu.answer
+	}
 	f.mu.calls = append(f.mu.calls, seen)
 	if f.mu.fault != nil {
 		return f.mu.fault
@@ -166,6 +170,13 @@ func (f *fake) fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.fault = err
+}
+
+// setAnswer has queries answered with this as their first output, nil for the input.
+func (f *fake) setAnswer(data []byte) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.answer = data
 }
 
 // rig is a server on a socket, and a client of it.

@@ -13,6 +13,7 @@ import (
 	reflectionv1alpha "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/query"
@@ -90,10 +91,16 @@ func (g *guard) entered(d grpc.ServiceDesc) *grpc.ServiceDesc {
 				return nil, fail(ctx, fault)
 			}
 			defer leave()
-			return handle(service, ctx, func(request any) error {
+			answer, err := handle(service, ctx, func(request any) error {
 				defer arrived(ctx)
 				return read(request)
 			}, i)
+			if m, ok := answer.(proto.Message); ok && err == nil {
+				if answer, fault = encoded(ctx, m); fault != nil {
+					return nil, fail(ctx, fault)
+				}
+			}
+			return answer, err
 		}
 		d.Methods = append(d.Methods, m)
 	}

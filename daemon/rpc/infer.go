@@ -1,9 +1,7 @@
 package rpc
 
 import (
-	"bytes"
 	"context"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +11,6 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
 // answerer answers the requests to infer.
@@ -35,11 +32,11 @@ func (a *answerer) modelInfer(_ any, ctx context.Context, _ func(any) error, _ g
 	if err != nil {
 		return nil, fail(ctx, err)
 	}
-	return outgoingOf(ctx, r), nil
+	return r, nil
 }
 
 // answer answers a request and gives back its memory.
-func (a *answerer) answer(ctx context.Context, x *exchange) (*inference.ModelInferResponse, *query.Error) {
+func (a *answerer) answer(ctx context.Context, x *exchange) (*outgoing, *query.Error) {
 	defer x.release()
 	if x.fault != nil {
 		return nil, x.fault
@@ -79,34 +76,6 @@ func shorten(ctx context.Context, c *query.Call) *query.Error {
 	if c.Timeout == 0 || left < c.Timeout {
 		c.Timeout = left
 	}
-	return nil
-}
-
-// Encode writes the answer in the form that is wanted, or raw if an output has no
-// other. The outputs are copied out of shared memory.
-func (x *exchange) Encode(c *query.Call) *query.Error {
-	a := &inference.ModelInferResponse{ModelName: x.request.ModelName, ModelVersion: query.ModelVersion, Id: x.request.Id}
-	if x.final {
-		a.Parameters = map[string]*inference.InferParameter{
-			"triton_final_response": {ParameterChoice: &inference.InferParameter_BoolParam{BoolParam: true}},
-		}
-	}
-	typed := !x.raw
-	for _, o := range c.Outputs {
-		p, t := &c.Signature.Outputs[o.Port], &c.Reply.Outputs[o.Port]
-		out := &inference.ModelInferResponse_InferOutputTensor{Name: p.Name, Datatype: p.Type.Protocol(), Shape: slices.Clone(t.Shape)}
-		if typed {
-			out.Contents, typed = unpack(p.Type, t.Data)
-		}
-		a.Outputs = append(a.Outputs, out)
-	}
-	if !typed {
-		for i, o := range c.Outputs {
-			a.Outputs[i].Contents = nil
-			a.RawOutputContents = append(a.RawOutputContents, bytes.Clone(c.Reply.Outputs[o.Port].Data))
-		}
-	}
-	x.answer = a
 	return nil
 }
 

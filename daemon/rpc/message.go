@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"net/http"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -12,25 +13,26 @@ import (
 )
 
 var (
-	errStreams   = query.Unavailable(query.ReasonNoMemory, "the streams that are open hold all memory there is for them (half of limits.memory_bytes): close some")
+	errStreams = query.Unavailable(query.ReasonNoMemory, "the streams that are open hold all memory there is for them (half of limits.memory_bytes): close some")
+	errDecoded = &query.Error{Status: http.StatusRequestEntityTooLarge, Reason: query.ReasonTooLarge,
+		Message: "the request takes more memory once it is decoded than limits.memory_bytes: send raw_input_contents, or less"}
 	errMalformed = query.Invalid("the message is not one of the protocol")
 )
 
 // discardUnknown drops fields that the protocol does not have: none is passed on.
 var discardUnknown = proto.UnmarshalOptions{DiscardUnknown: true}
 
-// exchange is an inference request and its answer, which may be sent raw. The
-// client of a stream may want the last answer marked as final. What is wrong with
-// a request as it is received is kept, not returned: gRPC would call it a fault of
-// the server.
+// exchange is an inference request and its answer, alone or of a stream. The client
+// of a stream may want the last answer marked as final. What is wrong with a request
+// as it is received is kept, not returned: gRPC would call it a fault of the server.
 type exchange struct {
-	request    inference.ModelInferRequest
-	fault      *query.Error
-	memory     *query.Budget // budget that held was taken from
-	held       int64
-	ctx        context.Context
-	raw, final bool
-	answer     *inference.ModelInferResponse
+	request       inference.ModelInferRequest
+	fault         *query.Error
+	memory        *query.Budget // budget that held was taken from
+	held          int64
+	ctx           context.Context
+	stream, final bool
+	answer        *outgoing
 }
 
 // release gives the memory of the request back.
@@ -47,6 +49,8 @@ func (x *exchange) unmarshal(b []byte, memory *query.Budget) {
 	switch {
 	case !ok:
 		x.fault = errMalformed
+	case bytes > memory.Limit():
+		x.fault = errDecoded
 	case !memory.Take(bytes):
 		x.fault = query.ErrBodyMemory
 	default:

@@ -2,9 +2,13 @@ package rpc
 
 import (
 	"bytes"
+	"context"
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/peer"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
@@ -112,7 +116,7 @@ func FuzzRequest(f *testing.F) {
 	f.Add(encode(f, typedRequest("1")))
 	f.Add(encode(f, rawRequest(8)))
 	f.Add(repeated(fieldInputs, repeated(fieldContents, []byte{0x42, 0x00}, 3), 2))
-	for _, typ := range typedTypes {
+	for _, typ := range slices.Sorted(maps.Keys(packs)) {
 		f.Add(encode(f, &inference.ModelInferRequest{Inputs: []*inference.ModelInferRequest_InferInputTensor{{
 			Name: "X", Datatype: typ.Protocol(), Shape: []int64{1}, Parameters: map[string]*inference.InferParameter{"a": parameter("b")},
 			Contents: &inference.InferTensorContents{IntContents: []int32{1}, BytesContents: [][]byte{[]byte("a")}, Fp32Contents: []float32{1}},
@@ -143,11 +147,33 @@ func FuzzRequest(f *testing.F) {
 		for _, in := range c.Inputs {
 			c.Reply.Outputs = append(c.Reply.Outputs, in.Tensor)
 		}
-		_ = m.Encode(c)
-		if n := len(m.answer.Outputs); n != len(c.Outputs) || len(m.answer.RawOutputContents) != 0 && len(m.answer.RawOutputContents) != n {
-			t.Fatalf("%d outputs, %d were asked for", n, len(c.Outputs))
+		m.ctx = contextOf(budget)
+		if fault := m.Encode(c); fault != nil {
+			t.Fatal(fault)
+		}
+		var single inference.ModelInferResponse
+		if err := proto.Unmarshal(m.answer.bytes, &single); err != nil {
+			t.Fatal(err)
+		}
+		m.answer.release()
+		if m.stream = true; m.Encode(c) != nil {
+			t.Fatal("a stream has no answer")
+		}
+		var streamed inference.ModelStreamInferResponse
+		if err := proto.Unmarshal(m.answer.bytes, &streamed); err != nil || !proto.Equal(streamed.InferResponse, &single) {
+			t.Fatalf("%v: a stream has %v, a call %v", err, &streamed, &single)
+		}
+		m.answer.release()
+		if n := len(single.Outputs); n != len(c.Outputs) || len(single.RawOutputContents) != n || budget.Used() != m.held {
+			t.Fatalf("%d outputs, %d were asked for, %d bytes are held", n, len(c.Outputs), budget.Used()-m.held)
 		}
 	})
+}
+
+// contextOf returns the context of a call whose answer takes memory of a budget.
+func contextOf(b *query.Budget) context.Context {
+	c := &conn{listener: &listener{memory: b}, open: context.Background()}
+	return peer.NewContext(context.Background(), &peer.Peer{AuthInfo: link{conn: c}})
 }
 
 func TestDecode(t *testing.T) {
@@ -178,7 +204,7 @@ func TestDecode(t *testing.T) {
 		"timeout unset":     {func(r *inference.ModelInferRequest) { r.Parameters = named("timeout", nil) }, "int64_param"},
 		"priority negative": {func(r *inference.ModelInferRequest) { r.Parameters = named("priority", int64(-1)) }, "must be in"},
 		"priority huge":     {func(r *inference.ModelInferRequest) { r.Parameters = named("priority", uint64(1<<40)) }, "must be in"},
-		"binary as text":    {func(r *inference.ModelInferRequest) { r.Parameters = named("binary_data_output", "yes") }, "bool_param"},
+		"final as text":     {func(r *inference.ModelInferRequest) { r.Parameters = named(parameterFinal, "yes") }, "bool_param"},
 	} {
 		r := typedRequest("1")
 		c.change(r)
@@ -193,7 +219,7 @@ func TestDecode(t *testing.T) {
 	r.Outputs = []*inference.ModelInferRequest_InferRequestedOutputTensor{{Name: "X"}}
 	x, c := exchange{}, callOf(t, "echo")
 	x.unmarshal(encode(t, r), query.NewBudget(1<<20))
-	if fault := x.fill(c); fault != nil || c.Timeout.Microseconds() != 1500 || c.Priority != 2 || string(c.ID) != "iiiiiiiiii" || !x.raw || len(c.Outputs) != 1 || c.Outputs[0].Port != 0 {
+	if fault := x.fill(c); fault != nil || c.Timeout.Microseconds() != 1500 || c.Priority != 2 || string(c.ID) != "iiiiiiiiii" || len(c.Outputs) != 1 || c.Outputs[0].Port != 0 {
 		t.Errorf("%+v, %v", c, fault)
 	}
 }

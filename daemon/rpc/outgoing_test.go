@@ -6,10 +6,12 @@ import (
 	"encoding/binary"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding/gzip"
 
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
@@ -82,6 +84,62 @@ func TestUnreadAnswers(t *testing.T) {
 			eventually(t, "the memory to be given back", func() bool { return r.server.queries.Memory.Used() == 0 })
 		})
 	}
+}
+
+// There is memory for an answer before it is written, or there is no answer: however
+// many a client leaves unread, no more is taken than there is.
+func TestAnswersAreReserved(t *testing.T) {
+	t.Parallel()
+	small := framed(0, encode(t, rawRequest(8)))
+	for name, method := range map[string]string{
+		"calls": inference.GRPCInferenceService_ModelInfer_FullMethodName, "streams": inference.GRPCInferenceService_ModelStreamInfer_FullMethodName,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := testLimits()
+			l.MemoryBytes, l.Connections = 16<<20, 64
+			f := &fake{}
+			r := start(t, f, l)
+			memory := r.server.queries.Memory
+			f.setAnswer(make([]byte, 1<<20))
+			for range 3 { // together 24 MB
+				unread(t, r, method, 8, small, "")
+			}
+			eventually(t, "the memory to be used up", func() bool { return memory.Used() > l.MemoryBytes-2<<20 })
+			for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
+				if used := memory.Used(); used > l.MemoryBytes {
+					t.Fatalf("%d bytes are in use, of %d", used, l.MemoryBytes)
+				}
+			}
+		})
+	}
+}
+
+// An answer that there is never memory for says so; one that there is no memory for
+// now is worth another try. Neither ends a stream.
+func TestAnswersWithoutMemory(t *testing.T) {
+	t.Parallel()
+	l := testLimits()
+	l.MemoryBytes = 4 << 20
+	f := &fake{}
+	r := start(t, f, l)
+	f.setAnswer(make([]byte, 8<<20))
+	_, err := r.client.ModelInfer(r.context(), rawRequest(8))
+	wants(t, "too large", err, codes.ResourceExhausted, "limits.memory_bytes")
+	s := r.stream(r.context())
+	send(t, s, rawRequest(8))
+	if a, err := s.Recv(); err != nil || !strings.Contains(a.ErrorMessage, "limits.memory_bytes") {
+		t.Errorf("stream: %v, %v", a, err)
+	}
+	f.setAnswer(make([]byte, 4<<20-64))
+	_, err = r.client.ModelInfer(r.context(), rawRequest(8))
+	wants(t, "no memory now", err, codes.Unavailable, "hold all memory")
+	f.setAnswer(nil)
+	send(t, s, rawRequest(8))
+	if a, err := s.Recv(); err != nil || a.ErrorMessage != "" {
+		t.Errorf("stream: %v, %v", a, err)
+	}
+	s.CloseSend()
 }
 
 func zipped(t *testing.T, b []byte) []byte {

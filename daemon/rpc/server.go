@@ -5,17 +5,16 @@
 //
 // # Contents of tensors
 //
-// A request brings its tensors all as raw bytes or all as typed contents, and
-// is answered in the form it came in. FP16 and BF16 have no typed form: they
-// are sent raw, and an answer that holds one is raw in whole. The request
-// parameter binary_data_output overrides the form of the answer.
+// A request brings its tensors all as raw bytes or all as typed contents; FP16 and
+// BF16 have no typed form. The answer is always raw, as Triton's is: typed contents
+// would take up to sixteen times the memory of the outputs.
 //
 // # Limits
 //
 // What has come of a request, what it takes once it is decoded, and what a call may
 // hold besides are accounted before they are taken, so that few bytes cannot become
-// many objects, and held to limits.memory_bytes together with HTTP; answers that
-// clients have not taken yet count for it, too.
+// many objects, and held to limits.memory_bytes together with HTTP. So are answers:
+// their memory is reserved before they are written, until clients have taken them.
 // Connections, calls of a connection and queries of a stream have limits of their
 // own.
 package rpc

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
@@ -30,7 +31,7 @@ func serveStream(a *answerer, g grpc.ServerStream) error {
 		in:      in,
 		answers: a,
 		grpc:    g,
-		pending: make(chan chan *inference.ModelStreamInferResponse, maxPending-1),
+		pending: make(chan chan *outgoing, maxPending-1),
 		ended:   make(chan error, 1),
 	}
 	go t.read(ctx)
@@ -38,6 +39,7 @@ func serveStream(a *answerer, g grpc.ServerStream) error {
 	cancel()
 	t.close()
 	t.queries.Wait()
+	t.forget()
 	return refuse(g.Context(), err)
 }
 
@@ -46,9 +48,9 @@ type stream struct {
 	answers *answerer
 	grpc    grpc.ServerStream
 	in      incoming
-	pending chan chan *inference.ModelStreamInferResponse // in order
-	ended   chan error                                    // why there is no further request; nil if the client is done
-	queries sync.WaitGroup                                // queries begun
+	pending chan chan *outgoing // in order
+	ended   chan error          // why there is no further request; nil if the client is done
+	queries sync.WaitGroup      // queries begun
 
 	mu struct {
 		sync.Mutex
@@ -81,7 +83,7 @@ func (t *stream) close() int {
 // call at the latest.
 func (t *stream) read(ctx context.Context) {
 	for {
-		x := new(exchange)
+		x := &exchange{stream: true}
 		err := t.answers.receiver.receive(t.in, x, func() { t.answers.guard.begun(ctx) })
 		arrived(ctx)
 		if fault := t.answers.guard.allows(ctx); err == nil && fault != nil {
@@ -95,7 +97,7 @@ func (t *stream) read(ctx context.Context) {
 			t.ended <- err
 			return
 		}
-		answer := make(chan *inference.ModelStreamInferResponse, 1)
+		answer := make(chan *outgoing, 1)
 		select {
 		case t.pending <- answer:
 		case <-ctx.Done():
@@ -130,9 +132,7 @@ func (t *stream) write() error {
 	}
 }
 
-func (t *stream) send(r *inference.ModelStreamInferResponse) error {
-	return t.grpc.SendMsg(outgoingOf(t.grpc.Context(), r))
-}
+func (t *stream) send(o *outgoing) error { return t.grpc.SendMsg(o) }
 
 // rest sends the answers that are still owed, and returns last. Once the client
 // has left, one that is owed may never come.
@@ -151,20 +151,34 @@ func (t *stream) rest(sent int, last error) error {
 	return last
 }
 
-// answer answers one request of the stream. What is wrong with it does not end
-// the stream.
-func (t *stream) answer(ctx context.Context, x *exchange) *inference.ModelStreamInferResponse {
-	r, err := t.answers.answer(ctx, x)
-	if err == nil {
-		return &inference.ModelStreamInferResponse{InferResponse: r}
+// forget gives the memory of the answers back that were not sent.
+func (t *stream) forget() {
+	for {
+		select {
+		case answer := <-t.pending:
+			(<-answer).release()
+		default:
+			return
+		}
 	}
-	return &inference.ModelStreamInferResponse{
+}
+
+// answer answers one request of the stream. What is wrong with it does not end
+// the stream. Such an answer is small, so that it is not accounted.
+func (t *stream) answer(ctx context.Context, x *exchange) *outgoing {
+	o, err := t.answers.answer(ctx, x)
+	if err == nil {
+		return o
+	}
+	m := &inference.ModelStreamInferResponse{
 		ErrorMessage: err.Message,
 		InferResponse: &inference.ModelInferResponse{
-			ModelName: x.request.ModelName, Id: x.request.Id,
+			ModelName: query.Cut(x.request.ModelName), Id: x.request.Id[:min(len(x.request.Id), query.MaxIDBytes)],
 			Parameters: map[string]*inference.InferParameter{
 				reasonTrailer: {ParameterChoice: &inference.InferParameter_StringParam{StringParam: err.Reason}},
 			},
 		},
 	}
+	text, _ := proto.Marshal(m) // it holds nothing that has no encoding
+	return &outgoing{bytes: text}
 }
