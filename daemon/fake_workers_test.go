@@ -73,7 +73,7 @@ type fakeInput struct{ service, size int }
 
 // fakeRound is a round that runs. A span has ended when it has a status.
 // spanOpen is the status of a span that has not ended.
-const spanOpen = models.SpanFailed + 1
+const spanOpen = models.SpanCrashed + 1
 
 type fakeRound struct{ outcome executor.Outcome }
 

@@ -260,9 +260,15 @@ func (w *worker) hangs(limit time.Duration) bool {
 	return w.mu.flights.count > 0 && time.Since(head.since) > limit
 }
 
-// strand ends every run in flight as lost. The reader has ended.
+// strand ends every run in flight as lost, and as crashed the one that the worker
+// was at unless it was ended for a reason that lies outside of it. The reader has
+// ended.
 func (w *worker) strand(err error) {
-	for {
+	status := models.SpanCrashed
+	if errors.Is(err, ErrHeld) || errors.Is(err, ErrClosed) || errors.Is(err, ErrRemoved) {
+		status = models.SpanLost
+	}
+	for ; ; status = models.SpanLost {
 		w.mu.Lock()
 		if w.mu.flights.count == 0 {
 			w.mu.Unlock()
@@ -272,7 +278,7 @@ func (w *worker) strand(err error) {
 		f := *head
 		w.mu.flights.pop()
 		w.mu.Unlock()
-		f.round.fail(f.index, models.SpanLost, err)
+		f.round.fail(f.index, status, err)
 	}
 }
 

@@ -49,7 +49,7 @@ func TestCrashes(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			f := startReady(t, func(o *Options) { o.SpanTimeout = 300 * time.Millisecond }, 1)
 			s := f.do(f.whole(0, 1, c.text))
-			if s.Status != models.SpanLost || !errors.Is(s.Err, c.cause) || s.Finished || s.Queries != nil {
+			if s.Status != models.SpanCrashed || !errors.Is(s.Err, c.cause) || s.Finished || s.Queries != nil {
 				t.Fatalf("%+v", s)
 			}
 			lost := awaitEvent(f, WorkerLost, nil)
@@ -76,7 +76,7 @@ func TestLyingWorkersAreKilled(t *testing.T) {
 		t.Run(about, func(t *testing.T) {
 			f := startReady(t, nil, 1)
 			s := f.do(f.whole(0, 1, "1 lie "+about))
-			if s.Status != models.SpanLost || !errors.Is(s.Err, ErrProtocol) {
+			if s.Status != models.SpanCrashed || !errors.Is(s.Err, ErrProtocol) {
 				t.Fatalf("%+v", s)
 			}
 			if state, _ := f.State(0); state.OutputLeases != 0 {
@@ -257,7 +257,7 @@ func TestBeforeKill(t *testing.T) {
 		}
 	}, 1)
 	s := f.do(f.whole(0, 1, "1 hang"))
-	if s.Status != models.SpanLost || !errors.Is(s.Err, ErrSpanTimeout) {
+	if s.Status != models.SpanCrashed || !errors.Is(s.Err, ErrSpanTimeout) {
 		t.Fatalf("%+v", s)
 	}
 	if lost := awaitEvent(f, WorkerLost, nil); lost.PID != <-told {

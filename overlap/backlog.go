@@ -92,7 +92,7 @@ func (l *backlog) rankOf(q *query, left models.Span) rank {
 	return rank{
 		Filler:  q.Rank.Filler,
 		Level:   level(q.Priority),
-		Retried: q.Retries > 0,
+		Retried: q.single(),
 		Key:     l.policy.key(work{q.Arrival, q.Deadline, left, &l.predict}),
 		Arrival: q.Arrival,
 		ID:      q.ID,
@@ -161,6 +161,18 @@ func (l *backlog) takeBack(b *batch) {
 	l.release(b)
 	l.dissolve(b, func(q *query) {
 		q.batch = nil
+		l.enqueue(q)
+	})
+}
+
+// takeApart dissolves a batch that failed, and has each of its members run
+// again by itself: one of them is at fault, and nobody can say which.
+func (l *backlog) takeApart(b *batch) {
+	l.release(b)
+	l.dissolve(b, func(q *query) {
+		q.Apart = true
+		q.batch = nil
+		l.services[q.Service].metrics.Retried++
 		l.enqueue(q)
 	})
 }

@@ -22,11 +22,11 @@ type joiner struct {
 // MaxBatch. It looks for the largest batch that ends, by its bound, before the
 // deadline of everybody in it, and of the sizes that it asked about takes the
 // one that saves most time against running its queries one after another; if
-// none saves any, the head stays alone. So does a query that has lost a
-// worker: if it was the cause, it takes no others with it.
+// none saves any, the head stays alone. So does a query that is to run by
+// itself.
 func (d *decision) merge(i int) {
 	c := &d.candidates[i]
-	if c.batch != nil || c.head.Retries > 0 || c.rest.Size >= c.service.MaxBatch || c.solo.Latency == 0 {
+	if c.batch != nil || c.head.single() || c.rest.Size >= c.service.MaxBatch || c.solo.Latency == 0 {
 		return
 	}
 	if d.scan(c); len(d.joining) == 1 {
@@ -69,7 +69,7 @@ func (d *decision) scan(c *candidate) {
 			break
 		}
 		queue.pass()
-		if q.Shape != head.Shape || q.SeqLen != head.SeqLen || q.Rank.Filler != head.Rank.Filler || q.Retries > 0 || size+q.Size > c.service.MaxBatch {
+		if q.Shape != head.Shape || q.SeqLen != head.SeqLen || q.Rank.Filler != head.Rank.Filler || q.single() || size+q.Size > c.service.MaxBatch {
 			c.leaves(q)
 			continue
 		}

@@ -22,8 +22,14 @@ type queryState struct {
 	Rank         rank
 	Alone        time.Duration // the time it was predicted to take alone when it was queued, 0 where nobody asked
 	Retries      int
+	Apart        bool `json:",omitempty"` // a batch in which it was merged with others has failed
 	Cancelled    bool
 }
+
+// single reports whether the query runs in no batch with others any more: it has
+// lost a worker or was in a batch that failed, and if it was the cause, it takes
+// no others with it.
+func (q *query) single() bool { return q.Retries > 0 || q.Apart }
 
 // span returns the operators that the query would run on its own.
 func (q *query) span(operators int) models.Span {
@@ -42,7 +48,7 @@ type rank struct {
 	Filler bool
 	// Level is the priority, with 0 moved behind the numbered ones.
 	Level int
-	// Retried runs before its equals, as it has waited for a worker already.
+	// Retried runs before its equals, as it has waited and run in vain already.
 	Retried bool
 	// Key is given by the policy.
 	Key     time.Duration

@@ -48,7 +48,7 @@ func outcomeOf(o *models.Outcome, b *batch, span models.Span) (so models.SpanOut
 		case models.SpanStopped:
 			ok = so.Reached >= span.Start && so.Reached <= span.End
 		default:
-			ok = so.Status == models.SpanLost || so.Status == models.SpanFailed
+			ok = so.Status >= models.SpanLost && so.Status <= models.SpanCrashed
 		}
 		if ok && so.Span.Batch == b.id {
 			return so, true

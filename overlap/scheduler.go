@@ -196,8 +196,10 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 
 // Finish takes in how the round that runs has gone, and frees the device. A span
 // whose worker was lost sends its queries back into the queue, as long as
-// they can still finish and have retries left. Tell Down before it, or Next
-// may choose that service again.
+// they can still finish and have retries left. So does one that failed, or that
+// its worker died of, if several queries were merged in it: they run again one by
+// one, so that the one at fault fails alone, which then is not run again. Tell Down
+// before Finish, or Next may choose that service again.
 func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 	s.clock(now)
 	if !s.busy || o.Round != s.round.Number {
@@ -225,10 +227,14 @@ func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
 	if so.Status != models.SpanDone {
 		s.overturn()
 	}
-	switch {
-	case so.Status == models.SpanFailed:
+	switch alone := len(b.members) == 1; {
+	case so.Status == models.SpanFailed && alone:
 		s.abandon(b, Failed, ReasonModelFailed)
-	case so.Status == models.SpanLost:
+	case so.Status == models.SpanFailed:
+		s.takeApart(b)
+	case so.Status == models.SpanCrashed && alone:
+		s.end(b, Failed, ReasonWorkerLost)
+	case so.Status == models.SpanLost, so.Status == models.SpanCrashed:
 		s.lose(b)
 	case so.Reached == b.service.Operators:
 		b.service.proved(s.now, b.Run)

@@ -30,7 +30,7 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 //	plan                          the one after it, ahead
 //	explain                       what was behind the last round
 //	plans                         how many were made, kept and overturned
-//	finish SERVICE=done|stopped@N|lost|failed …
+//	finish SERVICE=done|stopped@N|lost|failed|crashed …
 //	add NAME id=N …               a service as with service; N is the next ID if not given
 //	change SERVICE … | remove SERVICE
 //	cancel ID | down SERVICE | up SERVICE | drain | wake | idle | metrics SERVICE
@@ -225,7 +225,7 @@ func (c *script) finish(a args) {
 	for _, s := range c.round.Group.Spans {
 		so := models.SpanOutcome{Span: s, Reached: s.End, Took: a.ms("took", int(c.costs.span(s)/time.Millisecond))}
 		status, reached, _ := strings.Cut(a.text(c.config.Services[s.Service].Name), "@")
-		for st := models.SpanDone; st <= models.SpanFailed; st++ {
+		for st := models.SpanDone; st <= models.SpanCrashed; st++ {
 			if st.String() == status {
 				so.Status = st
 			}

@@ -150,12 +150,15 @@ func (cs *calls) cancel(id models.QueryID) {
 	}
 }
 
-// blame keeps why the batch of these queries failed, for their answers.
+// blame keeps why a batch of these queries failed, for the answer of the one that
+// was alone in it. Several that were merged run again one by one, and who is not at
+// fault must not be answered as if it were.
 func (cs *calls) blame(queries []models.QueryID, err error) {
-	for _, id := range queries {
-		if p := cs.pending[id]; p != nil {
-			p.failure = err
-		}
+	if len(queries) != 1 {
+		return
+	}
+	if p := cs.pending[queries[0]]; p != nil {
+		p.failure = err
 	}
 }
 
@@ -215,8 +218,8 @@ func (cs *calls) failure(p *pending, a *overlap.Answer) *query.Error {
 		return unavailable(reason, "the query could not have finished before its deadline; send less, or allow more time")
 	case a.Reason == overlap.ReasonCancelled:
 		return query.Unavailable(query.ReasonCancelled, "the client left")
-	case a.Reason == overlap.ReasonWorkerLost:
-		return internal("its worker failed, and there was no time to run the query again")
+	case a.Reason == overlap.ReasonWorkerLost && p.failure == nil:
+		return unavailable(reason, "its worker failed, and there was no time to run the query again")
 	case errors.Is(p.failure, wire.ErrMemory), errors.Is(p.failure, wire.ErrArenaFull):
 		return unavailable(query.ReasonNoMemory, "%v", p.failure)
 	case p.failure != nil:

@@ -137,7 +137,7 @@ func (d *learner) finished(o *executor.Outcome) {
 	culprit, failed := models.ServiceID(-1), 0
 	for i := range o.Spans {
 		s := &o.Spans[i]
-		if s.Status == models.SpanLost {
+		if s.Status == models.SpanLost || s.Status == models.SpanCrashed {
 			d.fleet.lost(s.Span.Service)
 		}
 		if s.Status != models.SpanDone {

@@ -217,6 +217,9 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) models.SpanOutcome {
 		}
 	case models.SpanLost:
 		l.fleet.lost(s.Span.Service)
+	case models.SpanCrashed:
+		l.fleet.lost(s.Span.Service)
+		l.calls.blame(l.scheduler.Members(s.Span.Batch), s.Err)
 	case models.SpanFailed:
 		l.calls.blame(l.scheduler.Members(s.Span.Batch), s.Err)
 	}

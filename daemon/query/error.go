@@ -38,7 +38,7 @@ const (
 	ReasonDeadline     = "deadline_passed" // dropped: its deadline passed while it waited
 	ReasonCannotFinish = "cannot_finish"   // dropped: it would have ended after its deadline
 	ReasonCancelled    = "cancelled"       // the client left
-	ReasonWorkerLost   = "worker_lost"     // the worker was lost and there was no time to try again
+	ReasonWorkerLost   = "worker_lost"     // the worker died of the query, or there was no time to try again after it was lost
 	ReasonModelFailed  = "model_failed"    // the model refused the values
 	ReasonWatchers     = "watchers"        // too many clients watch the events
 	ReasonInternal     = "internal"        // a defect in overlapd

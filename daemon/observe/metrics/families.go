@@ -235,7 +235,7 @@ var serviceFamilies = []family{
 		func(s *status.Service) int { return s.Paused }),
 	ofService("overlapd_queries_merged_total", counter, "Queries that started in a batch with others.",
 		func(s *status.Service) uint64 { return s.Merged }),
-	ofService("overlapd_queries_retried_total", counter, "Times that a query was queued again because its worker was lost.",
+	ofService("overlapd_queries_retried_total", counter, "Times that a query was queued again because its worker was lost, or a batch in which it was merged failed.",
 		func(s *status.Service) uint64 { return s.Retried }),
 
 	ofService("overlapd_spans_total", counter, "Spans that ran, to their end or until they were stopped.",
