@@ -285,6 +285,25 @@ type candidate struct {
 	latest  time.Duration // when its batch, as it was before merging, must start to be in time
 	behind  time.Duration // the same for what is next
 	verdict verdict
+	tried   trial
+}
+
+// trial is the last group that a candidate was turned down in, with all operators that
+// are left of it.
+type trial struct {
+	models.Estimate               // without a latency where the bound alone decided; zero if there was no such group
+	Headroom        time.Duration // what the bound had to keep to, 0 if nothing depended on that
+	Apart           time.Duration // what the candidate after the group without it would take
+}
+
+// turnDown notes why all of a candidate does not get into the group as it is: with it
+// the group would take so long, and had to end by a limit.
+func (d *decision) turnDown(c *candidate, with models.Estimate, limit time.Duration) {
+	c.verdict = unfit
+	c.tried = trial{Estimate: with, Apart: d.predicted.Latency + c.solo.Latency}
+	if limit < forever {
+		c.tried.Headroom = limit - d.at
+	}
 }
 
 // before orders candidates: by rank, but for those that are postponed, after

@@ -123,6 +123,7 @@ type Candidate struct {
 	Solo     models.Estimate // the estimate of all that was left of it, 0 if unknown or not asked
 	Place    int             // in the group, 0 if it is not in it
 	End      int             // where its span in the group ends
+	Tried    trial           // the group with all of it that was turned down
 }
 
 // explain returns work of a decision for a time.

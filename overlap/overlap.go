@@ -113,7 +113,8 @@ func (p overlap) fill(d *decision, bestEffort bool) {
 	for p.addBest(d, bestEffort) {
 	}
 	for len(d.group) > 1 && d.at+d.predicted.Bound > p.room(d, 0) {
-		d.takeBack().verdict = unfit
+		with, limit := d.predicted, p.room(d, 0)
+		d.turnDown(d.takeBack(), with, limit)
 	}
 	gain := float64(d.solo) / float64(d.predicted.Latency)
 	for i := range d.candidates {
@@ -135,11 +136,12 @@ func (p overlap) addBest(d *decision, bestEffort bool) bool {
 	for k, e := range d.ask.take() {
 		i := d.trials[k]
 		c := &d.candidates[i]
+		limit := min(p.room(d, i), c.due)
 		switch gain := float64(d.solo+c.solo.Latency) / float64(e.Latency); {
 		case e.Latency == 0:
 			c.verdict = unknown
-		case e.Latency >= d.predicted.Latency+c.solo.Latency || d.at+e.Bound > min(p.room(d, i), c.due):
-			c.verdict = unfit
+		case e.Latency >= d.predicted.Latency+c.solo.Latency || d.at+e.Bound > limit:
+			d.turnDown(c, e, limit)
 		case gain > bestGain:
 			best, bestGain, found = i, gain, e
 		}
@@ -162,12 +164,15 @@ func (p overlap) tryWhole(d *decision, bestEffort bool) {
 	d.ask.clear()
 	for i := range d.candidates {
 		c := &d.candidates[i]
+		if c.end > 0 || c.verdict != untried || c.rank.Filler != bestEffort {
+			continue
+		}
+		limit, least := min(p.room(d, i), c.due), max(d.predicted.Bound, c.solo.Bound)
 		switch {
-		case c.end > 0 || c.verdict != untried || c.rank.Filler != bestEffort:
 		case c.probes || c.solo.Latency == 0:
 			c.verdict = unknown
-		case d.at+max(d.predicted.Bound, c.solo.Bound) > min(p.room(d, i), c.due):
-			c.verdict = unfit
+		case d.at+least > limit:
+			d.turnDown(c, models.Estimate{Bound: least}, limit)
 		default:
 			d.trials = append(d.trials, i)
 			d.ask.add(d.spans, c.rest)

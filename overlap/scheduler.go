@@ -324,7 +324,7 @@ func (s *Scheduler) Explain() Explanation {
 	for i := range d.candidates {
 		c := &d.candidates[i]
 		explained := explain(c.rank.ID, c.rest, c.deadline, d.at)
-		explained.Solo, explained.End = c.solo, c.end
+		explained.Solo, explained.End, explained.Tried = c.solo, c.end, c.tried
 		e.Candidates = append(e.Candidates, explained)
 	}
 	for place, i := range d.group {

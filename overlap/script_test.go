@@ -29,6 +29,7 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 //	next                          the next round
 //	plan                          the one after it, ahead
 //	explain                       what was behind the last round
+//	turneddown                    the groups that it did not become, with what speaks against each
 //	plans                         how many were made, kept and overturned
 //	finish SERVICE=done|stopped@N|lost|failed|crashed …
 //	add NAME id=N …               a service as with service; N is the next ID if not given
@@ -146,6 +147,8 @@ func (c *script) event(a args) {
 		c.printf("%+v", c.s.Metrics().Plans)
 	case "explain":
 		c.explain()
+	case "turneddown":
+		c.turnedDown()
 	case "finish":
 		c.finish(a)
 	case "cancel":
@@ -217,6 +220,15 @@ func (c *script) explain() {
 	}
 	for _, o := range e.Dropped {
 		c.printf("  %s batch %d query %d: headroom %v, dropped", c.config.Services[o.Service].Name, o.Batch, o.Query, o.Headroom)
+	}
+}
+
+// turnedDown writes of each candidate of the last round in which group it was turned
+// down.
+func (c *script) turnedDown() {
+	for _, o := range c.s.Explain().Candidates {
+		c.printf("%s: place %d, with it %v, at most %v, headroom %v, apart %v",
+			c.config.Services[o.Service].Name, o.Place, o.Tried.Latency, o.Tried.Bound, o.Tried.Headroom, o.Tried.Apart)
 	}
 }
 

@@ -64,6 +64,18 @@ type candidate struct {
 	Solo  time.Duration `json:"solo_ns"` // the time alone of all that was left of it, 0 if unknown or not asked
 	Place int           `json:"place"`   // in the group, 0 if it is not in it
 	End   int           `json:"end"`     // where its span in the group ends
+	Tried trial         `json:"tried,omitzero"`
+}
+
+// trial is the group that a candidate was turned down in with all that was left of it,
+// zero if there was none. Its bound had to keep to the headroom, and its predicted
+// time, where that was asked for, had to be less than that of its parts one after
+// another.
+type trial struct {
+	Predicted time.Duration `json:"predicted_ns"`
+	Bound     time.Duration `json:"bound_ns"`
+	Headroom  time.Duration `json:"headroom_ns"` // 0 if nothing depended on it
+	Apart     time.Duration `json:"apart_ns"`
 }
 
 // work is the most urgent work of one service, before the round.
@@ -91,7 +103,10 @@ func (r *Round) begin(from *overlap.Round, why *overlap.Explanation, services []
 	r.Asked.Calls, r.Asked.Groups = why.Asked.Calls, why.Asked.Groups
 	for i := range why.Candidates {
 		c := &why.Candidates[i]
-		r.Candidates = append(r.Candidates, candidate{work: workOf(c), Solo: c.Solo.Latency, Place: c.Place, End: c.End})
+		r.Candidates = append(r.Candidates, candidate{
+			work: workOf(c), Solo: c.Solo.Latency, Place: c.Place, End: c.End,
+			Tried: trial{c.Tried.Latency, c.Tried.Bound, c.Tried.Headroom, c.Tried.Apart},
+		})
 		if c.Place == 1 {
 			r.Deadline = c.Deadline
 		}

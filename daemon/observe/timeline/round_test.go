@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 )
@@ -53,6 +54,22 @@ func TestRound(t *testing.T) {
 	}
 	if c := got.Candidates[0]; c.Place != 1 || c.End != operators || c.Headroom != 50*time.Millisecond || c.Solo != 10*time.Millisecond || c.Query != 1 {
 		t.Errorf("candidate: %+v", c)
+	}
+}
+
+// A candidate that was turned down has the numbers of the group that it would have
+// made, and one that was not has none.
+func TestRoundHasWhatWasTurnedDown(t *testing.T) {
+	const ms = time.Millisecond
+	why := overlap.Explanation{Candidates: []overlap.Candidate{{Place: 1}, {Service: 1}}}
+	why.Candidates[1].Tried.Estimate = models.Estimate{Latency: 16 * ms, Bound: 37 * ms}
+	why.Candidates[1].Tried.Headroom, why.Candidates[1].Tried.Apart = 17*ms, 20*ms
+	r := New(time.Now(), []models.Service{{Name: "a"}, {ID: 1, Name: "b"}})
+	r.Observe(&observe.Event{Kind: observe.Dispatched, Round: &overlap.Round{Number: 1}, Why: &why, Services: []models.Service{{Name: "a"}, {ID: 1, Name: "b"}}})
+	text, err := json.Marshal(r.Read(0, 1, nil).Running.Candidates)
+	if err != nil || strings.Count(string(text), "tried") != 1 ||
+		!strings.Contains(string(text), `"tried":{"predicted_ns":16000000,"bound_ns":37000000,"headroom_ns":17000000,"apart_ns":20000000}`) {
+		t.Errorf("%v: %s", err, text)
 	}
 }
 
