@@ -25,6 +25,7 @@ import (
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/admin"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/config/triton"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/statefile"
 	"github.com/overlapd/overlapd/ort"
@@ -46,7 +47,8 @@ SIGTERM and SIGINT stop accepting and answer what was accepted; a second one
 quits at once. SIGHUP reads the configuration file again, as overlapd reload
 does, and the log says what became of it.`,
 		Example: `  overlapd serve --embedded             two zoo models on the CPU
-  overlapd serve --config overlapd.toml`,
+  overlapd serve --config overlapd.toml
+  overlapd serve --model-repository /srv/models    a repository of Triton`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := o.config()
@@ -64,24 +66,28 @@ does, and the log says what became of it.`,
 	f := cmd.Flags()
 	f.StringVarP(&o.path, "config", "c", "", "configuration file")
 	f.BoolVar(&o.embedded, "embedded", false, "run the built-in configuration: resnet50 and bert on the CPU")
+	f.StringVar(&o.repository, "model-repository", "", "serve the ONNX models of a model repository of Triton, as overlapd import reads it")
+	targetFlag(cmd, &o.target)
 	f.StringVar(&o.listen, "listen", "", "address, instead of the configuration's")
 	f.StringVar(&o.grpc, "grpc-listen", "", "address of gRPC, instead of the configuration's")
 	f.StringVar(&o.policy, "policy", "", "scheduling policy, instead of the configuration's: "+strings.Join(policyNames(), ", "))
 	f.StringVar(&o.on, "on", "", `device, where the configuration leaves it open: "cpu", or index or UUID of a GPU`)
-	cmd.MarkFlagsMutuallyExclusive("config", "embedded")
+	cmd.MarkFlagsMutuallyExclusive("config", "embedded", "model-repository")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print how a GPU would be divided and who would have how much of its memory, and change nothing")
 	return cmd
 }
 
 // serveOptions are the flags that choose a configuration and change it.
 type serveOptions struct {
-	path     string
-	embedded bool
-	listen   string
-	grpc     string
-	policy   string
-	dryRun   bool
-	on       string
+	path       string
+	embedded   bool
+	repository string
+	target     time.Duration // of models of the repository without one
+	listen     string
+	grpc       string
+	policy     string
+	dryRun     bool
+	on         string
 }
 
 func (o *serveOptions) config() (config.Config, error) {
@@ -92,6 +98,17 @@ func (o *serveOptions) config() (config.Config, error) {
 	case o.path != "":
 		var err error
 		if c, err = config.Load(o.path); err != nil {
+			return c, err
+		}
+	case o.repository != "":
+		var notes []string
+		var err error
+		c, notes, err = triton.Read(o.repository, o.target)
+		for _, note := range notes {
+			log := newLogger(c, os.Stderr)
+			log.Warn().Msg(note)
+		}
+		if err != nil {
 			return c, err
 		}
 	default:

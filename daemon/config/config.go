@@ -300,11 +300,18 @@ func (c *Config) Place(service string) int {
 func (c *Config) keys(visit func(key)) { walk("", reflect.ValueOf(c).Elem(), visit) }
 
 // TOML returns the configuration as a file that [Parse] reads back.
-func (c Config) TOML() []byte {
+func (c Config) TOML() []byte { return c.toml(func(k key) bool { return !k.isTables() }) }
+
+// BriefTOML returns the same without the keys that have their defaults.
+func (c Config) BriefTOML() []byte {
+	return c.toml(func(k key) bool { return !k.isTables() && !k.isDefault() })
+}
+
+func (c Config) toml(has func(key) bool) []byte {
 	var b []byte
 	table := ""
 	c.keys(func(k key) {
-		if k.isTables() {
+		if !has(k) {
 			return
 		}
 		dot := strings.LastIndexByte(k.name, '.')

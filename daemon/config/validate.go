@@ -70,6 +70,11 @@ func (f Faults) Error() string {
 	return strings.Join(all, "\n")
 }
 
+// At adds a complaint about a line of a file, 0 if that is not known.
+func (f *Faults) At(file string, line int, format string, args ...any) {
+	*f = append(*f, complaint{File: file, Line: line, Message: fmt.Sprintf(format, args...)})
+}
+
 func (f *Faults) add(key, format string, args ...any) {
 	*f = append(*f, complaint{Key: key, Message: fmt.Sprintf(format, args...)})
 }

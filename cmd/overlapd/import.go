@@ -1,0 +1,97 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/config/triton"
+)
+
+func importCommand() *cobra.Command {
+	var to string
+	var target time.Duration
+	cmd := &cobra.Command{
+		Use:   "import DIR",
+		Short: "Make a configuration of a model repository of Triton",
+		Long: `Import reads a model repository, a folder such as Triton's inference server has
+with MODEL/config.pbtxt and MODEL/1/model.onnx, and writes a configuration that
+serves its models from where they lie. What of it has no effect here stands at the
+head of the file; models that are not ONNX are left out and named.
+
+A model's target is its default_timeout_microseconds, or else --target.`,
+		Example: `  overlapd import /srv/models
+  overlapd import /srv/models --target 50ms --out -
+  overlapd serve --model-repository /srv/models    the same without a file`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, notes, err := triton.Read(args[0], target)
+			if err != nil {
+				return err
+			}
+			if err := c.Validate(); err != nil {
+				return err
+			}
+			text := importedFile(c, args[0], to, notes)
+			if to == "-" {
+				_, err := cmd.OutOrStdout().Write(text)
+				return err
+			}
+			if err := writeNew(to, text); err != nil {
+				return err
+			}
+			for _, note := range notes {
+				fmt.Fprintln(cmd.ErrOrStderr(), "overlapd:", note)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s serves %s; see overlapd check %[1]s\n", to, strings.Join(c.Names(), ", "))
+			return nil
+		},
+	}
+	cmd.Flags().StringVarP(&to, "out", "o", "overlapd.toml", "file to write, which must not be there yet; - for standard output")
+	targetFlag(cmd, &target)
+	return cmd
+}
+
+// targetFlag adds the option for the target of models that have none.
+func targetFlag(cmd *cobra.Command, target *time.Duration) {
+	cmd.Flags().DurationVar(target, "target", config.DefaultService().Target, "target of the models of a model repository that have no default timeout")
+}
+
+// importedFile returns a configuration file with the notes at its head. Models are
+// named relative to its folder.
+func importedFile(c config.Config, repository, to string, notes []string) []byte {
+	if dir, err := filepath.Abs(filepath.Dir(to)); err == nil && to != "-" {
+		for i := range c.Services {
+			if path, err := filepath.Rel(dir, c.Services[i].Model); err == nil {
+				c.Services[i].Model = path
+			}
+		}
+	}
+	c.StateDir = "" // where it is follows from the environment of the daemon
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# Made by overlapd import of the model repository %q.\n", repository)
+	for _, note := range notes {
+		fmt.Fprintf(&b, "# %s\n", note)
+	}
+	b.Write(c.BriefTOML())
+	return b.Bytes()
+}
+
+func writeNew(path string, text []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if os.IsExist(err) {
+		return fmt.Errorf("%s is there already: move it away, or choose another file with --out", path)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,110 @@
+package triton
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"github.com/overlapd/overlapd/daemon/config/triton/modelconfig"
+)
+
+// field is a field that modelconfig does not declare, and the line where the file has
+// it first.
+type field struct {
+	name string
+	line int
+}
+
+// unsupported is why a model cannot be served although nothing is wrong with it.
+type unsupported string
+
+func (u unsupported) Error() string { return string(u) }
+
+// essential are fields of which modelconfig knows nothing and without which a model
+// would answer something else, and why overlapd does not have them. All others that it
+// does not know change how fast a model answers, or what is said of it.
+var essential = map[string]string{
+	"batch_input":             "the model wants inputs that the server makes",
+	"batch_output":            "the model has outputs that the server takes apart",
+	"ensemble_scheduling":     "an ensemble is no model but calls others, which clients can do",
+	"model_operations":        "operators of a library of one's own are not loaded",
+	"model_repository_agents": "an agent would have to change the files first",
+	"reshape":                 "clients send another shape than the model takes; export the model with the shape of its clients",
+	"sequence_batching":       "requests of a sequence would have to be kept together",
+}
+
+// maxUndeclared bounds how many such fields a file may have.
+const maxUndeclared = 64
+
+// undeclared matches the end of prototext's error for such a field, and faultLine where
+// its errors say the line. Its option to discard these fields does not say which.
+var (
+	undeclared = regexp.MustCompile(`\(line \d+:\d+\): unknown field: (\w+)$`)
+	faultLine  = regexp.MustCompile(`\(line (\d+):\d+\)`)
+)
+
+// parse reads a config.pbtxt. It returns the fields that are not declared, apart from
+// what others of them hold, and the line of an error. prototext passes over fields whose
+// names are reserved, and reports the first that is neither declared nor reserved, so
+// each of them is reserved when it has been reported.
+func parse(text []byte) (c *modelconfig.ModelConfig, others []field, line int, err error) {
+	c = new(modelconfig.ModelConfig)
+	schema := protodesc.ToFileDescriptorProto(modelconfig.File_model_config_proto)
+	for {
+		err = unmarshal(text, schema, c)
+		if err == nil {
+			return c, others, 0, nil
+		}
+		if m := faultLine.FindStringSubmatch(err.Error()); m != nil {
+			line, _ = strconv.Atoi(m[1])
+		}
+		m := undeclared.FindStringSubmatch(err.Error())
+		switch {
+		case m == nil:
+			return nil, others, line, fmt.Errorf("%s cannot be read: %w", configFile, err)
+		case len(others) == maxUndeclared:
+			return nil, others, line, errors.New("it has too many fields that overlapd does not know")
+		}
+		others = append(others, field{m[1], line})
+		reserve(schema.MessageType, m[1])
+	}
+}
+
+// unmarshal reads the text by a schema that may reserve more than that of c.
+func unmarshal(text []byte, schema *descriptorpb.FileDescriptorProto, c *modelconfig.ModelConfig) error {
+	file, err := protodesc.NewFile(schema, nil)
+	if err != nil {
+		return err
+	}
+	m := dynamicpb.NewMessage(file.Messages().ByName(protoreflect.Name("ModelConfig")))
+	if err := prototext.Unmarshal(text, m); err != nil {
+		return err
+	}
+	wire, err := proto.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return proto.Unmarshal(wire, c)
+}
+
+// reserve reserves a name in all messages that do not declare it.
+func reserve(messages []*descriptorpb.DescriptorProto, name string) {
+	for _, m := range messages {
+		reserve(m.NestedType, name)
+		declared := m.GetOptions().GetMapEntry()
+		for _, f := range m.Field {
+			declared = declared || f.GetName() == name
+		}
+		if !declared {
+			m.ReservedName = append(m.ReservedName, name)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package triton
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/config"
+)
+
+// Read returns a configuration with a service for each model of the repository in the
+// folder dir, and notes on what of the repository has no effect. Models whose
+// configuration has no timeout get the target. Everything that is wrong is reported at
+// once, as [config.Faults] where it stands in a file.
+func Read(dir string, target time.Duration) (c config.Config, notes []string, err error) {
+	if strings.Contains(dir, "://") {
+		return c, nil, fmt.Errorf("the model repository %q is not a folder: overlapd fetches nothing, copy it to this machine first", dir)
+	}
+	r, err := openRepository(dir)
+	if err != nil {
+		return c, nil, fmt.Errorf("the model repository: %w", err)
+	}
+	defer r.root.Close()
+	c = config.Default()
+	names, err := r.folders(".")
+	if err != nil {
+		return c, nil, err
+	}
+	var faults config.Faults
+	var read []model
+	for _, name := range names {
+		m := model{repository: r, name: name, service: config.DefaultService()}
+		err := m.read()
+		for _, note := range m.notes {
+			notes = append(notes, fmt.Sprintf("model %q: %s", name, note))
+		}
+		switch reason, ok := errors.AsType[unsupported](err); {
+		case ok:
+			notes = append(notes, fmt.Sprintf("model %q is left out: %s", name, string(reason)))
+		case err != nil:
+			file := r.path(name)
+			if m.line > 0 {
+				file = r.path(name, configFile)
+			}
+			faults.At(file, m.line, "model %q: %v", name, err)
+		default:
+			read = append(read, m)
+			c.Services = append(c.Services, m.service)
+		}
+	}
+	switch {
+	case len(faults) > 0:
+		return c, notes, faults
+	case len(c.Services) == 0:
+		return c, notes, errors.Join(fmt.Errorf("no model of %s can be served: each is a folder with a version, such as resnet50/1/model.onnx", dir), fmt.Errorf("%s", strings.Join(notes, "\n")))
+	case len(c.Services) > config.MaxServices:
+		return c, notes, fmt.Errorf("%s has %d models, the limit is %d: serve them by several daemons", dir, len(c.Services), config.MaxServices)
+	}
+	return c, append(notes, settle(&c, read, target)...), nil
+}
+
+// settle fills in what depends on all models: the targets of those that have no
+// timeout, and the device.
+func settle(c *config.Config, read []model, target time.Duration) (notes []string) {
+	var without, onCPU []string
+	for i, m := range read {
+		if !m.hasTarget {
+			c.Services[i].Target = target
+			without = append(without, m.name)
+		}
+		if m.cpu {
+			onCPU = append(onCPU, m.name)
+		}
+	}
+	if len(without) > 0 {
+		notes = append(notes, fmt.Sprintf("no default_timeout_microseconds, so the target is %v, which --target changes: %s", target, strings.Join(without, ", ")))
+	}
+	switch {
+	case len(onCPU) == len(read):
+		c.Device = config.DeviceCPU
+	case len(onCPU) > 0:
+		notes = append(notes, fmt.Sprintf("KIND_CPU has no effect, for one daemon has one device and other models may use a GPU: %s", strings.Join(onCPU, ", ")))
+	}
+	return notes
+}

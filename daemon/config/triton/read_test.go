@@ -1,0 +1,312 @@
+package triton
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/models/zoo"
+)
+
+// repo writes a repository: files with their text, where "zoo:NAME" stands for that
+// model, "-> PATH" for a symbolic link and "/" for a folder.
+func repo(t testing.TB, files map[string]string) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "repo")
+	must := func(err error) {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(os.MkdirAll(dir, 0o755))
+	for path, text := range files {
+		path = filepath.Join(dir, path)
+		must(os.MkdirAll(filepath.Dir(path), 0o755))
+		if target, ok := strings.CutPrefix(text, "-> "); ok {
+			must(os.Symlink(target, path))
+			continue
+		}
+		if text == "/" {
+			must(os.MkdirAll(path, 0o755))
+			continue
+		}
+		if name, ok := strings.CutPrefix(text, "zoo:"); ok {
+			built, err := zoo.Build(name, t.TempDir(), 1, nil)
+			must(err)
+			must(os.Rename(built, path))
+			continue
+		}
+		must(os.WriteFile(path, []byte(text), 0o644))
+	}
+	return dir
+}
+
+// one returns a repository of one model, tiny_mlp: float32[batch,16] to [batch,10].
+func one(t testing.TB, config string) string {
+	return repo(t, map[string]string{"m/config.pbtxt": config, "m/1/model.onnx": "zoo:tiny_mlp"})
+}
+
+const ports = `input [{ name: "input" data_type: TYPE_FP32 dims: [16] }] output [{ name: "output" data_type: TYPE_FP32 dims: 10 }]`
+
+func TestRead(t *testing.T) {
+	service := func(change func(*config.Service)) config.Service {
+		s := config.DefaultService()
+		s.Name, s.Model, s.Target = "m", "m/1/model.onnx", time.Second
+		change(&s)
+		return s
+	}
+	for _, c := range []struct {
+		name, config string
+		want         func(*config.Service)
+		notes        []string
+	}{
+		{"nothing configured", "", func(*config.Service) {}, nil},
+		{"batches of clients", `name: "m" backend: "onnxruntime" max_batch_size: 8 ` + ports, func(s *config.Service) { s.MaxQueryBatch = 8 }, nil},
+		{"whole shapes", `input [{ name: "input" data_type: TYPE_FP32 dims: [-1, 16] format: FORMAT_NONE }]`, func(*config.Service) {}, nil},
+		{"one shape of many", `input [{ name: "input" data_type: TYPE_FP32 dims: [4, 16] }]`, func(*config.Service) {}, nil},
+		{"dynamic batching", `platform: "onnxruntime_onnx" max_batch_size: 8 dynamic_batching { } ` + ports,
+			func(s *config.Service) { s.MaxBatch, s.MaxQueryBatch = 8, 8 }, nil},
+		{"a queue policy", `max_batch_size: 8 dynamic_batching { default_queue_policy: { default_timeout_microseconds: 30000, max_queue_size: 7 } }`,
+			func(s *config.Service) {
+				s.MaxBatch, s.MaxQueryBatch, s.QueueLimit, s.Target = 8, 8, 7, 30*time.Millisecond
+			}, []string{"target is default_timeout_microseconds, 30ms"}},
+		{"threads", `parameters { key: "intra_op_thread_count" value: { string_value: "3" } } parameters { key: "x" value { string_value: "y" } }`,
+			func(s *config.Service) { s.Threads = 3 }, []string{`parameters: "x" = "y" has no effect`}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := one(t, c.config)
+			got, notes, err := Read(dir, time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := service(c.want)
+			want.Model = filepath.Join(dir, want.Model)
+			if diff := cmp.Diff([]config.Service{want}, got.Services); diff != "" {
+				t.Error(diff)
+			}
+			if err := got.Validate(); err != nil {
+				t.Error(err)
+			}
+			wantNotes(t, notes, c.notes...)
+		})
+	}
+}
+
+// wantNotes holds notes to parts of them, in any order, apart from that on models
+// without a target.
+func wantNotes(t *testing.T, notes []string, parts ...string) {
+	t.Helper()
+	all := strings.Join(notes, "\n")
+	for _, part := range parts {
+		if !strings.Contains(all, part) {
+			t.Errorf("no note has %q:\n%s", part, all)
+		}
+	}
+	n := len(notes)
+	if strings.Contains(all, "no default_timeout_microseconds, so the target") {
+		n--
+	}
+	if n != len(parts) {
+		t.Errorf("%d notes, want %d:\n%s", n, len(parts), all)
+	}
+}
+
+// What a configuration asks for and nothing here does is named, with its line where it
+// is not declared.
+func TestNotes(t *testing.T) {
+	dir := one(t, `optimization { cuda { graphs: true } }
+model_warmup [ { name: "w" } ]
+input [{ name: "input" dims: 16
+  label_filename: "l" }]
+max_batch_size: 2
+dynamic_batching { preferred_batch_size: 2
+  priority_levels: 2
+  default_queue_policy { timeout_action: DELAY } }
+instance_group [ { kind: KIND_GPU gpus: [1]
+  rate_limiter { priority: 1 } } ]
+response_cache { enable: true }
+`)
+	c, notes, err := Read(dir, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantNotes(t, notes, "optimization (line 1) has no effect", "model_warmup (line 2) has", "label_filename (line 4) has", "priority_levels (line 7) has",
+		"rate_limiter (line 10) has", "response_cache has", "preferred_batch_size and", "timeout_action DELAY has", "gpus [1] have")
+	if c.Device != config.DeviceAuto {
+		t.Errorf("device %s", c.Device)
+	}
+}
+
+func TestVersions(t *testing.T) {
+	files := map[string]string{
+		"m/1/model.onnx": "zoo:tiny_mlp", "m/3/model.onnx": "zoo:tiny_mlp", "m/10/model.onnx": "zoo:tiny_mlp",
+		"m/v2/model.onnx": "zoo:tiny_mlp", "m/02/model.onnx": "zoo:tiny_mlp", "m/0/x": "", "m/.git/x": "",
+	}
+	others := `no versions, since their names are no numbers from 1 on: "0", "02", "v2"`
+	for policy, want := range map[string]struct {
+		version string
+		notes   []string
+	}{
+		"": {"10", nil},
+		"version_policy: { latest { num_versions: 1 } }":          {"10", nil},
+		"version_policy: { latest { num_versions: 2 } }":          {"10", []string{"version 10 is served and not [3]"}},
+		"version_policy: { all { } }":                             {"10", []string{"version 10 is served and not [3 1]"}},
+		"version_policy: { specific { versions: [1, 3, 7] } }":    {"3", []string{"version 3 is served and not [1]"}},
+		"version_policy: { specific { versions: 1 } }":            {"1", nil},
+		"version_policy: { specific { versions: [ 9223372036 ] }": {"", nil},
+	} {
+		files["m/config.pbtxt"] = policy
+		dir := repo(t, files)
+		c, notes, err := Read(dir, time.Second)
+		if want.version == "" {
+			if err == nil {
+				t.Errorf("%s: no error", policy)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", policy, err)
+		}
+		if got := filepath.Join(dir, "m", want.version, "model.onnx"); c.Services[0].Model != got {
+			t.Errorf("%s: %s", policy, c.Services[0].Model)
+		}
+		if want.version != "1" {
+			want.notes = append(want.notes, "clients see version "+want.version+" as version 1")
+		}
+		wantNotes(t, notes, append(want.notes, others)...)
+	}
+}
+
+// What overlapd does not do is left out by name, and the others go on.
+func TestLeftOut(t *testing.T) {
+	for config, why := range map[string]string{
+		`platform: "tensorflow_savedmodel"`: `backend "tensorflow_savedmodel": overlapd runs ONNX models`,
+		`backend: "python"`:                 `backend "python": overlapd runs ONNX models`,
+		`platform: "ensemble"` + "\nensemble_scheduling { step [ { model_name: \"a\" } ] }": "an ensemble is no model but calls others",
+		"ensemble_scheduling { }":                                                                    "an ensemble is no model",
+		"name: \"m\"\nsequence_batching { }":                                                         "sequence_batching (line 2): requests of a sequence",
+		"model_transaction_policy { decoupled: true }":                                               "decoupled, but every request has one answer",
+		`input [{ name: "input" reshape { shape: [16] } }]`:                                          "reshape (line 1): clients send another shape",
+		`input [{ name: "input" allow_ragged_batch: true }]`:                                         "allow_ragged_batch",
+		"batch_input [{ kind: BATCH_ELEMENT_COUNT }]":                                                "batch_input (line 1)",
+		"model_operations { op_library_filename: \"x.so\" }":                                         "model_operations (line 1)",
+		"model_repository_agents { agents [ { name: \"checksum\" } ] }":                              "model_repository_agents (line 1)",
+		"optimization { x { y [ { reshape: 1 } ] } }\nmodel_transaction_policy { decoupled: false }": "",
+	} {
+		dir := repo(t, map[string]string{"m/config.pbtxt": config, "m/1/model.onnx": "zoo:tiny_mlp", "other/1/model.onnx": "zoo:tiny_mlp"})
+		c, notes, err := Read(dir, time.Second)
+		want := 1
+		if why == "" {
+			want = 2
+		} else if all := strings.Join(notes, "\n"); !strings.Contains(all, `model "m" is left out: `) || !strings.Contains(all, why) {
+			t.Errorf("%s: %s", config, all)
+		}
+		if err != nil || len(c.Services) != want {
+			t.Errorf("%s: %v, %d services", config, err, len(c.Services))
+		}
+	}
+	for file, why := range map[string]string{"model.plan": "it is a model.plan", "model.savedmodel/saved_model.pb": "it is a model.savedmodel"} {
+		_, _, err := Read(repo(t, map[string]string{"m/1/" + file: "x"}), time.Second)
+		if err == nil || !strings.Contains(err.Error(), "no model of ") || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+// What is wrong is an error that names the model, the fault and the remedy.
+func TestFaults(t *testing.T) {
+	const mlp = "zoo:tiny_mlp"
+	for _, c := range []struct {
+		name  string
+		files map[string]string
+		want  string
+	}{
+		{"no version", map[string]string{"m/config.pbtxt": `backend: "onnxruntime"`}, `model "m": it has no version: put its file to `},
+		{"no number", map[string]string{"m/v1/model.onnx": mlp}, "it has no version"},
+		{"no file", map[string]string{"m/1": "/"}, "m/1/model.onnx: no such file"},
+		{"no file of that name", map[string]string{"m/config.pbtxt": `default_model_filename: "net.onnx"`, "m/1/model.onnx": mlp}, "m/1/net.onnx: no such file"},
+		{"a name that leads out", map[string]string{"m/config.pbtxt": `default_model_filename: "../../../etc/passwd"`, "m/1/model.onnx": mlp}, "leads out of the folder of the version"},
+		{"a link that leads out", map[string]string{"m/1/model.onnx": "-> ../../../outside.onnx"}, "is a symbolic link that leads out of the repository"},
+		{"an absolute link", map[string]string{"m/1/model.onnx": "-> /etc/hostname"}, "is a symbolic link that leads out of the repository"},
+		{"a version that leads out", map[string]string{"m/1": "-> ../../out"}, "is a symbolic link that leads out of the repository"},
+		{"a configuration that leads out", map[string]string{"m/config.pbtxt": "-> /etc/hostname", "m/1/model.onnx": mlp}, "is a symbolic link that leads out of the repository"},
+		{"a configuration that is a folder", map[string]string{"m/config.pbtxt/x": "", "m/1/model.onnx": mlp}, "config.pbtxt is not a regular file"},
+		{"a long configuration", map[string]string{"m/config.pbtxt": strings.Repeat("#", maxConfigBytes+1), "m/1/model.onnx": mlp}, "at most 262144 are read"},
+		{"no ONNX", map[string]string{"m/1/model.onnx": "<html>"}, "not an ONNX model"},
+		{"a name of another", map[string]string{"m/config.pbtxt": `name: "n"`, "m/1/model.onnx": mlp}, `its configuration has the name "n": name folder and model alike`},
+		{"no text format", map[string]string{"m/config.pbtxt": "name: \"m\"\nmax_batch_size 8", "m/1/model.onnx": mlp}, "m/config.pbtxt:2: model \"m\": config.pbtxt cannot be read"},
+		{"a wrong type", map[string]string{"m/config.pbtxt": "\n\nmax_batch_size: \"8\"", "m/1/model.onnx": mlp}, "m/config.pbtxt:3: "},
+		{"an unknown value", map[string]string{"m/config.pbtxt": "input { data_type: TYPE_FP8 }", "m/1/model.onnx": mlp}, "m/config.pbtxt:1: "},
+		{"other dimensions", map[string]string{"m/config.pbtxt": "max_batch_size: 8 " + strings.Replace(ports, "16", "3, 16", 1), "m/1/model.onnx": mlp},
+			`input "input" is FP32[-1,3,16] by config.pbtxt and float32[batch,16] in model.onnx: make them alike`},
+		{"another type", map[string]string{"m/config.pbtxt": `output { name: "output" data_type: TYPE_STRING dims: [-1, 10] }`, "m/1/model.onnx": mlp},
+			`output "output" is BYTES[-1,10] by config.pbtxt and float32[batch,10] in model.onnx`},
+		{"no such input", map[string]string{"m/config.pbtxt": `input { name: "image" data_type: TYPE_FP32 dims: [-1, 10] }`, "m/1/model.onnx": mlp},
+			`config.pbtxt has the input "image", which is not in model.onnx: it has "input"`},
+		{"an input too few", map[string]string{"m/config.pbtxt": `input { name: "INPUT0" data_type: TYPE_INT32 dims: [-1, 16] }`, "m/1/model.onnx": "zoo:tiny_add"},
+			`config.pbtxt has 1 of the 2 inputs in model.onnx ("INPUT0", "INPUT1"): add the others`},
+		{"an illegal name", map[string]string{"a b/1/model.onnx": mlp}, `"a b" must be 1 to 128 letters`},
+		{"too large a batch", map[string]string{"m/config.pbtxt": "max_batch_size: 100000", "m/1/model.onnx": mlp}, "max_query_batch: must be in [1, 4096], not 100000"},
+		{"a negative batch", map[string]string{"m/config.pbtxt": "max_batch_size: -1", "m/1/model.onnx": mlp}, "max_query_batch: must be in [1, 4096], not -1"},
+		{"too long a timeout", map[string]string{"m/config.pbtxt": "dynamic_batching { default_queue_policy { default_timeout_microseconds: 18446744073709551615 } }", "m/1/model.onnx": mlp}, "target: must be more than 0 and at most 24h"},
+		{"nothing", nil, "no model of "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got, _, err := Read(repo(t, c.files), time.Second)
+			if err == nil {
+				err = got.Validate()
+			}
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+// All faults are reported at once, and are those of a configuration, whose exit status
+// keeps systemd from trying again.
+func TestFaultsAtOnce(t *testing.T) {
+	_, _, err := Read(repo(t, map[string]string{"a/1": "/", "b/config.pbtxt": "x x", "c/1/model.onnx": "zoo:tiny_mlp"}), time.Second)
+	faults, ok := errors.AsType[config.Faults](err)
+	if !ok || len(faults) != 2 {
+		t.Errorf("%v", err)
+	}
+}
+
+// Links within the repository are followed, and so is a folder in the place of a file.
+func TestLinksWithin(t *testing.T) {
+	dir := repo(t, map[string]string{
+		"m/1/model.onnx": "-> ../../.data/net.onnx", ".data/net.onnx": "zoo:tiny_mlp",
+		"n/1/model.onnx/model.onnx": "zoo:tiny_mlp", "o": "-> n", "README": "text",
+	})
+	c, _, err := Read(dir, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if names := strings.Join(c.Names(), " "); names != "m n o" {
+		t.Error(names)
+	}
+}
+
+// The daemon runs on the processor where all models are to.
+func TestDevice(t *testing.T) {
+	cpu := "instance_group [ { kind: KIND_CPU } ]"
+	files := map[string]string{"a/config.pbtxt": cpu, "a/1/model.onnx": "zoo:tiny_mlp", "b/config.pbtxt": cpu, "b/1/model.onnx": "zoo:tiny_mlp"}
+	c, notes, err := Read(repo(t, files), time.Second)
+	if err != nil || c.Device != config.DeviceCPU {
+		t.Errorf("%v, %s", err, c.Device)
+	}
+	wantNotes(t, notes)
+	files["b/config.pbtxt"] = ""
+	c, notes, err = Read(repo(t, files), time.Second)
+	if err != nil || c.Device != config.DeviceAuto {
+		t.Errorf("%v, %s", err, c.Device)
+	}
+	wantNotes(t, notes, "KIND_CPU has no effect, for one daemon has one device and other models may use a GPU: a")
+}
