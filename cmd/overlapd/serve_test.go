@@ -112,6 +112,10 @@ func TestGreetingWithoutExamples(t *testing.T) {
 	if said := greeting("overlapd", address, c); !strings.Contains(said, "an emulated device: nothing is computed. Try:") {
 		t.Errorf("on an emulated device:\n%s", said)
 	}
+	c.TLS.Cert, c.Access.TokenFile = "cert.pem", "tokens"
+	if said := greeting("overlapd", address, c); strings.Contains(said, "http://") || !strings.Contains(said, "https://127.0.0.1:1 ") || !strings.Contains(said, "--ca CA.pem --token-file tokens") {
+		t.Errorf("with TLS and tokens:\n%s", said)
+	}
 	if said := greeting("overlapd", &net.UnixAddr{Name: "/run/s", Net: "unix"}, c); said != "" {
 		t.Errorf("for a socket: %q", said)
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // openPaths need no token.
-var openPaths = []string{"/v2/health/live", "/v2/health/ready", "/"}
+var openPaths = []string{"/healthz", "/v2/health/live", "/v2/health/ready", "/"}
 
 // everyPath returns each path that there is, in the ways in which it can be
 // written, and some that there are not.

@@ -73,7 +73,7 @@ func NewEndpoint(l config.Limits, o Options) (*Endpoint, error) {
 	e := &Endpoint{
 		limits: l, access: o.Access, places: q.Connections, watch: w, bodies: b, inference: newInference(q, b),
 		gate:  gate{queries: q, access: o.Access, openMetrics: o.OpenMetrics, hosts: hostSet(l.Hosts)},
-		pages: &pages{Options: o, bodies: b},
+		pages: &pages{Options: o, bodies: &bodies{memory: q.Memory.Part(pageBytes), compress: l.CompressBytes}},
 	}
 	e.server = newServer(e, q, l)
 	return e, nil

@@ -111,7 +111,8 @@ func TestAnswersOfAllLengths(t *testing.T) {
 	}
 }
 
-// What is told of the daemon is counted, and never refused: it is short.
+// What is told of the daemon is counted with all answers, and is there also if those
+// have left no memory. It has a limit of its own.
 func TestPagesAreAccounted(t *testing.T) {
 	e := unserved(t, func(l *config.Limits) { l.RequestBytes, l.MemoryBytes = 1000, 1000 })
 	for _, n := range []int64{0, 1, smallAnswer, smallAnswer + 1} {
@@ -133,6 +134,27 @@ func TestPagesAreAccounted(t *testing.T) {
 			t.Errorf("%d bytes: %d are held afterwards", n, held)
 		}
 	}
+}
+
+func TestPagesHaveTheirShare(t *testing.T) {
+	e := unserved(t, nil)
+	memory := e.bodies.memory
+	memory.Force(memory.Limit())
+	defer memory.Give(memory.Limit())
+	var first, second, third fasthttp.RequestCtx
+	e.pages.writeText(&first, make([]byte, pageBytes/2))
+	e.pages.writeText(&second, make([]byte, pageBytes/2+1))
+	if first.Response.StatusCode() != http.StatusOK || second.Response.StatusCode() != http.StatusServiceUnavailable {
+		t.Errorf("pages within their limit are answered with %d, over it with %d", first.Response.StatusCode(), second.Response.StatusCode())
+	}
+	if held := memory.Used() - memory.Limit(); held != pageBytes/2 {
+		t.Errorf("%d bytes are held", held)
+	}
+	e.pages.live(&third, nil)
+	if third.Response.StatusCode() != http.StatusOK {
+		t.Errorf("health: %d", third.Response.StatusCode())
+	}
+	first.Response.Reset()
 }
 
 // Without memory for compressing, an answer goes as it is.

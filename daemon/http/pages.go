@@ -22,6 +22,11 @@ var (
 	errQueriesSince = query.Invalid("since must be a number of queries: the next of the answer before, or 0")
 )
 
+// pageBytes is how much pages may have at once that clients have not read yet, of
+// limits.memory_bytes. It is theirs alone, so that whoever looks at a daemon without
+// memory is answered.
+const pageBytes = 64 << 20
+
 // Options is what an endpoint needs besides the configuration. Access and Metrics
 // may be nil: then everybody is let in, and there is no /metrics.
 type Options struct {
@@ -53,10 +58,20 @@ func (p *pages) server(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	p.writeJSON(ctx, p.Queries.Metadata())
 }
 
-func (p *pages) live(ctx *fasthttp.RequestCtx, _ *query.Service)  { p.health(ctx, p.Queries.Live()) }
-func (p *pages) ready(ctx *fasthttp.RequestCtx, _ *query.Service) { p.health(ctx, p.Queries.Ready()) }
+func (p *pages) live(ctx *fasthttp.RequestCtx, _ *query.Service) {
+	well := p.Queries.Live()
+	p.health(ctx, map[string]any{"live": well}, well)
+}
 
-func (p *pages) modelReady(ctx *fasthttp.RequestCtx, s *query.Service) { p.health(ctx, s.Ready()) }
+func (p *pages) ready(ctx *fasthttp.RequestCtx, _ *query.Service) {
+	well := p.Queries.Ready()
+	p.health(ctx, map[string]any{"ready": well}, well)
+}
+
+func (p *pages) modelReady(ctx *fasthttp.RequestCtx, s *query.Service) {
+	well := s.Ready()
+	p.health(ctx, map[string]any{"name": s.Name, "ready": well}, well)
+}
 
 func (p *pages) metadata(ctx *fasthttp.RequestCtx, s *query.Service) { p.describe(ctx, s, s.Metadata) }
 func (p *pages) config(ctx *fasthttp.RequestCtx, s *query.Service)   { p.describe(ctx, s, s.Config) }
@@ -118,17 +133,30 @@ func (p *pages) writeJSON(ctx *fasthttp.RequestCtx, v any) {
 // writeText answers with JSON that is written already, or with nothing.
 func (p *pages) writeText(ctx *fasthttp.RequestCtx, text []byte) {
 	ctx.SetContentType(contentJSON)
-	p.bodies.sendPlain(ctx, p.bodies.memory.Holding(text)) // never refused: there is no more than connections may be open
+	p.send(ctx, text, p.bodies.sendPlain)
 }
 
-// health answers by its status alone whether something is well; the body
-// of a failure is an error like any other.
-func (p *pages) health(ctx *fasthttp.RequestCtx, well bool) {
-	if !well {
-		writeError(ctx, query.ErrUnavailable)
+// send answers with bytes that are there already, if pages that clients have not read
+// yet leave memory for them.
+func (p *pages) send(ctx *fasthttp.RequestCtx, text []byte, by func(*fasthttp.RequestCtx, *query.Body)) {
+	b, err := p.bodies.memory.Holding(text)
+	if err != nil {
+		writeError(ctx, err)
 		return
 	}
-	p.writeText(ctx, nil)
+	by(ctx, b)
+}
+
+// health answers whether something is well, by its status and in fields that clients
+// of the protocol read. What is not well is an error, too.
+func (p *pages) health(ctx *fasthttp.RequestCtx, fields map[string]any, well bool) {
+	if !well {
+		err := query.ErrUnavailable
+		ctx.SetStatusCode(err.Status)
+		ctx.Response.Header.Set(fasthttp.HeaderRetryAfter, retrySeconds(err.RetryAfter))
+		fields["error"], fields["reason"] = err.Message, err.Reason
+	}
+	p.writeJSON(ctx, fields)
 }
 
 // answerMetrics answers a scrape.
@@ -144,7 +172,7 @@ func (p *pages) answerMetrics(ctx *fasthttp.RequestCtx, _ *query.Service) {
 		return
 	}
 	ctx.SetContentType(metrics.ContentType)
-	p.bodies.send(ctx, p.bodies.memory.Holding(text))
+	p.send(ctx, text, p.bodies.send)
 }
 
 // ringOf returns the timeline that a request asks for: that of the first
@@ -203,7 +231,7 @@ func (p *pages) answerDashboard(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set(fasthttp.HeaderCacheControl, "no-cache")
 	ctx.SetContentType("text/html; charset=utf-8")
-	p.bodies.sendPlain(ctx, p.bodies.memory.Holding([]byte(html)))
+	p.send(ctx, []byte(html), p.bodies.sendPlain)
 }
 
 // answerEvents sends the events for as long as the client reads them and the

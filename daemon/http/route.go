@@ -28,6 +28,7 @@ var fixedRoutes = map[string]route{
 	"/v2":                  {page: (*pages).server},
 	"/v2/":                 {page: (*pages).server},
 	"/v2/health/live":      {open: true, page: (*pages).live},
+	"/healthz":             {open: true, page: (*pages).live}, // where Kubernetes' own programs have it
 	"/v2/health/ready":     {open: true, page: (*pages).ready},
 	"/v2/models/stats":     {page: (*pages).allStatistics},
 	"/v2/repository/index": {post: true, page: (*pages).index},
@@ -204,7 +205,7 @@ func (g *gate) find(path []byte) (route, *query.Service, *query.Error) {
 	}
 	rest, ok := bytes.CutPrefix(path, modelsPrefix)
 	if !ok {
-		return route{}, nil, errNothing
+		return route{}, nil, nothing(path)
 	}
 	name, tail := splitElement(rest)
 	var version []byte
@@ -213,10 +214,18 @@ func (g *gate) find(path []byte) (route, *query.Service, *query.Error) {
 	}
 	r, ok := modelRoutes[string(tail)]
 	if !ok {
-		return route{}, nil, errNothing
+		return route{}, nil, nothing(path)
 	}
 	s, err := g.queries.Find(name, version)
 	return r, s, err
+}
+
+// nothing returns why there is no route of a path.
+func nothing(path []byte) *query.Error {
+	if err := query.NotOffered(path); err != nil {
+		return err
+	}
+	return errNothing
 }
 
 // splitElement splits "name/tail" into "name" and "/tail".

@@ -89,9 +89,25 @@ func (r *tensorReader) element() *query.Error {
 		return r.float(token)
 	}
 	if !whole {
-		return r.fail(string(query.Cut(token)) + " is not an integer")
+		integer := integerOf(token)
+		if integer == nil {
+			return r.fail(string(query.Cut(token)) + " is not an integer, or beyond those that a double holds")
+		}
+		token = integer
 	}
 	return r.whole(token)
+}
+
+// integerOf returns a number that is written with a fraction or an exponent as an
+// integer, as clients write it that keep all numbers as doubles. It is nil if the
+// number is none, or beyond what doubles count one by one.
+func integerOf(token []byte) []byte {
+	const exact = 1 << 53
+	v, err := strconv.ParseFloat(string(token), 64)
+	if err != nil || v != math.Trunc(v) || math.Abs(v) > exact {
+		return nil
+	}
+	return strconv.AppendInt(nil, int64(v), 10)
 }
 
 func (r *tensorReader) float(token []byte) *query.Error {

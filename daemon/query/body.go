@@ -16,11 +16,16 @@ import (
 type Budget struct {
 	limit  int64
 	used   atomic.Int64
+	of     *Budget   // what it is a part of, or nil
 	bodies sync.Pool // *Body
 }
 
 // NewBudget returns a budget of which nothing is taken.
 func NewBudget(limit int64) *Budget { return &Budget{limit: limit} }
+
+// Part returns a budget for one use of this one. What is taken from it counts for both,
+// and only its own limit refuses: it can neither use up the whole nor be starved by it.
+func (b *Budget) Part(limit int64) *Budget { return &Budget{limit: limit, of: b} }
 
 // Limit returns how much there is in all.
 func (b *Budget) Limit() int64 { return b.limit }
@@ -34,15 +39,23 @@ func (b *Budget) Take(n int64) bool {
 		b.used.Add(-n)
 		return false
 	}
+	if b.of != nil {
+		b.of.Force(n)
+	}
 	return true
 }
 
 // Force takes n that is in use already. While that is more than the limit, Take
 // reports that there is nothing.
-func (b *Budget) Force(n int64) { b.used.Add(n) }
+func (b *Budget) Force(n int64) {
+	b.used.Add(n)
+	if b.of != nil {
+		b.of.Force(n)
+	}
+}
 
 // Give gives n back.
-func (b *Budget) Give(n int64) { b.used.Add(-n) }
+func (b *Budget) Give(n int64) { b.Force(-n) }
 
 const (
 	// firstBytes is what a body gets before any of it has arrived; it then
@@ -121,11 +134,10 @@ func (b *Budget) Room(bytes int64) (*Body, *Error) {
 }
 
 // Holding returns a body of bytes that are there already, and that others may
-// hold as well. It is accounted, and never refused.
-func (b *Budget) Holding(bytes []byte) *Body {
-	body := &Body{Bytes: bytes[:len(bytes):len(bytes)], budget: b, shared: true}
-	body.Settle()
-	return body
+// hold as well, or why there is no memory for them.
+func (b *Budget) Holding(bytes []byte) (*Body, *Error) {
+	body := &Body{Bytes: bytes[:len(bytes):len(bytes)], budget: b, accounted: int64(len(bytes)), shared: true}
+	return body, b.Reserve(body.accounted)
 }
 
 // Settle accounts what the body holds, whether there is so much memory or not.

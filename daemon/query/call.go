@@ -246,8 +246,11 @@ func CheckParameter[S string | []byte](key S) *Error {
 // CheckTensorParameter refuses a parameter of a tensor that asks for what
 // overlapd does not offer.
 func CheckTensorParameter[S string | []byte](key S) *Error {
-	if k := string(key); k == "classification" || strings.HasPrefix(k, "shared_memory_") {
-		return Invalid("the parameter %q asks for what overlapd does not offer", Cut(k))
+	switch k := string(key); {
+	case k == "classification":
+		return Invalid("the parameter %q asks for what overlapd does not offer", k)
+	case strings.HasPrefix(k, "shared_memory_"):
+		return errSharedMemory
 	}
 	return nil
 }

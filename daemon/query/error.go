@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"time"
 )
 
@@ -23,6 +24,7 @@ func (e *Error) Error() string { return e.Message }
 const (
 	ReasonInvalid      = "invalid"         // the request is wrong
 	ReasonNotFound     = "not_found"       // no such service, version or route
+	ReasonNotOffered   = "not_offered"     // an extension of Triton's that overlapd does without
 	ReasonMethod       = "method"          // the route does not take this method
 	ReasonUnauthorized = "unauthorized"    // no token, or a wrong one
 	ReasonForbidden    = "forbidden"       // foreign Host or Origin
@@ -100,6 +102,39 @@ func Invalid(format string, args ...any) *Error {
 // NotFound returns an error with status 404.
 func NotFound(format string, args ...any) *Error {
 	return &Error{Status: http.StatusNotFound, Reason: ReasonNotFound, Message: fmt.Sprintf(format, args...)}
+}
+
+// errSharedMemory is for tensors that are not in the request.
+var errSharedMemory = notOffered("memory of clients is not offered, neither the parameters shared_memory_* nor the calls: send tensors in the request, as binary data; they are copied once")
+
+func notOffered(message string) *Error {
+	return &Error{Status: http.StatusNotImplemented, Reason: ReasonNotOffered, Message: message}
+}
+
+// extensions are those of Triton that overlapd does without, by their paths over HTTP
+// and their methods over gRPC, with what does their work here.
+var extensions = []struct {
+	asked *regexp.Regexp
+	err   *Error
+}{
+	{regexp.MustCompile(`^/v2/repository/.*/(un)?load$|/RepositoryModel(Load|Unload)$`),
+		notOffered("models are not loaded and unloaded by request: change the services of the configuration, and run overlapd reload")},
+	{regexp.MustCompile(`^/v2/(system|cuda)sharedmemory(/|$)|/(System|Cuda)SharedMemory[A-Za-z]+$`), errSharedMemory},
+	{regexp.MustCompile(`^/v2/(models/[^/]+/(versions/[^/]+/)?)?trace/setting$|/TraceSetting$`),
+		notOffered("traces are not set by request: the table [tracing] of the configuration sets them; overlapd trace records a running daemon")},
+	{regexp.MustCompile(`^/v2/logging$|/LogSettings$`),
+		notOffered("the log is not set by request: change log_level in the configuration, and run overlapd reload")},
+}
+
+// NotOffered returns what is said of a path or method of an extension of Triton's that
+// overlapd does without, nil for any other.
+func NotOffered[S string | []byte](asked S) *Error {
+	for _, x := range extensions {
+		if x.asked.MatchString(string(asked)) {
+			return x.err
+		}
+	}
+	return nil
 }
 
 // maxEcho bounds how much of a name that is not known goes into an error.

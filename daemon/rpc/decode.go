@@ -25,7 +25,13 @@ func (x *exchange) fill(c *query.Call) *query.Error {
 		return query.Invalid("the request has %d inputs, %d outputs and %d raw contents; the limit is %d of each", inputs, outputs, raw, maxTensors)
 	case len(m.Parameters) > query.MaxParameters:
 		return query.Invalid("the request has %d parameters, the limit is %d", len(m.Parameters), query.MaxParameters)
-	case raw > 0 && raw != inputs:
+	}
+	for _, in := range m.Inputs {
+		if err := checkParameters("an input", in.GetParameters()); err != nil {
+			return err
+		}
+	}
+	if raw > 0 && raw != inputs { // an input in shared memory, which is refused above, has no contents
 		return query.Invalid("there are %d inputs and %d raw_input_contents: raw bytes are for all inputs or for none", inputs, raw)
 	}
 	if err := c.SetID([]byte(m.Id)); err != nil {
@@ -122,9 +128,6 @@ func checkParameters(tensor string, parameters map[string]*inference.InferParame
 // input takes in input n of the request, its data from the raw contents if there are
 // any.
 func (x *exchange) input(c *query.Call, n int, in *inference.ModelInferRequest_InferInputTensor) (err *query.Error) {
-	if err := checkParameters("an input", in.GetParameters()); err != nil {
-		return err
-	}
 	name, raw := query.Cut(in.GetName()), x.request.RawInputContents
 	typ, known := models.ProtocolType(in.GetDatatype())
 	port := query.Find(c.Signature.Inputs, []byte(in.GetName()))

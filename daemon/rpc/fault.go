@@ -31,6 +31,7 @@ var codesOf = map[int]codes.Code{
 	http.StatusNotFound:              codes.NotFound,
 	http.StatusRequestTimeout:        codes.DeadlineExceeded,
 	http.StatusRequestEntityTooLarge: codes.ResourceExhausted,
+	http.StatusNotImplemented:        codes.Unimplemented,
 	http.StatusServiceUnavailable:    codes.Unavailable,
 }
 
@@ -41,6 +42,8 @@ func codeOf(err *query.Error) codes.Code {
 	switch {
 	case err == nil:
 		return codes.OK
+	case err.Status == http.StatusGatewayTimeout:
+		return codes.DeadlineExceeded
 	case err.Reason == query.ReasonDeadline:
 		return codes.DeadlineExceeded
 	case err.Reason == query.ReasonCancelled:

@@ -132,6 +132,9 @@ func (g *guard) unknown(_ any, call grpc.ServerStream) error {
 		return fail(call.Context(), fault)
 	}
 	leave()
+	if fault := query.NotOffered(method); fault != nil {
+		return fail(call.Context(), fault)
+	}
 	return status.Errorf(codes.Unimplemented, "unknown method %q", query.Cut(method))
 }
 

@@ -2,6 +2,8 @@ package rpc
 
 import (
 	"context"
+	"errors"
+	"net/http"
 	"strings"
 	"time"
 
@@ -47,8 +49,25 @@ func (a *answerer) answer(ctx context.Context, x *exchange) (*outgoing, *query.E
 	if err == nil {
 		err = a.queries.Answer(v, x, trace, ctx.Done())
 	}
+	if err != nil && x.ranOut(err) {
+		late := *err
+		late.Status = http.StatusGatewayTimeout
+		err = &late
+	}
 	a.queries.EndTrace(trace, err, codeName(err))
 	return x.answer, err
+}
+
+// ranOut reports whether a query ended because of a deadline that its client set, and
+// not the service's target. gRPC knows that as DEADLINE_EXCEEDED.
+func (x *exchange) ranOut(err *query.Error) bool {
+	switch err.Reason {
+	case query.ReasonCancelled:
+		return errors.Is(x.ctx.Err(), context.DeadlineExceeded)
+	case query.ReasonCannotFinish:
+		return x.hurried
+	}
+	return false // a deadline that has passed is called so in any case
 }
 
 // Decode reads the request into a call.
@@ -60,6 +79,7 @@ func (x *exchange) Decode(c *query.Call) *query.Error {
 	if err := shorten(x.ctx, c); err != nil {
 		return err
 	}
+	x.hurried = c.Timeout > 0 && c.Timeout < c.Service.QoSTarget
 	return c.Admit(func(dst []byte, in *query.Input) (int, *query.Error) { return copy(dst, in.Data), nil })
 }
 

@@ -23,7 +23,8 @@ var (
 var discardUnknown = proto.UnmarshalOptions{DiscardUnknown: true}
 
 // exchange is an inference request and its answer, alone or of a stream. The client
-// of a stream may want the last answer marked as final. What is wrong with a request
+// of a stream may want the last answer marked as final, and any client may be in a
+// hurry: it allows less time than the target of the service. What is wrong with a request
 // as it is received is kept, not returned: gRPC would call it a fault of the server.
 type exchange struct {
 	request       inference.ModelInferRequest
@@ -32,6 +33,7 @@ type exchange struct {
 	held          int64
 	ctx           context.Context
 	stream, final bool
+	hurried       bool
 	answer        *outgoing
 }
 

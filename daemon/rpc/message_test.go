@@ -188,10 +188,6 @@ func TestDecode(t *testing.T) {
 		"raw and typed": {func(r *inference.ModelInferRequest) { r.RawInputContents = [][]byte{nil} }, "send one of them"},
 		"datatype":      {func(r *inference.ModelInferRequest) { r.Inputs[0].Datatype = "FLOAT" }, `unknown datatype "FLOAT"`},
 		"no datatype":   {func(r *inference.ModelInferRequest) { r.Inputs[0].Datatype = "" }, "unknown datatype"},
-		"shared memory": {func(r *inference.ModelInferRequest) { r.Inputs[0].Parameters = named("shared_memory_region", "a") }, "does not offer"},
-		"shared memory of an output": {func(r *inference.ModelInferRequest) {
-			r.Outputs = []*inference.ModelInferRequest_InferRequestedOutputTensor{{Name: "X", Parameters: named("shared_memory_byte_size", int64(4))}}
-		}, "does not offer"},
 		"classification": {func(r *inference.ModelInferRequest) {
 			r.Outputs = []*inference.ModelInferRequest_InferRequestedOutputTensor{{Name: "X", Parameters: named("classification", int64(3))}}
 		}, "does not offer"},

@@ -122,7 +122,10 @@ func (r receiver) receive(in incoming, x *exchange, begun func()) error {
 
 // fill reads a request, of so many bytes or, if that is negative, to its end.
 func (r receiver) fill(from io.Reader, bytes int64) (*query.Body, error) {
-	b := r.memory.Holding(nil) // a buffer of its own: a large one at hand would count for a small request
+	b, fault := r.memory.Holding(nil) // a buffer of its own: a large one at hand would count for a small request
+	if fault != nil {
+		return nil, fault
+	}
 	err := b.Fill(from, bytes, r.most)
 	if err == nil {
 		return b, nil

@@ -182,7 +182,7 @@ func TestFaults(t *testing.T) {
 		{500, "worker_lost", codes.Internal},
 		{500, "model_failed", codes.Internal},
 		{503, "queue_full", codes.Unavailable},
-		{503, "cannot_finish", codes.Unavailable},
+		{503, "cannot_finish", codes.DeadlineExceeded},
 		{503, "draining", codes.Unavailable},
 		{503, "deadline_passed", codes.DeadlineExceeded},
 		{503, "cancelled", codes.Canceled},
@@ -218,6 +218,64 @@ func TestFaults(t *testing.T) {
 	r.fail(context.DeadlineExceeded) // what is not meant for clients
 	_, err := r.client.ModelInfer(r.context(), typedRequest("1"))
 	wants(t, "an error of the host's own", err, codes.Internal, "its log says more")
+}
+
+// What Triton offers and overlapd does not is refused with what does its work here.
+func TestNotOffered(t *testing.T) {
+	r := start(t, &fake{}, testLimits())
+	for method, want := range map[string]string{
+		"RepositoryModelLoad": "overlapd reload", "RepositoryModelUnload": "overlapd reload", "SystemSharedMemoryStatus": "in the request",
+		"CudaSharedMemoryRegister": "in the request", "TraceSetting": "[tracing]", "LogSettings": "log_level", "Another": "unknown method",
+	} {
+		err := r.conn.Invoke(r.context(), "/inference.GRPCInferenceService/"+method, &inference.ServerLiveRequest{}, &inference.ServerLiveResponse{})
+		wants(t, method, err, codes.Unimplemented, want)
+	}
+	shared := rawRequest(4)
+	shared.Inputs[0].Parameters = named("shared_memory_region", "a")
+	shared.RawInputContents = nil
+	_, err := r.client.ModelInfer(r.context(), shared)
+	wants(t, "an input in shared memory", err, codes.Unimplemented, "shared_memory")
+	some := typedRequest("1")
+	some.ModelName = "half"
+	some.Inputs = append(shared.Inputs, some.Inputs[0])
+	some.RawInputContents = [][]byte{{}}
+	_, err = r.client.ModelInfer(r.context(), some)
+	wants(t, "one of two", err, codes.Unimplemented, "shared_memory")
+	out := rawRequest(4)
+	out.Outputs = []*inference.ModelInferRequest_InferRequestedOutputTensor{{Name: "X", Parameters: named("shared_memory_byte_size", int64(4))}}
+	_, err = r.client.ModelInfer(r.context(), out)
+	wants(t, "an output in shared memory", err, codes.Unimplemented, "shared_memory")
+}
+
+// A query that runs out of the time that its client gave it is DEADLINE_EXCEEDED,
+// whoever notices first; one that would have missed the target of its service is not.
+func TestOwnDeadline(t *testing.T) {
+	f := &fake{}
+	r := start(t, f, testLimits())
+	hopeless := query.Unavailable(query.ReasonCannotFinish, "it would have ended after its deadline")
+	f.fail(hopeless)
+	_, err := r.client.ModelInfer(context.Background(), typedRequest("1"))
+	wants(t, "the target of the service", err, codes.Unavailable, "ended after")
+	_, err = r.client.ModelInfer(r.context(), typedRequest("1")) // within less than the target
+	wants(t, "the call's own deadline", err, codes.DeadlineExceeded, "ended after")
+	q := typedRequest("1")
+	q.Parameters = named("timeout", int64(1000))
+	_, err = r.client.ModelInfer(context.Background(), q)
+	wants(t, "the parameter", err, codes.DeadlineExceeded, "ended after")
+
+	x := &exchange{}
+	ctx, cancel := context.WithDeadline(context.Background(), time.Now().Add(-time.Second))
+	defer cancel()
+	x.ctx = ctx
+	if cancelled := (&query.Error{Reason: query.ReasonCancelled}); !x.ranOut(cancelled) {
+		t.Error("a call whose deadline has passed counts as cancelled by its client")
+	}
+	gone, leave := context.WithCancel(context.Background())
+	leave()
+	x.ctx = gone
+	if cancelled := (&query.Error{Reason: query.ReasonCancelled}); x.ranOut(cancelled) {
+		t.Error("a client that has left counts as out of time")
+	}
 }
 
 func TestMessageLimit(t *testing.T) {
