@@ -112,6 +112,18 @@ func (d *Document) WriteText(w io.Writer) error {
 	return err
 }
 
+// Count says how many there are of something, as 1 query or 2 queries.
+func Count[N ~int | ~int64 | ~uint64](n N, noun string) string {
+	switch stem, ok := strings.CutSuffix(noun, "y"); {
+	case n == 1:
+	case ok:
+		noun = stem + "ies"
+	default:
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
+}
+
 // WriteJSON writes v as the one JSON object that a command prints or leaves.
 func WriteJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)

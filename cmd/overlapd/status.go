@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/report"
+	"github.com/overlapd/overlapd/stats"
 )
 
 func statusCommand() *cobra.Command {
@@ -44,14 +46,16 @@ and how far predictions are off.`,
 	return cmd
 }
 
-// answers is what several endpoints say. Recent covers the last queries of each service.
+// answers is what several endpoints say. Recent covers the last queries of each service,
+// History is of each instance.
 type answers struct {
 	Live     bool          `json:"live"`
 	Ready    bool          `json:"ready"`
 	Models   []modelStatus `json:"models"`
 	Overview status.Status `json:"overview"`
 
-	Recent []timeline.Service `json:"recent"`
+	Recent  []timeline.Service `json:"recent"`
+	History []timeline.History `json:"history"`
 }
 
 // modelStatus is the statistics of one service, in the protocol's names.
@@ -97,8 +101,18 @@ func askStatus(t *target) (s answers, err error) {
 	if err := t.ask("/overlapd/status", "", "status", &s.Overview, func() bool { return true }); err != nil {
 		return s, err
 	}
-	s.Recent, err = askRecent(t, len(s.Overview.Instances))
-	return s, err
+	for i := range max(1, len(s.Overview.Instances)) {
+		p, err := askTimeline(t, i, noRounds)
+		if err != nil {
+			return s, err
+		}
+		var h timeline.History
+		if err := t.ask("/overlapd/history", pageQuery(i, timeline.Latest), "history", &h, func() bool { return h.Lost != nil }); err != nil {
+			return s, err
+		}
+		s.Recent, s.History = append(s.Recent, p.Services...), append(s.History, h)
+	}
+	return s, nil
 }
 
 func (s answers) document() *report.Document {
@@ -109,18 +123,32 @@ func (s answers) document() *report.Document {
 	}
 	d.Text("live: %t  ready: %t", s.Live, s.Ready)
 	d.Heading("device: %s%s", s.Overview.Device, note)
-	t := report.NewTable("SERVICE", "ANSWERED", "FAILED OR DROPPED", "BATCHES", "MEAN QUEUE", "MEAN RUN", "TARGET", "P50", "P99", "MISSED", "QUEUE")
+	t := report.NewTable("SERVICE", "STATE", "ANSWERED", "FAILED OR DROPPED", "BATCHES", "MEAN QUEUE", "MEAN RUN", "TARGET", "P50", "P99", "MISSED", "QUEUE")
 	for i, m := range s.Models {
-		cells := []string{m.Name, fmt.Sprint(m.Stats.Success.Count), fmt.Sprint(m.Stats.Fail.Count), fmt.Sprint(m.ExecutionCount),
+		cells := []string{m.Name, "", fmt.Sprint(m.Stats.Success.Count), fmt.Sprint(m.Stats.Fail.Count), fmt.Sprint(m.ExecutionCount),
 			m.Stats.Queue.mean().String(), m.Stats.Infer.mean().String()}
 		at := slices.IndexFunc(s.Recent, func(r timeline.Service) bool { return r.Name == m.Name })
 		if at >= 0 && i < len(s.Overview.Services) {
-			r := &s.Recent[at]
-			cells = append(cells, r.Target.String(), short(r.P50), short(r.P99), missedOf(r), fmt.Sprint(s.Overview.Services[i].Queued))
+			r, service := &s.Recent[at], &s.Overview.Services[i]
+			cells[1] = stateOf(&s.Overview, service)
+			cells = append(cells, r.Target.String(), short(r.P50), short(r.P99), missedOf(r), fmt.Sprint(service.Queued))
 		}
 		t.Row(cells...)
 	}
 	d.Table(t)
+	for i := range s.Overview.Services {
+		service := &s.Overview.Services[i]
+		if n := losses(service); n > 0 {
+			d.Heading("%s: %s late or without an answer since the start: %s", service.Name, report.Count(n, "query"), whyLost(service))
+		}
+	}
+	for i := range s.History {
+		if h := &s.History[i]; slices.ContainsFunc(append(gained(h), lost(h)...), func(v float64) bool { return v != 0 }) {
+			d.Heading("the last %s, the newest on the right", brief((time.Duration(len(h.InTime)) * h.Step).Seconds()))
+			d.Text("saved  %s", sparkline(condense(gained(h), historyWidth)))
+			d.Text("lost   %s", sparkline(condense(lost(h), historyWidth)))
+		}
+	}
 	for i := range s.Overview.Loading {
 		d.Heading("%s", loadingText(&s.Overview.Loading[i]))
 	}
@@ -129,9 +157,79 @@ func (s answers) document() *report.Document {
 	return d
 }
 
+// gainText says what running queries together saves.
+func gainText(o *status.Status) string {
+	g := &o.Gain
+	return fmt.Sprintf("running queries together saves %.2f s of device time a second (overlapping %.2f, merging %.2f), %.1f s since the start",
+		g.OverlapNow+g.MergeNow, g.OverlapNow, g.MergeNow, g.OverlapSeconds+g.MergeSeconds)
+}
+
+// historyWidth is how many bars a history has, each of twenty seconds at the end.
+const historyWidth = 60
+
+// gained returns the seconds of device time that were saved in each step of a history.
+func gained(h *timeline.History) []float64 {
+	sums := make([]float64, len(h.Overlap))
+	for i := range sums {
+		sums[i] = (h.Overlap[i] + h.Merge[i]).Seconds()
+	}
+	return sums
+}
+
+// lost returns how many queries were lost in each step of a history.
+func lost(h *timeline.History) []float64 {
+	sums := make([]float64, len(h.InTime))
+	for _, counts := range h.Lost {
+		for i, n := range counts {
+			sums[i] += float64(n)
+		}
+	}
+	return sums
+}
+
+// stateOf names the state of a service: ready, loading and how far, or given up.
+func stateOf(o *status.Status, s *status.Service) string {
+	i := slices.IndexFunc(o.Loading, func(l status.Loading) bool { return l.Service == s.Name })
+	switch {
+	case s.Ready:
+		return "ready"
+	case s.Fault != "":
+		return "given_up"
+	case i >= 0 && o.Loading[i].Total > 0:
+		return fmt.Sprintf("loading %.0f %%", 100*float64(o.Loading[i].Done)/float64(o.Loading[i].Total))
+	}
+	return "loading"
+}
+
+// losses returns how many queries of a service were lost since the start: late or
+// without an answer.
+func losses(s *status.Service) uint64 {
+	return s.Late + stats.Sum(s.Dropped) + stats.Sum(s.Failed) + stats.Sum(s.Refused)
+}
+
+// whyLost lists why queries of a service were lost, the most frequent reason first.
+func whyLost(s *status.Service) string {
+	counts := map[string]uint64{"late": s.Late}
+	for _, by := range []map[string]uint64{s.Refused, s.Dropped, s.Failed} {
+		for reason, n := range by {
+			counts[reason] += n
+		}
+	}
+	var reasons []string
+	for _, reason := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	}) {
+		if n := counts[reason]; n > 0 {
+			reasons = append(reasons, fmt.Sprintf("%s %d", reason, n))
+		}
+	}
+	return strings.Join(reasons, ", ")
+}
+
 func addOverview(d *report.Document, o *status.Status) {
 	p := &o.Predictor
-	d.Heading("policy %s: %d rounds, %d of them chosen ahead", o.Policy, o.Rounds, o.Plans.Kept)
+	d.Heading("policy %s: %s, %d of them chosen ahead", o.Policy, report.Count(o.Rounds, "round"), o.Plans.Kept)
+	d.Text("%s", gainText(o))
 	d.Text("predictor %s: %s", p.Phase, cmp.Or(p.Reason, "not all services are ready"))
 	for _, fault := range o.NotStored {
 		d.Text("NOT STORED: %s", fault)
@@ -161,7 +259,7 @@ func addGPUs(d *report.Document, o *status.Status) {
 			d.Heading("%s is given up: %s", s.Name, s.Fault)
 		}
 		if s.Cut != nil {
-			d.Heading("%s is cut into %d operators: %s", s.Name, s.Cut.Operators, s.Cut.Reason)
+			d.Heading("%s is cut into %s: %s", s.Name, report.Count(s.Cut.Operators, "operator"), s.Cut.Reason)
 		}
 	}
 }
@@ -174,7 +272,7 @@ func gpuText(g *gpu.Status) string {
 		}
 	}
 	if m := g.MPS; m != nil {
-		add(true, "MPS %s, started %d times", m.Phase, m.Starts)
+		add(true, "MPS %s, started %s", m.Phase, report.Count(m.Starts, "time"))
 		add(m.Fault != "", "%s", m.Fault)
 	}
 	add(g.Fault != "", "no readings: %s", g.Fault)
@@ -192,7 +290,7 @@ func gpuText(g *gpu.Status) string {
 func loadingText(l *status.Loading) string {
 	steps := ""
 	if l.Total > 0 {
-		steps = fmt.Sprintf(", %d of %d steps done", l.Done, l.Total)
+		steps = fmt.Sprintf(", %d of %s done", l.Done, report.Count(l.Total, "step"))
 	}
 	return fmt.Sprintf("%s loads its model (%s%s) since %s", l.Service, l.Phase, steps, brief(l.LoadSeconds))
 }
@@ -248,17 +346,6 @@ func askTimeline(t *target, instance int, since uint64) (p timeline.Page, err er
 func askQueries(t *target, instance int, since uint64) (p timeline.QueryPage, err error) {
 	err = t.ask("/overlapd/queries", pageQuery(instance, since), "queries", &p, func() bool { return p.Queries != nil })
 	return p, err
-}
-
-func askRecent(t *target, instances int) (all []timeline.Service, err error) {
-	for i := range max(1, instances) {
-		p, err := askTimeline(t, i, noRounds)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, p.Services...)
-	}
-	return all, nil
 }
 
 // short formats a latency with three digits, and none as a dash.

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/report"
 )
@@ -84,5 +85,29 @@ func TestWriteOverviewOfUnknownServices(t *testing.T) {
 	}
 	if !strings.Contains(b.String(), "what bert takes in groups is not predicted") || !strings.Contains(b.String(), "restart overlapd\n") {
 		t.Error(b.String())
+	}
+}
+
+// The state of each service, why queries were lost, and what was saved lately.
+func TestStatusText(t *testing.T) {
+	s := viewOf(3, 1).now.Status
+	for i := range s.Overview.Services {
+		name := s.Overview.Services[i].Name
+		s.Models, s.Recent = append(s.Models, modelStatus{Name: name}), append(s.Recent, timeline.Service{Name: name})
+	}
+	s.Overview.Rounds = 1
+	var b strings.Builder
+	if err := s.document().WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"\nservice-0  ready       ", "\nservice-1  loading 25 %  ", "\nservice-2  given_up     ",
+		"\nservice-1: 3 queries late or without an answer since the start: cannot_finish 2, late 1\n",
+		"\nthe last 20s, the newest on the right\nsaved   ▆ █\nlost    ▁█▄\n", "policy overlap: 1 round, 0 of them",
+		"saves 0.75 s of device time a second (overlapping 0.25, merging 0.50), 0.0 s since the start",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("it has no %q:\n%s", want, b.String())
+		}
 	}
 }

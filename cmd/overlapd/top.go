@@ -1,69 +1,72 @@
 package main
 
 import (
-	"context"
-	"fmt"
+	"cmp"
+	"errors"
 	"io"
-	"math"
 	"os"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
+	"charm.land/bubbles/v2/key"
+	tea "charm.land/bubbletea/v2"
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
-	"github.com/overlapd/overlapd/stats"
 )
 
 const (
-	topEvery   = 500 * time.Millisecond // the view is drawn anew
-	keyPoll    = 100 * time.Millisecond // how soon a signal is noticed while no key is pressed
-	plainWidth = 80                     // of the table where there is no terminal
+	topEvery   = 500 * time.Millisecond // between an answer and the next question
+	plainWidth = 80                     // of the view where there is no terminal
+	ratePoints = 12                     // of a service's answers each second, six seconds
 )
 
 func topCommand() *cobra.Command {
 	var at target
 	var out output
-	var instance int
+	v := view{rates: map[string][]float64{}}
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Watch a running daemon in the terminal",
-		Long: `Top shows how a daemon is doing, twice a second: each service with its target,
-the p50 and p99 of its last 256 queries, the share of them that was late or
-without an answer, its queue, and what ran lately: a row for the device and one
-for each service, the newest on the right.
+		Long: `Top shows how a daemon is doing, twice a second: each service with its state, its
+target, the p50 and p99 of its last 256 queries, the share of them that was late or
+without an answer, its queue, and why queries were lost; and what ran lately: a row
+for the device and one for each service, the newest on the right.
 
-Keys: q quits, p holds the picture and lets it go on. Where the terminal is narrow,
-columns are left out; NO_COLOR in the environment leaves out colours. Where the
-output is no terminal, top prints the view once.`,
+Keys: q quits, ? explains what is shown and lists all keys, s sorts by the next
+column and r the other way round, p holds the picture and lets it go on. Where the
+terminal is narrow, columns are left out; NO_COLOR in the environment leaves out
+colours. Where the output is no terminal, top prints the view once.`,
 		Example: `  overlapd top
   overlapd top --url http://127.0.0.1:9000
   overlapd top | head          once, as text
   overlapd top --json          once, for programs`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := view{instance: instance}
-			if err := v.ask(&at); err != nil {
+			v.ask = func() (seen, error) { return seeDaemon(&at, v.instance) }
+			first, err := v.ask()
+			if err != nil {
 				return err
 			}
-			if in, screen := int(os.Stdin.Fd()), int(os.Stdout.Fd()); !out.json && term.IsTerminal(in) && term.IsTerminal(screen) {
-				ctx, stop := interruptible(cmd)
-				defer stop()
-				return watch(ctx, &v, &at, in, screen)
+			v.take(first)
+			if !out.json && term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd())) {
+				_, err := tea.NewProgram(&v, tea.WithContext(cmd.Context())).Run()
+				if errors.Is(err, tea.ErrInterrupted) {
+					return nil
+				}
+				return err
 			}
+			v.width = plainWidth
 			return out.print(cmd.OutOrStdout(), v.now, func(w io.Writer) error {
-				_, err := io.WriteString(w, v.render(plainWidth, 0, false))
+				_, err := io.WriteString(w, v.render()+"\n")
 				return err
 			})
 		},
 	}
 	at.flags(cmd)
-	cmd.Flags().IntVar(&instance, "instance", 0, "instance of a GPU that is divided, from 0")
+	cmd.Flags().IntVar(&v.instance, "instance", 0, "instance of a GPU that is divided, from 0")
 	out.flag(cmd.Flags())
 	cmd.Flags().Lookup("json").Usage += ": the status and the latest rounds"
 	return cmd
@@ -75,236 +78,165 @@ type seen struct {
 	Timeline timeline.Page `json:"timeline"`
 }
 
-// view is an instance of a daemon now and a moment ago: rates are the difference. It
-// is not updated while it is held, or while the connection is lost by an error.
-type view struct {
-	now, before seen
-	instance    int
-	held        bool
-	lost        error
+func seeDaemon(t *target, instance int) (s seen, err error) {
+	if s.Status, err = askStatus(t); err != nil {
+		return s, err
+	}
+	s.Timeline, err = askTimeline(t, instance, timeline.Latest)
+	return s, err
 }
 
-func (v *view) ask(t *target) error {
-	var s seen
-	var err error
-	if s.Status, err = askStatus(t); err != nil {
-		return err
+// view is what top shows: an instance of a daemon now and a moment ago, whose
+// difference is rates. It is not updated while it is held, or while the connection is
+// lost by an error. Height is 0 where there is no terminal.
+type view struct {
+	ask         func() (seen, error)
+	now, before seen
+	instance    int
+	rates       map[string][]float64 // of each service, answers each second, the newest last
+	lost        error
+
+	width, height int
+	held, help    bool
+	sort          int // a column of services
+	reverse       bool
+	first         int // services that are scrolled past
+}
+
+// What comes to the view besides keys and sizes.
+type (
+	due    struct{}
+	answer struct {
+		seen
+		err error
 	}
-	if s.Timeline, err = askTimeline(t, v.instance, timeline.Latest); err != nil {
-		return err
+)
+
+// The keys, in the order of the help.
+var (
+	helpKey = bind("explain", "?", "h")
+	quitKey = bind("quit", "q", "ctrl+c", "ctrl+d", "esc")
+	holdKey = bind("hold or go on", "p", "space")
+	sortKey = bind("sort by the next column", "s")
+	backKey = bind("sort by the one before", "S")
+	turnKey = bind("turn the order round", "r")
+	downKey = bind("next services", "down", "j")
+	upKey   = bind("services before", "up", "k")
+
+	allKeys = []key.Binding{helpKey, quitKey, holdKey, sortKey, turnKey, backKey, downKey, upKey}
+)
+
+func bind(does string, keys ...string) key.Binding {
+	return key.NewBinding(key.WithKeys(keys...), key.WithHelp(keys[0], does))
+}
+
+func (v *view) Init() tea.Cmd { return v.wait() }
+
+func (v *view) wait() tea.Cmd { return tea.Tick(topEvery, func(time.Time) tea.Msg { return due{} }) }
+
+func (v *view) Update(m tea.Msg) (tea.Model, tea.Cmd) {
+	switch m := m.(type) {
+	case tea.WindowSizeMsg:
+		v.width, v.height = m.Width, m.Height
+	case tea.KeyPressMsg:
+		return v, v.press(m)
+	case due:
+		if v.held {
+			return v, v.wait()
+		}
+		return v, func() tea.Msg {
+			s, err := v.ask()
+			return answer{s, err}
+		}
+	case answer:
+		if v.lost = m.err; m.err == nil && !v.held {
+			v.take(m.seen)
+		}
+		return v, v.wait()
 	}
-	v.before, v.now = v.now, s
-	if !v.before.Timeline.Epoch.Equal(v.now.Timeline.Epoch) { // it was restarted
-		v.before = v.now
+	return v, nil
+}
+
+func (v *view) press(m tea.KeyPressMsg) tea.Cmd {
+	columns := len(serviceColumns)
+	switch {
+	case key.Matches(m, quitKey) && v.help && m.String() == "esc", key.Matches(m, helpKey):
+		v.help = !v.help
+	case key.Matches(m, quitKey):
+		return tea.Quit
+	case key.Matches(m, holdKey):
+		v.held = !v.held
+	case key.Matches(m, sortKey):
+		v.sort = (v.sort + 1) % columns
+	case key.Matches(m, backKey):
+		v.sort = (v.sort + columns - 1) % columns
+	case key.Matches(m, turnKey):
+		v.reverse = !v.reverse
+	case key.Matches(m, downKey):
+		v.first = min(v.first+1, max(0, len(v.now.Timeline.Services)-1))
+	case key.Matches(m, upKey):
+		v.first = max(0, v.first-1)
 	}
 	return nil
 }
 
-const (
-	enterScreen = "\x1b[?1049h\x1b[?25l" // another screen, no cursor
-	leaveScreen = "\x1b[?25h\x1b[?1049l"
-	fromTop     = "\x1b[H"
-	restOfLine  = "\x1b[K"
-	restOfView  = "\x1b[J"
-)
-
-// watch draws the view until q is pressed, and leaves the terminal as it was.
-func watch(ctx context.Context, v *view, t *target, in, out int) error {
-	was, err := term.MakeRaw(in)
-	if err != nil {
-		return fmt.Errorf("the terminal cannot be used: %w; overlapd status prints a table", err)
+// take makes what was seen the state of now.
+func (v *view) take(s seen) {
+	v.before, v.now = v.now, s
+	if !v.before.Timeline.Epoch.Equal(v.now.Timeline.Epoch) { // it was restarted
+		v.before = v.now
+		clear(v.rates)
 	}
-	defer func() { _ = term.Restore(in, was) }()
-	fmt.Print(enterScreen)
-	defer fmt.Print(leaveScreen)
-	colour := os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-	for {
-		width, height, err := term.GetSize(out)
-		if err != nil {
-			return err
-		}
-		fmt.Print(fromTop + strings.ReplaceAll(v.render(width, height, colour), "\n", restOfLine+"\r\n") + restOfView)
-		if quit := v.keys(ctx, in, topEvery); quit {
-			return nil
-		}
-		if !v.held {
-			v.lost = v.ask(t)
-		}
+	if v.since() <= 0 {
+		return
 	}
-}
-
-// keys handles keys for some time. It reports whether to quit.
-func (v *view) keys(ctx context.Context, in int, lasts time.Duration) (quit bool) {
-	var key [16]byte
-	for end := time.Now().Add(lasts); time.Now().Before(end); {
-		if ctx.Err() != nil {
-			return true
-		}
-		fds := []unix.PollFd{{Fd: int32(in), Events: unix.POLLIN}}
-		if n, err := unix.Poll(fds, int(keyPoll.Milliseconds())); err != nil || n == 0 {
-			continue // nothing, or a signal
-		}
-		n, err := unix.Read(in, key[:])
-		if err != nil || n == 0 {
-			return true // the terminal is gone
-		}
-		for _, k := range key[:n] {
-			switch k {
-			case 'q', 'Q', 3, 4: // 3 and 4 are Ctrl-C and Ctrl-D
-				return true
-			case 'p', 'P', ' ':
-				v.held = !v.held
-				return false
-			}
-		}
+	for i := range s.Status.Overview.Services {
+		service := &s.Status.Overview.Services[i]
+		was := serviceNamed(&v.before.Status, service.Name)
+		rates := append(v.rates[service.Name], v.perSecond(service.Finished, was.Finished))
+		v.rates[service.Name] = rates[max(0, len(rates)-ratePoints):]
 	}
-	return false
-}
-
-const (
-	// Names are of usualNames in a terminal of plainWidth.
-	leastNames, usualNames, mostNames = 4, 16, 32
-
-	fixedLines = 7 // belong to no service
-)
-
-// render draws the view, without the services for which the height (0 is any) has no line.
-func (v *view) render(width, height int, colour bool) string {
-	var b strings.Builder
-	services := len(v.now.Timeline.Services)
-	shown := services
-	if height > 0 {
-		shown = min(services, max(1, (height-fixedLines)/2))
-	}
-	paint := func(code int, text string) string {
-		if !colour {
-			return text
-		}
-		return fmt.Sprintf("\x1b[%dm%s\x1b[0m", code, text)
-	}
-	lines := 0
-	line := func(text string) {
-		if lines++; height == 0 || lines <= max(1, height-1) { // the cursor has the last one
-			b.WriteString(text + "\n")
-		}
-	}
-	names := v.nameWidth(width)
-	room := width - names
-	line(v.title(width, height > 0))
-	line(clip(v.summary(), width))
-	line(paint(2, clip(row(name("SERVICE", names), room, func(i int) string { return columns[i].head }), width)))
-	for i := range shown {
-		if !v.now.Timeline.Services[i].Gone { // its last groups are still in the picture
-			line(paint(v.mood(i), clip(v.service(i, names, room), width)))
-		}
-	}
-	if shown < services {
-		line(clip(fmt.Sprintf("and %d more: make the terminal higher, or see overlapd status", services-shown), width))
-	}
-	legend, device, rows := v.picture(max(1, width-names-1))
-	line(paint(2, clip(legend, width)))
-	line(name("device", names) + " " + device)
-	for i := range shown {
-		line(name(v.now.Timeline.Services[i].Name, names) + " " + paint(hues[i%len(hues)], rows[i]))
-	}
-	return b.String()
-}
-
-// nameWidth returns the width of the longest name that all columns leave room for.
-func (v *view) nameWidth(width int) int {
-	longest := len("SERVICE")
-	for i := range v.now.Timeline.Services {
-		longest = max(longest, len([]rune(v.now.Timeline.Services[i].Name)))
-	}
-	if width < plainWidth {
-		return max(leastNames, min(longest, width/4))
-	}
-	return min(max(longest, usualNames), mostNames, usualNames+width-plainWidth)
-}
-
-var hues = []int{34, 33, 32, 35, 36, 31}
-
-// title names the device, which is cut if need be, and the state of the view.
-func (v *view) title(width int, keys bool) string {
-	o := &v.now.Status.Overview
-	state := ""
-	if keys {
-		state = "q quits, p holds"
-	}
-	switch {
-	case v.lost != nil:
-		state = "CONNECTION LOST: " + v.lost.Error()
-	case v.held:
-		state = "HELD, p goes on"
-	case !v.now.Status.Ready:
-		var loading []string
-		for _, s := range o.Services {
-			if !s.Ready {
-				loading = append(loading, s.Name)
-			}
-		}
-		state = "not ready: " + strings.Join(loading, ", ")
-	}
-	text := "overlapd on " + o.Device
-	if o.Emulated {
-		text += ", nothing is computed"
-	}
-	if state != "" {
-		state = "   " + clip(state, width)
-	}
-	text = clip(text, width-len([]rune(state)))
-	return strings.TrimLeft(text+state, " ")
 }
 
 // since is the time between the two looks, 0 at first.
 func (v *view) since() time.Duration { return v.now.Timeline.Now - v.before.Timeline.Now }
 
-func (v *view) perSecond(now, before uint64) string {
+// perSecond returns the rate of a counter, -1 if it is not known.
+func (v *view) perSecond(now, before uint64) float64 {
 	if v.since() <= 0 || now < before {
-		return "-"
+		return -1
 	}
-	return fmt.Sprintf("%.0f", float64(now-before)/v.since().Seconds())
+	return float64(now-before) / v.since().Seconds()
 }
 
-func (v *view) summary() string {
-	o, was := &v.now.Status.Overview, &v.before.Status.Overview
-	busy := "-"
-	if v.since() > 0 {
-		busy = fmt.Sprintf("%.0f %%", 100*min(1, (o.BusySeconds-was.BusySeconds)/v.since().Seconds()/float64(max(1, len(o.Instances)))))
-	}
-	text := fmt.Sprintf("up %v  policy %s  rounds/s %s  busy %s  predictor %s", time.Duration(o.UpSeconds*1e9).Round(time.Second),
-		o.Policy, v.perSecond(o.Rounds, was.Rounds), busy, o.Predictor.Phase)
-	if f := o.Predictor.File; f != nil {
-		text += fmt.Sprintf(", error %.1f %%", f.MAPE)
-	}
-	return text
+// serviceRow is a service as the table shows it.
+type serviceRow struct {
+	service status.Service
+	lately  *timeline.Service
+	lane    int // of the time line
+	state   string
+	rates   []float64
 }
 
-// columns are those of services. Each is shown from a width for all of them on.
-var columns = []struct {
-	head        string
-	width, from int
-}{
-	{"TARGET", 8, 46}, {"P50", 9, 37}, {"P99", 9, 10}, {"MISSED", 8, 19}, {"QUEUE", 7, 27}, {"DONE/S", 6, 53}, {"LOST", 9, 63},
-}
-
-// row writes a line of the table of services.
-func row(first string, room int, cell func(column int) string) string {
-	for i, c := range columns {
-		if c.from <= room {
-			first += fmt.Sprintf(" %*s", c.width, cell(i))
+// services returns those that are served, sorted, without those that are scrolled past.
+func (v *view) services() (rows []serviceRow) {
+	for i := range v.now.Timeline.Services {
+		lately := &v.now.Timeline.Services[i]
+		if lately.Gone {
+			continue
 		}
+		s := serviceNamed(&v.now.Status, lately.Name)
+		rows = append(rows, serviceRow{s, lately, i, stateOf(&v.now.Status.Overview, &s), v.rates[lately.Name]})
 	}
-	return first
-}
-
-// service returns a line. LOST counts late and unanswered queries since the start.
-func (v *view) service(i, names, room int) string {
-	r := &v.now.Timeline.Services[i]
-	s, was := serviceNamed(&v.now.Status, r.Name), serviceNamed(&v.before.Status, r.Name)
-	lost := s.Late + stats.Sum(s.Dropped) + stats.Sum(s.Failed) + stats.Sum(s.Refused)
-	cells := []string{short(r.Target), short(r.P50), short(r.P99), missedOf(r), fmt.Sprint(s.Queued), v.perSecond(s.Finished, was.Finished), fmt.Sprint(lost)}
-	return row(name(r.Name, names), room, func(column int) string { return cells[column] })
+	slices.SortStableFunc(rows, func(a, b serviceRow) int {
+		_, x := serviceColumns[v.sort].cell(&a)
+		_, y := serviceColumns[v.sort].cell(&b)
+		if v.reverse {
+			x, y = y, x
+		}
+		return cmp.Compare(y, x)
+	})
+	return rows[min(v.first, max(0, len(rows)-1)):]
 }
 
 func serviceNamed(s *answers, name string) (found status.Service) {
@@ -316,91 +248,9 @@ func serviceNamed(s *answers, name string) (found status.Service) {
 	return found
 }
 
-// mood returns red for a p99 over its target, yellow for a query that was missed.
-func (v *view) mood(i int) int {
-	r := &v.now.Timeline.Services[i]
-	switch {
-	case r.P99 > r.Target:
-		return 31
-	case r.Missed > 0:
-		return 33
+func (r *serviceRow) rate() float64 {
+	if len(r.rates) == 0 {
+		return -1
 	}
-	return 0
-}
-
-// picture returns a time line of rounds, in which a character is a piece of time: a row
-// for the device and one for each service.
-func (v *view) picture(columns int) (legend, device string, services []string) {
-	p := &v.now.Timeline
-	rounds := p.Rounds
-	if len(rounds) == 0 {
-		return "no group has run yet: overlapd bench serve puts load on the daemon", "", make([]string, len(p.Services))
-	}
-	each := columnTime(rounds)
-	end := rounds[len(rounds)-1].End
-	begin := end - each*time.Duration(columns)
-	rows := make([][]rune, len(p.Services)+1) // the last one is of the device
-	for i := range rows {
-		rows[i] = slices.Repeat([]rune{'.'}, columns)
-	}
-	for i := range rounds {
-		r := &rounds[i]
-		fill := func(row []rune, mark rune) {
-			for x := max(0, r.Start-begin) / each; x <= (r.End-begin-1)/each && r.End > begin; x++ {
-				row[x] = mark
-			}
-		}
-		if r.Bound > 0 && r.Took > r.Bound {
-			fill(rows[len(p.Services)], '!')
-		} else {
-			fill(rows[len(p.Services)], '=')
-		}
-		for j := range r.Spans {
-			s := &r.Spans[j]
-			fill(rows[s.Service], '#')
-			if due := s.Deadline - begin; due > 0 && s.End == s.Of && rows[s.Service][min(columns-1, int(due/each))] == '.' && due < each*time.Duration(columns) {
-				rows[s.Service][int(due/each)] = 'v'
-			}
-		}
-	}
-	for _, row := range rows[:len(p.Services)] {
-		services = append(services, string(row))
-	}
-	return fmt.Sprintf("each column %v: # runs, v deadline, ! longer than bound", each), string(rows[len(p.Services)]), services
-}
-
-// columnTime is 1, 2 or 5 times a power of ten: the median of rounds has about three.
-func columnTime(rounds []timeline.Round) time.Duration {
-	var took []time.Duration
-	for _, r := range rounds[max(0, len(rounds)-50):] {
-		took = append(took, r.End-r.Start)
-	}
-	third := max(float64(stats.Median(took))/3, float64(10*time.Microsecond))
-	power := math.Pow(10, math.Floor(math.Log10(third)))
-	for _, f := range []float64{1, 2, 5} {
-		if f*power >= third*0.999 {
-			return time.Duration(math.Round(f * power))
-		}
-	}
-	return time.Duration(math.Round(10 * power))
-}
-
-// name pads or cuts a name to a width.
-func name(s string, width int) string { return fmt.Sprintf("%-*s", width, clip(s, width)) }
-
-// clip cuts a text to a width and replaces characters that control a terminal.
-func clip(s string, width int) string {
-	runes := []rune(strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s))
-	if width <= 0 {
-		return ""
-	}
-	if len(runes) > width {
-		return string(runes[:width-1]) + "~"
-	}
-	return string(runes)
+	return r.rates[len(r.rates)-1]
 }

@@ -1,130 +1,221 @@
 package main
 
 import (
-	"bytes"
-	"context"
 	"errors"
+	"flag"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
+	"path/filepath"
+	"regexp"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
 )
 
-// viewOf is a view of so many services that have run rounds of 3 ms each.
+var updateTop = flag.Bool("update-top", false, "rewrite the golden frames of top")
+
+// viewOf is a view of so many services that have run rounds of 3 ms each, and of which
+// the last is given up and the one before it loads. Every service has lost queries.
 func viewOf(services, rounds int) *view {
-	v := &view{}
-	v.now.Status.Ready, v.now.Status.Overview.Device = true, "a device"
+	v := &view{rates: map[string][]float64{}}
+	var s seen
+	o := &s.Status.Overview
+	o.Device, o.Policy, o.UpSeconds, o.BusySeconds, o.Rounds = "a device", "overlap", 61, 3, 100
+	o.Gain.OverlapNow, o.Gain.MergeNow = 0.25, 0.5
 	for i := range services {
 		name := fmt.Sprintf("service-%d", i)
-		v.now.Status.Overview.Services = append(v.now.Status.Overview.Services, status.Service{Name: name, Ready: true, Finished: 20})
+		o.Services = append(o.Services, status.Service{Name: name, Ready: true, Finished: 20, Queued: i, Late: uint64(i), Dropped: map[string]uint64{"cannot_finish": uint64(2 * i)}})
 		lately := timeline.Service{Name: name, Target: 50 * time.Millisecond}
 		lately.Ended, lately.P50, lately.P99, lately.Missed = 10, 9*time.Millisecond, time.Duration(30+15*i)*time.Millisecond, i
-		v.now.Timeline.Services = append(v.now.Timeline.Services, lately)
+		s.Timeline.Services = append(s.Timeline.Services, lately)
+	}
+	if services > 2 {
+		o.Services[services-1].Ready, o.Services[services-1].Fault = false, "its worker was lost too often"
+		o.Services[services-2].Ready, o.Loading = false, []status.Loading{{Service: o.Services[services-2].Name, Done: 41, Total: 164}}
 	}
 	const took = 3 * time.Millisecond
 	for i := range rounds {
 		start := time.Duration(i) * took
-		v.now.Timeline.Rounds = append(v.now.Timeline.Rounds, timeline.Round{
+		s.Timeline.Rounds = append(s.Timeline.Rounds, timeline.Round{
 			Number: uint64(i + 1), Start: start, End: start + took, Took: took, Bound: took + time.Duration(i%2*2-1),
 			Spans: []timeline.Span{{Service: i % services, Start: 0, End: 4, Of: 4, Deadline: start + took + time.Millisecond}},
 		})
 	}
-	v.before = v.now
-	v.before.Timeline.Now -= time.Second
+	s.Status.History = []timeline.History{{
+		Step: 5 * time.Second, Overlap: []time.Duration{0, time.Second, -time.Second, 0}, Merge: []time.Duration{0, time.Second, 0, 3 * time.Second},
+		InTime: []uint64{0, 9, 9, 9}, Lost: map[string][]uint64{"late": {0, 1, 10, 4}},
+	}}
+	s.Timeline.Epoch, s.Timeline.Now = time.Unix(1, 0), time.Second
+	v.take(s)
+	s.Timeline.Now += time.Second
+	o = &s.Status.Overview
+	o.Services = append([]status.Service(nil), o.Services...)
+	for i := range o.Services {
+		o.Services[i].Finished += uint64(7 * i)
+	}
+	o.Rounds, o.BusySeconds = 130, 3.5
+	v.take(s)
 	return v
 }
 
-// Whatever there is to show fits in the terminal.
+func (v *view) resize(width, height int) *view {
+	v.Update(tea.WindowSizeMsg{Width: width, Height: height})
+	return v
+}
+
+func (v *view) hit(keys ...string) *view {
+	for _, k := range keys {
+		press := tea.KeyPressMsg{Code: []rune(k)[0], Text: k}
+		switch k {
+		case "esc":
+			press = tea.KeyPressMsg{Code: tea.KeyEscape}
+		case "down":
+			press = tea.KeyPressMsg{Code: tea.KeyDown}
+		case "up":
+			press = tea.KeyPressMsg{Code: tea.KeyUp}
+		}
+		v.Update(press)
+	}
+	return v
+}
+
+var escapes = regexp.MustCompile("\x1b\\[[0-9;]*m")
+
+// frame is what the terminal shows, without colours.
+func (v *view) frame() string { return escapes.ReplaceAllString(v.View().Content, "") }
+
+// Golden frames: sizes, sorting, help, a lost connection, a view that is held.
+func TestFrames(t *testing.T) {
+	lost := viewOf(2, 4).resize(80, 24)
+	lost.Update(answer{err: errors.New("refused\x1b[2J")})
+	for name, v := range map[string]*view{
+		"wide":     viewOf(4, 300).resize(140, 24),
+		"usual":    viewOf(4, 300).resize(80, 24),
+		"narrow":   viewOf(4, 300).resize(40, 10),
+		"sorted":   viewOf(4, 300).resize(110, 24).hit("s", "s", "s", "s"),
+		"reversed": viewOf(4, 300).resize(110, 24).hit("S", "r"),
+		"scrolled": viewOf(12, 300).resize(80, 16).hit("down", "down", "down", "up"),
+		"help":     viewOf(2, 4).resize(80, 30).hit("?"),
+		"idle":     viewOf(2, 0).resize(80, 12),
+		"held":     viewOf(2, 4).resize(80, 12).hit("p"),
+		"lost":     lost,
+	} {
+		path := filepath.Join("testdata", "top", name+".txt")
+		got := v.frame() + "\n"
+		if *updateTop {
+			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(want), got); diff != "" {
+			t.Errorf("%s: -update-top accepts:\n%s", name, diff)
+		}
+	}
+}
+
+// Whatever there is to show fits in the terminal, the keys last.
 func TestViewFits(t *testing.T) {
 	for _, size := range [][2]int{{80, 24}, {40, 10}, {200, 60}, {25, 9}, {40, 20}, {30, 6}, {1, 1}} {
 		for _, services := range []int{1, 2, 8, 64} {
-			v := viewOf(services, 300)
+			v := viewOf(services, 300).resize(size[0], size[1])
 			v.now.Status.Overview.Device = strings.Repeat("long ", 60)
-			lines := strings.Split(strings.TrimSuffix(v.render(size[0], size[1], false), "\n"), "\n")
-			if len(lines) > max(1, size[1]-1) {
+			lines := strings.Split(v.frame(), "\n")
+			if len(lines) > size[1] {
 				t.Errorf("%d services take %d lines of %d", services, len(lines), size[1])
 			}
 			for _, l := range lines {
-				if n := len([]rune(l)); n > max(size[0], leastNames+2) {
+				if n := lipgloss.Width(l); n > size[0] {
 					t.Errorf("%d of %d columns: %q", n, size[0], l)
 				}
+			}
+			if last := lines[len(lines)-1]; size[0] >= 25 && !strings.HasPrefix(last, "? explain") {
+				t.Errorf("%v: the last line is %q", size, last)
 			}
 		}
 	}
 }
 
-func TestView(t *testing.T) {
-	text := viewOf(2, 4).render(80, 24, false)
-	for _, want := range []string{
-		"overlapd on a device   q quits, p holds\n",
-		"service-0            50ms       9ms      30ms    0.0 %       0      0         0\n",
-		"each column 1ms: # runs, v deadline, ! longer than bound\n",
-		"!!!===!!!===\n", "###.v.###.v.\n", "...###.v.###\n",
-	} {
-		if !strings.Contains(text, want) {
-			t.Errorf("it has no %q:\n%s", want, text)
-		}
+// A p99 over its target is red, and where there is no terminal nothing has a colour.
+func TestColours(t *testing.T) {
+	v := viewOf(3, 1).resize(80, 24)
+	if text := v.render(); !strings.Contains(text, "\x1b[31mservice-2") || strings.Contains(text, "\x1b[31mservice-0") {
+		t.Errorf("%q", text)
 	}
-	if text := viewOf(2, 0).render(80, 24, false); !strings.Contains(text, "no group has run yet") {
-		t.Errorf("of an idle daemon:\n%s", text)
-	}
-	if text := viewOf(3, 1).render(80, 24, true); !strings.Contains(text, "\x1b[31mservice-2") || strings.Contains(text, "\x1b[31mservice-0") {
-		t.Errorf("a p99 over its target is not red:\n%s", text)
-	}
-	v := viewOf(1, 1)
-	v.lost, v.now.Status.Overview.Emulated = errors.New("refused\x1b[2J"), true
-	if text := v.render(200, 24, false); !strings.Contains(text, "nothing is computed   CONNECTION LOST: refused?[2J") {
-		t.Errorf("a lost connection:\n%s", text)
-	}
-	v.lost, v.held = nil, true
-	if text := v.render(200, 24, false); !strings.Contains(text, "HELD") {
-		t.Errorf("held:\n%s", text)
-	}
-	v.held, v.now.Status.Ready, v.now.Status.Overview.Services[0].Ready = false, false, false
-	if text := v.render(200, 24, false); !strings.Contains(text, "not ready: service-0") {
-		t.Errorf("while loading:\n%s", text)
+	if text := v.resize(80, 0).render(); strings.Contains(text, "\x1b") || strings.Contains(text, "explain") {
+		t.Errorf("%q", text)
 	}
 }
 
-// What matters most stays in a narrow terminal: what is late, and a connection
-// that is lost; where there is room, names are whole.
-func TestNarrowViews(t *testing.T) {
-	v := viewOf(2, 4)
-	for width, want := range map[int]string{
-		80: "SERVICE            TARGET       P50       P99   MISSED   QUEUE DONE/S      LOST\n",
-		70: "SERVICE     TARGET       P50       P99   MISSED   QUEUE DONE/S\n",
-		40: "SERVICE         P99   MISSED   QUEUE\n",
-		20: "SERV~       P99\n",
-	} {
-		if text := v.render(width, 24, false); !strings.Contains(text, "\n"+want) {
-			t.Errorf("%d columns have no %q:\n%s", width, want, text)
+// Keys quit, hold, sort and explain; a view that is held asks nobody.
+func TestKeys(t *testing.T) {
+	asked := 0
+	v := viewOf(2, 4).resize(80, 24)
+	v.ask = func() (seen, error) { asked++; return v.now, nil }
+	ask := func() {
+		if _, then := v.Update(due{}); then != nil {
+			if a, ok := then().(answer); ok {
+				v.Update(a)
+			}
 		}
 	}
-	v.now.Status.Overview.Device, v.lost = strings.Repeat("device ", 20), errors.New("refused")
-	if text := v.render(80, 24, false); !strings.Contains(text, "~   CONNECTION LOST: refused\n") {
-		t.Errorf("a lost connection is cut off:\n%s", text)
+	for _, quit := range []tea.KeyPressMsg{{Code: 'q', Text: "q"}, {Code: 'c', Mod: tea.ModCtrl}, {Code: tea.KeyEscape}} {
+		if _, then := v.Update(quit); then == nil || then() != tea.Quit() {
+			t.Errorf("%s does not quit", quit)
+		}
 	}
-	if text := v.render(20, 24, false); !strings.HasPrefix(text, "CONNECTION LOST: re~\n") {
-		t.Errorf("a lost connection is cut off:\n%s", text)
+	if ask(); asked != 1 {
+		t.Errorf("asked %d times", asked)
 	}
-	v.lost = nil
-	if text := v.render(80, 0, false); strings.Contains(text, "quits") {
-		t.Errorf("keys are told of where there are none:\n%s", text)
+	v.hit("p")
+	if ask(); asked != 1 || !v.held {
+		t.Error("it is held and asks")
 	}
-	v.now.Timeline.Services[0].Name = "service-of-28-characters-long"
-	for width, want := range map[int]string{80: "service-of-28-c~ ", 100: "service-of-28-characters-long ", 70: "service-of-28-ch~ "} {
-		if text := v.render(width, 24, false); strings.Count(text, "\n"+want) != 2 {
-			t.Errorf("%d columns: want %q\n%s", width, want, text)
+	v.hit("p", "x")
+	if ask(); asked != 2 || v.held || v.help {
+		t.Error("it does not go on")
+	}
+	if v.hit("?"); !v.help {
+		t.Error("there is no help")
+	}
+	if v.hit("esc"); v.help {
+		t.Error("the help stays")
+	}
+	if v.hit("S"); v.sort != len(serviceColumns)-1 {
+		t.Error("the column before the first is", v.sort)
+	}
+}
+
+// A daemon that was started again is another one: there are no rates yet.
+func TestRestartedDaemon(t *testing.T) {
+	v := viewOf(1, 1).resize(80, 24)
+	again := v.now
+	again.Timeline.Epoch, again.Timeline.Now = again.Timeline.Epoch.Add(time.Minute), 0
+	v.Update(answer{seen: again})
+	if len(v.rates) != 0 || !strings.Contains(v.frame(), "rounds/s -") {
+		t.Errorf("%v:\n%s", v.rates, v.frame())
+	}
+}
+
+func TestSparkline(t *testing.T) {
+	for want, values := range map[string][]float64{"": nil, "  ": {0, 0}, " ▁▄█": {-1, 0.1, 4, 8}} {
+		if got := sparkline(values); got != want {
+			t.Errorf("%v: %q, want %q", values, got, want)
+		}
+	}
+	for most, want := range map[int][]float64{2: {6, 15}, 4: {0, 1 + 2, 3 + 4, 5 + 6}, 6: {1, 2, 3, 4, 5, 6}, 60: {1, 2, 3, 4, 5, 6}} {
+		if got := condense([]float64{1, 2, 3, 4, 5, 6}, most); cmp.Diff(got, want) != "" {
+			t.Errorf("%d: %v, want %v", most, got, want)
 		}
 	}
 }
@@ -137,117 +228,5 @@ func TestColumnTime(t *testing.T) {
 		if got := columnTime([]timeline.Round{{End: took}}); got != want {
 			t.Errorf("rounds of %v: %v, want %v", took, got, want)
 		}
-	}
-}
-
-// Keys quit, hold, or do nothing.
-func TestKeys(t *testing.T) {
-	for keys, want := range map[string][2]bool{"q": {true, false}, "xQ": {true, false}, "\x03": {true, false}, "p": {false, true}, " ": {false, true}, "xyz": {false, false}} {
-		r, w, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.WriteString(keys); err != nil {
-			t.Fatal(err)
-		}
-		var v view
-		quit := v.keys(context.Background(), int(r.Fd()), 10*time.Millisecond)
-		if quit != want[0] || v.held != want[1] {
-			t.Errorf("%q: quit %t, held %t", keys, quit, v.held)
-		}
-		w.Close()
-		if !v.keys(context.Background(), int(r.Fd()), time.Minute) {
-			t.Errorf("%q: a terminal that is gone is waited for", keys)
-		}
-		r.Close()
-	}
-	over, cancel := context.WithCancel(context.Background())
-	cancel()
-	if !new(view).keys(over, 0, time.Minute) {
-		t.Error("a signal is not heard")
-	}
-}
-
-// terminal opens a pair of which the second is a terminal.
-func terminal(t *testing.T) (ours, theirs *os.File) {
-	t.Helper()
-	ours, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("no terminal can be made here: %v", err)
-	}
-	t.Cleanup(func() { ours.Close() })
-	if err := unix.IoctlSetPointerInt(int(ours.Fd()), unix.TIOCSPTLCK, 0); err != nil {
-		t.Fatal(err)
-	}
-	n, err := unix.IoctlGetInt(int(ours.Fd()), unix.TIOCGPTN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Skipf("no terminal can be opened here: %v", err)
-	}
-	t.Cleanup(func() { theirs.Close() })
-	if err := unix.IoctlSetWinsize(int(theirs.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80}); err != nil {
-		t.Fatal(err)
-	}
-	return ours, theirs
-}
-
-// standIn is a daemon that has run nothing.
-func standIn(t *testing.T) string {
-	t.Helper()
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		answers := map[string]string{
-			"/v2/health/live": "", "/v2/health/ready": "", "/v2/models/stats": `{"model_stats":[]}`,
-			"/overlapd/status": `{"device":"stand-in"}`, "/overlapd/timeline": `{"services":[],"rounds":[]}`,
-		}
-		_, _ = io.WriteString(w, answers[r.URL.Path])
-	}))
-	t.Cleanup(s.Close)
-	return s.URL
-}
-
-// The view takes another screen, and leaves the terminal as it was.
-func TestWatchRestoresTheTerminal(t *testing.T) {
-	ours, theirs := terminal(t)
-	before, err := unix.IoctlGetTermios(int(theirs.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	screen, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer screen.Close()
-	var drawn bytes.Buffer
-	var reading sync.WaitGroup
-	reading.Go(func() { _, _ = io.Copy(&drawn, screen) })
-	stdout := os.Stdout
-	os.Stdout = out
-	var v view
-	at := target{base: standIn(t)}
-	if err := at.open(); err != nil {
-		t.Fatal(err)
-	}
-	err = v.ask(&at)
-	if err == nil {
-		if _, err = ours.WriteString("q"); err == nil {
-			err = watch(context.Background(), &v, &at, int(theirs.Fd()), int(theirs.Fd()))
-		}
-	}
-	os.Stdout = stdout
-	out.Close()
-	reading.Wait()
-	if err != nil {
-		t.Fatal(err)
-	}
-	after, err := unix.IoctlGetTermios(int(theirs.Fd()), unix.TCGETS)
-	if err != nil || *after != *before {
-		t.Errorf("%v: the terminal is %+v, was %+v", err, after, before)
-	}
-	text := drawn.String()
-	if !strings.HasPrefix(text, enterScreen) || !strings.HasSuffix(text, leaveScreen) || !strings.Contains(text, "overlapd on stand-in") {
-		t.Errorf("it draws %q", text)
 	}
 }

@@ -386,6 +386,7 @@ var owners = []struct {
 	{"github.com/pelletier/go-toml", []string{"daemon/config"}, "there is one configuration and one package that reads it"},
 	{"github.com/agext/levenshtein", []string{"daemon/config"}, "words that are alike are found where keys are read; Cobra does so for commands"},
 	{"github.com/NVIDIA/go-nvml", []string{"cuda", "cuda/fake"}, "NVML's answers become facts and sentences in one package"},
+	{"charm.land", []string{"cmd/overlapd"}, "only commands talk to a terminal"},
 	{"github.com/spf13/cobra", []string{"cmd/overlapd"}, "the command line is wiring"},
 	{"github.com/spf13/pflag", []string{"cmd/overlapd"}, "the command line is wiring"},
 	{"github.com/coreos/go-systemd", []string{"cmd/overlapd"}, "how overlapd is started is wiring"},

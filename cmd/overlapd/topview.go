@@ -1,0 +1,385 @@
+package main
+
+import (
+	"fmt"
+	"image/color"
+	"math"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"charm.land/bubbles/v2/help"
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+
+	"github.com/overlapd/overlapd/daemon/observe/timeline"
+	"github.com/overlapd/overlapd/report"
+	"github.com/overlapd/overlapd/stats"
+)
+
+// serviceColumns are the columns of services: the text of a cell, and what they are
+// sorted by, the greatest first. Rank says which are left out where the terminal is
+// narrow: those of the highest rank first. A heading is as wide as its column is at
+// least, so that columns stand still while values change.
+var serviceColumns = []struct {
+	head    string
+	rank    int
+	meaning string
+	cell    func(*serviceRow) (text string, order float64)
+}{
+	{"SERVICE", 0, "in the order of the configuration", func(r *serviceRow) (string, float64) { return r.lately.Name, -float64(r.lane) }},
+	{"STATE   ", 4, "ready, loading, or given up", func(r *serviceRow) (string, float64) { return r.state, float64(len(r.state)) }},
+	{"TARGET", 6, "the latency that it promises", func(r *serviceRow) (string, float64) { return latency(r.lately.Target) }},
+	{"     P50", 5, "of the last 256 queries that ended", func(r *serviceRow) (string, float64) { return latency(r.lately.P50) }},
+	{"     P99", 1, "of the same; red where it is over the target", func(r *serviceRow) (string, float64) { return latency(r.lately.P99) }},
+	{" MISSED", 2, "share of the same that was late or got no answer", func(r *serviceRow) (string, float64) {
+		return missedOf(r.lately), float64(r.lately.Missed) / float64(max(1, r.lately.Ended))
+	}},
+	{"QUEUE", 3, "queries that wait", func(r *serviceRow) (string, float64) { return count(r.service.Queued) }},
+	{"DONE/S", 7, "queries answered each second", func(r *serviceRow) (string, float64) { return rateText(r.rate()), r.rate() }},
+	{"LATELY      ", 9, "the same, a bar for each look, the newest on the right", func(r *serviceRow) (string, float64) { return sparkline(r.rates), stats.Mean(r.rates) }},
+	{"  LOST", 8, "queries that were late or got no answer, since the start", func(r *serviceRow) (string, float64) { return count(losses(&r.service)) }},
+	{"WHY", 10, "the reasons of that, the most frequent first", func(r *serviceRow) (string, float64) { return whyLost(&r.service), float64(losses(&r.service)) }},
+}
+
+func latency(d time.Duration) (string, float64) { return short(d), float64(d) }
+
+func count[N int | uint64](n N) (string, float64) { return fmt.Sprint(n), float64(n) }
+
+const (
+	leastNames = 4  // characters of a name, where the terminal is narrow
+	mostNames  = 32 // where it is wide
+
+	latelyWidth = 42 // of the text before a history
+	fixedLines  = 8  // belong to no service
+)
+
+var (
+	faint  = lipgloss.NewStyle().Faint(true)
+	late   = lipgloss.NewStyle().Foreground(lipgloss.Red)
+	missed = lipgloss.NewStyle().Foreground(lipgloss.Yellow)
+	hues   = []lipgloss.Style{hue(lipgloss.Blue), hue(lipgloss.Yellow), hue(lipgloss.Green), hue(lipgloss.Magenta), hue(lipgloss.Cyan), hue(lipgloss.Red)}
+)
+
+func hue(c color.Color) lipgloss.Style { return lipgloss.NewStyle().Foreground(c) }
+
+func (v *view) View() tea.View {
+	drawn := tea.NewView(v.render())
+	drawn.AltScreen, drawn.WindowTitle = true, "overlapd top"
+	return drawn
+}
+
+// render draws the view, as many services of it as the height has lines for. Without a
+// height it draws all, and no keys.
+func (v *view) render() string {
+	var lines []string
+	line := func(style lipgloss.Style, text string) {
+		if text = clip(text, v.width); v.height > 0 {
+			text = style.Render(text)
+		}
+		lines = append(lines, text)
+	}
+	plain := lipgloss.NewStyle()
+	line(plain, v.title())
+	if v.help && v.height > 0 {
+		lines = append(lines, v.explain()...)
+		return strings.Join(lines[:min(len(lines), max(1, v.height))], "\n")
+	}
+	line(plain, v.summary())
+	for _, text := range v.lately() {
+		line(plain, text)
+	}
+	rows := v.services()
+	all := len(rows)
+	if v.height > 0 {
+		room := v.height - fixedLines
+		if all > room/2 {
+			room-- // to say how many more there are
+		}
+		rows = rows[:min(all, max(1, room/2))]
+	}
+	names := v.nameWidth(rows)
+	for i, text := range v.table(rows, names) {
+		switch {
+		case i == 0:
+			line(faint, text)
+		default:
+			line(mood(rows[i-1].lately), text)
+		}
+	}
+	if n := all - len(rows); n > 0 {
+		line(plain, fmt.Sprintf("and %d more: make the terminal higher, or scroll", n))
+	}
+	legend, device, lanes := v.picture(max(1, v.width-names-1))
+	line(faint, legend)
+	line(plain, name("device", names)+" "+device)
+	for i := range rows {
+		line(hues[rows[i].lane%len(hues)], name(rows[i].lately.Name, names)+" "+lanes[rows[i].lane])
+	}
+	if v.height == 0 {
+		return strings.Join(lines, "\n")
+	}
+	// The keys have the last line, whatever else there is.
+	lines = append(lines[:min(len(lines), max(0, v.height-1))], v.keys())
+	return strings.Join(lines, "\n")
+}
+
+// keys is the line of the most important keys, cut to the width.
+func (v *view) keys() string {
+	h := help.New()
+	h.SetWidth(v.width)
+	return lipgloss.NewStyle().MaxWidth(v.width).Render(h.ShortHelpView(allKeys))
+}
+
+// explain lists all keys, and what the columns and the marks mean.
+func (v *view) explain() []string {
+	t := report.NewTable("", "")
+	for _, k := range allKeys {
+		t.Row(strings.Join(k.Keys(), ", "), k.Help().Desc)
+	}
+	t.Row(" ")
+	for _, c := range serviceColumns {
+		t.Row(strings.TrimSpace(c.head), c.meaning)
+	}
+	for _, mark := range [][2]string{{"#", "operators of the service run"}, {"v", "a deadline"}, {"=", "the device runs a round"}, {"!", "one that took longer than its bound"}} {
+		t.Row(mark[0], mark[1])
+	}
+	lines := tableLines(t)
+	for i := range lines {
+		lines[i] = clip(lines[i], v.width)
+	}
+	return lines
+}
+
+// table returns the lines of the services, the heading first, in as many columns as
+// the width has room for.
+func (v *view) table(rows []serviceRow, names int) (lines []string) {
+	for rank := len(serviceColumns); ; rank-- {
+		var head []string
+		for i, c := range serviceColumns {
+			if c.rank > rank {
+				continue
+			}
+			if i == v.sort && v.height > 0 {
+				c.head = strings.Replace(c.head, " ", "", 1) + map[bool]string{false: "▾", true: "▴"}[v.reverse]
+			}
+			head = append(head, c.head)
+		}
+		head[0] = name(head[0], names)
+		t := report.NewTable(head...)
+		for i := range rows {
+			var cells []string
+			for _, c := range serviceColumns {
+				if c.rank <= rank {
+					text, _ := c.cell(&rows[i])
+					cells = append(cells, text)
+				}
+			}
+			cells[0] = name(cells[0], names)
+			t.Row(cells...)
+		}
+		lines = tableLines(t)
+		fits := !slices.ContainsFunc(lines, func(l string) bool { return lipgloss.Width(l) > v.width })
+		if fits || rank == 1 {
+			return lines
+		}
+	}
+}
+
+func tableLines(t *report.Table) []string {
+	var b strings.Builder
+	_ = t.WriteText(&b) // to memory
+	return strings.Split(strings.TrimSuffix(b.String(), "\n"), "\n")
+}
+
+// nameWidth returns the width of names: of the longest, unless that takes too much.
+func (v *view) nameWidth(rows []serviceRow) int {
+	longest := len("SERVICE▾")
+	for i := range rows {
+		longest = max(longest, lipgloss.Width(rows[i].lately.Name))
+	}
+	return max(leastNames, min(longest, mostNames, v.width/4))
+}
+
+// title names the device, which is cut if need be, and the state of the view.
+func (v *view) title() string {
+	o := &v.now.Status.Overview
+	state := ""
+	switch {
+	case v.lost != nil:
+		state = "CONNECTION LOST: " + v.lost.Error()
+	case v.held:
+		state = "HELD, p goes on"
+	}
+	text := "overlapd on " + o.Device
+	if o.Emulated {
+		text += ", nothing is computed"
+	}
+	if state != "" {
+		state = "   " + clip(state, v.width)
+	}
+	text = clip(text, v.width-lipgloss.Width(state))
+	return strings.TrimLeft(text+state, " ")
+}
+
+func (v *view) summary() string {
+	o, was := &v.now.Status.Overview, &v.before.Status.Overview
+	busy := "-"
+	if v.since() > 0 {
+		busy = fmt.Sprintf("%.0f %%", 100*min(1, (o.BusySeconds-was.BusySeconds)/v.since().Seconds()/float64(max(1, len(o.Instances)))))
+	}
+	text := fmt.Sprintf("up %s  policy %s  rounds/s %s  busy %s  predictor %s", brief(math.Floor(o.UpSeconds)),
+		o.Policy, rateText(v.perSecond(o.Rounds, was.Rounds)), busy, o.Predictor.Phase)
+	if f := o.Predictor.File; f != nil {
+		text += fmt.Sprintf(", error %.1f %%", f.MAPE)
+	}
+	return text
+}
+
+// lately shows what running queries together saves, and the queries that are lost, with
+// what they were in the last twenty minutes.
+func (v *view) lately() []string {
+	if v.instance >= len(v.now.Status.History) {
+		return nil
+	}
+	h, g := &v.now.Status.History[v.instance], &v.now.Status.Overview.Gain
+	lost := lost(h)
+	lostNow := 0.0
+	if n := len(lost); n > 1 { // the last step is not over
+		lostNow = lost[n-2] / h.Step.Seconds()
+	}
+	draw := func(text string, values []float64) string {
+		text = name(text, min(v.width/2, latelyWidth))
+		return text + " " + sparkline(condense(values, max(1, min(historyWidth, v.width-lipgloss.Width(text)-1))))
+	}
+	return []string{
+		draw(fmt.Sprintf("saved %.2f s/s: overlap %.2f, merge %.2f", g.OverlapNow+g.MergeNow, g.OverlapNow, g.MergeNow), gained(h)),
+		draw(fmt.Sprintf("lost %.1f queries/s", lostNow), lost),
+	}
+}
+
+// rateText formats a rate, and one that is not known as a dash.
+func rateText(perSecond float64) string {
+	if perSecond < 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.0f", perSecond)
+}
+
+// mood is red for a p99 over its target, yellow for a query that was missed.
+func mood(s *timeline.Service) lipgloss.Style {
+	switch {
+	case s.P99 > s.Target:
+		return late
+	case s.Missed > 0:
+		return missed
+	}
+	return lipgloss.NewStyle()
+}
+
+// sparkline draws each value as a bar between nothing and the greatest of them.
+func sparkline(values []float64) string {
+	bars := []rune(" ▁▂▃▄▅▆▇█")
+	most := 0.0
+	for _, v := range values {
+		most = max(most, v)
+	}
+	var line []rune
+	for _, v := range values {
+		height := 0.0
+		if most > 0 {
+			height = math.Ceil(max(0, v) / most * float64(len(bars)-1))
+		}
+		line = append(line, bars[int(height)])
+	}
+	return string(line)
+}
+
+// condense adds up as many values that follow each other as leave at most so many
+// sums. The first sum may be of fewer.
+func condense(values []float64, most int) []float64 {
+	each := (len(values) + most - 1) / most
+	sums := make([]float64, min(len(values), most))
+	for i, v := range values {
+		sums[len(sums)-1-(len(values)-1-i)/each] += v
+	}
+	return sums
+}
+
+// picture returns a time line of rounds, in which a character is a piece of time: a row
+// for the device and one for each service.
+func (v *view) picture(columns int) (legend, device string, services []string) {
+	p := &v.now.Timeline
+	rounds := p.Rounds
+	if len(rounds) == 0 {
+		return "no group has run yet: overlapd bench serve puts load on the daemon", "", make([]string, len(p.Services))
+	}
+	each := columnTime(rounds)
+	end := rounds[len(rounds)-1].End
+	begin := end - each*time.Duration(columns)
+	rows := make([][]rune, len(p.Services)+1) // the last one is of the device
+	for i := range rows {
+		rows[i] = slices.Repeat([]rune{'.'}, columns)
+	}
+	for i := range rounds {
+		r := &rounds[i]
+		fill := func(row []rune, mark rune) {
+			for x := max(0, r.Start-begin) / each; x <= (r.End-begin-1)/each && r.End > begin; x++ {
+				row[x] = mark
+			}
+		}
+		if r.Bound > 0 && r.Took > r.Bound {
+			fill(rows[len(p.Services)], '!')
+		} else {
+			fill(rows[len(p.Services)], '=')
+		}
+		for j := range r.Spans {
+			s := &r.Spans[j]
+			fill(rows[s.Service], '#')
+			if due := s.Deadline - begin; due > 0 && s.End == s.Of && rows[s.Service][min(columns-1, int(due/each))] == '.' && due < each*time.Duration(columns) {
+				rows[s.Service][int(due/each)] = 'v'
+			}
+		}
+	}
+	for _, row := range rows[:len(p.Services)] {
+		services = append(services, string(row))
+	}
+	return fmt.Sprintf("each column %v: # runs, v deadline, ! longer than bound", each), string(rows[len(p.Services)]), services
+}
+
+// columnTime is 1, 2 or 5 times a power of ten: the median of rounds has about three.
+func columnTime(rounds []timeline.Round) time.Duration {
+	var took []time.Duration
+	for _, r := range rounds[max(0, len(rounds)-50):] {
+		took = append(took, r.End-r.Start)
+	}
+	third := max(float64(stats.Median(took))/3, float64(10*time.Microsecond))
+	power := math.Pow(10, math.Floor(math.Log10(third)))
+	for _, f := range []float64{1, 2, 5} {
+		if f*power >= third*0.999 {
+			return time.Duration(math.Round(f * power))
+		}
+	}
+	return time.Duration(math.Round(10 * power))
+}
+
+// name pads or cuts a name to a width.
+func name(s string, width int) string { return fmt.Sprintf("%-*s", width, clip(s, width)) }
+
+// clip cuts a text to a width and replaces characters that control a terminal.
+func clip(s string, width int) string {
+	runes := []rune(strings.Map(func(r rune) rune {
+		if !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s))
+	if width <= 0 {
+		return ""
+	}
+	if len(runes) > width {
+		return string(runes[:width-1]) + "~"
+	}
+	return string(runes)
+}
