@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -59,8 +58,6 @@ func TestWriteFileRefuses(t *testing.T) {
 	}
 }
 
-func read(r io.Reader) (*Profile, error) { return kind.Read(r, "") }
-
 func TestReadRefuses(t *testing.T) {
 	whole := string(encode(t, random(1)))
 	for _, c := range []struct {
@@ -80,7 +77,7 @@ func TestReadRefuses(t *testing.T) {
 		{"null", strings.Replace(whole, `"seed":0`, `"seed":null`, 1), ErrDamaged, "null"},
 		{"too large", strings.Repeat(" ", MaxFileBytes+1), ErrDamaged, "larger"},
 	} {
-		_, err := read(strings.NewReader(c.data))
+		_, err := Read(strings.NewReader(c.data))
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %v that says %q", c.name, err, c.want, c.says)
 		}
@@ -151,7 +148,7 @@ func FuzzRead(f *testing.F) {
 	p.Network.Layers = layers(rand.New(rand.NewPCG(1, 2)), NewEncoder(p.Network.Models), 2)
 	p.Solo = []SoloTime{{Model: "a", Size: 4, Micros: 20_000}}
 	small := encode(f, p)
-	if _, err := read(bytes.NewReader(small)); err != nil {
+	if _, err := Read(bytes.NewReader(small)); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(small)
@@ -160,7 +157,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"format":"overlapd-device/1"}`))
 	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := read(bytes.NewReader(data))
+		p, err := Read(bytes.NewReader(data))
 		if err != nil {
 			if !errors.Is(err, ErrFormat) && !errors.Is(err, ErrDamaged) {
 				t.Errorf("another error: %v", err)

@@ -3,6 +3,7 @@ package device
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"time"
@@ -114,6 +115,10 @@ var kind = textfile.Kind[Profile]{
 // ReadFile reads a device profile and validates it. Its errors name the path
 // and what to do.
 func ReadFile(path string) (*Profile, error) { return kind.ReadFile(path) }
+
+// Read reads a device profile to the end of r and validates it. It returns an error
+// that wraps [ErrFormat] or [ErrDamaged] if it is not one.
+func Read(r io.Reader) (*Profile, error) { return kind.Read(r, "") }
 
 // WriteFile validates a profile and writes it. Whoever reads the path finds
 // the old file or the whole new one, also after a crash.

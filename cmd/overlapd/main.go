@@ -65,7 +65,8 @@ its latency target, or says early that it cannot. Each service is an ONNX model
 in a worker process of its own, cut into operators; a scheduler decides, round
 by round, which operators of which queries run.
 
-Start with:  overlapd serve --embedded     two zoo models on the CPU
+Start with:  overlapd demo                 what overlapping gains, on an emulated GPU
+             overlapd serve --embedded     two zoo models on the CPU
 Then:        overlapd status               what it serves and has done
              overlapd bench serve          put load on it
              overlapd top                  watch it
@@ -91,7 +92,7 @@ Then:        overlapd status               what it serves and has done
 	topic("Measuring and predicting", profileCommand(), trainCommand(),
 		group("dataset", "Import, export and show measured operator groups",
 			datasetImportCommand(), datasetExportCommand(), datasetShowCommand(), datasetDeleteCommand()))
-	topic("Trying and planning", adviseCommand(),
+	topic("Trying and planning", demoCommand(), adviseCommand(),
 		group("bench", "Measure what cutting costs, and put load on a running daemon", benchEngineCommand(), benchServeCommand(), benchProbeCommand()),
 		group("device", "Make a device of measurements, to simulate or to emulate", deviceFitCommand(), deviceShowCommand()),
 		group("models", "List and build the models of the zoo, and see how a model is cut",

@@ -15,6 +15,7 @@ import (
 
 	"github.com/overlapd/overlapd/cmd/overlapd/reproduce"
 	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/device/synthetic"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
@@ -46,8 +47,10 @@ multiplies the rate, --keep is the share that is kept.
 
 Violations are queries answered late, dropped, refused or failed, of all that
 were submitted. Without a predictor, groups are taken to last as long as their
-spans one after another, and the policy overlap overlaps nothing.`,
-		Example: `  overlapd simulate --device a100.device.json --services resnet50,bert --qps 100 --queries 1000
+spans one after another, and the policy overlap overlaps nothing. Without --device
+the device is a synthetic GPU, made of formulas, with resnet50, resnet152,
+inception_v3, vgg19 and bert, and there is a predictor of it.`,
+		Example: `  overlapd simulate --services resnet50,bert --targets 75ms --max-batch 32 --qps 400 --policy edf,abacus,overlap
   overlapd simulate --device a100.device.json --predictor a100.predictor.json \
       --services resnet152,inception_v3 --targets 150ms,90ms --policy fcfs,edf,abacus,overlap --max-batch 32
   overlapd simulate --device a100.device.json --services resnet50,bert --arrivals loads:loads.csv \
@@ -65,7 +68,7 @@ A scenario file is a JSON object:
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.scenario, "scenario", "", "scenario file; flags go before what it says")
-	f.StringVar(&o.file.Device, "device", "", "profile of the device (*.device.json)")
+	f.StringVar(&o.file.Device, "device", "", "profile of the device (*.device.json), without one a synthetic GPU with its predictor")
 	f.StringVar(&o.file.Predictor, "predictor", "", "predictor that the scheduler uses (*.predictor.json)")
 	f.StringSliceVar(&o.file.Policies, "policy", []string{"overlap"}, "policies: "+strings.Join(policyNames(), ", "))
 	f.StringSliceVar(&o.services, "services", nil, "services, by their models")
@@ -258,19 +261,19 @@ func readScenario(path string) (f scenarioFile, err error) {
 
 // scenario reads the files that f names. Columns that mean nothing are ignored.
 func (f *scenarioFile) scenario() (sc sim.Scenario, ignored []string, err error) {
-	if f.Device == "" {
-		return sc, nil, errors.New("no device: give a profile with --device; overlapd device fit makes one")
-	}
-	profile, err := device.ReadFile(f.Device)
-	if err != nil {
-		return sc, nil, err
+	profile, trained := synthetic.Device(), synthetic.Predictor()
+	if f.Device != "" {
+		trained = nil
+		if profile, err = device.ReadFile(f.Device); err != nil {
+			return sc, nil, err
+		}
 	}
 	on, err := device.NewModel(profile)
 	if err != nil {
 		return sc, nil, err
 	}
 	sc = f.Scenario
-	sc.Device, sc.DeviceName, sc.Arrivals = on, profile.Device, f.Arrivals.Arrivals
+	sc.Device, sc.DeviceName, sc.Predictor, sc.Arrivals = on, profile.Device, trained, f.Arrivals.Arrivals
 	if f.Predictor != "" {
 		if sc.Predictor, err = predictor.ReadFile(f.Predictor); err != nil {
 			return sc, nil, err

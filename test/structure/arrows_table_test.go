@@ -47,6 +47,12 @@ var arrows = []arrow{
 		tests: []string{"training", "training/fit"},
 	},
 	{
+		pkg:   "device/synthetic",
+		may:   []string{"device", "predictor"},
+		why:   "it is a device and a predictor of it as files; how either is made, only its test knows",
+		tests: []string{"models", "training", "training/fit"},
+	},
+	{
 		pkg: "report",
 		why: "it writes what commands found; what that is they say in words and numbers",
 	},
@@ -304,7 +310,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "cmd/overlapd",
-		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cmd/overlapd/reproduce", "cuda", "cuda/mig", "cuda/mps", "daemon", "daemon/access", "daemon/admin", "daemon/config", "daemon/config/triton", "daemon/gpu", "daemon/loop", "daemon/observe/timeline", "daemon/statefile", "daemon/status", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "ort", "overlap", "overlap/journal", "perfetto", "predictor", "report", "segments", "segments/worker", "sim", "sim/bound", "stats", "textfile", "training", "training/advice", "training/fit"},
+		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cmd/overlapd/reproduce", "cuda", "cuda/mig", "cuda/mps", "daemon", "daemon/access", "daemon/admin", "daemon/config", "daemon/config/triton", "daemon/gpu", "daemon/loop", "daemon/observe/timeline", "daemon/statefile", "daemon/status", "device", "device/synthetic", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "ort", "overlap", "overlap/journal", "perfetto", "predictor", "report", "segments", "segments/worker", "sim", "sim/bound", "stats", "textfile", "training", "training/advice", "training/fit"},
 		why:   "it wires everything; being a main package, nothing imports it",
 		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca"},
 	},

@@ -1,0 +1,429 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/overlapd/overlapd/cmd/overlapd/load"
+	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/device/synthetic"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/report"
+	"github.com/overlapd/overlapd/sim"
+)
+
+func demoCommand() *cobra.Command {
+	o := demo{seed: 1}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "See within a second what overlapping gains, on an emulated GPU",
+		Long: `Demo needs no GPU, no ONNX Runtime and no data: its device is emulated, a GPU made
+of formulas, and nothing is computed. It serves three services by four policies in
+virtual time, shows what runs when, finds the highest load of each policy with at
+most 1 % of the queries late or refused, and says what overlapping gains over the
+best of the others. All of them merge queries into batches but abacus, which is as
+published.
+
+Then it runs a daemon on the same device under load, with its dashboard, until
+Ctrl-C. With --headless or --json it ends after the comparison.`,
+		Example: `  overlapd demo
+  overlapd demo --headless --duration 10s --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.headless, "headless", false, "only compare, without a daemon and its dashboard")
+	f.DurationVar(&o.duration, "duration", 0, "how long the load lasts: in virtual time with --headless (default 3s), else of the daemon (default until Ctrl-C)")
+	f.StringVar(&o.listen, "listen", "", "address of the daemon (default 127.0.0.1:8000, or another port if that is taken)")
+	f.Uint64Var(&o.seed, "seed", o.seed, "seed of everything random in virtual time")
+	o.flag(f)
+	return cmd
+}
+
+type demo struct {
+	output
+	headless bool
+	duration time.Duration
+	listen   string
+	seed     uint64
+}
+
+// What is served: models of the device, with targets in the range of those of the
+// Abacus paper, 50 to 150 ms.
+var demoServices = []struct {
+	model   string
+	target  time.Duration
+	seqLens []int
+}{
+	{"resnet50", 50 * time.Millisecond, nil},
+	{"inception_v3", 100 * time.Millisecond, nil},
+	{"bert", 75 * time.Millisecond, []int{8, 16, 32, 64}},
+}
+
+// Queries have one of these batch sizes, each as likely, and are merged up to the
+// largest batch that the device knows.
+var demoSizes = []int{2, 4, 8, 16}
+
+const (
+	demoMaxBatch   = 32
+	demoViolations = 0.01            // of the queries, at the highest load that counts
+	demoVirtual    = 3 * time.Second // of load, in each run
+	demoLongest    = 10 * time.Minute
+	demoOurs       = "overlap"
+)
+
+// demoPolicies are what is compared, ours last.
+var demoPolicies = []string{"fcfs", "edf", "abacus", demoOurs}
+
+// comparison is what came out in virtual time.
+type comparison struct {
+	QPS      float64      `json:"qps"` // the highest load of ours, under which all were put
+	Policies []demoPolicy `json:"policies"`
+	Best     string       `json:"best_other"`
+	Gain     float64      `json:"gain"` // highest load of ours over that of the best other
+	Seed     uint64       `json:"seed"`
+	Device   string       `json:"device"`
+	Commit   string       `json:"commit"`
+}
+
+type demoPolicy struct {
+	Policy     string  `json:"policy"`
+	GoodputQPS float64 `json:"goodput_qps"`
+	Violations float64 `json:"violations"`
+	HighestQPS float64 `json:"highest_qps"` // with at most 1 % violations
+
+	serve func(qps float64, watch func(*sim.Round)) (*sim.Result, error)
+	spans []demoSpan // of the load that all were put under
+}
+
+// demoSpan is operators of a batch of a service that ran.
+type demoSpan struct {
+	service    models.ServiceID
+	start, end time.Duration
+}
+
+func (o *demo) run(cmd *cobra.Command) error {
+	if o.duration < 0 || o.duration > demoLongest && o.headless {
+		return fmt.Errorf("--duration is %v; give 0 to %v", o.duration, demoLongest)
+	}
+	virtual := demoVirtual
+	if o.headless || o.json {
+		virtual = cmp.Or(o.duration, virtual)
+	}
+	c, err := compareDemo(o.seed, virtual)
+	if err != nil {
+		return err
+	}
+	out := cmd.OutOrStdout()
+	if err := o.print(out, c, func(io.Writer) error { return c.write(out) }); err != nil || o.headless || o.json {
+		return err
+	}
+	return o.serve(out, 0.7*c.QPS)
+}
+
+// compareDemo has every policy serve the same load in virtual time.
+func compareDemo(seed uint64, virtual time.Duration) (*comparison, error) {
+	profile, trained := synthetic.Device(), synthetic.Predictor()
+	c := &comparison{Policies: make([]demoPolicy, len(demoPolicies)), Seed: seed, Device: "emulated: " + profile.Device, Commit: buildCommit()}
+	for i, name := range demoPolicies {
+		on, err := device.NewModel(profile) // each its own, since it remembers what it was asked
+		if err != nil {
+			return nil, err
+		}
+		p := &c.Policies[i]
+		p.Policy = name
+		p.serve = func(qps float64, watch func(*sim.Round)) (*sim.Result, error) {
+			sc := sim.Scenario{
+				Arrivals: sim.Arrivals{Process: sim.Poisson, QPS: qps, Scale: 1, Keep: 1}, Queries: max(int(qps*virtual.Seconds()), 1),
+				Seed: seed, Policy: name, Plan: true, Device: on, DeviceName: profile.Device, Predictor: trained,
+			}
+			sc.Observer.Round = watch
+			for _, s := range demoServices {
+				sc.Services = append(sc.Services, sim.Service{Name: s.model, Target: s.target, MaxBatch: demoMaxBatch, Sizes: demoSizes, SeqLens: s.seqLens})
+			}
+			return sim.Run(sc)
+		}
+	}
+	if err := c.each((*demoPolicy).findHighest); err != nil {
+		return nil, err
+	}
+	others, ours := c.Policies[:len(c.Policies)-1], c.Policies[len(c.Policies)-1]
+	best := slices.MaxFunc(others, func(a, b demoPolicy) int { return cmp.Compare(a.HighestQPS, b.HighestQPS) })
+	c.QPS, c.Best, c.Gain = ours.HighestQPS, best.Policy, ours.HighestQPS/best.HighestQPS
+	return c, c.each(func(p *demoPolicy) error { return p.record(c.QPS) })
+}
+
+// each does something with all policies at once.
+func (c *comparison) each(do func(*demoPolicy) error) error {
+	faults := make([]error, len(c.Policies))
+	var all sync.WaitGroup
+	for i := range c.Policies {
+		all.Go(func() { faults[i] = do(&c.Policies[i]) })
+	}
+	all.Wait()
+	return errors.Join(faults...)
+}
+
+// record serves a load and keeps what came out, and what ran when.
+func (p *demoPolicy) record(qps float64) error {
+	r, err := p.serve(qps, func(r *sim.Round) {
+		for _, s := range r.Spans {
+			p.spans = append(p.spans, demoSpan{s.Service, r.Start, r.End})
+		}
+	})
+	if err == nil {
+		p.GoodputQPS, p.Violations = r.GoodputQPS, r.Violations
+	}
+	return err
+}
+
+// findHighest finds about the highest load with few violations.
+func (p *demoPolicy) findHighest() error {
+	const (
+		first = 200  // queries per second
+		near  = 1.02 // of what is found to what is too much
+	)
+	tooMuch := math.Inf(1)
+	for qps := float64(first); tooMuch/p.HighestQPS > near; {
+		r, err := p.serve(qps, nil)
+		if err != nil {
+			return err
+		}
+		if r.Violations > demoViolations {
+			tooMuch = qps
+		} else {
+			p.HighestQPS = qps
+		}
+		if qps = (p.HighestQPS + tooMuch) / 2; math.IsInf(tooMuch, 1) {
+			qps = 2 * p.HighestQPS
+		}
+	}
+	return nil
+}
+
+// write shows what ran when under the best other policy and under ours, then the
+// numbers.
+func (c *comparison) write(to io.Writer) error {
+	p := newPainter(to)
+	fmt.Fprintf(p.to, "\nNothing is computed here: the GPU is emulated, all times are formulas (docs/device.md).\n")
+	for _, shown := range []struct{ policy, how string }{
+		{"edf", "one batch at a time, of merged queries"},
+		{demoOurs, "operators of several services side by side"},
+	} {
+		i := slices.IndexFunc(c.Policies, func(p demoPolicy) bool { return p.Policy == shown.policy })
+		fmt.Fprintf(p.to, "\n  %s: %s\n\n", shown.policy, shown.how)
+		p.lanes(c.Policies[i].spans)
+	}
+	d := new(report.Document)
+	targets := make([]string, len(demoServices))
+	for i, s := range demoServices {
+		targets[i] = fmt.Sprintf("%s %v", s.model, s.target)
+	}
+	d.Text("%.0f queries a second, batch sizes %v; targets: %s", c.QPS, demoSizes, strings.Join(targets, ", "))
+	t := report.NewTable("", "in time/s", "late or refused", "highest load with at most 1 % of them")
+	for _, p := range c.Policies {
+		t.Rowf("%s\t%.0f\t%.1f %%\t%.0f/s", p.Policy, p.GoodputQPS, 100*p.Violations, p.HighestQPS)
+	}
+	d.Table(t)
+	fmt.Fprintln(p.to)
+	if err := d.WriteText(p.to); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(p.to, "\n%s\n", p.bold(fmt.Sprintf("overlap serves %.2f times the load of the best other policy (%s) with at most 1 %% late or refused.", c.Gain, c.Best)))
+	return err
+}
+
+// painter draws on a terminal in colours, and elsewhere without.
+type painter struct {
+	to      io.Writer
+	colours bool
+	columns int
+}
+
+// Of a picture: what it begins with, when everything runs, and how long it is.
+const (
+	laneFrom    = time.Second
+	laneTime    = 150 * time.Millisecond
+	laneColumns = 75 // at most, and without a terminal
+	laneName    = 16
+)
+
+// laneColours are a light and a dark one for each service, by the numbers of terminals
+// with 256 colours, so that one batch can be told from the next.
+var laneColours = [][2]int{{39, 32}, {208, 172}, {77, 71}}
+
+func newPainter(to io.Writer) *painter {
+	p := &painter{to: to, columns: laneColumns}
+	// What is painted is our own, so that no character needs to be made harmless.
+	if h, ok := to.(*harmless); ok {
+		p.to = h.to
+		p.colours = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+		if f, ok := h.to.(*os.File); ok {
+			if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+				p.columns = min(max(width-laneName-2, 10), laneColumns)
+			}
+		}
+	}
+	return p
+}
+
+func (p *painter) bold(text string) string {
+	if !p.colours {
+		return text
+	}
+	return "\x1b[1m" + text + "\x1b[0m"
+}
+
+// lanes draws a row for each service, with what ran in the middle of each column.
+func (p *painter) lanes(spans []demoSpan) {
+	for i, s := range demoServices {
+		fmt.Fprintf(p.to, "  %-*s", laneName-2, s.model)
+		of := slices.DeleteFunc(slices.Clone(spans), func(d demoSpan) bool { return int(d.service) != i })
+		for x := range p.columns {
+			at := laneFrom + laneTime*time.Duration(2*x+1)/time.Duration(2*p.columns)
+			ran := slices.IndexFunc(of, func(d demoSpan) bool { return d.start <= at && at < d.end })
+			switch {
+			case ran < 0:
+				fmt.Fprint(p.to, "·")
+			case p.colours:
+				fmt.Fprintf(p.to, "\x1b[38;5;%dm█\x1b[0m", laneColours[i][ran%2])
+			default:
+				fmt.Fprint(p.to, []string{"█", "▒"}[ran%2])
+			}
+		}
+		fmt.Fprintln(p.to)
+	}
+	fmt.Fprintf(p.to, "%*s0 ms%*s\n", laneName, "", p.columns-4, laneTime)
+}
+
+// serve runs a daemon on the device under load until a signal stops it, or the time for
+// it is over.
+func (o *demo) serve(out io.Writer, qps float64) (err error) {
+	dir, err := os.MkdirTemp("", "overlapd-demo-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	c, err := o.config(dir)
+	if err != nil {
+		return err
+	}
+	ctx, hurry, stop, release := stopSignals()
+	defer release()
+	log := newLogger(c, os.Stderr)
+	d, err := o.open(c, log)
+	if err != nil {
+		return err
+	}
+	var loading sync.WaitGroup
+	loading.Go(func() {
+		defer stop()
+		lerr := loadDemo(ctx, out, "http://"+d.Addr().String(), qps, o.duration)
+		if ctx.Err() == nil && lerr != nil {
+			log.Error().Err(lerr).Msg("putting load on the daemon")
+		}
+	})
+	err = d.Run(ctx, hurry)
+	stop()
+	loading.Wait()
+	return err
+}
+
+// config is that of a daemon that has all its files in a folder.
+func (o *demo) config(dir string) (config.Config, error) {
+	c := config.Default()
+	c.Device, c.StateDir, c.GRPCListen, c.LogLevel = "emulated", dir, "", "error"
+	c.Admin.Socket = ""
+	c.Listen = cmp.Or(o.listen, c.Listen)
+	c.DeviceProfile, c.Predictor.File = filepath.Join(dir, "gpu.device.json"), filepath.Join(dir, "gpu.predictor.json")
+	for _, s := range demoServices {
+		of := config.DefaultService()
+		of.Name, of.Model, of.Target, of.MaxBatch = s.model, config.EmulatedPrefix+s.model, s.target, demoMaxBatch
+		c.Services = append(c.Services, of)
+	}
+	return c, errors.Join(synthetic.Device().WriteFile(c.DeviceProfile), synthetic.Predictor().WriteFile(c.Predictor.File), c.Validate())
+}
+
+// open opens the daemon, on any port if nobody has asked for one and the usual one is
+// taken.
+func (o *demo) open(c config.Config, log zerolog.Logger) (*daemon.Daemon, error) {
+	d, err := newDaemon(c, log, false)
+	if errors.Is(err, unix.EADDRINUSE) && o.listen == "" {
+		c.Listen = "127.0.0.1:0"
+		d, err = newDaemon(c, log, false)
+	}
+	return d, err
+}
+
+// loadDemo puts queries of all sizes on a daemon for so long, 0 for until ctx ends,
+// and says where to look once it answers.
+func loadDemo(ctx context.Context, out io.Writer, url string, qps float64, lasts time.Duration) error {
+	if err := untilReady(ctx, url); err != nil {
+		return err
+	}
+	end := "until Ctrl-C"
+	if lasts > 0 {
+		end = fmt.Sprintf("for %v", lasts)
+		var done context.CancelFunc
+		ctx, done = context.WithTimeout(ctx, lasts)
+		defer done()
+	}
+	fmt.Fprintf(out, "\nlive, %s, emulated, under %.0f queries a second: %s/\n", end, qps, url)
+	faults := make([]error, len(demoSizes))
+	var each sync.WaitGroup
+	for i, size := range demoSizes {
+		o := load.DefaultOptions()
+		o.URL, o.Rate, o.Batch, o.Seed, o.Warmup = url, qps/float64(len(demoSizes)), size, uint64(i), 0
+		o.Duration = time.Minute // a run after another, since each lists its arrivals beforehand
+		for _, s := range demoServices {
+			o.Services = append(o.Services, s.model)
+			if s.seqLens != nil {
+				o.SeqLen = s.seqLens[i%len(s.seqLens)]
+			}
+		}
+		each.Go(func() {
+			for faults[i] == nil && ctx.Err() == nil {
+				_, faults[i] = load.Run(ctx, o)
+			}
+		})
+	}
+	each.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return errors.Join(faults...)
+}
+
+// untilReady waits until every service answers.
+func untilReady(ctx context.Context, url string) error {
+	const pause = 10 * time.Millisecond
+	for ctx.Err() == nil {
+		r, err := http.Get(url + "/v2/health/ready")
+		if err == nil {
+			_ = r.Body.Close()
+			if r.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		time.Sleep(pause)
+	}
+	return ctx.Err()
+}
