@@ -127,7 +127,7 @@ func (s *standing) text() string {
 	case s.ready == 0 && s.loading() > 0:
 		verb = "loading"
 	}
-	text := fmt.Sprintf("%s: %d of %d services are ready", verb, s.ready, s.services)
+	text := fmt.Sprintf("%s, services ready: %d of %d", verb, s.ready, s.services)
 	if len(s.givenUp) > 0 {
 		text += "; given up: " + strings.Join(s.givenUp, ", ")
 	}

@@ -28,7 +28,7 @@ func testHerald(watchdog time.Duration) *herald {
 
 func TestHerald(t *testing.T) {
 	h := testHerald(30 * time.Second)
-	const loading, half = "STATUS=loading: 0 of 2 services are ready", "STATUS=serving: 1 of 2 services are ready"
+	const loading, half = "STATUS=loading, services ready: 0 of 2", "STATUS=serving, services ready: 1 of 2"
 	for _, c := range []struct {
 		what string
 		now  time.Duration
@@ -49,7 +49,7 @@ func TestHerald(t *testing.T) {
 		{"the other is given up", 181 * time.Second, standing{services: 2, ready: 1, givenUp: []string{"b"}, beat: 181 * time.Second},
 			[]string{"READY=1", half + "; given up: b"}},
 		{"a worker is lost", 200 * time.Second, standing{services: 2, givenUp: []string{"b"}, beat: 200 * time.Second},
-			[]string{"WATCHDOG=1", "STATUS=loading: 0 of 2 services are ready; given up: b"}},
+			[]string{"WATCHDOG=1", "STATUS=loading, services ready: 0 of 2; given up: b"}},
 		{"stop", 201 * time.Second, standing{services: 2, ready: 2, beat: 201 * time.Second, stopping: true},
 			[]string{"STOPPING=1", "EXTEND_TIMEOUT_USEC=46000000", "STATUS=stopping: answering what was accepted"}},
 		{"stopping", 215 * time.Second, standing{services: 2, ready: 0, beat: 215 * time.Second, stopping: true}, []string{"WATCHDOG=1"}},

@@ -112,16 +112,17 @@ func (d *Document) WriteText(w io.Writer) error {
 	return err
 }
 
-// Count says how many there are of something, as 1 query or 2 queries.
-func Count[N ~int | ~int64 | ~uint64](n N, noun string) string {
-	switch stem, ok := strings.CutSuffix(noun, "y"); {
+// Count returns a number of things, as 1 round or 2 rounds. The name of several is that
+// of one with an s unless it is given.
+func Count[N ~int | ~int64 | ~uint64](n N, names ...string) string {
+	name := names[len(names)-1]
+	switch {
 	case n == 1:
-	case ok:
-		noun = stem + "ies"
-	default:
-		noun += "s"
+		name = names[0]
+	case len(names) == 1:
+		name += "s"
 	}
-	return fmt.Sprintf("%d %s", n, noun)
+	return fmt.Sprintf("%d %s", n, name)
 }
 
 // WriteJSON writes v as the one JSON object that a command prints or leaves.

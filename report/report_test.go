@@ -212,3 +212,13 @@ func TestErrorsOfTheWriter(t *testing.T) {
 		t.Errorf("text: %v", err)
 	}
 }
+
+func TestCount(t *testing.T) {
+	for want, got := range map[string]string{
+		"0 rounds": Count(0, "round"), "1 round": Count(uint64(1), "round"), "2 queries": Count(2, "query", "queries"), "1 query": Count(int64(1), "query", "queries"),
+	} {
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

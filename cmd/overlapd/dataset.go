@@ -78,7 +78,7 @@ taken as they are.`,
 					return err
 				}
 				return out.print(cmd.OutOrStdout(), done, func(w io.Writer) error {
-					_, err := fmt.Fprintf(w, "%d rows of %d models read, %d stored; %d were stored before\n", done.Rows, len(done.Models), done.Rows-done.Known, done.Known)
+					_, err := fmt.Fprintf(w, "%s of %s read, %d stored; stored before: %d\n", report.Count(done.Rows, "row"), report.Count(len(done.Models), "model"), done.Rows-done.Known, done.Known)
 					return err
 				})
 			})
@@ -342,7 +342,7 @@ func (s shown) writeText(w io.Writer) error {
 		t.Rowf("%s\t%s\t%s\t%d\t%s\t%s\t%v\t%s\t%.1f %%", set.ID, cmp.Or(set.Device, "unknown"), set.Name(), set.Rows,
 			numbers(set.Sizes), numbers(set.SeqLens), took, orDash("%.1f %%", 100*set.Share), 100*set.Spread)
 	}
-	t.Rowf("\t\t%d sets\t%d", len(s.Sets), s.Rows)
+	t.Rowf("\t\t%s\t%d", report.Count(len(s.Sets), "set"), s.Rows)
 	d.Table(t)
 	t = report.NewTable("PREDICTOR", "DEVICE", "MODELS", "ROWS", "RECIPE", "ERROR")
 	for _, p := range s.Predictors {

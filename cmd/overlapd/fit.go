@@ -322,7 +322,7 @@ func showProfile(p *device.Profile) *shownProfile {
 func (s *shownProfile) document() *report.Document {
 	d := new(report.Document)
 	name := cmp.Or(s.Device, "a device that the measurements do not name")
-	d.Text("%s, made of %d measured groups of up to %d spans, seed %d", name, s.Rows, s.Spans, s.Seed)
+	d.Text("%s, made of %s of up to %s, seed %d", name, report.Count(s.Rows, "measured group"), report.Count(s.Spans, "span"), s.Seed)
 	models := report.NewTable("MODEL", "OPERATORS", "SIZES", "SEQUENCE LENGTHS")
 	for _, m := range s.Models {
 		models.Rowf("%s\t%d\t%s\t%s", m.Name, m.Operators, numbers(m.Sizes), numbers(m.SeqLens))
@@ -455,7 +455,7 @@ func (o *profileOptions) run(cmd *cobra.Command) error {
 }
 
 func showMeasuring(bar *progressbar.ProgressBar, r *loop.Report) {
-	what := fmt.Sprintf("loading, %d of %d services are ready", r.Ready, r.Services)
+	what := fmt.Sprintf("loading, services ready: %d of %d", r.Ready, r.Services)
 	if r.Progress.Total > 0 {
 		what = "measuring"
 		bar.ChangeMax(r.Progress.Total)

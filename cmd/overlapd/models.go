@@ -247,13 +247,13 @@ func (in *inspection) writeText(w io.Writer) error {
 	}
 	switch {
 	case in.NotRun != "":
-		d.Text("%d operators; it does not run on zeros, so times and bytes are not known:", len(in.Operators))
+		d.Text("%s; it does not run on zeros, so times and bytes are not known:", report.Count(len(in.Operators), "operator"))
 		d.List(in.NotRun)
 		d.Table(in.nodes())
 	case in.Batch > 0:
 		in.addTimes(&d)
 	default:
-		d.Text("%d operators, as the file has them", len(in.Operators))
+		d.Text("%s, as the file has them", report.Count(len(in.Operators), "operator"))
 		d.Table(in.nodes())
 	}
 	return d.WriteText(w)
@@ -271,8 +271,8 @@ func (in *inspection) addTimes(d *report.Document) {
 		seq = fmt.Sprintf(", sequence length %d", in.SeqLen)
 	}
 	total := time.Duration(micros * float64(time.Microsecond)).Round(time.Microsecond)
-	d.Text("%d operators at batch %d%s, intra-op threads %d: %v in all, at most %.0f KiB alive at a cut",
-		len(in.Operators), in.Batch, seq, in.Threads, total, float64(most)/1024)
+	d.Text("%s at batch %d%s, intra-op threads %d: %v in all, at most %.0f KiB alive at a cut",
+		report.Count(len(in.Operators), "operator"), in.Batch, seq, in.Threads, total, float64(most)/1024)
 	t := report.NewTable("#", "operator", "us", "live KiB after", "", "name")
 	for _, op := range in.Operators {
 		bar := strings.Repeat("█", int(max(op.LiveBytes, 0)*24/most))

@@ -111,12 +111,12 @@ func writeReport(w io.Writer, path string, r *journal.Report) error {
 		which = fmt.Sprintf(" (%d to %d)", r.FirstRound, r.LastRound)
 	}
 	if r.Reproduced {
-		fmt.Fprintf(w, "reproduced: all %d rounds%s and %d events\n", r.Rounds, which, r.Events)
+		fmt.Fprintf(w, "reproduced: %s%s and %s\n", report.Count(r.Rounds, "round"), which, report.Count(r.Events, "event"))
 	} else {
-		fmt.Fprintf(w, "NOT reproduced: %d rounds%s are, then there is a difference\n", r.Rounds, which)
+		fmt.Fprintf(w, "NOT reproduced: a difference after %s%s\n", report.Count(r.Rounds, "round"), which)
 	}
 	if r.Gaps > 0 {
-		fmt.Fprintf(w, "gaps: %d, with %d events lost\n", r.Gaps, r.Lost)
+		fmt.Fprintf(w, "gaps: %d, events lost: %d\n", r.Gaps, r.Lost)
 	}
 	if r.Torn {
 		fmt.Fprintln(w, "the last line is torn and was left out")
@@ -204,7 +204,7 @@ func writeQuestions(w io.Writer, r *journal.Report, round *journal.Round) {
 	for _, call := range round.Calls {
 		groups += len(call)
 	}
-	fmt.Fprintf(w, "\nasked of the predictor: %d groups in %d calls\n", groups, len(round.Calls))
+	fmt.Fprintf(w, "\nasked of the predictor: %s in %s\n", report.Count(groups, "group"), report.Count(len(round.Calls), "call"))
 	for i, call := range round.Calls {
 		for _, q := range call {
 			says := "unknown"

@@ -139,7 +139,7 @@ func (s answers) document() *report.Document {
 	for i := range s.Overview.Services {
 		service := &s.Overview.Services[i]
 		if n := losses(service); n > 0 {
-			d.Heading("%s: %s late or without an answer since the start: %s", service.Name, report.Count(n, "query"), whyLost(service))
+			d.Heading("%s: %s late or without an answer since the start: %s", service.Name, report.Count(n, "query", "queries"), whyLost(service))
 		}
 	}
 	for i := range s.History {

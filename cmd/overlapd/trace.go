@@ -115,8 +115,8 @@ func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	if o.asJSON {
 		return report.WriteJSON(stdout, r.traced)
 	}
-	fmt.Fprintf(stderr, "%d rounds and %d queries in %.1f s, %d missed; open the file at ui.perfetto.dev\n",
-		r.traced.Rounds, r.traced.Queries, r.traced.Seconds, r.traced.Missed+r.traced.QueriesMissed)
+	fmt.Fprintf(stderr, "%s and %s in %.1f s, %d missed; open the file at ui.perfetto.dev\n",
+		report.Count(r.traced.Rounds, "round"), report.Count(r.traced.Queries, "query", "queries"), r.traced.Seconds, r.traced.Missed+r.traced.QueriesMissed)
 	return nil
 }
 

@@ -21,7 +21,7 @@ func (a *Advice) Document() *report.Document {
 	if a.Device != "" {
 		on = ", on " + a.Device
 	}
-	d.Text("%s, %s measured together%s", plural(a.Rows, "group"), plural(len(a.Sets), "set of models", "sets of models"), on)
+	d.Text("%s, %s measured together%s", report.Count(a.Rows, "group"), report.Count(len(a.Sets), "set of models", "sets of models"), on)
 	a.showSolo(d)
 	a.showSets(d)
 	a.showPairs(d)
@@ -52,7 +52,7 @@ func (a *Advice) showSolo(d *report.Document) {
 	for _, s := range a.Solo {
 		counts[s.Source]++
 	}
-	d.Heading("Solo times of %s", plural(len(a.Solo), "model and batch size", "models and batch sizes"))
+	d.Heading("Solo times of %s", report.Count(len(a.Solo), "model and batch size", "models and batch sizes"))
 	for _, s := range []struct {
 		source string
 		means  string
@@ -224,17 +224,4 @@ func (a *Advice) showCost(d *report.Document) {
 		t.Rowf("%s\t%d\t%d\t%.1f", some.name, some.cost.Pairs, some.cost.Groups, some.cost.Hours)
 	}
 	d.Table(t)
-}
-
-// plural returns a number of things; the name of several is that of one with
-// an s unless it is given.
-func plural(n int, names ...string) string {
-	name := names[len(names)-1]
-	switch {
-	case n == 1:
-		name = names[0]
-	case len(names) == 1:
-		name += "s"
-	}
-	return fmt.Sprintf("%d %s", n, name)
 }

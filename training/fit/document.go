@@ -20,7 +20,7 @@ const (
 // Document returns the report as text, tables and charts.
 func (r *Report) Document() *report.Document {
 	d := &report.Document{Title: "How far a predictor is off"}
-	d.Text("%d groups of %d models, measured on %s", r.Rows, len(r.Models), cmp.Or(r.Device, "a device that the measurements do not name"))
+	d.Text("%s of %s, measured on %s", report.Count(r.Rows, "group"), report.Count(len(r.Models), "model"), cmp.Or(r.Device, "a device that the measurements do not name"))
 	d.Text("recipe %s, %s hidden units, %d inputs, %d epochs, seed %d: %.1f s", r.Recipe, join("%d", r.Hidden), r.Inputs, r.Epochs, r.Seed, r.Seconds)
 	if r.Regularization != nil {
 		d.Text("%s", r.Regularization.text())
