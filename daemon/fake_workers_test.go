@@ -45,9 +45,12 @@ type fakeWorkers struct {
 		hold    []executor.Event // events that are not delivered yet, if holding
 		holding bool
 		granted []models.ServiceID
-		noRoom  error           // why no service can be added, nil if one can
-		groups  [][]models.Span // of the rounds sent, in that order
-		added   []int           // services, in that order
+		noRoom  error            // why no service can be added, nil if one can
+		groups  [][]models.Span  // of the rounds sent, in that order
+		apart   []*fakeRound     // one for each span that was set apart and has not ended
+		ended   []models.BatchID // that were abandoned
+		eternal bool             // rounds may be ended without their spans
+		added   []int            // services, in that order
 	}
 }
 
@@ -73,7 +76,7 @@ type fakeInput struct{ service, size int }
 
 // fakeRound is a round that runs. A span has ended when it has a status.
 // spanOpen is the status of a span that has not ended.
-const spanOpen = models.SpanCrashed + 1
+const spanOpen = models.SpanOverrun + 1
 
 type fakeRound struct{ outcome executor.Outcome }
 
@@ -495,6 +498,44 @@ func (f *fakeWorkers) Stop(id models.ServiceID, batch models.BatchID) bool {
 		}
 	}
 	return false
+}
+
+// SetApart does nothing unless the test wants it: it is busy machines that take
+// longer than predicted.
+func (f *fakeWorkers) SetApart(id uint64) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	r := f.mu.flight
+	if !f.mu.eternal || r == nil || r.outcome.Round != id {
+		return false
+	}
+	o := r.outcome
+	o.Spans = slices.Clone(o.Spans)
+	for i := range o.Spans {
+		if s := &o.Spans[i]; s.Status == spanOpen {
+			f.mu.apart = append(f.mu.apart, &fakeRound{executor.Outcome{Round: id, Overrun: true, Spans: []executor.SpanOutcome{*s}}})
+			s.Status = models.SpanOverrun
+		}
+	}
+	f.mu.flight = nil
+	f.out <- o
+	return true
+}
+
+// endApart ends the oldest span that was set apart.
+func (f *fakeWorkers) endApart(status models.Status) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	running := f.mu.flight
+	f.mu.flight, f.mu.apart = f.mu.apart[0], f.mu.apart[1:]
+	f.endLocked(status)
+	f.mu.flight = running
+}
+
+func (f *fakeWorkers) Abandon(id models.ServiceID, batch models.BatchID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.mu.ended = append(f.mu.ended, batch)
 }
 
 func (f *fakeWorkers) Release(id models.ServiceID, batch models.BatchID) {

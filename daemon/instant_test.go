@@ -23,6 +23,9 @@ type instant struct {
 	turn   int
 }
 
+func (f *instant) SetApart(uint64) bool                     { return false }
+func (f *instant) Abandon(models.ServiceID, models.BatchID) {}
+
 func (f *instant) Run(round uint64, spans []executor.SpanRequest) error {
 	f.turn++
 	to := f.spans[f.turn%2][:0]

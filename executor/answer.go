@@ -99,7 +99,7 @@ func (w *worker) done(d *wire.Done) error {
 	passed := time.Since(f.round.begin)
 	s.Took, s.DeviceTook = min(time.Duration(d.Nanos), passed), min(time.Duration(d.DeviceNanos), passed)
 	w.land(f, finished, d.IntermediateBytes, s.Took)
-	f.round.end()
+	f.round.end(f.index)
 	return nil
 }
 

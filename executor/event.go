@@ -109,6 +109,10 @@ var (
 	// ErrSpanTimeout is the reason when a span took longer than SpanTimeout.
 	ErrSpanTimeout = errors.New("executor: worker hangs")
 
+	// ErrOverrun is the reason when a span did not end for which nobody waited
+	// any more.
+	ErrOverrun = errors.New("executor: worker was ended for a span that overran")
+
 	// ErrProtocol is the reason when a worker sent what cannot be.
 	ErrProtocol = errors.New("executor: worker broke the protocol")
 

@@ -21,6 +21,7 @@ type Executor struct {
 	services atomic.Pointer[services] // replaced, never changed, so that it is read without a lock
 	outcomes chan Outcome
 	running  atomic.Int32 // rounds whose outcome is not delivered
+	overruns atomic.Int32 // spans that were set apart, and whose outcome is not delivered
 	ctx      context.Context
 	cancel   context.CancelFunc
 	workers  sync.WaitGroup // every goroutine
@@ -43,7 +44,7 @@ func New(opts Options) (*Executor, error) {
 	}
 	e := &Executor{
 		opts:     opts,
-		outcomes: make(chan Outcome, MaxRounds),
+		outcomes: make(chan Outcome, MaxRounds+MaxOverruns),
 		cancel:   func() {},
 		closing:  make(chan struct{}),
 	}
@@ -110,7 +111,7 @@ func (e *Executor) Run(id uint64, spans []SpanRequest) error {
 	if err := e.check(spans); err != nil {
 		return err
 	}
-	// A delivery first fills the channel and then lowers running, so this
+	// A delivery first fills the channel and then lowers what is counted, so this
 	// never counts a round too few.
 	if int(e.running.Load())+len(e.outcomes) >= MaxRounds {
 		return ErrTooManyRounds
@@ -134,12 +135,53 @@ func (e *Executor) Run(id uint64, spans []SpanRequest) error {
 // service returns the service with this ID, or nil.
 func (e *Executor) service(id models.ServiceID) *service { return (*e.services.Load())[id] }
 
-// deliver ends a round. None of its services is forgotten before.
+// deliver ends a round, or a span that was set apart. None of the services is
+// forgotten before.
 func (e *Executor) deliver(o Outcome) {
 	e.outcomes <- o
-	e.running.Add(-1)
+	if o.Overrun {
+		e.overruns.Add(-1)
+	} else {
+		e.running.Add(-1)
+	}
 	for i := range o.Spans {
-		e.service(o.Spans[i].Span.Service).rounds.Add(-1)
+		if s := &o.Spans[i]; s.Status != models.SpanOverrun {
+			e.service(s.Span.Service).rounds.Add(-1)
+		}
+	}
+}
+
+// SetApart ends a round though spans of it still run: its outcome is delivered
+// at once, with SpanOverrun for each of them. How each of them ends is delivered
+// later, as an Outcome with Overrun set. It reports false if all of them have
+// ended, or MaxOverruns would be exceeded.
+func (e *Executor) SetApart(id uint64) bool {
+	for _, s := range *e.services.Load() {
+		w := s.ready()
+		if w == nil {
+			continue
+		}
+		if r := w.round(id); r != nil {
+			return r.setApart(func(spans int) bool {
+				if e.overruns.Add(int32(spans)) <= MaxOverruns {
+					return true
+				}
+				e.overruns.Add(-int32(spans))
+				return false
+			})
+		}
+	}
+	return false
+}
+
+// Abandon stops the spans of a batch for which nobody waits any more, and ends
+// the worker with ErrOverrun if one still runs after OverrunGrace: an operator
+// that does not end ends with its process only.
+func (e *Executor) Abandon(id models.ServiceID, batch models.BatchID) {
+	if s := e.service(id); s != nil {
+		if w := s.ready(); w != nil {
+			w.stop(batch, e.opts.OverrunGrace)
+		}
 	}
 }
 
@@ -181,7 +223,7 @@ func (e *Executor) Stop(id models.ServiceID, batch models.BatchID) bool {
 		return false
 	}
 	w := s.ready()
-	return w != nil && w.stop(batch)
+	return w != nil && w.stop(batch, 0)
 }
 
 // Release makes the worker forget a paused batch. One that finished, failed or

@@ -18,6 +18,10 @@ type Options struct {
 	LoadTimeout time.Duration // from the start of a process until it is ready
 	SpanTimeout time.Duration // a worker whose span takes longer is killed
 
+	// OverrunGrace is how long a span that was abandoned may take to reach the end
+	// of an operator before its worker is killed.
+	OverrunGrace time.Duration
+
 	// Poll is how long both ends of a worker process's socket look for the next
 	// message before they sleep, 0 for not at all.
 	Poll time.Duration
@@ -62,6 +66,7 @@ type ServiceSpec struct {
 func (o Options) withDefaults() Options {
 	o.LoadTimeout = cmp.Or(o.LoadTimeout, 10*time.Minute)
 	o.SpanTimeout = cmp.Or(o.SpanTimeout, 30*time.Second)
+	o.OverrunGrace = cmp.Or(o.OverrunGrace, 500*time.Millisecond)
 	o.CloseGrace = cmp.Or(o.CloseGrace, 2*time.Second)
 	o.ReleaseGrace = cmp.Or(o.ReleaseGrace, 30*time.Second)
 	o.Policy = o.Policy.WithDefaults(child.Policy{

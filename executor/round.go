@@ -1,15 +1,20 @@
 package executor
 
 import (
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// MaxRounds is how many rounds may run or wait to be received.
-const MaxRounds = wire.StopWords / 2
+const (
+	// MaxRounds is how many rounds may run or wait to be received.
+	MaxRounds = wire.StopWords / 2
+
+	// MaxOverruns is how many spans may run beside rounds or wait to be received.
+	MaxOverruns = 64
+)
 
 // SpanRequest is a span to run. Queries are given if, and only if, the batch
 // starts with it.
@@ -18,11 +23,12 @@ type SpanRequest struct {
 	Queries []wire.QueryTensors
 }
 
-// Outcome is what became of a round.
+// Outcome is what became of a round, or of one of its spans that was set apart.
 type Outcome struct {
-	Round uint64
-	Took  time.Duration // from Run until the last span ended
-	Spans []SpanOutcome // in the order in which they were given
+	Round   uint64
+	Took    time.Duration // from Run until the last span ended, or the others were set apart
+	Spans   []SpanOutcome // in the order in which they were given
+	Overrun bool          // it is that of a span that was set apart, and now has ended
 }
 
 // SpanOutcome is what became of a span, with what the worker said of it besides.
@@ -32,6 +38,8 @@ type SpanOutcome struct {
 	DeviceTook time.Duration  // in the engine by the device's own clock, 0 if it has none
 	Finished   bool           // the batch ran to its end
 	Queries    []QueryOutputs // the batch's if it finished, in the order in which they were given
+
+	ended bool // under round.mu
 }
 
 // QueryOutputs are the outputs of one query, in the order of the model's
@@ -58,20 +66,26 @@ type Output struct {
 	lease wire.Lease
 }
 
-// round waits for its spans. Whoever ends the last one delivers the outcome.
+// round waits for its spans. Whoever ends the last one delivers the outcome,
+// unless it was delivered without it.
 type round struct {
 	outcome Outcome
 	begin   time.Time
-	open    atomic.Int32
 	deliver func(Outcome)
+
+	mu    sync.Mutex
+	open  int  // spans that have not ended
+	apart bool // they were set apart
 }
 
 func newRound(id uint64, spans []SpanRequest, deliver func(Outcome)) *round {
-	r := &round{outcome: Outcome{Round: id, Spans: make([]SpanOutcome, len(spans))}, begin: time.Now(), deliver: deliver}
+	r := &round{
+		outcome: Outcome{Round: id, Spans: make([]SpanOutcome, len(spans))},
+		begin:   time.Now(), deliver: deliver, open: len(spans),
+	}
 	for i := range spans {
 		r.outcome.Spans[i].Span = spans[i].Span
 	}
-	r.open.Store(int32(len(spans)))
 	return r
 }
 
@@ -79,18 +93,51 @@ func newRound(id uint64, spans []SpanRequest, deliver func(Outcome)) *round {
 func (r *round) span(i int) *SpanOutcome { return &r.outcome.Spans[i] }
 
 // end is called once for each span, after it was filled in.
-func (r *round) end() {
-	if r.open.Add(-1) == 0 {
-		r.outcome.Took = time.Since(r.begin)
-		r.deliver(r.outcome)
+func (r *round) end(i int) {
+	r.mu.Lock()
+	r.span(i).ended = true
+	r.open--
+	o := r.outcome
+	o.Took, o.Overrun = time.Since(r.begin), r.apart
+	if r.apart {
+		o.Spans = o.Spans[i : i+1]
 	}
+	over := r.apart || r.open == 0
+	r.mu.Unlock()
+	if over {
+		r.deliver(o)
+	}
+}
+
+// setApart delivers the outcome without the spans that have not ended, each of
+// which delivers its own later. It reports false if there is none, or they
+// are more than is allowed.
+func (r *round) setApart(allow func(spans int) bool) bool {
+	r.mu.Lock()
+	if r.apart || r.open == 0 || !allow(r.open) {
+		r.mu.Unlock()
+		return false
+	}
+	r.apart = true
+	o := r.outcome
+	o.Took, o.Spans = time.Since(r.begin), make([]SpanOutcome, len(o.Spans))
+	for i := range o.Spans {
+		if s := r.span(i); s.ended {
+			o.Spans[i] = *s
+		} else {
+			o.Spans[i].Span, o.Spans[i].Status, o.Spans[i].Reached = s.Span, models.SpanOverrun, s.Span.Start
+		}
+	}
+	r.mu.Unlock()
+	r.deliver(o)
+	return true
 }
 
 // fail ends a span that did not run to its end.
 func (r *round) fail(i int, status models.Status, err error) {
 	s := r.span(i)
 	s.Status, s.Err, s.Reached = status, err, s.Span.Start
-	r.end()
+	r.end(i)
 }
 
 // Latency is the latency of the round's group as predictors see it. This is its

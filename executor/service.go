@@ -182,8 +182,8 @@ func (s *service) serve(ctx, life context.Context) (lost Event, readyFor time.Du
 // or the executor closes.
 func (s *service) watch(ctx context.Context, w *worker) {
 	limit := s.executor.opts.SpanTimeout
-	ticker := time.NewTicker(max(limit/4, time.Millisecond))
-	defer ticker.Stop()
+	look := time.NewTimer(limit)
+	defer look.Stop()
 	for {
 		select {
 		case <-w.lost:
@@ -193,10 +193,12 @@ func (s *service) watch(ctx context.Context, w *worker) {
 			child.Within(w.lost, s.executor.opts.CloseGrace)
 			w.lose(ending(ctx))
 			return
-		case <-ticker.C:
-			if w.hangs(limit) {
+		case <-look.C:
+			ran := w.runs()
+			if ran >= limit {
 				w.lose(fmt.Errorf("%w: span not done after %v", ErrSpanTimeout, limit))
 			}
+			look.Reset(max(limit-ran, time.Millisecond)) // no run that begins now exceeds it before
 		}
 	}
 }

@@ -201,8 +201,9 @@ func (w *worker) sendLocked(m wire.Message) error {
 }
 
 // stop ends the runs of a batch at their next operator boundary. It reports
-// whether there was one.
-func (w *worker) stop(batch models.BatchID) bool {
+// whether there was one. The worker is lost if one has not ended after grace,
+// unless that is 0.
+func (w *worker) stop(batch models.BatchID, grace time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.cause != nil {
@@ -214,6 +215,13 @@ func (w *worker) stop(batch models.BatchID) bool {
 			w.stopLocked(i)
 			found = true
 		}
+	}
+	if found && grace > 0 {
+		w.service.start(func() {
+			if !child.Within(w.lost, grace) && w.stop(batch, 0) {
+				w.lose(fmt.Errorf("%w: nobody waited for its span any more, and %v later it had not reached the end of an operator", ErrOverrun, grace))
+			}
+		})
 	}
 	return found
 }
@@ -252,12 +260,28 @@ func (w *worker) quit() {
 	_ = w.sendLocked(&wire.Quit{}) // never too large to send
 }
 
-// hangs reports whether a span runs for longer than limit.
-func (w *worker) hangs(limit time.Duration) bool {
+// runs returns for how long the oldest run in flight has been running, 0 if
+// there is none.
+func (w *worker) runs() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.mu.flights.count == 0 {
+		return 0
+	}
 	head, _ := w.mu.flights.at(0)
-	return w.mu.flights.count > 0 && time.Since(head.since) > limit
+	return time.Since(head.since)
+}
+
+// round returns the round with this ID of which a run is in flight, or nil.
+func (w *worker) round(id uint64) *round {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.mu.flights.count {
+		if f, _ := w.mu.flights.at(i); f.round.outcome.Round == id {
+			return f.round
+		}
+	}
+	return nil
 }
 
 // strand ends every run in flight as lost, and as crashed the one that the worker

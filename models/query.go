@@ -68,22 +68,23 @@ type SpanOutcome struct {
 	Took    time.Duration // in the engine, as the worker measured it
 }
 
-// Status is the way in which a span ended. After SpanLost, SpanFailed and
+// Status is the way in which a span left its round. After SpanLost, SpanFailed and
 // SpanCrashed the batch exists no more.
 type Status uint8
 
-// The ways a span ends.
+// The ways a span leaves its round.
 const (
 	SpanDone    Status = iota // it ran to its end
 	SpanStopped               // it was stopped before operator Reached, where the batch can go on; at 0 its queries queue again
 	SpanLost                  // its worker went away or was not there, and its intermediates with it; the queries can be run again
 	SpanFailed                // the worker refused it, or the model gave an error
 	SpanCrashed               // its worker died while it ran this very span, which may be why
+	SpanOverrun               // it has exceeded its limit and runs on beside other rounds; how it ends comes later
 )
 
 // String returns the status in the word that logs, journals and traces use.
 func (s Status) String() string {
-	if names := [...]string{"done", "stopped", "lost", "failed", "crashed"}; int(s) < len(names) {
+	if names := [...]string{"done", "stopped", "lost", "failed", "crashed", "overrun"}; int(s) < len(names) {
 		return names[s]
 	}
 	return "unknown"

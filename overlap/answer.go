@@ -21,6 +21,10 @@ type Answer struct {
 	Started   time.Duration  // when the first span of its batch started
 	Queue     time.Duration  // it waited before that, or until it ended
 	Run       time.Duration  // the time the spans of its batch took together
+
+	// InUse is set if the worker still uses the tensors of the query, because its
+	// batch is an overrun: they must stay until the span has ended.
+	InUse bool
 }
 
 // Result is what became of a query.

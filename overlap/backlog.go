@@ -57,8 +57,8 @@ func (l *backlog) service(id models.ServiceID) *service {
 	return l.services[id]
 }
 
-// Wake returns when the earliest deadline of what waits passes, so that Next
-// can answer it. It is false if nothing waits.
+// Wake returns when the earliest deadline passes of what waits or is in an
+// overrun, so that Next can answer it. It is false if there is nothing.
 func (l *backlog) Wake() (at time.Duration, ok bool) {
 	if l.waiting.len() > 0 {
 		at, ok = l.waiting.top().Deadline, true
@@ -67,6 +67,9 @@ func (l *backlog) Wake() (at time.Duration, ok bool) {
 		if first := l.paused.top().Deadline; !ok || first < at {
 			at, ok = first, true
 		}
+	}
+	if first, some := l.overdue(); some && (!ok || first < at) {
+		at, ok = first, true
 	}
 	return at, ok
 }
@@ -221,12 +224,15 @@ func (l *backlog) end(b *batch, result Result, reason Reason) {
 }
 
 // dissolve answers the members of a batch that are cancelled, and gives it the
-// others.
+// others that have no answer yet.
 func (l *backlog) dissolve(b *batch, give func(q *query)) {
 	for _, q := range b.members {
-		if q.Cancelled {
+		switch {
+		case q.Answered:
+			l.pool.putQuery(q)
+		case q.Cancelled:
 			l.answer(q, Cancelled, ReasonCancelled)
-		} else {
+		default:
 			give(q)
 		}
 	}
@@ -236,6 +242,12 @@ func (l *backlog) dissolve(b *batch, give func(q *query)) {
 // answer ends a query that is in no queue. One that was tried again after its
 // worker was lost owes its failure to that.
 func (l *backlog) answer(q *query, result Result, reason Reason) {
+	l.report(q, result, reason)
+	l.pool.putQuery(q)
+}
+
+// report gives a query its answer.
+func (l *backlog) report(q *query, result Result, reason Reason) {
 	if result == Dropped && q.Retries > 0 {
 		result, reason = Failed, ReasonWorkerLost
 	}
@@ -245,12 +257,11 @@ func (l *backlog) answer(q *query, result Result, reason Reason) {
 	}
 	if b := q.batch; b != nil && b.id != 0 {
 		a.Batch, a.BatchSize, a.Started, a.Run = b.id, b.Size, b.Started, b.Run
-		a.Queue = b.Started - q.Arrival
+		a.Queue, a.InUse = b.Started-q.Arrival, b.Overrun > 0
 	}
 	l.services[q.Service].metrics.count(&a, q.Deadline)
 	l.answers.add(a)
 	l.queries.remove(q.ID)
-	l.pool.putQuery(q)
 }
 
 // Answers returns the queries that have ended since the last call, in that

@@ -23,6 +23,11 @@ func (s *Scheduler) Check() error {
 	for _, b := range s.running {
 		batched += len(b.members)
 	}
+	for _, sv := range s.services {
+		if sv.overrun != nil {
+			batched += len(s.Unanswered(sv.overrun.id))
+		}
+	}
 	if queued := s.waiting.len(); s.queries.count != queued+batched {
 		return fmt.Errorf("%d queries are known, %d queued and %d in batches", s.queries.count, queued, batched)
 	}
@@ -77,6 +82,14 @@ func (sv *service) check() error {
 			return fmt.Errorf("query %d is queued and in batch %v, cancelled is %v", q.ID, q.batch, q.Cancelled)
 		}
 	}
+	if b := sv.overrun; b != nil {
+		if !b.running || b.pausedPos >= 0 || b.Overrun <= b.Next || b.Overrun > sv.Operators || b.service != sv {
+			return fmt.Errorf("batch %d at operator %d is an overrun until %d, running is %v", b.id, b.Next, b.Overrun, b.running)
+		}
+		if err := b.check(); err != nil {
+			return err
+		}
+	}
 	for _, b := range sv.paused.items {
 		if b.running || b.Next < 1 || b.Next >= sv.Operators || !b.wanted() {
 			return fmt.Errorf("batch %d is paused at operator %d, running is %v", b.id, b.Next, b.running)
@@ -113,7 +126,7 @@ func (f *flight) check() error {
 	for i, b := range f.running {
 		span := f.round.Group.Spans[i]
 		switch {
-		case !b.running || b.pausedPos >= 0 || b.expiryPos >= 0:
+		case !b.running || b.Overrun > 0 || b.pausedPos >= 0 || b.expiryPos >= 0:
 			return fmt.Errorf("batch %d runs and waits", b.id)
 		case b.Next < 0 || span != b.span(span.End) || span.Len() < 1 || span.End > b.service.Operators:
 			return fmt.Errorf("batch %d at operator %d runs %+v", b.id, b.Next, span)

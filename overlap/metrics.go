@@ -93,6 +93,7 @@ func (m *ServiceMetrics) answered() uint64 {
 type Waiting struct {
 	Oldest    time.Duration // arrival of the query that came first, if any waits
 	Postponed int           // queries that the last triage found no time for
+	Overrun   bool          // a span of the service runs on beside the rounds, see Scheduler.Allowed
 }
 
 // Explanation is what a policy saw and chose for a round.

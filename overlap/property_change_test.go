@@ -58,10 +58,13 @@ func (w *twin) change(t *rapid.T) {
 }
 
 // remove removes a service, which works if and only if all its queries are
-// answered.
+// answered and its worker does nothing.
 func (w *twin) remove(t *rapid.T) {
 	id := w.service(t)
 	var want error
+	if w.overruns(id) {
+		want = ErrServiceBusy
+	}
 	for _, q := range w.open {
 		if q.Service == id {
 			want = ErrServiceBusy

@@ -28,6 +28,7 @@ type twin struct {
 	left    map[models.QueryID]bool // whose client has left
 	down    map[models.ServiceID]bool
 	round   *Round
+	apart   []models.Outcome // the span of each overrun
 
 	services []models.Service // as they are now; config has those of the beginning
 	removed  map[models.ServiceID]bool
@@ -50,6 +51,7 @@ func TestSchedulerProperties(t *testing.T) {
 			"arrive": w.arrive, "arrive ": w.arrive, "arrive  ": w.arrive,
 			"next": w.next, "next ": w.next,
 			"finish": w.finish, "finish ": w.finish,
+			"land":   w.land,
 			"cancel": w.cancel,
 			"worker": w.worker,
 			"add":    w.add, "change": w.change, "remove": w.remove,
@@ -169,7 +171,7 @@ func (w *twin) next(t *rapid.T) {
 	w.inTime(&r)
 	seen := map[models.ServiceID]bool{}
 	for i, s := range r.Group.Spans {
-		if seen[s.Service] || w.down[s.Service] || w.removed[s.Service] {
+		if seen[s.Service] || w.overruns(s.Service) || w.down[s.Service] || w.removed[s.Service] {
 			t.Fatalf("service %d: two spans, or its worker is down: %+v", s.Service, r)
 		}
 		seen[s.Service] = true
@@ -267,23 +269,53 @@ func (w *twin) finish(t *rapid.T) {
 	}
 	o := models.Outcome{Round: w.round.Number}
 	for _, s := range w.round.Group.Spans {
-		so := models.SpanOutcome{Span: s, Reached: s.End, Took: 1}
-		switch rapid.IntRange(0, 9).Draw(t, "status") {
-		case 0:
-			so.Status, so.Reached = models.SpanStopped, rapid.IntRange(s.Start, s.End).Draw(t, "reached")
-		case 1:
-			so.Status = models.SpanLost
-			w.setDown(s.Service, true)
-		case 2:
-			so.Status = models.SpanFailed
+		so := w.outcome(t, s)
+		if rapid.IntRange(0, 9).Draw(t, "overrun") == 0 {
+			so.Status = models.SpanOverrun
+			w.apart = append(w.apart, models.Outcome{Round: o.Round, Spans: []models.SpanOutcome{so}})
+		} else {
+			w.batches[s.Batch].next = so.Reached
 		}
-		w.batches[s.Batch].next = so.Reached
 		o.Spans = append(o.Spans, so)
 	}
 	if rapid.Bool().Draw(t, "on time") {
 		w.now += w.round.Predicted.Latency
 	}
 	w.round = nil
+	if err := errors.Join(w.a.Finish(w.now, o), w.b.Finish(w.now, o)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// outcome draws what becomes of a span.
+func (w *twin) outcome(t *rapid.T, s models.Span) models.SpanOutcome {
+	so := models.SpanOutcome{Span: s, Reached: s.End, Took: 1}
+	switch rapid.IntRange(0, 9).Draw(t, "status") {
+	case 0:
+		so.Status, so.Reached = models.SpanStopped, rapid.IntRange(s.Start, s.End).Draw(t, "reached")
+	case 1:
+		so.Status = models.SpanLost
+		w.setDown(s.Service, true)
+	case 2:
+		so.Status = models.SpanFailed
+	}
+	return so
+}
+
+// overruns reports whether a span of a service was set apart.
+func (w *twin) overruns(id models.ServiceID) bool {
+	return slices.ContainsFunc(w.apart, func(o models.Outcome) bool { return o.Spans[0].Span.Service == id })
+}
+
+// land ends the oldest overrun.
+func (w *twin) land(t *rapid.T) {
+	if len(w.apart) == 0 {
+		return
+	}
+	o := w.apart[0]
+	w.apart = w.apart[1:]
+	o.Spans[0] = w.outcome(t, o.Spans[0].Span)
+	w.batches[o.Spans[0].Span.Batch].next = o.Spans[0].Reached
 	if err := errors.Join(w.a.Finish(w.now, o), w.b.Finish(w.now, o)); err != nil {
 		t.Fatal(err)
 	}
@@ -379,6 +411,10 @@ func (w *twin) drain() {
 	w.a.Drain(w.now)
 	w.b.Drain(w.now)
 	for range 10_000 {
+		if len(w.apart) > 0 {
+			w.land(w.T)
+			w.settle()
+		}
 		if w.a.Idle() {
 			break
 		}

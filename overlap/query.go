@@ -24,6 +24,7 @@ type queryState struct {
 	Retries      int
 	Apart        bool `json:",omitempty"` // a batch in which it was merged with others has failed
 	Cancelled    bool
+	Answered     bool `json:",omitempty"` // though its batch, an overrun, still uses its tensors
 }
 
 // single reports whether the query runs in no batch with others any more: it has
@@ -99,6 +100,7 @@ type batchState struct {
 	Deadline time.Duration // the latest of its members that are not cancelled
 	Started  time.Duration
 	Run      time.Duration
+	Overrun  int `json:",omitempty"` // where the span ends that has overrun, 0 if none has
 }
 
 // wanted reports whether any member is not cancelled.

@@ -48,7 +48,7 @@ func outcomeOf(o *models.Outcome, b *batch, span models.Span) (so models.SpanOut
 		case models.SpanStopped:
 			ok = so.Reached >= span.Start && so.Reached <= span.End
 		default:
-			ok = so.Status >= models.SpanLost && so.Status <= models.SpanCrashed
+			ok = so.Status >= models.SpanLost && so.Status <= models.SpanCrashed || so.Status == models.SpanOverrun && b.Overrun == 0
 		}
 		if ok && so.Span.Batch == b.id {
 			return so, true
@@ -104,9 +104,9 @@ func (f *flight) runs(sv *service) bool {
 	return slices.ContainsFunc(f.running, func(b *batch) bool { return b.service == sv })
 }
 
-// Members returns the queries of a batch that is running, in the order in
-// which they were gathered, and nil for any other batch. The slice is valid
-// until the next call of Next.
+// Members returns the queries of a batch that is in the round that runs, in the
+// order in which they were gathered, and nil for any other batch. The slice is
+// valid until the next call of Next.
 func (f *flight) Members(id models.BatchID) []models.QueryID {
 	for i, b := range f.running {
 		if b != nil && b.id == id {

@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -94,6 +95,9 @@ func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop models.Ba
 		return 0, false
 	}
 	q.Cancelled = true
+	if b.Overrun > 0 {
+		s.relieve(b)
+	}
 	switch wanted := b.wanted(); {
 	case b.running && !wanted:
 		return b.id, true
@@ -194,16 +198,17 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 	return s.round, true
 }
 
-// Finish takes in how the round that runs has gone, and frees the device. A span
-// whose worker was lost sends its queries back into the queue, as long as
-// they can still finish and have retries left. So does one that failed, or that
-// its worker died of, if several queries were merged in it: they run again one by
-// one, so that the one at fault fails alone, which then is not run again. Tell Down
-// before Finish, or Next may choose that service again.
+// Finish takes in how the round that runs has gone, and frees the device, or how
+// an overrun of an earlier round has ended, see Allowed. A span whose worker was
+// lost sends its queries back into the queue, as long as they can still finish and
+// have retries left. So does one that failed, or that its worker died of, if
+// several queries were merged in it: they run again one by one, so that the one at
+// fault fails alone, which then is not run again. Tell Down before Finish, or Next
+// may choose that service again.
 func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 	s.clock(now)
 	if !s.busy || o.Round != s.round.Number {
-		return ErrUnknownRound
+		return s.land(&o)
 	}
 	var err error
 	s.busy = false
@@ -213,13 +218,38 @@ func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 		if !ok {
 			err = ErrBadOutcome
 		}
+		s.running[i] = nil
+		if so.Status == models.SpanOverrun {
+			s.overturn()
+			b.Overrun, b.service.overrun = s.round.Group.Spans[i].End, b
+			s.relieve(b)
+			continue
+		}
 		b.running = false
 		b.Run += max(so.Took, 0)
 		s.ran(b, so)
-		s.running[i] = nil
 	}
 	s.running = s.running[:0]
 	return err
+}
+
+// land takes in how overruns have ended, and lets their batches go on.
+func (s *Scheduler) land(o *models.Outcome) error {
+	for i := range o.Spans {
+		b := s.overrunOf(o.Spans[i].Span.Batch)
+		if b == nil {
+			return ErrUnknownRound
+		}
+		so, ok := outcomeOf(o, b, b.span(b.Overrun))
+		b.running, b.Overrun, b.service.overrun = false, 0, nil
+		b.Run += max(so.Took, 0)
+		s.overturn()
+		s.ran(b, so)
+		if !ok {
+			return ErrBadOutcome
+		}
+	}
+	return nil
 }
 
 // ran moves a batch on after one of its spans has ended.
@@ -251,7 +281,8 @@ func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
 	}
 }
 
-// expire drops what waits past its deadline. A plan has foreseen what is past
+// expire drops what waits past its deadline, and answers what of an overrun is
+// past it. A plan has foreseen what is past
 // by the time that it is for.
 func (s *Scheduler) expire() {
 	for s.waiting.len() > 0 && s.waiting.top().Deadline <= s.now {
@@ -262,6 +293,11 @@ func (s *Scheduler) expire() {
 	for s.paused.len() > 0 && s.paused.top().Deadline <= s.now {
 		s.expired(s.paused.top().Deadline)
 		s.abandon(s.paused.top(), Dropped, ReasonDeadlinePassed)
+	}
+	for _, sv := range s.services {
+		if sv.overrun != nil {
+			s.relieve(sv.overrun)
+		}
 	}
 }
 
@@ -279,7 +315,9 @@ func (s *Scheduler) Drain(now time.Duration) {
 }
 
 // Idle reports whether every accepted query is answered and nothing runs.
-func (s *Scheduler) Idle() bool { return s.queries.count == 0 && !s.busy }
+func (s *Scheduler) Idle() bool {
+	return s.queries.count == 0 && !s.busy && !slices.ContainsFunc(s.services, func(sv *service) bool { return sv.overrun != nil })
+}
 
 // Metrics returns a copy of the counters, by service ID. Those of a service
 // that was removed are zero, its name too.

@@ -31,7 +31,9 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 //	explain                       what was behind the last round
 //	turneddown                    the groups that it did not become, with what speaks against each
 //	plans                         how many were made, kept and overturned
-//	finish SERVICE=done|stopped@N|lost|failed|crashed …
+//	finish SERVICE=done|stopped@N|lost|failed|crashed|overrun …
+//	limit                         for how long the last round may run
+//	land SERVICE=…                how the overrun of a service has ended
 //	add NAME id=N …               a service as with service; N is the next ID if not given
 //	change SERVICE … | remove SERVICE
 //	cancel ID | down SERVICE | up SERVICE | drain | wake | idle | metrics SERVICE
@@ -73,12 +75,13 @@ type script struct {
 	s      *Scheduler
 	now    time.Duration
 	round  Round
-	out    strings.Builder // of one block
+	apart  map[models.ServiceID]models.Outcome // the span of each overrun
+	out    strings.Builder                     // of one block
 }
 
 // runScript returns the text with the decisions that were made now.
 func runScript(t *testing.T, text string) string {
-	c := &script{t: t, costs: costs{}}
+	c := &script{t: t, costs: costs{}, apart: map[models.ServiceID]models.Outcome{}}
 	var result []string
 	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
 		commands, _, _ := strings.Cut(block+"\n", "----\n")
@@ -151,6 +154,10 @@ func (c *script) event(a args) {
 		c.turnedDown()
 	case "finish":
 		c.finish(a)
+	case "land":
+		c.land(a)
+	case "limit":
+		c.printf("%v", c.s.Allowed(c.round.Predicted.Bound, 2))
 	case "cancel":
 		stop, running := c.s.Cancel(c.now, models.QueryID(a.id()))
 		c.printf("running %v, stop %d", running, stop)
@@ -235,15 +242,9 @@ func (c *script) turnedDown() {
 func (c *script) finish(a args) {
 	o := models.Outcome{Round: c.round.Number, Took: c.round.Predicted.Latency}
 	for _, s := range c.round.Group.Spans {
-		so := models.SpanOutcome{Span: s, Reached: s.End, Took: a.ms("took", int(c.costs.span(s)/time.Millisecond))}
-		status, reached, _ := strings.Cut(a.text(c.config.Services[s.Service].Name), "@")
-		for st := models.SpanDone; st <= models.SpanCrashed; st++ {
-			if st.String() == status {
-				so.Status = st
-			}
-		}
-		if so.Status == models.SpanStopped {
-			so.Reached, _ = strconv.Atoi(reached)
+		so := c.ended(s, a)
+		if so.Status == models.SpanOverrun {
+			c.apart[s.Service] = models.Outcome{Round: o.Round, Spans: []models.SpanOutcome{so}}
 		}
 		o.Spans = append(o.Spans, so)
 	}
@@ -252,10 +253,42 @@ func (c *script) finish(a args) {
 	}
 }
 
+// ended returns what became of a span by the arguments of a command.
+func (c *script) ended(s models.Span, a args) models.SpanOutcome {
+	so := models.SpanOutcome{Span: s, Reached: s.End, Took: a.ms("took", int(c.costs.span(s)/time.Millisecond))}
+	status, reached, _ := strings.Cut(a.text(c.config.Services[s.Service].Name), "@")
+	for st := models.SpanDone; st <= models.SpanOverrun; st++ {
+		if st.String() == status {
+			so.Status = st
+		}
+	}
+	if so.Status == models.SpanStopped {
+		so.Reached, _ = strconv.Atoi(reached)
+	}
+	return so
+}
+
+// land ends the overruns of the services that it names.
+func (c *script) land(a args) {
+	for name := range a.named {
+		id := c.service(name)
+		o := c.apart[id]
+		delete(c.apart, id)
+		o.Spans = []models.SpanOutcome{c.ended(o.Spans[0].Span, a)}
+		if err := c.s.Finish(c.now, o); err != nil {
+			c.printf("%v", err)
+		}
+	}
+}
+
 func (c *script) drain() {
 	for _, a := range c.s.Answers() {
-		c.printf("answer %d %v (%v): batch %d of size %d, retries %d, queue %v, run %v",
-			a.Query, a.Result, a.Reason, a.Batch, a.BatchSize, a.Retries, a.Queue, a.Run)
+		inUse := ""
+		if a.InUse {
+			inUse = ", in use"
+		}
+		c.printf("answer %d %v (%v): batch %d of size %d, retries %d, queue %v, run %v%s",
+			a.Query, a.Result, a.Reason, a.Batch, a.BatchSize, a.Retries, a.Queue, a.Run, inUse)
 	}
 	for _, r := range c.s.Released() {
 		c.printf("release batch %d of %s", r.Batch, c.config.Services[r.Service].Name)

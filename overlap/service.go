@@ -31,6 +31,7 @@ type service struct {
 	removed bool // its ID is free, and it stays down
 	queue   heap[*query]
 	paused  heap[*batch]
+	overrun *batch // runs beside the rounds and keeps the worker busy, nil if none does
 	view    view
 	full    error
 	metrics ServiceMetrics
@@ -90,7 +91,10 @@ func (sv *service) proved(now, took time.Duration) {
 }
 
 // sorted reports whether queries of the service may be postponed.
-func (sv *service) sorted() bool { return !sv.Down && !sv.BestEffort }
+func (sv *service) sorted() bool { return sv.runnable() && !sv.BestEffort }
+
+// runnable reports whether the worker of the service can run a span.
+func (sv *service) runnable() bool { return !sv.Down && sv.overrun == nil }
 
 // promises reports whether queries of the service that may arrive have a
 // target that others must leave room for.
@@ -110,6 +114,7 @@ func (sv *service) waiting(triage uint64) (w Waiting) {
 			w.Postponed++
 		}
 	}
+	w.Overrun = sv.overrun != nil
 	return w
 }
 
@@ -169,7 +174,7 @@ func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
 		return ErrUnknownService
 	}
 	started := sv.paused.len()
-	if s.runs(sv) {
+	if s.runs(sv) || sv.overrun != nil {
 		started++
 	}
 	if n := sv.queue.len(); n > 0 || started > 0 {
@@ -220,7 +225,7 @@ func (s *Scheduler) Load(now time.Duration, m models.Service) error {
 	if sv == nil {
 		return ErrUnknownService
 	}
-	if !sv.Down || s.runs(sv) {
+	if !sv.Down || s.runs(sv) || sv.overrun != nil {
 		return fmt.Errorf("service %s: %w: take it down, and load when its batch that runs has ended", sv.Name, ErrServiceBusy)
 	}
 	if faults := serviceFaults(&m, int(m.ID)); len(faults) > 0 {

@@ -20,7 +20,7 @@ type Snapshot struct {
 	Running   []models.BatchID  // the batch of each span of the round
 	Services  []serviceSnapshot // by ID
 	Waiting   []queryState      // those in a queue
-	Batches   []batchSnapshot   // those that are paused, then those that run
+	Batches   []batchSnapshot   // those that are paused, then those that run, then overruns
 	Answers   []Answer          // not taken yet
 	Released  []Release         // not taken yet
 	Metrics   Metrics
@@ -68,6 +68,11 @@ func (s *Scheduler) Snapshot() Snapshot {
 	for _, b := range s.running {
 		k.Running = append(k.Running, b.id)
 		k.Batches = append(k.Batches, b.snapshot())
+	}
+	for _, sv := range s.services {
+		if sv.overrun != nil {
+			k.Batches = append(k.Batches, sv.overrun.snapshot())
+		}
 	}
 	return k
 }
@@ -160,7 +165,10 @@ func (s *Scheduler) restore(k *Snapshot) error {
 		s.running = append(s.running, b)
 	}
 	for i := range k.Batches {
-		if b := batches[k.Batches[i].ID]; !b.running {
+		switch b := batches[k.Batches[i].ID]; {
+		case b.Overrun > 0:
+			b.running, b.service.overrun = true, b
+		case !b.running:
 			s.paused.push(b)
 		}
 	}
@@ -224,8 +232,9 @@ func (s *Scheduler) restoreQuery(k *queryState) (*query, error) {
 		return nil, fmt.Errorf("query %d: %w", k.ID, ErrDuplicateQuery)
 	}
 	q := s.pool.query()
-	q.queryState = *k
-	s.queries.put(q)
+	if q.queryState = *k; !q.Answered {
+		s.queries.put(q)
+	}
 	return q, nil
 }
 

@@ -24,6 +24,7 @@ func TestRestoredGoesOnAlike(t *testing.T) {
 			"arrive": w.arrive, "arrive ": w.arrive, "arrive  ": w.arrive,
 			"next": w.next, "next ": w.next,
 			"finish": w.finish, "finish ": w.finish,
+			"land":   w.land,
 			"cancel": w.cancel,
 			"worker": w.worker,
 			"add":    w.add, "change": w.change, "remove": w.remove,
@@ -140,6 +141,9 @@ func TestRestoreRefuses(t *testing.T) {
 		"busy without":      func(k *Snapshot) { k.Running, k.Round.Spans, k.Round.Queries = nil, nil, nil },
 		"no name":           func(k *Snapshot) { k.Services = append(k.Services, serviceSnapshot{}) },
 		"too many":          func(k *Snapshot) { k.Services = make([]serviceSnapshot, MaxServices+1) },
+		"runs and overruns": func(k *Snapshot) { k.Batches[1].Overrun = 4 },
+		"overrun elsewhere": func(k *Snapshot) { k.Batches[0].Overrun = 1 << 30 },
+		"answered in queue": func(k *Snapshot) { k.Waiting[0].Answered = true },
 		"removed":           func(k *Snapshot) { k.Services[0].Removed = true },
 		"removed with work": func(k *Snapshot) { k.Services[1] = serviceSnapshot{Removed: true} },
 		"removed, metrics": func(k *Snapshot) {
@@ -185,7 +189,7 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 		}},
 		{service{}, map[string]string{
 			"Service": "whole", "serviceState": "whole", "removed": "Removed", "queue": "Queue", "paused": "Paused",
-			"full": "made of Service", "metrics": "Metrics", "view": "scratch",
+			"full": "made of Service", "metrics": "Metrics", "view": "scratch", "overrun": "by Batches",
 		}},
 		{query{}, map[string]string{
 			"queryState": "whole", "postponed": "of one decision",

@@ -94,7 +94,7 @@ func (sv *service) look(at time.Duration) {
 // head returns the most urgent work of the service. It is false if there is
 // none that can run.
 func (sv *service) head() (candidate, bool) {
-	if sv.Down {
+	if !sv.runnable() {
 		return candidate{}, false
 	}
 	o := &sv.view

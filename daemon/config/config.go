@@ -179,6 +179,7 @@ type Worker struct {
 	Threads           int           `toml:"threads" default:"0" min:"0" max:"1024"`
 	Spin              bool          `toml:"spin"`
 	Poll              time.Duration `toml:"poll" default:"200µs" min:"0s" max:"10ms"`
+	OverrunFactor     float64       `toml:"overrun_factor" default:"2" min:"1" max:"100"`
 	SpanTimeout       time.Duration `toml:"span_timeout" default:"10s"`
 	LoadTimeout       time.Duration `toml:"load_timeout" default:"2m"`
 	RestartLimit      int           `toml:"restart_limit" default:"30" min:"1" max:"1048576"`

@@ -108,7 +108,7 @@ var written = map[reflect.Type]struct {
 	reflect.TypeFor[string]():   {as: "a string"},
 	reflect.TypeFor[bool]():     {as: "true or false"},
 	reflect.TypeFor[int]():      {as: "an integer"},
-	reflect.TypeFor[float64]():  {as: "a number from 0 to 1"},
+	reflect.TypeFor[float64]():  {as: "a number"},
 	reflect.TypeFor[[]string](): {as: "an array of strings"},
 	reflect.TypeFor[[]int]():    {as: "an array of integers"},
 	reflect.TypeFor[int64](): {`a number of bytes, or a string such as "64MiB"`,

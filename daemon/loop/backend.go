@@ -71,10 +71,11 @@ func New(c config.Config, o Options) (*Backend, error) {
 	}
 	shared.learning = learning.New(o.Learning, shared.predictor, shared.solo)
 	fleet := &fleet{core: shared, members: members, specs: list, order: c.Names(), loading: loading{}}
-	calls := &calls{core: shared, fleet: fleet, pending: make(map[models.QueryID]*pending)}
+	overruns := &overruns{core: shared, held: make(map[models.BatchID][]heldQuery)}
+	calls := &calls{core: shared, fleet: fleet, overruns: overruns, pending: make(map[models.QueryID]*pending)}
 	learner := &learner{core: shared, fleet: fleet, measurement: measurement{fleet: fleet}}
 	fleet.answerOver, fleet.rebind, fleet.measuring, fleet.stopMeasuring = calls.answer, learner.bind, learner.measurement.active, learner.stop
-	b.loop = &loop{core: shared, fleet: fleet, calls: calls, learner: learner, timer: time.NewTimer(time.Hour)}
+	b.loop = &loop{core: shared, fleet: fleet, calls: calls, learner: learner, overruns: overruns, timer: time.NewTimer(time.Hour)}
 	return b, nil
 }
 

@@ -18,8 +18,9 @@ import (
 // Each is answered exactly once, whatever happens.
 type calls struct {
 	*core
-	fleet   *fleet
-	pending map[models.QueryID]*pending
+	fleet    *fleet
+	overruns *overruns
+	pending  map[models.QueryID]*pending
 }
 
 // pending is what the backend keeps of a call, in Call.Backend.
@@ -29,6 +30,7 @@ type pending struct {
 	outputs executor.QueryOutputs
 	reply   []query.Tensor // memory of Reply.Outputs
 	failure error          // why its batch failed, if it did
+	lent    bool           // its memory is held until its batch ends, which has overrun
 }
 
 // desk is where calls are handed in, by any goroutine: the [query.Backend] of the
@@ -106,8 +108,10 @@ func (d *desk) Release(c *query.Call) {
 	p := c.Backend.(*pending)
 	p.outputs.Release()
 	p.outputs.Outputs = nil
-	p.call, p.failure = nil, nil
-	d.Free(c.Service, c.Memory)
+	if !p.lent {
+		d.Free(c.Service, c.Memory)
+	}
+	p.call, p.failure, p.lent = nil, nil, false
 }
 
 // arrive hands a call to the scheduler, or answers it at once.
@@ -176,6 +180,9 @@ func (cs *calls) answer() {
 			e.Call = p.call
 		}
 		cs.emit(e)
+		if a.InUse {
+			cs.overruns.keep(p, a)
+		}
 		if p != nil {
 			delete(cs.pending, a.Query)
 			p.call.Answer(cs.reply(p, a))
@@ -210,6 +217,8 @@ func (cs *calls) failure(p *pending, a *overlap.Answer) *query.Error {
 	switch {
 	case errors.Is(p.failure, executor.ErrClosed), a.Reason == overlap.ReasonDraining:
 		return query.ErrDraining
+	case a.Reason == overlap.ReasonDeadlinePassed && a.InUse:
+		return unavailable(reason, "the deadline passed while its batch ran, for far longer than such batches take; send less at a time, or allow more time")
 	case a.Reason == overlap.ReasonDeadlinePassed && !service.Ready():
 		return unavailable(reason, "the deadline passed while its worker was being started again")
 	case a.Reason == overlap.ReasonDeadlinePassed:

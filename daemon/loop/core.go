@@ -35,10 +35,12 @@ type scheduler interface {
 	Finish(now time.Duration, o models.Outcome) error
 	Wake() (at time.Duration, ok bool)
 	Idle() bool
+	Allowed(bound time.Duration, factor float64) time.Duration
 	Drain(now time.Duration)
 	Answers() []overlap.Answer
 	Released() []overlap.Release
 	Members(id models.BatchID) []models.QueryID
+	Unanswered(id models.BatchID) []models.QueryID
 
 	Down(now time.Duration, id models.ServiceID)
 	Up(now time.Duration, id models.ServiceID)
@@ -58,6 +60,8 @@ type Workers interface {
 	Run(round uint64, spans []executor.SpanRequest) error
 	Outcomes() <-chan executor.Outcome
 	Stop(models.ServiceID, models.BatchID) bool
+	SetApart(round uint64) bool
+	Abandon(models.ServiceID, models.BatchID)
 	Release(models.ServiceID, models.BatchID)
 	Arena(models.ServiceID) *wire.InputArena
 	State(models.ServiceID) (executor.State, error)

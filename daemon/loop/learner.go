@@ -132,13 +132,22 @@ func (d *learner) measurable() bool {
 	return !d.fleet.loading.active() && !slices.ContainsFunc(d.learning.Services(), down)
 }
 
-// finished takes in what became of a round that measures.
+// finished takes in what became of a round that measures, or of a span of one that
+// was set apart.
 func (d *learner) finished(o *executor.Outcome) {
+	if o.Overrun {
+		d.landed(&o.Spans[0])
+		return
+	}
 	culprit, failed := models.ServiceID(-1), 0
 	for i := range o.Spans {
 		s := &o.Spans[i]
-		if s.Status == models.SpanLost || s.Status == models.SpanCrashed {
+		switch s.Status {
+		case models.SpanLost, models.SpanCrashed:
 			d.fleet.lost(s.Span.Service)
+		case models.SpanOverrun: // its worker can run nothing else meanwhile
+			d.scheduler.Down(d.Now(), s.Span.Service)
+			d.exec.Abandon(s.Span.Service, s.Span.Batch)
 		}
 		if s.Status != models.SpanDone {
 			culprit = s.Span.Service
@@ -152,6 +161,19 @@ func (d *learner) finished(o *executor.Outcome) {
 	if over {
 		d.learning.Finished(d.Now(), d.measurement.took, culprit, err)
 		d.work()
+	}
+}
+
+// landed takes in how a span has ended that was set apart.
+func (d *learner) landed(s *executor.SpanOutcome) {
+	for i := range s.Queries {
+		s.Queries[i].Release()
+	}
+	d.measurement.giveBack(func(h *heldBatch) bool { return h.batch == s.Span.Batch })
+	if member := d.fleet.members[s.Span.Service]; s.Status == models.SpanLost || s.Status == models.SpanCrashed {
+		d.fleet.lost(s.Span.Service)
+	} else if member.service.Ready() {
+		d.scheduler.Up(d.Now(), s.Span.Service)
 	}
 }
 
@@ -284,17 +306,24 @@ type measurement struct {
 	fleet  *fleet
 	lastID uint64
 	rounds []models.Group // the groups that are left; the first one runs
+	round  uint64         // its ID
 	broken bool           // the round that runs was told to stop
+	limit  time.Duration  // by when it must have done so, or the others go on without it
 	took   []learning.Timing
 	held   []heldBatch
 	ended  chan struct{} // is closed when no round runs any more, nil if nobody waits
 }
+
+// stopPatience is how long a round that measures may take to end once it was told
+// to, because queries wait.
+const stopPatience = 20 * time.Millisecond
 
 // heldBatch is a batch that a worker may hold, and its inputs.
 type heldBatch struct {
 	service models.ServiceID
 	batch   models.BatchID
 	offset  int64 // in the service's input arena
+	inUse   bool  // by a span that was set apart
 }
 
 // active reports whether a round runs.
@@ -331,7 +360,8 @@ func (m *measurement) run() error {
 		}
 		requests[i].Queries = []wire.QueryTensors{{ID: models.QueryID(m.id()), Inputs: tensors}}
 	}
-	if err := m.fleet.exec.Run(m.id(), requests); err != nil {
+	m.round = m.id()
+	if err := m.fleet.exec.Run(m.round, requests); err != nil {
 		return err
 	}
 	for _, s := range spans {
@@ -346,7 +376,7 @@ func (m *measurement) stop() {
 	if !m.active() || m.broken {
 		return
 	}
-	m.broken = true
+	m.broken, m.limit = true, m.fleet.Now()+stopPatience
 	for _, s := range m.rounds[0].Spans {
 		m.fleet.exec.Stop(s.Service, s.Batch|measuringIDs)
 	}
@@ -364,7 +394,7 @@ func (m *measurement) finish(o *executor.Outcome, wanted bool) (over bool, err e
 			s.Queries[j].Release()
 		}
 		switch {
-		case s.Status == models.SpanStopped && m.broken:
+		case s.Status == models.SpanOverrun, s.Status == models.SpanStopped && m.broken:
 			stopped = true
 		case s.Status != models.SpanDone:
 			err = errors.Join(fmt.Errorf("a span did not run to its end: %s", s.Status), s.Err)
@@ -396,17 +426,26 @@ func (m *measurement) quit(ended chan struct{}) {
 	}
 }
 
-// end gives back what the batches held.
+// end gives back what the batches held, but for those that workers still use.
 func (m *measurement) end() {
-	for _, h := range m.held {
-		m.fleet.exec.Release(h.service, h.batch)
-		_ = m.fleet.exec.Arena(h.service).Free(h.offset) // it was allocated there
-	}
-	m.rounds, m.held = nil, m.held[:0]
+	m.giveBack(func(h *heldBatch) bool { return !h.inUse })
+	m.rounds = nil
 	if m.ended != nil {
 		close(m.ended)
 		m.ended = nil
 	}
+}
+
+// giveBack gives back what some of the batches held.
+func (m *measurement) giveBack(some func(h *heldBatch) bool) {
+	m.held = slices.DeleteFunc(m.held, func(h heldBatch) bool {
+		if !some(&h) {
+			return false
+		}
+		m.fleet.exec.Release(h.service, h.batch)
+		_ = m.fleet.exec.Arena(h.service).Free(h.offset) // it was allocated there
+		return true
+	})
 }
 
 // alloc makes up the inputs of a span's batch.
@@ -433,7 +472,7 @@ func (m *measurement) alloc(s *models.Span) ([]wire.Tensor, error) {
 		return nil, fmt.Errorf("memory for inputs of batch size %d: %w", s.Size, err)
 	}
 	clear(data)
-	m.held = append(m.held, heldBatch{s.Service, s.Batch, offset})
+	m.held = append(m.held, heldBatch{service: s.Service, batch: s.Batch, offset: offset})
 	for i := range tensors {
 		tensors[i].Offset += offset
 	}

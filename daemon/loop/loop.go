@@ -20,11 +20,14 @@ const inboxBurst = 256
 // to the workers and settles what became of them.
 type loop struct {
 	*core
-	fleet   *fleet
-	calls   *calls
-	learner *learner
+	fleet    *fleet
+	calls    *calls
+	learner  *learner
+	overruns *overruns
 
 	timer *time.Timer
+
+	until time.Duration // when what still runs of the round is set apart, 0 while none runs
 
 	// Memory that is used again for each round.
 	round    overlap.Round
@@ -113,9 +116,27 @@ func (l *loop) decide() {
 	case idle && l.learning.Pending():
 		next, wake = l.learner.measure(), true
 	}
+	if at, ok := l.watch(); ok && (!wake || at < next) {
+		next, wake = at, true
+	}
 	if wake {
 		l.timer.Reset(max(next-l.Now(), 0))
 	}
+}
+
+// watch ends the round that runs once it has exceeded its limit, be it one that
+// serves or one that measures. It returns when to look again.
+func (l *loop) watch() (at time.Duration, ok bool) {
+	if m := &l.learner.measurement; m.active() {
+		if !m.broken {
+			return 0, false // nobody waits for the device
+		}
+		return l.overruns.watch(m.round, m.limit)
+	}
+	if l.until == 0 {
+		return 0, false
+	}
+	return l.overruns.watch(l.round.Number, l.until)
 }
 
 // dispatch sends a round to the workers. A round that cannot be sent fails at
@@ -134,6 +155,7 @@ func (l *loop) dispatch(next overlap.Round) {
 		}
 		l.requests = append(l.requests, request)
 	}
+	l.until = r.Start + l.scheduler.Allowed(r.Predicted.Bound, l.config.Worker.OverrunFactor)
 	l.why = l.scheduler.Explain()
 	l.apart = l.apartOf(r)
 	l.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Apart: l.apart, Services: l.fleet.specs})
@@ -199,9 +221,24 @@ func (l *loop) finish(o executor.Outcome) {
 	for i := range o.Spans {
 		l.outcome.Spans = append(l.outcome.Spans, l.spanOutcome(&o.Spans[i]))
 	}
-	l.learn(&o)
-	l.settle(&l.outcome, &l.ran)
+	if o.Overrun {
+		l.land(&o)
+	} else {
+		l.learn(&o)
+		l.overruns.took(&l.outcome)
+		l.settle(&l.outcome, &l.ran)
+	}
 	l.fleet.catchUp()
+}
+
+// land takes in how a span has ended that was set apart. Nothing is learned of its
+// time, which it shared with other rounds.
+func (l *loop) land(o *executor.Outcome) {
+	if err := l.scheduler.Finish(l.Now(), l.outcome); err != nil {
+		l.Log.Error().Err(err).Uint64("round", o.Round).Msg("taking in the end of an overrun")
+	}
+	l.calls.answer()
+	l.overruns.landed(o)
 }
 
 // spanOutcome takes in how a span went, and returns that part which concerns the
@@ -213,7 +250,7 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) models.SpanOutcome {
 		if !s.Finished && s.Reached == l.fleet.specs[s.Span.Service].Operators {
 			// The worker came back with another model, which is not known yet.
 			out.Status = models.SpanFailed
-			l.calls.blame(l.scheduler.Members(s.Span.Batch), errors.New("its model has just changed"))
+			l.calls.blame(l.members(s.Span.Batch), errors.New("its model has just changed"))
 		}
 	case models.SpanLost:
 		l.fleet.lost(s.Span.Service)
@@ -221,7 +258,7 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) models.SpanOutcome {
 		l.fleet.lost(s.Span.Service)
 		l.calls.blame(l.scheduler.Members(s.Span.Batch), s.Err)
 	case models.SpanFailed:
-		l.calls.blame(l.scheduler.Members(s.Span.Batch), s.Err)
+		l.calls.blame(l.members(s.Span.Batch), s.Err)
 	}
 	if s.Status == models.SpanDone || s.Status == models.SpanStopped {
 		l.fleet.members[s.Span.Service].service.Stats.Ran(s.Took, s.DeviceTook)
@@ -237,6 +274,14 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) models.SpanOutcome {
 		}
 	}
 	return out
+}
+
+// members returns the queries of a batch that runs and have no answer yet.
+func (l *loop) members(id models.BatchID) []models.QueryID {
+	if ids := l.scheduler.Members(id); ids != nil {
+		return ids
+	}
+	return l.scheduler.Unanswered(id)
 }
 
 // learn lets the predictor follow what was measured of a group.
@@ -257,6 +302,7 @@ func (l *loop) learn(o *executor.Outcome) {
 // what they need not keep any more. Nothing was measured of a round that could not be sent.
 func (l *loop) settle(o *models.Outcome, measured *executor.Outcome) {
 	now := l.Now()
+	l.until = 0
 	l.emit(observe.Event{Kind: observe.Ended, At: now, Outcome: o, Measured: measured, Gain: l.apart.Gain(measured)})
 	if err := l.scheduler.Finish(now, *o); err != nil {
 		l.Log.Error().Err(err).Uint64("round", o.Round).Msg("finishing a round")

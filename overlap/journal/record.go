@@ -178,12 +178,12 @@ func failureName(err error) string {
 // statusNamed returns the status of this name, also of one that cannot be: a
 // scheduler may be given one, and takes it for a failure.
 func statusNamed(name string) (models.Status, bool) {
-	for s := models.SpanDone; s <= models.SpanCrashed; s++ {
+	for s := models.SpanDone; s <= models.SpanOverrun; s++ {
 		if s.String() == name {
 			return s, true
 		}
 	}
-	const impossible = models.SpanCrashed + 1
+	const impossible = models.SpanOverrun + 1
 	return impossible, name == impossible.String()
 }
 

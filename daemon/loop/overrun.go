@@ -1,0 +1,74 @@
+package loop
+
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+)
+
+// overruns are the spans that run on beside the rounds, after they have exceeded
+// their limits, and what their workers still use.
+type overruns struct {
+	*core
+	ended uint64 // the last round that was ended without the spans that still ran
+	count uint64 // spans so far
+	held  map[models.BatchID][]heldQuery
+}
+
+// heldQuery is the memory of a query that has its answer, while a worker still
+// reads it.
+type heldQuery struct {
+	service *query.Service
+	memory  query.Memory
+}
+
+// watch ends a round that still runs at its limit. It returns when to look again,
+// and is false if it need not be asked again about this round.
+func (o *overruns) watch(round uint64, limit time.Duration) (next time.Duration, ok bool) {
+	switch {
+	case round == o.ended:
+		return 0, false
+	case o.Now() < limit:
+		return limit, true
+	}
+	o.ended = round
+	if o.exec.SetApart(round) {
+		o.Log.Warn().Uint64("round", round).Msg("a round takes far longer than predicted; the others go on without what still runs of it")
+	}
+	return 0, false
+}
+
+// took counts the spans of a round that were set apart.
+func (o *overruns) took(outcome *models.Outcome) {
+	for i := range outcome.Spans {
+		if outcome.Spans[i].Status == models.SpanOverrun {
+			o.count++
+		}
+	}
+}
+
+// keep holds the memory of a query that is answered although its batch runs on, and
+// has the batch ended if nobody else waits for it.
+func (o *overruns) keep(p *pending, a *overlap.Answer) {
+	if p != nil {
+		p.lent = true
+		o.held[a.Batch] = append(o.held[a.Batch], heldQuery{p.call.Service, p.call.Memory})
+	}
+	if len(o.scheduler.Unanswered(a.Batch)) == 0 {
+		o.exec.Abandon(a.Service, a.Batch)
+	}
+}
+
+// landed gives back what the batches of spans that have ended at last had used.
+func (o *overruns) landed(outcome *executor.Outcome) {
+	for i := range outcome.Spans {
+		batch := outcome.Spans[i].Span.Batch
+		for _, h := range o.held[batch] {
+			h.service.Backend.Free(h.service, h.memory)
+		}
+		delete(o.held, batch)
+	}
+}
