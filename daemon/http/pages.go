@@ -231,7 +231,7 @@ func (p *pages) answerDashboard(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set(fasthttp.HeaderCacheControl, "no-cache")
 	ctx.SetContentType("text/html; charset=utf-8")
-	p.send(ctx, []byte(html), p.bodies.sendPlain)
+	p.send(ctx, []byte(html), p.bodies.send)
 }
 
 // answerEvents sends the events for as long as the client reads them and the

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"io/fs"
 	"regexp"
 	"slices"
@@ -10,7 +11,7 @@ import (
 	"testing"
 )
 
-const maxPageBytes = 64 << 10
+const maxPageBytes = 128 << 10 // of which uPlot is 52
 
 // between returns what stands between two texts.
 func between(t *testing.T, text, begin, end string) string {
@@ -46,12 +47,20 @@ func TestPolicy(t *testing.T) {
 // Every script is in the page, and the page asks nobody else for anything.
 func TestPageIsWhole(t *testing.T) {
 	page, _ := Page()
-	names, err := fs.Glob(files, "*.js")
-	if err != nil || len(names) != len(scripts) {
-		t.Fatalf("%v: %d scripts of %d", err, len(scripts), len(names))
+	var names []string
+	for _, pattern := range []string{"*.js", "*.css", "uplot/*.js", "uplot/*.css"} {
+		found, err := fs.Glob(files, pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, found...)
+	}
+	parts := slices.Concat(scripts, sheets)
+	if len(names) != len(parts) {
+		t.Fatalf("%d parts of %d", len(parts), len(names))
 	}
 	for _, name := range names {
-		if !slices.Contains(scripts, name) || !strings.Contains(page, read(name)) {
+		if !slices.Contains(parts, name) || !strings.Contains(page, read(name)) {
 			t.Errorf("%s is not in the page", name)
 		}
 	}
@@ -64,9 +73,22 @@ func TestPageIsWhole(t *testing.T) {
 		t.Errorf("%d bytes, at most %d", len(page), maxPageBytes)
 	}
 	for _, u := range regexp.MustCompile(`https?://[^"' )]+`).FindAllString(page, -1) {
-		if u != "http://www.w3.org/2000/svg" { // a name, not a place
+		if u != "http://www.w3.org/2000/svg" && !strings.HasPrefix(u, "https://github.com/leeoniya/uPlot") { // names, not places
 			t.Errorf("the page names %s", u)
 		}
+	}
+}
+
+// What others made is what they published, and its licence goes along with it.
+func TestThirdParty(t *testing.T) {
+	for name, want := range thirdParty {
+		if sum := sha256.Sum256([]byte(read(name))); hex.EncodeToString(sum[:]) != want {
+			t.Errorf("%s has the sum %x, want %s", name, sum, want)
+		}
+	}
+	page, _ := Page()
+	if !strings.Contains(page, "Copyright (c) 2022 Leon Sorokin") || !strings.Contains(page, "uPlot (v1.6.32)") {
+		t.Error("the page does not carry the notice of uPlot")
 	}
 }
 

@@ -10,6 +10,7 @@ function explain(r, services, policy) {
     html("p", { class: "badge" }, r.planned ? "chosen while the round before it ran" : "chosen when the device was free"),
     html("button", { id: "before", type: "button", "aria-label": "the round before" }, "←"),
     html("button", { id: "after", type: "button", "aria-label": "the round after" }, "→"),
+    html("button", { id: "share", type: "button", title: "save this round as one file that opens anywhere" }, "Share"),
     html("button", { id: "close", type: "button" }, "Close"))];
   out.push(html("p", { class: "why" }, sentence(r, name, policy)));
   out.push(compare(r));
@@ -79,11 +80,20 @@ function verdict(c, s, policy) {
   const work = (c.batch && c.start > 0 ? "batch " + c.batch + " from operator " + c.start : "a new batch of " + c.size);
   if (!s) {
     if (!groups(policy)) return work + ": waits, less urgent";
-    return work + ": left out, none of it fits or gains";
+    return work + ": left out" + (against(c) || ", none of it fits or gains");
   }
   const ran = "operators " + s.start + " to " + s.end + " of " + s.of + ", " + many(s.queries, "query", "queries");
   if (c.place === 1) return ran + ": first, with all that is left of it";
-  return ran + (s.end === s.of ? ": fits to its end" : ": more of it would not fit or gain");
+  return ran + (s.end === s.of ? ": fits to its end" : ": more of it would not fit or gain" + (against(c) && "; all of it" + against(c)));
+}
+
+// against says in numbers what speaks against the group with all of a candidate.
+function against(c) {
+  const t = c.tried;
+  if (!t) return "";
+  const took = t.predicted_ns ? " " + duration(t.predicted_ns) : "";
+  if (t.headroom_ns && t.bound_ns > t.headroom_ns) return ": with it" + took + (took && ",") + " bound " + duration(t.bound_ns) + " > headroom " + duration(t.headroom_ns);
+  return ": with it" + took + ", and one after another " + duration(t.apart_ns) + ": nothing is gained";
 }
 
 function dropped(r, name) {

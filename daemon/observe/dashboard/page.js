@@ -1,14 +1,15 @@
 // What comes from the daemon, and what people do.
 
-const KEPT = 512;          // rounds
+const KEPT = 2048;         // rounds, as many as the daemon remembers
 const STALE_MS = 3500;     // without a frame the connection counts as lost
 const RETRY_MS = 2000;
+const HISTORY_MS = 5000;
 
 const now = { overview: null, services: [], recent: {}, rounds: [], running: null, at: 0, epoch: null, frame: 0, broken: false };
 let held = null;           // the rounds that are looked at while others come
 let chosen = null;         // the number of the round that is explained
 let open = false;          // its decision is shown
-let visible = [];          // numbers of the rounds in the picture
+let zoom = 0;              // steps from the scale that the page would choose
 
 function take(frame) {
   const t = frame.timeline;
@@ -31,7 +32,7 @@ function take(frame) {
 
 function show() {
   const o = now.overview;
-  if (o) showOverview(o, now.recent);
+  if (o) { showOverview(o, now.recent); showGain(o); }
   if (o) showInstances(o.instances || []);
   showLink();
   if (!now.epoch) return;
@@ -62,10 +63,13 @@ function showLink() {
   if (notice.textContent !== say) notice.textContent = say;
 }
 
+// following returns what is to be drawn while nothing is held.
+const following = rounds => ({ rounds, pan: 0, zoom, live: { now: now.at, running: now.running } });
+
 // hold keeps the picture as it is.
 function hold() {
   if (held || now.rounds.length === 0) return;
-  held = { rounds: now.rounds.slice(), last: now.rounds.length - 1, live: { now: now.at, running: now.running } };
+  held = following(now.rounds.slice());
   byId("held").hidden = false;
 }
 
@@ -94,8 +98,7 @@ function render() {
       html("code", {}, "overlapd bench serve --url " + location.origin + " --service " + first + " --rate 20 --duration 10s")));
     return;
   }
-  const view = held || { rounds: now.rounds, last: now.rounds.length - 1, live: { now: now.at, running: now.running } };
-  visible = draw(box, view, now.services, chosen);
+  draw(box, held || following(now.rounds), now.services, chosen);
   if (chosen !== null) box.setAttribute("aria-activedescendant", "round-" + chosen);
   else box.removeAttribute("aria-activedescendant");
 }
@@ -107,10 +110,7 @@ function choose(number, explained) {
   const index = held.rounds.findIndex(r => r.round === number);
   if (index < 0) return;
   chosen = number; open = explained;
-  if (!visible.includes(number) || visible[0] === number) {
-    held.live = null;
-    held.last = Math.min(held.rounds.length - 1, Math.max(index + 2, index > held.last ? index : 0));
-  }
+  reveal(byId("timeline"), held, held.rounds[index]);
   render();
   const panel = byId("decision");
   panel.hidden = !open;
@@ -119,6 +119,7 @@ function choose(number, explained) {
   byId("before").onclick = () => step(-1);
   byId("after").onclick = () => step(1);
   byId("close").onclick = close;
+  byId("share").onclick = () => share(held.rounds[index]);
   history.replaceState(null, "", "#select=" + number);
 }
 
@@ -133,12 +134,53 @@ function step(by) {
   if (button === "before" || button === "after") byId(button).focus();
 }
 
+// moveBy moves the picture, and zoomBy changes its scale, around a place in it.
+function moveBy(px) {
+  hold();
+  if (!held) return;
+  held.pan = Math.max(0, held.pan + px);
+  requestAnimationFrame(render);
+}
+function zoomBy(steps, x) {
+  hold();
+  if (!held) return;
+  const box = byId("timeline");
+  zoomTo(box, held, held.zoom + steps, x === undefined ? box.clientWidth / 2 : x);
+  zoom = held.zoom;
+  requestAnimationFrame(render);
+}
+const place = e => e.clientX - byId("timeline").getBoundingClientRect().left;
+
+let dragged = null; // where the pointer was that moves the picture, and how far it went
+byId("timeline").addEventListener("pointerdown", e => { if (e.button === 0) dragged = { x: e.clientX, far: 0 }; });
+byId("timeline").addEventListener("pointermove", e => {
+  if (!dragged || !e.buttons) return;
+  const by = e.clientX - dragged.x;
+  dragged.far += Math.abs(by);
+  if (dragged.far < 5) return;
+  dragged.x = e.clientX;
+  byId("timeline").setPointerCapture(e.pointerId);
+  moveBy(by);
+});
+byId("timeline").addEventListener("wheel", e => {
+  if (e.ctrlKey || e.metaKey) zoomBy(e.deltaY < 0 ? 1 : -1, place(e));
+  else if (Math.abs(e.deltaX) > Math.abs(e.deltaY)) moveBy(-e.deltaX);
+  else if (e.shiftKey) moveBy(-e.deltaY);
+  else return;
+  e.preventDefault();
+}, { passive: false });
+byId("zoom-in").onclick = () => zoomBy(1);
+byId("zoom-out").onclick = () => zoomBy(-1);
+byId("earlier").onclick = () => moveBy(byId("timeline").clientWidth / 2);
+byId("later").onclick = () => moveBy(-byId("timeline").clientWidth / 2);
+byId("follow").onclick = () => { zoom = 0; follow(); };
 byId("timeline").addEventListener("click", e => {
+  if (dragged && dragged.far >= 5) return;
   const g = e.target.closest("[data-round]");
   if (g) choose(Number(g.dataset.round), true);
 });
 byId("timeline").addEventListener("pointerenter", e => { if (e.pointerType === "mouse") hold(); });
-byId("timeline").addEventListener("pointerleave", () => { if (chosen === null && held) follow(); });
+byId("timeline").addEventListener("pointerleave", () => { if (chosen === null && held && held.pan === 0) follow(); });
 byId("timeline").addEventListener("keydown", e => {
   const keys = {
     ArrowLeft: () => step(-1), ArrowRight: () => step(1),
@@ -146,6 +188,7 @@ byId("timeline").addEventListener("keydown", e => {
     End: () => { hold(); if (held) choose(held.rounds[held.rounds.length - 1].round, open); },
     Enter: () => { if (chosen === null) step(0); if (chosen !== null) choose(chosen, true); },
     " ": () => { if (held) follow(); else hold(); },
+    "+": () => zoomBy(1), "-": () => zoomBy(-1), PageUp: () => byId("earlier").click(), PageDown: () => byId("later").click(),
   };
   if (keys[e.key] && !e.ctrlKey && !e.metaKey && !e.altKey) { keys[e.key](); e.preventDefault(); }
 });
@@ -168,7 +211,7 @@ async function fromFragment() {
       byId("close").onclick = close;
       return;
     }
-    held = { rounds: page.rounds, last: 0, live: null };
+    held = { rounds: page.rounds, pan: 0, zoom, live: null };
     byId("held").hidden = false;
   }
   choose(number, true);
@@ -196,6 +239,19 @@ function showInstances(all) {
   }));
 }
 
+// refreshHistory asks for the history, for as long as the page is looked at.
+async function refreshHistory() {
+  if (document.hidden || !byId("door").hidden) return;
+  try {
+    const answer = await ask("overlapd/history?instance=" + instance);
+    if (answer.ok) showHistory(await answer.json());
+  } catch (e) {
+    if (!(e instanceof TypeError)) console.error(e); // else the daemon is away, which the connection says
+  }
+}
+setInterval(refreshHistory, HISTORY_MS);
+document.addEventListener("visibilitychange", refreshHistory);
+
 // connect shows what the daemon tells until the connection ends, and tries
 // again. EventSource could not send a token.
 async function connect() {
@@ -205,6 +261,7 @@ async function connect() {
     if (answer.status === 401) { wantToken(); return; }
     if (!answer.ok) throw new Error(answer.status);
     admitted();
+    refreshHistory();
     let first = true;
     await eachEvent(answer.body, text => {
       now.broken = false;

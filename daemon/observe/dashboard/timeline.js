@@ -1,29 +1,39 @@
 // The last groups as a picture: a row for the device and one for each service.
 
-const ROW = 26, TOP = 30, PAD = 5;
+const TOP = 30, PAD = 5;
 const MEDIAN_PX = 46;   // of a round, where there is room
 const GAP_PX = 48;      // of a time in which nothing ran, however long
 const AHEAD = 0.14;     // of the width is for what is predicted
+const LEAST_MARKED = 7; // pixels that a round has to have for its prediction to be drawn
+const MOST_FLAGS = 150; // rounds in a picture, with more of which only missed deadlines are drawn
+const MOST_DRAWN = 700; // rounds in one picture
+const MOST_ZOOM = 12;   // steps in either direction, of 2 or 2.5 each
 
-// nice rounds up to 1, 2 or 5 and zeros.
-function nice(x) {
-  const power = 10 ** Math.floor(Math.log10(Math.max(x, 1)));
-  return [1, 2, 5, 10].map(f => f * power).find(v => v >= x * 0.999);
+let ROW = 40;           // height, less where there are many services or little room
+
+// nice returns a number of the row 1, 2, 5, 10, 20, … that is at least x, or the one
+// some steps further.
+function nice(x, further) {
+  const k = Math.ceil(3 * Math.log10(Math.max(x, 1)) - 0.1) + further;
+  return [1, 2, 5][((k % 3) + 3) % 3] * 10 ** Math.floor(k / 3);
 }
 
-// nsPer100 chooses the scale: one for all that is seen.
-function nsPer100(rounds, width) {
+// nsPer100 chooses the scale: one for all that is seen. The median of the latest
+// rounds has a width that one can see, unless people have zoomed.
+function nsPer100(rounds, width, zoom) {
   const last = rounds.slice(-48).map(r => r.end_ns - r.start_ns).sort((a, b) => a - b);
-  return nice((last[last.length >> 1] || 10 * MS) / (width < 560 ? MEDIAN_PX / 2 : MEDIAN_PX) * 100);
+  return nice((last[last.length >> 1] || 10 * MS) / (width < 560 ? MEDIAN_PX / 2 : MEDIAN_PX) * 100, -zoom);
 }
 
-// layout says where the times of the rounds up to the one at index last are.
-// Times in which nothing ran are drawn short.
-function layout(rounds, last, live, width, left) {
-  const per = nsPer100(rounds, width) / 100, right = left + (width - left) * (1 - AHEAD);
+// layout says where the times of the rounds are: the last ends where the prediction
+// begins, or as many pixels further right as the picture was moved. Times in which
+// nothing ran are drawn short. It goes back to the left edge, or to the round until.
+function layout(view, width, left, until) {
+  const { rounds, live } = view, right = left + (width - left) * (1 - AHEAD), end = right + view.pan;
+  const per = nsPer100(rounds, width, view.zoom) / 100, last = rounds.length - 1;
   const pieces = []; // {from, to, x0, x1, idle}, the latest first
   const shown = [];
-  let x = right, t = rounds[last].end_ns, wall = rounds[last].end_ns;
+  let x = end, t = rounds[last].end_ns, wall = t, i = last;
   const add = (from, to, idle) => {
     const w = idle ? GAP_PX : (to - from) / per;
     pieces.push({ from, to, x0: x - w, x1: x, idle });
@@ -35,28 +45,57 @@ function layout(rounds, last, live, width, left) {
     if (live.running) add(busyFrom, wall, (wall - busyFrom) / per > right - left);
     if (busyFrom - t > 0) add(t, busyFrom, (busyFrom - t) / per > GAP_PX);
   }
-  for (let i = last; i >= 0 && x > left; i--) {
+  for (; i >= 0 && (x > left || rounds[i].round >= until) && shown.length < MOST_DRAWN; i--) {
     const r = rounds[i];
+    if (x - (r.end_ns - r.start_ns) / per < width) shown.unshift(r); // the first may be cut off
     add(r.start_ns, r.end_ns, false);
-    shown.unshift(r); // the first may be cut off
     t = i > 0 ? rounds[i - 1].end_ns : r.start_ns;
     if (i > 0 && r.start_ns > t) add(t, r.start_ns, (r.start_ns - t) / per > GAP_PX);
   }
   pieces.reverse();
   const at = time => {
-    if (time >= wall) return right + (time - wall) / per;
+    if (time >= wall) return end + (time - wall) / per;
     const p = pieces.find(p => time >= p.from && time <= p.to);
     if (!p) return pieces.length && time < pieces[0].from ? -1 : NaN;
     return p.x0 + (p.x1 - p.x0) * (time - p.from) / Math.max(1, p.to - p.from);
   };
-  return { per, right, left, width, shown, pieces, at };
+  const timeAt = px => { // the inverse
+    if (px >= end) return wall + (px - end) * per;
+    const p = pieces.find(p => px >= p.x0 && px <= p.x1) || pieces[0];
+    return p.from + (p.to - p.from) * Math.min(1, Math.max(0, (px - p.x0) / Math.max(1, p.x1 - p.x0)));
+  };
+  return { per, end, right, left, width, shown, pieces, at, timeAt, blank: i < 0 ? x - left : 0 };
 }
 
-// draw fills the picture and returns the numbers of the rounds in it.
-function draw(box, view, services, chosen) {
+// planOf lays a view out in an element, and moves it back where there would be nothing
+// but what was before the first round.
+function planOf(box, view, until) {
   const width = Math.max(300, box.clientWidth), left = width < 560 ? 70 : 120;
+  const plan = layout(view, width, left, until);
+  if (view.pan === 0 || plan.blank <= 0) return plan;
+  view.pan = Math.max(0, view.pan - plan.blank);
+  return layout(view, width, left, until);
+}
+
+// zoomTo changes the scale so that what is at a place stays there.
+function zoomTo(box, view, zoom, x) {
+  const time = planOf(box, view).timeAt(x);
+  view.zoom = Math.max(-MOST_ZOOM, Math.min(MOST_ZOOM, zoom));
+  const to = planOf(box, view, 0).at(time);
+  if (isFinite(to)) view.pan = Math.max(0, view.pan + x - to);
+}
+
+// reveal moves the picture so that a round is in it.
+function reveal(box, view, r) {
+  const plan = planOf(box, view, r.round), x0 = plan.at(r.start_ns), x1 = plan.at(r.end_ns);
+  if (x0 < plan.left || x1 > plan.right) view.pan = Math.max(0, view.pan + (plan.left + plan.right) / 2 - (x0 + x1) / 2);
+}
+
+// draw fills the picture.
+function draw(box, view, services, chosen) {
+  ROW = services.length > 12 || innerWidth < 560 ? 26 : 40;
+  const plan = planOf(box, view), { width, left } = plan;
   const height = TOP + ROW * services.length + 4;
-  const plan = layout(view.rounds, view.last, view.live, width, left);
   const clip = svg("clipPath", { id: "plot" }, svg("rect", { x: left, y: 0, width: width - left, height }));
   const plot = svg("g", { "clip-path": "url(#plot)" });
   const picture = svg("svg", { viewBox: "0 0 " + width + " " + height, height, "aria-hidden": false, role: "presentation" },
@@ -66,11 +105,9 @@ function draw(box, view, services, chosen) {
   const live = view.live || {};
   if (live.running) plot.append(...inFlight(live.running, live.now, plan));
   plot.append(...deadlines(plan.shown, live.running, live.now, plan), ...plan.shown.flatMap(r => labels(r, plan)));
-  if (view.live) plot.append(svg("line", { class: "here", x1: plan.right, x2: plan.right, y1: 0, y2: height }));
+  if (view.live) plot.append(svg("line", { class: "here", x1: plan.end, x2: plan.end, y1: 0, y2: height }));
   box.replaceChildren(picture);
-  const scale = byId("scale");
-  scale.replaceChildren(html("span", {}, duration(plan.per * 100)));
-  return plan.shown.map(r => r.round);
+  byId("scale").replaceChildren(html("span", {}, duration(plan.per * 100)));
 }
 
 function lanes(services, left, width) {
@@ -78,7 +115,7 @@ function lanes(services, left, width) {
   services.forEach((s, i) => {
     const y = TOP + ROW * i;
     g.append(svg("rect", { class: "lane", x: left, y: y + 1, width: width - left, height: ROW - 2, rx: 3 }));
-    g.append(svg("text", { x: 0, y: y + 17 }, fitText(s.gone ? s.name + " (gone)" : s.name, left - 8)));
+    g.append(svg("text", { x: 0, y: y + ROW / 2 + 4 }, fitText(s.gone ? s.name + " (gone)" : s.name, left - 8)));
   });
   return g;
 }
@@ -113,7 +150,7 @@ function group(r, plan, services, chosen, height) {
   const over = r.took_ns > r.bound_ns && r.bound_ns > 0;
   g.append(svg("rect", { class: over ? "took over" : "took", x: x0 + 0.5, y: PAD + 3, width: Math.max(1, x1 - x0 - 1), height: 14, rx: 2 }));
   for (const s of r.spans) g.append(...span(s, r, x0, x1, plan));
-  if (r.predicted_ns > 0) g.append(...prediction(r, plan));
+  if (r.predicted_ns > 0 && x1 - x0 > LEAST_MARKED) g.append(...prediction(r, plan));
   g.append(svg("rect", { class: "hit", x: x0, y: 1, width: Math.max(4, x1 - x0), height: height - 2, rx: 3 }));
   return g;
 }
@@ -145,7 +182,7 @@ function labels(r, plan) {
   for (const s of r.spans) {
     const part = s.start === 0 && s.end === s.of ? "" : s.start + "–" + s.end;
     const label = failed(s) ? s.status : part + (part ? " " : "") + "×" + s.size;
-    if (w > label.length * 6.2 + 6) out.push(svg("text", { class: "inside", x: x0 + 5, y: TOP + ROW * s.service + 15, "aria-hidden": true }, label));
+    if (w > label.length * 6.2 + 6) out.push(svg("text", { class: "inside", x: x0 + 5, y: TOP + ROW * s.service + ROW / 2 + 2, "aria-hidden": true }, label));
   }
   return out;
 }
@@ -166,7 +203,7 @@ function deadlines(rounds, running, now, plan) {
   const out = [];
   for (const d of due.values()) {
     const x = plan.at(d.at), y = TOP + ROW * d.service;
-    if (!isFinite(x) || x < plan.left) continue;
+    if (!isFinite(x) || x < plan.left || rounds.length > MOST_FLAGS && !d.late) continue;
     const path = "M" + (x - 4.5) + " " + (y - 1) + "h9l-4 7V" + (y + ROW - 2) + "h-1V" + (y + 6) + "z";
     out.push(svg("path", { class: "deadline " + colour(d.service) + (d.late ? " late" : ""), d: path, "aria-hidden": true }));
   }
