@@ -141,6 +141,7 @@ func (d *Daemon) status() (*status.Status, bool) {
 // would notice.
 type storage struct {
 	state     *statefile.File // nil for none
+	aside     bool            // the state file was damaged when the daemon started
 	decisions []decisionLog   // those of the instances that have one
 }
 
@@ -151,7 +152,7 @@ type decisionLog interface {
 
 func (d *Daemon) storage() (s storage) {
 	if d.state != nil {
-		s.state = d.state.db
+		s.state, s.aside = d.state.db, d.state.aside
 	}
 	for _, u := range d.instances {
 		if u.decisions != nil {
@@ -165,6 +166,7 @@ func (d *Daemon) storage() (s storage) {
 // such thing.
 func (s storage) count(to *metrics.Scrape) (faults []string) {
 	c := &to.Storage
+	c.StateSetAside = s.aside
 	if s.state != nil && s.state.Lost() != nil {
 		c.StateLost, faults = true, append(faults, s.state.Lost().Error())
 	}

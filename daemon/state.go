@@ -22,6 +22,10 @@ const (
 
 	// asideTime is the form of the time in the name of a file set aside.
 	asideTime = "20060102-150405.000000000"
+
+	// keptAside is how many damaged files are kept for who looks into them. A disk
+	// that damages a file with every start is not filled by them.
+	keptAside = 3
 )
 
 // ErrNoState is returned when a folder has no state file.
@@ -35,6 +39,7 @@ const cutChoices = "cut-choices"
 type State struct {
 	db       *statefile.File
 	datasets *training.Store
+	aside    bool // the file that was here was damaged and set aside
 }
 
 // OpenState opens the state file in dir. If there is none it is made, or with
@@ -84,8 +89,22 @@ func openState(dir string, check []string) (s *State, aside string, err error) {
 	if rerr := os.Rename(path, aside); rerr != nil {
 		return nil, "", errors.Join(err, rerr)
 	}
-	s, err = OpenState(dir, false, check)
+	if err = forgetAside(path); err != nil {
+		return nil, aside, err
+	}
+	if s, err = OpenState(dir, false, check); err == nil {
+		s.aside = true
+	}
 	return s, aside, err
+}
+
+// forgetAside deletes the oldest files set aside, beyond those that are kept.
+func forgetAside(path string) error {
+	kept, err := filepath.Glob(path + ".damaged-*") // sorted, so the oldest first
+	for i := range max(0, len(kept)-keptAside) {
+		err = errors.Join(err, os.Remove(kept[i]))
+	}
+	return err
 }
 
 // readBucket reads the entries of a bucket. There are no buckets in buckets.

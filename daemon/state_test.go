@@ -225,6 +225,27 @@ func openDamaged(t *testing.T, data []byte) (aside bool) {
 	return true
 }
 
+// A disk that damages each file is not filled by them: the newest are kept.
+func TestDamagedStateFilesAreFew(t *testing.T) {
+	dir := t.TempDir()
+	var names []string
+	for range keptAside + 2 {
+		if err := os.WriteFile(filepath.Join(dir, stateName), []byte("no database"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		s, name, err := openState(dir, checkState)
+		if err != nil || !s.aside {
+			t.Fatalf("%v, or it says nothing", err)
+		}
+		closeState(t, s)
+		names = append(names, name)
+	}
+	kept, _ := filepath.Glob(filepath.Join(dir, "*.damaged-*"))
+	if want := names[len(names)-keptAside:]; !slices.Equal(kept, want) {
+		t.Errorf("kept %v, want %v", kept, want)
+	}
+}
+
 func TestDamagedStateIsSetAside(t *testing.T) {
 	whole := makeWholeState(t)
 	page := os.Getpagesize()

@@ -408,6 +408,7 @@ var owners = []struct {
 	{"github.com/rogpeppe/go-internal", nil, "it is made for tests"},
 	{"go.uber.org/goleak", nil, "it is made for tests"},
 	{"pgregory.net/rapid", nil, "it is made for tests"},
+	{"go.yaml.in/yaml", nil, "tests read documents for other programs; the configuration is TOML"},
 }
 
 // testsOwn are the prefixes that only tests import, and every test may.
@@ -416,6 +417,7 @@ var testsOwn = []string{
 	"github.com/rogpeppe/go-internal",
 	"go.uber.org/goleak",
 	"pgregory.net/rapid",
+	"go.yaml.in/yaml",
 }
 
 // testsToo are prefixes of owners that tests of any package may import as

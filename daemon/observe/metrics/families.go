@@ -193,6 +193,8 @@ func micros(d time.Duration) float64 { return float64(d / time.Microsecond) }
 // serviceFamilies are about the queries of each service and what became of them.
 var serviceFamilies = []family{
 	ofService("overlapd_service_ready", gauge, "1 if the service can answer queries, else 0.", func(s *status.Service) int { return whether(s.Ready) }),
+	ofService("overlapd_service_given_up", gauge, "1 if the service was given up because its worker was lost too often or found no room, else 0.",
+		func(s *status.Service) int { return whether(s.Fault != "") }),
 	ofService("overlapd_service_target_seconds", gauge, "QoS target of the service.",
 		func(s *status.Service) float64 { return s.TargetMS / 1e3 }),
 
@@ -358,6 +360,8 @@ var tracingFamilies = []family{
 var storageFamilies = []family{
 	whole("overlapd_state_file_lost", gauge, "1 if the state file was damaged or replaced while it was in use: nothing is stored in it until the daemon is started again.",
 		func(s *scrape) int { return whether(s.Storage.StateLost) }),
+	whole("overlapd_state_file_set_aside", gauge, "1 if the state file was damaged when the daemon started: it is kept under another name, and what was measured is measured again.",
+		func(s *scrape) int { return whether(s.Storage.StateSetAside) }),
 	whole("overlapd_decision_log_stopped", gauge, "1 while the decision log cannot be written.", func(s *scrape) int { return whether(s.Storage.LogStopped) }),
 	whole("overlapd_decisions_lost_total", counter, "Events of the scheduler that are not in the decision log because the disk was too slow or took nothing.",
 		func(s *scrape) uint64 { return s.Storage.DecisionsLost }),
@@ -416,8 +420,8 @@ type Scrape struct {
 	// Storage is what cannot be stored: nothing of what is measured once the state
 	// file is lost, and no decisions while the log is stopped.
 	Storage struct {
-		StateLost, LogStopped bool
-		DecisionsLost         uint64
+		StateLost, StateSetAside, LogStopped bool
+		DecisionsLost                        uint64
 	}
 }
 
