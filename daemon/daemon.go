@@ -56,6 +56,7 @@ type Daemon struct {
 	reloading  sync.Mutex      // held by the reload that is on its way
 	life       context.Context // ends when the daemon closes
 
+	failed     chan error         // why it ends by itself, of which only the first counts
 	die        context.CancelFunc // ends what runs besides serving
 	goroutines sync.WaitGroup     // the scheduler, the listener and what they start; close waits for them
 	keeping    sync.WaitGroup     // the keeper, which ends last
@@ -64,7 +65,7 @@ type Daemon struct {
 // New opens everything that can be refused: the address, the state file, the
 // models. Nothing is served before Run. The configuration must be valid.
 func New(c config.Config, o Options) (d *Daemon, err error) {
-	d = &Daemon{config: c, log: o.Log, device: o.Device}
+	d = &Daemon{config: c, log: o.Log, device: o.Device, failed: make(chan error, 1)}
 	d.life, d.die = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
@@ -103,7 +104,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	}
 	d.instances = divide(instance{
 		config: d.config, log: o.Log, device: d.device, emulation: d.emulation, state: d.state, keeper: d.keeper, cores: o.Cores,
-		life: d.life, goroutines: &d.goroutines,
+		life: d.life, goroutines: &d.goroutines, failed: d.failed,
 	}, d.gpu)
 	d.device = d.instances[0].device
 	if err = d.each(func(i *instance) error { return i.open(&o) }); err != nil || o.Offline {
@@ -183,8 +184,8 @@ func (d *Daemon) shutdown(hurry context.Context) error {
 	return errors.Join(err, merr)
 }
 
-// wait waits for the end of ctx or of the listener, and stores now and then
-// what was measured.
+// wait waits for the end of ctx or of the listener, or for a model that is no good, and
+// stores now and then what was measured.
 func (d *Daemon) wait(ctx context.Context, served <-chan error) error {
 	save := time.NewTicker(saveInterval)
 	defer save.Stop()
@@ -192,6 +193,8 @@ func (d *Daemon) wait(ctx context.Context, served <-chan error) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-d.failed:
+			return err
 		case err := <-served:
 			if err == nil {
 				err = errors.New("the listener was closed")

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -49,6 +49,7 @@ type instance struct {
 	dir       string     // where the decision log lies in the state folder
 	decisions *journal.Writer
 
+	failed     chan<- error    // ends the daemon; the first counts
 	life       context.Context // ends when the daemon closes
 	goroutines *sync.WaitGroup // those that run besides the loop
 }
@@ -154,7 +155,7 @@ func (u *instance) runner(o *Options, specs []executor.ServiceSpec, events func(
 		SpanTimeout: c.SpanTimeout,
 		Poll:        c.Poll,
 		Policy:      child.Policy{BackoffMin: c.BackoffMin, BackoffMax: c.BackoffMax, RestartLimit: c.RestartLimit},
-		Events:      events,
+		Events:      u.watchStart(len(specs), events),
 		BeforeKill:  u.beforeKill(),
 	}
 	if u.emulation != nil {
@@ -163,6 +164,29 @@ func (u *instance) runner(o *Options, specs []executor.ServiceSpec, events func(
 	}
 	u.exec, err = workers(options)
 	return u.exec, err
+}
+
+// watchStart passes events on. Of the services that the daemon starts with, the first
+// whose model turns out to be no good before it was ever ready ends the daemon, which
+// fails in the same way as if that had been found before.
+func (u *instance) watchStart(services int, events func(executor.Event)) func(executor.Event) {
+	loaded := make([]atomic.Bool, services)
+	return func(e executor.Event) {
+		if e.Service < models.ServiceID(services) {
+			switch e.Kind {
+			case executor.WorkerReady, executor.WorkerStopped: // whoever has its ID later, came later
+				loaded[e.Service].Store(true)
+			case executor.WorkerFailed:
+				if _, why, ok := strings.Cut(e.Err.Error(), wire.ErrModel.Error()+": "); ok && errors.Is(e.Err, wire.ErrModel) && !loaded[e.Service].Load() {
+					select {
+					case u.failed <- config.ModelFault(u.config.Services[e.Service].Name, errors.New(why)):
+					default:
+					}
+				}
+			}
+		}
+		events(e)
+	}
 }
 
 // placeOf returns what a service has of the device. It gives back nothing.
@@ -410,6 +434,9 @@ func (u *instance) beforeKill() func(models.ServiceID, int) {
 
 // join starts the worker of a service that is to take requests.
 func (u *instance) join(c *config.Service) (*loop.Joining, error) {
+	if err := checkModel(c); err != nil {
+		return nil, err
+	}
 	spec, place, err := u.worker(0, c)
 	if err == nil {
 		err = spec.Refused
@@ -466,38 +493,6 @@ func PlanGPU(c config.Config, o Options) (text string, err error) {
 		}
 	}
 	return b.String(), nil
-}
-
-// errModelInMotion is returned when a model file shrinks while it is read.
-var errModelInMotion = errors.New("the file changed while it was read: write the new model beside it and rename it")
-
-// hashModel returns the hash of a model file, as [models.File.Hash] does.
-func hashModel(path string) (hash string, err error) {
-	err = readModel(path, func(f *models.File) { hash = f.Hash() })
-	return hash, err
-}
-
-// readModel reads a model file, which is mapped. One that is cut short meanwhile
-// would end the process; here it is an error.
-func readModel(path string, read func(*models.File)) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		fault := recover()
-		if fault == nil {
-			return
-		}
-		if _, ok := fault.(interface{ Addr() uintptr }); !ok {
-			panic(fault)
-		}
-		err = fmt.Errorf("%s: %w", path, errModelInMotion)
-	}()
-	f, err := models.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	read(f)
-	return nil
 }
 
 // zooSeed is the seed of the weights of the zoo's models.

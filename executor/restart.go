@@ -22,13 +22,15 @@ type restarts struct {
 
 // next returns how long to wait before the next start, or why there is none:
 // the worker was lost more often than the limit allows, or it cannot do better
-// next time. readyFor is how long the lost worker was ready, 0 if it never was.
+// next time, as with a model that is no good. readyFor is how long the lost worker was ready, 0 if it never was.
 func (r *restarts) next(now time.Time, readyFor time.Duration, cause error) (time.Duration, error) {
 	r.full++
 	if readyFor > 0 || !errors.Is(cause, wire.ErrDeviceMemory) {
 		r.full = 0
 	}
 	switch {
+	case errors.Is(cause, wire.ErrModel):
+		return 0, cause
 	case errors.Is(cause, wire.ErrDeviceFull):
 		return 0, fmt.Errorf("%w: %w", ErrNoRoom, cause)
 	case r.full > memoryTries:

@@ -41,6 +41,15 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
+// A model that is no good is not tried again.
+func TestModelIsNoGood(t *testing.T) {
+	cause := fmt.Errorf("%w: %w", ErrLoad, wire.ErrModel)
+	r := restarts{Restarts: child.Restarts{Policy: child.Policy{BackoffMin: 1, BackoffMax: 1, RestartLimit: 100, RestartWindow: time.Minute}}}
+	if _, err := r.next(time.Unix(1000, 0), 0, cause); !errors.Is(err, wire.ErrModel) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // What is waited for without a limit is said: a driver may keep a process that
 // was killed from ending.
 func TestStuckWorkerIsSaid(t *testing.T) {

@@ -324,6 +324,9 @@ const errorLines = 12
 // obituary wraps the cause with how the process ended and the lines of standard
 // error that matter most, as far as they are known by now.
 func (w *worker) obituary() error {
+	if cause := w.cause(); errors.Is(cause, wire.ErrModel) { // which says all
+		return fmt.Errorf("worker of %s: %w", w.service.spec.Name, cause)
+	}
 	var exit, stderr string
 	if status := w.process.Status(); status != "" {
 		exit = " (" + status + ")"

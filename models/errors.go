@@ -21,6 +21,9 @@ var (
 	// not fit its shape, functions that call themselves.
 	ErrGraph = errors.New("invalid graph")
 
+	// ErrOperator is returned when a node is of a custom operator.
+	ErrOperator = errors.New("unknown operator")
+
 	// ErrExternal is returned when a tensor refers to data outside the file
 	// and the reference is not allowed.
 	ErrExternal = errors.New("external data refused")

@@ -83,6 +83,9 @@ func (e externalEntries) resolve(p *parser, t *Initializer, elements int64, data
 		return err
 	}
 	if size := int64(len(m)); x.Offset > size || x.Length > size-x.Offset {
+		if is := recognize(m); is != "" {
+			return within(refuse(ErrExternal, "%s", is), "file "+quote(x.Location))
+		}
 		return refuse(ErrExternal, "%d bytes from byte %d on do not lie in %s, which has %d",
 			x.Length, x.Offset, quote(x.Location), size)
 	}
@@ -255,6 +258,8 @@ func checkRegular(fd int, maxBytes int64, maxLinks int) (size int64, err error) 
 	switch {
 	case st.Mode&unix.S_IFMT == unix.S_IFLNK:
 		return 0, refuse(ErrExternal, "it is a symbolic link; put the file itself there")
+	case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+		return 0, refuse(ErrExternal, "it is a folder, not a regular file; name the file in it")
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
 		return 0, refuse(ErrExternal, "it is not a regular file")
 	case maxLinks > 0 && st.Nlink > uint64(maxLinks):

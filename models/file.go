@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -23,6 +24,7 @@ type File struct {
 
 	data   []byte
 	folder *folder // nil for a model in memory
+	calls  calls   // of the graph
 }
 
 // Open maps the model at path, a regular file or a symbolic link to one, and
@@ -39,6 +41,9 @@ func openWithin(path string, l limits) (f *File, err error) {
 	}()
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
+		if place := (*fs.PathError)(nil); errors.As(err, &place) { // of a folder on the way
+			err = &fs.PathError{Op: "open", Path: path, Err: place.Err}
+		}
 		return nil, err
 	}
 	dir, err := openFolder(filepath.Dir(real))
@@ -55,6 +60,9 @@ func openWithin(path string, l limits) (f *File, err error) {
 	}
 	f, err = parse(data, l, dir)
 	if err != nil {
+		if is := recognize(data); is != "" {
+			err = refuse(ErrNotONNX, "%s", is)
+		}
 		return nil, errors.Join(err, dir.close(), unmap(data))
 	}
 	f.Path = path
@@ -100,13 +108,14 @@ func (f *File) Model() *Model {
 		n := &f.Graph.Nodes[i]
 		operators[i] = Operator{Name: n.Name, Type: n.OpType, Nodes: 1, LiveBytes: -1}
 	}
-	return &Model{
-		Path:      f.Path,
-		Hash:      f.Hash(),
-		Inputs:    specs(f.Graph.FeedInputs()),
-		Outputs:   specs(f.Graph.Outputs),
-		Operators: operators,
-	}
+	m := f.Ports()
+	m.Path, m.Hash, m.Operators = f.Path, f.Hash(), operators
+	return &m
+}
+
+// Ports returns the inputs and outputs of the model alone, for which no data are read.
+func (f *File) Ports() Model {
+	return Model{Inputs: specs(f.Graph.FeedInputs()), Outputs: specs(f.Graph.Outputs)}
 }
 
 func specs(values []valueInfo) []TensorSpec {

@@ -69,7 +69,7 @@ func (p *parser) deeper(depth int, what string) (int, error) {
 
 func (p *parser) model(f *File) error {
 	if len(p.data) == 0 {
-		return refuse(ErrNotONNX, "there are no bytes")
+		return refuse(ErrNotONNX, "there are no bytes: the file is empty")
 	}
 	var graph []byte
 	m := message{p: p, rest: p.data}
@@ -113,8 +113,8 @@ func (p *parser) mainGraph(f *File, raw []byte) error {
 		}
 		outputs[v.Name] = true
 	}
-	f.Graph = g
-	f.dropZipMaps()
+	f.Graph, f.calls = g, p.calls
+	dropZipMaps(f)
 	return expand(f.Functions, p.calls, p.limits.Nodes)
 }
 

@@ -9,7 +9,7 @@ const mlDomain = "ai.onnx.ml"
 // Converters of scikit-learn put it behind a classifier: it turns a row of
 // probabilities into a map from the class to its probability, which no request can
 // carry. Its input, a tensor with a column for each class, becomes the output.
-func (f *File) dropZipMaps() {
+func dropZipMaps(f *File) {
 	g := &f.Graph
 	used := map[string]bool{}
 	for i := range g.Nodes {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -68,6 +70,9 @@ func (m *loaded) optimize(c Config) (string, error) {
 		return "", err
 	}
 	defer file.Close()
+	if err := file.CheckOperators(); err != nil {
+		return "", err
+	}
 	for _, change := range file.Changes {
 		fmt.Fprintln(os.Stderr, change)
 	}
@@ -189,6 +194,38 @@ func (m *loaded) makeSessions(c Config) error {
 	}
 	c.Progress("load", int64(len(m.cut.pieces)), int64(len(m.cut.pieces)))
 	return nil
+}
+
+// lasting are the reasons for which ONNX Runtime refuses a model that it would refuse
+// again. A failure without a better name is one as well, unless its message has one of
+// the words that speak of memory, of the disk or of a GPU.
+var lasting = []string{"invalid argument", "no model", "invalid protobuf", "not implemented", "invalid graph"}
+
+var passing = []string{"bad_alloc", "allocat", "serialization", "No space", "write", "CUDA", "CUDNN", "CUBLAS"}
+
+// unservable is an error that another try would end in as well. It reads as what it
+// wraps, and is wire.ErrModel.
+type unservable struct{ error }
+
+func (e unservable) Unwrap() []error { return []error{wire.ErrModel, e.error} }
+
+// judge returns err, as unservable if the model is at fault.
+func judge(err error) error {
+	lasts := false
+	for _, fault := range []error{
+		ErrUnservable, models.ErrNotONNX, models.ErrVersion, models.ErrGraph, models.ErrOperator, models.ErrExternal, models.ErrLimit,
+	} {
+		lasts = lasts || errors.Is(err, fault)
+	}
+	var said *ort.Error
+	if errors.As(err, &said) {
+		passes := func(word string) bool { return strings.Contains(said.Message, word) }
+		lasts = slices.Contains(lasting, said.Code) || said.Code == "fail" && !slices.ContainsFunc(passing, passes)
+	}
+	if !lasts || errors.Is(err, wire.ErrDeviceFull) || wire.Ends(err) {
+		return err
+	}
+	return unservable{err}
 }
 
 func (m *loaded) closeSessions() error {

@@ -60,7 +60,7 @@ func OpenModel(env *ort.Env, c Config) (*CutModel, error) {
 	m.pool = pool{of: &m.loaded, layouts: map[layoutKey]*layout{}, batches: map[models.BatchID]*batch{}, budget: c.IntermediateBytes}
 	m.layoutOptions = layoutOptions{inPlace: true, far: m.far}
 	if err := m.load(c); err != nil {
-		return nil, errors.Join(m.device.fault(err), m.Close())
+		return nil, errors.Join(judge(m.device.fault(err)), m.Close())
 	}
 	if m.far {
 		m.budget = min(m.budget, m.memory.Room())

@@ -112,7 +112,7 @@ func loadService(env *ort.Env, device *Device, spec wire.LoadSpec, progress work
 		return nil, err
 	}
 	if err := servable(m.Model()); err != nil {
-		return nil, errors.Join(err, m.Close())
+		return nil, errors.Join(judge(err), m.Close())
 	}
 	s := &service{CutModel: m, env: env, device: device, choice: choice}
 	err = s.warm(spec, progress)

@@ -15,8 +15,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// badModels returns files that must never be served, with what the log has to
-// say of each.
+// badModels returns files that must never be served, with what is to be said of each.
 func badModels(t *testing.T) map[string][2]string {
 	mlp := zooFile(t, "tiny_mlp")
 	garbage := make([]byte, 100_000)
@@ -45,7 +44,6 @@ func badModels(t *testing.T) map[string][2]string {
 	}
 	file := func(name string, data []byte) string { return write(t, name, data) }
 	return map[string][2]string{
-		"missing":        {"/no/such/model.onnx", "no such file"},
 		"empty":          {file("m", nil), "no bytes"},
 		"four_bytes":     {file("m", []byte("ONNX")), "not an ONNX model"},
 		"garbage":        {file("m", garbage), "not an ONNX model"},
@@ -53,13 +51,16 @@ func badModels(t *testing.T) map[string][2]string {
 		"truncated":      {file("m", mlp[:len(mlp)/2]), "cut off"},
 		"cut_short":      {file("m", mlp[:len(mlp)-1]), "cut off"},
 		"unknown_op":     {file("m", bytes.ReplaceAll(mlp, []byte("\x22\x04Gemm"), []byte("\x22\x04Gumm"))), "Gumm"},
-		"folder":         {t.TempDir(), "regular file"},
+		"custom_op":      {file("m", model(graph([]message{node("Relu", []string{"X"}, "Y").text(7, "my.ops")}, nil))), `"Relu" of the domain "my.ops"`},
+		"lfs":            {file("m", []byte("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")), "git lfs pull"},
+		"page":           {file("m", []byte("<!DOCTYPE html><html></html>")), "HTML page"},
+		"folder":         {t.TempDir(), "it is a folder"},
 		"pipe":           {pipe, "regular file"},
 		"device":         {"/dev/zero", "regular file"},
 		"passwd":         {file("m", external("../../../../../../../../etc/passwd")), "external data refused"},
 		"absolute":       {file("m", external("/etc/passwd")), "external data refused"},
 		"unconnected":    {file("m", model(graph([]message{node("Relu", []string{"nowhere"}, "Y")}, nil))), "nowhere"},
-		"circle":         {file("m", model(graph([]message{node("Add", []string{"X", "Y"}, "Y")}, nil))), "before"},
+		"circle":         {file("m", model(graph([]message{node("Add", []string{"X", "Y"}, "Y")}, nil))), "cycle"},
 		"self_call":      {file("m", model(graph([]message{call("f")}, nil), function("f", "g"), function("g", "f"))), "calls itself"},
 		"too_deep":       {file("m", model(nested)), "limit exceeded"},
 		"too_many_nodes": {file("m", manyNodes(1_000_000)), "limit exceeded"},
@@ -73,40 +74,81 @@ func manyNodes(n int) message {
 	return model(message(bytes.Repeat(field, n)))
 }
 
-// A model that is no good is told so, is never ready, and disturbs nobody.
+// A model that is no good is refused at a start, all of them at once, by check in the
+// same words and with the same status; at a reload it disturbs nobody.
 func TestBadModels(t *testing.T) {
 	t.Parallel()
 	bad := badModels(t)
-	c := config{worker: "restart_limit = 1\nbackoff_min = \"10ms\"\n", services: []service{tinyAdd}}
+	unknown := bad["unknown_op"]
+	delete(bad, "unknown_op")
+	c := config{services: []service{tinyAdd, {name: "single", model: write(t, "m.onnx", fixed()), lines: "max_batch = 4"}}}
+	wanted := []string{`service single: its model cannot be served: `, `max_batch is 4, but its queries cannot be merged: the first dimension of its input "X" is fixed at 1`}
 	for name, m := range bad {
 		c.services = append(c.services, service{name: name, model: m[0]})
+		wanted = append(wanted, "service "+name+": its model cannot be served: ", m[1])
 	}
-	p := start(t, c)
-	for name, m := range bad {
-		e := p.await("that "+name+" is given up", func(e event) bool {
-			return e.Service == name && strings.HasPrefix(e.Message, "service is given up")
-		})
-		if !strings.Contains(e.Error, "load failed") || !strings.Contains(e.Error, m[1]) {
-			t.Errorf("%s: the log says %q", name, e.Error)
-		}
-		refusedWith(t, p.infer(name, one(1)), 503, "loading")
-		if status := p.health("/v2/models/" + name + "/ready"); status != 503 {
-			t.Errorf("%s: ready is %d", name, status)
-		}
+	p := launch(t, c)
+	if code := p.exit(); code != faulty {
+		t.Errorf("exit status %d", code)
 	}
-	p.eventually("the good model", func() bool { return p.health("/v2/models/add/ready") == 200 })
+	says(t, p.logged(), wanted...)
+	if text, code := p.command("check", p.path); code != faulty || !strings.HasSuffix(p.logged(), text) {
+		t.Errorf("check, status %d:\n%s\nserve:\n%s", code, text, p.logged())
+	}
+
+	// What only ONNX Runtime knows is found by the worker, once.
+	p = launch(t, config{services: []service{tinyAdd, {name: "unknown_op", model: unknown[0]}}})
+	if code := p.exit(); code != faulty {
+		t.Errorf("exit status %d", code)
+	}
+	if n := p.count(func(e event) bool { return e.Message == "worker is lost" }); n != 1 {
+		t.Errorf("its worker was lost %d times", n)
+	}
+	text, code := p.command("check", p.path)
+	last := text[strings.LastIndex(strings.TrimSpace(text), "\n")+1:]
+	if code != faulty || !strings.Contains(last, unknown[1]) || !strings.HasSuffix(p.logged(), last) {
+		t.Errorf("check, status %d:\n%s\nserve:\n%s", code, text, p.logged())
+	}
+
+	good := serve(t, administered(t, config{services: []service{tinyAdd}}))
+	bad["unknown_op"] = unknown
+	var parts []string
+	good.edit(func(c *config) {
+		for name, m := range bad {
+			c.services = append(c.services, service{name: name, model: m[0]})
+			parts = append(parts, name+": failed", m[1])
+		}
+	})
+	good.reload(1, parts...)
+	for name := range bad {
+		refusedWith(t, good.infer(name, one(1)), 404)
+	}
 	q := sum(rand.New(rand.NewPCG(1, 1)), 1)
-	if err := checkSum(q, p.infer("add", q)); err != nil {
+	if err := checkSum(q, good.infer("add", q)); err != nil {
 		t.Error(err)
 	}
-	if status := p.health("/v2/health/ready"); status != 503 {
-		t.Errorf("ready is %d though services are missing", status)
-	}
-	p.alive()
+	good.alive()
 	const largest = 1 << 30
-	if n := p.residentBytes(p.cmd.Process.Pid); n > largest {
+	if n := good.residentBytes(good.cmd.Process.Pid); n > largest {
 		t.Errorf("the daemon has %d bytes", n)
 	}
+}
+
+// fixed is a model that takes one element, never a batch.
+func fixed() []byte {
+	shape := models.Tensor(models.Float32, models.Dim{Value: 1})
+	parts := models.Parts{
+		IRVersion: 8, Name: "g", Opsets: [][]byte{message(nil).number(2, 17)}, Nodes: [][]byte{node("Relu", []string{"X"}, "Y")},
+		Inputs: [][]byte{models.AppendValueInfo(nil, "X", shape)}, Outputs: [][]byte{models.AppendValueInfo(nil, "Y", shape)},
+	}
+	return parts.Append(nil)
+}
+
+// A file that is not there may come, as one of another machine: systemd tries again.
+func TestModelThatIsMissing(t *testing.T) {
+	t.Parallel()
+	says(t, refused(t, config{services: []service{tinyAdd, {name: "late", model: "/no/such/model.onnx"}}}),
+		"service late: open /no/such/model.onnx: no such file or directory")
 }
 
 // A model that asks for more memory than there is fails, each time, and its

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -34,6 +36,10 @@ is, it prints the configuration with every default filled in, and to standard
 error what this host has, and what is unsafe about addresses that other machines
 reach, tokens and certificates. Without CONFIG it checks the built-in configuration.
 
+Each model file is read, and then loaded on the CPU by a process of its own, as a
+worker would: only ONNX Runtime knows whether it has every operator. That takes as
+long as loading does at a start. Models of the zoo are known to be good.
+
 Where the configuration may use an NVIDIA GPU, that is driver, versions and
 libraries, permissions, MPS and MIG, with what to do about each fault. A small
 model is run on the GPU, in a process of its own.`,
@@ -52,7 +58,7 @@ model is run on the GPU, in a process of its own.`,
 			if err != nil {
 				return err
 			}
-			if err := findModels(c); err != nil {
+			if err := daemon.CheckModels(&c); err != nil {
 				return err
 			}
 			exposed, err := daemon.CheckAccess(&c)
@@ -61,6 +67,10 @@ model is run on the GPU, in a process of its own.`,
 			}
 			found, err := lookAtHost(cmd.Context(), c)
 			found.Exposed = exposed
+			if found.ORTPath != "" {
+				notes, faults := tryModels(cmd.Context(), &c)
+				found.Notes, err = notes, errors.Join(err, faults)
+			}
 			if asJSON {
 				return errors.Join(report.WriteJSON(cmd.OutOrStdout(), found), err)
 			}
@@ -75,23 +85,45 @@ model is run on the GPU, in a process of its own.`,
 	return cmd
 }
 
-// findModels reports every model file that is not there. The configuration knows the zoo.
-func findModels(c config.Config) error {
-	var faults []error
+// tryModels loads the model file of each service in a process of its own, one after the
+// other, and returns what was written meanwhile, and the faults. The daemon's process
+// never links ONNX Runtime, and no model may end this one.
+func tryModels(ctx context.Context, c *config.Config) (notes []string, err error) {
+	tried := map[string]bool{}
 	for _, s := range c.Services {
-		if strings.HasPrefix(s.Model, config.ZooPrefix) || c.Emulated() {
+		if !config.IsPath(s.Model) || tried[s.Model] {
 			continue
 		}
-		if _, err := os.Stat(s.Model); err != nil {
-			faults = append(faults, fmt.Errorf("service %s: %w", s.Name, err))
+		tried[s.Model] = true
+		limit, cancel := context.WithTimeout(ctx, c.Worker.LoadTimeout)
+		var out bytes.Buffer
+		command := self("models", "inspect", "--json", "--", s.Model)
+		child := exec.CommandContext(limit, command[0], command[1:]...)
+		child.Stderr = &out
+		fault := child.Run()
+		late := limit.Err()
+		cancel()
+		text, why, _ := strings.Cut("\n"+strings.TrimSpace(out.String()), "\noverlapd: ")
+		for line := range strings.Lines(strings.TrimSpace(text)) {
+			notes = append(notes, fmt.Sprintf("service %s: %s", s.Name, strings.TrimSpace(line)))
+		}
+		switch {
+		case fault == nil:
+		case late != nil:
+			err = errors.Join(err, fmt.Errorf("service %s: loading its model takes longer than worker.load_timeout (%v)", s.Name, c.Worker.LoadTimeout))
+		case child.ProcessState != nil && child.ProcessState.ExitCode() == exitConfig:
+			err = errors.Join(err, config.ModelFault(s.Name, errors.New(why)))
+		default:
+			err = errors.Join(err, fmt.Errorf("service %s: its model could not be loaded (%w): %s", s.Name, fault, why))
 		}
 	}
-	return errors.Join(faults...)
+	return notes, err
 }
 
 // host is the JSON of check. ONNX Runtime and the GPU are left out where the device
 // is emulated, the GPU also where the configuration uses none. Exposed lists what is
-// unsafe about addresses, tokens and certificates.
+// unsafe about addresses, tokens and certificates, Notes what a worker writes about a
+// model that it loads.
 type host struct {
 	Device      string   `json:"device"`
 	Emulated    bool     `json:"emulated,omitempty"`
@@ -102,6 +134,7 @@ type host struct {
 	ORTPinned   bool     `json:"ort_pinned"`
 	Fault       string   `json:"fault,omitempty"`
 	Exposed     []string `json:"exposed,omitempty"`
+	Notes       []string `json:"notes,omitempty"`
 
 	GPU *gpuReport `json:"gpu,omitempty"`
 }
@@ -140,6 +173,9 @@ func lookAtHost(ctx context.Context, c config.Config) (host, error) {
 func (h host) writeText(w io.Writer) {
 	for _, e := range h.Exposed {
 		fmt.Fprintf(w, "# unsafe: %s\n", e)
+	}
+	for _, n := range h.Notes {
+		fmt.Fprintf(w, "# %s\n", n)
 	}
 	if h.Emulated {
 		if h.Fault == "" {

@@ -36,7 +36,7 @@ var shared = map[string]string{
 	// Models, queries and the wire between daemon and worker.
 	"segments":        "ErrUnservable ErrUnfinished errNoTime",
 	"segments/worker": "",
-	"segments/wire": "ErrUnknownBatch ErrBatchExists ErrSpanOrder ErrInput ErrOutput " +
+	"segments/wire": "ErrUnknownBatch ErrBatchExists ErrSpanOrder ErrInput ErrOutput ErrModel " +
 		"ErrFrameSize ErrMessage ErrUnexpectedKind ErrBadOutput ErrArenaFull ErrNotAllocated ErrArenaSize",
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/admin"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/report"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // version and commit identify the build; the Makefile sets commit.
@@ -47,6 +48,7 @@ const exitConfig = 78
 
 func exitStatus(err error) int {
 	_, faulty := errors.AsType[config.Faults](err)
+	faulty = faulty || errors.Is(err, wire.ErrModel)
 	if e, ok := errors.AsType[*admin.Error](err); faulty || ok && e.Kind == admin.KindConfig {
 		return exitConfig
 	}

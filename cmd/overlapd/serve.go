@@ -164,6 +164,9 @@ func serve(c config.Config, again func() (config.Config, error), out io.Writer) 
 
 // newDaemon returns a daemon whose workers are processes of this binary.
 func newDaemon(c config.Config, log zerolog.Logger, offline bool) (*daemon.Daemon, error) {
+	if err := daemon.CheckModels(&c); err != nil {
+		return nil, err
+	}
 	if !c.Emulated() {
 		lib, err := ort.Load() // so that its absence is known before any worker starts
 		if err != nil {

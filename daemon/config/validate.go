@@ -75,6 +75,12 @@ func (f *Faults) At(file string, line int, format string, args ...any) {
 	*f = append(*f, complaint{File: file, Line: line, Message: fmt.Sprintf(format, args...)})
 }
 
+// ModelFault returns why the model of a service cannot be served, as a fault: the
+// configuration names something that is no good, and trying again would not change it.
+func ModelFault(service string, why error) Faults {
+	return Faults{{Message: fmt.Sprintf("service %s: its model cannot be served: %v", service, why)}}
+}
+
 func (f *Faults) add(key, format string, args ...any) {
 	*f = append(*f, complaint{Key: key, Message: fmt.Sprintf(format, args...)})
 }

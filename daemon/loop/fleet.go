@@ -242,8 +242,8 @@ func (f *fleet) change(s *member, c *config.Service, p Place) error {
 		if err := next.Loaded(f.infoOf(info)); err != nil {
 			return err
 		}
-		if !next.Mergeable() {
-			m.MaxBatch = 1
+		if err := query.CheckModel(c.Name, info.Inputs, info.Outputs, c.MaxBatch); err != nil {
+			return err
 		}
 	}
 	if err := f.scheduler.Change(f.Now(), m); err != nil {

@@ -2,6 +2,7 @@ package query
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/overlapd/overlapd/models"
 )
@@ -74,7 +75,7 @@ func newSignature(service string, i Info) (*Signature, error) {
 	if sig.Outputs, err = newPorts(i.Outputs, names); err != nil {
 		return nil, fmt.Errorf("%s: output %w", service, err)
 	}
-	sig.Batched = batched(sig.Inputs, sig.Outputs)
+	sig.Batched = sig.unbatched() == ""
 	sig.seq = findSeq(sig.Inputs, sig.Batched)
 	return sig, nil
 }
@@ -117,26 +118,47 @@ func newPort(spec models.TensorSpec, names map[string]int) (Port, error) {
 	return p, nil
 }
 
-// batched reports whether the ports share a first dimension that the client
-// chooses. Outputs of exported models often give it another name, so only the
-// names of inputs are compared.
-func batched(inputs, outputs []Port) bool {
-	if len(inputs) == 0 {
-		return false
+// unbatched returns why the ports do not share a first dimension that the client
+// chooses, "" if they do. Outputs of exported models often give it another name, so
+// only the names of inputs are compared.
+func (s *Signature) unbatched() string {
+	if len(s.Inputs) == 0 {
+		return "it has no inputs"
 	}
-	for _, ports := range [][]Port{inputs, outputs} {
-		for i := range ports {
-			if len(ports[i].Dims) == 0 || ports[i].Dims[0] >= 0 {
-				return false
-			}
+	for i, p := range slices.Concat(s.Inputs, s.Outputs) {
+		what := "input"
+		if i >= len(s.Inputs) {
+			what = "output"
+		}
+		switch {
+		case p.AnyRank:
+			return fmt.Sprintf("the file does not say the shape of its %s %q", what, p.Name)
+		case len(p.Dims) == 0:
+			return fmt.Sprintf("its %s %q has no dimensions", what, p.Name)
+		case p.Dims[0] >= 0:
+			return fmt.Sprintf("the first dimension of its %s %q is fixed at %d", what, p.Name, p.Dims[0])
 		}
 	}
-	for i := range inputs {
-		if inputs[i].link[0] != inputs[0].link[0] {
-			return false
+	for _, p := range s.Inputs {
+		if p.link[0] != s.Inputs[0].link[0] {
+			return fmt.Sprintf("the first dimensions of its inputs %q and %q have different names", s.Inputs[0].Name, p.Name)
 		}
 	}
-	return true
+	return ""
+}
+
+// CheckModel returns why a model with these inputs and outputs cannot be a service that
+// merges queries into batches of at most maxBatch. Errors begin with name.
+func CheckModel(name string, inputs, outputs []models.TensorSpec, maxBatch int) error {
+	sig, err := newSignature(name, Info{Inputs: inputs, Outputs: outputs})
+	if err != nil || maxBatch <= 1 {
+		return err
+	}
+	if why := sig.unbatched(); why != "" {
+		return fmt.Errorf("%s: max_batch is %d, but its queries cannot be merged: %s; leave max_batch out, or export the model with one open batch dimension for all inputs and outputs",
+			name, maxBatch, why)
+	}
+	return nil
 }
 
 func findSeq(inputs []Port, batched bool) seqs {

@@ -89,6 +89,36 @@ func TestPortLimits(t *testing.T) {
 	}
 }
 
+// A model whose queries cannot be merged is refused where batches are asked for, with
+// the port that hinders it.
+func TestCheckModel(t *testing.T) {
+	open, fixed := spec("x", models.Int8, -2, 4), spec("x", models.Int8, 1, 4)
+	named := func(name, dim string) models.TensorSpec {
+		return models.TensorSpec{Name: name, Type: models.Tensor(models.Int8, models.Dim{Value: -1, Name: dim})}
+	}
+	list := func(s ...models.TensorSpec) []models.TensorSpec { return s }
+	for name, tt := range map[string]struct {
+		in, out []models.TensorSpec
+		most    int
+		fault   string
+	}{
+		"open":              {list(open), list(open), 8, ""},
+		"fixed and alone":   {list(fixed), list(fixed), 1, ""},
+		"fixed input":       {list(fixed), list(open), 8, `m: max_batch is 8, but its queries cannot be merged: the first dimension of its input "x" is fixed at 1; leave`},
+		"fixed output":      {list(open), list(fixed), 8, `its output "x" is fixed at 1`},
+		"scalar":            {list(spec("x", models.Int8)), nil, 2, `its input "x" has no dimensions`},
+		"output of no rank": {list(open), list(models.TensorSpec{Name: "y", Type: models.Type{Kind: models.KindTensor, Elem: models.Int8}}), 2, `the shape of its output "y"`},
+		"two names":         {list(named("a", "N"), named("b", "M")), nil, 2, `inputs "a" and "b" have different names`},
+		"no inputs":         {nil, list(open), 2, "no inputs"},
+		"cannot be carried": {list(spec("x", models.Complex64, 1)), nil, 1, `m: input "x": the protocol cannot carry`},
+	} {
+		err := CheckModel("m", tt.in, tt.out, tt.most)
+		if (err == nil) != (tt.fault == "") || err != nil && !strings.Contains(err.Error(), tt.fault) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // A model that is refused leaves the service as it was.
 func TestLoadedKeepsTheModelBefore(t *testing.T) {
 	s := NewService(0, "s")

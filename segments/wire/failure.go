@@ -30,6 +30,10 @@ var (
 	// of a batch or handed over as a tensor.
 	ErrOutput = errors.New("the outputs cannot be handed over")
 
+	// ErrModel is returned when a model cannot be loaded as it is, so that another
+	// try would end in the same way.
+	ErrModel = errors.New("the model cannot be served")
+
 	// ErrDeviceFull is returned when a model needs more of a GPU's memory than
 	// the worker is given or the GPU has.
 	ErrDeviceFull = errors.New("the model does not fit the memory of the GPU")
@@ -47,7 +51,7 @@ var (
 // failures are the errors by their codes on the wire, so that errors.Is holds in the
 // daemon as it did in the worker. Any other is ErrEngine.
 var failures = [...]error{
-	ErrEngine, ErrArenaFull, ErrUnknownBatch, ErrBatchExists, ErrSpanOrder, ErrMemory, ErrInput, ErrOutput,
+	ErrEngine, ErrArenaFull, ErrUnknownBatch, ErrBatchExists, ErrSpanOrder, ErrMemory, ErrInput, ErrOutput, ErrModel,
 	ErrDeviceMemory, ErrDeviceFull, ErrDeviceLost,
 }
 

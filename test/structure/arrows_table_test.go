@@ -310,7 +310,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "cmd/overlapd",
-		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cmd/overlapd/reproduce", "cuda", "cuda/mig", "cuda/mps", "daemon", "daemon/access", "daemon/admin", "daemon/config", "daemon/config/triton", "daemon/gpu", "daemon/loop", "daemon/observe/timeline", "daemon/statefile", "daemon/status", "device", "device/synthetic", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "ort", "overlap", "overlap/journal", "perfetto", "predictor", "report", "segments", "segments/worker", "sim", "sim/bound", "stats", "textfile", "training", "training/advice", "training/fit"},
+		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cmd/overlapd/reproduce", "cuda", "cuda/mig", "cuda/mps", "daemon", "daemon/access", "daemon/admin", "daemon/config", "daemon/config/triton", "daemon/gpu", "daemon/loop", "daemon/observe/timeline", "daemon/statefile", "daemon/status", "device", "device/synthetic", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "ort", "overlap", "overlap/journal", "perfetto", "predictor", "report", "segments", "segments/wire", "segments/worker", "sim", "sim/bound", "stats", "textfile", "training", "training/advice", "training/fit"},
 		why:   "it wires everything; being a main package, nothing imports it",
 		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca"},
 	},

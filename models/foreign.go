@@ -1,0 +1,72 @@
+package models
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// foreign lists what is taken for an ONNX model by mistake, by its first bytes from an
+// offset on, and what to do about it.
+var foreign = []struct {
+	at         int
+	begins, is string
+}{
+	{0, "version https://git-lfs.github.com/spec/", "this is a Git LFS pointer, not the file itself: run git lfs pull"},
+	{0, "<!doctype html", htmlPage},
+	{0, "<html", htmlPage},
+	{0, "PK\x03\x04", "this is a zip archive, as PyTorch, Keras and NumPy write them: unpack it, or export the model to ONNX"},
+	{0, "\x1f\x8b", "this is compressed with gzip: unpack it first"},
+	{0, "\x28\xb5\x2f\xfd", "this is compressed with zstd: unpack it first"},
+	{0, "\x89HDF", "this is an HDF5 file, as Keras writes them: export the model to ONNX (tf2onnx)"},
+	{0, "GGUF", "this is a GGUF file, which has weights and no graph: export the model to ONNX"},
+	{8, `{"`, "this is a safetensors file, which has weights and no graph: export the model to ONNX"},
+	{4, "TFL3", "this is a TensorFlow Lite model: convert it to ONNX (tf2onnx)"},
+	{4, "ORTM", "this is a model in ONNX Runtime's own format: take the ONNX file that it was made of"},
+}
+
+const htmlPage = "this is an HTML page, such as that of a failed download or a login: fetch the file itself"
+
+// recognize says what a file is that is no ONNX model, "" if that is not known.
+func recognize(data []byte) string {
+	head := data[:min(len(data), 256)]
+	text := []byte(strings.ToLower(string(bytes.TrimSpace(head))))
+	for _, f := range foreign {
+		if len(head) > f.at && bytes.HasPrefix(head[f.at:], []byte(f.begins)) || f.is == htmlPage && bytes.HasPrefix(text, []byte(f.begins)) {
+			return f.is
+		}
+	}
+	return ""
+}
+
+// domains are those whose operators ONNX Runtime has built in.
+var domains = []string{
+	"", "ai.onnx", mlDomain, "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.training",
+	"com.microsoft", "com.microsoft.experimental", "com.microsoft.nchwc", "com.ms.internal.nhwc",
+}
+
+// CheckOperators returns an error that names an operator of the model, at any depth, that
+// is of nobody's domain known to ONNX Runtime and is no function of the model. Whether a
+// known domain has an operator, only the runtime knows.
+func (f *File) CheckOperators() error {
+	defined, made := map[functionKey]bool{}, maps.Clone(f.calls)
+	for i := range f.Functions {
+		defined[f.Functions[i].key()] = true
+		maps.Copy(made, f.Functions[i].calls)
+	}
+	var unknown []string
+	for key := range made {
+		if !defined[key] && !slices.Contains(domains, key.domain) {
+			unknown = append(unknown, quote(key.name)+" of the domain "+quote(key.domain))
+		}
+	}
+	if len(unknown) == 0 {
+		return nil
+	}
+	slices.Sort(unknown)
+	err := refuse(ErrOperator, "%s: custom operators cannot be served; export the model with those of ONNX",
+		strings.Join(unknown[:min(len(unknown), 10)], ", "))
+	err.(*formatError).Path = f.Path
+	return err
+}
