@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"image/color"
 	"math"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -89,6 +90,7 @@ const (
 // svg draws the chart as an element of a page. Names in it are escaped.
 func (c *Chart) svg() (template.HTML, error) {
 	p := plot.New()
+	p.BackgroundColor = nil // that of the page
 	p.X.Label.Text, p.Y.Label.Text = c.X, c.Y
 	grid := plotter.NewGrid()
 	p.Add(grid)
@@ -111,8 +113,11 @@ func (c *Chart) svg() (template.HTML, error) {
 		return "", err
 	}
 	// What stands before the element is for a file of its own.
-	return template.HTML(b.Bytes()[max(bytes.Index(b.Bytes(), []byte("<svg")), 0):]), nil
+	return template.HTML(pageColors.Replace(b.String()[max(strings.Index(b.String(), "<svg"), 0):])), nil
 }
+
+// pageColors takes black and white from the page, which may be dark.
+var pageColors = strings.NewReplacer(":#000000", ":currentColor", ":#FFFFFF", ":var(--card)")
 
 // nominal writes the names of the groups aslant below the axis.
 func (c *Chart) nominal(p *plot.Plot) {

@@ -13,6 +13,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"columns": (*Table).columns,
 	"rows":    func(t *Table) [][]cell { return t.rows },
 	"blocks":  func(d *Document) []block { return d.blocks },
+	"cards":   (*Document).cards,
 	"legend":  (*Chart).legend,
 	"svg":     (*Chart).svg,
 }).Parse(pageText))
@@ -25,6 +26,19 @@ func (d *Document) WriteHTML(w io.Writer) error {
 		*Document
 		Sections []block
 	}{d, d.sections()})
+}
+
+// cards are what stands before the first heading, and then each heading with what
+// belongs to it.
+func (d *Document) cards() (list [][]block) {
+	for i, b := range d.blocks {
+		if i == 0 || b.Heading != "" {
+			list = append(list, nil)
+		}
+		last := &list[len(list)-1]
+		*last = append(*last, b)
+	}
+	return list
 }
 
 // fewestSections is how many sections a page has to have to be worth a list of

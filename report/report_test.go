@@ -112,6 +112,31 @@ func TestPageStandsAlone(t *testing.T) {
 	}
 }
 
+// A chart has the colours of the page around it, light or dark, but for its series.
+func TestChartIsOfThePage(t *testing.T) {
+	d := &Document{}
+	d.Chart(&Chart{Groups: []string{"a"}, MarkName: "theirs", Series: []Series{{Y: []float64{1}, Marks: []float64{2}}}})
+	d.Chart(&Chart{Series: []Series{{X: []float64{0, 1}, Y: []float64{0, 2}}}})
+	page := pageOf(t, d)
+	_, drawings, _ := strings.Cut(page, "<svg")
+	if fixed := regexp.MustCompile(`(?i):#(000000|ffffff)`).FindString(drawings); fixed != "" || !strings.Contains(drawings, "currentColor") {
+		t.Errorf("a chart has a colour of its own: %q", fixed)
+	}
+	if n := strings.Count(page, `class="fit"`); n != 1 {
+		t.Errorf("%d charts fit the width of the page, want that of lines", n)
+	}
+}
+
+// Each section is a card of its own, and what stands before the first heading too.
+func TestSections(t *testing.T) {
+	if n := strings.Count(pageOf(t, sample()), "<section>"); n != 2 {
+		t.Errorf("%d sections, want 2", n)
+	}
+	if page := pageOf(t, new(Document)); strings.Contains(page, "<section>") {
+		t.Error("an empty document has a section")
+	}
+}
+
 func TestPageIsWellFormed(t *testing.T) {
 	d := xml.NewDecoder(strings.NewReader(pageOf(t, sample())))
 	d.Strict, d.AutoClose, d.Entity = false, []string{"meta"}, xml.HTMLEntity
@@ -176,8 +201,8 @@ func TestChartIsWhole(t *testing.T) {
 				filled++
 			}
 		}
-		if filled != want+1 { // and the paper
-			t.Fatalf("%d bars, want %d, in %s", filled-1, want, svg)
+		if filled != want {
+			t.Fatalf("%d bars, want %d, in %s", filled, want, svg)
 		}
 	})
 }
