@@ -25,12 +25,14 @@ const (
 	lineEvery = 10 * time.Millisecond
 )
 
-// tail keeps the last bytes of what a process wrote.
+// tail keeps the last bytes of what a process wrote, and the last line in which the Go
+// runtime said why it ends: stacks and registers, which follow, may push that out.
 type tail struct {
 	mu struct {
 		sync.Mutex
-		data []byte
-		cut  bool // the beginning is missing
+		data  []byte
+		cut   bool // the beginning is missing
+		crash []byte
 	}
 }
 
@@ -52,6 +54,9 @@ func (t *tail) text() string {
 	if end := bytes.IndexByte(data, '\n'); t.mu.cut && end >= 0 {
 		data = data[end+1:]
 	}
+	if t.mu.cut && !bytes.Contains(data, t.mu.crash) {
+		data = slices.Concat(t.mu.crash, []byte("\n"), data)
+	}
 	return strings.ToValidUTF8(string(colours.ReplaceAll(data, nil)), "?")
 }
 
@@ -72,6 +77,11 @@ func (t *tail) listen(r io.Reader, pass func(string)) {
 			break
 		}
 		text = colours.ReplaceAll(bytes.TrimRight(text, "\r"), nil)
+		if crash.Match(text) {
+			t.mu.Lock()
+			t.mu.crash = append(t.mu.crash[:0], text...)
+			t.mu.Unlock()
+		}
 		switch {
 		case len(text) == 0 || pass == nil:
 		case !limit.Allow():
@@ -88,28 +98,29 @@ func (t *tail) listen(r io.Reader, pass func(string)) {
 // writes them to. In a log file they would only be in the way.
 var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// crashes are how the lines begin with which the Go runtime says why it ends.
-// What follows them is where, which is of less use on one line.
-var crashes = []string{"panic: ", "fatal error: ", "unexpected fault address", "SIG"}
+// crash matches lines in which the Go runtime says why the process ends. What follows
+// them is where: stacks and registers, which an error has no room for.
+var crash = regexp.MustCompile(`^(panic: |fatal error: |unexpected fault address |SIG[A-Z0-9]+: )`)
 
-// Excerpt returns the last n lines of a text on one line, or n lines from where
-// the Go runtime says why the process ends. Empty lines do not count.
+// Excerpt returns the last n lines of a text on one line; or the first in which the Go
+// runtime says why the process ends, with the signal if that is on the next one, and
+// with what a library that aborts wrote before. Empty lines do not count.
 func Excerpt(text string, n int) string {
 	var lines []string
-	crash := -1
 	for line := range strings.Lines(text) {
-		if line = strings.TrimSpace(line); line == "" {
-			continue
+		if line = strings.TrimSpace(line); line != "" {
+			lines = append(lines, line)
 		}
-		begins := func(with string) bool { return strings.HasPrefix(line, with) }
-		if crash < 0 && slices.ContainsFunc(crashes, begins) {
-			crash = len(lines)
+	}
+	if at := slices.IndexFunc(lines, crash.MatchString); at >= 0 {
+		end := at + 1
+		if end < len(lines) && strings.HasPrefix(lines[end], "[signal ") {
+			end++
 		}
-		lines = append(lines, line)
+		if !strings.HasPrefix(lines[at], "SIGABRT") {
+			n = end - at
+		}
+		lines = lines[:end]
 	}
-	first := max(0, len(lines)-n)
-	if crash >= 0 {
-		first = min(first, crash)
-	}
-	return strings.Join(lines[first:min(len(lines), first+n)], " | ")
+	return strings.Join(lines[max(0, len(lines)-n):], " | ")
 }

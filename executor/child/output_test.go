@@ -50,6 +50,15 @@ func TestListen(t *testing.T) {
 	}
 }
 
+// Stacks and registers that follow do not push out why the process ended.
+func TestCrashIsKept(t *testing.T) {
+	dump := strings.Repeat("runtime.gopark(0x0?, 0x0?)\n", TailBytes/10) + "gs     0x0\n"
+	_, kept := hear(t, "a\nSIGFPE: floating-point exception\nPC=0x48b4d2\n", dump)
+	if got := Excerpt(kept, 12); got != "SIGFPE: floating-point exception" || len(kept) > TailBytes+LineBytes+1 {
+		t.Errorf("of %d bytes %q is what counts", len(kept), got)
+	}
+}
+
 // ONNX Runtime paints its warnings also where nobody sees colours.
 func TestColoursAreLeftOut(t *testing.T) {
 	lines, kept := hear(t, "\x1b[0;93m[W:onnxruntime] a\x1b[m\n\x1b[m\nb\n")
@@ -73,9 +82,12 @@ func TestExcerpt(t *testing.T) {
 		{"", ""},
 		{"\n a \n\n", "a"},
 		{"1\n2\n3\n4", "2 | 3 | 4"},
-		{"1\npanic: why\n\ngoroutine 1\nat\nmain", "panic: why | goroutine 1 | at"},
-		{"1\n2\n3\npanic: why", "2 | 3 | panic: why"},
-		{"SIGSEGV: segmentation violation\n2\n3\n4\nfatal error: x", "SIGSEGV: segmentation violation | 2 | 3"},
+		{"1\npanic: why\n\ngoroutine 1\nat\nmain", "panic: why"},
+		{"1\n2\n3\npanic: why", "panic: why"},
+		{"SIGSEGV: segmentation violation\n2\n3\n4\nfatal error: x", "SIGSEGV: segmentation violation"},
+		{"1\nSIGFPE: floating-point exception\nPC=0x48b4d2 m=0 sigcode=1\nrip    0x48b4d2\ngs     0x0\n", "SIGFPE: floating-point exception"},
+		{"fatal error: unexpected signal during runtime execution\n[signal SIGSEGV: segmentation violation code=0x1]\nstack", "fatal error: unexpected signal during runtime execution | [signal SIGSEGV: segmentation violation code=0x1]"},
+		{"1\n2\nterminate called\n  what(): bad_alloc\nSIGABRT: abort\nPC=0x1", "terminate called | what(): bad_alloc | SIGABRT: abort"},
 	} {
 		if got := Excerpt(c.text, 3); got != c.want {
 			t.Errorf("%q: %q, want %q", c.text, got, c.want)
