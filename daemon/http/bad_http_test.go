@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -515,7 +516,7 @@ func TestUnwantedBody(t *testing.T) {
 		want int
 	}{
 		{rawRequest("GET", "/v2/health/live", nil, []byte("GET /v2 HTTP/1.1\r\n\r\n")), 200},
-		{rawRequest("POST", "/v2/models/nobody/infer", nil, make([]byte, 20<<10)), 404},
+		{rawRequest("POST", "/v2/repository/index", nil, []byte("{}")), 200},
 		{rawRequest("PUT", "/v2", map[string]string{"Transfer-Encoding": "chunked"}, chunked("abcdef", 2)), 405},
 		{rawRequest("POST", "/v2/models/unloaded/infer", nil, []byte(simple(""))), 503},
 		{rawRequest("POST", "/v2/models/simple/infer", nil, []byte(simple(""))), 200},
@@ -528,6 +529,78 @@ func TestUnwantedBody(t *testing.T) {
 	if a := s.exchange(rawRequest("POST", "/v2/models/nobody/infer", nil, make([]byte, 3<<20))); a.status != 404 {
 		t.Errorf("a long body for nobody: %d", a.status)
 	}
+}
+
+// What the header is enough to refuse is refused when it is there, whether its body
+// comes or not.
+func TestJudgedAtTheHeader(t *testing.T) {
+	l := testLimits()
+	l.RequestBytes = 1 << 20
+	g := serveGuarded(t, l, false, testToken, nil)
+	for name, c := range map[string]struct {
+		method, path, token string
+		length, want        int
+	}{
+		"no token":       {"POST", "/v2/models/simple/infer", "", 100, 401},
+		"wrong token":    {"POST", "/v2/models/simple/infer", "0123456789abcdef-wrong", 100, 401},
+		"no such path":   {"POST", "/v2/nothing", testToken, 100, 404},
+		"no such model":  {"POST", "/v2/models/nobody/infer?a=b", testToken, 10_000, 404},
+		"absolute":       {"POST", "http://localhost/v2/models/nobody/infer", testToken, 100, 404},
+		"wrong method":   {"PUT", "/v2/models/simple/infer", testToken, 100, 405},
+		"not offered":    {"POST", "/v2/repository/models/simple/load", testToken, 100, 501},
+		"too large":      {"POST", "/v2/models/simple/infer", testToken, 1<<20 + 1, 413},
+		"too large by 1": {"POST", "/v2/models/simple/infer", testToken, 1 << 60, 413},
+	} {
+		header := map[string]string{"Content-Length": strconv.Itoa(c.length)}
+		if c.token != "" {
+			header["Authorization"] = "Bearer " + c.token
+		}
+		conn := g.sent(rawRequest(c.method, c.path, header, nil))
+		_ = conn.SetReadDeadline(time.Now().Add(l.ReadTimeout / 2))
+		a, err := readAnswer(bufio.NewReader(conn))
+		conn.Close()
+		if err != nil || a.status != c.want {
+			t.Errorf("%s: %d %s %v, want %d", name, a.status, a.body, err, c.want)
+		} else if c.want == 405 && a.header.Get("Allow") != "POST" {
+			t.Errorf("%s: allow %q", name, a.header.Get("Allow"))
+		}
+	}
+}
+
+// Versions, targets and framing are as RFC 9112 says, and no header stands twice that
+// decides about who may ask.
+func TestRequestLines(t *testing.T) {
+	s := serve(t, testLimits())
+	for raw, want := range map[string]int{
+		"GET /v2 HTTP/9.9\r\nHost: localhost\r\n":                                                                       505,
+		"GET /v2 HTTP/2.0\r\nHost: localhost\r\n":                                                                       505,
+		"GET /v2 HTTP/0.9\r\nHost: localhost\r\n":                                                                       505,
+		"GET /v2 HTTP/1.0\r\n":                                                                                          200,
+		"GET /v2 HTTP/1.2\r\nHost: localhost\r\n":                                                                       200,
+		"GET http://localhost/v2 HTTP/1.1\r\nHost: localhost\r\n":                                                       200,
+		"GET HTTP://LOCALHOST:80/v2?x=1 HTTP/1.1\r\nHost: localhost\r\n":                                                200,
+		"GET http://localhost/v2 HTTP/1.1\r\nHost: evil.example\r\n":                                                    200, // the target's counts
+		"GET http://evil.example/v2 HTTP/1.1\r\nHost: localhost\r\n":                                                    403,
+		"GET http://localhost/v2 HTTP/1.1\r\n":                                                                          400,
+		"GET http://user:word@localhost/v2 HTTP/1.1\r\nHost: localhost\r\n":                                             400,
+		"GET ftp://localhost/v2 HTTP/1.1\r\nHost: localhost\r\n":                                                        400,
+		"GET http:///v2 HTTP/1.1\r\nHost: localhost\r\n":                                                                400,
+		"GET /v2?from=http://a/b HTTP/1.1\r\nHost: localhost\r\n":                                                       200,
+		"GET /v2 HTTP/1.1\r\nHost: localhost\r\nAuthorization: a\r\nAuthorization: b\r\n":                               400,
+		"GET /v2 HTTP/1.1\r\nHost: localhost\r\nauthorization: a\r\nAuthorization: a\r\n":                               400,
+		"GET /v2 HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a\r\n":                                            200,
+		"GET /v2 HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: identity\r\n":                                        400,
+		"POST /v2/repository/index HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nTransfer-Encoding: identity\r\n": 400,
+	} {
+		a := s.exchange([]byte(raw + "\r\n"))
+		if a.status != want {
+			t.Errorf("%q: %d %s, want %d", raw, a.status, a.body, want)
+		}
+		if want >= 400 {
+			a.failure(t)
+		}
+	}
+	s.live()
 }
 
 func TestPipelining(t *testing.T) {

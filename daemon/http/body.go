@@ -38,9 +38,9 @@ type bodies struct {
 	most, compress int64
 }
 
-func (bs *bodies) errTooLarge() *query.Error {
+func errBodyTooLarge(most int64) *query.Error {
 	return &query.Error{Status: http.StatusRequestEntityTooLarge, Reason: query.ReasonTooLarge,
-		Message: "the body exceeds limits.request_bytes (" + strconv.FormatInt(bs.most, 10) + ")"}
+		Message: "the body exceeds limits.request_bytes (" + strconv.FormatInt(most, 10) + ")"}
 }
 
 // read reads the body of a request, decompressed. The caller releases it.
@@ -72,12 +72,13 @@ func (bs *bodies) fill(r io.Reader, announced int64) (*query.Body, *query.Error)
 		return b, nil
 	}
 	b.Release()
+	var fault *query.Error
 	var netErr net.Error
 	switch {
-	case err == query.ErrBodyMemory:
-		return nil, query.ErrBodyMemory
+	case errors.As(err, &fault):
+		return nil, fault
 	case err == query.ErrBodyTooLarge:
-		return nil, bs.errTooLarge()
+		return nil, errBodyTooLarge(bs.most)
 	case errors.As(err, &netErr) && netErr.Timeout():
 		return nil, errSlowClient
 	}

@@ -95,7 +95,19 @@ func (c *conn) Read(p []byte) (n int, err error) {
 	if n > 0 && !c.spoken.Load() {
 		c.spoken.Store(true)
 	}
+	if errors.Is(err, os.ErrDeadlineExceeded) && c.watch.stopping() {
+		err = query.ErrDraining
+	}
 	return n, err
+}
+
+// SetReadDeadline gives a request its time to come. Once the endpoint stops, it has no
+// more than what is left of unsentTime.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	if end := c.watch.end.Load(); end != nil && t.After(*end) {
+		t = *end
+	}
+	return c.Conn.SetReadDeadline(t)
 }
 
 // Write sends, encrypted.
@@ -161,12 +173,12 @@ type watch struct {
 	fd    int
 	epoll *os.File // owns fd
 	done  chan struct{}
+	end   atomic.Pointer[time.Time] // when a request must have come; nil until the endpoint stops
 
 	mu struct {
 		sync.Mutex
-		next     uint64
-		conns    map[uint64]*conn
-		stopping bool // what has not said anything is closed
+		next  uint64
+		conns map[uint64]*conn
 	}
 }
 
@@ -195,7 +207,7 @@ func (w *watch) add(c *conn) error {
 		return err
 	}
 	w.mu.Lock()
-	if w.mu.stopping {
+	if w.stopping() {
 		w.mu.Unlock()
 		return errors.New("watching a connection: the endpoint is stopping")
 	}
@@ -216,14 +228,22 @@ func (w *watch) remove(c *conn) {
 	w.mu.Unlock()
 }
 
-// stop takes in no further connection and closes those whose clients have not
-// said anything, such as those that browsers open in advance: a shutdown would
-// wait for them.
+// unsentTime is how long a request that is half sent when the endpoint stops may
+// still take to come.
+const unsentTime = time.Second
+
+// stopping reports whether the endpoint stops.
+func (w *watch) stopping() bool { return w.end.Load() != nil }
+
+// stop takes in no further connection, closes those whose clients have not said
+// anything, and gives the others a moment to send what they have begun to.
 func (w *watch) stop() {
-	w.mu.Lock()
-	w.mu.stopping = true
-	w.mu.Unlock()
-	w.close(func(c *conn) bool { return !c.spoken.Load() })
+	end := time.Now().Add(unsentTime)
+	w.end.Store(&end)
+	w.close(func(c *conn) bool {
+		// Nobody reads while a query is answered, so that the time is over for none.
+		return !c.spoken.Load() || c.SetReadDeadline(end) != nil
+	})
 }
 
 // close closes some of the connections.

@@ -72,7 +72,7 @@ func NewEndpoint(l config.Limits, o Options) (*Endpoint, error) {
 	b := &bodies{memory: q.Memory, most: l.RequestBytes, compress: l.CompressBytes}
 	e := &Endpoint{
 		limits: l, access: o.Access, places: q.Connections, watch: w, bodies: b, inference: newInference(q, b),
-		gate:  gate{queries: q, access: o.Access, openMetrics: o.OpenMetrics, hosts: hostSet(l.Hosts)},
+		gate:  gate{queries: q, access: o.Access, most: l.RequestBytes, openMetrics: o.OpenMetrics, hosts: hostSet(l.Hosts)},
 		pages: &pages{Options: o, bodies: &bodies{memory: q.Memory.Part(pageBytes), compress: l.CompressBytes}},
 	}
 	e.server = newServer(e, q, l)
@@ -88,6 +88,7 @@ func newServer(e *Endpoint, q *query.Server, l config.Limits) *fasthttp.Server {
 	return &fasthttp.Server{
 		Handler:                      e.Handle,
 		ErrorHandler:                 e.refuseConnection,
+		HeaderReceived:               e.gate.early,
 		ExpectHandler:                e.expect,
 		Name:                         name,
 		Logger:                       &q.Log, // at the debug level: a client can cause any number of lines
@@ -146,8 +147,11 @@ func (e *Endpoint) Handle(ctx *fasthttp.RequestCtx) {
 // refuseConnection answers what could not be read as a request.
 func (e *Endpoint) refuseConnection(ctx *fasthttp.RequestCtx, err error) {
 	var small *fasthttp.ErrSmallBuffer
+	var fault *query.Error
 	var netErr net.Error
 	switch {
+	case errors.As(err, &fault):
+		writeError(ctx, fault)
 	case errors.As(err, &small):
 		writeError(ctx, &query.Error{Status: http.StatusRequestHeaderFieldsTooLarge, Reason: query.ReasonTooLarge,
 			Message: "the header of the request exceeds limits.header_bytes"})
@@ -168,15 +172,11 @@ func (e *Endpoint) beginWriting(ctx *fasthttp.RequestCtx) {
 	_ = ctx.Conn().SetWriteDeadline(time.Now().Add(e.limits.WriteTimeout))
 }
 
-// expect decides about a body that the client asks leave to send. One that did
-// not wait for it can read the answer all the same.
+// expect decides about a body that the client asks leave to send, or that it need not
+// (see gate.early). One that did not wait for it can read the answer all the same.
 func (e *Endpoint) expect(ctx *fasthttp.RequestCtx) int {
 	e.beginWriting(ctx)
-	_, _, err := e.gate.decide(ctx)
-	if err == nil && int64(ctx.Request.Header.ContentLength()) > e.limits.RequestBytes {
-		err = e.bodies.errTooLarge()
-	}
-	if err != nil {
+	if _, _, err := e.gate.decide(ctx); err != nil {
 		writeError(ctx, err)
 		closeAfter(ctx)
 		return err.Status

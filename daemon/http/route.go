@@ -63,6 +63,7 @@ var (
 type gate struct {
 	queries     *query.Server
 	access      *access.Access
+	most        int64               // bytes of a body to infer
 	openMetrics bool                // the metrics need no token
 	hosts       map[string]struct{} // names that Host and Origin may carry
 }
@@ -89,15 +90,15 @@ func hostSet(names []string) map[string]struct{} {
 // page sent by giving its own name the address of this machine (DNS
 // rebinding).
 func (g *gate) check(ctx *fasthttp.RequestCtx) *query.Error {
-	h := &ctx.Request.Header
-	if h.ContentLength() == -1 && hasHeader(h.RawHeaders(), "content-length") {
+	if err := misread(ctx); err != nil {
 		closeAfter(ctx)
-		return query.Invalid("both Content-Length and Transfer-Encoding are given")
+		return err
 	}
-	host := h.Host()
-	if len(host) == 0 && h.IsHTTP11() {
+	h := &ctx.Request.Header
+	if len(h.Host()) == 0 && h.IsHTTP11() {
 		return query.Invalid("the Host header is missing")
 	}
+	host := ctx.URI().Host() // that of the target, if there is one (RFC 9112, section 3.2.2)
 	c, ok := ctx.Conn().(*conn)
 	if !ok || !c.guarded {
 		return nil
@@ -114,6 +115,32 @@ func (g *gate) check(ctx *fasthttp.RequestCtx) *query.Error {
 	}
 	if string(h.Peek(headerFetchSite)) == "cross-site" && string(h.Peek(headerFetchMode)) != "navigate" {
 		return errForeignOrigin
+	}
+	return nil
+}
+
+// misread refuses what fasthttp reads and another server could read otherwise, by RFC
+// 9112 (sections 2.6, 3.2.2 and 6.1) and RFC 9110 (section 5.3).
+func misread(ctx *fasthttp.RequestCtx) *query.Error {
+	h := &ctx.Request.Header
+	if !bytes.HasPrefix(h.Protocol(), []byte("HTTP/1.")) {
+		return &query.Error{Status: http.StatusHTTPVersionNotSupported, Reason: query.ReasonInvalid,
+			Message: "the request is " + string(h.Protocol()) + ": ask by HTTP/1.1"}
+	}
+	chunked := h.ContentLength() == -1
+	switch {
+	case chunked && hasHeader(h.RawHeaders(), "content-length"):
+		return query.Invalid("both Content-Length and Transfer-Encoding are given")
+	case !chunked && hasHeader(h.RawHeaders(), "transfer-encoding"):
+		return query.Invalid("Transfer-Encoding must be chunked")
+	}
+	if sent := h.Peek(fasthttp.HeaderAuthorization); len(sent) > 0 && len(h.PeekAll(fasthttp.HeaderAuthorization)) > 1 {
+		return query.Invalid("the Authorization header is given twice")
+	}
+	if u := ctx.URI(); bytes.Contains(h.RequestURI(), []byte("://")) && h.RequestURI()[0] != '/' {
+		if s := string(u.Scheme()); s != "http" && s != "https" || len(u.Host()) == 0 || len(u.Username()) > 0 {
+			return query.Invalid("the target of the request must be a path, or http:// or https://, a host and a path")
+		}
 	}
 	return nil
 }
@@ -167,11 +194,23 @@ func (g *gate) decide(ctx *fasthttp.RequestCtx) (route, *query.Service, *query.E
 	if err := g.check(ctx); err != nil {
 		return route{}, nil, err
 	}
-	r, s, err := g.find(ctx.URI().PathOriginal())
-	if err == nil {
-		err = r.takes(ctx)
+	r, s, err := g.judge(&ctx.Request.Header, ctx.URI().PathOriginal())
+	if err != nil && err.Status == http.StatusMethodNotAllowed {
+		ctx.Response.Header.Set(fasthttp.HeaderAllow, r.methods())
 	}
-	sent := ctx.Request.Header.Peek(fasthttp.HeaderAuthorization)
+	return r, s, err
+}
+
+// judge is what of a decision the header alone is enough for.
+func (g *gate) judge(h *fasthttp.RequestHeader, path []byte) (route, *query.Service, *query.Error) {
+	r, s, err := g.find(path)
+	if err == nil {
+		err = r.takes(h)
+	}
+	if err == nil && r.page == nil && int64(h.ContentLength()) > g.most {
+		err = errBodyTooLarge(g.most)
+	}
+	sent := h.Peek(fasthttp.HeaderAuthorization)
 	switch {
 	case r.open, g.access.Allows(sent):
 		return r, s, err
@@ -181,18 +220,44 @@ func (g *gate) decide(ctx *fasthttp.RequestCtx) (route, *query.Service, *query.E
 	return r, s, errWrongToken
 }
 
-// takes refuses a request of a method that the route does not take.
-func (r route) takes(ctx *fasthttp.RequestCtx) *query.Error {
-	m := &ctx.Request.Header
-	allow := "GET, HEAD"
-	if r.post {
-		allow = "POST"
+// early has a request that its header is enough to refuse be refused before its body
+// comes. Fasthttp reads the beginning of a body before it asks anybody, unless the
+// client waits for leave to send it: so we say that it does, and Endpoint.expect refuses.
+func (g *gate) early(h *fasthttp.RequestHeader) (unchanged fasthttp.RequestConfig) {
+	if h.ContentLength() > 0 {
+		if _, _, err := g.judge(h, pathOf(h.RequestURI())); err != nil {
+			h.Set(fasthttp.HeaderExpect, "100-continue")
+		}
 	}
-	if r.post && m.IsPost() || !r.post && (m.IsGet() || m.IsHead()) {
+	return unchanged
+}
+
+// pathOf returns the path of a request's target as it was sent.
+func pathOf(target []byte) []byte {
+	if len(target) > 0 && target[0] != '/' {
+		_, target, _ = bytes.Cut(target, []byte("://"))
+		target = target[max(bytes.IndexByte(target, '/'), 0):]
+	}
+	if end := bytes.IndexAny(target, "?#"); end >= 0 {
+		target = target[:end]
+	}
+	return target
+}
+
+// methods returns the methods that a route takes.
+func (r route) methods() string {
+	if r.post {
+		return "POST"
+	}
+	return "GET, HEAD"
+}
+
+// takes refuses a request of a method that the route does not take.
+func (r route) takes(h *fasthttp.RequestHeader) *query.Error {
+	if r.post && h.IsPost() || !r.post && (h.IsGet() || h.IsHead()) {
 		return nil
 	}
-	ctx.Response.Header.Set(fasthttp.HeaderAllow, allow)
-	return &query.Error{Status: http.StatusMethodNotAllowed, Reason: query.ReasonMethod, Message: "this takes " + allow}
+	return &query.Error{Status: http.StatusMethodNotAllowed, Reason: query.ReasonMethod, Message: "this takes " + r.methods()}
 }
 
 // find returns the route of a path, and its service. Paths are compared as they

@@ -1,13 +1,17 @@
 package http
 
 import (
+	"bufio"
+	"context"
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/query"
@@ -110,6 +114,27 @@ func TestDepartureRaces(t *testing.T) {
 	s.settle() // a request may still be read that was sent before its connection closed
 	close(stop)
 	answering.Wait()
+}
+
+// A request that has come half does not hold the daemon up until read_timeout.
+func TestHalfSentRequestsDoNotHoldShutdown(t *testing.T) {
+	l := testLimits()
+	l.ReadTimeout = time.Hour
+	s := serve(t, l)
+	infer := rawRequest("POST", "/v2/models/simple/infer", nil, []byte(simple("")+strings.Repeat(" ", 20<<10)))
+	half := map[string]net.Conn{"a header": s.sent(infer[:30]), "the beginning of a body": s.sent(infer[:1000]), "half of a body": s.sent(infer[:15<<10])}
+	s.live() // so that the others were accepted
+	eventually(t, "the requests to be read", func() bool { return s.endpoint.bodies.memory.Used() > 0 })
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := s.endpoint.Shutdown(ctx); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	for name, c := range half {
+		if a, err := readAnswer(bufio.NewReader(c)); err != nil || a.status != http.StatusServiceUnavailable || !strings.Contains(string(a.body), query.ReasonDraining) {
+			t.Errorf("%s: %d %s %v", name, a.status, a.body, err)
+		}
+	}
 }
 
 func TestShutdownAnswersWhatWasAccepted(t *testing.T) {

@@ -27,12 +27,16 @@ type outgoing struct {
 	free  func() // nil if the memory of the call covers it
 }
 
-// reserve returns an empty answer with room for so many bytes, or why there is no
-// memory for it. The answer goes as it is: gRPC would compress the answer to a
-// compressed request, into memory that nobody accounts.
-func reserve(ctx context.Context, bytes int) (*outgoing, *query.Error) {
-	// It fails only for the second answer of a stream, whose first has said so.
+// plain has the answers of a call go as they are, before any is sent: gRPC would
+// compress those to a compressed request, into memory that nobody accounts.
+func plain(ctx context.Context) {
+	// It fails only outside of a call, which tests are.
 	_ = grpc.SetSendCompressor(ctx, encoding.Identity)
+}
+
+// reserve returns an empty answer with room for so many bytes, or why there is no
+// memory for it.
+func reserve(ctx context.Context, bytes int) (*outgoing, *query.Error) {
 	o := &outgoing{conn: connOf(ctx)}
 	if !mem.IsBelowBufferPoolingThreshold(bytes) { // gRPC does not report when it is done with a smaller one
 		memory := o.conn.listener.memory

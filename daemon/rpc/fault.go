@@ -72,10 +72,11 @@ func statusOf(err *query.Error) error {
 	return s.Err()
 }
 
-// refuse is fail for what reading a request returned: gRPC's own errors stay.
+// refuse is fail for what reading a request returned, or for why nobody reads it any
+// more: gRPC's own errors stay.
 func refuse(ctx context.Context, err error) error {
 	var f *query.Error
-	if errors.As(err, &f) {
+	if errors.As(err, &f) || errors.As(context.Cause(ctx), &f) {
 		return fail(ctx, f)
 	}
 	return err

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"net/http"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -40,7 +41,7 @@ var openMethods = map[string]bool{
 // streams is how much of that of all calls streams may have for being open.
 type guard struct {
 	access                  *access.Access
-	readTimeout             time.Duration
+	unsent                  *unsent
 	memory, probes, streams *query.Budget
 }
 
@@ -91,16 +92,20 @@ func (g *guard) entered(d grpc.ServiceDesc) *grpc.ServiceDesc {
 				return nil, fail(ctx, fault)
 			}
 			defer leave()
+			plain(ctx)
 			answer, err := handle(service, ctx, func(request any) error {
 				defer arrived(ctx)
 				return read(request)
 			}, i)
-			if m, ok := answer.(proto.Message); ok && err == nil {
+			if err != nil {
+				return nil, refuse(ctx, err)
+			}
+			if m, ok := answer.(proto.Message); ok {
 				if answer, fault = encoded(ctx, m); fault != nil {
 					return nil, fail(ctx, fault)
 				}
 			}
-			return answer, err
+			return answer, nil
 		}
 		d.Methods = append(d.Methods, m)
 	}
@@ -138,7 +143,7 @@ func (g *guard) unknown(_ any, call grpc.ServerStream) error {
 	return status.Errorf(codes.Unimplemented, "unknown method %q", query.Cut(method))
 }
 
-// hurryKey is where a context keeps the timer of its request.
+// hurryKey is where a context keeps the time for its request.
 type hurryKey struct{}
 
 // quiet are the methods whose clients may stay and ask nothing. All others
@@ -149,28 +154,91 @@ var quiet = map[string]bool{
 	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: true,
 }
 
+// errSlowClient is for a request that does not come in time.
+var errSlowClient = &query.Error{Status: http.StatusRequestTimeout, Reason: query.ReasonTimeout,
+	Message: "the request did not arrive in time (limits.read_timeout)"}
+
+// unsentTime is how long a request that is half sent when the daemon stops may still
+// take to come.
+const unsentTime = time.Second
+
+// unsent are the requests that are expected: each has so much time to come, which
+// ends sooner when the daemon stops.
+type unsent struct {
+	timeout time.Duration
+	mu      struct {
+		sync.Mutex
+		expected map[*hurry]bool
+		stopping bool
+	}
+}
+
+// hurry is the time for the next request of a call.
+type hurry struct {
+	of    *unsent
+	timer *time.Timer
+}
+
 // hurry ends a call whose request does not arrive in time. A stream may be
 // quiet for as long as its client is there; a request that it has begun to send
 // has as long as that of any other call.
 func (g *guard) hurry(ctx context.Context, call *tap.Info) (context.Context, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	timer := time.AfterFunc(g.readTimeout, cancel)
+	ctx, cancel := context.WithCancelCause(ctx)
+	h := &hurry{of: g.unsent}
+	h.timer = time.AfterFunc(h.of.timeout, func() { cancel(h.late()) })
+	ctx = context.WithValue(ctx, hurryKey{}, h)
 	if quiet[call.FullMethodName] {
-		timer.Stop()
+		h.timer.Stop()
+	} else {
+		h.begin()
 	}
-	return context.WithValue(ctx, hurryKey{}, timer), nil
+	return ctx, nil
+}
+
+// begin starts the time for a request.
+func (h *hurry) begin() {
+	h.of.mu.Lock()
+	defer h.of.mu.Unlock()
+	h.of.mu.expected[h] = true
+	if h.timer.Reset(h.of.timeout); h.of.mu.stopping {
+		h.timer.Reset(min(h.of.timeout, unsentTime))
+	}
+}
+
+// late returns why a call ends whose request has not come in time.
+func (h *hurry) late() *query.Error {
+	h.of.mu.Lock()
+	defer h.of.mu.Unlock()
+	delete(h.of.mu.expected, h)
+	if h.of.mu.stopping {
+		return query.ErrDraining
+	}
+	return errSlowClient
+}
+
+// stop lets requests that have not come hold the daemon up for a moment only.
+func (u *unsent) stop() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.mu.stopping = true
+	for h := range u.mu.expected {
+		h.timer.Reset(min(u.timeout, unsentTime))
+	}
 }
 
 // begun starts the time for the next request of a stream, which has begun to come.
-func (g *guard) begun(ctx context.Context) {
-	if timer, ok := ctx.Value(hurryKey{}).(*time.Timer); ok {
-		timer.Reset(g.readTimeout)
+func begun(ctx context.Context) {
+	if h, ok := ctx.Value(hurryKey{}).(*hurry); ok {
+		h.begin()
 	}
 }
 
 // arrived stops the time for a request, which is there.
 func arrived(ctx context.Context) {
-	if timer, ok := ctx.Value(hurryKey{}).(*time.Timer); ok {
-		timer.Stop()
+	if h, ok := ctx.Value(hurryKey{}).(*hurry); ok {
+		h.of.mu.Lock()
+		defer h.of.mu.Unlock()
+		delete(h.of.mu.expected, h)
+		h.timer.Stop()
 	}
 }

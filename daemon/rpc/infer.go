@@ -27,12 +27,12 @@ type answerer struct {
 func (a *answerer) modelInfer(_ any, ctx context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 	x := new(exchange)
 	if err := a.receiver.receiveOnly(ctx, x); err != nil {
-		return nil, refuse(ctx, err)
+		return nil, err
 	}
 	arrived(ctx)
 	r, err := a.answer(ctx, x)
 	if err != nil {
-		return nil, fail(ctx, err)
+		return nil, err
 	}
 	return r, nil
 }

@@ -70,9 +70,10 @@ type Server struct {
 // in, and nothing is encrypted.
 func New(q *query.Server, l config.Limits, a *access.Access) *Server {
 	s := &Server{queries: q, limits: l, stopping: make(chan struct{}), guard: &guard{
-		access: a, readTimeout: l.ReadTimeout, memory: q.Memory,
+		access: a, unsent: &unsent{timeout: l.ReadTimeout}, memory: q.Memory,
 		probes: query.NewBudget(maxProbes * callBytes), streams: query.NewBudget(q.Memory.Limit() / streamShare),
 	}}
+	s.guard.unsent.mu.expected = make(map[*hurry]bool)
 	secure := insecure.NewCredentials()
 	if config := a.TLS("h2"); config != nil {
 		secure = credentials.NewTLS(config)
@@ -138,7 +139,10 @@ func (s *Server) Serve(ln net.Listener) error {
 // Shutdown stops accepting, waits until the queries that were read are
 // answered or ctx ends, and closes every connection.
 func (s *Server) Shutdown(ctx context.Context) error {
-	s.stop.Do(func() { close(s.stopping) })
+	s.stop.Do(func() {
+		close(s.stopping)
+		s.guard.unsent.stop()
+	})
 	ended := make(chan struct{})
 	go func() {
 		s.grpc.GracefulStop() // it waits for what the host still owes, however long

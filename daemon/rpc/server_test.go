@@ -333,7 +333,10 @@ func TestReadTimeout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wants(t, "no request", quiet.RecvMsg(&inference.ModelInferResponse{}), codes.Canceled, "")
+	wants(t, "no request", quiet.RecvMsg(&inference.ModelInferResponse{}), codes.DeadlineExceeded, "limits.read_timeout")
+	if got := quiet.Trailer().Get(reasonTrailer); len(got) != 1 || got[0] != query.ReasonTimeout {
+		t.Errorf("the trailer has %q", got)
+	}
 	close(f.hold)
 	if err := <-answered; err != nil {
 		t.Errorf("a query that takes longer than its request may: %v", err)
@@ -382,6 +385,25 @@ func TestShutdownAnswers(t *testing.T) {
 	if err := <-stopped; err != nil {
 		t.Errorf("stopping: %v", err)
 	}
+}
+
+// A request that has not come does not hold the daemon up until read_timeout.
+func TestUnsentRequestsDoNotHoldShutdown(t *testing.T) {
+	l := testLimits()
+	l.ReadTimeout = time.Hour
+	r := start(t, &fake{}, l)
+	quiet, err := r.conn.NewStream(r.context(), &grpc.StreamDesc{ClientStreams: true}, inference.GRPCInferenceService_ModelInfer_FullMethodName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := r.stream(r.context()) // which has sent nothing either
+	eventually(t, "the calls to begin", func() bool { return r.server.queries.Memory.Used() >= 2*callBytes })
+	if err := r.stop(patience); err != nil {
+		t.Errorf("stopping: %v", err)
+	}
+	wants(t, "no request", quiet.RecvMsg(&inference.ModelInferResponse{}), codes.Unavailable, "stopping")
+	_, err = s.Recv()
+	wants(t, "a stream", err, codes.Unavailable, "stopping")
 }
 
 // Shutdown does not wait for longer than it may.

@@ -26,6 +26,7 @@ func serveStream(a *answerer, g grpc.ServerStream) error {
 	if err != nil {
 		return err
 	}
+	plain(g.Context())
 	ctx, cancel := context.WithCancel(g.Context())
 	t := &stream{
 		in:      in,
@@ -84,7 +85,7 @@ func (t *stream) close() int {
 func (t *stream) read(ctx context.Context) {
 	for {
 		x := &exchange{stream: true}
-		err := t.answers.receiver.receive(t.in, x, func() { t.answers.guard.begun(ctx) })
+		err := t.answers.receiver.receive(t.in, x, func() { begun(ctx) })
 		arrived(ctx)
 		if fault := t.answers.guard.allows(ctx); err == nil && fault != nil {
 			err = statusOf(fault) // the token has been replaced since
