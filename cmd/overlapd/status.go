@@ -26,11 +26,13 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what a running daemon serves and has done",
-		Long: `Status asks a daemon once and prints a table: what became of the queries of each
-service since it started, and of the last 256 of them the p50, the p99 and the
-share that was late or without an answer (MISSED); then how rounds are chosen
-and how far predictions are off.`,
+		Long: `Status asks a daemon once and prints a table: the state of each service, what
+became of its queries since it started, and of the last 256 of them the p50, the
+p99 and the share that was late or without an answer (MISSED); then why queries
+were lost, what running them together saves, how rounds are chosen and how far
+predictions are off.`,
 		Example: `  overlapd status
+  overlapd status --config overlapd.toml
   overlapd status --url http://127.0.0.1:9000 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -164,6 +164,8 @@ func (v *view) press(m tea.KeyPressMsg) tea.Cmd {
 		v.help = !v.help
 	case key.Matches(m, quitKey):
 		return tea.Quit
+	case m.String() == "ctrl+z":
+		return tea.Suspend
 	case key.Matches(m, holdKey):
 		v.held = !v.held
 	case key.Matches(m, sortKey):
