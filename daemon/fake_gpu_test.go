@@ -124,7 +124,8 @@ func newGPURig(t *testing.T, services ...string) *gpuRig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
+	level := zerolog.GlobalLevel() // which a reload sets
+	t.Cleanup(func() { os.RemoveAll(dir); zerolog.SetGlobalLevel(level) })
 	program, err := fakemps.Install(dir)
 	if err != nil {
 		t.Fatal(err)

@@ -233,6 +233,9 @@ func (r *reload) await(name string, u *instance, j *loop.Joining) error {
 func (r *reload) ended(name string, err error) error {
 	if err != nil {
 		r.done.Failed[name] = err.Error()
+		if old := r.face.Service([]byte(name)); old != nil && old.GivenUp.Load() {
+			r.done.Down = append(r.done.Down, name)
+		}
 		r.progress(config.Step{Service: name, State: config.StepFailed})
 		return nil
 	}

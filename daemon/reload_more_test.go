@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rs/zerolog"
+
 	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
@@ -127,6 +129,8 @@ func TestReloadReadsTokensAgain(t *testing.T) {
 		}
 	}
 	write("short\n")
+	level := zerolog.GlobalLevel() // which a reload sets
+	defer func() { zerolog.SetGlobalLevel(level) }()
 	if done, err := d.Reload(context.Background(), d.Config(), nil); !errors.Is(err, access.ErrTokens) || done != nil {
 		t.Errorf("%+v, %v", done, err)
 	}

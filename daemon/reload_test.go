@@ -211,7 +211,7 @@ func TestReloadFails(t *testing.T) {
 			r.until("it serves", func() bool { return r.face.Service([]byte("new")) != nil })
 			fail(r, r.joins())
 			done := r.end()
-			if len(done.Failed) != 1 || done.Failed["s0"] == "" {
+			if len(done.Failed) != 1 || done.Failed["s0"] == "" || len(done.Down) != 0 {
 				t.Errorf("%+v", done)
 			}
 			if err := r.calls("s0"); err != nil {
@@ -222,6 +222,18 @@ func TestReloadFails(t *testing.T) {
 				t.Errorf("the configuration has %+v", c.Services)
 			}
 		})
+	}
+}
+
+// Where nothing answered before, nothing does after a reload that fails, and that is said.
+func TestReloadOfWhatWasGivenUpFails(t *testing.T) {
+	r := newReloadRig(t, 2)
+	r.workers.fail(0)
+	r.until("it is given up", func() bool { return r.face.Service([]byte("s0")).GivenUp.Load() })
+	r.begin(func(c *config.Config) { c.Services[0].Threads = 7 })
+	r.workers.fail(r.joins())
+	if done := r.end(); done.Failed["s0"] == "" || !slices.Equal(done.Down, []string{"s0"}) {
+		t.Errorf("%+v", done)
 	}
 }
 

@@ -171,7 +171,11 @@ func changeList(r *config.Reloaded) (list []change) {
 		{"removed", "it serves on", r.Removed},
 	} {
 		for _, name := range of.names {
-			list = append(list, change{name: name, verb: of.verb, fault: r.Failed[name], instead: of.instead})
+			c := change{name: name, verb: of.verb, fault: r.Failed[name], instead: of.instead}
+			if slices.Contains(r.Down, name) {
+				c.instead = "nothing answers for it, since the one before was given up"
+			}
+			list = append(list, c)
 		}
 	}
 	for _, key := range r.Settings {

@@ -79,13 +79,14 @@ func TestReloadCommand(t *testing.T) {
 
 func TestReloadCommandThatFails(t *testing.T) {
 	f := &fakeRunning{done: &config.Reloaded{
-		Added: []string{"n"}, Replaced: []string{"r"},
-		Failed: map[string]string{"r": "no such file", "n": "no room"},
+		Added: []string{"n"}, Replaced: []string{"r", "d"},
+		Failed: map[string]string{"r": "no such file", "n": "no room", "d": "cut off"}, Down: []string{"d"},
 	}}
 	path := administered(t, f, func() (config.Config, error) { return config.Embedded(), nil })
 	out, status, err := say(t, "reload", "--admin", path)
-	if status != 1 || err == nil || !strings.Contains(err.Error(), "n, r could not be loaded") ||
-		!strings.Contains(out, "FAILED  r  not replaced: no such file; the old one serves on") || !strings.Contains(out, "not added: no room") {
+	if status != 1 || err == nil || !strings.Contains(err.Error(), "d, n, r could not be loaded") ||
+		!strings.Contains(out, "FAILED  r  not replaced: no such file; the old one serves on") ||
+		!strings.Contains(out, "FAILED  d  not replaced: cut off; nothing answers for it, since the one before was given up") || !strings.Contains(out, "not added: no room") {
 		t.Errorf("%d, %v: %s", status, err, out)
 	}
 	wrong := administered(t, f, func() (config.Config, error) {

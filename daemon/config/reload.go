@@ -17,7 +17,8 @@ import (
 // that take effect after a restart, such as limits.connections.
 //
 // Failed has the reason why a service of Added or Replaced could not be loaded; of
-// the latter the old model serves on.
+// the latter the old model serves on, unless the service is in Down: it had been given
+// up before.
 type Reloaded struct {
 	Added    []string          `json:"added,omitempty"`
 	Removed  []string          `json:"removed,omitempty"`
@@ -26,6 +27,7 @@ type Reloaded struct {
 	Settings []string          `json:"settings,omitempty"`
 	Restart  []string          `json:"restart,omitempty"`
 	Failed   map[string]string `json:"failed,omitempty"`
+	Down     []string          `json:"down,omitempty"`
 	Took     time.Duration     `json:"took_ns"`
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -82,13 +83,16 @@ func TestFittedIsUsedAgain(t *testing.T) {
 		t.Error("what was fitted before gives another result")
 	}
 	files, err := filepath.Glob(filepath.Join(o.Out, fittedFolder, "device-pairs-*"))
-	if err != nil || len(files) != 1 {
+	if err != nil || len(files) == 0 {
 		t.Fatalf("%q, %v", files, err)
 	}
-	if err := os.WriteFile(files[0], []byte("{"), 0o644); err != nil {
-		t.Fatal(err)
+	for _, file := range files { // of other data as well, where the test ran before
+		if err := os.WriteFile(file, []byte("{"), 0o644); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), files[0]) {
+	_, err = Run(t.Context(), o)
+	if err == nil || !slices.ContainsFunc(files, func(file string) bool { return strings.Contains(err.Error(), file) }) {
 		t.Errorf("a damaged device was not read: %v", err)
 	}
 }
