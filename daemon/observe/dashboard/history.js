@@ -28,6 +28,8 @@ function showHistory(h) {
     line("lost", perSecond(h.in_time.map((_, i) => sumAt(h.lost, i)), 1), "bad", rate)]);
   const reasons = reasonOrder(h.lost);
   plot("lost", x, stacked(reasons.map(r => line(reasonName(r), perSecond(h.lost[r], 1), REASONS[r] || "s5", rate))));
+  const position = name => Math.max(0, now.services.findIndex(s => s.name === name));
+  plot("slowest", x, h.services.map(s => line(s.name, s.slowest_ns.slice(0, n).map(ns => 100 * ns / s.target_ns || null), "s" + position(s.name) % 8, v => v === null ? "–" : v.toFixed(0) + NEAR + "%")));
   showSums(h, reasons);
 }
 
@@ -94,7 +96,7 @@ function chartOptions(box, chart) {
     axes: [{ ...axis, space: 70, size: 24, values: (u, at) => at.map(clock) }, { ...axis, size: 40, space: 34 }],
     series: [{ label: "time", value: (u, t) => t === null ? "–" : new Date(t * 1000).toLocaleTimeString() }, ...chart.lines.map((l, i) => ({
       label: l.label, width: l.area ? 0 : 1.5, points: { show: false },
-      stroke: () => colourNamed(l.colour), fill: () => colourNamed(l.colour) + (l.area ? "" : "30"),
+      stroke: () => colourNamed(l.colour), fill: l.area || chart.lines.length <= 2 ? () => colourNamed(l.colour) + (l.area ? "" : "30") : null,
       value: (u, v, s, at) => at === null || at === undefined ? "–" : l.show(chart.lines[i].values[at]),
     }))],
   };

@@ -230,7 +230,7 @@ func happened() []observe.Event {
 	return []observe.Event{
 		{Kind: observe.Woke},
 		{Kind: observe.Dispatched, Round: round, Why: &overlap.Explanation{Candidates: []overlap.Candidate{{Deadline: time.Second, Place: 1}}}, Apart: observe.Apart{Spans: 16 * ms}},
-		{Kind: observe.Ended, Measured: &executor.Outcome{Took: 14 * ms, Spans: make([]executor.SpanOutcome, 2)}},
+		{Kind: observe.Ended, Gain: observe.Gain{Overlap: 2 * ms, Merge: 3 * ms}, Measured: &executor.Outcome{Took: 14 * ms, Spans: make([]executor.SpanOutcome, 2)}},
 		{Kind: observe.Answered, Target: 20 * ms, Answer: &overlap.Answer{Result: overlap.Finished, At: 30 * ms}},
 		{Kind: observe.Rested, At: ms},
 	}

@@ -26,30 +26,64 @@ const (
 	late       = overlap.ReasonCount
 )
 
+// steps holds the latest points of something: that of step n, counted since the daemon
+// started, is in n % HistoryPoints, unless nothing happened in it.
+type steps[P any] struct {
+	points  [HistoryPoints]P
+	numbers [HistoryPoints]int64
+}
+
+// at returns the point of a time, which is empty if it is the first to be seen of it.
+func (s *steps[P]) at(t time.Duration) *P {
+	number := int64(max(t, 0) / HistoryStep)
+	i := number % HistoryPoints
+	if s.numbers[i] != number {
+		var empty P
+		s.points[i], s.numbers[i] = empty, number
+	}
+	return &s.points[i]
+}
+
+// each yields the points from a step on at which something may have happened, with how
+// many steps later they are.
+func (s *steps[P]) each(first int64, n int, yield func(i int, p *P)) {
+	for i := range n {
+		if at := (first + int64(i)) % HistoryPoints; s.numbers[at] == first+int64(i) {
+			yield(i, &s.points[at])
+		}
+	}
+}
+
 // point is what happened in one step of a history.
 type point struct {
-	number int64 // of the step, since the daemon started
 	gain   observe.Gain
 	busy   time.Duration
 	inTime uint64
 	lost   [late + 1]uint64
 }
 
-// history holds the latest points: that of step n is in n % HistoryPoints, unless
-// nothing happened in it. A round counts in the step in which it ended.
+// history is what a scheduler did. A round counts in the step in which it ended.
 type history struct {
-	points [HistoryPoints]point
-	gain   observe.Gain // since the start
+	steps[point]
+	gain observe.Gain // since the start
 }
 
-// at returns the point of a time, which is empty if it is the first to be seen of it.
-func (h *history) at(t time.Duration) *point {
-	number := int64(max(t, 0) / HistoryStep)
-	p := &h.points[number%HistoryPoints]
-	if p.number != number {
-		*p = point{number: number}
+// served is what became in one step of the queries of a service.
+type served struct {
+	inTime, lost uint64
+	slowest      time.Duration // of those that finished
+}
+
+// answered counts a query that was not refused and whose client has not left.
+func (s *served) answered(a *overlap.Answer, took time.Duration, inTime bool) {
+	if inTime {
+		s.inTime++
+	} else {
+		s.lost++
 	}
-	return p
+	if a.Result == overlap.Finished {
+		s.slowest = max(s.slowest, took)
+	}
 }
 
 // ended counts a round.
@@ -86,25 +120,42 @@ type History struct {
 	Busy    []time.Duration     `json:"busy_ns"`    // that the rounds took which ended in the step
 	InTime  []uint64            `json:"in_time"`    // queries answered before their deadline
 	Lost    map[string][]uint64 `json:"lost"`       // queries that were refused, dropped, failed or late, by reason; those reasons only that occur
+
+	Services []serviceHistory `json:"services"`
+}
+
+// serviceHistory is what became of the queries of a service that is there.
+type serviceHistory struct {
+	Name    string          `json:"name"`
+	Target  time.Duration   `json:"target_ns"` // now
+	InTime  []uint64        `json:"in_time"`
+	Lost    []uint64        `json:"lost"`
+	Slowest []time.Duration `json:"slowest_ns"` // from arrival to answer, of the queries that finished; 0 if none did
 }
 
 // newHistory returns what has happened up to a time.
-func newHistory(points *[HistoryPoints]point, now time.Duration) *History {
+func newHistory(from *steps[point], now time.Duration) *History {
 	last := int64(now / HistoryStep)
-	h := &History{Step: HistoryStep, First: max(0, last-HistoryPoints+1), Now: now, Lost: map[string][]uint64{}}
+	h := &History{Step: HistoryStep, First: max(0, last-HistoryPoints+1), Now: now, Lost: map[string][]uint64{}, Services: []serviceHistory{}}
 	n := int(last - h.First + 1)
 	h.Overlap, h.Merge, h.Busy, h.InTime = make([]time.Duration, n), make([]time.Duration, n), make([]time.Duration, n), make([]uint64, n)
-	for i := range n {
-		p := &points[(h.First+int64(i))%HistoryPoints]
-		if p.number != h.First+int64(i) {
-			continue
-		}
+	from.each(h.First, n, func(i int, p *point) {
 		h.Overlap[i], h.Merge[i], h.Busy[i], h.InTime[i] = p.gain.Overlap, p.gain.Merge, p.busy, p.inTime
 		for reason, count := range p.lost {
 			h.lose(reason, i, count)
 		}
-	}
+	})
 	return h
+}
+
+// add adds a service.
+func (h *History) add(name string, target time.Duration, from *steps[served]) {
+	n := len(h.InTime)
+	s := serviceHistory{Name: name, Target: target, InTime: make([]uint64, n), Lost: make([]uint64, n), Slowest: make([]time.Duration, n)}
+	from.each(h.First, n, func(i int, p *served) {
+		s.InTime[i], s.Lost[i], s.Slowest[i] = p.inTime, p.lost, p.slowest
+	})
+	h.Services = append(h.Services, s)
 }
 
 // lose sets how many queries were lost for a reason in a step.
@@ -122,17 +173,13 @@ func (h *History) lose(reason, step int, count uint64) {
 	h.Lost[name][step] = count
 }
 
-// recent returns the device time saved for each second of late: over the step that a
+// lately returns the device time saved for each second of late: over the step that a
 // time is in and the two before it.
-func (h *history) recent(now time.Duration) (overlap, merge float64) {
+func (h *history) lately(now time.Duration) (overlap, merge float64) {
 	last := int64(now / HistoryStep)
 	first := max(0, last-recentPoints)
 	var sum observe.Gain
-	for n := first; n <= last; n++ {
-		if p := &h.points[n%HistoryPoints]; p.number == n {
-			sum.Add(p.gain)
-		}
-	}
+	h.each(first, int(last-first+1), func(_ int, p *point) { sum.Add(p.gain) })
 	seconds := max(now-time.Duration(first)*HistoryStep, HistoryStep).Seconds() // a daemon that has just started has no rate yet
 	return sum.Overlap.Seconds() / seconds, sum.Merge.Seconds() / seconds
 }

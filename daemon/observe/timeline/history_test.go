@@ -55,6 +55,14 @@ func TestHistory(t *testing.T) {
 	if !maps.EqualFunc(h.Lost, want, slices.Equal) {
 		t.Errorf("lost %v, want %v", h.Lost, want)
 	}
+	if s := h.Services[0]; len(h.Services) != 1 || s.Name != "a" || !slices.Equal(s.InTime, []uint64{1, 0, 0, 0}) || !slices.Equal(s.Lost, []uint64{1, 0, 4, 0}) ||
+		!slices.Equal(s.Slowest, []time.Duration{150 * ms, 0, 0, 0}) {
+		t.Errorf("of the service: %+v", s)
+	}
+	r.Observe(&observe.Event{Kind: observe.Dropped, Service: &models.Service{}})
+	if h = r.historyUpTo(16 * time.Second); len(h.Services) != 0 || h.InTime[0] != 1 {
+		t.Errorf("once the service is gone: %+v", h)
+	}
 }
 
 // What is older than the history is long is forgotten, and nothing of it shows in the

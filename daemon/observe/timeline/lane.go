@@ -17,6 +17,7 @@ type lane struct {
 	services  int           // how many have the name now
 	last      uint64        // round that tells of it, 0 for none
 	latencies latencies
+	past      steps[served]
 }
 
 // lanes are all lanes, and where each service belongs.
@@ -40,7 +41,7 @@ func (l *lanes) set(m models.Service, fresh bool, oldest uint64) {
 	i := l.named(m.Name, oldest)
 	to := &l.list[i]
 	if fresh {
-		to.latencies = latencies{}
+		to.latencies, to.past = latencies{}, steps[served]{}
 	}
 	to.services++
 	to.target = m.QoSTarget

@@ -88,6 +88,9 @@ func (r *Ring) Observe(e *observe.Event) {
 		reason := overlap.ReasonOf(e.Err)
 		q.Result, q.Reason = resultRefused, reasonOf(reason)
 		r.mu.history.at(e.At).lost[reason]++
+		if l := r.mu.lanes.laneOf(e.Call.Service.ID); l != nil {
+			l.past.at(e.At).lost++
+		}
 		r.addLocked(e.Call.Service.ID, q)
 	case observe.Answered:
 		if e.Call != nil {
@@ -129,6 +132,7 @@ func (r *Ring) answerLocked(c *query.Call, a *overlap.Answer) {
 	r.mu.history.answered(a, inTime)
 	if l := r.mu.lanes.laneOf(a.Service); l != nil && a.Result != overlap.Cancelled {
 		l.latencies.add(took, inTime)
+		l.past.at(a.At).answered(a, took, inTime)
 	}
 	q := r.queryOf(c, a.At)
 	q.Batch, q.Result, q.Reason = uint64(a.Batch), a.Result.String(), reasonOf(a.Reason)
@@ -268,10 +272,18 @@ func (r *Ring) History() *History { return r.historyUpTo(time.Since(r.epoch)) }
 
 func (r *Ring) historyUpTo(now time.Duration) *History {
 	r.mu.Lock()
-	points := r.mu.history.points
+	past, lanes := r.mu.history.steps, len(r.mu.lanes.list)
 	r.mu.Unlock()
-	h := newHistory(&points, now)
+	h := newHistory(&past, now)
 	h.Epoch = r.epoch
+	for i := range lanes {
+		r.mu.Lock()
+		at := r.mu.lanes.list[i]
+		r.mu.Unlock()
+		if at.services > 0 {
+			h.add(at.name, at.target, &at.past)
+		}
+	}
 	return h
 }
 
@@ -280,7 +292,7 @@ func (r *Ring) historyUpTo(now time.Duration) *History {
 func (r *Ring) Gained(now time.Duration) (sum observe.Gain, overlap, merge float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	overlap, merge = r.mu.history.recent(now)
+	overlap, merge = r.mu.history.lately(now)
 	return r.mu.history.gain, overlap, merge
 }
 
