@@ -127,7 +127,7 @@ func (d *Daemon) GRPCAddr() net.Addr {
 // Device returns what the services run on, in words.
 func (d *Daemon) Device() string { return d.device }
 
-// Ready reports whether every service can answer queries.
+// Ready reports what /v2/health/ready does.
 func (d *Daemon) Ready() bool { return d.face.Ready() }
 
 // Run serves until ctx ends, and then answers what it has accepted, for at
@@ -374,7 +374,7 @@ func (d *Daemon) front() query.Host {
 	if len(d.instances) == 1 {
 		return d.instances[0].backend
 	}
-	f := &front{order: func() []string {
+	f := &front{all: d.config.Ready == config.ReadyAll, order: func() []string {
 		c := d.Config()
 		return c.Names()
 	}}

@@ -11,6 +11,7 @@ import (
 type front struct {
 	backends []*loop.Backend
 	order    func() []string // the names of the services
+	all      bool            // must be ready
 }
 
 // Services implements Host. A service that is about to serve comes last.
@@ -37,5 +38,6 @@ func (f *front) Live() bool {
 }
 
 func (f *front) Ready() bool {
-	return !slices.ContainsFunc(f.backends, func(b *loop.Backend) bool { return !b.Ready() })
+	draining := slices.ContainsFunc(f.backends, func(b *loop.Backend) bool { return b.Draining() })
+	return !draining && query.AnyReady(f.Services(), f.all)
 }

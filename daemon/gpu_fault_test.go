@@ -9,16 +9,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/overlapd/overlapd/daemon/config"
 )
 
 // 34 and 35 of the bad inputs, on a GPU that two services share: one runs out of
-// its memory, loses it, or hangs in a kernel. Its worker is replaced and its query
-// is run again; the other service answers all that it is asked, from the same
+// its memory, loses it, or hangs in a kernel. Its worker is replaced, and its query
+// is run again unless it hung; the other service answers all that it is asked, from the same
 // worker.
 func TestFaultOfOneServiceOnGPU(t *testing.T) {
 	faults := t.TempDir()
 	t.Setenv(faultsVariable, faults)
 	r := newGPURig(t, "a", "b")
+	r.config.Ready = config.ReadyAll
 	r.config.Worker.SpanTimeout = 500 * time.Millisecond
 	r.config.Worker.BackoffMin, r.config.Worker.BackoffMax = time.Millisecond, 10*time.Millisecond
 	r.start()

@@ -98,7 +98,7 @@ func TestNoRoomOnGPU(t *testing.T) {
 	if status, text := r.ask(http.DefaultClient, "a"); status != http.StatusOK {
 		t.Errorf("%d %s", status, text)
 	}
-	if status, text := r.ask(http.DefaultClient, "b"); status != http.StatusServiceUnavailable || !strings.Contains(text, query.ReasonLoading) {
+	if status, text := r.ask(http.DefaultClient, "b"); status != http.StatusServiceUnavailable || !strings.Contains(text, query.ReasonGivenUp) {
 		t.Errorf("%d %s", status, text)
 	}
 	http.DefaultClient.CloseIdleConnections()

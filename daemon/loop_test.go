@@ -132,7 +132,7 @@ func TestLoopRefusesForAServiceGivenUp(t *testing.T) {
 	b, f := startLoop(t, 2, nil)
 	f.kill(0)
 	f.tell(executor.Event{Kind: executor.WorkerFailed, Service: 0, Err: errors.New("too often")})
-	wantError(t, answerOf(t, b, mustSubmit(t, b, 0)), 503, "loading")
+	wantError(t, answerOf(t, b, mustSubmit(t, b, 0)), 503, "given_up")
 	f.revive(0, fakeOperators)
 	c := mustSubmit(t, b, 0)
 	f.await()

@@ -328,7 +328,7 @@ func TestEveryServiceIsGivenUp(t *testing.T) {
 	r.workers.fail(0)
 	r.workers.fail(1)
 	says(t, r.await("solo").Reason, "two services at least")
-	wantError(t, answerOf(t, r.instances[0].backend, mustSubmit(t, r.instances[0].backend, 1)), 503, "loading")
+	wantError(t, answerOf(t, r.instances[0].backend, mustSubmit(t, r.instances[0].backend, 1)), 503, "given_up")
 }
 
 // A model that the protocol cannot carry is not waited for, and its service
@@ -339,7 +339,7 @@ func TestModelThatCannotBeServed(t *testing.T) {
 	}})
 	says(t, r.await("solo").Reason, "20 of 20")
 	says(t, r.log.String(), "the model cannot be served")
-	wantError(t, answerOf(t, r.instances[0].backend, mustSubmit(t, r.instances[0].backend, 1)), 503, "loading")
+	wantError(t, answerOf(t, r.instances[0].backend, mustSubmit(t, r.instances[0].backend, 1)), 503, "given_up")
 }
 
 // A model whose inputs cannot be made up is left out.

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -23,7 +24,7 @@ type Event struct {
 	Took        time.Duration // WorkerReady: since the start of the process
 
 	Batches   []models.BatchID // WorkerLost: paused or running, in order
-	RestartIn time.Duration    // WorkerLost
+	RestartIn time.Duration    // WorkerLost; WorkerFailed, where it is 0 if only Restart starts another
 }
 
 // EventKind is what happened to a worker.
@@ -47,7 +48,8 @@ const (
 	// process ended and quotes the last that it wrote.
 	WorkerLost
 
-	// WorkerFailed: the service is given up until Restart is called.
+	// WorkerFailed: the service is given up until RestartIn has passed, or Restart is
+	// called.
 	WorkerFailed
 
 	// WorkerStopped: the service has no worker any more, because it was removed or
@@ -99,6 +101,10 @@ var (
 	// ErrExited is the reason when the process ended by itself or was killed
 	// from outside.
 	ErrExited = errors.New("executor: worker exited")
+
+	// ErrKilled is ErrExited of a process that was sent SIGKILL from outside, as by
+	// the kernel where memory runs out.
+	ErrKilled = fmt.Errorf("%w: it was killed", ErrExited)
 
 	// ErrLoadTimeout is the reason when loading took longer than LoadTimeout.
 	ErrLoadTimeout = errors.New("executor: loading took too long")

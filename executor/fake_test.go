@@ -169,6 +169,9 @@ func misbehave(verb, arg string, id models.BatchID) {
 		os.Exit(code)
 	case "panic":
 		panic(arg)
+	case "kill":
+		unix.Kill(os.Getpid(), unix.SIGKILL)
+		hang()
 	case "segv":
 		page, _ := unix.Mmap(-1, 0, 4096, unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE)
 		page[0] = 1

@@ -38,6 +38,11 @@ type Options struct {
 	// given up.
 	child.Policy
 
+	// A service that was given up is tried again after RetryMin, and after twice as
+	// long each further time, up to RetryMax, until its worker serves for
+	// HealthyAfter again.
+	RetryMin, RetryMax time.Duration
+
 	// BeforeKill, if it is set, is called before a worker is killed that has not
 	// answered all it was sent, a model to load included: whoever shares a device
 	// with it may need to be protected from its end. Its rounds are over by then.
@@ -59,7 +64,7 @@ type ServiceSpec struct {
 	Env         []string // the worker's, nil for that of this process
 
 	// Refused is why the service is given up from the beginning, without a worker
-	// until Restart is called. It is nil for a service that is to start.
+	// before Restart is called. It is nil for a service that is to start.
 	Refused error
 }
 
@@ -73,6 +78,7 @@ func (o Options) withDefaults() Options {
 		BackoffMin: 50 * time.Millisecond, BackoffMax: time.Second, HealthyAfter: 10 * time.Second,
 		RestartLimit: 30, RestartWindow: time.Minute,
 	})
+	o.RetryMin, o.RetryMax = cmp.Or(o.RetryMin, 15*time.Second), cmp.Or(o.RetryMax, 10*time.Minute)
 	if o.Inside != nil {
 		o.Poll = 0 // both ends share the threads of one process, which polling keeps from each other
 	}

@@ -17,35 +17,46 @@ const memoryTries = 3
 // restarts decides when a lost worker is started again. Time is an argument.
 type restarts struct {
 	child.Restarts
-	full int // losses in a row for want of a device's memory
+	retryMin, retryMax time.Duration
+	pause              time.Duration // the last for which the service was given up, 0 before
+	full               int           // losses in a row for want of a device's memory
 }
 
-// next returns how long to wait before the next start, or why there is none:
-// the worker was lost more often than the limit allows, or it cannot do better
-// next time, as with a model that is no good. readyFor is how long the lost worker was ready, 0 if it never was.
+// next returns how long to wait before the next start, and why the service is given
+// up until then, nil if it is not: the worker was lost more often than the limit
+// allows, or the next is unlikely to do better, as with a model that is no good.
+// readyFor is how long the lost worker was ready, 0 if it never was.
 func (r *restarts) next(now time.Time, readyFor time.Duration, cause error) (time.Duration, error) {
 	r.full++
 	if readyFor > 0 || !errors.Is(cause, wire.ErrDeviceMemory) {
 		r.full = 0
 	}
+	if readyFor >= r.HealthyAfter {
+		r.pause = 0
+	}
 	switch {
 	case errors.Is(cause, wire.ErrModel):
-		return 0, cause
+		return r.longer(), cause
 	case errors.Is(cause, wire.ErrDeviceFull):
-		return 0, fmt.Errorf("%w: %w", ErrNoRoom, cause)
+		return r.longer(), fmt.Errorf("%w: %w", ErrNoRoom, cause)
 	case r.full > memoryTries:
-		return 0, fmt.Errorf("%w, %d times in a row: %w", ErrNoRoom, r.full, cause)
+		return r.longer(), fmt.Errorf("%w, %d times in a row: %w", ErrNoRoom, r.full, cause)
 	}
 	delay, again := r.Next(now, readyFor)
 	if !again {
-		return 0, fmt.Errorf("%w: more than %d times in %v, given up until it is restarted by hand; last: %w",
-			ErrRestartLimit, r.RestartLimit, r.RestartWindow, cause)
+		return r.longer(), fmt.Errorf("%w: more than %d times in %v; last: %w", ErrRestartLimit, r.RestartLimit, r.RestartWindow, cause)
 	}
 	return delay, nil
+}
+
+// longer returns the pause after which a service that is given up is tried again.
+func (r *restarts) longer() time.Duration {
+	r.pause = min(max(2*r.pause, r.retryMin), r.retryMax)
+	return r.pause
 }
 
 // forgive forgets the past, because a person asked for another start.
 func (r *restarts) forgive() {
 	r.Forgive()
-	r.full = 0
+	r.full, r.pause = 0, 0
 }

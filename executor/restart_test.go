@@ -50,6 +50,26 @@ func TestModelIsNoGood(t *testing.T) {
 	}
 }
 
+// A worker that served for long ends the growth of the pauses, and so does a person.
+func TestPauses(t *testing.T) {
+	r := restarts{
+		Restarts: child.Restarts{Policy: child.Policy{HealthyAfter: time.Minute, RestartLimit: 1, RestartWindow: time.Hour}},
+		retryMin: 1, retryMax: 4,
+	}
+	for i, c := range []struct {
+		ready time.Duration
+		want  time.Duration
+	}{{0, 0}, {0, 1}, {time.Second, 2}, {0, 4}, {0, 4}, {time.Minute, 1}, {0, 2}} {
+		if got, err := r.next(time.Unix(1000, 0), c.ready, ErrExited); got != c.want || (err == nil) != (i == 0) {
+			t.Errorf("loss %d: %v, %v, want a pause of %v", i, got, err, c.want)
+		}
+	}
+	r.forgive()
+	if _, err := r.next(time.Unix(1000, 0), 0, ErrExited); err != nil || r.pause != 0 {
+		t.Errorf("after a person has asked: %v, %v", r.pause, err)
+	}
+}
+
 // What is waited for without a limit is said: a driver may keep a process that
 // was killed from ending.
 func TestStuckWorkerIsSaid(t *testing.T) {

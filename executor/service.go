@@ -58,7 +58,7 @@ const (
 	Waiting  Phase = iota // for the next start
 	Starting              // a process is loading the model
 	Ready                 // spans can be run
-	GivenUp               // lost too often; Restart tries again
+	GivenUp               // lost too often; Restart tries again at once
 	Closed
 )
 
@@ -114,10 +114,11 @@ func (s *service) start(f func()) {
 
 // supervise is the life of a service: a worker after the other.
 func (s *service) supervise(ctx context.Context) {
-	policy := restarts{Restarts: child.Restarts{Policy: s.executor.opts.Policy}}
+	opts := &s.executor.opts
+	policy := restarts{Restarts: child.Restarts{Policy: opts.Policy}, retryMin: opts.RetryMin, retryMax: opts.RetryMax}
 	last := 0 // the process that ended with the service
 	if err := s.spec.Refused; err != nil {
-		s.giveUp(ctx, &policy, err)
+		s.giveUp(ctx, &policy, err, 0)
 	}
 	for life := s.gate.enter(ctx); life != nil; life = s.gate.enter(ctx) {
 		lost, readyFor := s.serve(ctx, life)
@@ -137,7 +138,7 @@ func (s *service) supervise(ctx context.Context) {
 		if verdict == nil {
 			child.Within(ctx.Done(), delay)
 		} else {
-			s.giveUp(ctx, &policy, verdict)
+			s.giveUp(ctx, &policy, verdict, delay)
 		}
 	}
 	s.setDown(Closed, ending(ctx))
@@ -232,16 +233,23 @@ func (s *service) remember(cut *wire.CutChoice) {
 	s.spec.Load.Choose = &next
 }
 
-// giveUp waits for a person.
-func (s *service) giveUp(ctx context.Context, policy *restarts, err error) {
+// giveUp waits for a person, or for a pause to pass unless that is 0.
+func (s *service) giveUp(ctx context.Context, policy *restarts, err error, pause time.Duration) {
 	select {
 	case <-s.restart: // asked for before it was given up this time
 	default:
 	}
 	s.setDown(GivenUp, err)
-	s.emit(Event{Kind: WorkerFailed, Err: err})
+	s.emit(Event{Kind: WorkerFailed, Err: err, RestartIn: pause})
+	var over <-chan time.Time
+	if pause > 0 {
+		timer := time.NewTimer(pause)
+		defer timer.Stop()
+		over = timer.C
+	}
 	select {
 	case <-ctx.Done():
+	case <-over:
 	case <-s.restart:
 		policy.forgive()
 	}

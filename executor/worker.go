@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -324,17 +325,21 @@ const errorLines = 12
 // obituary wraps the cause with how the process ended and the lines of standard
 // error that matter most, as far as they are known by now.
 func (w *worker) obituary() error {
-	if cause := w.cause(); errors.Is(cause, wire.ErrModel) { // which says all
+	cause, status := w.cause(), w.process.Status()
+	if errors.Is(cause, wire.ErrModel) { // which says all
 		return fmt.Errorf("worker of %s: %w", w.service.spec.Name, cause)
 	}
 	var exit, stderr string
-	if status := w.process.Status(); status != "" {
+	if status != "" {
 		exit = " (" + status + ")"
+	}
+	if cause == ErrExited && strings.HasPrefix(status, "signal: killed") { //nolint:errorlint // one that wraps it says more
+		cause = ErrKilled
 	}
 	if lines := child.Excerpt(w.process.Tail(), errorLines); lines != "" {
 		stderr = "; stderr: " + lines
 	}
-	return fmt.Errorf("worker of %s: %w%s%s", w.service.spec.Name, w.cause(), exit, stderr)
+	return fmt.Errorf("worker of %s: %w%s%s", w.service.spec.Name, cause, exit, stderr)
 }
 
 // flight is a run that was sent and not yet answered.

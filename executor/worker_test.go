@@ -42,6 +42,7 @@ func TestCrashes(t *testing.T) {
 		{"panic", "1 panic the reason", ErrExited, []string{"exit status 2", "panic: the reason"}},
 		{"segmentation fault", "1 segv", ErrExited, []string{"unexpected fault address"}},
 		{"garbage", "1 garbage", ErrProtocol, []string{"signal: killed"}},
+		{"killed", "1 kill", ErrKilled, []string{"signal: killed"}},
 		{"socket closed", "1 close", ErrExited, []string{"signal: killed"}},
 		{"hang", "1 hang", ErrSpanTimeout, []string{"signal: killed"}},
 		{"hang in another group", "1 regroup", ErrSpanTimeout, []string{"signal: killed"}},
@@ -216,6 +217,26 @@ func TestRestart(t *testing.T) {
 	ready := awaitEvent(f, WorkerReady, nil)
 	state, _ := f.State(0)
 	if state.Phase != Ready || state.PID != ready.PID || state.ResidentBytes == 0 || ready.Info.Hash != "fake" {
+		t.Errorf("%+v", state)
+	}
+}
+
+// It is tried again by itself, too, and each time that this is in vain it rests for
+// longer.
+func TestRestartsByItself(t *testing.T) {
+	model := t.TempDir() + "/model"
+	f := start(t, func(o *Options) {
+		o.RestartLimit, o.RetryMin, o.RetryMax = 1, 20*time.Millisecond, 60*time.Millisecond
+	}, "once "+model)
+	for _, want := range []time.Duration{20, 40, 60, 60} {
+		failed := awaitEvent(f, WorkerFailed, nil)
+		if failed.RestartIn != want*time.Millisecond {
+			t.Errorf("it rests for %v, want %v ms", failed.RestartIn, int(want))
+		}
+	}
+	touch(t, model)
+	awaitEvent(f, WorkerReady, nil)
+	if state, _ := f.State(0); state.Phase != Ready {
 		t.Errorf("%+v", state)
 	}
 }

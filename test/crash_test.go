@@ -2,44 +2,50 @@ package test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/overlapd/overlapd/models"
 )
 
 // quotient returns a model of integers that real queries can break: it answers
-// A / (B+1), looked up in a table of as many floats as numbers. A quotient that is
-// not in the table is an error of ONNX Runtime; a B of -1 divides by zero, at which
-// the processor ends the worker.
+// (A+C) / (B+1), looked up in a table of as many floats as numbers. A quotient that is
+// not in the table is an error of ONNX Runtime. One that is no number of 32 bits, the
+// least of them divided by -1, ends the worker: the processor sends it a signal.
 func quotient(numbers int) message {
-	column := models.Tensor(models.Int64, models.Dim{Value: -1, Name: "n"}, models.Dim{Value: 1})
-	answer := models.Tensor(models.Float32, models.Dim{Value: -1, Name: "n"}, models.Dim{Value: 1})
-	one := message(nil).number(1, 1).number(2, int64(models.Int64)).text(8, "One").text(9, "\x01\x00\x00\x00\x00\x00\x00\x00")
-	return model(message(nil).text(2, "g").
-		message(11, models.AppendValueInfo(nil, "A", column)).message(11, models.AppendValueInfo(nil, "B", column)).
-		message(12, models.AppendValueInfo(nil, "Y", answer)).
-		message(1, node("Add", []string{"B", "One"}, "C")).
-		message(1, node("Div", []string{"A", "C"}, "Q")).
-		message(1, node("Gather", []string{"W", "Q"}, "Y")).
-		message(5, one).
+	column := func(of models.DataType) models.Type {
+		return models.Tensor(of, models.Dim{Value: -1, Name: "n"}, models.Dim{Value: 1})
+	}
+	m := message(nil).text(2, "g").message(12, models.AppendValueInfo(nil, "Y", column(models.Float32)))
+	for _, name := range []string{"A", "B", "C"} {
+		m = m.message(11, models.AppendValueInfo(nil, name, column(models.Int32)))
+	}
+	return model(m.
+		message(1, node("Add", []string{"A", "C"}, "sum")).
+		message(1, node("Add", []string{"B", "one"}, "divisor")).
+		message(1, node("Div", []string{"sum", "divisor"}, "quotient")).
+		message(1, node("Gather", []string{"W", "quotient"}, "Y")).
+		message(5, message(nil).number(1, 1).number(2, int64(models.Int32)).text(8, "one").text(9, "\x01\x00\x00\x00")).
 		message(5, floats("W", []int64{int64(numbers)}, func(i int) float32 { return float32(i) })))
 }
 
-// The sorts of queries of the model: numbers that are in its table, one that is
-// not, and one that ends the worker.
+// numbers is how many quotients the model knows.
 const numbers = 100
 
-func quotientOf(a, b float64) query {
-	return query{Inputs: []tensor{
-		{Name: "A", Shape: []int64{1, 1}, Datatype: "INT64", Data: []float64{a}},
-		{Name: "B", Shape: []int64{1, 1}, Datatype: "INT64", Data: []float64{b}},
-	}}
+func quotientOf(a, b, c float64) query {
+	column := func(name string, v float64) tensor {
+		return tensor{Name: name, Shape: []int64{1, 1}, Datatype: "INT32", Data: []float64{v}}
+	}
+	return query{Inputs: []tensor{column("A", a), column("B", b), column("C", c)}}
 }
 
-func good(a int) query   { return quotientOf(float64(a), 0) }
-func bad() query         { return quotientOf(numbers, 0) }
-func deadly(a int) query { return quotientOf(float64(a), -1) }
+// good is answered with a, bad with an error, and deadly ends the worker, whichever
+// n > 0 it is of.
+func good(a int) query   { return quotientOf(float64(a), 0, 0) }
+func bad() query         { return quotientOf(numbers, 0, 0) }
+func deadly(n int) query { return quotientOf(math.MaxInt32+1-float64(n), -2, float64(n)) }
 
 // checkQuotient returns what is wrong with the answer to a good query.
 func checkQuotient(q query, a answer) error {
@@ -75,5 +81,52 @@ func TestBadQueryInMergedBatches(t *testing.T) {
 	}
 	if n := p.count(func(e event) bool { return e.Message == "worker is lost" }); n != 0 {
 		t.Errorf("%d workers were lost", n)
+	}
+}
+
+// A query that ends its worker ends no second one: it is answered with the reason,
+// not run again, and refused when it comes once more. The neighbour sees nothing of
+// it, and queries that were merged with it are answered.
+func TestCrashingQuery(t *testing.T) {
+	t.Parallel()
+	path := write(t, "quotient.onnx", quotient(numbers))
+	p := serve(t, config{worker: restarts, services: []service{tinyAdd, {"quotient", path, "max_batch = 8"}}})
+	p.crashes = true
+	isLoss := func(e event) bool { return e.Message == "worker is lost" }
+	lost := func() int { return p.count(isLoss) }
+	a := p.infer("quotient", deadly(7))
+	refusedWith(t, a, 500, "worker_lost")
+	if want := "SIGFPE: floating-point exception"; !strings.HasSuffix(a.Error, want) {
+		t.Errorf("the client is told %q, not %q", a.Error, want)
+	}
+	p.await("the loss", isLoss)
+	refusedWith(t, p.infer("quotient", deadly(7)), 500, "quarantined")
+	if n := lost(); n != 1 {
+		t.Errorf("%d workers were lost to one query", n)
+	}
+	const clients, each = 8, 12
+	crowd(clients, func(client int, _ *rand.Rand) {
+		for n := range each {
+			switch q := good(n); {
+			case client == 0:
+				s := sum(rand.New(rand.NewPCG(1, uint64(n))), 1)
+				if err := checkSum(s, p.infer("add", s)); err != nil {
+					t.Errorf("the neighbour: %v", err)
+				}
+			case client == 1 && n%4 == 0:
+				refusedWith(t, p.infer("quotient", deadly(10+n)), 500, "worker_lost")
+			default:
+				if err := checkQuotient(q, p.infer("quotient", q)); err != nil {
+					t.Errorf("a query that is innocent: %v", err)
+				}
+			}
+		}
+	})
+	// Merged with others, a query ends a worker twice: with them, and alone.
+	if n := lost(); n > 1+2*each/4 {
+		t.Errorf("%d workers were lost to %d queries", n, 1+each/4)
+	}
+	if status := p.health("/v2/health/ready"); status != 200 {
+		t.Errorf("ready is %d", status)
 	}
 }

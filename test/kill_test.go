@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -99,7 +101,8 @@ func TestKilledWorkers(t *testing.T) {
 // A worker that hangs is killed. The query that it hung on is not run again, and
 // the next finds another worker.
 func TestHangingWorkerIsReplaced(t *testing.T) {
-	p := serve(t, config{worker: restarts + `span_timeout = "500ms"`, services: []service{
+	// Measuring could hang on it first.
+	p := serve(t, config{worker: restarts + `span_timeout = "500ms"`, tables: "[profile]\non_start = false", services: []service{
 		tinyAdd, {name: "other", model: "zoo:tiny_add"},
 	}})
 	first := p.worker("add")
@@ -143,10 +146,18 @@ func stopped(t *testing.T, pid int) bool {
 	return true
 }
 
-// A service whose worker is lost for good says so at once.
+// A service whose worker is lost too often says so at once, and when it is tried
+// again. The daemon stays ready, unless it is to be so with all services only.
 func TestServiceGivenUp(t *testing.T) {
 	t.Parallel()
-	p := serve(t, config{worker: "restart_limit = 1\nbackoff_min = \"10ms\"\n", services: []service{
+	for ready, status := range map[string]int{"any": 200, "all": 503} {
+		t.Run(ready, func(t *testing.T) { giveUp(t, ready, status) })
+	}
+}
+
+func giveUp(t *testing.T, ready string, want int) {
+	t.Parallel()
+	p := serve(t, config{top: fmt.Sprintf("ready = %q", ready), worker: "restart_limit = 1\nbackoff_min = \"10ms\"\n", services: []service{
 		tinyAdd, {name: "other", model: "zoo:tiny_add"},
 	}})
 	first := p.worker("add")
@@ -155,9 +166,13 @@ func TestServiceGivenUp(t *testing.T) {
 	syscall.Kill(p.worker("add"), syscall.SIGKILL)
 	p.await("that it is given up", func(e event) bool { return e.Message[:min(len(e.Message), 19)] == "service is given up" })
 	q := sum(rand.New(rand.NewPCG(7, 8)), 1)
-	refusedWith(t, p.infer("add", q), 503, "loading")
-	if status := p.health("/v2/health/ready"); status != 503 {
-		t.Errorf("ready is %d", status)
+	a := p.infer("add", q)
+	refusedWith(t, a, 503, "given_up")
+	if again, err := strconv.Atoi(a.Retry); err != nil || again < 2 || !strings.Contains(a.Error, "tried again in") {
+		t.Errorf("the client is to come back in %q seconds: %s", a.Retry, a.Error)
+	}
+	if status := p.health("/v2/health/ready"); status != want {
+		t.Errorf("ready is %d, want %d", status, want)
 	}
 	if err := checkSum(q, p.infer("other", q)); err != nil {
 		t.Error(err)

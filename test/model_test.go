@@ -212,7 +212,7 @@ func TestModelChangesOnDisk(t *testing.T) {
 	}
 	replace([]byte("half writ"))
 	p.await("that it is given up", func(e event) bool { return strings.HasPrefix(e.Message, "service is given up") })
-	refusedWith(t, p.infer("changing", q), 503, "loading")
+	refusedWith(t, p.infer("changing", q), 503, "given_up")
 	if err := checkSum(q, p.infer("add", q)); err != nil {
 		t.Error(err)
 	}

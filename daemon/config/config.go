@@ -40,6 +40,9 @@ const (
 	// ExtendRequested is the cuda.arena_extend that takes no more than is asked for.
 	ExtendRequested = "same_as_requested"
 
+	// ReadyAll is the ready by which /v2/health/ready needs every service.
+	ReadyAll = "all"
+
 	// Values of mps.mode: a control daemon of our own for each part of a GPU, the
 	// one that serves mps.dir, or none.
 	MPSOwn      = "own"
@@ -53,6 +56,7 @@ const (
 type Config struct {
 	Listen        string        `toml:"listen" default:"127.0.0.1:8000"`
 	GRPCListen    string        `toml:"grpc_listen" default:"127.0.0.1:8001"`
+	Ready         string        `toml:"ready" default:"any" oneof:"any,all"`
 	StateDir      string        `toml:"state_dir"`
 	Device        string        `toml:"device" default:"auto" oneof:"auto,cpu,cuda,emulated"`
 	GPU           string        `toml:"gpu" gpu:"only"`

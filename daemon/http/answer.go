@@ -27,7 +27,7 @@ func writeError(ctx *fasthttp.RequestCtx, err *query.Error) {
 	if err.Status == http.StatusUnauthorized {
 		ctx.Response.Header.Set(fasthttp.HeaderWWWAuthenticate, challenge)
 	}
-	if err.Status == http.StatusServiceUnavailable {
+	if err.RetryAfter > 0 {
 		ctx.Response.Header.Set(fasthttp.HeaderRetryAfter, retrySeconds(err.RetryAfter))
 	}
 	b := ctx.Response.Body()[:0]

@@ -81,7 +81,7 @@ func (p *pages) describe(ctx *fasthttp.RequestCtx, s *query.Service, by func(*qu
 	if sig := s.Signature(); sig != nil {
 		p.writeJSON(ctx, by(sig))
 	} else {
-		writeError(ctx, query.ErrUnavailable)
+		writeError(ctx, s.NotReady())
 	}
 }
 

@@ -272,7 +272,7 @@ func (b *Backend) Restart(s *query.Service) error {
 	switch {
 	case state.Phase == executor.GivenUp:
 		return b.exec.Restart(s.ID)
-	case s.GivenUp.Load():
+	case s.GivenUp.Load() && state.Phase == executor.Ready:
 		return fmt.Errorf("%w, and the worker of this one runs: it is its model that cannot be served; change the model and reload", ErrNotGivenUp)
 	}
 	return fmt.Errorf("%w, and this one is %s", ErrNotGivenUp, state.Phase)

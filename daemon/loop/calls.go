@@ -117,9 +117,7 @@ func (d *desk) Release(c *query.Call) {
 // arrive hands a call to the scheduler, or answers it at once.
 func (cs *calls) arrive(c *query.Call) {
 	if c.Service.GivenUp.Load() {
-		c.Answer(query.Reply{Err: query.Unavailable(query.ReasonLoading, fmt.Sprintf(
-			"service %s was given up: its worker was lost too often, or its model cannot be served; the log of overlapd says why; overlapd restart %[1]s tries again",
-			c.Service.Name))})
+		c.Answer(query.Reply{Err: c.Service.NotReady()})
 		return
 	}
 	q := models.Query{
@@ -192,7 +190,7 @@ func (cs *calls) answer() {
 
 // reply makes the reply of a query that is over.
 func (cs *calls) reply(p *pending, a *overlap.Answer) query.Reply {
-	r := query.Reply{Queue: a.Queue, Compute: a.Run}
+	r := query.Reply{Queue: a.Queue, Compute: a.Run, Deadly: errors.Is(p.failure, executor.ErrExited) && !errors.Is(p.failure, executor.ErrKilled)}
 	if a.Result != overlap.Finished {
 		r.Err = cs.failure(p, a)
 		return r

@@ -2,7 +2,6 @@ package loop
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -148,8 +147,11 @@ type Options struct {
 
 // Ready implements [query.Host].
 func (c *core) Ready() bool {
-	return !c.draining.Load() && !slices.ContainsFunc(c.Services(), func(s *query.Service) bool { return !s.Ready() })
+	return !c.Draining() && query.AnyReady(c.Services(), c.config.Ready == config.ReadyAll)
 }
+
+// Draining reports whether no further queries are taken.
+func (c *core) Draining() bool { return c.draining.Load() }
 
 // emit shows the listeners an event, in memory that is used again: they get a
 // pointer, which would otherwise cost an allocation each time.

@@ -398,6 +398,10 @@ func (f *fleet) fares(s *member, e *executor.Event) {
 	case executor.WorkerFailed:
 		f.down(e.Service)
 		s.fault = e.Err
+		s.service.RetryAt.Store(0)
+		if e.RestartIn > 0 {
+			s.service.RetryAt.Store(time.Now().Add(e.RestartIn).UnixNano())
+		}
 		f.giveUp(e.Service)
 	case executor.WorkerStopped:
 		f.down(e.Service)
@@ -423,7 +427,7 @@ func (f *fleet) down(id models.ServiceID) {
 	f.answerOver()
 }
 
-// giveUp expects no worker of a service any more. The others go on without it.
+// giveUp expects no worker of a service soon. The others go on without it.
 func (f *fleet) giveUp(id models.ServiceID) {
 	s := f.members[id]
 	s.service.GivenUp.Store(true)
@@ -487,6 +491,7 @@ func (f *fleet) infoOf(i *wire.Info) query.Info {
 // served.
 func (f *fleet) refuse(id models.ServiceID, err error) {
 	f.members[id].fault = err
+	f.members[id].service.RetryAt.Store(0)
 	f.withdraw(f.members[id], err)
 	f.giveUp(id)
 }
@@ -586,6 +591,9 @@ func logEvent(log zerolog.Logger, service string, e *executor.Event) {
 	case executor.WorkerLost:
 		log.Error().Err(e.Err).Int("pid", e.PID).Int("batches", len(e.Batches)).Dur("restart_in", e.RestartIn.Round(time.Millisecond)).Msg("worker is lost")
 	case executor.WorkerFailed:
+		if e.RestartIn > 0 {
+			log = log.With().Dur("retry_in", e.RestartIn).Logger()
+		}
 		log.Error().Err(e.Err).Msg("service is given up: mend what is wrong, and try again with overlapd restart")
 	case executor.WorkerStopped:
 		if e.PID != 0 {

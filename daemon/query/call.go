@@ -142,10 +142,11 @@ type Output struct {
 // Reply is the answer to a call: an error if it was dropped or failed, and else
 // all outputs in the order of the model, which are valid until Release. Queue is
 // how long it waited for its first round, Compute the time from its first span to
-// its last, pauses included.
+// its last, pauses included. It is Deadly if a worker died of it.
 type Reply struct {
 	Outputs []Tensor
 	Err     *Error
+	Deadly  bool
 	Queue   time.Duration
 	Compute time.Duration
 }

@@ -169,7 +169,7 @@ func Index(services []*Service) any {
 	for i, s := range services {
 		list[i] = entry{Name: s.Name, Version: ModelVersion, State: "READY"}
 		if !s.Ready() {
-			list[i].State, list[i].Reason = "UNAVAILABLE", ReasonLoading
+			list[i].State, list[i].Reason = "UNAVAILABLE", s.NotReady().Reason
 		}
 	}
 	return list

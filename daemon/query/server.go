@@ -27,7 +27,7 @@ type Host interface {
 	// Live reports whether the scheduler goroutine makes progress.
 	Live() bool
 
-	// Ready reports whether every service can answer queries.
+	// Ready reports whether the daemon is ready, see [AnyReady].
 	Ready() bool
 }
 
@@ -91,7 +91,7 @@ func (s *Server) Answer(v *Service, by codec, trace *tracing.Query, left <-chan 
 	defer v.LetGo()
 	sig := v.Signature()
 	if sig == nil {
-		return ErrUnavailable
+		return v.NotReady()
 	}
 	c, ok := s.calls.Get().(*Call)
 	if !ok {
@@ -103,13 +103,16 @@ func (s *Server) Answer(v *Service, by codec, trace *tracing.Query, left <-chan 
 	if err := by.Decode(c); err != nil {
 		return err
 	}
-	if err := v.Backend.Submit(c); err != nil {
+	if err := v.submit(c); err != nil {
 		v.Backend.Free(v, c.Memory)
 		refusal := asError(err)
 		v.Stats.failed(refusal, time.Since(c.Arrival))
 		return refusal
 	}
 	c.wait(left)
+	if c.Reply.Deadly {
+		v.quarantine.add(c.inputsHash(), time.Now())
+	}
 	err := s.encode(by, c)
 	v.Backend.Release(c)
 	if err != nil {

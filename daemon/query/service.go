@@ -1,6 +1,8 @@
 package query
 
 import (
+	"fmt"
+	"net/http"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -32,14 +34,18 @@ type Service struct {
 	signature atomic.Pointer[Signature]
 }
 
-// condition is how a service stands, whatever its targets are changed to. No worker of
-// one that is given up is expected any more, and one that is retired takes no further
-// requests.
+// condition is how a service stands, whatever its targets are changed to. One that is
+// given up has no worker until RetryAt, in nanoseconds of Unix time, or until a person
+// restarts it if that is 0; it stays so until that worker has loaded the model. One
+// that is retired takes no further requests.
 type condition struct {
 	GivenUp atomic.Bool
+	RetryAt atomic.Int64
 	Retired atomic.Bool
 	ready   atomic.Bool
 	users   atomic.Int64
+
+	quarantine quarantine
 }
 
 // NewService returns a service that is not loaded yet. The caller sets its
@@ -84,13 +90,48 @@ func (s *Service) Loaded(i Info) error {
 	if err != nil {
 		return err
 	}
-	s.signature.Store(sig)
+	if before := s.signature.Swap(sig); before != nil && before.Info.Hash != i.Hash {
+		s.quarantine.clear() // they are not known to harm this model
+	}
 	return nil
 }
 
 // Signature returns what requests are checked against, nil until the model has
 // been loaded for the first time.
 func (s *Service) Signature() *Signature { return s.signature.Load() }
+
+// NotReady returns what a client sees of a service that has no worker: it loads its
+// model, or was given up, with when that ends.
+func (s *Service) NotReady() *Error {
+	if !s.GivenUp.Load() {
+		return ErrUnavailable
+	}
+	e := &Error{Status: http.StatusServiceUnavailable, Reason: ReasonGivenUp}
+	ends := "it waits for overlapd restart " + s.Name
+	if at := s.RetryAt.Load(); at != 0 {
+		e.RetryAfter, ends = DefaultRetryAfter, "it is being tried again now"
+		if left := time.Until(time.Unix(0, at)); left > 0 {
+			e.RetryAfter, ends = left, fmt.Sprintf("it is tried again in %v, or at once by overlapd restart %s", left.Round(time.Second), s.Name)
+		}
+	}
+	e.Message = fmt.Sprintf("service %s is given up, and the log and the status of overlapd say why; %s", s.Name, ends)
+	return e
+}
+
+// AnyReady reports whether services are ready as a daemon: one of them can answer
+// queries, and none that has never done so still loads. Of all of them each must be
+// able to.
+func AnyReady(list []*Service, all bool) (ready bool) {
+	for _, s := range list {
+		switch {
+		case s.Ready():
+			ready = true
+		case all, s.Signature() == nil && !s.GivenUp.Load():
+			return false
+		}
+	}
+	return ready
+}
 
 // SetReady sets whether the worker runs.
 func (s *Service) SetReady(ready bool) { s.ready.Store(ready) }

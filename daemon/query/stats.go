@@ -65,11 +65,11 @@ var failureNames = [failureKinds]string{"REJECTED", "CANCELED", "BACKEND", "OTHE
 
 func kindOf(reason string) failureKind {
 	switch reason {
-	case ReasonQueueFull, ReasonNoMemory, ReasonDraining, ReasonLoading, ReasonDeadline, ReasonCannotFinish:
+	case ReasonQueueFull, ReasonNoMemory, ReasonDraining, ReasonLoading, ReasonGivenUp, ReasonDeadline, ReasonCannotFinish:
 		return failureRejected
 	case ReasonCancelled:
 		return failureCancelled
-	case ReasonModelFailed, ReasonWorkerLost:
+	case ReasonModelFailed, ReasonWorkerLost, ReasonQuarantined:
 		return failureBackend
 	}
 	return failureOther

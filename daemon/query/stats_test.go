@@ -8,9 +8,9 @@ import (
 // Every reason that the endpoint may give has a reason of Triton.
 func TestFailureKinds(t *testing.T) {
 	want := map[failureKind][]string{
-		failureRejected:  {ReasonQueueFull, ReasonNoMemory, ReasonDraining, ReasonLoading, ReasonDeadline, ReasonCannotFinish},
+		failureRejected:  {ReasonQueueFull, ReasonNoMemory, ReasonDraining, ReasonLoading, ReasonGivenUp, ReasonDeadline, ReasonCannotFinish},
 		failureCancelled: {ReasonCancelled},
-		failureBackend:   {ReasonModelFailed, ReasonWorkerLost},
+		failureBackend:   {ReasonModelFailed, ReasonWorkerLost, ReasonQuarantined},
 		failureOther:     {ReasonInternal, ReasonNotJSON, ReasonInvalid, "another"},
 	}
 	var s stats
@@ -26,7 +26,7 @@ func TestFailureKinds(t *testing.T) {
 	for _, c := range s.Counts().Failures {
 		total += c.Count
 	}
-	if total != s.Counts().Fail.Count || total != 13 {
+	if total != s.Counts().Fail.Count || total != 15 {
 		t.Errorf("%d by reason, %d in all", total, s.Counts().Fail.Count)
 	}
 }

@@ -37,7 +37,7 @@ func (s protocol) loaded(name, version string) (*query.Service, *query.Signature
 	}
 	sig := v.Signature()
 	if sig == nil {
-		return nil, nil, query.ErrUnavailable
+		return nil, nil, v.NotReady()
 	}
 	return v, sig, nil
 }
