@@ -48,7 +48,7 @@ func (g group) run(r *Recorder) {
 	if g.stopped {
 		o.Spans[g.spans-1].Status = models.SpanStopped
 	}
-	r.Observe(&observe.Event{Kind: observe.Ended, Measured: o})
+	r.Observe(&observe.Event{Kind: observe.Ended, Measured: o, Gain: observe.Gain{Merge: 3 * ms}})
 }
 
 func TestRecordOfGroups(t *testing.T) {
