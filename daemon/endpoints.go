@@ -38,7 +38,7 @@ func CheckAccess(c *config.Config) (warnings []string, err error) {
 func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 	d.face = d.front()
 	q := &query.Server{
-		Host: d.face, Memory: query.NewBudget(c.Limits.MemoryBytes), Connections: query.NewBudget(int64(c.Limits.Connections)),
+		Host: d.face, Memory: query.NewBudget(c.Limits.MemoryBytes), Connections: query.NewPlaces(c.Limits.Connections),
 		Version: o.Version, Log: d.log,
 	}
 	if d.emulation != nil {

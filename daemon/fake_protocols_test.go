@@ -70,7 +70,7 @@ func testLimits() config.Limits {
 // queriesOf returns what serves the queries of a host within limits.
 func queriesOf(h query.Host, l config.Limits) *query.Server {
 	return &query.Server{
-		Host: h, Memory: query.NewBudget(l.MemoryBytes), Connections: query.NewBudget(int64(l.Connections)),
+		Host: h, Memory: query.NewBudget(l.MemoryBytes), Connections: query.NewPlaces(l.Connections),
 		Version: "test", Log: zerolog.Nop(),
 	}
 }

@@ -444,28 +444,39 @@ func TestForeignPages(t *testing.T) {
 	}
 }
 
+// Over the limit, and over the share of one address, only probes are answered.
 func TestConnectionLimit(t *testing.T) {
 	l := testLimits()
-	l.Connections = 50
+	l.Connections = 100
 	s := serve(t, l)
 	var idle []net.Conn
-	for range l.Connections {
+	for range l.Connections / 2 {
 		c := s.dial()
 		c.Write(rawRequest("GET", "/v2/health/live", nil, nil))
 		s.read(c)
 		idle = append(idle, c)
 	}
-	for range 100 {
-		a := s.read(s.dial())
-		if _, reason := a.failure(t); a.status != http.StatusServiceUnavailable || reason != query.ReasonConnections || a.header.Get("Retry-After") == "" {
-			t.Fatalf("13: %d %s", a.status, a.body)
+	for range 40 {
+		for path, want := range map[string]int{"/v2": 503, "/": 503, "/v2/nothing": 404, "/v2/health/live": 200, "/healthz": 200, "/v2/health/ready": 200, "/v2/models/simple/ready": 200} {
+			a := s.get(path)
+			if a.status != want {
+				t.Fatalf("13: %s: %d %s, want %d", path, a.status, a.body, want)
+			}
+			if want == 503 {
+				if _, reason := a.failure(t); reason != query.ReasonConnections || a.header.Get("Retry-After") == "" {
+					t.Fatalf("13: %s: %s", path, a.body)
+				}
+			}
+		}
+		if a := s.infer("simple", simple("")); a.status != http.StatusServiceUnavailable {
+			t.Fatalf("13: a query: %d %s", a.status, a.body)
 		}
 	}
 	for _, c := range idle[1:] {
 		c.Close()
 	}
 	eventually(t, "a connection to be free", func() bool {
-		a, err := readAnswer(bufio.NewReader(s.sent(rawRequest("GET", "/v2/health/live", nil, nil))))
+		a, err := readAnswer(bufio.NewReader(s.sent(rawRequest("GET", "/v2", nil, nil))))
 		return err == nil && a.status == http.StatusOK
 	})
 	idle[0].Write(rawRequest("GET", "/v2/health/live", nil, nil))
@@ -601,6 +612,31 @@ func TestRequestLines(t *testing.T) {
 		}
 	}
 	s.live()
+}
+
+// Connections that ask nothing keep out neither probes, at once, nor after a second
+// anybody else.
+func TestSilentConnections(t *testing.T) {
+	l := testLimits()
+	l.ReadTimeout, l.Connections = time.Hour, 64
+	s := serve(t, l)
+	var silent []net.Conn
+	for range 3 * l.Connections {
+		silent = append(silent, s.dial())
+	}
+	if _, err := silent[0].Write([]byte("GET /v2 HT")); err != nil { // it begins to ask, and stops
+		t.Fatal(err)
+	}
+	if a := s.get("/v2/health/ready"); a.status != http.StatusOK {
+		t.Errorf("a probe: %d %s", a.status, a.body)
+	}
+	eventually(t, "a query to be answered", func() bool {
+		a, err := readAnswer(bufio.NewReader(s.sent(rawRequest("POST", "/v2/models/simple/infer", nil, []byte(simple(""))))))
+		return err == nil && a.status == http.StatusOK
+	})
+	if open := s.watched(); open > l.Connections+16 {
+		t.Errorf("%d connections are open", open)
+	}
 }
 
 func TestPipelining(t *testing.T) {

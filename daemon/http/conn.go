@@ -39,9 +39,10 @@ type conn struct {
 	tls     *tls.Conn
 	shaken  bool // the handshake of TLS is over
 	watch   *watch
-	places  *query.Budget
+	place   *query.Place
 	guarded bool // Host and Origin are checked
 	token   uint64
+	asked   bool        // a request has come
 	spoken  atomic.Bool // the client has sent something
 	linger  atomic.Bool // the client needs a moment to read the answer before it is closed
 	closed  atomic.Bool
@@ -59,7 +60,7 @@ func (c *conn) Close() error {
 	}
 	c.watch.remove(c)
 	err := c.closeSecure()
-	c.places.Give(1)
+	c.place.Leave()
 	return err
 }
 

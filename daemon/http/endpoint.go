@@ -43,9 +43,10 @@ const (
 	// a small model leaves in one system call.
 	responseBufferBytes = 4 << 10
 
-	// spareWorkers is how many more goroutines than connections may be alive,
-	// because a connection is counted off a moment before its goroutine ends.
-	spareWorkers = 64
+	// spareWorkers is how many more goroutines than limits.connections may be alive:
+	// those of spare places, and of connections that are counted off a moment before
+	// their goroutine ends.
+	spareWorkers = 128
 )
 
 // Endpoint serves the Open Inference Protocol over HTTP: it accepts connections,
@@ -53,7 +54,7 @@ const (
 type Endpoint struct {
 	limits    config.Limits
 	access    *access.Access
-	places    *query.Budget
+	places    *query.Places
 	server    *fasthttp.Server
 	watch     *watch
 	gate      gate

@@ -31,7 +31,7 @@ func loopback(a net.Addr) bool {
 type listener struct {
 	net.Listener
 	watch   *watch
-	places  *query.Budget
+	places  *query.Places
 	guarded bool        // Host and Origin are checked
 	tls     *tls.Config // nil for none
 }
@@ -47,15 +47,22 @@ func (l *listener) Accept() (net.Conn, error) {
 			}
 			return nil, err
 		}
-		if !l.places.Take(1) {
+		place := l.places.Take(nc.RemoteAddr())
+		if place == nil {
 			refuse(nc, l.tls != nil)
+			nc.Close()
 			continue
 		}
-		c := newConn(nc, l)
+		c := newConn(nc, l, place)
 		if err := l.watch.add(c); err != nil {
 			c.Close()
 			continue
 		}
+		place.Silent(func() {
+			refuse(nc, l.tls != nil)
+			c.leave()
+			c.Close()
+		})
 		return c, nil
 	}
 }
@@ -63,8 +70,8 @@ func (l *listener) Accept() (net.Conn, error) {
 // newConn returns a connection, encrypted if those of its listener are. The handshake is the
 // first read's, in the goroutine of the connection: accepting never waits for a
 // client.
-func newConn(nc net.Conn, l *listener) *conn {
-	c := &conn{Conn: nc, watch: l.watch, places: l.places, guarded: l.guarded}
+func newConn(nc net.Conn, l *listener, place *query.Place) *conn {
+	c := &conn{Conn: nc, watch: l.watch, place: place, guarded: l.guarded}
 	c.here, c.leave = context.WithCancel(context.Background())
 	if l.tls != nil {
 		c.tls = tls.Server(nc, l.tls)
@@ -86,5 +93,4 @@ func refuse(nc net.Conn, secure bool) {
 		_ = nc.SetWriteDeadline(time.Now().Add(refusalTime))
 		_, _ = io.WriteString(nc, errConnections)
 	}
-	nc.Close()
 }

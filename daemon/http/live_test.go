@@ -201,7 +201,7 @@ func TestSlowWatcherIsDropped(t *testing.T) {
 	client, nc := net.Pipe()
 	defer client.Close()
 	defer nc.Close()
-	e.conn = newConn(nc, &listener{})
+	e.conn = newConn(nc, &listener{}, nil)
 	if err := e.next(); err != nil {
 		t.Fatal(err)
 	}

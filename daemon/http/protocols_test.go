@@ -283,7 +283,7 @@ func TestRemoteCountsReasons(t *testing.T) {
 // limit on connections.
 func TestProtocolsShareLimits(t *testing.T) {
 	l := testLimits()
-	l.RequestBytes, l.MemoryBytes, l.Connections = 4<<20, 8<<20, 2
+	l.RequestBytes, l.MemoryBytes, l.Connections = 4<<20, 8<<20, 4 // of which one address has two
 	f := newBackend(t)
 	q := queriesOf(f, l)
 	address := serveQueries(t, q, l).String()
@@ -321,6 +321,9 @@ func TestProtocolsShareLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer third.Close()
+	if _, err := third.Write([]byte("GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
 	if text, _ := io.ReadAll(third); !strings.Contains(string(text), query.ReasonConnections) {
 		t.Errorf("a third connection: %q", text)
 	}

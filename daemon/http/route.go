@@ -16,10 +16,11 @@ import (
 // route is something that can be asked of the endpoint, of a service if there is
 // one in its path. It takes POST if post is set, else GET and HEAD. One that is
 // open needs no token: health, for probes, and the page of the dashboard, which holds
-// nothing of the daemon's and asks for a token itself. Inference has no page.
+// nothing of the daemon's and asks for a token itself. Probes are answered however many
+// connections there are. Inference has no page.
 type route struct {
-	post, open bool
-	page       func(p *pages, ctx *fasthttp.RequestCtx, s *query.Service)
+	post, open, probe bool
+	page              func(p *pages, ctx *fasthttp.RequestCtx, s *query.Service)
 }
 
 // fixedRoutes are the paths without a model in them. A service cannot be
@@ -27,9 +28,9 @@ type route struct {
 var fixedRoutes = map[string]route{
 	"/v2":                  {page: (*pages).server},
 	"/v2/":                 {page: (*pages).server},
-	"/v2/health/live":      {open: true, page: (*pages).live},
-	"/healthz":             {open: true, page: (*pages).live}, // where Kubernetes' own programs have it
-	"/v2/health/ready":     {open: true, page: (*pages).ready},
+	"/v2/health/live":      {open: true, probe: true, page: (*pages).live},
+	"/healthz":             {open: true, probe: true, page: (*pages).live}, // where Kubernetes' own programs have it
+	"/v2/health/ready":     {open: true, probe: true, page: (*pages).ready},
 	"/v2/models/stats":     {page: (*pages).allStatistics},
 	"/v2/repository/index": {post: true, page: (*pages).index},
 	"/overlapd/status":     {page: (*pages).overviewPage},
@@ -44,7 +45,7 @@ var fixedRoutes = map[string]route{
 // modelRoutes are what may follow the name and version of a model.
 var modelRoutes = map[string]route{
 	"":        {page: (*pages).metadata},
-	"/ready":  {page: (*pages).modelReady},
+	"/ready":  {probe: true, page: (*pages).modelReady},
 	"/config": {page: (*pages).config},
 	"/stats":  {page: (*pages).statistics},
 	"/infer":  {post: true},
@@ -100,6 +101,10 @@ func (g *gate) check(ctx *fasthttp.RequestCtx) *query.Error {
 	}
 	host := ctx.URI().Host() // that of the target, if there is one (RFC 9112, section 3.2.2)
 	c, ok := ctx.Conn().(*conn)
+	if ok && !c.asked {
+		c.asked = true
+		c.place.Asked()
+	}
 	if !ok || !c.guarded {
 		return nil
 	}
@@ -195,6 +200,12 @@ func (g *gate) decide(ctx *fasthttp.RequestCtx) (route, *query.Service, *query.E
 		return route{}, nil, err
 	}
 	r, s, err := g.judge(&ctx.Request.Header, ctx.URI().PathOriginal())
+	if c, ok := ctx.Conn().(*conn); ok && c.place.Spare {
+		ctx.SetConnectionClose()
+		if err == nil && !r.probe {
+			err = query.ErrConnections
+		}
+	}
 	if err != nil && err.Status == http.StatusMethodNotAllowed {
 		ctx.Response.Header.Set(fasthttp.HeaderAllow, r.methods())
 	}

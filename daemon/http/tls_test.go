@@ -136,14 +136,20 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// Over the limit, a connection is closed without a word that is not TLS.
+// Over the limit, only probes are answered over TLS, too.
 func TestTLSConnectionLimit(t *testing.T) {
 	l := testLimits()
 	l.Connections = 1
 	g := serveGuarded(t, l, true, "", nil)
 	first := g.secure()
-	if _, err := g.dialTLS(g.ca.Client("")); err == nil {
-		t.Error("a second connection is taken")
+	first.Write(rawRequest("GET", "/v2/health/live", nil, nil))
+	if a := g.read(first); a.status != 200 {
+		t.Errorf("the first: %d", a.status)
+	}
+	for path, want := range map[string]int{"/v2": 503, "/v2/health/live": 200} {
+		if a := g.ask(rawRequest("GET", path, nil, nil)); a.status != want {
+			t.Errorf("%s: %d %s, want %d", path, a.status, a.body, want)
+		}
 	}
 	first.Write(rawRequest("GET", "/v2/health/live", nil, nil))
 	if a := g.read(first); a.status != 200 {

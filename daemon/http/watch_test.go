@@ -196,8 +196,7 @@ func TestWatchNeedsADescriptor(t *testing.T) {
 	e := unserved(t, nil)
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	e.places.Take(1)
-	c := newConn(ours, &listener{watch: e.watch, places: e.places})
+	c := newConn(ours, &listener{watch: e.watch}, e.places.Take(ours.RemoteAddr()))
 	if err := e.watch.add(c); err == nil {
 		t.Error("a pipe in memory is watched")
 	}

@@ -9,10 +9,9 @@ import (
 	"sync/atomic"
 )
 
-// Budget bounds something that all protocols take from together: the memory of
-// the requests and answers that are under way (limits.memory_bytes), or the
-// connections that are open (limits.connections). Nobody waits for it: what does
-// not fit is refused, so a client that stalls keeps only what it has.
+// Budget bounds the memory of the requests and answers that are under way, of all
+// protocols together (limits.memory_bytes). Nobody waits for it: what does not fit is
+// refused, so a client that stalls keeps only what it has.
 type Budget struct {
 	limit  int64
 	used   atomic.Int64

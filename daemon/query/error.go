@@ -76,6 +76,9 @@ var (
 	ErrUnavailable = Unavailable(ReasonLoading, "the service is not ready")
 )
 
+// ErrConnections is for what is asked on a spare place, and is no probe.
+var ErrConnections = Unavailable(ReasonConnections, "too many connections are open now")
+
 // ErrInternal is what a client sees of a defect in overlapd.
 var ErrInternal = &Error{Status: http.StatusInternalServerError, Reason: ReasonInternal,
 	Message: "overlapd failed to answer; its log says more"}

@@ -48,7 +48,7 @@ type tracer interface {
 type Server struct {
 	Host
 	Memory      *Budget
-	Connections *Budget
+	Connections *Places
 	Version     string
 	Label       string
 	Tracer      tracer

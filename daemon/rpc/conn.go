@@ -31,7 +31,7 @@ const (
 // once, which its client sees as UNAVAILABLE.
 type listener struct {
 	net.Listener
-	places       *query.Budget
+	places       *query.Places
 	memory       *query.Budget
 	writeTimeout time.Duration
 }
@@ -43,9 +43,11 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		probe(c)
-		if l.places.Take(1) {
+		if place := l.places.Take(c.RemoteAddr()); place != nil {
 			open, end := context.WithCancel(context.Background())
-			return &conn{Conn: c, listener: l, open: open, end: end}, nil
+			taken := &conn{Conn: c, listener: l, place: place, open: open, end: end}
+			place.Silent(func() { _ = taken.Close() })
+			return taken, nil
 		}
 		_ = c.Close()
 	}
@@ -71,6 +73,8 @@ func probe(c net.Conn) {
 type conn struct {
 	net.Conn
 	listener *listener
+	place    *query.Place
+	asked    sync.Once
 	once     sync.Once
 	open     context.Context // until it is closed
 	end      context.CancelFunc
@@ -78,7 +82,7 @@ type conn struct {
 
 func (c *conn) Close() error {
 	c.once.Do(func() {
-		c.listener.places.Give(1)
+		c.place.Leave()
 		c.end()
 	})
 	return c.Conn.Close()

@@ -194,7 +194,7 @@ type rig struct {
 
 func testLimits() config.Limits {
 	return config.Limits{
-		RequestBytes: 1 << 20, MemoryBytes: 16 << 20, HeaderBytes: 16 << 10, Connections: 8,
+		RequestBytes: 1 << 20, MemoryBytes: 16 << 20, HeaderBytes: 16 << 10, Connections: 32,
 		ReadTimeout: patience, WriteTimeout: time.Minute, IdleTimeout: time.Minute,
 	}
 }
@@ -211,7 +211,7 @@ func startGuarded(t testing.TB, f *fake, l config.Limits, a *access.Access, clie
 	}
 	f.services(t)
 	q := &query.Server{
-		Host: f, Memory: query.NewBudget(l.MemoryBytes), Connections: query.NewBudget(int64(l.Connections)),
+		Host: f, Memory: query.NewBudget(l.MemoryBytes), Connections: query.NewPlaces(l.Connections),
 		Version: "test",
 	}
 	r := &rig{fake: f, t: t, server: New(q, l, a), address: ln.Addr().String(), credentials: insecure.NewCredentials()}

@@ -64,11 +64,15 @@ func (g *guard) allows(ctx context.Context) *query.Error {
 // request is read, by every method that there is. What it returns is called when
 // a call that may has ended.
 func (g *guard) enter(ctx context.Context, method string) (leave func(), fault *query.Error) {
+	c := connOf(ctx)
+	c.asked.Do(c.place.Asked)
 	memory := g.memory
 	if openMethods[method] {
 		memory = g.probes
 	} else if fault := g.allows(ctx); fault != nil {
 		return nil, fault
+	} else if c.place.Spare {
+		return nil, query.ErrConnections
 	}
 	if !memory.Take(callBytes) {
 		return nil, query.ErrBodyMemory

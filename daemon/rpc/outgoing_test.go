@@ -63,7 +63,7 @@ func TestUnreadAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			l := testLimits()
-			l.MemoryBytes, l.Connections = 64<<20, 8
+			l.MemoryBytes = 64 << 20
 			f := &fake{}
 			r := start(t, f, l)
 			const calls = 8

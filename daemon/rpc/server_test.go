@@ -305,8 +305,13 @@ func TestConnectionLimit(t *testing.T) {
 	}
 	second := r.dial()
 	defer second.Close()
-	_, err := inference.NewGRPCInferenceServiceClient(second).ServerLive(r.context(), &inference.ServerLiveRequest{})
-	wants(t, "second connection", err, codes.Unavailable, "")
+	client := inference.NewGRPCInferenceServiceClient(second)
+	_, err := client.ServerMetadata(r.context(), &inference.ServerMetadataRequest{})
+	wants(t, "second connection", err, codes.Unavailable, "too many connections")
+	if _, err := client.ServerReady(r.context(), &inference.ServerReadyRequest{}); err != nil {
+		t.Errorf("a probe: %v", err)
+	}
+	second.Close()
 	r.conn.Close()
 	eventually(t, "room for another", func() bool { return r.server.queries.Connections.Used() == 0 })
 	third := r.dial()

@@ -1,0 +1,174 @@
+package query
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// addressShare is the part of all places, one in so many, that the connections
+	// of one address may have. Of IPv6 that is a network of networkBits, since whoever
+	// has one address there has all of them.
+	addressShare = 2
+	networkBits  = 64
+
+	// sparePlaces are more places for when the others are taken. Only probes are
+	// answered there: whether the daemon lives and is ready must not depend on how
+	// many clients there are.
+	sparePlaces = 16
+
+	// silentTime is how long a connection may ask nothing before another that finds
+	// no place may have its own.
+	silentTime = time.Second
+)
+
+// Places bounds the connections that are open, of all protocols together
+// (limits.connections). Nobody waits for one.
+type Places struct {
+	limit int
+	mu    struct {
+		sync.Mutex
+		taken, spare int
+		from         map[netip.Prefix]int // those of an address, but for spare ones
+		silent       []*Place             // oldest first
+	}
+}
+
+// Place is that of a connection. On one that is Spare only probes are answered.
+type Place struct {
+	Spare bool
+
+	of    *Places
+	from  netip.Prefix // of no bits if there is no address, as on a Unix socket
+	since time.Time
+	evict func()
+	left  bool // under the lock of its places
+}
+
+// NewPlaces returns places of which none is taken.
+func NewPlaces(limit int) *Places {
+	p := &Places{limit: limit}
+	p.mu.from = make(map[netip.Prefix]int)
+	return p
+}
+
+// Used returns how many are taken.
+func (p *Places) Used() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mu.taken + p.mu.spare
+}
+
+// Take returns a place for a connection, which may be that of another that asks
+// nothing, or nil if there is none.
+func (p *Places) Take(from net.Addr) *Place {
+	place := &Place{of: p, from: network(from), since: time.Now()}
+	p.mu.Lock()
+	victim, ok := p.takeLocked(place)
+	p.mu.Unlock()
+	if victim != nil {
+		victim.evict()
+	}
+	if !ok {
+		return nil
+	}
+	return place
+}
+
+// takeLocked finds room for a place, and whose it was.
+func (p *Places) takeLocked(place *Place) (victim *Place, ok bool) {
+	crowded := place.from.IsValid() && p.mu.from[place.from] >= max(p.limit/addressShare, 1)
+	if crowded || p.mu.taken >= p.limit {
+		victim = p.silentLocked(func(v *Place) bool {
+			return !v.Spare && place.since.Sub(v.since) >= silentTime && (!crowded || v.from == place.from)
+		})
+		if place.Spare = victim == nil; place.Spare && p.mu.spare >= sparePlaces {
+			if victim = p.silentLocked(func(v *Place) bool { return v.Spare }); victim == nil {
+				return nil, false
+			}
+		}
+	}
+	if victim != nil {
+		victim.leaveLocked()
+	}
+	if place.Spare {
+		p.mu.spare++
+	} else {
+		p.mu.taken++
+		p.mu.from[place.from]++
+	}
+	return victim, true
+}
+
+// silentLocked returns the oldest connection of some that has asked nothing, or nil.
+func (p *Places) silentLocked(which func(*Place) bool) *Place {
+	if i := slices.IndexFunc(p.mu.silent, which); i >= 0 {
+		return p.mu.silent[i]
+	}
+	return nil
+}
+
+// Silent lets the connection be closed by evict, from another goroutine, if another one
+// needs its place. That ends when it has asked something.
+func (p *Place) Silent(evict func()) {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	if p.evict = evict; !p.left {
+		p.of.mu.silent = append(p.of.mu.silent, p)
+	}
+}
+
+// Asked is called when the connection has asked something.
+func (p *Place) Asked() {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	p.askedLocked()
+}
+
+func (p *Place) askedLocked() {
+	all := &p.of.mu.silent
+	if i := slices.Index(*all, p); i >= 0 {
+		*all = slices.Delete(*all, i, i+1)
+	}
+}
+
+// Leave gives the place back, once.
+func (p *Place) Leave() {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	p.leaveLocked()
+}
+
+func (p *Place) leaveLocked() {
+	if p.left {
+		return
+	}
+	p.left = true
+	p.askedLocked()
+	if p.Spare {
+		p.of.mu.spare--
+		return
+	}
+	p.of.mu.taken--
+	if p.of.mu.from[p.from]--; p.of.mu.from[p.from] == 0 {
+		delete(p.of.mu.from, p.from)
+	}
+}
+
+// network returns what an address shares its places with.
+func network(a net.Addr) netip.Prefix {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	bits := ip.BitLen()
+	if ip.Is6() {
+		bits = networkBits
+	}
+	network, _ := ip.Prefix(bits)
+	return network
+}
