@@ -27,6 +27,7 @@ type service struct {
 	device *Device         // nil for the CPU
 	choice *wire.CutChoice // nil if none was asked for
 	solo   []wire.Solo
+	fault  string // why the first run of warming up failed
 }
 
 // LoadONNX loads the model of a worker process with ONNX Runtime and warms it
@@ -178,6 +179,9 @@ func (s *service) warm(spec wire.LoadSpec, progress worker.ProgressFunc) error {
 				return fmt.Errorf("%w: a batch of %d does not: %w; %s", wire.ErrDeviceFull, size, err, s.DeviceMemory())
 			case err != nil:
 				fmt.Fprintf(os.Stderr, "warming up with a batch of %d: %v\n", size, err)
+				if len(s.solo) == 0 {
+					s.fault = err.Error()
+				}
 				return nil
 			}
 			s.solo = append(s.solo, solo)
@@ -218,6 +222,7 @@ func (s *service) Info() wire.Info {
 		LoadNanos:  int64(s.loadTook),
 		Cut:        s.choice,
 		Solo:       s.solo,
+		WarmFault:  s.fault,
 	}
 	if s.device != nil {
 		info.Device = s.device.Name()

@@ -130,3 +130,35 @@ func TestCrashingQuery(t *testing.T) {
 		t.Errorf("ready is %d", status)
 	}
 }
+
+// failing returns a model that fails on every query, which only running it shows.
+func failing() message {
+	far := message(nil).number(1, 1).number(2, int64(models.Int64)).text(8, "far").text(9, "\x05\x00\x00\x00\x00\x00\x00\x00")
+	return model(graph([]message{
+		node("Cast", []string{"X"}, "whole", message(nil).text(1, "to").number(3, int64(models.Int64)).number(20, 2)),
+		node("Add", []string{"whole", "far"}, "index"),
+		node("Gather", []string{"W", "index"}, "Y"),
+	}, []message{far, floats("W", []int64{1}, func(int) float32 { return 0 })}))
+}
+
+// A model that fails on all that it is warmed up with takes the place of no model
+// that does not; in the place of one that does as well it may serve.
+func TestReloadToAModelThatFails(t *testing.T) {
+	t.Parallel()
+	path := write(t, "model.onnx", scaled(2))
+	other := write(t, "other.onnx", failing())
+	p := serve(t, administered(t, config{services: []service{{name: "m", model: path}, {name: "other", model: other}}}))
+	replaceFile(t, path, failing())
+	p.reload(1, "FAILED m not replaced:", "fails on the zeros", "the old one serves on")
+	if a := p.infer("m", one(1)); a.Status != 200 || a.Outputs[0].Data[0] != 4 {
+		t.Errorf("the old model: %v", a)
+	}
+	replaceFile(t, other, append(failing(), message(nil).text(3, "newer")...))
+	p.reload(1, "replaced other", "FAILED m not replaced:")
+	refusedWith(t, p.infer("other", one(1)), 500, "model_failed")
+	replaceFile(t, path, scaled(3))
+	p.reload(0, "replaced m")
+	if a := p.infer("m", one(1)); a.Status != 200 || a.Outputs[0].Data[0] != 9 {
+		t.Errorf("the new model: %v", a)
+	}
+}

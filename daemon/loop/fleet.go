@@ -439,6 +439,10 @@ func (f *fleet) up(e *executor.Event) {
 	member := f.members[e.Service]
 	s := member.service
 	f.keepCut(member, e.Info)
+	if fault := e.Info.WarmFault; fault != "" && f.warmed(member) {
+		f.refuse(e.Service, fmt.Errorf("its model fails on the zeros that it is warmed up with, which the one before did not: %s", fault))
+		return
+	}
 	if err := s.Loaded(f.infoOf(e.Info)); err != nil {
 		f.Log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be served")
 		f.refuse(e.Service, err)
@@ -465,6 +469,13 @@ func (f *fleet) up(e *executor.Event) {
 	s.SetReady(true)
 	f.takeOver(member)
 	f.rebind()
+}
+
+// warmed reports whether a service joins in the place of one whose model ran when it
+// was warmed up.
+func (f *fleet) warmed(s *member) bool {
+	old := f.serving(s.config.Name)
+	return s.state == stateJoining && old != nil && old.info != nil && old.info.WarmFault == ""
 }
 
 // infoOf returns what requests are checked against.

@@ -44,6 +44,7 @@ func (m *Progress) check() error {
 
 // Info reports that a model is loaded, and what the worker learned of it. Device is
 // the name of the GPU, empty on the CPU. Cut is nil where there was nothing to choose.
+// WarmFault is why no run of warming up succeeded, empty if one did or none was tried.
 type Info struct {
 	Inputs     []models.TensorSpec `json:"inputs"`
 	Outputs    []models.TensorSpec `json:"outputs"`
@@ -55,6 +56,7 @@ type Info struct {
 	CacheHit   bool                `json:"cache_hit"`
 	LoadNanos  int64               `json:"load_nanos"`
 	Solo       []Solo              `json:"solo,omitempty"`
+	WarmFault  string              `json:"warm_fault,omitempty"`
 }
 
 // Solo is the time of each operator for a batch that runs alone: the median of a few
@@ -75,6 +77,7 @@ func (i *Info) check() error {
 		labels = append(labels, i.Cut.Hash, i.Cut.ORTVersion)
 		i.Cut.Reason = clip(i.Cut.Reason)
 	}
+	i.WarmFault = clip(i.WarmFault)
 	for _, label := range labels {
 		if len(label) > maxLabelBytes {
 			return fmt.Errorf("%w: %s with a hash, version or device of %d letters", ErrMessage, KindReady, len(label))
