@@ -21,8 +21,9 @@ function showHistory(h) {
   const perSecond = (values, unit) => values.slice(0, n).map(v => v / unit / step);
   const line = (label, values, colour, show) => ({ label, values, colour, show });
   plot("saved", x, [
-    line("overlapping", perSecond(h.overlap_ns, SECOND), "s0", v => v.toFixed(2)),
-    line("merging", perSecond(h.merge_ns, SECOND), "s1", v => v.toFixed(2))]);
+    line("spent", perSecond(h.busy_ns, SECOND), "took", fixed),
+    line("saved by overlapping", perSecond(h.overlap_ns, SECOND), "s0", fixed),
+    line("by merging", perSecond(h.merge_ns, SECOND), "s1", fixed)]);
   plot("answered", x, [
     line("in time", perSecond(h.in_time, 1), "good", rate),
     line("lost", perSecond(h.in_time.map((_, i) => sumAt(h.lost, i)), 1), "bad", rate)]);
@@ -71,13 +72,14 @@ function plot(name, x, lines) {
   const box = byId("chart-" + name), labels = lines.map(l => l.label).join();
   let chart = charts.get(name);
   const data = [x, ...lines.map(l => l.area || l.values)];
+  const shown = { lines, from: x[0], to: x[x.length - 1] };
   if (chart && chart.labels === labels) {
-    chart.lines = lines;
+    Object.assign(chart, shown);
     chart.drawn.setData(data);
     return;
   }
   if (chart) chart.drawn.destroy();
-  chart = { labels, lines };
+  chart = { labels, ...shown };
   charts.set(name, chart);
   chart.drawn = new uPlot(chartOptions(box, chart), data, box);
 }
@@ -90,13 +92,13 @@ function chartOptions(box, chart) {
     cursor: { sync: { key: "history" }, drag: { x: false, y: false } },
     legend: { markers: { width: 0, fill: (u, i) => colourNamed(chart.lines[i - 1].colour) } },
     scales: {
-      x: { range: (u, from, to) => [Math.min(from, to - LEAST_SPAN), to] },
+      x: { range: () => [Math.min(chart.from, chart.to - LEAST_SPAN), chart.to] },
       y: { range: (u, from, to) => [Math.min(0, from * 1.1), Math.max(0.1, to * 1.15)] },
     },
     axes: [{ ...axis, space: 70, size: 24, values: (u, at) => at.map(clock) }, { ...axis, size: 40, space: 34 }],
     series: [{ label: "time", value: (u, t) => t === null ? "–" : new Date(t * 1000).toLocaleTimeString() }, ...chart.lines.map((l, i) => ({
       label: l.label, width: l.area ? 0 : 1.5, points: { show: false },
-      stroke: () => colourNamed(l.colour), fill: l.area || chart.lines.length <= 2 ? () => colourNamed(l.colour) + (l.area ? "" : "30") : null,
+      stroke: () => colourNamed(l.colour), fill: () => colourNamed(l.colour) + (l.area ? "" : "1c"),
       value: (u, v, s, at) => at === null || at === undefined ? "–" : l.show(chart.lines[i].values[at]),
     }))],
   };

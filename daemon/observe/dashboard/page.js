@@ -54,8 +54,11 @@ function showLink() {
   } else if (now.frame && !barred && !now.overview) {
     say = "The scheduler does not answer: the log of the daemon may say why.";
     bad = true;
-  } else if (now.overview && now.overview.services.some(s => !s.ready)) {
-    say = "Loading: " + now.overview.services.filter(s => !s.ready).map(s => s.name).join(", ") + ".";
+  } else if (now.overview) {
+    const waits = now.overview.services.filter(s => !s.ready), loading = waits.filter(s => !s.fault);
+    const faults = waits.filter(s => s.fault).map(s => s.name + " was given up: " + s.fault + ".");
+    bad = faults.length > 0;
+    say = [...faults, ...(loading.length > 0 ? ["Loading: " + loading.map(s => s.name).join(", ") + "."] : [])].join(" ");
   }
   if (!say && now.overview && now.overview.not_stored) say = "Not stored: " + now.overview.not_stored.join(". ") + ".";
   notice.hidden = say === "";
@@ -91,7 +94,7 @@ function close() {
 function render() {
   const box = byId("timeline");
   const empty = now.rounds.length === 0 && !held;
-  byId("legend").hidden = byId("keys").hidden = empty;
+  byId("legend").hidden = byId("keys").hidden = byId("tools").hidden = empty;
   if (empty) {
     const serving = now.services.find(s => !s.gone), first = serving ? serving.name : "NAME";
     box.replaceChildren(html("p", { class: "empty" }, "No group has run yet. To see some:",

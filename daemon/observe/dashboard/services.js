@@ -62,10 +62,10 @@ function serviceRow(s, i, recent) {
   const share = recent.recent ? recent.recent_missed / recent.recent : 0;
   const speed = rate(perSecond(h => h.finished[i] || 0));
   const late = recent.p99_ns > target ? "bad" : "";
-  const state = s.ready ? (s.best_effort ? "best effort" : "") : "loading";
+  const state = s.ready ? (s.best_effort ? "best effort" : "") : s.fault ? "given up" : "loading";
   return html("tr", { class: s.ready ? colour(i) : colour(i) + " down" },
     html("td", {},
-      html("div", { class: "name" }, html("i", {}), html("span", { title: s.name }, s.name), state ? html("span", { class: "badge" }, state) : null),
+      html("div", { class: "name" }, html("i", {}), html("span", { title: s.name }, s.name), state ? html("span", { class: s.fault ? "badge warn" : "badge", title: s.fault }, state) : null),
       html("div", { class: "sub" }, duration(target) + " · " + speed + "/s")),
     html("td", { class: "n wide" }, duration(target)),
     html("td", { class: "wide" }, bullet(recent, target)),
