@@ -73,23 +73,17 @@ func words(list ...string) cobra.CompletionFunc {
 }
 
 // completeServices offers the services of the configuration that the command line
-// names, else those of the daemon that it would ask, if that answers at once.
+// names, else those of the daemon that the command would ask.
 func completeServices(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	var at target
-	for _, f := range []struct {
-		name string
-		to   *string
-	}{{"url", &at.base}, {"config", &at.config}, {"token-file", &at.credentials.TokenFile}, {"ca", &at.credentials.CA}, {"cert", &at.credentials.Cert}, {"key", &at.credentials.Key}} {
-		if given := cmd.Flags().Lookup(f.name); given != nil {
-			*f.to = given.Value.String()
-		}
-	}
-	if at.config != "" {
-		c, err := config.Load(at.config)
-		if err == nil {
+	if path := cmd.Flag("config").Value.String(); path != "" {
+		if c, err := config.Load(path); err == nil {
 			return c.Names(), cobra.ShellCompDirectiveNoFileComp
 		}
 	}
+	var at target
+	asks := new(cobra.Command)
+	at.flags(asks)
+	cmd.Flags().Visit(func(f *pflag.Flag) { _ = asks.Flags().Set(f.Name, f.Value.String()) }) // flags of others are unknown
 	var names []string
 	var s status.Status
 	if at.open() == nil && at.ask("/overlapd/status", "", "status", &s, func() bool { return true }) == nil {

@@ -112,19 +112,20 @@ type (
 	}
 )
 
-// The keys, in the order of the help.
-var (
-	helpKey = bind("explain", "?", "h")
-	quitKey = bind("quit", "q", "ctrl+c", "ctrl+d", "esc")
-	holdKey = bind("hold or go on", "p", "space")
-	sortKey = bind("sort by the next column", "s")
-	backKey = bind("sort by the one before", "S")
-	turnKey = bind("turn the order round", "r")
-	downKey = bind("next services", "down", "j")
-	upKey   = bind("services before", "up", "k")
-
-	allKeys = []key.Binding{helpKey, quitKey, holdKey, sortKey, turnKey, backKey, downKey, upKey}
-)
+// keys are what each key does, in the order of the help. Ctrl-Z is not in it.
+var keys = []struct {
+	key.Binding
+	act func(*view) tea.Cmd
+}{
+	{bind("explain", "?", "h"), func(v *view) tea.Cmd { v.help = !v.help; return nil }},
+	{bind("quit", "q", "ctrl+c", "ctrl+d"), func(*view) tea.Cmd { return tea.Quit }},
+	{bind("hold or go on", "p", "space"), func(v *view) tea.Cmd { v.held = !v.held; return nil }},
+	{bind("sort by the next column", "s"), func(v *view) tea.Cmd { v.sort = (v.sort + 1) % len(serviceColumns); return nil }},
+	{bind("turn the order round", "r"), func(v *view) tea.Cmd { v.reverse = !v.reverse; return nil }},
+	{bind("next services", "down", "j"), func(v *view) tea.Cmd { v.first++; return nil }},
+	{bind("services before", "up", "k"), func(v *view) tea.Cmd { v.first = max(0, v.first-1); return nil }},
+	{key.NewBinding(key.WithKeys("ctrl+z")), func(*view) tea.Cmd { return tea.Suspend }},
+}
 
 func bind(does string, keys ...string) key.Binding {
 	return key.NewBinding(key.WithKeys(keys...), key.WithHelp(keys[0], does))
@@ -139,7 +140,11 @@ func (v *view) Update(m tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.WindowSizeMsg:
 		v.width, v.height = m.Width, m.Height
 	case tea.KeyPressMsg:
-		return v, v.press(m)
+		for _, k := range keys {
+			if key.Matches(m, k.Binding) {
+				return v, k.act(v)
+			}
+		}
 	case due:
 		if v.held {
 			return v, v.wait()
@@ -155,31 +160,6 @@ func (v *view) Update(m tea.Msg) (tea.Model, tea.Cmd) {
 		return v, v.wait()
 	}
 	return v, nil
-}
-
-func (v *view) press(m tea.KeyPressMsg) tea.Cmd {
-	columns := len(serviceColumns)
-	switch {
-	case key.Matches(m, quitKey) && v.help && m.String() == "esc", key.Matches(m, helpKey):
-		v.help = !v.help
-	case key.Matches(m, quitKey):
-		return tea.Quit
-	case m.String() == "ctrl+z":
-		return tea.Suspend
-	case key.Matches(m, holdKey):
-		v.held = !v.held
-	case key.Matches(m, sortKey):
-		v.sort = (v.sort + 1) % columns
-	case key.Matches(m, backKey):
-		v.sort = (v.sort + columns - 1) % columns
-	case key.Matches(m, turnKey):
-		v.reverse = !v.reverse
-	case key.Matches(m, downKey):
-		v.first = min(v.first+1, max(0, len(v.now.Timeline.Services)-1))
-	case key.Matches(m, upKey):
-		v.first = max(0, v.first-1)
-	}
-	return nil
 }
 
 // take makes what was seen the state of now.
@@ -203,10 +183,10 @@ func (v *view) take(s seen) {
 // since is the time between the two looks, 0 at first.
 func (v *view) since() time.Duration { return v.now.Timeline.Now - v.before.Timeline.Now }
 
-// perSecond returns the rate of a counter, -1 if it is not known.
+// perSecond returns the rate of a counter, 0 if it is not known.
 func (v *view) perSecond(now, before uint64) float64 {
 	if v.since() <= 0 || now < before {
-		return -1
+		return 0
 	}
 	return float64(now-before) / v.since().Seconds()
 }
@@ -228,7 +208,7 @@ func (v *view) services() (rows []serviceRow) {
 			continue
 		}
 		s := serviceNamed(&v.now.Status, lately.Name)
-		rows = append(rows, serviceRow{s, lately, i, stateOf(&v.now.Status.Overview, &s), v.rates[lately.Name]})
+		rows = append(rows, serviceRow{s, lately, i, stateOf(&v.now.Status.Overview, &s), append([]float64{0}, v.rates[lately.Name]...)})
 	}
 	slices.SortStableFunc(rows, func(a, b serviceRow) int {
 		_, x := serviceColumns[v.sort].cell(&a)
@@ -238,7 +218,8 @@ func (v *view) services() (rows []serviceRow) {
 		}
 		return cmp.Compare(y, x)
 	})
-	return rows[min(v.first, max(0, len(rows)-1)):]
+	v.first = min(v.first, max(0, len(rows)-1))
+	return rows[v.first:]
 }
 
 func serviceNamed(s *answers, name string) (found status.Service) {
@@ -248,11 +229,4 @@ func serviceNamed(s *answers, name string) (found status.Service) {
 		}
 	}
 	return found
-}
-
-func (r *serviceRow) rate() float64 {
-	if len(r.rates) == 0 {
-		return -1
-	}
-	return r.rates[len(r.rates)-1]
 }

@@ -74,8 +74,6 @@ func (v *view) hit(keys ...string) *view {
 	for _, k := range keys {
 		press := tea.KeyPressMsg{Code: []rune(k)[0], Text: k}
 		switch k {
-		case "esc":
-			press = tea.KeyPressMsg{Code: tea.KeyEscape}
 		case "down":
 			press = tea.KeyPressMsg{Code: tea.KeyDown}
 		case "up":
@@ -100,7 +98,7 @@ func TestFrames(t *testing.T) {
 		"usual":    viewOf(4, 300).resize(80, 24),
 		"narrow":   viewOf(4, 300).resize(40, 10),
 		"sorted":   viewOf(4, 300).resize(110, 24).hit("s", "s", "s", "s"),
-		"reversed": viewOf(4, 300).resize(110, 24).hit("S", "r"),
+		"reversed": viewOf(4, 300).resize(110, 24).hit("r"),
 		"scrolled": viewOf(12, 300).resize(80, 16).hit("down", "down", "down", "up"),
 		"help":     viewOf(2, 4).resize(80, 30).hit("?"),
 		"idle":     viewOf(2, 0).resize(80, 12),
@@ -169,7 +167,7 @@ func TestKeys(t *testing.T) {
 			}
 		}
 	}
-	for _, quit := range []tea.KeyPressMsg{{Code: 'q', Text: "q"}, {Code: 'c', Mod: tea.ModCtrl}, {Code: tea.KeyEscape}} {
+	for _, quit := range []tea.KeyPressMsg{{Code: 'q', Text: "q"}, {Code: 'c', Mod: tea.ModCtrl}} {
 		if _, then := v.Update(quit); then == nil || then() != tea.Quit() {
 			t.Errorf("%s does not quit", quit)
 		}
@@ -188,11 +186,17 @@ func TestKeys(t *testing.T) {
 	if v.hit("?"); !v.help {
 		t.Error("there is no help")
 	}
-	if v.hit("esc"); v.help {
+	if v.hit("?"); v.help {
 		t.Error("the help stays")
 	}
-	if v.hit("S"); v.sort != len(serviceColumns)-1 {
-		t.Error("the column before the first is", v.sort)
+	for range serviceColumns {
+		v.hit("s")
+	}
+	if v.sort != 0 {
+		t.Error("after the last column comes", v.sort)
+	}
+	if v.hit("down", "down", "down", "down").services(); v.first != 1 {
+		t.Error("of two services are scrolled past", v.first)
 	}
 }
 
@@ -202,7 +206,7 @@ func TestRestartedDaemon(t *testing.T) {
 	again := v.now
 	again.Timeline.Epoch, again.Timeline.Now = again.Timeline.Epoch.Add(time.Minute), 0
 	v.Update(answer{seen: again})
-	if len(v.rates) != 0 || !strings.Contains(v.frame(), "rounds/s -") {
+	if len(v.rates) != 0 || !strings.Contains(v.frame(), "rounds/s -  busy -") {
 		t.Errorf("%v:\n%s", v.rates, v.frame())
 	}
 }

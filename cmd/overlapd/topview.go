@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"image/color"
 	"math"
 	"slices"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"unicode"
 
 	"charm.land/bubbles/v2/help"
+	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
 
@@ -37,7 +37,9 @@ var serviceColumns = []struct {
 		return missedOf(r.lately), float64(r.lately.Missed) / float64(max(1, r.lately.Ended))
 	}},
 	{"QUEUE", 3, "queries that wait", func(r *serviceRow) (string, float64) { return count(r.service.Queued) }},
-	{"DONE/S", 7, "queries answered each second", func(r *serviceRow) (string, float64) { return rateText(r.rate()), r.rate() }},
+	{"DONE/S", 7, "queries answered each second", func(r *serviceRow) (string, float64) {
+		return orDash("%.0f", r.rates[len(r.rates)-1]), r.rates[len(r.rates)-1]
+	}},
 	{"LATELY      ", 9, "the same, a bar for each look, the newest on the right", func(r *serviceRow) (string, float64) { return sparkline(r.rates), stats.Mean(r.rates) }},
 	{"  LOST", 8, "queries that were late or got no answer, since the start", func(r *serviceRow) (string, float64) { return count(losses(&r.service)) }},
 	{"WHY", 10, "the reasons of that, the most frequent first", func(r *serviceRow) (string, float64) { return whyLost(&r.service), float64(losses(&r.service)) }},
@@ -55,14 +57,8 @@ const (
 	fixedLines  = 8  // belong to no service
 )
 
-var (
-	faint  = lipgloss.NewStyle().Faint(true)
-	late   = lipgloss.NewStyle().Foreground(lipgloss.Red)
-	missed = lipgloss.NewStyle().Foreground(lipgloss.Yellow)
-	hues   = []lipgloss.Style{hue(lipgloss.Blue), hue(lipgloss.Yellow), hue(lipgloss.Green), hue(lipgloss.Magenta), hue(lipgloss.Cyan), hue(lipgloss.Red)}
-)
-
-func hue(c color.Color) lipgloss.Style { return lipgloss.NewStyle().Foreground(c) }
+// hues are the colours of the terminal in which services are drawn in turn.
+var hues = []lipgloss.ANSIColor{4, 3, 2, 5, 6, 1}
 
 func (v *view) View() tea.View {
 	drawn := tea.NewView(v.render())
@@ -81,10 +77,13 @@ func (v *view) render() string {
 		lines = append(lines, text)
 	}
 	plain := lipgloss.NewStyle()
+	faint := plain.Faint(true)
 	line(plain, v.title())
 	if v.help && v.height > 0 {
-		lines = append(lines, v.explain()...)
-		return strings.Join(lines[:min(len(lines), max(1, v.height))], "\n")
+		for _, text := range explain() {
+			line(plain, text)
+		}
+		return strings.Join(lines[:min(len(lines), v.height)], "\n")
 	}
 	line(plain, v.summary())
 	for _, text := range v.lately() {
@@ -100,13 +99,10 @@ func (v *view) render() string {
 		rows = rows[:min(all, max(1, room/2))]
 	}
 	names := v.nameWidth(rows)
-	for i, text := range v.table(rows, names) {
-		switch {
-		case i == 0:
-			line(faint, text)
-		default:
-			line(mood(rows[i-1].lately), text)
-		}
+	table := v.table(rows, names)
+	line(faint, table[0])
+	for i := range rows {
+		line(mood(rows[i].lately), table[i+1])
 	}
 	if n := all - len(rows); n > 0 {
 		line(plain, fmt.Sprintf("and %d more: make the terminal higher, or scroll", n))
@@ -115,48 +111,44 @@ func (v *view) render() string {
 	line(faint, legend)
 	line(plain, name("device", names)+" "+device)
 	for i := range rows {
-		line(hues[rows[i].lane%len(hues)], name(rows[i].lately.Name, names)+" "+lanes[rows[i].lane])
+		line(plain.Foreground(hues[rows[i].lane%len(hues)]), name(rows[i].lately.Name, names)+" "+lanes[rows[i].lane])
 	}
-	if v.height == 0 {
-		return strings.Join(lines, "\n")
+	if v.height > 0 { // the keys have the last line, whatever else there is
+		lines = append(lines[:min(len(lines), v.height-1)], plain.MaxWidth(v.width).Render(keyLine(v.width)))
 	}
-	// The keys have the last line, whatever else there is.
-	lines = append(lines[:min(len(lines), max(0, v.height-1))], v.keys())
 	return strings.Join(lines, "\n")
 }
 
-// keys is the line of the most important keys, cut to the width.
-func (v *view) keys() string {
+// keyLine lists as many keys as there is room for.
+func keyLine(width int) string {
 	h := help.New()
-	h.SetWidth(v.width)
-	return lipgloss.NewStyle().MaxWidth(v.width).Render(h.ShortHelpView(allKeys))
+	h.SetWidth(width)
+	var bindings []key.Binding
+	for _, k := range keys {
+		bindings = append(bindings, k.Binding)
+	}
+	return h.ShortHelpView(bindings)
 }
 
-// explain lists all keys, and what the columns and the marks mean.
-func (v *view) explain() []string {
+// explain lists all keys, and what the columns mean.
+func explain() []string {
 	t := report.NewTable("", "")
-	for _, k := range allKeys {
-		t.Row(strings.Join(k.Keys(), ", "), k.Help().Desc)
+	for _, k := range keys {
+		if does := k.Help().Desc; does != "" {
+			t.Row(strings.Join(k.Keys(), ", "), does)
+		}
 	}
-	t.Row(" ")
 	for _, c := range serviceColumns {
 		t.Row(strings.TrimSpace(c.head), c.meaning)
 	}
-	for _, mark := range [][2]string{{"#", "operators of the service run"}, {"v", "a deadline"}, {"=", "the device runs a round"}, {"!", "one that took longer than its bound"}} {
-		t.Row(mark[0], mark[1])
-	}
-	lines := tableLines(t)
-	for i := range lines {
-		lines[i] = clip(lines[i], v.width)
-	}
-	return lines
+	return tableLines(t)
 }
 
 // table returns the lines of the services, the heading first, in as many columns as
 // the width has room for.
 func (v *view) table(rows []serviceRow, names int) (lines []string) {
-	for rank := len(serviceColumns); ; rank-- {
-		var head []string
+	for rank := len(serviceColumns) - 1; ; rank-- {
+		cells := make([][]string, len(rows)+1) // of each line
 		for i, c := range serviceColumns {
 			if c.rank > rank {
 				continue
@@ -164,24 +156,22 @@ func (v *view) table(rows []serviceRow, names int) (lines []string) {
 			if i == v.sort && v.height > 0 {
 				c.head = strings.Replace(c.head, " ", "", 1) + map[bool]string{false: "▾", true: "▴"}[v.reverse]
 			}
-			head = append(head, c.head)
-		}
-		head[0] = name(head[0], names)
-		t := report.NewTable(head...)
-		for i := range rows {
-			var cells []string
-			for _, c := range serviceColumns {
-				if c.rank <= rank {
-					text, _ := c.cell(&rows[i])
-					cells = append(cells, text)
-				}
+			cells[0] = append(cells[0], c.head)
+			for j := range rows {
+				text, _ := c.cell(&rows[j])
+				cells[j+1] = append(cells[j+1], text)
 			}
-			cells[0] = name(cells[0], names)
-			t.Row(cells...)
+		}
+		for _, line := range cells {
+			line[0] = name(line[0], names)
+		}
+		t := report.NewTable(cells[0]...)
+		for _, line := range cells[1:] {
+			t.Row(line...)
 		}
 		lines = tableLines(t)
-		fits := !slices.ContainsFunc(lines, func(l string) bool { return lipgloss.Width(l) > v.width })
-		if fits || rank == 1 {
+		wide := slices.ContainsFunc(lines, func(l string) bool { return lipgloss.Width(l) > v.width })
+		if !wide || rank == 1 {
 			return lines
 		}
 	}
@@ -202,25 +192,19 @@ func (v *view) nameWidth(rows []serviceRow) int {
 	return max(leastNames, min(longest, mostNames, v.width/4))
 }
 
-// title names the device, which is cut if need be, and the state of the view.
+// title is the state of the view, where that is not usual, and the device.
 func (v *view) title() string {
-	o := &v.now.Status.Overview
-	state := ""
-	switch {
-	case v.lost != nil:
-		state = "CONNECTION LOST: " + v.lost.Error()
-	case v.held:
-		state = "HELD, p goes on"
-	}
-	text := "overlapd on " + o.Device
-	if o.Emulated {
+	text := "overlapd on " + v.now.Status.Overview.Device
+	if v.now.Status.Overview.Emulated {
 		text += ", nothing is computed"
 	}
-	if state != "" {
-		state = "   " + clip(state, v.width)
+	switch {
+	case v.lost != nil:
+		return "CONNECTION LOST: " + v.lost.Error() + "   " + text
+	case v.held:
+		return "HELD, p goes on   " + text
 	}
-	text = clip(text, v.width-lipgloss.Width(state))
-	return strings.TrimLeft(text+state, " ")
+	return text
 }
 
 func (v *view) summary() string {
@@ -230,7 +214,7 @@ func (v *view) summary() string {
 		busy = fmt.Sprintf("%.0f %%", 100*min(1, (o.BusySeconds-was.BusySeconds)/v.since().Seconds()/float64(max(1, len(o.Instances)))))
 	}
 	text := fmt.Sprintf("up %s  policy %s  rounds/s %s  busy %s  predictor %s", brief(math.Floor(o.UpSeconds)),
-		o.Policy, rateText(v.perSecond(o.Rounds, was.Rounds)), busy, o.Predictor.Phase)
+		o.Policy, orDash("%.0f", v.perSecond(o.Rounds, was.Rounds)), busy, o.Predictor.Phase)
 	if f := o.Predictor.File; f != nil {
 		text += fmt.Sprintf(", error %.1f %%", f.MAPE)
 	}
@@ -259,23 +243,16 @@ func (v *view) lately() []string {
 	}
 }
 
-// rateText formats a rate, and one that is not known as a dash.
-func rateText(perSecond float64) string {
-	if perSecond < 0 {
-		return "-"
-	}
-	return fmt.Sprintf("%.0f", perSecond)
-}
-
 // mood is red for a p99 over its target, yellow for a query that was missed.
 func mood(s *timeline.Service) lipgloss.Style {
-	switch {
+	switch style := lipgloss.NewStyle(); {
 	case s.P99 > s.Target:
-		return late
+		return style.Foreground(lipgloss.Red)
 	case s.Missed > 0:
-		return missed
+		return style.Foreground(lipgloss.Yellow)
+	default:
+		return style
 	}
-	return lipgloss.NewStyle()
 }
 
 // sparkline draws each value as a bar between nothing and the greatest of them.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"runtime"
@@ -10,16 +11,13 @@ import (
 	"github.com/overlapd/overlapd/ort"
 )
 
-// built is the JSON of version. ORT is the ONNX Runtime that was found, Fault why
-// none was.
+// built is the JSON of version. Fault is why no ONNX Runtime was found.
 type built struct {
 	Version    string `json:"version"`
 	Commit     string `json:"commit"`
 	Go         string `json:"go"`
-	Platform   string `json:"platform"`
 	ORTPath    string `json:"ort_path,omitempty"`
 	ORTVersion string `json:"ort_version,omitempty"`
-	ORTPinned  bool   `json:"ort_pinned"`
 	Fault      string `json:"fault,omitempty"`
 }
 
@@ -31,28 +29,19 @@ func versionCommand() *cobra.Command {
 		Example: "  overlapd version --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			b := built{Version: version, Commit: buildCommit(), Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-			lib, err := ort.Load()
-			if err != nil {
+			b := built{Version: version, Commit: buildCommit(), Go: runtime.Version()}
+			if lib, err := ort.Load(); err != nil {
 				b.Fault = err.Error()
 			} else {
-				b.ORTPath, b.ORTVersion, b.ORTPinned = lib.Path(), lib.Version(), lib.Pinned()
+				b.ORTPath, b.ORTVersion = lib.Path(), lib.Version()
 			}
-			return out.print(cmd.OutOrStdout(), b, b.writeText)
+			return out.print(cmd.OutOrStdout(), b, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "overlapd %s (%s), %s\n%s\n", b.Version, b.Commit, b.Go,
+					cmp.Or(b.Fault, "ONNX Runtime "+b.ORTVersion+", "+b.ORTPath))
+				return err
+			})
 		},
 	}
 	out.flag(cmd.Flags())
 	return cmd
-}
-
-func (b *built) writeText(w io.Writer) error {
-	runs := fmt.Sprintf("ONNX Runtime %s, %s", b.ORTVersion, b.ORTPath)
-	switch {
-	case b.Fault != "":
-		runs = b.Fault
-	case !b.ORTPinned:
-		runs += "; overlapd is tested with " + ort.PinnedVersion
-	}
-	_, err := fmt.Fprintf(w, "overlapd %s (%s), %s %s\n%s\n", b.Version, b.Commit, b.Go, b.Platform, runs)
-	return err
 }
