@@ -195,10 +195,10 @@ func stateOf(o *status.Status, s *status.Service) string {
 	switch {
 	case s.Ready:
 		return "ready"
-	case s.Fault != "":
-		return "given_up"
 	case i >= 0 && o.Loading[i].Total > 0:
 		return fmt.Sprintf("loading %.0f %%", 100*float64(o.Loading[i].Done)/float64(o.Loading[i].Total))
+	case i < 0 && s.Fault != "":
+		return "given_up"
 	}
 	return "loading"
 }

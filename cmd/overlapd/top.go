@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	topEvery   = 500 * time.Millisecond // between an answer and the next question
-	plainWidth = 80                     // of the view where there is no terminal
-	ratePoints = 12                     // of a service's answers each second, six seconds
+	topEvery    = 500 * time.Millisecond // between an answer and the next question
+	plainWidth  = 80                     // of the view where there is no terminal
+	latelySteps = 12                     // of the history of a service: a minute
 )
 
 func topCommand() *cobra.Command {
 	var at target
 	var out output
-	v := view{rates: map[string][]float64{}}
+	var v view
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Watch a running daemon in the terminal",
@@ -93,7 +93,6 @@ type view struct {
 	ask         func() (seen, error)
 	now, before seen
 	instance    int
-	rates       map[string][]float64 // of each service, answers each second, the newest last
 	lost        error
 
 	width, height int
@@ -167,16 +166,6 @@ func (v *view) take(s seen) {
 	v.before, v.now = v.now, s
 	if !v.before.Timeline.Epoch.Equal(v.now.Timeline.Epoch) { // it was restarted
 		v.before = v.now
-		clear(v.rates)
-	}
-	if v.since() <= 0 {
-		return
-	}
-	for i := range s.Status.Overview.Services {
-		service := &s.Status.Overview.Services[i]
-		was := serviceNamed(&v.before.Status, service.Name)
-		rates := append(v.rates[service.Name], v.perSecond(service.Finished, was.Finished))
-		v.rates[service.Name] = rates[max(0, len(rates)-ratePoints):]
 	}
 }
 
@@ -197,7 +186,8 @@ type serviceRow struct {
 	lately  *timeline.Service
 	lane    int // of the time line
 	state   string
-	rates   []float64
+	rate    float64   // of answers
+	inTime  []float64 // queries, in each of the last steps
 }
 
 // services returns those that are served, sorted, without those that are scrolled past.
@@ -208,7 +198,8 @@ func (v *view) services() (rows []serviceRow) {
 			continue
 		}
 		s := serviceNamed(&v.now.Status, lately.Name)
-		rows = append(rows, serviceRow{s, lately, i, stateOf(&v.now.Status.Overview, &s), append([]float64{0}, v.rates[lately.Name]...)})
+		rate := v.perSecond(s.Finished, serviceNamed(&v.before.Status, lately.Name).Finished)
+		rows = append(rows, serviceRow{s, lately, i, stateOf(&v.now.Status.Overview, &s), rate, v.inTime(lately.Name)})
 	}
 	slices.SortStableFunc(rows, func(a, b serviceRow) int {
 		_, x := serviceColumns[v.sort].cell(&a)
@@ -220,6 +211,21 @@ func (v *view) services() (rows []serviceRow) {
 	})
 	v.first = min(v.first, max(0, len(rows)-1))
 	return rows[v.first:]
+}
+
+// inTime returns the queries of a service that were answered in time lately.
+func (v *view) inTime(service string) (counts []float64) {
+	if v.instance >= len(v.now.Status.History) {
+		return nil
+	}
+	for _, s := range v.now.Status.History[v.instance].Services {
+		if s.Name == service {
+			for _, n := range s.InTime[max(0, len(s.InTime)-latelySteps):] {
+				counts = append(counts, float64(n))
+			}
+		}
+	}
+	return counts
 }
 
 func serviceNamed(s *answers, name string) (found status.Service) {

@@ -37,10 +37,8 @@ var serviceColumns = []struct {
 		return missedOf(r.lately), float64(r.lately.Missed) / float64(max(1, r.lately.Ended))
 	}},
 	{"QUEUE", 3, "queries that wait", func(r *serviceRow) (string, float64) { return count(r.service.Queued) }},
-	{"DONE/S", 7, "queries answered each second", func(r *serviceRow) (string, float64) {
-		return orDash("%.0f", r.rates[len(r.rates)-1]), r.rates[len(r.rates)-1]
-	}},
-	{"LATELY      ", 9, "the same, a bar for each look, the newest on the right", func(r *serviceRow) (string, float64) { return sparkline(r.rates), stats.Mean(r.rates) }},
+	{"DONE/S", 7, "queries answered each second", func(r *serviceRow) (string, float64) { return orDash("%.0f", r.rate), r.rate }},
+	{"LATELY      ", 9, "queries answered in time, a bar for five seconds, the newest on the right", func(r *serviceRow) (string, float64) { return sparkline(r.inTime), stats.Mean(r.inTime) }},
 	{"  LOST", 8, "queries that were late or got no answer, since the start", func(r *serviceRow) (string, float64) { return count(losses(&r.service)) }},
 	{"WHY", 10, "the reasons of that, the most frequent first", func(r *serviceRow) (string, float64) { return whyLost(&r.service), float64(losses(&r.service)) }},
 }
