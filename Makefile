@@ -21,7 +21,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.commit=$(COMMIT)
 
-.PHONY: help build run test short chaos soak fuzz conformance ort lint bench gpu-bundle gpu-check deb check-deb check-units clean
+.PHONY: help build run test short chaos soak fuzz conformance ort ort-notices lint bench gpu-bundle gpu-check release check-release deb check-deb check-units clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -64,8 +64,14 @@ gpu-bundle: build ## bin/gpu-bundle: what a machine with a GPU needs to be check
 gpu-check: gpu-bundle ## check this machine's GPU: correctness, speed, what overlapping gains (ARGS for the tests)
 	GPU_CHECK_OUT=bin/gpu-check-results bin/gpu-bundle/gpu-check $(ARGS)
 
-deb: ort ## a Debian package in bin/
-	scripts/deb '$(ORT_LIB)' bin
+release: ort ort-notices ## a tarball and a Python wheel in bin/, with the program and ONNX Runtime
+	scripts/release '$(ORT_DIR)' bin
+
+check-release: release ## unpack and install both in empty places, start the daemon of each, and ask it
+	scripts/check-release '$(ORT_DIR)' bin
+
+deb: ort ort-notices ## a Debian package in bin/
+	scripts/deb '$(ORT_DIR)' bin
 
 check-deb: deb ## install, upgrade and remove that package in a clean Debian tree; as root
 	scripts/check-deb bin
@@ -80,6 +86,11 @@ ort: $(ORT_LIB) ## fetch the pinned libonnxruntime into the user's cache
 
 $(ORT_LIB):
 	scripts/fetch-ort '$(ORT_VERSION)' '$(ORT_DIR)'
+
+ort-notices: $(ORT_DIR)/ThirdPartyNotices.txt ## the notices that packages carry with it
+
+$(ORT_DIR)/ThirdPartyNotices.txt:
+	scripts/fetch-ort '$(ORT_VERSION)' '$(ORT_DIR)' notices
 
 clean: ## remove what was built, not what was fetched
 	rm -rf bin
