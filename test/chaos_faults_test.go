@@ -33,18 +33,31 @@ func (c *chaos) kill(d *disturbance) {
 	c.note("kill: %s, process %d: %v", service, pid, syscall.Kill(pid, syscall.SIGKILL))
 }
 
-// stop makes a worker hang, for less or for more than the watchdog allows.
-// While it does, the round that it is in does not end for anybody.
+// stop makes a worker hang, for less or for more than the watchdog allows. The
+// others go on without it.
 func (c *chaos) stop(d *disturbance) {
 	service, pid := c.victim(d.random)
 	if pid == 0 {
 		c.note("stop: %s is not there", service)
 		return
 	}
-	defer c.take()()
 	c.note("stop: %s, process %d, for %v: %v", service, pid, d.lasts, syscall.Kill(pid, syscall.SIGSTOP))
 	time.Sleep(d.lasts)
 	c.note("continue: %s, process %d: %v", service, pid, syscall.Kill(pid, syscall.SIGCONT))
+}
+
+// runOn asks one service for what does not end, again and again. Each is refused by
+// its deadline, the service is back soon after it, and the others go on without it.
+func (c *chaos) runOn(d *disturbance) {
+	c.note("endless: queries that do not end, for %v", d.lasts)
+	for end := time.Now().Add(d.lasts); time.Now().Before(end); {
+		client := &httpCaller{address: c.p.address}
+		if _, err := judge(query{}, client.ask("loop", one(endless)), nil, workerRefusals); err != nil && !c.wayless(time.Now()) {
+			c.ledger.fault("a query that does not end: %v", err)
+		}
+		client.close()
+		time.Sleep(time.Duration(d.random.Int64N(int64(100 * time.Millisecond))))
+	}
 }
 
 // fillDisk leaves no byte of the state folder's file system, or where it has

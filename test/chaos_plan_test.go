@@ -25,6 +25,7 @@ var kinds = []kind{
 	{"clock", 15 * time.Second, time.Second, 5 * time.Second, (*chaos).stepClock},
 	{"corrupt", 40 * time.Second, 0, 0, (*chaos).corrupt},
 	{"overload", 30 * time.Second, 2 * time.Second, 6 * time.Second, (*chaos).overload},
+	{"endless", 25 * time.Second, time.Second, 4 * time.Second, (*chaos).runOn},
 	{"reload", 8 * time.Second, 0, 0, (*chaos).reload},
 }
 

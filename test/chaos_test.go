@@ -160,6 +160,7 @@ func (c *chaos) config(tables string) config {
 			{"merged", "zoo:tiny_add", fmt.Sprintf("target = \"500ms\"\nmax_batch = 8\nmax_query_batch = %d\nsizes = [1, 4]", wideRows)},
 			{"slow", put("slow.onnx", slow(12)), "target = \"2s\"\nqueue_limit = 16"},
 			{"burst", put("burst.onnx", slow(16)), "target = \"300ms\"\nqueue_limit = 64"},
+			{"loop", put("loop.onnx", loops()), "target = \"500ms\"\nbest_effort = true"},
 		}}
 }
 

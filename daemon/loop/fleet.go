@@ -71,6 +71,7 @@ type member struct {
 type lineage struct {
 	past     overlap.ServiceMetrics // of those that are gone
 	restarts uint64                 // times that a worker was started again
+	overruns uint64                 // spans that were set apart
 }
 
 // memberState is where a service stands between coming and going.

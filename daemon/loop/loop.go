@@ -225,7 +225,6 @@ func (l *loop) finish(o executor.Outcome) {
 		l.land(&o)
 	} else {
 		l.learn(&o)
-		l.overruns.took(&l.outcome)
 		l.settle(&l.outcome, &l.ran)
 	}
 	l.fleet.catchUp()
@@ -257,6 +256,10 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) models.SpanOutcome {
 	case models.SpanCrashed:
 		l.fleet.lost(s.Span.Service)
 		l.calls.blame(l.scheduler.Members(s.Span.Batch), s.Err)
+	case models.SpanOverrun:
+		l.fleet.members[s.Span.Service].line.overruns++
+		l.Log.Warn().Str("service", l.fleet.name(s.Span.Service)).Uint64("round", l.round.Number).Dur("allowed", l.until-l.round.Start).
+			Msg("a span takes far longer than such spans do; the other services go on without it")
 	case models.SpanFailed:
 		l.calls.blame(l.members(s.Span.Batch), s.Err)
 	}

@@ -14,7 +14,6 @@ import (
 type overruns struct {
 	*core
 	ended uint64 // the last round that was ended without the spans that still ran
-	count uint64 // spans so far
 	held  map[models.BatchID][]heldQuery
 }
 
@@ -35,19 +34,8 @@ func (o *overruns) watch(round uint64, limit time.Duration) (next time.Duration,
 		return limit, true
 	}
 	o.ended = round
-	if o.exec.SetApart(round) {
-		o.Log.Warn().Uint64("round", round).Msg("a round takes far longer than predicted; the others go on without what still runs of it")
-	}
+	o.exec.SetApart(round)
 	return 0, false
-}
-
-// took counts the spans of a round that were set apart.
-func (o *overruns) took(outcome *models.Outcome) {
-	for i := range outcome.Spans {
-		if outcome.Spans[i].Status == models.SpanOverrun {
-			o.count++
-		}
-	}
 }
 
 // keep holds the memory of a query that is answered although its batch runs on, and

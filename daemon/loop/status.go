@@ -17,6 +17,7 @@ func serviceStatus(s *member, now time.Duration, m overlap.ServiceMetrics, waiti
 		Queued: m.Queued, Paused: m.Paused, Arrived: m.Arrived, Refused: byReason(m.Refused),
 		Finished: m.Finished, Late: m.Late, Dropped: byReason(m.Dropped), Failed: byReason(m.Failed), Cancelled: m.Cancelled,
 		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,
+		Overruns: s.line.overruns, Overrun: waiting.Overrun,
 		EngineSeconds: counts.Spans.Took.Seconds(), DeviceSeconds: counts.Device.Took.Seconds(),
 		ID: s.service.ID, Requests: counts, QueueLimit: s.config.QueueLimit, Postponed: waiting.Postponed, Restarts: s.line.restarts, Cut: cutStatus(s.info),
 	}

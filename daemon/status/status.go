@@ -129,6 +129,8 @@ type Service struct {
 	Batches    uint64            `json:"batches"`
 	Merged     uint64            `json:"merged"` // queries that started in a batch with others
 	Retried    uint64            `json:"retried"`
+	Overruns   uint64            `json:"overruns"`          // spans that were set apart because they did not end
+	Overrun    bool              `json:"overrun,omitempty"` // one of them still runs, and no other span of the service can
 
 	Cut *Cut `json:"cut,omitempty"` // nil if the configuration says it
 

@@ -252,6 +252,8 @@ var serviceFamilies = []family{
 			}
 		}),
 
+	ofService("overlapd_overruns_total", counter, "Spans that were set apart because they did not end.",
+		func(s *status.Service) uint64 { return s.Overruns }),
 	ofService("overlapd_worker_restarts_total", counter, "Times that the worker was started again.",
 		func(s *status.Service) uint64 { return s.Restarts }),
 	ofService("overlapd_worker_resident_bytes", gauge, "Memory of the worker's process, now.",
