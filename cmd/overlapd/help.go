@@ -178,7 +178,7 @@ var manualSections = []struct {
 		{"OVERLAPD_ORT", "The ONNX Runtime to load, before any other place."},
 		{"OVERLAPD_URL", "The daemon that status, top, trace and bench serve ask, unless --url or --config names another."},
 		{"OVERLAPD_TOKEN_FILE", "A file whose first token status, top, trace and bench serve present, unless --token-file names another."},
-		{"NO_COLOR", "If it is not empty, top shows no colours."},
+		{"NO_COLOR", "If it is not empty, top and the log on a terminal show no colours."},
 		{"STATE_DIRECTORY", "The state folder, unless the configuration names one. systemd sets it. Else it is overlapd below XDG_STATE_HOME or ~/.local/state."},
 		{"CACHE_DIRECTORY", "The folder of what can be built again. systemd sets it. Else it is overlapd below XDG_CACHE_HOME or ~/.cache; a daemon takes its state folder instead."},
 		{"RUNTIME_DIRECTORY", "The folder of sockets. systemd sets it. Else the admin socket is in overlapd below XDG_RUNTIME_DIR, or in the state folder."},

@@ -111,7 +111,7 @@ type (
 	}
 )
 
-// keys are what each key does, in the order of the help. Ctrl-Z is not in it.
+// keys are what each key does, in the order of the help.
 var keys = []struct {
 	key.Binding
 	act func(*view) tea.Cmd
@@ -123,7 +123,7 @@ var keys = []struct {
 	{bind("turn the order round", "r"), func(v *view) tea.Cmd { v.reverse = !v.reverse; return nil }},
 	{bind("next services", "down", "j"), func(v *view) tea.Cmd { v.first++; return nil }},
 	{bind("services before", "up", "k"), func(v *view) tea.Cmd { v.first = max(0, v.first-1); return nil }},
-	{key.NewBinding(key.WithKeys("ctrl+z")), func(*view) tea.Cmd { return tea.Suspend }},
+	{bind("give the shell the terminal", "ctrl+z"), func(*view) tea.Cmd { return tea.Suspend }},
 }
 
 func bind(does string, keys ...string) key.Binding {

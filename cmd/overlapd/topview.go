@@ -132,9 +132,7 @@ func keyLine(width int) string {
 func explain() []string {
 	t := report.NewTable("", "")
 	for _, k := range keys {
-		if does := k.Help().Desc; does != "" {
-			t.Row(strings.Join(k.Keys(), ", "), does)
-		}
+		t.Row(strings.Join(k.Keys(), ", "), k.Help().Desc)
 	}
 	for _, c := range serviceColumns {
 		t.Row(strings.TrimSpace(c.head), c.meaning)
