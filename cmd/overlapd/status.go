@@ -189,10 +189,13 @@ func lost(h *timeline.History) []float64 {
 	return sums
 }
 
-// stateOf names the state of a service: ready, loading and how far, or given up.
+// stateOf names the state of a service: ready, overrun while a span that does not end
+// keeps it, loading and how far, or given up.
 func stateOf(o *status.Status, s *status.Service) string {
 	i := slices.IndexFunc(o.Loading, func(l status.Loading) bool { return l.Service == s.Name })
 	switch {
+	case s.Overrun:
+		return "overrun"
 	case s.Ready:
 		return "ready"
 	case i >= 0 && o.Loading[i].Total > 0:

@@ -41,6 +41,9 @@ func viewOf(services, rounds int) *view {
 		o.Services[services-1].Ready, o.Services[services-1].Fault = false, "its worker was lost too often"
 		o.Services[services-2].Ready, o.Loading = false, []status.Loading{{Service: o.Services[services-2].Name, Done: 41, Total: 164}}
 	}
+	if services > 8 {
+		o.Services[4].Overrun = true
+	}
 	const took = 3 * time.Millisecond
 	for i := range rounds {
 		start := time.Duration(i) * took

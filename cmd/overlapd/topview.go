@@ -29,7 +29,7 @@ var serviceColumns = []struct {
 	cell    func(*serviceRow) (text string, order float64)
 }{
 	{"SERVICE", 0, "in the order of the configuration", func(r *serviceRow) (string, float64) { return r.lately.Name, -float64(r.lane) }},
-	{"STATE   ", 4, "ready, loading, or given up", func(r *serviceRow) (string, float64) { return r.state, float64(len(r.state)) }},
+	{"STATE   ", 4, "ready, overrun by a span that does not end, loading, or given up", func(r *serviceRow) (string, float64) { return r.state, float64(len(r.state)) }},
 	{"TARGET", 6, "the latency that it promises", func(r *serviceRow) (string, float64) { return latency(r.lately.Target) }},
 	{"     P50", 5, "of the last 256 queries that ended", func(r *serviceRow) (string, float64) { return latency(r.lately.P50) }},
 	{"     P99", 1, "of the same; red where it is over the target", func(r *serviceRow) (string, float64) { return latency(r.lately.P99) }},
