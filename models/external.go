@@ -138,6 +138,15 @@ func (f *File) externalBytes(e *external) []byte {
 	return clip(f.folder.files[e.Location][e.Offset : e.Offset+e.Length])
 }
 
+// External returns the files of external data by location, as mapped memory that is
+// good until the File is closed.
+func (f *File) External() map[string][]byte {
+	if f.folder == nil {
+		return nil
+	}
+	return f.folder.files
+}
+
 // Inline returns the TensorProto of i with its data in it. For one without external
 // data that is Raw.
 func (f *File) Inline(i Initializer) []byte {

@@ -231,6 +231,10 @@ type SessionOptions struct {
 	Optimize bool
 	// OptimizedModelPath is a file to write the optimized model to.
 	OptimizedModelPath string
+	// External are the files of external data that the model refers to, by location. It
+	// is memory outside of Go's, such as that of mapped files, and the runtime copies
+	// what it keeps of it.
+	External map[string][]byte
 	// CUDA puts the session on a GPU, nil on the CPU. Operators that have no
 	// kernel there run on the CPU.
 	CUDA *CUDAOptions
@@ -270,6 +274,9 @@ func (e *Env) sessionOptions(o SessionOptions) (*C.OrtSessionOptions, error) {
 		defer C.free(unsafe.Pointer(path))
 		err = l.check(C.ort_SetOptimizedModelFilePath(l.api, options, path))
 	}
+	if err == nil && len(o.External) > 0 {
+		err = e.addExternal(options, o.External)
+	}
 	if err == nil && o.CUDA != nil {
 		err = e.appendCUDA(options, o.CUDA)
 	}
@@ -283,6 +290,18 @@ func (e *Env) sessionOptions(o SessionOptions) (*C.OrtSessionOptions, error) {
 		return nil, err
 	}
 	return options, nil
+}
+
+func (e *Env) addExternal(options *C.OrtSessionOptions, files map[string][]byte) error {
+	var names, data []*C.char
+	var sizes []C.size_t
+	for location, bytes := range files {
+		name := C.CString(location)
+		defer C.free(unsafe.Pointer(name))
+		names, sizes = append(names, name), append(sizes, C.size_t(len(bytes)))
+		data = append(data, (*C.char)(unsafe.Pointer(unsafe.SliceData(bytes))))
+	}
+	return e.lib.check(C.ort_AddExternalInitializersFromFilesInMemory(e.lib.api, options, &names[0], &data[0], &sizes[0], C.size_t(len(names))))
 }
 
 func (e *Env) addConfig(options *C.OrtSessionOptions, key, value string) error {

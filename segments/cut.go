@@ -134,8 +134,8 @@ func (c *cutting) findBorderValues(p int) {
 
 // appendModel appends piece p as a model of its own. Types has the types of
 // values made by earlier pieces; the bytes of nodes and initializers are
-// passed on as they are.
-func (c *cutting) appendModel(dst []byte, p int, types []models.Type) ([]byte, error) {
+// passed on as they are, also where they refer to a file of external data.
+func (c *cutting) appendModel(dst []byte, p int, types []models.Type) []byte {
 	pc := &c.pieces[p]
 	parts := *c.parts
 	parts.Name = fmt.Sprintf("operator_%d", p)
@@ -143,9 +143,6 @@ func (c *cutting) appendModel(dst []byte, p int, types []models.Type) ([]byte, e
 	parts.Initializers, parts.SparseInitializers, parts.Inputs, parts.Outputs = nil, nil, nil, nil
 	for _, id := range pc.weights {
 		init := c.inits[id]
-		if init.External != nil {
-			return nil, fmt.Errorf("initializer %q lies outside the optimized model", init.Name)
-		}
 		if init.Sparse {
 			parts.SparseInitializers = append(parts.SparseInitializers, init.Raw)
 		} else {
@@ -158,7 +155,7 @@ func (c *cutting) appendModel(dst []byte, p int, types []models.Type) ([]byte, e
 	for _, id := range pc.outputs {
 		parts.Outputs = append(parts.Outputs, models.AppendValueInfo(nil, c.values.Names[id], models.Type{}))
 	}
-	return parts.Append(dst), nil
+	return parts.Append(dst)
 }
 
 // operator describes piece p as the scheduler sees it.
@@ -188,7 +185,11 @@ func (c *cutting) operator(p int) models.Operator {
 func (c *cutting) weightBytes() (total int64) {
 	for p := range c.pieces {
 		for _, id := range c.pieces[p].weights {
-			total += int64(len(c.inits[id].Raw))
+			init := c.inits[id]
+			total += int64(len(init.Raw))
+			if init.External != nil {
+				total += init.External.Length
+			}
 		}
 	}
 	return total

@@ -156,7 +156,7 @@ func (m *loaded) findEnds(f *models.File) error {
 // makeSessions loads every piece, in order: a session knows the types of
 // its outputs, which are the input types of later ones.
 func (m *loaded) makeSessions(c Config) error {
-	options := ort.SessionOptions{}
+	options := ort.SessionOptions{External: m.cut.file.External()}
 	m.device.Session(&options)
 	m.model.Operators = nil
 	m.uses = make([][]use, len(m.inputs))
@@ -171,10 +171,7 @@ func (m *loaded) makeSessions(c Config) error {
 	}
 	for p := range m.cut.pieces {
 		c.Progress("load", int64(p), int64(len(m.cut.pieces)))
-		var err error
-		if raw, err = m.cut.appendModel(raw[:0], p, m.types); err != nil {
-			return err
-		}
+		raw = m.cut.appendModel(raw[:0], p, m.types)
 		s, err := m.env.NewSession(raw, options)
 		if err != nil {
 			op := m.cut.operator(p)

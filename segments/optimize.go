@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/cpu"
+	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
@@ -44,9 +46,31 @@ func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string) (pa
 	if kept(path) {
 		return path, true, nil
 	}
-	raw, err := normalize(f)
-	if err != nil {
-		return "", false, err
+	options := ort.SessionOptions{
+		Optimize: true,
+		LogID:    "optimize",
+		LogLevel: ort.LogError, // a warning that the file is for this machine only
+	}
+	d.Session(&options)
+	if large(f) {
+		unlock, err := lock(cacheDir)
+		if err != nil {
+			return "", false, err
+		}
+		defer unlock()
+		if kept(path) { // another worker has made it meanwhile
+			return path, true, nil
+		}
+		weights, err := beside(&options, path)
+		if err != nil {
+			return "", false, err
+		}
+		defer func() {
+			if path == "" {
+				os.Remove(weights)
+			}
+		}()
+		options.External = f.External()
 	}
 	incoming, err := newIncoming(cacheDir)
 	if err != nil {
@@ -54,14 +78,8 @@ func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string) (pa
 	}
 	defer incoming.Close()
 	defer os.Remove(incoming.Name())
-	options := ort.SessionOptions{
-		Optimize:           true,
-		OptimizedModelPath: incoming.Name(),
-		LogID:              "optimize",
-		LogLevel:           ort.LogError, // a warning that the file is for this machine only
-	}
-	d.Session(&options)
-	session, err := env.NewSession(raw, options)
+	options.OptimizedModelPath = incoming.Name()
+	session, err := env.NewSession(normalize(f), options)
 	if err != nil {
 		return "", false, fmt.Errorf("%s: ONNX Runtime cannot load the model: %w", f.Path, err)
 	}
@@ -75,6 +93,56 @@ func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string) (pa
 		return "", false, fmt.Errorf("cache of optimized models: %w", err)
 	}
 	return path, false, nil
+}
+
+// largeBytes is how many bytes of external data a model may have to be optimized with
+// all of its weights in one file. Protobuf ends at two gibibytes, and the optimizer may
+// add to them. Tests change it.
+var largeBytes int64 = 1 << 30
+
+// large reports whether the weights of a model stay outside of it.
+func large(f *models.File) bool {
+	var sum int64
+	for i := range f.Graph.Initializers {
+		if x := f.Graph.Initializers[i].External; x != nil {
+			sum += x.Length
+		}
+	}
+	return sum > largeBytes
+}
+
+// lock keeps other workers from making a large model at the same time, which would take
+// its memory twice. It holds for the whole cache, until it is unlocked or the process ends.
+func lock(cacheDir string) (unlock func(), err error) {
+	dir, err := os.Open(cacheDir)
+	if err == nil {
+		if err = unix.Flock(int(dir.Fd()), unix.LOCK_EX); err == nil {
+			return func() { dir.Close() }, nil
+		}
+		dir.Close()
+	}
+	return nil, fmt.Errorf("cache of optimized models: %w", err)
+}
+
+// beside has the weights of an optimized model written to a file beside path, of a name
+// that no other has, since somebody may still read the last one. What was left of earlier
+// ones is removed: there is no model at path that refers to it.
+func beside(o *ort.SessionOptions, path string) (weights string, err error) {
+	stem := strings.TrimSuffix(path, ".onnx") + "-"
+	left, _ := filepath.Glob(stem + "*.data") // the pattern is good
+	for _, old := range left {
+		_ = os.Remove(old) // the next one tries again
+	}
+	data, err := os.CreateTemp(filepath.Dir(path), filepath.Base(stem)+"*.data")
+	if err != nil {
+		return "", fmt.Errorf("cache of optimized models: %w", err)
+	}
+	if o.Config == nil {
+		o.Config = map[string]string{}
+	}
+	o.Config["session.optimized_model_external_initializers_file_name"] = filepath.Base(data.Name())
+	o.Config["session.disable_prepacking"] = "1" // another copy of the weights, for runs that there will not be
+	return data.Name(), data.Close()
 }
 
 // kept reports whether the cache holds a file that we made, or root: what it holds
@@ -143,22 +211,28 @@ const minIRVersion = 4
 // of the graph, so that some operator makes every output.
 const bridgeSuffix = "/overlapd_output"
 
-// normalize returns f in the form that is optimized and cut: all weights
-// inside, none of them an input, and every output made by an operator.
-func normalize(f *models.File) ([]byte, error) {
+// normalize returns f in the form that is optimized and cut: all weights inside, but
+// for those of a large model, none of them an input, and every output made by an
+// operator.
+func normalize(f *models.File) []byte {
 	parts := f.Parts()
 	parts.IRVersion = max(f.IRVersion, minIRVersion)
 	parts.Inputs, parts.Outputs, parts.Initializers = nil, nil, nil
 	for _, in := range f.Graph.FeedInputs() {
 		parts.Inputs = append(parts.Inputs, in.Raw)
 	}
+	outside := large(f)
 	for _, init := range f.Graph.Initializers {
-		if !init.Sparse {
+		switch {
+		case init.Sparse:
+		case outside:
+			parts.Initializers = append(parts.Initializers, init.Raw)
+		default:
 			parts.Initializers = append(parts.Initializers, f.Inline(init))
 		}
 	}
 	bridgeOutputs(parts, f)
-	return parts.Append(make([]byte, 0, parts.Size())), nil
+	return parts.Append(make([]byte, 0, parts.Size()))
 }
 
 // bridgeOutputs adds the outputs of a file, behind an operator of their own where
