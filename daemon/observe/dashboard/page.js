@@ -148,9 +148,16 @@ function zoomBy(steps, x) {
   hold();
   if (!held) return;
   const box = byId("timeline");
-  zoomTo(box, held, held.zoom + steps, x === undefined ? box.clientWidth / 2 : x);
+  zoomTo(box, held, held.zoom + steps, x === undefined ? middle(box) : x);
   zoom = held.zoom;
   requestAnimationFrame(render);
+}
+
+// middle is where the round is that is chosen, or else the middle of the picture.
+function middle(box) {
+  const r = held.rounds.find(r => r.round === chosen), plan = planOf(box, held);
+  const x = r ? (plan.at(r.start_ns) + plan.at(r.end_ns)) / 2 : 0;
+  return x > plan.left && x < plan.width ? x : box.clientWidth / 2;
 }
 const place = e => e.clientX - byId("timeline").getBoundingClientRect().left;
 

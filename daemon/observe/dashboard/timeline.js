@@ -6,7 +6,6 @@ const GAP_PX = 48;      // of a time in which nothing ran, however long
 const AHEAD = 0.14;     // of the width is for what is predicted
 const LEAST_MARKED = 7; // pixels that a round has to have for its prediction to be drawn
 const MOST_FLAGS = 150; // rounds in a picture, with more of which only missed deadlines are drawn
-const MOST_DRAWN = 700; // rounds in one picture
 const MOST_ZOOM = 12;   // steps in either direction, of 2 or 2.5 each
 
 let ROW = 40;           // height, less where there are many services or little room
@@ -45,23 +44,31 @@ function layout(view, width, left, until) {
     if (live.running) add(busyFrom, wall, (wall - busyFrom) / per > right - left);
     if (busyFrom - t > 0) add(t, busyFrom, (busyFrom - t) / per > GAP_PX);
   }
-  for (; i >= 0 && (x > left || rounds[i].round >= until) && shown.length < MOST_DRAWN; i--) {
+  for (; i >= 0 && (x > left || rounds[i].round >= until); i--) {
     const r = rounds[i];
-    if (x - (r.end_ns - r.start_ns) / per < width) shown.unshift(r); // the first may be cut off
+    if (x > left && x - (r.end_ns - r.start_ns) / per < width) shown.unshift(r); // the first may be cut off
     add(r.start_ns, r.end_ns, false);
     t = i > 0 ? rounds[i - 1].end_ns : r.start_ns;
     if (i > 0 && r.start_ns > t) add(t, r.start_ns, (r.start_ns - t) / per > GAP_PX);
   }
   pieces.reverse();
+  const pieceAt = (value, edge) => { // the last that begins before it, or the first
+    let low = 0, high = pieces.length - 1;
+    while (low < high) {
+      const middle = (low + high + 1) >> 1;
+      if (pieces[middle][edge] <= value) low = middle; else high = middle - 1;
+    }
+    return pieces[low];
+  };
   const at = time => {
     if (time >= wall) return end + (time - wall) / per;
-    const p = pieces.find(p => time >= p.from && time <= p.to);
-    if (!p) return pieces.length && time < pieces[0].from ? -1 : NaN;
-    return p.x0 + (p.x1 - p.x0) * (time - p.from) / Math.max(1, p.to - p.from);
+    const p = pieceAt(time, "from");
+    if (time < p.from) return -1;
+    return p.x0 + (p.x1 - p.x0) * Math.min(1, (time - p.from) / Math.max(1, p.to - p.from));
   };
   const timeAt = px => { // the inverse
     if (px >= end) return wall + (px - end) * per;
-    const p = pieces.find(p => px >= p.x0 && px <= p.x1) || pieces[0];
+    const p = pieceAt(px, "x0");
     return p.from + (p.to - p.from) * Math.min(1, Math.max(0, (px - p.x0) / Math.max(1, p.x1 - p.x0)));
   };
   return { per, end, right, left, width, shown, pieces, at, timeAt, blank: i < 0 ? x - left : 0 };
