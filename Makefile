@@ -21,7 +21,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.commit=$(COMMIT)
 
-.PHONY: help build run test short chaos soak fuzz conformance ort ort-notices lint bench gpu-bundle gpu-check release check-release deb check-deb check-units clean
+.PHONY: help build run test short clients chaos soak fuzz conformance ort ort-notices lint bench gpu-bundle gpu-check release check-release deb check-deb check-units clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -41,6 +41,13 @@ short: ort ## the fast tests, without the race detector
 
 conformance: ort ## every model of Debian's libonnx-testdata, cut at every node, against ONNX Runtime
 	scripts/conformance
+
+CLIENTS := kserve==0.21.0 tritonclient[all]==2.73.0 open-inference-openapi==2.0.0 open-inference-grpc==2.0.0
+
+clients: build ## the clients of KServe, Triton and the Open Inference Protocol, from PyPI, against bin/overlapd
+	python3 -m venv bin/clients
+	bin/clients/bin/pip install --quiet $(CLIENTS)
+	OVERLAPD_TEST_PYTHON='$(CURDIR)/bin/clients/bin/python' go test -count=1 -v -run '^TestClients$$' ./test
 
 chaos: ort ## two minutes under load while everything goes wrong around the daemon (CHAOS_TIME, CHAOS_SEED, CHAOS_OUT)
 	CHAOS_TIME=$(or $(CHAOS_TIME),2m) go test -count=1 -timeout 30m -v -run '^TestChaos$$' ./test

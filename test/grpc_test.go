@@ -4,9 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"math"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -125,25 +122,5 @@ func TestGRPCCancels(t *testing.T) {
 	answered := s.Times["success"].Count
 	if given < enough || s.Executions >= answered+given {
 		t.Errorf("%d queries were given up, %d answered, and %d batches ran to their end", given, answered, s.Executions)
-	}
-}
-
-// pythonVariable names the interpreter that has tritonclient[grpc].
-const pythonVariable = "OVERLAPD_TEST_PYTHON"
-
-// Triton's own client, where one is installed.
-func TestGRPCTritonClient(t *testing.T) {
-	t.Parallel()
-	python := os.Getenv(pythonVariable)
-	if python == "" {
-		python = "python3"
-	}
-	if err := exec.Command(python, "-c", "import numpy, tritonclient.grpc").Run(); err != nil {
-		t.Skipf("%s has no tritonclient[grpc]; name one that has in %s", python, pythonVariable)
-	}
-	p := serve(t, config{grpc: "127.0.0.1:0", services: []service{{name: "add", model: "zoo:tiny_add"}}})
-	out, err := exec.Command(python, filepath.Join("testdata", "grpc_client.py"), p.grpcAddress()).CombinedOutput()
-	if err != nil || string(out) != "ok\n" {
-		t.Errorf("%v\n%s", err, out)
 	}
 }
