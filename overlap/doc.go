@@ -97,6 +97,14 @@
 // kept hurts nobody that a decision made then would have spared by that limit,
 // but its group may be another one.
 //
+// # Overruns
+//
+// A round ends when its last span does, unless that takes longer than
+// [Scheduler.Allowed]: then Finish is given SpanOverrun for what still runs. Such
+// a span goes on beside the rounds that follow, which its service, whose worker
+// is busy, has no part in. Its queries are answered at their deadlines. When it
+// has ended, Finish takes its outcome, and its batch goes on.
+//
 // # Services that come and go
 //
 // [Scheduler.Add], [Scheduler.Change] and [Scheduler.Remove] change the
@@ -111,5 +119,5 @@
 // Every accepted query gets exactly one [Answer], and only once no worker
 // will touch its tensors again: a query that is cancelled while its batch
 // runs, or while others in the batch still want it, is answered when the
-// batch is over.
+// batch is over. Those of an overrun are answered before, and marked as InUse.
 package overlap
