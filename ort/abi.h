@@ -17,7 +17,6 @@ typedef struct OrtArenaCfg OrtArenaCfg;
 typedef struct OrtCUDAProviderOptionsV2 OrtCUDAProviderOptionsV2;
 typedef struct OrtEnv OrtEnv;
 typedef struct OrtIoBinding OrtIoBinding;
-typedef struct OrtKeyValuePairs OrtKeyValuePairs;
 typedef struct OrtMapTypeInfo OrtMapTypeInfo;
 typedef struct OrtMemoryInfo OrtMemoryInfo;
 typedef struct OrtOptionalTypeInfo OrtOptionalTypeInfo;
@@ -30,6 +29,15 @@ typedef struct OrtTensorTypeAndShapeInfo OrtTensorTypeAndShapeInfo;
 typedef struct OrtThreadingOptions OrtThreadingOptions;
 typedef struct OrtTypeInfo OrtTypeInfo;
 typedef struct OrtValue OrtValue;
+
+/* An allocator, the runtime's or ours. Version says how many functions it has. */
+struct OrtAllocator {
+	uint32_t version;
+	void *(*Alloc)(OrtAllocator *, size_t);
+	void (*Free)(OrtAllocator *, void *);
+	const OrtMemoryInfo *(*Info)(const OrtAllocator *);
+	void *(*Reserve)(OrtAllocator *, size_t);
+};
 
 typedef void (*ort_function)(void);
 typedef const ort_function *ort_table;
@@ -109,17 +117,9 @@ ORT_3(69, CreateCpuMemoryInfo, int, int, OrtMemoryInfo **)
 ORT_RELEASE(94, MemoryInfo)
 ORT_4(164, CreateArenaCfgV2, ort_strings, const size_t *, size_t, OrtArenaCfg **)
 ORT_RELEASE(157, ArenaCfg)
-ORT_3(144, CreateAndRegisterAllocator, OrtEnv *, const OrtMemoryInfo *, const OrtArenaCfg *)
-ORT_3(131, CreateAllocator, const OrtSession *, const OrtMemoryInfo *, OrtAllocator **)
-ORT_RELEASE(132, Allocator)
+ORT_2(176, RegisterAllocator, OrtEnv *, OrtAllocator *)
 ORT_1(78, GetAllocatorWithDefaultOptions, OrtAllocator **)
 ORT_2(76, AllocatorFree, OrtAllocator *, void *)
-ORT_2(319, AllocatorGetStats, const OrtAllocator *, OrtKeyValuePairs **)
-static inline void ort_GetKeyValuePairs(ort_table t, const OrtKeyValuePairs *p, ort_strings *keys,
-                                        ort_strings *values, size_t *n) {
-	((void (*)(const OrtKeyValuePairs *, ort_strings *, ort_strings *, size_t *))t[298])(p, keys, values, n);
-}
-ORT_RELEASE(300, KeyValuePairs)
 
 /* Where memory is. */
 ORT_5(68, CreateMemoryInfo, const char *, int, int, int, OrtMemoryInfo **)

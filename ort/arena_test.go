@@ -1,58 +1,68 @@
 package ort
 
-import "testing"
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/overlapd/overlapd/models"
+)
 
 func TestSharedArena(t *testing.T) {
-	for name, asRequested := range map[string]bool{"doubling": false, "as requested": true} {
-		t.Run(name, func(t *testing.T) {
-			e := openArena(t, asRequested, 1<<30)
-			const bytes = 1 << 20
-			x, _ := floats(t, e, []int64{bytes / 4})
-			for range 2 {
-				s := newSession(t, e, add())
-				results, err := s.Run([]*Value{x, x}, nil)
-				if err != nil {
-					t.Fatal(err)
-				}
-				during := arenaStats(t, s)
-				if during["InUse"] < bytes || during["TotalAllocated"] < during["InUse"] {
-					t.Errorf("a tensor of %d bytes is not in %+v", bytes, during)
-				}
-				_ = results[0].Close()
-				after := arenaStats(t, s)
-				if after["InUse"]+bytes > during["InUse"] || after["MaxInUse"] < bytes {
-					t.Errorf("%d bytes were not given back: %+v, then %+v", bytes, during, after)
-				}
-				if after["NumArenaExtensions"] != 1 {
-					t.Errorf("the sessions did not share memory: %+v", after)
-				}
-			}
-		})
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
+	const bytes = 1 << 20
+	x, _ := floats(t, e, []int64{bytes / 4})
+	for range 2 {
+		s := newSession(t, e, add())
+		before := e.ArenaBytes()
+		results, err := s.Run([]*Value{x, x}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if more := e.ArenaBytes() - before; more != bytes {
+			t.Errorf("a tensor of %d bytes takes %d of the arena", bytes, more)
+		}
+		_ = results[0].Close()
+		if after := e.ArenaBytes(); after != before {
+			t.Errorf("%d bytes were in use, now %d", before, after)
+		}
 	}
 }
 
-// openArena returns an Env with an arena as a GPU's are made.
-func openArena(t *testing.T, asRequested bool, limitBytes uint64) *Env {
-	t.Helper()
-	return envWith(t, func(l *Library) (*Env, error) {
-		return l.newEnv(EnvOptions{IntraThreads: 1, LogLevel: LogFatal}, asRequested, limitBytes)
-	})
-}
-
-func arenaStats(t *testing.T, s *Session) map[string]uint64 {
-	t.Helper()
-	stats, err := s.arenaStats()
+// TestArenaLimit has a run fail that would take too much, in one step and as a value
+// of the caller's, and run once there is room.
+func TestArenaLimit(t *testing.T) {
+	e := openEnv(t, EnvOptions{IntraThreads: 1, LogLevel: LogFatal})
+	const bytes = 1 << 22
+	x, _ := floats(t, e, []int64{bytes / 4})
+	s := newSession(t, e, add())
+	p, err := NewProgram([]*Session{s})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return stats
-}
-
-func TestArenaLimit(t *testing.T) {
-	e := openArena(t, true, 1<<16)
-	x, _ := floats(t, e, []int64{1 << 20})
-	s := newSession(t, e, add())
-	if _, err := s.Run([]*Value{x, x}, nil); err == nil {
-		t.Errorf("the arena went past its limit: %+v", arenaStats(t, s))
+	closeAfter(t, p)
+	p.SetInput(0, 0, x)
+	p.SetInput(0, 1, x)
+	before := e.ArenaBytes()
+	for range 3 {
+		e.LimitArena(bytes - 1)
+		if _, err := s.Run([]*Value{x, x}, nil); !errors.Is(err, ErrArenaFull) {
+			t.Errorf("a session: %v", err)
+		}
+		if _, err := p.Run(0, 1, nil); !errors.Is(err, ErrArenaFull) || !strings.Contains(err.Error(), "4194304 bytes asked for, 4194303 left") {
+			t.Errorf("a program: %v", err)
+		}
+		if v, err := e.NewTensor(models.Float32, []int64{bytes / 4}); !errors.Is(err, ErrArenaFull) {
+			t.Errorf("a value: %v, %v", v, err)
+		}
+		if after := e.ArenaBytes(); after != before {
+			t.Errorf("%d bytes were in use, after refusals %d", before, after)
+		}
+		e.LimitArena(bytes)
+		if _, err := p.Run(0, 1, nil); err != nil {
+			t.Errorf("with room: %v", err)
+		}
+		p.Drop(0, 0)
+		e.UnlimitArena()
 	}
 }

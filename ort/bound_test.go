@@ -2,7 +2,6 @@ package ort
 
 import (
 	"bytes"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -95,6 +94,7 @@ func TestBoundProgram(t *testing.T) {
 	}
 	arity := []int{2, 1, 1, 1}
 	x, numbers := floats(t, e, []int64{5})
+	before := e.ArenaBytes()
 	rapid.Check(t, func(rt *rapid.T) {
 		w := drawWiring(rt, arity)
 		var sessions []*Session
@@ -131,8 +131,8 @@ func TestBoundProgram(t *testing.T) {
 			}
 		}
 	})
-	if stats, err := kinds[0].arenaStats(); err != nil || stats["InUse"] != 0 {
-		t.Errorf("%d bytes are still in use: %v", stats["InUse"], err)
+	if n := e.ArenaBytes(); n != before {
+		t.Errorf("%d bytes were in use before, %d now", before, n)
 	}
 }
 
@@ -163,16 +163,16 @@ func TestBoundProgramHoldsNothing(t *testing.T) {
 	if err := p.DropAfter(1, 0, 0); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []uint64{1 << 18, 0} {
+	before := e.ArenaBytes()
+	for _, want := range []int64{1 << 18, 0} {
 		if want != 0 {
 			_, err = p.Run(0, 2, nil)
 		} else {
 			p.Drop(0, 0)
 			p.Drop(1, 0)
 		}
-		stats, statsErr := s.arenaStats()
-		if err := errors.Join(err, statsErr); err != nil || stats["InUse"] != want {
-			t.Errorf("%d bytes in use, expected %d: %v", stats["InUse"], want, err)
+		if n := e.ArenaBytes() - before; err != nil || n != want {
+			t.Errorf("%d bytes in use, expected %d: %v", n, want, err)
 		}
 	}
 	left := 0

@@ -2,7 +2,7 @@ package ort
 
 /*
 #include <stdlib.h>
-#include "abi.h"
+#include "arena.h"
 */
 import "C"
 
@@ -43,6 +43,7 @@ type Env struct {
 	env       *C.OrtEnv
 	memory    *C.OrtMemoryInfo // the CPU's, where tensors on our memory lie
 	allocator *C.OrtAllocator  // the runtime's own, never released
+	arena     *C.struct_overlapd_arena
 	async     *C.OrtRunOptions // makes a run on a GPU return when its kernels are queued
 	open      struct {
 		sessions, values, programs, memories atomic.Int64
@@ -54,9 +55,7 @@ type Env struct {
 var envOpen atomic.Bool
 
 // NewEnv creates the process's Env.
-func (l *Library) NewEnv(options EnvOptions) (*Env, error) { return l.newEnv(options, false, 0) }
-
-func (l *Library) newEnv(options EnvOptions, asRequested bool, limitBytes uint64) (*Env, error) {
+func (l *Library) NewEnv(options EnvOptions) (*Env, error) {
 	if !envOpen.CompareAndSwap(false, true) {
 		return nil, ErrEnvOpen
 	}
@@ -64,14 +63,14 @@ func (l *Library) newEnv(options EnvOptions, asRequested bool, limitBytes uint64
 		options.LogLevel = LogWarning
 	}
 	e := &Env{lib: l, options: options}
-	if err := e.create(asRequested, limitBytes); err != nil {
+	if err := e.create(); err != nil {
 		e.release()
 		return nil, err
 	}
 	return e, nil
 }
 
-func (e *Env) create(asRequested bool, limitBytes uint64) error {
+func (e *Env) create() error {
 	if e.options.IntraThreads < 0 {
 		return fmt.Errorf("ort: a pool of %d threads", e.options.IntraThreads)
 	}
@@ -99,7 +98,7 @@ func (e *Env) create(asRequested bool, limitBytes uint64) error {
 		func() *C.OrtStatus { return C.ort_DisableTelemetryEvents(l.api, e.env) },
 		func() *C.OrtStatus { return C.ort_GetAllocatorWithDefaultOptions(l.api, &e.allocator) },
 		func() *C.OrtStatus {
-			return C.ort_CreateCpuMemoryInfo(l.api, arenaAllocator, defaultMemory, &e.memory)
+			return C.ort_CreateCpuMemoryInfo(l.api, deviceAllocator, defaultMemory, &e.memory)
 		},
 		func() *C.OrtStatus { return C.ort_CreateRunOptions(l.api, &e.async) },
 		func() *C.OrtStatus { return C.ort_AddRunConfigEntry(l.api, e.async, noSync, on) },
@@ -108,12 +107,10 @@ func (e *Env) create(asRequested bool, limitBytes uint64) error {
 			return err
 		}
 	}
-	arena, err := l.arenaConfig(asRequested, limitBytes)
-	if err != nil {
-		return err
+	if e.arena = C.overlapd_arena_new(e.allocator, e.memory); e.arena == nil {
+		return ErrNoMemory
 	}
-	defer C.ort_ReleaseArenaCfg(l.api, arena)
-	return l.check(C.ort_CreateAndRegisterAllocator(l.api, e.env, e.memory, arena))
+	return l.check(C.ort_RegisterAllocator(l.api, e.env, &e.arena.allocator))
 }
 
 func flag(b bool) C.int {
@@ -125,6 +122,45 @@ func flag(b bool) C.int {
 
 // Library returns the library the Env was made from.
 func (e *Env) Library() *Library { return e.lib }
+
+// ArenaBytes returns how much memory of the CPU the runtime has for all sessions
+// together: weights, values that it made, and what operators work in.
+func (e *Env) ArenaBytes() int64 { return atomic.LoadInt64((*int64)(&e.arena.in_use)) }
+
+// LimitArena has operators fail with ErrArenaFull that would take so many bytes more
+// than ArenaBytes returns now, until Unlimit.
+func (e *Env) LimitArena(room int64) {
+	atomic.StoreInt64((*int64)(&e.arena.refused), 0)
+	atomic.StoreInt64((*int64)(&e.arena.limit), max(e.ArenaBytes()+room, 1))
+}
+
+// UnlimitArena ends LimitArena.
+func (e *Env) UnlimitArena() { atomic.StoreInt64((*int64)(&e.arena.limit), 0) }
+
+// ArenaPeak begins to watch ArenaBytes, and returns what returns the most that it has
+// been since.
+func (e *Env) ArenaPeak() (peak func() int64) {
+	atomic.StoreInt64((*int64)(&e.arena.peak), e.ArenaBytes())
+	return func() int64 { return atomic.LoadInt64((*int64)(&e.arena.peak)) }
+}
+
+// Trim gives the memory that the arena keeps for later back to the system. It takes
+// as long as it takes to look through it.
+func (e *Env) Trim() { C.overlapd_arena_trim() }
+
+// ran turns the status of a run into an error, which is ErrArenaFull where the arena
+// had no room: what the runtime makes of that does not say how much was wanted.
+func (e *Env) ran(status *C.OrtStatus) error {
+	err := e.lib.check(status)
+	if err == nil {
+		return nil
+	}
+	if refused := atomic.SwapInt64((*int64)(&e.arena.refused), 0); refused > 0 {
+		left := max(int64(e.arena.limit)-e.ArenaBytes(), 0)
+		return fmt.Errorf("%w: %d bytes asked for, %d left", ErrArenaFull, refused, left)
+	}
+	return err
+}
 
 // Close releases the Env. If things made from it are still open, it returns
 // ErrLeak with their number and releases nothing: they would lose the ground
@@ -153,20 +189,23 @@ func (e *Env) release() {
 		C.ort_ReleaseRunOptions(e.lib.api, e.async)
 		e.async = nil
 	}
-	if e.memory != nil {
-		C.ort_ReleaseMemoryInfo(e.lib.api, e.memory)
-		e.memory = nil
-	}
 	if e.env != nil {
 		C.ort_ReleaseEnv(e.lib.api, e.env)
 		e.env = nil
 	}
+	if e.memory != nil {
+		C.ort_ReleaseMemoryInfo(e.lib.api, e.memory)
+		e.memory = nil
+	}
+	C.free(unsafe.Pointer(e.arena))
+	e.arena = nil
 	envOpen.Store(false)
 }
 
+// What a memory of the runtime is made for: any allocator, and any use.
 const (
-	arenaAllocator = 1
-	defaultMemory  = 0
+	deviceAllocator = 0
+	defaultMemory   = 0
 )
 
 // arenaConfig describes an arena that grows by what is asked for, instead of

@@ -238,6 +238,9 @@ var (
 	// is empty, or of a value that is closed.
 	ErrNoValue = errors.New("ort: no value")
 
+	// ErrArenaFull is returned when a run would take more of the arena than it may.
+	ErrArenaFull = errors.New("ort: the arena is full")
+
 	// ErrNoMemory is returned when the C heap is exhausted.
 	ErrNoMemory = errors.New("ort: out of memory")
 )

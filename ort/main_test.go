@@ -36,12 +36,7 @@ func openEnv(t testing.TB, o EnvOptions) *Env {
 	if o.LogLevel == 0 {
 		o.LogLevel = LogFatal
 	}
-	return envWith(t, func(l *Library) (*Env, error) { return l.NewEnv(o) })
-}
-
-func envWith(t testing.TB, create func(*Library) (*Env, error)) *Env {
-	t.Helper()
-	e, err := create(openLibrary(t))
+	e, err := openLibrary(t).NewEnv(o)
 	if err != nil {
 		t.Fatal(err)
 	}

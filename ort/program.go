@@ -174,7 +174,7 @@ func (p *Program) run(start, end int, stop *uint32, nanos *int64) (int, error) {
 }
 
 func (p *Program) fail(step int, status *C.OrtStatus) error {
-	err := p.env.lib.check(status)
+	err := p.env.ran(status)
 	if name := p.sessions[step].name; name != "" {
 		return fmt.Errorf("step %d (%s): %w", step, name, err)
 	}

@@ -8,7 +8,6 @@ import "C"
 
 import (
 	"fmt"
-	"strconv"
 	"unsafe"
 )
 
@@ -134,7 +133,7 @@ func (s *Session) Run(inputs, outputs []*Value) ([]*Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = s.env.lib.check(C.ort_Run(s.env.lib.api, s.session, nil,
+	err = s.env.ran(C.ort_Run(s.env.lib.api, s.session, nil,
 		s.inputNames, unsafe.SliceData(in), C.size_t(len(in)),
 		s.outputNames, C.size_t(len(out)), unsafe.SliceData(out)))
 	if err != nil {
@@ -192,36 +191,6 @@ func (s *Session) OnHost() (inputs, outputs []bool, err error) {
 		all[i] = lib.onHost(info)
 	}
 	return all[:n], all[n:], nil
-}
-
-// arenaStats returns the state of the arena that the session uses, under the runtime's names. They are 0 as long as the arena was
-// not used. (The runtime gives access to the shared arena only through a session.)
-func (s *Session) arenaStats() (map[string]uint64, error) {
-	if s.session == nil {
-		return nil, ErrClosed
-	}
-	lib := s.env.lib
-	var arena *C.OrtAllocator
-	if err := lib.check(C.ort_CreateAllocator(lib.api, s.session, s.env.memory, &arena)); err != nil {
-		return nil, err
-	}
-	defer C.ort_ReleaseAllocator(lib.api, arena)
-	var pairs *C.OrtKeyValuePairs
-	if err := lib.check(C.ort_AllocatorGetStats(lib.api, arena, &pairs)); err != nil {
-		return nil, err
-	}
-	defer C.ort_ReleaseKeyValuePairs(lib.api, pairs)
-	var keys, values C.ort_strings
-	var n C.size_t
-	C.ort_GetKeyValuePairs(lib.api, pairs, &keys, &values, &n)
-	texts := unsafe.Slice(values, n)
-	stats := map[string]uint64{}
-	for i, key := range unsafe.Slice(keys, n) {
-		if number, err := strconv.ParseUint(C.GoString(texts[i]), 10, 64); err == nil {
-			stats[C.GoString(key)] = number
-		}
-	}
-	return stats, nil
 }
 
 // SessionOptions configures a Session. The zero value takes the model as it

@@ -2,7 +2,7 @@ package ort
 
 /*
 #include <stdlib.h>
-#include "abi.h"
+#include "arena.h"
 
 // A tensor without bytes still needs an address.
 static char overlapd_nothing[1];
@@ -65,11 +65,10 @@ func checkFlat(elem models.DataType) error {
 	return nil
 }
 
-// NewTensor returns a tensor in memory of the runtime's own, outside the
-// arena. Its elements are not set, except strings, which are empty.
+// NewTensor returns a tensor in memory of the arena. Its elements are not set, except strings, which are empty.
 func (e *Env) NewTensor(elem models.DataType, shape []int64) (*Value, error) {
 	return e.newValue(func(v **C.OrtValue) *C.OrtStatus {
-		return C.ort_CreateTensorAsOrtValue(e.lib.api, e.allocator,
+		return C.ort_CreateTensorAsOrtValue(e.lib.api, &e.arena.allocator,
 			(*C.int64_t)(unsafe.SliceData(shape)), C.size_t(len(shape)), C.int(elem), v)
 	})
 }
@@ -79,7 +78,7 @@ func (e *Env) newValue(create func(v **C.OrtValue) *C.OrtStatus) (*Value, error)
 		return nil, ErrClosed
 	}
 	var v *C.OrtValue
-	if err := e.lib.check(create(&v)); err != nil {
+	if err := e.ran(create(&v)); err != nil {
 		return nil, err
 	}
 	return e.adopt(v), nil
@@ -316,7 +315,6 @@ func (e *Env) NewMemory(name string, device int) (*Memory, error) {
 	if e.env == nil {
 		return nil, ErrClosed
 	}
-	const deviceAllocator = 0
 	c := C.CString(name)
 	defer C.free(unsafe.Pointer(c))
 	m := &Memory{env: e}

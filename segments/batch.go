@@ -12,6 +12,7 @@ import (
 
 // batch is one batch between its first and its last operator.
 type batch struct {
+	id       models.BatchID
 	sizes    []int // batch dimension of each query, in gather order
 	size     int   // their sum
 	next     int   // the operator to run next
@@ -21,32 +22,46 @@ type batch struct {
 	shapes   []shape  // by value, what this run taught so far; nil if nothing is to learn
 	bytes    int64    // what ONNX Runtime holds for it
 	gathered int64    // the part of bytes that holds gathered inputs
+	planned  int64    // while it is learned from, the part of bytes that will lie in a frame
+	work     int64    // while it is learned from, what it had besides at most
 	regions  []region // memory of the device for the batch to free
 }
 
-// ran takes in that operator p has run: it notes the shapes that are to be
-// learned and frees what p used last, or counts what ONNX Runtime allocated.
-func (b *batch) ran(m *loaded, p int) {
-	if b.shapes == nil {
-		if len(b.frame.loose) > 0 {
-			b.bytes = b.gathered + b.frame.looseBytes()
-		}
-		return
+// grew counts what ONNX Runtime has allocated on a device for a batch whose shapes
+// are known.
+func (b *batch) grew() {
+	if len(b.frame.loose) > 0 {
+		b.bytes = b.gathered + b.frame.looseBytes()
 	}
+}
+
+// taught takes in that operator p has run: it keeps the shapes that are to be
+// learned, and frees what p used last. Peak is what the batch had of the arena at most
+// meanwhile.
+func (b *batch) taught(m *loaded, p int, peak int64) {
 	pc := &m.cut.pieces[p]
 	for pos, id := range pc.outputs {
 		s := shapeOf(b.frame.program.Output(p, pos))
 		s.known = s.dims != nil && m.known[id].shape && m.types[id].Elem.Bytes() > 0
 		b.shapes[id] = s
-		b.bytes += s.bytes
+		b.count(s, 1)
 	}
+	b.work = max(b.work, peak-b.planned)
 	for _, ids := range [2][]int32{pc.inputs, pc.outputs} {
 		for _, id := range ids {
 			if made := m.made[id]; made.piece >= 0 && m.cut.lastAt[id] <= p {
 				b.frame.program.Drop(made.piece, made.pos)
-				b.bytes -= b.shapes[id].bytes
+				b.count(b.shapes[id], -1)
 			}
 		}
+	}
+}
+
+// count adds a value that the batch holds, or takes it away.
+func (b *batch) count(s shape, sign int64) {
+	b.bytes += sign * s.bytes
+	if s.known {
+		b.planned += sign * s.bytes
 	}
 }
 

@@ -68,6 +68,7 @@ func OpenModel(env *ort.Env, c Config) (*CutModel, error) {
 	// The bytes of every segment passed through the heap; ONNX Runtime has its
 	// own copy of the weights now.
 	debug.FreeOSMemory()
+	env.Trim()
 	return m, nil
 }
 
@@ -86,7 +87,7 @@ func (m *CutModel) Start(id models.BatchID, queries []worker.Query) error {
 	if err != nil {
 		return err
 	}
-	b, err := m.newBatch(dims, m.batchSizes(queries))
+	b, err := m.newBatch(id, dims, m.batchSizes(queries))
 	if err != nil {
 		return err
 	}
@@ -116,7 +117,7 @@ func (m *CutModel) StartValues(id models.BatchID, values []*ort.Value) error {
 			size = int(dims[i][0])
 		}
 	}
-	b, err := m.newBatch(dims, []int{size})
+	b, err := m.newBatch(id, dims, []int{size})
 	if err != nil {
 		return err
 	}
@@ -129,18 +130,21 @@ func (m *CutModel) StartValues(id models.BatchID, values []*ort.Value) error {
 
 // newBatch makes a batch for inputs of these shapes, with a frame. The sizes
 // are those of its queries.
-func (m *CutModel) newBatch(dims [][]int64, sizes []int) (*batch, error) {
-	b := &batch{key: layoutKey{signature(dims), len(sizes) > 1 || m.far}, sizes: sizes, size: sum(sizes)}
+func (m *CutModel) newBatch(batchID models.BatchID, dims [][]int64, sizes []int) (*batch, error) {
+	b := &batch{id: batchID, key: layoutKey{signature(dims), len(sizes) > 1 || m.far}, sizes: sizes, size: sum(sizes)}
 	l := m.layout(b.key)
 	if l == nil {
 		b.shapes = make([]shape, len(m.types))
 		for i, id := range m.inputs {
 			bytes := int64(m.types[id].Elem.Bytes())
-			b.shapes[id] = shape{dims: dims[i], bytes: elements(dims[i]) * bytes, known: bytes > 0 && m.known[id].shape}
+			s := shape{dims: dims[i], bytes: elements(dims[i]) * bytes, known: bytes > 0 && m.known[id].shape}
+			if b.shapes[id] = s; b.key.gathered && s.known {
+				b.planned += s.bytes
+			}
 		}
 	}
 	var err error
-	b.frame, err = m.take(l)
+	b.frame, err = m.take(b, l)
 	return b, err
 }
 
@@ -158,6 +162,9 @@ func (m *CutModel) Run(id models.BatchID, start, end int, stop *uint32) (int, er
 	}
 	if err := m.run.span(b, end, stop); err != nil {
 		m.Release(id)
+		if errors.Is(err, wire.ErrMemory) {
+			m.trim() // it has tried to make room, and left holes
+		}
 		return b.next, m.explain(b.next, m.device.fault(err))
 	}
 	return b.next, nil
@@ -165,7 +172,7 @@ func (m *CutModel) Run(id models.BatchID, start, end int, stop *uint32) (int, er
 
 // explain adds to an error of ONNX Runtime which operator it comes from.
 func (m *CutModel) explain(at int, err error) error {
-	if at >= len(m.model.Operators) || errors.Is(err, wire.ErrMemory) {
+	if at >= len(m.model.Operators) || m.far && errors.Is(err, wire.ErrMemory) {
 		return err
 	}
 	if m.far {
@@ -304,8 +311,11 @@ func (m *CutModel) learned(b *batch) {
 		}
 	}
 	l := newLayout(m.cut, b.shapes, gathered, m.layoutOptions)
-	l.size = b.size
-	m.remember(b.key, l)
+	l.size, l.work = b.size, b.work
+	// Where there is no room for it, batches run on as this one has; a GPU must have it.
+	if m.far || l.bytes+l.work <= m.budget {
+		m.remember(b.key, l)
+	}
 	if b.size == 1 && len(b.sizes) == 1 {
 		for p := range m.model.Operators {
 			m.model.Operators[p].LiveBytes = l.live[p]
@@ -343,9 +353,7 @@ func (m *CutModel) Close() error {
 	for id := range m.batches {
 		m.Release(id)
 	}
-	for len(m.idle) > 0 {
-		m.closeIdle(0)
-	}
+	m.closeAllIdle()
 	err := m.closeSessions()
 	m.run.close()
 	return err

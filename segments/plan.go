@@ -12,6 +12,7 @@ type layout struct {
 	buffer  []int   // by value, its buffer, -1 if ONNX Runtime allocates it
 	buffers []lifetime
 	bytes   int64 // all of it together
+	work    int64 // what its batches had besides at most, for operators to work in
 	live    []int64
 	size    int    // the size of the batch that it was made for
 	used    uint64 // when it was used last, by the clock of the pool

@@ -41,16 +41,6 @@ type layoutKey struct {
 	gathered bool
 }
 
-// IntermediateBytes returns the memory held for intermediates: of running and
-// paused batches, and what is kept for the next ones.
-func (p *pool) IntermediateBytes() int64 {
-	total := p.used
-	for _, b := range p.batches {
-		total += b.bytes
-	}
-	return total
-}
-
 // LiveBytes returns, for each operator, the bytes of intermediates alive after
 // it in a batch of the given size, nil if no such batch has run.
 func (p *pool) LiveBytes(size int) []int64 {
@@ -95,49 +85,27 @@ func (p *pool) remember(key layoutKey, l *layout) {
 	p.layouts[key] = l
 }
 
-// take returns a frame for layout l, an idle one if there is one.
-func (p *pool) take(l *layout) (*frame, error) {
+// take returns a frame for b, whose layout is l, an idle one if there is one.
+func (p *pool) take(b *batch, l *layout) (*frame, error) {
 	for i, f := range p.idle {
 		if f.layout == l && l != nil {
 			p.idle = slices.Delete(p.idle, i, i+1)
 			return f, nil
 		}
 	}
-	if l != nil && !p.makeRoom(l.bytes) {
-		return nil, fmt.Errorf("%w: %d bytes wanted, %d of %d in use by %d batches",
-			wire.ErrMemory, l.bytes, p.IntermediateBytes(), p.budget, len(p.batches))
+	if l != nil && !p.makeRoom(l.bytes+p.workBytes(l)) {
+		return nil, p.excess(b, fmt.Errorf("a batch of %d needs %d bytes", b.size, l.bytes+l.work))
 	}
 	f, err := newFrame(p.of, l)
 	if errors.Is(err, wire.ErrDeviceMemory) && len(p.idle) > 0 {
 		// Others take memory of a GPU as well: what is kept for later may help.
-		for len(p.idle) > 0 {
-			p.closeIdle(0)
-		}
+		p.closeAllIdle()
 		f, err = newFrame(p.of, l)
 	}
 	if err == nil {
 		p.used += f.memory.bytes
 	}
 	return f, err
-}
-
-// makeRoom closes idle frames until so many bytes more are within the budget,
-// and reports whether they are.
-func (p *pool) makeRoom(bytes int64) bool {
-	for p.IntermediateBytes()+bytes > p.budget && len(p.idle) > 0 {
-		p.closeIdle(0)
-	}
-	return p.IntermediateBytes()+bytes <= p.budget
-}
-
-// check returns ErrMemory if the batches need more than the budget since b has
-// grown.
-func (p *pool) check(b *batch) error {
-	if p.makeRoom(0) {
-		return nil
-	}
-	return fmt.Errorf("%w: a batch of %d needs %d bytes at operator %d, all batches together %d, the budget is %d; raise intermediate_bytes",
-		wire.ErrMemory, b.size, b.bytes, b.next, p.IntermediateBytes(), p.budget)
 }
 
 // give keeps a frame for the next batch of its layout, unless that layout is

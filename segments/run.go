@@ -69,6 +69,10 @@ func (r *hostRun) pin([]byte, bool) error { return nil }
 func (r *hostRun) close()                 {}
 
 func (r *hostRun) start(b *batch, dims [][]int64, queries []worker.Query) error {
+	return r.m.bounded(b, func() error { return r.giveInputs(b, dims, queries) })
+}
+
+func (r *hostRun) giveInputs(b *batch, dims [][]int64, queries []worker.Query) error {
 	for i, id := range r.m.inputs {
 		if len(queries) > 1 && b.frame.values[id] != nil {
 			at := b.frame.offset(id)
@@ -82,31 +86,29 @@ func (r *hostRun) start(b *batch, dims [][]int64, queries []worker.Query) error 
 	return nil
 }
 
-func (r *hostRun) span(b *batch, end int, stop *uint32) (err error) {
-	if b.shapes != nil {
-		return r.learn(b, end, stop)
-	}
-	b.next, err = b.frame.program.Run(b.next, end, stop)
-	if err == nil && len(b.frame.loose) > 0 {
-		b.bytes = b.gathered + b.frame.looseBytes()
-		err = r.m.check(b)
-	}
-	return err
+func (r *hostRun) span(b *batch, end int, stop *uint32) error {
+	return r.m.bounded(b, func() (err error) {
+		if b.shapes != nil {
+			return r.learn(b, end, stop)
+		}
+		b.next, err = b.frame.program.Run(b.next, end, stop)
+		return err
+	})
 }
 
 // learn is span with a look at the shape of every value on the way.
 func (r *hostRun) learn(b *batch, end int, stop *uint32) error {
+	env := r.m.env
+	others := env.ArenaBytes() - b.bytes
 	for b.next < end {
 		p := b.next
+		peak := env.ArenaPeak()
 		reached, err := b.frame.program.Run(p, p+1, stop)
 		if err != nil || reached == p {
 			return err
 		}
 		b.next = reached
-		b.ran(&r.m.loaded, p)
-		if err := r.m.check(b); err != nil {
-			return err
-		}
+		b.taught(&r.m.loaded, p, peak()-others)
 	}
 	if b.next == len(r.m.cut.pieces) {
 		r.m.learned(b)

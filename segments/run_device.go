@@ -139,7 +139,11 @@ func (r *deviceRun) span(b *batch, end int, stop *uint32) error {
 			break
 		}
 		b.next = reached
-		b.ran(&r.m.loaded, p)
+		if b.shapes != nil {
+			b.taught(&r.m.loaded, p, 0)
+		} else {
+			b.grew()
+		}
 		if err := r.m.check(b); err != nil {
 			return err
 		}

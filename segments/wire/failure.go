@@ -23,6 +23,10 @@ var (
 	// the budget.
 	ErrMemory = errors.New("the intermediates exceed the memory budget")
 
+	// ErrTooLarge is returned when a query needs more memory than the service may
+	// take for all of them, for its intermediates or its outputs: it will never run.
+	ErrTooLarge = errors.New("the query is too large for its service")
+
 	// ErrInput is returned when the inputs of a batch do not fit the model.
 	ErrInput = errors.New("the inputs do not fit the model")
 
@@ -51,7 +55,7 @@ var (
 // failures are the errors by their codes on the wire, so that errors.Is holds in the
 // daemon as it did in the worker. Any other is ErrEngine.
 var failures = [...]error{
-	ErrEngine, ErrArenaFull, ErrUnknownBatch, ErrBatchExists, ErrSpanOrder, ErrMemory, ErrInput, ErrOutput, ErrModel,
+	ErrEngine, ErrArenaFull, ErrUnknownBatch, ErrBatchExists, ErrSpanOrder, ErrMemory, ErrTooLarge, ErrInput, ErrOutput, ErrModel,
 	ErrDeviceMemory, ErrDeviceFull, ErrDeviceLost,
 }
 

@@ -1,0 +1,79 @@
+#include "arena.h"
+
+#include <malloc.h>
+#include <stdlib.h>
+
+/* What lies before each block: where malloc's block begins, and how large ours is. */
+struct head {
+	void *block;
+	size_t size;
+};
+
+enum { ALIGN = 64 }; /* what the widest vector instructions want */
+
+/* Fails as the runtime's own allocator does, which throws a C++ exception: most
+ * kernels would write to NULL. Nobody has this much memory. */
+static void *fail(struct overlapd_arena *arena) {
+	return arena->runtime->Alloc(arena->runtime, PTRDIFF_MAX / 2);
+}
+
+static void *take(OrtAllocator *allocator, size_t size) {
+	struct overlapd_arena *arena = (struct overlapd_arena *)allocator;
+
+	if (size == 0)
+		return NULL;
+	if (size > PTRDIFF_MAX / 2)
+		return fail(arena);
+	int64_t limit = __atomic_load_n(&arena->limit, __ATOMIC_RELAXED);
+	int64_t in_use = __atomic_add_fetch(&arena->in_use, (int64_t)size, __ATOMIC_RELAXED);
+	if (in_use > limit && limit > 0) {
+		__atomic_sub_fetch(&arena->in_use, (int64_t)size, __ATOMIC_RELAXED);
+		__atomic_store_n(&arena->refused, (int64_t)size, __ATOMIC_RELAXED);
+		return fail(arena);
+	}
+	char *block = malloc(size + ALIGN);
+	if (block == NULL) {
+		__atomic_sub_fetch(&arena->in_use, (int64_t)size, __ATOMIC_RELAXED);
+		return fail(arena);
+	}
+	/* Of two threads one may be forgotten here, by little. */
+	if (in_use > __atomic_load_n(&arena->peak, __ATOMIC_RELAXED))
+		__atomic_store_n(&arena->peak, in_use, __ATOMIC_RELAXED);
+	/* malloc aligns to 16 bytes, so there is always room for the head. */
+	char *data = (char *)(((uintptr_t)block + ALIGN) & ~(uintptr_t)(ALIGN - 1));
+	((struct head *)data)[-1] = (struct head){block, size};
+	return data;
+}
+
+static void give(OrtAllocator *allocator, void *data) {
+	struct overlapd_arena *arena = (struct overlapd_arena *)allocator;
+
+	if (data == NULL)
+		return;
+	struct head *head = (struct head *)data - 1;
+	__atomic_sub_fetch(&arena->in_use, (int64_t)head->size, __ATOMIC_RELAXED);
+	free(head->block);
+}
+
+static const OrtMemoryInfo *info(const OrtAllocator *allocator) {
+	return ((const struct overlapd_arena *)allocator)->info;
+}
+
+struct overlapd_arena *overlapd_arena_new(OrtAllocator *runtime, const OrtMemoryInfo *memory) {
+	enum { VERSION = 18 }; /* the first version of the ABI with all four functions */
+	struct overlapd_arena *arena = calloc(1, sizeof *arena);
+
+	if (arena == NULL)
+		return NULL;
+	arena->allocator = (OrtAllocator){VERSION, take, give, info, take};
+	arena->runtime = runtime;
+	arena->info = memory;
+	/* One heap for all threads, which keeps large blocks, too, until it is trimmed:
+	 * fresh pages from the system would cost more than many operators take. */
+	mallopt(M_ARENA_MAX, 1);
+	mallopt(M_MMAP_MAX, 0);
+	mallopt(M_TRIM_THRESHOLD, -1);
+	return arena;
+}
+
+void overlapd_arena_trim(void) { malloc_trim(0); }

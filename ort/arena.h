@@ -1,0 +1,25 @@
+/* The arena: the memory that the runtime takes on the CPU, counted and bounded. */
+#ifndef OVERLAPD_ORT_ARENA_H
+#define OVERLAPD_ORT_ARENA_H
+
+#include "abi.h"
+
+/* Go reads and writes the numbers, atomically. All are bytes. */
+struct overlapd_arena {
+	OrtAllocator allocator; /* first, since the runtime knows only its address */
+	OrtAllocator *runtime;  /* the runtime's own */
+	const OrtMemoryInfo *info;
+	int64_t in_use;
+	int64_t peak;    /* the most that in_use was since somebody set this */
+	int64_t limit;   /* on in_use, 0 for none */
+	int64_t refused; /* what was asked for last and would have exceeded it */
+};
+
+/* Returns an arena whose memory is said to be info's, NULL if there is no memory.
+ * It is freed with free. */
+struct overlapd_arena *overlapd_arena_new(OrtAllocator *runtime, const OrtMemoryInfo *info);
+
+/* Gives what is free back to the system. */
+void overlapd_arena_trim(void);
+
+#endif

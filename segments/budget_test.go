@@ -1,0 +1,147 @@
+package segments
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
+)
+
+// convolutions is a small net that takes images of any size.
+func convolutions() *graph {
+	g := newGraph()
+	g.input("x", models.Float32, 1, 1, open, open)
+	ones := func(n int) []float32 {
+		list := make([]float32, n)
+		for i := range list {
+			list[i] = 1
+		}
+		return list
+	}
+	g.floats("w1", []int64{16, 1, 3, 3}, ones(16*9)...)
+	g.floats("w2", []int64{16, 16, 3, 3}, ones(16*16*9)...)
+	g.node("Conv", list("x", "w1"), list("a"))
+	g.node("Conv", list("a", "w2"), list("b"))
+	g.node("GlobalMaxPool", list("b"), list("y"))
+	g.output("y", models.Float32)
+	return g
+}
+
+// looped is a loop that keeps 16 KiB of each of its trips, and then takes all of it
+// at once.
+func looped() *graph {
+	g := newGraph()
+	g.input("trips", models.Int64, 1)
+	g.weights("go on", models.Bool, []int64{}, []byte{1})
+	g.floats("kept", []int64{4096}, make([]float32, 4096)...)
+	body := newGraph()
+	body.input("i", models.Int64)
+	body.input("condition", models.Bool)
+	body.node("Identity", list("condition"), list("next condition"))
+	body.node("Neg", list("kept"), list("scanned"))
+	body.output("next condition", models.Bool)
+	body.output("scanned", models.Float32)
+	g.node("Loop", list("trips", "go on"), list("all"), graphAttribute("body", body))
+	g.node("ReduceMax", list("all"), list("y"), intAttribute("keepdims", 0))
+	g.output("y", models.Float32)
+	return g
+}
+
+func images(t *testing.T, side int64) worker.Query {
+	return query(t, floatView([]int64{1, 1, side, side}, make([]float32, side*side)...))
+}
+
+func trips(t *testing.T, n uint64) worker.Query {
+	return query(t, worker.Tensor{Type: models.Int64, Shape: []int64{1}, Data: binary.LittleEndian.AppendUint64(nil, n)})
+}
+
+// TestBudgetOfOperators runs queries for which operators take more than the budget,
+// within one of them or all together, with shapes that are new and with others paused.
+// Nothing is taken beyond the budget, and what fits is right before and after.
+func TestBudgetOfOperators(t *testing.T) {
+	const budget = 4 << 20
+	for name, test := range map[string]struct {
+		model       *graph
+		fits, large func(t *testing.T) worker.Query
+	}{
+		"convolution": {
+			convolutions(),
+			func(t *testing.T) worker.Query { return images(t, 32) },
+			func(t *testing.T) worker.Query { return images(t, 512) },
+		},
+		"loop": {
+			looped(),
+			func(t *testing.T) worker.Query { return trips(t, 8) },
+			func(t *testing.T) worker.Query { return trips(t, 100_000) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := openCut(t, openEnv(t), Config{Path: test.model.write(t), IntermediateBytes: budget})
+			fits, large := test.fits(t), test.large(t)
+			defer thaw(fits)
+			defer thaw(large)
+			want, err := runAll(m, 1, fits)
+			if err != nil {
+				t.Fatal(err)
+			}
+			base := m.env.ArenaBytes() - (m.IntermediateBytes() - m.used)
+			peak := m.env.ArenaPeak()
+			works := func() {
+				t.Helper()
+				if got, err := runAll(m, 1, fits); err != nil || !bytes.Equal(got[0][0].data, want[0][0].data) {
+					t.Errorf("what fits: %v, %v", got, err)
+				}
+			}
+			for range 2 {
+				works()
+				_, err := runAll(m, 2, large)
+				if !errors.Is(err, wire.ErrTooLarge) || !strings.Contains(err.Error(), "worker.intermediate_bytes") {
+					t.Fatalf("alone: %v", err)
+				}
+				works()
+				if err := m.Start(3, []worker.Query{fits}); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := m.Run(3, 0, 1, new(uint32)); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := runAll(m, 2, large); !errors.Is(err, wire.ErrMemory) || errors.Is(err, wire.ErrTooLarge) {
+					t.Errorf("beside another batch: %v", err)
+				}
+				m.Release(3)
+			}
+			if took := peak() - base; took > budget {
+				t.Errorf("%d bytes were taken of a budget of %d", took, budget)
+			}
+		})
+	}
+}
+
+// TestBudgetIsSteady runs each size of image twice, from what fits well to what does
+// not: whatever ran once, when its shapes were learned, runs again.
+func TestBudgetIsSteady(t *testing.T) {
+	m := openCut(t, openEnv(t), Config{Path: convolutions().write(t), IntermediateBytes: 4 << 20})
+	ran, refused := 0, 0
+	for side := int64(40); side < 400; side += 9 {
+		q := images(t, side)
+		_, first := runAll(m, 1, q)
+		_, second := runAll(m, 1, q)
+		thaw(q)
+		if (first == nil) != (second == nil) {
+			t.Errorf("side %d: first %v, then %v", side, first, second)
+		}
+		if first == nil {
+			ran++
+		} else {
+			refused++
+		}
+	}
+	if ran < 5 || refused < 5 {
+		t.Errorf("%d sizes ran, %d were refused", ran, refused)
+	}
+}
