@@ -98,7 +98,7 @@ func (w *worker) done(d *wire.Done) error {
 	// Nothing takes longer than the round has, whatever the worker claims.
 	passed := time.Since(f.round.begin)
 	s.Took, s.DeviceTook = min(time.Duration(d.Nanos), passed), min(time.Duration(d.DeviceNanos), passed)
-	w.land(f, finished, d.IntermediateBytes, s.Took)
+	w.land(f, finished, s.Took)
 	f.round.end(f.index)
 	return nil
 }
@@ -108,7 +108,7 @@ func (w *worker) failed(m *wire.Failed) error {
 	if err != nil {
 		return err
 	}
-	w.land(f, true, -1, 0)
+	w.land(f, true, 0)
 	status, failure := models.SpanFailed, m.Err()
 	if wire.Ends(failure) {
 		// The query is not to blame: another worker may run it.
@@ -152,7 +152,7 @@ func (w *worker) flight(round uint64, batch models.BatchID) (flight, error) {
 
 // land takes the oldest run out of flight. Its stop word is cleared before
 // another run can get it.
-func (w *worker) land(f flight, gone bool, held int64, took time.Duration) {
+func (w *worker) land(f flight, gone bool, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.mu.took = took
@@ -161,9 +161,6 @@ func (w *worker) land(f flight, gone bool, held int64, took time.Duration) {
 	w.mu.flights.pop()
 	if gone {
 		delete(w.mu.batches, f.span.Batch)
-	}
-	if held >= 0 {
-		w.mu.held = held
 	}
 }
 

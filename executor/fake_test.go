@@ -96,7 +96,7 @@ func (e *fakeEngine) Run(id models.BatchID, start, end int, stop *uint32, out se
 	if op == fakeOperators {
 		err = e.finish(id, out)
 	}
-	return segworker.Ran{Reached: op, IntermediateBytes: 100 * int64(len(e.batches))}, err
+	return segworker.Ran{Reached: op}, err
 }
 
 func (e *fakeEngine) obey(text string, op int, id models.BatchID) error {
@@ -130,6 +130,10 @@ func (e *fakeEngine) finish(id models.BatchID, out segworker.OutputFunc) error {
 }
 
 func (e *fakeEngine) Release(id models.BatchID) { delete(e.batches, id) }
+
+func (e *fakeEngine) IntermediateBytes() int64 { return 100 * int64(len(e.batches)) }
+
+func (e *fakeEngine) Trim() {}
 
 func (e *fakeEngine) Close() error { return nil }
 

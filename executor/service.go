@@ -77,7 +77,7 @@ type State struct {
 	Starts            int   // processes started so far
 	Err               error // why the last worker was lost, nil if none was
 	InFlight          int   // runs sent and not answered
-	IntermediateBytes int64 // held by paused batches, as last reported
+	IntermediateBytes int64 // held for batches, as the worker says
 	InputBytes        int64 // allocated in the input arena
 	OutputLeases      int   // outputs that were not released yet
 	ResidentBytes     int64 // 0 if it is not known
@@ -269,8 +269,9 @@ func (s *service) state() State {
 	state.InputBytes, state.OutputLeases = s.arena.Used(), s.leases()
 	if w != nil {
 		w.mu.Lock()
-		state.InFlight, state.IntermediateBytes = w.mu.flights.count, w.mu.held
+		state.InFlight = w.mu.flights.count
 		w.mu.Unlock()
+		state.IntermediateBytes = w.outputs.Held()
 	}
 	state.ResidentBytes = residentBytes(state.PID)
 	return state

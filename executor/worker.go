@@ -35,7 +35,6 @@ type worker struct {
 		flights flights
 		batches map[models.BatchID][]models.QueryID
 		frame   []byte        // memory that every send uses again
-		held    int64         // intermediate bytes, as last reported
 		took    time.Duration // by the last run, in the engine
 	}
 }

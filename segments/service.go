@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -206,7 +207,13 @@ func (s *service) Run(id models.BatchID, start, end int, stop *uint32, out worke
 	if err == nil && reached == len(s.sessions) {
 		err = s.Finish(id, out)
 	}
-	return worker.Ran{Reached: reached, DeviceTime: s.DeviceTime(), IntermediateBytes: s.IntermediateBytes()}, err
+	return worker.Ran{Reached: reached, DeviceTime: s.DeviceTime()}, err
+}
+
+// Trim gives back to the system what no batch needs, what Go keeps included.
+func (s *service) Trim() {
+	s.trim()
+	debug.FreeOSMemory()
 }
 
 // Info returns what the daemon is told of the model.

@@ -130,6 +130,10 @@ func (e *engine) await(id models.BatchID, start int) *span {
 
 func (e *engine) Release(id models.BatchID) { delete(e.batches, id) }
 
+// An emulated device holds no memory.
+func (e *engine) IntermediateBytes() int64 { return 0 }
+func (e *engine) Trim()                    {}
+
 func (e *engine) Close() error { return nil }
 
 // pollTime is for how long an engine looks at the clock before its span ends,

@@ -55,7 +55,7 @@ func testMessages() []Message {
 			Operators: []models.Operator{{Name: "conv", Type: "Conv+Relu", Nodes: 2, LiveBytes: -1}},
 			Hash:      "00ff", ORTVersion: "1.30.0", CacheHit: true, LoadNanos: 5,
 		},
-		&Done{Round: 7, Batch: 8, Reached: 12, Nanos: 99, DeviceNanos: 90, IntermediateBytes: 1 << 33},
+		&Done{Round: 7, Batch: 8, Reached: 12, Nanos: 99, DeviceNanos: 90},
 		&Done{Round: 1, Outputs: [][]OutputTensor{{{testTensor, 3}, {testTensor, 4}}, {}}},
 		Fail(1, 2, ErrMemory),
 		Fail(0, 0, errors.New("no such file")),

@@ -76,6 +76,16 @@ func (o *Outputs) CloseFile() { o.file.Close() }
 // Stop ends the run that has this stop word at the next operator boundary.
 func (o *Outputs) Stop(word uint32) { atomic.StoreUint32(o.control.stop(word), 1) }
 
+// Held returns what the worker says that its engine holds for intermediates, in bytes.
+func (o *Outputs) Held() int64 {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.mu.closed {
+		return 0 // it may be unmapped
+	}
+	return max(atomic.LoadInt64(o.control.held()), 0)
+}
+
 // ClearStop frees the stop word for another run. The run that had it must have been
 // answered.
 func (o *Outputs) ClearStop(word uint32) { atomic.StoreUint32(o.control.stop(word), 0) }
@@ -234,6 +244,10 @@ func (a *WorkerOutputs) Alloc(t models.DataType, shape []int64, bytes int64) (Ou
 	return out, window(a.data, offset, bytes), nil
 }
 
+// Leased returns how many outputs the daemon had not released when the last one was
+// allocated.
+func (a *WorkerOutputs) Leased() int { return len(a.leases) }
+
 // Abandon takes back an output that was never reported to the daemon.
 func (a *WorkerOutputs) Abandon(out OutputTensor) { a.control.release(out.Slot) }
 
@@ -255,6 +269,9 @@ func (a *WorkerOutputs) sweep() {
 	}
 	a.leases = kept
 }
+
+// SetHeld publishes what the engine holds for intermediates, in bytes.
+func (a *WorkerOutputs) SetHeld(bytes int64) { atomic.StoreInt64(a.control.held(), bytes) }
 
 // Stop returns a stop word, which the daemon sets to end a run.
 func (a *WorkerOutputs) Stop(word uint32) *uint32 { return a.control.stop(word) }

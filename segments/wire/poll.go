@@ -19,7 +19,8 @@ type Socket struct {
 	*os.File
 	Poll time.Duration // how long Read looks for bytes before it sleeps
 
-	fd int
+	fd     int
+	onIdle func()
 }
 
 // NewSocket returns the socket of a file, which stays the caller's.
@@ -32,6 +33,14 @@ func NewSocket(f *os.File) (*Socket, error) {
 	return s, err
 }
 
+// OnIdle has Read call f whenever nothing has come for d. It holds for a blocking
+// descriptor only.
+func (s *Socket) OnIdle(d time.Duration, f func()) error {
+	s.onIdle = f
+	timeout := unix.NsecToTimeval(int64(d))
+	return os.NewSyscallError("setsockopt(SO_RCVTIMEO)", unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout))
+}
+
 // Read implements io.Reader. A worker that dies with frames unread resets the
 // connection; that too is its end.
 func (s *Socket) Read(buf []byte) (int, error) {
@@ -41,6 +50,10 @@ func (s *Socket) Read(buf []byte) (int, error) {
 		}
 	}
 	n, err := s.File.Read(buf)
+	for s.onIdle != nil && errors.Is(err, unix.EAGAIN) {
+		s.onIdle()
+		n, err = s.File.Read(buf)
+	}
 	if errors.Is(err, unix.ECONNRESET) {
 		err = io.EOF
 	}

@@ -105,10 +105,9 @@ type OutputTensor struct {
 
 const outputBytes = tensorBytes + 4
 
-// Done answers a Run. Reached is the operator that would run next, IntermediateBytes
-// the memory of all paused batches of this worker. A batch that is finished is
-// forgotten by the worker and has outputs: those of each query, in the order of the
-// Run that started it.
+// Done answers a Run. Reached is the operator that would run next. A batch that is
+// finished is forgotten by the worker and has outputs: those of each query, in the
+// order of the Run that started it.
 //
 // It has two times of one span. Nanos is by the host's clock, from before the inputs
 // are copied until the device has been waited for: the latency of the span that
@@ -119,13 +118,12 @@ const outputBytes = tensorBytes + 4
 //
 // The memory of Outputs is kept between calls of decode.
 type Done struct {
-	Round             uint64
-	Batch             models.BatchID
-	Reached           int
-	Nanos             int64
-	DeviceNanos       int64
-	IntermediateBytes int64
-	Outputs           [][]OutputTensor
+	Round       uint64
+	Batch       models.BatchID
+	Reached     int
+	Nanos       int64
+	DeviceNanos int64
+	Outputs     [][]OutputTensor
 
 	tensors []OutputTensor
 	dims    []int64
@@ -135,9 +133,8 @@ type Done struct {
 func (m *Done) Finished() bool { return len(m.Outputs) > 0 }
 
 func (m *Done) check() error {
-	if m.Reached < 0 || m.Reached > maxPosition || m.Nanos < 0 || m.DeviceNanos < 0 || m.IntermediateBytes < 0 {
-		return fmt.Errorf("%w: done at %d in %d ns (device %d ns), %d bytes",
-			ErrMessage, m.Reached, m.Nanos, m.DeviceNanos, m.IntermediateBytes)
+	if m.Reached < 0 || m.Reached > maxPosition || m.Nanos < 0 || m.DeviceNanos < 0 {
+		return fmt.Errorf("%w: done at %d in %d ns (device %d ns)", ErrMessage, m.Reached, m.Nanos, m.DeviceNanos)
 	}
 	return nil
 }
@@ -151,7 +148,6 @@ func (m *Done) appendPayload(dst []byte) ([]byte, error) {
 	dst = le.AppendUint32(dst, uint32(m.Reached))
 	dst = le.AppendUint64(dst, uint64(m.Nanos))
 	dst = le.AppendUint64(dst, uint64(m.DeviceNanos))
-	dst = le.AppendUint64(dst, uint64(m.IntermediateBytes))
 	return appendList(dst, m.Outputs, MaxQueries, appendOutputs)
 }
 
@@ -171,7 +167,6 @@ func (m *Done) decode(payload []byte) error {
 	m.Reached = int(d.uint32())
 	m.Nanos = d.size()
 	m.DeviceNanos = d.size()
-	m.IntermediateBytes = d.size()
 	n := d.count(MaxQueries, 4)
 	m.Outputs = slices.Grow(m.Outputs[:0], n)[:n]
 	m.tensors, m.dims = m.tensors[:0], m.dims[:0]

@@ -28,9 +28,13 @@ type LoadSpec struct {
 	Choose    *ChooseSpec `json:"choose,omitempty"`
 
 	// MaxBatch is the largest batch that will be run, and IntermediateBytes the
-	// budget of all paused batches together, 0 for no limit.
+	// budget of all batches together beside the weights, 0 for the engine's default.
 	MaxBatch          int   `json:"max_batch,omitempty"`
 	IntermediateBytes int64 `json:"intermediate_bytes,omitempty"`
+
+	// TrimNanos is after how long without a message a worker process gives back to
+	// the system what it keeps for later batches, 0 for never.
+	TrimNanos int64 `json:"trim_nanos,omitempty"`
 
 	// WarmSeqLens are the sequence lengths to warm up with on a GPU; none leaves
 	// the choice to the engine. CUDA is nil for the CPU.

@@ -86,6 +86,7 @@ const (
 //
 //   - releases: the daemon adds one after it has released slots. The worker
 //     looks at its slots only if the number changed.
+//   - held: the worker writes what its engine holds for batches, the daemon reads it.
 //   - a stop word belongs to one run in flight, which names it. The daemon
 //     sets it to end that run at the next operator boundary, and clears it
 //     when the run has been answered, before another run may name it. So a
@@ -94,6 +95,7 @@ const (
 //     (worker).
 const (
 	releasesOffset = 64
+	heldOffset     = 128
 	stopsOffset    = 1024
 	slotsOffset    = 4096
 	controlBytes   = 64 << 10 // of which slotsOffset + 4*MaxSlots are used: outputs begin on a page, whatever its size
@@ -112,6 +114,7 @@ func (c controlPage) word(offset int) *uint32 {
 	return (*uint32)(unsafe.Pointer(&c[offset : offset+4 : offset+4][0]))
 }
 
+func (c controlPage) held() *int64          { return (*int64)(unsafe.Pointer(c.word(heldOffset))) }
 func (c controlPage) releases() *uint32     { return c.word(releasesOffset) }
 func (c controlPage) stop(i uint32) *uint32 { return c.word(stopsOffset + 4*int(i%StopWords)) }
 func (c controlPage) slot(i uint32) *uint32 { return c.word(slotsOffset + 4*int(i%MaxSlots)) }

@@ -27,15 +27,19 @@ type Engine interface {
 	// one that is not there does nothing.
 	Release(id models.BatchID)
 
+	// IntermediateBytes returns the memory that is held for batches, and for later
+	// ones. Trim gives back to the system what no batch needs.
+	IntermediateBytes() int64
+	Trim()
+
 	Close() error
 }
 
 // Ran is what Run returns.
 type Ran struct {
-	Reached           int           // the operator that would run next
-	Took              time.Duration // on the host, 0 for what passed between call and return
-	DeviceTime        time.Duration // by the clock of the device, 0 if it has none
-	IntermediateBytes int64         // held by the paused batches of the engine
+	Reached    int           // the operator that would run next
+	Took       time.Duration // on the host, 0 for what passed between call and return
+	DeviceTime time.Duration // by the clock of the device, 0 if it has none
 }
 
 // LoadFunc loads the model of a worker. Memory is what the inputs and outputs of
@@ -70,5 +74,6 @@ type Tensor struct {
 // OutputFunc returns memory for one output of one query, both numbered from
 // zero, the query within its batch. The outputs of a query are asked for in
 // order. The error is wire.ErrArenaFull if the daemon has not yet answered enough
-// earlier queries.
+// earlier queries, and wire.ErrTooLarge if the outputs of the query would not fit even
+// then.
 type OutputFunc func(query, output int, t models.DataType, shape []int64, bytes int64) ([]byte, error)

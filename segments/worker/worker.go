@@ -70,7 +70,8 @@ type worker struct {
 	inputs  []byte // read-only
 	outputs *wire.WorkerOutputs
 	engine  Engine
-	end     int // operators of the model
+	end     int  // operators of the model
+	used    bool // since it was trimmed last
 	batches map[models.BatchID]*batch
 	run     wire.Run // memory that every run uses again
 
@@ -134,6 +135,11 @@ func (w *worker) start(load LoadFunc) error {
 		return errors.Join(fmt.Errorf("%w: %w", ErrLoadFailed, err), w.send(wire.Fail(0, 0, err)))
 	}
 	w.socket.Poll = time.Duration(spec.PollNanos)
+	if spec.TrimNanos > 0 {
+		if err := w.socket.OnIdle(time.Duration(spec.TrimNanos), w.trim); err != nil {
+			return err
+		}
+	}
 	info := w.engine.Info()
 	w.end = len(info.Operators)
 	return w.send(&info)
@@ -156,7 +162,17 @@ func (w *worker) progress() ProgressFunc {
 	}
 }
 
+// trim gives memory back when nothing has come for a while.
+func (w *worker) trim() {
+	if w.used {
+		w.used = false
+		w.engine.Trim()
+		w.outputs.SetHeld(w.engine.IntermediateBytes())
+	}
+}
+
 func (w *worker) handle(kind wire.Kind, payload []byte) error {
+	w.used = true
 	switch kind {
 	case wire.KindRun:
 		if err := wire.Decode(payload, &w.run); err != nil {
@@ -169,6 +185,7 @@ func (w *worker) handle(kind wire.Kind, payload []byte) error {
 			return err
 		}
 		w.forget(m.Batch)
+		w.outputs.SetHeld(w.engine.IntermediateBytes())
 		return nil
 	}
 	return fmt.Errorf("%w: %s", wire.ErrUnexpectedKind, kind)
@@ -180,11 +197,14 @@ func (w *worker) answer(r *wire.Run) error {
 	begin := time.Now()
 	done := wire.Done{Round: r.Round, Batch: r.Batch}
 	err := w.perform(r, &done)
+	if err != nil {
+		w.forget(r.Batch)
+	}
+	w.outputs.SetHeld(w.engine.IntermediateBytes())
 	if err == nil {
 		done.Nanos = cmp.Or(done.Nanos, int64(time.Since(begin)))
 		return w.send(&done)
 	}
-	w.forget(r.Batch)
 	serr := w.send(wire.Fail(r.Round, r.Batch, err))
 	if wire.Ends(err) {
 		return fmt.Errorf("worker: it ends: %w", errors.Join(err, serr))
@@ -205,7 +225,7 @@ func (w *worker) perform(r *wire.Run, done *wire.Done) error {
 		return err
 	}
 	b.at = ran.Reached
-	done.Reached, done.IntermediateBytes = ran.Reached, ran.IntermediateBytes
+	done.Reached = ran.Reached
 	done.Nanos, done.DeviceNanos = int64(ran.Took), int64(ran.DeviceTime)
 	if b.at == w.end {
 		delete(w.batches, r.Batch)
@@ -267,6 +287,9 @@ func (w *worker) out(b *batch) OutputFunc {
 			return nil, fmt.Errorf("%w: output %d of query %d is out of order", wire.ErrOutput, output, query)
 		}
 		lease, data, err := w.outputs.Alloc(t, append([]int64(nil), shape...), bytes)
+		if errors.Is(err, wire.ErrArenaFull) && len(b.outputs) == 1 && w.outputs.Leased() == len(b.outputs[0]) {
+			return nil, fmt.Errorf("%w: output %d of %d bytes: %w; ask for less, or raise worker.output_bytes", wire.ErrTooLarge, output, bytes, err)
+		}
 		if err != nil {
 			return nil, err
 		}

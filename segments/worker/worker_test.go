@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -27,6 +28,8 @@ type fakeEngine struct {
 	onStep  func(op int)
 	closed  bool
 	took    time.Duration
+	kept    int64
+	trims   atomic.Int64
 }
 
 const fakeOperators = 4
@@ -62,7 +65,7 @@ func (e *fakeEngine) Run(id models.BatchID, start, end int, stop *uint32, out Ou
 	if op == fakeOperators {
 		err = e.finish(id, out)
 	}
-	return Ran{Reached: op, DeviceTime: e.took, IntermediateBytes: int64(len(e.batches))}, err
+	return Ran{Reached: op, DeviceTime: e.took}, err
 }
 
 func (e *fakeEngine) finish(id models.BatchID, out OutputFunc) error {
@@ -84,6 +87,13 @@ func (e *fakeEngine) finish(id models.BatchID, out OutputFunc) error {
 func (e *fakeEngine) Release(id models.BatchID) {
 	delete(e.batches, id)
 	delete(e.steps, id)
+}
+
+func (e *fakeEngine) IntermediateBytes() int64 { return int64(len(e.batches)) + e.kept }
+
+func (e *fakeEngine) Trim() {
+	e.kept = 0
+	e.trims.Add(1)
 }
 
 func (e *fakeEngine) Close() error {
@@ -205,12 +215,12 @@ func (w *workerTest) end(want error) {
 func TestServeRunsABatchInSpans(t *testing.T) {
 	w := startLoaded(t, nil)
 	w.send(&wire.Run{Round: 1, Batch: 7, End: 1, Size: 2, Queries: []wire.QueryTensors{w.query(1, "abc"), w.query(2, "x")}})
-	if d := expect[*wire.Done](w); d.Round != 1 || d.Batch != 7 || d.Reached != 1 || d.Finished() || d.IntermediateBytes != 1 {
+	if d := expect[*wire.Done](w); d.Round != 1 || d.Batch != 7 || d.Reached != 1 || d.Finished() || w.outputs.Held() != 1 {
 		t.Fatalf("first span: %+v", d)
 	}
 	w.send(&wire.Run{Round: 2, Batch: 7, Start: 1, End: 4, Size: 2})
 	d := expect[*wire.Done](w)
-	if !d.Finished() || d.Reached != 4 || len(d.Outputs) != 2 || d.IntermediateBytes != 0 {
+	if !d.Finished() || d.Reached != 4 || len(d.Outputs) != 2 || w.outputs.Held() != 0 {
 		t.Fatalf("last span: %+v", d)
 	}
 	for i, want := range []string{"efg", "|"} {
@@ -327,6 +337,62 @@ func TestServeRelease(t *testing.T) {
 	w.send(&wire.Run{Batch: 1, Start: 1, End: 2})
 	if f := expect[*wire.Failed](w); !errors.Is(f.Err(), wire.ErrUnknownBatch) {
 		t.Fatal(f.Err())
+	}
+}
+
+// TestServeOutputTooLarge asks for outputs that would not fit if there were no others:
+// of one query, which can never be answered, and of two, which can be one by one.
+func TestServeOutputTooLarge(t *testing.T) {
+	w := startLoaded(t, nil)
+	q := w.query(1, string(make([]byte, 1<<14)))
+	several := func(id models.QueryID, n int) wire.QueryTensors {
+		return wire.QueryTensors{ID: id, Inputs: slices.Repeat(q.Inputs, n)}
+	}
+	for n, test := range []struct {
+		queries []wire.QueryTensors
+		want    error
+	}{
+		{[]wire.QueryTensors{several(1, 5)}, wire.ErrTooLarge},
+		{[]wire.QueryTensors{several(2, 3), several(3, 3)}, wire.ErrArenaFull},
+		{[]wire.QueryTensors{several(4, 4)}, nil},
+		{[]wire.QueryTensors{several(5, 5)}, wire.ErrArenaFull}, // beside the one before
+	} {
+		w.send(&wire.Run{Batch: models.BatchID(n), End: 4, Queries: test.queries})
+		if test.want == nil {
+			expect[*wire.Done](w)
+			continue
+		}
+		err := expect[*wire.Failed](w).Err()
+		if !errors.Is(err, test.want) || test.want == wire.ErrTooLarge && !strings.Contains(err.Error(), "worker.output_bytes") {
+			t.Errorf("run %d: %v, expected %v", n, err, test.want)
+		}
+	}
+}
+
+// TestServeTrims lets a worker idle: it gives back once what its engine kept, and
+// serves on.
+func TestServeTrims(t *testing.T) {
+	loaded := make(chan *workerTest, 1)
+	w := startWorker(t, func(wire.LoadSpec, Memory, ProgressFunc) (Engine, error) { return (<-loaded).engine, nil })
+	w.engine.kept = 9
+	loaded <- w
+	w.send(&wire.LoadSpec{TrimNanos: int64(time.Millisecond)})
+	expect[*wire.Info](w)
+	for trims := int64(1); trims <= 2; trims++ {
+		w.send(&wire.Run{Batch: 1, End: 4, Queries: []wire.QueryTensors{w.query(1, "abc")}})
+		d := expect[*wire.Done](w)
+		if lease, data, err := w.outputs.Acquire(&d.Outputs[0][0]); err != nil || string(data) != "efg" {
+			t.Errorf("%q, %v", data, err)
+		} else {
+			lease.Release()
+		}
+		for w.engine.trims.Load() < trims || w.outputs.Held() != 0 {
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(20 * time.Millisecond) // nothing more happens meanwhile
+		if n := w.engine.trims.Load(); n != trims {
+			t.Errorf("trimmed %d times, expected %d", n, trims)
+		}
 	}
 }
 
