@@ -105,18 +105,23 @@ func (d *Daemon) newExporter(version string) func() ([]byte, error) {
 func (d *Daemon) scrape() (s metrics.Scrape) {
 	for _, u := range d.instances {
 		now, _ := u.backend.StatusWithin(scrapeTimeout, false)
-		now.Services = slices.Clone(now.Services) // others have them, too
-		for i := range now.Services {
-			to := &now.Services[i]
-			if worker, err := u.exec.State(to.ID); err == nil {
-				to.IntermediateBytes, to.InputBytes, to.ResidentBytes = worker.IntermediateBytes, worker.InputBytes, worker.ResidentBytes
-			}
-		}
+		u.weigh(now)
 		s.Instances = append(s.Instances, now)
 	}
 	s.Traces = d.tracer.Counts()
 	d.storage().count(&s)
 	return s
+}
+
+// weigh writes the memory of the services, as it is now, into a status.
+func (u *instance) weigh(s *status.Status) {
+	s.Services = slices.Clone(s.Services) // others have them, too
+	for i := range s.Services {
+		to := &s.Services[i]
+		if worker, err := u.exec.State(to.ID); err == nil {
+			to.IntermediateBytes, to.InputBytes, to.ResidentBytes = worker.IntermediateBytes, worker.InputBytes, worker.ResidentBytes
+		}
+	}
 }
 
 // status returns how the daemon stands, false if a scheduler goroutine does not say.
@@ -127,6 +132,7 @@ func (d *Daemon) status() (*status.Status, bool) {
 		if parts[i], ok = u.backend.FullStatus(); !ok {
 			return nil, false
 		}
+		u.weigh(parts[i])
 	}
 	s := parts[0]
 	if len(parts) > 1 {

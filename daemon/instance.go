@@ -145,7 +145,13 @@ func (u *instance) learning(fit loop.FitFunc) learning.Options {
 func (u *instance) runner(o *Options, specs []executor.ServiceSpec, events func(executor.Event)) (w loop.Workers, err error) {
 	workers := o.workers
 	if workers == nil {
-		workers = func(o executor.Options) (loop.Workers, error) { return executor.New(o) }
+		workers = func(o executor.Options) (loop.Workers, error) {
+			e, err := executor.New(o)
+			if err != nil {
+				return nil, err // a nil executor would be workers that are there
+			}
+			return e, nil
+		}
 	}
 	c := &u.config.Worker
 	options := executor.Options{
@@ -221,6 +227,7 @@ func (u *instance) worker(id models.ServiceID, s *config.Service) (spec executor
 			CutTarget:         s.Cut,
 			MaxBatch:          s.MaxBatch,
 			IntermediateBytes: w.IntermediateBytes,
+			TrimNanos:         int64(w.TrimAfter),
 		},
 		InputBytes:  w.InputBytes,
 		OutputBytes: w.OutputBytes,

@@ -57,7 +57,10 @@ func (c *config) text() string {
 		line(`log_level = "debug"`)
 	}
 	line("state_dir = %q\nlog_format = \"json\"\n%s", c.dir, c.top)
-	line("[worker]\nthreads = 1\ninput_bytes = \"8MiB\"\noutput_bytes = \"8MiB\"\n%s\n%s", c.worker, c.tables)
+	if !strings.Contains(c.worker, "output_bytes") {
+		c.worker = "output_bytes = \"8MiB\"\n" + c.worker
+	}
+	line("[worker]\nthreads = 1\ninput_bytes = \"8MiB\"\n%s\n%s", c.worker, c.tables)
 	for _, s := range c.services {
 		line("[[service]]\nname = %q\nmodel = %q\n%s", s.name, s.model, s.lines)
 		if !strings.Contains(s.lines, "target") {

@@ -1,11 +1,106 @@
 package test
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 )
+
+// A worker takes no more than its service is given, whatever it is asked: by one
+// operator, by all together, by a loop that keeps what it makes. It answers why, its
+// neighbour does not notice, and when nothing comes any more it gives memory back.
+func TestMemoryOfAWorkerIsBounded(t *testing.T) {
+	t.Parallel()
+	const budget, slack = 64 << 20, 48 << 20 // the inputs, the outputs, and what threads have
+	p := serve(t, config{worker: "intermediate_bytes = \"64MiB\"\ntrim_after = \"300ms\"\n", services: []service{
+		tinyAdd, {name: "conv", model: write(t, "conv.onnx", convolutions())}, {name: "loop", model: write(t, "loop.onnx", keeping())},
+	}})
+	good := func() {
+		t.Helper()
+		q, small, few := sum(rand.New(rand.NewPCG(1, 1)), 1), image(16), trips(3)
+		a := p.infer("loop", few)
+		if err := errors.Join(checkSum(q, p.infer("add", q)), checkImage(small, p.inferBinary("conv", small))); err != nil || a.Status != 200 || a.Outputs[0].Data[0] != 1 {
+			t.Errorf("what fits: %v, %v", a, err)
+		}
+	}
+	good()
+	before := map[string]int64{}
+	for _, name := range []string{"conv", "loop"} {
+		before[name] = p.residentBytes(p.worker(name))
+	}
+	var most sync.Map
+	watched := watch(func() {
+		for name := range before {
+			now, had := p.residentBytes(p.worker(name)), int64(0)
+			if v, ok := most.Load(name); ok {
+				had = v.(int64)
+			}
+			most.Store(name, max(now, had))
+		}
+	})
+	for range 3 {
+		for _, a := range []answer{p.inferBinary("conv", image(1024)), p.infer("loop", trips(1e9))} {
+			refusedWith(t, a, 413, "too_large")
+			says(t, a.Error, "worker.intermediate_bytes", "67108864")
+		}
+		good()
+		if fits := image(512); checkImage(fits, p.inferBinary("conv", fits)) != nil {
+			t.Error("an image that fits has no answer")
+		}
+	}
+	watched()
+	for name, was := range before {
+		v, _ := most.Load(name)
+		if now := v.(int64); now > was+budget+slack {
+			t.Errorf("%s had %d MiB, before %d", name, now>>20, was>>20)
+		}
+	}
+	held := func() float64 { return p.metrics()["overlapd_intermediate_bytes{service=\"conv\"}"] }
+	p.eventually("conv to give back what it had", func() bool {
+		return p.residentBytes(p.worker("conv")) < before["conv"]+slack/3 && held() == 0
+	})
+	good()
+	if n := p.count(func(e event) bool { return e.Message == "worker is lost" }); n != 0 {
+		t.Errorf("%d workers were lost", n)
+	}
+}
+
+// watch calls f again and again until what it returns is called.
+func watch(f func()) (end func()) {
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			f()
+			select {
+			case <-over:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	return func() { close(over); <-ended }
+}
+
+// An answer that is larger than all that its service has for answers can never be
+// given: it is told from one for which there is no room now.
+func TestAnswerTooLarge(t *testing.T) {
+	t.Parallel()
+	p := serve(t, config{worker: "output_bytes = \"4KiB\"\n", services: []service{{"add", "zoo:tiny_add", "max_query_batch = 4096"}}})
+	random := rand.New(rand.NewPCG(1, 1))
+	for range 3 {
+		a := p.inferBinary("add", sum(random, 1000))
+		refusedWith(t, a, 413, "too_large")
+		says(t, a.Error, "worker.output_bytes")
+		q := sum(random, 2)
+		if err := checkSum(q, p.infer("add", q)); err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // Queries of ever other shapes leave nothing behind.
 func TestMemoryStaysBounded(t *testing.T) {

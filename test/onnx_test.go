@@ -142,6 +142,59 @@ func slow(steps int) message {
 	}))
 }
 
+// convolutions returns a small net that takes images of any size: 128 bytes of
+// intermediates for each of their pixels.
+func convolutions() message {
+	const channels = 16
+	image := models.Tensor(models.Float32, models.Dim{Value: 1}, models.Dim{Value: 1}, models.Dim{Value: -1, Name: "H"}, models.Dim{Value: -1, Name: "W"})
+	all := models.Tensor(models.Float32, models.Dim{Value: 1}, models.Dim{Value: channels}, models.Dim{Value: 1}, models.Dim{Value: 1})
+	unit := func(int) float32 { return 1 }
+	g := message(nil).text(2, "g").message(11, models.AppendValueInfo(nil, "X", image)).message(12, models.AppendValueInfo(nil, "Y", all)).
+		message(1, node("Conv", []string{"X", "V"}, "a")).message(1, node("Conv", []string{"a", "W"}, "b")).
+		message(1, node("GlobalMaxPool", []string{"b"}, "Y")).
+		message(5, floats("V", []int64{channels, 1, 3, 3}, unit)).message(5, floats("W", []int64{channels, channels, 3, 3}, unit))
+	return model(g)
+}
+
+// image is a query of convolutions, and checkImage what it answers.
+func image(side int64) query {
+	data := make([]float64, side*side)
+	for i := range data {
+		data[i] = 1
+	}
+	return query{Inputs: []tensor{{Name: "X", Shape: []int64{1, 1, side, side}, Datatype: "FP32", Data: data}}}
+}
+
+func checkImage(q query, a answer) error {
+	const want = 9 * 16 * 9
+	if len(a.Outputs) != 1 || len(a.Outputs[0].Data) != 16 || a.Outputs[0].Data[7] != want {
+		return fmt.Errorf("an image of %v: %v", q.Inputs[0].Shape, a)
+	}
+	return nil
+}
+
+// keeping returns a loop that keeps 16 KiB of each of its trips, and answers the
+// greatest number in all of it, which is one.
+func keeping() message {
+	scalar := models.Tensor(models.Bool)
+	body := message(nil).text(2, "body").
+		message(11, models.AppendValueInfo(nil, "i", models.Tensor(models.Int64))).message(11, models.AppendValueInfo(nil, "c", scalar)).
+		message(12, models.AppendValueInfo(nil, "d", scalar)).message(12, models.AppendValueInfo(nil, "kept", models.Tensor(models.Float32, models.Dim{Value: 4096}))).
+		message(1, node("Identity", []string{"c"}, "d")).message(1, node("Identity", []string{"K"}, "kept"))
+	g := message(nil).text(2, "g").
+		message(11, models.AppendValueInfo(nil, "N", models.Tensor(models.Int64, models.Dim{Value: 1}))).
+		message(12, models.AppendValueInfo(nil, "Y", models.Tensor(models.Float32))).
+		message(1, node("Loop", []string{"N", ""}, "all", graphAttribute("body", body))).
+		message(1, node("ReduceMax", []string{"all"}, "Y", message(nil).text(1, "keepdims").number(3, 0).number(20, 2))).
+		message(5, floats("K", []int64{4096}, func(int) float32 { return 1 }))
+	return model(g)
+}
+
+// trips is a query of keeping.
+func trips(n float64) query {
+	return query{Inputs: []tensor{{Name: "N", Shape: []int64{1}, Datatype: "INT64", Data: []float64{n}}}}
+}
+
 // one is a query of a model of graph.
 func one(x float64) query {
 	return query{Inputs: []tensor{{Name: "X", Shape: []int64{1}, Datatype: "FP32", Data: []float64{x}}}}

@@ -192,6 +192,7 @@ type Worker struct {
 	InputBytes        int64         `toml:"input_bytes" default:"256MiB" min:"64B"`
 	OutputBytes       int64         `toml:"output_bytes" default:"128MiB" min:"64B"`
 	IntermediateBytes int64         `toml:"intermediate_bytes" default:"1GiB" min:"64B"`
+	TrimAfter         time.Duration `toml:"trim_after" default:"1m" min:"0s" max:"24h"`
 }
 
 // Service is one service. Its model is "zoo:NAME", the path of an ONNX file, or

@@ -37,6 +37,7 @@ func TestFailureSaysWhy(t *testing.T) {
 		"crashed":            {overlap.ReasonWorkerLost, fmt.Errorf("%w: SIGFPE", executor.ErrExited), false, 500, query.ReasonWorkerLost, "SIGFPE"},
 		"no memory":          {overlap.ReasonModelFailed, fmt.Errorf("run: %w", wire.ErrMemory), false, 503, query.ReasonNoMemory, "service s"},
 		"no room for output": {overlap.ReasonModelFailed, fmt.Errorf("run: %w", wire.ErrArenaFull), false, 503, query.ReasonNoMemory, "service s"},
+		"never any room":     {overlap.ReasonModelFailed, fmt.Errorf("run: %w: %w", wire.ErrTooLarge, wire.ErrMemory), false, 413, query.ReasonTooLarge, "service s"},
 		"model failed":       {overlap.ReasonModelFailed, told, false, 500, query.ReasonModelFailed, "the kernel said no"},
 		"model, no word":     {overlap.ReasonModelFailed, nil, false, 500, query.ReasonModelFailed, "the model failed"},
 	} {

@@ -227,6 +227,9 @@ func (cs *calls) failure(p *pending, a *overlap.Answer) *query.Error {
 		return query.Unavailable(query.ReasonCancelled, "the client left")
 	case a.Reason == overlap.ReasonWorkerLost && p.failure == nil:
 		return unavailable(reason, "its worker failed, and there was no time to run the query again")
+	case errors.Is(p.failure, wire.ErrTooLarge):
+		return &query.Error{Status: http.StatusRequestEntityTooLarge, Reason: query.ReasonTooLarge,
+			Message: "service " + service.Name + ": " + p.failure.Error()}
 	case errors.Is(p.failure, wire.ErrMemory), errors.Is(p.failure, wire.ErrArenaFull):
 		return unavailable(query.ReasonNoMemory, "%v", p.failure)
 	case p.failure != nil:

@@ -137,7 +137,12 @@ type Service struct {
 	EngineSeconds float64 `json:"engine_seconds"`           // its spans' time in the engine, by the host's clock
 	DeviceSeconds float64 `json:"device_seconds,omitempty"` // the device's time for them by its own clock, 0 if it has none
 
-	// What metrics tell besides, the memory as whoever reads the status finds it.
+	// Memory, as whoever reads the status finds it: what is held of the service's
+	// intermediate_bytes, and all that its worker's process has, 0 if that is not known.
+	IntermediateBytes int64 `json:"intermediate_bytes"`
+	ResidentBytes     int64 `json:"resident_bytes"`
+
+	// What metrics tell besides.
 	ID         models.ServiceID `json:"-"`
 	Requests   query.Counts     `json:"-"` // what clients see
 	QueueLimit int              `json:"-"`
@@ -145,9 +150,7 @@ type Service struct {
 	Postponed  int              `json:"-"` // queries, now
 	Restarts   uint64           `json:"-"` // how often its workers were started again
 
-	IntermediateBytes int64 `json:"-"`
-	InputBytes        int64 `json:"-"`
-	ResidentBytes     int64 `json:"-"` // its worker's, 0 if that is not known
+	InputBytes int64 `json:"-"`
 }
 
 // Nonzero is counts by reason. Its JSON leaves out those of which there are none.

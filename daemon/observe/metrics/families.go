@@ -258,7 +258,7 @@ var serviceFamilies = []family{
 		func(s *status.Service) uint64 { return s.Restarts }),
 	ofService("overlapd_worker_resident_bytes", gauge, "Memory of the worker's process, now.",
 		func(s *status.Service) int64 { return s.ResidentBytes }),
-	ofService("overlapd_intermediate_bytes", gauge, "Intermediates of paused batches, as the worker last reported.",
+	ofService("overlapd_intermediate_bytes", gauge, "Held for batches, of the budget intermediate_bytes, now.",
 		func(s *status.Service) int64 { return s.IntermediateBytes }),
 	ofService("overlapd_input_bytes", gauge, "Inputs of queries that are not answered, in shared memory, now.",
 		func(s *status.Service) int64 { return s.InputBytes }),
