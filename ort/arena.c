@@ -68,12 +68,15 @@ struct overlapd_arena *overlapd_arena_new(OrtAllocator *runtime, const OrtMemory
 	arena->allocator = (OrtAllocator){VERSION, take, give, info, take};
 	arena->runtime = runtime;
 	arena->info = memory;
-	/* One heap for all threads, which keeps large blocks, too, until it is trimmed:
-	 * fresh pages from the system would cost more than many operators take. */
-	mallopt(M_ARENA_MAX, 1);
+	/* The heap keeps large blocks, too, until it is trimmed: fresh pages from the
+	 * system would cost more than many operators take. */
 	mallopt(M_MMAP_MAX, 0);
 	mallopt(M_TRIM_THRESHOLD, -1);
 	return arena;
 }
+
+/* One heap for all threads. A thread keeps the one that it has, so this comes before
+ * there are others; and the end of a heap that is not the first is never trimmed. */
+__attribute__((constructor)) static void one_heap(void) { mallopt(M_ARENA_MAX, 1); }
 
 void overlapd_arena_trim(void) { malloc_trim(0); }

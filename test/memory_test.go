@@ -15,7 +15,7 @@ import (
 func TestMemoryOfAWorkerIsBounded(t *testing.T) {
 	t.Parallel()
 	const budget, slack = 64 << 20, 48 << 20 // the inputs, the outputs, and what threads have
-	p := serve(t, config{worker: "intermediate_bytes = \"64MiB\"\ntrim_after = \"300ms\"\n", services: []service{
+	p := serve(t, config{worker: "intermediate_bytes = \"64MiB\"\ntrim_after = \"300ms\"\n", tables: "[profile]\non_start = false\n", services: []service{
 		tinyAdd, {name: "conv", model: write(t, "conv.onnx", convolutions())}, {name: "loop", model: write(t, "loop.onnx", keeping())},
 	}})
 	good := func() {

@@ -151,8 +151,8 @@ func TestModelThatIsMissing(t *testing.T) {
 		"service late: open /no/such/model.onnx: no such file or directory")
 }
 
-// A model that asks for more memory than there is fails, each time, and its
-// worker lives.
+// A model that asks for more memory than its service may take is refused, each time,
+// and its worker lives.
 func TestModelThatExplodes(t *testing.T) {
 	t.Parallel()
 	const terabyte = 1 << 40
@@ -163,7 +163,7 @@ func TestModelThatExplodes(t *testing.T) {
 	}, []message{message(nil).number(1, 1).number(2, int64(models.Int64)).text(8, "S").text(9, string(raw))})))
 	p := serve(t, config{services: []service{tinyAdd, {name: "huge", model: path}}})
 	for range 3 {
-		refusedWith(t, p.infer("huge", one(1)), 500, "model_failed")
+		refusedWith(t, p.infer("huge", one(1)), 413, "too_large")
 	}
 	q := sum(rand.New(rand.NewPCG(1, 1)), 1)
 	if err := checkSum(q, p.infer("add", q)); err != nil {

@@ -216,7 +216,7 @@ func (m *Failed) Err() error {
 	if int(m.Code) < len(failures) {
 		sentinel = failures[m.Code]
 	}
-	return fmt.Errorf("%w: %s", sentinel, m.Message)
+	return fmt.Errorf("%w: %s", sentinel, strings.ReplaceAll(m.Message, sentinel.Error()+": ", ""))
 }
 
 // clip limits a foreign text and makes it valid UTF-8.
