@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -23,6 +24,7 @@ import (
 func statusCommand() *cobra.Command {
 	var at target
 	var out output
+	var ready bool
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what a running daemon serves and has done",
@@ -33,9 +35,13 @@ were lost, what running them together saves, how rounds are chosen and how far
 predictions are off.`,
 		Example: `  overlapd status
   overlapd status --config overlapd.toml
-  overlapd status --url http://127.0.0.1:9000 --json`,
+  overlapd status --url http://127.0.0.1:9000 --json
+  overlapd status --ready                for HEALTHCHECK and scripts`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if ready {
+				return askReady(&at)
+			}
 			s, err := askStatus(&at)
 			if err != nil {
 				return err
@@ -45,7 +51,16 @@ predictions are off.`,
 	}
 	at.flags(cmd)
 	out.flag(cmd.Flags())
+	cmd.Flags().BoolVar(&ready, "ready", false, "print nothing, and fail unless the daemon is ready")
 	return cmd
+}
+
+func askReady(t *target) error {
+	code, _, err := t.get("/v2/health/ready", "")
+	if err == nil && code != fasthttp.StatusOK {
+		err = errors.New("the daemon is not ready: overlapd status shows which service is not")
+	}
+	return err
 }
 
 // answers is what several endpoints say. Recent covers the last queries of each service,

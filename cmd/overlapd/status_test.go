@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -109,5 +111,32 @@ func TestStatusText(t *testing.T) {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("it has no %q:\n%s", want, b.String())
 		}
+	}
+}
+
+// status --ready fails where the daemon is not ready, and where there is none.
+func TestStatusReady(t *testing.T) {
+	code := http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/v2/health/ready" {
+			t.Errorf("asked for %s", r.URL.Path)
+		}
+		w.WriteHeader(code)
+	}))
+	ask := func() error {
+		cmd := root()
+		cmd.SetArgs([]string{"status", "--ready", "--url", server.URL})
+		return cmd.Execute()
+	}
+	if err := ask(); err != nil {
+		t.Error(err)
+	}
+	code = http.StatusServiceUnavailable
+	if err := ask(); err == nil || exitStatus(err) != 1 {
+		t.Errorf("not ready: %v", err)
+	}
+	server.Close()
+	if err := ask(); err == nil || exitStatus(err) != 1 {
+		t.Errorf("not there: %v", err)
 	}
 }

@@ -232,7 +232,8 @@ func (m *model) comparePorts(kind string, configured []*modelconfig.Tensor, port
 	var names []string
 	for _, p := range ports {
 		names = append(names, strconv.Quote(p.Name))
-		if is := p.Type; m.c.MaxBatchSize > 0 && is.HasShape && (len(is.Shape) == 0 || is.Shape[0].Fixed()) {
+		needed := kind == "input" || len(configured) == 0 || slices.ContainsFunc(configured, func(t *modelconfig.Tensor) bool { return t.Name == p.Name })
+		if is := p.Type; needed && m.c.MaxBatchSize > 0 && is.HasShape && (len(is.Shape) == 0 || is.Shape[0].Fixed()) {
 			faults = append(faults, fmt.Errorf("max_batch_size is %d, but %s %q is %s in %s, whose first dimension is fixed: set max_batch_size to 0, or export the model with a batch dimension",
 				m.c.MaxBatchSize, kind, p.Name, is, m.file()))
 		}

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/models/zoo"
 )
 
@@ -267,6 +269,44 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A model without a batch dimension cannot have max_batch_size; an output that the
+// configuration leaves out need not have one.
+func TestFixedDimensions(t *testing.T) {
+	free, fixed := models.Dim{Value: -1, Name: "n"}, models.Dim{Value: 2}
+	for _, c := range []struct {
+		config  string
+		in, aux models.Dim
+		want    string
+	}{
+		{"max_batch_size: 8", fixed, free, `max_batch_size is 8, but input "x" is float32[2,4] in model.onnx, whose first dimension is fixed: set max_batch_size to 0`},
+		{"max_batch_size: 8", free, fixed, `output "aux" is float32[2,4]`},
+		{`max_batch_size: 8 output { name: "y" data_type: TYPE_FP32 dims: 4 }`, free, fixed, ""},
+		{`input { name: "x" data_type: TYPE_FP32 dims: [2, 4] }`, fixed, fixed, ""},
+		{`input { name: "x" data_type: TYPE_FP32 dims: [-1, 4] }`, fixed, fixed, `input "x" is FP32[-1,4] by config.pbtxt and float32[2,4] in model.onnx`},
+	} {
+		dir := repo(t, map[string]string{"m/config.pbtxt": c.config, "m/1/model.onnx": string(relus(c.in, c.aux))})
+		if _, _, err := Read(dir, time.Second); err == nil != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.config, err, c.want)
+		}
+	}
+}
+
+// relus returns a model from x to y and aux, whose first dimensions are given.
+func relus(in, aux models.Dim) []byte {
+	var graph []byte
+	for _, to := range []string{"y", "aux"} {
+		node := models.AppendString(models.AppendString(models.AppendString(nil, 1, "x"), 2, to), 4, "Relu")
+		graph = models.AppendField(graph, 1, node)
+	}
+	port := func(field protowire.Number, name string, first models.Dim) {
+		graph = models.AppendField(graph, field, models.AppendValueInfo(nil, name, models.Tensor(models.Float32, first, models.Dim{Value: 4})))
+	}
+	port(11, "x", in)
+	port(12, "y", models.Dim{Value: -1, Name: "n"})
+	port(12, "aux", aux)
+	return models.AppendField(models.AppendInt(nil, 1, 8), 7, graph)
 }
 
 // All faults are reported at once, and are those of a configuration, whose exit status
