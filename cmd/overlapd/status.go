@@ -162,8 +162,8 @@ func (s answers) document() *report.Document {
 	for i := range s.History {
 		if h := &s.History[i]; slices.ContainsFunc(append(gained(h), lost(h)...), func(v float64) bool { return v != 0 }) {
 			d.Heading("the last %s, the newest on the right", brief((time.Duration(len(h.InTime)) * h.Step).Seconds()))
-			d.Text("saved  %s", sparkline(condense(gained(h), historyWidth)))
-			d.Text("lost   %s", sparkline(condense(lost(h), historyWidth)))
+			d.Text("saved  %s", sparkline(gained(h), historyWidth))
+			d.Text("lost   %s", sparkline(lost(h), historyWidth))
 		}
 	}
 	for i := range s.Overview.Loading {

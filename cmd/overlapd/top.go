@@ -215,9 +215,6 @@ func (v *view) services() (rows []serviceRow) {
 
 // inTime returns the queries of a service that were answered in time lately.
 func (v *view) inTime(service string) (counts []float64) {
-	if v.instance >= len(v.now.Status.History) {
-		return nil
-	}
 	for _, s := range v.now.Status.History[v.instance].Services {
 		if s.Name == service {
 			for _, n := range s.InTime[max(0, len(s.InTime)-latelySteps):] {

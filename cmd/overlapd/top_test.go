@@ -222,13 +222,13 @@ func TestRestartedDaemon(t *testing.T) {
 
 func TestSparkline(t *testing.T) {
 	for want, values := range map[string][]float64{"": nil, "  ": {0, 0}, " ▁▄█": {-1, 0.1, 4, 8}} {
-		if got := sparkline(values); got != want {
+		if got := sparkline(values, 60); got != want {
 			t.Errorf("%v: %q, want %q", values, got, want)
 		}
 	}
-	for most, want := range map[int][]float64{2: {6, 15}, 4: {0, 1 + 2, 3 + 4, 5 + 6}, 6: {1, 2, 3, 4, 5, 6}, 60: {1, 2, 3, 4, 5, 6}} {
-		if got := condense([]float64{1, 2, 3, 4, 5, 6}, most); cmp.Diff(got, want) != "" {
-			t.Errorf("%d: %v, want %v", most, got, want)
+	for most, want := range map[int]string{1: "█", 2: "▄█", 3: "▃▆█", 7: "▂▃▄▆▇█"} { // of 1 and 2, 3 and 4, 5 and 6
+		if got := sparkline([]float64{1, 2, 3, 4, 5, 6}, most); got != want {
+			t.Errorf("%d: %s, want %s", most, got, want)
 		}
 	}
 }

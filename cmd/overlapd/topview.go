@@ -38,7 +38,7 @@ var serviceColumns = []struct {
 	}},
 	{"QUEUE", 3, "queries that wait", func(r *serviceRow) (string, float64) { return count(r.service.Queued) }},
 	{"DONE/S", 7, "queries answered each second", func(r *serviceRow) (string, float64) { return orDash("%.0f", r.rate), r.rate }},
-	{"LATELY      ", 9, "queries answered in time, a bar for five seconds, the newest on the right", func(r *serviceRow) (string, float64) { return sparkline(r.inTime), stats.Mean(r.inTime) }},
+	{"LATELY      ", 9, "queries answered in time, a bar for five seconds, the newest on the right", func(r *serviceRow) (string, float64) { return sparkline(r.inTime, latelySteps), stats.Mean(r.inTime) }},
 	{"  LOST", 8, "queries that were late or got no answer, since the start", func(r *serviceRow) (string, float64) { return count(losses(&r.service)) }},
 	{"WHY", 10, "the reasons of that, the most frequent first", func(r *serviceRow) (string, float64) { return whyLost(&r.service), float64(losses(&r.service)) }},
 }
@@ -220,9 +220,6 @@ func (v *view) summary() string {
 // lately shows what running queries together saves, and the queries that are lost, with
 // what they were in the last twenty minutes.
 func (v *view) lately() []string {
-	if v.instance >= len(v.now.Status.History) {
-		return nil
-	}
 	h, g := &v.now.Status.History[v.instance], &v.now.Status.Overview.Gain
 	lost := lost(h)
 	lostNow := 0.0
@@ -231,7 +228,7 @@ func (v *view) lately() []string {
 	}
 	draw := func(text string, values []float64) string {
 		text = name(text, min(v.width/2, latelyWidth))
-		return text + " " + sparkline(condense(values, max(1, min(historyWidth, v.width-lipgloss.Width(text)-1))))
+		return text + " " + sparkline(values, max(1, min(historyWidth, v.width-lipgloss.Width(text)-1)))
 	}
 	return []string{
 		draw(fmt.Sprintf("saved %.2f s/s: overlap %.2f, merge %.2f", g.OverlapNow+g.MergeNow, g.OverlapNow, g.MergeNow), gained(h)),
@@ -251,33 +248,22 @@ func mood(s *timeline.Service) lipgloss.Style {
 	}
 }
 
-// sparkline draws each value as a bar between nothing and the greatest of them.
-func sparkline(values []float64) string {
-	bars := []rune(" ▁▂▃▄▅▆▇█")
-	most := 0.0
-	for _, v := range values {
-		most = max(most, v)
-	}
-	var line []rune
-	for _, v := range values {
-		height := 0.0
-		if most > 0 {
-			height = math.Ceil(max(0, v) / most * float64(len(bars)-1))
-		}
-		line = append(line, bars[int(height)])
-	}
-	return string(line)
-}
-
-// condense adds up as many values that follow each other as leave at most so many
-// sums. The first sum may be of fewer.
-func condense(values []float64, most int) []float64 {
+// sparkline draws values as at most so many bars between nothing and the greatest.
+// Where there are more values, as many that follow each other are added up; the first
+// bar may be of fewer.
+func sparkline(values []float64, most int) string {
 	each := (len(values) + most - 1) / most
 	sums := make([]float64, min(len(values), most))
 	for i, v := range values {
 		sums[len(sums)-1-(len(values)-1-i)/each] += v
 	}
-	return sums
+	greatest := slices.Max(append(sums, math.SmallestNonzeroFloat64))
+	bars := []rune(" ▁▂▃▄▅▆▇█")
+	line := make([]rune, len(sums))
+	for i, sum := range sums {
+		line[i] = bars[int(math.Ceil(max(0, sum)/greatest*float64(len(bars)-1)))]
+	}
+	return string(line)
 }
 
 // picture returns a time line of rounds, in which a character is a piece of time: a row
