@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
@@ -136,6 +138,8 @@ func (c *grpcCaller) askWithin(ctx context.Context, service string, q query) ans
 	response, err := c.client.ModelInfer(ctx, request, grpc.Trailer(&trailer))
 	reason := trailer.Get("overlapd-reason")
 	switch {
+	case status.Code(err) == codes.Internal && len(reason) == 1:
+		return answer{Status: http.StatusInternalServerError, Reason: reason[0], Error: err.Error()}
 	case err != nil && len(reason) == 1:
 		return answer{Status: http.StatusServiceUnavailable, Reason: reason[0], Error: err.Error()}
 	case err != nil:

@@ -21,6 +21,7 @@ func (c *chaos) load() {
 	for kind := range 3 { // JSON, binary, gRPC
 		ask("steady", kind, 30*time.Millisecond, 1)
 		ask("merged", kind, 20*time.Millisecond, 3)
+		ask("fragile", kind, 30*time.Millisecond, 2)
 	}
 	ask("slow", 0, 150*time.Millisecond, 1)
 	ask("slow", 2, 150*time.Millisecond, 1)
@@ -58,12 +59,18 @@ func (c *chaos) ask(service string, kind int, mean time.Duration, random *rand.R
 		if service == "steady" || service == "merged" {
 			q, check = sum(random, 1+random.Int64N(3)), checkSum
 		}
+		if service == "fragile" {
+			q, check = good(random.IntN(numbers)), checkQuotient
+		}
 		q.ID = fmt.Sprintf("%s %d %x %d", service, kind, random.Uint32(), n)
 		proven, sent := client.proven(), time.Now()
 		a := client.ask(service, q)
 		how, fault := judge(q, a, check, may)
 		if !proven && c.notTaken(a) {
 			how, fault = "no connection", nil
+		}
+		if service == "fragile" && a.Status == 500 {
+			fault = fmt.Errorf("it pays for what others have asked: %v", a)
 		}
 		if fault != nil {
 			c.ledger.fault("%s, client %d, after %v: %v", service, kind, time.Since(sent), fault)

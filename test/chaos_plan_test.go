@@ -26,6 +26,9 @@ var kinds = []kind{
 	{"corrupt", 40 * time.Second, 0, 0, (*chaos).corrupt},
 	{"overload", 30 * time.Second, 2 * time.Second, 6 * time.Second, (*chaos).overload},
 	{"endless", 25 * time.Second, time.Second, 4 * time.Second, (*chaos).runOn},
+	{"bad", 12 * time.Second, time.Second, 5 * time.Second, (*chaos).poisonBad},
+	{"deadly", 20 * time.Second, time.Second, 3 * time.Second, (*chaos).poisonDeadly},
+	{"poison", 30 * time.Second, time.Second, 2 * time.Second, (*chaos).poisonEach},
 	{"reload", 8 * time.Second, 0, 0, (*chaos).reload},
 }
 

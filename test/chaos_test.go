@@ -130,6 +130,7 @@ func newChaos(t *testing.T, length time.Duration, seed uint64) *chaos {
 		t.Cleanup(func() { syscall.Unmount(c.dir, syscall.MNT_DETACH) })
 	}
 	c.p = serve(t, c.config(""))
+	c.p.crashes = true
 	t.Cleanup(func() { c.over.Store(true); c.clients.Wait() })
 	if c.clock, c.noClock = takeClock(c.p.cmd.Process.Pid); c.noClock == nil {
 		t.Cleanup(c.clock.close)
@@ -159,6 +160,7 @@ func (c *chaos) config(tables string) config {
 			{"steady", "zoo:tiny_add", fmt.Sprintf("target = %q", steadyTarget)},
 			{"merged", "zoo:tiny_add", fmt.Sprintf("target = \"500ms\"\nmax_batch = 8\nmax_query_batch = %d\nsizes = [1, 4]", wideRows)},
 			{"slow", put("slow.onnx", slow(12)), "target = \"2s\"\nqueue_limit = 16"},
+			{"fragile", put("fragile.onnx", quotient(numbers)), "target = \"2s\"\nmax_batch = 8"},
 			{"burst", put("burst.onnx", slow(16)), "target = \"300ms\"\nqueue_limit = 64"},
 			{"loop", put("loop.onnx", loops()), "target = \"500ms\"\nbest_effort = true"},
 		}}
@@ -166,9 +168,9 @@ func (c *chaos) config(tables string) config {
 
 // TestChaos runs a daemon under mixed load while workers are killed and
 // stopped, the disk is full, descriptors run out, the clock steps, the state
-// file is spoilt, clients hang up in every phase, the configuration is read
-// again and ten times too much is asked. Whatever was accepted gets one
-// answer, which is right; nothing is left behind.
+// file is spoilt, clients hang up in every phase, queries fail or end their worker, the
+// configuration is read again and ten times too much is asked. Whatever was accepted
+// gets one answer, which is right; nothing is left behind.
 func TestChaos(t *testing.T) {
 	length, seed := shortChaos, uint64(time.Now().UnixNano())
 	if text := os.Getenv(chaosTime); text == "" {

@@ -49,7 +49,7 @@ func deadly(n int) query { return quotientOf(math.MaxInt32+1-float64(n), -2, flo
 
 // checkQuotient returns what is wrong with the answer to a good query.
 func checkQuotient(q query, a answer) error {
-	if a.Err != nil || a.Status != 200 || len(a.Outputs) != 1 || len(a.Outputs[0].Data) != 1 || a.Outputs[0].Data[0] != q.Inputs[0].Data[0] {
+	if a.Err != nil || a.Status != 200 || len(a.Outputs) != 1 || len(a.Outputs[0].Data) != 1 || a.Outputs[0].Data[0] != q.Inputs[0].Data[0] || a.ID != q.ID {
 		return fmt.Errorf("asked %v, got %v", q, a)
 	}
 	return nil
