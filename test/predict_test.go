@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -159,6 +161,42 @@ log = true`}
 		t.Error("it measured again")
 	}
 	same(t, before, p.answers())
+}
+
+// A daemon that is under load from its first moment has a predictor in the end, though the
+// load never pauses and the time to measure is spent long before there is enough.
+func TestLearnsUnderLoad(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("it waits until the daemon does without pauses")
+	}
+	p := serve(t, config{top: `policy = "overlap"`, services: tinies(), tables: `
+[profile]
+groups = 90
+repeats = 3
+time = "50ms"`})
+	before := p.answers()
+	var over atomic.Bool
+	var load sync.WaitGroup
+	for range 3 {
+		load.Go(func() {
+			for !over.Load() {
+				same(t, before, p.answers())
+			}
+		})
+	}
+	defer func() {
+		over.Store(true)
+		load.Wait()
+	}()
+	says(t, p.reaches("serving"), "trained on ")
+	s := p.standing()
+	if s.Predictor.File == nil || s.Predictor.File.Rows < 64 {
+		t.Errorf("status: %+v", s)
+	}
+	if log := p.logged(); !strings.Contains(log, "is spent on fewer than the 80 that a predictor needs") {
+		t.Errorf("the log:\n%s", log)
+	}
 }
 
 // A predictor that cannot be used is told of, and its daemon serves.

@@ -7,6 +7,9 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
+// LeastRows is how many measured groups it takes to fit a predictor and to test it.
+const LeastRows = 80
+
 // taskKind is what a task measures. Tasks of one kind take about as long.
 type taskKind int
 

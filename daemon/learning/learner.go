@@ -12,6 +12,7 @@
 package learning
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -24,17 +25,10 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-const (
-	// Quiet is for how long no query must have come before a group is measured.
-	// Who sends one query after another is not to wait for a measurement each
-	// time.
-	Quiet = 200 * time.Millisecond
+// storedPredictors is how many predictors are remembered, the newest.
+const storedPredictors = 32
 
-	// storedPredictors is how many predictors are remembered, the newest.
-	storedPredictors = 32
-)
-
-// ErrDisturbed is what a step fails with that was given up because queries wait.
+// ErrDisturbed is what a step fails with of which a round was stopped because queries wait.
 // It is run again.
 var ErrDisturbed = errors.New("queries wait")
 
@@ -45,7 +39,7 @@ type Options struct {
 	CanFit   bool   // a network may be fitted to what was measured
 
 	OnStart bool          // measure where no predictor fits
-	Limit   time.Duration // on measuring, 0 for none
+	Limit   time.Duration // on measuring, 0 for none; too few groups for a predictor are measured on
 	Groups  int           // to sample
 	Repeats int           // the most of one measurement
 	Spans   int           // in a group at most
@@ -86,7 +80,7 @@ type Learner struct {
 	offline    bool   // measure even if there is a predictor, and fit none
 	generation int    // counts choices: what was begun for an earlier one comes too late
 
-	arrived time.Duration // when the last query came
+	pace
 	measuring
 
 	work Work
@@ -95,7 +89,7 @@ type Learner struct {
 // New returns a Learner that waits for the models. What it finds it has p use;
 // solo holds what is known of spans that run alone.
 func New(o Options, p *predictor.Predictor, solo *predictor.Solo) *Learner {
-	l := &Learner{options: o, predictor: p, solo: solo, stands: report{Phase: Loading, Limit: o.Limit}, arrived: -Quiet}
+	l := &Learner{options: o, predictor: p, solo: solo, stands: report{Phase: Loading, Limit: o.Limit}, pace: pace{arrived: -Quiet}}
 	if !l.formsGroups() {
 		l.stands.Phase, l.stands.Reason = Solo, fmt.Sprintf("the policy %s runs one batch at a time", o.Policy)
 	}
@@ -132,10 +126,10 @@ func (l *Learner) Stale() bool { return l.stale && l.formsGroups() }
 // Bind takes the predictor into use that fits the models of now, or begins to
 // make one.
 func (l *Learner) Bind(w World) {
-	l.stale = false
+	l.stale, l.enough = false, training.LeastRows
 	l.Stop()
 	if l.offline {
-		l.plan(w)
+		l.plan(w, "")
 		return
 	}
 	if l.options.File != "" {
@@ -155,13 +149,13 @@ func (l *Learner) Bind(w World) {
 		}
 		l.work.Unfit = append(l.work.Unfit, err)
 	}
-	l.plan(w)
+	l.plan(w, "")
 }
 
 // Stop gives up what was begun: measuring, reading and fitting.
 func (l *Learner) Stop() {
 	l.generation++
-	l.session = nil
+	l.session, l.running = nil, false
 	l.work.Stop = true
 	l.work.Read, l.work.Fit = nil, nil
 }
@@ -228,8 +222,9 @@ func known(f *predictor.File, served []predictor.Served) []predictor.Served {
 	return served
 }
 
-// plan begins to measure groups, if that is wanted and possible.
-func (l *Learner) plan(w World) {
+// plan begins to measure groups, if that is wanted and possible. It says why there is
+// no predictor, "" for that none was made.
+func (l *Learner) plan(w World, why string) {
 	subjects := l.subjects(w.Services)
 	switch {
 	case l.options.Emulated:
@@ -252,7 +247,7 @@ func (l *Learner) plan(w World) {
 		o.Add(s.Model, s.Sizes, s.SeqLens)
 		list, l.services = append(list, s.Model), append(l.services, s.ID)
 	}
-	l.enter(Measuring, "there is none for these models on this device, so batches run one at a time: groups are measured while no query comes")
+	l.enter(Measuring, cmp.Or(why, "there is none for these models on this device")+", so batches run one at a time: groups are measured while no query comes")
 	l.work.Read = &Read{generation: l.generation, device: w.Device, models: list}
 	l.work.Read.begin = func(stored *training.Dataset, operators map[string][]training.OperatorTimes) *training.Session {
 		return training.NewSession(o, stored, operators)
@@ -265,6 +260,7 @@ func (l *Learner) subjects(served []Service) []Service {
 	loaded := slices.DeleteFunc(slices.Clone(served), func(s Service) bool { return s.Model.Operators == 0 || s.GivenUp })
 	slices.SortFunc(loaded, func(a, b Service) int { return strings.Compare(a.Model.Name, b.Model.Name) })
 	longest := l.longestSpan(served, len(loaded))
+	l.longest = min(longest, longestRound) * time.Duration(max(1, min(len(loaded), l.options.Spans)))
 	for i := range loaded {
 		s := &loaded[i]
 		least := s.Sizes[0]
@@ -300,10 +296,6 @@ func (l *Learner) takes(s *Service, size int) time.Duration {
 	return took
 }
 
-// Arrived is called for every query: measuring waits until none has come for
-// Quiet.
-func (l *Learner) Arrived(now time.Duration) { l.arrived = now }
-
 // Pending reports whether there is something to measure, now or later.
 func (l *Learner) Pending() bool { return l.session != nil && !l.running }
 
@@ -311,19 +303,22 @@ func (l *Learner) Pending() bool { return l.session != nil && !l.running }
 // when Next is called.
 func (l *Learner) Services() []models.ServiceID { return l.services }
 
-// QuietAt returns from when on a step may be measured.
-func (l *Learner) QuietAt() time.Duration { return l.arrived + Quiet }
-
 // Next returns the rounds of the step to measure now, which are to be run one
-// after another. Finished is due for them. There are none when all is measured,
-// or the time for it is spent: then fitting begins.
-func (l *Learner) Next(now time.Duration) []models.Group {
+// after another, with those of queries in between. Finished is due for them. There are
+// none when all is measured, or the time for it is spent and there is enough: then
+// fitting begins.
+func (l *Learner) Next() []models.Group {
 	if l.session == nil {
 		return nil
 	}
-	if l.options.Limit <= 0 || l.session.Progress().Spent < l.options.Limit {
+	over := l.options.Limit > 0 && l.session.Progress().Spent >= l.options.Limit
+	if !over || l.tooFew() {
 		if step, ok := l.session.Next(); ok {
-			l.step, l.began, l.running, l.stepGeneration = step, now, true, l.generation
+			if over {
+				l.enter(Measuring, fmt.Sprintf("the time to measure groups, %v, is spent on fewer than the %d that a predictor needs, so batches run one at a time and measuring goes on; "+
+					"it ends sooner with less load, or with overlapd profile while overlapd is stopped", l.options.Limit, l.enough))
+			}
+			l.step, l.spent, l.running, l.lost, l.stepGeneration = step, 0, true, false, l.generation
 			return l.rounds(&step)
 		}
 	}
@@ -331,13 +326,17 @@ func (l *Learner) Next(now time.Duration) []models.Group {
 	return nil
 }
 
+// tooFew reports whether a predictor is to be fitted, and there are fewer groups than
+// that takes.
+func (l *Learner) tooFew() bool { return l.options.CanFit && l.rows < l.enough }
+
 // Finished takes in how long the rounds of the step took that Next has returned, in
 // their order, or why it failed: with ErrDisturbed it is run again, and culprit is
 // the service whose span failed, -1 if it was not just one. A step that Stop came in
 // between of counts for nothing.
-func (l *Learner) Finished(now time.Duration, took []Timing, culprit models.ServiceID, err error) {
+func (l *Learner) Finished(took []Timing, culprit models.ServiceID, err error) {
 	l.running = false
-	spent := now - l.began
+	spent := l.spent
 	switch {
 	case l.session == nil || l.stepGeneration != l.generation:
 	case errors.Is(err, ErrDisturbed):
@@ -356,6 +355,7 @@ func (l *Learner) tookGroup(t Timing, spent time.Duration) {
 	if !ok {
 		return
 	}
+	l.rows++
 	d := &training.Dataset{Device: l.device, Models: l.session.Models(), Rows: []training.Row{row}}
 	l.store("storing a measured group", func(s *training.Store) error { return s.Append(d) })
 }
@@ -376,8 +376,13 @@ func (l *Learner) tookOperators(took []Timing, spent time.Duration) {
 func (l *Learner) Cold(service models.ServiceID) {
 	if i := l.subject(service); l.session != nil && i >= 0 {
 		l.session.Cold(i)
+		l.lost = true
 	}
 }
+
+// Lost reports whether a worker was started anew since the step began, which has lost
+// what earlier rounds of the step have left there.
+func (l *Learner) Lost() bool { return l.lost }
 
 // measured ends the session: nothing is left to measure, or no time.
 func (l *Learner) measured() {
@@ -404,13 +409,13 @@ func (l *Learner) measured() {
 }
 
 // Found goes on with what was read. If that failed there is no predictor.
-func (l *Learner) Found(f found) {
+func (l *Learner) Found(now time.Duration, f found) {
 	switch {
 	case f.generation != l.generation:
 	case f.err != nil:
 		l.enter(Solo, fmt.Sprintf("what was measured cannot be used: %v", f.err))
 	case f.session != nil:
-		l.session = f.session
+		l.session, l.rows, l.calm = f.session, len(f.fit.Data.Rows), now
 	default:
 		l.work.Fit = &f.fit
 	}
@@ -427,7 +432,13 @@ func (l *Learner) Fitted(of *Fit, f *predictor.File, err error, w World) {
 	}
 	if err != nil {
 		l.work.Unfound = err
-		l.enter(Solo, fmt.Sprintf("fitting one failed: %v", err))
+		why := fmt.Sprintf("fitting one failed: %v", err)
+		if p := &l.stands.Progress; p.Done < p.Total {
+			l.enough = 2 * l.rows
+			l.plan(w, why)
+			return
+		}
+		l.enter(Solo, why)
 		return
 	}
 	l.store("storing the predictor", func(s *training.Store) error { return s.PutPredictor(f) })
@@ -489,9 +500,12 @@ type measuring struct {
 	device   string
 	services []models.ServiceID // by the position of their subject in the session
 
+	rows   int // that are stored
+	enough int // for a predictor
+
 	step    training.Step
-	began   time.Duration
 	running bool // the step was given out and is not finished
+	lost    bool // a worker was, since then
 
 	stepGeneration int // the choice of the Learner for which the step was begun
 }

@@ -90,7 +90,7 @@ func (r *rig) do() {
 	}
 	if w.Read != nil {
 		found, _ := w.Read.From(r.store)
-		r.Found(found)
+		r.Found(r.now, found)
 		r.do()
 	}
 }
@@ -105,23 +105,30 @@ func (r *rig) bind(w World) {
 // step measures a step. It reports false if there is none.
 func (r *rig) step(fault error) bool {
 	r.t.Helper()
-	rounds := r.Next(r.now)
+	rounds := r.Next()
 	r.do()
 	if len(rounds) == 0 {
 		return false
 	}
 	var all []Timing
 	for _, g := range rounds {
-		var took time.Duration
-		for _, s := range g.Spans {
-			took += 100 * time.Microsecond * time.Duration(s.End-s.Start)
-		}
+		r.Began(r.now)
+		took := lasts(g)
 		r.now += took
+		r.Ended(r.now, false)
 		all = append(all, Timing{Latency: took})
 	}
-	r.Finished(r.now, all, rounds[0].Spans[0].Service, fault)
+	r.Finished(all, rounds[0].Spans[0].Service, fault)
 	r.do()
 	return true
+}
+
+// lasts returns what a group takes.
+func lasts(g models.Group) (took time.Duration) {
+	for _, s := range g.Spans {
+		took += 100 * time.Microsecond * time.Duration(s.End-s.Start)
+	}
+	return took
 }
 
 func (r *rig) stands(phase string, parts ...string) {
@@ -155,8 +162,8 @@ func TestFromMeasuringToServing(t *testing.T) {
 		t.Errorf("services %v are measured", r.Services())
 	}
 	r.Arrived(r.now)
-	if r.QuietAt() != r.now+Quiet {
-		t.Errorf("quiet at %v", r.QuietAt())
+	if r.DueAt(true) != r.now+Quiet {
+		t.Errorf("due at %v", r.DueAt(true))
 	}
 	for r.step(nil) {
 	}
@@ -213,13 +220,13 @@ func TestNoPredictor(t *testing.T) {
 			case "slow file":
 				r.Bind(w)
 				read := r.Work().Read
-				r.Found(read.Not(errors.New("it is slow")))
+				r.Found(r.now, read.Not(errors.New("it is slow")))
 			}
 			if name != "slow file" {
 				r.bind(w)
 			}
 			r.stands(Solo, c.why)
-			if r.Next(r.now) != nil {
+			if r.Next() != nil {
 				t.Error("something is measured")
 			}
 		})
@@ -235,15 +242,15 @@ func TestLateNewsIsIgnored(t *testing.T) {
 	found, _ := late.From(r.store)
 	r.session.Cold(0)
 	before := r.session
-	if r.Found(found); r.session != before {
+	if r.Found(r.now, found); r.session != before {
 		t.Error("a session for other models is taken")
 	}
-	r.Next(r.now)
+	r.Next()
 	r.bind(world()) // while a step runs, which is told to stop
 	if r.stops != 2 {
 		t.Errorf("%d stops", r.stops)
 	}
-	r.Finished(r.now, []Timing{{Latency: time.Second}}, 0, nil)
+	r.Finished([]Timing{{Latency: time.Second}}, 0, nil)
 	if p := r.Report().Progress; p.Done != 0 || p.Spent != 0 {
 		t.Errorf("a step for other models counts: %+v", p)
 	}
@@ -260,12 +267,12 @@ func TestLateNewsIsIgnored(t *testing.T) {
 func TestStepsThatFail(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.CanFit = false })
 	r.bind(world())
-	first := r.Next(r.now)
-	r.Finished(r.now, nil, 0, ErrDisturbed)
-	if d := cmp.Diff(first[0].Spans[0].Size, r.Next(r.now)[0].Spans[0].Size); d != "" {
+	first := r.Next()
+	r.Finished(nil, 0, ErrDisturbed)
+	if d := cmp.Diff(first[0].Spans[0].Size, r.Next()[0].Spans[0].Size); d != "" {
 		t.Error(d)
 	}
-	r.Finished(r.now, nil, 0, ErrDisturbed)
+	r.Finished(nil, 0, ErrDisturbed)
 	broken := errors.New("it does not run")
 	for r.step(broken) {
 	}
@@ -364,4 +371,158 @@ func file(names ...string) *predictor.File {
 	width := f.Features.Width()
 	f.Layers = []predictor.Layer{{Inputs: width, Outputs: 1, Weights: make([]float32, width), Bias: []float32{1}}}
 	return f
+}
+
+// under drives a Learner as the loop does, while queries come at constant gaps and
+// each keeps the device busy for so long. Rounds take what the rig says, stretched. It
+// returns how long rounds ran for which queries had to wait, and the longest of these.
+func (r *rig) under(gap, busy time.Duration, stretch int) (pressed, longest time.Duration) {
+	r.t.Helper()
+	began, arrives, waiting := r.now, r.now, 0
+	var rounds []models.Group
+	var took []Timing
+	for r.Report().Phase == Measuring && r.now < began+time.Hour {
+		for ; arrives <= r.now; arrives += gap {
+			r.Arrived(arrives)
+			waiting++
+		}
+		if due := r.DueAt(waiting == 0); due > r.now {
+			if waiting > 0 {
+				waiting--
+				r.now += busy
+			} else {
+				r.now = min(arrives, due)
+			}
+			continue
+		}
+		if len(rounds) == 0 {
+			took = nil
+			if rounds = r.Next(); len(rounds) == 0 {
+				r.do()
+				break
+			}
+		}
+		lasted := time.Duration(stretch) * lasts(rounds[0])
+		until := r.Began(r.now)
+		queriesWait := until > r.now
+		stopped := !queriesWait && arrives < r.now+lasted
+		if queriesWait && until-r.now > time.Second/2 {
+			r.t.Errorf("a query may wait for %v of its target of a second", until-r.now)
+		}
+		if stopped {
+			lasted = arrives - r.now
+		}
+		r.now += lasted
+		r.Ended(r.now, stopped)
+		if queriesWait {
+			pressed, longest = pressed+lasted, max(longest, lasted)
+		}
+		took, rounds = append(took, Timing{Latency: lasted}), rounds[1:]
+		switch {
+		case stopped:
+			rounds = nil
+			r.Finished(nil, -1, ErrDisturbed)
+		case len(rounds) == 0:
+			r.Finished(took, -1, nil)
+		}
+		r.do()
+	}
+	return pressed, longest
+}
+
+// Whatever the load, there is enough for a predictor in the end: also where the time to
+// measure is spent long before, where every moment of quiet is cut short, and where there
+// is none.
+func TestMeasuresEnoughUnderLoad(t *testing.T) {
+	const stretch = 100 // an operator takes 10 ms
+	for name, c := range map[string]struct{ gap, busy time.Duration }{
+		"quiet moments":         {time.Second, 100 * time.Millisecond},
+		"that are too short":    {Quiet + 5*time.Millisecond, 10 * time.Millisecond},
+		"none":                  {50 * time.Millisecond, 20 * time.Millisecond},
+		"the device never idle": {20 * time.Millisecond, 19 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(o *Options) { o.Groups, o.Limit = 300, time.Second })
+			r.bind(world())
+			began := r.now
+			pressed, longest := r.under(c.gap, c.busy, stretch)
+			if r.stands(Training, "is spent"); r.fit == nil {
+				t.Fatalf("after %v nothing is fitted: %+v", r.now-began, r.Report())
+			}
+			if n := len(r.fit.Data.Rows); n < training.LeastRows || n > training.LeastRows+10 {
+				t.Errorf("%d rows to fit, want %d", n, training.LeastRows)
+			}
+			if share := pressed.Seconds() / (r.now - began).Seconds(); share > busyShare {
+				t.Errorf("queries had to wait in %.0f %% of the time", 100*share)
+			}
+			if most := 2 * operators * stretch * 100 * time.Microsecond; longest > most {
+				t.Errorf("a query may have waited for %v, one round takes %v at most", longest, most)
+			}
+			if c.gap < Quiet && pressed == 0 {
+				t.Error("nothing was measured between queries")
+			}
+		})
+	}
+}
+
+// While too little is measured for a predictor and the time for it is spent, the reason
+// says that, and what helps.
+func TestSaysWhatHelps(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Groups, o.Limit = 300, time.Millisecond })
+	r.bind(world())
+	for range 40 {
+		r.step(nil)
+	}
+	r.stands(Measuring, "1ms, is spent", "fewer than the 80", "less load", "overlapd profile")
+	if !slices.Equal(r.entered, []string{"measuring", "measuring"}) {
+		t.Errorf("the log has %q", r.entered)
+	}
+}
+
+// A fit that fails is no end as long as there is something to measure.
+func TestMeasuresOnAfterAFitThatFails(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Groups, o.Limit = 150, time.Millisecond })
+	r.bind(world())
+	fits := 0
+	for r.Report().Phase == Measuring {
+		for r.step(nil) {
+		}
+		fits++
+		r.Fitted(r.fit, nil, errors.New("too noisy"), world())
+		r.do()
+		if r.Report().Phase == Measuring {
+			r.stands(Measuring, "fitting one failed: too noisy, so batches run one at a time")
+		}
+	}
+	if r.stands(Solo, "too noisy"); fits < 2 || len(r.fit.Data.Rows) != 2+150 {
+		t.Errorf("%d fits, the last of %d rows", fits, len(r.fit.Data.Rows))
+	}
+}
+
+// A step that queries have interrupted begins anew if a worker was lost meanwhile, and
+// what stops it while none of its rounds runs keeps nothing from being measured later.
+func TestInterruptedSteps(t *testing.T) {
+	r := newRig(t, nil)
+	r.bind(world())
+	for len(r.Next()) < 2 {
+		r.step(nil)
+	}
+	r.Began(r.now)
+	r.Ended(r.now, false)
+	if r.Lost() {
+		t.Error("nothing is lost yet")
+	}
+	r.Cold(0)
+	if !r.Lost() {
+		t.Error("a worker was started anew")
+	}
+	r.Finished(nil, -1, ErrDisturbed)
+	r.Next()
+	if r.Lost() {
+		t.Error("the step is new")
+	}
+	r.bind(world())
+	if !r.Pending() {
+		t.Error("nothing is measured any more")
+	}
 }

@@ -99,27 +99,39 @@ func (d *learner) measuredOn() string {
 	return d.Device
 }
 
-// measure runs the next step of measuring if it has been quiet for long enough
-// and the services are ready. It returns when to ask again.
+// pending reports whether there is something to measure, now or later.
+func (d *learner) pending() bool { return d.learning.Pending() || d.measurement.waits() }
+
+// measure runs the next round that measures if one is due and the services are ready:
+// that of a step which queries have interrupted, or the first of the next. It returns
+// when to ask again.
 func (d *learner) measure() (next time.Duration) {
-	if quiet := d.learning.QuietAt(); quiet > d.Now() {
-		return quiet
+	if due := d.learning.DueAt(d.scheduler.Idle()); due > d.Now() {
+		return due
 	}
 	for ready := !d.Keeper.Full() && !d.draining.Load() && d.measurable(); ready; {
-		rounds := d.learning.Next(d.Now())
-		d.work()
-		if len(rounds) == 0 {
-			break
+		if d.measurement.waits() && d.learning.Lost() {
+			d.measurement.end()
+			d.learning.Finished(nil, -1, learning.ErrDisturbed)
 		}
-		err := d.measurement.start(rounds)
+		if !d.measurement.waits() {
+			rounds := d.learning.Next()
+			d.work()
+			if len(rounds) == 0 {
+				break
+			}
+			d.measurement.start(rounds)
+		}
+		err := d.measurement.run()
 		if err == nil {
+			d.measurement.until = d.learning.Began(d.Now())
 			break
 		}
 		if errors.Is(err, executor.ErrClosed) {
 			d.stop()
 			break
 		}
-		d.learning.Finished(d.Now(), nil, -1, err)
+		d.learning.Finished(nil, -1, err)
 		d.work()
 	}
 	return d.Now() + learning.Quiet
@@ -157,9 +169,10 @@ func (d *learner) finished(o *executor.Outcome) {
 	if failed > 1 {
 		culprit = -1
 	}
-	over, err := d.measurement.finish(o, !d.scheduler.Idle() || d.fleet.loading.active())
+	d.learning.Ended(d.Now(), d.measurement.broken)
+	over, err := d.measurement.finish(o)
 	if over {
-		d.learning.Finished(d.Now(), d.measurement.took, culprit, err)
+		d.learning.Finished(d.measurement.took, culprit, err)
 		d.work()
 	}
 }
@@ -216,13 +229,13 @@ func (d *learner) read(r *learning.Read) {
 	taken := d.Keeper.Keep("reading what was measured", func(s *training.Store) error {
 		found, err := r.From(s)
 		d.tell(message{ask: func() {
-			d.learning.Found(found)
+			d.learning.Found(d.Now(), found)
 			d.work()
 		}})
 		return err
 	})
 	if !taken {
-		d.learning.Found(r.Not(errors.New("the state file is too slow")))
+		d.learning.Found(d.Now(), r.Not(errors.New("the state file is too slow")))
 		d.work()
 	}
 }
@@ -300,18 +313,20 @@ const measuringIDs = 1 << 63
 // maxMeasuredBytes is the largest input that is made up for measuring.
 const maxMeasuredBytes = 1 << 30
 
-// measurement runs rounds one after another, on inputs of zeros, and times
-// each.
+// measurement runs the rounds of a step, on inputs of zeros, and times each. Between
+// two of them queries may be served: its batches stay with the workers.
 type measurement struct {
-	fleet  *fleet
-	lastID uint64
-	rounds []models.Group // the groups that are left; the first one runs
-	round  uint64         // its ID
-	broken bool           // the round that runs was told to stop
-	limit  time.Duration  // by when it must have done so, or the others go on without it
-	took   []learning.Timing
-	held   []heldBatch
-	ended  chan struct{} // is closed when no round runs any more, nil if nobody waits
+	fleet   *fleet
+	lastID  uint64
+	rounds  []models.Group // the groups that are left
+	running bool           // the first of them
+	round   uint64         // its ID
+	until   time.Duration  // queries wait for it until then at most
+	broken  bool           // it was told to stop
+	limit   time.Duration  // by when it must have done so, or the others go on without it
+	took    []learning.Timing
+	held    []heldBatch
+	ended   chan struct{} // is closed when no round runs any more, nil if nobody waits
 }
 
 // stopPatience is how long a round that measures may take to end once it was told
@@ -327,25 +342,30 @@ type heldBatch struct {
 }
 
 // active reports whether a round runs.
-func (m *measurement) active() bool { return len(m.rounds) > 0 }
+func (m *measurement) active() bool { return m.running }
+
+// waits reports whether a step is interrupted, and its next round is to be run.
+func (m *measurement) waits() bool { return len(m.rounds) > 0 && !m.running }
 
 func (m *measurement) id() uint64 {
 	m.lastID++
 	return measuringIDs + m.lastID
 }
 
-// start runs the first of the rounds. A batch gets inputs where its spans start
-// at operator 0.
-func (m *measurement) start(rounds []models.Group) error {
-	m.rounds, m.took = rounds, m.took[:0]
-	err := m.run()
+// start takes the rounds of a step.
+func (m *measurement) start(rounds []models.Group) { m.rounds, m.took = rounds, m.took[:0] }
+
+// run runs the next round. A batch gets inputs where its spans start at operator 0.
+// Nothing is left of the step if it fails.
+func (m *measurement) run() error {
+	err := m.send()
 	if err != nil {
 		m.end()
 	}
 	return err
 }
 
-func (m *measurement) run() error {
+func (m *measurement) send() error {
 	spans := m.rounds[0].Spans
 	requests := make([]executor.SpanRequest, len(spans))
 	for i, s := range spans {
@@ -367,12 +387,25 @@ func (m *measurement) run() error {
 	for _, s := range spans {
 		m.fleet.members[s.Service].fresh = false
 	}
-	m.broken = false
+	m.running, m.broken = true, false
 	return nil
 }
 
-// stop ends the round that runs, if one does, at the next operators.
+// yield ends the round that runs at the next operators, if queries have waited for it
+// as long as they may. Otherwise it returns when to ask again.
+func (m *measurement) yield() (again time.Duration, wake bool) {
+	if m.fleet.Now() < m.until {
+		return m.until, true
+	}
+	m.stop()
+	return 0, false
+}
+
+// stop ends the round that runs at the next operators, and the step.
 func (m *measurement) stop() {
+	if m.waits() {
+		m.end()
+	}
 	if !m.active() || m.broken {
 		return
 	}
@@ -382,10 +415,10 @@ func (m *measurement) stop() {
 	}
 }
 
-// finish takes in the outcome of the round that runs, and starts the next
-// unless queries wait. It reports true when none runs any more: all have, or
-// there is an error.
-func (m *measurement) finish(o *executor.Outcome, wanted bool) (over bool, err error) {
+// finish takes in the outcome of the round that runs. It reports true when the step is
+// over: all rounds have run, or there is an error.
+func (m *measurement) finish(o *executor.Outcome) (over bool, err error) {
+	m.running = false
 	t := learning.Timing{Latency: o.Latency(), Device: o.DeviceTime()}
 	stopped := false
 	for i := range o.Spans {
@@ -394,7 +427,12 @@ func (m *measurement) finish(o *executor.Outcome, wanted bool) (over bool, err e
 			s.Queries[j].Release()
 		}
 		switch {
-		case s.Status == models.SpanOverrun, s.Status == models.SpanStopped && m.broken:
+		case s.Status == models.SpanOverrun:
+			stopped = true
+			for j := range m.held {
+				m.held[j].inUse = m.held[j].inUse || m.held[j].batch == s.Span.Batch
+			}
+		case s.Status == models.SpanStopped && m.broken:
 			stopped = true
 		case s.Status != models.SpanDone:
 			err = errors.Join(fmt.Errorf("a span did not run to its end: %s", s.Status), s.Err)
@@ -405,13 +443,8 @@ func (m *measurement) finish(o *executor.Outcome, wanted bool) (over bool, err e
 	case err != nil:
 	case stopped:
 		err = learning.ErrDisturbed
-	case len(m.rounds) == 0:
-	case wanted:
-		err = learning.ErrDisturbed
-	default:
-		if err = m.run(); err == nil {
-			return false, nil
-		}
+	case len(m.rounds) > 0:
+		return false, nil
 	}
 	m.end()
 	return true, err
@@ -429,7 +462,7 @@ func (m *measurement) quit(ended chan struct{}) {
 // end gives back what the batches held, but for those that workers still use.
 func (m *measurement) end() {
 	m.giveBack(func(h *heldBatch) bool { return !h.inUse })
-	m.rounds = nil
+	m.rounds, m.running = nil, false
 	if m.ended != nil {
 		close(m.ended)
 		m.ended = nil

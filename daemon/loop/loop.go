@@ -109,11 +109,11 @@ func (l *loop) decide() {
 	idle := l.scheduler.Idle()
 	switch {
 	case l.learner.measurement.active():
-		if !idle || l.fleet.loading.active() {
-			l.learner.measurement.stop()
-		}
 		wake = false // whatever waits, waits for the outcome
-	case idle && l.learning.Pending():
+		if !idle || l.fleet.loading.active() {
+			next, wake = l.learner.measurement.yield()
+		}
+	case idle && l.learner.pending():
 		next, wake = l.learner.measure(), true
 	}
 	if at, ok := l.watch(); ok && (!wake || at < next) {
@@ -228,6 +228,9 @@ func (l *loop) finish(o executor.Outcome) {
 		l.settle(&l.outcome, &l.ran)
 	}
 	l.fleet.catchUp()
+	if l.until == 0 && l.learner.pending() {
+		l.learner.measure() // between two rounds, if it has not been quiet for long
+	}
 }
 
 // land takes in how a span has ended that was set apart. Nothing is learned of its

@@ -79,6 +79,9 @@ func TestFoldsTestEachRowOnce(t *testing.T) {
 
 func TestSplitRefusesFewRows(t *testing.T) {
 	o := DefaultOptions()
+	if _, err := split(synthetic(training.LeastRows, 1).Rows, &o, rand.New(rand.NewPCG(1, 0))); err != nil {
+		t.Errorf("%d rows are enough, says training: %v", training.LeastRows, err)
+	}
 	for _, n := range []int{0, 1, minTestRows, minTrainRows + minTestRows - 1} {
 		if _, err := split(synthetic(n, 1).Rows, &o, rand.New(rand.NewPCG(1, 0))); !errors.Is(err, ErrRows) {
 			t.Errorf("%d rows: %v", n, err)
