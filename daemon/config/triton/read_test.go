@@ -238,6 +238,7 @@ func TestFaults(t *testing.T) {
 		{"an absolute link", map[string]string{"m/1/model.onnx": "-> /etc/hostname"}, "is a symbolic link that leads out of the repository"},
 		{"a version that leads out", map[string]string{"m/1": "-> ../../out"}, "is a symbolic link that leads out of the repository"},
 		{"a configuration that leads out", map[string]string{"m/config.pbtxt": "-> /etc/hostname", "m/1/model.onnx": mlp}, "is a symbolic link that leads out of the repository"},
+		{"a configuration that leads nowhere", map[string]string{"m/config.pbtxt": "-> gone.pbtxt", "m/1/model.onnx": mlp}, "is a symbolic link that leads out of the repository or nowhere"},
 		{"a configuration that is a folder", map[string]string{"m/config.pbtxt/x": "", "m/1/model.onnx": mlp}, "config.pbtxt is not a regular file"},
 		{"a long configuration", map[string]string{"m/config.pbtxt": strings.Repeat("#", maxConfigBytes+1), "m/1/model.onnx": mlp}, "at most 262144 are read"},
 		{"no ONNX", map[string]string{"m/1/model.onnx": "<html>"}, "not an ONNX model"},

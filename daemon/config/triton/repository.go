@@ -73,17 +73,28 @@ func (r *repository) explain(err error, below string) error {
 	return fmt.Errorf("%s: %w", r.path(below), err)
 }
 
+// regular returns what a path is, which must be a regular file or, if that is allowed,
+// a folder.
+func (r *repository) regular(below string, folder bool) (fs.FileInfo, error) {
+	info, err := r.root.Stat(below)
+	if err != nil {
+		return nil, r.explain(err, below)
+	}
+	if !info.Mode().IsRegular() && !(folder && info.IsDir()) {
+		return nil, fmt.Errorf("%s is not a regular file", r.path(below))
+	}
+	return info, nil
+}
+
 // readConfig returns the text of a model's configuration, "" if there is none.
 func (r *repository) readConfig(name string) ([]byte, error) {
 	file := filepath.Join(name, configFile)
-	info, err := r.root.Stat(file)
+	info, err := r.regular(file, false)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case err != nil:
-		return nil, r.explain(err, file)
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is not a regular file", configFile)
+		return nil, err
 	case info.Size() > maxConfigBytes:
 		return nil, fmt.Errorf("%s has %d bytes, at most %d are read", configFile, info.Size(), maxConfigBytes)
 	}
@@ -98,18 +109,12 @@ func (r *repository) modelFile(version, file string) (string, error) {
 		return "", fmt.Errorf("default_model_filename %q leads out of the folder of the version", file)
 	}
 	below := filepath.Join(version, file)
-	info, err := r.root.Stat(below)
+	info, err := r.regular(below, true)
 	if err == nil && info.IsDir() {
 		below = filepath.Join(below, filepath.Base(file))
-		info, err = r.root.Stat(below)
+		_, err = r.regular(below, false)
 	}
-	switch {
-	case err != nil:
-		return "", r.explain(err, below)
-	case !info.Mode().IsRegular():
-		return "", fmt.Errorf("%s is not a regular file", r.path(below))
-	}
-	return below, nil
+	return below, err
 }
 
 // versions returns the numbers of a model's versions, the highest first, and the
