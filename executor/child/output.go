@@ -57,7 +57,7 @@ func (t *tail) text() string {
 	if t.mu.cut && !bytes.Contains(data, t.mu.crash) {
 		data = slices.Concat(t.mu.crash, []byte("\n"), data)
 	}
-	return strings.ToValidUTF8(string(colours.ReplaceAll(data, nil)), "?")
+	return strings.ToValidUTF8(string(plain(data)), "?")
 }
 
 // listen reads r to its end, keeps the tail and passes lines on, at a limited rate,
@@ -76,8 +76,8 @@ func (t *tail) listen(r io.Reader, pass func(string)) {
 		if err != nil {
 			break
 		}
-		text = colours.ReplaceAll(bytes.TrimRight(text, "\r"), nil)
-		if crash.Match(text) {
+		text = plain(bytes.TrimRight(text, "\r"))
+		if crashed(string(text)) {
 			t.mu.Lock()
 			t.mu.crash = append(t.mu.crash[:0], text...)
 			t.mu.Unlock()
@@ -98,9 +98,26 @@ func (t *tail) listen(r io.Reader, pass func(string)) {
 // writes them to. In a log file they would only be in the way.
 var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// crash matches lines in which the Go runtime says why the process ends. What follows
-// them is where: stacks and registers, which an error has no room for.
-var crash = regexp.MustCompile(`^(panic: |fatal error: |unexpected fault address |SIG[A-Z0-9]+: )`)
+// plain leaves out colours. It asks first whether there are any, because a process may
+// write faster than the expression is matched.
+func plain(text []byte) []byte {
+	if bytes.IndexByte(text, '\x1b') < 0 {
+		return text
+	}
+	return colours.ReplaceAll(text, nil)
+}
+
+// crashed reports whether in a line the Go runtime says why the process ends. What
+// follows it is where: stacks and registers, which an error has no room for.
+func crashed(line string) bool {
+	for _, begin := range []string{"panic: ", "fatal error: ", "unexpected fault address "} {
+		if strings.HasPrefix(line, begin) {
+			return true
+		}
+	}
+	signal, _, ok := strings.Cut(line, ": ")
+	return ok && strings.HasPrefix(signal, "SIG") && !strings.Contains(signal, " ")
+}
 
 // Excerpt returns the last n lines of a text on one line; or the first in which the Go
 // runtime says why the process ends, with the signal if that is on the next one, and
@@ -112,7 +129,7 @@ func Excerpt(text string, n int) string {
 			lines = append(lines, line)
 		}
 	}
-	if at := slices.IndexFunc(lines, crash.MatchString); at >= 0 {
+	if at := slices.IndexFunc(lines, crashed); at >= 0 {
 		end := at + 1
 		if end < len(lines) && strings.HasPrefix(lines[end], "[signal ") {
 			end++
