@@ -14,6 +14,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/executor/emulated"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 // ErrEmulated is returned when an emulated device is to be measured: it is made
@@ -43,6 +44,9 @@ func EmulatedDevice(c config.Config) (string, error) {
 // newEmulation reads the profile of a configuration and finds the models of its
 // services in it.
 func newEmulation(c *config.Config) (*emulation, error) {
+	if err := textfile.Regular(c.DeviceProfile); err != nil {
+		return nil, err
+	}
 	data, err := os.ReadFile(c.DeviceProfile)
 	if err != nil {
 		return nil, err

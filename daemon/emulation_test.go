@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -409,9 +410,13 @@ func TestEmulationFaults(t *testing.T) {
 		says(t, err.Error(), c.want...)
 	}
 	dir := t.TempDir()
-	for name, text := range map[string]string{"missing": "", "empty": "\n", "foreign": `{"format":"overlapd-predictor/1"}`, "truncated": `{"format":"overlapd-device/1",`} {
+	for name, text := range map[string]string{"missing": "", "pipe": "", "empty": "\n", "foreign": `{"format":"overlapd-predictor/1"}`, "truncated": `{"format":"overlapd-device/1",`} {
 		config := emulatedConfig(t, func(c *config.Config) { c.DeviceProfile = filepath.Join(dir, name) })
-		if text != "" {
+		if name == "pipe" { // nobody writes to it
+			if err := syscall.Mkfifo(config.DeviceProfile, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		} else if text != "" {
 			if err := os.WriteFile(config.DeviceProfile, []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}

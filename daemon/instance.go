@@ -27,6 +27,7 @@ import (
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/textfile"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -132,7 +133,10 @@ func (u *instance) learning(fit loop.FitFunc) learning.Options {
 	o.CanFit = u.config.Predictor.Train && fit != nil
 	var err error
 	if o.File != "" {
-		if o.Configured, o.Refused = predictor.ReadFile(o.File); o.Refused != nil {
+		if o.Refused = textfile.Regular(o.File); o.Refused == nil {
+			o.Configured, o.Refused = predictor.ReadFile(o.File)
+		}
+		if o.Refused != nil {
 			u.log.Error().Err(o.Refused).Msg("the configured predictor is refused; batches run one at a time")
 		}
 	} else if o.Stored, err = u.state.datasets.Predictors(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -34,12 +35,14 @@ func predictorText(t *testing.T, change func(*predictor.File)) string {
 // Whatever is wrong with the configured predictor is told in the status and in
 // the log, and the daemon serves without it, measuring nothing.
 func TestConfiguredPredictor(t *testing.T) {
+	const pipe = "a pipe"
 	good := predictorText(t, nil)
 	for name, c := range map[string]struct {
 		text string // "" for no file
 		says []string
 	}{
 		"missing":     {"", []string{"no such file"}},
+		"a pipe":      {pipe, []string{"x.predictor.json: it is not a regular file"}},
 		"empty":       {" ", []string{"it is empty"}},
 		"foreign":     {`{"format":"onnx"}`, []string{"onnx"}},
 		"garbage":     {"\x08\x07\x12\x04test", []string{"not a JSON object"}},
@@ -68,7 +71,11 @@ func TestConfiguredPredictor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "x.predictor.json")
-			if c.text != "" {
+			if c.text == pipe { // nobody writes to it
+				if err := syscall.Mkfifo(path, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			} else if c.text != "" {
 				if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
 					t.Fatal(err)
 				}

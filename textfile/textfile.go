@@ -1,7 +1,7 @@
 // Package textfile reads text files that others wrote. An error names the file,
 // the line and what to do about it, so that commands can print it as it is.
 //
-// [Open] opens a file. A [Sheet] is a kind of CSV files: one is read as a [Table], row by
+// [Open] opens a file, [ReadRegular] reads one that a configuration names. A [Sheet] is a kind of CSV files: one is read as a [Table], row by
 // row; no line takes more memory than 1 MiB.
 // A [Kind] is a kind of JSON file: unknown fields, nulls and trailing data are
 // refused when it is read, and writing one is atomic.
@@ -22,6 +22,10 @@ import (
 var (
 	// ErrFolder is returned when a path is that of a folder.
 	ErrFolder = errors.New("it is a folder; name a file")
+
+	// ErrNotRegular is returned when a path is that of a folder, a pipe or a device where
+	// a file must be.
+	ErrNotRegular = errors.New("it is not a regular file; name one")
 
 	// ErrNotText is returned when a file is compressed, of another encoding
 	// than UTF-8, or no text at all.
@@ -76,6 +80,34 @@ func Open(path string) (*os.File, error) {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
+}
+
+// Regular returns an error that names the path unless it is that of a regular file. What
+// a configuration names is opened only then: whoever opens a pipe waits for its writer,
+// and a device has no end.
+func Regular(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = &Fault{File: path, Err: ErrNotRegular}
+	}
+	return err
+}
+
+// ReadRegular returns the content of a regular file of at most so many bytes.
+func ReadRegular(path string, most int64) ([]byte, error) {
+	if err := Regular(path); err != nil {
+		return nil, err
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	data, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = &Fault{File: path, Err: fmt.Errorf("%w: more than %d bytes", ErrTooLarge, most)}
+	}
+	return data, err
 }
 
 // sniffedBytes is the length of the beginning by which text is recognised.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -81,5 +82,24 @@ func TestTextIsTaken(t *testing.T) {
 	})
 	if _, err := newText(bufio.NewReader(broken{})); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// What a configuration names is read only if it is a regular file, and only so much of it.
+func TestReadRegular(t *testing.T) {
+	dir := t.TempDir()
+	file, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "pipe")
+	if err := errors.Join(os.WriteFile(file, []byte("12345"), 0o600), syscall.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := ReadRegular(file, 5); err != nil || string(data) != "12345" {
+		t.Errorf("%q, %v", data, err)
+	}
+	for path, want := range map[string]error{
+		file: ErrTooLarge, pipe: ErrNotRegular, dir: ErrNotRegular, "/dev/zero": ErrNotRegular, file + "x": os.ErrNotExist,
+	} {
+		if _, err := ReadRegular(path, 4); !errors.Is(err, want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v, want %v", path, err, want)
+		}
 	}
 }

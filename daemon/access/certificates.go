@@ -5,6 +5,8 @@ import (
 	"crypto/x509"
 	"fmt"
 	"time"
+
+	"github.com/overlapd/overlapd/textfile"
 )
 
 // maxPEMBytes bounds each file of a certificate, its key or authorities.
@@ -27,7 +29,7 @@ func (o *Options) pair() (*tls.Config, error) {
 	var pem [2][]byte
 	for i, path := range []string{o.Cert, o.Key} {
 		var err error
-		if pem[i], err = read(path, maxPEMBytes); err != nil {
+		if pem[i], err = textfile.ReadRegular(path, maxPEMBytes); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrCertificates, err)
 		}
 	}
@@ -48,7 +50,7 @@ func (o *Options) pair() (*tls.Config, error) {
 
 // readAuthorities reads a file of certificates of authorities.
 func readAuthorities(path string) (*x509.CertPool, error) {
-	text, err := read(path, maxPEMBytes)
+	text, err := textfile.ReadRegular(path, maxPEMBytes)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCertificates, err)
 	}

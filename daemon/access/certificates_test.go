@@ -178,7 +178,7 @@ func TestCertificatesRefused(t *testing.T) {
 		"swapped":          {Options{Cert: key, Key: cert}, "tls.cert"},
 		"no authority":     {Options{Cert: cert, Key: key, CA: empty}, "tls.client_ca"},
 		"a key, not one":   {Options{Cert: cert, Key: key, CA: key}, "no certificate in PEM form"},
-		"not a file":       {Options{Cert: os.DevNull, Key: key}, "no regular file"},
+		"not a file":       {Options{Cert: os.DevNull, Key: key}, "not a regular file"},
 		"missing for them": {Options{Cert: cert, Key: key, CA: empty + "none"}, "no such file"},
 	} {
 		_, err := Open(c.o)

@@ -3,7 +3,6 @@ package access
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"sync"
@@ -111,28 +110,6 @@ func stamps(paths []string) (all []stamp) {
 		all = append(all, stamp{s.Dev, s.Ino, s.Size, s.Mtim})
 	}
 	return all
-}
-
-// read returns the content of a file of at most so many bytes. What is no
-// regular file is not opened: a pipe would be waited for.
-func read(path string, most int64) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is no regular file", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, most+1))
-	if err == nil && int64(len(text)) > most {
-		err = fmt.Errorf("%s has more than %d bytes", path, most)
-	}
-	return text, err
 }
 
 // others are the rights of every user of the machine.

@@ -6,6 +6,8 @@ import (
 	"crypto/subtle"
 	"fmt"
 	"regexp"
+
+	"github.com/overlapd/overlapd/textfile"
 )
 
 // Limits on tokens. The shortest cannot be guessed by asking, however fast.
@@ -39,7 +41,7 @@ func hashed(tokens [][]byte) (all [][sha256.Size]byte) {
 
 // readTokens reads a file of tokens, of which there is one at least.
 func readTokens(path string) ([][]byte, error) {
-	text, err := read(path, maxTokenFileBytes)
+	text, err := textfile.ReadRegular(path, maxTokenFileBytes)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrTokens, err)
 	}

@@ -190,7 +190,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "daemon/access",
-		may:   []string{"daemon/config"},
+		may:   []string{"daemon/config", "textfile"},
 		why:   "it says who may ask, of bytes and files; what is asked for, and over which protocol, it is not told",
 		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca"},
 	},
@@ -208,7 +208,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "daemon/observe/tracing/otlp",
-		may:   []string{"daemon/access", "daemon/config", "daemon/observe/tracing"},
+		may:   []string{"daemon/access", "daemon/config", "daemon/observe/tracing", "textfile"},
 		why:   "it sends what was recorded of queries to a collector, and knows nothing of how they are answered",
 		tests: []string{"daemon/observe/tracing/collector"},
 	},
@@ -281,7 +281,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "daemon",
-		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/gpu", "daemon/http", "daemon/learning", "daemon/loop", "daemon/observe", "daemon/observe/metrics", "daemon/observe/timeline", "daemon/observe/tracing", "daemon/observe/tracing/otlp", "daemon/query", "daemon/rpc", "daemon/statefile", "daemon/status", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments/wire", "training"},
+		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/gpu", "daemon/http", "daemon/learning", "daemon/loop", "daemon/observe", "daemon/observe/metrics", "daemon/observe/timeline", "daemon/observe/tracing", "daemon/observe/tracing/otlp", "daemon/query", "daemon/rpc", "daemon/statefile", "daemon/status", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "predictor", "segments/wire", "textfile", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
 		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca", "daemon/rpc/inference", "daemon/observe/tracing/collector", "ort", "segments", "segments/worker"},
 	},

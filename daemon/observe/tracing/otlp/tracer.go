@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"regexp"
 	"sync"
 	"sync/atomic"
@@ -30,6 +29,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 // Tracer traces queries. Its methods may be called from many goroutines.
@@ -169,6 +169,9 @@ func (t *Tracer) Close(ctx context.Context) error {
 	return err
 }
 
+// maxHeaderBytes bounds a file of headers.
+const maxHeaderBytes = 64 << 10
+
 // ErrHeaders is returned when a file of headers is none.
 var ErrHeaders = errors.New("a file of headers has lines of the form name: value")
 
@@ -220,7 +223,7 @@ func (o *Options) client() (otlptrace.Client, error) {
 		with = append(with, otlptracehttp.WithEndpointURL(at))
 	}
 	if o.HeadersFile != "" {
-		text, err := os.ReadFile(o.HeadersFile)
+		text, err := textfile.ReadRegular(o.HeadersFile, maxHeaderBytes)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrHeaders, err)
 		}
