@@ -140,7 +140,7 @@ func (s answers) document() *report.Document {
 	}
 	d.Text("live: %t  ready: %t", s.Live, s.Ready)
 	d.Heading("device: %s%s", s.Overview.Device, note)
-	t := report.NewTable("SERVICE", "STATE", "ANSWERED", "FAILED OR DROPPED", "BATCHES", "MEAN QUEUE", "MEAN RUN", "TARGET", "P50", "P99", "MISSED", "QUEUE")
+	t := report.NewTable("SERVICE", "STATE", "ANSWERED", "FAILED OR DROPPED", "BATCHES", "MEAN QUEUE", "MEAN RUN", "TARGET", "P50", "P99", "MISSED", "QUEUE", "MEMORY")
 	for i, m := range s.Models {
 		cells := []string{m.Name, "", fmt.Sprint(m.Stats.Success.Count), fmt.Sprint(m.Stats.Fail.Count), fmt.Sprint(m.ExecutionCount),
 			m.Stats.Queue.mean().String(), m.Stats.Infer.mean().String()}
@@ -148,7 +148,7 @@ func (s answers) document() *report.Document {
 		if at >= 0 && i < len(s.Overview.Services) {
 			r, service := &s.Recent[at], &s.Overview.Services[i]
 			cells[1] = stateOf(&s.Overview, service)
-			cells = append(cells, r.Target.String(), short(r.P50), short(r.P99), missedOf(r), fmt.Sprint(service.Queued))
+			cells = append(cells, r.Target.String(), short(r.P50), short(r.P99), missedOf(r), fmt.Sprint(service.Queued), memoryOf(service))
 		}
 		t.Row(cells...)
 	}
@@ -220,6 +220,9 @@ func stateOf(o *status.Status, s *status.Service) string {
 	}
 	return "loading"
 }
+
+// memoryOf formats the memory of a service's worker.
+func memoryOf(s *status.Service) string { return orDash("%.0f MiB", float64(s.ResidentBytes)/(1<<20)) }
 
 // losses returns how many queries of a service were lost since the start: late or
 // without an answer.

@@ -32,7 +32,7 @@ func viewOf(services, rounds int) *view {
 	o.Gain.OverlapNow, o.Gain.MergeNow = 0.25, 0.5
 	for i := range services {
 		name := fmt.Sprintf("service-%d", i)
-		o.Services = append(o.Services, status.Service{Name: name, Ready: true, Finished: 20, Queued: i, Late: uint64(i), Dropped: map[string]uint64{"cannot_finish": uint64(2 * i)}})
+		o.Services = append(o.Services, status.Service{Name: name, Ready: true, Finished: 20, ResidentBytes: int64(i) * 300 << 20, Queued: i, Late: uint64(i), Dropped: map[string]uint64{"cannot_finish": uint64(2 * i)}})
 		lately := timeline.Service{Name: name, Target: 50 * time.Millisecond}
 		lately.Ended, lately.P50, lately.P99, lately.Missed = 10, 9*time.Millisecond, time.Duration(30+15*i)*time.Millisecond, i
 		s.Timeline.Services = append(s.Timeline.Services, lately)

@@ -38,9 +38,10 @@ var serviceColumns = []struct {
 	}},
 	{"QUEUE", 3, "queries that wait", func(r *serviceRow) (string, float64) { return count(r.service.Queued) }},
 	{"DONE/S", 7, "queries answered each second", func(r *serviceRow) (string, float64) { return orDash("%.0f", r.rate), r.rate }},
-	{"LATELY      ", 9, "queries answered in time, a bar for five seconds, the newest on the right", func(r *serviceRow) (string, float64) { return sparkline(r.inTime, latelySteps), stats.Mean(r.inTime) }},
+	{"  MEMORY", 9, "of its worker's process", func(r *serviceRow) (string, float64) { return memoryOf(&r.service), float64(r.service.ResidentBytes) }},
+	{"LATELY      ", 10, "queries answered in time, a bar for five seconds, the newest on the right", func(r *serviceRow) (string, float64) { return sparkline(r.inTime, latelySteps), stats.Mean(r.inTime) }},
 	{"  LOST", 8, "queries that were late or got no answer, since the start", func(r *serviceRow) (string, float64) { return count(losses(&r.service)) }},
-	{"WHY", 10, "the reasons of that, the most frequent first", func(r *serviceRow) (string, float64) { return whyLost(&r.service), float64(losses(&r.service)) }},
+	{"WHY", 11, "the reasons of that, the most frequent first", func(r *serviceRow) (string, float64) { return whyLost(&r.service), float64(losses(&r.service)) }},
 }
 
 func latency(d time.Duration) (string, float64) { return short(d), float64(d) }
