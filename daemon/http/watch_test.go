@@ -62,7 +62,7 @@ func TestDepartureOfReusedConnection(t *testing.T) {
 	s := serve(t, testLimits())
 	infer := rawRequest("POST", "/v2/models/simple/infer", nil, []byte(simple("")))
 	c := s.dial()
-	for range 40 {
+	for range 3 {
 		c.Write(infer)
 		s.read(c)
 	}
@@ -182,7 +182,7 @@ func TestOutOfDescriptors(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- s.endpoint.Serve(&scarce{Listener: ln}) }()
 	other := &server{fake: s.fake, t: t, endpoint: s.endpoint, addr: ln.Addr()}
-	for range 40 {
+	for range 3 {
 		other.live()
 	}
 	ln.Close()
@@ -232,7 +232,7 @@ func TestTokensAreNotUsedTwice(t *testing.T) {
 // A shutdown does not wait for connections that were opened in advance.
 func TestShutdownClosesSilentConnections(t *testing.T) {
 	s := serve(t, testLimits())
-	for range 40 {
+	for range 3 {
 		s.dial()
 	}
 	speaks := s.dial()
