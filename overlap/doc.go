@@ -32,6 +32,12 @@
 // started share its fate: it is dropped when none of them can be answered in
 // time any more.
 //
+// # Failures
+//
+// One of the queries that were merged in a batch that fails, or that its worker
+// dies of, is at fault, and nobody can say which. So they run again one by one, and
+// never merged again; one that was alone in its batch is answered with the failure.
+//
 // # Overlap
 //
 // The most urgent batch runs to its end in the next round. The policy abacus

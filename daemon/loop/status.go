@@ -25,7 +25,8 @@ func serviceStatus(s *member, now time.Duration, m overlap.ServiceMetrics, waiti
 		o.OldestAge = max(now-waiting.Oldest, 0)
 	}
 	if s.service.GivenUp.Load() && s.fault != nil {
-		o.Fault = s.fault.Error()
+		again, _ := s.service.TriedAgain()
+		o.Fault = s.fault.Error() + "; " + again
 	}
 	return o
 }

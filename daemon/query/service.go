@@ -106,16 +106,22 @@ func (s *Service) NotReady() *Error {
 	if !s.GivenUp.Load() {
 		return ErrUnavailable
 	}
-	e := &Error{Status: http.StatusServiceUnavailable, Reason: ReasonGivenUp}
-	ends := "it waits for overlapd restart " + s.Name
-	if at := s.RetryAt.Load(); at != 0 {
-		e.RetryAfter, ends = DefaultRetryAfter, "it is being tried again now"
-		if left := time.Until(time.Unix(0, at)); left > 0 {
-			e.RetryAfter, ends = left, fmt.Sprintf("it is tried again in %v, or at once by overlapd restart %s", left.Round(time.Second), s.Name)
-		}
+	ends, left := s.TriedAgain()
+	return &Error{Status: http.StatusServiceUnavailable, Reason: ReasonGivenUp, RetryAfter: left,
+		Message: fmt.Sprintf("service %s is given up, and the log and the status of overlapd say why; %s", s.Name, ends)}
+}
+
+// TriedAgain says in words when a service that was given up is tried again, and how
+// long that is, 0 if it waits for a person.
+func (s *Service) TriedAgain() (text string, left time.Duration) {
+	at := s.RetryAt.Load()
+	if at == 0 {
+		return "it waits for overlapd restart " + s.Name, 0
 	}
-	e.Message = fmt.Sprintf("service %s is given up, and the log and the status of overlapd say why; %s", s.Name, ends)
-	return e
+	if left = time.Until(time.Unix(0, at)); left <= 0 {
+		return "it is being tried again now", DefaultRetryAfter
+	}
+	return fmt.Sprintf("it is tried again in %v, or at once by overlapd restart %s", left.Round(time.Second), s.Name), left
 }
 
 // AnyReady reports whether services are ready as a daemon: one of them can answer

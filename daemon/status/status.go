@@ -114,7 +114,7 @@ type Shape struct {
 type Service struct {
 	Name       string            `json:"name"`
 	Ready      bool              `json:"ready"`
-	Fault      string            `json:"fault,omitempty"` // why it was given up
+	Fault      string            `json:"fault,omitempty"` // why it was given up, and when it is tried again
 	BestEffort bool              `json:"best_effort"`
 	TargetMS   float64           `json:"target_ms"`
 	Queued     int               `json:"queued"` // queries, now
