@@ -1,10 +1,15 @@
 package segments
 
 import (
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/models"
 )
@@ -42,4 +47,66 @@ func TestCacheForgetsTheKilled(t *testing.T) {
 	if left, _ := filepath.Glob(filepath.Join(dir, ".incoming-*")); len(left) != 1 {
 		t.Errorf("left: %v", left)
 	}
+}
+
+// TestNoRoomForTheCache loads a model where the cache cannot be written, because its
+// disk is full or because it is none. It runs as it does otherwise, and nothing is left.
+func TestNoRoomForTheCache(t *testing.T) {
+	full := t.TempDir()
+	if err := unix.Mount("full", full, "tmpfs", 0, "size=32k"); err != nil {
+		t.Log("no small file system can be mounted:", err)
+		full = ""
+	} else {
+		t.Cleanup(func() { unix.Unmount(full, unix.MNT_DETACH) })
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := memoryDir
+	memoryDir = t.TempDir()
+	t.Cleanup(func() { memoryDir = before })
+	env, model := openEnv(t), openZoo(t, "tiny_bert")
+	want, err := runAll(openCut(t, env, Config{Path: model}), 1, queryOf(t, openCut(t, env, Config{Path: model}), 1, 4))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{full, filepath.Join(file, "cache")} {
+		if dir == "" {
+			continue
+		}
+		said := stderrOf(t, func() {
+			m := openCut(t, env, Config{Path: model, CacheDir: dir})
+			got, err := runAll(m, 1, queryOf(t, m, 1, 4))
+			if err = errors.Join(err, compare(got, want)); err != nil {
+				t.Errorf("%s: %v", dir, err)
+			}
+		})
+		why := map[bool]error{true: unix.ENOSPC, false: unix.ENOTDIR}[dir == full]
+		if strings.Count(said, why.Error()) != 1 || !strings.Contains(said, "served without it") {
+			t.Errorf("%s: it says %q", dir, said)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(memoryDir, "*")); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// stderrOf returns what f writes to standard error.
+func stderrOf(t *testing.T, f func()) string {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := os.Stderr
+	os.Stderr = w
+	f()
+	os.Stderr = before
+	w.Close()
+	said, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(said)
 }

@@ -39,8 +39,26 @@ type loaded struct {
 // use is a place where a value enters or leaves a session.
 type use struct{ piece, pos int }
 
+// load loads the model through the cache of optimized models, or without it where that
+// has no room: every start takes longer then, and that is all.
 func (m *loaded) load(c Config) error {
 	started := time.Now()
+	err := m.loadThrough(c)
+	if errors.Is(err, errCache) {
+		folder, inMemory := uncached()
+		if inMemory != nil {
+			return errors.Join(err, inMemory)
+		}
+		defer os.RemoveAll(folder)
+		fmt.Fprintf(os.Stderr, "overlapd worker: warning: %v; the model is served without it, and optimized again at every start: make room there\n", err)
+		c.CacheDir = folder
+		err = m.loadThrough(c)
+	}
+	m.loadTook = time.Since(started)
+	return err
+}
+
+func (m *loaded) loadThrough(c Config) error {
 	path, err := m.optimize(c)
 	if err != nil {
 		return err
@@ -56,7 +74,6 @@ func (m *loaded) load(c Config) error {
 			err = m.loadOptimized(path, c)
 		}
 	}
-	m.loadTook = time.Since(started)
 	return err
 }
 

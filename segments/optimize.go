@@ -3,7 +3,9 @@ package segments
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,11 +38,41 @@ func cpuFeatures() string {
 		cpu.X86.HasAVX2, cpu.X86.HasFMA, cpu.X86.HasAVX512F, cpu.X86.HasAVX512VNNI)
 }
 
+// errCache is returned when the cache of optimized models cannot be written.
+var errCache = errors.New("cache of optimized models")
+
+// probe returns why no more can be written to a file. ONNX Runtime does not say so.
+func probe(f *os.File) error {
+	const enough = 1 << 20 // what it had room for may be this much less than it wanted to write at once
+	end, err := f.Seek(0, io.SeekEnd)
+	if err == nil {
+		_, err = f.Write(make([]byte, enough))
+		err = errors.Join(err, f.Truncate(end))
+	}
+	return err
+}
+
+// memoryDir is a folder in memory. Tests change it.
+var memoryDir = "/dev/shm"
+
+// uncached makes a folder in memory that takes the place of the cache while a model is
+// loaded. What was left by those who were killed is removed.
+func uncached() (dir string, err error) {
+	const name = "overlapd-uncached-"
+	left, _ := filepath.Glob(filepath.Join(memoryDir, name+"*")) // the pattern is good
+	for _, path := range left {
+		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) > incomingGrace {
+			_ = os.RemoveAll(path) // the next one tries again
+		}
+	}
+	return os.MkdirTemp(memoryDir, name)
+}
+
 // optimize returns the path of the optimized form of f, whose hash is given,
 // making it if the cache does not hold it.
 func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string) (path string, hit bool, err error) {
 	if err := os.MkdirAll(cacheDir, 0o700); err != nil {
-		return "", false, fmt.Errorf("cache of optimized models: %w", err)
+		return "", false, fmt.Errorf("%w: %w", errCache, err)
 	}
 	path = filepath.Join(cacheDir, cacheName(hash, env.Library(), d.key()))
 	if kept(path) {
@@ -81,6 +113,9 @@ func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string) (pa
 	options.OptimizedModelPath = incoming.Name()
 	session, err := env.NewSession(normalize(f), options)
 	if err != nil {
+		if full := probe(incoming); full != nil {
+			return "", false, fmt.Errorf("%w: %w", errCache, full)
+		}
 		return "", false, fmt.Errorf("%s: ONNX Runtime cannot load the model: %w", f.Path, err)
 	}
 	if err := session.Close(); err != nil {
@@ -90,7 +125,7 @@ func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string) (pa
 		return "", false, err
 	}
 	if err := os.Rename(incoming.Name(), path); err != nil {
-		return "", false, fmt.Errorf("cache of optimized models: %w", err)
+		return "", false, fmt.Errorf("%w: %w", errCache, err)
 	}
 	return path, false, nil
 }
@@ -121,7 +156,7 @@ func lock(cacheDir string) (unlock func(), err error) {
 		}
 		dir.Close()
 	}
-	return nil, fmt.Errorf("cache of optimized models: %w", err)
+	return nil, fmt.Errorf("%w: %w", errCache, err)
 }
 
 // beside has the weights of an optimized model written to a file beside path, of a name
@@ -135,7 +170,7 @@ func beside(o *ort.SessionOptions, path string) (weights string, err error) {
 	}
 	data, err := os.CreateTemp(filepath.Dir(path), filepath.Base(stem)+"*.data")
 	if err != nil {
-		return "", fmt.Errorf("cache of optimized models: %w", err)
+		return "", fmt.Errorf("%w: %w", errCache, err)
 	}
 	if o.Config == nil {
 		o.Config = map[string]string{}
@@ -177,7 +212,7 @@ func bridgeFolded(path string) error {
 	bridged := path + ".bridged"
 	if err := os.WriteFile(bridged, raw, 0o600); err != nil {
 		os.Remove(bridged)
-		return fmt.Errorf("cache of optimized models: %w", err)
+		return fmt.Errorf("%w: %w", errCache, err)
 	}
 	return os.Rename(bridged, path)
 }
@@ -197,7 +232,7 @@ func newIncoming(dir string) (*os.File, error) {
 	}
 	f, err := os.CreateTemp(dir, ".incoming-*.onnx")
 	if err != nil {
-		return nil, fmt.Errorf("cache of optimized models: %w", err)
+		return nil, fmt.Errorf("%w: %w", errCache, err)
 	}
 	return f, nil
 }
