@@ -36,10 +36,23 @@ var (
 func main() {
 	if err := root().Execute(); err != nil {
 		if !errors.Is(err, errReported) {
-			fmt.Fprintln(forTerminal(os.Stderr), "overlapd:", err)
+			fmt.Fprintln(forTerminal(os.Stderr), "overlapd:", err.Error()+remedy(err))
 		}
 		os.Exit(exitStatus(err))
 	}
+}
+
+// remedy returns what helps where the process has come to one of its limits.
+func remedy(err error) string {
+	switch {
+	case errors.Is(err, unix.EMFILE):
+		return "; it has come to its limit of open files: raise ulimit -n, or LimitNOFILE= of its unit, to 4096 at least"
+	case errors.Is(err, unix.EFBIG):
+		return "; it has come to its limit on the size of files, shared memory among them: lift ulimit -f, or LimitFSIZE= of its unit, or lower worker.input_bytes and worker.output_bytes"
+	case errors.Is(err, unix.ENOSPC):
+		return "; make room there"
+	}
+	return ""
 }
 
 // exitConfig is the status of sysexits.h for a wrong configuration. systemd
