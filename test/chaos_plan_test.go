@@ -29,6 +29,7 @@ var kinds = []kind{
 	{"bad", 12 * time.Second, time.Second, 5 * time.Second, (*chaos).poisonBad},
 	{"deadly", 20 * time.Second, time.Second, 3 * time.Second, (*chaos).poisonDeadly},
 	{"poison", 30 * time.Second, time.Second, 2 * time.Second, (*chaos).poisonEach},
+	{"hungry", 15 * time.Second, time.Second, 3 * time.Second, (*chaos).feed},
 	{"reload", 8 * time.Second, 0, 0, (*chaos).reload},
 }
 

@@ -153,7 +153,7 @@ func (c *chaos) config(tables string) config {
 		groups = 120
 	}
 	return config{dir: c.dir, grpc: "127.0.0.1:0", top: "policy = \"overlap\"\nlog_level = \"info\"",
-		worker: restarts + fmt.Sprintf("span_timeout = %q\n", spanTimeout),
+		worker: restarts + fmt.Sprintf("span_timeout = %q\nintermediate_bytes = \"%dB\"\ntrim_after = \"1s\"\n", spanTimeout, hungryBytes),
 		tables: fmt.Sprintf("[limits]\nconnections = %d\n[decisions]\nlog = true\nfile_bytes = \"1MiB\"\nfiles = 3\n", connectionLimit) +
 			fmt.Sprintf("[profile]\ngroups = %d\nrepeats = 3\n%s", groups, tables),
 		services: []service{
@@ -162,14 +162,15 @@ func (c *chaos) config(tables string) config {
 			{"slow", put("slow.onnx", slow(12)), "target = \"2s\"\nqueue_limit = 16"},
 			{"fragile", put("fragile.onnx", quotient(numbers)), "target = \"2s\"\nmax_batch = 8"},
 			{"burst", put("burst.onnx", slow(16)), "target = \"300ms\"\nqueue_limit = 64"},
+			{"images", put("images.onnx", convolutions()), "target = \"2s\""},
 			{"loop", put("loop.onnx", loops()), "target = \"500ms\"\nbest_effort = true"},
 		}}
 }
 
 // TestChaos runs a daemon under mixed load while workers are killed and
 // stopped, the disk is full, descriptors run out, the clock steps, the state
-// file is spoilt, clients hang up in every phase, queries fail or end their worker, the
-// configuration is read again and ten times too much is asked. Whatever was accepted
+// file is spoilt, clients hang up in every phase, queries fail, end their worker
+// or ask for more memory than there is for them, the configuration is read again and ten times too much is asked. Whatever was accepted
 // gets one answer, which is right; nothing is left behind.
 func TestChaos(t *testing.T) {
 	length, seed := shortChaos, uint64(time.Now().UnixNano())
