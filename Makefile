@@ -21,13 +21,17 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.commit=$(COMMIT)
 
-.PHONY: help build run test short clients chaos soak fuzz conformance ort ort-notices lint bench gpu-bundle gpu-check release check-release deb check-deb check-units clean
+.PHONY: help build demo run test short clients chaos soak fuzz conformance ort ort-notices lint bench gpu-bundle gpu-check release check-release deb check-deb check-units clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 build: ort ## bin/overlapd, which finds libonnxruntime by itself
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/overlapd ./cmd/overlapd
+
+demo: ## what overlapping gains, within a second, on an emulated GPU; fetches no ONNX Runtime
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/overlapd ./cmd/overlapd
+	bin/overlapd demo
 
 run: build ## the daemon on the CPU with resnet50 and bert; prints a request to try
 	bin/overlapd serve --embedded

@@ -321,10 +321,7 @@ func loadingText(l *status.Loading) string {
 func measuredText(m *status.Progress) string {
 	text := fmt.Sprintf("measured %d of %d", m.Done, m.Total)
 	if m.LeftSeconds > 0 {
-		text += fmt.Sprintf(", about %s left", brief(m.LeftSeconds))
-	}
-	if m.LimitSeconds > 0 {
-		text += fmt.Sprintf("; what is not measured after %s is left out", brief(m.LimitSeconds))
+		text += fmt.Sprintf(", all would take %s more", brief(m.LeftSeconds))
 	}
 	return text
 }

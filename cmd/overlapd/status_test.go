@@ -54,8 +54,8 @@ func TestBrief(t *testing.T) {
 
 func TestMeasuredText(t *testing.T) {
 	for want, m := range map[string]status.Progress{
-		"measured 0 of 20": {Total: 20},
-		"measured 3 of 20, about 45s left; what is not measured after 2m is left out": {Done: 3, Total: 20, LeftSeconds: 45.2, LimitSeconds: 120},
+		"measured 0 of 20":                          {Total: 20},
+		"measured 3 of 20, all would take 45s more": {Done: 3, Total: 20, LeftSeconds: 45.2, LimitSeconds: 120},
 	} {
 		if got := measuredText(&m); got != want {
 			t.Errorf("%q, want %q", got, want)

@@ -247,7 +247,14 @@ func (l *Learner) plan(w World, why string) {
 		o.Add(s.Model, s.Sizes, s.SeqLens)
 		list, l.services = append(list, s.Model), append(l.services, s.ID)
 	}
-	l.enter(Measuring, cmp.Or(why, "there is none for these models on this device")+", so batches run one at a time: groups are measured while no query comes")
+	until := "until all are measured"
+	if limit := l.options.Limit; limit > 0 {
+		until = fmt.Sprintf("for %v", limit)
+		if l.options.CanFit {
+			until += fmt.Sprintf(", and on until there are the %d that a predictor needs", l.enough)
+		}
+	}
+	l.enter(Measuring, cmp.Or(why, "there is none for these models on this device")+", so batches run one at a time: groups are measured while no query comes, "+until)
 	l.work.Read = &Read{generation: l.generation, device: w.Device, models: list}
 	l.work.Read.begin = func(stored *training.Dataset, operators map[string][]training.OperatorTimes) *training.Session {
 		return training.NewSession(o, stored, operators)

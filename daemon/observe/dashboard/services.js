@@ -100,7 +100,7 @@ function bullet(recent, target) {
 function showPredictor(p) {
   let phase = p.phase + (p.reason ? ": " + p.reason : "");
   if (p.measuring) phase += " (" + count(p.measuring.done) + " of " + count(p.measuring.total) + " measured" +
-    (p.measuring.left_seconds ? ", " + ago(p.measuring.left_seconds) + " left" : "") + ")";
+    (p.measuring.left_seconds ? ", all would take " + ago(p.measuring.left_seconds) + " more" : "") + ")";
   byId("phase").textContent = phase;
   byId("shapes").hidden = p.shapes.length === 0;
   const ratio = r => r ? r.toFixed(2) : "–";
