@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -39,7 +38,7 @@ A model's target is its default_timeout_microseconds, or else --target.`,
 			if err := c.Validate(); err != nil {
 				return err
 			}
-			text := importedFile(c, args[0], to, notes)
+			text := importedFile(c, args[0], notes)
 			if to == "-" {
 				_, err := cmd.OutOrStdout().Write(text)
 				return err
@@ -64,16 +63,8 @@ func targetFlag(cmd *cobra.Command, target *time.Duration) {
 	cmd.Flags().DurationVar(target, "target", config.DefaultService().Target, "target of the models of a model repository that have no default timeout")
 }
 
-// importedFile returns a configuration file with the notes at its head. Models are
-// named relative to its folder.
-func importedFile(c config.Config, repository, to string, notes []string) []byte {
-	if dir, err := filepath.Abs(filepath.Dir(to)); err == nil && to != "-" {
-		for i := range c.Services {
-			if path, err := filepath.Rel(dir, c.Services[i].Model); err == nil {
-				c.Services[i].Model = path
-			}
-		}
-	}
+// importedFile returns a configuration file with the notes at its head.
+func importedFile(c config.Config, repository string, notes []string) []byte {
 	c.StateDir = "" // where it is follows from the environment of the daemon
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# Made by overlapd import of the model repository %q.\n", repository)

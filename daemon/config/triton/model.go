@@ -92,16 +92,10 @@ func (m *model) checkSupport(others []field) error {
 		}
 		m.note("%s (line %d) has no effect", f.name, f.line)
 	}
-	for _, t := range slices.Concat(c.Input, c.Output) {
-		switch {
-		case t.AllowRaggedBatch:
+	for _, t := range c.Input {
+		if t.AllowRaggedBatch {
 			return unsupported(fmt.Sprintf("allow_ragged_batch of %q: queries of different shapes are not merged", t.Name))
-		case t.IsShapeTensor, t.IsNonLinearFormatIo:
-			return unsupported(fmt.Sprintf("%q has a form that only TensorRT knows", t.Name))
 		}
-	}
-	if c.ResponseCache.GetEnable() {
-		m.note("response_cache has no effect: every query is computed")
 	}
 	return nil
 }
@@ -162,9 +156,6 @@ func (m *model) batching() {
 		return
 	}
 	s.MaxBatch = max(int(m.c.MaxBatchSize), 1)
-	if len(d.PreferredBatchSize) > 0 || d.MaxQueueDelayMicroseconds > 0 {
-		m.note("preferred_batch_size and max_queue_delay_microseconds have no effect: queries are merged while the device is busy, where a predictor says that it pays")
-	}
 	p := d.DefaultQueuePolicy
 	if p.GetMaxQueueSize() > 0 {
 		s.QueueLimit = int(p.MaxQueueSize)
@@ -185,13 +176,9 @@ func (m *model) instances() {
 	m.cpu = len(groups) > 0
 	for _, g := range groups {
 		m.cpu = m.cpu && g.Kind == modelconfig.InstanceGroup_KIND_CPU
-		if g.Count > 1 || len(groups) > 1 {
-			m.note("instance_group: one worker serves the model, which takes several queries as a batch")
-			return
-		}
-		if len(g.Gpus) > 0 {
-			m.note("instance_group: gpus %v have no effect: one daemon serves one GPU, which --on names", g.Gpus)
-		}
+	}
+	if len(groups) > 1 || len(groups) == 1 && groups[0].Count > 1 {
+		m.note("instance_group: one worker serves the model, which takes several queries as a batch")
 	}
 }
 
@@ -232,11 +219,6 @@ func (m *model) comparePorts(kind string, configured []*modelconfig.Tensor, port
 	var names []string
 	for _, p := range ports {
 		names = append(names, strconv.Quote(p.Name))
-		needed := kind == "input" || len(configured) == 0 || slices.ContainsFunc(configured, func(t *modelconfig.Tensor) bool { return t.Name == p.Name })
-		if is := p.Type; needed && m.c.MaxBatchSize > 0 && is.HasShape && (len(is.Shape) == 0 || is.Shape[0].Fixed()) {
-			faults = append(faults, fmt.Errorf("max_batch_size is %d, but %s %q is %s in %s, whose first dimension is fixed: set max_batch_size to 0, or export the model with a batch dimension",
-				m.c.MaxBatchSize, kind, p.Name, is, m.file()))
-		}
 	}
 	for _, t := range configured {
 		i := slices.IndexFunc(ports, func(p models.TensorSpec) bool { return p.Name == t.Name })

@@ -35,6 +35,8 @@ var essential = map[string]string{
 	"batch_input":             "the model wants inputs that the server makes",
 	"batch_output":            "the model has outputs that the server takes apart",
 	"ensemble_scheduling":     "an ensemble is no model but calls others, which clients can do",
+	"is_non_linear_format_io": "TensorRT alone knows that form",
+	"is_shape_tensor":         "TensorRT alone knows that form",
 	"model_operations":        "operators of a library of one's own are not loaded",
 	"model_repository_agents": "an agent would have to change the files first",
 	"reshape":                 "clients send another shape than the model takes; export the model with the shape of its clients",

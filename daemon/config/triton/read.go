@@ -14,9 +14,6 @@ import (
 // configuration has no timeout get the target. Everything that is wrong is reported at
 // once, as [config.Faults] where it stands in a file.
 func Read(dir string, target time.Duration) (c config.Config, notes []string, err error) {
-	if strings.Contains(dir, "://") {
-		return c, nil, fmt.Errorf("the model repository %q is not a folder: overlapd fetches nothing, copy it to this machine first", dir)
-	}
 	r, err := openRepository(dir)
 	if err != nil {
 		return c, nil, fmt.Errorf("the model repository: %w", err)
@@ -53,7 +50,7 @@ func Read(dir string, target time.Duration) (c config.Config, notes []string, er
 	case len(faults) > 0:
 		return c, notes, faults
 	case len(c.Services) == 0:
-		return c, notes, errors.Join(fmt.Errorf("no model of %s can be served: each is a folder with a version, such as resnet50/1/model.onnx", dir), fmt.Errorf("%s", strings.Join(notes, "\n")))
+		return c, notes, fmt.Errorf("no model of %s can be served: each is a folder with a version, such as resnet50/1/model.onnx\n%s", dir, strings.Join(notes, "\n"))
 	case len(c.Services) > config.MaxServices:
 		return c, notes, fmt.Errorf("%s has %d models, the limit is %d: serve them by several daemons", dir, len(c.Services), config.MaxServices)
 	}

@@ -139,7 +139,7 @@ response_cache { enable: true }
 		t.Fatal(err)
 	}
 	wantNotes(t, notes, "optimization (line 1) has no effect", "model_warmup (line 2) has", "label_filename (line 4) has", "priority_levels (line 7) has",
-		"rate_limiter (line 10) has", "response_cache has", "preferred_batch_size and", "timeout_action DELAY has", "gpus [1] have")
+		"rate_limiter (line 10) has", "response_cache (line 11) has", "preferred_batch_size (line 6) has", "timeout_action DELAY has", "gpus (line 9) has")
 	if c.Device != config.DeviceAuto {
 		t.Errorf("device %s", c.Device)
 	}
@@ -272,8 +272,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// A model without a batch dimension cannot have max_batch_size; an output that the
-// configuration leaves out need not have one.
+// A dimension that the file fixes must be configured as that.
 func TestFixedDimensions(t *testing.T) {
 	free, fixed := models.Dim{Value: -1, Name: "n"}, models.Dim{Value: 2}
 	for _, c := range []struct {
@@ -281,8 +280,7 @@ func TestFixedDimensions(t *testing.T) {
 		in, aux models.Dim
 		want    string
 	}{
-		{"max_batch_size: 8", fixed, free, `max_batch_size is 8, but input "x" is float32[2,4] in model.onnx, whose first dimension is fixed: set max_batch_size to 0`},
-		{"max_batch_size: 8", free, fixed, `output "aux" is float32[2,4]`},
+		{`max_batch_size: 8 input { name: "x" data_type: TYPE_FP32 dims: [4] }`, fixed, free, `input "x" is FP32[-1,4] by config.pbtxt and float32[2,4] in model.onnx`},
 		{`max_batch_size: 8 output { name: "y" data_type: TYPE_FP32 dims: 4 }`, free, fixed, ""},
 		{`input { name: "x" data_type: TYPE_FP32 dims: [2, 4] }`, fixed, fixed, ""},
 		{`input { name: "x" data_type: TYPE_FP32 dims: [-1, 4] }`, fixed, fixed, `input "x" is FP32[-1,4] by config.pbtxt and float32[2,4] in model.onnx`},
@@ -344,10 +342,10 @@ func TestDevice(t *testing.T) {
 		t.Errorf("%v, %s", err, c.Device)
 	}
 	wantNotes(t, notes)
-	files["b/config.pbtxt"] = ""
+	files["b/config.pbtxt"] = "instance_group [ { kind: KIND_CPU count: 1 }, { kind: KIND_GPU } ]"
 	c, notes, err = Read(repo(t, files), time.Second)
 	if err != nil || c.Device != config.DeviceAuto {
 		t.Errorf("%v, %s", err, c.Device)
 	}
-	wantNotes(t, notes, "KIND_CPU has no effect, for one daemon has one device and other models may use a GPU: a")
+	wantNotes(t, notes, "KIND_CPU has no effect, for one daemon has one device and other models may use a GPU: a", "one worker serves the model")
 }

@@ -277,7 +277,6 @@ type ModelConfig struct {
 	DynamicBatching        *DynamicBatching       `protobuf:"bytes,10,opt,name=dynamic_batching,json=dynamicBatching,proto3" json:"dynamic_batching,omitempty"`
 	Parameters             map[string]*Parameter  `protobuf:"bytes,11,rep,name=parameters,proto3" json:"parameters,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	ModelTransactionPolicy *TransactionPolicy     `protobuf:"bytes,12,opt,name=model_transaction_policy,json=modelTransactionPolicy,proto3" json:"model_transaction_policy,omitempty"`
-	ResponseCache          *ResponseCache         `protobuf:"bytes,13,opt,name=response_cache,json=responseCache,proto3" json:"response_cache,omitempty"`
 	unknownFields          protoimpl.UnknownFields
 	sizeCache              protoimpl.SizeCache
 }
@@ -396,13 +395,6 @@ func (x *ModelConfig) GetModelTransactionPolicy() *TransactionPolicy {
 	return nil
 }
 
-func (x *ModelConfig) GetResponseCache() *ResponseCache {
-	if x != nil {
-		return x.ResponseCache
-	}
-	return nil
-}
-
 type VersionPolicy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to PolicyChoice:
@@ -504,17 +496,14 @@ func (*VersionPolicy_Specific_) isVersionPolicy_PolicyChoice() {}
 // An input or an output. Dims do not count the batch dimension where
 // max_batch_size is more than 0.
 type Tensor struct {
-	state               protoimpl.MessageState `protogen:"open.v1"`
-	Name                string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	DataType            DataType               `protobuf:"varint,2,opt,name=data_type,json=dataType,proto3,enum=modelconfig.DataType" json:"data_type,omitempty"`
-	Dims                []int64                `protobuf:"varint,3,rep,packed,name=dims,proto3" json:"dims,omitempty"`
-	Format              Format                 `protobuf:"varint,4,opt,name=format,proto3,enum=modelconfig.Format" json:"format,omitempty"`
-	AllowRaggedBatch    bool                   `protobuf:"varint,5,opt,name=allow_ragged_batch,json=allowRaggedBatch,proto3" json:"allow_ragged_batch,omitempty"`
-	IsShapeTensor       bool                   `protobuf:"varint,6,opt,name=is_shape_tensor,json=isShapeTensor,proto3" json:"is_shape_tensor,omitempty"`
-	Optional            bool                   `protobuf:"varint,7,opt,name=optional,proto3" json:"optional,omitempty"`
-	IsNonLinearFormatIo bool                   `protobuf:"varint,8,opt,name=is_non_linear_format_io,json=isNonLinearFormatIo,proto3" json:"is_non_linear_format_io,omitempty"`
-	unknownFields       protoimpl.UnknownFields
-	sizeCache           protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Name             string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	DataType         DataType               `protobuf:"varint,2,opt,name=data_type,json=dataType,proto3,enum=modelconfig.DataType" json:"data_type,omitempty"`
+	Dims             []int64                `protobuf:"varint,3,rep,packed,name=dims,proto3" json:"dims,omitempty"`
+	Format           Format                 `protobuf:"varint,4,opt,name=format,proto3,enum=modelconfig.Format" json:"format,omitempty"`
+	AllowRaggedBatch bool                   `protobuf:"varint,5,opt,name=allow_ragged_batch,json=allowRaggedBatch,proto3" json:"allow_ragged_batch,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Tensor) Reset() {
@@ -582,33 +571,10 @@ func (x *Tensor) GetAllowRaggedBatch() bool {
 	return false
 }
 
-func (x *Tensor) GetIsShapeTensor() bool {
-	if x != nil {
-		return x.IsShapeTensor
-	}
-	return false
-}
-
-func (x *Tensor) GetOptional() bool {
-	if x != nil {
-		return x.Optional
-	}
-	return false
-}
-
-func (x *Tensor) GetIsNonLinearFormatIo() bool {
-	if x != nil {
-		return x.IsNonLinearFormatIo
-	}
-	return false
-}
-
 type InstanceGroup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Kind          InstanceGroup_Kind     `protobuf:"varint,2,opt,name=kind,proto3,enum=modelconfig.InstanceGroup_Kind" json:"kind,omitempty"`
-	Count         int32                  `protobuf:"varint,3,opt,name=count,proto3" json:"count,omitempty"`
-	Gpus          []int32                `protobuf:"varint,4,rep,packed,name=gpus,proto3" json:"gpus,omitempty"`
+	Kind          InstanceGroup_Kind     `protobuf:"varint,1,opt,name=kind,proto3,enum=modelconfig.InstanceGroup_Kind" json:"kind,omitempty"`
+	Count         int32                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -643,13 +609,6 @@ func (*InstanceGroup) Descriptor() ([]byte, []int) {
 	return file_model_config_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *InstanceGroup) GetName() string {
-	if x != nil {
-		return x.Name
-	}
-	return ""
-}
-
 func (x *InstanceGroup) GetKind() InstanceGroup_Kind {
 	if x != nil {
 		return x.Kind
@@ -664,21 +623,11 @@ func (x *InstanceGroup) GetCount() int32 {
 	return 0
 }
 
-func (x *InstanceGroup) GetGpus() []int32 {
-	if x != nil {
-		return x.Gpus
-	}
-	return nil
-}
-
 type DynamicBatching struct {
-	state                     protoimpl.MessageState `protogen:"open.v1"`
-	PreferredBatchSize        []int32                `protobuf:"varint,1,rep,packed,name=preferred_batch_size,json=preferredBatchSize,proto3" json:"preferred_batch_size,omitempty"`
-	MaxQueueDelayMicroseconds uint64                 `protobuf:"varint,2,opt,name=max_queue_delay_microseconds,json=maxQueueDelayMicroseconds,proto3" json:"max_queue_delay_microseconds,omitempty"`
-	PreserveOrdering          bool                   `protobuf:"varint,3,opt,name=preserve_ordering,json=preserveOrdering,proto3" json:"preserve_ordering,omitempty"`
-	DefaultQueuePolicy        *QueuePolicy           `protobuf:"bytes,4,opt,name=default_queue_policy,json=defaultQueuePolicy,proto3" json:"default_queue_policy,omitempty"`
-	unknownFields             protoimpl.UnknownFields
-	sizeCache                 protoimpl.SizeCache
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	DefaultQueuePolicy *QueuePolicy           `protobuf:"bytes,1,opt,name=default_queue_policy,json=defaultQueuePolicy,proto3" json:"default_queue_policy,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *DynamicBatching) Reset() {
@@ -709,27 +658,6 @@ func (x *DynamicBatching) ProtoReflect() protoreflect.Message {
 // Deprecated: Use DynamicBatching.ProtoReflect.Descriptor instead.
 func (*DynamicBatching) Descriptor() ([]byte, []int) {
 	return file_model_config_proto_rawDescGZIP(), []int{4}
-}
-
-func (x *DynamicBatching) GetPreferredBatchSize() []int32 {
-	if x != nil {
-		return x.PreferredBatchSize
-	}
-	return nil
-}
-
-func (x *DynamicBatching) GetMaxQueueDelayMicroseconds() uint64 {
-	if x != nil {
-		return x.MaxQueueDelayMicroseconds
-	}
-	return 0
-}
-
-func (x *DynamicBatching) GetPreserveOrdering() bool {
-	if x != nil {
-		return x.PreserveOrdering
-	}
-	return false
 }
 
 func (x *DynamicBatching) GetDefaultQueuePolicy() *QueuePolicy {
@@ -895,50 +823,6 @@ func (x *TransactionPolicy) GetDecoupled() bool {
 	return false
 }
 
-type ResponseCache struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Enable        bool                   `protobuf:"varint,1,opt,name=enable,proto3" json:"enable,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *ResponseCache) Reset() {
-	*x = ResponseCache{}
-	mi := &file_model_config_proto_msgTypes[8]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *ResponseCache) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*ResponseCache) ProtoMessage() {}
-
-func (x *ResponseCache) ProtoReflect() protoreflect.Message {
-	mi := &file_model_config_proto_msgTypes[8]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use ResponseCache.ProtoReflect.Descriptor instead.
-func (*ResponseCache) Descriptor() ([]byte, []int) {
-	return file_model_config_proto_rawDescGZIP(), []int{8}
-}
-
-func (x *ResponseCache) GetEnable() bool {
-	if x != nil {
-		return x.Enable
-	}
-	return false
-}
-
 type VersionPolicy_Latest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	NumVersions   uint32                 `protobuf:"varint,1,opt,name=num_versions,json=numVersions,proto3" json:"num_versions,omitempty"`
@@ -948,7 +832,7 @@ type VersionPolicy_Latest struct {
 
 func (x *VersionPolicy_Latest) Reset() {
 	*x = VersionPolicy_Latest{}
-	mi := &file_model_config_proto_msgTypes[10]
+	mi := &file_model_config_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +844,7 @@ func (x *VersionPolicy_Latest) String() string {
 func (*VersionPolicy_Latest) ProtoMessage() {}
 
 func (x *VersionPolicy_Latest) ProtoReflect() protoreflect.Message {
-	mi := &file_model_config_proto_msgTypes[10]
+	mi := &file_model_config_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -991,7 +875,7 @@ type VersionPolicy_All struct {
 
 func (x *VersionPolicy_All) Reset() {
 	*x = VersionPolicy_All{}
-	mi := &file_model_config_proto_msgTypes[11]
+	mi := &file_model_config_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1003,7 +887,7 @@ func (x *VersionPolicy_All) String() string {
 func (*VersionPolicy_All) ProtoMessage() {}
 
 func (x *VersionPolicy_All) ProtoReflect() protoreflect.Message {
-	mi := &file_model_config_proto_msgTypes[11]
+	mi := &file_model_config_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1028,7 +912,7 @@ type VersionPolicy_Specific struct {
 
 func (x *VersionPolicy_Specific) Reset() {
 	*x = VersionPolicy_Specific{}
-	mi := &file_model_config_proto_msgTypes[12]
+	mi := &file_model_config_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1040,7 +924,7 @@ func (x *VersionPolicy_Specific) String() string {
 func (*VersionPolicy_Specific) ProtoMessage() {}
 
 func (x *VersionPolicy_Specific) ProtoReflect() protoreflect.Message {
-	mi := &file_model_config_proto_msgTypes[12]
+	mi := &file_model_config_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1067,7 +951,7 @@ var File_model_config_proto protoreflect.FileDescriptor
 
 const file_model_config_proto_rawDesc = "" +
 	"\n" +
-	"\x12model_config.proto\x12\vmodelconfig\"\x98\x06\n" +
+	"\x12model_config.proto\x12\vmodelconfig\"\xd5\x05\n" +
 	"\vModelConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bplatform\x18\x02 \x01(\tR\bplatform\x12\x18\n" +
@@ -1083,8 +967,7 @@ const file_model_config_proto_rawDesc = "" +
 	"\n" +
 	"parameters\x18\v \x03(\v2(.modelconfig.ModelConfig.ParametersEntryR\n" +
 	"parameters\x12X\n" +
-	"\x18model_transaction_policy\x18\f \x01(\v2\x1e.modelconfig.TransactionPolicyR\x16modelTransactionPolicy\x12A\n" +
-	"\x0eresponse_cache\x18\r \x01(\v2\x1a.modelconfig.ResponseCacheR\rresponseCache\x1aU\n" +
+	"\x18model_transaction_policy\x18\f \x01(\v2\x1e.modelconfig.TransactionPolicyR\x16modelTransactionPolicy\x1aU\n" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12,\n" +
 	"\x05value\x18\x02 \x01(\v2\x16.modelconfig.ParameterR\x05value:\x028\x01\"\xb0\x02\n" +
@@ -1097,32 +980,24 @@ const file_model_config_proto_rawDesc = "" +
 	"\x03All\x1a&\n" +
 	"\bSpecific\x12\x1a\n" +
 	"\bversions\x18\x01 \x03(\x03R\bversionsB\x0f\n" +
-	"\rpolicy_choice\"\xb9\x02\n" +
+	"\rpolicy_choice\"\xbf\x01\n" +
 	"\x06Tensor\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x122\n" +
 	"\tdata_type\x18\x02 \x01(\x0e2\x15.modelconfig.DataTypeR\bdataType\x12\x12\n" +
 	"\x04dims\x18\x03 \x03(\x03R\x04dims\x12+\n" +
 	"\x06format\x18\x04 \x01(\x0e2\x13.modelconfig.FormatR\x06format\x12,\n" +
-	"\x12allow_ragged_batch\x18\x05 \x01(\bR\x10allowRaggedBatch\x12&\n" +
-	"\x0fis_shape_tensor\x18\x06 \x01(\bR\risShapeTensor\x12\x1a\n" +
-	"\boptional\x18\a \x01(\bR\boptional\x124\n" +
-	"\x17is_non_linear_format_io\x18\b \x01(\bR\x13isNonLinearFormatIo\"\xc5\x01\n" +
-	"\rInstanceGroup\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
-	"\x04kind\x18\x02 \x01(\x0e2\x1f.modelconfig.InstanceGroup.KindR\x04kind\x12\x14\n" +
-	"\x05count\x18\x03 \x01(\x05R\x05count\x12\x12\n" +
-	"\x04gpus\x18\x04 \x03(\x05R\x04gpus\"A\n" +
+	"\x12allow_ragged_batch\x18\x05 \x01(\bR\x10allowRaggedBatch\"\x9d\x01\n" +
+	"\rInstanceGroup\x123\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1f.modelconfig.InstanceGroup.KindR\x04kind\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x05R\x05count\"A\n" +
 	"\x04Kind\x12\r\n" +
 	"\tKIND_AUTO\x10\x00\x12\f\n" +
 	"\bKIND_GPU\x10\x01\x12\f\n" +
 	"\bKIND_CPU\x10\x02\x12\x0e\n" +
 	"\n" +
-	"KIND_MODEL\x10\x03\"\xfd\x01\n" +
-	"\x0fDynamicBatching\x120\n" +
-	"\x14preferred_batch_size\x18\x01 \x03(\x05R\x12preferredBatchSize\x12?\n" +
-	"\x1cmax_queue_delay_microseconds\x18\x02 \x01(\x04R\x19maxQueueDelayMicroseconds\x12+\n" +
-	"\x11preserve_ordering\x18\x03 \x01(\bR\x10preserveOrdering\x12J\n" +
-	"\x14default_queue_policy\x18\x04 \x01(\v2\x18.modelconfig.QueuePolicyR\x12defaultQueuePolicy\"\xa2\x02\n" +
+	"KIND_MODEL\x10\x03\"]\n" +
+	"\x0fDynamicBatching\x12J\n" +
+	"\x14default_queue_policy\x18\x01 \x01(\v2\x18.modelconfig.QueuePolicyR\x12defaultQueuePolicy\"\xa2\x02\n" +
 	"\vQueuePolicy\x12M\n" +
 	"\x0etimeout_action\x18\x01 \x01(\x0e2&.modelconfig.QueuePolicy.TimeoutActionR\rtimeoutAction\x12@\n" +
 	"\x1cdefault_timeout_microseconds\x18\x02 \x01(\x04R\x1adefaultTimeoutMicroseconds\x124\n" +
@@ -1135,9 +1010,7 @@ const file_model_config_proto_rawDesc = "" +
 	"\tParameter\x12!\n" +
 	"\fstring_value\x18\x01 \x01(\tR\vstringValue\"1\n" +
 	"\x11TransactionPolicy\x12\x1c\n" +
-	"\tdecoupled\x18\x01 \x01(\bR\tdecoupled\"'\n" +
-	"\rResponseCache\x12\x16\n" +
-	"\x06enable\x18\x01 \x01(\bR\x06enable*\xfa\x01\n" +
+	"\tdecoupled\x18\x01 \x01(\bR\tdecoupled*\xfa\x01\n" +
 	"\bDataType\x12\x10\n" +
 	"\fTYPE_INVALID\x10\x00\x12\r\n" +
 	"\tTYPE_BOOL\x10\x01\x12\x0e\n" +
@@ -1177,7 +1050,7 @@ func file_model_config_proto_rawDescGZIP() []byte {
 }
 
 var file_model_config_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_model_config_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_model_config_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_model_config_proto_goTypes = []any{
 	(DataType)(0),                  // 0: modelconfig.DataType
 	(Format)(0),                    // 1: modelconfig.Format
@@ -1191,11 +1064,10 @@ var file_model_config_proto_goTypes = []any{
 	(*QueuePolicy)(nil),            // 9: modelconfig.QueuePolicy
 	(*Parameter)(nil),              // 10: modelconfig.Parameter
 	(*TransactionPolicy)(nil),      // 11: modelconfig.TransactionPolicy
-	(*ResponseCache)(nil),          // 12: modelconfig.ResponseCache
-	nil,                            // 13: modelconfig.ModelConfig.ParametersEntry
-	(*VersionPolicy_Latest)(nil),   // 14: modelconfig.VersionPolicy.Latest
-	(*VersionPolicy_All)(nil),      // 15: modelconfig.VersionPolicy.All
-	(*VersionPolicy_Specific)(nil), // 16: modelconfig.VersionPolicy.Specific
+	nil,                            // 12: modelconfig.ModelConfig.ParametersEntry
+	(*VersionPolicy_Latest)(nil),   // 13: modelconfig.VersionPolicy.Latest
+	(*VersionPolicy_All)(nil),      // 14: modelconfig.VersionPolicy.All
+	(*VersionPolicy_Specific)(nil), // 15: modelconfig.VersionPolicy.Specific
 }
 var file_model_config_proto_depIdxs = []int32{
 	5,  // 0: modelconfig.ModelConfig.version_policy:type_name -> modelconfig.VersionPolicy
@@ -1203,23 +1075,22 @@ var file_model_config_proto_depIdxs = []int32{
 	6,  // 2: modelconfig.ModelConfig.output:type_name -> modelconfig.Tensor
 	7,  // 3: modelconfig.ModelConfig.instance_group:type_name -> modelconfig.InstanceGroup
 	8,  // 4: modelconfig.ModelConfig.dynamic_batching:type_name -> modelconfig.DynamicBatching
-	13, // 5: modelconfig.ModelConfig.parameters:type_name -> modelconfig.ModelConfig.ParametersEntry
+	12, // 5: modelconfig.ModelConfig.parameters:type_name -> modelconfig.ModelConfig.ParametersEntry
 	11, // 6: modelconfig.ModelConfig.model_transaction_policy:type_name -> modelconfig.TransactionPolicy
-	12, // 7: modelconfig.ModelConfig.response_cache:type_name -> modelconfig.ResponseCache
-	14, // 8: modelconfig.VersionPolicy.latest:type_name -> modelconfig.VersionPolicy.Latest
-	15, // 9: modelconfig.VersionPolicy.all:type_name -> modelconfig.VersionPolicy.All
-	16, // 10: modelconfig.VersionPolicy.specific:type_name -> modelconfig.VersionPolicy.Specific
-	0,  // 11: modelconfig.Tensor.data_type:type_name -> modelconfig.DataType
-	1,  // 12: modelconfig.Tensor.format:type_name -> modelconfig.Format
-	2,  // 13: modelconfig.InstanceGroup.kind:type_name -> modelconfig.InstanceGroup.Kind
-	9,  // 14: modelconfig.DynamicBatching.default_queue_policy:type_name -> modelconfig.QueuePolicy
-	3,  // 15: modelconfig.QueuePolicy.timeout_action:type_name -> modelconfig.QueuePolicy.TimeoutAction
-	10, // 16: modelconfig.ModelConfig.ParametersEntry.value:type_name -> modelconfig.Parameter
-	17, // [17:17] is the sub-list for method output_type
-	17, // [17:17] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	13, // 7: modelconfig.VersionPolicy.latest:type_name -> modelconfig.VersionPolicy.Latest
+	14, // 8: modelconfig.VersionPolicy.all:type_name -> modelconfig.VersionPolicy.All
+	15, // 9: modelconfig.VersionPolicy.specific:type_name -> modelconfig.VersionPolicy.Specific
+	0,  // 10: modelconfig.Tensor.data_type:type_name -> modelconfig.DataType
+	1,  // 11: modelconfig.Tensor.format:type_name -> modelconfig.Format
+	2,  // 12: modelconfig.InstanceGroup.kind:type_name -> modelconfig.InstanceGroup.Kind
+	9,  // 13: modelconfig.DynamicBatching.default_queue_policy:type_name -> modelconfig.QueuePolicy
+	3,  // 14: modelconfig.QueuePolicy.timeout_action:type_name -> modelconfig.QueuePolicy.TimeoutAction
+	10, // 15: modelconfig.ModelConfig.ParametersEntry.value:type_name -> modelconfig.Parameter
+	16, // [16:16] is the sub-list for method output_type
+	16, // [16:16] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_model_config_proto_init() }
@@ -1238,7 +1109,7 @@ func file_model_config_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_model_config_proto_rawDesc), len(file_model_config_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   13,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
