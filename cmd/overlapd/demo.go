@@ -373,6 +373,11 @@ func (o *demo) open(c config.Config, log zerolog.Logger) (*daemon.Daemon, error)
 	return d, err
 }
 
+// demoConnections is how many connections each service gets from the load of each
+// size. The daemon gives one address half of its connections, and whoever watches the
+// demo has the same address.
+const demoConnections = 16
+
 // loadDemo puts queries of all sizes on a daemon for so long, 0 for until ctx ends,
 // and says where to look once it answers.
 func loadDemo(ctx context.Context, out io.Writer, url string, qps float64, lasts time.Duration) error {
@@ -392,6 +397,7 @@ func loadDemo(ctx context.Context, out io.Writer, url string, qps float64, lasts
 	for i, size := range demoSizes {
 		o := load.DefaultOptions()
 		o.URL, o.Rate, o.Batch, o.Seed, o.Warmup = url, qps/float64(len(demoSizes)), size, uint64(i), 0
+		o.Connections = demoConnections * len(demoServices)
 		o.Duration = time.Minute // a run after another, since each lists its arrivals beforehand
 		for _, s := range demoServices {
 			o.Services = append(o.Services, s.model)
