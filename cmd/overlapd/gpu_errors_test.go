@@ -34,7 +34,7 @@ var shared = map[string]string{
 	"ort":      "ErrEnvOpen ErrLeak ErrClosed ErrNoValue ErrArenaFull",
 	"executor": "ErrClosed ErrOptions ErrUnknownService ErrBadSpan ErrTooManyRounds ErrInUse ErrLeak ErrRemoved ErrProtocol errBacklog",
 	// Models, queries and the wire between daemon and worker.
-	"segments":        "ErrUnservable ErrUnfinished errNoTime",
+	"segments":        "ErrUnservable ErrUnfinished errNoTime errCache",
 	"segments/worker": "",
 	"segments/wire": "ErrUnknownBatch ErrBatchExists ErrSpanOrder ErrInput ErrOutput ErrModel " +
 		"ErrFrameSize ErrMessage ErrUnexpectedKind ErrBadOutput ErrArenaFull ErrNotAllocated ErrArenaSize",

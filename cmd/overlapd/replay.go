@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -144,15 +145,23 @@ func writeReport(w io.Writer, path string, r *journal.Report) error {
 
 // counts formats the sum of counts and, behind it, each of them.
 func counts(of map[string]uint64) string {
-	total := stats.Sum(of)
+	if total := stats.Sum(of); total > 0 {
+		return fmt.Sprintf("%d (%s)", total, frequent(of))
+	}
+	return "0"
+}
+
+// frequent lists counts by reason, the most frequent first.
+func frequent(counts map[string]uint64) string {
 	var each []string
-	for _, reason := range slices.Sorted(maps.Keys(of)) {
-		each = append(each, fmt.Sprintf("%s %d", reason, of[reason]))
+	for _, reason := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	}) {
+		if n := counts[reason]; n > 0 {
+			each = append(each, fmt.Sprintf("%s %d", reason, n))
+		}
 	}
-	if total == 0 {
-		return "0"
-	}
-	return fmt.Sprintf("%d (%s)", total, strings.Join(each, ", "))
+	return strings.Join(each, ", ")
 }
 
 func writeRoundLine(w io.Writer, r *journal.Report, round *journal.Round) {

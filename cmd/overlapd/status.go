@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -230,7 +229,7 @@ func losses(s *status.Service) uint64 {
 	return s.Late + stats.Sum(s.Dropped) + stats.Sum(s.Failed) + stats.Sum(s.Refused)
 }
 
-// whyLost lists why queries of a service were lost, the most frequent reason first.
+// whyLost lists why queries of a service were lost.
 func whyLost(s *status.Service) string {
 	counts := map[string]uint64{"late": s.Late}
 	for _, by := range []map[string]uint64{s.Refused, s.Dropped, s.Failed} {
@@ -238,15 +237,7 @@ func whyLost(s *status.Service) string {
 			counts[reason] += n
 		}
 	}
-	var reasons []string
-	for _, reason := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
-	}) {
-		if n := counts[reason]; n > 0 {
-			reasons = append(reasons, fmt.Sprintf("%s %d", reason, n))
-		}
-	}
-	return strings.Join(reasons, ", ")
+	return frequent(counts)
 }
 
 func addOverview(d *report.Document, o *status.Status) {

@@ -107,16 +107,12 @@ func plain(text []byte) []byte {
 	return colours.ReplaceAll(text, nil)
 }
 
-// crashed reports whether in a line the Go runtime says why the process ends. What
-// follows it is where: stacks and registers, which an error has no room for.
+// crashes are how the lines begin with which the Go runtime says why it ends. What
+// follows them is where: stacks and registers, which an error has no room for.
+var crashes = []string{"panic: ", "fatal error: ", "unexpected fault address", "SIG"}
+
 func crashed(line string) bool {
-	for _, begin := range []string{"panic: ", "fatal error: ", "unexpected fault address "} {
-		if strings.HasPrefix(line, begin) {
-			return true
-		}
-	}
-	signal, _, ok := strings.Cut(line, ": ")
-	return ok && strings.HasPrefix(signal, "SIG") && !strings.Contains(signal, " ")
+	return slices.ContainsFunc(crashes, func(begin string) bool { return strings.HasPrefix(line, begin) })
 }
 
 // Excerpt returns the last n lines of a text on one line; or the first in which the Go
