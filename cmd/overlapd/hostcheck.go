@@ -110,6 +110,9 @@ type rule struct {
 const installDriver = "install driver 580 or newer and reboot (Debian 12 has 535, so add NVIDIA's repository with its package cuda-keyring, " +
 	"then apt-get install linux-headers-amd64 nvidia-open, or cuda-drivers for GPUs before Turing)"
 
+// installLibrary is how a host gets one of the libraries of CUDA.
+const installLibrary = "apt-get install {package} (NVIDIA's repository) or pip install {wheel}, and set LD_LIBRARY_PATH to its folder or run ldconfig"
+
 // rules are in the order of the checks. docs/gpu-errors.md has them as a table.
 var rules = []rule{
 	{"no-gpu", "no NVIDIA GPU: {why}", "", levelNote},
@@ -138,10 +141,8 @@ var rules = []rule{
 		"take libonnxruntime from the PyPI package onnxruntime-gpu {pinned} for CUDA 13 and set OVERLAPD_ORT to it", levelFault},
 	{"provider-missing", "{file} is not beside {path}", "it comes with libonnxruntime.so.1: put both into one folder", levelFault},
 	{"provider-unreadable", "what {file} needs cannot be read: {why}", "take it from the package of libonnxruntime.so.1 again", levelWarning},
-	{"library-missing", "{library} is not found, and ONNX Runtime's CUDA provider does not start without it",
-		"apt-get install {package} (NVIDIA's repository) or pip install {wheel}, and set LD_LIBRARY_PATH to its folder or run ldconfig", levelFault},
-	{"library-late", "{library} is not found: {without}",
-		"apt-get install {package} (NVIDIA's repository) or pip install {wheel}, and set LD_LIBRARY_PATH to its folder or run ldconfig", levelWarning},
+	{"library-missing", "{library} is not found, and ONNX Runtime's CUDA provider does not start without it", installLibrary, levelFault},
+	{"library-late", "{library} is not found: {without}", installLibrary, levelWarning},
 	{"capability", "{gpu} has compute capability {capability}, and CUDA 13 has kernels for 7.5 and newer only",
 		"take an ONNX Runtime for CUDA 12, or another GPU", levelFault},
 	{"provider", "ONNX Runtime is a build for CUDA {major} and all libraries that it needs are here", "", levelOK},
