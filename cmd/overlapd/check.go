@@ -68,7 +68,7 @@ model is run on the GPU, in a process of its own.`,
 			found, err := lookAtHost(cmd.Context(), c)
 			found.Exposed = exposed
 			if found.ORTPath != "" {
-				notes, faults := tryModels(cmd.Context(), &c)
+				notes, faults := tryModels(cmd.Context(), &c, found.ORTPath)
 				found.Notes, err = notes, errors.Join(err, faults)
 			}
 			if asJSON {
@@ -88,36 +88,57 @@ model is run on the GPU, in a process of its own.`,
 // tryModels loads the model file of each service in a process of its own, one after the
 // other, and returns what was written meanwhile, and the faults. The daemon's process
 // never links ONNX Runtime, and no model may end this one.
-func tryModels(ctx context.Context, c *config.Config) (notes []string, err error) {
+func tryModels(ctx context.Context, c *config.Config, library string) (notes []string, err error) {
 	tried := map[string]bool{}
 	for _, s := range c.Services {
 		if !config.IsPath(s.Model) || tried[s.Model] {
 			continue
 		}
 		tried[s.Model] = true
-		limit, cancel := context.WithTimeout(ctx, c.Worker.LoadTimeout)
-		var out bytes.Buffer
-		command := self("models", "inspect", "--json", "--", s.Model)
-		child := exec.CommandContext(limit, command[0], command[1:]...)
-		child.Stderr = &out
-		fault := child.Run()
-		late := limit.Err()
-		cancel()
-		text, why, _ := strings.Cut("\n"+strings.TrimSpace(out.String()), "\noverlapd: ")
-		for line := range strings.Lines(strings.TrimSpace(text)) {
-			notes = append(notes, fmt.Sprintf("service %s: %s", s.Name, strings.TrimSpace(line)))
+		lines, fault := loadModel(ctx, s.Model, library, c.Worker.LoadTimeout)
+		for _, line := range lines {
+			notes = append(notes, fmt.Sprintf("service %s: %s", s.Name, line))
 		}
-		switch {
-		case fault == nil:
-		case late != nil:
-			err = errors.Join(err, fmt.Errorf("service %s: loading its model takes longer than worker.load_timeout (%v)", s.Name, c.Worker.LoadTimeout))
-		case child.ProcessState != nil && child.ProcessState.ExitCode() == exitConfig:
-			err = errors.Join(err, config.ModelFault(s.Name, errors.New(why)))
-		default:
-			err = errors.Join(err, fmt.Errorf("service %s: its model could not be loaded (%w): %s", s.Name, fault, why))
+		if exit, ok := errors.AsType[*exec.ExitError](fault); ok && exit.ExitCode() == exitConfig {
+			fault = config.ModelFault(s.Name, errors.New(string(exit.Stderr)))
+		} else if fault != nil {
+			fault = fmt.Errorf("service %s: its model could not be loaded: %w", s.Name, fault)
 		}
+		err = errors.Join(err, fault)
 	}
 	return notes, err
+}
+
+// loadModel has models inspect load a model, with a cache that is removed again. It returns
+// what was written besides the error, which is an [exec.ExitError] with its reason where
+// the process ended by itself.
+func loadModel(ctx context.Context, model, library string, limit time.Duration) (lines []string, err error) {
+	cache, err := os.MkdirTemp("", "overlapd-check-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(cache)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it takes longer than worker.load_timeout (%v)", limit))
+	defer cancel()
+	var out bytes.Buffer
+	command := self("models", "inspect", "--json", "--", model)
+	child := exec.CommandContext(ctx, command[0], command[1:]...)
+	child.Stderr, child.Env = &out, append(os.Environ(), "CACHE_DIRECTORY=", "XDG_CACHE_HOME="+cache, "OVERLAPD_ORT="+library)
+	err = child.Run()
+	text, why, _ := strings.Cut("\n"+strings.TrimSpace(out.String()), "\noverlapd: ")
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	exit, ended := errors.AsType[*exec.ExitError](err)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case ended && exit.ExitCode() == exitConfig:
+		exit.Stderr = []byte(why)
+	case ended:
+		err = fmt.Errorf("%w: %s", err, cmp.Or(why, strings.Join(lines, "; ")))
+	}
+	return lines, err
 }
 
 // host is the JSON of check. ONNX Runtime and the GPU are left out where the device
