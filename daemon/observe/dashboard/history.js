@@ -1,6 +1,6 @@
 // What was gained, answered and lost in the last twenty minutes. uPlot draws it.
 
-const LEAST_SPAN = 600;    // seconds that a chart shows, also of a daemon that has just started
+const LEAST_SPAN = 120;    // seconds that a chart shows, also of a daemon that has just started
 const CHART_HEIGHT = 170;
 
 // The reasons for which queries are lost, with the colours of their areas, the usual
@@ -97,7 +97,7 @@ function chartOptions(box, chart) {
     },
     axes: [{ ...axis, space: 70, size: 24, values: (u, at) => at.map(clock) }, { ...axis, size: 40, space: 34 }],
     series: [{ label: "time", value: (u, t) => t === null ? "–" : new Date(t * 1000).toLocaleTimeString() }, ...chart.lines.map((l, i) => ({
-      label: l.label, width: l.area ? 0 : 1.5, points: { show: false },
+      label: l.label, width: l.area ? 0 : 1.5, points: { size: 4 },
       stroke: () => colourNamed(l.colour), fill: () => colourNamed(l.colour) + (l.area ? "" : "1c"),
       value: (u, v, s, at) => at === null || at === undefined ? "–" : l.show(chart.lines[i].values[at]),
     }))],

@@ -35,6 +35,7 @@ function showOverview(o, recent) {
   if (o.predictor.file) facts.push(["predictor's error", o.predictor.file.mape_test.toFixed(1) + NEAR + "%"]);
   facts.push(...deviceFacts(o));
   byId("facts").replaceChildren(...facts.map(([name, value]) => html("div", {}, html("dt", {}, name), html("dd", {}, value))));
+  byId("memory").hidden = !o.services.some(s => s.resident_bytes > 0);
   byId("services").tBodies[0].replaceChildren(...o.services.map((s, i) => serviceRow(s, i, recent[s.name] || {})));
   showPredictor(o.predictor);
 }
@@ -74,8 +75,10 @@ function serviceRow(s, i, recent) {
     html("td", { class: "n wide" }, speed),
     html("td", { class: "n " + (share > 0.01 ? "bad" : share > 0 ? "warned" : "") }, recent.recent ? percent(share) : "–"),
     html("td", { class: "n wide soft", title: losses(s) }, count(lost) + " of " + count(s.arrived + total(s.refused))),
-    html("td", { class: "n" }, count(s.queued) + (s.paused ? " +" + s.paused : "")));
+    html("td", { class: "n" }, count(s.queued) + (s.paused ? " +" + s.paused : "")),
+    html("td", { class: "n wide", hidden: byId("memory").hidden, title: "intermediates: " + mib(s.intermediate_bytes) }, mib(s.resident_bytes)));
 }
+const mib = bytes => count(bytes / 2 ** 20) + NEAR + "MiB";
 
 // losses says what became of the queries that were not answered in time.
 function losses(s) {
