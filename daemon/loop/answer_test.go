@@ -93,3 +93,23 @@ func TestRefusalOfTheScheduler(t *testing.T) {
 		}
 	}
 }
+
+// Only a query that was all of its batch is to blame for what became of that, also
+// where the others have been answered before.
+func TestBlame(t *testing.T) {
+	cs := &calls{pending: map[models.QueryID]*pending{1: {call: &query.Call{Size: 2}}, 2: {call: &query.Call{Size: 1}}}}
+	for _, c := range []struct {
+		queries []models.QueryID
+		size    int
+		want    [2]bool
+	}{
+		{[]models.QueryID{1, 2}, 3, [2]bool{}}, {[]models.QueryID{2}, 3, [2]bool{}}, {[]models.QueryID{7}, 1, [2]bool{}},
+		{[]models.QueryID{2}, 1, [2]bool{false, true}}, {[]models.QueryID{1}, 2, [2]bool{true, false}},
+	} {
+		cs.pending[1].failure, cs.pending[2].failure = nil, nil
+		cs.blame(c.queries, c.size, executor.ErrExited)
+		if got := [2]bool{cs.pending[1].failure != nil, cs.pending[2].failure != nil}; got != c.want {
+			t.Errorf("queries %v of a batch of %d: %v", c.queries, c.size, got)
+		}
+	}
+}

@@ -152,15 +152,14 @@ func (cs *calls) cancel(id models.QueryID) {
 	}
 }
 
-// blame keeps why a batch of these queries failed, for the answer of the one that
-// was alone in it. Several that were merged run again one by one, and who is not at
-// fault must not be answered as if it were.
-func (cs *calls) blame(queries []models.QueryID, err error) {
-	if len(queries) != 1 {
-		return
-	}
-	if p := cs.pending[queries[0]]; p != nil {
-		p.failure = err
+// blame keeps why a batch of a size failed, for the answer of the query that was alone
+// in it. Several that were merged run again one by one, and who is not at fault must not
+// be answered as if it were. Of an overrun, only those are given that still wait.
+func (cs *calls) blame(queries []models.QueryID, size int, err error) {
+	for _, id := range queries {
+		if p := cs.pending[id]; p != nil && p.call.Size == size {
+			p.failure = err
+		}
 	}
 }
 

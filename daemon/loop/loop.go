@@ -163,7 +163,7 @@ func (l *loop) dispatch(next overlap.Round) {
 		l.Log.Error().Err(err).Uint64("round", r.Number).Msg("sending a round to the workers")
 		o := models.Outcome{Round: r.Number}
 		for i, span := range r.Group.Spans {
-			l.calls.blame(r.Queries[i], err)
+			l.calls.blame(r.Queries[i], span.Size, err)
 			o.Spans = append(o.Spans, models.SpanOutcome{Span: span, Status: models.SpanFailed})
 		}
 		l.settle(&o, nil)
@@ -252,19 +252,19 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) models.SpanOutcome {
 		if !s.Finished && s.Reached == l.fleet.specs[s.Span.Service].Operators {
 			// The worker came back with another model, which is not known yet.
 			out.Status = models.SpanFailed
-			l.calls.blame(l.members(s.Span.Batch), errors.New("its model has just changed"))
+			l.calls.blame(l.members(s.Span.Batch), s.Span.Size, errors.New("its model has just changed"))
 		}
 	case models.SpanLost:
 		l.fleet.lost(s.Span.Service)
 	case models.SpanCrashed:
 		l.fleet.lost(s.Span.Service)
-		l.calls.blame(l.scheduler.Members(s.Span.Batch), s.Err)
+		l.calls.blame(l.members(s.Span.Batch), s.Span.Size, s.Err)
 	case models.SpanOverrun:
 		l.fleet.members[s.Span.Service].line.overruns++
 		l.Log.Warn().Str("service", l.fleet.name(s.Span.Service)).Uint64("round", l.round.Number).Dur("allowed", l.until-l.round.Start).
 			Msg("a span takes far longer than such spans do; the other services go on without it")
 	case models.SpanFailed:
-		l.calls.blame(l.members(s.Span.Batch), s.Err)
+		l.calls.blame(l.members(s.Span.Batch), s.Span.Size, s.Err)
 	}
 	if s.Status == models.SpanDone || s.Status == models.SpanStopped {
 		l.fleet.members[s.Span.Service].service.Stats.Ran(s.Took, s.DeviceTook)
