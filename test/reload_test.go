@@ -313,8 +313,10 @@ func TestRestartOfAServiceThatWasGivenUp(t *testing.T) {
 // The same by a reload, once the model is one.
 func TestReloadOfAServiceThatWasGivenUp(t *testing.T) {
 	t.Parallel()
-	path := write(t, "m.onnx", []byte("no model"))
-	p := start(t, administered(t, config{services: []service{{name: "m", model: path}, tinyAdd}, worker: "restart_limit = 1\nbackoff_max = \"50ms\""}))
+	path := write(t, "m.onnx", scaled(3))
+	p := serve(t, administered(t, config{services: []service{{name: "m", model: path}, tinyAdd}}))
+	replaceFile(t, path, []byte("no model"))
+	syscall.Kill(p.worker("m"), syscall.SIGKILL)
 	p.await("that it is given up", func(e event) bool {
 		return e.Service == "m" && strings.HasPrefix(e.Message, "service is given up")
 	})
