@@ -128,14 +128,8 @@ func (c *grpcCaller) ask(service string, q query) answer {
 }
 
 func (c *grpcCaller) askWithin(ctx context.Context, service string, q query) answer {
-	request := &inference.ModelInferRequest{ModelName: service, Id: q.ID}
-	for i := range q.Inputs {
-		in := &q.Inputs[i]
-		request.Inputs = append(request.Inputs, &inference.ModelInferRequest_InferInputTensor{Name: in.Name, Datatype: in.Datatype, Shape: in.Shape})
-		request.RawInputContents = append(request.RawInputContents, in.bytes())
-	}
 	var trailer metadata.MD
-	response, err := c.client.ModelInfer(ctx, request, grpc.Trailer(&trailer))
+	response, err := c.client.ModelInfer(ctx, requestOf(service, q), grpc.Trailer(&trailer))
 	reason := trailer.Get("overlapd-reason")
 	switch {
 	case status.Code(err) == codes.Internal && len(reason) == 1:
@@ -155,6 +149,17 @@ func (c *grpcCaller) askWithin(ctx context.Context, service string, q query) ans
 		a.Outputs = append(a.Outputs, t)
 	}
 	return a
+}
+
+// requestOf returns a query as gRPC sends it.
+func requestOf(service string, q query) *inference.ModelInferRequest {
+	request := &inference.ModelInferRequest{ModelName: service, Id: q.ID}
+	for i := range q.Inputs {
+		in := &q.Inputs[i]
+		request.Inputs = append(request.Inputs, &inference.ModelInferRequest_InferInputTensor{Name: in.Name, Datatype: in.Datatype, Shape: in.Shape})
+		request.RawInputContents = append(request.RawInputContents, in.bytes())
+	}
+	return request
 }
 
 func (c *grpcCaller) proven() bool { return c.some }

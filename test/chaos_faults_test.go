@@ -1,10 +1,13 @@
 package test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"sync"
@@ -12,6 +15,10 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
 // disturbed are the services whose workers are killed and stopped.
@@ -119,17 +126,115 @@ func (c *chaos) exhaustDescriptors(d *disturbance) {
 	}
 	c.note("descriptors: %d and %d more, for %v", used.descriptors, fewDescriptors, d.lasts)
 	defer c.noWay()()
+	c.scarce.Add(1)
+	defer c.scarce.Add(-1)
 	defer c.limit(unix.RLIMIT_NOFILE, uint64(used.descriptors+fewDescriptors))()
 	defer c.connect(8 * fewDescriptors)()
 	time.Sleep(d.lasts)
 }
 
-// flood opens more connections than the daemon allows.
+// flood opens more connections than the daemon allows, from one address, and looks
+// whether probes are answered all the same.
 func (c *chaos) flood(d *disturbance) {
 	c.note("connections: %d more than allowed, for %v", connectionLimit/4, d.lasts)
 	defer c.noWay()()
 	defer c.connect(connectionLimit + connectionLimit/4)()
-	time.Sleep(d.lasts)
+	answered := 0
+	for begin := time.Now(); time.Since(begin) < d.lasts && !c.over.Load(); c.rest(probePause) {
+		for _, path := range []string{"/healthz", "/v2/health/ready"} {
+			before := c.scarce.Load()
+			status, err := c.probe(path)
+			switch {
+			case before > 0 || c.scarce.Load() > 0: // there may be no descriptor for it
+			case err != nil, status != 200 && path == "/healthz", status != 200 && status != 503:
+				c.ledger.fault("a probe of %s among silent connections: %d, %v", path, status, err)
+			default:
+				answered++
+			}
+		}
+	}
+	c.note("connections: %d probes were answered meanwhile", answered)
+}
+
+const (
+	probePause   = 100 * time.Millisecond
+	probePatient = 10 * time.Second // far below limits.read_timeout, far above what a machine stalls
+)
+
+// probe asks as Kubernetes does, on a connection of its own.
+func (c *chaos) probe(path string) (status int, err error) {
+	once := http.Client{Timeout: probePatient, Transport: &http.Transport{DisableKeepAlives: true}}
+	a, err := once.Get("http://" + c.p.address + path)
+	if err != nil {
+		return 0, err
+	}
+	defer a.Body.Close()
+	_, err = io.Copy(io.Discard, a.Body)
+	return a.StatusCode, err
+}
+
+const (
+	hoarded      = 1024             // answers of half a megabyte, at most
+	hoardMemory  = 64 << 20         // limits.memory_bytes
+	hoardOfEach  = 32               // on one connection
+	hoardGarbage = 2 * moreBytes    // what else a daemon may have taken meanwhile
+	hoardPause   = time.Millisecond // between two
+)
+
+// hoard asks for large answers over gRPC and reads none. The daemon takes no more
+// memory for them than it was given, which leaves none for others: they are refused
+// with that reason, and the device is not there for anybody.
+func (c *chaos) hoard(d *disturbance) {
+	defer c.take()()
+	before, err := measure(c.p.cmd.Process.Pid)
+	if err != nil {
+		c.ledger.fault("hoard: %v", err)
+		return
+	}
+	ctx, leave := context.WithTimeout(context.Background(), d.lasts)
+	defer leave()
+	most := before.resident
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	for n := 0; n < hoarded && ctx.Err() == nil; n += hoardOfEach {
+		conn, err := grpc.NewClient(c.p.grpcAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()),
+			grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(64<<10))
+		if err != nil {
+			c.ledger.fault("hoard: %v", err)
+			return
+		}
+		defer conn.Close()
+		for range hoardOfEach {
+			q := sum(d.random, wideRows)
+			calls.Go(func() { unread(ctx, conn, "merged", q) })
+			c.rest(hoardPause)
+		}
+		if now, err := measure(c.p.cmd.Process.Pid); err == nil {
+			most = max(most, now.resident)
+		}
+	}
+	for ; ctx.Err() == nil && !c.over.Load(); c.rest(probePause) {
+		if now, err := measure(c.p.cmd.Process.Pid); err == nil {
+			most = max(most, now.resident)
+		}
+	}
+	grown, allowed := most-before.resident, int64(2*hoardMemory+hoardGarbage) // Go's heap may be twice what lives
+	if raced {
+		allowed *= racedTimes
+	}
+	c.note("hoard: the daemon took %d MiB more, for %v", grown>>20, d.lasts)
+	if grown > allowed {
+		c.ledger.fault("answers that nobody reads have the daemon take %d MiB more", grown>>20)
+	}
+}
+
+// unread sends a query over gRPC and reads nothing of its answer for as long as there
+// is time.
+func unread(ctx context.Context, conn *grpc.ClientConn, service string, q query) {
+	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, inference.GRPCInferenceService_ModelInfer_FullMethodName)
+	if err == nil && s.SendMsg(requestOf(service, q)) == nil && s.CloseSend() == nil {
+		<-ctx.Done()
+	}
 }
 
 // connect opens connections on which nothing is asked.

@@ -22,6 +22,7 @@ var kinds = []kind{
 	{"disk", 30 * time.Second, time.Second, 5 * time.Second, (*chaos).fillDisk},
 	{"descriptors", 30 * time.Second, time.Second, 4 * time.Second, (*chaos).exhaustDescriptors},
 	{"connections", 40 * time.Second, time.Second, 3 * time.Second, (*chaos).flood},
+	{"hoard", 40 * time.Second, time.Second, 3 * time.Second, (*chaos).hoard},
 	{"clock", 15 * time.Second, time.Second, 5 * time.Second, (*chaos).stepClock},
 	{"corrupt", 40 * time.Second, 0, 0, (*chaos).corrupt},
 	{"overload", 30 * time.Second, 2 * time.Second, 6 * time.Second, (*chaos).overload},

@@ -30,7 +30,8 @@ func (c *chaos) balance() {
 			c.ledger.fault("%s: %d queries were accepted and %d ended", s, accepted, ended)
 		}
 	}
-	if got, want := value("overlapd_queries_finished_total", "steady"), c.ledger.count("steady", "ok"); got != want {
+	got, want, unsent := value("overlapd_queries_finished_total", "steady"), c.ledger.count("steady", "ok"), c.ledger.count("steady", "no_memory")
+	if got < want || got > want+unsent { // one that ran may find no memory for its answer
 		c.ledger.fault("steady: the daemon finished %d queries and its clients have %d answers", got, want)
 	}
 }

@@ -47,6 +47,7 @@ type chaos struct {
 	clock   *clock // nil with noClock
 	noClock error
 	stepped atomic.Int64
+	scarce  atomic.Int64 // disturbances that leave no descriptors
 	stalls  stalls
 
 	mu struct {
@@ -154,7 +155,7 @@ func (c *chaos) config(tables string) config {
 	}
 	return config{dir: c.dir, grpc: "127.0.0.1:0", top: "policy = \"overlap\"\nlog_level = \"info\"",
 		worker: restarts + fmt.Sprintf("span_timeout = %q\nintermediate_bytes = \"%dB\"\ntrim_after = \"1s\"\n", spanTimeout, hungryBytes),
-		tables: fmt.Sprintf("[limits]\nconnections = %d\n[decisions]\nlog = true\nfile_bytes = \"1MiB\"\nfiles = 3\n", connectionLimit) +
+		tables: fmt.Sprintf("[limits]\nconnections = %d\nrequest_bytes = \"16MiB\"\nmemory_bytes = \"%dMiB\"\n[decisions]\nlog = true\nfile_bytes = \"1MiB\"\nfiles = 3\n", connectionLimit, hoardMemory>>20) +
 			fmt.Sprintf("[profile]\ngroups = %d\nrepeats = 3\n%s", groups, tables),
 		services: []service{
 			{"steady", "zoo:tiny_add", fmt.Sprintf("target = %q", steadyTarget)},
