@@ -228,12 +228,17 @@ func (c *chaos) hoard(d *disturbance) {
 	}
 }
 
-// unread sends a query over gRPC and reads nothing of its answer for as long as there
-// is time.
+// unread sends a query over gRPC until an answer begins, and reads nothing of that for as
+// long as there is time.
 func unread(ctx context.Context, conn *grpc.ClientConn, service string, q query) {
-	s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, inference.GRPCInferenceService_ModelInfer_FullMethodName)
-	if err == nil && s.SendMsg(requestOf(service, q)) == nil && s.CloseSend() == nil {
-		<-ctx.Done()
+	for ; ctx.Err() == nil; time.Sleep(glance) {
+		s, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, inference.GRPCInferenceService_ModelInfer_FullMethodName)
+		if err != nil || s.SendMsg(requestOf(service, q)) != nil || s.CloseSend() != nil {
+			continue
+		}
+		if begun, err := s.Header(); err == nil && begun != nil { // an error has a trailer only
+			<-ctx.Done()
+		}
 	}
 }
 
