@@ -59,18 +59,15 @@ func (p *pages) server(ctx *fasthttp.RequestCtx, _ *query.Service) {
 }
 
 func (p *pages) live(ctx *fasthttp.RequestCtx, _ *query.Service) {
-	well := p.Queries.Live()
-	p.health(ctx, map[string]any{"live": well}, well)
+	p.health(ctx, map[string]any{"live": p.Queries.Live()}, query.ErrUnavailable)
 }
 
 func (p *pages) ready(ctx *fasthttp.RequestCtx, _ *query.Service) {
-	well := p.Queries.Ready()
-	p.health(ctx, map[string]any{"ready": well}, well)
+	p.health(ctx, map[string]any{"ready": p.Queries.Ready()}, query.ErrUnavailable)
 }
 
 func (p *pages) modelReady(ctx *fasthttp.RequestCtx, s *query.Service) {
-	well := s.Ready()
-	p.health(ctx, map[string]any{"name": s.Name, "ready": well}, well)
+	p.health(ctx, map[string]any{"name": s.Name, "ready": s.Ready()}, s.NotReady())
 }
 
 func (p *pages) metadata(ctx *fasthttp.RequestCtx, s *query.Service) { p.describe(ctx, s, s.Metadata) }
@@ -148,12 +145,10 @@ func (p *pages) send(ctx *fasthttp.RequestCtx, text []byte, by func(*fasthttp.Re
 }
 
 // health answers whether something is well, by its status and in fields that clients
-// of the protocol read. What is not well is an error, too.
-func (p *pages) health(ctx *fasthttp.RequestCtx, fields map[string]any, well bool) {
-	if !well {
-		err := query.ErrUnavailable
-		ctx.SetStatusCode(err.Status)
-		ctx.Response.Header.Set(fasthttp.HeaderRetryAfter, retrySeconds(err.RetryAfter))
+// of the protocol read. What is not well is the error, too.
+func (p *pages) health(ctx *fasthttp.RequestCtx, fields map[string]any, err *query.Error) {
+	if fields["live"] == false || fields["ready"] == false {
+		writeError(ctx, err)
 		fields["error"], fields["reason"] = err.Message, err.Reason
 	}
 	p.writeJSON(ctx, fields)

@@ -32,6 +32,17 @@ func TestHealthSaysInItsBody(t *testing.T) {
 	}
 }
 
+// A service that is given up is so in its health, too.
+func TestHealthOfAServiceThatIsGivenUp(t *testing.T) {
+	s := serve(t, testLimits())
+	given := s.Service([]byte("unloaded"))
+	given.GivenUp.Store(true)
+	a := s.get("/v2/models/unloaded/ready")
+	if _, reason := a.failure(t); a.status != http.StatusServiceUnavailable || reason != query.ReasonGivenUp || !strings.Contains(string(a.body), `"ready":false`) {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
 // What Triton offers and overlapd does not is refused with what does its work here.
 func TestNotOffered(t *testing.T) {
 	s := serve(t, testLimits())
