@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 // A worker takes no more than its service is given, whatever it is asked: by one
@@ -65,6 +68,38 @@ func TestMemoryOfAWorkerIsBounded(t *testing.T) {
 	good()
 	if n := p.count(func(e event) bool { return e.Message == "worker is lost" }); n != 0 {
 		t.Errorf("%d workers were lost", n)
+	}
+}
+
+// Queries that fit alone but not as one batch are answered, and the one among them that
+// does not fit at all is told so.
+func TestMergedQueriesTooLarge(t *testing.T) {
+	t.Parallel()
+	const side = 200 // 5 MiB of intermediates an image
+	open := models.Dim{Value: -1, Name: "N"}
+	m := convolutionsOf(open, models.Dim{Value: side}, models.Dim{Value: side})
+	p := serve(t, config{worker: "intermediate_bytes = \"16MiB\"\n", tables: "[profile]\non_start = false\n", services: []service{
+		{"images", write(t, "images.onnx", m), "max_batch = 8\ntarget = \"30s\""},
+	}})
+	crowd(12, func(client int, _ *rand.Rand) {
+		for range fewer(6) {
+			q := image(side)
+			if client == 0 {
+				q.Inputs[0].Shape[0], q.Inputs[0].Data = 4, slices.Repeat(q.Inputs[0].Data, 4)
+			}
+			a := p.inferBinary("images", q)
+			if client == 0 && !isRefusal(a, 413, "too_large") {
+				t.Errorf("four at once: %v", a)
+			}
+			if client != 0 {
+				if err := checkImage(q, a); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+	if merged := p.metrics()[`overlapd_queries_merged_total{service="images"}`]; merged == 0 {
+		t.Error("nothing was merged")
 	}
 }
 

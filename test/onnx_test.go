@@ -145,9 +145,14 @@ func slow(steps int) message {
 // convolutions returns a small net that takes images of any size: 128 bytes of
 // intermediates for each of their pixels.
 func convolutions() message {
+	return convolutionsOf(models.Dim{Value: 1}, models.Dim{Value: -1, Name: "H"}, models.Dim{Value: -1, Name: "W"})
+}
+
+// convolutionsOf is convolutions for so many images of such sides.
+func convolutionsOf(images, height, width models.Dim) message {
 	const channels = 16
-	image := models.Tensor(models.Float32, models.Dim{Value: 1}, models.Dim{Value: 1}, models.Dim{Value: -1, Name: "H"}, models.Dim{Value: -1, Name: "W"})
-	all := models.Tensor(models.Float32, models.Dim{Value: 1}, models.Dim{Value: channels}, models.Dim{Value: 1}, models.Dim{Value: 1})
+	image := models.Tensor(models.Float32, images, models.Dim{Value: 1}, height, width)
+	all := models.Tensor(models.Float32, images, models.Dim{Value: channels}, models.Dim{Value: 1}, models.Dim{Value: 1})
 	unit := func(int) float32 { return 1 }
 	g := message(nil).text(2, "g").message(11, models.AppendValueInfo(nil, "X", image)).message(12, models.AppendValueInfo(nil, "Y", all)).
 		message(1, node("Conv", []string{"X", "V"}, "a")).message(1, node("Conv", []string{"a", "W"}, "b")).
