@@ -248,6 +248,15 @@ func (a *WorkerOutputs) Alloc(t models.DataType, shape []int64, bytes int64) (Ou
 // allocated.
 func (a *WorkerOutputs) Leased() int { return len(a.leases) }
 
+// Trim gives the pages of the arena back to the system if the daemon reads none of its
+// outputs any more. No device may have them pinned.
+func (a *WorkerOutputs) Trim() error {
+	if a.sweep(); len(a.leases) > 0 {
+		return nil
+	}
+	return os.NewSyscallError("madvise(MADV_REMOVE)", unix.Madvise(a.data, unix.MADV_REMOVE))
+}
+
 // Abandon takes back an output that was never reported to the daemon.
 func (a *WorkerOutputs) Abandon(out OutputTensor) { a.control.release(out.Slot) }
 

@@ -297,3 +297,43 @@ func TestOpenOutputsRefusesSmallMemory(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestOutputsTrim gives pages back once nobody reads what is in them.
+func TestOutputsTrim(t *testing.T) {
+	const size = 1 << 20
+	outputs, arena := newOutputPair(t, size)
+	pages := func() int64 {
+		t.Helper()
+		var stat unix.Stat_t
+		if err := unix.Fstat(int(outputs.File().Fd()), &stat); err != nil {
+			t.Fatal(err)
+		}
+		return stat.Blocks * 512
+	}
+	out, data := lease(t, arena, size)
+	for i := range data {
+		data[i] = 7
+	}
+	l, got, err := outputs.Acquire(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, read := range []bool{true, false} {
+		if !read {
+			l.Release()
+		}
+		if err := arena.Trim(); err != nil {
+			t.Fatal(err)
+		}
+		if kept := pages() >= size; kept != read {
+			t.Errorf("%d bytes are there; being read: %t", pages(), read)
+		}
+		if read && got[size-1] != 7 {
+			t.Error("an output that is read has changed")
+		}
+	}
+	if out, data = lease(t, arena, size); data[5] != 0 {
+		t.Error("what was given back is still there")
+	}
+	arena.Abandon(out)
+}

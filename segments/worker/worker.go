@@ -72,6 +72,7 @@ type worker struct {
 	engine  Engine
 	end     int  // operators of the model
 	used    bool // since it was trimmed last
+	pinned  bool // a device may have the outputs pinned
 	batches map[models.BatchID]*batch
 	run     wire.Run // memory that every run uses again
 
@@ -134,7 +135,7 @@ func (w *worker) start(load LoadFunc) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("%w: %w", ErrLoadFailed, err), w.send(wire.Fail(0, 0, err)))
 	}
-	w.socket.Poll = time.Duration(spec.PollNanos)
+	w.socket.Poll, w.pinned = time.Duration(spec.PollNanos), spec.CUDA != nil
 	if spec.TrimNanos > 0 {
 		if err := w.socket.OnIdle(time.Duration(spec.TrimNanos), w.trim); err != nil {
 			return err
@@ -168,6 +169,9 @@ func (w *worker) trim() {
 		w.used = false
 		w.engine.Trim()
 		w.outputs.SetHeld(w.engine.IntermediateBytes())
+		if !w.pinned {
+			_ = w.outputs.Trim() // the pages stay
+		}
 	}
 }
 
