@@ -41,10 +41,11 @@ func (f *fakeWorkers) abandoned(b models.BatchID) bool {
 // at its deadline, and the memory of the query stays until the worker is done
 // with it.
 func TestOverrunLeavesTheDeviceToOthers(t *testing.T) {
-	b, f := startLoop(t, 2, func(c *config.Config) { c.Services[0].Target = 200 * time.Millisecond })
+	b, f := startLoop(t, 2, func(c *config.Config) { c.Services[0].Target = 2 * time.Second })
 	f.settable()
 	slow := mustSubmit(t, b, 0)
-	batch := f.await().Batch
+	f.awaitApart(1)
+	batch := f.sent()[0][0].Batch
 	for range 3 {
 		quick := mustSubmit(t, b, 1)
 		for f.await().Service != 1 {
@@ -73,10 +74,9 @@ func TestOverrunLeavesTheDeviceToOthers(t *testing.T) {
 // A span that was set apart and ends before the deadline of its query is answered
 // with its outputs.
 func TestOverrunInTime(t *testing.T) {
-	b, f := startLoop(t, 2, func(c *config.Config) { c.Services[1].Target = 20 * time.Millisecond })
+	b, f := startLoop(t, 2, func(c *config.Config) { c.Services[1].Target = 2 * time.Second })
 	f.settable()
 	slow := mustSubmit(t, b, 0)
-	f.await()
 	f.awaitApart(1)
 	f.endApart(models.SpanDone)
 	if err := answerOf(t, b, slow); err != nil {
@@ -86,10 +86,9 @@ func TestOverrunInTime(t *testing.T) {
 
 // Who is set apart with a worker that dies is run again.
 func TestOverrunIsLost(t *testing.T) {
-	b, f := startLoop(t, 2, func(c *config.Config) { c.Services[1].Target = 20 * time.Millisecond })
+	b, f := startLoop(t, 2, func(c *config.Config) { c.Services[1].Target = 2 * time.Second })
 	f.settable()
 	slow := mustSubmit(t, b, 0)
-	f.await()
 	f.awaitApart(1)
 	f.endApart(models.SpanLost)
 	f.kill(0)
@@ -103,11 +102,11 @@ func TestOverrunIsLost(t *testing.T) {
 
 // A client that leaves while its span does not end is answered at once.
 func TestOverrunIsCancelled(t *testing.T) {
-	b, f := startLoop(t, 2, func(c *config.Config) { c.Services[1].Target = 20 * time.Millisecond })
+	b, f := startLoop(t, 2, func(c *config.Config) { c.Services[1].Target = 2 * time.Second })
 	f.settable()
 	slow := mustSubmit(t, b, 0)
-	batch := f.await().Batch
 	f.awaitApart(1)
+	batch := f.sent()[0][0].Batch
 	b.Cancel(slow)
 	if err := answerOf(t, b, slow); err == nil || !f.abandoned(batch) {
 		t.Errorf("%v; its batch was abandoned: %v", err, f.abandoned(batch))

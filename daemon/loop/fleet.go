@@ -59,6 +59,8 @@ type member struct {
 	started bool       // once at least
 	fault   error      // why it was given up, nil if that is not known
 
+	overrunLogged time.Duration // when the log last had a line about overruns of the service, 0 for never
+
 	state   memberState
 	joining *Joining      // while it joins
 	ended   chan struct{} // closed when a service that was retired is gone, nil if nobody waits

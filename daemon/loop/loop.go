@@ -260,9 +260,7 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) models.SpanOutcome {
 		l.fleet.lost(s.Span.Service)
 		l.calls.blame(l.members(s.Span.Batch), s.Span.Size, s.Err)
 	case models.SpanOverrun:
-		l.fleet.members[s.Span.Service].line.overruns++
-		l.Log.Warn().Str("service", l.fleet.name(s.Span.Service)).Uint64("round", l.round.Number).Dur("allowed", l.until-l.round.Start).
-			Msg("a span takes far longer than such spans do; the other services go on without it")
+		l.overruns.count(l.fleet.members[s.Span.Service])
 	case models.SpanFailed:
 		l.calls.blame(l.members(s.Span.Batch), s.Span.Size, s.Err)
 	}

@@ -38,6 +38,20 @@ func (o *overruns) watch(round uint64, limit time.Duration) (next time.Duration,
 	return 0, false
 }
 
+// overrunLogEvery is how often the log has a line about the overruns of a service:
+// on a host that is too busy there may be many, and each of them is counted.
+const overrunLogEvery = 10 * time.Second
+
+// count counts an overrun of a service.
+func (o *overruns) count(s *member) {
+	s.line.overruns++
+	if now := o.Now(); s.overrunLogged == 0 || now-s.overrunLogged >= overrunLogEvery {
+		s.overrunLogged = now
+		o.Log.Warn().Str("service", s.config.Name).Uint64("overruns", s.line.overruns).
+			Msg("a span takes far longer than such spans do; the other services go on without it")
+	}
+}
+
 // keep holds the memory of a query that is answered although its batch runs on, and
 // has the batch ended if nobody else waits for it.
 func (o *overruns) keep(p *pending, a *overlap.Answer) {
