@@ -161,10 +161,14 @@ func TestStopWithIdleConnections(t *testing.T) {
 func TestStopWhileLoading(t *testing.T) {
 	t.Parallel()
 	many := config{worker: `backoff_min = "50s"
-backoff_max = "50s"`, services: []service{tinyAdd, slowService(t, ""), {name: "bad", model: "/no/such/model.onnx"}}}
+backoff_max = "50s"`, services: []service{tinyAdd, slowService(t, "")}}
 	p := start(t, many)
 	p.stop()
 	p = start(t, many)
+	pid := p.await("that a worker loads", func(e event) bool { return e.Message == "worker starts" && e.Service == "add" }).PID
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
 	p.await("that a worker is lost", func(e event) bool { return e.Message == "worker is lost" })
 	p.stop()
 }
