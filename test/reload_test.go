@@ -83,7 +83,7 @@ func scaled(factor float32) []byte {
 }
 
 // replaceFile puts a file in the place of another one.
-func replaceFile(t *testing.T, path string, data []byte) {
+func replaceFile(t testing.TB, path string, data []byte) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
 		t.Fatal(err)
@@ -292,12 +292,9 @@ func TestHangupReloads(t *testing.T) {
 // asks for it.
 func TestRestartOfAServiceThatWasGivenUp(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "m.onnx")
-	c := administered(t, config{services: []service{{name: "m", model: path}, tinyAdd}, worker: "restart_limit = 1\nbackoff_max = \"50ms\""})
-	p := start(t, c)
-	p.await("that it is given up", func(e event) bool {
-		return e.Service == "m" && strings.HasPrefix(e.Message, "service is given up")
-	})
+	path := write(t, "m.onnx", scaled(3))
+	p := serve(t, administered(t, config{services: []service{{name: "m", model: path}, tinyAdd}}))
+	p.spoil("m", path)
 	text, code := p.command("restart", "add", "--config", p.path)
 	if code != 1 || !strings.Contains(text, "only a service that was given up") {
 		t.Errorf("a service that serves: %d, %s", code, text)
@@ -310,16 +307,28 @@ func TestRestartOfAServiceThatWasGivenUp(t *testing.T) {
 	p.mustScale("m", 4)
 }
 
+// spoil has a service given up: its model is none any more, and its worker is killed.
+func (p *process) spoil(service, path string) {
+	p.t.Helper()
+	replaceFile(p.t, path, []byte("no model"))
+	pid := p.worker(service)
+	if pid == 0 { // which would be the group of this process
+		p.t.Fatalf("%s has no worker", service)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		p.t.Fatal(err)
+	}
+	p.await("that it is given up", func(e event) bool {
+		return e.Service == service && strings.HasPrefix(e.Message, "service is given up")
+	})
+}
+
 // The same by a reload, once the model is one.
 func TestReloadOfAServiceThatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	path := write(t, "m.onnx", scaled(3))
 	p := serve(t, administered(t, config{services: []service{{name: "m", model: path}, tinyAdd}}))
-	replaceFile(t, path, []byte("no model"))
-	syscall.Kill(p.worker("m"), syscall.SIGKILL)
-	p.await("that it is given up", func(e event) bool {
-		return e.Service == "m" && strings.HasPrefix(e.Message, "service is given up")
-	})
+	p.spoil("m", path)
 	replaceFile(t, path, scaled(2))
 	p.reload(0, "replaced m")
 	p.mustScale("m", 4)
