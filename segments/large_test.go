@@ -80,7 +80,7 @@ func TestWeightsBeside(t *testing.T) {
 	if files := weightsBeside(t, cache); len(files) != 0 {
 		t.Errorf("weights that fit lie beside: %q", files)
 	}
-	largeBytes = 0
+	largeBytes = 100
 	cache = t.TempDir()
 	for _, hit := range []bool{false, true} {
 		m := openCut(t, env, Config{Path: path, CacheDir: cache})
@@ -103,6 +103,25 @@ func TestWeightsBesideAreTheSame(t *testing.T) {
 	defer func(before int64) { largeBytes = before }(largeBytes)
 	largeBytes = 0
 	expectWhole(t, weighty(t), rows(t, 1), rows(t, 3))
+}
+
+// Weights in the file of a model lie beside its optimized form as well.
+func TestWeightsInsideComeOut(t *testing.T) {
+	defer func(before int64) { largeBytes = before }(largeBytes)
+	largeBytes = 0
+	g := xGraph()
+	values := make([]float32, 4*512)
+	for i := range values {
+		values[i] = float32(math.Cos(float64(i)))
+	}
+	g.floats("w", []int64{4, 512}, values...)
+	g.node("MatMul", list("x", "w"), list("y"))
+	g.output("y", models.Float32)
+	path, cache := g.write(t), t.TempDir()
+	openCut(t, openEnv(t), Config{Path: path, CacheDir: cache})
+	if files := weightsBeside(t, cache); len(files) != 1 {
+		t.Errorf("weights %q", files)
+	}
 }
 
 // A large model that ONNX Runtime refuses leaves no weights behind.

@@ -130,18 +130,16 @@ func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string) (pa
 	return path, false, nil
 }
 
-// largeBytes is how many bytes of external data a model may have to be optimized with
-// all of its weights in one file. Protobuf ends at two gibibytes, and the optimizer may
-// add to them. Tests change it.
+// largeBytes is how many bytes of weights a model may have to be optimized into one file.
+// Protobuf ends at two gibibytes, and the optimizer may add to them. Tests change it.
 var largeBytes int64 = 1 << 30
 
-// large reports whether the weights of a model stay outside of it.
+// large reports whether the weights of a model lie beside its optimized form. Those that
+// are external data stay it until then.
 func large(f *models.File) bool {
 	var sum int64
 	for i := range f.Graph.Initializers {
-		if x := f.Graph.Initializers[i].External; x != nil {
-			sum += x.Length
-		}
+		sum += f.Graph.Initializers[i].Bytes
 	}
 	return sum > largeBytes
 }
