@@ -42,6 +42,8 @@ func fuzzSeeds() []pb {
 			graphAttribute("then_branch", testGraph("", "z", testNode("Relu", "x", "z")))))),
 		testModel(testGraph("x", "y", call("f", "x", "y"))).sub(25, testFunction("f", relu)),
 		withInitializers(testExternal("w", "location", "data", "offset", "0", "length", "8")),
+		testModel(testGraph("x", "y", testNode("Relu", "z", "y"), testNode("Relu", "x", "z"))),
+		testModel(testGraph("x", "y", testNode("ZipMap", "x", "y", pb(nil).str(1, "classlabels_int64s").int(8, 3).int(8, 5).int(20, 7)).str(7, mlDomain))),
 		testModel(nil).sub(14, pb(nil).str(1, "key").str(2, "value")),
 	}
 }
@@ -98,4 +100,5 @@ func checkUse(t *testing.T, file *File) {
 		file.Inline(i)
 	}
 	file.Model()
+	_ = file.CheckOperators() // it finds what it finds
 }
