@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -354,7 +353,7 @@ func (o *demo) serve(out io.Writer, qps float64) (err error) {
 	var loading sync.WaitGroup
 	loading.Go(func() {
 		defer stop()
-		lerr := loadDemo(ctx, out, "http://"+d.Addr().String(), qps, o.duration)
+		lerr := o.load(ctx, out, d, qps)
 		if ctx.Err() == nil && lerr != nil {
 			log.Error().Err(lerr).Msg("putting load on the daemon")
 		}
@@ -396,36 +395,37 @@ func (o *demo) open(c config.Config, log zerolog.Logger) (*daemon.Daemon, error)
 // demo has the same address.
 const demoConnections = 16
 
-// loadDemo puts queries of all sizes on a daemon for so long, 0 for until ctx ends,
-// and says where to look once it answers.
-func loadDemo(ctx context.Context, out io.Writer, url string, qps float64, lasts time.Duration) error {
-	if err := untilReady(ctx, url); err != nil {
-		return err
+// load puts queries of all sizes on the daemon, and says where to look once it answers.
+func (o *demo) load(ctx context.Context, out io.Writer, d *daemon.Daemon, qps float64) error {
+	for !d.Ready() && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
 	}
 	end := "until Ctrl-C"
-	if lasts > 0 {
-		end = fmt.Sprintf("for %v", lasts)
+	if o.duration > 0 {
+		end = fmt.Sprintf("for %v", o.duration)
 		var done context.CancelFunc
-		ctx, done = context.WithTimeout(ctx, lasts)
+		ctx, done = context.WithTimeout(ctx, o.duration)
 		defer done()
 	}
+	url := "http://" + d.Addr().String()
 	fmt.Fprintf(out, "\nlive, %s, emulated, under %.0f queries a second: %s/\n", end, qps, url)
+	fmt.Fprintf(out, "in another terminal: %s top --url %s\n", os.Args[0], url)
 	faults := make([]error, len(demoSizes))
 	var each sync.WaitGroup
 	for i, size := range demoSizes {
-		o := load.DefaultOptions()
-		o.URL, o.Rate, o.Batch, o.Seed, o.Warmup = url, qps/float64(len(demoSizes)), size, uint64(i), 0
-		o.Connections = demoConnections * len(demoServices)
-		o.Duration = time.Minute // a run after another, since each lists its arrivals beforehand
+		run := load.DefaultOptions()
+		run.URL, run.Rate, run.Batch, run.Seed, run.Warmup = url, qps/float64(len(demoSizes)), size, uint64(i), 0
+		run.Connections = demoConnections * len(demoServices)
+		run.Duration = time.Minute // a run after another, since each lists its arrivals beforehand
 		for _, s := range demoServices {
-			o.Services = append(o.Services, s.model)
+			run.Services = append(run.Services, s.model)
 			if s.seqLens != nil {
-				o.SeqLen = s.seqLens[i%len(s.seqLens)]
+				run.SeqLen = s.seqLens[i%len(s.seqLens)]
 			}
 		}
 		each.Go(func() {
 			for faults[i] == nil && ctx.Err() == nil {
-				_, faults[i] = load.Run(ctx, o)
+				_, faults[i] = load.Run(ctx, run)
 			}
 		})
 	}
@@ -434,20 +434,4 @@ func loadDemo(ctx context.Context, out io.Writer, url string, qps float64, lasts
 		return nil
 	}
 	return errors.Join(faults...)
-}
-
-// untilReady waits until every service answers.
-func untilReady(ctx context.Context, url string) error {
-	const pause = 10 * time.Millisecond
-	for ctx.Err() == nil {
-		r, err := http.Get(url + "/v2/health/ready")
-		if err == nil {
-			_ = r.Body.Close()
-			if r.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		time.Sleep(pause)
-	}
-	return ctx.Err()
 }
