@@ -434,3 +434,50 @@ func contains(text string, parts ...string) bool {
 	}
 	return false
 }
+
+// Under a load that never pauses rounds are measured between those of queries. They are
+// not stopped for a query; but one that does not end holds nobody up for longer than its
+// target allows.
+func TestRoundThatHangsUnderLoad(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds until the daemon measures between queries")
+	}
+	r := startRig(t, rigOptions{services: 2, change: func(c *config.Config) {
+		c.Services[0].Target, c.Services[1].Target = 2*time.Second, 2*time.Second
+	}})
+	backend := r.instances[0].backend
+	r.workers.settable()
+	var waits *query.Call // for a round that does not end
+	for begin := time.Now(); waits == nil; time.Sleep(learning.Quiet / 10) {
+		c := mustSubmit(t, backend, 1)
+		round, spans := r.workers.awaitRound()
+		waited := time.Since(begin)
+		if round >= measuringIDs && spans[0].Service == 0 && waited > 4*time.Second {
+			waits = c
+			break
+		}
+		for ; round >= measuringIDs; round, _ = r.workers.awaitRound() {
+			r.workers.end(models.SpanDone)
+			r.sync()
+		}
+		r.workers.end(models.SpanDone)
+		if err := answerOf(t, backend, c); err != nil {
+			t.Fatal(err)
+		}
+		if waited > 15*time.Second {
+			t.Fatal("nothing is measured between queries")
+		}
+	}
+	r.workers.deafen()
+	r.workers.awaitApart(1)
+	if _, spans := r.workers.awaitRound(); spans[0].Service != 1 {
+		t.Errorf("%v runs", spans)
+	}
+	r.workers.end(models.SpanDone)
+	if err := answerOf(t, backend, waits); err != nil {
+		t.Error(err)
+	}
+	r.workers.endApart(models.SpanStopped)
+	r.workers.runsOn(&calm)
+	r.serves()
+}
