@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -199,6 +200,9 @@ func TestBodyMemory(t *testing.T) {
 	a := s.infer("simple", simple("")+strings.Repeat(" ", 2<<20))
 	if _, reason := a.failure(t); a.status != http.StatusServiceUnavailable || reason != query.ReasonNoMemory || a.header.Get("Retry-After") != "1" {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+	if n := s.List[0].Stats.Counts().TurnedAway[slices.Index(query.TurnedAwayFor[:], query.ReasonNoMemory)]; n == 0 {
+		t.Error("a query that found no memory is not counted")
 	}
 	for _, c := range slow {
 		c.Close()

@@ -145,6 +145,15 @@ func TestBackendErrors(t *testing.T) {
 	if n := s.List[0].Stats.Counts().Fail.Count; n != 6 {
 		t.Errorf("%d queries failed, want 6", n)
 	}
+	for i, n := range s.List[0].Stats.Counts().TurnedAway { // of those, what the scheduler would not know of
+		want := uint64(0)
+		if reason := query.TurnedAwayFor[i]; reason == query.ReasonQueueFull || reason == query.ReasonDraining || reason == query.ReasonLoading {
+			want = 1
+		}
+		if n != want {
+			t.Errorf("%d turned away for %s, want %d", n, query.TurnedAwayFor[i], want)
+		}
+	}
 }
 
 func TestOutputsWithoutJSON(t *testing.T) {

@@ -117,7 +117,9 @@ func (d *desk) Release(c *query.Call) {
 // arrive hands a call to the scheduler, or answers it at once.
 func (cs *calls) arrive(c *query.Call) {
 	if c.Service.GivenUp.Load() {
-		c.Answer(query.Reply{Err: c.Service.NotReady()})
+		refusal := c.Service.NotReady()
+		c.Service.Stats.TurnAway(refusal)
+		c.Answer(query.Reply{Err: refusal})
 		return
 	}
 	q := models.Query{

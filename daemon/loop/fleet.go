@@ -74,6 +74,8 @@ type lineage struct {
 	past     overlap.ServiceMetrics // of those that are gone
 	restarts uint64                 // times that a worker was started again
 	overruns uint64                 // spans that were set apart
+
+	turnedAway [len(query.TurnedAwayFor)]uint64 // queries, as others were told last
 }
 
 // memberState is where a service stands between coming and going.
@@ -147,6 +149,22 @@ func (f *fleet) served() (list []*member) {
 		}
 	}
 	return list
+}
+
+// turnedAway tells the listeners how many queries did not come to the scheduler since
+// they were last told.
+func (f *fleet) turnedAway() {
+	for _, s := range f.served() {
+		counts, fresh := s.service.Stats.Counts().TurnedAway, [len(query.TurnedAwayFor)]uint64{}
+		if counts == s.line.turnedAway {
+			continue
+		}
+		for i := range counts {
+			fresh[i] = counts[i] - s.line.turnedAway[i]
+		}
+		s.line.turnedAway = counts
+		f.emit(observe.Event{Kind: observe.TurnedAway, At: f.Now(), Service: &f.specs[s.service.ID], Turned: &fresh})
+	}
 }
 
 // loadTries is how often the worker of a service that joins may be lost before

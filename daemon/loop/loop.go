@@ -56,6 +56,7 @@ func (l *loop) run() {
 		case ended, open = <-outcomes:
 		case <-l.timer.C:
 		case <-beat.C:
+			l.fleet.turnedAway()
 		}
 		if !open {
 			return

@@ -5,6 +5,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/observe"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/segments/wire"
@@ -20,6 +21,11 @@ func serviceStatus(s *member, now time.Duration, m overlap.ServiceMetrics, waiti
 		Overruns: s.line.overruns, Overrun: waiting.Overrun,
 		EngineSeconds: counts.Spans.Took.Seconds(), DeviceSeconds: counts.Device.Took.Seconds(),
 		ID: s.service.ID, Requests: counts, QueueLimit: s.config.QueueLimit, Postponed: waiting.Postponed, Restarts: s.line.restarts, Cut: cutStatus(s.info),
+	}
+	for i, n := range counts.TurnedAway {
+		if n > 0 {
+			o.Refused[query.TurnedAwayFor[i]] += n
+		}
 	}
 	if m.Queued > 0 {
 		o.OldestAge = max(now-waiting.Oldest, 0)

@@ -4,7 +4,11 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/overlapd/overlapd/daemon/observe"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
@@ -15,5 +19,35 @@ func TestCutStatus(t *testing.T) {
 	o := cutStatus(&wire.Info{Cut: &wire.CutChoice{Reason: "why", Costs: []wire.CutCost{{Segments: 4, Batch: 8, WholeNanos: 2e6, CutNanos: 3e6}}}})
 	if o.Reason != "why" || !slices.Equal(o.Costs, []status.CutCost{{Operators: 4, Batch: 8, WholeMS: 2, CutMS: 3, Percent: 50}}) {
 		t.Errorf("%+v", o)
+	}
+}
+
+// told collects the counts of queries that were turned away.
+type told []uint64
+
+func (l *told) Observe(e *observe.Event) {
+	if e.Kind == observe.TurnedAway && e.Service.ID == 0 {
+		*l = append(*l, e.Turned[slices.Index(query.TurnedAwayFor[:], query.ReasonGivenUp)])
+	}
+}
+
+// What does not come to the scheduler is told once, and is in the status all the same.
+func TestTurnedAway(t *testing.T) {
+	var news told
+	m := &member{service: query.NewService(0, "a"), line: new(lineage)}
+	f := &fleet{core: &core{Options: Options{Listeners: []observe.Listener{&news}}}, members: []*member{m}, specs: make([]models.Service, 1)}
+	f.turnedAway()
+	for _, reason := range []string{query.ReasonGivenUp, query.ReasonGivenUp, query.ReasonInvalid} {
+		m.service.Stats.TurnAway(query.Unavailable(reason, "no"))
+	}
+	f.turnedAway()
+	f.turnedAway()
+	m.service.Stats.TurnAway(query.Unavailable(query.ReasonGivenUp, "no"))
+	f.turnedAway()
+	if !slices.Equal(news, told{2, 1}) {
+		t.Errorf("%v, want 2 and then 1", news)
+	}
+	if got := serviceStatus(m, 0, overlap.ServiceMetrics{}, overlap.Waiting{}).Refused; got[query.ReasonGivenUp] != 3 || len(got) != 1 {
+		t.Errorf("refused %v", got)
 	}
 }

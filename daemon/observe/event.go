@@ -28,6 +28,7 @@ const (
 	Published              // a status was asked for: what belongs to it is to be copied now
 	Accepted               // a query was queued: Call
 	Refused                // a query was not queued: At, Call, Err
+	TurnedAway             // queries did not come to the scheduler, lately: At, Service, Turned
 	Answered               // a query is over: Answer, Call unless it was answered before, Target
 	Dispatched             // a round is sent to the workers: Round, Why, Apart, Services
 	Ended                  // a round is over: At, Outcome, Gain, Measured unless it could not be sent
@@ -53,6 +54,7 @@ type Event struct {
 	Gain     Gain
 	Measured *executor.Outcome
 
+	Turned  *[len(query.TurnedAwayFor)]uint64 // by the position of the reason there
 	Service *models.Service
 	Fresh   bool // nothing of an earlier service of that name is of interest
 }

@@ -91,7 +91,9 @@ func (s *Server) Answer(v *Service, by codec, trace *tracing.Query, left <-chan 
 	defer v.LetGo()
 	sig := v.Signature()
 	if sig == nil {
-		return v.NotReady()
+		refusal := v.NotReady()
+		v.Stats.TurnAway(refusal)
+		return refusal
 	}
 	c, ok := s.calls.Get().(*Call)
 	if !ok {
@@ -101,12 +103,14 @@ func (s *Server) Answer(v *Service, by codec, trace *tracing.Query, left <-chan 
 	c.Trace = trace
 	defer s.done(c)
 	if err := by.Decode(c); err != nil {
+		v.Stats.TurnAway(err)
 		return err
 	}
 	if err := v.submit(c); err != nil {
 		v.Backend.Free(v, c.Memory)
 		refusal := asError(err)
 		v.Stats.failed(refusal, time.Since(c.Arrival))
+		v.Stats.TurnAway(refusal)
 		return refusal
 	}
 	c.wait(left)

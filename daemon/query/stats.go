@@ -1,6 +1,7 @@
 package query
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -18,6 +19,21 @@ type stats struct {
 	// The spans that ran to their end or were stopped, by the host's clock and,
 	// where there is one, by the device's.
 	spans, device counter
+
+	turnedAway [len(TurnedAwayFor)]atomic.Uint64
+}
+
+// TurnedAwayFor are the reasons for which queries are refused before a scheduler sees
+// them though nothing is wrong with their requests. What a scheduler refuses itself it
+// counts as well.
+var TurnedAwayFor = [...]string{ReasonLoading, ReasonGivenUp, ReasonQuarantined, ReasonNoMemory, ReasonQueueFull, ReasonDraining}
+
+// TurnAway counts a query that does not come to the scheduler, if the reason is one of
+// [TurnedAwayFor].
+func (s *stats) TurnAway(err *Error) {
+	if i := slices.Index(TurnedAwayFor[:], err.Reason); i >= 0 {
+		s.turnedAway[i].Add(1)
+	}
 }
 
 // Counts are the numbers of a stats at one moment, each read for itself.
@@ -36,6 +52,8 @@ type Counts struct {
 	Spans, Device total
 
 	Failures []failures // what Fail consists of
+
+	TurnedAway [len(TurnedAwayFor)]uint64 // by the position of the reason there
 }
 
 // total is a number of events and the time they took together.
@@ -109,6 +127,9 @@ func (s *stats) Counts() Counts {
 	}
 	for kind := range s.failures {
 		c.Failures = append(c.Failures, failures{failureNames[kind], s.failures[kind].Load()})
+	}
+	for i := range s.turnedAway {
+		c.TurnedAway[i] = s.turnedAway[i].Load()
 	}
 	return c
 }

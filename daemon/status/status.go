@@ -120,7 +120,7 @@ type Service struct {
 	Queued     int               `json:"queued"` // queries, now
 	Paused     int               `json:"paused"` // batches, now
 	Arrived    uint64            `json:"arrived"`
-	Refused    map[string]uint64 `json:"refused"` // by reason
+	Refused    map[string]uint64 `json:"refused"` // by reason, also before the scheduler saw them
 	Finished   uint64            `json:"finished"`
 	Late       uint64            `json:"late"` // counted as finished, too
 	Dropped    map[string]uint64 `json:"dropped"`

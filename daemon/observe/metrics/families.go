@@ -200,7 +200,7 @@ var serviceFamilies = []family{
 
 	ofService("overlapd_queries_accepted_total", counter, "Queries that were queued.",
 		func(s *status.Service) uint64 { return s.Arrived }),
-	byReason("overlapd_queries_refused_total", "Queries that the scheduler did not queue, by reason.",
+	byReason("overlapd_queries_refused_total", "Queries that were not queued though nothing was wrong with them, by reason.",
 		func(s *status.Service) map[string]uint64 { return s.Refused }, overlap.ReasonQueueFull, overlap.ReasonDeadlinePassed, overlap.ReasonDraining),
 	ofService("overlapd_queries_finished_total", counter, "Queries whose outputs were made, in time or late.",
 		func(s *status.Service) uint64 { return s.Finished }),

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/observe"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/overlap"
 )
 
@@ -60,6 +61,8 @@ type point struct {
 	busy   time.Duration
 	inTime uint64
 	lost   [late + 1]uint64
+
+	turnedAway [len(query.TurnedAwayFor)]uint64
 }
 
 // history is what a scheduler did. A round counts in the step in which it ended.
@@ -142,7 +145,14 @@ func newHistory(from *steps[point], now time.Duration) *History {
 	from.each(h.First, n, func(i int, p *point) {
 		h.Overlap[i], h.Merge[i], h.Busy[i], h.InTime[i] = p.gain.Overlap, p.gain.Merge, p.busy, p.inTime
 		for reason, count := range p.lost {
-			h.lose(reason, i, count)
+			name := reasonLate
+			if reason < int(late) {
+				name = overlap.Reason(reason).String()
+			}
+			h.lose(name, i, count)
+		}
+		for reason, count := range p.turnedAway {
+			h.lose(query.TurnedAwayFor[reason], i, count)
 		}
 	})
 	return h
@@ -158,19 +168,15 @@ func (h *History) add(name string, target time.Duration, from *steps[served]) {
 	h.Services = append(h.Services, s)
 }
 
-// lose sets how many queries were lost for a reason in a step.
-func (h *History) lose(reason, step int, count uint64) {
+// lose adds queries that were lost for a reason in a step.
+func (h *History) lose(reason string, step int, count uint64) {
 	if count == 0 {
 		return
 	}
-	name := reasonLate
-	if reason < int(late) {
-		name = overlap.Reason(reason).String()
+	if h.Lost[reason] == nil {
+		h.Lost[reason] = make([]uint64, len(h.InTime))
 	}
-	if h.Lost[name] == nil {
-		h.Lost[name] = make([]uint64, len(h.InTime))
-	}
-	h.Lost[name][step] = count
+	h.Lost[reason][step] += count
 }
 
 // lately returns the device time saved for each second of late: over the step that a

@@ -46,16 +46,17 @@ func TestHistory(t *testing.T) {
 	r.refusal(13*time.Second, overlap.ErrQueueFull)
 	r.refusal(13*time.Second, overlap.ErrQueueFull)
 
+	r.Observe(&observe.Event{Kind: observe.TurnedAway, At: 14 * time.Second, Service: &models.Service{}, Turned: turnedAway(map[string]uint64{query.ReasonGivenUp: 5, query.ReasonQueueFull: 1})})
 	h := r.historyUpTo(16 * time.Second)
 	if h.First != 0 || h.Step != HistoryStep || !slices.Equal(h.Overlap, []time.Duration{15 * ms, 0, 0, 0}) || !slices.Equal(h.Merge, []time.Duration{-2 * ms, 0, 3 * ms, 0}) ||
 		!slices.Equal(h.Busy, []time.Duration{80 * ms, 0, 70 * ms, 0}) || !slices.Equal(h.InTime, []uint64{1, 0, 0, 0}) {
 		t.Errorf("%+v", h)
 	}
-	want := map[string][]uint64{"late": {1, 0, 0, 0}, "cannot_finish": {0, 0, 1, 0}, "worker_lost": {0, 0, 1, 0}, "queue_full": {0, 0, 2, 0}}
+	want := map[string][]uint64{"late": {1, 0, 0, 0}, "cannot_finish": {0, 0, 1, 0}, "worker_lost": {0, 0, 1, 0}, "queue_full": {0, 0, 3, 0}, "given_up": {0, 0, 5, 0}}
 	if !maps.EqualFunc(h.Lost, want, slices.Equal) {
 		t.Errorf("lost %v, want %v", h.Lost, want)
 	}
-	if s := h.Services[0]; len(h.Services) != 1 || s.Name != "a" || !slices.Equal(s.InTime, []uint64{1, 0, 0, 0}) || !slices.Equal(s.Lost, []uint64{1, 0, 4, 0}) ||
+	if s := h.Services[0]; len(h.Services) != 1 || s.Name != "a" || !slices.Equal(s.InTime, []uint64{1, 0, 0, 0}) || !slices.Equal(s.Lost, []uint64{1, 0, 10, 0}) ||
 		!slices.Equal(s.Slowest, []time.Duration{150 * ms, 0, 0, 0}) {
 		t.Errorf("of the service: %+v", s)
 	}
@@ -63,6 +64,15 @@ func TestHistory(t *testing.T) {
 	if h = r.historyUpTo(16 * time.Second); len(h.Services) != 0 || h.InTime[0] != 1 {
 		t.Errorf("once the service is gone: %+v", h)
 	}
+}
+
+// turnedAway returns counts by reason as an event has them.
+func turnedAway(counts map[string]uint64) *[len(query.TurnedAwayFor)]uint64 {
+	var list [len(query.TurnedAwayFor)]uint64
+	for i, reason := range query.TurnedAwayFor {
+		list[i] = counts[reason]
+	}
+	return &list
 }
 
 // What is older than the history is long is forgotten, and nothing of it shows in the

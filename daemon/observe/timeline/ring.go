@@ -92,6 +92,8 @@ func (r *Ring) Observe(e *observe.Event) {
 			l.past.at(e.At).lost++
 		}
 		r.addLocked(e.Call.Service.ID, q)
+	case observe.TurnedAway:
+		r.turnedAwayLocked(e)
 	case observe.Answered:
 		if e.Call != nil {
 			r.answerLocked(e.Call, e.Answer)
@@ -140,6 +142,17 @@ func (r *Ring) answerLocked(c *query.Call, a *overlap.Answer) {
 		q.Started = a.Started
 	}
 	r.addLocked(c.Service.ID, q)
+}
+
+// turnedAwayLocked counts queries of a service that did not come to the scheduler.
+func (r *Ring) turnedAwayLocked(e *observe.Event) {
+	p, l := r.mu.history.at(e.At), r.mu.lanes.laneOf(e.Service.ID)
+	for i, n := range e.Turned {
+		p.turnedAway[i] += n
+		if l != nil {
+			l.past.at(e.At).lost += n
+		}
+	}
 }
 
 // addLocked remembers a query of a service that is over.
