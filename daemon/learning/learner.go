@@ -25,8 +25,15 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// storedPredictors is how many predictors are remembered, the newest.
-const storedPredictors = 32
+const (
+	// storedPredictors is how many predictors are remembered, the newest.
+	storedPredictors = 32
+
+	// poorPercent is an error of a predictor that is worth doing something about.
+	poorPercent = 15
+
+	byHand = "stop overlapd, run overlapd profile and overlapd train, "
+)
 
 // ErrDisturbed is what a step fails with of which a round was stopped because queries wait.
 // It is run again.
@@ -199,6 +206,9 @@ func (l *Learner) use(f *predictor.File, w World) error {
 	reason := fmt.Sprintf("trained on %d groups at %s, error %.1f %%", f.Rows, f.Created.Format(time.DateTime), f.Test.MAPE)
 	if len(l.stands.Unknown) > 0 {
 		reason += "; it does not know " + strings.Join(l.stands.Unknown, ", ")
+	}
+	if f.Test.MAPE > poorPercent && l.options.File == "" {
+		reason += "; more groups would lower it: " + byHand + "and start it again"
 	}
 	l.enter(Serving, reason)
 	return nil
@@ -481,7 +491,6 @@ func (l *Learner) remedy() string {
 	if len(l.stands.Unknown) == 0 {
 		return ""
 	}
-	const byHand = "stop overlapd, run overlapd profile and overlapd train, "
 	replaced := slices.ContainsFunc(l.stands.Unknown, func(name string) bool {
 		return slices.ContainsFunc(l.stands.File.Features.Models, func(m predictor.FeatureModel) bool { return m.Name == name })
 	})

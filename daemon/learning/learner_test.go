@@ -178,6 +178,9 @@ func TestFromMeasuringToServing(t *testing.T) {
 	if stored, err := r.store.Predictors(); err != nil || len(stored) != 1 {
 		t.Errorf("%d predictors are stored: %v", len(stored), err)
 	}
+	if reason := r.Report().Reason; strings.Contains(reason, "more groups") {
+		t.Errorf("a good predictor: %s", reason)
+	}
 	r.bind(world())
 	if want := []string{"measuring", "training", "serving"}; !slices.Equal(r.entered, want) {
 		t.Errorf("phases %q, want %q", r.entered, want)
@@ -189,6 +192,15 @@ func TestFromMeasuringToServing(t *testing.T) {
 	if report := r.Report(); !strings.Contains(report.Remedy, "restart overlapd") {
 		t.Errorf("remedy: %s", report.Remedy)
 	}
+}
+
+// A predictor that errs much says what would make it better.
+func TestPoorPredictor(t *testing.T) {
+	f := file("a", "b")
+	f.Test.MAPE = 24.7
+	r := newRig(t, func(o *Options) { o.Stored = []*predictor.File{f} })
+	r.bind(world())
+	r.stands(Serving, "error 24.7 %; more groups would lower it: stop overlapd, run overlapd profile")
 }
 
 // What goes wrong ends where batches run one at a time, and says why.
