@@ -21,7 +21,7 @@ function showHistory(h) {
   const perSecond = (values, unit) => values.slice(0, n).map(v => v / unit / step);
   const line = (label, values, colour, show) => ({ label, values, colour, show });
   plot("saved", x, [
-    line("spent", perSecond(h.busy_ns, SECOND), "took", fixed),
+    line("spent", perSecond(h.busy_ns, SECOND), "soft", fixed),
     line("saved by overlapping", perSecond(h.overlap_ns, SECOND), "s0", fixed),
     line("by merging", perSecond(h.merge_ns, SECOND), "s1", fixed)]);
   plot("answered", x, [
