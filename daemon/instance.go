@@ -445,7 +445,7 @@ func (u *instance) beforeKill() func(models.ServiceID, int) {
 
 // join starts the worker of a service that is to take requests.
 func (u *instance) join(c *config.Service) (*loop.Joining, error) {
-	if err := checkModel(c); err != nil {
+	if err := errors.Join(checkModel(c)); err != nil {
 		return nil, err
 	}
 	spec, place, err := u.worker(0, c)

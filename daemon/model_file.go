@@ -3,7 +3,6 @@ package daemon
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"runtime/debug"
 
 	"github.com/overlapd/overlapd/daemon/config"
@@ -12,40 +11,44 @@ import (
 )
 
 // CheckModels reads the model files of a configuration and returns, as [config.Faults],
-// every service that cannot be served with what is there. A file that is not there, or
-// that may not be read, is another error, since it may come. What only ONNX Runtime can
-// judge is found by the worker that loads the model.
+// every service that cannot be served with what is there. That a file cannot be read, as
+// one that is not there, is another error, since that may change. What only ONNX Runtime
+// can judge is found by the worker that loads the model.
 func CheckModels(c *config.Config) error {
 	var faults config.Faults
-	var absent error
+	var unread error
 	for i := range c.Services {
 		s := &c.Services[i]
-		err := checkModel(s)
-		if path := (*fs.PathError)(nil); errors.As(err, &path) {
-			absent = errors.Join(absent, fmt.Errorf("service %s: %w", s.Name, err))
-		} else if err != nil {
-			faults = append(faults, config.ModelFault(s.Name, err)...)
+		fault, err := checkModel(s)
+		if err != nil {
+			unread = errors.Join(unread, fmt.Errorf("service %s: %w", s.Name, err))
+		}
+		if fault != nil {
+			faults = append(faults, config.ModelFault(s.Name, fault)...)
 		}
 	}
 	if len(faults) == 0 {
-		return absent
+		return unread
 	}
-	return errors.Join(faults, absent)
+	return errors.Join(faults, unread)
 }
 
-// checkModel returns what is wrong with the model file of a service, if it has one.
-func checkModel(s *config.Service) error {
+// checkModel returns what is wrong with the model file of a service, if it has one, or
+// why it cannot be read.
+func checkModel(s *config.Service) (fault, err error) {
 	if !config.IsPath(s.Model) {
-		return nil
+		return nil, nil
 	}
-	var fault error
-	err := readModel(s.Model, func(f *models.File) {
+	err = readModel(s.Model, func(f *models.File) {
 		if fault = f.CheckOperators(); fault == nil {
 			m := f.Ports()
 			fault = query.CheckModel(s.Model, m.Inputs, m.Outputs, s.MaxBatch)
 		}
 	})
-	return errors.Join(err, fault)
+	if models.Refused(err) {
+		return err, nil
+	}
+	return fault, err
 }
 
 // errModelInMotion is returned when a model file shrinks while it is read.

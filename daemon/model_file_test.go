@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/models/zoo"
 )
@@ -71,4 +72,32 @@ func TestModelCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = readModel(path, func(*models.File) { panic("a defect") })
+}
+
+// What is wrong with a file is a fault of the configuration; that it cannot be read is not.
+func TestCheckModels(t *testing.T) {
+	dir := t.TempDir()
+	page := filepath.Join(dir, "page.onnx")
+	if err := os.WriteFile(page, []byte("<html>"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	good, err := zoo.Build("tiny_add", dir, 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	service := func(name, model string) config.Service { return config.Service{Name: name, Model: model, MaxBatch: 4} }
+	c := config.Config{Services: []config.Service{service("good", good), service("zoo", "zoo:tiny_add")}}
+	if err := CheckModels(&c); err != nil {
+		t.Error(err)
+	}
+	c.Services = append(c.Services, service("late", filepath.Join(dir, "late.onnx")))
+	err = CheckModels(&c)
+	if _, faulty := errors.AsType[config.Faults](err); faulty || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a file that is not there: %v", err)
+	}
+	c.Services = append(c.Services, service("page", page))
+	err = CheckModels(&c)
+	if faults, faulty := errors.AsType[config.Faults](err); !faulty || len(faults) != 1 || !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a page as well: %v", err)
+	}
 }

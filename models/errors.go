@@ -35,6 +35,13 @@ var (
 // quotedBytes bounds what a message repeats of a name in the file.
 const quotedBytes = 80
 
+// Refused reports whether an error of this package is about what a file holds, so that
+// reading the file again would not change it.
+func Refused(err error) bool {
+	var e *formatError
+	return errors.As(err, &e)
+}
+
 // formatError is why a file was refused, and where in it the reason lies.
 type formatError struct {
 	Path   string // the file, "" for bytes in memory

@@ -225,12 +225,7 @@ func (e unservable) Unwrap() []error { return []error{wire.ErrModel, e.error} }
 
 // judge returns err, as unservable if the model is at fault.
 func judge(err error) error {
-	lasts := false
-	for _, fault := range []error{
-		ErrUnservable, models.ErrNotONNX, models.ErrVersion, models.ErrGraph, models.ErrOperator, models.ErrExternal, models.ErrLimit,
-	} {
-		lasts = lasts || errors.Is(err, fault)
-	}
+	lasts := errors.Is(err, ErrUnservable) || models.Refused(err)
 	var said *ort.Error
 	if errors.As(err, &said) {
 		passes := func(word string) bool { return strings.Contains(said.Message, word) }
