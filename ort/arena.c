@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 /* What lies before each block: where malloc's block begins, and how large ours is. */
 struct head {
@@ -26,7 +27,7 @@ static void *take(OrtAllocator *allocator, size_t size) {
 		return fail(arena);
 	int64_t limit = __atomic_load_n(&arena->limit, __ATOMIC_RELAXED);
 	int64_t in_use = __atomic_add_fetch(&arena->in_use, (int64_t)size, __ATOMIC_RELAXED);
-	if (in_use > limit && limit > 0) {
+	if (limit > 0 && (in_use > limit || (intptr_t)sbrk(0) > __atomic_load_n(&arena->ceiling, __ATOMIC_RELAXED))) {
 		__atomic_sub_fetch(&arena->in_use, (int64_t)size, __ATOMIC_RELAXED);
 		__atomic_store_n(&arena->refused, (int64_t)size, __ATOMIC_RELAXED);
 		return fail(arena);
@@ -73,6 +74,16 @@ struct overlapd_arena *overlapd_arena_new(OrtAllocator *runtime, const OrtMemory
 	mallopt(M_MMAP_MAX, 0);
 	mallopt(M_TRIM_THRESHOLD, -1);
 	return arena;
+}
+
+void overlapd_arena_limit(struct overlapd_arena *arena, int64_t room) {
+	const int64_t records = 64 << 20; /* and what is lost between blocks, half of them */
+	int64_t in_use = __atomic_load_n(&arena->in_use, __ATOMIC_RELAXED);
+
+	room = room > 0 ? room : 0;
+	__atomic_store_n(&arena->refused, 0, __ATOMIC_RELAXED);
+	__atomic_store_n(&arena->ceiling, (intptr_t)sbrk(0) + room + room / 2 + records, __ATOMIC_RELAXED);
+	__atomic_store_n(&arena->limit, in_use + room > 0 ? in_use + room : 1, __ATOMIC_RELAXED);
 }
 
 /* One heap for all threads. A thread keeps the one that it has, so this comes before

@@ -12,12 +12,17 @@ struct overlapd_arena {
 	int64_t in_use;
 	int64_t peak;    /* the most that in_use was since somebody set this */
 	int64_t limit;   /* on in_use, 0 for none */
+	int64_t ceiling; /* on the end of the heap while there is a limit */
 	int64_t refused; /* what was asked for last and would have exceeded it */
 };
 
 /* Returns an arena whose memory is said to be info's, NULL if there is no memory.
  * It is freed with free. */
 struct overlapd_arena *overlapd_arena_new(OrtAllocator *runtime, const OrtMemoryInfo *info);
+
+/* Limits what is in use to so much more than now, and with it the heap: for each value
+ * the runtime keeps records there, which nobody counts, and a loop makes millions. */
+void overlapd_arena_limit(struct overlapd_arena *arena, int64_t room);
 
 /* Gives what is free back to the system. */
 void overlapd_arena_trim(void);

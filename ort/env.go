@@ -129,10 +129,7 @@ func (e *Env) ArenaBytes() int64 { return atomic.LoadInt64((*int64)(&e.arena.in_
 
 // LimitArena has operators fail with ErrArenaFull that would take so many bytes more
 // than ArenaBytes returns now, until Unlimit.
-func (e *Env) LimitArena(room int64) {
-	atomic.StoreInt64((*int64)(&e.arena.refused), 0)
-	atomic.StoreInt64((*int64)(&e.arena.limit), max(e.ArenaBytes()+room, 1))
-}
+func (e *Env) LimitArena(room int64) { C.overlapd_arena_limit(e.arena, C.int64_t(room)) }
 
 // UnlimitArena ends LimitArena.
 func (e *Env) UnlimitArena() { atomic.StoreInt64((*int64)(&e.arena.limit), 0) }
@@ -156,8 +153,10 @@ func (e *Env) ran(status *C.OrtStatus) error {
 		return nil
 	}
 	if refused := atomic.SwapInt64((*int64)(&e.arena.refused), 0); refused > 0 {
-		left := max(int64(e.arena.limit)-e.ArenaBytes(), 0)
-		return fmt.Errorf("%w: %d bytes asked for, %d left", ErrArenaFull, refused, left)
+		if left := int64(e.arena.limit) - e.ArenaBytes(); left < refused {
+			return fmt.Errorf("%w: %d bytes asked for, %d left", ErrArenaFull, refused, max(left, 0))
+		}
+		return fmt.Errorf("%w: its values are so many that the records of them exceed it", ErrArenaFull)
 	}
 	return err
 }

@@ -49,13 +49,13 @@ func uneven() *graph {
 	return g
 }
 
-// looped is a loop that keeps 16 KiB of each of its trips, and then takes all of it
-// at once.
-func looped() *graph {
+// looped is a loop that keeps so many numbers of each of its trips, and then takes all
+// of them at once.
+func looped(kept int64) *graph {
 	g := newGraph()
 	g.input("trips", models.Int64, 1)
 	g.weights("go on", models.Bool, []int64{}, []byte{1})
-	g.floats("kept", []int64{4096}, make([]float32, 4096)...)
+	g.floats("kept", []int64{kept}, make([]float32, kept)...)
 	body := newGraph()
 	body.input("i", models.Int64)
 	body.input("condition", models.Bool)
@@ -92,7 +92,7 @@ func TestBudgetOfOperators(t *testing.T) {
 			func(t *testing.T) worker.Query { return images(t, 512) },
 		},
 		"loop": {
-			looped(),
+			looped(4096),
 			func(t *testing.T) worker.Query { return trips(t, 8) },
 			func(t *testing.T) worker.Query { return trips(t, 100_000) },
 		},
@@ -136,6 +136,23 @@ func TestBudgetOfOperators(t *testing.T) {
 				t.Errorf("%d bytes were taken of a budget of %d", took, budget)
 			}
 		})
+	}
+}
+
+// TestBudgetOfRecords runs a loop that keeps one number of each of its trips: what the
+// runtime must remember of them is fifty times as much.
+func TestBudgetOfRecords(t *testing.T) {
+	m := openCut(t, openEnv(t), Config{Path: looped(1).write(t), IntermediateBytes: 64 << 20})
+	few, many := trips(t, 1000), trips(t, 3_000_000)
+	defer thaw(few)
+	defer thaw(many)
+	for range 2 {
+		if _, err := runAll(m, 1, few); err != nil {
+			t.Error(err)
+		}
+		if _, err := runAll(m, 1, many); !errors.Is(err, wire.ErrTooLarge) || !strings.Contains(err.Error(), "records") {
+			t.Errorf("three million numbers: %v", err)
+		}
 	}
 }
 
