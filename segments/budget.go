@@ -86,8 +86,11 @@ func (p *pool) excess(b *batch, why error) error {
 		others--
 	}
 	if others == 0 && len(b.sizes) == 1 {
-		return fmt.Errorf("%w: %w: %w; send a smaller query, or raise worker.intermediate_bytes, which is %d",
-			wire.ErrTooLarge, wire.ErrMemory, why, p.budget)
+		remedy := "raise worker.intermediate_bytes"
+		if p.of.far {
+			remedy += " or what the service may take of the GPU's memory"
+		}
+		return fmt.Errorf("%w: %w: %w; the budget is %d bytes: send a smaller query, or %s", wire.ErrTooLarge, wire.ErrMemory, why, p.budget, remedy)
 	}
 	return fmt.Errorf("%w: %w; %d of %d bytes (worker.intermediate_bytes) are in use by %d other batches",
 		wire.ErrMemory, why, p.IntermediateBytes(), p.budget, others)
