@@ -448,13 +448,13 @@ func TestForeignPages(t *testing.T) {
 	}
 }
 
-// Over the limit, and over the share of one address, only probes are answered.
+// Over the limit only probes are answered.
 func TestConnectionLimit(t *testing.T) {
 	l := testLimits()
 	l.Connections = 100
 	s := serve(t, l)
 	var idle []net.Conn
-	for range l.Connections / 2 {
+	for range l.Connections {
 		c := s.dial()
 		c.Write(rawRequest("GET", "/v2/health/live", nil, nil))
 		s.read(c)

@@ -283,7 +283,7 @@ func TestRemoteCountsReasons(t *testing.T) {
 // limit on connections.
 func TestProtocolsShareLimits(t *testing.T) {
 	l := testLimits()
-	l.RequestBytes, l.MemoryBytes, l.Connections = 4<<20, 8<<20, 4 // of which one address has two
+	l.RequestBytes, l.MemoryBytes, l.Connections = 4<<20, 8<<20, 2
 	f := newBackend(t)
 	q := queriesOf(f, l)
 	address := serveQueries(t, q, l).String()

@@ -11,7 +11,8 @@ import (
 const (
 	// addressShare is the part of all places, one in so many, that the connections
 	// of one address may have. Of IPv6 that is a network of networkBits, since whoever
-	// has one address there has all of them.
+	// has one address there has all of them. Loopback has no share: all clients of this
+	// host come from there, and those of a proxy.
 	addressShare = 2
 	networkBits  = 64
 
@@ -42,7 +43,7 @@ type Place struct {
 	Spare bool
 
 	of    *Places
-	from  netip.Prefix // of no bits if there is no address, as on a Unix socket
+	from  netip.Prefix // of no bits if it has no share, as on a Unix socket
 	since time.Time
 	evict func()
 	left  bool // under the lock of its places
@@ -165,6 +166,9 @@ func network(a net.Addr) netip.Prefix {
 		return netip.Prefix{}
 	}
 	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
+	if ip.IsLoopback() {
+		return netip.Prefix{}
+	}
 	bits := ip.BitLen()
 	if ip.Is6() {
 		bits = networkBits
