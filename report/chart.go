@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"html/template"
 	"image/color"
@@ -163,10 +164,7 @@ func (b bars) DataRange() (xmin, xmax, ymin, ymax float64) {
 			}
 		}
 	}
-	if ymax == 0 {
-		ymax = 1
-	}
-	return -0.5, float64(len(b.Groups)) - 0.5, 0, ymax
+	return -0.5, float64(len(b.Groups)) - 0.5, 0, cmp.Or(ymax, 1)
 }
 
 // Plot implements plot.Plotter.

@@ -11,9 +11,12 @@
 package report
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -123,6 +126,19 @@ func Count[N ~int | ~int64 | ~uint64](n N, names ...string) string {
 		name += "s"
 	}
 	return fmt.Sprintf("%d %s", n, name)
+}
+
+// Frequent lists counts above 0 by their names, the most frequent first.
+func Frequent[N int64 | uint64](counts map[string]N) string {
+	var each []string
+	for _, name := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	}) {
+		if n := counts[name]; n > 0 {
+			each = append(each, fmt.Sprintf("%s %d", name, n))
+		}
+	}
+	return strings.Join(each, ", ")
 }
 
 // WriteJSON writes v as the one JSON object that a command prints or leaves.

@@ -238,6 +238,12 @@ func TestErrorsOfTheWriter(t *testing.T) {
 	}
 }
 
+func TestFrequent(t *testing.T) {
+	if got, want := Frequent(map[string]int64{"b": 2, "a": 2, "none": 0, "c": 30}), "c 30, a 2, b 2"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 func TestCount(t *testing.T) {
 	for want, got := range map[string]string{
 		"0 rounds": Count(0, "round"), "1 round": Count(uint64(1), "round"), "2 queries": Count(2, "query", "queries"), "1 query": Count(int64(1), "query", "queries"),

@@ -355,10 +355,7 @@ func (s shown) writeText(w io.Writer) error {
 
 // numbers joins numbers by commas, "-" if there are none.
 func numbers(list []int) string {
-	if len(list) == 0 {
-		return "-"
-	}
-	return strings.ReplaceAll(strings.Trim(fmt.Sprint(list), "[]"), " ", ",")
+	return cmp.Or(strings.ReplaceAll(strings.Trim(fmt.Sprint(list), "[]"), " ", ","), "-")
 }
 
 // orDash formats a number, "-" if it is unknown.

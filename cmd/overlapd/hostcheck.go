@@ -288,11 +288,7 @@ func (l *looking) onPCI() (found []string) {
 }
 
 func (l *looking) findTarget() bool {
-	name := l.Config.GPU
-	if name == "" {
-		name = fmt.Sprint(l.Facts.Devices[0].Index)
-	}
-	t, err := l.Facts.Find(name)
+	t, err := l.Facts.Find(cmp.Or(l.Config.GPU, fmt.Sprint(l.Facts.Devices[0].Index)))
 	switch {
 	case t.Device.Fault != nil:
 		l.add("gpu-broken", "gpu", t.Device.String(), "why", t.Device.Fault.Error())
@@ -331,10 +327,7 @@ func (l *looking) checkFile(p, missing, denied string, check func(path string) e
 }
 
 func joined(list []string) string {
-	if len(list) == 0 {
-		return "none"
-	}
-	return strings.Join(slices.Compact(list), ", ")
+	return cmp.Or(strings.Join(slices.Compact(list), ", "), "none")
 }
 
 // lookAtFiles checks that the user may open what CUDA opens.

@@ -2,11 +2,9 @@ package main
 
 import (
 	"bufio"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -146,22 +144,9 @@ func writeReport(w io.Writer, path string, r *journal.Report) error {
 // counts formats the sum of counts and, behind it, each of them.
 func counts(of map[string]uint64) string {
 	if total := stats.Sum(of); total > 0 {
-		return fmt.Sprintf("%d (%s)", total, frequent(of))
+		return fmt.Sprintf("%d (%s)", total, report.Frequent(of))
 	}
 	return "0"
-}
-
-// frequent lists counts by reason, the most frequent first.
-func frequent(counts map[string]uint64) string {
-	var each []string
-	for _, reason := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
-		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
-	}) {
-		if n := counts[reason]; n > 0 {
-			each = append(each, fmt.Sprintf("%s %d", reason, n))
-		}
-	}
-	return strings.Join(each, ", ")
 }
 
 func writeRoundLine(w io.Writer, r *journal.Report, round *journal.Round) {

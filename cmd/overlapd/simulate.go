@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -299,9 +300,7 @@ func (f *scenarioFile) scenario() (sc sim.Scenario, ignored []string, err error)
 
 // complete gives a service a target, and the shapes that its model was measured with.
 func complete(sv *sim.Service, on *device.Model) error {
-	if sv.Model == "" {
-		sv.Model = sv.Name
-	}
+	sv.Model = cmp.Or(sv.Model, sv.Name)
 	at := on.Index(sv.Model)
 	if at < 0 {
 		var names []string

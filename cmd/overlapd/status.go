@@ -237,7 +237,7 @@ func whyLost(s *status.Service) string {
 			counts[reason] += n
 		}
 	}
-	return frequent(counts)
+	return report.Frequent(counts)
 }
 
 func addOverview(d *report.Document, o *status.Status) {

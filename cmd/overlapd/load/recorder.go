@@ -169,19 +169,13 @@ func (l *latencies) merge(other *latencies) {
 
 func (l *latencies) count() int64 { return l.hist.TotalCount() }
 
-// percentile returns a value within the exact extremes, 0 if there is none.
+// percentile returns a value within the exact extremes, which are 0 if there is none.
 func (l *latencies) percentile(p float64) time.Duration {
-	if l.count() == 0 {
-		return 0
-	}
 	return min(max(time.Duration(l.hist.ValueAtPercentile(p)), l.min), l.max)
 }
 
 func (l *latencies) mean() time.Duration {
-	if l.count() == 0 {
-		return 0
-	}
-	return l.sum / time.Duration(l.count())
+	return l.sum / time.Duration(max(l.count(), 1))
 }
 
 func (l *latencies) summary() latency {

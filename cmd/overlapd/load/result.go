@@ -1,9 +1,7 @@
 package load
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -234,7 +232,7 @@ func (res *Result) Document() *report.Document {
 		count map[string]int64
 	}{{"errors", res.Errors}, {"errors in warm-up", res.Warmup.Errors}} {
 		if len(e.count) > 0 {
-			d.Text("%s: %s", e.title, byCount(e.count))
+			d.Text("%s: %s", e.title, report.Frequent(e.count))
 		}
 	}
 	if l := res.SendLag; l != nil {
@@ -268,17 +266,6 @@ func (res *Result) table() *report.Table {
 		row("all", &res.measurement)
 	}
 	return t
-}
-
-// byCount lists reasons, the most frequent first.
-func byCount(errors map[string]int64) string {
-	reasons := slices.SortedFunc(maps.Keys(errors), func(x, y string) int {
-		return cmp.Or(cmp.Compare(errors[y], errors[x]), cmp.Compare(x, y))
-	})
-	for i, r := range reasons {
-		reasons[i] = fmt.Sprintf("%s %d", r, errors[r])
-	}
-	return strings.Join(reasons, ", ")
 }
 
 const (

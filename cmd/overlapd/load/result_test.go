@@ -185,9 +185,3 @@ func TestHistogramCountsAll(t *testing.T) {
 		}
 	}
 }
-
-func TestErrorsAreSortedByCount(t *testing.T) {
-	if got, want := byCount(map[string]int64{"b": 2, "a": 2, "c": 30}), "c 30, a 2, b 2"; got != want {
-		t.Errorf("%q, want %q", got, want)
-	}
-}

@@ -14,7 +14,7 @@ import (
 
 func TestKeep(t *testing.T) {
 	r := &reproduction{options: &Options{Out: t.TempDir()}, data: &data{sha256: "x"}}
-	if err := os.Mkdir(filepath.Join(r.options.Out, fittedFolder), folderMode); err != nil {
+	if err := os.Mkdir(filepath.Join(r.options.Out, fittedFolder), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	made := 0

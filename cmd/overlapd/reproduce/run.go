@@ -47,7 +47,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(filepath.Join(o.Out, fittedFolder), folderMode); err != nil {
+	if err := os.MkdirAll(filepath.Join(o.Out, fittedFolder), 0o755); err != nil {
 		return nil, err
 	}
 	r := &Result{
@@ -163,11 +163,6 @@ func (r *Result) write(dir string) error {
 		textfile.Create(filepath.Join(dir, PageFile), r.Document().WriteHTML),
 	)
 }
-
-// The modes of folders and files that are written.
-const (
-	folderMode = 0o755
-)
 
 // Limits of options.
 const (
