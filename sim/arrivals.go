@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -150,17 +151,7 @@ func within(x, low, high float64) bool { return x >= low && x <= high }
 // times returns when queries come, n of them, or all if there are fewer or n is
 // 0.
 func (a *Arrivals) times(n int, r, thinning *rand.Rand) ([]time.Duration, error) {
-	scale, keep := a.Scale, a.Keep
-	if scale == 0 {
-		scale = 1
-	}
-	if keep == 0 {
-		keep = 1
-	}
-	most := n
-	if n == 0 {
-		most = MaxQueries
-	}
+	scale, keep, most := cmp.Or(a.Scale, 1), cmp.Or(a.Keep, 1), cmp.Or(n, MaxQueries)
 	next := a.process(r)
 	list := make([]time.Duration, 0, n)
 	for len(list) < most {

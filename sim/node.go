@@ -195,12 +195,7 @@ func (n *node) finish() error {
 
 // whole reports whether all spans ran to their ends.
 func (n *node) whole() bool {
-	for i := range n.outcome.Spans {
-		if n.outcome.Spans[i].Status != models.SpanDone {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(n.outcome.Spans, func(o models.SpanOutcome) bool { return o.Status != models.SpanDone })
 }
 
 // took is what the predictor learns from: of one span its own time, of several

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -193,10 +194,7 @@ func most(list []int, without int) int {
 }
 
 func (s *Service) model() string {
-	if s.Model == "" {
-		return s.Name
-	}
-	return s.Model
+	return cmp.Or(s.Model, s.Name)
 }
 
 // model returns the position of a service's model on the device.
@@ -221,14 +219,10 @@ func (sc *Scenario) schedulerServices() (list []models.Service, bound []int) {
 	for i := range sc.Services {
 		s := &sc.Services[i]
 		m, _ := sc.model(s)
-		limit := s.QueueLimit
-		if limit == 0 {
-			limit = defaultQueueLimit
-		}
 		bound = append(bound, m)
 		list = append(list, models.Service{
 			ID: models.ServiceID(i), Name: s.Name, Operators: known[m].Operators, QoSTarget: s.Target,
-			QueueLimit: limit, MaxBatch: s.MaxBatch, BestEffort: s.BestEffort,
+			QueueLimit: cmp.Or(s.QueueLimit, defaultQueueLimit), MaxBatch: s.MaxBatch, BestEffort: s.BestEffort,
 		})
 	}
 	return list, bound

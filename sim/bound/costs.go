@@ -1,6 +1,7 @@
 package bound
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -47,10 +48,7 @@ func newCosts(sc *sim.Scenario) *costs {
 	known := sc.Device.Models()
 	for i := range sc.Services {
 		s := &sc.Services[i]
-		name := s.Model
-		if name == "" {
-			name = s.Name
-		}
+		name := cmp.Or(s.Model, s.Name)
 		at := slices.IndexFunc(known, func(m device.ModelInfo) bool { return m.Name == name })
 		c.bound, c.operators = append(c.bound, at), append(c.operators, known[at].Operators)
 		c.shapes = append(c.shapes, shapesOf(s, known[at].Sizes))

@@ -159,9 +159,7 @@ func newPanel(ctx context.Context, d *training.Dataset, o Options) (*panel, erro
 
 func (p *panel) check() error {
 	o := &p.options
-	if o.Size == 0 {
-		o.Size = defaultShare
-	}
+	o.Size = cmp.Or(o.Size, defaultShare)
 	n := len(p.services)
 	switch {
 	case n == 0:
@@ -171,9 +169,7 @@ func (p *panel) check() error {
 	case o.Size < 1 || o.Size > maxShare:
 		return fmt.Errorf("%w: %d services to a device, not 1 to %d", ErrAdvice, o.Size, maxShare)
 	}
-	if o.Devices == 0 {
-		o.Devices = (n + o.Size - 1) / o.Size
-	}
+	o.Devices = cmp.Or(o.Devices, (n+o.Size-1)/o.Size)
 	if o.Devices < 0 || o.Devices > maxServices || o.Devices*o.Size < n {
 		return fmt.Errorf("%w: %d services do not go on %d devices of at most %d", ErrAdvice, n, o.Devices, o.Size)
 	}

@@ -195,9 +195,6 @@ func (f *costFit) setPrior(g *grid, flat float64, measured []training.OperatorTi
 	}
 }
 
-// The loops of a step belong to one goroutine and are most of what a fit does: the
-// race detector would make them several times as long and find nothing.
-
 // update sets costs and their sums from the logarithms. The race detector leaves out
 // the loops of this fit, which one goroutine runs: instrumented, they are most of what
 // the tests of this package take.

@@ -14,6 +14,7 @@ package fakemps
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -35,10 +36,7 @@ func Take() {
 
 // Main is the control program: the daemon with -f, else the console. It exits.
 func Main() {
-	pipe := os.Getenv("CUDA_MPS_PIPE_DIRECTORY")
-	if pipe == "" {
-		pipe = "/tmp/nvidia-mps"
-	}
+	pipe := cmp.Or(os.Getenv("CUDA_MPS_PIPE_DIRECTORY"), "/tmp/nvidia-mps")
 	run := console
 	if slices.Contains(os.Args[1:], "-f") {
 		run = runDaemon
