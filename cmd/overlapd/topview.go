@@ -52,7 +52,7 @@ const (
 	leastNames = 4  // characters of a name, where the terminal is narrow
 	mostNames  = 32 // where it is wide
 
-	latelyWidth = 42 // of the text before a history
+	latelyWidth = 46 // of the text before a history
 	fixedLines  = 8  // belong to no service
 )
 
@@ -228,14 +228,17 @@ func (v *view) lately() []string {
 		lostNow = lost[n-2] / h.Step.Seconds()
 	}
 	draw := func(text string, values []float64) string {
-		text = name(text, min(v.width/2, latelyWidth))
+		text = name(text, min(v.width*3/5, latelyWidth))
 		return text + " " + sparkline(values, max(1, min(historyWidth, v.width-lipgloss.Width(text)-1)))
 	}
 	return []string{
-		draw(fmt.Sprintf("saved %.2f s/s: overlap %.2f, merge %.2f", g.OverlapNow+g.MergeNow, g.OverlapNow, g.MergeNow), gained(h)),
+		draw(fmt.Sprintf("saved %.2f s/s: overlap %.2f, merge %.2f", unsigned(g.OverlapNow+g.MergeNow), unsigned(g.OverlapNow), unsigned(g.MergeNow)), gained(h)),
 		draw(fmt.Sprintf("lost %.1f queries/s", lostNow), lost),
 	}
 }
+
+// unsigned rounds to hundredths, of which none is less than nothing by its sign alone.
+func unsigned(x float64) float64 { return math.Round(100*x)/100 + 0 }
 
 // mood is red for a p99 over its target, yellow for a query that was missed.
 func mood(s *timeline.Service) lipgloss.Style {

@@ -441,7 +441,7 @@ func (m *measurement) finish(o *executor.Outcome) (over bool, err error) {
 	m.took, m.rounds = append(m.took, t), m.rounds[1:]
 	switch {
 	case err != nil:
-	case stopped:
+	case stopped, m.broken && len(m.rounds) > 0: // it may have ended before it saw that
 		err = learning.ErrDisturbed
 	case len(m.rounds) > 0:
 		return false, nil
