@@ -27,21 +27,15 @@ func (h *Host) Facts() (Facts, error) {
 	}
 	defer done()
 	var f Facts
-	var code nvml.Return
-	if f.Driver, code = h.nvml.SystemGetDriverVersion(); code != nvml.SUCCESS {
-		return f, check(code, "nvmlSystemGetDriverVersion", "")
-	}
-	if f.NVML, code = h.nvml.SystemGetNVMLVersion(); code != nvml.SUCCESS {
-		return f, check(code, "nvmlSystemGetNVMLVersion", "")
-	}
-	number, code := h.nvml.SystemGetCudaDriverVersion()
-	if f.CUDA = cudaVersion(number); code != nvml.SUCCESS {
-		return f, check(code, "nvmlSystemGetCudaDriverVersion", "")
-	}
-	count, code := h.nvml.DeviceGetCount()
-	if err := check(code, "nvmlDeviceGetCount", ""); err != nil {
+	var newest, count int
+	fetch(&err, &f.Driver, "nvmlSystemGetDriverVersion", "", h.nvml.SystemGetDriverVersion)
+	fetch(&err, &f.NVML, "nvmlSystemGetNVMLVersion", "", h.nvml.SystemGetNVMLVersion)
+	fetch(&err, &newest, "nvmlSystemGetCudaDriverVersion", "", h.nvml.SystemGetCudaDriverVersion)
+	fetch(&err, &count, "nvmlDeviceGetCount", "", h.nvml.DeviceGetCount)
+	if err != nil {
 		return Facts{}, err
 	}
+	f.CUDA = cudaVersion(newest)
 	for i := range min(count, maxDevices) {
 		d := Device{Index: i}
 		handle, code := h.nvml.DeviceGetHandleByIndex(i)
@@ -142,19 +136,17 @@ func (h *Host) describe(handle nvml.Device, index int) Device {
 	return d
 }
 
-func (d *Device) readNames(handle nvml.Device) error {
-	var code nvml.Return
+func (d *Device) readNames(handle nvml.Device) (err error) {
+	var pci nvml.PciInfo
 	subject := fmt.Sprintf("GPU %d", d.Index)
-	if d.UUID, code = handle.GetUUID(); code != nvml.SUCCESS {
-		return check(code, "nvmlDeviceGetUUID", subject)
+	fetch(&err, &d.UUID, "nvmlDeviceGetUUID", subject, handle.GetUUID)
+	fetch(&err, &d.Name, "nvmlDeviceGetName", subject, handle.GetName)
+	fetch(&err, &pci, "nvmlDeviceGetPciInfo", subject, handle.GetPciInfo)
+	d.PCI = text(pci.BusId[:])
+	if err != nil {
+		return err
 	}
-	if d.Name, code = handle.GetName(); code != nvml.SUCCESS {
-		return check(code, "nvmlDeviceGetName", subject)
-	}
-	pci, code := handle.GetPciInfo()
-	if d.PCI = text(pci.BusId[:]); code != nvml.SUCCESS {
-		return check(code, "nvmlDeviceGetPciInfo", subject)
-	}
+	var code nvml.Return
 	d.Capability.Major, d.Capability.Minor, code = handle.GetCudaComputeCapability()
 	return check(code, "nvmlDeviceGetCudaComputeCapability", subject)
 }
@@ -241,6 +233,14 @@ type Reading[T any] struct {
 }
 
 func known[T any](value T) Reading[T] { return Reading[T]{Value: value, Known: true} }
+
+// fetch takes an answer of NVML, unless a call before it has failed.
+func fetch[T any](err *error, into *T, call, subject string, get func() (T, nvml.Return)) {
+	if *err == nil {
+		value, code := get()
+		*into, *err = value, check(code, call, subject)
+	}
+}
 
 // ask turns an answer of NVML into a reading.
 func ask[T, U any](call, subject string, get func() (T, nvml.Return), convert func(T) U) Reading[U] {

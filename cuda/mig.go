@@ -195,27 +195,20 @@ func (h *Host) migDevices(d *Device, handle nvml.Device) (all []migDevice, err e
 }
 
 func (h *Host) describeMIG(d *Device, handle nvml.Device) (m migDevice, err error) {
-	uuid, code := handle.GetUUID()
-	if err := check(code, "nvmlDeviceGetUUID", "a MIG device of "+d.UUID); err != nil {
+	var gi, ci int
+	var attributes nvml.DeviceAttributes
+	fetch(&err, &m.UUID, "nvmlDeviceGetUUID", "a MIG device of "+d.UUID, handle.GetUUID)
+	fetch(&err, &gi, "nvmlDeviceGetGpuInstanceId", m.UUID, handle.GetGpuInstanceId)
+	fetch(&err, &ci, "nvmlDeviceGetComputeInstanceId", m.UUID, handle.GetComputeInstanceId)
+	fetch(&err, &attributes, "nvmlDeviceGetAttributes", m.UUID, handle.GetAttributes)
+	if err != nil {
 		return m, err
 	}
-	gi, code := handle.GetGpuInstanceId()
-	if err := check(code, "nvmlDeviceGetGpuInstanceId", uuid); err != nil {
-		return m, err
-	}
-	ci, code := handle.GetComputeInstanceId()
-	if err := check(code, "nvmlDeviceGetComputeInstanceId", uuid); err != nil {
-		return m, err
-	}
-	attributes, code := handle.GetAttributes()
-	if err := check(code, "nvmlDeviceGetAttributes", uuid); err != nil {
-		return m, err
-	}
-	m.ID, m.UUID, m.instance = uint32(ci), uuid, uint32(gi)
+	m.ID, m.instance = uint32(ci), uint32(gi)
 	m.Slices = int(attributes.ComputeInstanceSliceCount)
 	m.profile = d.guessProfile(attributes)
-	m.Memory = readMemory(handle, uuid)
-	m.Processes = h.processes(handle, uuid)
+	m.Memory = readMemory(handle, m.UUID)
+	m.Processes = h.processes(handle, m.UUID)
 	return m, nil
 }
 
