@@ -206,7 +206,7 @@ func one(x float64) query {
 }
 
 // write puts a file into a new folder.
-func write(t *testing.T, name string, data []byte) string {
+func write(t testing.TB, name string, data []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, data, 0o600); err != nil {
