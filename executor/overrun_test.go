@@ -106,3 +106,35 @@ func TestCloseWithOverrun(t *testing.T) {
 		t.Fatalf("%+v", o)
 	}
 }
+
+// A worker that was gone when a span was to be sent has not died of it.
+func TestUnsentSpanIsLost(t *testing.T) {
+	for unsent, want := range map[bool]models.Status{true: models.SpanLost, false: models.SpanCrashed} {
+		var got Outcome
+		w := new(worker)
+		place, _ := w.mu.flights.at(0)
+		*place = flight{round: newRound(1, make([]SpanRequest, 1), func(o Outcome) { got = o }), unsent: unsent}
+		w.mu.flights.count = 1
+		w.strand(ErrExited)
+		if len(got.Spans) != 1 || got.Spans[0].Status != want {
+			t.Errorf("unsent is %v: %+v, want %s", unsent, got, want)
+		}
+	}
+}
+
+// The outcome of a round that was set apart is delivered before that of its span.
+func TestSetApartComesFirst(t *testing.T) {
+	overruns := make(chan bool, 2)
+	var r *round
+	r = newRound(1, make([]SpanRequest, 1), func(o Outcome) {
+		if !o.Overrun {
+			go r.end(0)
+			time.Sleep(10 * time.Millisecond)
+		}
+		overruns <- o.Overrun
+	})
+	r.setApart(func(int) bool { return true })
+	if <-overruns || !<-overruns {
+		t.Error("the outcome of the span came first")
+	}
+}

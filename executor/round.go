@@ -114,8 +114,8 @@ func (r *round) end(i int) {
 // are more than is allowed.
 func (r *round) setApart(allow func(spans int) bool) bool {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.apart || r.open == 0 || !allow(r.open) {
-		r.mu.Unlock()
 		return false
 	}
 	r.apart = true
@@ -128,8 +128,7 @@ func (r *round) setApart(allow func(spans int) bool) bool {
 			o.Spans[i].Span, o.Spans[i].Status, o.Spans[i].Reached = s.Span, models.SpanOverrun, s.Span.Start
 		}
 	}
-	r.mu.Unlock()
-	r.deliver(o)
+	r.deliver(o) // before that of a span which ends right now
 	return true
 }
 

@@ -32,6 +32,7 @@ type worker struct {
 		cause   error // why it is lost, nil while it lives
 		loads   bool  // it was sent a model and has not answered
 		dying   error // why it ends by itself, if it sent that
+		deaf    bool  // a message could not be sent to it
 		flights flights
 		batches map[models.BatchID][]models.QueryID
 		frame   []byte        // memory that every send uses again
@@ -169,7 +170,7 @@ func (w *worker) tryRun(r *round, index int, request *SpanRequest) (models.Statu
 		return models.SpanFailed, err
 	}
 	w.mu.batches[span.Batch] = queries
-	*place = flight{round: r, index: index, span: span, queries: queries, since: r.begin}
+	*place = flight{round: r, index: index, span: span, queries: queries, since: r.begin, unsent: w.mu.deaf}
 	w.mu.flights.count++
 	select {
 	case w.fly <- struct{}{}:
@@ -195,6 +196,7 @@ func (w *worker) sendLocked(m wire.Message) error {
 	}
 	w.mu.frame = frame
 	if err := w.conn.send(frame); err != nil {
+		w.mu.deaf = true
 		w.service.start(func() { w.lose(fmt.Errorf("%w: %w", ErrExited, err)) })
 	}
 	return nil
@@ -302,6 +304,9 @@ func (w *worker) strand(err error) {
 		f := *head
 		w.mu.flights.pop()
 		w.mu.Unlock()
+		if f.unsent { // the worker cannot have died of it
+			status = models.SpanLost
+		}
 		f.round.fail(f.index, status, err)
 	}
 }
@@ -332,7 +337,7 @@ func (w *worker) obituary() error {
 	if status != "" {
 		exit = " (" + status + ")"
 	}
-	if cause == ErrExited && strings.HasPrefix(status, "signal: killed") { //nolint:errorlint // one that wraps it says more
+	if errors.Is(cause, ErrExited) && strings.HasPrefix(status, "signal: killed") {
 		cause = ErrKilled
 	}
 	if lines := child.Excerpt(w.process.Tail(), errorLines); lines != "" {
@@ -349,6 +354,7 @@ type flight struct {
 	queries []models.QueryID
 	since   time.Time // when nothing was before it any more
 	stopped bool
+	unsent  bool // the worker was gone when it was to be sent
 }
 
 // flights are the runs in flight, oldest first. The place of a flight is its
