@@ -638,7 +638,7 @@ func TestSilentConnections(t *testing.T) {
 		a, err := readAnswer(bufio.NewReader(s.sent(rawRequest("POST", "/v2/models/simple/infer", nil, []byte(simple(""))))))
 		return err == nil && a.status == http.StatusOK
 	})
-	if open := s.watched(); open > l.Connections+16 {
+	if open := s.watched(); open > l.Connections+64 {
 		t.Errorf("%d connections are open", open)
 	}
 }

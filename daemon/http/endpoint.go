@@ -46,7 +46,7 @@ const (
 	// spareWorkers is how many more goroutines than limits.connections may be alive:
 	// those of spare places, and of connections that are counted off a moment before
 	// their goroutine ends.
-	spareWorkers = 128
+	spareWorkers = 256
 )
 
 // Endpoint serves the Open Inference Protocol over HTTP: it accepts connections,

@@ -204,6 +204,7 @@ func (g *gate) decide(ctx *fasthttp.RequestCtx) (route, *query.Service, *query.E
 		ctx.SetConnectionClose()
 		if err == nil && !r.probe {
 			err = query.ErrConnections
+			c.place.Leave() // a probe may need it before this answer is sent
 		}
 	}
 	if err != nil && err.Status == http.StatusMethodNotAllowed {

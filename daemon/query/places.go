@@ -18,8 +18,9 @@ const (
 
 	// sparePlaces are more places for when the others are taken. Only probes are
 	// answered there: whether the daemon lives and is ready must not depend on how
-	// many clients there are.
-	sparePlaces = 16
+	// many clients there are. A newcomer takes that of the one that has asked nothing
+	// for longest, so there are as many as may come while a probe sends its request.
+	sparePlaces = 64
 
 	// silentTime is how long a connection may ask nothing before another that finds
 	// no place may have its own.
