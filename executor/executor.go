@@ -7,6 +7,7 @@ import (
 	"maps"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
@@ -90,11 +91,28 @@ func (e *Executor) Close() error {
 	e.mu.Unlock()
 	e.workers.Wait()
 	close(e.outcomes)
+	for end := time.Now().Add(readGrace); e.inUse() && time.Now().Before(end); {
+		time.Sleep(releaseLook)
+	}
 	var errs []error
 	for _, s := range *e.services.Load() {
 		errs = append(errs, s.close())
 	}
 	return errors.Join(errs...)
+}
+
+// readGrace is how long Close waits for whoever receives the last outcomes to give
+// back what those rounds used, before it calls that a leak.
+const readGrace = time.Second
+
+// inUse reports whether inputs or outputs of any service are in use.
+func (e *Executor) inUse() bool {
+	for _, s := range *e.services.Load() {
+		if s.arena.Used() > 0 || s.leases() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // Run sends the spans of a round and returns at once. If it returns no error,

@@ -107,6 +107,16 @@ func TestCloseWithOverrun(t *testing.T) {
 	}
 }
 
+// Who receives the last outcomes gives back what they used while Close waits.
+func TestCloseWaitsForTheLastReader(t *testing.T) {
+	f := startReady(t, nil, 1)
+	_, free := f.place(0, 1, "late")
+	time.AfterFunc(20*time.Millisecond, free)
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // A worker that was gone when a span was to be sent has not died of it.
 func TestUnsentSpanIsLost(t *testing.T) {
 	for unsent, want := range map[bool]models.Status{true: models.SpanLost, false: models.SpanCrashed} {
