@@ -213,6 +213,12 @@ func (c *chaos) run() {
 		c.note("predictor: %s", c.p.settles())
 	}
 	c.measureBurst()
+	// Later on only disturbances ask these, which may find no way.
+	for s, q := range map[string]query{"images": image(8), "loop": one(1)} {
+		if a := c.p.inferBinary(s, q); a.Err != nil {
+			t.Errorf("%s: %v", s, a)
+		}
+	}
 	before, err := c.p.footprint(c.names())
 	if err != nil {
 		t.Fatal(err)
