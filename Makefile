@@ -21,7 +21,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.commit=$(COMMIT)
 
-.PHONY: help build demo run test short clients chaos soak fuzz conformance ort ort-notices lint bench gpu-bundle gpu-check release check-release deb check-deb check-units clean
+.PHONY: help build demo run test short clients losses chaos soak fuzz conformance ort ort-notices lint bench gpu-bundle gpu-check release check-release deb check-deb check-units clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -52,6 +52,9 @@ clients: build ## the clients of KServe, Triton and the Open Inference Protocol,
 	python3 -m venv bin/clients
 	bin/clients/bin/pip install --quiet $(CLIENTS)
 	OVERLAPD_TEST_PYTHON='$(CURDIR)/bin/clients/bin/python' go test -count=1 -v -run '^TestClients$$' ./test
+
+losses: ## 3,000 made-up scenarios (LOSSES): where overlap does worse than the best baseline; OVERLAPD_FITTED adds fitted devices
+	go test -count=1 -timeout 1h -v -run '^TestLosses$$' ./sim -losses $(or $(LOSSES),3000)
 
 chaos: ort ## two minutes under load while everything goes wrong around the daemon (CHAOS_TIME, CHAOS_SEED, CHAOS_OUT)
 	CHAOS_TIME=$(or $(CHAOS_TIME),2m) go test -count=1 -timeout 30m -v -run '^TestChaos$$' ./test
