@@ -29,17 +29,23 @@ type crowd struct {
 // waiting is how many queries of each service wait when a decision is made.
 const waiting = 4
 
+// newCrowd has four services, which promise 50 ms.
 func newCrowd(t testing.TB, policy string, ways int, p overlap.Predictor) *crowd {
-	c := &crowd{t: t, services: services(4, maxSize, 50*time.Millisecond), random: rand.New(rand.NewPCG(1, 1))}
+	return newCrowdOf(t, policy, ways, p, 4, 4*waiting, 50*time.Millisecond)
+}
+
+func newCrowdOf(t testing.TB, policy string, ways int, p overlap.Predictor, n, waiting int, target time.Duration) *crowd {
+	c := &crowd{t: t, services: services(n, maxSize, target), random: rand.New(rand.NewPCG(1, 1))}
+	for i := range c.services {
+		c.services[i].QueueLimit = max(2*waiting, 100)
+	}
 	var err error
 	c.s, err = overlap.New(overlap.Config{Services: c.services, Policy: policy, Predictor: p, Ways: ways})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range waiting {
-		for i := range c.services {
-			c.arrive(models.ServiceID(i))
-		}
+	for i := range waiting {
+		c.arrive(models.ServiceID(i % n))
 	}
 	return c
 }
@@ -168,5 +174,99 @@ func (free) Predict(groups []models.Group, estimates []models.Estimate) {
 		}
 		took := time.Duration(1000 * max(longest, 0.7*sum))
 		estimates[i] = models.Estimate{Latency: took, Bound: took * 21 / 20}
+	}
+}
+
+// BenchmarkScale is how long a scheduler takes for each of its events, by the number
+// of its services and of the queries that wait. Of these about half can be served in
+// time, so that there is something to postpone; a plan is made after each arrival and
+// departure, as a daemon does under load. "expire" is for one query that is past its
+// deadline. Median and p99 of each, in microseconds.
+func BenchmarkScale(b *testing.B) {
+	for _, policy := range []string{"overlap", "edf", "abacus"} {
+		for _, n := range []int{2, 4, 8, 16, 32, 64} {
+			for _, waiting := range []int{10, 100, 1000, 10_000, 100_000} {
+				b.Run(fmt.Sprintf("%s/%dservices/%dwaiting", policy, n, waiting), func(b *testing.B) {
+					target := max(50*time.Millisecond, time.Duration(waiting)*time.Millisecond)
+					s := &scale{crowd: newCrowdOf(b, policy, 4, newPredictor(b, n, 32, 32, 32), n, waiting, target)}
+					for range 100 {
+						s.turn()
+					}
+					s.took = [events][]time.Duration{}
+					for b.Loop() {
+						s.turn()
+					}
+					s.report(b)
+				})
+			}
+		}
+	}
+}
+
+// scale is a crowd of which the time of every event is taken.
+type scale struct {
+	*crowd
+	took [events][]time.Duration
+}
+
+// The events of a scheduler, in the order in which a turn has them.
+const (
+	onNext = iota
+	onPlan
+	onArrive
+	onCancel
+	onExpire
+	onFinish
+	events
+)
+
+func (s *scale) time(event int, do func()) {
+	start := time.Now()
+	do()
+	s.took[event] = append(s.took[event], time.Since(start))
+}
+
+// turn runs a round, while which queries arrive, leave and expire.
+func (s *scale) turn() {
+	var r overlap.Round
+	var ok bool
+	s.time(onNext, func() { r, ok = s.s.Next(s.now) })
+	for _, a := range s.s.Answers() {
+		s.time(onArrive, func() { s.arrive(a.Service) })
+		s.time(onPlan, func() { s.s.Plan(s.now) })
+	}
+	gone := s.id - models.QueryID(s.random.IntN(8)) // of the latest, most of which wait
+	s.time(onCancel, func() { s.s.Cancel(s.now, gone) })
+	s.time(onPlan, func() { s.s.Plan(s.now) })
+	if at, waits := s.s.Wake(); ok && waits && at < s.now+r.Predicted.Latency {
+		s.now = max(s.now, at)
+		s.time(onExpire, func() { s.s.Next(s.now) })
+	}
+	if !ok {
+		return
+	}
+	s.now = max(s.now, r.Start+r.Predicted.Latency)
+	s.outcome.Round, s.outcome.Took, s.outcome.Spans = r.Number, r.Predicted.Latency, s.outcome.Spans[:0]
+	for _, span := range r.Group.Spans {
+		s.outcome.Spans = append(s.outcome.Spans, models.SpanOutcome{Span: span, Reached: span.End, Took: r.Predicted.Latency})
+	}
+	s.time(onFinish, func() {
+		if err := s.s.Finish(s.now, s.outcome); err != nil {
+			s.t.Fatal(err)
+		}
+	})
+	s.s.Released()
+}
+
+func (s *scale) report(b *testing.B) {
+	b.ReportMetric(0, "ns/op")
+	for event, name := range [events]string{"next", "plan", "arrive", "cancel", "expire", "finish"} {
+		took := s.took[event]
+		if len(took) == 0 {
+			continue
+		}
+		slices.Sort(took)
+		b.ReportMetric(float64(took[len(took)/2])/1e3, "µs-"+name)
+		b.ReportMetric(float64(took[len(took)*99/100])/1e3, "µs-"+name+"-p99")
 	}
 }

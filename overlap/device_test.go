@@ -48,7 +48,7 @@ func newPredictor(t testing.TB, n int, hidden ...int) *predictor.Predictor {
 	}
 	f := &predictor.File{
 		Format: predictor.Format, Device: "test", Recipe: "random", Rows: 1, Output: predictor.OutputRatio,
-		Features: predictor.Features{Set: predictor.FeaturesModel, Spans: max(n, 2)},
+		Features: predictor.Features{Set: predictor.FeaturesModel, Spans: min(max(n, 2), predictor.MaxSpans)},
 		Test:     predictor.Errors{Rows: 1, Quantiles: predictor.Quantiles{P01: 0.95, P50: 1, P90: 1.02, P95: 1.03, P99: 1.05}},
 	}
 	for i := range n {

@@ -110,9 +110,14 @@ func (w *walk[T]) top() (item T, ok bool) {
 
 // pass goes on to the next item. The walk must not be at the end.
 func (w *walk[T]) pass() {
-	pos := w.next.pop()
-	w.push(2*pos + 1)
-	w.push(2*pos + 2)
+	pos := w.next.top()
+	if child := 2*pos + 1; child < w.over.len() {
+		w.next.items[0] = child
+		w.next.down(0)
+		w.push(child + 1)
+	} else {
+		w.next.pop()
+	}
 }
 
 func (w *walk[T]) push(pos int) {

@@ -20,12 +20,22 @@ type triage struct {
 	taken  time.Duration // by the batches that have started and the queries kept so far
 	level  int           // the priority that kept is of
 	kept   heap[*query]  // the longest first
+	lines  heap[line]    // the most urgent query first
+}
+
+// line is the waiting queries of a service from the first on, which is the most urgent.
+type line struct {
+	first *query
+	view  *view
 }
 
 func newTriage() triage {
 	return triage{kept: heap[*query]{
 		before: func(a, b *query) bool { return a.Alone > b.Alone || a.Alone == b.Alone && b.Rank.before(&a.Rank) },
 		moved:  func(*query, int) {},
+	}, lines: heap[line]{
+		before: func(a, b line) bool { return a.first.Rank.before(&b.first.Rank) },
+		moved:  func(line, int) {},
 	}}
 }
 
@@ -46,8 +56,9 @@ func (t *triage) sort(d *decision) {
 		return
 	}
 	t.taken = started(d)
+	t.lineUp(s.services)
 	for range min(waiting, triageScan) {
-		q := nextWaiting(s.services)
+		q := t.next()
 		if q == nil {
 			break
 		}
@@ -81,21 +92,35 @@ func started(d *decision) (taken time.Duration) {
 	return taken
 }
 
-// nextWaiting passes the most urgent waiting query of all services, and returns
-// it, nil if there is none.
-func nextWaiting(services []*service) (first *query) {
+// lineUp begins to visit the waiting queries of all services.
+func (t *triage) lineUp(services []*service) {
+	t.lines.items = t.lines.items[:0]
 	for _, sv := range services {
 		if !sv.sorted() {
 			continue
 		}
-		if q, some := sv.view.query(); some && (first == nil || q.Rank.before(&first.Rank)) {
-			first = q
+		if q, some := sv.view.query(); some {
+			t.lines.push(line{q, &sv.view})
 		}
 	}
-	if first != nil {
-		services[first.Service].view.queue.pass()
+}
+
+// next passes the most urgent waiting query of all services, and returns it, nil if
+// there is none.
+func (t *triage) next() *query {
+	if t.lines.len() == 0 {
+		return nil
 	}
-	return first
+	l := &t.lines.items[0]
+	q := l.first
+	l.view.queue.pass()
+	if behind, some := l.view.query(); some {
+		l.first = behind
+		t.lines.down(0)
+	} else {
+		t.lines.pop()
+	}
+	return q
 }
 
 // add takes in the next query in the order of ranks. What is not known to take
