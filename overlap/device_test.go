@@ -33,6 +33,9 @@ func services(n, batch int, target time.Duration) []models.Service {
 	return list
 }
 
+// trainedSpans is of how many spans the groups are that a daemon trains its network on.
+const trainedSpans = 4
+
 // newPredictor returns a predictor with a network whose weights are random, and
 // small in the last layer: it says about what it is told of the costs.
 func newPredictor(t testing.TB, n int, hidden ...int) *predictor.Predictor {
@@ -48,7 +51,7 @@ func newPredictor(t testing.TB, n int, hidden ...int) *predictor.Predictor {
 	}
 	f := &predictor.File{
 		Format: predictor.Format, Device: "test", Recipe: "random", Rows: 1, Output: predictor.OutputRatio,
-		Features: predictor.Features{Set: predictor.FeaturesModel, Spans: min(max(n, 2), predictor.MaxSpans)},
+		Features: predictor.Features{Set: predictor.FeaturesModel, Spans: min(max(n, 2), trainedSpans)},
 		Test:     predictor.Errors{Rows: 1, Quantiles: predictor.Quantiles{P01: 0.95, P50: 1, P90: 1.02, P95: 1.03, P99: 1.05}},
 	}
 	for i := range n {

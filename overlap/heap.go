@@ -5,7 +5,7 @@ package overlap
 type heap[T any] struct {
 	items  []T
 	before func(a, b T) bool
-	moved  func(item T, pos int) // called with the new position, -1 once outside
+	moved  func(item T, pos int) // called with the new position, -1 once outside; nil if no item needs to know
 }
 
 func (h *heap[T]) len() int { return len(h.items) }
@@ -31,7 +31,9 @@ func (h *heap[T]) remove(pos int) T {
 		h.items[pos] = moved
 		h.fix(pos)
 	}
-	h.moved(item, -1)
+	if h.moved != nil {
+		h.moved(item, -1)
+	}
 	return item
 }
 
@@ -77,7 +79,9 @@ func (h *heap[T]) down(pos int) {
 
 func (h *heap[T]) set(pos int, item T) {
 	h.items[pos] = item
-	h.moved(item, pos)
+	if h.moved != nil {
+		h.moved(item, pos)
+	}
 }
 
 // walk visits the items of a heap in order and leaves the heap as it is. The
@@ -90,7 +94,6 @@ type walk[T any] struct {
 func newWalk[T any](over *heap[T]) walk[T] {
 	return walk[T]{over: over, next: heap[int]{
 		before: func(a, b int) bool { return over.before(over.items[a], over.items[b]) },
-		moved:  func(int, int) {},
 	}}
 }
 

@@ -32,10 +32,8 @@ type line struct {
 func newTriage() triage {
 	return triage{kept: heap[*query]{
 		before: func(a, b *query) bool { return a.Alone > b.Alone || a.Alone == b.Alone && b.Rank.before(&a.Rank) },
-		moved:  func(*query, int) {},
 	}, lines: heap[line]{
 		before: func(a, b line) bool { return a.first.Rank.before(&b.first.Rank) },
-		moved:  func(line, int) {},
 	}}
 }
 

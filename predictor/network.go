@@ -172,24 +172,6 @@ func (s *lanes) gatherRow(x []float32) ([]float32, []int32) {
 	return values[:kept], begins[:kept]
 }
 
-// gatherBlock keeps what is not zero in all rows of a block. Where rows are
-// equal to each other, they may be the same.
-func (s *lanes) gatherBlock(x *[blockRows][]float32) []int32 {
-	size := len(x[0])
-	x0, x1, x2, x3 := x[0], x[1][:size], x[2][:size], x[3][:size]
-	v0, v1, v2, v3 := s.values[0][:size], s.values[1][:size], s.values[2][:size], s.values[3][:size]
-	begins := s.begins[:size]
-	kept := 0
-	for i, a := range x0 {
-		b, c, d := x1[i], x2[i], x3[i]
-		v0[kept], v1[kept], v2[kept], v3[kept] = a, b, c, d
-		begins[kept] = int32(i * panel)
-		kept += notZero(math.Float32bits(a) | math.Float32bits(b) | math.Float32bits(c) | math.Float32bits(d))
-	}
-	x[0], x[1], x[2], x[3] = v0[:kept], v1[:kept], v2[:kept], v3[:kept]
-	return begins[:kept]
-}
-
 // notZero is 1 or 0. It has no branch, since which inputs are zero is hard to
 // guess.
 func notZero(bits uint32) int { return int((bits | -bits) >> 31) }

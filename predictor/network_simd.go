@@ -2,7 +2,10 @@
 
 package predictor
 
-import "simd/archsimd"
+import (
+	"math"
+	"simd/archsimd"
+)
 
 // fastest returns the fastest kernel of this build on this machine.
 func fastest() kernel {
@@ -51,6 +54,35 @@ func blockOf(m matrix, first, rows, size int) (block [blockRows][]float32) {
 		block[i] = m.row(min(first+i, rows-1))[:size]
 	}
 	return block
+}
+
+// gatherBlock keeps what is not zero in all rows of a block. Where rows are
+// equal to each other, they may be the same. A network of many models has hundreds of
+// inputs, so it looks at eight at a time first.
+func (s *lanes) gatherBlock(x *[blockRows][]float32) []int32 {
+	size := len(x[0])
+	x0, x1, x2, x3 := x[0], x[1][:size], x[2][:size], x[3][:size]
+	v0, v1, v2, v3 := s.values[0][:size], s.values[1][:size], s.values[2][:size], s.values[3][:size]
+	begins := s.begins[:size]
+	kept := 0
+	for i := 0; i < size; i++ {
+		if i%8 == 0 && i+8 <= size && blank(x0[i:], x1[i:], x2[i:], x3[i:]) {
+			i += 7
+			continue
+		}
+		a, b, c, d := x0[i], x1[i], x2[i], x3[i]
+		v0[kept], v1[kept], v2[kept], v3[kept] = a, b, c, d
+		begins[kept] = int32(i * panel)
+		kept += notZero(math.Float32bits(a) | math.Float32bits(b) | math.Float32bits(c) | math.Float32bits(d))
+	}
+	x[0], x[1], x[2], x[3] = v0[:kept], v1[:kept], v2[:kept], v3[:kept]
+	return begins[:kept]
+}
+
+// blank reports whether the next eight inputs are zero in four rows.
+func blank(a, b, c, d []float32) bool {
+	bits := func(x []float32) archsimd.Int32x8 { return archsimd.LoadFloat32x8Slice(x).AsInt32x8() }
+	return bits(a).Or(bits(b)).Or(bits(c).Or(bits(d))).IsZero()
 }
 
 func panel512(x *[blockRows][]float32, begins []int32, weights, bias []float32, out *[blockRows][]float32, at int) {
