@@ -71,13 +71,16 @@
 // # Triage
 //
 // Where there is not time for all, earliest deadline first lets everything wait
-// until it is late. So before it chooses, overlap finds out for which waiting
-// queries there is no time, by the rule of Moore (Management Science 15(1), 1968),
+// until it is late. So before it chooses, overlap finds out for which work there
+// is no time, by the rule of Moore (Management Science 15(1), 1968),
 // which keeps as many as any choice could: in the order of deadlines it adds up
 // what queries take, and whenever one would be late, postpones the longest so
-// far. Priorities come first: nothing is postponed for what has less. A postponed
-// query waits until its service has nothing else, fills the room that groups
-// leave, and may join a batch; with every decision the choice is made again.
+// far. Of a batch that has started that is what is left, for each of its queries; what
+// has run does not count, or a few operators that once filled a group would put the
+// rest before all that is more urgent. Priorities come first: nothing is postponed for
+// what has less. What is postponed waits until its service has nothing else, and fills
+// the room that groups leave; a query may join a batch. With every decision the choice
+// is made again.
 //
 // Whatever is asked of the predictor and does not depend on an answer is asked
 // in one call, and ends are searched several at a time ([Config].Ways).

@@ -129,7 +129,7 @@ func (c *candidate) take(d *decision, reach int, solo models.Estimate) {
 
 // leaves remembers a query that waits behind the batch and is not postponed.
 func (c *candidate) leaves(q *query) {
-	if c.service.view.postpones(q) {
+	if c.service.view.postpones(q.postponed) {
 		return
 	}
 	if c.next == nil || q.Rank.before(&c.next.Rank) {

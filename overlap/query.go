@@ -85,6 +85,7 @@ type batch struct {
 	id        models.BatchID // 0 until it starts
 	service   *service
 	members   []*query // in gather order
+	postponed uint64   // the last triage that did so
 	running   bool
 	pausedPos int // in service.paused
 	expiryPos int // in Scheduler.paused

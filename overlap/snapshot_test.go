@@ -196,7 +196,7 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 			"batch": "by being a member", "queuePos": "by Queue", "expiryPos": "by Waiting",
 		}},
 		{batch{}, map[string]string{
-			"id": "ID", "service": "Service", "members": "Members", "batchState": "whole", "running": "by Running",
+			"id": "ID", "service": "Service", "members": "Members", "batchState": "whole", "running": "by Running", "postponed": "of one decision",
 			"pausedPos": "by Paused", "expiryPos": "by Batches",
 		}},
 		{Metrics{}, map[string]string{"Rounds": "Rounds", "Busy": "Busy", "Plans": "Plans", "Services": "by service"}},

@@ -1,6 +1,11 @@
 package overlap
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
 
 // Limits of a triage.
 const (
@@ -13,15 +18,31 @@ const (
 	triageLeast = 2
 )
 
-// triage finds the waiting queries for which there is no time, by the rule of
-// Moore, behind the batches that have started: see the package comment.
+// triage finds the work for which there is no time, by the rule of Moore: see the
+// package comment. A batch that has started takes its place by its deadline, as a
+// query that waits does, with what is left of it.
 type triage struct {
-	number uint64        // counts triages; a query remembers the one that postponed it
-	taken  time.Duration // by the batches that have started and the queries kept so far
-	level  int           // the priority that kept is of
-	kept   heap[*query]  // the longest first
-	lines  heap[line]    // the most urgent query first
+	number  uint64        // counts triages; work remembers the one that postponed it
+	taken   time.Duration // by what is kept so far
+	level   int           // the priority that kept is of
+	begun   []job         // memory of started
+	started []job         // the batches that have started, the most urgent first
+	kept    heap[job]     // the longest first
+	lines   heap[line]    // the most urgent query first
 }
+
+// job is what a triage keeps or postpones: a query that waits, or what is left of a
+// batch.
+type job struct {
+	rank      *rank
+	deadline  time.Duration
+	alone     time.Duration // the time that it takes
+	each      time.Duration // the same for each query in it
+	postponed *uint64
+}
+
+// job returns a query that waits.
+func (q *query) job() job { return job{&q.Rank, q.Deadline, q.Alone, q.Alone, &q.postponed} }
 
 // line is the waiting queries of a service from the first on, which is the most urgent.
 type line struct {
@@ -30,8 +51,8 @@ type line struct {
 }
 
 func newTriage() triage {
-	return triage{kept: heap[*query]{
-		before: func(a, b *query) bool { return a.Alone > b.Alone || a.Alone == b.Alone && b.Rank.before(&a.Rank) },
+	return triage{kept: heap[job]{
+		before: func(a, b job) bool { return a.each > b.each || a.each == b.each && b.rank.before(a.rank) },
 	}, lines: heap[line]{
 		before: func(a, b line) bool { return a.first.Rank.before(&b.first.Rank) },
 	}}
@@ -53,41 +74,57 @@ func (t *triage) sort(d *decision) {
 	if waiting < triageLeast {
 		return
 	}
-	t.taken = started(d)
+	t.start(d)
 	t.lineUp(s.services)
 	for range min(waiting, triageScan) {
 		q := t.next()
 		if q == nil {
 			break
 		}
-		t.add(q, d.at)
+		for len(t.started) > 0 && t.started[0].rank.before(&q.Rank) {
+			t.add(t.started[0], d.at)
+			t.started = t.started[1:]
+		}
+		t.add(q.job(), d.at)
 	}
 	for _, sv := range s.services {
 		sv.view.queue.start()
 	}
 }
 
-// started returns how long the batches that have started still take, one after
-// another.
-func started(d *decision) (taken time.Duration) {
+// start lists the batches that have started.
+func (t *triage) start(d *decision) {
 	d.ask.clear()
+	t.started = t.begun[:0]
+	list := func(b *batch, rank *rank, deadline time.Duration, rest models.Span) {
+		if rank.Filler || deadline <= d.at {
+			return
+		}
+		d.ask.add(nil, rest)
+		t.started = append(t.started, job{rank: rank, deadline: deadline, each: time.Duration(len(b.members)), postponed: &b.postponed})
+	}
 	for _, sv := range d.s.services {
 		if !sv.sorted() {
 			continue
 		}
 		for _, b := range sv.paused.items {
-			if b.Deadline > d.at && !b.Rank.Filler {
-				d.ask.add(nil, b.rest())
-			}
+			list(b, &b.Rank, b.Deadline, b.rest())
 		}
-		if o := &sv.view; o.goesOn && !o.going.rank.Filler {
-			d.ask.add(nil, o.going.rest)
+		if o := &sv.view; o.goesOn {
+			list(o.going.batch, &o.going.rank, o.going.deadline, o.going.rest)
 		}
 	}
-	for _, e := range d.ask.take() {
-		taken += e.Latency
+	for i, e := range d.ask.take() {
+		j := &t.started[i]
+		j.alone, j.each = e.Latency, e.Latency/j.each
 	}
-	return taken
+	t.begun = t.started
+	slices.SortFunc(t.started, func(a, b job) int {
+		if a.rank.before(b.rank) {
+			return -1
+		}
+		return 1
+	})
 }
 
 // lineUp begins to visit the waiting queries of all services.
@@ -121,21 +158,21 @@ func (t *triage) next() *query {
 	return q
 }
 
-// add takes in the next query in the order of ranks. What is not known to take
+// add takes in the next work in the order of ranks. What is not known to take
 // any time is never late, nor is what was best effort when it arrived, and what is
 // late even alone is there to be dropped.
-func (t *triage) add(q *query, at time.Duration) {
-	if q.Alone == 0 || q.Rank.Filler || at+q.Alone > q.Deadline {
+func (t *triage) add(j job, at time.Duration) {
+	if j.alone == 0 || j.rank.Filler || at+j.alone > j.deadline {
 		return
 	}
-	if q.Rank.Level != t.level {
-		t.level, t.kept.items = q.Rank.Level, t.kept.items[:0]
+	if j.rank.Level != t.level {
+		t.level, t.kept.items = j.rank.Level, t.kept.items[:0]
 	}
-	t.taken += q.Alone
-	t.kept.push(q)
-	for t.kept.len() > 0 && at+t.taken > q.Deadline {
+	t.taken += j.alone
+	t.kept.push(j)
+	for t.kept.len() > 0 && at+t.taken > j.deadline {
 		longest := t.kept.pop()
-		longest.postponed = t.number
-		t.taken -= longest.Alone
+		*longest.postponed = t.number
+		t.taken -= longest.alone
 	}
 }

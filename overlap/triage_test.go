@@ -49,7 +49,7 @@ func TestTriageIsTheBestChoice(t *testing.T) {
 		tr := newTriage()
 		tr.number, tr.taken = 7, started
 		for _, q := range list {
-			tr.add(q, at)
+			tr.add(q.job(), at)
 		}
 		hopeless := func(q *query) bool { return at+q.Alone > q.Deadline && q.Alone > 0 }
 		kept := func(i int) bool { return list[i].postponed != 7 && !hopeless(list[i]) }
@@ -84,7 +84,7 @@ func TestTriageKeepsPriorities(t *testing.T) {
 	tr := newTriage()
 	tr.number = 1
 	for _, q := range queries {
-		tr.add(q, 0)
+		tr.add(q.job(), 0)
 	}
 	for i, want := range []uint64{0, 1, 0} {
 		if queries[i].postponed != want {

@@ -9,7 +9,7 @@ import "time"
 type view struct {
 	at     time.Duration
 	triage uint64 // the last one, 0 for none
-	second bool   // queue shows what is postponed, and nothing else
+	second bool   // queue and paused show what is postponed, and nothing else
 	queue  walk[*query]
 	paused walk[*batch]
 	runs   bool // a batch of the service is in the round that runs
@@ -23,7 +23,7 @@ type view struct {
 func (o *view) query() (*query, bool) {
 	for {
 		q, ok := o.queue.top()
-		if !ok || q.Deadline > o.at && o.second == o.postpones(q) {
+		if !ok || q.Deadline > o.at && o.second == o.postpones(q.postponed) {
 			return q, ok
 		}
 		o.queue.pass()
@@ -35,27 +35,33 @@ func (o *view) query() (*query, bool) {
 func (o *view) anyQuery() (*query, bool) {
 	q, ok := o.query()
 	if !ok && !o.second {
-		o.second = true
-		o.queue.start()
+		o.showPostponed()
 		return o.query()
 	}
 	return q, ok
 }
 
-func (o *view) postpones(q *query) bool { return o.triage != 0 && q.postponed == o.triage }
+// showPostponed goes on to what is postponed.
+func (o *view) showPostponed() {
+	o.second = true
+	o.queue.start()
+	o.paused.start()
+}
+
+func (o *view) postpones(triage uint64) bool { return o.triage != 0 && triage == o.triage }
 
 // started returns the most urgent batch that has started.
 func (o *view) started() (c candidate, ok bool) {
 	for {
 		b, more := o.paused.top()
-		if more && b.Deadline <= o.at {
+		if more && (b.Deadline <= o.at || o.second != o.postpones(b.postponed)) {
 			o.paused.pass()
 			continue
 		}
 		if more {
 			c, ok = b.candidate(), true
 		}
-		if o.goesOn && (!ok || o.going.rank.before(&c.rank)) {
+		if o.goesOn && o.second == o.postpones(o.going.batch.postponed) && (!ok || o.going.rank.before(&c.rank)) {
 			return o.going, true
 		}
 		return c, ok
@@ -98,15 +104,15 @@ func (sv *service) head() (candidate, bool) {
 		return candidate{}, false
 	}
 	o := &sv.view
-	c, ok := o.started()
-	if o.open > 0 {
-		q, waits := o.query()
-		if !waits && !ok { // what is postponed waits for all that has started
-			q, waits = o.anyQuery()
-		}
-		if waits && (!ok || q.Rank.before(&c.rank)) {
+	for {
+		c, ok := o.started()
+		if q, waits := o.query(); waits && o.open > 0 && (!ok || !o.second && q.Rank.before(&c.rank)) {
 			return q.candidate(sv), true
 		}
+		if ok || o.second {
+			c.postponed = o.second
+			return c, ok
+		}
+		o.showPostponed()
 	}
-	return c, ok
 }
