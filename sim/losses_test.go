@@ -29,8 +29,8 @@ const (
 	firstRuns      = 4
 	moreRuns       = 20 // of a contest that overlap may lose
 	lossChunks     = 8  // that run at the same time
-	mostLosses     = 0.08
-	mostPoints     = 20.0
+	mostLosses     = 0.01
+	mostPoints     = 9.0
 )
 
 // rivals are the policies that overlap is held against: each with merging, but for
