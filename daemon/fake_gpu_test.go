@@ -60,7 +60,7 @@ func loadOnFakeGPU(spec wire.LoadSpec, memory segworker.Memory, progress segwork
 	return &fakeGPUEngine{engine, client}, err
 }
 
-func (e *fakeGPUEngine) Run(id models.BatchID, start, end int, stop *uint32, out segworker.OutputFunc) (segworker.Ran, error) {
+func (e *fakeGPUEngine) Run(id models.BatchID, start, end, threads int, stop *uint32, out segworker.OutputFunc) (segworker.Ran, error) {
 	select {
 	case <-e.client.Lost():
 		return segworker.Ran{}, fmt.Errorf("%w: the server is gone", wire.ErrDeviceLost)
@@ -69,7 +69,7 @@ func (e *fakeGPUEngine) Run(id models.BatchID, start, end int, stop *uint32, out
 	if err := ordered(); err != nil {
 		return segworker.Ran{}, err
 	}
-	return e.Engine.Run(id, start, end, stop, out)
+	return e.Engine.Run(id, start, end, threads, stop, out)
 }
 
 // faultsVariable names a folder where a test orders faults of workers, a file

@@ -172,6 +172,9 @@ func (u *instance) runner(o *Options, specs []executor.ServiceSpec, events func(
 		e := u.emulation
 		options.Inside = emulated.New(e.device, uint64(u.config.DeviceSeed), e.known, e.hash)
 	}
+	if u.sharesCores() {
+		options.Cores = u.cores
+	}
 	u.exec, err = workers(options)
 	return u.exec, err
 }
@@ -202,6 +205,9 @@ func (u *instance) watchStart(services int, events func(executor.Event)) func(ex
 // placeOf returns what a service has of the device. It gives back nothing.
 func (u *instance) placeOf(s *config.Service) loop.Place {
 	p := loop.Place{Share: shareOf(u.threads(s), s, u.part != nil), GiveBack: func() {}}
+	if u.sharesCores() && u.threads(s) > 1 {
+		p.Share += fmt.Sprintf(", or one beside others on %d cores", u.cores)
+	}
 	if u.emulation != nil {
 		known := u.emulation.model(s)
 		p.Model, p.MaxBatch, p.MaxSeqLen = known.Name, slices.Max(known.Sizes), slices.Max(known.SeqLens)
@@ -228,6 +234,7 @@ func (u *instance) worker(id models.ServiceID, s *config.Service) (spec executor
 			CacheDir:          filepath.Join(u.config.CacheDir(), "optimized"),
 			Threads:           u.threads(s),
 			Spin:              w.Spin,
+			OneThread:         u.sharesCores() && u.threads(s) > 1,
 			CutTarget:         s.Cut,
 			MaxBatch:          s.MaxBatch,
 			IntermediateBytes: w.IntermediateBytes,
@@ -252,6 +259,12 @@ func (u *instance) worker(id models.ServiceID, s *config.Service) (spec executor
 	}
 	place.GiveBack, spec.Refused = u.admit(path, s, cut, u.memory)
 	return spec, place, nil
+}
+
+// sharesCores reports whether rounds of several spans run on the cores of this machine,
+// each on its part of them.
+func (u *instance) sharesCores() bool {
+	return u.part == nil && u.emulation == nil && learning.FormsGroups(u.config.Policy)
 }
 
 // threads returns how many threads the worker of a service has.

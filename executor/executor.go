@@ -136,6 +136,7 @@ func (e *Executor) Run(id uint64, spans []SpanRequest) error {
 	}
 	e.running.Add(1)
 	r := newRound(id, spans, e.deliver)
+	r.threads = threadsOf(len(spans), e.opts.Cores)
 	var sent []models.Span // for who is inside
 	for i := range spans {
 		s := e.service(spans[i].Span.Service)

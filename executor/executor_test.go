@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -66,6 +67,25 @@ func TestRoundWaitsForTheGroup(t *testing.T) {
 			t.Errorf("span %d: %+v", i, s)
 		}
 		texts(s)
+	}
+}
+
+// The spans of a round run on one thread each where there are not two cores for each, and
+// one that runs alone on all.
+func TestSpansShareTheCores(t *testing.T) {
+	for cores, marked := range map[int]string{0: "a0123", 2: "a0'1'2'3'", 3: "a0'1'2'3'", 4: "a0123"} {
+		t.Run(strconv.Itoa(cores), func(t *testing.T) {
+			f := startReady(t, func(o *Options) { o.Cores = cores }, 2)
+			f.send(f.whole(0, 1, "a"), f.whole(1, 2, "a"))
+			for i, s := range f.receive().Spans {
+				if got := texts(s); !slices.Equal(got, []string{marked}) {
+					t.Errorf("span %d of 2: %q, expected %q", i, got, marked)
+				}
+			}
+			if got := texts(f.do(f.whole(0, 3, "a"))); !slices.Equal(got, []string{"a0123"}) {
+				t.Errorf("alone: %q", got)
+			}
+		})
 	}
 }
 

@@ -82,7 +82,9 @@ func (e *fakeEngine) Start(id models.BatchID, queries []segworker.Query) error {
 	return nil
 }
 
-func (e *fakeEngine) Run(id models.BatchID, start, end int, stop *uint32, out segworker.OutputFunc) (ran segworker.Ran, err error) {
+// Run adds the number of each operator to the outputs, with a mark if it is to run on
+// one thread.
+func (e *fakeEngine) Run(id models.BatchID, start, end, threads int, stop *uint32, out segworker.OutputFunc) (ran segworker.Ran, err error) {
 	b := e.batches[id]
 	op := start
 	for ; op < end && atomic.LoadUint32(stop) == 0; op++ {
@@ -91,7 +93,7 @@ func (e *fakeEngine) Run(id models.BatchID, start, end int, stop *uint32, out se
 				return ran, err
 			}
 		}
-		b.ran += strconv.Itoa(op)
+		b.ran += strconv.Itoa(op) + strings.Repeat("'", threads)
 	}
 	if op == fakeOperators {
 		err = e.finish(id, out)

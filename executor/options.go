@@ -22,6 +22,10 @@ type Options struct {
 	// of an operator before its worker is killed.
 	OverrunGrace time.Duration
 
+	// Cores is how many cores the spans of a round share, 0 where they do not compute on
+	// those: see [wire.Run]. Workers must be ready for a single thread.
+	Cores int
+
 	// Poll is how long both ends of a worker process's socket look for the next
 	// message before they sleep, 0 for not at all.
 	Poll time.Duration

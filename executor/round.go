@@ -72,6 +72,7 @@ type round struct {
 	outcome Outcome
 	begin   time.Time
 	deliver func(Outcome)
+	threads uint8 // of each span, 0 for all that its worker has
 
 	mu    sync.Mutex
 	open  int  // spans that have not ended
@@ -87,6 +88,16 @@ func newRound(id uint64, spans []SpanRequest, deliver func(Outcome)) *round {
 		r.outcome.Spans[i].Span = spans[i].Span
 	}
 	return r
+}
+
+// threadsOf returns on how many threads each span of a round runs where workers compute
+// on so many cores, 0 for all that its worker has: one where there are not two cores for
+// each. It depends on nothing else, so that what was measured of a group holds for it.
+func threadsOf(spans, cores int) uint8 {
+	if spans > 1 && 2*spans > cores && cores > 0 {
+		return 1
+	}
+	return 0
 }
 
 // span returns the i-th span, for the one who ends it to fill in.

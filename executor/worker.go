@@ -164,7 +164,7 @@ func (w *worker) tryRun(r *round, index int, request *SpanRequest) (models.Statu
 	}
 	err := w.sendLocked(&wire.Run{
 		Round: r.outcome.Round, Batch: span.Batch, Start: span.Start, End: span.End,
-		Size: span.Size, Stop: word, Queries: request.Queries,
+		Size: span.Size, Stop: word, Threads: r.threads, Queries: request.Queries,
 	})
 	if err != nil {
 		return models.SpanFailed, err

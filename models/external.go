@@ -285,3 +285,29 @@ func unmap(m []byte) error {
 	}
 	return unix.Munmap(m)
 }
+
+// Data returns the elements of i as they lie in memory, mapped and good until the File
+// is closed, and nil where they stand in another form.
+func (f *File) Data(i Initializer) (data []byte) {
+	switch {
+	case i.External != nil:
+		return f.externalBytes(i.External)
+	case i.Sparse || i.Type.Bytes() == 0:
+		return nil
+	}
+	for m := (message{rest: i.Raw}); m.next(); {
+		if m.num == 9 {
+			data = m.body()
+		}
+	}
+	return clip(data)
+}
+
+// Forget gives the memory of the mapped files back. What is used of them after all is
+// read again.
+func (f *File) Forget() {
+	_ = unix.Madvise(f.data, unix.MADV_DONTNEED) // it costs memory and nothing else
+	for _, m := range f.folder.files {
+		_ = unix.Madvise(m, unix.MADV_DONTNEED)
+	}
+}

@@ -20,6 +20,7 @@ typedef struct OrtIoBinding OrtIoBinding;
 typedef struct OrtMapTypeInfo OrtMapTypeInfo;
 typedef struct OrtMemoryInfo OrtMemoryInfo;
 typedef struct OrtOptionalTypeInfo OrtOptionalTypeInfo;
+typedef struct OrtPrepackedWeightsContainer OrtPrepackedWeightsContainer;
 typedef struct OrtRunOptions OrtRunOptions;
 typedef struct OrtSequenceTypeInfo OrtSequenceTypeInfo;
 typedef struct OrtSession OrtSession;
@@ -72,6 +73,12 @@ static inline const char *ort_GetVersionString(ort_table base) {
 	static inline OrtStatus *ort_##name(ort_table t, A a, B b, C c, D d,       \
 	                                    E e) {                                 \
 		return ((OrtStatus * (*)(A, B, C, D, E)) t[slot])(a, b, c, d, e);      \
+	}
+#define ORT_6(slot, name, A, B, C, D, E, F)                                    \
+	static inline OrtStatus *ort_##name(ort_table t, A a, B b, C c, D d, E e,  \
+	                                    F f) {                                 \
+		return ((OrtStatus * (*)(A, B, C, D, E, F)) t[slot])(a, b, c, d, e,    \
+		                                                     f);               \
 	}
 #define ORT_7(slot, name, A, B, C, D, E, F, G)                                 \
 	static inline OrtStatus *ort_##name(ort_table t, A a, B b, C c, D d, E e,  \
@@ -150,11 +157,16 @@ ORT_2(20, SetSessionLogId, OrtSessionOptions *, const char *)
 ORT_2(22, SetSessionLogSeverityLevel, OrtSessionOptions *, int)
 ORT_2(23, SetSessionGraphOptimizationLevel, OrtSessionOptions *, int)
 ORT_1(120, DisablePerSessionThreads, OrtSessionOptions *)
+ORT_2(24, SetIntraOpNumThreads, OrtSessionOptions *, int)
+ORT_3(150, AddInitializer, OrtSessionOptions *, const char *, const OrtValue *)
 ORT_3(130, AddSessionConfigEntry, OrtSessionOptions *, const char *, const char *)
 ORT_5(279, AddExternalInitializersFromFilesInMemory, OrtSessionOptions *, const char *const *, char *const *, const size_t *, size_t)
 ORT_RELEASE(100, SessionOptions)
 ORT_4(7, CreateSession, const OrtEnv *, const char *, const OrtSessionOptions *, OrtSession **)
 ORT_5(8, CreateSessionFromArray, const OrtEnv *, const void *, size_t, const OrtSessionOptions *, OrtSession **)
+ORT_1(166, CreatePrepackedWeightsContainer, OrtPrepackedWeightsContainer **)
+ORT_RELEASE(167, PrepackedWeightsContainer)
+ORT_6(169, CreateSessionFromArrayWithPrepackedWeightsContainer, const OrtEnv *, const void *, size_t, const OrtSessionOptions *, OrtPrepackedWeightsContainer *, OrtSession **)
 ORT_RELEASE(95, Session)
 ORT_2(30, SessionGetInputCount, const OrtSession *, size_t *)
 ORT_2(31, SessionGetOutputCount, const OrtSession *, size_t *)

@@ -44,7 +44,8 @@ type Env struct {
 	memory    *C.OrtMemoryInfo // the CPU's, where tensors on our memory lie
 	allocator *C.OrtAllocator  // the runtime's own, never released
 	arena     *C.struct_overlapd_arena
-	async     *C.OrtRunOptions // makes a run on a GPU return when its kernels are queued
+	async     *C.OrtRunOptions                // makes a run on a GPU return when its kernels are queued
+	prepacked *C.OrtPrepackedWeightsContainer // what sessions share of Weights in another form
 	open      struct {
 		sessions, values, programs, memories atomic.Int64
 	}
@@ -101,6 +102,7 @@ func (e *Env) create() error {
 			return C.ort_CreateCpuMemoryInfo(l.api, deviceAllocator, defaultMemory, &e.memory)
 		},
 		func() *C.OrtStatus { return C.ort_CreateRunOptions(l.api, &e.async) },
+		func() *C.OrtStatus { return C.ort_CreatePrepackedWeightsContainer(l.api, &e.prepacked) },
 		func() *C.OrtStatus { return C.ort_AddRunConfigEntry(l.api, e.async, noSync, on) },
 	} {
 		if err := l.check(step()); err != nil {
@@ -187,6 +189,10 @@ func (e *Env) release() {
 	if e.async != nil {
 		C.ort_ReleaseRunOptions(e.lib.api, e.async)
 		e.async = nil
+	}
+	if e.prepacked != nil {
+		C.ort_ReleasePrepackedWeightsContainer(e.lib.api, e.prepacked)
+		e.prepacked = nil
 	}
 	if e.env != nil {
 		C.ort_ReleaseEnv(e.lib.api, e.env)

@@ -74,6 +74,25 @@ func NewBoundProgram(sessions []*Session) (*Program, error) {
 	return p, nil
 }
 
+// AddOneThread gives each step a second session, of the same model as the first, with
+// OneThread set. OneThread chooses which of the two the runs that follow use.
+func (p *Program) AddOneThread(sessions []*Session) error {
+	if len(sessions) != len(p.steps) {
+		return fmt.Errorf("ort: %d sessions for %d steps", len(sessions), len(p.steps))
+	}
+	for i, s := range sessions {
+		if s.session == nil || s.env != p.env {
+			return fmt.Errorf("ort: step %d: %w", i, ErrClosed)
+		}
+		p.steps[i].one_thread = s.session
+	}
+	return nil
+}
+
+// OneThread has the runs that follow use one thread, the one that calls Run, or all
+// of the Env's again. Without AddOneThread it changes nothing.
+func (p *Program) OneThread(on bool) { p.program.one_thread = C.bool(on) }
+
 func (p *Program) inputs(step int) []*C.OrtValue {
 	return unsafe.Slice(p.steps[step].input, p.steps[step].inputs)
 }

@@ -16,6 +16,7 @@ struct overlapd_place {
 
 struct overlapd_step {
 	OrtSession *session;
+	OrtSession *one_thread;                /* the same on one thread, or NULL */
 	ort_strings input_names, output_names; /* the session's */
 	size_t inputs, outputs, drops;
 	OrtValue **input;
@@ -31,6 +32,7 @@ struct overlapd_program {
 	ort_table api;
 	OrtAllocator *allocator;      /* the runtime's own */
 	const OrtRunOptions *options; /* of all runs, or NULL */
+	bool one_thread;              /* which sessions run, where there are both */
 	size_t steps, reached;
 	struct overlapd_step *step;
 };

@@ -29,6 +29,10 @@ type Session struct {
 func (e *Env) NewSession(model []byte, o SessionOptions) (*Session, error) {
 	return e.newSession(o, func(options *C.OrtSessionOptions, s **C.OrtSession) *C.OrtStatus {
 		data := unsafe.Pointer(unsafe.SliceData(model))
+		if len(o.Weights) > 0 {
+			return C.ort_CreateSessionFromArrayWithPrepackedWeightsContainer(
+				e.lib.api, e.env, data, C.size_t(len(model)), options, e.prepacked, s)
+		}
 		return C.ort_CreateSessionFromArray(e.lib.api, e.env, data, C.size_t(len(model)), options, s)
 	})
 }
@@ -204,6 +208,14 @@ type SessionOptions struct {
 	// is memory outside of Go's, such as that of mapped files, and the runtime copies
 	// what it keeps of it.
 	External map[string][]byte
+	// Weights are taken in the place of the initializers of their names, whose type and
+	// shape they must have. Sessions that are made of the same values share them, and
+	// what the runtime makes of them to compute faster. They must stay open as long as
+	// the session.
+	Weights map[string]*Value
+	// OneThread has the session's operators run in the thread that calls Run, without
+	// the Env's others.
+	OneThread bool
 	// CUDA puts the session on a GPU, nil on the CPU. Operators that have no
 	// kernel there run on the CPU.
 	CUDA *CUDAOptions
@@ -225,7 +237,12 @@ func (e *Env) sessionOptions(o SessionOptions) (*C.OrtSessionOptions, error) {
 	}
 	err := l.check(C.ort_SetSessionGraphOptimizationLevel(l.api, options, all*flag(o.Optimize)))
 	if err == nil {
-		err = l.check(C.ort_DisablePerSessionThreads(l.api, options))
+		err = e.chooseThreads(options, o.OneThread)
+	}
+	for name, value := range o.Weights {
+		if err == nil {
+			err = e.addWeight(options, name, value)
+		}
 	}
 	if err == nil {
 		err = e.addConfig(options, "session.use_env_allocators", "1")
@@ -259,6 +276,21 @@ func (e *Env) sessionOptions(o SessionOptions) (*C.OrtSessionOptions, error) {
 		return nil, err
 	}
 	return options, nil
+}
+
+// chooseThreads gives a session the Env's threads, or a pool of its own of the calling
+// thread alone, which costs nothing.
+func (e *Env) chooseThreads(options *C.OrtSessionOptions, one bool) error {
+	if one {
+		return e.lib.check(C.ort_SetIntraOpNumThreads(e.lib.api, options, 1))
+	}
+	return e.lib.check(C.ort_DisablePerSessionThreads(e.lib.api, options))
+}
+
+func (e *Env) addWeight(options *C.OrtSessionOptions, name string, value *Value) error {
+	c := C.CString(name)
+	defer C.free(unsafe.Pointer(c))
+	return e.lib.check(C.ort_AddInitializer(e.lib.api, options, c, value.pointer()))
 }
 
 func (e *Env) addExternal(options *C.OrtSessionOptions, files map[string][]byte) error {

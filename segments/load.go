@@ -22,6 +22,8 @@ type loaded struct {
 	model     models.Model
 	cut       *cutting
 	sessions  []*ort.Session
+	oneThread []*ort.Session // the same for a single thread, none if that is not asked for
+	weights   weights
 	types     []models.Type // by value, as its session reports it
 	known     []knowledge   // by value
 	inputs    []int32       // values of the model's inputs, in its order
@@ -108,7 +110,11 @@ func (m *loaded) loadOptimized(path string, c Config) error {
 	if err != nil {
 		return err
 	}
-	defer file.Close()
+	defer func() {
+		if m.weights.file == nil {
+			file.Close()
+		}
+	}()
 	if err := m.cutAndLoad(file, c, nil); err != nil {
 		return err
 	}
@@ -121,6 +127,9 @@ func (m *loaded) loadOptimized(path string, c Config) error {
 	}
 	if err := m.device.findHomes(m); err != nil {
 		return err
+	}
+	if m.oneThread != nil {
+		m.weights.keep(file)
 	}
 	m.cut.file, m.cut.parts, m.cut.inits = nil, nil, nil
 	return nil
@@ -170,11 +179,20 @@ func (m *loaded) findEnds(f *models.File) error {
 	return nil
 }
 
+// manyBytes is how large a piece is of which the pages of the file do not stay in memory
+// while the others are loaded: with what ONNX Runtime makes of them they add up.
+const manyBytes = 1 << 20
+
 // makeSessions loads every piece, in order: a session knows the types of
 // its outputs, which are the input types of later ones.
 func (m *loaded) makeSessions(c Config) error {
 	options := ort.SessionOptions{External: m.cut.file.External()}
 	m.device.Session(&options)
+	if c.OneThread {
+		if err := m.shareWeights(m.cut.file); err != nil {
+			return err
+		}
+	}
 	m.model.Operators = nil
 	m.uses = make([][]use, len(m.inputs))
 	inputOf := make(map[int32]int, len(m.inputs))
@@ -189,12 +207,15 @@ func (m *loaded) makeSessions(c Config) error {
 	for p := range m.cut.pieces {
 		c.Progress("load", int64(p), int64(len(m.cut.pieces)))
 		raw = m.cut.appendModel(raw[:0], p, m.types)
-		s, err := m.env.NewSession(raw, options)
+		if len(raw) >= manyBytes {
+			m.cut.file.Forget()
+		}
+		options.Weights = m.weights.of(&m.cut.pieces[p], m.cut.values.Names)
+		s, err := m.newSessions(raw, options, c.OneThread)
 		if err != nil {
 			op := m.cut.operator(p)
 			return fmt.Errorf("operator %d (%s %q): ONNX Runtime cannot load it by itself: %w", p, op.Type, op.Name, err)
 		}
-		m.sessions = append(m.sessions, s)
 		m.model.Operators = append(m.model.Operators, m.cut.operator(p))
 		for i, id := range m.cut.pieces[p].outputs {
 			m.made[id] = use{p, i}
@@ -208,6 +229,25 @@ func (m *loaded) makeSessions(c Config) error {
 	}
 	c.Progress("load", int64(len(m.cut.pieces)), int64(len(m.cut.pieces)))
 	return nil
+}
+
+// newSessions makes the session of a piece, and the one for a single thread if that is
+// wanted.
+func (m *loaded) newSessions(raw []byte, options ort.SessionOptions, oneThread bool) (*ort.Session, error) {
+	s, err := m.env.NewSession(raw, options)
+	if err != nil {
+		return nil, err
+	}
+	m.sessions = append(m.sessions, s)
+	if !oneThread {
+		return s, nil
+	}
+	options.OneThread = true
+	one, err := m.env.NewSession(raw, options)
+	if err == nil {
+		m.oneThread = append(m.oneThread, one)
+	}
+	return s, err
 }
 
 // lasting are the reasons for which ONNX Runtime refuses a model that it would refuse
@@ -239,9 +279,10 @@ func judge(err error) error {
 
 func (m *loaded) closeSessions() error {
 	var errs []error
-	for _, s := range m.sessions {
+	for _, s := range slices.Concat(m.sessions, m.oneThread) {
 		errs = append(errs, s.Close())
 	}
-	m.sessions = nil
+	m.sessions, m.oneThread = nil, nil
+	errs = append(errs, m.weights.close())
 	return errors.Join(errs...)
 }

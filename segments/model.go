@@ -30,6 +30,7 @@ type Config struct {
 	Target            int                 // number of segments wanted, 0 for one at every node
 	IntermediateBytes int64               // budget for the intermediates of all batches, 0 for DefaultIntermediateBytes
 	Device            *Device             // nil for the CPU
+	OneThread         bool                // spans may run on one thread, too; of the CPU only
 	Progress          worker.ProgressFunc // may be nil
 }
 
@@ -41,6 +42,7 @@ type CutModel struct {
 	loaded
 	pool
 	run runner
+	one bool // what runs next does so on one thread
 }
 
 // OpenModel reads, optimizes and cuts a model and makes a session of each segment.

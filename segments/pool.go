@@ -150,7 +150,12 @@ func newFrame(m *loaded, l *layout) (*frame, error) {
 		return nil, err
 	}
 	f := &frame{layout: l, program: program, values: make([]*ort.Value, len(m.types))}
-	err = f.place(m)
+	if m.oneThread != nil {
+		err = program.AddOneThread(m.oneThread)
+	}
+	if err == nil {
+		err = f.place(m)
+	}
 	for p := 0; err == nil && p < len(m.cut.pieces); p++ {
 		err = f.bind(m, p)
 	}

@@ -190,11 +190,14 @@ func checkInterleaved(t *testing.T, rt *rapid.T, env *ort.Env, device *Device) {
 		rt.Fatalf("%s: %v", steps, err)
 	}
 	defer session.Close()
+	defer func(usual int) { leastShared = usual }(leastShared)
+	leastShared = 1
 	m, err := OpenModel(env, Config{
-		Path:     path,
-		CacheDir: t.TempDir(),
-		Target:   rapid.IntRange(0, 6).Draw(rt, "target"),
-		Device:   device,
+		Path:      path,
+		CacheDir:  t.TempDir(),
+		Target:    rapid.IntRange(0, 6).Draw(rt, "target"),
+		Device:    device,
+		OneThread: device == nil && rapid.Bool().Draw(rt, "one thread"),
 	})
 	if err != nil {
 		rt.Fatalf("%s: %v", steps, err)
@@ -261,6 +264,7 @@ func (p *play) pick(t *rapid.T) (models.BatchID, *running) {
 func (p *play) run(t *rapid.T) {
 	id, b := p.pick(t)
 	end := rapid.IntRange(b.next, len(p.m.sessions)).Draw(t, "end")
+	p.m.one = rapid.Bool().Draw(t, "on one thread")
 	stop := uint32(0)
 	if rapid.IntRange(0, 4).Draw(t, "stop") == 0 {
 		stop = 1

@@ -87,6 +87,7 @@ func (r *hostRun) giveInputs(b *batch, dims [][]int64, queries []worker.Query) e
 }
 
 func (r *hostRun) span(b *batch, end int, stop *uint32) error {
+	b.frame.program.OneThread(r.m.one)
 	return r.m.bounded(b, func() (err error) {
 		if b.shapes != nil {
 			return r.learn(b, end, stop)

@@ -108,6 +108,7 @@ func loadService(env *ort.Env, device *Device, spec wire.LoadSpec, progress work
 		CacheDir:          spec.CacheDir,
 		Device:            device,
 		IntermediateBytes: spec.IntermediateBytes,
+		OneThread:         spec.OneThread && device == nil,
 		Progress:          progress,
 	}, &spec)
 	if err != nil {
@@ -202,7 +203,8 @@ func (s *service) pin(memory worker.Memory) {
 }
 
 // Run runs operators of a batch, and finishes it at its end.
-func (s *service) Run(id models.BatchID, start, end int, stop *uint32, out worker.OutputFunc) (worker.Ran, error) {
+func (s *service) Run(id models.BatchID, start, end, threads int, stop *uint32, out worker.OutputFunc) (worker.Ran, error) {
+	s.one = threads == 1
 	reached, err := s.CutModel.Run(id, start, end, stop)
 	if err == nil && reached == len(s.sessions) {
 		err = s.Finish(id, out)

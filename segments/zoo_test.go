@@ -37,7 +37,7 @@ func TestZoo(t *testing.T) {
 func compareZoo(t *testing.T, name string, lengths []int64) {
 	env := openEnv(t)
 	path := openZoo(t, name)
-	m, w := openCut(t, env, Config{Path: path}), openWhole(t, env, path)
+	m, w := openCut(t, env, Config{Path: path, OneThread: true}), openWhole(t, env, path)
 	t.Logf("%d operators", len(m.Model().Operators))
 	for _, size := range []int64{1, 3} {
 		for _, length := range lengths {
@@ -46,7 +46,8 @@ func compareZoo(t *testing.T, name string, lengths []int64) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for run := range 2 {
+			for run := range 4 {
+				m.one = run%2 == 1
 				got, err := runAll(m, 1, q)
 				if err == nil {
 					err = compare(got, want)

@@ -110,9 +110,10 @@ func (l *Learner) MeasureOnly(limit time.Duration) {
 	l.options.OnStart, l.options.Limit, l.stands.Limit = true, limit, limit
 }
 
-func (l *Learner) formsGroups() bool {
-	return l.options.Policy == "overlap" || l.options.Policy == "abacus"
-}
+func (l *Learner) formsGroups() bool { return FormsGroups(l.options.Policy) }
+
+// FormsGroups reports whether a policy runs spans of several services together.
+func FormsGroups(policy string) bool { return policy == "overlap" || policy == "abacus" }
 
 // Changed is called when a model is another than before, or is gone: the
 // predictor has to be chosen anew.

@@ -91,7 +91,7 @@ func (e *engine) Start(id models.BatchID, queries []worker.Query) error {
 
 // Run sleeps until the span has ended on the device, whose clock is the only one:
 // how long it took to be woken is no property of what is modelled.
-func (e *engine) Run(id models.BatchID, start, _ int, _ *uint32, out worker.OutputFunc) (worker.Ran, error) {
+func (e *engine) Run(id models.BatchID, start, _, _ int, _ *uint32, out worker.OutputFunc) (worker.Ran, error) {
 	s := e.await(id, start)
 	if s == nil {
 		return worker.Ran{}, context.Cause(e.ctx)

@@ -44,7 +44,7 @@ var testTensor = Tensor{Type: models.Float32, Shape: []int64{1, 3, 224, 224}, Of
 func testMessages() []Message {
 	return []Message{
 		&LoadSpec{Service: "resnet50", ModelPath: "/m.onnx", Threads: 2, CutTarget: 9},
-		&Run{Round: 7, Batch: 1 << 40, Start: 3, End: 12, Size: 4, Stop: 63},
+		&Run{Round: 7, Batch: 1 << 40, Start: 3, End: 12, Size: 4, Stop: 63, Threads: 1},
 		&Run{Batch: 1, End: 1, Size: 2, Queries: []QueryTensors{{ID: 5, Inputs: []Tensor{testTensor, {Type: models.String}}}, {ID: 6}}},
 		&Release{Batch: 9},
 		&Quit{},

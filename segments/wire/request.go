@@ -18,6 +18,10 @@ type LoadSpec struct {
 	Threads int  `json:"threads,omitempty"`
 	Spin    bool `json:"spin,omitempty"`
 
+	// OneThread has the worker be ready to run spans on a single thread, too, as a Run
+	// may ask for. On a GPU it changes nothing.
+	OneThread bool `json:"one_thread,omitempty"`
+
 	// PollNanos is how long the worker polls for the next message before it sleeps.
 	PollNanos int64 `json:"poll_nanos,omitempty"`
 
@@ -74,7 +78,8 @@ type QueryTensors struct {
 const queryBytes = 8 + 4
 
 // Run asks for operators [Start, End) of a batch. Size is the sum over the queries of
-// the batch, Stop the index of the stop word that ends the run early. A batch exists
+// the batch, Threads how many to run on at most, 0 for all that the worker has, and Stop
+// the index of the stop word that ends the run early. A batch exists
 // in the worker from the Run with Start 0, which alone has queries, until it is
 // finished, released, or fails.
 //
@@ -86,6 +91,7 @@ type Run struct {
 	End     int
 	Size    int
 	Stop    uint32
+	Threads uint8
 	Queries []QueryTensors
 
 	inputs []Tensor
@@ -114,6 +120,7 @@ func (m *Run) appendPayload(dst []byte) ([]byte, error) {
 	dst = le.AppendUint32(dst, uint32(m.End))
 	dst = le.AppendUint32(dst, uint32(m.Size))
 	dst = le.AppendUint32(dst, m.Stop)
+	dst = append(dst, m.Threads)
 	return appendList(dst, m.Queries, MaxQueries, appendQuery)
 }
 
@@ -130,6 +137,7 @@ func (m *Run) decode(payload []byte) error {
 	m.End = int(d.uint32())
 	m.Size = int(d.uint32())
 	m.Stop = d.uint32()
+	m.Threads = d.uint8()
 	n := d.count(MaxQueries, queryBytes)
 	m.Queries = slices.Grow(m.Queries[:0], n)[:n]
 	m.inputs, m.dims = m.inputs[:0], m.dims[:0]

@@ -17,11 +17,12 @@ type Engine interface {
 	// where they are until the batch is finished or released.
 	Start(id models.BatchID, queries []Query) error
 
-	// Run runs operators [start, end) of a batch. It looks at stop atomically
+	// Run runs operators [start, end) of a batch on so many threads if it can, 0 for
+	// all that it has. It looks at stop atomically
 	// before each operator and returns early if it is not 0. A batch that gets to
 	// the end of the model is finished: its outputs are written to the memory that
 	// out returns, and it is forgotten.
-	Run(id models.BatchID, start, end int, stop *uint32, out OutputFunc) (Ran, error)
+	Run(id models.BatchID, start, end, threads int, stop *uint32, out OutputFunc) (Ran, error)
 
 	// Release forgets a batch, also one that Start or Run failed on. Releasing
 	// one that is not there does nothing.

@@ -224,7 +224,7 @@ func (w *worker) perform(r *wire.Run, done *wire.Done) error {
 	if err != nil {
 		return err
 	}
-	ran, err := w.engine.Run(r.Batch, r.Start, r.End, w.outputs.Stop(r.Stop), b.out)
+	ran, err := w.engine.Run(r.Batch, r.Start, r.End, int(r.Threads), w.outputs.Stop(r.Stop), b.out)
 	if err != nil {
 		return err
 	}

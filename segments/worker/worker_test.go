@@ -52,7 +52,7 @@ func (e *fakeEngine) Start(id models.BatchID, queries []Query) error {
 	return e.fail["start"]
 }
 
-func (e *fakeEngine) Run(id models.BatchID, start, end int, stop *uint32, out OutputFunc) (Ran, error) {
+func (e *fakeEngine) Run(id models.BatchID, start, end, _ int, stop *uint32, out OutputFunc) (Ran, error) {
 	if err := e.fail["run"]; err != nil {
 		return Ran{}, err
 	}
