@@ -83,11 +83,14 @@ func (l *backlog) enqueue(q *query) {
 		q.Alone = l.predict.alone(whole).Latency
 	}
 	sv.queue.push(q)
+	sv.view.queue.joined(q)
 	l.waiting.push(q)
 }
 
 func (l *backlog) dequeue(q *query) *query {
-	l.services[q.Service].queue.remove(q.queuePos)
+	sv := l.services[q.Service]
+	sv.view.queue.left(q)
+	sv.queue.remove(q.queuePos)
 	return l.waiting.remove(q.expiryPos)
 }
 

@@ -1,5 +1,10 @@
 package overlap
 
+import (
+	"slices"
+	"sort"
+)
+
 // heap is a binary heap whose items know where they are, so that any of them
 // can be taken out.
 type heap[T any] struct {
@@ -84,47 +89,86 @@ func (h *heap[T]) set(pos int, item T) {
 	}
 }
 
-// walk visits the items of a heap in order and leaves the heap as it is. The
-// heap must not change meanwhile.
-type walk[T any] struct {
-	over *heap[T]
-	next heap[int] // positions that are not passed, but whose parents are
+// Limits of what a walk remembers.
+const (
+	walkLeast = 32  // items that it puts in order at once
+	walkMost  = 512 // items that it remembers while the heap changes
+)
+
+// walk visits the items of a heap in order and leaves the heap as it is. It remembers
+// those that it has visited, so that the next decision need not put them in order
+// again: joined and left, or else forget, keep that true when the heap has changed.
+type walk[T comparable] struct {
+	over  *heap[T]
+	order []T       // the first items of the heap
+	at    int       // how many of them are passed
+	next  heap[int] // positions of those that come next
 }
 
-func newWalk[T any](over *heap[T]) walk[T] {
+func newWalk[T comparable](over *heap[T]) walk[T] {
 	return walk[T]{over: over, next: heap[int]{
 		before: func(a, b int) bool { return over.before(over.items[a], over.items[b]) },
 	}}
 }
 
 // start goes to the first item.
-func (w *walk[T]) start() {
-	w.next.items = w.next.items[:0]
-	w.push(0)
-}
+func (w *walk[T]) start() { w.at = 0 }
 
 // top returns the item that the walk is at. It is false at the end.
 func (w *walk[T]) top() (item T, ok bool) {
-	if w.next.len() == 0 {
+	if w.at >= len(w.order) && !w.extend() {
 		return item, false
 	}
-	return w.over.items[w.next.top()], true
+	return w.order[w.at], true
 }
 
 // pass goes on to the next item. The walk must not be at the end.
-func (w *walk[T]) pass() {
-	pos := w.next.top()
-	if child := 2*pos + 1; child < w.over.len() {
-		w.next.items[0] = child
-		w.next.down(0)
-		w.push(child + 1)
-	} else {
-		w.next.pop()
+func (w *walk[T]) pass() { w.at++ }
+
+// extend puts twice as many items in order as are remembered. It is false if these are
+// all there are.
+func (w *walk[T]) extend() bool {
+	count := min(max(2*len(w.order), walkLeast), w.over.len())
+	if count == len(w.order) {
+		return false
+	}
+	w.order, w.next.items = w.order[:0], append(w.next.items[:0], 0)
+	for len(w.order) < count {
+		pos := w.next.top()
+		w.order = append(w.order, w.over.items[pos])
+		if child := 2*pos + 1; child < w.over.len() {
+			w.next.items[0] = child
+			w.next.down(0)
+			if child+1 < w.over.len() {
+				w.next.push(child + 1)
+			}
+		} else {
+			w.next.pop()
+		}
+	}
+	return true
+}
+
+// forget has the walk put all items in order again.
+func (w *walk[T]) forget() { w.order = w.order[:0] }
+
+// joined takes in that an item was pushed.
+func (w *walk[T]) joined(item T) {
+	at := w.place(item)
+	if all := len(w.order) == w.over.len()-1; at < len(w.order) || all {
+		w.order = slices.Insert(w.order, at, item)
 	}
 }
 
-func (w *walk[T]) push(pos int) {
-	if pos < w.over.len() {
-		w.next.push(pos)
+// left takes in that an item is about to be removed.
+func (w *walk[T]) left(item T) {
+	if at := w.place(item); at < len(w.order) && w.order[at] == item {
+		w.order = slices.Delete(w.order, at, at+1)
 	}
+}
+
+// place returns where an item is or belongs.
+func (w *walk[T]) place(item T) int {
+	w.order = w.order[:min(len(w.order), walkMost)]
+	return sort.Search(len(w.order), func(k int) bool { return !w.over.before(w.order[k], item) })
 }

@@ -63,6 +63,46 @@ func TestHeap(t *testing.T) {
 	})
 }
 
+// A walk visits all items in order, whatever joined and left since the last one, and
+// however far that went.
+func TestWalk(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := heap[*heapItem]{
+			before: func(a, b *heapItem) bool { return a.key < b.key },
+			moved:  func(i *heapItem, pos int) { i.pos = pos },
+		}
+		w, key := newWalk(&h), 0
+		for range rapid.IntRange(1, 10).Draw(t, "rounds") {
+			for range rapid.IntRange(0, 2*walkMost).Draw(t, "pushed") {
+				key = (key*5 + 7) % (1 << 16) // visits each once
+				item := &heapItem{key: key}
+				h.push(item)
+				w.joined(item)
+			}
+			for range rapid.IntRange(0, h.len()).Draw(t, "removed") {
+				item := h.items[0]
+				if rapid.Bool().Draw(t, "any") {
+					item = h.items[h.len()/2]
+				}
+				w.left(item)
+				h.remove(item.pos)
+			}
+			want := slices.SortedFunc(slices.Values(h.items), func(a, b *heapItem) int { return a.key - b.key })
+			steps := rapid.IntRange(0, len(want)).Draw(t, "steps")
+			w.start()
+			for i := range steps {
+				if got, ok := w.top(); !ok || got != want[i] {
+					t.Fatalf("step %d of %d: %v, want %v", i, len(want), got, want[i])
+				}
+				w.pass()
+			}
+			if _, more := w.top(); more != (steps < len(want)) {
+				t.Fatalf("after %d of %d there is more: %t", steps, len(want), more)
+			}
+		}
+	})
+}
+
 // The index finds what a map would.
 func TestIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -88,6 +88,7 @@ func (sv *service) look(at time.Duration) {
 	o.at, o.runs, o.goesOn = at, false, false
 	o.triage, o.second = 0, false
 	o.queue.start()
+	o.paused.forget() // they are few
 	o.paused.start()
 	o.open = MaxPaused
 	for _, b := range sv.paused.items {
