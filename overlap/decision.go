@@ -37,7 +37,7 @@ type decision struct {
 	joining []joiner    // scratch of merge
 	passed  []*service  // scratch of settle
 	trials  []int       // scratch of the overlap policy
-	sorting triage
+	sorting *triage
 }
 
 // progress is how far a group has come.

@@ -27,7 +27,8 @@ type triage struct {
 	level   int           // the priority that kept is of
 	begun   []job         // memory of started
 	started []job         // the batches that have started, the most urgent first
-	kept    heap[job]     // the longest first
+	jobs    []job         // that were added
+	kept    heap[int]     // positions in jobs, the longest first
 	lines   heap[line]    // the most urgent query first
 }
 
@@ -50,12 +51,13 @@ type line struct {
 	view  *view
 }
 
-func newTriage() triage {
-	return triage{kept: heap[job]{
-		before: func(a, b job) bool { return a.each > b.each || a.each == b.each && b.rank.before(a.rank) },
-	}, lines: heap[line]{
-		before: func(a, b line) bool { return a.first.Rank.before(&b.first.Rank) },
-	}}
+func newTriage() *triage {
+	t := &triage{lines: heap[line]{before: func(a, b line) bool { return a.first.Rank.before(&b.first.Rank) }}}
+	t.kept.before = func(i, k int) bool {
+		a, b := &t.jobs[i], &t.jobs[k]
+		return a.each > b.each || a.each == b.each && b.rank.before(a.rank)
+	}
+	return t
 }
 
 // sort finds out which queries are postponed in a decision.
@@ -63,7 +65,7 @@ func (t *triage) sort(d *decision) {
 	s := d.s
 	s.triages++
 	t.number, t.taken, t.level = s.triages, 0, 0
-	t.kept.items = t.kept.items[:0]
+	t.jobs, t.kept.items = t.jobs[:0], t.kept.items[:0]
 	waiting := 0
 	for _, sv := range s.services {
 		sv.view.triage = t.number
@@ -169,9 +171,10 @@ func (t *triage) add(j job, at time.Duration) {
 		t.level, t.kept.items = j.rank.Level, t.kept.items[:0]
 	}
 	t.taken += j.alone
-	t.kept.push(j)
+	t.jobs = append(t.jobs, j)
+	t.kept.push(len(t.jobs) - 1)
 	for t.kept.len() > 0 && at+t.taken > j.deadline {
-		longest := t.kept.pop()
+		longest := &t.jobs[t.kept.pop()]
 		*longest.postponed = t.number
 		t.taken -= longest.alone
 	}
