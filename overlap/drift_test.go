@@ -121,7 +121,7 @@ func (d *drifting) finish(r *overlap.Round) {
 		o.Spans = append(o.Spans, models.SpanOutcome{Span: s, Reached: s.End, Took: took})
 	}
 	if d.told != nil {
-		if err := d.told.Observe(r.Group, took); err != nil {
+		if err := d.told.Observe(d.now, r.Group, took); err != nil {
 			d.t.Fatal(err)
 		}
 	}

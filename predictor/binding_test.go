@@ -154,7 +154,7 @@ func TestChangesKeepOrderIndependence(outer *testing.T) {
 				there[id] = true
 			}
 			if g := drawGroup(t, len(p.solo.services)); rapid.Bool().Draw(t, "observe") && len(g.Spans) > 1 {
-				if err := p.Observe(g, time.Millisecond); err != nil {
+				if err := p.Observe(0, g, time.Millisecond); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/overlapd/overlapd/models"
 )
@@ -19,18 +20,21 @@ const (
 	maxShapeServices = MaxServices
 
 	// enoughRuns is how many runs a window needs before it is trusted.
-	enoughRuns = 64
+	enoughRuns = 16
 
-	// staleAfter is how many observations may pass without one of a shape
-	// before what is known of it counts no longer. A margin that keeps the
-	// scheduler from ever forming a group would else stay for good.
-	staleAfter = 4096
+	// staleAfter is how long a shape may not run before what is known of it counts no
+	// longer. What keeps the scheduler from ever forming a group would else stay for
+	// good.
+	staleAfter = time.Minute
 
-	// outlierStep is by which factor one run may exceed the bound: one that
-	// exceeds it by more counts as if it did by that. A hiccup raises the
-	// bound of a shape by at most that much, and not at all where there are
-	// windowRuns to distinguish it from the rule.
-	outlierStep = 1.15
+	// outlierLeast is by which factor a run exceeds the bound that its shape has
+	// without outliers to be one: a stall of the host, for all that is known. It
+	// counts for outlierAge, so that it is over soon after the host is well again,
+	// and as if it exceeded the bound by outlierStep at most. Only where agreeing
+	// runs of a shape in a row are outliers they are the rule.
+	outlierLeast = 1.05
+	outlierStep  = 1.15
+	outlierAge   = 10 * time.Second
 )
 
 // calibration corrects what is predicted by what was measured, for each shape
@@ -42,10 +46,18 @@ const (
 // their shapes. The ratios that are left are kept in windows, one for each
 // shape and one for each source: their middle corrects a bias of the shape,
 // and what 99 of 100 stay within is the margin.
+//
+// A host that stalls adds some time to whatever runs then. No margin that leaves
+// room for anything covers that, and it says nothing of the shape that it happened
+// to. So outliers count for a while only, by the clock: a shape that they keep from
+// running is tried again without waiting for better runs of it.
 type calibration struct {
-	speeds       [sources]speed
-	shapes       map[shapeKey]*shape
-	observations uint64
+	speeds [sources]speed
+	shapes map[shapeKey]*shape
+
+	// now is the time that outliers and shapes age by, seen when the last run ended.
+	now  time.Duration
+	seen time.Duration
 }
 
 // shapeKey is the set of services in a group, and what predicts it. Bit i of services
@@ -55,22 +67,22 @@ type shapeKey struct {
 	source   source
 }
 
-// shape holds the runs observed of one kind of group, and the number of the last
-// observation among those of all shapes.
+// shape holds the runs observed of one kind of group, and when the last of them ended.
 type shape struct {
 	key  shapeKey
 	runs uint64
-	last uint64
+	last time.Duration
 	own  window
 }
 
 // margin holds the factors of a prediction for its latency and its bound. They follow
 // from the middle and the high quantile of the ratios of measured to predicted, taken
-// as if the device had never changed its speed.
+// as if the device had never changed its speed. usual is the high quantile without
+// outliers.
 type margin struct {
-	middle, high float64
-	latency      float64
-	bound        float64
+	middle, usual, high float64
+	latency             float64
+	bound               float64
 }
 
 func newCalibration() *calibration {
@@ -127,17 +139,19 @@ func (c *calibration) margin(key shapeKey) margin {
 
 // marginOf is margin for a shape that is known, or nil.
 func (c *calibration) marginOf(s *speed, of *shape) margin {
+	s.all.age(c.now)
 	m, own := s.margin(), c.trusted(of)
 	if own {
-		spread := m.high / m.middle
-		m.middle, m.high = of.own.quantile(0.5), of.own.quantile(0.99)
+		spread := m.usual / m.middle
+		m = of.own.margin()
 		// The largest of fewer runs is not enough for 99 of 100. Only sums
 		// spread for other reasons from shape to shape.
 		if s.source != sourceSum && of.own.len() < windowRuns {
-			m.high = max(m.high, m.middle*spread)
+			m.usual = max(m.usual, m.middle*spread)
 		}
 	}
-	m.high = max(m.high, m.middle)
+	m.usual = max(m.usual, m.middle)
+	m.high = max(m.high, m.usual)
 	m.latency, m.bound = s.level*m.middle, s.level*m.high
 	switch {
 	case s.source == sourceSolo && !own:
@@ -152,28 +166,35 @@ func (c *calibration) marginOf(s *speed, of *shape) margin {
 
 // trusted reports whether the window of a shape holds enough runs, and recent ones.
 func (c *calibration) trusted(s *shape) bool {
-	return s != nil && s.own.len() >= enoughRuns && !c.stale(s)
+	if s == nil || c.stale(s) {
+		return false
+	}
+	s.own.age(c.now)
+	return s.own.len() >= enoughRuns
 }
 
-func (c *calibration) stale(s *shape) bool { return c.observations-s.last > staleAfter }
+func (c *calibration) stale(s *shape) bool { return c.now-s.last > staleAfter }
 
-// observe takes in what a group took for which a source predicted so much,
-// both in nanoseconds. It allocates only for a shape that is new.
-func (c *calibration) observe(key shapeKey, predicted, took float64) {
-	c.observations++
+// observe takes in what a group took that ended now, and for which a source predicted
+// so much, both in nanoseconds. While nothing runs, nothing is forgotten but outliers.
+// It allocates only for a shape that is new.
+func (c *calibration) observe(now time.Duration, key shapeKey, predicted, took float64) {
+	c.now += min(max(now-c.seen, 0), outlierAge)
+	c.seen = max(c.seen, now)
+	s := &c.speeds[key.source]
+	s.ran = c.now
 	for i := range c.speeds {
-		if i != int(key.source) {
-			c.speeds[i].relax()
-		}
+		c.speeds[i].relax(c.now)
 	}
-	s, of := &c.speeds[key.source], c.shape(key)
+	of := c.shape(key)
 	if of != nil {
 		of.runs++
-		of.last = c.observations
+		of.last = c.now
 	}
 	m := c.marginOf(s, of)
 	r := run{
 		shape:    of,
+		at:       c.now,
 		ratio:    min(max(took/predicted, 1/maxRatio), maxRatio),
 		expected: m.middle,
 		rawError: math.Abs(predicted/took - 1),
@@ -190,16 +211,27 @@ func (c *calibration) observe(key shapeKey, predicted, took float64) {
 	s.follow()
 }
 
-// keep puts a run into the windows as if the device had never changed.
+// keep puts a run into the windows as if the device had never changed. Where there is
+// no shape, the row of outliers is that of the source.
 func (c *calibration) keep(s *speed, r run) {
 	if r.level == 0 {
 		r.level = s.level
 	}
-	r.ratio = min(r.ratio/r.level, c.marginOf(s, r.shape).high*outlierStep)
+	r.ratio /= r.level
+	m, own := c.marginOf(s, r.shape), &s.all
 	if r.shape != nil {
-		r.shape.own.add(r)
+		own = &r.shape.own
+	}
+	if r.ratio <= m.usual*outlierLeast {
+		own.row = 0
+	} else if own.row++; own.row <= agreeing {
+		r.outlier = true
+		r.ratio = min(r.ratio, m.high*outlierStep)
 	}
 	s.all.add(r)
+	if r.shape != nil {
+		own.add(r)
+	}
 }
 
 // shape returns that of a key, or nil if it can have no window of its own.

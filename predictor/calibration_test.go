@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -13,6 +14,7 @@ import (
 // device takes as long as predicted, times its slowness, give or take.
 type device struct {
 	rng    *rand.Rand
+	now    time.Duration
 	slow   float64
 	spread float64
 }
@@ -32,9 +34,15 @@ func (d *device) run(c *calibration, keys []shapeKey, n int) (exceeded int) {
 		if took > tenMillis*c.margin(key).bound {
 			exceeded++
 		}
-		c.observe(key, tenMillis, took)
+		d.observe(c, key, took)
 	}
 	return exceeded
+}
+
+// observe tells of one run, for which ten milliseconds were predicted.
+func (d *device) observe(c *calibration, key shapeKey, took float64) {
+	d.now += time.Duration(took)
+	c.observe(d.now, key, tenMillis, took)
 }
 
 // pairs returns the shapes of n services two by two.
@@ -137,7 +145,7 @@ func TestHiccupsAreBounded(t *testing.T) {
 		c, d, keys := newTrained(), newDevice(3), pairs(2, sourceNetwork)
 		d.run(c, keys, runs)
 		before := c.margin(keys[0])
-		c.observe(keys[0], tenMillis, 5*tenMillis)
+		d.observe(c, keys[0], 5*tenMillis)
 		near1(t, "the bound right after a hiccup", c.margin(keys[0]).bound, before.bound, 0.01)
 		highest := 0.0
 		for range 3 * recentRuns {
@@ -160,11 +168,75 @@ func TestHiccupsAreForgotten(t *testing.T) {
 	d.run(c, keys, 400)
 	before := c.margin(keys[0])
 	for range agreeing - 2 {
-		c.observe(keys[0], tenMillis, 5*tenMillis)
+		d.observe(c, keys[0], 5*tenMillis)
 	}
 	near1(t, "the latency", c.margin(keys[0]).latency, before.latency, 0.02)
 	d.run(c, keys, windowRuns+2*recentRuns)
 	near1(t, "the bound", c.margin(keys[0]).bound, before.bound, 0.05)
+}
+
+// A host that stalls adds to one run in four as much as it takes five times over, in
+// all shapes. The bounds that this raises keep groups from being formed; soon after
+// the stalls they are what they were, though only solo spans run. The last shape was
+// seen a few times only, and its bound is that of all.
+func TestStallsAreForgotten(t *testing.T) {
+	c, d, keys := newTrained(), newDevice(10), append(pairs(3, sourceNetwork), shapeKey{1, sourceSolo})
+	rare := shapeKey{15, sourceNetwork}
+	d.run(c, keys, 400)
+	d.run(c, []shapeKey{rare}, enoughRuns/2)
+	before := map[shapeKey]margin{rare: c.margin(rare)}
+	for _, key := range keys {
+		before[key] = c.margin(key)
+	}
+	highest := 0.0
+	for i := range 1000 {
+		took := float64(tenMillis)
+		if d.rng.IntN(4) == 0 {
+			took *= 1 + 5*d.rng.Float64()
+		}
+		d.observe(c, append(keys, rare)[i%(len(keys)+1)], took)
+		highest = max(highest, c.margin(rare).bound, c.margin(keys[0]).bound)
+	}
+	if highest < 2 {
+		t.Fatalf("the stalls have raised no bound above %.2f, so that this shows nothing", highest)
+	}
+	d.run(c, []shapeKey{{1, sourceSolo}}, int(2*outlierAge/tenMillis))
+	for key, m := range before {
+		near1(t, fmt.Sprintf("the bound of %s %b", key.source, key.services), c.margin(key).bound, m.bound, 0.1)
+		near1(t, fmt.Sprintf("the latency of %s %b", key.source, key.services), c.margin(key).latency, m.latency, 0.05)
+	}
+}
+
+// A shape that takes twice as long from now on, while others do not, is not taken for
+// one that stalls.
+func TestShapeThatChangesIsNoOutlier(t *testing.T) {
+	c, d, keys := newTrained(), newDevice(11), pairs(3, sourceNetwork)
+	d.run(c, keys, 600)
+	exceeded := 0
+	for range 3 * windowRuns {
+		d.slow = 1
+		d.run(c, keys[:2], 8)
+		d.slow = 2
+		exceeded += d.run(c, keys[2:], 1)
+	}
+	if exceeded > 3*windowRuns/20 {
+		t.Errorf("%d of %d runs exceed their bound", exceeded, 3*windowRuns)
+	}
+	near1(t, "the latency", c.margin(keys[2]).latency, 2, 0.1)
+	near1(t, "the latency of another", c.margin(keys[0]).latency, 1, 0.05)
+}
+
+// What was known of a shape before a night without queries is known in the morning.
+func TestNothingIsForgottenWhileNothingRuns(t *testing.T) {
+	c, d, keys := newTrained(), newDevice(12), pairs(2, sourceNetwork)
+	d.slow = 1.07
+	d.run(c, keys, 200)
+	before := c.margin(keys[0])
+	d.now += 10 * time.Hour
+	d.run(c, []shapeKey{{1, sourceSolo}}, 1)
+	after := c.margin(keys[0])
+	near1(t, "the middle", after.middle, before.middle, 0.001)
+	near1(t, "the high quantile", after.high, before.high, 0.001)
 }
 
 // A slowness that keeps groups from being formed is forgotten while others
@@ -175,7 +247,7 @@ func TestSlownessIsForgotten(t *testing.T) {
 	d.run(c, keys, 2*recentRuns)
 	near1(t, "the latency", c.margin(keys[0]).latency, 8, 0.1)
 	d.slow = 1
-	d.run(c, []shapeKey{{1, sourceSolo}}, 8*(relaxAfter+1))
+	d.run(c, []shapeKey{{1, sourceSolo}}, int(8*relaxAfter/tenMillis))
 	near1(t, "the latency", c.margin(keys[0]).latency, 1, 0.05)
 }
 
@@ -190,7 +262,7 @@ func TestStaleShapesDoNotCount(t *testing.T) {
 	if m := c.margin(keys[0]); m.latency < 1.05 {
 		t.Fatalf("not learned: %+v", m)
 	}
-	d.run(c, keys[1:], staleAfter+1)
+	d.run(c, keys[1:], int(staleAfter/tenMillis)+100)
 	near1(t, "the latency of a stale shape", c.margin(keys[0]).latency, 1, 0.02)
 }
 
@@ -215,16 +287,18 @@ func TestSourcesAreCorrectedDifferently(t *testing.T) {
 func TestShapesAreBounded(t *testing.T) {
 	c := newTrained()
 	for i := range uint64(2 * MaxShapes) {
-		c.observe(shapeKey{i + 1, sourceNetwork}, tenMillis, tenMillis)
+		c.observe(0, shapeKey{i + 1, sourceNetwork}, tenMillis, tenMillis)
 	}
 	if len(c.shapes) != MaxShapes {
 		t.Errorf("%d shapes", len(c.shapes))
 	}
-	for range staleAfter {
-		c.observe(shapeKey{1, sourceNetwork}, tenMillis, tenMillis)
-	}
 	late := shapeKey{3 * MaxShapes, sourceNetwork}
-	c.observe(late, tenMillis, tenMillis)
+	for now := time.Duration(0); now <= staleAfter; now += time.Second {
+		if c.observe(now, late, tenMillis, tenMillis); c.shapes[late] != nil {
+			t.Fatalf("a new shape took the place of one that ran %v ago", now)
+		}
+	}
+	c.observe(staleAfter+time.Second, late, tenMillis, tenMillis)
 	if c.shapes[late] == nil || len(c.shapes) != MaxShapes {
 		t.Errorf("a new shape did not take the place of a stale one; %d shapes", len(c.shapes))
 	}
@@ -245,12 +319,13 @@ func TestKeyOf(t *testing.T) {
 // same runs give the same.
 func TestMarginProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		a, b := newTrained(), newTrained()
+		a, b, now := newTrained(), newTrained(), time.Duration(0)
 		for range rapid.IntRange(1, 400).Draw(t, "runs") {
 			key := shapeKey{rapid.Uint64Range(0, 4).Draw(t, "services"), source(rapid.IntRange(0, int(sources)-1).Draw(t, "source"))}
 			took := math.Pow(10, rapid.Float64Range(0, 12).Draw(t, "took"))
-			a.observe(key, tenMillis, took)
-			b.observe(key, tenMillis, took)
+			now += time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "later"))
+			a.observe(now, key, tenMillis, took)
+			b.observe(now, key, tenMillis, took)
 			m := a.margin(key)
 			if !(m.latency > 0 && m.latency <= m.bound && finite(m.bound)) {
 				t.Fatalf("%+v", m)
@@ -275,6 +350,6 @@ func BenchmarkCalibrationObserve(b *testing.B) {
 	d.run(c, keys, 5000)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		c.observe(keys[i%len(keys)], tenMillis, tenMillis*(1+float64(i%7)/100))
+		d.observe(c, keys[i%len(keys)], tenMillis*(1+float64(i%7)/100))
 	}
 }

@@ -20,7 +20,7 @@ func TestObserveIsNotCounted(t *testing.T) {
 	}
 	pair := models.Group{Spans: []models.Span{{Service: 0, End: 4, Size: 1}, {Service: 1, End: 4, Size: 1}}}
 	p.Predict([]models.Group{pair, {Spans: pair.Spans[:1]}}, make([]models.Estimate, 2))
-	if err := p.Observe(pair, 5e6); err != nil {
+	if err := p.Observe(0, pair, 5e6); err != nil {
 		t.Fatal(err)
 	}
 	r := p.Report(true)

@@ -170,9 +170,9 @@ func (p *Predictor) estimate(a answer) models.Estimate {
 	}
 }
 
-// Observe takes in what a group took. A group with a span whose solo time is
+// Observe takes in what a group took that ended now. A group with a span whose solo time is
 // unknown teaches nothing, unless it has no other.
-func (p *Predictor) Observe(g models.Group, took time.Duration) error {
+func (p *Predictor) Observe(now time.Duration, g models.Group, took time.Duration) error {
 	if took <= 0 || took > MaxTime {
 		return fmt.Errorf("group took %v: %w", took, ErrRange)
 	}
@@ -186,7 +186,7 @@ func (p *Predictor) Observe(g models.Group, took time.Duration) error {
 		a = p.answer[0]
 	}
 	if ok {
-		p.calibration.observe(a.key, a.predicted, float64(took))
+		p.calibration.observe(now, a.key, a.predicted, float64(took))
 	}
 	if len(g.Spans) != 1 {
 		return nil

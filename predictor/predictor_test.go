@@ -53,7 +53,7 @@ func ask(p *Predictor, spans ...models.Span) models.Estimate {
 func teach(t testing.TB, p *Predictor, times int, took time.Duration, spans ...models.Span) {
 	t.Helper()
 	for range times {
-		if err := p.Observe(groupOf(spans...), took); err != nil {
+		if err := p.Observe(0, groupOf(spans...), took); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -185,15 +185,15 @@ func TestObserveOfOneSpan(t *testing.T) {
 func TestObserveRefusesGroups(t *testing.T) {
 	p := newSerial(t, 2)
 	for name, err := range map[string]error{
-		"no time":  p.Observe(groupOf(span(0, 0, 10, 1, 0), span(1, 0, 10, 1, 0)), 0),
-		"too long": p.Observe(groupOf(span(0, 0, 10, 1, 0), span(1, 0, 10, 1, 0)), MaxTime+1),
-		"unknown":  p.Observe(groupOf(span(2, 0, 10, 1, 0)), ms),
+		"no time":  p.Observe(0, groupOf(span(0, 0, 10, 1, 0), span(1, 0, 10, 1, 0)), 0),
+		"too long": p.Observe(0, groupOf(span(0, 0, 10, 1, 0), span(1, 0, 10, 1, 0)), MaxTime+1),
+		"unknown":  p.Observe(0, groupOf(span(2, 0, 10, 1, 0)), ms),
 	} {
 		if !errors.Is(err, ErrRange) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if err := p.Observe(groupOf(span(0, 0, 10, 1, 0), span(7, 0, 10, 1, 0)), ms); err != nil {
+	if err := p.Observe(0, groupOf(span(0, 0, 10, 1, 0), span(7, 0, 10, 1, 0)), ms); err != nil {
 		t.Errorf("a group with an unknown service: %v", err)
 	}
 	if n := len(p.Report(true).Shapes); n != 0 {
@@ -239,7 +239,7 @@ func TestPredictorProperties(outer *testing.T) {
 			groups[i] = drawGroup(t, 7)
 			if rapid.Bool().Draw(t, "observe") {
 				took := rapid.Int64Range(1, int64(MaxTime)).Draw(t, "took")
-				if err := p.Observe(groups[i], time.Duration(took)); err != nil {
+				if err := p.Observe(0, groups[i], time.Duration(took)); err != nil {
 					t.Fatal(err)
 				}
 			}

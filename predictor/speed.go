@@ -3,6 +3,7 @@ package predictor
 import (
 	"math"
 	"slices"
+	"time"
 )
 
 const (
@@ -28,10 +29,10 @@ const (
 	// maxLevel bounds how much slower or faster a device may become.
 	maxLevel = 16.0
 
-	// relaxAfter is how many runs of other sources may pass without one of
-	// this before half of its slowness is forgotten. Otherwise groups that
-	// were slow for a moment might never be tried again.
-	relaxAfter = 64
+	// relaxAfter is how long no run of a source may come before half of its slowness
+	// is forgotten. Otherwise groups that were slow for a moment might never be tried
+	// again.
+	relaxAfter = 4 * time.Second
 )
 
 // speed follows how fast the device is as against what a source predicts.
@@ -52,10 +53,11 @@ type speed struct {
 	count  int
 	next   int
 
-	// settling counts the runs until the level is measured again, idle those of other
-	// sources since the last of this.
+	// settling counts the runs until the level is measured again.
 	settling int
-	idle     int
+
+	// ran is when the last run ended, or the level was last relaxed.
+	ran time.Duration
 
 	all window
 }
@@ -72,16 +74,16 @@ func (s *speed) reset(start Quantiles) {
 func (s *speed) margin() margin {
 	switch n := s.all.len(); {
 	case n == 0:
-		return margin{middle: s.start.P50, high: s.start.P99}
+		return margin{middle: s.start.P50, usual: s.start.P99, high: s.start.P99}
 	case n < enoughRuns:
-		return margin{middle: s.start.P50, high: max(s.start.P99, s.all.quantile(0.99))}
+		m := s.all.margin()
+		return margin{middle: s.start.P50, usual: max(s.start.P99, m.usual), high: max(s.start.P99, m.high)}
 	}
-	return margin{middle: s.all.quantile(0.5), high: s.all.quantile(0.99)}
+	return s.all.margin()
 }
 
 // push takes a run in and returns the one that has waited for long enough.
 func (s *speed) push(r run) (old run, ok bool) {
-	s.idle = 0
 	old, ok = s.recent[s.next], s.count == recentRuns
 	s.recent[s.next] = r
 	s.next = (s.next + 1) % recentRuns
@@ -151,12 +153,12 @@ func (s *speed) leastChange() float64 {
 
 func (s *speed) scale(by float64) { s.level = min(max(s.level*by, 1/maxLevel), maxLevel) }
 
-// relax counts a run, of whatever source.
-func (s *speed) relax() {
-	if s.idle++; s.idle <= relaxAfter {
+// relax forgets half of the slowness of a source that has not run for long.
+func (s *speed) relax(now time.Duration) {
+	if now-s.ran < relaxAfter {
 		return
 	}
-	s.idle = 0
+	s.ran = now
 	if s.level > 1 {
 		s.level = math.Sqrt(s.level)
 		s.count, s.next, s.settling = 0, 0, 0
@@ -170,8 +172,13 @@ const windowRuns = 200
 // run holds how far one measurement was from what was predicted.
 type run struct {
 	shape *shape
+	at    time.Duration
 
-	// ratio is measured/predicted before any correction.
+	// outlier is set while it counts as one.
+	outlier bool
+
+	// ratio is measured/predicted before any correction, 0 of an outlier that is too
+	// old to count.
 	ratio float64
 
 	// expected is the ratio of the shape at level 1 when it ran; 0 if the run does not
@@ -189,20 +196,28 @@ type run struct {
 
 // window keeps the ratios of the latest runs.
 type window struct {
-	// runs are a ring once there are windowRuns; sorted are their ratios.
+	// runs are a ring once there are windowRuns; sorted are the ratios of those that
+	// count.
 	runs   []run
 	oldest int
 	sorted []float64
+
+	// aged is how many of the oldest runs are older than outlierAge, outliers how many
+	// outliers count, and row how many of the latest runs, without a break, are some.
+	aged     int
+	outliers int
+	row      int
 }
 
-func (w *window) len() int { return len(w.runs) }
+// len returns how many runs count.
+func (w *window) len() int { return len(w.sorted) }
 
 // reset forgets all runs. It allocates what the window will ever need.
 func (w *window) reset() {
 	if w.runs == nil {
 		w.runs, w.sorted = make([]run, 0, windowRuns), make([]float64, 0, windowRuns)
 	}
-	w.runs, w.sorted, w.oldest = w.runs[:0], w.sorted[:0], 0
+	*w = window{runs: w.runs[:0], sorted: w.sorted[:0]}
 }
 
 // add keeps a run and forgets the oldest if there are too many.
@@ -211,29 +226,70 @@ func (w *window) add(r run) {
 	if len(w.runs) < windowRuns {
 		w.runs = append(w.runs, r)
 	} else {
-		at, _ := slices.BinarySearch(w.sorted, w.runs[w.oldest].ratio)
-		w.sorted = slices.Delete(w.sorted, at, at+1)
+		w.drop(&w.runs[w.oldest])
 		w.runs[w.oldest] = r
 		w.oldest = (w.oldest + 1) % windowRuns
+		w.aged = max(w.aged-1, 0)
+	}
+	if r.outlier {
+		w.outliers++
 	}
 	at, _ := slices.BinarySearch(w.sorted, r.ratio)
 	w.sorted = slices.Insert(w.sorted, at, r.ratio)
+}
+
+// age forgets the outliers that are too old by now.
+func (w *window) age(now time.Duration) {
+	for ; w.aged < len(w.runs); w.aged++ {
+		r := &w.runs[(w.oldest+w.aged)%len(w.runs)]
+		if now-r.at < outlierAge {
+			return
+		}
+		if r.outlier {
+			w.drop(r)
+			r.ratio = 0
+		}
+	}
+}
+
+// drop takes a run out of those that count.
+func (w *window) drop(r *run) {
+	if r.ratio == 0 {
+		return
+	}
+	at, _ := slices.BinarySearch(w.sorted, r.ratio)
+	w.sorted = slices.Delete(w.sorted, at, at+1)
+	if r.outlier {
+		w.outliers--
+		r.outlier = false
+	}
+}
+
+// margin returns the quantiles of the runs, of which there must be some. Outliers are
+// taken to be the largest.
+func (w *window) margin() margin {
+	return margin{middle: w.quantile(0.5), usual: quantile(w.sorted[:max(len(w.sorted)-w.outliers, 1)], 0.99), high: w.quantile(0.99)}
 }
 
 // ratios returns them, the oldest first.
 func (w *window) ratios() []float64 {
 	values := make([]float64, 0, len(w.runs))
 	for i := range w.runs {
-		values = append(values, w.runs[(w.oldest+i)%len(w.runs)].ratio)
+		if r := &w.runs[(w.oldest+i)%len(w.runs)]; r.ratio > 0 {
+			values = append(values, r.ratio)
+		}
 	}
 	return values
 }
 
+// quantile is that of the runs that count.
+func (w *window) quantile(q float64) float64 { return quantile(w.sorted, q) }
+
 // quantile returns the order statistic that is not below the quantile even if
-// one more run were above it; of few runs, the largest.
-func (w *window) quantile(q float64) float64 {
-	n := len(w.sorted)
-	return w.sorted[min(max(int(math.Ceil(q*float64(n+1))), 1), n)-1]
+// one more were above it; of few, the largest.
+func quantile(sorted []float64, q float64) float64 {
+	n := len(sorted)
+	return sorted[min(max(int(math.Ceil(q*float64(n+1))), 1), n)-1]
 }
 
 // quantiles returns those of the ratios at a level.

@@ -3,21 +3,45 @@ package predictor
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
 
-// A window is the latest runs in order, and the same sorted.
+// A window is the latest runs in order but for outliers that are too old, and the same
+// sorted.
 func TestWindowIsItsDefinition(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var w window
 		w.reset()
 		values := rapid.SliceOfN(rapid.SampledFrom([]float64{0.5, 0.9, 1, 1.1, 3}), 1, 3*windowRuns).Draw(t, "ratios")
-		for _, v := range values {
-			w.add(run{ratio: v})
+		every := rapid.IntRange(1, 5).Draw(t, "outliers")
+		for i, v := range values {
+			w.add(run{ratio: v, at: time.Duration(i), outlier: i%every == 1})
 		}
-		want := values[max(0, len(values)-windowRuns):]
+		now := rapid.IntRange(0, len(values)).Draw(t, "now")
+		if w.age(time.Duration(now) + outlierAge); w.aged > len(w.runs) {
+			t.Fatalf("%d of %d runs are old", w.aged, len(w.runs))
+		}
+		var want []float64
+		outliers := 0
+		for i := max(0, len(values)-windowRuns); i < len(values); i++ {
+			outlier := i%every == 1
+			if outlier && i <= now {
+				continue
+			}
+			if outlier {
+				outliers++
+			}
+			want = append(want, values[i])
+		}
+		if w.outliers != outliers || w.len() != len(want) {
+			t.Fatalf("%d of %d are outliers, want %d of %d", w.outliers, w.len(), outliers, len(want))
+		}
+		if len(want) == 0 {
+			return
+		}
 		if diff := cmp.Diff(want, w.ratios()); diff != "" {
 			t.Fatal(diff)
 		}

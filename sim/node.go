@@ -180,7 +180,7 @@ func (n *node) finish() error {
 		n.outcome.Spans[i].Took = n.round.Took
 	}
 	if n.whole() {
-		_ = n.predictor.Observe(models.Group{Spans: n.round.Spans}, n.took()) // the daemon goes on as well with one that is out of range
+		_ = n.predictor.Observe(n.now, models.Group{Spans: n.round.Spans}, n.took()) // the daemon goes on as well with one that is out of range
 	}
 	n.tally.ended(n)
 	if n.scenario.Observer.Round != nil {

@@ -298,7 +298,7 @@ func (l *loop) learn(o *executor.Outcome) {
 		}
 		l.group.Spans = append(l.group.Spans, o.Spans[i].Span)
 	}
-	if err := l.predictor.Observe(l.group, o.Latency()); err != nil {
+	if err := l.predictor.Observe(l.Now(), l.group, o.Latency()); err != nil {
 		l.Log.Debug().Err(err).Msg("a measured time was not taken in")
 	}
 }
