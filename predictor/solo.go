@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -303,9 +304,11 @@ func (sv *soloService) seed(start, end, size, seqLen int, took float64) *cell {
 
 // find returns where the cell of this size and sequence length is, or belongs.
 func (sv *soloService) find(size, seqLen int) (int, bool) {
-	return slices.BinarySearchFunc(sv.cells, cell{cellSnapshot: cellSnapshot{Size: size, SeqLen: seqLen}}, func(c *cell, want cell) int {
-		return cmp.Or(cmp.Compare(c.SeqLen, want.SeqLen), cmp.Compare(c.Size, want.Size))
+	at := sort.Search(len(sv.cells), func(i int) bool {
+		c := sv.cells[i]
+		return c.SeqLen > seqLen || c.SeqLen == seqLen && c.Size >= size
 	})
+	return at, at < len(sv.cells) && sv.cells[at].SeqLen == seqLen && sv.cells[at].Size == size
 }
 
 // cell returns the cell of exactly this size and sequence length, or nil.
