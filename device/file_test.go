@@ -74,6 +74,7 @@ func TestReadRefuses(t *testing.T) {
 		{"truncated", whole[:len(whole)/2], ErrDamaged, "truncated"},
 		{"two", whole + whole, ErrDamaged, ""},
 		{"unknown field", strings.Replace(whole, `"rows":`, `"lines":1,"rows":`, 1), ErrDamaged, "lines"},
+		{"single spans at another clock", strings.Replace(whole, `"rows":`, `"solo":[],"rows":`, 1), ErrDamaged, "solo"},
 		{"null", strings.Replace(whole, `"seed":0`, `"seed":null`, 1), ErrDamaged, "null"},
 		{"too large", strings.Repeat(" ", MaxFileBytes+1), ErrDamaged, "larger"},
 	} {

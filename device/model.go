@@ -19,7 +19,6 @@ type Model struct {
 	encoder  *encoder
 	network  *predictor.Network
 	infos    []ModelInfo
-	solo     []*predictor.CostGrid // by model, nil where no solo times were given
 	spans    [MaxSpans]models.Span
 	part     [MaxSpans]models.Span
 	bases    [1 << MaxSpans]float64
@@ -50,8 +49,6 @@ func NewModel(p *Profile) (*Model, error) {
 	}
 	m := &Model{profile: p, features: p.features(), encoder: NewEncoder(p.Network.Models), network: network, known: make(map[key]float64, memoryGroups), alone: map[batchOf][]int64{}}
 	m.infos = p.Models()
-	m.solo = make([]*predictor.CostGrid, len(m.infos))
-	m.setSolo(p.Solo)
 	return m, nil
 }
 
@@ -145,7 +142,7 @@ func (m *Model) inModelOrder(g models.Group) []models.Span {
 }
 
 // Unheld returns in microseconds the output of the network for a whole group that
-// the model covers, whatever it is for parts of the group, and without solo times.
+// the model covers, whatever it is for parts of the group.
 func (m *Model) Unheld(g models.Group) float64 {
 	spans := m.inModelOrder(g)
 	base := m.encoder.Encode(models.Group{Spans: spans}, m.network.Row(0))
@@ -171,16 +168,7 @@ func (m *Model) fill(spans []models.Span, set int, slowest *float64) (next int) 
 		m.bases[r] = m.encoder.Encode(models.Group{Spans: m.pick(spans, set+r)}, m.network.Row(r))
 	}
 	for r, out := range m.network.Run(rows) {
-		micros := m.bases[r] * math.Exp(bounded(float64(out)))
-		if part := set + r; bits.OnesCount(uint(part)) == 1 {
-			s := &spans[bits.TrailingZeros(uint(part))]
-			if factors := m.solo[s.Service]; factors != nil {
-				c := factors.At(s.Size, s.SeqLen)
-				factor, _ := c.Span(0, 1)
-				micros *= factor
-			}
-		}
-		*slowest = max(*slowest, micros)
+		*slowest = max(*slowest, m.bases[r]*math.Exp(bounded(float64(out))))
 	}
 	return set + rows
 }

@@ -32,8 +32,8 @@ type Profile struct {
 		Layers []predictor.Layer        `json:"layers"`
 	} `json:"network"`
 	Spread Spread `json:"spread"`
-	// Solo has whole models for which it was given.
-	Solo []SoloTime `json:"solo,omitempty"`
+	// Solo is what the measured groups were calibrated to, none if they are as measured.
+	Solo []SoloTime `json:"calibrated,omitempty"`
 	Tested
 }
 
@@ -47,15 +47,14 @@ type SoloTime struct {
 	Model  string  `json:"model"`
 	Size   int     `json:"size"`
 	SeqLen int     `json:"seq_len"`
-	Micros float64 `json:"micros"`           // given; this is what the device takes
+	Micros float64 `json:"micros"`           // given
 	Groups float64 `json:"groups,omitempty"` // microseconds, median of the measured groups of nothing else, 0 for none
 }
 
 // Tested is how a device did on groups kept aside.
 type Tested struct {
 	// Test is how far the device is off, for groups of one span and of several.
-	// Errors are those of Latency as the groups alone have it, before solo times
-	// that were given. Spread compares the groups kept aside with the profile.
+	// Spread compares the groups kept aside with the profile.
 	Test struct {
 		Alone   predictor.Errors  `json:"alone"`
 		Several predictor.Errors  `json:"several"`

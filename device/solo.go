@@ -1,59 +1,10 @@
 package device
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/predictor"
 )
-
-// newFactors compares the solo times of a model with those that alone returns for
-// the whole model: by how much the one differs from the other, on a grid of sequence
-// lengths and batch sizes, as the cost of its only operator. All spans of a batch
-// that run alone take so much more or less; what they do beside others was
-// measured of groups. A batch size and sequence length of the grid that was not
-// given is as the nearest that was. Without any solo times there is no grid.
-func newFactors(given []SoloTime, alone func(size, seqLen int) float64) *predictor.CostGrid {
-	if len(given) == 0 {
-		return nil
-	}
-	var sizes, seqLens []int
-	for i := range given {
-		sizes = append(sizes, given[i].Size)
-		seqLens = append(seqLens, given[i].SeqLen)
-	}
-	slices.Sort(sizes)
-	slices.Sort(seqLens)
-	sizes, seqLens = slices.Compact(sizes), slices.Compact(seqLens) // once: it clears what is left over
-	var cells []predictor.CostCell
-	for _, seqLen := range seqLens {
-		for _, size := range sizes {
-			s := slices.MinFunc(given, func(a, b SoloTime) int {
-				return cmp.Compare(predictor.Apart(size, seqLen, a.Size, a.SeqLen), predictor.Apart(size, seqLen, b.Size, b.SeqLen))
-			})
-			cells = append(cells, predictor.CostCell{Size: size, SeqLen: seqLen,
-				Micros: []float64{s.Micros / alone(s.Size, s.SeqLen)}, Work: []float64{0}})
-		}
-	}
-	return predictor.NewCostGrid(cells)
-}
-
-// setSolo takes the solo times of all models.
-func (m *Model) setSolo(given []SoloTime) {
-	byModel := make([][]SoloTime, len(m.infos))
-	for _, s := range given {
-		i := m.Index(s.Model)
-		byModel[i] = append(byModel[i], s)
-	}
-	for i, given := range byModel {
-		m.solo[i] = newFactors(given, func(size, seqLen int) float64 {
-			m.spans[0] = models.Span{Service: models.ServiceID(i), End: m.infos[i].Operators, Size: size, SeqLen: seqLen}
-			return m.most(m.spans[:1])
-		})
-	}
-}
 
 // OperatorTimes returns what each operator of a model takes alone, in
 // nanoseconds: what a profile of the device would measure, for the table of solo

@@ -33,17 +33,3 @@ func TestOperatorTimes(t *testing.T) {
 		}
 	}
 }
-
-// Solo times of several sequence lengths make one grid.
-func TestFactorsOfSequences(t *testing.T) {
-	var given []SoloTime
-	for _, size := range []int{4, 8} {
-		for _, seqLen := range []int{16, 32, 64} {
-			given = append(given, SoloTime{Model: "bert", Size: size, SeqLen: seqLen, Micros: float64(size * seqLen)})
-		}
-	}
-	g := newFactors(given, func(size, _ int) float64 { return float64(size) })
-	if g == nil || !slices.Equal(g.Sizes, []int{4, 8}) || !slices.Equal(g.SeqLens, []int{16, 32, 64}) {
-		t.Fatalf("%+v", g)
-	}
-}

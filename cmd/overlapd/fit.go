@@ -65,12 +65,14 @@ each part of the rows in turn, and then the predictor is fitted to all of them.`
 type fitOptions struct {
 	measuredOptions
 	output
-	fit fit.Options
-	out string
+	fit  fit.Options
+	out  string
+	solo string
 }
 
 func (o *fitOptions) fitFlags(f *pflag.FlagSet, out, epochs, splits string) {
 	f.StringVarP(&o.out, "out", "o", "", out)
+	f.StringVar(&o.solo, "solo", "", "CSV file of what whole models take alone, to whose clock all groups are calibrated: model, batch, seq_len, min_ms")
 	f.Uint64Var(&o.fit.Seed, "seed", o.fit.Seed, "seed of the split, the weights and the order of the rows")
 	f.IntSliceVar(&o.fit.Hidden, "hidden", o.fit.Hidden, "units of the hidden layers")
 	f.IntVar(&o.fit.Epochs, "epochs", 0, "times that all rows are seen, 0 for what "+epochs)
@@ -106,6 +108,9 @@ func (o *trainOptions) run(cmd *cobra.Command) error {
 	o.fit.Operators = operators
 	ctx, stop := interruptible(cmd)
 	defer stop()
+	if d, _, err = calibrated(ctx, d, o.solo); err != nil {
+		return err
+	}
 	bar := o.bar()
 	file, report, err := fit.Train(ctx, d, o.fit)
 	_ = bar.Exit()
@@ -215,7 +220,8 @@ func deviceFitCommand() *cobra.Command {
 		Long: `Fit makes a device profile of measured operator groups: how long any group of the
 models takes, and how much its runs differ. A profile stands for the device in
 simulations, and for a daemon that has none. It is never what a scheduler
-predicts with; for that, train a predictor on other rows.`,
+predicts with; for that, train a predictor on other rows, calibrated by the same
+--solo.`,
 		Example: `  overlapd device fit --data pairs/ --solo solo_ms.csv --out a100.device.json
   overlapd device fit --data pairs/ --data quad/ --out a100.device.json --json`,
 		Args: cobra.NoArgs,
@@ -223,17 +229,13 @@ predicts with; for that, train a predictor on other rows.`,
 	}
 	o.fileFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.solo, "solo", "", "CSV file of what whole models take alone, which prevails over the groups: model, batch, seq_len, min_ms")
 	o.fitFlags(f, "write the profile to this file, by custom NAME.device.json", "their number says", "random or grouped")
 	_ = cmd.MarkFlagRequired("data")
 	_ = cmd.MarkFlagRequired("out")
 	return cmd
 }
 
-type deviceFitOptions struct {
-	fitOptions
-	solo string
-}
+type deviceFitOptions struct{ fitOptions }
 
 func (o *deviceFitOptions) run(cmd *cobra.Command) error {
 	if err := errors.Join(o.fit.Validate(), checkOut("out", o.out)); err != nil {
@@ -277,6 +279,15 @@ func readSolo(path string) ([]training.SoloTime, error) {
 		return nil, nil
 	}
 	return training.ReadSoloFile(path)
+}
+
+// calibrated returns a dataset calibrated to solo times, if a file of them is given.
+func calibrated(ctx context.Context, d *training.Dataset, path string) (*training.Dataset, []training.SoloTime, error) {
+	solo, err := readSolo(path)
+	if err == nil && len(solo) > 0 {
+		d, _, err = fit.Calibrate(ctx, d, solo)
+	}
+	return d, solo, err
 }
 
 func deviceShowCommand() *cobra.Command {
@@ -338,7 +349,7 @@ func (s *shownProfile) document() *report.Document {
 		d.Table(t)
 	}
 	if len(s.Solo) > 0 {
-		d.Heading("whole models alone: as given, which the device takes, and as measured among the groups")
+		d.Heading("whole models alone: as given, which all groups were calibrated to, and as measured among the groups")
 		t := report.NewTable("MODEL", "SIZE", "SEQUENCE", "GIVEN", "GROUPS", "GIVEN IS")
 		for _, m := range s.Solo {
 			groups, off := "-", "-"
@@ -354,7 +365,7 @@ func (s *shownProfile) document() *report.Document {
 
 func (s *shownProfile) addErrors(d *report.Document) {
 	c := s.Checks
-	d.Heading("off on groups kept aside, as the groups alone have it")
+	d.Heading("off on groups kept aside")
 	t := report.NewTable("GROUPS OF", "ERROR", "ROWS")
 	for _, of := range []struct {
 		name string

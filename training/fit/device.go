@@ -23,9 +23,9 @@ type DeviceReport struct {
 	Solo []device.SoloTime `json:"solo,omitempty"`
 }
 
-// Device makes a device of a dataset, and of what whole models take alone
-// where that is known. The same dataset, times and options give the same
-// profile but for Created, which the caller sets.
+// Device makes a device of a dataset, calibrated to what whole models take alone where
+// that is given. The same dataset, times and options give the same profile but for
+// Created, which the caller sets.
 func Device(ctx context.Context, d *training.Dataset, solo []training.SoloTime, o Options) (*device.Profile, *DeviceReport, error) {
 	if o.Split == SplitFolds {
 		return nil, nil, fmt.Errorf("%w: a device cannot be made with the split %s", ErrOptions, o.Split)
@@ -34,23 +34,25 @@ func Device(ctx context.Context, d *training.Dataset, solo []training.SoloTime, 
 	if err != nil {
 		return nil, nil, err
 	}
-	given, err := soloTimes(d, solo)
-	if err != nil {
-		return nil, nil, err
-	}
 	began := time.Now()
+	var times []device.SoloTime
+	if len(solo) > 0 {
+		if d, times, err = Calibrate(ctx, d, solo); err != nil {
+			return nil, nil, err
+		}
+	}
 	rows, test := at(d.Rows, folds[0].train), at(d.Rows, folds[0].test)
 	p, err := makeProfile(ctx, d, rows, test, &o)
 	if err != nil {
 		return nil, nil, err
 	}
-	p.Solo = given
+	p.Solo = times
 	r := &DeviceReport{fitted: newFitted(d, &o, len(rows), len(test)), Tested: p.Tested, Solo: p.Solo}
 	r.Seconds, r.MAPETest = time.Since(began).Seconds(), p.Checks.Latency
 	return p, r, p.Validate()
 }
 
-// makeProfile makes a device without solo times of some rows of a dataset and tests it
+// makeProfile makes a device of some rows of a dataset and tests it
 // on others. A draft, a network that promises nothing, has its costs, and shows by its
 // error what the promises cost.
 func makeProfile(ctx context.Context, d *training.Dataset, rows, test []training.Row, o *Options) (*device.Profile, error) {
@@ -71,7 +73,7 @@ func makeProfile(ctx context.Context, d *training.Dataset, rows, test []training
 	return p, testProfile(p, draft, rows, test)
 }
 
-// testProfile sets the errors of a profile, without solo times, on rows kept aside.
+// testProfile sets the errors of a profile on rows kept aside.
 func testProfile(p *device.Profile, draft *predictor.File, rows, test []training.Row) error {
 	model, err := device.NewModel(p)
 	if err != nil {
@@ -106,31 +108,6 @@ func testProfile(p *device.Profile, draft *predictor.File, rows, test []training
 
 // leastRaise leaves rounding aside.
 const leastRaise = 1e-5
-
-// soloTimes puts given solo times beside the median of the measured groups of nothing
-// but the whole model.
-func soloTimes(d *training.Dataset, given []training.SoloTime) (times []device.SoloTime, err error) {
-	for _, s := range given {
-		model := d.Model(s.Model)
-		if model < 0 {
-			return nil, fmt.Errorf("%w: the solo times name %s, of which no group was measured", ErrRows, s.Model)
-		}
-		var alone []float64
-		whole := models.Span{Service: models.ServiceID(model), End: d.Models[model].Operators, Size: s.Size, SeqLen: s.SeqLen}
-		for _, r := range d.Rows {
-			if len(r.Group.Spans) == 1 && r.Group.Spans[0] == whole {
-				alone = append(alone, r.Median)
-			}
-		}
-		t := device.SoloTime{Model: s.Model, Size: s.Size, SeqLen: s.SeqLen, Micros: s.Micros}
-		if len(alone) > 0 {
-			slices.Sort(alone)
-			t.Groups = stats.Quantile(alone, 0.5)
-		}
-		times = append(times, t)
-	}
-	return times, nil
-}
 
 // repeated returns how far rows of one span alone that were kept aside are off
 // from the median of the other rows of the same span. No device made of those

@@ -76,25 +76,6 @@ func TestDeviceIsDeterministic(t *testing.T) {
 	}
 }
 
-func TestDeviceTakesSoloTimes(t *testing.T) {
-	d := synthetic(400, 1)
-	whole := models.Span{Service: 2, End: d.Models[2].Operators, Size: 4}
-	for _, micros := range []float64{900, 1000, 5000} {
-		d.Rows = append(d.Rows, training.Row{Group: models.Group{Spans: []models.Span{whole}}, Median: micros, Mean: micros})
-	}
-	p, r := makeDevice(t, d, []training.SoloTime{{Model: "m2", Size: 4, Micros: 700}, {Model: "m3", Size: 1000, Micros: 5}}, quickDevice())
-	if len(r.Solo) != 2 || p.Solo[0].Micros != 700 || p.Solo[0].Groups < 900 || p.Solo[1].Groups != 0 {
-		t.Errorf("solo times %+v", p.Solo)
-	}
-	m, err := device.NewModel(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if took := m.Latency(models.Group{Spans: []models.Span{whole}}); took.Microseconds() != 700 {
-		t.Errorf("the whole model takes %v", took)
-	}
-}
-
 func TestDeviceRefuses(t *testing.T) {
 	d, o := synthetic(400, 1), quickDevice()
 	cancelled, cancel := context.WithCancel(t.Context())

@@ -1,0 +1,121 @@
+package fit
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/stats"
+	"github.com/overlapd/overlapd/training"
+)
+
+// Calibrate carries measured groups over to the clock at which whole models were seen
+// to take other times alone, as a GPU that serves may run faster than one that was
+// measured for hours. Each given time, by what the groups show of the same batch,
+// is a factor of that batch, alone and in groups alike: a group takes the mean of the
+// factors of its spans, each counting by its time alone. So what a group gains over its
+// spans one after another stays as it was measured, which it would not if only single
+// spans were given another clock. A batch of which no time is given has the factor of
+// the nearest of its model, a model without any has 1.
+//
+// It returns the rows with their times so multiplied, and the given times beside those
+// of the groups. A time of a model that is not in the dataset is [ErrRows].
+func Calibrate(ctx context.Context, d *training.Dataset, given []training.SoloTime) (*training.Dataset, []device.SoloTime, error) {
+	for _, s := range given {
+		if d.Model(s.Model) < 0 {
+			return nil, nil, fmt.Errorf("%w: the solo times name %s, of which no group was measured", ErrRows, s.Model)
+		}
+	}
+	costs, err := Costs(ctx, d, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	times := soloTimes(d, given)
+	factors := make([]*predictor.CostGrid, len(d.Models))
+	for i := range factors {
+		factors[i] = newFactors(d, i, times, costs[i])
+	}
+	calibrated := *d
+	calibrated.Rows = slices.Clone(d.Rows)
+	for i := range calibrated.Rows {
+		r := &calibrated.Rows[i]
+		factor := factorOf(r.Group, costs, factors)
+		for _, micros := range []*float64{&r.Median, &r.Mean, &r.Std, &r.Device} {
+			*micros *= factor
+		}
+	}
+	return &calibrated, times, calibrated.Check()
+}
+
+// factorOf is the mean of the factors of the spans of a group.
+func factorOf(g models.Group, costs, factors []*predictor.CostGrid) float64 {
+	var sum, scaled float64
+	for _, s := range g.Spans {
+		at := costs[s.Service].At(s.Size, s.SeqLen)
+		micros, _ := at.Span(s.Start, s.End)
+		factor := 1.0
+		if f := factors[s.Service]; f != nil {
+			at = f.At(s.Size, s.SeqLen)
+			factor, _ = at.Span(0, 1)
+		}
+		sum, scaled = sum+micros, scaled+factor*micros
+	}
+	return scaled / sum
+}
+
+// newFactors returns the factors of a model, on a grid of batch sizes and sequence
+// lengths as the cost of its only operator, or nil without any times of it. Costs
+// stand in for the groups of nothing but the whole model where none was measured.
+func newFactors(d *training.Dataset, model int, times []device.SoloTime, costs *predictor.CostGrid) *predictor.CostGrid {
+	var sizes, seqLens []int
+	times = slices.DeleteFunc(slices.Clone(times), func(s device.SoloTime) bool { return s.Model != d.Models[model].Name })
+	if len(times) == 0 {
+		return nil
+	}
+	for i := range times {
+		s := &times[i]
+		sizes, seqLens = append(sizes, s.Size), append(seqLens, s.SeqLen)
+		if s.Groups == 0 {
+			at := costs.At(s.Size, s.SeqLen)
+			s.Groups, _ = at.Span(0, d.Models[model].Operators)
+		}
+	}
+	slices.Sort(sizes)
+	slices.Sort(seqLens)
+	sizes, seqLens = slices.Compact(sizes), slices.Compact(seqLens) // once: it clears what is left over
+	var cells []predictor.CostCell
+	for _, seqLen := range seqLens {
+		for _, size := range sizes {
+			s := slices.MinFunc(times, func(a, b device.SoloTime) int {
+				return cmp.Compare(predictor.Apart(size, seqLen, a.Size, a.SeqLen), predictor.Apart(size, seqLen, b.Size, b.SeqLen))
+			})
+			cells = append(cells, predictor.CostCell{Size: size, SeqLen: seqLen, Micros: []float64{s.Micros / s.Groups}, Work: []float64{0}})
+		}
+	}
+	return predictor.NewCostGrid(cells)
+}
+
+// soloTimes puts given solo times beside the median of the measured groups of nothing
+// but the whole model.
+func soloTimes(d *training.Dataset, given []training.SoloTime) (times []device.SoloTime) {
+	alone := map[models.Span][]float64{}
+	for i := range d.Rows {
+		if spans := d.Rows[i].Group.Spans; len(spans) == 1 {
+			alone[spans[0]] = append(alone[spans[0]], d.Rows[i].Median)
+		}
+	}
+	for _, s := range given {
+		model := d.Model(s.Model)
+		t := device.SoloTime{Model: s.Model, Size: s.Size, SeqLen: s.SeqLen, Micros: s.Micros}
+		if measured := alone[models.Span{Service: models.ServiceID(model), End: d.Models[model].Operators, Size: s.Size, SeqLen: s.SeqLen}]; len(measured) > 0 {
+			slices.Sort(measured)
+			t.Groups = stats.Quantile(measured, 0.5)
+		}
+		times = append(times, t)
+	}
+	return times
+}

@@ -1,0 +1,119 @@
+package fit
+
+import (
+	"errors"
+	"math"
+	"testing"
+
+	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/training"
+)
+
+// exact are groups of the formula without noise: whole models alone, and in pairs.
+func exact() *training.Dataset {
+	d := synthetic(600, 1)
+	for i := range d.Rows {
+		r := &d.Rows[i]
+		r.Median = formula(r.Group)
+		r.Mean, r.Std = r.Median, 0.01*r.Median
+	}
+	return d
+}
+
+func whole(d *training.Dataset, model, size int) models.Span {
+	return models.Span{Service: models.ServiceID(model), End: d.Models[model].Operators, Size: size}
+}
+
+// Calibrated to a model that takes half the time, its spans take half the time alone
+// and in groups alike, and what a group gains over its spans one after another is as
+// it was measured.
+func TestCalibrateKeepsGain(t *testing.T) {
+	d := exact()
+	for _, g := range [][]models.Span{{whole(d, 2, 4)}, {whole(d, 3, 4)}, {whole(d, 2, 4), whole(d, 3, 4)}} {
+		d.Rows = append(d.Rows, training.Row{Group: models.Group{Spans: g}, Median: formula(models.Group{Spans: g}), Mean: 1000, Std: 10})
+	}
+	var given []training.SoloTime
+	for _, size := range []int{1, 2, 4, 8} {
+		given = append(given, training.SoloTime{Model: "m2", Size: size, Micros: formula(models.Group{Spans: []models.Span{whole(d, 2, size)}}) / 2})
+	}
+	c, times, err := Calibrate(t.Context(), d, given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := len(d.Rows) - 3
+	two, three, both := c.Rows[last], c.Rows[last+1], c.Rows[last+2]
+	near := func(got, want float64) bool { return math.Abs(got/want-1) < 0.03 }
+	if !near(two.Median, d.Rows[last].Median/2) || !near(two.Mean, 500) || !near(two.Std, 5) {
+		t.Errorf("half of %v is %+v", d.Rows[last].Median, two)
+	}
+	if three.Median != d.Rows[last+1].Median {
+		t.Errorf("a model without given times takes %v, not %v", three.Median, d.Rows[last+1].Median)
+	}
+	gain := func(d *training.Dataset) float64 {
+		return d.Rows[last+2].Median / (d.Rows[last].Median + d.Rows[last+1].Median)
+	}
+	if !near(gain(c), gain(d)) {
+		t.Errorf("both together took %.3f of their sum, %.3f once calibrated (%v)", gain(d), gain(c), both.Median)
+	}
+	if len(times) != 4 || times[2].Micros != given[2].Micros || !near(times[2].Groups, 2*times[2].Micros) {
+		t.Errorf("times %+v", times)
+	}
+	if d.Rows[last].Mean != 1000 {
+		t.Error("it has changed what it was given")
+	}
+}
+
+// A batch of which no time is given goes by the nearest of its model, and where the
+// whole model was never measured alone its costs stand in.
+func TestCalibrateTakesNearest(t *testing.T) {
+	d := exact()
+	c, times, err := Calibrate(t.Context(), d, []training.SoloTime{{Model: "m3", Size: 64, Micros: 1e6}})
+	if err != nil || times[0].Groups != 0 {
+		t.Fatalf("%+v, %v", times, err)
+	}
+	factor := 0.0
+	for i := range d.Rows {
+		if s := d.Rows[i].Group.Spans; len(s) == 1 && s[0].Service == 3 {
+			if f := c.Rows[i].Median / d.Rows[i].Median; factor == 0 {
+				factor = f
+			} else if math.Abs(f/factor-1) > 1e-9 {
+				t.Fatalf("%+v takes %v times as long, others %v times", s[0], f, factor)
+			}
+		}
+	}
+	if largest := formula(models.Group{Spans: []models.Span{whole(d, 3, 8)}}); math.Abs(factor*largest/1e6-1) > 0.2 {
+		t.Errorf("a factor of %v, where it was %v for %v", factor, 1e6, largest)
+	}
+}
+
+func TestCalibrateRefuses(t *testing.T) {
+	if _, _, err := Calibrate(t.Context(), synthetic(100, 1), []training.SoloTime{{Model: "x", Size: 1, Micros: 1}}); !errors.Is(err, ErrRows) {
+		t.Error(err)
+	}
+}
+
+// A device made of calibrated groups takes what was given.
+func TestDeviceTakesSoloTimes(t *testing.T) {
+	o := quickDevice()
+	o.Hidden, o.Epochs = []int{24, 24}, 30
+	d := synthetic(1200, 1)
+	span := whole(d, 2, 4)
+	for range 3 {
+		row := training.Row{Group: models.Group{Spans: []models.Span{span}}, Median: formula(models.Group{Spans: []models.Span{span}})}
+		row.Mean = row.Median
+		d.Rows = append(d.Rows, row)
+	}
+	micros := d.Rows[1200].Median / 2
+	p, r := makeDevice(t, d, []training.SoloTime{{Model: "m2", Size: 4, Micros: micros}}, o)
+	if len(r.Solo) != 1 || p.Solo[0].Micros != micros || p.Solo[0].Groups != 2*micros {
+		t.Errorf("solo times %+v", p.Solo)
+	}
+	m, err := device.NewModel(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if took := m.Unheld(models.Group{Spans: []models.Span{span}}); math.Abs(took/micros-1) > 0.1 {
+		t.Errorf("the whole model takes %v, not %v", took, micros)
+	}
+}
