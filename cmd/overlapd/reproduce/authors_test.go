@@ -49,7 +49,7 @@ func TestParseAuthors(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := measured{tail: 1.3, answered: 500, violations: 0.6}
-	if len(got) != 2 || len(got["VGG16+VGG19"]) != 4 || got["Res50+Bert"]["sjf"] != want {
+	if len(got) != 2 || len(got["VGG16+VGG19"]) != 4 || got["Res50+Bert"]["sjf-authors"] != want {
 		t.Errorf("%+v", got)
 	}
 }

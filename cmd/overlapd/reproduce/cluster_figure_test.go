@@ -13,7 +13,7 @@ import (
 func TestClusterFigures(t *testing.T) {
 	var runs []*clusterRun
 	for _, load := range clusterLoads {
-		for i, v := range among(variants, "clockwork", "abacus", "overlap") {
+		for i, v := range among(variants, "clockwork-unmerged", "abacus", "overlap") {
 			r := &clusterRun{variant: v, load: load, times: 1, result: new(sim.Result)}
 			r.result.ThroughputQPS, r.result.GoodputQPS, r.result.Violations = 100*float64(i+1), 50*float64(i+1), 0.1*float64(i)
 			r.result.LatencyMS.P99, r.result.LatencyMS.Mean = 90, 30
@@ -42,7 +42,7 @@ func TestClusterFigures(t *testing.T) {
 	if len(served.Comparisons) != 4 {
 		t.Fatalf("%+v", served.Comparisons)
 	}
-	if c := served.Comparisons[0]; c.Case != "throughput, scaled: abacus against clockwork" || *c.Ours != 100 || *c.Paper != 17.8 {
+	if c := served.Comparisons[0]; c.Case != "throughput, scaled: abacus against clockwork-unmerged" || *c.Ours != 100 || *c.Paper != 17.8 {
 		t.Errorf("%+v", c)
 	}
 	if c := served.Comparisons[2]; c.Paper != nil {
@@ -58,14 +58,14 @@ func TestClusterFigures(t *testing.T) {
 // TestClusterWays spreads Clockwork's queries in the better of two ways, and
 // leaves out the variants that drop only what is late.
 func TestClusterWays(t *testing.T) {
-	if got := clusterWays(variantNamed("clockwork")); !slices.Contains(got, sim.Central) || len(got) != 2 {
+	if got := clusterWays(variantNamed("clockwork-unmerged")); !slices.Contains(got, sim.Central) || len(got) != 2 {
 		t.Errorf("clockwork: %v", got)
 	}
 	for _, v := range among(variants, clusterVariants...) {
 		if v.knows != sim.KnowsAll {
 			t.Errorf("%s is in the cluster", v.name)
 		}
-		if got := clusterWays(&v); v.name != "clockwork" && !slices.Equal(got, []string{sim.LeastLoaded}) {
+		if got := clusterWays(&v); v.policy != "clockwork" && !slices.Equal(got, []string{sim.LeastLoaded}) {
 			t.Errorf("%s: %v", v.name, got)
 		}
 	}
@@ -74,7 +74,7 @@ func TestClusterWays(t *testing.T) {
 // TestClusterTakesTheBetterWay, and asks for more than the devices do one query
 // after another where the load is scaled.
 func TestClusterTakesTheBetterWay(t *testing.T) {
-	r := runOf(fewOptions(), stockOf(quadModels), "edf", "fcfs-dropping", "clockwork")
+	r := runOf(fewOptions(), stockOf(quadModels), "edf-authors", "edf-unmerged", "clockwork-unmerged")
 	figures := planCluster(r)
 	if len(r.plan.jobs) != 4 {
 		t.Fatalf("%d jobs, want two for each load and none for edf", len(r.plan.jobs))
@@ -84,12 +84,12 @@ func TestClusterTakesTheBetterWay(t *testing.T) {
 	}
 	list := figures()
 	rates := figureNamed(t, list, "22, violations")
-	given, scaled := rates.find("as given", 0, "clockwork"), rates.find("scaled", 0, "clockwork")
+	given, scaled := rates.find("as given", 0, "clockwork-unmerged"), rates.find("scaled", 0, "clockwork-unmerged")
 	if given == nil || scaled == nil || *given.Ours > 0.01 || *scaled.Ours < 0.02 {
 		t.Errorf("violations as given %v, scaled %v", *given.Ours, *scaled.Ours)
 	}
 	goodputs := list[0]
-	if a, b := goodputs.find("goodput, scaled", 0, "clockwork"), goodputs.find("goodput, scaled", 0, "fcfs-dropping"); *a.Ours < 0.95**b.Ours {
+	if a, b := goodputs.find("goodput, scaled", 0, "clockwork-unmerged"), goodputs.find("goodput, scaled", 0, "edf-unmerged"); *a.Ours < 0.95**b.Ours {
 		t.Errorf("clockwork serves %v in time, fcfs %v: its devices are idle", *a.Ours, *b.Ours)
 	}
 }

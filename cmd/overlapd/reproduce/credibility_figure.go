@@ -24,7 +24,8 @@ type trust struct {
 func planCredibility(r *reproduction) func() []*figure {
 	pairs := servePairs(r)
 	var devices []*trust
-	for _, s := range []*stock{r.pairStock, r.quadStock} {
+	for _, key := range []stockKey{{pairsStock, 0}, {quadStock, 0}, {pairsStock, 1}, {quadStock, 1}} {
+		s := r.stocks[key]
 		if s == nil {
 			continue
 		}

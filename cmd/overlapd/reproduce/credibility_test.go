@@ -53,7 +53,7 @@ func TestTrust(t *testing.T) {
 
 // madeRuns are runs of two pairs with these violations.
 func madeRuns(list map[string][2]float64) *reproduction {
-	r := &reproduction{data: &data{authors: map[float64]authorsResults{}}, pairStock: &stock{}}
+	r := &reproduction{data: &data{authors: map[float64]authorsResults{}}, stocks: map[stockKey]*stock{{pairsStock, 0}: {}}}
 	for _, load := range loads {
 		of := authorsResults{}
 		r.data.authors[load] = of
@@ -76,7 +76,7 @@ func madeRuns(list map[string][2]float64) *reproduction {
 func drawOf(r *reproduction, s *series) *figure { return planPairs(s)(r)()[0] }
 
 func TestCredibility(t *testing.T) {
-	made := madeRuns(map[string][2]float64{"fcfs": {0.4, 0.7}})
+	made := madeRuns(map[string][2]float64{"fcfs-authors": {0.4, 0.7}})
 	f := credibility(drawOf(made, &pairViolations), []*trust{{name: "pairs", alone: []float64{1, 1}, several: []float64{1, 3}}})
 	for _, c := range []struct {
 		name, policy string
@@ -85,9 +85,9 @@ func TestCredibility(t *testing.T) {
 	}{
 		{"error of the device, one span", "pairs", 0, 1},
 		{"error of the device, several spans", "pairs", 0, 2},
-		{"violations, mean over the pairs", "fcfs", 100, 55},
-		{"violations, ours less the authors'", "fcfs", 100, 5},
-		{"violations, distance in a pair", "fcfs", 50, 15},
+		{"violations, mean over the pairs", "fcfs-authors", 100, 55},
+		{"violations, ours less the authors'", "fcfs-authors", 100, 5},
+		{"violations, distance in a pair", "fcfs-authors", 50, 15},
 	} {
 		if row := f.find(c.name, c.qps, c.policy); row == nil || math.Abs(*row.Ours-c.want) > 1e-6 {
 			t.Errorf("%s: %+v, want %v", c.name, row, c.want)
@@ -106,9 +106,9 @@ func TestCredibility(t *testing.T) {
 
 func TestWorse(t *testing.T) {
 	for want, list := range map[string]map[string][2]float64{
-		"Ours was not compared": {"fcfs": {0.1, 0.1}},
-		"No pair is worse":      {"fcfs": {0.1, 0.1}, "clockwork": {0.2, 0.1}, "overlap": {0.1, 0.05}},
-		"VGG16+VGG19 at 100 under overlap: 9.00 %, clockwork 8.00 %": {"fcfs": {0.1, 0.1}, "clockwork": {0.2, 0.08}, "overlap": {0.1, 0.09}},
+		"Ours was not compared": {"edf": {0.1, 0.1}},
+		"No pair is worse":      {"edf-unmerged": {0, 0}, "edf": {0.1, 0.1}, "clockwork": {0.2, 0.1}, "overlap": {0.1, 0.05}},
+		"VGG16+VGG19 at 100 under overlap: 9.00 %, clockwork 8.00 %": {"edf": {0.1, 0.1}, "clockwork": {0.2, 0.08}, "overlap": {0.1, 0.09}},
 	} {
 		if got := drawOf(madeRuns(list), &pairViolations).worse(); !strings.Contains(got, want) {
 			t.Errorf("%q, want %q", got, want)
@@ -117,7 +117,7 @@ func TestWorse(t *testing.T) {
 }
 
 func TestPairFigures(t *testing.T) {
-	made := madeRuns(map[string][2]float64{"fcfs": {0.4, 0.4}, "abacus": {0.2, 0.2}, "overlap": {0.1, 0.1}})
+	made := madeRuns(map[string][2]float64{"fcfs-authors": {0.4, 0.4}, "abacus": {0.2, 0.2}, "overlap": {0.1, 0.1}})
 	list := planPairs(&pairViolations, &pairAnswered, &pairGoodput)(made)()
 	if len(list) != 3 || list[1].Figure != "17" {
 		t.Fatalf("%d figures", len(list))
@@ -126,7 +126,7 @@ func TestPairFigures(t *testing.T) {
 	if row := violations.find(caseMean, fullLoad, "overlap"); *row.Ours != 0.1 || *row.Authors != 0.5 {
 		t.Errorf("%+v", row)
 	}
-	if row := answered.find("Res50+Bert", fullLoad, "fcfs"); *row.Ours != 500 || *row.Authors != 500 {
+	if row := answered.find("Res50+Bert", fullLoad, "fcfs-authors"); *row.Ours != 500 || *row.Authors != 500 {
 		t.Errorf("%+v", row)
 	}
 	if row := inTime.find("Res50+Bert", fullLoad, "overlap"); *row.Ours != 900 || *row.Authors != 500 {

@@ -76,8 +76,8 @@ func TestMeansAreOfAllCases(t *testing.T) {
 // TestCompareSkips a policy against itself, and what was not run.
 func TestCompareSkips(t *testing.T) {
 	f := &figure{Rows: []row{{Case: caseMean, QPS: 50, Policy: "abacus", Ours: rounded(1)}, {Case: caseMean, QPS: 50, Policy: "overlap", Ours: rounded(2)}}}
-	says := statement{"7.9", map[string]float64{"overlap": 12, "fcfs": 3}}
-	f.compare(caseMean, 50, []string{"abacus", "overlap", "lifo"}, []string{"abacus", "overlap", "fcfs"}, says)
+	says := statement{"7.9", map[string]float64{"overlap": 12, "fcfs-authors": 3}}
+	f.compare(caseMean, 50, []string{"abacus", "overlap", "lifo"}, []string{"abacus", "overlap", "fcfs-authors"}, says)
 	if len(f.Comparisons) != 2 {
 		t.Fatalf("%+v", f.Comparisons)
 	}

@@ -1,7 +1,6 @@
 package reproduce
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -31,9 +30,9 @@ func figureNamed(t *testing.T, list []*figure, name string) *figure {
 func TestSamplesHaveSeedsInTurn(t *testing.T) {
 	o, s := fewOptions(), stockOf([]string{"resnet50", "bert"})
 	o.Seed = 7
-	run := runOf(o, s, "fcfs")
+	run := runOf(o, s, "fcfs-authors")
 	deploys := s.pairs(fullLoad)
-	got := run.serve("x", 3, trial{stock: s}, deploys)[0]
+	got := run.serve("x", 3, run.variants, trial{stock: s}, deploys)[0]
 	if err := serve(t, run, large{fixed{deploys[0].models}}); err != nil {
 		t.Fatal(err)
 	}
@@ -64,8 +63,8 @@ func TestSamplesHaveSeedsInTurn(t *testing.T) {
 
 // TestPairFigureOfRuns serves a pair, once with a load that the device bears.
 func TestPairFigureOfRuns(t *testing.T) {
-	r := runOf(fewOptions(), stockOf([]string{"resnet50", "bert"}), "fcfs", "overlap-unmerged")
-	r.data.authors = map[float64]authorsResults{fullLoad: {"Res50+Bert": {"fcfs": {tail: 1.5, violations: 0.25, answered: 700}}}}
+	r := runOf(fewOptions(), stockOf([]string{"resnet50", "bert"}), "fcfs-authors", "overlap-unmerged")
+	r.data.authors = map[float64]authorsResults{fullLoad: {"Res50+Bert": {"fcfs-authors": {tail: 1.5, violations: 0.25, answered: 700}}}}
 	draw, drawGoodput := planViolations(r), planPairs(&pairGoodput)(r)
 	jobs := len(r.plan.jobs)
 	planPairs(&pairTails)(r)
@@ -77,7 +76,7 @@ func TestPairFigureOfRuns(t *testing.T) {
 	}
 	list := append(draw(), drawGoodput()...)
 	f := figureNamed(t, list, "15")
-	row, mean := f.find("Res50+Bert", fullLoad, "fcfs"), f.find(caseMean, fullLoad, "fcfs")
+	row, mean := f.find("Res50+Bert", fullLoad, "fcfs-authors"), f.find(caseMean, fullLoad, "fcfs-authors")
 	if row == nil || mean == nil || *row.Ours != *mean.Ours || *row.Authors != 0.25 || *mean.Authors != 0.25 {
 		t.Errorf("the only pair %+v, the mean %+v", row, mean)
 	}
@@ -91,7 +90,7 @@ func TestPairFigureOfRuns(t *testing.T) {
 	if !slices.ContainsFunc(f.Notes, func(n string) bool { return strings.Contains(n, "They are of the first seed") }) {
 		t.Errorf("notes %q do not tell of which seed the bounds are", f.Notes)
 	}
-	if g := figureNamed(t, list, "17, goodput").find("Res50+Bert", fullLoad, "fcfs"); *g.Authors != 750 {
+	if g := figureNamed(t, list, "17, goodput").find("Res50+Bert", fullLoad, "fcfs-authors"); *g.Authors != 750 {
 		t.Errorf("of a quarter that violates follow %v of 1,000 in time", *g.Authors)
 	}
 }
@@ -107,7 +106,7 @@ func TestBoundsAreLimited(t *testing.T) {
 
 // TestSmallFigure gives queries that hardly ever wait half of the target.
 func TestSmallFigure(t *testing.T) {
-	r := runOf(fewOptions(), stockOf([]string{"resnet50", "bert"}, []string{"vgg16", "vgg19"}), "fcfs")
+	r := runOf(fewOptions(), stockOf([]string{"resnet50", "bert"}, []string{"vgg16", "vgg19"}), "edf-unmerged")
 	r.options.Seeds = smallSeeds + 4
 	drawn := planSmall(r)
 	if len(r.plan.jobs) != 2*smallSeeds {
@@ -118,11 +117,11 @@ func TestSmallFigure(t *testing.T) {
 	}
 	f := drawn()[0]
 	for _, pair := range []string{"Res50+Bert", "VGG16+VGG19", caseMean} {
-		if r := f.find(pair, calmLoad, "fcfs"); r == nil || *r.Ours < 0.5 || *r.Ours > 1.2 {
+		if r := f.find(pair, calmLoad, "edf-unmerged"); r == nil || *r.Ours < 0.5 || *r.Ours > 1.2 {
 			t.Errorf("%s: %v, want a little more than half of the target", pair, *r.Ours)
 		}
 	}
-	if f.level != 1 || f.find("Res50+Bert", calmLoad, "fcfs").Spread == nil {
+	if f.level != 1 || f.find("Res50+Bert", calmLoad, "edf-unmerged").Spread == nil {
 		t.Errorf("%+v", f)
 	}
 }
@@ -130,7 +129,7 @@ func TestSmallFigure(t *testing.T) {
 // TestManyFigures has the mean of the triplets, the quadruplet by itself, and
 // comparisons with the paper's words for both.
 func TestManyFigures(t *testing.T) {
-	r := runOf(fewOptions(), stockOf(quadModels), "fcfs", "abacus")
+	r := runOf(fewOptions(), stockOf(quadModels), "fcfs-authors", "abacus")
 	draw, drawAnswered := planMany(&manyTails, &manyViolations)(r), planMany(&manyAnswered)(r)
 	if err := serve(t, r, quadDevice); err != nil {
 		t.Fatal(err)
@@ -144,11 +143,11 @@ func TestManyFigures(t *testing.T) {
 			triplets := 0
 			for _, c := range f.cases(load) {
 				if strings.Count(c, "+") == 2 {
-					sum += *f.find(c, load, "fcfs").Ours
+					sum += *f.find(c, load, "fcfs-authors").Ours
 					triplets++
 				}
 			}
-			if m := f.find(caseTriplets, load, "fcfs"); triplets != 4 || m == nil || math.Abs(*m.Ours-sum/4) > 1e-5*max(sum, 1) {
+			if m := f.find(caseTriplets, load, "fcfs-authors"); triplets != 4 || m == nil || math.Abs(*m.Ours-sum/4) > 1e-5*max(sum, 1) {
 				t.Errorf("figure %s at %v: %d triplets with the sum %v, mean %+v", f.Figure, load, triplets, sum, m)
 			}
 			if f.find(caseQuadruplet, load, "abacus") == nil {
@@ -163,42 +162,48 @@ func TestManyFigures(t *testing.T) {
 	for _, c := range tails.Comparisons {
 		says[c.Case] = *c.Paper
 	}
-	if len(says) != 2 || says["quadruplet: abacus against fcfs"] != 16.1 || says["mean of triplets: abacus against fcfs"] != 21.3 {
+	if len(says) != 2 || says["quadruplet: abacus against fcfs-authors"] != 16.1 || says["mean of triplets: abacus against fcfs-authors"] != 21.3 {
 		t.Errorf("the paper says %v", says)
 	}
-	if n := len(rates.Comparisons); n != 4 {
-		t.Errorf("%d comparisons of violations, want two at each load", n)
+	if n := len(rates.Comparisons); n != 2 {
+		t.Errorf("%d comparisons of violations, want two, since overlap did not run", n)
 	}
 }
 
-// TestHighestFigure finds the same load for policies that do the same, and
-// tells in words what ours bears.
+// TestHighestFigure finds the same load for policies that do the same, and compares ours
+// with what merges as it does.
 func TestHighestFigure(t *testing.T) {
-	r := runOf(fewOptions(), stockOf([]string{"resnet50", "bert"}), "fcfs", "edf", "overlap")
+	r := runOf(fewOptions(), stockOf([]string{"resnet50", "bert"}, quadModels), "fcfs-authors", "edf-unmerged", "clockwork-unmerged", "edf", "overlap", "overlap-unmerged")
 	drawn := planHighest(r)
-	if err := serve(t, r, large{fixed{[]string{"resnet50", "bert"}}}); err != nil {
+	if err := serve(t, r, large{fixed{append([]string{"resnet50"}, quadModels...)}}); err != nil {
 		t.Fatal(err)
 	}
-	f := drawn()[0]
+	list := drawn()
+	borne, f := list[0], list[1]
 	of := func(policy string) float64 { return *f.find("Res50+Bert", 0, policy).Ours }
-	if of("fcfs") != of("edf") || of("fcfs") < leastQPS || of("overlap") < of("fcfs") || of("overlap") > mostQPS {
-		t.Errorf("fcfs bears %v, edf %v, overlap %v", of("fcfs"), of("edf"), of("overlap"))
+	if of("clockwork-unmerged") != of("edf-unmerged") || of("edf") < leastQPS || of("overlap") < of("edf") || of("overlap") > mostQPS {
+		t.Errorf("clockwork bears %v, edf %v and merged %v, overlap %v", of("clockwork-unmerged"), of("edf-unmerged"), of("edf"), of("overlap"))
 	}
-	if want := fmt.Sprintf("Load borne: overlap %.2f times fcfs.", of("overlap")/of("fcfs")); f.Notes[len(f.Notes)-1] != want {
-		t.Errorf("notes %q, want %q", f.Notes, want)
+	if f.find("Res50+Bert", 0, "fcfs-authors") != nil {
+		t.Error("a policy that only stands beside the authors' runs was searched")
 	}
-	if c := f.Comparisons; len(c) != 1 || math.Abs(*c[0].Ours-100*(of("overlap")/of("fcfs")-1)) > 0.01 || c[0].Paper != nil {
-		t.Errorf("comparisons %+v", c)
+	var compared []string
+	for _, row := range borne.Rows {
+		compared = append(compared, row.Policy)
 	}
-	if got := ratios(&figure{}, []string{"fcfs"}); !strings.Contains(got, "not compared") {
-		t.Errorf("without runs: %q", got)
+	want := []string{"overlap-unmerged over edf-unmerged", "overlap-unmerged over clockwork-unmerged", "overlap over edf"}
+	if !slices.Equal(compared, slices.Concat(want, want)) { // of the pairs, then of the quadruplet
+		t.Errorf("compared %q", compared)
+	}
+	if got, want := *borne.Rows[2].Ours, *f.find(caseMean, 0, "overlap").Ours / *f.find(caseMean, 0, "edf").Ours; math.Abs(got/want-1) > 1e-4 {
+		t.Errorf("overlap bears %v times what edf does, want %v", got, want)
 	}
 }
 
 // TestWaysFigure has what the paper says beside the calls with four ways, and
 // tells times apart from the figure, which must be the same in every run.
 func TestWaysFigure(t *testing.T) {
-	run := runOf(fewOptions(), stockOf(quadModels), "fcfs", "abacus")
+	run := runOf(fewOptions(), stockOf(quadModels), "fcfs-authors", "abacus")
 	draw := planWays(run)
 	if len(run.plan.jobs) != len(searchWays) {
 		t.Errorf("%d jobs, want one for each way of abacus", len(run.plan.jobs))

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/predictor"
@@ -27,26 +28,46 @@ const (
 // stock is what was measured of one set of deployments, halved, and what was
 // fitted to the halves.
 type stock struct {
-	name     string
+	name     string // kind and clock
 	measured *training.Dataset
 	half     *training.Dataset // for predictors
 	profile  *device.Profile
 	files    map[string]*predictor.File // by recipe
-	solo     []training.SoloTime
+	solo     []training.SoloTime        // to which it is calibrated
 }
 
-// stockUp plans to fit a device to one half of a dataset, and predictors to the other.
-func (r *reproduction) stockUp(name string, d *training.Dataset, solo []training.SoloTime) *stock {
+// stockKey is a kind of stock at one of the clocks of the data.
+type stockKey struct {
+	kind  string
+	clock int
+}
+
+// stock returns the stock of a kind at a clock, nil if there are no such groups.
+func (r *reproduction) stock(kind string, clock int) *stock {
+	key := stockKey{kind, clock}
+	if r.stocks[key] == nil && clock < len(r.data.groups) && r.data.groups[clock].kinds[kind] != nil {
+		r.stocks[key] = r.stockUp(kind, &r.data.groups[clock])
+	}
+	return r.stocks[key]
+}
+
+// stockUp plans to fit a device to one half of groups, and predictors to the other.
+func (r *reproduction) stockUp(kind string, of *groups) *stock {
+	d, name := of.kinds[kind], kind+", "+of.clock
 	forDevice, forPredictors := halve(d, r.options.Seed)
-	s := &stock{name: name, measured: d, half: forPredictors, solo: solo, files: map[string]*predictor.File{}}
+	s := &stock{name: name, measured: d, half: forPredictors, files: map[string]*predictor.File{}}
+	if of.clock == servingClock {
+		s.solo = r.data.soloOf(d)
+	}
+	file := strings.NewReplacer(", ", "-", " ", "-").Replace(name)
 	r.fitting.add("fitting the device, "+name, deviceWork, func(ctx context.Context, _ *lane) (err error) {
-		s.profile, err = kept(r, "device-"+name, ".device.json", device.ReadFile, func() (*device.Profile, error) {
+		s.profile, err = kept(r, "device-"+file, ".device.json", device.ReadFile, func() (*device.Profile, error) {
 			o := fit.DefaultDeviceOptions()
 			o.Seed = r.options.Seed
 			if r.options.Epochs > 0 {
 				o.Epochs = r.options.Epochs
 			}
-			profile, _, err := fit.Device(ctx, forDevice, solo, o)
+			profile, _, err := fit.Device(ctx, forDevice, nil, o)
 			return profile, err
 		})
 		return err
@@ -55,12 +76,12 @@ func (r *reproduction) stockUp(name string, d *training.Dataset, solo []training
 		into := new(predictor.File)
 		s.files[recipe] = into
 		r.fitting.add("fitting a predictor, "+name, predictorWork, func(ctx context.Context, _ *lane) error {
-			file, err := kept(r, "predictor-"+name+"-"+recipe, ".predictor.json", predictor.ReadFile, func() (*predictor.File, error) {
-				file, _, err := fit.Train(ctx, forPredictors, r.train(recipe))
-				return file, err
+			fitted, err := kept(r, "predictor-"+file+"-"+recipe, ".predictor.json", predictor.ReadFile, func() (*predictor.File, error) {
+				fitted, _, err := fit.Train(ctx, forPredictors, r.train(recipe))
+				return fitted, err
 			})
 			if err == nil {
-				*into = *file
+				*into = *fitted
 			}
 			return err
 		})

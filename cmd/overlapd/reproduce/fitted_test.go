@@ -71,7 +71,7 @@ func TestPathTellsWhatItDependsOn(t *testing.T) {
 
 func TestFittedIsUsedAgain(t *testing.T) {
 	o := quick(t, drawnData(t))
-	o.Figures, o.Policies = []string{"15"}, []string{"fcfs"}
+	o.Figures, o.Policies = []string{"15"}, []string{"fcfs-authors"}
 	reproduce(t, o)
 	first, _ := outputs(t, &o)
 	o.Out = t.TempDir()

@@ -61,16 +61,18 @@ var (
 		figure: figure{Figure: "14", Title: "99th percentile of latency over the QoS target", Unit: "p99 / target", decimals: 2, level: 1,
 			Notes: []string{"Of answered queries, late ones too; dropped ones are not among them, so that a policy that drops much looks good here and bad in figure 15. The paper's figure is at 50 queries per second."}},
 		ours: tail, authors: func(m measured) float64 { return m.tail },
-		compared: []comparison{{caseMean, calmLoad, overlapping, sequentials, statement{"7.2", map[string]float64{"fcfs": 23.1, "sjf": 34.1, "edf": 23.8}}}},
+		compared: []comparison{{caseMean, calmLoad, overlapping, sequentials, statement{"7.2", map[string]float64{"fcfs-authors": 23.1, "sjf-authors": 34.1, "edf-authors": 23.8}}}},
 	}
 	pairViolations = series{
 		figure: figure{Figure: "15", Title: "queries that violate their target, drops counted", Unit: "violations", decimals: 4, percent: true,
 			Notes: []string{"Both services of a pair have one target, so the earliest deadline is that of who came first: edf does what fcfs does here. The authors' runs of the two differ."}},
 		ours: violations, authors: func(m measured) float64 { return m.violations },
 		compared: []comparison{
-			{caseMean, calmLoad, overlapping, sequentials, statement{"7.2", map[string]float64{"fcfs": 38.8, "sjf": 71.0, "edf": 44.0}}},
-			{caseMean, fullLoad, overlapping, sequentials, statement{"7.3", map[string]float64{"fcfs": 55.7, "sjf": 63.2, "edf": 54.3}}},
-			{caseMean, fullLoad, overlapping[1:], []string{"abacus"}, statement{}},
+			{caseMean, calmLoad, overlapping, sequentials, statement{"7.2", map[string]float64{"fcfs-authors": 38.8, "sjf-authors": 71.0, "edf-authors": 44.0}}},
+			{caseMean, fullLoad, overlapping, sequentials, statement{"7.3", map[string]float64{"fcfs-authors": 55.7, "sjf-authors": 63.2, "edf-authors": 54.3}}},
+			{caseMean, fullLoad, own, []string{"abacus"}, statement{}},
+			{caseMean, fullLoad, own[:1], rivals[own[0]], statement{}},
+			{caseMean, fullLoad, own[1:], rivals[own[1]], statement{}},
 		},
 	}
 	smallTails = series{
@@ -82,7 +84,7 @@ var (
 		figure: figure{Figure: "17", Title: "queries answered of 1,000, late ones too", Unit: "answered of 1,000", more: true,
 			Notes: []string{"As the authors count throughput. The paper's figure is at 100 queries per second."}},
 		ours: answeredOf1000, authors: func(m measured) float64 { return m.answered },
-		compared: []comparison{{caseMean, fullLoad, overlapping, sequentials, statement{"7.3", map[string]float64{"fcfs": 25.7, "sjf": 38.1, "edf": 25.7}}}},
+		compared: []comparison{{caseMean, fullLoad, overlapping, sequentials, statement{"7.3", map[string]float64{"fcfs-authors": 25.7, "sjf-authors": 38.1, "edf-authors": 25.7}}}},
 	}
 	pairGoodput = series{
 		figure: figure{Figure: "17, goodput", Title: "queries answered in time of 1,000", Unit: "in time of 1,000", more: true,
@@ -96,7 +98,7 @@ var (
 func servePairs(r *reproduction) []*served {
 	if r.pairRuns == nil {
 		s := r.pairs()
-		r.pairRuns = r.serve("figures 14, 15 and 17", r.options.Seeds, trial{stock: s}, s.pairs(loads...))
+		r.pairRuns = r.serve("figures 14, 15 and 17", r.options.Seeds, r.variants, trial{stock: s}, s.pairs(loads...))
 	}
 	return r.pairRuns
 }
@@ -114,34 +116,38 @@ func planPairs(list ...*series) planner {
 	}
 }
 
-// planViolations plans figure 15: violations beside their bounds.
+// planViolations plans figure 15: violations beside their bounds, and those at the
+// other clock if there is one.
 func planViolations(r *reproduction) func() []*figure {
 	draw, bounds := planPairs(&pairViolations)(r), planBounds(r)
+	var other []*served
+	if s := r.stock(pairsStock, 1); s != nil {
+		other = r.serve("figure 15, "+profilingClock, r.options.Seeds, r.variants, trial{stock: s}, s.pairs(fullLoad))
+	}
 	return func() []*figure {
 		list := draw()
-		f := list[0]
-		f.addBounds(bounds)
-		f.Notes = append(f.Notes, f.worse())
+		list[0].addBounds(bounds)
+		if other != nil {
+			f := pairViolations.draw(other, r.data.authors, caseMean)
+			f.Figure, f.Title = f.Figure+", "+profilingClock, f.Title+", groups as measured"
+			list = append(list, f)
+		}
+		for _, f := range list {
+			f.Notes = append(f.Notes, f.worse())
+		}
 		return list
 	}
 }
 
-// worse names the pairs in which ours violates more than the best sequential
-// policy does.
+// worse names the pairs in which ours violates more than the best of its rivals does.
 func (f *figure) worse() string {
 	var found []string
 	compared := false
 	for _, load := range loads {
 		for _, pair := range f.cases(load) {
-			best := &row{}
-			for _, policy := range slices.Concat(sequentials, knowing) {
-				if r := f.find(pair, load, policy); r != nil && (best.Ours == nil || *r.Ours < *best.Ours) {
-					best = r
-				}
-			}
-			for _, policy := range overlapping[1:] {
-				r := f.find(pair, load, policy)
-				if isMean(pair) || r == nil || best.Ours == nil {
+			for _, policy := range own {
+				r, best := f.find(pair, load, policy), f.least(pair, load, rivals[policy])
+				if isMean(pair) || r == nil || best == nil {
 					continue
 				}
 				compared = true
@@ -155,9 +161,19 @@ func (f *figure) worse() string {
 	case !compared:
 		return "Ours was not compared with a sequential policy."
 	case len(found) == 0:
-		return "No pair is worse under overlap, merged or not, than under the best sequential policy."
+		return "No pair is worse under overlap, merged or not, than under the best sequential policy that merges as it does."
 	}
-	return "Worse under overlap than under the best sequential policy: " + strings.Join(found, "; ") + "."
+	return "Worse under overlap than under the best sequential policy that merges as it does: " + strings.Join(found, "; ") + "."
+}
+
+// least returns the row with the least value under some policies, nil without any.
+func (f *figure) least(name string, qps float64, policies []string) (best *row) {
+	for _, policy := range policies {
+		if r := f.find(name, qps, policy); r != nil && (best == nil || *r.Ours < *best.Ours) {
+			best = r
+		}
+	}
+	return best
 }
 
 // The series of what no schedule does better than.
@@ -231,6 +247,6 @@ func planSmall(r *reproduction) func() []*figure {
 		d := &deploys[i]
 		d.target, d.sizes, d.seqLens = twiceSolo, [][]int{pairSizes[:1], pairSizes[:1]}, pairSeqLens[:1]
 	}
-	small := r.serve("figure 16", min(r.options.Seeds, smallSeeds), trial{stock: s}, deploys)
+	small := r.serve("figure 16", min(r.options.Seeds, smallSeeds), r.contenders(), trial{stock: s}, deploys)
 	return func() []*figure { return []*figure{smallTails.draw(small, nil, caseMean)} }
 }

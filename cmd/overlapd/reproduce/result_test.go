@@ -44,15 +44,15 @@ func example() *Result {
 	add := func(name, policy string, ours, authors float64) {
 		f.Rows = append(f.Rows, row{Case: name, QPS: 100, Policy: policy, Ours: rounded(ours), Spread: rounded(0.01), Authors: rounded(authors)})
 	}
-	add("Res50+Bert", "fcfs", 0.4, 0.3)
+	add("Res50+Bert", "fcfs-authors", 0.4, 0.3)
 	add("Res50+Bert", "abacus", 0.2, 0.1)
-	add("VGG16+VGG19", "fcfs", 0.2, 0.5)
+	add("VGG16+VGG19", "fcfs-authors", 0.2, 0.5)
 	add("VGG16+VGG19", "abacus", 0.1, 0.1)
 	f.addMeans(caseMean, stats.Mean)
 	f.compare(caseMean, 100, overlapping, sequentials, pairViolations.compared[1].says)
 	return &Result{
 		Label: emulatedLabel, Commit: "none", Data: strings.Repeat("0", 64), Device: deviceName, Seed: 1, Seeds: 2, Queries: 10,
-		Policies: []policy{{"fcfs", "first"}, {"abacus", "the paper's"}}, Figures: []*figure{f}, Missing: []missing{{"20 and 21", "MIG", figureMIG}},
+		Policies: []policy{{"fcfs-authors", "first"}, {"abacus", "the paper's"}}, Figures: []*figure{f}, Missing: []missing{{"20 and 21", "MIG", figureMIG}},
 	}
 }
 
@@ -68,7 +68,7 @@ func TestOutputs(t *testing.T) {
 
 func TestMeansAndComparisons(t *testing.T) {
 	f := example().Figures[0]
-	if m := f.find(caseMean, 100, "fcfs"); m == nil || *m.Ours != 0.3 || *m.Authors != 0.4 {
+	if m := f.find(caseMean, 100, "fcfs-authors"); m == nil || *m.Ours != 0.3 || *m.Authors != 0.4 {
 		t.Errorf("%+v", m)
 	}
 	if len(f.Comparisons) != 1 {

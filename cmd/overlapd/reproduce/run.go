@@ -47,6 +47,9 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := d.atClocks(ctx); err != nil {
+		return nil, err
+	}
 	if err := os.MkdirAll(filepath.Join(o.Out, fittedFolder), 0o755); err != nil {
 		return nil, err
 	}
@@ -57,7 +60,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	for _, v := range list {
 		r.Policies = append(r.Policies, policy{v.name, v.summary})
 	}
-	if err := (&reproduction{options: &o, variants: list, data: d, result: r}).run(ctx); err != nil {
+	if err := (&reproduction{options: &o, variants: list, data: d, result: r, stocks: map[stockKey]*stock{}}).run(ctx); err != nil {
 		return nil, err
 	}
 	r.timing.Seconds = time.Since(began).Seconds()
@@ -74,8 +77,8 @@ type reproduction struct {
 	fitting, plan plan
 
 	// What several figures share is nil until one of them needs it.
-	pairStock, quadStock *stock
-	pairRuns, manyRuns   []*served
+	stocks             map[stockKey]*stock
+	pairRuns, manyRuns []*served
 }
 
 // planner adds the jobs of some figures, and returns what draws them once these are
@@ -88,6 +91,7 @@ var figures = []struct {
 	name string
 	plan planner
 }{
+	{"highest-load", planHighest},
 	{"10", planErrors},
 	{"14", planPairs(&pairTails)},
 	{"15", planViolations},
@@ -99,7 +103,6 @@ var figures = []struct {
 	{"21", planMIG},
 	{"22", planCluster},
 	{"23", planWays},
-	{"highest-load", planHighest},
 	{"credibility", planCredibility},
 }
 
@@ -124,24 +127,16 @@ func (r *reproduction) run(ctx context.Context) error {
 	return nil
 }
 
-// pairs returns what is fitted to the measured pairs.
-func (r *reproduction) pairs() *stock {
-	if r.pairStock == nil {
-		r.pairStock = r.stockUp("pairs", r.data.pairs, r.data.solo)
-	}
-	return r.pairStock
-}
+// pairs returns what is fitted to the measured pairs at the clock of all figures.
+func (r *reproduction) pairs() *stock { return r.stock(pairsStock, 0) }
 
-// quad returns what is fitted to the measured quadruplets, nil without these.
+// quad is pairs for the quadruplets, nil without these.
 func (r *reproduction) quad() *stock {
 	if r.data.quad == nil {
 		r.missing("18, 19, 22 and 23", "more than two services", "there are no groups of four models below "+quadFolder)
 		return nil
 	}
-	if r.quadStock == nil {
-		r.quadStock = r.stockUp("quadruplets", r.data.together, r.data.soloOf(r.data.together))
-	}
-	return r.quadStock
+	return r.stock(quadStock, 0)
 }
 
 // missing puts down, once, why there is no figure.

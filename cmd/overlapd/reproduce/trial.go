@@ -25,25 +25,40 @@ type variant struct {
 // measured.
 const mergedBatch = 32
 
-// The variants, in the order of the figures.
+// The variants, in the order of the figures. One that is named like a policy of the
+// daemon is that policy as the daemon runs it, with merging.
 var variants = []variant{
-	{"fcfs", "fcfs", 1, fit.RecipeOurs, sim.KnowsNothing, "first come, first served; a query is dropped only once it is late, as the authors' server does (section 7.1)"},
-	{"sjf", "sjf", 1, fit.RecipeOurs, sim.KnowsOrder, "shortest job first, by predicted latency; a query is dropped only once it is late. The authors explain by the time that predictions take why theirs is worst (section 7.2); here they take none"},
-	{"edf", "edf", 1, fit.RecipeOurs, sim.KnowsNothing, "earliest deadline first; a query is dropped only once it is late"},
-	{"fcfs-dropping", "fcfs", 1, fit.RecipeOurs, sim.KnowsAll, "first come, first served, as the daemon does it: what cannot be in time is dropped"},
-	{"sjf-dropping", "sjf", 1, fit.RecipeOurs, sim.KnowsAll, "shortest job first, as the daemon does it: what cannot be in time is dropped"},
-	{"edf-dropping", "edf", 1, fit.RecipeOurs, sim.KnowsAll, "earliest deadline first, as the daemon does it: what cannot be in time is dropped"},
-	{"clockwork", "clockwork", 1, fit.RecipeOurs, sim.KnowsAll, "earliest deadline first; work that might be late is never started"},
-	{"abacus", "abacus", 1, fit.RecipePaper, sim.KnowsAll, "the paper's algorithm, with a predictor of the paper's recipe"},
-	{"overlap-unmerged", "overlap", 1, fit.RecipeOurs, sim.KnowsAll, "ours, each query a batch of its own"},
-	{"overlap", "overlap", mergedBatch, fit.RecipeOurs, sim.KnowsAll, "ours, queries of one service merged up to the largest measured batch"},
+	{"fcfs-authors", "fcfs", 1, fit.RecipeOurs, sim.KnowsNothing, "first come, first served, as on the authors' server: unmerged, and a query is dropped only once it is late (section 7.1)"},
+	{"sjf-authors", "sjf", 1, fit.RecipeOurs, sim.KnowsOrder, "shortest job first of all that wait, likewise. The authors explain by the time that predictions take why theirs is worst (section 7.2); here they take none"},
+	{"edf-authors", "edf", 1, fit.RecipeOurs, sim.KnowsNothing, "earliest deadline first, likewise"},
+	{"edf-unmerged", "edf", 1, fit.RecipeOurs, sim.KnowsAll, "edf, each query a batch of its own"},
+	{"sjf-unmerged", "sjf", 1, fit.RecipeOurs, sim.KnowsAll, "sjf, each query a batch of its own"},
+	{"clockwork-unmerged", "clockwork", 1, fit.RecipeOurs, sim.KnowsAll, "clockwork, each query a batch of its own"},
+	{"abacus", "abacus", 1, fit.RecipePaper, sim.KnowsAll, "the paper's algorithm, which never merges, with a predictor of the paper's recipe"},
+	{"overlap-unmerged", "overlap", 1, fit.RecipeOurs, sim.KnowsAll, "overlap, each query a batch of its own"},
+	{"edf", "edf", mergedBatch, fit.RecipeOurs, sim.KnowsAll, "earliest deadline first, one batch at a time, queries of a service merged up to the largest measured batch; what cannot be in time is dropped. Where all services have one target, as here, fcfs does the same"},
+	{"sjf", "sjf", mergedBatch, fit.RecipeOurs, sim.KnowsAll, "shortest job first, with merging and dropping as under edf"},
+	{"clockwork", "clockwork", mergedBatch, fit.RecipeOurs, sim.KnowsAll, "edf, but work that might be late is never started"},
+	{"overlap", "overlap", mergedBatch, fit.RecipeOurs, sim.KnowsAll, "ours: operators of several services at a time, with merging and dropping as under edf"},
 }
 
 // sequentials are the variants that the paper compares Abacus with.
-var sequentials = []string{"fcfs", "sjf", "edf"}
+var sequentials = []string{"fcfs-authors", "sjf-authors", "edf-authors"}
 
-// knowing are the other variants that run one model at a time.
-var knowing = []string{"fcfs-dropping", "sjf-dropping", "edf-dropping", "clockwork"}
+// rivals are the variants that run one batch at a time and merge as a variant of ours
+// does: what remains over them is gained by overlapping.
+var rivals = map[string][]string{
+	"overlap-unmerged": {"edf-unmerged", "sjf-unmerged", "clockwork-unmerged"},
+	"overlap":          {"edf", "sjf", "clockwork"},
+}
+
+// own are the variants with rivals, in the order of the figures.
+var own = []string{"overlap-unmerged", "overlap"}
+
+// contenders are the variants without those that only stand beside the authors' runs.
+func (r *reproduction) contenders() []variant {
+	return slices.DeleteFunc(slices.Clone(r.variants), func(v variant) bool { return slices.Contains(sequentials, v.name) })
+}
 
 // VariantNames lists what Options.Policies may name.
 func VariantNames() (names []string) {
@@ -156,11 +171,11 @@ type served struct {
 	results []*sim.Result
 }
 
-// serve adds runs of every deployment under every variant, each with so many seeds, and
-// with what all of them have in common.
-func (r *reproduction) serve(stage string, seeds int, common trial, deploys []deployment) (list []*served) {
+// serve adds runs of every deployment under each of some variants, each with so many
+// seeds, and with what all of them have in common.
+func (r *reproduction) serve(stage string, seeds int, variants []variant, common trial, deploys []deployment) (list []*served) {
 	for i := range deploys {
-		for _, v := range r.variants {
+		for _, v := range variants {
 			s := &served{&deploys[i], v.name, make([]*sim.Result, seeds)}
 			list = append(list, s)
 			for k := range s.results {

@@ -58,14 +58,14 @@ func stockOf(sets ...[]string) *stock {
 func runOf(o *Options, s *stock, names ...string) *reproduction {
 	return &reproduction{
 		options: o, variants: among(variants, names...), data: &data{quad: s.measured, minutes: []float64{45000}}, result: &Result{},
-		pairStock: s, quadStock: s,
+		stocks: map[stockKey]*stock{{pairsStock, 0}: s, {quadStock, 0}: s},
 	}
 }
 
 // serve does what a run has planned on a device.
 func serve(t *testing.T, r *reproduction, d sim.Device) error {
 	t.Helper()
-	return r.plan.run(t.Context(), func() *lane { return &lane{map[*stock]sim.Device{r.pairStock: d}} }, newTally(nil, 1))
+	return r.plan.run(t.Context(), func() *lane { return &lane{map[*stock]sim.Device{r.pairs(): d}} }, newTally(nil, 1))
 }
 
 var quadDevice = large{fixed{quadModels}}
@@ -92,8 +92,8 @@ func TestScenarioOfTrial(t *testing.T) {
 		knows string
 		batch int
 	}{
-		"fcfs": {sim.KnowsNothing, 1}, "sjf": {sim.KnowsOrder, 1}, "edf": {sim.KnowsNothing, 1}, "sjf-dropping": {sim.KnowsAll, 1},
-		"clockwork": {sim.KnowsAll, 1}, "overlap-unmerged": {sim.KnowsAll, 1}, "overlap": {sim.KnowsAll, 2}, // the device has no more
+		"fcfs-authors": {sim.KnowsNothing, 1}, "sjf-authors": {sim.KnowsOrder, 1}, "edf-authors": {sim.KnowsNothing, 1}, "sjf-unmerged": {sim.KnowsAll, 1},
+		"clockwork-unmerged": {sim.KnowsAll, 1}, "edf": {sim.KnowsAll, 2}, "overlap-unmerged": {sim.KnowsAll, 1}, "overlap": {sim.KnowsAll, 2}, // the device has no more
 	} {
 		if sc := of(name); sc.Knows != want.knows || sc.Services[0].MaxBatch != want.batch || sc.Validate() != nil {
 			t.Errorf("%s knows %s and merges up to %d: %v", name, sc.Knows, sc.Services[0].MaxBatch, sc.Validate())
@@ -119,7 +119,7 @@ func TestLaneTellsOfBadDevices(t *testing.T) {
 // TestTwiceSolo makes targets of what the smallest query takes.
 func TestTwiceSolo(t *testing.T) {
 	trial := trial{
-		stock: &stock{}, variant: *variantNamed("fcfs"),
+		stock: &stock{}, variant: *variantNamed("fcfs-authors"),
 		deploy: &deployment{models: []string{"bert", "resnet50"}, target: twiceSolo, sizes: [][]int{{2}, {2}}, seqLens: []int{8}},
 	}
 	for _, s := range trial.scenario(fixed{[]string{"resnet50", "bert"}}).Services {
@@ -134,7 +134,7 @@ func TestRunsEndWithFaults(t *testing.T) {
 	s, o := stockOf([]string{"resnet50", "bert"}, quadModels), DefaultOptions()
 	o.Seeds, o.Queries = 1, 5
 	for _, f := range figures {
-		r := runOf(&o, s, "fcfs", "clockwork", "abacus")
+		r := runOf(&o, s, "fcfs-authors", "clockwork-unmerged", "abacus")
 		if f.name == "10" || f.name == "credibility" || f.plan(r) == nil {
 			continue // it does not serve, or what others do too
 		}

@@ -24,21 +24,28 @@ func TestVariants(t *testing.T) {
 		if v.summary == "" || v.recipe != fit.RecipeOurs && v.recipe != fit.RecipePaper {
 			t.Errorf("%+v", v)
 		}
-		if plain, ok := strings.CutSuffix(v.name, "-dropping"); ok {
-			if other := variantNamed(plain); other.policy != v.policy || other.knows == sim.KnowsAll || v.knows != sim.KnowsAll {
-				t.Errorf("%s differs from %+v by more than what it knows: %+v", v.name, other, v)
-			}
+		plain, unmerged := strings.CutSuffix(v.name, "-unmerged")
+		if other := variantNamed(plain); unmerged && (other.policy != v.policy || other.knows != v.knows || v.maxBatch != 1) {
+			t.Errorf("%s differs from %+v by more than merging: %+v", v.name, other, v)
 		}
-		if merges := v.name == "overlap"; merges != (v.maxBatch == mergedBatch) || !merges && v.maxBatch != 1 {
-			t.Errorf("%s merges up to %d", v.name, v.maxBatch)
+		if named := slices.Contains(policies, v.name) && v.name != "abacus"; named != (v.maxBatch == mergedBatch) || !named && v.maxBatch != 1 {
+			t.Errorf("%s merges up to %d; the policy of that name merges as the daemon does", v.name, v.maxBatch)
 		}
 	}
 }
 
-// TestKindsOfVariants finds all in one of the lists, and those with the authors'
-// rule in that of the authors.
+// TestKindsOfVariants finds all in one of the lists, those with the authors' rule in
+// that of the authors, and rivals that merge as ours does.
 func TestKindsOfVariants(t *testing.T) {
-	all := slices.Concat(sequentials, knowing, overlapping)
+	all := slices.Concat(sequentials, overlapping)
+	for name, list := range rivals {
+		all = append(all, list...)
+		for _, rival := range list {
+			if variantNamed(rival).maxBatch != variantNamed(name).maxBatch {
+				t.Errorf("%s merges otherwise than its rival %s", name, rival)
+			}
+		}
+	}
 	slices.Sort(all)
 	names := VariantNames()
 	slices.Sort(names)
@@ -50,8 +57,8 @@ func TestKindsOfVariants(t *testing.T) {
 			t.Errorf("%s drops by prediction, which the authors' does not", name)
 		}
 	}
-	o := Options{Policies: []string{"fcfs", "lifo"}}
-	if _, err := o.check(); !errors.Is(err, errOptions) || !strings.Contains(err.Error(), "sjf-dropping") {
+	o := Options{Policies: []string{"edf", "lifo"}}
+	if _, err := o.check(); !errors.Is(err, errOptions) || !strings.Contains(err.Error(), "sjf-unmerged") {
 		t.Errorf("an unknown one is refused with %v, which should tell what there is", err)
 	}
 }
