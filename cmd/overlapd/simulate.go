@@ -77,7 +77,7 @@ A scenario file is a JSON object:
 	f.Lookup("targets").DefValue = "" // or it says []
 	f.IntSliceVar(&o.sizes, "sizes", nil, "batch sizes of queries")
 	f.IntSliceVar(&o.seqLens, "seq-lens", nil, "sequence lengths of queries, for models that have them")
-	f.IntVar(&o.maxBatch, "max-batch", 1, "largest batch that queries are merged into, 1 for no merging")
+	f.IntVar(&o.maxBatch, "max-batch", 1, "largest batch that queries are merged into, by all policies but abacus; 1 for no merging")
 	f.StringVar(&o.arrivals, "arrivals", "poisson", "how queries come")
 	f.Float64Var(&o.file.Arrivals.QPS, "qps", 100, "queries per second of poisson, constant and gamma, over all services")
 	f.Float64Var(&o.file.Arrivals.Scale, "scale", 1, "times the rate")
@@ -456,6 +456,7 @@ func simulated(sc *sim.Scenario, label string, results []*sim.Result, least *bou
 		}
 		d.Text("%s: target %v, sizes %v%s", s.Name, s.Target, s.Sizes, lengths)
 	}
+	d.Text("%s", merging(sc, results))
 	t := report.NewTable("", "", "violations", "p99/target", "answered/s", "in time/s", "spans/round", "merged", "busy", "prediction off")
 	for _, r := range results {
 		spans := 0
@@ -480,6 +481,25 @@ func simulated(sc *sim.Scenario, label string, results []*sim.Result, least *bou
 			100*least.Violations, how, least.Tried, least.Gain)
 	}
 	return d
+}
+
+// merging says which policies may merge queries, so that none is compared with another
+// that may without a word.
+func merging(sc *sim.Scenario, results []*sim.Result) string {
+	most := 0
+	for _, s := range sc.Services {
+		most = max(most, s.MaxBatch)
+	}
+	others := slices.DeleteFunc(slices.Clone(results), func(r *sim.Result) bool { return r.Policy == "abacus" })
+	switch {
+	case most <= 1:
+		return "no query is merged with another; --max-batch has all policies merge but abacus"
+	case len(others) == 0:
+		return "no query is merged with another: abacus never merges"
+	case len(others) < len(results):
+		return fmt.Sprintf("all merge queries into batches of up to %d, but abacus, which never does", most)
+	}
+	return fmt.Sprintf("queries are merged into batches of up to %d", most)
 }
 
 func reproduceAbacusCommand() *cobra.Command {

@@ -58,12 +58,14 @@ function showSums(h, reasons) {
     : "were lost: " + counts.sort((a, b) => b[1] - a[1]).map(([r, n]) => reasonName(r) + " " + count(n)).join(", ");
 }
 
-// showGain says what is saved now.
+// showGain says what overlapping saves now, over a device that merges as this one does,
+// and beside it what merging saves.
 function showGain(o) {
-  const g = o.gain, now = g.overlap_now + g.merge_now, all = g.overlap_seconds + g.merge_seconds;
-  byId("saved-now").textContent = fixed(now) + NEAR + "s";
-  byId("saved-by").textContent = "of device time saved each second: " + fixed(g.overlap_now) + " by overlapping, " + fixed(g.merge_now) + " by merging";
-  byId("speed-up").textContent = o.busy_seconds > 0 ? "×" + NEAR + Math.max(0, (o.busy_seconds + all) / o.busy_seconds).toFixed(2) : "–";
+  const g = o.gain, times = saved => o.busy_seconds > 0 ? "×" + NEAR + Math.max(0, (o.busy_seconds + saved) / o.busy_seconds).toFixed(2) : "–";
+  byId("saved-now").textContent = fixed(g.overlap_now) + NEAR + "s";
+  byId("saved-by").textContent = "of device time saved each second by overlapping, and " + fixed(g.merge_now) + NEAR + "s by merging";
+  byId("speed-up").textContent = times(g.overlap_seconds);
+  byId("speed-up-of").textContent = "the work of a device that runs the same batches one after another, and " + times(g.overlap_seconds + g.merge_seconds) + " that of one that merges nothing, since the start";
 }
 const fixed = v => (v < 0 ? "−" : "") + Math.abs(v).toFixed(2);
 

@@ -1,0 +1,96 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/device/synthetic"
+	"github.com/overlapd/overlapd/models"
+)
+
+// plain serves queries one at a time as textbooks have it, in thirty lines that share
+// nothing with the scheduler: of all that wait the least by some order goes first,
+// and what is past its deadline is dropped. It returns how many were late or dropped.
+func plain(queries []Query, alone []time.Duration, target time.Duration, before func(a, b int) bool) (violations int) {
+	var waiting []int
+	now, next := time.Duration(0), 0
+	for next < len(queries) || len(waiting) > 0 {
+		for next < len(queries) && queries[next].At <= now {
+			waiting = append(waiting, next)
+			next++
+		}
+		best, left := -1, waiting[:0]
+		for _, q := range waiting {
+			if now > queries[q].At+target {
+				violations++
+				continue
+			}
+			if left = append(left, q); best < 0 || before(q, left[best]) {
+				best = len(left) - 1
+			}
+		}
+		waiting = left
+		if best < 0 {
+			if next < len(queries) {
+				now = queries[next].At
+			}
+			continue
+		}
+		q := waiting[best]
+		waiting = append(waiting[:best], waiting[best+1:]...)
+		if now += alone[q]; now > queries[q].At+target {
+			violations++
+		}
+	}
+	return violations
+}
+
+// The sequential policies violate as many targets as a plain simulation of the same
+// queries says, to the query: shortest job first is over all queries that wait, not over
+// the first of each service, and by what each takes alone.
+func TestSequentialPoliciesAreTheTextbooks(t *testing.T) {
+	profile := synthetic.Device()
+	profile.Spread = device.Spread{}
+	on, err := device.NewModel(profile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seed := range uint64(10) {
+		sc := Scenario{Arrivals: Arrivals{Process: Poisson, QPS: 260}, Queries: 400, Seed: seed, Device: on, Plan: seed%2 == 0}
+		const target = 90 * time.Millisecond
+		for _, name := range []string{"resnet50", "resnet152"} {
+			sc.Services = append(sc.Services, Service{Name: name, Target: target, MaxBatch: 1, Sizes: []int{2, 4, 8, 16}})
+		}
+		queries, err := sc.Submissions()
+		if err != nil {
+			t.Fatal(err)
+		}
+		alone := make([]time.Duration, len(queries))
+		for i, q := range queries {
+			at := on.Index(sc.Services[q.Service].Name)
+			alone[i] = on.Latency(models.Group{Spans: []models.Span{{Service: models.ServiceID(at), End: on.Models()[at].Operators, Size: q.Size}}})
+		}
+		for _, c := range []struct {
+			policy, knows string
+			before        func(a, b int) bool
+		}{
+			{"fcfs", KnowsNothing, func(a, b int) bool { return a < b }},
+			{"edf", KnowsNothing, func(a, b int) bool { return a < b }}, // of one target
+			{"sjf", KnowsOrder, func(a, b int) bool { return alone[a] < alone[b] }},
+		} {
+			sc.Policy, sc.Knows = c.policy, c.knows
+			r, err := Run(sc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := plain(queries, alone, target, c.before)
+			if got := int(r.Violations*float64(len(queries)) + 0.5); got != want {
+				t.Errorf("seed %d, %s: %d violations, a plain simulation has %d", seed, c.policy, got, want)
+			}
+			if want == 0 || want == len(queries) {
+				t.Errorf("seed %d, %s: %d of %d queries violate, which proves nothing", seed, c.policy, want, len(queries))
+			}
+		}
+	}
+}
