@@ -473,7 +473,7 @@ are estimated from what they gain with others.`,
 	}
 	o.measuredOptions.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.solo, "solo", "", "CSV file of what whole models take alone, to whose clock all groups are calibrated: model, batch, seq_len, min_ms")
+	f.StringVar(&o.solo, "solo", "", "CSV file of what whole models take alone: model, batch, seq_len, min_ms")
 	f.StringSliceVar(&o.services, "services", nil, "services, each NAME or NAME=MODEL; all models if not given")
 	f.StringSliceVar(&o.loads, "load", nil, "queries per second of services, each NAME=QPS")
 	f.IntVar(&o.size, "size", 2, "most services of a device")
@@ -509,7 +509,7 @@ func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
 	if want.Services, err = advisedServices(d, o.services, o.loads); err != nil {
 		return nil, err
 	}
-	if d, want.Solo, err = calibrated(ctx, d, o.solo); err != nil {
+	if want.Solo, err = readSolo(o.solo); err != nil {
 		return nil, err
 	}
 	return advice.Advise(ctx, d, want)

@@ -108,7 +108,11 @@ func (o *trainOptions) run(cmd *cobra.Command) error {
 	o.fit.Operators = operators
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	if d, _, err = calibrated(ctx, d, o.solo); err != nil {
+	solo, err := readSolo(o.solo)
+	if err == nil && len(solo) > 0 {
+		d, _, err = fit.Calibrate(ctx, d, solo)
+	}
+	if err != nil {
 		return err
 	}
 	bar := o.bar()
@@ -279,15 +283,6 @@ func readSolo(path string) ([]training.SoloTime, error) {
 		return nil, nil
 	}
 	return training.ReadSoloFile(path)
-}
-
-// calibrated returns a dataset calibrated to solo times, if a file of them is given.
-func calibrated(ctx context.Context, d *training.Dataset, path string) (*training.Dataset, []training.SoloTime, error) {
-	solo, err := readSolo(path)
-	if err == nil && len(solo) > 0 {
-		d, _, err = fit.Calibrate(ctx, d, solo)
-	}
-	return d, solo, err
 }
 
 func deviceShowCommand() *cobra.Command {

@@ -456,7 +456,11 @@ func simulated(sc *sim.Scenario, label string, results []*sim.Result, least *bou
 		}
 		d.Text("%s: target %v, sizes %v%s", s.Name, s.Target, s.Sizes, lengths)
 	}
-	d.Text("%s", merging(sc, results))
+	if most := slices.MaxFunc(sc.Services, func(a, b sim.Service) int { return cmp.Compare(a.MaxBatch, b.MaxBatch) }).MaxBatch; most > 1 {
+		d.Text("all policies but abacus merge queries into batches of up to %d", most)
+	} else {
+		d.Text("no policy merges queries; with --max-batch all do but abacus")
+	}
 	t := report.NewTable("", "", "violations", "p99/target", "answered/s", "in time/s", "spans/round", "merged", "busy", "prediction off")
 	for _, r := range results {
 		spans := 0
@@ -483,25 +487,6 @@ func simulated(sc *sim.Scenario, label string, results []*sim.Result, least *bou
 	return d
 }
 
-// merging says which policies may merge queries, so that none is compared with another
-// that may without a word.
-func merging(sc *sim.Scenario, results []*sim.Result) string {
-	most := 0
-	for _, s := range sc.Services {
-		most = max(most, s.MaxBatch)
-	}
-	others := slices.DeleteFunc(slices.Clone(results), func(r *sim.Result) bool { return r.Policy == "abacus" })
-	switch {
-	case most <= 1:
-		return "no query is merged with another; --max-batch has all policies merge but abacus"
-	case len(others) == 0:
-		return "no query is merged with another: abacus never merges"
-	case len(others) < len(results):
-		return fmt.Sprintf("all merge queries into batches of up to %d, but abacus, which never does", most)
-	}
-	return fmt.Sprintf("queries are merged into batches of up to %d", most)
-}
-
 func reproduceAbacusCommand() *cobra.Command {
 	o := reproduce.DefaultOptions()
 	var out output
@@ -522,7 +507,7 @@ what differs from run to run, and what was fitted, which the next run with the
 same data and seed uses again. Twice with one seed gives the same result.`,
 		Example: `  overlapd reproduce abacus --data data --out abacus
   overlapd reproduce abacus --data data --out abacus --figures 14,15,17 --seeds 2
-  overlapd reproduce abacus --data data --out abacus --policies fcfs,overlap --json`,
+  overlapd reproduce abacus --data data --out abacus --policies edf,overlap --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Commit = buildCommit()

@@ -34,69 +34,42 @@ func Calibrate(ctx context.Context, d *training.Dataset, given []training.SoloTi
 	if err != nil {
 		return nil, nil, err
 	}
-	times := soloTimes(d, given)
-	factors := make([]*predictor.CostGrid, len(d.Models))
+	times, factors := soloTimes(d, given), make([]func(models.Span) float64, len(d.Models))
 	for i := range factors {
-		factors[i] = newFactors(d, i, times, costs[i])
+		factors[i] = factorOf(d.Models[i], times, costs[i])
 	}
 	calibrated := *d
 	calibrated.Rows = slices.Clone(d.Rows)
 	for i := range calibrated.Rows {
+		var sum, scaled float64
 		r := &calibrated.Rows[i]
-		factor := factorOf(r.Group, costs, factors)
+		for _, s := range r.Group.Spans {
+			at := costs[s.Service].At(s.Size, s.SeqLen)
+			micros, _ := at.Span(s.Start, s.End)
+			sum, scaled = sum+micros, scaled+micros*factors[s.Service](s)
+		}
 		for _, micros := range []*float64{&r.Median, &r.Mean, &r.Std, &r.Device} {
-			*micros *= factor
+			*micros *= scaled / sum
 		}
 	}
 	return &calibrated, times, calibrated.Check()
 }
 
-// factorOf is the mean of the factors of the spans of a group.
-func factorOf(g models.Group, costs, factors []*predictor.CostGrid) float64 {
-	var sum, scaled float64
-	for _, s := range g.Spans {
-		at := costs[s.Service].At(s.Size, s.SeqLen)
-		micros, _ := at.Span(s.Start, s.End)
-		factor := 1.0
-		if f := factors[s.Service]; f != nil {
-			at = f.At(s.Size, s.SeqLen)
-			factor, _ = at.Span(0, 1)
-		}
-		sum, scaled = sum+micros, scaled+factor*micros
-	}
-	return scaled / sum
-}
-
-// newFactors returns the factors of a model, on a grid of batch sizes and sequence
-// lengths as the cost of its only operator, or nil without any times of it. Costs
-// stand in for the groups of nothing but the whole model where none was measured.
-func newFactors(d *training.Dataset, model int, times []device.SoloTime, costs *predictor.CostGrid) *predictor.CostGrid {
-	var sizes, seqLens []int
-	times = slices.DeleteFunc(slices.Clone(times), func(s device.SoloTime) bool { return s.Model != d.Models[model].Name })
+// factorOf returns what spans of a model are multiplied by. Costs stand in for the groups
+// of nothing but the whole model where none was measured.
+func factorOf(m training.Model, times []device.SoloTime, costs *predictor.CostGrid) func(models.Span) float64 {
+	times = slices.DeleteFunc(slices.Clone(times), func(s device.SoloTime) bool { return s.Model != m.Name })
 	if len(times) == 0 {
-		return nil
+		return func(models.Span) float64 { return 1 }
 	}
-	for i := range times {
-		s := &times[i]
-		sizes, seqLens = append(sizes, s.Size), append(seqLens, s.SeqLen)
-		if s.Groups == 0 {
-			at := costs.At(s.Size, s.SeqLen)
-			s.Groups, _ = at.Span(0, d.Models[model].Operators)
-		}
+	return func(of models.Span) float64 {
+		s := slices.MinFunc(times, func(a, b device.SoloTime) int {
+			return cmp.Compare(predictor.Apart(of.Size, of.SeqLen, a.Size, a.SeqLen), predictor.Apart(of.Size, of.SeqLen, b.Size, b.SeqLen))
+		})
+		at := costs.At(s.Size, s.SeqLen)
+		whole, _ := at.Span(0, m.Operators)
+		return s.Micros / cmp.Or(s.Groups, whole)
 	}
-	slices.Sort(sizes)
-	slices.Sort(seqLens)
-	sizes, seqLens = slices.Compact(sizes), slices.Compact(seqLens) // once: it clears what is left over
-	var cells []predictor.CostCell
-	for _, seqLen := range seqLens {
-		for _, size := range sizes {
-			s := slices.MinFunc(times, func(a, b device.SoloTime) int {
-				return cmp.Compare(predictor.Apart(size, seqLen, a.Size, a.SeqLen), predictor.Apart(size, seqLen, b.Size, b.SeqLen))
-			})
-			cells = append(cells, predictor.CostCell{Size: size, SeqLen: seqLen, Micros: []float64{s.Micros / s.Groups}, Work: []float64{0}})
-		}
-	}
-	return predictor.NewCostGrid(cells)
 }
 
 // soloTimes puts given solo times beside the median of the measured groups of nothing
