@@ -48,7 +48,7 @@ func planHighest(r *reproduction) func() []*figure {
 		for _, c := range contests {
 			f := c.draw(len(list) == 1)
 			list = append(list, f)
-			borne.addRatios(f, c)
+			borne.Rows = append(borne.Rows, c.ratios(f)...)
 		}
 		return list
 	}
@@ -92,9 +92,9 @@ func (c *contest) draw(first bool) *figure {
 	return f
 }
 
-// addRatios adds how many times the load of others ours bears in a contest: in the mean
-// of the pairs, and with four services.
-func (f *figure) addRatios(of *figure, c *contest) {
+// ratios are how many times the load of others ours bears by the figure of a contest: in
+// the mean of the pairs, and with four services.
+func (c *contest) ratios(of *figure) (rows []row) {
 	name := caseMean
 	if c.kind == quadStock {
 		name = caseQuadruplet
@@ -103,10 +103,11 @@ func (f *figure) addRatios(of *figure, c *contest) {
 		a := of.find(name, 0, policy)
 		for _, other := range append([]string{"abacus"}, rivals[policy]...) {
 			if b := of.find(name, 0, other); a != nil && b != nil {
-				f.Rows = append(f.Rows, row{Case: c.stock.name, Policy: policy + " over " + other, Ours: rounded(*a.Ours / *b.Ours)})
+				rows = append(rows, row{Case: c.stock.name, Policy: policy + " over " + other, Ours: rounded(*a.Ours / *b.Ours)})
 			}
 		}
 	}
+	return rows
 }
 
 // meanViolations serves a trial at a load with one seed after the other, until the mean
