@@ -84,6 +84,9 @@ func (d *decision) decide(at time.Duration) {
 	if len(d.candidates) > 0 {
 		s.policy.choose(d)
 	}
+	if slices.ContainsFunc(s.services, func(sv *service) bool { return sv.view.late > maxLate }) {
+		d.group, d.drops = d.group[:0], d.drops[:0] // no plan
+	}
 	d.asked = d.ask.counts
 }
 

@@ -243,3 +243,29 @@ func TestPlanAsksAgain(t *testing.T) {
 		}
 	}
 }
+
+// A plan does not look through a queue whose queries will mostly be past their
+// deadlines when the round ends: it is not made, after however many events.
+func TestPlanPassesFewThatExpire(t *testing.T) {
+	config := goodConfig(2)
+	config.Services[1].QueueLimit = MaxQueueLimit
+	for _, p := range []policy{edf{}, overlap{}} {
+		s := newScheduler(config, p)
+		if err := s.Arrive(0, models.Query{ID: 1, Size: 1, Deadline: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		r, _ := s.Next(0)
+		for id := range models.QueryID(10 * walkMost) {
+			if err := s.Arrive(0, models.Query{ID: id + 2, Service: 1, Size: 1, Deadline: r.Predicted.Latency - 1}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.Plan(0)
+		if n := len(s.services[1].view.queue.order); s.planned || n > walkMost {
+			t.Errorf("%T: a plan is made %t after %d queries were put in order", p, s.planned, n)
+		}
+		if _, ok := s.Next(r.Predicted.Latency); ok || len(s.Answers()) != 10*walkMost {
+			t.Errorf("%T: not all that expired is answered", p)
+		}
+	}
+}

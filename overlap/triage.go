@@ -90,6 +90,7 @@ func (t *triage) sort(d *decision) {
 		t.add(q.job(), d.at)
 	}
 	for _, sv := range s.services {
+		sv.view.looked = sv.view.queue.at
 		sv.view.queue.start()
 	}
 }

@@ -9,7 +9,9 @@ import "time"
 type view struct {
 	at     time.Duration
 	triage uint64 // the last one, 0 for none
+	looked int    // so many of the queue that triage has looked at
 	second bool   // queue and paused show what is postponed, and nothing else
+	late   int    // so many of the queue were passed as they will be past their deadline
 	queue  walk[*query]
 	paused walk[*batch]
 	runs   bool // a batch of the service is in the round that runs
@@ -18,16 +20,25 @@ type view struct {
 	open   int // further batches that may be paused
 }
 
+// maxLate is how many queries of a service a plan passes that will be past their
+// deadline. With more it sees the queue as empty and is not made: to look at them again
+// after every event would cost more than it saves.
+const maxLate = 128
+
 // query returns the most urgent waiting query of those that are not postponed,
 // or of those that are.
 func (o *view) query() (*query, bool) {
-	for {
+	for o.late <= maxLate && (!o.second || o.queue.at < o.looked) {
 		q, ok := o.queue.top()
 		if !ok || q.Deadline > o.at && o.second == o.postpones(q.postponed) {
 			return q, ok
 		}
+		if q.Deadline <= o.at {
+			o.late++
+		}
 		o.queue.pass()
 	}
+	return nil, false
 }
 
 // anyQuery returns the most urgent waiting query. Those that are postponed come
@@ -86,7 +97,7 @@ func (o *view) pass(c *candidate) {
 func (sv *service) look(at time.Duration) {
 	o := &sv.view
 	o.at, o.runs, o.goesOn = at, false, false
-	o.triage, o.second = 0, false
+	o.triage, o.looked, o.second, o.late = 0, 0, false, 0
 	o.queue.start()
 	o.paused.forget() // they are few
 	o.paused.start()
