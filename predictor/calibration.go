@@ -15,10 +15,6 @@ const (
 	// MaxShapes is how many group shapes have a window of their own.
 	MaxShapes = 256
 
-	// maxShapeServices is how many services a shape can distinguish. Groups
-	// with others are calibrated together.
-	maxShapeServices = MaxServices
-
 	// enoughRuns is how many runs a window needs before it is trusted.
 	enoughRuns = 16
 
@@ -52,8 +48,9 @@ const (
 // to. So outliers count for a while only, by the clock: a shape that they keep from
 // running is tried again without waiting for better runs of it.
 type calibration struct {
-	speeds [sources]speed
-	shapes map[shapeKey]*shape
+	speeds       [sources]speed
+	shapes       map[shapeKey]*shape
+	observations uint64
 
 	// now is the time that outliers and shapes age by, seen when the last run ended.
 	now  time.Duration
@@ -61,7 +58,7 @@ type calibration struct {
 }
 
 // shapeKey is the set of services in a group, and what predicts it. Bit i of services
-// is service i; no bit is set for the groups that have no window of their own.
+// is service i, of MaxServices.
 type shapeKey struct {
 	services uint64
 	source   source
@@ -69,10 +66,13 @@ type shapeKey struct {
 
 // shape holds the runs observed of one kind of group, and when the last of them ended.
 type shape struct {
-	key  shapeKey
 	runs uint64
 	last time.Duration
 	own  window
+
+	// margin is what it was when it was asked for, after so many observations.
+	margin margin
+	asked  uint64
 }
 
 // margin holds the factors of a prediction for its latency and its bound. They follow
@@ -86,7 +86,7 @@ type margin struct {
 }
 
 func newCalibration() *calibration {
-	c := &calibration{shapes: make(map[shapeKey]*shape)}
+	c := &calibration{shapes: make(map[shapeKey]*shape), observations: 1}
 	for i := range c.speeds {
 		c.speeds[i].source = source(i)
 		c.restart(source(i), Exact)
@@ -113,11 +113,7 @@ func (c *calibration) forget(service models.ServiceID) {
 func keyOf(spans []models.Span, source source) shapeKey {
 	key := shapeKey{source: source}
 	for i := range spans {
-		id := spans[i].Service
-		if id < 0 || id >= maxShapeServices {
-			return shapeKey{source: source}
-		}
-		key.services |= 1 << id
+		key.services |= 1 << spans[i].Service
 	}
 	return key
 }
@@ -134,7 +130,14 @@ func (k shapeKey) members() []models.ServiceID {
 // margin returns what predictions for a shape are multiplied with. It does not
 // allocate.
 func (c *calibration) margin(key shapeKey) margin {
-	return c.marginOf(&c.speeds[key.source], c.shapes[key])
+	s, of := &c.speeds[key.source], c.shapes[key]
+	if of == nil {
+		return c.marginOf(s, of)
+	}
+	if of.asked != c.observations { // a decision asks many times
+		of.asked, of.margin = c.observations, c.marginOf(s, of)
+	}
+	return of.margin
 }
 
 // marginOf is margin for a shape that is known, or nil.
@@ -166,11 +169,7 @@ func (c *calibration) marginOf(s *speed, of *shape) margin {
 
 // trusted reports whether the window of a shape holds enough runs, and recent ones.
 func (c *calibration) trusted(s *shape) bool {
-	if s == nil || c.stale(s) {
-		return false
-	}
-	s.own.age(c.now)
-	return s.own.len() >= enoughRuns
+	return s != nil && !c.stale(s) && s.own.age(c.now) >= enoughRuns
 }
 
 func (c *calibration) stale(s *shape) bool { return c.now-s.last > staleAfter }
@@ -179,6 +178,7 @@ func (c *calibration) stale(s *shape) bool { return c.now-s.last > staleAfter }
 // so much, both in nanoseconds. While nothing runs, nothing is forgotten but outliers.
 // It allocates only for a shape that is new.
 func (c *calibration) observe(now time.Duration, key shapeKey, predicted, took float64) {
+	c.observations++
 	c.now += min(max(now-c.seen, 0), outlierAge)
 	c.seen = max(c.seen, now)
 	s := &c.speeds[key.source]
@@ -234,35 +234,24 @@ func (c *calibration) keep(s *speed, r run) {
 	}
 }
 
-// shape returns that of a key, or nil if it can have no window of its own.
+// shape returns that of a key, or nil if there are too many that are not stale. A stale
+// one begins anew.
 func (c *calibration) shape(key shapeKey) *shape {
-	if key.services == 0 {
-		return nil
-	}
 	s := c.shapes[key]
-	if s != nil && !c.stale(s) {
+	if s == nil && len(c.shapes) >= MaxShapes {
+		maps.DeleteFunc(c.shapes, func(_ shapeKey, s *shape) bool { return c.stale(s) })
+	}
+	switch {
+	case s != nil && !c.stale(s):
 		return s
-	}
-	if s == nil && len(c.shapes) >= MaxShapes && !c.evict() {
+	case s == nil && len(c.shapes) >= MaxShapes:
 		return nil
+	case s == nil:
+		s = &shape{}
+		c.shapes[key] = s
 	}
-	fresh := &shape{key: key}
-	if s != nil {
-		fresh.runs = s.runs
-	}
-	fresh.own.reset()
-	c.shapes[key] = fresh
-	return fresh
-}
-
-// evict makes room by forgetting the shape that is stale for longest.
-func (c *calibration) evict() bool {
-	oldest := slices.MinFunc(slices.Collect(maps.Values(c.shapes)), func(a, b *shape) int { return cmp.Compare(a.last, b.last) })
-	if !c.stale(oldest) {
-		return false
-	}
-	delete(c.shapes, oldest.key)
-	return true
+	s.own.reset()
+	return s
 }
 
 // Report describes how well a predictor does.

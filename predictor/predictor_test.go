@@ -335,7 +335,7 @@ func TestCalibrationRestoreRefuses(t *testing.T) {
 		"shape twice":   func(s *CalibrationSnapshot) { s.Shapes[1] = s.Shapes[0] },
 		"no services":   func(s *CalibrationSnapshot) { s.Shapes[0].Services = nil },
 		"out of order":  func(s *CalibrationSnapshot) { s.Shapes[1].Services = []models.ServiceID{1, 0} },
-		"service":       func(s *CalibrationSnapshot) { s.Shapes[0].Services = []models.ServiceID{maxShapeServices} },
+		"service":       func(s *CalibrationSnapshot) { s.Shapes[0].Services = []models.ServiceID{MaxServices} },
 		"solo of two":   func(s *CalibrationSnapshot) { s.Shapes[0].Services = []models.ServiceID{0, 1} },
 		"sum of one":    func(s *CalibrationSnapshot) { s.Shapes[1].Services = []models.ServiceID{0} },
 		"absurd shapes": func(s *CalibrationSnapshot) { s.Shapes = make([]windowSnapshot, MaxShapes+1) },

@@ -150,7 +150,7 @@ func restore(kept CalibrationSnapshot, network bool, start Quantiles) (*calibrat
 		case key.services == 0:
 			c.speeds[key.source].level, c.speeds[key.source].all = k.Level, w
 		default:
-			c.shapes[key] = &shape{key: key, runs: k.Runs, own: w}
+			c.shapes[key] = &shape{runs: k.Runs, own: w}
 		}
 	}
 	return c, nil
@@ -161,7 +161,7 @@ func (k *windowSnapshot) restore(whole bool) (key shapeKey, w window, err error)
 	source := source(slices.Index(sourceNames[:], k.Source))
 	key.source = source
 	for i, id := range k.Services {
-		if id < 0 || id >= maxShapeServices || i > 0 && id <= k.Services[i-1] {
+		if id < 0 || id >= MaxServices || i > 0 && id <= k.Services[i-1] {
 			return key, w, errors.New("services out of order")
 		}
 		key.services |= 1 << id

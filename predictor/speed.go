@@ -72,14 +72,15 @@ func (s *speed) reset(start Quantiles) {
 // margin returns that of shapes that have no window of their own. As long as
 // few runs were observed it is the more cautious of them and the start.
 func (s *speed) margin() margin {
-	switch n := s.all.len(); {
-	case n == 0:
-		return margin{middle: s.start.P50, usual: s.start.P99, high: s.start.P99}
-	case n < enoughRuns:
-		m := s.all.margin()
-		return margin{middle: s.start.P50, usual: max(s.start.P99, m.usual), high: max(s.start.P99, m.high)}
+	if s.all.len() >= enoughRuns {
+		return s.all.margin()
 	}
-	return s.all.margin()
+	m := margin{middle: s.start.P50, usual: s.start.P99, high: s.start.P99}
+	if s.all.len() > 0 {
+		all := s.all.margin()
+		m.usual, m.high = max(m.usual, all.usual), max(m.high, all.high)
+	}
+	return m
 }
 
 // push takes a run in and returns the one that has waited for long enough.
@@ -146,7 +147,7 @@ func (s *speed) change(by float64) {
 func (s *speed) leastChange() float64 {
 	spread := s.start.P90 / s.start.P50
 	if s.all.len() >= enoughRuns {
-		spread = s.all.quantile(0.9) / s.all.quantile(0.5)
+		spread = quantile(s.all.sorted, 0.9) / quantile(s.all.sorted, 0.5)
 	}
 	return max(leastChange, changeSpread*(spread-1))
 }
@@ -174,12 +175,9 @@ type run struct {
 	shape *shape
 	at    time.Duration
 
-	// outlier is set while it counts as one.
+	// ratio is measured/predicted before any correction, 0 of one that counts no more.
+	ratio   float64
 	outlier bool
-
-	// ratio is measured/predicted before any correction, 0 of an outlier that is too
-	// old to count.
-	ratio float64
 
 	// expected is the ratio of the shape at level 1 when it ran; 0 if the run does not
 	// show how fast the device is.
@@ -238,18 +236,18 @@ func (w *window) add(r run) {
 	w.sorted = slices.Insert(w.sorted, at, r.ratio)
 }
 
-// age forgets the outliers that are too old by now.
-func (w *window) age(now time.Duration) {
+// age forgets the outliers that are too old by now, and returns how many runs count.
+func (w *window) age(now time.Duration) int {
 	for ; w.aged < len(w.runs); w.aged++ {
 		r := &w.runs[(w.oldest+w.aged)%len(w.runs)]
 		if now-r.at < outlierAge {
-			return
+			break
 		}
 		if r.outlier {
 			w.drop(r)
-			r.ratio = 0
 		}
 	}
+	return w.len()
 }
 
 // drop takes a run out of those that count.
@@ -259,31 +257,28 @@ func (w *window) drop(r *run) {
 	}
 	at, _ := slices.BinarySearch(w.sorted, r.ratio)
 	w.sorted = slices.Delete(w.sorted, at, at+1)
-	if r.outlier {
+	if r.ratio = 0; r.outlier {
 		w.outliers--
-		r.outlier = false
 	}
 }
 
 // margin returns the quantiles of the runs, of which there must be some. Outliers are
 // taken to be the largest.
 func (w *window) margin() margin {
-	return margin{middle: w.quantile(0.5), usual: quantile(w.sorted[:max(len(w.sorted)-w.outliers, 1)], 0.99), high: w.quantile(0.99)}
+	usual := w.sorted[:max(w.len()-w.outliers, 1)]
+	return margin{middle: quantile(w.sorted, 0.5), usual: quantile(usual, 0.99), high: quantile(w.sorted, 0.99)}
 }
 
-// ratios returns them, the oldest first.
+// ratios returns those of the runs that are no outliers, the oldest first.
 func (w *window) ratios() []float64 {
 	values := make([]float64, 0, len(w.runs))
 	for i := range w.runs {
-		if r := &w.runs[(w.oldest+i)%len(w.runs)]; r.ratio > 0 {
+		if r := &w.runs[(w.oldest+i)%len(w.runs)]; !r.outlier {
 			values = append(values, r.ratio)
 		}
 	}
 	return values
 }
-
-// quantile is that of the runs that count.
-func (w *window) quantile(q float64) float64 { return quantile(w.sorted, q) }
 
 // quantile returns the order statistic that is not below the quantile even if
 // one more were above it; of few, the largest.
@@ -297,8 +292,6 @@ func (w *window) quantiles(level float64) Quantiles {
 	if len(w.sorted) == 0 {
 		return Quantiles{}
 	}
-	return Quantiles{
-		P01: w.sorted[(len(w.sorted)-1)/100] * level, P50: w.quantile(0.50) * level, P90: w.quantile(0.90) * level,
-		P95: w.quantile(0.95) * level, P99: w.quantile(0.99) * level,
-	}
+	at := func(q float64) float64 { return quantile(w.sorted, q) * level }
+	return Quantiles{P01: w.sorted[(w.len()-1)/100] * level, P50: at(0.5), P90: at(0.9), P95: at(0.95), P99: at(0.99)}
 }
