@@ -32,11 +32,10 @@ type decision struct {
 	unsure bool       // as a plan it cannot hold
 	asked  asked
 
-	members []*query    // memory of all candidates' members
-	heads   []candidate // scratch of gatherAll
-	joining []joiner    // scratch of merge
-	passed  []*service  // scratch of settle
-	trials  []int       // scratch of the overlap policy
+	members []*query   // memory of all candidates' members
+	joining []joiner   // scratch of merge
+	passed  []*service // scratch of settle
+	trials  []int      // scratch of the overlap policy
 	sorting *triage
 }
 
@@ -80,7 +79,9 @@ func (d *decision) decide(at time.Duration) {
 	if _, sorts := s.policy.(triager); sorts {
 		d.sorting.sort(d)
 	}
-	d.gatherAll()
+	for _, sv := range s.services {
+		d.gather(sv)
+	}
 	if len(d.candidates) > 0 {
 		s.policy.choose(d)
 	}
@@ -105,39 +106,11 @@ func (d *decision) foresee() {
 	}
 }
 
-// gatherAll makes the heads of all services the candidates. Candidates are large, so
-// what is put in order is pointers.
-func (d *decision) gatherAll() {
-	d.heads = d.heads[:0]
-	for _, sv := range d.s.services {
-		if c, ok := d.headOf(sv); ok {
-			d.heads = append(d.heads, c)
-		}
-	}
-	var memory [MaxServices]*candidate
-	order := memory[:0]
-	for i := range d.heads {
-		c := &d.heads[i]
-		at := sort.Search(len(order), func(k int) bool { return c.before(order[k]) })
-		order = slices.Insert(order, at, c)
-	}
-	for _, c := range order {
-		d.candidates = append(d.candidates, *c)
-	}
-}
-
 // gather inserts the head of a service.
 func (d *decision) gather(sv *service) {
-	if c, ok := d.headOf(sv); ok {
-		at := sort.Search(len(d.candidates), func(k int) bool { return c.before(&d.candidates[k]) })
-		d.candidates = slices.Insert(d.candidates, at, c)
-	}
-}
-
-// headOf returns the head of a service as a candidate.
-func (d *decision) headOf(sv *service) (c candidate, ok bool) {
-	if c, ok = sv.head(); !ok {
-		return c, false
+	c, ok := sv.head()
+	if !ok {
+		return
 	}
 	if c.batch != nil {
 		c.members = c.batch.members
@@ -145,7 +118,8 @@ func (d *decision) headOf(sv *service) (c candidate, ok bool) {
 		d.members = append(d.members, c.head)
 		c.members = slices.Clip(d.members[len(d.members)-1:])
 	}
-	return c, true
+	at := sort.Search(len(d.candidates), func(k int) bool { return c.before(&d.candidates[k]) })
+	d.candidates = slices.Insert(d.candidates, at, c)
 }
 
 // settle finds out what the first n candidates take alone, and drops those

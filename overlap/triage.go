@@ -29,7 +29,7 @@ type triage struct {
 	started []job         // the batches that have started, the most urgent first
 	jobs    []job         // that were added
 	kept    heap[int]     // positions in jobs, the longest first
-	lines   heap[line]    // the most urgent query first
+	lines   heap[*view]   // of the services, the most urgent query first
 }
 
 // job is what a triage keeps or postpones: a query that waits, or what is left of a
@@ -45,14 +45,8 @@ type job struct {
 // job returns a query that waits.
 func (q *query) job() job { return job{&q.Rank, q.Deadline, q.Alone, q.Alone, &q.postponed} }
 
-// line is the waiting queries of a service from the first on, which is the most urgent.
-type line struct {
-	first *query
-	view  *view
-}
-
 func newTriage() *triage {
-	t := &triage{lines: heap[line]{before: func(a, b line) bool { return a.first.Rank.before(&b.first.Rank) }}}
+	t := &triage{lines: heap[*view]{before: func(a, b *view) bool { return a.first.Rank.before(&b.first.Rank) }}}
 	t.kept.before = func(i, k int) bool {
 		a, b := &t.jobs[i], &t.jobs[k]
 		return a.each > b.each || a.each == b.each && b.rank.before(a.rank)
@@ -65,24 +59,23 @@ func (t *triage) sort(d *decision) {
 	s := d.s
 	s.triages++
 	t.number, t.taken, t.level = s.triages, 0, 0
-	t.jobs, t.kept.items = t.jobs[:0], t.kept.items[:0]
+	t.jobs, t.kept.items, t.lines.items = t.jobs[:0], t.kept.items[:0], t.lines.items[:0]
 	waiting := 0
 	for _, sv := range s.services {
 		sv.view.triage = t.number
 		if sv.sorted() {
 			waiting += sv.queue.len()
+			if sv.view.advance() {
+				t.lines.push(&sv.view)
+			}
 		}
 	}
 	if waiting < triageLeast {
 		return
 	}
 	t.start(d)
-	t.lineUp(s.services)
-	for range min(waiting, triageScan) {
+	for n := 0; n < triageScan && t.lines.len() > 0; n++ {
 		q := t.next()
-		if q == nil {
-			break
-		}
 		for len(t.started) > 0 && t.started[0].rank.before(&q.Rank) {
 			t.add(t.started[0], d.at)
 			t.started = t.started[1:]
@@ -130,30 +123,11 @@ func (t *triage) start(d *decision) {
 	})
 }
 
-// lineUp begins to visit the waiting queries of all services.
-func (t *triage) lineUp(services []*service) {
-	t.lines.items = t.lines.items[:0]
-	for _, sv := range services {
-		if !sv.sorted() {
-			continue
-		}
-		if q, some := sv.view.query(); some {
-			t.lines.push(line{q, &sv.view})
-		}
-	}
-}
-
-// next passes the most urgent waiting query of all services, and returns it, nil if
-// there is none.
+// next passes the most urgent waiting query of all services, and returns it.
 func (t *triage) next() *query {
-	if t.lines.len() == 0 {
-		return nil
-	}
-	l := &t.lines.items[0]
-	q := l.first
-	l.view.queue.pass()
-	if behind, some := l.view.query(); some {
-		l.first = behind
+	o := t.lines.top()
+	q := o.first
+	if o.queue.pass(); o.advance() {
 		t.lines.down(0)
 	} else {
 		t.lines.pop()

@@ -9,6 +9,7 @@ import "time"
 type view struct {
 	at     time.Duration
 	triage uint64 // the last one, 0 for none
+	first  *query // that a triage has not looked at
 	looked int    // so many of the queue that triage has looked at
 	second bool   // queue and paused show what is postponed, and nothing else
 	late   int    // so many of the queue were passed as they will be past their deadline
@@ -39,6 +40,12 @@ func (o *view) query() (*query, bool) {
 		o.queue.pass()
 	}
 	return nil, false
+}
+
+// advance sets first to the most urgent waiting query. It is false if there is none.
+func (o *view) advance() (some bool) {
+	o.first, some = o.query()
+	return some
 }
 
 // anyQuery returns the most urgent waiting query. Those that are postponed come
