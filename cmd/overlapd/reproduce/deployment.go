@@ -16,10 +16,6 @@ type deployment struct {
 	seqLens []int         // sequence model only
 }
 
-// twiceSolo stands for targets of two times what the smallest query of a service
-// takes alone.
-const twiceSolo = time.Duration(0)
-
 func (d *deployment) label() string { return label(d.models) }
 
 // The inputs of the paper's table 1.

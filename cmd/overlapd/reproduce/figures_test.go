@@ -104,28 +104,6 @@ func TestBoundsAreLimited(t *testing.T) {
 	}
 }
 
-// TestSmallFigure gives queries that hardly ever wait half of the target.
-func TestSmallFigure(t *testing.T) {
-	r := runOf(fewOptions(), stockOf([]string{"resnet50", "bert"}, []string{"vgg16", "vgg19"}), "edf-unmerged")
-	r.options.Seeds = smallSeeds + 4
-	drawn := planSmall(r)
-	if len(r.plan.jobs) != 2*smallSeeds {
-		t.Errorf("%d jobs, want %d for each of two pairs", len(r.plan.jobs), smallSeeds)
-	}
-	if err := serve(t, r, large{fixed{[]string{"resnet50", "bert", "vgg16", "vgg19"}}}); err != nil {
-		t.Fatal(err)
-	}
-	f := drawn()[0]
-	for _, pair := range []string{"Res50+Bert", "VGG16+VGG19", caseMean} {
-		if r := f.find(pair, calmLoad, "edf-unmerged"); r == nil || *r.Ours < 0.5 || *r.Ours > 1.2 {
-			t.Errorf("%s: %v, want a little more than half of the target", pair, *r.Ours)
-		}
-	}
-	if f.level != 1 || f.find("Res50+Bert", calmLoad, "edf-unmerged").Spread == nil {
-		t.Errorf("%+v", f)
-	}
-}
-
 // TestManyFigures has the mean of the triplets, the quadruplet by itself, and
 // comparisons with the paper's words for both.
 func TestManyFigures(t *testing.T) {

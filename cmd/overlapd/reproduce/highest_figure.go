@@ -23,7 +23,8 @@ const (
 // contest is deployments whose highest loads under each policy are searched.
 type contest struct {
 	stock *stock
-	kind  string // of the stock
+	shown string // the case that stands for all
+	mean  string // of the cases that are none
 	seeds uint64 // runs at each load
 	rows  []*row
 }
@@ -33,12 +34,13 @@ type contest struct {
 func planHighest(r *reproduction) func() []*figure {
 	var contests []*contest
 	for clock := range max(len(r.data.groups), 1) {
-		pairs := r.stock(pairsStock, clock)
-		contests = append(contests, r.contest(pairs, pairsStock, highestSeeds, pairs.pairs(calmLoad)))
-	}
-	for clock := range max(len(r.data.groups), 1) {
-		if many := r.stock(quadStock, clock); r.quad() != nil {
-			contests = append(contests, r.contest(many, quadStock, highestManySeeds, beyondPairs(calmLoad, many.sizes())))
+		pairs := &contest{stock: r.stock(pairsStock, clock), shown: caseMean, mean: caseMean, seeds: highestSeeds}
+		r.search(pairs, pairs.stock.pairs(calmLoad))
+		contests = append(contests, pairs)
+		if r.quad() != nil {
+			many := &contest{stock: r.stock(quadStock, clock), shown: caseQuadruplet, mean: caseTriplets, seeds: highestManySeeds}
+			r.search(many, beyondPairs(calmLoad, many.stock.sizes()))
+			contests = append(contests, many)
 		}
 	}
 	return func() []*figure {
@@ -54,8 +56,9 @@ func planHighest(r *reproduction) func() []*figure {
 	}
 }
 
-func (r *reproduction) contest(s *stock, kind string, seeds uint64, deploys []deployment) *contest {
-	o, c := r.options, &contest{s, kind, seeds, nil}
+// search plans the search of a contest.
+func (r *reproduction) search(c *contest, deploys []deployment) {
+	o := r.options
 	for i := range deploys {
 		for _, v := range r.contenders() {
 			found := &row{Case: deploys[i].label(), Policy: v.name}
@@ -63,15 +66,14 @@ func (r *reproduction) contest(s *stock, kind string, seeds uint64, deploys []de
 				found.Case = caseQuadruplet
 			}
 			c.rows = append(c.rows, found)
-			r.plan.add("highest load", secondsOf(bisections*int(seeds)*o.Queries/2), func(ctx context.Context, l *lane) error {
-				t := trial{stock: s, deploy: &deploys[i], variant: v, queries: o.Queries}
-				qps, err := highest(func(qps float64) (float64, error) { return l.meanViolations(ctx, t, qps, o.Seed, seeds) })
+			r.plan.add("highest load", secondsOf(bisections*int(c.seeds)*o.Queries/2), func(ctx context.Context, l *lane) error {
+				t := trial{stock: c.stock, deploy: &deploys[i], variant: v, queries: o.Queries}
+				qps, err := highest(func(qps float64) (float64, error) { return l.meanViolations(ctx, t, qps, o.Seed, c.seeds) })
 				found.Ours = rounded(qps)
 				return err
 			})
 		}
 	}
-	return c
 }
 
 // draw is the figure of a contest, with a name of its own unless it is the first.
@@ -84,25 +86,16 @@ func (c *contest) draw(first bool) *figure {
 	for _, found := range c.rows {
 		f.Rows = append(f.Rows, *found)
 	}
-	mean := caseMean
-	if c.kind == quadStock {
-		mean = caseTriplets
-	}
-	f.addMeans(mean, geometricMean)
+	f.addMeans(c.mean, geometricMean)
 	return f
 }
 
-// ratios are how many times the load of others ours bears by the figure of a contest: in
-// the mean of the pairs, and with four services.
+// ratios are how many times the load of others ours bears by the figure of a contest.
 func (c *contest) ratios(of *figure) (rows []row) {
-	name := caseMean
-	if c.kind == quadStock {
-		name = caseQuadruplet
-	}
 	for _, policy := range own {
-		a := of.find(name, 0, policy)
+		a := of.find(c.shown, 0, policy)
 		for _, other := range append([]string{"abacus"}, rivals[policy]...) {
-			if b := of.find(name, 0, other); a != nil && b != nil {
+			if b := of.find(c.shown, 0, other); a != nil && b != nil {
 				rows = append(rows, row{Case: c.stock.name, Policy: policy + " over " + other, Ours: rounded(*a.Ours / *b.Ours)})
 			}
 		}

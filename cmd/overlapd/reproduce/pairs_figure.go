@@ -75,11 +75,6 @@ var (
 			{caseMean, fullLoad, own[1:], rivals[own[1]], statement{}},
 		},
 	}
-	smallTails = series{
-		figure: figure{Figure: "16", Title: "small inputs: 99th percentile of latency over the target", Unit: "p99 / target", decimals: 2, level: 1,
-			Notes: []string{"Every query has batch size 4 and sequence length 8; each service's target is two times what that takes alone on the emulated device (section 7.2). The paper shows Abacus only and gives no numbers; it says that targets of about 10 ms are kept."}},
-		ours: tail,
-	}
 	pairAnswered = series{
 		figure: figure{Figure: "17", Title: "queries answered of 1,000, late ones too", Unit: "answered of 1,000", more: true,
 			Notes: []string{"As the authors count throughput. The paper's figure is at 100 queries per second."}},
@@ -232,21 +227,4 @@ func (f *figure) addBounds(bounds []*served) {
 		of.addMeans(caseMean, stats.Mean)
 		f.Rows = append(f.Rows, of.Rows...)
 	}
-}
-
-// smallSeeds is how many runs figure 16 has of each pair at most: with one size
-// of query they hardly differ.
-const smallSeeds = 3
-
-// planSmall plans figure 16: only the least inputs, and targets of two times
-// what they take alone.
-func planSmall(r *reproduction) func() []*figure {
-	s := r.pairs()
-	deploys := s.pairs(calmLoad)
-	for i := range deploys {
-		d := &deploys[i]
-		d.target, d.sizes, d.seqLens = twiceSolo, [][]int{pairSizes[:1], pairSizes[:1]}, pairSeqLens[:1]
-	}
-	small := r.serve("figure 16", min(r.options.Seeds, smallSeeds), r.contenders(), trial{stock: s}, deploys)
-	return func() []*figure { return []*figure{smallTails.draw(small, nil, caseMean)} }
 }

@@ -95,7 +95,6 @@ var figures = []struct {
 	{"10", planErrors},
 	{"14", planPairs(&pairTails)},
 	{"15", planViolations},
-	{"16", planSmall},
 	{"17", planPairs(&pairAnswered, &pairGoodput)},
 	{"18", planMany(&manyTails, &manyViolations)},
 	{"19", planMany(&manyAnswered)},

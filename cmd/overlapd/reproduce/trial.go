@@ -96,11 +96,7 @@ func (t *trial) scenario(d sim.Device) sim.Scenario {
 		Device: d, Predictor: t.stock.files[t.variant.recipe],
 	}
 	for i, m := range t.deploy.models {
-		target := t.deploy.target
-		if target == twiceSolo {
-			target = 2 * solo(d, m, t.deploy.sizes[i][0], t.deploy.seqLens[0])
-		}
-		s := sim.Service{Name: m, Target: target, MaxBatch: min(t.variant.maxBatch, largest(d, m)), Sizes: t.deploy.sizes[i]}
+		s := sim.Service{Name: m, Target: t.deploy.target, MaxBatch: min(t.variant.maxBatch, largest(d, m)), Sizes: t.deploy.sizes[i]}
 		if m == sequenceModel {
 			s.SeqLens = t.deploy.seqLens
 		}

@@ -116,19 +116,6 @@ func TestLaneTellsOfBadDevices(t *testing.T) {
 	}
 }
 
-// TestTwiceSolo makes targets of what the smallest query takes.
-func TestTwiceSolo(t *testing.T) {
-	trial := trial{
-		stock: &stock{}, variant: *variantNamed("fcfs-authors"),
-		deploy: &deployment{models: []string{"bert", "resnet50"}, target: twiceSolo, sizes: [][]int{{2}, {2}}, seqLens: []int{8}},
-	}
-	for _, s := range trial.scenario(fixed{[]string{"resnet50", "bert"}}).Services {
-		if s.Target != 16*time.Millisecond {
-			t.Errorf("%s has the target %v, want 16ms", s.Name, s.Target)
-		}
-	}
-}
-
 // TestRunsEndWithFaults of the deployment, whichever figure they are for.
 func TestRunsEndWithFaults(t *testing.T) {
 	s, o := stockOf([]string{"resnet50", "bert"}, quadModels), DefaultOptions()
