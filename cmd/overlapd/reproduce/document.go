@@ -60,11 +60,6 @@ func (f *figure) show(d *report.Document) {
 	d.Table(f.numbers(means))
 	d.Table(f.comparisons())
 	d.List(f.Notes...)
-	if misses := f.misses(); len(misses) > 0 {
-		inside := &report.Document{}
-		inside.List(misses...)
-		d.Fold(fmt.Sprintf("%d numbers in which ours misses the paper's or the authors'", len(misses)), inside)
-	}
 	if len(means) < len(all) {
 		fold(d, "all numbers", f.numbers(all))
 	}
@@ -169,29 +164,12 @@ func relative(a, b *float64) string {
 }
 
 // missedPoints is from how many percentage points on a number that is not met
-// is told.
+// is painted.
 const missedPoints = 2
 
 // missed reports whether ours is worse than another's.
 func missed(ours, other *float64) bool {
 	return ours != nil && other != nil && *other-*ours >= missedPoints
-}
-
-// misses are where ours is worse than what the paper or its authors have.
-func (f *figure) misses() []string {
-	var list []string
-	for _, r := range f.Comparisons {
-		for _, other := range []struct {
-			whose string
-			has   *float64
-		}{{"the paper has", r.Paper}, {"the authors have", r.Authors}} {
-			if missed(r.Ours, other.has) {
-				list = append(list, fmt.Sprintf("%s at %s queries/s: %s where %s %s, %.1f points less.",
-					r.Case, load(r.QPS), percentage(r.Ours), other.whose, percentage(other.has), *other.has-*r.Ours))
-			}
-		}
-	}
-	return list
 }
 
 // charts draws the rows, each load by itself.

@@ -81,12 +81,6 @@ var (
 		ours: answeredOf1000, authors: func(m measured) float64 { return m.answered },
 		compared: []comparison{{caseMean, fullLoad, overlapping, sequentials, statement{"7.3", map[string]float64{"fcfs-authors": 25.7, "sjf-authors": 38.1, "edf-authors": 25.7}}}},
 	}
-	pairGoodput = series{
-		figure: figure{Figure: "17, goodput", Title: "queries answered in time of 1,000", Unit: "in time of 1,000", more: true,
-			Notes: []string{"What clients gain: late answers do not count. The paper has no such figure; the authors' numbers follow from their violations."}},
-		ours: inTimeOf1000, authors: func(m measured) float64 { return authorsQueries * (1 - m.violations) },
-		compared: []comparison{{caseMean, fullLoad, overlapping, sequentials, statement{}}},
-	}
 )
 
 // servePairs plans the runs of figures 14, 15 and 17, once.

@@ -95,7 +95,7 @@ var figures = []struct {
 	{"10", planErrors},
 	{"14", planPairs(&pairTails)},
 	{"15", planViolations},
-	{"17", planPairs(&pairAnswered, &pairGoodput)},
+	{"17", planPairs(&pairAnswered)},
 	{"18", planMany(&manyTails, &manyViolations)},
 	{"19", planMany(&manyAnswered)},
 	{"20", planMIG},

@@ -202,9 +202,6 @@ func tail(r *sim.Result) float64       { return r.P99OverTarget }
 func throughput(r *sim.Result) float64 { return r.ThroughputQPS }
 func goodput(r *sim.Result) float64    { return r.GoodputQPS }
 
-// inTimeOf1000 is how many of 1,000 queries are answered in time.
-func inTimeOf1000(r *sim.Result) float64 { return authorsQueries * (1 - r.Violations) }
-
 // answeredOf1000 is what the authors call throughput: queries answered, late
 // ones too, of 1,000.
 func answeredOf1000(r *sim.Result) float64 {
