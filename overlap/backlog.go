@@ -81,6 +81,9 @@ func (l *backlog) enqueue(q *query) {
 	q.Rank = l.rankOf(q, whole)
 	if _, sorts := l.policy.(triager); sorts && sv.sorted() && !q.Rank.Filler {
 		q.Alone = l.predict.alone(whole).Latency
+		if whole.Size = sv.MaxBatch; q.Size < whole.Size {
+			q.Full = l.predict.alone(whole).Latency
+		}
 	}
 	sv.queue.push(q)
 	sv.view.queue.joined(q)

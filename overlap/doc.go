@@ -75,7 +75,9 @@
 // is no time, by the rule of Moore (Management Science 15(1), 1968),
 // which keeps as many as any choice could: in the order of deadlines it adds up
 // what queries take, and whenever one would be late, postpones the longest so
-// far. Of a batch that has started that is what is left, for each of its queries; what
+// far. A query that can be merged with others that wait counts with the middle between
+// what it takes alone and its part of their batch, since not all of them will be
+// merged. Of a batch that has started that is what is left, for each of its queries; what
 // has run does not count, or a few operators that once filled a group would put the
 // rest before all that is more urgent. Priorities come first: nothing is postponed for
 // what has less. What is postponed waits until its service has nothing else, and fills

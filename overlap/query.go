@@ -21,6 +21,7 @@ type queryState struct {
 	models.Query `json:"Query"`
 	Rank         rank
 	Alone        time.Duration // the time it was predicted to take alone when it was queued, 0 where nobody asked
+	Full         time.Duration `json:",omitempty"` // the same of the largest batch of such queries, 0 if it is one by itself
 	Retries      int
 	Apart        bool `json:",omitempty"` // a batch in which it was merged with others has failed
 	Cancelled    bool

@@ -42,8 +42,23 @@ type job struct {
 	postponed *uint64
 }
 
+// mergeTrust is how much a triage counts on merging: with 0 a query counts with the time
+// that it takes alone, with 1 with its part of the batch that it would be in if all that
+// wait for its service were merged. Not all of them can be.
+const mergeTrust = 0.5
+
 // job returns a query that waits.
-func (q *query) job() job { return job{&q.Rank, q.Deadline, q.Alone, q.Alone, &q.postponed} }
+func (q *query) job(sv *service) job {
+	taken := q.Alone
+	if q.Full == 0 || q.single() || q.Size >= sv.MaxBatch {
+		return job{&q.Rank, q.Deadline, taken, taken, &q.postponed}
+	}
+	merged := float64(min(sv.queue.len(), sv.MaxBatch/q.Size))
+	further := float64(q.Full-q.Alone) / float64(sv.MaxBatch-q.Size) * float64(q.Size)
+	part := (float64(q.Alone) + further*(merged-1)) / merged
+	taken -= time.Duration(mergeTrust * max(float64(q.Alone)-part, 0))
+	return job{&q.Rank, q.Deadline, taken, taken, &q.postponed}
+}
 
 func newTriage() *triage {
 	t := &triage{lines: heap[*view]{before: func(a, b *view) bool { return a.first.Rank.before(&b.first.Rank) }}}
@@ -80,7 +95,7 @@ func (t *triage) sort(d *decision) {
 			t.add(t.started[0], d.at)
 			t.started = t.started[1:]
 		}
-		t.add(q.job(), d.at)
+		t.add(q.job(s.services[q.Service]), d.at)
 	}
 	for _, sv := range s.services {
 		sv.view.looked = sv.view.queue.at

@@ -49,7 +49,7 @@ func TestTriageIsTheBestChoice(t *testing.T) {
 		tr := newTriage()
 		tr.number, tr.taken = 7, started
 		for _, q := range list {
-			tr.add(q.job(), at)
+			tr.add(q.job(new(service)), at)
 		}
 		hopeless := func(q *query) bool { return at+q.Alone > q.Deadline && q.Alone > 0 }
 		kept := func(i int) bool { return list[i].postponed != 7 && !hopeless(list[i]) }
@@ -84,7 +84,7 @@ func TestTriageKeepsPriorities(t *testing.T) {
 	tr := newTriage()
 	tr.number = 1
 	for _, q := range queries {
-		tr.add(q.job(), 0)
+		tr.add(q.job(new(service)), 0)
 	}
 	for i, want := range []uint64{0, 1, 0} {
 		if queries[i].postponed != want {
@@ -116,5 +116,22 @@ func TestTriageIsBounded(t *testing.T) {
 	}
 	if postponed == 0 || postponed > triageScan {
 		t.Errorf("%d queries are postponed, of %d that a triage looks at", postponed, triageScan)
+	}
+}
+
+// What waits beside others that it can be merged with counts with less than it takes alone,
+// the less the more there are, and a query that must run by itself with all of it.
+func TestTriageCountsOnMerging(t *testing.T) {
+	q := &query{queryState: queryState{Query: models.Query{Size: 1}, Alone: 40, Full: 70}}
+	sv := &service{Service: models.Service{MaxBatch: 4}}
+	for waiting, want := range []time.Duration{1: 40, 2: 33, 3: 30, 4: 29, 5: 29} { // halfway to 25, 20 and 17.5
+		sv.queue.items = make([]*query, waiting)
+		if got := q.job(sv).alone; waiting > 0 && got != want {
+			t.Errorf("one of %d counts with %d, want %d", waiting, got, want)
+		}
+	}
+	q.Apart = true
+	if got := q.job(sv).alone; got != 40 {
+		t.Errorf("one that is never merged counts with %d", got)
 	}
 }
