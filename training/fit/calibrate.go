@@ -15,12 +15,13 @@ import (
 
 // Calibrate carries measured groups over to the clock at which whole models were seen
 // to take other times alone, as a GPU that serves may run faster than one that was
-// measured for hours. Each given time, by what the groups show of the same batch,
-// is a factor of that batch, alone and in groups alike: a group takes the mean of the
-// factors of its spans, each counting by its time alone. So what a group gains over its
-// spans one after another stays as it was measured, which it would not if only single
-// spans were given another clock. A batch of which no time is given has the factor of
-// the nearest of its model, a model without any has 1.
+// measured for hours. Each given time, by what the groups show of the same batch, is the
+// factor of that batch, alone and in groups alike; a batch of which no time is given has
+// that of the nearest of its model, a model without any has 1. A clock changes how long
+// the device is busy, not how long operators wait for their launches. So a group takes
+// the mean of the factors of its spans, each counting by its work (see [Costs]), and at
+// least what the longest of them takes alone. A group that takes as long as its spans one
+// after another still does.
 //
 // It returns the rows with their times so multiplied, and the given times beside those
 // of the groups. A time of a model that is not in the dataset is [ErrRows].
@@ -41,15 +42,20 @@ func Calibrate(ctx context.Context, d *training.Dataset, given []training.SoloTi
 	calibrated := *d
 	calibrated.Rows = slices.Clone(d.Rows)
 	for i := range calibrated.Rows {
-		var sum, scaled float64
+		var busy, scaled, longest float64
 		r := &calibrated.Rows[i]
 		for _, s := range r.Group.Spans {
 			at := costs[s.Service].At(s.Size, s.SeqLen)
-			micros, _ := at.Span(s.Start, s.End)
-			sum, scaled = sum+micros, scaled+micros*factors[s.Service](s)
+			micros, work := at.Span(s.Start, s.End)
+			factor := factors[s.Service](s)
+			busy, scaled, longest = busy+work, scaled+work*factor, max(longest, micros*factor)
+		}
+		factor := scaled / busy
+		if len(r.Group.Spans) > 1 {
+			factor = max(factor, min(longest/r.Median, 1))
 		}
 		for _, micros := range []*float64{&r.Median, &r.Mean, &r.Std, &r.Device} {
-			*micros *= scaled / sum
+			*micros *= factor
 		}
 	}
 	return &calibrated, times, calibrated.Check()
