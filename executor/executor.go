@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -137,6 +138,9 @@ func (e *Executor) Run(id uint64, spans []SpanRequest) error {
 	e.running.Add(1)
 	r := newRound(id, spans, e.deliver)
 	r.threads = threadsOf(len(spans), e.opts.Cores)
+	if r.threads > 0 && !slices.ContainsFunc(spans, func(s SpanRequest) bool { return s.Whole }) {
+		r.stops = e
+	}
 	var sent []models.Span // for who is inside
 	for i := range spans {
 		s := e.service(spans[i].Span.Service)
@@ -148,6 +152,7 @@ func (e *Executor) Run(id uint64, spans []SpanRequest) error {
 	if len(sent) > 0 {
 		e.opts.Inside.Sent(sent)
 	}
+	r.stopRest()
 	return nil
 }
 

@@ -2,11 +2,13 @@ package executor
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
@@ -76,7 +78,9 @@ func TestSpansShareTheCores(t *testing.T) {
 	for cores, marked := range map[int]string{0: "a0123", 2: "a0'1'2'3'", 3: "a0'1'2'3'", 4: "a0123"} {
 		t.Run(strconv.Itoa(cores), func(t *testing.T) {
 			f := startReady(t, func(o *Options) { o.Cores = cores }, 2)
-			f.send(f.whole(0, 1, "a"), f.whole(1, 2, "a"))
+			first := f.whole(0, 1, "a")
+			first.Whole = true
+			f.send(first, f.whole(1, 2, "a"))
 			for i, s := range f.receive().Spans {
 				if got := texts(s); !slices.Equal(got, []string{marked}) {
 					t.Errorf("span %d of 2: %q, expected %q", i, got, marked)
@@ -84,6 +88,52 @@ func TestSpansShareTheCores(t *testing.T) {
 			}
 			if got := texts(f.do(f.whole(0, 3, "a"))); !slices.Equal(got, []string{"a0123"}) {
 				t.Errorf("alone: %q", got)
+			}
+		})
+	}
+}
+
+// When the first span of a round on shared cores has ended, the others end at their next
+// operator, unless the round is to be measured as it is.
+func TestSharedRoundEndsTogether(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		t.Run(fmt.Sprintf("whole %t", whole), func(t *testing.T) {
+			first, gate := t.TempDir()+"/first", t.TempDir()+"/gate"
+			f := startReady(t, func(o *Options) { o.Cores = 2 }, 2)
+			short, long := f.whole(0, 1, "1 await "+first), f.whole(1, 2, "1 signal "+gate)
+			short.Span.End, short.Whole, long.Whole = 2, whole, whole
+			f.send(short, long)
+			awaitEvent(f, WorkerOutput, func(e Event) bool { return e.Line == "waiting" })
+			touch(t, first)
+			w := f.service(1).ready()
+			stopped := func() bool {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				head, _ := w.mu.flights.at(0)
+				return head.stopped
+			}
+			for end := time.Now().Add(patience); !whole && !stopped() && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
+			touch(t, gate)
+			o := f.receive()
+			if s := o.Spans[0]; s.Status != models.SpanDone || s.Reached != 2 {
+				t.Errorf("the short one: %+v", s)
+			}
+			want := SpanOutcome{SpanOutcome: models.SpanOutcome{Status: models.SpanStopped, Reached: 2}}
+			if whole {
+				want.Status, want.Reached = models.SpanDone, fakeOperators
+			}
+			if s := o.Spans[1]; s.Status != want.Status || s.Reached != want.Reached {
+				t.Errorf("the long one: %+v, expected %+v", s, want)
+			}
+			if whole {
+				texts(o.Spans[1])
+				return
+			}
+			long.Span.Start, long.Queries = 2, nil
+			if s := f.do(long); s.Status != models.SpanDone || !slices.Equal(texts(s), []string{"1 signal " + gate + "0'1'23"}) {
+				t.Errorf("the rest: %+v", s)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package executor
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -17,10 +18,13 @@ const (
 )
 
 // SpanRequest is a span to run. Queries are given if, and only if, the batch
-// starts with it.
+// starts with it. Where the spans of a round share the cores, those end early, with
+// SpanStopped, that are not at their end when the first is: a core without a span would
+// wait for them. Whole keeps a span from that.
 type SpanRequest struct {
 	Span    models.Span
 	Queries []wire.QueryTensors
+	Whole   bool
 }
 
 // Outcome is what became of a round, or of one of its spans that was set apart.
@@ -72,7 +76,8 @@ type round struct {
 	outcome Outcome
 	begin   time.Time
 	deliver func(Outcome)
-	threads uint8 // of each span, 0 for all that its worker has
+	threads uint8     // of each span, 0 for all that its worker has
+	stops   *Executor // to stop the others when the first has ended, nil where all run to their ends
 
 	mu    sync.Mutex
 	open  int  // spans that have not ended
@@ -115,8 +120,26 @@ func (r *round) end(i int) {
 	}
 	over := r.apart || r.open == 0
 	r.mu.Unlock()
+	if !over && r.span(i).Status == models.SpanDone {
+		r.stopRest()
+	}
 	if over {
 		r.deliver(o)
+	}
+}
+
+// stopRest stops all spans of the round early, if they are not to run to their ends and
+// one of them has. It is called when one ends and when all are sent.
+func (r *round) stopRest() {
+	r.mu.Lock()
+	ended := r.stops != nil && slices.ContainsFunc(r.outcome.Spans, func(s SpanOutcome) bool { return s.ended && s.Status == models.SpanDone })
+	r.mu.Unlock()
+	for k := 0; ended && k < len(r.outcome.Spans); k++ {
+		if s := r.stops.service(r.span(k).Span.Service); s != nil {
+			if w := s.ready(); w != nil {
+				w.stopRound(r)
+			}
+		}
 	}
 }
 

@@ -228,6 +228,17 @@ func (w *worker) stop(batch models.BatchID, grace time.Duration) bool {
 	return found
 }
 
+// stopRound ends the runs of a round at their next operator boundary.
+func (w *worker) stopRound(r *round) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range w.mu.flights.count {
+		if f, _ := w.mu.flights.at(i); f.round == r && w.mu.cause == nil {
+			w.stopLocked(i)
+		}
+	}
+}
+
 // stopLocked ends the run at this place in flight at its next operator boundary.
 func (w *worker) stopLocked(i int) {
 	f, word := w.mu.flights.at(i)

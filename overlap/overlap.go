@@ -46,7 +46,42 @@ func (p overlap) choose(d *decision) {
 	}
 	p.fill(d, false)
 	p.fill(d, true)
+	p.yield(d)
 	d.limit = p.room(d, 0)
+}
+
+// yield has the most urgent batch go as far as a shorter candidate takes, and on with the
+// next round, where the two gain more so than the group as it is and it can still be in
+// time: what runs on when all others have ended overlaps nothing, and on a processor
+// leaves cores idle. The shorter candidate that is most urgent is tried.
+func (p overlap) yield(d *decision) {
+	first, shorter := &d.candidates[0], 0
+	for i := range d.candidates {
+		c := &d.candidates[i]
+		if c.solo.Latency > 0 && c.solo.Latency < first.solo.Latency && !c.probes && !c.rank.Filler && !c.postponed {
+			shorter = i
+			break
+		}
+	}
+	if shorter == 0 || first.rank.Filler || len(d.group) > 2 || len(d.group) == 2 && d.group[1] != shorter {
+		return
+	}
+	gain := float64(d.solo) / float64(d.predicted.Latency)
+	was := d.progress
+	end := d.candidates[shorter].end
+	for len(d.group) > 0 {
+		d.takeBack()
+	}
+	d.addWhole(shorter)
+	if d.at+d.predicted.Bound <= p.room(d, 0) && p.addPart(d, 0, gain) {
+		return
+	}
+	d.takeBack()
+	d.addWhole(0)
+	if end > 0 {
+		d.add(shorter, end, was.predicted, was.solo-d.solo)
+		d.limit = was.limit
+	}
 }
 
 // form merges what is to be merged, and finds out when those must start that
@@ -196,7 +231,7 @@ type part struct {
 // partLevels is how often the end of a part is searched for: after the second
 // time it is known to a part in (ways+1)²/2 of the operators, which is nearer
 // than predictions are.
-const partLevels = 2
+const partLevels = 3
 
 // addPart adds candidate i up to the operator where the group gains most, if
 // that is more than a gain, it is then predicted to end before it would if the
@@ -205,7 +240,7 @@ const partLevels = 2
 // around the best.
 func (p overlap) addPart(d *decision, i int, gain float64) bool {
 	c := &d.candidates[i]
-	best := part{gain: gain}
+	var best part
 	low, high := c.rest.Start, c.rest.End
 	for step, level := high-low, 0; step > 1 && level < partLevels; level++ {
 		step = min(step-1, (high-low+d.ways)/(d.ways+1))
@@ -215,7 +250,7 @@ func (p overlap) addPart(d *decision, i int, gain float64) bool {
 			low, high = max(best.end-step, low), min(best.end+step, high)
 		}
 	}
-	if best.end == 0 {
+	if best.gain <= gain || best.group.Latency >= d.predicted.Latency+best.alone {
 		return false
 	}
 	behind := c.rest
@@ -244,7 +279,7 @@ func (p overlap) tryParts(d *decision, i, low, high, step int, best *part) {
 	for end := low + step; end < high; end += step {
 		group, alone := estimates[0], estimates[1].Latency
 		estimates = estimates[2:]
-		if group.Latency == 0 || alone == 0 || group.Latency >= d.predicted.Latency+alone {
+		if group.Latency == 0 || alone == 0 {
 			continue
 		}
 		gain := float64(d.solo+alone) / float64(group.Latency)

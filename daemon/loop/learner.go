@@ -370,7 +370,7 @@ func (m *measurement) send() error {
 	requests := make([]executor.SpanRequest, len(spans))
 	for i, s := range spans {
 		s.Batch |= measuringIDs
-		requests[i].Span = s
+		requests[i].Span, requests[i].Whole = s, true
 		if s.Start > 0 {
 			continue
 		}

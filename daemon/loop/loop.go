@@ -289,14 +289,21 @@ func (l *loop) members(id models.BatchID) []models.QueryID {
 	return l.scheduler.Unanswered(id)
 }
 
-// learn lets the predictor follow what was measured of a group.
+// learn lets the predictor follow what was measured of a group, of which each span is
+// what ran of it.
 func (l *loop) learn(o *executor.Outcome) {
 	l.group.Spans = l.group.Spans[:0]
 	for i := range o.Spans {
-		if o.Spans[i].Status != models.SpanDone {
+		s := &o.Spans[i]
+		ran := s.Span
+		ran.End = s.Reached
+		if s.Status != models.SpanDone && s.Status != models.SpanStopped || ran.Len() <= 0 {
 			return
 		}
-		l.group.Spans = append(l.group.Spans, o.Spans[i].Span)
+		if ran.End < s.Span.End {
+			l.apart.Shorten(l.solo.Span(models.Span{Service: ran.Service, Start: ran.End, End: s.Span.End, Size: ran.Size, SeqLen: ran.SeqLen}))
+		}
+		l.group.Spans = append(l.group.Spans, ran)
 	}
 	if err := l.predictor.Observe(l.Now(), l.group, o.Latency()); err != nil {
 		l.Log.Debug().Err(err).Msg("a measured time was not taken in")

@@ -23,15 +23,25 @@ type Apart struct {
 	Queries time.Duration // its queries, each in a batch of its own, one after another
 }
 
-// Gain returns what a round gained that was measured, or zero if not all of it ran to
-// its end. What a span that ran alone gained is all due to merging; its time is that in
+// Shorten takes a part off one of the spans that did not run, and as much off its queries
+// in proportion. If it is not known how long that takes, nothing is known.
+func (a *Apart) Shorten(part time.Duration, known bool) {
+	if !known || part >= a.Spans {
+		*a = Apart{}
+		return
+	}
+	a.Queries -= time.Duration(float64(a.Queries) * float64(part) / float64(a.Spans))
+	a.Spans -= part
+}
+
+// Gain returns what a round gained that was measured, or zero if not all of it ran. What a span that ran alone gained is all due to merging; its time is that in
 // the engine, as solo times are.
 func (a Apart) Gain(m *executor.Outcome) Gain {
 	if a == (Apart{}) || m == nil || m.Latency() <= 0 {
 		return Gain{}
 	}
 	for i := range m.Spans {
-		if m.Spans[i].Status != models.SpanDone {
+		if s := &m.Spans[i]; s.Status != models.SpanDone && (s.Status != models.SpanStopped || s.Reached <= s.Span.Start) {
 			return Gain{}
 		}
 	}

@@ -43,3 +43,20 @@ func TestGain(t *testing.T) {
 		}
 	}
 }
+
+// Of a round that was stopped when its first span had ended, only what ran gains.
+func TestGainOfWhatRan(t *testing.T) {
+	const ms = time.Millisecond
+	ran := &executor.Outcome{Took: 20 * ms, Spans: make([]executor.SpanOutcome, 2)}
+	ran.Spans[0].Reached = 9
+	ran.Spans[1].Status, ran.Spans[1].Reached = models.SpanStopped, 3
+	a := Apart{40 * ms, 80 * ms}
+	a.Shorten(10*ms, true)
+	if got, want := a.Gain(ran), (Gain{Overlap: 10 * ms, Merge: 30 * ms}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	a.Shorten(0, false)
+	if got := a.Gain(ran); got != (Gain{}) {
+		t.Errorf("%+v of a part that takes nobody knows how long", got)
+	}
+}
