@@ -132,7 +132,7 @@ func (k shapeKey) members() []models.ServiceID {
 func (c *calibration) margin(key shapeKey) margin {
 	s, of := &c.speeds[key.source], c.shapes[key]
 	if of == nil {
-		return c.marginOf(s, of)
+		of = &s.other
 	}
 	if of.asked != c.observations { // a decision asks many times
 		of.asked, of.margin = c.observations, c.marginOf(s, of)

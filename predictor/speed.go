@@ -60,6 +60,9 @@ type speed struct {
 	ran time.Duration
 
 	all window
+
+	// other is for the shapes that were not seen: it has no runs.
+	other shape
 }
 
 func (s *speed) reset(start Quantiles) {
