@@ -21,6 +21,7 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 	"github.com/overlapd/overlapd/training"
 	"github.com/overlapd/overlapd/training/advice"
+	"github.com/overlapd/overlapd/training/fit"
 )
 
 // stateOptions are the flags that name the state file of a command.
@@ -473,7 +474,7 @@ are estimated from what they gain with others.`,
 	}
 	o.measuredOptions.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.solo, "solo", "", "CSV file of what whole models take alone: model, batch, seq_len, min_ms")
+	f.StringVar(&o.solo, "solo", "", "CSV file of what whole models take alone, to whose clock all groups are calibrated: model, batch, seq_len, min_ms")
 	f.StringSliceVar(&o.services, "services", nil, "services, each NAME or NAME=MODEL; all models if not given")
 	f.StringSliceVar(&o.loads, "load", nil, "queries per second of services, each NAME=QPS")
 	f.IntVar(&o.size, "size", 2, "most services of a device")
@@ -511,6 +512,12 @@ func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
 	}
 	if want.Solo, err = readSolo(o.solo); err != nil {
 		return nil, err
+	}
+	measured := slices.DeleteFunc(slices.Clone(want.Solo), func(s training.SoloTime) bool { return d.Model(s.Model) < 0 })
+	if len(measured) > 0 {
+		if d, _, err = fit.Calibrate(ctx, d, measured); err != nil {
+			return nil, err
+		}
 	}
 	return advice.Advise(ctx, d, want)
 }

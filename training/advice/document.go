@@ -66,18 +66,6 @@ func (a *Advice) showSolo(d *report.Document) {
 			d.List(fmt.Sprintf("%d %s", n, s.means))
 		}
 	}
-	for _, s := range a.Solo {
-		if s.Apart() {
-			d.List(fmt.Sprintf("%s: %.2f ms in the file, %.2f ms in the groups; which of them was measured under other conditions?", s.name(), s.Micros/1e3, s.Fitted/1e3))
-		}
-	}
-}
-
-func (s soloTime) name() string {
-	if s.SeqLen > 0 {
-		return fmt.Sprintf("%s at batch size %d, sequence length %d", s.Model, s.Size, s.SeqLen)
-	}
-	return fmt.Sprintf("%s at batch size %d", s.Model, s.Size)
 }
 
 func (a *Advice) showSets(d *report.Document) {

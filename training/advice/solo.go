@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/overlapd/overlapd/predictor"
@@ -16,7 +15,6 @@ import (
 const (
 	maxCells    = 4096 // batch sizes and sequence lengths, over all models
 	soloFewest  = 3    // groups of one span that make a solo time measured
-	soloApart   = 0.1  // relative difference of two solo times that is worth a word
 	leastMicros = 1e-3 // what operators take together if anything is known of them
 )
 
@@ -35,14 +33,8 @@ type soloTime struct {
 	SeqLen int     `json:"seq_len"`
 	Micros float64 `json:"micros"`
 	Source string  `json:"source"`
-	Alone  int     `json:"alone"`            // groups that held only spans of it
-	Groups int     `json:"groups"`           // groups that held it with others
-	Fitted float64 `json:"fitted,omitempty"` // microseconds that the groups say, where a file says otherwise
-}
-
-// Apart reports whether a file and the groups disagree.
-func (s soloTime) Apart() bool {
-	return s.Source == soloGiven && s.Alone+s.Groups > 0 && math.Abs(s.Fitted-s.Micros) > soloApart*s.Micros
+	Alone  int     `json:"alone"`  // groups that held only spans of it
+	Groups int     `json:"groups"` // groups that held it with others
 }
 
 // cellKey names a batch size and a sequence length of a model.
@@ -229,7 +221,6 @@ func (t *soloTimes) give(d *training.Dataset, list []training.SoloTime) {
 	for _, s := range list {
 		m := d.Model(s.Model)
 		if c := t.cells[cellKey{m, s.Size, s.SeqLen}]; m >= 0 && c != nil {
-			c.Fitted = c.whole()
 			c.scale(s.Micros)
 			c.Source = soloGiven
 		}
