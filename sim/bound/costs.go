@@ -42,7 +42,7 @@ type shapeOf struct {
 
 type answer struct{ share, fastest time.Duration }
 
-// newCosts returns those of a valid scenario.
+// newCosts returns those of a valid scenario, for groups that gain nothing.
 func newCosts(sc *sim.Scenario) *costs {
 	c := &costs{sc: sc, gain: 1, shares: map[shapeOf]answer{}}
 	known := sc.Device.Models()
@@ -53,7 +53,6 @@ func newCosts(sc *sim.Scenario) *costs {
 		c.bound, c.operators = append(c.bound, at), append(c.operators, known[at].Operators)
 		c.shapes = append(c.shapes, shapesOf(s, known[at].Sizes))
 	}
-	c.grow(0, nil, 0, 0)
 	return c
 }
 

@@ -2,49 +2,14 @@ package bound
 
 import (
 	"cmp"
-	"math/bits"
 	"slices"
 	"sort"
 	"time"
 )
 
-// maxExact is with how many jobs all sets of them are tried.
-const maxExact = 14
-
 // tolerance is by how many seconds work may exceed an interval, for the sake of
 // rounding.
 const tolerance = 1e-9
-
-// exact returns the size of the largest set of jobs that fits.
-func exact(jobs []job) (most int) {
-	byEnd := slices.Clone(jobs)
-	slices.SortFunc(byEnd, func(a, b job) int { return cmp.Compare(a.to, b.to) })
-	for set := range uint(1) << len(byEnd) {
-		if n := bits.OnesCount(set); n > most && fits(byEnd, set) {
-			most = n
-		}
-	}
-	return most
-}
-
-// fits reports whether no interval holds more work of a set of jobs than time.
-// The jobs are in the order of their ends.
-func fits(byEnd []job, set uint) bool {
-	for i := range byEnd {
-		if set>>i&1 == 0 {
-			continue
-		}
-		from, work := byEnd[i].from, 0.0
-		for k := range byEnd {
-			if j := &byEnd[k]; set>>k&1 == 1 && j.from >= from {
-				if work += j.work; work > (j.to-from).Seconds()+tolerance {
-					return false
-				}
-			}
-		}
-	}
-	return true
-}
 
 // relaxed returns how many jobs could be done at most if a part of a job counted
 // as that part of one.

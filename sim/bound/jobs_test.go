@@ -1,6 +1,7 @@
 package bound
 
 import (
+	"math/bits"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -31,6 +32,34 @@ func TestJobs(t *testing.T) {
 			t.Errorf("%s: %d can be done in parts, want %d", name, got, c.relaxed)
 		}
 	}
+}
+
+// exact returns the size of the largest set of jobs that fits: it tries all.
+func exact(jobs []job) (most int) {
+	for set := range uint(1) << len(jobs) {
+		if n := bits.OnesCount(set); n > most && fits(jobs, set) {
+			most = n
+		}
+	}
+	return most
+}
+
+// fits reports whether no interval holds more work of a set of jobs than time.
+func fits(jobs []job, set uint) bool {
+	for i := range jobs {
+		for k := range jobs {
+			from, to, work := jobs[i].from, jobs[k].to, 0.0
+			for n, j := range jobs {
+				if set>>n&1 == 1 && j.from >= from && j.to <= to {
+					work += j.work
+				}
+			}
+			if work > max((to-from).Seconds(), 0)+tolerance {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // TestPartsAreNoFewer compares the two on jobs that are made up.

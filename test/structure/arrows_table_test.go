@@ -70,7 +70,7 @@ var arrows = []arrow{
 		pkg:   "sim/bound",
 		may:   []string{"device", "models", "sim", "stats"},
 		why:   "it says what no schedule could beat, so it may know nothing of how schedules are made",
-		tests: []string{"overlap"},
+		tests: []string{"device/synthetic", "overlap", "predictor"},
 	},
 	{
 		pkg:   "overlap/journal",
