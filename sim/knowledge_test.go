@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 // TestKnowsNothing serves as a server without predictions does: the third query
@@ -60,6 +62,39 @@ func TestLessKnowledgeRunsAlone(t *testing.T) {
 		if r := run(t, sc); len(r.Groups) != 1 || r.Merged != 0 || r.Late == 0 {
 			t.Errorf("knowing %s: groups %v, %d merged, %d late", knows, r.Groups, r.Merged, r.Late)
 		}
+	}
+}
+
+// TestBeyondTrainingRunsAlone: what a predictor was not trained on takes the sum of its
+// spans alone, so nothing is overlapped with batches larger than those, and nobody is
+// later than under edf.
+func TestBeyondTrainingRunsAlone(t *testing.T) {
+	sc := busyScenario("overlap")
+	sc.Predictor = formulaPredictor(t, sc.Device.(*formula), 1)
+	for i := range sc.Predictor.Features.Models {
+		m := &sc.Predictor.Features.Models[i]
+		m.MaxSize, m.Costs = 4, m.Costs[:2]
+	}
+	rounds, _ := watch(t, sc)
+	together, alone := 0, 0
+	for _, r := range rounds {
+		large := slices.ContainsFunc(r.Spans, func(s models.Span) bool { return s.Size > 4 })
+		switch {
+		case large && len(r.Spans) > 1:
+			t.Fatalf("round %d overlaps %+v", r.Number, r.Spans)
+		case large:
+			alone++
+		case len(r.Spans) > 1:
+			together++
+		}
+	}
+	if together == 0 || alone == 0 {
+		t.Errorf("%d rounds of several small batches, %d of a large one", together, alone)
+	}
+	ours := run(t, sc).Violations
+	sc.Policy = "edf"
+	if edf := run(t, sc).Violations; ours > edf {
+		t.Errorf("violations %v, under edf %v", ours, edf)
 	}
 }
 
