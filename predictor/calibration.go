@@ -181,12 +181,12 @@ func (c *calibration) observe(now time.Duration, key shapeKey, predicted, took f
 	c.observations++
 	c.now += min(max(now-c.seen, 0), outlierAge)
 	c.seen = max(c.seen, now)
-	s := &c.speeds[key.source]
-	s.ran = c.now
 	for i := range c.speeds {
-		c.speeds[i].relax(c.now)
+		if i != int(key.source) {
+			c.speeds[i].relax(c.now)
+		}
 	}
-	of := c.shape(key)
+	s, of := &c.speeds[key.source], c.shape(key)
 	if of != nil {
 		of.runs++
 		of.last = c.now
@@ -222,12 +222,11 @@ func (c *calibration) keep(s *speed, r run) {
 	if r.shape != nil {
 		own = &r.shape.own
 	}
-	if r.ratio <= m.usual*outlierLeast {
+	if own.row++; r.ratio <= m.usual*outlierLeast {
 		own.row = 0
-	} else if own.row++; own.row <= agreeing {
-		r.outlier = true
-		r.ratio = min(r.ratio, m.high*outlierStep)
 	}
+	r.outlier = 0 < own.row && own.row <= agreeing
+	r.ratio = min(r.ratio, m.high*outlierStep)
 	s.all.add(r)
 	if r.shape != nil {
 		own.add(r)

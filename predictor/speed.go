@@ -29,9 +29,10 @@ const (
 	// maxLevel bounds how much slower or faster a device may become.
 	maxLevel = 16.0
 
-	// relaxAfter is how long no run of a source may come before half of its slowness
-	// is forgotten. Otherwise groups that were slow for a moment might never be tried
-	// again.
+	// relaxRuns is how many runs of other sources may pass without one of this before
+	// half of its slowness is forgotten, relaxAfter how much time. Otherwise groups
+	// that were slow for a moment might never be tried again.
+	relaxRuns  = 64
 	relaxAfter = 4 * time.Second
 )
 
@@ -56,8 +57,10 @@ type speed struct {
 	// settling counts the runs until the level is measured again.
 	settling int
 
-	// ran is when the last run ended, or the level was last relaxed.
-	ran time.Duration
+	// ran is when the last run ended, or the level was last relaxed, idle counts the
+	// runs of other sources since then.
+	ran  time.Duration
+	idle int
 
 	all window
 
@@ -88,6 +91,7 @@ func (s *speed) margin() margin {
 
 // push takes a run in and returns the one that has waited for long enough.
 func (s *speed) push(r run) (old run, ok bool) {
+	s.ran, s.idle = r.at, 0
 	old, ok = s.recent[s.next], s.count == recentRuns
 	s.recent[s.next] = r
 	s.next = (s.next + 1) % recentRuns
@@ -157,12 +161,13 @@ func (s *speed) leastChange() float64 {
 
 func (s *speed) scale(by float64) { s.level = min(max(s.level*by, 1/maxLevel), maxLevel) }
 
-// relax forgets half of the slowness of a source that has not run for long.
+// relax counts a run of another source, and forgets half of the slowness if this has
+// not run for long.
 func (s *speed) relax(now time.Duration) {
-	if now-s.ran < relaxAfter {
+	if s.idle++; s.idle <= relaxRuns && now-s.ran < relaxAfter {
 		return
 	}
-	s.ran = now
+	s.ran, s.idle = now, 0
 	if s.level > 1 {
 		s.level = math.Sqrt(s.level)
 		s.count, s.next, s.settling = 0, 0, 0
