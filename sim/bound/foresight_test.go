@@ -300,7 +300,7 @@ func gapDevice(t *testing.T) (*device.Profile, *predictor.File) {
 }
 
 // gapScenario is number n of the instances: of two of the device's models, with targets of
-// 2.5 times what their middle query takes alone, under a load of 0.6, 0.75 and 0.9 of what
+// five times what their middle query takes alone, under a load of 0.6, 0.75 and 0.9 of what
 // a device could do that is never idle and always merges and overlaps as well as it ever
 // does, which is around 1, 1.25 and 1.5 times what overlap bears.
 func gapScenario(n int, d still, trained *predictor.File) sim.Scenario {
@@ -315,7 +315,7 @@ func gapScenario(n int, d still, trained *predictor.File) sim.Scenario {
 			s.SeqLens = stats.Thin(m.SeqLens, 4)
 		}
 		seqLen := m.SeqLens[len(m.SeqLens)/2]
-		s.Target = 5 * d.Latency(models.Group{Spans: []models.Span{{Service: models.ServiceID(i), End: m.Operators, Size: 16, SeqLen: seqLen}}}) / 2
+		s.Target = 5 * d.Latency(models.Group{Spans: []models.Span{{Service: models.ServiceID(i), End: m.Operators, Size: 16, SeqLen: seqLen}}})
 		sc.Services = append(sc.Services, s)
 	}
 	c := newCosts(&sc)
