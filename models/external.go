@@ -303,6 +303,16 @@ func (f *File) Data(i Initializer) (data []byte) {
 	return clip(data)
 }
 
+// At returns the TensorProto of i with its data not in it but in the file at location.
+func (i Initializer) At(location string) []byte {
+	var dst []byte
+	for _, d := range i.Dims {
+		dst = AppendInt(dst, 1, d)
+	}
+	dst = AppendString(AppendInt(dst, 2, int64(i.Type)), 8, i.Name)
+	return AppendInt(AppendField(dst, 13, AppendString(AppendString(nil, 1, "location"), 2, location)), 14, 1)
+}
+
 // Forget gives the memory of the mapped files back. What is used of them after all is
 // read again.
 func (f *File) Forget() {

@@ -134,8 +134,9 @@ func (c *cutting) findBorderValues(p int) {
 
 // appendModel appends piece p as a model of its own. Types has the types of
 // values made by earlier pieces; the bytes of nodes and initializers are
-// passed on as they are, also where they refer to a file of external data.
-func (c *cutting) appendModel(dst []byte, p int, types []models.Type) []byte {
+// passed on as they are, also where they refer to a file of external data, but without
+// the data of initializers that are elsewhere, at the locations that are given.
+func (c *cutting) appendModel(dst []byte, p int, types []models.Type, elsewhere func(id int32) string) []byte {
 	pc := &c.pieces[p]
 	parts := *c.parts
 	parts.Name = fmt.Sprintf("operator_%d", p)
@@ -143,7 +144,9 @@ func (c *cutting) appendModel(dst []byte, p int, types []models.Type) []byte {
 	parts.Initializers, parts.SparseInitializers, parts.Inputs, parts.Outputs = nil, nil, nil, nil
 	for _, id := range pc.weights {
 		init := c.inits[id]
-		if init.Sparse {
+		if at := elsewhere(id); at != "" {
+			parts.Initializers = append(parts.Initializers, init.At(at))
+		} else if init.Sparse {
 			parts.SparseInitializers = append(parts.SparseInitializers, init.Raw)
 		} else {
 			parts.Initializers = append(parts.Initializers, init.Raw)
@@ -184,12 +187,18 @@ func (c *cutting) operator(p int) models.Operator {
 // for each piece: every session has its own copy.
 func (c *cutting) weightBytes() (total int64) {
 	for p := range c.pieces {
-		for _, id := range c.pieces[p].weights {
-			init := c.inits[id]
-			total += int64(len(init.Raw))
-			if init.External != nil {
-				total += init.External.Length
-			}
+		total += c.weightsOf(p)
+	}
+	return total
+}
+
+// weightsOf returns the size of the weights that piece p uses.
+func (c *cutting) weightsOf(p int) (total int64) {
+	for _, id := range c.pieces[p].weights {
+		init := c.inits[id]
+		total += int64(len(init.Raw))
+		if init.External != nil {
+			total += init.External.Length
 		}
 	}
 	return total

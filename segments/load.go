@@ -179,14 +179,15 @@ func (m *loaded) findEnds(f *models.File) error {
 	return nil
 }
 
-// manyBytes is how large a piece is of which the pages of the file do not stay in memory
-// while the others are loaded: with what ONNX Runtime makes of them they add up.
+// manyBytes is how large the weights of a piece are whose pages of the file do not stay
+// in memory while the others are loaded: with what ONNX Runtime makes of them they add up.
 const manyBytes = 1 << 20
 
 // makeSessions loads every piece, in order: a session knows the types of
 // its outputs, which are the input types of later ones.
 func (m *loaded) makeSessions(c Config) error {
-	options := ort.SessionOptions{External: m.cut.file.External()}
+	external := m.cut.file.External()
+	options := ort.SessionOptions{External: external}
 	m.device.Session(&options)
 	if c.OneThread {
 		if err := m.shareWeights(m.cut.file); err != nil {
@@ -206,15 +207,15 @@ func (m *loaded) makeSessions(c Config) error {
 	}
 	for p := range m.cut.pieces {
 		c.Progress("load", int64(p), int64(len(m.cut.pieces)))
-		raw = m.cut.appendModel(raw[:0], p, m.types)
-		if len(raw) >= manyBytes {
-			m.cut.file.Forget()
-		}
-		options.Weights = m.weights.of(&m.cut.pieces[p], m.cut.values.Names)
+		raw = m.cut.appendModel(raw[:0], p, m.types, m.weights.at)
+		options.Weights, options.External = m.weights.of(&m.cut.pieces[p], m.cut.values.Names, external)
 		s, err := m.newSessions(raw, options, c.OneThread)
 		if err != nil {
 			op := m.cut.operator(p)
 			return fmt.Errorf("operator %d (%s %q): ONNX Runtime cannot load it by itself: %w", p, op.Type, op.Name, err)
+		}
+		if m.cut.weightsOf(p) >= manyBytes {
+			m.cut.file.Forget()
 		}
 		m.model.Operators = append(m.model.Operators, m.cut.operator(p))
 		for i, id := range m.cut.pieces[p].outputs {

@@ -3,6 +3,7 @@ package segments
 import (
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
@@ -35,7 +36,9 @@ func (m *loaded) shareWeights(file *models.File) error {
 	for p := range m.cut.pieces {
 		pc := &m.cut.pieces[p]
 		for _, id := range pc.weights {
-			data[id] = file.Data(*m.cut.inits[id])
+			if init := m.cut.inits[id]; init.Type != models.Int64 && init.Type != models.Int32 { // such may decide about shapes
+				data[id] = file.Data(*init)
+			}
 			if packs := pc.last-pc.first == 1 && repacked[file.Graph.Nodes[pc.first].OpType]; !packs && len(data[id]) >= leastShared && !copied[id] {
 				copied[id] = true
 				bytes += aligned(int64(len(data[id])))
@@ -65,15 +68,28 @@ func (m *loaded) shareWeights(file *models.File) error {
 	return nil
 }
 
-// of returns the shared weights of a piece by name.
-func (w *weights) of(pc *piece, names []string) map[string]*ort.Value {
-	shared := map[string]*ort.Value{}
+// at returns the location of shared weights, "" for others, which stand in their model.
+// ONNX Runtime wants to find them there, and then takes those that are shared.
+func (w *weights) at(id int32) string {
+	if w.values[id] == nil {
+		return ""
+	}
+	return fmt.Sprintf("shared_%d", id)
+}
+
+// of returns the shared weights of a piece by name, and adds them to external data.
+func (w *weights) of(pc *piece, names []string, external map[string][]byte) (map[string]*ort.Value, map[string][]byte) {
+	if len(w.values) == 0 {
+		return nil, external
+	}
+	shared, external := map[string]*ort.Value{}, maps.Clone(external)
 	for _, id := range pc.weights {
 		if v := w.values[id]; v != nil {
 			shared[names[id]] = v
+			external[w.at(id)], _ = v.Bytes() // of a tensor in memory
 		}
 	}
-	return shared
+	return shared, external
 }
 
 // keep takes the file over once all sessions are made. Its pages are read again if
