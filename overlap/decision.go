@@ -259,7 +259,8 @@ func (d *decision) holds() bool {
 	case d.strict || len(d.group) > 1 || len(first.members) > 1 && first.batch == nil:
 		return s.now+took <= d.limit
 	}
-	return first.rank.Filler || s.now+d.predicted.Latency <= first.deadline
+	left := first.solo.Latency - d.solo // of what does not end with its only span
+	return first.rank.Filler || s.now+d.predicted.Latency+left <= first.deadline
 }
 
 // candidate is the most urgent work of one service: a batch that has started,

@@ -40,7 +40,7 @@
 //
 // # Overlap
 //
-// The most urgent batch runs to its end in the next round. The policy abacus
+// The policy abacus runs the most urgent batch to its end in the next round. It
 // adds others as Abacus does (section 6): in the order of their deadlines, as
 // long as the predicted latency is within the headroom of the first. The
 // policy overlap differs in this:
@@ -56,6 +56,9 @@
 //   - A span ends where the group gains most, not where it fills the headroom:
 //     operators that run on when all others have ended overlap nothing, and
 //     run as well beside those of the next round.
+//   - A batch that nobody is found to run beside ends its round after a part of the
+//     least target of the other services, and goes on in the next one: what arrives
+//     for them meanwhile then runs beside the rest of it.
 //   - Whoever waits and would be in time right after the most urgent batch
 //     alone, as far as the head of each service and the query behind each
 //     batch of the group go, is not made late. A group is first grown without

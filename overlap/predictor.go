@@ -112,3 +112,22 @@ func (d *decision) search(low, high int, propose func(n int), pass func(n int, e
 	}
 	return low
 }
+
+// within returns the last operator up to which a candidate, by the bound, takes no longer
+// alone than a time, and what it takes up to there. It is one operator at least.
+func (d *decision) within(c *candidate, most time.Duration) (end int, found models.Estimate) {
+	end = d.search(c.rest.Start, c.rest.End-1, func(end int) {
+		d.ask.add(nil, c.upTo(end))
+	}, func(_ int, e models.Estimate) bool {
+		if e.Bound > most {
+			return false
+		}
+		found = e
+		return true
+	})
+	if end == c.rest.Start {
+		end++
+		found = d.ask.alone(c.upTo(end))
+	}
+	return end, found
+}

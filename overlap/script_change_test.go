@@ -6,7 +6,7 @@ import "github.com/overlapd/overlapd/models"
 func (a args) service(id models.ServiceID) models.Service {
 	return models.Service{
 		ID: id, Name: a.words[0],
-		Operators: a.number("operators", 4), QoSTarget: a.ms("qos", 100),
+		Operators: a.number("operators", 4), QoSTarget: a.ms("qos", 1000),
 		QueueLimit: a.number("queue", 10), MaxBatch: a.number("batch", 1),
 		BestEffort: a.number("besteffort", 0) > 0,
 	}

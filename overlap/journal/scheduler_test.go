@@ -43,8 +43,8 @@ const ms = time.Millisecond
 // stands in testdata/golden.log.
 func TestGoldenLog(t *testing.T) {
 	c := overlap.Config{Policy: "overlap", Predictor: steady{}, MaxRetries: 1, Services: []models.Service{
-		{ID: 0, Name: "resnet", Operators: 10, QoSTarget: 100 * ms, QueueLimit: 2, MaxBatch: 4},
-		{ID: 1, Name: "bert", Operators: 20, QoSTarget: 100 * ms, QueueLimit: 2, MaxBatch: 1},
+		{ID: 0, Name: "resnet", Operators: 10, QoSTarget: 1000 * ms, QueueLimit: 2, MaxBatch: 4},
+		{ID: 1, Name: "bert", Operators: 20, QoSTarget: 1000 * ms, QueueLimit: 2, MaxBatch: 1},
 	}}
 	dir := t.TempDir()
 	w, err := Open(dir, quick())
@@ -135,7 +135,7 @@ func play(t *testing.T, s *Scheduler) {
 	s.Down(52*ms, 1)
 	_ = arrive(53*ms, 7, 1, 5*ms)
 	s.Next(60 * ms)
-	if err := s.Load(61*ms, models.Service{ID: 1, Name: "bert", Operators: 12, QoSTarget: 100 * ms, QueueLimit: 2, MaxBatch: 1}); err != nil {
+	if err := s.Load(61*ms, models.Service{ID: 1, Name: "bert", Operators: 12, QoSTarget: 1000 * ms, QueueLimit: 2, MaxBatch: 1}); err != nil {
 		t.Fatal(err)
 	}
 	s.Up(62*ms, 1)
