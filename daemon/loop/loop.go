@@ -132,12 +132,12 @@ func (l *loop) watch() (at time.Duration, ok bool) {
 		if !m.broken {
 			return 0, false // nobody waits for the device
 		}
-		return l.overruns.watch(m.round, m.limit)
+		return l.overruns.watch(m.round, &m.limit)
 	}
 	if l.until == 0 {
 		return 0, false
 	}
-	return l.overruns.watch(l.round.Number, l.until)
+	return l.overruns.watch(l.round.Number, &l.until)
 }
 
 // dispatch sends a round to the workers. A round that cannot be sent fails at
