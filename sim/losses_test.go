@@ -144,31 +144,33 @@ func newArena(t testing.TB) *arena {
 		t.Logf("%s names no folder with fitted devices: without them", fittedVariable)
 		return a
 	}
-	for _, set := range []string{"pairs", "quadruplets"} {
-		p, err := device.ReadFile(one(t, folder, "device-"+set+"-*.device.json"))
+	for _, path := range files(t, folder, "device-*.device.json") {
+		p, err := device.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := predictor.ReadFile(one(t, folder, "predictor-"+set+"-overlapd-*.predictor.json"))
+		name := strings.TrimPrefix(filepath.Base(path), "device-")
+		name = name[:strings.LastIndex(name, "-")] // a hash follows
+		f, err := predictor.ReadFile(files(t, folder, "predictor-"+name+"-overlapd-*.predictor.json")[0])
 		if err != nil {
 			t.Fatal(err)
 		}
 		if d, err = device.NewModel(p); err != nil {
 			t.Fatal(err)
 		}
-		a.families = append(a.families, family{set, d, f})
+		a.families = append(a.families, family{name, d, f})
 	}
 	return a
 }
 
-// one returns the first file of a pattern.
-func one(t testing.TB, folder, pattern string) string {
+// files returns those of a pattern, of which there must be one.
+func files(t testing.TB, folder, pattern string) []string {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(folder, pattern))
 	if err != nil || len(list) == 0 {
 		t.Fatalf("%s has no %s: %v", folder, pattern, err)
 	}
-	return list[0]
+	return list
 }
 
 // crowd is a device of many models that share it as predictors take for granted.
