@@ -27,7 +27,6 @@ type decision struct {
 	spans      []models.Span // the spans of the group
 	progress
 	steps  []progress // before each span was added
-	daring bool       // only its latency must keep to the limit, and not its bound
 	strict bool       // its bound must keep to the limit though nobody else is in it
 	unsure bool       // as a plan it cannot hold
 	asked  asked
@@ -44,6 +43,7 @@ type progress struct {
 	predicted models.Estimate
 	solo      time.Duration // the time the spans take one after another
 	limit     time.Duration // when the group must have ended, forever if nothing depends on that
+	daring    bool          // only its latency must keep to the limit, and not its bound
 }
 
 // drop is work that cannot finish in time.
@@ -66,7 +66,7 @@ func newDecision(s *Scheduler, ways int) *decision {
 func (d *decision) decide(at time.Duration) {
 	s := d.s
 	d.ask.counts = asked{}
-	d.at, d.daring, d.strict, d.unsure = at, false, false, false
+	d.at, d.strict, d.unsure = at, false, false
 	d.progress, d.steps = progress{limit: forever}, d.steps[:0]
 	d.candidates, d.drops, d.members = d.candidates[:0], d.drops[:0], d.members[:0]
 	d.group, d.spans = d.group[:0], d.spans[:0]
@@ -212,6 +212,14 @@ func (d *decision) addWhole(i int) {
 	d.limit = min(d.limit, c.due)
 }
 
+// bounds returns within what time a group counts as done.
+func (*decision) bounds(e models.Estimate, daring bool) time.Duration {
+	if daring {
+		return e.Latency
+	}
+	return e.Bound
+}
+
 // takeBack takes the span that was added last out of the group, and returns its
 // candidate.
 func (d *decision) takeBack() *candidate {
@@ -249,10 +257,7 @@ func (d *decision) holds() bool {
 		return true
 	}
 	d.predicted = estimates[len(d.drops)]
-	first, took := &d.candidates[d.group[0]], d.predicted.Bound
-	if d.daring {
-		took = d.predicted.Latency
-	}
+	first, took := &d.candidates[d.group[0]], d.bounds(d.predicted, d.daring)
 	switch {
 	case len(d.group) > 1 && d.predicted.Latency == 0, first.probes:
 		return false

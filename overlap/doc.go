@@ -49,7 +49,9 @@
 //     whose batch ends with the group and who could be in time alone. What is
 //     left of a batch that does not end must be in time after it. The latency
 //     serves for comparing gains, and for drops: nobody is dropped for the
-//     sake of a margin.
+//     sake of a margin. What would be late right after the most urgent batch needs
+//     to fit by the latency only, if no more queries than its own are risked for it and
+//     none of a higher priority: without it, it is lost for certain.
 //   - A span is added only if the group is then predicted to end before it
 //     would if the span ran after it. Of those that fit, the one comes first
 //     with which the group gains the most solo time per time.

@@ -181,7 +181,7 @@ func (overlap) room(d *decision, i int) time.Duration {
 func (p overlap) fill(d *decision, bestEffort bool) {
 	for p.addBest(d, bestEffort) {
 	}
-	for len(d.group) > 1 && d.at+d.predicted.Bound > p.room(d, 0) {
+	for len(d.group) > 1 && d.at+d.bounds(d.predicted, d.daring) > p.room(d, 0) {
 		with, limit := d.predicted, p.room(d, 0)
 		d.turnDown(d.takeBack(), with, limit)
 	}
@@ -209,7 +209,7 @@ func (p overlap) addBest(d *decision, bestEffort bool) bool {
 		switch gain := float64(d.solo+c.solo.Latency) / float64(e.Latency); {
 		case e.Latency == 0:
 			c.verdict = unknown
-		case e.Latency >= d.predicted.Latency+c.solo.Latency || d.at+e.Bound > limit:
+		case e.Latency >= d.predicted.Latency+c.solo.Latency || d.at+d.bounds(e, p.dares(d, c)) > limit:
 			d.turnDown(c, e, limit)
 		case gain > bestGain:
 			best, bestGain, found = i, gain, e
@@ -222,9 +222,26 @@ func (p overlap) addBest(d *decision, bestEffort bool) bool {
 	if float64(found.Latency) > roomy*float64(d.predicted.Latency) && p.addPart(d, best, bestGain) {
 		return true
 	}
+	dares := p.dares(d, c)
 	d.add(best, c.rest.End, found, c.solo.Latency)
-	d.limit = min(d.limit, c.due)
+	d.limit, d.daring = min(d.limit, c.due), d.daring || dares
 	return true
+}
+
+// dares reports whether a candidate may get into the group by the latency of the
+// estimate, and not by its bound: it would be late right after the most urgent batch
+// alone, so nothing can be lost by it but those in the group, which must not be more, nor
+// of a higher priority.
+func (overlap) dares(d *decision, c *candidate) bool {
+	first := &d.candidates[0]
+	if c.latest >= d.at+first.solo.Latency || c.rank.Level != first.rank.Level || c.rank.Filler {
+		return false
+	}
+	risked := 0
+	for _, i := range d.group {
+		risked += len(d.candidates[i].members)
+	}
+	return risked <= len(c.members)
 }
 
 // tryWhole asks about the group with each candidate that may get into it.
@@ -236,7 +253,7 @@ func (p overlap) tryWhole(d *decision, bestEffort bool) {
 		if c.end > 0 || c.verdict != untried || c.rank.Filler != bestEffort {
 			continue
 		}
-		limit, least := min(p.room(d, i), c.due), max(d.predicted.Bound, c.solo.Bound)
+		limit, least := min(p.room(d, i), c.due), max(d.bounds(d.predicted, p.dares(d, c)), d.bounds(c.solo, p.dares(d, c)))
 		switch {
 		case c.probes || c.solo.Latency == 0:
 			c.verdict = unknown
@@ -291,11 +308,12 @@ func (p overlap) addPart(d *decision, i int, gain float64) bool {
 	behind.Start = best.end
 	left := d.ask.alone(behind).Latency
 	limit := min(d.limit, c.due-left)
-	if left == 0 || d.at+best.group.Bound > limit {
+	dares := p.dares(d, c)
+	if left == 0 || d.at+d.bounds(best.group, dares) > limit {
 		return false
 	}
 	d.add(i, best.end, best.group, best.alone)
-	d.limit = limit
+	d.limit, d.daring = limit, d.daring || dares
 	return true
 }
 
@@ -304,6 +322,7 @@ func (p overlap) addPart(d *decision, i int, gain float64) bool {
 // the rest of the time that all of it needs.
 func (p overlap) tryParts(d *decision, i, low, high, step int, best *part) {
 	c, room := &d.candidates[i], p.room(d, i)
+	dares := p.dares(d, c)
 	d.ask.clear()
 	for end := low + step; end < high; end += step {
 		d.ask.add(d.spans, c.upTo(end))
@@ -317,7 +336,7 @@ func (p overlap) tryParts(d *decision, i, low, high, step int, best *part) {
 			continue
 		}
 		gain := float64(d.solo+alone) / float64(group.Latency)
-		if left := max(c.solo.Latency-alone, 0); gain > best.gain && d.at+group.Bound <= min(room, c.due-left) {
+		if left := max(c.solo.Latency-alone, 0); gain > best.gain && d.at+d.bounds(group, dares) <= min(room, c.due-left) {
 			*best = part{end, group, alone, gain}
 		}
 	}
