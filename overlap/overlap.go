@@ -279,10 +279,14 @@ type part struct {
 	gain  float64
 }
 
-// partLevels is how often the end of a part is searched for: after the second
-// time it is known to a part in (ways+1)²/2 of the operators, which is nearer
-// than predictions are.
-const partLevels = 3
+// partLevels is how often the end of a part is searched for: after the third time
+// it is known to a part in (ways+1)³/4 of the operators. The search ends before, if
+// around the best end it has found one that gains less than refining times as much,
+// as it does unless the gain has a narrow peak.
+const (
+	partLevels = 3
+	refining   = 1.01
+)
 
 // addPart adds candidate i up to the operator where the group gains most, if
 // that is more than a gain, it is then predicted to end before it would if the
@@ -293,7 +297,8 @@ func (p overlap) addPart(d *decision, i int, gain float64) bool {
 	c := &d.candidates[i]
 	var best part
 	low, high := c.rest.Start, c.rest.End
-	for step, level := high-low, 0; step > 1 && level < partLevels; level++ {
+	for step, level, before := high-low, 0, 0.0; step > 1 && level < partLevels && best.gain >= refining*before; level++ {
+		before = best.gain
 		step = min(step-1, (high-low+d.ways)/(d.ways+1))
 		if p.tryParts(d, i, low, high, step, &best); best.end == 0 {
 			high = min(low+step, high)
