@@ -51,10 +51,16 @@ func (p overlap) choose(d *decision) {
 	d.limit = p.room(d, 0)
 }
 
+// yielding is how many times as much a group of two must gain for the most urgent
+// batch to go on with the next round instead of ending with it: it holds those up that
+// wait behind it, and what it leaves may find nobody to run beside.
+const yielding = 1.25
+
 // yield has the most urgent batch go as far as a shorter candidate takes, and on with the
 // next round, where the two gain more so than the group as it is and it can still be in
 // time: what runs on when all others have ended overlaps nothing, and on a processor
-// leaves cores idle. The shorter candidate that is most urgent is tried.
+// leaves cores idle. A group of two must gain yielding times as much for that. The
+// shorter candidate that is most urgent is tried.
 func (p overlap) yield(d *decision) {
 	first, shorter := &d.candidates[0], 0
 	for i := range d.candidates {
@@ -68,6 +74,9 @@ func (p overlap) yield(d *decision) {
 		return
 	}
 	gain := float64(d.solo) / float64(d.predicted.Latency)
+	if len(d.group) == 2 {
+		gain *= yielding
+	}
 	was := d.progress
 	end := d.candidates[shorter].end
 	for len(d.group) > 0 {
