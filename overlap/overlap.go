@@ -164,9 +164,12 @@ func startBy(deadline time.Duration, solo models.Estimate) time.Duration {
 // the sake of those in the group and of those that wait outside: the head of each
 // service and what comes behind a batch in the group, if they would be in time
 // right after the most urgent batch alone. Those that were not tried may still
-// get into it.
+// get into it. Best effort may put off none of those that a triage has kept.
 func (overlap) room(d *decision, i int) time.Duration {
 	room := d.limit
+	if slack := d.sorting.slack; d.candidates[i].rank.Filler && slack < forever {
+		room = min(room, d.at+d.solo+slack)
+	}
 	soon := d.at + d.candidates[0].solo.Latency
 	spare := func(r *rank, latest time.Duration) {
 		if latest >= soon && !r.Filler {

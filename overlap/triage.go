@@ -25,6 +25,7 @@ type triage struct {
 	number  uint64        // counts triages; work remembers the one that postponed it
 	taken   time.Duration // by what is kept so far
 	level   int           // the priority that kept is of
+	slack   time.Duration // by which all of it may be put off and is in time; forever if there is none
 	begun   []job         // memory of started
 	started []job         // the batches that have started, the most urgent first
 	jobs    []job         // that were added
@@ -73,7 +74,7 @@ func newTriage() *triage {
 func (t *triage) sort(d *decision) {
 	s := d.s
 	s.triages++
-	t.number, t.taken, t.level = s.triages, 0, 0
+	t.number, t.taken, t.level, t.slack = s.triages, 0, 0, forever
 	t.jobs, t.kept.items, t.lines.items = t.jobs[:0], t.kept.items[:0], t.lines.items[:0]
 	waiting := 0
 	for _, sv := range s.services {
@@ -168,4 +169,5 @@ func (t *triage) add(j job, at time.Duration) {
 		*longest.postponed = t.number
 		t.taken -= longest.alone
 	}
+	t.slack = min(t.slack, max(j.deadline-at-t.taken, 0))
 }
