@@ -12,21 +12,26 @@ func (s *Scheduler) Check() error {
 		return err
 	}
 	batched := 0
+	count := func(b *batch) {
+		for _, q := range b.members {
+			if !q.Answered { // others were answered while their batch was an overrun
+				batched++
+			}
+		}
+	}
 	var accepted, answered uint64
 	for _, sv := range s.services {
 		accepted += sv.metrics.Arrived
 		answered += sv.metrics.answered()
 		for _, b := range sv.paused.items {
-			batched += len(b.members)
+			count(b)
+		}
+		if sv.overrun != nil {
+			count(sv.overrun)
 		}
 	}
 	for _, b := range s.running {
-		batched += len(b.members)
-	}
-	for _, sv := range s.services {
-		if sv.overrun != nil {
-			batched += len(s.Unanswered(sv.overrun.id))
-		}
+		count(b)
 	}
 	if queued := s.waiting.len(); s.queries.count != queued+batched {
 		return fmt.Errorf("%d queries are known, %d queued and %d in batches", s.queries.count, queued, batched)

@@ -41,7 +41,7 @@ var policies = []named{
 	{"sjf", "Shortest job first by predicted time left, one batch at a time.", sjf{}},
 	{"edf", "Earliest deadline first, one batch at a time.", edf{}},
 	{"clockwork", "Earliest deadline first, one batch at a time, never started if it might end late.", clockwork{}},
-	{"abacus", "The published algorithm: overlap by headroom, as far as the prediction allows.", abacus{}},
+	{"abacus", "The published algorithm: overlap by headroom, as far as the prediction allows. It merges where services allow it, which the paper does not.", abacus{}},
 	{"overlap", "Overlap by headroom where it is predicted to gain, with merging, margins and best effort.", overlap{}},
 }
 
@@ -120,13 +120,24 @@ func (d *decision) skip() {
 // with the least headroom gets all its operators. The others follow in the
 // order of their headrooms as long as the predicted latency is within the
 // least: first whole, then as many operators as fit of the first that does
-// not. It neither merges queries nor asks whether overlap gains anything, and
-// it trusts the prediction.
+// not. It does not ask whether overlap gains anything, and it trusts the
+// prediction. What the paper does not have is merging: where services allow
+// it, batches take the places of queries.
 type abacus struct{ edf }
 
 func (abacus) choose(d *decision) {
-	if len(d.settle(1)) == 0 {
+	settled := 1
+	for _, sv := range d.s.services {
+		if sv.MaxBatch > 1 {
+			settled = maxCandidates
+		}
+	}
+	first := d.settle(settled)
+	if len(first) == 0 {
 		return
+	}
+	for i := range first {
+		d.merge(i)
 	}
 	d.daring = true
 	d.addWhole(0)

@@ -77,7 +77,7 @@ A scenario file is a JSON object:
 	f.Lookup("targets").DefValue = "" // or it says []
 	f.IntSliceVar(&o.sizes, "sizes", nil, "batch sizes of queries")
 	f.IntSliceVar(&o.seqLens, "seq-lens", nil, "sequence lengths of queries, for models that have them")
-	f.IntVar(&o.maxBatch, "max-batch", 1, "largest batch that queries are merged into, by all policies but abacus; 1 for no merging")
+	f.IntVar(&o.maxBatch, "max-batch", 1, "largest batch that queries are merged into, by all policies; 1 for no merging")
 	f.StringVar(&o.arrivals, "arrivals", "poisson", "how queries come")
 	f.Float64Var(&o.file.Arrivals.QPS, "qps", 100, "queries per second of poisson, constant and gamma, over all services")
 	f.Float64Var(&o.file.Arrivals.Scale, "scale", 1, "times the rate")
@@ -460,9 +460,9 @@ func simulated(sc *sim.Scenario, label string, results []*sim.Result, least *bou
 		d.Text("%s: target %v, sizes %v%s", s.Name, s.Target, s.Sizes, lengths)
 	}
 	if most := slices.MaxFunc(sc.Services, func(a, b sim.Service) int { return cmp.Compare(a.MaxBatch, b.MaxBatch) }).MaxBatch; most > 1 {
-		d.Text("all policies but abacus merge queries into batches of up to %d", most)
+		d.Text("all policies merge queries into batches of up to %d", most)
 	} else {
-		d.Text("no policy merges queries; with --max-batch all do but abacus")
+		d.Text("no policy merges queries; with --max-batch all do")
 	}
 	t := report.NewTable("", "", "violations", "p99/target", "answered/s", "in time/s", "spans/round", "merged", "busy", "prediction off")
 	for _, r := range results {

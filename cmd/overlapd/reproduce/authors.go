@@ -23,7 +23,7 @@ type measured struct {
 // authorsPolicies are the policies of the authors' files, as they and as we
 // call them.
 var authorsPolicies = []struct{ column, policy string }{
-	{"FCFS", "fcfs-authors"}, {"SJF", "sjf-authors"}, {"EDF", "edf-authors"}, {"Abacus", "abacus"},
+	{"FCFS", "fcfs-authors"}, {"SJF", "sjf-authors"}, {"EDF", "edf-authors"}, {"Abacus", "abacus-authors"},
 }
 
 // authorsResults are by label of the co-location and by policy.

@@ -23,7 +23,7 @@ const (
 )
 
 // clusterVariants are those of figure 22, where they were chosen.
-var clusterVariants = []string{"edf-unmerged", "clockwork-unmerged", "abacus", "overlap-unmerged", "edf", "clockwork", "overlap"}
+var clusterVariants = []string{"edf-unmerged", "clockwork-unmerged", "abacus-authors", "overlap-unmerged", "edf", "clockwork", "abacus", "overlap"}
 
 // clusterWays are how the queries of a variant may be spread. Clockwork's may
 // wait together too, for the device that is free first.

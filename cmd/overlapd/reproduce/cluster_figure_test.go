@@ -13,7 +13,7 @@ import (
 func TestClusterFigures(t *testing.T) {
 	var runs []*clusterRun
 	for _, load := range clusterLoads {
-		for i, v := range among(variants, "clockwork-unmerged", "abacus", "overlap") {
+		for i, v := range among(variants, "clockwork-unmerged", "abacus-authors", "overlap") {
 			r := &clusterRun{variant: v, load: load, times: 1, result: new(sim.Result)}
 			r.result.ThroughputQPS, r.result.GoodputQPS, r.result.Violations = 100*float64(i+1), 50*float64(i+1), 0.1*float64(i)
 			r.result.LatencyMS.P99, r.result.LatencyMS.Mean = 90, 30
@@ -29,7 +29,7 @@ func TestClusterFigures(t *testing.T) {
 	}
 	served := list[0]
 	for name, want := range map[string]float64{"throughput, as given": 200, "goodput, scaled": 100} {
-		if r := served.find(name, 0, "abacus"); r == nil || *r.Ours != want {
+		if r := served.find(name, 0, "abacus-authors"); r == nil || *r.Ours != want {
 			t.Errorf("%s: %+v, want %v", name, r, want)
 		}
 	}
@@ -42,7 +42,7 @@ func TestClusterFigures(t *testing.T) {
 	if len(served.Comparisons) != 4 {
 		t.Fatalf("%+v", served.Comparisons)
 	}
-	if c := served.Comparisons[0]; c.Case != "throughput, scaled: abacus against clockwork-unmerged" || *c.Ours != 100 || *c.Paper != 17.8 {
+	if c := served.Comparisons[0]; c.Case != "throughput, scaled: abacus-authors against clockwork-unmerged" || *c.Ours != 100 || *c.Paper != 17.8 {
 		t.Errorf("%+v", c)
 	}
 	if c := served.Comparisons[2]; c.Paper != nil {

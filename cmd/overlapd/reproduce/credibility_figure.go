@@ -91,7 +91,7 @@ func credibility(violations *figure, devices []*trust) *figure {
 		}
 	}
 	for _, load := range loads {
-		for _, policy := range slices.Concat(sequentials, []string{"abacus"}) {
+		for _, policy := range slices.Concat(sequentials, []string{"abacus-authors"}) {
 			f.believe(violations, load, policy)
 		}
 	}

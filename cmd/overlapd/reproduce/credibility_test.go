@@ -96,7 +96,7 @@ func TestCredibility(t *testing.T) {
 	if f.find("error of the device, given solo times", 0, "pairs") != nil {
 		t.Error("solo times were compared, and none was given")
 	}
-	if f.find("violations, mean over the pairs", 100, "abacus") != nil {
+	if f.find("violations, mean over the pairs", 100, "abacus-authors") != nil {
 		t.Error("abacus was compared, and never ran")
 	}
 	if len(f.charts()) != 0 {
@@ -117,7 +117,7 @@ func TestWorse(t *testing.T) {
 }
 
 func TestPairFigures(t *testing.T) {
-	made := madeRuns(map[string][2]float64{"fcfs-authors": {0.4, 0.4}, "abacus": {0.2, 0.2}, "overlap": {0.1, 0.1}})
+	made := madeRuns(map[string][2]float64{"fcfs-authors": {0.4, 0.4}, "abacus-authors": {0.2, 0.2}, "overlap": {0.1, 0.1}})
 	list := planPairs(&pairViolations, &pairAnswered)(made)()
 	if len(list) != 2 || list[1].Figure != "17" {
 		t.Fatalf("%d figures", len(list))

@@ -28,7 +28,7 @@ func TestPageSaysEverything(t *testing.T) {
 		`class="label">Emulated: no GPU was used.`, "2 seeds from 1, 10 queries a run", "data 000000000000, commit " + strings.Repeat("c", 12) + "<",
 		`<h2 id="figure-15">figure 15: violations (emulated)</h2>`, "a &lt; b", "<summary>policies</summary>",
 		"<figcaption>violations at 100 queries per second, emulated</figcaption>", `></i>fcfs-authors</span>`, "</i>the authors</span>",
-		`<td>abacus against fcfs-authors</td><td class="right">100</td><td class="right">50.0 %</td><td class="right">55.7 %</td><td class="right">7.3</td><td class="right">75.0 %</td>` +
+		`<td>abacus-authors against fcfs-authors</td><td class="right">100</td><td class="right">50.0 %</td><td class="right">55.7 %</td><td class="right">7.3</td><td class="right">75.0 %</td>` +
 			`<td class="right" style="background:#f4b8b0;color:#222">-5.7</td><td class="right" style="background:#f4b8b0;color:#222">-25.0</td>`,
 		`<td>fcfs-authors</td><td class="right">30.00 %</td><td class="right">-</td><td class="right">-</td><td class="right">40.00 %</td><td class="right">-25 %</td>`,
 		"figures 20 and 21: MIG</h2>", "<li>nothing was measured on MIG instances",

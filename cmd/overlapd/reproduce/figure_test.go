@@ -75,20 +75,20 @@ func TestMeansAreOfAllCases(t *testing.T) {
 
 // TestCompareSkips a policy against itself, and what was not run.
 func TestCompareSkips(t *testing.T) {
-	f := &figure{Rows: []row{{Case: caseMean, QPS: 50, Policy: "abacus", Ours: rounded(1)}, {Case: caseMean, QPS: 50, Policy: "overlap", Ours: rounded(2)}}}
+	f := &figure{Rows: []row{{Case: caseMean, QPS: 50, Policy: "abacus-authors", Ours: rounded(1)}, {Case: caseMean, QPS: 50, Policy: "overlap", Ours: rounded(2)}}}
 	says := statement{"7.9", map[string]float64{"overlap": 12, "fcfs-authors": 3}}
-	f.compare(caseMean, 50, []string{"abacus", "overlap", "lifo"}, []string{"abacus", "overlap", "fcfs-authors"}, says)
+	f.compare(caseMean, 50, []string{"abacus-authors", "overlap", "lifo"}, []string{"abacus-authors", "overlap", "fcfs-authors"}, says)
 	if len(f.Comparisons) != 2 {
 		t.Fatalf("%+v", f.Comparisons)
 	}
 	first, second := f.Comparisons[0], f.Comparisons[1]
-	if first.Case != "mean: abacus against overlap" || *first.Ours != 50 || *first.Paper != 12 || first.Section != "7.9" {
+	if first.Case != "mean: abacus-authors against overlap" || *first.Ours != 50 || *first.Paper != 12 || first.Section != "7.9" {
 		t.Errorf("%+v", first)
 	}
 	if second.Paper != nil || second.Section != "" || *second.Ours != -100 {
 		t.Errorf("the paper says nothing of ours: %+v", second)
 	}
-	f.compare(caseMean, 100, []string{"abacus"}, []string{"overlap"}, says)
+	f.compare(caseMean, 100, []string{"abacus-authors"}, []string{"overlap"}, says)
 	if len(f.Comparisons) != 2 {
 		t.Errorf("another load is compared: %+v", f.Comparisons)
 	}

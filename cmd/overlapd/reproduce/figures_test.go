@@ -107,7 +107,7 @@ func TestBoundsAreLimited(t *testing.T) {
 // TestManyFigures has the mean of the triplets, the quadruplet by itself, and
 // comparisons with the paper's words for both.
 func TestManyFigures(t *testing.T) {
-	r := runOf(fewOptions(), stockOf(quadModels), "fcfs-authors", "abacus")
+	r := runOf(fewOptions(), stockOf(quadModels), "fcfs-authors", "abacus-authors")
 	draw, drawAnswered := planMany(&manyTails, &manyViolations)(r), planMany(&manyAnswered)(r)
 	if err := serve(t, r, quadDevice); err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func TestManyFigures(t *testing.T) {
 			if m := f.find(caseTriplets, load, "fcfs-authors"); triplets != 4 || m == nil || math.Abs(*m.Ours-sum/4) > 1e-5*max(sum, 1) {
 				t.Errorf("figure %s at %v: %d triplets with the sum %v, mean %+v", f.Figure, load, triplets, sum, m)
 			}
-			if f.find(caseQuadruplet, load, "abacus") == nil {
+			if f.find(caseQuadruplet, load, "abacus-authors") == nil {
 				t.Errorf("figure %s at %v lacks the quadruplet", f.Figure, load)
 			}
 		}
@@ -140,7 +140,7 @@ func TestManyFigures(t *testing.T) {
 	for _, c := range tails.Comparisons {
 		says[c.Case] = *c.Paper
 	}
-	if len(says) != 2 || says["quadruplet: abacus against fcfs-authors"] != 16.1 || says["mean of triplets: abacus against fcfs-authors"] != 21.3 {
+	if len(says) != 2 || says["quadruplet: abacus-authors against fcfs-authors"] != 16.1 || says["mean of triplets: abacus-authors against fcfs-authors"] != 21.3 {
 		t.Errorf("the paper says %v", says)
 	}
 	if n := len(rates.Comparisons); n != 2 {
@@ -181,19 +181,19 @@ func TestHighestFigure(t *testing.T) {
 // TestWaysFigure has what the paper says beside the calls with four ways, and
 // tells times apart from the figure, which must be the same in every run.
 func TestWaysFigure(t *testing.T) {
-	run := runOf(fewOptions(), stockOf(quadModels), "fcfs-authors", "abacus")
+	run := runOf(fewOptions(), stockOf(quadModels), "fcfs-authors", "abacus-authors")
 	draw := planWays(run)
 	if len(run.plan.jobs) != len(searchWays) {
 		t.Errorf("%d jobs, want one for each way of abacus", len(run.plan.jobs))
 	}
 	f := draw()[0] // nothing was run: no number, no division by zero
-	if r := f.find("calls, 4 ways", 0, "abacus"); r == nil || *r.Ours != 0 || r.Paper == nil || *r.Paper != 3 {
+	if r := f.find("calls, 4 ways", 0, "abacus-authors"); r == nil || *r.Ours != 0 || r.Paper == nil || *r.Paper != 3 {
 		t.Errorf("%+v", r)
 	}
-	if r := f.find("groups asked about, 4 ways", 0, "abacus"); r == nil || r.Paper != nil {
+	if r := f.find("groups asked about, 4 ways", 0, "abacus-authors"); r == nil || r.Paper != nil {
 		t.Errorf("%+v", r)
 	}
-	if times := run.result.timing; len(times.Decisions) != len(searchWays) || times.Decisions[0].Policy != "abacus" || times.Decisions[0].Ways != 1 {
+	if times := run.result.timing; len(times.Decisions) != len(searchWays) || times.Decisions[0].Policy != "abacus-authors" || times.Decisions[0].Ways != 1 {
 		t.Errorf("%+v", times)
 	}
 }

@@ -94,7 +94,7 @@ func (c *contest) draw(first bool) *figure {
 func (c *contest) ratios(of *figure) (rows []row) {
 	for _, policy := range own {
 		a := of.find(c.shown, 0, policy)
-		for _, other := range append([]string{"abacus"}, rivals[policy]...) {
+		for _, other := range append([]string{"abacus-authors"}, rivals[policy]...) {
 			if b := of.find(c.shown, 0, other); a != nil && b != nil {
 				rows = append(rows, row{Case: c.stock.name, Policy: policy + " over " + other, Ours: rounded(*a.Ours / *b.Ours)})
 			}

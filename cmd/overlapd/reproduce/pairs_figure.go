@@ -54,7 +54,7 @@ func (s *series) draw(list []*served, authors map[float64]authorsResults, mean s
 }
 
 // overlapping are the variants that run several models at a time.
-var overlapping = []string{"abacus", "overlap-unmerged", "overlap"}
+var overlapping = []string{"abacus-authors", "overlap-unmerged", "abacus", "overlap"}
 
 var (
 	pairTails = series{
@@ -70,7 +70,7 @@ var (
 		compared: []comparison{
 			{caseMean, calmLoad, overlapping, sequentials, statement{"7.2", map[string]float64{"fcfs-authors": 38.8, "sjf-authors": 71.0, "edf-authors": 44.0}}},
 			{caseMean, fullLoad, overlapping, sequentials, statement{"7.3", map[string]float64{"fcfs-authors": 55.7, "sjf-authors": 63.2, "edf-authors": 54.3}}},
-			{caseMean, fullLoad, own, []string{"abacus"}, statement{}},
+			{caseMean, fullLoad, own, []string{"abacus-authors"}, statement{}},
 			{caseMean, fullLoad, own[:1], rivals[own[0]], statement{}},
 			{caseMean, fullLoad, own[1:], rivals[own[1]], statement{}},
 		},

@@ -183,7 +183,7 @@ func (f *figure) compare(name string, qps float64, whose, against []string, says
 			}
 			row := row{Case: name + ": " + policy + " against " + other, QPS: qps, Policy: policy}
 			row.Ours, row.Authors = change(a.Ours, b.Ours, f.more), change(a.Authors, b.Authors, f.more)
-			if v, ok := says.against[other]; ok && policy == "abacus" {
+			if v, ok := says.against[other]; ok && policy == "abacus-authors" {
 				row.Paper, row.Section = rounded(v), says.section
 			}
 			f.Comparisons = append(f.Comparisons, row)

@@ -20,8 +20,8 @@ func TestSharedData(t *testing.T) {
 	}
 	s := &stock{measured: d.pairs}
 	for load, want := range map[float64]map[string]float64{
-		calmLoad: {"fcfs-authors": 5.6, "sjf-authors": 13.9, "edf-authors": 8.2, "abacus": 1.1},
-		fullLoad: {"fcfs-authors": 46.5, "sjf-authors": 55.3, "edf-authors": 45.5, "abacus": 21.8},
+		calmLoad: {"fcfs-authors": 5.6, "sjf-authors": 13.9, "edf-authors": 8.2, "abacus-authors": 1.1},
+		fullLoad: {"fcfs-authors": 46.5, "sjf-authors": 55.3, "edf-authors": 45.5, "abacus-authors": 21.8},
 	} {
 		deploys := s.pairs(load)
 		if len(deploys) != 21 || len(d.authors[load]) != 21 {

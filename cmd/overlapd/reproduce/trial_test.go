@@ -81,7 +81,7 @@ func TestScenarioOfTrial(t *testing.T) {
 		one := trial{stock: s, deploy: deploy, variant: *variantNamed(v), arrivals: poisson(7), queries: 3, seed: 5}
 		return one.scenario(fixed{deploy.models})
 	}
-	sc := of("abacus")
+	sc := of("abacus-authors")
 	if sc.Policy != "abacus" || sc.Predictor != file || sc.Queries != 3 || sc.Seed != 5 || !sc.Plan || sc.Arrivals.QPS != 7 {
 		t.Errorf("%+v", sc)
 	}
@@ -121,7 +121,7 @@ func TestRunsEndWithFaults(t *testing.T) {
 	s, o := stockOf([]string{"resnet50", "bert"}, quadModels), DefaultOptions()
 	o.Seeds, o.Queries = 1, 5
 	for _, f := range figures {
-		r := runOf(&o, s, "fcfs-authors", "clockwork-unmerged", "abacus")
+		r := runOf(&o, s, "fcfs-authors", "clockwork-unmerged", "abacus-authors")
 		if f.name == "10" || f.name == "credibility" || f.plan(r) == nil {
 			continue // it does not serve, or what others do too
 		}

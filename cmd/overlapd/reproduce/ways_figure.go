@@ -73,7 +73,7 @@ func planWays(r *reproduction) func() []*figure {
 		}}
 		for _, k := range runs {
 			row := row{Case: fmt.Sprintf("calls, %d ways", k.ways), Policy: k.variant.name, Ours: rounded(k.calls)}
-			if k.ways == 4 && k.variant.name == "abacus" {
+			if k.ways == 4 && k.variant.name == "abacus-authors" {
 				row.Paper, row.Section = rounded(3), "7.7"
 			}
 			f.Rows = append(f.Rows, row)
