@@ -35,7 +35,7 @@ func services(n int) []models.Service {
 	for i := range list {
 		list[i] = models.Service{
 			ID: models.ServiceID(i), Name: string(rune('a' + i)), Operators: operators,
-			QoSTarget: 100 * time.Millisecond, QueueLimit: 100, MaxBatch: 4,
+			QoSTarget: 10 * time.Second, QueueLimit: 100, MaxBatch: 4, // so late that no round of one batch ends early
 		}
 	}
 	return list
