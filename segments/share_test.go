@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -74,8 +75,12 @@ func TestOneThread(t *testing.T) {
 	if part := others(true); part > 0.1 {
 		t.Errorf("%.0f %% of the work was done by other threads than the one", 100*part)
 	}
-	if part := others(false); part < 0.2 {
-		t.Errorf("%.0f %% of the work was done by other threads than one of four", 100*part)
+	for end := time.Now().Add(20 * time.Second); ; { // a host that is busy lets the one do more
+		if part := others(false); part >= 0.2 {
+			return
+		} else if time.Now().After(end) {
+			t.Fatalf("%.0f %% of the work was done by other threads than one of four", 100*part)
+		}
 	}
 }
 
