@@ -18,7 +18,7 @@ import (
 // lostGrace is how long the spans of a lost worker wait for the process to be
 // reaped, so that their error can say how it ended. A process that was killed
 // closes its socket last, so this is nearly always a moment.
-const lostGrace = 50 * time.Millisecond
+const lostGrace = 250 * time.Millisecond
 
 // stuckAfter is after how long there is a line of output about a worker that was
 // killed and has not ended.

@@ -348,7 +348,11 @@ func (w *worker) obituary() error {
 	if status != "" {
 		exit = " (" + status + ")"
 	}
-	if errors.Is(cause, ErrExited) && strings.HasPrefix(status, "signal: killed") {
+	switch {
+	case !errors.Is(cause, ErrExited):
+	case status == "": // the kernel has not said it yet, and a query is not blamed on a guess
+		cause = fmt.Errorf("%w, or ended otherwise", ErrKilled)
+	case strings.HasPrefix(status, "signal: killed"):
 		cause = ErrKilled
 	}
 	if lines := child.Excerpt(w.process.Tail(), errorLines); lines != "" {
