@@ -1,7 +1,6 @@
 package executor
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -132,7 +131,11 @@ func (r *round) end(i int) {
 // one of them has. It is called when one ends and when all are sent.
 func (r *round) stopRest() {
 	r.mu.Lock()
-	ended := r.stops != nil && slices.ContainsFunc(r.outcome.Spans, func(s SpanOutcome) bool { return s.ended && s.Status == models.SpanDone })
+	ended := false
+	for k := range r.outcome.Spans {
+		s := &r.outcome.Spans[k] // of which the others are being filled in
+		ended = ended || r.stops != nil && s.ended && s.Status == models.SpanDone
+	}
 	r.mu.Unlock()
 	for k := 0; ended && k < len(r.outcome.Spans); k++ {
 		if s := r.stops.service(r.span(k).Span.Service); s != nil {
