@@ -90,7 +90,7 @@ func (p overlap) yield(d *decision) {
 	d.addWhole(0)
 	if end > 0 {
 		d.add(shorter, end, was.predicted, was.solo-d.solo)
-		d.limit = was.limit
+		d.progress = was
 	}
 }
 
@@ -270,7 +270,8 @@ func (p overlap) tryWhole(d *decision, bestEffort bool) {
 		if c.end > 0 || c.verdict != untried || c.rank.Filler != bestEffort {
 			continue
 		}
-		limit, least := min(p.room(d, i), c.due), max(d.bounds(d.predicted, p.dares(d, c)), d.bounds(c.solo, p.dares(d, c)))
+		limit, dares := min(p.room(d, i), c.due), p.dares(d, c)
+		least := max(d.bounds(d.predicted, dares), d.bounds(c.solo, dares))
 		switch {
 		case c.probes || c.solo.Latency == 0:
 			c.verdict = unknown
