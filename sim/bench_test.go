@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,5 +23,33 @@ func BenchmarkRun(b *testing.B) {
 			run(b, sc)
 			b.ReportMetric(float64(sc.Queries)/b.Elapsed().Minutes(), "queries/min")
 		})
+	}
+}
+
+// BenchmarkDevices serves what keeps many devices busy, by policies that decide quickly:
+// it is what the simulator itself takes for a query.
+func BenchmarkDevices(b *testing.B) {
+	for _, services := range []int{1, 37} {
+		for _, devices := range []int{8, 64} {
+			for _, policy := range []string{"edf", "clockwork"} {
+				b.Run(fmt.Sprintf("services=%d/devices=%d/%s", services, devices, policy), func(b *testing.B) {
+					sc := Scenario{
+						Arrivals: Arrivals{Process: Poisson, QPS: 600 * float64(devices)}, Seed: 1, Policy: policy,
+						Queries: max(b.N, 2), Devices: devices, Dispatch: LeastLoaded,
+					}
+					f := newFormula(1, 0, slices.Repeat([]time.Duration{ms / 5}, services)...)
+					for i := range services {
+						f.models[i].Name = fmt.Sprint(i)
+						sc.Services = append(sc.Services, Service{Name: fmt.Sprint(i), Target: 50 * ms, MaxBatch: 32})
+					}
+					sc.Device = f
+					b.ReportAllocs()
+					r := run(b, sc)
+					b.ReportMetric(float64(sc.Queries)/b.Elapsed().Seconds(), "queries/s")
+					b.ReportMetric(100*r.Violations, "%violated")
+					b.ReportMetric(float64(sc.Queries)/float64(r.Batches), "queries/batch")
+				})
+			}
+		}
 	}
 }

@@ -22,22 +22,16 @@ type dispatcher struct {
 	last int
 }
 
-// choose returns the device for a query. For Central it is not asked.
-func (d *dispatcher) choose(nodes []*node) *node {
+// choose returns the device for a query, of so many, which have open queries. For Central it is not asked.
+func (d *dispatcher) choose(open *least, devices int) int {
 	switch d.way {
 	case Random:
-		return nodes[d.rand.IntN(len(nodes))]
+		return d.rand.IntN(devices)
 	case LeastLoaded:
-		best := nodes[0]
-		for _, n := range nodes[1:] {
-			if n.open < best.open {
-				best = n
-			}
-		}
-		return best
+		return open.next(0, open.smallest())
 	}
 	d.last++
-	return nodes[(d.last-1)%len(nodes)]
+	return (d.last - 1) % devices
 }
 
 // central holds the queries that wait for a free device, the earliest deadline
@@ -77,6 +71,9 @@ func (c *central) take(n *node) (number int, ok bool) {
 // not start, because it might end late, waits there and does not keep the
 // device from the others.
 func (w *world) feed() error {
+	if w.central.Len() == 0 {
+		return nil
+	}
 	for _, n := range w.nodes {
 		for !n.running {
 			number, ok := w.central.take(n)

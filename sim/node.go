@@ -28,12 +28,9 @@ type node struct {
 	noise     *rand.Rand
 	failing   *rand.Rand
 
-	// open queries are not answered. At wake a deadline passes. touched is set if
-	// something happened at this instant, down by service while its worker is lost.
-	open    int
-	wake    time.Duration
-	touched bool
-	down    []bool
+	// At wake a deadline passes. down is set by service while its worker is lost.
+	wake time.Duration
+	down []bool
 
 	// The round that runs will be over at its End, with this outcome. on is its group
 	// as the device knows it, by models instead of services.
@@ -70,7 +67,7 @@ func (w *world) newNode(index int, services []models.Service) (*node, error) {
 
 // arrive hands a query to the scheduler. It is false if that refused it.
 func (n *node) arrive(number int) bool {
-	n.touched = true
+	n.touched()
 	q, sv := &n.submitted[number], &n.scenario.Services[n.submitted[number].Service]
 	err := n.scheduler.Arrive(n.now, models.Query{
 		ID: models.QueryID(number + 1), Service: q.Service, Size: q.Size, SeqLen: q.SeqLen,
@@ -80,22 +77,16 @@ func (n *node) arrive(number int) bool {
 		n.refused(n.index, number, overlap.Dropped, overlap.ReasonOf(err), err)
 		return false
 	}
-	n.open++
+	n.open.add(n.index, 1)
 	n.place[number] = int32(n.index)
 	return true
 }
 
-// next is when something happens here by the passing of time.
-func (n *node) next() time.Duration {
-	if n.running && n.round.End < n.wake {
-		return n.round.End
-	}
-	return n.wake
-}
+// touched has the device decide at this instant, at which something has happened.
+func (n *node) touched() { n.nexts.set(n.index, int64(n.now)) }
 
 // decide gives the next round to the device if that is free.
 func (n *node) decide() error {
-	n.touched = false
 	n.informant.choosing = true
 	defer func() { n.informant.choosing = false }()
 	for {
@@ -121,6 +112,11 @@ func (n *node) decide() error {
 	if at, ok := n.scheduler.Wake(); ok {
 		n.wake = at
 	}
+	next := n.wake
+	if n.running {
+		next = min(next, n.round.End)
+	}
+	n.nexts.set(n.index, int64(next))
 	return nil
 }
 
@@ -174,7 +170,8 @@ func (n *node) start(r *overlap.Round) error {
 
 // finish ends the round: the predictor learns from it, the scheduler goes on.
 func (n *node) finish() error {
-	n.running, n.touched = false, true
+	n.running = false
+	n.touched()
 	n.outcome.Took = n.round.End - n.round.Start
 	for i := range n.outcome.Spans {
 		n.outcome.Spans[i].Took = n.round.Took
@@ -214,7 +211,7 @@ func (n *node) settle() error {
 		if err := n.answered(n, &a); err != nil {
 			return err
 		}
-		n.open--
+		n.open.add(n.index, -1)
 	}
 	if !n.scenario.Check {
 		return nil
@@ -228,7 +225,7 @@ func (n *node) settle() error {
 // cancel takes in that a client has left. A batch that nobody else wants stops at
 // the next operator.
 func (n *node) cancel(number int) error {
-	n.touched = true
+	n.touched()
 	stop, _ := n.scheduler.Cancel(n.now, models.QueryID(number+1))
 	if stop == 0 {
 		return n.settle()
@@ -274,7 +271,8 @@ func (n *node) die(service models.ServiceID) error {
 
 // touch takes in that a worker was lost or is back.
 func (n *node) touch(service models.ServiceID, down bool) {
-	n.touched, n.down[service] = true, down
+	n.touched()
+	n.down[service] = down
 	if n.scenario.Observer.worker != nil {
 		n.scenario.Observer.worker(n.index, service, n.now, !down)
 	}
