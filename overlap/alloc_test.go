@@ -23,7 +23,7 @@ func newLoad(t testing.TB, p policy, services int) *load {
 	config := goodConfig(services)
 	for a := range models.ServiceID(services) {
 		for b := range a {
-			config.Predictor.(*costs).pair(a, b, 0.95)
+			config.Devices[0].(*costs).pair(a, b, 0.95)
 		}
 	}
 	l := &load{s: newScheduler(config, p), services: services}
@@ -91,7 +91,7 @@ func TestNextAsksAboutHeadsOnly(t *testing.T) {
 	for range 90 {
 		l.arrive(t)
 	}
-	asked := config.Predictor.(*costs)
+	asked := config.Devices[0].(*costs)
 	asked.calls = 0
 	l.s.Next(0)
 	if asked.calls > 2 {

@@ -11,26 +11,27 @@ import (
 // wait in the queue of their service, and batches that are paused or run. It
 // gives every query its one Answer.
 type backlog struct {
+	host
 	policy     policy
-	predict    prediction
 	maxRetries int
 
 	now      time.Duration // the latest time seen
 	services []*service    // by ID
-	queries  index         // those that are not answered
-	waiting  heap[*query]  // queries in a queue, by deadline
-	paused   heap[*batch]  // batches of all services, by deadline
+	lastID   models.BatchID
+	queries  index        // those that are not answered
+	waiting  heap[*query] // queries in a queue, by deadline
+	paused   heap[*batch] // batches of all services, by deadline
 	pool     pool
 	answers  drain[Answer]
-	released drain[Release]
+	released drain[Held]
 }
 
 func newBacklog(config Config, p policy) backlog {
 	l := backlog{
 		policy:     p,
-		predict:    prediction{Predictor: config.Predictor},
 		maxRetries: config.MaxRetries,
 		now:        math.MinInt64,
+		host:       newHost(config.Devices),
 		waiting: heap[*query]{
 			before: func(a, b *query) bool { return a.Deadline < b.Deadline || a.Deadline == b.Deadline && a.ID < b.ID },
 			moved:  func(q *query, pos int) { q.expiryPos = pos },
@@ -41,7 +42,7 @@ func newBacklog(config Config, p policy) backlog {
 		},
 	}
 	for _, m := range config.Services {
-		l.services = append(l.services, newService(m))
+		l.services = append(l.services, newService(m, len(l.devices)))
 	}
 	return l
 }
@@ -79,10 +80,11 @@ func (l *backlog) enqueue(q *query) {
 	sv := l.services[q.Service]
 	whole := q.span(sv.Operators)
 	q.Rank = l.rankOf(q, whole)
-	if _, sorts := l.policy.(triager); sorts && sv.sorted() && !q.Rank.Filler {
-		q.Alone = l.predict.alone(whole).Latency
+	if _, sorts := l.policy.(triager); sorts && sv.runnable() && !sv.BestEffort && !q.Rank.Filler {
+		predict := l.predict(sv)
+		q.Alone = predict.alone(whole).Latency
 		if whole.Size = sv.MaxBatch; q.Size < whole.Size {
-			q.Full = l.predict.alone(whole).Latency
+			q.Full = predict.alone(whole).Latency
 		}
 	}
 	sv.queue.push(q)
@@ -102,15 +104,18 @@ func (l *backlog) rankOf(q *query, left models.Span) rank {
 		Filler:  q.Rank.Filler,
 		Level:   level(q.Priority),
 		Retried: q.single(),
-		Key:     l.policy.key(work{q.Arrival, q.Deadline, left, &l.predict}),
+		Key:     l.policy.key(work{q.Arrival, q.Deadline, left, l.predict(l.services[q.Service])}),
 		Arrival: q.Arrival,
 		ID:      q.ID,
 	}
 }
 
-// form makes a batch of queries, which it takes out of their queue.
-func (l *backlog) form(c *candidate) *batch {
+// form makes a batch of queries, which it takes out of their queue, and binds it to a
+// device.
+func (l *backlog) form(c *candidate, v *device) *batch {
 	b := l.pool.batch(c.service)
+	l.lastID++
+	b.id, b.device, b.Started = l.lastID, v, l.now
 	b.SeqLen, b.Rank = c.head.SeqLen, c.head.Rank
 	for _, q := range c.members {
 		b.add(l.dequeue(q))
@@ -156,12 +161,14 @@ func (l *backlog) standing(b *batch, left models.Span) (least rank, latest time.
 // pause makes a batch wait for its next round.
 func (l *backlog) pause(b *batch) {
 	b.Rank, b.Deadline = l.standing(b, b.rest())
-	b.service.paused.push(b)
+	b.replica().paused.push(b)
+	b.device.paused++
 	l.paused.push(b)
 }
 
 func (l *backlog) unpause(b *batch) {
-	b.service.paused.remove(b.pausedPos)
+	b.replica().paused.remove(b.pausedPos)
+	b.device.paused--
 	l.paused.remove(b.expiryPos)
 }
 
@@ -206,7 +213,7 @@ func (l *backlog) canFinish(q *query) bool {
 	sv := l.services[q.Service]
 	end := l.now
 	if !q.Rank.Filler {
-		end += l.predict.alone(q.span(sv.Operators)).Latency
+		end += l.predict(sv).alone(q.span(sv.Operators)).Latency
 	}
 	return q.Deadline >= end && q.Deadline > l.now
 }
@@ -221,7 +228,7 @@ func (l *backlog) abandon(b *batch, result Result, reason Reason) {
 }
 
 func (l *backlog) release(b *batch) {
-	l.released.add(Release{Service: b.service.ID, Batch: b.id})
+	l.released.add(b.held())
 }
 
 // end answers every member of a batch.
@@ -277,11 +284,11 @@ func (l *backlog) Answers() []Answer { return l.answers.take() }
 // Released returns the batches whose intermediates may be freed, in the order
 // in which they were given up since the last call. The slice is valid until
 // the next call. A batch that finished or was lost is not among them.
-func (l *backlog) Released() []Release { return l.released.take() }
+func (l *backlog) Released() []Held { return l.released.take() }
 
 // Ended returns what Answers and Released would return, without taking it. The
 // slices are valid until the next call of another method.
-func (l *backlog) Ended() ([]Answer, []Release) { return l.answers.fill, l.released.fill }
+func (l *backlog) Ended() ([]Answer, []Held) { return l.answers.fill, l.released.fill }
 
 // drain is a list that is taken whole. Two buffers take turns, so that what
 // was taken stays valid while the other fills.

@@ -40,7 +40,7 @@ func newCrowdOf(t testing.TB, policy string, ways int, p overlap.Predictor, n, w
 		c.services[i].QueueLimit = max(2*waiting, 100)
 	}
 	var err error
-	c.s, err = overlap.New(overlap.Config{Services: c.services, Policy: policy, Predictor: p, Ways: ways})
+	c.s, err = overlap.New(overlap.Config{Services: c.services, Policy: policy, Devices: []overlap.Predictor{p}, Ways: ways})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,7 +18,7 @@ func deployed(t *testing.T, policy string) (*Scheduler, []models.Service) {
 	t.Helper()
 	c := goodConfig(2)
 	c.Policy = policy
-	c.Predictor.(*costs).add(time.Millisecond, 10) // of a third
+	c.Devices[0].(*costs).add(time.Millisecond, 10) // of a third
 	s, err := New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func TestReplaceAService(t *testing.T) {
 			t.Fatal(err)
 		}
 		ask(t, s, 2, 2) // which waits
-		s.Up(s.now, 2)
+		s.Up(s.now, 2, 0)
 		if err := s.Remove(s.now, 0); !errors.Is(err, ErrServiceBusy) {
 			t.Fatalf("Remove while a query runs: %v", err)
 		}
@@ -101,10 +101,10 @@ func TestRemovedServiceIsGone(t *testing.T) {
 	if err := s.Remove(0, 1); err != nil {
 		t.Fatal(err)
 	}
-	s.Up(0, 1)
-	s.Down(0, 1)
-	s.Up(0, 1)
-	if !s.services[1].Down {
+	s.Up(0, 1, 0)
+	s.Down(0, 1, 0)
+	s.Up(0, 1, 0)
+	if !s.services[1].down() {
 		t.Error("it came up")
 	}
 	for what, err := range map[string]error{
@@ -340,12 +340,12 @@ func TestRestoreOfEarlierSnapshots(t *testing.T) {
 // round.
 func TestRoundsAfterChangesDoNotAllocate(t *testing.T) {
 	l := newLoad(t, overlap{}, 2)
-	l.s.predict.Predictor.(*costs).add(time.Millisecond, 10)
+	l.s.devices[0].predict.Predictor.(*costs).add(time.Millisecond, 10)
 	for _, m := range []models.Service{third(), {ID: 3, Name: "d", Operators: 1, QoSTarget: 1, QueueLimit: 1}} {
 		if err := l.s.Add(0, m); err != nil {
 			t.Fatal(err)
 		}
-		l.s.Up(0, m.ID)
+		l.s.Up(0, m.ID, 0)
 	}
 	if err := l.s.Remove(0, 3); err != nil {
 		t.Fatal(err)
@@ -382,7 +382,7 @@ func TestRemovedServiceIsNotAskedAbout(t *testing.T) {
 		c := goodConfig(2)
 		c.Policy = p.Name
 		c.Services[0].BestEffort = true
-		c.Predictor = strict{c.Predictor.(*costs), t, 1}
+		c.Devices[0] = strict{c.Devices[0].(*costs), t, 1}
 		s, err := New(c)
 		if err != nil {
 			t.Fatal(err)

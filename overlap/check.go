@@ -8,8 +8,10 @@ func (s *Scheduler) Check() error {
 	if err := s.backlog.check(); err != nil {
 		return err
 	}
-	if err := s.flight.check(); err != nil {
-		return err
+	for _, v := range s.devices {
+		if err := v.check(); err != nil {
+			return fmt.Errorf("device %d: %w", v.index, err)
+		}
 	}
 	batched := 0
 	count := func(b *batch) {
@@ -23,15 +25,19 @@ func (s *Scheduler) Check() error {
 	for _, sv := range s.services {
 		accepted += sv.metrics.Arrived
 		answered += sv.metrics.answered()
-		for _, b := range sv.paused.items {
-			count(b)
-		}
-		if sv.overrun != nil {
-			count(sv.overrun)
+		for i := range sv.replicas {
+			for _, b := range sv.replicas[i].paused.items {
+				count(b)
+			}
 		}
 	}
-	for _, b := range s.running {
+	for _, b := range s.overruns {
 		count(b)
+	}
+	for _, v := range s.devices {
+		for _, b := range v.running {
+			count(b)
+		}
 	}
 	if queued := s.waiting.len(); s.queries.count != queued+batched {
 		return fmt.Errorf("%d queries are known, %d queued and %d in batches", s.queries.count, queued, batched)
@@ -49,7 +55,8 @@ func (l *backlog) check() error {
 			return fmt.Errorf("service %s: %w", sv.Name, err)
 		}
 		queued += sv.queue.len()
-		paused += sv.paused.len()
+		n, _ := sv.started()
+		paused += n
 	}
 	if l.waiting.len() != queued {
 		return fmt.Errorf("%d queries are queued, %d wait for their deadline", queued, l.waiting.len())
@@ -70,33 +77,42 @@ func (sv *service) check() error {
 	if err := sv.queue.check(func(q *query) int { return q.queuePos }); err != nil {
 		return fmt.Errorf("queue: %w", err)
 	}
-	if err := sv.paused.check(func(b *batch) int { return b.pausedPos }); err != nil {
-		return fmt.Errorf("paused batches: %w", err)
-	}
 	if sv.Caution < 0 || sv.Caution > maxCaution {
 		return fmt.Errorf("caution %d", sv.Caution)
 	}
-	if sv.removed && (!sv.Down || sv.queue.len() > 0 || sv.metrics != ServiceMetrics{}) {
+	if sv.removed && (!sv.down() || sv.queue.len() > 0 || sv.metrics != ServiceMetrics{}) {
 		return fmt.Errorf("it was removed and is not empty: %+v", sv.metrics)
-	}
-	if sv.Down && sv.paused.len() > 0 || sv.paused.len() > MaxPaused {
-		return fmt.Errorf("%d batches are paused, down is %v", sv.paused.len(), sv.Down)
 	}
 	for _, q := range sv.queue.items {
 		if q.batch != nil || q.Cancelled {
 			return fmt.Errorf("query %d is queued and in batch %v, cancelled is %v", q.ID, q.batch, q.Cancelled)
 		}
 	}
-	if b := sv.overrun; b != nil {
-		if !b.running || b.pausedPos >= 0 || b.Overrun <= b.Next || b.Overrun > sv.Operators || b.service != sv {
+	for i := range sv.replicas {
+		if err := sv.replicas[i].check(sv, i); err != nil {
+			return fmt.Errorf("device %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func (r *replica) check(sv *service, device int) error {
+	if err := r.paused.check(func(b *batch) int { return b.pausedPos }); err != nil {
+		return fmt.Errorf("paused batches: %w", err)
+	}
+	if r.Down && r.paused.len() > 0 || r.paused.len() > MaxPaused {
+		return fmt.Errorf("%d batches are paused, down is %v", r.paused.len(), r.Down)
+	}
+	if b := r.overrun; b != nil {
+		if !b.running || b.pausedPos >= 0 || b.Overrun <= b.Next || b.Overrun > sv.Operators || b.service != sv || b.device.index != device {
 			return fmt.Errorf("batch %d at operator %d is an overrun until %d, running is %v", b.id, b.Next, b.Overrun, b.running)
 		}
 		if err := b.check(); err != nil {
 			return err
 		}
 	}
-	for _, b := range sv.paused.items {
-		if b.running || b.Next < 1 || b.Next >= sv.Operators || !b.wanted() {
+	for _, b := range r.paused.items {
+		if b.running || b.service != sv || b.device.index != device || b.Next < 1 || b.Next >= sv.Operators || !b.wanted() {
 			return fmt.Errorf("batch %d is paused at operator %d, running is %v", b.id, b.Next, b.running)
 		}
 		if err := b.check(); err != nil {
@@ -123,15 +139,15 @@ func (b *batch) check() error {
 	return nil
 }
 
-func (f *flight) check() error {
-	if n := len(f.running); f.busy != (n > 0) || f.busy && (n != len(f.round.Spans) || n != len(f.round.Queries)) {
-		return fmt.Errorf("%d batches run %d spans, busy is %v", n, len(f.round.Spans), f.busy)
+func (v *device) check() error {
+	if n := len(v.running); v.busy != (n > 0) || v.busy && (n != len(v.round.Spans) || n != len(v.round.Queries)) {
+		return fmt.Errorf("%d batches run %d spans, busy is %v", n, len(v.round.Spans), v.busy)
 	}
 	var seen [MaxServices]bool
-	for i, b := range f.running {
-		span := f.round.Group.Spans[i]
+	for i, b := range v.running {
+		span := v.round.Group.Spans[i]
 		switch {
-		case !b.running || b.Overrun > 0 || b.pausedPos >= 0 || b.expiryPos >= 0:
+		case !b.running || b.device != v || b.Overrun > 0 || b.pausedPos >= 0 || b.expiryPos >= 0:
 			return fmt.Errorf("batch %d runs and waits", b.id)
 		case b.Next < 0 || span != b.span(span.End) || span.Len() < 1 || span.End > b.service.Operators:
 			return fmt.Errorf("batch %d at operator %d runs %+v", b.id, b.Next, span)

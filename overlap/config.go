@@ -3,6 +3,7 @@ package overlap
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/overlapd/overlapd/models"
 )
@@ -10,6 +11,7 @@ import (
 // Limits of a configuration.
 const (
 	MaxServices   = 64
+	MaxDevices    = 1024
 	MaxQueueLimit = 1 << 20 // queries
 	MaxMaxBatch   = 1 << 12
 	MaxMaxRetries = 16
@@ -19,7 +21,7 @@ const (
 type Config struct {
 	Services   []models.Service // each ID is its position
 	Policy     string           // one of Policies
-	Predictor  Predictor        // called only inside the scheduler's methods
+	Devices    []Predictor      // what predicts each device of the pool, called only inside the scheduler's methods; devices with the same one are alike
 	Ways       int              // groups that a search asks about at once, 0 for DefaultWays
 	MaxRetries int              // times that a query whose worker was lost is queued again
 }
@@ -49,7 +51,9 @@ func (f *faults) when(wrong bool, format string, args ...any) {
 // ruleFaults are those of everything but the services.
 func (c *Config) ruleFaults() (f faults) {
 	f.when(policyNamed(c.Policy) == nil, "unknown policy %q", c.Policy)
-	f.when(c.Predictor == nil, "no predictor")
+	n := len(c.Devices)
+	f.when(n < 1 || n > MaxDevices, "%d devices: want 1 to %d", n, MaxDevices)
+	f.when(slices.Contains(c.Devices, nil), "a device without a predictor")
 	f.when(c.Ways < 0 || c.Ways > MaxWays, "%d ways: want 0 to %d", c.Ways, MaxWays)
 	f.when(c.MaxRetries < 0 || c.MaxRetries > MaxMaxRetries, "max retries %d: want 0 to %d", c.MaxRetries, MaxMaxRetries)
 	return f

@@ -11,7 +11,7 @@ import (
 
 func goodConfig(services int) Config {
 	c := &costs{}
-	config := Config{Policy: "fcfs", Predictor: c, MaxRetries: 1}
+	config := Config{Policy: "fcfs", Devices: []Predictor{c}, MaxRetries: 1}
 	for i := range services {
 		c.add(time.Millisecond, 10)
 		config.Services = append(config.Services, models.Service{
@@ -30,7 +30,7 @@ func TestConfigReportsEveryFault(t *testing.T) {
 		"0 services":                    func(c *Config) { c.Services = nil },
 		"65 services":                   func(c *Config) { c.Services = make([]models.Service, MaxServices+1) },
 		`unknown policy "best"`:         func(c *Config) { c.Policy = "best" },
-		"no predictor":                  func(c *Config) { c.Predictor = nil },
+		"a device without a predictor":  func(c *Config) { c.Devices[0] = nil },
 		"-1 ways":                       func(c *Config) { c.Ways = -1 },
 		"65 ways":                       func(c *Config) { c.Ways = MaxWays + 1 },
 		"max retries -1":                func(c *Config) { c.MaxRetries = -1 },
@@ -51,7 +51,7 @@ func TestConfigReportsEveryFault(t *testing.T) {
 		}
 	}
 	c := goodConfig(2)
-	c.Policy, c.Predictor, c.Services[0].Operators, c.Services[1].QueueLimit = "", nil, -1, MaxQueueLimit+1
+	c.Policy, c.Devices[0], c.Services[0].Operators, c.Services[1].QueueLimit = "", nil, -1, MaxQueueLimit+1
 	err := c.Validate()
 	if n := strings.Count(err.Error(), "\n") + 1; n != 4 {
 		t.Errorf("%d faults, want 4:\n%v", n, err)

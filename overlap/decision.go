@@ -16,9 +16,11 @@ const maxPlannedDrops = 64
 // changes nothing but itself and the views of the services: it may be for a
 // time to come, and is carried out by commit, or not at all.
 type decision struct {
-	s    *Scheduler
-	ask  *prediction
-	ways int
+	s      *Scheduler
+	device *device // that the group is for
+	ask    *prediction
+	ways   int
+	kept   bool // it was made ahead, and carried out
 
 	at         time.Duration // when the group starts
 	candidates []candidate   // one of each service that has work, the most urgent first
@@ -59,21 +61,22 @@ func newDecision(s *Scheduler, ways int) *decision {
 	if ways == 0 {
 		ways = DefaultWays
 	}
-	return &decision{s: s, ask: &s.predict, ways: ways, sorting: newTriage()}
+	return &decision{s: s, ways: ways, sorting: newTriage()}
 }
 
-// decide starts from scratch, for a time.
-func (d *decision) decide(at time.Duration) {
+// decide starts from scratch, for a device and a time.
+func (d *decision) decide(v *device, at time.Duration) {
 	s := d.s
+	d.device, d.ask, d.kept = v, &v.predict, false
 	d.ask.counts = asked{}
 	d.at, d.strict, d.unsure = at, false, false
 	d.progress, d.steps = progress{limit: forever}, d.steps[:0]
 	d.candidates, d.drops, d.members = d.candidates[:0], d.drops[:0], d.members[:0]
 	d.group, d.spans = d.group[:0], d.spans[:0]
 	for _, sv := range s.services {
-		sv.look(at)
+		sv.look(v, at)
 	}
-	if s.busy {
+	if v.busy {
 		d.foresee()
 	}
 	if _, sorts := s.policy.(triager); sorts {
@@ -94,10 +97,10 @@ func (d *decision) decide(at time.Duration) {
 // foresee takes it that the round that runs is over, each span at its end.
 func (d *decision) foresee() {
 	s := d.s
-	for i, b := range s.running {
+	for i, b := range d.device.running {
 		o := &b.service.view
 		o.runs = true
-		if end := s.round.Group.Spans[i].End; end < b.service.Operators && b.wanted() {
+		if end := d.device.round.Group.Spans[i].End; end < b.service.Operators && b.wanted() {
 			if c := s.candidate(b, end); c.deadline > d.at {
 				o.going, o.goesOn = c, true
 				o.open--
@@ -165,7 +168,7 @@ func (d *decision) replace() {
 		c.service.view.pass(c)
 	}
 	d.candidates = kept
-	if d.s.busy && len(d.drops) > maxPlannedDrops {
+	if d.device.busy && len(d.drops) > maxPlannedDrops {
 		d.unsure, d.candidates = true, d.candidates[:0]
 		return
 	}

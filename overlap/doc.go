@@ -93,16 +93,26 @@
 // Whatever is asked of the predictor and does not depend on an answer is asked
 // in one call, and ends are searched several at a time ([Config].Ways).
 //
+// # Devices
+//
+// A scheduler decides for a pool: the devices of [Config]. A query waits in the one
+// queue of its service and is bound to a device when its batch starts, on which that
+// then stays, since its intermediates are there. [Scheduler.Next] gives the next round
+// of any device that is free, and what it decides for one is what it would with that
+// device alone, of what can run there: the services whose worker on it is up, and the
+// batches that it holds. A service of which no worker is on a device is down there, see
+// [Scheduler.Down].
+//
 // # Plans
 //
-// [Scheduler.Plan] decides ahead for the predicted end of the round that runs,
+// [Scheduler.Plan] decides ahead for the predicted end of the round that ends first,
 // equation 3 of Abacus, so that the device need not wait for a decision. A
 // decision reads the state as it will be then: batches whose spans do not end
 // with the round wait at the operator that they will have reached, and what
 // is past its deadline by then is gone. It changes nothing until Next carries
 // it out.
 //
-// A plan is overturned by every arrival, cancellation, loss, return or load of
+// A plan is overturned by a round that starts on another device, by every arrival, cancellation, loss, return or load of
 // a worker, by a service that comes, changes or goes, by a span that did not run
 // to its end, and by a deadline that passes unforeseen. What is left to Next is one call of the predictor: what
 // the plan drops must still be hopeless, and a group of more than one query

@@ -50,7 +50,7 @@ func newDrifting(t *testing.T, margin bool) *drifting {
 		d.told = used
 	}
 	var err error
-	if d.s, err = overlap.New(overlap.Config{Services: d.services, Policy: "overlap", Predictor: used}); err != nil {
+	if d.s, err = overlap.New(overlap.Config{Services: d.services, Policy: "overlap", Devices: []overlap.Predictor{used}}); err != nil {
 		t.Fatal(err)
 	}
 	for range backlog {

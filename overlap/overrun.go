@@ -16,7 +16,7 @@ const (
 	maxPatience = time.Second
 )
 
-// Allowed returns for how long a round may run that is predicted to stay within a
+// Allowed returns for how long a round of a device may run that is predicted to stay within a
 // bound, 0 if nothing is known of it. What has not ended by then is an overrun:
 // once a round has taken its bound times factor, the device has changed, or the
 // estimate was of something else. The caller then ends it by Finish with
@@ -29,10 +29,10 @@ const (
 // Its queries are answered at their deadlines, or at once when they are
 // cancelled, see Answer.InUse. When it ends, Finish takes its outcome under the
 // number of its round, and the batch goes on.
-func (l *backlog) Allowed(bound time.Duration, factor float64) time.Duration {
+func (l *backlog) Allowed(device int, bound time.Duration, factor float64) time.Duration {
 	shares, strictest := 1, patienceShare*maxPatience
 	for _, sv := range l.services {
-		if sv.overrun != nil {
+		if sv.replicas[device].overrun != nil {
 			shares++
 		}
 		if sv.promises() {
@@ -60,23 +60,10 @@ func (l *backlog) relieve(b *batch) {
 	}
 }
 
-// overrunOf returns the overrun with this ID, nil if there is none.
-func (l *backlog) overrunOf(id models.BatchID) *batch {
-	for _, sv := range l.services {
-		if b := sv.overrun; b != nil && b.id == id {
-			return b
-		}
-	}
-	return nil
-}
-
 // overdue returns when the earliest deadline of a query in an overrun passes.
 func (l *backlog) overdue() (at time.Duration, ok bool) {
-	for _, sv := range l.services {
-		if sv.overrun == nil {
-			continue
-		}
-		for _, q := range sv.overrun.members {
+	for _, b := range l.overruns {
+		for _, q := range b.members {
 			if !q.Answered && (!ok || q.Deadline < at) {
 				at, ok = q.Deadline, true
 			}

@@ -27,7 +27,7 @@ func TestPlansChangeNothing(t *testing.T) {
 	kept := false
 	rapid.Check(t, func(t *rapid.T) {
 		c := &costs{}
-		config := Config{Predictor: c, Services: anyServices(t, c), MaxRetries: 1}
+		config := Config{Devices: []Predictor{c}, Services: anyServices(t, c), MaxRetries: 1}
 		p := anyPolicy(t)
 		w := &ahead{T: t, plans: newScheduler(config, p), plain: newScheduler(config, p)}
 		plan := func(*rapid.T) { w.plans.Plan(w.now) }
@@ -118,9 +118,9 @@ func (w *ahead) worker(t *rapid.T) {
 	down := rapid.IntRange(0, 3).Draw(t, "down") == 0
 	w.each(func(s *Scheduler) {
 		if down {
-			s.Down(w.now, id)
+			s.Down(w.now, id, 0)
 		} else {
-			s.Up(w.now, id)
+			s.Up(w.now, id, 0)
 		}
 	})
 }
@@ -164,7 +164,7 @@ func TestPlanIsMadeOnce(t *testing.T) {
 	s.Plan(1)
 	arrive(2)
 	s.Plan(2)
-	asked := config.Predictor.(*costs)
+	asked := config.Devices[0].(*costs)
 	calls := asked.calls
 	s.Plan(3)
 	if asked.calls != calls {
@@ -192,7 +192,7 @@ func TestPlanDropsAreBounded(t *testing.T) {
 	for i := range models.QueryID(hopeless) {
 		arrive(i+2, 1, r.Predicted.Latency+time.Millisecond)
 	}
-	asked := config.Predictor.(*costs)
+	asked := config.Devices[0].(*costs)
 	calls := asked.calls
 	s.Plan(0)
 	if n := asked.calls - calls; n > maxPlannedDrops+2 {
@@ -218,7 +218,7 @@ func TestPlanAsksAgain(t *testing.T) {
 		"slower":    func(c *costs) { c.op[1] *= 2 },
 	} {
 		config := goodConfig(2)
-		asked := config.Predictor.(*costs)
+		asked := config.Devices[0].(*costs)
 		asked.pair(0, 1, 0.8)
 		s := newScheduler(config, overlap{})
 		arrive := func(id models.QueryID, service models.ServiceID) {

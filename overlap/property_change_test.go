@@ -38,7 +38,10 @@ func (w *twin) add(t *rapid.T) {
 	if int(id) == len(w.services) {
 		w.services = append(w.services, m)
 	}
-	w.services[id], w.down[id] = m, true
+	w.services[id] = m
+	for device := range w.rounds {
+		w.down[worker{id, device}] = true
+	}
 	delete(w.removed, id)
 }
 
@@ -62,8 +65,10 @@ func (w *twin) change(t *rapid.T) {
 func (w *twin) remove(t *rapid.T) {
 	id := w.service(t)
 	var want error
-	if w.overruns(id) {
-		want = ErrServiceBusy
+	for device := range w.rounds {
+		if w.overruns(worker{id, device}) {
+			want = ErrServiceBusy
+		}
 	}
 	for _, q := range w.open {
 		if q.Service == id {

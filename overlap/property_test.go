@@ -26,8 +26,8 @@ type twin struct {
 	open    map[models.QueryID]models.Query // accepted, not answered
 	batches map[models.BatchID]*track
 	left    map[models.QueryID]bool // whose client has left
-	down    map[models.ServiceID]bool
-	round   *Round
+	down    map[worker]bool
+	rounds  []*Round         // by device
 	apart   []models.Outcome // the span of each overrun
 
 	services []models.Service // as they are now; config has those of the beginning
@@ -35,9 +35,15 @@ type twin struct {
 	filler   map[models.QueryID]bool // whose service was best effort when they arrived
 }
 
+// worker is a service on a device.
+type worker struct {
+	service models.ServiceID
+	device  int
+}
+
 // track is what was seen of a batch that is not over.
 type track struct {
-	service models.ServiceID
+	worker
 	queries []models.QueryID
 	size    int
 	next    int
@@ -66,12 +72,13 @@ func newTwin(t *rapid.T) *twin {
 	c := &costs{}
 	w := &twin{
 		T: t, costs: c, open: map[models.QueryID]models.Query{},
-		batches: map[models.BatchID]*track{}, left: map[models.QueryID]bool{}, down: map[models.ServiceID]bool{},
+		batches: map[models.BatchID]*track{}, left: map[models.QueryID]bool{}, down: map[worker]bool{},
 		removed: map[models.ServiceID]bool{}, filler: map[models.QueryID]bool{},
 	}
 	w.policy = anyPolicy(t)
+	w.rounds = make([]*Round, rapid.IntRange(1, 3).Draw(t, "devices"))
 	w.config = Config{
-		Predictor: c, MaxRetries: rapid.IntRange(0, 2).Draw(t, "retries"),
+		Devices: slices.Repeat([]Predictor{c}, len(w.rounds)), MaxRetries: rapid.IntRange(0, 2).Draw(t, "retries"),
 		Ways:     rapid.SampledFrom([]int{0, 1, 2, 3, 16}).Draw(t, "ways"),
 		Services: anyServices(t, c),
 	}
@@ -161,21 +168,21 @@ func (w *twin) next(t *rapid.T) {
 	if !ok {
 		return
 	}
-	if w.round != nil {
+	if w.rounds[r.Device] != nil {
 		t.Fatal("a round while another runs")
 	}
 	w.same("group", r.Group, rb.Group)
 	w.same("queries", r.Queries, rb.Queries)
-	w.same("round", []any{r.Number, r.Start, r.Predicted, r.Planned}, []any{rb.Number, rb.Start, rb.Predicted, rb.Planned})
-	w.round = &r
+	w.same("round", []any{r.Device, r.Number, r.Start, r.Predicted, r.Planned}, []any{rb.Device, rb.Number, rb.Start, rb.Predicted, rb.Planned})
+	w.rounds[r.Device] = &r
 	w.inTime(&r)
 	seen := map[models.ServiceID]bool{}
 	for i, s := range r.Group.Spans {
-		if seen[s.Service] || w.overruns(s.Service) || w.down[s.Service] || w.removed[s.Service] {
+		if at := (worker{s.Service, r.Device}); seen[s.Service] || w.overruns(at) || w.down[at] || w.removed[s.Service] {
 			t.Fatalf("service %d: two spans, or its worker is down: %+v", s.Service, r)
 		}
 		seen[s.Service] = true
-		w.span(s, r.Queries[i])
+		w.span(s, r.Device, r.Queries[i])
 	}
 }
 
@@ -243,10 +250,10 @@ func (w *twin) plan(*rapid.T) {
 }
 
 // span checks that a batch goes on where it ended, with the same queries.
-func (w *twin) span(s models.Span, queries []models.QueryID) {
+func (w *twin) span(s models.Span, device int, queries []models.QueryID) {
 	b := w.batches[s.Batch]
 	if b == nil {
-		b = &track{service: s.Service, queries: append([]models.QueryID(nil), queries...), size: s.Size}
+		b = &track{worker: worker{s.Service, device}, queries: append([]models.QueryID(nil), queries...), size: s.Size}
 		w.batches[s.Batch] = b
 		for _, id := range queries {
 			if _, ok := w.open[id]; !ok {
@@ -257,6 +264,9 @@ func (w *twin) span(s models.Span, queries []models.QueryID) {
 			w.Fatalf("batch %d of size %d starts, at most %d is merged", s.Batch, s.Size, largest)
 		}
 	}
+	if b.worker != (worker{s.Service, device}) {
+		w.Fatalf("batch %d is held by %v and runs on device %d", s.Batch, b.worker, device)
+	}
 	if s.Start != b.next || s.End <= s.Start || s.End > w.services[s.Service].Operators {
 		w.Fatalf("batch %d is at operator %d and runs [%d,%d)", s.Batch, b.next, s.Start, s.End)
 	}
@@ -264,47 +274,49 @@ func (w *twin) span(s models.Span, queries []models.QueryID) {
 }
 
 func (w *twin) finish(t *rapid.T) {
-	if w.round == nil {
+	device := rapid.IntRange(0, len(w.rounds)-1).Draw(t, "device")
+	round := w.rounds[device]
+	if round == nil {
 		return
 	}
-	o := models.Outcome{Round: w.round.Number}
-	for _, s := range w.round.Group.Spans {
-		so := w.outcome(t, s)
+	o := models.Outcome{Round: round.Number, Device: device}
+	for _, s := range round.Group.Spans {
+		so := w.outcome(t, s, device)
 		if rapid.IntRange(0, 9).Draw(t, "overrun") == 0 {
 			so.Status = models.SpanOverrun
-			w.apart = append(w.apart, models.Outcome{Round: o.Round, Spans: []models.SpanOutcome{so}})
+			w.apart = append(w.apart, models.Outcome{Round: o.Round, Device: device, Spans: []models.SpanOutcome{so}})
 		} else {
 			w.batches[s.Batch].next = so.Reached
 		}
 		o.Spans = append(o.Spans, so)
 	}
 	if rapid.Bool().Draw(t, "on time") {
-		w.now += w.round.Predicted.Latency
+		w.now += round.Predicted.Latency
 	}
-	w.round = nil
+	w.rounds[device] = nil
 	if err := errors.Join(w.a.Finish(w.now, o), w.b.Finish(w.now, o)); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // outcome draws what becomes of a span.
-func (w *twin) outcome(t *rapid.T, s models.Span) models.SpanOutcome {
+func (w *twin) outcome(t *rapid.T, s models.Span, device int) models.SpanOutcome {
 	so := models.SpanOutcome{Span: s, Reached: s.End, Took: 1}
 	switch rapid.IntRange(0, 9).Draw(t, "status") {
 	case 0:
 		so.Status, so.Reached = models.SpanStopped, rapid.IntRange(s.Start, s.End).Draw(t, "reached")
 	case 1:
 		so.Status = models.SpanLost
-		w.setDown(s.Service, true)
+		w.setDown(worker{s.Service, device}, true)
 	case 2:
 		so.Status = models.SpanFailed
 	}
 	return so
 }
 
-// overruns reports whether a span of a service was set apart.
-func (w *twin) overruns(id models.ServiceID) bool {
-	return slices.ContainsFunc(w.apart, func(o models.Outcome) bool { return o.Spans[0].Span.Service == id })
+// overruns reports whether a span of a worker was set apart.
+func (w *twin) overruns(at worker) bool {
+	return slices.ContainsFunc(w.apart, func(o models.Outcome) bool { return at == worker{o.Spans[0].Span.Service, o.Device} })
 }
 
 // land ends the oldest overrun.
@@ -314,7 +326,7 @@ func (w *twin) land(t *rapid.T) {
 	}
 	o := w.apart[0]
 	w.apart = w.apart[1:]
-	o.Spans[0] = w.outcome(t, o.Spans[0].Span)
+	o.Spans[0] = w.outcome(t, o.Spans[0].Span, o.Device)
 	w.batches[o.Spans[0].Span.Batch].next = o.Spans[0].Reached
 	if err := errors.Join(w.a.Finish(w.now, o), w.b.Finish(w.now, o)); err != nil {
 		t.Fatal(err)
@@ -331,20 +343,22 @@ func (w *twin) cancel(t *rapid.T) {
 	stopB, runningB := w.b.Cancel(w.now, id)
 	w.same("stop", stop, stopB)
 	w.same("running", running, runningB)
-	if stop != 0 && (!running || w.batches[stop] == nil) {
-		t.Fatalf("batch %d is to stop, but does not run", stop)
+	if stop.Batch != 0 && (!running || w.batches[stop.Batch] == nil) {
+		t.Fatalf("batch %d is to stop, but does not run", stop.Batch)
 	}
 }
 
-func (w *twin) worker(t *rapid.T) { w.setDown(w.service(t), rapid.Bool().Draw(t, "down")) }
+func (w *twin) worker(t *rapid.T) {
+	w.setDown(worker{w.service(t), rapid.IntRange(0, len(w.rounds)-1).Draw(t, "device")}, rapid.Bool().Draw(t, "down"))
+}
 
-func (w *twin) setDown(id models.ServiceID, down bool) {
-	w.down[id] = down
+func (w *twin) setDown(at worker, down bool) {
+	w.down[at] = down
 	for _, s := range []*Scheduler{w.a, w.b} {
 		if down {
-			s.Down(w.now, id)
+			s.Down(w.now, at.service, at.device)
 		} else {
-			s.Up(w.now, id)
+			s.Up(w.now, at.service, at.device)
 		}
 	}
 }
@@ -405,7 +419,9 @@ func (w *twin) justified(a Answer, q models.Query) {
 // drain lets everything run to its end: every query must get its answer.
 func (w *twin) drain() {
 	for id := range w.services {
-		w.setDown(models.ServiceID(id), false)
+		for device := range w.rounds {
+			w.setDown(worker{models.ServiceID(id), device}, false)
+		}
 	}
 	w.settle()
 	w.a.Drain(w.now)
@@ -418,21 +434,27 @@ func (w *twin) drain() {
 		if w.a.Idle() {
 			break
 		}
-		if w.round == nil {
+		for range w.rounds {
 			w.next(w.T)
 		}
-		if w.round != nil {
-			o := models.Outcome{Round: w.round.Number}
-			for _, s := range w.round.Group.Spans {
+		ran := false
+		for device, round := range w.rounds {
+			if round == nil {
+				continue
+			}
+			ran = true
+			o := models.Outcome{Round: round.Number, Device: device}
+			for _, s := range round.Group.Spans {
 				o.Spans = append(o.Spans, models.SpanOutcome{Span: s, Reached: s.End})
 				w.batches[s.Batch].next = s.End
 			}
-			w.now += w.round.Predicted.Latency
-			w.round = nil
+			w.now = max(w.now, round.Start+round.Predicted.Latency)
+			w.rounds[device] = nil
 			if err := errors.Join(w.a.Finish(w.now, o), w.b.Finish(w.now, o)); err != nil {
 				w.Fatal(err)
 			}
-		} else if at, ok := w.a.Wake(); ok {
+		}
+		if at, ok := w.a.Wake(); ok && !ran {
 			w.now = max(w.now, at)
 		}
 		w.settle()

@@ -83,12 +83,13 @@ func (r *rank) before(o *rank) bool {
 
 // batch is one or more queries that run as one tensor.
 type batch struct {
-	id        models.BatchID // 0 until it starts
+	id        models.BatchID
 	service   *service
+	device    *device
 	members   []*query // in gather order
 	postponed uint64   // the last triage that did so
 	running   bool
-	pausedPos int // in service.paused
+	pausedPos int // in replica.paused
 	expiryPos int // in Scheduler.paused
 	batchState
 }
@@ -104,6 +105,11 @@ type batchState struct {
 	Run      time.Duration
 	Overrun  int `json:",omitempty"` // where the span ends that has overrun, 0 if none has
 }
+
+// replica returns where the batch is held.
+func (b *batch) replica() *replica { return &b.service.replicas[b.device.index] }
+
+func (b *batch) held() Held { return Held{b.service.ID, b.id, b.device.index} }
 
 // wanted reports whether any member is not cancelled.
 func (b *batch) wanted() bool {

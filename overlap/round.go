@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -10,7 +11,8 @@ import (
 // Round is one group to run. Its slices belong to the scheduler and are valid
 // until the next call of Next.
 type Round struct {
-	Number uint64 // counts from 1
+	Number uint64 // counts from 1, over all devices
+	Device int    // position in Config.Devices
 	models.Group
 	Start     time.Duration // when it was given out
 	Predicted models.Estimate
@@ -31,11 +33,12 @@ func (r Round) clone() Round {
 	return r
 }
 
-// Release names a paused batch that will not run on. Its worker may free the
-// intermediates, and must take no harm if it holds none.
-type Release struct {
+// Held names a batch by the worker that holds its intermediates: that of a service on
+// a device.
+type Held struct {
 	Service models.ServiceID
 	Batch   models.BatchID
+	Device  int
 }
 
 // outcomeOf returns the outcome of a span of the batch. If there is none that is
@@ -57,34 +60,32 @@ func outcomeOf(o *models.Outcome, b *batch, span models.Span) (so models.SpanOut
 	return models.SpanOutcome{Span: span, Status: models.SpanFailed}, false
 }
 
-// flight is the round that runs, or else the last one that ran.
-type flight struct {
+// device is a device of the pool: what predicts it, and the round that it runs, or
+// else the last one that it ran.
+type device struct {
+	index   int
+	kind    int // the first device that is like it
+	predict prediction
+	paused  int // batches
 	busy    bool
 	round   Round
 	running []*batch // the batch of each span, none once the round is over
-	lastID  models.BatchID
 }
 
 // open begins a round without spans.
-func (f *flight) open(now time.Duration, predicted models.Estimate, planned bool) {
-	f.busy = true
-	f.running = f.running[:0]
-	r := &f.round
-	r.Number++
-	r.Start, r.Predicted, r.Planned = now, predicted, planned
+func (v *device) open(number uint64, now time.Duration, predicted models.Estimate, planned bool) {
+	v.busy = true
+	v.running = v.running[:0]
+	r := &v.round
+	r.Number, r.Start, r.Predicted, r.Planned = number, now, predicted, planned
 	r.Group.Spans, r.Queries = r.Group.Spans[:0], r.Queries[:0]
 }
 
-// start adds the operators up to end of a batch to the round. A batch that
-// starts gets its ID.
-func (f *flight) start(b *batch, end int) {
-	if b.id == 0 {
-		f.lastID++
-		b.id, b.Started = f.lastID, f.round.Start
-	}
+// start adds the operators up to end of a batch to the round.
+func (v *device) start(b *batch, end int) {
 	b.running = true
-	f.running = append(f.running, b)
-	r := &f.round
+	v.running = append(v.running, b)
+	r := &v.round
 	r.Group.Spans = append(r.Group.Spans, b.span(end))
 	n := len(r.Queries)
 	if n < cap(r.Queries) {
@@ -99,18 +100,89 @@ func (f *flight) start(b *batch, end int) {
 	r.Queries[n] = ids
 }
 
+// ends returns when the round that runs is predicted to end.
+func (v *device) ends() time.Duration { return v.round.Start + v.round.Predicted.Latency }
+
 // runs reports whether a batch of the service is in the round that runs.
-func (f *flight) runs(sv *service) bool {
-	return slices.ContainsFunc(f.running, func(b *batch) bool { return b.service == sv })
+func (v *device) runs(sv *service) bool {
+	return slices.ContainsFunc(v.running, func(b *batch) bool { return b.service == sv })
 }
 
-// Members returns the queries of a batch that is in the round that runs, in the
+// host is the devices of a pool.
+type host struct {
+	devices  []*device
+	overruns []*batch // that run beside the rounds, by service, then by device
+}
+
+// newHost returns devices that are idle.
+func newHost(predictors []Predictor) host {
+	devices := make([]*device, len(predictors))
+	for i, p := range predictors {
+		devices[i] = &device{index: i, kind: i, predict: prediction{Predictor: p}}
+		devices[i].round.Device = i
+		if like := slices.Index(predictors[:i], p); like >= 0 {
+			devices[i].kind = like
+		}
+	}
+	return host{devices: devices}
+}
+
+// predict returns what predicts work of a service that is not bound to a device yet:
+// that of the first device that it is up on.
+func (h *host) predict(sv *service) *prediction {
+	for i := range sv.replicas {
+		if !sv.replicas[i].Down {
+			return &h.devices[i].predict
+		}
+	}
+	return &h.devices[0].predict
+}
+
+// runs returns on how many devices batches of a service run.
+func (h *host) runs(sv *service) (n int) {
+	for _, v := range h.devices {
+		if v.runs(sv) {
+			n++
+		}
+	}
+	return n
+}
+
+// Members returns the queries of a batch that is in a round that runs, in the
 // order in which they were gathered, and nil for any other batch. The slice is
 // valid until the next call of Next.
-func (f *flight) Members(id models.BatchID) []models.QueryID {
-	for i, b := range f.running {
-		if b != nil && b.id == id {
-			return f.round.Queries[i]
+func (h *host) Members(id models.BatchID) []models.QueryID {
+	for _, v := range h.devices {
+		for i, b := range v.running {
+			if b != nil && b.id == id {
+				return v.round.Queries[i]
+			}
+		}
+	}
+	return nil
+}
+
+// setApart makes an overrun of a batch, which holds its worker until end.
+func (h *host) setApart(b *batch, end int) {
+	b.Overrun, b.replica().overrun, b.running = end, b, true
+	at, _ := slices.BinarySearchFunc(h.overruns, b, func(a, b *batch) int {
+		return cmp.Or(cmp.Compare(a.service.ID, b.service.ID), cmp.Compare(a.device.index, b.device.index))
+	})
+	h.overruns = slices.Insert(h.overruns, at, b)
+}
+
+// land ends an overrun.
+func (h *host) land(b *batch) {
+	b.Overrun, b.replica().overrun, b.running = 0, nil, false
+	at := slices.Index(h.overruns, b)
+	h.overruns = slices.Delete(h.overruns, at, at+1)
+}
+
+// overrunOf returns the overrun with this ID, nil if there is none.
+func (h *host) overrunOf(id models.BatchID) *batch {
+	for _, b := range h.overruns {
+		if b.id == id {
+			return b
 		}
 	}
 	return nil

@@ -14,12 +14,12 @@ import (
 // them after every event.
 type Scheduler struct {
 	backlog
-	flight
 
 	draining bool
+	rounds   uint64    // given out so far
 	triages  uint64    // made so far; a query remembers the last that postponed it
 	draft    *decision // the plan, or where the next decision is made
-	planned  bool      // draft is a plan
+	planned  bool      // draft is a plan, for its device
 	last     *decision // the one behind the last round
 	metrics  Metrics
 
@@ -82,17 +82,17 @@ func (s *Scheduler) refusal(sv *service, m *models.Query) error {
 // of the query runs now; if nobody else wants that batch, stop names it, and
 // its worker should be asked to stop at the next operator boundary. A query
 // that is unknown or answered is left alone.
-func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop models.BatchID, running bool) {
+func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop Held, running bool) {
 	s.clock(now)
 	q := s.queries.get(id)
 	if q == nil || q.Cancelled {
-		return 0, false
+		return Held{}, false
 	}
 	s.overturn()
 	b := q.batch
 	if b == nil {
 		s.answer(s.dequeue(q), Cancelled, ReasonCancelled)
-		return 0, false
+		return Held{}, false
 	}
 	q.Cancelled = true
 	if b.Overrun > 0 {
@@ -100,47 +100,62 @@ func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop models.Ba
 	}
 	switch wanted := b.wanted(); {
 	case b.running && !wanted:
-		return b.id, true
+		return b.held(), true
 	case b.running:
-		return 0, true
+		return Held{}, true
 	case !wanted:
 		s.abandon(b, Cancelled, ReasonCancelled)
 	default:
 		b.Rank, b.Deadline = s.standing(b, b.rest())
-		b.service.paused.fix(b.pausedPos)
+		b.replica().paused.fix(b.pausedPos)
 		s.paused.fix(b.expiryPos)
 	}
-	return 0, false
+	return Held{}, false
 }
 
-// Next returns the next round to run, after which the device is busy until
-// Finish. It is false while the device is busy and when there is nothing to
-// run; Wake then returns when to call it again though nothing happened. What Plan
-// has decided is carried out if it still holds.
+// Next returns the next round to run, after which its device is busy until
+// Finish. Devices that are free are tried in their order. It is false while all are
+// busy and when there is nothing that a free one could run; Wake then returns when to
+// call it again though nothing happened. What Plan has decided is carried out if it
+// still holds.
 func (s *Scheduler) Next(now time.Duration) (Round, bool) {
 	s.clock(now)
 	s.expire()
-	if s.busy {
-		return Round{}, false
+	for _, v := range s.devices {
+		if v.busy || len(s.devices) > 1 && s.waiting.len() == 0 && v.paused == 0 {
+			continue
+		}
+		planned := s.keepPlan(v)
+		if !planned {
+			s.draft.decide(v, s.now)
+		}
+		if r, ok := s.commit(planned); ok {
+			return r, true
+		}
 	}
-	planned := s.keepPlan()
-	if !planned {
-		s.draft.decide(s.now)
-	}
-	return s.commit(planned)
+	return Round{}, false
 }
 
-// Plan chooses, while a round runs, the group that is to start when it ends:
-// at the predicted latency after its start (Abacus, equation 3), or now if
+// Plan chooses, while no device is free, the group that is to start when the first
+// round ends: at the predicted latency after its start (Abacus, equation 3), or now if
 // that has passed. Nothing is dequeued, dropped or answered. Next takes the
 // plan if it still holds. While there is a plan already that no event has
-// overturned, and while no round runs, Plan does nothing.
+// overturned, and while a device is free, Plan does nothing.
 func (s *Scheduler) Plan(now time.Duration) {
 	s.clock(now)
-	if !s.busy || s.planned {
+	if s.planned {
 		return
 	}
-	s.draft.decide(max(s.now, s.round.Start+s.round.Predicted.Latency))
+	first := s.devices[0]
+	for _, v := range s.devices {
+		if !v.busy {
+			return
+		}
+		if v.ends() < first.ends() {
+			first = v
+		}
+	}
+	s.draft.decide(first, max(s.now, first.ends()))
 	if len(s.draft.group) > 0 || len(s.draft.drops) > 0 {
 		s.planned = true
 		s.metrics.Plans.Made++
@@ -155,10 +170,10 @@ func (s *Scheduler) overturn() {
 	}
 }
 
-// keepPlan reports whether the plan, if there is one, is to be carried out
-// now, and gives it up if not.
-func (s *Scheduler) keepPlan() bool {
-	if s.planned && !s.draft.holds() {
+// keepPlan reports whether the plan, if there is one for a device, is to be carried
+// out now, and gives it up if not.
+func (s *Scheduler) keepPlan(v *device) bool {
+	if s.planned && (s.draft.device != v || !s.draft.holds()) {
 		s.overturn()
 	}
 	kept := s.planned
@@ -181,24 +196,26 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 	if len(d.group) == 0 {
 		return Round{}, false
 	}
-	s.open(s.now, d.predicted, planned)
+	s.rounds++
+	d.device.open(s.rounds, s.now, d.predicted, planned)
 	s.metrics.Rounds++
 	for _, i := range d.group {
 		c := &d.candidates[i]
 		b := c.batch
 		if b == nil {
-			b = s.form(c)
+			b = s.form(c, d.device)
 		} else {
 			s.unpause(b)
 		}
-		s.start(b, c.end)
+		d.device.start(b, c.end)
 		c.rest.Batch = b.id
 	}
+	d.kept = planned
 	s.draft, s.last = s.last, s.draft
-	return s.round, true
+	return d.device.round, true
 }
 
-// Finish takes in how the round that runs has gone, and frees the device, or how
+// Finish takes in how the round of a device has gone, and frees the device, or how
 // an overrun of an earlier round has ended, see Allowed. A span whose worker was
 // lost sends its queries back into the queue, as long as they can still finish and
 // have retries left. So does one that failed, or that its worker died of, if
@@ -207,21 +224,25 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 // may choose that service again.
 func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 	s.clock(now)
-	if !s.busy || o.Round != s.round.Number {
+	if o.Device < 0 || o.Device >= len(s.devices) {
+		return ErrUnknownRound
+	}
+	v := s.devices[o.Device]
+	if !v.busy || o.Round != v.round.Number {
 		return s.land(&o)
 	}
 	var err error
-	s.busy = false
+	v.busy = false
 	s.metrics.Busy += max(o.Took, 0)
-	for i, b := range s.running {
-		so, ok := outcomeOf(&o, b, s.round.Group.Spans[i])
+	for i, b := range v.running {
+		so, ok := outcomeOf(&o, b, v.round.Group.Spans[i])
 		if !ok {
 			err = ErrBadOutcome
 		}
-		s.running[i] = nil
+		v.running[i] = nil
 		if so.Status == models.SpanOverrun {
 			s.overturn()
-			b.Overrun, b.service.overrun = s.round.Group.Spans[i].End, b
+			s.setApart(b, v.round.Group.Spans[i].End)
 			s.relieve(b)
 			continue
 		}
@@ -229,7 +250,7 @@ func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 		b.Run += max(so.Took, 0)
 		s.ran(b, so)
 	}
-	s.running = s.running[:0]
+	v.running = v.running[:0]
 	return err
 }
 
@@ -241,7 +262,7 @@ func (s *Scheduler) land(o *models.Outcome) error {
 			return ErrUnknownRound
 		}
 		so, ok := outcomeOf(o, b, b.span(b.Overrun))
-		b.running, b.Overrun, b.service.overrun = false, 0, nil
+		s.host.land(b)
 		b.Run += max(so.Took, 0)
 		s.overturn()
 		s.ran(b, so)
@@ -271,7 +292,7 @@ func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
 		s.end(b, Finished, ReasonNone)
 	case !b.wanted():
 		s.abandon(b, Cancelled, ReasonCancelled)
-	case b.service.Down:
+	case b.replica().Down:
 		s.lose(b)
 	case so.Reached == 0:
 		s.takeBack(b)
@@ -294,10 +315,8 @@ func (s *Scheduler) expire() {
 		s.expired(s.paused.top().Deadline)
 		s.abandon(s.paused.top(), Dropped, ReasonDeadlinePassed)
 	}
-	for _, sv := range s.services {
-		if sv.overrun != nil {
-			s.relieve(sv.overrun)
-		}
+	for _, b := range s.overruns {
+		s.relieve(b)
 	}
 }
 
@@ -316,7 +335,7 @@ func (s *Scheduler) Drain(now time.Duration) {
 
 // Idle reports whether every accepted query is answered and nothing runs.
 func (s *Scheduler) Idle() bool {
-	return s.queries.count == 0 && !s.busy && !slices.ContainsFunc(s.services, func(sv *service) bool { return sv.overrun != nil })
+	return s.queries.count == 0 && len(s.overruns) == 0 && !slices.ContainsFunc(s.devices, func(v *device) bool { return v.busy })
 }
 
 // Metrics returns a copy of the counters, by service ID. Those of a service
@@ -329,9 +348,9 @@ func (s *Scheduler) Metrics() Metrics {
 			continue
 		}
 		m.Services[i] = sv.metrics
-		m.Services[i].Down = sv.Down
+		m.Services[i].Down = sv.down()
 		m.Services[i].Queued = sv.queue.len()
-		m.Services[i].Paused = sv.paused.len()
+		m.Services[i].Paused, _ = sv.started()
 	}
 	return m
 }
@@ -348,11 +367,11 @@ func (s *Scheduler) Waiting(to []Waiting) []Waiting {
 // asked about that round. Its slices are valid until it is asked about another.
 func (s *Scheduler) Explain() Explanation {
 	d, e := s.last, &s.explained
-	if e.Round == s.round.Number && e.Round > 0 {
+	if e.Round == s.rounds && e.Round > 0 {
 		return *e // the log, the timeline and the metrics ask about each round
 	}
 	*e = Explanation{
-		Round: s.round.Number, Planned: s.round.Planned, For: d.at,
+		Round: s.rounds, Planned: d.kept, For: d.at,
 		Candidates: e.Candidates[:0], Dropped: e.Dropped[:0],
 		Asked: d.asked, Solo: d.solo,
 	}

@@ -129,7 +129,7 @@ func (c *script) configure(a args) bool {
 		c.s, c.now = nil, 0
 		c.costs.margin = a.number("margin", 0)
 		c.config = Config{
-			Policy: a.text("policy"), Ways: a.number("ways", 0), MaxRetries: a.number("retries", 0), Predictor: &c.costs,
+			Policy: a.text("policy"), Ways: a.number("ways", 0), MaxRetries: a.number("retries", 0), Devices: []Predictor{&c.costs},
 		}
 	case "service":
 		c.costs.add(a.ms("op", 10), a.number("grow", 100))
@@ -167,14 +167,14 @@ func (c *script) event(a args) {
 	case "land":
 		c.land(a)
 	case "limit":
-		c.printf("%v", c.s.Allowed(c.round.Predicted.Bound, 2))
+		c.printf("%v", c.s.Allowed(0, c.round.Predicted.Bound, 2))
 	case "cancel":
 		stop, running := c.s.Cancel(c.now, models.QueryID(a.id()))
-		c.printf("running %v, stop %d", running, stop)
+		c.printf("running %v, stop %d", running, stop.Batch)
 	case "down":
-		c.s.Down(c.now, c.service(a.words[0]))
+		c.s.Down(c.now, c.service(a.words[0]), 0)
 	case "up":
-		c.s.Up(c.now, c.service(a.words[0]))
+		c.s.Up(c.now, c.service(a.words[0]), 0)
 	case "drain":
 		c.s.Drain(c.now)
 	case "wake":

@@ -11,7 +11,7 @@ import (
 
 // Limits of one service.
 const (
-	// MaxPaused is how many batches of a service may be paused. With that
+	// MaxPaused is how many batches of a service may be paused on a device. With that
 	// many, it forms no new batch until one has ended.
 	MaxPaused = 16
 
@@ -28,19 +28,28 @@ const (
 type service struct {
 	models.Service
 	serviceState
-	removed bool // its ID is free, and it stays down
-	queue   heap[*query]
-	paused  heap[*batch]
-	overrun *batch // runs beside the rounds and keeps the worker busy, nil if none does
-	view    view
-	full    error
-	metrics ServiceMetrics
+	removed  bool // its ID is free, and it stays down
+	queue    heap[*query]
+	replicas []replica // by device
+	view     view
+	full     error
+	metrics  ServiceMetrics
 }
+
+// replica is a service on one device: a worker, or the want of one.
+type replica struct {
+	Down    bool // it has no worker, or its worker is lost
+	paused  heap[*batch]
+	walk    walk[*batch] // over paused
+	overrun *batch       // runs beside the rounds and keeps the worker busy, nil if none does
+}
+
+// runnable reports whether the worker can run a span.
+func (r *replica) runnable() bool { return !r.Down && r.overrun == nil }
 
 // serviceState is what a snapshot holds of a service, besides what it promises
 // and its work.
 type serviceState struct {
-	Down    bool
 	LastEnd time.Duration // when one of its batches last ran to its end
 	Caution int           // predicted times to rest between two probes
 
@@ -49,20 +58,23 @@ type serviceState struct {
 	LastSeqLen int `json:"SeqLen"`
 }
 
-func newService(m models.Service) *service {
+func newService(m models.Service, devices int) *service {
 	sv := &service{
+		replicas: make([]replica, devices),
 		queue: heap[*query]{
 			before: func(a, b *query) bool { return a.Rank.before(&b.Rank) },
 			moved:  func(q *query, pos int) { q.queuePos = pos },
 		},
-		paused: heap[*batch]{
-			before: func(a, b *batch) bool { return a.Rank.before(&b.Rank) },
-			moved:  func(b *batch, pos int) { b.pausedPos = pos },
-		},
 		metrics: ServiceMetrics{Name: m.Name},
 	}
 	sv.define(m)
-	sv.view.queue, sv.view.paused = newWalk(&sv.queue), newWalk(&sv.paused)
+	sv.view.queue = newWalk(&sv.queue)
+	for i := range sv.replicas {
+		r := &sv.replicas[i]
+		r.paused.before = func(a, b *batch) bool { return a.Rank.before(&b.Rank) }
+		r.paused.moved = func(b *batch, pos int) { b.pausedPos = pos }
+		r.walk = newWalk(&r.paused)
+	}
 	return sv
 }
 
@@ -90,11 +102,40 @@ func (sv *service) proved(now, took time.Duration) {
 	}
 }
 
-// sorted reports whether queries of the service may be postponed.
-func (sv *service) sorted() bool { return sv.runnable() && !sv.BestEffort }
+// sorted reports whether queries of the service may be postponed in the decision that
+// is made.
+func (sv *service) sorted() bool { return sv.view.replica.runnable() && !sv.BestEffort }
 
-// runnable reports whether the worker of the service can run a span.
-func (sv *service) runnable() bool { return !sv.Down && sv.overrun == nil }
+// down reports whether the service has no worker at all.
+func (sv *service) down() bool {
+	for i := range sv.replicas {
+		if !sv.replicas[i].Down {
+			return false
+		}
+	}
+	return true
+}
+
+// runnable reports whether any of its workers can run a span.
+func (sv *service) runnable() bool {
+	for i := range sv.replicas {
+		if sv.replicas[i].runnable() {
+			return true
+		}
+	}
+	return false
+}
+
+// started returns how many of its batches are paused, and how many are overruns.
+func (sv *service) started() (paused, overruns int) {
+	for i := range sv.replicas {
+		paused += sv.replicas[i].paused.len()
+		if sv.replicas[i].overrun != nil {
+			overruns++
+		}
+	}
+	return paused, overruns
+}
 
 // promises reports whether queries of the service that may arrive have a
 // target that others must leave room for.
@@ -114,11 +155,12 @@ func (sv *service) waiting(triage uint64) (w Waiting) {
 			w.Postponed++
 		}
 	}
-	w.Overrun = sv.overrun != nil
+	_, overruns := sv.started()
+	w.Overrun = overruns > 0
 	return w
 }
 
-// Add takes in a further service, which is down until Up. Its ID is the next
+// Add takes in a further service, which is down on all devices until Up. Its ID is the next
 // one, or that of a service that was removed, of which nothing is left. It may
 // have the name of a service whose place it is to take.
 func (s *Scheduler) Add(now time.Duration, m models.Service) error {
@@ -135,8 +177,8 @@ func (s *Scheduler) Add(now time.Duration, m models.Service) error {
 	case int(m.ID) == next:
 		s.services = append(s.services, nil)
 	}
-	sv := newService(m)
-	sv.Down = true
+	sv := newService(m, len(s.devices))
+	sv.takeDown()
 	s.services[m.ID] = sv
 	s.overturn()
 	return nil
@@ -173,59 +215,74 @@ func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
 	if sv == nil {
 		return ErrUnknownService
 	}
-	started := sv.paused.len()
-	if s.runs(sv) || sv.overrun != nil {
-		started++
-	}
+	started, overruns := sv.started()
+	started += overruns + s.runs(sv)
 	if n := sv.queue.len(); n > 0 || started > 0 {
 		return fmt.Errorf("service %s: %w: %d queries wait, %d batches are paused or run; remove it when they have ended", sv.Name, ErrServiceBusy, n, started)
 	}
-	free := newService(models.Service{ID: id})
-	free.removed, free.Down = true, true
+	free := newService(models.Service{ID: id}, len(s.devices))
+	free.removed = true
+	free.takeDown()
 	s.services[id] = free
 	s.overturn()
 	return nil
 }
 
-// Down takes a service out of scheduling because its worker is lost. Its paused batches are
-// lost with it; its queries wait, without holding up other services. A service
-// that was removed stays as it is.
-func (s *Scheduler) Down(now time.Duration, id models.ServiceID) {
+// replica returns the service on a device, nil if there is no such service or device.
+func (sv *service) replica(device int) *replica {
+	if sv == nil || device < 0 || device >= len(sv.replicas) {
+		return nil
+	}
+	return &sv.replicas[device]
+}
+
+// takeDown leaves the service without a worker.
+func (sv *service) takeDown() {
+	for i := range sv.replicas {
+		sv.replicas[i].Down = true
+	}
+}
+
+// Down takes a service out of scheduling on a device because its worker there is lost,
+// or there is none. Its batches that are paused there are lost with it; its queries
+// wait, without holding up other services, or run on other devices. A service that was
+// removed stays as it is.
+func (s *Scheduler) Down(now time.Duration, id models.ServiceID, device int) {
 	s.clock(now)
-	sv := s.service(id)
-	if sv == nil {
+	r := s.service(id).replica(device)
+	if r == nil {
 		return
 	}
-	sv.Down = true
+	r.Down = true
 	s.overturn()
-	for sv.paused.len() > 0 {
-		b := sv.paused.top()
+	for r.paused.len() > 0 {
+		b := r.paused.top()
 		s.unpause(b)
 		s.lose(b)
 	}
 }
 
-// Up lets a service be scheduled again because its worker is ready. A service that
-// was removed stays down.
-func (s *Scheduler) Up(now time.Duration, id models.ServiceID) {
+// Up lets a service be scheduled on a device, because its worker there is ready. A
+// service that was removed stays down.
+func (s *Scheduler) Up(now time.Duration, id models.ServiceID, device int) {
 	s.clock(now)
-	if sv := s.service(id); sv != nil {
-		sv.Down = false
+	if r := s.service(id).replica(device); r != nil {
+		r.Down = false
 		s.overturn()
 	}
 }
 
 // Load sets what a worker has learned of a service's model: the number of
 // its operators, and the largest batch that may be formed. The other fields of
-// m must be what they were. The service must be down, and none of its batches
-// may be running.
+// m must be what they were. The service must be down on all devices, and none of its
+// batches may be running.
 func (s *Scheduler) Load(now time.Duration, m models.Service) error {
 	s.clock(now)
 	sv := s.service(m.ID)
 	if sv == nil {
 		return ErrUnknownService
 	}
-	if !sv.Down || s.runs(sv) || sv.overrun != nil {
+	if _, overruns := sv.started(); !sv.down() || s.runs(sv) > 0 || overruns > 0 {
 		return fmt.Errorf("service %s: %w: take it down, and load when its batch that runs has ended", sv.Name, ErrServiceBusy)
 	}
 	if faults := serviceFaults(&m, int(m.ID)); len(faults) > 0 {

@@ -12,18 +12,24 @@ import (
 // Snapshot is everything that a Scheduler's later decisions depend on, apart
 // from the rules of its Config, in a form that can be kept as JSON.
 type Snapshot struct {
-	Now       time.Duration
-	Draining  bool
-	LastBatch models.BatchID
-	Busy      bool
-	Round     Round             // the last one, which runs if Busy
-	Running   []models.BatchID  // the batch of each span of the round
-	Services  []serviceSnapshot // by ID
-	Waiting   []queryState      // those in a queue
-	Batches   []batchSnapshot   // those that are paused, then those that run, then overruns
-	Answers   []Answer          // not taken yet
-	Released  []Release         // not taken yet
-	Metrics   Metrics
+	Now            time.Duration
+	Draining       bool
+	LastBatch      models.BatchID
+	deviceSnapshot                   // of the first device
+	Further        []deviceSnapshot  `json:",omitempty"` // those of the others
+	Services       []serviceSnapshot // by ID
+	Waiting        []queryState      // those in a queue
+	Batches        []batchSnapshot   // those that are paused, then those that run, then overruns
+	Answers        []Answer          // not taken yet
+	Released       []Held            // not taken yet
+	Metrics        Metrics
+}
+
+// deviceSnapshot is a device.
+type deviceSnapshot struct {
+	Busy    bool
+	Round   Round            // the last one, which runs if Busy
+	Running []models.BatchID // the batch of each span of the round
 }
 
 // serviceSnapshot is a service, which may have been added or changed since the
@@ -33,7 +39,14 @@ type serviceSnapshot struct {
 	ID      *struct{} `json:",omitempty"` // never: the position says it
 	models.Service
 	serviceState
-	Queue  []models.QueryID
+	Queue           []models.QueryID
+	replicaSnapshot                   // on the first device
+	Replicas        []replicaSnapshot `json:",omitempty"` // on the others
+}
+
+// replicaSnapshot is a service on a device.
+type replicaSnapshot struct {
+	Down   bool
 	Paused []models.BatchID
 }
 
@@ -41,6 +54,7 @@ type serviceSnapshot struct {
 type batchSnapshot struct {
 	ID      models.BatchID
 	Service models.ServiceID
+	Device  int          `json:",omitempty"`
 	Members []queryState // in gather order
 	batchState
 }
@@ -51,7 +65,7 @@ type batchSnapshot struct {
 func (s *Scheduler) Snapshot() Snapshot {
 	s.overturn()
 	k := Snapshot{
-		Now: s.now, Draining: s.draining, LastBatch: s.lastID, Busy: s.busy, Round: s.round.clone(),
+		Now: s.now, Draining: s.draining, LastBatch: s.lastID,
 		Answers: slices.Clone(s.answers.fill), Released: slices.Clone(s.released.fill),
 		Metrics: s.Metrics(),
 	}
@@ -65,14 +79,20 @@ func (s *Scheduler) Snapshot() Snapshot {
 	for _, b := range s.paused.items {
 		k.Batches = append(k.Batches, b.snapshot())
 	}
-	for _, b := range s.running {
-		k.Running = append(k.Running, b.id)
-		k.Batches = append(k.Batches, b.snapshot())
-	}
-	for _, sv := range s.services {
-		if sv.overrun != nil {
-			k.Batches = append(k.Batches, sv.overrun.snapshot())
+	for i, v := range s.devices {
+		kv := deviceSnapshot{Busy: v.busy, Round: v.round.clone()}
+		for _, b := range v.running {
+			kv.Running = append(kv.Running, b.id)
+			k.Batches = append(k.Batches, b.snapshot())
 		}
+		if i == 0 {
+			k.deviceSnapshot = kv
+		} else {
+			k.Further = append(k.Further, kv)
+		}
+	}
+	for _, b := range s.overruns {
+		k.Batches = append(k.Batches, b.snapshot())
 	}
 	return k
 }
@@ -94,18 +114,26 @@ func (sv *service) snapshot() serviceSnapshot {
 	}
 	k := serviceSnapshot{Service: sv.Service, serviceState: sv.serviceState}
 	k.Service.ID = 0
+	for i := range sv.replicas {
+		r := replicaSnapshot{Down: sv.replicas[i].Down}
+		for _, b := range sv.replicas[i].paused.items {
+			r.Paused = append(r.Paused, b.id)
+		}
+		if i == 0 {
+			k.replicaSnapshot = r
+		} else {
+			k.Replicas = append(k.Replicas, r)
+		}
+	}
 	k.Queue = slices.Grow(k.Queue, sv.queue.len())
 	for _, q := range sv.queue.items {
 		k.Queue = append(k.Queue, q.ID)
-	}
-	for _, b := range sv.paused.items {
-		k.Paused = append(k.Paused, b.id)
 	}
 	return k
 }
 
 func (b *batch) snapshot() batchSnapshot {
-	k := batchSnapshot{ID: b.id, Service: b.service.ID, batchState: b.batchState, Members: make([]queryState, 0, len(b.members))}
+	k := batchSnapshot{ID: b.id, Service: b.service.ID, Device: b.device.index, batchState: b.batchState, Members: make([]queryState, 0, len(b.members))}
 	for _, q := range b.members {
 		k.Members = append(k.Members, q.queryState)
 	}
@@ -135,7 +163,7 @@ func (s *Scheduler) restore(k *Snapshot) error {
 	if err := s.restoreServices(k); err != nil {
 		return err
 	}
-	s.now, s.draining, s.lastID, s.busy = k.Now, k.Draining, k.LastBatch, k.Busy
+	s.now, s.draining, s.lastID = k.Now, k.Draining, k.LastBatch
 	s.answers.fill, s.released.fill = slices.Clone(k.Answers), slices.Clone(k.Released)
 	for i := range k.Waiting {
 		q, err := s.restoreQuery(&k.Waiting[i])
@@ -155,20 +183,16 @@ func (s *Scheduler) restore(k *Snapshot) error {
 		}
 		batches[b.id] = b
 	}
-	s.round = k.Round.clone()
-	for _, id := range k.Running {
-		b := batches[id]
-		if b == nil {
-			return fmt.Errorf("batch %d runs and is not there", id)
-		}
-		b.running = true
-		s.running = append(s.running, b)
+	var err error
+	if s.rounds, err = s.host.restore(k, batches); err != nil {
+		return err
 	}
 	for i := range k.Batches {
 		switch b := batches[k.Batches[i].ID]; {
 		case b.Overrun > 0:
-			b.running, b.service.overrun = true, b
+			s.setApart(b, b.Overrun)
 		case !b.running:
+			b.device.paused++
 			s.paused.push(b)
 		}
 	}
@@ -180,15 +204,38 @@ func (s *Scheduler) restore(k *Snapshot) error {
 			}
 			sv.queue.push(q)
 		}
-		for _, id := range k.Services[i].Paused {
-			b := batches[id]
-			if b == nil || b.service != sv {
-				return fmt.Errorf("batch %d is not of service %s", id, sv.Name)
+		for d, r := range append([]replicaSnapshot{k.Services[i].replicaSnapshot}, k.Services[i].Replicas...) {
+			for _, id := range r.Paused {
+				b := batches[id]
+				if b == nil || b.service != sv || b.device.index != d {
+					return fmt.Errorf("batch %d is not of service %s on device %d", id, sv.Name, d)
+				}
+				sv.replicas[d].paused.push(b)
 			}
-			sv.paused.push(b)
 		}
 	}
 	return s.Check()
+}
+
+// restore gives the devices their rounds. It returns the number of the latest.
+func (h *host) restore(k *Snapshot, batches map[models.BatchID]*batch) (latest uint64, err error) {
+	if n := 1 + len(k.Further); n != len(h.devices) {
+		return 0, fmt.Errorf("%d devices: the configuration has %d", n, len(h.devices))
+	}
+	for i, kv := range append([]deviceSnapshot{k.deviceSnapshot}, k.Further...) {
+		v := h.devices[i]
+		v.busy, v.round = kv.Busy, kv.Round.clone()
+		latest = max(latest, v.round.Number)
+		for _, id := range kv.Running {
+			b := batches[id]
+			if b == nil || b.device != v || b.running {
+				return 0, fmt.Errorf("batch %d runs and is not there", id)
+			}
+			b.running = true
+			v.running = append(v.running, b)
+		}
+	}
+	return latest, nil
 }
 
 // restoreServices makes the services of a snapshot out of those of the
@@ -212,10 +259,19 @@ func (s *Scheduler) restoreServices(k *Snapshot) error {
 		if i >= len(k.Metrics.Services) {
 			return fmt.Errorf("metrics of %d services", i)
 		}
-		sv := newService(m)
+		if n := 1 + len(ks.Replicas); n != len(s.devices) && !ks.Removed {
+			return fmt.Errorf("service %s: replicas on %d devices: the configuration has %d", m.Name, n, len(s.devices))
+		}
+		sv := newService(m, len(s.devices))
 		sv.serviceState, sv.metrics, sv.removed = ks.serviceState, k.Metrics.Services[i], ks.Removed
 		sv.metrics.Name, sv.metrics.Down, sv.metrics.Queued, sv.metrics.Paused = m.Name, false, 0, 0
-		sv.Down = sv.Down || sv.removed
+		if sv.removed {
+			sv.takeDown()
+		} else {
+			for d, r := range append([]replicaSnapshot{ks.replicaSnapshot}, ks.Replicas...) {
+				sv.replicas[d].Down = r.Down
+			}
+		}
 		s.services = append(s.services, sv)
 	}
 	return nil
@@ -244,8 +300,11 @@ func (s *Scheduler) restoreBatch(k *batchSnapshot) (*batch, error) {
 	if sv == nil {
 		return nil, ErrUnknownService
 	}
+	if k.Device < 0 || k.Device >= len(s.devices) {
+		return nil, fmt.Errorf("there is no device %d", k.Device)
+	}
 	b := s.pool.batch(sv)
-	b.id, b.batchState = k.ID, k.batchState
+	b.id, b.device, b.batchState = k.ID, s.devices[k.Device], k.batchState
 	for i := range k.Members {
 		q, err := s.restoreQuery(&k.Members[i])
 		if err != nil {

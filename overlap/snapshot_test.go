@@ -101,12 +101,12 @@ func paused(t *testing.T) *Scheduler {
 	if s.paused.len() != 1 {
 		t.Fatal("nothing is paused")
 	}
-	s.services[0].Down = true // so that it stays
+	s.services[0].replicas[0].Down = true // so that it stays
 	arrive(2, 1)
 	if _, ok := s.Next(1); !ok {
 		t.Fatal("no round")
 	}
-	s.services[0].Down = false
+	s.services[0].replicas[0].Down = false
 	arrive(3, 1)
 	return s
 }
@@ -174,29 +174,34 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 		known map[string]string // how each field is kept
 	}{
 		{Scheduler{}, map[string]string{
-			"backlog": "by its fields", "flight": "by its fields", "draining": "Draining",
+			"backlog": "by its fields", "rounds": "the latest Round", "draining": "Draining",
 			"draft": "scratch, or a plan that is overturned", "planned": "overturned", "last": "for Explain only",
 			"explained": "scratch", "triages": "only told apart from others", "metrics": "Metrics",
 		}},
 		{backlog{}, map[string]string{
-			"policy": "Config", "predict": "Config, and scratch", "maxRetries": "Config",
+			"policy": "Config", "host": "by its fields", "maxRetries": "Config", "lastID": "LastBatch",
 			"now": "Now", "services": "Services", "queries": "rebuilt",
 			"waiting": "Waiting", "paused": "Batches", "pool": "memory only",
 			"answers": "Answers", "released": "Released",
 		}},
-		{flight{}, map[string]string{
-			"busy": "Busy", "round": "Round", "running": "Running", "lastID": "LastBatch",
+		{host{}, map[string]string{"devices": "the first and Further", "overruns": "by Batches"}},
+		{device{}, map[string]string{
+			"index": "its position", "kind": "Config", "predict": "Config, and scratch", "paused": "by Batches",
+			"busy": "Busy", "round": "Round", "running": "Running",
+		}},
+		{replica{}, map[string]string{
+			"Down": "Down", "paused": "Paused", "walk": "scratch", "overrun": "by Batches",
 		}},
 		{service{}, map[string]string{
-			"Service": "whole", "serviceState": "whole", "removed": "Removed", "queue": "Queue", "paused": "Paused",
-			"full": "made of Service", "metrics": "Metrics", "view": "scratch", "overrun": "by Batches",
+			"Service": "whole", "serviceState": "whole", "removed": "Removed", "queue": "Queue", "replicas": "the first and Replicas",
+			"full": "made of Service", "metrics": "Metrics", "view": "scratch",
 		}},
 		{query{}, map[string]string{
 			"queryState": "whole", "postponed": "of one decision",
 			"batch": "by being a member", "queuePos": "by Queue", "expiryPos": "by Waiting",
 		}},
 		{batch{}, map[string]string{
-			"id": "ID", "service": "Service", "members": "Members", "batchState": "whole", "running": "by Running", "postponed": "of one decision",
+			"id": "ID", "service": "Service", "device": "Device", "members": "Members", "batchState": "whole", "running": "by Running", "postponed": "of one decision",
 			"pausedPos": "by Paused", "expiryPos": "by Batches",
 		}},
 		{Metrics{}, map[string]string{"Rounds": "Rounds", "Busy": "Busy", "Plans": "Plans", "Services": "by service"}},

@@ -119,7 +119,7 @@ func (t *triage) start(d *decision) {
 		if !sv.sorted() {
 			continue
 		}
-		for _, b := range sv.paused.items {
+		for _, b := range sv.view.replica.paused.items {
 			list(b, &b.Rank, b.Deadline, b.rest())
 		}
 		if o := &sv.view; o.goesOn {

@@ -107,7 +107,7 @@ func TestTriageIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.draft.decide(0)
+	s.draft.decide(s.devices[0], 0)
 	postponed := 0
 	for _, q := range s.services[0].queue.items {
 		if q.postponed == s.triages {

@@ -39,7 +39,7 @@ func TestWaiting(t *testing.T) {
 
 // What the last triage has postponed is told, and what one before it has is not.
 func TestWaitingPostponed(t *testing.T) {
-	sv := newService(models.Service{Operators: 1})
+	sv := newService(models.Service{Operators: 1}, 1)
 	for i, triage := range []uint64{7, 6, 7, 0} {
 		sv.queue.push(&query{queryState: queryState{Query: models.Query{ID: models.QueryID(i + 1)}}, postponed: triage})
 	}

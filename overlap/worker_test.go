@@ -11,9 +11,9 @@ import (
 
 func TestLoad(t *testing.T) {
 	s, err := New(Config{
-		Services:  []models.Service{{Name: "a", Operators: 1, QoSTarget: time.Second, QueueLimit: 4, MaxBatch: 4}},
-		Policy:    "fcfs",
-		Predictor: unknowing{},
+		Services: []models.Service{{Name: "a", Operators: 1, QoSTarget: time.Second, QueueLimit: 4, MaxBatch: 4}},
+		Policy:   "fcfs",
+		Devices:  []Predictor{unknowing{}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -22,7 +22,7 @@ func TestLoad(t *testing.T) {
 	if err := s.Load(0, model); !errors.Is(err, ErrServiceBusy) {
 		t.Fatalf("Load of a service that is up: %v", err)
 	}
-	s.Down(0, 0)
+	s.Down(0, 0, 0)
 	if err := s.Load(0, models.Service{ID: 3}); !errors.Is(err, ErrUnknownService) {
 		t.Fatalf("Load of an unknown service: %v", err)
 	}
@@ -32,7 +32,7 @@ func TestLoad(t *testing.T) {
 	if err := s.Load(0, model); err != nil {
 		t.Fatal(err)
 	}
-	s.Up(0, 0)
+	s.Up(0, 0, 0)
 	for id := models.QueryID(1); id <= 2; id++ {
 		if err := s.Arrive(0, models.Query{ID: id, Size: 1, Deadline: time.Second}); err != nil {
 			t.Fatal(err)
@@ -48,7 +48,7 @@ func TestLoad(t *testing.T) {
 	if got := s.Members(99); got != nil {
 		t.Fatalf("Members of no batch: %v", got)
 	}
-	s.Down(0, 0)
+	s.Down(0, 0, 0)
 	if err := s.Load(0, model); !errors.Is(err, ErrServiceBusy) {
 		t.Fatalf("Load while a batch runs: %v", err)
 	}

@@ -59,7 +59,7 @@ func (w *world) newNode(index int, services []models.Service) (*node, error) {
 	}
 	n.informant = informant{Predictor: n.predictor, knows: w.scenario.Knows}
 	n.scheduler, err = overlap.New(overlap.Config{
-		Services: services, Policy: w.scenario.Policy, Predictor: &n.informant,
+		Services: services, Policy: w.scenario.Policy, Devices: []overlap.Predictor{&n.informant},
 		Ways: w.scenario.Ways, MaxRetries: w.scenario.MaxRetries,
 	})
 	return n, err
@@ -227,12 +227,12 @@ func (n *node) settle() error {
 func (n *node) cancel(number int) error {
 	n.touched()
 	stop, _ := n.scheduler.Cancel(n.now, models.QueryID(number+1))
-	if stop == 0 {
+	if stop.Batch == 0 {
 		return n.settle()
 	}
 	for i, s := range n.round.Spans {
 		o := &n.outcome.Spans[i]
-		if s.Batch != stop || o.Status != models.SpanDone {
+		if s.Batch != stop.Batch || o.Status != models.SpanDone {
 			continue
 		}
 		begun := min(max(float64(n.now-n.round.Start)/float64(n.round.Took), 0), 1)
@@ -250,7 +250,7 @@ func (n *node) cancel(number int) error {
 // left to run ends.
 func (n *node) die(service models.ServiceID) error {
 	n.touch(service, true)
-	n.scheduler.Down(n.now, service)
+	n.scheduler.Down(n.now, service, 0)
 	if n.running {
 		left := 0
 		for i, s := range n.round.Spans {
@@ -286,7 +286,7 @@ func (n *node) cut(end time.Duration) {
 
 func (n *node) back(service models.ServiceID) error {
 	n.touch(service, false)
-	n.scheduler.Up(n.now, service)
+	n.scheduler.Up(n.now, service, 0)
 	return n.settle()
 }
 

@@ -82,7 +82,7 @@ func New(c config.Config, o Options) (*Backend, error) {
 // newScheduler returns the scheduler of services that are all down, or the one
 // that logs what it decides.
 func newScheduler(c *core, list []models.Service) (s scheduler, err error) {
-	rules := overlap.Config{Services: list, Policy: c.config.Policy, Ways: c.config.Ways, Predictor: c.predictor, MaxRetries: maxRetries}
+	rules := overlap.Config{Services: list, Policy: c.config.Policy, Ways: c.config.Ways, Devices: []overlap.Predictor{c.predictor}, MaxRetries: maxRetries}
 	if c.Journal != nil {
 		c.Header.Epoch = c.epoch
 		s, err = journal.New(rules, c.Journal, c.Header)
@@ -93,7 +93,7 @@ func newScheduler(c *core, list []models.Service) (s scheduler, err error) {
 		return nil, err
 	}
 	for i := range list {
-		s.Down(0, models.ServiceID(i))
+		s.Down(0, models.ServiceID(i), 0)
 	}
 	return s, nil
 }

@@ -149,8 +149,8 @@ func (cs *calls) cancel(id models.QueryID) {
 	if p == nil {
 		return
 	}
-	if stop, _ := cs.scheduler.Cancel(cs.Now(), id); stop != 0 {
-		cs.exec.Stop(p.call.Service.ID, stop)
+	if stop, _ := cs.scheduler.Cancel(cs.Now(), id); stop.Batch != 0 {
+		cs.exec.Stop(stop.Service, stop.Batch)
 	}
 }
 

@@ -28,21 +28,21 @@ import (
 // package journal that records it.
 type scheduler interface {
 	Arrive(now time.Duration, q models.Query) error
-	Cancel(now time.Duration, id models.QueryID) (stop models.BatchID, running bool)
+	Cancel(now time.Duration, id models.QueryID) (stop overlap.Held, running bool)
 	Next(now time.Duration) (overlap.Round, bool)
 	Plan(now time.Duration)
 	Finish(now time.Duration, o models.Outcome) error
 	Wake() (at time.Duration, ok bool)
 	Idle() bool
-	Allowed(bound time.Duration, factor float64) time.Duration
+	Allowed(device int, bound time.Duration, factor float64) time.Duration
 	Drain(now time.Duration)
 	Answers() []overlap.Answer
-	Released() []overlap.Release
+	Released() []overlap.Held
 	Members(id models.BatchID) []models.QueryID
 	Unanswered(id models.BatchID) []models.QueryID
 
-	Down(now time.Duration, id models.ServiceID)
-	Up(now time.Duration, id models.ServiceID)
+	Down(now time.Duration, id models.ServiceID, device int)
+	Up(now time.Duration, id models.ServiceID, device int)
 	Load(now time.Duration, m models.Service) error
 	Add(now time.Duration, m models.Service) error
 	Change(now time.Duration, m models.Service) error

@@ -444,7 +444,7 @@ func (f *fleet) down(id models.ServiceID) {
 	s := f.members[id]
 	s.fresh = false
 	s.service.SetReady(false)
-	f.scheduler.Down(f.Now(), id)
+	f.scheduler.Down(f.Now(), id, 0)
 	f.answerOver()
 }
 
@@ -485,7 +485,7 @@ func (f *fleet) up(e *executor.Event) {
 	}
 	member.fresh = true
 	f.learning.Cold(e.Service)
-	f.scheduler.Up(f.Now(), e.Service)
+	f.scheduler.Up(f.Now(), e.Service, 0)
 	s.GivenUp.Store(false)
 	s.SetReady(true)
 	f.takeOver(member)

@@ -158,7 +158,7 @@ func (d *learner) finished(o *executor.Outcome) {
 		case models.SpanLost, models.SpanCrashed:
 			d.fleet.lost(s.Span.Service)
 		case models.SpanOverrun: // its worker can run nothing else meanwhile
-			d.scheduler.Down(d.Now(), s.Span.Service)
+			d.scheduler.Down(d.Now(), s.Span.Service, 0)
 			d.exec.Abandon(s.Span.Service, s.Span.Batch)
 		}
 		if s.Status != models.SpanDone {
@@ -186,7 +186,7 @@ func (d *learner) landed(s *executor.SpanOutcome) {
 	if member := d.fleet.members[s.Span.Service]; s.Status == models.SpanLost || s.Status == models.SpanCrashed {
 		d.fleet.lost(s.Span.Service)
 	} else if member.service.Ready() {
-		d.scheduler.Up(d.Now(), s.Span.Service)
+		d.scheduler.Up(d.Now(), s.Span.Service, 0)
 	}
 }
 

@@ -156,7 +156,7 @@ func (l *loop) dispatch(next overlap.Round) {
 		}
 		l.requests = append(l.requests, request)
 	}
-	l.until = r.Start + l.scheduler.Allowed(r.Predicted.Bound, l.config.Worker.OverrunFactor)
+	l.until = r.Start + l.scheduler.Allowed(r.Device, r.Predicted.Bound, l.config.Worker.OverrunFactor)
 	l.why = l.scheduler.Explain()
 	l.apart = l.apartOf(r)
 	l.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Apart: l.apart, Services: l.fleet.specs})

@@ -22,7 +22,7 @@ func reload(t *testing.T, l *load, services []models.Service) (after []models.Se
 		if err := l.s.Add(l.now, m); err != nil {
 			t.Fatal(err)
 		}
-		l.s.Up(l.now, m.ID)
+		l.s.Up(l.now, m.ID, 0)
 		l.serve[i] = m.ID
 		after = append(after, m)
 	}

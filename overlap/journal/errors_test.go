@@ -58,7 +58,7 @@ func TestReplayOfASlotThatIsUsedAgain(t *testing.T) {
 		if err := s.Add(2, m); err != nil {
 			t.Fatal(err)
 		}
-		s.Up(2, 1)
+		s.Up(2, 1, 0)
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)

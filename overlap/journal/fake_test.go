@@ -42,7 +42,7 @@ func (l *learner) Predict(groups []models.Group, estimates []models.Estimate) {
 }
 
 func testConfig(policy string, services int, seed uint64) overlap.Config {
-	c := overlap.Config{Policy: policy, Predictor: &learner{seed: seed}, MaxRetries: 1}
+	c := overlap.Config{Policy: policy, Devices: []overlap.Predictor{&learner{seed: seed}}, MaxRetries: 1}
 	for i := range services {
 		c.Services = append(c.Services, models.Service{
 			ID: models.ServiceID(i), Name: string(rune('a' + i)), Operators: 3 + 2*i,
@@ -59,18 +59,18 @@ func testHeader() Header {
 // scheduler is what a scheduler that records has in common with one that does not.
 type scheduler interface {
 	Arrive(now time.Duration, q models.Query) error
-	Cancel(now time.Duration, id models.QueryID) (stop models.BatchID, running bool)
+	Cancel(now time.Duration, id models.QueryID) (stop overlap.Held, running bool)
 	Next(now time.Duration) (overlap.Round, bool)
 	Plan(now time.Duration)
 	Finish(now time.Duration, o models.Outcome) error
-	Down(now time.Duration, id models.ServiceID)
-	Up(now time.Duration, id models.ServiceID)
+	Down(now time.Duration, id models.ServiceID, device int)
+	Up(now time.Duration, id models.ServiceID, device int)
 	Load(now time.Duration, m models.Service) error
 	Add(now time.Duration, m models.Service) error
 	Change(now time.Duration, m models.Service) error
 	Remove(now time.Duration, id models.ServiceID) error
 	Answers() []overlap.Answer
-	Released() []overlap.Release
+	Released() []overlap.Held
 	Metrics() overlap.Metrics
 }
 
@@ -106,7 +106,7 @@ func (w *world) step(t testing.TB) {
 		w.s.Cancel(w.now, models.QueryID(1+w.rand.IntN(int(w.id)+2)))
 	case n < 72:
 		w.down[sv] = true
-		w.s.Down(w.now, sv)
+		w.s.Down(w.now, sv, 0)
 		if w.rand.IntN(2) == 0 { // with another model
 			m := w.services[sv]
 			m.Operators = 2 + w.rand.IntN(12)
@@ -118,7 +118,7 @@ func (w *world) step(t testing.TB) {
 		w.deploy(sv)
 	case n < 80:
 		w.down[sv] = false
-		w.s.Up(w.now, sv)
+		w.s.Up(w.now, sv, 0)
 	}
 	w.next()
 	if w.rand.IntN(3) > 0 {

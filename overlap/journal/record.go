@@ -54,6 +54,7 @@ type record struct {
 	Defined  *models.Service  `json:"service,omitempty"`
 	Took     time.Duration    `json:"took,omitempty"`
 	Spans    []spanRecord     `json:"s,omitempty"`
+	Device   int              `json:"dev,omitempty"`
 
 	// What it asked the predictor, see question; nil for nothing.
 	Asked json.RawMessage `json:"p,omitempty" what:"what the predictor was asked"`
@@ -122,6 +123,7 @@ type answerRecord struct {
 type releaseRecord struct {
 	Service models.ServiceID `json:"sv"`
 	Batch   models.BatchID   `json:"b"`
+	Device  int              `json:"dev,omitempty"`
 }
 
 // shapeHash is written as hexadecimal text, since many readers of JSON cannot
@@ -201,7 +203,7 @@ func (r *record) tellQuery(q *models.Query) {
 }
 
 func (r *record) tellOutcome(o *models.Outcome) {
-	r.Round, r.Took = o.Round, o.Took
+	r.Round, r.Device, r.Took = o.Round, o.Device, o.Took
 	for i := range o.Spans {
 		s := &o.Spans[i]
 		r.Spans = append(r.Spans, spanRecord{s.Span.Batch, s.Status.String(), s.Reached, s.Took})
@@ -222,7 +224,7 @@ func (r *record) decide(round *overlap.Round, e *overlap.Explanation) {
 		r.planned = e.For
 		r.Planned = &r.planned
 	}
-	r.Round, r.Predicted, r.Bound = round.Number, round.Predicted.Latency, round.Predicted.Bound
+	r.Round, r.Device, r.Predicted, r.Bound = round.Number, round.Device, round.Predicted.Latency, round.Predicted.Bound
 	for i := range round.Group.Spans {
 		s := &round.Group.Spans[i]
 		r.Group = append(r.Group, groupRecord{s.Service, s.Batch, s.Start, s.End, s.Size, s.SeqLen, round.Queries[i]})
@@ -230,7 +232,7 @@ func (r *record) decide(round *overlap.Round, e *overlap.Explanation) {
 }
 
 // ended takes in what ended with the event.
-func (r *record) ended(answers []overlap.Answer, released []overlap.Release) {
+func (r *record) ended(answers []overlap.Answer, released []overlap.Held) {
 	for i := range answers {
 		a := &answers[i]
 		ended := answerRecord{ID: a.Query, Result: a.Result.String()}
@@ -283,7 +285,7 @@ func (r *record) query() models.Query {
 
 // outcome returns how a round went.
 func (r *record) outcome() models.Outcome {
-	o := models.Outcome{Round: r.Round, Took: r.Took}
+	o := models.Outcome{Round: r.Round, Device: r.Device, Took: r.Took}
 	for _, s := range r.Spans {
 		status, _ := statusNamed(s.Status)
 		o.Spans = append(o.Spans, models.SpanOutcome{Span: models.Span{Batch: s.Batch}, Status: status, Reached: s.To, Took: s.Took})

@@ -37,7 +37,7 @@ func Replay(name string, log io.Reader, o ReplayOptions) (*Report, error) {
 	if o.Policy != "" && o.Policy != c.Policy {
 		return nil, fmt.Errorf("%s was recorded with policy %.80q, not %.80q: %w", name, c.Policy, o.Policy, ErrPolicy)
 	}
-	p := &replay{options: o, in: in, config: c, report: newReport(&in.head)}
+	p := &replay{options: o, in: in, config: c, kinds: in.head.Config.Devices, report: newReport(&in.head)}
 	for !p.over {
 		rec, err := in.read()
 		if err == io.EOF {
@@ -59,6 +59,7 @@ type replay struct {
 	options   ReplayOptions
 	in        *reader
 	config    overlap.Config
+	kinds     []int // of the devices
 	s         *Scheduler
 	decided   capture
 	predictor answering
@@ -100,9 +101,11 @@ func (p *replay) take(r *record) error {
 
 func (p *replay) restore(r *record) error {
 	s := &Scheduler{sink: &p.decided, now: r.State.Now}
-	s.asked.Predictor = &p.predictor
-	p.config.Predictor = &s.asked
 	var err error
+	if p.config.Devices, err = p.devices(); err != nil {
+		return p.in.fault(ErrCheckpoint, err.Error())
+	}
+	p.config.Devices = s.listen(p.config.Devices)
 	if s.Scheduler, err = overlap.Restore(p.config, *r.State); err != nil {
 		return p.in.fault(ErrCheckpoint, err.Error())
 	}
@@ -114,6 +117,24 @@ func (p *replay) restore(r *record) error {
 	}
 	p.report.Checkpoints++
 	return nil
+}
+
+// devices returns what predicts the devices, by what is recorded.
+func (p *replay) devices() (all []overlap.Predictor, err error) {
+	if len(p.kinds) == 0 {
+		return []overlap.Predictor{&device{&p.predictor}}, nil
+	}
+	for i, like := range p.kinds {
+		switch {
+		case like == i:
+			all = append(all, &device{&p.predictor})
+		case like >= 0 && like < i:
+			all = append(all, all[like])
+		default:
+			return nil, fmt.Errorf("device %d is like device %d, which does not come before it", i, like)
+		}
+	}
+	return all, nil
 }
 
 // drive gives the scheduler an event. What it returns is in the record
@@ -131,9 +152,9 @@ func (p *replay) drive(r *record) {
 	case eventCancel:
 		p.s.Cancel(r.At, r.ID)
 	case eventDown:
-		p.s.Down(r.At, r.Service)
+		p.s.Down(r.At, r.Service, r.Device)
 	case eventUp:
-		p.s.Up(r.At, r.Service)
+		p.s.Up(r.At, r.Service, r.Device)
 	case eventLoad:
 		_ = p.s.Load(r.At, *r.Defined)
 	case eventAdd:
@@ -191,6 +212,9 @@ type capture struct{ last *record }
 
 func (c *capture) begin(time.Duration, *overlap.Scheduler) bool { return true }
 func (c *capture) record(r *record)                             { c.last = r }
+
+// device is the predictor of one device, told apart from those of others.
+type device struct{ *answering }
 
 // answering is a predictor that answers what it answered when the log was
 // recorded. What it was not asked then it does not know; that it is asked shows

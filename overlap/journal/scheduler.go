@@ -2,6 +2,7 @@ package journal
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -13,7 +14,8 @@ import (
 type Scheduler struct {
 	*overlap.Scheduler
 	sink   sink
-	asked  asked
+	on     bool // while an event is recorded
+	text   line // what was asked in the event that is recorded
 	record record
 	now    time.Duration // the latest time seen, as the scheduler takes it
 
@@ -39,34 +41,46 @@ func New(config overlap.Config, w *Writer, header Header) (*Scheduler, error) {
 
 func newScheduler(config overlap.Config, to sink) (*Scheduler, error) {
 	s := &Scheduler{sink: to, now: math.MinInt64}
-	if s.asked.Predictor = config.Predictor; config.Predictor != nil {
-		config.Predictor = &s.asked
-	}
+	config.Devices = s.listen(config.Devices)
 	var err error
 	s.Scheduler, err = overlap.New(config)
 	return s, err
 }
 
+// listen returns predictors that write down what each of some is asked, one for those
+// that are the same.
+func (s *Scheduler) listen(to []overlap.Predictor) []overlap.Predictor {
+	all := make([]overlap.Predictor, len(to))
+	for i, p := range to {
+		if like := slices.Index(to[:i], p); like >= 0 {
+			all[i] = all[like]
+		} else if p != nil {
+			all[i] = &asked{p, s}
+		}
+	}
+	return all
+}
+
 // asked is a predictor that writes down what it was asked and what it answered.
 type asked struct {
 	overlap.Predictor
-	on   bool // while an event is recorded
-	text line
+	by *Scheduler
 }
 
 // Predict implements overlap.Predictor.
 func (a *asked) Predict(groups []models.Group, estimates []models.Estimate) {
 	a.Predictor.Predict(groups, estimates)
-	if a.on {
-		a.text.call(groups, estimates)
+	if a.by.on {
+		a.by.text.call(groups, estimates)
 	}
 }
 
-func (a *asked) any() bool { return len(a.text) > 1 }
+// any reports whether anything was asked in the event that is recorded.
+func (s *Scheduler) any() bool { return len(s.text) > 1 }
 
 // begin starts an event, and returns its record.
 func (s *Scheduler) begin(e event, now time.Duration) *record {
-	s.asked.on, s.asked.text = s.sink.begin(s.now, s.Scheduler), append(s.asked.text[:0], '[')
+	s.on, s.text = s.sink.begin(s.now, s.Scheduler), append(s.text[:0], '[')
 	s.now = max(s.now, now)
 	s.record.clear(e, s.now)
 	return &s.record
@@ -75,26 +89,26 @@ func (s *Scheduler) begin(e event, now time.Duration) *record {
 // end adds what was asked and what ended to the record, and hands it over.
 func (s *Scheduler) end(err error) {
 	answers, released := s.Ended()
-	if s.asked.on {
+	if s.on {
 		r := &s.record
-		if s.asked.any() {
-			s.asked.text = append(s.asked.text, ']')
-			r.Asked = []byte(s.asked.text)
+		if s.any() {
+			s.text = append(s.text, ']')
+			r.Asked = []byte(s.text)
 		}
 		r.Failure = failureName(err)
 		r.ended(answers[s.answered:], released[s.released:])
 		s.sink.record(r)
 	}
-	s.asked.on, s.answered, s.released = false, len(answers), len(released)
+	s.on, s.answered, s.released = false, len(answers), len(released)
 }
 
 // endIdle is end for an event that may have changed nothing but the time, which
 // later records hold: if nothing was asked and nothing ended, it is left out.
 func (s *Scheduler) endIdle() {
-	if answers, released := s.Ended(); s.asked.any() || len(answers) != s.answered || len(released) != s.released {
+	if answers, released := s.Ended(); s.any() || len(answers) != s.answered || len(released) != s.released {
 		s.end(nil)
 	}
-	s.asked.on = false
+	s.on = false
 }
 
 // Answers is that of overlap.Scheduler.
@@ -104,7 +118,7 @@ func (s *Scheduler) Answers() []overlap.Answer {
 }
 
 // Released is that of overlap.Scheduler.
-func (s *Scheduler) Released() []overlap.Release {
+func (s *Scheduler) Released() []overlap.Held {
 	s.released = 0
 	return s.Scheduler.Released()
 }
@@ -125,7 +139,7 @@ func (s *Scheduler) Next(now time.Duration) (overlap.Round, bool) {
 		s.endIdle()
 		return round, ok
 	}
-	if s.asked.on {
+	if s.on {
 		e := s.Explain()
 		r.decide(&round, &e)
 	}
@@ -149,10 +163,10 @@ func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 }
 
 // Cancel is that of overlap.Scheduler.
-func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop models.BatchID, running bool) {
+func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop overlap.Held, running bool) {
 	r := s.begin(eventCancel, now)
 	stop, running = s.Scheduler.Cancel(s.now, id)
-	if r.ID, r.Stop = id, stop; running {
+	if r.ID, r.Stop = id, stop.Batch; running {
 		r.Running = 1
 	}
 	s.end(nil)
@@ -160,16 +174,18 @@ func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop models.Ba
 }
 
 // Down is that of overlap.Scheduler.
-func (s *Scheduler) Down(now time.Duration, id models.ServiceID) {
-	s.begin(eventDown, now).Service = id
-	s.Scheduler.Down(s.now, id)
+func (s *Scheduler) Down(now time.Duration, id models.ServiceID, device int) {
+	r := s.begin(eventDown, now)
+	r.Service, r.Device = id, device
+	s.Scheduler.Down(s.now, id, device)
 	s.end(nil)
 }
 
 // Up is that of overlap.Scheduler.
-func (s *Scheduler) Up(now time.Duration, id models.ServiceID) {
-	s.begin(eventUp, now).Service = id
-	s.Scheduler.Up(s.now, id)
+func (s *Scheduler) Up(now time.Duration, id models.ServiceID, device int) {
+	r := s.begin(eventUp, now)
+	r.Service, r.Device = id, device
+	s.Scheduler.Up(s.now, id, device)
 	s.end(nil)
 }
 

@@ -42,7 +42,7 @@ const ms = time.Millisecond
 // TestGoldenLog holds the format: every kind of record that a scheduler makes
 // stands in testdata/golden.log.
 func TestGoldenLog(t *testing.T) {
-	c := overlap.Config{Policy: "overlap", Predictor: steady{}, MaxRetries: 1, Services: []models.Service{
+	c := overlap.Config{Policy: "overlap", Devices: []overlap.Predictor{steady{}}, MaxRetries: 1, Services: []models.Service{
 		{ID: 0, Name: "resnet", Operators: 10, QoSTarget: 1000 * ms, QueueLimit: 2, MaxBatch: 4},
 		{ID: 1, Name: "bert", Operators: 20, QoSTarget: 1000 * ms, QueueLimit: 2, MaxBatch: 1},
 	}}
@@ -132,13 +132,13 @@ func play(t *testing.T, s *Scheduler) {
 	finish(29*ms, models.SpanDone, models.SpanDone)
 	next(30 * ms)
 	finish(51*ms, models.SpanDone)
-	s.Down(52*ms, 1)
+	s.Down(52*ms, 1, 0)
 	_ = arrive(53*ms, 7, 1, 5*ms)
 	s.Next(60 * ms)
 	if err := s.Load(61*ms, models.Service{ID: 1, Name: "bert", Operators: 12, QoSTarget: 1000 * ms, QueueLimit: 2, MaxBatch: 1}); err != nil {
 		t.Fatal(err)
 	}
-	s.Up(62*ms, 1)
+	s.Up(62*ms, 1, 0)
 	replace(t, s)
 	s.Drain(63 * ms)
 	if err := arrive(64*ms, 8, 2, 50*ms); !errors.Is(err, overlap.ErrDraining) {
@@ -152,7 +152,7 @@ func replace(t *testing.T, s *Scheduler) {
 	if err := s.Add(62*ms, m); err != nil {
 		t.Fatal(err)
 	}
-	s.Up(62*ms, 2)
+	s.Up(62*ms, 2, 0)
 	m.QoSTarget = 80 * ms
 	for _, err := range []error{s.Change(62*ms, m), s.Remove(62*ms, 1)} {
 		if err != nil {
@@ -244,7 +244,7 @@ type load struct {
 
 func loadConfig(policy string) overlap.Config {
 	c := testConfig(policy, 4, 1)
-	c.Predictor = steady{}
+	c.Devices[0] = steady{}
 	for i := range c.Services {
 		c.Services[i].QueueLimit = 100
 	}

@@ -3,6 +3,7 @@ package journal
 import (
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,10 +35,22 @@ type head struct {
 	Config  config    `json:"config"`
 }
 
-// config is a configuration without its predictor.
+// config is a configuration without its predictors: of each device there is the first
+// that is like it. Without any there is one device.
 type config struct {
 	overlap.Config
-	Predictor *struct{} `json:"Predictor,omitempty"`
+	Devices []int `json:"Devices,omitempty"`
+}
+
+// kinds returns the Devices of a config.
+func kinds(devices []overlap.Predictor) (like []int) {
+	if len(devices) == 1 {
+		return nil
+	}
+	for _, p := range devices {
+		like = append(like, slices.Index(devices, p))
+	}
+	return like
 }
 
 const (
@@ -162,7 +175,7 @@ func (w *Writer) use(h Header, c overlap.Config) {
 	c.Services = nil // those of each file's first checkpoint
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.head = head{Format: Format, Header: h, Config: config{Config: c}}
+	w.mu.head = head{Format: Format, Header: h, Config: config{c, kinds(c.Devices)}}
 }
 
 // begin implements sink.

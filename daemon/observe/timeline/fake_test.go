@@ -104,7 +104,7 @@ type scheduled struct {
 func newScheduled(t *testing.T, n int) *scheduled {
 	t.Helper()
 	list := services(n)
-	s, err := overlap.New(overlap.Config{Services: list, Policy: "overlap", Predictor: linear{}})
+	s, err := overlap.New(overlap.Config{Services: list, Policy: "overlap", Devices: []overlap.Predictor{linear{}}})
 	if err != nil {
 		t.Fatal(err)
 	}

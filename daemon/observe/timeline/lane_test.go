@@ -29,7 +29,7 @@ func (s *scheduled) add(m models.Service) {
 	if err := s.Add(s.now, m); err != nil {
 		s.t.Fatal(err)
 	}
-	s.Up(s.now, m.ID)
+	s.Up(s.now, m.ID, 0)
 	if int(m.ID) == len(s.services) {
 		s.services = append(s.services, m)
 	}
