@@ -77,7 +77,7 @@ func TestSpanThatDoesNotEnd(t *testing.T) {
 	// Nobody waits for a query whose client has left, so its worker goes as well.
 	worker = p.worker("loop")
 	client := p.abandon("loop", one(endless))
-	p.eventually("the query to run", func() bool { return p.metrics()[`overlapd_input_bytes{service="loop"}`] > 0 })
+	p.eventually("the query to overrun", func() bool { return p.metrics()[`overlapd_overruns_total{service="loop"}`] > 2 })
 	client.Close()
 	again(worker)
 	if m := p.metrics(); m[`overlapd_overruns_total{service="loop"}`] < 3 || m[`overlapd_overruns_total{service="neighbour"}`] != 0 {
