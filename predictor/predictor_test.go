@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -380,5 +381,34 @@ func BenchmarkPredictorPredict(b *testing.B) {
 				p.Predict(groups, estimates)
 			}
 		})
+	}
+}
+
+// TestExactStaysExact: on a device that takes the time that was predicted, whatever the
+// batch, predictions keep no distance, and batch sizes that were never measured leave
+// the table as it is.
+func TestExactStaysExact(t *testing.T) {
+	const operators, alpha, beta = 7, 54_000, 10_546_000
+	solo, err := NewSolo(operators)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{1, 4096} {
+		nanos := slices.Repeat([]int64{(alpha*int64(size) + beta) / operators}, operators)
+		nanos[0] += (alpha*int64(size) + beta) % operators
+		if err := solo.SetOperators(0, size, 0, nanos); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, estimates := New(solo), make([]models.Estimate, 1)
+	for size := 1; size <= 4096; size++ {
+		g := models.Group{Spans: []models.Span{{End: operators, Size: size}}}
+		took := time.Duration(alpha*size + beta)
+		if p.Predict([]models.Group{g}, estimates); estimates[0].Latency != took || estimates[0].Bound != took {
+			t.Fatalf("a batch of %d takes %v, predicted %+v", size, took, estimates[0])
+		}
+		if err := p.Observe(time.Duration(size)*time.Second, g, took); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

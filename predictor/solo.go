@@ -148,7 +148,8 @@ func (t *Solo) SetOperators(service models.ServiceID, size, seqLen int, nanos []
 // Observe takes in what a span took that ran alone. The first observations of
 // a batch size and sequence length count once there are enough to tell a cold
 // start from the rule. A service that has all its cells learns from further
-// ones by their nearest cell.
+// ones by their nearest cell. Where there is no cell and the estimate is exact,
+// nothing is to be learned.
 func (t *Solo) Observe(service models.ServiceID, start, end, size, seqLen int, took time.Duration) error {
 	sv, err := t.service(service)
 	if err != nil {
@@ -160,11 +161,12 @@ func (t *Solo) Observe(service models.ServiceID, start, end, size, seqLen int, t
 	if took <= 0 || took > MaxTime {
 		return fmt.Errorf("span took %v: %w", took, ErrRange)
 	}
+	c, exact := sv.cell(size, seqLen), sv.estimate(start, end, size, seqLen) == float64(took)
 	sv.asked = around{}
-	c := sv.cell(size, seqLen)
 	switch {
 	case c != nil:
 		c.observe(start, end, float64(took))
+	case exact:
 	case len(sv.cells) < MaxCells:
 		sv.insert(sv.seed(start, end, size, seqLen, float64(took)))
 	default:

@@ -102,9 +102,10 @@ func (s *speed) push(r run) (old run, ok bool) {
 // follow sets the level by how the latest runs differ from what was expected.
 func (s *speed) follow() {
 	if r := &s.recent[(s.next+recentRuns-1)%recentRuns]; r.expected > 0 {
-		if s.residual(r) > 1 {
+		switch residual := s.residual(r); { // one that is exact moves nothing
+		case residual > 1:
 			s.scale(1 + nudge)
-		} else {
+		case residual < 1:
 			s.scale(1 / (1 + nudge))
 		}
 	}
