@@ -6,7 +6,8 @@
 // [Model.Sample] draws one run with the spread that was measured, and
 // [Model.OperatorTimes] is what a profile of the device would measure of each
 // operator alone. The simulator and the emulated device of the daemon use it, each
-// from one goroutine.
+// from one goroutine. [ReadLinear] makes a profile of published numbers instead: of a
+// device that runs one batch at a time, which takes time linear in its size.
 //
 // A device keeps two promises, whatever it was made of. A group is no faster
 // than its longest span alone. And operators added to a span, or a span added

@@ -112,6 +112,8 @@ func TestValidateRefuses(t *testing.T) {
 		"solo size":      func(p *Profile) { withSolo(p); p.Solo[1].Size = 0 },
 		"solo NaN":       func(p *Profile) { withSolo(p); p.Solo[1].Groups = math.NaN() },
 		"many solo":      func(p *Profile) { p.Solo = make([]SoloTime, MaxSoloTimes+1) },
+		"target of none": func(p *Profile) { p.Targets = map[string]float64{"e": 1} },
+		"target NaN":     func(p *Profile) { p.Targets = map[string]float64{"a": math.NaN()} },
 		"test NaN":       func(p *Profile) { p.Test.Alone.MAPE = math.NaN() },
 		"checks NaN":     func(p *Profile) { p.Checks.Latency = math.NaN() },
 	} {

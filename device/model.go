@@ -17,7 +17,7 @@ type Model struct {
 	profile  *Profile
 	features predictor.Features
 	encoder  *encoder
-	network  *predictor.Network
+	network  *predictor.Network // nil if the device is linear
 	infos    []ModelInfo
 	spans    [MaxSpans]models.Span
 	part     [MaxSpans]models.Span
@@ -35,6 +35,9 @@ type ModelInfo struct {
 	Operators int    `json:"operators"`
 	Sizes     []int  `json:"sizes"`    // batch sizes that were measured, ascending; those between are interpolated
 	SeqLens   []int  `json:"seq_lens"` // sequence lengths, likewise; [0] if it has none
+
+	// TargetMillis is the QoS target that the model is meant to have, 0 if none is known.
+	TargetMillis float64 `json:"target_ms,omitempty"`
 }
 
 // NewModel returns the model of a profile, or the error of its Validate. The
@@ -43,13 +46,14 @@ func NewModel(p *Profile) (*Model, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
 	}
-	network, err := predictor.NewNetwork(p.Network.Layers)
-	if err != nil {
-		return nil, err
-	}
-	m := &Model{profile: p, features: p.features(), encoder: NewEncoder(p.Network.Models), network: network, known: make(map[key]float64, memoryGroups), alone: map[batchOf][]int64{}}
+	m := &Model{profile: p, features: p.features(), encoder: NewEncoder(p.Network.Models), known: make(map[key]float64, memoryGroups), alone: map[batchOf][]int64{}}
 	m.infos = p.Models()
-	return m, nil
+	if p.Linear() {
+		return m, nil
+	}
+	var err error
+	m.network, err = predictor.NewNetwork(p.Network.Layers)
+	return m, err
 }
 
 // Models returns the models of a valid profile, by their positions.
@@ -58,10 +62,13 @@ func (p *Profile) Models() []ModelInfo {
 	for i := range p.Network.Models {
 		f := &p.Network.Models[i]
 		costs := predictor.NewCostGrid(f.Costs)
-		infos = append(infos, ModelInfo{Name: f.Name, Operators: f.Operators, Sizes: costs.Sizes, SeqLens: costs.SeqLens})
+		infos = append(infos, ModelInfo{Name: f.Name, Operators: f.Operators, Sizes: costs.Sizes, SeqLens: costs.SeqLens, TargetMillis: p.Targets[f.Name]})
 	}
 	return infos
 }
+
+// Linear is [Profile.Linear].
+func (m *Model) Linear() bool { return m.network == nil }
 
 // Device returns the device in words, "" if unknown.
 func (m *Model) Device() string { return m.profile.Device }
@@ -114,6 +121,9 @@ func duration(micros float64) time.Duration {
 // micros returns the latency in microseconds: it remembers groups that come
 // again.
 func (m *Model) micros(g models.Group) float64 {
+	if m.Linear() && len(g.Spans) == 1 {
+		return m.linear(&g.Spans[0])
+	}
 	spans := m.inModelOrder(g)
 	k, packed := pack(spans)
 	if packed {

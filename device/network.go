@@ -48,6 +48,12 @@ func (p *Profile) networkFaults() (faults []error) {
 	if err := features.Validate(); err != nil {
 		return append(faults, err)
 	}
+	if p.Linear() {
+		if n.Spans != 1 {
+			faults = append(faults, fmt.Errorf("groups of %d spans and no layers, without which spans run one after another", n.Spans))
+		}
+		return faults
+	}
 	if _, err := predictor.NewNetwork(n.Layers); err != nil {
 		return append(faults, err)
 	}

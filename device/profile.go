@@ -25,13 +25,15 @@ type Profile struct {
 	// Network yields the median of the runs of a group: the base of the encoder
 	// (see [NewEncoder]) times the exponential of its output. It is not that of a
 	// predictor: more operators never make its output smaller, by the signs of its
-	// weights (see [Falls]).
+	// weights (see [Falls]). Without layers the device is [Profile.Linear], and Spans 1.
 	Network struct {
 		Spans  int                      `json:"spans"` // most of a group
 		Models []predictor.FeatureModel `json:"models"`
-		Layers []predictor.Layer        `json:"layers"`
+		Layers []predictor.Layer        `json:"layers,omitempty"`
 	} `json:"network"`
-	Spread Spread `json:"spread"`
+	// Targets are the QoS targets that the models are meant to have, in milliseconds.
+	Targets map[string]float64 `json:"targets_ms,omitempty"`
+	Spread  Spread             `json:"spread"`
 	// Solo is what the measured groups were calibrated to, none if they are as measured.
 	Solo []SoloTime `json:"calibrated,omitempty"`
 	Tested
@@ -132,6 +134,8 @@ const (
 	MaxSoloTimes = 1 << 10
 	maxParts     = 1024 // quantiles of a band
 	maxText      = 1024 // bytes of a name
+
+	leastTarget, mostTarget = 1e-6, 1e9 // milliseconds
 )
 
 func (p *Profile) faults() (faults []error) {
@@ -157,6 +161,10 @@ func (p *Profile) faults() (faults []error) {
 			"band %d of spread is not in order", i)
 	}
 	fault(len(p.Solo) > MaxSoloTimes, "%d solo times; the limit is %d", len(p.Solo), MaxSoloTimes)
+	for name, target := range p.Targets {
+		known := slices.ContainsFunc(p.Network.Models, func(m predictor.FeatureModel) bool { return m.Name == name })
+		fault(!known || !(target >= leastTarget && target <= mostTarget), "a target of %v ms for %.40q: want one from %v to %v for a model that there is", target, name, leastTarget, mostTarget)
+	}
 	seen := map[SoloTime]bool{} // without times
 	for i, s := range p.Solo[:min(len(p.Solo), MaxSoloTimes)] {
 		k := SoloTime{Model: s.Model, Size: s.Size, SeqLen: s.SeqLen}

@@ -2,6 +2,8 @@ package sim
 
 import (
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/overlapd/overlapd/device"
@@ -60,5 +62,38 @@ func TestProfiled(t *testing.T) {
 	}
 	if _, err := device.NewModel(&device.Profile{}); err == nil {
 		t.Error("an empty profile is taken for a device")
+	}
+}
+
+// TestLinearDevice: on a device that is linear the scheduler knows to the nanosecond what
+// each batch takes, also of sizes that it was never asked about, as long as the run is.
+func TestLinearDevice(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "l.csv")
+	if err := os.WriteFile(path, []byte("model,alpha_ms,beta_ms\na,0.054,10.546\nb,0.268,5.172\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p, err := device.ReadLinear(path, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := device.NewModel(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, policy := range []string{"edf", "overlap"} {
+		sc := busyScenario(policy)
+		sc.Device, sc.Queries, sc.Arrivals = d, 20_000, Arrivals{Process: Gamma, QPS: 1500, Shape: 0.05}
+		sc.Services = []Service{{Name: "a", Target: 90 * ms, MaxBatch: device.LinearMaxSize, Sizes: []int{1, 2, 30, 59}}, {Name: "b", Target: 60 * ms, MaxBatch: 100}}
+		rounds, _ := watch(t, sc)
+		sizes := map[int]bool{}
+		for _, r := range rounds {
+			sizes[r.Spans[0].Size] = true
+			if r.Predicted.Latency != r.Took || r.Predicted.Bound != r.Took {
+				t.Fatalf("%s: round %d of %+v took %v, predicted %+v", policy, r.Number, r.Spans, r.Took, r.Predicted)
+			}
+		}
+		if len(sizes) <= predictor.MaxCells {
+			t.Errorf("%s: batches had %d sizes, want more than a table holds", policy, len(sizes))
+		}
 	}
 }

@@ -399,7 +399,7 @@ func (o *measuredOptions) flags(cmd *cobra.Command) {
 // that a daemon may start.
 func (o *measuredOptions) read() (d *training.Dataset, operators map[string][]training.OperatorTimes, err error) {
 	if o.format != "abacus" {
-		return nil, nil, fmt.Errorf("--format %s is unknown; abacus is the only one", o.format)
+		return nil, nil, fmt.Errorf("--format %s is unknown; abacus is the only one for measured groups", o.format)
 	}
 	if len(o.data) > 0 {
 		if d, err = training.ReadPath(o.data...); err == nil {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -225,15 +226,24 @@ func deviceFitCommand() *cobra.Command {
 models takes, and how much its runs differ. A profile stands for the device in
 simulations, and for a daemon that has none. It is never what a scheduler
 predicts with; for that, train a predictor on other rows, calibrated by the same
---solo.`,
+--solo.
+
+With --format linear the device is exact: a batch of b queries takes alpha times b
+and beta, and groups take as long as their spans one after another. The CSV file has
+a row for each model, with the columns model, alpha_ms and beta_ms, and perhaps gpu,
+of which --device names one, slo_ms, the target that a simulation takes by default,
+and exit_points, the operators. Nothing is measured, so no other flags count.`,
 		Example: `  overlapd device fit --data pairs/ --solo solo_ms.csv --out a100.device.json
-  overlapd device fit --data pairs/ --data quad/ --out a100.device.json --json`,
+  overlapd device fit --data pairs/ --data quad/ --out a100.device.json --json
+  overlapd device fit --format linear --data profiles.csv --device A100 --out a100.device.json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	o.fileFlags(cmd)
 	f := cmd.Flags()
 	o.fitFlags(f, "write the profile to this file, by custom NAME.device.json", "their number says", "random or grouped")
+	f.Lookup("format").Usage = "form of the CSV files: abacus, or linear for a file of models"
+	f.Lookup("device").Usage = "what the groups of CSV files were measured on, in words; of linear models also which of several"
 	_ = cmd.MarkFlagRequired("data")
 	_ = cmd.MarkFlagRequired("out")
 	return cmd
@@ -247,6 +257,9 @@ func (o *deviceFitOptions) run(cmd *cobra.Command) error {
 	}
 	if len(o.data) == 0 {
 		return errors.New("no measured groups: name CSV files with --data")
+	}
+	if o.format == formatLinear {
+		return o.linear(cmd)
 	}
 	d, _, err := o.read()
 	if err != nil {
@@ -275,6 +288,41 @@ func (o *deviceFitOptions) run(cmd *cobra.Command) error {
 		Out    string `json:"out"`
 		Commit string `json:"commit"`
 	}{report, o.out, buildCommit()}, text.WriteText)
+}
+
+// formatLinear is the form of a file of models whose time is linear in the batch size.
+const formatLinear = "linear"
+
+// linear makes a device without fitting anything.
+func (o *deviceFitOptions) linear(cmd *cobra.Command) error {
+	for _, name := range []string{"solo", "seed", "hidden", "epochs", "split", "test"} {
+		if cmd.Flags().Changed(name) {
+			return fmt.Errorf("--%s is for measured groups, of which --format %s has none; leave it out", name, formatLinear)
+		}
+	}
+	if len(o.data) != 1 {
+		return fmt.Errorf("--format %s takes one file, --data names %d", formatLinear, len(o.data))
+	}
+	p, err := device.ReadLinear(o.data[0], o.device)
+	if err != nil {
+		return err
+	}
+	p.Created = time.Now().UTC().Truncate(time.Second)
+	if err := p.WriteFile(o.out); err != nil {
+		return err
+	}
+	text, names := showProfile(p).document(), []string{}
+	text.Heading("written to %s", o.out)
+	for i := range p.Network.Models {
+		names = append(names, p.Network.Models[i].Name)
+	}
+	return o.print(cmd.OutOrStdout(), struct {
+		Models []string `json:"models"`
+		Rows   int      `json:"rows"`
+		Device string   `json:"device"`
+		Out    string   `json:"out"`
+		Commit string   `json:"commit"`
+	}{names, p.Rows, p.Device, o.out, buildCommit()}, text.WriteText)
 }
 
 // readSolo reads solo times, if a file of them is given.
@@ -312,6 +360,7 @@ type shownProfile struct {
 	Seed    uint64             `json:"seed"`
 	Rows    int                `json:"rows"`
 	Spans   int                `json:"spans"`
+	Linear  bool               `json:"linear,omitempty"`
 	Models  []device.ModelInfo `json:"models"`
 	device.Tested
 	Solo   []device.SoloTime `json:"solo"`
@@ -320,7 +369,7 @@ type shownProfile struct {
 
 func showProfile(p *device.Profile) *shownProfile {
 	return &shownProfile{
-		Device: p.Device, Created: p.Created, Seed: p.Seed, Rows: p.Rows, Spans: p.Network.Spans,
+		Device: p.Device, Created: p.Created, Seed: p.Seed, Rows: p.Rows, Spans: p.Network.Spans, Linear: p.Linear(),
 		Models: p.Models(), Tested: p.Tested, Solo: p.Solo, Spread: p.Spread,
 	}
 }
@@ -328,6 +377,15 @@ func showProfile(p *device.Profile) *shownProfile {
 func (s *shownProfile) document() *report.Document {
 	d := new(report.Document)
 	name := cmp.Or(s.Device, "a device that the measurements do not name")
+	if s.Linear {
+		d.Text("%s, on which the time of a batch is linear in its size, and groups take as long as their spans one after another", name)
+		models := report.NewTable("MODEL", "OPERATORS", "LARGEST BATCH", "TARGET")
+		for _, m := range s.Models {
+			models.Rowf("%s\t%d\t%d\t%s", m.Name, m.Operators, slices.Max(m.Sizes), orDash("%g ms", m.TargetMillis))
+		}
+		d.Table(models)
+		return d
+	}
 	d.Text("%s, made of %s of up to %s, seed %d", name, report.Count(s.Rows, "measured group"), report.Count(s.Spans, "span"), s.Seed)
 	models := report.NewTable("MODEL", "OPERATORS", "SIZES", "SEQUENCE LENGTHS")
 	for _, m := range s.Models {

@@ -38,7 +38,8 @@ same result, and every policy meets the same queries.
 A service has the name of a model of the profile, or is written name=model. Its
 queries have each of --sizes and --seq-lens as likely; without these, those that
 the model was measured with. Without --targets a service promises twice what its
-largest query takes alone.
+largest query takes alone, unless the profile has a target of its model. On a linear
+device (overlapd device fit --format linear) queries are of size 1 by default.
 
 Queries come by --arrivals: poisson, constant, gamma:SHAPE (a shape below 1 makes
 bursts), mmpp:QPS/MEAN,QPS/MEAN (states with their mean time), times:FILE (a CSV
@@ -310,9 +311,14 @@ func complete(sv *sim.Service, on *device.Model) error {
 		return fmt.Errorf("service %s: the device knows no model %s; it has %s", sv.Name, sv.Model, strings.Join(names, ", "))
 	}
 	m := on.Models()[at]
-	if len(sv.Sizes) == 0 {
+	switch {
+	case len(sv.Sizes) > 0:
+	case on.Linear():
+		sv.Sizes = []int{1}
+	default:
 		sv.Sizes = m.Sizes
 	}
+	sv.Target = cmp.Or(sv.Target, time.Duration(m.TargetMillis*float64(time.Millisecond)))
 	if most := slices.Max(m.SeqLens); most == 0 {
 		sv.SeqLens = nil
 	} else if len(sv.SeqLens) == 0 {
