@@ -16,6 +16,7 @@ type Answer struct {
 	Reason    Reason         // ReasonNone if it finished
 	Batch     models.BatchID // the last one it ran in, 0 if it never ran
 	BatchSize int            // the size of Batch
+	Device    int            // that Batch was on
 	Retries   int            // times it was queued again after a lost worker
 	At        time.Duration  // when it ended
 	Started   time.Duration  // when the first span of its batch started

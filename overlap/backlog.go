@@ -269,7 +269,7 @@ func (l *backlog) report(q *query, result Result, reason Reason) {
 		Retries: q.Retries, At: l.now, Queue: l.now - q.Arrival,
 	}
 	if b := q.batch; b != nil && b.id != 0 {
-		a.Batch, a.BatchSize, a.Started, a.Run = b.id, b.Size, b.Started, b.Run
+		a.Batch, a.BatchSize, a.Device, a.Started, a.Run = b.id, b.Size, b.device.index, b.Started, b.Run
 		a.Queue, a.InUse = b.Started-q.Arrival, b.Overrun > 0
 	}
 	l.services[q.Service].metrics.count(&a, q.Deadline)

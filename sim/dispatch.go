@@ -11,9 +11,10 @@ const (
 	Random      = "random"
 	LeastLoaded = "least-loaded" // to the device with the fewest queries that are not answered
 	Central     = "central"      // all wait together, and a device that runs nothing gets the earliest deadline
+	Pool        = "pool"         // one scheduler decides for all devices
 )
 
-var dispatches = []string{RoundRobin, Random, LeastLoaded, Central}
+var dispatches = []string{RoundRobin, Random, LeastLoaded, Central, Pool}
 
 // dispatcher chooses a device for each query.
 type dispatcher struct {
@@ -54,7 +55,7 @@ func (c *central) take(n *node) (number int, ok bool) {
 		number = c.pop()
 		q := &c.w.submitted[number]
 		switch {
-		case c.w.place[number] == answered:
+		case c.w.with[number] == answered:
 		case n.down[q.Service] && c.w.due(q) > c.w.now:
 			aside = append(aside, number)
 		default:

@@ -1,6 +1,10 @@
 package sim
 
-import "math"
+import (
+	"iter"
+	"math"
+	"time"
+)
 
 // least holds a number for each of some positions in a tournament tree: the smallest is
 // at the root, and a change takes as many steps as the tree is high. Each inner node at
@@ -63,4 +67,13 @@ func (l *least) next(from int, most int64) int {
 		}
 	}
 	return at - l.leaves
+}
+
+// until yields the positions whose number is no later than a time, in their order, as
+// they are when their turn comes.
+func (l *least) until(now time.Duration) iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := l.next(0, int64(now)); i >= 0 && yield(i); i = l.next(i+1, int64(now)) {
+		}
+	}
 }

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -18,19 +17,14 @@ import (
 // never is a time that does not come.
 const never = time.Duration(math.MaxInt64)
 
-// node is one device with its scheduler.
+// node is one device.
 type node struct {
-	*world
-	index     int
-	scheduler *overlap.Scheduler
-	predictor *predictor.Predictor
-	informant informant
-	noise     *rand.Rand
-	failing   *rand.Rand
-
-	// At wake a deadline passes. down is set by service while its worker is lost.
-	wake time.Duration
-	down []bool
+	*control
+	index   int // of all
+	place   int // of those of its scheduler
+	noise   *rand.Rand
+	failing *rand.Rand
+	down    []bool // by service, while its worker is lost
 
 	// The round that runs will be over at its End, with this outcome. on is its group
 	// as the device knows it, by models instead of services.
@@ -41,92 +35,13 @@ type node struct {
 	on      models.Group
 }
 
-func (w *world) newNode(index int, services []models.Service) (*node, error) {
-	solo, err := soloTable(w.scenario, w.bound)
-	if err != nil {
-		return nil, err
+func newNode(c *control, index int) *node {
+	return &node{
+		control: c, index: index, place: len(c.nodes),
+		noise:   stream(c.scenario.Seed, forNoise, index),
+		failing: stream(c.scenario.Seed, forFailing, index),
+		down:    make([]bool, len(c.scenario.Services)),
 	}
-	n := &node{
-		world: w, index: index, predictor: predictor.New(solo), wake: never,
-		noise:   stream(w.scenario.Seed, forNoise, index),
-		failing: stream(w.scenario.Seed, forFailing, index),
-		down:    make([]bool, len(services)),
-	}
-	if w.bind != nil {
-		if err := n.predictor.Use(w.scenario.Predictor, w.bind); err != nil {
-			return nil, err
-		}
-	}
-	n.informant = informant{Predictor: n.predictor, knows: w.scenario.Knows}
-	n.scheduler, err = overlap.New(overlap.Config{
-		Services: services, Policy: w.scenario.Policy, Devices: []overlap.Predictor{&n.informant},
-		Ways: w.scenario.Ways, MaxRetries: w.scenario.MaxRetries,
-	})
-	return n, err
-}
-
-// arrive hands a query to the scheduler. It is false if that refused it.
-func (n *node) arrive(number int) bool {
-	n.touched()
-	q, sv := &n.submitted[number], &n.scenario.Services[n.submitted[number].Service]
-	err := n.scheduler.Arrive(n.now, models.Query{
-		ID: models.QueryID(number + 1), Service: q.Service, Size: q.Size, SeqLen: q.SeqLen,
-		Arrival: q.At, Deadline: n.due(q), Priority: sv.Priority,
-	})
-	if err != nil {
-		n.refused(n.index, number, overlap.Dropped, overlap.ReasonOf(err), err)
-		return false
-	}
-	n.open.add(n.index, 1)
-	n.place[number] = int32(n.index)
-	return true
-}
-
-// touched has the device decide at this instant, at which something has happened.
-func (n *node) touched() { n.nexts.set(n.index, int64(n.now)) }
-
-// decide gives the next round to the device if that is free.
-func (n *node) decide() error {
-	n.informant.choosing = true
-	defer func() { n.informant.choosing = false }()
-	for {
-		began := n.clock()
-		r, ok := n.scheduler.Next(n.now)
-		took := n.clock().Sub(began)
-		if err := n.settle(); err != nil {
-			return err
-		}
-		if !ok {
-			break
-		}
-		if err := n.start(&r); err != nil {
-			return err
-		}
-		n.round.Decision, n.round.Calls, n.round.Groups = took, n.informant.calls, n.informant.groups
-		n.informant.calls, n.informant.groups = 0, 0
-	}
-	if n.scenario.Plan {
-		n.scheduler.Plan(n.now)
-	}
-	n.wake = never
-	if at, ok := n.scheduler.Wake(); ok {
-		n.wake = at
-	}
-	next := n.wake
-	if n.running {
-		next = min(next, n.round.End)
-	}
-	n.nexts.set(n.index, int64(next))
-	return nil
-}
-
-// clock reads the time of the processor if somebody watches the rounds. What is
-// simulated does not depend on it.
-func (n *node) clock() (t time.Time) {
-	if n.scenario.Observer.Round != nil {
-		t = time.Now()
-	}
-	return t
 }
 
 // start runs a round, whose time is known from now on.
@@ -137,7 +52,7 @@ func (n *node) start(r *overlap.Round) error {
 		at += n.scenario.DecisionTime
 	}
 	n.on.Spans = n.on.Spans[:0]
-	n.outcome.Round, n.outcome.Spans = r.Number, n.outcome.Spans[:0]
+	n.outcome.Round, n.outcome.Device, n.outcome.Spans = r.Number, r.Device, n.outcome.Spans[:0]
 	for _, s := range r.Group.Spans {
 		if n.down[s.Service] {
 			return fmt.Errorf("%w: round %d runs service %d, whose worker is lost", ErrInvariant, r.Number, s.Service)
@@ -154,6 +69,7 @@ func (n *node) start(r *overlap.Round) error {
 	n.round.Number, n.round.Planned, n.round.Predicted = r.Number, r.Planned, r.Predicted
 	n.round.Chosen, n.round.Start, n.round.Took = n.now, at, took
 	n.round.End = at + n.scenario.RoundTime + took
+	n.ends.set(n.index, int64(n.round.End))
 	n.round.Spans = append(n.round.Spans[:0], r.Group.Spans...)
 	if n.scenario.Observer.Round != nil {
 		// The scheduler's memory of who is in the round does not last.
@@ -171,6 +87,7 @@ func (n *node) start(r *overlap.Round) error {
 // finish ends the round: the predictor learns from it, the scheduler goes on.
 func (n *node) finish() error {
 	n.running = false
+	n.ends.set(n.index, int64(never))
 	n.touched()
 	n.outcome.Took = n.round.End - n.round.Start
 	for i := range n.outcome.Spans {
@@ -204,35 +121,11 @@ func (n *node) took() time.Duration {
 	return n.outcome.Took
 }
 
-// settle takes the answers, and checks the scheduler if that is asked for.
-func (n *node) settle() error {
-	n.scheduler.Released()
-	for _, a := range n.scheduler.Answers() {
-		if err := n.answered(n, &a); err != nil {
-			return err
-		}
-		n.open.add(n.index, -1)
-	}
-	if !n.scenario.Check {
-		return nil
-	}
-	if err := n.scheduler.Check(); err != nil {
-		return fmt.Errorf("%w: device %d at %v: %w", ErrInvariant, n.index, n.now, err)
-	}
-	return nil
-}
-
-// cancel takes in that a client has left. A batch that nobody else wants stops at
-// the next operator.
-func (n *node) cancel(number int) error {
-	n.touched()
-	stop, _ := n.scheduler.Cancel(n.now, models.QueryID(number+1))
-	if stop.Batch == 0 {
-		return n.settle()
-	}
+// stop has a batch stop at the next operator.
+func (n *node) stop(batch models.BatchID) {
 	for i, s := range n.round.Spans {
 		o := &n.outcome.Spans[i]
-		if s.Batch != stop.Batch || o.Status != models.SpanDone {
+		if s.Batch != batch || o.Status != models.SpanDone {
 			continue
 		}
 		begun := min(max(float64(n.now-n.round.Start)/float64(n.round.Took), 0), 1)
@@ -243,14 +136,13 @@ func (n *node) cancel(number int) error {
 			n.cut(n.round.Start + n.scenario.RoundTime + time.Duration(part*float64(n.round.Took)))
 		}
 	}
-	return n.settle()
 }
 
 // die loses the worker of a service and what it runs. A round that has nothing
 // left to run ends.
 func (n *node) die(service models.ServiceID) error {
 	n.touch(service, true)
-	n.scheduler.Down(n.now, service, 0)
+	n.scheduler.Down(n.now, service, n.place)
 	if n.running {
 		left := 0
 		for i, s := range n.round.Spans {
@@ -281,16 +173,15 @@ func (n *node) touch(service models.ServiceID, down bool) {
 // cut ends the round earlier.
 func (n *node) cut(end time.Duration) {
 	n.round.End = min(n.round.End, max(end, n.now))
+	n.ends.set(n.index, int64(n.round.End))
 	n.round.Took = min(n.round.Took, max(n.round.End-n.round.Start, 1))
 }
 
 func (n *node) back(service models.ServiceID) error {
 	n.touch(service, false)
-	n.scheduler.Up(n.now, service, 0)
+	n.scheduler.Up(n.now, service, n.place)
 	return n.settle()
 }
-
-var errTwice = errors.New("a second answer, or one to nobody")
 
 // What the scheduler knows of how long groups take: Scenario.Knows. With less than all
 // of it a query is dropped only once its deadline has passed, and otherwise runs even if it ends late, as on the

@@ -183,8 +183,8 @@ func (w *world) result() *Result {
 		r.Services = append(r.Services, serviceResult{w.scenario.Services[i].Name, s.sum(r.Seconds)})
 	}
 	r.totals = all.sum(r.Seconds)
-	for _, n := range w.nodes {
-		m := n.scheduler.Metrics()
+	for _, c := range w.controls {
+		m := c.scheduler.Metrics()
 		r.Plans.Made += m.Plans.Made
 		r.Plans.Kept += m.Plans.Kept
 		r.Plans.Overturned += m.Plans.Overturned

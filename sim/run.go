@@ -22,18 +22,21 @@ type world struct {
 	bound []int
 	bind  []int
 
-	// place holds the device that each of the submitted queries is on, or one of the
-	// places below. The next one to come is at arriving, and left are not answered.
+	// with holds the number of the control that has each of the submitted queries, or
+	// one of those below. The next one to come is at arriving, and left are not answered.
 	submitted []Query
-	place     []int32
+	with      []int32
 	arriving  int
 	left      int
 
-	// nexts holds when something happens by the passing of time on each device, and the
-	// present where something has happened that it has not decided about; open, how many
-	// of its queries are not answered.
+	// ends holds when the round of each device ends. wakes holds for each control when
+	// something happens to it by the passing of time, and the present where something
+	// has happened that it has not decided about; open, how many of its queries are not
+	// answered.
 	nodes    []*node
-	nexts    least
+	ends     least
+	controls []*control
+	wakes    least
 	open     least
 	dispatch dispatcher
 	central  central
@@ -43,7 +46,7 @@ type world struct {
 	tally    tally
 }
 
-// Where a query may be besides a device.
+// Who may have a query besides a control.
 const (
 	notHere  = -1 // it has not arrived, or waits for a free device
 	answered = -2
@@ -76,18 +79,22 @@ func newWorld(sc *Scenario) (*world, error) {
 	}
 	w.timers.before = timer.before
 	w.central.w, w.central.before = w, w.earlier
-	w.place = make([]int32, len(w.submitted))
-	for i := range w.place {
-		w.place[i] = notHere
+	w.with = make([]int32, len(w.submitted))
+	for i := range w.with {
+		w.with[i] = notHere
 	}
-	w.nexts, w.open = newLeast(sc.devices()), newLeast(sc.devices())
-	for i := range sc.devices() {
+	controls, each := sc.devices(), 1
+	if sc.Dispatch == Pool {
+		controls, each = each, controls
+	}
+	w.ends, w.wakes, w.open = newLeast(sc.devices()), newLeast(controls), newLeast(controls)
+	for i := range controls {
 		w.open.set(i, 0)
-		n, err := w.newNode(i, services)
+		c, err := newControl(w, i, each, services)
 		if err != nil {
 			return nil, err
 		}
-		w.nodes = append(w.nodes, n)
+		w.controls = append(w.controls, c)
 	}
 	w.tally.services = make([]serviceTally, len(services))
 	w.beginFaults(len(services))
@@ -143,7 +150,7 @@ func (w *world) offered() float64 {
 		took, asked := alone[whole]
 		if !asked {
 			one.Spans[0] = whole
-			w.nodes[0].predictor.Predict([]models.Group{one}, estimate)
+			w.controls[0].predictor.Predict([]models.Group{one}, estimate)
 			took = estimate[0].Latency
 			alone[whole] = took
 		}
@@ -154,7 +161,7 @@ func (w *world) offered() float64 {
 
 // step goes on to the next instant at which something happens.
 func (w *world) step() error {
-	at := time.Duration(w.nexts.smallest())
+	at := time.Duration(min(w.ends.smallest(), w.wakes.smallest()))
 	if w.arriving < len(w.submitted) {
 		at = min(at, w.submitted[w.arriving].At)
 	}
@@ -168,27 +175,19 @@ func (w *world) step() error {
 	if err := w.happen(); err != nil {
 		return err
 	}
-	for n := range w.deciding {
-		if err := n.decide(); err != nil {
+	for i := range w.wakes.until(w.now) {
+		if err := w.controls[i].decide(); err != nil {
 			return err
 		}
 	}
 	return w.feed()
 }
 
-// deciding yields the devices that have something to decide about now, in their order.
-func (w *world) deciding(yield func(*node) bool) {
-	for i := w.nexts.next(0, int64(w.now)); i >= 0 && yield(w.nodes[i]); i = w.nexts.next(i+1, int64(w.now)) {
-	}
-}
-
 // happen takes in all that happens now.
 func (w *world) happen() error {
-	for n := range w.deciding {
-		if n.running && n.round.End <= w.now {
-			if err := n.finish(); err != nil {
-				return err
-			}
+	for i := range w.ends.until(w.now) {
+		if err := w.nodes[i].finish(); err != nil {
+			return err
 		}
 	}
 	for len(w.timers.items) > 0 && w.timers.items[0].at <= w.now {
@@ -213,9 +212,9 @@ func (w *world) arrive(number int) error {
 		w.central.add(number)
 		return nil
 	}
-	n := w.nodes[w.dispatch.choose(&w.open, len(w.nodes))]
-	if n.arrive(number) {
-		return n.settle()
+	c := w.controls[w.dispatch.choose(&w.open, len(w.controls))]
+	if c.arrive(number) {
+		return c.settle()
 	}
 	return nil
 }
@@ -224,14 +223,16 @@ func (w *world) arrive(number int) error {
 func (w *world) due(q *Query) time.Duration { return q.At + w.scenario.Services[q.Service].Target }
 
 // answered takes in how a query ended.
-func (w *world) answered(n *node, a *overlap.Answer) error {
-	number := int(a.Query) - 1
-	if number < 0 || number >= len(w.place) || int(w.place[number]) != n.index {
-		return fmt.Errorf("%w: query %d on device %d: %w", ErrInvariant, number, n.index, errTwice)
+func (w *world) answered(c *control, a *overlap.Answer) error {
+	number, device := int(a.Query)-1, c.nodes[a.Device].index
+	if number < 0 || number >= len(w.with) || int(w.with[number]) != c.number {
+		return fmt.Errorf("%w: query %d on device %d: %w", ErrInvariant, number, device, errTwice)
 	}
-	w.end(Answer{Device: n.index, Number: number, Ended: *a})
+	w.end(Answer{Device: device, Number: number, Ended: *a})
 	return nil
 }
+
+var errTwice = errors.New("a second answer, or one to nobody")
 
 // refused takes in that a query was not accepted, by any device if that is -1.
 func (w *world) refused(device, number int, as overlap.Result, reason overlap.Reason, err error) {
@@ -244,7 +245,7 @@ func (w *world) end(a Answer) {
 	a.Query = w.submitted[a.Number]
 	a.Due = w.due(&a.Query)
 	a.InTime = a.Refuse == nil && a.Ended.Result == overlap.Finished && a.Ended.At <= a.Due
-	w.place[a.Number] = answered
+	w.with[a.Number] = answered
 	w.left--
 	w.tally.answered(&a, a.Due-a.Query.At)
 	if w.scenario.Observer.Answer != nil {
@@ -257,9 +258,9 @@ var errLeft = errors.New("its client has left")
 
 // leave takes in that a client has gone.
 func (w *world) leave(number int) error {
-	switch at := w.place[number]; {
+	switch at := w.with[number]; {
 	case at >= 0:
-		return w.nodes[at].cancel(number)
+		return w.controls[at].cancel(number)
 	case at == notHere:
 		w.refused(-1, number, overlap.Cancelled, overlap.ReasonCancelled, errLeft)
 	}

@@ -32,7 +32,7 @@ func TestSecondAnswerIsAFault(t *testing.T) {
 		t.Fatal("the query was refused")
 	}
 	answer := func(id models.QueryID) error {
-		return w.answered(n, &overlap.Answer{Query: id, Result: overlap.Finished})
+		return w.answered(n.control, &overlap.Answer{Query: id, Result: overlap.Finished})
 	}
 	for _, id := range []models.QueryID{0, 2, 3} {
 		if err := answer(id); !errors.Is(err, ErrInvariant) {

@@ -1,0 +1,133 @@
+package sim
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/predictor"
+)
+
+// control is a scheduler with the devices that it decides for.
+type control struct {
+	*world
+	number    int
+	scheduler *overlap.Scheduler
+	predictor *predictor.Predictor // of all its devices, which are alike
+	informant informant
+	nodes     []*node
+}
+
+func newControl(w *world, number, devices int, services []models.Service) (*control, error) {
+	solo, err := soloTable(w.scenario, w.bound)
+	if err != nil {
+		return nil, err
+	}
+	c := &control{world: w, number: number, predictor: predictor.New(solo)}
+	if w.bind != nil {
+		if err := c.predictor.Use(w.scenario.Predictor, w.bind); err != nil {
+			return nil, err
+		}
+	}
+	c.informant = informant{Predictor: c.predictor, knows: w.scenario.Knows}
+	c.scheduler, err = overlap.New(overlap.Config{
+		Services: services, Policy: w.scenario.Policy, Devices: slices.Repeat([]overlap.Predictor{&c.informant}, devices),
+		Ways: w.scenario.Ways, MaxRetries: w.scenario.MaxRetries,
+	})
+	for range devices {
+		n := newNode(c, len(w.nodes))
+		c.nodes, w.nodes = append(c.nodes, n), append(w.nodes, n)
+	}
+	return c, err
+}
+
+// arrive hands a query to the scheduler. It is false if that refused it.
+func (c *control) arrive(number int) bool {
+	c.touched()
+	q, sv := &c.submitted[number], &c.scenario.Services[c.submitted[number].Service]
+	err := c.scheduler.Arrive(c.now, models.Query{
+		ID: models.QueryID(number + 1), Service: q.Service, Size: q.Size, SeqLen: q.SeqLen,
+		Arrival: q.At, Deadline: c.due(q), Priority: sv.Priority,
+	})
+	if err != nil {
+		c.refused(c.nodes[0].index, number, overlap.Dropped, overlap.ReasonOf(err), err)
+		return false
+	}
+	c.open.add(c.number, 1)
+	c.with[number] = int32(c.number)
+	return true
+}
+
+// touched has the scheduler decide at this instant, at which something has happened.
+func (c *control) touched() { c.wakes.set(c.number, int64(c.now)) }
+
+// decide gives the next rounds to the devices that are free.
+func (c *control) decide() error {
+	c.informant.choosing = true
+	defer func() { c.informant.choosing = false }()
+	for {
+		began := c.clock()
+		r, ok := c.scheduler.Next(c.now)
+		took := c.clock().Sub(began)
+		if err := c.settle(); err != nil {
+			return err
+		}
+		if !ok {
+			break
+		}
+		n := c.nodes[r.Device]
+		if err := n.start(&r); err != nil {
+			return err
+		}
+		n.round.Decision, n.round.Calls, n.round.Groups = took, c.informant.calls, c.informant.groups
+		c.informant.calls, c.informant.groups = 0, 0
+	}
+	if c.scenario.Plan {
+		c.scheduler.Plan(c.now)
+	}
+	wake := never
+	if at, ok := c.scheduler.Wake(); ok {
+		wake = at
+	}
+	c.wakes.set(c.number, int64(wake))
+	return nil
+}
+
+// clock reads the time of the processor if somebody watches the rounds. What is
+// simulated does not depend on it.
+func (c *control) clock() (t time.Time) {
+	if c.scenario.Observer.Round != nil {
+		t = time.Now()
+	}
+	return t
+}
+
+// settle takes the answers, and checks the scheduler if that is asked for.
+func (c *control) settle() error {
+	c.scheduler.Released()
+	for _, a := range c.scheduler.Answers() {
+		if err := c.answered(c, &a); err != nil {
+			return err
+		}
+		c.open.add(c.number, -1)
+	}
+	if !c.scenario.Check {
+		return nil
+	}
+	if err := c.scheduler.Check(); err != nil {
+		return fmt.Errorf("%w: device %d at %v: %w", ErrInvariant, c.nodes[0].index, c.now, err)
+	}
+	return nil
+}
+
+// cancel takes in that a client has left. A batch that nobody else wants stops at
+// the next operator.
+func (c *control) cancel(number int) error {
+	c.touched()
+	if stop, _ := c.scheduler.Cancel(c.now, models.QueryID(number+1)); stop.Batch != 0 {
+		c.nodes[stop.Device].stop(stop.Batch)
+	}
+	return c.settle()
+}
