@@ -43,6 +43,10 @@ const (
 // shape and one for each source: their middle corrects a bias of the shape,
 // and what 99 of 100 stay within is the margin.
 //
+// The operators of a model are late independently of each other. So what a part of it
+// exceeds the middle by counts with the square root of its share: else rounds of a few
+// milliseconds, which a wake-up of the host may double, set the margin of whole models.
+//
 // A host that stalls adds some time to whatever runs then. No margin that leaves
 // room for anything covers that, and it says nothing of the shape that it happened
 // to. So outliers count for a while only, by the clock: a shape that they keep from
@@ -175,9 +179,10 @@ func (c *calibration) trusted(s *shape) bool {
 func (c *calibration) stale(s *shape) bool { return c.now-s.last > staleAfter }
 
 // observe takes in what a group took that ended now, and for which a source predicted
-// so much, both in nanoseconds. While nothing runs, nothing is forgotten but outliers.
+// so much, both in nanoseconds: a part of what its longest model takes alone. While
+// nothing runs, nothing is forgotten but outliers.
 // It allocates only for a shape that is new.
-func (c *calibration) observe(now time.Duration, key shapeKey, predicted, took float64) {
+func (c *calibration) observe(now time.Duration, key shapeKey, part, predicted, took float64) {
 	c.observations++
 	c.now += min(max(now-c.seen, 0), outlierAge)
 	c.seen = max(c.seen, now)
@@ -195,6 +200,7 @@ func (c *calibration) observe(now time.Duration, key shapeKey, predicted, took f
 	r := run{
 		shape:    of,
 		at:       c.now,
+		part:     part,
 		ratio:    min(max(took/predicted, 1/maxRatio), maxRatio),
 		expected: m.middle,
 		rawError: math.Abs(predicted/took - 1),
@@ -219,6 +225,9 @@ func (c *calibration) keep(s *speed, r run) {
 	}
 	r.ratio /= r.level
 	m, own := c.marginOf(s, r.shape), &s.all
+	if r.ratio > m.middle {
+		r.ratio = m.middle + (r.ratio-m.middle)*math.Sqrt(r.part)
+	}
 	if r.shape != nil {
 		own = &r.shape.own
 	}

@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 // device takes as long as predicted, times its slowness, give or take.
@@ -42,7 +45,7 @@ func (d *device) run(c *calibration, keys []shapeKey, n int) (exceeded int) {
 // observe tells of one run, for which ten milliseconds were predicted.
 func (d *device) observe(c *calibration, key shapeKey, took float64) {
 	d.now += time.Duration(took)
-	c.observe(d.now, key, tenMillis, took)
+	c.observe(d.now, key, 1, tenMillis, took)
 }
 
 // pairs returns the shapes of n services two by two.
@@ -209,6 +212,31 @@ func TestStallsAreForgotten(t *testing.T) {
 
 // A shape that takes twice as long from now on, while others do not, is not taken for
 // one that stalls.
+// Of slices of a model, one in twenty is held up for as long as it takes itself. All of
+// the model is never late by so much.
+func TestSlicesDoNotSetTheMarginOfWholeModels(t *testing.T) {
+	const operators = 25
+	solo := newSolo(t, operators)
+	p := New(solo)
+	set(t, solo, 0, 1, 0, slices.Repeat([]time.Duration{4 * ms}, operators)...)
+	now := time.Duration(0)
+	for i := range 400 {
+		took := 4 * ms
+		if i%20 == 19 {
+			took *= 2
+		}
+		now += took
+		if err := p.Observe(now, models.Group{Spans: []models.Span{span(0, i%operators, i%operators+1, 1, 0)}}, took); err != nil {
+			t.Fatal(err)
+		}
+	}
+	estimates := make([]models.Estimate, 1)
+	p.Predict([]models.Group{{Spans: []models.Span{span(0, 0, operators, 1, 0)}}}, estimates)
+	if e := estimates[0]; float64(e.Bound) > 1.25*float64(e.Latency) {
+		t.Errorf("all of the model is predicted to take %v, and at most %v", e.Latency, e.Bound)
+	}
+}
+
 func TestShapeThatChangesIsNoOutlier(t *testing.T) {
 	c, d, keys := newTrained(), newDevice(11), pairs(3, sourceNetwork)
 	d.run(c, keys, 600)
@@ -292,18 +320,18 @@ func TestSourcesAreCorrectedDifferently(t *testing.T) {
 func TestShapesAreBounded(t *testing.T) {
 	c := newTrained()
 	for i := range uint64(2 * MaxShapes) {
-		c.observe(0, shapeKey{i + 1, sourceNetwork}, tenMillis, tenMillis)
+		c.observe(0, shapeKey{i + 1, sourceNetwork}, 1, tenMillis, tenMillis)
 	}
 	if len(c.shapes) != MaxShapes {
 		t.Errorf("%d shapes", len(c.shapes))
 	}
 	late := shapeKey{3 * MaxShapes, sourceNetwork}
 	for now := time.Duration(0); now <= staleAfter; now += time.Second {
-		if c.observe(now, late, tenMillis, tenMillis); c.shapes[late] != nil {
+		if c.observe(now, late, 1, tenMillis, tenMillis); c.shapes[late] != nil {
 			t.Fatalf("a new shape took the place of one that ran %v ago", now)
 		}
 	}
-	c.observe(staleAfter+time.Second, late, tenMillis, tenMillis)
+	c.observe(staleAfter+time.Second, late, 1, tenMillis, tenMillis)
 	if c.shapes[late] == nil || len(c.shapes) > MaxShapes {
 		t.Errorf("a new shape did not take the place of a stale one; %d shapes", len(c.shapes))
 	}
@@ -326,8 +354,8 @@ func TestMarginProperties(t *testing.T) {
 			key := shapeKey{rapid.Uint64Range(0, 4).Draw(t, "services"), source(rapid.IntRange(0, int(sources)-1).Draw(t, "source"))}
 			took := math.Pow(10, rapid.Float64Range(0, 12).Draw(t, "took"))
 			now += time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "later"))
-			a.observe(now, key, tenMillis, took)
-			b.observe(now, key, tenMillis, took)
+			a.observe(now, key, 1, tenMillis, took)
+			b.observe(now, key, 1, tenMillis, took)
 			m := a.margin(key)
 			if !(m.latency > 0 && m.latency <= m.bound && finite(m.bound)) {
 				t.Fatalf("%+v", m)

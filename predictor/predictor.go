@@ -186,13 +186,24 @@ func (p *Predictor) Observe(now time.Duration, g models.Group, took time.Duratio
 		a = p.answer[0]
 	}
 	if ok {
-		p.calibration.observe(now, a.key, a.predicted, float64(took))
+		p.calibration.observe(now, a.key, p.part(g.Spans, a.predicted), a.predicted, float64(took))
 	}
 	if len(g.Spans) != 1 {
 		return nil
 	}
 	s := &g.Spans[0]
 	return p.solo.Observe(s.Service, s.Start, s.End, s.Size, s.SeqLen, took)
+}
+
+// part returns what share a time is of what the longest model of some spans takes alone.
+func (p *Predictor) part(spans []models.Span, nanos float64) float64 {
+	longest := nanos
+	for _, s := range spans {
+		s.Start, s.End = 0, p.solo.services[s.Service].operators
+		whole, _ := p.solo.Span(s)
+		longest = max(longest, float64(whole))
+	}
+	return nanos / longest
 }
 
 // Report returns how well predictions do, with the shapes, which take the longest,

@@ -188,6 +188,9 @@ type run struct {
 	ratio   float64
 	outlier bool
 
+	// part is the share of its longest model that ran, in time.
+	part float64
+
 	// expected is the ratio of the shape at level 1 when it ran; 0 if the run does not
 	// show how fast the device is.
 	expected float64
