@@ -2,7 +2,6 @@ package sim
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -26,23 +25,21 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// BenchmarkDevices serves what keeps many devices busy, by policies that decide quickly:
-// it is what the simulator itself takes for a query.
+// BenchmarkDevices serves what keeps many devices busy that run one batch at a time, by
+// policies that decide quickly: it is what the simulator itself takes for a query.
 func BenchmarkDevices(b *testing.B) {
 	for _, services := range []int{1, 37} {
 		for _, devices := range []int{8, 64} {
 			for _, policy := range []string{"edf", "clockwork"} {
 				b.Run(fmt.Sprintf("services=%d/devices=%d/%s", services, devices, policy), func(b *testing.B) {
 					sc := Scenario{
-						Arrivals: Arrivals{Process: Poisson, QPS: 600 * float64(devices)}, Seed: 1, Policy: policy,
+						Arrivals: Arrivals{Process: Poisson, QPS: 1000 * float64(devices)}, Seed: 1, Policy: policy,
 						Queries: max(b.N, 2), Devices: devices, Dispatch: LeastLoaded,
 					}
-					f := newFormula(1, 0, slices.Repeat([]time.Duration{ms / 5}, services)...)
 					for i := range services {
-						f.models[i].Name = fmt.Sprint(i)
-						sc.Services = append(sc.Services, Service{Name: fmt.Sprint(i), Target: 50 * ms, MaxBatch: 32})
+						sc.Services = append(sc.Services, Service{Name: fmt.Sprint(i), Model: "resnet50", Target: 400 * ms, MaxBatch: 64})
 					}
-					sc.Device = f
+					sc.Device = linearDevice(b, "resnet50,0.268,5.172\n")
 					b.ReportAllocs()
 					r := run(b, sc)
 					b.ReportMetric(float64(sc.Queries)/b.Elapsed().Seconds(), "queries/s")

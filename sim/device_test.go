@@ -65,11 +65,11 @@ func TestProfiled(t *testing.T) {
 	}
 }
 
-// TestLinearDevice: on a device that is linear the scheduler knows to the nanosecond what
-// each batch takes, also of sizes that it was never asked about, as long as the run is.
-func TestLinearDevice(t *testing.T) {
+// linearDevice returns one of rows with the name, alpha and beta of each model.
+func linearDevice(t testing.TB, rows string) *device.Model {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "l.csv")
-	if err := os.WriteFile(path, []byte("model,alpha_ms,beta_ms\na,0.054,10.546\nb,0.268,5.172\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("model,alpha_ms,beta_ms\n"+rows), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	p, err := device.ReadLinear(path, "")
@@ -80,6 +80,13 @@ func TestLinearDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return d
+}
+
+// TestLinearDevice: on a device that is linear the scheduler knows to the nanosecond what
+// each batch takes, also of sizes that it was never asked about, as long as the run is.
+func TestLinearDevice(t *testing.T) {
+	d := linearDevice(t, "a,0.054,10.546\nb,0.268,5.172\n")
 	for _, policy := range []string{"edf", "overlap"} {
 		sc := busyScenario(policy)
 		sc.Device, sc.Queries, sc.Arrivals = d, 20_000, Arrivals{Process: Gamma, QPS: 1500, Shape: 0.05}

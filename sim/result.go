@@ -97,13 +97,13 @@ type tally struct {
 	exceeded mean
 }
 
-// serviceTally counts queries and, of those answered, keeps latency and latency
-// over target.
+// serviceTally counts queries and keeps the latencies of those answered, whose mean in
+// milliseconds is taken in the order of answers.
 type serviceTally struct {
 	totals
 	violations int
 	latencies  []time.Duration
-	relative   []float64
+	millis     mean
 }
 
 // mean is that of numbers seen one by one.
@@ -141,16 +141,14 @@ func (t *tally) ended(n *node) {
 	t.exceeded.add(late)
 }
 
-func (t *tally) answered(a *Answer, target time.Duration) {
+func (t *tally) answered(a *Answer) {
 	s := &t.services[a.Query.Service]
 	s.Queries++
 	t.last = max(t.last, a.Ended.At)
 	switch a.Ended.Result {
 	case overlap.Finished:
 		s.Answered++
-		latency := a.Ended.At - a.Query.At
-		s.latencies = append(s.latencies, latency)
-		s.relative = append(s.relative, float64(latency)/float64(target))
+		s.took(a.Ended.At - a.Query.At)
 		if !a.InTime {
 			s.Late++
 		}
@@ -177,12 +175,20 @@ func (w *world) result() *Result {
 		r.Rounds += n
 	}
 	var all serviceTally
+	var overTarget []float64
 	for i := range t.services {
-		s := &t.services[i]
+		s, sv := &t.services[i], &w.scenario.Services[i]
 		all.add(s)
-		r.Services = append(r.Services, serviceResult{w.scenario.Services[i].Name, s.sum(r.Seconds)})
+		one := s.sum(r.Seconds)
+		one.P99OverTarget = float64(stats.Quantile(s.latencies, 0.99)) / float64(sv.Target)
+		for _, l := range s.latencies {
+			overTarget = append(overTarget, float64(l)/float64(sv.Target))
+		}
+		r.Services = append(r.Services, serviceResult{sv.Name, one})
 	}
 	r.totals = all.sum(r.Seconds)
+	slices.Sort(overTarget)
+	r.P99OverTarget = stats.Quantile(overTarget, 0.99)
 	for _, c := range w.controls {
 		m := c.scheduler.Metrics()
 		r.Plans.Made += m.Plans.Made
@@ -204,34 +210,27 @@ func (s *serviceTally) add(o *serviceTally) {
 	s.Failed += o.Failed
 	s.Cancelled += o.Cancelled
 	s.violations += o.violations
-	s.latencies = append(s.latencies, o.latencies...)
-	s.relative = append(s.relative, o.relative...)
+	for _, l := range o.latencies {
+		s.took(l)
+	}
 }
 
-// sum sums up a run of so many seconds. It sorts what it has kept of queries.
+func (s *serviceTally) took(l time.Duration) {
+	s.latencies = append(s.latencies, l)
+	s.millis.add(millis(l))
+}
+
+func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// sum sums up a run of so many seconds. It sorts the latencies.
 func (s *serviceTally) sum(seconds float64) totals {
-	slices.Sort(s.relative)
+	slices.Sort(s.latencies)
 	t := s.totals
 	t.Violations = ratio(float64(s.violations), float64(t.Queries))
-	t.P99OverTarget = stats.Quantile(s.relative, 0.99)
 	t.ThroughputQPS, t.GoodputQPS = ratio(float64(t.Answered), seconds), ratio(float64(t.Answered-t.Late), seconds)
-	t.LatencyMS = latencyOf(s.latencies)
+	at := func(q float64) float64 { return millis(stats.Quantile(s.latencies, q)) }
+	t.LatencyMS = latency{Mean: s.millis.value(), P50: at(0.5), P99: at(0.99), Max: at(1)}
 	return t
-}
-
-// latencyOf sums up latencies, in milliseconds.
-func latencyOf(list []time.Duration) (l latency) {
-	if len(list) == 0 {
-		return l
-	}
-	millis := make([]float64, len(list))
-	for i, d := range list {
-		millis[i] = float64(d) / float64(time.Millisecond)
-	}
-	l.Mean = stats.Mean(millis)
-	slices.Sort(millis)
-	l.P50, l.P99, l.Max = stats.Quantile(millis, 0.5), stats.Quantile(millis, 0.99), millis[len(millis)-1]
-	return l
 }
 
 // ratio is 0 where there is nothing to compare with.

@@ -44,6 +44,7 @@ type world struct {
 	deaths   []*rand.Rand
 	now      time.Duration
 	tally    tally
+	answer   Answer // that was given last, here so that answering does not allocate
 }
 
 // Who may have a query besides a control.
@@ -228,7 +229,7 @@ func (w *world) answered(c *control, a *overlap.Answer) error {
 	if number < 0 || number >= len(w.with) || int(w.with[number]) != c.number {
 		return fmt.Errorf("%w: query %d on device %d: %w", ErrInvariant, number, device, errTwice)
 	}
-	w.end(Answer{Device: device, Number: number, Ended: *a})
+	w.end(device, number, nil, a)
 	return nil
 }
 
@@ -236,20 +237,21 @@ var errTwice = errors.New("a second answer, or one to nobody")
 
 // refused takes in that a query was not accepted, by any device if that is -1.
 func (w *world) refused(device, number int, as overlap.Result, reason overlap.Reason, err error) {
-	w.end(Answer{Device: device, Number: number, Refuse: err, Ended: overlap.Answer{
+	w.end(device, number, err, &overlap.Answer{
 		Query: models.QueryID(number + 1), Service: w.submitted[number].Service, Result: as, Reason: reason, At: w.now,
-	}})
+	})
 }
 
-func (w *world) end(a Answer) {
-	a.Query = w.submitted[a.Number]
+func (w *world) end(device, number int, refuse error, ended *overlap.Answer) {
+	a := &w.answer
+	*a = Answer{Device: device, Number: number, Query: w.submitted[number], Refuse: refuse, Ended: *ended}
 	a.Due = w.due(&a.Query)
 	a.InTime = a.Refuse == nil && a.Ended.Result == overlap.Finished && a.Ended.At <= a.Due
 	w.with[a.Number] = answered
 	w.left--
-	w.tally.answered(&a, a.Due-a.Query.At)
+	w.tally.answered(a)
 	if w.scenario.Observer.Answer != nil {
-		w.scenario.Observer.Answer(&a)
+		w.scenario.Observer.Answer(a)
 	}
 }
 
