@@ -148,8 +148,8 @@ func (t *Solo) SetOperators(service models.ServiceID, size, seqLen int, nanos []
 // Observe takes in what a span took that ran alone. The first observations of
 // a batch size and sequence length count once there are enough to tell a cold
 // start from the rule. A service that has all its cells learns from further
-// ones by their nearest cell. Where there is no cell and the estimate is exact,
-// nothing is to be learned.
+// ones by their nearest cell, as far as they differ from what is interpolated. Where
+// there is no cell and the estimate is exact, nothing is to be learned.
 func (t *Solo) Observe(service models.ServiceID, start, end, size, seqLen int, took time.Duration) error {
 	sv, err := t.service(service)
 	if err != nil {
@@ -161,17 +161,21 @@ func (t *Solo) Observe(service models.ServiceID, start, end, size, seqLen int, t
 	if took <= 0 || took > MaxTime {
 		return fmt.Errorf("span took %v: %w", took, ErrRange)
 	}
-	c, exact := sv.cell(size, seqLen), sv.estimate(start, end, size, seqLen) == float64(took)
+	c, expected := sv.cell(size, seqLen), sv.estimate(start, end, size, seqLen)
 	sv.asked = around{}
 	switch {
 	case c != nil:
 		c.observe(start, end, float64(took))
-	case exact:
+	case expected == float64(took):
 	case len(sv.cells) < MaxCells:
 		sv.insert(sv.seed(start, end, size, seqLen, float64(took)))
 	default:
 		c := sv.nearest(size, seqLen)
-		c.observe(start, end, float64(took)*c.proportion(size, seqLen))
+		if !c.settled() || expected == 0 {
+			c.observe(start, end, float64(took)*c.proportion(size, seqLen))
+		} else {
+			c.observe(start, end, float64(took)/expected*c.span(start, end))
+		}
 	}
 	return nil
 }

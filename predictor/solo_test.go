@@ -3,6 +3,7 @@ package predictor
 import (
 	"errors"
 	"math"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -224,4 +225,35 @@ func TestSpanIsAskedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	near(t, solo, asked, 4*ms)
+}
+
+// TestFurtherSizesKeepTheTable: a service that has all its cells goes on to learn from
+// sizes between them. What they take is not in proportion to the nearest cell, as there
+// is a part that every batch takes, so that they must be compared with what is
+// interpolated, or the table errs the more the more it sees.
+func TestFurtherSizesKeepTheTable(t *testing.T) {
+	took := func(size int) time.Duration { return time.Duration(54_000*size + 10_546_000) }
+	r := rand.New(rand.NewPCG(1, 1))
+	solo, err := NewSolo(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size := 3; size <= 3*MaxCells; size += 3 {
+		if err := solo.SetOperators(0, size, 0, []int64{int64(took(size))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 20_000 {
+		size := 3 + r.IntN(3*MaxCells-2)
+		noisy := time.Duration(float64(took(size)) * (1 + 0.002*r.NormFloat64()))
+		if err := solo.Observe(0, 0, 1, size, 0, noisy); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for size := 3; size <= 3*MaxCells; size++ {
+		known, _ := solo.Span(models.Span{End: 1, Size: size})
+		if off := float64(known)/float64(took(size)) - 1; math.Abs(off) > 0.004 {
+			t.Fatalf("a batch of %d takes %v, the table says %v, off %.2f %%", size, took(size), known, 100*off)
+		}
+	}
 }
