@@ -60,7 +60,8 @@
 //     run as well beside those of the next round.
 //   - A batch that nobody is found to run beside ends its round after a part of the
 //     least target of the other services, and goes on in the next one: what arrives
-//     for them meanwhile then runs beside the rest of it.
+//     for them meanwhile then runs beside the rest of it. Parts may take longer than the
+//     whole: it does so only if what they all lose is within its slack.
 //   - Whoever waits and would be in time right after the most urgent batch
 //     alone, as far as the head of each service and the query behind each
 //     batch of the group go, is not made late. A group is first grown without

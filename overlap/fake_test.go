@@ -16,8 +16,9 @@ type costs struct {
 	op     []time.Duration // of each service, at size 1
 	grow   []int           // percent that each further unit of size adds
 	factor map[[2]models.ServiceID]float64
-	margin int // percent by which the bound exceeds the latency
-	calls  int // groups asked about
+	margin int           // percent by which the bound exceeds the latency
+	cut    time.Duration // that a span takes more which starts in the middle
+	calls  int           // groups asked about
 }
 
 func (c *costs) add(op time.Duration, grow int) {
@@ -41,7 +42,11 @@ func (c *costs) pair(a, b models.ServiceID, factor float64) {
 }
 
 func (c *costs) span(s models.Span) time.Duration {
-	return c.op[s.Service] * time.Duration(s.Len()) * time.Duration(100+c.grow[s.Service]*(s.Size-1)) / 100
+	took := c.op[s.Service] * time.Duration(s.Len()) * time.Duration(100+c.grow[s.Service]*(s.Size-1)) / 100
+	if s.Start > 0 && took > 0 {
+		took += c.cut
+	}
+	return took
 }
 
 func (c *costs) group(g models.Group) time.Duration {

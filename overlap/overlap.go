@@ -111,7 +111,9 @@ var mostSlice = 10 * time.Millisecond
 // slice has the most urgent batch, where nobody is found to run beside it, end the round
 // early and go on in the next one. So what arrives for another service need not wait for
 // its end, and runs beside what is left of it: near the peak load of two services of the
-// A100 the device is alone with one query for a third to two thirds of the time.
+// A100 the device is alone with one query for a third to two thirds of the time. Parts
+// may take longer than the whole, so it is sliced only where it can be in time though
+// each slice loses as much as the first.
 func (overlap) slice(d *decision) {
 	c, least := &d.candidates[0], forever
 	if len(d.group) > 1 || c.rank.Filler {
@@ -127,9 +129,16 @@ func (overlap) slice(d *decision) {
 		return
 	}
 	end, found := d.within(c, most)
+	behind := c.rest
+	behind.Start = end
+	left := d.ask.alone(behind).Latency
+	lost := float64(found.Latency + left - c.solo.Latency)
+	if lost*float64(c.solo.Latency) > float64(c.due-d.at-c.solo.Latency)*float64(found.Latency) {
+		return
+	}
 	d.takeBack()
 	d.add(0, end, found, found.Latency)
-	d.limit = min(d.limit, c.due-(c.solo.Latency-found.Latency))
+	d.limit = min(d.limit, c.due-left)
 }
 
 // form merges what is to be merged, and finds out when those must start that

@@ -15,6 +15,7 @@ import (
 type Snapshot struct {
 	Operators int            `json:"operators"`
 	Cells     []cellSnapshot `json:"cells"`
+	Cut       float64        `json:"cut,omitempty"` // what a part of the model takes beside its operators, in nanoseconds
 }
 
 // cellSnapshot holds the solo time of each operator for one batch size and
@@ -32,7 +33,7 @@ func (t *Solo) Snapshot(service models.ServiceID) (Snapshot, error) {
 	if err != nil {
 		return Snapshot{}, err
 	}
-	s := Snapshot{Operators: sv.operators}
+	s := Snapshot{Operators: sv.operators, Cut: sv.cut}
 	for _, c := range sv.cells {
 		kept := c.cellSnapshot
 		kept.Nanos = slices.Clone(c.Nanos)
@@ -54,7 +55,10 @@ func (t *Solo) Restore(service models.ServiceID, s Snapshot) error {
 	if len(s.Cells) > MaxCells {
 		return fmt.Errorf("%w: %d cells", ErrSnapshot, len(s.Cells))
 	}
-	restored := soloService{operators: sv.operators, model: sv.model}
+	if !(s.Cut >= 0 && s.Cut <= maxNanos) {
+		return fmt.Errorf("%w: a cut of %v ns", ErrSnapshot, s.Cut)
+	}
+	restored := soloService{operators: sv.operators, model: sv.model, cut: s.Cut}
 	for i := range s.Cells {
 		if err := restored.restore(&s.Cells[i]); err != nil {
 			return fmt.Errorf("%w: cell %d: %v", ErrSnapshot, i, err)

@@ -62,6 +62,8 @@ func TestRestoreRefuses(t *testing.T) {
 		"large size":   func(s *Snapshot) { s.Cells[1].Size = MaxSize + 1 },
 		"seq len":      func(s *Snapshot) { s.Cells[1].SeqLen = -1 },
 		"observations": func(s *Snapshot) { s.Cells[1].Observations = 0 },
+		"NaN cut":      func(s *Snapshot) { s.Cut = math.NaN() },
+		"negative cut": func(s *Snapshot) { s.Cut = -1 },
 		"twice":        func(s *Snapshot) { s.Cells[1] = s.Cells[0] },
 		"cells":        func(s *Snapshot) { s.Cells = make([]cellSnapshot, MaxCells+1) },
 	}

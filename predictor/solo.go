@@ -48,6 +48,11 @@ type soloService struct {
 	// cells are sorted by sequence length, then size.
 	cells []*cell
 
+	// cut is what a part of the model takes beside its operators, in nanoseconds: to
+	// begin and end in the middle is not free. parts counts those it was learned from.
+	cut   float64
+	parts int
+
 	// asked are the cells around the batch that was asked about last.
 	asked around
 }
@@ -107,7 +112,7 @@ func (t *Solo) Span(s models.Span) (time.Duration, bool) {
 	if err != nil || sv.check(s.Start, s.End, s.Size, s.SeqLen) != nil {
 		return 0, false
 	}
-	nanos := sv.estimate(s.Start, s.End, s.Size, s.SeqLen)
+	nanos := sv.span(s.Start, s.End, s.Size, s.SeqLen)
 	return duration(nanos), nanos > 0
 }
 
@@ -161,20 +166,20 @@ func (t *Solo) Observe(service models.ServiceID, start, end, size, seqLen int, t
 	if took <= 0 || took > MaxTime {
 		return fmt.Errorf("span took %v: %w", took, ErrRange)
 	}
-	c, expected := sv.cell(size, seqLen), sv.estimate(start, end, size, seqLen)
+	c, expected := sv.cell(size, seqLen), sv.span(start, end, size, seqLen)
 	sv.asked = around{}
 	switch {
 	case c != nil:
-		c.observe(start, end, float64(took))
+		sv.observe(c, start, end, float64(took))
 	case expected == float64(took):
 	case len(sv.cells) < MaxCells:
 		sv.insert(sv.seed(start, end, size, seqLen, float64(took)))
 	default:
 		c := sv.nearest(size, seqLen)
 		if !c.settled() || expected == 0 {
-			c.observe(start, end, float64(took)*c.proportion(size, seqLen))
+			sv.observe(c, start, end, float64(took)*c.proportion(size, seqLen))
 		} else {
-			c.observe(start, end, float64(took)/expected*c.span(start, end))
+			sv.observe(c, start, end, float64(took)/expected*sv.withCut(c.span(start, end), start, end))
 		}
 	}
 	return nil
@@ -270,23 +275,48 @@ func (c *cell) sum() {
 	}
 }
 
-// observe moves the operators of a span towards what the span took. Each
-// keeps its fraction of the span.
-func (c *cell) observe(start, end int, took float64) {
-	ratio := took / c.span(start, end)
+// observe moves what is known of a span towards what the span took. Each of its
+// operators keeps its fraction of it. Whether a part of the model was off by its
+// operators or by the cut is not known: the operators get the share that they are of the
+// model, the cut gets the rest. So parts of different lengths tell the two apart. The
+// first parts count more for the cut, of which nothing was measured before.
+func (sv *soloService) observe(c *cell, start, end int, took float64) {
+	operators, settled := c.span(start, end), c.settled()
+	expected, share := sv.withCut(operators, start, end), 1.0
+	if sv.divides(start, end) {
+		share = operators / c.sums[sv.operators]
+	}
+	ratio := took / expected
 	switch {
-	case !c.settled():
+	case !settled:
 		ratio = min(ratio, 1)
 	case ratio < faster:
 		ratio = (1 + ratio) / 2
 	default:
 		ratio = 1 + weight*(min(ratio, outlier)-1)
 	}
-	c.scale(start, end, ratio)
+	off := (ratio - 1) * expected
+	c.scale(start, end, max(1+share*off/operators, min(ratio, 1)))
 	if c.Observations < 1<<30 {
 		c.Observations++
 	}
+	if settled && sv.divides(start, end) {
+		sv.parts = min(sv.parts+1, 1/weight)
+		off *= (1 - share) / (weight * float64(sv.parts))
+		sv.cut = min(max(sv.cut+off, 0), maxNanos)
+	}
 }
+
+// withCut adds to what the operators of a span take what a part takes beside them.
+func (sv *soloService) withCut(nanos float64, start, end int) float64 {
+	if sv.divides(start, end) {
+		nanos += sv.cut
+	}
+	return nanos
+}
+
+// divides reports whether a span is not the whole model.
+func (sv *soloService) divides(start, end int) bool { return end-start < sv.operators }
 
 func (c *cell) scale(start, end int, ratio float64) {
 	for i := start; i < end; i++ {
@@ -303,7 +333,7 @@ func (sv *soloService) seed(start, end, size, seqLen int, took float64) *cell {
 		c.Nanos[i] = max(sv.estimate(i, i+1, size, seqLen), minNanos)
 	}
 	c.sum()
-	c.scale(0, sv.operators, took/c.span(start, end))
+	c.scale(0, sv.operators, took/sv.withCut(c.span(start, end), start, end))
 	c.Observations = 1
 	return c
 }
@@ -353,6 +383,15 @@ func (sv *soloService) around(size, seqLen int) *around {
 	}
 	sv.asked = a
 	return &sv.asked
+}
+
+// span returns the time of a span in nanoseconds, or 0 if no cell has settled.
+func (sv *soloService) span(start, end, size, seqLen int) float64 {
+	nanos := sv.estimate(start, end, size, seqLen)
+	if nanos == 0 {
+		return 0
+	}
+	return sv.withCut(nanos, start, end)
 }
 
 // estimate returns the time of operators [start, end) in nanoseconds, or 0 if

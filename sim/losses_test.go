@@ -33,8 +33,8 @@ const (
 	mostPoints     = 2.0
 )
 
-// rivals are the policies that overlap is held against: each with merging, but for
-// abacus, which knows none.
+// rivals are overlap and the policies that it is held against. All merge where a service
+// allows it, abacus too, which as published does not.
 var rivals = []string{"overlap", "edf", "clockwork", "abacus"}
 
 // TestLosses searches for scenarios in which overlap violates more deadlines than the
