@@ -89,6 +89,7 @@ func TestValidateRefuses(t *testing.T) {
 	for name, change := range map[string]func(*Profile){
 		"no rows":        func(p *Profile) { p.Rows = 0 },
 		"long name":      func(p *Profile) { p.Device = strings.Repeat("x", maxText+1) },
+		"name not text":  func(p *Profile) { p.Device = "\xff" },
 		"no spans":       func(p *Profile) { p.Network.Spans = 0 },
 		"many spans":     func(p *Profile) { p.Network.Spans = MaxSpans + 1 },
 		"no models":      func(p *Profile) { p.Network.Models = nil },

@@ -174,6 +174,7 @@ func manyModels() string {
 func FuzzReadLinear(f *testing.F) {
 	f.Add(linearRows, "A")
 	f.Add("model,alpha_ms,beta_ms\nnet,1,0\n", "")
+	f.Add("model,alpha_ms,beta_ms\nnet,1,0\n", strings.Repeat("\xff", maxText)) // grows where it is written
 	f.Fuzz(func(t *testing.T, text, device string) {
 		p, err := readLinear(text, device)
 		if err != nil {

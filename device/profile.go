@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"time"
+	"unicode/utf8"
 
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/textfile"
@@ -146,6 +147,7 @@ func (p *Profile) faults() (faults []error) {
 	}
 	fault(p.Format != Format, "its format is %.40q, want %q", p.Format, Format)
 	fault(len(p.Device) > maxText, "a device of %d bytes; the limit is %d", len(p.Device), maxText)
+	fault(!utf8.ValidString(p.Device), "a device of %.40q, which is not UTF-8", p.Device)
 	fault(p.Rows < 1, "made of %d rows", p.Rows)
 	faults = append(faults, p.networkFaults()...)
 	s := &p.Spread
