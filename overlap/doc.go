@@ -87,9 +87,11 @@
 // merged. Of a batch that has started that is what is left, for each of its queries; what
 // has run does not count, or a few operators that once filled a group would put the
 // rest before all that is more urgent. Priorities come first: nothing is postponed for
-// what has less. What is postponed waits until its service has nothing else, and fills
-// the room that groups leave; a query may join a batch. With every decision the choice
-// is made again.
+// what has less. Where two or more would be postponed, a query that cannot be merged is
+// kept only if it has two fifths of its time alone to spare: else all that is kept ends up
+// with no time to run beside other work. What is postponed waits until its service has
+// nothing else, and fills the room that groups leave; a query may join a batch. With every
+// decision the choice is made again.
 //
 // Whatever is asked of the predictor and does not depend on an answer is asked
 // in one call, and ends are searched several at a time ([Config].Ways).

@@ -23,6 +23,9 @@ const (
 // query that waits does, with what is left of it.
 type triage struct {
 	number  uint64        // counts triages; work remembers the one that postponed it
+	lost    int           // so much was postponed
+	crowded int           // the priority at which that was a crowd, 0 for none
+	spare   int           // from this priority on single queries must have time to spare, 0 for none
 	taken   time.Duration // by what is kept so far
 	level   int           // the priority that kept is of
 	slack   time.Duration // by which all of it may be put off and is in time; forever if there is none
@@ -40,6 +43,7 @@ type job struct {
 	deadline  time.Duration
 	alone     time.Duration // the time that it takes
 	each      time.Duration // the same for each query in it
+	single    bool          // a query that waits and cannot be merged with others
 	postponed *uint64
 }
 
@@ -48,17 +52,27 @@ type job struct {
 // wait for its service were merged. Not all of them can be.
 const mergeTrust = 0.5
 
+// Where a triage would postpone a crowd, queries that cannot be merged are kept only with
+// a part of their time alone to spare, crowding. Else the most urgent is always one that
+// has no time left to run beside another: it runs alone, the device does less with its
+// time, and the next one has none left either. What can be merged needs nobody beside it to
+// use the device well, and one that there is no time for may be in time as groups save some.
+const (
+	crowd    = 2
+	crowding = 0.4
+)
+
 // job returns a query that waits.
 func (q *query) job(sv *service) job {
 	taken := q.Alone
 	if q.Full == 0 || q.single() || q.Size >= sv.MaxBatch {
-		return job{&q.Rank, q.Deadline, taken, taken, &q.postponed}
+		return job{&q.Rank, q.Deadline, taken, taken, true, &q.postponed}
 	}
 	merged := float64(min(sv.queue.len(), sv.MaxBatch/q.Size))
 	further := float64(q.Full-q.Alone) / float64(sv.MaxBatch-q.Size) * float64(q.Size)
 	part := (float64(q.Alone) + further*(merged-1)) / merged
 	taken -= time.Duration(mergeTrust * max(float64(q.Alone)-part, 0))
-	return job{&q.Rank, q.Deadline, taken, taken, &q.postponed}
+	return job{&q.Rank, q.Deadline, taken, taken, false, &q.postponed}
 }
 
 func newTriage() *triage {
@@ -72,33 +86,51 @@ func newTriage() *triage {
 
 // sort finds out which queries are postponed in a decision.
 func (t *triage) sort(d *decision) {
-	s := d.s
-	s.triages++
-	t.number, t.taken, t.level, t.slack = s.triages, 0, 0, forever
-	t.jobs, t.kept.items, t.lines.items = t.jobs[:0], t.kept.items[:0], t.lines.items[:0]
 	waiting := 0
-	for _, sv := range s.services {
-		sv.view.triage = t.number
+	for _, sv := range d.s.services {
 		if sv.sorted() {
 			waiting += sv.queue.len()
-			if sv.view.advance() {
-				t.lines.push(&sv.view)
-			}
 		}
 	}
+	t.begin(d.s, 0)
 	if waiting < triageLeast {
 		return
 	}
 	t.start(d)
+	if t.keep(d); t.crowded > 0 {
+		t.begin(d.s, t.crowded)
+		t.keep(d)
+	}
+}
+
+// begin forgets what was kept and what was postponed. From a level on, queries that cannot
+// be merged are kept only if they have some time to spare; with 0 all are.
+func (t *triage) begin(s *Scheduler, spare int) {
+	s.triages++
+	t.number, t.spare, t.lost, t.crowded, t.taken, t.level, t.slack = s.triages, spare, 0, 0, 0, 0, forever
+	t.jobs, t.kept.items, t.lines.items = t.jobs[:0], t.kept.items[:0], t.lines.items[:0]
+	for _, sv := range s.services {
+		sv.view.triage = t.number
+	}
+}
+
+// keep goes through all work, the most urgent first.
+func (t *triage) keep(d *decision) {
+	t.started = t.begun
+	for _, sv := range d.s.services {
+		if sv.sorted() && sv.view.advance() {
+			t.lines.push(&sv.view)
+		}
+	}
 	for n := 0; n < triageScan && t.lines.len() > 0; n++ {
 		q := t.next()
 		for len(t.started) > 0 && t.started[0].rank.before(&q.Rank) {
 			t.add(t.started[0], d.at)
 			t.started = t.started[1:]
 		}
-		t.add(q.job(s.services[q.Service]), d.at)
+		t.add(q.job(d.s.services[q.Service]), d.at)
 	}
-	for _, sv := range s.services {
+	for _, sv := range d.s.services {
 		sv.view.looked = sv.view.queue.at
 		sv.view.queue.start()
 	}
@@ -164,10 +196,17 @@ func (t *triage) add(j job, at time.Duration) {
 	t.taken += j.alone
 	t.jobs = append(t.jobs, j)
 	t.kept.push(len(t.jobs) - 1)
-	for t.kept.len() > 0 && at+t.taken > j.deadline {
+	latest := j.deadline
+	if j.single && t.spare > 0 && j.rank.Level >= t.spare {
+		latest -= time.Duration(crowding * float64(j.alone))
+	}
+	for t.kept.len() > 0 && at+t.taken > latest {
 		longest := &t.jobs[t.kept.pop()]
 		*longest.postponed = t.number
 		t.taken -= longest.alone
+		if t.lost++; t.lost == crowd {
+			t.crowded = j.rank.Level
+		}
 	}
 	t.slack = min(t.slack, max(j.deadline-at-t.taken, 0))
 }

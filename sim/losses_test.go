@@ -374,3 +374,20 @@ func TestGoodputHoldsUnderOverload(t *testing.T) {
 		}
 	}
 }
+
+// TestOverloadRunsSideBySide: with three times the load that a device can bear one query
+// after another, and queries that cannot be merged, most still run beside another, which
+// takes two thirds of the time here.
+func TestOverloadRunsSideBySide(t *testing.T) {
+	f := newFormula(0.3, 0.04, 3*time.Millisecond, 4*time.Millisecond)
+	sc := Scenario{
+		Device: f, Policy: "overlap", Plan: true, Queries: 2000, Seed: 1,
+		Arrivals: Arrivals{Process: Poisson, QPS: 3 * 2 / 0.07}, Predictor: formulaPredictor(t, f, 1),
+	}
+	for _, m := range []string{"a", "b"} {
+		sc.Services = append(sc.Services, Service{Name: m, Model: m, Target: 150 * time.Millisecond, MaxBatch: 1, Sizes: []int{1}})
+	}
+	if r := run(t, sc); 2*r.Groups[0] > r.Groups[1] {
+		t.Errorf("%d rounds run one query, %d run two, %.1f queries a second are in time", r.Groups[0], r.Groups[1], r.GoodputQPS)
+	}
+}
