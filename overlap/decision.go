@@ -343,6 +343,13 @@ func (c *candidate) upTo(end int) models.Span {
 	return s
 }
 
+// from returns what is left after the span that ends before an operator.
+func (c *candidate) from(end int) models.Span {
+	s := c.rest
+	s.Start = end
+	return s
+}
+
 // aim sets due for a rest that would end at a time.
 func (c *candidate) aim(end time.Duration) {
 	c.due = forever

@@ -129,9 +129,7 @@ func (overlap) slice(d *decision) {
 		return
 	}
 	end, found := d.within(c, most)
-	behind := c.rest
-	behind.Start = end
-	left := d.ask.alone(behind).Latency
+	left := d.ask.alone(c.from(end)).Latency
 	lost := float64(found.Latency + left - c.solo.Latency)
 	if lost*float64(c.solo.Latency) > float64(c.due-d.at-c.solo.Latency)*float64(found.Latency) {
 		return
@@ -302,7 +300,7 @@ const roomy = 1.2
 type part struct {
 	end   int
 	group models.Estimate
-	alone time.Duration
+	alone time.Duration // by which less is left of the candidate
 	gain  float64
 }
 
@@ -336,12 +334,9 @@ func (p overlap) addPart(d *decision, i int, gain float64) bool {
 	if best.gain <= gain || best.group.Latency >= d.predicted.Latency+best.alone {
 		return false
 	}
-	behind := c.rest
-	behind.Start = best.end
-	left := d.ask.alone(behind).Latency
-	limit := min(d.limit, c.due-left)
+	limit := min(d.limit, c.due-(c.solo.Latency-best.alone))
 	dares := p.dares(d, c)
-	if left == 0 || d.at+d.bounds(best.group, dares) > limit {
+	if d.at+d.bounds(best.group, dares) > limit {
 		return false
 	}
 	d.add(i, best.end, best.group, best.alone)
@@ -350,25 +345,26 @@ func (p overlap) addPart(d *decision, i int, gain float64) bool {
 }
 
 // tryParts asks about candidate i up to every step-th operator in (low, high),
-// and takes what is better than the best. What is left of it is taken to need
-// the rest of the time that all of it needs.
+// and takes what is better than the best. A part is worth the time by which less is left
+// of the candidate, and not what it takes itself: to cut may cost something.
 func (p overlap) tryParts(d *decision, i, low, high, step int, best *part) {
 	c, room := &d.candidates[i], p.room(d, i)
 	dares := p.dares(d, c)
 	d.ask.clear()
 	for end := low + step; end < high; end += step {
 		d.ask.add(d.spans, c.upTo(end))
-		d.ask.add(nil, c.upTo(end))
+		d.ask.add(nil, c.from(end))
 	}
 	estimates := d.ask.take()
 	for end := low + step; end < high; end += step {
-		group, alone := estimates[0], estimates[1].Latency
+		group, left := estimates[0], estimates[1].Latency
 		estimates = estimates[2:]
-		if group.Latency == 0 || alone == 0 {
+		alone := c.solo.Latency - left
+		if group.Latency == 0 || left == 0 || alone <= 0 {
 			continue
 		}
 		gain := float64(d.solo+alone) / float64(group.Latency)
-		if left := max(c.solo.Latency-alone, 0); gain > best.gain && d.at+d.bounds(group, dares) <= min(room, c.due-left) {
+		if gain > best.gain && d.at+d.bounds(group, dares) <= min(room, c.due-left) {
 			*best = part{end, group, alone, gain}
 		}
 	}
