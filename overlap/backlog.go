@@ -22,8 +22,10 @@ type backlog struct {
 	waiting  heap[*query] // queries in a queue, by deadline
 	paused   heap[*batch] // batches of all services, by deadline
 	pool     pool
+	match    *matching
 	answers  drain[Answer]
 	released drain[Held]
+	stops    drain[Held]
 }
 
 func newBacklog(config Config, p policy) backlog {
@@ -69,6 +71,11 @@ func (l *backlog) Wake() (at time.Duration, ok bool) {
 			at, ok = first, true
 		}
 	}
+	if l.match != nil && l.match.timers.len() > 0 {
+		if first := l.match.timers.top().alarm; !ok || first < at {
+			at, ok = first, true
+		}
+	}
 	if first, some := l.overdue(); some && (!ok || first < at) {
 		at, ok = first, true
 	}
@@ -90,12 +97,14 @@ func (l *backlog) enqueue(q *query) {
 	sv.queue.push(q)
 	sv.view.queue.joined(q)
 	l.waiting.push(q)
+	l.match.joined(sv, q)
 }
 
 func (l *backlog) dequeue(q *query) *query {
 	sv := l.services[q.Service]
 	sv.view.queue.left(q)
 	sv.queue.remove(q.queuePos)
+	l.match.renewal(sv)
 	return l.waiting.remove(q.expiryPos)
 }
 
@@ -286,9 +295,15 @@ func (l *backlog) Answers() []Answer { return l.answers.take() }
 // the next call. A batch that finished or was lost is not among them.
 func (l *backlog) Released() []Held { return l.released.take() }
 
-// Ended returns what Answers and Released would return, without taking it. The
+// Stops returns the batches that run and whose workers should be asked to stop at the
+// next operator boundary, since the last call. The slice is valid until the next call.
+func (l *backlog) Stops() []Held { return l.stops.take() }
+
+// Ended returns what Answers, Released and Stops would return, without taking it. The
 // slices are valid until the next call of another method.
-func (l *backlog) Ended() ([]Answer, []Held) { return l.answers.fill, l.released.fill }
+func (l *backlog) Ended() (answers []Answer, released, stops []Held) {
+	return l.answers.fill, l.released.fill, l.stops.fill
+}
 
 // drain is a list that is taken whole. Two buffers take turns, so that what
 // was taken stays valid while the other fills.

@@ -106,6 +106,12 @@
 // batches that it holds. A service of which no worker is on a device is down there, see
 // [Scheduler.Down].
 //
+// The policies eager, deferred, timeout and flex are for devices that run one batch at
+// a time. They do not choose among the most urgent work for one device, but match the
+// offers of all services with all devices (Symphony, section 3; Shepherd, section 5):
+// the offer of a service is the batch that it would start next, and each policy says
+// from when on it may start and which comes first.
+//
 // # Plans
 //
 // [Scheduler.Plan] decides ahead for the predicted end of the round that ends first,

@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"math/bits"
 	"slices"
 	"sort"
 )
@@ -87,6 +88,30 @@ func (h *heap[T]) set(pos int, item T) {
 	if h.moved != nil {
 		h.moved(item, pos)
 	}
+}
+
+// bitset is a set of small numbers.
+type bitset []uint64
+
+// newBitset returns an empty set of numbers below n.
+func newBitset(n int) bitset { return make(bitset, (n+63)/64) }
+
+func (b bitset) set(i int)   { b[i/64] |= 1 << (i % 64) }
+func (b bitset) clear(i int) { b[i/64] &^= 1 << (i % 64) }
+
+// next returns the least number in the set that is not below another, -1 if there is
+// none.
+func (b bitset) next(from int) int {
+	for w := from / 64; w < len(b); w++ {
+		word := b[w]
+		if w == from/64 {
+			word &= ^uint64(0) << (from % 64)
+		}
+		if word != 0 {
+			return 64*w + bits.TrailingZeros64(word)
+		}
+	}
+	return -1
 }
 
 // Limits of what a walk remembers.

@@ -2,6 +2,8 @@ package overlap
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -41,6 +43,12 @@ var policies = []named{
 	{"sjf", "Shortest job first by predicted time left, one batch at a time.", sjf{}},
 	{"edf", "Earliest deadline first, one batch at a time.", edf{}},
 	{"clockwork", "Earliest deadline first, one batch at a time, never started if it might end late.", clockwork{}},
+	{"eager", "The batch that must start first, one at a time, as soon as a device is free.", eager{}},
+	{"deferred", "Symphony: a batch is held back while it could grow, one at a time.", deferred{}},
+	{"timeout:0.25", "A batch is held back until a share of the target of its first query has passed, here a quarter.", timeout{share: 0.25}},
+	{"largest", "Shepherd without preemption: the largest batch first, one at a time.", flex{}},
+	{"flex", "Shepherd: the largest batch first, which stops one a third as large; that starts anew.", flex{threshold: flexThreshold}},
+	{"flex-resume", "As flex, but what was stopped goes on from there.", flex{threshold: flexThreshold, resume: true}},
 	{"abacus", "The published algorithm: overlap by headroom, as far as the prediction allows. It merges where services allow it, which the paper does not.", abacus{}},
 	{"overlap", "Overlap by headroom where it is predicted to gain, with merging, margins and best effort.", overlap{}},
 }
@@ -49,6 +57,12 @@ var policies = []named{
 func Policies() []named { return slices.Clone(policies) }
 
 func policyNamed(name string) policy {
+	if share, found := strings.CutPrefix(name, "timeout:"); found {
+		if f, err := strconv.ParseFloat(share, 64); err == nil && f >= 0 && f <= 1 {
+			return timeout{share: f}
+		}
+		return nil
+	}
 	for _, p := range policies {
 		if p.Name == name {
 			return p.policy

@@ -89,7 +89,8 @@ func newTwin(t *rapid.T) *twin {
 
 func anyPolicy(t *rapid.T) policy {
 	return rapid.SampledFrom([]policy{
-		overlap{}, abacus{}, fcfs{}, sjf{}, edf{}, clockwork{},
+		overlap{}, abacus{}, fcfs{}, sjf{}, edf{}, clockwork{}, eager{}, deferred{}, timeout{share: 0.5},
+		flex{threshold: 2}, flex{threshold: 2, resume: true},
 		together{operators: 1}, together{operators: 3}, alone{},
 	}).Draw(t, "policy")
 }
@@ -244,7 +245,7 @@ func (w *twin) plan(*rapid.T) {
 	after := w.a.Metrics()
 	after.Plans = before.Plans
 	w.same("metrics", before, after)
-	if answers, released := w.a.Ended(); len(answers)+len(released) > 0 {
+	if answers, released, _ := w.a.Ended(); len(answers)+len(released) > 0 {
 		w.Fatalf("planning answered %v and released %v", answers, released)
 	}
 }

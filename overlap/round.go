@@ -63,18 +63,20 @@ func outcomeOf(o *models.Outcome, b *batch, span models.Span) (so models.SpanOut
 // device is a device of the pool: what predicts it, and the round that it runs, or
 // else the last one that it ran.
 type device struct {
-	index   int
-	kind    int // the first device that is like it
-	predict prediction
-	paused  int // batches
-	busy    bool
-	round   Round
-	running []*batch // the batch of each span, none once the round is over
+	index    int
+	kind     int // the first device that is like it
+	predict  prediction
+	paused   int // batches
+	busy     bool
+	stopping bool // what runs is preempted
+	anew     bool // and starts anew
+	round    Round
+	running  []*batch // the batch of each span, none once the round is over
 }
 
 // open begins a round without spans.
 func (v *device) open(number uint64, now time.Duration, predicted models.Estimate, planned bool) {
-	v.busy = true
+	v.busy, v.stopping, v.anew = true, false, false
 	v.running = v.running[:0]
 	r := &v.round
 	r.Number, r.Start, r.Predicted, r.Planned = number, now, predicted, planned
@@ -111,6 +113,7 @@ func (v *device) runs(sv *service) bool {
 // host is the devices of a pool.
 type host struct {
 	devices  []*device
+	idle     bitset   // devices that run no round
 	overruns []*batch // that run beside the rounds, by service, then by device
 }
 
@@ -124,7 +127,11 @@ func newHost(predictors []Predictor) host {
 			devices[i].kind = like
 		}
 	}
-	return host{devices: devices}
+	h := host{devices: devices, idle: newBitset(len(devices))}
+	for i := range devices {
+		h.idle.set(i)
+	}
+	return h
 }
 
 // predict returns what predicts work of a service that is not bound to a device yet:

@@ -36,6 +36,7 @@ func New(config Config) (*Scheduler, error) {
 
 func newScheduler(config Config, p policy) *Scheduler {
 	s := &Scheduler{backlog: newBacklog(config, p)}
+	s.match = newMatching(&s.backlog)
 	s.draft, s.last = newDecision(s, config.Ways), newDecision(s, config.Ways)
 	return s
 }
@@ -121,8 +122,17 @@ func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop Held, run
 func (s *Scheduler) Next(now time.Duration) (Round, bool) {
 	s.clock(now)
 	s.expire()
-	for _, v := range s.devices {
-		if v.busy || len(s.devices) > 1 && s.waiting.len() == 0 && v.paused == 0 {
+	if s.match != nil {
+		v, c, ok := s.match.next()
+		if !ok {
+			return Round{}, false
+		}
+		s.draft.take(v, c, s.now)
+		return s.commit(false)
+	}
+	for i := s.idle.next(0); i >= 0; i = s.idle.next(i + 1) {
+		v := s.devices[i]
+		if len(s.devices) > 1 && s.waiting.len() == 0 && v.paused == 0 {
 			continue
 		}
 		planned := s.keepPlan(v)
@@ -143,14 +153,11 @@ func (s *Scheduler) Next(now time.Duration) (Round, bool) {
 // overturned, and while a device is free, Plan does nothing.
 func (s *Scheduler) Plan(now time.Duration) {
 	s.clock(now)
-	if s.planned {
+	if s.planned || s.match != nil || s.idle.next(0) >= 0 {
 		return
 	}
 	first := s.devices[0]
 	for _, v := range s.devices {
-		if !v.busy {
-			return
-		}
 		if v.ends() < first.ends() {
 			first = v
 		}
@@ -197,6 +204,7 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 		return Round{}, false
 	}
 	s.rounds++
+	s.idle.clear(d.device.index)
 	d.device.open(s.rounds, s.now, d.predicted, planned)
 	s.metrics.Rounds++
 	for _, i := range d.group {
@@ -233,6 +241,7 @@ func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 	}
 	var err error
 	v.busy = false
+	s.idle.set(v.index)
 	s.metrics.Busy += max(o.Took, 0)
 	for i, b := range v.running {
 		so, ok := outcomeOf(&o, b, v.round.Group.Spans[i])
@@ -243,6 +252,7 @@ func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 		if so.Status == models.SpanOverrun {
 			s.overturn()
 			s.setApart(b, v.round.Group.Spans[i].End)
+			s.match.renewal(b.service)
 			s.relieve(b)
 			continue
 		}
@@ -263,6 +273,7 @@ func (s *Scheduler) land(o *models.Outcome) error {
 		}
 		so, ok := outcomeOf(o, b, b.span(b.Overrun))
 		s.host.land(b)
+		s.match.renewal(b.service)
 		b.Run += max(so.Took, 0)
 		s.overturn()
 		s.ran(b, so)
@@ -294,7 +305,7 @@ func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
 		s.abandon(b, Cancelled, ReasonCancelled)
 	case b.replica().Down:
 		s.lose(b)
-	case so.Reached == 0:
+	case so.Reached == 0 || b.device.anew:
 		s.takeBack(b)
 	default:
 		b.Next = so.Reached

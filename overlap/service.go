@@ -32,6 +32,7 @@ type service struct {
 	queue    heap[*query]
 	replicas []replica // by device
 	view     view
+	offer    offer
 	full     error
 	metrics  ServiceMetrics
 }
@@ -69,6 +70,7 @@ func newService(m models.Service, devices int) *service {
 	}
 	sv.define(m)
 	sv.view.queue = newWalk(&sv.queue)
+	sv.offer = offer{service: sv, alarm: forever, timerAt: -1, openAt: -1}
 	for i := range sv.replicas {
 		r := &sv.replicas[i]
 		r.paused.before = func(a, b *batch) bool { return a.Rank.before(&b.Rank) }
@@ -203,6 +205,7 @@ func (s *Scheduler) Change(now time.Duration, m models.Service) error {
 	}
 	sv.define(m)
 	s.overturn()
+	s.match.renewal(sv)
 	return nil
 }
 
@@ -220,6 +223,7 @@ func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
 	if n := sv.queue.len(); n > 0 || started > 0 {
 		return fmt.Errorf("service %s: %w: %d queries wait, %d batches are paused or run; remove it when they have ended", sv.Name, ErrServiceBusy, n, started)
 	}
+	s.match.forget(sv)
 	free := newService(models.Service{ID: id}, len(s.devices))
 	free.removed = true
 	free.takeDown()
@@ -255,6 +259,7 @@ func (s *Scheduler) Down(now time.Duration, id models.ServiceID, device int) {
 	}
 	r.Down = true
 	s.overturn()
+	s.match.renewal(s.services[id])
 	for r.paused.len() > 0 {
 		b := r.paused.top()
 		s.unpause(b)
@@ -269,6 +274,7 @@ func (s *Scheduler) Up(now time.Duration, id models.ServiceID, device int) {
 	if r := s.service(id).replica(device); r != nil {
 		r.Down = false
 		s.overturn()
+		s.match.renewal(s.services[id])
 	}
 }
 
@@ -290,6 +296,7 @@ func (s *Scheduler) Load(now time.Duration, m models.Service) error {
 	}
 	sv.Operators, sv.MaxBatch = m.Operators, m.MaxBatch
 	s.overturn()
+	s.match.renewal(sv)
 	return nil
 }
 

@@ -22,14 +22,16 @@ type Snapshot struct {
 	Batches        []batchSnapshot   // those that are paused, then those that run, then overruns
 	Answers        []Answer          // not taken yet
 	Released       []Held            // not taken yet
+	Stops          []Held            `json:",omitempty"` // not taken yet
 	Metrics        Metrics
 }
 
 // deviceSnapshot is a device.
 type deviceSnapshot struct {
-	Busy    bool
-	Round   Round            // the last one, which runs if Busy
-	Running []models.BatchID // the batch of each span of the round
+	Busy           bool
+	Round          Round            // the last one, which runs if Busy
+	Running        []models.BatchID // the batch of each span of the round
+	Stopping, Anew bool             `json:",omitempty"`
 }
 
 // serviceSnapshot is a service, which may have been added or changed since the
@@ -60,13 +62,16 @@ type batchSnapshot struct {
 }
 
 // Snapshot copies the state of the scheduler. It must not be called while
-// another method runs, as from a Predictor. A plan is no part of a snapshot:
-// it is overturned, so that this scheduler and one restored go on alike.
+// another method runs, as from a Predictor. A plan and offers are no part of a
+// snapshot: they are made again, so that this scheduler and one restored go on alike.
 func (s *Scheduler) Snapshot() Snapshot {
 	s.overturn()
+	for _, sv := range s.services {
+		s.match.renewal(sv)
+	}
 	k := Snapshot{
 		Now: s.now, Draining: s.draining, LastBatch: s.lastID,
-		Answers: slices.Clone(s.answers.fill), Released: slices.Clone(s.released.fill),
+		Answers: slices.Clone(s.answers.fill), Released: slices.Clone(s.released.fill), Stops: slices.Clone(s.stops.fill),
 		Metrics: s.Metrics(),
 	}
 	for _, sv := range s.services {
@@ -80,7 +85,7 @@ func (s *Scheduler) Snapshot() Snapshot {
 		k.Batches = append(k.Batches, b.snapshot())
 	}
 	for i, v := range s.devices {
-		kv := deviceSnapshot{Busy: v.busy, Round: v.round.clone()}
+		kv := deviceSnapshot{Busy: v.busy, Round: v.round.clone(), Stopping: v.stopping, Anew: v.anew}
 		for _, b := range v.running {
 			kv.Running = append(kv.Running, b.id)
 			k.Batches = append(k.Batches, b.snapshot())
@@ -164,7 +169,7 @@ func (s *Scheduler) restore(k *Snapshot) error {
 		return err
 	}
 	s.now, s.draining, s.lastID = k.Now, k.Draining, k.LastBatch
-	s.answers.fill, s.released.fill = slices.Clone(k.Answers), slices.Clone(k.Released)
+	s.answers.fill, s.released.fill, s.stops.fill = slices.Clone(k.Answers), slices.Clone(k.Released), slices.Clone(k.Stops)
 	for i := range k.Waiting {
 		q, err := s.restoreQuery(&k.Waiting[i])
 		if err != nil {
@@ -197,6 +202,7 @@ func (s *Scheduler) restore(k *Snapshot) error {
 		}
 	}
 	for i, sv := range s.services {
+		s.match.renewal(sv)
 		for _, id := range k.Services[i].Queue {
 			q := s.queries.get(id)
 			if q == nil || q.Service != sv.ID {
@@ -224,8 +230,11 @@ func (h *host) restore(k *Snapshot, batches map[models.BatchID]*batch) (latest u
 	}
 	for i, kv := range append([]deviceSnapshot{k.deviceSnapshot}, k.Further...) {
 		v := h.devices[i]
-		v.busy, v.round = kv.Busy, kv.Round.clone()
+		v.busy, v.stopping, v.anew, v.round = kv.Busy, kv.Stopping, kv.Anew, kv.Round.clone()
 		latest = max(latest, v.round.Number)
+		if v.busy {
+			h.idle.clear(i)
+		}
 		for _, id := range kv.Running {
 			b := batches[id]
 			if b == nil || b.device != v || b.running {

@@ -65,7 +65,7 @@ func (w *twin) restore(*rapid.T) {
 func TestRestoreKeepsWhatEnded(t *testing.T) {
 	s := paused(t)
 	s.Cancel(s.now, 1)
-	answers, released := s.Ended()
+	answers, released, _ := s.Ended()
 	if len(answers) != 1 || len(released) != 1 {
 		t.Fatalf("%d answers and %d releases wait", len(answers), len(released))
 	}
@@ -182,19 +182,19 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 			"policy": "Config", "host": "by its fields", "maxRetries": "Config", "lastID": "LastBatch",
 			"now": "Now", "services": "Services", "queries": "rebuilt",
 			"waiting": "Waiting", "paused": "Batches", "pool": "memory only",
-			"answers": "Answers", "released": "Released",
+			"answers": "Answers", "released": "Released", "stops": "Stops", "match": "made again",
 		}},
-		{host{}, map[string]string{"devices": "the first and Further", "overruns": "by Batches"}},
+		{host{}, map[string]string{"devices": "the first and Further", "overruns": "by Batches", "idle": "by Busy"}},
 		{device{}, map[string]string{
 			"index": "its position", "kind": "Config", "predict": "Config, and scratch", "paused": "by Batches",
-			"busy": "Busy", "round": "Round", "running": "Running",
+			"busy": "Busy", "stopping": "Stopping", "anew": "Anew", "round": "Round", "running": "Running",
 		}},
 		{replica{}, map[string]string{
 			"Down": "Down", "paused": "Paused", "walk": "scratch", "overrun": "by Batches",
 		}},
 		{service{}, map[string]string{
 			"Service": "whole", "serviceState": "whole", "removed": "Removed", "queue": "Queue", "replicas": "the first and Replicas",
-			"full": "made of Service", "metrics": "Metrics", "view": "scratch",
+			"full": "made of Service", "metrics": "Metrics", "view": "scratch", "offer": "made again",
 		}},
 		{query{}, map[string]string{
 			"queryState": "whole", "postponed": "of one decision",

@@ -107,6 +107,9 @@ func (c *control) clock() (t time.Time) {
 // settle takes the answers, and checks the scheduler if that is asked for.
 func (c *control) settle() error {
 	c.scheduler.Released()
+	for _, stop := range c.scheduler.Stops() {
+		c.nodes[stop.Device].stop(stop.Batch)
+	}
 	for _, a := range c.scheduler.Answers() {
 		if err := c.answered(c, &a); err != nil {
 			return err

@@ -232,7 +232,7 @@ func (r *record) decide(round *overlap.Round, e *overlap.Explanation) {
 }
 
 // ended takes in what ended with the event.
-func (r *record) ended(answers []overlap.Answer, released []overlap.Held) {
+func (r *record) ended(answers []overlap.Answer, released, stops []overlap.Held) {
 	for i := range answers {
 		a := &answers[i]
 		ended := answerRecord{ID: a.Query, Result: a.Result.String()}
@@ -240,6 +240,9 @@ func (r *record) ended(answers []overlap.Answer, released []overlap.Held) {
 			ended.Reason = a.Reason.String()
 		}
 		r.Answers = append(r.Answers, ended)
+	}
+	for _, x := range stops {
+		r.Stop = x.Batch // an event stops one at most
 	}
 	for _, x := range released {
 		r.Released = append(r.Released, releaseRecord(x))

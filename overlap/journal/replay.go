@@ -95,6 +95,7 @@ func (p *replay) take(r *record) error {
 	}
 	answers := p.s.Answers()
 	p.s.Released()
+	p.s.Stops()
 	p.account(r, answers, took)
 	return nil
 }
@@ -109,8 +110,8 @@ func (p *replay) restore(r *record) error {
 	if s.Scheduler, err = overlap.Restore(p.config, *r.State); err != nil {
 		return p.in.fault(ErrCheckpoint, err.Error())
 	}
-	answers, released := s.Ended()
-	s.answered, s.released = len(answers), len(released)
+	answers, released, stops := s.Ended()
+	s.answered, s.released, s.stopped = len(answers), len(released), len(stops)
 	p.s, p.round = s, nil
 	for _, m := range r.State.Definitions() {
 		p.report.service(m)

@@ -19,7 +19,7 @@ type Scheduler struct {
 	record record
 	now    time.Duration // the latest time seen, as the scheduler takes it
 
-	answered, released int // how many of what has ended is recorded
+	answered, released, stopped int // how many of what has ended is recorded
 }
 
 // sink takes records.
@@ -88,7 +88,7 @@ func (s *Scheduler) begin(e event, now time.Duration) *record {
 
 // end adds what was asked and what ended to the record, and hands it over.
 func (s *Scheduler) end(err error) {
-	answers, released := s.Ended()
+	answers, released, stops := s.Ended()
 	if s.on {
 		r := &s.record
 		if s.any() {
@@ -96,16 +96,16 @@ func (s *Scheduler) end(err error) {
 			r.Asked = []byte(s.text)
 		}
 		r.Failure = failureName(err)
-		r.ended(answers[s.answered:], released[s.released:])
+		r.ended(answers[s.answered:], released[s.released:], stops[s.stopped:])
 		s.sink.record(r)
 	}
-	s.on, s.answered, s.released = false, len(answers), len(released)
+	s.on, s.answered, s.released, s.stopped = false, len(answers), len(released), len(stops)
 }
 
 // endIdle is end for an event that may have changed nothing but the time, which
 // later records hold: if nothing was asked and nothing ended, it is left out.
 func (s *Scheduler) endIdle() {
-	if answers, released := s.Ended(); s.any() || len(answers) != s.answered || len(released) != s.released {
+	if answers, released, stops := s.Ended(); s.any() || len(answers) != s.answered || len(released) != s.released || len(stops) != s.stopped {
 		s.end(nil)
 	}
 	s.on = false
@@ -121,6 +121,12 @@ func (s *Scheduler) Answers() []overlap.Answer {
 func (s *Scheduler) Released() []overlap.Held {
 	s.released = 0
 	return s.Scheduler.Released()
+}
+
+// Stops is that of overlap.Scheduler.
+func (s *Scheduler) Stops() []overlap.Held {
+	s.stopped = 0
+	return s.Scheduler.Stops()
 }
 
 // Arrive is that of overlap.Scheduler.

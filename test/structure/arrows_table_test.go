@@ -435,7 +435,7 @@ var testsToo = []string{
 
 // pure is what the scheduler may import of Go's own packages: none that has a
 // clock running, a lock, a log, a file or a socket.
-var pure = []string{"cmp", "container/heap", "errors", "fmt", "iter", "maps", "math", "math/bits", "slices", "sort", "strings", "time"}
+var pure = []string{"cmp", "container/heap", "errors", "fmt", "iter", "maps", "math", "math/bits", "slices", "strconv", "sort", "strconv", "strings", "time"}
 
 // impure are functions of those packages that would make the scheduler's
 // decisions depend on more than its arguments, or speak of them to others.
