@@ -9,6 +9,9 @@ CACHE_DIR   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/overlapd
 ORT_DIR     := $(CACHE_DIR)/onnxruntime-$(ORT_VERSION)-cpu
 ORT_LIB     := $(ORT_DIR)/libonnxruntime.so.1
 
+HIGHS_VERSION := 1.15.1
+SOLVER        := $(CACHE_DIR)/highs-$(HIGHS_VERSION)/highs
+
 # Vector instructions for the predictor. Go has them as an experiment, and
 # only here; without it the same is calculated, slower.
 ifeq ($(shell go env GOARCH),amd64)
@@ -21,7 +24,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.commit=$(COMMIT)
 
-.PHONY: help build demo run test short clients losses chaos soak fuzz conformance ort ort-notices lint bench gpu-bundle gpu-check release check-release deb check-deb check-units clean
+.PHONY: help build demo run test short clients losses chaos soak fuzz conformance ort ort-notices solver lint bench gpu-bundle gpu-check release check-release deb check-deb check-units clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -100,6 +103,11 @@ ort: $(ORT_LIB) ## fetch the pinned libonnxruntime into the user's cache
 
 $(ORT_LIB):
 	scripts/fetch-ort '$(ORT_VERSION)' '$(ORT_DIR)'
+
+solver: $(SOLVER) ## fetch the pinned solver HiGHS into the user's cache, where overlapd plan finds it
+
+$(SOLVER):
+	scripts/fetch-highs '$(HIGHS_VERSION)' '$(@D)'
 
 ort-notices: $(ORT_DIR)/ThirdPartyNotices.txt ## the notices that packages carry with it
 

@@ -26,6 +26,7 @@ func completeValues(root *cobra.Command) error {
 		"arrivals":  words("poisson", "constant", "gamma"),
 		"dispatch":  words("round-robin", "random", "least-loaded", "central"),
 		"format":    words("abacus"),
+		"in-force":  files("json"),
 		"knows":     words("all", "order", "nothing"),
 		"predictor": files("json"),
 		"recipe":    words("overlapd", "paper"),

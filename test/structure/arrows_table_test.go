@@ -173,6 +173,11 @@ var arrows = []arrow{
 		tests: []string{"executor", "predictor"},
 	},
 	{
+		pkg: "planning",
+		may: []string{"executor/child", "stats", "textfile"},
+		why: "it decides what is loaded where by numbers that it is given; who measured them, and who loads, is the business of others",
+	},
+	{
 		pkg:   "daemon/observe/metrics",
 		may:   []string{"cuda", "daemon/observe", "daemon/query", "daemon/status", "executor", "models", "overlap"},
 		why:   "it tells Prometheus what listeners have counted and what is published; how a daemon comes to it is the daemon's business",
@@ -310,7 +315,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "cmd/overlapd",
-		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cmd/overlapd/reproduce", "cuda", "cuda/mig", "cuda/mps", "daemon", "daemon/access", "daemon/admin", "daemon/config", "daemon/config/triton", "daemon/gpu", "daemon/loop", "daemon/observe/timeline", "daemon/statefile", "daemon/status", "device", "device/synthetic", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "ort", "overlap", "overlap/journal", "perfetto", "predictor", "report", "segments", "segments/wire", "segments/worker", "sim", "sim/bound", "stats", "textfile", "training", "training/advice", "training/fit"},
+		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cmd/overlapd/reproduce", "cuda", "cuda/mig", "cuda/mps", "daemon", "daemon/access", "daemon/admin", "daemon/config", "daemon/config/triton", "daemon/gpu", "daemon/loop", "daemon/observe/timeline", "daemon/statefile", "daemon/status", "device", "device/synthetic", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "ort", "overlap", "overlap/journal", "perfetto", "planning", "predictor", "report", "segments", "segments/wire", "segments/worker", "sim", "sim/bound", "stats", "textfile", "training", "training/advice", "training/fit"},
 		why:   "it wires everything; being a main package, nothing imports it",
 		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca"},
 	},
@@ -371,7 +376,7 @@ var owners = []struct {
 }{
 	{"C", []string{"cuda/driver", "ort"}, "cgo is the business of whoever calls a C library, so that all others build and are checked without it"},
 	{"unsafe", []string{"cuda/driver", "cuda/driver/fakedriver", "daemon/admin", "daemon/config/triton/modelconfig", "daemon/rpc/inference", "ort", "segments/wire"}, "memory outside Go is turned into slices in few places, the kernel is asked for a peer's groups in one, and generated code turns a text into bytes"},
-	{"os/exec", []string{"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "daemon/statefile", "executor", "executor/child", "cmd/overlapd", "cmd/overlapd/cutcost"}, "whoever starts a process must reap it"},
+	{"os/exec", []string{"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "daemon/statefile", "executor", "executor/child", "planning", "cmd/overlapd", "cmd/overlapd/cutcost"}, "whoever starts a process must reap it"},
 	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "daemon", "daemon/config", "daemon/http", "executor/child", "segments", "segments/wire"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
 

@@ -1,0 +1,238 @@
+package planning
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// bestHerd returns the largest least burst tolerance of all ways to form groups, by
+// trying every one of them: it shares no code with the search but the model-streams.
+func bestHerd(p *herd) float64 {
+	best := math.Inf(-1)
+	of := make([]int, len(p.streams))
+	var assign func(i, used int)
+	assign = func(i, used int) {
+		if i == len(p.streams) {
+			best = max(best, valueOf(p, of, used))
+			return
+		}
+		for j := range min(used+1, p.groups) {
+			of[i] = j
+			assign(i+1, max(used, j+1))
+		}
+	}
+	assign(0, 0)
+	return best
+}
+
+// valueOf returns the least burst tolerance of groups with the best sizes, -Inf if they
+// break a limit.
+func valueOf(p *herd, of []int, used int) float64 {
+	size, peak := make([]int, used), make([]float64, used)
+	left := p.devices
+	for j := range used {
+		load, memory := 0.0, 0.0
+		services := map[int]bool{}
+		set := -1
+		for i, st := range p.streams {
+			if of[i] != j {
+				continue
+			}
+			if services[st.service] || set >= 0 && set != st.set {
+				return math.Inf(-1)
+			}
+			services[st.service], set = true, st.set
+			load, memory = load+st.load, memory+st.memory
+			peak[j] = max(peak[j], st.load)
+		}
+		if memory > p.memory+1e-9 {
+			return math.Inf(-1)
+		}
+		size[j] = max(1, int(math.Ceil(load/p.load-1e-9)))
+		left -= size[j]
+		if size[j] > p.limit {
+			return math.Inf(-1)
+		}
+	}
+	if left < 0 {
+		return math.Inf(-1)
+	}
+	for {
+		poorest := -1
+		for j := range size {
+			if poorest < 0 || float64(size[j])/peak[j] < float64(size[poorest])/peak[poorest] {
+				poorest = j
+			}
+		}
+		value := float64(size[poorest]) / peak[poorest]
+		if left == 0 || size[poorest] == p.limit {
+			return value
+		}
+		size[poorest]++
+		left--
+	}
+}
+
+// overloaded returns the problem with the overload that the search finds.
+func overloaded(h Herd, services []Service, devices []Device) *herd {
+	p, sum := h.problem(services, devices)
+	leastOverload(&p.load, sum, float64(min(p.devices, p.limit*p.groups)), func() ([]servingGroup, bool) { return p.find(0) })
+	return p
+}
+
+// checkHerd is independent of the search: it looks at the plan alone.
+func checkHerd(t *testing.T, h Herd, services []Service, devices []Device, plan *Placement) {
+	t.Helper()
+	group, size := map[string]int{}, map[int]int{}
+	for _, d := range plan.Devices {
+		group[d.Name] = d.Group
+		if d.Group > 0 {
+			size[d.Group]++
+		}
+	}
+	if h.Groups > 0 && len(size) > h.Groups {
+		t.Errorf("%d groups, want at most %d", len(size), h.Groups)
+	}
+	memory := map[int]float64{}
+	least := math.Inf(1)
+	for i, s := range plan.Services {
+		if s.Name != services[i].Name {
+			t.Fatalf("service %d is %s", i, s.Name)
+		}
+		in := map[int]int{}
+		for _, d := range s.Devices {
+			in[group[d]]++
+		}
+		for g, n := range in {
+			if g == 0 || n != size[g] {
+				t.Errorf("%s runs on %d of the %d devices of group %d", s.Name, n, size[g], g)
+			}
+			memory[g] += s.Memory + s.Working
+			least = min(least, float64(size[g])/(s.Load/float64(len(in))))
+			for _, other := range plan.Services[:i] {
+				if h.Affinity > 0 && slices.Contains(other.Devices, s.Devices[0]) && max(affinity(s, other), affinity(other, s)) > h.Affinity {
+					t.Errorf("%s and %s are in one group, with an affinity above %v", s.Name, other.Name, h.Affinity)
+				}
+			}
+		}
+	}
+	for g, n := range size {
+		if h.GroupLimit > 0 && n > h.GroupLimit {
+			t.Errorf("group %d has %d devices", g, n)
+		}
+		if memory[g] > devices[0].Memory+1e-6 {
+			t.Errorf("group %d needs %v MiB of %v", g, memory[g], devices[0].Memory)
+		}
+	}
+	if !near(least, plan.Objective) {
+		t.Errorf("the least burst tolerance is %v, the plan says %v", least, plan.Objective)
+	}
+	if plan.Objective > plan.Bound*(1+1e-9) {
+		t.Errorf("objective %v is above the bound %v", plan.Objective, plan.Bound)
+	}
+}
+
+// herdCase returns a small problem.
+func herdCase(seed uint64) (Herd, []Service, []Device) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	n := 2 + r.IntN(10)
+	services := randomServices(r, 2+r.IntN(7), float64(n)*(0.2+0.6*r.Float64()), 10)
+	h := Herd{}
+	if r.IntN(2) == 0 {
+		h.GroupLimit = 2 + r.IntN(n)
+	}
+	if r.IntN(3) == 0 {
+		h.Groups = 1 + r.IntN(4)
+	}
+	if r.IntN(3) == 0 {
+		h.Affinity = 2 + 30*r.Float64()
+	}
+	return h, services, equalDevices(n, 12+30*r.Float64())
+}
+
+// TestHerdIsBetweenExactAndBound compares the heuristic, and a solver where there is
+// one, with the best of all groupings.
+func TestHerdIsBetweenExactAndBound(t *testing.T) {
+	seeds := uint64(400)
+	if testing.Short() {
+		seeds = 60
+	}
+	best, tight, all := 0, 0, 0
+	worst := 1.0
+	for seed := range seeds {
+		h, services, devices := herdCase(seed)
+		plan, err := h.Plan(ctx(), services, devices, alone())
+		if errors.Is(err, ErrNoPlan) {
+			p, _ := h.problem(services, devices)
+			if p.load = 1e9; !math.IsInf(bestHerd(p), -1) {
+				t.Errorf("seed %d: %v, but there is one", seed, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		checkHerd(t, h, services, devices, plan)
+		p := overloaded(h, services, devices)
+		exact := bestHerd(p)
+		if plan.Objective > exact*(1+1e-6) || exact > plan.Bound*(1+1e-6) {
+			t.Errorf("seed %d: heuristic %v, exact %v, bound %v", seed, plan.Objective, exact, plan.Bound)
+		}
+		all++
+		if near(plan.Objective, exact) {
+			best++
+		}
+		if near(plan.Bound, exact) {
+			tight++
+		}
+		worst = min(worst, plan.Objective/exact)
+	}
+	t.Logf("of %d cases the heuristic finds the best in %d, at least %.4f of it; the bound is the best in %d", all, best, worst, tight)
+	if best < all*9/10 {
+		t.Error("that is too few")
+	}
+}
+
+func TestHerdWithSolverIsExact(t *testing.T) {
+	how := installed(t)
+	for seed := range uint64(60) {
+		h, services, devices := herdCase(seed)
+		plan, err := h.Plan(ctx(), services, devices, how)
+		if errors.Is(err, ErrNoPlan) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkHerd(t, h, services, devices, plan)
+		p := overloaded(h, services, devices)
+		if exact := bestHerd(p); !near(plan.Objective, exact) || !near(plan.Bound, exact) {
+			t.Errorf("seed %d: objective %v, bound %v, exact %v (%s)", seed, plan.Objective, plan.Bound, exact, plan.Note)
+		}
+	}
+}
+
+func ExampleHerd() {
+	services := []Service{
+		{Name: "large", Load: 2, Memory: 6000, Alpha: 1, Beta: 8}, {Name: "small", Load: 0.5, Memory: 4000, Alpha: 1, Beta: 9},
+		{Name: "slow", Load: 0.25, Memory: 9000, Alpha: 2, Beta: 70},
+	}
+	plan, err := Herd{GroupLimit: 4, Affinity: 40}.Plan(ctx(), services, equalDevices(6, 16000), alone())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for _, s := range plan.Services {
+		fmt.Println(s.Name, len(s.Devices))
+	}
+	fmt.Printf("%.3g of at most %.3g\n", plan.Objective, plan.Bound)
+	// Output:
+	// large 4
+	// small 4
+	// slow 2
+	// 2 of at most 2
+}

@@ -1,0 +1,340 @@
+package planning
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// Place spreads services over the devices of a host. Each device is a worker of its own,
+// and a service runs on any number of them, so that its burst tolerance is the speed of
+// its devices together over its load (Shepherd, section 4). The least burst tolerance is
+// the objective; what memory is left gets more of those that tolerate least. No device is
+// busier than its time, or than the overload of all that was found to be least. Where
+// memory lets everything run everywhere, that is the plan.
+func Place(ctx context.Context, services []Service, devices []Device, how Search) (*Placement, error) {
+	s, err := how.begin(ctx, services, devices)
+	if err != nil {
+		return nil, err
+	}
+	if len(devices) > maxHost {
+		return nil, fmt.Errorf("%w: a host has at most %d devices, and there are %d; form serving groups of them", ErrNoPlan, maxHost, len(devices))
+	}
+	s.say("placing %d services on %d devices", len(services), len(devices))
+	p := &host{search: s, services: services, devices: devices}
+	sum, speed := 0.0, 0.0
+	for _, s := range services {
+		sum += s.Load
+	}
+	for _, d := range devices {
+		speed += d.Speed
+	}
+	best, ok := leastOverload(&p.load, sum, speed, func() (*replicas, bool) { return p.find(0) })
+	if !ok {
+		return nil, fmt.Errorf("%w was found by which the memory of the devices holds all services: give more", ErrNoPlan)
+	}
+	bound := greatest(p.mostAlone(), p.mayReach)
+	best = climb(s, best, bound, (*replicas).tolerance, p.find)
+	if s.solver != nil && best.tolerance() < bound*(1-epsilon) {
+		best, bound = p.solve(best, bound)
+	}
+	best.fill()
+	plan := &Placement{Kind: "place", Objective: best.tolerance(), Bound: max(bound, best.tolerance()), Services: slices.Clone(services), Devices: slices.Clone(devices)}
+	_, shares := best.route()
+	for i := range services {
+		for d, on := range best.on[i] {
+			if on {
+				plan.Services[i].Devices = append(plan.Services[i].Devices, devices[d].Name)
+				plan.Devices[d].Load += shares[i][d] / devices[d].Speed
+			}
+		}
+	}
+	return s.finish(plan)
+}
+
+// maxHost is how many devices a host may have.
+const maxHost = 256
+
+// host is the problem.
+type host struct {
+	*search
+	services []Service
+	devices  []Device
+	load     float64 // of a device at most, 1 unless all are overloaded
+}
+
+// replicas is which services run where.
+type replicas struct {
+	*host
+	on   [][]bool  // by service and device
+	room []float64 // MiB that are left of each device
+}
+
+func (p *host) none() *replicas {
+	r := &replicas{host: p}
+	for range p.services {
+		r.on = append(r.on, make([]bool, len(p.devices)))
+	}
+	for _, d := range p.devices {
+		r.room = append(r.room, d.Memory)
+	}
+	return r
+}
+
+// add has a service run on one more device, where there is room.
+func (r *replicas) add(i, d int) bool {
+	if r.on[i][d] || !atMost(r.services[i].needs(), r.room[d]) {
+		return false
+	}
+	r.on[i][d] = true
+	r.room[d] -= r.services[i].needs()
+	return true
+}
+
+func (r *replicas) speed(i int) (sum float64) {
+	for d, on := range r.on[i] {
+		if on {
+			sum += r.devices[d].Speed
+		}
+	}
+	return sum
+}
+
+func (r *replicas) toleranceOf(i int) float64 { return r.speed(i) / max(r.services[i].Load, 1e-300) }
+
+func (r *replicas) tolerance() float64 {
+	least := infinite
+	for i := range r.services {
+		least = min(least, r.toleranceOf(i))
+	}
+	return least
+}
+
+// sweeps is how often route shares out the load of each service again.
+const sweeps = 100
+
+// route shares the load of each service out among its devices so that the busiest is as
+// little busy as can be, up to rounding: service by service, to the level at which its
+// devices are equally busy. It returns how busy the busiest is, and the load of each
+// service on each device.
+func (r *replicas) route() (busiest float64, shares [][]float64) {
+	loads := make([]float64, len(r.devices))
+	for range r.services {
+		shares = append(shares, make([]float64, len(r.devices)))
+	}
+	for range sweeps {
+		moved := 0.0
+		for i := range r.services {
+			for d, share := range shares[i] {
+				loads[d] -= share
+			}
+			level := r.level(i, loads)
+			for d, on := range r.on[i] {
+				if on {
+					share := max(0, level*r.devices[d].Speed-loads[d])
+					moved = max(moved, math.Abs(share-shares[i][d]))
+					shares[i][d] = share
+				}
+				loads[d] += shares[i][d]
+			}
+		}
+		if moved < epsilon {
+			break
+		}
+	}
+	for d, l := range loads {
+		busiest = max(busiest, l/r.devices[d].Speed)
+	}
+	return busiest, shares
+}
+
+// level returns how busy the devices of a service are that get some of its load, where
+// others put these loads on them.
+func (r *replicas) level(i int, loads []float64) (level float64) {
+	var on []int
+	for d, runs := range r.on[i] {
+		if runs {
+			on = append(on, d)
+		}
+	}
+	busy := func(d int) float64 { return loads[d] / r.devices[d].Speed }
+	slices.SortFunc(on, func(a, b int) int { return cmp.Compare(busy(a), busy(b)) })
+	load, speed := r.services[i].Load, 0.0
+	for _, d := range on {
+		if speed > 0 && busy(d) >= level {
+			break
+		}
+		load += loads[d]
+		speed += r.devices[d].Speed
+		level = load / speed
+	}
+	return level
+}
+
+// find looks for replicas with a burst tolerance: each service runs on as many devices as
+// that takes, first by falling memory on the devices with the most room, then by orders
+// and choices that are more and more random.
+func (p *host) find(aim float64) (*replicas, bool) {
+	random := rand.New(rand.NewPCG(1, 1))
+	order, key := make([]int, len(p.services)), make([]float64, len(p.services))
+	devices, rank := make([]int, len(p.devices)), make([]float64, len(p.devices))
+	for try := 0; try < attempts && (try == 0 || !p.over()); try++ {
+		noise := func() float64 { return math.Exp(float64(try) / attempts * random.NormFloat64()) }
+		for i, s := range p.services {
+			order[i], key[i] = i, s.needs()*noise()
+			if try%2 == 1 {
+				key[i] *= s.Load
+			}
+		}
+		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(key[b], key[a]) })
+		r := p.none()
+		for _, i := range order {
+			for d := range devices {
+				devices[d], rank[d] = d, r.room[d]*r.devices[d].Speed*noise()
+				if try%4 >= 2 { // the fullest first
+					rank[d] = -rank[d]
+				}
+			}
+			slices.SortFunc(devices, func(a, b int) int { return cmp.Compare(rank[b], rank[a]) })
+			for _, d := range devices {
+				if speed := r.speed(i); speed > 0 && atMost(aim*p.services[i].Load, speed) {
+					break
+				}
+				r.add(i, d)
+			}
+		}
+		if low := r.tolerance(); low > 0 && atMost(aim, low) && r.runsAll() {
+			if busiest, _ := r.route(); busiest <= p.load*(1+negligible) {
+				return r, true
+			}
+		}
+	}
+	return nil, false
+}
+
+func (r *replicas) runsAll() bool {
+	return !slices.ContainsFunc(r.on, func(on []bool) bool { return !slices.Contains(on, true) })
+}
+
+// mostAlone returns the least burst tolerance where each service runs on all devices that
+// hold it.
+func (p *host) mostAlone() float64 {
+	alone := p.none()
+	for i, s := range p.services {
+		for d := range p.devices {
+			alone.on[i][d] = atMost(s.needs(), p.devices[d].Memory)
+		}
+	}
+	return alone.tolerance()
+}
+
+// mayReach reports whether the memory of all devices together holds the services that
+// often that they have a burst tolerance, each on the fastest devices.
+func (p *host) mayReach(aim float64) bool {
+	left := 0.0
+	fastest := slices.Clone(p.devices)
+	slices.SortFunc(fastest, func(a, b Device) int { return cmp.Compare(b.Speed, a.Speed) })
+	for _, d := range p.devices {
+		left += d.Memory
+	}
+	for _, s := range p.services {
+		speed := 0.0
+		for _, d := range fastest {
+			if atMost(s.needs(), d.Memory) && (speed == 0 || !atMost(aim*s.Load, speed)) {
+				left -= s.needs()
+				speed += d.Speed
+			}
+		}
+	}
+	return atMost(0, left)
+}
+
+// fill uses the memory that is left for services that tolerate least.
+func (r *replicas) fill() {
+	order := make([]int, len(r.services))
+	for i := range order {
+		order[i] = i
+	}
+	for gained := true; gained; {
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(r.toleranceOf(a), r.toleranceOf(b)) })
+		gained = slices.ContainsFunc(order, func(i int) bool {
+			most := -1
+			for d, room := range r.room {
+				if !r.on[i][d] && (most < 0 || room > r.room[most]) {
+					most = d
+				}
+			}
+			return most >= 0 && r.add(i, most)
+		})
+	}
+}
+
+// solve has a solver look for replicas that tolerate more than the best.
+func (p *host) solve(best *replicas, bound float64) (*replicas, float64) {
+	m, start := p.program(best, bound)
+	found := p.ask(m, start)
+	if found == nil || found.infeasible {
+		return best, bound
+	}
+	r := p.none()
+	for i := range p.services {
+		for d := range p.devices {
+			if found.x[i*len(p.devices)+d] > 0.5 && !r.add(i, d) {
+				p.note = p.solver.name + " takes for rounding what exceeds memory"
+				return best, bound
+			}
+		}
+	}
+	if r.tolerance() > best.tolerance()*(1+negligible) {
+		p.by, best = p.solver.name, r
+	}
+	if bound = max(min(bound, -found.bound), best.tolerance()); bound <= best.tolerance()*(1+negligible) {
+		p.by = p.solver.name
+	}
+	return best, bound
+}
+
+// program returns the program of a placement, and replicas as its solution, nil if their
+// routes are not exact enough. The variable of service i on device d is the one at
+// i·devices + d, and the part of its load that this has comes as far behind all those.
+func (p *host) program(best *replicas, bound float64) (m *program, start []float64) {
+	m = &program{}
+	n := len(p.devices)
+	m.add(binary, len(p.services)*n)
+	parts := m.add(variable{high: 1}, len(p.services)*n)
+	least := m.add(variable{high: bound * (1 + negligible), cost: -1}, 1)
+	start = make([]float64, len(m.variables))
+	start[least] = best.tolerance()
+	_, shares := best.route()
+	memory, busy := make([][]term, n), make([][]term, n)
+	for i, s := range p.services {
+		var speed, all []term
+		for d, device := range p.devices {
+			on, of := i*n+d, parts+i*n+d
+			m.require(-infinite, 0, term{of, 1}, term{on, -1})
+			all, speed = append(all, term{of, 1}), append(speed, term{on, part(device.Speed, s.Load)})
+			memory[d] = append(memory[d], term{on, part(s.needs(), device.Memory)})
+			busy[d] = append(busy[d], term{of, s.Load / (p.load * device.Speed)})
+			if best.on[i][d] {
+				start[on], start[of] = 1, part(shares[i][d], s.Load)
+			}
+		}
+		m.require(1, 1, all...)
+		if s.Load > 0 {
+			m.require(0, infinite, append(speed, term{least, -1})...)
+		} else {
+			start[parts+i*n+slices.Index(best.on[i], true)] = 1
+		}
+	}
+	for d := range p.devices {
+		m.require(-infinite, 1, memory[d]...)
+		m.require(-infinite, 1, busy[d]...)
+	}
+	if m.check(start) != nil {
+		start = nil
+	}
+	return m, start
+}

@@ -1,0 +1,185 @@
+package planning
+
+import (
+	"errors"
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"testing"
+)
+
+// exactPlace returns the largest least burst tolerance of all placements that overload no
+// device by more than a factor, by trying every one of them. How busy the busiest device
+// must be is calculated by Hall's condition: the services that run only on some devices
+// load these.
+func exactPlace(services []Service, devices []Device, overload float64) float64 {
+	best := math.Inf(-1)
+	on := make([]uint, len(services)) // a bit for each device
+	var assign func(i int)
+	assign = func(i int) {
+		if i < len(services) {
+			for on[i] = 1; on[i] < 1<<len(devices); on[i]++ {
+				assign(i + 1)
+			}
+			return
+		}
+		value := math.Inf(1)
+		for d, device := range devices {
+			need := 0.0
+			for k, s := range services {
+				if on[k]>>d&1 == 1 {
+					need += s.Memory + s.Working
+				}
+			}
+			if need > device.Memory {
+				return
+			}
+		}
+		speed := func(set uint) (sum float64) {
+			for ; set != 0; set &= set - 1 {
+				sum += devices[bits.TrailingZeros(set)].Speed
+			}
+			return sum
+		}
+		for only := uint(1); only < 1<<len(devices); only++ {
+			load := 0.0
+			for k, s := range services {
+				if on[k]&^only == 0 {
+					load += s.Load
+				}
+			}
+			if load > overload*speed(only)*(1+1e-7) {
+				return
+			}
+		}
+		for k, s := range services {
+			value = min(value, speed(on[k])/s.Load)
+		}
+		best = max(best, value)
+	}
+	assign(0)
+	return best
+}
+
+func checkPlace(t *testing.T, services []Service, devices []Device, plan *Placement) {
+	t.Helper()
+	if err := plan.Fits(services, devices); err != nil {
+		t.Error(err)
+	}
+	speed := map[string]float64{}
+	least := math.Inf(1)
+	for _, d := range devices {
+		speed[d.Name] = d.Speed
+	}
+	for _, s := range plan.Services {
+		sum := 0.0
+		for _, d := range s.Devices {
+			sum += speed[d]
+		}
+		least = min(least, sum/s.Load)
+	}
+	if !near(least, plan.Objective) || plan.Objective > plan.Bound*(1+1e-9) {
+		t.Errorf("the least burst tolerance is %v, the plan says %v, bound %v", least, plan.Objective, plan.Bound)
+	}
+	if faults := plan.faults(); faults != nil {
+		t.Error(faults)
+	}
+}
+
+// overloadOf returns the overload that the search finds.
+func overloadOf(services []Service, devices []Device) float64 {
+	p := &host{services: services, devices: devices}
+	sum, speed := 0.0, 0.0
+	for _, s := range services {
+		sum += s.Load
+	}
+	for _, d := range devices {
+		speed += d.Speed
+	}
+	leastOverload(&p.load, sum, speed, func() (*replicas, bool) { return p.find(0) })
+	return p.load
+}
+
+func placeCase(seed uint64) ([]Service, []Device) {
+	r := rand.New(rand.NewPCG(seed, 2))
+	devices := equalDevices(1+r.IntN(3), 20+30*r.Float64())
+	speed := 0.0
+	for d := range devices {
+		if r.IntN(2) == 0 {
+			devices[d].Memory *= 0.5 + r.Float64()
+			devices[d].Speed = 0.3 + r.Float64()
+		}
+		speed += devices[d].Speed
+	}
+	return randomServices(r, 1+r.IntN(4), speed*(0.2+0.7*r.Float64()), 12), devices
+}
+
+func TestPlaceIsBetweenExactAndBound(t *testing.T) {
+	seeds := uint64(400)
+	if testing.Short() {
+		seeds = 60
+	}
+	best, all, worst := 0, 0, 1.0
+	for seed := range seeds {
+		services, devices := placeCase(seed)
+		plan, err := Place(ctx(), services, devices, alone())
+		if errors.Is(err, ErrNoPlan) {
+			if exact := exactPlace(services, devices, 1e9); !math.IsInf(exact, -1) {
+				t.Errorf("seed %d: %v, but there is one", seed, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		checkPlace(t, services, devices, plan)
+		exact := exactPlace(services, devices, overloadOf(services, devices))
+		if plan.Objective > exact*(1+1e-6) || exact > plan.Bound*(1+1e-6) {
+			t.Errorf("seed %d: heuristic %v, exact %v, bound %v", seed, plan.Objective, exact, plan.Bound)
+		}
+		all++
+		if near(plan.Objective, exact) {
+			best++
+		}
+		worst = min(worst, plan.Objective/exact)
+	}
+	t.Logf("of %d cases the heuristic finds the best in %d, at least %.4f of it", all, best, worst)
+	if best < all*9/10 {
+		t.Error("that is too few")
+	}
+}
+
+func TestPlaceWithSolverIsExact(t *testing.T) {
+	how := installed(t)
+	for seed := range uint64(60) {
+		services, devices := placeCase(seed)
+		plan, err := Place(ctx(), services, devices, how)
+		if errors.Is(err, ErrNoPlan) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkPlace(t, services, devices, plan)
+		if exact := exactPlace(services, devices, overloadOf(services, devices)); math.Abs(plan.Objective-exact) > 1e-5*exact || math.Abs(plan.Bound-exact) > 1e-5*exact {
+			t.Errorf("seed %d: objective %v, bound %v, exact %v (%s)", seed, plan.Objective, plan.Bound, exact, plan.Note)
+		}
+	}
+}
+
+// TestPlaceEverywhere sees everything run everywhere where memory lets it.
+func TestPlaceEverywhere(t *testing.T) {
+	services := randomServices(rand.New(rand.NewPCG(1, 1)), 7, 2, 100)
+	plan, err := Place(ctx(), services, equalDevices(4, 2000), alone())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range plan.Services {
+		if len(s.Devices) != 4 {
+			t.Errorf("%s runs on %v", s.Name, s.Devices)
+		}
+	}
+	if plan.Objective != plan.Bound {
+		t.Errorf("objective %v, bound %v", plan.Objective, plan.Bound)
+	}
+}

@@ -1,0 +1,214 @@
+package planning
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/stats"
+	"github.com/overlapd/overlapd/textfile"
+)
+
+// Placement is a plan: which services run on which devices, and what it was made for.
+type Placement struct {
+	Format string `json:"format"`
+
+	// Kind is that of the search, which says what the objective is: the least burst
+	// tolerance ("place", "herd"), or the imbalance ("partition").
+	Kind      string  `json:"kind"`
+	Objective float64 `json:"objective"`
+	Bound     float64 `json:"bound"` // no plan has a better objective
+
+	// Solver is the program that found the plan or proved that it is the best, or
+	// "heuristic".
+	Solver  string    `json:"solver"`
+	Seconds float64   `json:"seconds"` // that the search took
+	Made    time.Time `json:"made"`
+
+	// Note says why a solver that was there did not help.
+	Note string `json:"note,omitempty"`
+
+	Devices  []Device  `json:"devices"`
+	Services []Service `json:"services"`
+}
+
+var (
+	// ErrForeign is wrapped by errors of files that hold no placement, ErrDamaged by
+	// those of placements that cannot be used.
+	ErrForeign = errors.New("not a placement plan")
+	ErrDamaged = errors.New("damaged placement plan")
+
+	// ErrOther is wrapped by errors of plans for other devices or services.
+	ErrOther = errors.New("the plan is for another configuration")
+)
+
+const planRemedy = "make a plan with overlapd plan placement"
+
+var placementKind = textfile.Kind[Placement]{
+	Format:   "overlapd-placement/1",
+	MaxBytes: 256 << 20,
+	Foreign:  ErrForeign,
+	Damaged:  ErrDamaged,
+	Faults:   (*Placement).faults,
+	Remedy:   planRemedy,
+}
+
+// ReadPlacement reads a plan and checks it. What it is used for must still be compared
+// with [Placement.Fits].
+func ReadPlacement(path string) (*Placement, error) { return placementKind.ReadFile(path) }
+
+// WriteFile checks the plan and writes it, whole or not at all.
+func (p *Placement) WriteFile(path string) error { return placementKind.WriteFile(path, p) }
+
+const (
+	heuristic     = "heuristic" // is the Solver of a plan that no solver had a part in
+	kindPartition = "partition"
+)
+
+// finish completes a plan: it is checked as one that is read.
+func (s *search) finish(p *Placement) (*Placement, error) {
+	if err := s.ctx.Err(); err != nil {
+		return nil, err
+	}
+	p.Format, p.Solver, p.Note = placementKind.Format, s.by, s.note
+	p.Made, p.Seconds = time.Now().UTC().Truncate(time.Second), time.Since(s.began).Seconds()
+	if err := placementKind.Check(p); err != nil {
+		return nil, fmt.Errorf("the search made a plan that does not hold, which is a defect: %w", err)
+	}
+	return p, nil
+}
+
+// faults returns what contradicts itself in a plan.
+func (p *Placement) faults() []error {
+	faults := faultsOf(p.Services, p.Devices)
+	if wrong(p.Objective) || wrong(p.Bound) || wrong(p.Seconds) {
+		faults = append(faults, fmt.Errorf("objective %v, bound %v and seconds %v must be numbers from 0", p.Objective, p.Bound, p.Seconds))
+	}
+	at, need, working := map[string]int{}, make([]float64, len(p.Devices)), make([]float64, len(p.Devices))
+	for d, device := range p.Devices {
+		at[device.Name] = d
+	}
+	for _, s := range p.Services {
+		if len(s.Devices) == 0 {
+			faults = append(faults, fmt.Errorf("service %.40q runs nowhere", s.Name))
+		}
+		seen := map[int]bool{}
+		for _, name := range s.Devices {
+			d, known := at[name]
+			if !known || seen[d] {
+				faults = append(faults, fmt.Errorf("service %.40q runs on device %.40q, which is there twice or not at all", s.Name, name))
+				continue
+			}
+			seen[d] = true
+			need[d] += s.Memory
+			if working[d] += s.Working; p.Kind == kindPartition { // one batch at a time
+				working[d] = max(working[d]-s.Working, s.Working)
+			}
+		}
+	}
+	for d, device := range p.Devices {
+		if need := need[d] + working[d]; !atMost(need, device.Memory) {
+			faults = append(faults, fmt.Errorf("device %.40q has %.0f MiB, and its services need %.0f", device.Name, device.Memory, need))
+		}
+	}
+	return faults
+}
+
+// wrong reports whether a number of a plan is none that it can have.
+func wrong(v float64) bool { return !(v >= 0 && v <= maxNumber) }
+
+// faultsOf returns the faults that services and devices have by themselves.
+func faultsOf(services []Service, devices []Device) (faults []error) {
+	if len(services) == 0 || len(devices) == 0 {
+		faults = append(faults, fmt.Errorf("there are %d services and %d devices; there must be one of each", len(services), len(devices)))
+	}
+	seen := map[string]bool{}
+	for _, s := range services {
+		if s.Name == "" || seen[s.Name] {
+			faults = append(faults, fmt.Errorf("service %.40q has no name of its own", s.Name))
+		}
+		if seen[s.Name] = true; slices.ContainsFunc([]float64{s.Memory, s.Working, s.Rate, s.Load, s.Alpha, s.Beta}, wrong) {
+			faults = append(faults, fmt.Errorf("service %.40q: memory, rate, load and times must be numbers from 0 to %.0e", s.Name, maxNumber))
+		}
+	}
+	clear(seen)
+	for _, d := range devices {
+		if d.Name == "" || seen[d.Name] {
+			faults = append(faults, fmt.Errorf("device %.40q has no name of its own", d.Name))
+		}
+		if seen[d.Name] = true; wrong(d.Memory) || wrong(d.Load) || wrong(d.Speed) || d.Speed == 0 {
+			faults = append(faults, fmt.Errorf("device %.40q: memory must be a number from 0, and speed one above 0", d.Name))
+		}
+	}
+	return faults
+}
+
+// maxFaults is how many faults one error lists.
+const maxFaults = 10
+
+func listFaults(kind error, faults []error) error {
+	if len(faults) == 0 {
+		return nil
+	}
+	if more := len(faults) - maxFaults; more > 0 {
+		faults = append(faults[:maxFaults], fmt.Errorf("and %d more", more))
+	}
+	return fmt.Errorf("%w: %w", kind, errors.Join(faults...))
+}
+
+// Fits returns an error unless the plan is for these services and devices: they have the
+// names that the plan has, and no service needs more memory, and no device has less.
+func (p *Placement) Fits(services []Service, devices []Device) error {
+	names := func(services []Service, devices []Device) map[string]float64 {
+		memory := map[string]float64{}
+		for _, s := range services {
+			memory["service "+s.Name] = -s.needs() // the more, the worse
+		}
+		for _, d := range devices {
+			memory["device "+d.Name] = d.Memory
+		}
+		return memory
+	}
+	planned, given := names(p.Services, p.Devices), names(services, devices)
+	var faults []error
+	for _, name := range slices.Sorted(maps.Keys(planned)) {
+		if now, there := given[name]; !there {
+			faults = append(faults, fmt.Errorf("the plan has %s, which is not there", name))
+		} else if !atMost(planned[name], now) {
+			faults = append(faults, fmt.Errorf("%s has or needs %.0f MiB, and the plan counts on %.0f", name, math.Abs(now), math.Abs(planned[name])))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(given)) {
+		if _, there := planned[name]; !there {
+			faults = append(faults, fmt.Errorf("the plan has no %s", name))
+		}
+	}
+	if err := listFaults(ErrOther, faults); err != nil {
+		return fmt.Errorf("%w; %s", err, planRemedy)
+	}
+	return nil
+}
+
+// Imbalance returns (max − min)/average of the rates and of the static memory over the
+// devices (Symphony, appendix A.2). A service that runs on several puts an equal part of
+// its rate on each.
+func (p *Placement) Imbalance() (rate, memory float64) {
+	at := map[string]int{}
+	for d, device := range p.Devices {
+		at[device.Name] = d
+	}
+	rates, memories := make([]float64, len(p.Devices)), make([]float64, len(p.Devices))
+	for _, s := range p.Services {
+		for _, name := range s.Devices {
+			rates[at[name]] += s.Rate / float64(len(s.Devices))
+			memories[at[name]] += s.Memory
+		}
+	}
+	factor := func(values []float64) float64 {
+		return part(slices.Max(values)-slices.Min(values), stats.Mean(values))
+	}
+	return factor(rates), factor(memories)
+}
