@@ -19,13 +19,15 @@ func (eager) preempts() (times float64, anew bool) { return 0, false }
 func (eager) choose(*decision) {} // it is asked for offers
 
 // deferred holds a batch back until one that were larger by a query would be late
-// (Symphony, algorithm 1), so that it grows and the devices take turns. The first of its
+// (Symphony, algorithm 1), so that it grows and the devices take turns. It keeps twice
+// the margin: of those that start as late as the bound allows one in a hundred is late. The first of its
 // queries are given up for the sake of a batch as large as those of devices that take
 // perfect turns.
 type deferred struct{ eager }
 
 func (deferred) opens(m *matching, o *offer) time.Duration {
-	return o.due - m.takes(o, o.size+o.members[0].Size)
+	e := m.estimate(o, o.size+o.members[0].Size)
+	return o.due - e.Bound - (e.Bound - e.Latency)
 }
 
 // target is the size of batch at which devices that take turns keep to the target of a

@@ -3,6 +3,8 @@ package overlap
 import (
 	"math"
 	"time"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 // matcher is a policy for devices that run one batch at a time. It does not choose for
@@ -133,13 +135,17 @@ func (m *matching) add(o *offer, q *query) bool {
 	return true
 }
 
-// takes returns how long a batch of a size takes that is of such queries as are in the
-// offer, 0 if that is unknown.
-func (m *matching) takes(o *offer, size int) time.Duration {
+// estimate returns what a batch of a size takes that is of such queries as are in the
+// offer, zero if that is unknown.
+func (m *matching) estimate(o *offer, size int) models.Estimate {
 	s := o.members[0].span(o.service.Operators)
 	s.Size = size
-	return m.predict(o.service).alone(s).Latency
+	return m.predict(o.service).alone(s)
 }
+
+// takes returns within what time such a batch ends, by the bound of the estimate. A
+// query that is alone is not dropped for the sake of it.
+func (m *matching) takes(o *offer, size int) time.Duration { return m.estimate(o, size).Bound }
 
 // renew makes the offer of a service again, and drops what can no longer be in time.
 func (m *matching) renew(o *offer) {
@@ -171,7 +177,7 @@ func (m *matching) giveUp(o *offer) {
 	for sv.queue.len() > 0 {
 		q := sv.queue.top()
 		o.members = append(o.members[:0], q)
-		took := m.takes(o, q.Size)
+		took := m.estimate(o, q.Size).Latency
 		late := m.now+took > q.Deadline
 		switch {
 		case took == 0 || q.Rank.Filler || late && sv.probe(m.now, took):
