@@ -23,8 +23,8 @@ import (
 	"time"
 )
 
-// ErrNoPlan is wrapped by errors that say why no plan exists, or why none was found.
-var ErrNoPlan = errors.New("no plan")
+// errNoPlan is wrapped by errors that say why there is no plan, or why none was found.
+var errNoPlan = errors.New("no plan")
 
 // Service is a service as planning sees it.
 type Service struct {
@@ -99,7 +99,7 @@ func (s Search) begin(ctx context.Context, services []Service, devices []Device)
 		faults = append(faults, err)
 	}
 	now := time.Now()
-	return &search{Search: s, ctx: ctx, solver: found, began: now, deadline: now.Add(s.Limit), by: heuristic}, listFaults(ErrNoPlan, faults)
+	return &search{Search: s, ctx: ctx, solver: found, began: now, deadline: now.Add(s.Limit), by: heuristic}, listFaults(errNoPlan, faults)
 }
 
 // over reports whether the search has no time left, or nobody waits for it.

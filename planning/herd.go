@@ -60,7 +60,7 @@ func (h Herd) Plan(ctx context.Context, services []Service, devices []Device, ho
 	}
 	for _, d := range devices {
 		if d.Memory != devices[0].Memory || d.Speed != devices[0].Speed {
-			return nil, fmt.Errorf("%w: serving groups are formed of equal devices, and %s and %s differ; give no limits of groups", ErrNoPlan, devices[0].Name, d.Name)
+			return nil, fmt.Errorf("%w: serving groups are formed of equal devices, and %s and %s differ; give no limits of groups", errNoPlan, devices[0].Name, d.Name)
 		}
 	}
 	p, sum := h.problem(services, devices)
@@ -68,7 +68,7 @@ func (h Herd) Plan(ctx context.Context, services []Service, devices []Device, ho
 	s.say("%d model-streams in %d affinity sets", len(p.streams), p.sets)
 	best, ok := leastOverload(&p.load, sum, float64(min(p.devices, p.limit*p.groups)), func() ([]servingGroup, bool) { return p.find(0) })
 	if !ok {
-		return nil, fmt.Errorf("%w of at most %d groups was found in which the models of each fit the %.0f MiB of a device: give more memory, more groups or a larger affinity", ErrNoPlan, p.groups, p.memory)
+		return nil, fmt.Errorf("%w of at most %d groups was found in which the models of each fit the %.0f MiB of a device: give more memory, more groups or a larger affinity", errNoPlan, p.groups, p.memory)
 	}
 	bound := p.reachable(greatest(float64(p.limit)/p.streams[0].load, p.mayReach))
 	best = climb(s, best, bound, tolerance, p.find)

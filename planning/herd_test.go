@@ -166,7 +166,7 @@ func TestHerdIsBetweenExactAndBound(t *testing.T) {
 	for seed := range seeds {
 		h, services, devices := herdCase(seed)
 		plan, err := h.Plan(ctx(), services, devices, alone())
-		if errors.Is(err, ErrNoPlan) {
+		if errors.Is(err, errNoPlan) {
 			p, _ := h.problem(services, devices)
 			if p.load = 1e9; !math.IsInf(bestHerd(p), -1) {
 				t.Errorf("seed %d: %v, but there is one", seed, err)
@@ -202,7 +202,7 @@ func TestHerdWithSolverIsExact(t *testing.T) {
 	for seed := range uint64(60) {
 		h, services, devices := herdCase(seed)
 		plan, err := h.Plan(ctx(), services, devices, how)
-		if errors.Is(err, ErrNoPlan) {
+		if errors.Is(err, errNoPlan) {
 			continue
 		}
 		if err != nil {

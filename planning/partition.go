@@ -71,7 +71,7 @@ func (h Partition) Plan(ctx context.Context, services []Service, clusters []Devi
 		bound = p.solve(s, bound)
 	}
 	if p.excess() > 0 && ctx.Err() == nil {
-		return nil, fmt.Errorf("%w was found within the limits of rate, memory and changes: give more memory, a larger rate, more sub-clusters or more changes", ErrNoPlan)
+		return nil, fmt.Errorf("%w was found within the limits of rate, memory and changes: give more memory, a larger rate, more sub-clusters or more changes", errNoPlan)
 	}
 	plan := &Placement{Kind: kindPartition, Objective: p.objective(), Bound: min(bound, p.objective()), Services: slices.Clone(services), Devices: slices.Clone(clusters)}
 	for i, at := range p.at {
@@ -92,7 +92,7 @@ func (h Partition) problem(services []Service, clusters []Device) (*partition, e
 	}
 	for j, c := range clusters {
 		if c.Memory != clusters[0].Memory {
-			return nil, fmt.Errorf("%w: the devices of all sub-clusters must have the same memory, and those of %s have other than those of %s", ErrNoPlan, c.Name, clusters[0].Name)
+			return nil, fmt.Errorf("%w: the devices of all sub-clusters must have the same memory, and those of %s have other than those of %s", errNoPlan, c.Name, clusters[0].Name)
 		}
 		name[c.Name] = j
 		p.clusters = append(p.clusters, cluster{rate: -part(rate, rate), share: -part(memory, memory)})
@@ -107,7 +107,7 @@ func (h Partition) problem(services []Service, clusters []Device) (*partition, e
 		for _, s := range h.InForce.Services {
 			at, known := name[s.Devices[0]]
 			if !known || h.InForce.Kind != kindPartition {
-				return nil, fmt.Errorf("%w: the plan in force has service %s on %s, which is none of the sub-clusters; give as many as it was made for", ErrOther, s.Name, s.Devices[0])
+				return nil, fmt.Errorf("%w: the plan in force has service %s on %s, which is none of the sub-clusters; give as many as it was made for", errOther, s.Name, s.Devices[0])
 			}
 			home[s.Name] = at
 		}
@@ -125,7 +125,7 @@ func (h Partition) problem(services []Service, clusters []Device) (*partition, e
 		}
 	}
 	if !atMost(p.change, p.budget) {
-		return nil, fmt.Errorf("%w: to load what the plan in force does not have takes %.0f MiB of changes; allow as many", ErrNoPlan, p.change)
+		return nil, fmt.Errorf("%w: to load what the plan in force does not have takes %.0f MiB of changes; allow as many", errNoPlan, p.change)
 	}
 	slices.SortStableFunc(loose, func(a, b int) int {
 		return cmp.Compare(p.items[b].rate+p.items[b].share, p.items[a].rate+p.items[a].share)
@@ -222,7 +222,7 @@ const (
 func (p *partition) search(ctx context.Context, enough float64, deadline time.Time) {
 	best, least := slices.Clone(p.at), infinite
 	random := rand.New(rand.NewPCG(1, 1))
-	for shake := 0; shake < shakes && least > enough; shake++ {
+	for shake := 0; shake < shakes && least > enough && len(p.clusters) > 1; shake++ {
 		for try, since := 1, 0; since < fruitless*len(p.items)*len(p.items); try++ {
 			if since++; p.exchange(random) {
 				since = 0

@@ -121,7 +121,7 @@ func TestPartitionIsBetweenBoundAndExact(t *testing.T) {
 		h, services, clusters := partitionCase(t, seed)
 		exact := exactPartition(h, services, len(clusters), clusters[0].Memory)
 		plan, err := h.Plan(ctx(), services, clusters, alone())
-		if errors.Is(err, ErrNoPlan) {
+		if errors.Is(err, errNoPlan) {
 			if !math.IsInf(exact, 1) {
 				t.Errorf("seed %d: %v, but there is one", seed, err)
 			}
@@ -152,7 +152,7 @@ func TestPartitionWithSolverIsExact(t *testing.T) {
 	for seed := range uint64(20) {
 		h, services, clusters := partitionCase(t, seed)
 		plan, err := h.Plan(ctx(), services, clusters, how)
-		if errors.Is(err, ErrNoPlan) {
+		if errors.Is(err, errNoPlan) {
 			continue
 		}
 		if err != nil {

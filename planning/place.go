@@ -21,7 +21,7 @@ func Place(ctx context.Context, services []Service, devices []Device, how Search
 		return nil, err
 	}
 	if len(devices) > maxHost {
-		return nil, fmt.Errorf("%w: a host has at most %d devices, and there are %d; form serving groups of them", ErrNoPlan, maxHost, len(devices))
+		return nil, fmt.Errorf("%w: a host has at most %d devices, and there are %d; form serving groups of them", errNoPlan, maxHost, len(devices))
 	}
 	s.say("placing %d services on %d devices", len(services), len(devices))
 	p := &host{search: s, services: services, devices: devices}
@@ -34,7 +34,7 @@ func Place(ctx context.Context, services []Service, devices []Device, how Search
 	}
 	best, ok := leastOverload(&p.load, sum, speed, func() (*replicas, bool) { return p.find(0) })
 	if !ok {
-		return nil, fmt.Errorf("%w was found by which the memory of the devices holds all services: give more", ErrNoPlan)
+		return nil, fmt.Errorf("%w was found by which the memory of the devices holds all services: give more", errNoPlan)
 	}
 	bound := greatest(p.mostAlone(), p.mayReach)
 	best = climb(s, best, bound, (*replicas).tolerance, p.find)

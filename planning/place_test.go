@@ -123,7 +123,7 @@ func TestPlaceIsBetweenExactAndBound(t *testing.T) {
 	for seed := range seeds {
 		services, devices := placeCase(seed)
 		plan, err := Place(ctx(), services, devices, alone())
-		if errors.Is(err, ErrNoPlan) {
+		if errors.Is(err, errNoPlan) {
 			if exact := exactPlace(services, devices, 1e9); !math.IsInf(exact, -1) {
 				t.Errorf("seed %d: %v, but there is one", seed, err)
 			}
@@ -154,7 +154,7 @@ func TestPlaceWithSolverIsExact(t *testing.T) {
 	for seed := range uint64(60) {
 		services, devices := placeCase(seed)
 		plan, err := Place(ctx(), services, devices, how)
-		if errors.Is(err, ErrNoPlan) {
+		if errors.Is(err, errNoPlan) {
 			continue
 		}
 		if err != nil {

@@ -36,13 +36,9 @@ type Placement struct {
 }
 
 var (
-	// ErrForeign is wrapped by errors of files that hold no placement, ErrDamaged by
-	// those of placements that cannot be used.
-	ErrForeign = errors.New("not a placement plan")
-	ErrDamaged = errors.New("damaged placement plan")
-
-	// ErrOther is wrapped by errors of plans for other devices or services.
-	ErrOther = errors.New("the plan is for another configuration")
+	errForeign = errors.New("not a placement plan")
+	errDamaged = errors.New("damaged placement plan")
+	errOther   = errors.New("the plan is for another configuration")
 )
 
 const planRemedy = "make a plan with overlapd plan placement"
@@ -50,8 +46,8 @@ const planRemedy = "make a plan with overlapd plan placement"
 var placementKind = textfile.Kind[Placement]{
 	Format:   "overlapd-placement/1",
 	MaxBytes: 256 << 20,
-	Foreign:  ErrForeign,
-	Damaged:  ErrDamaged,
+	Foreign:  errForeign,
+	Damaged:  errDamaged,
 	Faults:   (*Placement).faults,
 	Remedy:   planRemedy,
 }
@@ -84,7 +80,7 @@ func (s *search) finish(p *Placement) (*Placement, error) {
 // faults returns what contradicts itself in a plan.
 func (p *Placement) faults() []error {
 	faults := faultsOf(p.Services, p.Devices)
-	if wrong(p.Objective) || wrong(p.Bound) || wrong(p.Seconds) {
+	if !(p.Objective >= 0 && p.Bound >= 0 && p.Seconds >= 0) {
 		faults = append(faults, fmt.Errorf("objective %v, bound %v and seconds %v must be numbers from 0", p.Objective, p.Bound, p.Seconds))
 	}
 	at, need, working := map[string]int{}, make([]float64, len(p.Devices)), make([]float64, len(p.Devices))
@@ -186,7 +182,7 @@ func (p *Placement) Fits(services []Service, devices []Device) error {
 			faults = append(faults, fmt.Errorf("the plan has no %s", name))
 		}
 	}
-	if err := listFaults(ErrOther, faults); err != nil {
+	if err := listFaults(errOther, faults); err != nil {
 		return fmt.Errorf("%w; %s", err, planRemedy)
 	}
 	return nil

@@ -45,13 +45,13 @@ func TestPlacementFile(t *testing.T) {
 		kind     error
 		want     string
 	}{
-		"version":       {"overlapd-placement/1", "overlapd-placement/2", ErrForeign, `its format is "overlapd-placement/2"`},
-		"unknown field": {`"speed"`, `"spied"`, ErrDamaged, `unknown field "spied"`},
-		"device":        {`"devices":["gpu0"`, `"devices":["gpu7"`, ErrDamaged, `runs on device "gpu7", which is`},
-		"memory":        {`"name":"gpu0","memory_mib":40`, `"name":"gpu0","memory_mib":4`, ErrDamaged, `device "gpu0" has 4 MiB, and its services need`},
-		"same name":     {`"name":"gpu1"`, `"name":"gpu0"`, ErrDamaged, `device "gpu0" has no name of its own`},
-		"speed":         {`"speed":1`, `"speed":-1`, ErrDamaged, "speed one above 0"},
-		"objective":     {`"objective":`, `"objective":-`, ErrDamaged, "must be numbers from 0"},
+		"version":       {"overlapd-placement/1", "overlapd-placement/2", errForeign, `its format is "overlapd-placement/2"`},
+		"unknown field": {`"speed"`, `"spied"`, errDamaged, `unknown field "spied"`},
+		"device":        {`"devices":["gpu0"`, `"devices":["gpu7"`, errDamaged, `runs on device "gpu7", which is`},
+		"memory":        {`"name":"gpu0","memory_mib":40`, `"name":"gpu0","memory_mib":4`, errDamaged, `device "gpu0" has 4 MiB, and its services need`},
+		"same name":     {`"name":"gpu1"`, `"name":"gpu0"`, errDamaged, `device "gpu0" has no name of its own`},
+		"speed":         {`"speed":1`, `"speed":-1`, errDamaged, "speed one above 0"},
+		"objective":     {`"objective":`, `"objective":-`, errDamaged, "must be numbers from 0"},
 	} {
 		text := strings.Replace(string(data), c.old, c.new, 1)
 		if text == string(data) {
@@ -59,11 +59,11 @@ func TestPlacementFile(t *testing.T) {
 		}
 		refused(t, name, text, c.kind, c.want)
 	}
-	refused(t, "truncated", string(data[:len(data)/2]), ErrDamaged, "truncated after")
-	refused(t, "empty", "", ErrForeign, "it is empty")
-	refused(t, "nothing", `{"format":"overlapd-placement/1"}`, ErrDamaged, "there are 0 services and 0 devices")
+	refused(t, "truncated", string(data[:len(data)/2]), errDamaged, "truncated after")
+	refused(t, "empty", "", errForeign, "it is empty")
+	refused(t, "nothing", `{"format":"overlapd-placement/1"}`, errDamaged, "there are 0 services and 0 devices")
 	plan.Objective = math.NaN()
-	if err := plan.WriteFile(path); !errors.Is(err, ErrDamaged) {
+	if err := plan.WriteFile(path); !errors.Is(err, errDamaged) {
 		t.Errorf("wrote NaN: %v", err)
 	}
 }
@@ -109,7 +109,7 @@ func TestPlacementFits(t *testing.T) {
 	} {
 		s, d := same()
 		change(s, d)
-		if err := plan.Fits(s, d); !errors.Is(err, ErrOther) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), planRemedy) {
+		if err := plan.Fits(s, d); !errors.Is(err, errOther) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), planRemedy) {
 			t.Errorf("%q is not in: %v", want, err)
 		}
 	}
@@ -130,7 +130,7 @@ func FuzzReadPlacement(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		plan, err := placementKind.Read(strings.NewReader(string(data)), "")
 		if err != nil {
-			if !errors.Is(err, ErrForeign) && !errors.Is(err, ErrDamaged) {
+			if !errors.Is(err, errForeign) && !errors.Is(err, errDamaged) {
 				t.Errorf("%v is of no kind", err)
 			}
 			return
@@ -221,11 +221,11 @@ func TestNoPlan(t *testing.T) {
 			return err
 		}(),
 	} {
-		if !errors.Is(err, ErrNoPlan) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, errNoPlan) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
 		}
 	}
-	if _, err := (Partition{InForce: goodPlan(t)}).Plan(ctx(), []Service{a}, subClusters(2, 50), alone()); !errors.Is(err, ErrOther) {
+	if _, err := (Partition{InForce: goodPlan(t)}).Plan(ctx(), []Service{a}, subClusters(2, 50), alone()); !errors.Is(err, errOther) {
 		t.Errorf("a plan in force of a host: %v", err)
 	}
 }

@@ -177,6 +177,7 @@ var manualSections = []struct {
 	}},
 	{"ENVIRONMENT", []manualEntry{
 		{"OVERLAPD_ORT", "The ONNX Runtime to load, before any other place."},
+		{"OVERLAPD_SOLVER", "The program of HiGHS or CBC that plan runs, before any other, or none."},
 		{"OVERLAPD_URL", "The daemon that status, top, trace and bench serve ask, unless --url or --config names another."},
 		{"OVERLAPD_TOKEN_FILE", "A file whose first token status, top, trace and bench serve present, unless --token-file names another."},
 		{"NO_COLOR", "If it is not empty, top and the log on a terminal show no colours."},

@@ -129,10 +129,10 @@ func (o *planOptions) run(cmd *cobra.Command) error {
 	}
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	bar := newBar("reading "+o.data, -1)
-	o.search.Progress = bar.Describe
+	bar := newBar("reading "+o.data, 1)
+	o.search.Progress = func(doing string) { showPart(bar, doing, float64(time.Since(began))/float64(o.search.Limit)) }
 	p, streams, err := o.plan(ctx)
-	_ = bar.Exit()
+	_ = bar.Clear()
 	if err != nil {
 		return err
 	}
