@@ -80,13 +80,14 @@ type contest struct {
 	says       string
 	violations [4]float64 // of each of the rivals, over all queries that have a promise
 	worst      [4]float64 // those of the service that fared worst
+	first      [4]float64 // those of the services of the highest priority, where there are priorities
 	best       string     // of the rivals
 	behind     float64    // by which overlap violates more than the best of them
 	spread     float64    // standard error of that
 }
 
 func (c contest) String() string {
-	return fmt.Sprintf("seed %d behind %s by %.2f±%.2f: violations %.2f, worst service %.1f of %v; %s", c.seed, c.best, c.behind, c.spread, c.violations, c.worst, rivals, c.says)
+	return fmt.Sprintf("seed %d behind %s by %.2f±%.2f: violations %.2f, worst service %.1f, first priority %.1f of %v, all of which merge; %s", c.seed, c.best, c.behind, c.spread, c.violations, c.worst, c.first, rivals, c.says)
 }
 
 // report prints what was found: by class, the worst losses, and who starves.
@@ -316,9 +317,14 @@ func (c *contest) run(t testing.TB, sc Scenario, runs, from int) {
 			percent[p] = append(percent[p], 100*promised(&sc, r, byService))
 		}
 		c.violations[p] = stats.Mean(percent[p])
+		var first mean
 		for i := range byService {
 			c.worst[p] = max(c.worst[p], 100*byService[i].value())
+			if sc.Services[i].Priority == 1 {
+				first.add(100 * byService[i].value())
+			}
 		}
+		c.first[p] = first.value()
 	}
 	best := 1
 	for p := range rivals {
