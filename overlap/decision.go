@@ -174,7 +174,9 @@ func (d *decision) replace() {
 			kept = append(kept, *c)
 			continue
 		}
-		d.drops = append(d.drops, drop{c.head, c.batch, c.rank.ID, c.rest, c.deadline})
+		if !d.elsewhere(c) {
+			d.drops = append(d.drops, drop{c.head, c.batch, c.rank.ID, c.rest, c.deadline})
+		}
 		d.passed = append(d.passed, c.service)
 		c.service.view.pass(c)
 	}
@@ -203,6 +205,17 @@ func (d *decision) hopeless(c *candidate) bool {
 		c.probes = c.service.probe(d.at, c.solo.Latency)
 	}
 	return !c.probes
+}
+
+// elsewhere reports whether a device of another kind can still run a candidate in time
+// that this one cannot.
+func (d *decision) elsewhere(c *candidate) bool {
+	for _, v := range d.s.devices {
+		if v.kind != d.device.kind && c.batch == nil && c.service.replicas[v.index].runnable() && d.at+v.predict.alone(c.rest).Latency <= c.deadline {
+			return true
+		}
+	}
+	return false
 }
 
 // add puts the operators up to end of candidate i into the group. The group as
