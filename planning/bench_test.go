@@ -80,6 +80,36 @@ func BenchmarkFigure16(b *testing.B) {
 	}
 }
 
+// BenchmarkChange reports the imbalance factor of rates when those of a partition have
+// changed, each by a factor with a standard deviation of a half on a logarithmic scale,
+// and a part of all static memory may be unloaded and loaded.
+func BenchmarkChange(b *testing.B) {
+	services, clusters := figure16(0)
+	how := Search{Solver: noSolver, Limit: 10 * time.Second}
+	before, err := Partition{}.Plan(ctx(), services, clusters, how)
+	if err != nil {
+		b.Fatal(err)
+	}
+	random, memory := rand.New(rand.NewPCG(1, 10)), 0.0
+	for i := range services {
+		services[i].Rate *= math.Exp(0.5 * random.NormFloat64())
+		memory += services[i].Memory
+	}
+	for _, share := range []float64{0, 0.01, 0.05, 0.1, 2} {
+		b.Run(fmt.Sprint(share), func(b *testing.B) {
+			for range b.N {
+				plan, err := Partition{InForce: before, MaxChange: share * memory}.Plan(ctx(), services, clusters, how)
+				if err != nil {
+					b.Fatal(err)
+				}
+				rate, memory := plan.Imbalance()
+				b.ReportMetric(rate, "rate")
+				b.ReportMetric(memory, "memory")
+			}
+		})
+	}
+}
+
 // BenchmarkHerd forms groups of 1,000 devices for 1,000 models, as Shepherd's table 5 has
 // them, without reading a million streams.
 func BenchmarkHerd(b *testing.B) {

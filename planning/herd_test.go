@@ -97,7 +97,7 @@ func checkHerd(t *testing.T, h Herd, services []Service, devices []Device, plan 
 	if h.Groups > 0 && len(size) > h.Groups {
 		t.Errorf("%d groups, want at most %d", len(size), h.Groups)
 	}
-	memory := map[int]float64{}
+	memory, load := map[int]float64{}, map[int]float64{}
 	least := math.Inf(1)
 	for i, s := range plan.Services {
 		if s.Name != services[i].Name {
@@ -112,6 +112,7 @@ func checkHerd(t *testing.T, h Herd, services []Service, devices []Device, plan 
 				t.Errorf("%s runs on %d of the %d devices of group %d", s.Name, n, size[g], g)
 			}
 			memory[g] += s.Memory + s.Working
+			load[g] += s.Load / float64(len(in))
 			least = min(least, float64(size[g])/(s.Load/float64(len(in))))
 			for _, other := range plan.Services[:i] {
 				if h.Affinity > 0 && slices.Contains(other.Devices, s.Devices[0]) && max(affinity(s, other), affinity(other, s)) > h.Affinity {
@@ -123,6 +124,9 @@ func checkHerd(t *testing.T, h Herd, services []Service, devices []Device, plan 
 	for g, n := range size {
 		if h.GroupLimit > 0 && n > h.GroupLimit {
 			t.Errorf("group %d has %d devices", g, n)
+		}
+		if most := overloaded(h, services, devices).load; load[g] > float64(n)*most*(1+1e-9) {
+			t.Errorf("group %d has a load of %v for %d devices, which may have %v each", g, load[g], n, most)
 		}
 		if memory[g] > devices[0].Memory+1e-6 {
 			t.Errorf("group %d needs %v MiB of %v", g, memory[g], devices[0].Memory)
