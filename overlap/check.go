@@ -1,6 +1,10 @@
 package overlap
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/overlapd/overlapd/models"
+)
 
 // Check reports the first invariant that does not hold. It looks at everything
 // that waits, so it is for tests and simulators, which call it after events.
@@ -143,7 +147,7 @@ func (v *device) check() error {
 	if n := len(v.running); v.busy != (n > 0) || v.busy && (n != len(v.round.Spans) || n != len(v.round.Queries)) {
 		return fmt.Errorf("%d batches run %d spans, busy is %v", n, len(v.round.Spans), v.busy)
 	}
-	var seen [MaxServices]bool
+	seen := map[models.ServiceID]bool{}
 	for i, b := range v.running {
 		span := v.round.Group.Spans[i]
 		switch {

@@ -10,7 +10,7 @@ import (
 
 // Limits of a configuration.
 const (
-	MaxServices   = 64
+	MaxServices   = 1 << 14
 	MaxDevices    = 1024
 	MaxQueueLimit = 1 << 20 // queries
 	MaxMaxBatch   = 1 << 12

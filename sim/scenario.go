@@ -11,7 +11,6 @@ import (
 
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
 )
 
@@ -135,7 +134,7 @@ func (sc *Scenario) Validate() error {
 		}
 	}
 	n, f, c := len(sc.Services), &sc.Faults, &sc.Clients
-	fault(n < 1 || n > overlap.MaxServices, "%d services: want 1 to %d", n, overlap.MaxServices)
+	fault(n < 1 || n > predictor.MaxServices, "%d services: want 1 to %d", n, predictor.MaxServices)
 	fault(sc.Queries < 0 || sc.Queries > MaxQueries, "%d queries: want at most %d", sc.Queries, MaxQueries)
 	fault(sc.Devices < 0 || sc.Devices > MaxDevices, "%d devices: want 1 to %d", sc.Devices, MaxDevices)
 	fault(sc.Dispatch != "" && !slices.Contains(dispatches, sc.Dispatch), "unknown dispatch %q: want one of %v", sc.Dispatch, dispatches)

@@ -179,8 +179,8 @@ func (f *fleet) open(s *member, spec executor.ServiceSpec) error {
 		id = models.ServiceID(at)
 	}
 	switch {
-	case id >= overlap.MaxServices:
-		return fmt.Errorf("there are %d services and their replacements: take others away first", overlap.MaxServices)
+	case id >= predictor.MaxServices:
+		return fmt.Errorf("there are %d services and their replacements: take others away first", predictor.MaxServices)
 	case f.noWorkers != nil:
 		return f.noWorkers
 	}
