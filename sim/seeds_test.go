@@ -12,7 +12,10 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-var oneSeed = flag.Uint64("seed", 0, "run only this seed of TestSeeds")
+var (
+	oneSeed   = flag.Uint64("seed", 0, "run only this seed of TestSeeds and TestPoolSeeds")
+	poolSeeds = flag.Uint64("pools", 300, "seeds of TestPoolSeeds")
+)
 
 const (
 	manySeeds  = 2000
@@ -26,22 +29,34 @@ const (
 //
 //	go test ./sim -run TestSeeds -seed N
 func TestSeeds(t *testing.T) {
+	trySeeds(t, manySeeds, func(uint64, *Scenario) {})
+}
+
+// TestPoolSeeds does so with one scheduler for two to five devices.
+func TestPoolSeeds(t *testing.T) {
+	trySeeds(t, *poolSeeds, func(seed uint64, sc *Scenario) {
+		sc.Dispatch, sc.Devices = Pool, 2+int(seed%4)
+	})
+}
+
+// trySeeds runs the scenarios of so many seeds, with a change.
+func trySeeds(t *testing.T, seeds uint64, change func(seed uint64, sc *Scenario)) {
 	if *oneSeed != 0 {
-		if err := trySeed(t, *oneSeed); err != nil {
+		if err := trySeed(t, *oneSeed, change); err != nil {
 			t.Fatalf("seed %d: %v", *oneSeed, err)
 		}
 		return
 	}
-	seeds := uint64(manySeeds)
 	if testing.Short() {
 		seeds /= 10
 	}
+	name := t.Name()
 	for chunk := range uint64(seedChunks) {
 		t.Run(fmt.Sprint(chunk), func(t *testing.T) {
 			t.Parallel()
 			for seed := chunk + 1; seed <= seeds; seed += seedChunks {
-				if err := trySeed(t, seed); err != nil {
-					t.Errorf("seed %d: %v; again with: go test ./sim -run TestSeeds -seed %d", seed, err, seed)
+				if err := trySeed(t, seed, change); err != nil {
+					t.Errorf("seed %d: %v; again with: go test ./sim -run %s -seed %d", seed, err, name, seed)
 				}
 			}
 		})
@@ -49,13 +64,14 @@ func TestSeeds(t *testing.T) {
 }
 
 // trySeed runs the scenario of a seed, some of them twice.
-func trySeed(t testing.TB, seed uint64) (err error) {
+func trySeed(t testing.TB, seed uint64, change func(seed uint64, sc *Scenario)) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
 	sc := anyScenario(t, seed)
+	change(seed, &sc)
 	w := newWitness(&sc)
 	sc.Observer = observer{Round: w.round, Answer: w.answer, worker: w.worker}
 	r, err := Run(sc)
