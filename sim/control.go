@@ -36,11 +36,20 @@ func newControl(w *world, number, devices int, services []models.Service) (*cont
 		Services: services, Policy: w.scenario.Policy, Devices: slices.Repeat([]overlap.Predictor{&c.informant}, devices),
 		Ways: w.scenario.Ways, MaxRetries: w.scenario.MaxRetries,
 	})
+	if err != nil {
+		return nil, err
+	}
 	for range devices {
 		n := newNode(c, len(w.nodes))
 		c.nodes, w.nodes = append(c.nodes, n), append(w.nodes, n)
+		for i := range w.scenario.Services {
+			if on := w.scenario.Services[i].On; len(on) > 0 && !slices.Contains(on, n.index) {
+				n.down[i] = true
+				c.scheduler.Down(0, models.ServiceID(i), n.place)
+			}
+		}
 	}
-	return c, err
+	return c, nil
 }
 
 // arrive hands a query to the scheduler. It is false if that refused it.

@@ -277,7 +277,9 @@ func (w *world) beginFaults(services int) {
 	}
 	for i := range len(w.nodes) * services {
 		w.deaths = append(w.deaths, stream(w.scenario.Seed, forFaults, i))
-		w.live(i, 0)
+		if !w.nodes[i/services].down[i%services] { // else there is none
+			w.live(i, 0)
+		}
 	}
 }
 

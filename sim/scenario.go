@@ -101,6 +101,10 @@ type Service struct {
 	Sizes   []int `json:"sizes"`
 	SeqLens []int `json:"seq_lens"`
 
+	// On are the devices that the service has a worker on, all without any. Where not
+	// every service is on every device, the dispatch is Pool.
+	On []int `json:"on"`
+
 	// Share of the queries is in proportion to those of the other services. If all are
 	// 0, the shares are equal.
 	Share float64 `json:"share"`
@@ -181,6 +185,10 @@ func (sc *Scenario) checkService(s *Service, fault func(bad bool, format string,
 		fault(n < 0 || n > seqLen, "sequence length %d: model %s was measured with 0 to %d", n, m.Name, seqLen)
 	}
 	fault(!within(s.Share, 0, math.MaxFloat32), "share %v: want 0 or more", s.Share)
+	for _, device := range s.On {
+		fault(device < 0 || device >= sc.devices(), "on device %d: there are %d, counted from 0", device, sc.devices())
+	}
+	fault(len(s.On) > 0 && sc.Dispatch != Pool, "on some devices: want dispatch %q, in which a scheduler knows where services run", Pool)
 	fault(s.Priority < 0, "priority %d: want 0 or more", s.Priority)
 }
 

@@ -36,6 +36,11 @@ func TestSeeds(t *testing.T) {
 func TestPoolSeeds(t *testing.T) {
 	trySeeds(t, *poolSeeds, func(seed uint64, sc *Scenario) {
 		sc.Dispatch, sc.Devices = Pool, 2+int(seed%4)
+		for i := range sc.Services {
+			if on := rand.New(rand.NewPCG(seed, uint64(i))).Perm(sc.Devices); seed%3 == 0 {
+				sc.Services[i].On = on[:1+int(seed)%sc.Devices]
+			}
+		}
 	})
 }
 

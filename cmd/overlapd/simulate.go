@@ -64,7 +64,8 @@ A scenario file is a JSON object:
    "services": [{"name": "resnet50", "target_ms": 100, "sizes": [4, 8], "max_batch": 32, "share": 2},
                 {"name": "bert", "target_ms": 75, "seq_lens": [8, 64]}],
    "arrivals": {"process": "gamma", "qps": 100, "shape": 0.5},
-   "faults": {"every_s": 60, "restart_s": 2}, "clients": {"leaving": 0.01, "timeout_ms": 500}}`,
+   "faults": {"every_s": 60, "restart_s": 2}, "clients": {"leaving": 0.01, "timeout_ms": 500}}
+With "devices": 4, "dispatch": "pool" a service may have "on": [0, 2], where it has workers.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
