@@ -46,6 +46,13 @@ func ReadLinear(path, device string) (*Profile, error) {
 	return r.profile(linearSheet.ReadFile(path, r.head, r.row), path, device)
 }
 
+// Linear is ReadLinear of rows that a program has itself: the name of a model, what a
+// query takes and what a batch takes, in milliseconds.
+func Linear(device, rows string) (*Profile, error) {
+	var r linearReader
+	return r.profile(linearSheet.Read(strings.NewReader("model,alpha_ms,beta_ms\n"+rows), device, r.head, r.row), device, device)
+}
+
 // linearReader holds the models of a file by the GPUs that they were measured on, and
 // the positions of its columns, -1 for those that it does not have.
 type linearReader struct {

@@ -46,6 +46,13 @@ func (deferred) target(m *matching, o *offer) int {
 	return low
 }
 
+// nexus starts a batch as soon as its device is free, and gives up the first of its
+// queries for the sake of the largest batch (Nexus, SOSP 2019, section 4.3: early drop).
+// It is for devices whose services have the largest batches of a plan, see sim.Split.
+type nexus struct{ eager }
+
+func (nexus) target(_ *matching, o *offer) int { return o.service.MaxBatch }
+
 // timeout holds a batch back until a share of the target of its first query has passed
 // (Symphony, section 3.4), as many servers do.
 type timeout struct {

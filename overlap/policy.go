@@ -46,6 +46,7 @@ var policies = []named{
 	{"eager", "The batch that must start first, one at a time, as soon as a device is free.", eager{}},
 	{"deferred", "Symphony: a batch is held back while it could grow, one at a time.", deferred{}},
 	{"timeout:0.25", "A batch is held back until a share of the target of its first query has passed, here a quarter.", timeout{share: 0.25}},
+	{"nexus", "As eager, but the first queries are given up for the sake of the largest batch; for a plan's devices.", nexus{}},
 	{"largest", "Shepherd without preemption: the largest batch first, one at a time.", flex{}},
 	{"flex", "Shepherd: the largest batch first, which stops one a third as large; that starts anew.", flex{threshold: flexThreshold}},
 	{"flex-resume", "As flex, but what was stopped goes on from there.", flex{threshold: flexThreshold, resume: true}},

@@ -2,8 +2,6 @@ package sim
 
 import (
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/overlapd/overlapd/device"
@@ -68,11 +66,7 @@ func TestProfiled(t *testing.T) {
 // linearDevice returns one of rows with the name, alpha and beta of each model.
 func linearDevice(t testing.TB, rows string) *device.Model {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "l.csv")
-	if err := os.WriteFile(path, []byte("model,alpha_ms,beta_ms\n"+rows), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	p, err := device.ReadLinear(path, "")
+	p, err := device.Linear("l", rows)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,9 +12,10 @@ const (
 	LeastLoaded = "least-loaded" // to the device with the fewest queries that are not answered
 	Central     = "central"      // all wait together, and a device that runs nothing gets the earliest deadline
 	Pool        = "pool"         // one scheduler decides for all devices
+	Split       = "split"        // each device has some services to itself, or parts of them, by a plan in the manner of Nexus
 )
 
-var dispatches = []string{RoundRobin, Random, LeastLoaded, Central, Pool}
+var dispatches = []string{RoundRobin, Random, LeastLoaded, Central, Pool, Split}
 
 // dispatcher chooses a device for each query.
 type dispatcher struct {

@@ -39,6 +39,7 @@ type world struct {
 	wakes    least
 	open     least
 	dispatch dispatcher
+	split    *split // nil unless queries go by a plan
 	central  central
 	timers   timers
 	deaths   []*rand.Rand
@@ -89,6 +90,10 @@ func newWorld(sc *Scenario) (*world, error) {
 		controls, each = each, controls
 	}
 	w.ends, w.wakes, w.open = newLeast(sc.devices()), newLeast(controls), newLeast(controls)
+	if sc.Dispatch == Split {
+		w.split = newSplit(sc, submitted, w.bound)
+		w.split.limit(services)
+	}
 	for i := range controls {
 		w.open.set(i, 0)
 		c, err := newControl(w, i, each, services)
@@ -125,7 +130,11 @@ func (w *world) bindPredictor(services []models.Service) error {
 // checkLoad refuses what no device can hold.
 func (w *world) checkLoad() error {
 	w.tally.offered = w.offered()
-	if w.tally.offered > maxLoad {
+	merged := 1 // as many queries at least as may take little longer than one
+	for i := range w.scenario.Services {
+		merged = max(merged, w.scenario.Services[i].MaxBatch)
+	}
+	if w.tally.offered > maxLoad*float64(merged) {
 		rate := float64(len(w.submitted)) / w.submitted[len(w.submitted)-1].At.Seconds()
 		return fmt.Errorf("%w: %.3g queries per second need %.0f times what the devices can do one query after another, which is about %.3g per second; give fewer queries per second, or more devices",
 			ErrLoad, rate, w.tally.offered, rate/w.tally.offered)
@@ -213,7 +222,12 @@ func (w *world) arrive(number int) error {
 		w.central.add(number)
 		return nil
 	}
-	c := w.controls[w.dispatch.choose(&w.open, len(w.controls))]
+	var c *control
+	if w.split != nil {
+		c = w.controls[w.split.next(w.submitted[number].Service)]
+	} else {
+		c = w.controls[w.dispatch.choose(&w.open, len(w.controls))]
+	}
 	if c.arrive(number) {
 		return c.settle()
 	}

@@ -113,7 +113,7 @@ Then:        overlapd status               what it serves and has done
 		group("models", "List and build the models of the zoo, and see how a model is cut",
 			modelsListCommand(), modelsBuildCommand(), modelsInspectCommand()),
 		group("plan", "Decide what is loaded where", planPlacementCommand()),
-		group("reproduce", "Put a paper's tables beside ours", reproduceAbacusCommand()), simulateCommand())
+		group("reproduce", "Put a paper's tables beside ours", reproduceAbacusCommand(), reproduceSymphonyCommand(), reproduceShepherdCommand()), simulateCommand())
 	topic("Others", versionCommand())
 	cmd.SetHelpCommandGroupID("Others")
 	cmd.SetCompletionCommandGroupID("Others")

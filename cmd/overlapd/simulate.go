@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -87,7 +88,7 @@ With "devices": 4, "dispatch": "pool" a service may have "on": [0, 2], where it 
 	f.IntVar(&o.file.Queries, "queries", 1000, "queries, 0 for all of a file")
 	f.Uint64Var(&o.file.Seed, "seed", 1, "seed of everything random")
 	f.IntVar(&o.file.Devices, "devices", 1, "devices, all alike, with all services on each")
-	f.StringVar(&o.file.Dispatch, "dispatch", sim.RoundRobin, "to which device a query goes: round-robin, random, least-loaded, central for a queue before all, or pool for one scheduler of all")
+	f.StringVar(&o.file.Dispatch, "dispatch", sim.RoundRobin, "to which device a query goes: round-robin, random, least-loaded, central for a queue before all, pool for one scheduler of all, or split for a plan that gives each device its services, as Nexus has")
 	f.IntVar(&o.file.Ways, "ways", 0, "groups that a search asks about at once, 0 for the default")
 	f.BoolVar(&o.file.Plan, "plan", false, "choose the next group while one runs")
 	f.StringVar(&o.file.Knows, "knows", sim.KnowsAll, "what the scheduler knows of latencies: all, order (of queries, for sjf) or nothing; without all it drops only what is past its deadline, as the server of the Abacus authors does")
@@ -519,23 +520,7 @@ same data and seed uses again. Twice with one seed gives the same result.`,
   overlapd reproduce abacus --data data --out abacus --policies edf,overlap --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			o.Commit = buildCommit()
-			ctx, stop := interruptible(cmd)
-			defer stop()
-			bar := newBar("reading", 1)
-			o.Progress = func(stage string, done float64, left time.Duration) {
-				showPart(bar, fmt.Sprintf("%s, %v left", stage, left.Round(time.Second)), done)
-			}
-			result, err := reproduce.Run(ctx, o)
-			_ = bar.Exit()
-			if err != nil {
-				return err
-			}
-			return out.print(cmd.OutOrStdout(), result, func(w io.Writer) error {
-				times := result.Times()
-				times.Text("all numbers and charts: %s", filepath.Join(o.Out, reproduce.PageFile))
-				return errors.Join(result.Document().WriteText(w), times.WriteText(w))
-			})
+			return reproduceWith(cmd, reproduce.Run, &o, &out)
 		},
 	}
 	f := cmd.Flags()
@@ -547,6 +532,85 @@ same data and seed uses again. Twice with one seed gives the same result.`,
 	f.IntVar(&o.Epochs, "epochs", 0, "times that fitting sees all rows, 0 for what the recipes say")
 	f.StringSliceVar(&o.Figures, "figures", nil, "only these: "+strings.Join(reproduce.FigureNames(), ", "))
 	f.StringSliceVar(&o.Policies, "policies", nil, "only these: "+strings.Join(reproduce.VariantNames(), ", "))
+	out.flag(f)
+	return cmd
+}
+
+// reproduceWith shows progress and what came out.
+func reproduceWith(cmd *cobra.Command, run func(context.Context, reproduce.Options) (*reproduce.Result, error), o *reproduce.Options, out *output) error {
+	o.Commit = buildCommit()
+	ctx, stop := interruptible(cmd)
+	defer stop()
+	bar := newBar("reading", 1)
+	o.Progress = func(stage string, done float64, left time.Duration) {
+		showPart(bar, fmt.Sprintf("%s, %v left", stage, left.Round(time.Second)), done)
+	}
+	result, err := run(ctx, *o)
+	_ = bar.Exit()
+	if err != nil {
+		return err
+	}
+	return out.print(cmd.OutOrStdout(), result, func(w io.Writer) error {
+		times := result.Times()
+		times.Text("all numbers and charts: %s", filepath.Join(o.Out, reproduce.PageFile))
+		return errors.Join(result.Document().WriteText(w), times.WriteText(w))
+	})
+}
+
+func reproduceSymphonyCommand() *cobra.Command {
+	return linearPaperCommand(&cobra.Command{
+		Use:   "symphony",
+		Short: "The figures of the Symphony paper, on devices with linear batches",
+		Long: `Symphony serves the workloads of the Symphony paper (SOSP '23) in virtual time, on
+devices on which a batch of b queries takes alpha b + beta, under the policy
+deferred and under the paper's baselines, and writes what it finds beside what the
+paper says.
+
+Goodput is the highest rate at which at most 1 % of the queries of each service are
+late or dropped, found by bisection to 0.2 % of what the devices could do at best.
+
+--data names a folder that holds symphony_profiles.csv: the paper's tables 3 and 4 as
+CSV, with the columns gpu, model, alpha_ms, beta_ms and slo_ms.
+
+--out gets index.html, one page that opens offline, result.json, and run.json with
+what differs from run to run. Twice with one seed gives the same result.`,
+		Example: `  overlapd reproduce symphony --data data --out symphony
+  overlapd reproduce symphony --data data --out symphony --figures "table 2,9"`,
+	}, reproduce.Symphony, reproduce.SymphonyFigures())
+}
+
+func reproduceShepherdCommand() *cobra.Command {
+	return linearPaperCommand(&cobra.Command{
+		Use:   "shepherd",
+		Short: "The figures of the Shepherd paper, on devices with linear batches",
+		Long: `Shepherd serves the workload of section 7.2 of the Shepherd paper (NSDI '23) in virtual
+time, bursts of a fast model beside a steady stream of a slow one, on a device on which
+a batch of b queries takes alpha b + beta, with and without preemption and under other
+policies, and writes what it finds beside what the paper says.
+
+--data names a folder that holds shepherd_profiles.csv: the paper's table 4 as CSV, with
+the columns model, alpha_ms, beta_ms and exit_points.
+
+--out gets index.html, one page that opens offline, result.json, and run.json with
+what differs from run to run. Twice with one seed gives the same result.`,
+		Example: `  overlapd reproduce shepherd --data data --out shepherd
+  overlapd reproduce shepherd --data data --out shepherd --json`,
+	}, reproduce.Shepherd, reproduce.ShepherdFigures())
+}
+
+// linearPaperCommand is the command for a paper whose devices are linear.
+func linearPaperCommand(cmd *cobra.Command, run func(context.Context, reproduce.Options) (*reproduce.Result, error), figures []string) *cobra.Command {
+	o := reproduce.DefaultOptions()
+	o.Queries = reproduce.LinearQueries
+	var out output
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return reproduceWith(cmd, run, &o, &out) }
+	f := cmd.Flags()
+	f.StringVar(&o.Data, "data", "", "folder with the profiles of the paper")
+	f.StringVarP(&o.Out, "out", "o", "", "folder for results")
+	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the arrivals")
+	f.IntVar(&o.Queries, "queries", o.Queries, "queries of a run, at least; more where targets are long")
+	f.StringSliceVar(&o.Figures, "figures", nil, "only these: "+strings.Join(figures, ", "))
 	out.flag(f)
 	return cmd
 }

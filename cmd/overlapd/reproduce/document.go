@@ -1,6 +1,7 @@
 package reproduce
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -15,9 +16,9 @@ const absent = "-"
 // Document returns the result as text, tables and charts. A terminal gets the
 // means of figures that have many rows, a page all of them.
 func (r *Result) Document() *report.Document {
-	d := &report.Document{Title: "Abacus, reproduced", Label: r.Label}
+	d := &report.Document{Title: cmp.Or(r.title, "Abacus, reproduced"), Label: r.Label}
 	d.Text("%d seeds from %d, %d queries a run, on %s; data %.12s, commit %.12s", r.Seeds, r.Seed, r.Queries, r.Device, r.Data, r.Commit)
-	d.Text("Beside ours stand what the paper says in words (its figures show no numbers) and what its authors published of their runs. Times that differ from run to run are in %s.", timingFile)
+	d.Text("%s Times that differ from run to run are in %s.", cmp.Or(r.about, "Beside ours stand what the paper says in words (its figures show no numbers) and what its authors published of their runs."), timingFile)
 	policies := report.NewTable("policy", "what it does")
 	for _, p := range r.Policies {
 		policies.Row(p.Name, p.Summary)
@@ -98,6 +99,13 @@ func (f *figure) meansFirst(qps float64) []string {
 }
 
 func (f *figure) numbers(rows []row) *report.Table {
+	if f.words {
+		t := report.NewTable(f.Unit, "policy", "ours", "paper", "ours less paper")
+		for _, r := range rows {
+			t.Row(r.Case, r.Policy, f.number(r.Ours), f.number(r.Paper), relative(r.Ours, r.Paper))
+		}
+		return t
+	}
 	t := report.NewTable(f.Unit, "qps", "policy", "ours", "± over seeds", "paper", "authors", "ours less authors")
 	for _, r := range rows {
 		t.Row(r.Case, load(r.QPS), r.Policy, f.number(r.Ours), f.number(r.Spread), f.number(r.Paper), f.number(r.Authors), relative(r.Ours, r.Authors))

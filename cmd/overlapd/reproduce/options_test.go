@@ -8,7 +8,7 @@ import (
 
 func TestOptionsTellEveryFault(t *testing.T) {
 	o := Options{Seeds: maxSeeds + 1, Epochs: -1, Figures: []string{"15", "99"}, Policies: []string{"lifo"}}
-	_, err := o.check()
+	_, err := o.check(figures)
 	if !errors.Is(err, errOptions) {
 		t.Fatalf("%v", err)
 	}
@@ -22,7 +22,7 @@ func TestOptionsTellEveryFault(t *testing.T) {
 	}
 	o = DefaultOptions()
 	o.Data, o.Out = "x", "y"
-	if _, err := o.check(); err != nil {
+	if _, err := o.check(figures); err != nil {
 		t.Errorf("the defaults: %v", err)
 	}
 }

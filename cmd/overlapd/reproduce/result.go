@@ -24,6 +24,8 @@ type Result struct {
 	Missing  []missing `json:"missing"` // figures that cannot be reproduced
 
 	timing timing
+	title  string // "" for that of Abacus
+	about  string // what stands beside ours
 }
 
 // policy describes a series of the figures.
@@ -56,6 +58,7 @@ type figure struct {
 	more     bool    // is better
 	level    float64 // dashed line across, 0 for none
 	table    bool    // values of different kinds, which no chart can hold
+	words    bool    // the paper has numbers at most, its authors published no others
 }
 
 // row is one number of a figure, beside what the paper and its authors have

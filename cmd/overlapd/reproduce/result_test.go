@@ -162,11 +162,11 @@ func TestPlanEndsWithFirstError(t *testing.T) {
 func TestChosen(t *testing.T) {
 	o := DefaultOptions()
 	o.Data, o.Out = "x", "y"
-	if all, err := o.check(); err != nil || len(all) != len(variants) {
+	if all, err := o.check(figures); err != nil || len(all) != len(variants) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	o.Policies = []string{"overlap", "edf"}
-	if list, err := o.check(); err != nil || len(list) != 2 || list[0].name != "edf" {
+	if list, err := o.check(figures); err != nil || len(list) != 2 || list[0].name != "edf" {
 		t.Errorf("%+v, %v", list, err)
 	}
 	if !slices.Contains(VariantNames(), "overlap-unmerged") {

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/report"
 	"github.com/overlapd/overlapd/textfile"
 )
@@ -38,7 +39,7 @@ const figureMIG = "nothing was measured on MIG instances, and what a part of a d
 // Run reproduces the figures and writes the result, the page and the timing
 // to the folder of the options.
 func Run(ctx context.Context, o Options) (*Result, error) {
-	list, err := o.check()
+	list, err := o.check(figures)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +61,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	for _, v := range list {
 		r.Policies = append(r.Policies, policy{v.name, v.summary})
 	}
-	if err := (&reproduction{options: &o, variants: list, data: d, result: r, stocks: map[stockKey]*stock{}}).run(ctx); err != nil {
+	if err := (&reproduction{options: &o, variants: list, data: d, result: r, stocks: map[stockKey]*stock{}}).run(ctx, figures); err != nil {
 		return nil, err
 	}
 	r.timing.Seconds = time.Since(began).Seconds()
@@ -72,6 +73,7 @@ type reproduction struct {
 	options  *Options
 	variants []variant
 	data     *data
+	zoos     map[string]*device.Profile // of papers whose devices are linear, by GPU
 	result   *Result
 
 	fitting, plan plan
@@ -85,12 +87,14 @@ type reproduction struct {
 // done; nil if there is no data for them.
 type planner func(*reproduction) func() []*figure
 
-// figures are those that Options.Figures may name, in the order in which they are
-// shown.
-var figures = []struct {
+// shown is what Options.Figures may name.
+type shown struct {
 	name string
 	plan planner
-}{
+}
+
+// figures are those of the Abacus paper, in the order in which they are shown.
+var figures = []shown{
 	{"highest-load", planHighest},
 	{"10", planErrors},
 	{"14", planPairs(&pairTails)},
@@ -105,7 +109,7 @@ var figures = []struct {
 	{"credibility", planCredibility},
 }
 
-func (r *reproduction) run(ctx context.Context) error {
+func (r *reproduction) run(ctx context.Context, figures []shown) error {
 	var drawn []func() []*figure
 	for _, f := range figures {
 		if r.options.wants(f.name) {
@@ -187,7 +191,9 @@ type Options struct {
 func DefaultOptions() Options { return Options{Seed: 1, Seeds: 10, Queries: authorsQueries} }
 
 // FigureNames lists what Options.Figures may name.
-func FigureNames() (names []string) {
+func FigureNames() []string { return namesOf(figures) }
+
+func namesOf(figures []shown) (names []string) {
 	for _, f := range figures {
 		names = append(names, f.name)
 	}
@@ -196,7 +202,7 @@ func FigureNames() (names []string) {
 
 // check returns the chosen variants, or an error that wraps errOptions and names
 // every fault.
-func (o *Options) check() ([]variant, error) {
+func (o *Options) check(figures []shown) ([]variant, error) {
 	var faults []error
 	fault := func(bad bool, format string, args ...any) {
 		if bad {
@@ -209,7 +215,7 @@ func (o *Options) check() ([]variant, error) {
 	fault(o.Queries < 1 || o.Queries > maxQueries, "%d queries a run, not 1 to %d", o.Queries, maxQueries)
 	fault(o.Epochs < 0 || o.Epochs > maxEpochs, "%d epochs, not 0 to %d", o.Epochs, maxEpochs)
 	for _, f := range o.Figures {
-		fault(!slices.Contains(FigureNames(), f), "there is no figure %q; there are %s", f, strings.Join(FigureNames(), ", "))
+		fault(!slices.Contains(namesOf(figures), f), "there is no figure %q; there are %s", f, strings.Join(namesOf(figures), ", "))
 	}
 	for _, p := range o.Policies {
 		fault(!slices.Contains(VariantNames(), p), "unknown policy %q; there are %s", p, strings.Join(VariantNames(), ", "))

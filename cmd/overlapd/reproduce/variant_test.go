@@ -59,7 +59,7 @@ func TestKindsOfVariants(t *testing.T) {
 		}
 	}
 	o := Options{Policies: []string{"edf", "lifo"}}
-	if _, err := o.check(); !errors.Is(err, errOptions) || !strings.Contains(err.Error(), "sjf-unmerged") {
+	if _, err := o.check(figures); !errors.Is(err, errOptions) || !strings.Contains(err.Error(), "sjf-unmerged") {
 		t.Errorf("an unknown one is refused with %v, which should tell what there is", err)
 	}
 }

@@ -1,0 +1,132 @@
+package reproduce
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/device"
+)
+
+// TestGoodput: what is found keeps to the targets, a little more does not, and there is no
+// goodput where nobody can be in time.
+func TestGoodput(t *testing.T) {
+	p, s, err := alone("a", "a,1,5\n", 30*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.MaxBatch != 25 {
+		t.Errorf("batches of up to %d are in time, want 25", s.MaxBatch)
+	}
+	r := &reproduction{options: &Options{Queries: 4000, Seed: 3}}
+	w := r.workload(p, 2, copies(s, 2, 0.9)...)
+	for _, c := range []string{"deferred", "nexus"} {
+		rate, at, err := w.goodput(t.Context(), contenderNamed(c))
+		if err != nil || !at.keeps() || at.batch < 2 {
+			t.Fatalf("%s: %v, batches of %d, violations %v", c, err, at.batch, at.Violations)
+		}
+		m, err := device.NewModel(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		above, err := w.serve(m, contenderNamed(c), w.arrivals(w.queries), rate+w.ceiling(m)/(1<<goodputSteps))
+		if err != nil || above.keeps() {
+			t.Errorf("%s: %v a little more than %v is borne", c, err, rate)
+		}
+	}
+	n, err := fewest(t.Context(), r.workload(p, 16, s), contenderNamed("deferred"), 2500)
+	if err != nil || n < 3 || n > 6 {
+		t.Errorf("%d devices bear what two to five can do, %v", n, err)
+	}
+	if n, err := fewest(t.Context(), r.workload(p, 1, s), contenderNamed("deferred"), 2500); n != 0 || err != nil {
+		t.Errorf("%d devices bear it, %v, want none", n, err)
+	}
+}
+
+// linearData returns a folder with few models in the form of both papers.
+func linearData(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	var rows strings.Builder
+	rows.WriteString("gpu,model,alpha_ms,beta_ms,slo_ms\n")
+	for _, gpu := range zooGPUs {
+		for _, m := range append([]string{"ResNet50"}, syntheticModels...) {
+			rows.WriteString(gpu + "," + m + ",1,5,30\n")
+		}
+		rows.WriteString(gpu + ",weak,5,1,30\n")
+	}
+	for name, text := range map[string]string{
+		symphony.file: rows.String(),
+		shepherd.file: "model,alpha_ms,beta_ms,exit_points\n" + burstModel + ",0.22,3.74,40\n" + steadyModel + ",4.37,74.2,128\n",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestLinearPapers draws figures of both papers, the same each time.
+func TestLinearPapers(t *testing.T) {
+	data := linearData(t)
+	for _, c := range []struct {
+		paper   *linearPaper
+		figures []string
+		rows    map[string]int
+	}{
+		{&symphony, []string{"table 2"}, map[string]int{"table 2": 16, "table 2, batches": 16}},
+		{&shepherd, nil, map[string]int{"11": 14, "11, gain": 4}},
+	} {
+		var outs [2][]byte
+		for i := range outs {
+			o := Options{Data: data, Out: t.TempDir(), Queries: 300, Seeds: 1, Seed: 1, Figures: c.figures}
+			r, err := c.paper.run(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(r.Figures) != len(c.rows) || len(r.Missing) > 0 {
+				t.Errorf("%s: %d figures, missing %v", c.paper.title, len(r.Figures), r.Missing)
+			}
+			for name, rows := range c.rows {
+				if f := figureNamed(t, r.Figures, name); len(f.Rows) != rows {
+					t.Errorf("%s, figure %s: %d rows, want %d", c.paper.title, name, len(f.Rows), rows)
+				}
+			}
+			result, page := outputs(t, &o)
+			if outs[i] = result; !strings.Contains(string(page), c.paper.title+", reproduced") || strings.Contains(string(page), "less authors") {
+				t.Errorf("%s: the page has no title, or columns for authors", c.paper.title)
+			}
+		}
+		if !bytes.Equal(outs[0], outs[1]) {
+			t.Errorf("%s: two runs differ", c.paper.title)
+		}
+	}
+	if _, err := Symphony(t.Context(), Options{Data: t.TempDir(), Out: t.TempDir(), Queries: 1, Seeds: 1}); err == nil || !strings.Contains(err.Error(), symphony.file) {
+		t.Errorf("without profiles: %v", err)
+	}
+	if _, err := Shepherd(t.Context(), Options{Data: data, Out: t.TempDir(), Queries: 1, Seeds: 1, Figures: []string{"99"}}); err == nil || !strings.Contains(err.Error(), "there are 11") {
+		t.Errorf("an unknown figure: %v", err)
+	}
+}
+
+// TestMixesPartTheModels by what batching gains them.
+func TestMixesPartTheModels(t *testing.T) {
+	p, err := device.Linear("x", "strong,1,5\neven,1,2\nweak,5,1\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Targets = map[string]float64{"strong": 30, "even": 30, "weak": 30}
+	for i, want := range []string{"strong even weak", "strong", "even weak"} {
+		list, err := zoo(p, mixes[i].takes)
+		var names []string
+		for _, s := range list {
+			names = append(names, s.Name)
+		}
+		if got := strings.Join(names, " "); err != nil || got != want {
+			t.Errorf("%s: %s, want %s, %v", mixes[i].name, got, want, err)
+		}
+	}
+}
