@@ -238,8 +238,8 @@ func (p *linearPaper) run(ctx context.Context, o Options) (*Result, error) {
 	return r, r.write(o.Out)
 }
 
-// workload returns one with the queries and the seed of the options.
-func (r *reproduction) workload(p *device.Profile, devices int, services ...sim.Service) workload {
+// newWorkload returns one with the queries and the seed of the options.
+func newWorkload(r *reproduction, p *device.Profile, devices int, services ...sim.Service) workload {
 	return workload{profile: p, services: services, devices: devices, shape: 1, queries: r.options.Queries, seed: r.options.Seed}
 }
 
@@ -250,7 +250,7 @@ type found struct {
 }
 
 // goodputOf plans to search for a goodput.
-func (r *reproduction) goodputOf(stage string, w workload, c contender) *found {
+func goodputOf(r *reproduction, stage string, w workload, c contender) *found {
 	f := &found{}
 	r.plan.add(stage, goodputSteps*secondsOf(w.queries)/32, func(ctx context.Context, _ *lane) (err error) {
 		f.rate, f.at, err = w.goodput(ctx, c)
@@ -269,16 +269,16 @@ func pooledRow(name, policy string, ours, paper float64) row {
 }
 
 // goodputs plans to search for those of several contenders.
-func (r *reproduction) goodputs(stage string, w workload, names []string) map[string]*found {
+func goodputs(r *reproduction, stage string, w workload, names []string) map[string]*found {
 	all := map[string]*found{}
 	for _, name := range names {
-		all[name] = r.goodputOf(stage, w, contenderNamed(name))
+		all[name] = goodputOf(r, stage, w, contenderNamed(name))
 	}
 	return all
 }
 
 // atRate plans to serve at one rate.
-func (r *reproduction) atRate(stage string, w workload, c contender, rate float64) *found {
+func atRate(r *reproduction, stage string, w workload, c contender, rate float64) *found {
 	f := &found{rate: rate}
 	r.plan.add(stage, secondsOf(w.queries)/32, func(context.Context, *lane) error {
 		m, err := device.NewModel(w.profile)

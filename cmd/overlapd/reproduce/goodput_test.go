@@ -22,7 +22,7 @@ func TestGoodput(t *testing.T) {
 		t.Errorf("batches of up to %d are in time, want 25", s.MaxBatch)
 	}
 	r := &reproduction{options: &Options{Queries: 4000, Seed: 3}}
-	w := r.workload(p, 2, copies(s, 2, 0.9)...)
+	w := newWorkload(r, p, 2, copies(s, 2, 0.9)...)
 	for _, c := range []string{"deferred", "nexus"} {
 		rate, at, err := w.goodput(t.Context(), contenderNamed(c))
 		if err != nil || !at.keeps() || at.batch < 2 {
@@ -37,11 +37,11 @@ func TestGoodput(t *testing.T) {
 			t.Errorf("%s: %v a little more than %v is borne", c, err, rate)
 		}
 	}
-	n, err := fewest(t.Context(), r.workload(p, 16, s), contenderNamed("deferred"), 2500)
+	n, err := fewest(t.Context(), newWorkload(r, p, 16, s), contenderNamed("deferred"), 2500)
 	if err != nil || n < 3 || n > 6 {
 		t.Errorf("%d devices bear what two to five can do, %v", n, err)
 	}
-	if n, err := fewest(t.Context(), r.workload(p, 1, s), contenderNamed("deferred"), 2500); n != 0 || err != nil {
+	if n, err := fewest(t.Context(), newWorkload(r, p, 1, s), contenderNamed("deferred"), 2500); n != 0 || err != nil {
 		t.Errorf("%d devices bear it, %v, want none", n, err)
 	}
 }

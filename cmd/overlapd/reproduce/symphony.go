@@ -67,7 +67,7 @@ func planTable2(r *reproduction) func() []*figure {
 			return r.missing("table 2", t.model, err.Error())
 		}
 		for _, c := range contenders {
-			all[t.model] = append(all[t.model], r.goodputOf("table 2", r.workload(p, devices, s), c))
+			all[t.model] = append(all[t.model], goodputOf(r, "table 2", newWorkload(r, p, devices, s), c))
 		}
 	}
 	return func() []*figure {
@@ -116,12 +116,12 @@ func planMixed(r *reproduction) func() []*figure {
 			if err != nil {
 				return r.missing("9", "mixed models", err.Error())
 			}
-			w := r.workload(r.zoos[gpu], devices, list...)
+			w := newWorkload(r, r.zoos[gpu], devices, list...)
 			most, err := w.most()
 			if err != nil {
 				return r.missing("9", "mixed models", err.Error())
 			}
-			all = append(all, setting{gpu, m.name, m.times[gpu], most, r.goodputs("figure 9", w, pooledNames)})
+			all = append(all, setting{gpu, m.name, m.times[gpu], most, goodputs(r, "figure 9", w, pooledNames)})
 		}
 	}
 	return func() []*figure {
@@ -154,7 +154,7 @@ func planOverload(r *reproduction) func() []*figure {
 	if err != nil {
 		return r.missing("2", "overload", err.Error())
 	}
-	w := r.workload(p, devices, copies(s, models, 0)...)
+	w := newWorkload(r, p, devices, copies(s, models, 0)...)
 	most, err := w.most()
 	if err != nil {
 		return r.missing("2", "overload", err.Error())
@@ -163,7 +163,7 @@ func planOverload(r *reproduction) func() []*figure {
 	all := map[string][]*found{}
 	for _, name := range pooledNames {
 		for _, load := range loads {
-			all[name] = append(all[name], r.atRate("figure 2", w, contenderNamed(name), load*most))
+			all[name] = append(all[name], atRate(r, "figure 2", w, contenderNamed(name), load*most))
 		}
 	}
 	return func() []*figure {
@@ -197,7 +197,7 @@ const syntheticSample = 60
 
 // synthetic returns a workload of table 1, nil where not one query can be in time: the
 // paper's text does not say which of the combinations make its 5,880.
-func (r *reproduction) synthetic(number int) (*workload, error) {
+func synthetic(r *reproduction, number int) (*workload, error) {
 	pick := func(n int) (at int) {
 		at = number % n
 		number /= n
@@ -211,7 +211,7 @@ func (r *reproduction) synthetic(number int) (*workload, error) {
 	if err != nil || solo(m, model, 1, 0) > target {
 		return nil, err
 	}
-	w := r.workload(p, devices, copies(service(m, model, target), models, 0)...)
+	w := newWorkload(r, p, devices, copies(service(m, model, target), models, 0)...)
 	w.shape = shape
 	return &w, nil
 }
@@ -221,12 +221,12 @@ func planSynthetic(r *reproduction) func() []*figure {
 	all := len(syntheticModels) * len(syntheticNumbers) * len(syntheticDevices) * len(syntheticTargets) * len(syntheticShapes)
 	var list []map[string]*found
 	for i := range syntheticSample {
-		w, err := r.synthetic((i*all/syntheticSample + 59*i) % all)
+		w, err := synthetic(r, (i*all/syntheticSample+59*i)%all)
 		if err != nil {
 			return r.missing("7", "synthetic workloads", err.Error())
 		}
 		if w != nil {
-			list = append(list, r.goodputs("figure 7", *w, []string{"deferred", "eager"}))
+			list = append(list, goodputs(r, "figure 7", *w, []string{"deferred", "eager"}))
 		}
 	}
 	return func() []*figure {
@@ -274,7 +274,7 @@ func planFewest(r *reproduction) func() []*figure {
 			n := new(int)
 			all[c.name+name] = n
 			r.plan.add("figure 10", secondsOf(r.options.Queries), func(ctx context.Context, _ *lane) (err error) {
-				*n, err = fewest(ctx, r.workload(p, most, c.services...), contenderNamed(name), rate)
+				*n, err = fewest(ctx, newWorkload(r, p, most, c.services...), contenderNamed(name), rate)
 				return err
 			})
 		}
@@ -310,10 +310,10 @@ func planCharacter(r *reproduction) func() []*figure {
 				if err != nil {
 					return r.missing("11", "workloads", err.Error())
 				}
-				w := r.workload(p, devices, copies(s, models, zipf)...)
+				w := newWorkload(r, p, devices, copies(s, models, zipf)...)
 				w.shape = shape
 				name := fmt.Sprintf("%d ms, Zipf %g, gamma %g", target, zipf, shape)
-				all = append(all, point{name, r.goodputs("figure 11", w, pooledNames)})
+				all = append(all, point{name, goodputs(r, "figure 11", w, pooledNames)})
 			}
 		}
 	}
@@ -338,7 +338,7 @@ func planScale(r *reproduction) func() []*figure {
 	}
 	var all []*found
 	for _, devices := range numbers {
-		all = append(all, r.goodputOf("figure 13", r.workload(p, devices, copies(s, models, 0)...), contenderNamed("deferred")))
+		all = append(all, goodputOf(r, "figure 13", newWorkload(r, p, devices, copies(s, models, 0)...), contenderNamed("deferred")))
 	}
 	return func() []*figure {
 		f := &figure{Figure: "13, right", Title: "20 models: goodput of deferred by the number of devices", Unit: "requests per second and device", decimals: 1, more: true, words: true, Notes: []string{
