@@ -85,26 +85,28 @@ func TestMergedQueriesTooLarge(t *testing.T) {
 	p := serve(t, config{worker: "intermediate_bytes = \"16MiB\"\n", tables: "[profile]\non_start = false\n", services: []service{
 		{"images", write(t, "images.onnx", m), "max_batch = 8\ntarget = \"30s\""},
 	}})
-	crowd(12, func(client int, _ *rand.Rand) {
-		for range fewer(6) {
-			q := image(side)
-			if client == 0 {
-				q.Inputs[0].Shape[0], q.Inputs[0].Data = 4, slices.Repeat(q.Inputs[0].Data, 4)
-			}
-			a := p.inferBinary("images", q)
-			if client == 0 && !isRefusal(a, 413, "too_large") {
-				t.Errorf("four at once: %v", a)
-			}
-			if client != 0 {
-				if err := checkImage(q, a); err != nil {
-					t.Error(err)
+	// Whether merging pays is what was measured, which on a busy host may say no for a
+	// while.
+	p.eventually("queries to be merged", func() bool {
+		crowd(12, func(client int, _ *rand.Rand) {
+			for range fewer(6) {
+				q := image(side)
+				if client == 0 {
+					q.Inputs[0].Shape[0], q.Inputs[0].Data = 4, slices.Repeat(q.Inputs[0].Data, 4)
+				}
+				a := p.inferBinary("images", q)
+				if client == 0 && !isRefusal(a, 413, "too_large") {
+					t.Errorf("four at once: %v", a)
+				}
+				if client != 0 {
+					if err := checkImage(q, a); err != nil {
+						t.Error(err)
+					}
 				}
 			}
-		}
+		})
+		return p.metrics()[`overlapd_queries_merged_total{service="images"}`] > 0
 	})
-	if merged := p.metrics()[`overlapd_queries_merged_total{service="images"}`]; merged == 0 {
-		t.Error("nothing was merged")
-	}
 }
 
 // watch calls f again and again until what it returns is called.
