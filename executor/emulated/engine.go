@@ -94,7 +94,7 @@ func (e *engine) Start(id models.BatchID, queries []worker.Query) error {
 func (e *engine) Run(id models.BatchID, start, _, _ int, _ *uint32, out worker.OutputFunc) (worker.Ran, error) {
 	s := e.await(id, start)
 	if s == nil {
-		return worker.Ran{}, context.Cause(e.ctx)
+		return worker.Ran{}, worker.ErrKilled
 	}
 	ran := worker.Ran{Reached: s.reached, Took: s.took, DeviceTime: s.took}
 	if s.err != nil || ran.Reached < e.model.Operators {

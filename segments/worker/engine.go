@@ -1,11 +1,16 @@
 package worker
 
 import (
+	"errors"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
 )
+
+// ErrKilled is returned by an engine whose worker was killed while a span ran: as a
+// process would, the worker ends and says nothing of the span.
+var ErrKilled = errors.New("worker: killed")
 
 // Engine runs the operators of one model. The worker's loop calls it from one
 // goroutine.

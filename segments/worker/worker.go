@@ -201,6 +201,9 @@ func (w *worker) answer(r *wire.Run) error {
 	begin := time.Now()
 	done := wire.Done{Round: r.Round, Batch: r.Batch}
 	err := w.perform(r, &done)
+	if errors.Is(err, ErrKilled) {
+		return err
+	}
 	if err != nil {
 		w.forget(r.Batch)
 	}

@@ -555,6 +555,16 @@ func TestServeEndsWithItsDevice(t *testing.T) {
 	}
 }
 
+// One that was killed says nothing of its span, as a process would.
+func TestKilledSaysNothing(t *testing.T) {
+	w := startLoaded(t, func(w *workerTest) { w.engine.fail["run"] = ErrKilled })
+	w.send(&wire.Run{Round: 3, Batch: 1, End: 1, Size: 1, Queries: []wire.QueryTensors{w.query(1, "a")}})
+	w.end(ErrKilled)
+	if kind, payload, err := w.frames.Next(); err == nil {
+		t.Errorf("it says %s: %q", kind, payload)
+	}
+}
+
 func TestLoadFailedHasACode(t *testing.T) {
 	for want, fault := range map[error]error{wire.ErrDeviceFull: wire.ErrDeviceFull, wire.ErrEngine: errors.New("something else")} {
 		w := startWorker(t, func(wire.LoadSpec, Memory, ProgressFunc) (Engine, error) { return nil, fault })
