@@ -78,7 +78,7 @@ func TestLinearPapers(t *testing.T) {
 		rows    map[string]int
 	}{
 		{&symphony, []string{"table 2"}, map[string]int{"table 2": 16, "table 2, batches": 16}},
-		{&shepherd, nil, map[string]int{"11": 14, "11, gain": 4}},
+		{&shepherd, nil, map[string]int{"11": 14, "11, gain": 6}},
 	} {
 		var outs [2][]byte
 		for i := range outs {
@@ -89,6 +89,12 @@ func TestLinearPapers(t *testing.T) {
 			}
 			if len(r.Figures) != len(c.rows) || len(r.Missing) > 0 {
 				t.Errorf("%s: %d figures, missing %v", c.paper.title, len(r.Figures), r.Missing)
+			}
+			if f := r.Figures[len(r.Figures)-1]; c.paper == &shepherd {
+				first := f.find("target 90ms, first burst", 0, "over no-preemption")
+				if first == nil || *first.Ours < 6.1 || *first.Ours > 6.3 {
+					t.Errorf("preemption gains %v of the first burst, want 6.2 as in the paper", first)
+				}
 			}
 			for name, rows := range c.rows {
 				if f := figureNamed(t, r.Figures, name); len(f.Rows) != rows {
