@@ -31,9 +31,11 @@ func (deferred) opens(m *matching, o *offer) time.Duration {
 }
 
 // target is the size of batch at which devices that take turns keep to the target of a
-// service (Symphony, equation 1).
+// service (Symphony, equation 1): as many devices as each service has where all share
+// them equally. With all of them for each, where services are many, queries are given up
+// for the sake of batches that the devices cannot take turns with.
 func (deferred) target(m *matching, o *offer) int {
-	devices := time.Duration(len(m.devices))
+	devices := max(time.Duration(len(m.devices)/len(m.services)), 1)
 	low, high := 0, o.service.MaxBatch
 	for low < high {
 		mid := (low + high + 1) / 2
