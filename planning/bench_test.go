@@ -110,6 +110,32 @@ func BenchmarkChange(b *testing.B) {
 	}
 }
 
+// BenchmarkTightHerd reports the objective as a part of the bound where a device holds
+// about three models, the mean of twenty problems.
+func BenchmarkTightHerd(b *testing.B) {
+	for _, size := range [][2]int{{16, 14}, {25, 20}, {40, 30}, {100, 80}} {
+		b.Run(fmt.Sprintf("%d models on %d", size[0], size[1]), func(b *testing.B) {
+			for range b.N {
+				sum := 0.0
+				for seed := range uint64(20) {
+					r := rand.New(rand.NewPCG(seed, 9))
+					services := make([]Service, size[0])
+					for i := range services {
+						load := 0.3 * r.ExpFloat64() * float64(size[1]) / float64(size[0])
+						services[i] = Service{Name: fmt.Sprint(i), Load: load, Memory: 300 + 2000*r.Float64(), Alpha: 1, Beta: 10}
+					}
+					plan, err := Herd{GroupLimit: 8}.Plan(ctx(), services, equalDevices(size[1], 4000), Search{Limit: 10 * time.Second})
+					if err != nil {
+						b.Fatal(err)
+					}
+					sum += plan.Objective / plan.Bound
+				}
+				b.ReportMetric(sum/20, "of-bound")
+			}
+		})
+	}
+}
+
 // BenchmarkHerd forms groups of 1,000 devices for 1,000 models, as Shepherd's table 5 has
 // them, without reading a million streams.
 func BenchmarkHerd(b *testing.B) {

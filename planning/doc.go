@@ -133,6 +133,7 @@ const (
 	halvings     = 80   // of what is between bounds
 	climbs       = 10   // of what is between the best and its bound
 	attempts     = 200  // at random, for one burst tolerance
+	mostOverload = 1000 // beyond it no least overload is looked for
 	overloadStep = 1.02 // by how much devices may be overloaded more when no plan was found
 	negligible   = 1e-6 // difference, relative or as part of an average
 )
@@ -175,13 +176,18 @@ func greatest(high float64, may func(float64) bool) float64 {
 }
 
 // leastOverload sets how busy devices may be to 1, or to the least for which a plan is
-// found where the loads together are more than that.
+// found. It finds none where there is none however busy they may be.
 func leastOverload[T any](load *float64, sum, devices float64, find func() (T, bool)) (T, bool) {
-	for *load = max(1, sum/devices); ; *load *= overloadStep {
-		if found, ok := find(); ok || *load > sum*overloadStep+devices {
-			return found, ok
+	*load = infinite
+	found, ok := find()
+	for next := max(1, sum/devices); ok && next < mostOverload*(1+sum); next *= overloadStep {
+		*load = next
+		if better, fits := find(); fits {
+			return better, true
 		}
 	}
+	*load = infinite
+	return found, ok
 }
 
 // epsilon is the relative error that sums of loads, memory and rates may have.

@@ -42,6 +42,7 @@ type stream struct {
 	service      int
 	load, memory float64
 	set          int // its affinity set
+	parts        int // that the service has
 }
 
 // servingGroup is streams, with the devices that they need or have.
@@ -109,7 +110,7 @@ func (h Herd) problem(services []Service, devices []Device) (p *herd, sum float6
 		sum += load
 		parts := min(max(whole(2*load/float64(p.limit)), 1), n/p.limit, p.groups)
 		for range parts {
-			p.streams = append(p.streams, stream{i, load / float64(parts), s.needs(), sets[i]})
+			p.streams = append(p.streams, stream{i, load / float64(parts), s.needs(), sets[i], parts})
 		}
 	}
 	slices.SortStableFunc(p.streams, func(a, b stream) int { return cmp.Compare(b.load, a.load) })
@@ -164,7 +165,7 @@ func (p *herd) need(peak, load, tolerance float64) int {
 // takes reports whether a stream may be in a group, but for devices.
 func (p *herd) takes(g *servingGroup, st *stream) bool {
 	return (g.set == st.set || len(g.members) == 0) && atMost(g.memory+st.memory, p.memory) &&
-		!slices.ContainsFunc(g.members, func(i int) bool { return p.streams[i].service == st.service })
+		(st.parts == 1 || !slices.ContainsFunc(g.members, func(i int) bool { return p.streams[i].service == st.service }))
 }
 
 func (g *servingGroup) take(i int, st *stream) {
@@ -184,57 +185,134 @@ func tolerance(groups []servingGroup) float64 {
 	return least
 }
 
-// find looks for groups of a burst tolerance: by falling load, by falling memory, and in
-// orders at random.
+// find looks for groups of a burst tolerance: it packs streams by falling load, or by
+// falling memory, and then moves and swaps streams at random as long as the groups need
+// no more devices then.
 func (p *herd) find(aim float64) ([]servingGroup, bool) {
-	random := rand.New(rand.NewPCG(1, 1))
-	order, key := make([]int, len(p.streams)), make([]float64, len(p.streams))
-	for try := 0; try < attempts && (try < 2 || !p.over()); try++ {
-		for i, st := range p.streams {
-			order[i], key[i] = i, st.load*math.Exp(0.5*random.NormFloat64())
-			if try == 0 {
-				key[i] = st.load
-			} else if try == 1 {
-				key[i] = st.memory
+	for _, key := range []func(st *stream) float64{func(st *stream) float64 { return st.load }, func(st *stream) float64 { return st.memory }} {
+		groups := p.pack(aim, key)
+		if p.lacking(groups, aim) <= 0 || p.exchange(groups, aim) {
+			groups = slices.DeleteFunc(groups, func(g servingGroup) bool { return len(g.members) == 0 })
+			for j := range groups {
+				groups[j].size = p.need(groups[j].peak, groups[j].load, aim)
 			}
-		}
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(key[b], key[a]) })
-		if groups := p.pack(aim, order); groups != nil {
 			return p.spread(groups), true
 		}
 	}
 	return nil, false
 }
 
-// pack forms groups of a burst tolerance, stream by stream, each in the first of the
-// groups that then need the fewest devices more. It returns nil if the devices do not
-// suffice so.
-func (p *herd) pack(aim float64, order []int) []servingGroup {
-	var groups []servingGroup
-	left := p.devices
+// pack forms groups stream by stream, by a falling key, each in the first of the groups
+// that then need the fewest devices more for a burst tolerance.
+func (p *herd) pack(aim float64, key func(*stream) float64) (groups []servingGroup) {
+	order := make([]int, len(p.streams))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(key(&p.streams[b]), key(&p.streams[a])) })
 	for _, i := range order {
 		st := &p.streams[i]
-		best, least := len(groups), left+1
-		if size := p.need(st.load, st.load, aim); len(groups) < p.groups && size <= p.limit {
-			least = size
+		best, least := len(groups), p.cost(st.load, st.load, aim)
+		if len(groups) >= p.groups {
+			least = math.MaxInt
 		}
 		for j := range groups {
 			g := &groups[j]
-			size := p.need(max(g.peak, st.load), g.load+st.load, aim)
-			if more := size - g.size; size <= p.limit && (more < least || more == least && best == len(groups)) && p.takes(g, st) {
+			more := p.cost(max(g.peak, st.load), g.load+st.load, aim) - p.cost(g.peak, g.load, aim)
+			if (more < least || more == least && best == len(groups)) && p.takes(g, st) {
 				best, least = j, more
 			}
-		}
-		if left -= least; left < 0 {
-			return nil
 		}
 		if best == len(groups) {
 			groups = append(groups, servingGroup{})
 		}
 		groups[best].take(i, st)
-		groups[best].size += least
 	}
 	return groups
+}
+
+// cost is the devices that a group needs for a burst tolerance, and as many as there are
+// besides if these are more than a group may have.
+func (p *herd) cost(peak, load, aim float64) int {
+	if load == 0 && peak == 0 {
+		return 0
+	}
+	size := p.need(peak, load, aim)
+	if size > p.limit {
+		size += p.devices
+	}
+	return size
+}
+
+// lacking returns how many devices groups need that are not there, and as many as there
+// are besides for each group too many.
+func (p *herd) lacking(groups []servingGroup, aim float64) int {
+	sum := -p.devices * (1 + p.groups)
+	used := 0
+	for _, g := range groups {
+		if len(g.members) > 0 {
+			used++
+		}
+		sum += p.cost(g.peak, g.load, aim)
+	}
+	return sum + p.devices*max(used, p.groups)
+}
+
+// How many moves and swaps are tried for a burst tolerance: so many for each pair of
+// streams, and no more than so many, or than look at so many streams.
+const (
+	exchangesPerPair = 200
+	exchanges        = 100_000
+	exchangesLookAt  = 1_000_000
+)
+
+// exchange moves and swaps streams until no devices are lacking.
+func (p *herd) exchange(groups []servingGroup, aim float64) bool {
+	random := rand.New(rand.NewPCG(1, 1))
+	for try := range min(exchanges, exchangesPerPair*len(p.streams)*len(p.streams), exchangesLookAt*len(groups)/len(p.streams)) {
+		a, b := &groups[random.IntN(len(groups))], &groups[random.IntN(len(groups))]
+		if try%1024 == 1023 && p.over() {
+			return false
+		}
+		if a == b || len(a.members) == 0 {
+			continue
+		}
+		out, in := random.IntN(len(a.members)), random.IntN(2*len(b.members)+1)
+		with := []int{a.members[out]}
+		var back []int
+		if in < len(b.members) {
+			back = []int{b.members[in]}
+		}
+		c, d := p.regroup(a, with, back), p.regroup(b, back, with)
+		if c == nil || d == nil {
+			continue
+		}
+		more := p.cost(c.peak, c.load, aim) + p.cost(d.peak, d.load, aim) - p.cost(a.peak, a.load, aim) - p.cost(b.peak, b.load, aim)
+		if more > 0 {
+			continue
+		}
+		if *a, *b = *c, *d; more < 0 && p.lacking(groups, aim) <= 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// regroup returns a group without some members and with others, nil if they do not fit.
+func (p *herd) regroup(g *servingGroup, without, with []int) *servingGroup {
+	other := &servingGroup{members: make([]int, 0, len(g.members)+1)}
+	for _, list := range [][]int{g.members, with} {
+		for _, i := range list {
+			if slices.Contains(without, i) {
+				continue
+			}
+			if !p.takes(other, &p.streams[i]) {
+				return nil
+			}
+			other.take(i, &p.streams[i])
+		}
+	}
+	return other
 }
 
 // spread gives devices that are left to the groups that tolerate least.
