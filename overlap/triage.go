@@ -93,13 +93,16 @@ func (t *triage) sort(d *decision) {
 		}
 	}
 	t.begin(d.s, 0)
+	t.jobs = t.jobs[:0]
 	if waiting < triageLeast {
 		return
 	}
 	t.start(d)
-	if t.keep(d); t.crowded > 0 {
+	if t.list(d); t.crowded > 0 {
 		t.begin(d.s, t.crowded)
-		t.keep(d)
+		for i := range t.jobs {
+			t.keep(i, d.at)
+		}
 	}
 }
 
@@ -108,15 +111,15 @@ func (t *triage) sort(d *decision) {
 func (t *triage) begin(s *Scheduler, spare int) {
 	s.triages++
 	t.number, t.spare, t.lost, t.crowded, t.taken, t.level, t.slack = s.triages, spare, 0, 0, 0, 0, forever
-	t.jobs, t.kept.items, t.lines.items = t.jobs[:0], t.kept.items[:0], t.lines.items[:0]
+	t.kept.items = t.kept.items[:0]
 	for _, sv := range s.services {
 		sv.view.triage = t.number
 	}
 }
 
-// keep goes through all work, the most urgent first.
-func (t *triage) keep(d *decision) {
-	t.started = t.begun
+// list goes through all work, the most urgent first.
+func (t *triage) list(d *decision) {
+	t.lines.items = t.lines.items[:0]
 	for _, sv := range d.s.services {
 		if sv.sorted() && sv.view.advance() {
 			t.lines.push(&sv.view)
@@ -190,12 +193,18 @@ func (t *triage) add(j job, at time.Duration) {
 	if j.alone == 0 || j.rank.Filler || at+j.alone > j.deadline {
 		return
 	}
+	t.jobs = append(t.jobs, j)
+	t.keep(len(t.jobs)-1, at)
+}
+
+// keep takes in one of the jobs, and postpones the longest so far while it would be late.
+func (t *triage) keep(i int, at time.Duration) {
+	j := &t.jobs[i]
 	if j.rank.Level != t.level {
 		t.level, t.kept.items = j.rank.Level, t.kept.items[:0]
 	}
 	t.taken += j.alone
-	t.jobs = append(t.jobs, j)
-	t.kept.push(len(t.jobs) - 1)
+	t.kept.push(i)
 	latest := j.deadline
 	if j.single && t.spare > 0 && j.rank.Level >= t.spare {
 		latest -= time.Duration(crowding * float64(j.alone))
