@@ -20,9 +20,9 @@ func (eager) choose(*decision) {} // it is asked for offers
 
 // deferred holds a batch back until one that were larger by a query would be late
 // (Symphony, algorithm 1), so that it grows and the devices take turns. It keeps twice
-// the margin: of those that start as late as the bound allows one in a hundred is late. The first of its
-// queries are given up for the sake of a batch as large as those of devices that take
-// perfect turns.
+// the margin: of those that start as late as the bound allows one in a hundred is late.
+// The first of its queries are given up for the sake of a batch as large as those of
+// devices that take perfect turns.
 type deferred struct{ eager }
 
 func (deferred) opens(m *matching, o *offer) time.Duration {

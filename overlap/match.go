@@ -183,7 +183,7 @@ func (m *matching) giveUp(o *offer) {
 		case took == 0 || q.Rank.Filler || late && sv.probe(m.now, took):
 			return
 		case !late:
-			size := min(m.target(m, o), sv.queue.len())
+			size := min(m.target(m, o), sv.queue.len()*q.Size)
 			if size <= q.Size || m.now+m.takes(o, size) <= q.Deadline {
 				return
 			}
