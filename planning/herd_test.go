@@ -161,7 +161,7 @@ func herdCase(seed uint64) (Herd, []Service, []Device) {
 // TestHerdIsBetweenExactAndBound compares the heuristic, and a solver where there is
 // one, with the best of all groupings.
 func TestHerdIsBetweenExactAndBound(t *testing.T) {
-	seeds := uint64(400)
+	seeds := uint64(100)
 	if testing.Short() {
 		seeds = 60
 	}

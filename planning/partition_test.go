@@ -112,7 +112,7 @@ func partitionCase(t *testing.T, seed uint64) (Partition, []Service, []Device) {
 }
 
 func TestPartitionIsBetweenBoundAndExact(t *testing.T) {
-	seeds := uint64(60)
+	seeds := uint64(20)
 	if testing.Short() {
 		seeds = 20
 	}

@@ -115,7 +115,7 @@ func placeCase(seed uint64) ([]Service, []Device) {
 }
 
 func TestPlaceIsBetweenExactAndBound(t *testing.T) {
-	seeds := uint64(400)
+	seeds := uint64(100)
 	if testing.Short() {
 		seeds = 60
 	}

@@ -35,7 +35,7 @@ var shared = map[string]string{
 	"executor": "ErrClosed ErrOptions ErrUnknownService ErrBadSpan ErrTooManyRounds ErrInUse ErrLeak ErrRemoved ErrProtocol errBacklog",
 	// Models, queries and the wire between daemon and worker.
 	"segments":        "ErrUnservable ErrUnfinished errNoTime errCache",
-	"segments/worker": "",
+	"segments/worker": "ErrKilled",
 	"segments/wire": "ErrUnknownBatch ErrBatchExists ErrSpanOrder ErrInput ErrOutput ErrModel " +
 		"ErrFrameSize ErrMessage ErrUnexpectedKind ErrBadOutput ErrArenaFull ErrNotAllocated ErrArenaSize",
 }
