@@ -18,7 +18,7 @@ var (
 )
 
 const (
-	manySeeds  = 2000
+	manySeeds  = 1000
 	seedChunks = 8 // that run at the same time
 )
 
