@@ -112,12 +112,8 @@ func partitionCase(t *testing.T, seed uint64) (Partition, []Service, []Device) {
 }
 
 func TestPartitionIsBetweenBoundAndExact(t *testing.T) {
-	seeds := uint64(20)
-	if testing.Short() {
-		seeds = 20
-	}
 	best, all, worst := 0, 0, 1.0
-	for seed := range seeds {
+	for seed := range uint64(20) {
 		h, services, clusters := partitionCase(t, seed)
 		exact := exactPartition(h, services, len(clusters), clusters[0].Memory)
 		plan, err := h.Plan(ctx(), services, clusters, alone())
