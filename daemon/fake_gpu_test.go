@@ -134,6 +134,7 @@ func newGPURig(t *testing.T, services ...string) *gpuRig {
 	c := &r.config
 	c.Device, c.Listen, c.GRPCListen, c.StateDir = config.DeviceCUDA, "127.0.0.1:0", "", t.TempDir()
 	c.MPS.Dir = filepath.Join(dir, "mps")
+	c.Ready = config.ReadyAll // so that waiting for it waits for every worker
 	c.Profile.OnStart, c.Worker.Threads = false, 1
 	c.Worker.InputBytes, c.Worker.OutputBytes = 1<<20, 1<<20
 	for _, name := range services {
