@@ -32,7 +32,8 @@ const endless = 1 << 60
 // A query that does not end, and a worker that was stopped, keep nobody else
 // waiting. The query is answered at its deadline, its worker is replaced.
 func TestSpanThatDoesNotEnd(t *testing.T) {
-	p := serve(t, config{worker: restarts, services: []service{
+	// A worker that is stopped while it measures is replaced at once: then the query is answered.
+	p := serve(t, config{worker: restarts, tables: "[profile]\non_start = false\n", services: []service{
 		{"neighbour", "zoo:tiny_add", `target = "20s"`},
 		{"loop", write(t, "loop.onnx", loops()), "target = \"5s\"\nbest_effort = true"},
 	}})
