@@ -119,7 +119,7 @@ func (u *instance) weigh(s *status.Status) {
 	for i := range s.Services {
 		to := &s.Services[i]
 		if worker, err := u.exec.State(to.ID); err == nil {
-			to.IntermediateBytes, to.InputBytes, to.ResidentBytes = worker.IntermediateBytes, worker.InputBytes, worker.ResidentBytes
+			to.IntermediateBytes, to.ResidentBytes = worker.IntermediateBytes, worker.ResidentBytes
 		}
 	}
 }

@@ -16,12 +16,12 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap/journal"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // backends is a backend, with or without its instance.
 type backends interface {
 	query.Host
-	query.Backend
 }
 
 // backend is a loop without a daemon.
@@ -36,7 +36,12 @@ func newBackend(t testing.TB, c config.Config, w loop.Workers, log *journal.Writ
 	u := &instance{config: c, log: zerolog.Nop(), exec: w}
 	o := loop.Options{
 		Log: u.log, Learning: learningOptions(&c), Journal: log, Places: make([]loop.Place, len(c.Services)),
-		Workers:    func(func(executor.Event)) (loop.Workers, error) { return w, nil },
+		Workers: func(inputs []*wire.InputArena, _ func(executor.Event)) (loop.Workers, error) {
+			if f, ok := w.(*fakeWorkers); ok {
+				f.arenas = inputs
+			}
+			return w, nil
+		},
 		Goroutines: new(sync.WaitGroup), Life: context.Background(),
 	}
 	for i := range o.Places {
@@ -61,15 +66,15 @@ func submit(t *testing.T, b backends, service int, timeout time.Duration) (*quer
 	if !c.Service.Hold() {
 		return nil, query.ErrUnavailable
 	}
-	m, err := b.Alloc(c.Service, 64)
+	m, err := c.Service.Backend.Alloc(c.Service, 64)
 	if err != nil {
 		c.Service.LetGo()
 		return nil, err
 	}
 	c.Memory = m
 	c.Inputs = []query.Input{{Tensor: query.Tensor{Type: models.Int32, Shape: []int64{1, 16}, Data: m.Bytes, Offset: m.Offset}}}
-	if err := b.Submit(c); err != nil {
-		b.Free(c.Service, m)
+	if err := c.Service.Backend.Submit(c); err != nil {
+		c.Service.Backend.Free(c.Service, m)
 		c.Service.LetGo()
 		return nil, err
 	}
@@ -99,7 +104,7 @@ func answerOf(t *testing.T, b backends, c *query.Call) *query.Error {
 	if want := fmt.Sprint(c.QueryID); err == nil && (len(c.Reply.Outputs) != 1 || string(c.Reply.Outputs[0].Data) != want) {
 		t.Errorf("call %s got the outputs %v", want, c.Reply.Outputs)
 	}
-	b.Release(c)
+	c.Service.Backend.Release(c)
 	c.Service.LetGo()
 	return err
 }

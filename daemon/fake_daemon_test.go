@@ -137,6 +137,9 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		Log: zerolog.New(r.log).Level(zerolog.DebugLevel),
 		workers: func(e executor.Options) (loop.Workers, error) {
 			r.workers.tells(e.Events)
+			for _, s := range e.Services {
+				r.workers.arenas = append(r.workers.arenas, s.Inputs)
+			}
 			return r.workers, nil
 		},
 	})

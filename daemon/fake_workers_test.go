@@ -83,13 +83,6 @@ type fakeRound struct{ outcome executor.Outcome }
 func newFakeWorkers(t *testing.T, services int) *fakeWorkers {
 	t.Helper()
 	f := &fakeWorkers{t: t, out: make(chan executor.Outcome, executor.MaxRounds)}
-	for range services {
-		arena, err := wire.NewInputArena(fakeInputBytes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.arenas = append(f.arenas, arena)
-	}
 	f.mu.workers, f.mu.fails = make([]fakeWorker, services), map[fakeInput]bool{}
 	for i := range f.mu.workers {
 		f.mu.workers[i].operators = fakeOperators
@@ -101,6 +94,7 @@ func newFakeWorkers(t *testing.T, services int) *fakeWorkers {
 func fakeConfig(services int, change func(*config.Config)) config.Config {
 	c := config.Default()
 	c.Policy, c.GRPCListen = "edf", "" // whoever wants gRPC chooses a port
+	c.Worker.InputBytes = fakeInputBytes
 	for i := range services {
 		s := config.DefaultService()
 		s.Name, s.Model, s.Target = fmt.Sprint("s", i), "zoo:tiny_add", time.Minute
@@ -131,7 +125,6 @@ func (f *fakeWorkers) check() {
 		if n := a.Used(); n != 0 {
 			f.t.Errorf("%d bytes of the inputs of service %d are in use", n, i)
 		}
-		a.Close()
 	}
 	for _, q := range f.mu.given {
 		for _, o := range q.Outputs {
@@ -544,6 +537,7 @@ func (f *fakeWorkers) Release(id models.ServiceID, batch models.BatchID) {
 	delete(f.mu.workers[id].batches, batch)
 }
 
+// Arena returns where the inputs of a service lie, nil if there is no such service.
 func (f *fakeWorkers) Arena(id models.ServiceID) *wire.InputArena {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -554,26 +548,20 @@ func (f *fakeWorkers) Arena(id models.ServiceID) *wire.InputArena {
 }
 
 // Add adds a service, whose worker comes when the test revives it. It may take
-// the place of one that was removed, whose inputs were freed.
+// the place of one that was removed.
 func (f *fakeWorkers) Add(spec executor.ServiceSpec) error {
-	arena, err := wire.NewInputArena(fakeInputBytes)
-	if err != nil {
-		return err
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.mu.noRoom != nil {
-		arena.Close()
 		return f.mu.noRoom
 	}
 	for int(spec.ID) >= len(f.arenas) {
 		f.arenas, f.mu.workers = append(f.arenas, nil), append(f.mu.workers, fakeWorker{})
 	}
 	if f.arenas[spec.ID] != nil {
-		arena.Close()
 		return executor.ErrInUse
 	}
-	f.arenas[spec.ID], f.mu.workers[spec.ID] = arena, fakeWorker{operators: fakeOperators}
+	f.arenas[spec.ID], f.mu.workers[spec.ID] = spec.Inputs, fakeWorker{operators: fakeOperators}
 	f.mu.added = append(f.mu.added, int(spec.ID))
 	return nil
 }
@@ -593,9 +581,8 @@ func (f *fakeWorkers) refuseAdd(err error) {
 }
 
 // Remove loses the worker of a service, which is gone at once.
-func (f *fakeWorkers) Remove(id models.ServiceID) (<-chan error, error) {
-	arena := f.Arena(id)
-	if arena == nil {
+func (f *fakeWorkers) Remove(id models.ServiceID) (<-chan struct{}, error) {
+	if f.Arena(id) == nil {
 		return nil, executor.ErrUnknownService
 	}
 	f.kill(int(id))
@@ -603,11 +590,8 @@ func (f *fakeWorkers) Remove(id models.ServiceID) (<-chan error, error) {
 	f.mu.Lock()
 	f.arenas[id] = nil
 	f.mu.Unlock()
-	gone := make(chan error, 1)
-	defer close(gone)
-	if inputs, err := arena.Close(); err != nil || inputs > 0 {
-		gone <- executor.ErrLeak
-	}
+	gone := make(chan struct{})
+	close(gone)
 	return gone, nil
 }
 

@@ -141,7 +141,7 @@ func TestGroupWithAFailedSpan(t *testing.T) {
 func TestGroupWithACancelledMember(t *testing.T) {
 	r, first := groupRig(t)
 	calls := r.group(first)
-	r.instances[0].backend.Cancel(calls[1])
+	calls[1].Service.Backend.Cancel(calls[1])
 	r.sync()
 	r.workers.endOf(0, models.SpanDone)
 	wantError(t, answerOf(t, r.instances[0].backend, calls[1]), 503, "cancelled")
@@ -269,7 +269,7 @@ func TestGroupsUnderRandomEvents(t *testing.T) {
 					}
 					if random.IntN(4) == 0 {
 						time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
-						r.instances[0].backend.Cancel(c)
+						c.Service.Backend.Cancel(c)
 					}
 					answerOf(t, r.instances[0].backend, c)
 				}

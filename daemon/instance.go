@@ -72,9 +72,14 @@ func (u *instance) open(o *Options) error {
 	}
 	l := loop.Options{
 		Log: u.log, Device: u.device, Places: places, Learning: u.learning(o.Fit), Fit: o.Fit, Keeper: u.keeper, Journal: u.decisions,
-		Header:  journal.Header{Version: o.Version, Commit: o.Commit, Device: u.device},
-		Workers: func(events func(executor.Event)) (loop.Workers, error) { return u.runner(o, specs, events) },
-		Life:    u.life, Goroutines: u.goroutines,
+		Header: journal.Header{Version: o.Version, Commit: o.Commit, Device: u.device},
+		Workers: func(inputs []*wire.InputArena, events func(executor.Event)) (loop.Workers, error) {
+			for i := range specs {
+				specs[i].Inputs = inputs[i]
+			}
+			return u.runner(o, specs, events)
+		},
+		Life: u.life, Goroutines: u.goroutines,
 	}
 	if u.emulation != nil {
 		l.MeasuredAs = u.emulation.name
@@ -240,7 +245,6 @@ func (u *instance) worker(id models.ServiceID, s *config.Service) (spec executor
 			IntermediateBytes: w.IntermediateBytes,
 			TrimNanos:         int64(w.TrimAfter),
 		},
-		InputBytes:  w.InputBytes,
 		OutputBytes: w.OutputBytes,
 	}
 	if u.part == nil {

@@ -17,10 +17,9 @@ import (
 // instant is an executor whose rounds are over at once, so that what is measured
 // is the loop.
 type instant struct {
-	arenas []*wire.InputArena
-	out    chan executor.Outcome
-	spans  [2][]executor.SpanOutcome // of two rounds, used in turn
-	turn   int
+	out   chan executor.Outcome
+	spans [2][]executor.SpanOutcome // of two rounds, used in turn
+	turn  int
 }
 
 func (f *instant) SetApart(uint64) bool                     { return false }
@@ -46,13 +45,12 @@ func (f *instant) Start(context.Context) error                    { return nil }
 func (f *instant) Outcomes() <-chan executor.Outcome              { return f.out }
 func (f *instant) Stop(models.ServiceID, models.BatchID) bool     { return false }
 func (f *instant) Release(models.ServiceID, models.BatchID)       {}
-func (f *instant) Arena(id models.ServiceID) *wire.InputArena     { return f.arenas[id] }
 func (f *instant) State(models.ServiceID) (executor.State, error) { return executor.State{}, nil }
 func (f *instant) Add(executor.ServiceSpec) error                 { return executor.ErrInUse }
 func (f *instant) Restart(models.ServiceID) error                 { return executor.ErrUnknownService }
 func (f *instant) Close() error                                   { close(f.out); return nil }
 
-func (f *instant) Remove(models.ServiceID) (<-chan error, error) {
+func (f *instant) Remove(models.ServiceID) (<-chan struct{}, error) {
 	return nil, executor.ErrUnknownService
 }
 
@@ -68,13 +66,6 @@ func startInstantLogged(t testing.TB, services int, change func(*config.Config),
 	t.Helper()
 	c := fakeConfig(services, change)
 	f := &instant{out: make(chan executor.Outcome, executor.MaxRounds)}
-	for range services {
-		arena, err := wire.NewInputArena(fakeInputBytes)
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.arenas = append(f.arenas, arena)
-	}
 	b := newBackend(t, c, f, log)
 	b.Begin()
 	for i := range services {
@@ -86,12 +77,7 @@ func startInstantLogged(t testing.TB, services int, change func(*config.Config),
 		}})
 	}
 	b.Ask(func() {})
-	t.Cleanup(func() {
-		b.Close()
-		for _, a := range f.arenas {
-			a.Close()
-		}
-	})
+	t.Cleanup(func() { b.Close() })
 	return b
 }
 
@@ -108,17 +94,17 @@ func newAsker(b *backend, service int) *asker {
 }
 
 func (a *asker) ask(t testing.TB) {
-	m, err := a.b.Alloc(a.c.Service, 64)
+	m, err := a.c.Service.Backend.Alloc(a.c.Service, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.c.Memory, a.c.Arrival = m, time.Now()
-	if err := a.b.Submit(a.c); err != nil {
+	if err := a.c.Service.Backend.Submit(a.c); err != nil {
 		t.Fatal(err)
 	}
 	<-a.c.Answered()
 	if a.c.Reply.Err != nil {
 		t.Fatal(a.c.Reply.Err)
 	}
-	a.b.Release(a.c)
+	a.c.Service.Backend.Release(a.c)
 }

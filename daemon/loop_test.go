@@ -119,9 +119,9 @@ func TestLoopCancels(t *testing.T) {
 	running := mustSubmit(t, b, 0)
 	f.await()
 	waiting := mustSubmit(t, b, 0)
-	b.Cancel(waiting)
+	waiting.Service.Backend.Cancel(waiting)
 	wantError(t, answerOf(t, b, waiting), 503, "cancelled")
-	b.Cancel(running)
+	running.Service.Backend.Cancel(running)
 	wantError(t, answerOf(t, b, running), 503, "cancelled")
 	if f.mu.stopped != 1 || f.mu.runs != 1 {
 		t.Errorf("%d stops, %d runs", f.mu.stopped, f.mu.runs)
@@ -224,7 +224,7 @@ func TestLoopUnderRandomEvents(t *testing.T) {
 					}
 					if random.IntN(4) == 0 {
 						time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
-						b.Cancel(c)
+						c.Service.Backend.Cancel(c)
 					}
 					answerOf(t, b, c)
 				}

@@ -107,7 +107,7 @@ func TestOverrunIsCancelled(t *testing.T) {
 	slow := mustSubmit(t, b, 0)
 	f.awaitApart(1)
 	batch := f.sent()[0][0].Batch
-	b.Cancel(slow)
+	slow.Service.Backend.Cancel(slow)
 	if err := answerOf(t, b, slow); err == nil || !f.abandoned(batch) {
 		t.Errorf("%v; its batch was abandoned: %v", err, f.abandoned(batch))
 	}

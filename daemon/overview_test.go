@@ -88,7 +88,7 @@ func TestOverviewOfAStalledLoop(t *testing.T) {
 	eventually(t, "the question", func() bool { n, _ := inboxOf(b); return n == 1 })
 	_, inboxLimit := inboxOf(b)
 	for range inboxLimit { // nor can it be asked
-		b.Cancel(new(query.Call))
+		b.Services()[0].Backend.Cancel(new(query.Call))
 	}
 	if _, ok := b.FullStatus(); ok {
 		t.Error("a stalled loop takes questions")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
+	"github.com/overlapd/overlapd/daemon/query"
 )
 
 var (
@@ -261,7 +262,7 @@ func (d *Daemon) Restart(service string) error {
 	if s == nil {
 		return fmt.Errorf("service %q: %w", service, ErrNoService)
 	}
-	if err := s.Backend.(*loop.Backend).Restart(s); err != nil {
+	if err := s.Backend.(interface{ Restart(*query.Service) error }).Restart(s); err != nil {
 		return fmt.Errorf("service %s: %w", service, err)
 	}
 	d.log.Info().Str("service", service).Msg("starting a service again that was given up, as was asked for")

@@ -261,7 +261,7 @@ func TestScrapeOfAFullInbox(t *testing.T) {
 	<-held
 	_, inboxLimit := inboxOf(b)
 	for range inboxLimit {
-		b.Cancel(new(query.Call)) // of whom the loop knows nothing
+		b.Services()[0].Backend.Cancel(new(query.Call)) // of whom the loop knows nothing
 	}
 	if s := daemonOf(b).scrape().Instances[0]; s.Inbox != inboxLimit || s.InboxLimit != inboxLimit {
 		t.Errorf("%d messages of %d", s.Inbox, s.InboxLimit)

@@ -10,7 +10,8 @@
 // those of an emulated device do. Everything else is the same.
 //
 // Tensors lie in memory shared with the worker: inputs in an arena that the
-// daemon owns and that outlives the worker, so that a query can be run again;
+// daemon owns and that outlives the worker, so that a query can be run again, also
+// by the worker that another executor has of the service, on another device;
 // outputs in an arena that is new for every worker process. A worker is never
 // believed: an output or an answer that cannot be kills it.
 //
@@ -20,7 +21,7 @@
 // that take too long, and buries it. For each process a waiter learns of its exit
 // (beside the two of package child), a reader takes its answers and ends the
 // spans, and a writer sends what the socket did not take at once. For each
-// service that is removed one waits until nothing of it is left. All of them end
+// service that is removed one waits until its rounds are over. All of them end
 // before Close returns.
 //
 // Services come and go while others run: [Executor.Add] and [Executor.Remove].

@@ -65,7 +65,7 @@ var (
 	ErrClosed = errors.New("executor: closed")
 
 	// ErrOptions is returned by New when there is neither a command nor an Inside,
-	// and by Add when an arena cannot be had.
+	// and by Add when an arena is missing or cannot be had.
 	ErrOptions = errors.New("executor: bad options")
 
 	// ErrUnknownService is returned when no service has the given ID.
@@ -83,8 +83,7 @@ var (
 	// one that is being removed: wait until that is gone, or take another ID.
 	ErrInUse = errors.New("executor: service ID is in use")
 
-	// ErrLeak is returned by Close, and comes of Remove, when shared memory is
-	// still in use.
+	// ErrLeak is returned by Close when shared memory is still in use.
 	ErrLeak = errors.New("executor: shared memory was not given back")
 )
 

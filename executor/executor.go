@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // services are the services by ID.
@@ -37,12 +36,14 @@ type Executor struct {
 	}
 }
 
-// New checks the options and makes the input arenas. No process runs yet, but
-// Close must be called.
+// New checks the options. No process runs yet, but Close must be called.
 func New(opts Options) (*Executor, error) {
 	opts = opts.withDefaults()
 	if len(opts.Command) == 0 && opts.Inside == nil {
 		return nil, fmt.Errorf("%w: there is no command that starts a worker", ErrOptions)
+	}
+	if err := checkCores(opts.Affinity); err != nil {
+		return nil, err
 	}
 	e := &Executor{
 		opts:     opts,
@@ -78,8 +79,7 @@ func (e *Executor) Start(ctx context.Context) error {
 
 // Close ends the workers and waits for everything. Spans in flight are stopped
 // or lost, their outcomes delivered, and then Outcomes is closed. The error is
-// ErrLeak if inputs were not freed or outputs not released; their memory stays
-// mapped until they are.
+// ErrLeak if outputs were not released; their memory stays mapped until they are.
 func (e *Executor) Close() error {
 	e.mu.Lock()
 	if e.mu.closed {
@@ -92,29 +92,22 @@ func (e *Executor) Close() error {
 	e.mu.Unlock()
 	e.workers.Wait()
 	close(e.outcomes)
-	for end := time.Now().Add(readGrace); e.inUse() && time.Now().Before(end); {
-		time.Sleep(releaseLook)
-	}
 	var errs []error
+	end := time.Now().Add(readGrace)
 	for _, s := range *e.services.Load() {
-		errs = append(errs, s.close())
+		for s.leases() > 0 && time.Now().Before(end) {
+			time.Sleep(releaseLook)
+		}
+		if n := s.leases(); n > 0 {
+			errs = append(errs, fmt.Errorf("%w: %d outputs of service %s", ErrLeak, n, s.spec.Name))
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// readGrace is how long Close waits for whoever receives the last outcomes to give
-// back what those rounds used, before it calls that a leak.
+// readGrace is how long Close waits for whoever receives the last outcomes to release
+// their outputs, before it calls that a leak.
 const readGrace = time.Second
-
-// inUse reports whether inputs or outputs of any service are in use.
-func (e *Executor) inUse() bool {
-	for _, s := range *e.services.Load() {
-		if s.arena.Used() > 0 || s.leases() > 0 {
-			return true
-		}
-	}
-	return false
-}
 
 // Run sends the spans of a round and returns at once. If it returns no error,
 // Outcomes delivers exactly one outcome for the round, when all of its spans
@@ -260,15 +253,6 @@ func (e *Executor) Release(id models.ServiceID, batch models.BatchID) {
 	}
 }
 
-// Arena returns the input arena of a service, or nil if there is no such
-// service.
-func (e *Executor) Arena(id models.ServiceID) *wire.InputArena {
-	if s := e.service(id); s != nil {
-		return s.arena
-	}
-	return nil
-}
-
 // State returns what is known of a service.
 func (e *Executor) State(id models.ServiceID) (State, error) {
 	s := e.service(id)
@@ -304,14 +288,6 @@ func (e *Executor) Add(spec ServiceSpec) error {
 	if err != nil {
 		return err
 	}
-	if err := e.enter(s); err != nil {
-		_, cerr := s.arena.Close()
-		return errors.Join(err, cerr)
-	}
-	return nil
-}
-
-func (e *Executor) enter(s *service) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.mu.closed {
@@ -332,21 +308,14 @@ func (e *Executor) enter(s *service) error {
 	return nil
 }
 
-// Remove ends a service. It returns at once; the channel delivers once nothing
-// is left of it, and is then closed: its worker was asked to exit, and killed if
-// it did not within CloseGrace, a worker that loads at once; its spans in
-// flight were stopped or lost, and Outcomes delivers, or holds, the outcome of
-// each of its rounds; its last event was WorkerStopped; its inputs were freed
-// and its outputs released. Until then its ID is in use, Arena still returns
-// its arena, and spans of it are lost with ErrRemoved. After that the ID can be
-// added again.
-//
-// What comes is nil, or ErrLeak if inputs or outputs are still in use
-// ReleaseGrace after the worker is gone, or when the executor closes. The
-// service then takes no more inputs, and its memory stays mapped until the last
-// is given back; since that is done by its ID, the ID stays in use until
-// another Remove ends with nil.
-func (e *Executor) Remove(id models.ServiceID) (<-chan error, error) {
+// Remove ends a service. It returns at once; the channel is closed once nothing is
+// left of it: its worker was asked to exit, and killed if it did not within CloseGrace,
+// a worker that loads at once; its spans in flight were stopped or lost, and Outcomes
+// delivers, or holds, the outcome of each of its rounds; its last event was
+// WorkerStopped. Until then its ID is in use, and spans of it are lost with
+// ErrRemoved. After that no worker reads its inputs, and the ID can be added again.
+// Outputs stay as they are until they are released.
+func (e *Executor) Remove(id models.ServiceID) (<-chan struct{}, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.service(id)
@@ -365,29 +334,25 @@ func (e *Executor) Remove(id models.ServiceID) (<-chan error, error) {
 	if s.end != nil {
 		s.end(ErrRemoved)
 	}
-	gone := make(chan error, 1)
+	gone := make(chan struct{})
 	e.workers.Go(func() {
 		defer close(gone)
-		gone <- e.dismantle(s)
+		e.dismantle(s)
 	})
 	return gone, nil
 }
 
 // dismantle returns when nothing is left of a service that ends.
-func (e *Executor) dismantle(s *service) error {
+func (e *Executor) dismantle(s *service) {
 	s.threads.Wait()
-	s.awaitUnused()
-	err := s.close()
+	s.awaitRounds()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	s.leaves = false
-	// What an executor that closes did not get back, Close reports.
-	if err == nil && !e.mu.closed {
+	if !e.mu.closed { // else Close says which of its outputs are in use
 		next := maps.Clone(*e.services.Load())
 		delete(next, s.spec.ID)
 		e.services.Store(&next)
 	}
-	return err
 }
 
 // Hold ends the workers of all services together and starts none until Resume,

@@ -353,32 +353,26 @@ func TestOptionsAreChecked(t *testing.T) {
 	if _, err := New(Options{Services: []ServiceSpec{{ID: 1}}}); !errors.Is(err, ErrOptions) {
 		t.Error(err)
 	}
-	if _, err := New(Options{Command: []string{"x"}, Services: []ServiceSpec{fakeSpec(1, ""), fakeSpec(1, "")}}); !errors.Is(err, ErrInUse) {
-		t.Error(err)
+	spec := fakeSpec(1, "")
+	if _, err := New(Options{Command: []string{"x"}, Services: []ServiceSpec{spec}}); !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), "no memory for inputs") {
+		t.Errorf("without memory for inputs: %v", err)
 	}
-	_, err := New(Options{Command: []string{"x"}, Services: []ServiceSpec{{InputBytes: -5}}})
-	if !errors.Is(err, wire.ErrArenaSize) {
-		t.Errorf("input arena of -5 bytes: %v", err)
+	spec.Inputs = newInputs()
+	defer spec.Inputs.Close()
+	if _, err := New(Options{Command: []string{"x"}, Services: []ServiceSpec{spec, spec}}); !errors.Is(err, ErrInUse) {
+		t.Error(err)
 	}
 }
 
 func TestCloseReportsLeaks(t *testing.T) {
 	f := startReady(t, nil, 2)
-	offset, _, err := f.Arena(0).Alloc(1)
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := f.do(f.whole(1, 1, "a"))
-	err = f.Close()
-	if !errors.Is(err, ErrLeak) || !strings.Contains(err.Error(), "service0 has 1 inputs and 0 outputs") ||
-		!strings.Contains(err.Error(), "service1 has 1 inputs and 1 outputs") {
+	err := f.Close()
+	if !errors.Is(err, ErrLeak) || !strings.Contains(err.Error(), "1 outputs of service service1") || strings.Contains(err.Error(), "service0") {
 		t.Error(err)
 	}
 	if got := texts(s); got[0] != "a0123" {
 		t.Errorf("leaked output is %q", got)
-	}
-	if err := f.Arena(0).Free(offset); err != nil {
-		t.Error(err)
 	}
 }
 

@@ -85,7 +85,7 @@ func parent() {
 	ready := make(chan int, 1)
 	e, err := New(Options{
 		Command:  []string{os.Args[0]},
-		Services: []ServiceSpec{{Name: "orphan", InputBytes: 1 << 20, OutputBytes: 1 << 20}},
+		Services: []ServiceSpec{{Name: "orphan", Inputs: newInputs(), OutputBytes: 1 << 20}},
 		Events: func(e Event) {
 			if e.Kind == WorkerReady {
 				ready <- e.PID
@@ -100,7 +100,7 @@ func parent() {
 	}
 	pid := <-ready
 	if text := os.Getenv("OVERLAPD_TEST_TEXT"); text != "" {
-		offset, data, _ := e.Arena(0).Alloc(int64(len(text)))
+		offset, data, _ := e.service(0).spec.Inputs.Alloc(int64(len(text)))
 		copy(data, text)
 		e.Run(1, []SpanRequest{{
 			Span:    models.Span{Batch: 1, End: fakeOperators},
@@ -156,6 +156,7 @@ type fixture struct {
 	*Executor
 	t testing.TB
 
+	inputs map[models.ServiceID]*wire.InputArena
 	mu     sync.Mutex
 	events []Event
 	news   chan struct{}
@@ -177,6 +178,13 @@ func start(t testing.TB, change func(*Options), paths ...string) *fixture {
 	}
 	if change != nil {
 		change(&opts)
+	}
+	for i := range opts.Services {
+		if s := &opts.Services[i]; s.Inputs != nil {
+			f.inputs = map[models.ServiceID]*wire.InputArena{s.ID: s.Inputs}
+		} else {
+			s.Inputs = f.Arena(s.ID)
+		}
 	}
 	e, err := New(opts)
 	if err != nil {
@@ -200,8 +208,44 @@ func start(t testing.TB, change func(*Options), paths ...string) *fixture {
 func fakeSpec(id models.ServiceID, path string) ServiceSpec {
 	return ServiceSpec{
 		ID: id, Name: fmt.Sprintf("service%d", id),
-		Load: wire.LoadSpec{ModelPath: path}, InputBytes: 1 << 20, OutputBytes: 1 << 20,
+		Load: wire.LoadSpec{ModelPath: path}, OutputBytes: 1 << 20,
 	}
+}
+
+// newInputs returns memory for the inputs of a service.
+func newInputs() *wire.InputArena {
+	arena, err := wire.NewInputArena(1 << 20)
+	if err != nil {
+		panic(err)
+	}
+	return arena
+}
+
+// Arena returns where the inputs of a service lie, which is the same memory for as long
+// as the test runs.
+func (f *fixture) Arena(id models.ServiceID) *wire.InputArena {
+	if f.inputs[id] == nil {
+		if f.inputs == nil {
+			f.inputs = map[models.ServiceID]*wire.InputArena{}
+		}
+		f.inputs[id] = newInputs()
+	}
+	return f.inputs[id]
+}
+
+// Add adds a service.
+func (f *fixture) Add(s ServiceSpec) error {
+	s.Inputs = f.Arena(s.ID)
+	return f.Executor.Add(s)
+}
+
+// Close closes the executor, and then the memory of its services.
+func (f *fixture) Close() error {
+	err := f.Executor.Close()
+	for _, a := range f.inputs {
+		a.Close()
+	}
+	return err
 }
 
 // startReady returns an executor all of whose workers are ready.

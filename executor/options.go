@@ -22,6 +22,10 @@ type Options struct {
 	// of an operator before its worker is killed.
 	OverrunGrace time.Duration
 
+	// Affinity are the cores of this host that worker processes run on, nil for those of
+	// this process. Executors that share no core do not slow each other down.
+	Affinity []int
+
 	// Cores is how many cores the spans of a round share, 0 where they do not compute on
 	// those: see [wire.Run]. Workers must be ready for a single thread.
 	Cores int
@@ -33,10 +37,6 @@ type Options struct {
 	// CloseGrace is how long a worker may take to exit by itself when the executor
 	// closes or its service is removed.
 	CloseGrace time.Duration
-
-	// ReleaseGrace is how long Remove waits for the inputs and outputs that are
-	// still in use once the worker is gone: a client may be reading an answer.
-	ReleaseGrace time.Duration
 
 	// Policy decides when a lost worker is started again, and when its service is
 	// given up.
@@ -63,9 +63,14 @@ type ServiceSpec struct {
 	ID          models.ServiceID
 	Name        string
 	Load        wire.LoadSpec
-	InputBytes  int64    // size of the input arena
 	OutputBytes int64    // size of the output arena
 	Env         []string // the worker's, nil for that of this process
+
+	// Inputs is where the inputs of the service's queries lie. Several executors may
+	// have a worker of one service: all of them read the same memory, so that a query
+	// is bound to none of them before its batch starts. Whoever made it closes it
+	// once the service is removed from each executor, or that is closed.
+	Inputs *wire.InputArena
 
 	// Refused is why the service is given up from the beginning, without a worker
 	// before Restart is called. It is nil for a service that is to start.
@@ -77,7 +82,6 @@ func (o Options) withDefaults() Options {
 	o.SpanTimeout = cmp.Or(o.SpanTimeout, 30*time.Second)
 	o.OverrunGrace = cmp.Or(o.OverrunGrace, 500*time.Millisecond)
 	o.CloseGrace = cmp.Or(o.CloseGrace, 2*time.Second)
-	o.ReleaseGrace = cmp.Or(o.ReleaseGrace, 30*time.Second)
 	o.Policy = o.Policy.WithDefaults(child.Policy{
 		BackoffMin: 50 * time.Millisecond, BackoffMax: time.Second, HealthyAfter: 10 * time.Second,
 		RestartLimit: 30, RestartWindow: time.Minute,

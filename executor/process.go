@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
 	serve "github.com/overlapd/overlapd/segments/worker"
@@ -78,21 +80,46 @@ func (p *insider) Status() string {
 }
 
 // startChild starts a worker process with these files as its descriptors from 3
-// on. An env of nil is that of this process.
-func startChild(command, env []string, files []*os.File, line func(string)) (*child.Process, error) {
+// on, and on these cores. An env of nil is that of this process.
+func startChild(command, env []string, cores []int, files []*os.File, line func(string)) (*child.Process, error) {
 	if env == nil {
 		env = os.Environ()
 	}
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = withoutSecrets(env)
 	cmd.ExtraFiles = files
-	p, err := child.Start(cmd, line)
+	p, err := child.Start(cmd, line, cores...)
 	if err != nil {
 		return nil, err
 	}
 	offer(p.PID())
 	return p, nil
 }
+
+// checkCores refuses cores that this process may not run on: they are not there, or
+// were not given to it.
+func checkCores(cores []int) error {
+	var ours unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &ours); err != nil || len(cores) == 0 {
+		return os.NewSyscallError("sched_getaffinity", err)
+	}
+	for _, c := range cores {
+		if ours.IsSet(c) {
+			continue
+		}
+		var there []int
+		for c := range coresKnown {
+			if ours.IsSet(c) {
+				there = append(there, c)
+			}
+		}
+		return fmt.Errorf("%w: there is no core %d for workers, the cores that this process may run on are %v", ErrOptions, c, there)
+	}
+	return nil
+}
+
+// coresKnown is how many cores a [unix.CPUSet] has room for.
+const coresKnown = 1024
 
 // withheld are the variables that a worker does not get, by how their names
 // begin. It parses models that others wrote, and needs neither what names or

@@ -24,15 +24,14 @@ const lostGrace = 250 * time.Millisecond
 // killed and has not ended.
 const stuckAfter = 10 * time.Second
 
-// releaseLook is how often a removal looks whether the last input and output
-// were given back.
+// releaseLook is how often is looked whether the last round was received, or the last
+// output given back.
 const releaseLook = 2 * time.Millisecond
 
 // service is one service with its worker, if it has one.
 type service struct {
 	executor *Executor
 	spec     ServiceSpec
-	arena    *wire.InputArena
 	restart  chan struct{}           // a person wants a service that was given up to be tried again
 	rounds   atomic.Int32            // with spans of this service, whose outcome is not delivered
 	threads  sync.WaitGroup          // every goroutine of this service
@@ -78,7 +77,6 @@ type State struct {
 	Err               error // why the last worker was lost, nil if none was
 	InFlight          int   // runs sent and not answered
 	IntermediateBytes int64 // held for batches, as the worker says
-	InputBytes        int64 // allocated in the input arena
 	OutputLeases      int   // outputs that were not released yet
 	ResidentBytes     int64 // 0 if it is not known
 }
@@ -90,11 +88,10 @@ func newService(e *Executor, spec ServiceSpec) (*service, error) {
 		return nil, fmt.Errorf("%w: service %s: %w: %d bytes for outputs, choose from 1 to %d",
 			ErrOptions, spec.Name, wire.ErrArenaSize, spec.OutputBytes, int64(wire.MaxArenaBytes))
 	}
-	arena, err := wire.NewInputArena(spec.InputBytes)
-	if err != nil {
-		return nil, fmt.Errorf("%w: service %s: inputs: %w", ErrOptions, spec.Name, err)
+	if spec.Inputs == nil {
+		return nil, fmt.Errorf("%w: service %s has no memory for inputs", ErrOptions, spec.Name)
 	}
-	return &service{executor: e, spec: spec, arena: arena, restart: make(chan struct{}, 1)}, nil
+	return &service{executor: e, spec: spec, restart: make(chan struct{}, 1)}, nil
 }
 
 // begin starts the supervisor. The executor is locked.
@@ -266,7 +263,7 @@ func (s *service) state() State {
 	s.mu.Lock()
 	state, w := s.mu.state, s.mu.worker
 	s.mu.Unlock()
-	state.InputBytes, state.OutputLeases = s.arena.Used(), s.leases()
+	state.OutputLeases = s.leases()
 	if w != nil {
 		w.mu.Lock()
 		state.InFlight = w.mu.flights.count
@@ -310,7 +307,7 @@ func (s *service) ready() *worker {
 func (s *service) checkInputs(queries []wire.QueryTensors) error {
 	for _, q := range queries {
 		for i, t := range q.Inputs {
-			if !s.arena.Contains(t.Offset, t.Bytes) {
+			if !s.spec.Inputs.Contains(t.Offset, t.Bytes) {
 				return fmt.Errorf("%w: input %d of query %d is not in the arena", ErrBadSpan, i, q.ID)
 			}
 		}
@@ -344,36 +341,12 @@ func (s *service) run(r *round, index int, request *SpanRequest) bool {
 	return false
 }
 
-// awaitUnused returns when nothing of a service without a worker is in use, or
-// it has been waited for long enough. A round always ends; what a client reads
-// may not.
-func (s *service) awaitUnused() {
+// awaitRounds returns when the outcome of every round with a span of a service without
+// a worker was delivered. A round always ends.
+func (s *service) awaitRounds() {
 	ticker := time.NewTicker(releaseLook)
 	defer ticker.Stop()
 	for s.rounds.Load() > 0 {
 		<-ticker.C
 	}
-	limit := time.NewTimer(s.executor.opts.ReleaseGrace)
-	defer limit.Stop()
-	for s.arena.Used() > 0 || s.leases() > 0 {
-		select {
-		case <-ticker.C:
-		case <-limit.C:
-			return
-		case <-s.executor.closing:
-			return
-		}
-	}
-}
-
-// close gives up the arena of a service without a worker.
-func (s *service) close() error {
-	inputs, err := s.arena.Close()
-	if err != nil {
-		return err
-	}
-	if outputs := s.leases(); inputs > 0 || outputs > 0 {
-		return fmt.Errorf("%w: service %s has %d inputs and %d outputs in use", ErrLeak, s.spec.Name, inputs, outputs)
-	}
-	return nil
 }

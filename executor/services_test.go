@@ -32,7 +32,7 @@ func (f *fixture) once(id models.ServiceID, batch models.BatchID) {
 	}
 }
 
-func (f *fixture) remove(id models.ServiceID) <-chan error {
+func (f *fixture) remove(id models.ServiceID) <-chan struct{} {
 	f.t.Helper()
 	gone, err := f.Remove(id)
 	if err != nil {
@@ -41,18 +41,13 @@ func (f *fixture) remove(id models.ServiceID) <-chan error {
 	return gone
 }
 
-// awaitRemoved returns what became of a removal, whose channel must be closed.
-func (f *fixture) awaitRemoved(gone <-chan error) error {
+// awaitRemoved returns when a service is gone.
+func (f *fixture) awaitRemoved(gone <-chan struct{}) {
 	f.t.Helper()
 	select {
-	case err := <-gone:
-		if _, more := <-gone; more {
-			f.t.Error("a removal told its end twice")
-		}
-		return err
+	case <-gone:
 	case <-time.After(patience):
 		f.t.Fatal("the service does not go away")
-		return nil
 	}
 }
 
@@ -82,6 +77,7 @@ func descriptors(t testing.TB) int {
 // and leaves nothing.
 func TestAddAndRemove(t *testing.T) {
 	f := startReady(t, nil, 1)
+	f.Arena(1)
 	before := descriptors(t)
 	for batch := models.BatchID(1); batch <= 5; batch++ {
 		if err := f.Add(fakeSpec(1, "")); err != nil {
@@ -93,13 +89,11 @@ func TestAddAndRemove(t *testing.T) {
 		pid := awaitEvent(f, WorkerReady, func(e Event) bool { return e.Service == 1 }).PID
 		f.once(1, batch)
 		f.once(0, batch)
-		if err := f.awaitRemoved(f.remove(1)); err != nil {
-			t.Fatal(err)
-		}
+		f.awaitRemoved(f.remove(1))
 		if e := f.lastEvent(1); e.Kind != WorkerStopped || e.Service != 1 || e.PID != pid {
 			t.Errorf("the last event is %+v", e)
 		}
-		if f.Arena(1) != nil || alive(pid) {
+		if alive(pid) {
 			t.Error("something is left")
 		}
 		if _, err := f.State(1); !errors.Is(err, ErrUnknownService) {
@@ -122,8 +116,8 @@ func TestAddAndRemove(t *testing.T) {
 func TestRemoveWhileLoading(t *testing.T) {
 	f := start(t, nil, "sleep 1h")
 	pid := awaitEvent(f, WorkerStarting, nil).PID
-	if err := f.awaitRemoved(f.remove(0)); err != nil || alive(pid) {
-		t.Fatal(err)
+	if f.awaitRemoved(f.remove(0)); alive(pid) {
+		t.Error("its worker is left")
 	}
 	if e := f.lastEvent(0); e.Kind != WorkerStopped || e.Service != 0 || e.PID != pid {
 		t.Errorf("the last event is %+v", e)
@@ -144,9 +138,7 @@ func TestRemoveWithoutWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id := range models.ServiceID(3) {
-		if err := f.awaitRemoved(f.remove(id)); err != nil {
-			t.Error(err)
-		}
+		f.awaitRemoved(f.remove(id))
 		if e := f.lastEvent(id); e.Kind != WorkerStopped || e.Service != id || e.PID != 0 {
 			t.Errorf("service %d: the last event is %T %+v", id, e, e)
 		}
@@ -196,16 +188,9 @@ func TestRemoveWithSpansInFlight(t *testing.T) {
 			if s := o.Spans[1]; s.Status != models.SpanDone || texts(s)[0] != "x0123" {
 				t.Errorf("beside it: %+v", s)
 			}
-			select {
-			case err := <-gone:
-				t.Errorf("it is gone with its inputs in use: %v", err)
-			default:
-			}
+			f.awaitRemoved(gone)
 			free()
 			freeLate()
-			if err := f.awaitRemoved(gone); err != nil {
-				t.Error(err)
-			}
 			f.once(1, 2)
 		})
 	}
@@ -222,81 +207,43 @@ func TestRemoveByForce(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	free()
-	if err := f.awaitRemoved(gone); err != nil {
-		t.Error(err)
-	}
+	f.awaitRemoved(gone)
 }
 
-// Who reads an answer holds the ID of its service; after the limit that is
-// told, and the memory stays until it is given back.
+// An answer stays as it is until it is released, whatever has the ID of its service.
 func TestRemoveWithLeases(t *testing.T) {
-	f := startReady(t, func(o *Options) { o.ReleaseGrace = time.Millisecond }, 1)
+	f := startReady(t, nil, 1)
 	span, free := f.part(0, 1, "abc")
 	s := f.do(span)
-	arena := f.Arena(0)
-	if err := f.awaitRemoved(f.remove(0)); !errors.Is(err, ErrLeak) {
+	free()
+	f.awaitRemoved(f.remove(0))
+	if err := f.Add(fakeSpec(0, "")); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Add(fakeSpec(0, "")); !errors.Is(err, ErrInUse) {
-		t.Error(err)
-	}
-	if f.Arena(0) != arena {
-		t.Error("its arena is gone")
-	}
-	free()
-	if err := f.awaitRemoved(f.remove(0)); !errors.Is(err, ErrLeak) {
-		t.Error("an answer is being read:", err)
-	}
-	if got := string(s.Queries[0].Outputs[0].Data); got != "abc0123" {
+	awaitEvent(f, WorkerReady, nil)
+	f.once(0, 1)
+	if got := texts(s); len(got) != 1 || got[0] != "abc0123" {
 		t.Errorf("the answer has become %q", got)
 	}
-	texts(s)
-	if err := f.awaitRemoved(f.remove(0)); err != nil {
-		t.Error(err)
-	}
-	if err := f.Add(fakeSpec(0, "")); err != nil {
-		t.Error(err)
-	}
 }
 
-// A removal waits for an answer that is being read, and no longer.
-func TestRemoveAwaitsRelease(t *testing.T) {
-	f := startReady(t, func(o *Options) { o.ReleaseGrace = time.Hour }, 1)
-	span, free := f.part(0, 1, "abc")
-	s := f.do(span)
-	free()
-	gone := f.remove(0)
-	awaitEvent(f, WorkerStopped, nil)
-	select {
-	case err := <-gone:
-		t.Fatal(err)
-	default:
-	}
-	texts(s)
-	if err := f.awaitRemoved(gone); err != nil {
-		t.Error(err)
-	}
-}
-
-// Close ends a removal, and what was not given back is a leak of both.
+// Close waits for a removal, and reports outputs that were not given back unless it was
+// over.
 func TestCloseDuringRemove(t *testing.T) {
 	for name, leak := range map[string]bool{"clean": false, "leak": true} {
 		t.Run(name, func(t *testing.T) {
-			f := startReady(t, func(o *Options) { o.ReleaseGrace = time.Hour }, 2)
-			span, free := f.part(0, 1, "x")
-			s := f.do(span)
+			f := startReady(t, nil, 2)
+			s := f.do(f.whole(1, 1, "x"))
 			if !leak {
 				texts(s)
-				free()
 			}
 			gone := f.remove(0)
-			err := f.Close()
-			if removed := f.awaitRemoved(gone); errors.Is(err, ErrLeak) != leak || errors.Is(removed, ErrLeak) != leak {
-				t.Errorf("closing: %v; removing: %v", err, removed)
+			if err := f.Executor.Close(); errors.Is(err, ErrLeak) != leak {
+				t.Errorf("closing: %v", err)
 			}
+			f.awaitRemoved(gone)
 			if leak {
 				texts(s)
-				free()
 			}
 			if err := f.Add(fakeSpec(5, "")); !errors.Is(err, ErrClosed) {
 				t.Error(err)
@@ -312,34 +259,26 @@ func TestCloseDuringRemove(t *testing.T) {
 // cannot work is refused.
 func TestAddBeforeStart(t *testing.T) {
 	f := &fixture{t: t, news: make(chan struct{}, 1)}
-	e, err := New(Options{
-		Command:  []string{os.Args[0]},
-		Services: []ServiceSpec{fakeSpec(0, "fail")}, Events: f.event,
-	})
+	e, err := New(Options{Command: []string{os.Args[0]}, Events: f.event})
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.Executor = e
 	bad := fakeSpec(4, "")
-	for _, change := range []func(*ServiceSpec){
-		func(s *ServiceSpec) { s.InputBytes = -1 },
-		func(s *ServiceSpec) { s.OutputBytes = wire.MaxArenaBytes + 1 },
-	} {
-		spec := bad
-		change(&spec)
-		if err := e.Add(spec); !errors.Is(err, ErrOptions) || !errors.Is(err, wire.ErrArenaSize) {
-			t.Error(err)
-		}
+	bad.OutputBytes = wire.MaxArenaBytes + 1
+	if err := f.Add(bad); !errors.Is(err, ErrOptions) || !errors.Is(err, wire.ErrArenaSize) {
+		t.Error(err)
 	}
-	if err := errors.Join(e.Add(fakeSpec(1, "")), f.awaitRemoved(f.remove(0))); err != nil {
+	if err := errors.Join(f.Add(fakeSpec(0, "fail")), f.Add(fakeSpec(1, ""))); err != nil {
 		t.Fatal(err)
 	}
+	f.awaitRemoved(f.remove(0))
 	if err := e.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	awaitEvent(f, WorkerReady, nil)
 	f.once(1, 1)
-	if err := e.Close(); err != nil {
+	if err := f.Close(); err != nil {
 		t.Error(err)
 	}
 	if e := f.lastEvent(0); e.Kind != WorkerStarting {
@@ -354,7 +293,7 @@ func TestAnyChanges(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		before := descriptors(t)
 		f := start(t, func(o *Options) {
-			o.RestartLimit, o.CloseGrace, o.ReleaseGrace = 1000, 200*time.Millisecond, time.Minute
+			o.RestartLimit, o.CloseGrace = 1000, 200*time.Millisecond
 		}, "")
 		m := &changes{f: f, outcomes: map[uint64]int{}}
 		m.present[0], m.loads[0] = true, true
@@ -430,8 +369,8 @@ func TestAnyChanges(t *testing.T) {
 type changes struct {
 	f        *fixture
 	present  [3]bool
-	loads    [3]bool         // its model does
-	gone     [3]<-chan error // of those that are being removed
+	loads    [3]bool            // its model does
+	gone     [3]<-chan struct{} // of those that are being removed
 	batch    models.BatchID
 	outcomes map[uint64]int
 	free     map[uint64][]func() // inputs of rounds that run
@@ -442,7 +381,7 @@ func (m *changes) run(ids []int, text string) {
 	var free []func()
 	m.batch++
 	for _, id := range ids {
-		if m.present[id] && m.f.Arena(models.ServiceID(id)) != nil && m.gone[id] == nil {
+		if m.present[id] && m.gone[id] == nil {
 			s, give := m.f.part(models.ServiceID(id), m.batch, text)
 			spans, free = append(spans, s), append(free, give)
 		}
@@ -496,9 +435,7 @@ func (m *changes) settled(id models.ServiceID) {
 		return
 	}
 	m.receiveAll()
-	if err := m.f.awaitRemoved(m.gone[id]); err != nil {
-		m.f.t.Fatal(err)
-	}
+	m.f.awaitRemoved(m.gone[id])
 	m.gone[id], m.present[id] = nil, false
 }
 

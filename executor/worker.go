@@ -57,11 +57,11 @@ func newWorker(s *service) (*worker, error) {
 		begin: time.Now(), fly: make(chan struct{}, 1), lost: make(chan struct{}), read: make(chan struct{}),
 	}
 	w.mu.batches = make(map[models.BatchID][]models.QueryID)
-	files := []*os.File{other, s.arena.File(), outputs.File()}
+	files := []*os.File{other, s.spec.Inputs.File(), outputs.File()}
 	if opts.Inside != nil {
 		w.process = startInside(opts.Inside, s.spec.ID, files)
 	} else {
-		w.process, err = startChild(opts.Command, s.spec.Env, files, s.output)
+		w.process, err = startChild(opts.Command, s.spec.Env, opts.Affinity, files, s.output)
 		other.Close()
 		outputs.CloseFile()
 	}

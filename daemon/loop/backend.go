@@ -17,6 +17,7 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/overlap/journal"
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // maxRetries is how often a query is run again whose worker was lost.
@@ -31,32 +32,37 @@ var (
 	ErrNotGivenUp = errors.New("only a service that was given up is restarted by hand")
 )
 
-// Backend is the [query.Backend] of a running daemon: it hands calls to the
-// scheduler goroutine, which owns everything that is decided. What else is asked
-// of the loop, by those who start, reload and stop it, goes through it as well.
+// Backend is what others know of a loop: those who ask for its services, and those
+// who start, reload and stop it.
 type Backend struct {
-	desk
+	*core
 	loop    *loop
 	running bool // the loop was started
 }
 
 // New makes a loop, which decides nothing before [Backend.Begin].
-func New(c config.Config, o Options) (*Backend, error) {
+func New(c config.Config, o Options) (_ *Backend, err error) {
 	shared := &core{Registry: new(query.Registry), Options: o, config: c}
 	shared.epoch, shared.inbox = time.Now(), make(chan message, inboxLimit)
 	shared.ending, shared.done = make(chan struct{}), make(chan struct{})
-	b := &Backend{desk: desk{core: shared}}
-	shared.serves = b
+	b := &Backend{core: shared}
 	members, list := make([]*member, len(c.Services)), make([]models.Service, len(c.Services))
-	services, operators := make([]*query.Service, len(c.Services)), make([]int, len(c.Services))
+	services, operators, inputs := make([]*query.Service, len(c.Services)), make([]int, len(c.Services)), make([]*wire.InputArena, len(c.Services))
+	defer func() {
+		for i := 0; err != nil && i < len(members) && members[i] != nil; i++ {
+			err = errors.Join(err, members[i].closeInputs())
+		}
+	}()
 	for i := range c.Services {
-		s := shared.newService(models.ServiceID(i), &c.Services[i], &o.Places[i])
-		services[i], members[i] = s, &member{service: s, config: c.Services[i], place: o.Places[i], line: new(lineage)}
-		list[i] = scheduled(s.ID, &c.Services[i])
+		m := &member{config: c.Services[i], place: o.Places[i], line: new(lineage)}
+		if err = shared.furnish(m, models.ServiceID(i)); err != nil {
+			return nil, err
+		}
+		services[i], members[i], inputs[i] = m.service, m, m.inputs
+		list[i] = scheduled(m.service.ID, &c.Services[i])
 		operators[i] = list[i].Operators
 	}
 	b.Publish(services)
-	var err error
 	if shared.solo, err = predictor.NewSolo(operators...); err != nil {
 		return nil, err
 	}
@@ -66,7 +72,7 @@ func New(c config.Config, o Options) (*Backend, error) {
 	}
 	b.timeline = timeline.New(b.epoch, list)
 	shared.Listeners = append([]observe.Listener{b.timeline, observe.NewTraces(b.epoch, b.Device)}, o.Listeners...)
-	if shared.exec, err = o.Workers(b.Event); err != nil {
+	if shared.exec, err = o.Workers(inputs, b.Event); err != nil {
 		return nil, err
 	}
 	shared.learning = learning.New(o.Learning, shared.predictor, shared.solo)
@@ -74,7 +80,7 @@ func New(c config.Config, o Options) (*Backend, error) {
 	overruns := &overruns{core: shared, held: make(map[models.BatchID][]heldQuery)}
 	calls := &calls{core: shared, fleet: fleet, overruns: overruns, pending: make(map[models.QueryID]*pending)}
 	learner := &learner{core: shared, fleet: fleet, measurement: measurement{fleet: fleet}}
-	fleet.answerOver, fleet.rebind, fleet.measuring, fleet.stopMeasuring = calls.answer, learner.bind, learner.measurement.active, learner.stop
+	fleet.answerOver, fleet.rebind, fleet.measuring, fleet.stopMeasuring = calls.answer, learner.bind, learner.measurement.reads, learner.stop
 	b.loop = &loop{core: shared, fleet: fleet, calls: calls, learner: learner, overruns: overruns, timer: time.NewTimer(time.Hour)}
 	return b, nil
 }
@@ -118,11 +124,24 @@ func (b *Backend) Drain() {
 // GiveUp answers what was accepted and has not finished.
 func (b *Backend) GiveUp() { b.tell(message{ask: b.loop.calls.giveUp}) }
 
+// readGrace is how long Close waits for whoever reads the last answers to give back
+// the memory of their queries, before it calls that a leak.
+const readGrace = time.Second
+
 // Close ends the workers, and then the loop.
 func (b *Backend) Close() error {
 	err := b.exec.Close()
 	if b.running {
 		<-b.done
+	}
+	end := time.Now().Add(readGrace)
+	for _, s := range b.loop.fleet.members {
+		for s != nil && s.inputs.Used() > 0 && time.Now().Before(end) {
+			time.Sleep(time.Millisecond)
+		}
+		if s != nil {
+			err = errors.Join(err, s.closeInputs())
+		}
 	}
 	return err
 }
@@ -264,14 +283,14 @@ func (b *Backend) Timeline() *timeline.Ring { return b.timeline }
 
 // Restart starts the worker of a service that was given up, or fails with
 // [ErrNotGivenUp].
-func (b *Backend) Restart(s *query.Service) error {
-	state, err := b.exec.State(s.ID)
+func (c *core) Restart(s *query.Service) error {
+	state, err := c.exec.State(s.ID)
 	if err != nil {
 		return err
 	}
 	switch {
 	case state.Phase == executor.GivenUp:
-		return b.exec.Restart(s.ID)
+		return c.exec.Restart(s.ID)
 	case s.GivenUp.Load() && state.Phase == executor.Ready:
 		return fmt.Errorf("%w, and the worker of this one runs: it is its model that cannot be served; change the model and reload", ErrNotGivenUp)
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync/atomic"
 
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/query"
@@ -33,20 +32,19 @@ type pending struct {
 	lent    bool           // its memory is held until its batch ends, which has overrun
 }
 
-// desk is where calls are handed in, by any goroutine: the [query.Backend] of the
-// services.
+// desk is where the calls of a service are handed in, by any goroutine: its
+// [query.Backend].
 type desk struct {
 	*core
-	lastID atomic.Uint64
+	inputs *wire.InputArena
 }
 
 // Alloc implements Backend.
-func (d *desk) Alloc(s *query.Service, bytes int64) (query.Memory, error) {
-	arena := d.exec.Arena(s.ID)
-	if bytes > arena.Bytes() {
+func (d *desk) Alloc(_ *query.Service, bytes int64) (query.Memory, error) {
+	if bytes > d.inputs.Bytes() {
 		return query.Memory{}, query.ErrTooLarge
 	}
-	offset, data, err := arena.Alloc(bytes)
+	offset, data, err := d.inputs.Alloc(bytes)
 	switch {
 	case errors.Is(err, wire.ErrArenaFull):
 		return query.Memory{}, query.ErrNoMemory
@@ -58,7 +56,7 @@ func (d *desk) Alloc(s *query.Service, bytes int64) (query.Memory, error) {
 
 // Free implements Backend.
 func (d *desk) Free(s *query.Service, m query.Memory) {
-	if err := d.exec.Arena(s.ID).Free(m.Offset); err != nil {
+	if err := d.inputs.Free(m.Offset); err != nil {
 		d.Log.Error().Err(err).Str("service", s.Name).Msg("giving back the memory of a query")
 	}
 }

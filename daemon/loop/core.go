@@ -62,11 +62,10 @@ type Workers interface {
 	SetApart(round uint64) bool
 	Abandon(models.ServiceID, models.BatchID)
 	Release(models.ServiceID, models.BatchID)
-	Arena(models.ServiceID) *wire.InputArena
 	State(models.ServiceID) (executor.State, error)
 	Restart(models.ServiceID) error
 	Add(executor.ServiceSpec) error
-	Remove(models.ServiceID) (<-chan error, error)
+	Remove(models.ServiceID) (<-chan struct{}, error)
 	Close() error
 }
 
@@ -117,7 +116,6 @@ type core struct {
 	solo      *predictor.Solo
 	predictor *predictor.Predictor // estimates groups, with the help of solo
 	learning  *learning.Learner    // which the learner obeys
-	serves    query.Backend        // what the services are served by
 	memory    observe.Event        // used by emit
 	timeline  *timeline.Ring       // what remembers the last rounds
 }
@@ -137,9 +135,10 @@ type Options struct {
 	Journal    *journal.Writer    // nil if decisions are not logged
 	Header     journal.Header     // begins the journal; the loop sets its epoch
 
-	// Workers makes what runs rounds. It passes on what happens to workers, from
-	// when they are started.
-	Workers func(events func(executor.Event)) (Workers, error)
+	// Workers makes what runs rounds, with the memory for the inputs of each service in
+	// the order of the configuration, which the loop closes. It passes on what happens
+	// to workers, from when they are started.
+	Workers func(inputs []*wire.InputArena, events func(executor.Event)) (Workers, error)
 
 	Life       context.Context // ends when the daemon closes
 	Goroutines *sync.WaitGroup // those that run besides the loop
@@ -183,7 +182,8 @@ type mailbox struct {
 	ending   chan struct{} // closed when no more messages are taken
 	done     chan struct{} // closed when the goroutine has ended
 	draining atomic.Bool
-	beat     atomic.Int64 // when the goroutine last rested, since the epoch
+	lastID   atomic.Uint64 // of a query
+	beat     atomic.Int64  // when the goroutine last rested, since the epoch
 }
 
 // message is what the scheduler goroutine is told. One of the fields is set, or none

@@ -50,6 +50,7 @@ type fleet struct {
 // member belongs to the scheduler goroutine.
 type member struct {
 	service *query.Service
+	inputs  *wire.InputArena // of its queries, which all of its workers read
 	config  config.Service
 	place   Place
 
@@ -110,12 +111,15 @@ func scheduled(id models.ServiceID, s *config.Service) models.Service {
 	}
 }
 
-// newService returns the service of a configuration entry, not loaded yet.
-func (c *core) newService(id models.ServiceID, of *config.Service, p *Place) *query.Service {
-	s := query.NewService(id, of.Name)
-	s.Policy, s.Backend = c.config.Policy, c.serves
-	setTargets(s, of, p)
-	return s
+// furnish gives a member its service, not loaded yet, and memory for its inputs.
+func (c *core) furnish(m *member, id models.ServiceID) (err error) {
+	if m.inputs, err = wire.NewInputArena(c.config.Worker.InputBytes); err != nil {
+		return fmt.Errorf("service %s: memory for inputs: %w", m.config.Name, err)
+	}
+	m.service = query.NewService(id, m.config.Name)
+	m.service.Policy, m.service.Backend = c.config.Policy, &desk{core: c, inputs: m.inputs}
+	setTargets(m.service, &m.config, &m.place)
+	return nil
 }
 
 // setTargets sets what a configuration entry says, within what an emulated device
@@ -184,20 +188,22 @@ func (f *fleet) open(s *member, spec executor.ServiceSpec) error {
 	case f.noWorkers != nil:
 		return f.noWorkers
 	}
-	s.service = f.newService(id, &s.config, &s.place)
+	if err := f.furnish(s, id); err != nil {
+		return err
+	}
 	m := scheduled(id, &s.config)
 	if err := f.scheduler.Add(f.Now(), m); err != nil {
-		return err
+		return errors.Join(err, s.closeInputs())
 	}
 	if int(id) == len(f.members) { // also if it stays free: all tables are of one length
 		f.members, f.specs = append(f.members, nil), append(f.specs, models.Service{ID: id})
 	}
 	if err := f.predictor.Reset(id, m.Operators); err != nil {
-		return errors.Join(err, f.scheduler.Remove(f.Now(), id))
+		return errors.Join(err, f.scheduler.Remove(f.Now(), id), s.closeInputs())
 	}
-	spec.ID = id
+	spec.ID, spec.Inputs = id, s.inputs
 	if err := f.exec.Add(spec); err != nil {
-		return errors.Join(err, f.scheduler.Remove(f.Now(), id), f.predictor.Drop(id))
+		return errors.Join(err, f.scheduler.Remove(f.Now(), id), f.predictor.Drop(id), s.closeInputs())
 	}
 	f.members[id], f.specs[id], f.reloaded = s, m, true
 	return nil
@@ -320,33 +326,36 @@ func (f *fleet) takeOut(id models.ServiceID, s *member) {
 		return
 	}
 	f.Goroutines.Go(func() {
-		err := <-gone
-		f.tell(message{ask: func() { f.left(id, err) }})
+		<-gone
+		f.tell(message{ask: func() { f.left(id, nil) }})
 	})
 }
 
-// left frees the position of a service of which nothing is left. If somebody still reads the
-// memory of the service, nobody else may have the position, but all else goes.
+// left frees the position of a service of which no worker is left.
 func (f *fleet) left(id models.ServiceID, err error) {
 	s := f.members[id]
 	if s.ended != nil {
 		defer close(s.ended)
 	}
-	leaks := errors.Is(err, executor.ErrLeak)
-	if !leaks {
-		f.members[id], f.specs[id] = nil, models.Service{ID: id}
-	}
+	f.members[id], f.specs[id] = nil, models.Service{ID: id}
 	f.leaving--
-	err = errors.Join(err, f.predictor.Drop(id))
+	err = errors.Join(err, f.predictor.Drop(id), s.closeInputs())
 	f.emit(observe.Event{Kind: observe.Dropped, Service: &models.Service{ID: id}})
-	switch {
-	case leaks:
-		f.Log.Error().Err(err).Str("service", s.config.Name).Msg("a service that was taken away keeps its place until overlapd is restarted")
-	case err != nil && !errors.Is(err, executor.ErrClosed):
+	if err != nil && !errors.Is(err, executor.ErrClosed) {
 		f.Log.Error().Err(err).Str("service", s.config.Name).Msg("taking a service away")
 	}
 	s.place.GiveBack()
 	f.rebind()
+}
+
+// closeInputs gives up the memory for the inputs of a service whose workers are gone.
+// What somebody has not given back stays mapped until he does.
+func (s *member) closeInputs() error {
+	n, err := s.inputs.Close()
+	if n > 0 {
+		err = errors.Join(err, fmt.Errorf("%w: %d inputs of service %s", executor.ErrLeak, n, s.config.Name))
+	}
+	return err
 }
 
 // serving returns the service that requests for a name reach, or nil.

@@ -337,12 +337,16 @@ const stopPatience = 20 * time.Millisecond
 type heldBatch struct {
 	service models.ServiceID
 	batch   models.BatchID
-	offset  int64 // in the service's input arena
+	inputs  *wire.InputArena
+	offset  int64 // in it
 	inUse   bool  // by a span that was set apart
 }
 
 // active reports whether a round runs.
 func (m *measurement) active() bool { return m.running }
+
+// reads reports whether a worker runs what is measured, or still reads its inputs.
+func (m *measurement) reads() bool { return m.running || len(m.held) > 0 }
 
 // waits reports whether a step is interrupted, and its next round is to be run.
 func (m *measurement) waits() bool { return len(m.rounds) > 0 && !m.running }
@@ -476,14 +480,15 @@ func (m *measurement) giveBack(some func(h *heldBatch) bool) {
 			return false
 		}
 		m.fleet.exec.Release(h.service, h.batch)
-		_ = m.fleet.exec.Arena(h.service).Free(h.offset) // it was allocated there
+		_ = h.inputs.Free(h.offset) // it was allocated there
 		return true
 	})
 }
 
 // alloc makes up the inputs of a span's batch.
 func (m *measurement) alloc(s *models.Span) ([]wire.Tensor, error) {
-	inputs := m.fleet.members[s.Service].info.Inputs
+	member := m.fleet.members[s.Service]
+	inputs := member.info.Inputs
 	var tensors []wire.Tensor
 	var sum int64
 	for i, shape := range models.Fill(inputs, s.Size, s.SeqLen) {
@@ -500,12 +505,12 @@ func (m *measurement) alloc(s *models.Span) ([]wire.Tensor, error) {
 		tensors = append(tensors, wire.Tensor{Type: ty.Elem, Shape: shape, Offset: sum, Bytes: bytes})
 		sum += query.Aligned(bytes)
 	}
-	offset, data, err := m.fleet.exec.Arena(s.Service).Alloc(max(sum, 1))
+	offset, data, err := member.inputs.Alloc(max(sum, 1))
 	if err != nil {
 		return nil, fmt.Errorf("memory for inputs of batch size %d: %w", s.Size, err)
 	}
 	clear(data)
-	m.held = append(m.held, heldBatch{service: s.Service, batch: s.Batch, offset: offset})
+	m.held = append(m.held, heldBatch{service: s.Service, batch: s.Batch, inputs: member.inputs, offset: offset})
 	for i := range tensors {
 		tensors[i].Offset += offset
 	}

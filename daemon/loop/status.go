@@ -20,7 +20,7 @@ func serviceStatus(s *member, now time.Duration, m overlap.ServiceMetrics, waiti
 		Batches: m.Batches, Merged: m.Merged, Retried: m.Retried,
 		Overruns: s.line.overruns, Overrun: waiting.Overrun,
 		EngineSeconds: counts.Spans.Took.Seconds(), DeviceSeconds: counts.Device.Took.Seconds(),
-		ID: s.service.ID, Requests: counts, QueueLimit: s.config.QueueLimit, Postponed: waiting.Postponed, Restarts: s.line.restarts, Cut: cutStatus(s.info),
+		ID: s.service.ID, Requests: counts, QueueLimit: s.config.QueueLimit, Postponed: waiting.Postponed, InputBytes: s.inputs.Used(), Restarts: s.line.restarts, Cut: cutStatus(s.info),
 	}
 	for i, n := range counts.TurnedAway {
 		if n > 0 {

@@ -34,7 +34,12 @@ func (l *told) Observe(e *observe.Event) {
 // What does not come to the scheduler is told once, and is in the status all the same.
 func TestTurnedAway(t *testing.T) {
 	var news told
-	m := &member{service: query.NewService(0, "a"), line: new(lineage)}
+	inputs, err := wire.NewInputArena(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inputs.Close()
+	m := &member{service: query.NewService(0, "a"), inputs: inputs, line: new(lineage)}
 	f := &fleet{core: &core{Options: Options{Listeners: []observe.Listener{&news}}}, members: []*member{m}, specs: make([]models.Service, 1)}
 	f.turnedAway()
 	for _, reason := range []string{query.ReasonGivenUp, query.ReasonGivenUp, query.ReasonInvalid} {

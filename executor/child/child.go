@@ -15,6 +15,7 @@ package child
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"runtime"
@@ -46,8 +47,9 @@ type Process struct {
 
 // Start starts cmd. Its standard error goes to line, and so does its standard
 // output unless cmd says where to; line may be nil, is called by one goroutine,
-// and must return soon. All of it has been read when Done is closed.
-func Start(cmd *exec.Cmd, line func(string)) (*Process, error) {
+// and must return soon. All of it has been read when Done is closed. The process and
+// what it starts run on these cores only, or if there are none on those of this one.
+func Start(cmd *exec.Cmd, line func(string), cores ...int) (*Process, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -60,7 +62,7 @@ func Start(cmd *exec.Cmd, line func(string)) (*Process, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	p := &Process{Began: time.Now(), cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
-	go p.run(r, line, started)
+	go p.run(r, line, cores, started)
 	if err := <-started; err != nil {
 		return nil, errors.Join(err, r.Close())
 	}
@@ -70,10 +72,10 @@ func Start(cmd *exec.Cmd, line func(string)) (*Process, error) {
 // run starts the process and waits for its end on one thread, which it keeps:
 // the kernel takes the end of the thread that started a process for the end of
 // its parent.
-func (p *Process) run(output *os.File, line func(string), started chan<- error) {
+func (p *Process) run(output *os.File, line func(string), cores []int, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if err := p.cmd.Start(); err != nil {
+	if err := onCores(cores, p.cmd.Start); err != nil {
 		started <- err
 		return
 	}
@@ -90,6 +92,26 @@ func (p *Process) run(output *os.File, line func(string), started chan<- error) 
 	_ = output.SetReadDeadline(time.Now().Add(outputGrace))
 	<-read
 	output.Close()
+}
+
+// onCores calls start on a thread that is locked and runs on these cores meanwhile, which
+// a process that it starts inherits before it has threads of its own.
+func onCores(cores []int, start func() error) error {
+	if len(cores) == 0 {
+		return start()
+	}
+	var before, during unix.CPUSet
+	for _, c := range cores {
+		during.Set(c)
+	}
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return os.NewSyscallError("sched_getaffinity", err)
+	}
+	if err := unix.SchedSetaffinity(0, &during); err != nil {
+		return fmt.Errorf("running on the cores %v: %w", cores, os.NewSyscallError("sched_setaffinity", err))
+	}
+	defer func() { _ = unix.SchedSetaffinity(0, &before) }() // which it had
+	return start()
 }
 
 // reap waits for the process, and kills what is left of its group while the

@@ -44,7 +44,7 @@ func TestInfo(t *testing.T) {
 // sending it and waking up take.
 func BenchmarkRound(b *testing.B) {
 	e := startRig(b, formula{operator: 20 * time.Microsecond})
-	offset, _, err := e.Arena(0).Alloc(64)
+	offset, _, err := e.arenas[0].Alloc(64)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func BenchmarkRound(b *testing.B) {
 		o.Spans[0].Queries[0].Release()
 	}
 	b.ReportMetric(float64(late)/float64(rounds), "ns-late/op")
-	if err := e.Arena(0).Free(offset); err != nil {
+	if err := e.arenas[0].Free(offset); err != nil {
 		b.Fatal(err)
 	}
 }

@@ -68,15 +68,16 @@ var known = []device.ModelInfo{
 // and 1, and 2 has that at 1 too, with sequences.
 type rig struct {
 	*executor.Executor
-	t  testing.TB
-	mu struct {
+	t      testing.TB
+	arenas [4]*wire.InputArena
+	mu     struct {
 		sync.Mutex
 		events []executor.Event
 	}
 }
 
 func service(id models.ServiceID, name, model string) executor.ServiceSpec {
-	return executor.ServiceSpec{ID: id, Name: name, Load: wire.LoadSpec{ModelPath: model}, InputBytes: 1 << 16, OutputBytes: 1 << 16}
+	return executor.ServiceSpec{ID: id, Name: name, Load: wire.LoadSpec{ModelPath: model}, OutputBytes: 1 << 16}
 }
 
 func options(f formula) executor.Options {
@@ -98,6 +99,16 @@ func newRig(t testing.TB, f formula, change ...func(*executor.Options)) *rig {
 	}
 	for _, c := range change {
 		c(&o)
+	}
+	for i := range r.arenas {
+		var err error
+		if r.arenas[i], err = wire.NewInputArena(1 << 16); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { r.arenas[i].Close() })
+	}
+	for i := range o.Services {
+		o.Services[i].Inputs = r.arenas[o.Services[i].ID]
 	}
 	e, err := executor.New(o)
 	if err != nil {
@@ -136,6 +147,12 @@ func (r *rig) awaitReady(ids ...models.ServiceID) {
 	}
 }
 
+// Add adds a service, with memory for its inputs.
+func (r *rig) Add(s executor.ServiceSpec) error {
+	s.Inputs = r.arenas[s.ID]
+	return r.Executor.Add(s)
+}
+
 // add adds a service and waits until it is ready.
 func (r *rig) add(s executor.ServiceSpec) error {
 	err := r.Add(s)
@@ -156,12 +173,12 @@ func (r *rig) inputs(id models.ServiceID, first models.QueryID, sizes ...int) (a
 	r.t.Helper()
 	for i, size := range sizes {
 		bytes := int64(size * Columns * 4)
-		offset, _, err := r.Arena(id).Alloc(bytes)
+		offset, _, err := r.arenas[id].Alloc(bytes)
 		if err != nil {
 			r.t.Fatal(err)
 		}
 		r.t.Cleanup(func() {
-			if err := r.Arena(id).Free(offset); err != nil {
+			if err := r.arenas[id].Free(offset); err != nil {
 				r.t.Error(err)
 			}
 		})

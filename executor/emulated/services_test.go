@@ -20,7 +20,7 @@ func fourth() executor.ServiceSpec { return service(3, "three", "a") }
 // once returns a span of all operators, and what frees its input.
 func (r *rig) once(id models.ServiceID, batch models.BatchID) (executor.SpanRequest, func()) {
 	r.t.Helper()
-	arena := r.Arena(id)
+	arena := r.arenas[id]
 	offset, _, err := arena.Alloc(Columns * 4)
 	if err != nil {
 		r.t.Fatal(err)
@@ -36,7 +36,7 @@ func (r *rig) once(id models.ServiceID, batch models.BatchID) (executor.SpanRequ
 		}
 }
 
-func (r *rig) remove(id models.ServiceID) <-chan error {
+func (r *rig) remove(id models.ServiceID) <-chan struct{} {
 	r.t.Helper()
 	gone, err := r.Remove(id)
 	if err != nil {
@@ -45,18 +45,13 @@ func (r *rig) remove(id models.ServiceID) <-chan error {
 	return gone
 }
 
-// awaitRemoved returns what became of a removal, whose channel must be closed.
-func (r *rig) awaitRemoved(gone <-chan error) error {
+// awaitRemoved returns when a service is gone.
+func (r *rig) awaitRemoved(gone <-chan struct{}) {
 	r.t.Helper()
 	select {
-	case err := <-gone:
-		if _, more := <-gone; more {
-			r.t.Error("a removal told its end twice")
-		}
-		return err
+	case <-gone:
 	case <-time.After(patience):
 		r.t.Fatal("the service does not go away")
-		return nil
 	}
 }
 
@@ -86,13 +81,11 @@ func TestAddAndRemove(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		free()
-		if err := r.awaitRemoved(r.remove(3)); err != nil {
-			t.Fatal(err)
-		}
+		r.awaitRemoved(r.remove(3))
 		if n, over := r.of(3); n != 2*i || !over {
 			t.Errorf("%+v", r.events())
 		}
-		if _, err := r.Remove(3); !errors.Is(err, executor.ErrUnknownService) || r.Arena(3) != nil {
+		if _, err := r.Remove(3); !errors.Is(err, executor.ErrUnknownService) {
 			t.Error(err)
 		}
 	}
@@ -134,9 +127,7 @@ func TestRemoveWithSpansInFlight(t *testing.T) {
 	for _, f := range append(frees, free) {
 		f()
 	}
-	if err := r.awaitRemoved(gone); err != nil {
-		t.Error(err)
-	}
+	r.awaitRemoved(gone)
 }
 
 // A round of nothing but a service that is removed ends at once.
@@ -152,69 +143,7 @@ func TestRemoveEndsItsRound(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	free()
-	if err := r.awaitRemoved(gone); err != nil {
-		t.Error(err)
-	}
-}
-
-// The ID stays in use for as long as inputs or outputs are.
-func TestRemoveWithLeases(t *testing.T) {
-	r := startRig(t, quick, func(o *executor.Options) { o.ReleaseGrace = time.Millisecond })
-	if err := r.add(fourth()); err != nil {
-		t.Fatal(err)
-	}
-	span, free := r.once(3, 1)
-	r.run(1, span)
-	o := <-r.Outcomes()
-	if err := r.awaitRemoved(r.remove(3)); !errors.Is(err, executor.ErrLeak) {
-		t.Error(err)
-	}
-	free()
-	if err := r.awaitRemoved(r.remove(3)); !errors.Is(err, executor.ErrLeak) {
-		t.Error("an answer is being read:", err)
-	}
-	if err := r.Add(fourth()); !errors.Is(err, executor.ErrInUse) {
-		t.Error(err)
-	}
-	if data := o.Spans[0].Queries[0].Outputs[0].Data; len(data) != Columns*4 || data[0] != 0 {
-		t.Errorf("%v", data)
-	}
-	o.Spans[0].Queries[0].Release()
-	if err := r.awaitRemoved(r.remove(3)); err != nil {
-		t.Error(err)
-	}
-	if n, over := r.of(3); n != 2 || !over {
-		t.Errorf("%+v", r.events())
-	}
-}
-
-// Close ends a removal, and what was not given back is a leak of both.
-func TestCloseDuringRemove(t *testing.T) {
-	for name, leak := range map[string]bool{"clean": false, "leak": true} {
-		t.Run(name, func(t *testing.T) {
-			r := startRig(t, slow)
-			span, free := r.once(0, 1)
-			r.run(1, span)
-			gone := r.remove(0)
-			r.next()
-			if !leak {
-				free()
-			}
-			err := r.Close()
-			if removed := r.awaitRemoved(gone); errors.Is(err, executor.ErrLeak) != leak || errors.Is(removed, executor.ErrLeak) != leak {
-				t.Errorf("closing: %v; removing: %v", err, removed)
-			}
-			if leak {
-				free()
-			}
-			if _, err := r.Remove(1); !errors.Is(err, executor.ErrClosed) {
-				t.Error(err)
-			}
-			if err := r.Add(fourth()); !errors.Is(err, executor.ErrClosed) {
-				t.Error(err)
-			}
-		})
-	}
+	r.awaitRemoved(gone)
 }
 
 // A model that the device does not know is not loaded, and what it knows is said.
@@ -244,9 +173,7 @@ func TestAddBeforeStart(t *testing.T) {
 	if err := r.Add(fourth()); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.awaitRemoved(r.remove(0)); err != nil {
-		t.Fatal(err)
-	}
+	r.awaitRemoved(r.remove(0))
 	if err := r.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
@@ -268,7 +195,7 @@ func TestAnyChanges(t *testing.T) {
 		r := startRig(t, formula{operator: time.Microsecond, spread: 2})
 		var sent, received uint64
 		free := map[uint64]func(){}
-		var gone <-chan error
+		var gone <-chan struct{}
 		present := false
 		receive := func() {
 			received++
@@ -284,9 +211,7 @@ func TestAnyChanges(t *testing.T) {
 				receive()
 			}
 			if gone != nil {
-				if err := r.awaitRemoved(gone); err != nil {
-					rt.Fatal(err)
-				}
+				r.awaitRemoved(gone)
 				gone, present = nil, false
 			}
 		}

@@ -31,7 +31,8 @@ const (
 // daemon: the test says what runs together, and no scheduler decides it.
 type workers struct {
 	exec   *executor.Executor
-	infos  []wire.Info // by service, from when it is ready
+	arenas []*wire.InputArena // by service
+	infos  []wire.Info        // by service, from when it is ready
 	news   chan executor.Event
 	round  uint64
 	batch  models.BatchID
@@ -63,8 +64,13 @@ func (c *check) startWorkers(ctx context.Context, env []string) (w *workers, err
 		if !c.rehearsal() {
 			spec.CUDA, spec.WarmSeqLens = &wire.CUDASpec{}, []int{c.seqLen}
 		}
+		arena, err := wire.NewInputArena(256 << 20)
+		if err != nil {
+			return nil, err
+		}
+		w.arenas = append(w.arenas, arena)
 		o.Services = append(o.Services, executor.ServiceSpec{
-			ID: models.ServiceID(i), Name: m, Load: spec, InputBytes: 256 << 20, OutputBytes: 256 << 20, Env: env,
+			ID: models.ServiceID(i), Name: m, Load: spec, Inputs: arena, OutputBytes: 256 << 20, Env: env,
 		})
 	}
 	if w.exec, err = executor.New(o); err != nil {
@@ -110,7 +116,7 @@ func (w *workers) await(ctx context.Context) error {
 // stop ends the workers.
 func (w *workers) stop() error {
 	for p, tensors := range w.inputs {
-		_ = w.exec.Arena(models.ServiceID(p.service)).Free(tensors[0].Offset) // it was allocated there
+		_ = w.arenas[p.service].Free(tensors[0].Offset) // it was allocated there
 	}
 	// Outcomes that nobody received would keep their outputs.
 	done := make(chan error, 1)
@@ -118,7 +124,12 @@ func (w *workers) stop() error {
 	for o := range w.exec.Outcomes() {
 		release(&o)
 	}
-	return <-done
+	err := <-done
+	for _, a := range w.arenas {
+		_, cerr := a.Close()
+		err = errors.Join(err, cerr)
+	}
+	return err
 }
 
 // run runs the parts as one round and returns how long it took.
@@ -197,7 +208,7 @@ func (w *workers) inputsOf(p part) ([]wire.Tensor, error) {
 		tensors = append(tensors, wire.Tensor{Type: elem, Shape: shape, Offset: sum, Bytes: bytes})
 		sum += (bytes + wire.ArenaAlign - 1) / wire.ArenaAlign * wire.ArenaAlign
 	}
-	offset, data, err := w.exec.Arena(models.ServiceID(p.service)).Alloc(sum)
+	offset, data, err := w.arenas[p.service].Alloc(sum)
 	if err != nil {
 		return nil, fmt.Errorf("memory for inputs of batch size %d: %w", p.batch, err)
 	}
