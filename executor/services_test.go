@@ -175,10 +175,9 @@ func TestRemoveWithSpansInFlight(t *testing.T) {
 			if s := f.receive().Spans[0]; s.Status != models.SpanLost || !errors.Is(s.Err, ErrRemoved) {
 				t.Errorf("late: %+v", s)
 			}
-			if kill {
+			if f.awaitStop(0); kill {
 				syscall.Kill(pid, syscall.SIGKILL)
 			} else {
-				f.awaitStop(0)
 				touch(t, gate)
 			}
 			o := f.receive()
