@@ -72,6 +72,9 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 			err = errors.Join(err, d.close())
 		}
 	}()
+	if err = servable(&c); err != nil {
+		return d, err
+	}
 	var aside string
 	if d.state, aside, err = openState(c.StateDir, o.Check); err != nil {
 		return d, err

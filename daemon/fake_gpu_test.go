@@ -159,7 +159,16 @@ func newGPURig(t *testing.T, services ...string) *gpuRig {
 
 // divide puts the services on instances that the daemon creates.
 func (r *gpuRig) divide(instances ...mig.Want) *gpuRig {
-	r.config.MIG.Owner, r.config.MIG.Instances = true, instances
+	c := &r.config
+	c.Device, c.MIG.Owner, c.Devices = config.DeviceAuto, true, nil
+	for i, want := range instances {
+		d := config.Device{Name: fmt.Sprint("part", i), Kind: config.DeviceCUDA, GPU: c.GPU, MIG: want.Profile}
+		c.Devices = append(c.Devices, d)
+		for _, name := range want.Services {
+			c.Service(name).On = []string{d.Name}
+		}
+	}
+	c.GPU = ""
 	return r
 }
 

@@ -203,7 +203,7 @@ func TestPlanGPU(t *testing.T) {
 	if r.server.State() != r.before || !r.server.Closed() {
 		t.Error("a plan changed something")
 	}
-	r.config.Device, r.config.MIG.Owner, r.config.MIG.Instances = config.DeviceCPU, false, nil
+	r.config.Device, r.config.MIG.Owner, r.config.Devices = config.DeviceCPU, false, nil
 	if text, err := PlanGPU(r.config, r.opts); err != nil || !strings.Contains(text, "no GPU is used") {
 		t.Errorf("%q, %v", text, err)
 	}

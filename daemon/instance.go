@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
@@ -477,6 +478,28 @@ func (u *instance) join(c *config.Service) (*loop.Joining, error) {
 		place.GiveBack()
 	}
 	return j, err
+}
+
+// errPool is returned for a pool of which nothing is served yet.
+var errPool = errors.New("only the MIG instances of one GPU are served together yet: configure one device, and run a daemon for each")
+
+// servable returns why the devices of a configuration cannot be served.
+func servable(c *config.Config) error {
+	pool := c.Pool()
+	gpus := pool.GPUs()
+	if len(pool) > 1 && (len(gpus) != 1 || len(pool.Instances(gpus[0], nil)) < len(pool)) {
+		return errPool
+	}
+	return CheckCores(c)
+}
+
+// CheckCores returns faults if devices have cores that this process may not use.
+func CheckCores(c *config.Config) error {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return err
+	}
+	return c.Devices.CheckCores(set.IsSet)
 }
 
 // divide makes the instances: one for each part of a GPU that is divided, else one

@@ -110,6 +110,9 @@ func (r *reload) run() error {
 			return err
 		}
 	}
+	for _, name := range r.done.Moved {
+		_ = r.ended(name, errors.New("the devices of a service are changed by a restart")) // which ends nothing
+	}
 	for _, name := range slices.Concat(r.done.Added, r.done.Replaced) {
 		if err := r.load(name); err != nil {
 			return err
@@ -129,8 +132,8 @@ func (r *reload) instanceOf(name string) *instance {
 	if len(r.instances) == 1 {
 		return r.instances[0]
 	}
-	if i := r.next.Place(name); i >= 0 && i < len(r.instances) {
-		return r.instances[i]
+	if on := r.next.On(name); len(on) > 0 && on[0] < len(r.instances) {
+		return r.instances[on[0]]
 	}
 	return nil
 }
@@ -147,7 +150,7 @@ func (r *reload) holds(name string) {
 				services = append(services, *before)
 			}
 		}
-		c.Services, c.MIG.Instances = services, r.next.MIG.Instances
+		c.Services = services
 	})
 }
 

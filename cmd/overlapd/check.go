@@ -61,15 +61,18 @@ model is run on the GPU, in a process of its own.`,
 			if err := daemon.CheckModels(&c); err != nil {
 				return err
 			}
+			if err := daemon.CheckCores(&c); err != nil {
+				return err
+			}
 			exposed, err := daemon.CheckAccess(&c)
 			if err != nil {
 				return err
 			}
 			found, err := lookAtHost(cmd.Context(), c)
-			found.Exposed = exposed
+			found.Exposed, found.Notes = exposed, c.Pool().Idle(c.Services)
 			if found.ORTPath != "" {
 				notes, faults := tryModels(cmd.Context(), &c, found.ORTPath)
-				found.Notes, err = notes, errors.Join(err, faults)
+				found.Notes, err = append(found.Notes, notes...), errors.Join(err, faults)
 			}
 			if asJSON {
 				return errors.Join(report.WriteJSON(cmd.OutOrStdout(), found), err)
@@ -181,7 +184,7 @@ func lookAtHost(ctx context.Context, c config.Config) (host, error) {
 	if c.MayUseGPU() {
 		found := lookAtGPUs(ctx, c, lib)
 		h.GPU = &found
-		if c.Device == cutcost.CUDA { // "auto" takes the CPU where the GPU cannot be used
+		if c.Pool()[0].Kind != config.DeviceAuto { // which takes the CPU where the GPU cannot be used
 			err = errors.Join(err, found.Err())
 		}
 	}

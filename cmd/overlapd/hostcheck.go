@@ -171,7 +171,7 @@ var rules = []rule{
 	{"mps", "MPS: {what}", "", levelOK},
 
 	{"mig-whole", "MIG mode of {gpu} is on, so that CUDA sees its instances only, and the configuration names the whole GPU",
-		"name an instance with gpu = \"MIG-…\" ({instances}), declare [[mig.instance]], or turn MIG off with nvidia-smi -i {index} -mig 0 as root", levelFault},
+		"name an instance with gpu = \"MIG-…\" ({instances}), declare them as [[device]] with mig, or turn MIG off with nvidia-smi -i {index} -mig 0 as root", levelFault},
 	{"mig-layout", "{why}", "", levelFault},
 	{"mig-root", "[mig] has owner = true and user {user} is not root: only root creates MIG instances",
 		"run overlapd as root, or have the administrator create them and set owner = false", levelFault},
@@ -196,7 +196,9 @@ type hostOptions struct {
 	Try         func(ctx context.Context, gpu string) error
 }
 
-func (o *hostOptions) wantsGPU() bool { return o.Config.Device == config.DeviceCUDA }
+func (o *hostOptions) wantsGPU() bool {
+	return o.Config.MayUseGPU() && o.Config.Pool()[0].Kind != config.DeviceAuto
+}
 
 // looking is one run of checkGPU. The target is what services would run on.
 type looking struct {
@@ -288,7 +290,7 @@ func (l *looking) onPCI() (found []string) {
 }
 
 func (l *looking) findTarget() bool {
-	t, err := l.Facts.Find(cmp.Or(l.Config.GPU, fmt.Sprint(l.Facts.Devices[0].Index)))
+	t, err := l.Facts.Find(cmp.Or(l.Config.Pool().GPUs()[0], fmt.Sprint(l.Facts.Devices[0].Index)))
 	switch {
 	case t.Device.Fault != nil:
 		l.add("gpu-broken", "gpu", t.Device.String(), "why", t.Device.Fault.Error())
@@ -467,8 +469,8 @@ func (l *looking) ask(ctx context.Context, dir string) error {
 // lookAtMIG compares the instances with those that the configuration declares.
 func (l *looking) lookAtMIG() {
 	d := l.target.Device
-	c := &l.Config.MIG
-	if len(c.Instances) == 0 {
+	c, wants := &l.Config.MIG, l.Config.Pool().Instances(l.Config.Pool().GPUs()[0], l.Config.Services)
+	if len(wants) == 0 {
 		if d.MIG.Enabled && l.target.Instance == nil {
 			var names []string
 			for _, i := range d.Instances {
@@ -489,7 +491,7 @@ func (l *looking) lookAtMIG() {
 		l.add("mig-layout", "why", err.Error())
 		return
 	}
-	layout, err := mig.Plan(d, c.Instances, o)
+	layout, err := mig.Plan(d, wants, o)
 	if err != nil {
 		l.add("mig-layout", "why", err.Error())
 		return
@@ -499,7 +501,7 @@ func (l *looking) lookAtMIG() {
 		l.add("mig-steps", "steps", fmt.Sprint(len(steps)))
 		return
 	}
-	l.add("mig", "instances", fmt.Sprint(len(c.Instances)))
+	l.add("mig", "instances", fmt.Sprint(len(wants)))
 }
 
 // provider are the files that lie beside a CUDA build of ONNX Runtime.

@@ -16,7 +16,6 @@ import (
 
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/cuda/fake"
-	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/cuda/mps"
 	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 	"github.com/overlapd/overlapd/daemon/config"
@@ -282,7 +281,7 @@ func (m *machine) own(user int, profiles ...string) {
 // want declares MIG instances that have to be there.
 func (m *machine) want(profiles ...string) {
 	for _, p := range profiles {
-		m.o.Config.MIG.Instances = append(m.o.Config.MIG.Instances, mig.Want{Profile: p})
+		m.o.Config.Devices = append(m.o.Config.Devices, config.Device{Kind: config.DeviceCUDA, MIG: p})
 	}
 }
 

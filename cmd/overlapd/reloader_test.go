@@ -78,7 +78,7 @@ func TestReloaderLogsEachChange(t *testing.T) {
 	c := config.Embedded()
 	l := newListening(func() (config.Config, error) { return c, nil })
 	f := &fakeRunning{done: &config.Reloaded{
-		Added: []string{"n"}, Removed: []string{"o"}, Replaced: []string{"r", "s"}, Changed: []string{"t"},
+		Added: []string{"n"}, Removed: []string{"o"}, Replaced: []string{"r", "s"}, Moved: []string{"m"}, Changed: []string{"t"},
 		Settings: []string{"log_level"}, Restart: []string{"policy"},
 		Failed: map[string]string{"s": "no such file"}, Took: time.Second,
 	}}
@@ -90,7 +90,7 @@ func TestReloaderLogsEachChange(t *testing.T) {
 		"info reading the configuration again",
 		"info n the service is added", "info r the service is replaced",
 		"error s the service could not be replaced; the old one serves on no such file",
-		"info t the service is changed", "info o the service is removed",
+		"info m the service is moved", "info t the service is changed", "info o the service is removed",
 		"info log_level the setting is changed",
 		"warn policy the setting is another in the file, which takes effect after a restart",
 		"error the configuration was read again",

@@ -265,6 +265,8 @@ var gpuName = regexp.MustCompile(`(?i)^([0-9]+|(GPU|MIG)-[0-9a-f-]+)$`)
 // stands; but a copy of one GPU's file would put two daemons on it, and is refused.
 func runOn(c *config.Config, device string) error {
 	switch {
+	case len(c.Devices) > 0 && (device == "cpu" || gpuName.MatchString(device)):
+		return fmt.Errorf("the daemon is to run on %s alone, and the configuration has devices of its own: leave out the [[device]] tables, or --on", device)
 	case device == "cpu" && c.Device == "auto" && c.GPU == "":
 		c.Device = device
 	case device == "cpu" && (c.Device == "cuda" || c.GPU != ""):

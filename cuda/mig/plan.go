@@ -84,7 +84,7 @@ func ready(d cuda.Device, o Options) error {
 	case !d.MIG.Capable && d.MIG.Why != nil:
 		return fmt.Errorf("whether %s has MIG is unknown: %w", d, d.MIG.Why)
 	case !d.MIG.Capable:
-		return fmt.Errorf("%w: %s; remove [[mig.instance]] from the configuration, or take an A100, H100, H200 or newer", ErrIncapable, d)
+		return fmt.Errorf("%w: %s; leave mig out of [[device]], or take an A100, H100, H200 or newer", ErrIncapable, d)
 	case d.MIG.Pending:
 		return fmt.Errorf("%w: on %s; stop what uses the GPU and run nvidia-smi --gpu-reset -i %d, or reboot (overlapd never resets a GPU)", ErrPending, d, d.Index)
 	case o.Owner && !d.MIG.Listed:
@@ -225,8 +225,8 @@ func (l *Layout) noFit(missing []need, over string) error {
 // Want is an instance that the configuration declares: a profile such as "3g.40gb" or
 // "1g.10gb+me", and the names of the services that live in it, for messages.
 type Want struct {
-	Profile  string   `toml:"profile"`
-	Services []string `toml:"services"`
+	Profile  string
+	Services []string
 }
 
 // profileForm is what nvidia-smi names a GPU instance profile.

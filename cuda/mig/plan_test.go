@@ -73,7 +73,7 @@ func TestPlanRefuses(t *testing.T) {
 			phrases: []string{"no profile 3g.40gb", "1g.5gb, 1g.5gb+me, 1g.10gb, 2g.10gb, 3g.20gb, 4g.20gb, 7g.40gb"}},
 		"no profile": {model: fake.A100, wants: []string{"half"}, is: mig.ErrWant, phrases: []string{"no profile half"}},
 		"no MIG": {model: fake.A100, change: func(f *fixture) { f.Devices[0].NoMIG = true }, wants: []string{"1g.5gb"}, is: mig.ErrIncapable,
-			phrases: []string{"[[mig.instance]]"}},
+			phrases: []string{"[[device]]"}},
 		"missing": {model: fake.H100, guest: true, change: func(f *fixture) { f.place(19, 6, 1) }, wants: []string{"3g.40gb", "1g.10gb", "2g.20gb"}, is: mig.ErrMissing,
 			phrases: []string{"3g.40gb, 2g.20gb;", "  nvidia-smi mig -i 0 -cgi 9:0,14:4 -C\n", "owner = true"}},
 		"missing, mode off": {model: fake.H100, guest: true, change: func(f *fixture) { f.SetMIG(0, false) }, wants: []string{"3g.40gb"}, is: mig.ErrMissing,

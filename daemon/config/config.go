@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -8,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/overlapd/overlapd/cuda/mig"
 )
 
 // Limits on the configuration itself.
@@ -139,13 +138,15 @@ type Config struct {
 		Program string `toml:"program" gpu:"only"`
 	} `toml:"mps"`
 
-	// MIG is how a GPU is divided. Without instances it is not. Their owner creates
-	// those that are missing, and destroys them again.
+	// MIG is whether the daemon owns the instances of a GPU that are its devices: an
+	// owner creates those that are missing, and destroys them again.
 	MIG struct {
-		Owner     bool       `toml:"owner" gpu:"only"`
-		Instances []mig.Want `toml:"instance" max:"16" gpu:"only"`
+		Owner bool `toml:"owner" gpu:"only"`
 	} `toml:"mig"`
 
+	// Devices are the pool, as it is configured: none where Device says what there is.
+	// Everybody but those who read and write configurations asks for the Pool.
+	Devices  Pool      `toml:"device" max:"64"`
 	Services []Service `toml:"service" max:"64"`
 }
 
@@ -195,46 +196,12 @@ type Worker struct {
 	TrimAfter         time.Duration `toml:"trim_after" default:"1m" min:"0s" max:"24h"`
 }
 
-// Service is one service. Its model is "zoo:NAME", the path of an ONNX file, or
-// "emulated:NAME". It has the threads of the other workers if it sets none.
-type Service struct {
-	Name          string        `toml:"name"`
-	Model         string        `toml:"model" reload:"worker"`
-	Target        time.Duration `toml:"target" default:"100ms"`
-	QueueLimit    int           `toml:"queue_limit" default:"256" min:"1" max:"1048576"`
-	MaxBatch      int           `toml:"max_batch" default:"1" min:"1" max:"4096"`
-	MaxQueryBatch int           `toml:"max_query_batch" default:"64" min:"1" max:"4096"`
-	Threads       int           `toml:"threads" default:"0" min:"0" max:"1024" reload:"worker"`
-
-	// Cut is how many operators the model is cut into: 0 for one per node, on a GPU
-	// for what the worker chooses; -1 for one per node there, too.
-	Cut        int   `toml:"cut" default:"0" min:"-1" max:"1048576" reload:"worker"`
-	BestEffort bool  `toml:"best_effort"`
-	Sizes      []int `toml:"sizes"`
-	SeqLens    []int `toml:"seq_lens" default:"[16, 64]"`
-
-	// MPS is what the service may take of a GPU that it shares.
-	MPS struct {
-		Percentage   int    `toml:"active_thread_percentage" default:"0" min:"0" max:"100" gpu:"only" reload:"worker"`
-		PinnedMemory int64  `toml:"pinned_memory_limit" default:"0B" min:"1MiB" zero:"all" gpu:"only" reload:"worker"`
-		Priority     string `toml:"client_priority" default:"normal" oneof:"normal,below_normal" gpu:"only" reload:"worker"`
-	}
-}
-
 // Default returns the configuration of an empty file. It has no service.
 func Default() Config {
 	var c Config
 	setDefaults(&c)
 	c.StateDir = defaultStateDir()
 	return c
-}
-
-// DefaultService returns a service of which only the name and the model are
-// missing.
-func DefaultService() Service {
-	var s Service
-	setDefaults(&s)
-	return s
 }
 
 // Embedded returns the configuration that runs without a file: two services
@@ -272,12 +239,37 @@ func SystemdFolder(variable string) string {
 	return dir
 }
 
-// Emulated reports whether nothing is computed, and groups only take the time
-// that they would on a device.
-func (c *Config) Emulated() bool { return c.Device == DeviceEmulated }
+// Pool returns the devices that the services run on, never none: without tables of
+// devices it is the one that the keys above them describe, which has no name and may
+// have the kind [DeviceAuto].
+func (c *Config) Pool() Pool {
+	if len(c.Devices) == 0 {
+		return Pool{{Kind: c.Device, GPU: c.GPU, Profile: c.DeviceProfile}}
+	}
+	pool := slices.Clone(c.Devices)
+	for i := range pool {
+		if d := &pool[i]; d.Kind == DeviceEmulated {
+			d.Profile = cmp.Or(d.Profile, c.DeviceProfile)
+		}
+	}
+	return pool
+}
 
-// MayUseGPU reports whether the services may come to run on a GPU.
-func (c *Config) MayUseGPU() bool { return c.Device == DeviceAuto || c.Device == DeviceCUDA }
+// On returns on which devices of the pool a service is, in its order.
+func (c *Config) On(service string) []int {
+	s := c.Service(service)
+	if s == nil {
+		return nil
+	}
+	return c.Pool().on(s)
+}
+
+// Emulated reports whether nothing is computed, and groups only take the time that
+// they would on a device. That holds for all devices of a pool or for none.
+func (c *Config) Emulated() bool { return c.Pool()[0].Kind == DeviceEmulated }
+
+// MayUseGPU reports whether services may come to run on a GPU.
+func (c *Config) MayUseGPU() bool { return len(c.Pool().GPUs()) > 0 }
 
 // Names returns the names of the services in their order.
 func (c *Config) Names() []string {
@@ -297,11 +289,6 @@ func (c *Config) Service(name string) *Service {
 	return &c.Services[i]
 }
 
-// Place returns on which MIG instance a service is, or -1.
-func (c *Config) Place(service string) int {
-	return slices.IndexFunc(c.MIG.Instances, func(i mig.Want) bool { return slices.Contains(i.Services, service) })
-}
-
 // keys visits all keys of a configuration.
 func (c *Config) keys(visit func(key)) { walk("", reflect.ValueOf(c).Elem(), visit) }
 
@@ -317,7 +304,7 @@ func (c Config) toml(has func(key) bool) []byte {
 	var b []byte
 	table := ""
 	c.keys(func(k key) {
-		if !has(k) {
+		if !has(k) || k.name == deviceKey && len(c.Devices) > 0 { // the file has the tables instead
 			return
 		}
 		dot := strings.LastIndexByte(k.name, '.')
@@ -331,26 +318,4 @@ func (c Config) toml(has func(key) bool) []byte {
 		b = fmt.Appendf(b, "%s = %s\n", k.name[dot+1:], format(k.value))
 	})
 	return b
-}
-
-// MeasuredSizes returns the batch sizes that are measured: those that are
-// configured, or 1 and its doubles up to what is merged, and at least 4, for
-// clients choose batches of their own, too.
-func (s *Service) MeasuredSizes() []int {
-	if len(s.Sizes) > 0 {
-		return s.Sizes
-	}
-	const least = 4
-	var sizes []int
-	most := max(s.MaxBatch, min(least, s.MaxQueryBatch))
-	for n := 1; n < most; n *= 2 {
-		sizes = append(sizes, n)
-	}
-	return append(sizes, most)
-}
-
-// IsPath reports whether the model of a service is a file that somebody may
-// replace, and neither of the zoo nor of an emulated device.
-func IsPath(model string) bool {
-	return !strings.HasPrefix(model, ZooPrefix) && !strings.HasPrefix(model, EmulatedPrefix)
 }

@@ -6,8 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-
-	"github.com/overlapd/overlapd/cuda/mig"
 )
 
 var coded = regexp.MustCompile("`(.*?)`")
@@ -49,8 +47,7 @@ func TestKeysAreDocumented(t *testing.T) {
 	for _, d := range docs {
 		left[d] = true
 	}
-	c := Config{Services: make([]Service, 1)}
-	c.MIG.Instances = make([]mig.Want, 1)
+	c := Config{Services: make([]Service, 1), Devices: make([]Device, 1)}
 	c.keys(func(k key) {
 		if k.isTables() {
 			return

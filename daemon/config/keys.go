@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/agext/levenshtein"
 	"github.com/pelletier/go-toml/v2"
 )
 
@@ -23,8 +24,9 @@ import (
 //	path     a relative path is below the folder of the configuration
 //	gpu      it concerns a GPU, and may not be set where there cannot be one
 //	reload   "now": a reload applies it; "worker": of a service, it needs a new
-//	         worker. Of what else changes, a service needs no new worker, and all
-//	         other keys need a restart of the daemon.
+//	         worker; "replicas": of a service, it says where it has workers. Of what
+//	         else changes, a service needs no new worker, and all other keys need a
+//	         restart of the daemon.
 //
 // Its name contains those of its tables, such as limits.hosts or service[1].name.
 // The type of the field is that of the value, too: an int64 is a number of
@@ -209,6 +211,25 @@ func notOneOf(v string, words []string) (fault string) {
 		return ""
 	}
 	return fmt.Sprintf("must be one of %s, not %q", strings.Join(words, ", "), v)
+}
+
+// guess asks whether a known key was meant by an unknown one of a table: one that is
+// written alike, or the same of another table.
+func guess(table, name string, known []string) string {
+	best, within := "", max(1, len(name)/3)+1
+	for _, k := range known {
+		at := strings.LastIndexByte(k, '.') + 1
+		switch d := levenshtein.Distance(name, k[at:], nil); {
+		case k[:at] == table && d < within:
+			best, within = k[at:], d
+		case d == 0 && best == "":
+			best = k
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %s?", best)
 }
 
 // format writes a value in TOML.

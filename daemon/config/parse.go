@@ -12,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/agext/levenshtein"
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
 )
@@ -44,6 +43,9 @@ func Parse(path string, data []byte) (Config, error) {
 		if d, ok := errors.AsType[*toml.DecodeError](err); ok {
 			f.Line, _ = d.Position()
 			f.Key = strings.Join(d.Key(), ".")
+			if f.Key == deviceKey && strings.Contains(f.Message, "array") {
+				f.Message = deviceForms
+			}
 		}
 		return Config{}, Faults{f}
 	}
@@ -103,6 +105,9 @@ func (c *Config) read(file map[string]any) (f Faults) {
 			tables[prefix] = table
 		}
 		v, said := table[name]
+		if _, list := v.([]any); said && k.name == deviceKey && list != k.isTables() {
+			return // it is the other of the two keys of this name
+		}
 		delete(table, name)
 		switch {
 		case !said:
@@ -110,6 +115,9 @@ func (c *Config) read(file map[string]any) (f Faults) {
 			f.readTables(k, v, tables)
 		default:
 			fault := set(k.value, v)
+			if fault != "" && k.name == deviceKey {
+				fault = deviceForms
+			}
 			f.when(fault != "", k.name, "%s", fault)
 		}
 	})
@@ -119,25 +127,6 @@ func (c *Config) read(file map[string]any) (f Faults) {
 		}
 	}
 	return f
-}
-
-// guess asks whether a known key was meant by an unknown one of a table: one that is
-// written alike, or the same of another table.
-func guess(table, name string, known []string) string {
-	best, within := "", max(1, len(name)/3)+1
-	for _, k := range known {
-		at := strings.LastIndexByte(k, '.') + 1
-		switch d := levenshtein.Distance(name, k[at:], nil); {
-		case k[:at] == table && d < within:
-			best, within = k[at:], d
-		case d == 0 && best == "":
-			best = k
-		}
-	}
-	if best == "" {
-		return ""
-	}
-	return fmt.Sprintf("; did you mean %s?", best)
 }
 
 // readTables makes the entries of an array of tables, for their keys to be read.

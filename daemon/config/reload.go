@@ -5,14 +5,14 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/overlapd/overlapd/cuda/mig"
 )
 
 // Reloaded is what a new configuration changes, and when, and what became of it once
 // it was reloaded. Services go by name, in the order of the configuration that has
-// them. A service that is replaced needs a new worker, and whatever else changes of
-// it comes with that; one that is changed needs none. Settings are the keys outside
+// them. A service that is replaced needs new workers, and whatever else changes of
+// it comes with that; one that is moved only comes to other devices, where it stays it
+// keeps its workers, and what else changes comes with that, too; one that is changed
+// needs no worker. Settings are the keys outside
 // the services that take effect at once, such as log_level, and Restart are those
 // that take effect after a restart, such as limits.connections.
 //
@@ -23,6 +23,7 @@ type Reloaded struct {
 	Added    []string          `json:"added,omitempty"`
 	Removed  []string          `json:"removed,omitempty"`
 	Replaced []string          `json:"replaced,omitempty"`
+	Moved    []string          `json:"moved,omitempty"`
 	Changed  []string          `json:"changed,omitempty"`
 	Settings []string          `json:"settings,omitempty"`
 	Restart  []string          `json:"restart,omitempty"`
@@ -33,7 +34,7 @@ type Reloaded struct {
 
 // None reports whether nothing changes, neither now nor after a restart.
 func (c *Reloaded) None() bool {
-	return len(c.Added)+len(c.Removed)+len(c.Replaced)+len(c.Changed)+len(c.Settings)+len(c.Restart) == 0
+	return len(c.Added)+len(c.Removed)+len(c.Replaced)+len(c.Moved)+len(c.Changed)+len(c.Settings)+len(c.Restart) == 0
 }
 
 // States of a service in a Step, in this order: its new worker loads the model,
@@ -65,8 +66,9 @@ func Diff(old, next Config, rewritten func(service string) bool) Reloaded {
 			c.Removed = append(c.Removed, name)
 		}
 	}
-	for i := range next.Services {
-		s := &next.Services[i]
+	applied := Applied(old, next)
+	for i := range applied.Services {
+		s := &applied.Services[i]
 		was := old.Service(s.Name)
 		if was == nil {
 			c.Added = append(c.Added, s.Name)
@@ -75,6 +77,8 @@ func Diff(old, next Config, rewritten func(service string) bool) Reloaded {
 		switch changed, worker := was.changes(s); {
 		case worker || rewritten(s.Name):
 			c.Replaced = append(c.Replaced, s.Name)
+		case !slices.Equal(old.On(s.Name), applied.On(s.Name)):
+			c.Moved = append(c.Moved, s.Name)
 		case changed:
 			c.Changed = append(c.Changed, s.Name)
 		}
@@ -82,21 +86,20 @@ func Diff(old, next Config, rewritten func(service string) bool) Reloaded {
 	was, is := settings(&old), settings(&next)
 	for i := range is {
 		switch {
-		case format(was[i].value) == format(is[i].value):
+		case format(was[i].value) == format(is[i].value), is[i].name == deviceKey:
 		case is[i].tag.Get("reload") == "now":
 			c.Settings = append(c.Settings, is[i].name)
 		default:
 			c.Restart = append(c.Restart, is[i].name)
 		}
 	}
-	if !samePlaces(&old, &next) {
-		c.Restart = append(c.Restart, instanceKey)
+	if old.Device != next.Device || !slices.Equal(old.Devices, next.Devices) {
+		c.Restart = append(c.Restart, deviceKey)
 	}
 	return c
 }
 
-// settings returns the keys outside the services and outside the instances of a
-// GPU, which are compared by name.
+// settings returns the keys outside the services, and outside the tables of devices.
 func settings(c *Config) (list []key) {
 	c.keys(func(k key) {
 		if !k.isTables() && !strings.Contains(k.name, "[") {
@@ -106,8 +109,8 @@ func settings(c *Config) (list []key) {
 	return list
 }
 
-// changes reports whether a service changes at all, and whether by a key that its
-// worker was started with. A worker does with whatever batches come: what else
+// changes reports whether a service changes at all, but for where it is, and whether by
+// a key that its worker was started with. A worker does with whatever batches come: what else
 // changes is for it no more than what it warms up.
 func (s *Service) changes(next *Service) (any, worker bool) {
 	old, now := *s, *next
@@ -115,7 +118,7 @@ func (s *Service) changes(next *Service) (any, worker bool) {
 	var was []key
 	walk("", reflect.ValueOf(&old).Elem(), func(k key) { was = append(was, k) })
 	walk("", reflect.ValueOf(&now).Elem(), func(k key) {
-		if format(was[0].value) != format(k.value) {
+		if format(was[0].value) != format(k.value) && k.tag.Get("reload") != "replicas" {
 			any, worker = true, worker || k.tag.Get("reload") == "worker"
 		}
 		was = was[1:]
@@ -123,24 +126,10 @@ func (s *Service) changes(next *Service) (any, worker bool) {
 	return any, worker
 }
 
-// samePlaces reports whether a GPU is divided alike and each service that stays
-// is on the instance on which it was.
-func samePlaces(old, next *Config) bool {
-	if !slices.EqualFunc(old.MIG.Instances, next.MIG.Instances, func(a, b mig.Want) bool { return a.Profile == b.Profile }) {
-		return false
-	}
-	for _, name := range old.Names() {
-		if next.Service(name) != nil && old.Place(name) != next.Place(name) {
-			return false
-		}
-	}
-	return true
-}
-
 // Applied returns the configuration that holds once next has taken effect as
 // far as it can without a restart: its services and its settings, and all the
-// rest as it was. A service that is new has a place on a divided GPU if there
-// is an instance of that number and profile.
+// rest as it was. Of the devices that a service names, those count that are in the
+// old pool; where none is, a service stays where it was, and a new one is nowhere.
 func Applied(old, next Config) Config {
 	c := old
 	for i, k := range settings(&c) {
@@ -149,17 +138,17 @@ func Applied(old, next Config) Config {
 		}
 	}
 	c.Services = slices.Clone(next.Services)
-	c.MIG.Instances = slices.Clone(old.MIG.Instances)
-	for i := range c.MIG.Instances {
-		at := &c.MIG.Instances[i]
-		at.Services = slices.DeleteFunc(slices.Clone(at.Services), func(name string) bool { return next.Service(name) == nil })
-		if i >= len(next.MIG.Instances) || next.MIG.Instances[i].Profile != at.Profile {
-			continue
-		}
-		for _, name := range next.MIG.Instances[i].Services {
-			if old.Service(name) == nil {
-				at.Services = append(at.Services, name)
-			}
+	for i := range c.Services {
+		s := &c.Services[i]
+		there := slices.DeleteFunc(slices.Clone(s.On), func(name string) bool {
+			return !slices.ContainsFunc(old.Devices, func(d Device) bool { return d.Name == name })
+		})
+		was := old.Service(s.Name)
+		switch {
+		case len(there) > 0:
+			s.On = there
+		case len(s.On) > 0 && was != nil:
+			s.On = was.On
 		}
 	}
 	return c

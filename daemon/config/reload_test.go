@@ -4,13 +4,12 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
-
-	"github.com/overlapd/overlapd/cuda/mig"
 )
 
 // services returns a configuration with services of these names.
@@ -66,37 +65,57 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// A divided GPU stays as it is; services come to and leave its instances.
-func TestDiffOfInstances(t *testing.T) {
-	on := func(c Config, places ...[]string) Config {
-		for _, services := range places {
-			c.MIG.Instances = append(c.MIG.Instances, mig.Want{Profile: "1g.10gb", Services: services})
+// The devices stay as they are; services come to and leave them.
+func TestDiffOfDevices(t *testing.T) {
+	of := func(devices string, on ...string) Config { // such as "a:xy", of devices with names of one letter
+		c := configOf()
+		for _, name := range devices {
+			c.Devices = append(c.Devices, Device{Name: string(name), Kind: DeviceEmulated})
+		}
+		for _, text := range on {
+			name, where, _ := strings.Cut(text, ":")
+			s := configOf(name).Services[0]
+			for _, at := range where {
+				s.On = append(s.On, string(at))
+			}
+			c.Services = append(c.Services, s)
 		}
 		return c
 	}
-	old := on(configOf("a", "b"), []string{"a"}, []string{"b"})
-	same := on(configOf("b", "c"), nil, []string{"c", "b"})
-	moved := on(configOf("a", "b", "c"), []string{"b"}, []string{"a", "c"})
-	more := on(configOf("a", "b", "c"), []string{"a"}, []string{"b"}, []string{"c"})
+	other := of("xy", "a:x", "b:y")
+	other.Services[0].Target, other.Services[0].On = time.Second, nil
+	another := of("xy", "a:x", "b:y")
+	another.Services[1].Threads, another.Services[1].On = 7, nil
+	one := configOf("a", "b")
+	one.Device = DeviceCPU
 	for name, test := range map[string]struct {
-		next   Config
-		want   Reloaded
-		places [][]string // of the services afterwards
+		next Config
+		want Reloaded
+		on   string // by index in the pool, of each service afterwards
 	}{
-		"come and go": {same, Reloaded{Added: []string{"c"}, Removed: []string{"a"}}, [][]string{{}, {"b", "c"}}},
-		"moved":       {moved, Reloaded{Added: []string{"c"}, Restart: []string{"mig.instance"}}, [][]string{{"a"}, {"b", "c"}}},
-		"one more":    {more, Reloaded{Added: []string{"c"}, Restart: []string{"mig.instance"}}, [][]string{{"a"}, {"b"}}},
+		"come and go":            {of("xy", "b:y", "c:x"), Reloaded{Added: []string{"c"}, Removed: []string{"a"}}, "[1] [0]"},
+		"moved":                  {of("xy", "a:y", "b:y"), Reloaded{Moved: []string{"a"}}, "[1] [1]"},
+		"one more, by default":   {of("xy", "a:", "b:y"), Reloaded{Moved: []string{"a"}}, "[0 1] [1]"},
+		"in another order":       {of("xy", "a:yx", "b:y"), Reloaded{Moved: []string{"a"}}, "[0 1] [1]"},
+		"moved and changed":      {other, Reloaded{Moved: []string{"a"}}, "[0 1] [1]"},
+		"moved and replaced":     {another, Reloaded{Replaced: []string{"b"}}, "[0] [0 1]"},
+		"another device":         {of("xyz", "a:xz", "b:y"), Reloaded{Restart: []string{"device"}}, "[0] [1]"},
+		"to another device":      {of("xyz", "a:z", "b:y"), Reloaded{Restart: []string{"device"}}, "[0] [1]"},
+		"a new one on a new one": {of("xyz", "a:x", "b:y", "c:z"), Reloaded{Added: []string{"c"}, Restart: []string{"device"}}, "[0] [1] []"},
+		"one device":             {one, Reloaded{Moved: []string{"a", "b"}, Restart: []string{"device"}}, "[0 1] [0 1]"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			old := of("xy", "a:x", "b:y")
 			if d := cmp.Diff(test.want, Diff(old, test.next, kept)); d != "" {
 				t.Error(d)
 			}
-			var places [][]string
-			for _, i := range Applied(old, test.next).MIG.Instances {
-				places = append(places, i.Services)
+			applied := Applied(old, test.next)
+			var on []string
+			for _, name := range applied.Names() {
+				on = append(on, fmt.Sprint(applied.On(name)))
 			}
-			if d := cmp.Diff(test.places, places); d != "" {
-				t.Error(d)
+			if got := strings.Join(on, " "); got != test.on {
+				t.Errorf("they are on %s, want %s", got, test.on)
 			}
 		})
 	}
@@ -106,17 +125,19 @@ func TestDiffOfInstances(t *testing.T) {
 // adds a field decides here what it does to a daemon that runs, and tells diff.
 var serviceEffects = map[string]string{
 	"Name": "added and removed", "Model": "replaced", "Threads": "replaced", "Cut": "replaced", "MPS": "replaced",
-	"Target": "changed", "QueueLimit": "changed", "MaxBatch": "changed", "MaxQueryBatch": "changed", "BestEffort": "changed",
+	"Target": "changed", "On": "moved", "QueueLimit": "changed", "MaxBatch": "changed", "MaxQueryBatch": "changed", "BestEffort": "changed",
 	"Sizes": "changed", "SeqLens": "changed",
 }
 
 func TestEveryFieldOfAServiceHasAnEffect(t *testing.T) {
 	eachLeaf(reflect.TypeFor[Service](), nil, func(path []int, name string) {
 		old, next := configOf("a"), configOf("a")
+		old.Devices = []Device{{Name: ""}, {Name: "other"}} // the empty name is what a list is mutated by
+		next.Devices = old.Devices
 		mutate(t, reflect.ValueOf(&next.Services[0]).Elem().FieldByIndex(path))
 		c := Diff(old, next, kept)
-		got := map[[4]int]string{{1, 1, 0, 0}: "added and removed", {0, 0, 1, 0}: "replaced", {0, 0, 0, 1}: "changed"}[[4]int{
-			len(c.Added), len(c.Removed), len(c.Replaced), len(c.Changed)}]
+		got := map[[5]int]string{{1, 1}: "added and removed", {0, 0, 1}: "replaced", {0, 0, 0, 1}: "moved", {0, 0, 0, 0, 1}: "changed"}[[5]int{
+			len(c.Added), len(c.Removed), len(c.Replaced), len(c.Moved), len(c.Changed)}]
 		top := reflect.TypeFor[Service]().Field(path[0]).Name
 		if want := serviceEffects[top]; want == "" || got != want {
 			t.Errorf("ServiceConfig.%s: diff says %q, serviceEffects %q; a new field needs an entry there, "+
@@ -135,7 +156,7 @@ func TestEveryOtherFieldHasAnEffect(t *testing.T) {
 		old, next := configOf("a"), configOf("a")
 		mutate(t, reflect.ValueOf(&next).Elem().FieldByIndex(path))
 		c := Diff(old, next, kept)
-		if len(c.Added)+len(c.Removed)+len(c.Replaced)+len(c.Changed) > 0 || len(c.Settings)+len(c.Restart) != 1 {
+		if len(c.Added)+len(c.Removed)+len(c.Replaced)+len(c.Moved)+len(c.Changed) > 0 || len(c.Settings)+len(c.Restart) != 1 {
 			t.Errorf("Config.%s: diff says %+v; a field is a key by its tags", name, c)
 			return
 		}
@@ -177,23 +198,22 @@ func mutate(t *testing.T, v reflect.Value) {
 }
 
 // anyConfig draws a configuration with some of five services, some of them on
-// one of two instances, and a few settings.
+// some of two or three devices, and a few settings.
 func anyConfig(t *rapid.T, label string) Config {
 	c := configOf()
 	c.LogLevel = rapid.SampledFrom([]string{"debug", "info", "warn"}).Draw(t, label+" log level")
 	c.DrainTimeout = time.Duration(rapid.IntRange(1, 3).Draw(t, label+" drain")) * time.Second
 	c.Policy = rapid.SampledFrom([]string{"overlap", "edf", "fcfs"}).Draw(t, label+" policy")
 	c.Worker.Threads = rapid.IntRange(0, 2).Draw(t, label+" threads")
-	c.MIG.Instances = []mig.Want{{Profile: "1g.10gb"}, {Profile: "1g.10gb"}}
+	c.Devices = []Device{{Name: "x", Kind: DeviceEmulated}, {Name: "y", Kind: DeviceEmulated}, {Name: "z", Kind: DeviceEmulated}}[:rapid.IntRange(2, 3).Draw(t, label+" devices")]
 	names := rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}), 1, 5, rapid.ID).Draw(t, label+" services")
 	for _, name := range names {
 		s := DefaultService()
 		s.Name = name
 		s.Model = fmt.Sprintf("/m%d.onnx", rapid.IntRange(0, 1).Draw(t, name+" model"))
 		s.Target = time.Duration(rapid.IntRange(1, 2).Draw(t, name+" target")) * time.Second
+		s.On = rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"x", "y", "z"}[:len(c.Devices)]), 0, 2, rapid.ID).Draw(t, name+" on")
 		c.Services = append(c.Services, s)
-		at := &c.MIG.Instances[rapid.IntRange(0, 1).Draw(t, name+" place")]
-		at.Services = append(at.Services, name)
 	}
 	return c
 }
@@ -205,9 +225,9 @@ func TestDiffProperties(t *testing.T) {
 			t.Fatalf("a configuration differs from itself: %+v", same)
 		}
 		c := Diff(old, next, kept)
-		list := slices.Concat(c.Added, c.Replaced, c.Changed, c.Removed)
+		list := slices.Concat(c.Added, c.Replaced, c.Moved, c.Changed, c.Removed)
 		slices.Sort(list)
-		if len(slices.Compact(list)) != len(c.Added)+len(c.Removed)+len(c.Replaced)+len(c.Changed) {
+		if len(slices.Compact(list)) != len(c.Added)+len(c.Removed)+len(c.Replaced)+len(c.Moved)+len(c.Changed) {
 			t.Fatalf("a service is twice in %+v", c)
 		}
 		for _, name := range c.Added {
@@ -216,8 +236,13 @@ func TestDiffProperties(t *testing.T) {
 			}
 		}
 		for _, s := range next.Services {
-			was := old.Service(s.Name)
-			if same := was != nil && reflect.DeepEqual(*was, s); same == slices.Contains(slices.Concat(c.Added, c.Replaced, c.Changed), s.Name) {
+			was, now := old.Service(s.Name), Applied(old, next)
+			same := was != nil && slices.Equal(old.On(s.Name), now.On(s.Name))
+			if was != nil {
+				s.On = was.On
+			}
+			same = same && reflect.DeepEqual(*was, s)
+			if same == slices.Contains(slices.Concat(c.Added, c.Replaced, c.Moved, c.Changed), s.Name) {
 				t.Fatalf("%s is the same: %t, but the changes are %+v", s.Name, same, c)
 			}
 		}
@@ -230,7 +255,7 @@ func TestDiffProperties(t *testing.T) {
 func checkApplied(t *rapid.T, old, next Config, c Reloaded) {
 	now := Applied(old, next)
 	rest := Diff(now, next, kept)
-	if len(rest.Added)+len(rest.Removed)+len(rest.Replaced)+len(rest.Changed)+len(rest.Settings) > 0 || !slices.Equal(rest.Restart, c.Restart) {
+	if len(rest.Added)+len(rest.Removed)+len(rest.Replaced)+len(rest.Moved)+len(rest.Changed)+len(rest.Settings) > 0 || !slices.Equal(rest.Restart, c.Restart) {
 		t.Fatalf("after %+v there is left %+v", c, rest)
 	}
 	c.Restart = nil

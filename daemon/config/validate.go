@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"path/filepath"
@@ -30,11 +31,9 @@ const (
 var (
 	serviceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
 	hostName    = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.:-]{0,252}[A-Za-z0-9])?$`)
+	deviceName  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
 	groupName   = regexp.MustCompile(`^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9})$`) // or its number
 )
-
-// instanceKey is the key of how a GPU is divided.
-const instanceKey = "mig.instance"
 
 // reservedName is a path of the protocol where a service's name would stand.
 const reservedName = "stats"
@@ -108,7 +107,7 @@ func (c *Config) faults() (f Faults) {
 	gpu := c.MayUseGPU()
 	c.keys(func(k key) {
 		if k.tag.Get("gpu") != "" && !gpu {
-			f.when(!k.isDefault(), k.name, `only a GPU has that: set device = "cuda", or leave it out with device = %q`, c.Device)
+			f.when(!k.isDefault(), k.name, `only a GPU has that: set device = "cuda", or leave it out with device = %q`, c.Pool()[0].Kind)
 			return
 		}
 		fault := k.fault()
@@ -117,6 +116,11 @@ func (c *Config) faults() (f Faults) {
 	c.checkAddresses(&f)
 	c.checkAdmin(&f)
 	c.checkDevice(&f)
+	if len(c.Devices) > 0 {
+		f.when(c.Device != DeviceAuto, deviceKey, deviceForms)
+		f.when(c.GPU != "", "gpu", "each [[device]] has its own: leave it out here")
+		c.Devices.check(&f, c.DeviceProfile)
+	}
 	c.checkLimits(&f)
 	c.checkTLS(&f)
 	c.checkTracing(&f)
@@ -186,10 +190,98 @@ func (c *Config) checkDevice(f *Faults) {
 	}
 	fault := notOneOf(c.Policy, policies)
 	f.when(fault != "", "policy", "%s", fault)
-	f.when(c.Emulated() && c.DeviceProfile == "", "device_profile", `must name a file made with overlapd device fit, for device = "emulated"`)
+	f.when(len(c.Devices) == 0 && c.Emulated() && c.DeviceProfile == "", "device_profile", `must name a file made with overlapd device fit, for device = "emulated"`)
 	f.when(!c.Emulated() && c.DeviceProfile != "", "device_profile", `only an emulated device has one: set device = "emulated"`)
 }
 
+// check checks each device alone and beside those before it. Profile is that of emulated
+// devices that have none.
+func (p Pool) check(f *Faults, profile string) {
+	for i := range p {
+		d, prefix := &p[i], fmt.Sprintf("%s[%d].", deviceKey, i)
+		f.when(!deviceName.MatchString(d.Name), prefix+"name", `%q must be 1 to 63 letters, digits, "_" or "-" and begin with a letter or digit`, d.Name)
+		d.check(f, prefix, profile)
+		for j := range i {
+			d.checkBeside(f, prefix, j, &p[j])
+		}
+	}
+}
+
+// check checks what a device has by its kind.
+func (d *Device) check(f *Faults, prefix, profile string) {
+	for _, of := range []struct{ key, value, kind string }{
+		{"cores", d.Cores, DeviceCPU}, {"gpu", d.GPU, DeviceCUDA}, {"mig", d.MIG, DeviceCUDA}, {"profile", d.Profile, DeviceEmulated},
+	} {
+		f.when(of.value != "" && d.Kind != of.kind, prefix+of.key, "only a device with kind = %q has that: leave it out with kind = %q", of.kind, d.Kind)
+	}
+	if _, err := parseCores(d.Cores); err != nil {
+		f.add(prefix+"cores", "%v", err)
+	}
+	f.when(d.Kind == DeviceEmulated && d.Profile == "" && profile == "", prefix+"profile", "must name a file made with overlapd device fit, or device_profile does for all")
+	if d.MIG == "" {
+		return
+	}
+	if err := mig.CheckProfile(d.MIG); err != nil {
+		f.add(prefix+"mig", "%v", err)
+	}
+	f.when(strings.HasPrefix(strings.ToUpper(d.GPU), "MIG-"), prefix+"mig", "gpu = %q is an instance already: leave out mig, or name the GPU that is to be divided", d.GPU)
+}
+
+// checkBeside checks a device beside the j-th, which comes before it: no two may be, or
+// have, the same.
+func (d *Device) checkBeside(f *Faults, prefix string, j int, other *Device) {
+	f.when(d.Name == other.Name, prefix+"name", "%q is the name of device[%d] too: each needs its own", d.Name, j)
+	if d.Kind != other.Kind {
+		f.when((d.Kind == DeviceEmulated) != (other.Kind == DeviceEmulated), prefix+"kind",
+			"is %q and device %q is %q: a daemon computes its answers or emulates them all; run two", d.Kind, other.Name, other.Kind)
+		return
+	}
+	switch d.Kind {
+	case DeviceCPU:
+		for _, one := range []*Device{d, other} {
+			f.when(one.Cores == "", prefix+"cores", "device %q has none, and there is another CPU device: give each its cores, such as \"0-3\"", one.Name)
+		}
+		mine, theirs := d.CPUs(), other.CPUs()
+		both := slices.DeleteFunc(mine, func(core int) bool { return !slices.Contains(theirs, core) })
+		f.when(len(both) > 0, prefix+"cores", "device %q has cores %v too: give each device its own", other.Name, both)
+	case DeviceCUDA:
+		f.when(cmp.Or(d.GPU, "0") == cmp.Or(other.GPU, "0") && (d.MIG == "" || other.MIG == ""), prefix+"gpu",
+			"device %q is on GPU %s too: give each device a GPU, or all of one GPU an instance of it (mig)", other.Name, cmp.Or(d.GPU, "0"))
+	}
+}
+
+// CheckCores returns faults if devices have cores that the process may not use.
+func (p Pool) CheckCores(usable func(core int) bool) error {
+	var f Faults
+	for i := range p {
+		missing := slices.DeleteFunc(p[i].CPUs(), usable)
+		f.when(len(missing) > 0, fmt.Sprintf("%s[%d].cores", deviceKey, i),
+			"device %q has cores %v, which are not there or may not be used here: name others (nproc and taskset -cp $$ show them)", p[i].Name, missing)
+	}
+	if len(f) > 0 {
+		return f
+	}
+	return nil
+}
+
+// checkOn checks the devices that a service names.
+func (p Pool) checkOn(f *Faults, key string, on []string) {
+	var known []string
+	for _, d := range p {
+		known = append(known, d.Name)
+	}
+	for i, name := range on {
+		switch {
+		case len(known) == 0:
+			f.add(key, "there is no [[device]] that it could name: leave it out, or declare devices")
+			return
+		case !slices.Contains(known, name):
+			f.add(key, "there is no device %q%s; there is %s", name, guess("", name, known), strings.Join(known, ", "))
+		case slices.Contains(on[:i], name):
+			f.add(key, "names %q twice", name)
+		}
+	}
+}
 func (c *Config) checkLimits(f *Faults) {
 	l, w := &c.Limits, &c.Worker
 	f.when(l.MemoryBytes < 2*l.RequestBytes, "limits.memory_bytes",
@@ -232,6 +324,7 @@ func (c *Config) checkServices(f *Faults) {
 		s.checkModel(f, prefix+"model", c.Emulated())
 		f.when(s.Cut < 0 && !c.MayUseGPU(), prefix+"cut",
 			"must be at least 0 with device = %q, not %d: only for a GPU is a cut chosen that this could replace", c.Device, s.Cut)
+		c.Devices.checkOn(f, prefix+"on", s.On)
 		checkMeasured(f, prefix+"sizes", s.Sizes, max(s.MaxBatch, s.MaxQueryBatch))
 		checkMeasured(f, prefix+"seq_lens", s.SeqLens, maxSeqLen)
 		j, twice := first[s.Name]
@@ -281,37 +374,15 @@ func (c *Config) checkMPS(f *Faults) {
 }
 
 func (c *Config) checkMIG(f *Faults) {
-	n := len(c.MIG.Instances)
-	if n == 0 {
-		f.when(c.MIG.Owner, "mig.owner", "owns nothing without a [[mig.instance]]: declare the instances, or set it to false")
-		return
-	}
-	f.when(n > 1 && c.MPS.Mode == MPSExisting, instanceKey, `each instance needs an MPS control daemon of its own: set mode = "own" or "off" in [mps]`)
-	f.when(c.Device != DeviceCUDA, instanceKey, `needs device = "cuda", not %q: there is no other device to divide`, c.Device)
-	f.when(strings.HasPrefix(strings.ToUpper(c.GPU), "MIG-"), instanceKey, "gpu = %q is an instance already: name the GPU that is to be divided", c.GPU)
-	c.checkPlaces(f)
-}
-
-// checkPlaces checks that each service has one instance and each instance a
-// service.
-func (c *Config) checkPlaces(f *Faults) {
-	places := map[string]int{}
-	for i, instance := range c.MIG.Instances {
-		prefix := fmt.Sprintf("%s[%d].", instanceKey, i)
-		if err := mig.CheckProfile(instance.Profile); err != nil {
-			f.add(prefix+"profile", "%v", err)
+	gpus, instances := 0, 0
+	for _, d := range c.Devices {
+		if d.Kind == DeviceCUDA {
+			gpus++
 		}
-		f.when(len(instance.Services) == 0, prefix+"services", "no service runs on it: name one, or leave the instance out")
-		for _, name := range instance.Services {
-			j, twice := places[name]
-			if !f.when(c.Service(name) == nil, prefix+"services", "there is no service %q", name) {
-				f.when(twice, prefix+"services", "%q is on mig.instance[%d] already", name, j)
-			}
-			places[name] = i
+		if d.MIG != "" {
+			instances++
 		}
 	}
-	for _, s := range c.Services {
-		_, placed := places[s.Name]
-		f.when(!placed, instanceKey, "service %q is on none of the instances: add it to the services of one", s.Name)
-	}
+	f.when(c.MIG.Owner && instances == 0, "mig.owner", "owns nothing without a [[device]] that has mig: declare the instances, or set it to false")
+	f.when(gpus > 1 && c.MPS.Mode == MPSExisting, "mps.mode", `each device needs an MPS control daemon of its own: set mode = "own" or "off" in [mps]`)
 }

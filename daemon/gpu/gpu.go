@@ -47,6 +47,7 @@ type Options struct {
 // parts belong to one goroutine.
 type GPU struct {
 	config config.Config
+	name   string // of the GPU, in the configuration
 	opts   Options
 	host   *cuda.Host
 	facts  cuda.Facts
@@ -64,7 +65,7 @@ func Choose(ctx context.Context, c config.Config, o Options, log zerolog.Logger)
 	if !c.MayUseGPU() {
 		return nil, nil
 	}
-	auto := c.Device == config.DeviceAuto
+	auto := c.Pool()[0].Kind == config.DeviceAuto
 	if auto && o.Probe == nil {
 		log.Info().Err(errNoProbe).Msg(`device = "auto" takes the CPU`)
 		return nil, nil
@@ -99,13 +100,13 @@ func look(c config.Config, o Options) (*GPU, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &GPU{config: c, opts: o, host: host}
+	g := &GPU{config: c, name: c.Pool().GPUs()[0], opts: o, host: host}
 	if g.record, err = ReadRecord(c.StateDir); err == nil {
 		err = g.find()
 	}
 	switch {
 	case err != nil:
-	case len(c.MIG.Instances) > 0:
+	case len(g.wants()) > 0:
 		err = g.plan()
 	default:
 		err = g.whole()
@@ -121,15 +122,18 @@ func (g *GPU) find() (err error) {
 	if g.facts, err = g.host.Facts(); err != nil {
 		return err
 	}
-	g.target, err = g.facts.Find(cmp.Or(g.config.GPU, "0"))
+	g.target, err = g.facts.Find(cmp.Or(g.name, "0"))
 	return err
 }
+
+// wants returns the instances that are declared.
+func (g *GPU) wants() []mig.Want { return g.config.Pool().Instances(g.name, g.config.Services) }
 
 func (g *GPU) plan() error {
 	if g.target.Instance != nil {
 		return fmt.Errorf("%w: %s is an instance; name the GPU that is to be divided", ErrDivided, g.target.UUID())
 	}
-	layout, err := mig.Plan(g.target.Device, g.config.MIG.Instances, mig.Options{
+	layout, err := mig.Plan(g.target.Device, g.wants(), mig.Options{
 		Owner: g.config.MIG.Owner, Record: g.record, Boot: g.opts.Boot,
 	})
 	if err != nil {
@@ -178,7 +182,7 @@ func (g *GPU) memoryOf(uuid string, known int64) int64 {
 // leftover reports whether an earlier daemon left instances on this GPU, which
 // nobody wants any more.
 func (g *GPU) leftover() bool {
-	return len(g.config.MIG.Instances) == 0 && !g.record.Empty() && g.record.GPU == g.target.Device.UUID
+	return len(g.wants()) == 0 && !g.record.Empty() && g.record.GPU == g.target.Device.UUID
 }
 
 func (g *GPU) divided() error {
@@ -192,7 +196,7 @@ func (g *GPU) divided() error {
 	if len(have) > 0 {
 		said = "name one of its instances in gpu: " + strings.Join(have, ", ")
 	}
-	return fmt.Errorf("%w: %s; %s; or declare [[mig.instance]], or turn MIG off with nvidia-smi -i %d -mig 0",
+	return fmt.Errorf("%w: %s; %s; or declare them as [[device]] with mig, or turn MIG off with nvidia-smi -i %d -mig 0",
 		ErrDivided, g.target.Device, said, g.target.Device.Index)
 }
 

@@ -127,7 +127,7 @@ func TestAfterACrash(t *testing.T) {
 	}
 	r.checkClean(state)
 	crash()
-	r.config.MIG.Instances, r.config.MIG.Owner, r.config.Services = nil, false, r.config.Services[:1]
+	r.config.Devices, r.config.MIG.Owner, r.config.Services = nil, false, r.config.Services[:1]
 	g := r.take() // one that wants the GPU whole
 	if err := g.Give(); err != nil {
 		t.Error(err)
@@ -165,7 +165,7 @@ func TestLookRefuses(t *testing.T) {
 		"no driver":        {func(r *rig) { r.server.Fail("nvmlInit", 0, -1, nvml.ERROR_LIBRARY_NOT_FOUND) }, cuda.ErrNoDriver},
 		"no such GPU":      {func(r *rig) { r.config.GPU = "7" }, cuda.ErrNotFound},
 		"is divided":       {func(r *rig) { r.server.SetMIG(0, true) }, ErrDivided},
-		"does not fit":     {func(r *rig) { r.divided().config.MIG.Instances[1].Profile = "7g.80gb" }, mig.ErrNoFit},
+		"does not fit":     {func(r *rig) { r.divided().config.Devices[1].MIG = "7g.80gb" }, mig.ErrNoFit},
 		"may not create":   {func(r *rig) { r.divided().config.MIG.Owner = false }, mig.ErrMissing},
 		"a damaged record": {func(r *rig) { os.WriteFile(filepath.Join(r.config.StateDir, recordName), []byte("{"), 0o600) }, ErrRecordFile},
 	} {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/cuda/fake"
-	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/cuda/mps"
 	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 	"github.com/overlapd/overlapd/daemon/config"
@@ -65,7 +64,9 @@ func newRig(t *testing.T, s *fake.Server) *rig {
 // divided declares two instances that the daemon owns.
 func (r *rig) divided() *rig {
 	r.config.MIG.Owner = true
-	r.config.MIG.Instances = []mig.Want{{Profile: "3g.40gb", Services: []string{"a", "b"}}, {Profile: "2g.20gb", Services: []string{"c"}}}
+	r.config.Devices = []config.Device{
+		{Name: "large", Kind: config.DeviceCUDA, MIG: "3g.40gb"}, {Name: "small", Kind: config.DeviceCUDA, MIG: "2g.20gb"},
+	}
 	return r
 }
 

@@ -77,7 +77,7 @@ func settle(c *config.Config, read []model, target time.Duration) (notes []strin
 	case len(onCPU) == len(read):
 		c.Device = config.DeviceCPU
 	case len(onCPU) > 0:
-		notes = append(notes, fmt.Sprintf("KIND_CPU has no effect, for one daemon has one device and other models may use a GPU: %s", strings.Join(onCPU, ", ")))
+		notes = append(notes, fmt.Sprintf("KIND_CPU has no effect, for other models may use a GPU; to have both, declare them as [[device]] and name the CPU in the on of %s", strings.Join(onCPU, ", ")))
 	}
 	return notes
 }

@@ -347,5 +347,5 @@ func TestDevice(t *testing.T) {
 	if err != nil || c.Device != config.DeviceAuto {
 		t.Errorf("%v, %s", err, c.Device)
 	}
-	wantNotes(t, notes, "KIND_CPU has no effect, for one daemon has one device and other models may use a GPU: a", "one worker serves the model")
+	wantNotes(t, notes, "name the CPU in the on of a", "one worker serves the model")
 }

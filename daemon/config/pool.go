@@ -1,0 +1,118 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/overlapd/overlapd/cuda/mig"
+)
+
+// maxCore is the largest number of a core, by the kernel's cpu_set_t.
+const maxCore = 1023
+
+// deviceKey is the key of the one device, and of the tables of several.
+const (
+	deviceKey   = "device"
+	deviceForms = `must be either one device as a string, such as "cpu", or several as [[device]] tables`
+)
+
+// Pool are the devices that one scheduler decides about.
+type Pool []Device
+
+// Device is one device of the pool. Of Cores, GPU, MIG and Profile it has those that
+// its kind has. Cores are such as "0-3,8", GPU is an index or a UUID, and MIG is the
+// profile of an instance of that GPU, which the device then is.
+type Device struct {
+	Name    string `toml:"name"`
+	Kind    string `toml:"kind" oneof:"cpu,cuda,emulated"`
+	Cores   string `toml:"cores"`
+	GPU     string `toml:"gpu"`
+	MIG     string `toml:"mig"`
+	Profile string `toml:"profile" path:"file"`
+}
+
+// on returns on which of the devices a service is: those that it names, else all.
+func (p Pool) on(s *Service) (on []int) {
+	for i := range p {
+		if len(s.On) == 0 || slices.Contains(s.On, p[i].Name) {
+			on = append(on, i)
+		}
+	}
+	return on
+}
+
+// names returns the names of the services that are on the i-th device.
+func (p Pool) names(i int, services []Service) (names []string) {
+	for j := range services {
+		if s := &services[j]; slices.Contains(p.on(s), i) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+// GPUs returns the GPUs that the pool is on, or may be, each once: an index, a UUID, or
+// "" for the first of the host.
+func (p Pool) GPUs() (names []string) {
+	for _, d := range p {
+		if (d.Kind == DeviceAuto || d.Kind == DeviceCUDA) && !slices.Contains(names, d.GPU) {
+			names = append(names, d.GPU)
+		}
+	}
+	return names
+}
+
+// Instances returns the MIG instances of a GPU that are devices of the pool, in its
+// order, with the services on each.
+func (p Pool) Instances(gpu string, services []Service) (wants []mig.Want) {
+	for i, d := range p {
+		if d.MIG != "" && d.GPU == gpu {
+			wants = append(wants, mig.Want{Profile: d.MIG, Services: p.names(i, services)})
+		}
+	}
+	return wants
+}
+
+// CPUs returns the cores of a CPU device, rising, nil if it has all of the machine's.
+func (d *Device) CPUs() []int {
+	cores, _ := parseCores(d.Cores) // which was checked
+	return cores
+}
+
+// parseCores reads numbers and ranges of cores such as "0-3,8".
+func parseCores(text string) (cores []int, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		first, last, isRange := strings.Cut(strings.TrimSpace(part), "-")
+		if !isRange {
+			last = first
+		}
+		from, err := strconv.ParseUint(first, 10, 16)
+		to, err2 := strconv.ParseUint(last, 10, 16)
+		if err != nil || err2 != nil || from > to || to > maxCore {
+			return nil, fmt.Errorf(`must be cores from 0 to %d such as "0-3" or "0,2", not %q`, maxCore, text)
+		}
+		for core := int(from); core <= int(to); core++ {
+			cores = append(cores, core)
+		}
+	}
+	slices.Sort(cores)
+	if len(slices.Compact(slices.Clone(cores))) < len(cores) {
+		return nil, fmt.Errorf("%q names a core twice", text)
+	}
+	return cores, nil
+}
+
+// Idle returns a sentence about each device of the pool that no service is on.
+func (p Pool) Idle(services []Service) (all []string) {
+	for i, d := range p {
+		if len(p.names(i, services)) == 0 {
+			all = append(all, fmt.Sprintf("no service is on device %q: name it in the on of one, or leave the device out", d.Name))
+		}
+	}
+	return all
+}

@@ -1,0 +1,113 @@
+package config
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// device returns the table of a device, with further keys as they stand in the file.
+func device(name, kind, more string) string {
+	return fmt.Sprintf("[[device]]\nname = %q\nkind = %q\n%s\n", name, kind, more)
+}
+
+// Two CPU devices with cores of their own: a service is where it says, else everywhere.
+func TestPool(t *testing.T) {
+	text := device("left", "cpu", `cores = "0-2,5"`) + device("right", "cpu", `cores = "3,4"`) +
+		minimalConfig + strings.Replace(minimalConfig, `"a"`, `"b"`, 1) + "on = [\"right\"]\n"
+	c, err := Parse("/etc/c.toml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := c.Pool()
+	if want := []Device{{Name: "left", Kind: "cpu", Cores: "0-2,5"}, {Name: "right", Kind: "cpu", Cores: "3,4"}}; !slices.Equal(pool, want) {
+		t.Errorf("%+v", pool)
+	}
+	if d := cmp.Diff([]int{0, 1, 2, 5}, pool[0].CPUs()); d != "" {
+		t.Error(d)
+	}
+	if a, b, other := fmt.Sprint(c.On("a")), fmt.Sprint(c.On("b")), c.On("other"); a != "[0 1]" || b != "[1]" || other != nil {
+		t.Errorf("a is on %s, b on %s, and what there is not on %v", a, b, other)
+	}
+	for _, printed := range [][]byte{c.TOML(), c.BriefTOML()} {
+		if back, err := Parse("/etc/c.toml", printed); err != nil || !cmp.Equal(c, back) {
+			t.Errorf("%v\n%s\n%s", err, printed, cmp.Diff(c, back))
+		}
+	}
+	if idle := c.Pool().Idle(c.Services); idle != nil || c.MayUseGPU() || c.Emulated() {
+		t.Errorf("%q, GPU: %t, emulated: %t", idle, c.MayUseGPU(), c.Emulated())
+	}
+	c.Services = c.Services[1:]
+	if idle := c.Pool().Idle(c.Services); len(idle) != 1 || !strings.Contains(idle[0], `no service is on device "left"`) {
+		t.Errorf("%q", idle)
+	}
+	usable := func(core int) bool { return core < 4 }
+	if err := c.Devices.CheckCores(usable); err == nil || !strings.Contains(err.Error(), `device[0].cores: device "left" has cores [5], which are not there`) ||
+		!strings.Contains(err.Error(), `device[1].cores: device "right" has cores [4]`) {
+		t.Error(err)
+	}
+	if err := c.Devices.CheckCores(func(int) bool { return true }); err != nil {
+		t.Error(err)
+	}
+}
+
+// Without tables the pool is the device of the keys above them.
+func TestPoolOfOne(t *testing.T) {
+	c, err := Parse("/c.toml", []byte("device = \"emulated\"\ndevice_profile = \"p.json\"\n[[service]]\nname = \"a\"\nmodel = \"emulated:a\"\n"))
+	if err != nil || !cmp.Equal(c.Pool(), Pool{{Kind: "emulated", Profile: "/p.json"}}) || !slices.Equal(c.On("a"), []int{0}) {
+		t.Errorf("%+v, %v, %v", c.Pool(), c.On("a"), err)
+	}
+	c, err = Parse("/c.toml", []byte("device_profile = \"p.json\"\n"+device("x", "emulated", "")+device("y", "emulated", `profile = "q.json"`)+"[[service]]\nname = \"a\"\nmodel = \"emulated:a\"\n"))
+	if err != nil || c.Pool()[0].Profile != "/p.json" || c.Pool()[1].Profile != "/q.json" || c.Devices[0].Profile != "" || !c.Emulated() {
+		t.Errorf("%+v, %v", c.Pool(), err)
+	}
+}
+
+func TestPoolFaults(t *testing.T) {
+	emulated := device("x", "emulated", `profile = "p"`)
+	for _, tt := range []struct {
+		name, file string
+		want       []string // every fault, each in part
+	}{
+		{"both forms", "device = \"cpu\"\n" + device("x", "cpu", "") + minimalConfig, []string{"c.toml:2: device: must be either one device as a string"}},
+		{"one table", "[device]\nname = \"x\"\n" + minimalConfig, []string{"c.toml:1: device: must be either one device as a string, such as \"cpu\", or several as [[device]] tables"}},
+		{"a number", "device = 3\n" + minimalConfig, []string{"c.toml:1: device: must be either"}},
+		{"no tables", "device = [1]\n" + minimalConfig, []string{"c.toml: device[0]: must be a table"}},
+		{"an unknown key", device("x", "cpu", "core = 1") + minimalConfig, []string{"c.toml:4: device[0].core: this key is unknown; did you mean cores?"}},
+		{"no kind", "[[device]]\nname = \"x\"\n" + minimalConfig, []string{`c.toml:1: device[0].kind: must be one of cpu, cuda, emulated, not ""`}},
+		{"auto", device("x", "auto", "") + minimalConfig, []string{`c.toml:3: device[0].kind: must be one of cpu, cuda, emulated, not "auto"`}},
+		{"names", device("a b", "cpu", `cores = "0"`) + device("", "cpu", `cores = "1"`) + device("y", "cpu", `cores = "2"`) + device("y", "cpu", `cores = "3"`) + minimalConfig, []string{
+			`c.toml:2: device[0].name: "a b" must be 1 to 63 letters`, `c.toml:6: device[1].name: "" must be`, `c.toml:14: device[3].name: "y" is the name of device[2] too`}},
+		{"of other kinds", device("x", "cpu", "gpu = \"0\"\nmig = \"1g.5gb\"\nprofile = \"p\"") + device("y", "cuda", `cores = "0"`) + minimalConfig, []string{
+			`c.toml:4: device[0].gpu: only a device with kind = "cuda" has that: leave it out with kind = "cpu"`, "c.toml:5: device[0].mig: only", "c.toml:6: device[0].profile: only",
+			`c.toml:10: device[1].cores: only a device with kind = "cpu" has that`}},
+		{"keys of one device", "gpu = \"0\"\n" + device("x", "cuda", "") + minimalConfig, []string{"c.toml:1: gpu: each [[device]] has its own: leave it out here"}},
+		{"no GPU", device("x", "cpu", "") + "[cuda]\ntf32 = true\n" + minimalConfig, []string{`c.toml:6: cuda.tf32: only a GPU has that`}},
+		{"forms of cores", device("x", "cpu", `cores = "3-1"`) + device("y", "cpu", `cores = "0,,1"`) + device("z", "cpu", `cores = "0-1,1"`) + device("w", "cpu", `cores = "1024"`) + minimalConfig, []string{
+			`c.toml:4: device[0].cores: must be cores from 0 to 1023 such as "0-3" or "0,2", not "3-1"`, "c.toml:8: device[1].cores: must be", `c.toml:12: device[2].cores: "0-1,1" names a core twice`, "c.toml:16: device[3].cores: must be"}},
+		{"cores of two", device("x", "cpu", `cores = "0-3"`) + device("y", "cpu", `cores = "2-5"`) + minimalConfig, []string{
+			`c.toml:8: device[1].cores: device "x" has cores [2 3] too: give each device its own`}},
+		{"no cores", device("x", "cpu", "") + device("y", "cpu", `cores = "2-5"`) + minimalConfig, []string{
+			`device[1].cores: device "x" has none, and there is another CPU device: give each its cores, such as "0-3"`}},
+		{"a GPU twice", device("x", "cuda", "") + device("y", "cuda", `gpu = "0"`) + minimalConfig, []string{`c.toml:8: device[1].gpu: device "x" is on GPU 0 too`}},
+		{"emulated and not", emulated + device("y", "cpu", "") + "[[service]]\nname = \"a\"\nmodel = \"emulated:a\"\n", []string{
+			`c.toml:7: device[1].kind: is "cpu" and device "x" is "emulated": a daemon computes its answers or emulates them all`}},
+		{"no profile", device("x", "emulated", "") + "[[service]]\nname = \"a\"\nmodel = \"emulated:a\"\n", []string{"device[0].profile: must name a file made with overlapd device fit"}},
+		{"on of what there is not", device("left", "cpu", `cores = "0"`) + device("right", "cpu", `cores = "1"`) + minimalConfig + "on = [\"lefd\", \"right\", \"right\", \"7\"]\n", []string{
+			`c.toml:12: service[0].on: there is no device "lefd"; did you mean left?; there is left, right`, `service[0].on: names "right" twice`, `there is no device "7"; there is left, right`}},
+		{"on without devices", minimalConfig + "on = [\"cpu\"]\n", []string{"c.toml:4: service[0].on: there is no [[device]] that it could name"}},
+		{"too many", strings.Repeat(device("x", "cuda", ""), 65) + minimalConfig, []string{"device: 65 entries, the limit is 64"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			faults := faultsOf(t, tt.file, len(tt.want))
+			for _, want := range tt.want {
+				if !strings.Contains(faults.Error(), want) {
+					t.Errorf("%q is not in\n%v", want, faults)
+				}
+			}
+		})
+	}
+}
