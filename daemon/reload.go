@@ -93,7 +93,9 @@ type reload struct {
 }
 
 func (r *reload) run() error {
-	r.configure(func(c *config.Config) { c.LogLevel, c.DrainTimeout = r.next.LogLevel, r.next.DrainTimeout })
+	r.configure(func(c *config.Config) {
+		c.LogLevel, c.DrainTimeout, c.Plan = r.next.LogLevel, r.next.DrainTimeout, r.next.Plan
+	})
 	if level, err := zerolog.ParseLevel(r.next.LogLevel); err == nil {
 		zerolog.SetGlobalLevel(level)
 	}

@@ -1,6 +1,7 @@
 // Package planning decides by optimization what is loaded where, offline or every few
 // minutes, never for a query.
 //
+//   - [Greedy] puts the services of one host on its devices by their memory alone.
 //   - [Place] spreads the services of one host over its devices (Shepherd, section 4,
 //     with each device a worker of its own).
 //   - [Herd] forms serving groups of many equal devices (Shepherd, section 4).
@@ -28,7 +29,8 @@ var errNoPlan = errors.New("no plan")
 
 // Service is a service as planning sees it.
 type Service struct {
-	Name string `json:"name"`
+	Name  string `json:"name"`
+	Model string `json:"model,omitempty"` // that it was planned with, "" for any
 
 	// Memory is what its model takes on each device that it is loaded on, Working what a
 	// batch of it needs besides while it runs, in MiB.
@@ -44,7 +46,8 @@ type Service struct {
 	Alpha float64 `json:"alpha_ms,omitempty"`
 	Beta  float64 `json:"beta_ms,omitempty"`
 
-	// Devices are the names of those that a plan has it run on.
+	// Devices are the names of those that a plan has it run on; for [Greedy], of those
+	// that it must be on.
 	Devices []string `json:"devices,omitempty"`
 }
 

@@ -41,7 +41,11 @@ func Place(ctx context.Context, services []Service, devices []Device, how Search
 	if s.solver != nil && best.tolerance() < bound*(1-epsilon) {
 		best, bound = p.solve(best, bound)
 	}
-	best.fill()
+	all := make([]int, len(services))
+	for i := range all {
+		all[i] = i
+	}
+	best.fill(all)
 	plan := &Placement{Kind: "place", Objective: best.tolerance(), Bound: max(bound, best.tolerance()), Services: slices.Clone(services), Devices: slices.Clone(devices)}
 	_, shares := best.route()
 	for i := range services {
@@ -53,6 +57,45 @@ func Place(ctx context.Context, services []Service, devices []Device, how Search
 		}
 	}
 	return s.finish(plan)
+}
+
+// Greedy returns on which devices each service is where no plan says it and no load is
+// known: by memory alone, which may be infinite. What names its Devices is on those that
+// have room for it. The others come by falling memory, each to the device with most room,
+// and then, as long as one has room, on one more those that are on the fewest. What fits
+// nowhere is nowhere.
+func Greedy(services []Service, devices []Device) [][]int {
+	p := &host{services: slices.Clone(services), devices: slices.Clone(devices)}
+	order := make([]int, len(services))
+	for i := range services {
+		order[i], p.services[i].Load = i, 1
+	}
+	for d := range devices {
+		p.devices[d].Speed = 1
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(services[b].needs(), services[a].needs()) })
+	r := p.none()
+	for _, i := range order {
+		for d := range devices {
+			if slices.Contains(services[i].Devices, devices[d].Name) {
+				r.add(i, d)
+			}
+		}
+	}
+	order = slices.DeleteFunc(order, func(i int) bool { return len(services[i].Devices) > 0 })
+	for _, i := range order {
+		r.addMost(i)
+	}
+	r.fill(order)
+	where := make([][]int, len(services))
+	for i, on := range r.on {
+		for d := range on {
+			if on[d] {
+				where[i] = append(where[i], d)
+			}
+		}
+	}
+	return where
 }
 
 // maxHost is how many devices a host may have.
@@ -252,24 +295,23 @@ func (p *host) mayReach(aim float64) bool {
 	return atMost(0, left)
 }
 
-// fill uses the memory that is left for services that tolerate least.
-func (r *replicas) fill() {
-	order := make([]int, len(r.services))
-	for i := range order {
-		order[i] = i
-	}
+// fill uses the memory that is left for those of some services that tolerate least.
+func (r *replicas) fill(order []int) {
 	for gained := true; gained; {
 		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(r.toleranceOf(a), r.toleranceOf(b)) })
-		gained = slices.ContainsFunc(order, func(i int) bool {
-			most := -1
-			for d, room := range r.room {
-				if !r.on[i][d] && (most < 0 || room > r.room[most]) {
-					most = d
-				}
-			}
-			return most >= 0 && r.add(i, most)
-		})
+		gained = slices.ContainsFunc(order, r.addMost)
 	}
+}
+
+// addMost adds a service where there is most room of the devices that it is not on.
+func (r *replicas) addMost(i int) bool {
+	most := -1
+	for d, room := range r.room {
+		if !r.on[i][d] && (most < 0 || room > r.room[most]) {
+			most = d
+		}
+	}
+	return most >= 0 && r.add(i, most)
 }
 
 // solve has a solver look for replicas that tolerate more than the best.

@@ -2,6 +2,7 @@ package planning
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"math/bits"
 	"math/rand/v2"
@@ -181,5 +182,31 @@ func TestPlaceEverywhere(t *testing.T) {
 	}
 	if plan.Objective != plan.Bound {
 		t.Errorf("objective %v, bound %v", plan.Objective, plan.Bound)
+	}
+}
+
+// TestGreedy puts services on devices by memory alone.
+func TestGreedy(t *testing.T) {
+	device := func(name string, memory float64) Device { return Device{Name: name, Memory: memory} }
+	service := func(name string, memory float64, on ...string) Service {
+		return Service{Name: name, Memory: memory, Devices: on}
+	}
+	for name, tt := range map[string]struct {
+		services []Service
+		devices  []Device
+		want     string
+	}{
+		"no limit":            {[]Service{service("a", 9), service("b", 1e9)}, []Device{device("x", infinite), device("y", infinite)}, "[[0 1] [0 1]]"},
+		"all fit":             {[]Service{service("a", 4), service("b", 6)}, []Device{device("x", 10), device("y", 10)}, "[[0 1] [0 1]]"},
+		"one each":            {[]Service{service("a", 4), service("b", 7)}, []Device{device("x", 10), device("y", 8)}, "[[1] [0]]"},
+		"twice what is left":  {[]Service{service("a", 2), service("b", 7), service("c", 6)}, []Device{device("x", 8), device("y", 8)}, "[[1] [0] [1]]"},
+		"too large":           {[]Service{service("a", 11), service("b", 7)}, []Device{device("x", 10), device("y", 8)}, "[[] [0 1]]"},
+		"the named first":     {[]Service{service("a", 9), service("b", 2, "x", "y")}, []Device{device("x", 10), device("y", 10)}, "[[] [0 1]]"},
+		"no room for a named": {[]Service{service("a", 9, "x"), service("b", 8, "x"), service("c", 1)}, []Device{device("x", 10), device("y", 10)}, "[[0] [] [0 1]]"},
+		"a CPU beside a GPU":  {[]Service{service("a", 9), service("b", 9)}, []Device{device("cpu", infinite), device("gpu", 10)}, "[[0 1] [0]]"},
+	} {
+		if got := fmt.Sprint(Greedy(tt.services, tt.devices)); got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
 	}
 }

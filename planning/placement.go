@@ -156,7 +156,8 @@ func listFaults(kind error, faults []error) error {
 }
 
 // Fits returns an error unless the plan is for these services and devices: they have the
-// names that the plan has, and no service needs more memory, and no device has less.
+// names and models that the plan has, and no service needs more memory, and no device has
+// less.
 func (p *Placement) Fits(services []Service, devices []Device) error {
 	names := func(services []Service, devices []Device) map[string]float64 {
 		memory := map[string]float64{}
@@ -170,6 +171,12 @@ func (p *Placement) Fits(services []Service, devices []Device) error {
 	}
 	planned, given := names(p.Services, p.Devices), names(services, devices)
 	var faults []error
+	for _, s := range services {
+		at := slices.IndexFunc(p.Services, func(o Service) bool { return o.Name == s.Name && o.Model != "" && s.Model != "" && o.Model != s.Model })
+		if at >= 0 {
+			faults = append(faults, fmt.Errorf("service %s has the model %s, and the plan is for %s", s.Name, s.Model, p.Services[at].Model))
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(planned)) {
 		if now, there := given[name]; !there {
 			faults = append(faults, fmt.Errorf("the plan has %s, which is not there", name))

@@ -3,12 +3,15 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/overlapd/overlapd/planning"
 )
 
 // Limits on the configuration itself.
@@ -61,6 +64,7 @@ type Config struct {
 	GPU           string        `toml:"gpu" gpu:"only"`
 	DeviceProfile string        `toml:"device_profile" path:"file"`
 	DeviceSeed    int           `toml:"device_seed" default:"1" min:"0" max:"1073741824"`
+	Plan          string        `toml:"plan" path:"file" reload:"now"`
 	Policy        string        `toml:"policy" default:"overlap"`
 	Ways          int           `toml:"ways" default:"4" min:"1" max:"64"`
 	DrainTimeout  time.Duration `toml:"drain_timeout" default:"30s" reload:"now"`
@@ -202,6 +206,28 @@ func Default() Config {
 	setDefaults(&c)
 	c.StateDir = defaultStateDir()
 	return c
+}
+
+// follow puts the services that do not say where they are where a plan has them, or
+// returns why it is no plan for them. What memory there is, whoever loads them knows.
+func follow(c *Config, p *planning.Placement) error {
+	var services []planning.Service
+	var devices []planning.Device
+	for _, s := range c.Services {
+		services = append(services, planning.Service{Name: s.Name, Model: s.Model})
+	}
+	for _, d := range c.Devices {
+		devices = append(devices, planning.Device{Name: d.Name, Memory: math.Inf(1)})
+	}
+	if err := p.Fits(services, devices); err != nil {
+		return err
+	}
+	for _, s := range p.Services {
+		if to := c.Service(s.Name); len(to.On) == 0 {
+			to.On = slices.Clone(s.Devices)
+		}
+	}
+	return nil
 }
 
 // Embedded returns the configuration that runs without a file: two services

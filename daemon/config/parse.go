@@ -14,9 +14,12 @@ import (
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
+
+	"github.com/overlapd/overlapd/planning"
 )
 
-// Load reads and checks the configuration file at path.
+// Load reads and checks the configuration file at path, and the plan that it names, by
+// which services are put on devices.
 func Load(path string) (Config, error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -27,7 +30,19 @@ func Load(path string) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
-	return Parse(path, data)
+	c, err := Parse(path, data)
+	if err != nil || c.Plan == "" {
+		return c, err
+	}
+	p, err := planning.ReadPlacement(c.Plan)
+	if err == nil {
+		err = follow(&c, p)
+	}
+	if err != nil {
+		return Config{}, Faults{{File: path, Line: findLines(data).of(planKey), Key: planKey, Message: fmt.Sprintf(
+			"%v --config %s --out %s, or leave it out: services are then wherever there is room", err, path, c.Plan)}}
+	}
+	return c, nil
 }
 
 // Parse reads and checks a configuration. The path is used in messages, and

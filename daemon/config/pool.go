@@ -12,9 +12,11 @@ import (
 // maxCore is the largest number of a core, by the kernel's cpu_set_t.
 const maxCore = 1023
 
-// deviceKey is the key of the one device, and of the tables of several.
+// deviceKey is the key of the one device, and of the tables of several, planKey that of a
+// plan of which services are on which.
 const (
 	deviceKey   = "device"
+	planKey     = "plan"
 	deviceForms = `must be either one device as a string, such as "cpu", or several as [[device]] tables`
 )
 

@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -109,5 +111,63 @@ func TestPoolFaults(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPlanSaysWhere follows a plan: what a service says itself stands, and a plan for
+// others is refused with what differs and with the command that makes one.
+func TestPlanSaysWhere(t *testing.T) {
+	dir := t.TempDir()
+	path, planned := filepath.Join(dir, "c.toml"), filepath.Join(dir, "plan.json")
+	write := func(file, text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const plan = `{"format":"overlapd-placement/1","kind":"place","objective":1,"bound":1,"solver":"heuristic","seconds":0,"made":"2026-01-02T03:04:05Z",
+"devices":[{"name":"left","memory_mib":100,"speed":1,"load":0},{"name":"right","memory_mib":100,"speed":1,"load":0}],
+"services":[{"name":"a","model":"zoo:resnet50","memory_mib":1,"rate":1,"load":1,"devices":["right"]},{"name":"b","memory_mib":1,"rate":1,"load":1,"devices":["left"]}]}`
+	service := func(name, more string) string {
+		return fmt.Sprintf("[[service]]\nname = %q\nmodel = \"zoo:resnet50\"\n%s\n", name, more)
+	}
+	head := "plan = \"plan.json\"\n"
+	devices := device("left", "cpu", `cores = "0"`) + device("right", "cpu", `cores = "1"`)
+	write(planned, plan)
+	write(path, head+devices+service("a", "")+service("b", `on = ["right", "left"]`))
+	c, err := Load(path)
+	if err != nil || fmt.Sprint(c.On("a"), c.On("b")) != "[1] [0 1]" || c.Plan != planned {
+		t.Errorf("%v: %v, %v", err, c.On("a"), c.On("b"))
+	}
+	if again, err := Parse(path, c.TOML()); err != nil || !cmp.Equal(c, again) {
+		t.Errorf("what is printed is read as something else: %v\n%s", err, c.TOML())
+	}
+	for name, tt := range map[string]struct{ plan, file, want string }{
+		"a service more": {plan, head + devices + service("a", "") + service("b", "") + service("c", ""), "the plan has no service c"},
+		"a service less": {plan, head + devices + service("a", ""), "the plan has service b, which is not there"},
+		"another device": {plan, head + strings.Replace(devices, "left", "middle", 1) + service("a", "") + service("b", ""), "the plan has device left, which is not there"},
+		"another model":  {plan, head + devices + strings.Replace(service("a", ""), "resnet50", "bert", 1) + service("b", ""), "service a has the model zoo:bert, and the plan is for zoo:resnet50"},
+		"damaged":        {plan[:len(plan)-9], head + devices + service("a", "") + service("b", ""), "damaged placement plan"},
+		"something else": {"{}", head + devices + service("a", "") + service("b", ""), "not a placement plan"},
+	} {
+		write(planned, tt.plan)
+		write(path, tt.file)
+		_, err := Load(path)
+		want := path + ":1: plan: "
+		for _, want := range []string{want, tt.want, "make a plan with overlapd plan placement --config " + path + " --out " + planned + ", or leave it out"} {
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %q is not in: %v", name, want, err)
+			}
+		}
+	}
+	if err := os.Remove(planned); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "plan.json: no such file") {
+		t.Errorf("no plan: %v", err)
+	}
+	write(path, head+minimalConfig)
+	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "c.toml:1: plan: there is no [[device]] that it could be for") {
+		t.Errorf("no devices: %v", err)
 	}
 }

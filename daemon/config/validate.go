@@ -116,6 +116,7 @@ func (c *Config) faults() (f Faults) {
 	c.checkAddresses(&f)
 	c.checkAdmin(&f)
 	c.checkDevice(&f)
+	f.when(c.Plan != "" && len(c.Devices) == 0, planKey, "there is no [[device]] that it could be for: leave it out, or declare devices")
 	if len(c.Devices) > 0 {
 		f.when(c.Device != DeviceAuto, deviceKey, deviceForms)
 		f.when(c.GPU != "", "gpu", "each [[device]] has its own: leave it out here")

@@ -238,7 +238,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg: "daemon/config",
-		may: []string{"cuda/mig", "daemon/observe/tracing", "models/zoo", "overlap"},
+		may: []string{"cuda/mig", "daemon/observe/tracing", "models/zoo", "overlap", "planning"},
 		why: "it knows which values there are, and asks the packages that know them; what is done with them is the business of whoever reads it",
 	},
 	{
