@@ -43,7 +43,6 @@ func TestCalibrationOfOtherModelsIsNotTaken(t *testing.T) {
 	dir := put(t, fakeFile(3))
 	r := startRig(t, rigOptions{services: 3, device: &calm, dir: dir})
 	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
-	r.face = r.front()
 	r.await("serving")
 	middle := r.Daemon.Config().Services[1]
 	rr.reload(func(c *config.Config) { c.Services = slices.Delete(c.Services, 1, 2) })

@@ -51,7 +51,7 @@ func TestServesWithBothClocks(t *testing.T) {
 		r.sync()
 		engine := device.span(models.Span{End: fakeOperators, Size: 1})
 		onDevice := time.Duration(clock * float64(engine))
-		o, ok := r.instances[0].backend.FullStatus()
+		o, ok := r.backend.FullStatus()
 		if s := o.Services[0]; !ok || s.EngineSeconds != engine.Seconds() || s.DeviceSeconds != onDevice.Seconds() {
 			t.Errorf("clock %v: %v s and %v s, want %v and %v", clock, s.EngineSeconds, s.DeviceSeconds, engine, onDevice)
 		}
@@ -61,7 +61,7 @@ func TestServesWithBothClocks(t *testing.T) {
 		if told := strings.Contains(scrape(t, r.Daemon), `overlapd_span_device_seconds_total{service="s0"} 0.0002`); told != (clock > 0) {
 			t.Errorf("clock %v: it is told: %t", clock, told)
 		}
-		page := r.instances[0].backend.Timeline().Read(0, 9, nil)
+		page := r.backend.Timeline().Read(0, 9, nil)
 		if len(page.Rounds) != 1 || page.Rounds[0].Spans[0].Device != onDevice || page.Rounds[0].Spans[0].Took != engine {
 			t.Errorf("clock %v: %+v", clock, page.Rounds)
 		}

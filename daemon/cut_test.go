@@ -17,7 +17,7 @@ import (
 func (r *gpuRig) chosen(service int) *status.Cut {
 	r.t.Helper()
 	r.eventually("ready", r.Ready)
-	o, ok := r.instances[0].backend.FullStatus()
+	o, ok := r.backend.FullStatus()
 	if !ok {
 		r.t.Fatal("no overview")
 	}
@@ -70,7 +70,7 @@ func TestCutQuestion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	u := &instance{config: config.Default(), state: s, device: "a GPU", cores: 2}
+	u := &poolDevice{config: config.Default(), state: s, text: "a GPU", cores: 2}
 	u.config.StateDir = t.TempDir()
 	service := config.DefaultService()
 	path, err := u.model("zoo:tiny_add")
@@ -99,14 +99,14 @@ func TestCutQuestion(t *testing.T) {
 	}
 	for name, change := range map[string]func(){
 		"another batch":  func() { service.MaxBatch++ },
-		"another device": func() { u.device = "another" },
+		"another device": func() { u.text = "another" },
 		"TF32":           func() { u.config.CUDA.TF32 = !u.config.CUDA.TF32 },
 		"more threads":   func() { service.Threads = 9 },
 	} {
 		if change(); u.question(path, &service).Known != nil {
 			t.Errorf("%s: what was chosen for something else is known", name)
 		}
-		service, u.device, u.config.CUDA.TF32 = config.DefaultService(), "a GPU", config.Default().CUDA.TF32
+		service, u.text, u.config.CUDA.TF32 = config.DefaultService(), "a GPU", config.Default().CUDA.TF32
 	}
 	if err := s.save(cutChoices, u.cutKey(hash, u.placeOf(&service).Share, service.MaxBatch), "no choice"); err != nil {
 		t.Fatal(err)

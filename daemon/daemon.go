@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
@@ -18,7 +16,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
-	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc"
 	"github.com/overlapd/overlapd/executor"
 )
@@ -32,19 +29,13 @@ const (
 	refuseTime = time.Second
 )
 
-// Daemon is one running overlapd: the state file, the instances that decide and
-// run, and the endpoints in front of them.
+// Daemon is one running overlapd: the state file, the devices, the loop that decides
+// about them, and the endpoints in front of it.
 type Daemon struct {
-	config    config.Config // for all instances
-	log       zerolog.Logger
-	device    string     // what the services run on, in words
-	emulation *emulation // nil for a device that computes
-	state     *State
-	keeper    *loop.Keeper
-	gpu       *gpu.GPU
-	instances []*instance // one, or one for each instance of a GPU that is divided
+	pool
+	config config.Config
+	gpu    *gpu.GPU
 
-	face     query.Host   // all instances, as the endpoints see them
 	tracer   *otlp.Tracer // nil for none
 	endpoint *http.Endpoint
 	listener net.Listener
@@ -52,27 +43,27 @@ type Daemon struct {
 	remote   net.Listener
 	access   *access.Access
 
-	configured sync.Mutex      // guards config once the daemon runs
-	reloading  sync.Mutex      // held by the reload that is on its way
-	life       context.Context // ends when the daemon closes
+	configured sync.Mutex // guards config once the daemon runs
+	reloading  sync.Mutex // held by the reload that is on its way
 
-	failed     chan error         // why it ends by itself, of which only the first counts
-	die        context.CancelFunc // ends what runs besides serving
-	goroutines sync.WaitGroup     // the scheduler, the listener and what they start; close waits for them
-	keeping    sync.WaitGroup     // the keeper, which ends last
+	failed  chan error         // why it ends by itself, of which only the first counts
+	die     context.CancelFunc // ends what runs besides serving
+	running sync.WaitGroup     // the scheduler, the listener and what they start; close waits for them
+	keeping sync.WaitGroup     // the keeper, which ends last
 }
 
 // New opens everything that can be refused: the address, the state file, the
 // models. Nothing is served before Run. The configuration must be valid.
 func New(c config.Config, o Options) (d *Daemon, err error) {
-	d = &Daemon{config: c, log: o.Log, device: o.Device, failed: make(chan error, 1)}
+	d = &Daemon{config: c, failed: make(chan error, 1)}
+	d.pool = pool{config: c, log: o.Log, goroutines: &d.running}
 	d.life, d.die = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.close())
 		}
 	}()
-	if err = servable(&c); err != nil {
+	if err = CheckCores(&c); err != nil {
 		return d, err
 	}
 	var aside string
@@ -82,8 +73,11 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	if aside != "" {
 		d.log.Warn().Str("kept_as", aside).Msg("the state file was damaged and set aside; what was measured is measured again")
 	}
+	one := poolDevice{
+		config: c, log: o.Log, text: o.Device, state: d.state, cores: o.Cores, life: d.life, goroutines: d.goroutines, failed: d.failed,
+	}
 	if c.Emulated() {
-		if err = d.emulate(&o); err != nil {
+		if d.devices, err = emulate(one, &o); err != nil {
 			return d, err
 		}
 	}
@@ -105,12 +99,10 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	if err = d.takeGPU(&o); err != nil {
 		return d, err
 	}
-	d.instances = divide(instance{
-		config: d.config, log: o.Log, device: d.device, emulation: d.emulation, state: d.state, keeper: d.keeper, cores: o.Cores,
-		life: d.life, goroutines: &d.goroutines, failed: d.failed,
-	}, d.gpu)
-	d.device = d.instances[0].device
-	if err = d.each(func(i *instance) error { return i.open(&o) }); err != nil || o.Offline {
+	if len(d.devices) == 0 {
+		d.devices = pooled(one, d.gpu)
+	}
+	if err = d.openLoop(&o); err != nil || o.Offline {
 		return d, err
 	}
 	return d, d.openEndpoints(&c, &o)
@@ -127,17 +119,14 @@ func (d *Daemon) GRPCAddr() net.Addr {
 	return d.remote.Addr()
 }
 
-// Device returns what the services run on, in words.
-func (d *Daemon) Device() string { return d.device }
-
 // Ready reports what /v2/health/ready does.
-func (d *Daemon) Ready() bool { return d.face.Ready() }
+func (d *Daemon) Ready() bool { return d.backend.Ready() }
 
 // Run serves until ctx ends, and then answers what it has accepted, for at
 // most the drain timeout. It ends at once if hurry ends. The order of starting
 // and stopping is here and nowhere else.
 func (d *Daemon) Run(ctx, hurry context.Context) error {
-	if err := d.each((*instance).start); err != nil {
+	if err := d.start(); err != nil {
 		return errors.Join(err, d.close())
 	}
 	served := make(chan error, 2)
@@ -151,7 +140,7 @@ func (d *Daemon) Run(ctx, hurry context.Context) error {
 
 	d.log.Info().Dur("at_most", d.Config().DrainTimeout).Msg("stopping: answering what was accepted")
 	late := d.shutdown(hurry)
-	d.saveAll()
+	d.saveProfiles()
 	if cerr := d.close(); late == nil || !errors.Is(cerr, executor.ErrLeak) {
 		err = errors.Join(err, cerr)
 	}
@@ -167,12 +156,9 @@ func (d *Daemon) shutdown(hurry context.Context) error {
 	defer cancel()
 	last, cancel := context.WithTimeout(hurry, drain+refuseTime)
 	defer cancel()
-	for _, u := range d.instances {
-		u.backend.Drain()
-		stop := context.AfterFunc(limit, u.backend.GiveUp)
-		defer stop()
-	}
-	merr := d.each(func(u *instance) error { return u.backend.StopMeasuring(last) })
+	d.backend.Drain()
+	defer context.AfterFunc(limit, d.backend.GiveUp)()
+	merr := d.backend.StopMeasuring(last)
 	var remote error
 	var both sync.WaitGroup // so that both protocols stop at once
 	if d.rpc != nil {
@@ -204,7 +190,7 @@ func (d *Daemon) wait(ctx context.Context, served <-chan error) error {
 			}
 			return err
 		case <-save.C:
-			d.saveAll()
+			d.saveProfiles()
 		}
 	}
 }
@@ -214,7 +200,9 @@ func (d *Daemon) close() error {
 	var errs []error
 	d.die()
 	d.reloading.Lock() // the last one sees that the daemon stops, and ends
-	errs = append(errs, d.each((*instance).stop))
+	if d.backend != nil {
+		errs = append(errs, d.backend.Close())
+	}
 	for _, l := range []net.Listener{d.listener, d.remote} {
 		if l == nil {
 			continue
@@ -224,10 +212,8 @@ func (d *Daemon) close() error {
 		}
 	}
 	d.goroutines.Wait()
-	for _, u := range d.instances {
-		if u.decisions != nil {
-			errs = append(errs, u.decisions.Close())
-		}
+	if d.decisions != nil {
+		errs = append(errs, d.decisions.Close())
 	}
 	d.closeTracer()
 	if d.gpu != nil {
@@ -243,48 +229,11 @@ func (d *Daemon) close() error {
 	return errors.Join(errs...)
 }
 
-// each does something with every instance and joins the errors.
-func (d *Daemon) each(f func(*instance) error) (err error) {
-	for _, u := range d.instances {
-		err = errors.Join(err, f(u))
-	}
-	return err
-}
-
-// saveAll stores what was measured of every service.
-func (d *Daemon) saveAll() {
-	for _, u := range d.instances {
-		u.saveProfiles()
-	}
-}
-
-// emulate takes a modelled device instead of a real one.
-func (d *Daemon) emulate(o *Options) (err error) {
-	if o.Offline {
-		return ErrEmulated
-	}
-	read := o.emulation
-	if read == nil {
-		read = newEmulation
-	}
-	if d.emulation, err = read(&d.config); err != nil {
-		return err
-	}
-	d.device = d.emulation.text
-	d.log.Warn().Str("device", d.device).Str("profile", d.config.DeviceProfile).
-		Msg("the device is emulated: nothing is computed, every output is zeros, and only the time that it takes is like a device's")
-	return nil
-}
-
 // takeGPU takes a GPU into use, if the services are to run on one.
 func (d *Daemon) takeGPU(o *Options) (err error) {
 	ctx := context.Background() // every step has a limit of its own
 	if d.gpu, err = gpu.Choose(ctx, d.config, o.GPU, d.log); d.gpu == nil || err != nil {
 		return err
-	}
-	if o.Offline && len(d.gpu.Parts()) > 1 {
-		return errors.New("overlapd profile measures one device: write a configuration for each instance, " +
-			"with gpu = \"MIG-…\" and its services, or let overlapd serve measure all of them while it is idle")
 	}
 	for _, line := range strings.Split(strings.TrimSpace(d.gpu.String()), "\n") {
 		d.log.Info().Str("gpu", line).Msg("plan")
@@ -300,9 +249,8 @@ const measureInterval = 200 * time.Millisecond
 // the state file, and the next time goes on from there. The daemon must have
 // been made with the option Offline. It is closed then.
 func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(loop.Report)) (last loop.Report, err error) {
-	i := d.instances[0]
-	i.backend.Measure(limit)
-	if err := i.start(); err != nil {
+	d.backend.Measure(limit)
+	if err := d.start(); err != nil {
 		return last, errors.Join(err, d.close())
 	}
 	tick := time.NewTicker(measureInterval)
@@ -312,14 +260,14 @@ func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(l
 		case <-ctx.Done():
 		case <-tick.C:
 		}
-		last, _ = i.backend.MeasuringReport()
+		last, _ = d.backend.MeasuringReport()
 		report(last)
 	}
-	i.backend.Drain()
+	d.backend.Drain()
 	end, cancel := context.WithTimeout(context.Background(), d.config.DrainTimeout)
 	defer cancel()
-	_ = i.backend.StopMeasuring(end) // whatever is left then, closing tells
-	i.saveProfiles()
+	_ = d.backend.StopMeasuring(end) // whatever is left then, closing tells
+	d.saveProfiles()
 	return last, d.close()
 }
 
@@ -349,8 +297,8 @@ func (d *Daemon) identity() string {
 	switch {
 	case d.config.Tracing.Instance != "":
 		return d.config.Tracing.Instance
-	case len(d.instances) == 1 && d.instances[0].part != nil && d.instances[0].part.UUID != "":
-		return d.instances[0].part.UUID
+	case len(d.devices) == 1 && d.devices[0].part != nil && d.devices[0].part.UUID != "":
+		return d.devices[0].part.UUID
 	}
 	host, err := os.Hostname()
 	if err != nil {
@@ -370,21 +318,6 @@ func (d *Daemon) closeTracer() {
 	if err := d.tracer.Close(limit); err != nil {
 		d.log.Warn().Err(err).Msg("traces are lost")
 	}
-}
-
-// front returns what the daemon's endpoints speak to.
-func (d *Daemon) front() query.Host {
-	if len(d.instances) == 1 {
-		return d.instances[0].backend
-	}
-	f := &front{all: d.config.Ready == config.ReadyAll, order: func() []string {
-		c := d.Config()
-		return c.Names()
-	}}
-	for _, u := range d.instances {
-		f.backends = append(f.backends, u.backend)
-	}
-	return f
 }
 
 // Config returns the configuration that holds now.

@@ -64,7 +64,7 @@ func TestDashboard(t *testing.T) {
 		clients.Go(func() { d.infer(i%2, 1+i%8, 8) })
 	}
 	clients.Wait()
-	last := d.instances[0].backend.Timeline().Read(0, 256, nil).Next
+	last := d.backend.Timeline().Read(0, 256, nil).Next
 	p.await(fmt.Sprintf(`document.querySelector("#round-%d") !== null`, last))
 	p.click(fmt.Sprintf("#round-%d .hit", last))
 	title := fmt.Sprintf("Round %d", last)

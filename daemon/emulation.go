@@ -30,17 +30,6 @@ type emulation struct {
 	hash   string // the hash of the profile
 }
 
-// EmulatedDevice returns what the services of a configuration would run on, in
-// words. It fails if the profile cannot be used, or does not know one of their
-// models.
-func EmulatedDevice(c config.Config) (string, error) {
-	e, err := newEmulation(&c)
-	if err != nil {
-		return "", err
-	}
-	return e.text, nil
-}
-
 // newEmulation reads the profile of a configuration and finds the models of its
 // services in it.
 func newEmulation(c *config.Config) (*emulation, error) {

@@ -227,7 +227,7 @@ func TestEmulatedLoad(t *testing.T) {
 		time.Sleep(gap)
 	}
 	clients.Wait()
-	o, ok := d.instances[0].backend.FullStatus()
+	o, ok := d.backend.FullStatus()
 	if !ok || answered != [2]int{queries / 2, queries / 2} {
 		t.Fatalf("%d answers", answered)
 	}
@@ -243,8 +243,8 @@ func TestEmulatedLoad(t *testing.T) {
 	if !grouped || o.Predictor.Phase != "serving" || o.Rounds == 0 {
 		t.Errorf("no group was run, or not by the predictor: %+v", o.Predictor)
 	}
-	for _, s := range d.instances[0].backend.Services() {
-		state, err := d.instances[0].exec.State(s.ID)
+	for _, s := range d.backend.Services() {
+		state, err := d.backend.Workers(0).State(s.ID)
 		if err != nil || state.OutputLeases != 0 || state.InFlight != 0 {
 			t.Errorf("%s: %+v, %v", s.Name, state, err)
 		}
@@ -309,7 +309,7 @@ func TestEmulatedRefuses(t *testing.T) {
 func TestEmulatedIsNotMeasured(t *testing.T) {
 	c := emulatedConfig(t, nil)
 	d := serveEmulated(t, c)
-	o, ok := d.instances[0].backend.FullStatus()
+	o, ok := d.backend.FullStatus()
 	if !ok || o.Predictor.Phase != "solo" || o.Predictor.Measuring != nil {
 		t.Fatalf("%+v", o.Predictor)
 	}
@@ -319,7 +319,7 @@ func TestEmulatedIsNotMeasured(t *testing.T) {
 			t.Errorf("status %d: %s", status, text)
 		}
 		// The second is predicted by how much the first was off, too.
-		rounds := d.instances[0].backend.Timeline().Read(0, 9, nil).Rounds
+		rounds := d.backend.Timeline().Read(0, 9, nil).Rounds
 		if off := float64(rounds[i].Predicted) / float64(8*formulaOperators*formulaOperator); i == 0 && off != 1 || off < 0.5 || off > 2 {
 			t.Errorf("service %d is predicted %v of what it takes", i, off)
 		}
@@ -364,7 +364,7 @@ func TestEmulatedPredictor(t *testing.T) {
 				t.Fatal(err)
 			}
 			d := serveEmulated(t, emulatedConfig(t, func(c *config.Config) { c.Predictor.File = path }))
-			o, ok := d.instances[0].backend.FullStatus()
+			o, ok := d.backend.FullStatus()
 			if !ok || o.Predictor.Phase != c.phase || !strings.Contains(o.Predictor.Reason, c.want) {
 				t.Errorf("%s: %s", o.Predictor.Phase, o.Predictor.Reason)
 			}
@@ -385,7 +385,7 @@ func TestEmulatedDrains(t *testing.T) {
 		})
 	}
 	for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(time.Millisecond) {
-		if o, ok := d.instances[0].backend.FullStatus(); ok && o.Services[0].Arrived > 0 {
+		if o, ok := d.backend.FullStatus(); ok && o.Services[0].Arrived > 0 {
 			break
 		}
 	}

@@ -36,12 +36,11 @@ func CheckAccess(c *config.Config) (warnings []string, err error) {
 
 // openEndpoints makes what serves clients.
 func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
-	d.face = d.front()
 	q := &query.Server{
-		Host: d.face, Memory: query.NewBudget(c.Limits.MemoryBytes), Connections: query.NewPlaces(c.Limits.Connections),
+		Host: d.backend, Memory: query.NewBudget(c.Limits.MemoryBytes), Connections: query.NewPlaces(c.Limits.Connections),
 		Version: o.Version, Log: d.log,
 	}
-	if d.emulation != nil {
+	if d.config.Emulated() {
 		q.Label = config.DeviceEmulated
 	}
 	if d.tracer, err = d.newTracer(o.Version); err != nil {
@@ -50,10 +49,7 @@ func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 	if d.tracer != nil {
 		q.Tracer = d.tracer
 	}
-	var timelines []*timeline.Ring
-	for _, u := range d.instances {
-		timelines = append(timelines, u.backend.Timeline())
-	}
+	timelines := []*timeline.Ring{d.backend.Timeline()}
 	h := http.Options{
 		Queries: q, Access: d.access, Status: d.status, Timelines: func() []*timeline.Ring { return timelines }, OpenMetrics: !c.Access.Metrics,
 	}
@@ -93,52 +89,40 @@ const scrapeTimeout = 100 * time.Millisecond
 
 // newExporter returns what answers scrapes.
 func (d *Daemon) newExporter(version string) func() ([]byte, error) {
-	var recorders []*metrics.Recorder
-	for _, u := range d.instances {
-		recorders = append(recorders, u.recorder)
-	}
-	return metrics.NewExporter(version, d.config.Policy, recorders, d.scrape).Text
+	return metrics.NewExporter(version, d.config.Policy, d.recorder, d.scrape).Text
 }
 
-// scrape returns how all instances stand, what became of traces, and what is not
+// scrape returns how the daemon stands, what became of traces, and what is not
 // stored.
 func (d *Daemon) scrape() (s metrics.Scrape) {
-	for _, u := range d.instances {
-		now, _ := u.backend.StatusWithin(scrapeTimeout, false)
-		u.weigh(now)
-		s.Instances = append(s.Instances, now)
-	}
+	s.Status, _ = d.backend.StatusWithin(scrapeTimeout, false)
+	d.weigh(s.Status)
 	s.Traces = d.tracer.Counts()
 	d.storage().count(&s)
 	return s
 }
 
 // weigh writes the memory of the services, as it is now, into a status.
-func (u *instance) weigh(s *status.Status) {
+func (d *Daemon) weigh(s *status.Status) {
 	s.Services = slices.Clone(s.Services) // others have them, too
 	for i := range s.Services {
 		to := &s.Services[i]
-		if worker, err := u.exec.State(to.ID); err == nil {
-			to.IntermediateBytes, to.ResidentBytes = worker.IntermediateBytes, worker.ResidentBytes
+		for _, u := range d.devices {
+			if worker, err := d.backend.Workers(u.index).State(to.ID); err == nil {
+				to.IntermediateBytes += worker.IntermediateBytes
+				to.ResidentBytes += worker.ResidentBytes
+			}
 		}
 	}
 }
 
-// status returns how the daemon stands, false if a scheduler goroutine does not say.
+// status returns how the daemon stands, false if the scheduler goroutine does not say.
 func (d *Daemon) status() (*status.Status, bool) {
-	parts := make([]*status.Status, len(d.instances))
-	for i, u := range d.instances {
-		var ok bool
-		if parts[i], ok = u.backend.FullStatus(); !ok {
-			return nil, false
-		}
-		u.weigh(parts[i])
+	s, ok := d.backend.FullStatus()
+	if !ok {
+		return nil, false
 	}
-	s := parts[0]
-	if len(parts) > 1 {
-		c := d.Config()
-		s = status.Join(parts, c.Names())
-	}
+	d.weigh(s)
 	s.NotStored = d.storage().count(new(metrics.Scrape))
 	return s, true
 }
@@ -148,7 +132,7 @@ func (d *Daemon) status() (*status.Status, bool) {
 type storage struct {
 	state     *statefile.File // nil for none
 	aside     bool            // the state file was damaged when the daemon started
-	decisions []decisionLog   // those of the instances that have one
+	decisions decisionLog     // nil for none
 }
 
 // decisionLog is a journal.Writer.
@@ -160,10 +144,8 @@ func (d *Daemon) storage() (s storage) {
 	if d.state != nil {
 		s.state, s.aside = d.state.db, d.state.aside
 	}
-	for _, u := range d.instances {
-		if u.decisions != nil {
-			s.decisions = append(s.decisions, u.decisions)
-		}
+	if d.decisions != nil {
+		s.decisions = d.decisions
 	}
 	return s
 }
@@ -176,10 +158,9 @@ func (s storage) count(to *metrics.Scrape) (faults []string) {
 	if s.state != nil && s.state.Lost() != nil {
 		c.StateLost, faults = true, append(faults, s.state.Lost().Error())
 	}
-	for _, w := range s.decisions {
-		lost, err := w.Lost()
-		c.DecisionsLost += lost
-		if err != nil {
+	if s.decisions != nil {
+		lost, err := s.decisions.Lost()
+		if c.DecisionsLost = lost; err != nil {
 			c.LogStopped = true
 			faults = append(faults, fmt.Sprintf("the decision log cannot be written, and has lost %d events: %v; it goes on once it can be", lost, err))
 		}

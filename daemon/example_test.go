@@ -185,7 +185,7 @@ func TestExampleServes(t *testing.T) {
 
 func (d *emulatedDaemon) predictor() status.Predictor {
 	d.t.Helper()
-	o, ok := d.instances[0].backend.FullStatus()
+	o, ok := d.backend.FullStatus()
 	if !ok {
 		d.t.Fatal("the loop does not answer")
 	}

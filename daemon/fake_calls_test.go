@@ -24,38 +24,40 @@ type backends interface {
 	query.Host
 }
 
-// backend is a loop without a daemon.
+// backend is a loop of one device, with as much of a daemon as asks for its status.
 type backend struct {
 	*loop.Backend
-	u *instance
+	daemon *Daemon
 }
 
 // newBackend returns a loop that does not run yet.
 func newBackend(t testing.TB, c config.Config, w loop.Workers, log *journal.Writer) *backend {
 	t.Helper()
-	u := &instance{config: c, log: zerolog.Nop(), exec: w}
+	d := &Daemon{config: c, pool: pool{config: c, log: zerolog.Nop(), devices: []*poolDevice{{}}}}
 	o := loop.Options{
-		Log: u.log, Learning: learningOptions(&c), Journal: log, Places: make([]loop.Place, len(c.Services)),
-		Workers: func(inputs []*wire.InputArena, _ func(executor.Event)) (loop.Workers, error) {
-			if f, ok := w.(*fakeWorkers); ok {
-				f.arenas = inputs
-			}
-			return w, nil
-		},
+		Log: d.log, Learning: learningOptions(&c), Journal: log,
 		Goroutines: new(sync.WaitGroup), Life: context.Background(),
 	}
-	for i := range o.Places {
-		o.Places[i].GiveBack = func() {}
+	o.Devices = []loop.Device{{Workers: func(inputs []*wire.InputArena, outcomes chan executor.Outcome, events func(executor.Event)) (loop.Workers, error) {
+		if f, ok := w.(interface {
+			delivers([]*wire.InputArena, chan executor.Outcome, func(executor.Event))
+		}); ok {
+			f.delivers(inputs, outcomes, events)
+		}
+		return w, nil
+	}}}
+	for range c.Services {
+		o.Places = append(o.Places, []loop.Place{{GiveBack: func() {}}})
 	}
 	if c.Metrics {
-		u.recorder = metrics.NewRecorder(c.Names())
-		o.Listeners = append(o.Listeners, u.recorder)
+		d.recorder = metrics.NewRecorder(c.Names())
+		o.Listeners = append(o.Listeners, d.recorder)
 	}
 	var err error
-	if u.backend, err = loop.New(c, o); err != nil {
+	if d.backend, err = loop.New(c, o); err != nil {
 		t.Fatal(err)
 	}
-	return &backend{u.backend, u}
+	return &backend{d.backend, d}
 }
 
 // submit hands a call to the backend, or frees its memory if it is refused.

@@ -19,6 +19,7 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -136,10 +137,11 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		Version: "test", Device: "fake", Cores: 1, Fit: o.fit, Offline: true,
 		Log: zerolog.New(r.log).Level(zerolog.DebugLevel),
 		workers: func(e executor.Options) (loop.Workers, error) {
-			r.workers.tells(e.Events)
+			var inputs []*wire.InputArena
 			for _, s := range e.Services {
-				r.workers.arenas = append(r.workers.arenas, s.Inputs)
+				inputs = append(inputs, s.Inputs)
 			}
+			r.workers.delivers(inputs, e.Outcomes, e.Events)
 			return r.workers, nil
 		},
 	})
@@ -147,7 +149,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		t.Fatal(err)
 	}
 	r.Daemon = d
-	b := d.instances[0].backend
+	b := d.backend
 	b.Listeners = append(b.Listeners, r.seen)
 	level := zerolog.GlobalLevel() // which a reload sets
 	t.Cleanup(func() { r.stop(); zerolog.SetGlobalLevel(level) })
@@ -169,11 +171,11 @@ func startRig(t *testing.T, o rigOptions) *rig {
 // turn starts the loop, but no workers.
 func (r *rig) turn() {
 	r.started = true
-	r.instances[0].backend.Begin()
+	r.backend.Begin()
 }
 
 // sync returns when the loop has handled all that it was told.
-func (r *rig) sync() { r.instances[0].backend.Ask(func() {}) }
+func (r *rig) sync() { r.backend.Ask(func() {}) }
 
 // stop ends the daemon as Run does, once.
 func (r *rig) stop() {
@@ -185,11 +187,11 @@ func (r *rig) stop() {
 	limit, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if r.started {
-		r.instances[0].backend.Drain()
-		if err := r.instances[0].backend.StopMeasuring(limit); err != nil {
+		r.backend.Drain()
+		if err := r.backend.StopMeasuring(limit); err != nil {
 			r.t.Errorf("measuring does not stop: %v", err)
 		}
-		r.instances[0].saveProfiles()
+		r.saveProfiles()
 	}
 	if err := r.close(); err != nil {
 		r.t.Errorf("closing: %v", err)
@@ -200,7 +202,7 @@ func (r *rig) stop() {
 // predictor returns how predictions stand.
 func (r *rig) predictor() status.Predictor {
 	r.t.Helper()
-	o, ok := r.instances[0].backend.FullStatus()
+	o, ok := r.backend.FullStatus()
 	if !ok {
 		r.t.Fatal("the loop does not answer")
 	}
@@ -232,8 +234,8 @@ func says(t *testing.T, text string, parts ...string) {
 // serves fails the test unless every service answers a query.
 func (r *rig) serves() {
 	r.t.Helper()
-	for i := range r.instances[0].backend.Services() {
-		if err := answerOf(r.t, r.instances[0].backend, mustSubmit(r.t, r.instances[0].backend, i)); err != nil {
+	for i := range r.backend.Services() {
+		if err := answerOf(r.t, r.backend, mustSubmit(r.t, r.backend, i)); err != nil {
 			r.t.Errorf("service %d: %v", i, err)
 		}
 	}

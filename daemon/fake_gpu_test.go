@@ -282,7 +282,7 @@ func (r *gpuRig) overview() (o struct {
 			ServerPIDs []int `json:"server_pids"`
 		}
 	}
-	Instances []status.Status
+	Devices []status.Device
 }) {
 	r.t.Helper()
 	resp, err := http.Get(r.url("/overlapd/status"))
@@ -316,13 +316,11 @@ func (r *gpuRig) get(path string) string {
 // pids returns the workers of all services, by name.
 func (r *gpuRig) pids() map[string]int {
 	all := map[string]int{}
-	for _, u := range r.instances {
-		for _, s := range u.backend.Services() {
-			state, err := u.exec.State(s.ID)
-			if err != nil {
-				r.t.Fatal(err)
+	for _, s := range r.backend.Services() {
+		for _, u := range r.devices {
+			if state, err := r.backend.Workers(u.index).State(s.ID); err == nil {
+				all[s.Name] = state.PID
 			}
-			all[s.Name] = state.PID
 		}
 	}
 	return all

@@ -82,7 +82,7 @@ type fakeRound struct{ outcome executor.Outcome }
 
 func newFakeWorkers(t *testing.T, services int) *fakeWorkers {
 	t.Helper()
-	f := &fakeWorkers{t: t, out: make(chan executor.Outcome, executor.MaxRounds)}
+	f := &fakeWorkers{t: t}
 	f.mu.workers, f.mu.fails = make([]fakeWorker, services), map[fakeInput]bool{}
 	for i := range f.mu.workers {
 		f.mu.workers[i].operators = fakeOperators
@@ -106,11 +106,11 @@ func fakeConfig(services int, change func(*config.Config)) config.Config {
 	return c
 }
 
-// tells sets who is told of events.
-func (f *fakeWorkers) tells(events func(executor.Event)) {
+// delivers sets where inputs lie, who gets outcomes and who is told of events.
+func (f *fakeWorkers) delivers(inputs []*wire.InputArena, outcomes chan executor.Outcome, events func(executor.Event)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.mu.events = events
+	f.arenas, f.out, f.mu.events = inputs, outcomes, events
 }
 
 // check fails the test if memory is still in use. The loop must have ended.
@@ -474,8 +474,6 @@ func (f *fakeWorkers) letGo() {
 	}
 }
 
-func (f *fakeWorkers) Outcomes() <-chan executor.Outcome { return f.out }
-
 func (f *fakeWorkers) Stop(id models.ServiceID, batch models.BatchID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -614,6 +612,5 @@ func (f *fakeWorkers) Close() error {
 	if f.mu.flight != nil {
 		f.endLocked(models.SpanLost)
 	}
-	close(f.out)
 	return nil
 }

@@ -52,8 +52,8 @@ func TestMetricsOfGPUs(t *testing.T) {
 			text := r.text()
 			tells(t, text, `overlapd_queries_finished_total{service="a"} 1`, `overlapd_queries_finished_total{service="b"} 1`,
 				`overlapd_worker_restarts_total{service="a"} 0`)
-			if n := valueOf(t, text, "overlapd_schedulers"); int(n) != c.gpus {
-				t.Errorf("%v schedulers", n)
+			if n := strings.Count(text, "\noverlapd_device_busy_seconds_total{"); n != c.gpus {
+				t.Errorf("%d devices", n)
 			}
 			if strings.Contains(text, `overlapd_worker_resident_bytes{service="b"} 0`) {
 				t.Error("a worker takes no memory")

@@ -26,12 +26,12 @@ func TestInstances(t *testing.T) {
 	r.start()
 	r.eventually("ready", r.Ready)
 	o := r.overview()
-	if len(o.GPU) != 2 || len(o.Instances) != 2 || len(o.Services) != 4 ||
+	if len(o.GPU) != 2 || len(o.Devices) != 2 || len(o.Services) != 4 ||
 		o.GPU[0].Device != "NVIDIA H100 80GB HBM3, compute capability 9.0, MIG 3g.40gb" || !slices.Equal(o.GPU[1].Services, []string{"b", "d"}) {
 		t.Errorf("%+v", o)
 	}
-	if r.instances[0].device == r.instances[1].device {
-		t.Error("both instances are the same device to a predictor")
+	if r.devices[0].text == r.devices[1].text {
+		t.Error("both instances are the same kind of device to a predictor")
 	}
 	stop := r.load()
 	for _, trouble := range []struct {

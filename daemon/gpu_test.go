@@ -14,18 +14,18 @@ func TestServicesWithoutMPS(t *testing.T) {
 	r := newReloadRig(t, 1)
 	r.begin(func(c *config.Config) { c.Services = append(c.Services, added("new")) })
 	r.joins()
-	r.instances[0].backend.LoseWorkers(errors.New(`MPS is given up: too often; set mode = "off"`))
+	r.backend.LoseWorkers(0, errors.New(`MPS is given up: too often; set mode = "off"`))
 	if done := r.end(); !strings.Contains(done.Failed["new"], "MPS is given up") {
 		t.Errorf("%+v", done)
 	}
-	if !r.face.Service([]byte("s0")).GivenUp.Load() {
+	if !r.backend.Service([]byte("s0")).GivenUp.Load() {
 		t.Error("the service that served is not given up")
 	}
 	add := func(c *config.Config) { c.Services = append(c.Services, added("newer")) }
 	if done := r.reload(add); !strings.Contains(done.Failed["newer"], `mode = "off"`) {
 		t.Errorf("%+v", done)
 	}
-	r.instances[0].backend.LoseWorkers(nil)
+	r.backend.LoseWorkers(0, nil)
 	r.begin(add)
 	r.workers.revive(r.joins(), fakeOperators)
 	if done := r.end(); done.Failed["newer"] != "" {
@@ -46,7 +46,7 @@ func TestShare(t *testing.T) {
 
 func TestGiven(t *testing.T) {
 	for _, tt := range []struct{ limit, own, want int64 }{{0, 0, 0}, {5, 0, 5}, {0, 6, 6}, {5, 6, 5}, {6, 5, 5}} {
-		u, s := new(instance), new(config.Service)
+		u, s := new(poolDevice), new(config.Service)
 		u.config.CUDA.MemoryLimit, s.MPS.PinnedMemory = tt.limit, tt.own
 		if got := u.given(s); got != tt.want {
 			t.Errorf("%+v: %d", tt, got)

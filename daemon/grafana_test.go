@@ -79,9 +79,9 @@ func scrapeOfEverything(t *testing.T) string {
 	g := cuda.Sample{UUID: "GPU-1"}
 	g.Utilization.Known, g.Memory.Known, g.Power.Known, g.PowerLimit.Known = true, true, true, true
 	g.Utilization.Value.GPU = 41
-	text, err := metrics.NewExporter("test", "overlap", []*metrics.Recorder{d.instances[0].recorder}, func() metrics.Scrape {
+	text, err := metrics.NewExporter("test", "overlap", d.recorder, func() metrics.Scrape {
 		s := d.scrape()
-		s.Instances[0].GPU = []gpu.Status{{Sample: &g}}
+		s.GPU = []gpu.Status{{Sample: &g}}
 		return s
 	}).Text()
 	if err != nil {

@@ -24,7 +24,7 @@ func groupRig(t *testing.T) (*rig, *query.Call) {
 	t.Helper()
 	r := startRig(t, rigOptions{services: 2, dir: put(t, fakeFile(2)), change: func(c *config.Config) { c.Decisions.Log = true }})
 	r.await("serving")
-	c := mustSubmit(t, r.instances[0].backend, 0)
+	c := mustSubmit(t, r.backend, 0)
 	r.workers.await()
 	return r, c
 }
@@ -34,13 +34,13 @@ func groupRig(t *testing.T) (*rig, *query.Call) {
 // it would run only as far as that goes.
 func (r *rig) group(first *query.Call) (calls []*query.Call) {
 	r.t.Helper()
-	r.instances[0].backend.Ask(func() { // they come at one moment
-		longer := mustSubmit(r.t, r.instances[0].backend, 1)
-		calls = []*query.Call{mustSubmit(r.t, r.instances[0].backend, 0), longer}
+	r.backend.Ask(func() { // they come at one moment
+		longer := mustSubmit(r.t, r.backend, 1)
+		calls = []*query.Call{mustSubmit(r.t, r.backend, 0), longer}
 	})
 	r.sync()
 	r.workers.end(models.SpanDone)
-	if err := answerOf(r.t, r.instances[0].backend, first); err != nil {
+	if err := answerOf(r.t, r.backend, first); err != nil {
 		r.t.Error(err)
 	}
 	if _, spans := r.workers.awaitRound(); len(spans) != 2 {
@@ -85,14 +85,14 @@ func TestGroupIsAnswered(t *testing.T) {
 	calls := r.group(first)
 	r.workers.end(models.SpanDone)
 	for _, c := range calls {
-		if err := answerOf(t, r.instances[0].backend, c); err != nil {
+		if err := answerOf(t, r.backend, c); err != nil {
 			t.Error(err)
 		}
 	}
 	if s := r.shapes(); len(s) != 1 || s[0].Runs != 1 || len(s[0].Services) != 2 || s[0].RawMAPE > 5 {
 		t.Errorf("learned of groups: %+v", s)
 	}
-	o, ok := r.instances[0].backend.FullStatus()
+	o, ok := r.backend.FullStatus()
 	if !ok || o.Plans.Made == 0 || o.Plans.Kept == 0 || o.Rounds != 2 {
 		t.Errorf("no round was chosen ahead: %+v of %d", o.Plans, o.Rounds)
 	}
@@ -106,7 +106,7 @@ func TestGroupWithALostSpan(t *testing.T) {
 	calls := r.group(first)
 	r.workers.kill(1)
 	r.workers.endOf(0, models.SpanDone)
-	if err := answerOf(t, r.instances[0].backend, calls[0]); err != nil {
+	if err := answerOf(t, r.backend, calls[0]); err != nil {
 		t.Error(err)
 	}
 	r.workers.revive(1, fakeOperators)
@@ -114,7 +114,7 @@ func TestGroupWithALostSpan(t *testing.T) {
 		t.Errorf("after the loss %v runs", s)
 	}
 	r.workers.end(models.SpanDone)
-	if err := answerOf(t, r.instances[0].backend, calls[1]); err != nil {
+	if err := answerOf(t, r.backend, calls[1]); err != nil {
 		t.Error(err)
 	}
 	if s := r.shapes(); len(s) > 0 && s[0].Runs > 0 {
@@ -128,8 +128,8 @@ func TestGroupWithAFailedSpan(t *testing.T) {
 	calls := r.group(first)
 	r.workers.endOf(0, models.SpanFailed)
 	r.workers.endOf(1, models.SpanDone)
-	wantError(t, answerOf(t, r.instances[0].backend, calls[0]), 500, "model_failed")
-	if err := answerOf(t, r.instances[0].backend, calls[1]); err != nil {
+	wantError(t, answerOf(t, r.backend, calls[0]), 500, "model_failed")
+	if err := answerOf(t, r.backend, calls[1]); err != nil {
 		t.Error(err)
 	}
 	if s := r.shapes(); len(s) > 0 && s[0].Runs > 0 {
@@ -144,8 +144,8 @@ func TestGroupWithACancelledMember(t *testing.T) {
 	calls[1].Service.Backend.Cancel(calls[1])
 	r.sync()
 	r.workers.endOf(0, models.SpanDone)
-	wantError(t, answerOf(t, r.instances[0].backend, calls[1]), 503, "cancelled")
-	if err := answerOf(t, r.instances[0].backend, calls[0]); err != nil {
+	wantError(t, answerOf(t, r.backend, calls[1]), 503, "cancelled")
+	if err := answerOf(t, r.backend, calls[0]); err != nil {
 		t.Error(err)
 	}
 	r.sync()
@@ -166,11 +166,11 @@ func TestGroupThatIsLost(t *testing.T) {
 		t.Errorf("%v runs", s)
 	}
 	r.workers.end(models.SpanDone)
-	if err := answerOf(t, r.instances[0].backend, calls[1]); err != nil {
+	if err := answerOf(t, r.backend, calls[1]); err != nil {
 		t.Error(err)
 	}
-	r.instances[0].backend.GiveUp()
-	wantError(t, answerOf(t, r.instances[0].backend, calls[0]), 503, "draining")
+	r.backend.GiveUp()
+	wantError(t, answerOf(t, r.backend, calls[0]), 503, "draining")
 	r.replays()
 }
 
@@ -186,8 +186,8 @@ func TestGroupsUnderLoad(t *testing.T) {
 	r.await("serving")
 	var calls []*query.Call
 	for range 40 {
-		for i := range r.instances[0].backend.Services() {
-			c, err := submit(t, r.instances[0].backend, i, time.Duration(1+len(calls)%7)*10*time.Second)
+		for i := range r.backend.Services() {
+			c, err := submit(t, r.backend, i, time.Duration(1+len(calls)%7)*10*time.Second)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -196,7 +196,7 @@ func TestGroupsUnderLoad(t *testing.T) {
 	}
 	r.workers.runsOn(&calm)
 	for _, c := range calls {
-		if err := answerOf(t, r.instances[0].backend, c); err != nil {
+		if err := answerOf(t, r.backend, c); err != nil {
 			t.Error(err)
 		}
 	}
@@ -223,12 +223,12 @@ func TestGroupOfOneModelTwice(t *testing.T) {
 		r.workers.reviveAs(i, fakeOperators, fakeHash(1, fakeOperators))
 	}
 	r.await("serving")
-	first := mustSubmit(t, r.instances[0].backend, 0)
+	first := mustSubmit(t, r.backend, 0)
 	r.workers.await()
 	calls := r.group(first)
 	r.workers.end(models.SpanDone)
 	for _, c := range calls {
-		if err := answerOf(t, r.instances[0].backend, c); err != nil {
+		if err := answerOf(t, r.backend, c); err != nil {
 			t.Error(err)
 		}
 	}
@@ -262,7 +262,7 @@ func TestGroupsUnderRandomEvents(t *testing.T) {
 			all.Go(func() {
 				random := rand.New(rand.NewPCG(seed, uint64(100+client)))
 				for range each {
-					c, err := submit(t, r.instances[0].backend, random.IntN(services), time.Duration(1+random.IntN(40))*time.Millisecond)
+					c, err := submit(t, r.backend, random.IntN(services), time.Duration(1+random.IntN(40))*time.Millisecond)
 					if err != nil {
 						t.Error(err)
 						continue
@@ -271,7 +271,7 @@ func TestGroupsUnderRandomEvents(t *testing.T) {
 						time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
 						c.Service.Backend.Cancel(c)
 					}
-					answerOf(t, r.instances[0].backend, c)
+					answerOf(t, r.backend, c)
 				}
 			})
 		}
@@ -294,7 +294,7 @@ func (r *rig) disturb(seed uint64, over chan struct{}) {
 			return
 		case <-time.After(time.Duration(random.IntN(100)) * time.Microsecond):
 		}
-		switch service := random.IntN(len(r.instances[0].backend.Services())); random.IntN(20) {
+		switch service := random.IntN(len(r.backend.Services())); random.IntN(20) {
 		case 0:
 			r.workers.kill(service)
 		case 1, 2:
@@ -314,15 +314,15 @@ func (r *rig) disturb(seed uint64, over chan struct{}) {
 // A group that cannot even be sent fails all its queries.
 func TestGroupThatCannotBeSent(t *testing.T) {
 	r, first := groupRig(t)
-	calls := []*query.Call{mustSubmit(t, r.instances[0].backend, 0), mustSubmit(t, r.instances[0].backend, 1)}
+	calls := []*query.Call{mustSubmit(t, r.backend, 0), mustSubmit(t, r.backend, 1)}
 	r.sync()
 	r.workers.refuse(true)
 	r.workers.end(models.SpanDone)
-	if err := answerOf(t, r.instances[0].backend, first); err != nil {
+	if err := answerOf(t, r.backend, first); err != nil {
 		t.Error(err)
 	}
 	for _, c := range calls {
-		wantError(t, answerOf(t, r.instances[0].backend, c), 500, "model_failed")
+		wantError(t, answerOf(t, r.backend, c), 500, "model_failed")
 	}
 	r.workers.refuse(false)
 	r.workers.runsOn(&calm)
@@ -343,19 +343,19 @@ func TestGroupsTeachThePredictor(t *testing.T) {
 		}
 		r.workers.runsOn(&slow)
 		for _, c := range calls {
-			if err := answerOf(t, r.instances[0].backend, c); err != nil {
+			if err := answerOf(t, r.backend, c); err != nil {
 				t.Fatal(err)
 			}
 		}
 		r.workers.runsOn(nil)
-		first = mustSubmit(t, r.instances[0].backend, 0)
+		first = mustSubmit(t, r.backend, 0)
 		r.workers.await()
 	}
 	if after.Latency <= before.Latency || after.Bound < after.Latency {
 		t.Errorf("before %+v, after groups that took longer %+v", before, after)
 	}
 	r.workers.end(models.SpanDone)
-	if err := answerOf(t, r.instances[0].backend, first); err != nil {
+	if err := answerOf(t, r.backend, first); err != nil {
 		t.Error(err)
 	}
 	r.replays()

@@ -41,14 +41,16 @@ func (f *instant) Run(round uint64, spans []executor.SpanRequest) error {
 	return nil
 }
 
-func (f *instant) Start(context.Context) error                    { return nil }
-func (f *instant) Outcomes() <-chan executor.Outcome              { return f.out }
+func (f *instant) Start(context.Context) error { return nil }
+func (f *instant) delivers(_ []*wire.InputArena, outcomes chan executor.Outcome, _ func(executor.Event)) {
+	f.out = outcomes
+}
 func (f *instant) Stop(models.ServiceID, models.BatchID) bool     { return false }
 func (f *instant) Release(models.ServiceID, models.BatchID)       {}
 func (f *instant) State(models.ServiceID) (executor.State, error) { return executor.State{}, nil }
 func (f *instant) Add(executor.ServiceSpec) error                 { return executor.ErrInUse }
 func (f *instant) Restart(models.ServiceID) error                 { return executor.ErrUnknownService }
-func (f *instant) Close() error                                   { close(f.out); return nil }
+func (f *instant) Close() error                                   { return nil }
 
 func (f *instant) Remove(models.ServiceID) (<-chan struct{}, error) {
 	return nil, executor.ErrUnknownService
@@ -65,11 +67,11 @@ func startInstant(t testing.TB, services int, change func(*config.Config)) *back
 func startInstantLogged(t testing.TB, services int, change func(*config.Config), log *journal.Writer) *backend {
 	t.Helper()
 	c := fakeConfig(services, change)
-	f := &instant{out: make(chan executor.Outcome, executor.MaxRounds)}
+	f := &instant{}
 	b := newBackend(t, c, f, log)
 	b.Begin()
 	for i := range services {
-		b.Event(executor.Event{Kind: executor.WorkerReady, Service: models.ServiceID(i), PID: i + 1, Info: &wire.Info{
+		b.Event(0, executor.Event{Kind: executor.WorkerReady, Service: models.ServiceID(i), PID: i + 1, Info: &wire.Info{
 			Inputs:    []models.TensorSpec{spec("X", models.Int32, -1, 16)},
 			Outputs:   []models.TensorSpec{spec("Y", models.Int32, -1, 16)},
 			Operators: make([]models.Operator, 1), Hash: fmt.Sprint(i), ORTVersion: "0",

@@ -59,11 +59,11 @@ func TestLoopFeedsTheTimeline(t *testing.T) {
 	calls := r.group(first)
 	r.workers.end(models.SpanDone)
 	for _, c := range calls {
-		if err := answerOf(t, r.instances[0].backend, c); err != nil {
+		if err := answerOf(t, r.backend, c); err != nil {
 			t.Error(err)
 		}
 	}
-	p := r.instances[0].backend.Timeline().Read(0, timeline.PageRounds, nil)
+	p := r.backend.Timeline().Read(0, timeline.PageRounds, nil)
 	if len(p.Rounds) != 2 || p.Running != nil {
 		t.Fatalf("%+v", p)
 	}

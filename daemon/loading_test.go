@@ -27,7 +27,7 @@ func TestLoadingAndMeasuring(t *testing.T) {
 	}
 	r.workers.tell(executor.Event{Kind: executor.WorkerLost, Service: 1, Err: executor.ErrExited})
 	r.workers.tell(executor.Event{Kind: executor.WorkerStopped, Service: 1})
-	if o, ok := r.instances[0].backend.FullStatus(); !ok || len(o.Loading) > 0 {
+	if o, ok := r.backend.FullStatus(); !ok || len(o.Loading) > 0 {
 		t.Error("a lost worker loads")
 	}
 }
@@ -40,17 +40,13 @@ func TestLoadingIsShown(t *testing.T) {
 	id := r.joins()
 	r.workers.tell(executor.Event{Kind: executor.WorkerProgress, Service: models.ServiceID(id), Phase: "load", Done: 3, Total: 9})
 	r.sync()
-	o, _ := r.instances[0].backend.FullStatus()
+	o, _ := r.backend.FullStatus()
 	if len(o.Loading) != 1 || o.Loading[0].Service != "new" || o.Loading[0].Done != 3 || o.Loading[0].Total != 9 {
 		t.Errorf("%+v", o.Loading)
 	}
-	two := &Daemon{instances: []*instance{r.instances[0], r.instances[0]}}
-	if all, _ := two.status(); len(all.Loading) != 2 {
-		t.Errorf("of two instances: %+v", all.Loading)
-	}
 	r.workers.revive(id, fakeOperators)
 	r.end()
-	if o, _ := r.instances[0].backend.FullStatus(); len(o.Loading) != 0 {
+	if o, _ := r.backend.FullStatus(); len(o.Loading) != 0 {
 		t.Errorf("it serves: %+v", o.Loading)
 	}
 	close(r.steps)

@@ -21,7 +21,6 @@ func startLoop(t *testing.T, services int, change func(*config.Config)) (*backen
 	c := fakeConfig(services, change)
 	f := newFakeWorkers(t, services)
 	b := newBackend(t, c, f, nil)
-	f.tells(b.Event)
 	b.Begin()
 	for i := range services {
 		f.revive(i, fakeOperators)
@@ -94,7 +93,7 @@ func TestLoopIsNotMisledByALateOutcome(t *testing.T) {
 			f.kill(0)
 			f.revive(0, operators)
 			for _, e := range f.taken() {
-				b.Event(e)
+				b.Event(0, e)
 			}
 		})
 		f.await()
@@ -160,7 +159,7 @@ func TestLoopGivesUp(t *testing.T) {
 // However late a call comes, it is refused or answered.
 func TestLoopAnswersCallsThatComeAtTheEnd(t *testing.T) {
 	for range 50 {
-		b, f := startLoop(t, 1, nil)
+		b, _ := startLoop(t, 1, nil)
 		var clients sync.WaitGroup
 		for range 8 {
 			clients.Go(func() {
@@ -171,7 +170,7 @@ func TestLoopAnswersCallsThatComeAtTheEnd(t *testing.T) {
 				}
 			})
 		}
-		f.Close()
+		clients.Go(func() { b.Close() })
 		clients.Wait()
 		if t.Failed() {
 			return

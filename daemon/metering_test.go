@@ -24,7 +24,7 @@ func TestMeteringOfRounds(t *testing.T) {
 	}
 	text := scrape(t, daemonOf(b))
 	tells(t, text,
-		fmt.Sprintf(`overlapd_rounds_total %d`, queries),
+		fmt.Sprintf(`overlapd_rounds_total{device=""} %d`, queries),
 		fmt.Sprintf(`overlapd_round_seconds_count %d`, queries),
 		fmt.Sprintf(`overlapd_group_spans_sum %d`, queries),
 		fmt.Sprintf(`overlapd_query_latency_seconds_count{service="s0"} %d`, queries),
@@ -74,7 +74,7 @@ func TestMeteringOfFailedRounds(t *testing.T) {
 	if err := answerOf(t, b, c); err == nil {
 		t.Error("a round that cannot be sent has outputs")
 	}
-	tells(t, scrape(t, daemonOf(b)), `overlapd_rounds_total 2`, `overlapd_round_seconds_count 1`)
+	tells(t, scrape(t, daemonOf(b)), `overlapd_rounds_total{device=""} 2`, `overlapd_round_seconds_count 1`)
 }
 
 // meterings are ways to run a daemon: with nobody who watches, and with scrapes.
@@ -179,7 +179,7 @@ func BenchmarkNotes(b *testing.B) {
 		var e observe.Event
 		note := func(next observe.Event) {
 			e = next
-			back.u.recorder.Observe(&e)
+			back.daemon.recorder.Observe(&e)
 		}
 		b.ReportAllocs()
 		for b.Loop() {

@@ -118,7 +118,7 @@ func TestOverrunIsCancelled(t *testing.T) {
 // A measurement that does not end when a query comes does not keep it waiting.
 func TestMeasurementIsSetApart(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2})
-	b := &backend{Backend: r.instances[0].backend}
+	b := &backend{Backend: r.backend}
 	r.workers.deafen()
 	r.workers.settable()
 	_, spans := r.workers.awaitRound()

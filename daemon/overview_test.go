@@ -42,11 +42,11 @@ func TestOverview(t *testing.T) {
 	calls := r.group(first)
 	r.workers.end(models.SpanDone)
 	for _, c := range calls {
-		if err := answerOf(t, r.instances[0].backend, c); err != nil {
+		if err := answerOf(t, r.backend, c); err != nil {
 			t.Error(err)
 		}
 	}
-	o, ok := r.instances[0].backend.FullStatus()
+	o, ok := r.backend.FullStatus()
 	if !ok || o.UpSeconds <= 0 || o.Gain.OverlapNow <= 0 {
 		t.Fatalf("%t, up for %v s, gains %v", ok, o.UpSeconds, o.Gain.OverlapNow)
 	}

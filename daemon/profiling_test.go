@@ -81,7 +81,7 @@ func TestQueryWhileMeasuring(t *testing.T) {
 	if round < measuringIDs {
 		t.Fatalf("round %d is not one that measures", round)
 	}
-	c := mustSubmit(t, r.instances[0].backend, 0)
+	c := mustSubmit(t, r.backend, 0)
 	for round >= measuringIDs {
 		round, _ = r.workers.awaitRound()
 	}
@@ -90,7 +90,7 @@ func TestQueryWhileMeasuring(t *testing.T) {
 	}
 	arrival := c.Arrival
 	r.workers.end(models.SpanDone)
-	if err := answerOf(t, r.instances[0].backend, c); err != nil {
+	if err := answerOf(t, r.backend, c); err != nil {
 		t.Error(err)
 	}
 	round, again := r.workers.awaitRound()
@@ -120,8 +120,8 @@ func TestQueryBetweenTheRoundsOfAStep(t *testing.T) {
 		r.sync()
 	}
 	var c *query.Call
-	r.instances[0].backend.Ask(func() { // the query and the outcome come at once
-		c = mustSubmit(t, r.instances[0].backend, 1)
+	r.backend.Ask(func() { // the query and the outcome come at once
+		c = mustSubmit(t, r.backend, 1)
 		r.workers.end(models.SpanDone)
 	})
 	for {
@@ -134,7 +134,7 @@ func TestQueryBetweenTheRoundsOfAStep(t *testing.T) {
 		}
 	}
 	r.workers.runsOn(&calm)
-	if err := answerOf(t, r.instances[0].backend, c); err != nil {
+	if err := answerOf(t, r.backend, c); err != nil {
 		t.Error(err)
 	}
 	says(t, r.await("solo").Reason, "20 of 20")
@@ -146,7 +146,7 @@ func TestDeadlineThatPassesWhileMeasuring(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2})
 	r.workers.await()  // a group is measured
 	r.workers.deafen() // and cannot be stopped
-	c, err := submit(t, r.instances[0].backend, 0, time.Millisecond)
+	c, err := submit(t, r.backend, 0, time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestDeadlineThatPassesWhileMeasuring(t *testing.T) {
 		t.Errorf("the loop is woken %v times though it can only wait", more)
 	}
 	r.workers.end(models.SpanDone)
-	wantError(t, answerOf(t, r.instances[0].backend, c), 503, "deadline_passed")
+	wantError(t, answerOf(t, r.backend, c), 503, "deadline_passed")
 }
 
 // A worker that is lost in a measured round costs no measurement, and nothing
@@ -224,7 +224,7 @@ func TestModelThatFailsOnOneSize(t *testing.T) {
 	says(t, r.await("solo").Reason, " of 20 measurements are made, ", " cannot be;")
 	says(t, r.log.String(), `"service":"s1","size":2,"seq_len":0,"message":"this could not be measured"`)
 	var report loop.Report
-	report, _ = r.instances[0].backend.MeasuringReport()
+	report, _ = r.backend.MeasuringReport()
 	if len(report.Progress.Skips) == 0 || report.Progress.Skips[0].Model != "s1" || report.Progress.Skips[0].Size != 2 || !strings.Contains(fmt.Sprint(report.Progress.Skips[0].Err), "did not run to its end") {
 		t.Errorf("skips: %+v", report.Progress.Skips)
 	}
@@ -328,7 +328,7 @@ func TestEveryServiceIsGivenUp(t *testing.T) {
 	r.workers.fail(0)
 	r.workers.fail(1)
 	says(t, r.await("solo").Reason, "two services at least")
-	wantError(t, answerOf(t, r.instances[0].backend, mustSubmit(t, r.instances[0].backend, 1)), 503, "given_up")
+	wantError(t, answerOf(t, r.backend, mustSubmit(t, r.backend, 1)), 503, "given_up")
 }
 
 // A model that the protocol cannot carry is not waited for, and its service
@@ -339,7 +339,7 @@ func TestModelThatCannotBeServed(t *testing.T) {
 	}})
 	says(t, r.await("solo").Reason, "20 of 20")
 	says(t, r.log.String(), "the model cannot be served")
-	wantError(t, answerOf(t, r.instances[0].backend, mustSubmit(t, r.instances[0].backend, 1)), 503, "given_up")
+	wantError(t, answerOf(t, r.backend, mustSubmit(t, r.backend, 1)), 503, "given_up")
 }
 
 // A model whose inputs cannot be made up is left out.
@@ -445,7 +445,7 @@ func TestRoundThatHangsUnderLoad(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2, change: func(c *config.Config) {
 		c.Services[0].Target, c.Services[1].Target = 2*time.Second, 2*time.Second
 	}})
-	backend := r.instances[0].backend
+	backend := r.backend
 	r.workers.settable()
 	var waits *query.Call // for a round that does not end
 	for begin := time.Now(); waits == nil; time.Sleep(learning.Quiet / 10) {

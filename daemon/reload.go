@@ -11,7 +11,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
-	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/executor"
 )
 
 var (
@@ -34,16 +34,19 @@ var (
 // is done nevertheless. A service that cannot be loaded is no error, but stands
 // in Failed.
 func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(config.Step)) (*config.Reloaded, error) {
-	if d.life.Err() != nil || d.instances[0].backend.Draining() {
+	if d.life.Err() != nil || d.backend.Draining() {
 		return nil, ErrStopping
 	}
 	if !d.reloading.TryLock() {
 		return nil, ErrReloading
 	}
 	defer d.reloading.Unlock()
-	if d.emulation != nil && next.Emulated() {
-		if err := d.emulation.check(&next); err != nil {
-			return nil, err
+	old := d.Config()
+	for _, u := range d.devices {
+		if own := u.onlyOwn(config.Applied(old, next)); u.emulation != nil && next.Emulated() {
+			if err := u.emulation.check(&own); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if err := d.access.Reload(); err != nil {
@@ -55,7 +58,6 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(d.life, func() { cancel(ErrStopping) })()
-	old := d.Config()
 	changes := config.Diff(old, next, func(name string) bool { return ctx.Err() == nil && d.rewritten(name) })
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
@@ -71,8 +73,8 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 // rewritten reports whether the model file of a service is not the one that
 // its worker has loaded.
 func (d *Daemon) rewritten(name string) bool {
-	s := d.face.Service([]byte(name))
-	if s == nil || d.emulation != nil || d.life.Err() != nil { // what stops, reloads nothing
+	s := d.backend.Service([]byte(name))
+	if s == nil || d.devices[0].emulation != nil || d.life.Err() != nil { // what stops, reloads nothing
 		return false
 	}
 	c := d.Config()
@@ -99,21 +101,16 @@ func (r *reload) run() error {
 	if level, err := zerolog.ParseLevel(r.next.LogLevel); err == nil {
 		zerolog.SetGlobalLevel(level)
 	}
-	for _, u := range r.instances { // which list their services in the order of the configuration
-		if !u.backend.Order(r.next.Names()) {
-			return ErrStopping
-		}
+	if !r.backend.Order(r.next.Names()) {
+		return ErrStopping
 	}
 	if err := r.remove(); err != nil {
 		return err
 	}
-	for _, name := range r.done.Changed {
+	for _, name := range slices.Concat(r.done.Changed, r.done.Moved) {
 		if err := r.change(name); err != nil {
 			return err
 		}
-	}
-	for _, name := range r.done.Moved {
-		_ = r.ended(name, errors.New("the devices of a service are changed by a restart")) // which ends nothing
 	}
 	for _, name := range slices.Concat(r.done.Added, r.done.Replaced) {
 		if err := r.load(name); err != nil {
@@ -123,21 +120,21 @@ func (r *reload) run() error {
 	return nil
 }
 
-// instanceOf returns the instance that has a service, or where a new one has its place;
-// nil if that is nowhere.
-func (r *reload) instanceOf(name string) *instance {
-	for _, u := range r.instances {
-		if u.backend.Service([]byte(name)) != nil {
-			return u
+// moved describes the places of a service whose targets change, and its workers where
+// it has none yet. A worker that is there stays as it is.
+func (r *reload) moved(s *config.Service) (specs []executor.ServiceSpec, places []loop.Place, err error) {
+	old := r.Config()
+	was := r.on(&old, s.Name)
+	for _, u := range r.on(&r.next, s.Name) {
+		spec, place := executor.ServiceSpec{}, u.placeOf(s)
+		if !slices.Contains(was, u) {
+			if spec, place, err = u.worker(0, s); err != nil {
+				return nil, nil, err
+			}
 		}
+		specs, places = append(specs, spec), append(places, place)
 	}
-	if len(r.instances) == 1 {
-		return r.instances[0]
-	}
-	if on := r.next.On(name); len(on) > 0 && on[0] < len(r.instances) {
-		return r.instances[on[0]]
-	}
-	return nil
+	return specs, places, nil
 }
 
 // holds enters into the configuration what a service has become. It keeps the
@@ -169,8 +166,7 @@ func (r *reload) remove() error {
 	gone := make([]chan struct{}, len(r.done.Removed))
 	for i, name := range r.done.Removed {
 		gone[i] = make(chan struct{})
-		u := r.instanceOf(name)
-		if !u.backend.TakeAway(name, gone[i]) {
+		if !r.backend.TakeAway(name, gone[i]) {
 			return ErrStopping
 		}
 		r.holds(name)
@@ -189,8 +185,11 @@ func (r *reload) remove() error {
 
 // change gives a service other targets.
 func (r *reload) change(name string) error {
-	u, next := r.instanceOf(name), r.next.Service(name)
-	err := u.backend.Retarget(next, u.placeOf(next))
+	next := r.next.Service(name)
+	specs, places, err := r.moved(next)
+	if err == nil {
+		err = r.backend.Retarget(next, places, specs)
+	}
 	if errors.Is(err, ErrStopping) {
 		return err
 	}
@@ -200,20 +199,16 @@ func (r *reload) change(name string) error {
 // load adds a service, or replaces one.
 func (r *reload) load(name string) error {
 	r.progress(config.Step{Service: name, State: config.StepLoading})
-	u := r.instanceOf(name)
-	if u == nil {
-		return r.ended(name, fmt.Errorf("it is on no instance of the GPU: name it in one, and restart the daemon if that is a new one"))
-	}
-	j, err := u.join(r.next.Service(name))
+	j, err := r.join(&r.next, r.next.Service(name))
 	if err != nil {
 		return r.ended(name, err)
 	}
-	return r.await(name, u, j)
+	return r.await(name, j)
 }
 
 // await returns when a service has joined or does not, or when the reload is cut
 // short.
-func (r *reload) await(name string, u *instance, j *loop.Joining) error {
+func (r *reload) await(name string, j *loop.Joining) error {
 	for {
 		select {
 		case step := <-j.News:
@@ -225,7 +220,7 @@ func (r *reload) await(name string, u *instance, j *loop.Joining) error {
 			return r.ended(name, err)
 		case <-r.ctx.Done():
 			err := errCutShort
-			if u.backend.Withdraw(j, errCutShort) {
+			if r.backend.Withdraw(j, errCutShort) {
 				err = <-j.Ready // it may have joined before
 			}
 			_ = r.ended(name, err) // which ends nothing
@@ -239,7 +234,7 @@ func (r *reload) await(name string, u *instance, j *loop.Joining) error {
 func (r *reload) ended(name string, err error) error {
 	if err != nil {
 		r.done.Failed[name] = err.Error()
-		if old := r.face.Service([]byte(name)); old != nil && old.GivenUp.Load() {
+		if old := r.backend.Service([]byte(name)); old != nil && old.GivenUp.Load() {
 			r.done.Down = append(r.done.Down, name)
 		}
 		r.progress(config.Step{Service: name, State: config.StepFailed})
@@ -263,11 +258,11 @@ var (
 // Restart tries a service again whose worker was lost too often, or that found
 // no room on its GPU. It does not wait for the worker.
 func (d *Daemon) Restart(service string) error {
-	s := d.face.Service([]byte(service))
+	s := d.backend.Service([]byte(service))
 	if s == nil {
 		return fmt.Errorf("service %q: %w", service, ErrNoService)
 	}
-	if err := s.Backend.(interface{ Restart(*query.Service) error }).Restart(s); err != nil {
+	if err := d.backend.Restart(s); err != nil {
 		return fmt.Errorf("service %s: %w", service, err)
 	}
 	d.log.Info().Str("service", service).Msg("starting a service again that was given up, as was asked for")

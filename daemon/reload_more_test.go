@@ -26,7 +26,6 @@ func TestReloadKeepsThePredictor(t *testing.T) {
 	}
 	r := &reloadRig{rig: startRig(t, rigOptions{services: 3, device: &calm, change: func(c *config.Config) { c.Predictor.File = path }}),
 		result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
-	r.face = r.front()
 	r.await("serving")
 	r.begin(func(c *config.Config) { c.Services[1].Threads = 7 })
 	id := r.joins()
@@ -50,7 +49,7 @@ func TestReloadKeepsThePredictor(t *testing.T) {
 	r.serves()
 	// The next reload of it takes its place again, while the one before still
 	// answers: it is named once.
-	held := r.face.Service([]byte("s1"))
+	held := r.backend.Service([]byte("s1"))
 	if !held.Hold() {
 		t.Fatal("s1 takes no requests")
 	}
@@ -63,14 +62,14 @@ func TestReloadKeepsThePredictor(t *testing.T) {
 	held.LetGo()
 }
 
-// TestReloadOnInstances reloads a daemon on a divided GPU: each service comes
+// TestReloadOnParts reloads a daemon on a divided GPU: each service comes
 // and goes on the instance where it has its place, and gives its memory back.
-func TestReloadOnInstances(t *testing.T) {
+func TestReloadOnParts(t *testing.T) {
 	r := newGPURig(t, "a", "b", "c", "d").divide(
 		mig.Want{Profile: "3g.40gb", Services: []string{"a", "c"}}, mig.Want{Profile: "2g.20gb", Services: []string{"b", "d"}})
 	r.start()
 	r.eventually("ready", r.Ready)
-	before := r.instances[1].memory.String()
+	before := r.devices[1].memory.String()
 	stop := r.load()
 	reload := func(change func(*config.Config)) *config.Reloaded {
 		t.Helper()
@@ -96,10 +95,10 @@ func TestReloadOnInstances(t *testing.T) {
 		t.Errorf("e: %d %s", status, text)
 	}
 	o := r.overview()
-	if len(o.Services) != 5 || !slices.Equal(o.GPU[1].Services, []string{"b", "d", "e"}) || len(o.Instances[0].Services) != 2 {
+	if len(o.Services) != 5 || !slices.Equal(o.GPU[1].Services, []string{"b", "d", "e"}) || len(o.Devices) != 2 {
 		t.Errorf("%+v", o)
 	}
-	if now := r.instances[1].memory.String(); !strings.Contains(now, "  e  ") {
+	if now := r.devices[1].memory.String(); !strings.Contains(now, "  e  ") {
 		t.Errorf("memory of the second instance:\n%s", now)
 	}
 	reload(func(c *config.Config) {
@@ -108,7 +107,7 @@ func TestReloadOnInstances(t *testing.T) {
 	if stop() == 0 {
 		t.Error("no query was answered")
 	}
-	r.eventually("the memory is given back", func() bool { return r.instances[1].memory.String() == before })
+	r.eventually("the memory is given back", func() bool { return r.devices[1].memory.String() == before })
 	if status, _ := r.ask(http.DefaultClient, "e"); status != http.StatusNotFound {
 		t.Errorf("e: %d", status)
 	}
@@ -148,7 +147,6 @@ func TestReloadReadsTokensAgain(t *testing.T) {
 func TestReloadAfterAServiceThatCannotBeAdded(t *testing.T) {
 	r := startRig(t, rigOptions{services: 3, device: &calm, dir: put(t, fakeFile(3))})
 	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
-	r.face = r.front()
 	r.await("serving")
 	r.workers.refuseAdd(errors.New("too many open files"))
 	if done := rr.reload(func(c *config.Config) { c.Services = append(c.Services, added("new")) }); done.Failed["new"] == "" {
@@ -167,7 +165,6 @@ func TestReloadAfterAServiceThatCannotBeAdded(t *testing.T) {
 func TestReloadOfACut(t *testing.T) {
 	r := startRig(t, rigOptions{services: 3, device: &calm, dir: put(t, fakeFile(3))})
 	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
-	r.face = r.front()
 	r.await("serving")
 	rr.begin(func(c *config.Config) { c.Services[1].Cut = fakeOperators + 1 })
 	r.workers.reviveAs(rr.joins(), fakeOperators+1, fakeHash(1, fakeOperators))

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
@@ -23,16 +24,16 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 	next.Services = append(slices.Clone(next.Services), added("new"))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	j, err := r.instances[0].join(next.Service("new"))
+	j, err := r.join(&next, next.Service("new"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	id := r.joins()
 	r.workers.revive(id, fakeOperators)
-	r.until("it serves", func() bool { return r.face.Service([]byte("new")) != nil })
+	r.until("it serves", func() bool { return r.backend.Service([]byte("new")) != nil })
 	for range 32 {
 		run := &reload{Daemon: r.Daemon, ctx: ctx, next: next, progress: func(config.Step) {}, done: config.Reloaded{Failed: map[string]string{}}}
-		if err := run.await("new", r.instances[0], j); err != nil && !errors.Is(err, context.Canceled) {
+		if err := run.await("new", j); err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 		if c := r.Daemon.Config(); len(run.done.Failed) > 0 || c.Service("new") == nil {
@@ -71,15 +72,14 @@ func TestReloadOutlivesTheLossesOfOthers(t *testing.T) {
 func TestWhatALeakLeaves(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2})
 	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
-	r.face = r.front()
 	r.workers.await() // a group is measured
 	leaks, free := added("leaks"), make(chan struct{})
-	spec, place, err := r.instances[0].worker(0, &leaks)
+	spec, place, err := r.devices[0].worker(0, &leaks)
 	if err != nil {
 		t.Fatal(err)
 	}
 	place.GiveBack = func() { close(free) }
-	j, err := r.instances[0].backend.Admit(&leaks, place, spec)
+	j, err := r.backend.Admit(&leaks, []loop.Place{place}, []executor.ServiceSpec{spec})
 	if err != nil || rr.joins() != 2 {
 		t.Fatal(err)
 	}

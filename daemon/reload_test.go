@@ -32,7 +32,6 @@ type reloaded struct {
 func newReloadRig(t *testing.T, services int) *reloadRig {
 	r := &reloadRig{rig: startRig(t, rigOptions{services: services, change: func(c *config.Config) { c.Policy = "edf" }}),
 		result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
-	r.face = r.front()
 	return r
 }
 
@@ -84,7 +83,7 @@ func (r *reloadRig) gone() {
 	r.t.Helper()
 	r.until("all that was taken away is gone", func() bool {
 		_, dropped := r.seen.counts()
-		return r.services+len(r.workers.news())-dropped == len(r.instances[0].backend.Services())
+		return r.services+len(r.workers.news())-dropped == len(r.backend.Services())
 	})
 }
 
@@ -98,7 +97,7 @@ func (r *reloadRig) joins() (id int) {
 
 func (r *reloadRig) names() string {
 	var names []string
-	for _, s := range r.face.Services() {
+	for _, s := range r.backend.Services() {
 		names = append(names, s.Name)
 	}
 	return strings.Join(names, " ")
@@ -107,14 +106,14 @@ func (r *reloadRig) names() string {
 // calls sends a query to a service and returns its answer.
 func (r *reloadRig) calls(name string) *query.Error {
 	r.t.Helper()
-	at := slices.IndexFunc(r.instances[0].backend.Services(), func(s *query.Service) bool { return s.Name == name })
+	at := slices.IndexFunc(r.backend.Services(), func(s *query.Service) bool { return s.Name == name })
 	if at < 0 {
 		r.t.Fatalf("there is no %s", name)
 	}
-	c := mustSubmit(r.t, r.instances[0].backend, at)
+	c := mustSubmit(r.t, r.backend, at)
 	r.workers.await()
 	r.workers.end(models.SpanDone)
-	return answerOf(r.t, r.instances[0].backend, c)
+	return answerOf(r.t, r.backend, c)
 }
 
 func added(name string) config.Service {
@@ -155,19 +154,19 @@ func TestReloadReplaces(t *testing.T) {
 	if err := r.calls("s0"); err != nil {
 		t.Fatal(err)
 	}
-	old := r.face.Service([]byte("s0"))
+	old := r.backend.Service([]byte("s0"))
 	r.begin(func(c *config.Config) { c.Services[0].Threads = 7 })
 	id := r.joins()
-	if err := r.calls("s0"); err != nil || r.face.Service([]byte("s0")) != old {
+	if err := r.calls("s0"); err != nil || r.backend.Service([]byte("s0")) != old {
 		t.Errorf("the old one does not serve: %v", err)
 	}
-	inFlight := mustSubmit(t, r.instances[0].backend, 0)
+	inFlight := mustSubmit(t, r.backend, 0)
 	r.workers.await()
 	r.workers.revive(id, fakeOperators)
 	if done := r.end(); !slices.Equal(done.Replaced, []string{"s0"}) || len(done.Failed) > 0 {
 		t.Errorf("%+v", done)
 	}
-	now := r.face.Service([]byte("s0"))
+	now := r.backend.Service([]byte("s0"))
 	if now == old || int(now.ID) != id || now.Stats != old.Stats {
 		t.Errorf("%+v has taken the place of %+v", now, old)
 	}
@@ -175,14 +174,14 @@ func TestReloadReplaces(t *testing.T) {
 		t.Error("the old one still takes requests")
 	}
 	r.workers.end(models.SpanDone)
-	if err := answerOf(t, r.instances[0].backend, inFlight); err != nil {
+	if err := answerOf(t, r.backend, inFlight); err != nil {
 		t.Errorf("a query that was in flight: %v", err)
 	}
 	r.gone()
 	if err := r.calls("s0"); err != nil {
 		t.Error(err)
 	}
-	o, _ := r.instances[0].backend.FullStatus()
+	o, _ := r.backend.FullStatus()
 	if len(o.Services) != 2 || o.Services[0].Name != "s0" || o.Services[0].Finished != 4 {
 		t.Errorf("counted: %+v", o.Services)
 	}
@@ -208,7 +207,7 @@ func TestReloadFails(t *testing.T) {
 			})
 			first := r.joins()
 			r.workers.revive(first, fakeOperators)
-			r.until("it serves", func() bool { return r.face.Service([]byte("new")) != nil })
+			r.until("it serves", func() bool { return r.backend.Service([]byte("new")) != nil })
 			fail(r, r.joins())
 			done := r.end()
 			if len(done.Failed) != 1 || done.Failed["s0"] == "" || len(done.Down) != 0 {
@@ -229,7 +228,7 @@ func TestReloadFails(t *testing.T) {
 func TestReloadOfWhatWasGivenUpFails(t *testing.T) {
 	r := newReloadRig(t, 2)
 	r.workers.fail(0)
-	r.until("it is given up", func() bool { return r.face.Service([]byte("s0")).GivenUp.Load() })
+	r.until("it is given up", func() bool { return r.backend.Service([]byte("s0")).GivenUp.Load() })
 	r.begin(func(c *config.Config) { c.Services[0].Threads = 7 })
 	r.workers.fail(r.joins())
 	if done := r.end(); done.Failed["s0"] == "" || !slices.Equal(done.Down, []string{"s0"}) {
@@ -239,10 +238,10 @@ func TestReloadOfWhatWasGivenUpFails(t *testing.T) {
 
 func TestReloadRemoves(t *testing.T) {
 	r := newReloadRig(t, 3)
-	c := mustSubmit(t, r.instances[0].backend, 1)
+	c := mustSubmit(t, r.backend, 1)
 	r.workers.await()
 	r.begin(func(c *config.Config) { c.Services = slices.Delete(c.Services, 1, 2) })
-	r.until("it is retired", func() bool { return r.face.Service([]byte("s1")) == nil })
+	r.until("it is retired", func() bool { return r.backend.Service([]byte("s1")) == nil })
 	if got := r.names(); got != "s0 s2" {
 		t.Errorf("there are %s", got)
 	}
@@ -252,7 +251,7 @@ func TestReloadRemoves(t *testing.T) {
 	default:
 	}
 	r.workers.end(models.SpanDone)
-	if err := answerOf(t, r.instances[0].backend, c); err != nil {
+	if err := answerOf(t, r.backend, c); err != nil {
 		t.Error(err)
 	}
 	r.end()
@@ -296,7 +295,7 @@ func TestReloadOfALeak(t *testing.T) {
 
 func TestReloadChanges(t *testing.T) {
 	r := newReloadRig(t, 2)
-	before := r.face.Service([]byte("s1"))
+	before := r.backend.Service([]byte("s1"))
 	done := r.reload(func(c *config.Config) {
 		c.Services[1].Target, c.Services[1].QueueLimit, c.Services[1].MaxQueryBatch = 2*time.Minute, 1, 3
 		c.DrainTimeout, c.Ways = time.Hour, c.Ways+1
@@ -304,23 +303,23 @@ func TestReloadChanges(t *testing.T) {
 	if !slices.Equal(done.Changed, []string{"s1"}) || !slices.Equal(done.Restart, []string{"ways"}) || len(done.Settings) != 1 {
 		t.Errorf("%+v", done)
 	}
-	s := r.face.Service([]byte("s1"))
+	s := r.backend.Service([]byte("s1"))
 	if s.QoSTarget != 2*time.Minute || s.MaxQueryBatch != 3 || !s.Ready() || s.Stats != before.Stats || s.Signature() == nil {
 		t.Errorf("%+v", s)
 	}
 	if c := r.Daemon.Config(); c.DrainTimeout != time.Hour {
 		t.Errorf("drain timeout of %v", c.DrainTimeout)
 	}
-	running := mustSubmit(t, r.instances[0].backend, 1)
+	running := mustSubmit(t, r.backend, 1)
 	r.workers.await()
-	waiting := mustSubmit(t, r.instances[0].backend, 1)
+	waiting := mustSubmit(t, r.backend, 1)
 	r.sync()
-	refused := mustSubmit(t, r.instances[0].backend, 1)
-	wantError(t, answerOf(t, r.instances[0].backend, refused), 503, query.ReasonQueueFull)
+	refused := mustSubmit(t, r.backend, 1)
+	wantError(t, answerOf(t, r.backend, refused), 503, query.ReasonQueueFull)
 	for _, c := range []*query.Call{running, waiting} {
 		r.workers.await()
 		r.workers.end(models.SpanDone)
-		if err := answerOf(t, r.instances[0].backend, c); err != nil {
+		if err := answerOf(t, r.backend, c); err != nil {
 			t.Error(err)
 		}
 	}
@@ -436,7 +435,7 @@ func (r *reloadRig) serve() *config.Reloaded {
 
 // client sends one query to some service, as the endpoint does.
 func (r *reloadRig) client() {
-	list := r.face.Services()
+	list := r.backend.Services()
 	s := list[rand.IntN(len(list))]
 	if !s.Hold() { // answerOf lets it go
 		return
@@ -453,7 +452,7 @@ func (r *reloadRig) client() {
 		r.t.Error(err)
 		return
 	}
-	answerOf(r.t, r.instances[0].backend, c)
+	answerOf(r.t, r.backend, c)
 	if c.Reply.Err != nil {
 		r.t.Error(c.Reply.Err)
 	}

@@ -23,7 +23,7 @@ func TestRemoteCancelsWhatIsPaused(t *testing.T) {
 		c.Services[1].BestEffort, c.Profile.OnStart = true, false
 	}})
 	r.workers.runsOn(nil)
-	client := serveRemote(t, queriesOf(r.instances[0].backend, testLimits()), testLimits())
+	client := serveRemote(t, queriesOf(r.backend, testLimits()), testLimits())
 	ctx, leave := context.WithCancel(context.Background()) // no deadline ends it
 	defer leave()
 	ended := make(chan error, 1)
@@ -34,14 +34,14 @@ func TestRemoteCancelsWhatIsPaused(t *testing.T) {
 	if s := r.workers.await(); s.Service != 1 || s.Start != 0 || s.End == fakeOperators {
 		t.Fatalf("%+v is no part of a batch of s1", s)
 	}
-	other := mustSubmit(t, r.instances[0].backend, 0)
+	other := mustSubmit(t, r.backend, 0)
 	r.sync()
 	r.workers.end(models.SpanDone)
 	r.sync()
 	if s := r.workers.await(); s.Service != 0 {
 		t.Fatalf("%+v runs, s0 goes first", s)
 	}
-	if o, _ := r.instances[0].backend.FullStatus(); o.Services[1].Paused != 1 || r.workers.held() != 2 {
+	if o, _ := r.backend.FullStatus(); o.Services[1].Paused != 1 || r.workers.held() != 2 {
 		t.Fatalf("%d batches of s1 are paused, workers hold %d", o.Services[1].Paused, r.workers.held())
 	}
 
@@ -51,13 +51,13 @@ func TestRemoteCancelsWhatIsPaused(t *testing.T) {
 	}
 	eventually(t, "the worker to forget the batch", func() bool { return r.workers.held() == 1 })
 	eventually(t, "its memory to be given back", func() bool { return r.workers.Arena(1).Used() == 0 })
-	o, _ := r.instances[0].backend.FullStatus()
+	o, _ := r.backend.FullStatus()
 	if s := o.Services[1]; s.Paused != 0 || s.Queued != 0 || s.Cancelled != 1 {
 		t.Errorf("%d paused, %d queued, %d cancelled", s.Paused, s.Queued, s.Cancelled)
 	}
 
 	r.workers.end(models.SpanDone)
-	if err := answerOf(t, r.instances[0].backend, other); err != nil {
+	if err := answerOf(t, r.backend, other); err != nil {
 		t.Error(err)
 	}
 	r.sync()

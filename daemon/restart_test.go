@@ -6,8 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rs/zerolog"
-
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
@@ -32,7 +30,7 @@ func (g *givingUp) Restart(id models.ServiceID) error {
 func TestRestart(t *testing.T) {
 	g := &givingUp{phases: []executor.Phase{executor.Ready, executor.GivenUp, executor.Ready}}
 	b := newBackend(t, fakeConfig(3, nil), g, nil)
-	d := &Daemon{instances: []*instance{b.u}, face: b, log: zerolog.Nop()}
+	d := b.daemon
 	b.Services()[2].GivenUp.Store(true)
 	for _, test := range []struct {
 		service, want string

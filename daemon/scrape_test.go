@@ -18,17 +18,11 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// daemonOf returns a daemon of backends, to be scraped.
-func daemonOf(all ...*backend) *Daemon {
-	d := &Daemon{config: all[0].u.config}
-	for _, b := range all {
-		d.instances = append(d.instances, b.u)
-	}
-	return d
-}
+// daemonOf returns the daemon of a backend, to be scraped.
+func daemonOf(b *backend) *Daemon { return b.daemon }
 
 // metricLabels are all that a metric may have.
-var metricLabels = []string{"service", "model", "version", "reason", "policy", "gpu_uuid"}
+var metricLabels = []string{"service", "model", "version", "reason", "policy", "gpu_uuid", "device"}
 
 // inboxOf returns how many messages wait for a loop that was asked for a status, and
 // how many may.
@@ -99,7 +93,7 @@ func TestMetricsOfADaemon(t *testing.T) {
 		`overlapd_query_latency_target_ratio_bucket{service="s1",le="1"} 3`,
 		`overlapd_queue_limit{service="s0"} 256`,
 		`overlapd_queue_oldest_age_seconds{service="s0"} 0`,
-		`overlapd_rounds_total 6`,
+		`overlapd_rounds_total{device=""} 6`,
 		`overlapd_group_spans_sum 6`,
 		`overlapd_dispatch_headroom_seconds_count 6`,
 		`overlapd_solo_prediction_ratio_count 6`,
@@ -143,10 +137,10 @@ func TestMetricsOfGroups(t *testing.T) {
 	b.Ask(func() { // as if the policy had sent both together
 		r := &overlap.Round{Number: 3, Group: models.Group{Spans: make([]models.Span, 2)}}
 		r.Predicted = models.Estimate{Latency: 6 * time.Millisecond, Bound: 7 * time.Millisecond}
-		b.u.recorder.Observe(&observe.Event{Kind: observe.Dispatched, Round: r, Why: &overlap.Explanation{}, Apart: observe.Apart{Spans: 8 * time.Millisecond}, Services: []models.Service{{Name: "s0"}, {ID: 1, Name: "s1"}}})
+		b.daemon.recorder.Observe(&observe.Event{Kind: observe.Dispatched, Round: r, Why: &overlap.Explanation{}, Apart: observe.Apart{Spans: 8 * time.Millisecond}, Services: []models.Service{{Name: "s0"}, {ID: 1, Name: "s1"}}})
 		o := &executor.Outcome{Took: 6 * time.Millisecond, Spans: make([]executor.SpanOutcome, 2)}
 		o.Spans[0].Span = r.Group.Spans[0]
-		b.u.recorder.Observe(&observe.Event{Kind: observe.Ended, Outcome: &models.Outcome{}, Measured: o})
+		b.daemon.recorder.Observe(&observe.Event{Kind: observe.Ended, Outcome: &models.Outcome{}, Measured: o})
 	})
 	tells(t, scrape(t, daemonOf(b)),
 		`overlapd_group_spans_bucket{le="1"} 2`, `overlapd_group_spans_bucket{le="2"} 3`,
@@ -221,7 +215,7 @@ func TestRequestsAddNoSeries(t *testing.T) {
 func TestScrapeOfAStalledLoop(t *testing.T) {
 	b, f := startLoop(t, 1, nil)
 	d := daemonOf(b)
-	finished := func() uint64 { return d.scrape().Instances[0].Services[0].Finished }
+	finished := func() uint64 { return d.scrape().Services[0].Finished }
 	c := mustSubmit(t, b, 0)
 	f.await()
 	f.end(models.SpanDone)
@@ -235,7 +229,7 @@ func TestScrapeOfAStalledLoop(t *testing.T) {
 	go b.Ask(func() { close(held); <-hold })
 	<-held
 	for range 3 {
-		if s := d.scrape().Instances[0]; s.Services[0].Finished != 1 || s.Age <= 0 {
+		if s := d.scrape(); s.Services[0].Finished != 1 || s.Age <= 0 {
 			t.Errorf("%d finished, %v ago", s.Services[0].Finished, s.Age)
 		}
 	}
@@ -244,7 +238,7 @@ func TestScrapeOfAStalledLoop(t *testing.T) {
 	}
 	close(hold)
 	b.Ask(func() {})
-	if last := d.scrape().Instances[0]; d.scrape().Instances[0].At <= last.At {
+	if last := d.scrape(); d.scrape().At <= last.At {
 		t.Error("the loop goes on, and what it tells does not")
 	}
 	b.Close()
@@ -263,28 +257,10 @@ func TestScrapeOfAFullInbox(t *testing.T) {
 	for range inboxLimit {
 		b.Services()[0].Backend.Cancel(new(query.Call)) // of whom the loop knows nothing
 	}
-	if s := daemonOf(b).scrape().Instances[0]; s.Inbox != inboxLimit || s.InboxLimit != inboxLimit {
+	if s := daemonOf(b).scrape(); s.Inbox != inboxLimit || s.InboxLimit != inboxLimit {
 		t.Errorf("%d messages of %d", s.Inbox, s.InboxLimit)
 	}
 	close(hold)
-}
-
-// A daemon with several units, as on a GPU that is divided, is told of as one.
-func TestScrapeOfSeveralUnits(t *testing.T) {
-	one, f := startLoop(t, 1, nil)
-	two, _ := startLoop(t, 1, func(c *config.Config) { c.Services[0].Name = "other" })
-	c := mustSubmit(t, one, 0)
-	f.await()
-	f.end(models.SpanDone)
-	if err := answerOf(t, one, c); err != nil {
-		t.Error(err)
-	}
-	tells(t, scrape(t, daemonOf(one, two)),
-		`overlapd_schedulers 2`, `overlapd_rounds_total 1`, fmt.Sprintf(`overlapd_scheduler_inbox_limit %d`, 2*8192),
-		`overlapd_service_ready{service="s0"} 1`, `overlapd_service_ready{service="other"} 1`,
-		`overlapd_query_latency_seconds_count{service="s0"} 1`, `overlapd_query_latency_seconds_count{service="other"} 0`,
-		`nv_inference_pending_request_count{model="other",version="1"} 0`,
-	)
 }
 
 // Scrapes while it serves, from many sides, do not keep it from answering.
@@ -328,7 +304,7 @@ func TestMetricsOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Body.Close()
-	if r.StatusCode != http.StatusNotFound || d.instances[0].recorder != nil {
-		t.Errorf("status %d, recorder %v", r.StatusCode, d.instances[0].recorder)
+	if r.StatusCode != http.StatusNotFound || d.recorder != nil {
+		t.Errorf("status %d, recorder %v", r.StatusCode, d.recorder)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // was measured there is told from what was measured otherwise.
 func TestWorkersShareTheCores(t *testing.T) {
 	of := func(policy string, threads int) (oneThread bool, share string) {
-		u := &instance{config: config.Default(), cores: 2}
+		u := &poolDevice{config: config.Default(), cores: 2}
 		u.config.Policy, u.config.StateDir = policy, t.TempDir()
 		s := config.DefaultService()
 		s.Name, s.Model, s.Threads = "a", "a.onnx", threads

@@ -129,9 +129,9 @@ func makeBuckets(tx *bbolt.Tx) error {
 	return nil
 }
 
-// saveCalibration stores how well a predictor did. Those of other predictors
-// are forgotten: there is no way back to them.
-func (s *State) saveCalibration(key string, c predictor.CalibrationSnapshot) error {
+// saveCalibrations stores how well predictors did. Those of others are forgotten: there
+// is no way back to them.
+func (s *State) saveCalibrations(all map[string]predictor.CalibrationSnapshot) error {
 	err := s.db.Update(func(tx *bbolt.Tx) error {
 		if err := tx.DeleteBucket([]byte(loop.Calibrations)); err != nil {
 			return err
@@ -139,10 +139,12 @@ func (s *State) saveCalibration(key string, c predictor.CalibrationSnapshot) err
 		_, err := tx.CreateBucket([]byte(loop.Calibrations))
 		return err
 	})
-	if err != nil {
-		return err
+	for key, c := range all {
+		if err == nil {
+			err = s.save(loop.Calibrations, key, c)
+		}
 	}
-	return s.save(loop.Calibrations, key, c)
+	return err
 }
 
 // save stores a value under a key.

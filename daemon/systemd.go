@@ -64,7 +64,7 @@ func (d *Daemon) Report(stopping, ended context.Context, m Manager) {
 		if s.stopping = stopping.Err() != nil; s.stopping {
 			h.draining = drainingTime(d.Config().DrainTimeout) // which a reload may have changed
 		}
-		if states := h.step(d.instances[0].backend.Now(), s); len(states) > 0 {
+		if states := h.step(d.backend.Now(), s); len(states) > 0 {
 			if err := m.Tell(strings.Join(states, "\n")); err != nil {
 				d.log.Warn().Err(err).Msg("telling the service manager")
 			}
@@ -98,19 +98,16 @@ type standing struct {
 	stopping bool
 }
 
-// standing is how all instances do together: as alive as the one that does worst.
+// standing returns how the daemon does.
 func (d *Daemon) standing() standing {
-	s := standing{beat: d.instances[0].backend.Beat()}
-	for _, u := range d.instances {
-		s.beat = min(s.beat, u.backend.Beat())
-		for _, service := range u.backend.Services() {
-			s.services++
-			switch {
-			case service.Ready():
-				s.ready++
-			case service.GivenUp.Load():
-				s.givenUp = append(s.givenUp, service.Name)
-			}
+	s := standing{beat: d.backend.Beat()}
+	for _, service := range d.backend.Services() {
+		s.services++
+		switch {
+		case service.Ready():
+			s.ready++
+		case service.GivenUp.Load():
+			s.givenUp = append(s.givenUp, service.Name)
 		}
 	}
 	return s

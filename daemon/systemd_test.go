@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
 
@@ -148,7 +147,7 @@ func TestReport(t *testing.T) {
 // TestStandingKnowsWhoIsGivenUp gives a service up and takes it back.
 func TestStandingKnowsWhoIsGivenUp(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2})
-	name := r.instances[0].backend.Services()[1].Name
+	name := r.backend.Services()[1].Name
 	r.workers.tell(executor.Event{Kind: executor.WorkerFailed, Service: 1, Err: executor.ErrExited})
 	r.sync()
 	s := r.standing()
@@ -196,7 +195,7 @@ func TestReloadingThatNobodyHears(t *testing.T) {
 func TestStoppingIsToldInAnyCase(t *testing.T) {
 	for range 30 {
 		b := newBackend(t, fakeConfig(1, nil), nil, nil)
-		d := &Daemon{instances: []*instance{b.u}, face: b, log: zerolog.Nop()}
+		d := b.daemon
 		stopping, stop := context.WithCancel(t.Context())
 		ended, end := context.WithCancel(t.Context())
 		var told string

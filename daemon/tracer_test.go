@@ -22,7 +22,7 @@ func TestNewTracer(t *testing.T) {
 	daemonOf := func(change func(*config.Config)) *Daemon {
 		c := config.Default()
 		change(&c)
-		return &Daemon{instances: []*instance{{}}, config: c, log: zerolog.New(log)}
+		return &Daemon{pool: pool{devices: []*poolDevice{{}}, log: zerolog.New(log)}, config: c}
 	}
 	if tracer, err := daemonOf(func(*config.Config) {}).newTracer("test"); tracer != nil || err != nil {
 		t.Errorf("none is configured: %v, %v", tracer, err)
@@ -44,14 +44,14 @@ func TestNewTracer(t *testing.T) {
 	tracer.Finish(tracer.Begin(tracing.Parent{}))
 	d.closeTracer()
 	says(t, log.String(), "queries are traced", "traces are lost; serving goes on", "403")
-	d.instances = nil
+	d.backend = newBackend(t, fakeConfig(1, nil), nil, nil).Backend
 	if n := d.scrape().Traces; n.Queries != 1 || n.Failed != 1 {
 		t.Errorf("a scrape tells %+v", n)
 	}
 }
 
 func TestInstanceOfTraces(t *testing.T) {
-	d := &Daemon{instances: []*instance{{}}, config: config.Default()}
+	d := &Daemon{pool: pool{devices: []*poolDevice{{}}}, config: config.Default()}
 	if got := d.identity(); !strings.HasSuffix(got, "/"+d.config.Listen) || strings.HasPrefix(got, "/") {
 		t.Errorf("%q", got)
 	}

@@ -15,7 +15,7 @@ func TestRestartsDoNotGoBackward(t *testing.T) {
 	r := newReloadRig(t, 1)
 	restarts := func() uint64 {
 		t.Helper()
-		s, _ := r.instances[0].backend.FullStatus()
+		s, _ := r.backend.FullStatus()
 		if len(s.Services) != 1 {
 			t.Fatalf("%d services", len(s.Services))
 		}

@@ -47,9 +47,12 @@ func New(opts Options) (*Executor, error) {
 	}
 	e := &Executor{
 		opts:     opts,
-		outcomes: make(chan Outcome, MaxRounds+MaxOverruns),
+		outcomes: opts.Outcomes,
 		cancel:   func() {},
 		closing:  make(chan struct{}),
+	}
+	if e.outcomes == nil {
+		e.outcomes = make(chan Outcome, MaxRounds+MaxOverruns)
 	}
 	e.services.Store(&services{})
 	for _, spec := range opts.Services {
@@ -78,8 +81,9 @@ func (e *Executor) Start(ctx context.Context) error {
 }
 
 // Close ends the workers and waits for everything. Spans in flight are stopped
-// or lost, their outcomes delivered, and then Outcomes is closed. The error is
-// ErrLeak if outputs were not released; their memory stays mapped until they are.
+// or lost, their outcomes delivered, and then Outcomes is closed, unless it is that of
+// Options. The error is ErrLeak if outputs were not released; their memory stays mapped
+// until they are.
 func (e *Executor) Close() error {
 	e.mu.Lock()
 	if e.mu.closed {
@@ -91,7 +95,9 @@ func (e *Executor) Close() error {
 	close(e.closing)
 	e.mu.Unlock()
 	e.workers.Wait()
-	close(e.outcomes)
+	if e.opts.Outcomes == nil {
+		close(e.outcomes)
+	}
 	var errs []error
 	end := time.Now().Add(readGrace)
 	for _, s := range *e.services.Load() {
@@ -125,11 +131,13 @@ func (e *Executor) Run(id uint64, spans []SpanRequest) error {
 	}
 	// A delivery first fills the channel and then lowers what is counted, so this
 	// never counts a round too few.
-	if int(e.running.Load())+len(e.outcomes) >= MaxRounds {
+	room := cap(e.outcomes) / (MaxRounds + MaxOverruns) * MaxRounds
+	if running := int(e.running.Load()); running >= MaxRounds || running+len(e.outcomes) >= room {
 		return ErrTooManyRounds
 	}
 	e.running.Add(1)
 	r := newRound(id, spans, e.deliver)
+	r.outcome.Device = e.opts.Device
 	r.threads = threadsOf(len(spans), e.opts.Cores)
 	if r.threads > 0 && !slices.ContainsFunc(spans, func(s SpanRequest) bool { return s.Whole }) {
 		r.stops = e
@@ -228,7 +236,8 @@ func (e *Executor) check(spans []SpanRequest) error {
 	return nil
 }
 
-// Outcomes delivers the outcome of every round. It is closed by Close.
+// Outcomes delivers the outcome of every round. It is closed by Close, unless it is that
+// of Options.
 func (e *Executor) Outcomes() <-chan Outcome { return e.outcomes }
 
 // Stop ends the spans of a batch that are in flight at their next operator

@@ -15,6 +15,12 @@ type Options struct {
 	Inside   Inside   // runs workers in place of Command, nil for processes
 	Services []ServiceSpec
 
+	// Outcomes, if it is set, is where outcomes are delivered, those of other devices of a
+	// pool too, and Device says whose they are. Whoever made it closes it after all of
+	// the executors. It has room for MaxRounds and MaxOverruns of each of them.
+	Outcomes chan Outcome
+	Device   int
+
 	LoadTimeout time.Duration // from the start of a process until it is ready
 	SpanTimeout time.Duration // a worker whose span takes longer is killed
 

@@ -29,6 +29,7 @@ type SpanRequest struct {
 // Outcome is what became of a round, or of one of its spans that was set apart.
 type Outcome struct {
 	Round   uint64
+	Device  int           // of Options
 	Took    time.Duration // from Run until the last span ended, or the others were set apart
 	Spans   []SpanOutcome // in the order in which they were given
 	Overrun bool          // it is that of a span that was set apart, and now has ended

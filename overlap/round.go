@@ -194,3 +194,6 @@ func (h *host) overrunOf(id models.BatchID) *batch {
 	}
 	return nil
 }
+
+// Paused returns how many batches are paused on a device.
+func (h *host) Paused(device int) int { return h.devices[device].paused }

@@ -208,7 +208,7 @@ func (v *view) summary() string {
 	o, was := &v.now.Status.Overview, &v.before.Status.Overview
 	busy := "-"
 	if v.since() > 0 {
-		busy = fmt.Sprintf("%.0f %%", 100*min(1, (o.BusySeconds-was.BusySeconds)/v.since().Seconds()/float64(max(1, len(o.Instances)))))
+		busy = fmt.Sprintf("%.0f %%", 100*min(1, (o.BusySeconds-was.BusySeconds)/v.since().Seconds()/float64(max(1, len(o.Pool)))))
 	}
 	text := fmt.Sprintf("up %s  policy %s  rounds/s %s  busy %s  predictor %s", brief(math.Floor(o.UpSeconds)),
 		o.Policy, orDash("%.0f", v.perSecond(o.Rounds, was.Rounds)), busy, o.Predictor.Phase)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
@@ -38,6 +39,7 @@ type Backend struct {
 	*core
 	loop    *loop
 	running bool // the loop was started
+	shut    sync.Once
 }
 
 // New makes a loop, which decides nothing before [Backend.Begin].
@@ -54,7 +56,7 @@ func New(c config.Config, o Options) (_ *Backend, err error) {
 		}
 	}()
 	for i := range c.Services {
-		m := &member{config: c.Services[i], place: o.Places[i], line: new(lineage)}
+		m := newMember(&c.Services[i], o.Places[i], len(o.Devices))
 		if err = shared.furnish(m, models.ServiceID(i)); err != nil {
 			return nil, err
 		}
@@ -63,32 +65,44 @@ func New(c config.Config, o Options) (_ *Backend, err error) {
 		operators[i] = list[i].Operators
 	}
 	b.Publish(services)
-	if shared.solo, err = predictor.NewSolo(operators...); err != nil {
+	if shared.pool, err = newPool(o.Devices, operators); err != nil {
 		return nil, err
 	}
-	shared.predictor = predictor.New(shared.solo)
 	if shared.scheduler, err = newScheduler(shared, list); err != nil {
 		return nil, err
 	}
 	b.timeline = timeline.New(b.epoch, list)
-	shared.Listeners = append([]observe.Listener{b.timeline, observe.NewTraces(b.epoch, b.Device)}, o.Listeners...)
-	if shared.exec, err = o.Workers(inputs, b.Event); err != nil {
-		return nil, err
-	}
-	shared.learning = learning.New(o.Learning, shared.predictor, shared.solo)
+	shared.Listeners = append([]observe.Listener{b.timeline, observe.NewTraces(b.epoch, shared.texts())}, o.Listeners...)
 	fleet := &fleet{core: shared, members: members, specs: list, order: c.Names(), loading: loading{}}
+	crew := &crew{fleet: fleet}
 	overruns := &overruns{core: shared, held: make(map[models.BatchID][]heldQuery)}
 	calls := &calls{core: shared, fleet: fleet, overruns: overruns, pending: make(map[models.QueryID]*pending)}
-	learner := &learner{core: shared, fleet: fleet, measurement: measurement{fleet: fleet}}
-	fleet.answerOver, fleet.rebind, fleet.measuring, fleet.stopMeasuring = calls.answer, learner.bind, learner.measurement.reads, learner.stop
-	b.loop = &loop{core: shared, fleet: fleet, calls: calls, learner: learner, overruns: overruns, timer: time.NewTimer(time.Hour)}
+	fleet.answerOver = calls.answer
+	var learners []*learner
+	for _, k := range shared.kinds {
+		of := o.Learning
+		of.Emulated = k.devices[0].Emulated
+		k.learning = learning.New(of, k.predictor, k.solo)
+		l := &learner{core: shared, kind: k, fleet: crew, learning: k.learning, measurement: measurement{fleet: crew}}
+		k.bind, k.stop, k.reads, learners = l.bind, l.stop, l.measurement.reads, append(learners, l)
+	}
+	b.loop = &loop{core: shared, fleet: crew, learners: learners, calls: calls, overruns: overruns, timer: time.NewTimer(time.Hour)}
+	shared.outcomes = make(chan executor.Outcome, len(o.Devices)*(executor.MaxRounds+executor.MaxOverruns))
+	for _, d := range shared.devices {
+		if d.exec, err = d.Workers(inputs, shared.outcomes, func(e executor.Event) { b.Event(d.index, e) }); err != nil {
+			return nil, errors.Join(err, b.closeWorkers())
+		}
+	}
 	return b, nil
 }
 
 // newScheduler returns the scheduler of services that are all down, or the one
 // that logs what it decides.
 func newScheduler(c *core, list []models.Service) (s scheduler, err error) {
-	rules := overlap.Config{Services: list, Policy: c.config.Policy, Ways: c.config.Ways, Devices: []overlap.Predictor{c.predictor}, MaxRetries: maxRetries}
+	rules := overlap.Config{Services: list, Policy: c.config.Policy, Ways: c.config.Ways, MaxRetries: maxRetries}
+	for _, d := range c.devices {
+		rules.Devices = append(rules.Devices, d.kind.predictor)
+	}
 	if c.Journal != nil {
 		c.Header.Epoch = c.epoch
 		s, err = journal.New(rules, c.Journal, c.Header)
@@ -99,7 +113,9 @@ func newScheduler(c *core, list []models.Service) (s scheduler, err error) {
 		return nil, err
 	}
 	for i := range list {
-		s.Down(0, models.ServiceID(i), 0)
+		for _, d := range c.devices {
+			s.Down(0, models.ServiceID(i), d.index)
+		}
 	}
 	return s, nil
 }
@@ -110,10 +126,21 @@ func (b *Backend) Begin() {
 	b.Goroutines.Go(b.loop.run)
 }
 
-// Event passes what happens to the workers on to the loop.
-func (b *Backend) Event(e executor.Event) {
-	b.tell(message{ask: func() { b.loop.fleet.happened(&e) }})
+// Event passes what happens to the workers of a device on to the loop.
+func (b *Backend) Event(device int, e executor.Event) {
+	b.tell(message{ask: func() { b.loop.fleet.happened(b.devices[device], &e) }})
 }
+
+// Start starts the workers.
+func (b *Backend) Start() (err error) {
+	for _, d := range b.devices {
+		err = errors.Join(err, d.exec.Start(context.Background()))
+	}
+	return err
+}
+
+// Workers returns what runs rounds on a device.
+func (b *Backend) Workers(device int) Workers { return b.devices[device].exec }
 
 // Drain refuses further queries and lets those that were accepted finish.
 func (b *Backend) Drain() {
@@ -130,7 +157,8 @@ const readGrace = time.Second
 
 // Close ends the workers, and then the loop.
 func (b *Backend) Close() error {
-	err := b.exec.Close()
+	err := b.closeWorkers()
+	b.shut.Do(func() { close(b.outcomes) })
 	if b.running {
 		<-b.done
 	}
@@ -146,31 +174,46 @@ func (b *Backend) Close() error {
 	return err
 }
 
+// closeWorkers ends the workers of all devices.
+func (c *core) closeWorkers() error {
+	errs := make([]error, len(c.devices))
+	var all sync.WaitGroup
+	for i, d := range c.devices {
+		if d.exec != nil {
+			all.Go(func() { errs[i] = d.exec.Close() })
+		}
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
 // StopMeasuring measures nothing any more, and waits for the round that runs,
 // until ctx ends.
 func (b *Backend) StopMeasuring(ctx context.Context) error {
-	ended := make(chan struct{})
-	b.tell(message{ask: func() {
-		b.loop.learner.stop()
-		b.loop.learner.measurement.quit(ended)
-	}})
-	select {
-	case <-ended:
-	case <-b.done:
-	case <-ctx.Done():
-		return ctx.Err()
+	for _, l := range b.loop.learners {
+		ended := make(chan struct{})
+		b.tell(message{ask: func() {
+			l.stop()
+			l.measurement.quit(ended)
+		}})
+		select {
+		case <-ended:
+		case <-b.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	return nil
 }
 
 // Measure lets the loop do nothing but measure, for at most the limit. It must
 // not have been started.
-func (b *Backend) Measure(limit time.Duration) { b.learning.MeasureOnly(limit) }
+func (b *Backend) Measure(limit time.Duration) { b.kinds[0].learning.MeasureOnly(limit) }
 
 // MeasuringReport returns how far measuring has come, and false if the loop has ended.
 func (b *Backend) MeasuringReport() (r Report, ok bool) {
 	ok = b.Ask(func() {
-		p := b.learning.Report()
+		p := b.kinds[0].learning.Report()
 		r = Report{Services: len(b.loop.fleet.members), Over: p.Phase == learning.Solo, Reason: p.Reason, Progress: p.Progress}
 		for _, s := range b.loop.fleet.served() {
 			if s.service.Ready() {
@@ -185,28 +228,36 @@ func (b *Backend) MeasuringReport() (r Report, ok bool) {
 }
 
 // Learned returns the operator times of each service that was ready once, and how well
-// its predictor does, with the keys to ask [Profiles] for that.
-func (b *Backend) Learned() (solo map[string]predictor.Snapshot, c predictor.CalibrationSnapshot, key string) {
-	solo = map[string]predictor.Snapshot{}
+// the predictors do, by the keys to ask [Profiles] for that. Of an emulated device nothing
+// is learned.
+func (b *Backend) Learned() (solo map[string]predictor.Snapshot, calibrations map[string]predictor.CalibrationSnapshot) {
+	solo, calibrations = map[string]predictor.Snapshot{}, map[string]predictor.CalibrationSnapshot{}
 	b.Ask(func() {
-		for _, s := range b.loop.fleet.served() {
-			if p, err := b.solo.Snapshot(s.service.ID); err == nil && s.info != nil && len(p.Cells) > 0 {
-				solo[b.profileKey(s.place.Share, s.info)] = p
+		for _, k := range b.kinds {
+			if k.devices[0].Emulated {
+				continue
+			}
+			for _, s := range b.loop.fleet.served() {
+				r := s.on(k)
+				if p, err := k.solo.Snapshot(s.service.ID); err == nil && s.info != nil && r != nil && len(p.Cells) > 0 {
+					solo[k.profileKey(r.Share, s.info)] = p
+				}
+			}
+			if c := k.predictor.Snapshot(); c.Predictor != "" {
+				calibrations[b.loop.learners[k.index].calibrationKey(c.Predictor)] = c
 			}
 		}
-		c = b.predictor.Snapshot()
-		key = b.loop.learner.calibrationKey(c.Predictor)
 	})
-	return solo, c, key
+	return solo, calibrations
 }
 
-// Admit starts the worker of a service that queries cannot reach yet. Once it is
+// Admit starts the workers of a service that queries cannot reach yet. Once they are
 // ready the service takes the place of the one of its name, if there is one.
-func (b *Backend) Admit(c *config.Service, p Place, spec executor.ServiceSpec) (*Joining, error) {
-	j := &Joining{News: make(chan config.Step, newsLimit), Ready: make(chan error, 1)}
-	j.member = &member{config: *c, place: p, state: stateJoining, joining: j, line: new(lineage)}
+func (b *Backend) Admit(c *config.Service, places []Place, specs []executor.ServiceSpec) (*Joining, error) {
+	j := &Joining{News: make(chan config.Step, newsLimit), Ready: make(chan error, 1), member: newMember(c, places, len(b.devices))}
+	j.member.state, j.member.joining = stateJoining, j
 	err := ErrEnded
-	b.Ask(func() { err = b.loop.fleet.open(j.member, spec) })
+	b.Ask(func() { err = b.loop.fleet.open(j.member, places, specs) })
 	return j, err
 }
 
@@ -216,10 +267,17 @@ func (b *Backend) Withdraw(j *Joining, cause error) bool {
 	return b.Ask(func() { b.loop.fleet.withdraw(j.member, cause) })
 }
 
-// Retarget gives a service other targets. Queries that were accepted keep theirs.
-func (b *Backend) Retarget(c *config.Service, p Place) error {
+// Retarget gives a service other targets, and other devices: it gets workers on those
+// that are new to it, and those on devices that it leaves go as soon as another one
+// serves. Queries that were accepted keep their deadlines.
+func (b *Backend) Retarget(c *config.Service, places []Place, specs []executor.ServiceSpec) error {
 	err := ErrEnded
-	b.Ask(func() { err = b.loop.fleet.change(b.loop.fleet.serving(c.Name), c, p) })
+	b.Ask(func() {
+		s := b.loop.fleet.serving(c.Name)
+		if err = b.loop.fleet.change(s, c, places); err == nil {
+			err = b.loop.fleet.spread(s, places, specs)
+		}
+	})
 	return err
 }
 
@@ -237,10 +295,10 @@ func (b *Backend) Order(names []string) bool {
 	})
 }
 
-// LoseWorkers gives up every service, those too that come later, for a reason that
-// is no service's own. With a nil error there may be workers again.
-func (b *Backend) LoseWorkers(err error) {
-	b.tell(message{ask: func() { b.loop.fleet.loseWorkers(err) }})
+// LoseWorkers gives up every worker of a device, those too that come later, for a reason
+// that is no service's own. With a nil error there may be workers again.
+func (b *Backend) LoseWorkers(device int, err error) {
+	b.tell(message{ask: func() { b.loop.fleet.loseWorkers(b.devices[device], err) }})
 }
 
 // StatusWithin returns the status of now, with the shapes of the predictor or without,
@@ -281,18 +339,29 @@ func (b *Backend) FullStatus() (*status.Status, bool) { return b.StatusWithin(st
 // Timeline returns what remembers the last rounds.
 func (b *Backend) Timeline() *timeline.Ring { return b.timeline }
 
-// Restart starts the worker of a service that was given up, or fails with
+// Restart starts the workers of a service that were given up, or fails with
 // [ErrNotGivenUp].
 func (c *core) Restart(s *query.Service) error {
-	state, err := c.exec.State(s.ID)
-	if err != nil {
-		return err
+	var phase executor.Phase
+	restarted := false
+	err := executor.ErrUnknownService
+	for _, d := range c.devices {
+		state, missing := d.exec.State(s.ID)
+		if missing != nil {
+			continue
+		}
+		if err, phase = nil, state.Phase; phase == executor.GivenUp {
+			if err := d.exec.Restart(s.ID); err != nil {
+				return err
+			}
+			restarted = true
+		}
 	}
 	switch {
-	case state.Phase == executor.GivenUp:
-		return c.exec.Restart(s.ID)
-	case s.GivenUp.Load() && state.Phase == executor.Ready:
+	case err != nil, restarted:
+		return err
+	case s.GivenUp.Load() && phase == executor.Ready:
 		return fmt.Errorf("%w, and the worker of this one runs: it is its model that cannot be served; change the model and reload", ErrNotGivenUp)
 	}
-	return fmt.Errorf("%w, and this one is %s", ErrNotGivenUp, state.Phase)
+	return fmt.Errorf("%w, and this one is %s", ErrNotGivenUp, phase)
 }

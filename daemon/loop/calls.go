@@ -136,7 +136,9 @@ func (cs *calls) arrive(c *query.Call) {
 		return
 	}
 	cs.pending[q.ID] = c.Backend.(*pending)
-	cs.learning.Arrived(q.Arrival)
+	for _, k := range cs.kinds {
+		k.learning.Arrived(q.Arrival)
+	}
 	cs.emit(observe.Event{Kind: observe.Accepted, Call: c})
 }
 
@@ -148,7 +150,7 @@ func (cs *calls) cancel(id models.QueryID) {
 		return
 	}
 	if stop, _ := cs.scheduler.Cancel(cs.Now(), id); stop.Batch != 0 {
-		cs.exec.Stop(stop.Service, stop.Batch)
+		cs.devices[stop.Device].exec.Stop(stop.Service, stop.Batch)
 	}
 }
 
@@ -163,10 +165,14 @@ func (cs *calls) blame(queries []models.QueryID, size int, err error) {
 	}
 }
 
-// answer answers the queries that are over and frees what they held.
+// answer answers the queries that are over, frees what they held, and stops what is
+// preempted at the next operator.
 func (cs *calls) answer() {
 	for _, r := range cs.scheduler.Released() {
-		cs.exec.Release(r.Service, r.Batch)
+		cs.devices[r.Device].exec.Release(r.Service, r.Batch)
+	}
+	for _, s := range cs.scheduler.Stops() {
+		cs.devices[s.Device].exec.Stop(s.Service, s.Batch)
 	}
 	answers := cs.scheduler.Answers()
 	for i := range answers {

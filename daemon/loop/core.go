@@ -9,7 +9,6 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
@@ -38,6 +37,8 @@ type scheduler interface {
 	Drain(now time.Duration)
 	Answers() []overlap.Answer
 	Released() []overlap.Held
+	Stops() []overlap.Held
+	Paused(device int) int
 	Members(id models.BatchID) []models.QueryID
 	Unanswered(id models.BatchID) []models.QueryID
 
@@ -53,22 +54,6 @@ type scheduler interface {
 	Waiting(to []overlap.Waiting) []overlap.Waiting
 }
 
-// Workers is what a loop asks of the [executor.Executor].
-type Workers interface {
-	Start(context.Context) error
-	Run(round uint64, spans []executor.SpanRequest) error
-	Outcomes() <-chan executor.Outcome
-	Stop(models.ServiceID, models.BatchID) bool
-	SetApart(round uint64) bool
-	Abandon(models.ServiceID, models.BatchID)
-	Release(models.ServiceID, models.BatchID)
-	State(models.ServiceID) (executor.State, error)
-	Restart(models.ServiceID) error
-	Add(executor.ServiceSpec) error
-	Remove(models.ServiceID) (<-chan struct{}, error)
-	Close() error
-}
-
 // What is stored of each model and device, by keys that name what it holds for.
 const (
 	SoloProfiles = "solo-profiles" // operator times
@@ -81,15 +66,17 @@ type Profiles interface {
 	// Stored reads what was stored under a key, and is false if nothing was.
 	Stored(kind, key string, value any) bool
 	// ChoseCut stores into how many operators a worker has cut its model.
-	ChoseCut(s config.Service, share string, c *wire.CutChoice)
+	ChoseCut(s config.Service, p Place, c *wire.CutChoice)
 }
 
 // FitFunc fits a predictor to measured groups. The operator times are those of
 // each model by name.
 type FitFunc func(ctx context.Context, d *training.Dataset, operators map[string][]training.OperatorTimes) (*predictor.File, error)
 
-// Place is what the instance gives a service on its device.
+// Place is what a service is given on a device.
 type Place struct {
+	Device int // its position in Options
+
 	// Share describes what else than the model and the device decides how long the
 	// operators take, such as threads. Profiles and datasets are kept by it.
 	Share string
@@ -112,33 +99,24 @@ type core struct {
 	Options
 	config    config.Config
 	scheduler scheduler
-	exec      Workers
-	solo      *predictor.Solo
-	predictor *predictor.Predictor // estimates groups, with the help of solo
-	learning  *learning.Learner    // which the learner obeys
-	memory    observe.Event        // used by emit
-	timeline  *timeline.Ring       // what remembers the last rounds
+	pool
+	outcomes chan executor.Outcome // of all devices
+	memory   observe.Event         // used by emit
+	timeline *timeline.Ring        // what remembers the last rounds
 }
 
 // Options is what a loop is made of besides its configuration.
 type Options struct {
-	Log        zerolog.Logger
-	Device     string            // what the services run on, in words
-	MeasuredAs string            // the device that an emulated one is made after, as datasets name it
-	GPU        func() gpu.Status // nil without a GPU
-	Places     []Place           // where each service runs, in the order of the configuration
-	Learning   learning.Options
-	Fit        FitFunc            // nil if no predictor is to be fitted
-	Profiles   Profiles           // nil where nothing is stored
-	Keeper     *Keeper            // writes to the state file
-	Listeners  []observe.Listener // besides the timeline and traces
-	Journal    *journal.Writer    // nil if decisions are not logged
-	Header     journal.Header     // begins the journal; the loop sets its epoch
-
-	// Workers makes what runs rounds, with the memory for the inputs of each service in
-	// the order of the configuration, which the loop closes. It passes on what happens
-	// to workers, from when they are started.
-	Workers func(inputs []*wire.InputArena, events func(executor.Event)) (Workers, error)
+	Log       zerolog.Logger
+	Devices   []Device  // one at least
+	Places    [][]Place // where each service runs, in the order of the configuration
+	Learning  learning.Options
+	Fit       FitFunc            // nil if no predictor is to be fitted
+	Profiles  Profiles           // nil where nothing is stored
+	Keeper    *Keeper            // writes to the state file
+	Listeners []observe.Listener // besides the timeline and traces
+	Journal   *journal.Writer    // nil if decisions are not logged
+	Header    journal.Header     // begins the journal; the loop sets its epoch
 
 	Life       context.Context // ends when the daemon closes
 	Goroutines *sync.WaitGroup // those that run besides the loop

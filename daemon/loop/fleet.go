@@ -3,16 +3,12 @@ package loop
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -20,7 +16,7 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// fleet is the services of an instance and their workers: which serve, which come
+// fleet is the services of the pool and their workers: which serve, which come
 // and which go. Everything knows a service by its position here. One that changes
 // its model is another service for a while: it loads beside the old one and then
 // takes over its name.
@@ -32,33 +28,22 @@ type fleet struct {
 	reloaded bool             // services came or went since the start
 	leaving  int              // services that are retired and not gone
 
-	noWorkers error // why there are no workers any more, nil if there may be
+	shrinking int // workers that go as soon as another one serves
 
-	// What the fleet has others do: answer the queries that are over with a worker,
-	// and choose the predictor anew, or stop measuring, as services come and go.
-	answerOver    func()
-	rebind        func()
-	measuring     func() bool
-	stopMeasuring func()
+	answerOver func() // answers the queries that are over with a worker
 
-	late    []*executor.Event // came while a round of their service runs
 	loading loading
 }
 
-// member is a service of the fleet with its worker. Its position is the ID by which
-// scheduler, executor and predictor know it; a position that is free holds nil. A
+// member is a service of the fleet with its workers. Its position is the ID by which
+// scheduler, executors and predictors know it; a position that is free holds nil. A
 // member belongs to the scheduler goroutine.
 type member struct {
-	service *query.Service
-	inputs  *wire.InputArena // of its queries, which all of its workers read
-	config  config.Service
-	place   Place
-
-	// What is known of its worker.
-	info    *wire.Info // what the last one learned of the model, nil before
-	fresh   bool       // it became ready after the last round of the service was sent
-	started bool       // once at least
-	fault   error      // why it was given up, nil if that is not known
+	service  *query.Service
+	inputs   *wire.InputArena // of its queries, which all of its workers read
+	config   config.Service
+	replicas []*replica // by device, nil where it has no worker
+	info     *wire.Info // what a worker last learned of the model, nil before
 
 	overrunLogged time.Duration // when the log last had a line about overruns of the service, 0 for never
 
@@ -67,6 +52,85 @@ type member struct {
 	ended   chan struct{} // closed when a service that was retired is gone, nil if nobody waits
 
 	line *lineage // never nil
+}
+
+// replica is the worker of a service on a device.
+type replica struct {
+	Place
+	ready   bool  // spans can be run
+	fresh   bool  // it became ready after the last round of the service was sent
+	loaded  bool  // it was ready once
+	overrun bool  // a span that measured runs on, and nothing else can
+	started bool  // once at least
+	givenUp bool  // no worker is expected soon
+	fault   error // why, nil if that is not known
+	retryAt int64 // when it is tried again, in nanoseconds of Unix time, 0 if by hand only
+	lost    int   // workers, while the service joins
+	leaves  bool  // it goes as soon as another one serves
+}
+
+// newMember returns a service with its places on so many devices.
+func newMember(c *config.Service, places []Place, devices int) *member {
+	s := &member{config: *c, replicas: make([]*replica, devices), line: new(lineage)}
+	for _, p := range places {
+		s.replicas[p.Device] = &replica{Place: p}
+	}
+	return s
+}
+
+// each yields the replicas there are.
+func (s *member) each(yield func(r *replica) bool) {
+	for _, r := range s.replicas {
+		if r != nil && !yield(r) {
+			return
+		}
+	}
+}
+
+// on returns a replica on a device of a kind, or nil.
+func (s *member) on(k *kind) *replica {
+	for _, d := range k.devices {
+		if r := s.replicas[d.index]; r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// givenUp reports whether no worker is expected on any of some devices.
+func (s *member) givenUp(devices []*device) bool {
+	return !slices.ContainsFunc(devices, func(d *device) bool { r := s.replicas[d.index]; return r != nil && !r.givenUp })
+}
+
+// fault returns why the service was given up, nil if that is not known.
+func (s *member) fault() error {
+	for r := range s.each {
+		if r.fault != nil {
+			return r.fault
+		}
+	}
+	return nil
+}
+
+// show lets requests see how the workers stand: one that serves is enough.
+func (s *member) show() {
+	ready, givenUp, retryAt := false, true, int64(0)
+	for r := range s.each {
+		ready, givenUp = ready || r.ready, givenUp && r.givenUp
+		if r.retryAt > 0 && (retryAt == 0 || r.retryAt < retryAt) {
+			retryAt = r.retryAt
+		}
+	}
+	s.service.RetryAt.Store(retryAt)
+	s.service.GivenUp.Store(givenUp)
+	s.service.SetReady(ready)
+}
+
+// giveBack returns what the service was admitted to.
+func (s *member) giveBack() {
+	for r := range s.each {
+		r.GiveBack()
+	}
 }
 
 // lineage is what was counted of the services that had a name one after another. Who
@@ -99,7 +163,6 @@ type Joining struct {
 	News   chan config.Step
 	Ready  chan error
 	member *member
-	lost   int // workers so far
 }
 
 // scheduled returns a service as the scheduler first sees it. Its operators
@@ -118,16 +181,22 @@ func (c *core) furnish(m *member, id models.ServiceID) (err error) {
 	}
 	m.service = query.NewService(id, m.config.Name)
 	m.service.Policy, m.service.Backend = c.config.Policy, &desk{core: c, inputs: m.inputs}
-	setTargets(m.service, &m.config, &m.place)
+	setTargets(m.service, &m.config, m.each)
 	return nil
 }
 
-// setTargets sets what a configuration entry says, within what an emulated device
-// knows of the model.
-func setTargets(s *query.Service, c *config.Service, p *Place) {
-	s.QoSTarget, s.QueueLimit, s.MaxBatch, s.MaxQueryBatch = c.Target, c.QueueLimit, c.MaxBatch, c.MaxQueryBatch
-	if p.Model != "" {
-		s.MaxQueryBatch, s.MaxSeqLen = min(s.MaxQueryBatch, p.MaxBatch), p.MaxSeqLen
+// setTargets sets what a configuration entry says, within what emulated devices
+// know of the model.
+func setTargets(s *query.Service, c *config.Service, places func(func(*replica) bool)) {
+	s.QoSTarget, s.QueueLimit, s.MaxBatch, s.MaxQueryBatch, s.MaxSeqLen = c.Target, c.QueueLimit, c.MaxBatch, c.MaxQueryBatch, 0
+	for p := range places {
+		if p.Model == "" {
+			continue
+		}
+		s.MaxQueryBatch = min(s.MaxQueryBatch, p.MaxBatch)
+		if s.MaxSeqLen == 0 || p.MaxSeqLen < s.MaxSeqLen {
+			s.MaxSeqLen = p.MaxSeqLen
+		}
 	}
 }
 
@@ -140,9 +209,15 @@ func (f *fleet) name(id models.ServiceID) string {
 	return "(removed)"
 }
 
-// settled reports whether every worker has loaded its model or was given up.
-func (f *fleet) settled() bool {
-	return !slices.ContainsFunc(f.served(), func(s *member) bool { return s.info == nil && !s.service.GivenUp.Load() })
+// settled reports whether every worker on devices of a kind has loaded its model or was
+// given up.
+func (f *fleet) settled(on *kind) bool {
+	return !slices.ContainsFunc(f.served(), func(s *member) bool {
+		return slices.ContainsFunc(on.devices, func(d *device) bool {
+			r := s.replicas[d.index]
+			return r != nil && !r.loaded && !r.givenUp
+		})
+	})
 }
 
 // served returns the services that requests find.
@@ -177,16 +252,18 @@ func (f *fleet) turnedAway() {
 const loadTries = 3
 
 // open gives a service that joins a free position.
-func (f *fleet) open(s *member, spec executor.ServiceSpec) error {
+func (f *fleet) open(s *member, places []Place, specs []executor.ServiceSpec) error {
 	id := models.ServiceID(len(f.members))
 	if at := slices.Index(f.members, nil); at >= 0 {
 		id = models.ServiceID(at)
 	}
-	switch {
-	case id >= predictor.MaxServices:
+	if id >= predictor.MaxServices {
 		return fmt.Errorf("there are %d services and their replacements: take others away first", predictor.MaxServices)
-	case f.noWorkers != nil:
-		return f.noWorkers
+	}
+	for _, p := range places {
+		if err := f.devices[p.Device].noWorkers; err != nil {
+			return err
+		}
 	}
 	if err := f.furnish(s, id); err != nil {
 		return err
@@ -198,19 +275,25 @@ func (f *fleet) open(s *member, spec executor.ServiceSpec) error {
 	if int(id) == len(f.members) { // also if it stays free: all tables are of one length
 		f.members, f.specs = append(f.members, nil), append(f.specs, models.Service{ID: id})
 	}
-	if err := f.predictor.Reset(id, m.Operators); err != nil {
-		return errors.Join(err, f.scheduler.Remove(f.Now(), id), s.closeInputs())
-	}
-	spec.ID, spec.Inputs = id, s.inputs
-	if err := f.exec.Add(spec); err != nil {
-		return errors.Join(err, f.scheduler.Remove(f.Now(), id), f.predictor.Drop(id), s.closeInputs())
+	err := f.forget(id, m.Operators)
+	for i := range places {
+		if specs[i].ID, specs[i].Inputs = id, s.inputs; err == nil {
+			err = f.devices[places[i].Device].exec.Add(specs[i])
+		}
+		if err != nil {
+			for _, p := range places[:i] {
+				_, rerr := f.devices[p.Device].exec.Remove(id)
+				err = errors.Join(err, rerr)
+			}
+			return errors.Join(err, f.scheduler.Remove(f.Now(), id), f.drop(id), s.closeInputs())
+		}
 	}
 	f.members[id], f.specs[id], f.reloaded = s, m, true
 	return nil
 }
 
-// heard takes in what happens to the worker of a service that joins.
-func (f *fleet) heard(s *member, e *executor.Event) {
+// heard takes in what happens to a worker of a service that joins.
+func (f *fleet) heard(s *member, r *replica, e *executor.Event) {
 	j := s.joining
 	switch e.Kind {
 	case executor.WorkerProgress:
@@ -223,7 +306,7 @@ func (f *fleet) heard(s *member, e *executor.Event) {
 			return // for the sake of others, who have limits of their own
 		}
 		hopeless := errors.Is(e.Err, executor.ErrLoad) && !errors.Is(e.Err, wire.ErrDeviceMemory)
-		if j.lost++; j.lost >= loadTries || hopeless {
+		if r.lost++; r.lost >= loadTries || hopeless {
 			f.withdraw(s, e.Err)
 		}
 	case executor.WorkerFailed:
@@ -241,10 +324,13 @@ func (f *fleet) withdraw(s *member, cause error) {
 }
 
 // takeOver lets a service that has joined answer queries, in the place of the
-// one of its name. It goes on with what that one has counted.
+// one of its name, once all of its workers are ready. It goes on with what that one has
+// counted.
 func (f *fleet) takeOver(s *member) {
-	if s.state != stateJoining {
-		return
+	for r := range s.each {
+		if s.state != stateJoining || !r.ready {
+			return
+		}
 	}
 	old := f.serving(s.config.Name)
 	s.state = stateServing
@@ -259,14 +345,14 @@ func (f *fleet) takeOver(s *member) {
 }
 
 // change gives a service other targets. Queries that were accepted keep theirs.
-func (f *fleet) change(s *member, c *config.Service, p Place) error {
+func (f *fleet) change(s *member, c *config.Service, places []Place) error {
 	id := s.service.ID
 	m := scheduled(id, c)
 	m.Operators = f.specs[id].Operators
 	next := s.service.Successor()
-	setTargets(next, c, &p)
+	setTargets(next, c, newMember(c, places, len(f.devices)).each)
 	if info := s.info; info != nil {
-		if err := next.Loaded(f.infoOf(info)); err != nil {
+		if err := next.Loaded(s.service.Signature().Info); err != nil {
 			return err
 		}
 		if err := query.CheckModel(c.Name, info.Inputs, info.Outputs, c.MaxBatch); err != nil {
@@ -276,11 +362,114 @@ func (f *fleet) change(s *member, c *config.Service, p Place) error {
 	if err := f.scheduler.Change(f.Now(), m); err != nil {
 		return err
 	}
-	p.GiveBack = s.place.GiveBack
-	f.specs[id], s.config, s.service, s.place = m, *c, next, p
+	f.specs[id], s.config, s.service = m, *c, next
 	f.emit(observe.Event{Kind: observe.Set, Service: &m})
 	f.publish()
 	return nil
+}
+
+// spread gives a service workers on the devices that are new to it, and has those go
+// that are not among its places any more.
+func (f *fleet) spread(s *member, places []Place, specs []executor.ServiceSpec) (err error) {
+	for r := range s.each {
+		r.leaves = true
+	}
+	for i, p := range places {
+		if r := s.replicas[p.Device]; r != nil {
+			r.leaves, p.GiveBack = false, r.GiveBack
+			r.Place = p
+			continue
+		}
+		specs[i].ID, specs[i].Inputs = s.service.ID, s.inputs
+		if aerr := f.devices[p.Device].exec.Add(specs[i]); aerr != nil {
+			p.GiveBack()
+			err = errors.Join(err, aerr)
+			continue
+		}
+		s.replicas[p.Device] = &replica{Place: p}
+		f.reloaded = true
+	}
+	for r := range s.each {
+		if r.leaves {
+			f.shrinking++
+		}
+	}
+	return err
+}
+
+// shrink takes workers away whose services have left their devices, and of which
+// another one serves.
+func (f *fleet) shrink() {
+	if f.shrinking == 0 {
+		return
+	}
+	f.shrinking = 0
+	for id, s := range f.members {
+		if s == nil || s.state != stateServing {
+			continue
+		}
+		for r := range s.each {
+			if !r.leaves {
+				continue
+			}
+			if !slices.ContainsFunc(s.replicas, func(o *replica) bool { return o != nil && o.ready && !o.leaves }) || f.devices[r.Device].taken {
+				f.shrinking++
+				continue
+			}
+			f.withdrawFrom(models.ServiceID(id), s, r)
+		}
+	}
+}
+
+// withdrawFrom takes the worker of a service off a device.
+func (f *fleet) withdrawFrom(id models.ServiceID, s *member, r *replica) {
+	f.scheduler.Down(f.Now(), id, r.Device)
+	s.replicas[r.Device] = nil
+	s.show()
+	f.changed()
+	gone, err := f.devices[r.Device].exec.Remove(id)
+	if err != nil {
+		f.Log.Error().Err(err).Str("service", s.config.Name).Msg("taking a worker off a device")
+		return
+	}
+	f.Goroutines.Go(func() {
+		<-gone
+		r.GiveBack()
+	})
+	f.rebind()
+}
+
+// take has a device run a round that measures. The scheduler, which has other devices
+// for the queries that come meanwhile, takes it for one without workers; the only one is
+// not asked about.
+func (f *fleet) take(d *device) {
+	d.taken = true
+	for id, s := range f.members {
+		if len(f.devices) > 1 && s != nil && s.replicas[d.index] != nil {
+			f.scheduler.Down(f.Now(), models.ServiceID(id), d.index)
+		}
+	}
+}
+
+// giveBack has a device run rounds of queries again.
+func (f *fleet) giveBack(d *device) {
+	d.taken = false
+	for id := range f.members {
+		if len(f.devices) > 1 {
+			f.resume(models.ServiceID(id), d)
+		}
+	}
+}
+
+// resume has a service run on a device, if it can.
+func (f *fleet) resume(id models.ServiceID, d *device) {
+	s := f.members[id]
+	if s == nil || s.state == stateLeaving {
+		return
+	}
+	if r := s.replicas[d.index]; r != nil && r.ready && !r.overrun && (!d.taken || len(f.devices) == 1) {
+		f.scheduler.Up(f.Now(), id, d.index)
+	}
 }
 
 // retire lets a service take no further requests. It goes when it has answered
@@ -297,12 +486,15 @@ func (f *fleet) retire(s *member, ended chan struct{}) {
 	f.reloaded = true
 	f.publish()
 	s.service.Retired.Store(true)
-	f.stopMeasuring()
-	f.learning.Changed()
+	for _, k := range f.kinds {
+		k.stop()
+	}
+	f.changed()
 }
 
 // reap takes out the services that have nothing left to do.
 func (f *fleet) reap() {
+	f.shrink()
 	if f.leaving == 0 || f.measuring() {
 		return
 	}
@@ -320,14 +512,21 @@ func (f *fleet) takeOut(id models.ServiceID, s *member) {
 	}
 	s.line.past.Add(counted)
 	s.state = stateLeaving
-	gone, err := f.exec.Remove(id)
-	if err != nil {
-		f.left(id, err)
-		return
+	var all []<-chan struct{}
+	var errs []error
+	for r := range s.each {
+		gone, err := f.devices[r.Device].exec.Remove(id)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		all = append(all, gone)
 	}
 	f.Goroutines.Go(func() {
-		<-gone
-		f.tell(message{ask: func() { f.left(id, nil) }})
+		for _, gone := range all {
+			<-gone
+		}
+		f.tell(message{ask: func() { f.left(id, errors.Join(errs...)) }})
 	})
 }
 
@@ -339,12 +538,12 @@ func (f *fleet) left(id models.ServiceID, err error) {
 	}
 	f.members[id], f.specs[id] = nil, models.Service{ID: id}
 	f.leaving--
-	err = errors.Join(err, f.predictor.Drop(id), s.closeInputs())
+	err = errors.Join(err, f.drop(id), s.closeInputs())
 	f.emit(observe.Event{Kind: observe.Dropped, Service: &models.Service{ID: id}})
 	if err != nil && !errors.Is(err, executor.ErrClosed) {
 		f.Log.Error().Err(err).Str("service", s.config.Name).Msg("taking a service away")
 	}
-	s.place.GiveBack()
+	s.giveBack()
 	f.rebind()
 }
 
@@ -387,295 +586,4 @@ func (f *fleet) counted(s *member, m *overlap.Metrics) overlap.ServiceMetrics {
 	}
 	sum.Name, sum.Down = s.config.Name, m.Services[s.service.ID].Down
 	return sum
-}
-
-// loseWorkers gives up every service, those too that come later, for a reason that
-// is no service's own. With a nil error there may be workers again.
-func (f *fleet) loseWorkers(err error) {
-	f.noWorkers = err
-	for i, s := range f.members {
-		if s != nil && err != nil {
-			f.happened(&executor.Event{Kind: executor.WorkerFailed, Service: models.ServiceID(i), Err: err})
-		}
-	}
-}
-
-// happened takes in what happened to a worker. The outcome of a span that
-// was lost with it may come before or after.
-func (f *fleet) happened(e *executor.Event) {
-	f.loading.heard(e, time.Now())
-	if s := f.members[e.Service]; s != nil && s.state != stateLeaving {
-		f.fares(s, e)
-	}
-	log := f.Log
-	if f.config.Emulated() {
-		log = log.With().Str("device", f.Device).Logger()
-	}
-	logEvent(log, f.name(e.Service), e)
-}
-
-func (f *fleet) fares(s *member, e *executor.Event) {
-	switch e.Kind {
-	case executor.WorkerStarting:
-		if s.started {
-			s.line.restarts++
-		}
-		s.started = true
-	case executor.WorkerReady:
-		f.up(e)
-	case executor.WorkerLost:
-		f.down(e.Service)
-	case executor.WorkerFailed:
-		f.down(e.Service)
-		s.fault = e.Err
-		s.service.RetryAt.Store(0)
-		if e.RestartIn > 0 {
-			s.service.RetryAt.Store(time.Now().Add(e.RestartIn).UnixNano())
-		}
-		f.giveUp(e.Service)
-	case executor.WorkerStopped:
-		f.down(e.Service)
-	}
-	if s.state == stateJoining {
-		f.heard(s, e)
-	}
-}
-
-// lost is called when a span is lost. That is known before the event that its
-// worker is, unless the next worker is ready already.
-func (f *fleet) lost(id models.ServiceID) {
-	if !f.members[id].fresh {
-		f.down(id)
-	}
-}
-
-func (f *fleet) down(id models.ServiceID) {
-	s := f.members[id]
-	s.fresh = false
-	s.service.SetReady(false)
-	f.scheduler.Down(f.Now(), id, 0)
-	f.answerOver()
-}
-
-// giveUp expects no worker of a service soon. The others go on without it.
-func (f *fleet) giveUp(id models.ServiceID) {
-	s := f.members[id]
-	s.service.GivenUp.Store(true)
-	f.learning.GaveUp()
-	f.rebind()
-}
-
-func (f *fleet) up(e *executor.Event) {
-	member := f.members[e.Service]
-	s := member.service
-	f.keepCut(member, e.Info)
-	if fault := e.Info.WarmFault; fault != "" && f.warmed(member) {
-		f.refuse(e.Service, fmt.Errorf("its model fails on the zeros that it is warmed up with, which the one before did not: %s", fault))
-		return
-	}
-	if err := s.Loaded(f.infoOf(e.Info)); err != nil {
-		f.Log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be served")
-		f.refuse(e.Service, err)
-		return
-	}
-	spec := f.specs[e.Service]
-	spec.Operators, spec.MaxBatch = len(e.Info.Operators), s.MaxBatch
-	if !s.Mergeable() {
-		spec.MaxBatch = 1
-	}
-	switch err := f.load(spec, e); {
-	case errors.Is(err, overlap.ErrServiceBusy):
-		f.late = append(f.late, e)
-		return
-	case err != nil:
-		f.Log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be scheduled")
-		f.refuse(e.Service, err)
-		return
-	}
-	member.fresh = true
-	f.learning.Cold(e.Service)
-	f.scheduler.Up(f.Now(), e.Service, 0)
-	s.GivenUp.Store(false)
-	s.SetReady(true)
-	f.takeOver(member)
-	f.rebind()
-}
-
-// warmed reports whether a service joins in the place of one whose model ran when it
-// was warmed up.
-func (f *fleet) warmed(s *member) bool {
-	old := f.serving(s.config.Name)
-	return s.state == stateJoining && old != nil && old.info != nil && old.info.WarmFault == ""
-}
-
-// infoOf returns what requests are checked against.
-func (f *fleet) infoOf(i *wire.Info) query.Info {
-	info := query.Info{
-		Inputs:    i.Inputs,
-		Outputs:   i.Outputs,
-		Operators: len(i.Operators),
-		Hash:      i.Hash,
-		Platform:  query.OnnxPlatform,
-		Device:    f.Device,
-		Versions:  map[string]string{"onnxruntime": i.ORTVersion},
-	}
-	if f.config.Emulated() {
-		info.Platform, info.Versions = config.DeviceEmulated, nil
-	}
-	if i.Cut != nil {
-		info.Cut = i.Cut.Reason
-	}
-	return info
-}
-
-// refuse gives up a service whose worker has loaded a model that cannot be
-// served.
-func (f *fleet) refuse(id models.ServiceID, err error) {
-	f.members[id].fault = err
-	f.members[id].service.RetryAt.Store(0)
-	f.withdraw(f.members[id], err)
-	f.giveUp(id)
-}
-
-// catchUp takes in the workers that came back with another model while a
-// round with a span of the lost one was still running.
-func (f *fleet) catchUp() {
-	late := f.late
-	f.late = nil
-	for _, e := range late {
-		if state, err := f.exec.State(e.Service); err == nil && state.PID == e.PID {
-			f.up(e)
-		}
-	}
-}
-
-// load gives scheduler and predictor what the worker learned of the model. A
-// worker that comes back with the same model changes nothing.
-func (f *fleet) load(spec models.Service, e *executor.Event) error {
-	member := f.members[spec.ID]
-	if member.info != nil && f.specs[spec.ID] == spec && member.info.Hash == e.Info.Hash {
-		return nil
-	}
-	if err := f.scheduler.Load(f.Now(), spec); err != nil {
-		return err
-	}
-	if err := f.predictor.Reset(spec.ID, spec.Operators); err != nil {
-		return err
-	}
-	f.specs[spec.ID], member.info = spec, e.Info
-	f.learning.Changed()
-	if f.Profiles != nil {
-		var p predictor.Snapshot
-		if f.Profiles.Stored(SoloProfiles, f.profileKey(member.place.Share, e.Info), &p) && f.solo.Restore(spec.ID, p) == nil {
-			f.Log.Debug().Str("service", spec.Name).Int("cells", len(p.Cells)).Msg("the stored profile is taken")
-		}
-	}
-	for _, t := range e.Info.Solo {
-		if f.slower(spec, t) {
-			continue
-		}
-		if err := f.solo.SetOperators(spec.ID, t.Size, t.SeqLen, t.Nanos); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// profileKey names what the operator times of a model hold for.
-func (c *core) profileKey(share string, i *wire.Info) string {
-	return fmt.Sprintf("%s|%s|ort %s|%d operators|%s", c.Device, i.Hash, i.ORTVersion, len(i.Operators), share)
-}
-
-// slower reports whether warming up took longer than what is known already. A
-// machine that is busy while models load must not spoil a profile that is good,
-// and a profile from a busy time must not outlive it.
-func (f *fleet) slower(spec models.Service, t wire.Solo) bool {
-	known, ok := f.solo.Span(models.Span{Service: spec.ID, End: spec.Operators, Size: t.Size, SeqLen: t.SeqLen})
-	var took time.Duration
-	for _, n := range t.Nanos {
-		took += time.Duration(n)
-	}
-	return ok && took > known
-}
-
-// keepCut logs a choice that a worker has made, and has it stored.
-func (f *fleet) keepCut(member *member, info *wire.Info) {
-	c := info.Cut
-	if c == nil {
-		return
-	}
-	if before := member.info; before != nil && before.Cut != nil && before.Cut.Reason == c.Reason && before.Hash == info.Hash {
-		return
-	}
-	f.Log.Info().Str("service", member.config.Name).Int("operators", len(info.Operators)).Str("why", c.Reason).Msg("model is cut")
-	if c.Measured() && f.Profiles != nil {
-		f.Profiles.ChoseCut(member.config, member.place.Share, c)
-	}
-}
-
-// logEvent writes what happened to the worker of a service.
-func logEvent(log zerolog.Logger, service string, e *executor.Event) {
-	log = log.With().Str("service", service).Logger()
-	switch e.Kind {
-	case executor.WorkerStarting:
-		log.Info().Int("pid", e.PID).Msg("worker starts")
-	case executor.WorkerProgress:
-		log.Debug().Str("phase", e.Phase).Int64("done", e.Done).Int64("total", e.Total).Msg("worker loads")
-	case executor.WorkerReady:
-		if e.PID == 0 {
-			log.Info().Int("operators", len(e.Info.Operators)).Msg("model is emulated")
-			return
-		}
-		log.Info().Int("pid", e.PID).Int("operators", len(e.Info.Operators)).Bool("cached", e.Info.CacheHit).Dur("took", e.Took.Round(time.Millisecond)).Msg("worker is ready")
-	case executor.WorkerOutput:
-		log.Warn().Str("line", e.Line).Msg("worker says")
-	case executor.WorkerLost:
-		log.Error().Err(e.Err).Int("pid", e.PID).Int("batches", len(e.Batches)).Dur("restart_in", e.RestartIn.Round(time.Millisecond)).Msg("worker is lost")
-	case executor.WorkerFailed:
-		if e.RestartIn > 0 {
-			log = log.With().Dur("retry_in", e.RestartIn).Logger()
-		}
-		log.Error().Err(e.Err).Msg("service is given up: mend what is wrong, and try again with overlapd restart")
-	case executor.WorkerStopped:
-		if e.PID != 0 {
-			log.Info().Int("pid", e.PID).Msg("worker stopped")
-		}
-	}
-}
-
-// loading is how far the workers have come that load their models. They do so
-// on threads of low priority beside what is served, but a group that is measured
-// meanwhile would be measured too slow.
-type loading map[models.ServiceID]load
-
-type load struct {
-	began       time.Time
-	phase       string
-	done, total int64
-}
-
-// heard takes in what happened to a worker.
-func (g loading) heard(e *executor.Event, now time.Time) {
-	switch e.Kind {
-	case executor.WorkerProgress:
-		began := now
-		if before, ok := g[e.Service]; ok {
-			began = before.began
-		}
-		g[e.Service] = load{began, e.Phase, e.Done, e.Total}
-	case executor.WorkerReady, executor.WorkerLost, executor.WorkerStopped:
-		delete(g, e.Service)
-	}
-}
-
-// active reports whether any worker loads.
-func (g loading) active() bool { return len(g) > 0 }
-
-// status returns the workers that load, by service.
-func (g loading) status(name func(models.ServiceID) string, now time.Time) (list []status.Loading) {
-	for _, id := range slices.Sorted(maps.Keys(g)) {
-		l := g[id]
-		list = append(list, status.Loading{Service: name(id), Phase: l.phase, Done: l.done, Total: l.total, LoadSeconds: now.Sub(l.began).Seconds()})
-	}
-	return list
 }

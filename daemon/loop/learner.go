@@ -19,12 +19,15 @@ import (
 // loggedSkips is how much of what cannot be measured is listed in the log.
 const loggedSkips = 20
 
-// learner carries out what the [learning.Learner] decides: it runs rounds that
-// measure while nobody asks anything, has the state file read and written, and has
-// predictors fitted, both away from the scheduler goroutine.
+// learner carries out what the [learning.Learner] of a kind of device decides: it runs
+// rounds that measure while nobody asks anything, on one device of the kind at a time,
+// has the state file read and written, and has predictors fitted, both away from the
+// scheduler goroutine.
 type learner struct {
 	*core
-	fleet       *fleet
+	kind        *kind
+	learning    *learning.Learner
+	fleet       *crew
 	measurement measurement
 	endFit      context.CancelFunc // ends the fit that was begun last, nil if none was
 }
@@ -32,7 +35,7 @@ type learner struct {
 // bind chooses the predictor for the models of now, if they have changed
 // and every worker has loaded its own or was given up.
 func (d *learner) bind() {
-	if d.learning.Stale() && d.fleet.settled() {
+	if d.learning.Stale() && d.fleet.settled(d.kind) {
 		d.learning.Bind(d.world())
 		d.work()
 	}
@@ -42,25 +45,25 @@ func (d *learner) bind() {
 func (d *learner) world() learning.World {
 	w := learning.World{Device: d.measuredOn(), Models: make([]predictor.Served, len(d.fleet.members)), Reloaded: d.fleet.reloaded}
 	for i, s := range d.fleet.members {
-		if s == nil {
+		if s == nil || s.on(d.kind) == nil {
 			continue
 		}
 		served, m := &w.Models[i], d.measured(models.ServiceID(i))
 		*served = predictor.Served{Service: m.Name, Model: m.Name, Hash: m.Hash, Operators: m.Operators}
-		if d.config.Emulated() {
+		if d.device().Emulated {
 			// Whoever measured the device named the models; nobody has their files.
-			served.Model, served.Hash = s.place.Model, ""
+			served.Model, served.Hash = s.on(d.kind).Model, ""
 		}
 		if s.state == stateServing {
-			w.Services = append(w.Services, s.subject(m))
+			w.Services = append(w.Services, s.subject(m, d.kind))
 		}
 	}
 	return w
 }
 
 // subject describes a service that may be measured.
-func (s *member) subject(m training.Model) learning.Service {
-	l := learning.Service{ID: s.service.ID, Model: m, GivenUp: s.service.GivenUp.Load(), Sizes: []int{1}}
+func (s *member) subject(m training.Model, on *kind) learning.Service {
+	l := learning.Service{ID: s.service.ID, Model: m, GivenUp: s.givenUp(on.devices), Sizes: []int{1}}
 	if !s.config.BestEffort {
 		l.Target = s.config.Target
 	}
@@ -78,29 +81,46 @@ func (s *member) subject(m training.Model) learning.Service {
 // they decide how long it takes.
 func (d *learner) measured(id models.ServiceID) training.Model {
 	m := training.Model{Name: d.fleet.name(id)}
-	if info := d.fleet.members[id].info; info != nil {
-		m.Hash, m.Operators = info.Hash+"/"+d.fleet.members[id].place.Share, len(info.Operators)
+	if s := d.fleet.members[id]; s.info != nil && s.on(d.kind) != nil {
+		m.Hash, m.Operators = s.info.Hash+"/"+s.on(d.kind).Share, len(s.info.Operators)
 	}
 	return m
 }
+
+// device returns a device of the kind, which stands for all.
+func (d *learner) device() *device { return d.kind.devices[0] }
 
 // measuredOn describes the device in datasets, with what else decides how long
 // operators take. An emulated device is what it is made after: what was measured
 // there holds here.
 func (d *learner) measuredOn() string {
-	if d.config.Emulated() {
-		return d.MeasuredAs
+	if d.device().Emulated {
+		return d.device().MeasuredAs
 	}
 	for _, s := range d.fleet.served() {
-		if info := s.info; info != nil {
-			return fmt.Sprintf("%s, ONNX Runtime %s", d.Device, info.ORTVersion)
+		if info := s.info; info != nil && s.on(d.kind) != nil {
+			return fmt.Sprintf("%s, ONNX Runtime %s", d.device().Text, info.ORTVersion)
 		}
 	}
-	return d.Device
+	return d.device().Text
 }
 
 // pending reports whether there is something to measure, now or later.
 func (d *learner) pending() bool { return d.learning.Pending() || d.measurement.waits() }
+
+// turn goes on with measuring, of which a round may run, when the scheduler has decided.
+// It returns when to ask again.
+func (d *learner) turn(idle bool) (next time.Duration, wake bool) {
+	switch m := &d.measurement; {
+	case !m.active():
+		if idle && d.pending() {
+			return d.measure(), true
+		}
+	case d.fleet.loading.active(), !idle && !slices.ContainsFunc(d.devices, (*device).free):
+		return m.yield() // what waits may wait for this device
+	}
+	return 0, false
+}
 
 // measure runs the next round that measures if one is due and the services are ready:
 // that of a step which queries have interrupted, or the first of the next. It returns
@@ -120,7 +140,19 @@ func (d *learner) measure() (next time.Duration) {
 			if len(rounds) == 0 {
 				break
 			}
-			d.measurement.start(rounds)
+			on, err := d.place(rounds)
+			if err != nil {
+				d.learning.Finished(nil, -1, err)
+				d.work()
+				if errors.Is(err, learning.ErrDisturbed) {
+					break
+				}
+				continue
+			}
+			d.measurement.start(rounds, on)
+		}
+		if !d.measurable() || !d.vacant(d.measurement.device) {
+			break
 		}
 		err := d.measurement.run()
 		if err == nil {
@@ -138,17 +170,52 @@ func (d *learner) measure() (next time.Duration) {
 }
 
 // measurable reports whether the workers of all services that are measured
-// run, and none loads.
+// run, and none loads, and there is a device to measure on.
 func (d *learner) measurable() bool {
-	down := func(id models.ServiceID) bool { return !d.fleet.members[id].service.Ready() }
-	return !d.fleet.loading.active() && !slices.ContainsFunc(d.learning.Services(), down)
+	down := func(id models.ServiceID) bool {
+		return slices.ContainsFunc(d.kind.devices, func(on *device) bool {
+			r := d.fleet.members[id].replicas[on.index]
+			return r != nil && !r.ready && !r.givenUp
+		})
+	}
+	return !d.measurement.active() && !d.fleet.loading.active() && slices.ContainsFunc(d.kind.devices, d.vacant) &&
+		!slices.ContainsFunc(d.learning.Services(), down)
+}
+
+// vacant reports whether a device runs nothing, and holds nothing that would be lost if
+// it were taken. The only device is not taken from queries: they wait.
+func (d *learner) vacant(on *device) bool {
+	return on.free() && (len(d.devices) == 1 || d.scheduler.Paused(on.index) == 0)
+}
+
+// errApart is why a group cannot be measured of which the services are on no device
+// together. The scheduler does not form it either.
+var errApart = errors.New("no device has all services of the group")
+
+// place returns the device to run the rounds of a step on.
+func (d *learner) place(rounds []models.Group) (*device, error) {
+	err := errApart
+	for _, on := range d.kind.devices {
+		missing := func(s models.Span) bool {
+			r := d.fleet.members[s.Service].replicas[on.index]
+			return r == nil || !r.ready
+		}
+		if slices.ContainsFunc(rounds, func(g models.Group) bool { return slices.ContainsFunc(g.Spans, missing) }) {
+			continue
+		}
+		if d.vacant(on) {
+			return on, nil
+		}
+		err = learning.ErrDisturbed
+	}
+	return nil, err
 }
 
 // finished takes in what became of a round that measures, or of a span of one that
 // was set apart.
-func (d *learner) finished(o *executor.Outcome) {
+func (d *learner) finished(on *device, o *executor.Outcome) {
 	if o.Overrun {
-		d.landed(&o.Spans[0])
+		d.landed(on, &o.Spans[0])
 		return
 	}
 	culprit, failed := models.ServiceID(-1), 0
@@ -156,10 +223,11 @@ func (d *learner) finished(o *executor.Outcome) {
 		s := &o.Spans[i]
 		switch s.Status {
 		case models.SpanLost, models.SpanCrashed:
-			d.fleet.lost(s.Span.Service)
+			d.fleet.lost(s.Span.Service, on)
 		case models.SpanOverrun: // its worker can run nothing else meanwhile
-			d.scheduler.Down(d.Now(), s.Span.Service, 0)
-			d.exec.Abandon(s.Span.Service, s.Span.Batch)
+			d.fleet.members[s.Span.Service].replicas[on.index].overrun = true
+			d.scheduler.Down(d.Now(), s.Span.Service, on.index)
+			on.exec.Abandon(s.Span.Service, s.Span.Batch)
 		}
 		if s.Status != models.SpanDone {
 			culprit = s.Span.Service
@@ -178,15 +246,18 @@ func (d *learner) finished(o *executor.Outcome) {
 }
 
 // landed takes in how a span has ended that was set apart.
-func (d *learner) landed(s *executor.SpanOutcome) {
+func (d *learner) landed(on *device, s *executor.SpanOutcome) {
 	for i := range s.Queries {
 		s.Queries[i].Release()
 	}
 	d.measurement.giveBack(func(h *heldBatch) bool { return h.batch == s.Span.Batch })
-	if member := d.fleet.members[s.Span.Service]; s.Status == models.SpanLost || s.Status == models.SpanCrashed {
-		d.fleet.lost(s.Span.Service)
-	} else if member.service.Ready() {
-		d.scheduler.Up(d.Now(), s.Span.Service, 0)
+	if r := d.fleet.members[s.Span.Service].replicas[on.index]; r != nil {
+		r.overrun = false
+	}
+	if s.Status == models.SpanLost || s.Status == models.SpanCrashed {
+		d.fleet.lost(s.Span.Service, on)
+	} else {
+		d.fleet.resume(s.Span.Service, on)
 	}
 }
 
@@ -208,7 +279,7 @@ func (d *learner) work() {
 	}
 	if w.Restore != nil && d.Profiles != nil {
 		var c predictor.CalibrationSnapshot
-		if d.Profiles.Stored(Calibrations, d.calibrationKey(w.Restore.Identity()), &c) && d.predictor.Restore(c) != nil {
+		if d.Profiles.Stored(Calibrations, d.calibrationKey(w.Restore.Identity()), &c) && d.kind.predictor.Restore(c) != nil {
 			d.Log.Warn().Msg("the stored calibration of the predictor is impossible; it is learned again")
 		}
 	}
@@ -295,7 +366,7 @@ type Report struct {
 func (d *learner) calibrationKey(identity string) string {
 	key := []byte(identity)
 	for i, s := range d.fleet.members {
-		if key = append(key, '|'); s == nil {
+		if key = append(key, '|'); s == nil || s.on(d.kind) == nil {
 			continue
 		}
 		key = append(key, s.config.Name...)
@@ -316,7 +387,8 @@ const maxMeasuredBytes = 1 << 30
 // measurement runs the rounds of a step, on inputs of zeros, and times each. Between
 // two of them queries may be served: its batches stay with the workers.
 type measurement struct {
-	fleet   *fleet
+	fleet   *crew
+	device  *device // that the rounds of the step run on
 	lastID  uint64
 	rounds  []models.Group // the groups that are left
 	running bool           // the first of them
@@ -335,6 +407,7 @@ const stopPatience = 20 * time.Millisecond
 
 // heldBatch is a batch that a worker may hold, and its inputs.
 type heldBatch struct {
+	device  *device
 	service models.ServiceID
 	batch   models.BatchID
 	inputs  *wire.InputArena
@@ -356,8 +429,10 @@ func (m *measurement) id() uint64 {
 	return measuringIDs + m.lastID
 }
 
-// start takes the rounds of a step.
-func (m *measurement) start(rounds []models.Group) { m.rounds, m.took = rounds, m.took[:0] }
+// start takes the rounds of a step, to run on a device.
+func (m *measurement) start(rounds []models.Group, on *device) {
+	m.rounds, m.took, m.device = rounds, m.took[:0], on
+}
 
 // run runs the next round. A batch gets inputs where its spans start at operator 0.
 // Nothing is left of the step if it fails.
@@ -385,12 +460,13 @@ func (m *measurement) send() error {
 		requests[i].Queries = []wire.QueryTensors{{ID: models.QueryID(m.id()), Inputs: tensors}}
 	}
 	m.round = m.id()
-	if err := m.fleet.exec.Run(m.round, requests); err != nil {
+	if err := m.device.exec.Run(m.round, requests); err != nil {
 		return err
 	}
 	for _, s := range spans {
-		m.fleet.members[s.Service].fresh = false
+		m.fleet.members[s.Service].replicas[m.device.index].fresh = false
 	}
+	m.fleet.take(m.device)
 	m.running, m.broken = true, false
 	return nil
 }
@@ -415,7 +491,7 @@ func (m *measurement) stop() {
 	}
 	m.broken, m.limit = true, m.fleet.Now()+stopPatience
 	for _, s := range m.rounds[0].Spans {
-		m.fleet.exec.Stop(s.Service, s.Batch|measuringIDs)
+		m.device.exec.Stop(s.Service, s.Batch|measuringIDs)
 	}
 }
 
@@ -423,6 +499,7 @@ func (m *measurement) stop() {
 // over: all rounds have run, or there is an error.
 func (m *measurement) finish(o *executor.Outcome) (over bool, err error) {
 	m.running = false
+	m.fleet.giveBack(m.device)
 	t := learning.Timing{Latency: o.Latency(), Device: o.DeviceTime()}
 	stopped := false
 	for i := range o.Spans {
@@ -479,7 +556,7 @@ func (m *measurement) giveBack(some func(h *heldBatch) bool) {
 		if !some(&h) {
 			return false
 		}
-		m.fleet.exec.Release(h.service, h.batch)
+		h.device.exec.Release(h.service, h.batch)
 		_ = h.inputs.Free(h.offset) // it was allocated there
 		return true
 	})
@@ -510,7 +587,7 @@ func (m *measurement) alloc(s *models.Span) ([]wire.Tensor, error) {
 		return nil, fmt.Errorf("memory for inputs of batch size %d: %w", s.Size, err)
 	}
 	clear(data)
-	m.held = append(m.held, heldBatch{service: s.Service, batch: s.Batch, inputs: member.inputs, offset: offset})
+	m.held = append(m.held, heldBatch{device: m.device, service: s.Service, batch: s.Batch, inputs: member.inputs, offset: offset})
 	for i := range tensors {
 		tensors[i].Offset += offset
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
@@ -20,40 +21,35 @@ const inboxBurst = 256
 // to the workers and settles what became of them.
 type loop struct {
 	*core
-	fleet    *fleet
+	fleet    *crew
+	learners []*learner // of each kind of device
 	calls    *calls
-	learner  *learner
 	overruns *overruns
 
 	timer *time.Timer
 
-	until time.Duration // when what still runs of the round is set apart, 0 while none runs
-
 	// Memory that is used again for each round.
-	round    overlap.Round
 	why      overlap.Explanation
 	requests []executor.SpanRequest
 	ran      executor.Outcome
 	outcome  models.Outcome
 	group    models.Group
-	apart    observe.Apart
 }
 
-// run takes events in and gives rounds out until the executor is closed.
+// run takes events in and gives rounds out until all executors are closed.
 func (l *loop) run() {
 	defer close(l.done)
 	defer l.calls.abandon()
 	defer l.timer.Stop()
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
-	outcomes := l.exec.Outcomes()
 	for {
 		var first message
 		var ended executor.Outcome
 		open := true
 		select {
 		case first = <-l.inbox:
-		case ended, open = <-outcomes:
+		case ended, open = <-l.outcomes:
 		case <-l.timer.C:
 		case <-beat.C:
 			l.fleet.turnedAway()
@@ -93,11 +89,11 @@ func (l *loop) take(m message) {
 	}
 }
 
-// decide answers what is over, chooses the next round if the device is free,
+// decide answers what is over, chooses the next round of each device that is free,
 // and sets the timer for what happens by the passing of time alone.
 func (l *loop) decide() {
 	l.fleet.reap()
-	for !l.learner.measurement.active() {
+	for len(l.devices) > 1 || !l.devices[0].taken {
 		round, ok := l.scheduler.Next(l.Now())
 		l.calls.answer()
 		if !ok {
@@ -107,47 +103,48 @@ func (l *loop) decide() {
 	}
 	l.scheduler.Plan(l.Now())
 	next, wake := l.scheduler.Wake()
-	idle := l.scheduler.Idle()
-	switch {
-	case l.learner.measurement.active():
+	if len(l.devices) == 1 && l.devices[0].taken {
 		wake = false // whatever waits, waits for the outcome
-		if !idle || l.fleet.loading.active() {
-			next, wake = l.learner.measurement.yield()
-		}
-	case idle && l.learner.pending():
-		next, wake = l.learner.measure(), true
 	}
-	if at, ok := l.watch(); ok && (!wake || at < next) {
-		next, wake = at, true
+	sooner := func(at time.Duration, ok bool) {
+		if ok && (!wake || at < next) {
+			next, wake = at, true
+		}
+	}
+	idle := l.scheduler.Idle()
+	for _, r := range l.learners {
+		sooner(r.turn(idle))
+	}
+	for _, d := range l.devices {
+		sooner(l.watch(d))
 	}
 	if wake {
 		l.timer.Reset(max(next-l.Now(), 0))
 	}
 }
 
-// watch ends the round that runs once it has exceeded its limit, be it one that
+// watch ends the round that a device runs once it has exceeded its limit, be it one that
 // serves or one that measures. It returns when to look again.
-func (l *loop) watch() (at time.Duration, ok bool) {
-	if m := &l.learner.measurement; m.active() {
-		if !m.broken {
-			return 0, false // nobody waits for the device
-		}
-		return l.overruns.watch(m.round, &m.limit)
+func (l *loop) watch(d *device) (at time.Duration, ok bool) {
+	switch m := &l.learners[d.kind.index].measurement; {
+	case d.taken && m.broken:
+		return d.watch(l.Now(), m.round, &m.limit)
+	case d.taken, d.until == 0:
+		return 0, false // nobody waits for the device
 	}
-	if l.until == 0 {
-		return 0, false
-	}
-	return l.overruns.watch(l.round.Number, &l.until)
+	return d.watch(l.Now(), d.round.Number, &d.until)
 }
 
 // dispatch sends a round to the workers. A round that cannot be sent fails at
 // once, so that its queries are answered.
 func (l *loop) dispatch(next overlap.Round) {
-	l.round = next
-	r := &l.round
+	d := l.devices[next.Device]
+	d.round = next
+	d.rounds++
+	r := &d.round
 	l.requests = l.requests[:0]
 	for i, span := range r.Group.Spans {
-		l.fleet.members[span.Service].fresh = false
+		l.fleet.members[span.Service].replicas[d.index].fresh = false
 		request := executor.SpanRequest{Span: span}
 		if span.Start == 0 {
 			for _, id := range r.Queries[i] {
@@ -156,42 +153,42 @@ func (l *loop) dispatch(next overlap.Round) {
 		}
 		l.requests = append(l.requests, request)
 	}
-	l.until = r.Start + l.scheduler.Allowed(r.Device, r.Predicted.Bound, l.config.Worker.OverrunFactor)
+	d.until = r.Start + l.scheduler.Allowed(r.Device, r.Predicted.Bound, l.config.Worker.OverrunFactor)
 	l.why = l.scheduler.Explain()
-	l.apart = l.apartOf(r)
-	l.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Apart: l.apart, Services: l.fleet.specs})
-	if err := l.exec.Run(r.Number, l.requests); err != nil {
+	d.apart = l.apartOf(d.kind.solo, r)
+	l.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Apart: d.apart, Services: l.fleet.specs})
+	if err := d.exec.Run(r.Number, l.requests); err != nil {
 		l.Log.Error().Err(err).Uint64("round", r.Number).Msg("sending a round to the workers")
-		o := models.Outcome{Round: r.Number}
+		o := models.Outcome{Round: r.Number, Device: d.index}
 		for i, span := range r.Group.Spans {
 			l.calls.blame(r.Queries[i], span.Size, err)
 			o.Spans = append(o.Spans, models.SpanOutcome{Span: span, Status: models.SpanFailed})
 		}
-		l.settle(&o, nil)
+		l.settle(d, &o, nil)
 	}
 }
 
 // apartOf returns what the spans of a round take one after another, and what their
 // queries do, or zero if one of these times is not known. A round of one query can gain
 // nothing, and is not asked about.
-func (l *loop) apartOf(r *overlap.Round) (sum observe.Apart) {
+func (l *loop) apartOf(solo *predictor.Solo, r *overlap.Round) (sum observe.Apart) {
 	if len(r.Group.Spans) == 1 && len(r.Queries[0]) == 1 {
 		return observe.Apart{}
 	}
 	for i, span := range r.Group.Spans {
-		took, ok := l.solo.Span(span)
+		took, ok := solo.Span(span)
 		if !ok {
 			return observe.Apart{}
 		}
 		sum.Spans += took
-		sum.Queries += l.unmerged(span, r.Queries[i], took)
+		sum.Queries += l.unmerged(solo, span, r.Queries[i], took)
 	}
 	return sum
 }
 
 // unmerged returns what the queries of a span take one after another, if each is a
 // batch of its own; together they take so long. Most have the same size.
-func (l *loop) unmerged(span models.Span, queries []models.QueryID, together time.Duration) (sum time.Duration) {
+func (l *loop) unmerged(solo *predictor.Solo, span models.Span, queries []models.QueryID, together time.Duration) (sum time.Duration) {
 	if len(queries) == 1 {
 		return together
 	}
@@ -204,7 +201,7 @@ func (l *loop) unmerged(span models.Span, queries []models.QueryID, together tim
 		}
 		if p.call.Size != span.Size {
 			span.Size = p.call.Size
-			took, _ = l.solo.Span(span)
+			took, _ = solo.Span(span)
 		}
 		sum += took
 	}
@@ -213,24 +210,25 @@ func (l *loop) unmerged(span models.Span, queries []models.QueryID, together tim
 
 // finish takes in what became of a round.
 func (l *loop) finish(o executor.Outcome) {
+	d := l.devices[o.Device]
 	if o.Round >= measuringIDs {
-		l.learner.finished(&o)
+		l.learners[d.kind.index].finished(d, &o)
 		return
 	}
 	l.ran = o
-	l.outcome.Round, l.outcome.Took, l.outcome.Spans = o.Round, o.Took, l.outcome.Spans[:0]
+	l.outcome.Round, l.outcome.Device, l.outcome.Took, l.outcome.Spans = o.Round, o.Device, o.Took, l.outcome.Spans[:0]
 	for i := range o.Spans {
-		l.outcome.Spans = append(l.outcome.Spans, l.spanOutcome(&o.Spans[i]))
+		l.outcome.Spans = append(l.outcome.Spans, l.spanOutcome(d, &o.Spans[i]))
 	}
 	if o.Overrun {
 		l.land(&o)
 	} else {
-		l.learn(&o)
-		l.settle(&l.outcome, &l.ran)
+		l.learn(d, &o)
+		l.settle(d, &l.outcome, &l.ran)
 	}
 	l.fleet.catchUp()
-	if l.until == 0 && l.learner.pending() {
-		l.learner.measure() // between two rounds, if it has not been quiet for long
+	if r := l.learners[d.kind.index]; d.until == 0 && r.pending() {
+		r.measure() // between two rounds, if it has not been quiet for long
 	}
 }
 
@@ -246,7 +244,7 @@ func (l *loop) land(o *executor.Outcome) {
 
 // spanOutcome takes in how a span went, and returns that part which concerns the
 // scheduler.
-func (l *loop) spanOutcome(s *executor.SpanOutcome) models.SpanOutcome {
+func (l *loop) spanOutcome(d *device, s *executor.SpanOutcome) models.SpanOutcome {
 	out := s.SpanOutcome
 	switch s.Status {
 	case models.SpanDone:
@@ -256,9 +254,9 @@ func (l *loop) spanOutcome(s *executor.SpanOutcome) models.SpanOutcome {
 			l.calls.blame(l.members(s.Span.Batch), s.Span.Size, errors.New("its model has just changed"))
 		}
 	case models.SpanLost:
-		l.fleet.lost(s.Span.Service)
+		l.fleet.lost(s.Span.Service, d)
 	case models.SpanCrashed:
-		l.fleet.lost(s.Span.Service)
+		l.fleet.lost(s.Span.Service, d)
 		l.calls.blame(l.members(s.Span.Batch), s.Span.Size, s.Err)
 	case models.SpanOverrun:
 		l.overruns.count(l.fleet.members[s.Span.Service])
@@ -291,7 +289,7 @@ func (l *loop) members(id models.BatchID) []models.QueryID {
 
 // learn lets the predictor follow what was measured of a group, of which each span is
 // what ran of it.
-func (l *loop) learn(o *executor.Outcome) {
+func (l *loop) learn(d *device, o *executor.Outcome) {
 	l.group.Spans = l.group.Spans[:0]
 	for i := range o.Spans {
 		s := &o.Spans[i]
@@ -301,21 +299,22 @@ func (l *loop) learn(o *executor.Outcome) {
 			return
 		}
 		if ran.End < s.Span.End {
-			l.apart.Shorten(l.solo.Span(models.Span{Service: ran.Service, Start: ran.End, End: s.Span.End, Size: ran.Size, SeqLen: ran.SeqLen}))
+			d.apart.Shorten(d.kind.solo.Span(models.Span{Service: ran.Service, Start: ran.End, End: s.Span.End, Size: ran.Size, SeqLen: ran.SeqLen}))
 		}
 		l.group.Spans = append(l.group.Spans, ran)
 	}
-	if err := l.predictor.Observe(l.Now(), l.group, o.Latency()); err != nil {
+	if err := d.kind.predictor.Observe(l.Now(), l.group, o.Latency()); err != nil {
 		l.Log.Debug().Err(err).Msg("a measured time was not taken in")
 	}
 }
 
 // settle hands the outcome of a round to the scheduler, which frees the workers of
 // what they need not keep any more. Nothing was measured of a round that could not be sent.
-func (l *loop) settle(o *models.Outcome, measured *executor.Outcome) {
+func (l *loop) settle(d *device, o *models.Outcome, measured *executor.Outcome) {
 	now := l.Now()
-	l.until = 0
-	l.emit(observe.Event{Kind: observe.Ended, At: now, Outcome: o, Measured: measured, Gain: l.apart.Gain(measured)})
+	d.until = 0
+	d.busy += o.Took
+	l.emit(observe.Event{Kind: observe.Ended, At: now, Outcome: o, Measured: measured, Gain: d.apart.Gain(measured)})
 	if err := l.scheduler.Finish(now, *o); err != nil {
 		l.Log.Error().Err(err).Uint64("round", o.Round).Msg("finishing a round")
 	}
@@ -333,5 +332,5 @@ func (l *loop) rest() {
 // counted so far, so that both are of one moment.
 func (l *loop) status(shapes bool) *status.Status {
 	l.emit(observe.Event{Kind: observe.Published})
-	return statusOf(l.core, l.fleet, shapes)
+	return statusOf(l.core, l.fleet.fleet, shapes)
 }

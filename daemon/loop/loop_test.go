@@ -35,7 +35,7 @@ func TestTimesApart(t *testing.T) {
 			}
 		}
 	}
-	l := &loop{core: &core{solo: solo}, calls: &calls{pending: map[models.QueryID]*pending{}}}
+	l := &loop{core: &core{}, calls: &calls{pending: map[models.QueryID]*pending{}}}
 	for id, size := range map[models.QueryID]int{1: 1, 2: 1, 3: 2, 4: 1, 5: 1} {
 		l.calls.pending[id] = &pending{call: &query.Call{Size: size}}
 	}
@@ -55,10 +55,10 @@ func TestTimesApart(t *testing.T) {
 		"one was given up": {round([][]models.QueryID{{1, 99}}, models.Span{End: 4, Size: 2}), observe.Apart{Spans: 15 * ms, Queries: 10 * ms}},
 		"one is unknown":   {round([][]models.QueryID{{4}, {5}}, models.Span{End: 4, Size: 1}, models.Span{Service: 2, End: 4, Size: 1}), observe.Apart{}},
 	} {
-		if got := l.apartOf(tt.round); got != tt.want {
+		if got := l.apartOf(solo, tt.round); got != tt.want {
 			t.Errorf("%s: %+v, want %+v", name, got, tt.want)
 		}
-		if n := testing.AllocsPerRun(10, func() { l.apartOf(tt.round) }); n != 0 {
+		if n := testing.AllocsPerRun(10, func() { l.apartOf(solo, tt.round) }); n != 0 {
 			t.Errorf("%s: %v allocations", name, n)
 		}
 	}
@@ -74,8 +74,8 @@ func TestProfileKeyTellsEverythingApart(t *testing.T) {
 		{"a", "h", "1", 3, "2 threads"}, {"b", "h", "1", 3, "2 threads"}, {"a", "i", "1", 3, "2 threads"},
 		{"a", "h", "2", 3, "2 threads"}, {"a", "h", "1", 4, "2 threads"}, {"a", "h", "1", 3, "1 threads"},
 	} {
-		c := &core{Options: Options{Device: of.device}}
-		keys[c.profileKey(of.share, &wire.Info{Hash: of.hash, ORTVersion: of.ort, Operators: make([]models.Operator, of.operators)})] = true
+		k := &kind{devices: []*device{{Device: Device{Text: of.device}}}}
+		keys[k.profileKey(of.share, &wire.Info{Hash: of.hash, ORTVersion: of.ort, Operators: make([]models.Operator, of.operators)})] = true
 	}
 	if len(keys) != 6 {
 		t.Errorf("%d keys of 6 profiles: %v", len(keys), keys)

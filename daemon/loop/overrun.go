@@ -13,9 +13,7 @@ import (
 // their limits, and what their workers still use.
 type overruns struct {
 	*core
-	ended  uint64 // the last round that was ended without the spans that still ran
-	spared uint64 // the last round that was given more time
-	held   map[models.BatchID][]heldQuery
+	held map[models.BatchID][]heldQuery
 }
 
 // heldQuery is the memory of a query that has its answer, while a worker still
@@ -23,29 +21,6 @@ type overruns struct {
 type heldQuery struct {
 	service *query.Service
 	memory  query.Memory
-}
-
-// hostLate is how late a look at a round may be. If it is later the host has stalled,
-// and the workers have not run either.
-const hostLate = 2 * time.Millisecond
-
-// watch ends a round that still runs at its limit, which it moves once by what a stall of
-// the host took. It returns when to look again, and is false if it need not be asked
-// again about this round.
-func (o *overruns) watch(round uint64, limit *time.Duration) (next time.Duration, ok bool) {
-	switch late := o.Now() - *limit; {
-	case round == o.ended:
-		return 0, false
-	case late > hostLate && round != o.spared:
-		o.spared = round
-		*limit += 2 * late
-		return *limit, true
-	case late < 0:
-		return *limit, true
-	}
-	o.ended = round
-	o.exec.SetApart(round)
-	return 0, false
 }
 
 // overrunLogEvery is how often the log has a line about the overruns of a service:
@@ -70,7 +45,7 @@ func (o *overruns) keep(p *pending, a *overlap.Answer) {
 		o.held[a.Batch] = append(o.held[a.Batch], heldQuery{p.call.Service, p.call.Memory})
 	}
 	if len(o.scheduler.Unanswered(a.Batch)) == 0 {
-		o.exec.Abandon(a.Service, a.Batch)
+		o.devices[a.Device].exec.Abandon(a.Service, a.Batch)
 	}
 }
 

@@ -1,9 +1,9 @@
 package loop
 
 import (
+	"slices"
 	"time"
 
-	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/status"
@@ -30,11 +30,26 @@ func serviceStatus(s *member, now time.Duration, m overlap.ServiceMetrics, waiti
 	if m.Queued > 0 {
 		o.OldestAge = max(now-waiting.Oldest, 0)
 	}
-	if s.service.GivenUp.Load() && s.fault != nil {
+	if fault := s.fault(); s.service.GivenUp.Load() && fault != nil {
 		again, _ := s.service.TriedAgain()
-		o.Fault = s.fault.Error() + "; " + again
+		o.Fault = fault.Error() + "; " + again
 	}
 	return o
+}
+
+// replicaStatus returns how the workers of a service stand, none where there is one device.
+func (s *member) replicaStatus(devices []*device) (list []status.Replica) {
+	for r := range s.each {
+		if len(devices) == 1 {
+			break
+		}
+		o := status.Replica{Device: devices[r.Device].Name, Ready: r.ready}
+		if r.givenUp && r.fault != nil {
+			o.Fault = r.fault.Error()
+		}
+		list = append(list, o)
+	}
+	return list
 }
 
 func byReason(counts [overlap.ReasonCount]uint64) map[string]uint64 {
@@ -69,9 +84,9 @@ func statusOf(l *core, f *fleet, shapes bool) *status.Status {
 	m := l.scheduler.Metrics()
 	waiting := l.scheduler.Waiting(nil)
 	o := &status.Status{
-		Policy: l.config.Policy, Device: l.Device, Emulated: l.config.Emulated(), UpSeconds: now.Seconds(),
-		Rounds: m.Rounds, BusySeconds: m.Busy.Seconds(),
-		Loading: f.loading.status(f.name, time.Now()), Predictor: predictorStatus(l, f, shapes), At: now,
+		Policy: l.config.Policy, Device: l.text(), Emulated: l.devices[0].Emulated, UpSeconds: now.Seconds(),
+		Rounds: m.Rounds, BusySeconds: m.Busy.Seconds(), Pool: poolStatus(f, shapes),
+		Loading: f.loading.status(f.name, func(i int) string { return l.devices[i].Name }, time.Now()), Predictor: predictorStatus(l.kinds[0], f, shapes), At: now,
 	}
 	o.Plans.Made, o.Plans.Kept, o.Plans.Overturned = m.Plans.Made, m.Plans.Kept, m.Plans.Overturned
 	g := &o.Gain
@@ -84,17 +99,37 @@ func statusOf(l *core, f *fleet, shapes bool) *status.Status {
 	for i, s := range services {
 		member := f.members[s.ID]
 		o.Services[i], names[i] = serviceStatus(member, now, f.counted(member, &m), waiting[s.ID]), s.Name
+		o.Services[i].Replicas = member.replicaStatus(f.devices)
 	}
-	if l.GPU != nil {
-		part := l.GPU()
-		part.Services = names
-		o.GPU = []gpu.Status{part}
+	for _, d := range l.devices {
+		if d.GPU != nil {
+			part := d.GPU()
+			part.Services = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return f.serving(name).replicas[d.index] == nil })
+			o.GPU = append(o.GPU, part)
+		}
 	}
 	return o
 }
 
-func predictorStatus(l *core, f *fleet, shapes bool) status.Predictor {
-	p, r := l.learning.Report(), l.predictor.Report(shapes)
+// poolStatus returns how the devices stand, none where there is one. The predictor of a
+// kind of device that is not the first's is with the first device of its kind.
+func poolStatus(f *fleet, shapes bool) (list []status.Device) {
+	for _, d := range f.devices {
+		if len(f.devices) == 1 {
+			break
+		}
+		o := status.Device{Name: d.Name, Text: d.Text, Rounds: d.rounds, BusySeconds: d.busy.Seconds(), Measuring: d.taken}
+		if d.kind != f.kinds[0] && d.kind.devices[0] == d {
+			p := predictorStatus(d.kind, f, shapes)
+			o.Predictor = &p
+		}
+		list = append(list, o)
+	}
+	return list
+}
+
+func predictorStatus(k *kind, f *fleet, shapes bool) status.Predictor {
+	p, r := k.learning.Report(), k.predictor.Report(shapes)
 	o := status.Predictor{
 		Phase: p.Phase, Reason: p.Reason, UnknownServices: p.Unknown, Remedy: p.Remedy, Unknown: r.Unknown,
 		Answers: r.Answers, Fallbacks: r.Fallbacks, Shapes: []status.Shape{},

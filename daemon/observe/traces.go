@@ -11,10 +11,10 @@ import (
 // the queries that are traced, from when they are accepted until they are answered.
 // While none is, every event costs a look at a number.
 type Traces struct {
-	epoch  time.Time
-	device string
-	open   map[models.QueryID]*tracing.Query
-	ran    []tracedRun // the traced queries in the round that runs
+	epoch   time.Time
+	devices []string // in words
+	open    map[models.QueryID]*tracing.Query
+	ran     [][]tracedRun // the traced queries in the round that runs on each device
 }
 
 // tracedRun is a query that is traced, and the batch that it runs in.
@@ -23,9 +23,10 @@ type tracedRun struct {
 	batch models.BatchID
 }
 
-// NewTraces returns a listener for a scheduler whose times count from epoch.
-func NewTraces(epoch time.Time, device string) *Traces {
-	return &Traces{epoch: epoch, device: device, open: map[models.QueryID]*tracing.Query{}}
+// NewTraces returns a listener for a scheduler of these devices whose times count from
+// epoch.
+func NewTraces(epoch time.Time, devices []string) *Traces {
+	return &Traces{epoch: epoch, devices: devices, open: map[models.QueryID]*tracing.Query{}, ran: make([][]tracedRun, len(devices))}
 }
 
 // Observe implements [Listener].
@@ -34,10 +35,10 @@ func (t *Traces) Observe(e *Event) {
 	case Accepted:
 		if q := e.Call.Trace; q != nil {
 			t.open[e.Call.QueryID] = q
-			q.Epoch, q.Device = t.epoch, t.device
+			q.Epoch, q.Device = t.epoch, t.devices[0]
 		}
 	case Dispatched:
-		t.ran = t.ran[:0]
+		t.ran[e.Round.Device] = t.ran[e.Round.Device][:0]
 		if len(t.open) > 0 {
 			t.dispatched(e)
 		}
@@ -73,7 +74,8 @@ func (t *Traces) dispatched(e *Event) {
 				Round: r.Number, Batch: uint64(span.Batch), BatchSize: span.Size, Start: span.Start, End: span.End, Of: e.Services[span.Service].Operators,
 				Group: group, Planned: r.Planned, Predicted: r.Predicted.Latency, Bound: r.Predicted.Bound, Began: r.Start,
 			})
-			t.ran = append(t.ran, tracedRun{id, span.Batch})
+			q.Device = t.devices[r.Device]
+			t.ran[r.Device] = append(t.ran[r.Device], tracedRun{id, span.Batch})
 		}
 	}
 }
@@ -81,7 +83,8 @@ func (t *Traces) dispatched(e *Event) {
 // ended completes the runs of the round. Queries that were answered before, as their
 // client left, are not open any more.
 func (t *Traces) ended(e *Event) {
-	for _, ran := range t.ran {
+	device := e.Outcome.Device
+	for _, ran := range t.ran[device] {
 		q := t.open[ran.query]
 		if q == nil {
 			continue
@@ -97,5 +100,5 @@ func (t *Traces) ended(e *Event) {
 			}
 		}
 	}
-	t.ran = t.ran[:0]
+	t.ran[device] = t.ran[device][:0]
 }

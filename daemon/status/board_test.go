@@ -1,7 +1,6 @@
 package status
 
 import (
-	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -69,26 +68,5 @@ func TestShapesForWhoWantsThem(t *testing.T) {
 			}
 			return nil
 		})
-	}
-}
-
-// The instances of a GPU that is divided are told of as one, in the order of the
-// configuration, and stay as they were.
-func TestJoin(t *testing.T) {
-	one := &Status{Device: "a", Rounds: 1, UpSeconds: 2, Services: []Service{{Name: "z"}, {Name: "x"}}, Loading: []Loading{{Service: "z"}}}
-	two := &Status{Device: "b", Rounds: 2, UpSeconds: 1, Services: []Service{{Name: "y"}}}
-	one.Plans.Made, two.Plans.Made = 1, 5
-	one.Gain.OverlapNow, two.Gain.OverlapNow, two.Gain.MergeSeconds = 0.25, 0.5, 3
-	all := Join([]*Status{one, two}, []string{"x", "y", "z"})
-	var names []string
-	for _, s := range all.Services {
-		names = append(names, s.Name)
-	}
-	if !slices.Equal(names, []string{"x", "y", "z"}) || all.Device != "a; b" || all.Rounds != 3 || all.UpSeconds != 2 || all.Plans.Made != 6 ||
-		all.Gain.OverlapNow != 0.75 || all.Gain.MergeSeconds != 3 || len(all.Loading) != 1 {
-		t.Errorf("%+v", all)
-	}
-	if len(all.Instances) != 2 || all.Instances[1].Device != "b" || one.Rounds != 1 || one.Services[0].Name != "z" {
-		t.Errorf("instances %+v of %+v", all.Instances, one)
 	}
 }

@@ -5,8 +5,6 @@ package status
 
 import (
 	"encoding/json"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -47,9 +45,9 @@ type Status struct {
 
 	Predictor Predictor    `json:"predictor"`
 	Services  []Service    `json:"services"`
-	Loading   []Loading    `json:"loading,omitempty"`   // workers that load their models, those of services that are not served yet among them
-	GPU       []gpu.Status `json:"gpu,omitempty"`       // each part that services run on, none on another device
-	Instances []Status     `json:"instances,omitempty"` // one for each part, if there are several; the rest is their sum
+	Loading   []Loading    `json:"loading,omitempty"` // workers that load their models, those of services that are not served yet among them
+	GPU       []gpu.Status `json:"gpu,omitempty"`     // each part that services run on, none on another device
+	Pool      []Device     `json:"devices,omitempty"` // each device of a pool, none where there is one only
 
 	NotStored []string `json:"not_stored,omitempty"` // what cannot be written to the state folder now, and why
 
@@ -61,6 +59,23 @@ type Status struct {
 	BeatAge    time.Duration `json:"-"`
 	Inbox      int           `json:"-"`
 	InboxLimit int           `json:"-"`
+}
+
+// Device is how a device of a pool stands.
+type Device struct {
+	Name        string     `json:"name"`   // in the configuration
+	Text        string     `json:"device"` // in words
+	Rounds      uint64     `json:"rounds"`
+	BusySeconds float64    `json:"busy_seconds"`
+	Measuring   bool       `json:"measuring,omitempty"` // a round that measures runs
+	Predictor   *Predictor `json:"predictor,omitempty"` // nil where it is that of an earlier device
+}
+
+// Replica is the worker of a service on a device of a pool.
+type Replica struct {
+	Device string `json:"device"`
+	Ready  bool   `json:"ready"`
+	Fault  string `json:"fault,omitempty"` // why it was given up
 }
 
 // Predictor is where the predictions of groups come from and how good
@@ -132,6 +147,8 @@ type Service struct {
 	Overruns   uint64            `json:"overruns"`          // spans that were set apart because they did not end
 	Overrun    bool              `json:"overrun,omitempty"` // one of them still runs, and no other span of the service can
 
+	Replicas []Replica `json:"replicas,omitempty"` // its workers in a pool, none where there is one device
+
 	Cut *Cut `json:"cut,omitempty"` // nil if the configuration says it
 
 	EngineSeconds float64 `json:"engine_seconds"`           // its spans' time in the engine, by the host's clock
@@ -169,6 +186,7 @@ func (n Nonzero) MarshalJSON() ([]byte, error) {
 // Loading is a worker that loads its model.
 type Loading struct {
 	Service     string  `json:"service"`
+	Device      string  `json:"device_name,omitempty"`
 	Phase       string  `json:"phase"` // in the worker's words
 	Done        int64   `json:"done"`  // steps of Total
 	Total       int64   `json:"total"` // 0 if that is not known
@@ -189,39 +207,6 @@ type CutCost struct {
 	WholeMS   float64 `json:"whole_ms"`
 	CutMS     float64 `json:"cut_ms"`
 	Percent   float64 `json:"cost_percent"`
-}
-
-// Join returns what the instances of a divided GPU do as one: sums over them, and
-// each of them. The services come in the order of their names, and the predictor is
-// that of the first.
-func Join(instances []*Status, names []string) *Status {
-	all := *instances[0]
-	all.Services, all.Loading, all.GPU, all.Instances = nil, nil, nil, nil
-	var devices []string
-	for i, s := range instances {
-		devices = append(devices, s.Device)
-		all.UpSeconds = max(all.UpSeconds, s.UpSeconds)
-		if i > 0 {
-			all.Rounds += s.Rounds
-			all.BusySeconds += s.BusySeconds
-			all.Plans.Made += s.Plans.Made
-			all.Plans.Kept += s.Plans.Kept
-			all.Plans.Overturned += s.Plans.Overturned
-			all.Gain.OverlapSeconds += s.Gain.OverlapSeconds
-			all.Gain.MergeSeconds += s.Gain.MergeSeconds
-			all.Gain.OverlapNow += s.Gain.OverlapNow
-			all.Gain.MergeNow += s.Gain.MergeNow
-		}
-		all.GPU = append(all.GPU, s.GPU...)
-		all.Services = append(all.Services, s.Services...)
-		all.Loading = append(all.Loading, s.Loading...)
-		all.Instances = append(all.Instances, *s)
-	}
-	all.Device = strings.Join(devices, "; ")
-	slices.SortStableFunc(all.Services, func(a, b Service) int {
-		return slices.Index(names, a.Name) - slices.Index(names, b.Name)
-	})
-	return &all
 }
 
 // Board is where one goroutine publishes its latest status for all others. It makes

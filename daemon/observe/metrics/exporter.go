@@ -31,7 +31,7 @@ const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 type exporter struct {
 	version, policy string
 	source          func() Scrape
-	recorders       []*Recorder
+	recorder        *Recorder
 	registry        *prometheus.Registry
 	now             func() time.Duration
 
@@ -42,12 +42,12 @@ type exporter struct {
 	}
 }
 
-// NewExporter returns an exporter of what recorders and source have. Source is
+// NewExporter returns an exporter of what a recorder and source have. Source is
 // called by one goroutine at a time and must not wait for long.
-func NewExporter(version, policy string, recorders []*Recorder, source func() Scrape) *exporter {
+func NewExporter(version, policy string, recorder *Recorder, source func() Scrape) *exporter {
 	begin := time.Now()
 	x := &exporter{
-		version: version, policy: policy, recorders: recorders, source: source, registry: prometheus.NewRegistry(),
+		version: version, policy: policy, recorder: recorder, source: source, registry: prometheus.NewRegistry(),
 		now: func() time.Duration { return time.Since(begin) },
 	}
 	x.registry.MustRegister(x, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -64,10 +64,8 @@ func (x *exporter) Describe(to chan<- *prometheus.Desc) {
 // Collect implements [prometheus.Collector].
 func (x *exporter) Collect(to chan<- prometheus.Metric) {
 	s := scrape{Scrape: x.source(), version: x.version, policy: x.policy, record: newRecord()}
-	for _, r := range x.recorders {
-		if latest := r.latest.Load(); latest != nil {
-			s.record.add(latest)
-		}
+	if latest := x.recorder.latest.Load(); latest != nil {
+		s.record = *latest // which nobody changes
 	}
 	for i := range families {
 		families[i].values(&s, &emitter{&families[i], &s.record, to})

@@ -13,7 +13,7 @@ import (
 
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/daemon/gpu"
-	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/daemon/status"
 )
 
 // apart returns the first line of overlapd's own in which two texts differ.
@@ -180,57 +180,32 @@ func TestForeignName(t *testing.T) {
 	}
 }
 
-// Schedulers are told of as one: counts are added, services and GPUs stand side by
-// side.
-func TestSeveralSchedulers(t *testing.T) {
-	part := func(name string) told {
-		s := full(1)
-		s.recorder.set(&models.Service{Name: name}, true)
-		s.status.Services[0].Name, s.status.GPU[0].Sample.UUID = name, "GPU-"+name
-		s.status.Inbox, s.status.BeatAge = 4, time.Second
-		everything(s.recorder)
-		return s
+// Of a pool, what is a device's own has its name, and what its predictors do is added up.
+func TestPool(t *testing.T) {
+	a := full(1)
+	everything(a.recorder)
+	a.status.Services[0].Replicas = []status.Replica{{Device: "left", Ready: true}, {Device: "right"}}
+	a.status.Pool = []status.Device{
+		{Name: "left", Rounds: 4, BusySeconds: 0.5},
+		{Name: "right", Rounds: 3, BusySeconds: 0.25, Predictor: &status.Predictor{Unknown: 8, Fallbacks: status.Nonzero{"another": 9}}},
 	}
-	a, b := part("a"), part("b")
-	b.status.Age, b.status.Predictor.File = time.Minute, nil
-	b.status.Predictor.Fallbacks["another"] = 9
-	before := text(t, a)
-	says(t, text(t, a, b),
-		`overlapd_schedulers 2`,
-		`overlapd_rounds_total 14`,
-		`overlapd_device_busy_seconds_total 2`,
-		`overlapd_plans_made_total 10`,
-		`overlapd_plans_kept_total 6`,
-		`overlapd_plans_overturned_total 4`,
-		`overlapd_scheduler_inbox_length 8`,
-		`overlapd_scheduler_inbox_limit 16`,
-		`overlapd_scheduler_beat_age_seconds 1`,
-		`overlapd_scheduler_snapshot_age_seconds 60`,
+	says(t, text(t, a),
+		`overlapd_rounds_total{device="left"} 4`,
+		`overlapd_rounds_total{device="right"} 3`,
+		`overlapd_device_busy_seconds_total{device="right"} 0.25`,
+		`overlapd_worker_ready{device="left",service="s0"} 1`,
+		`overlapd_worker_ready{device="right",service="s0"} 0`,
 		`overlapd_predictor_serving 0`,
-		`overlapd_predictor_unknown_total 2`,
-		`overlapd_predictor_fallbacks_total{reason="queue_full"} 4`,
+		`overlapd_predictor_unknown_total 9`,
+		`overlapd_predictor_fallbacks_total{reason="queue_full"} 2`,
 		`overlapd_predictor_fallbacks_total{reason="another"} 9`,
-		`overlapd_scheduler_turns_total 4`,
-		`overlapd_scheduler_busy_seconds_total 4.002`,
-		`overlapd_group_spans_sum 4`,
-		`overlapd_group_spans_count 2`,
-		`overlapd_overlap_solo_seconds_total 0.032`,
-		`overlapd_overlap_gained_seconds_total 0.004`,
-		`overlapd_merge_gained_seconds_total 0.006`,
-		`overlapd_prediction_bound_exceeded_total 2`,
-		`overlapd_queries_accepted_total{service="a"} 100`,
-		`overlapd_query_latency_seconds_count{service="b"} 1`,
-		`nv_gpu_utilization{gpu_uuid="GPU-b"} 0.41`,
 	)
-	if line, same := apart(before, text(t, a)); !same {
-		t.Errorf("a part has changed: %s", line)
-	}
 }
 
 // Scrapes of any number are answered with the same text while it is fresh.
 func TestScrapesAreBounded(t *testing.T) {
 	asked, now := 0, time.Duration(0)
-	x := NewExporter("", "", nil, func() Scrape { asked++; return Scrape{} })
+	x := NewExporter("", "", new(Recorder), func() Scrape { asked++; return Scrape{Status: new(status.Status)} })
 	x.now = func() time.Duration { return now }
 	var all sync.WaitGroup
 	for range 50 {

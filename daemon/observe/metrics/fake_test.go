@@ -20,7 +20,7 @@ import (
 )
 
 // labels are all that a metric may have.
-var labels = []string{"service", "model", "version", "reason", "policy", "gpu_uuid"}
+var labels = []string{"service", "model", "version", "reason", "policy", "gpu_uuid", "device"}
 
 // kinds are the types as Prometheus and docs/metrics.md have them.
 var kinds = map[kind]string{counter: "counter", gauge: "gauge", histogram: "histogram"}
@@ -64,13 +64,15 @@ func full(services int) told {
 	g.Memory.Known, g.Memory.Value.Total, g.Memory.Value.Used = true, 80e9, 1e9
 	g.Power, g.PowerLimit = cuda.Reading[float64]{Known: true, Value: 300}, cuda.Reading[float64]{Known: true, Value: 700}
 	s.GPU = []gpu.Status{{Sample: &g}}
+	s.Pool = []status.Device{{Name: "left"}}
 	var names []string
 	for i := range services {
 		name := fmt.Sprint("s", i)
 		names = append(names, name)
 		s.Services = append(s.Services, status.Service{
 			Name: name, ID: models.ServiceID(i), Ready: true, TargetMS: 1e3, QueueLimit: 9, Requests: requests(), OldestAge: 2 * time.Second, IntermediateBytes: 4096, EngineSeconds: 3, DeviceSeconds: 2,
-			Queued: 3, Arrived: 100, Finished: 60, Late: 5, Refused: counts(), Dropped: counts(), Failed: counts(),
+			Replicas: []status.Replica{{Device: "left", Ready: true}},
+			Queued:   3, Arrived: 100, Finished: 60, Late: 5, Refused: counts(), Dropped: counts(), Failed: counts(),
 		})
 	}
 	r := NewRecorder(names)
@@ -89,25 +91,18 @@ func answer(r *Recorder, service models.ServiceID, latency, queue, target time.D
 	}})
 }
 
-// exporterOf returns what answers scrapes of schedulers.
-func exporterOf(all ...told) *exporter {
-	var s Scrape
-	var recorders []*Recorder
-	for _, t := range all {
-		s.Instances, recorders = append(s.Instances, t.status), append(recorders, t.recorder)
-	}
-	return NewExporter("1.2.3", "overlap", recorders, func() Scrape {
-		for _, r := range recorders {
-			r.Observe(&observe.Event{Kind: observe.Published})
-		}
-		return s
+// exporterOf returns what answers scrapes of a scheduler.
+func exporterOf(of told) *exporter {
+	return NewExporter("1.2.3", "overlap", of.recorder, func() Scrape {
+		of.recorder.Observe(&observe.Event{Kind: observe.Published})
+		return Scrape{Status: of.status}
 	})
 }
 
-// text is what a scrape of schedulers is answered with.
-func text(t testing.TB, all ...told) string {
+// text is what a scrape of a scheduler is answered with.
+func text(t testing.TB, of told) string {
 	t.Helper()
-	b, err := exporterOf(all...).Text()
+	b, err := exporterOf(of).Text()
 	if err != nil {
 		t.Fatal(err)
 	}

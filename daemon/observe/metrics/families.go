@@ -121,25 +121,14 @@ func whole[N number](name string, k kind, help string, value func(*scrape) N) fa
 	return family{name: name, kind: k, help: help, values: func(s *scrape, e *emitter) { e.value(float64(value(s))) }}
 }
 
-// total is the sum over the instances.
-func total[N number](of func(*status.Status) N) func(*scrape) N {
-	return func(s *scrape) (sum N) {
-		for _, i := range s.Instances {
-			sum += of(i)
+// ofDevice is a counter with a value for each device. The only device of a daemon that
+// names none has an empty label, which to Prometheus is none.
+func ofDevice[N number](name, help string, value func(*status.Device) N) family {
+	return family{name: name, kind: counter, help: help, labels: []string{"device"}, values: func(s *scrape, e *emitter) {
+		for _, d := range s.devices() {
+			e.value(float64(value(&d)), d.Name)
 		}
-		return sum
-	}
-}
-
-// greatest is the most in seconds of any instance.
-func greatest(of func(*status.Status) time.Duration) func(*scrape) float64 {
-	return func(s *scrape) float64 {
-		var most time.Duration
-		for _, i := range s.Instances {
-			most = max(most, of(i))
-		}
-		return most.Seconds()
-	}
+	}}
 }
 
 // histogramOf is a histogram of the daemon.
@@ -195,6 +184,12 @@ var serviceFamilies = []family{
 	ofService("overlapd_service_ready", gauge, "1 if the service can answer queries, else 0.", func(s *status.Service) int { return whether(s.Ready) }),
 	ofService("overlapd_service_given_up", gauge, "1 if the service was given up because its worker was lost too often or found no room, else 0.",
 		func(s *status.Service) int { return whether(s.Fault != "") }),
+	perService("overlapd_worker_ready", gauge, "1 if the worker of the service on the device can run spans, else 0; in a pool only.", []string{"service", "device"},
+		func(e *emitter, s *status.Service) {
+			for _, r := range s.Replicas {
+				e.value(float64(whether(r.Ready)), s.Name, r.Device)
+			}
+		}),
 	ofService("overlapd_service_target_seconds", gauge, "QoS target of the service.",
 		func(s *status.Service) float64 { return s.TargetMS / 1e3 }),
 
@@ -281,9 +276,9 @@ var schedulerFamilies = []family{
 		labels: []string{"version", "policy"},
 		values: func(s *scrape, e *emitter) { e.value(1, s.version, s.policy) },
 	},
-	whole("overlapd_rounds_total", counter, "Rounds that were begun.", total(func(i *status.Status) uint64 { return i.Rounds })),
-	whole("overlapd_device_busy_seconds_total", counter, "Time that the rounds took together; its rate is the share of time in which the device had work.",
-		total(func(i *status.Status) float64 { return i.BusySeconds })),
+	ofDevice("overlapd_rounds_total", "Rounds that were begun.", func(d *status.Device) uint64 { return d.Rounds }),
+	ofDevice("overlapd_device_busy_seconds_total", "Time that the rounds took together; its rate is the share of time in which the device had work.",
+		func(d *status.Device) float64 { return d.BusySeconds }),
 	histogramOf("overlapd_round_seconds", "Time that a round took.", func(g *groups) *distribution { return &g.round }),
 	histogramOf("overlapd_group_spans", "Spans in a group.", func(g *groups) *distribution { return &g.size }),
 	histogramOf("overlapd_dispatch_headroom_seconds", "Time from the start of a group to the first deadline in it; 0 if that had passed.",
@@ -298,29 +293,27 @@ var schedulerFamilies = []family{
 	whole("overlapd_merge_gained_seconds_total", counter, "Solo time gained by merging: by how much batches of several queries were faster than their queries one after another.",
 		func(s *scrape) float64 { return s.record.merged.Seconds() }),
 
-	whole("overlapd_plans_made_total", counter, "Rounds that were chosen while the one before ran.", total(func(i *status.Status) uint64 { return i.Plans.Made })),
-	whole("overlapd_plans_kept_total", counter, "Plans that were carried out.", total(func(i *status.Status) uint64 { return i.Plans.Kept })),
+	whole("overlapd_plans_made_total", counter, "Rounds that were chosen while the one before ran.", func(s *scrape) uint64 { return s.Plans.Made }),
+	whole("overlapd_plans_kept_total", counter, "Plans that were carried out.", func(s *scrape) uint64 { return s.Plans.Kept }),
 	whole("overlapd_plans_overturned_total", counter, "Plans that were given up, for news or because they did not fit any more.",
-		total(func(i *status.Status) uint64 { return i.Plans.Overturned })),
+		func(s *scrape) uint64 { return s.Plans.Overturned }),
 
-	whole("overlapd_schedulers", gauge, "Scheduler goroutines: one, or one for each instance of a GPU that is divided.",
-		func(s *scrape) int { return len(s.Instances) }),
-	whole("overlapd_scheduler_busy_seconds_total", counter, "Time that the scheduler goroutines worked; its rate for each of overlapd_schedulers is their saturation, 1 at most.",
+	whole("overlapd_scheduler_busy_seconds_total", counter, "Time that the scheduler goroutine worked; its rate is its saturation, 1 at most.",
 		func(s *scrape) float64 { return s.record.busy.Seconds() }),
 	whole("overlapd_scheduler_turns_total", counter, "Times that the scheduler goroutine woke up.", func(s *scrape) uint64 { return s.record.turns }),
-	whole("overlapd_scheduler_inbox_length", gauge, "Messages that wait for the scheduler goroutine, now.", total(func(i *status.Status) int { return i.Inbox })),
-	whole("overlapd_scheduler_inbox_limit", gauge, "Messages that may wait; queries beyond are refused.", total(func(i *status.Status) int { return i.InboxLimit })),
+	whole("overlapd_scheduler_inbox_length", gauge, "Messages that wait for the scheduler goroutine, now.", func(s *scrape) int { return s.Inbox }),
+	whole("overlapd_scheduler_inbox_limit", gauge, "Messages that may wait; queries beyond are refused.", func(s *scrape) int { return s.InboxLimit }),
 	whole("overlapd_scheduler_beat_age_seconds", gauge, "Time since the scheduler goroutine last ended a turn; it wakes once a second at least.",
-		greatest(func(i *status.Status) time.Duration { return i.BeatAge })),
+		func(s *scrape) float64 { return s.BeatAge.Seconds() }),
 	whole("overlapd_scheduler_snapshot_age_seconds", gauge, "Age of what the scheduler goroutine told; it is asked anew for every scrape.",
-		greatest(func(i *status.Status) time.Duration { return i.Age })),
+		func(s *scrape) float64 { return s.Age.Seconds() }),
 }
 
 // predictionFamilies are about how good predictions are.
 var predictionFamilies = []family{
 	whole("overlapd_predictor_serving", gauge, "1 if a network predicts groups of several spans, 0 if they count as long as their spans one after another.",
 		func(s *scrape) int {
-			return whether(!slices.ContainsFunc(s.Instances, func(i *status.Status) bool { return i.Predictor.File == nil }))
+			return whether(!slices.ContainsFunc(s.predictors(), func(p *status.Predictor) bool { return p.File == nil }))
 		}),
 	histogramOf("overlapd_group_prediction_ratio", "Measured/predicted time of groups of several spans.", func(g *groups) *distribution { return &g.groupRatio }),
 	histogramOf("overlapd_group_prediction_error_ratio", "Error of the prediction for groups of several spans: |predicted/measured - 1|.",
@@ -335,8 +328,8 @@ var predictionFamilies = []family{
 		labels: []string{"reason"},
 		values: func(s *scrape, e *emitter) {
 			sums := map[string]uint64{}
-			for _, i := range s.Instances {
-				for reason, n := range i.Predictor.Fallbacks {
+			for _, p := range s.predictors() {
+				for reason, n := range p.Fallbacks {
 					sums[reason] += n
 				}
 			}
@@ -346,7 +339,12 @@ var predictionFamilies = []family{
 		},
 	},
 	whole("overlapd_predictor_unknown_total", counter, "Groups that the scheduler asked about and nothing was known of.",
-		total(func(i *status.Status) uint64 { return i.Predictor.Unknown })),
+		func(s *scrape) (sum uint64) {
+			for _, p := range s.predictors() {
+				sum += p.Unknown
+			}
+			return sum
+		}),
 }
 
 // tracingFamilies are about the traces of queries. Without tracing they are 0.
@@ -397,14 +395,12 @@ var gpuFamilies = []family{
 // and no more: perf_analyzer looks for exactly that.
 func ofGPU(name, help string, value func(*cuda.Sample) (float64, bool)) family {
 	return family{name: name, kind: gauge, help: help, labels: []string{"gpu_uuid"}, values: func(s *scrape, e *emitter) {
-		for _, i := range s.Instances {
-			for _, part := range i.GPU {
-				if part.Sample == nil {
-					continue
-				}
-				if v, known := value(part.Sample); known {
-					e.value(v, part.Sample.UUID)
-				}
+		for _, part := range s.GPU {
+			if part.Sample == nil {
+				continue
+			}
+			if v, known := value(part.Sample); known {
+				e.value(v, part.Sample.UUID)
 			}
 		}
 	}}
@@ -413,7 +409,7 @@ func ofGPU(name, help string, value func(*cuda.Sample) (float64, bool)) family {
 // Scrape is what is told of a daemon at one moment besides what its Recorders have
 // counted. Counters count from the start of the daemon.
 type Scrape struct {
-	Instances []*status.Status // each scheduler, with services of its own
+	*status.Status
 
 	// Traces is what became of the traces of queries: how many were traced, how many
 	// of these were left out, and of their spans how many were exported, or failed.
@@ -435,9 +431,26 @@ type scrape struct {
 }
 
 func (s *scrape) services() (all []*status.Service) {
-	for _, i := range s.Instances {
-		for n := range i.Services {
-			all = append(all, &i.Services[n])
+	for n := range s.Services {
+		all = append(all, &s.Services[n])
+	}
+	return all
+}
+
+// devices returns the devices of the pool, also where there is one.
+func (s *scrape) devices() []status.Device {
+	if len(s.Pool) > 0 {
+		return s.Pool
+	}
+	return []status.Device{{Rounds: s.Rounds, BusySeconds: s.BusySeconds}}
+}
+
+// predictors returns that of each kind of device.
+func (s *scrape) predictors() []*status.Predictor {
+	all := []*status.Predictor{&s.Predictor}
+	for i := range s.Pool {
+		if p := s.Pool[i].Predictor; p != nil {
+			all = append(all, p)
 		}
 	}
 	return all

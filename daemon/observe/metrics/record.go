@@ -21,8 +21,12 @@ type Recorder struct {
 	woke   time.Duration // when this turn began
 	latest atomic.Pointer[record]
 
-	// The group that runs: how many spans it has, what was predicted of it, and its
-	// spans' time one after another, 0 if that is not known.
+	runs []running // by device
+}
+
+// running is the group that a device runs: how many spans it has, what was predicted of
+// it, and its spans' time one after another, 0 if that is not known.
+type running struct {
 	spans     int
 	predicted models.Estimate
 	solo      time.Duration
@@ -102,8 +106,12 @@ func (r *Recorder) Observe(e *observe.Event) {
 // dispatched counts a group. Its headroom is that of the first deadline in the
 // group, not of others that wait.
 func (r *Recorder) dispatched(e *observe.Event) {
-	r.spans, r.predicted, r.solo = len(e.Round.Group.Spans), e.Round.Predicted, e.Apart.Spans
-	r.groups.size.observe(float64(r.spans))
+	if missing := e.Round.Device + 1 - len(r.runs); missing > 0 {
+		r.runs = append(r.runs, make([]running, missing)...)
+	}
+	g := &r.runs[e.Round.Device]
+	g.spans, g.predicted, g.solo = len(e.Round.Group.Spans), e.Round.Predicted, e.Apart.Spans
+	r.groups.size.observe(float64(g.spans))
 	first := time.Duration(math.MaxInt64)
 	for i := range e.Why.Candidates {
 		if c := &e.Why.Candidates[i]; c.Place > 0 {
@@ -113,12 +121,12 @@ func (r *Recorder) dispatched(e *observe.Event) {
 	if first < math.MaxInt64 {
 		r.groups.headroom.observe(max(first-e.Round.Start, 0).Seconds())
 	}
-	if p := r.predicted; p.Latency > 0 {
+	if p := g.predicted; p.Latency > 0 {
 		r.groups.margin.observe(ratio(p.Bound, p.Latency))
 	}
 }
 
-// ended counts how the group went that was sent last. What did not run to its end
+// ended counts how the group went that a device was sent last. What did not run to its end
 // is not compared with its prediction, and what was not sent is not counted.
 func (r *Recorder) ended(m *executor.Outcome) {
 	if m == nil {
@@ -134,25 +142,26 @@ func (r *Recorder) ended(m *executor.Outcome) {
 	if took <= 0 {
 		return
 	}
-	r.compare(took)
-	if r.spans > 1 && r.solo > 0 {
-		r.soloTime += r.solo
-		r.gained += max(r.solo-m.Took, 0)
-		r.lost += max(m.Took-r.solo, 0)
+	g := &r.runs[m.Device]
+	r.compare(g, took)
+	if g.spans > 1 && g.solo > 0 {
+		r.soloTime += g.solo
+		r.gained += max(g.solo-m.Took, 0)
+		r.lost += max(m.Took-g.solo, 0)
 	}
 }
 
 // compare counts how far off the prediction was. Of one span it speaks of the time
 // in the engine.
-func (r *Recorder) compare(took time.Duration) {
-	p := r.predicted
+func (r *Recorder) compare(g *running, took time.Duration) {
+	p := g.predicted
 	if p.Latency <= 0 {
 		return
 	}
 	if took > p.Bound {
 		r.exceeded++
 	}
-	if r.spans == 1 {
+	if g.spans == 1 {
 		r.groups.soloRatio.observe(ratio(took, p.Latency))
 		return
 	}
@@ -197,26 +206,6 @@ func (r *record) copied() *record {
 	return &c
 }
 
-// add adds what another record has counted, which has other services.
-func (r *record) add(o *record) {
-	r.turns += o.turns
-	r.busy += o.busy
-	r.exceeded += o.exceeded
-	r.soloTime += o.soloTime
-	r.gained += o.gained
-	r.lost += o.lost
-	r.merged += o.merged
-	to, from := r.groups.all(), o.groups.all()
-	for i := range to {
-		to[i].add(from[i])
-	}
-	r.services = append(r.services, o.services...)
-}
-
-func (g *groups) all() [7]*distribution {
-	return [...]*distribution{&g.size, &g.headroom, &g.margin, &g.round, &g.soloRatio, &g.groupRatio, &g.groupError}
-}
-
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
 // maxBounds is how many bounds a histogram has at most.
@@ -236,14 +225,6 @@ func (h *distribution) observe(v float64) {
 	}
 	h.counts[i]++
 	h.sum += v
-}
-
-// add adds a histogram with the same bounds.
-func (h *distribution) add(o *distribution) {
-	for i, n := range o.counts {
-		h.counts[i] += n
-	}
-	h.sum += o.sum
 }
 
 // cumulative returns how many values there are in all, and for each bound how

@@ -1,0 +1,204 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/learning"
+	"github.com/overlapd/overlapd/daemon/observe"
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/segments/wire"
+)
+
+// Device is a device of the pool, as the daemon describes it.
+type Device struct {
+	Name       string            // in the configuration, "" for the only one
+	Text       string            // in words; what is measured is kept by it
+	Kind       string            // devices with the same take the same time for everything
+	Emulated   bool              // it is modelled
+	MeasuredAs string            // the device that an emulated one is made after, as datasets name it
+	GPU        func() gpu.Status // nil without a GPU
+
+	// Workers makes what runs rounds on the device, with the memory for the inputs of each
+	// service in the order of the configuration, which the loop closes. It delivers how
+	// they went, and passes on what happens to workers, from when they are started.
+	Workers func(inputs []*wire.InputArena, outcomes chan executor.Outcome, events func(executor.Event)) (Workers, error)
+}
+
+// Workers is what a loop asks of the [executor.Executor] of a device.
+type Workers interface {
+	Start(context.Context) error
+	Run(round uint64, spans []executor.SpanRequest) error
+	Stop(models.ServiceID, models.BatchID) bool
+	SetApart(round uint64) bool
+	Abandon(models.ServiceID, models.BatchID)
+	Release(models.ServiceID, models.BatchID)
+	State(models.ServiceID) (executor.State, error)
+	Restart(models.ServiceID) error
+	Add(executor.ServiceSpec) error
+	Remove(models.ServiceID) (<-chan struct{}, error)
+	Close() error
+}
+
+// device is a device of the pool with its workers and the round that it runs.
+type device struct {
+	Device
+	index int // in the scheduler's configuration
+	exec  Workers
+	kind  *kind
+
+	round overlap.Round
+	apart observe.Apart
+	until time.Duration // when what still runs of the round is set apart, 0 while none runs
+	taken bool          // a round that measures runs, and none of queries
+
+	noWorkers error // why there are none any more, nil if there may be
+
+	rounds uint64        // that were begun
+	busy   time.Duration // that those took together which are over
+
+	ended  uint64 // the last round that was ended without the spans that still ran
+	spared uint64 // the last round that was given more time
+}
+
+// kind is what devices share that are alike: whatever is known of how long something
+// takes, and how that becomes known.
+type kind struct {
+	devices   []*device // never none
+	solo      *predictor.Solo
+	predictor *predictor.Predictor // estimates groups, with the help of solo
+	learning  *learning.Learner
+	index     int
+	profiled  map[models.ServiceID]string // the hash of the model that solo knows
+
+	// What the kind has its learner do, as services come and go: choose the predictor anew,
+	// measure nothing any more, and say whether what is measured is still read.
+	bind, stop func()
+	reads      func() bool
+}
+
+// pool is the devices, and the kinds of them that there are.
+type pool struct {
+	devices []*device
+	kinds   []*kind
+}
+
+// newPool returns the devices of a pool, without workers, for services of so many
+// operators.
+func newPool(list []Device, operators []int) (p pool, err error) {
+	named := map[string]*kind{}
+	for i := range list {
+		d := &device{Device: list[i], index: i, kind: named[list[i].Kind]}
+		if d.kind == nil {
+			k := &kind{index: len(p.kinds), profiled: map[models.ServiceID]string{}}
+			if k.solo, err = predictor.NewSolo(operators...); err != nil {
+				return p, err
+			}
+			k.predictor = predictor.New(k.solo)
+			named[d.Kind], d.kind, p.kinds = k, k, append(p.kinds, k)
+		}
+		d.kind.devices = append(d.kind.devices, d)
+		p.devices = append(p.devices, d)
+	}
+	return p, nil
+}
+
+// hostLate is how late a look at a round may be. If it is later the host has stalled,
+// and the workers have not run either.
+const hostLate = 2 * time.Millisecond
+
+// watch ends a round that still runs at its limit, which it moves once by what a stall of
+// the host took. It returns when to look again, and is false if it need not be asked
+// again about this round.
+func (d *device) watch(now time.Duration, round uint64, limit *time.Duration) (next time.Duration, ok bool) {
+	switch late := now - *limit; {
+	case round == d.ended:
+		return 0, false
+	case late > hostLate && round != d.spared:
+		d.spared = round
+		*limit += 2 * late
+		return *limit, true
+	case late < 0:
+		return *limit, true
+	}
+	d.ended = round
+	d.exec.SetApart(round)
+	return 0, false
+}
+
+// free reports whether no round runs.
+func (d *device) free() bool { return d.until == 0 && !d.taken }
+
+// forget has nothing known of how long the operators of a service take.
+func (p *pool) forget(id models.ServiceID, operators int) (err error) {
+	for _, k := range p.kinds {
+		delete(k.profiled, id)
+		err = errors.Join(err, k.predictor.Reset(id, operators))
+	}
+	return err
+}
+
+// drop takes a service out of all predictors.
+func (p *pool) drop(id models.ServiceID) (err error) {
+	for _, k := range p.kinds {
+		delete(k.profiled, id)
+		err = errors.Join(err, k.predictor.Drop(id))
+	}
+	return err
+}
+
+// changed is called when the services on devices are others, or their models are.
+func (p *pool) changed() {
+	for _, k := range p.kinds {
+		k.learning.Changed()
+	}
+}
+
+// rebind chooses predictors anew, where that is due.
+func (p *pool) rebind() {
+	for _, k := range p.kinds {
+		k.bind()
+	}
+}
+
+// measuring reports whether a round runs that measures, or a worker still reads the
+// inputs of one.
+func (p *pool) measuring() bool {
+	return slices.ContainsFunc(p.kinds, func(k *kind) bool { return k.reads() })
+}
+
+// profileKey names what the operator times of a model hold for.
+func (k *kind) profileKey(share string, i *wire.Info) string {
+	return fmt.Sprintf("%s|%s|ort %s|%d operators|%s", k.devices[0].Text, i.Hash, i.ORTVersion, len(i.Operators), share)
+}
+
+// slower reports whether warming up took longer than what is known already. A
+// machine that is busy while models load must not spoil a profile that is good,
+// and a profile from a busy time must not outlive it.
+func (k *kind) slower(spec models.Service, t wire.Solo) bool {
+	known, ok := k.solo.Span(models.Span{Service: spec.ID, End: spec.Operators, Size: t.Size, SeqLen: t.SeqLen})
+	var took time.Duration
+	for _, n := range t.Nanos {
+		took += time.Duration(n)
+	}
+	return ok && took > known
+}
+
+// text returns what the services run on, in words.
+func (p *pool) text() string { return strings.Join(slices.Compact(p.texts()), "; ") }
+
+// texts returns the devices in words.
+func (p *pool) texts() (list []string) {
+	for _, d := range p.devices {
+		list = append(list, d.Text)
+	}
+	return list
+}

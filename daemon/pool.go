@@ -1,0 +1,311 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rs/zerolog"
+
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/learning"
+	"github.com/overlapd/overlapd/daemon/loop"
+	"github.com/overlapd/overlapd/daemon/observe/metrics"
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap/journal"
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/textfile"
+	"github.com/overlapd/overlapd/training"
+)
+
+// pool is the devices that services run on, with the loop that decides about them.
+type pool struct {
+	config    config.Config // that the daemon was started with
+	log       zerolog.Logger
+	state     *State
+	keeper    *loop.Keeper
+	devices   []*poolDevice
+	backend   *loop.Backend
+	recorder  *metrics.Recorder // nil without metrics
+	decisions *journal.Writer   // nil without a decision log
+
+	life       context.Context // ends when the daemon closes
+	goroutines *sync.WaitGroup // those that run besides the loop; the daemon waits for them
+}
+
+// pooled makes the devices of the pool that compute, alike in what one has already. A GPU
+// that was found has a part for each.
+func pooled(one poolDevice, g *gpu.GPU) (list []*poolDevice) {
+	for i, c := range one.config.Pool() {
+		u := one
+		u.index, u.name = i, c.Name
+		if cores := c.CPUs(); len(cores) > 0 {
+			u.affinity, u.cores = cores, len(cores)
+		}
+		if g != nil {
+			u.part = g.Parts()[i]
+			u.text = u.part.Text
+		}
+		if u.name != "" {
+			u.log = one.log.With().Str("device", u.name).Logger()
+		}
+		list = append(list, &u)
+	}
+	return list
+}
+
+// emulate makes the devices of a pool that is modelled.
+func emulate(one poolDevice, o *Options) (list []*poolDevice, err error) {
+	if o.Offline {
+		return nil, ErrEmulated
+	}
+	read := o.emulation
+	if read == nil {
+		read = newEmulation
+	}
+	list = pooled(one, nil)
+	for _, u := range list {
+		c := u.onlyOwn(one.config)
+		if u.emulation, err = read(&c); err != nil {
+			return nil, err
+		}
+		u.text = u.emulation.text
+		u.log.Warn().Str("device", u.text).Str("profile", c.DeviceProfile).
+			Msg("the device is emulated: nothing is computed, every output is zeros, and only the time that it takes is like a device's")
+	}
+	return list, nil
+}
+
+// onlyOwn returns a configuration with the services on the device and its profile.
+func (u *poolDevice) onlyOwn(c config.Config) config.Config {
+	own := c
+	own.DeviceProfile = c.Pool()[u.index].Profile
+	own.Services = slices.DeleteFunc(slices.Clone(c.Services), func(s config.Service) bool { return !slices.Contains(c.On(s.Name), u.index) })
+	return own
+}
+
+// Device returns what the services run on, in words.
+func (p *pool) Device() string {
+	var texts []string
+	for _, u := range p.devices {
+		if !slices.Contains(texts, u.text) {
+			texts = append(texts, u.text)
+		}
+	}
+	return strings.Join(texts, "; ")
+}
+
+// on returns the devices that a service is on, none if it has no place.
+func (p *pool) on(c *config.Config, service string) (list []*poolDevice) {
+	for _, i := range c.On(service) {
+		list = append(list, p.devices[i])
+	}
+	return list
+}
+
+// workers describes the workers of a service to the executors of the devices that it is
+// on, and what it has of each.
+func (p *pool) workers(id models.ServiceID, c *config.Config, s *config.Service) (specs []executor.ServiceSpec, places []loop.Place, err error) {
+	for _, u := range p.on(c, s.Name) {
+		spec, place, err := u.worker(id, s)
+		if err != nil {
+			return nil, nil, err
+		}
+		specs, places = append(specs, spec), append(places, place)
+	}
+	if len(places) == 0 {
+		err = fmt.Errorf("service %s is on no device: name it in one, and restart the daemon if that is a new one", s.Name)
+	}
+	return specs, places, err
+}
+
+// openLoop makes the loop with the devices, and everything of it that can be refused.
+func (p *pool) openLoop(o *Options) error {
+	if o.Offline && len(p.devices) > 1 {
+		return errors.New("overlapd profile measures one device: write a configuration for each of them, with its services, " +
+			"or let overlapd serve measure all of them while it is idle")
+	}
+	if err := p.openDecisions(); err != nil {
+		return err
+	}
+	for _, u := range p.devices {
+		if u.part != nil {
+			u.memory = u.part.Ledger()
+		}
+	}
+	l := loop.Options{
+		Log: p.log, Learning: p.learning(o.Fit), Fit: o.Fit, Keeper: p.keeper, Journal: p.decisions, Profiles: p,
+		Header: journal.Header{Version: o.Version, Commit: o.Commit, Device: p.Device()}, Life: p.life, Goroutines: p.goroutines,
+	}
+	specs := make([][]executor.ServiceSpec, len(p.devices))
+	for i := range p.config.Services {
+		s := &p.config.Services[i]
+		of, places, err := p.workers(models.ServiceID(i), &p.config, s)
+		if err != nil {
+			return err
+		}
+		l.Places = append(l.Places, places)
+		for k, place := range places {
+			specs[place.Device] = append(specs[place.Device], of[k])
+		}
+	}
+	for i, u := range p.devices {
+		l.Devices = append(l.Devices, u.describe(o, specs[i]))
+	}
+	if p.config.Metrics {
+		p.recorder = metrics.NewRecorder(p.config.Names())
+		l.Listeners = append(l.Listeners, p.recorder)
+	}
+	var err error
+	p.backend, err = loop.New(p.config, l)
+	return err
+}
+
+// start lets the loop decide, and starts the workers.
+func (p *pool) start() error {
+	p.backend.Begin()
+	for _, u := range p.devices {
+		u.watchGPU(p.backend)
+	}
+	return p.backend.Start()
+}
+
+// join starts the workers of a service that is to take requests.
+func (p *pool) join(all *config.Config, c *config.Service) (*loop.Joining, error) {
+	if err := errors.Join(checkModel(c)); err != nil {
+		return nil, err
+	}
+	specs, places, err := p.workers(0, all, c)
+	refused := func(s executor.ServiceSpec) bool { return s.Refused != nil }
+	for i := 0; i < len(specs) && (len(c.On) > 0 || !slices.ContainsFunc(specs, func(s executor.ServiceSpec) bool { return !refused(s) })); i++ {
+		err = errors.Join(err, specs[i].Refused)
+	}
+	var j *loop.Joining
+	if err == nil {
+		j, err = p.backend.Admit(c, places, specs)
+	}
+	if err != nil {
+		for _, place := range places {
+			place.GiveBack()
+		}
+	}
+	return j, err
+}
+
+// openDecisions opens the decision log, if there is to be one.
+func (p *pool) openDecisions() (err error) {
+	c := &p.config.Decisions
+	if !c.Log {
+		return nil
+	}
+	o := journal.DefaultOptions()
+	o.MaxFileBytes, o.MaxFiles = c.FileBytes, c.Files
+	o.Stopped = func(err error) {
+		p.log.Error().Err(err).Msg("the decision log cannot be written; serving goes on, and writing is tried again: see to it that the state folder has room")
+	}
+	o.Resumed = func(lost uint64) {
+		p.log.Info().Uint64("lost", lost).Msg("the decision log is written again")
+	}
+	p.decisions, err = journal.Open(p.config.StateDir, o)
+	return err
+}
+
+// learning returns how the daemon is to come by predictors, with those that may be
+// used once the models are known. Serving goes on without one that cannot be read.
+func (p *pool) learning(fit loop.FitFunc) learning.Options {
+	o := learningOptions(&p.config)
+	o.CanFit = p.config.Predictor.Train && fit != nil
+	var err error
+	if o.File != "" {
+		if o.Refused = textfile.Regular(o.File); o.Refused == nil {
+			o.Configured, o.Refused = predictor.ReadFile(o.File)
+		}
+		if o.Refused != nil {
+			p.log.Error().Err(o.Refused).Msg("the configured predictor is refused; batches run one at a time")
+		}
+	} else if o.Stored, err = p.state.datasets.Predictors(); err != nil {
+		p.log.Warn().Err(err).Msg("the stored predictors cannot be read")
+	}
+	return o
+}
+
+// learningOptions returns what a configuration says of learning.
+func learningOptions(c *config.Config) learning.Options {
+	p := &c.Profile
+	return learning.Options{
+		Policy: c.Policy, File: c.Predictor.File,
+		OnStart: p.OnStart, Limit: p.Time, Groups: p.Groups, Repeats: p.Repeats, Spans: p.Spans, Seed: uint64(p.Seed),
+	}
+}
+
+// Stored implements [loop.Profiles].
+func (p *pool) Stored(kind, key string, value any) bool {
+	return p.state.stored(p.log, kind, key, value)
+}
+
+// stored is load, with a line in the log where that fails.
+func (s *State) stored(log zerolog.Logger, kind, key string, value any) bool {
+	ok, err := s.load(kind, key, value)
+	if err != nil {
+		log.Warn().Err(err).Str("of", kind).Msg("what was stored cannot be read; it is measured again")
+	}
+	return ok
+}
+
+// ChoseCut implements [loop.Profiles].
+func (p *pool) ChoseCut(s config.Service, at loop.Place, c *wire.CutChoice) {
+	key := p.devices[at.Device].cutKey(c.Hash, at.Share, s.MaxBatch)
+	p.keeper.Keep("storing the choice of a cut", func(*training.Store) error { return p.state.save(cutChoices, key, c) })
+}
+
+// saveProfiles stores what was measured of every service that was ready once.
+func (p *pool) saveProfiles() {
+	solo, calibrations := p.backend.Learned()
+	for key, known := range solo {
+		if err := p.state.save(loop.SoloProfiles, key, known); err != nil {
+			p.log.Warn().Err(err).Str("of", key).Msg("storing what was measured")
+		}
+	}
+	if len(calibrations) == 0 {
+		return
+	}
+	if err := p.state.saveCalibrations(calibrations); err != nil {
+		p.log.Warn().Err(err).Msg("storing how well predictors do")
+	}
+}
+
+// EmulatedDevice returns what the services of a configuration would run on, in
+// words. It fails if the profile cannot be used, or does not know one of their
+// models.
+func EmulatedDevice(c config.Config) (string, error) {
+	list, err := emulate(poolDevice{config: c, log: zerolog.Nop()}, &Options{})
+	return (&pool{devices: list}).Device(), err
+}
+
+// PlanGPU returns in words what a daemon with this configuration would do with
+// a GPU, and what its services would have of the memory. It changes nothing but
+// that models of the zoo are built. On a CPU the text is that.
+func PlanGPU(c config.Config, o Options) (text string, err error) {
+	g, err := gpu.Choose(context.Background(), c, o.GPU, o.Log)
+	if err != nil {
+		return "", err
+	}
+	if g == nil {
+		return "no GPU is used\n", nil
+	}
+	defer func() { err = errors.Join(err, g.Give()) }()
+	var b strings.Builder
+	b.WriteString(g.String())
+	for _, u := range pooled(poolDevice{config: c, log: o.Log}, g) {
+		if err := u.planMemory(&b); err != nil {
+			return "", err
+		}
+	}
+	return b.String(), nil
+}
