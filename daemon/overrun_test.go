@@ -152,18 +152,17 @@ func TestMeasurementIsSetApart(t *testing.T) {
 func TestMeasuredOverrunKeepsItsService(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2})
 	rr := &reloadRig{rig: r, result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
-	r.face = r.front()
 	r.workers.settable()
 	r.workers.deafen()
 	_, spans := r.workers.awaitRound()
 	id := spans[0].Service
-	call := mustSubmit(t, r.instances[0].backend, 1-int(id)) // for which the round has no time
+	call := mustSubmit(t, r.backend, 1-int(id)) // for which the round has no time
 	r.workers.awaitApart(len(spans))
 	name := r.config.Services[id].Name
 	rr.begin(func(c *config.Config) {
 		c.Services = slices.DeleteFunc(c.Services, func(s config.Service) bool { return s.Name == name })
 	})
-	rr.until("it takes no requests", func() bool { return r.face.Service([]byte(name)) == nil })
+	rr.until("it takes no requests", func() bool { return r.backend.Service([]byte(name)) == nil })
 	r.sync()
 	if r.workers.Arena(id) == nil {
 		t.Error("it is removed while its worker reads inputs that were measured with")
@@ -173,7 +172,7 @@ func TestMeasuredOverrunKeepsItsService(t *testing.T) {
 	}
 	r.workers.await()
 	r.workers.end(models.SpanDone)
-	if err := answerOf(t, r.instances[0].backend, call); err != nil {
+	if err := answerOf(t, r.backend, call); err != nil {
 		t.Error(err)
 	}
 	rr.end()

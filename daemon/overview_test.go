@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -52,6 +53,13 @@ func TestOverview(t *testing.T) {
 	}
 	shown := *o
 	shown.UpSeconds, shown.Gain.OverlapNow = 1, 0.25
+	if l := &shown.Load; len(l.Devices) != 1 || len(l.Services) != 2 {
+		t.Errorf("load %+v", l)
+	}
+	shown.Load = status.Load{ // which depends on when it was published
+		DevicesDemanded: 0.5, Idle: 0.5, WindowSeconds: 60, AgeSeconds: 0.5, Devices: []status.DeviceLoad{{BusySeconds: 30, Idle: 0.5, IdleBeforeRoundMS: 2}},
+		Services: map[string]status.ServiceLoad{"s0": {Headroom: 0.4, DeviceSeconds: 30}},
+	}
 	golden(t, "testdata/overview.json", shown)
 }
 
@@ -92,6 +100,9 @@ func TestOverviewOfAStalledLoop(t *testing.T) {
 	}
 	if _, ok := b.FullStatus(); ok {
 		t.Error("a stalled loop takes questions")
+	}
+	if l := b.Timeline().Load(b.Live()); len(l.Services) != 1 || l.DevicesDemanded < 1 {
+		t.Errorf("its load is %+v", l)
 	}
 	if <-asked {
 		t.Error("a stalled loop answers")

@@ -29,8 +29,10 @@ func statusCommand() *cobra.Command {
 		Short: "Show what a running daemon serves and has done",
 		Long: `Status asks a daemon once and prints a table: the state of each service, what
 became of its queries since it started, and of the last 256 of them the p50, the
-p99 and the share that was late or without an answer (MISSED); then why queries
-were lost, what running them together saves, how rounds are chosen and how far
+p99 and the share that was late or without an answer (MISSED), the part of their
+time that 99 of 100 had left over the last minute (HEADROOM), and the share of it in
+which a device worked for them (DEVICE); then how many devices that demands, why
+queries were lost, what running them together saves, how rounds are chosen and how far
 predictions are off.`,
 		Example: `  overlapd status
   overlapd status --config overlapd.toml
@@ -139,7 +141,8 @@ func (s answers) document() *report.Document {
 	}
 	d.Text("live: %t  ready: %t", s.Live, s.Ready)
 	d.Heading("device: %s%s", s.Overview.Device, note)
-	t := report.NewTable("SERVICE", "STATE", "ANSWERED", "FAILED OR DROPPED", "BATCHES", "MEAN QUEUE", "MEAN RUN", "TARGET", "P50", "P99", "MISSED", "QUEUE", "MEMORY")
+	t := report.NewTable("SERVICE", "STATE", "ANSWERED", "FAILED OR DROPPED", "BATCHES", "MEAN QUEUE", "MEAN RUN", "TARGET", "P50", "P99", "MISSED", "HEADROOM", "DEVICE", "QUEUE", "MEMORY")
+	load := &s.Overview.Load
 	for i, m := range s.Models {
 		cells := []string{m.Name, "", fmt.Sprint(m.Stats.Success.Count), fmt.Sprint(m.Stats.Fail.Count), fmt.Sprint(m.ExecutionCount),
 			m.Stats.Queue.mean().String(), m.Stats.Infer.mean().String()}
@@ -147,11 +150,12 @@ func (s answers) document() *report.Document {
 		if at >= 0 && i < len(s.Overview.Services) {
 			r, service := &s.Recent[at], &s.Overview.Services[i]
 			cells[1] = stateOf(&s.Overview, service)
-			cells = append(cells, r.Target.String(), short(r.P50), short(r.P99), missedOf(r), fmt.Sprint(service.Queued), memoryOf(service))
+			cells = append(cells, r.Target.String(), short(r.P50), short(r.P99), missedOf(r), percentOf(load.Services[m.Name].Headroom), percentOf(load.Services[m.Name].DeviceSeconds/max(load.WindowSeconds, 1)), fmt.Sprint(service.Queued), memoryOf(service))
 		}
 		t.Row(cells...)
 	}
 	d.Table(t)
+	addLoad(d, load)
 	for i := range s.Overview.Services {
 		service := &s.Overview.Services[i]
 		if n := losses(service); n > 0 {
@@ -172,6 +176,19 @@ func (s answers) document() *report.Document {
 	addOverview(d, &s.Overview)
 	return d
 }
+
+// addLoad adds how many devices are demanded, and why.
+func addLoad(d *report.Document, l *status.Load) {
+	d.Heading("%.2f of %s demanded over the last %s: idle %.0f %% of the time, %.1f %% of the queries bad", l.DevicesDemanded, report.Count(len(l.Devices), "device"), brief(l.WindowSeconds), 100*l.Idle, 100*l.BadRate)
+	for i := range l.Devices {
+		if on := &l.Devices[i]; len(l.Devices) > 1 {
+			d.Text("%s: idle %.0f %% of the time, %s before a round", on.Name, 100*on.Idle, orDash("%.1f ms", on.IdleBeforeRoundMS))
+		}
+	}
+}
+
+// percentOf formats a share.
+func percentOf(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
 
 // gainText says what running queries together saves.
 func gainText(o *status.Status) string {

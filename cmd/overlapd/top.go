@@ -188,6 +188,8 @@ type serviceRow struct {
 	state   string
 	rate    float64   // of answers
 	inTime  []float64 // queries, in each of the last steps
+
+	headroom float64
 }
 
 // services returns those that are served, sorted, without those that are scrolled past.
@@ -199,7 +201,7 @@ func (v *view) services() (rows []serviceRow) {
 		}
 		s := serviceNamed(&v.now.Status, lately.Name)
 		rate := v.perSecond(s.Finished, serviceNamed(&v.before.Status, lately.Name).Finished)
-		rows = append(rows, serviceRow{s, lately, i, stateOf(&v.now.Status.Overview, &s), rate, v.inTime(lately.Name)})
+		rows = append(rows, serviceRow{s, lately, i, stateOf(&v.now.Status.Overview, &s), rate, v.inTime(lately.Name), v.now.Status.Overview.Load.Services[lately.Name].Headroom})
 	}
 	slices.SortStableFunc(rows, func(a, b serviceRow) int {
 		_, x := serviceColumns[v.sort].cell(&a)

@@ -30,9 +30,11 @@ func viewOf(services, rounds int) *view {
 	o := &s.Status.Overview
 	o.Device, o.Policy, o.UpSeconds, o.BusySeconds, o.Rounds = "a device", "overlap", 61, 3, 100
 	o.Gain.OverlapNow, o.Gain.MergeNow = 0.25, 0.5
+	o.Load = status.Load{DevicesDemanded: 0.75, Devices: make([]status.DeviceLoad, 2), Services: map[string]status.ServiceLoad{}}
 	for i := range services {
 		name := fmt.Sprintf("service-%d", i)
 		o.Services = append(o.Services, status.Service{Name: name, Ready: true, Finished: 20, ResidentBytes: int64(i) * 300 << 20, Queued: i, Late: uint64(i), Dropped: map[string]uint64{"cannot_finish": uint64(2 * i)}})
+		o.Load.Services[name] = status.ServiceLoad{Headroom: 0.4 - float64(i)/10}
 		lately := timeline.Service{Name: name, Target: 50 * time.Millisecond}
 		lately.Ended, lately.P50, lately.P99, lately.Missed = 10, 9*time.Millisecond, time.Duration(30+15*i)*time.Millisecond, i
 		s.Timeline.Services = append(s.Timeline.Services, lately)

@@ -36,12 +36,13 @@ var serviceColumns = []struct {
 	{" MISSED", 2, "share of the same that was late or got no answer", func(r *serviceRow) (string, float64) {
 		return missedOf(r.lately), float64(r.lately.Missed) / float64(max(1, r.lately.Ended))
 	}},
+	{"HEADROOM", 9, "part of their time that 99 of 100 had left over the last minute", func(r *serviceRow) (string, float64) { return percentOf(r.headroom), -r.headroom }},
 	{"QUEUE", 3, "queries that wait", func(r *serviceRow) (string, float64) { return count(r.service.Queued) }},
 	{"DONE/S", 7, "queries answered each second", func(r *serviceRow) (string, float64) { return orDash("%.0f", r.rate), r.rate }},
-	{"  MEMORY", 9, "of its worker's process", func(r *serviceRow) (string, float64) { return memoryOf(&r.service), float64(r.service.ResidentBytes) }},
-	{"LATELY      ", 10, "queries answered in time, a bar for five seconds, the newest on the right", func(r *serviceRow) (string, float64) { return sparkline(r.inTime, latelySteps), stats.Mean(r.inTime) }},
+	{"  MEMORY", 10, "of its worker's process", func(r *serviceRow) (string, float64) { return memoryOf(&r.service), float64(r.service.ResidentBytes) }},
+	{"LATELY      ", 11, "queries answered in time, a bar for five seconds, the newest on the right", func(r *serviceRow) (string, float64) { return sparkline(r.inTime, latelySteps), stats.Mean(r.inTime) }},
 	{"  LOST", 8, "queries that were late or got no answer, since the start", func(r *serviceRow) (string, float64) { return count(losses(&r.service)) }},
-	{"WHY", 11, "the reasons of that, the most frequent first", func(r *serviceRow) (string, float64) { return whyLost(&r.service), float64(losses(&r.service)) }},
+	{"WHY", 12, "the reasons of that, the most frequent first", func(r *serviceRow) (string, float64) { return whyLost(&r.service), float64(losses(&r.service)) }},
 }
 
 func latency(d time.Duration) (string, float64) { return short(d), float64(d) }
@@ -210,8 +211,8 @@ func (v *view) summary() string {
 	if v.since() > 0 {
 		busy = fmt.Sprintf("%.0f %%", 100*min(1, (o.BusySeconds-was.BusySeconds)/v.since().Seconds()/float64(max(1, len(o.Pool)))))
 	}
-	text := fmt.Sprintf("up %s  policy %s  rounds/s %s  busy %s  predictor %s", brief(math.Floor(o.UpSeconds)),
-		o.Policy, orDash("%.0f", v.perSecond(o.Rounds, was.Rounds)), busy, o.Predictor.Phase)
+	text := fmt.Sprintf("up %s  policy %s  rounds/s %s  busy %s  demand %.2f/%d  predictor %s", brief(math.Floor(o.UpSeconds)),
+		o.Policy, orDash("%.0f", v.perSecond(o.Rounds, was.Rounds)), busy, o.Load.DevicesDemanded, len(o.Load.Devices), o.Predictor.Phase)
 	if f := o.Predictor.File; f != nil {
 		text += fmt.Sprintf(", error %.1f %%", f.MAPE)
 	}

@@ -81,7 +81,7 @@ func readAnswerTo(method string, r *bufio.Reader) (answered, error) {
 func TestTokenLetsIn(t *testing.T) {
 	g := serveGuarded(t, testLimits(), false, testToken, nil)
 	for path, want := range map[string]int{
-		"/v2": 200, "/v2/models/simple": 200, "/overlapd/status": 200, "/overlapd/timeline": 200, "/overlapd/history": 200,
+		"/v2": 200, "/v2/models/simple": 200, "/overlapd/status": 200, "/overlapd/timeline": 200, "/overlapd/history": 200, "/overlapd/load": 200,
 		"/metrics": 404, "/none": 404, "/v2/models/none": 404, "/v2/health/live": 200,
 	} {
 		if a := g.exchange(rawRequest("GET", path, bearer(testToken), nil)); a.status != want {

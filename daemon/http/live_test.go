@@ -14,6 +14,7 @@ import (
 	page "github.com/overlapd/overlapd/daemon/observe/dashboard"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 )
@@ -50,6 +51,19 @@ func TestHistoryRoute(t *testing.T) {
 	}
 	if a := s.get("/overlapd/history?instance=1"); a.status != http.StatusBadRequest {
 		t.Errorf("of an instance that is not there: %d %s", a.status, a.body)
+	}
+}
+
+// The load is answered whether the scheduler is alive or not, and says which.
+func TestLoadRoute(t *testing.T) {
+	s := serve(t, testLimits())
+	for _, dead := range []bool{false, true} {
+		s.Dead.Store(dead)
+		var l status.Load
+		if a := s.get("/overlapd/load"); a.status != http.StatusOK || json.Unmarshal(a.body, &l) != nil ||
+			l.Stalled != dead || l.DevicesDemanded != 1 || l.Services["simple"].Headroom != 1 {
+			t.Errorf("dead: %t: %d %s", dead, a.status, a.body)
+		}
 	}
 }
 

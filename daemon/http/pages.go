@@ -216,6 +216,17 @@ func (p *pages) answerHistory(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	p.writeJSON(ctx, ring.History())
 }
 
+// answerLoad answers with the load. It asks nobody, so that it answers when the scheduler
+// does not.
+func (p *pages) answerLoad(ctx *fasthttp.RequestCtx, _ *query.Service) {
+	ring, fault := p.ringOf(ctx)
+	if fault != nil {
+		writeError(ctx, fault)
+		return
+	}
+	p.writeJSON(ctx, ring.Load(p.Queries.Live()))
+}
+
 // answerDashboard sends the page.
 func (p *pages) answerDashboard(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	h := &ctx.Response.Header

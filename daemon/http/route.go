@@ -39,6 +39,7 @@ var fixedRoutes = map[string]route{
 	"/overlapd/history":    {page: (*pages).answerHistory},
 	"/overlapd/events":     {page: (*pages).answerEvents},
 	"/overlapd/queries":    {page: (*pages).answerQueries},
+	"/overlapd/load":       {page: (*pages).answerLoad},
 	"/":                    {open: true, page: (*pages).answerDashboard},
 }
 

@@ -71,7 +71,11 @@ func New(c config.Config, o Options) (_ *Backend, err error) {
 	if shared.scheduler, err = newScheduler(shared, list); err != nil {
 		return nil, err
 	}
-	b.timeline = timeline.New(b.epoch, list)
+	names := make([]string, len(o.Devices))
+	for i := range o.Devices {
+		names[i] = o.Devices[i].Name
+	}
+	b.timeline = timeline.New(b.epoch, list, names...)
 	shared.Listeners = append([]observe.Listener{b.timeline, observe.NewTraces(b.epoch, shared.texts())}, o.Listeners...)
 	fleet := &fleet{core: shared, members: members, specs: list, order: c.Names(), loading: loading{}}
 	crew := &crew{fleet: fleet}

@@ -43,6 +43,8 @@ type Status struct {
 		MergeNow       float64 `json:"merge_now"`
 	} `json:"gain"`
 
+	Load Load `json:"load"` // /overlapd/load answers with it when the scheduler goroutine does not publish a status, too
+
 	Predictor Predictor    `json:"predictor"`
 	Services  []Service    `json:"services"`
 	Loading   []Loading    `json:"loading,omitempty"` // workers that load their models, those of services that are not served yet among them

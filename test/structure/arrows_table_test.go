@@ -185,7 +185,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "daemon/observe/timeline",
-		may:   []string{"daemon/observe", "daemon/query", "models", "overlap", "stats"},
+		may:   []string{"daemon/observe", "daemon/query", "daemon/status", "models", "overlap", "stats"},
 		why:   "it remembers what was decided; commands that look at a daemon read it as well, so it knows nothing of serving",
 		tests: []string{"predictor"},
 	},

@@ -31,12 +31,13 @@ function showOverview(o, recent) {
     ["policy", o.policy], ["up", ago(o.up_seconds)], ["rounds/s", rate(perSecond(h => h.rounds))],
     ["device busy", percent(Math.min(1, perSecond(h => h.busy) / Math.max(1, (o.instances || []).length)), 0)],
   ];
+  if (o.load.devices) facts.push(["demand", o.load.devices_demanded.toFixed(2) + NEAR + "of" + NEAR + o.load.devices.length + (o.load.devices.length === 1 ? " device" : " devices")]);
   if (o.plans.made > 0) facts.push(["chosen ahead", percent(o.plans.kept / Math.max(1, o.rounds), 0)]);
   if (o.predictor.file) facts.push(["predictor's error", o.predictor.file.mape_test.toFixed(1) + NEAR + "%"]);
   facts.push(...deviceFacts(o));
   byId("facts").replaceChildren(...facts.map(([name, value]) => html("div", {}, html("dt", {}, name), html("dd", {}, value))));
   byId("memory").hidden = !o.services.some(s => s.resident_bytes > 0);
-  byId("services").tBodies[0].replaceChildren(...o.services.map((s, i) => serviceRow(s, i, recent[s.name] || {})));
+  byId("services").tBodies[0].replaceChildren(...o.services.map((s, i) => serviceRow(s, i, recent[s.name] || {}, (o.load.services || {})[s.name])));
   showPredictor(o.predictor);
 }
 
@@ -57,7 +58,7 @@ function deviceFacts(o) {
 }
 const gib = bytes => ((bytes || 0) / 2 ** 30).toFixed(1) + " GiB";
 
-function serviceRow(s, i, recent) {
+function serviceRow(s, i, recent, load) {
   const target = s.target_ms * MS;
   const lost = total(s.refused) + total(s.dropped) + total(s.failed) + s.late;
   const share = recent.recent ? recent.recent_missed / recent.recent : 0;
@@ -74,6 +75,7 @@ function serviceRow(s, i, recent) {
     html("td", { class: "n " + late }, recent.recent ? duration(recent.p99_ns) : "–"),
     html("td", { class: "n wide" }, speed),
     html("td", { class: "n " + (share > 0.01 ? "bad" : share > 0 ? "warned" : "") }, recent.recent ? percent(share) : "–"),
+    html("td", { class: "n wide", title: load ? load.device_seconds.toFixed(1) + " s of device time in the last minute" : "" }, load ? percent(load.headroom, 0) : "–"),
     html("td", { class: "n wide soft", title: losses(s) }, count(lost) + " of " + count(s.arrived + total(s.refused))),
     html("td", { class: "n" }, count(s.queued) + (s.paused ? " +" + s.paused : "")),
     html("td", { class: "n wide", hidden: byId("memory").hidden, title: "intermediates: " + mib(s.intermediate_bytes) }, mib(s.resident_bytes)));

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/stats"
 )
 
@@ -18,6 +19,10 @@ type lane struct {
 	last      uint64        // round that tells of it, 0 for none
 	latencies latencies
 	past      steps[served]
+
+	bestEffort bool
+	load       recently[demand]
+	took       time.Duration // of devices, since the service was first there
 }
 
 // lanes are all lanes, and where each service belongs.
@@ -41,10 +46,10 @@ func (l *lanes) set(m models.Service, fresh bool, oldest uint64) {
 	i := l.named(m.Name, oldest)
 	to := &l.list[i]
 	if fresh {
-		to.latencies, to.past = latencies{}, steps[served]{}
+		to.latencies, to.past, to.load, to.took = latencies{}, steps[served]{}, recently[demand]{}, 0
 	}
 	to.services++
-	to.target = m.QoSTarget
+	to.target, to.bestEffort = m.QoSTarget, m.BestEffort
 	l.of[m.ID] = place{i, true}
 }
 
@@ -116,6 +121,27 @@ func (l *lanes) position(id int, services []models.Service, round, oldest uint64
 	i := l.of[id].lane
 	l.list[i].last = round
 	return i
+}
+
+// demands counts a query that is over, unless it is neither good nor bad.
+func (l *lane) demands(a *overlap.Answer, took, allowed time.Duration) {
+	switch {
+	case a.Result == overlap.Finished:
+		l.load.at(a.At).count(1-float64(took)/float64(max(allowed, 1)), took > allowed, 1)
+	case a.Result == overlap.Dropped && overloaded(a.Reason):
+		l.load.at(a.At).count(0, true, 1)
+	}
+}
+
+// demanded sums up what a service demanded.
+func (l *lane) demanded(now time.Duration) (sum demand) {
+	l.load.each(now, func(d *demand) {
+		sum.took, sum.total, sum.bad = sum.took+d.took, sum.total+d.total, sum.bad+d.bad
+		for i, n := range d.left {
+			sum.left[i] += n
+		}
+	})
+	return sum
 }
 
 // window is how many of the last queries of a service are looked at.

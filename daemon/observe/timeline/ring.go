@@ -13,10 +13,12 @@ package timeline
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 )
@@ -37,6 +39,8 @@ const (
 // else by any.
 type Ring struct {
 	epoch time.Time
+	load  atomic.Pointer[status.Load] // the last that was published
+	due   time.Duration               // when the next is; whoever feeds reads it without the lock
 
 	mu struct {
 		sync.Mutex
@@ -47,17 +51,23 @@ type Ring struct {
 
 		queries queries
 		history history
+		load    load
 	}
 }
 
-// New returns an empty ring. Rounds will be of these services; all times are
-// since the epoch.
-func New(epoch time.Time, services []models.Service) *Ring {
+// New returns an empty ring. Rounds will be of these services, on devices of these
+// names, or on the one there is; all times are since the epoch.
+func New(epoch time.Time, services []models.Service, devices ...string) *Ring {
+	if len(devices) == 0 {
+		devices = []string{""}
+	}
 	r := &Ring{epoch: epoch}
+	r.mu.load.names, r.mu.load.devices = devices, make([]recently[busy], len(devices))
 	r.mu.slots = make([]Round, Rounds)
 	for _, m := range services {
 		r.mu.lanes.set(m, false, 1)
 	}
+	r.publishLocked(0)
 	return r
 }
 
@@ -67,8 +77,12 @@ func New(epoch time.Time, services []models.Service) *Ring {
 // that were answered under a name stay, unless it begins afresh.
 func (r *Ring) Observe(e *observe.Event) {
 	switch e.Kind {
-	case observe.Woke, observe.Rested, observe.Published, observe.Accepted:
+	case observe.Woke, observe.Published, observe.Accepted:
 		return
+	case observe.Rested:
+		if e.At < r.due {
+			return
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,6 +95,8 @@ func (r *Ring) Observe(e *observe.Event) {
 		for service := range at.services {
 			*service = r.mu.lanes.position(*service, e.Services, at.Number, oldest)
 		}
+	case observe.Rested:
+		r.publishLocked(e.At)
 	case observe.Ended:
 		r.finishLocked(e)
 	case observe.Refused:
@@ -90,6 +106,9 @@ func (r *Ring) Observe(e *observe.Event) {
 		r.mu.history.at(e.At).lost[reason]++
 		if l := r.mu.lanes.laneOf(e.Call.Service.ID); l != nil {
 			l.past.at(e.At).lost++
+			if overloaded(reason) {
+				l.load.at(e.At).count(0, true, 1)
+			}
 		}
 		r.addLocked(e.Call.Service.ID, q)
 	case observe.TurnedAway:
@@ -109,6 +128,7 @@ func (r *Ring) Observe(e *observe.Event) {
 // took for its spans by its own clock.
 func (r *Ring) finishLocked(e *observe.Event) {
 	r.mu.history.ended(e)
+	r.spendLocked(e)
 	if !r.mu.busy || e.Outcome.Round != r.mu.last {
 		return
 	}
@@ -126,6 +146,25 @@ func (r *Ring) finishLocked(e *observe.Event) {
 	}
 }
 
+// spendLocked divides the time of a round among the services of its spans.
+func (r *Ring) spendLocked(e *observe.Event) {
+	o := e.Outcome
+	b := r.mu.load.devices[o.Device].at(e.At)
+	b.took, b.rounds = b.took+o.Took, b.rounds+1
+	var sum time.Duration
+	for i := range o.Spans {
+		sum += o.Spans[i].Took
+	}
+	for i := range o.Spans {
+		s := &o.Spans[i]
+		if l := r.mu.lanes.laneOf(s.Span.Service); l != nil && s.Took > 0 {
+			part := time.Duration(float64(o.Took) * (float64(s.Took) / float64(sum)))
+			l.load.at(e.At).took += part
+			l.took += part
+		}
+	}
+}
+
 // answerLocked remembers how a query ended. One that nobody waits for any more has no
 // latency.
 func (r *Ring) answerLocked(c *query.Call, a *overlap.Answer) {
@@ -135,6 +174,7 @@ func (r *Ring) answerLocked(c *query.Call, a *overlap.Answer) {
 	if l := r.mu.lanes.laneOf(a.Service); l != nil && a.Result != overlap.Cancelled {
 		l.latencies.add(took, inTime)
 		l.past.at(a.At).answered(a, took, inTime)
+		l.demands(a, took, allowed)
 	}
 	q := r.queryOf(c, a.At)
 	q.Batch, q.Result, q.Reason = uint64(a.Batch), a.Result.String(), reasonOf(a.Reason)
@@ -152,6 +192,9 @@ func (r *Ring) turnedAwayLocked(e *observe.Event) {
 		if l != nil {
 			l.past.at(e.At).lost += n
 		}
+	}
+	if l != nil {
+		l.load.at(e.At).turnedAway(e.Turned)
 	}
 }
 
@@ -307,6 +350,54 @@ func (r *Ring) Gained(now time.Duration) (sum observe.Gain, overlap, merge float
 	defer r.mu.Unlock()
 	overlap, merge = r.mu.history.lately(now)
 	return r.mu.history.gain, overlap, merge
+}
+
+// Load returns the load as it was published last, without waiting for anybody. While the
+// scheduler shows no sign of life, or before anything was published, it demands the
+// devices that there are at least.
+func (r *Ring) Load(live bool) *status.Load {
+	o := *r.load.Load()
+	o.AgeSeconds, o.Stalled = (time.Since(r.epoch) - o.At).Seconds(), !live
+	if o.Stalled {
+		o.DevicesDemanded = max(o.DevicesDemanded, float64(len(o.Devices)))
+	}
+	return &o
+}
+
+// publishLocked publishes the load of now for all who ask before the next.
+func (r *Ring) publishLocked(now time.Duration) {
+	r.due = now + loadEvery
+	first := max(0, int64(now/HistoryStep)-int64(loadSteps)+1)
+	back := now - time.Duration(first)*HistoryStep
+	o := &status.Load{Services: map[string]status.ServiceLoad{}, At: now, WindowSeconds: back.Seconds()}
+	var idle float64
+	for i := range r.mu.load.devices {
+		d := loadOf(&r.mu.load.devices[i], r.mu.load.names[i], now, back)
+		idle += d.Idle
+		o.Devices = append(o.Devices, d)
+	}
+	var all demand
+	for i := range r.mu.lanes.list {
+		if l := &r.mu.lanes.list[i]; l.services > 0 {
+			sum := l.demanded(now)
+			o.Services[l.name] = status.ServiceLoad{
+				Headroom: sum.headroom(), DeviceSeconds: sum.took.Seconds(), BadRate: sum.badRate(), DeviceTotal: l.took,
+			}
+			if !l.bestEffort { // which promises nothing
+				all.total, all.bad = all.total+sum.total, all.bad+sum.bad
+			}
+		}
+	}
+	n := float64(len(o.Devices))
+	o.Idle, o.BadRate = idle/n, all.badRate()
+	o.DevicesDemanded = n * (1 - o.Idle)
+	if o.BadRate > badLimit {
+		o.DevicesDemanded = n / (1 - min(o.BadRate, mostBad))
+	}
+	if now < LoadWindow { // it has not seen enough to give devices back
+		o.DevicesDemanded = max(o.DevicesDemanded, n)
+	}
+	r.load.Store(o)
 }
 
 // Changed reports whether a round has ended or begun since.

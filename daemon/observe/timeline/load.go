@@ -1,0 +1,129 @@
+package timeline
+
+import (
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/overlap"
+)
+
+const (
+	// LoadWindow is over how long signals for scaling are smoothed, in steps as those of a
+	// history: as long as it takes to start a worker with its model, so that what is
+	// demanded does not change before the answer to the last demand can be seen.
+	LoadWindow = time.Minute
+
+	// loadSteps is how many steps are remembered: those of the window, and the one that
+	// is not over.
+	loadSteps = int(LoadWindow/HistoryStep) + 1
+
+	// loadEvery is how often a load is published.
+	loadEvery = time.Second
+
+	// badLimit is the bad rate above which more devices are demanded, and mostBad the one
+	// above which no more still are: the demand would be without limit.
+	badLimit, mostBad = 0.01, 0.9
+
+	// leftSteps is into how many parts the time that a query is allowed is divided.
+	leftSteps = 20
+)
+
+// recently holds the steps of a load window. Its zero value is empty.
+type recently[P any] struct {
+	points  [loadSteps]P
+	numbers [loadSteps]int64
+}
+
+// at returns the point of a time, which is empty if it is the first to be seen of it.
+func (r *recently[P]) at(t time.Duration) *P {
+	number := int64(max(t, 0) / HistoryStep)
+	i := number % int64(loadSteps)
+	if r.numbers[i] != number {
+		var empty P
+		r.points[i], r.numbers[i] = empty, number
+	}
+	return &r.points[i]
+}
+
+// each yields the points of the window that ends now.
+func (r *recently[P]) each(now time.Duration, yield func(p *P)) {
+	last := int64(now / HistoryStep)
+	for i := range r.points {
+		if n := r.numbers[i]; n <= last && n > last-int64(loadSteps) {
+			yield(&r.points[i])
+		}
+	}
+}
+
+// busy is what a device did in a step.
+type busy struct {
+	took   time.Duration
+	rounds int
+}
+
+// demand is what a service asked of the devices in a step: what its spans took, and of
+// its queries that were good or bad how many there were, how many were bad, and how many
+// were answered with so much left of their time.
+type demand struct {
+	took       time.Duration
+	total, bad uint32
+	left       [leftSteps]uint32
+}
+
+// count counts a query of which this part of its time was left; none of a bad one.
+func (d *demand) count(left float64, bad bool, n uint32) {
+	d.total += n
+	if bad {
+		d.bad += n
+		left = 0
+	}
+	d.left[min(max(int(left*leftSteps), 0), leftSteps-1)] += n
+}
+
+// load is what the demand for devices is made of, besides the demands of the lanes.
+type load struct {
+	names   []string // of the devices
+	devices []recently[busy]
+}
+
+// overloaded reports whether a reason for which a query was refused, or dropped, is that
+// there is too much to do.
+func overloaded(reason overlap.Reason) bool {
+	return reason == overlap.ReasonQueueFull || reason == overlap.ReasonDeadlinePassed || reason == overlap.ReasonCannotFinish
+}
+
+// turnedAway counts queries that did not come to the scheduler because there was too much
+// to do.
+func (d *demand) turnedAway(counts *[len(query.TurnedAwayFor)]uint64) {
+	for i, n := range counts {
+		if reason := query.TurnedAwayFor[i]; reason == query.ReasonNoMemory || reason == query.ReasonQueueFull {
+			d.count(0, true, uint32(n))
+		}
+	}
+}
+
+// loadOf sums up what a device did, looking so far back.
+func loadOf(r *recently[busy], name string, now, back time.Duration) status.DeviceLoad {
+	var sum busy
+	r.each(now, func(b *busy) { sum.took, sum.rounds = sum.took+b.took, sum.rounds+b.rounds })
+	idle := max(back-sum.took, 0)
+	d := status.DeviceLoad{Name: name, BusySeconds: sum.took.Seconds(), Idle: float64(idle) / float64(max(back, 1))}
+	if sum.rounds > 0 {
+		d.IdleBeforeRoundMS = idle.Seconds() * 1e3 / float64(sum.rounds)
+	}
+	return d
+}
+
+func (d *demand) badRate() float64 { return float64(d.bad) / float64(max(d.total, 1)) }
+
+// headroom returns the part of their time that 99 of 100 queries had left.
+func (d *demand) headroom() float64 {
+	least := int64(d.total+99) / 100 // the rank of the query that decides, from below
+	for i, n := range d.left {
+		if least -= int64(n); least <= 0 && d.total > 0 {
+			return float64(i) / leftSteps
+		}
+	}
+	return 1
+}
