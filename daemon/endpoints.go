@@ -97,6 +97,7 @@ func (d *Daemon) newExporter(version string) func() ([]byte, error) {
 func (d *Daemon) scrape() (s metrics.Scrape) {
 	s.Status, _ = d.backend.StatusWithin(scrapeTimeout, false)
 	d.weigh(s.Status)
+	s.Load = *d.backend.Timeline().Load(d.backend.Live())
 	s.Traces = d.tracer.Counts()
 	d.storage().count(&s)
 	return s

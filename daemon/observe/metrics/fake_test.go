@@ -65,10 +65,12 @@ func full(services int) told {
 	g.Power, g.PowerLimit = cuda.Reading[float64]{Known: true, Value: 300}, cuda.Reading[float64]{Known: true, Value: 700}
 	s.GPU = []gpu.Status{{Sample: &g}}
 	s.Pool = []status.Device{{Name: "left"}}
+	s.Load = status.Load{DevicesDemanded: 0.5, BadRate: 0.25, Devices: []status.DeviceLoad{{Name: "left", Idle: 0.75}}, Services: map[string]status.ServiceLoad{}}
 	var names []string
 	for i := range services {
 		name := fmt.Sprint("s", i)
 		names = append(names, name)
+		s.Load.Services[name] = status.ServiceLoad{Headroom: 0.3, BadRate: 0.125, DeviceTotal: 1500 * ms}
 		s.Services = append(s.Services, status.Service{
 			Name: name, ID: models.ServiceID(i), Ready: true, TargetMS: 1e3, QueueLimit: 9, Requests: requests(), OldestAge: 2 * time.Second, IntermediateBytes: 4096, EngineSeconds: 3, DeviceSeconds: 2,
 			Replicas: []status.Replica{{Device: "left", Ready: true}},

@@ -34,7 +34,7 @@ type family struct {
 }
 
 // families are all metrics, in the order in which they are documented.
-var families = describe(tritonFamilies, serviceFamilies, schedulerFamilies, predictionFamilies, tracingFamilies, storageFamilies, gpuFamilies)
+var families = describe(tritonFamilies, serviceFamilies, loadFamilies, schedulerFamilies, predictionFamilies, tracingFamilies, storageFamilies, gpuFamilies)
 
 func describe(lists ...[]family) (all []family) {
 	for _, list := range lists {
@@ -267,6 +267,41 @@ func misses(s *status.Service) uint64 {
 		}
 	}
 	return n
+}
+
+// loadFamilies are the signals for scaling.
+var loadFamilies = []family{
+	whole("overlapd_devices", gauge, "Devices that there are.", func(s *scrape) int { return len(s.Load.Devices) }),
+	whole("overlapd_devices_demanded", gauge, "Devices that the load of the last minute demands: see scaling.",
+		func(s *scrape) float64 { return s.Load.DevicesDemanded }),
+	whole("overlapd_bad_ratio", gauge, "Share of the last minute's queries that were late, dropped, or refused for want of room or time, of services that promise something.",
+		func(s *scrape) float64 { return s.Load.BadRate }),
+	{
+		name: "overlapd_device_idle_ratio", kind: gauge, help: "Share of the last minute in which no round ran on the device.", labels: []string{"device"},
+		values: func(s *scrape, e *emitter) {
+			for i := range s.Load.Devices {
+				e.value(s.Load.Devices[i].Idle, s.Load.Devices[i].Name)
+			}
+		},
+	},
+	histogramOf("overlapd_idle_before_round_seconds", "Time that a device was idle before a round.", func(g *groups) *distribution { return &g.idle }),
+	ofLoad("overlapd_service_headroom_ratio", gauge, "Part of the time that a query is allowed which 99 of 100 had left in the last minute.",
+		func(l status.ServiceLoad) float64 { return l.Headroom }),
+	ofLoad("overlapd_service_bad_ratio", gauge, "Share of the last minute's queries that were late, dropped, or refused for want of room or time.",
+		func(l status.ServiceLoad) float64 { return l.BadRate }),
+	ofLoad("overlapd_service_device_seconds_total", counter, "Time of devices that the service took; that of a round is divided among its spans, so all services together have overlapd_device_busy_seconds_total.",
+		func(l status.ServiceLoad) float64 { return l.DeviceTotal.Seconds() }),
+}
+
+// ofLoad is a metric with one value for each service that has a load.
+func ofLoad(name string, k kind, help string, value func(status.ServiceLoad) float64) family {
+	return family{name: name, kind: k, help: help, labels: []string{"service"}, values: func(s *scrape, e *emitter) {
+		for _, of := range s.services() {
+			if l, there := s.Load.Services[of.Name]; there {
+				e.value(value(l), of.Name)
+			}
+		}
+	}}
 }
 
 // schedulerFamilies are about the rounds and the goroutine that decides them.

@@ -30,6 +30,7 @@ type running struct {
 	spans     int
 	predicted models.Estimate
 	solo      time.Duration
+	free      time.Duration // when the group before was over, 0 before the first
 }
 
 // record is what is counted.
@@ -48,7 +49,7 @@ type record struct {
 // groups is what is counted of groups and of their predictions: measured/predicted
 // of one span and of several, and how far off that is.
 type groups struct {
-	size, headroom, margin, round, soloRatio, groupRatio, groupError distribution
+	size, headroom, margin, idle, round, soloRatio, groupRatio, groupError distribution
 }
 
 // queries is what is counted of the finished queries of a service. One that takes
@@ -69,7 +70,7 @@ func NewRecorder(services []string) *Recorder {
 
 func newRecord() (r record) {
 	g := &r.groups
-	g.size.bounds, g.headroom.bounds, g.margin.bounds, g.round.bounds = spanBounds, roomBounds, marginBounds, roundBounds
+	g.size.bounds, g.headroom.bounds, g.margin.bounds, g.idle.bounds, g.round.bounds = spanBounds, roomBounds, marginBounds, roundBounds, roundBounds
 	g.soloRatio.bounds, g.groupRatio.bounds, g.groupError.bounds = ratioBounds, ratioBounds, errorBounds
 	return r
 }
@@ -86,7 +87,7 @@ func (r *Recorder) Observe(e *observe.Event) {
 		r.dispatched(e)
 	case observe.Ended:
 		r.merged += max(e.Gain.Merge, 0)
-		r.ended(e.Measured)
+		r.ended(e.At, e.Measured)
 	case observe.Answered:
 		if e.Answer.Result == overlap.Finished {
 			r.series[e.Answer.Service].answered(e.Answer, e.Target)
@@ -112,6 +113,9 @@ func (r *Recorder) dispatched(e *observe.Event) {
 	g := &r.runs[e.Round.Device]
 	g.spans, g.predicted, g.solo = len(e.Round.Group.Spans), e.Round.Predicted, e.Apart.Spans
 	r.groups.size.observe(float64(g.spans))
+	if g.free > 0 {
+		r.groups.idle.observe(max(e.Round.Start-g.free, 0).Seconds())
+	}
 	first := time.Duration(math.MaxInt64)
 	for i := range e.Why.Candidates {
 		if c := &e.Why.Candidates[i]; c.Place > 0 {
@@ -128,10 +132,12 @@ func (r *Recorder) dispatched(e *observe.Event) {
 
 // ended counts how the group went that a device was sent last. What did not run to its end
 // is not compared with its prediction, and what was not sent is not counted.
-func (r *Recorder) ended(m *executor.Outcome) {
+func (r *Recorder) ended(at time.Duration, m *executor.Outcome) {
 	if m == nil {
 		return
 	}
+	g := &r.runs[m.Device]
+	g.free = at
 	r.groups.round.observe(m.Took.Seconds())
 	for i := range m.Spans {
 		if m.Spans[i].Status != models.SpanDone {
@@ -142,7 +148,6 @@ func (r *Recorder) ended(m *executor.Outcome) {
 	if took <= 0 {
 		return
 	}
-	g := &r.runs[m.Device]
 	r.compare(g, took)
 	if g.spans > 1 && g.solo > 0 {
 		r.soloTime += g.solo

@@ -3,6 +3,7 @@ package metrics
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -95,6 +96,22 @@ func TestRecordOfGroups(t *testing.T) {
 		if n, sum := sumOf(&r.groups.headroom); (n == 1) != (c.group.deadline != 0) || sum != c.headroom {
 			t.Errorf("%s: %d headrooms of %v", name, n, sum)
 		}
+	}
+}
+
+// Idle is what lies between two rounds of one device, whatever runs on another.
+func TestRecordOfIdleTime(t *testing.T) {
+	r := NewRecorder(nil)
+	for _, e := range []struct {
+		device     int
+		start, end time.Duration
+	}{{0, 5 * ms, 10 * ms}, {1, 8 * ms, 30 * ms}, {0, 12 * ms, 20 * ms}, {0, 20 * ms, 25 * ms}, {1, 31 * ms, 32 * ms}} {
+		round := &overlap.Round{Device: e.device, Start: e.start}
+		r.Observe(&observe.Event{Kind: observe.Dispatched, Round: round, Why: new(overlap.Explanation)})
+		r.Observe(&observe.Event{Kind: observe.Ended, At: e.end, Measured: &executor.Outcome{Device: e.device}})
+	}
+	if n, sum := sumOf(&r.groups.idle); n != 3 || math.Abs(sum-0.003) > 1e-9 {
+		t.Errorf("%d rounds after %v s", n, sum)
 	}
 }
 
