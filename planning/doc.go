@@ -42,9 +42,12 @@ type Service struct {
 	Rate float64 `json:"rate"`
 	Load float64 `json:"load"`
 
-	// A batch of b takes Alpha·b + Beta milliseconds on a device of speed 1.
-	Alpha float64 `json:"alpha_ms,omitempty"`
-	Beta  float64 `json:"beta_ms,omitempty"`
+	// A batch of b takes Alpha·b + Beta milliseconds on a device of speed 1. The target
+	// and the largest batch limit b, where they are not 0.
+	Alpha    float64 `json:"alpha_ms,omitempty"`
+	Beta     float64 `json:"beta_ms,omitempty"`
+	Target   float64 `json:"target_ms,omitempty"`
+	MaxBatch int     `json:"max_batch,omitempty"`
 
 	// Devices are the names of those that a plan has it run on; for [Greedy], of those
 	// that it must be on.

@@ -148,7 +148,7 @@ func TestReadServices(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		return ReadServices(path, gpu)
+		return ReadServices(path, gpu, nil)
 	}
 	// Two fit 100 ms with (50 - 10)/2 = 20 in a batch, which takes 50 ms: 400 a second.
 	services, streams, err := read("name,alpha_ms,beta_ms,slo,rate,memory\na,2,10,100,40,7\nb,1,5,,1,2\n", "")

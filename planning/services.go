@@ -1,8 +1,11 @@
 package planning
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/overlapd/overlapd/textfile"
@@ -31,11 +34,15 @@ var (
 // perhaps slo_ms (or slo), without which no target limits a batch, rate, without which
 // each stream has one request a second, and memory_mib (or memory) and working_mib,
 // without which they are zero. If gpu is not empty, only rows with it in the column gpu
-// count.
-func ReadServices(path, gpu string) (services []Service, streams int, err error) {
+// count. Where services are known, rows are of these, and say what is known otherwise or
+// not; those without a row have no requests.
+func ReadServices(path, gpu string, known []Service) (services []Service, streams int, err error) {
 	var model, alpha, beta, slo, rate, memory, working, gpus int
 	head := func(t *textfile.Table) {
-		model, alpha, beta = t.Require("model", "name"), t.Require("alpha_ms"), t.Require("beta_ms")
+		model, alpha, beta = t.Require("model", "name"), t.Column("alpha_ms"), t.Column("beta_ms")
+		if known == nil {
+			alpha, beta = t.Require("alpha_ms"), t.Require("beta_ms")
+		}
 		slo, rate, memory, working = t.Column("slo_ms", "slo"), t.Column("rate"), t.Column("memory_mib", "memory"), t.Column("working_mib")
 		if gpu != "" {
 			gpus = t.Require("gpu")
@@ -52,14 +59,24 @@ func ReadServices(path, gpu string) (services []Service, streams int, err error)
 			}
 			return t.Number(column, least, maxNumber)
 		}
-		s := Service{Name: t.Fields[model], Alpha: number(alpha, epsilon, 0), Beta: number(beta, 0, 0),
-			Rate: number(rate, 0, 1), Memory: number(memory, 0, 0), Working: number(working, 0, 0)}
-		target := number(slo, 0, infinite)
-		if s.Alpha+s.Beta > target {
-			t.Refuse(slo, "model %.40q takes %.3g ms for one request alone; give a larger target or a faster device", s.Name, s.Alpha+s.Beta)
+		s := Service{Name: t.Fields[model]}
+		if i := slices.IndexFunc(known, func(k Service) bool { return k.Name == s.Name }); i >= 0 {
+			s = known[i]
+		} else if known != nil {
+			t.Refuse(model, "the configuration has no service of this name; name one that it has")
 			return
 		}
-		s.Load = s.Rate / throughput(s.Alpha, s.Beta, target)
+		s.Alpha, s.Beta, s.Rate = number(alpha, epsilon, s.Alpha), number(beta, 0, s.Beta), number(rate, 0, 1)
+		s.Memory, s.Working = number(memory, 0, s.Memory), number(working, 0, s.Working)
+		target := number(slo, 0, cmp.Or(s.Target, infinite))
+		if s.Alpha+s.Beta > target {
+			t.Refuse(max(slo, 0), "model %.40q takes %.3g ms for one request alone; give a larger target or a faster device", s.Name, s.Alpha+s.Beta)
+			return
+		}
+		if err := s.load(target); err != nil {
+			t.Fault("%w", err)
+			return
+		}
 		streams++
 		at, known := position[s.Name]
 		if !known {
@@ -78,13 +95,38 @@ func ReadServices(path, gpu string) (services []Service, streams int, err error)
 	if err == nil && len(services) == 0 {
 		err = &textfile.Fault{File: path, Err: errors.New("no row has " + gpu + " in its column gpu; name another GPU")}
 	}
+	for _, k := range known {
+		if _, there := position[k.Name]; !there {
+			services = append(services, k)
+		}
+	}
 	return services, streams, err
+}
+
+// Evenly gives each service a request a second, for where their rates are not known.
+func Evenly(services []Service) ([]Service, error) {
+	for i := range services {
+		services[i].Rate = 1
+		if err := services[i].load(cmp.Or(services[i].Target, infinite)); err != nil {
+			return nil, err
+		}
+	}
+	return services, nil
+}
+
+// load calculates the load of the service by its rate.
+func (s *Service) load(target float64) error {
+	if s.Alpha == 0 {
+		return fmt.Errorf("%w: nobody knows how long service %s takes; give alpha_ms and beta_ms, or measure it (overlapd profile)", errServices, s.Name)
+	}
+	s.Load = s.Rate / throughput(s.Alpha, s.Beta, target, cmp.Or(s.MaxBatch, maxBatch))
+	return nil
 }
 
 // throughput returns the most requests a second that one device of speed 1 answers in
 // time: with the largest batch of which two fit the target, the one that runs and the
 // one that waits for it, or with one request at a time.
-func throughput(alpha, beta, target float64) float64 {
-	batch := min(max(math.Floor((target/2-beta)/alpha), 1), maxBatch)
+func throughput(alpha, beta, target float64, most int) float64 {
+	batch := min(max(math.Floor((target/2-beta)/alpha), 1), float64(most))
 	return 1000 * batch / (alpha*batch + beta)
 }

@@ -69,7 +69,10 @@ model is run on the GPU, in a process of its own.`,
 				return err
 			}
 			found, err := lookAtHost(cmd.Context(), c)
-			found.Exposed, found.Notes = exposed, c.Pool().Idle(c.Services)
+			found.Exposed, found.Notes = exposed, c.Devices.Idle(c.Services)
+			for i, d := range c.Devices {
+				found.Pool = append(found.Pool, poolDevice{d.Name, d.Kind, c.Devices.ServicesOn(i, c.Services)})
+			}
 			if found.ORTPath != "" {
 				notes, faults := tryModels(cmd.Context(), &c, found.ORTPath)
 				found.Notes, err = append(found.Notes, notes...), errors.Join(err, faults)
@@ -160,7 +163,16 @@ type host struct {
 	Exposed     []string `json:"exposed,omitempty"`
 	Notes       []string `json:"notes,omitempty"`
 
+	// Pool are the devices of a configuration with several, with the services on each.
+	Pool []poolDevice `json:"pool,omitempty"`
+
 	GPU *gpuReport `json:"gpu,omitempty"`
+}
+
+type poolDevice struct {
+	Name     string   `json:"name"`
+	Kind     string   `json:"kind"`
+	Services []string `json:"services"`
 }
 
 func lookAtHost(ctx context.Context, c config.Config) (host, error) {
@@ -200,6 +212,9 @@ func (h host) writeText(w io.Writer) {
 	}
 	for _, n := range h.Notes {
 		fmt.Fprintf(w, "# %s\n", n)
+	}
+	for _, d := range h.Pool {
+		fmt.Fprintf(w, "# device %s (%s): %s\n", d.Name, d.Kind, strings.Join(d.Services, ", "))
 	}
 	if h.Emulated {
 		if h.Fault == "" {

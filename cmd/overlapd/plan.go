@@ -33,6 +33,13 @@ func planPlacementCommand() *cobra.Command {
   working_mib       what a batch takes besides, while it runs; without it 0
   gpu               with --gpu, rows of others are left out
 
+With --config the models are the services of a daemon's configuration and the devices
+its pool, and the plan is one that serve takes (plan = FILE). Times are then those of the
+profile of an emulated device, or what a daemon has measured of each service, and targets
+those of the configuration, so that --data needs no columns but model and rate. Without
+--data each service has one request a second. A GPU's memory is not asked for: give
+--devices, and the column memory_mib.
+
 There are three plans:
 
 By default each model runs on as many of the devices of one host as memory allows,
@@ -50,7 +57,8 @@ as parts of the averages. --in-force and --max-change bound what changes.
 The bound is what no plan can exceed. Where a solver is installed (highs or cbc, in
 PATH or named by OVERLAPD_SOLVER) it works on what lies between; without one the
 plan is that of a heuristic. docs/planning.md has more.`,
-		Example: `  overlapd plan placement --data models.csv --devices 4 --memory 24576 --out plan.json
+		Example: `  overlapd plan placement --config overlapd.toml --data rates.csv --out plan.json
+  overlapd plan placement --data models.csv --devices 4 --memory 24576 --out plan.json
   overlapd plan placement --data models.csv --devices a=40960,b=10240:0.25
   overlapd plan placement --data models.csv --devices 1000 --memory 81920 --group-limit 100 --json
   overlapd plan placement --data models.csv --sub-clusters 20 --memory 81920 --in-force plan.json --max-change 50000`,
@@ -59,6 +67,7 @@ plan is that of a heuristic. docs/planning.md has more.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.data, "data", "", "CSV file of models")
+	f.StringVarP(&o.config, "config", "c", "", "configuration with the services and devices")
 	f.StringVar(&o.gpu, "gpu", "", "only rows with this value in the column gpu")
 	f.StringVar(&o.devices, "devices", o.devices, "how many equal devices, or NAME=MEMORY[:SPEED] of each, with commas between them")
 	f.Float64Var(&o.memory, "memory", manyMiB, "MiB of each device, by default without a limit")
@@ -73,15 +82,16 @@ plan is that of a heuristic. docs/planning.md has more.`,
 	f.DurationVar(&o.search.Limit, "time-limit", o.search.Limit, "how long to search, with the solver")
 	f.StringVarP(&o.out, "out", "o", "", "file for the plan")
 	o.flag(f)
-	if err := cmd.MarkFlagRequired("data"); err != nil {
-		panic(err) // there is no such option
-	}
+	cmd.MarkFlagsOneRequired("data", "config")
+	cmd.MarkFlagsMutuallyExclusive("config", "sub-clusters")
 	return cmd
 }
 
 type planOptions struct {
 	output
 	data, gpu, devices string
+	config             string
+	named              bool // the devices are, on the command line
 	memory             float64
 	herd               planning.Herd
 	clusters           int
@@ -127,9 +137,10 @@ func (o *planOptions) run(cmd *cobra.Command) error {
 	if err := o.check(cmd.Flags().Changed); err != nil {
 		return err
 	}
+	o.named = cmd.Flags().Changed("devices")
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	bar := newBar("reading "+o.data, 1)
+	bar := newBar("reading "+cmp.Or(o.data, o.config), 1)
 	o.search.Progress = func(doing string) { showPart(bar, doing, float64(time.Since(began))/float64(o.search.Limit)) }
 	p, streams, err := o.plan(ctx)
 	_ = bar.Clear()
@@ -151,7 +162,21 @@ func (o *planOptions) run(cmd *cobra.Command) error {
 }
 
 func (o *planOptions) plan(ctx context.Context) (p *planning.Placement, streams int, err error) {
-	services, streams, err := planning.ReadServices(o.data, o.gpu)
+	var services []planning.Service
+	devices, err := o.parseDevices()
+	if o.config != "" && err == nil {
+		var pool []planning.Device
+		if services, pool, err = configured(o.config, o.memory); !o.named {
+			devices = pool
+		}
+	}
+	switch {
+	case err != nil:
+	case o.data != "":
+		services, streams, err = planning.ReadServices(o.data, o.gpu, services)
+	default:
+		services, err = planning.Evenly(services)
+	}
 	if err != nil {
 		return nil, 0, err
 	}
@@ -160,9 +185,7 @@ func (o *planOptions) plan(ctx context.Context) (p *planning.Placement, streams 
 			return nil, 0, err
 		}
 	}
-	devices, err := o.parseDevices()
 	switch {
-	case err != nil:
 	case o.clusters > 0:
 		p, err = o.partition.Plan(ctx, services, numbered("sub-cluster", o.clusters, o.memory), o.search)
 	case o.herd != planning.Herd{}:

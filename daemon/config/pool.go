@@ -45,8 +45,8 @@ func (p Pool) on(s *Service) (on []int) {
 	return on
 }
 
-// names returns the names of the services that are on the i-th device.
-func (p Pool) names(i int, services []Service) (names []string) {
+// ServicesOn returns the names of the services that are on the i-th device.
+func (p Pool) ServicesOn(i int, services []Service) (names []string) {
 	for j := range services {
 		if s := &services[j]; slices.Contains(p.on(s), i) {
 			names = append(names, s.Name)
@@ -71,7 +71,7 @@ func (p Pool) GPUs() (names []string) {
 func (p Pool) Instances(gpu string, services []Service) (wants []mig.Want) {
 	for i, d := range p {
 		if d.MIG != "" && d.GPU == gpu {
-			wants = append(wants, mig.Want{Profile: d.MIG, Services: p.names(i, services)})
+			wants = append(wants, mig.Want{Profile: d.MIG, Services: p.ServicesOn(i, services)})
 		}
 	}
 	return wants
@@ -112,7 +112,7 @@ func parseCores(text string) (cores []int, err error) {
 // Idle returns a sentence about each device of the pool that no service is on.
 func (p Pool) Idle(services []Service) (all []string) {
 	for i, d := range p {
-		if len(p.names(i, services)) == 0 {
+		if len(p.ServicesOn(i, services)) == 0 {
 			all = append(all, fmt.Sprintf("no service is on device %q: name it in the on of one, or leave the device out", d.Name))
 		}
 	}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/planning"
+	"github.com/overlapd/overlapd/training"
+)
+
+// soloTime is what a batch of a service takes alone.
+type soloTime struct {
+	size, seqLen int
+	ms           float64
+}
+
+// configured returns the services and the pool of a configuration as planning sees them,
+// each device with so many MiB, and with the times that the profile of an emulated device has, or that a daemon has
+// measured. A plan that the configuration names is not read: this one may take its place.
+func configured(path string, memory float64) (services []planning.Service, devices []planning.Device, err error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := config.Parse(path, data)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(c.Devices) == 0 {
+		return nil, nil, fmt.Errorf("%s has one device, where everything runs: a plan is for several [[device]] tables", path)
+	}
+	first, cores := &c.Devices[0], len(c.Devices[0].CPUs())
+	for _, d := range c.Devices {
+		to := planning.Device{Name: d.Name, Memory: memory, Speed: 1}
+		if own := len(d.CPUs()); cores > 0 && own > 0 {
+			to.Speed = float64(own) / float64(cores)
+		}
+		devices = append(devices, to)
+	}
+	var times [][]soloTime
+	if c.Emulated() {
+		times, err = emulatedTimes(&c, devices)
+	} else {
+		times, err = measuredTimes(&c)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	for i, s := range c.Services {
+		to := planning.Service{Name: s.Name, Model: s.Model, Target: float64(s.Target) / float64(time.Millisecond), MaxBatch: s.MaxBatch}
+		to.Alpha, to.Beta = fitLine(times[i])
+		if to.Alpha > 0 && to.Alpha+to.Beta > to.Target {
+			return nil, nil, fmt.Errorf("service %s takes %.3g ms for one request alone on device %q, and its target is %v: give it a larger one", s.Name, to.Alpha+to.Beta, first.Name, s.Target)
+		}
+		services = append(services, to)
+	}
+	return services, devices, nil
+}
+
+// emulatedTimes returns what each service takes on the first device, by its profile, and
+// makes the speed of each device how much faster it is for all of them.
+func emulatedTimes(c *config.Config, devices []planning.Device) (times [][]soloTime, err error) {
+	whole := 0.0
+	for d, device := range c.Pool() {
+		of, err := profileTimes(c, device.Profile)
+		if err != nil {
+			return nil, err
+		}
+		sum := 0.0
+		for _, list := range of {
+			sum += list[0].ms
+		}
+		if times == nil {
+			times, whole = of, sum
+		}
+		devices[d].Speed = whole / sum
+	}
+	return times, nil
+}
+
+func profileTimes(c *config.Config, path string) (times [][]soloTime, err error) {
+	profile, err := device.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	m, err := device.NewModel(profile)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	for _, s := range c.Services {
+		at := m.Index(strings.TrimPrefix(s.Model, config.EmulatedPrefix))
+		if at < 0 {
+			return nil, fmt.Errorf("service %s: %s does not know %q; name a model that it has (overlapd device show)", s.Name, path, s.Model)
+		}
+		info, list := m.Models()[at], []soloTime(nil)
+		seqLen := slices.Max(info.SeqLens)
+		for _, size := range info.Sizes {
+			took := m.Latency(models.Group{Spans: []models.Span{{Service: models.ServiceID(at), End: info.Operators, Size: size, SeqLen: seqLen}}})
+			list = append(list, soloTime{size, seqLen, float64(took) / float64(time.Millisecond)})
+		}
+		times = append(times, list)
+	}
+	return times, nil
+}
+
+// measuredTimes returns what each service takes by the state file.
+func measuredTimes(c *config.Config) (times [][]soloTime, err error) {
+	state := stateOptions{dir: c.StateDir}
+	err = state.use(true, func(store *training.Store) (err error) {
+		times, err = storedTimes(store, c.Names())
+		return err
+	})
+	return times, err
+}
+
+// storedTimes returns what services take on the device of which most of them are stored,
+// nothing of those that were never measured there.
+func storedTimes(store *training.Store, services []string) (times [][]soloTime, err error) {
+	sets, err := store.List()
+	known := map[string][]training.Model{}
+	for _, set := range sets {
+		for _, m := range set.Models {
+			if slices.Contains(services, m.Name) && !slices.Contains(known[set.Device], m) {
+				known[set.Device] = append(known[set.Device], m)
+			}
+		}
+	}
+	times = make([][]soloTime, len(services))
+	most := 0
+	for _, device := range slices.Sorted(maps.Keys(known)) {
+		operators, oerr := store.Operators(device, known[device])
+		if err = errors.Join(err, oerr); len(operators) <= most {
+			continue
+		}
+		most = len(operators)
+		for i, name := range services {
+			times[i] = nil
+			for _, o := range operators[name] {
+				sum := 0.0
+				for _, micros := range o.Micros {
+					sum += micros / 1000
+				}
+				times[i] = append(times[i], soloTime{o.Size, o.SeqLen, sum})
+			}
+		}
+	}
+	return times, err
+}
+
+// fitLine returns α and β of the line α·size + β through times of the longest sequences
+// with the least squares, 0 of none. No α is below 0, nor β: where times fall or rise
+// faster than sizes, they are a line through their mean, or through 0.
+func fitLine(times []soloTime) (alpha, beta float64) {
+	if len(times) == 0 {
+		return 0, 0
+	}
+	longest := slices.MaxFunc(times, func(a, b soloTime) int { return cmp.Compare(a.seqLen, b.seqLen) }).seqLen
+	n, x, y, xx, xy := 0.0, 0.0, 0.0, 0.0, 0.0
+	for _, t := range times {
+		if size := float64(t.size); t.seqLen == longest {
+			n, x, y, xx, xy = n+1, x+size, y+t.ms, xx+size*size, xy+size*t.ms
+		}
+	}
+	if spread := n*xx - x*x; spread > 0 {
+		alpha = (n*xy - x*y) / spread
+	}
+	if beta = (y - alpha*x) / n; alpha <= 0 && n > 1 {
+		const flat = 1e-6 // of the time, for a batch costs something
+		return flat * y / n, y / n
+	} else if alpha <= 0 || beta < 0 {
+		return math.Max(xy/xx, 0), 0
+	}
+	return alpha, beta
+}
