@@ -16,6 +16,7 @@
 package planning
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -211,6 +212,17 @@ func part(v, average float64) float64 {
 		return 0
 	}
 	return v / average
+}
+
+// falling returns the numbers below n by falling keys, and by themselves where these are
+// equal.
+func falling(n int, key func(i int) float64) []int {
+	order := make([]int, n)
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(key(b), key(a)) })
+	return order
 }
 
 // needs is what a device needs for the service where several services run at a time.

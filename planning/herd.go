@@ -124,15 +124,8 @@ func affinitySets(services []Service, limit float64) []int {
 	if limit == 0 {
 		return sets
 	}
-	order := make([]int, len(services))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		return cmp.Compare(services[a].Alpha+services[a].Beta, services[b].Alpha+services[b].Beta)
-	})
 	var members [][]int
-	for _, i := range order {
+	for _, i := range falling(len(services), func(i int) float64 { return -services[i].Alpha - services[i].Beta }) {
 		at := slices.IndexFunc(members, func(set []int) bool {
 			return !slices.ContainsFunc(set, func(j int) bool {
 				return max(affinity(services[i], services[j]), affinity(services[j], services[i])) > limit
@@ -205,12 +198,7 @@ func (p *herd) find(aim float64) ([]servingGroup, bool) {
 // pack forms groups stream by stream, by a falling key, each in the first of the groups
 // that then need the fewest devices more for a burst tolerance.
 func (p *herd) pack(aim float64, key func(*stream) float64) (groups []servingGroup) {
-	order := make([]int, len(p.streams))
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(key(&p.streams[b]), key(&p.streams[a])) })
-	for _, i := range order {
+	for _, i := range falling(len(p.streams), func(i int) float64 { return key(&p.streams[i]) }) {
 		st := &p.streams[i]
 		best, least := len(groups), p.cost(st.load, st.load, aim)
 		if len(groups) >= p.groups {

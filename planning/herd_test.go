@@ -1,7 +1,6 @@
 package planning
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -9,23 +8,14 @@ import (
 	"testing"
 )
 
-// bestHerd returns the largest least burst tolerance of all ways to form groups, by
-// trying every one of them: it shares no code with the search but the model-streams.
+// bestHerd returns the largest least burst tolerance of all ways to form groups: it shares
+// no code with the search but the model-streams.
 func bestHerd(p *herd) float64 {
 	best := math.Inf(-1)
-	of := make([]int, len(p.streams))
-	var assign func(i, used int)
-	assign = func(i, used int) {
-		if i == len(p.streams) {
-			best = max(best, valueOf(p, of, used))
-			return
-		}
-		for j := range min(used+1, p.groups) {
-			of[i] = j
-			assign(i+1, max(used, j+1))
-		}
-	}
-	assign(0, 0)
+	used := func(of []int) int { return 1 + slices.Max(append(of[:len(of):len(of)], -1)) }
+	everyWay(len(p.streams), func(before []int) int { return min(used(before)+1, p.groups) }, func(of []int) {
+		best = max(best, valueOf(p, of, used(of)))
+	})
 	return best
 }
 
@@ -158,65 +148,12 @@ func herdCase(seed uint64) (Herd, []Service, []Device) {
 	return h, services, equalDevices(n, 12+30*r.Float64())
 }
 
-// TestHerdIsBetweenExactAndBound compares the heuristic, and a solver where there is
-// one, with the best of all groupings.
-func TestHerdIsBetweenExactAndBound(t *testing.T) {
-	seeds := uint64(100)
-	if testing.Short() {
-		seeds = 60
-	}
-	best, tight, all := 0, 0, 0
-	worst := 1.0
-	for seed := range seeds {
-		h, services, devices := herdCase(seed)
-		plan, err := h.Plan(ctx(), services, devices, alone())
-		if errors.Is(err, errNoPlan) {
-			p, _ := h.problem(services, devices)
-			if p.load = 1e9; !math.IsInf(bestHerd(p), -1) {
-				t.Errorf("seed %d: %v, but there is one", seed, err)
-			}
-			continue
-		}
-		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		checkHerd(t, h, services, devices, plan)
-		p := overloaded(h, services, devices)
-		exact := bestHerd(p)
-		if plan.Objective > exact*(1+1e-6) || exact > plan.Bound*(1+1e-6) {
-			t.Errorf("seed %d: heuristic %v, exact %v, bound %v", seed, plan.Objective, exact, plan.Bound)
-		}
-		all++
-		if near(plan.Objective, exact) {
-			best++
-		}
-		if near(plan.Bound, exact) {
-			tight++
-		}
-		worst = min(worst, plan.Objective/exact)
-	}
-	t.Logf("of %d cases the heuristic finds the best in %d, at least %.4f of it; the bound is the best in %d", all, best, worst, tight)
-	if best < all*9/10 {
-		t.Error("that is too few")
-	}
-}
-
-func TestHerdWithSolverIsExact(t *testing.T) {
-	how := installed(t)
-	for seed := range uint64(60) {
-		h, services, devices := herdCase(seed)
-		plan, err := h.Plan(ctx(), services, devices, how)
-		if errors.Is(err, errNoPlan) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		checkHerd(t, h, services, devices, plan)
-		p := overloaded(h, services, devices)
-		if exact := bestHerd(p); !near(plan.Objective, exact) || !near(plan.Bound, exact) {
-			t.Errorf("seed %d: objective %v, bound %v, exact %v (%s)", seed, plan.Objective, plan.Bound, exact, plan.Note)
-		}
+func herdTrial(t *testing.T, seed uint64) trial {
+	h, services, devices := herdCase(seed)
+	return trial{
+		find:  func(how Search) (*Placement, error) { return h.Plan(ctx(), services, devices, how) },
+		check: func(plan *Placement) { checkHerd(t, h, services, devices, plan) },
+		exact: func() float64 { return bestHerd(overloaded(h, services, devices)) },
 	}
 }
 

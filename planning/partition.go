@@ -1,7 +1,6 @@
 package planning
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -112,7 +111,6 @@ func (h Partition) problem(services []Service, clusters []Device) (*partition, e
 			home[s.Name] = at
 		}
 	}
-	var loose []int
 	for i, s := range services {
 		at, known := home[s.Name]
 		p.items = append(p.items, item{part(s.Rate, rate), part(s.Memory, memory), part(s.Working, memory), s.Memory, at})
@@ -120,24 +118,17 @@ func (h Partition) problem(services []Service, clusters []Device) (*partition, e
 			p.put(i, at)
 			continue
 		}
-		if p.items[i].home, loose = -1, append(loose, i); h.InForce != nil {
+		if p.items[i].home = -1; h.InForce != nil {
 			p.change += s.Memory
 		}
 	}
 	if !atMost(p.change, p.budget) {
 		return nil, fmt.Errorf("%w: to load what the plan in force does not have takes %.0f MiB of changes; allow as many", errNoPlan, p.change)
 	}
-	slices.SortStableFunc(loose, func(a, b int) int {
-		return cmp.Compare(p.items[b].rate+p.items[b].share, p.items[a].rate+p.items[a].share)
-	})
-	for _, i := range loose {
-		least := 0
-		for j, c := range p.clusters {
-			if c.rate+c.share < p.clusters[least].rate+p.clusters[least].share {
-				least = j
-			}
+	for _, i := range falling(len(p.items), func(i int) float64 { return p.items[i].rate + p.items[i].share }) {
+		if p.at[i] < 0 {
+			p.put(i, falling(len(p.clusters), func(j int) float64 { return -p.clusters[j].rate - p.clusters[j].share })[0])
 		}
-		p.put(i, least)
 	}
 	return p, nil
 }

@@ -1,13 +1,11 @@
 package planning
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
-	"time"
 )
 
 // imbalance returns the objective of a plan from its services alone, and what it costs
@@ -53,20 +51,11 @@ func subClusters(n int, memory float64) (clusters []Device) {
 // exactPartition tries all partitions.
 func exactPartition(h Partition, services []Service, clusters int, memory float64) float64 {
 	best := math.Inf(1)
-	of := make([]int, len(services))
-	var assign func(i int)
-	assign = func(i int) {
-		if i == len(services) {
-			if v := imbalance(h, services, of, clusters, memory); v >= 0 {
-				best = min(best, v)
-			}
-			return
+	everyWay(len(services), func([]int) int { return clusters }, func(of []int) {
+		if v := imbalance(h, services, of, clusters, memory); v >= 0 {
+			best = min(best, v)
 		}
-		for of[i] = range clusters {
-			assign(i + 1)
-		}
-	}
-	assign(0)
+	})
 	return best
 }
 
@@ -111,53 +100,12 @@ func partitionCase(t *testing.T, seed uint64) (Partition, []Service, []Device) {
 	return h, services, clusters
 }
 
-func TestPartitionIsBetweenBoundAndExact(t *testing.T) {
-	best, all, worst := 0, 0, 1.0
-	for seed := range uint64(20) {
-		h, services, clusters := partitionCase(t, seed)
-		exact := exactPartition(h, services, len(clusters), clusters[0].Memory)
-		plan, err := h.Plan(ctx(), services, clusters, alone())
-		if errors.Is(err, errNoPlan) {
-			if !math.IsInf(exact, 1) {
-				t.Errorf("seed %d: %v, but there is one", seed, err)
-			}
-			continue
-		}
-		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		checkPartition(t, h, services, clusters, plan)
-		if plan.Objective < exact*(1-1e-6) || plan.Bound > exact*(1+1e-6) {
-			t.Errorf("seed %d: heuristic %v, exact %v, bound %v", seed, plan.Objective, exact, plan.Bound)
-		}
-		all++
-		if near(plan.Objective, exact) {
-			best++
-		}
-		worst = max(worst, plan.Objective/exact)
-	}
-	t.Logf("of %d cases the heuristic finds the best in %d, at most %.4f times it", all, best, worst)
-	if best < all*8/10 {
-		t.Error("that is too few")
-	}
-}
-
-func TestPartitionWithSolverIsExact(t *testing.T) {
-	how := installed(t)
-	how.Limit = 4 * time.Second
-	for seed := range uint64(20) {
-		h, services, clusters := partitionCase(t, seed)
-		plan, err := h.Plan(ctx(), services, clusters, how)
-		if errors.Is(err, errNoPlan) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		checkPartition(t, h, services, clusters, plan)
-		exact := exactPartition(h, services, len(clusters), clusters[0].Memory)
-		if math.Abs(plan.Objective-exact) > 1e-5 || math.Abs(plan.Bound-exact) > 1e-5 {
-			t.Errorf("seed %d: objective %v, bound %v, exact %v (%s)", seed, plan.Objective, plan.Bound, exact, plan.Note)
-		}
+func partitionTrial(t *testing.T, seed uint64) trial {
+	h, services, clusters := partitionCase(t, seed)
+	return trial{
+		find:  func(how Search) (*Placement, error) { return h.Plan(ctx(), services, clusters, how) },
+		check: func(plan *Placement) { checkPartition(t, h, services, clusters, plan) },
+		exact: func() float64 { return exactPartition(h, services, len(clusters), clusters[0].Memory) },
+		least: true,
 	}
 }

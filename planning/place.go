@@ -41,11 +41,7 @@ func Place(ctx context.Context, services []Service, devices []Device, how Search
 	if s.solver != nil && best.tolerance() < bound*(1-epsilon) {
 		best, bound = p.solve(best, bound)
 	}
-	all := make([]int, len(services))
-	for i := range all {
-		all[i] = i
-	}
-	best.fill(all)
+	best.fill(falling(len(services), func(int) float64 { return 0 }))
 	plan := &Placement{Kind: "place", Objective: best.tolerance(), Bound: max(bound, best.tolerance()), Services: slices.Clone(services), Devices: slices.Clone(devices)}
 	_, shares := best.route()
 	for i := range services {
@@ -66,15 +62,13 @@ func Place(ctx context.Context, services []Service, devices []Device, how Search
 // nowhere is nowhere.
 func Greedy(services []Service, devices []Device) [][]int {
 	p := &host{services: slices.Clone(services), devices: slices.Clone(devices)}
-	order := make([]int, len(services))
 	for i := range services {
-		order[i], p.services[i].Load = i, 1
+		p.services[i].Load = 1
 	}
 	for d := range devices {
 		p.devices[d].Speed = 1
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(services[b].needs(), services[a].needs()) })
-	r := p.none()
+	r, order := p.none(), falling(len(services), func(i int) float64 { return services[i].needs() })
 	for _, i := range order {
 		for d := range devices {
 			if slices.Contains(services[i].Devices, devices[d].Name) {
@@ -222,27 +216,24 @@ func (r *replicas) level(i int, loads []float64) (level float64) {
 // and choices that are more and more random.
 func (p *host) find(aim float64) (*replicas, bool) {
 	random := rand.New(rand.NewPCG(1, 1))
-	order, key := make([]int, len(p.services)), make([]float64, len(p.services))
-	devices, rank := make([]int, len(p.devices)), make([]float64, len(p.devices))
+	key, rank := make([]float64, len(p.services)), make([]float64, len(p.devices))
 	for try := 0; try < attempts && (try == 0 || !p.over()); try++ {
 		noise := func() float64 { return math.Exp(float64(try) / attempts * random.NormFloat64()) }
 		for i, s := range p.services {
-			order[i], key[i] = i, s.needs()*noise()
+			key[i] = s.needs() * noise()
 			if try%2 == 1 {
 				key[i] *= s.Load
 			}
 		}
-		slices.SortFunc(order, func(a, b int) int { return cmp.Compare(key[b], key[a]) })
 		r := p.none()
-		for _, i := range order {
-			for d := range devices {
-				devices[d], rank[d] = d, r.room[d]*r.devices[d].Speed*noise()
+		for _, i := range falling(len(key), func(i int) float64 { return key[i] }) {
+			for d := range rank {
+				rank[d] = r.room[d] * r.devices[d].Speed * noise()
 				if try%4 >= 2 { // the fullest first
 					rank[d] = -rank[d]
 				}
 			}
-			slices.SortFunc(devices, func(a, b int) int { return cmp.Compare(rank[b], rank[a]) })
-			for _, d := range devices {
+			for _, d := range falling(len(rank), func(d int) float64 { return rank[d] }) {
 				if speed := r.speed(i); speed > 0 && atMost(aim*p.services[i].Load, speed) {
 					break
 				}
@@ -278,14 +269,14 @@ func (p *host) mostAlone() float64 {
 // often that they have a burst tolerance, each on the fastest devices.
 func (p *host) mayReach(aim float64) bool {
 	left := 0.0
-	fastest := slices.Clone(p.devices)
-	slices.SortFunc(fastest, func(a, b Device) int { return cmp.Compare(b.Speed, a.Speed) })
+	fastest := falling(len(p.devices), func(d int) float64 { return p.devices[d].Speed })
 	for _, d := range p.devices {
 		left += d.Memory
 	}
 	for _, s := range p.services {
 		speed := 0.0
-		for _, d := range fastest {
+		for _, at := range fastest {
+			d := p.devices[at]
 			if atMost(s.needs(), d.Memory) && (speed == 0 || !atMost(aim*s.Load, speed)) {
 				left -= s.needs()
 				speed += d.Speed

@@ -1,7 +1,6 @@
 package planning
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"math/bits"
@@ -15,14 +14,10 @@ import (
 // load these.
 func exactPlace(services []Service, devices []Device, overload float64) float64 {
 	best := math.Inf(-1)
-	on := make([]uint, len(services)) // a bit for each device
-	var assign func(i int)
-	assign = func(i int) {
-		if i < len(services) {
-			for on[i] = 1; on[i] < 1<<len(devices); on[i]++ {
-				assign(i + 1)
-			}
-			return
+	everyWay(len(services), func([]int) int { return 1<<len(devices) - 1 }, func(of []int) {
+		on := make([]uint, len(services)) // a bit for each device
+		for i := range on {
+			on[i] = uint(of[i] + 1)
 		}
 		value := math.Inf(1)
 		for d, device := range devices {
@@ -57,8 +52,7 @@ func exactPlace(services []Service, devices []Device, overload float64) float64 
 			value = min(value, speed(on[k])/s.Load)
 		}
 		best = max(best, value)
-	}
-	assign(0)
+	})
 	return best
 }
 
@@ -115,56 +109,12 @@ func placeCase(seed uint64) ([]Service, []Device) {
 	return randomServices(r, 1+r.IntN(4), speed*(0.2+0.7*r.Float64()), 12), devices
 }
 
-func TestPlaceIsBetweenExactAndBound(t *testing.T) {
-	seeds := uint64(100)
-	if testing.Short() {
-		seeds = 60
-	}
-	best, all, worst := 0, 0, 1.0
-	for seed := range seeds {
-		services, devices := placeCase(seed)
-		plan, err := Place(ctx(), services, devices, alone())
-		if errors.Is(err, errNoPlan) {
-			if exact := exactPlace(services, devices, 1e9); !math.IsInf(exact, -1) {
-				t.Errorf("seed %d: %v, but there is one", seed, err)
-			}
-			continue
-		}
-		if err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		checkPlace(t, services, devices, plan)
-		exact := exactPlace(services, devices, overloadOf(services, devices))
-		if plan.Objective > exact*(1+1e-6) || exact > plan.Bound*(1+1e-6) {
-			t.Errorf("seed %d: heuristic %v, exact %v, bound %v", seed, plan.Objective, exact, plan.Bound)
-		}
-		all++
-		if near(plan.Objective, exact) {
-			best++
-		}
-		worst = min(worst, plan.Objective/exact)
-	}
-	t.Logf("of %d cases the heuristic finds the best in %d, at least %.4f of it", all, best, worst)
-	if best < all*9/10 {
-		t.Error("that is too few")
-	}
-}
-
-func TestPlaceWithSolverIsExact(t *testing.T) {
-	how := installed(t)
-	for seed := range uint64(60) {
-		services, devices := placeCase(seed)
-		plan, err := Place(ctx(), services, devices, how)
-		if errors.Is(err, errNoPlan) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		checkPlace(t, services, devices, plan)
-		if exact := exactPlace(services, devices, overloadOf(services, devices)); math.Abs(plan.Objective-exact) > 1e-5*exact || math.Abs(plan.Bound-exact) > 1e-5*exact {
-			t.Errorf("seed %d: objective %v, bound %v, exact %v (%s)", seed, plan.Objective, plan.Bound, exact, plan.Note)
-		}
+func placeTrial(t *testing.T, seed uint64) trial {
+	services, devices := placeCase(seed)
+	return trial{
+		find:  func(how Search) (*Placement, error) { return Place(ctx(), services, devices, how) },
+		check: func(plan *Placement) { checkPlace(t, services, devices, plan) },
+		exact: func() float64 { return exactPlace(services, devices, overloadOf(services, devices)) },
 	}
 }
 

@@ -35,8 +35,15 @@ var (
 // each stream has one request a second, and memory_mib (or memory) and working_mib,
 // without which they are zero. If gpu is not empty, only rows with it in the column gpu
 // count. Where services are known, rows are of these, and say what is known otherwise or
-// not; those without a row have no requests.
+// not; those without a row have no requests. Without a file each has one a second.
 func ReadServices(path, gpu string, known []Service) (services []Service, streams int, err error) {
+	if path == "" {
+		for i := range known {
+			known[i].Rate = 1
+			err = errors.Join(err, known[i].load(cmp.Or(known[i].Target, infinite)))
+		}
+		return known, len(known), err
+	}
 	var model, alpha, beta, slo, rate, memory, working, gpus int
 	head := func(t *textfile.Table) {
 		model, alpha, beta = t.Require("model", "name"), t.Column("alpha_ms"), t.Column("beta_ms")
@@ -101,17 +108,6 @@ func ReadServices(path, gpu string, known []Service) (services []Service, stream
 		}
 	}
 	return services, streams, err
-}
-
-// Evenly gives each service a request a second, for where their rates are not known.
-func Evenly(services []Service) ([]Service, error) {
-	for i := range services {
-		services[i].Rate = 1
-		if err := services[i].load(cmp.Or(services[i].Target, infinite)); err != nil {
-			return nil, err
-		}
-	}
-	return services, nil
 }
 
 // load calculates the load of the service by its rate.

@@ -170,12 +170,8 @@ func (o *planOptions) plan(ctx context.Context) (p *planning.Placement, streams 
 			devices = pool
 		}
 	}
-	switch {
-	case err != nil:
-	case o.data != "":
+	if err == nil {
 		services, streams, err = planning.ReadServices(o.data, o.gpu, services)
-	default:
-		services, err = planning.Evenly(services)
 	}
 	if err != nil {
 		return nil, 0, err
