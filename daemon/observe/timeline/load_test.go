@@ -74,7 +74,7 @@ func TestDemandOfIdleDevices(t *testing.T) {
 	r.until(3*LoadWindow, func() {
 		r.round(0, 250*time.Millisecond, 100*time.Millisecond)
 		r.round(0, 250*time.Millisecond, 200*time.Millisecond, 50*time.Millisecond)
-		r.round(1, 250*time.Millisecond, 0, 200*time.Millisecond)
+		r.round(1, 250*time.Millisecond, 0)
 		r.finished(0, 99, 0.58)
 		r.finished(0, 1, 0.33)
 		r.queries(0, 50, 0, overlap.Failed, overlap.ReasonWorkerLost)
@@ -93,13 +93,13 @@ func TestDemandOfIdleDevices(t *testing.T) {
 		t.Errorf("%+v", o.Devices)
 	}
 	a, b := o.Services["a"], o.Services["b"]
-	if !near(a.DeviceSeconds/o.WindowSeconds, 0.45) || !near(b.DeviceSeconds/o.WindowSeconds, 0.3) || !near(a.DeviceSeconds+b.DeviceSeconds, left.BusySeconds+right.BusySeconds) {
+	if !near(a.DeviceSeconds/o.WindowSeconds, 0.7) || !near(b.DeviceSeconds/o.WindowSeconds, 0.05) || !near(a.DeviceSeconds+b.DeviceSeconds, left.BusySeconds+right.BusySeconds) {
 		t.Errorf("%+v; %+v", a, b)
 	}
 	if a.Headroom != 0.3 || b.Headroom != 1 || len(o.Services) != 2 {
 		t.Errorf("headroom %v and %v", a.Headroom, b.Headroom)
 	}
-	if total := a.DeviceTotal; total != 3*60*450*time.Millisecond {
+	if total := a.DeviceTotal; total != 3*60*700*time.Millisecond {
 		t.Errorf("%v since the start", total)
 	}
 }

@@ -146,19 +146,26 @@ func (r *Ring) finishLocked(e *observe.Event) {
 	}
 }
 
-// spendLocked divides the time of a round among the services of its spans.
+// spendLocked divides the time of a round among the services of its spans. A span that has
+// not said how long it was in the engine, as one that overran, was there all the time.
 func (r *Ring) spendLocked(e *observe.Event) {
 	o := e.Outcome
 	b := r.mu.load.devices[o.Device].at(e.At)
 	b.took, b.rounds = b.took+o.Took, b.rounds+1
+	in := func(s *models.SpanOutcome) time.Duration {
+		if s.Took > 0 {
+			return s.Took
+		}
+		return max(o.Took, 1)
+	}
 	var sum time.Duration
 	for i := range o.Spans {
-		sum += o.Spans[i].Took
+		sum += in(&o.Spans[i])
 	}
 	for i := range o.Spans {
 		s := &o.Spans[i]
-		if l := r.mu.lanes.laneOf(s.Span.Service); l != nil && s.Took > 0 {
-			part := time.Duration(float64(o.Took) * (float64(s.Took) / float64(sum)))
+		if l := r.mu.lanes.laneOf(s.Span.Service); l != nil {
+			part := time.Duration(float64(o.Took) * (float64(in(s)) / float64(sum)))
 			l.load.at(e.At).took += part
 			l.took += part
 		}
