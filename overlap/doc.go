@@ -106,6 +106,11 @@
 // batches that it holds. A service of which no worker is on a device is down there, see
 // [Scheduler.Down].
 //
+// But under overlap what can run on other devices, too, makes way for what cannot: a batch
+// that has started comes first where it would be late after a more urgent query, and no
+// triage postpones it. A query counts there with its part of the devices that it can
+// run on, and as due so much earlier that it can run on one of them to its end.
+//
 // The policies eager, deferred, timeout and flex are for devices that run one batch at
 // a time. They do not choose among the most urgent work for one device, but match the
 // offers of all services with all devices (Symphony, section 3; Shepherd, section 5):

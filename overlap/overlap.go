@@ -34,6 +34,7 @@ func (p overlap) choose(d *decision) {
 		return
 	}
 	d.candidates = candidates
+	p.hold(d)
 	p.form(d)
 	first := &d.candidates[0]
 	if first.rank.Filler {
@@ -49,6 +50,26 @@ func (p overlap) choose(d *decision) {
 	p.yield(d)
 	p.slice(d)
 	d.limit = p.room(d, 0)
+}
+
+// hold has the most urgent batch that has started come first, if it would be late after
+// the most urgent query and that can run on another device: the batch cannot.
+func (overlap) hold(d *decision) {
+	first := &d.candidates[0]
+	if first.batch != nil || first.service.view.others == 0 {
+		return
+	}
+	soon := d.at + first.solo.Latency
+	for i := range d.candidates {
+		c := &d.candidates[i]
+		if c.batch == nil || c.postponed || c.rank.Filler || c.rank.Level != first.rank.Level || soon+c.solo.Latency <= c.deadline {
+			continue
+		}
+		held := *c
+		copy(d.candidates[1:i+1], d.candidates)
+		d.candidates[0] = held
+		return
+	}
 }
 
 // yielding is how many times as much a group of two must gain for the most urgent

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,7 +22,7 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 // line of four dashes, and what the scheduler decides, up to an empty line.
 // Times are in milliseconds.
 //
-//	new policy=NAME retries=N margin=PERCENT cut=MS ways=N
+//	new policy=NAME retries=N margin=PERCENT cut=MS ways=N devices=N
 //	service NAME operators=N op=MS grow=PERCENT qos=MS queue=N batch=N besteffort=1
 //	overlap SERVICE SERVICE factor=F
 //	at MS                         from here on
@@ -31,12 +32,12 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 //	explain                       what was behind the last round
 //	turneddown                    the groups that it did not become, with what speaks against each
 //	plans                         how many were made, kept and overturned
-//	finish SERVICE=done|stopped@N|lost|failed|crashed|overrun …
+//	finish SERVICE=done|stopped@N|lost|failed|crashed|overrun … on=DEVICE, that of the last round if not given
 //	limit                         for how long the last round may run
 //	land SERVICE=…                how the overrun of a service has ended
 //	add NAME id=N …               a service as with service; N is the next ID if not given
 //	change SERVICE … | remove SERVICE
-//	cancel ID | down SERVICE | up SERVICE | drain | wake | idle | metrics SERVICE
+//	cancel ID | down SERVICE on=DEVICE | up SERVICE on=DEVICE | drain | wake | idle | metrics SERVICE
 //
 // An operator takes op, and grow percent of that more for each further unit
 // of batch size. finish takes spans that it does not name as done.
@@ -86,13 +87,14 @@ type script struct {
 	s      *Scheduler
 	now    time.Duration
 	round  Round
+	rounds map[int]Round                       // the last one of each device
 	apart  map[models.ServiceID]models.Outcome // the span of each overrun
 	out    strings.Builder                     // of one block
 }
 
 // runScript returns the text with the decisions that were made now.
 func runScript(t *testing.T, text string) string {
-	c := &script{t: t, costs: costs{}, apart: map[models.ServiceID]models.Outcome{}}
+	c := &script{t: t, costs: costs{}, rounds: map[int]Round{}, apart: map[models.ServiceID]models.Outcome{}}
 	var result []string
 	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
 		commands, _, _ := strings.Cut(block+"\n", "----\n")
@@ -130,7 +132,8 @@ func (c *script) configure(a args) bool {
 		c.s, c.now = nil, 0
 		c.costs.margin, c.costs.cut = a.number("margin", 0), a.ms("cut", 0)
 		c.config = Config{
-			Policy: a.text("policy"), Ways: a.number("ways", 0), MaxRetries: a.number("retries", 0), Devices: []Predictor{&c.costs},
+			Policy: a.text("policy"), Ways: a.number("ways", 0), MaxRetries: a.number("retries", 0),
+			Devices: slices.Repeat([]Predictor{&c.costs}, a.number("devices", 1)),
 		}
 	case "service":
 		c.costs.add(a.ms("op", 10), a.number("grow", 100))
@@ -173,9 +176,9 @@ func (c *script) event(a args) {
 		stop, running := c.s.Cancel(c.now, models.QueryID(a.id()))
 		c.printf("running %v, stop %d", running, stop.Batch)
 	case "down":
-		c.s.Down(c.now, c.service(a.words[0]), 0)
+		c.s.Down(c.now, c.service(a.words[0]), a.number("on", 0))
 	case "up":
-		c.s.Up(c.now, c.service(a.words[0]), 0)
+		c.s.Up(c.now, c.service(a.words[0]), a.number("on", 0))
 	case "drain":
 		c.s.Drain(c.now)
 	case "wake":
@@ -209,21 +212,24 @@ func (c *script) next() {
 		c.printf("nothing")
 		return
 	}
-	c.round = r
-	c.printf("round %d, predicted %s", r.Number, predicted(&r))
+	c.round, c.rounds[r.Device] = r, r.clone()
+	c.printf("round %d, predicted %s", r.Number, c.predicted(&r))
 	for i, s := range r.Group.Spans {
 		c.printf("  %s batch %d [%d,%d) size %d queries %v", c.config.Services[s.Service].Name,
 			s.Batch, s.Start, s.End, s.Size, r.Queries[i])
 	}
 }
 
-func predicted(r *Round) string {
+func (c *script) predicted(r *Round) string {
 	text := r.Predicted.Latency.String()
 	if r.Predicted.Bound != r.Predicted.Latency {
 		text += fmt.Sprintf(", at most %v", r.Predicted.Bound)
 	}
 	if r.Planned {
 		text += ", planned"
+	}
+	if len(c.config.Devices) > 1 {
+		text += fmt.Sprintf(", on %d", r.Device)
 	}
 	return text
 }
@@ -251,11 +257,12 @@ func (c *script) turnedDown() {
 }
 
 func (c *script) finish(a args) {
-	o := models.Outcome{Round: c.round.Number, Took: c.round.Predicted.Latency}
-	for _, s := range c.round.Group.Spans {
+	r := c.rounds[a.number("on", c.round.Device)]
+	o := models.Outcome{Round: r.Number, Device: r.Device, Took: r.Predicted.Latency}
+	for _, s := range r.Group.Spans {
 		so := c.ended(s, a)
 		if so.Status == models.SpanOverrun {
-			c.apart[s.Service] = models.Outcome{Round: o.Round, Spans: []models.SpanOutcome{so}}
+			c.apart[s.Service] = models.Outcome{Round: o.Round, Device: o.Device, Spans: []models.SpanOutcome{so}}
 		}
 		o.Spans = append(o.Spans, so)
 	}

@@ -128,6 +128,16 @@ func (sv *service) runnable() bool {
 	return false
 }
 
+// places returns how many of its workers can run a span.
+func (sv *service) places() (n int) {
+	for i := range sv.replicas {
+		if sv.replicas[i].runnable() {
+			n++
+		}
+	}
+	return n
+}
+
 // started returns how many of its batches are paused, and how many are overruns.
 func (sv *service) started() (paused, overruns int) {
 	for i := range sv.replicas {

@@ -29,6 +29,7 @@ type triage struct {
 	taken   time.Duration // by what is kept so far
 	level   int           // the priority that kept is of
 	slack   time.Duration // by which all of it may be put off and is in time; forever if there is none
+	pooled  bool          // some of what waits can run on another device, too
 	begun   []job         // memory of started
 	started []job         // the batches that have started, the most urgent first
 	jobs    []job         // that were added
@@ -42,7 +43,9 @@ type job struct {
 	rank      *rank
 	deadline  time.Duration
 	alone     time.Duration // the time that it takes
-	each      time.Duration // the same for each query in it
+	share     time.Duration // of that on the device of the decision
+	each      time.Duration // the same as alone for each query in it
+	waits     bool          // it has not started
 	single    bool          // a query that waits and cannot be merged with others
 	postponed *uint64
 }
@@ -64,15 +67,15 @@ const (
 
 // job returns a query that waits.
 func (q *query) job(sv *service) job {
-	taken := q.Alone
+	taken, devices := q.Alone, 1+time.Duration(sv.view.others)
 	if q.Full == 0 || q.single() || q.Size >= sv.MaxBatch {
-		return job{&q.Rank, q.Deadline, taken, taken, true, &q.postponed}
+		return job{&q.Rank, q.Deadline, taken, taken / devices, taken, true, true, &q.postponed}
 	}
 	merged := float64(min(sv.queue.len(), sv.MaxBatch/q.Size))
 	further := float64(q.Full-q.Alone) / float64(sv.MaxBatch-q.Size) * float64(q.Size)
 	part := (float64(q.Alone) + further*(merged-1)) / merged
 	taken -= time.Duration(mergeTrust * max(float64(q.Alone)-part, 0))
-	return job{&q.Rank, q.Deadline, taken, taken, false, &q.postponed}
+	return job{&q.Rank, q.Deadline, taken, taken / devices, taken, true, false, &q.postponed}
 }
 
 func newTriage() *triage {
@@ -87,9 +90,15 @@ func newTriage() *triage {
 // sort finds out which queries are postponed in a decision.
 func (t *triage) sort(d *decision) {
 	waiting := 0
+	t.pooled = false
 	for _, sv := range d.s.services {
+		if sv.queue.len() == 0 {
+			continue
+		}
+		sv.view.others = sv.places() - 1
 		if sv.sorted() {
 			waiting += sv.queue.len()
+			t.pooled = t.pooled || sv.view.others > 0
 		}
 	}
 	t.begin(d.s, 0)
@@ -163,7 +172,7 @@ func (t *triage) start(d *decision) {
 	}
 	for i, e := range d.ask.take() {
 		j := &t.started[i]
-		j.alone, j.each = e.Latency, e.Latency/j.each
+		j.alone, j.share, j.each = e.Latency, e.Latency, e.Latency/j.each
 	}
 	t.begun = t.started
 	slices.SortFunc(t.started, func(a, b job) int {
@@ -198,24 +207,28 @@ func (t *triage) add(j job, at time.Duration) {
 }
 
 // keep takes in one of the jobs, and postpones the longest so far while it would be late.
+// A batch that has started stays where what waits could run elsewhere.
 func (t *triage) keep(i int, at time.Duration) {
 	j := &t.jobs[i]
 	if j.rank.Level != t.level {
 		t.level, t.kept.items = j.rank.Level, t.kept.items[:0]
 	}
-	t.taken += j.alone
-	t.kept.push(i)
-	latest := j.deadline
+	t.taken += j.share
+	if j.waits || !t.pooled {
+		t.kept.push(i)
+	}
+	due := j.deadline - (j.alone - j.share)
+	latest := due
 	if j.single && t.spare > 0 && j.rank.Level >= t.spare {
 		latest -= time.Duration(crowding * float64(j.alone))
 	}
 	for t.kept.len() > 0 && at+t.taken > latest {
 		longest := &t.jobs[t.kept.pop()]
 		*longest.postponed = t.number
-		t.taken -= longest.alone
+		t.taken -= longest.share
 		if t.lost++; t.lost == crowd {
 			t.crowded = j.rank.Level
 		}
 	}
-	t.slack = min(t.slack, max(j.deadline-at-t.taken, 0))
+	t.slack = min(t.slack, max(due-at-t.taken, 0))
 }

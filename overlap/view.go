@@ -16,6 +16,7 @@ type view struct {
 	queue   walk[*query]
 	paused  *walk[*batch]
 	replica *replica // on the device of the decision
+	others  int      // devices besides that on which what waits can run
 	runs    bool     // a batch of the service is in the round that runs
 	goesOn  bool     // it does not end with the round
 	going   candidate
