@@ -213,3 +213,25 @@ func TestLoadIsCheap(t *testing.T) {
 		t.Error("it is published more than once a second")
 	}
 }
+
+// BenchmarkLoad is what publishing costs the scheduler once a second, and what reading
+// costs whoever asks, with as many services as there can be.
+func BenchmarkLoad(b *testing.B) {
+	list := make([]models.Service, 64)
+	for i := range list {
+		list[i] = models.Service{ID: models.ServiceID(i), Name: string(rune('a' + i))}
+	}
+	r := New(time.Now(), list, "left", "right")
+	b.Run("publish", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			r.Observe(&observe.Event{Kind: observe.Rested, At: r.due})
+		}
+	})
+	b.Run("read", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			r.Load(true)
+		}
+	})
+}
