@@ -2,7 +2,7 @@ package status
 
 import "time"
 
-// Load says how many devices the load demands (Symphony, section 5.4) and where it
+// Load says how many devices the load demands (Symphony, section 3.5) and where it
 // comes from, smoothed over a window. Its JSON is the answer to /overlapd/load. All
 // rates and shares are from 0 to 1.
 type Load struct {
