@@ -375,6 +375,9 @@ func (r *gpuRig) servers(part int) (pids []int) {
 
 func kill(t *testing.T, pid int) {
 	t.Helper()
+	if pid <= 0 {
+		t.Fatal("there is no worker to kill") // and 0 is everybody here
+	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

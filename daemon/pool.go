@@ -109,20 +109,20 @@ func (p *pool) on(c *config.Config, service string) (list []*poolDevice) {
 	return list
 }
 
-// workers describes the workers of a service to the executors of the devices that it is
-// on, and what it has of each.
-func (p *pool) workers(id models.ServiceID, c *config.Config, s *config.Service) (specs []executor.ServiceSpec, places []loop.Place, err error) {
+// places returns what a service has of each device that it is on.
+func (p *pool) places(id models.ServiceID, c *config.Config, s *config.Service) (places []loop.Place, err error) {
 	for _, u := range p.on(c, s.Name) {
 		spec, place, err := u.worker(id, s)
 		if err != nil {
-			return nil, nil, err
+			return places, err
 		}
-		specs, places = append(specs, spec), append(places, place)
+		place.Worker = spec
+		places = append(places, place)
 	}
 	if len(places) == 0 {
 		err = fmt.Errorf("service %s is on no device: name it in one, and restart the daemon if that is a new one", s.Name)
 	}
-	return specs, places, err
+	return places, err
 }
 
 // openLoop makes the loop with the devices, and everything of it that can be refused.
@@ -146,13 +146,13 @@ func (p *pool) openLoop(o *Options) error {
 	specs := make([][]executor.ServiceSpec, len(p.devices))
 	for i := range p.config.Services {
 		s := &p.config.Services[i]
-		of, places, err := p.workers(models.ServiceID(i), &p.config, s)
+		places, err := p.places(models.ServiceID(i), &p.config, s)
 		if err != nil {
 			return err
 		}
 		l.Places = append(l.Places, places)
-		for k, place := range places {
-			specs[place.Device] = append(specs[place.Device], of[k])
+		for _, place := range places {
+			specs[place.Device] = append(specs[place.Device], place.Worker)
 		}
 	}
 	for i, u := range p.devices {
@@ -181,14 +181,13 @@ func (p *pool) join(all *config.Config, c *config.Service) (*loop.Joining, error
 	if err := errors.Join(checkModel(c)); err != nil {
 		return nil, err
 	}
-	specs, places, err := p.workers(0, all, c)
-	refused := func(s executor.ServiceSpec) bool { return s.Refused != nil }
-	for i := 0; i < len(specs) && (len(c.On) > 0 || !slices.ContainsFunc(specs, func(s executor.ServiceSpec) bool { return !refused(s) })); i++ {
-		err = errors.Join(err, specs[i].Refused)
+	places, err := p.places(0, all, c)
+	for _, place := range places {
+		err = errors.Join(err, place.Worker.Refused)
 	}
 	var j *loop.Joining
 	if err == nil {
-		j, err = p.backend.Admit(c, places, specs)
+		j, err = p.backend.Admit(c, places)
 	}
 	if err != nil {
 		for _, place := range places {

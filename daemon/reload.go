@@ -120,21 +120,23 @@ func (r *reload) run() error {
 	return nil
 }
 
-// moved describes the places of a service whose targets change, and its workers where
-// it has none yet. A worker that is there stays as it is.
-func (r *reload) moved(s *config.Service) (specs []executor.ServiceSpec, places []loop.Place, err error) {
+// moved returns the places of a service whose targets or devices change. A worker that is
+// there stays as it is.
+func (r *reload) moved(s *config.Service) (places []loop.Place, err error) {
 	old := r.Config()
 	was := r.on(&old, s.Name)
 	for _, u := range r.on(&r.next, s.Name) {
-		spec, place := executor.ServiceSpec{}, u.placeOf(s)
+		place := u.placeOf(s)
 		if !slices.Contains(was, u) {
+			var spec executor.ServiceSpec
 			if spec, place, err = u.worker(0, s); err != nil {
-				return nil, nil, err
+				return nil, err
 			}
+			place.Worker = spec
 		}
-		specs, places = append(specs, spec), append(places, place)
+		places = append(places, place)
 	}
-	return specs, places, nil
+	return places, nil
 }
 
 // holds enters into the configuration what a service has become. It keeps the
@@ -186,9 +188,9 @@ func (r *reload) remove() error {
 // change gives a service other targets.
 func (r *reload) change(name string) error {
 	next := r.next.Service(name)
-	specs, places, err := r.moved(next)
+	places, err := r.moved(next)
 	if err == nil {
-		err = r.backend.Retarget(next, places, specs)
+		err = r.backend.Retarget(next, places)
 	}
 	if errors.Is(err, ErrStopping) {
 		return err

@@ -78,8 +78,8 @@ func TestWhatALeakLeaves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	place.GiveBack = func() { close(free) }
-	j, err := r.backend.Admit(&leaks, []loop.Place{place}, []executor.ServiceSpec{spec})
+	place.Worker, place.GiveBack = spec, func() { close(free) }
+	j, err := r.backend.Admit(&leaks, []loop.Place{place})
 	if err != nil || rr.joins() != 2 {
 		t.Fatal(err)
 	}

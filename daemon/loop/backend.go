@@ -71,11 +71,7 @@ func New(c config.Config, o Options) (_ *Backend, err error) {
 	if shared.scheduler, err = newScheduler(shared, list); err != nil {
 		return nil, err
 	}
-	names := make([]string, len(o.Devices))
-	for i := range o.Devices {
-		names[i] = o.Devices[i].Name
-	}
-	b.timeline = timeline.New(b.epoch, list, names...)
+	b.timeline = timeline.New(b.epoch, list, shared.names()...)
 	shared.Listeners = append([]observe.Listener{b.timeline, observe.NewTraces(b.epoch, shared.texts())}, o.Listeners...)
 	fleet := &fleet{core: shared, members: members, specs: list, order: c.Names(), loading: loading{}}
 	crew := &crew{fleet: fleet}
@@ -257,11 +253,11 @@ func (b *Backend) Learned() (solo map[string]predictor.Snapshot, calibrations ma
 
 // Admit starts the workers of a service that queries cannot reach yet. Once they are
 // ready the service takes the place of the one of its name, if there is one.
-func (b *Backend) Admit(c *config.Service, places []Place, specs []executor.ServiceSpec) (*Joining, error) {
+func (b *Backend) Admit(c *config.Service, places []Place) (*Joining, error) {
 	j := &Joining{News: make(chan config.Step, newsLimit), Ready: make(chan error, 1), member: newMember(c, places, len(b.devices))}
 	j.member.state, j.member.joining = stateJoining, j
 	err := ErrEnded
-	b.Ask(func() { err = b.loop.fleet.open(j.member, places, specs) })
+	b.Ask(func() { err = b.loop.fleet.open(j.member, places) })
 	return j, err
 }
 
@@ -274,12 +270,12 @@ func (b *Backend) Withdraw(j *Joining, cause error) bool {
 // Retarget gives a service other targets, and other devices: it gets workers on those
 // that are new to it, and those on devices that it leaves go as soon as another one
 // serves. Queries that were accepted keep their deadlines.
-func (b *Backend) Retarget(c *config.Service, places []Place, specs []executor.ServiceSpec) error {
+func (b *Backend) Retarget(c *config.Service, places []Place) error {
 	err := ErrEnded
 	b.Ask(func() {
 		s := b.loop.fleet.serving(c.Name)
 		if err = b.loop.fleet.change(s, c, places); err == nil {
-			err = b.loop.fleet.spread(s, places, specs)
+			err = b.loop.fleet.spread(s, places)
 		}
 	})
 	return err

@@ -87,6 +87,9 @@ type Place struct {
 	Model               string
 	MaxBatch, MaxSeqLen int
 
+	// Worker describes the worker to the executor. Its ID and Inputs are the loop's.
+	Worker executor.ServiceSpec
+
 	// GiveBack returns what the service was admitted to of a GPU's memory.
 	GiveBack func()
 }

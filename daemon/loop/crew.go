@@ -115,6 +115,11 @@ func (f *crew) up(d *device, e *executor.Event) {
 	s, r := member.service, member.replicas[d.index]
 	f.keepCut(member, r, e.Info)
 	if i := member.info; i != nil && s.Ready() && (i.Hash != e.Info.Hash || len(i.Operators) != len(e.Info.Operators)) {
+		if i.Hash == e.Info.Hash && i.Cut != nil && r.Worker.Load.Choose != nil && !r.recut {
+			f.recut(member, r)
+			return
+		}
+		f.Log.Error().Err(errOtherModel).Str("service", s.Name).Str("device", d.Name).Msg("the model cannot be served")
 		f.refuse(member, d, errOtherModel)
 		return
 	}
@@ -147,6 +152,28 @@ func (f *crew) up(d *device, e *executor.Event) {
 	member.show()
 	f.takeOver(member)
 	f.rebind()
+}
+
+// recut starts a worker again that has cut its model otherwise than those on other
+// devices, which measured at the same time what cuts cost.
+func (f *crew) recut(s *member, r *replica) {
+	gone, err := f.devices[r.Device].exec.Remove(s.service.ID)
+	if err != nil {
+		f.refuse(s, f.devices[r.Device], err)
+		return
+	}
+	r.recut = true
+	f.Goroutines.Go(func() {
+		<-gone
+		f.tell(message{ask: func() {
+			if s.replicas[r.Device] != r || s.state > stateJoining {
+				return
+			}
+			if err := f.hire(s, r); err != nil {
+				f.refuse(s, f.devices[r.Device], err)
+			}
+		}})
+	})
 }
 
 // warmed reports whether a service joins in the place of one whose model ran when it

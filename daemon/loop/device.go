@@ -202,3 +202,11 @@ func (p *pool) texts() (list []string) {
 	}
 	return list
 }
+
+// names returns the names of the devices in the configuration.
+func (p *pool) names() (list []string) {
+	for _, d := range p.devices {
+		list = append(list, d.Name)
+	}
+	return list
+}

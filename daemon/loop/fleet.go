@@ -66,6 +66,7 @@ type replica struct {
 	fault   error // why, nil if that is not known
 	retryAt int64 // when it is tried again, in nanoseconds of Unix time, 0 if by hand only
 	lost    int   // workers, while the service joins
+	recut   bool  // it was started again to be cut as the others are
 	leaves  bool  // it goes as soon as another one serves
 }
 
@@ -252,7 +253,7 @@ func (f *fleet) turnedAway() {
 const loadTries = 3
 
 // open gives a service that joins a free position.
-func (f *fleet) open(s *member, places []Place, specs []executor.ServiceSpec) error {
+func (f *fleet) open(s *member, places []Place) error {
 	id := models.ServiceID(len(f.members))
 	if at := slices.Index(f.members, nil); at >= 0 {
 		id = models.ServiceID(at)
@@ -277,8 +278,8 @@ func (f *fleet) open(s *member, places []Place, specs []executor.ServiceSpec) er
 	}
 	err := f.forget(id, m.Operators)
 	for i := range places {
-		if specs[i].ID, specs[i].Inputs = id, s.inputs; err == nil {
-			err = f.devices[places[i].Device].exec.Add(specs[i])
+		if err == nil {
+			err = f.hire(s, s.replicas[places[i].Device])
 		}
 		if err != nil {
 			for _, p := range places[:i] {
@@ -290,6 +291,16 @@ func (f *fleet) open(s *member, places []Place, specs []executor.ServiceSpec) er
 	}
 	f.members[id], f.specs[id], f.reloaded = s, m, true
 	return nil
+}
+
+// hire starts a worker of a service. Its model is cut as those of the others are.
+func (f *fleet) hire(s *member, r *replica) error {
+	r.Worker.ID, r.Worker.Inputs = s.service.ID, s.inputs
+	if c := r.Worker.Load.Choose; c != nil && s.info != nil && s.info.Cut != nil {
+		same := *c
+		same.Known, r.Worker.Load.Choose = s.info.Cut, &same
+	}
+	return f.devices[r.Device].exec.Add(r.Worker)
 }
 
 // heard takes in what happens to a worker of a service that joins.
@@ -370,24 +381,23 @@ func (f *fleet) change(s *member, c *config.Service, places []Place) error {
 
 // spread gives a service workers on the devices that are new to it, and has those go
 // that are not among its places any more.
-func (f *fleet) spread(s *member, places []Place, specs []executor.ServiceSpec) (err error) {
+func (f *fleet) spread(s *member, places []Place) (err error) {
 	for r := range s.each {
 		r.leaves = true
 	}
-	for i, p := range places {
+	for _, p := range places {
 		if r := s.replicas[p.Device]; r != nil {
-			r.leaves, p.GiveBack = false, r.GiveBack
+			r.leaves, p.GiveBack, p.Worker = false, r.GiveBack, r.Worker
 			r.Place = p
 			continue
 		}
-		specs[i].ID, specs[i].Inputs = s.service.ID, s.inputs
-		if aerr := f.devices[p.Device].exec.Add(specs[i]); aerr != nil {
+		r := &replica{Place: p}
+		if herr := f.hire(s, r); herr != nil {
 			p.GiveBack()
-			err = errors.Join(err, aerr)
+			err = errors.Join(err, herr)
 			continue
 		}
-		s.replicas[p.Device] = &replica{Place: p}
-		f.reloaded = true
+		s.replicas[p.Device], f.reloaded = r, true
 	}
 	for r := range s.each {
 		if r.leaves {

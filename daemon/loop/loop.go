@@ -257,6 +257,9 @@ func (l *loop) spanOutcome(d *device, s *executor.SpanOutcome) models.SpanOutcom
 		l.fleet.lost(s.Span.Service, d)
 	case models.SpanCrashed:
 		l.fleet.lost(s.Span.Service, d)
+		if errors.Is(s.Err, executor.ErrKilled) {
+			out.Status = models.SpanLost // it is not known to be at fault, and may run again
+		}
 		l.calls.blame(l.members(s.Span.Batch), s.Span.Size, s.Err)
 	case models.SpanOverrun:
 		l.overruns.count(l.fleet.members[s.Span.Service])

@@ -35,7 +35,8 @@ const (
 	copied = 16
 )
 
-// Ring holds the last rounds and answers. Observe is called by one goroutine, all
+// Ring holds the last rounds and answers. Rounds come in the order in which they end,
+// which on one device is that of their numbers. Observe is called by one goroutine, all
 // else by any.
 type Ring struct {
 	epoch time.Time
@@ -44,10 +45,10 @@ type Ring struct {
 
 	mu struct {
 		sync.Mutex
-		slots []Round // round n is in n % Rounds
-		last  uint64  // the last that has begun
-		busy  bool    // it has not ended
-		lanes lanes
+		slots   []Round // the n-th that has ended is in n % Rounds
+		ended   uint64  // how many have
+		running []Round // what each device runs, without a number if that is nothing
+		lanes   lanes
 
 		queries queries
 		history history
@@ -63,7 +64,7 @@ func New(epoch time.Time, services []models.Service, devices ...string) *Ring {
 	}
 	r := &Ring{epoch: epoch}
 	r.mu.load.names, r.mu.load.devices = devices, make([]recently[busy], len(devices))
-	r.mu.slots = make([]Round, Rounds)
+	r.mu.slots, r.mu.running = make([]Round, Rounds), make([]Round, len(devices))
 	for _, m := range services {
 		r.mu.lanes.set(m, false, 1)
 	}
@@ -88,12 +89,12 @@ func (r *Ring) Observe(e *observe.Event) {
 	defer r.mu.Unlock()
 	switch e.Kind {
 	case observe.Dispatched:
-		r.mu.last, r.mu.busy = e.Round.Number, true
-		at := &r.mu.slots[e.Round.Number%Rounds]
+		at := &r.mu.running[e.Round.Device]
 		at.begin(e.Round, e.Why, e.Services)
+		at.Device = r.mu.load.names[e.Round.Device]
 		oldest := r.oldestLocked()
 		for service := range at.services {
-			*service = r.mu.lanes.position(*service, e.Services, at.Number, oldest)
+			*service = r.mu.lanes.position(*service, e.Services, r.mu.ended+1, oldest)
 		}
 	case observe.Rested:
 		r.publishLocked(e.At)
@@ -124,26 +125,29 @@ func (r *Ring) Observe(e *observe.Event) {
 	}
 }
 
-// finishLocked writes down how the round that began last went, and how long the device
-// took for its spans by its own clock.
+// finishLocked writes down how the round of a device went, and how long the device took
+// for its spans by its own clock.
 func (r *Ring) finishLocked(e *observe.Event) {
 	r.mu.history.ended(e)
 	r.spendLocked(e)
-	if !r.mu.busy || e.Outcome.Round != r.mu.last {
+	at := &r.mu.running[e.Outcome.Device]
+	if at.Number == 0 || e.Outcome.Round != at.Number {
 		return
 	}
-	r.mu.busy = false
-	at := &r.mu.slots[r.mu.last%Rounds]
 	at.finish(e.At, e.Outcome)
-	if e.Measured == nil {
-		return
-	}
-	for i := range e.Measured.Spans {
+	for i := 0; e.Measured != nil && i < len(e.Measured.Spans); i++ {
 		s := &e.Measured.Spans[i]
 		if to := at.span(s.Span.Batch); to != nil {
 			to.Device = s.DeviceTook
 		}
 	}
+	r.mu.ended++
+	for service := range at.services {
+		r.mu.lanes.list[*service].last = r.mu.ended
+	}
+	slot := &r.mu.slots[r.mu.ended%Rounds]
+	*slot, *at = *at, *slot // with the memory of the one that is forgotten
+	at.Number = 0
 }
 
 // spendLocked divides the time of a round among the services of its spans. A span that has
@@ -238,14 +242,15 @@ type Page struct {
 	Now      time.Duration `json:"now_ns"`            // since then
 	Services []Service     `json:"services"`          // those that are gone too, as long as there are rounds of theirs
 	Rounds   []Round       `json:"rounds"`            // those that have ended, in order
-	Running  *Round        `json:"running,omitempty"` // the one that has not ended
-	Next     uint64        `json:"next"`              // the last of the rounds: ask for what follows it
+	Running  *Round        `json:"running,omitempty"` // one that has not ended
+	Beside   []Round       `json:"beside,omitempty"`  // what other devices run meanwhile
+	Next     uint64        `json:"next"`              // how many rounds had ended: ask for what follows them
 	Missed   uint64        `json:"missed"`            // rounds that would have come first, and are forgotten
 	More     bool          `json:"more"`              // there are rounds after these
 }
 
-// Read returns the rounds after one, oldest first, at most so many; or of the
-// latest ones. A page that was read before may be given to be written over, or
+// Read returns the rounds that ended after so many, oldest first, at most so many; or of
+// the latest ones. A page that was read before may be given to be written over, or
 // nil.
 func (r *Ring) Read(since uint64, limit int, p *Page) *Page {
 	if p == nil {
@@ -253,7 +258,7 @@ func (r *Ring) Read(since uint64, limit int, p *Page) *Page {
 	}
 	limit = max(0, min(limit, PageRounds))
 	p.Epoch, p.Now, p.Next = r.epoch, time.Since(r.epoch), since
-	p.Rounds, p.Running, p.Missed = refill(p.Rounds, nil), nil, 0
+	p.Rounds, p.Running, p.Beside, p.Missed = refill(p.Rounds, nil), nil, nil, 0
 	for r.copyRounds(p, limit) {
 	}
 	p.Services = r.tell(p.positions())
@@ -264,7 +269,7 @@ func (r *Ring) Read(since uint64, limit int, p *Page) *Page {
 // missed.
 func (r *Ring) ReadLatest(since uint64, limit int, p *Page) *Page {
 	r.mu.Lock()
-	ended := r.endedLocked()
+	ended := r.mu.ended
 	r.mu.Unlock()
 	from := max(since, ended-min(ended, uint64(limit)))
 	p = r.Read(from, limit, p)
@@ -310,6 +315,9 @@ func (p *Page) positions() (n int) {
 	}
 	if p.Running != nil {
 		need(p.Running)
+	}
+	for i := range p.Beside {
+		need(&p.Beside[i])
 	}
 	return n
 }
@@ -411,26 +419,18 @@ func (r *Ring) publishLocked(now time.Duration) {
 func (r *Ring) Changed(since uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.mu.last > since
-}
-
-// endedLocked returns the last round that has ended, 0 if there is none.
-func (r *Ring) endedLocked() uint64 {
-	if r.mu.busy {
-		return r.mu.last - 1
-	}
-	return r.mu.last
+	return r.mu.ended > since || slices.ContainsFunc(r.mu.running, func(at Round) bool { return at.Number > 0 })
 }
 
 // oldestLocked returns the first round that is still there.
-func (r *Ring) oldestLocked() uint64 { return r.mu.last - min(r.mu.last, Rounds) + 1 }
+func (r *Ring) oldestLocked() uint64 { return r.mu.ended - min(r.mu.ended, Rounds) + 1 }
 
 // copyRounds appends a few of the rounds after those that a page has, and reports
-// whether there are more for it. When there are none, it adds the one that runs.
+// whether there are more for it. When there are none, it adds those that run.
 func (r *Ring) copyRounds(p *Page, limit int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ended, forgotten := r.endedLocked(), r.oldestLocked()-1
+	ended, forgotten := r.mu.ended, r.oldestLocked()-1
 	if p.Next == Latest {
 		p.Next = ended - min(ended, uint64(limit), ended-forgotten)
 	}
@@ -451,9 +451,17 @@ func (r *Ring) copyRounds(p *Page, limit int) bool {
 	if p.More = p.Next < ended; p.More && len(p.Rounds) < limit {
 		return true
 	}
-	if r.mu.busy {
-		p.Running = new(Round)
-		r.mu.slots[r.mu.last%Rounds].copyTo(p.Running)
+	for i := range r.mu.running {
+		at := &r.mu.running[i]
+		switch {
+		case at.Number == 0:
+		case p.Running == nil:
+			p.Running = new(Round)
+			at.copyTo(p.Running)
+		default:
+			p.Beside = append(p.Beside, Round{})
+			at.copyTo(&p.Beside[len(p.Beside)-1])
+		}
 	}
 	return false
 }

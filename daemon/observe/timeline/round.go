@@ -18,6 +18,7 @@ const (
 // started; in JSON all of them are nanoseconds.
 type Round struct {
 	Number    uint64        `json:"round"`
+	Device    string        `json:"device,omitempty"` // of a pool, by its name
 	Start     time.Duration `json:"start_ns"`
 	End       time.Duration `json:"end_ns"`  // 0 while it runs
 	Took      time.Duration `json:"took_ns"` // as measured, 0 while it runs
