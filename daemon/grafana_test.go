@@ -186,7 +186,7 @@ func TestDashboardPanels(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"Services", "Latency against target", "Misses and drops", "Queue", "Groups", "Predicted against measured", "Scheduler, workers, memory", "GPU"}
+	want := []string{"Services", "Latency against target", "Misses and drops", "Queue", "Groups", "Predicted against measured", "Scheduler, workers, memory", "Scaling", "GPU"}
 	if !slices.Equal(rows, want) {
 		t.Errorf("its rows are %q, want %q", rows, want)
 	}
