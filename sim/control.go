@@ -61,7 +61,7 @@ func (c *control) arrive(number int) bool {
 		Arrival: q.At, Deadline: c.due(q), Priority: sv.Priority,
 	})
 	if err != nil {
-		c.refused(c.nodes[0].index, number, overlap.Dropped, overlap.ReasonOf(err), err)
+		c.refused(c.nodes[0].index, number, err)
 		return false
 	}
 	c.open.add(c.number, 1)

@@ -40,7 +40,6 @@ type world struct {
 	open     least
 	dispatch dispatcher
 	split    *split // nil unless queries go by a plan
-	central  central
 	timers   timers
 	deaths   []*rand.Rand
 	now      time.Duration
@@ -50,7 +49,7 @@ type world struct {
 
 // Who may have a query besides a control.
 const (
-	notHere  = -1 // it has not arrived, or waits for a free device
+	notHere  = -1 // it has not arrived
 	answered = -2
 )
 
@@ -80,7 +79,6 @@ func newWorld(sc *Scenario) (*world, error) {
 		return nil, err
 	}
 	w.timers.before = timer.before
-	w.central.w, w.central.before = w, w.earlier
 	w.with = make([]int32, len(w.submitted))
 	for i := range w.with {
 		w.with[i] = notHere
@@ -190,7 +188,7 @@ func (w *world) step() error {
 			return err
 		}
 	}
-	return w.feed()
+	return nil
 }
 
 // happen takes in all that happens now.
@@ -217,10 +215,6 @@ func (w *world) happen() error {
 func (w *world) arrive(number int) error {
 	if at := w.submitted[number].Leaves; at > 0 {
 		w.timers.push(timer{at: at, kind: clientLeaves, query: number})
-	}
-	if w.dispatch.way == Central {
-		w.central.add(number)
-		return nil
 	}
 	var c *control
 	if w.split != nil {
@@ -249,10 +243,10 @@ func (w *world) answered(c *control, a *overlap.Answer) error {
 
 var errTwice = errors.New("a second answer, or one to nobody")
 
-// refused takes in that a query was not accepted, by any device if that is -1.
-func (w *world) refused(device, number int, as overlap.Result, reason overlap.Reason, err error) {
+// refused takes in that a query was not accepted.
+func (w *world) refused(device, number int, err error) {
 	w.end(device, number, err, &overlap.Answer{
-		Query: models.QueryID(number + 1), Service: w.submitted[number].Service, Result: as, Reason: reason, At: w.now,
+		Query: models.QueryID(number + 1), Service: w.submitted[number].Service, Result: overlap.Dropped, Reason: overlap.ReasonOf(err), At: w.now,
 	})
 }
 
@@ -269,16 +263,10 @@ func (w *world) end(device, number int, refuse error, ended *overlap.Answer) {
 	}
 }
 
-// errLeft is why a query that waited for a free device was not served.
-var errLeft = errors.New("its client has left")
-
 // leave takes in that a client has gone.
 func (w *world) leave(number int) error {
-	switch at := w.with[number]; {
-	case at >= 0:
+	if at := w.with[number]; at >= 0 {
 		return w.controls[at].cancel(number)
-	case at == notHere:
-		w.refused(-1, number, overlap.Cancelled, overlap.ReasonCancelled, errLeft)
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ func TestSameSeedSameResult(t *testing.T) {
 // network, whose last digits depend on the processor.
 func TestGoldens(t *testing.T) {
 	many := busyScenario("clockwork")
-	many.Devices, many.Dispatch, many.Arrivals = 3, Central, Arrivals{Process: Gamma, QPS: 390, Shape: 0.5}
+	many.Devices, many.Dispatch, many.Arrivals = 3, Pool, Arrivals{Process: Gamma, QPS: 390, Shape: 0.5}
 	troubled := busyScenario("abacus")
 	troubled.Plan, troubled.MaxRetries, troubled.DecisionTime = true, 1, 100*time.Microsecond
 	troubled.Faults = faults{Every: time.Second, Restart: 50 * ms, Failing: 0.01}

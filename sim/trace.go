@@ -42,20 +42,15 @@ func (t *trace) introduce(device int) {
 		return
 	}
 	t.known[device] = true
-	label := fmt.Sprintf("simulated device %d", device)
-	if device < 0 {
-		label = "no device"
-	}
-	t.w.NameDevice(process(device), label)
+	t.w.NameDevice(process(device), fmt.Sprintf("simulated device %d", device))
 	t.w.NameRow(process(device), roundRow, "rounds")
 	for i := range t.services {
 		t.w.NameRow(process(device), serviceRow+i, t.services[i].Name)
 	}
 }
 
-// process returns what stands for a device: viewers take 0 for the idle process,
-// and none below it. The first is that of no device, which is -1.
-func process(device int) int { return device + 2 }
+// process returns what stands for a device: viewers take 0 for the idle process.
+func process(device int) int { return device + 1 }
 
 func (t *trace) round(r *Round) {
 	t.introduce(r.Device)
@@ -147,9 +142,8 @@ type Round struct {
 	Outcome models.Outcome
 }
 
-// Answer is how a query ended: the one at position Number, which came to a device,
-// or to none if Device is -1. Refuse is why it was not accepted; of Ended only
-// result, reason and time are set then.
+// Answer is how a query ended: the one at position Number, which came to a device.
+// Refuse is why it was not accepted; of Ended only result, reason and time are set then.
 type Answer struct {
 	Device int
 	Number int

@@ -11,7 +11,6 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/perfetto"
 )
 
 // begun returns a run before its first step.
@@ -86,26 +85,11 @@ func TestRefusedQueriesAreViolations(t *testing.T) {
 	}
 }
 
-// TestCentralQueriesAreRefusedWhenLate: all wait together, and whoever is past
-// its deadline when a device takes it is not served.
-func TestCentralQueriesAreRefusedWhenLate(t *testing.T) {
-	sc := plainScenario(Query{}, Query{}, Query{}, Query{})
-	sc.Knows, sc.Dispatch = KnowsNothing, Central
-	_, answers := watch(t, sc)
-	last := answers[len(answers)-1]
-	if r := run(t, sc); r.Late != 1 || r.Dropped != 1 || r.Answered != 3 {
-		t.Errorf("%+v", r)
-	}
-	if last.Ended.At != 30*ms || !errors.Is(last.Refuse, overlap.ErrExpired) {
-		t.Errorf("the last is answered %+v", last)
-	}
-}
-
-// TestTraceOfTroubles tells of workers that are lost and back, of queries that
-// come to no device, of failures and of late answers.
+// TestTraceOfTroubles tells of workers that are lost and back, of failures
+// and of late answers.
 func TestTraceOfTroubles(t *testing.T) {
 	sc := busyScenario("edf")
-	sc.Queries, sc.Devices, sc.Dispatch, sc.Knows = 400, 2, Central, KnowsNothing
+	sc.Queries, sc.Devices, sc.Dispatch, sc.Knows = 400, 2, Pool, KnowsNothing
 	sc.Arrivals.QPS = 300
 	sc.Faults = faults{Every: 100 * ms, Restart: 20 * ms, Failing: 0.1}
 	sc.Clients = clients{Leaving: 0.3}
@@ -152,16 +136,6 @@ func TestTraceOfTroubles(t *testing.T) {
 	}
 	if names[process(0)] != "simulated device 0" || names[process(1)] != "simulated device 1" {
 		t.Errorf("devices %v", names)
-	}
-}
-
-// TestTraceOfNoDevice names what happens on none.
-func TestTraceOfNoDevice(t *testing.T) {
-	var out bytes.Buffer
-	trace := &trace{perfetto.NewWriter(&out), []Service{{Name: "a"}}, map[int]bool{}}
-	trace.worker(-1, 0, ms, false)
-	if err := trace.w.Close(); err != nil || !json.Valid(out.Bytes()) || !strings.Contains(out.String(), "no device") || !strings.Contains(out.String(), "worker lost") {
-		t.Errorf("%v, the trace is\n%s", err, &out)
 	}
 }
 

@@ -24,7 +24,7 @@ func completeValues(root *cobra.Command) error {
 		"config":    files("toml"),
 		"admin":     files("sock"),
 		"arrivals":  words("poisson", "constant", "gamma"),
-		"dispatch":  words("round-robin", "random", "least-loaded", "central"),
+		"dispatch":  words("round-robin", "random", "least-loaded", "pool", "split"),
 		"format":    words("abacus"),
 		"in-force":  files("json"),
 		"knows":     words("all", "order", "nothing"),

@@ -88,7 +88,7 @@ With "devices": 4, "dispatch": "pool" a service may have "on": [0, 2], where it 
 	f.IntVar(&o.file.Queries, "queries", 1000, "queries, 0 for all of a file")
 	f.Uint64Var(&o.file.Seed, "seed", 1, "seed of everything random")
 	f.IntVar(&o.file.Devices, "devices", 1, "devices, all alike, with all services on each")
-	f.StringVar(&o.file.Dispatch, "dispatch", sim.RoundRobin, "to which device a query goes: round-robin, random, least-loaded, central for a queue before all, pool for one scheduler of all, or split for a plan that gives each device its services, as Nexus has")
+	f.StringVar(&o.file.Dispatch, "dispatch", sim.RoundRobin, "to which device a query goes: round-robin, random, least-loaded, pool for one scheduler of all, or split for a plan that gives each device its services, as Nexus has")
 	f.IntVar(&o.file.Ways, "ways", 0, "groups that a search asks about at once, 0 for the default")
 	f.BoolVar(&o.file.Plan, "plan", false, "choose the next group while one runs")
 	f.StringVar(&o.file.Knows, "knows", sim.KnowsAll, "what the scheduler knows of latencies: all, order (of queries, for sjf) or nothing; without all it drops only what is past its deadline, as the server of the Abacus authors does")

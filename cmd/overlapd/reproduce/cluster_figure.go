@@ -25,14 +25,8 @@ const (
 // clusterVariants are those of figure 22, where they were chosen.
 var clusterVariants = []string{"edf-unmerged", "clockwork-unmerged", "abacus-authors", "overlap-unmerged", "edf", "clockwork", "abacus", "overlap"}
 
-// clusterWays are how the queries of a variant may be spread. Clockwork's may
-// wait together too, for the device that is free first.
-func clusterWays(v *variant) []string {
-	if v.policy == "clockwork" {
-		return []string{sim.LeastLoaded, sim.Central}
-	}
-	return []string{sim.LeastLoaded}
-}
+// clusterWays are how the queries of a variant may be spread.
+var clusterWays = []string{sim.LeastLoaded, sim.Pool}
 
 // clusterLoads name the loads of the trace.
 var clusterLoads = []string{"as given", "scaled"}
@@ -83,7 +77,7 @@ func (r *clusterRun) serve(l *lane, t trial, minutes []float64) error {
 	sc := t.scenario(d)
 	sc.Devices = clusterDevices
 	sc.Arrivals = sim.Arrivals{Process: sim.Loads, Loads: minutes, Scale: replayed, Keep: min(float64(r.times)/replayed, 1)}
-	for _, sc.Dispatch = range clusterWays(&t.variant) {
+	for _, sc.Dispatch = range clusterWays {
 		got, err := sim.Run(sc)
 		if err != nil {
 			return err
@@ -104,7 +98,7 @@ func clusterFigures(runs []*clusterRun, minutes []float64, sizes map[string][]in
 	notes := []string{
 		fmt.Sprintf("The four models of figure 18 share each device, with a target of %v. %s The paper's devices were V100s. %d minutes, of each of which two seconds are replayed. As given, the loads are %.0f queries per second for all devices; \"scaled\" multiplies them by %d, so that they ask for more than the devices do one query after another.",
 			manyTarget, unusualSizes(sizes), len(minutes), stats.Mean(minutes)/60, scale),
-		"A query goes to the device with the fewest queries. Clockwork's are also tried waiting together, a device that runs nothing getting the earliest deadline; what gives the better goodput is shown.",
+		"A query goes to the device with the fewest queries, or all wait together and one scheduler decides for all devices; of each policy that is shown which gives the better goodput.",
 	}
 	filled := func(f *figure, name string, value func(*sim.Result) float64) *figure {
 		for _, r := range runs {

@@ -1,7 +1,6 @@
 package reproduce
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -48,25 +47,9 @@ func TestClusterFigures(t *testing.T) {
 	if c := served.Comparisons[2]; c.Paper != nil {
 		t.Errorf("the paper says nothing of goodput: %+v", c)
 	}
-	for _, want := range []string{"2 minutes", "15 queries per second", "multiplies them by 7", "but for Res101 [1 2]", "a device that runs nothing getting the earliest deadline"} {
+	for _, want := range []string{"2 minutes", "15 queries per second", "multiplies them by 7", "but for Res101 [1 2]", "one scheduler decides for all devices"} {
 		if !strings.Contains(strings.Join(served.Notes, " "), want) {
 			t.Errorf("%q is not among the notes %q", want, served.Notes)
-		}
-	}
-}
-
-// TestClusterWays spreads Clockwork's queries in the better of two ways, and
-// leaves out the variants that drop only what is late.
-func TestClusterWays(t *testing.T) {
-	if got := clusterWays(variantNamed("clockwork-unmerged")); !slices.Contains(got, sim.Central) || len(got) != 2 {
-		t.Errorf("clockwork: %v", got)
-	}
-	for _, v := range among(variants, clusterVariants...) {
-		if v.knows != sim.KnowsAll {
-			t.Errorf("%s is in the cluster", v.name)
-		}
-		if got := clusterWays(&v); v.policy != "clockwork" && !slices.Equal(got, []string{sim.LeastLoaded}) {
-			t.Errorf("%s: %v", v.name, got)
 		}
 	}
 }
