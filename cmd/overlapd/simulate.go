@@ -601,14 +601,15 @@ what differs from run to run. Twice with one seed gives the same result.`,
 // linearPaperCommand is the command for a paper whose devices are linear.
 func linearPaperCommand(cmd *cobra.Command, run func(context.Context, reproduce.Options) (*reproduce.Result, error), figures []string) *cobra.Command {
 	o := reproduce.DefaultOptions()
-	o.Queries = reproduce.LinearQueries
+	o.Queries, o.Seeds = reproduce.LinearQueries, reproduce.LinearSeeds
 	var out output
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return reproduceWith(cmd, run, &o, &out) }
 	f := cmd.Flags()
 	f.StringVar(&o.Data, "data", "", "folder with the profiles of the paper")
 	f.StringVarP(&o.Out, "out", "o", "", "folder for results")
-	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the arrivals")
+	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the first run")
+	f.IntVar(&o.Seeds, "seeds", o.Seeds, "runs of each, with arrivals of their own; medians and ranges are shown")
 	f.IntVar(&o.Queries, "queries", o.Queries, "queries of a run, at least; more where targets are long")
 	f.StringSliceVar(&o.Figures, "figures", nil, "only these: "+strings.Join(figures, ", "))
 	out.flag(f)

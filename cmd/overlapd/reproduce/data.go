@@ -136,7 +136,7 @@ func exists(path string) bool {
 }
 
 // hashOf names what was read, by content.
-func hashOf(base, loads string) (string, error) {
+func hashOf(base string, more ...string) (string, error) {
 	var paths []string
 	for _, pattern := range []string{"*.csv", filepath.Join(pairsFolder, "*"), filepath.Join(quadFolder, "*")} {
 		found, err := filepath.Glob(filepath.Join(base, pattern))
@@ -147,7 +147,7 @@ func hashOf(base, loads string) (string, error) {
 	}
 	slices.Sort(paths)
 	h := sha256.New()
-	for _, path := range append(paths, loads) {
+	for _, path := range append(paths, more...) {
 		info, err := os.Stat(path)
 		if err != nil || info.IsDir() {
 			continue

@@ -100,9 +100,9 @@ func (f *figure) meansFirst(qps float64) []string {
 
 func (f *figure) numbers(rows []row) *report.Table {
 	if f.words {
-		t := report.NewTable(f.Unit, "policy", "ours", "paper", "ours less paper")
+		t := report.NewTable(f.Unit, "policy", "ours", "least", "most", "paper", "ours less paper")
 		for _, r := range rows {
-			t.Row(r.Case, r.Policy, f.number(r.Ours), f.number(r.Paper), relative(r.Ours, r.Paper))
+			t.Row(r.Case, r.Policy, f.number(r.Ours), f.number(r.Least), f.number(r.Most), f.number(r.Paper), relative(r.Ours, r.Paper))
 		}
 		return t
 	}

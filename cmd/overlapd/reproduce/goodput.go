@@ -29,8 +29,12 @@ const (
 	goodputTargets = 20
 )
 
-// LinearQueries is how many queries a run has at least, unless options say otherwise.
-const LinearQueries = 100_000
+// What a run is unless options say otherwise: how many queries it has at least, and how
+// many there are, each with arrivals of its own.
+const (
+	LinearQueries = 20_000
+	LinearSeeds   = 5
+)
 
 // queueRoom is how many queries of a service may wait, so that none is refused for that.
 const queueRoom = 1 << 16
@@ -43,23 +47,33 @@ type workload struct {
 	shape    float64 // of the gamma distribution of distances in each service, 1 for Poisson
 	queries  int
 	seed     uint64
+	part     time.Duration // runs are also looked at in parts of this length, 0 for not
 }
 
 // contender is a policy over several devices.
 type contender struct {
 	name, policy, dispatch string
 	summary                string
+	alone                  bool // each query is a batch of its own
 }
 
 var contenders = []contender{
-	{"deferred", "deferred", sim.Pool, "Symphony"},
-	{"clockwork", "clockwork", sim.Pool, "earliest deadline first over all devices, which merges as many queries as are in time together; Clockwork merges less"},
-	{"nexus", "nexus", sim.Split, "squishy bin packing, by the rates of the very run; on each device the batch that must start first, not its turn, with early drop"},
-	{"shepherd", "flex", sim.Pool, "largest batch first, which stops one a third as large"},
-	{"no-preemption", "largest", sim.Pool, "Shepherd without preemption"},
-	{"eager", "eager", sim.Pool, "of all batches the one that must start first, as soon as a device is free"},
-	{"flex-resume", "flex-resume", sim.Pool, "as shepherd, but what was stopped goes on from there"},
-	{"overlap", "overlap", sim.Pool, "ours; on devices that gain nothing from running batches together"},
+	{"deferred", "deferred", sim.Pool, "Symphony", false},
+	{"clockwork", "clockwork", sim.Pool, "earliest deadline first over all devices, which merges as many queries as are in time together; Clockwork merges less", false},
+	{"clockwork-unmerged", "clockwork", sim.Pool, "the same, each query a batch of its own, which is what the paper measured of Clockwork", true},
+	{"nexus", "nexus", sim.Split, "squishy bin packing, by the rates of the very run; on each device the batch that must start first, not its turn, with early drop", false},
+	{"shepherd", "flex", sim.Pool, "largest batch first, which stops one a third as large", false},
+	{"no-preemption", "largest", sim.Pool, "Shepherd without preemption", false},
+	{"eager", "eager", sim.Pool, "of all batches the one that must start first, as soon as a device is free", false},
+	{"flex-resume", "flex-resume", sim.Pool, "as shepherd, but what was stopped goes on from there", false},
+	{"overlap", "overlap", sim.Pool, "ours; on devices that gain nothing from running batches together", false},
+}
+
+func contenderNames() (names []string) {
+	for _, c := range contenders {
+		names = append(names, c.name)
+	}
+	return names
 }
 
 func contenderNamed(name string) contender {
@@ -136,24 +150,63 @@ func (w *workload) arrivals(queries int) (list []sim.Query) {
 	return list
 }
 
-// rateRun is a run at one rate.
+// rateRun is a run at one rate, or what a search over such runs found.
 type rateRun struct {
 	*sim.Result
-	batch int // median
+	found float64
+	batch int    // median
+	parts []part // of workload.part each
+}
+
+// part is what happened in a part of a run: how many queries came, how many of these were
+// in time, and how long the devices were busy with what began in it.
+type part struct {
+	came, good int
+	busy       time.Duration
+}
+
+// partOf returns a part of a run, which is empty if the run was over before.
+func (r *rateRun) partOf(number int) part {
+	if number >= len(r.parts) {
+		return part{}
+	}
+	return r.parts[number]
 }
 
 // serve runs queries, that come at one per second, at a rate.
-func (w *workload) serve(m sim.Device, c contender, once []sim.Query, rate float64) (rateRun, error) {
+func (w *workload) serve(m sim.Device, c contender, once []sim.Query, rate float64) (run rateRun, err error) {
 	sc := sim.Scenario{Services: w.services, Given: make([]sim.Query, len(once)), Seed: w.seed, Policy: c.policy, Device: m, Devices: w.devices, Dispatch: c.dispatch}
+	if c.alone {
+		sc.Services = slices.Clone(w.services)
+		for i := range sc.Services {
+			sc.Services[i].MaxBatch = 1
+		}
+	}
 	for i, q := range once {
 		q.At = time.Duration(float64(q.At) / rate)
 		sc.Given[i] = q
 	}
+	if w.part > 0 {
+		run.parts = make([]part, 1+sc.Given[len(once)-1].At/w.part)
+		sc.Observer.Answer = func(a *sim.Answer) {
+			p := &run.parts[a.Query.At/w.part]
+			p.came++
+			if a.InTime {
+				p.good++
+			}
+		}
+	}
 	var sizes []int64
-	sc.Observer.Round = func(r *sim.Round) { sizes = append(sizes, int64(r.Spans[0].Size)) }
-	result, err := sim.Run(sc)
+	sc.Observer.Round = func(r *sim.Round) {
+		sizes = append(sizes, int64(r.Spans[0].Size))
+		if w.part > 0 {
+			run.parts[min(int(r.Start/w.part), len(run.parts)-1)].busy += r.Took
+		}
+	}
+	run.Result, err = sim.Run(sc)
 	slices.Sort(sizes)
-	return rateRun{result, int(stats.Quantile(sizes, 0.5))}, err
+	run.found, run.batch = rate, int(stats.Quantile(sizes, 0.5))
+	return run, err
 }
 
 // keeps reports whether each service is within its target.
@@ -168,11 +221,7 @@ func (m *rateRun) keeps() bool {
 
 // goodput returns the highest rate that the search finds, 0 if there is none, and what
 // the run at it was like.
-func (w *workload) goodput(ctx context.Context, c contender) (rate float64, at rateRun, err error) {
-	m, err := device.NewModel(w.profile)
-	if err != nil {
-		return 0, at, err
-	}
+func (w *workload) goodput(ctx context.Context, m sim.Device, c contender) (at rateRun, err error) {
 	longest := time.Duration(0)
 	for i := range w.services {
 		longest = max(longest, w.services[i].Target)
@@ -183,7 +232,7 @@ func (w *workload) goodput(ctx context.Context, c contender) (rate float64, at r
 		mid := (low + high) / 2
 		run, err := w.serve(m, c, once, mid)
 		if err = cmp.Or(err, ctx.Err()); err != nil {
-			return 0, at, err
+			return at, err
 		}
 		if run.keeps() {
 			low, at = mid, run
@@ -191,7 +240,7 @@ func (w *workload) goodput(ctx context.Context, c contender) (rate float64, at r
 			high = mid
 		}
 	}
-	return low, at, nil
+	return at, nil
 }
 
 // linearPaper is a paper whose devices are linear.
@@ -208,7 +257,11 @@ func (p *linearPaper) run(ctx context.Context, o Options) (*Result, error) {
 	}
 	began := time.Now()
 	path := filepath.Join(o.Data, p.file)
-	sum, err := hashOf(path, path)
+	load, err := readDay(o.Data)
+	if err != nil {
+		return nil, err
+	}
+	sum, err := hashOf(path, append([]string{path}, load.paths...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +273,7 @@ func (p *linearPaper) run(ctx context.Context, o Options) (*Result, error) {
 	}
 	r := &Result{
 		Label:  "Emulated: no GPU was used. A batch of b queries takes alpha b + beta, as the paper's tables say, in virtual time, and nothing else takes any; the scheduler is that of the daemon.",
-		Commit: o.Commit, Data: sum, Device: "linear devices of " + p.file, Seed: o.Seed, Seeds: 1, Queries: o.Queries,
+		Commit: o.Commit, Data: sum, Device: "linear devices of " + p.file, Seed: o.Seed, Seeds: o.Seeds, Queries: o.Queries,
 		Figures: []*figure{}, Missing: []missing{}, timing: timing{Began: began.UTC().Truncate(time.Second)},
 		title: p.title + ", reproduced",
 		about: "Beside ours stands what the paper says in words and tables. Its baselines ran on real networks and in other programs; ours merge, drop what cannot be in time, know exactly what batches take, and have no network, and so do better than the paper's.",
@@ -228,7 +281,7 @@ func (p *linearPaper) run(ctx context.Context, o Options) (*Result, error) {
 	for _, c := range contenders {
 		r.Policies = append(r.Policies, policy{c.name, c.summary})
 	}
-	if err := (&reproduction{options: &o, zoos: zoos, result: r}).run(ctx, p.figures); err != nil {
+	if err := (&reproduction{options: &o, zoos: zoos, day: load, result: r}).run(ctx, p.figures); err != nil {
 		return nil, err
 	}
 	r.timing.Seconds = time.Since(began).Seconds()
@@ -243,51 +296,80 @@ func newWorkload(r *reproduction, p *device.Profile, devices int, services ...si
 	return workload{profile: p, services: services, devices: devices, shape: 1, queries: r.options.Queries, seed: r.options.Seed}
 }
 
-// found is a goodput that is searched for while the plan runs.
-type found struct {
-	rate float64
-	at   rateRun
+// cell is what contenders made of a workload, each with one seed after the other.
+type cell struct {
+	name     string
+	policies []string
+	runs     map[string][]rateRun
 }
 
-// goodputOf plans to search for a goodput.
-func goodputOf(r *reproduction, stage string, w workload, c contender) *found {
-	f := &found{}
-	r.plan.add(stage, goodputSteps*secondsOf(w.queries)/32, func(ctx context.Context, _ *lane) (err error) {
-		f.rate, f.at, err = w.goodput(ctx, c)
-		return err
+// compete plans that contenders do something with a workload.
+func (r *reproduction) compete(stage, name string, w workload, policies []string, work float64, do func(context.Context, *workload, sim.Device, contender) (rateRun, error)) cell {
+	c := cell{name, policies, map[string][]rateRun{}}
+	for _, policy := range policies {
+		runs := make([]rateRun, r.options.Seeds)
+		c.runs[policy] = runs
+		for k := range runs {
+			w := w
+			w.seed += uint64(k)
+			r.plan.add(stage, work, func(ctx context.Context, _ *lane) error {
+				m, err := device.NewModel(w.profile)
+				if err == nil {
+					runs[k], err = do(ctx, &w, m, contenderNamed(policy))
+				}
+				return err
+			})
+		}
+	}
+	return c
+}
+
+// goodputs plans to search for those of contenders.
+func (r *reproduction) goodputs(stage, name string, w workload, policies []string) cell {
+	return r.compete(stage, name, w, policies, goodputSteps*secondsOf(w.queries)/32, func(ctx context.Context, w *workload, m sim.Device, c contender) (rateRun, error) {
+		return w.goodput(ctx, m, c)
 	})
-	return f
 }
 
-// pooledRow returns one with a number, and that of the paper if it is not 0.
-func pooledRow(name, policy string, ours, paper float64) row {
-	r := row{Case: name, Policy: policy, Ours: rounded(ours)}
+// atRate plans to serve at one rate.
+func (r *reproduction) atRate(stage, name string, w workload, policies []string, rate float64) cell {
+	return r.compete(stage, name, w, policies, secondsOf(w.queries)/32, func(_ context.Context, w *workload, m sim.Device, c contender) (rateRun, error) {
+		return w.serve(m, c, w.arrivals(w.queries), rate)
+	})
+}
+
+// of returns a value of the runs of a contender, by seed.
+func (c *cell) of(policy string, value func(*rateRun) float64) []float64 {
+	list := make([]float64, len(c.runs[policy]))
+	for i := range list {
+		list[i] = value(&c.runs[policy][i])
+	}
+	return list
+}
+
+func foundRate(r *rateRun) float64   { return r.found }
+func medianBatch(r *rateRun) float64 { return float64(r.batch) }
+func timely(r *rateRun) float64      { return r.GoodputQPS }
+func useOf(r *rateRun) float64       { return r.Busy }
+
+// fill adds the values of a cell, and those of the paper, by policy.
+func (f *figure) fill(c cell, value func(*rateRun) float64, paper map[string]float64) {
+	for _, policy := range c.policies {
+		f.Rows = append(f.Rows, seedsRow(c.name, policy, c.of(policy, value), paper[policy]))
+	}
+}
+
+// seedsRow returns one with the median over the seeds, the range if there are several,
+// and the number of the paper if that is not 0.
+func seedsRow(name, policy string, ours []float64, paper float64) row {
+	r := row{Case: name, Policy: policy, Ours: rounded(stats.Median(ours))}
+	if len(ours) > 1 {
+		r.Least, r.Most = rounded(slices.Min(ours)), rounded(slices.Max(ours))
+	}
 	if paper != 0 {
 		r.Paper = rounded(paper)
 	}
 	return r
-}
-
-// goodputs plans to search for those of several contenders.
-func goodputs(r *reproduction, stage string, w workload, names []string) map[string]*found {
-	all := map[string]*found{}
-	for _, name := range names {
-		all[name] = goodputOf(r, stage, w, contenderNamed(name))
-	}
-	return all
-}
-
-// atRate plans to serve at one rate.
-func atRate(r *reproduction, stage string, w workload, c contender, rate float64) *found {
-	f := &found{rate: rate}
-	r.plan.add(stage, secondsOf(w.queries)/32, func(context.Context, *lane) error {
-		m, err := device.NewModel(w.profile)
-		if err == nil {
-			f.at, err = w.serve(m, c, w.arrivals(w.queries), rate)
-		}
-		return err
-	})
-	return f
 }
 
 // most is the ceiling of a workload.
@@ -299,30 +381,25 @@ func (w *workload) most() (float64, error) {
 	return w.ceiling(m), nil
 }
 
-// fewest returns with how many devices, at most those of a workload, a rate is borne, 0 if
+// fewest finds with how many devices, at most those of the workload, a rate is borne, 0 if
 // not with all of them.
-func fewest(ctx context.Context, w workload, c contender, rate float64) (int, error) {
-	m, err := device.NewModel(w.profile)
-	if err != nil {
-		return 0, err
-	}
-	once := w.arrivals(w.queries)
-	most := w.devices
-	low, high := 0, most+1
+func (w *workload) fewest(ctx context.Context, m sim.Device, c contender, rate float64) (at rateRun, err error) {
+	once, some := w.arrivals(w.queries), *w
+	low, high := 0, w.devices+1
 	for high-low > 1 {
-		w.devices = (low + high) / 2
-		run, err := w.serve(m, c, once, rate)
+		some.devices = (low + high) / 2
+		run, err := some.serve(m, c, once, rate)
 		if err = cmp.Or(err, ctx.Err()); err != nil {
-			return 0, err
+			return at, err
 		}
 		if run.keeps() {
-			high = w.devices
+			high = some.devices
 		} else {
-			low = w.devices
+			low = some.devices
 		}
 	}
-	if high > most {
-		return 0, nil
+	if high <= w.devices {
+		at.found = float64(high)
 	}
-	return high, nil
+	return at, nil
 }

@@ -69,6 +69,8 @@ type row struct {
 	Policy  string   `json:"policy"`
 	Ours    *float64 `json:"ours"`
 	Spread  *float64 `json:"spread,omitempty"` // standard deviation over the seeds
+	Least   *float64 `json:"least,omitempty"`  // over the seeds; ours is the median
+	Most    *float64 `json:"most,omitempty"`
 	Paper   *float64 `json:"paper"`
 	Authors *float64 `json:"authors"`
 	Section string   `json:"section,omitempty"` // paper's

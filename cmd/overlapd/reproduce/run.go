@@ -74,6 +74,7 @@ type reproduction struct {
 	variants []variant
 	data     *data
 	zoos     map[string]*device.Profile // of papers whose devices are linear, by GPU
+	day      day
 	result   *Result
 
 	fitting, plan plan

@@ -3,7 +3,6 @@ package reproduce
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/device"
@@ -32,6 +31,7 @@ var symphony = linearPaper{"Symphony", "symphony_profiles.csv", zooGPUs, []shown
 	{"10", planFewest},
 	{"11", planCharacter},
 	{"13", planScale},
+	{"15", planChanging},
 }}
 
 // table2 is the paper's table 2: 8 devices, one model.
@@ -60,27 +60,22 @@ func alone(model, rows string, target time.Duration) (*device.Profile, sim.Servi
 
 func planTable2(r *reproduction) func() []*figure {
 	const devices = 8
-	all := map[string][]*found{}
+	var all []cell
 	for _, t := range table2 {
 		p, s, err := alone(t.model, t.rows, t.target)
 		if err != nil {
 			return r.missing("table 2", t.model, err.Error())
 		}
-		for _, c := range contenders {
-			all[t.model] = append(all[t.model], goodputOf(r, "table 2", newWorkload(r, p, devices, s), c))
-		}
+		all = append(all, r.goodputs("table 2", t.model, newWorkload(r, p, devices, s), contenderNames()))
 	}
 	return func() []*figure {
 		rates := &figure{Figure: "table 2", Title: "one model on 8 devices: goodput", Unit: "requests per second", more: true, words: true}
 		batch := &figure{Figure: "table 2, batches", Title: "one model on 8 devices: median batch at that rate", Unit: "queries", more: true, words: true, Notes: []string{
 			"The paper's numbers are the analytical ones of its table: for devices that take perfect turns, and without coordination. Its figure 1 shows what was measured, without numbers.",
 		}}
-		for _, t := range table2 {
-			for i, c := range contenders {
-				f := all[t.model][i]
-				rates.Rows = append(rates.Rows, pooledRow(t.model, c.name, f.rate, t.goodput[c.name]))
-				batch.Rows = append(batch.Rows, pooledRow(t.model, c.name, float64(f.at.batch), t.batch[c.name]))
-			}
+		for i, t := range table2 {
+			rates.fill(all[i], foundRate, t.goodput)
+			batch.fill(all[i], medianBatch, t.batch)
 		}
 		return []*figure{rates, batch}
 	}
@@ -99,15 +94,16 @@ var mixes = []struct {
 }
 
 // rivalsOfDeferred are the baselines of Symphony.
-var rivalsOfDeferred = []string{"clockwork", "nexus", "shepherd"}
+var rivalsOfDeferred = []string{"clockwork-unmerged", "clockwork", "nexus", "shepherd"}
+
+// mixedNames are the contenders of figure 9.
+var mixedNames = append([]string{"clockwork-unmerged"}, pooledNames...)
 
 func planMixed(r *reproduction) func() []*figure {
 	const devices = 64
 	type setting struct {
-		gpu, mix string
-		times    float64
-		ceiling  float64
-		found    map[string]*found
+		cell
+		times, ceiling float64
 	}
 	var all []setting
 	for _, gpu := range zooGPUs {
@@ -121,22 +117,26 @@ func planMixed(r *reproduction) func() []*figure {
 			if err != nil {
 				return r.missing("9", "mixed models", err.Error())
 			}
-			all = append(all, setting{gpu, m.name, m.times[gpu], most, goodputs(r, "figure 9", w, pooledNames)})
+			all = append(all, setting{r.goodputs("figure 9", fmt.Sprintf("%s, %s", m.name, gpu), w, mixedNames), m.times[gpu], most})
 		}
 	}
 	return func() []*figure {
 		rates := &figure{Figure: "9", Title: "many models on 64 devices: goodput", Unit: "requests per second", more: true, words: true}
-		times := &figure{Figure: "9, gain", Title: "many models on 64 devices: goodput of deferred over the best baseline", Unit: "times", decimals: 2, more: true, words: true}
+		times := &figure{Figure: "9, gain", Title: "many models on 64 devices: goodput of deferred over that of others", Unit: "times", decimals: 2, more: true, words: true}
 		for _, s := range all {
-			name := fmt.Sprintf("%s, %s", s.mix, s.gpu)
-			for _, policy := range pooledNames {
-				rates.Rows = append(rates.Rows, pooledRow(name, policy, s.found[policy].rate, 0))
+			rates.fill(s.cell, foundRate, nil)
+			rates.Rows = append(rates.Rows, seedsRow(s.name, "ceiling", []float64{s.ceiling}, 0))
+			ours := s.of("deferred", foundRate)
+			for _, rival := range rivalsOfDeferred {
+				theirs, gain := s.of(rival, foundRate), make([]float64, len(ours))
+				for k := range gain {
+					gain[k] = ours[k] / theirs[k]
+				}
+				times.Rows = append(times.Rows, seedsRow(s.name, "over "+rival, gain, s.times))
 			}
-			rates.Rows = append(rates.Rows, pooledRow(name, "ceiling", s.ceiling, 0))
-			best := slices.MaxFunc(rivalsOfDeferred, func(a, b string) int { return int(s.found[a].rate - s.found[b].rate) })
-			times.Rows = append(times.Rows, pooledRow(name, "over "+best, s.found["deferred"].rate/s.found[best].rate, s.times))
 		}
 		rates.Notes = append(rates.Notes, "With the largest batches that targets allow, all devices would do the rate of the ceiling; nobody can do much more. Where the baselines come near to it, no policy can be many times as good.")
+		times.Notes = append(times.Notes, "The paper says one number for each setting, of its best baseline, and has no other numbers.")
 		return []*figure{rates, times}
 	}
 }
@@ -160,22 +160,17 @@ func planOverload(r *reproduction) func() []*figure {
 		return r.missing("2", "overload", err.Error())
 	}
 	loads := []float64{0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5}
-	all := map[string][]*found{}
-	for _, name := range pooledNames {
-		for _, load := range loads {
-			all[name] = append(all[name], atRate(r, "figure 2", w, contenderNamed(name), load*most))
-		}
+	var all []cell
+	for _, load := range loads {
+		name := fmt.Sprintf("%.0f offered, %.0f %% of the ceiling", load*most, 100*load)
+		all = append(all, r.atRate("figure 2", name, w, pooledNames, load*most))
 	}
 	return func() []*figure {
 		rates := &figure{Figure: "2, left", Title: "10 models on 24 devices: goodput by offered load", Unit: "requests per second", more: true, words: true}
 		busy := &figure{Figure: "2, right", Title: "10 models on 24 devices: use of devices by offered load", Unit: "share of time", percent: true, decimals: 3, words: true}
-		for i, load := range loads {
-			name := fmt.Sprintf("%.0f offered, %.0f %% of the ceiling", load*most, 100*load)
-			for _, policy := range pooledNames {
-				f := all[policy][i]
-				rates.Rows = append(rates.Rows, pooledRow(name, policy, f.at.GoodputQPS, 0))
-				busy.Rows = append(busy.Rows, pooledRow(name, policy, f.at.Busy, 0))
-			}
+		for _, c := range all {
+			rates.fill(c, timely, nil)
+			busy.fill(c, useOf, nil)
 		}
 		return []*figure{rates, busy}
 	}
@@ -219,14 +214,14 @@ func synthetic(r *reproduction, number int) (*workload, error) {
 // planSynthetic compares deferred with eager: figure 7.
 func planSynthetic(r *reproduction) func() []*figure {
 	all := len(syntheticModels) * len(syntheticNumbers) * len(syntheticDevices) * len(syntheticTargets) * len(syntheticShapes)
-	var list []map[string]*found
+	var list []cell
 	for i := range syntheticSample {
 		w, err := synthetic(r, (i*all/syntheticSample+59*i)%all)
 		if err != nil {
 			return r.missing("7", "synthetic workloads", err.Error())
 		}
 		if w != nil {
-			list = append(list, goodputs(r, "figure 7", *w, []string{"deferred", "eager"}))
+			list = append(list, r.goodputs("figure 7", "", *w, []string{"deferred", "eager"}))
 		}
 	}
 	return func() []*figure {
@@ -237,16 +232,21 @@ func planSynthetic(r *reproduction) func() []*figure {
 			name         string
 			least, paper float64
 		}{{"at least 0.95 times", 0.95, 0}, {"at least 1.05 times", 1.05, 0}, {"at least 1.5 times", 1.5, 0.16}, {"at least twice", 2, 0}} {
-			n, of := 0.0, 0.0
-			for _, w := range list {
-				if w["deferred"].rate > 0 || w["eager"].rate > 0 {
-					of++
-					if w["deferred"].rate >= s.least*w["eager"].rate {
-						n++
+			shares := make([]float64, r.options.Seeds)
+			for k := range shares {
+				n, of := 0.0, 0.0
+				for _, c := range list {
+					ours, theirs := c.runs["deferred"][k].found, c.runs["eager"][k].found
+					if ours > 0 || theirs > 0 {
+						of++
+						if ours >= s.least*theirs {
+							n++
+						}
 					}
 				}
+				shares[k] = n / max(of, 1)
 			}
-			f.Rows = append(f.Rows, pooledRow(s.name, "deferred", n/max(of, 1), s.paper))
+			f.Rows = append(f.Rows, seedsRow(s.name, "deferred", shares, s.paper))
 		}
 		return []*figure{f}
 	}
@@ -268,29 +268,18 @@ func planFewest(r *reproduction) func() []*figure {
 		name     string
 		services []sim.Service
 	}{{"ResNet50, 25 ms", []sim.Service{service(m, "ResNet50", 25*time.Millisecond)}}, {"37 models", mixed}}
-	all := map[string]*int{}
+	var all []cell
 	for _, c := range cases {
-		for _, name := range pooledNames {
-			n := new(int)
-			all[c.name+name] = n
-			r.plan.add("figure 10", secondsOf(r.options.Queries), func(ctx context.Context, _ *lane) (err error) {
-				*n, err = fewest(ctx, newWorkload(r, p, most, c.services...), contenderNamed(name), rate)
-				return err
-			})
-		}
+		all = append(all, r.compete("figure 10", c.name, newWorkload(r, p, most, c.services...), pooledNames, secondsOf(r.options.Queries), func(ctx context.Context, w *workload, m sim.Device, c contender) (rateRun, error) {
+			return w.fewest(ctx, m, c, rate)
+		}))
 	}
 	return func() []*figure {
 		f := &figure{Figure: "10", Title: "devices for 15,000 requests per second", Unit: "devices", words: true}
-		for _, c := range cases {
-			for _, name := range pooledNames {
-				row := pooledRow(c.name, name, float64(*all[c.name+name]), 0)
-				if *all[c.name+name] == 0 {
-					row.Ours = nil
-				}
-				f.Rows = append(f.Rows, row)
-			}
+		for _, c := range all {
+			f.fill(c, foundRate, nil)
 		}
-		f.Notes = append(f.Notes, fmt.Sprintf("Without a number not even %d devices are enough. The paper: with one model deferred saves 2 to 6 devices over nexus and shepherd, with 37 nexus needs 166 %% more and shepherd 90 %%.", most))
+		f.Notes = append(f.Notes, fmt.Sprintf("Where 0 stands not even %d devices are enough. The paper: with one model deferred saves 2 to 6 devices over nexus and shepherd, with 37 nexus needs 166 %% more and shepherd 90 %%.", most))
 		return []*figure{f}
 	}
 }
@@ -298,11 +287,7 @@ func planFewest(r *reproduction) func() []*figure {
 // planCharacter varies target, popularity and arrivals: figure 11.
 func planCharacter(r *reproduction) func() []*figure {
 	const models, devices = 20, 32
-	type point struct {
-		name  string
-		found map[string]*found
-	}
-	var all []point
+	var all []cell
 	for _, zipf := range []float64{0, 0.9} {
 		for _, shape := range []float64{1, 0.05} {
 			for _, target := range []time.Duration{15, 25, 50, 100} {
@@ -313,16 +298,14 @@ func planCharacter(r *reproduction) func() []*figure {
 				w := newWorkload(r, p, devices, copies(s, models, zipf)...)
 				w.shape = shape
 				name := fmt.Sprintf("%d ms, Zipf %g, gamma %g", target, zipf, shape)
-				all = append(all, point{name, goodputs(r, "figure 11", w, pooledNames)})
+				all = append(all, r.goodputs("figure 11", name, w, pooledNames))
 			}
 		}
 	}
 	return func() []*figure {
 		f := &figure{Figure: "11", Title: "20 models on 32 devices: goodput by target, popularity and burstiness", Unit: "requests per second", more: true, words: true}
-		for _, a := range all {
-			for _, policy := range pooledNames {
-				f.Rows = append(f.Rows, pooledRow(a.name, policy, a.found[policy].rate, 0))
-			}
+		for _, c := range all {
+			f.fill(c, foundRate, nil)
 		}
 		return []*figure{f}
 	}
@@ -336,16 +319,16 @@ func planScale(r *reproduction) func() []*figure {
 	if err != nil {
 		return r.missing("13", "devices", err.Error())
 	}
-	var all []*found
+	var all []cell
 	for _, devices := range numbers {
-		all = append(all, goodputOf(r, "figure 13", newWorkload(r, p, devices, copies(s, models, 0)...), contenderNamed("deferred")))
+		all = append(all, r.goodputs("figure 13", fmt.Sprintf("%d devices", devices), newWorkload(r, p, devices, copies(s, models, 0)...), []string{"deferred", "eager"}))
 	}
 	return func() []*figure {
-		f := &figure{Figure: "13, right", Title: "20 models: goodput of deferred by the number of devices", Unit: "requests per second and device", decimals: 1, more: true, words: true, Notes: []string{
+		f := &figure{Figure: "13, right", Title: "20 models: goodput by the number of devices", Unit: "requests per second and device", decimals: 1, more: true, words: true, Notes: []string{
 			"The paper's grows in proportion to the devices, which here is a number that stays the same.",
 		}}
 		for i, devices := range numbers {
-			f.Rows = append(f.Rows, pooledRow(fmt.Sprintf("%d devices", devices), "deferred", all[i].rate/float64(devices), 0))
+			f.fill(all[i], func(r *rateRun) float64 { return r.found / float64(devices) }, nil)
 		}
 		return []*figure{f}
 	}

@@ -1,0 +1,199 @@
+package reproduce
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/sim"
+	"github.com/overlapd/overlapd/stats"
+	"github.com/overlapd/overlapd/textfile"
+)
+
+// dayFolder holds, below the folder with data, the load of real clients: of ServeGen
+// (Alibaba, Apache-2.0), a file for each client, a row for every ten minutes with the
+// second, the requests per second, the coefficient of variation of their distances and
+// the distribution that fits them, of which nothing else is used.
+const dayFolder = "traces/servegen/m-small"
+
+const (
+	dayHours = 24
+
+	// maxVariation limits the coefficient of variation: of the fits of single bursts
+	// some have hundreds.
+	maxVariation = 10
+
+	maxDayRate = 1e6
+)
+
+// day is the load of clients over a day.
+type day struct {
+	paths   []string
+	clients []client
+}
+
+// client is what a client asks for, by the first ten minutes of each hour.
+type client struct {
+	rates  [dayHours]float64 // requests per second
+	shapes [dayHours]float64 // of the gamma distribution of distances
+}
+
+var daySheet = textfile.Sheet{
+	Form:    "no names of columns, and rows with second, requests per second and coefficient of variation, and three more",
+	MaxRows: 1 << 16, Unusable: errData, TooLarge: errData,
+}
+
+// readDay reads the first day of all clients, none if there is no such folder.
+func readDay(dir string) (d day, err error) {
+	if d.paths, err = filepath.Glob(filepath.Join(dir, dayFolder, "*.csv")); err != nil {
+		return d, err
+	}
+	for _, path := range d.paths {
+		c := client{}
+		row := func(t *textfile.Table) {
+			if len(t.Fields) < 3 {
+				t.Fault("%d fields; it must have %s", len(t.Fields), daySheet.Form)
+				return
+			}
+			at := t.Whole(0, 0, math.MaxInt32)
+			if hour := at / 3600; at%3600 == 0 && hour < dayHours {
+				c.rates[hour] = t.Number(1, 0, maxDayRate)
+				v := min(t.Number(2, 0, math.MaxFloat64), maxVariation)
+				c.shapes[hour] = 1 / max(v*v, 1e-4)
+			}
+		}
+		err = errors.Join(err, daySheet.ReadFile(path, row, row))
+		d.clients = append(d.clients, c)
+	}
+	if err == nil && len(d.clients) > 0 && d.mean() == 0 {
+		err = fmt.Errorf("%s: %w: no client asks for anything on the first day", filepath.Join(dir, dayFolder), errData)
+	}
+	return d, err
+}
+
+// mean is what all clients ask for, in requests per second.
+func (d *day) mean() (sum float64) {
+	for i := range d.clients {
+		sum += stats.Mean(d.clients[i].rates[:])
+	}
+	return sum
+}
+
+// arrivals returns the queries of the day if its mean is a rate and each hour takes so
+// long. Clients ask one service after the other. Distances are as their own, or
+// exponential if the load is stable.
+func (d *day) arrivals(services int, rate float64, hour time.Duration, stable bool, seed uint64) (list []sim.Query) {
+	factor := rate / d.mean()
+	for i := range d.clients {
+		c, r := &d.clients[i], rand.New(rand.NewPCG(seed, uint64(i)))
+		shape := func(h int) float64 {
+			if stable || c.shapes[h] == 0 {
+				return 1
+			}
+			return c.shapes[h]
+		}
+		// Distances are counted in queries that are expected meanwhile, so that they
+		// go on from one hour to the next. The first one began before the day.
+		left := r.Float64() * stats.Gamma(shape(0)+1, r) / shape(0)
+		for h := range dayHours {
+			expected, at := c.rates[h]*factor*hour.Seconds(), 0.0
+			for ; at+left < expected; left = stats.Gamma(shape(h), r) / shape(h) {
+				at += left
+				list = append(list, sim.Query{At: time.Duration(h)*hour + time.Duration(at/expected*float64(hour)), Service: models.ServiceID(i % services), Size: 1})
+			}
+			left -= expected - at
+		}
+	}
+	slices.SortStableFunc(list, func(a, b sim.Query) int {
+		return cmp.Or(cmp.Compare(a.At, b.At), cmp.Compare(a.Service, b.Service))
+	})
+	return list
+}
+
+// asks returns how many devices an hour of the day keeps busy if batches are as large as
+// targets allow and the mean of the day is one request per second.
+func (d *day) asks(m sim.Device, services []sim.Service, hour int) (devices float64) {
+	for i := range d.clients {
+		s := &services[i%len(services)]
+		devices += d.clients[i].rates[hour] * solo(m, s.Model, s.MaxBatch, 0).Seconds() / float64(s.MaxBatch)
+	}
+	return devices / d.mean()
+}
+
+// missingDay puts down that a figure has no load.
+func (r *reproduction) missingDay(figures, title string) func() []*figure {
+	return r.missing(figures, title, fmt.Sprintf("there is no %s in the folder with data", dayFolder))
+}
+
+// demand is how many of so many devices a scaler is asked for (Symphony, section 3.5):
+// more where queries are lost, else those that are busy.
+func demand(devices, bad, busy float64) float64 {
+	if bad > goodputBad {
+		return devices / (1 - bad)
+	}
+	return devices * busy
+}
+
+// planChanging has the load of a day pass in 24 seconds, of which the busiest hour asks
+// for what the devices would do at best: figure 15.
+func planChanging(r *reproduction) func() []*figure {
+	const count, devices, hour = 24, 512, time.Second
+	title := fmt.Sprintf("a changing load of %d models on %d devices", count, devices)
+	if len(r.day.clients) == 0 {
+		return r.missingDay("15", title)
+	}
+	p := r.zoos[gpu1080Ti]
+	m, err := device.NewModel(p)
+	if err != nil {
+		return r.missing("15", title, err.Error())
+	}
+	list, err := zoo(p, mixes[0].takes)
+	if err != nil {
+		return r.missing("15", title, err.Error())
+	}
+	w := newWorkload(r, p, devices, stats.Thin(list, count)...)
+	w.part = hour
+	most := 0.0
+	for h := range dayHours {
+		most = max(most, r.day.asks(m, w.services, h))
+	}
+	rate := devices / most
+	policies := []string{"deferred", "eager", "clockwork"}
+	runs := r.compete("figure 15", "", w, policies, secondsOf(int(rate*dayHours*hour.Seconds()))/32, func(_ context.Context, w *workload, m sim.Device, c contender) (rateRun, error) {
+		return w.serve(m, c, r.day.arrivals(len(w.services), rate, hour, false, w.seed), 1)
+	})
+	return func() []*figure {
+		list := changingFigures(runs, title, devices, hour)
+		list[0].Notes = append(list[0].Notes, fmt.Sprintf("The load of %d real clients of a day (ServeGen; the paper's is of 150 hours of video), which ask %d models of table 3 in turn, with the variation that each has within an hour. An hour takes %v; the mean is %.0f requests per second, so that the busiest hour asks for what the devices would do at best. The paper gives no numbers.", len(r.day.clients), len(w.services), hour, rate))
+		return list
+	}
+}
+
+// changingFigures are figure 15, one for each of its parts.
+func changingFigures(c cell, title string, devices float64, hour time.Duration) []*figure {
+	good := &figure{Figure: "15, goodput", Title: title + ": goodput", Unit: "requests per second", more: true, words: true}
+	used := &figure{Figure: "15, devices", Title: title + ": devices that work, and those that a scaler is asked for", Unit: "devices", words: true}
+	bad := &figure{Figure: "15, bad", Title: title + ": late and dropped", Unit: "share of the queries", percent: true, decimals: 4, words: true}
+	for h := range dayHours {
+		c.name = fmt.Sprintf("hour %d", h)
+		came := func(r *rateRun) float64 { return float64(r.partOf(h).came) / hour.Seconds() }
+		timely := func(r *rateRun) float64 { return float64(r.partOf(h).good) / hour.Seconds() }
+		lost := func(r *rateRun) float64 { return 1 - timely(r)/max(came(r), 1) }
+		busy := func(r *rateRun) float64 { return r.partOf(h).busy.Seconds() / hour.Seconds() }
+		asked := func(r *rateRun) float64 { return demand(devices, lost(r), busy(r)/devices) }
+		good.Rows = append(good.Rows, seedsRow(c.name, "offered", c.of("deferred", came), 0))
+		good.fill(c, timely, nil)
+		used.fill(c, busy, nil)
+		used.Rows = append(used.Rows, seedsRow(c.name, "deferred asks for", c.of("deferred", asked), 0))
+		bad.fill(c, lost, nil)
+	}
+	return []*figure{good, used, bad}
+}
