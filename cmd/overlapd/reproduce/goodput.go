@@ -154,12 +154,13 @@ func (w *workload) arrivals(queries int) (list []sim.Query) {
 type rateRun struct {
 	*sim.Result
 	found float64
-	batch int    // median
-	parts []part // of workload.part each
+	lasts time.Duration // until the last query came
+	batch int           // median
+	parts []part        // of workload.part each
 }
 
 // part is what happened in a part of a run: how many queries came, how many of these were
-// in time, and how long the devices were busy with what began in it.
+// in time, and how long the devices were busy.
 type part struct {
 	came, good int
 	busy       time.Duration
@@ -186,8 +187,9 @@ func (w *workload) serve(m sim.Device, c contender, once []sim.Query, rate float
 		q.At = time.Duration(float64(q.At) / rate)
 		sc.Given[i] = q
 	}
+	run.lasts = sc.Given[len(once)-1].At
 	if w.part > 0 {
-		run.parts = make([]part, 1+sc.Given[len(once)-1].At/w.part)
+		run.parts = make([]part, 1+run.lasts/w.part)
 		sc.Observer.Answer = func(a *sim.Answer) {
 			p := &run.parts[a.Query.At/w.part]
 			p.came++
@@ -199,8 +201,9 @@ func (w *workload) serve(m sim.Device, c contender, once []sim.Query, rate float
 	var sizes []int64
 	sc.Observer.Round = func(r *sim.Round) {
 		sizes = append(sizes, int64(r.Spans[0].Size))
-		if w.part > 0 {
-			run.parts[min(int(r.Start/w.part), len(run.parts)-1)].busy += r.Took
+		for i := range run.parts {
+			begin := time.Duration(i) * w.part
+			run.parts[i].busy += max(min(r.Start+r.Took, begin+w.part)-max(r.Start, begin), 0)
 		}
 	}
 	run.Result, err = sim.Run(sc)
@@ -349,8 +352,11 @@ func (c *cell) of(policy string, value func(*rateRun) float64) []float64 {
 
 func foundRate(r *rateRun) float64   { return r.found }
 func medianBatch(r *rateRun) float64 { return float64(r.batch) }
-func timely(r *rateRun) float64      { return r.GoodputQPS }
 func useOf(r *rateRun) float64       { return r.Busy }
+
+// timely is how many queries a second were in time, of the time in which they came: a
+// policy that holds them back answers the last ones later.
+func timely(r *rateRun) float64 { return float64(r.Answered-r.Late) / r.lasts.Seconds() }
 
 // fill adds the values of a cell, and those of the paper, by policy.
 func (f *figure) fill(c cell, value func(*rateRun) float64, paper map[string]float64) {
