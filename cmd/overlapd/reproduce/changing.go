@@ -11,7 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/sim"
 	"github.com/overlapd/overlapd/stats"
@@ -129,7 +128,7 @@ func (d *day) asks(m sim.Device, services []sim.Service, hour int) (devices floa
 }
 
 // missingDay puts down that a figure has no load.
-func (r *reproduction) missingDay(figures, title string) func() []*figure {
+func missingDay(r *reproduction, figures, title string) func() []*figure {
 	return r.missing(figures, title, fmt.Sprintf("there is no %s in the folder with data", dayFolder))
 }
 
@@ -148,27 +147,19 @@ func planChanging(r *reproduction) func() []*figure {
 	const count, devices, hour = 24, 512, time.Second
 	title := fmt.Sprintf("a changing load of %d models on %d devices", count, devices)
 	if len(r.day.clients) == 0 {
-		return r.missingDay("15", title)
+		return missingDay(r, "15", title)
 	}
-	p := r.zoos[gpu1080Ti]
-	m, err := device.NewModel(p)
-	if err != nil {
-		return r.missing("15", title, err.Error())
-	}
-	list, err := zoo(p, mixes[0].takes)
-	if err != nil {
-		return r.missing("15", title, err.Error())
-	}
-	w := newWorkload(r, p, devices, stats.Thin(list, count)...)
+	g := r.gpus[gpu1080Ti]
+	w := newWorkload(r, g, devices, stats.Thin(g.zoo(mixes[0].takes), count)...)
 	w.part = hour
 	most := 0.0
 	for h := range dayHours {
-		most = max(most, r.day.asks(m, w.services, h))
+		most = max(most, r.day.asks(g.model, w.services, h))
 	}
 	rate := devices / most
 	policies := []string{"deferred", "eager", "clockwork"}
-	runs := r.compete("figure 15", "", w, policies, secondsOf(int(rate*dayHours*hour.Seconds()))/32, func(_ context.Context, w *workload, m sim.Device, c contender) (rateRun, error) {
-		return w.serve(m, c, r.day.arrivals(len(w.services), rate, hour, false, w.seed), 1)
+	runs := compete(r, "figure 15", "", w, policies, secondsOf(int(rate*dayHours*hour.Seconds()))/32, func(_ context.Context, w *workload, c contender) (rateRun, error) {
+		return w.serve(c, r.day.arrivals(len(w.services), rate, hour, false, w.seed), 1)
 	})
 	return func() []*figure {
 		list := changingFigures(runs, title, devices, hour)
@@ -190,10 +181,10 @@ func changingFigures(c cell, title string, devices float64, hour time.Duration) 
 		busy := func(r *rateRun) float64 { return r.partOf(h).busy.Seconds() / hour.Seconds() }
 		asked := func(r *rateRun) float64 { return demand(devices, lost(r), busy(r)/devices) }
 		good.Rows = append(good.Rows, seedsRow(c.name, "offered", c.of("deferred", came), 0))
-		good.fill(c, timely, nil)
-		used.fill(c, busy, nil)
+		c.fill(good, timely, nil)
+		c.fill(used, busy, nil)
 		used.Rows = append(used.Rows, seedsRow(c.name, "deferred asks for", c.of("deferred", asked), 0))
-		bad.fill(c, lost, nil)
+		c.fill(bad, lost, nil)
 	}
 	return []*figure{good, used, bad}
 }

@@ -133,7 +133,7 @@ func TestChangingFigures(t *testing.T) {
 			}
 		}
 	}
-	for _, draw := range []planner{planChanging, planWild, planTargets} {
+	for _, draw := range []planner{planChanging, shepherd.figures[0].plan, shepherd.figures[1].plan} {
 		r := &reproduction{options: &Options{Queries: 1, Seeds: 1}, result: &Result{}}
 		if draw(r) != nil || len(r.result.Missing) != 1 || !strings.Contains(r.result.Missing[0].Why, dayFolder) {
 			t.Errorf("missing %+v", r.result.Missing)
@@ -143,16 +143,13 @@ func TestChangingFigures(t *testing.T) {
 
 // TestWild serves a little of a day on the testbed, and counts its parts.
 func TestWild(t *testing.T) {
-	p, err := device.ReadLinear(filepath.Join(linearData(t), shepherd.file), "")
+	g, err := newGPU(device.ReadLinear(filepath.Join(linearData(t), shepherd.file), ""))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &reproduction{options: &Options{Queries: 1, Seeds: 2, Seed: 5}, zoos: map[string]*device.Profile{"": p}, day: *someDay(), result: &Result{}}
-	c, err := r.wild("", "a", wildTarget, 50, false)
-	if err == nil {
-		err = r.plan.run(t.Context(), newLane, newTally(nil, 1))
-	}
-	if err != nil {
+	r := &reproduction{options: &Options{Queries: 1, Seeds: 2, Seed: 5}, gpus: map[string]gpu{"": g}, day: *someDay(), result: &Result{}}
+	c := wild(r, "a", wildTarget, 50, false)
+	if err := r.plan.run(t.Context(), newLane, newTally(nil, 1)); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(c.runs["shepherd"]); n != 2 || c.runs["shepherd"][0].Queries == c.runs["shepherd"][1].Queries {
@@ -165,17 +162,10 @@ func TestWild(t *testing.T) {
 
 // TestParts: those of a run hold all its queries and all its work.
 func TestParts(t *testing.T) {
-	p, s, err := alone("a", "a,1,5\n", 30*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := device.NewModel(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := newWorkload(&reproduction{options: &Options{Queries: 2000, Seed: 3}}, p, 2, s)
+	g := gpuOf(t, "a,1,5\n")
+	w := newWorkload(&reproduction{options: &Options{Queries: 2000, Seed: 3}}, g, 2, g.service("a", 30*time.Millisecond))
 	w.part = 100 * time.Millisecond
-	run, err := w.serve(m, contenderNamed("clockwork"), w.arrivals(w.queries), 1500)
+	run, err := w.serve(contenderNamed("clockwork"), w.arrivals(w.queries), 1500)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +179,7 @@ func TestParts(t *testing.T) {
 	if sum.came != run.Queries || sum.good != run.Answered-run.Late || math.Abs(sum.busy.Seconds()-2*run.Busy*run.Seconds) > 0.05 || len(run.parts) < 10 {
 		t.Errorf("%+v of %d parts, the run has %d queries, %d answered, busy %v of %v s", sum, len(run.parts), run.Queries, run.Answered, run.Busy, run.Seconds)
 	}
-	if alone, err := w.serve(m, contenderNamed("clockwork-unmerged"), w.arrivals(w.queries), 100); err != nil || alone.batch != 1 || alone.Merged != 0 {
+	if alone, err := w.serve(contenderNamed("clockwork-unmerged"), w.arrivals(w.queries), 100); err != nil || alone.batch != 1 || alone.Merged != 0 {
 		t.Errorf("unmerged: batches of %d, %d merged, %v", alone.batch, alone.Merged, err)
 	}
 }

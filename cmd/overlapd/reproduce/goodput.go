@@ -39,9 +39,24 @@ const (
 // queueRoom is how many queries of a service may wait, so that none is refused for that.
 const queueRoom = 1 << 16
 
+// gpu is a linear device: its profile, of which each run makes a model of its own, and one
+// to plan with.
+type gpu struct {
+	profile *device.Profile
+	model   *device.Model
+}
+
+func newGPU(p *device.Profile, err error) (gpu, error) {
+	if err != nil {
+		return gpu{}, err
+	}
+	m, err := device.NewModel(p)
+	return gpu{p, m}, err
+}
+
 // workload is what a goodput is of.
 type workload struct {
-	profile  *device.Profile
+	gpu
 	services []sim.Service // Share is the part of the queries
 	devices  int
 	shape    float64 // of the gamma distribution of distances in each service, 1 for Poisson
@@ -82,28 +97,23 @@ func contenderNamed(name string) contender {
 
 // service returns a model with a target as a service that merges as many queries as
 // could ever be in time.
-func service(m *device.Model, model string, target time.Duration) sim.Service {
+func (g gpu) service(model string, target time.Duration) sim.Service {
 	most := 1
-	for most < device.LinearMaxSize && solo(m, model, most+1, 0) <= target {
+	for most < device.LinearMaxSize && solo(g.model, model, most+1, 0) <= target {
 		most++
 	}
 	return sim.Service{Name: model, Model: model, Target: target, MaxBatch: most, QueueLimit: queueRoom, Share: 1}
 }
 
-// zoo returns services of all models of a profile that a rule takes, with their targets.
-func zoo(p *device.Profile, takes func(alpha, beta float64) bool) ([]sim.Service, error) {
-	m, err := device.NewModel(p)
-	if err != nil {
-		return nil, err
-	}
-	var list []sim.Service
-	for _, info := range m.Models() {
-		one, two := solo(m, info.Name, 1, 0), solo(m, info.Name, 2, 0)
+// zoo returns services of all models that a rule takes, with their targets.
+func (g gpu) zoo(takes func(alpha, beta float64) bool) (list []sim.Service) {
+	for _, info := range g.model.Models() {
+		one, two := solo(g.model, info.Name, 1, 0), solo(g.model, info.Name, 2, 0)
 		if takes(float64(two-one), float64(2*one-two)) {
-			list = append(list, service(m, info.Name, time.Duration(p.Targets[info.Name]*float64(time.Millisecond))))
+			list = append(list, g.service(info.Name, time.Duration(g.profile.Targets[info.Name]*float64(time.Millisecond))))
 		}
 	}
-	return list, nil
+	return list
 }
 
 // copies returns services that are alike but for their names, with shares as of Zipf's
@@ -117,11 +127,11 @@ func copies(s sim.Service, n int, zipf float64) (list []sim.Service) {
 }
 
 // ceiling is what the devices would do with the largest batches that are in time.
-func (w *workload) ceiling(m sim.Device) float64 {
+func (w *workload) ceiling() float64 {
 	seconds, shares := 0.0, 0.0
 	for i := range w.services {
 		s := &w.services[i]
-		seconds += s.Share * solo(m, s.Model, s.MaxBatch, 0).Seconds() / float64(s.MaxBatch)
+		seconds += s.Share * solo(w.model, s.Model, s.MaxBatch, 0).Seconds() / float64(s.MaxBatch)
 		shares += s.Share
 	}
 	return float64(w.devices) * shares / seconds
@@ -175,8 +185,8 @@ func (r *rateRun) partOf(number int) part {
 }
 
 // serve runs queries, that come at one per second, at a rate.
-func (w *workload) serve(m sim.Device, c contender, once []sim.Query, rate float64) (run rateRun, err error) {
-	sc := sim.Scenario{Services: w.services, Given: make([]sim.Query, len(once)), Seed: w.seed, Policy: c.policy, Device: m, Devices: w.devices, Dispatch: c.dispatch}
+func (w *workload) serve(c contender, once []sim.Query, rate float64) (run rateRun, err error) {
+	sc := sim.Scenario{Services: w.services, Given: make([]sim.Query, len(once)), Seed: w.seed, Policy: c.policy, Device: w.model, Devices: w.devices, Dispatch: c.dispatch}
 	if c.alone {
 		sc.Services = slices.Clone(w.services)
 		for i := range sc.Services {
@@ -224,16 +234,16 @@ func (m *rateRun) keeps() bool {
 
 // goodput returns the highest rate that the search finds, 0 if there is none, and what
 // the run at it was like.
-func (w *workload) goodput(ctx context.Context, m sim.Device, c contender) (at rateRun, err error) {
+func (w *workload) goodput(ctx context.Context, c contender) (at rateRun, err error) {
 	longest := time.Duration(0)
 	for i := range w.services {
 		longest = max(longest, w.services[i].Target)
 	}
-	low, high := 0.0, w.ceiling(m)
+	low, high := 0.0, w.ceiling()
 	once := w.arrivals(min(max(w.queries, int(goodputTargets*longest.Seconds()*high)), maxQueries))
 	for range goodputSteps {
 		mid := (low + high) / 2
-		run, err := w.serve(m, c, once, mid)
+		run, err := w.serve(c, once, mid)
 		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return at, err
 		}
@@ -250,6 +260,7 @@ func (w *workload) goodput(ctx context.Context, m sim.Device, c contender) (at r
 type linearPaper struct {
 	title, file string
 	gpus        []string
+	own         string // rows of gpuOwn, which the file does not have
 	figures     []shown
 }
 
@@ -268,9 +279,14 @@ func (p *linearPaper) run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	zoos := map[string]*device.Profile{}
-	for _, gpu := range p.gpus {
-		if zoos[gpu], err = device.ReadLinear(path, gpu); err != nil {
+	gpus := map[string]gpu{}
+	for _, name := range p.gpus {
+		if gpus[name], err = newGPU(device.ReadLinear(path, name)); err != nil {
+			return nil, err
+		}
+	}
+	if p.own != "" {
+		if gpus[gpuOwn], err = newGPU(device.Linear(gpuOwn, p.own)); err != nil {
 			return nil, err
 		}
 	}
@@ -284,7 +300,7 @@ func (p *linearPaper) run(ctx context.Context, o Options) (*Result, error) {
 	for _, c := range contenders {
 		r.Policies = append(r.Policies, policy{c.name, c.summary})
 	}
-	if err := (&reproduction{options: &o, zoos: zoos, day: load, result: r}).run(ctx, p.figures); err != nil {
+	if err := (&reproduction{options: &o, gpus: gpus, day: load, result: r}).run(ctx, p.figures); err != nil {
 		return nil, err
 	}
 	r.timing.Seconds = time.Since(began).Seconds()
@@ -295,8 +311,8 @@ func (p *linearPaper) run(ctx context.Context, o Options) (*Result, error) {
 }
 
 // newWorkload returns one with the queries and the seed of the options.
-func newWorkload(r *reproduction, p *device.Profile, devices int, services ...sim.Service) workload {
-	return workload{profile: p, services: services, devices: devices, shape: 1, queries: r.options.Queries, seed: r.options.Seed}
+func newWorkload(r *reproduction, g gpu, devices int, services ...sim.Service) workload {
+	return workload{gpu: g, services: services, devices: devices, shape: 1, queries: r.options.Queries, seed: r.options.Seed}
 }
 
 // cell is what contenders made of a workload, each with one seed after the other.
@@ -307,7 +323,7 @@ type cell struct {
 }
 
 // compete plans that contenders do something with a workload.
-func (r *reproduction) compete(stage, name string, w workload, policies []string, work float64, do func(context.Context, *workload, sim.Device, contender) (rateRun, error)) cell {
+func compete(r *reproduction, stage, name string, w workload, policies []string, work float64, do func(context.Context, *workload, contender) (rateRun, error)) cell {
 	c := cell{name, policies, map[string][]rateRun{}}
 	for _, policy := range policies {
 		runs := make([]rateRun, r.options.Seeds)
@@ -315,10 +331,9 @@ func (r *reproduction) compete(stage, name string, w workload, policies []string
 		for k := range runs {
 			w := w
 			w.seed += uint64(k)
-			r.plan.add(stage, work, func(ctx context.Context, _ *lane) error {
-				m, err := device.NewModel(w.profile)
-				if err == nil {
-					runs[k], err = do(ctx, &w, m, contenderNamed(policy))
+			r.plan.add(stage, work, func(ctx context.Context, _ *lane) (err error) {
+				if w.gpu, err = newGPU(w.profile, nil); err == nil {
+					runs[k], err = do(ctx, &w, contenderNamed(policy))
 				}
 				return err
 			})
@@ -328,16 +343,16 @@ func (r *reproduction) compete(stage, name string, w workload, policies []string
 }
 
 // goodputs plans to search for those of contenders.
-func (r *reproduction) goodputs(stage, name string, w workload, policies []string) cell {
-	return r.compete(stage, name, w, policies, goodputSteps*secondsOf(w.queries)/32, func(ctx context.Context, w *workload, m sim.Device, c contender) (rateRun, error) {
-		return w.goodput(ctx, m, c)
+func goodputs(r *reproduction, stage, name string, w workload, policies []string) cell {
+	return compete(r, stage, name, w, policies, goodputSteps*secondsOf(w.queries)/32, func(ctx context.Context, w *workload, c contender) (rateRun, error) {
+		return w.goodput(ctx, c)
 	})
 }
 
 // atRate plans to serve at one rate.
-func (r *reproduction) atRate(stage, name string, w workload, policies []string, rate float64) cell {
-	return r.compete(stage, name, w, policies, secondsOf(w.queries)/32, func(_ context.Context, w *workload, m sim.Device, c contender) (rateRun, error) {
-		return w.serve(m, c, w.arrivals(w.queries), rate)
+func atRate(r *reproduction, stage, name string, w workload, policies []string, rate float64) cell {
+	return compete(r, stage, name, w, policies, secondsOf(w.queries)/32, func(_ context.Context, w *workload, c contender) (rateRun, error) {
+		return w.serve(c, w.arrivals(w.queries), rate)
 	})
 }
 
@@ -358,8 +373,8 @@ func useOf(r *rateRun) float64       { return r.Busy }
 // policy that holds them back answers the last ones later.
 func timely(r *rateRun) float64 { return float64(r.Answered-r.Late) / r.lasts.Seconds() }
 
-// fill adds the values of a cell, and those of the paper, by policy.
-func (f *figure) fill(c cell, value func(*rateRun) float64, paper map[string]float64) {
+// fill adds values to a figure, and those of the paper, by policy.
+func (c *cell) fill(f *figure, value func(*rateRun) float64, paper map[string]float64) {
 	for _, policy := range c.policies {
 		f.Rows = append(f.Rows, seedsRow(c.name, policy, c.of(policy, value), paper[policy]))
 	}
@@ -378,23 +393,14 @@ func seedsRow(name, policy string, ours []float64, paper float64) row {
 	return r
 }
 
-// most is the ceiling of a workload.
-func (w *workload) most() (float64, error) {
-	m, err := device.NewModel(w.profile)
-	if err != nil {
-		return 0, err
-	}
-	return w.ceiling(m), nil
-}
-
 // fewest finds with how many devices, at most those of the workload, a rate is borne, 0 if
 // not with all of them.
-func (w *workload) fewest(ctx context.Context, m sim.Device, c contender, rate float64) (at rateRun, err error) {
+func (w *workload) fewest(ctx context.Context, c contender, rate float64) (at rateRun, err error) {
 	once, some := w.arrivals(w.queries), *w
 	low, high := 0, w.devices+1
 	for high-low > 1 {
 		some.devices = (low + high) / 2
-		run, err := some.serve(m, c, once, rate)
+		run, err := some.serve(c, once, rate)
 		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return at, err
 		}

@@ -14,39 +14,43 @@ import (
 // TestGoodput: what is found keeps to the targets, a little more does not, and there is no
 // goodput where nobody can be in time.
 func TestGoodput(t *testing.T) {
-	p, s, err := alone("a", "a,1,5\n", 30*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
-	}
+	g := gpuOf(t, "a,1,5\n")
+	s := g.service("a", 30*time.Millisecond)
 	if s.MaxBatch != 25 {
 		t.Errorf("batches of up to %d are in time, want 25", s.MaxBatch)
 	}
-	m, err := device.NewModel(p)
-	if err != nil {
-		t.Fatal(err)
-	}
 	r := &reproduction{options: &Options{Queries: 4000, Seed: 3}}
-	w := newWorkload(r, p, 2, copies(s, 2, 0.9)...)
+	w := newWorkload(r, g, 2, copies(s, 2, 0.9)...)
 	for _, c := range []string{"deferred", "nexus"} {
-		at, err := w.goodput(t.Context(), m, contenderNamed(c))
+		at, err := w.goodput(t.Context(), contenderNamed(c))
 		if err != nil || !at.keeps() || at.batch < 2 {
 			t.Fatalf("%s: %v, batches of %d, violations %v", c, err, at.batch, at.Violations)
 		}
 		rate := at.found
-		above, err := w.serve(m, contenderNamed(c), w.arrivals(w.queries), rate+w.ceiling(m)/(1<<goodputSteps))
+		above, err := w.serve(contenderNamed(c), w.arrivals(w.queries), rate+w.ceiling()/(1<<goodputSteps))
 		if err != nil || above.keeps() {
 			t.Errorf("%s: %v a little more than %v is borne", c, err, rate)
 		}
 	}
-	few := newWorkload(r, p, 16, s)
-	n, err := few.fewest(t.Context(), m, contenderNamed("deferred"), 2500)
+	few := newWorkload(r, g, 16, s)
+	n, err := few.fewest(t.Context(), contenderNamed("deferred"), 2500)
 	if err != nil || n.found < 3 || n.found > 6 {
 		t.Errorf("%v devices bear what two to five can do, %v", n.found, err)
 	}
 	few.devices = 1
-	if n, err := few.fewest(t.Context(), m, contenderNamed("deferred"), 2500); n.found != 0 || err != nil {
+	if n, err := few.fewest(t.Context(), contenderNamed("deferred"), 2500); n.found != 0 || err != nil {
 		t.Errorf("%v devices bear it, %v, want none", n.found, err)
 	}
+}
+
+// gpuOf returns a device with the models of some rows.
+func gpuOf(t *testing.T, rows string) gpu {
+	t.Helper()
+	g, err := newGPU(device.Linear("a", rows))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
 }
 
 // linearData returns a folder with few models in the form of both papers.
@@ -127,19 +131,15 @@ func TestLinearPapers(t *testing.T) {
 
 // TestMixesPartTheModels by what batching gains them.
 func TestMixesPartTheModels(t *testing.T) {
-	p, err := device.Linear("x", "strong,1,5\neven,1,2\nweak,5,1\n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Targets = map[string]float64{"strong": 30, "even": 30, "weak": 30}
+	g := gpuOf(t, "strong,1,5\neven,1,2\nweak,5,1\n")
+	g.profile.Targets = map[string]float64{"strong": 30, "even": 30, "weak": 30}
 	for i, want := range []string{"strong even weak", "strong", "even weak"} {
-		list, err := zoo(p, mixes[i].takes)
 		var names []string
-		for _, s := range list {
+		for _, s := range g.zoo(mixes[i].takes) {
 			names = append(names, s.Name)
 		}
-		if got := strings.Join(names, " "); err != nil || got != want {
-			t.Errorf("%s: %s, want %s, %v", mixes[i].name, got, want, err)
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s: %s, want %s", mixes[i].name, got, want)
 		}
 	}
 }

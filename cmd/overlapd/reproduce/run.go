@@ -18,7 +18,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/report"
 	"github.com/overlapd/overlapd/textfile"
 )
@@ -73,7 +72,7 @@ type reproduction struct {
 	options  *Options
 	variants []variant
 	data     *data
-	zoos     map[string]*device.Profile // of papers whose devices are linear, by GPU
+	gpus     map[string]gpu // of papers whose devices are linear
 	day      day
 	result   *Result
 

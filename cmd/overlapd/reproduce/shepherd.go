@@ -17,9 +17,11 @@ func Shepherd(ctx context.Context, o Options) (*Result, error) { return shepherd
 // ShepherdFigures lists what Options.Figures may name for Shepherd.
 func ShepherdFigures() []string { return namesOf(shepherd.figures) }
 
-var shepherd = linearPaper{"Shepherd", "shepherd_profiles.csv", []string{""}, []shown{
-	{"7", planWild},
-	{"9", planTargets},
+var shepherd = linearPaper{"Shepherd", "shepherd_profiles.csv", []string{""}, "", []shown{
+	{"7", planWild("7", "load", "The paper: at 144,000 requests per second shepherd has 4.6 (bursty 5.2) times the goodput of clockwork and 7.1 (18.1) times that of nexus.",
+		[]float64{3e3, 6e3, 12e3, 36e3, 144e3}, []time.Duration{wildTarget})},
+	{"9", planWild("9", "target", "The paper: with tight targets shepherd has up to 38 times the goodput of nexus and 1.3 times that of clockwork.",
+		[]float64{3e3}, []time.Duration{25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, wildTarget, 2 * wildTarget})},
 	{"11", planBursts},
 }}
 
@@ -51,7 +53,6 @@ func bursts(queries int) (list []sim.Query) {
 
 // planBursts is figure 11, left, of section 7.2.
 func planBursts(r *reproduction) func() []*figure {
-	p := r.zoos[""]
 	cases := []struct {
 		target             time.Duration
 		clockwork, without float64 // how many times as much goodput preemption has, as the paper says
@@ -67,15 +68,15 @@ func planBursts(r *reproduction) func() []*figure {
 			at := new(goodput)
 			all[c.target.String()+name] = at
 			r.plan.add("figure 11", 1, func(context.Context, *lane) error {
-				m, err := device.NewModel(p)
+				g, err := newGPU(r.gpus[""].profile, nil)
 				if err != nil {
 					return err
 				}
-				services := []sim.Service{service(m, burstModel, c.target), service(m, steadyModel, c.target)}
+				services := []sim.Service{g.service(burstModel, c.target), g.service(steadyModel, c.target)}
 				for i := range services {
 					services[i].MaxBatch = min(services[i].MaxBatch, burstBatch)
 				}
-				sc := sim.Scenario{Services: services, Given: bursts(r.options.Queries), Seed: r.options.Seed, Policy: contenderNamed(name).policy, Device: m, Dispatch: sim.Pool}
+				sc := sim.Scenario{Services: services, Given: bursts(r.options.Queries), Seed: r.options.Seed, Policy: contenderNamed(name).policy, Device: g.model, Dispatch: sim.Pool}
 				all, err := sim.Run(sc)
 				if err != nil {
 					return err
@@ -128,81 +129,46 @@ var wildLoads = map[bool]string{true: "stable", false: "bursty"}
 
 // wild plans to serve the load of a day with a mean rate. The models are those that take
 // least for one query: the paper has thirteen and does not say which.
-func (r *reproduction) wild(stage, name string, target time.Duration, rate float64, stable bool) (cell, error) {
-	p := r.zoos[""]
-	m, err := device.NewModel(p)
-	if err != nil {
-		return cell{}, err
-	}
-	list := slices.Clone(m.Models())
+func wild(r *reproduction, name string, target time.Duration, rate float64, stable bool) cell {
+	g := r.gpus[""]
+	list := slices.Clone(g.model.Models())
 	slices.SortStableFunc(list, func(a, b device.ModelInfo) int {
-		return cmp.Compare(solo(m, a.Name, 1, 0), solo(m, b.Name, 1, 0))
+		return cmp.Compare(solo(g.model, a.Name, 1, 0), solo(g.model, b.Name, 1, 0))
 	})
 	var services []sim.Service
 	for _, info := range list[:min(wildModels, len(list))] {
-		services = append(services, service(m, info.Name, target))
+		services = append(services, g.service(info.Name, target))
 	}
-	w := newWorkload(r, p, wildDevices, services...)
-	return r.compete(stage, name, w, wildNames, secondsOf(int(rate*dayHours*wildHour.Seconds()))/32, func(_ context.Context, w *workload, m sim.Device, c contender) (rateRun, error) {
-		return w.serve(m, c, r.day.arrivals(len(w.services), rate, wildHour, stable, w.seed), 1)
-	}), nil
+	work := secondsOf(int(rate*dayHours*wildHour.Seconds())) / 32
+	return compete(r, "the wild", name, newWorkload(r, g, wildDevices, services...), wildNames, work, func(_ context.Context, w *workload, c contender) (rateRun, error) {
+		return w.serve(c, r.day.arrivals(len(w.services), rate, wildHour, stable, w.seed), 1)
+	})
 }
 
-// wildNote says what is served.
-func (r *reproduction) wildNote() string {
-	return fmt.Sprintf("The load of %d real clients of a day (ServeGen) instead of the paper's (Azure Functions), which ask %d models of table 4 in turn; an hour takes %v. Stable arrivals are Poisson in each hour, bursty ones vary as the clients' do. nexus is planned once, for the whole day.", len(r.day.clients), wildModels, wildHour)
-}
-
-// planWild is figure 7: goodput and use of the devices by load.
-func planWild(r *reproduction) func() []*figure {
-	const title = "a load of the wild on 12 devices"
-	if len(r.day.clients) == 0 {
-		return r.missingDay("7", title)
-	}
-	var all []cell
-	for _, stable := range []bool{true, false} {
-		for _, rate := range []float64{3e3, 6e3, 12e3, 36e3, 144e3} {
-			c, err := r.wild("figure 7", fmt.Sprintf("%s, %.0f offered", wildLoads[stable], rate), wildTarget, rate, stable)
-			if err != nil {
-				return r.missing("7", title, err.Error())
+// planWild is figures 7, by load, and 9, by target: goodput and use of the devices.
+func planWild(number, by, says string, rates []float64, targets []time.Duration) planner {
+	return func(r *reproduction) func() []*figure {
+		title := "the load of a day on 12 devices by " + by
+		if len(r.day.clients) == 0 {
+			return missingDay(r, number, title)
+		}
+		var all []cell
+		for _, stable := range []bool{true, false} {
+			for _, rate := range rates {
+				for _, target := range targets {
+					all = append(all, wild(r, fmt.Sprintf("%s, %.0f offered, %v", wildLoads[stable], rate, target), target, rate, stable))
+				}
 			}
-			all = append(all, c)
 		}
-	}
-	return func() []*figure {
-		rates := &figure{Figure: "7", Title: title + ": goodput by offered load", Unit: "requests per second", more: true, words: true}
-		busy := &figure{Figure: "7, use", Title: title + ": use of devices by offered load", Unit: "share of time", percent: true, decimals: 3, words: true}
-		for _, c := range all {
-			rates.fill(c, timely, nil)
-			busy.fill(c, useOf, nil)
-		}
-		rates.Notes = append(rates.Notes, r.wildNote(), "The paper: at 144,000 requests per second shepherd has 4.6 (bursty 5.2) times the goodput of clockwork and 7.1 (18.1) times that of nexus.")
-		return []*figure{rates, busy}
-	}
-}
-
-// planTargets is figure 9: goodput by target.
-func planTargets(r *reproduction) func() []*figure {
-	const title, rate = "a load of the wild on 12 devices, 3,000 requests per second", 3e3
-	if len(r.day.clients) == 0 {
-		return r.missingDay("9", title)
-	}
-	var all []cell
-	for _, stable := range []bool{true, false} {
-		for _, target := range []time.Duration{25, 50, 100, 250, 500} {
-			c, err := r.wild("figure 9", fmt.Sprintf("%s, %d ms", wildLoads[stable], target), target*time.Millisecond, rate, stable)
-			if err != nil {
-				return r.missing("9", title, err.Error())
+		return func() []*figure {
+			good := &figure{Figure: number, Title: title + ": goodput", Unit: "requests per second", more: true, words: true}
+			busy := &figure{Figure: number + ", use", Title: title + ": use of devices", Unit: "share of time", percent: true, decimals: 3, words: true}
+			for _, c := range all {
+				c.fill(good, timely, nil)
+				c.fill(busy, useOf, nil)
 			}
-			all = append(all, c)
+			good.Notes = append(good.Notes, says, fmt.Sprintf("The load of %d real clients (ServeGen) instead of the paper's (Azure Functions), which ask %d models of table 4 in turn; an hour takes %v. Stable arrivals are Poisson in each hour, bursty ones vary as the clients' do. nexus is planned once, for the whole day.", len(r.day.clients), wildModels, wildHour))
+			return []*figure{good, busy}
 		}
-	}
-	return func() []*figure {
-		rates := &figure{Figure: "9", Title: title + ": goodput by target", Unit: "requests per second", more: true, words: true}
-		for _, c := range all {
-			rates.fill(c, timely, nil)
-		}
-		rates.Notes = append(rates.Notes, r.wildNote(), "The paper: with tight targets shepherd has up to 38 times the goodput of nexus and 1.3 times that of clockwork.")
-		return []*figure{rates}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/sim"
 )
 
@@ -18,12 +17,13 @@ func SymphonyFigures() []string { return namesOf(symphony.figures) }
 const (
 	gpuA100   = "A100"
 	gpu1080Ti = "1080Ti"
+	gpuOwn    = "table 2" // the models of which this and other parts of the paper speak
 )
 
 // zooGPUs are those of the tables 3 and 4.
 var zooGPUs = []string{gpu1080Ti, gpuA100}
 
-var symphony = linearPaper{"Symphony", "symphony_profiles.csv", zooGPUs, []shown{
+var symphony = linearPaper{"Symphony", "symphony_profiles.csv", zooGPUs, "ResNet50,1.053,5.072\nInceptionResNetV2,5.090,18.368\n", []shown{
 	{"table 2", planTable2},
 	{"9", planMixed},
 	{"2", planOverload},
@@ -36,37 +36,21 @@ var symphony = linearPaper{"Symphony", "symphony_profiles.csv", zooGPUs, []shown
 
 // table2 is the paper's table 2: 8 devices, one model.
 var table2 = []struct {
-	model, rows string
-	target      time.Duration
-	goodput     map[string]float64
-	batch       map[string]float64 // analytical: staggered, and without coordination
+	model   string
+	target  time.Duration
+	goodput map[string]float64
+	batch   map[string]float64 // analytical: staggered, and without coordination
 }{
-	{"ResNet50", "ResNet50,1.053,5.072\n", 25 * time.Millisecond, map[string]float64{"deferred": 5264, "clockwork": 1358, "nexus": 4027, "shepherd": 4445}, map[string]float64{"deferred": 16, "nexus": 7}},
-	{"InceptionResNetV2", "InceptionResNetV2,5.090,18.368\n", 70 * time.Millisecond, map[string]float64{"deferred": 926, "clockwork": 458, "nexus": 618, "shepherd": 778}, map[string]float64{"deferred": 8, "nexus": 3}},
-}
-
-// alone returns a service of the only model of a profile that is made of rows.
-func alone(model, rows string, target time.Duration) (*device.Profile, sim.Service, error) {
-	p, err := device.Linear(model, rows)
-	if err != nil {
-		return nil, sim.Service{}, err
-	}
-	m, err := device.NewModel(p)
-	if err != nil {
-		return nil, sim.Service{}, err
-	}
-	return p, service(m, model, target), nil
+	{"ResNet50", 25 * time.Millisecond, map[string]float64{"deferred": 5264, "clockwork": 1358, "nexus": 4027, "shepherd": 4445}, map[string]float64{"deferred": 16, "nexus": 7}},
+	{"InceptionResNetV2", 70 * time.Millisecond, map[string]float64{"deferred": 926, "clockwork": 458, "nexus": 618, "shepherd": 778}, map[string]float64{"deferred": 8, "nexus": 3}},
 }
 
 func planTable2(r *reproduction) func() []*figure {
 	const devices = 8
 	var all []cell
 	for _, t := range table2 {
-		p, s, err := alone(t.model, t.rows, t.target)
-		if err != nil {
-			return r.missing("table 2", t.model, err.Error())
-		}
-		all = append(all, r.goodputs("table 2", t.model, newWorkload(r, p, devices, s), contenderNames()))
+		g := r.gpus[gpuOwn]
+		all = append(all, goodputs(r, "table 2", t.model, newWorkload(r, g, devices, g.service(t.model, t.target)), contenderNames()))
 	}
 	return func() []*figure {
 		rates := &figure{Figure: "table 2", Title: "one model on 8 devices: goodput", Unit: "requests per second", more: true, words: true}
@@ -74,8 +58,8 @@ func planTable2(r *reproduction) func() []*figure {
 			"The paper's numbers are the analytical ones of its table: for devices that take perfect turns, and without coordination. Its figure 1 shows what was measured, without numbers.",
 		}}
 		for i, t := range table2 {
-			rates.fill(all[i], foundRate, t.goodput)
-			batch.fill(all[i], medianBatch, t.batch)
+			all[i].fill(rates, foundRate, t.goodput)
+			all[i].fill(batch, medianBatch, t.batch)
 		}
 		return []*figure{rates, batch}
 	}
@@ -108,23 +92,15 @@ func planMixed(r *reproduction) func() []*figure {
 	var all []setting
 	for _, gpu := range zooGPUs {
 		for _, m := range mixes {
-			list, err := zoo(r.zoos[gpu], m.takes)
-			if err != nil {
-				return r.missing("9", "mixed models", err.Error())
-			}
-			w := newWorkload(r, r.zoos[gpu], devices, list...)
-			most, err := w.most()
-			if err != nil {
-				return r.missing("9", "mixed models", err.Error())
-			}
-			all = append(all, setting{r.goodputs("figure 9", fmt.Sprintf("%s, %s", m.name, gpu), w, mixedNames), m.times[gpu], most})
+			w := newWorkload(r, r.gpus[gpu], devices, r.gpus[gpu].zoo(m.takes)...)
+			all = append(all, setting{goodputs(r, "figure 9", fmt.Sprintf("%s, %s", m.name, gpu), w, mixedNames), m.times[gpu], w.ceiling()})
 		}
 	}
 	return func() []*figure {
 		rates := &figure{Figure: "9", Title: "many models on 64 devices: goodput", Unit: "requests per second", more: true, words: true}
 		times := &figure{Figure: "9, gain", Title: "many models on 64 devices: goodput of deferred over that of others", Unit: "times", decimals: 2, more: true, words: true}
 		for _, s := range all {
-			rates.fill(s.cell, foundRate, nil)
+			s.fill(rates, foundRate, nil)
 			rates.Rows = append(rates.Rows, seedsRow(s.name, "ceiling", []float64{s.ceiling}, 0))
 			ours := s.of("deferred", foundRate)
 			for _, rival := range rivalsOfDeferred {
@@ -144,33 +120,30 @@ func planMixed(r *reproduction) func() []*figure {
 // pooledNames are the contenders where there are many services and devices.
 var pooledNames = []string{"deferred", "clockwork", "nexus", "shepherd", "eager"}
 
-// resNet is the model of the figures that speak of ResNets in general: that of table 2.
-const resNet = "ResNet50,1.053,5.072\n"
+// resNets returns a workload of copies of the model of the figures that speak of ResNets in
+// general, that of table 2.
+func resNets(r *reproduction, devices, models int, target time.Duration, zipf float64) workload {
+	g := r.gpus[gpuOwn]
+	return newWorkload(r, g, devices, copies(g.service("ResNet50", target), models, zipf)...)
+}
 
 // planOverload offers less and more than the devices bear: figure 2.
 func planOverload(r *reproduction) func() []*figure {
 	const models, devices, target = 10, 24, 100 * time.Millisecond
-	p, s, err := alone("ResNet50", resNet, target)
-	if err != nil {
-		return r.missing("2", "overload", err.Error())
-	}
-	w := newWorkload(r, p, devices, copies(s, models, 0)...)
-	most, err := w.most()
-	if err != nil {
-		return r.missing("2", "overload", err.Error())
-	}
+	w := resNets(r, devices, models, target, 0)
+	most := w.ceiling()
 	loads := []float64{0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5}
 	var all []cell
 	for _, load := range loads {
 		name := fmt.Sprintf("%.0f offered, %.0f %% of the ceiling", load*most, 100*load)
-		all = append(all, r.atRate("figure 2", name, w, pooledNames, load*most))
+		all = append(all, atRate(r, "figure 2", name, w, pooledNames, load*most))
 	}
 	return func() []*figure {
 		rates := &figure{Figure: "2, left", Title: "10 models on 24 devices: goodput by offered load", Unit: "requests per second", more: true, words: true}
 		busy := &figure{Figure: "2, right", Title: "10 models on 24 devices: use of devices by offered load", Unit: "share of time", percent: true, decimals: 3, words: true}
 		for _, c := range all {
-			rates.fill(c, timely, nil)
-			busy.fill(c, useOf, nil)
+			c.fill(rates, timely, nil)
+			c.fill(busy, useOf, nil)
 		}
 		return []*figure{rates, busy}
 	}
@@ -192,7 +165,7 @@ const syntheticSample = 60
 
 // synthetic returns a workload of table 1, nil where not one query can be in time: the
 // paper's text does not say which of the combinations make its 5,880.
-func synthetic(r *reproduction, number int) (*workload, error) {
+func synthetic(r *reproduction, number int) *workload {
 	pick := func(n int) (at int) {
 		at = number % n
 		number /= n
@@ -201,14 +174,13 @@ func synthetic(r *reproduction, number int) (*workload, error) {
 	model, models := syntheticModels[pick(len(syntheticModels))], syntheticNumbers[pick(len(syntheticNumbers))]
 	devices := int(syntheticDevices[pick(len(syntheticDevices))] * float64(models))
 	target, shape := syntheticTargets[pick(len(syntheticTargets))]*time.Millisecond, syntheticShapes[pick(len(syntheticShapes))]
-	p := r.zoos[gpu1080Ti]
-	m, err := device.NewModel(p)
-	if err != nil || solo(m, model, 1, 0) > target {
-		return nil, err
+	g := r.gpus[gpu1080Ti]
+	if solo(g.model, model, 1, 0) > target {
+		return nil
 	}
-	w := newWorkload(r, p, devices, copies(service(m, model, target), models, 0)...)
+	w := newWorkload(r, g, devices, copies(g.service(model, target), models, 0)...)
 	w.shape = shape
-	return &w, nil
+	return &w
 }
 
 // planSynthetic compares deferred with eager: figure 7.
@@ -216,12 +188,8 @@ func planSynthetic(r *reproduction) func() []*figure {
 	all := len(syntheticModels) * len(syntheticNumbers) * len(syntheticDevices) * len(syntheticTargets) * len(syntheticShapes)
 	var list []cell
 	for i := range syntheticSample {
-		w, err := synthetic(r, (i*all/syntheticSample+59*i)%all)
-		if err != nil {
-			return r.missing("7", "synthetic workloads", err.Error())
-		}
-		if w != nil {
-			list = append(list, r.goodputs("figure 7", "", *w, []string{"deferred", "eager"}))
+		if w := synthetic(r, (i*all/syntheticSample+59*i)%all); w != nil {
+			list = append(list, goodputs(r, "figure 7", "", *w, []string{"deferred", "eager"}))
 		}
 	}
 	return func() []*figure {
@@ -255,29 +223,21 @@ func planSynthetic(r *reproduction) func() []*figure {
 // planFewest finds how many devices bear 15,000 requests per second: figure 10.
 func planFewest(r *reproduction) func() []*figure {
 	const rate, most = 15_000, 256
-	p := r.zoos[gpuA100]
-	m, err := device.NewModel(p)
-	if err != nil {
-		return r.missing("10", "devices", err.Error())
-	}
-	mixed, err := zoo(p, mixes[0].takes)
-	if err != nil {
-		return r.missing("10", "devices", err.Error())
-	}
+	g := r.gpus[gpuA100]
 	cases := []struct {
 		name     string
 		services []sim.Service
-	}{{"ResNet50, 25 ms", []sim.Service{service(m, "ResNet50", 25*time.Millisecond)}}, {"37 models", mixed}}
+	}{{"ResNet50, 25 ms", []sim.Service{g.service("ResNet50", 25*time.Millisecond)}}, {"37 models", g.zoo(mixes[0].takes)}}
 	var all []cell
 	for _, c := range cases {
-		all = append(all, r.compete("figure 10", c.name, newWorkload(r, p, most, c.services...), pooledNames, secondsOf(r.options.Queries), func(ctx context.Context, w *workload, m sim.Device, c contender) (rateRun, error) {
-			return w.fewest(ctx, m, c, rate)
+		all = append(all, compete(r, "figure 10", c.name, newWorkload(r, g, most, c.services...), pooledNames, secondsOf(r.options.Queries), func(ctx context.Context, w *workload, c contender) (rateRun, error) {
+			return w.fewest(ctx, c, rate)
 		}))
 	}
 	return func() []*figure {
 		f := &figure{Figure: "10", Title: "devices for 15,000 requests per second", Unit: "devices", words: true}
 		for _, c := range all {
-			f.fill(c, foundRate, nil)
+			c.fill(f, foundRate, nil)
 		}
 		f.Notes = append(f.Notes, fmt.Sprintf("Where 0 stands not even %d devices are enough. The paper: with one model deferred saves 2 to 6 devices over nexus and shepherd, with 37 nexus needs 166 %% more and shepherd 90 %%.", most))
 		return []*figure{f}
@@ -291,21 +251,17 @@ func planCharacter(r *reproduction) func() []*figure {
 	for _, zipf := range []float64{0, 0.9} {
 		for _, shape := range []float64{1, 0.05} {
 			for _, target := range []time.Duration{15, 25, 50, 100} {
-				p, s, err := alone("ResNet50", resNet, target*time.Millisecond)
-				if err != nil {
-					return r.missing("11", "workloads", err.Error())
-				}
-				w := newWorkload(r, p, devices, copies(s, models, zipf)...)
+				w := resNets(r, devices, models, target*time.Millisecond, zipf)
 				w.shape = shape
 				name := fmt.Sprintf("%d ms, Zipf %g, gamma %g", target, zipf, shape)
-				all = append(all, r.goodputs("figure 11", name, w, pooledNames))
+				all = append(all, goodputs(r, "figure 11", name, w, pooledNames))
 			}
 		}
 	}
 	return func() []*figure {
 		f := &figure{Figure: "11", Title: "20 models on 32 devices: goodput by target, popularity and burstiness", Unit: "requests per second", more: true, words: true}
 		for _, c := range all {
-			f.fill(c, foundRate, nil)
+			c.fill(f, foundRate, nil)
 		}
 		return []*figure{f}
 	}
@@ -315,20 +271,16 @@ func planCharacter(r *reproduction) func() []*figure {
 func planScale(r *reproduction) func() []*figure {
 	const models, target = 20, 100 * time.Millisecond
 	numbers := []int{8, 16, 32, 64, 128}
-	p, s, err := alone("ResNet50", resNet, target)
-	if err != nil {
-		return r.missing("13", "devices", err.Error())
-	}
 	var all []cell
 	for _, devices := range numbers {
-		all = append(all, r.goodputs("figure 13", fmt.Sprintf("%d devices", devices), newWorkload(r, p, devices, copies(s, models, 0)...), []string{"deferred", "eager"}))
+		all = append(all, goodputs(r, "figure 13", fmt.Sprintf("%d devices", devices), resNets(r, devices, models, target, 0), []string{"deferred", "eager"}))
 	}
 	return func() []*figure {
 		f := &figure{Figure: "13, right", Title: "20 models: goodput by the number of devices", Unit: "requests per second and device", decimals: 1, more: true, words: true, Notes: []string{
 			"The paper's grows in proportion to the devices, which here is a number that stays the same.",
 		}}
 		for i, devices := range numbers {
-			f.fill(all[i], func(r *rateRun) float64 { return r.found / float64(devices) }, nil)
+			all[i].fill(f, func(r *rateRun) float64 { return r.found / float64(devices) }, nil)
 		}
 		return []*figure{f}
 	}
