@@ -21,8 +21,8 @@ type lane struct {
 	past      steps[served]
 
 	bestEffort bool
-	load       recently[demand]
-	took       time.Duration // of devices, since the service was first there
+	load       *steps[demand] // never nil
+	took       time.Duration  // of devices, since the service was first there
 }
 
 // lanes are all lanes, and where each service belongs.
@@ -46,7 +46,7 @@ func (l *lanes) set(m models.Service, fresh bool, oldest uint64) {
 	i := l.named(m.Name, oldest)
 	to := &l.list[i]
 	if fresh {
-		to.latencies, to.past, to.load, to.took = latencies{}, steps[served]{}, recently[demand]{}, 0
+		to.latencies, to.past, to.load, to.took = latencies{}, steps[served]{}, new(steps[demand]), 0
 	}
 	to.services++
 	to.target, to.bestEffort = m.QoSTarget, m.BestEffort
@@ -77,7 +77,7 @@ func (l *lanes) named(name string, oldest uint64) int {
 	if free == len(l.list) {
 		l.list = append(l.list, lane{})
 	}
-	l.list[free] = lane{name: name}
+	l.list[free] = lane{name: name, load: new(steps[demand])}
 	return free
 }
 
@@ -133,9 +133,9 @@ func (l *lane) demands(a *overlap.Answer, took, allowed time.Duration) {
 	}
 }
 
-// demanded sums up what a service demanded.
-func (l *lane) demanded(now time.Duration) (sum demand) {
-	l.load.each(now, func(d *demand) {
+// demanded sums up what a service demanded from a step on.
+func (l *lane) demanded(first int64) (sum demand) {
+	l.load.each(first, loadSteps, func(_ int, d *demand) {
 		sum.took, sum.total, sum.bad = sum.took+d.took, sum.total+d.total, sum.bad+d.bad
 		for i, n := range d.left {
 			sum.left[i] += n

@@ -14,8 +14,7 @@ const (
 	// demanded does not change before the answer to the last demand can be seen.
 	LoadWindow = time.Minute
 
-	// loadSteps is how many steps are remembered: those of the window, and the one that
-	// is not over.
+	// loadSteps is how many steps a window has, with the one that is not over.
 	loadSteps = int(LoadWindow/HistoryStep) + 1
 
 	// loadEvery is how often a load is published.
@@ -28,33 +27,6 @@ const (
 	// leftSteps is into how many parts the time that a query is allowed is divided.
 	leftSteps = 20
 )
-
-// recently holds the steps of a load window. Its zero value is empty.
-type recently[P any] struct {
-	points  [loadSteps]P
-	numbers [loadSteps]int64
-}
-
-// at returns the point of a time, which is empty if it is the first to be seen of it.
-func (r *recently[P]) at(t time.Duration) *P {
-	number := int64(max(t, 0) / HistoryStep)
-	i := number % int64(loadSteps)
-	if r.numbers[i] != number {
-		var empty P
-		r.points[i], r.numbers[i] = empty, number
-	}
-	return &r.points[i]
-}
-
-// each yields the points of the window that ends now.
-func (r *recently[P]) each(now time.Duration, yield func(p *P)) {
-	last := int64(now / HistoryStep)
-	for i := range r.points {
-		if n := r.numbers[i]; n <= last && n > last-int64(loadSteps) {
-			yield(&r.points[i])
-		}
-	}
-}
 
 // busy is what a device did in a step.
 type busy struct {
@@ -84,7 +56,7 @@ func (d *demand) count(left float64, bad bool, n uint32) {
 // load is what the demand for devices is made of, besides the demands of the lanes.
 type load struct {
 	names   []string // of the devices
-	devices []recently[busy]
+	devices []steps[busy]
 }
 
 // overloaded reports whether a reason for which a query was refused, or dropped, is that
@@ -103,12 +75,12 @@ func (d *demand) turnedAway(counts *[len(query.TurnedAwayFor)]uint64) {
 	}
 }
 
-// loadOf sums up what a device did, looking so far back.
-func loadOf(r *recently[busy], name string, now, back time.Duration) status.DeviceLoad {
+// loadOf sums up what a device did from a step on, which is so long ago.
+func loadOf(did *steps[busy], name string, first int64, span time.Duration) status.DeviceLoad {
 	var sum busy
-	r.each(now, func(b *busy) { sum.took, sum.rounds = sum.took+b.took, sum.rounds+b.rounds })
-	idle := max(back-sum.took, 0)
-	d := status.DeviceLoad{Name: name, BusySeconds: sum.took.Seconds(), Idle: float64(idle) / float64(max(back, 1))}
+	did.each(first, loadSteps, func(_ int, b *busy) { sum.took, sum.rounds = sum.took+b.took, sum.rounds+b.rounds })
+	idle := max(span-sum.took, 0)
+	d := status.DeviceLoad{Name: name, BusySeconds: sum.took.Seconds(), Idle: float64(idle) / float64(max(span, 1))}
 	if sum.rounds > 0 {
 		d.IdleBeforeRoundMS = idle.Seconds() * 1e3 / float64(sum.rounds)
 	}

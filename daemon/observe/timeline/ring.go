@@ -63,7 +63,7 @@ func New(epoch time.Time, services []models.Service, devices ...string) *Ring {
 		devices = []string{""}
 	}
 	r := &Ring{epoch: epoch}
-	r.mu.load.names, r.mu.load.devices = devices, make([]recently[busy], len(devices))
+	r.mu.load.names, r.mu.load.devices = devices, make([]steps[busy], len(devices))
 	r.mu.slots, r.mu.running = make([]Round, Rounds), make([]Round, len(devices))
 	for _, m := range services {
 		r.mu.lanes.set(m, false, 1)
@@ -387,14 +387,14 @@ func (r *Ring) publishLocked(now time.Duration) {
 	o := &status.Load{Services: map[string]status.ServiceLoad{}, At: now, WindowSeconds: back.Seconds()}
 	var idle float64
 	for i := range r.mu.load.devices {
-		d := loadOf(&r.mu.load.devices[i], r.mu.load.names[i], now, back)
+		d := loadOf(&r.mu.load.devices[i], r.mu.load.names[i], first, back)
 		idle += d.Idle
 		o.Devices = append(o.Devices, d)
 	}
 	var all demand
 	for i := range r.mu.lanes.list {
 		if l := &r.mu.lanes.list[i]; l.services > 0 {
-			sum := l.demanded(now)
+			sum := l.demanded(first)
 			o.Services[l.name] = status.ServiceLoad{
 				Headroom: sum.headroom(), DeviceSeconds: sum.took.Seconds(), BadRate: sum.badRate(), DeviceTotal: l.took,
 			}
