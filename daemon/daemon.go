@@ -34,7 +34,7 @@ const (
 type Daemon struct {
 	pool
 	config config.Config
-	gpu    *gpu.GPU
+	gpus   []*gpu.GPU
 
 	tracer   *otlp.Tracer // nil for none
 	endpoint *http.Endpoint
@@ -100,7 +100,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 		return d, err
 	}
 	if len(d.devices) == 0 {
-		d.devices = pooled(one, d.gpu)
+		d.devices = pooled(one, d.gpus)
 	}
 	if err = d.openLoop(&o); err != nil || o.Offline {
 		return d, err
@@ -216,8 +216,8 @@ func (d *Daemon) close() error {
 		errs = append(errs, d.decisions.Close())
 	}
 	d.closeTracer()
-	if d.gpu != nil {
-		errs = append(errs, d.gpu.Give())
+	for _, g := range d.gpus {
+		errs = append(errs, g.Give())
 	}
 	if d.keeper != nil {
 		d.keeper.Close()
@@ -232,13 +232,18 @@ func (d *Daemon) close() error {
 // takeGPU takes a GPU into use, if the services are to run on one.
 func (d *Daemon) takeGPU(o *Options) (err error) {
 	ctx := context.Background() // every step has a limit of its own
-	if d.gpu, err = gpu.Choose(ctx, d.config, o.GPU, d.log); d.gpu == nil || err != nil {
+	if d.gpus, err = gpu.Choose(ctx, d.config, o.GPU, d.log); err != nil {
 		return err
 	}
-	for _, line := range strings.Split(strings.TrimSpace(d.gpu.String()), "\n") {
-		d.log.Info().Str("gpu", line).Msg("plan")
+	for _, g := range d.gpus {
+		for _, line := range strings.Split(strings.TrimSpace(g.String()), "\n") {
+			d.log.Info().Str("gpu", line).Msg("plan")
+		}
+		if err = g.Take(ctx); err != nil {
+			return err
+		}
 	}
-	return d.gpu.Take(ctx)
+	return nil
 }
 
 // measureInterval is how often Measure reports.

@@ -272,43 +272,36 @@ func (u *poolDevice) given(s *config.Service) int64 {
 	return limit
 }
 
-// admit accounts for a service: what it is given if that is said, else what its
-// model is expected to need if it is cut so, 0 standing for the default. It
-// returns what gives that back, or why there is no room for it.
-func (u *poolDevice) admit(path string, s *config.Service, cut int, memory *gpu.Ledger) (release func(), refused error) {
+// needs returns what a service is given if that is said, else what its model is expected
+// to need if it is cut so, 0 standing for the default; in words, too. The error is why it
+// cannot do with what it is given. Nothing is known of a model that cannot be read.
+func (u *poolDevice) needs(path string, s *config.Service, cut int) (bytes int64, sums string, err error) {
 	var m wire.DeviceMemory
 	if err := readModel(path, func(f *models.File) { m = wire.ExpectDeviceMemory(f, cut) }); err != nil {
-		return func() {}, nil // the worker says what is wrong with it
+		return 0, "", nil // the worker says what is wrong with it
 	}
-	bytes, sums := m.Sum(), m.Sums()
+	bytes, sums = m.Sum(), m.Sums()
 	switch given := u.given(s); {
 	case given > 0 && given < bytes:
-		return func() {}, fmt.Errorf("%w %s: it needs %s = %d MiB and is given %d MiB; raise pinned_memory_limit or cuda.memory_limit, or lower its cut",
+		err = fmt.Errorf("%w %s: it needs %s = %d MiB and is given %d MiB; raise pinned_memory_limit or cuda.memory_limit, or lower its cut",
 			gpu.ErrNoRoom, s.Name, sums, bytes>>20, given>>20)
 	case given > 0:
 		bytes, sums = given, "what it is given, for "+sums
 	}
-	if release, refused = memory.Admit(s.Name, bytes, sums); refused != nil {
+	return bytes, sums, err
+}
+
+// admit accounts for a service. It returns what gives that back, or why there is no room
+// for it.
+func (u *poolDevice) admit(path string, s *config.Service, cut int, memory *gpu.Ledger) (release func(), refused error) {
+	bytes, sums, refused := u.needs(path, s, cut)
+	if sums != "" && refused == nil && memory != nil {
+		release, refused = memory.Admit(s.Name, bytes, sums)
+	}
+	if release == nil {
 		release = func() {}
 	}
 	return release, refused
-}
-
-// planMemory writes who has how much of the memory, and who is refused.
-func (u *poolDevice) planMemory(b *strings.Builder) error {
-	memory, refusals := u.part.Ledger(), ""
-	for _, name := range u.part.Services {
-		s := u.config.Service(name)
-		path, err := u.model(s.Model)
-		if err != nil {
-			return fmt.Errorf("service %s: %w", s.Name, err)
-		}
-		if _, refused := u.admit(path, s, s.Cut, memory); refused != nil {
-			refusals += fmt.Sprintf("  refused: %v\n", refused)
-		}
-	}
-	b.WriteString(memory.String() + refusals)
-	return nil
 }
 
 // watchGPU starts what watches the device's part of a GPU, if it has one, on which these

@@ -48,7 +48,10 @@ type fakeGPUEngine struct {
 
 // loadOnFakeGPU is what a worker on the fake GPU does instead of opening CUDA.
 func loadOnFakeGPU(spec wire.LoadSpec, memory segworker.Memory, progress segworker.ProgressFunc) (segworker.Engine, error) {
-	if spec.CUDA == nil || !strings.HasPrefix(os.Getenv("CUDA_VISIBLE_DEVICES"), "MIG-") && !strings.HasPrefix(os.Getenv("CUDA_VISIBLE_DEVICES"), "GPU-") {
+	if spec.CUDA == nil { // its device are cores beside the GPU
+		return segments.LoadONNX(spec, memory, progress)
+	}
+	if !strings.HasPrefix(os.Getenv("CUDA_VISIBLE_DEVICES"), "MIG-") && !strings.HasPrefix(os.Getenv("CUDA_VISIBLE_DEVICES"), "GPU-") {
 		return nil, errors.New("this worker was sent to no GPU")
 	}
 	client, err := fakemps.Connect(os.Getenv("CUDA_MPS_PIPE_DIRECTORY"))

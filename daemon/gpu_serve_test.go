@@ -10,11 +10,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	gpufake "github.com/overlapd/overlapd/cuda/fake"
 	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/executor"
 )
 
 // Two MIG instances with two services each, behind one endpoint: MPS dies in
@@ -178,7 +180,7 @@ func TestAuto(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if onGPU := d.gpu != nil; onGPU != tt.gpu || (d.Device() == "a processor") == tt.gpu || !strings.Contains(r.log.String(), tt.log) {
+		if onGPU := len(d.gpus) > 0; onGPU != tt.gpu || (d.Device() == "a processor") == tt.gpu || !strings.Contains(r.log.String(), tt.log) {
 			t.Errorf("%s: on a GPU: %t, device %q\n%s", name, onGPU, d.Device(), r.log)
 		}
 		if err := d.close(); err != nil {
@@ -206,5 +208,65 @@ func TestPlanGPU(t *testing.T) {
 	r.config.Device, r.config.MIG.Owner, r.config.Devices = config.DeviceCPU, false, nil
 	if text, err := PlanGPU(r.config, r.opts); err != nil || !strings.Contains(text, "no GPU is used") {
 		t.Errorf("%q, %v", text, err)
+	}
+}
+
+// TestSeveralGPUs has a pool of two GPUs and cores of the CPU between them: of services
+// that fit one GPU only, each is on another, and refused on the other with the sums.
+func TestSeveralGPUs(t *testing.T) {
+	r := newGPURig(t, "a", "b", "c", "small")
+	r.server.Devices = gpufake.New(gpufake.H100, gpufake.H100).Devices
+	r.before = r.server.State()
+	c := &r.config
+	c.Device = config.DeviceAuto
+	c.Devices = []config.Device{{Name: "zero", Kind: "cuda", GPU: "0"}, {Name: "cores", Kind: "cpu"}, {Name: "one", Kind: "cuda", GPU: "1"}}
+	for i, give := range []int64{50 << 30, 55 << 30, 20 << 30, 1 << 30} {
+		c.Services[i].MPS.PinnedMemory = give
+	}
+	c.Services[2].On = []string{"zero", "one"}
+	text, err := PlanGPU(*c, r.opts)
+	if err != nil || strings.Count(text, "memory of NVIDIA H100") != 2 || strings.Count(text, "refused: ") != 2 ||
+		!strings.Contains(text, "b: it needs 56320 MiB") || !strings.Contains(text, "a: it needs 51200 MiB") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	r.start()
+	serving := func() (all []string) {
+		for _, u := range r.devices {
+			for _, s := range r.backend.Services() {
+				if state, err := r.backend.Workers(u.index).State(s.ID); err == nil && state.Phase == executor.Ready {
+					all = append(all, u.name+":"+s.Name)
+				}
+			}
+		}
+		return all
+	}
+	want := []string{"zero:b", "zero:c", "zero:small", "cores:a", "cores:b", "cores:small", "one:a", "one:c", "one:small"}
+	r.eventually("every worker that has room", func() bool { return len(serving()) == len(want) })
+	if diff := cmp.Diff(want, serving()); diff != "" {
+		t.Error(diff)
+	}
+	for _, u := range r.devices {
+		if on := u.part != nil; on != (u.name != "cores") || on && u.part.UUID != r.server.Devices[u.index/2].UUID {
+			t.Errorf("device %s is on %+v", u.name, u.part)
+		}
+	}
+	for _, s := range c.Services {
+		if status, text := r.ask(http.DefaultClient, s.Name); status != http.StatusOK {
+			t.Errorf("%s: %d %s", s.Name, status, text)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+}
+
+// Two names of one GPU are no two devices.
+func TestOneGPUTwice(t *testing.T) {
+	r := newGPURig(t, "a")
+	r.config.Device = config.DeviceAuto
+	r.config.Devices = []config.Device{{Name: "x", Kind: "cuda", GPU: "0"}, {Name: "y", Kind: "cuda", GPU: r.server.Devices[0].UUID}}
+	if _, err := New(r.config, r.opts); err == nil || !strings.Contains(err.Error(), `gpu = "0" and gpu = "GPU-`) {
+		t.Error(err)
+	}
+	if !r.server.Closed() {
+		t.Error("NVML is open")
 	}
 }

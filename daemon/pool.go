@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap/journal"
+	"github.com/overlapd/overlapd/planning"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/textfile"
@@ -39,18 +41,19 @@ type pool struct {
 	goroutines *sync.WaitGroup // those that run besides the loop; the daemon waits for them
 }
 
-// pooled makes the devices of the pool that compute, alike in what one has already. A GPU
-// that was found has a part for each.
-func pooled(one poolDevice, g *gpu.GPU) (list []*poolDevice) {
+// pooled makes the devices of the pool that compute, alike in what one has already. Those
+// that GPUs have a part for are on it.
+func pooled(one poolDevice, gpus []*gpu.GPU) (list []*poolDevice) {
 	for i, c := range one.config.Pool() {
 		u := one
 		u.index, u.name = i, c.Name
 		if cores := c.CPUs(); len(cores) > 0 {
 			u.affinity, u.cores = cores, len(cores)
 		}
-		if g != nil {
-			u.part = g.Parts()[i]
-			u.text = u.part.Text
+		for _, g := range gpus {
+			if part := g.Part(i); part != nil {
+				u.part, u.text = part, part.Text
+			}
 		}
 		if u.name != "" {
 			u.log = one.log.With().Str("device", u.name).Logger()
@@ -109,9 +112,59 @@ func (p *pool) on(c *config.Config, service string) (list []*poolDevice) {
 	return list
 }
 
-// places returns what a service has of each device that it is on.
-func (p *pool) places(id models.ServiceID, c *config.Config, s *config.Service) (places []loop.Place, err error) {
-	for _, u := range p.on(c, s.Name) {
+// account opens an account of the memory of each device that is on a GPU.
+func (p *pool) account() {
+	for _, u := range p.devices {
+		if u.part != nil {
+			u.memory = u.part.Ledger()
+		}
+	}
+}
+
+// spread returns by memory alone on which of its devices each service has room at the
+// start, so that the first does not take all of it, and then the others. There it is
+// refused, with the sums.
+func (p *pool) spread() (room, rest [][]*poolDevice, err error) {
+	var services []planning.Service
+	var devices []planning.Device
+	var part *poolDevice // on a GPU; what a service needs is the same on all
+	for _, u := range p.devices {
+		memory := math.Inf(1)
+		if u.memory != nil {
+			memory, part = u.memory.Room(), u
+		}
+		devices = append(devices, planning.Device{Name: u.name, Memory: memory})
+	}
+	for i := range p.config.Services {
+		s := &p.config.Services[i]
+		to := planning.Service{Name: s.Name, Devices: s.On}
+		if part != nil {
+			path, err := part.model(s.Model)
+			if err != nil {
+				return nil, nil, fmt.Errorf("service %s: %w", s.Name, err)
+			}
+			bytes, _, _ := part.needs(path, s, s.Cut) // why not, the refusal says
+			to.Memory = float64(bytes) / (1 << 20)
+		}
+		services = append(services, to)
+	}
+	for i, where := range planning.Greedy(services, devices) {
+		var has, not []*poolDevice
+		for _, u := range p.on(&p.config, services[i].Name) {
+			if slices.Contains(where, u.index) {
+				has = append(has, u)
+			} else {
+				not = append(not, u)
+			}
+		}
+		room, rest = append(room, has), append(rest, not)
+	}
+	return room, rest, nil
+}
+
+// places returns what a service has of each of some devices.
+func (p *pool) places(id models.ServiceID, on []*poolDevice, s *config.Service) (places []loop.Place, err error) {
+	for _, u := range on {
 		spec, place, err := u.worker(id, s)
 		if err != nil {
 			return places, err
@@ -119,10 +172,7 @@ func (p *pool) places(id models.ServiceID, c *config.Config, s *config.Service) 
 		place.Worker = spec
 		places = append(places, place)
 	}
-	if len(places) == 0 {
-		err = fmt.Errorf("service %s is on no device: name it in one, and restart the daemon if that is a new one", s.Name)
-	}
-	return places, err
+	return places, nil
 }
 
 // openLoop makes the loop with the devices, and everything of it that can be refused.
@@ -134,26 +184,34 @@ func (p *pool) openLoop(o *Options) error {
 	if err := p.openDecisions(); err != nil {
 		return err
 	}
-	for _, u := range p.devices {
-		if u.part != nil {
-			u.memory = u.part.Ledger()
-		}
-	}
+	p.account()
 	l := loop.Options{
 		Log: p.log, Learning: p.learning(o.Fit), Fit: o.Fit, Keeper: p.keeper, Journal: p.decisions, Profiles: p,
 		Header: journal.Header{Version: o.Version, Commit: o.Commit, Device: p.Device()}, Life: p.life, Goroutines: p.goroutines,
 	}
+	room, rest, err := p.spread()
+	if err != nil {
+		return err
+	}
 	specs := make([][]executor.ServiceSpec, len(p.devices))
-	for i := range p.config.Services {
-		s := &p.config.Services[i]
-		places, err := p.places(models.ServiceID(i), &p.config, s)
-		if err != nil {
-			return err
+	l.Places = make([][]loop.Place, len(p.config.Services))
+	for _, devices := range [][][]*poolDevice{room, rest} {
+		for i := range p.config.Services {
+			places, err := p.places(models.ServiceID(i), devices[i], &p.config.Services[i])
+			if err != nil {
+				return err
+			}
+			l.Places[i] = append(l.Places[i], places...)
+			for _, place := range places {
+				specs[place.Device] = append(specs[place.Device], place.Worker)
+			}
 		}
-		l.Places = append(l.Places, places)
-		for _, place := range places {
-			specs[place.Device] = append(specs[place.Device], place.Worker)
-		}
+	}
+	for _, places := range l.Places {
+		slices.SortFunc(places, func(a, b loop.Place) int { return a.Device - b.Device })
+	}
+	for _, list := range specs {
+		slices.SortFunc(list, func(a, b executor.ServiceSpec) int { return int(a.ID - b.ID) })
 	}
 	for i, u := range p.devices {
 		l.Devices = append(l.Devices, u.describe(o, specs[i]))
@@ -162,7 +220,6 @@ func (p *pool) openLoop(o *Options) error {
 		p.recorder = metrics.NewRecorder(p.config.Names())
 		l.Listeners = append(l.Listeners, p.recorder)
 	}
-	var err error
 	p.backend, err = loop.New(p.config, l)
 	return err
 }
@@ -181,7 +238,10 @@ func (p *pool) join(all *config.Config, c *config.Service) (*loop.Joining, error
 	if err := errors.Join(checkModel(c)); err != nil {
 		return nil, err
 	}
-	places, err := p.places(0, all, c)
+	places, err := p.places(0, p.on(all, c.Name), c)
+	if err == nil && len(places) == 0 {
+		err = fmt.Errorf("service %s is on no device: name it in one, and restart the daemon if that is a new one", c.Name)
+	}
 	for _, place := range places {
 		err = errors.Join(err, place.Worker.Refused)
 	}
@@ -291,19 +351,39 @@ func EmulatedDevice(c config.Config) (string, error) {
 // a GPU, and what its services would have of the memory. It changes nothing but
 // that models of the zoo are built. On a CPU the text is that.
 func PlanGPU(c config.Config, o Options) (text string, err error) {
-	g, err := gpu.Choose(context.Background(), c, o.GPU, o.Log)
+	gpus, err := gpu.Choose(context.Background(), c, o.GPU, o.Log)
 	if err != nil {
 		return "", err
 	}
-	if g == nil {
+	if len(gpus) == 0 {
 		return "no GPU is used\n", nil
 	}
-	defer func() { err = errors.Join(err, g.Give()) }()
 	var b strings.Builder
-	b.WriteString(g.String())
-	for _, u := range pooled(poolDevice{config: c, log: o.Log}, g) {
-		if err := u.planMemory(&b); err != nil {
-			return "", err
+	for _, g := range gpus {
+		defer func() { err = errors.Join(err, g.Give()) }()
+		b.WriteString(g.String())
+	}
+	p := &pool{config: c, devices: pooled(poolDevice{config: c, log: o.Log}, gpus)}
+	p.account()
+	room, rest, err := p.spread()
+	if err != nil {
+		return "", err
+	}
+	refusals := make([]string, len(p.devices))
+	for _, devices := range [][][]*poolDevice{room, rest} {
+		for i, list := range devices {
+			s := &c.Services[i]
+			for _, u := range list {
+				path, _ := u.model(s.Model) // which spread has had
+				if _, refused := u.admit(path, s, s.Cut, u.memory); refused != nil {
+					refusals[u.index] += fmt.Sprintf("  refused: %v\n", refused)
+				}
+			}
+		}
+	}
+	for _, u := range p.devices {
+		if u.memory != nil {
+			b.WriteString(u.memory.String() + refusals[u.index])
 		}
 	}
 	return b.String(), nil

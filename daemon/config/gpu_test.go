@@ -93,6 +93,8 @@ func TestGPUConfigFaults(t *testing.T) {
 		{"existing for several", "[mps]\nmode = \"existing\"\n" + instance("x", "1g.5gb") + instance("y", "1g.5gb") + minimalConfig, []string{
 			"c.toml:2: mps.mode: each device needs an MPS control daemon of its own"}},
 		{"an instance of an instance", instance("x", "1g.5gb") + "gpu = \"MIG-12345678\"\n" + minimalConfig, []string{"c.toml:4: device[0].mig: gpu = \"MIG-12345678\" is an instance already"}},
+		{"owner of several", "[mig]\nowner = true\n" + instance("x", "1g.5gb") + instance("y", "1g.5gb") + "gpu = \"1\"\n" + minimalConfig, []string{
+			"c.toml:2: mig.owner: is for one GPU, and there are 2"}},
 		{"no profile", instance("x", "huge") + minimalConfig, []string{"c.toml:4: device[0].mig: bad MIG instance"}},
 		{"whole and divided", instance("x", "1g.5gb") + "[[device]]\nname = \"y\"\nkind = \"cuda\"\ngpu = \"0\"\n" + minimalConfig, []string{
 			`c.toml:8: device[1].gpu: device "x" is on GPU 0 too`}},

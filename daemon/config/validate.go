@@ -385,5 +385,6 @@ func (c *Config) checkMIG(f *Faults) {
 		}
 	}
 	f.when(c.MIG.Owner && instances == 0, "mig.owner", "owns nothing without a [[device]] that has mig: declare the instances, or set it to false")
+	f.when(c.MIG.Owner && len(c.Pool().GPUs()) > 1, "mig.owner", "is for one GPU, and there are %d: make the instances yourself, or run a daemon for each GPU", len(c.Pool().GPUs()))
 	f.when(gpus > 1 && c.MPS.Mode == MPSExisting, "mps.mode", `each device needs an MPS control daemon of its own: set mode = "own" or "off" in [mps]`)
 }

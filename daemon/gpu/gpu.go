@@ -58,19 +58,37 @@ type GPU struct {
 	taken  bool // Take was called
 }
 
-// Choose finds the GPU that a configuration takes, nil for the CPU, and plans
-// what Take does. It changes nothing, and Give must be called. With
+// Choose finds the GPUs that a configuration takes, none for the CPU, and plans
+// what Take does. It changes nothing, and Give must be called of each. With
 // device = "auto" a GPU that cannot be used is no error, and the log says why.
-func Choose(ctx context.Context, c config.Config, o Options, log zerolog.Logger) (*GPU, error) {
-	if !c.MayUseGPU() {
-		return nil, nil
+func Choose(ctx context.Context, c config.Config, o Options, log zerolog.Logger) (all []*GPU, err error) {
+	for _, name := range c.Pool().GPUs() {
+		g, err := choose(ctx, c, name, o, log)
+		if g != nil {
+			all = append(all, g)
+		}
+		for _, other := range all {
+			if err == nil && other != g && other.target.Device.UUID == g.target.Device.UUID {
+				err = fmt.Errorf("gpu = %q and gpu = %q are one: %s; name it alike in all devices that are instances of it, and else in one only", other.name, name, g.target.Device)
+			}
+		}
+		if err != nil {
+			for _, g := range all {
+				err = errors.Join(err, g.Give())
+			}
+			return nil, err
+		}
 	}
+	return all, nil
+}
+
+func choose(ctx context.Context, c config.Config, name string, o Options, log zerolog.Logger) (*GPU, error) {
 	auto := c.Pool()[0].Kind == config.DeviceAuto
 	if auto && o.Probe == nil {
 		log.Info().Err(errNoProbe).Msg(`device = "auto" takes the CPU`)
 		return nil, nil
 	}
-	g, err := look(c, o)
+	g, err := look(c, name, o)
 	if err == nil && auto {
 		if err = o.Probe(ctx, g.parts[0].UUID); err != nil {
 			err = errors.Join(err, g.Give())
@@ -91,7 +109,7 @@ func (g *GPU) keep(r mig.Record) error { return writeRecord(g.config.StateDir, r
 // look finds the GPU and plans what Take does. It changes nothing. The error is
 // one of cuda if there is no such GPU, of mig if it cannot be divided as it is
 // wanted, or ErrDivided. Give must be called.
-func look(c config.Config, o Options) (*GPU, error) {
+func look(c config.Config, name string, o Options) (*GPU, error) {
 	if o.NVML == nil {
 		o.NVML = func() (*cuda.Host, error) { return cuda.Open(nil) }
 	}
@@ -100,7 +118,7 @@ func look(c config.Config, o Options) (*GPU, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &GPU{config: c, name: c.Pool().GPUs()[0], opts: o, host: host}
+	g := &GPU{config: c, name: name, opts: o, host: host}
 	if g.record, err = ReadRecord(c.StateDir); err == nil {
 		err = g.find()
 	}
@@ -156,7 +174,8 @@ func (g *GPU) whole() error {
 	} else if g.target.Device.MIG.Enabled && !g.leftover() {
 		return g.divided()
 	}
-	g.parts = []*Part{g.part(g.target.UUID(), profile, g.config.Names(), unknownMemory)}
+	i := slices.IndexFunc(g.config.Pool(), g.has)
+	g.parts = []*Part{g.part(g.target.UUID(), profile, g.config.Pool().ServicesOn(i, g.config.Services), unknownMemory)}
 	return nil
 }
 
@@ -200,9 +219,26 @@ func (g *GPU) divided() error {
 		ErrDivided, g.target.Device, said, g.target.Device.Index)
 }
 
-// Parts returns what groups of services run on, in the order of the instances
-// that are declared. Before Take an instance that is to be created has no UUID.
-func (g *GPU) Parts() []*Part { return g.parts }
+// has reports whether a device is the GPU or an instance of it.
+func (g *GPU) has(d config.Device) bool {
+	return d.GPU == g.name && (d.Kind == config.DeviceCUDA || d.Kind == config.DeviceAuto)
+}
+
+// Part returns what a device of the pool is of the GPU, nil if it is on none or another.
+// Before Take an instance that is to be created has no UUID.
+func (g *GPU) Part(device int) *Part {
+	at := 0
+	for i, d := range g.config.Pool() {
+		switch {
+		case !g.has(d):
+		case i == device:
+			return g.parts[at]
+		default:
+			at++
+		}
+	}
+	return nil
+}
 
 // String returns the GPU in words, and what Take does to divide it.
 func (g *GPU) String() string {

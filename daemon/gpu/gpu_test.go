@@ -22,8 +22,8 @@ func TestWholeGPU(t *testing.T) {
 	r.config.GPU = "1"
 	state := r.server.State()
 	g := r.take()
-	p := g.Parts()[0]
-	if len(g.Parts()) != 1 || p.Text != "NVIDIA H100 80GB HBM3, compute capability 9.0" || p.UUID != r.server.Devices[1].UUID || p.memory != 81559<<20 {
+	p := g.parts[0]
+	if len(g.parts) != 1 || p.Text != "NVIDIA H100 80GB HBM3, compute capability 9.0" || p.UUID != r.server.Devices[1].UUID || p.memory != 81559<<20 {
 		t.Errorf("%+v", p)
 	}
 	s := new(config.Service)
@@ -58,7 +58,7 @@ func TestOff(t *testing.T) {
 	r := newRig(t, fake.New())
 	r.config.MPS.Mode = config.MPSOff
 	g := r.take()
-	p := g.Parts()[0]
+	p := g.parts[0]
 	if text := strings.Join(p.Env(new(config.Service)), "\n"); !strings.Contains(text, "CUDA_MPS_PIPE_DIRECTORY=/dev/null") || p.HasMPS() || p.Status().MPS != nil {
 		t.Error(text)
 	}
@@ -74,8 +74,8 @@ func TestDivided(t *testing.T) {
 	if text := g.String(); !strings.Contains(text, "enable MIG mode") || !strings.Contains(text, "A  3g.40gb") || r.server.State() != state {
 		t.Errorf("%s", text)
 	}
-	if g.Parts()[1].UUID != "" {
-		t.Errorf("%+v", g.Parts()[1])
+	if g.parts[1].UUID != "" {
+		t.Errorf("%+v", g.parts[1])
 	}
 	if err := g.Take(context.Background()); err != nil {
 		t.Fatal(err)
@@ -85,7 +85,7 @@ func TestDivided(t *testing.T) {
 		t.Errorf("%s: %v, %v", data, err, perr)
 	}
 	for i, want := range []string{"MIG 3g.40gb", "MIG 2g.20gb"} {
-		p := g.Parts()[i]
+		p := g.parts[i]
 		if !strings.HasPrefix(p.UUID, "MIG-") || !strings.HasSuffix(p.Text, want) || p.memory <= 0 || p.memory > 41<<30 {
 			t.Errorf("%+v", p)
 		}
@@ -93,7 +93,7 @@ func TestDivided(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 	}
-	if a, b := g.Parts()[0].Status().MPS.PID, g.Parts()[1].Status().MPS.PID; a == b || a == 0 {
+	if a, b := g.parts[0].Status().MPS.PID, g.parts[1].Status().MPS.PID; a == b || a == 0 {
 		t.Errorf("control daemons %d and %d", a, b)
 	}
 	if err := g.Give(); err != nil {
@@ -171,7 +171,7 @@ func TestLookRefuses(t *testing.T) {
 	} {
 		r := newRig(t, fake.New())
 		tt.prepare(r)
-		if _, err := look(r.config, r.opts); !errors.Is(err, tt.want) {
+		if _, err := look(r.config, r.config.Pool().GPUs()[0], r.opts); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
 		}
 		if !r.server.Closed() {
@@ -187,14 +187,14 @@ func TestNamedInstance(t *testing.T) {
 	if err := r.server.Place(0, 9, 4, 3); err != nil {
 		t.Fatal(err)
 	}
-	_, err := look(r.config, r.opts)
+	_, err := look(r.config, r.config.Pool().GPUs()[0], r.opts)
 	if !errors.Is(err, ErrDivided) || !strings.Contains(err.Error(), "MIG-") {
 		t.Fatal(err)
 	}
 	state := r.server.State()
 	r.config.GPU = err.Error()[strings.Index(err.Error(), "MIG-"):][:12]
 	g := r.take()
-	if p := g.Parts()[0]; p.Profile != "3g.40gb" || !strings.HasPrefix(p.UUID, r.config.GPU) || p.memory <= 0 || !strings.Contains(g.String(), p.UUID) {
+	if p := g.parts[0]; p.Profile != "3g.40gb" || !strings.HasPrefix(p.UUID, r.config.GPU) || p.memory <= 0 || !strings.Contains(g.String(), p.UUID) {
 		t.Errorf("%+v\n%s", p, g)
 	}
 	if err := g.Give(); err != nil {
@@ -231,7 +231,7 @@ func TestUnknownMemory(t *testing.T) {
 	r := newRig(t, fake.New())
 	r.server.Fail("nvmlDeviceGetMemoryInfo", 0, -1, nvml.ERROR_NOT_SUPPORTED)
 	g := r.look()
-	l := g.Parts()[0].Ledger()
+	l := g.parts[0].Ledger()
 	if _, err := l.Admit("a", 1<<40, ""); err != nil {
 		t.Error(err)
 	}

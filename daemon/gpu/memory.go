@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -36,6 +37,16 @@ type Ledger struct {
 		taken []need
 		left  int64
 	}
+}
+
+// Room returns how many MiB are left, +Inf if that is unknown.
+func (l *Ledger) Room() float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.memory == unknownMemory {
+		return math.Inf(1)
+	}
+	return float64(l.mu.left) / (1 << 20)
 }
 
 // Admit gives a service so many bytes, of which sums has in words what makes them

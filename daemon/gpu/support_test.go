@@ -72,7 +72,7 @@ func (r *rig) divided() *rig {
 
 func (r *rig) look() *GPU {
 	r.t.Helper()
-	g, err := look(r.config, r.opts)
+	g, err := look(r.config, r.config.Pool().GPUs()[0], r.opts)
 	if err != nil {
 		r.t.Fatal(err)
 	}
