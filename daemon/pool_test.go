@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	gpufake "github.com/overlapd/overlapd/cuda/fake"
 	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
@@ -229,4 +230,28 @@ func (r *gpuRig) statusOf(name string) status.Service {
 	}
 	http.DefaultClient.CloseIdleConnections()
 	return o.Services[slices.IndexFunc(o.Services, func(s status.Service) bool { return s.Name == name })]
+}
+
+// Two GPUs are devices of one pool.
+func TestPoolOfGPUs(t *testing.T) {
+	r := newGPURig(t, "a", "b")
+	r.server = gpufake.New(gpufake.H100, gpufake.H100)
+	r.before = r.server.State()
+	r.config.Device, r.config.GPU = config.DeviceAuto, ""
+	r.config.Devices = []config.Device{{Name: "one", Kind: config.DeviceCUDA, GPU: "0"}, {Name: "two", Kind: config.DeviceCUDA, GPU: "1"}}
+	r.config.Services[1].On = []string{"two"}
+	r.start()
+	r.eventually("all workers", func() bool {
+		a, b := r.statusOf("a").Replicas, r.statusOf("b").Replicas
+		return len(a) == 2 && a[0].Ready && a[1].Ready && len(b) == 1 && b[0].Ready
+	})
+	for _, name := range []string{"a", "b"} {
+		if status, text := r.ask(http.DefaultClient, name); status != http.StatusOK {
+			t.Errorf("%s: %d %s", name, status, text)
+		}
+	}
+	if o := r.overview(); len(o.GPU) != 2 || o.GPU[0].UUID == o.GPU[1].UUID || !slices.Equal(o.GPU[0].Services, []string{"a"}) {
+		t.Errorf("%+v", o.GPU)
+	}
+	http.DefaultClient.CloseIdleConnections()
 }

@@ -91,10 +91,10 @@ type process struct {
 
 // event is one line of the log.
 type event struct {
-	Level, Message, Service, Address, Error, Line string
-	Predictor                                     string // phase
-	PID                                           int
-	Cached                                        bool
+	Level, Message, Service, Device, Address, Error, Line string
+	Predictor                                             string // phase
+	PID                                                   int
+	Cached                                                bool
 }
 
 var runs struct {

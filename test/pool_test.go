@@ -1,0 +1,85 @@
+package test
+
+import (
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+)
+
+// twoCores is a pool of two cores.
+const twoCores = `
+[[device]]
+name = "left"
+kind = "cpu"
+cores = "0"
+[[device]]
+name = "right"
+kind = "cpu"
+cores = "1"
+`
+
+// workerOn returns the worker of a service on a device that was ready last, 0 if it is
+// lost.
+func (p *process) workerOn(service, device string) (pid int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, e := range p.mu.log {
+		switch {
+		case e.Service != service || e.Device != device:
+		case e.Message == "worker is ready":
+			pid = e.PID
+		case (e.Message == "worker is lost" || e.Message == "worker stopped") && e.PID == pid:
+			pid = 0
+		}
+	}
+	return pid
+}
+
+// A service on two cores loses one worker after another to SIGKILL, under load. No query is
+// lost, and the workers on the other core stay.
+func TestKilledReplicas(t *testing.T) {
+	t.Parallel()
+	if runtime.NumCPU() < 2 {
+		t.Skip("it takes the cores 0 and 1")
+	}
+	p := serve(t, config{worker: restarts, tables: twoCores, services: []service{{name: "add", model: "zoo:tiny_add", lines: `target = "60s"`}}})
+	p.eventually("both workers", func() bool { return p.workerOn("add", "left") != 0 && p.workerOn("add", "right") != 0 })
+	other := p.workerOn("add", "right")
+	var over atomic.Bool
+	var answered atomic.Int64
+	load := make(chan struct{})
+	go func() {
+		defer close(load)
+		crowd(6, func(_ int, random *rand.Rand) {
+			for !over.Load() {
+				q := sum(random, 1)
+				if err := checkSum(q, p.infer("add", q)); err != nil {
+					t.Error(err)
+					return
+				}
+				answered.Add(1)
+			}
+		})
+	}()
+	var killed []int
+	for range max(fewer(10), 4) {
+		var pid int
+		p.eventually("the next worker", func() bool {
+			pid = p.workerOn("add", "left")
+			return pid != 0 && !slices.Contains(killed, pid)
+		})
+		killed = append(killed, pid)
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Error(err)
+		}
+	}
+	p.eventually("the last worker", func() bool { pid := p.workerOn("add", "left"); return pid != 0 && !slices.Contains(killed, pid) })
+	over.Store(true)
+	<-load
+	if answered.Load() == 0 || p.workerOn("add", "right") != other {
+		t.Errorf("%d queries were answered; the worker on the other core was %d, and is %d", answered.Load(), other, p.workerOn("add", "right"))
+	}
+}
