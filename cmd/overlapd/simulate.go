@@ -567,10 +567,14 @@ deferred and under the paper's baselines, and writes what it finds beside what t
 paper says.
 
 Goodput is the highest rate at which at most 1 % of the queries of each service are
-late or dropped, found by bisection to 0.2 % of what the devices could do at best.
+late or dropped, found by bisection to 0.2 % of what the devices could do at best. All
+is done with several seeds, of which the median and the range are shown.
 
 --data names a folder that holds symphony_profiles.csv: the paper's tables 3 and 4 as
-CSV, with the columns gpu, model, alpha_ms, beta_ms and slo_ms.
+CSV, with the columns gpu, model, alpha_ms, beta_ms and slo_ms. Figure 15, a load that
+changes, takes that of real clients from traces/servegen/m-small in the same folder: a
+file for each client, as ServeGen has them, without names of columns, with a row every
+ten minutes: second, requests per second, coefficient of variation, and three more.
 
 --out gets index.html, one page that opens offline, result.json, and run.json with
 what differs from run to run. Twice with one seed gives the same result.`,
@@ -583,13 +587,15 @@ func reproduceShepherdCommand() *cobra.Command {
 	return linearPaperCommand(&cobra.Command{
 		Use:   "shepherd",
 		Short: "The figures of the Shepherd paper, on devices with linear batches",
-		Long: `Shepherd serves the workload of section 7.2 of the Shepherd paper (NSDI '23) in virtual
-time, bursts of a fast model beside a steady stream of a slow one, on a device on which
-a batch of b queries takes alpha b + beta, with and without preemption and under other
-policies, and writes what it finds beside what the paper says.
+		Long: `Shepherd serves workloads of the Shepherd paper (NSDI '23) in virtual time, on devices
+on which a batch of b queries takes alpha b + beta, with and without preemption and under
+other policies, and writes what it finds beside what the paper says: the load of real
+clients by rate and by target (figures 7 and 9), and bursts of a fast model beside a
+steady stream of a slow one (section 7.2).
 
 --data names a folder that holds shepherd_profiles.csv: the paper's table 4 as CSV, with
-the columns model, alpha_ms, beta_ms and exit_points.
+the columns model, alpha_ms, beta_ms and exit_points. Figures 7 and 9 need
+traces/servegen/m-small beside it, see "overlapd reproduce symphony --help".
 
 --out gets index.html, one page that opens offline, result.json, and run.json with
 what differs from run to run. Twice with one seed gives the same result.`,

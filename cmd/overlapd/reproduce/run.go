@@ -1,10 +1,10 @@
-// Package reproduce puts the tables of the Abacus paper beside ours: it fits
-// an emulated device and predictors to disjoint halves of what the paper's
-// authors measured, has the simulator serve their deployments on it with the
-// production scheduler, and writes what comes out as text, JSON and one page.
-// [Run] gives a [Result], which depends on the data, the options and the build
-// only; whatever differs from run to run is a [Result.Times]'s. It is the command
-// "reproduce abacus", and nothing else uses it.
+// Package reproduce puts the tables of papers beside ours. For that of Abacus, [Run] fits
+// an emulated device and predictors to disjoint halves of what the paper's authors
+// measured, and has the simulator serve their deployments on it with the production
+// scheduler. [Symphony] and [Shepherd] do the same on several devices, whose batches take
+// what those papers' tables say. A [Result], as text, JSON and one page, depends on the
+// data, the options and the build only; whatever differs from run to run is a
+// [Result.Times]'s. It is the command "reproduce", and nothing else uses it.
 package reproduce
 
 import (
