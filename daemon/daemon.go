@@ -66,6 +66,9 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	if err = CheckCores(&c); err != nil {
 		return d, err
 	}
+	for _, line := range c.Devices.Idle(c.Services) {
+		d.log.Warn().Msg(line)
+	}
 	var aside string
 	if d.state, aside, err = openState(c.StateDir, o.Check); err != nil {
 		return d, err

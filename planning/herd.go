@@ -362,11 +362,10 @@ func (p *herd) even(groups []servingGroup) []servingGroup {
 			done[from] = true
 			continue
 		}
-		groups[to].take(g.members[at], &p.streams[g.members[at]])
-		groups[from] = servingGroup{size: g.size}
-		for _, i := range slices.Delete(g.members, at, at+1) {
-			groups[from].take(i, &p.streams[i])
-		}
+		moves := g.members[at]
+		groups[to].take(moves, &p.streams[moves])
+		groups[from] = *p.regroup(&g, []int{moves}, nil)
+		groups[from].size = g.size
 	}
 	return slices.DeleteFunc(groups, func(g servingGroup) bool { return len(g.members) == 0 })
 }
@@ -524,20 +523,21 @@ func (p *herd) program(aim float64, columns int) (m *program, inGroup []int) {
 func (p *herd) decode(x []float64, inGroup []int, columns int) []servingGroup {
 	var groups []servingGroup
 	for j := range columns {
-		var g servingGroup
+		var members []int
 		for i := j; i < len(p.streams); i++ {
 			if x[inGroup[i]+j] > 0.5 {
-				if !p.takes(&g, &p.streams[i]) {
-					return nil
-				}
-				g.take(i, &p.streams[i])
+				members = append(members, i)
 			}
+		}
+		g := p.regroup(&servingGroup{}, nil, members)
+		if g == nil {
+			return nil
 		}
 		if g.size = p.need(0, g.load, 0); g.size > p.limit {
 			return nil
 		}
-		if len(g.members) > 0 {
-			groups = append(groups, g)
+		if len(members) > 0 {
+			groups = append(groups, *g)
 		}
 	}
 	if p.left(groups) < 0 {

@@ -111,11 +111,12 @@ func checkHerd(t *testing.T, h Herd, services []Service, devices []Device, plan 
 			}
 		}
 	}
+	most := overloaded(h, services, devices).load
 	for g, n := range size {
 		if h.GroupLimit > 0 && n > h.GroupLimit {
 			t.Errorf("group %d has %d devices", g, n)
 		}
-		if most := overloaded(h, services, devices).load; load[g] > float64(n)*most*(1+1e-9) {
+		if load[g] > float64(n)*most*(1+1e-9) {
 			t.Errorf("group %d has a load of %v for %d devices, which may have %v each", g, load[g], n, most)
 		}
 		if memory[g] > devices[0].Memory+1e-6 {
