@@ -126,6 +126,14 @@ func copies(s sim.Service, n int, zipf float64) (list []sim.Service) {
 	return list
 }
 
+// longest is the longest target.
+func (w *workload) longest() (target time.Duration) {
+	for i := range w.services {
+		target = max(target, w.services[i].Target)
+	}
+	return target
+}
+
 // ceiling is what the devices would do with the largest batches that are in time.
 func (w *workload) ceiling() float64 {
 	seconds, shares := 0.0, 0.0
@@ -164,9 +172,9 @@ func (w *workload) arrivals(queries int) (list []sim.Query) {
 type rateRun struct {
 	*sim.Result
 	found float64
-	lasts time.Duration // until the last query came
-	batch int           // median
-	parts []part        // of workload.part each
+	good  float64 // in time per second, of those that came until a target before the last
+	batch int     // median
+	parts []part  // of workload.part each
 }
 
 // part is what happened in a part of a run: how many queries came, how many of these were
@@ -197,15 +205,22 @@ func (w *workload) serve(c contender, once []sim.Query, rate float64) (run rateR
 		q.At = time.Duration(float64(q.At) / rate)
 		sc.Given[i] = q
 	}
-	run.lasts = sc.Given[len(once)-1].At
+	last := sc.Given[len(once)-1].At
+	until := max(last-w.longest(), last/2) // those who come later find devices that nobody asks any more
 	if w.part > 0 {
-		run.parts = make([]part, 1+run.lasts/w.part)
-		sc.Observer.Answer = func(a *sim.Answer) {
-			p := &run.parts[a.Query.At/w.part]
-			p.came++
-			if a.InTime {
-				p.good++
-			}
+		run.parts = make([]part, 1+last/w.part)
+	}
+	sc.Observer.Answer = func(a *sim.Answer) {
+		if a.InTime && a.Query.At < until {
+			run.good += 1 / until.Seconds()
+		}
+		if w.part == 0 {
+			return
+		}
+		p := &run.parts[a.Query.At/w.part]
+		p.came++
+		if a.InTime {
+			p.good++
 		}
 	}
 	var sizes []int64
@@ -235,12 +250,8 @@ func (m *rateRun) keeps() bool {
 // goodput returns the highest rate that the search finds, 0 if there is none, and what
 // the run at it was like.
 func (w *workload) goodput(ctx context.Context, c contender) (at rateRun, err error) {
-	longest := time.Duration(0)
-	for i := range w.services {
-		longest = max(longest, w.services[i].Target)
-	}
 	low, high := 0.0, w.ceiling()
-	once := w.arrivals(min(max(w.queries, int(goodputTargets*longest.Seconds()*high)), maxQueries))
+	once := w.arrivals(min(max(w.queries, int(goodputTargets*w.longest().Seconds()*high)), maxQueries))
 	for range goodputSteps {
 		mid := (low + high) / 2
 		run, err := w.serve(c, once, mid)
@@ -367,11 +378,8 @@ func (c *cell) of(policy string, value func(*rateRun) float64) []float64 {
 
 func foundRate(r *rateRun) float64   { return r.found }
 func medianBatch(r *rateRun) float64 { return float64(r.batch) }
+func timely(r *rateRun) float64      { return r.good }
 func useOf(r *rateRun) float64       { return r.Busy }
-
-// timely is how many queries a second were in time, of the time in which they came: a
-// policy that holds them back answers the last ones later.
-func timely(r *rateRun) float64 { return float64(r.Answered-r.Late) / r.lasts.Seconds() }
 
 // fill adds values to a figure, and those of the paper, by policy.
 func (c *cell) fill(f *figure, value func(*rateRun) float64, paper map[string]float64) {
