@@ -82,7 +82,6 @@ plan is that of a heuristic. docs/planning.md has more.`,
 	f.DurationVar(&o.search.Limit, "time-limit", o.search.Limit, "how long to search, with the solver")
 	f.StringVarP(&o.out, "out", "o", "", "file for the plan")
 	o.flag(f)
-	cmd.MarkFlagsOneRequired("data", "config")
 	cmd.MarkFlagsMutuallyExclusive("config", "sub-clusters")
 	return cmd
 }
@@ -118,6 +117,8 @@ func (o *planOptions) check(changed func(string) bool) error {
 		}
 	}
 	switch apart := o.clusters > 0; {
+	case o.data == "" && o.config == "":
+		return errors.New("a plan for which models? Give --data, a CSV file of them, or --config, whose services they are, or both")
 	case o.clusters > maxDevices:
 		return fmt.Errorf("--sub-clusters %d: give at most %d", o.clusters, maxDevices)
 	case changed("affinity") && o.herd.Affinity < 1:
