@@ -31,16 +31,16 @@ const waiting = 4
 
 // newCrowd has four services, which promise 50 ms.
 func newCrowd(t testing.TB, policy string, ways int, p overlap.Predictor) *crowd {
-	return newCrowdOf(t, policy, ways, p, 4, 4*waiting, 50*time.Millisecond)
+	return newCrowdOf(t, policy, ways, p, 4, 4*waiting, 50*time.Millisecond, 1)
 }
 
-func newCrowdOf(t testing.TB, policy string, ways int, p overlap.Predictor, n, waiting int, target time.Duration) *crowd {
+func newCrowdOf(t testing.TB, policy string, ways int, p overlap.Predictor, n, waiting int, target time.Duration, devices int) *crowd {
 	c := &crowd{t: t, services: services(n, maxSize, target), random: rand.New(rand.NewPCG(1, 1))}
 	for i := range c.services {
 		c.services[i].QueueLimit = max(2*waiting, 100)
 	}
 	var err error
-	c.s, err = overlap.New(overlap.Config{Services: c.services, Policy: policy, Devices: []overlap.Predictor{p}, Ways: ways})
+	c.s, err = overlap.New(overlap.Config{Services: c.services, Policy: policy, Devices: slices.Repeat([]overlap.Predictor{p}, devices), Ways: ways})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func BenchmarkScale(b *testing.B) {
 			for _, waiting := range []int{10, 100, 1000, 10_000, 100_000} {
 				b.Run(fmt.Sprintf("%s/%dservices/%dwaiting", policy, n, waiting), func(b *testing.B) {
 					target := max(50*time.Millisecond, time.Duration(waiting)*time.Millisecond)
-					s := &scale{crowd: newCrowdOf(b, policy, 4, newPredictor(b, n, 32, 32, 32), n, waiting, target)}
+					s := &scale{crowd: newCrowdOf(b, policy, 4, newPredictor(b, n, 32, 32, 32), n, waiting, target, 1)}
 					for range 100 {
 						s.turn()
 					}
