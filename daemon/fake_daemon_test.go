@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"sync"
@@ -33,7 +34,8 @@ const measuringIDs = 1 << 63
 type rig struct {
 	*Daemon
 	t       *testing.T
-	workers *fakeWorkers
+	workers *fakeWorkers   // of the first device
+	pool    []*fakeWorkers // of all
 	seen    *follower
 	log     *logBuffer
 	started bool // the loop was
@@ -46,6 +48,7 @@ type rig struct {
 // and few groups are measured.
 type rigOptions struct {
 	services int
+	devices  int    // of the pool, 0 for the one that has no name
 	dir      string // state_dir, "" for a new one
 	device   *fakeDevice
 	fit      loop.FitFunc
@@ -124,14 +127,24 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		for i := range c.Services {
 			c.Services[i].Sizes = []int{1, 2}
 		}
+		for i := range o.devices {
+			c.Devices = append(c.Devices, config.Device{Name: fmt.Sprint("d", i), Kind: config.DeviceCPU, Cores: fmt.Sprint(i)})
+		}
 		if o.change != nil {
 			o.change(c)
 		}
 	})
 	r := &rig{t: t, services: o.services, workers: newFakeWorkers(t, o.services), seen: &follower{}, log: &logBuffer{}}
-	r.workers.runsOn(o.device)
-	if o.prepare != nil {
-		o.prepare(r.workers)
+	r.pool = append(r.pool, r.workers)
+	for i := 1; i < o.devices; i++ {
+		f := newFakeWorkers(t, o.services)
+		f.index, r.pool = i, append(r.pool, f)
+	}
+	for _, f := range r.pool {
+		f.runsOn(o.device)
+		if o.prepare != nil {
+			o.prepare(f)
+		}
 	}
 	d, err := New(c, Options{
 		Version: "test", Device: "fake", Cores: 1, Fit: o.fit, Offline: true,
@@ -141,8 +154,8 @@ func newRig(t *testing.T, o rigOptions) *rig {
 			for _, s := range e.Services {
 				inputs = append(inputs, s.Inputs)
 			}
-			r.workers.delivers(inputs, e.Outcomes, e.Events)
-			return r.workers, nil
+			r.pool[e.Device].delivers(inputs, e.Outcomes, e.Events)
+			return r.pool[e.Device], nil
 		},
 	})
 	if err != nil {
@@ -161,8 +174,10 @@ func startRig(t *testing.T, o rigOptions) *rig {
 	t.Helper()
 	r := newRig(t, o)
 	r.turn()
-	if err := r.workers.Start(context.Background()); err != nil {
-		t.Fatal(err)
+	for _, f := range r.pool {
+		if err := f.Start(context.Background()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	r.sync()
 	return r
@@ -196,7 +211,9 @@ func (r *rig) stop() {
 	if err := r.close(); err != nil {
 		r.t.Errorf("closing: %v", err)
 	}
-	r.workers.check()
+	for _, f := range r.pool {
+		f.check()
+	}
 }
 
 // predictor returns how predictions stand.

@@ -25,6 +25,7 @@ const (
 // lost; batches that go on where they stand, on the worker that holds them.
 type fakeWorkers struct {
 	t      *testing.T
+	index  int // of the device
 	arenas []*wire.InputArena
 	out    chan executor.Outcome
 
@@ -166,7 +167,7 @@ func (f *fakeWorkers) Run(round uint64, spans []executor.SpanRequest) error {
 		f.t.Error("a round was sent while another runs")
 	}
 	f.mu.runs++
-	r := &fakeRound{outcome: executor.Outcome{Round: round}}
+	r := &fakeRound{outcome: executor.Outcome{Round: round, Device: f.index}}
 	var group []models.Span
 	for _, request := range spans {
 		group = append(group, request.Span)
@@ -504,7 +505,7 @@ func (f *fakeWorkers) SetApart(id uint64) bool {
 	o.Spans = slices.Clone(o.Spans)
 	for i := range o.Spans {
 		if s := &o.Spans[i]; s.Status == spanOpen {
-			f.mu.apart = append(f.mu.apart, &fakeRound{executor.Outcome{Round: id, Overrun: true, Spans: []executor.SpanOutcome{*s}}})
+			f.mu.apart = append(f.mu.apart, &fakeRound{executor.Outcome{Round: id, Device: f.index, Overrun: true, Spans: []executor.SpanOutcome{*s}}})
 			s.Status = models.SpanOverrun
 		}
 	}

@@ -60,7 +60,7 @@ func (r *rig) replays() {
 		r.t.Fatal(err)
 	}
 	defer log.Close()
-	report, err := journal.Replay(path, log, journal.ReplayOptions{Policy: "overlap"})
+	report, err := journal.Replay(path, log, journal.ReplayOptions{Policy: r.Daemon.config.Policy})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -257,7 +257,7 @@ func TestGroupsUnderRandomEvents(t *testing.T) {
 		r := startRig(t, o)
 		over := make(chan struct{})
 		var chaos, all sync.WaitGroup
-		chaos.Go(func() { r.disturb(seed, over) })
+		chaos.Go(func() { r.disturb(seed, r.workers, over) })
 		for client := range clients {
 			all.Go(func() {
 				random := rand.New(rand.NewPCG(seed, uint64(100+client)))
@@ -285,8 +285,8 @@ func TestGroupsUnderRandomEvents(t *testing.T) {
 	}
 }
 
-// disturb lets workers do this and that until it is over.
-func (r *rig) disturb(seed uint64, over chan struct{}) {
+// disturb lets the workers of a device do this and that until it is over.
+func (r *rig) disturb(seed uint64, f *fakeWorkers, over chan struct{}) {
 	random := rand.New(rand.NewPCG(seed, 1))
 	for {
 		select {
@@ -296,17 +296,17 @@ func (r *rig) disturb(seed uint64, over chan struct{}) {
 		}
 		switch service := random.IntN(len(r.backend.Services())); random.IntN(20) {
 		case 0:
-			r.workers.kill(service)
+			f.kill(service)
 		case 1, 2:
-			r.workers.revive(service, fakeOperators+random.IntN(8)/7)
+			f.revive(service, fakeOperators+random.IntN(8)/7)
 		case 3:
-			r.workers.end(models.SpanFailed)
+			f.end(models.SpanFailed)
 		case 4:
-			r.workers.runsOn(&calm)
+			f.runsOn(&calm)
 		case 5:
-			r.workers.runsOn(nil)
+			f.runsOn(nil)
 		default:
-			r.workers.end(models.SpanDone)
+			f.end(models.SpanDone)
 		}
 	}
 }

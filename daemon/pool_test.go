@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"encoding/json"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/models"
 	"github.com/rs/zerolog"
 )
 
@@ -109,6 +111,8 @@ func TestPoolReload(t *testing.T) {
 	}
 	stop := make(chan struct{})
 	var clients sync.WaitGroup
+	over := sync.OnceFunc(func() { close(stop); clients.Wait() })
+	defer over()
 	for range 4 {
 		clients.Go(func() {
 			for {
@@ -133,8 +137,7 @@ func TestPoolReload(t *testing.T) {
 			return slices.EqualFunc(o.Services[0].Replicas, on, func(r status.Replica, name string) bool { return r.Device == name && r.Ready })
 		})
 	}
-	close(stop)
-	clients.Wait()
+	over()
 	d.burst(10)
 }
 
@@ -254,4 +257,135 @@ func TestPoolOfGPUs(t *testing.T) {
 		t.Errorf("%+v", o.GPU)
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// Whatever happens to the workers of several devices and to clients, every query gets its
+// one answer, no batch goes on where it is not held, no memory is left, and the log
+// reproduces. Services are measured meanwhile, on one device at a time.
+func TestPoolUnderRandomEvents(t *testing.T) {
+	const services, clients, each = 3, 8, 50
+	for seed := range uint64(6) {
+		policy := []string{"overlap", "flex", "edf"}[seed%3]
+		r := startRig(t, rigOptions{services: services, devices: 2 + int(seed%2), dir: put(t, fakeFile(services)), change: func(c *config.Config) {
+			c.Decisions.Log, c.Policy, c.Profile.Groups = true, policy, 300
+			for i := range c.Services {
+				c.Services[i].MaxBatch, c.Services[i].QueueLimit = 4, 8
+			}
+		}})
+		over := make(chan struct{})
+		var chaos, all sync.WaitGroup
+		for i, f := range r.pool {
+			chaos.Go(func() { r.disturb(seed+uint64(100*i), f, over) })
+		}
+		for client := range clients {
+			all.Go(func() {
+				random := rand.New(rand.NewPCG(seed, uint64(100+client)))
+				for range each {
+					c, err := submit(t, r.backend, random.IntN(services), time.Duration(1+random.IntN(40))*time.Millisecond)
+					if err != nil {
+						t.Error(err)
+						continue
+					}
+					if random.IntN(4) == 0 {
+						time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
+						c.Service.Backend.Cancel(c)
+					}
+					answerOf(t, r.backend, c)
+				}
+			})
+		}
+		all.Wait()
+		close(over)
+		chaos.Wait()
+		r.replays()
+		if t.Failed() {
+			t.Fatalf("seed %d, policy %s", seed, policy)
+		}
+	}
+}
+
+// A span that does not end on one device keeps nobody waiting on the other: its service
+// runs there, too.
+func TestPoolWithAnOverrun(t *testing.T) {
+	r := startRig(t, rigOptions{services: 1, devices: 2, change: func(c *config.Config) {
+		c.Profile.OnStart, c.Services[0].Target = false, 2*time.Second
+	}})
+	for _, f := range r.pool {
+		f.settable()
+	}
+	slow := mustSubmit(t, r.backend, 0)
+	r.workers.awaitApart(1)
+	for range 3 {
+		quick := mustSubmit(t, r.backend, 0)
+		r.pool[1].await()
+		r.pool[1].end(models.SpanDone)
+		if err := answerOf(t, r.backend, quick); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slow.Service.Backend.Cancel(slow)
+	if err := answerOf(t, r.backend, slow); err == nil {
+		t.Error("a client that left has outputs")
+	}
+	r.workers.endApart(models.SpanStopped)
+	r.sync()
+}
+
+// A query is stopped where it runs when its client leaves, and what drains is answered
+// from every device.
+func TestPoolStopsAndDrains(t *testing.T) {
+	r := startRig(t, rigOptions{services: 1, devices: 2, change: func(c *config.Config) { c.Profile.OnStart = false }})
+	first, second := mustSubmit(t, r.backend, 0), mustSubmit(t, r.backend, 0)
+	r.pool[0].await()
+	r.pool[1].await()
+	second.Service.Backend.Cancel(second)
+	wantError(t, answerOf(t, r.backend, second), http.StatusServiceUnavailable, "cancelled")
+	if r.pool[0].stops() != 0 || r.pool[1].stops() != 1 {
+		t.Errorf("%d and %d spans were stopped", r.pool[0].stops(), r.pool[1].stops())
+	}
+	r.backend.Drain()
+	r.workers.end(models.SpanDone)
+	if err := answerOf(t, r.backend, first); err != nil {
+		t.Error(err)
+	}
+}
+
+// stops returns how many spans were to be stopped.
+func (f *fakeWorkers) stops() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.stopped
+}
+
+// While one device measures, the others serve: the only worker of a service that is left
+// answers before the round that measures is over.
+func TestPoolServesWhileItMeasures(t *testing.T) {
+	r := startRig(t, rigOptions{services: 2, devices: 2})
+	var busy, free *fakeWorkers
+	for busy == nil {
+		for i, f := range r.pool {
+			if f.busy() {
+				busy, free = f, r.pool[1-i]
+			}
+		}
+	}
+	for range 3 {
+		c := mustSubmit(t, r.backend, 0)
+		free.await()
+		free.end(models.SpanDone)
+		if err := answerOf(t, r.backend, c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !busy.busy() {
+		t.Error("measuring was stopped though a device was free")
+	}
+	busy.end(models.SpanDone)
+}
+
+// busy reports whether a round runs.
+func (f *fakeWorkers) busy() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.mu.flight != nil
 }

@@ -163,17 +163,7 @@ func (f *crew) recut(s *member, r *replica) {
 		return
 	}
 	r.recut = true
-	f.Goroutines.Go(func() {
-		<-gone
-		f.tell(message{ask: func() {
-			if s.replicas[r.Device] != r || s.state > stateJoining {
-				return
-			}
-			if err := f.hire(s, r); err != nil {
-				f.refuse(s, f.devices[r.Device], err)
-			}
-		}})
-	})
+	f.hireAfter(s, r, gone)
 }
 
 // warmed reports whether a service joins in the place of one whose model ran when it

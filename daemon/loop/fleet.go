@@ -42,8 +42,9 @@ type member struct {
 	service  *query.Service
 	inputs   *wire.InputArena // of its queries, which all of its workers read
 	config   config.Service
-	replicas []*replica // by device, nil where it has no worker
-	info     *wire.Info // what a worker last learned of the model, nil before
+	replicas []*replica              // by device, nil where it has no worker
+	info     *wire.Info              // what a worker last learned of the model, nil before
+	gone     map[int]<-chan struct{} // by device that it has left: closed when nothing of its worker there is left
 
 	overrunLogged time.Duration // when the log last had a line about overruns of the service, 0 for never
 
@@ -303,6 +304,24 @@ func (f *fleet) hire(s *member, r *replica) error {
 	return f.devices[r.Device].exec.Add(r.Worker)
 }
 
+// hireAfter starts a worker of a service once the one before it on its device is gone,
+// unless it is not wanted any more.
+func (f *fleet) hireAfter(s *member, r *replica, gone <-chan struct{}) {
+	f.Goroutines.Go(func() {
+		<-gone
+		f.tell(message{ask: func() {
+			if s.replicas[r.Device] != r || s.state > stateJoining {
+				return
+			}
+			if err := f.hire(s, r); err != nil {
+				f.Log.Error().Err(err).Str("service", s.config.Name).Str("device", f.devices[r.Device].Name).Msg("a worker cannot be started")
+				r.fault, r.givenUp = err, true
+				s.show()
+			}
+		}})
+	})
+}
+
 // heard takes in what happens to a worker of a service that joins.
 func (f *fleet) heard(s *member, r *replica, e *executor.Event) {
 	j := s.joining
@@ -392,6 +411,11 @@ func (f *fleet) spread(s *member, places []Place) (err error) {
 			continue
 		}
 		r := &replica{Place: p}
+		if gone := s.gone[p.Device]; gone != nil {
+			s.replicas[p.Device], f.reloaded = r, true
+			f.hireAfter(s, r, gone)
+			continue
+		}
 		if herr := f.hire(s, r); herr != nil {
 			p.GiveBack()
 			err = errors.Join(err, herr)
@@ -442,6 +466,10 @@ func (f *fleet) withdrawFrom(id models.ServiceID, s *member, r *replica) {
 		f.Log.Error().Err(err).Str("service", s.config.Name).Msg("taking a worker off a device")
 		return
 	}
+	if s.gone == nil {
+		s.gone = map[int]<-chan struct{}{}
+	}
+	s.gone[r.Device] = gone
 	f.Goroutines.Go(func() {
 		<-gone
 		r.GiveBack()

@@ -116,10 +116,16 @@ func (d *learner) turn(idle bool) (next time.Duration, wake bool) {
 		if idle && d.pending() {
 			return d.measure(), true
 		}
-	case d.fleet.loading.active(), !idle && !slices.ContainsFunc(d.devices, (*device).free):
-		return m.yield() // what waits may wait for this device
+	case d.fleet.loading.active(), !idle && d.wanted():
+		return m.yield()
 	}
 	return 0, false
+}
+
+// wanted reports whether what waits may wait for a device that measures.
+func (d *learner) wanted() bool {
+	_, waits := d.scheduler.Wake()
+	return len(d.devices) == 1 || waits && !slices.ContainsFunc(d.devices, (*device).free)
 }
 
 // measure runs the next round that measures if one is due and the services are ready:

@@ -13,11 +13,13 @@ import (
 // decides. It is used in the same way, by one goroutine.
 type Scheduler struct {
 	*overlap.Scheduler
-	sink   sink
-	on     bool // while an event is recorded
-	text   line // what was asked in the event that is recorded
-	record record
-	now    time.Duration // the latest time seen, as the scheduler takes it
+	sink    sink
+	on      bool // while an event is recorded
+	pool    bool // there are several devices
+	planned bool // in a pool: there may be a plan
+	text    line // what was asked in the event that is recorded
+	record  record
+	now     time.Duration // the latest time seen, as the scheduler takes it
 
 	answered, released, stopped int // how many of what has ended is recorded
 }
@@ -40,7 +42,7 @@ func New(config overlap.Config, w *Writer, header Header) (*Scheduler, error) {
 }
 
 func newScheduler(config overlap.Config, to sink) (*Scheduler, error) {
-	s := &Scheduler{sink: to, now: math.MinInt64}
+	s := &Scheduler{sink: to, now: math.MinInt64, pool: len(config.Devices) > 1}
 	config.Devices = s.listen(config.Devices)
 	var err error
 	s.Scheduler, err = overlap.New(config)
@@ -141,10 +143,15 @@ func (s *Scheduler) Arrive(now time.Duration, q models.Query) error {
 func (s *Scheduler) Next(now time.Duration) (overlap.Round, bool) {
 	r := s.begin(eventNext, now)
 	round, ok := s.Scheduler.Next(s.now)
+	if !ok && s.planned {
+		s.end(nil) // a device that is free and gets nothing overturns the plan for another
+		return round, ok
+	}
 	if !ok {
 		s.endIdle()
 		return round, ok
 	}
+	s.planned = false
 	if s.on {
 		e := s.Explain()
 		r.decide(&round, &e)
@@ -157,6 +164,7 @@ func (s *Scheduler) Next(now time.Duration) (overlap.Round, bool) {
 func (s *Scheduler) Plan(now time.Duration) {
 	s.begin(eventPlan, now)
 	s.Scheduler.Plan(s.now)
+	s.planned = s.pool && (s.planned || s.any())
 	s.endIdle() // to plan, it asks
 }
 

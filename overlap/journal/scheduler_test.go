@@ -185,7 +185,7 @@ func TestEveryMethodIsKnown(t *testing.T) {
 	known := []string{
 		"Add", "Arrive", "Cancel", "Change", "Down", "Drain", "Finish", "Load", "Next", "Plan", "Remove", "Up", // recorded
 		"Answers", "Released", "Stops", // take what is recorded before
-		"Check", "Ended", "Explain", "Allowed", "Idle", "Members", "Metrics", "Unanswered", "Waiting", "Wake", // look only
+		"Check", "Ended", "Explain", "Allowed", "Idle", "Members", "Metrics", "Paused", "Unanswered", "Waiting", "Wake", // look only
 		"Snapshot", // overturns a plan; only taken where a checkpoint is
 	}
 	typ := reflect.TypeFor[*overlap.Scheduler]()
