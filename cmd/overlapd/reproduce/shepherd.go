@@ -76,7 +76,7 @@ func planBursts(r *reproduction) func() []*figure {
 				for i := range services {
 					services[i].MaxBatch = min(services[i].MaxBatch, burstBatch)
 				}
-				sc := sim.Scenario{Services: services, Given: bursts(r.options.Queries), Seed: r.options.Seed, Policy: contenderNamed(name).policy, Device: g.model, Dispatch: sim.Pool}
+				sc := sim.Scenario{Services: services, Given: bursts(longer * r.options.Queries), Seed: r.options.Seed, Policy: contenderNamed(name).policy, Device: g.model, Dispatch: sim.Pool}
 				all, err := sim.Run(sc)
 				if err != nil {
 					return err

@@ -3,6 +3,7 @@ package reproduce
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/sim"
@@ -78,10 +79,10 @@ var mixes = []struct {
 }
 
 // rivalsOfDeferred are the baselines of Symphony.
-var rivalsOfDeferred = []string{"clockwork-unmerged", "clockwork", "nexus", "shepherd"}
+var rivalsOfDeferred = []string{"clockwork", "nexus", "shepherd", "clockwork-unmerged"}
 
 // mixedNames are the contenders of figure 9.
-var mixedNames = append([]string{"clockwork-unmerged"}, pooledNames...)
+var mixedNames = slices.Concat(pooledNames, []string{"clockwork-unmerged"})
 
 func planMixed(r *reproduction) func() []*figure {
 	const devices = 64
@@ -112,7 +113,7 @@ func planMixed(r *reproduction) func() []*figure {
 			}
 		}
 		rates.Notes = append(rates.Notes, "With the largest batches that targets allow, all devices would do the rate of the ceiling; nobody can do much more. Where the baselines come near to it, no policy can be many times as good.")
-		times.Notes = append(times.Notes, "The paper says one number for each setting, of its best baseline, and has no other numbers.")
+		times.Notes = append(times.Notes, "The paper says one number for each setting, and not of which of its baselines.")
 		return []*figure{rates, times}
 	}
 }
@@ -127,15 +128,15 @@ func resNets(r *reproduction, devices, models int, target time.Duration, zipf fl
 	return newWorkload(r, g, devices, copies(g.service("ResNet50", target), models, zipf)...)
 }
 
-// overloadLonger is how many times as long runs of figure 2 are: queries of a usual one
-// come within ten targets.
-const overloadLonger = 5
+// longer is how many times as long runs are of which usual ones would be over within ten
+// targets: of this figure and of Shepherd's bursts.
+const longer = 5
 
 // planOverload offers less and more than the devices bear: figure 2.
 func planOverload(r *reproduction) func() []*figure {
 	const models, devices, target = 10, 24, 100 * time.Millisecond
 	w := resNets(r, devices, models, target, 0)
-	w.queries *= overloadLonger
+	w.queries *= longer
 	most := w.ceiling()
 	loads := []float64{0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5}
 	var all []cell
