@@ -156,6 +156,7 @@ func (s answers) document() *report.Document {
 	}
 	d.Table(t)
 	addLoad(d, load)
+	addPool(d, &s.Overview)
 	for i := range s.Overview.Services {
 		service := &s.Overview.Services[i]
 		if n := losses(service); n > 0 {
@@ -189,6 +190,30 @@ func addLoad(d *report.Document, l *status.Load) {
 
 // percentOf formats a share.
 func percentOf(share float64) string { return fmt.Sprintf("%.0f %%", 100*share) }
+
+// addPool says how each device of a pool stands, and which workers on it do not serve.
+func addPool(d *report.Document, o *status.Status) {
+	if len(o.Pool) == 0 {
+		return
+	}
+	t := report.NewTable("DEVICE", "WHAT", "ROUNDS", "BUSY", "WORKERS", "NOT READY")
+	for _, on := range o.Pool {
+		workers, waits := 0, []string{}
+		for i := range o.Services {
+			for _, r := range o.Services[i].Replicas {
+				switch {
+				case r.Device != on.Name:
+				case r.Ready:
+					workers++
+				default:
+					workers, waits = workers+1, append(waits, strings.TrimSuffix(o.Services[i].Name+": "+r.Fault, ": "))
+				}
+			}
+		}
+		t.Row(on.Name, on.Text, fmt.Sprint(on.Rounds), percentOf(on.BusySeconds/max(o.UpSeconds, 1)), fmt.Sprint(workers), strings.Join(waits, "; "))
+	}
+	d.Table(t)
+}
 
 // gainText says what running queries together saves.
 func gainText(o *status.Status) string {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -138,5 +139,26 @@ func TestStatusReady(t *testing.T) {
 	server.Close()
 	if err := ask(); err == nil || exitStatus(err) != 1 {
 		t.Errorf("not there: %v", err)
+	}
+}
+
+// Of a pool the text has each device, and the workers on it that do not serve.
+func TestStatusOfAPool(t *testing.T) {
+	var o status.Status
+	text := `{"up_seconds": 100, "devices": [{"name": "left", "device": "a CPU", "rounds": 7, "busy_seconds": 25}, {"name": "right", "device": "a CPU"}],
+		"services": [{"name": "a", "replicas": [{"device": "left", "ready": true}, {"device": "right", "fault": "no room"}]}]}`
+	if err := json.Unmarshal([]byte(text), &o); err != nil {
+		t.Fatal(err)
+	}
+	var d report.Document
+	addPool(&d, &o)
+	var b strings.Builder
+	if err := d.WriteText(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`left +a CPU +7 +25 % +1`, `right +a CPU +0 +0 % +1 +a: no room`} {
+		if !regexp.MustCompile(want).MatchString(b.String()) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
 	}
 }

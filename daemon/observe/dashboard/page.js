@@ -5,7 +5,7 @@ const STALE_MS = 3500;     // without a frame the connection counts as lost
 const RETRY_MS = 2000;
 const HISTORY_MS = 5000;
 
-const now = { overview: null, services: [], recent: {}, rounds: [], running: null, at: 0, epoch: null, frame: 0, broken: false };
+const now = { overview: null, services: [], recent: {}, rounds: [], running: [], at: 0, epoch: null, frame: 0, broken: false };
 let held = null;           // the rounds that are looked at while others come
 let chosen = null;         // the number of the round that is explained
 let open = false;          // its decision is shown
@@ -17,10 +17,10 @@ function take(frame) {
     now.rounds = []; past.length = 0; now.epoch = t.epoch;
     if (chosen !== null && held) follow();
   }
-  const last = now.rounds.length ? now.rounds[now.rounds.length - 1].round : 0;
-  now.rounds.push(...t.rounds.filter(r => r.round > last));
+  const have = new Set(now.rounds.map(r => r.round)); // in the order in which they end, which is not that of numbers on several devices
+  now.rounds.push(...t.rounds.filter(r => !have.has(r.round)));
   now.rounds.splice(0, Math.max(0, now.rounds.length - KEPT));
-  now.running = t.running || null;
+  now.running = [t.running, ...(t.beside || [])].filter(r => r);
   now.services = t.services;
   now.recent = Object.fromEntries(frame.recent.map(s => [s.name, s]));
   now.at = t.now_ns;
@@ -33,7 +33,7 @@ function take(frame) {
 function show() {
   const o = now.overview;
   if (o) { showOverview(o, now.recent); showGain(o); }
-  if (o) showInstances(o.instances || []);
+  if (o) showDevices(o.devices || []);
   showLink();
   if (!now.epoch) return;
   if (!held) render();
@@ -67,7 +67,7 @@ function showLink() {
 }
 
 // following returns what is to be drawn while nothing is held.
-const following = rounds => ({ rounds, pan: 0, zoom, live: { now: now.at, running: now.running } });
+const following = rounds => ({ rounds: rounds.filter(shown), pan: 0, zoom, live: { now: now.at, running: now.running.find(shown) || null } });
 
 // hold keeps the picture as it is.
 function hold() {
@@ -211,7 +211,7 @@ async function fromFragment() {
   if (!m) return;
   const number = Number(m[1]);
   if (!now.rounds.some(r => r.round === number)) {
-    const answer = await ask("overlapd/timeline?instance=" + instance + "&since=" + (number - 1));
+    const answer = await ask("overlapd/timeline?since=" + (number - 1));
     const page = answer.ok ? await answer.json() : { rounds: [] };
     if (!page.rounds.length || page.rounds[0].round !== number) {
       byId("decision").hidden = false;
@@ -227,23 +227,25 @@ async function fromFragment() {
   choose(number, true);
 }
 
-let instance = 0;          // whose groups are shown
+let device = null;         // of a pool, whose lane is shown
 let source = null;
 
-// showInstances offers the instances of a GPU that is divided.
-function showInstances(all) {
-  const box = byId("instances");
+// shown reports whether a round is in the lane that is shown.
+function shown(r) { return device === null || r.device === device; }
+
+// showDevices offers the devices of a pool.
+function showDevices(all) {
+  const box = byId("devices");
   box.hidden = all.length < 2;
   if (box.hidden || box.childElementCount === all.length) return;
+  device = all[0].name;
   box.replaceChildren(...all.map((o, i) => {
-    const b = html("button", { type: "button", "aria-pressed": String(i === instance) }, o.device);
+    const b = html("button", { type: "button", "aria-pressed": String(i === 0), title: o.device }, o.name);
     b.onclick = () => {
-      instance = i;
+      device = o.name;
       [...box.children].forEach((c, j) => c.setAttribute("aria-pressed", j === i));
-      source.abort();
       if (held) follow();
-      now.epoch = null;
-      connect();
+      show();
     };
     return b;
   }));
@@ -253,7 +255,7 @@ function showInstances(all) {
 async function refreshHistory() {
   if (document.hidden || !byId("door").hidden) return;
   try {
-    const answer = await ask("overlapd/history?instance=" + instance);
+    const answer = await ask("overlapd/history");
     if (answer.ok) showHistory(await answer.json());
   } catch (e) {
     if (!(e instanceof TypeError)) console.error(e); // else the daemon is away, which the connection says
@@ -267,7 +269,7 @@ document.addEventListener("visibilitychange", refreshHistory);
 async function connect() {
   const end = source = new AbortController();
   try {
-    const answer = await ask("overlapd/events?instance=" + instance, end.signal);
+    const answer = await ask("overlapd/events", end.signal);
     if (answer.status === 401) { wantToken(); return; }
     if (!answer.ok) throw new Error(answer.status);
     admitted();

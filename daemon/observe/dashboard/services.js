@@ -29,7 +29,7 @@ function showOverview(o, recent) {
   document.title = "overlapd: " + o.services.length + " on " + o.device;
   const facts = [
     ["policy", o.policy], ["up", ago(o.up_seconds)], ["rounds/s", rate(perSecond(h => h.rounds))],
-    ["device busy", percent(Math.min(1, perSecond(h => h.busy) / Math.max(1, (o.instances || []).length)), 0)],
+    ["device busy", percent(Math.min(1, perSecond(h => h.busy) / Math.max(1, (o.devices || []).length)), 0)],
   ];
   if (o.load.devices) facts.push(["demand", o.load.devices_demanded.toFixed(2) + NEAR + "of" + NEAR + o.load.devices.length + (o.load.devices.length === 1 ? " device" : " devices")]);
   if (o.plans.made > 0) facts.push(["chosen ahead", percent(o.plans.kept / Math.max(1, o.rounds), 0)]);
