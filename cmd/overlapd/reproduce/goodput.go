@@ -172,7 +172,7 @@ func (w *workload) arrivals(queries int) (list []sim.Query) {
 type rateRun struct {
 	*sim.Result
 	found float64
-	good  float64 // in time per second, of those that came until a target before the last
+	good  float64 // in time per second, without those of the first and the last target
 	batch int     // median
 	parts []part  // of workload.part each
 }
@@ -206,13 +206,16 @@ func (w *workload) serve(c contender, once []sim.Query, rate float64) (run rateR
 		sc.Given[i] = q
 	}
 	last := sc.Given[len(once)-1].At
-	until := max(last-w.longest(), last/2) // those who come later find devices that nobody asks any more
+	from, until := w.longest(), last-w.longest() // before, nobody waits yet; after it, devices are asked no more
+	if until <= from {
+		from, until = 0, max(last, 1)
+	}
 	if w.part > 0 {
 		run.parts = make([]part, 1+last/w.part)
 	}
 	sc.Observer.Answer = func(a *sim.Answer) {
-		if a.InTime && a.Query.At < until {
-			run.good += 1 / until.Seconds()
+		if a.InTime && a.Query.At >= from && a.Query.At < until {
+			run.good += 1 / (until - from).Seconds()
 		}
 		if w.part == 0 {
 			return

@@ -143,3 +143,16 @@ func TestMixesPartTheModels(t *testing.T) {
 		}
 	}
 }
+
+// TestNoMoreIsInTimeThanDevicesDo, though queries that come last find devices that nobody
+// asks any more.
+func TestNoMoreIsInTimeThanDevicesDo(t *testing.T) {
+	g := gpuOf(t, "a,1,5\n")
+	w := newWorkload(&reproduction{options: &Options{Queries: 2000, Seed: 3}}, g, 4, g.service("a", 100*time.Millisecond))
+	for _, name := range []string{"deferred", "nexus"} {
+		run, err := w.serve(contenderNamed(name), w.arrivals(w.queries), 1.5*w.ceiling())
+		if err != nil || timely(&run) > w.ceiling() || timely(&run) < 0.5*w.ceiling() {
+			t.Errorf("%s: %v in time, the devices do %v, %v", name, timely(&run), w.ceiling(), err)
+		}
+	}
+}
