@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -28,6 +29,10 @@ const (
 	traceRoundRow   = 1
 	traceServiceRow = 2
 	traceArrivalRow = 1000
+
+	// tracedBatches is of how many batches a trace of a pool knows the device: those that
+	// ran before get no arrows.
+	tracedBatches = 1 << 16
 
 	// arrivalMark is the duration of an arrival. It is not 0 because an arrow must
 	// begin in a slice, and short because two slices of a row must not overlap.
@@ -122,7 +127,8 @@ func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 
 // recorder writes the rounds and queries of an instance into a trace. Those before
 // since and queriesSince are written already. The first round began at from. The
-// first named services have rows, which rows has by name.
+// first named services have rows, which rows has by name. Further devices of a pool have
+// rows of their own, as groups after the first; batches has the group that each ran in.
 type recorder struct {
 	w        *perfetto.Writer
 	traced   traced
@@ -131,6 +137,8 @@ type recorder struct {
 	from     time.Duration
 	named    int
 	rows     map[string]int
+	devices  []string
+	batches  map[uint64]int
 
 	since, queriesSince uint64
 }
@@ -142,7 +150,7 @@ func (r *recorder) record(ctx context.Context, t *target, lasts time.Duration) e
 	if err != nil {
 		return err
 	}
-	r.epoch, r.since, r.rows = p.Epoch, p.Next, map[string]int{}
+	r.epoch, r.since, r.rows, r.batches = p.Epoch, p.Next, map[string]int{}, map[uint64]int{}
 	q, err := askQueries(t, r.instance, timeline.Latest)
 	if err != nil {
 		return err
@@ -208,9 +216,28 @@ func (r *recorder) introduce(services []timeline.Service) {
 	for ; r.named < len(services); r.named++ {
 		name := services[r.named].Name
 		r.rows[name] = r.named
-		r.w.NameRow(traceDevice, traceServiceRow+r.named, name)
+		for i := range max(1, len(r.devices)) {
+			r.w.NameRow(traceDevice+i, traceServiceRow+r.named, name)
+		}
 		r.w.NameRow(traceDevice, traceArrivalRow+r.named, name+" arrivals")
 	}
+}
+
+// deviceOf returns the group of rows of a device, which is named when it first runs a
+// round.
+func (r *recorder) deviceOf(name string) int {
+	at := slices.Index(r.devices, name)
+	if name == "" || at >= 0 {
+		return traceDevice + max(at, 0)
+	}
+	r.devices = append(r.devices, name)
+	device := traceDevice + len(r.devices) - 1
+	r.w.NameDevice(device, name)
+	r.w.NameRow(device, traceRoundRow, "rounds")
+	for service, row := range r.rows {
+		r.w.NameRow(device, traceServiceRow+row, service)
+	}
+	return device
 }
 
 // round writes one round, its spans, and the deadlines of batches that end.
@@ -219,9 +246,9 @@ func (r *recorder) round(at *timeline.Round) {
 		r.from = at.Start
 	}
 	r.traced.Rounds++
-	lasted := at.End - at.Start
+	lasted, device := at.End-at.Start, r.deviceOf(at.Device)
 	r.w.Slice(perfetto.Event{
-		Name: fmt.Sprintf("round %d", at.Number), Kind: "round", At: at.Start, Device: traceDevice, Row: traceRoundRow,
+		Name: fmt.Sprintf("round %d", at.Number), Kind: "round", At: at.Start, Device: device, Row: traceRoundRow,
 		Args: map[string]any{
 			"spans": len(at.Spans), "took_us": perfetto.Micros(at.Took), "planned": at.Planned,
 			"predicted_us": perfetto.Micros(at.Predicted), "bound_us": perfetto.Micros(at.Bound),
@@ -230,11 +257,17 @@ func (r *recorder) round(at *timeline.Round) {
 		},
 	}, lasted)
 	if at.Predicted > 0 {
-		r.instant("predicted end", at.Start+at.Predicted, traceRoundRow, at.Number)
+		r.instant("predicted end", at.Start+at.Predicted, device, traceRoundRow, at.Number)
 	}
 	for i := range at.Spans {
 		s := &at.Spans[i]
 		r.traced.Spans++
+		if s.Start == 0 && at.Device != "" {
+			if len(r.batches) >= tracedBatches {
+				clear(r.batches)
+			}
+			r.batches[s.Batch] = device
+		}
 		args := map[string]any{
 			"of": s.Of, "size": s.Size, "seq_len": s.SeqLen, "queries": s.IDs, "status": s.Status, "round": at.Number,
 			"took_us": perfetto.Micros(s.Took),
@@ -243,16 +276,16 @@ func (r *recorder) round(at *timeline.Round) {
 			args["device_us"] = perfetto.Micros(s.Device)
 		}
 		r.w.Slice(perfetto.Event{
-			Name: fmt.Sprintf("batch %d [%d,%d)", s.Batch, s.Start, s.End), Kind: "span", At: at.Start, Device: traceDevice, Row: traceServiceRow + s.Service, Args: args,
+			Name: fmt.Sprintf("batch %d [%d,%d)", s.Batch, s.Start, s.End), Kind: "span", At: at.Start, Device: device, Row: traceServiceRow + s.Service, Args: args,
 		}, lasted)
 		if s.Deadline > 0 && s.End == s.Of {
-			r.instant(fmt.Sprintf("deadline of batch %d", s.Batch), s.Deadline, traceServiceRow+s.Service, at.Number)
+			r.instant(fmt.Sprintf("deadline of batch %d", s.Batch), s.Deadline, device, traceServiceRow+s.Service, at.Number)
 		}
 	}
 }
 
-func (r *recorder) instant(name string, at time.Duration, row int, round uint64) {
-	e := perfetto.Event{Name: name, Kind: "instant", At: at, Device: traceDevice, Row: row}
+func (r *recorder) instant(name string, at time.Duration, device, row int, round uint64) {
+	e := perfetto.Event{Name: name, Kind: "instant", At: at, Device: device, Row: row}
 	if round > 0 {
 		e.Args = map[string]any{"round": round}
 	}
@@ -277,7 +310,7 @@ func (r *recorder) query(q *timeline.Query) {
 	e := perfetto.Event{Name: q.Service + " queries", Kind: "query", At: q.Arrival, Device: traceDevice, Row: traceServiceRow + i, Args: args}
 	r.w.Range(e, id, q.End)
 	if q.Deadline > q.Arrival && q.Deadline < q.End {
-		r.instant("deadline of query "+id, q.Deadline, traceArrivalRow+i, 0)
+		r.instant("deadline of query "+id, q.Deadline, traceDevice, traceArrivalRow+i, 0)
 	}
 	arrival := perfetto.Event{Name: "query " + id, Kind: "arrival", At: q.Arrival, Device: traceDevice, Row: traceArrivalRow + i, Args: args}
 	r.w.Slice(arrival, arrivalMark)
@@ -292,6 +325,12 @@ func (r *recorder) query(q *timeline.Query) {
 		return // the span where the arrow would end is not in the trace
 	}
 	first := arrival
+	if len(r.devices) > 0 {
+		var known bool
+		if first.Device, known = r.batches[q.Batch]; !known {
+			return
+		}
+	}
 	// A moment after the span began, so that the arrow ends in it.
 	first.At, first.Row = q.Started+1, traceServiceRow+i
 	r.w.Flow(arrival, first, id)
