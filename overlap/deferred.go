@@ -21,13 +21,19 @@ func (eager) choose(*decision) {} // it is asked for offers
 // deferred holds a batch back until one that were larger by a query would be late
 // (Symphony, algorithm 1), so that it grows and the devices take turns. It keeps twice
 // the margin: of those that start as late as the bound allows one in a hundred is late.
+// Where services are more than devices they wait for each other, and a device is not
+// free just when a batch must start: it may then start earlier by the time that it takes.
 // The first of its queries are given up for the sake of a batch as large as those of
 // devices that take perfect turns.
 type deferred struct{ eager }
 
 func (deferred) opens(m *matching, o *offer) time.Duration {
 	e := m.estimate(o, o.size+o.members[0].Size)
-	return o.due - e.Bound - (e.Bound - e.Latency)
+	opens := o.due - e.Bound - (e.Bound - e.Latency)
+	if len(m.services) > len(m.devices) {
+		opens -= e.Bound
+	}
+	return opens
 }
 
 // target is the size of batch at which devices that take turns keep to the target of a
