@@ -35,6 +35,7 @@ type agreement struct {
 	qps               float64
 	queries           int
 	maxBatch          int
+	devices           int // that are alike
 }
 
 // roundTime is about what the daemon takes for a round besides its group.
@@ -45,11 +46,13 @@ const roundTime = 100 * time.Microsecond
 // machine with nothing else to do. It may name another load:
 //
 //	OVERLAPD_AGREE="a100.device.json a100.predictor.json overlap resnet50,bert 75ms 120 1200 1"
+//
+// A ninth field is the number of such devices in the pool.
 func TestAgreement(t *testing.T) {
 	examples := filepath.Join("..", "..", "docs", "examples")
 	a := agreement{
 		device: filepath.Join(examples, "synthetic.device.json"), predictor: filepath.Join(examples, "synthetic.predictor.json"),
-		policy: "overlap", models: []string{"cnn", "encoder"}, target: 30 * time.Millisecond, qps: 150, queries: 60, maxBatch: 16,
+		policy: "overlap", models: []string{"cnn", "encoder"}, target: 30 * time.Millisecond, qps: 150, queries: 60, maxBatch: 16, devices: 1,
 	}
 	order := strings.Fields(os.Getenv("OVERLAPD_AGREE"))
 	switch len(order) {
@@ -57,20 +60,23 @@ func TestAgreement(t *testing.T) {
 		a.target = time.Minute // whatever else the machine does
 	case 1:
 		a.queries = 1500
-	case 8:
-		var errs [4]error
+	case 8, 9:
+		var errs [5]error
 		a.device, a.predictor, a.policy, a.models = order[0], order[1], order[2], strings.Split(order[3], ",")
 		a.target, errs[0] = time.ParseDuration(order[4])
 		a.qps, errs[1] = strconv.ParseFloat(order[5], 64)
 		a.queries, errs[2] = strconv.Atoi(order[6])
 		a.maxBatch, errs[3] = strconv.Atoi(order[7])
+		if len(order) == 9 {
+			a.devices, errs[4] = strconv.Atoi(order[8])
+		}
 		for _, err := range errs {
 			if err != nil {
 				t.Fatal(err)
 			}
 		}
 	default:
-		t.Fatalf("OVERLAPD_AGREE has %d fields, want 1 or 8", len(order))
+		t.Fatalf("OVERLAPD_AGREE has %d fields, want 1, 8 or 9", len(order))
 	}
 	simulated, queries := a.simulate(t)
 	served := a.serve(t, queries)
@@ -106,7 +112,7 @@ func (a *agreement) simulate(t *testing.T) (outcome, []sim.Query) {
 	}
 	queries := make([]sim.Query, a.queries)
 	sc := sim.Scenario{
-		Policy: a.policy, Device: on, Predictor: file, Seed: 5, Queries: a.queries, Plan: true, RoundTime: roundTime,
+		Policy: a.policy, Device: on, Devices: a.devices, Dispatch: sim.Pool, Predictor: file, Seed: 5, Queries: a.queries, Plan: true, RoundTime: roundTime,
 		Arrivals: sim.Arrivals{Process: sim.Poisson, QPS: a.qps},
 	}
 	sc.Observer.Answer = func(x *sim.Answer) { queries[x.Number] = x.Query }
@@ -194,7 +200,10 @@ func (a *agreement) daemon(t *testing.T) (url string, stop func()) {
 	c := config.Default()
 	c.GRPCListen = ""
 	c.Listen, c.StateDir, c.Policy = "127.0.0.1:0", t.TempDir(), a.policy
-	c.Device, c.DeviceProfile, c.Predictor.File = "emulated", a.device, a.predictor
+	c.DeviceProfile, c.Predictor.File = a.device, a.predictor
+	for i := range a.devices {
+		c.Devices = append(c.Devices, config.Device{Name: fmt.Sprint("gpu", i), Kind: config.DeviceEmulated})
+	}
 	for _, name := range a.models {
 		s := config.DefaultService()
 		s.Name, s.Model, s.Target, s.MaxBatch = name, config.EmulatedPrefix+name, a.target, a.maxBatch
