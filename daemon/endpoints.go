@@ -10,7 +10,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/http"
 	"github.com/overlapd/overlapd/daemon/observe/metrics"
-	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc"
 	"github.com/overlapd/overlapd/daemon/statefile"
@@ -49,9 +48,8 @@ func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 	if d.tracer != nil {
 		q.Tracer = d.tracer
 	}
-	timelines := []*timeline.Ring{d.backend.Timeline()}
 	h := http.Options{
-		Queries: q, Access: d.access, Status: d.status, Timelines: func() []*timeline.Ring { return timelines }, OpenMetrics: !c.Access.Metrics,
+		Queries: q, Access: d.access, Status: d.status, Timeline: d.backend.Timeline(), OpenMetrics: !c.Access.Metrics,
 	}
 	if c.Metrics {
 		h.Metrics = d.newExporter(o.Version)

@@ -17,7 +17,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/http"
-	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
@@ -80,7 +79,7 @@ func serveHTTP(t testing.TB, q *query.Server, l config.Limits) net.Addr {
 	t.Helper()
 	o := http.Options{Queries: q}
 	if b, ok := q.Host.(*backend); ok {
-		o.Status, o.Timelines = daemonOf(b).status, func() []*timeline.Ring { return []*timeline.Ring{b.Timeline()} }
+		o.Status, o.Timeline = daemonOf(b).status, b.Timeline()
 	}
 	e, err := http.NewEndpoint(l, o)
 	if err != nil {

@@ -64,8 +64,7 @@ func askReady(t *target) error {
 	return err
 }
 
-// answers is what several endpoints say. Recent covers the last queries of each service,
-// History is of each instance.
+// answers is what several endpoints say. Recent covers the last queries of each service.
 type answers struct {
 	Live     bool          `json:"live"`
 	Ready    bool          `json:"ready"`
@@ -73,7 +72,7 @@ type answers struct {
 	Overview status.Status `json:"overview"`
 
 	Recent  []timeline.Service `json:"recent"`
-	History []timeline.History `json:"history"`
+	History timeline.History   `json:"history"`
 }
 
 // modelStatus is the statistics of one service, in the protocol's names.
@@ -119,18 +118,12 @@ func askStatus(t *target) (s answers, err error) {
 	if err := t.ask("/overlapd/status", "", "status", &s.Overview, func() bool { return true }); err != nil {
 		return s, err
 	}
-	for i := range 1 {
-		p, err := askTimeline(t, i, noRounds)
-		if err != nil {
-			return s, err
-		}
-		var h timeline.History
-		if err := t.ask("/overlapd/history", pageQuery(i, timeline.Latest), "history", &h, func() bool { return h.Lost != nil }); err != nil {
-			return s, err
-		}
-		s.Recent, s.History = append(s.Recent, p.Services...), append(s.History, h)
+	p, err := askTimeline(t, noRounds)
+	if err != nil {
+		return s, err
 	}
-	return s, nil
+	s.Recent = p.Services
+	return s, t.ask("/overlapd/history", "", "history", &s.History, func() bool { return s.History.Lost != nil })
 }
 
 func (s answers) document() *report.Document {
@@ -163,12 +156,10 @@ func (s answers) document() *report.Document {
 			d.Heading("%s: %s late or without an answer since the start: %s", service.Name, report.Count(n, "query", "queries"), whyLost(service))
 		}
 	}
-	for i := range s.History {
-		if h := &s.History[i]; slices.ContainsFunc(append(gained(h), lost(h)...), func(v float64) bool { return v != 0 }) {
-			d.Heading("the last %s, the newest on the right", brief((time.Duration(len(h.InTime)) * h.Step).Seconds()))
-			d.Text("saved  %s", sparkline(gained(h), historyWidth))
-			d.Text("lost   %s", sparkline(lost(h), historyWidth))
-		}
+	if h := &s.History; slices.ContainsFunc(append(gained(h), lost(h)...), func(v float64) bool { return v != 0 }) {
+		d.Heading("the last %s, the newest on the right", brief((time.Duration(len(h.InTime)) * h.Step).Seconds()))
+		d.Text("saved  %s", sparkline(gained(h), historyWidth))
+		d.Text("lost   %s", sparkline(lost(h), historyWidth))
 	}
 	for i := range s.Overview.Loading {
 		d.Heading("%s", loadingText(&s.Overview.Loading[i]))
@@ -382,22 +373,21 @@ func brief(seconds float64) string {
 // noRounds asks a timeline for no rounds, only for its services and its position.
 const noRounds = math.MaxInt64
 
-// pageQuery asks for what an instance has after a position, or for the latest.
-func pageQuery(instance int, since uint64) string {
-	query := "instance=" + strconv.Itoa(instance)
-	if since != timeline.Latest {
-		query += "&since=" + strconv.FormatUint(since, 10)
+// pageQuery asks for what there is after a position, or for the latest.
+func pageQuery(since uint64) string {
+	if since == timeline.Latest {
+		return ""
 	}
-	return query
+	return "since=" + strconv.FormatUint(since, 10)
 }
 
-func askTimeline(t *target, instance int, since uint64) (p timeline.Page, err error) {
-	err = t.ask("/overlapd/timeline", pageQuery(instance, since), "timeline", &p, func() bool { return p.Services != nil })
+func askTimeline(t *target, since uint64) (p timeline.Page, err error) {
+	err = t.ask("/overlapd/timeline", pageQuery(since), "timeline", &p, func() bool { return p.Services != nil })
 	return p, err
 }
 
-func askQueries(t *target, instance int, since uint64) (p timeline.QueryPage, err error) {
-	err = t.ask("/overlapd/queries", pageQuery(instance, since), "queries", &p, func() bool { return p.Queries != nil })
+func askQueries(t *target, since uint64) (p timeline.QueryPage, err error) {
+	err = t.ask("/overlapd/queries", pageQuery(since), "queries", &p, func() bool { return p.Queries != nil })
 	return p, err
 }
 

@@ -45,7 +45,7 @@ colours. Where the output is no terminal, top prints the view once.`,
   overlapd top --json          once, for programs`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v.ask = func() (seen, error) { return seeDaemon(&at, v.instance) }
+			v.ask = func() (seen, error) { return seeDaemon(&at) }
 			first, err := v.ask()
 			if err != nil {
 				return err
@@ -66,7 +66,6 @@ colours. Where the output is no terminal, top prints the view once.`,
 		},
 	}
 	at.flags(cmd)
-	cmd.Flags().IntVar(&v.instance, "instance", 0, "instance of a GPU that is divided, from 0")
 	out.flag(cmd.Flags())
 	cmd.Flags().Lookup("json").Usage += ": the status and the latest rounds"
 	return cmd
@@ -78,21 +77,20 @@ type seen struct {
 	Timeline timeline.Page `json:"timeline"`
 }
 
-func seeDaemon(t *target, instance int) (s seen, err error) {
+func seeDaemon(t *target) (s seen, err error) {
 	if s.Status, err = askStatus(t); err != nil {
 		return s, err
 	}
-	s.Timeline, err = askTimeline(t, instance, timeline.Latest)
+	s.Timeline, err = askTimeline(t, timeline.Latest)
 	return s, err
 }
 
-// view is what top shows: an instance of a daemon now and a moment ago, whose
+// view is what top shows: a daemon now and a moment ago, whose
 // difference is rates. It is not updated while it is held, or while the connection is
 // lost by an error. Height is 0 where there is no terminal.
 type view struct {
 	ask         func() (seen, error)
 	now, before seen
-	instance    int
 	lost        error
 
 	width, height int
@@ -217,7 +215,7 @@ func (v *view) services() (rows []serviceRow) {
 
 // inTime returns the queries of a service that were answered in time lately.
 func (v *view) inTime(service string) (counts []float64) {
-	for _, s := range v.now.Status.History[v.instance].Services {
+	for _, s := range v.now.Status.History.Services {
 		if s.Name == service {
 			for _, n := range s.InTime[max(0, len(s.InTime)-latelySteps):] {
 				counts = append(counts, float64(n))

@@ -54,11 +54,11 @@ func viewOf(services, rounds int) *view {
 			Spans: []timeline.Span{{Service: i % services, Start: 0, End: 4, Of: 4, Deadline: start + took + time.Millisecond}},
 		})
 	}
-	s.Status.History = []timeline.History{{
+	s.Status.History = timeline.History{
 		Step: 5 * time.Second, Overlap: []time.Duration{0, time.Second, -time.Second, 0}, Merge: []time.Duration{0, time.Second, 0, 3 * time.Second},
 		InTime: []uint64{0, 9, 9, 9}, Lost: map[string][]uint64{"late": {0, 1, 10, 4}},
-	}}
-	h := &s.Status.History[0]
+	}
+	h := &s.Status.History
 	h.Services = slices.Grow(h.Services, services)[:services]
 	for i := range h.Services {
 		h.Services[i].Name, h.Services[i].InTime = fmt.Sprintf("service-%d", i), []uint64{0, 1, uint64(i), 8}

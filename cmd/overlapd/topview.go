@@ -222,7 +222,7 @@ func (v *view) summary() string {
 // lately shows what running queries together saves, and the queries that are lost, with
 // what they were in the last twenty minutes.
 func (v *view) lately() []string {
-	h, g := &v.now.Status.History[v.instance], &v.now.Status.Overview.Gain
+	h, g := &v.now.Status.History, &v.now.Status.Overview.Gain
 	lost := lost(h)
 	lostNow := 0.0
 	if n := len(lost); n > 1 { // the last step is not over

@@ -41,10 +41,9 @@ const (
 
 type traceOptions struct {
 	target
-	instance int
-	seconds  float64
-	out      string
-	asJSON   bool
+	seconds float64
+	out     string
+	asJSON  bool
 }
 
 func traceCommand() *cobra.Command {
@@ -71,7 +70,6 @@ Ctrl-C ends a trace early; what was recorded by then is whole.`,
 	}
 	o.flags(cmd)
 	f := cmd.Flags()
-	f.IntVar(&o.instance, "instance", 0, "instance of a GPU that is divided, from 0")
 	f.Float64Var(&o.seconds, "seconds", 5, "how long to record")
 	f.StringVarP(&o.out, "out", "o", "", "file, instead of standard output")
 	f.BoolVar(&o.asJSON, "json", false, "with --out: print one JSON object that says what was recorded")
@@ -100,7 +98,7 @@ func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	if err != nil {
 		return err
 	}
-	r := recorder{instance: o.instance, traced: traced{Device: s.Overview.Device}}
+	r := recorder{traced: traced{Device: s.Overview.Device}}
 	record := func(to io.Writer) error {
 		r.w = perfetto.NewWriter(to)
 		err := r.record(ctx, &o.target, time.Duration(o.seconds*float64(time.Second)))
@@ -125,20 +123,19 @@ func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	return nil
 }
 
-// recorder writes the rounds and queries of an instance into a trace. Those before
+// recorder writes the rounds and queries of a daemon into a trace. Those before
 // since and queriesSince are written already. The first round began at from. The
 // first named services have rows, which rows has by name. Further devices of a pool have
 // rows of their own, as groups after the first; batches has the group that each ran in.
 type recorder struct {
-	w        *perfetto.Writer
-	traced   traced
-	instance int
-	epoch    time.Time
-	from     time.Duration
-	named    int
-	rows     map[string]int
-	devices  []string
-	batches  map[uint64]int
+	w       *perfetto.Writer
+	traced  traced
+	epoch   time.Time
+	from    time.Duration
+	named   int
+	rows    map[string]int
+	devices []string
+	batches map[uint64]int
 
 	since, queriesSince uint64
 }
@@ -146,12 +143,12 @@ type recorder struct {
 // record writes what ends from now on, for some time or until ctx ends.
 func (r *recorder) record(ctx context.Context, t *target, lasts time.Duration) error {
 	begin := time.Now()
-	p, err := askTimeline(t, r.instance, noRounds)
+	p, err := askTimeline(t, noRounds)
 	if err != nil {
 		return err
 	}
 	r.epoch, r.since, r.rows, r.batches = p.Epoch, p.Next, map[string]int{}, map[uint64]int{}
-	q, err := askQueries(t, r.instance, timeline.Latest)
+	q, err := askQueries(t, timeline.Latest)
 	if err != nil {
 		return err
 	}
@@ -183,7 +180,7 @@ func (r *recorder) record(ctx context.Context, t *target, lasts time.Duration) e
 func (r *recorder) catchUp(t *target) error {
 	var over []timeline.Query
 	for more := true; more; {
-		p, err := askQueries(t, r.instance, r.queriesSince)
+		p, err := askQueries(t, r.queriesSince)
 		if err != nil {
 			return err
 		}
@@ -192,7 +189,7 @@ func (r *recorder) catchUp(t *target) error {
 		r.queriesSince, more = p.Next, p.More && len(over) < timeline.Queries
 	}
 	for more := true; more; {
-		p, err := askTimeline(t, r.instance, r.since)
+		p, err := askTimeline(t, r.since)
 		if err != nil {
 			return err
 		}

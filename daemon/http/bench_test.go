@@ -44,7 +44,7 @@ func handling(t testing.TB, body string, header map[string]string) func() {
 		s.Backend = r
 	}
 	l := testLimits()
-	e, err := NewEndpoint(l, Options{Queries: queriesOf(r, l), Status: r.fake.Status, Timelines: r.fake.Timelines})
+	e, err := NewEndpoint(l, Options{Queries: queriesOf(r, l), Status: r.fake.Status, Timeline: r.fake.timeline})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,8 +35,6 @@ func (f *fake) Status() (*status.Status, bool) {
 	return &status.Status{Policy: "edf", Services: []status.Service{}}, !f.Dead.Load()
 }
 
-func (f *fake) Timelines() []*timeline.Ring { return []*timeline.Ring{f.timeline} }
-
 // queriesOf returns what serves the queries of a host within limits.
 func queriesOf(h query.Host, l config.Limits) *query.Server {
 	return &query.Server{
@@ -49,7 +47,7 @@ func queriesOf(h query.Host, l config.Limits) *query.Server {
 // change.
 func endpointOf(t testing.TB, f *fake, l config.Limits, change func(*Options)) *Endpoint {
 	t.Helper()
-	o := Options{Queries: queriesOf(f, l), Status: f.Status, Timelines: f.Timelines}
+	o := Options{Queries: queriesOf(f, l), Status: f.Status, Timeline: f.timeline}
 	if change != nil {
 		change(&o)
 	}

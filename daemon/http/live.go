@@ -47,7 +47,7 @@ type frame struct {
 	Overview json.RawMessage `json:"overview"` // null if the loop does not publish one
 	Timeline *timeline.Page  `json:"timeline"`
 
-	// Recent is what became of the last queries of every service, on all instances.
+	// Recent is what became of the last queries of every service.
 	Recent []timeline.Service `json:"recent"`
 }
 
@@ -106,9 +106,7 @@ func (s *events) next() error {
 	if text, ok := s.pages.overview(); ok {
 		f.Overview = text
 	}
-	for _, ring := range s.pages.Timelines() {
-		f.Recent = append(f.Recent, ring.Services()...)
-	}
+	f.Recent = s.pages.Timeline.Services()
 	text, err := json.Marshal(f)
 	if err != nil {
 		return err

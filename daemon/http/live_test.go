@@ -39,8 +39,7 @@ func pageOf(t *testing.T, a answered) (p timeline.Page) {
 	return p
 }
 
-// The history has a value for each step since the start, for who asks for an instance
-// that there is.
+// The history has a value for each step since the start.
 func TestHistoryRoute(t *testing.T) {
 	s := serve(t, testLimits())
 	s.play(5)
@@ -48,9 +47,6 @@ func TestHistoryRoute(t *testing.T) {
 	if a := s.get("/overlapd/history"); a.status != http.StatusOK || json.Unmarshal(a.body, &h) != nil ||
 		len(h.Busy) == 0 || h.Busy[0] != 10*time.Millisecond || len(h.InTime) != len(h.Busy) || h.Lost == nil {
 		t.Errorf("%d %s", a.status, a.body)
-	}
-	if a := s.get("/overlapd/history?instance=1"); a.status != http.StatusBadRequest {
-		t.Errorf("of an instance that is not there: %d %s", a.status, a.body)
 	}
 }
 
@@ -84,17 +80,6 @@ func TestTimelineRoute(t *testing.T) {
 		if message, reason := a.failure(t); a.status != 400 || reason != query.ReasonInvalid || !strings.Contains(message, "number of a round") {
 			t.Errorf("since=%s: %d %s", since, a.status, a.body)
 		}
-	}
-	for _, instance := range []string{"", "-1", "1", "x"} {
-		for _, path := range []string{"timeline", "events"} {
-			a := s.get("/overlapd/" + path + "?instance=" + instance)
-			if message, _ := a.failure(t); a.status != 400 || !strings.Contains(message, "instance must be a number from 0 to 0") {
-				t.Errorf("%s, instance=%s: %d %s", path, instance, a.status, a.body)
-			}
-		}
-	}
-	if p := pageOf(t, s.get("/overlapd/timeline?instance=0&since=4")); len(p.Rounds) != 1 {
-		t.Errorf("of the first instance: %+v", p)
 	}
 	s.live()
 }
@@ -290,10 +275,10 @@ func TestQueriesRoute(t *testing.T) {
 	if p := page("/overlapd/queries"); len(p.Queries) != 0 || p.Next != 1 {
 		t.Errorf("%+v", p)
 	}
-	if p := page("/overlapd/queries?since=0&instance=0"); len(p.Queries) != 1 || p.Queries[0].ID != 5 || p.Queries[0].Service != "simple" {
+	if p := page("/overlapd/queries?since=0"); len(p.Queries) != 1 || p.Queries[0].ID != 5 || p.Queries[0].Service != "simple" {
 		t.Errorf("%+v", p)
 	}
-	for _, bad := range []string{"since=", "since=-1", "instance=1", "instance=x"} {
+	for _, bad := range []string{"since=", "since=-1"} {
 		if a := s.get("/overlapd/queries?" + bad); a.status != http.StatusBadRequest {
 			t.Errorf("%s: %d %s", bad, a.status, a.body)
 		}

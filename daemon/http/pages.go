@@ -37,8 +37,7 @@ type Options struct {
 	// goroutine has ended or does not answer.
 	Status func() (*status.Status, bool)
 
-	// Timelines returns what remembers the last rounds, of each instance.
-	Timelines func() []*timeline.Ring
+	Timeline *timeline.Ring // remembers the last rounds
 
 	// Metrics returns the answer to /metrics, which needs no token if
 	// OpenMetrics is set.
@@ -170,35 +169,18 @@ func (p *pages) answerMetrics(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	p.send(ctx, text, p.bodies.send)
 }
 
-// ringOf returns the timeline that a request asks for: that of the first
-// instance, unless it names another.
-func (p *pages) ringOf(ctx *fasthttp.RequestCtx) (*timeline.Ring, *query.Error) {
-	rings, n := p.Timelines(), 0
-	if v := ctx.QueryArgs().Peek("instance"); v != nil {
-		var err error
-		if n, err = strconv.Atoi(string(v)); err != nil || n < 0 || n >= len(rings) {
-			return nil, query.Invalid("instance must be a number from 0 to %d", len(rings)-1)
-		}
-	}
-	return rings[n], nil
-}
-
-// answerSince answers with what read returns of a timeline after what the request
+// answerSince answers with what read returns of the timeline after what the request
 // names, the latest if it names nothing. Wrong is for a name that is none.
 func (p *pages) answerSince(ctx *fasthttp.RequestCtx, wrong *query.Error, read func(r *timeline.Ring, since uint64) any) {
-	ring, fault := p.ringOf(ctx)
 	since := uint64(timeline.Latest)
-	if v := ctx.QueryArgs().Peek("since"); v != nil && fault == nil {
+	if v := ctx.QueryArgs().Peek("since"); v != nil {
 		var err error
 		if since, err = strconv.ParseUint(string(v), 10, 63); err != nil {
-			fault = wrong
+			writeError(ctx, wrong)
+			return
 		}
 	}
-	if fault != nil {
-		writeError(ctx, fault)
-		return
-	}
-	p.writeJSON(ctx, read(ring, since))
+	p.writeJSON(ctx, read(p.Timeline, since))
 }
 
 // answerTimeline answers with the rounds after one, or with the latest ones.
@@ -208,23 +190,13 @@ func (p *pages) answerTimeline(ctx *fasthttp.RequestCtx, _ *query.Service) {
 
 // answerHistory answers with what has happened in the last twenty minutes.
 func (p *pages) answerHistory(ctx *fasthttp.RequestCtx, _ *query.Service) {
-	ring, fault := p.ringOf(ctx)
-	if fault != nil {
-		writeError(ctx, fault)
-		return
-	}
-	p.writeJSON(ctx, ring.History())
+	p.writeJSON(ctx, p.Timeline.History())
 }
 
 // answerLoad answers with the load. It asks nobody, so that it answers when the scheduler
 // does not.
 func (p *pages) answerLoad(ctx *fasthttp.RequestCtx, _ *query.Service) {
-	ring, fault := p.ringOf(ctx)
-	if fault != nil {
-		writeError(ctx, fault)
-		return
-	}
-	p.writeJSON(ctx, ring.Load(p.Queries.Live()))
+	p.writeJSON(ctx, p.Timeline.Load(p.Queries.Live()))
 }
 
 // answerDashboard sends the page.
@@ -243,11 +215,6 @@ func (p *pages) answerDashboard(ctx *fasthttp.RequestCtx, _ *query.Service) {
 // answerEvents sends the events for as long as the client reads them and the
 // daemon serves.
 func (p *pages) answerEvents(ctx *fasthttp.RequestCtx, _ *query.Service) {
-	ring, fault := p.ringOf(ctx)
-	if fault != nil {
-		writeError(ctx, fault)
-		return
-	}
 	if p.watchers.Add(1) > maxWatchers {
 		p.watchers.Add(-1)
 		writeError(ctx, errWatchers)
@@ -261,7 +228,7 @@ func (p *pages) answerEvents(ctx *fasthttp.RequestCtx, _ *query.Service) {
 		p.watchers.Add(-1)
 		return
 	}
-	s := &events{pages: p, ring: ring, stopped: ctx.Done(), since: timeline.Latest}
+	s := &events{pages: p, ring: p.Timeline, stopped: ctx.Done(), since: timeline.Latest}
 	s.conn, _ = ctx.Conn().(*conn)
 	authorization := bytes.Clone(ctx.Request.Header.Peek(fasthttp.HeaderAuthorization))
 	s.allowed = func() bool { return p.Access.Allows(authorization) }
