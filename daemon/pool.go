@@ -73,13 +73,16 @@ func emulate(one poolDevice, o *Options) (list []*poolDevice, err error) {
 		read = newEmulation
 	}
 	list = pooled(one, nil)
-	for _, u := range list {
+	for i, u := range list {
 		c := u.onlyOwn(one.config)
 		if u.emulation, err = read(&c); err != nil {
 			return nil, err
 		}
 		u.text = u.emulation.text
-		u.log.Warn().Str("device", u.text).Str("profile", c.DeviceProfile).
+		if i > 0 && u.text == list[i-1].text {
+			continue
+		}
+		one.log.Warn().Str("device", u.text).Str("profile", c.DeviceProfile).
 			Msg("the device is emulated: nothing is computed, every output is zeros, and only the time that it takes is like a device's")
 	}
 	return list, nil

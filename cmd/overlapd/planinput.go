@@ -25,8 +25,9 @@ type soloTime struct {
 }
 
 // configured returns the services and the pool of a configuration as planning sees them,
-// each device with so many MiB, and with the times that the profile of an emulated device has, or that a daemon has
-// measured. A plan that the configuration names is not read: this one may take its place.
+// each device with so many MiB, and with the times that the profile of an emulated device
+// has, or that a daemon has measured. A plan that the configuration names is not read: this
+// one may take its place.
 func configured(path string, memory float64) (services []planning.Service, devices []planning.Device, err error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
