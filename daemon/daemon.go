@@ -63,7 +63,10 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 			err = errors.Join(err, d.close())
 		}
 	}()
-	if err = CheckCores(&c); err != nil {
+	if o.workers == nil { // else there are no processes
+		err = CheckCores(&c)
+	}
+	if err != nil {
 		return d, err
 	}
 	for _, line := range c.Devices.Idle(c.Services) {

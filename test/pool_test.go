@@ -1,25 +1,35 @@
 package test
 
 import (
+	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
-// twoCores is a pool of two cores.
-const twoCores = `
-[[device]]
-name = "left"
-kind = "cpu"
-cores = "0"
-[[device]]
-name = "right"
-kind = "cpu"
-cores = "1"
-`
+// twoCores returns a pool of the first two cores that this process may use, "" if there
+// is but one.
+func twoCores(t *testing.T) string {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		t.Fatal(err)
+	}
+	var text string
+	for core, names := 0, []string{"left", "right"}; len(names) > 0; core++ {
+		if core == len(set)*64 {
+			return ""
+		}
+		if set.IsSet(core) {
+			text += fmt.Sprintf("[[device]]\nname = %q\nkind = \"cpu\"\ncores = \"%d\"\n", names[0], core)
+			names = names[1:]
+		}
+	}
+	return text
+}
 
 // workerOn returns the worker of a service on a device that was ready last, 0 if it is
 // lost.
@@ -42,10 +52,11 @@ func (p *process) workerOn(service, device string) (pid int) {
 // lost, and the workers on the other core stay.
 func TestKilledReplicas(t *testing.T) {
 	t.Parallel()
-	if runtime.NumCPU() < 2 {
-		t.Skip("it takes the cores 0 and 1")
+	cores := twoCores(t)
+	if cores == "" {
+		t.Skip("it takes two cores")
 	}
-	p := serve(t, config{worker: restarts, tables: twoCores, services: []service{{name: "add", model: "zoo:tiny_add", lines: `target = "60s"`}}})
+	p := serve(t, config{worker: restarts, tables: cores, services: []service{{name: "add", model: "zoo:tiny_add", lines: `target = "60s"`}}})
 	p.eventually("both workers", func() bool { return p.workerOn("add", "left") != 0 && p.workerOn("add", "right") != 0 })
 	other := p.workerOn("add", "right")
 	var over atomic.Bool
