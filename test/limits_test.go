@@ -43,7 +43,7 @@ func TestLimitsOfTheProcess(t *testing.T) {
 	t.Parallel()
 	put := func() string {
 		c, path := config{dir: t.TempDir()}, write(t, "model.onnx", identity(1))
-		for _, name := range []string{"a", "b", "c", "d"} { // each has a descriptor of the executor's
+		for _, name := range []string{"a", "b", "c", "d"} { // the memory for the inputs of each has a descriptor
 			c.services = append(c.services, service{name: name, model: path})
 		}
 		return write(t, "overlapd.toml", []byte(c.text()))
@@ -56,7 +56,7 @@ func TestLimitsOfTheProcess(t *testing.T) {
 	}
 	said, _ := startWithin(t, "-f 1000", put())
 	expect("-f 1000", "ulimit -f", said)
-	executor := false
+	inputs := false
 	for n := 10; n < 40; n++ {
 		limit := fmt.Sprint("-n ", n)
 		said, listens := startWithin(t, limit, put())
@@ -64,9 +64,9 @@ func TestLimitsOfTheProcess(t *testing.T) {
 			break
 		}
 		expect(limit, "ulimit -n", said)
-		executor = executor || strings.Contains(said, "executor")
+		inputs = inputs || strings.Contains(said, "memory for inputs")
 	}
-	if !executor {
-		t.Error("the executor was never what could not be made")
+	if !inputs {
+		t.Error("the memory for inputs was never what could not be had")
 	}
 }
