@@ -71,10 +71,8 @@ func (l *backlog) Wake() (at time.Duration, ok bool) {
 			at, ok = first, true
 		}
 	}
-	if l.match != nil && l.match.timers.len() > 0 {
-		if first := l.match.timers.top().alarm; !ok || first < at {
-			at, ok = first, true
-		}
+	if first, some := l.match.alarm(); some && (!ok || first < at) {
+		at, ok = first, true
 	}
 	if first, some := l.overdue(); some && (!ok || first < at) {
 		at, ok = first, true

@@ -1,7 +1,6 @@
 package overlap
 
 import (
-	"math"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -43,20 +42,25 @@ type offer struct {
 	due     time.Duration // the earliest deadline
 	opens   time.Duration // when it may start
 	latest  time.Duration // when it must start to be in time
-	alarm   time.Duration // when it is to be looked at again
+	stale   bool          // it is in matching.stale
 	timerAt int           // in matching.timers, -1 outside
 	openAt  int           // in matching.open, -1 unless it may start
 }
 
-// The alarm of an offer that is to be made again.
-const stale = time.Duration(math.MinInt64)
+// timer is when an offer is to be looked at again. The time is beside the offer, so that
+// the order of many is kept without looking at each of them.
+type timer struct {
+	at    time.Duration
+	offer *offer
+}
 
 // matching holds the offers of all services. One that is nil belongs to a policy that
 // is no matcher.
 type matching struct {
 	matcher
 	*backlog
-	timers heap[*offer]
+	stale  heap[*offer] // to be made again before the next batch starts
+	timers heap[timer]
 	open   heap[*offer]
 	aside  []*offer // scratch of best
 }
@@ -67,10 +71,11 @@ func newMatching(l *backlog) *matching {
 		return nil
 	}
 	m := &matching{matcher: rule, backlog: l}
-	m.timers.before = func(a, b *offer) bool {
-		return a.alarm < b.alarm || a.alarm == b.alarm && a.service.ID < b.service.ID
+	m.stale.before = func(a, b *offer) bool { return a.service.ID < b.service.ID }
+	m.timers.before = func(a, b timer) bool {
+		return a.at < b.at || a.at == b.at && a.offer.service.ID < b.offer.service.ID
 	}
-	m.timers.moved = func(o *offer, pos int) { o.timerAt = pos }
+	m.timers.moved = func(t timer, pos int) { t.offer.timerAt = pos }
 	m.open.before = func(a, b *offer) bool {
 		p, q := &a.members[0].Rank, &b.members[0].Rank
 		switch {
@@ -87,26 +92,25 @@ func newMatching(l *backlog) *matching {
 	return m
 }
 
-// renewal has the offer of a service made again before the next batch starts.
+// renewal has the offer of a service made again before the next batch starts. A service
+// without queries has none.
 func (m *matching) renewal(sv *service) {
-	if m != nil && sv.offer.alarm != stale {
-		m.close(&sv.offer)
-		m.wake(&sv.offer, stale)
+	if m == nil || sv.offer.stale {
+		return
 	}
-}
-
-// forget takes out the offer of a service.
-func (m *matching) forget(sv *service) {
-	if m != nil {
-		m.close(&sv.offer)
-		m.wake(&sv.offer, forever)
+	o := &sv.offer
+	m.close(o)
+	m.wake(o, forever)
+	o.members = o.members[:0]
+	if o.stale = sv.queue.len() > 0; o.stale {
+		m.stale.push(o)
 	}
 }
 
 // joined takes in that a query waits. Where all that wait are in the offer it is added
 // or, if it comes last and does not fit, left.
 func (m *matching) joined(sv *service, q *query) {
-	if m == nil || sv.offer.alarm == stale {
+	if m == nil || sv.offer.stale {
 		return
 	}
 	o := &sv.offer
@@ -150,10 +154,12 @@ func (m *matching) takes(o *offer, size int) time.Duration { return m.estimate(o
 // renew makes the offer of a service again, and drops what can no longer be in time.
 func (m *matching) renew(o *offer) {
 	sv := o.service
+	o.stale = true // while its queries are dropped
 	m.close(o)
 	if sv.runnable() {
 		m.giveUp(o)
 	}
+	o.stale = false
 	o.members, o.size, o.due = o.members[:0], 0, forever
 	if sv.runnable() {
 		queue := &sv.view.queue
@@ -181,6 +187,8 @@ func (m *matching) giveUp(o *offer) {
 		late := m.now+took > q.Deadline
 		switch {
 		case took == 0 || q.Rank.Filler || late && sv.probe(m.now, took):
+			return
+		case !late && sv.queue.len() == 1:
 			return
 		case !late:
 			size := min(m.target(m, o), sv.queue.len()*q.Size)
@@ -227,27 +235,43 @@ func (m *matching) close(o *offer) {
 	}
 }
 
-// wake sets the alarm of an offer.
+// wake sets when an offer is to be looked at again.
 func (m *matching) wake(o *offer, at time.Duration) {
-	o.alarm = at
 	switch {
 	case o.timerAt >= 0 && at == forever:
 		m.timers.remove(o.timerAt)
 	case o.timerAt >= 0:
+		m.timers.items[o.timerAt].at = at
 		m.timers.fix(o.timerAt)
 	case at < forever:
-		m.timers.push(o)
+		m.timers.push(timer{at, o})
 	}
+}
+
+// alarm returns when an offer is to be looked at next. It is false if none is.
+func (m *matching) alarm() (at time.Duration, ok bool) {
+	switch {
+	case m == nil:
+		return 0, false
+	case m.stale.len() > 0:
+		return m.now, true
+	case m.timers.len() > 0:
+		return m.timers.top().at, true
+	}
+	return 0, false
 }
 
 // next returns the next batch to run, and its device. It is false if no device is free
 // that could run any.
 func (m *matching) next() (v *device, c candidate, ok bool) {
-	for m.timers.len() > 0 && m.timers.top().alarm <= m.now {
-		if o := m.timers.top(); o.alarm == o.opens && o.openAt < 0 {
-			m.allow(o)
+	for m.stale.len() > 0 {
+		m.renew(m.stale.pop())
+	}
+	for m.timers.len() > 0 && m.timers.top().at <= m.now {
+		if t := m.timers.top(); t.at == t.offer.opens && t.offer.openAt < 0 {
+			m.allow(t.offer)
 		} else {
-			m.renew(o)
+			m.renew(t.offer)
 		}
 	}
 	if m.idle.next(0) < 0 {

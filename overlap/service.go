@@ -31,18 +31,23 @@ type service struct {
 	removed  bool // its ID is free, and it stays down
 	queue    heap[*query]
 	replicas []replica // by device
-	view     view
 	offer    offer
+	view     view
 	full     error
 	metrics  ServiceMetrics
 }
 
 // replica is a service on one device: a worker, or the want of one.
 type replica struct {
-	Down    bool // it has no worker, or its worker is lost
-	paused  heap[*batch]
-	walk    walk[*batch] // over paused
-	overrun *batch       // runs beside the rounds and keeps the worker busy, nil if none does
+	Down     bool   // it has no worker, or its worker is lost
+	overrun  *batch // runs beside the rounds and keeps the worker busy, nil if none does
+	*pausing        // apart, so that little memory is read to see which replicas can run
+}
+
+// pausing is what a replica has begun and will go on with.
+type pausing struct {
+	paused heap[*batch]
+	walk   walk[*batch] // over paused
 }
 
 // runnable reports whether the worker can run a span.
@@ -70,9 +75,11 @@ func newService(m models.Service, devices int) *service {
 	}
 	sv.define(m)
 	sv.view.queue = newWalk(&sv.queue)
-	sv.offer = offer{service: sv, alarm: forever, timerAt: -1, openAt: -1}
-	for i := range sv.replicas {
+	sv.offer = offer{service: sv, timerAt: -1, openAt: -1}
+	apart := make([]pausing, devices)
+	for i := range apart {
 		r := &sv.replicas[i]
+		r.pausing = &apart[i]
 		r.paused.before = func(a, b *batch) bool { return a.Rank.before(&b.Rank) }
 		r.paused.moved = func(b *batch, pos int) { b.pausedPos = pos }
 		r.walk = newWalk(&r.paused)
@@ -233,7 +240,7 @@ func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
 	if n := sv.queue.len(); n > 0 || started > 0 {
 		return fmt.Errorf("service %s: %w: %d queries wait, %d batches are paused or run; remove it when they have ended", sv.Name, ErrServiceBusy, n, started)
 	}
-	s.match.forget(sv)
+	s.match.renewal(sv)
 	free := newService(models.Service{ID: id}, len(s.devices))
 	free.removed = true
 	free.takeDown()

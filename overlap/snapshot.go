@@ -202,7 +202,6 @@ func (s *Scheduler) restore(k *Snapshot) error {
 		}
 	}
 	for i, sv := range s.services {
-		s.match.renewal(sv)
 		for _, id := range k.Services[i].Queue {
 			q := s.queries.get(id)
 			if q == nil || q.Service != sv.ID {
@@ -210,6 +209,7 @@ func (s *Scheduler) restore(k *Snapshot) error {
 			}
 			sv.queue.push(q)
 		}
+		s.match.renewal(sv)
 		for d, r := range append([]replicaSnapshot{k.Services[i].replicaSnapshot}, k.Services[i].Replicas...) {
 			for _, id := range r.Paused {
 				b := batches[id]

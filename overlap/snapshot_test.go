@@ -190,8 +190,9 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 			"busy": "Busy", "stopping": "Stopping", "anew": "Anew", "round": "Round", "running": "Running",
 		}},
 		{replica{}, map[string]string{
-			"Down": "Down", "paused": "Paused", "walk": "scratch", "overrun": "by Batches",
+			"Down": "Down", "pausing": "by its fields", "overrun": "by Batches",
 		}},
+		{pausing{}, map[string]string{"paused": "Paused", "walk": "scratch"}},
 		{service{}, map[string]string{
 			"Service": "whole", "serviceState": "whole", "removed": "Removed", "queue": "Queue", "replicas": "the first and Replicas",
 			"full": "made of Service", "metrics": "Metrics", "view": "scratch", "offer": "made again",
