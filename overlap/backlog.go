@@ -85,7 +85,7 @@ func (l *backlog) enqueue(q *query) {
 	sv := l.services[q.Service]
 	whole := q.span(sv.Operators)
 	q.Rank = l.rankOf(q, whole)
-	if _, sorts := l.policy.(triager); sorts && sv.runnable() && !sv.BestEffort && !q.Rank.Filler {
+	if _, sorts := l.policy.(triager); sorts && sv.places() > 0 && !sv.BestEffort && !q.Rank.Filler {
 		predict := l.predict(sv)
 		q.Alone = predict.alone(whole).Latency
 		if whole.Size = sv.MaxBatch; q.Size < whole.Size {

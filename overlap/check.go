@@ -26,7 +26,10 @@ func (s *Scheduler) Check() error {
 		}
 	}
 	var accepted, answered uint64
+	busy := 0
 	for _, sv := range s.services {
+		_, overruns := sv.started()
+		busy += overruns
 		accepted += sv.metrics.Arrived
 		answered += sv.metrics.answered()
 		for i := range sv.replicas {
@@ -37,6 +40,16 @@ func (s *Scheduler) Check() error {
 	}
 	for _, b := range s.overruns {
 		count(b)
+		busy--
+		if sv := b.service; !b.running || b.pausedPos >= 0 || b.Overrun <= b.Next || b.Overrun > sv.Operators || !sv.busy.has(b.device.index) {
+			return fmt.Errorf("batch %d at operator %d is an overrun until %d, running is %v", b.id, b.Next, b.Overrun, b.running)
+		}
+		if err := b.check(); err != nil {
+			return err
+		}
+	}
+	if busy != 0 {
+		return fmt.Errorf("%d workers are busy without an overrun", busy)
 	}
 	for _, v := range s.devices {
 		for _, b := range v.running {
@@ -104,16 +117,8 @@ func (r *replica) check(sv *service, device int) error {
 	if err := r.paused.check(func(b *batch) int { return b.pausedPos }); err != nil {
 		return fmt.Errorf("paused batches: %w", err)
 	}
-	if r.Down && r.paused.len() > 0 || r.paused.len() > MaxPaused {
-		return fmt.Errorf("%d batches are paused, down is %v", r.paused.len(), r.Down)
-	}
-	if b := r.overrun; b != nil {
-		if !b.running || b.pausedPos >= 0 || b.Overrun <= b.Next || b.Overrun > sv.Operators || b.service != sv || b.device.index != device {
-			return fmt.Errorf("batch %d at operator %d is an overrun until %d, running is %v", b.id, b.Next, b.Overrun, b.running)
-		}
-		if err := b.check(); err != nil {
-			return err
-		}
+	if up := sv.up.has(device); !up && r.paused.len() > 0 || r.paused.len() > MaxPaused {
+		return fmt.Errorf("%d batches are paused, up is %v", r.paused.len(), up)
 	}
 	for _, b := range r.paused.items {
 		if b.running || b.service != sv || b.device.index != device || b.Next < 1 || b.Next >= sv.Operators || !b.wanted() {

@@ -211,7 +211,7 @@ func (d *decision) hopeless(c *candidate) bool {
 // that this one cannot.
 func (d *decision) elsewhere(c *candidate) bool {
 	for _, v := range d.s.devices {
-		if v.kind != d.device.kind && c.batch == nil && c.service.replicas[v.index].runnable() && d.at+v.predict.alone(c.rest).Latency <= c.deadline {
+		if v.kind != d.device.kind && c.batch == nil && c.service.runnable(v.index) && d.at+v.predict.alone(c.rest).Latency <= c.deadline {
 			return true
 		}
 	}

@@ -99,6 +99,16 @@ func newBitset(n int) bitset { return make(bitset, (n+63)/64) }
 func (b bitset) set(i int)   { b[i/64] |= 1 << (i % 64) }
 func (b bitset) clear(i int) { b[i/64] &^= 1 << (i % 64) }
 
+func (b bitset) has(i int) bool { return b[i/64]&(1<<(i%64)) != 0 }
+
+// without returns how many numbers are in the set that are not in another as large.
+func (b bitset) without(o bitset) (n int) {
+	for w := range b {
+		n += bits.OnesCount64(b[w] &^ o[w])
+	}
+	return n
+}
+
 // next returns the least number in the set that is not below another, -1 if there is
 // none.
 func (b bitset) next(from int) int {

@@ -156,12 +156,13 @@ func (m *matching) renew(o *offer) {
 	sv := o.service
 	o.stale = true // while its queries are dropped
 	m.close(o)
-	if sv.runnable() {
+	runnable := sv.places() > 0
+	if runnable {
 		m.giveUp(o)
 	}
 	o.stale = false
 	o.members, o.size, o.due = o.members[:0], 0, forever
-	if sv.runnable() {
+	if runnable {
 		queue := &sv.view.queue
 		for queue.start(); ; queue.pass() {
 			if q, ok := queue.top(); !ok || !m.add(o, q) {
@@ -300,7 +301,7 @@ func (m *matching) next() (v *device, c candidate, ok bool) {
 func (m *matching) best(v *device) (found *offer) {
 	for m.open.len() > 0 {
 		o := m.open.top()
-		if o.service.replicas[v.index].runnable() {
+		if o.service.runnable(v.index) {
 			found = o
 			break
 		}
@@ -321,7 +322,7 @@ func (m *matching) pausedAt(v *device) (first *batch) {
 	}
 	for _, sv := range m.services {
 		r := &sv.replicas[v.index]
-		for r.runnable() && r.paused.len() > 0 {
+		for sv.runnable(v.index) && r.paused.len() > 0 {
 			b := r.paused.top()
 			if !b.Rank.Filler && m.now+v.predict.alone(b.rest()).Latency > b.Deadline {
 				m.abandon(b, Dropped, ReasonCannotFinish)
@@ -346,7 +347,7 @@ func (m *matching) preempt() {
 	o := m.open.top()
 	var least *batch
 	for _, v := range m.devices {
-		if !v.stopping && v.round.Start < m.now && o.service.replicas[v.index].runnable() && (least == nil || v.running[0].Size < least.Size) {
+		if !v.stopping && v.round.Start < m.now && o.service.runnable(v.index) && (least == nil || v.running[0].Size < least.Size) {
 			least = v.running[0]
 		}
 	}

@@ -32,7 +32,7 @@ const (
 func (l *backlog) Allowed(device int, bound time.Duration, factor float64) time.Duration {
 	shares, strictest := 1, patienceShare*maxPatience
 	for _, sv := range l.services {
-		if sv.replicas[device].overrun != nil {
+		if sv.busy.has(device) {
 			shares++
 		}
 		if sv.promises() {

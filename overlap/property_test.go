@@ -389,7 +389,8 @@ func (w *twin) settle() {
 	}
 }
 
-// justified checks that a query was not given up that could have finished.
+// justified checks that a query was not given up that could have finished, unless the
+// policy gives up some for the sake of larger batches.
 func (w *twin) justified(a Answer, q models.Query) {
 	left := models.Span{Service: q.Service, End: w.services[q.Service].Operators, Size: q.Size}
 	b := w.batches[a.Batch]
@@ -399,14 +400,18 @@ func (w *twin) justified(a Answer, q models.Query) {
 	rest := w.costs.span(left)
 	hopeless := rest > 0 && w.now+rest > q.Deadline && !w.filler[q.ID]
 	expired := w.now >= q.Deadline
-	ok := true
+	ok, early := true, false
+	switch w.a.policy.(type) {
+	case deferred, nexus:
+		early = a.Batch == 0
+	}
 	switch a.Reason {
 	case ReasonNone:
 		ok = a.Result == Finished && b.next == left.End && !w.left[q.ID]
 	case ReasonCancelled:
 		ok = a.Result == Cancelled && w.left[q.ID]
 	case ReasonCannotFinish:
-		ok = a.Result == Dropped && hopeless
+		ok = a.Result == Dropped && (hopeless || early)
 	case ReasonDeadlinePassed:
 		ok = a.Result == Dropped && expired
 	case ReasonWorkerLost:

@@ -137,12 +137,7 @@ func newHost(predictors []Predictor) host {
 // predict returns what predicts work of a service that is not bound to a device yet:
 // that of the first device that it is up on.
 func (h *host) predict(sv *service) *prediction {
-	for i := range sv.replicas {
-		if !sv.replicas[i].Down {
-			return &h.devices[i].predict
-		}
-	}
-	return &h.devices[0].predict
+	return &h.devices[max(sv.up.next(0), 0)].predict
 }
 
 // runs returns on how many devices batches of a service run.
@@ -171,7 +166,8 @@ func (h *host) Members(id models.BatchID) []models.QueryID {
 
 // setApart makes an overrun of a batch, which holds its worker until end.
 func (h *host) setApart(b *batch, end int) {
-	b.Overrun, b.replica().overrun, b.running = end, b, true
+	b.Overrun, b.running = end, true
+	b.service.busy.set(b.device.index)
 	at, _ := slices.BinarySearchFunc(h.overruns, b, func(a, b *batch) int {
 		return cmp.Or(cmp.Compare(a.service.ID, b.service.ID), cmp.Compare(a.device.index, b.device.index))
 	})
@@ -180,7 +176,8 @@ func (h *host) setApart(b *batch, end int) {
 
 // land ends an overrun.
 func (h *host) land(b *batch) {
-	b.Overrun, b.replica().overrun, b.running = 0, nil, false
+	b.Overrun, b.running = 0, false
+	b.service.busy.clear(b.device.index)
 	at := slices.Index(h.overruns, b)
 	h.overruns = slices.Delete(h.overruns, at, at+1)
 }

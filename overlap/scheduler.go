@@ -303,7 +303,7 @@ func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
 		s.end(b, Finished, ReasonNone)
 	case !b.wanted():
 		s.abandon(b, Cancelled, ReasonCancelled)
-	case b.replica().Down:
+	case !b.service.up.has(b.device.index):
 		s.lose(b)
 	case so.Reached == 0 || b.device.anew:
 		s.takeBack(b)

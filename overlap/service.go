@@ -24,34 +24,27 @@ const (
 	maxCaution = 64
 )
 
-// service is the scheduler's side of a deployed model.
+// service is the scheduler's side of a deployed model. What each event reads comes first:
+// among thousands of services the cache holds little of any.
 type service struct {
 	models.Service
 	serviceState
 	removed  bool // its ID is free, and it stays down
 	queue    heap[*query]
+	up       bitset    // devices on which it has a worker that is not lost
+	busy     bitset    // devices on which an overrun, beside the rounds, keeps its worker busy
 	replicas []replica // by device
 	offer    offer
-	view     view
 	full     error
 	metrics  ServiceMetrics
+	view     view
 }
 
-// replica is a service on one device: a worker, or the want of one.
+// replica is what a service has paused on one device.
 type replica struct {
-	Down     bool   // it has no worker, or its worker is lost
-	overrun  *batch // runs beside the rounds and keeps the worker busy, nil if none does
-	*pausing        // apart, so that little memory is read to see which replicas can run
-}
-
-// pausing is what a replica has begun and will go on with.
-type pausing struct {
 	paused heap[*batch]
 	walk   walk[*batch] // over paused
 }
-
-// runnable reports whether the worker can run a span.
-func (r *replica) runnable() bool { return !r.Down && r.overrun == nil }
 
 // serviceState is what a snapshot holds of a service, besides what it promises
 // and its work.
@@ -66,6 +59,8 @@ type serviceState struct {
 
 func newService(m models.Service, devices int) *service {
 	sv := &service{
+		up:       newBitset(devices),
+		busy:     newBitset(devices),
 		replicas: make([]replica, devices),
 		queue: heap[*query]{
 			before: func(a, b *query) bool { return a.Rank.before(&b.Rank) },
@@ -76,10 +71,9 @@ func newService(m models.Service, devices int) *service {
 	sv.define(m)
 	sv.view.queue = newWalk(&sv.queue)
 	sv.offer = offer{service: sv, timerAt: -1, openAt: -1}
-	apart := make([]pausing, devices)
-	for i := range apart {
+	for i := range sv.replicas {
+		sv.up.set(i)
 		r := &sv.replicas[i]
-		r.pausing = &apart[i]
 		r.paused.before = func(a, b *batch) bool { return a.Rank.before(&b.Rank) }
 		r.paused.moved = func(b *batch, pos int) { b.pausedPos = pos }
 		r.walk = newWalk(&r.paused)
@@ -113,43 +107,22 @@ func (sv *service) proved(now, took time.Duration) {
 
 // sorted reports whether queries of the service may be postponed in the decision that
 // is made.
-func (sv *service) sorted() bool { return sv.view.replica.runnable() && !sv.BestEffort }
+func (sv *service) sorted() bool { return sv.view.runnable && !sv.BestEffort }
 
 // down reports whether the service has no worker at all.
-func (sv *service) down() bool {
-	for i := range sv.replicas {
-		if !sv.replicas[i].Down {
-			return false
-		}
-	}
-	return true
-}
+func (sv *service) down() bool { return sv.up.next(0) < 0 }
 
-// runnable reports whether any of its workers can run a span.
-func (sv *service) runnable() bool {
-	for i := range sv.replicas {
-		if sv.replicas[i].runnable() {
-			return true
-		}
-	}
-	return false
-}
+// runnable reports whether its worker on a device can run a span.
+func (sv *service) runnable(device int) bool { return sv.up.has(device) && !sv.busy.has(device) }
 
 // places returns how many of its workers can run a span.
-func (sv *service) places() (n int) {
-	for i := range sv.replicas {
-		if sv.replicas[i].runnable() {
-			n++
-		}
-	}
-	return n
-}
+func (sv *service) places() int { return sv.up.without(sv.busy) }
 
 // started returns how many of its batches are paused, and how many are overruns.
 func (sv *service) started() (paused, overruns int) {
 	for i := range sv.replicas {
 		paused += sv.replicas[i].paused.len()
-		if sv.replicas[i].overrun != nil {
+		if sv.busy.has(i) {
 			overruns++
 		}
 	}
@@ -258,11 +231,7 @@ func (sv *service) replica(device int) *replica {
 }
 
 // takeDown leaves the service without a worker.
-func (sv *service) takeDown() {
-	for i := range sv.replicas {
-		sv.replicas[i].Down = true
-	}
-}
+func (sv *service) takeDown() { clear(sv.up) }
 
 // Down takes a service out of scheduling on a device because its worker there is lost,
 // or there is none. Its batches that are paused there are lost with it; its queries
@@ -274,7 +243,7 @@ func (s *Scheduler) Down(now time.Duration, id models.ServiceID, device int) {
 	if r == nil {
 		return
 	}
-	r.Down = true
+	s.services[id].up.clear(device)
 	s.overturn()
 	s.match.renewal(s.services[id])
 	for r.paused.len() > 0 {
@@ -288,8 +257,8 @@ func (s *Scheduler) Down(now time.Duration, id models.ServiceID, device int) {
 // service that was removed stays down.
 func (s *Scheduler) Up(now time.Duration, id models.ServiceID, device int) {
 	s.clock(now)
-	if r := s.service(id).replica(device); r != nil {
-		r.Down = false
+	if s.service(id).replica(device) != nil {
+		s.services[id].up.set(device)
 		s.overturn()
 		s.match.renewal(s.services[id])
 	}

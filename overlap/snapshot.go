@@ -120,7 +120,7 @@ func (sv *service) snapshot() serviceSnapshot {
 	k := serviceSnapshot{Service: sv.Service, serviceState: sv.serviceState}
 	k.Service.ID = 0
 	for i := range sv.replicas {
-		r := replicaSnapshot{Down: sv.replicas[i].Down}
+		r := replicaSnapshot{Down: !sv.up.has(i)}
 		for _, b := range sv.replicas[i].paused.items {
 			r.Paused = append(r.Paused, b.id)
 		}
@@ -278,7 +278,9 @@ func (s *Scheduler) restoreServices(k *Snapshot) error {
 			sv.takeDown()
 		} else {
 			for d, r := range append([]replicaSnapshot{ks.replicaSnapshot}, ks.Replicas...) {
-				sv.replicas[d].Down = r.Down
+				if r.Down {
+					sv.up.clear(d)
+				}
 			}
 		}
 		s.services = append(s.services, sv)

@@ -101,12 +101,12 @@ func paused(t *testing.T) *Scheduler {
 	if s.paused.len() != 1 {
 		t.Fatal("nothing is paused")
 	}
-	s.services[0].replicas[0].Down = true // so that it stays
+	s.services[0].up.clear(0) // so that it stays
 	arrive(2, 1)
 	if _, ok := s.Next(1); !ok {
 		t.Fatal("no round")
 	}
-	s.services[0].replicas[0].Down = false
+	s.services[0].up.set(0)
 	arrive(3, 1)
 	return s
 }
@@ -189,12 +189,9 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 			"index": "its position", "kind": "Config", "predict": "Config, and scratch", "paused": "by Batches",
 			"busy": "Busy", "stopping": "Stopping", "anew": "Anew", "round": "Round", "running": "Running",
 		}},
-		{replica{}, map[string]string{
-			"Down": "Down", "pausing": "by its fields", "overrun": "by Batches",
-		}},
-		{pausing{}, map[string]string{"paused": "Paused", "walk": "scratch"}},
+		{replica{}, map[string]string{"paused": "Paused", "walk": "scratch"}},
 		{service{}, map[string]string{
-			"Service": "whole", "serviceState": "whole", "removed": "Removed", "queue": "Queue", "replicas": "the first and Replicas",
+			"Service": "whole", "serviceState": "whole", "removed": "Removed", "queue": "Queue", "up": "Down", "busy": "by Batches", "replicas": "the first and Replicas",
 			"full": "made of Service", "metrics": "Metrics", "view": "scratch", "offer": "made again",
 		}},
 		{query{}, map[string]string{

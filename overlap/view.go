@@ -7,20 +7,21 @@ import "time"
 // not seen, what the decision drops is passed. The service itself stays as it
 // is.
 type view struct {
-	at      time.Duration
-	triage  uint64 // the last one, 0 for none
-	first   *query // that a triage has not looked at
-	looked  int    // so many of the queue that triage has looked at
-	second  bool   // queue and paused show what is postponed, and nothing else
-	late    int    // so many of the queue were passed as they will be past their deadline
-	queue   walk[*query]
-	paused  *walk[*batch]
-	replica *replica // on the device of the decision
-	others  int      // devices besides that on which what waits can run
-	runs    bool     // a batch of the service is in the round that runs
-	goesOn  bool     // it does not end with the round
-	going   candidate
-	open    int // further batches that may be paused
+	queue    walk[*query]
+	at       time.Duration
+	triage   uint64 // the last one, 0 for none
+	first    *query // that a triage has not looked at
+	looked   int    // so many of the queue that triage has looked at
+	second   bool   // queue and paused show what is postponed, and nothing else
+	late     int    // so many of the queue were passed as they will be past their deadline
+	paused   *walk[*batch]
+	replica  *replica // on the device of the decision
+	runnable bool     // its worker there can run a span
+	others   int      // devices besides that on which what waits can run
+	runs     bool     // a batch of the service is in the round that runs
+	goesOn   bool     // it does not end with the round
+	going    candidate
+	open     int // further batches that may be paused
 }
 
 // maxLate is how many queries of a service a plan passes that will be past their
@@ -107,7 +108,7 @@ func (sv *service) look(v *device, at time.Duration) {
 	o := &sv.view
 	o.replica = &sv.replicas[v.index]
 	o.paused = &o.replica.walk
-	o.at, o.runs, o.goesOn = at, false, false
+	o.at, o.runnable, o.runs, o.goesOn = at, sv.runnable(v.index), false, false
 	o.triage, o.looked, o.second, o.late = 0, 0, false, 0
 	o.queue.start()
 	o.paused.forget() // they are few
@@ -123,7 +124,7 @@ func (sv *service) look(v *device, at time.Duration) {
 // head returns the most urgent work of the service. It is false if there is
 // none that can run.
 func (sv *service) head() (candidate, bool) {
-	if !sv.view.replica.runnable() {
+	if !sv.view.runnable {
 		return candidate{}, false
 	}
 	o := &sv.view
