@@ -176,7 +176,12 @@ var arrows = []arrow{
 		pkg: "planning",
 		may: []string{"executor/child", "stats", "textfile"},
 		why: "it decides what is loaded where by numbers that it is given; who measured them, and who loads, is the business of others",
+	}, {
+		pkg: "selection",
+		may: []string{"textfile"},
+		why: "it decides which variant runs by numbers that it is given; who measured them, and who runs it, is the business of others",
 	},
+
 	{
 		pkg:   "daemon/observe/metrics",
 		may:   []string{"cuda", "daemon/observe", "daemon/query", "daemon/status", "executor", "models", "overlap"},
@@ -315,7 +320,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "cmd/overlapd",
-		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cmd/overlapd/reproduce", "cuda", "cuda/mig", "cuda/mps", "daemon", "daemon/access", "daemon/admin", "daemon/config", "daemon/config/triton", "daemon/gpu", "daemon/loop", "daemon/observe/timeline", "daemon/statefile", "daemon/status", "device", "device/synthetic", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "ort", "overlap", "overlap/journal", "perfetto", "planning", "predictor", "report", "segments", "segments/wire", "segments/worker", "sim", "sim/bound", "stats", "textfile", "training", "training/advice", "training/fit"},
+		may:   []string{"cmd/overlapd/cutcost", "cmd/overlapd/load", "cmd/overlapd/reproduce", "cuda", "cuda/mig", "cuda/mps", "daemon", "daemon/access", "daemon/admin", "daemon/config", "daemon/config/triton", "daemon/gpu", "daemon/loop", "daemon/observe/timeline", "daemon/statefile", "daemon/status", "device", "device/synthetic", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "ort", "overlap", "overlap/journal", "perfetto", "planning", "predictor", "report", "segments", "segments/wire", "segments/worker", "selection", "sim", "sim/bound", "stats", "textfile", "training", "training/advice", "training/fit"},
 		why:   "it wires everything; being a main package, nothing imports it",
 		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca"},
 	},

@@ -1,0 +1,74 @@
+package selection
+
+import "math"
+
+// negligible is the probability that the counts left out of a distribution have.
+const negligible = 1e-14
+
+// logCount returns the logarithm of the probability of k arrivals at the central queue
+// within t milliseconds.
+func (w *Worker) logCount(k int, t float64) float64 {
+	mean, n := w.Rate/1000*t, float64(k)
+	if mean <= 0 {
+		if k == 0 {
+			return 0
+		}
+		return math.Inf(-1)
+	}
+	dispersion := w.CV * w.CV
+	all, _ := math.Lgamma(n + 1)
+	if dispersion <= 1+1e-9 {
+		return n*math.Log(mean) - mean - all
+	}
+	size := mean / (dispersion - 1)
+	above, _ := math.Lgamma(n + size)
+	below, _ := math.Lgamma(size)
+	return above - all - below - size*math.Log(dispersion) + n*math.Log1p(-1/dispersion)
+}
+
+// counts returns the probability of each number of arrivals within t milliseconds, as far as
+// it is not negligible.
+func (w *Worker) counts(t float64) (p []float64) {
+	mean, left := w.Rate/1000*max(t, 0), 1.0
+	for k := 0; ; k++ {
+		q := math.Exp(w.logCount(k, t))
+		left -= q
+		p = append(p, q)
+		if float64(k) >= mean && (left < negligible || q < negligible*negligible) {
+			break
+		}
+	}
+	sum := 0.0
+	for _, q := range p {
+		sum += q
+	}
+	for k := range p {
+		p[k] /= sum
+	}
+	return p
+}
+
+// phase returns the probability that the central queue has had r arrivals since the worker's
+// last one, for each r below K, when the worker's first of n has waited so long: the
+// conditional probabilities of interval A (section 4.4.2).
+func (w *Worker) phase(n int, waited float64) []float64 {
+	p := make([]float64, w.Workers)
+	if waited <= 0 {
+		p[0] = 1 // the first has only just come, and with it the others, if there are any
+		return p
+	}
+	most := math.Inf(-1)
+	for r := range p {
+		p[r] = w.logCount((n-1)*w.Workers+r, waited)
+		most = max(most, p[r])
+	}
+	sum := 0.0
+	for r := range p {
+		p[r] = math.Exp(p[r] - most)
+		sum += p[r]
+	}
+	for r := range p {
+		p[r] /= sum
+	}
+	return p
+}

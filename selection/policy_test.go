@@ -1,0 +1,187 @@
+package selection
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// TestPolicyIsThatOfPlainValueIteration compares with value iteration on dense matrices that
+// are the paper's sums: at the policy's mean accuracy nothing more is to be had, and in each
+// state nothing is better than what it chooses.
+func TestPolicyIsThatOfPlainValueIteration(t *testing.T) {
+	for _, w := range smallWorkers() {
+		t.Run(w.String(), func(t *testing.T) {
+			s := newSolver(newChain(&w))
+			if err := s.solve(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			rows := make([]map[int][]float64, len(s.value))
+			for state := range rows {
+				rows[state] = map[int][]float64{}
+				n, level := s.split(state)
+				for i, r := range s.byBatch[n] {
+					if i == 0 || s.inTime(r, level) {
+						rows[state][r] = plainRow(s.chain, state, r)
+					}
+				}
+			}
+			worth := func(state, r int, value []float64) float64 {
+				_, level := s.split(state)
+				sum := s.reward(r, level)
+				for to, p := range rows[state][r] {
+					sum += p * value[to]
+				}
+				return sum
+			}
+			value, next := make([]float64, len(rows)), make([]float64, len(rows))
+			var gain float64
+			for sweep := 0; ; sweep++ {
+				low, high := math.Inf(1), math.Inf(-1)
+				for state := range rows {
+					next[state] = math.Inf(-1)
+					for r := range rows[state] {
+						next[state] = max(next[state], worth(state, r, value))
+					}
+					low, high = min(low, next[state]-value[state]), max(high, next[state]-value[state])
+				}
+				for state, v := range next {
+					value[state] = v - next[0]
+				}
+				if gain = (low + high) / 2; high-low < 1e-8 {
+					break
+				}
+				if sweep == maxSweeps {
+					t.Fatal("plain value iteration does not end")
+				}
+			}
+			if math.Abs(gain) > 1e-6 {
+				t.Errorf("beyond an accuracy of %v for each query, %v for each batch is to be had", s.goal, gain)
+			}
+			for state := range rows {
+				best := math.Inf(-1)
+				for r := range rows[state] {
+					best = max(best, worth(state, r, value))
+				}
+				if got := worth(state, s.choice[state], value); got < best-1e-6 {
+					t.Errorf("state %d: run %d is worth %v, the best is worth %v", state, s.choice[state], got, best)
+				}
+			}
+		})
+	}
+}
+
+// played is what a worker did.
+type played struct{ queries, late, accuracy float64 }
+
+// play has a worker serve by a policy for so many milliseconds.
+func play(w *Worker, p *Policy, seed uint64, span float64) (sum played) {
+	random := rand.New(rand.NewPCG(seed, 5))
+	arrival := func() (gap float64) {
+		for range w.Workers {
+			gap += random.ExpFloat64()
+		}
+		return gap * 1000 / w.Rate
+	}
+	next, now := arrival(), 0.0
+	var queue []float64
+	for now < span {
+		for ; next <= now || len(queue) == 0; next += arrival() {
+			if queue = append(queue, next); len(queue) == 1 {
+				now = max(now, next)
+			}
+		}
+		queue = queue[:min(len(queue), w.Queue)]
+		i, b := p.Choose(len(queue), queue[0]+w.Target-now)
+		if i == Dropped {
+			sum.queries, sum.late, queue = sum.queries+float64(b), sum.late+float64(b), queue[b:]
+			continue
+		}
+		v := p.Variants[i]
+		now += v.Latency[b-1]
+		for _, came := range queue[:b] {
+			if sum.queries++; now > came+w.Target+1e-9 {
+				sum.late++
+			} else {
+				sum.accuracy += v.Accuracy
+			}
+		}
+		queue = queue[b:]
+	}
+	return sum
+}
+
+// TestExpectationHolds is section 5.1: accuracy, where that of a late query is 0, is at least
+// and violations are at most what is expected, within the error of the mean.
+func TestExpectationHolds(t *testing.T) {
+	const seeds, span = 200, 30_000
+	for i, load := range []float64{20, 60, 120, 20, 120, 120, 200} {
+		w := small(3, load, 1, 50)
+		w.Variable, w.Drop = i == 3 || i == 4, i >= 5
+		p, err := w.Solve(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var accuracy, late, squareA, squareL float64
+		for seed := range uint64(seeds) {
+			s := play(&w, p, seed, span)
+			a, l := s.accuracy/s.queries, s.late/s.queries
+			accuracy, late, squareA, squareL = accuracy+a/seeds, late+l/seeds, squareA+a*a/seeds, squareL+l*l/seeds
+		}
+		errorA, errorL := math.Sqrt((squareA-accuracy*accuracy)/seeds), math.Sqrt((squareL-late*late)/seeds)
+		expected := p.Accuracy * (1 - p.Violations)
+		t.Logf("load %v: accuracy %.3f ± %.3f, expected %.3f; late %.5f ± %.5f, expected %.5f", load, accuracy, errorA, expected, late, errorL, p.Violations)
+		if accuracy < expected-4*errorA || late > p.Violations+4*errorL {
+			t.Errorf("load %v: worse than expected", load)
+		}
+		if accuracy > expected+1.5 || late < p.Violations-0.05 {
+			t.Errorf("load %v: the expectation is far from what happens", load)
+		}
+	}
+}
+
+func TestChooseNeverFails(t *testing.T) {
+	w := small(3, 60, 1, 50)
+	p, err := w.Solve(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, slack := range []float64{math.NaN(), math.Inf(-1), -5, 0, 3} {
+		for _, n := range []int{-1, 0, 1, 4, 1000} {
+			if v, _ := p.Choose(n, slack); v != 0 {
+				t.Errorf("%d queries with a slack of %v: variant %d, want the fastest", n, slack, v)
+			}
+		}
+	}
+	if v, _ := p.Choose(1, math.Inf(1)); v != 2 {
+		t.Errorf("a query with all of its time: variant %d, want the most accurate", v)
+	}
+	if n := testing.AllocsPerRun(100, func() { p.Choose(3, 40) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func TestSolveRefuses(t *testing.T) {
+	for want, spoil := range map[string]func(*Worker){
+		"0 variants":               func(w *Worker) { w.Variants = nil },
+		"accuracy of NaN":          func(w *Worker) { w.Variants[1].Accuracy = math.NaN() },
+		"accuracy of 0":            func(w *Worker) { w.Variants[1].Accuracy = 0 },
+		"has no latency":           func(w *Worker) { w.Variants[0].Latency = nil },
+		"takes -1 ms":              func(w *Worker) { w.Variants[0].Latency[2] = -1 },
+		"target of NaN":            func(w *Worker) { w.Target = math.NaN() },
+		"queries a second":         func(w *Worker) { w.Rate = 1e12 },
+		"coefficient of variation": func(w *Worker) { w.CV = 0.5 },
+		"0 workers":                func(w *Worker) { w.Workers = 0 },
+		"queue of 1000":            func(w *Worker) { w.Queue = 1000 },
+		"a batch of 5":             func(w *Worker) { w.Queue = 5 },
+		"-1 levels":                func(w *Worker) { w.Levels = -1 },
+	} {
+		w := small(3, 60, 1, 50)
+		spoil(&w)
+		if _, err := w.Solve(t.Context()); !errors.Is(err, ErrWorker) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+}
