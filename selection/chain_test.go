@@ -33,7 +33,7 @@ func smallWorkers() (workers []Worker) {
 }
 
 func (w Worker) String() string {
-	return fmt.Sprintf("K=%d,load=%v,cv=%v,levels=%d", w.Workers, w.Rate, w.CV, w.Levels)
+	return fmt.Sprintf("K=%d,load=%v,cv=%v,levels=%d,variable=%v,drop=%v", w.Workers, w.Rate, w.CV, w.Levels, w.Variable, w.Drop)
 }
 
 // plainCount is PF(k, T) by its recurrence.

@@ -12,7 +12,15 @@ import (
 // are the paper's sums: at the policy's mean accuracy nothing more is to be had, and in each
 // state nothing is better than what it chooses.
 func TestPolicyIsThatOfPlainValueIteration(t *testing.T) {
-	for _, w := range smallWorkers() {
+	workers := smallWorkers()
+	for _, load := range []float64{60, 150} {
+		for way := 1; way < 4; way++ { // how queries are left behind is TestCarriedIsTrue's business
+			w := small(3, load, 1, 7)
+			w.Variable, w.Drop = way&1 > 0, way&2 > 0
+			workers = append(workers, w)
+		}
+	}
+	for _, w := range workers {
 		t.Run(w.String(), func(t *testing.T) {
 			s := newSolver(newChain(&w))
 			if err := s.solve(t.Context()); err != nil {
@@ -22,10 +30,15 @@ func TestPolicyIsThatOfPlainValueIteration(t *testing.T) {
 			for state := range rows {
 				rows[state] = map[int][]float64{}
 				n, level := s.split(state)
-				for i, r := range s.byBatch[n] {
-					if i == 0 || s.inTime(r, level) {
-						rows[state][r] = plainRow(s.chain, state, r)
+				for r, run := range s.runs {
+					if run.variant != Dropped && (run.batch == n || run.batch < n && w.Variable) && s.inTime(r, level) {
+						rows[state][r] = rowOf(s.chain, state, r)
 					}
+				}
+				if r := s.byBatch[n][0]; len(rows[state]) == 0 && !w.Drop {
+					rows[state][r] = rowOf(s.chain, state, r)
+				} else if len(rows[state]) == 0 {
+					rows[state][s.dropped] = rowOf(s.chain, state, s.dropped)
 				}
 			}
 			worth := func(state, r int, value []float64) float64 {
@@ -71,6 +84,14 @@ func TestPolicyIsThatOfPlainValueIteration(t *testing.T) {
 			}
 		})
 	}
+}
+
+// rowOf is what an action leads to: by the paper's sums if it leaves nothing behind.
+func rowOf(c *chain, state, r int) []float64 {
+	if n, _ := c.split(state); c.runs[r].batch < n || c.runs[r].variant == Dropped {
+		return fastRow(c, state, r)
+	}
+	return plainRow(c, state, r)
 }
 
 // played is what a worker did.

@@ -129,7 +129,7 @@ type selectionResult struct {
 
 func (r *selectionResult) document(p *selection.Policy) *report.Document {
 	d := new(report.Document)
-	d.Text("accuracy %.3f of queries in time, and %.4f %% late, are to be expected; %s of %d states, in %.2f s",
+	d.Text("accuracy %.3f of queries in time, and %.4f %% late, are to be expected; %s, %d states, in %.2f s",
 		r.Accuracy, 100*r.Violations, report.Count(r.Models, "model"), r.States, r.Seconds)
 	t := report.NewTable("model", "accuracy", "ms alone")
 	for _, v := range p.Variants[:min(len(p.Variants), mostRows)] {
