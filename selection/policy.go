@@ -178,11 +178,16 @@ func (s *solver) best(state int) float64 {
 			}
 		}
 	}
-	if math.IsInf(best, -1) { // nothing is in time
+	// Where nothing is in time, and with variable batches also where only a part is: to be done
+	// with queries that are late anyway may save those behind them.
+	if math.IsInf(best, -1) || s.Variable {
+		late := s.byBatch[n][0]
 		if s.Drop {
-			choice = s.dropped
+			late = s.dropped
 		}
-		best = s.worth(state, choice)
+		if v := s.worth(state, late); v > best {
+			best, choice = v, late
+		}
 	}
 	s.choice[state] = choice
 	return best

@@ -35,10 +35,12 @@ func TestPolicyIsThatOfPlainValueIteration(t *testing.T) {
 						rows[state][r] = rowOf(s.chain, state, r)
 					}
 				}
-				if r := s.byBatch[n][0]; len(rows[state]) == 0 && !w.Drop {
-					rows[state][r] = rowOf(s.chain, state, r)
-				} else if len(rows[state]) == 0 {
-					rows[state][s.dropped] = rowOf(s.chain, state, s.dropped)
+				late := s.byBatch[n][0]
+				if w.Drop {
+					late = s.dropped
+				}
+				if len(rows[state]) == 0 || w.Variable {
+					rows[state][late] = rowOf(s.chain, state, late)
 				}
 			}
 			worth := func(state, r int, value []float64) float64 {
@@ -203,6 +205,27 @@ func TestSolveRefuses(t *testing.T) {
 		spoil(&w)
 		if _, err := w.Solve(t.Context()); !errors.Is(err, ErrWorker) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
+		}
+	}
+}
+
+// TestVariableIsNeverWorse holds that variable batches, which may be maximal, answer as well,
+// also where there is more to do than the worker can.
+func TestVariableIsNeverWorse(t *testing.T) {
+	for _, load := range []float64{60, 100, 120} {
+		var reached [2]float64
+		for i := range reached {
+			w := small(8, 8*load, 1, 20)
+			w.Variants = []Variant{{Name: "only", Accuracy: 60, Latency: []float64{11, 21, 30, 40, 51, 61, 72, 82}}}
+			w.Target, w.Queue, w.Variable = 60, 8, i == 1
+			p, err := w.Solve(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			reached[i] = p.Accuracy * (1 - p.Violations)
+		}
+		if reached[1] < reached[0]-1e-3 {
+			t.Errorf("load %v: accuracy %v with variable batches and %v with maximal ones", load, reached[1], reached[0])
 		}
 	}
 }
