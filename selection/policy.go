@@ -19,9 +19,10 @@ type Policy struct {
 	Variants []Variant // that it chooses from, the fastest first
 
 	// Accuracy is the expected mean accuracy of the queries that are in time, Violations the
-	// expected part of those answered that is late, or of all that is late or dropped. Both weight a state by its queries, and
-	// count all of them as late when the first of them may be (section 5.1). Slack is rounded
-	// down, so that in truth more are in time. Queries beyond the longest queue are not counted.
+	// expected part of those answered that is late, or of all that is late or dropped. Both
+	// weight a state by its queries, and count all of them as late when the first of them may
+	// be (section 5.1). Slack is rounded down, so that in truth more are in time. Queries
+	// beyond the longest queue are not counted.
 	Accuracy, Violations float64
 
 	States int // including one for all empty queues and one for the full queue
