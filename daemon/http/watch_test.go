@@ -123,8 +123,18 @@ func TestHalfSentRequestsDoNotHoldShutdown(t *testing.T) {
 	s := serve(t, l)
 	infer := rawRequest("POST", "/v2/models/simple/infer", nil, []byte(simple("")+strings.Repeat(" ", 20<<10)))
 	half := map[string]net.Conn{"a header": s.sent(infer[:30]), "the beginning of a body": s.sent(infer[:1000]), "half of a body": s.sent(infer[:15<<10])}
-	s.live() // so that the others were accepted
-	eventually(t, "the requests to be read", func() bool { return s.endpoint.bodies.memory.Used() > 0 })
+	eventually(t, "the requests to be read", func() bool {
+		read := 0
+		w := s.endpoint.watch
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, c := range w.mu.conns {
+			if c.spoken.Load() {
+				read++
+			}
+		}
+		return read == len(half) && s.endpoint.bodies.memory.Used() > 0
+	})
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
 	if err := s.endpoint.Shutdown(ctx); err != nil {
