@@ -255,34 +255,42 @@ func TestGroupsUnderRandomEvents(t *testing.T) {
 			}
 		}
 		r := startRig(t, o)
-		over := make(chan struct{})
-		var chaos, all sync.WaitGroup
-		chaos.Go(func() { r.disturb(seed, r.workers, over) })
-		for client := range clients {
-			all.Go(func() {
-				random := rand.New(rand.NewPCG(seed, uint64(100+client)))
-				for range each {
-					c, err := submit(t, r.backend, random.IntN(services), time.Duration(1+random.IntN(40))*time.Millisecond)
-					if err != nil {
-						t.Error(err)
-						continue
-					}
-					if random.IntN(4) == 0 {
-						time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
-						c.Service.Backend.Cancel(c)
-					}
-					answerOf(t, r.backend, c)
-				}
-			})
-		}
-		all.Wait()
-		close(over)
-		chaos.Wait()
+		r.trouble(seed, services, clients, each)
 		r.replays()
 		if t.Failed() {
 			t.Fatalf("seed %d", seed)
 		}
 	}
+}
+
+// trouble has clients send so many queries each, of which some are cancelled, while the
+// workers of all devices are disturbed. Every query gets an answer.
+func (r *rig) trouble(seed uint64, services, clients, each int) {
+	over := make(chan struct{})
+	var chaos, all sync.WaitGroup
+	for i, f := range r.pool {
+		chaos.Go(func() { r.disturb(seed+uint64(100*i), f, over) })
+	}
+	for client := range clients {
+		all.Go(func() {
+			random := rand.New(rand.NewPCG(seed, uint64(100+client)))
+			for range each {
+				c, err := submit(r.t, r.backend, random.IntN(services), time.Duration(1+random.IntN(40))*time.Millisecond)
+				if err != nil {
+					r.t.Error(err)
+					continue
+				}
+				if random.IntN(4) == 0 {
+					time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
+					c.Service.Backend.Cancel(c)
+				}
+				answerOf(r.t, r.backend, c)
+			}
+		})
+	}
+	all.Wait()
+	close(over)
+	chaos.Wait()
 }
 
 // disturb lets the workers of a device do this and that until it is over.

@@ -3,7 +3,6 @@ package daemon
 import (
 	"context"
 	"encoding/json"
-	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync"
@@ -272,31 +271,7 @@ func TestPoolUnderRandomEvents(t *testing.T) {
 				c.Services[i].MaxBatch, c.Services[i].QueueLimit = 4, 8
 			}
 		}})
-		over := make(chan struct{})
-		var chaos, all sync.WaitGroup
-		for i, f := range r.pool {
-			chaos.Go(func() { r.disturb(seed+uint64(100*i), f, over) })
-		}
-		for client := range clients {
-			all.Go(func() {
-				random := rand.New(rand.NewPCG(seed, uint64(100+client)))
-				for range each {
-					c, err := submit(t, r.backend, random.IntN(services), time.Duration(1+random.IntN(40))*time.Millisecond)
-					if err != nil {
-						t.Error(err)
-						continue
-					}
-					if random.IntN(4) == 0 {
-						time.Sleep(time.Duration(random.IntN(1000)) * time.Microsecond)
-						c.Service.Backend.Cancel(c)
-					}
-					answerOf(t, r.backend, c)
-				}
-			})
-		}
-		all.Wait()
-		close(over)
-		chaos.Wait()
+		r.trouble(seed, services, clients, each)
 		r.replays()
 		if t.Failed() {
 			t.Fatalf("seed %d, policy %s", seed, policy)
