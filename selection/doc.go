@@ -2,7 +2,8 @@
 // queries wait and how much time the most urgent of them has left (RAMSIS).
 //
 // A [Worker] is described by its variants, its target and what arrives; [Worker.Solve] finds
-// the [Policy] with the largest mean accuracy of a query, where one that is late counts as 0.
+// the [Policy] with the largest mean accuracy of a query, where one that is late counts as 0,
+// and [Worker.SolveSet] a [Set] of them for loads that change.
 // The worker is a Markov decision process (sections 3 to 5): a state is a number of queries
 // and the slack of the first of them, which is rounded down to a level; an action is the
 // variant that answers all of them. Queries come from a central queue that is dealt out to
@@ -33,30 +34,33 @@ const (
 
 // Variant is a model that can answer for a service.
 type Variant struct {
-	Name     string
-	Accuracy float64   // above 0, and more is better
-	Latency  []float64 // milliseconds of a batch of 1, 2 and so on, for as many as it may have
+	Name     string    `json:"name"`
+	Hash     string    `json:"hash,omitempty"` // of the model's file; empty if unknown
+	Accuracy float64   `json:"accuracy"`       // above 0, and more is better
+	Latency  []float64 `json:"latency_ms"`     // of a batch of 1, 2 and so on, for as many as it may have
 }
 
 // Worker is one of several equal workers, and what comes to them.
 type Worker struct {
-	Variants []Variant
-	Target   float64 // milliseconds from a query's arrival to its answer
-	Workers  int     // among which the queries are dealt out in turn
+	Variants []Variant `json:"variants"`
+	Target   float64   `json:"target_ms"` // from a query's arrival to its answer
+	Workers  int       `json:"workers"`   // among which the queries are dealt out in turn
 
 	// Rate is queries a second for all workers together. CV is the coefficient of variation
 	// of the time between two of them: 1 is a Poisson process. Above it they come in clusters:
 	// the number within a time t is negative binomial, with the mean Rate·t and CV² times as
 	// much variance, which is that of a renewal process with such a CV in the long run.
-	Rate, CV float64
+	Rate float64 `json:"-"`
+	CV   float64 `json:"cv"`
 
 	// Variable lets a batch have some of the queries only, instead of all (section 4.3.2). Drop
 	// has a query that cannot be answered in time dropped, instead of answered late. Either
 	// is for a Poisson process only.
-	Variable, Drop bool
+	Variable bool `json:"variable,omitempty"`
+	Drop     bool `json:"drop,omitempty"`
 
-	Queue  int // longest queue; queries beyond it are lost
-	Levels int // of slack, equally far apart (FLD); 0 for one at each latency (MD)
+	Queue  int `json:"queue"`  // longest queue; queries beyond it are lost
+	Levels int `json:"levels"` // of slack, equally far apart (FLD); 0 for one at each latency (MD)
 }
 
 // check says all that is wrong with a worker.

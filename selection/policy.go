@@ -16,16 +16,18 @@ const (
 
 // Policy says which variant runs the next batch, which has all queries that wait.
 type Policy struct {
-	Variants []Variant // that it chooses from, the fastest first
+	Variants []Variant `json:"-"`    // that it chooses from, the fastest first
+	Rate     float64   `json:"load"` // queries a second for all workers
 
 	// Accuracy is the expected mean accuracy of the queries that are in time, Violations the
 	// expected part of those answered that is late, or of all that is late or dropped. Both
 	// weight a state by its queries, and count all of them as late when the first of them may
 	// be (section 5.1). Slack is rounded down, so that in truth more are in time. Queries
 	// beyond the longest queue are not counted.
-	Accuracy, Violations float64
+	Accuracy   float64 `json:"accuracy"`
+	Violations float64 `json:"violations"`
 
-	States int // including one for all empty queues and one for the full queue
+	States int `json:"states"` // including one for all empty queues and one for the full queue
 
 	slack  []float64 // levels
 	choice []action  // by length of the queue and level
@@ -76,7 +78,7 @@ func (w Worker) Solve(ctx context.Context) (*Policy, error) {
 	if err := s.solve(ctx); err != nil {
 		return nil, err
 	}
-	p := &Policy{Variants: w.Variants, States: len(s.value) + 2, slack: s.slack, choice: make([]action, len(s.value))}
+	p := &Policy{Variants: w.Variants, Rate: w.Rate, States: len(s.value) + 2, slack: s.slack, choice: make([]action, len(s.value))}
 	for i, r := range s.choice {
 		p.choice[i] = action{int16(s.runs[r].variant), int16(s.runs[r].batch)}
 	}

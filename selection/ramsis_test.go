@@ -30,8 +30,8 @@ func TestFrontIsThePapers(t *testing.T) {
 
 func TestFront(t *testing.T) {
 	given := []Variant{
-		{"slower and worse", 70, []float64{5, 9}}, {"best", 90, []float64{9, 12}}, {"first", 60, []float64{3, 2, 4}},
-		{"as good", 80, []float64{4, 7}}, {"slower", 80, []float64{5, 7}},
+		{Name: "slower and worse", Accuracy: 70, Latency: []float64{5, 9}}, {Name: "best", Accuracy: 90, Latency: []float64{9, 12}}, {Name: "first", Accuracy: 60, Latency: []float64{3, 2, 4}},
+		{Name: "as good", Accuracy: 80, Latency: []float64{4, 7}}, {Name: "slower", Accuracy: 80, Latency: []float64{5, 7}},
 	}
 	front := Front(given)
 	if got, want := names(front), []string{"first", "as good", "best"}; !slices.Equal(got, want) {

@@ -1,0 +1,310 @@
+package selection
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/overlapd/overlapd/textfile"
+)
+
+// How the loads of a set are found: neighbours differ in their expected accuracy by at most
+// maxGap of the most accurate variant's (section 6), as far as so many policies, and loads
+// that differ by so much of the highest one, allow it.
+const (
+	maxGap      = 0.01
+	maxPolicies = 100
+	leastStep   = 1e-3
+)
+
+// Set is the policies of a worker for several loads, and what they were made for.
+type Set struct {
+	Worker // Rate is the highest load
+
+	Device string    `json:"device"` // on which the latencies were measured; empty if unknown
+	Made   time.Time `json:"made"`
+
+	// Note says why the set ends at a lower load, or has larger gaps, than it should.
+	Note string `json:"note,omitempty"`
+
+	Policies []*Policy `json:"policies"` // at least one, by ascending Rate
+}
+
+// At returns the policy for the lowest load that is at least rate, or the one for the highest
+// load of all. It neither fails nor allocates.
+func (s *Set) At(rate float64) *Policy {
+	last := len(s.Policies) - 1
+	return s.Policies[sort.Search(last, func(i int) bool { return s.Policies[i].Rate >= rate })]
+}
+
+// SolveSet returns the policies of a worker for loads from low to high queries a second: for
+// both, and for so many between them that the expected accuracies of neighbours differ by at
+// most 1 % of the most accurate variant's. If no variant bears the highest load, the set ends
+// at what one bears, and its note says so. Progress, unless it is nil, is called with each
+// policy that is found and the largest gap then left, as a part of the largest accuracy.
+func (w Worker) SolveSet(ctx context.Context, low, high float64, progress func(p *Policy, gap float64)) (*Set, error) {
+	w.Rate = low
+	if err := w.check(); err != nil {
+		return nil, err
+	}
+	s := &Set{Worker: w, Made: time.Now().UTC().Truncate(time.Second)}
+	peak, best := w.peak()
+	switch {
+	case peak == 0:
+		return nil, fmt.Errorf("%w: no variant answers a query within %v ms; give a larger target or a faster variant", ErrWorker, w.Target)
+	case low > peak:
+		return nil, fmt.Errorf("%w: %v queries a second are more than any variant bears, %s bears %.4g; give lower loads or more workers", ErrWorker, low, best, peak)
+	case !(high >= low):
+		return nil, fmt.Errorf("%w: loads from %v to %v; give the lower one first", ErrWorker, low, high)
+	case high > peak:
+		s.Note = fmt.Sprintf("it ends at %.4g queries a second, since no variant bears more; %s bears so many", peak, best)
+		high = peak
+	}
+	s.Rate = high
+	for next := slices.Compact([]float64{low, high}); len(next) > 0; {
+		w.Rate = next[0]
+		p, err := w.Solve(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("at %v queries a second: %w", w.Rate, err)
+		}
+		at, _ := slices.BinarySearchFunc(s.Policies, p.Rate, func(p *Policy, rate float64) int { return cmp.Compare(p.Rate, rate) })
+		s.Policies = slices.Insert(s.Policies, at, p)
+		gap, middle := s.gap()
+		if progress != nil {
+			progress(p, gap)
+		}
+		switch next = next[1:]; {
+		case len(next) > 0 || gap <= maxGap:
+		case len(s.Policies) < maxPolicies && middle > 0:
+			next = []float64{middle}
+		case s.Note == "":
+			s.Note = fmt.Sprintf("neighbours differ by up to %.2g of the largest accuracy", gap)
+		}
+	}
+	return s, nil
+}
+
+// peak returns the most queries a second that all workers can answer in time with one
+// variant, and its name.
+func (w *Worker) peak() (peak float64, name string) {
+	for _, v := range Front(w.Variants) {
+		for i, l := range v.Latency[:min(len(v.Latency), w.Queue)] {
+			if rate := 1000 * float64((i+1)*w.Workers) / l; l <= w.Target && rate > peak {
+				peak, name = rate, v.Name
+			}
+		}
+	}
+	return peak, name
+}
+
+// gap returns the largest difference between the accuracies of neighbours, as a part of the
+// largest accuracy, and the load in the middle between the two that differ most and are not
+// too near to each other; 0 if all are.
+func (s *Set) gap() (gap, middle float64) {
+	most := 0.0
+	for _, v := range s.Variants {
+		most = max(most, v.Accuracy)
+	}
+	open := 0.0
+	for i, p := range s.Policies[1:] {
+		before := s.Policies[i]
+		d := math.Abs(p.Accuracy-before.Accuracy) / most
+		if gap = max(gap, d); d > max(open, maxGap) && p.Rate-before.Rate > leastStep*s.Rate {
+			open, middle = d, (p.Rate+before.Rate)/2
+		}
+	}
+	return gap, middle
+}
+
+// Fits returns an error that says how a device, a target and variants, whatever their order,
+// differ from those that the set was made for. An empty device and an empty hash fit any.
+// Latencies are not compared.
+func (s *Set) Fits(device string, target float64, workers int, variants []Variant) error {
+	var faults []error
+	bad := func(format string, args ...any) {
+		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{errOther}, args...)...))
+	}
+	if s.Device != "" && device != "" && s.Device != device {
+		bad("they are for device %q, this one is %q", s.Device, device)
+	}
+	if s.Target != target {
+		bad("they are for a target of %v ms, this one is %v ms", s.Target, target)
+	}
+	if s.Workers != workers {
+		bad("they are for %d workers, there are %d", s.Workers, workers)
+	}
+	find := func(among []Variant, name string) int {
+		return slices.IndexFunc(among, func(v Variant) bool { return v.Name == name })
+	}
+	for _, v := range variants {
+		if find(s.Variants, v.Name) < 0 {
+			bad("they do not know variant %s", v.Name)
+		}
+	}
+	for _, v := range s.Variants {
+		switch at := find(variants, v.Name); {
+		case at < 0:
+			bad("they have variant %s, which is not there", v.Name)
+		case v.Hash != "" && variants[at].Hash != "" && v.Hash != variants[at].Hash:
+			bad("variant %s is another model, %.12s instead of %.12s", v.Name, variants[at].Hash, v.Hash)
+		case v.Accuracy != variants[at].Accuracy:
+			bad("variant %s has an accuracy of %v, they count on %v", v.Name, variants[at].Accuracy, v.Accuracy)
+		}
+	}
+	if len(faults) > 0 {
+		return fmt.Errorf("%w; %s", errors.Join(faults...), setRemedy)
+	}
+	return nil
+}
+
+var (
+	errForeign = errors.New("not a file of policies")
+	errDamaged = errors.New("damaged file of policies")
+	errOther   = errors.New("the policies are for something else")
+)
+
+const setRemedy = "make new ones with overlapd plan selection"
+
+// maxChoices is how many choices a file may have in all, which take 4 bytes each in memory.
+const maxChoices = 4 << 20
+
+// setFile is a set as it is in a file. All policies have the same levels of slack. What one
+// chooses is a list for each length of the queue from 1 on. It has three numbers for each
+// choice: the level from which on it holds, the variant, by its place on the front, and how
+// many queries the batch has.
+type setFile struct {
+	Format string `json:"format"`
+	*Set
+	Slack   []float64 `json:"slack_ms"`
+	Choices [][][]int `json:"choices"`
+}
+
+var setKind = textfile.Kind[setFile]{
+	Format:   "overlapd-selection/1",
+	MaxBytes: 64 << 20,
+	Foreign:  errForeign,
+	Damaged:  errDamaged,
+	Faults:   (*setFile).faults,
+	Remedy:   setRemedy,
+}
+
+// ReadSet reads a file of policies and checks it. What it is used for must still be compared
+// with [Set.Fits].
+func ReadSet(path string) (*Set, error) {
+	f, err := setKind.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return f.set(), nil
+}
+
+// WriteFile writes the set to a file, whole or not at all.
+func (s *Set) WriteFile(path string) error {
+	f := &setFile{Format: setKind.Format, Set: s, Slack: s.Policies[0].slack}
+	for _, p := range s.Policies {
+		rows := make([][]int, s.Queue)
+		for i, a := range p.choice {
+			n, level := i/len(p.slack), i%len(p.slack)
+			if level == 0 || a != p.choice[i-1] {
+				rows[n] = append(rows[n], level, int(a.variant), int(a.batch))
+			}
+		}
+		f.Choices = append(f.Choices, rows)
+	}
+	return setKind.WriteFile(path, f)
+}
+
+// set returns the set of a file without faults.
+func (f *setFile) set() *Set {
+	front := Front(f.Variants)
+	for i, p := range f.Policies {
+		p.Variants, p.slack = front, f.Slack
+		for _, row := range f.Choices[i] {
+			for r := 0; r < len(row); r += 3 {
+				end := len(f.Slack)
+				if r+3 < len(row) {
+					end = row[r+3]
+				}
+				for range end - row[r] {
+					p.choice = append(p.choice, action{int16(row[r+1]), int16(row[r+2])})
+				}
+			}
+		}
+	}
+	return f.Set
+}
+
+// faults returns what contradicts itself in a file. Where something is not there, what depends
+// on it is not looked at.
+func (f *setFile) faults() (faults []error) {
+	bad := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if f.Set == nil || len(f.Policies) == 0 || len(f.Policies) > maxPolicies || len(f.Choices) != len(f.Policies) {
+		bad("it must have 1 to %d policies, and choices for each", maxPolicies)
+		return faults
+	}
+	f.Rate = f.Policies[len(f.Policies)-1].Rate
+	if err := f.check(); err != nil {
+		return append(faults, err)
+	}
+	rate := 0.0
+	for _, p := range f.Policies {
+		if p.Rate <= rate || p.Accuracy < 0 || p.Violations < 0 || p.Violations > 1 {
+			bad("the policy for %v queries a second must be for more than the one before, with an accuracy from 0 and violations from 0 to 1", p.Rate)
+		}
+		rate = p.Rate
+	}
+	names := map[string]bool{}
+	for _, v := range f.Variants {
+		if v.Name == "" || names[v.Name] {
+			bad("variant %.40q has no name of its own", v.Name)
+		}
+		names[v.Name] = true
+	}
+	if n := len(f.Slack) * f.Queue * len(f.Policies); n == 0 || n > maxChoices {
+		bad("there are %d choices; there must be 1 to %d", n, maxChoices)
+	}
+	for i, slack := range f.Slack {
+		if i == 0 && slack != 0 || i > 0 && slack <= f.Slack[i-1] || slack > f.Target {
+			bad("level %d of slack is %v ms; levels must rise from 0 to the target at most", i, slack)
+		}
+	}
+	front := Front(f.Variants)
+	for i, rows := range f.Choices {
+		if len(rows) != f.Queue {
+			bad("policy %d has choices for a queue of up to %d, want %d", i+1, len(rows), f.Queue)
+			continue
+		}
+		for n, row := range rows {
+			if !f.chooses(row, n+1, front) {
+				bad("policy %d, queue of %d: choices must be levels that rise from 0, variants that are there and batches that they can have", i+1, n+1)
+			}
+		}
+	}
+	return faults
+}
+
+// chooses reports whether the choices for a queue of n queries are possible ones.
+func (f *setFile) chooses(row []int, n int, front []Variant) bool {
+	if len(row) == 0 || len(row)%3 != 0 || row[0] != 0 {
+		return false
+	}
+	for i := 0; i < len(row); i += 3 {
+		level, variant, batch := row[i], row[i+1], row[i+2]
+		switch {
+		case level >= len(f.Slack) || i > 0 && level <= row[i-3]:
+			return false
+		case batch < 1 || batch > n || variant < Dropped || variant >= len(front):
+			return false
+		case variant != Dropped && batch > len(front[variant].Latency):
+			return false
+		case variant == Dropped && !f.Drop:
+			return false
+		}
+	}
+	return true
+}
