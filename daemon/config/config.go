@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -265,6 +266,15 @@ func SystemdFolder(variable string) string {
 	return dir
 }
 
+// Expanded returns the configuration as it is run: in the place of a service with variants
+// it has one service for each, which has the name SERVICE/VARIANT, the model of the
+// variant, and that one variant, now with its name; all else is as the service has it. An
+// expanded configuration is returned as it is.
+func (c Config) Expanded() Config {
+	c.Services = expanded(c.Services)
+	return c
+}
+
 // Pool returns the devices that the services run on, never none: without tables of
 // devices it is the one that the keys above them describe, which has no name and may
 // have the kind [DeviceAuto].
@@ -326,7 +336,11 @@ func (c Config) BriefTOML() []byte {
 	return c.toml(func(k key) bool { return !k.isTables() && !k.isDefault() })
 }
 
+// entryNumber is which entry of an array of tables a key is of.
+var entryNumber = regexp.MustCompile(`\[\d+\]`)
+
 func (c Config) toml(has func(key) bool) []byte {
+	c.Services = folded(c.Services)
 	var b []byte
 	table := ""
 	c.keys(func(k key) {
@@ -336,7 +350,7 @@ func (c Config) toml(has func(key) bool) []byte {
 		dot := strings.LastIndexByte(k.name, '.')
 		if of := k.name[:max(dot, 0)]; of != table {
 			table = of
-			if name, _, array := strings.Cut(table, "["); array {
+			if name := entryNumber.ReplaceAllString(table, ""); name != table {
 				of = "[" + name + "]"
 			}
 			b = fmt.Appendf(b, "\n[%s]\n", of)

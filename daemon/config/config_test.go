@@ -293,6 +293,7 @@ func FuzzConfig(f *testing.F) {
 	f.Add([]byte("[[service]]\nname = \"a\"\nmodel = \"zoo:resnet50\"\n"))
 	f.Add([]byte(device("x", "cpu", `cores = "0-3,7"`) + device("y", "cuda", `mig = "1g.5gb"`) + minimalConfig + "on = [\"x\"]\n"))
 	f.Add([]byte("device = [{name = \"x\", kind = \"emulated\"}]\ndevice_profile = \"p\"\n"))
+	f.Add([]byte(variantsConfig))
 	f.Add([]byte("listen = 1\n[limits]\nrequest_bytes = \"1XB\"\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := Parse("/etc/overlapd.toml", data)

@@ -47,7 +47,7 @@ func TestKeysAreDocumented(t *testing.T) {
 	for _, d := range docs {
 		left[d] = true
 	}
-	c := Config{Services: make([]Service, 1), Devices: make([]Device, 1)}
+	c := Config{Services: []Service{{Variants: make([]Variant, 1)}}, Devices: make([]Device, 1)}
 	c.keys(func(k key) {
 		if k.isTables() {
 			return

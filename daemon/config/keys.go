@@ -188,7 +188,7 @@ func (k key) fault() string {
 			return fmt.Sprintf("must be in [%d, %d], not %d", least, most, v)
 		}
 	case float64:
-		if least, most := k.tag.Get("min"), k.tag.Get("max"); !(v >= k.declared(least).Float() && v <= k.declared(most).Float()) {
+		if least, most := k.tag.Get("min"), k.tag.Get("max"); least != "" && !(v >= k.declared(least).Float() && v <= k.declared(most).Float()) {
 			return fmt.Sprintf("must be in [%s, %s], not %v", least, most, v)
 		}
 	}

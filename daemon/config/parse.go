@@ -95,8 +95,15 @@ func (c *Config) resolve(dir string) {
 		in(&c.Admin.Socket)
 	}
 	for i := range c.Services {
-		if model := &c.Services[i].Model; IsPath(*model) {
-			in(model)
+		s := &c.Services[i]
+		models := []*string{&s.Model}
+		for j := range s.Variants {
+			models = append(models, &s.Variants[j].Model)
+		}
+		for _, model := range models {
+			if IsPath(*model) {
+				in(model)
+			}
 		}
 	}
 }
@@ -148,7 +155,7 @@ func (c *Config) read(file map[string]any) (f Faults) {
 func (f *Faults) readTables(k key, v any, tables map[string]map[string]any) {
 	list, ok := v.([]any)
 	most, _ := strconv.Atoi(k.tag.Get("max"))
-	if f.when(!ok, k.name, "must be an array of tables: [[%s]]", k.name) ||
+	if f.when(!ok, k.name, "must be an array of tables: [[%s]]", entryNumber.ReplaceAllString(k.name, "")) ||
 		f.when(len(list) > most, k.name, "%d entries, the limit is %d", len(list), most) {
 		return
 	}
@@ -180,6 +187,9 @@ func findLines(data []byte) lines {
 		switch node.Kind {
 		case unstable.Table, unstable.ArrayTable:
 			key, line := joinKey(&p, "", node.Key())
+			if of, name, inside := strings.Cut(key, "."); inside && arrays[of] > 0 { // it is of the latest entry
+				key = of + "[" + strconv.Itoa(arrays[of]-1) + "]." + name
+			}
 			if node.Kind == unstable.ArrayTable {
 				arrays[key]++
 				key += "[" + strconv.Itoa(arrays[key]-1) + "]"
@@ -225,8 +235,10 @@ func joinKey(p *unstable.Parser, prefix string, parts unstable.Iterator) (key st
 // of returns the line of a key, or that of the table it is missing from.
 func (at lines) of(key string) int {
 	for key != "" {
-		if line, ok := at[key]; ok {
-			return line
+		for _, k := range []string{key, key + "[0]"} { // of an array of tables, that of the first
+			if line, ok := at[k]; ok {
+				return line
+			}
 		}
 		key = key[:max(strings.LastIndexByte(key, '.'), 0)]
 	}

@@ -57,7 +57,7 @@ type Step struct {
 }
 
 // Diff returns what the next configuration changes of the old one. Both are
-// valid. A model that has kept its path is asked about: rewritten reports
+// valid, and expanded. A model that has kept its path is asked about: rewritten reports
 // whether the file of a service is not the one that its worker has loaded.
 func Diff(old, next Config, rewritten func(service string) bool) Reloaded {
 	var c Reloaded
@@ -113,6 +113,9 @@ func settings(c *Config) (list []key) {
 // a key that its worker was started with. A worker does with whatever batches come: what else
 // changes is for it no more than what it warms up.
 func (s *Service) changes(next *Service) (any, worker bool) {
+	if len(s.Variants) != len(next.Variants) {
+		return true, true
+	}
 	old, now := *s, *next
 	old.Sizes, now.Sizes = s.MeasuredSizes(), next.MeasuredSizes()
 	var was []key

@@ -1,13 +1,16 @@
 package config
 
 import (
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
 
 // Service is one service. Its model is "zoo:NAME", the path of an ONNX file, or
 // "emulated:NAME". It has a worker on each of the devices that it is on, on every one
-// of the pool if it names none, and the threads of the other workers if it sets none.
+// of the pool if it names none, and the threads of the other workers if it sets none. A
+// service with variants has no model of its own: [Config.Expanded] has one service for each.
 type Service struct {
 	Name          string        `toml:"name"`
 	Model         string        `toml:"model" reload:"worker"`
@@ -25,12 +28,89 @@ type Service struct {
 	Sizes      []int `toml:"sizes"`
 	SeqLens    []int `toml:"seq_lens" default:"[16, 64]"`
 
+	// Selection is the policy file by which a variant is chosen, "" for one that the
+	// daemon computes.
+	Selection string `toml:"selection" path:"file"`
+
 	// MPS is what the service may take of a GPU that it shares.
 	MPS struct {
 		Percentage   int    `toml:"active_thread_percentage" default:"0" min:"0" max:"100" gpu:"only" reload:"worker"`
 		PinnedMemory int64  `toml:"pinned_memory_limit" default:"0B" min:"1MiB" zero:"all" gpu:"only" reload:"worker"`
 		Priority     string `toml:"client_priority" default:"normal" oneof:"normal,below_normal" gpu:"only" reload:"worker"`
 	}
+
+	Variants []Variant `toml:"variant" max:"16"` // a table inside this one, so it comes last
+}
+
+// Variant is one of several models that can answer the queries of a service. Accuracy is
+// in percent, or any number of which more is better. The name is that of its model unless
+// it has one: see called.
+type Variant struct {
+	Name     string  `toml:"name"`
+	Model    string  `toml:"model" reload:"worker"`
+	Accuracy float64 `toml:"accuracy"`
+}
+
+// called returns the name of a variant: its own, else the last part of its model, which of
+// a file goes without the extension.
+func (v *Variant) called() string {
+	switch _, name, prefixed := strings.Cut(v.Model, ":"); {
+	case v.Name != "":
+		return v.Name
+	case prefixed && !IsPath(v.Model):
+		return name
+	}
+	name := filepath.Base(v.Model)
+	return strings.TrimSuffix(name, filepath.Ext(name))
+}
+
+// variantOf stands between a service and its variant in the name of one that is expanded,
+// and in no name that a file may have.
+const variantOf = "/"
+
+// Of returns the service that this one is a variant of, and the variant, or "" and nil. Only
+// a service of [Config.Expanded] can be one.
+func (s *Service) Of() (service string, v *Variant) {
+	service, _, is := strings.Cut(s.Name, variantOf)
+	if !is || len(s.Variants) != 1 {
+		return "", nil
+	}
+	return service, &s.Variants[0]
+}
+
+// expanded returns services as they are run: see [Config.Expanded].
+func expanded(services []Service) (all []Service) {
+	for _, s := range services {
+		if of, _ := s.Of(); of != "" || len(s.Variants) == 0 {
+			all = append(all, s)
+			continue
+		}
+		for _, v := range s.Variants {
+			one := s
+			v.Name = v.called()
+			one.Name, one.Model, one.Variants = s.Name+variantOf+v.Name, v.Model, []Variant{v}
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// folded returns services as a file has them, of such that may be expanded.
+func folded(services []Service) (all []Service) {
+	for _, s := range services {
+		of, v := s.Of()
+		last := len(all) - 1
+		switch {
+		case v == nil:
+			all = append(all, s)
+		case last >= 0 && all[last].Name == of:
+			all[last].Variants = append(slices.Clip(all[last].Variants), *v)
+		default:
+			s.Name, s.Model = of, ""
+			all = append(all, s)
+		}
+	}
+	return all
 }
 
 // DefaultService returns a service of which only the name and the model are

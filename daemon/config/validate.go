@@ -26,6 +26,7 @@ const (
 	maxMeasured  = 32 // batch sizes, or sequence lengths, of a service
 	maxSeqLen    = 1 << 20
 	maxNameBytes = 256 // tracing.service and tracing.instance
+	maxAccuracy  = 1e12
 )
 
 var (
@@ -124,7 +125,7 @@ func (c *Config) faults() (f Faults) {
 	}
 	c.checkLimits(&f)
 	c.checkTLS(&f)
-	c.checkTracing(&f)
+	c.Tracing.check(&f)
 	c.checkServices(&f)
 	if gpu {
 		c.checkMPS(&f)
@@ -301,8 +302,7 @@ func (c *Config) checkTLS(f *Faults) {
 	f.when(t.Cert == "" && t.ClientCA != "", "tls.client_ca", "needs tls.cert and tls.key: clients show certificates only to a daemon that has one")
 }
 
-func (c *Config) checkTracing(f *Faults) {
-	t := &c.Tracing
+func (t *Tracing) check(f *Faults) {
 	if t.Endpoint != "" {
 		if _, err := tracing.CheckEndpoint(t.Endpoint); err != nil {
 			f.add("tracing.endpoint", "%v", err)
@@ -313,16 +313,22 @@ func (c *Config) checkTracing(f *Faults) {
 	f.when(len(t.Instance) > maxNameBytes, "tracing.instance", "must have at most %d bytes", maxNameBytes)
 }
 
+// nameForm is what a name of a service or of a variant must be.
+const nameForm = `1 to 128 letters, digits, "_", "." or "-", begin with a letter or digit and not contain ".."`
+
+func isName(name string) bool { return serviceName.MatchString(name) && !strings.Contains(name, "..") }
+
 func (c *Config) checkServices(f *Faults) {
 	f.when(len(c.Services) == 0, "service", "there is no service")
+	all := len(expanded(c.Services))
+	f.when(all > MaxServices, "service", "%d services with their variants, each of which counts, and the limit is %d: leave some out, or run several daemons", all, MaxServices)
 	first := map[string]int{}
 	for i := range c.Services {
 		s, prefix := &c.Services[i], fmt.Sprintf("service[%d].", i)
-		if !f.when(!serviceName.MatchString(s.Name) || strings.Contains(s.Name, ".."), prefix+"name",
-			`%q must be 1 to 128 letters, digits, "_", "." or "-", begin with a letter or digit and not contain ".."`, s.Name) {
+		if !f.when(!isName(s.Name), prefix+"name", `%q must be `+nameForm, s.Name) {
 			f.when(s.Name == reservedName, prefix+"name", "%q is reserved: the protocol has /v2/models/stats", s.Name)
 		}
-		s.checkModel(f, prefix+"model", c.Emulated())
+		s.checkModels(f, prefix, c.Emulated())
 		f.when(s.Cut < 0 && !c.MayUseGPU(), prefix+"cut",
 			"must be at least 0 with device = %q, not %d: only for a GPU is a cut chosen that this could replace", c.Device, s.Cut)
 		c.Devices.checkOn(f, prefix+"on", s.On)
@@ -335,18 +341,43 @@ func (c *Config) checkServices(f *Faults) {
 	}
 }
 
-func (s *Service) checkModel(f *Faults, key string, emulated bool) {
-	name, isZoo := strings.CutPrefix(s.Model, ZooPrefix)
-	switch isEmulated := strings.HasPrefix(s.Model, EmulatedPrefix); {
+// checkModels checks the model of a service, or its variants.
+func (s *Service) checkModels(f *Faults, prefix string, emulated bool) {
+	if len(s.Variants) == 0 {
+		checkModel(f, prefix+"model", s.Model, emulated)
+		f.when(s.Selection != "", prefix+"selection", "chooses among variants, and there is no [[service.variant]]: leave it out, or give the service its variants")
+		return
+	}
+	f.when(s.Model != "", prefix+"model", "the service has variants, each with a model of its own: leave it out, or every [[service.variant]]")
+	f.when(len(s.Variants) == 1, prefix+"variant", "is the only one, so there is nothing to choose: give the service a second, or instead of it model = %q", s.Variants[0].Model)
+	f.when(s.BestEffort, prefix+"best_effort", "queries without a deadline leave nothing to choose a variant by: leave it out, or give the service one model")
+	for j := range s.Variants {
+		v, at := &s.Variants[j], fmt.Sprintf("%svariant[%d].", prefix, j)
+		checkModel(f, at+"model", v.Model, emulated)
+		f.when(v.Model != "" && !isName(v.called()), at+"name", `%q must be `+nameForm, v.called())
+		f.when(!(v.Accuracy > 0 && v.Accuracy <= maxAccuracy), at+"accuracy",
+			"must be above 0 and at most %v, such as the percentage of answers that are right, not %v", maxAccuracy, v.Accuracy)
+		for k := range j {
+			other := &s.Variants[k]
+			f.when(v.Model != "" && other.called() == v.called(), at+"name", "%q is the name of variant[%d] too: give one of them another", v.called(), k)
+			f.when(v.Accuracy > 0 && other.Accuracy == v.Accuracy, at+"accuracy",
+				"is %v, as that of variant[%d] (%s): only the faster of the two would ever run, so leave the other out, or correct one", v.Accuracy, k, other.called())
+		}
+	}
+}
+
+func checkModel(f *Faults, key, model string, emulated bool) {
+	name, isZoo := strings.CutPrefix(model, ZooPrefix)
+	switch isEmulated := strings.HasPrefix(model, EmulatedPrefix); {
 	case emulated && !isEmulated:
-		f.add(key, `must be "emulated:NAME" with device = "emulated", which runs no other, not %q`, s.Model)
+		f.add(key, `must be "emulated:NAME" with device = "emulated", which runs no other, not %q`, model)
 	case isEmulated && !emulated:
-		f.add(key, `%q runs with device = "emulated" only`, s.Model)
-	case s.Model == "":
+		f.add(key, `%q runs with device = "emulated" only`, model)
+	case model == "":
 		f.add(key, `must be "zoo:NAME" or the path of an ONNX file`)
 	case isZoo && !slices.Contains(zoo.Names(), name):
-		f.add(key, "%q is not in the zoo; see overlapd models list", s.Model)
-	case strings.ContainsRune(s.Model, 0):
+		f.add(key, "%q is not in the zoo; see overlapd models list", model)
+	case strings.ContainsRune(model, 0):
 		f.add(key, "a path cannot contain NUL")
 	}
 }

@@ -99,14 +99,19 @@ type Call struct {
 	// The codec sets these. Inputs stand in the order of the model, Outputs in
 	// that of the answer. ID is the client's name for the query, printable and
 	// possibly empty. A Timeout of more than 0 shortens the QoS target and never
-	// lengthens it. The highest Priority is 1, and 0 is none. Arrival is when the
-	// request had been read.
+	// lengthens it. The highest Priority is 1, and 0 is none. Variant is the position
+	// of the variant that must answer, -1 for any, and LeastAccuracy the accuracy that
+	// the one that answers must have, 0 for any. Arrival is when the request had been read.
 	ID       []byte
 	Inputs   []Input
 	Outputs  []Output
 	Timeout  time.Duration
 	Priority int
-	Arrival  time.Time
+
+	Variant       int
+	LeastAccuracy float64
+
+	Arrival time.Time
 
 	// Admit sets these: the shared memory that the inputs lie in, the client's own
 	// batch dimension (at least 1), the sequence length (0 if the model has none),
@@ -142,9 +147,11 @@ type Output struct {
 // Reply is the answer to a call: an error if it was dropped or failed, and else
 // all outputs in the order of the model, which are valid until Release. Queue is
 // how long it waited for its first round, Compute the time from its first span to
-// its last, pauses included. It is Deadly if a worker died of it.
+// its last, pauses included. It is Deadly if a worker died of it. Variant is the name of
+// the variant that answered, "" where the service has none.
 type Reply struct {
 	Outputs []Tensor
+	Variant string
 	Err     *Error
 	Deadly  bool
 	Queue   time.Duration
@@ -162,6 +169,7 @@ func NewCall(s *Service) *Call {
 func (c *Call) reset(s *Service, sig *Signature) {
 	c.Service, c.Signature = s, sig
 	c.ID, c.Outputs, c.Timeout, c.Priority = c.ID[:0], c.Outputs[:0], 0, 0
+	c.Variant, c.LeastAccuracy = -1, 0
 	c.Memory, c.Size, c.SeqLen, c.Shape, c.QueryID = Memory{}, 0, 0, 0, 0
 	c.Arrival, c.Reply, c.Trace = time.Time{}, Reply{}, nil
 	if sig != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -17,7 +18,8 @@ import (
 //
 // MaxBatch is the largest batch that is formed by merging queries, 1 for none.
 // MaxQueryBatch is the largest batch dimension of one query, and MaxSeqLen its
-// longest sequence, 0 for any.
+// longest sequence, 0 for any. Variants are the models that can answer its queries where
+// there are several.
 type Service struct {
 	ID            models.ServiceID
 	Name          string
@@ -27,11 +29,19 @@ type Service struct {
 	MaxBatch      int
 	MaxQueryBatch int
 	MaxSeqLen     int
+	Variants      []Variant
 	Backend       Backend
 	Stats         *stats
 
 	*condition
 	signature atomic.Pointer[Signature]
+}
+
+// Variant is one of several models that can answer the queries of a service. Of Accuracy
+// more is better.
+type Variant struct {
+	Name     string
+	Accuracy float64
 }
 
 // condition is how a service stands, whatever its targets are changed to. One that is
@@ -161,11 +171,14 @@ type Registry struct {
 // Publish replaces the services.
 func (r *Registry) Publish(list []*Service) { r.now.Store(&list) }
 
-// InOrder sorts services by their names as these are listed. Others come last.
+// InOrder sorts services by their names as these are listed, one with variants by that of
+// its first, SERVICE/VARIANT. Others come last.
 func InOrder(list []*Service, names []string) []*Service {
 	at := func(s *Service) int {
-		if i := slices.Index(names, s.Name); i >= 0 {
-			return i
+		for i, name := range names {
+			if of, _, _ := strings.Cut(name, "/"); of == s.Name {
+				return i
+			}
 		}
 		return len(names)
 	}
