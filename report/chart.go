@@ -17,8 +17,8 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Chart is a drawing with two axes: lines and dots over numbers, or bars over
-// names.
+// Chart is a drawing with two axes: lines, dots and boxes over numbers, or bars
+// over names.
 type Chart struct {
 	Caption string
 	X, Y    string // what the axes show, with the unit
@@ -46,6 +46,9 @@ type Series struct {
 	Y     []float64 // one for each X, or for each group, NaN where there is none
 	Marks []float64 // others' values beside bars, NaN where there is none
 	Dots  bool      // points are not joined
+
+	// Boxes are filled instead of a line: the left, bottom, right and top of each.
+	Boxes [][4]float64
 }
 
 // palette is told apart by the colour-blind too. The first are the strongest.
@@ -131,6 +134,10 @@ func (c *Chart) nominal(p *plot.Plot) {
 func (c *Chart) lines(p *plot.Plot) error {
 	for i := range c.Series {
 		s := &c.Series[i]
+		if s.X == nil {
+			p.Add(boxes{s})
+			continue
+		}
 		points := make(plotter.XYs, len(s.X))
 		for k := range points {
 			points[k] = plotter.XY{X: s.X[k], Y: s.Y[k]}
@@ -186,6 +193,26 @@ func (b bars) Plot(canvas draw.Canvas, p *plot.Plot) {
 				canvas.StrokeLine2(draw.LineStyle{Color: color.Black, Width: vg.Points(1.5)}, left, at, right, at)
 			}
 		}
+	}
+}
+
+// boxes draws the boxes of a series.
+type boxes struct{ *Series }
+
+// DataRange implements plot.DataRanger.
+func (s boxes) DataRange() (xmin, xmax, ymin, ymax float64) {
+	xmin, xmax, ymin, ymax = math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)
+	for _, b := range s.Boxes {
+		xmin, ymin, xmax, ymax = min(xmin, b[0]), min(ymin, b[1]), max(xmax, b[2]), max(ymax, b[3])
+	}
+	return xmin, xmax, ymin, ymax
+}
+
+// Plot implements plot.Plotter.
+func (s boxes) Plot(canvas draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&canvas)
+	for _, b := range s.Boxes {
+		canvas.FillPolygon(s.color(), []vg.Point{{X: x(b[0]), Y: y(b[1])}, {X: x(b[0]), Y: y(b[3])}, {X: x(b[2]), Y: y(b[3])}, {X: x(b[2]), Y: y(b[1])}})
 	}
 }
 

@@ -27,7 +27,7 @@ func sample() *Document {
 	d.Chart(&Chart{Caption: "bars", Y: "percent", Groups: []string{"g & 1", "g2"}, LevelName: "target", Level: 2, MarkName: "theirs", Series: []Series{
 		{Name: "s1", Y: []float64{1, math.NaN()}, Marks: []float64{2, math.NaN()}}, {Name: "<s2>", Color: 1, Y: []float64{3, 0}},
 	}})
-	d.Chart(&Chart{Caption: "lines", X: "x", Series: []Series{{Name: "l", X: []float64{0, 1}, Y: []float64{0, 2}}, {Name: "d", Dots: true, X: []float64{0}, Y: []float64{1}}}})
+	d.Chart(&Chart{Caption: "lines", X: "x", Series: []Series{{Name: "l", X: []float64{0, 1}, Y: []float64{0, 2}}, {Name: "d", Dots: true, X: []float64{0}, Y: []float64{1}}, {Name: "b", Color: 2, Boxes: [][4]float64{{0, 0, 1, 2}}}, {Name: "none"}}})
 	inside := &Document{}
 	inside.Text("details")
 	d.Fold("all numbers", inside)
@@ -68,7 +68,7 @@ func TestPageShowsEverything(t *testing.T) {
 	for _, want := range []string{
 		"<h1>a &amp; b</h1>", `class="label">Emulated: &lt;b&gt;`, `<h2 id="figure-17-goodput">`, "what &lt;script&gt; gains", `<th class="right">rows</th>`, "<td>a�b</td>",
 		`style="background:#e9a3a3;color:#222">12</td>`, "<figcaption>bars</figcaption>", `background:#0072b2"></i>s1</span>`, "&lt;s2&gt;", `class="level"></i>target`, `class="mark"></i>theirs`,
-		"<summary>all numbers</summary>", "<p>details</p>", "g &amp; 1",
+		"<summary>all numbers</summary>", "fill:#009E73", "<p>details</p>", "g &amp; 1",
 	} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page lacks %s", want)

@@ -132,3 +132,17 @@ func Front(variants []Variant) (front []Variant) {
 	}
 	return front
 }
+
+// LeftOut says of each variant that is not on the [Front] why it never runs.
+func LeftOut(variants []Variant) (why []string) {
+	front := Front(variants)
+	for _, v := range variants {
+		named := func(of Variant) bool { return of.Name == v.Name }
+		better := func(of Variant) bool { return of.Latency[0] <= v.Latency[0] && of.Accuracy >= v.Accuracy }
+		if at := slices.IndexFunc(front, better); at >= 0 && !slices.ContainsFunc(front, named) {
+			why = append(why, fmt.Sprintf("%s never runs: %s takes %.4g ms instead of %.4g for one query, with an accuracy of %v instead of %v",
+				v.Name, front[at].Name, front[at].Latency[0], v.Latency[0], front[at].Accuracy, v.Accuracy))
+		}
+	}
+	return why
+}

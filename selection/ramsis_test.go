@@ -40,6 +40,10 @@ func TestFront(t *testing.T) {
 	if got := front[0].Latency; !slices.Equal(got, []float64{2, 2, 4}) || given[2].Latency[0] != 3 {
 		t.Errorf("a batch takes %v, want no more than a larger one", got)
 	}
+	want := []string{"slower and worse never runs: as good takes 4 ms instead of 5 for one query, with an accuracy of 80 instead of 70", "slower never runs: as good takes 4 ms instead of 5 for one query, with an accuracy of 80 instead of 80"}
+	if got := LeftOut(given); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 	for n, want := range map[int]string{
 		1: "first", 2: "first best", 3: "first as good best", 5: "first first+33% first+67% as good best", 6: "first first+33% first+67% as good as good+50% best",
 	} {

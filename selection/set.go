@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/overlapd/overlapd/textfile"
@@ -62,7 +63,7 @@ func (w Worker) SolveSet(ctx context.Context, low, high float64, progress func(p
 	case !(high >= low):
 		return nil, fmt.Errorf("%w: loads from %v to %v; give the lower one first", ErrWorker, low, high)
 	case high > peak:
-		s.Note = fmt.Sprintf("it ends at %.4g queries a second, since no variant bears more; %s bears so many", peak, best)
+		s.Note = fmt.Sprintf("the policies end at %.4g queries a second: %s bears so many, and no variant bears more; ", peak, best)
 		high = peak
 	}
 	s.Rate = high
@@ -82,19 +83,21 @@ func (w Worker) SolveSet(ctx context.Context, low, high float64, progress func(p
 		case len(next) > 0 || gap <= maxGap:
 		case len(s.Policies) < maxPolicies && middle > 0:
 			next = []float64{middle}
-		case s.Note == "":
-			s.Note = fmt.Sprintf("neighbours differ by up to %.2g of the largest accuracy", gap)
+		default:
+			s.Note += fmt.Sprintf("policies for neighbouring loads differ by up to %.2g %% of the largest accuracy", 100*gap)
 		}
 	}
+	s.Note = strings.TrimSuffix(s.Note, "; ")
 	return s, nil
 }
 
 // peak returns the most queries a second that all workers can answer in time with one
-// variant, and its name.
+// variant, and its name. A query may wait for the batch before its own, which takes as long,
+// so a batch may take half of the target, or, if it has one query, all.
 func (w *Worker) peak() (peak float64, name string) {
 	for _, v := range Front(w.Variants) {
 		for i, l := range v.Latency[:min(len(v.Latency), w.Queue)] {
-			if rate := 1000 * float64((i+1)*w.Workers) / l; l <= w.Target && rate > peak {
+			if rate := 1000 * float64((i+1)*w.Workers) / l; l <= w.Target && (2*l <= w.Target || i == 0) && rate > peak {
 				peak, name = rate, v.Name
 			}
 		}

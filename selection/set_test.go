@@ -41,7 +41,7 @@ func TestSetIsDense(t *testing.T) {
 		if first.Rate != 30 || last.Rate != most || s.Rate != most || len(s.Policies) != solved {
 			t.Errorf("%d of %d policies, from %v to %v", len(s.Policies), solved, first.Rate, last.Rate)
 		}
-		if ends := strings.Contains(s.Note, "it ends at 375 queries a second, since no variant bears more; fast"); ends != (high > most) {
+		if ends := strings.Contains(s.Note, "the policies end at 375 queries a second: fast bears so many"); ends != (high > most) {
 			t.Errorf("up to %v: %q", high, s.Note)
 		}
 		for i, p := range s.Policies[1:] {
@@ -58,7 +58,7 @@ func TestSetIsBounded(t *testing.T) {
 	w.Variants = w.Variants[:2]
 	w.Variants[0].Accuracy, w.Variants[1].Accuracy = 1e-3, 1e3
 	s, err := w.SolveSet(t.Context(), 1, 600, nil)
-	if err != nil || len(s.Policies) != maxPolicies || !strings.Contains(s.Note, "neighbours differ by up to") {
+	if err != nil || len(s.Policies) != maxPolicies || !strings.Contains(s.Note, "policies for neighbouring loads differ by up to") {
 		t.Errorf("%d policies, %q, %v", len(s.Policies), s.Note, err)
 	}
 }

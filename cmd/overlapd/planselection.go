@@ -1,25 +1,31 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/overlapd/overlapd/report"
 	"github.com/overlapd/overlapd/selection"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 type selectionOptions struct {
 	output
-	format, data, task       string
-	discretization, batching string
-	target                   time.Duration
-	models                   int
-	worker                   selection.Worker
+	format, data, task, profile string
+	discretization, batching    string
+	target                      time.Duration
+	models                      int
+	loads                       string
+	out, report                 string
+	worker                      selection.Worker
 }
 
 func planSelectionCommand() *cobra.Command {
@@ -28,32 +34,57 @@ func planSelectionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "selection",
 		Short: "Say which variant of a service runs the next batch",
-		Long: `Selection computes which of several models that can answer for a service runs the next
-batch, given how many queries wait and how much time the first of them has left, so that
-as many as possible are answered in time by as accurate a model as possible (RAMSIS).
-It says what accuracy and violations are to be expected of that at a load.
+		Long: `Selection computes which of several models that can answer for a service, its variants,
+runs the next batch, given how many queries wait and how much time the first of them has
+left, so that as many as possible are answered in time by as accurate a variant as
+possible (RAMSIS). It says what accuracy and violations are to be expected of that.
 
---data is a folder with accuracy_percent.csv and profile_summary_ms.csv, the accuracies
-and latencies (95th percentile, by batch) that come with that paper. Models that are
-slower than a more accurate one are left out. Queries come as a Poisson process, and
-are dealt out to equal workers in turn; those that are late are answered all the same.`,
-		Example: `  overlapd plan selection --data ramsis --task image --target 300ms --workers 60 --load 2000
+Variants come from one of
+
+  --profile  a CSV file with a row for each batch of each variant, and the columns
+             variant, accuracy, batch and latency_ms
+  --data     a folder with accuracy_percent.csv and profile_summary_ms.csv, the
+             accuracies and latencies (95th percentile) that come with that paper
+
+A variant that is slower than a more accurate one never runs. Give the latency that a
+batch seldom exceeds, not the mean: what takes longer than its latency may be late.
+
+--load is for one load. --loads is for a range of them: there is a policy for so many
+loads that the expected accuracies of neighbours differ by 1 % at most, and a daemon
+takes the one for the lowest load that is at least what comes. The set ends where even
+the fastest variant cannot keep up. --out writes it to a file with all that it was made
+for, --report draws it: accuracy and violations over load, and which variant runs by
+queries that wait and time left.
+
+Queries come as a Poisson process, or in clusters with --cv above 1, and are dealt out
+to equal workers in turn. Those that are late are answered all the same, unless --drop
+has them dropped.`,
+		Example: `  overlapd plan selection --profile variants.csv --target 100ms --loads 5:500 --out policies.json --report policies.html
+  overlapd plan selection --data ramsis --task image --target 300ms --workers 60 --load 2000
   overlapd plan selection --data ramsis --task text --target 100ms --workers 20 --load 400 --discretization md --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.format, "format", o.format, "of the data: ramsis")
+	f.StringVar(&o.format, "format", o.format, "of --data: ramsis")
 	f.StringVar(&o.data, "data", "", "folder with accuracies and latencies")
-	f.StringVar(&o.task, "task", o.task, "image or text")
+	f.StringVar(&o.task, "task", o.task, "of --data, image or text")
+	f.StringVar(&o.profile, "profile", "", "CSV file of variants")
 	f.DurationVar(&o.target, "target", 0, "time from a query's arrival to its answer, as in 300ms")
 	f.IntVar(&o.worker.Workers, "workers", o.worker.Workers, "how many there are")
 	f.Float64Var(&o.worker.Rate, "load", 0, "queries a second for all workers")
+	f.StringVar(&o.loads, "loads", "", "lowest and highest load, as in 5:500")
+	f.Float64Var(&o.worker.CV, "cv", o.worker.CV, "coefficient of variation of the time between queries, from 1 on")
+	f.BoolVar(&o.worker.Drop, "drop", false, "drop queries that cannot be in time, instead of answering them late")
 	f.StringVar(&o.discretization, "discretization", o.discretization, "levels of the time left: fld, equally far apart, or md, one at each latency")
 	f.IntVar(&o.worker.Levels, "levels", o.worker.Levels, "how many levels fld has")
 	f.StringVar(&o.batching, "batching", o.batching, "max, a batch has all that wait, or variable, it may have less")
-	f.IntVar(&o.models, "models", 0, "how many models to choose from: fewer of the best, or more that are interpolated; 0 for the best")
+	f.IntVar(&o.models, "models", 0, "how many variants to choose from: fewer of the best, or more that are interpolated; 0 for the best")
+	f.StringVarP(&o.out, "out", "o", "", "file for the policies")
+	f.StringVar(&o.report, "report", "", "write a page with pictures to this file")
 	o.flag(f)
+	cmd.MarkFlagsMutuallyExclusive("load", "loads")
+	cmd.MarkFlagsMutuallyExclusive("data", "profile")
 	return cmd
 }
 
@@ -64,8 +95,8 @@ const (
 	longestQueue = 32
 )
 
-func (o *selectionOptions) run(cmd *cobra.Command) error {
-	began := time.Now()
+// check returns an error that says what is missing or contradicts itself among the flags.
+func (o *selectionOptions) check(cmd *cobra.Command) error {
 	for name, at := range map[string]struct {
 		value string
 		known []string
@@ -77,25 +108,61 @@ func (o *selectionOptions) run(cmd *cobra.Command) error {
 			return fmt.Errorf("--%s %.40q: give one of %v", name, at.value, at.known)
 		}
 	}
+	given := cmd.Flags().Changed
 	switch {
-	case o.data == "" || o.target <= 0 || !cmd.Flags().Changed("load"):
-		return errors.New("a policy for what? Give --data, a folder with accuracies and latencies, --target, a time above 0, and --load, queries a second")
-	case o.discretization == "md":
-		if cmd.Flags().Changed("levels") {
-			return fmt.Errorf("--levels is for --discretization fld: leave out one of them")
-		}
-		o.worker.Levels = 0
-	case o.worker.Levels < 1:
+	case o.data == "" && o.profile == "" || o.target <= 0 || !given("load") && !given("loads"):
+		return errors.New("a policy for what? Give --profile or --data, accuracies and latencies, --target, a time above 0, and --load or --loads, queries a second")
+	case o.discretization == "md" && given("levels"):
+		return errors.New("--levels is for --discretization fld: leave out one of them")
+	case o.discretization == "fld" && o.worker.Levels < 1:
 		return fmt.Errorf("--levels %d: give a number above 0", o.worker.Levels)
 	case o.models < 0 || o.models > maxModels:
 		return fmt.Errorf("--models %d: give a number from 1 to %d", o.models, maxModels)
 	}
-	variants, err := selection.ReadRAMSIS(o.data, o.task)
-	if err != nil {
+	return errors.Join(checkOut("out", o.out), checkOut("report", o.report))
+}
+
+// variants returns those to choose from.
+func (o *selectionOptions) variants() (variants []selection.Variant, err error) {
+	if o.profile != "" {
+		variants, err = selection.ReadProfile(o.profile)
+	} else {
+		variants, err = selection.ReadRAMSIS(o.data, o.task)
+	}
+	if err == nil && o.models > 0 {
+		variants = selection.Resize(selection.Front(variants), o.models)
+	}
+	return variants, err
+}
+
+// solve returns the policies for the loads.
+func (o *selectionOptions) solve(ctx context.Context) (*selection.Set, error) {
+	if o.loads == "" {
+		p, err := o.worker.Solve(ctx)
+		return &selection.Set{Worker: o.worker, Made: time.Now().UTC().Truncate(time.Second), Policies: []*selection.Policy{p}}, err
+	}
+	from, to, _ := strings.Cut(o.loads, ":")
+	low, err := strconv.ParseFloat(from, 64)
+	high, err2 := strconv.ParseFloat(to, 64)
+	if err := errors.Join(err, err2); err != nil {
+		return nil, fmt.Errorf("--loads %.40q: give two numbers, as in 5:500", o.loads)
+	}
+	bar, found := newBar("policies", 1), 0
+	defer bar.Close() //nolint:errcheck // it is for looks
+	return o.worker.SolveSet(ctx, low, high, func(_ *selection.Policy, gap float64) {
+		found++
+		showPart(bar, fmt.Sprintf("%s, neighbours differ by %.2g %%", report.Count(found, "policy", "policies"), 100*gap), min(1, 0.01/max(gap, 1e-9)))
+	})
+}
+
+func (o *selectionOptions) run(cmd *cobra.Command) error {
+	began := time.Now()
+	if err := o.check(cmd); err != nil {
 		return err
 	}
-	if variants = selection.Front(variants); o.models > 0 {
-		variants = selection.Resize(variants, o.models)
+	variants, err := o.variants()
+	if err != nil {
+		return err
 	}
 	longest := 0
 	for _, v := range variants {
@@ -104,40 +171,84 @@ func (o *selectionOptions) run(cmd *cobra.Command) error {
 	o.worker.Queue = min(longest, longestQueue)
 	o.worker.Variants, o.worker.Variable = variants, o.batching == "variable"
 	o.worker.Target = float64(o.target) / float64(time.Millisecond)
+	if o.discretization == "md" {
+		o.worker.Levels = 0
+	}
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	p, err := o.worker.Solve(ctx)
+	s, err := o.solve(ctx)
 	if err != nil {
 		return err
 	}
-	r := selectionResult{
-		Accuracy: p.Accuracy, Violations: p.Violations, States: p.States, Seconds: time.Since(began).Seconds(),
-		Models: len(p.Variants), Commit: buildCommit(),
+	r := newSelectionResult(s, o.out)
+	if r.Seconds = time.Since(began).Seconds(); o.out != "" {
+		err = s.WriteFile(o.out)
 	}
-	return o.print(cmd.OutOrStdout(), r, func(w io.Writer) error { return r.document(p).WriteText(w) })
+	if err == nil && o.report != "" {
+		err = textfile.Create(o.report, r.page(s).WriteHTML)
+	}
+	if err != nil {
+		return err
+	}
+	return o.print(cmd.OutOrStdout(), r, func(w io.Writer) error { return r.document(s).WriteText(w) })
 }
 
-// selectionResult is what the command says of a policy.
+// selectionResult is what the command says of policies: of the one for the highest load, and,
+// if there are several, of all.
 type selectionResult struct {
-	Accuracy   float64 `json:"accuracy"`   // of queries in time, expected
-	Violations float64 `json:"violations"` // part of all queries, expected
-	States     int     `json:"states"`
-	Seconds    float64 `json:"seconds"` // with reading
-	Models     int     `json:"models"`
-	Commit     string  `json:"commit"`
+	Accuracy   float64             `json:"accuracy"`   // of queries in time, expected
+	Violations float64             `json:"violations"` // part of all queries, expected
+	States     int                 `json:"states"`
+	Seconds    float64             `json:"seconds"` // with reading
+	Models     int                 `json:"models"`  // that may run
+	LeftOut    []string            `json:"left_out,omitempty"`
+	Policies   []*selection.Policy `json:"policies,omitempty"`
+	Note       string              `json:"note,omitempty"`
+	Out        string              `json:"out,omitempty"`
+	Commit     string              `json:"commit"`
 }
 
-func (r *selectionResult) document(p *selection.Policy) *report.Document {
+func newSelectionResult(s *selection.Set, out string) *selectionResult {
+	p := s.Policies[len(s.Policies)-1]
+	r := &selectionResult{
+		Accuracy: p.Accuracy, Violations: p.Violations, States: p.States, Models: len(p.Variants),
+		LeftOut: selection.LeftOut(s.Variants), Note: s.Note, Out: out, Commit: buildCommit(),
+	}
+	if len(s.Policies) > 1 {
+		r.Policies = s.Policies
+	}
+	return r
+}
+
+func (r *selectionResult) document(s *selection.Set) *report.Document {
 	d := new(report.Document)
-	d.Text("accuracy %.3f of queries in time, and %.4f %% late, are to be expected; %s, %d states, in %.2f s",
-		r.Accuracy, 100*r.Violations, report.Count(r.Models, "model"), r.States, r.Seconds)
+	if len(s.Policies) == 1 {
+		d.Text("accuracy %.3f of queries in time, and %.4f %% late, are to be expected; %s, %d states, in %.2f s",
+			r.Accuracy, 100*r.Violations, report.Count(r.Models, "model"), r.States, r.Seconds)
+	} else {
+		d.Text("%s, each of %d states, for %s, in %.2f s", report.Count(len(s.Policies), "policy", "policies"), r.States, report.Count(r.Models, "model"), r.Seconds)
+	}
+	if r.Note != "" {
+		d.Text("%s", r.Note)
+	}
 	t := report.NewTable("model", "accuracy", "ms alone")
-	for _, v := range p.Variants[:min(len(p.Variants), mostRows)] {
+	for _, v := range s.Policies[0].Variants[:min(r.Models, mostRows)] {
 		t.Rowf("%s\t%.3f\t%.4g", v.Name, v.Accuracy, v.Latency[0])
 	}
 	d.Table(t)
-	if more := len(p.Variants) - mostRows; more > 0 {
+	if more := r.Models - mostRows; more > 0 {
 		d.Text("%d more models are not shown", more)
+	}
+	d.List(r.LeftOut[:min(len(r.LeftOut), listedModels)]...)
+	if more := len(r.LeftOut) - listedModels; more > 0 {
+		d.List(fmt.Sprintf("%d more never run either; --json has all", more))
+	}
+	if len(s.Policies) > 1 {
+		t = report.NewTable("queries a second", "accuracy", "late %")
+		for _, p := range s.Policies {
+			t.Rowf("%.4g\t%.3f\t%.4f", p.Rate, p.Accuracy, 100*p.Violations)
+		}
+		d.Table(t)
 	}
 	return d
 }
