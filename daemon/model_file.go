@@ -17,11 +17,19 @@ import (
 func CheckModels(c *config.Config) error {
 	var faults config.Faults
 	var unread error
-	for i := range c.Services {
-		s := &c.Services[i]
-		fault, err := checkModel(s)
+	first := map[string]*query.Signature{} // of the variants of a service
+	all := c.Expanded().Services
+	for i := range all {
+		s := &all[i]
+		sig, fault, err := checkModel(s)
 		if err != nil {
 			unread = errors.Join(unread, fmt.Errorf("service %s: %w", s.Name, err))
+		}
+		if of, _ := s.Of(); of != "" && sig != nil && fault == nil {
+			if first[of] == nil {
+				first[of] = sig
+			}
+			fault = first[of].Differs(sig)
 		}
 		if fault != nil {
 			faults = append(faults, config.ModelFault(s.Name, fault)...)
@@ -33,22 +41,22 @@ func CheckModels(c *config.Config) error {
 	return errors.Join(faults, unread)
 }
 
-// checkModel returns what is wrong with the model file of a service, if it has one, or
-// why it cannot be read.
-func checkModel(s *config.Service) (fault, err error) {
+// checkModel returns what the model file of a service looks like to clients, if it has one,
+// what is wrong with it, or why it cannot be read.
+func checkModel(s *config.Service) (sig *query.Signature, fault, err error) {
 	if !config.IsPath(s.Model) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	err = readModel(s.Model, func(f *models.File) {
 		if fault = f.CheckOperators(); fault == nil {
 			m := f.Ports()
-			fault = query.CheckModel(s.Model, m.Inputs, m.Outputs, s.MaxBatch)
+			sig, fault = query.CheckModel(s.Model, m.Inputs, m.Outputs, s.MaxBatch)
 		}
 	})
 	if models.Refused(err) {
-		return err, nil
+		return nil, err, nil
 	}
-	return fault, err
+	return sig, fault, err
 }
 
 // errModelInMotion is returned when a model file shrinks while it is read.

@@ -101,3 +101,27 @@ func TestCheckModels(t *testing.T) {
 		t.Errorf("a page as well: %v", err)
 	}
 }
+
+// Variants that differ for clients are refused before anything is loaded, with what differs.
+func TestCheckVariants(t *testing.T) {
+	dir := t.TempDir()
+	var paths []string
+	for _, name := range []string{"tiny_mlp", "tiny_add"} {
+		path, err := zoo.Build(name, dir, 1, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	service := config.Service{Name: "s", MaxBatch: 1, Variants: []config.Variant{{Model: paths[0], Accuracy: 1}, {Name: "copy", Model: paths[0], Accuracy: 2}}}
+	c := config.Config{Services: []config.Service{service}}
+	if err := CheckModels(&c); err != nil {
+		t.Error(err)
+	}
+	c.Services[0].Variants[1] = config.Variant{Model: paths[1], Accuracy: 2}
+	err := CheckModels(&c)
+	const want = "service s/tiny_add: its model cannot be served: variants of a service have the same inputs and outputs, and this one has 2 inputs, the first 1"
+	if faults, faulty := errors.AsType[config.Faults](err); !faulty || len(faults) != 1 || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}

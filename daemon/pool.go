@@ -238,7 +238,13 @@ func (p *pool) start() error {
 
 // join starts the workers of a service that is to take requests.
 func (p *pool) join(all *config.Config, c *config.Service) (*loop.Joining, error) {
-	if err := errors.Join(checkModel(c)); err != nil {
+	sig, fault, err := checkModel(c)
+	if of, _ := c.Of(); of != "" && sig != nil && fault == nil {
+		if front := p.backend.Service([]byte(of)); front != nil && front.Signature() != nil {
+			fault = front.Signature().Differs(sig)
+		}
+	}
+	if err := errors.Join(fault, err); err != nil {
 		return nil, err
 	}
 	places, err := p.places(0, p.on(all, c.Name), c)

@@ -94,6 +94,9 @@ func newBackend(t testing.TB) *backend {
 		Inputs:  []models.TensorSpec{spec("A", models.Int64, -2, -3), spec("B", models.Int64, -2, -3), spec("C", models.Float32, -2, 4)},
 		Outputs: []models.TensorSpec{spec("A", models.Int64, -2, -3), spec("B", models.Int64, -2, -3), spec("C", models.Float32, -2, 4)},
 	})
+	add("varied", query.Info{
+		Inputs: []models.TensorSpec{spec("X", models.Int8, -1, 1)}, Outputs: []models.TensorSpec{spec("Y", models.Int8, -1, 1)},
+	}).Variants = []query.Variant{{Name: "fast", Accuracy: 76.13}, {Name: "mid", Accuracy: 77.37}, {Name: "best", Accuracy: 78.31}}
 	add("unloaded", query.Info{})
 	return f
 }
@@ -168,6 +171,11 @@ func (f *backend) check(c *query.Call) {
 func (f *backend) Run(c *query.Call) query.Reply {
 	r := query.Reply{Queue: 1, Compute: 3}
 	c.Service.Stats.Executed()
+	for i, v := range c.Service.Variants {
+		if r.Variant == "" && (c.Variant == i || c.Variant < 0 && v.Accuracy >= c.LeastAccuracy) {
+			r.Variant = v.Name
+		}
+	}
 	for _, in := range c.Inputs {
 		r.Outputs = append(r.Outputs, in.Tensor)
 	}

@@ -31,7 +31,11 @@ func (r *reuse) Submit(c *query.Call) error {
 	for i := range c.Inputs {
 		r.outputs = append(r.outputs, c.Inputs[i].Tensor)
 	}
-	c.Answer(query.Reply{Outputs: r.outputs})
+	reply := query.Reply{Outputs: r.outputs}
+	if c.Variant >= 0 {
+		reply.Variant = c.Service.Variants[c.Variant].Name
+	}
+	c.Answer(reply)
 	return nil
 }
 
@@ -42,6 +46,9 @@ func handling(t testing.TB, body string, header map[string]string) func() {
 	r := &reuse{fake: newFake(t), memory: make([]byte, 1<<20)}
 	for _, s := range r.List {
 		s.Backend = r
+	}
+	if strings.Contains(body, query.ParameterVariant) {
+		r.List[0].Variants = []query.Variant{{Name: "fast", Accuracy: 76.13}, {Name: "best", Accuracy: 78.31}}
 	}
 	l := testLimits()
 	e, err := NewEndpoint(l, Options{Queries: queriesOf(r, l), Status: r.fake.Status, Timeline: r.fake.timeline})
@@ -98,6 +105,7 @@ func TestAllocations(t *testing.T) {
 	body, header := simpleBinary()
 	for name, one := range map[string]func(){
 		"JSON": handling(t, simple(`"id":"1",`), nil), "binary": handling(t, body, header),
+		"a variant": handling(t, simple(`"parameters":{"variant":"best","least_accuracy":76.5},`), nil),
 	} {
 		if n := testing.AllocsPerRun(200, one); n > maxAllocs {
 			t.Errorf("%s: %v allocations, at most %d", name, n, maxAllocs)

@@ -1,6 +1,7 @@
 package http
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/query"
@@ -106,6 +107,8 @@ var (
 		{"timeout", (*decoder).timeout},
 		{"priority", (*decoder).priority},
 		{"binary_data_output", (*decoder).binaryOutput},
+		{query.ParameterVariant, (*decoder).variant},
+		{query.ParameterLeastAccuracy, (*decoder).leastAccuracy},
 	}}
 	inputObject = object{name: "an input", required: 3, members: []member{
 		{"name", (*decoder).inputName},
@@ -237,6 +240,23 @@ func (d *decoder) priority() *query.Error {
 func (d *decoder) binaryOutput() (err *query.Error) {
 	d.binary, err = d.boolean(`the parameter "binary_data_output"`)
 	return err
+}
+
+func (d *decoder) variant() *query.Error {
+	name, err := d.str(nil)
+	if err != nil {
+		return query.Invalid("the parameter %q must be a string, the name of a variant (byte %d)", query.ParameterVariant, d.i)
+	}
+	return d.c.AskVariant(name)
+}
+
+func (d *decoder) leastAccuracy() *query.Error {
+	token, _, err := d.number()
+	if err != nil {
+		return query.Invalid("the parameter %q must be a number (byte %d)", query.ParameterLeastAccuracy, d.i)
+	}
+	least, _ := strconv.ParseFloat(string(token), 64) // infinite if it is out of range
+	return d.c.AskAccuracy(least)
 }
 
 // readInput reads one element of "inputs".

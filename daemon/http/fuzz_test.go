@@ -26,6 +26,7 @@ func FuzzInferRequest(f *testing.F) {
 	f.Add(uint8(6), uint16(0), append([]byte(binaryEcho("BYTES", "[1,1]", 5)), text("a")...))
 	f.Add(uint8(1), uint16(0), []byte(echo("FP32", "[1,2]", `[1e-50,3.4e38]`)))
 	f.Add(uint8(15), uint16(0), []byte(`{"parameters":{"timeout":5,"priority":1},"outputs":[{"name":"C"}],"inputs":[]}`))
+	f.Add(uint8(16), uint16(0), []byte(`{"parameters":{"variant":"mid","least_accuracy":7.7e1},`+variedInput+`}`))
 	services := newFake(f).List
 	f.Fuzz(func(t *testing.T, service uint8, head uint16, body []byte) {
 		s := services[int(service)%(len(services)-1)]
@@ -50,6 +51,9 @@ func FuzzInferRequest(f *testing.F) {
 		}
 		for i := range c.Inputs {
 			c.Reply.Outputs = append(c.Reply.Outputs, c.Inputs[i].Tensor)
+		}
+		if len(s.Variants) > 0 {
+			c.Reply.Variant = s.Variants[max(c.Variant, 0)].Name
 		}
 		if s.Name == "simple" || len(c.Signature.Outputs) != len(c.Inputs) {
 			return
@@ -86,6 +90,9 @@ func checkAccepted(t *testing.T, c *query.Call) {
 	t.Helper()
 	if c.Timeout < 0 || c.Priority < 0 || strings.ContainsAny(string(c.ID), "\r\n\x00") {
 		t.Fatalf("timeout %v, priority %d, id %q", c.Timeout, c.Priority, c.ID)
+	}
+	if v := c.Service.Variants; c.Variant >= len(v) || c.Variant >= 0 && !(v[c.Variant].Accuracy >= c.LeastAccuracy) || !(c.LeastAccuracy >= 0 && c.LeastAccuracy <= 78.31) {
+		t.Fatalf("variant %d of at least %v", c.Variant, c.LeastAccuracy)
 	}
 	for i := range c.Inputs {
 		in := &c.Inputs[i]

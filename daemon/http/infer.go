@@ -17,6 +17,9 @@ const (
 	// headerLength names the length of the JSON before the binary data.
 	headerLength = "Inference-Header-Content-Length"
 
+	// headerVariant names the variant that answered.
+	headerVariant = "Overlapd-Variant"
+
 	headerTraceparent = "traceparent"
 	headerTracestate  = "tracestate"
 
@@ -170,6 +173,9 @@ func (x *exchange) Encode(c *query.Call) *query.Error {
 	if slices.ContainsFunc(c.Outputs, func(o query.Output) bool { return o.Binary }) {
 		ctx.SetContentType(contentBinary)
 		ctx.Response.Header.Set(headerLength, strconv.Itoa(head))
+	}
+	if v := c.Reply.Variant; v != "" {
+		ctx.Response.Header.Set(headerVariant, v)
 	}
 	b.Bytes = text
 	b.Settle()

@@ -14,7 +14,11 @@ func appendReplyHead(b []byte, c *query.Call) ([]byte, *query.Error) {
 		b = append(appendString(append(b, `"id":`...), c.ID), ',')
 	}
 	b = appendString(append(b, `"model_name":`...), c.Service.Name)
-	b = append(b, `,"model_version":"`+query.ModelVersion+`","outputs":[`...)
+	b = append(b, `,"model_version":"`+query.ModelVersion+`",`...)
+	if v := c.Reply.Variant; v != "" {
+		b = append(appendString(append(b, `"parameters":{"`+query.ParameterVariant+`":`...), v), `},`...)
+	}
+	b = append(b, `"outputs":[`...)
 	for n, o := range c.Outputs {
 		if n > 0 {
 			b = append(b, ',')
@@ -58,7 +62,7 @@ const (
 // replyBody returns an empty body with room for the outputs that a call is
 // answered with and the JSON around them.
 func replyBody(memory *query.Budget, c *query.Call) (*query.Body, *query.Error) {
-	room := int64(len(c.Service.Name)+6*len(c.ID)) + replyHeadBytes
+	room := int64(len(c.Service.Name)+len(c.Reply.Variant)+6*len(c.ID)) + replyHeadBytes
 	for _, o := range c.Outputs {
 		t, p := &c.Reply.Outputs[o.Port], &c.Signature.Outputs[o.Port]
 		room += int64(6*len(p.Name)+dimBytes*len(t.Shape)) + outputHeadBytes

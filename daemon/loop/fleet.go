@@ -385,7 +385,7 @@ func (f *fleet) change(s *member, c *config.Service, places []Place) error {
 		if err := next.Loaded(s.service.Signature().Info); err != nil {
 			return err
 		}
-		if err := query.CheckModel(c.Name, info.Inputs, info.Outputs, c.MaxBatch); err != nil {
+		if _, err := query.CheckModel(c.Name, info.Inputs, info.Outputs, c.MaxBatch); err != nil {
 			return err
 		}
 	}

@@ -243,6 +243,13 @@ const StringHead = 4
 // JSON nor as typed contents.
 func BinaryOnly(t models.DataType) bool { return t == models.Float16 || t == models.BFloat16 }
 
+// The parameters of a request that say which variant may answer it, of which the first is
+// also in the answer and says which has.
+const (
+	ParameterVariant       = "variant"
+	ParameterLeastAccuracy = "least_accuracy"
+)
+
 // CheckParameter refuses a parameter of a request that is not known here and has
 // a meaning in Triton that would be lost if it were ignored.
 func CheckParameter[S string | []byte](key S) *Error {
@@ -312,6 +319,55 @@ func (c *Call) SetID(id []byte) *Error {
 	return nil
 }
 
+// AskVariant has only the variant of this name answer.
+func (c *Call) AskVariant(name []byte) *Error {
+	s := c.Service
+	if err := s.hasVariants(ParameterVariant); err != nil {
+		return err
+	}
+	for i := range s.Variants {
+		if s.Variants[i].Name == string(name) {
+			c.Variant = i
+			return nil
+		}
+	}
+	return Invalid("service %s has no variant %q: ask for one of %s", s.Name, Cut(name), s.variants())
+}
+
+// AskAccuracy has only variants answer that are at least so accurate, any if it is 0.
+func (c *Call) AskAccuracy(least float64) *Error {
+	s := c.Service
+	if err := s.hasVariants(ParameterLeastAccuracy); err != nil {
+		return err
+	}
+	if !(least >= 0) || math.IsInf(least, 1) {
+		return Invalid("the parameter %q must be a finite number from 0, not %v", ParameterLeastAccuracy, least)
+	}
+	highest := 0.0
+	for i := range s.Variants {
+		highest = max(highest, s.Variants[i].Accuracy)
+	}
+	if least > highest {
+		return Invalid("the parameter %q is %v, and the highest accuracy of a variant of %s is %v: ask for that or less",
+			ParameterLeastAccuracy, least, s.Name, highest)
+	}
+	c.LeastAccuracy = least
+	return nil
+}
+
+// checkVariant returns an error if a call asks for a variant that is not accurate enough for it.
+func (c *Call) checkVariant() *Error {
+	if c.Variant < 0 {
+		return nil
+	}
+	v := &c.Service.Variants[c.Variant]
+	if v.Accuracy >= c.LeastAccuracy {
+		return nil
+	}
+	return Invalid("the variant %s has an accuracy of %v, and the request wants at least %v: leave out %q or %q",
+		v.Name, v.Accuracy, c.LeastAccuracy, ParameterVariant, ParameterLeastAccuracy)
+}
+
 // Give sets an input of the model. Its type, shape and data must be known, its
 // data may still follow.
 func (c *Call) Give(port int, in *Input) *Error {
@@ -353,7 +409,8 @@ func (c *Call) AskAll(binary bool) {
 	}
 }
 
-// Check compares the inputs with the model and with each other.
+// Check compares the inputs with the model and with each other, and what is asked of
+// the variant that answers.
 func (c *Call) Check() *Error {
 	sig := c.Signature
 	for n := range sig.Inputs {
@@ -372,7 +429,7 @@ func (c *Call) Check() *Error {
 				p.Name, in.Shape[0], sig.Inputs[0].Name, c.Inputs[0].Shape[0])
 		}
 	}
-	return nil
+	return c.checkVariant()
 }
 
 // checkShape compares a shape with the model's, and dimensions of the same

@@ -110,6 +110,7 @@ type parameters struct {
 	Operators  parameter  `json:"operators"`
 	Hash       parameter  `json:"sha256"`
 	Cut        *parameter `json:"cut,omitempty"`
+	Variants   *parameter `json:"variants,omitempty"`
 }
 
 type parameter struct {
@@ -138,6 +139,9 @@ func (s *Service) Config(sig *Signature) any {
 	}
 	if i.Cut != "" {
 		c.Parameters.Cut = &parameter{i.Cut}
+	}
+	if len(s.Variants) > 0 {
+		c.Parameters.Variants = &parameter{s.variants()}
 	}
 	c.VersionPolicy.Latest.NumVersions = 1
 	if sig.Batched {

@@ -155,6 +155,23 @@ func (s *Service) SetReady(ready bool) { s.ready.Store(ready) }
 // Ready reports whether the model is known and the worker runs.
 func (s *Service) Ready() bool { return s.ready.Load() && s.signature.Load() != nil }
 
+// hasVariants returns an error if the service has none that the parameter key could choose from.
+func (s *Service) hasVariants(key string) *Error {
+	if len(s.Variants) > 0 {
+		return nil
+	}
+	return Invalid("the parameter %q chooses among the variants of a service, and %s has one model: leave it out", key, s.Name)
+}
+
+// variants lists the variants of a service, each with its accuracy.
+func (s *Service) variants() string {
+	list := make([]string, len(s.Variants))
+	for i, v := range s.Variants {
+		list[i] = fmt.Sprintf("%s (%v)", v.Name, v.Accuracy)
+	}
+	return strings.Join(list, ", ")
+}
+
 // Mergeable reports whether the first dimension of every input and output is a
 // batch dimension that clients choose, so that queries can be merged.
 func (s *Service) Mergeable() bool {

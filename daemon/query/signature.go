@@ -147,18 +147,19 @@ func (s *Signature) unbatched() string {
 	return ""
 }
 
-// CheckModel returns why a model with these inputs and outputs cannot be a service that
-// merges queries into batches of at most maxBatch. Errors begin with name.
-func CheckModel(name string, inputs, outputs []models.TensorSpec, maxBatch int) error {
+// CheckModel returns what requests to a model with these inputs and outputs are checked
+// against, or why it cannot be a service that merges queries into batches of at most
+// maxBatch. Errors begin with name.
+func CheckModel(name string, inputs, outputs []models.TensorSpec, maxBatch int) (*Signature, error) {
 	sig, err := newSignature(name, Info{Inputs: inputs, Outputs: outputs})
 	if err != nil || maxBatch <= 1 {
-		return err
+		return sig, err
 	}
 	if why := sig.unbatched(); why != "" {
-		return fmt.Errorf("%s: max_batch is %d, but its queries cannot be merged: %s; leave max_batch out, or export the model with one open batch dimension for all inputs and outputs",
+		return nil, fmt.Errorf("%s: max_batch is %d, but its queries cannot be merged: %s; leave max_batch out, or export the model with one open batch dimension for all inputs and outputs",
 			name, maxBatch, why)
 	}
-	return nil
+	return sig, nil
 }
 
 func findSeq(inputs []Port, batched bool) seqs {
@@ -180,4 +181,37 @@ func Find(ports []Port, name []byte) int {
 		}
 	}
 	return -1
+}
+
+// Differs returns an error with what differs for clients if the model of another signature
+// answers them, as variants of a service must not. The names of dimensions do not matter.
+func (s *Signature) Differs(other *Signature) error {
+	differs := func(format string, args ...any) error {
+		return fmt.Errorf("variants of a service have the same inputs and outputs, and "+format, args...)
+	}
+	for _, side := range []struct {
+		what       string
+		first, own []Port
+	}{{"input", s.Inputs, other.Inputs}, {"output", s.Outputs, other.Outputs}} {
+		if len(side.first) != len(side.own) {
+			return differs("this one has %d %ss, the first %d", len(side.own), side.what, len(side.first))
+		}
+		for i := range side.first {
+			if first, own := side.first[i].text(), side.own[i].text(); first != own {
+				return differs("%s %d of this one is %s, of the first %s", side.what, i, own, first)
+			}
+		}
+	}
+	if s.Batched != other.Batched {
+		return differs("queries of only one of the two can be merged: %s", s.unbatched()+other.unbatched()) // one is ""
+	}
+	return nil
+}
+
+func (p *Port) text() string {
+	shape := fmt.Sprint(p.Dims)
+	if p.AnyRank {
+		shape = "of any shape"
+	}
+	return fmt.Sprintf("%q %s %s", p.Name, p.Type.Protocol(), shape)
 }

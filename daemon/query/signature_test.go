@@ -112,7 +112,7 @@ func TestCheckModel(t *testing.T) {
 		"no inputs":         {nil, list(open), 2, "no inputs"},
 		"cannot be carried": {list(spec("x", models.Complex64, 1)), nil, 1, `m: input "x": the protocol cannot carry`},
 	} {
-		err := CheckModel("m", tt.in, tt.out, tt.most)
+		_, err := CheckModel("m", tt.in, tt.out, tt.most)
 		if (err == nil) != (tt.fault == "") || err != nil && !strings.Contains(err.Error(), tt.fault) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -87,10 +87,14 @@ const (
 // shared memory into what is sent.
 func (x *exchange) Encode(c *query.Call) (err *query.Error) {
 	a := &inference.ModelInferResponse{ModelName: x.request.ModelName, ModelVersion: query.ModelVersion, Id: x.request.Id}
+	if x.final || c.Reply.Variant != "" {
+		a.Parameters = make(map[string]*inference.InferParameter)
+	}
 	if x.final {
-		a.Parameters = map[string]*inference.InferParameter{
-			"triton_final_response": {ParameterChoice: &inference.InferParameter_BoolParam{BoolParam: true}},
-		}
+		a.Parameters["triton_final_response"] = &inference.InferParameter{ParameterChoice: &inference.InferParameter_BoolParam{BoolParam: true}}
+	}
+	if v := c.Reply.Variant; v != "" {
+		a.Parameters[query.ParameterVariant] = &inference.InferParameter{ParameterChoice: &inference.InferParameter_StringParam{StringParam: v}}
 	}
 	raw := 0
 	for _, o := range c.Outputs {

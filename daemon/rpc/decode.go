@@ -75,6 +75,22 @@ func (x *exchange) parameter(c *query.Call, key string, p *inference.InferParame
 		v, err := number(key, p, query.MaxPriority)
 		c.Priority = int(v)
 		return err
+	case query.ParameterVariant:
+		v, ok := p.GetParameterChoice().(*inference.InferParameter_StringParam)
+		if !ok {
+			return query.Invalid("the parameter %q must be the name of a variant: set string_param", key)
+		}
+		return c.AskVariant([]byte(v.StringParam))
+	case query.ParameterLeastAccuracy:
+		switch v := p.GetParameterChoice().(type) {
+		case *inference.InferParameter_DoubleParam:
+			return c.AskAccuracy(v.DoubleParam)
+		case *inference.InferParameter_Int64Param:
+			return c.AskAccuracy(float64(v.Int64Param))
+		case *inference.InferParameter_Uint64Param:
+			return c.AskAccuracy(float64(v.Uint64Param))
+		}
+		return query.Invalid("the parameter %q must be a number: set double_param", key)
 	case parameterFinal:
 		return flag(key, p, &x.final)
 	}

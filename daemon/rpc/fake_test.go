@@ -71,6 +71,8 @@ func (f *fake) services(t testing.TB) {
 	add("bytes", []models.TensorSpec{free("X", models.Uint8)}, []models.TensorSpec{free("X", models.Uint8)})
 	half := []models.TensorSpec{free("H", models.Float16), free("X", models.Float32)}
 	add("half", half, half)
+	add("varied", []models.TensorSpec{x}, []models.TensorSpec{x})
+	f.list[len(f.list)-1].Variants = []query.Variant{{Name: "fast", Accuracy: 76.13}, {Name: "best", Accuracy: 78.31}}
 }
 
 func (f *fake) Services() []*query.Service { return f.list }
@@ -130,6 +132,11 @@ func (f *fake) Submit(c *query.Call) error {
 	f.mu.most = max(f.mu.most, len(f.mu.running))
 	go func() {
 		r := query.Reply{Outputs: outputs, Queue: 9, Compute: 20}
+		for i, v := range c.Service.Variants {
+			if r.Variant == "" && (c.Variant == i || c.Variant < 0 && v.Accuracy >= c.LeastAccuracy) {
+				r.Variant = v.Name
+			}
+		}
 		if f.hold != nil {
 			select {
 			case <-f.hold:
@@ -298,6 +305,8 @@ func parameter(v any) *inference.InferParameter {
 		return &inference.InferParameter{ParameterChoice: &inference.InferParameter_Int64Param{Int64Param: v}}
 	case uint64:
 		return &inference.InferParameter{ParameterChoice: &inference.InferParameter_Uint64Param{Uint64Param: v}}
+	case float64:
+		return &inference.InferParameter{ParameterChoice: &inference.InferParameter_DoubleParam{DoubleParam: v}}
 	case string:
 		return &inference.InferParameter{ParameterChoice: &inference.InferParameter_StringParam{StringParam: v}}
 	}

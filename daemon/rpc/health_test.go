@@ -26,7 +26,7 @@ func TestHealth(t *testing.T) {
 	check("absent", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	_, err := c.Check(r.context(), &grpc_health_v1.HealthCheckRequest{Service: "none"})
 	wants(t, "none", err, codes.NotFound, "none")
-	if l, err := c.List(r.context(), &grpc_health_v1.HealthListRequest{}); err != nil || len(l.Statuses) != 6 || l.Statuses["absent"].Status != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
+	if l, err := c.List(r.context(), &grpc_health_v1.HealthListRequest{}); err != nil || len(l.Statuses) != 7 || l.Statuses["absent"].Status != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
 		t.Errorf("%v, %v", l, err)
 	}
 	r.setDown(true)

@@ -113,7 +113,7 @@ func TestDescriptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, err := r.client.ModelStatistics(ctx, &inference.ModelStatisticsRequest{})
-	if err != nil || len(s.ModelStats) != 5 || s.ModelStats[0].LastInference == 0 || s.ModelStats[1].LastInference != 0 {
+	if err != nil || len(s.ModelStats) != 6 || s.ModelStats[0].LastInference == 0 || s.ModelStats[1].LastInference != 0 {
 		t.Fatalf("%v, %v", s, err)
 	}
 	same(t, "statistics", s.ModelStats[0], &inference.ModelStatistics{
@@ -125,10 +125,10 @@ func TestDescriptions(t *testing.T) {
 		},
 	})
 	i, err := r.client.RepositoryIndex(ctx, &inference.RepositoryIndexRequest{})
-	if err != nil || len(i.Models) != 5 || i.Models[0].State != "READY" || i.Models[1].State != "UNAVAILABLE" || i.Models[1].Reason != "loading" {
+	if err != nil || len(i.Models) != 6 || i.Models[0].State != "READY" || i.Models[1].State != "UNAVAILABLE" || i.Models[1].Reason != "loading" {
 		t.Errorf("index: %v, %v", i, err)
 	}
-	if i, err = r.client.RepositoryIndex(ctx, &inference.RepositoryIndexRequest{Ready: true}); err != nil || len(i.Models) != 4 {
+	if i, err = r.client.RepositoryIndex(ctx, &inference.RepositoryIndexRequest{Ready: true}); err != nil || len(i.Models) != 5 {
 		t.Errorf("index of what is ready: %v, %v", i, err)
 	}
 }
