@@ -43,25 +43,29 @@ func ReadProfile(path string) (variants []Variant, err error) {
 		}
 	})
 	for i, m := range measured {
-		variants[i].Latency = Interpolate(m)
+		variants[i].Latency = Interpolate(m, maxQueue, 0)
 	}
 	return variants, err
 }
 
-// Interpolate returns the latency of every batch from 1 to the largest that was measured, given
-// those that were, by batch. Between two of them it is on the line through both, and a batch
-// below the smallest takes as long as that: it can be padded.
-func Interpolate(measured map[int]float64) (latency []float64) {
+// Interpolate returns the latency of every batch from 1 to the largest that was measured and is
+// no larger than most, given those that were, by batch. Between two of them it is on the line
+// through both, and a batch below the smallest takes as long as that: it can be padded. Beyond
+// them, up to a queue of so many, it is that of several batches one after another.
+func Interpolate(measured map[int]float64, most, queue int) (latency []float64) {
 	before := 0
 	for _, b := range slices.Sorted(maps.Keys(measured)) {
 		from := measured[b]
 		if before > 0 {
 			from = measured[before]
 		}
-		for i := before + 1; i <= b; i++ {
+		for i := before + 1; i <= min(b, most); i++ {
 			latency = append(latency, from+(measured[b]-from)*float64(i-before)/float64(b-before))
 		}
 		before = b
+	}
+	for n := len(latency); n > 0 && len(latency) < queue; {
+		latency = append(latency, latency[n-1]+latency[len(latency)-n])
 	}
 	return latency
 }

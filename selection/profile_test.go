@@ -45,6 +45,24 @@ func TestReadProfile(t *testing.T) {
 	}
 }
 
+func TestInterpolate(t *testing.T) {
+	measured := map[int]float64{1: 10, 2: 12, 4: 20}
+	for _, c := range []struct {
+		most, queue int
+		want        []float64
+	}{
+		{8, 0, []float64{10, 12, 16, 20}}, {3, 0, []float64{10, 12, 16}}, {1, 3, []float64{10, 20, 30}},
+		{4, 10, []float64{10, 12, 16, 20, 30, 32, 36, 40, 50, 52}},
+	} {
+		if got := Interpolate(measured, c.most, c.queue); !cmp.Equal(got, c.want) {
+			t.Errorf("up to %d, a queue of %d: %v, want %v", c.most, c.queue, got, c.want)
+		}
+	}
+	if got := Interpolate(nil, 4, 4); got != nil {
+		t.Errorf("%v of nothing", got)
+	}
+}
+
 func manyVariants() string {
 	var b strings.Builder
 	for i := range maxVariants + 1 {

@@ -15,6 +15,7 @@ import (
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/planning"
+	"github.com/overlapd/overlapd/selection"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -29,11 +30,7 @@ type soloTime struct {
 // has, or that a daemon has measured. A plan that the configuration names is not read: this
 // one may take its place.
 func configured(path string, memory float64) (services []planning.Service, devices []planning.Device, err error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	c, err := config.Parse(path, data)
+	c, err := parseConfig(path)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -52,7 +49,9 @@ func configured(path string, memory float64) (services []planning.Service, devic
 	if c.Emulated() {
 		times, err = emulatedTimes(&c, devices)
 	} else {
-		times, err = measuredTimes(&c)
+		var m measured
+		m, err = measuredTimes(&c)
+		times = m.times
 	}
 	if err != nil {
 		return nil, nil, err
@@ -114,19 +113,90 @@ func profileTimes(c *config.Config, path string) (times [][]soloTime, err error)
 	return times, nil
 }
 
+// parseConfig reads a configuration without the files that it names.
+func parseConfig(path string) (c config.Config, err error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return c, err
+	}
+	return config.Parse(path, data)
+}
+
+// selectable returns a worker with the variants of a service of a configuration, with the
+// times that the profile of an emulated device has, or that a daemon has measured, and the
+// name of that device. Of sequences the longest count.
+func selectable(path, service string) (w selection.Worker, device string, err error) {
+	c, err := parseConfig(path)
+	if err != nil {
+		return w, "", err
+	}
+	if s := c.Service(service); s == nil || len(s.Variants) == 0 {
+		return w, "", fmt.Errorf("%s has no service %q with variants; name one that has", path, service)
+	}
+	w = selection.Worker{Workers: len(c.On(service)), Target: float64(c.Service(service).Target) / float64(time.Millisecond)}
+	c = c.Expanded()
+	var m measured
+	if c.Emulated() {
+		m.times, err = profileTimes(&c, c.Pool()[0].Profile)
+	} else {
+		m, err = measuredTimes(&c)
+	}
+	if err != nil {
+		return w, "", err
+	}
+	for i, s := range c.Services {
+		of, variant := s.Of()
+		switch {
+		case of != service:
+			continue
+		case len(m.times[i]) == 0:
+			return w, "", fmt.Errorf("variant %s of %s was never measured; run the daemon, which measures it when it starts, or give --profile", variant.Name, service)
+		}
+		v := selection.Variant{Name: variant.Name, Accuracy: variant.Accuracy, Latency: latencies(m.times[i], s.MaxBatch)}
+		if m.hashes != nil {
+			v.Hash = m.hashes[i]
+		}
+		w.Variants = append(w.Variants, v)
+	}
+	return w, m.device, nil
+}
+
+// latencies returns what the longest sequences take, by batch.
+func latencies(times []soloTime, maxBatch int) []float64 {
+	longest := longestSequence(times)
+	known := map[int]float64{}
+	for _, t := range times {
+		if t.seqLen == longest {
+			known[t.size] = t.ms
+		}
+	}
+	return selection.Interpolate(known, maxBatch, longestQueue)
+}
+
+func longestSequence(times []soloTime) int {
+	return slices.MaxFunc(times, func(a, b soloTime) int { return cmp.Compare(a.seqLen, b.seqLen) }).seqLen
+}
+
+// measured is what services take on a device, and the hashes of their models.
+type measured struct {
+	device string
+	times  [][]soloTime
+	hashes []string
+}
+
 // measuredTimes returns what each service takes by the state file.
-func measuredTimes(c *config.Config) (times [][]soloTime, err error) {
+func measuredTimes(c *config.Config) (m measured, err error) {
 	state := stateOptions{dir: c.StateDir}
 	err = state.use(true, func(store *training.Store) (err error) {
-		times, err = storedTimes(store, c.Names())
+		m, err = storedTimes(store, c.Names())
 		return err
 	})
-	return times, err
+	return m, err
 }
 
 // storedTimes returns what services take on the device of which most of them are stored,
 // nothing of those that were never measured there.
-func storedTimes(store *training.Store, services []string) (times [][]soloTime, err error) {
+func storedTimes(store *training.Store, services []string) (m measured, err error) {
 	sets, err := store.List()
 	known := map[string][]training.Model{}
 	for _, set := range sets {
@@ -136,26 +206,29 @@ func storedTimes(store *training.Store, services []string) (times [][]soloTime, 
 			}
 		}
 	}
-	times = make([][]soloTime, len(services))
+	m = measured{times: make([][]soloTime, len(services)), hashes: make([]string, len(services))}
 	most := 0
 	for _, device := range slices.Sorted(maps.Keys(known)) {
 		operators, oerr := store.Operators(device, known[device])
 		if err = errors.Join(err, oerr); len(operators) <= most {
 			continue
 		}
-		most = len(operators)
+		most, m.device = len(operators), device
 		for i, name := range services {
-			times[i] = nil
+			m.times[i] = nil
 			for _, o := range operators[name] {
 				sum := 0.0
 				for _, micros := range o.Micros {
 					sum += micros / 1000
 				}
-				times[i] = append(times[i], soloTime{o.Size, o.SeqLen, sum})
+				m.times[i] = append(m.times[i], soloTime{o.Size, o.SeqLen, sum})
+			}
+			if at := slices.IndexFunc(known[device], func(m training.Model) bool { return m.Name == name }); at >= 0 {
+				m.hashes[i] = known[device][at].Hash
 			}
 		}
 	}
-	return times, err
+	return m, err
 }
 
 // fitLine returns α and β of the line α·size + β through times of the longest sequences
@@ -165,7 +238,7 @@ func fitLine(times []soloTime) (alpha, beta float64) {
 	if len(times) == 0 {
 		return 0, 0
 	}
-	longest := slices.MaxFunc(times, func(a, b soloTime) int { return cmp.Compare(a.seqLen, b.seqLen) }).seqLen
+	longest := longestSequence(times)
 	n, x, y, xx, xy := 0.0, 0.0, 0.0, 0.0, 0.0
 	for _, t := range times {
 		if size := float64(t.size); t.seqLen == longest {

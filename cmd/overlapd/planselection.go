@@ -20,6 +20,7 @@ import (
 type selectionOptions struct {
 	output
 	format, data, task, profile string
+	config, service             string
 	discretization, batching    string
 	target                      time.Duration
 	models                      int
@@ -45,6 +46,10 @@ Variants come from one of
              variant, accuracy, batch and latency_ms
   --data     a folder with accuracy_percent.csv and profile_summary_ms.csv, the
              accuracies and latencies (95th percentile) that come with that paper
+  --config   a daemon's configuration, of which --service names one with variants. Its
+             target is that of the service, its workers are the devices that the service
+             is on, and latencies are what a daemon has measured of each variant, or the
+             profile of an emulated device has
 
 A variant that is slower than a more accurate one never runs. Give the latency that a
 batch seldom exceeds, not the mean: what takes longer than its latency may be late.
@@ -60,6 +65,7 @@ Queries come as a Poisson process, or in clusters with --cv above 1, and are dea
 to equal workers in turn. Those that are late are answered all the same, unless --drop
 has them dropped.`,
 		Example: `  overlapd plan selection --profile variants.csv --target 100ms --loads 5:500 --out policies.json --report policies.html
+  overlapd plan selection --config overlapd.toml --service vision --loads 5:500 --out policies.json
   overlapd plan selection --data ramsis --task image --target 300ms --workers 60 --load 2000
   overlapd plan selection --data ramsis --task text --target 100ms --workers 20 --load 400 --discretization md --json`,
 		Args: cobra.NoArgs,
@@ -70,6 +76,8 @@ has them dropped.`,
 	f.StringVar(&o.data, "data", "", "folder with accuracies and latencies")
 	f.StringVar(&o.task, "task", o.task, "of --data, image or text")
 	f.StringVar(&o.profile, "profile", "", "CSV file of variants")
+	f.StringVarP(&o.config, "config", "c", "", "configuration of a daemon")
+	f.StringVar(&o.service, "service", "", "of --config, the one with variants")
 	f.DurationVar(&o.target, "target", 0, "time from a query's arrival to its answer, as in 300ms")
 	f.IntVar(&o.worker.Workers, "workers", o.worker.Workers, "how many there are")
 	f.Float64Var(&o.worker.Rate, "load", 0, "queries a second for all workers")
@@ -84,7 +92,8 @@ has them dropped.`,
 	f.StringVar(&o.report, "report", "", "write a page with pictures to this file")
 	o.flag(f)
 	cmd.MarkFlagsMutuallyExclusive("load", "loads")
-	cmd.MarkFlagsMutuallyExclusive("data", "profile")
+	cmd.MarkFlagsMutuallyExclusive("data", "profile", "config")
+	cmd.MarkFlagsRequiredTogether("config", "service")
 	return cmd
 }
 
@@ -110,8 +119,8 @@ func (o *selectionOptions) check(cmd *cobra.Command) error {
 	}
 	given := cmd.Flags().Changed
 	switch {
-	case o.data == "" && o.profile == "" || o.target <= 0 || !given("load") && !given("loads"):
-		return errors.New("a policy for what? Give --profile or --data, accuracies and latencies, --target, a time above 0, and --load or --loads, queries a second")
+	case o.data+o.profile+o.config == "" || o.target <= 0 && o.config == "" || !given("load") && !given("loads"):
+		return errors.New("a policy for what? Give --profile, --data or --config, accuracies and latencies, --target, a time above 0, and --load or --loads, queries a second")
 	case o.discretization == "md" && given("levels"):
 		return errors.New("--levels is for --discretization fld: leave out one of them")
 	case o.discretization == "fld" && o.worker.Levels < 1:
@@ -122,17 +131,41 @@ func (o *selectionOptions) check(cmd *cobra.Command) error {
 	return errors.Join(checkOut("out", o.out), checkOut("report", o.report))
 }
 
-// variants returns those to choose from.
-func (o *selectionOptions) variants() (variants []selection.Variant, err error) {
-	if o.profile != "" {
-		variants, err = selection.ReadProfile(o.profile)
-	} else {
-		variants, err = selection.ReadRAMSIS(o.data, o.task)
+// read sets the variants to choose from, and, of a configuration, the target and workers that
+// no flag gives. It returns the name of the device, empty if it is unknown.
+func (o *selectionOptions) read(cmd *cobra.Command) (device string, err error) {
+	w := &o.worker
+	w.Target = float64(o.target) / float64(time.Millisecond)
+	switch {
+	case o.config != "":
+		var of selection.Worker
+		of, device, err = selectable(o.config, o.service)
+		if w.Variants = of.Variants; !cmd.Flags().Changed("target") {
+			w.Target = of.Target
+		}
+		if !cmd.Flags().Changed("workers") {
+			w.Workers = of.Workers
+		}
+	case o.profile != "":
+		w.Variants, err = selection.ReadProfile(o.profile)
+	default:
+		w.Variants, err = selection.ReadRAMSIS(o.data, o.task)
 	}
-	if err == nil && o.models > 0 {
-		variants = selection.Resize(selection.Front(variants), o.models)
+	if err != nil {
+		return "", err
 	}
-	return variants, err
+	if o.models > 0 {
+		w.Variants = selection.Resize(selection.Front(w.Variants), o.models)
+	}
+	longest := 0
+	for _, v := range w.Variants {
+		longest = max(longest, len(v.Latency))
+	}
+	w.Queue, w.Variable = min(longest, longestQueue), o.batching == "variable"
+	if o.discretization == "md" {
+		w.Levels = 0
+	}
+	return device, nil
 }
 
 // solve returns the policies for the loads.
@@ -160,19 +193,9 @@ func (o *selectionOptions) run(cmd *cobra.Command) error {
 	if err := o.check(cmd); err != nil {
 		return err
 	}
-	variants, err := o.variants()
+	device, err := o.read(cmd)
 	if err != nil {
 		return err
-	}
-	longest := 0
-	for _, v := range variants {
-		longest = max(longest, len(v.Latency))
-	}
-	o.worker.Queue = min(longest, longestQueue)
-	o.worker.Variants, o.worker.Variable = variants, o.batching == "variable"
-	o.worker.Target = float64(o.target) / float64(time.Millisecond)
-	if o.discretization == "md" {
-		o.worker.Levels = 0
 	}
 	ctx, stop := interruptible(cmd)
 	defer stop()
@@ -180,6 +203,7 @@ func (o *selectionOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	s.Device = device
 	r := newSelectionResult(s, o.out)
 	if r.Seconds = time.Since(began).Seconds(); o.out != "" {
 		err = s.WriteFile(o.out)
