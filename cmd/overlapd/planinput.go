@@ -30,7 +30,11 @@ type soloTime struct {
 // has, or that a daemon has measured. A plan that the configuration names is not read: this
 // one may take its place.
 func configured(path string, memory float64) (services []planning.Service, devices []planning.Device, err error) {
-	c, err := parseConfig(path)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := config.Parse(path, data)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -113,20 +117,11 @@ func profileTimes(c *config.Config, path string) (times [][]soloTime, err error)
 	return times, nil
 }
 
-// parseConfig reads a configuration without the files that it names.
-func parseConfig(path string) (c config.Config, err error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return c, err
-	}
-	return config.Parse(path, data)
-}
-
 // selectable returns a worker with the variants of a service of a configuration, with the
 // times that the profile of an emulated device has, or that a daemon has measured, and the
 // name of that device. Of sequences the longest count.
 func selectable(path, service string) (w selection.Worker, device string, err error) {
-	c, err := parseConfig(path)
+	c, err := config.Load(path)
 	if err != nil {
 		return w, "", err
 	}

@@ -104,15 +104,15 @@ func TestConfiguredSpeeds(t *testing.T) {
 func TestSelectable(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "c.toml")
-	text := "state_dir = \"state\"\n[[service]]\nname = \"s\"\ntarget = \"50ms\"\nmax_batch = 2\n"
+	text := "state_dir = \"" + dir + "\"\n[[service]]\nname = \"s\"\ntarget = \"50ms\"\nmax_batch = 2\n"
 	for i, model := range []string{"resnet50", "resnet101"} {
 		text += fmt.Sprintf("[[service.variant]]\nmodel = \"zoo:%s\"\naccuracy = %d\n", model, 70+i)
 	}
-	if err := errors.Join(os.WriteFile(path, []byte(text), 0o600), os.Mkdir(filepath.Join(dir, "state"), 0o700)); err != nil {
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	measure := func(name string, micros float64) {
-		state, err := daemon.OpenState(filepath.Join(dir, "state"), false, nil)
+		state, err := daemon.OpenState(dir, false, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
