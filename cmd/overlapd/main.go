@@ -113,7 +113,7 @@ Then:        overlapd status               what it serves and has done
 		group("models", "List and build the models of the zoo, and see how a model is cut",
 			modelsListCommand(), modelsBuildCommand(), modelsInspectCommand()),
 		group("plan", "Decide what is loaded where, and which model answers", planPlacementCommand(), planSelectionCommand()),
-		group("reproduce", "Put a paper's tables beside ours", reproduceAbacusCommand(), reproduceSymphonyCommand(), reproduceShepherdCommand()), simulateCommand())
+		group("reproduce", "Put a paper's tables beside ours", reproduceAbacusCommand(), reproduceSymphonyCommand(), reproduceShepherdCommand(), reproduceRAMSISCommand()), simulateCommand())
 	topic("Others", versionCommand())
 	cmd.SetHelpCommandGroupID("Others")
 	cmd.SetCompletionCommandGroupID("Others")

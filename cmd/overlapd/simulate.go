@@ -558,7 +558,7 @@ func reproduceWith(cmd *cobra.Command, run func(context.Context, reproduce.Optio
 }
 
 func reproduceSymphonyCommand() *cobra.Command {
-	return linearPaperCommand(&cobra.Command{
+	return paperCommand(&cobra.Command{
 		Use:   "symphony",
 		Short: "The figures of the Symphony paper, on devices with linear batches",
 		Long: `Symphony serves the workloads of the Symphony paper (SOSP '23) in virtual time, on
@@ -580,11 +580,11 @@ ten minutes: second, requests per second, coefficient of variation, and three mo
 what differs from run to run. Twice with one seed gives the same result.`,
 		Example: `  overlapd reproduce symphony --data data --out symphony
   overlapd reproduce symphony --data data --out symphony --figures "table 2,9"`,
-	}, reproduce.Symphony, reproduce.SymphonyFigures())
+	}, reproduce.Symphony, reproduce.SymphonyFigures(), reproduce.LinearQueries, "queries of a run, at least; more where targets are long")
 }
 
 func reproduceShepherdCommand() *cobra.Command {
-	return linearPaperCommand(&cobra.Command{
+	return paperCommand(&cobra.Command{
 		Use:   "shepherd",
 		Short: "The figures of the Shepherd paper, on devices with linear batches",
 		Long: `Shepherd serves workloads of the Shepherd paper (NSDI '23) in virtual time, on devices
@@ -601,13 +601,32 @@ traces/servegen/m-small beside it, see "overlapd reproduce symphony --help".
 what differs from run to run. Twice with one seed gives the same result.`,
 		Example: `  overlapd reproduce shepherd --data data --out shepherd
   overlapd reproduce shepherd --data data --out shepherd --json`,
-	}, reproduce.Shepherd, reproduce.ShepherdFigures())
+	}, reproduce.Shepherd, reproduce.ShepherdFigures(), reproduce.LinearQueries, "queries of a run, at least; more where targets are long")
 }
 
-// linearPaperCommand is the command for a paper whose devices are linear.
-func linearPaperCommand(cmd *cobra.Command, run func(context.Context, reproduce.Options) (*reproduce.Result, error), figures []string) *cobra.Command {
+func reproduceRAMSISCommand() *cobra.Command {
+	return paperCommand(&cobra.Command{
+		Use:   "ramsis",
+		Short: "The figures of the RAMSIS paper, on workers as measured by its authors",
+		Long: `RAMSIS has equal workers answer the queries of one service in virtual time, each of them
+by any of several models, as the paper (EuroSys '24) does: by our policies, and by the
+paper's baselines Jellyfish+ and ModelSwitching. It writes accuracy and violations beside
+what the paper says. A batch takes the 95th percentile of what the authors measured.
+
+--data names a folder that holds ramsis, or that folder: accuracy_percent.csv,
+profile_summary_ms.csv and twitter_trace_qps.txt.
+
+--out gets index.html, one page that opens offline, result.json, and run.json with
+what differs from run to run. Twice with one seed gives the same result.`,
+		Example: `  overlapd reproduce ramsis --data data --out ramsis
+  overlapd reproduce ramsis --data data --out ramsis --figures 7 --seeds 1000`,
+	}, reproduce.RAMSIS, reproduce.RAMSISFigures(), reproduce.RAMSISQueries, "queries of a run at a constant load, at most; it ends after 30 s anyway")
+}
+
+// paperCommand is the command for a paper that a folder with few files is enough for.
+func paperCommand(cmd *cobra.Command, run func(context.Context, reproduce.Options) (*reproduce.Result, error), figures []string, queries int, ofQueries string) *cobra.Command {
 	o := reproduce.DefaultOptions()
-	o.Queries, o.Seeds = reproduce.LinearQueries, reproduce.LinearSeeds
+	o.Queries, o.Seeds = queries, reproduce.LinearSeeds
 	var out output
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return reproduceWith(cmd, run, &o, &out) }
@@ -616,7 +635,7 @@ func linearPaperCommand(cmd *cobra.Command, run func(context.Context, reproduce.
 	f.StringVarP(&o.Out, "out", "o", "", "folder for results")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the first run")
 	f.IntVar(&o.Seeds, "seeds", o.Seeds, "runs of each, with arrivals of their own; medians and ranges are shown")
-	f.IntVar(&o.Queries, "queries", o.Queries, "queries of a run, at least; more where targets are long")
+	f.IntVar(&o.Queries, "queries", o.Queries, ofQueries)
 	f.StringSliceVar(&o.Figures, "figures", nil, "only these: "+strings.Join(figures, ", "))
 	out.flag(f)
 	return cmd

@@ -314,7 +314,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "cmd/overlapd/reproduce",
-		may:   []string{"device", "models", "predictor", "report", "sim", "sim/bound", "stats", "textfile", "training", "training/fit"},
+		may:   []string{"device", "models", "predictor", "report", "selection", "sim", "sim/bound", "stats", "textfile", "training", "training/fit"},
 		why:   "it puts simulated runs beside published ones; what is measured and decided stays where it is",
 		tests: []string{"overlap"},
 	},

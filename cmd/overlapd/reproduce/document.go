@@ -17,7 +17,11 @@ const absent = "-"
 // means of figures that have many rows, a page all of them.
 func (r *Result) Document() *report.Document {
 	d := &report.Document{Title: cmp.Or(r.title, "Abacus, reproduced"), Label: r.Label}
-	d.Text("%d seeds from %d, %d queries a run, on %s; data %.12s, commit %.12s", r.Seeds, r.Seed, r.Queries, r.Device, r.Data, r.Commit)
+	runs := ""
+	if r.Queries > 0 {
+		runs = fmt.Sprintf(" %d queries a run,", r.Queries)
+	}
+	d.Text("%d seeds from %d,%s on %s; data %.12s, commit %.12s", r.Seeds, r.Seed, runs, r.Device, r.Data, r.Commit)
 	d.Text("%s Times that differ from run to run are in %s.", cmp.Or(r.about, "Beside ours stand what the paper says in words (its figures show no numbers) and what its authors published of their runs."), timingFile)
 	policies := report.NewTable("policy", "what it does")
 	for _, p := range r.Policies {
@@ -58,6 +62,9 @@ func (f *figure) show(d *report.Document) {
 		d.Chart(c)
 	}
 	means, all := f.lines(false), f.lines(true)
+	if f.X != "" {
+		means = nil // the lines of the charts say it
+	}
 	d.Table(f.numbers(means))
 	d.Table(f.comparisons())
 	d.List(f.Notes...)
@@ -100,9 +107,17 @@ func (f *figure) meansFirst(qps float64) []string {
 
 func (f *figure) numbers(rows []row) *report.Table {
 	if f.words {
-		t := report.NewTable(f.Unit, "policy", "ours", "least", "most", "paper", "ours less paper")
+		head := []string{f.Unit, "policy", "ours", "least", "most", "paper", "ours less paper"}
+		if f.X != "" {
+			head = slices.Insert(head, 1, f.X)
+		}
+		t := report.NewTable(head...)
 		for _, r := range rows {
-			t.Row(r.Case, r.Policy, f.number(r.Ours), f.number(r.Least), f.number(r.Most), f.number(r.Paper), relative(r.Ours, r.Paper))
+			cells := []string{r.Case, r.Policy, f.number(r.Ours), f.number(r.Least), f.number(r.Most), f.number(r.Paper), relative(r.Ours, r.Paper)}
+			if f.X != "" {
+				cells = slices.Insert(cells, 1, load(r.X))
+			}
+			t.Row(cells...)
 		}
 		return t
 	}
@@ -186,13 +201,19 @@ func (f *figure) charts() []*report.Chart {
 		return nil
 	}
 	var list []*report.Chart
+	if f.X != "" {
+		for _, name := range f.cases(0) {
+			list = append(list, f.curves(name))
+		}
+		return list
+	}
 	for _, qps := range f.loads() {
 		c := &report.Chart{Caption: f.Unit + ", emulated", Y: f.Unit, Groups: f.meansFirst(qps), Level: f.level}
 		if qps > 0 {
 			c.Caption = fmt.Sprintf("%s at %g queries per second, emulated", f.Unit, qps)
 		}
 		if f.percent {
-			c.Y += ", percent"
+			c.Y += percentUnit
 		}
 		if f.level > 0 {
 			c.LevelName = "target"
@@ -205,18 +226,31 @@ func (f *figure) charts() []*report.Chart {
 	return list
 }
 
+const percentUnit = ", percent"
+
+// curves draws a case as a line for each policy, without what has no value.
+func (f *figure) curves(name string) *report.Chart {
+	c := &report.Chart{Caption: name + ": " + f.Unit + ", emulated", X: f.X, Y: f.Unit}
+	if f.percent {
+		c.Y += percentUnit
+	}
+	for place, policy := range f.policies() {
+		s := report.Series{Name: policy, Color: place}
+		for _, r := range f.Rows {
+			if r.Case == name && r.Policy == policy && r.Ours != nil {
+				s.X, s.Y = append(s.X, r.X), append(s.Y, f.value(r.Ours))
+			}
+		}
+		if len(s.X) > 0 {
+			c.Series = append(c.Series, s)
+		}
+	}
+	return c
+}
+
 // draw adds a policy to a chart, unless it has no rows at this load.
 func (f *figure) draw(c *report.Chart, qps float64, policy string) {
 	s, found := report.Series{Name: policy, Color: colorOf(policy, len(c.Series))}, false
-	value := func(v *float64) float64 {
-		switch {
-		case v == nil:
-			return math.NaN()
-		case f.percent:
-			return 100 * *v
-		}
-		return *v
-	}
 	for _, name := range c.Groups {
 		r := f.find(name, qps, policy)
 		if r == nil {
@@ -224,7 +258,7 @@ func (f *figure) draw(c *report.Chart, qps float64, policy string) {
 			continue
 		}
 		found = true
-		s.Y, s.Marks = append(s.Y, value(r.Ours)), append(s.Marks, value(r.Authors))
+		s.Y, s.Marks = append(s.Y, f.value(r.Ours)), append(s.Marks, f.value(r.Authors))
 		if r.Authors != nil {
 			c.MarkName = "the authors"
 		}
@@ -232,6 +266,17 @@ func (f *figure) draw(c *report.Chart, qps float64, policy string) {
 	if found {
 		c.Series = append(c.Series, s)
 	}
+}
+
+// value is a number as charts have it, NaN for one that is missing.
+func (f *figure) value(v *float64) float64 {
+	switch {
+	case v == nil:
+		return math.NaN()
+	case f.percent:
+		return 100 * *v
+	}
+	return *v
 }
 
 // colorOf gives policies and bounds the same colour in all charts, ours the

@@ -46,6 +46,7 @@ type figure struct {
 	Figure string   `json:"figure"` // its number, or a name
 	Title  string   `json:"title"`
 	Unit   string   `json:"unit"`
+	X      string   `json:"x,omitempty"` // what rows are drawn over as lines; empty for bars
 	Notes  []string `json:"notes"`
 	Rows   []row    `json:"rows"`
 
@@ -66,6 +67,7 @@ type figure struct {
 type row struct {
 	Case    string   `json:"case"`
 	QPS     float64  `json:"qps,omitempty"`
+	X       float64  `json:"x,omitempty"`
 	Policy  string   `json:"policy"`
 	Ours    *float64 `json:"ours"`
 	Spread  *float64 `json:"spread,omitempty"` // standard deviation over the seeds

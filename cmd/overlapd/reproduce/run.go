@@ -2,9 +2,10 @@
 // an emulated device and predictors to disjoint halves of what the paper's authors
 // measured, and has the simulator serve their deployments on it with the production
 // scheduler. [Symphony] and [Shepherd] do the same on several devices, whose batches take
-// what those papers' tables say. A [Result], as text, JSON and one page, depends on the
-// data, the options and the build only; whatever differs from run to run is a
-// [Result.Times]'s. It is the command "reproduce", and nothing else uses it.
+// what those papers' tables say; [RAMSIS] has workers choose between models. A [Result], as
+// text, JSON and one page, depends on the data, the options and the build only; whatever
+// differs from run to run is a [Result.Times]'s. It is the command "reproduce", and nothing
+// else uses it.
 package reproduce
 
 import (
@@ -75,6 +76,8 @@ type reproduction struct {
 	gpus     map[string]gpu // of papers whose devices are linear
 	day      day
 	result   *Result
+
+	selection *variantData // of RAMSIS
 
 	fitting, plan plan
 

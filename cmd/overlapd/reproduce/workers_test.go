@@ -1,0 +1,168 @@
+package reproduce
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/overlapd/overlapd/selection"
+	"github.com/overlapd/overlapd/stats"
+)
+
+// threeVariants are a fast, a middle and an accurate one.
+func threeVariants() []selection.Variant {
+	return []selection.Variant{
+		{Name: "fast", Accuracy: 50, Latency: []float64{10, 15, 60}},
+		{Name: "middle", Accuracy: 70, Latency: []float64{20, 30, 70}},
+		{Name: "accurate", Accuracy: 90, Latency: []float64{45, 90, 95}},
+	}
+}
+
+// TestCentral follows a queue by hand: workers take what waits as soon as they are free, the
+// first first, and no more than the largest batch.
+func TestCentral(t *testing.T) {
+	f := fleet{[]selection.Variant{{Accuracy: 50, Latency: []float64{10, 15, 18}}}, 20, 2}
+	s := &stream{times: []float64{0, 1, 2, 3, 4, 5}}
+	for largest, want := range map[int]int{
+		1: 4, // 0 to 10, 1 to 11, 10 to 20, 11 to 21, and two that are too late
+		2: 2, // 0 to 10, 1 to 11, then two batches of 2 until 25 and 26
+		3: 3, // the last one alone from 11 to 21
+	} {
+		o := f.central(s, func(float64) setting { return setting{0, largest} })
+		if o.queries != 6 || o.inTime != want || o.accuracy != float64(50*want) {
+			t.Errorf("batches of up to %d: %+v, want %d in time", largest, o, want)
+		}
+	}
+}
+
+// TestJellyfish: a variant must do 5 % more than the load, in batches that take at most half
+// the target.
+func TestJellyfish(t *testing.T) {
+	f := fleet{threeVariants(), 100, 2}
+	for load, want := range map[float64]setting{
+		1: {2, 1}, 42: {2, 1}, 43: {1, 2}, 126: {1, 2}, 127: {0, 2}, 253: {0, 2}, 254: {0, 3},
+	} {
+		if got := f.jellyfish(load); got != want {
+			t.Errorf("at %v: %v, want %v", load, got, want)
+		}
+	}
+}
+
+// TestSwitching: what is chosen has its 99th percentile within the target, with other queries
+// too, and what is more accurate has not.
+func TestSwitching(t *testing.T) {
+	f := fleet{threeVariants(), 50, 2}
+	choose := f.switching(5, 305, 1, func(float64) float64 { return 300 }, rand.New(rand.NewPCG(1, 1)))
+	late := func(c setting, load float64) float64 {
+		o := f.central(constant(load, 300, 1, rand.New(rand.NewPCG(2, 2))), func(float64) setting { return c })
+		return o.violations()
+	}
+	last := 2
+	for load := 5.0; load <= 305; load += 100 {
+		c := choose(load)
+		if c.variant > last {
+			t.Errorf("at %v: %v, which is slower than what less load has", load, c)
+		}
+		last = c.variant
+		if l := late(c, load); load < 300 && l > 1.5*switchingLate {
+			t.Errorf("at %v: %v, with %.2f %% late", load, c, 100*l)
+		}
+		for v := c.variant + 1; v < 3; v++ {
+			for b := 1; b <= f.largest(v, f.target); b++ {
+				if l := late(setting{v, b}, load); l < switchingLate/1.5 {
+					t.Errorf("at %v: %v, though variant %d in batches of %d has only %.2f %% late", load, c, v, b, 100*l)
+				}
+			}
+		}
+	}
+	if got := [...]setting{choose(0), choose(5), choose(5.1), choose(1e9), choose(math.Inf(1))}; got[0] != choose(5) || got[2] != choose(105) || got[3] != choose(305) || got[4] != got[3] {
+		t.Errorf("between and outside the loads measured: %v", got)
+	}
+	if first, last := choose(5), choose(305); first.variant == 0 || last != f.fallback() {
+		t.Errorf("%v with little load, %v with too much", first, last)
+	}
+}
+
+// TestDealt serves queries event by event, each worker having every second one.
+func TestDealt(t *testing.T) {
+	for _, drop := range []bool{false, true} {
+		w := selection.Worker{Variants: threeVariants(), Target: 100, Workers: 2, Rate: 60, CV: 1, Queue: 3, Levels: 50, Drop: drop}
+		p, err := w.Solve(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := fleet{threeVariants(), w.Target, w.Workers}
+		s := constant(90, 20, 1, rand.New(rand.NewPCG(1, 1)))
+		got, want := f.dealt(s, func(float64) *selection.Policy { return p }), outcome{}
+		var waiting [2][]float64
+		var free [2]float64
+		start := func(k int, now float64) {
+			for len(waiting[k]) > 0 && free[k] <= now {
+				at := max(free[k], waiting[k][0])
+				n := 0
+				for n < len(waiting[k]) && waiting[k][n] <= at {
+					n++
+				}
+				v, b := p.Choose(n, waiting[k][0]+w.Target-at)
+				for _, came := range waiting[k][:b] {
+					want.queries++
+					if v != selection.Dropped && at+p.Variants[v].Latency[b-1] <= came+w.Target {
+						want.inTime++
+						want.accuracy += p.Variants[v].Accuracy
+					}
+				}
+				waiting[k] = waiting[k][b:]
+				if v != selection.Dropped {
+					free[k] = at + p.Variants[v].Latency[b-1]
+				}
+			}
+		}
+		for i, came := range s.times {
+			for w := range free {
+				start(w, math.Nextafter(came, 0))
+			}
+			waiting[i%2] = append(waiting[i%2], came)
+		}
+		for w := range free {
+			start(w, math.Inf(1))
+		}
+		if got != want || got.queries != len(s.times) || got.inTime == 0 || got.inTime == got.queries {
+			t.Errorf("dropping %v: %+v, want %+v", drop, got, want)
+		}
+	}
+}
+
+// TestMonitor: the load is what came within the last half second, and before that anything.
+func TestMonitor(t *testing.T) {
+	s := changing([]float64{100, 1000}, 2, rand.New(rand.NewPCG(1, 1)))
+	if !math.IsInf(s.load(499.9), 1) {
+		t.Errorf("a load of %v is known too early", s.load(499.9))
+	}
+	for now := 500.0; now < 3990; now += 7 {
+		n := 0
+		for _, at := range s.times {
+			if at >= now-window && at < now {
+				n++
+			}
+		}
+		if got := s.load(now); got != float64(2*n) {
+			t.Fatalf("at %v: %v, want %v", now, got, 2*n)
+		}
+	}
+}
+
+func TestConstant(t *testing.T) {
+	for _, cv := range []float64{1, 2, 4} {
+		s := constant(1000, 200, cv, rand.New(rand.NewPCG(1, 1)))
+		var gaps []float64
+		for i := range s.times[1:] {
+			gaps = append(gaps, s.times[i+1]-s.times[i])
+		}
+		if m, d := stats.Mean(gaps), stats.Deviation(gaps); math.Abs(m-1) > 0.05 || math.Abs(d/m-cv) > 0.1*cv {
+			t.Errorf("CV %v: mean %v ms, CV %v", cv, m, d/m)
+		}
+		if s.load(3) != 1000 {
+			t.Errorf("the load is %v", s.load(3))
+		}
+	}
+}
