@@ -55,6 +55,7 @@ type Daemon struct {
 // New opens everything that can be refused: the address, the state file, the
 // models. Nothing is served before Run. The configuration must be valid.
 func New(c config.Config, o Options) (d *Daemon, err error) {
+	c = c.Expanded()
 	d = &Daemon{config: c, failed: make(chan error, 1)}
 	d.pool = pool{config: c, log: o.Log, goroutines: &d.running}
 	d.life, d.die = context.WithCancel(context.Background())
@@ -331,7 +332,7 @@ func (d *Daemon) closeTracer() {
 	}
 }
 
-// Config returns the configuration that holds now.
+// Config returns the configuration that holds now, expanded.
 func (d *Daemon) Config() config.Config {
 	d.configured.Lock()
 	defer d.configured.Unlock()

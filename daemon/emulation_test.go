@@ -399,7 +399,10 @@ func TestEmulationFaults(t *testing.T) {
 		want   []string
 	}{
 		"unknown model": {func(c *config.Config) { c.Services[1].Model = "emulated:resnet50" }, []string{`service s1: "resnet50" is not in the profile, which knows first, second`}},
-		"large batch":   {func(c *config.Config) { c.Services[0].MaxBatch = 9 }, []string{"service s0: max_batch is 9, the largest batch of first in the profile 8"}},
+		"variant": {func(c *config.Config) {
+			c.Services[1].Variants = []config.Variant{{Model: "emulated:second", Accuracy: 1}, {Model: "emulated:third", Accuracy: 2}}
+		}, []string{`service s1/third: "third" is not in the profile, which knows first, second`}},
+		"large batch": {func(c *config.Config) { c.Services[0].MaxBatch = 9 }, []string{"service s0: max_batch is 9, the largest batch of first in the profile 8"}},
 	} {
 		config := emulatedConfig(t, c.change)
 		_, err := New(config, Options{Log: zerolog.Nop(), emulation: formulaEmulation})

@@ -352,7 +352,7 @@ func (p *pool) saveProfiles() {
 // words. It fails if the profile cannot be used, or does not know one of their
 // models.
 func EmulatedDevice(c config.Config) (string, error) {
-	list, err := emulate(poolDevice{config: c, log: zerolog.Nop()}, &Options{})
+	list, err := emulate(poolDevice{config: c.Expanded(), log: zerolog.Nop()}, &Options{})
 	return (&pool{devices: list}).Device(), err
 }
 
@@ -360,6 +360,7 @@ func EmulatedDevice(c config.Config) (string, error) {
 // a GPU, and what its services would have of the memory. It changes nothing but
 // that models of the zoo are built. On a CPU the text is that.
 func PlanGPU(c config.Config, o Options) (text string, err error) {
+	c = c.Expanded()
 	gpus, err := gpu.Choose(context.Background(), c, o.GPU, o.Log)
 	if err != nil {
 		return "", err

@@ -41,7 +41,7 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 		return nil, ErrReloading
 	}
 	defer d.reloading.Unlock()
-	old := d.Config()
+	old, next := d.Config(), next.Expanded()
 	for _, u := range d.devices {
 		if own := u.onlyOwn(config.Applied(old, next)); u.emulation != nil && next.Emulated() {
 			if err := u.emulation.check(&own); err != nil {
@@ -73,7 +73,7 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 // rewritten reports whether the model file of a service is not the one that
 // its worker has loaded.
 func (d *Daemon) rewritten(name string) bool {
-	s := d.backend.Service([]byte(name))
+	s := d.backend.Running(name)
 	if s == nil || d.devices[0].emulation != nil || d.life.Err() != nil { // what stops, reloads nothing
 		return false
 	}
@@ -236,7 +236,7 @@ func (r *reload) await(name string, j *loop.Joining) error {
 func (r *reload) ended(name string, err error) error {
 	if err != nil {
 		r.done.Failed[name] = err.Error()
-		if old := r.backend.Service([]byte(name)); old != nil && old.GivenUp.Load() {
+		if old := r.backend.Running(name); old != nil && old.GivenUp.Load() {
 			r.done.Down = append(r.done.Down, name)
 		}
 		r.progress(config.Step{Service: name, State: config.StepFailed})
@@ -258,14 +258,24 @@ var (
 )
 
 // Restart tries a service again whose worker was lost too often, or that found
-// no room on its GPU. It does not wait for the worker.
+// no room on its GPU; of one with variants each for which that holds. It does not wait
+// for the worker.
 func (d *Daemon) Restart(service string) error {
-	s := d.backend.Service([]byte(service))
+	s := d.backend.Running(service)
 	if s == nil {
 		return fmt.Errorf("service %q: %w", service, ErrNoService)
 	}
-	if err := d.backend.Restart(s); err != nil {
-		return fmt.Errorf("service %s: %w", service, err)
+	var failed error
+	restarted := false
+	for _, one := range s.Each() {
+		if err := d.backend.Restart(one); err == nil {
+			restarted = true
+		} else {
+			failed = err
+		}
+	}
+	if !restarted {
+		return fmt.Errorf("service %s: %w", service, failed)
 	}
 	d.log.Info().Str("service", service).Msg("starting a service again that was given up, as was asked for")
 	return nil

@@ -96,7 +96,7 @@ model is run on the GPU, in a process of its own.`,
 // never links ONNX Runtime, and no model may end this one.
 func tryModels(ctx context.Context, c *config.Config, library string) (notes []string, err error) {
 	tried := map[string]bool{}
-	for _, s := range c.Services {
+	for _, s := range c.Expanded().Services {
 		if !config.IsPath(s.Model) || tried[s.Model] {
 			continue
 		}

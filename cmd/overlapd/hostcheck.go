@@ -375,7 +375,7 @@ func (l *looking) lookAtDevice() {
 	case cuda.Prohibited:
 		l.add("compute-prohibited", "gpu", name, "index", index)
 	case cuda.ExclusiveProcess, cuda.ExclusiveThread:
-		if n := len(l.Config.Services); !mps && n > 1 {
+		if n := len(l.Config.Expanded().Services); !mps && n > 1 {
 			l.add("compute-exclusive", "gpu", name, "index", index, "mode", strings.ToUpper(d.ComputeMode.Value), "services", fmt.Sprint(n))
 		}
 	case cuda.DefaultMode:
@@ -410,7 +410,7 @@ func (l *looking) lookAtDevice() {
 func (l *looking) lookAtMPS(ctx context.Context) {
 	switch c := &l.Config; c.MPS.Mode {
 	case config.MPSOff:
-		if len(c.Services) > 1 {
+		if len(c.Expanded().Services) > 1 {
 			l.add("mps-off")
 		}
 	case config.MPSExisting:

@@ -49,20 +49,26 @@ func configured(path string, memory float64) (services []planning.Service, devic
 		}
 		devices = append(devices, to)
 	}
+	run := c.Expanded()
 	var times [][]soloTime
 	if c.Emulated() {
-		times, err = emulatedTimes(&c, devices)
+		times, err = emulatedTimes(&run, devices)
 	} else {
 		var m measured
-		m, err = measuredTimes(&c)
+		m, err = measuredTimes(&run)
 		times = m.times
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	for i, s := range c.Services {
-		to := planning.Service{Name: s.Name, Model: s.Model, Target: float64(s.Target) / float64(time.Millisecond), MaxBatch: s.MaxBatch}
-		to.Alpha, to.Beta = fitLine(times[i])
+	for _, s := range c.Services {
+		to := planning.Service{Name: s.Name, Model: strings.Join(s.Models(), ", "), Target: float64(s.Target) / float64(time.Millisecond), MaxBatch: s.MaxBatch}
+		for range s.Models() { // its variants are loaded together, and the fastest bears the load
+			alpha, beta := fitLine(times[0])
+			if times = times[1:]; to.Alpha == 0 || alpha > 0 && alpha+beta < to.Alpha+to.Beta {
+				to.Alpha, to.Beta = alpha, beta
+			}
+		}
 		if to.Alpha > 0 && to.Alpha+to.Beta > to.Target {
 			return nil, nil, fmt.Errorf("service %s takes %.3g ms for one request alone on device %q, and its target is %v: give it a larger one", s.Name, to.Alpha+to.Beta, first.Name, s.Target)
 		}

@@ -88,6 +88,23 @@ func TestConfiguredSpeeds(t *testing.T) {
 	if err != nil || devices[0].Speed != 1 || devices[1].Speed != 1 || devices[1].Memory != 7 || services[0].Alpha <= 0 || services[0].Target != 100 || services[0].MaxBatch != 4 {
 		t.Errorf("%+v, %+v, %v", services, devices, err)
 	}
+	one := func(model string) string {
+		return "[[service]]\nname = \"a\"\nmax_batch = 4\nmodel = \"emulated:" + model + "\"\n"
+	}
+	write(one("encoder") + strings.Replace(one("cnn"), "\"a\"", "\"b\"", 1) +
+		"[[service]]\nname = \"v\"\nmax_batch = 4\n[[service.variant]]\nmodel = \"emulated:encoder\"\naccuracy = 2\n[[service.variant]]\nmodel = \"emulated:cnn\"\naccuracy = 1\n" +
+		strings.Replace(one("encoder"), "\"a\"", "\"last\"", 1))
+	services, _, err = configured(path, 7)
+	if err != nil || len(services) != 4 {
+		t.Fatal(services, err)
+	}
+	encoder, cnn, varied, last := services[0], services[1], services[2], services[3]
+	if cnn.Alpha+cnn.Beta >= encoder.Alpha+encoder.Beta {
+		t.Fatal("the profile has changed: cnn is not the faster")
+	}
+	if varied.Model != "emulated:encoder, emulated:cnn" || varied.Alpha != cnn.Alpha || varied.Beta != cnn.Beta || last.Alpha != encoder.Alpha {
+		t.Errorf("a service with variants is not as fast as the fastest: %+v", services)
+	}
 	for service, want := range map[string]string{
 		"[[service]]\nname = \"a\"\nmodel = \"emulated:other\"\n":                   `service a: ` + profile + ` does not know "emulated:other"; name a model that it has`,
 		"[[service]]\nname = \"a\"\nmodel = \"emulated:cnn\"\ntarget = \"100us\"\n": `service a takes 1.`,

@@ -323,7 +323,7 @@ func greeting(program string, addr net.Addr, c config.Config) string {
 	var names []string
 	for _, s := range c.Services {
 		names = append(names, s.Name)
-		switch strings.TrimPrefix(s.Model, config.ZooPrefix) {
+		switch strings.TrimPrefix(s.Models()[0], config.ZooPrefix) {
 		case "bert":
 			fmt.Fprintf(&b, `  %s %s/v2/models/%s/infer -d '{"inputs":[
     {"name":"input_ids","datatype":"INT64","shape":[1,4],"data":[101,7592,2088,102]},

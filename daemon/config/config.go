@@ -215,7 +215,7 @@ func follow(c *Config, p *planning.Placement) error {
 	var services []planning.Service
 	var devices []planning.Device
 	for _, s := range c.Services {
-		services = append(services, planning.Service{Name: s.Name, Model: s.Model})
+		services = append(services, planning.Service{Name: s.Name, Model: strings.Join(s.Models(), ", ")})
 	}
 	for _, d := range c.Devices {
 		devices = append(devices, planning.Device{Name: d.Name, Memory: math.Inf(1)})

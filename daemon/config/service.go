@@ -64,6 +64,17 @@ func (v *Variant) called() string {
 	return strings.TrimSuffix(name, filepath.Ext(name))
 }
 
+// Models returns the models of a service: that of each variant, or its own.
+func (s *Service) Models() (all []string) {
+	for _, v := range s.Variants {
+		all = append(all, v.Model)
+	}
+	if len(s.Variants) == 0 {
+		all = append(all, s.Model)
+	}
+	return all
+}
+
 // variantOf stands between a service and its variant in the name of one that is expanded,
 // and in no name that a file may have.
 const variantOf = "/"

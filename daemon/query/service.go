@@ -38,10 +38,26 @@ type Service struct {
 }
 
 // Variant is one of several models that can answer the queries of a service. Of Accuracy
-// more is better.
+// more is better. Service is what stands behind it, which has workers of its own and is
+// not published.
 type Variant struct {
 	Name     string
 	Accuracy float64
+	Service  *Service
+}
+
+// Each returns what has workers for the service: what stands behind its variants, or, if it
+// has none, itself.
+func (s *Service) Each() (all []*Service) {
+	for _, v := range s.Variants {
+		if v.Service != nil {
+			all = append(all, v.Service)
+		}
+	}
+	if len(s.Variants) == 0 {
+		all = append(all, s)
+	}
+	return all
 }
 
 // condition is how a service stands, whatever its targets are changed to. One that is
@@ -211,6 +227,22 @@ func (r *Registry) Service(name []byte) *Service {
 	for _, s := range *r.now.Load() {
 		if s.Name == string(name) {
 			return s
+		}
+	}
+	return nil
+}
+
+// Running returns the service of a name, which may be that of a variant, SERVICE/VARIANT,
+// or nil.
+func (r *Registry) Running(name string) *Service {
+	of, variant, is := strings.Cut(name, "/")
+	s := r.Service([]byte(of))
+	if s == nil || !is {
+		return s
+	}
+	for _, v := range s.Variants {
+		if v.Name == variant {
+			return v.Service
 		}
 	}
 	return nil

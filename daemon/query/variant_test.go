@@ -56,3 +56,29 @@ func TestDiffers(t *testing.T) {
 		}
 	}
 }
+
+// A variant is found by SERVICE/VARIANT where the daemon is looked after, and no client can
+// ask for it by that.
+func TestRunning(t *testing.T) {
+	own, front, plain := NewService(1, "f/a"), NewService(2, "f"), NewService(3, "p")
+	front.Variants = []Variant{{Name: "a", Accuracy: 1, Service: own}, {Name: "b", Accuracy: 2}}
+	var r Registry
+	r.Publish([]*Service{plain, front})
+	for name, want := range map[string]*Service{"f": front, "f/a": own, "f/b": nil, "f/c": nil, "p": plain, "p/a": nil, "a": nil, "": nil, "/": nil} {
+		if got := r.Running(name); got != want {
+			t.Errorf("%q is %v", name, got)
+		}
+	}
+	if r.Service([]byte("f/a")) != nil {
+		t.Error("a variant is published")
+	}
+	if got := front.Each(); len(got) != 1 || got[0] != own {
+		t.Error(got)
+	}
+	if got := plain.Each(); len(got) != 1 || got[0] != plain {
+		t.Error(got)
+	}
+	if got := InOrder([]*Service{plain, front}, []string{"f/a", "f/b", "p"}); got[0] != front {
+		t.Error("services are not in the order of the configuration")
+	}
+}
