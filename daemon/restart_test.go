@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/daemon/loop"
+	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 )
@@ -48,5 +49,32 @@ func TestRestart(t *testing.T) {
 	}
 	if !slices.Equal(g.restarted, []models.ServiceID{1}) {
 		t.Errorf("restarted %v", g.restarted)
+	}
+}
+
+// A service with variants is restarted by its name, which is for those that were given up,
+// and each variant by its own.
+func TestRestartVariants(t *testing.T) {
+	g := &givingUp{phases: []executor.Phase{executor.Ready, executor.GivenUp, executor.Ready}}
+	b := newBackend(t, fakeConfig(3, nil), g, nil)
+	front := query.NewService(0, "f")
+	for i, s := range b.Services() {
+		front.Variants = append(front.Variants, query.Variant{Name: string(rune('a' + i)), Accuracy: float64(i + 1), Service: s})
+	}
+	b.Publish([]*query.Service{front})
+	for _, test := range []struct {
+		service string
+		want    error
+	}{{"f", nil}, {"f/b", nil}, {"f/a", ErrNotGivenUp}, {"f/d", ErrNoService}, {"b", ErrNoService}} {
+		if err := b.daemon.Restart(test.service); !errors.Is(err, test.want) {
+			t.Errorf("%s: %v", test.service, err)
+		}
+	}
+	if !slices.Equal(g.restarted, []models.ServiceID{1, 1}) {
+		t.Errorf("restarted %v", g.restarted)
+	}
+	g.phases[1] = executor.Ready
+	if err := b.daemon.Restart("f"); !errors.Is(err, ErrNotGivenUp) {
+		t.Errorf("none was given up: %v", err)
 	}
 }

@@ -340,7 +340,7 @@ func (c Config) BriefTOML() []byte {
 var entryNumber = regexp.MustCompile(`\[\d+\]`)
 
 func (c Config) toml(has func(key) bool) []byte {
-	c.Services = folded(c.Services)
+	c.Services = folded(expanded(c.Services)) // variants with the names that they have
 	var b []byte
 	table := ""
 	c.keys(func(k key) {

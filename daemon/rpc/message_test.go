@@ -115,6 +115,7 @@ func TestMemoryIsBounded(t *testing.T) {
 func FuzzRequest(f *testing.F) {
 	f.Add(encode(f, typedRequest("1")))
 	f.Add(encode(f, rawRequest(8)))
+	f.Add(encode(f, variedRequest(map[string]*inference.InferParameter{"variant": parameter("best"), "least_accuracy": parameter(77.0)})))
 	f.Add(repeated(fieldInputs, repeated(fieldContents, []byte{0x42, 0x00}, 3), 2))
 	for _, typ := range slices.Sorted(maps.Keys(packs)) {
 		f.Add(encode(f, &inference.ModelInferRequest{Inputs: []*inference.ModelInferRequest_InferInputTensor{{
@@ -146,6 +147,11 @@ func FuzzRequest(f *testing.F) {
 		}
 		for _, in := range c.Inputs {
 			c.Reply.Outputs = append(c.Reply.Outputs, in.Tensor)
+		}
+		if v := c.Service.Variants; c.Variant >= 0 {
+			if c.Reply.Variant = v[c.Variant].Name; !(v[c.Variant].Accuracy >= c.LeastAccuracy) {
+				t.Fatalf("%s is to answer with an accuracy of %v", c.Reply.Variant, c.LeastAccuracy)
+			}
 		}
 		m.ctx = contextOf(budget)
 		if fault := m.Encode(c); fault != nil {
