@@ -41,7 +41,7 @@ run: build ## the daemon on the CPU with resnet50 and bert; prints a request to 
 
 # Packages that only calculate: the detector, under which they take ten times as long,
 # has nothing to find there but in reproduce, whose script runs under it all the same.
-CALCULATING := ./cmd/overlapd/reproduce ./device/... ./overlap ./planning ./sim/... ./training/fit
+CALCULATING := ./cmd/overlapd/reproduce ./device/... ./overlap ./planning ./sim/... ./training/...
 
 test: export GORACE := atexit_sleep_ms=0
 test: ort ## every test, under the race detector what does more than to calculate
