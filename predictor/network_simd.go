@@ -85,6 +85,11 @@ func blank(a, b, c, d []float32) bool {
 	return bits(a).Or(bits(b)).Or(bits(c).Or(bits(d))).IsZero()
 }
 
+// panel512 is the product of the next inputs of four rows with 32 columns of weights. The
+// race detector leaves out this loop, and that of half256: instrumented, they are most of
+// what a simulation takes, and what they read and write is one goroutine's.
+//
+//go:norace
 func panel512(x *[blockRows][]float32, begins []int32, weights, bias []float32, out *[blockRows][]float32, at int) {
 	x0 := x[0]
 	x1, x2, x3, begins := x[1][:len(x0)], x[2][:len(x0)], x[3][:len(x0)], begins[:len(x0)]
@@ -117,6 +122,9 @@ func relu512(out []float32, a, b archsimd.Float32x16) {
 	b.Max(zero).Store((*[16]float32)(o[16:]))
 }
 
+// half256 is panel512 with 16 columns.
+//
+//go:norace
 func half256(x *[blockRows][]float32, begins []int32, weights, bias []float32, out *[blockRows][]float32, at int) {
 	x0 := x[0]
 	x1, x2, x3, begins := x[1][:len(x0)], x[2][:len(x0)], x[3][:len(x0)], begins[:len(x0)]
