@@ -1,8 +1,12 @@
 package selection
 
-import "math"
+import (
+	"math"
 
-// negligible is the probability that the counts left out of a distribution have.
+	"gonum.org/v1/gonum/floats"
+)
+
+// negligible is a probability of a count; those that have less are left out.
 const negligible = 1e-14
 
 // logCount returns the logarithm of the probability of k arrivals at the central queue
@@ -29,22 +33,14 @@ func (w *Worker) logCount(k int, t float64) float64 {
 // counts returns the probability of each number of arrivals within t milliseconds, as far as
 // it is not negligible.
 func (w *Worker) counts(t float64) (p []float64) {
-	mean, left := w.Rate/1000*max(t, 0), 1.0
+	mean := w.Rate / 1000 * max(t, 0)
 	for k := 0; ; k++ {
 		q := math.Exp(w.logCount(k, t))
-		left -= q
-		p = append(p, q)
-		if float64(k) >= mean && (left < negligible || q < negligible*negligible) {
+		if p = append(p, q); float64(k) >= mean && q < negligible {
 			break
 		}
 	}
-	sum := 0.0
-	for _, q := range p {
-		sum += q
-	}
-	for k := range p {
-		p[k] /= sum
-	}
+	floats.Scale(1/floats.Sum(p), p)
 	return p
 }
 
@@ -57,18 +53,13 @@ func (w *Worker) phase(n int, waited float64) []float64 {
 		p[0] = 1 // the first has only just come, and with it the others, if there are any
 		return p
 	}
-	most := math.Inf(-1)
 	for r := range p {
 		p[r] = w.logCount((n-1)*w.Workers+r, waited)
-		most = max(most, p[r])
 	}
-	sum := 0.0
+	most := floats.Max(p)
 	for r := range p {
 		p[r] = math.Exp(p[r] - most)
-		sum += p[r]
 	}
-	for r := range p {
-		p[r] /= sum
-	}
+	floats.Scale(1/floats.Sum(p), p)
 	return p
 }

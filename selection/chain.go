@@ -5,7 +5,8 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"sync/atomic"
+
+	"gonum.org/v1/gonum/floats"
 )
 
 // chain is a worker's Markov chain: what an action leads to.
@@ -22,15 +23,14 @@ import (
 // first query comes is C, and those after it are D.
 type chain struct {
 	*Worker
-	slack   []float64   // levels, ascending from 0 to the target
-	waited  []float64   // cuts, ascending from 0 to the target
-	steps   [][]float64 // arrivals within the interval above each cut but the last
-	after   [][]band    // what happens in D, by the cut at which it starts and arrivals of C in excess
-	phases  [][]float64 // of each state
+	slack   []float64     // levels, ascending from 0 to the target
+	waited  []float64     // cuts, ascending from 0 to the target
+	steps   [][]float64   // arrivals within the interval above each cut but the last
+	after   [][][]float64 // worker's arrivals in D, by the cut at which it starts and arrivals of C in excess
+	phases  [][]float64   // of each state
 	runs    []run
 	byBatch [][]int // runs of each batch, the fastest first
 	dropped int     // run that drops a query and takes no time
-	wide    int     // arrivals in excess, at most
 
 	*carry // nil where nothing is left behind
 
@@ -38,12 +38,6 @@ type chain struct {
 	// of the excess beyond one, and values of the runs by phase.
 	at    [][]float64
 	ahead [][]float64
-}
-
-// band is a distribution of the worker's arrivals from first on.
-type band struct {
-	first int
-	p     []float64
 }
 
 // run is a batch of a variant.
@@ -55,16 +49,13 @@ type run struct {
 }
 
 func newChain(w *Worker) *chain {
-	c := &chain{Worker: w}
-	c.slack = levelsOf(w)
+	c := &chain{Worker: w, slack: levelsOf(w), byBatch: make([][]int, w.Queue+1)}
 	for _, s := range slices.Backward(c.slack) {
 		c.waited = append(c.waited, w.Target-s)
 	}
 	last := len(c.waited) - 1
 	c.waited[last] = w.Target
-	c.steps = make([][]float64, last)
-	parallel(last, func(i int) { c.steps[i] = w.counts(c.waited[i+1] - c.waited[i]) })
-	c.byBatch = make([][]int, w.Queue+1)
+	c.steps = parallel(last, func(i int) []float64 { return w.counts(c.waited[i+1] - c.waited[i]) })
 	for n := 1; n <= w.Queue; n++ {
 		c.addRuns(n)
 	}
@@ -75,25 +66,22 @@ func newChain(w *Worker) *chain {
 	if w.Drop || w.Variable {
 		c.carry = newCarry(c)
 	}
-	for _, p := range c.steps {
-		c.wide = max(c.wide, len(p)-1)
+	excess := make([]int, len(c.waited)) // arrivals within the interval above each cut, beyond one
+	for i, p := range c.steps {
+		excess[i] = len(p) - 1
 	}
 	for _, r := range c.runs {
-		c.wide = max(c.wide, len(r.first)-1)
-	}
-	c.after = make([][]band, len(c.waited))
-	parallel(len(c.waited), func(i int) { c.after[i] = c.afterFirst(c.waited[i]) })
-	c.phases = make([][]float64, w.Queue*len(c.slack))
-	parallel(len(c.phases), func(s int) {
-		n, j := c.split(s)
-		c.phases[s] = w.phase(n, w.Target-c.slack[j])
-	})
-	for range c.waited {
-		c.at = append(c.at, make([]float64, w.Workers+c.wide))
-	}
-	for range c.runs {
+		excess[r.cut] = max(excess[r.cut], len(r.first)-1)
 		c.ahead = append(c.ahead, make([]float64, w.Workers))
 	}
+	c.after = parallel(len(c.waited), func(i int) [][]float64 { return c.dealt(c.waited[i], excess[i]) })
+	for _, n := range excess {
+		c.at = append(c.at, make([]float64, w.Workers+n))
+	}
+	c.phases = parallel(w.Queue*len(c.slack), func(state int) []float64 {
+		n, level := c.split(state)
+		return w.phase(n, w.Target-c.slack[level])
+	})
 	return c
 }
 
@@ -140,28 +128,19 @@ func (c *chain) addRuns(batch int) {
 	}
 }
 
-// afterFirst returns how many more queries come to the worker within t milliseconds, for each
-// number of arrivals at the central queue since its first one.
-func (c *chain) afterFirst(t float64) (bands []band) {
-	p := c.counts(t)
-	for excess := range c.wide {
-		bands = append(bands, c.dealt(p, excess))
-	}
-	return bands
-}
-
-// dealt returns how many queries come to the worker, given the probability of so many arrivals
-// at the central queue and how many it has had since the worker's last one.
-func (c *chain) dealt(p []float64, since int) band {
-	b := band{first: min(since/c.Workers, c.Queue)}
-	for k, q := range p {
-		more := min((since+k)/c.Workers, c.Queue) - b.first // the queue is full anyway
-		for len(b.p) <= more {
-			b.p = append(b.p, 0)
+// dealt returns the probability of each number of queries that come to the worker within t
+// milliseconds, for each number below most that the central queue has had since the worker's
+// last one.
+func (c *chain) dealt(t float64, most int) (numbers [][]float64) {
+	counts := c.counts(t)
+	for since := range most {
+		p := make([]float64, min((since+len(counts)-1)/c.Workers, c.Queue)+1)
+		for k, q := range counts {
+			p[min((since+k)/c.Workers, c.Queue)] += q // the queue is full anyway
 		}
-		b.p[more] += q
+		numbers = append(numbers, p)
 	}
-	return b
+	return numbers
 }
 
 // state returns the index of a state with n queries, which is at least 1. One that has more
@@ -187,12 +166,12 @@ func (c *chain) level(cut int) int { return max(0, len(c.slack)-2-cut) }
 // expect sets ahead to what is to be expected after each run, given what each state is worth.
 func (c *chain) expect(value []float64) {
 	k := c.Workers
-	parallel(len(c.at), func(i int) {
+	each(len(c.at), func(i int) {
 		level := c.level(i)
-		for excess, b := range c.after[i] {
+		for excess, p := range c.after[i] {
 			sum := 0.0
-			for a, q := range b.p {
-				sum += q * value[c.state(1+b.first+a, level)]
+			for more, q := range p {
+				sum += q * value[c.state(1+more, level)]
 			}
 			c.at[i][k+excess] = sum
 		}
@@ -201,16 +180,9 @@ func (c *chain) expect(value []float64) {
 		c.at[0][r] = value[c.fresh()]
 	}
 	for i, p := range c.steps {
-		for r := range k {
-			c.at[i+1][r] = dot(p, c.at[i][r:])
-		}
+		pull(c.at[i], p, c.at[i+1][:k])
 	}
-	parallel(len(c.runs), func(i int) {
-		from := c.at[c.runs[i].cut]
-		for r := range k {
-			c.ahead[i][r] = dot(c.runs[i].first, from[r:])
-		}
-	})
+	each(len(c.runs), func(i int) { pull(c.at[c.runs[i].cut], c.runs[i].first, c.ahead[i]) })
 }
 
 // spread is the reverse of expect: it adds to next the probability of each state after the
@@ -226,49 +198,31 @@ func (c *chain) spread(next []float64) {
 	for i, p := range slices.Backward(c.steps) {
 		push(c.at[i+1][:k], p, c.at[i])
 	}
-	for _, q := range c.at[0][:k] {
-		next[c.fresh()] += q
-	}
+	next[c.fresh()] += floats.Sum(c.at[0][:k])
 	for i := range c.at {
 		level := c.level(i)
-		for excess, b := range c.after[i] {
-			q := c.at[i][k+excess]
-			if q == 0 {
-				continue
-			}
-			for a, p := range b.p {
-				next[c.state(1+b.first+a, level)] += q * p
+		for excess, p := range c.after[i] {
+			for more, q := range p {
+				next[c.state(1+more, level)] += c.at[i][k+excess] * q
 			}
 		}
 	}
 }
 
-// push adds to each phase the probability of those that so many arrivals bring there.
+// pull sets each phase to what is to be expected after so many arrivals, and push, its reverse,
+// adds to each the probability of those that so many arrivals bring there.
+func pull(from, p, to []float64) {
+	for r := range to {
+		to[r] = floats.Dot(p, from[r:r+len(p)])
+	}
+}
+
 func push(from, p, to []float64) {
 	for r, q := range from {
-		if q == 0 {
-			continue
-		}
-		for k := range p {
-			to[r+k] += q * p[k]
+		if q > 0 {
+			floats.AddScaled(to[r:r+len(p)], q, p)
 		}
 	}
-}
-
-func dot(a, b []float64) (sum float64) {
-	b = b[:len(a)]
-	var s0, s1, s2, s3 float64
-	i := 0
-	for ; i+4 <= len(a); i += 4 {
-		s0 += a[i] * b[i]
-		s1 += a[i+1] * b[i+1]
-		s2 += a[i+2] * b[i+2]
-		s3 += a[i+3] * b[i+3]
-	}
-	for ; i < len(a); i++ {
-		s0 += a[i] * b[i]
-	}
-	return s0 + s1 + (s2 + s3)
 }
 
 // inTime reports whether a run ends before a query with such slack is late.
@@ -281,26 +235,23 @@ func (c *chain) onTime(r, level int) bool {
 	return c.runs[r].variant != Dropped && c.inTime(r, level)
 }
 
-// parallel calls f for each number below n, on all cores.
-func parallel(n int, f func(int)) {
-	cores := min(runtime.GOMAXPROCS(0), n)
-	grain := max(1, n/(8*max(cores, 1)))
-	var next atomic.Int64
-	work := func() {
-		for {
-			end := int(next.Add(int64(grain)))
-			for i := end - grain; i < min(end, n); i++ {
+// parallel returns f of each number below n, found on all cores.
+func parallel[T any](n int, f func(int) T) []T {
+	list := make([]T, n)
+	each(n, func(i int) { list[i] = f(i) })
+	return list
+}
+
+// each calls f for each number below n, on all cores.
+func each(n int, f func(int)) {
+	cores := runtime.GOMAXPROCS(0)
+	var all sync.WaitGroup
+	for core := range min(cores, n) {
+		all.Go(func() {
+			for i := core; i < n; i += cores {
 				f(i)
 			}
-			if end >= n {
-				return
-			}
-		}
+		})
 	}
-	var all sync.WaitGroup
-	for range cores - 1 {
-		all.Go(work)
-	}
-	work()
 	all.Wait()
 }

@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"gonum.org/v1/gonum/floats"
 )
 
 // small returns a worker whose chain is small enough to compute by hand.
@@ -21,7 +23,7 @@ func small(workers int, load, cv float64, levels int) Worker {
 
 func smallWorkers() (workers []Worker) {
 	for _, k := range []int{1, 3} {
-		for _, load := range []float64{10, 45, 150} {
+		for _, load := range []float64{10, 100} {
 			for _, cv := range []float64{1, 2} {
 				for _, levels := range []int{0, 7} {
 					workers = append(workers, small(k, load*float64(k), cv, levels))
@@ -130,7 +132,7 @@ func TestTransitionsAreThePapers(t *testing.T) {
 			for state := range c.phases {
 				n, _ := c.split(state)
 				for i, r := range c.byBatch[n] {
-					expected[i] = dot(c.phases[state], c.ahead[r])
+					expected[i] = floats.Dot(c.phases[state], c.ahead[r])
 				}
 				for i, r := range c.byBatch[n] {
 					want, got := plainRow(c, state, r), fastRow(c, state, r)
@@ -155,7 +157,7 @@ func TestTransitionsAreThePapers(t *testing.T) {
 
 // TestTransitionsAreTrue plays an action many times.
 func TestTransitionsAreTrue(t *testing.T) {
-	const plays = 200_000
+	const plays = 50_000
 	random := rand.New(rand.NewPCG(3, 4))
 	w := small(3, 100, 1, 7)
 	c := newChain(&w)
@@ -202,7 +204,7 @@ func TestTransitionsAreTrue(t *testing.T) {
 
 // TestCarriedIsTrue plays actions that leave queries behind many times.
 func TestCarriedIsTrue(t *testing.T) {
-	const plays = 100_000
+	const plays = 30_000
 	random := rand.New(rand.NewPCG(6, 7))
 	for _, workers := range []int{1, 3} {
 		w := small(workers, 35*float64(workers), 1, 7)

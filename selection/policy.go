@@ -4,14 +4,17 @@ import (
 	"context"
 	"fmt"
 	"math"
+
+	"gonum.org/v1/gonum/floats"
 )
 
 // Limits of the search for a policy, and when it ends: values that are so near to each other,
 // as a part of the largest accuracy, are equal.
 const (
-	maxSweeps = 100_000
-	maxRounds = 50
-	precision = 1e-9
+	maxSweeps   = 100_000
+	evaluations = 20
+	maxRounds   = 50
+	precision   = 1e-9
 )
 
 // Policy says which variant runs the next batch, which has all queries that wait.
@@ -138,8 +141,8 @@ func (s *solver) iterate(ctx context.Context, tolerance float64) error {
 		if s.sweep(s.best) <= tolerance {
 			return nil
 		}
-		for range s.evaluations() {
-			if s.sweep(s.chosen) <= tolerance {
+		for range evaluations {
+			if s.sweep(func(state int) float64 { return s.worth(state, s.choice[state]) }) <= tolerance {
 				break
 			}
 		}
@@ -147,17 +150,10 @@ func (s *solver) iterate(ctx context.Context, tolerance float64) error {
 	return fmt.Errorf("%w: values still changed after %d sweeps", ErrWorker, maxSweeps)
 }
 
-func (s *solver) evaluations() int {
-	if s.Variable {
-		return 50
-	}
-	return 0
-}
-
 // sweep replaces the values of all states and returns how far apart their changes are.
 func (s *solver) sweep(worth func(state int) float64) float64 {
 	s.expect(s.value)
-	parallel(len(s.value), func(state int) { s.next[state] = worth(state) })
+	each(len(s.value), func(state int) { s.next[state] = worth(state) })
 	low, high, base := math.Inf(1), math.Inf(-1), s.next[s.fresh()]
 	for i, v := range s.next {
 		low, high = min(low, v-s.value[i]), max(high, v-s.value[i])
@@ -196,15 +192,13 @@ func (s *solver) best(state int) float64 {
 	return best
 }
 
-func (s *solver) chosen(state int) float64 { return s.worth(state, s.choice[state]) }
-
 // worth is the value of a run in a state.
 func (s *solver) worth(state, r int) float64 {
 	n, level := s.split(state)
 	if s.runs[r].batch < n {
 		return s.reward(r, level) + s.carried(state, r, s.value, nil, 0)
 	}
-	return s.reward(r, level) + dot(s.phases[state], s.ahead[r])
+	return s.reward(r, level) + floats.Dot(s.phases[state], s.ahead[r])
 }
 
 // reward is that of section 4.1, for each query, less the goal.
@@ -228,34 +222,20 @@ func (s *solver) settle(ctx context.Context) error {
 			clear(s.ahead[i])
 		}
 		for state, q := range s.share {
-			if n, _ := s.split(state); q > 0 {
-				s.leave(state, n, q, next)
+			n, _ := s.split(state)
+			if r := s.choice[state]; s.runs[r].batch < n {
+				s.carried(state, r, nil, next, q)
+			} else {
+				floats.AddScaled(s.ahead[r], q, s.phases[state])
 			}
 		}
 		s.spread(next)
-		sum, change := 0.0, 0.0
-		for _, q := range next {
-			sum += q
-		}
-		for i := range next {
-			next[i] /= sum
-			change += math.Abs(next[i] - s.share[i])
-		}
-		s.share, next = next, s.share
-		if change <= precision {
+		floats.Scale(1/floats.Sum(next), next)
+		if s.share, next = next, s.share; floats.Distance(s.share, next, 1) <= precision {
 			return nil
 		}
 	}
 	return fmt.Errorf("%w: the shares of states still changed after %d sweeps", ErrWorker, maxSweeps)
-}
-
-// leave adds to what follows a state that has so large a share.
-func (s *solver) leave(state, n int, q float64, next []float64) {
-	if r := s.choice[state]; s.runs[r].batch < n {
-		s.carried(state, r, nil, next, q)
-	} else {
-		push([]float64{q}, s.phases[state], s.ahead[r])
-	}
 }
 
 // sums are averages over batches: of the queries in one, and of those in time and their

@@ -394,7 +394,7 @@ var owners = []struct {
 	{"gorgonia.org/gorgonia", []string{"training/fit"}, "networks are fitted in one package, which the daemon does not link"},
 	{"gorgonia.org/tensor", []string{"training/fit"}, "networks are fitted in one package, which the daemon does not link"},
 	{"go4.org/unsafe/assume-no-moving-gc", []string{"training/fit"}, "gorgonia wants a version that knows this Go"},
-	{"gonum.org/v1/gonum", []string{"training", "training/fit"}, "linear algebra belongs to fitting, combinations to sampling; serving a predictor is plain loops"},
+	{"gonum.org/v1/gonum", []string{"selection", "training", "training/fit"}, "linear algebra belongs to fitting, combinations to sampling, vectors and special functions to computing policies; serving a predictor or a policy is plain loops"},
 	{"gonum.org/v1/plot", []string{"report"}, "pictures are for people who read reports"},
 	{"github.com/prometheus", []string{"daemon/observe/metrics"}, "the core counts in plain numbers; only what answers a scrape speaks Prometheus"},
 	{"go.opentelemetry.io/otel", []string{"daemon/observe/tracing/otlp"}, "the daemon notes what becomes of a query in plain numbers; only what sends them to a collector speaks OpenTelemetry"},
