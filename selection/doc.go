@@ -13,11 +13,9 @@
 package selection
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 )
 
 // ErrWorker is wrapped by errors that say why there is no policy for a worker.
@@ -108,41 +106,4 @@ func (w *Worker) check() error {
 		bad("no variant has the latency of a batch of %d, the longest queue; give one, or a shorter queue", w.Queue)
 	}
 	return errors.Join(faults...)
-}
-
-// Front returns the variants on the front of accuracy and latency of a single query, the
-// fastest first (section 4.3.3): each other one is slower than one that is as accurate. A
-// batch is never slower than a larger one, which it could be padded to.
-func Front(variants []Variant) (front []Variant) {
-	variants = slices.Clone(variants)
-	for i, v := range variants {
-		l := slices.Clone(v.Latency)
-		for b := len(l) - 2; b >= 0; b-- {
-			l[b] = min(l[b], l[b+1])
-		}
-		variants[i].Latency = l
-	}
-	slices.SortStableFunc(variants, func(a, b Variant) int {
-		return cmp.Or(cmp.Compare(a.Latency[0], b.Latency[0]), cmp.Compare(b.Accuracy, a.Accuracy))
-	})
-	for _, v := range variants {
-		if len(front) == 0 || v.Accuracy > front[len(front)-1].Accuracy {
-			front = append(front, v)
-		}
-	}
-	return front
-}
-
-// LeftOut says of each variant that is not on the [Front] why it never runs.
-func LeftOut(variants []Variant) (why []string) {
-	front := Front(variants)
-	for _, v := range variants {
-		named := func(of Variant) bool { return of.Name == v.Name }
-		better := func(of Variant) bool { return of.Latency[0] <= v.Latency[0] && of.Accuracy >= v.Accuracy }
-		if at := slices.IndexFunc(front, better); at >= 0 && !slices.ContainsFunc(front, named) {
-			why = append(why, fmt.Sprintf("%s never runs: %s takes %.4g ms instead of %.4g for one query, with an accuracy of %v instead of %v",
-				v.Name, front[at].Name, front[at].Latency[0], v.Latency[0], front[at].Accuracy, v.Accuracy))
-		}
-	}
-	return why
 }

@@ -1,51 +1,113 @@
 package selection
 
 import (
+	"errors"
+	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/overlapd/overlapd/textfile"
 )
 
-var profileSheet = textfile.Sheet{
-	Form: "a header line with the columns variant, accuracy, batch and latency_ms", MaxRows: 1_000_000, Unusable: errProfile, TooLarge: errProfile,
+var errProfile = errors.New("unusable profile of variants")
+
+// sheet returns a kind of files that have these columns.
+func sheet(columns string) *textfile.Sheet {
+	return &textfile.Sheet{Form: "a header line with the columns " + columns, MaxRows: 1_000_000, Unusable: errProfile, TooLarge: errProfile}
 }
 
 // ReadProfile reads variants from a CSV file with a row for each batch of each of them, in the
 // columns variant, accuracy (the same in each row of a variant), batch and latency_ms. It
 // leaves latencies of batches between those in the file to [Interpolate].
-func ReadProfile(path string) (variants []Variant, err error) {
-	var name, accuracy, batch, latency int
-	var measured []map[int]float64
+func ReadProfile(path string) ([]Variant, error) {
+	var p profile
+	var accuracy int
 	head := func(t *textfile.Table) {
-		name, accuracy, batch, latency = t.Require("variant"), t.Require("accuracy"), t.Require("batch"), t.Require("latency_ms")
+		accuracy = t.Require("accuracy")
+		p.columns(t, "variant", "latency_ms")
 	}
-	err = profileSheet.ReadFile(path, head, func(t *textfile.Table) {
-		i := slices.IndexFunc(variants, func(v Variant) bool { return v.Name == t.Fields[name] })
-		percent, b, ms := t.Number(accuracy, 1e-6, 1e12), t.Whole(batch, 1, maxQueue), t.Number(latency, 1e-6, 1e9)
-		switch {
-		case t.Fields[name] == "":
-			t.Refuse(name, "every row must name a variant")
-		case i < 0 && len(variants) == maxVariants:
-			t.Refuse(name, "there are more than %d variants", maxVariants)
-		case i < 0:
-			i = len(variants)
-			variants = append(variants, Variant{Name: strings.Clone(t.Fields[name]), Accuracy: percent})
-			measured = append(measured, map[int]float64{})
-		case percent != variants[i].Accuracy:
-			t.Refuse(accuracy, "an earlier row gives the same variant %v", variants[i].Accuracy)
-		case measured[i][b] > 0:
-			t.Refuse(batch, "an earlier row gives the same variant and batch %v ms", measured[i][b])
-		}
-		if i >= 0 {
-			measured[i][b] = ms
+	err := sheet("variant, accuracy, batch and latency_ms").ReadFile(path, head, func(t *textfile.Table) {
+		percent := t.Number(accuracy, 1e-6, 1e12)
+		if v := p.add(t, percent); v != nil && v.Accuracy != percent {
+			t.Refuse(accuracy, "an earlier row gives the same variant %v", v.Accuracy)
 		}
 	})
-	for i, m := range measured {
-		variants[i].Latency = Interpolate(m, maxQueue, 0)
+	return p.interpolated(), err
+}
+
+// ReadRAMSIS reads the variants for a task, image or text, from the measurements that come
+// with RAMSIS: the files accuracy_percent.csv and profile_summary_ms.csv of a folder. Latency
+// is the 95th percentile, as in the paper.
+func ReadRAMSIS(folder, task string) ([]Variant, error) {
+	accuracy := map[string]float64{}
+	var p profile
+	var tasks, model, value int
+	head := func(t *textfile.Table) {
+		tasks, model, value = t.Require("task"), t.Require("model"), t.Require("accuracy_percent")
 	}
-	return variants, err
+	err := sheet("task, model and accuracy_percent").ReadFile(filepath.Join(folder, "accuracy_percent.csv"), head, func(t *textfile.Table) {
+		if t.Fields[tasks] == task {
+			accuracy[strings.Clone(t.Fields[model])] = t.Number(value, 1e-6, 100)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	head = func(t *textfile.Table) {
+		tasks = t.Require("task")
+		p.columns(t, "model", "p95_ms")
+	}
+	err = sheet("task, model, batch and p95_ms").ReadFile(filepath.Join(folder, "profile_summary_ms.csv"), head, func(t *textfile.Table) {
+		if percent, known := accuracy[t.Fields[p.name]]; known && strings.HasPrefix(t.Fields[tasks], task+"_") {
+			p.add(t, percent)
+		}
+	})
+	if err == nil && len(p.variants) == 0 {
+		err = fmt.Errorf("%w: %s has no model of the task %.40q; give image or text", errProfile, folder, task)
+	}
+	return p.interpolated(), err
+}
+
+// profile is variants that are being read, with the latencies that were measured, by batch.
+type profile struct {
+	name, batch, latency int // columns
+	variants             []Variant
+	measured             []map[int]float64
+}
+
+func (p *profile) columns(t *textfile.Table, name, latency string) {
+	p.name, p.batch, p.latency = t.Require(name), t.Require("batch"), t.Require(latency)
+}
+
+// add adds a row and returns its variant, nil if the row has a fault.
+func (p *profile) add(t *textfile.Table, accuracy float64) *Variant {
+	i := slices.IndexFunc(p.variants, func(v Variant) bool { return v.Name == t.Fields[p.name] })
+	b, ms := t.Whole(p.batch, 1, maxQueue), t.Number(p.latency, 1e-6, 1e9)
+	switch {
+	case t.Fields[p.name] == "":
+		t.Refuse(p.name, "every row must name what was measured")
+		return nil
+	case i < 0 && len(p.variants) == maxVariants:
+		t.Refuse(p.name, "there are more than %d variants", maxVariants)
+		return nil
+	case i < 0:
+		i = len(p.variants)
+		p.variants = append(p.variants, Variant{Name: strings.Clone(t.Fields[p.name]), Accuracy: accuracy})
+		p.measured = append(p.measured, map[int]float64{})
+	case p.measured[i][b] > 0:
+		t.Refuse(p.batch, "an earlier row gives the same batch %v ms", p.measured[i][b])
+	}
+	p.measured[i][b] = ms
+	return &p.variants[i]
+}
+
+func (p *profile) interpolated() []Variant {
+	for i, m := range p.measured {
+		p.variants[i].Latency = Interpolate(m, maxQueue, 0)
+	}
+	return p.variants
 }
 
 // Interpolate returns the latency of every batch from 1 to the largest that was measured and is

@@ -57,7 +57,6 @@ func TestReadRAMSISRefuses(t *testing.T) {
 	const accuracies, rows = "task,model,accuracy_percent\nimage,a,70\n", "task,model,batch,p95_ms\n"
 	for want, files := range map[string][2]string{
 		"no model of the task":  {accuracies, rows + "text_cpu,a,1,5\n"},
-		"follow each other":     {accuracies, rows + "image_cpu,a,1,5\nimage_cpu,a,3,5\n"},
 		"no column p95_ms":      {accuracies, "task,model,batch\n"},
 		"accuracy_percent.csv:": {"task,model,accuracy_percent\nimage,a,none\n", rows},
 		"it must be a number":   {accuracies, rows + "image_cpu,a,1,NaN\n"},
