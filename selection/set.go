@@ -73,8 +73,8 @@ func (w Worker) SolveSet(ctx context.Context, low, high float64, progress func(p
 		if err != nil {
 			return nil, fmt.Errorf("at %v queries a second: %w", w.Rate, err)
 		}
-		at, _ := slices.BinarySearchFunc(s.Policies, p.Rate, func(p *Policy, rate float64) int { return cmp.Compare(p.Rate, rate) })
-		s.Policies = slices.Insert(s.Policies, at, p)
+		s.Policies = append(s.Policies, p)
+		slices.SortFunc(s.Policies, func(a, b *Policy) int { return cmp.Compare(a.Rate, b.Rate) })
 		gap, middle := s.gap()
 		if progress != nil {
 			progress(p, gap)
@@ -129,38 +129,27 @@ func (s *Set) gap() (gap, middle float64) {
 // Latencies are not compared.
 func (s *Set) Fits(device string, target float64, workers int, variants []Variant) error {
 	var faults []error
-	bad := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{errOther}, args...)...))
-	}
-	if s.Device != "" && device != "" && s.Device != device {
-		bad("they are for device %q, this one is %q", s.Device, device)
-	}
-	if s.Target != target {
-		bad("they are for a target of %v ms, this one is %v ms", s.Target, target)
-	}
-	if s.Workers != workers {
-		bad("they are for %d workers, there are %d", s.Workers, workers)
-	}
-	find := func(among []Variant, name string) int {
-		return slices.IndexFunc(among, func(v Variant) bool { return v.Name == name })
-	}
-	for _, v := range variants {
-		if find(s.Variants, v.Name) < 0 {
-			bad("they do not know variant %s", v.Name)
+	bad := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	differ := func(what string, ours, theirs any) {
+		if ours != theirs && ours != "" && theirs != "" {
+			bad("%s is %v, and they are for %v", what, ours, theirs)
 		}
 	}
-	for _, v := range s.Variants {
-		switch at := find(variants, v.Name); {
-		case at < 0:
-			bad("they have variant %s, which is not there", v.Name)
-		case v.Hash != "" && variants[at].Hash != "" && v.Hash != variants[at].Hash:
-			bad("variant %s is another model, %.12s instead of %.12s", v.Name, variants[at].Hash, v.Hash)
-		case v.Accuracy != variants[at].Accuracy:
-			bad("variant %s has an accuracy of %v, they count on %v", v.Name, variants[at].Accuracy, v.Accuracy)
+	differ("the device", device, s.Device)
+	differ("the target in ms", target, s.Target)
+	differ("the number of workers", workers, s.Workers)
+	differ("the number of variants", len(variants), len(s.Variants))
+	for _, theirs := range s.Variants {
+		at := slices.IndexFunc(variants, func(v Variant) bool { return v.Name == theirs.Name })
+		if at < 0 {
+			bad("there is no variant %s, which they have", theirs.Name)
+			continue
 		}
+		differ("the accuracy of "+theirs.Name, variants[at].Accuracy, theirs.Accuracy)
+		differ("the model of "+theirs.Name, variants[at].Hash, theirs.Hash)
 	}
 	if len(faults) > 0 {
-		return fmt.Errorf("%w; %s", errors.Join(faults...), setRemedy)
+		return fmt.Errorf("%w: %w; %s", errOther, errors.Join(faults...), setRemedy)
 	}
 	return nil
 }
@@ -177,14 +166,14 @@ const setRemedy = "make new ones with overlapd plan selection"
 const maxChoices = 4 << 20
 
 // setFile is a set as it is in a file. All policies have the same levels of slack. What one
-// chooses is a list for each length of the queue from 1 on. It has three numbers for each
-// choice: the level from which on it holds, the variant, by its place on the front, and how
-// many queries the batch has.
+// chooses is a list of three numbers for each run of equal choices: its length, the variant, by
+// its place on the front, and the batch. Choices are in the order of the levels for a queue of
+// one query, then of two and so on.
 type setFile struct {
 	Format string `json:"format"`
 	*Set
 	Slack   []float64 `json:"slack_ms"`
-	Choices [][][]int `json:"choices"`
+	Choices [][]int   `json:"choices"`
 }
 
 var setKind = textfile.Kind[setFile]{
@@ -210,14 +199,14 @@ func ReadSet(path string) (*Set, error) {
 func (s *Set) WriteFile(path string) error {
 	f := &setFile{Format: setKind.Format, Set: s, Slack: s.Policies[0].slack}
 	for _, p := range s.Policies {
-		rows := make([][]int, s.Queue)
+		var runs []int
 		for i, a := range p.choice {
-			n, level := i/len(p.slack), i%len(p.slack)
-			if level == 0 || a != p.choice[i-1] {
-				rows[n] = append(rows[n], level, int(a.variant), int(a.batch))
+			if i == 0 || a != p.choice[i-1] {
+				runs = append(runs, 0, int(a.variant), int(a.batch))
 			}
+			runs[len(runs)-3]++
 		}
-		f.Choices = append(f.Choices, rows)
+		f.Choices = append(f.Choices, runs)
 	}
 	return setKind.WriteFile(path, f)
 }
@@ -226,20 +215,27 @@ func (s *Set) WriteFile(path string) error {
 func (f *setFile) set() *Set {
 	front := Front(f.Variants)
 	for i, p := range f.Policies {
-		p.Variants, p.slack = front, f.Slack
-		for _, row := range f.Choices[i] {
-			for r := 0; r < len(row); r += 3 {
-				end := len(f.Slack)
-				if r+3 < len(row) {
-					end = row[r+3]
-				}
-				for range end - row[r] {
-					p.choice = append(p.choice, action{int16(row[r+1]), int16(row[r+2])})
-				}
-			}
-		}
+		p.Variants, p.slack, p.choice = front, f.Slack, f.choices(i, front)
 	}
 	return f.Set
+}
+
+// choices returns what a policy chooses, nil if that is not possible.
+func (f *setFile) choices(policy int, front []Variant) (list []action) {
+	runs, all := f.Choices[policy], f.Queue*len(f.Slack)
+	for ; len(runs) >= 3 && len(list) < all; runs = runs[3:] {
+		length, variant, batch, queue := runs[0], runs[1], runs[2], len(list)/len(f.Slack)+1
+		dropped := variant == Dropped && f.Drop
+		if length < 1 || length > all-len(list) || batch < 1 || batch > queue ||
+			!dropped && (variant < 0 || variant >= len(front) || batch > len(front[variant].Latency)) {
+			return nil
+		}
+		list = append(list, slices.Repeat([]action{{int16(variant), int16(batch)}}, length)...)
+	}
+	if len(runs) > 0 || len(list) < all {
+		return nil
+	}
+	return list
 }
 
 // faults returns what contradicts itself in a file. Where something is not there, what depends
@@ -276,38 +272,10 @@ func (f *setFile) faults() (faults []error) {
 			bad("level %d of slack is %v ms; levels must rise from 0 to the target at most", i, slack)
 		}
 	}
-	front := Front(f.Variants)
-	for i, rows := range f.Choices {
-		if len(rows) != f.Queue {
-			bad("policy %d has choices for a queue of up to %d, want %d", i+1, len(rows), f.Queue)
-			continue
-		}
-		for n, row := range rows {
-			if !f.chooses(row, n+1, front) {
-				bad("policy %d, queue of %d: choices must be levels that rise from 0, variants that are there and batches that they can have", i+1, n+1)
-			}
+	for i := range f.Choices {
+		if len(faults) == 0 && f.choices(i, Front(f.Variants)) == nil {
+			bad("policy %d: its choices must be one for each queue of 1 to %d and each level of slack, of variants that are there and batches that they can have", i+1, f.Queue)
 		}
 	}
 	return faults
-}
-
-// chooses reports whether the choices for a queue of n queries are possible ones.
-func (f *setFile) chooses(row []int, n int, front []Variant) bool {
-	if len(row) == 0 || len(row)%3 != 0 || row[0] != 0 {
-		return false
-	}
-	for i := 0; i < len(row); i += 3 {
-		level, variant, batch := row[i], row[i+1], row[i+2]
-		switch {
-		case level >= len(f.Slack) || i > 0 && level <= row[i-3]:
-			return false
-		case batch < 1 || batch > n || variant < Dropped || variant >= len(front):
-			return false
-		case variant != Dropped && batch > len(front[variant].Latency):
-			return false
-		case variant == Dropped && !f.Drop:
-			return false
-		}
-	}
-	return true
 }

@@ -54,7 +54,7 @@ func TestSetIsDense(t *testing.T) {
 
 // TestSetIsBounded has so many steps in accuracy that not all gaps can be closed.
 func TestSetIsBounded(t *testing.T) {
-	w := small(5, 1, 1, 50)
+	w := small(5, 1, 1, 12)
 	w.Variants = w.Variants[:2]
 	w.Variants[0].Accuracy, w.Variants[1].Accuracy = 1e-3, 1e3
 	s, err := w.SolveSet(t.Context(), 1, 600, nil)
@@ -156,12 +156,13 @@ func TestReadSetRefuses(t *testing.T) {
 		"too many levels": {`"slack_ms":[0`, `"slack_ms":[0` + strings.Repeat(",0", maxChoices/16), errDamaged, "there must be 1 to"},
 		"load":            {`"load":30`, `"load":300`, errDamaged, "must be for more than the one before"},
 		"violations":      {`"violations":`, `"violations":-1e-3,"x":`, errDamaged, "unknown field"},
-		"first level":     {`"choices":[[[0,`, `"choices":[[[1,`, errDamaged, "policy 1, queue of 1: choices must be levels that rise from 0"},
-		"variant":         {`"choices":[[[0,0,1`, `"choices":[[[0,3,1`, errDamaged, "policy 1, queue of 1"},
-		"batch":           {`"choices":[[[0,0,1`, `"choices":[[[0,0,2`, errDamaged, "policy 1, queue of 1"},
-		"dropped":         {`"choices":[[[0,0,1`, `"choices":[[[0,-1,1`, errDamaged, "policy 1, queue of 1"},
-		"odd":             {`"choices":[[[0,0,1`, `"choices":[[[0,0`, errDamaged, "policy 1, queue of 1"},
-		"queue":           {`"queue":4`, `"queue":3`, errDamaged, "policy 1 has choices for a queue of up to 4, want 3"},
+		"length":          {`"choices":[[1,`, `"choices":[[0,`, errDamaged, "policy 1: its choices must be one for each"},
+		"long":            {`"choices":[[1,`, `"choices":[[4000000000,`, errDamaged, "policy 1"},
+		"variant":         {`"choices":[[1,0,1`, `"choices":[[1,3,1`, errDamaged, "policy 1"},
+		"batch":           {`"choices":[[1,0,1`, `"choices":[[1,0,2`, errDamaged, "policy 1"},
+		"dropped":         {`"choices":[[1,0,1`, `"choices":[[1,-1,1`, errDamaged, "policy 1"},
+		"odd":             {`"choices":[[1,0,1`, `"choices":[[1,0`, errDamaged, "policy 1"},
+		"queue":           {`"queue":4`, `"queue":3`, errDamaged, "one for each queue of 1 to 3 and"},
 	} {
 		text := strings.Replace(string(data), c.old, c.new, 1)
 		if text == string(data) {
@@ -197,17 +198,17 @@ func TestSetFits(t *testing.T) {
 	s := smallSet(t, nil)
 	for want, change := range map[string]func(v []Variant, device *string, target *float64, workers *int) []Variant{
 		"": func(v []Variant, _ *string, _ *float64, _ *int) []Variant { slices.Reverse(v); return v },
-		`are for device "here", this one is "far"`:                    func(v []Variant, d *string, _ *float64, _ *int) []Variant { *d = "far"; return v },
-		"a target of 100 ms, this one is 90 ms":                       func(v []Variant, _ *string, t *float64, _ *int) []Variant { *t = 90; return v },
-		"for 3 workers, there are 2":                                  func(v []Variant, _ *string, _ *float64, k *int) []Variant { *k = 2; return v },
-		"variant fast is another model, ffff instead of 0123456789ab": func(v []Variant, _ *string, _ *float64, _ *int) []Variant { v[0].Hash = "ffff"; return v },
-		"variant mean has an accuracy of 76, they count on 75":        func(v []Variant, _ *string, _ *float64, _ *int) []Variant { v[1].Accuracy = 76; return v },
-		"have variant slow, which is not there":                       func(v []Variant, _ *string, _ *float64, _ *int) []Variant { return v[:2] },
-		"do not know variant new":                                     func(v []Variant, _ *string, _ *float64, _ *int) []Variant { return append(v, Variant{Name: "new"}) },
+		`the device is far, and they are for here`:        func(v []Variant, d *string, _ *float64, _ *int) []Variant { *d = "far"; return v },
+		"the target in ms is 90, and they are for 100":    func(v []Variant, _ *string, t *float64, _ *int) []Variant { *t = 90; return v },
+		"the number of workers is 2, and they are for 3":  func(v []Variant, _ *string, _ *float64, k *int) []Variant { *k = 2; return v },
+		"the model of fast is ffff, and they are for 012": func(v []Variant, _ *string, _ *float64, _ *int) []Variant { v[0].Hash = "ffff"; return v },
+		"the accuracy of mean is 76, and they are for 75": func(v []Variant, _ *string, _ *float64, _ *int) []Variant { v[1].Accuracy = 76; return v },
+		"there is no variant slow, which they have":       func(v []Variant, _ *string, _ *float64, _ *int) []Variant { return v[:2] },
+		"the number of variants is 4, and they are for 3": func(v []Variant, _ *string, _ *float64, _ *int) []Variant { return append(v, Variant{Name: "new"}) },
 	} {
 		device, target, workers := "here", s.Target, s.Workers
 		variants := change(slices.Clone(s.Variants), &device, &target, &workers)
-		if err := s.Fits(device, target, workers, variants); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+		if err := s.Fits(device, target, workers, variants); (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), setRemedy)) {
 			t.Errorf("%q is not in: %v", want, err)
 		}
 	}
