@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -204,75 +203,35 @@ func (o *selectionOptions) run(cmd *cobra.Command) error {
 		return err
 	}
 	s.Device = device
-	r := newSelectionResult(s, o.out)
-	if r.Seconds = time.Since(began).Seconds(); o.out != "" {
+	p := s.Policies[len(s.Policies)-1]
+	r := &selectionResult{
+		Accuracy: p.Accuracy, Violations: p.Violations, States: p.States, Seconds: time.Since(began).Seconds(), Models: len(p.Variants),
+		LeftOut: selection.LeftOut(s.Variants), Policies: s.Policies, Note: s.Note, Out: o.out, Commit: buildCommit(),
+	}
+	d := r.document(s)
+	if o.out != "" {
 		err = s.WriteFile(o.out)
 	}
 	if err == nil && o.report != "" {
-		err = textfile.Create(o.report, r.page(s).WriteHTML)
+		err = textfile.Create(o.report, d.WriteHTML)
 	}
 	if err != nil {
 		return err
 	}
-	return o.print(cmd.OutOrStdout(), r, func(w io.Writer) error { return r.document(s).WriteText(w) })
+	return o.print(cmd.OutOrStdout(), r, d.WriteText)
 }
 
-// selectionResult is what the command says of policies: of the one for the highest load, and,
-// if there are several, of all.
+// selectionResult is what the command says of policies. Accuracy, that of queries in time,
+// violations, the part of queries that are not, and states are those for the highest load.
 type selectionResult struct {
-	Accuracy   float64             `json:"accuracy"`   // of queries in time, expected
-	Violations float64             `json:"violations"` // part of all queries, expected
+	Accuracy   float64             `json:"accuracy"`
+	Violations float64             `json:"violations"`
 	States     int                 `json:"states"`
 	Seconds    float64             `json:"seconds"` // with reading
 	Models     int                 `json:"models"`  // that may run
 	LeftOut    []string            `json:"left_out,omitempty"`
-	Policies   []*selection.Policy `json:"policies,omitempty"`
+	Policies   []*selection.Policy `json:"policies"`
 	Note       string              `json:"note,omitempty"`
 	Out        string              `json:"out,omitempty"`
 	Commit     string              `json:"commit"`
-}
-
-func newSelectionResult(s *selection.Set, out string) *selectionResult {
-	p := s.Policies[len(s.Policies)-1]
-	r := &selectionResult{
-		Accuracy: p.Accuracy, Violations: p.Violations, States: p.States, Models: len(p.Variants),
-		LeftOut: selection.LeftOut(s.Variants), Note: s.Note, Out: out, Commit: buildCommit(),
-	}
-	if len(s.Policies) > 1 {
-		r.Policies = s.Policies
-	}
-	return r
-}
-
-func (r *selectionResult) document(s *selection.Set) *report.Document {
-	d := new(report.Document)
-	if len(s.Policies) == 1 {
-		d.Text("accuracy %.3f of queries in time, and %.4f %% late, are to be expected; %s, %d states, in %.2f s",
-			r.Accuracy, 100*r.Violations, report.Count(r.Models, "model"), r.States, r.Seconds)
-	} else {
-		d.Text("%s, each of %d states, for %s, in %.2f s", report.Count(len(s.Policies), "policy", "policies"), r.States, report.Count(r.Models, "model"), r.Seconds)
-	}
-	if r.Note != "" {
-		d.Text("%s", r.Note)
-	}
-	t := report.NewTable("model", "accuracy", "ms alone")
-	for _, v := range s.Policies[0].Variants[:min(r.Models, mostRows)] {
-		t.Rowf("%s\t%.3f\t%.4g", v.Name, v.Accuracy, v.Latency[0])
-	}
-	d.Table(t)
-	if more := r.Models - mostRows; more > 0 {
-		d.Text("%d more models are not shown", more)
-	}
-	d.List(r.LeftOut[:min(len(r.LeftOut), listedModels)]...)
-	if more := len(r.LeftOut) - listedModels; more > 0 {
-		d.List(fmt.Sprintf("%d more never run either; --json has all", more))
-	}
-	if len(s.Policies) > 1 {
-		t = report.NewTable("queries a second", "accuracy", "late %")
-		for _, p := range s.Policies {
-			t.Rowf("%.4g\t%.3f\t%.4f", p.Rate, p.Accuracy, 100*p.Violations)
-		}
-		d.Table(t)
-	}
-	return d
 }

@@ -8,42 +8,63 @@ import (
 	"github.com/overlapd/overlapd/selection"
 )
 
-// page draws policies: accuracy and violations over load, and what some of them choose.
-func (r *selectionResult) page(s *selection.Set) *report.Document {
-	d := r.document(s)
-	d.Title = fmt.Sprintf("which of %s runs the next batch", report.Count(len(s.Variants), "variant"))
-	if len(s.Policies) > 1 {
-		load, accuracy, late := []float64{}, []float64{}, []float64{}
-		for _, p := range s.Policies {
-			load, accuracy, late = append(load, p.Rate), append(accuracy, p.Accuracy), append(late, 100*p.Violations)
-		}
-		d.Heading("load: what is to be expected")
-		lines := func(caption, y string, values []float64) {
-			d.Chart(&report.Chart{Caption: caption, X: "queries a second", Y: y, Series: []report.Series{{Name: "expected", X: load, Y: values}}})
-		}
-		lines("accuracy of queries in time", "accuracy", accuracy)
-		lines("queries that are late or dropped", "percent", late)
+// document says what is to be expected of policies. On a page it also draws that over load, and
+// what some of the policies choose.
+func (r *selectionResult) document(s *selection.Set) *report.Document {
+	d := &report.Document{Title: fmt.Sprintf("which of %s runs the next batch", report.Count(len(s.Variants), "variant"))}
+	if len(s.Policies) == 1 {
+		d.Text("accuracy %.3f of queries in time, and %.4f %% late, are to be expected; %s, %d states, in %.2f s",
+			r.Accuracy, 100*r.Violations, report.Count(r.Models, "model"), r.States, r.Seconds)
+	} else {
+		d.Text("%s, each of %d states, for %s, in %.2f s", report.Count(len(s.Policies), "policy", "policies"), r.States, report.Count(r.Models, "model"), r.Seconds)
 	}
-	d.Heading("choices: which variant runs, by queries that wait and time left")
+	if r.Note != "" {
+		d.Text("%s", r.Note)
+	}
+	t := report.NewTable("model", "accuracy", "ms alone")
+	for _, v := range s.Policies[0].Variants[:min(r.Models, mostRows)] {
+		t.Rowf("%s\t%.3f\t%.4g", v.Name, v.Accuracy, v.Latency[0])
+	}
+	d.Table(t)
+	if more := r.Models - mostRows; more > 0 {
+		d.Text("%d more models are not shown", more)
+	}
+	d.List(r.LeftOut[:min(len(r.LeftOut), mostRows)]...)
+	if len(s.Policies) > 1 {
+		overLoad(d, s)
+	}
 	const panels = 6
 	shown := min(len(s.Policies), panels)
 	for i := range shown {
 		p := s.Policies[i*(len(s.Policies)-1)/max(shown-1, 1)]
 		d.Chart(&report.Chart{
-			Caption: fmt.Sprintf("%.4g queries a second: accuracy %.2f, %.2f %% late", p.Rate, p.Accuracy, 100*p.Violations),
+			Caption: fmt.Sprintf("which variant runs at %.4g queries a second: accuracy %.2f, %.2f %% late", p.Rate, p.Accuracy, 100*p.Violations),
 			X:       "queries that wait", Y: "ms that the first has left", Series: choices(s, p),
 		})
 	}
 	return d
 }
 
-// colors are those of the palette that differ most, in an order in which neighbours do.
-var colors = []int{0, 1, 2, 3, 7, 5, 10, 12, 8, 11}
+// overLoad adds what is to be expected at each load.
+func overLoad(d *report.Document, s *selection.Set) {
+	t := report.NewTable("queries a second", "accuracy", "late %")
+	accuracy := report.Series{Name: "accuracy of queries in time"}
+	late := report.Series{Name: "queries that are late or dropped", Color: 1}
+	for _, p := range s.Policies {
+		t.Rowf("%.4g\t%.3f\t%.4f", p.Rate, p.Accuracy, 100*p.Violations)
+		accuracy.X, accuracy.Y = append(accuracy.X, p.Rate), append(accuracy.Y, p.Accuracy)
+		late.X, late.Y = append(late.X, p.Rate), append(late.Y, 100*p.Violations)
+	}
+	d.Table(t)
+	d.Chart(&report.Chart{Caption: "accuracy over load", X: "queries a second", Y: "accuracy", Series: []report.Series{accuracy}})
+	d.Chart(&report.Chart{Caption: "violations over load", X: "queries a second", Y: "percent", Series: []report.Series{late}})
+}
 
 // choices returns a series for each variant that a policy chooses, with boxes where it does,
 // and one for queries that are dropped.
 func choices(s *selection.Set, p *selection.Policy) (series []report.Series) {
-	const steps = 200 // of slack
+	const steps = 200                                // of slack
+	colors := []int{0, 1, 2, 3, 7, 5, 10, 12, 8, 11} // of the palette: neighbours differ
 	for i, v := range p.Variants {
 		series = append(series, report.Series{Name: v.Name, Color: colors[i%len(colors)]})
 	}
