@@ -25,6 +25,7 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // else each process that the race detector watches takes a second to end
 	var err error
 	if library, err = ort.Find(); err != nil {
 		fmt.Println("skipping the tests of the whole daemon:", err)

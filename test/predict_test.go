@@ -173,7 +173,7 @@ func TestLearnsUnderLoad(t *testing.T) {
 	p := serve(t, config{top: `policy = "overlap"`, services: tinies(), tables: `
 [profile]
 groups = 90
-repeats = 3
+repeats = 1
 time = "50ms"`})
 	before := p.answers()
 	var over atomic.Bool
@@ -322,7 +322,7 @@ func TestProfileIsInterruptedAndGoesOn(t *testing.T) {
 	const inputs = 5
 	groups := 600
 	if raced {
-		groups = 300 // which take longer
+		groups = 120 // which take longer
 	}
 	c := config{dir: t.TempDir(), services: tinies(), tables: fmt.Sprintf("[profile]\nrepeats = 5\ngroups = %d", groups)}
 	path := write(t, "overlapd.toml", []byte(c.text()))
