@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"testing"
@@ -226,7 +227,11 @@ func (c *check) prepare() {
 	c.cache, c.program = filepath.Join(base, "optimized"), *programFlag
 	if c.program == "" {
 		c.program = filepath.Join(dir, "overlapd")
-		if out, err := exec.Command("go", "build", "-o", c.program, "github.com/overlapd/overlapd/cmd/overlapd").CombinedOutput(); err != nil {
+		args := []string{"build", "-o", c.program}
+		if info, _ := debug.ReadBuildInfo(); slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+			args = append(args, "-race") // as its packages are compiled already
+		}
+		if out, err := exec.Command("go", append(args, "github.com/overlapd/overlapd/cmd/overlapd")...).CombinedOutput(); err != nil {
 			c.top.Fatalf("building overlapd: %v\n%s", err, out)
 		}
 	}
