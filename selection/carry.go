@@ -77,7 +77,7 @@ func (c *chain) carried(state, r int, value, next []float64, q float64) (sum flo
 	n, level := c.split(state)
 	b, latency := c.runs[r].batch, c.runs[r].latency
 	waited, left := c.Target-c.slack[level], c.slack[level]-latency
-	low, high := c.levelAt(left), c.levelAt(left+waited)
+	low, high := levelOf(c.slack, left), levelOf(c.slack, left+waited)
 	came := c.came[n*(c.Queue+1)+b]
 	for g := range came {
 		var store [maxQueue + 1]float64
@@ -119,6 +119,3 @@ func (c *chain) moreOf(g, state, r int, sum []float64) []float64 {
 	}
 	return sum[:most]
 }
-
-// levelAt returns the level of a slack.
-func (c *chain) levelAt(slack float64) int { return levelOf(c.slack, slack) }

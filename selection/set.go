@@ -46,9 +46,9 @@ func (s *Set) At(rate float64) *Policy {
 // SolveSet returns the policies of a worker for loads from low to high queries a second: for
 // both, and for so many between them that the expected accuracies of neighbours differ by at
 // most 1 % of the most accurate variant's. If no variant bears the highest load, the set ends
-// at what one bears, and its note says so. Progress, unless it is nil, is called with each
-// policy that is found and the largest gap then left, as a part of the largest accuracy.
-func (w Worker) SolveSet(ctx context.Context, low, high float64, progress func(p *Policy, gap float64)) (*Set, error) {
+// at what one bears, and its note says so. Progress, unless it is nil, is called with the
+// number of policies after each and the largest gap left, as a part of the largest accuracy.
+func (w Worker) SolveSet(ctx context.Context, low, high float64, progress func(policies int, gap float64)) (*Set, error) {
 	w.Rate = low
 	if err := w.check(); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (w Worker) SolveSet(ctx context.Context, low, high float64, progress func(p
 		slices.SortFunc(s.Policies, func(a, b *Policy) int { return cmp.Compare(a.Rate, b.Rate) })
 		gap, middle := s.gap()
 		if progress != nil {
-			progress(p, gap)
+			progress(len(s.Policies), gap)
 		}
 		switch next = next[1:]; {
 		case len(next) > 0 || gap <= maxGap:

@@ -32,7 +32,7 @@ func smallSet(t testing.TB, change func(*Worker)) *Set {
 func TestSetIsDense(t *testing.T) {
 	for _, high := range []float64{30, 300, 1e4} {
 		solved := 0
-		s, err := small(3, 1, 1, 20).SolveSet(t.Context(), 30, high, func(*Policy, float64) { solved++ })
+		s, err := small(3, 1, 1, 20).SolveSet(t.Context(), 30, high, func(n int, _ float64) { solved = n })
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -179,10 +179,9 @@ func (o *selectionOptions) solve(ctx context.Context) (*selection.Set, error) {
 	if err := errors.Join(err, err2); err != nil {
 		return nil, fmt.Errorf("--loads %.40q: give two numbers, as in 5:500", o.loads)
 	}
-	bar, found := newBar("policies", 1), 0
+	bar := newBar("policies", 1)
 	defer bar.Close() //nolint:errcheck // it is for looks
-	return o.worker.SolveSet(ctx, low, high, func(_ *selection.Policy, gap float64) {
-		found++
+	return o.worker.SolveSet(ctx, low, high, func(found int, gap float64) {
 		showPart(bar, fmt.Sprintf("%s, neighbours differ by %.2g %%", report.Count(found, "policy", "policies"), 100*gap), min(1, 0.01/max(gap, 1e-9)))
 	})
 }
