@@ -7,7 +7,9 @@
 // The worker is a Markov decision process (sections 3 to 5): a state is a number of queries
 // and the slack of the first of them, which is rounded down to a level; an action is the
 // variant that answers all of them. Queries come from a central queue that is dealt out to
-// workers in turn, so that a worker gets every K-th.
+// workers in turn, so that a worker gets every K-th. (The approximation for the shortest queue
+// in appendix I makes them come to a worker as a Poisson process, which they do not: played
+// against it, policies made so were up to 3.7 points of accuracy worse and not what was expected.)
 //
 // All times are in milliseconds.
 package selection
