@@ -40,8 +40,8 @@ run: build ## the daemon on the CPU with resnet50 and bert; prints a request to 
 	bin/overlapd serve --embedded
 
 # Packages that only calculate: the detector, under which they take ten times as long,
-# has nothing to find there but in reproduce, whose script runs under it all the same.
-CALCULATING := ./cmd/overlapd/reproduce ./device/... ./overlap ./planning ./sim/... ./training/...
+# has nothing to find there but in reproduce and selection, whose scripts run under it.
+CALCULATING := ./cmd/overlapd/reproduce ./device/... ./overlap ./planning ./selection ./sim/... ./training/...
 
 test: export GORACE := atexit_sleep_ms=0
 test: ort ## every test, under the race detector what does more than to calculate
