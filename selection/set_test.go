@@ -16,7 +16,7 @@ import (
 // smallSet solves a set of few policies.
 func smallSet(t testing.TB, change func(*Worker)) *Set {
 	t.Helper()
-	w := small(3, 1, 1, 20)
+	w := small(3, 1, 1, 10)
 	w.Variants[0].Hash = "0123456789abcdef"
 	if change != nil {
 		change(&w)
@@ -54,10 +54,10 @@ func TestSetIsDense(t *testing.T) {
 
 // TestSetIsBounded has so many steps in accuracy that not all gaps can be closed.
 func TestSetIsBounded(t *testing.T) {
-	w := small(5, 1, 1, 12)
+	w := small(2, 1, 1, 12)
 	w.Variants = w.Variants[:2]
 	w.Variants[0].Accuracy, w.Variants[1].Accuracy = 1e-3, 1e3
-	s, err := w.SolveSet(t.Context(), 1, 600, nil)
+	s, err := w.SolveSet(t.Context(), 1, 240, nil)
 	if err != nil || len(s.Policies) != maxPolicies || !strings.Contains(s.Note, "policies for neighbouring loads differ by up to") {
 		t.Errorf("%d policies, %q, %v", len(s.Policies), s.Note, err)
 	}
@@ -75,7 +75,7 @@ func TestSetRefuses(t *testing.T) {
 		"no variant answers a query within 9 ms":    {30, 60, 9},
 		"a target of NaN ms; give one from 0.001 t": {30, 60, math.NaN()},
 	} {
-		w := small(3, 1, 1, 20)
+		w := small(3, 1, 1, 10)
 		w.Target = c.target
 		if _, err := w.SolveSet(t.Context(), c.low, c.high, nil); !errors.Is(err, ErrWorker) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
@@ -83,7 +83,7 @@ func TestSetRefuses(t *testing.T) {
 	}
 	stopped, stop := context.WithCancel(t.Context())
 	stop()
-	if _, err := small(3, 1, 1, 20).SolveSet(stopped, 30, 60, nil); !errors.Is(err, context.Canceled) {
+	if _, err := small(3, 1, 1, 10).SolveSet(stopped, 30, 60, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("stopped: %v", err)
 	}
 }
