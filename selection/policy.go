@@ -11,6 +11,7 @@ import (
 // Limits of the search for a policy, and when it ends: values that are so near to each other,
 // as a part of the largest accuracy, are equal.
 const (
+	firstSweeps = 200 // of the first rounds, doubled whenever they were too few
 	maxSweeps   = 100_000
 	evaluations = 20
 	maxRounds   = 50
@@ -113,33 +114,41 @@ func newSolver(c *chain) *solver {
 func (s *solver) solve(ctx context.Context) error {
 	most := s.goal
 	s.share[s.fresh()] = 1
+	sweeps := firstSweeps
 	for range maxRounds {
-		if err := s.iterate(ctx, precision*most); err != nil {
+		found, err := s.iterate(ctx, precision*most, sweeps)
+		if err != nil {
 			return err
 		}
-		if err := s.settle(ctx); err != nil {
+		settled, err := s.settle(ctx, sweeps)
+		if err != nil {
 			return err
 		}
 		sum := s.average()
 		reached := sum.accuracy / sum.queries
-		if math.Abs(reached-s.goal) <= precision*most {
+		exact := found && settled
+		if exact && math.Abs(reached-s.goal) <= precision*most {
 			return nil
 		}
-		s.goal = reached
+		if s.goal = reached; !exact {
+			sweeps = min(2*sweeps, maxSweeps)
+		}
 	}
 	return fmt.Errorf("%w: the accuracy still changed after %d rounds", ErrWorker, maxRounds)
 }
 
-// iterate repeats value iteration until all values change by the same. Between two of its
-// sweeps, which look for the best run of each state, there are some with the runs found, which
-// take less time and bring values on almost as far (modified policy iteration).
-func (s *solver) iterate(ctx context.Context, tolerance float64) error {
-	for range maxSweeps {
+// iterate repeats value iteration until all values change by the same, and returns false if
+// they do not after so many sweeps: where some states are rarely left, that may take very
+// many, and the policy found so far is good enough to set the next goal. Between two sweeps,
+// which look for the best run of each state, there are some with the runs found, which take
+// less time and bring values on almost as far (modified policy iteration).
+func (s *solver) iterate(ctx context.Context, tolerance float64, sweeps int) (bool, error) {
+	for range sweeps / evaluations {
 		if err := ctx.Err(); err != nil {
-			return err
+			return false, err
 		}
 		if s.sweep(s.best) <= tolerance {
-			return nil
+			return true, nil
 		}
 		for range evaluations {
 			if s.sweep(func(state int) float64 { return s.worth(state, s.choice[state]) }) <= tolerance {
@@ -147,7 +156,7 @@ func (s *solver) iterate(ctx context.Context, tolerance float64) error {
 			}
 		}
 	}
-	return fmt.Errorf("%w: values still changed after %d sweeps", ErrWorker, maxSweeps)
+	return false, nil
 }
 
 // sweep replaces the values of all states and returns how far apart their changes are.
@@ -210,12 +219,13 @@ func (s *solver) reward(r, level int) float64 {
 	return float64(s.runs[r].batch) * (accuracy - s.goal)
 }
 
-// settle finds the share of batches that start in each state, by power iteration.
-func (s *solver) settle(ctx context.Context) error {
+// settle finds the share of batches that start in each state, by power iteration. It returns
+// false if shares still change after so many sweeps.
+func (s *solver) settle(ctx context.Context, sweeps int) (bool, error) {
 	next := make([]float64, len(s.share))
-	for range maxSweeps {
+	for range sweeps {
 		if err := ctx.Err(); err != nil {
-			return err
+			return false, err
 		}
 		clear(next)
 		for i := range s.ahead {
@@ -232,10 +242,10 @@ func (s *solver) settle(ctx context.Context) error {
 		s.spread(next)
 		floats.Scale(1/floats.Sum(next), next)
 		if s.share, next = next, s.share; floats.Distance(s.share, next, 1) <= precision {
-			return nil
+			return true, nil
 		}
 	}
-	return fmt.Errorf("%w: the shares of states still changed after %d sweeps", ErrWorker, maxSweeps)
+	return false, nil
 }
 
 // sums are averages over batches: of the queries in one, and of those in time and their

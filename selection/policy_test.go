@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"context"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -228,4 +229,36 @@ func TestVariableIsNeverWorse(t *testing.T) {
 			t.Errorf("load %v: accuracy %v with variable batches and %v with maximal ones", load, reached[1], reached[0])
 		}
 	}
+}
+
+// TestSolveWhereStatesAreRarelyLeft has so many workers that arrivals at one are almost even,
+// and a goal at which two ways to go on are about equally good, so that value iteration would
+// take hundreds of thousands of sweeps.
+func TestSolveWhereStatesAreRarelyLeft(t *testing.T) {
+	w := Worker{Target: 250, Workers: 160, Rate: 6320, CV: 1, Queue: 8, Levels: 10}
+	a, b := Variant{Name: "a", Accuracy: 73}, Variant{Name: "b", Accuracy: 78}
+	for i := range w.Queue {
+		a.Latency = append(a.Latency, 31.5+17*float64(i))
+		b.Latency = append(b.Latency, 54+26*float64(i))
+	}
+	w.Variants = []Variant{a, b}
+	sweeps := &counted{Context: t.Context()}
+	p, err := w.Solve(sweeps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if sweeps.n > 1000 || math.Abs(p.Accuracy-73.702855) > 1e-6 {
+		t.Errorf("%d sweeps to an accuracy of %.6f, want 73.702855", sweeps.n, p.Accuracy)
+	}
+}
+
+// counted counts how often it is asked whether it is over: once a sweep.
+type counted struct {
+	context.Context
+	n int
+}
+
+func (c *counted) Err() error {
+	c.n++
+	return c.Context.Err()
 }
