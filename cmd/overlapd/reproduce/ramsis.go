@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,12 +32,9 @@ func (s *setup) run(ctx context.Context, o Options) (*Result, error) {
 	r := &Result{
 		Label:  "Emulated: a batch takes what the authors measured as its 95th percentile, in virtual time, and nothing else takes any.",
 		Commit: o.Commit, Data: d.sha256, Device: "workers as in " + variantsFolder, Seed: o.Seed, Seeds: o.Seeds,
-		Figures: []*figure{}, Missing: []missing{}, timing: timing{Began: began.UTC().Truncate(time.Second)},
+		Figures: []*figure{}, Missing: []missing{}, timing: timing{Began: began.UTC().Truncate(time.Second), Cores: runtime.GOMAXPROCS(0)},
 		title: "RAMSIS, reproduced",
 		about: "Beside ours stands what the paper says in words and tables of its prototype, whose batches mostly take less than the 95th percentile and sometimes more.",
-	}
-	for _, c := range ramsisRivals {
-		r.Policies = append(r.Policies, policy{c.name, c.summary})
 	}
 	if err := (&reproduction{options: &o, selection: d, result: r}).run(ctx, ramsisFigures); err != nil {
 		return nil, err
@@ -52,7 +50,16 @@ func (s *setup) run(ctx context.Context, o Options) (*Result, error) {
 func RAMSISFigures() []string { return namesOf(ramsisFigures) }
 
 var ramsisFigures = []shown{
+	{"5", planTrace},
 	{"6", planSteady},
+	{"7", planFidelity},
+	{"8", planModels},
+	{"10", planLevels},
+	{"11", planBatching},
+	{"12", planFewer},
+	{"bursts", planClusters},
+	{"dropping", planDropping},
+	{"table 2", planSolving},
 }
 
 // RAMSISQueries is how many queries a run at a constant load has at most. It lasts as long as
@@ -76,6 +83,7 @@ type setup struct {
 	loads   []float64 // that are constant, queries a second
 	workers []int     // under the trace
 	levels  int       // of slack
+	models  int       // in the larger set of section 7.3.2
 }
 
 // task has the number of workers under a constant load, too.
@@ -90,6 +98,7 @@ var section7 = setup{
 	loads:   []float64{400, 800, 1200, 1600, 2000, 2400, 2800, 3200, 3600, 4000},
 	workers: []int{20, 30, 40, 50, 60, 70, 80, 90, 100},
 	levels:  100,
+	models:  60,
 }
 
 // variantData is the setup with what was measured of variants, and the load of the trace.
@@ -131,15 +140,24 @@ func (s *setup) read(dir string) (d *variantData, err error) {
 // place is one on the axis of a figure: who serves there, what comes, and what became of it.
 type place struct {
 	fleet
-	task, name string // and of the case
-	levels     int
-	x          float64
-	load       float64 // that is constant and known
-	trace      []float64
-	cv         float64
+	task, name string    // and of the case
+	x          float64   // on the axis
+	load       float64   // that is constant and known, 0 for the trace
+	trace      []float64 // queries a second in each step
+	cv         float64   // of the time between queries
+	levels     int       // of slack
+	paper      []float64 // percent of late queries of ramsisRivals, if it says so
 
 	runs     map[string][]outcome // by chooser, a seed after the other
-	expected *selection.Policy
+	expected *selection.Policy    // under a constant load
+}
+
+// steady is a place with a constant load.
+func (d *variantData) steady(task string, target float64, workers int, load float64) *place {
+	return &place{
+		fleet: fleet{d.variants[task], target, workers}, task: task, name: fmt.Sprintf("%s, %g ms", task, target),
+		x: load, load: load, cv: 1, levels: d.levels,
+	}
 }
 
 // chooser is a way to choose variants. For a place it returns what serves queries there.
@@ -150,7 +168,7 @@ type chooser struct {
 
 // The contenders of the paper.
 var (
-	ramsis    = policyChooser("RAMSIS", "ours: the policy of section 4, for queries that are dealt out to workers in turn; a batch has all that wait, and slack 100 levels", func(*selection.Worker) {})
+	ramsis    = byPolicy("RAMSIS", "ours: the policy of section 4, for queries that are dealt out to workers in turn; a batch has all that wait, and slack 100 levels", nil)
 	jellyfish = chooser{"Jellyfish+", "the most accurate variant that does 5 % more than the load in batches that take at most half the target; one queue", prepareJellyfish}
 	switching = chooser{"ModelSwitching", "the most accurate variant whose 99th percentile, measured under such a load, is within the target; one queue", prepareSwitching}
 
@@ -160,14 +178,20 @@ var (
 // maxWaiting is the longest queue that policies know (section 6).
 const maxWaiting = 32
 
-// policyChooser returns a chooser with the policies of workers that are changed before.
-func policyChooser(name, summary string, change func(*selection.Worker)) chooser {
+// byPolicy returns a chooser with the policies of workers, which are changed before.
+func byPolicy(name, summary string, change func(*place, *selection.Worker)) chooser {
 	return chooser{name, summary, func(ctx context.Context, p *place, _ *Options) (func(*stream) outcome, error) {
 		w := selection.Worker{Variants: p.variants, Target: p.target, Workers: p.workers, Rate: p.load, CV: 1, Levels: p.levels}
 		for _, v := range p.variants {
 			w.Queue = max(w.Queue, min(len(v.Latency), maxWaiting))
 		}
-		change(&w)
+		if change != nil {
+			change(p, &w)
+		}
+		if p.trace != nil {
+			set, err := w.SolveSet(ctx, slices.Min(p.trace)/2, slices.Max(p.trace)*1.1, nil)
+			return func(s *stream) outcome { return p.dealt(s, set.At) }, err
+		}
 		policy, err := w.Solve(ctx)
 		p.expected = policy
 		return func(s *stream) outcome {
@@ -183,10 +207,19 @@ func prepareJellyfish(_ context.Context, p *place, _ *Options) (func(*stream) ou
 func prepareSwitching(_ context.Context, p *place, o *Options) (func(*stream) outcome, error) {
 	low, high := p.load, p.load
 	if p.trace != nil {
-		low, high = slices.Min(p.trace), slices.Max(p.trace)
+		low, high = slices.Min(p.trace)/2, slices.Max(p.trace)*1.1
 	}
 	choose := p.switching(low, high, p.cv, func(load float64) float64 { return 10 * o.seconds(load) }, rand.New(rand.NewPCG(o.Seed, measuring)))
 	return func(s *stream) outcome { return p.central(s, choose) }, nil
+}
+
+// with returns a chooser that has other variants to choose from.
+func with(c chooser, name string, change func([]selection.Variant) []selection.Variant) chooser {
+	return chooser{name, c.name + " with other variants", func(ctx context.Context, p *place, o *Options) (func(*stream) outcome, error) {
+		other := *p
+		other.variants = change(p.variants)
+		return c.prepare(ctx, &other, o)
+	}}
 }
 
 // Streams of random numbers.
@@ -195,35 +228,44 @@ const (
 	arriving
 )
 
-// steady is a place with a constant load.
-func (d *variantData) steady(task string, target float64, workers int, load float64) *place {
-	return &place{fleet: fleet{d.variants[task], target, workers}, levels: d.levels, task: task, name: fmt.Sprintf("%s, %g ms", task, target), x: load, load: load, cv: 1}
+// contend plans that choosers serve the same queries at places.
+func contend(r *reproduction, stage string, places []*place, choosers ...chooser) {
+	o := r.options
+	for _, c := range choosers {
+		if known := func(p policy) bool { return p.Name == c.name }; !slices.ContainsFunc(r.result.Policies, known) {
+			r.result.Policies = append(r.result.Policies, policy{c.name, c.summary})
+		}
+	}
+	for _, p := range places {
+		p.runs = map[string][]outcome{}
+		r.plan.add(stage, p.work(o), func(ctx context.Context, _ *lane) error {
+			serve := make([]func(*stream) outcome, len(choosers))
+			for i, c := range choosers {
+				var err error
+				if serve[i], err = c.prepare(ctx, p, o); err != nil {
+					return fmt.Errorf("%s, %s at %v: %w", c.name, p.name, p.x, err)
+				}
+			}
+			for k := range o.Seeds {
+				s := p.stream(o, rand.New(rand.NewPCG(o.Seed+uint64(k), arriving)))
+				for i, c := range choosers {
+					p.runs[c.name] = append(p.runs[c.name], serve[i](s))
+				}
+				if err := ctx.Err(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
 }
 
-// compete plans that choosers serve the same queries at a place.
-func (p *place) compete(r *reproduction, stage string, choosers ...chooser) *place {
-	p.runs = map[string][]outcome{}
-	o := r.options
-	r.plan.add(stage, 1, func(ctx context.Context, _ *lane) error {
-		serve := make([]func(*stream) outcome, len(choosers))
-		for i, c := range choosers {
-			var err error
-			if serve[i], err = c.prepare(ctx, p, o); err != nil {
-				return fmt.Errorf("%s, %s at %v: %w", c.name, p.name, p.x, err)
-			}
-		}
-		for k := range o.Seeds {
-			s := p.stream(o, rand.New(rand.NewPCG(o.Seed+uint64(k), arriving)))
-			for i, c := range choosers {
-				p.runs[c.name] = append(p.runs[c.name], serve[i](s))
-			}
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	return p
+// work is about how long a place takes one core: policies and runs.
+func (p *place) work(o *Options) float64 {
+	if p.trace != nil {
+		return 8 + float64(o.Seeds)/8
+	}
+	return 1 + float64(o.Seeds)/128
 }
 
 func (p *place) stream(o *Options, random *rand.Rand) *stream {

@@ -16,6 +16,7 @@ var smallSetup = setup{
 	loads:   []float64{50, 150},
 	workers: []int{2, 3, 4},
 	levels:  10,
+	models:  6,
 }
 
 // ramsisMade returns a folder with made-up variants of both tasks in the form of the paper's,
@@ -105,7 +106,9 @@ func TestRAMSISGains(t *testing.T) {
 		t.Fatalf("%v: %d loads, %d and %d variants", err, len(d.trace), len(d.variants["image"]), len(d.variants["text"]))
 	}
 	r := &reproduction{options: &Options{Seed: 1, Seeds: 1, Queries: 4000}, selection: d}
-	p := d.steady("image", 300, 10, 333).compete(r, "", ramsisRivals...)
+	r.result = &Result{}
+	p := d.steady("image", 300, 10, 333)
+	contend(r, "", []*place{p}, ramsisRivals...)
 	if err := r.plan.run(t.Context(), newLane, newTally(nil, 1)); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package reproduce
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -214,6 +215,8 @@ type timing struct {
 	Began     time.Time      `json:"began"`
 	Seconds   float64        `json:"seconds"`
 	Decisions []decisionTime `json:"decisions,omitempty"`
+	Cores     int            `json:"cores,omitempty"`
+	Solving   []solvingTime  `json:"solving,omitempty"` // of table 2 of RAMSIS
 }
 
 // Times returns what differs from run to run, for a terminal.
@@ -224,6 +227,21 @@ func (r *Result) Times() *report.Document {
 		table := report.NewTable("policy", "ways", "µs")
 		for _, k := range t.Decisions {
 			table.Rowf("%s\t%d\t%.1f", k.Policy, k.Ways, k.Median)
+		}
+		d.Table(table)
+	}
+	if len(t.Solving) > 0 {
+		d.Heading("table 2: how long a policy takes with %s", report.Count(t.Cores, "core"))
+		table := report.NewTable("levels of slack", "batches", "models", "seconds", "paper")
+		for _, s := range t.Solving {
+			name, batches := fmt.Sprint(s.Levels), "all that wait"
+			if s.Levels == 0 {
+				name = "one at each latency"
+			}
+			if s.Variable {
+				batches = "variable"
+			}
+			table.Rowf("%s\t%s\t%d\t%.2f\t%.2f", name, batches, s.Models, s.Seconds, s.Paper)
 		}
 		d.Table(table)
 	}
