@@ -43,82 +43,88 @@ func pictures(number, title, axis string, places []*place, choosers ...chooser) 
 // planTrace is figure 5 and table 3: the load of the trace, by workers.
 func planTrace(r *reproduction) func() []*figure {
 	d := r.selection
-	var all []*place
-	for _, t := range d.tasks {
-		for i, target := range t.targets {
-			for k, workers := range d.workers {
-				p := d.steady(t.name, target, workers, 0)
-				p.x, p.trace, p.paper = float64(workers), d.trace, table3[t.name].of(k, i)
-				all = append(all, p)
-			}
+	return rivalry(r, "5", "the load of a day, in 270 seconds", axisWorkers, saidOfTrace, func(t task, target float64, i int) (list []*place) {
+		for k, workers := range d.workers {
+			p := d.steady(t.name, target, workers, 0)
+			p.x, p.trace, p.paper = float64(workers), d.trace, table3[t.name].of(k, i)
+			list = append(list, p)
 		}
-	}
-	contend(r, "figure 5", all, ramsisRivals...)
-	return func() []*figure {
-		const title = "the load of a day, in 270 seconds"
-		return append(pictures("5", title, axisWorkers, all, ramsisRivals...), d.summary("5", title, all, saidOfTrace))
-	}
+		return list
+	})
 }
 
 // planSteady is figure 6 and table 4: a constant load.
 func planSteady(r *reproduction) func() []*figure {
-	d := r.selection
+	return rivalry(r, "6", "constant load", axisLoad, saidOfSteady, func(t task, target float64, i int) []*place {
+		list := r.selection.grid(t.name, target, t.workers)
+		for k, p := range list {
+			p.paper = table4[t.name].of(k, i)
+		}
+		return list
+	})
+}
+
+// rivalry plans that RAMSIS and its rivals serve at places of all tasks and targets.
+func rivalry(r *reproduction, number, title, axis string, paper map[string]said, places func(t task, target float64, i int) []*place) func() []*figure {
 	var all []*place
-	for _, t := range d.tasks {
+	for _, t := range r.selection.tasks {
 		for i, target := range t.targets {
-			for k, load := range d.loads {
-				p := d.steady(t.name, target, t.workers, load)
-				p.paper = table4[t.name].of(k, i)
-				all = append(all, p)
-			}
+			all = append(all, places(t, target, i)...)
 		}
 	}
-	contend(r, "figure 6", all, ramsisRivals...)
+	contend(r, "figure "+number, all, ramsisRivals...)
 	return func() []*figure {
-		const title = "constant load"
-		return append(pictures("6", title, axisLoad, all, ramsisRivals...), d.summary("6", title, all, saidOfSteady))
+		return append(pictures(number, title, axis, all, ramsisRivals...), r.selection.summary(number, title, all, paper))
 	}
 }
 
-// summary compares RAMSIS with baselines over all places where both have an accuracy.
+// summary compares RAMSIS with its rivals over all places where both have an accuracy.
 func (d *variantData) summary(number, title string, all []*place, paper map[string]said) *figure {
 	f := &figure{Figure: number + ", sums", Title: title + ": RAMSIS against baselines", Unit: "where both have an accuracy", decimals: 2, words: true, table: true}
-	seeds := len(all[0].runs[ramsis.name])
-	add := func(name, policy string, paper float64, value func(seed int) float64) {
-		list := make([]float64, seeds)
-		for k := range list {
-			list[k] = value(k)
-		}
-		f.Rows = append(f.Rows, seedsRow(name, policy, list, paper))
-	}
 	for _, t := range d.tasks {
 		for _, other := range ramsisRivals[1:] {
 			both := slices.DeleteFunc(slices.Clone(all), func(p *place) bool { return p.task != t.name || !p.bears(ramsis.name) || !p.bears(other.name) })
+			if len(both) == 0 {
+				continue
+			}
 			over := "over " + other.name
+			add := func(name string, paper float64, value func(gains, late []float64, seed int) float64) {
+				var list []float64
+				for k := range both[0].runs[other.name] {
+					var gains, late []float64
+					for _, p := range both {
+						a, b := &p.runs[ramsis.name][k], &p.runs[other.name][k]
+						gains, late = append(gains, a.mean()-b.mean()), append(late, 100*(a.violations()-b.violations()))
+					}
+					list = append(list, value(gains, late, k))
+				}
+				f.Rows = append(f.Rows, seedsRow(t.name+": "+name, over, list, paper))
+			}
 			says := paper[t.name+" "+over]
-			gains := func(k int) (list []float64) {
-				for _, p := range both {
-					list = append(list, p.runs[ramsis.name][k].mean()-p.runs[other.name][k].mean())
-				}
-				return list
-			}
-			late := func(name string, k int) float64 {
-				sum := 0.0
-				for _, p := range both {
-					sum += 100 * p.runs[name][k].violations()
-				}
-				return sum / float64(len(both))
-			}
-			add(t.name+": points of accuracy, mean", over, says.mean, func(k int) float64 { return stats.Mean(gains(k)) })
-			add(t.name+": points of accuracy, most", over, says.most, func(k int) float64 { return slices.Max(gains(k)) })
-			add(t.name+": points of accuracy, least", over, 0, func(k int) float64 { return slices.Min(gains(k)) })
-			add(t.name+": percent late, more", over, 0, func(k int) float64 { return late(ramsis.name, k) - late(other.name, k) })
+			add("points of accuracy, mean", says.mean, func(gains, _ []float64, _ int) float64 { return stats.Mean(gains) })
+			add("points of accuracy, most", says.most, func(gains, _ []float64, _ int) float64 { return slices.Max(gains) })
+			add("points of accuracy, least", 0, func(gains, _ []float64, _ int) float64 { return slices.Min(gains) })
+			add("percent of places where it is at least as accurate", 100, func(gains, _ []float64, _ int) float64 {
+				return 100 * shareOf(gains, func(gain float64) bool { return gain > -1e-6 })
+			})
+			add("percent late, more, mean", says.late, func(_, late []float64, _ int) float64 { return stats.Mean(late) })
 			if both[0].trace != nil {
-				add(t.name+": percent of workers saved for equal accuracy, mean", over, says.fewer, func(k int) float64 { return saved(both, other.name, k) })
+				add("percent of workers saved for equal accuracy, mean", says.fewer, func(_, _ []float64, k int) float64 { return saved(both, other.name, k) })
 			}
 		}
 	}
 	return f
+}
+
+// shareOf is the part of a list that has a property.
+func shareOf(list []float64, has func(float64) bool) float64 {
+	n := 0.0
+	for _, v := range list {
+		if has(v) {
+			n++
+		}
+	}
+	return n / float64(len(list))
 }
 
 // saved is how many percent fewer workers RAMSIS needs for the accuracy that another has at
@@ -153,7 +159,7 @@ func planFidelity(r *reproduction) func() []*figure {
 	d, t := r.selection, r.selection.tasks[0]
 	var all []*place
 	for _, thirds := range []int{2, 3, 4} {
-		for _, p := range d.grid(t.name, t.targets[len(t.targets)/2], t.workers*thirds/3) {
+		for _, p := range d.grid(t.name, t.middle(), t.workers*thirds/3) {
 			p.name += fmt.Sprintf(", %d workers", p.workers)
 			all = append(all, p)
 		}
@@ -178,61 +184,60 @@ func planFidelity(r *reproduction) func() []*figure {
 // bounds says where the expected accuracy is a lower bound of the simulated one, and the
 // expected violations an upper bound of the simulated ones.
 func bounds(number, title string, all []*place) *figure {
-	f := &figure{Figure: number + ", sums", Title: title + ": is what is expected a bound?", Unit: "percent", decimals: 2, words: true, table: true, Notes: []string{
+	f := &figure{Figure: number + ", sums", Title: title + ": is what is expected a bound?", Unit: "where less than 5 % are expected late", decimals: 2, words: true, table: true, Notes: []string{
 		"The paper takes the expected accuracy for a lower bound and the expected violations for an upper one (section 5.1). The mean keeps to a bound if it is beyond it by at most two standard errors.",
 	}}
-	add := func(name string, ours float64) {
-		f.Rows = append(f.Rows, seedsRow(name, ramsis.name, []float64{ours}, 0))
-	}
-	for i, name := range []string{"accuracy", "violations"} {
-		var means, seeds, gaps []float64
+	for _, bound := range []struct {
+		name   string
+		better func(*place, *outcome) float64
+	}{
+		{"accuracy", func(p *place, o *outcome) float64 { return o.mean() - p.expected.Accuracy }},
+		{"violations", func(p *place, o *outcome) float64 { return 100 * (p.expected.Violations - o.violations()) }},
+	} {
+		var means, within, seeds []float64
 		for _, p := range all {
-			if i == 0 && p.expected.Violations >= shownLate {
-				continue
-			}
-			list := p.of(ramsis.name, func(o *outcome) float64 {
-				if i == 0 {
-					return o.mean() - p.expected.Accuracy
-				}
-				return 100 * (p.expected.Violations - o.violations())
-			})
-			kept := 0.0
-			for _, better := range list {
-				if better >= 0 {
-					kept++
-				}
-			}
-			gap := stats.Mean(list)
-			gaps, seeds, means = append(gaps, gap), append(seeds, 100*kept/float64(len(list))), append(means, 0)
-			if gap >= -2*stats.Deviation(list)/math.Sqrt(float64(len(list))) {
-				means[len(means)-1] = 100
+			if p.expected.Violations < shownLate {
+				list := p.of(ramsis.name, func(o *outcome) float64 { return bound.better(p, o) })
+				seeds, means = append(seeds, list...), append(means, stats.Mean(list))
+				within = append(within, stats.Mean(list)+2*stats.Deviation(list)/math.Sqrt(float64(len(list))))
 			}
 		}
-		add(name+": loads and workers at which the mean keeps to it", stats.Mean(means))
-		add(name+": seeds that keep to it", stats.Mean(seeds))
-		add(name+": points by which the mean is better, mean", stats.Mean(gaps))
-		add(name+": points by which the mean is better, least", slices.Min(gaps))
+		if len(seeds) == 0 {
+			continue
+		}
+		kept := func(v float64) bool { return v > -1e-6 }
+		for _, row := range []struct {
+			name string
+			ours float64
+		}{
+			{"loads and workers whose mean keeps to it, percent", 100 * shareOf(within, kept)},
+			{"runs that keep to it, percent", 100 * shareOf(seeds, kept)},
+			{"points by which means are better, mean", stats.Mean(means)},
+			{"points by which means are better, least", slices.Min(means)},
+		} {
+			f.Rows = append(f.Rows, seedsRow(bound.name+": "+row.name, ramsis.name, []float64{row.ours}, 0))
+		}
 	}
 	return f
 }
 
-// ablation plans a figure of the first task that compares choosers at all loads, for some of
-// its targets.
-func ablation(number, title string, workers func(task) int, targets func(task) []float64, choosers ...chooser) planner {
+// ablation plans a figure of the first task that compares choosers at all loads, with so many
+// times the usual workers and for all targets or the middle one.
+func ablation(number, title string, times float64, all bool, choosers ...chooser) planner {
 	return func(r *reproduction) func() []*figure {
-		var all []*place
+		var places []*place
 		t := r.selection.tasks[0]
-		for _, target := range targets(t) {
-			all = append(all, r.selection.grid(t.name, target, workers(t))...)
+		for _, target := range t.targets {
+			if all || target == t.middle() {
+				places = append(places, r.selection.grid(t.name, target, int(times*float64(t.workers)))...)
+			}
 		}
-		contend(r, "figure "+number, all, choosers...)
-		return func() []*figure { return pictures(number, title, axisLoad, all, choosers...) }
+		contend(r, "figure "+number, places, choosers...)
+		return func() []*figure { return pictures(number, title, axisLoad, places, choosers...) }
 	}
 }
 
-func usualWorkers(t task) int       { return t.workers }
-func allTargets(t task) []float64   { return t.targets }
-func middleTarget(t task) []float64 { return t.targets[len(t.targets)/2:][:1] }
+func (t *task) middle() float64 { return t.targets[len(t.targets)/2] }
 
 // three returns the fastest variant, a medium one and a slow one, those of appendix E.
 func three(front []selection.Variant) (set []selection.Variant) {
@@ -255,10 +260,10 @@ var (
 )
 
 var (
-	planLevels   = ablation("10", "levels of slack", usualWorkers, allTargets, levels("MD", 0), levels("FLD, 100", 100), levels("FLD, 10", 10), levels("FLD, 2", 2))
-	planBatching = ablation("11", "all that wait in a batch, or fewer", usualWorkers, middleTarget, ramsis, variable)
-	planFewer    = ablation("12", "9 and 3 models", usualWorkers, allTargets, ramsis, jellyfish, with(ramsis, "RAMSIS, 3 models", three), with(jellyfish, "Jellyfish+, 3 models", three))
-	planDropping = ablation("dropping", "late queries are served, or dropped", usualWorkers, allTargets, ramsis, dropping)
+	planLevels   = ablation("10", "levels of slack", 1, true, levels("MD", 0), levels("FLD, 100", 100), levels("FLD, 10", 10), levels("FLD, 2", 2))
+	planBatching = ablation("11", "all that wait in a batch, or fewer", 1, false, ramsis, variable)
+	planFewer    = ablation("12", "9 and 3 models", 1, true, ramsis, jellyfish, with(ramsis, "RAMSIS, 3 models", three), with(jellyfish, "Jellyfish+, 3 models", three))
+	planDropping = ablation("dropping", "late queries are served, or dropped", 1, true, ramsis, dropping)
 )
 
 // planModels is figure 8, with models that are interpolated.
@@ -266,7 +271,7 @@ func planModels(r *reproduction) func() []*figure {
 	many := func(front []selection.Variant) []selection.Variant {
 		return selection.Resize(front, r.selection.models)
 	}
-	return ablation("8", "9 and 60 models", func(t task) int { return t.workers * 5 / 3 }, allTargets, ramsis, switching,
+	return ablation("8", "9 and 60 models", 5./3, true, ramsis, switching,
 		with(ramsis, "RAMSIS, 60 models", many), with(switching, "ModelSwitching, 60 models", many))(r)
 }
 
@@ -276,7 +281,7 @@ func planClusters(r *reproduction) func() []*figure {
 	t := r.selection.tasks[0]
 	var all []*place
 	for _, cv := range []float64{2, 4} {
-		for _, p := range r.selection.grid(t.name, middleTarget(t)[0], t.workers) {
+		for _, p := range r.selection.grid(t.name, t.middle(), t.workers) {
 			p.cv = cv
 			p.name += fmt.Sprintf(", CV %g", cv)
 			all = append(all, p)
