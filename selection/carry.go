@@ -81,7 +81,7 @@ func (c *chain) carried(state, r int, value, next []float64, q float64) (sum flo
 	came := c.came[n*(c.Queue+1)+b]
 	for g := range came {
 		var store [maxQueue + 1]float64
-		more := c.moreOf(g, state, r, store[:])
+		first, more := c.moreOf(g, state, r, store[:])
 		before := 0.0
 		for to := low; to <= high && before < 1; to++ {
 			upto := 1.0
@@ -93,7 +93,7 @@ func (c *chain) carried(state, r int, value, next []float64, q float64) (sum flo
 				continue
 			}
 			for a, m := range more {
-				at := c.state(n-b+a, to)
+				at := c.state(n-b+first+a, to)
 				if next != nil {
 					next[at] += q * p * m
 				} else {
@@ -106,8 +106,9 @@ func (c *chain) carried(state, r int, value, next []float64, q float64) (sum flo
 }
 
 // moreOf adds to sum, for each phase of a group, its probability times that of so many queries
-// that come to the worker during a run, and returns what is filled of sum.
-func (c *chain) moreOf(g, state, r int, sum []float64) []float64 {
+// that come to the worker during a run, and returns what is filled of sum from the first number
+// on that is not unlikely.
+func (c *chain) moreOf(g, state, r int, sum []float64) (first int, p []float64) {
 	from, to := c.group(g)
 	most := 0
 	for phase := from; phase < to; phase++ {
@@ -117,5 +118,9 @@ func (c *chain) moreOf(g, state, r int, sum []float64) []float64 {
 		}
 		most = max(most, len(more))
 	}
-	return sum[:most]
+	for first < most-1 && sum[first] < unlikely {
+		sum[first+1] += sum[first]
+		first++
+	}
+	return first, sum[first:most]
 }
