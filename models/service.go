@@ -29,7 +29,8 @@ type Model struct {
 	Operators []Operator
 }
 
-// Service is a model deployed with a QoS target.
+// Service is a model deployed with a QoS target, or one of several models for the same
+// queries: a variant.
 type Service struct {
 	ID         ServiceID
 	Name       string
@@ -38,6 +39,11 @@ type Service struct {
 	QueueLimit int  // queries that may wait; one more is refused at once
 	MaxBatch   int  // largest batch that may be formed by merging queries, 1 for none
 	BestEffort bool // its queries only fill headroom that no other service needs
+
+	// Of names the service that it is a variant of, and is empty for all others. Whichever
+	// variant a query arrives for, one of them answers it. More Accuracy is better.
+	Of       string  `json:",omitempty"`
+	Accuracy float64 `json:",omitempty"`
 }
 
 // MiB returns a size in memory as messages have it, rounded up.

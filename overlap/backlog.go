@@ -2,6 +2,7 @@ package overlap
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -23,6 +24,8 @@ type backlog struct {
 	paused   heap[*batch] // batches of all services, by deadline
 	pool     pool
 	match    *matching
+	families families
+	selector Selector
 	answers  drain[Answer]
 	released drain[Held]
 	stops    drain[Held]
@@ -32,6 +35,7 @@ func newBacklog(config Config, p policy) backlog {
 	l := backlog{
 		policy:     p,
 		maxRetries: config.MaxRetries,
+		selector:   config.Selector,
 		now:        math.MinInt64,
 		host:       newHost(config.Devices),
 		waiting: heap[*query]{
@@ -46,6 +50,7 @@ func newBacklog(config Config, p policy) backlog {
 	for _, m := range config.Services {
 		l.services = append(l.services, newService(m, len(l.devices)))
 	}
+	l.families = regroup(l.services)
 	return l
 }
 
@@ -217,12 +222,10 @@ func (l *backlog) lose(b *batch) {
 
 // canFinish reports whether a query that ran now, alone, would be in time.
 func (l *backlog) canFinish(q *query) bool {
-	sv := l.services[q.Service]
-	end := l.now
-	if !q.Rank.Filler {
-		end += l.predict(sv).alone(q.span(sv.Operators)).Latency
-	}
-	return q.Deadline >= end && q.Deadline > l.now
+	own := l.services[q.Service]
+	return q.Deadline > l.now && (q.Rank.Filler || slices.ContainsFunc(own.family.members, func(sv *service) bool {
+		return (sv == own || q.fits(sv) && sv.runs(nil)) && l.now+l.aloneOn(nil, sv, q).Latency <= q.Deadline
+	}))
 }
 
 // abandon ends a batch whose worker may hold intermediates.

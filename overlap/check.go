@@ -30,7 +30,7 @@ func (s *Scheduler) Check() error {
 	for _, sv := range s.services {
 		_, overruns := sv.started()
 		busy += overruns
-		accepted += sv.metrics.Arrived
+		accepted += sv.metrics.Arrived + uint64(sv.metrics.Moved)
 		answered += sv.metrics.answered()
 		for i := range sv.replicas {
 			for _, b := range sv.replicas[i].paused.items {

@@ -3,6 +3,7 @@ package overlap
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/overlapd/overlapd/models"
@@ -24,6 +25,10 @@ type Config struct {
 	Devices    []Predictor      // what predicts each device of the pool, called only inside the scheduler's methods; devices with the same one are alike
 	Ways       int              // groups that a search asks about at once, 0 for DefaultWays
 	MaxRetries int              // times that a query whose worker was lost is queued again
+
+	// Selector says which variant answers what waits for a service that has some. Without
+	// one that is the fastest.
+	Selector Selector `json:"-"`
 }
 
 // Validate reports every fault of the configuration. Two services may have the
@@ -65,6 +70,7 @@ func serviceFaults(sv *models.Service, position int) (f faults) {
 	f.when(sv.Operators < 1, "%d operators: want at least 1", sv.Operators)
 	f.when(sv.QoSTarget <= 0, "QoS target %v: want more than 0", sv.QoSTarget)
 	f.when(sv.QueueLimit < 1 || sv.QueueLimit > MaxQueueLimit, "queue limit %d: want 1 to %d", sv.QueueLimit, MaxQueueLimit)
+	f.when(!(sv.Accuracy >= 0) || math.IsInf(sv.Accuracy, 0), "accuracy %v: want a number of at least 0", sv.Accuracy)
 	f.when(sv.MaxBatch < 0 || sv.MaxBatch > MaxMaxBatch, "max batch %d: want 0 to %d", sv.MaxBatch, MaxMaxBatch)
 	for i, err := range f {
 		f[i] = fmt.Errorf("service %d (%s): %w", position, sv.Name, err)

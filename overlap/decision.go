@@ -207,12 +207,18 @@ func (d *decision) hopeless(c *candidate) bool {
 	return !c.probes
 }
 
-// elsewhere reports whether a device of another kind can still run a candidate in time
-// that this one cannot.
+// elsewhere reports whether a device of another kind, or another variant, can still run a
+// candidate in time that this one cannot.
 func (d *decision) elsewhere(c *candidate) bool {
+	if c.batch != nil {
+		return false
+	}
 	for _, v := range d.s.devices {
-		if v.kind != d.device.kind && c.batch == nil && c.service.runnable(v.index) && d.at+v.predict.alone(c.rest).Latency <= c.deadline {
-			return true
+		for _, sv := range c.service.family.members {
+			other := v.kind != d.device.kind || sv != c.service
+			if other && c.head.fits(sv) && sv.runs(v) && d.at+d.s.aloneOn(v, sv, c.head).Latency <= c.deadline {
+				return true
+			}
 		}
 	}
 	return false

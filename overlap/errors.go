@@ -19,7 +19,7 @@ var (
 	ErrDraining = errors.New("draining")
 
 	// ErrBadQuery is returned when a query has an impossible size, sequence
-	// length or priority.
+	// length or priority, or asks for more accuracy than its service has.
 	ErrBadQuery = errors.New("bad query")
 
 	// ErrDuplicateQuery is returned when a query with this ID was accepted

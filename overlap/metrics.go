@@ -42,6 +42,10 @@ type ServiceMetrics struct {
 	Batches uint64
 	Retried uint64
 	Merged  uint64 // queries that started in a batch with others
+
+	// Moved counts the queries that arrived for other variants of the same service and
+	// came to this one, less those that left it for others.
+	Moved int64 `json:",omitempty"`
 }
 
 // Add adds what other counts, and what waits there now. The name stays, and
@@ -56,6 +60,7 @@ func (m *ServiceMetrics) Add(other ServiceMetrics) {
 	m.Batches += other.Batches
 	m.Retried += other.Retried
 	m.Merged += other.Merged
+	m.Moved += other.Moved
 	for r := range ReasonCount {
 		m.Refused[r] += other.Refused[r]
 		m.Dropped[r] += other.Dropped[r]

@@ -2,6 +2,7 @@ package overlap
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -27,8 +28,14 @@ func TestPlansChangeNothing(t *testing.T) {
 	kept := false
 	rapid.Check(t, func(t *rapid.T) {
 		c := &costs{}
-		config := Config{Devices: []Predictor{c}, Services: anyServices(t, c), MaxRetries: 1}
+		config := Config{Devices: []Predictor{c}, Services: anyServices(t, c), MaxRetries: 1, Selector: whichever{}}
 		p := anyPolicy(t)
+		if (p == sjf{}) { // which of a service's queries is the most urgent depends on the variant that they wait for
+			config.Selector = nil
+			for i := range config.Services {
+				config.Services[i].Of = ""
+			}
+		}
 		w := &ahead{T: t, plans: newScheduler(config, p), plain: newScheduler(config, p)}
 		plan := func(*rapid.T) { w.plans.Plan(w.now) }
 		t.Repeat(map[string]func(*rapid.T){
@@ -126,7 +133,17 @@ func (w *ahead) worker(t *rapid.T) {
 }
 
 func (w *ahead) compare() {
-	if diff := cmp.Diff(w.plain.Answers(), w.plans.Answers()); diff != "" {
+	varied := len(w.plain.families) > 0 // then a plan may change where queries wait, but not how they are answered
+	answers := func(s *Scheduler) []Answer {
+		list := slices.Clone(s.Answers())
+		for i := range list {
+			if varied && list[i].Batch == 0 {
+				list[i].Service = 0
+			}
+		}
+		return list
+	}
+	if diff := cmp.Diff(answers(w.plain), answers(w.plans)); diff != "" {
 		w.Fatalf("answers:\n%s", diff)
 	}
 	if diff := cmp.Diff(w.plain.Released(), w.plans.Released()); diff != "" {
@@ -137,7 +154,7 @@ func (w *ahead) compare() {
 		w.Fatalf("plans do not add up: %+v", p)
 	}
 	m.Plans = planMetrics{}
-	if diff := cmp.Diff(w.plain.Metrics(), m); diff != "" {
+	if diff := cmp.Diff(w.plain.Metrics(), m); diff != "" && !varied {
 		w.Fatalf("metrics:\n%s", diff)
 	}
 	if err := errors.Join(w.plain.Check(), w.plans.Check()); err != nil {

@@ -32,6 +32,7 @@ type twin struct {
 
 	services []models.Service // as they are now; config has those of the beginning
 	removed  map[models.ServiceID]bool
+	varied   bool                    // queries may wait elsewhere than they arrived
 	filler   map[models.QueryID]bool // whose service was best effort when they arrived
 }
 
@@ -80,9 +81,10 @@ func newTwin(t *rapid.T) *twin {
 	w.config = Config{
 		Devices: slices.Repeat([]Predictor{c}, len(w.rounds)), MaxRetries: rapid.IntRange(0, 2).Draw(t, "retries"),
 		Ways:     rapid.SampledFrom([]int{0, 1, 2, 3, 16}).Draw(t, "ways"),
-		Services: anyServices(t, c),
+		Services: anyServices(t, c), Selector: whichever{},
 	}
 	w.services = slices.Clone(w.config.Services)
+	w.varied = slices.ContainsFunc(w.services, func(m models.Service) bool { return m.Of != "" })
 	w.a, w.b = newScheduler(w.config, w.policy), newScheduler(w.config, w.policy)
 	return w
 }
@@ -121,7 +123,15 @@ func anyPromise(t *rapid.T, m models.Service) models.Service {
 	m.QueueLimit = rapid.IntRange(1, 8).Draw(t, "queue")
 	m.MaxBatch = rapid.IntRange(0, 5).Draw(t, "batch")
 	m.BestEffort = rapid.IntRange(0, 4).Draw(t, "best effort") == 0
+	m.Of, m.Accuracy = rapid.SampledFrom([]string{"", "", "f", "f", "g"}).Draw(t, "of"), float64(m.ID%3)
 	return m
+}
+
+// whichever selects by all that it is told.
+type whichever struct{}
+
+func (whichever) Select(of string, waiting int, slack time.Duration) string {
+	return string(rune('a' + (len(of)+waiting+int(slack))%8))
 }
 
 // exported lets cmp look at the fields of types that are embedded.
@@ -144,6 +154,7 @@ func (w *twin) arrive(t *rapid.T) {
 		ID: w.lastID, Service: w.service(t), Size: rapid.IntRange(1, 3).Draw(t, "size"),
 		Shape: rapid.Uint64Range(0, 1).Draw(t, "shape"), Priority: rapid.IntRange(0, 2).Draw(t, "priority"),
 		Arrival: w.now, Deadline: w.now + time.Duration(rapid.IntRange(0, 80).Draw(t, "deadline")),
+		Accuracy: float64(rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(t, "accuracy")), Fixed: rapid.IntRange(0, 4).Draw(t, "fixed") == 0,
 	}
 	errA, errB := w.a.Arrive(w.now, q), w.b.Arrive(w.now, q)
 	if !errors.Is(errB, errors.Unwrap(errA)) && !errors.Is(errB, errA) {
@@ -153,6 +164,9 @@ func (w *twin) arrive(t *rapid.T) {
 		if !errors.Is(errA, ErrUnknownService) {
 			t.Fatalf("a query of a service that was removed: %v", errA)
 		}
+		return
+	}
+	if errors.Is(errA, ErrBadQuery) && q.Accuracy > w.services[q.Service].Accuracy {
 		return
 	}
 	if errA == nil {
@@ -200,6 +214,9 @@ func (w *twin) inTime(r *Round) {
 	end, spans := w.now+r.Predicted.Bound, r.Group.Spans
 	switch w.policy.(type) {
 	case overlap:
+		if w.a.last.daring { // who would be late right after the most urgent may get in by the latency
+			end = w.now + r.Predicted.Latency
+		}
 	case abacus:
 		end, spans = w.now+r.Predicted.Latency, spans[:1]
 	default:
@@ -244,7 +261,9 @@ func (w *twin) plan(*rapid.T) {
 	w.b.Plan(w.now)
 	after := w.a.Metrics()
 	after.Plans = before.Plans
-	w.same("metrics", before, after)
+	if !w.varied { // or what waits may wait elsewhere
+		w.same("metrics", before, after)
+	}
 	if answers, released, _ := w.a.Ended(); len(answers)+len(released) > 0 {
 		w.Fatalf("planning answered %v and released %v", answers, released)
 	}
@@ -257,8 +276,12 @@ func (w *twin) span(s models.Span, device int, queries []models.QueryID) {
 		b = &track{worker: worker{s.Service, device}, queries: append([]models.QueryID(nil), queries...), size: s.Size}
 		w.batches[s.Batch] = b
 		for _, id := range queries {
-			if _, ok := w.open[id]; !ok {
+			q, ok := w.open[id]
+			if !ok {
 				w.Fatalf("query %d runs, but is not waiting for an answer", id)
+			}
+			if q.Service != s.Service && q.Fixed || q.Accuracy > w.services[s.Service].Accuracy {
+				w.Fatalf("%+v is answered by %+v", q, w.services[s.Service])
 			}
 		}
 		if largest := max(w.services[s.Service].MaxBatch, w.open[queries[0]].Size); s.Size > largest {
@@ -392,7 +415,7 @@ func (w *twin) settle() {
 // justified checks that a query was not given up that could have finished, unless the
 // policy gives up some for the sake of larger batches.
 func (w *twin) justified(a Answer, q models.Query) {
-	left := models.Span{Service: q.Service, End: w.services[q.Service].Operators, Size: q.Size}
+	left := models.Span{Service: a.Service, End: w.services[a.Service].Operators, Size: q.Size}
 	b := w.batches[a.Batch]
 	if b != nil && a.Result == Dropped {
 		left.Start, left.Size = b.next, b.size

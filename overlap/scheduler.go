@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -65,7 +66,7 @@ func (s *Scheduler) Arrive(now time.Duration, m models.Query) error {
 
 func (s *Scheduler) refusal(sv *service, m *models.Query) error {
 	switch {
-	case badQuery(m):
+	case badQuery(m) || m.Accuracy > sv.Accuracy || math.IsNaN(m.Accuracy):
 		return ErrBadQuery
 	case s.draining:
 		return ErrDraining
@@ -73,7 +74,7 @@ func (s *Scheduler) refusal(sv *service, m *models.Query) error {
 		return ErrExpired
 	case s.queries.get(m.ID) != nil:
 		return ErrDuplicateQuery
-	case sv.queue.len() >= sv.QueueLimit:
+	case sv.family.queued() >= sv.QueueLimit:
 		return sv.full
 	}
 	return nil
@@ -123,6 +124,7 @@ func (s *Scheduler) Next(now time.Duration) (Round, bool) {
 	s.clock(now)
 	s.expire()
 	if s.match != nil {
+		s.families.vary(&s.backlog, nil, s.now)
 		v, c, ok := s.match.next()
 		if !ok {
 			return Round{}, false
@@ -137,6 +139,7 @@ func (s *Scheduler) Next(now time.Duration) (Round, bool) {
 		}
 		planned := s.keepPlan(v)
 		if !planned {
+			s.families.vary(&s.backlog, v, s.now)
 			s.draft.decide(v, s.now)
 		}
 		if r, ok := s.commit(planned); ok {
@@ -162,7 +165,9 @@ func (s *Scheduler) Plan(now time.Duration) {
 			first = v
 		}
 	}
-	s.draft.decide(first, max(s.now, first.ends()))
+	at := max(s.now, first.ends())
+	s.families.vary(&s.backlog, first, at)
+	s.draft.decide(first, at)
 	if len(s.draft.group) > 0 || len(s.draft.drops) > 0 {
 		s.planned = true
 		s.metrics.Plans.Made++
@@ -304,6 +309,9 @@ func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
 	case !b.wanted():
 		s.abandon(b, Cancelled, ReasonCancelled)
 	case !b.service.up.has(b.device.index):
+		if len(b.service.family.members) > 1 {
+			s.overturn() // another variant may answer
+		}
 		s.lose(b)
 	case so.Reached == 0 || b.device.anew:
 		s.takeBack(b)

@@ -23,10 +23,11 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 // Times are in milliseconds.
 //
 //	new policy=NAME retries=N margin=PERCENT cut=MS ways=N devices=N
-//	service NAME operators=N op=MS grow=PERCENT qos=MS queue=N batch=N besteffort=1
+//	service NAME operators=N op=MS grow=PERCENT qos=MS queue=N batch=N besteffort=1 of=NAME accuracy=N
+//	select NAME                   the variant that the selector says, which tells what it is asked
 //	overlap SERVICE SERVICE factor=F
 //	at MS                         from here on
-//	arrive ID SERVICE deadline=MS size=N seq=N shape=N priority=N
+//	arrive ID SERVICE deadline=MS size=N seq=N shape=N priority=N accuracy=N fixed=1
 //	next                          the next round
 //	plan                          the one after it, ahead
 //	explain                       what was behind the last round
@@ -90,6 +91,14 @@ type script struct {
 	rounds map[int]Round                       // the last one of each device
 	apart  map[models.ServiceID]models.Outcome // the span of each overrun
 	out    strings.Builder                     // of one block
+
+	selected string
+}
+
+// Select implements Selector.
+func (c *script) Select(of string, waiting int, slack time.Duration) string {
+	c.printf("select of %s: %d wait, slack %v", of, waiting, slack)
+	return c.selected
 }
 
 // runScript returns the text with the decisions that were made now.
@@ -138,6 +147,8 @@ func (c *script) configure(a args) bool {
 	case "service":
 		c.costs.add(a.ms("op", 10), a.number("grow", 100))
 		c.config.Services = append(c.config.Services, a.service(models.ServiceID(len(c.config.Services))))
+	case "select":
+		c.selected, c.config.Selector = a.words[0], c
 	case "overlap":
 		factor, err := strconv.ParseFloat(a.text("factor"), 64)
 		if err != nil {
@@ -200,6 +211,7 @@ func (c *script) arrive(a args) {
 		ID: models.QueryID(a.id()), Service: c.service(a.words[1]),
 		Size: a.number("size", 1), SeqLen: a.number("seq", 0), Shape: uint64(a.number("shape", 0)),
 		Arrival: c.now, Deadline: a.ms("deadline", 1000), Priority: a.number("priority", 0),
+		Accuracy: float64(a.number("accuracy", 0)), Fixed: a.number("fixed", 0) == 1,
 	})
 	if err != nil {
 		c.printf("%v (%v)", err, ReasonOf(err))

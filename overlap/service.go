@@ -29,6 +29,7 @@ const (
 type service struct {
 	models.Service
 	serviceState
+	family   *family
 	removed  bool // its ID is free, and it stays down
 	queue    heap[*query]
 	up       bitset    // devices on which it has a worker that is not lost
@@ -115,6 +116,14 @@ func (sv *service) down() bool { return sv.up.next(0) < 0 }
 // runnable reports whether its worker on a device can run a span.
 func (sv *service) runnable(device int) bool { return sv.up.has(device) && !sv.busy.has(device) }
 
+// runs reports the same, and without a device whether it has any such worker.
+func (sv *service) runs(v *device) bool {
+	if v == nil {
+		return sv.places() > 0
+	}
+	return sv.runnable(v.index)
+}
+
 // places returns how many of its workers can run a span.
 func (sv *service) places() int { return sv.up.without(sv.busy) }
 
@@ -172,6 +181,7 @@ func (s *Scheduler) Add(now time.Duration, m models.Service) error {
 	sv := newService(m, len(s.devices))
 	sv.takeDown()
 	s.services[m.ID] = sv
+	s.families = regroup(s.services)
 	s.overturn()
 	return nil
 }
@@ -194,6 +204,7 @@ func (s *Scheduler) Change(now time.Duration, m models.Service) error {
 			sv.Name, ErrOtherModel, sv.Operators, m.Name, m.Operators)
 	}
 	sv.define(m)
+	s.families = regroup(s.services)
 	s.overturn()
 	s.match.renewal(sv)
 	return nil
@@ -218,6 +229,7 @@ func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
 	free.removed = true
 	free.takeDown()
 	s.services[id] = free
+	s.families = regroup(s.services)
 	s.overturn()
 	return nil
 }

@@ -285,6 +285,7 @@ func (s *Scheduler) restoreServices(k *Snapshot) error {
 		}
 		s.services = append(s.services, sv)
 	}
+	s.families = regroup(s.services)
 	return nil
 }
 

@@ -183,6 +183,7 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 			"now": "Now", "services": "Services", "queries": "rebuilt",
 			"waiting": "Waiting", "paused": "Batches", "pool": "memory only",
 			"answers": "Answers", "released": "Released", "stops": "Stops", "match": "made again",
+			"families": "made of Services", "selector": "Config",
 		}},
 		{host{}, map[string]string{"devices": "the first and Further", "overruns": "by Batches", "idle": "by Busy"}},
 		{device{}, map[string]string{
@@ -191,7 +192,7 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 		}},
 		{replica{}, map[string]string{"paused": "Paused", "walk": "scratch"}},
 		{service{}, map[string]string{
-			"Service": "whole", "serviceState": "whole", "removed": "Removed", "queue": "Queue", "up": "Down", "busy": "by Batches", "replicas": "the first and Replicas",
+			"Service": "whole", "serviceState": "whole", "family": "made of Services", "removed": "Removed", "queue": "Queue", "up": "Down", "busy": "by Batches", "replicas": "the first and Replicas",
 			"full": "made of Service", "metrics": "Metrics", "view": "scratch", "offer": "made again",
 		}},
 		{query{}, map[string]string{

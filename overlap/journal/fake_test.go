@@ -49,7 +49,20 @@ func testConfig(policy string, services int, seed uint64) overlap.Config {
 			QoSTarget: time.Duration(20+10*i) * time.Millisecond, QueueLimit: 12, MaxBatch: 1 + 2*(i%3),
 		})
 	}
+	if n := len(c.Services); seed%2 == 0 && n > 1 {
+		for i := range c.Services[:2] {
+			c.Services[i].Of, c.Services[i].Accuracy = "f", float64(i+1)
+		}
+		c.Selector = moody{}
+	}
 	return c
+}
+
+// moody selects by all that it is told.
+type moody struct{}
+
+func (moody) Select(_ string, waiting int, slack time.Duration) string {
+	return string(rune('a' + (waiting+int(slack))%3))
 }
 
 func testHeader() Header {

@@ -23,10 +23,10 @@ const came = " stop? running? err? a? r?"
 // layouts are the fields of each event, by their keys, in the order in which
 // they are written. One with a ? is left out where it is zero.
 var layouts = map[event][]field{
-	eventArrive:     recordFields("e t id sv n seq? shape? arrived deadline priority? p?" + came),
-	eventNext:       recordFields("e t p?" + came),
-	chosen:          recordFields("e t p? c solo? limit? planned? round dev? predicted bound g" + came),
-	eventPlan:       recordFields("e t p?" + came),
+	eventArrive:     recordFields("e t id sv n seq? shape? arrived deadline priority? accuracy? fixed? p?" + came),
+	eventNext:       recordFields("e t p? v?" + came),
+	chosen:          recordFields("e t p? v? c solo? limit? planned? round dev? predicted bound g" + came),
+	eventPlan:       recordFields("e t p? v?" + came),
 	eventFinish:     recordFields("e t round dev? took s p?" + came),
 	eventCancel:     recordFields("e t id p?" + came),
 	eventDown:       recordFields("e t sv dev? p?" + came),
@@ -135,6 +135,8 @@ func (l *line) value(v reflect.Value, f *field) error {
 		} else {
 			*l = append(strconv.AppendUint(append(*l, '"'), v.Uint(), 16), '"')
 		}
+	case reflect.Float64:
+		*l = strconv.AppendFloat(*l, v.Float(), 'g', -1, 64)
 	case reflect.String:
 		if strings.ContainsFunc(v.String(), escaped) {
 			return l.json(v.String())

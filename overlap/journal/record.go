@@ -51,6 +51,8 @@ type record struct {
 	Arrived  time.Duration    `json:"arrived,omitempty"`
 	Deadline time.Duration    `json:"deadline,omitempty"`
 	Priority int              `json:"priority,omitempty"`
+	Accuracy float64          `json:"accuracy,omitempty"`
+	Fixed    int              `json:"fixed,omitempty"`
 	Defined  *models.Service  `json:"service,omitempty"`
 	Took     time.Duration    `json:"took,omitempty"`
 	Spans    []spanRecord     `json:"s,omitempty"`
@@ -58,6 +60,9 @@ type record struct {
 
 	// What it asked the predictor, see question; nil for nothing.
 	Asked json.RawMessage `json:"p,omitempty" what:"what the predictor was asked"`
+
+	// Variants are what the selector answered, in the order in which it was asked.
+	Variants []string `json:"v,omitempty" what:"the variants that were selected"`
 
 	// What it decided. Round is decided by next, and the one that finish ends.
 	Candidates []candidateRecord `json:"c,omitempty" what:"the candidates"`
@@ -194,12 +199,16 @@ func (r *record) clear(e event, at time.Duration) {
 	*r = record{
 		Event: e, At: at,
 		Spans: r.Spans[:0], Candidates: r.Candidates[:0], Group: r.Group[:0], Answers: r.Answers[:0], Released: r.Released[:0],
+		Variants: r.Variants[:0],
 	}
 }
 
 func (r *record) tellQuery(q *models.Query) {
 	r.ID, r.Service, r.Size, r.SeqLen, r.Shape = q.ID, q.Service, q.Size, q.SeqLen, shapeHash(q.Shape)
-	r.Arrived, r.Deadline, r.Priority = q.Arrival, q.Deadline, q.Priority
+	r.Arrived, r.Deadline, r.Priority, r.Accuracy = q.Arrival, q.Deadline, q.Priority, q.Accuracy
+	if q.Fixed {
+		r.Fixed = 1
+	}
 }
 
 func (r *record) tellOutcome(o *models.Outcome) {
@@ -282,7 +291,7 @@ func (r *record) validate() (err error) {
 func (r *record) query() models.Query {
 	return models.Query{
 		ID: r.ID, Service: r.Service, Size: r.Size, SeqLen: r.SeqLen, Shape: uint64(r.Shape),
-		Arrival: r.Arrived, Deadline: r.Deadline, Priority: r.Priority,
+		Arrival: r.Arrived, Deadline: r.Deadline, Priority: r.Priority, Accuracy: r.Accuracy, Fixed: r.Fixed != 0,
 	}
 }
 

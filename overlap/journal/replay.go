@@ -63,6 +63,7 @@ type replay struct {
 	s         *Scheduler
 	decided   capture
 	predictor answering
+	selector  selected
 	round     *Round        // the one that runs, nil if it was not seen from its start
 	plan      [][]question  // what the last plan was made from
 	planning  time.Duration // how long that took
@@ -81,7 +82,7 @@ func (p *replay) take(r *record) error {
 		return nil
 	}
 	p.report.event(r.At)
-	p.predictor.recorded = slices.Concat(r.calls...)
+	p.predictor.recorded, p.selector = slices.Concat(r.calls...), r.Variants
 	p.decided.last = &record{Event: r.Event, At: r.At} // if it is left out
 	start := time.Now()
 	p.drive(r)
@@ -106,7 +107,10 @@ func (p *replay) restore(r *record) error {
 	if p.config.Devices, err = p.devices(); err != nil {
 		return p.in.fault(ErrCheckpoint, err.Error())
 	}
-	p.config.Devices = s.listen(p.config.Devices)
+	p.config.Devices, p.config.Selector = s.listen(p.config.Devices), nil
+	if p.in.head.Config.Selects {
+		p.config.Selector = s.listenTo(&p.selector)
+	}
 	if s.Scheduler, err = overlap.Restore(p.config, *r.State); err != nil {
 		return p.in.fault(ErrCheckpoint, err.Error())
 	}
@@ -233,6 +237,17 @@ func (a *answering) Predict(groups []models.Group, estimates []models.Estimate) 
 			a.recorded = nil
 		}
 	}
+}
+
+// selected is a selector that answers what it answered when the log was recorded.
+type selected []string
+
+// Select implements overlap.Selector.
+func (a *selected) Select(string, int, time.Duration) (variant string) {
+	if len(*a) > 0 {
+		variant, *a = (*a)[0], (*a)[1:]
+	}
+	return variant
 }
 
 // difference is where a replay decided otherwise than the log has it.

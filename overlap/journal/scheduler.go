@@ -43,7 +43,7 @@ func New(config overlap.Config, w *Writer, header Header) (*Scheduler, error) {
 
 func newScheduler(config overlap.Config, to sink) (*Scheduler, error) {
 	s := &Scheduler{sink: to, now: math.MinInt64, pool: len(config.Devices) > 1}
-	config.Devices = s.listen(config.Devices)
+	config.Devices, config.Selector = s.listen(config.Devices), s.listenTo(config.Selector)
 	var err error
 	s.Scheduler, err = overlap.New(config)
 	return s, err
@@ -77,8 +77,31 @@ func (a *asked) Predict(groups []models.Group, estimates []models.Estimate) {
 	}
 }
 
+// listenTo returns a selector that writes down what one answers, nil for none.
+func (s *Scheduler) listenTo(to overlap.Selector) overlap.Selector {
+	if to == nil {
+		return nil
+	}
+	return selecting{to, s}
+}
+
+// selecting is a selector that writes down what it answered.
+type selecting struct {
+	overlap.Selector
+	by *Scheduler
+}
+
+// Select implements overlap.Selector.
+func (x selecting) Select(of string, waiting int, slack time.Duration) (variant string) {
+	variant = x.Selector.Select(of, waiting, slack)
+	if x.by.on {
+		x.by.record.Variants = append(x.by.record.Variants, variant)
+	}
+	return variant
+}
+
 // any reports whether anything was asked in the event that is recorded.
-func (s *Scheduler) any() bool { return len(s.text) > 1 }
+func (s *Scheduler) any() bool { return len(s.text) > 1 || len(s.record.Variants) > 0 }
 
 // begin starts an event, and returns its record.
 func (s *Scheduler) begin(e event, now time.Duration) *record {
@@ -93,7 +116,7 @@ func (s *Scheduler) end(err error) {
 	answers, released, stops := s.Ended()
 	if s.on {
 		r := &s.record
-		if s.any() {
+		if len(s.text) > 1 {
 			s.text = append(s.text, ']')
 			r.Asked = []byte(s.text)
 		}

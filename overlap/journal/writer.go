@@ -40,6 +40,7 @@ type head struct {
 type config struct {
 	overlap.Config
 	Devices []int `json:"Devices,omitempty"`
+	Selects bool  `json:"Selects,omitempty"` // it has a selector
 }
 
 // kinds returns the Devices of a config.
@@ -175,7 +176,7 @@ func (w *Writer) use(h Header, c overlap.Config) {
 	c.Services = nil // those of each file's first checkpoint
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.head = head{Format: Format, Header: h, Config: config{c, kinds(c.Devices)}}
+	w.mu.head = head{Format: Format, Header: h, Config: config{c, kinds(c.Devices), c.Selector != nil}}
 }
 
 // begin implements sink.

@@ -1,0 +1,174 @@
+package overlap
+
+import (
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// Selector says which variant of a service answers.
+type Selector interface {
+	// Select returns the name of the variant that is to answer what waits for a service: so
+	// many queries for each of the devices that it is up on, the most urgent of which
+	// has some time left when the group starts. It must depend on nothing else but what it
+	// was told before. A name that no variant has stands for the fastest.
+	Select(of string, waiting int, slack time.Duration) (variant string)
+}
+
+// family is the services that are variants of one service (RAMSIS). What waits for one
+// waits for all of them: before a group is decided it moves to the queue of the variant
+// that is to answer it, where it is seen, merged and overlapped as any other. A batch that
+// has started stays what it is. A service without variants is a family of its own.
+type family struct {
+	of      string
+	members []*service // in the order of their IDs
+	moving  []*query   // scratch of assign
+}
+
+// families are those that have a choice.
+type families []*family
+
+// regroup gives services their families, and returns those that have a choice.
+func regroup(services []*service) (choices families) {
+	known := map[string]*family{}
+	for _, sv := range services {
+		f := known[sv.Of]
+		if f == nil || sv.Of == "" {
+			f = &family{of: sv.Of}
+			known[sv.Of] = f
+		}
+		f.members = append(f.members, sv)
+		if sv.family = f; len(f.members) == 2 {
+			choices = append(choices, f)
+		}
+	}
+	return choices
+}
+
+// vary has what waits for variants wait where it is to be answered, if a group of a device
+// starts at a time. Without a device it is one of any.
+func (fs families) vary(l *backlog, v *device, at time.Duration) {
+	for _, f := range fs {
+		if first, waiting := f.waiting(at); first != nil {
+			f.assign(l, v, first, waiting, at)
+		}
+	}
+}
+
+// queued returns how many queries wait, in whichever variant's queue.
+func (f *family) queued() (n int) {
+	for _, sv := range f.members {
+		n += sv.queue.len()
+	}
+	return n
+}
+
+// waiting returns the most urgent query that waits and will not be past its deadline at a
+// time, nil if there is none, and how many there are.
+func (f *family) waiting(at time.Duration) (first *query, n int) {
+	for _, sv := range f.members {
+		for _, q := range sv.queue.items {
+			if q.Deadline <= at {
+				continue
+			}
+			if n++; first == nil || q.Rank.before(&first.Rank) {
+				first = q
+			}
+		}
+	}
+	return first, n
+}
+
+// assign moves what waits to the variant that the selector says, if that can run and have
+// the most urgent query in time; else to the fastest. A query that asks for more accuracy
+// than that variant has goes to the fastest that has it.
+func (f *family) assign(l *backlog, v *device, first *query, waiting int, at time.Duration) {
+	to := f.selected(l, v, first, waiting, at)
+	if to == nil {
+		to = f.fastest(l, v, first, 0)
+	}
+	if to == nil {
+		return // nobody can run
+	}
+	f.moving = f.moving[:0]
+	for _, sv := range f.members {
+		for _, q := range sv.queue.items {
+			if sv != to && !q.Fixed {
+				f.moving = append(f.moving, q)
+			}
+		}
+	}
+	for _, q := range f.moving {
+		if q.Accuracy <= to.Accuracy {
+			f.move(l, q, to)
+		} else if other := f.fastest(l, v, q, q.Accuracy); other != nil && other.ID != q.Service {
+			f.move(l, q, other)
+		}
+	}
+}
+
+// move has a query wait for another variant.
+func (*family) move(l *backlog, q *query, to *service) {
+	l.dequeue(q)
+	l.services[q.Service].metrics.Moved--
+	to.metrics.Moved++
+	q.Service = to.ID
+	l.enqueue(q)
+}
+
+// selected returns the variant that the selector says, nil if it is not to be.
+func (f *family) selected(l *backlog, v *device, first *query, waiting int, at time.Duration) *service {
+	places := 0
+	for _, sv := range f.members {
+		places = max(places, sv.places())
+	}
+	if l.selector == nil || places == 0 {
+		return nil
+	}
+	name := l.selector.Select(f.of, (waiting+places-1)/places, first.Deadline-at)
+	i := slices.IndexFunc(f.members, func(sv *service) bool { return sv.Name == name })
+	if i < 0 || !f.members[i].runs(v) {
+		return nil
+	}
+	sv := f.members[i]
+	if alone := l.aloneOn(v, sv, first); alone.Latency == 0 || at+alone.Bound > first.Deadline {
+		return nil
+	}
+	return sv
+}
+
+// fastest returns the variant with an accuracy at least that has a query in the least time
+// by the middle of its runs, nil if none can run. What is not known to be fast is not.
+func (f *family) fastest(l *backlog, v *device, q *query, accuracy float64) (found *service) {
+	least := forever
+	for _, sv := range f.members {
+		if sv.Accuracy < accuracy || !sv.runs(v) {
+			continue
+		}
+		took := l.aloneOn(v, sv, q).Latency
+		if took == 0 {
+			took = forever
+		}
+		if found == nil || took < least {
+			found, least = sv, took
+		}
+	}
+	return found
+}
+
+// fits reports whether a query may be answered by a variant.
+func (q *query) fits(sv *service) bool {
+	return q.Service == sv.ID || !q.Fixed && q.Accuracy <= sv.Accuracy
+}
+
+// aloneOn returns the estimate of a query as one of a variant, alone on a device.
+func (h *host) aloneOn(v *device, sv *service, q *query) models.Estimate {
+	predict := h.predict(sv)
+	if v != nil {
+		predict = &v.predict
+	}
+	whole := q.span(sv.Operators)
+	whole.Service = sv.ID
+	return predict.alone(whole)
+}
