@@ -136,11 +136,12 @@ func (s answers) document() *report.Document {
 	d.Heading("device: %s%s", s.Overview.Device, note)
 	t := report.NewTable("SERVICE", "STATE", "ANSWERED", "FAILED OR DROPPED", "BATCHES", "MEAN QUEUE", "MEAN RUN", "TARGET", "P50", "P99", "MISSED", "HEADROOM", "DEVICE", "QUEUE", "MEMORY")
 	load := &s.Overview.Load
-	for i, m := range s.Models {
+	for _, m := range s.Models {
 		cells := []string{m.Name, "", fmt.Sprint(m.Stats.Success.Count), fmt.Sprint(m.Stats.Fail.Count), fmt.Sprint(m.ExecutionCount),
 			m.Stats.Queue.mean().String(), m.Stats.Infer.mean().String()}
 		at := slices.IndexFunc(s.Recent, func(r timeline.Service) bool { return r.Name == m.Name })
-		if at >= 0 && i < len(s.Overview.Services) {
+		i := slices.IndexFunc(s.Overview.Services, func(o status.Service) bool { return o.Name == m.Name })
+		if at >= 0 && i >= 0 {
 			r, service := &s.Recent[at], &s.Overview.Services[i]
 			cells[1] = stateOf(&s.Overview, service)
 			cells = append(cells, r.Target.String(), short(r.P50), short(r.P99), missedOf(r), percentOf(load.Services[m.Name].Headroom), percentOf(load.Services[m.Name].DeviceSeconds/max(load.WindowSeconds, 1)), fmt.Sprint(service.Queued), memoryOf(service))
@@ -150,6 +151,7 @@ func (s answers) document() *report.Document {
 	d.Table(t)
 	addLoad(d, load)
 	addPool(d, &s.Overview)
+	addVariants(d, s.Overview.Services)
 	for i := range s.Overview.Services {
 		service := &s.Overview.Services[i]
 		if n := losses(service); n > 0 {
@@ -176,6 +178,30 @@ func addLoad(d *report.Document, l *status.Load) {
 		if on := &l.Devices[i]; len(l.Devices) > 1 {
 			d.Text("%s: idle %.0f %% of the time, %s before a round", on.Name, 100*on.Idle, orDash("%.1f ms", on.IdleBeforeRoundMS))
 		}
+	}
+}
+
+// addVariants says of each service with variants how accurate its answers in time were, and
+// how the variant is selected that answers.
+func addVariants(d *report.Document, services []status.Service) {
+	for i := range services {
+		first := &services[i]
+		if first.Selection == "" {
+			continue
+		}
+		of, _, _ := strings.Cut(first.Name, "/")
+		answers, sum := 0.0, 0.0
+		for _, s := range services {
+			if name, _, is := strings.Cut(s.Name, "/"); is && name == of {
+				n := float64(s.Finished - s.Late)
+				answers, sum = answers+n, sum+n*s.Accuracy
+			}
+		}
+		mean := "nothing is answered yet"
+		if answers > 0 {
+			mean = fmt.Sprintf("mean accuracy %.4g of %.0f in time", sum/answers, answers)
+		}
+		d.Heading("%s: %s; the variant is selected %s", of, mean, first.Selection)
 	}
 }
 

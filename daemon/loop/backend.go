@@ -49,31 +49,31 @@ func New(c config.Config, o Options) (_ *Backend, err error) {
 	shared.ending, shared.done = make(chan struct{}), make(chan struct{})
 	b := &Backend{core: shared}
 	members, list := make([]*member, len(c.Services)), make([]models.Service, len(c.Services))
-	services, operators, inputs := make([]*query.Service, len(c.Services)), make([]int, len(c.Services)), make([]*wire.InputArena, len(c.Services))
+	operators, inputs := make([]int, len(c.Services)), make([]*wire.InputArena, len(c.Services))
+	fleet := &fleet{core: shared, members: members, specs: list, order: c.Names(), families: map[string]*family{}, loading: loading{}}
 	defer func() {
 		for i := 0; err != nil && i < len(members) && members[i] != nil; i++ {
-			err = errors.Join(err, members[i].closeInputs())
+			err = errors.Join(err, fleet.closeInputs(members[i]))
 		}
 	}()
 	for i := range c.Services {
 		m := newMember(&c.Services[i], o.Places[i], len(o.Devices))
-		if err = shared.furnish(m, models.ServiceID(i)); err != nil {
+		if err = fleet.furnish(m, models.ServiceID(i)); err != nil {
 			return nil, err
 		}
-		services[i], members[i], inputs[i] = m.service, m, m.inputs
+		members[i], inputs[i] = m, m.inputs
 		list[i] = scheduled(m.service.ID, &c.Services[i])
 		operators[i] = list[i].Operators
 	}
-	b.Publish(services)
 	if shared.pool, err = newPool(o.Devices, operators); err != nil {
 		return nil, err
 	}
-	if shared.scheduler, err = newScheduler(shared, list); err != nil {
+	if shared.scheduler, err = newScheduler(shared, list, fleet); err != nil {
 		return nil, err
 	}
 	b.timeline = timeline.New(b.epoch, list, shared.names()...)
 	shared.Listeners = append([]observe.Listener{b.timeline, observe.NewTraces(b.epoch, shared.texts())}, o.Listeners...)
-	fleet := &fleet{core: shared, members: members, specs: list, order: c.Names(), loading: loading{}}
+	fleet.publish()
 	crew := &crew{fleet: fleet}
 	overruns := &overruns{core: shared, held: make(map[models.BatchID][]heldQuery)}
 	calls := &calls{core: shared, fleet: fleet, overruns: overruns, pending: make(map[models.QueryID]*pending)}
@@ -98,8 +98,8 @@ func New(c config.Config, o Options) (_ *Backend, err error) {
 
 // newScheduler returns the scheduler of services that are all down, or the one
 // that logs what it decides.
-func newScheduler(c *core, list []models.Service) (s scheduler, err error) {
-	rules := overlap.Config{Services: list, Policy: c.config.Policy, Ways: c.config.Ways, MaxRetries: maxRetries}
+func newScheduler(c *core, list []models.Service, by overlap.Selector) (s scheduler, err error) {
+	rules := overlap.Config{Services: list, Policy: c.config.Policy, Ways: c.config.Ways, MaxRetries: maxRetries, Selector: by}
 	for _, d := range c.devices {
 		rules.Devices = append(rules.Devices, d.kind.predictor)
 	}
@@ -168,7 +168,7 @@ func (b *Backend) Close() error {
 			time.Sleep(time.Millisecond)
 		}
 		if s != nil {
-			err = errors.Join(err, s.closeInputs())
+			err = errors.Join(err, b.loop.fleet.closeInputs(s))
 		}
 	}
 	return err

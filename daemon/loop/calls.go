@@ -122,7 +122,6 @@ func (cs *calls) arrive(c *query.Call) {
 	}
 	q := models.Query{
 		ID:       c.QueryID,
-		Service:  c.Service.ID,
 		Size:     c.Size,
 		SeqLen:   c.SeqLen,
 		Shape:    c.Shape,
@@ -130,6 +129,12 @@ func (cs *calls) arrive(c *query.Call) {
 		Deadline: c.Deadline().Sub(cs.epoch),
 		Priority: c.Priority,
 	}
+	to := cs.address(c, &q)
+	if to == nil { // the variant has just been taken away
+		c.Answer(query.Reply{Err: query.ErrUnavailable})
+		return
+	}
+	q.Service = to.ID
 	if err := cs.scheduler.Arrive(cs.Now(), q); err != nil {
 		cs.emit(observe.Event{Kind: observe.Refused, At: cs.Now(), Call: c, Err: err})
 		c.Answer(query.Reply{Err: refusal(err)})
@@ -140,6 +145,39 @@ func (cs *calls) arrive(c *query.Call) {
 		k.learning.Arrived(q.Arrival)
 	}
 	cs.emit(observe.Event{Kind: observe.Accepted, Call: c})
+}
+
+// address says for which service of the scheduler a call is, nil for none.
+func (cs *calls) address(c *query.Call, q *models.Query) *query.Service {
+	if len(c.Service.Variants) == 0 {
+		return c.Service
+	}
+	f := cs.fleet.families[c.Service.Name]
+	if f == nil {
+		return nil
+	}
+	if c.Variant >= 0 {
+		name := c.Service.Variants[c.Variant].Name
+		q.Fixed = true
+		for _, m := range f.variants {
+			if m.variant == name {
+				return m.service
+			}
+		}
+		return nil
+	}
+	f.live.Arrived(q.Arrival)
+	q.Accuracy = c.LeastAccuracy
+	var found *member
+	for _, m := range f.variants {
+		if cs.fleet.specs[m.service.ID].Accuracy >= q.Accuracy && (found == nil || m.service.Ready() && !found.service.Ready()) {
+			found = m
+		}
+	}
+	if found == nil {
+		return nil
+	}
+	return found.service
 }
 
 // cancel takes a query back whose client has left. What runs of it is stopped at the
@@ -188,7 +226,9 @@ func (cs *calls) answer() {
 		}
 		if p != nil {
 			delete(cs.pending, a.Query)
-			p.call.Answer(cs.reply(p, a))
+			reply := cs.reply(p, a)
+			reply.Variant = member.variant
+			p.call.Answer(reply)
 		}
 	}
 }

@@ -132,6 +132,13 @@ func (f *crew) up(d *device, e *executor.Event) {
 		f.refuse(member, d, err)
 		return
 	}
+	if member.family != nil {
+		if err := member.family.loaded(member, f.infoOf(d, e.Info)); err != nil {
+			f.Log.Error().Err(err).Str("service", s.Name).Msg("the variant cannot be served")
+			f.refuse(member, d, err)
+			return
+		}
+	}
 	spec := f.specs[e.Service]
 	spec.Operators, spec.MaxBatch = len(e.Info.Operators), s.MaxBatch
 	if !s.Mergeable() {

@@ -28,132 +28,14 @@ type fleet struct {
 	reloaded bool             // services came or went since the start
 	leaving  int              // services that are retired and not gone
 
+	families map[string]*family // the services with variants, by name
+
 	shrinking int // workers that go as soon as another one serves
 
 	answerOver func() // answers the queries that are over with a worker
 
 	loading loading
 }
-
-// member is a service of the fleet with its workers. Its position is the ID by which
-// scheduler, executors and predictors know it; a position that is free holds nil. A
-// member belongs to the scheduler goroutine.
-type member struct {
-	service  *query.Service
-	inputs   *wire.InputArena // of its queries, which all of its workers read
-	config   config.Service
-	replicas []*replica              // by device, nil where it has no worker
-	info     *wire.Info              // what a worker last learned of the model, nil before
-	gone     map[int]<-chan struct{} // by device that it has left: closed when nothing of its worker there is left
-
-	overrunLogged time.Duration // when the log last had a line about overruns of the service, 0 for never
-
-	state   memberState
-	joining *Joining      // while it joins
-	ended   chan struct{} // closed when a service that was retired is gone, nil if nobody waits
-
-	line *lineage // never nil
-}
-
-// replica is the worker of a service on a device.
-type replica struct {
-	Place
-	ready   bool  // spans can be run
-	fresh   bool  // it became ready after the last round of the service was sent
-	loaded  bool  // it was ready once
-	overrun bool  // a span that measured runs on, and nothing else can
-	started bool  // once at least
-	givenUp bool  // no worker is expected soon
-	fault   error // why, nil if that is not known
-	retryAt int64 // when it is tried again, in nanoseconds of Unix time, 0 if by hand only
-	lost    int   // workers, while the service joins
-	recut   bool  // it was started again to be cut as the others are
-	leaves  bool  // it goes as soon as another one serves
-}
-
-// newMember returns a service with its places on so many devices.
-func newMember(c *config.Service, places []Place, devices int) *member {
-	s := &member{config: *c, replicas: make([]*replica, devices), line: new(lineage)}
-	for _, p := range places {
-		s.replicas[p.Device] = &replica{Place: p}
-	}
-	return s
-}
-
-// each yields the replicas there are.
-func (s *member) each(yield func(r *replica) bool) {
-	for _, r := range s.replicas {
-		if r != nil && !yield(r) {
-			return
-		}
-	}
-}
-
-// on returns a replica on a device of a kind, or nil.
-func (s *member) on(k *kind) *replica {
-	for _, d := range k.devices {
-		if r := s.replicas[d.index]; r != nil {
-			return r
-		}
-	}
-	return nil
-}
-
-// givenUp reports whether no worker is expected on any of some devices.
-func (s *member) givenUp(devices []*device) bool {
-	return !slices.ContainsFunc(devices, func(d *device) bool { r := s.replicas[d.index]; return r != nil && !r.givenUp })
-}
-
-// fault returns why the service was given up, nil if that is not known.
-func (s *member) fault() error {
-	for r := range s.each {
-		if r.fault != nil {
-			return r.fault
-		}
-	}
-	return nil
-}
-
-// show lets requests see how the workers stand: one that serves is enough.
-func (s *member) show() {
-	ready, givenUp, retryAt := false, true, int64(0)
-	for r := range s.each {
-		ready, givenUp = ready || r.ready, givenUp && r.givenUp
-		if r.retryAt > 0 && (retryAt == 0 || r.retryAt < retryAt) {
-			retryAt = r.retryAt
-		}
-	}
-	s.service.RetryAt.Store(retryAt)
-	s.service.GivenUp.Store(givenUp)
-	s.service.SetReady(ready)
-}
-
-// giveBack returns what the service was admitted to.
-func (s *member) giveBack() {
-	for r := range s.each {
-		r.GiveBack()
-	}
-}
-
-// lineage is what was counted of the services that had a name one after another. Who
-// takes over a name goes on with it, so that no series of metrics goes backward.
-type lineage struct {
-	past     overlap.ServiceMetrics // of those that are gone
-	restarts uint64                 // times that a worker was started again
-	overruns uint64                 // spans that were set apart
-
-	turnedAway [len(query.TurnedAwayFor)]uint64 // queries, as others were told last
-}
-
-// memberState is where a service stands between coming and going.
-type memberState uint8
-
-const (
-	stateServing  memberState = iota // requests find it
-	stateJoining                     // it loads its model for the first time
-	stateRetiring                    // requests do not find it any more, and those that did are answered
-	stateLeaving                     // its worker ends
-)
 
 // newsLimit is how much progress of a load may wait to be read; what does not fit
 // is dropped.
@@ -170,21 +52,60 @@ type Joining struct {
 // scheduled returns a service as the scheduler first sees it. Its operators
 // are not known before its worker has loaded the model; until then it is down.
 func scheduled(id models.ServiceID, s *config.Service) models.Service {
-	return models.Service{
+	m := models.Service{
 		ID: id, Name: s.Name, Operators: 1,
 		QoSTarget: s.Target, QueueLimit: s.QueueLimit, MaxBatch: s.MaxBatch, BestEffort: s.BestEffort,
 	}
+	if of, v := s.Of(); v != nil {
+		m.Of, m.Accuracy = of, v.Accuracy
+	}
+	return m
 }
 
 // furnish gives a member its service, not loaded yet, and memory for its inputs.
-func (c *core) furnish(m *member, id models.ServiceID) (err error) {
-	if m.inputs, err = wire.NewInputArena(c.config.Worker.InputBytes); err != nil {
+func (f *fleet) furnish(m *member, id models.ServiceID) (err error) {
+	if _, v := m.config.Of(); v != nil {
+		err = f.joinFamily(m)
+	} else {
+		m.inputs, err = wire.NewInputArena(f.config.Worker.InputBytes)
+	}
+	if err != nil {
 		return fmt.Errorf("service %s: memory for inputs: %w", m.config.Name, err)
 	}
 	m.service = query.NewService(id, m.config.Name)
-	m.service.Policy, m.service.Backend = c.config.Policy, &desk{core: c, inputs: m.inputs}
+	m.service.Policy, m.service.Backend = f.config.Policy, &desk{core: f.core, inputs: m.inputs}
 	setTargets(m.service, &m.config, m.each)
 	return nil
+}
+
+// joinFamily gives a member that is a variant what it shares with the others.
+func (f *fleet) joinFamily(m *member) error {
+	name, v := m.config.Of()
+	of := f.families[name]
+	if of == nil {
+		inputs, err := wire.NewInputArena(f.config.Worker.InputBytes)
+		if err != nil {
+			return err
+		}
+		of = &family{front: query.NewService(0, name), inputs: inputs}
+		of.front.Policy, of.front.Backend = f.config.Policy, &desk{core: f.core, inputs: inputs}
+		f.families[name] = of
+	}
+	m.family, m.inputs, m.variant = of, of.inputs, v.Name
+	of.users++
+	if of.file != m.config.Selection {
+		of.file, of.solved = m.config.Selection, 0
+	}
+	return nil
+}
+
+// quit ends a member's part in its family, and reports whether it was the last.
+func (f *fleet) quit(m *member) (last bool) {
+	if m.family.users--; m.family.users > 0 {
+		return false
+	}
+	delete(f.families, m.family.front.Name)
+	return true
 }
 
 // setTargets sets what a configuration entry says, within what emulated devices
@@ -236,7 +157,7 @@ func (f *fleet) served() (list []*member) {
 // they were last told.
 func (f *fleet) turnedAway() {
 	for _, s := range f.served() {
-		counts, fresh := s.service.Stats.Counts().TurnedAway, [len(query.TurnedAwayFor)]uint64{}
+		counts, fresh := s.asked().Stats.Counts().TurnedAway, [len(query.TurnedAwayFor)]uint64{}
 		if counts == s.line.turnedAway {
 			continue
 		}
@@ -271,8 +192,9 @@ func (f *fleet) open(s *member, places []Place) error {
 		return err
 	}
 	m := scheduled(id, &s.config)
+	m.Of = "" // until it serves
 	if err := f.scheduler.Add(f.Now(), m); err != nil {
-		return errors.Join(err, s.closeInputs())
+		return errors.Join(err, f.closeInputs(s))
 	}
 	if int(id) == len(f.members) { // also if it stays free: all tables are of one length
 		f.members, f.specs = append(f.members, nil), append(f.specs, models.Service{ID: id})
@@ -287,7 +209,7 @@ func (f *fleet) open(s *member, places []Place) error {
 				_, rerr := f.devices[p.Device].exec.Remove(id)
 				err = errors.Join(err, rerr)
 			}
-			return errors.Join(err, f.scheduler.Remove(f.Now(), id), f.drop(id), s.closeInputs())
+			return errors.Join(err, f.scheduler.Remove(f.Now(), id), f.drop(id), f.closeInputs(s))
 		}
 	}
 	f.members[id], f.specs[id], f.reloaded = s, m, true
@@ -364,6 +286,7 @@ func (f *fleet) takeOver(s *member) {
 	}
 	old := f.serving(s.config.Name)
 	s.state = stateServing
+	f.varies(s, scheduled(s.service.ID, &s.config).Of)
 	f.emit(observe.Event{Kind: observe.Set, Service: &f.specs[s.service.ID], Fresh: old == nil})
 	if old != nil {
 		old.line.restarts += s.line.restarts
@@ -520,6 +443,7 @@ func (f *fleet) retire(s *member, ended chan struct{}) {
 		return
 	}
 	s.state, s.ended = stateRetiring, ended
+	f.varies(s, "")
 	f.leaving++
 	f.reloaded = true
 	f.publish()
@@ -537,7 +461,7 @@ func (f *fleet) reap() {
 		return
 	}
 	for i, s := range f.members {
-		if s != nil && s.state == stateRetiring && !s.service.InUse() {
+		if s != nil && s.state == stateRetiring && !s.inUse() {
 			f.takeOut(models.ServiceID(i), s)
 		}
 	}
@@ -576,7 +500,7 @@ func (f *fleet) left(id models.ServiceID, err error) {
 	}
 	f.members[id], f.specs[id] = nil, models.Service{ID: id}
 	f.leaving--
-	err = errors.Join(err, f.drop(id), s.closeInputs())
+	err = errors.Join(err, f.drop(id), f.closeInputs(s))
 	f.emit(observe.Event{Kind: observe.Dropped, Service: &models.Service{ID: id}})
 	if err != nil && !errors.Is(err, executor.ErrClosed) {
 		f.Log.Error().Err(err).Str("service", s.config.Name).Msg("taking a service away")
@@ -585,9 +509,12 @@ func (f *fleet) left(id models.ServiceID, err error) {
 	f.rebind()
 }
 
-// closeInputs gives up the memory for the inputs of a service whose workers are gone.
-// What somebody has not given back stays mapped until he does.
-func (s *member) closeInputs() error {
+// closeInputs gives up the memory for the inputs of a service whose workers are gone, unless
+// other variants have it. What somebody has not given back stays mapped until he does.
+func (f *fleet) closeInputs(s *member) error {
+	if s.family != nil && !f.quit(s) {
+		return nil
+	}
 	n, err := s.inputs.Close()
 	if n > 0 {
 		err = errors.Join(err, fmt.Errorf("%w: %d inputs of service %s", executor.ErrLeak, n, s.config.Name))
@@ -607,9 +534,15 @@ func (f *fleet) serving(name string) *member {
 
 // publish lets requests find the services that serve, in their order.
 func (f *fleet) publish() {
+	served := f.served()
+	for _, of := range f.families {
+		of.gather(served)
+	}
 	var list []*query.Service
-	for _, s := range f.served() {
-		list = append(list, s.service)
+	for _, s := range served {
+		if s.family == nil || s.family.variants[0] == s {
+			list = append(list, s.asked())
+		}
 	}
 	f.Publish(query.InOrder(list, f.order))
 }
@@ -624,4 +557,33 @@ func (f *fleet) counted(s *member, m *overlap.Metrics) overlap.ServiceMetrics {
 	}
 	sum.Name, sum.Down = s.config.Name, m.Services[s.service.ID].Down
 	return sum
+}
+
+// varies has the scheduler take a member for a variant of a service, or for none.
+func (f *fleet) varies(s *member, of string) {
+	m := f.specs[s.service.ID]
+	if m.Of == of || s.family == nil {
+		return
+	}
+	m.Of = of
+	if err := f.scheduler.Change(f.Now(), m); err != nil {
+		f.Log.Error().Err(err).Str("service", s.config.Name).Msg("a variant cannot be scheduled as one")
+		return
+	}
+	f.specs[s.service.ID] = m
+}
+
+// Select implements [overlap.Selector].
+func (f *fleet) Select(of string, waiting int, slack time.Duration) (variant string) {
+	family := f.families[of]
+	if family == nil {
+		return ""
+	}
+	name := family.live.Choose(waiting, slack)
+	for _, m := range family.variants {
+		if m.variant == name {
+			return m.config.Name
+		}
+	}
+	return ""
 }

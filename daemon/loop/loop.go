@@ -53,6 +53,7 @@ func (l *loop) run() {
 		case <-l.timer.C:
 		case <-beat.C:
 			l.fleet.turnedAway()
+			selecting{l.fleet.fleet}.heed()
 		}
 		if !open {
 			return
@@ -266,11 +267,15 @@ func (l *loop) spanOutcome(d *device, s *executor.SpanOutcome) models.SpanOutcom
 	case models.SpanFailed:
 		l.calls.blame(l.members(s.Span.Batch), s.Span.Size, s.Err)
 	}
+	member := l.fleet.members[s.Span.Service]
 	if s.Status == models.SpanDone || s.Status == models.SpanStopped {
-		l.fleet.members[s.Span.Service].service.Stats.Ran(s.Took, s.DeviceTook)
+		member.service.Stats.Ran(s.Took, s.DeviceTook)
 	}
 	if s.Finished {
-		l.fleet.members[s.Span.Service].service.Stats.Executed()
+		member.service.Stats.Executed()
+		if member.family != nil {
+			member.family.front.Stats.Executed()
+		}
 	}
 	for i := range s.Queries {
 		if p := l.calls.pending[s.Queries[i].ID]; p != nil {

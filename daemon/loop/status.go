@@ -21,6 +21,12 @@ func serviceStatus(s *member, now time.Duration, m overlap.ServiceMetrics, waiti
 		Overruns: s.line.overruns, Overrun: waiting.Overrun,
 		EngineSeconds: counts.Spans.Took.Seconds(), DeviceSeconds: counts.Device.Took.Seconds(),
 		ID: s.service.ID, Requests: counts, QueueLimit: s.config.QueueLimit, Postponed: waiting.Postponed, InputBytes: s.inputs.Used(), Restarts: s.line.restarts, Cut: cutStatus(s.info),
+		Selection: s.selects(),
+	}
+	if asked := s.asked(); asked != s.service { // what was refused before there was a variant
+		all := asked.Stats.Counts()
+		counts.Fail, counts.Failures, counts.TurnedAway = all.Fail, all.Failures, all.TurnedAway
+		o.Requests = counts
 	}
 	for i, n := range counts.TurnedAway {
 		if n > 0 {
@@ -93,13 +99,14 @@ func statusOf(l *core, f *fleet, shapes bool) *status.Status {
 	var sum observe.Gain
 	sum, g.OverlapNow, g.MergeNow = l.timeline.Gained(now)
 	g.OverlapSeconds, g.MergeSeconds = sum.Overlap.Seconds(), sum.Merge.Seconds()
-	services := l.Services()
-	names := make([]string, len(services))
-	o.Services = make([]status.Service, len(services))
-	for i, s := range services {
-		member := f.members[s.ID]
-		o.Services[i], names[i] = serviceStatus(member, now, f.counted(member, &m), waiting[s.ID]), s.Name
-		o.Services[i].Replicas = member.replicaStatus(f.devices)
+	var names []string
+	for _, front := range l.Services() {
+		for _, s := range front.Each() {
+			member := f.members[s.ID]
+			one := serviceStatus(member, now, f.counted(member, &m), waiting[s.ID])
+			one.Replicas, one.Accuracy = member.replicaStatus(f.devices), f.specs[s.ID].Accuracy
+			o.Services, names = append(o.Services, one), append(names, s.Name)
+		}
 	}
 	for _, d := range l.devices {
 		if d.GPU != nil {

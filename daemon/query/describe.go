@@ -206,10 +206,17 @@ type counted struct {
 	Took  time.Duration `json:"ns"`
 }
 
-// Statistics returns what services did.
+// Statistics returns what services did, and after one with variants what each of those has
+// answered.
 func Statistics(services ...*Service) any {
-	list := make([]modelStats, len(services))
-	for i, s := range services {
+	var all []*Service
+	for _, s := range services {
+		if all = append(all, s); len(s.Variants) > 0 {
+			all = append(all, s.Each()...)
+		}
+	}
+	list := make([]modelStats, len(all))
+	for i, s := range all {
 		c := s.Stats.Counts()
 		m := modelStats{Name: s.Name, Version: ModelVersion, InferenceCount: c.Queries, ExecutionCount: c.Executions, BatchStats: []struct{}{}}
 		if !c.Last.IsZero() {

@@ -123,7 +123,13 @@ func (s *Server) Answer(v *Service, by codec, trace *tracing.Query, left <-chan 
 		v.Stats.failed(err, time.Since(c.Arrival))
 		return err
 	}
-	v.Stats.succeeded(c, time.Now())
+	now := time.Now()
+	v.Stats.succeeded(c, now)
+	for i := range v.Variants {
+		if ran := &v.Variants[i]; ran.Name == c.Reply.Variant && ran.Service != nil {
+			ran.Service.Stats.succeeded(c, now)
+		}
+	}
 	return nil
 }
 

@@ -151,6 +151,11 @@ type Service struct {
 
 	Replicas []Replica `json:"replicas,omitempty"` // its workers in a pool, none where there is one device
 
+	// Of a variant, which has the name SERVICE/VARIANT: its accuracy, and on the first of a
+	// service by what the one is selected that answers.
+	Accuracy  float64 `json:"accuracy,omitempty"`
+	Selection string  `json:"selection,omitempty"`
+
 	Cut *Cut `json:"cut,omitempty"` // nil if the configuration says it
 
 	EngineSeconds float64 `json:"engine_seconds"`           // its spans' time in the engine, by the host's clock

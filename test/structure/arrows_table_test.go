@@ -286,7 +286,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg: "daemon/loop",
-		may: []string{"daemon/config", "daemon/gpu", "daemon/learning", "daemon/observe", "daemon/observe/timeline", "daemon/query", "daemon/status", "executor", "models", "overlap", "overlap/journal", "predictor", "segments/wire", "training"},
+		may: []string{"daemon/config", "daemon/gpu", "daemon/learning", "daemon/observe", "daemon/observe/timeline", "daemon/query", "daemon/status", "executor", "models", "overlap", "overlap/journal", "predictor", "segments/wire", "selection", "training"},
 		why: "it decides about what the daemon hands in; protocols, files and how workers are made are the daemon's business",
 	},
 	{

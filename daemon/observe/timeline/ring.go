@@ -192,7 +192,7 @@ func (r *Ring) answerLocked(c *query.Call, a *overlap.Answer) {
 	if a.Batch != 0 {
 		q.Started = a.Started
 	}
-	r.addLocked(c.Service.ID, q)
+	r.addLocked(a.Service, q)
 }
 
 // turnedAwayLocked counts queries of a service that did not come to the scheduler.

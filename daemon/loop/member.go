@@ -1,0 +1,243 @@
+package loop
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/selection"
+)
+
+// member is a service of the fleet with its workers. Its position is the ID by which
+// scheduler, executors and predictors know it; a position that is free holds nil. A
+// member belongs to the scheduler goroutine.
+type member struct {
+	service  *query.Service
+	inputs   *wire.InputArena // of its queries, which all of its workers read
+	family   *family          // nil unless it is a variant, of this name
+	variant  string
+	config   config.Service
+	replicas []*replica              // by device, nil where it has no worker
+	info     *wire.Info              // what a worker last learned of the model, nil before
+	gone     map[int]<-chan struct{} // by device that it has left: closed when nothing of its worker there is left
+
+	overrunLogged time.Duration // when the log last had a line about overruns of the service, 0 for never
+
+	state   memberState
+	joining *Joining      // while it joins
+	ended   chan struct{} // closed when a service that was retired is gone, nil if nobody waits
+
+	line *lineage // never nil
+}
+
+// replica is the worker of a service on a device.
+type replica struct {
+	Place
+	ready   bool  // spans can be run
+	fresh   bool  // it became ready after the last round of the service was sent
+	loaded  bool  // it was ready once
+	overrun bool  // a span that measured runs on, and nothing else can
+	started bool  // once at least
+	givenUp bool  // no worker is expected soon
+	fault   error // why, nil if that is not known
+	retryAt int64 // when it is tried again, in nanoseconds of Unix time, 0 if by hand only
+	lost    int   // workers, while the service joins
+	recut   bool  // it was started again to be cut as the others are
+	leaves  bool  // it goes as soon as another one serves
+}
+
+// newMember returns a service with its places on so many devices.
+func newMember(c *config.Service, places []Place, devices int) *member {
+	s := &member{config: *c, replicas: make([]*replica, devices), line: new(lineage)}
+	for _, p := range places {
+		s.replicas[p.Device] = &replica{Place: p}
+	}
+	return s
+}
+
+// each yields the replicas there are.
+func (s *member) each(yield func(r *replica) bool) {
+	for _, r := range s.replicas {
+		if r != nil && !yield(r) {
+			return
+		}
+	}
+}
+
+// on returns a replica on a device of a kind, or nil.
+func (s *member) on(k *kind) *replica {
+	for _, d := range k.devices {
+		if r := s.replicas[d.index]; r != nil {
+			return r
+		}
+	}
+	return nil
+}
+
+// givenUp reports whether no worker is expected on any of some devices.
+func (s *member) givenUp(devices []*device) bool {
+	return !slices.ContainsFunc(devices, func(d *device) bool { r := s.replicas[d.index]; return r != nil && !r.givenUp })
+}
+
+// fault returns why the service was given up, nil if that is not known.
+func (s *member) fault() error {
+	for r := range s.each {
+		if r.fault != nil {
+			return r.fault
+		}
+	}
+	return nil
+}
+
+// show lets requests see how the workers stand: one that serves is enough.
+func (s *member) show() {
+	ready, givenUp, retryAt := false, true, int64(0)
+	for r := range s.each {
+		ready, givenUp = ready || r.ready, givenUp && r.givenUp
+		if r.retryAt > 0 && (retryAt == 0 || r.retryAt < retryAt) {
+			retryAt = r.retryAt
+		}
+	}
+	s.service.RetryAt.Store(retryAt)
+	s.service.GivenUp.Store(givenUp)
+	s.service.SetReady(ready)
+	if s.family != nil {
+		s.family.show()
+	}
+}
+
+// giveBack returns what the service was admitted to.
+func (s *member) giveBack() {
+	for r := range s.each {
+		r.GiveBack()
+	}
+}
+
+// lineage is what was counted of the services that had a name one after another. Who
+// takes over a name goes on with it, so that no series of metrics goes backward.
+type lineage struct {
+	past     overlap.ServiceMetrics // of those that are gone
+	restarts uint64                 // times that a worker was started again
+	overruns uint64                 // spans that were set apart
+
+	turnedAway [len(query.TurnedAwayFor)]uint64 // queries, as others were told last
+}
+
+// memberState is where a service stands between coming and going.
+type memberState uint8
+
+const (
+	stateServing  memberState = iota // requests find it
+	stateJoining                     // it loads its model for the first time
+	stateRetiring                    // requests do not find it any more, and those that did are answered
+	stateLeaving                     // its worker ends
+)
+
+// family is a service with variants. To clients it is one service, its front; to the fleet
+// each variant is a member of its own.
+type family struct {
+	front    *query.Service
+	inputs   *wire.InputArena
+	users    int       // members that have the inputs
+	variants []*member // that serve, in the order of their IDs
+
+	live    selection.Live
+	file    string // of policies, "" to have them calculated
+	refused error  // why there are none
+	solving bool
+	solved  time.Duration // when it last began, 0 for never
+}
+
+// gather has a family know the variants that serve, and its front be what they are.
+func (f *family) gather(served []*member) {
+	f.variants = f.variants[:0]
+	for _, m := range served {
+		if m.family == f {
+			f.variants = append(f.variants, m)
+		}
+	}
+	f.front.Retired.Store(len(f.variants) == 0)
+	if len(f.variants) == 0 {
+		return
+	}
+	first := f.variants[0].service
+	next := f.front.Successor()
+	next.ID, next.QoSTarget, next.QueueLimit, next.MaxBatch = first.ID, first.QoSTarget, first.QueueLimit, first.MaxBatch
+	next.MaxQueryBatch, next.MaxSeqLen = math.MaxInt, 0
+	for _, m := range f.variants {
+		s := m.service
+		next.MaxQueryBatch = min(next.MaxQueryBatch, s.MaxQueryBatch)
+		if s.MaxSeqLen > 0 && (next.MaxSeqLen == 0 || s.MaxSeqLen < next.MaxSeqLen) {
+			next.MaxSeqLen = s.MaxSeqLen
+		}
+		_, v := m.config.Of()
+		next.Variants = append(next.Variants, query.Variant{Name: m.variant, Accuracy: v.Accuracy, Service: s})
+	}
+	if sig := f.front.Signature(); sig != nil {
+		_ = next.Loaded(sig.Info) // as it was before
+	}
+	f.front = next
+	f.show()
+}
+
+// show lets requests see how the workers of all variants stand.
+func (f *family) show() {
+	ready, givenUp, retryAt := false, true, int64(0)
+	for _, m := range f.variants {
+		s := m.service
+		ready, givenUp = ready || s.Ready(), givenUp && s.GivenUp.Load()
+		if at := s.RetryAt.Load(); at > 0 && (retryAt == 0 || at < retryAt) {
+			retryAt = at
+		}
+	}
+	f.front.RetryAt.Store(retryAt)
+	f.front.GivenUp.Store(givenUp)
+	f.front.SetReady(ready)
+}
+
+// loaded takes in what the model of a variant looks like, which must be what the others do.
+func (f *family) loaded(m *member, info query.Info) error {
+	sig := f.front.Signature()
+	if sig == nil {
+		return f.front.Loaded(info)
+	}
+	if err := sig.Differs(m.service.Signature()); err != nil {
+		return fmt.Errorf("it cannot answer for %s: %w", f.front.Name, err)
+	}
+	return nil
+}
+
+// asked returns the service whose requests count for a member: those of a family count for
+// its first.
+func (s *member) asked() *query.Service {
+	if s.family != nil && len(s.family.variants) > 0 && s.family.variants[0] == s {
+		return s.family.front
+	}
+	return s.service
+}
+
+// selects says in words what the variant that answers is chosen by, "" for a member that is
+// not the first of a family.
+func (s *member) selects() string {
+	if s.family == nil || s.asked() == s.service {
+		return ""
+	}
+	l := &s.family.live
+	switch p := l.Policy(); {
+	case p != nil:
+		return fmt.Sprintf("by a policy for %.4g queries a second, of which accuracy %.4g and %.2g %% late or dropped are to be expected", p.Rate, p.Accuracy, 100*p.Violations)
+	case s.family.refused != nil:
+		return "by speed, the fastest answers: " + s.family.refused.Error()
+	}
+	return "by speed, the fastest answers until it is known how long each takes"
+}
+
+// inUse reports whether a request holds the service, or could still find it as a variant.
+func (s *member) inUse() bool {
+	return s.service.InUse() || s.family != nil && len(s.family.variants) == 0 && s.family.front.InUse()
+}

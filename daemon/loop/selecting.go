@@ -1,0 +1,180 @@
+package loop
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/selection"
+)
+
+// selecting keeps the policies by which variants are selected.
+type selecting struct{ *fleet }
+
+// Of what policies are calculated for: queries that may wait, levels of slack, and the lowest
+// load as a part of the highest that there could be.
+const (
+	longestQueue = 32
+	slackLevels  = 50
+	lowestLoad   = 1.0 / 64
+)
+
+// Policies are calculated again when a variant takes so much more or less than when they
+// were, but not sooner than that.
+const (
+	drifted     = 1.2
+	solvePeriod = time.Minute
+)
+
+// heed has each family know what part of the devices others take, and calculates its
+// policies where there are none for its variants as they are.
+func (f selecting) heed() {
+	if len(f.families) == 0 {
+		return
+	}
+	load := f.timeline.Load(true)
+	if load.WindowSeconds == 0 {
+		return
+	}
+	for _, of := range f.families {
+		others := 0.0
+		for name, l := range load.Services {
+			if s := f.serving(name); s == nil || s.family != of {
+				others += l.DeviceSeconds
+			}
+		}
+		of.live.Share(others / (load.WindowSeconds * float64(len(f.devices))))
+		f.consider(of)
+	}
+}
+
+// consider has policies for a family calculated or read, if that is due.
+func (f selecting) consider(of *family) {
+	if of.solving || len(of.variants) < 2 || of.solved > 0 && f.Now()-of.solved < solvePeriod {
+		return
+	}
+	w, ok := f.worker(of)
+	if !ok || of.live.Set() != nil && !differs(&of.live.Set().Worker, &w) || of.file != "" && of.solved > 0 {
+		return
+	}
+	of.solving, of.solved = true, max(f.Now(), 1)
+	device, file := f.devices[0].Text, of.file
+	f.Goroutines.Go(func() {
+		set, err := policies(f.Life, w, device, file)
+		f.tell(message{ask: func() { f.follow(of, set, err) }})
+	})
+}
+
+// follow has a family follow policies, if there are any.
+func (f selecting) follow(of *family, set *selection.Set, err error) {
+	of.solving, of.refused = false, err
+	if of.live.Use(set); err != nil {
+		f.Log.Error().Err(err).Str("service", of.front.Name).Msg("there is no policy of variants: the fastest answers")
+		return
+	}
+	first, last := set.Policies[0], set.Policies[len(set.Policies)-1]
+	f.Log.Info().Str("service", of.front.Name).Int("policies", len(set.Policies)).
+		Float64("from", first.Rate).Float64("to", last.Rate).Float64("accuracy_from", first.Accuracy).Float64("accuracy_to", last.Accuracy).
+		Msg("variants are selected by a policy")
+}
+
+// policies reads policies from a file, or calculates them.
+func policies(ctx context.Context, w selection.Worker, device, file string) (*selection.Set, error) {
+	if file != "" {
+		set, err := selection.ReadSet(file)
+		if err == nil {
+			err = set.Fits(device, w.Target, w.Workers, w.Variants)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return set, nil
+	}
+	set, err := w.SolveSet(ctx, w.Rate*lowestLoad, w.Rate, nil)
+	if err != nil {
+		return nil, err
+	}
+	set.Device = device
+	return set, nil
+}
+
+// worker returns what a policy of a family is for: its variants that are known, each with
+// the bound of its latencies. It is false while one is still to load.
+func (f selecting) worker(of *family) (w selection.Worker, ok bool) {
+	w = selection.Worker{CV: 1, Drop: true, Queue: longestQueue, Levels: slackLevels}
+	for _, m := range of.variants {
+		v, places := f.measured(m)
+		if v.Latency == nil && !m.service.GivenUp.Load() {
+			return w, false
+		}
+		if v.Latency == nil {
+			continue
+		}
+		w.Variants, w.Workers = append(w.Variants, v), max(w.Workers, places)
+		w.Target = float64(m.config.Target) / float64(time.Millisecond)
+		most := float64(longestQueue) / v.Latency[longestQueue-1] * 1000
+		w.Rate = max(w.Rate, most*float64(w.Workers))
+	}
+	return w, len(w.Variants) > 1
+}
+
+// measured returns a variant with the bounds of its latencies, none if they are not known,
+// and on how many devices it is.
+func (f selecting) measured(m *member) (v selection.Variant, places int) {
+	_, c := m.config.Of()
+	v = selection.Variant{Name: m.variant, Accuracy: c.Accuracy}
+	var on *device
+	for r := range m.each {
+		if on == nil {
+			on = f.devices[r.Device]
+		}
+		places++
+	}
+	if m.info == nil || on == nil {
+		return v, places
+	}
+	v.Hash = m.info.Hash
+	spec := &f.specs[m.service.ID]
+	span := models.Span{Service: spec.ID, End: spec.Operators}
+	for _, t := range m.info.Solo {
+		span.SeqLen = max(span.SeqLen, t.SeqLen)
+	}
+	measured := map[int]float64{}
+	for span.Size = 1; span.Size <= max(spec.MaxBatch, 1); span.Size *= 2 {
+		if e := on.kind.estimate(span); e.Latency > 0 {
+			measured[span.Size] = float64(e.Bound) / float64(time.Millisecond)
+		}
+	}
+	if len(measured) > 0 {
+		v.Latency = selection.Interpolate(measured, max(spec.MaxBatch, 1), longestQueue)
+	}
+	return v, places
+}
+
+// estimate returns the estimate of a span alone.
+func (k *kind) estimate(s models.Span) models.Estimate {
+	var e [1]models.Estimate
+	k.predictor.Predict([]models.Group{{Spans: []models.Span{s}}}, e[:])
+	return e[0]
+}
+
+// differs reports whether policies for one worker are none for another: the variants are
+// others, or take other times.
+func differs(a, b *selection.Worker) bool {
+	if a.Target != b.Target || a.Workers != b.Workers || len(a.Variants) != len(b.Variants) {
+		return true
+	}
+	return slices.ContainsFunc(b.Variants, func(v selection.Variant) bool {
+		i := slices.IndexFunc(a.Variants, func(o selection.Variant) bool { return o.Name == v.Name })
+		if i < 0 || a.Variants[i].Hash != v.Hash || a.Variants[i].Accuracy != v.Accuracy {
+			return true
+		}
+		for n := range v.Latency {
+			if ratio := v.Latency[n] / a.Variants[i].Latency[n]; ratio > drifted || ratio < 1/drifted {
+				return true
+			}
+		}
+		return false
+	})
+}
