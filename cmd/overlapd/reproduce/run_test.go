@@ -169,18 +169,6 @@ func TestRunAtBothClocks(t *testing.T) {
 	}
 }
 
-func TestRunWithoutQuadruplets(t *testing.T) {
-	data := drawnData(t)
-	if err := errors.Join(os.RemoveAll(filepath.Join(data, abacusFolder, quadFolder)), os.Remove(filepath.Join(data, loadsFile))); err != nil {
-		t.Fatal(err)
-	}
-	o := quick(t, data)
-	o.Figures, o.Policies = []string{"18", "22"}, []string{"fcfs-authors"}
-	if r := reproduce(t, o); len(r.Figures) != 0 || len(r.Missing) != 1 {
-		t.Errorf("%+v", r)
-	}
-}
-
 // TestMissingFiguresAreTold, each with why, and those that were not asked for
 // are not.
 func TestMissingFiguresAreTold(t *testing.T) {
@@ -189,6 +177,7 @@ func TestMissingFiguresAreTold(t *testing.T) {
 		want            map[string]string
 	}{
 		"no quadruplets": {[]string{"19", "23"}, []string{"abacus-a100/quad"}, map[string]string{"18, 19, 22 and 23": "no groups of four models below quad"}},
+		"neither":        {[]string{"18", "22"}, []string{"abacus-a100/quad", loadsFile}, map[string]string{"18, 19, 22 and 23": "no groups of four models below quad"}},
 		"no loads":       {[]string{"22"}, []string{loadsFile}, map[string]string{"22": "there is no " + loadsFile}},
 		"never any MIG":  {[]string{"21"}, nil, map[string]string{"20 and 21": "nothing was measured on MIG instances"}},
 		"not asked for":  {[]string{"15"}, []string{"abacus-a100/quad", loadsFile}, map[string]string{}},
@@ -201,8 +190,8 @@ func TestMissingFiguresAreTold(t *testing.T) {
 			}
 		}
 		r := reproduce(t, o)
-		if len(r.Missing) != len(c.want) {
-			t.Errorf("%s: %d are missing, want %d", name, len(r.Missing), len(c.want))
+		if len(r.Missing) != len(c.want) || len(r.Missing) > 0 && len(r.Figures) > 0 {
+			t.Errorf("%s: %d are missing, want %d, and there are %d", name, len(r.Missing), len(c.want), len(r.Figures))
 		}
 		_, page := outputs(t, &o)
 		for _, m := range r.Missing {

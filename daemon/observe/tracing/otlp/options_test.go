@@ -90,8 +90,8 @@ func TestHeadersAndEnvironment(t *testing.T) {
 	q := tracer.Begin(tracing.Parent{})
 	fill(q)
 	tracer.Finish(q)
-	all := c.Await(t, 5)
 	stop(t, tracer)
+	all := c.Await(t, 5)
 	if r := <-asked; r.URL.Path != "/v1/traces" || r.Header.Get("X-Key") != "secret" {
 		t.Errorf("%s %v", r.URL.Path, r.Header)
 	}
@@ -114,8 +114,8 @@ func TestEndpointOfTheEnvironment(t *testing.T) {
 	q := tracer.Begin(tracing.Parent{})
 	fill(q)
 	tracer.Finish(q)
-	c.Await(t, 5)
 	stop(t, tracer)
+	c.Await(t, 5)
 	if t.Setenv("OTEL_SDK_DISABLED", "true"); tracing.FromEnvironment() {
 		t.Error("it is disabled")
 	}

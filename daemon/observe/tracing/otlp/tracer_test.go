@@ -127,8 +127,8 @@ func TestTree(t *testing.T) {
 	q := tracer.Begin(tracing.Parent{Traceparent: []string{"00-" + parentTrace + "-" + parentSpan + "-01"}, Tracestate: []string{"x=1", "y=2"}})
 	fill(q)
 	tracer.Finish(q)
-	all := c.Await(t, 5)
 	stop(t, tracer)
+	all := c.Await(t, 5)
 	if len(all) != 5 {
 		t.Fatalf("%d spans: %+v", len(all), all)
 	}
@@ -215,8 +215,8 @@ func TestErrors(t *testing.T) {
 	s = &refused.Status
 	s.Code, s.GRPC, s.Reason, s.Message = 400, "InvalidArgument", "invalid", "bad"
 	tracer.Finish(refused)
-	all := c.Await(t, 4)
 	stop(t, tracer)
+	all := c.Await(t, 4)
 	if len(all) != 4 {
 		t.Fatalf("%d spans: %+v", len(all), all)
 	}
