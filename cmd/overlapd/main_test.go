@@ -132,7 +132,8 @@ func TestFilesAreWrittenAsTheyAre(t *testing.T) {
 // and 2 only.
 func TestOutliveLog(t *testing.T) {
 	defer outliveLog()()
-	keep, err := unix.Dup(2)
+	fd := int(os.Stderr.Fd()) // that of standard output under go test -json
+	keep, err := unix.Dup(fd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +144,7 @@ func TestOutliveLog(t *testing.T) {
 	}
 	defer w.Close()
 	r.Close()
-	if err := unix.Dup3(int(w.Fd()), 2, 0); err != nil {
+	if err := unix.Dup3(int(w.Fd()), fd, 0); err != nil {
 		t.Fatal(err)
 	}
 	var werr error
@@ -151,7 +152,7 @@ func TestOutliveLog(t *testing.T) {
 		// A child that another test is just starting has the reader until it runs.
 		_, werr = os.Stderr.WriteString("nobody reads this\n")
 	}
-	if err := unix.Dup3(keep, 2, 0); err != nil {
+	if err := unix.Dup3(keep, fd, 0); err != nil {
 		t.Fatal(err)
 	}
 	if !errors.Is(werr, unix.EPIPE) {
