@@ -2,12 +2,18 @@ package daemon
 
 import (
 	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/selection"
 )
 
 // variantsConfig is one service with both models of the formula as its variants.
@@ -59,5 +65,121 @@ func TestVariantsAreServices(t *testing.T) {
 		if got := reload(tt.change); cmp.Diff(tt.want, got) != "" || names() != tt.names {
 			t.Errorf("%s: %+v, %s", tt.name, got, names())
 		}
+	}
+}
+
+// ask sends a query of zeros with parameters, and returns the status, the variant that the
+// header says has answered, and the answer.
+func (d *emulatedDaemon) ask(parameters string) (status int, variant, text string) {
+	d.t.Helper()
+	body := `{"parameters":{` + parameters + `},"inputs":[{"name":"input","datatype":"FP32","shape":[1,4],"data":[0,0,0,0]}]}`
+	r, err := http.Post(d.url("/v2/models/s/infer"), contentJSON, strings.NewReader(body))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer r.Body.Close()
+	all, err := io.ReadAll(r.Body)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return r.StatusCode, r.Header.Get("Overlapd-Variant"), string(all)
+}
+
+// selects waits until the status says how the variant is selected.
+func (d *emulatedDaemon) selects(want string) {
+	d.t.Helper()
+	said := ""
+	for begin := time.Now(); !strings.Contains(said, want); time.Sleep(10 * time.Millisecond) {
+		if time.Since(begin) > 20*time.Second {
+			d.t.Fatalf("the variant is selected %q, not %q\n%s", said, want, d.log)
+		}
+		if s, ok := d.backend.FullStatus(); ok && len(s.Services) > 0 {
+			said = s.Services[0].Selection
+		}
+	}
+}
+
+// Each query is answered by the variant that the policy selects or the request asks for, and
+// the answer, the status and the log of decisions say which. When a variant is taken away the
+// others go on.
+func TestVariantsAnswer(t *testing.T) {
+	c := variantsConfig(t)
+	c.Decisions.Log = true
+	d := serveEmulated(t, c)
+	d.selects("by a policy for")
+	answered := map[string]uint64{}
+	asks := func(parameters, want string) {
+		t.Helper()
+		status, variant, text := d.ask(parameters)
+		if status != http.StatusOK || variant != want || !strings.Contains(text, `"parameters":{"variant":"`+want+`"}`) {
+			t.Fatalf("{%s}: status %d, variant %q, want %q: %s", parameters, status, variant, want, text)
+		}
+		answered["s/"+want]++
+	}
+	for range 5 {
+		asks("", "twin") // as fast as the other, and more accurate
+		asks(`"variant":"first"`, "first")
+		asks(`"least_accuracy":75`, "twin")
+	}
+	s, _ := d.backend.FullStatus()
+	for i := range s.Services {
+		if one := &s.Services[i]; one.Finished != answered[one.Name] || one.Requests.Success.Count != one.Finished || one.Accuracy == 0 {
+			t.Errorf("%d are answered by %s: %+v", answered[one.Name], one.Name, one)
+		}
+	}
+	if stats, _ := d.get("/v2/models/s/stats"); strings.Count(stats, `"name":`) != 3 || !strings.Contains(stats, `"name":"s","version":"1"`) || !strings.Contains(stats, `"inference_count":15`) {
+		t.Errorf("statistics: %s", stats)
+	}
+	one := c.Services[0]
+	one.Variants = append([]config.Variant{{Name: "third", Model: "emulated:first", Accuracy: 60}}, one.Variants[0])
+	c.Services = []config.Service{one}
+	if _, err := d.Reload(context.Background(), c, nil); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, text := d.ask(`"variant":"twin"`); status != http.StatusBadRequest {
+		t.Errorf("a variant that was taken away: status %d: %s", status, text)
+	}
+	if status, _, text := d.ask(""); status != http.StatusOK { // the policy that was selects one that is gone
+		t.Errorf("status %d: %s", status, text)
+	}
+	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) { // until there is another
+		if _, variant, _ := d.ask(""); variant == "first" {
+			break
+		} else if time.Since(begin) > 20*time.Second {
+			t.Fatalf("%s answers, less accurate than first", variant)
+		}
+	}
+	d.stop()
+	d.replays()
+}
+
+// Policies that are damaged, or for something else, are not followed: the fastest answers,
+// and the status says why.
+func TestPoliciesOfOthers(t *testing.T) {
+	for want, write := range map[string]func(path string) error{
+		"policies.json": func(path string) error { return os.WriteFile(path, []byte("{"), 0o600) },
+		"target": func(path string) error {
+			w := selection.Worker{Target: 77, Workers: 1, CV: 1, Queue: 2, Levels: 5, Variants: []selection.Variant{
+				{Name: "first", Accuracy: 70, Latency: []float64{1, 2}}, {Name: "twin", Accuracy: 80, Latency: []float64{2, 3}},
+			}}
+			set, err := w.SolveSet(context.Background(), 1, 10, nil)
+			if err != nil {
+				return err
+			}
+			return set.WriteFile(path)
+		},
+	} {
+		c := variantsConfig(t)
+		c.Services[0].Selection = filepath.Join(t.TempDir(), "policies.json")
+		if err := write(c.Services[0].Selection); err != nil {
+			t.Fatal(err)
+		}
+		d := serveEmulated(t, c)
+		d.selects("the fastest answers: ")
+		d.selects(want)
+		if status, variant, text := d.ask(""); status != http.StatusOK || variant == "" {
+			t.Errorf("status %d, variant %q: %s", status, variant, text)
+		}
+		d.stop()
 	}
 }

@@ -139,7 +139,8 @@ func (f *family) selected(l *backlog, v *device, first *query, waiting int, at t
 }
 
 // fastest returns the variant with an accuracy at least that has a query in the least time
-// by the middle of its runs, nil if none can run. What is not known to be fast is not.
+// by the middle of its runs, of several the most accurate, and nil if none can run. What is
+// not known to be fast is not.
 func (f *family) fastest(l *backlog, v *device, q *query, accuracy float64) (found *service) {
 	least := forever
 	for _, sv := range f.members {
@@ -150,7 +151,7 @@ func (f *family) fastest(l *backlog, v *device, q *query, accuracy float64) (fou
 		if took == 0 {
 			took = forever
 		}
-		if found == nil || took < least {
+		if found == nil || took < least || took == least && sv.Accuracy > found.Accuracy {
 			found, least = sv, took
 		}
 	}

@@ -46,7 +46,7 @@ func (s *Set) At(rate float64) *Policy {
 // SolveSet returns the policies of a worker for loads from low to high queries a second: for
 // both, and for so many between them that the expected accuracies of neighbours differ by at
 // most 1 % of the most accurate variant's. If no variant bears the highest load, the set ends
-// at what one bears, and its note says so. Progress, unless it is nil, is called with the
+// at what one bears, or at the most arrivals within a target, and its note says so. Progress, unless it is nil, is called with the
 // number of policies after each and the largest gap left, as a part of the largest accuracy.
 func (w Worker) SolveSet(ctx context.Context, low, high float64, progress func(policies int, gap float64)) (*Set, error) {
 	w.Rate = low
@@ -65,6 +65,10 @@ func (w Worker) SolveSet(ctx context.Context, low, high float64, progress func(p
 	case high > peak:
 		s.Note = fmt.Sprintf("the policies end at %.4g queries a second: %s bears so many, and no variant bears more; ", peak, best)
 		high = peak
+	}
+	if most := maxArrivals * 1000 / w.Target; high > most {
+		s.Note = fmt.Sprintf("the policies end at %.4g queries a second, %d within a target; ", most, maxArrivals)
+		high = most
 	}
 	s.Rate = high
 	for next := slices.Compact([]float64{low, high}); len(next) > 0; {

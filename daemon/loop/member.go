@@ -155,11 +155,15 @@ type family struct {
 
 // gather has a family know the variants that serve, and its front be what they are.
 func (f *family) gather(served []*member) {
-	f.variants = f.variants[:0]
+	before := f.variants
+	f.variants = nil
 	for _, m := range served {
 		if m.family == f {
 			f.variants = append(f.variants, m)
 		}
+	}
+	if !slices.Equal(before, f.variants) {
+		f.solved = 0
 	}
 	f.front.Retired.Store(len(f.variants) == 0)
 	if len(f.variants) == 0 {

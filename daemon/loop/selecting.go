@@ -100,7 +100,10 @@ func policies(ctx context.Context, w selection.Worker, device, file string) (*se
 }
 
 // worker returns what a policy of a family is for: its variants that are known, each with
-// the bound of its latencies. It is false while one is still to load.
+// its latencies in the middle of its runs. The scheduler holds what is selected against the
+// bound: if that were counted here, too, a device would bear less than it does, and of two
+// variants the one that ran more often would seem slower by all that has disturbed it. It is
+// false while one is still to load.
 func (f selecting) worker(of *family) (w selection.Worker, ok bool) {
 	w = selection.Worker{CV: 1, Drop: true, Queue: longestQueue, Levels: slackLevels}
 	for _, m := range of.variants {
@@ -119,8 +122,8 @@ func (f selecting) worker(of *family) (w selection.Worker, ok bool) {
 	return w, len(w.Variants) > 1
 }
 
-// measured returns a variant with the bounds of its latencies, none if they are not known,
-// and on how many devices it is.
+// measured returns a variant with its latencies, none if they are not known, and on how many
+// devices it is.
 func (f selecting) measured(m *member) (v selection.Variant, places int) {
 	_, c := m.config.Of()
 	v = selection.Variant{Name: m.variant, Accuracy: c.Accuracy}
@@ -143,7 +146,7 @@ func (f selecting) measured(m *member) (v selection.Variant, places int) {
 	measured := map[int]float64{}
 	for span.Size = 1; span.Size <= max(spec.MaxBatch, 1); span.Size *= 2 {
 		if e := on.kind.estimate(span); e.Latency > 0 {
-			measured[span.Size] = float64(e.Bound) / float64(time.Millisecond)
+			measured[span.Size] = float64(e.Latency) / float64(time.Millisecond)
 		}
 	}
 	if len(measured) > 0 {

@@ -293,7 +293,7 @@ var arrows = []arrow{
 		pkg:   "daemon",
 		may:   []string{"cuda", "cuda/mig", "cuda/mps", "daemon/access", "daemon/config", "daemon/gpu", "daemon/http", "daemon/learning", "daemon/loop", "daemon/observe", "daemon/observe/metrics", "daemon/observe/timeline", "daemon/observe/tracing", "daemon/observe/tracing/otlp", "daemon/query", "daemon/rpc", "daemon/statefile", "daemon/status", "device", "executor", "executor/child", "executor/emulated", "models", "models/zoo", "overlap", "overlap/journal", "planning", "predictor", "segments/wire", "textfile", "training"},
 		why:   "ONNX Runtime stays out of the daemon's process: a model that crashes it must end a worker, not the daemon",
-		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca", "daemon/rpc/inference", "daemon/observe/tracing/collector", "ort", "segments", "segments/worker"},
+		tests: []string{"cuda/fake", "cuda/mps/fakemps", "daemon/access/fakeca", "daemon/rpc/inference", "daemon/observe/tracing/collector", "ort", "segments", "segments/worker", "selection"},
 	},
 	{
 		pkg: "daemon/admin",
