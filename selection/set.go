@@ -15,10 +15,12 @@ import (
 )
 
 // How the loads of a set are found: neighbours differ in their expected accuracy by at most
-// maxGap of the most accurate variant's (section 6), as far as so many policies, and loads
-// that differ by so much of the highest one, allow it.
+// maxGap of the most accurate variant's (section 6), or, where all are nearly as accurate,
+// of nearness times what they differ by. Policies are bounded, and so is by what part of the
+// highest load two may differ.
 const (
 	maxGap      = 0.01
+	nearness    = 10
 	maxPolicies = 100
 	leastStep   = 1e-3
 )
@@ -109,13 +111,16 @@ func (w *Worker) peak() (peak float64, name string) {
 	return peak, name
 }
 
-// gap returns the largest difference between the accuracies of neighbours, as a part of the
-// largest accuracy, and the load in the middle between the two that differ most and are not
+// gap returns the largest difference between the accuracies of neighbours, as a part of what
+// maxGap is of, and the load in the middle between the two that differ most and are not
 // too near to each other; 0 if all are.
 func (s *Set) gap() (gap, middle float64) {
-	most := 0.0
-	for _, v := range s.Variants {
-		most = max(most, v.Accuracy)
+	least, most := math.Inf(1), 0.0
+	for _, v := range Front(s.Variants) {
+		least, most = min(least, v.Accuracy), max(most, v.Accuracy)
+	}
+	if near := nearness * (most - least); near > 0 {
+		most = min(most, near)
 	}
 	open := 0.0
 	for i, p := range s.Policies[1:] {

@@ -190,6 +190,12 @@ var serviceFamilies = []family{
 				e.value(float64(whether(r.Ready)), s.Name, r.Device)
 			}
 		}),
+	perService("overlapd_variant_accuracy", gauge, "Accuracy of a variant, whose service has the name SERVICE/VARIANT.", []string{"service"},
+		func(e *emitter, s *status.Service) {
+			if s.Accuracy > 0 {
+				e.value(s.Accuracy, s.Name)
+			}
+		}),
 	ofService("overlapd_service_target_seconds", gauge, "QoS target of the service.",
 		func(s *status.Service) float64 { return s.TargetMS / 1e3 }),
 
