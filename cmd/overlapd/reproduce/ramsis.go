@@ -163,13 +163,17 @@ func (d *variantData) steady(task string, target float64, workers int, load floa
 // chooser is a way to choose variants. For a place it returns what serves queries there.
 type chooser struct {
 	name, summary string
-	prepare       func(context.Context, *place, *Options) (func(*stream) outcome, error)
+	prepare       func(context.Context, *place, *Options) (server, error)
 }
+
+type server func(*stream) outcome
 
 // The contenders of the paper.
 var (
 	ramsis    = byPolicy("RAMSIS", "ours: the policy of section 4, for queries that are dealt out to workers in turn; a batch has all that wait, and slack 100 levels", nil)
-	jellyfish = chooser{"Jellyfish+", "the most accurate variant that does 5 % more than the load in batches that take at most half the target; one queue", prepareJellyfish}
+	jellyfish = chooser{"Jellyfish+", "the most accurate variant that does 5 % more than the load in batches that take at most half the target; one queue", func(_ context.Context, p *place, _ *Options) (server, error) {
+		return func(s *stream) outcome { return p.central(s, p.jellyfish) }, nil
+	}}
 	switching = chooser{"ModelSwitching", "the most accurate variant whose 99th percentile, measured under such a load, is within the target; one queue", prepareSwitching}
 
 	ramsisRivals = []chooser{ramsis, jellyfish, switching}
@@ -180,7 +184,7 @@ const maxWaiting = 32
 
 // byPolicy returns a chooser with the policies of workers, which are changed before.
 func byPolicy(name, summary string, change func(*place, *selection.Worker)) chooser {
-	return chooser{name, summary, func(ctx context.Context, p *place, _ *Options) (func(*stream) outcome, error) {
+	return chooser{name, summary, func(ctx context.Context, p *place, _ *Options) (server, error) {
 		w := selection.Worker{Variants: p.variants, Target: p.target, Workers: p.workers, Rate: p.load, CV: 1, Levels: p.levels}
 		for _, v := range p.variants {
 			w.Queue = max(w.Queue, min(len(v.Latency), maxWaiting))
@@ -189,7 +193,8 @@ func byPolicy(name, summary string, change func(*place, *selection.Worker)) choo
 			change(p, &w)
 		}
 		if p.trace != nil {
-			set, err := w.SolveSet(ctx, slices.Min(p.trace)/2, slices.Max(p.trace)*1.1, nil)
+			low, high := p.span()
+			set, err := w.SolveSet(ctx, low, high, nil)
 			return func(s *stream) outcome { return p.dealt(s, set.At) }, err
 		}
 		policy, err := w.Solve(ctx)
@@ -200,22 +205,24 @@ func byPolicy(name, summary string, change func(*place, *selection.Worker)) choo
 	}}
 }
 
-func prepareJellyfish(_ context.Context, p *place, _ *Options) (func(*stream) outcome, error) {
-	return func(s *stream) outcome { return p.central(s, p.jellyfish) }, nil
+func prepareSwitching(_ context.Context, p *place, o *Options) (server, error) {
+	low, high := p.span()
+	seconds := func(load float64) float64 { return 10 * o.seconds(load) } // as in the program of RAMSIS's authors
+	choose := p.switching(low, high, p.cv, seconds, rand.New(rand.NewPCG(o.Seed, measuring)))
+	return func(s *stream) outcome { return p.central(s, choose) }, nil
 }
 
-func prepareSwitching(_ context.Context, p *place, o *Options) (func(*stream) outcome, error) {
-	low, high := p.load, p.load
-	if p.trace != nil {
-		low, high = slices.Min(p.trace)/2, slices.Max(p.trace)*1.1
+// span returns the loads to prepare for: the trace's, with room for what the monitor says.
+func (p *place) span() (low, high float64) {
+	if p.trace == nil {
+		return p.load, p.load
 	}
-	choose := p.switching(low, high, p.cv, func(load float64) float64 { return 10 * o.seconds(load) }, rand.New(rand.NewPCG(o.Seed, measuring)))
-	return func(s *stream) outcome { return p.central(s, choose) }, nil
+	return slices.Min(p.trace) / 2, slices.Max(p.trace) * 1.1
 }
 
 // with returns a chooser that has other variants to choose from.
 func with(c chooser, name string, change func([]selection.Variant) []selection.Variant) chooser {
-	return chooser{name, c.name + " with other variants", func(ctx context.Context, p *place, o *Options) (func(*stream) outcome, error) {
+	return chooser{name, c.name + " with other variants", func(ctx context.Context, p *place, o *Options) (server, error) {
 		other := *p
 		other.variants = change(p.variants)
 		return c.prepare(ctx, &other, o)
@@ -238,8 +245,8 @@ func contend(r *reproduction, stage string, places []*place, choosers ...chooser
 	}
 	for _, p := range places {
 		p.runs = map[string][]outcome{}
-		r.plan.add(stage, p.work(o), func(ctx context.Context, _ *lane) error {
-			serve := make([]func(*stream) outcome, len(choosers))
+		r.plan.add(stage, float64(16*len(p.trace)/len(r.selection.trace)+1), func(ctx context.Context, _ *lane) error {
+			serve := make([]server, len(choosers))
 			for i, c := range choosers {
 				var err error
 				if serve[i], err = c.prepare(ctx, p, o); err != nil {
@@ -260,14 +267,7 @@ func contend(r *reproduction, stage string, places []*place, choosers ...chooser
 	}
 }
 
-// work is about how long a place takes one core: policies and runs.
-func (p *place) work(o *Options) float64 {
-	if p.trace != nil {
-		return 8 + float64(o.Seeds)/8
-	}
-	return 1 + float64(o.Seeds)/128
-}
-
+// stream returns what comes to a place in a run.
 func (p *place) stream(o *Options, random *rand.Rand) *stream {
 	if p.trace != nil {
 		return changing(p.trace, traceStep, random)
@@ -275,8 +275,7 @@ func (p *place) stream(o *Options, random *rand.Rand) *stream {
 	return constant(p.load, o.seconds(p.load), p.cv, random)
 }
 
-// seconds is how long a run at a constant load lasts. ModelSwitching measures ten times as
-// long, as in the program of the authors.
+// seconds is how long a run at a constant load lasts.
 func (o *Options) seconds(load float64) float64 {
 	return min(steadySeconds, float64(o.Queries)/load)
 }
