@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -283,7 +282,6 @@ func (p *linearPaper) run(ctx context.Context, o Options) (*Result, error) {
 	if _, err := o.check(p.figures); err != nil {
 		return nil, err
 	}
-	began := time.Now()
 	path := filepath.Join(o.Data, p.file)
 	load, err := readDay(o.Data)
 	if err != nil {
@@ -304,24 +302,14 @@ func (p *linearPaper) run(ctx context.Context, o Options) (*Result, error) {
 			return nil, err
 		}
 	}
-	r := &Result{
-		Label:  "Emulated: no GPU was used. A batch of b queries takes alpha b + beta, as the paper's tables say, in virtual time, and nothing else takes any; the scheduler is that of the daemon.",
-		Commit: o.Commit, Data: sum, Device: "linear devices of " + p.file, Seed: o.Seed, Seeds: o.Seeds, Queries: o.Queries,
-		Figures: []*figure{}, Missing: []missing{}, timing: timing{Began: began.UTC().Truncate(time.Second)},
-		title: p.title + ", reproduced",
-		about: "Beside ours stands what the paper says in words and tables. Its baselines ran on real networks and in other programs; ours merge, drop what cannot be in time, know exactly what batches take, and have no network, and so do better than the paper's.",
-	}
+	r := o.result("Emulated: no GPU was used. A batch of b queries takes alpha b + beta, as the paper's tables say, in virtual time, and nothing else takes any; the scheduler is that of the daemon.",
+		sum, "linear devices of "+p.file)
+	r.title = p.title + ", reproduced"
+	r.about = "Beside ours stands what the paper says in words and tables. Its baselines ran on real networks and in other programs; ours merge, drop what cannot be in time, know exactly what batches take, and have no network, and so do better than the paper's."
 	for _, c := range contenders {
 		r.Policies = append(r.Policies, policy{c.name, c.summary})
 	}
-	if err := (&reproduction{options: &o, gpus: gpus, day: load, result: r}).run(ctx, p.figures); err != nil {
-		return nil, err
-	}
-	r.timing.Seconds = time.Since(began).Seconds()
-	if err := os.MkdirAll(o.Out, 0o755); err != nil {
-		return nil, err
-	}
-	return r, r.write(o.Out)
+	return (&reproduction{options: &o, gpus: gpus, day: load, result: r}).write(ctx, p.figures)
 }
 
 // newWorkload returns one with the queries and the seed of the options.

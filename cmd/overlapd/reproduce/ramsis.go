@@ -4,13 +4,10 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/overlapd/overlapd/selection"
 	"github.com/overlapd/overlapd/stats"
@@ -24,26 +21,15 @@ func (s *setup) run(ctx context.Context, o Options) (*Result, error) {
 	if _, err := o.check(ramsisFigures); err != nil {
 		return nil, err
 	}
-	began := time.Now()
 	d, err := s.read(o.Data)
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{
-		Label:  "Emulated: a batch takes what the authors measured as its 95th percentile, in virtual time, and nothing else takes any.",
-		Commit: o.Commit, Data: d.sha256, Device: "workers as in " + variantsFolder, Seed: o.Seed, Seeds: o.Seeds,
-		Figures: []*figure{}, Missing: []missing{}, timing: timing{Began: began.UTC().Truncate(time.Second), Cores: runtime.GOMAXPROCS(0)},
-		title: "RAMSIS, reproduced",
-		about: "Beside ours stands what the paper says in words and tables of its prototype, whose batches mostly take less than the 95th percentile and sometimes more.",
-	}
-	if err := (&reproduction{options: &o, selection: d, result: r}).run(ctx, ramsisFigures); err != nil {
-		return nil, err
-	}
-	r.timing.Seconds = time.Since(began).Seconds()
-	if err := os.MkdirAll(o.Out, 0o755); err != nil {
-		return nil, err
-	}
-	return r, r.write(o.Out)
+	r := o.result("Emulated: a batch takes what the authors measured as its 95th percentile, in virtual time, and nothing else takes any.", d.sha256, "workers as in "+variantsFolder)
+	r.title = "RAMSIS, reproduced"
+	r.about = "Beside ours stands what the paper says in words and tables of its prototype, whose batches mostly take less than the 95th percentile and sometimes more."
+	r.Queries = 0 // runs last 30 s or 270 s
+	return (&reproduction{options: &o, selection: d, result: r}).write(ctx, ramsisFigures)
 }
 
 // RAMSISFigures lists what Options.Figures may name for RAMSIS.

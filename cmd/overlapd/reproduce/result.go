@@ -3,6 +3,7 @@ package reproduce
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"time"
 
@@ -215,7 +216,6 @@ type timing struct {
 	Began     time.Time      `json:"began"`
 	Seconds   float64        `json:"seconds"`
 	Decisions []decisionTime `json:"decisions,omitempty"`
-	Cores     int            `json:"cores,omitempty"`
 	Solving   []solvingTime  `json:"solving,omitempty"` // of table 2 of RAMSIS
 }
 
@@ -231,7 +231,7 @@ func (r *Result) Times() *report.Document {
 		d.Table(table)
 	}
 	if len(t.Solving) > 0 {
-		d.Heading("table 2: how long a policy takes with %s", report.Count(t.Cores, "core"))
+		d.Heading("table 2: how long a policy takes with %s", report.Count(runtime.GOMAXPROCS(0), "core"))
 		table := report.NewTable("levels of slack", "batches", "models", "seconds", "paper")
 		for _, s := range t.Solving {
 			name, batches := fmt.Sprint(s.Levels), "all that wait"

@@ -43,7 +43,6 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	began := time.Now()
 	d, err := readData(o.Data)
 	if err != nil {
 		return nil, err
@@ -54,18 +53,19 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := os.MkdirAll(filepath.Join(o.Out, fittedFolder), 0o755); err != nil {
 		return nil, err
 	}
-	r := &Result{
-		Label: emulatedLabel, Commit: o.Commit, Data: d.sha256, Device: deviceName, Seed: o.Seed, Seeds: o.Seeds, Queries: o.Queries,
-		Figures: []*figure{}, Missing: []missing{}, timing: timing{Began: began.UTC().Truncate(time.Second)},
-	}
+	r := o.result(emulatedLabel, d.sha256, deviceName)
 	for _, v := range list {
 		r.Policies = append(r.Policies, policy{v.name, v.summary})
 	}
-	if err := (&reproduction{options: &o, variants: list, data: d, result: r, stocks: map[stockKey]*stock{}}).run(ctx, figures); err != nil {
-		return nil, err
+	return (&reproduction{options: &o, variants: list, data: d, result: r, stocks: map[stockKey]*stock{}}).write(ctx, figures)
+}
+
+// result is one without figures.
+func (o *Options) result(label, data, device string) *Result {
+	return &Result{
+		Label: label, Commit: o.Commit, Data: data, Device: device, Seed: o.Seed, Seeds: o.Seeds, Queries: o.Queries,
+		Figures: []*figure{}, Missing: []missing{}, timing: timing{Began: time.Now().UTC()},
 	}
-	r.timing.Seconds = time.Since(began).Seconds()
-	return r, r.write(o.Out)
 }
 
 // reproduction is one run of the command: first fitting is done, then plan.
@@ -110,6 +110,19 @@ var figures = []shown{
 	{"22", planCluster},
 	{"23", planWays},
 	{"credibility", planCredibility},
+}
+
+// write reproduces figures and writes them to the folder of the options.
+func (r *reproduction) write(ctx context.Context, figures []shown) (*Result, error) {
+	if err := r.run(ctx, figures); err != nil {
+		return nil, err
+	}
+	t := &r.result.timing
+	t.Seconds, t.Began = time.Since(t.Began).Seconds(), t.Began.Truncate(time.Second)
+	if err := os.MkdirAll(r.options.Out, 0o755); err != nil {
+		return nil, err
+	}
+	return r.result, r.result.write(r.options.Out)
 }
 
 func (r *reproduction) run(ctx context.Context, figures []shown) error {
