@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/overlapd/overlapd/selection"
 )
 
 var smallSetup = setup{
@@ -116,6 +119,58 @@ func TestRAMSISGains(t *testing.T) {
 	for _, other := range []string{jellyfish.name, switching.name} {
 		if theirs := p.runs[other][0]; ours.mean() < theirs.mean()+2 || ours.violations() > theirs.violations()+0.001 {
 			t.Errorf("%.2f and %.4f late, %s has %.2f and %.4f", ours.mean(), ours.violations(), other, theirs.mean(), theirs.violations())
+		}
+	}
+}
+
+// servedAt returns what became of a thousand queries, by percent late.
+func servedAt(accuracy, late float64) []outcome {
+	n := 1000 - int(10*late)
+	return []outcome{{queries: 1000, inTime: n, accuracy: accuracy * float64(n)}}
+}
+
+// TestSums: what the paper says in words is of places where both have an accuracy, and workers
+// are saved where fewer have the accuracy of the other.
+func TestSums(t *testing.T) {
+	d := &variantData{setup: &setup{tasks: []task{{name: "image"}}}}
+	var all []*place
+	for i, at := range []struct{ ours, theirs, late float64 }{{70, 60, 6}, {75, 71, 4}, {80, 75, 1}, {82, 83, 0}} {
+		all = append(all, &place{
+			fleet: fleet{workers: 10 * (i + 1)}, task: "image", trace: []float64{1},
+			runs: map[string][]outcome{ramsis.name: servedAt(at.ours, 0), jellyfish.name: servedAt(at.theirs, at.late), switching.name: servedAt(50, 50)},
+		})
+	}
+	f := d.summary("x", "", all, map[string]said{"image over Jellyfish+": {mean: 3}})
+	for name, want := range map[string]float64{
+		"points of accuracy, mean": 8. / 3, "points of accuracy, most": 5, "points of accuracy, least": -1, "percent late, more, mean": -5. / 3,
+		"percent of places where it is at least as accurate": 200. / 3, "percent of workers saved for equal accuracy, mean": 100. / 9,
+	} {
+		r := f.find("image: "+name, 0, "over Jellyfish+")
+		if r == nil || math.Abs(*r.Ours-want) > 1e-4 {
+			t.Errorf("%s: %+v, want %v", name, r, want)
+		}
+	}
+	if len(f.Rows) != 6 {
+		t.Errorf("%d rows, though ModelSwitching has no accuracy anywhere", len(f.Rows))
+	}
+}
+
+// TestBounds: a mean keeps to what is expected within two standard errors, and each run by
+// itself.
+func TestBounds(t *testing.T) {
+	var all []*place
+	for _, expected := range []float64{70.9, 72.2, 75} {
+		p := &place{expected: &selection.Policy{Accuracy: expected, Violations: 0.01}, runs: map[string][]outcome{}}
+		p.runs[ramsis.name] = append(append(servedAt(70, 0), servedAt(71, 0)...), servedAt(73, 2)...)
+		all = append(all, p)
+	}
+	f := bounds("x", "", append(all, &place{expected: &selection.Policy{Accuracy: 99, Violations: 0.5}}))
+	for name, want := range map[string]float64{
+		"accuracy: loads and workers whose mean keeps to it, percent": 200. / 3, "accuracy: runs that keep to it, percent": 100. / 3,
+		"violations: runs that keep to it, percent": 200. / 3, "violations: points by which means are better, mean": 1. / 3,
+	} {
+		if r := f.find(name, 0, ramsis.name); r == nil || math.Abs(*r.Ours-want) > 1e-4 {
+			t.Errorf("%s: %+v, want %v", name, r, want)
 		}
 	}
 }
