@@ -69,7 +69,6 @@ type setup struct {
 	loads   []float64 // that are constant, queries a second
 	workers []int     // under the trace
 	levels  int       // of slack
-	models  int       // in the larger set of section 7.3.2
 }
 
 // task has the number of workers under a constant load, too.
@@ -84,7 +83,6 @@ var section7 = setup{
 	loads:   []float64{400, 800, 1200, 1600, 2000, 2400, 2800, 3200, 3600, 4000},
 	workers: []int{20, 30, 40, 50, 60, 70, 80, 90, 100},
 	levels:  100,
-	models:  60,
 }
 
 // variantData is the setup with what was measured of variants, and the load of the trace.

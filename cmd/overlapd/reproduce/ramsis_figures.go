@@ -82,8 +82,9 @@ func rivalry(r *reproduction, number, title, axis string, paper map[string]said,
 func (d *variantData) summary(number, title string, all []*place, paper map[string]said) *figure {
 	f := &figure{Figure: number + ", sums", Title: title + ": RAMSIS against baselines", Unit: "where both have an accuracy", decimals: 2, words: true, table: true}
 	for _, t := range d.tasks {
+		ours := slices.DeleteFunc(slices.Clone(all), func(p *place) bool { return p.task != t.name || !p.bears(ramsis.name) })
 		for _, other := range ramsisRivals[1:] {
-			both := slices.DeleteFunc(slices.Clone(all), func(p *place) bool { return p.task != t.name || !p.bears(ramsis.name) || !p.bears(other.name) })
+			both := slices.DeleteFunc(slices.Clone(ours), func(p *place) bool { return !p.bears(other.name) })
 			if len(both) == 0 {
 				continue
 			}
@@ -109,7 +110,7 @@ func (d *variantData) summary(number, title string, all []*place, paper map[stri
 			})
 			add("percent late, more, mean", says.late, func(_, late []float64, _ int) float64 { return stats.Mean(late) })
 			if both[0].trace != nil {
-				add("percent of workers saved for equal accuracy, mean", says.fewer, func(_, _ []float64, k int) float64 { return saved(both, other.name, k) })
+				add("percent of workers saved for equal accuracy, mean", says.fewer, func(_, _ []float64, k int) float64 { return saved(both, ours, other.name, k) })
 			}
 		}
 	}
@@ -128,12 +129,12 @@ func shareOf(list []float64, has func(float64) bool) float64 {
 }
 
 // saved is how many percent fewer workers RAMSIS needs for the accuracy that another has at
-// a place, in the mean of places.
-func saved(places []*place, other string, seed int) float64 {
+// a place, in the mean of places. It may have them at any of ours.
+func saved(places, ours []*place, other string, seed int) float64 {
 	var list []float64
 	for _, p := range places {
 		fewest := p.workers
-		for _, q := range places {
+		for _, q := range ours {
 			if q.name == p.name && q.workers < fewest && q.runs[ramsis.name][seed].mean() >= p.runs[other][seed].mean() {
 				fewest = q.workers
 			}
@@ -239,6 +240,11 @@ func ablation(number, title string, times float64, all bool, choosers ...chooser
 
 func (t *task) middle() float64 { return t.targets[len(t.targets)/2] }
 
+// many returns 60 variants for the 9 of a front (section 7.3.2).
+func many(front []selection.Variant) []selection.Variant {
+	return selection.Resize(front, len(front)*60/9)
+}
+
 // three returns the fastest variant, a medium one and a slow one, those of appendix E.
 func three(front []selection.Variant) (set []selection.Variant) {
 	for i := range 3 {
@@ -260,20 +266,12 @@ var (
 )
 
 var (
+	planModels   = ablation("8", "9 and 60 models", 5./3, true, ramsis, switching, with(ramsis, "RAMSIS, 60 models", many), with(switching, "ModelSwitching, 60 models", many))
 	planLevels   = ablation("10", "levels of slack", 1, true, levels("MD", 0), levels("FLD, 100", 100), levels("FLD, 10", 10), levels("FLD, 2", 2))
 	planBatching = ablation("11", "all that wait in a batch, or fewer", 1, false, ramsis, variable)
 	planFewer    = ablation("12", "9 and 3 models", 1, true, ramsis, jellyfish, with(ramsis, "RAMSIS, 3 models", three), with(jellyfish, "Jellyfish+, 3 models", three))
 	planDropping = ablation("dropping", "late queries are served, or dropped", 1, true, ramsis, dropping)
 )
-
-// planModels is figure 8, with models that are interpolated.
-func planModels(r *reproduction) func() []*figure {
-	many := func(front []selection.Variant) []selection.Variant {
-		return selection.Resize(front, r.selection.models)
-	}
-	return ablation("8", "9 and 60 models", 5./3, true, ramsis, switching,
-		with(ramsis, "RAMSIS, 60 models", many), with(switching, "ModelSwitching, 60 models", many))(r)
-}
 
 // planClusters has arrivals that come in clusters: what a policy for a Poisson process makes of
 // them, and one that knows.
@@ -301,7 +299,7 @@ func planSolving(r *reproduction) func() []*figure {
 	r.fitting.add("table 2", 32, func(ctx context.Context, _ *lane) error {
 		for _, row := range table2OfRAMSIS {
 			p := d.steady(t.name, slices.Max(t.targets), t.workers, d.loads[len(d.loads)/2])
-			p.variants = selection.Resize(p.variants, min(row.Models, d.models))
+			p.variants = selection.Resize(p.variants, len(p.variants)*row.Models/9)
 			c := byPolicy("", "", func(_ *place, w *selection.Worker) { w.Levels, w.Variable = min(row.Levels, d.levels), row.Variable })
 			began := time.Now()
 			if _, err := c.prepare(ctx, p, r.options); err != nil {

@@ -19,7 +19,6 @@ var smallSetup = setup{
 	loads:   []float64{50, 150},
 	workers: []int{2, 3, 4},
 	levels:  10,
-	models:  6,
 }
 
 // ramsisMade returns a folder with made-up variants of both tasks in the form of the paper's,

@@ -11,8 +11,8 @@ import (
 
 // Here the queries of one service are served by equal workers, each of which runs one batch
 // of one variant at a time and takes as long as the profile says (RAMSIS, sections 6 and
-// 7.3.1). It is not done with package sim, whose scheduler knows neither variants nor workers
-// with queues of their own. All times are in milliseconds.
+// 7.3.1). It is not done with package sim: there the daemon's scheduler decides, which has no
+// queue for each worker and none of the rules of the baselines. All times are in milliseconds.
 
 // fleet is the workers, and the variants of the front that each of them has.
 type fleet struct {
