@@ -139,6 +139,9 @@ func (s answers) document() *report.Document {
 	for _, m := range s.Models {
 		cells := []string{m.Name, "", fmt.Sprint(m.Stats.Success.Count), fmt.Sprint(m.Stats.Fail.Count), fmt.Sprint(m.ExecutionCount),
 			m.Stats.Queue.mean().String(), m.Stats.Infer.mean().String()}
+		if slices.ContainsFunc(s.Overview.Services, func(o status.Service) bool { return o.Ready && strings.HasPrefix(o.Name, m.Name+"/") }) {
+			cells[1] = "ready" // one of its variants is
+		}
 		at := slices.IndexFunc(s.Recent, func(r timeline.Service) bool { return r.Name == m.Name })
 		i := slices.IndexFunc(s.Overview.Services, func(o status.Service) bool { return o.Name == m.Name })
 		if at >= 0 && i >= 0 {

@@ -60,14 +60,14 @@ const gib = bytes => ((bytes || 0) / 2 ** 30).toFixed(1) + " GiB";
 
 function serviceRow(s, i, recent, load) {
   const target = s.target_ms * MS;
-  const lost = total(s.refused) + total(s.dropped) + total(s.failed) + s.late;
+  const unanswered = total(s.refused) + total(s.dropped) + total(s.failed), lost = unanswered + s.late;
   const share = recent.recent ? recent.recent_missed / recent.recent : 0;
   const speed = rate(perSecond(h => h.finished[i] || 0));
   const late = recent.p99_ns > target ? "bad" : "";
   const state = s.ready ? (s.best_effort ? "best effort" : "") : s.fault ? "given up" : "loading";
   return html("tr", { class: s.ready ? colour(i) : colour(i) + " down" },
     html("td", {},
-      html("div", { class: "name" }, html("i", {}), html("span", { title: s.name }, s.name), state ? html("span", { class: s.fault ? "badge warn" : "badge", title: s.fault }, state) : null),
+      html("div", { class: "name" }, html("i", {}), html("span", { title: variantOf(s) }, s.name), state ? html("span", { class: s.fault ? "badge warn" : "badge", title: s.fault }, state) : null),
       html("div", { class: "sub" }, duration(target) + " · " + speed + "/s")),
     html("td", { class: "n wide" }, duration(target)),
     html("td", { class: "wide" }, bullet(recent, target)),
@@ -76,10 +76,13 @@ function serviceRow(s, i, recent, load) {
     html("td", { class: "n wide" }, speed),
     html("td", { class: "n " + (share > 0.01 ? "bad" : share > 0 ? "warned" : "") }, recent.recent ? percent(share) : "–"),
     html("td", { class: "n wide", title: load ? load.device_seconds.toFixed(1) + " s of device time in the last minute" : "" }, load ? percent(load.headroom, 0) : "–"),
-    html("td", { class: "n wide soft", title: losses(s) }, count(lost) + " of " + count(s.arrived + total(s.refused))),
+    html("td", { class: "n wide soft", title: losses(s) }, count(lost) + " of " + count(s.finished + unanswered)),
     html("td", { class: "n" }, count(s.queued) + (s.paused ? " +" + s.paused : "")),
     html("td", { class: "n wide", hidden: byId("memory").hidden, title: "intermediates: " + mib(s.intermediate_bytes) }, mib(s.resident_bytes)));
 }
+
+// variantOf says how accurate a variant is, and on the first how the one is selected that answers.
+const variantOf = s => s.name + (s.accuracy ? ", accuracy " + s.accuracy : "") + (s.selection ? "; the variant is selected " + s.selection : "");
 const mib = bytes => count(bytes / 2 ** 20) + NEAR + "MiB";
 
 // losses says what became of the queries that were not answered in time.

@@ -127,10 +127,12 @@ function lanes(services, left, width) {
   return g;
 }
 
-// fitText cuts a name so that it fits a width.
+// fitText cuts a name so that it fits a width, that of a variant in front: its end says which.
 function fitText(name, width) {
   const most = Math.floor(width / 6.6);
-  return name.length <= most ? name : name.slice(0, Math.max(1, most - 1)) + "…";
+  if (name.length <= most) return name;
+  const keep = Math.max(1, most - 1);
+  return name.includes("/") ? "…" + name.slice(-keep) : name.slice(0, keep) + "…";
 }
 
 function idle(p, height) {
