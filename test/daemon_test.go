@@ -62,7 +62,11 @@ func (c *config) text() string {
 	}
 	line("[worker]\nthreads = 1\ninput_bytes = \"8MiB\"\n%s\n%s", c.worker, c.tables)
 	for _, s := range c.services {
-		line("[[service]]\nname = %q\nmodel = %q\n%s", s.name, s.model, s.lines)
+		line("[[service]]\nname = %q", s.name)
+		if s.model != "" { // else there are variants
+			line("model = %q", s.model)
+		}
+		line("%s", s.lines)
 		if !strings.Contains(s.lines, "target") {
 			line(`target = "60s"`)
 		}

@@ -59,6 +59,29 @@ func TestKilledReplicas(t *testing.T) {
 	p := serve(t, config{worker: restarts, tables: cores, services: []service{{name: "add", model: "zoo:tiny_add", lines: `target = "60s"`}}})
 	p.eventually("both workers", func() bool { return p.workerOn("add", "left") != 0 && p.workerOn("add", "right") != 0 })
 	other := p.workerOn("add", "right")
+	answered := p.killUnderLoad(func() int { return p.workerOn("add", "left") })
+	if answered == 0 || p.workerOn("add", "right") != other {
+		t.Errorf("%d queries were answered; the worker on the other core was %d, and is %d", answered, other, p.workerOn("add", "right"))
+	}
+}
+
+// A service loses the worker of one variant after another to SIGKILL, under load. No query is
+// lost: the other variant answers.
+func TestKilledVariants(t *testing.T) {
+	t.Parallel()
+	const variants = "target = \"60s\"\n[[service.variant]]\nname = \"one\"\nmodel = \"zoo:tiny_add\"\naccuracy = 1\n" +
+		"[[service.variant]]\nname = \"two\"\nmodel = \"zoo:tiny_add\"\naccuracy = 2\n"
+	p := serve(t, config{worker: restarts, services: []service{{name: "add", lines: variants}}})
+	p.eventually("both workers", func() bool { return p.worker("add/one") != 0 && p.worker("add/two") != 0 })
+	other := p.worker("add/one")
+	if answered := p.killUnderLoad(func() int { return p.worker("add/two") }); answered == 0 || p.worker("add/one") != other {
+		t.Errorf("%d queries were answered; the worker of the other variant was %d, and is %d", answered, other, p.worker("add/one"))
+	}
+}
+
+// killUnderLoad kills a worker again and again while clients add, and returns how many of
+// their queries were answered, which all of them must be.
+func (p *process) killUnderLoad(worker func() int) int64 {
 	var over atomic.Bool
 	var answered atomic.Int64
 	load := make(chan struct{})
@@ -68,7 +91,7 @@ func TestKilledReplicas(t *testing.T) {
 			for !over.Load() {
 				q := sum(random, 1)
 				if err := checkSum(q, p.infer("add", q)); err != nil {
-					t.Error(err)
+					p.t.Error(err)
 					return
 				}
 				answered.Add(1)
@@ -76,21 +99,22 @@ func TestKilledReplicas(t *testing.T) {
 		})
 	}()
 	var killed []int
-	for range max(fewer(10), 4) {
-		var pid int
+	next := func() (pid int) {
 		p.eventually("the next worker", func() bool {
-			pid = p.workerOn("add", "left")
+			pid = worker()
 			return pid != 0 && !slices.Contains(killed, pid)
 		})
+		return pid
+	}
+	for range max(fewer(10), 4) {
+		pid := next()
 		killed = append(killed, pid)
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Error(err)
+			p.t.Error(err)
 		}
 	}
-	p.eventually("the last worker", func() bool { pid := p.workerOn("add", "left"); return pid != 0 && !slices.Contains(killed, pid) })
+	next()
 	over.Store(true)
 	<-load
-	if answered.Load() == 0 || p.workerOn("add", "right") != other {
-		t.Errorf("%d queries were answered; the worker on the other core was %d, and is %d", answered.Load(), other, p.workerOn("add", "right"))
-	}
+	return answered.Load()
 }
