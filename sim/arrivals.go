@@ -288,16 +288,21 @@ func oneOf(list []int, without int, r *rand.Rand) int {
 
 // picker returns a function from [0, 1) to services, by their shares.
 func (sc *Scenario) picker() func(float64) models.ServiceID {
-	total := 0.0
+	total, asked := 0.0, 0.0
 	for i := range sc.Services {
-		total += sc.Services[i].Share
+		if sc.asked(i) {
+			total, asked = total+sc.Services[i].Share, asked+1
+		}
 	}
 	ends := make([]float64, len(sc.Services))
 	sum, last := 0.0, 0 // that has a share
 	for i := range sc.Services {
 		share := sc.Services[i].Share / total
 		if total == 0 {
-			share = 1 / float64(len(ends))
+			share = 1 / asked
+		}
+		if !sc.asked(i) {
+			share = 0
 		}
 		if share > 0 {
 			last = i

@@ -34,7 +34,7 @@ func newControl(w *world, number, devices int, services []models.Service) (*cont
 	c.informant = informant{Predictor: c.predictor, knows: w.scenario.Knows}
 	c.scheduler, err = overlap.New(overlap.Config{
 		Services: services, Policy: w.scenario.Policy, Devices: slices.Repeat([]overlap.Predictor{&c.informant}, devices),
-		Ways: w.scenario.Ways, MaxRetries: w.scenario.MaxRetries,
+		Ways: w.scenario.Ways, MaxRetries: w.scenario.MaxRetries, Selector: w.scenario.Selector,
 	})
 	if err != nil {
 		return nil, err

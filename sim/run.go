@@ -216,6 +216,9 @@ func (w *world) arrive(number int) error {
 	if at := w.submitted[number].Leaves; at > 0 {
 		w.timers.push(timer{at: at, kind: clientLeaves, query: number})
 	}
+	if w.scenario.Observer.Arrive != nil {
+		w.scenario.Observer.Arrive(&w.submitted[number])
+	}
 	var c *control
 	if w.split != nil {
 		c = w.controls[w.split.next(w.submitted[number].Service)]

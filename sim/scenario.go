@@ -11,6 +11,7 @@ import (
 
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
 )
 
@@ -72,6 +73,10 @@ type Scenario struct {
 	DecisionTime time.Duration `json:"-"`
 	RoundTime    time.Duration `json:"-"`
 
+	// Selector says which variant answers what waits for a service that has some. Without
+	// one that is the fastest.
+	Selector overlap.Selector `json:"-"`
+
 	Faults   faults   `json:"-"`
 	Clients  clients  `json:"-"`
 	Observer observer `json:"-"`
@@ -108,6 +113,11 @@ type Service struct {
 	// Share of the queries is in proportion to those of the other services. If all are
 	// 0, the shares are equal.
 	Share float64 `json:"share"`
+
+	// Of is the service that it is a variant of, "" for none. All queries of that come for
+	// its first variant, which says how they are, and any may answer.
+	Of       string  `json:"-"`
+	Accuracy float64 `json:"-"`
 }
 
 // faults describe how workers die. A worker of a service lives for Every in the mean,
@@ -190,6 +200,7 @@ func (sc *Scenario) checkService(s *Service, fault func(bad bool, format string,
 	}
 	fault(len(s.On) > 0 && sc.Dispatch != Pool, "on some devices: want dispatch %q, in which a scheduler knows where services run", Pool)
 	fault(s.Priority < 0, "priority %d: want 0 or more", s.Priority)
+	fault(s.Of != "" && sc.Dispatch == Split, "a variant of %s: dispatch %q sends each query to a device for its service", s.Of, Split)
 }
 
 // most returns the largest of a list, or what there is without one.
@@ -217,6 +228,12 @@ func (sc *Scenario) modelNames() (names []string) {
 	return names
 }
 
+// asked reports whether queries come for a service: it is no variant, or the first.
+func (sc *Scenario) asked(i int) bool {
+	of := sc.Services[i].Of
+	return of == "" || slices.IndexFunc(sc.Services, func(s Service) bool { return s.Of == of }) == i
+}
+
 func (sc *Scenario) devices() int { return max(sc.Devices, 1) }
 
 // schedulerServices returns the services as a scheduler knows them, and the
@@ -230,6 +247,7 @@ func (sc *Scenario) schedulerServices() (list []models.Service, bound []int) {
 		list = append(list, models.Service{
 			ID: models.ServiceID(i), Name: s.Name, Operators: known[m].Operators, QoSTarget: s.Target,
 			QueueLimit: cmp.Or(s.QueueLimit, defaultQueueLimit), MaxBatch: s.MaxBatch, BestEffort: s.BestEffort,
+			Of: s.Of, Accuracy: s.Accuracy,
 		})
 	}
 	return list, bound

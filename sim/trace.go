@@ -32,7 +32,7 @@ type trace struct {
 // writing it. It does not close w.
 func Trace(sc *Scenario, w io.Writer) (close func() error) {
 	t := &trace{perfetto.NewWriter(w), sc.Services, map[int]bool{}}
-	sc.Observer = observer{t.round, t.answer, t.worker}
+	sc.Observer = observer{Round: t.round, Answer: t.answer, worker: t.worker}
 	return t.w.Close
 }
 
@@ -107,6 +107,7 @@ func (t *trace) instant(name string, at time.Duration, device, row int, args map
 // observer is called when something happens. Functions that are nil are not called,
 // and what the others are given is valid until they return.
 type observer struct {
+	Arrive func(*Query) // before the scheduler has it
 	Round  func(*Round)
 	Answer func(*Answer)
 

@@ -64,7 +64,7 @@ var arrows = []arrow{
 		pkg:   "sim",
 		may:   []string{"device", "models", "overlap", "perfetto", "predictor", "stats", "textfile"},
 		why:   "it drives the scheduler that serves, in virtual time; whatever else decided would not be simulated",
-		tests: []string{"device/synthetic", "training", "training/fit"},
+		tests: []string{"device/synthetic", "selection", "training", "training/fit"},
 	},
 	{
 		pkg:   "sim/bound",
