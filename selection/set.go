@@ -20,7 +20,7 @@ import (
 // highest load two may differ.
 const (
 	maxGap      = 0.01
-	nearness    = 10
+	nearness    = 5
 	maxPolicies = 100
 	leastStep   = 1e-3
 )
@@ -47,9 +47,10 @@ func (s *Set) At(rate float64) *Policy {
 
 // SolveSet returns the policies of a worker for loads from low to high queries a second: for
 // both, and for so many between them that the expected accuracies of neighbours differ by at
-// most 1 % of the most accurate variant's. If no variant bears the highest load, the set ends
-// at what one bears, or at the most arrivals within a target, and its note says so. Progress, unless it is nil, is called with the
-// number of policies after each and the largest gap left, as a part of the largest accuracy.
+// most 1 % of the most accurate variant's, and 5 % of what variants differ by. If no variant
+// bears the highest load, the set ends at what one bears, or at the most arrivals within a
+// target, and its note says so. Progress, unless it is nil, is called with the number of
+// policies after each and the largest gap left, as a part of what it is compared with.
 func (w Worker) SolveSet(ctx context.Context, low, high float64, progress func(policies int, gap float64)) (*Set, error) {
 	w.Rate = low
 	if err := w.check(); err != nil {

@@ -52,6 +52,24 @@ func TestSetIsDense(t *testing.T) {
 	}
 }
 
+// TestSetIsDenseWhereAccuraciesAreAlike: a policy for a higher load would cost what there is
+// to gain.
+func TestSetIsDenseWhereAccuraciesAreAlike(t *testing.T) {
+	w := small(3, 1, 1, 20)
+	for i := range w.Variants {
+		w.Variants[i].Accuracy = 80 + float64(i)
+	}
+	s, err := w.SolveSet(t.Context(), 3, 120, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, p := range s.Policies[1:] {
+		if before := s.Policies[i]; math.Abs(p.Accuracy-before.Accuracy) > 0.1 && p.Rate-before.Rate > 2*leastStep*s.Rate {
+			t.Errorf("after %v with an accuracy of %v: %v with %v", before.Rate, before.Accuracy, p.Rate, p.Accuracy)
+		}
+	}
+}
+
 // TestSetIsBounded has so many steps in accuracy that not all gaps can be closed.
 func TestSetIsBounded(t *testing.T) {
 	w := small(2, 1, 1, 12)
