@@ -10,8 +10,8 @@ import (
 // Selector says which variant of a service answers.
 type Selector interface {
 	// Select returns the name of the variant that is to answer what waits for a service: so
-	// many queries for each of the devices that it is up on, the most urgent of which
-	// has some time left when the group starts. It must depend on nothing else but what it
+	// many queries for each of the devices that it is up on, where the group that starts must end
+	// within some time for the sake of the most urgent of them and of other services. It must depend on nothing else but what it
 	// was told before. A name that no variant has stands for the fastest.
 	Select(of string, waiting int, slack time.Duration) (variant string)
 }
@@ -126,16 +126,35 @@ func (f *family) selected(l *backlog, v *device, first *query, waiting int, at t
 	if l.selector == nil || places == 0 {
 		return nil
 	}
-	name := l.selector.Select(f.of, (waiting+places-1)/places, first.Deadline-at)
+	limit := f.limit(l, first, at)
+	name := l.selector.Select(f.of, (waiting+places-1)/places, limit-at)
 	i := slices.IndexFunc(f.members, func(sv *service) bool { return sv.Name == name })
 	if i < 0 || !f.members[i].runs(v) {
 		return nil
 	}
 	sv := f.members[i]
-	if alone := l.aloneOn(v, sv, first); alone.Latency == 0 || at+alone.Bound > first.Deadline {
+	if alone := l.aloneOn(v, sv, first); alone.Latency == 0 || at+alone.Bound > limit {
 		return nil
 	}
 	return sv
+}
+
+// limit returns when a group should have ended that starts at a time, for the most urgent
+// query of the family: by its deadline, and so early that of each other service the most
+// urgent query that waits can run after it. What is accurate for one service would else be
+// paid for by another, whose queries are dropped.
+func (f *family) limit(l *backlog, first *query, at time.Duration) time.Duration {
+	limit := first.Deadline
+	for _, sv := range l.services {
+		if sv.family == f || sv.queue.len() == 0 {
+			continue
+		}
+		q := sv.queue.top()
+		if latest := q.Deadline - q.Alone; latest > at && !q.Rank.Filler && q.Rank.Level <= first.Rank.Level {
+			limit = min(limit, latest)
+		}
+	}
+	return limit
 }
 
 // fastest returns the variant with an accuracy at least that has a query in the least time
