@@ -27,8 +27,10 @@ const (
 	solvePeriod = time.Minute
 )
 
-// heed has each family know what part of the devices others take, and calculates its
-// policies where there are none for its variants as they are.
+// heed has each family know what part of the devices others take from it, and calculates its
+// policies where there are none for its variants as they are. What its own spans saved beside
+// others is time that those did not take from it: a query that runs beside another for nothing
+// leaves all of the device.
 func (f selecting) heed() {
 	if len(f.families) == 0 {
 		return
@@ -42,6 +44,8 @@ func (f selecting) heed() {
 		for name, l := range load.Services {
 			if s := f.serving(name); s == nil || s.family != of {
 				others += l.DeviceSeconds
+			} else {
+				others -= l.SavedSeconds
 			}
 		}
 		of.live.Share(others / (load.WindowSeconds * float64(len(f.devices))))

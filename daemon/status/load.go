@@ -44,4 +44,8 @@ type ServiceLoad struct {
 
 	// DeviceTotal is DeviceSeconds since the service was first there.
 	DeviceTotal time.Duration `json:"-"`
+
+	// SavedSeconds is how much longer its spans would have taken alone than their part of
+	// the time of devices, by the predictor. It is negative where they would have taken less.
+	SavedSeconds float64 `json:"-"`
 }

@@ -136,7 +136,7 @@ func (l *lane) demands(a *overlap.Answer, took, allowed time.Duration) {
 // demanded sums up what a service demanded from a step on.
 func (l *lane) demanded(first int64) (sum demand) {
 	l.load.each(first, loadSteps, func(_ int, d *demand) {
-		sum.took, sum.total, sum.bad = sum.took+d.took, sum.total+d.total, sum.bad+d.bad
+		sum.took, sum.saved, sum.total, sum.bad = sum.took+d.took, sum.saved+d.saved, sum.total+d.total, sum.bad+d.bad
 		for i, n := range d.left {
 			sum.left[i] += n
 		}

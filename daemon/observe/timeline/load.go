@@ -34,11 +34,12 @@ type busy struct {
 	rounds int
 }
 
-// demand is what a service asked of the devices in a step: what its spans took, and of
-// its queries that were good or bad how many there were, how many were bad, and how many
+// demand is what a service asked of the devices in a step: what its spans took, and saved by
+// running beside others, and of its queries that were good or bad how many there were, how many were bad, and how many
 // were answered with so much left of their time.
 type demand struct {
 	took       time.Duration
+	saved      time.Duration
 	total, bad uint32
 	left       [leftSteps]uint32
 }

@@ -34,7 +34,11 @@ func (r *loadRig) round(device int, took time.Duration, spans ...time.Duration) 
 	for i, s := range spans {
 		o.Spans = append(o.Spans, models.SpanOutcome{Span: models.Span{Service: models.ServiceID(i)}, Took: s})
 	}
-	r.Observe(&observe.Event{Kind: observe.Ended, At: r.now, Outcome: o})
+	gain := observe.Gain{}
+	if len(spans) > 1 {
+		gain.Overlap = took // apart they would have taken twice as long
+	}
+	r.Observe(&observe.Event{Kind: observe.Ended, At: r.now, Outcome: o, Gain: gain})
 }
 
 // queries has so many queries of a service be over, with this part of their time left.
@@ -95,6 +99,9 @@ func TestDemandOfIdleDevices(t *testing.T) {
 	a, b := o.Services["a"], o.Services["b"]
 	if !near(a.DeviceSeconds/o.WindowSeconds, 0.7) || !near(b.DeviceSeconds/o.WindowSeconds, 0.05) || !near(a.DeviceSeconds+b.DeviceSeconds, left.BusySeconds+right.BusySeconds) {
 		t.Errorf("%+v; %+v", a, b)
+	}
+	if !near(a.SavedSeconds/o.WindowSeconds, 0.2) || !near(b.SavedSeconds/o.WindowSeconds, 0.05) {
+		t.Errorf("%v s are saved, and %v", a.SavedSeconds, b.SavedSeconds)
 	}
 	if a.Headroom != 0.3 || b.Headroom != 1 || len(o.Services) != 2 {
 		t.Errorf("headroom %v and %v", a.Headroom, b.Headroom)

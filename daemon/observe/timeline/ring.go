@@ -150,7 +150,8 @@ func (r *Ring) finishLocked(e *observe.Event) {
 	at.Number = 0
 }
 
-// spendLocked divides the time of a round among the services of its spans. A span that has
+// spendLocked divides the time of a round among the services of its spans, and what it saved
+// by overlapping. A span that has
 // not said how long it was in the engine, as one that overran, was there all the time.
 func (r *Ring) spendLocked(e *observe.Event) {
 	o := e.Outcome
@@ -169,8 +170,10 @@ func (r *Ring) spendLocked(e *observe.Event) {
 	for i := range o.Spans {
 		s := &o.Spans[i]
 		if l := r.mu.lanes.laneOf(s.Span.Service); l != nil {
-			part := time.Duration(float64(o.Took) * (float64(in(s)) / float64(sum)))
-			l.load.at(e.At).took += part
+			share := float64(in(s)) / float64(sum)
+			part := time.Duration(float64(o.Took) * share)
+			to := l.load.at(e.At)
+			to.took, to.saved = to.took+part, to.saved+time.Duration(float64(e.Gain.Overlap)*share)
 			l.took += part
 		}
 	}
@@ -396,7 +399,7 @@ func (r *Ring) publishLocked(now time.Duration) {
 		if l := &r.mu.lanes.list[i]; l.services > 0 {
 			sum := l.demanded(first)
 			o.Services[l.name] = status.ServiceLoad{
-				Headroom: sum.headroom(), DeviceSeconds: sum.took.Seconds(), BadRate: sum.badRate(), DeviceTotal: l.took,
+				Headroom: sum.headroom(), DeviceSeconds: sum.took.Seconds(), BadRate: sum.badRate(), DeviceTotal: l.took, SavedSeconds: sum.saved.Seconds(),
 			}
 			if !l.bestEffort { // which promises nothing
 				all.total, all.bad = all.total+sum.total, all.bad+sum.bad
