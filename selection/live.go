@@ -1,13 +1,21 @@
 package selection
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // How a load is found out: the arrivals of a window (section 6 of the paper has 500 ms), but
-// of no fewer queries than leastArrivals, within the longest window.
+// of no fewer queries than leastArrivals, within the longest window. Before anything is known
+// so many are enough. As long as a window differs from the load by no more than chance, steady
+// standard deviations of a Poisson process, the load is the mean of windows, as of the last
+// memory: the policy for the highest of them would be less accurate than it need be.
 const (
 	window        = 500 * time.Millisecond
 	longestWindow = 5 * time.Second
 	leastArrivals = 16
+	steady        = 3.0
+	memory        = 4 * time.Second
 )
 
 // patience is for how long a load must have been lower than that of the policy before it
@@ -23,7 +31,8 @@ type Live struct {
 
 	arrived int           // in the window that runs
 	since   time.Duration // when that began
-	rate    float64       // queries a second, in the last one
+	rate    float64       // queries a second, 0 before the first has ended
+	over    time.Duration // what that is the mean of
 	low     time.Duration // since when the load has been lower, 0 if it is not
 }
 
@@ -37,7 +46,7 @@ func (l *Live) Use(s *Set) {
 // Set returns the policies that are followed, nil for none.
 func (l *Live) Set() *Set { return l.set }
 
-// Rate returns how many queries a second came last.
+// Rate returns how many queries a second come.
 func (l *Live) Rate() float64 { return l.rate }
 
 // Policy returns the policy for the load as it is, nil for none.
@@ -50,10 +59,19 @@ func (l *Live) Share(others float64) { l.taken = min(max(others, 0), 0.9) }
 // Arrived tells that a query came, at a time that never goes back.
 func (l *Live) Arrived(at time.Duration) {
 	took := at - l.since
-	if l.arrived++; took < window || l.arrived < leastArrivals && took < longestWindow {
+	l.arrived++
+	enough := l.arrived >= leastArrivals && (took >= window || l.rate == 0)
+	if !enough && took < longestWindow {
 		return
 	}
-	l.rate = float64(l.arrived) / took.Seconds()
+	seconds := max(took, 1).Seconds()
+	rate := float64(l.arrived) / seconds
+	if math.Abs(rate-l.rate) < steady*math.Sqrt(l.rate/seconds) {
+		l.over = max(took, min(l.over+took, memory))
+		l.rate += (rate - l.rate) * seconds / l.over.Seconds()
+	} else {
+		l.rate, l.over = rate, took
+	}
 	if l.set != nil {
 		l.consider(l.since, at)
 	}

@@ -1,6 +1,7 @@
 package selection
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -53,6 +54,34 @@ func TestLiveFollowsTheLoad(t *testing.T) {
 }
 
 const ms = time.Millisecond
+
+// TestLiveTakesChanceForNoLoad: of a Poisson process at 36 queries a second some windows have
+// more than 40, and the policy for 80 is not for them. Half a second of twice as many is.
+func TestLiveTakesChanceForNoLoad(t *testing.T) {
+	var l Live
+	l.Use(liveSet())
+	random := rand.New(rand.NewPCG(1, 2))
+	now, most := time.Duration(0), 0.0
+	come := func(rate float64, during time.Duration) {
+		for end := now + during; now < end; now += time.Duration(random.ExpFloat64() / rate * 1e9) {
+			l.Arrived(now)
+			most = max(most, l.Rate())
+		}
+	}
+	if come(3600, 100*ms); l.Choose(1, time.Second) != "80" {
+		t.Errorf("at first for %s", l.Choose(1, time.Second))
+	}
+	if come(36, 10*time.Second); l.Choose(1, time.Second) != "40" {
+		t.Errorf("for %s", l.Choose(1, time.Second))
+	}
+	most = 0
+	if come(36, time.Minute); most > 50 {
+		t.Errorf("a load of %.1f is seen", most)
+	}
+	if come(72, time.Second); l.Choose(1, time.Second) != "80" {
+		t.Errorf("at twice the load for %s, %.1f", l.Choose(1, time.Second), l.Rate())
+	}
+}
 
 // Where there is no time, and where queries are to be dropped, the fastest answers.
 func TestLiveWithoutTime(t *testing.T) {
