@@ -52,12 +52,12 @@ func (s *selected) Select(_ string, waiting int, slack time.Duration) string {
 }
 
 // solve makes the policies of the service for the bounds of what its variants take alone.
-func (d *duel) solve(t *testing.T) {
+func (d *duel) solve(t *testing.T, queue, levels int) {
 	sc := d.Scenario
 	sc.Device, sc.Arrivals, sc.Queries = <-d.devices, Arrivals{Process: Poisson, QPS: 1}, 1
 	defer func() { d.devices <- sc.Device }()
 	one := begun(t, sc).controls[0]
-	w := selection.Worker{CV: 1, Drop: true, Queue: 32, Levels: 50, Workers: 1, Target: millis(sc.Services[0].Target)}
+	w := selection.Worker{CV: 1, Drop: true, Queue: queue, Levels: levels, Workers: 1, Target: millis(sc.Services[0].Target)}
 	for i, s := range sc.Services[:len(sc.Services)-1] {
 		measured := map[int]float64{}
 		for n := 1; n*s.Sizes[0] <= s.MaxBatch; n *= 2 {
@@ -193,7 +193,7 @@ func TestVariantsOnA100(t *testing.T) {
 			s.Of, s.Sizes = "classes", []int{4}
 		}
 	}
-	d.solve(t)
+	d.solve(t, 32, 50) // as the daemon
 	t.Logf("%d policies to %.0f queries a second", len(d.set.Policies), d.set.Rate)
 	fastest := contender{"resnet50", "overlap", "resnet50", 0}
 	contenders := []contender{
@@ -257,7 +257,7 @@ func TestVariantsByLoad(t *testing.T) {
 		s.Target, s.MaxBatch, s.Sizes = 120*ms, 8, []int{1}
 	}
 	d.devices <- f
-	d.solve(t)
+	d.solve(t, 16, 20)
 	const other = 20.0
 	ours, fastest := contender{policy: "overlap"}, contender{policy: "overlap", only: "a"}
 	highest := peak(func(load float64) float64 { return d.play(t, fastest, load, other, 1).all(load, other) })
