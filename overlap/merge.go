@@ -19,7 +19,8 @@ type joiner struct {
 
 // merge fills the batch of candidate i, if it is one to be formed, with
 // queries that wait behind its head, have the same shape and fit under
-// MaxBatch. It looks for the largest batch that ends, by its bound, before the
+// MaxBatch; for a service with variants, no more of them than its share for each device, for
+// which the variant is selected. It looks for the largest batch that ends, by its bound, before the
 // deadline of everybody in it, and of the sizes that it asked about takes the
 // one that saves most time against running its queries one after another; if
 // none saves any, the head stays alone. So does a query that is to run by
@@ -69,7 +70,8 @@ func (d *decision) scan(c *candidate) {
 			break
 		}
 		queue.pass()
-		if q.Shape != head.Shape || q.SeqLen != head.SeqLen || q.Rank.Filler != head.Rank.Filler || q.single() || size+q.Size > c.service.MaxBatch {
+		full := c.service.family.share > 0 && len(d.joining) == c.service.family.share
+		if full || q.Shape != head.Shape || q.SeqLen != head.SeqLen || q.Rank.Filler != head.Rank.Filler || q.single() || size+q.Size > c.service.MaxBatch {
 			c.leaves(q)
 			continue
 		}

@@ -23,6 +23,7 @@ type Selector interface {
 type family struct {
 	of      string
 	members []*service // in the order of their IDs
+	share   int        // of what waits, queries for each device that it is up on; 0 without a choice
 	moving  []*query   // scratch of assign
 }
 
@@ -84,7 +85,12 @@ func (f *family) waiting(at time.Duration) (first *query, n int) {
 // the most urgent query in time; else to the fastest. A query that asks for more accuracy
 // than that variant has goes to the fastest that has it.
 func (f *family) assign(l *backlog, v *device, first *query, waiting int, at time.Duration) {
-	to := f.selected(l, v, first, waiting, at)
+	places := 1
+	for _, sv := range f.members {
+		places = max(places, sv.places())
+	}
+	f.share = (waiting + places - 1) / places
+	to := f.selected(l, v, first, at)
 	if to == nil {
 		to = f.fastest(l, v, first, 0)
 	}
@@ -118,16 +124,12 @@ func (*family) move(l *backlog, q *query, to *service) {
 }
 
 // selected returns the variant that the selector says, nil if it is not to be.
-func (f *family) selected(l *backlog, v *device, first *query, waiting int, at time.Duration) *service {
-	places := 0
-	for _, sv := range f.members {
-		places = max(places, sv.places())
-	}
-	if l.selector == nil || places == 0 {
+func (f *family) selected(l *backlog, v *device, first *query, at time.Duration) *service {
+	if l.selector == nil {
 		return nil
 	}
-	limit := f.limit(l, first, at)
-	name := l.selector.Select(f.of, (waiting+places-1)/places, limit-at)
+	limit := f.limit(l, v, first, at)
+	name := l.selector.Select(f.of, f.share, limit-at)
 	i := slices.IndexFunc(f.members, func(sv *service) bool { return sv.Name == name })
 	if i < 0 || !f.members[i].runs(v) {
 		return nil
@@ -143,18 +145,40 @@ func (f *family) selected(l *backlog, v *device, first *query, waiting int, at t
 // query of the family: by its deadline, and so early that of each other service the most
 // urgent query that waits can run after it. What is accurate for one service would else be
 // paid for by another, whose queries are dropped.
-func (f *family) limit(l *backlog, first *query, at time.Duration) time.Duration {
+func (f *family) limit(l *backlog, v *device, first *query, at time.Duration) time.Duration {
 	limit := first.Deadline
 	for _, sv := range l.services {
-		if sv.family == f || sv.queue.len() == 0 {
+		if sv.family == f || sv != sv.family.members[0] {
 			continue
 		}
-		q := sv.queue.top()
-		if latest := q.Deadline - q.Alone; latest > at && !q.Rank.Filler && q.Rank.Level <= first.Rank.Level {
+		q, took := sv.family.next(l, v, at)
+		if q == nil || q.Rank.Filler || q.Rank.Level > first.Rank.Level {
+			continue
+		}
+		if latest := q.Deadline - took; latest > at {
 			limit = min(limit, latest)
 		}
 	}
 	return limit
+}
+
+// next returns the most urgent query that waits, nil if there is none, and what it takes
+// alone, as the fastest variant if there is a choice: whichever it waits for now.
+func (f *family) next(l *backlog, v *device, at time.Duration) (q *query, took time.Duration) {
+	if sv := f.members[0]; len(f.members) == 1 {
+		if sv.queue.len() == 0 {
+			return nil, 0
+		}
+		q = sv.queue.top()
+		return q, q.Alone
+	}
+	if q, _ = f.waiting(at); q == nil {
+		return nil, 0
+	}
+	if sv := f.fastest(l, v, q, q.Accuracy); sv != nil {
+		took = l.aloneOn(v, sv, q).Latency
+	}
+	return q, took
 }
 
 // fastest returns the variant with an accuracy at least that has a query in the least time
