@@ -352,6 +352,15 @@ func (p *process) worker(service string) int {
 	return ready[len(ready)-1]
 }
 
+// awaitWorker is worker for whoever sends it signals: it waits until there is one. The
+// daemon is ready when another service is, and a signal to process 0 goes to the group of
+// this process: a stop freezes the tests and whoever runs them, and nobody says a word.
+func (p *process) awaitWorker(service string) (pid int) {
+	p.t.Helper()
+	p.eventually("the worker of "+service, func() bool { pid = p.worker(service); return pid != 0 })
+	return pid
+}
+
 // residentBytes and descriptors measure a process.
 func (p *process) residentBytes(pid int) int64 {
 	p.t.Helper()

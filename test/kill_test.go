@@ -72,7 +72,7 @@ func TestKilledWorkers(t *testing.T) {
 	for range kills {
 		p.eventually("the next worker", func() bool { w := p.worker("victim"); return w != 0 && w != last })
 		time.Sleep(time.Duration(random.IntN(100)) * time.Millisecond)
-		last = p.worker("victim")
+		last = p.awaitWorker("victim")
 		if err := syscall.Kill(last, syscall.SIGKILL); err != nil {
 			t.Errorf("killing worker %d: %v", last, err)
 		}
@@ -105,7 +105,7 @@ func TestHangingWorkerIsReplaced(t *testing.T) {
 	p := serve(t, config{worker: restarts + `span_timeout = "500ms"`, tables: "[profile]\non_start = false", services: []service{
 		tinyAdd, {name: "other", model: "zoo:tiny_add"},
 	}})
-	first := p.worker("add")
+	first := p.awaitWorker("add")
 	if err := syscall.Kill(first, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -160,10 +160,10 @@ func giveUp(t *testing.T, ready string, want int) {
 	p := serve(t, config{top: fmt.Sprintf("ready = %q", ready), worker: "restart_limit = 1\nbackoff_min = \"10ms\"\n", services: []service{
 		tinyAdd, {name: "other", model: "zoo:tiny_add"},
 	}})
-	first := p.worker("add")
+	first := p.awaitWorker("add")
 	syscall.Kill(first, syscall.SIGKILL)
 	p.eventually("the second worker", func() bool { w := p.worker("add"); return w != 0 && w != first })
-	syscall.Kill(p.worker("add"), syscall.SIGKILL)
+	syscall.Kill(p.awaitWorker("add"), syscall.SIGKILL)
 	p.await("that it is given up", func(e event) bool { return e.Message[:min(len(e.Message), 19)] == "service is given up" })
 	q := sum(rand.New(rand.NewPCG(7, 8)), 1)
 	a := p.infer("add", q)

@@ -189,7 +189,7 @@ func TestModelChangesOnDisk(t *testing.T) {
 		if err := os.Rename(path+".new", path); err != nil {
 			t.Fatal(err)
 		}
-		pid := p.worker("changing")
+		pid := p.awaitWorker("changing")
 		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}

@@ -59,13 +59,13 @@ func TestSpanThatDoesNotEnd(t *testing.T) {
 	}
 	again(0)
 
-	worker := p.worker("loop")
+	worker := p.awaitWorker("loop")
 	answers := p.runs("loop", one(endless))
 	neighbour(answers)
 	refusedWith(t, <-answers, 503, "deadline_passed")
 	again(worker)
 
-	worker = p.worker("loop")
+	worker = p.awaitWorker("loop")
 	if err := syscall.Kill(worker, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func TestSpanThatDoesNotEnd(t *testing.T) {
 	again(worker)
 
 	// Nobody waits for a query whose client has left, so its worker goes as well.
-	worker = p.worker("loop")
+	worker = p.awaitWorker("loop")
 	client := p.abandon("loop", one(endless))
 	p.eventually("the query to overrun", func() bool { return p.metrics()[`overlapd_overruns_total{service="loop"}`] > 2 })
 	client.Close()

@@ -311,11 +311,7 @@ func TestRestartOfAServiceThatWasGivenUp(t *testing.T) {
 func (p *process) spoil(service, path string) {
 	p.t.Helper()
 	replaceFile(p.t, path, []byte("no model"))
-	pid := p.worker(service)
-	if pid == 0 { // which would be the group of this process
-		p.t.Fatalf("%s has no worker", service)
-	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(p.awaitWorker(service), syscall.SIGKILL); err != nil {
 		p.t.Fatal(err)
 	}
 	p.await("that it is given up", func(e event) bool {

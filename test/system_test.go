@@ -38,7 +38,7 @@ func TestSystem33WorkerCrashes(t *testing.T) {
 	signals := []syscall.Signal{syscall.SIGKILL, syscall.SIGSEGV, syscall.SIGABRT}
 	for i, s := range signals {
 		t.Run(s.String(), func(t *testing.T) {
-			pid := p.worker("slow")
+			pid := p.awaitWorker("slow")
 			running := p.runs("slow", one(float64(i)))
 			if err := syscall.Kill(pid, s); err != nil {
 				t.Fatal(err)
