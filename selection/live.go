@@ -46,9 +46,6 @@ func (l *Live) Use(s *Set) {
 // Set returns the policies that are followed, nil for none.
 func (l *Live) Set() *Set { return l.set }
 
-// Rate returns how many queries a second come.
-func (l *Live) Rate() float64 { return l.rate }
-
 // Policy returns the policy for the load as it is, nil for none.
 func (l *Live) Policy() *Policy { return l.policy }
 

@@ -48,7 +48,7 @@ func TestLiveFollowsTheLoad(t *testing.T) {
 			l.Arrived(now)
 		}
 		if got := l.Choose(3, s); got != step.want {
-			t.Errorf("at %v, after %v of %d/s beside %.1f: the policy for %s/s, want that for %s/s (%.1f/s)", now, step.during, step.rate, step.others, got, step.want, l.Rate())
+			t.Errorf("at %v, after %v of %d/s beside %.1f: the policy for %s/s, want that for %s/s (%.1f/s)", now, step.during, step.rate, step.others, got, step.want, l.rate)
 		}
 	}
 }
@@ -65,7 +65,7 @@ func TestLiveTakesChanceForNoLoad(t *testing.T) {
 	come := func(rate float64, during time.Duration) {
 		for end := now + during; now < end; now += time.Duration(random.ExpFloat64() / rate * 1e9) {
 			l.Arrived(now)
-			most = max(most, l.Rate())
+			most = max(most, l.rate)
 		}
 	}
 	if come(3600, 100*ms); l.Choose(1, time.Second) != "80" {
@@ -79,7 +79,7 @@ func TestLiveTakesChanceForNoLoad(t *testing.T) {
 		t.Errorf("a load of %.1f is seen", most)
 	}
 	if come(72, time.Second); l.Choose(1, time.Second) != "80" {
-		t.Errorf("at twice the load for %s, %.1f", l.Choose(1, time.Second), l.Rate())
+		t.Errorf("at twice the load for %s, %.1f", l.Choose(1, time.Second), l.rate)
 	}
 }
 
