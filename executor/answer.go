@@ -60,6 +60,11 @@ func (w *worker) answer(kind wire.Kind, payload []byte, done *wire.Done) error {
 		if err = wire.Decode(payload, done); err == nil {
 			err = w.done(done)
 		}
+	case wire.KindMoved:
+		var moved wire.Moved // which the next step keeps
+		if err = wire.Decode(payload, &moved); err == nil {
+			err = stepTaken(w, &moved)
+		}
 	case wire.KindFailed:
 		var failed wire.Failed
 		if err = wire.Decode(payload, &failed); err == nil {
@@ -78,6 +83,9 @@ func (w *worker) done(d *wire.Done) error {
 	f, err := w.flight(d.Round, d.Batch)
 	if err != nil {
 		return err
+	}
+	if f.move != nil {
+		return fmt.Errorf("%s, where the batch moves", wire.KindDone)
 	}
 	if err := f.check(d, len(w.info.Operators)); err != nil {
 		return err
@@ -110,12 +118,15 @@ func (w *worker) failed(m *wire.Failed) error {
 	}
 	w.land(f, true, 0)
 	status, failure := models.SpanFailed, m.Err()
+	if f.move != nil {
+		f.block.free() // the worker has done with it
+	}
 	if wire.Ends(failure) {
 		// The query is not to blame: another worker may run it.
 		status = models.SpanLost
 		w.expire(failure)
 	}
-	f.round.fail(f.index, status, failure)
+	f.fail(status, failure)
 	return nil
 }
 
@@ -143,9 +154,9 @@ func (w *worker) flight(round uint64, batch models.BatchID) (flight, error) {
 		return flight{}, fmt.Errorf("answer to round %d, but nothing is in flight", round)
 	}
 	f, _ := w.mu.flights.at(0)
-	if f.round.outcome.Round != round || f.span.Batch != batch {
+	if f.number() != round || f.span.Batch != batch {
 		return flight{}, fmt.Errorf("answer to round %d, batch %d, expected round %d, batch %d",
-			round, batch, f.round.outcome.Round, f.span.Batch)
+			round, batch, f.number(), f.span.Batch)
 	}
 	return *f, nil
 }
@@ -155,12 +166,15 @@ func (w *worker) flight(round uint64, batch models.BatchID) (flight, error) {
 func (w *worker) land(f flight, gone bool, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.took = took
-	_, word := w.mu.flights.at(0)
+	head, word := w.mu.flights.at(0)
 	w.outputs.ClearStop(word)
+	if f.move == nil {
+		w.mu.took = took
+		head.block.free()
+	}
 	w.mu.flights.pop()
 	if gone {
-		delete(w.mu.batches, f.span.Batch)
+		w.mu.forget(f.span.Batch, &w.mu.flights)
 	}
 }
 

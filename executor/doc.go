@@ -12,7 +12,9 @@
 // Tensors lie in memory shared with the worker: inputs in an arena that the
 // daemon owns and that outlives the worker, so that a query can be run again, also
 // by the worker that another executor has of the service, on another device;
-// outputs in an arena that is new for every worker process. A worker is never
+// outputs in an arena that is new for every worker process. A paused batch goes on with the
+// worker that another executor has of its service by [Move], through an arena that both
+// have mapped: what is written once is read where it lies. A worker is never
 // believed: an output or an answer that cannot be kills it.
 //
 // # Threads

@@ -23,6 +23,7 @@ type Executor struct {
 	outcomes chan Outcome
 	running  atomic.Int32 // rounds whose outcome is not delivered
 	overruns atomic.Int32 // spans that were set apart, and whose outcome is not delivered
+	moves    atomic.Int32 // from here, whose outcome is not delivered
 	ctx      context.Context
 	cancel   context.CancelFunc
 	workers  sync.WaitGroup // every goroutine
@@ -52,7 +53,7 @@ func New(opts Options) (*Executor, error) {
 		closing:  make(chan struct{}),
 	}
 	if e.outcomes == nil {
-		e.outcomes = make(chan Outcome, MaxRounds+MaxOverruns)
+		e.outcomes = make(chan Outcome, MaxOutcomes)
 	}
 	e.services.Store(&services{})
 	for _, spec := range opts.Services {
@@ -131,7 +132,7 @@ func (e *Executor) Run(id uint64, spans []SpanRequest) error {
 	}
 	// A delivery first fills the channel and then lowers what is counted, so this
 	// never counts a round too few.
-	room := cap(e.outcomes) / (MaxRounds + MaxOverruns) * MaxRounds
+	room := cap(e.outcomes) / MaxOutcomes * MaxRounds
 	if running := int(e.running.Load()); running >= MaxRounds || running+len(e.outcomes) >= room {
 		return ErrTooManyRounds
 	}

@@ -27,6 +27,7 @@ type fakeEngine struct {
 
 type fakeBatch struct {
 	queries []segworker.Query
+	moved   []byte // what ran elsewhere
 	ran     string
 }
 
@@ -120,7 +121,7 @@ func (e *fakeEngine) obey(text string, op int, id models.BatchID) error {
 func (e *fakeEngine) finish(id models.BatchID, out segworker.OutputFunc) error {
 	b := e.batches[id]
 	for i, q := range b.queries {
-		text := string(q.Inputs[0].Data) + b.ran
+		text := string(q.Inputs[0].Data) + string(b.moved) + b.ran
 		data, err := out(i, 0, models.Uint8, []int64{int64(len(text))}, int64(len(text)))
 		if err != nil {
 			return err
@@ -128,6 +129,55 @@ func (e *fakeEngine) finish(id models.BatchID, out segworker.OutputFunc) error {
 		copy(data, text)
 	}
 	e.Release(id)
+	return nil
+}
+
+// The steps of a move, as operators that a text may name.
+const (
+	atDescribe = 10 + iota
+	atExport
+	atImport
+)
+
+// Describe tells of one value, which is what has run so far.
+func (e *fakeEngine) Describe(id models.BatchID) ([]wire.Tensor, uint64, error) {
+	b := e.batches[id]
+	if err := e.obeyAll(b, atDescribe, id); err != nil {
+		return nil, 0, err
+	}
+	n := int64(len(b.moved) + len(b.ran))
+	if string(b.queries[0].Inputs[0].Data) == "huge" {
+		n = 1 << 50
+	}
+	return []wire.Tensor{{Type: models.Uint8, Shape: []int64{n}, Bytes: n}}, 7, nil
+}
+
+func (e *fakeEngine) Export(id models.BatchID, to [][]byte) error {
+	b := e.batches[id]
+	copy(to[0], string(b.moved)+b.ran)
+	return e.obeyAll(b, atExport, id)
+}
+
+// Import uses the value where it lies, unless the text says that it is to be copied.
+func (e *fakeEngine) Import(id models.BatchID, at int, queries []segworker.Query, cut uint64, values []segworker.Tensor) (bool, error) {
+	b := &fakeBatch{queries: queries, moved: values[0].Data}
+	e.batches[id] = b
+	if err := e.obeyAll(b, atImport, id); err != nil {
+		return false, err
+	}
+	copied := strings.Contains(string(queries[0].Inputs[0].Data), "copies")
+	if copied {
+		b.ran, b.moved = string(b.moved), nil
+	}
+	return copied, nil
+}
+
+func (e *fakeEngine) obeyAll(b *fakeBatch, op int, id models.BatchID) error {
+	for _, q := range b.queries {
+		if err := e.obey(string(q.Inputs[0].Data), op, id); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -270,6 +320,22 @@ func lie(about string, id models.BatchID) {
 		m = &wire.Hello{}
 	case "failed":
 		m = &wire.Failed{Round: 7, Batch: id}
+	case "moved":
+		m = &wire.Moved{Round: 1, Batch: id}
+	case "move done":
+		done.Round = moveRound
+	case "move of another":
+		m = &wire.Moved{Round: moveRound + 1, Batch: id}
+	case "move of a shape":
+		m = &wire.Moved{Round: moveRound, Batch: id, Values: []wire.Tensor{{Type: models.Float32, Shape: []int64{4}, Bytes: 4}}}
+	case "move of a type":
+		m = &wire.Moved{Round: moveRound, Batch: id, Values: []wire.Tensor{{Type: 77, Shape: []int64{4}, Bytes: 4}}}
+	case "move": // more values than there can be
+		d := wire.Moved{Round: moveRound, Batch: id, Values: make([]wire.Tensor, wire.MaxTensors)}
+		frame, _ := wire.AppendFrame(nil, &d)
+		frame[4+1+8+8+8+1]++
+		unix.Write(socketFD, frame)
+		return
 	}
 	frame, err := wire.AppendFrame(nil, m)
 	if err != nil {
@@ -280,5 +346,10 @@ func lie(about string, id models.BatchID) {
 
 var lies = []string{
 	"round", "batch", "offset", "length", "slot", "shape", "type", "type as large", "overlap", "outputs", "queries",
-	"reached", "beyond", "unfinished", "hello", "failed",
+	"reached", "beyond", "unfinished", "hello", "failed", "moved",
 }
+
+var liesOfMoves = []string{"move done", "move of another", "move of a shape", "move of a type", "move"}
+
+// moveRound is the number of a test's moves.
+const moveRound = 99

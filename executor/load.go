@@ -32,6 +32,7 @@ func (w *worker) load(ctx context.Context) error {
 	}
 	spec := w.service.spec.Load
 	spec.PollNanos = int64(w.service.executor.opts.Poll)
+	spec.Moves = w.service.spec.Moves != nil
 	w.mu.Lock()
 	err := w.sendLocked(&spec)
 	w.mu.loads = true

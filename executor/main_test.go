@@ -20,6 +20,7 @@ import (
 
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
 	"github.com/overlapd/overlapd/segments/wire"
 	segworker "github.com/overlapd/overlapd/segments/worker"
 )
@@ -28,6 +29,7 @@ import (
 const (
 	roleVariable = "OVERLAPD_TEST_ROLE"
 	roleWorker   = roleVariable + "=worker"
+	roleEngine   = roleVariable + "=engine"
 	roleParent   = roleVariable + "=parent"
 	roleSleeper  = roleVariable + "=sleeper"
 	roleStranger = roleVariable + "=stranger"
@@ -40,6 +42,12 @@ func TestMain(m *testing.M) {
 	switch roleVariable + "=" + os.Getenv(roleVariable) {
 	case roleWorker:
 		if err := segworker.Run(loadFake); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	case roleEngine:
+		if err := segworker.Run(segments.LoadONNX); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

@@ -17,7 +17,7 @@ type Options struct {
 
 	// Outcomes, if it is set, is where outcomes are delivered, those of other devices of a
 	// pool too, and Device says whose they are. Whoever made it closes it after all of
-	// the executors. It has room for MaxRounds and MaxOverruns of each of them.
+	// the executors. It has room for MaxOutcomes of each of them.
 	Outcomes chan Outcome
 	Device   int
 
@@ -77,6 +77,10 @@ type ServiceSpec struct {
 	// is bound to none of them before its batch starts. Whoever made it closes it
 	// once the service is removed from each executor, or that is closed.
 	Inputs *wire.InputArena
+
+	// Moves is the memory through which batches of the service go from the worker of one
+	// executor to that of another, nil where none do. It is shared and closed as Inputs.
+	Moves *wire.InputArena
 
 	// Refused is why the service is given up from the beginning, without a worker
 	// before Restart is called. It is nil for a service that is to start.

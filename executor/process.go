@@ -60,7 +60,11 @@ func startInside(in Inside, id models.ServiceID, files []*os.File) *insider {
 		defer close(p.done)
 		defer files[0].Close()
 		defer cancel()
-		p.err = in.Serve(ctx, id, serve.Files{Socket: files[0], Inputs: files[1].Fd(), Outputs: files[2].Fd()})
+		f := serve.Files{Socket: files[0], Inputs: files[1].Fd(), Outputs: files[2].Fd()}
+		if len(files) > 3 {
+			f.Moves = files[3].Fd()
+		}
+		p.err = in.Serve(ctx, id, f)
 	}()
 	return p
 }

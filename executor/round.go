@@ -14,6 +14,13 @@ const (
 
 	// MaxOverruns is how many spans may run beside rounds or wait to be received.
 	MaxOverruns = 64
+
+	// MaxMoves is how many batches may be on their way from an executor to others, or wait
+	// to be received.
+	MaxMoves = 32
+
+	// MaxOutcomes is how many outcomes of an executor may wait to be received.
+	MaxOutcomes = MaxRounds + MaxOverruns + MaxMoves
 )
 
 // SpanRequest is a span to run. Queries are given if, and only if, the batch
@@ -26,13 +33,14 @@ type SpanRequest struct {
 	Whole   bool
 }
 
-// Outcome is what became of a round, or of one of its spans that was set apart.
+// Outcome is what became of a round, of one of its spans that was set apart, or of a move.
 type Outcome struct {
 	Round   uint64
 	Device  int           // of Options
-	Took    time.Duration // from Run until the last span ended, or the others were set apart
+	Took    time.Duration // of a move by its steps; else from Run until the last span ended, or the others were set apart
 	Spans   []SpanOutcome // in the order in which they were given
 	Overrun bool          // it is that of a span that was set apart, and now has ended
+	Moved   bool          // it is that of a move, under the number that Move was given
 }
 
 // SpanOutcome is what became of a span, with what the worker said of it besides.

@@ -46,6 +46,7 @@ type service struct {
 		gone    error           // why there will be no worker any more, nil if there may be
 		worker  *worker         // nil unless it is ready
 		outputs []*wire.Outputs // may be leased, also where the worker is gone
+		moved   map[kind]int64  // bytes that the last batch of a kind took along, as it moved
 	}
 }
 
@@ -212,6 +213,9 @@ func (s *service) bury(w *worker) Event {
 	w.mu.Unlock()
 	w.strand(w.obituary())
 	w.awaitEnd(stuckAfter)
+	w.mu.Lock()
+	w.mu.free()
+	w.mu.Unlock()
 	w.conn.close()
 	w.outputs.Close()
 	s.gate.leave()
@@ -325,20 +329,24 @@ func (s *service) leases() (sum int) {
 	return sum
 }
 
+// able returns the worker, or why none can run anything.
+func (s *service) able() (*worker, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.gone == nil && s.mu.worker == nil {
+		return nil, ErrNotReady
+	}
+	return s.mu.worker, s.mu.gone
+}
+
 // run sends the span of a round to the worker. It reports whether it was sent.
 func (s *service) run(r *round, index int, request *SpanRequest) bool {
-	s.mu.Lock()
-	w, gone := s.mu.worker, s.mu.gone
-	s.mu.Unlock()
-	switch {
-	case gone != nil:
-		r.fail(index, models.SpanLost, gone)
-	case w == nil:
-		r.fail(index, models.SpanLost, ErrNotReady)
-	default:
-		return w.run(r, index, request)
+	w, err := s.able()
+	if err != nil {
+		r.fail(index, models.SpanLost, err)
+		return false
 	}
-	return false
+	return w.run(r, index, request)
 }
 
 // awaitRounds returns when the outcome of every round with a span of a service without

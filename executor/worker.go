@@ -34,9 +34,9 @@ type worker struct {
 		dying   error // why it ends by itself, if it sent that
 		deaf    bool  // a message could not be sent to it
 		flights flights
-		batches map[models.BatchID][]models.QueryID
-		frame   []byte        // memory that every send uses again
-		took    time.Duration // by the last run, in the engine
+		cargo
+		frame []byte        // memory that every send uses again
+		took  time.Duration // by the last run, in the engine
 	}
 }
 
@@ -56,8 +56,11 @@ func newWorker(s *service) (*worker, error) {
 		service: s, conn: conn, frames: wire.NewFrameReader(conn.Socket), outputs: outputs,
 		begin: time.Now(), fly: make(chan struct{}, 1), lost: make(chan struct{}), read: make(chan struct{}),
 	}
-	w.mu.batches = make(map[models.BatchID][]models.QueryID)
+	w.mu.batches = make(map[models.BatchID]held)
 	files := []*os.File{other, s.spec.Inputs.File(), outputs.File()}
+	if s.spec.Moves != nil {
+		files = append(files, s.spec.Moves.File())
+	}
 	if opts.Inside != nil {
 		w.process = startInside(opts.Inside, s.spec.ID, files)
 	} else {
@@ -151,14 +154,14 @@ func (w *worker) tryRun(r *round, index int, request *SpanRequest) (models.Statu
 	if w.mu.cause != nil {
 		return models.SpanLost, ErrNotReady
 	}
-	queries, known := w.mu.batches[span.Batch]
+	batch, known := w.mu.batches[span.Batch]
 	switch {
 	case span.Start == 0:
-		queries = queryIDs(request.Queries)
+		batch = held{queries: queryIDs(request.Queries)}
 	case !known:
 		return models.SpanLost, ErrBatchLost
 	}
-	place, word := w.mu.flights.at(w.mu.flights.count)
+	_, word := w.mu.flights.at(w.mu.flights.count)
 	if w.mu.flights.count == wire.StopWords {
 		return models.SpanFailed, ErrTooManyRounds
 	}
@@ -169,13 +172,8 @@ func (w *worker) tryRun(r *round, index int, request *SpanRequest) (models.Statu
 	if err != nil {
 		return models.SpanFailed, err
 	}
-	w.mu.batches[span.Batch] = queries
-	*place = flight{round: r, index: index, span: span, queries: queries, since: r.begin, unsent: w.mu.deaf}
-	w.mu.flights.count++
-	select {
-	case w.fly <- struct{}{}:
-	default:
-	}
+	w.mu.batches[span.Batch] = batch
+	w.mu.flights.push(flight{round: r, index: index, span: span, queries: batch.queries, since: r.begin, unsent: w.mu.deaf}, w.fly)
 	return 0, nil
 }
 
@@ -213,7 +211,7 @@ func (w *worker) stop(batch models.BatchID, grace time.Duration) bool {
 	}
 	found := false
 	for i := range w.mu.flights.count {
-		if f, _ := w.mu.flights.at(i); f.span.Batch == batch {
+		if f, _ := w.mu.flights.at(i); f.span.Batch == batch && f.move == nil {
 			w.stopLocked(i)
 			found = true
 		}
@@ -256,7 +254,7 @@ func (w *worker) release(batch models.BatchID) {
 	if _, known := w.mu.batches[batch]; !known || w.mu.cause != nil {
 		return
 	}
-	delete(w.mu.batches, batch)
+	w.mu.forget(batch, &w.mu.flights)
 	_ = w.sendLocked(&wire.Release{Batch: batch}) // never too large to send
 }
 
@@ -290,7 +288,7 @@ func (w *worker) round(id uint64) *round {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.mu.flights.count {
-		if f, _ := w.mu.flights.at(i); f.round.outcome.Round == id {
+		if f, _ := w.mu.flights.at(i); f.round != nil && f.round.outcome.Round == id {
 			return f.round
 		}
 	}
@@ -314,11 +312,12 @@ func (w *worker) strand(err error) {
 		head, _ := w.mu.flights.at(0)
 		f := *head
 		w.mu.flights.pop()
+		w.mu.blocks = append(w.mu.blocks, f.block)
 		w.mu.Unlock()
 		if f.unsent { // the worker cannot have died of it
 			status = models.SpanLost
 		}
-		f.round.fail(f.index, status, err)
+		f.fail(status, err)
 	}
 }
 
@@ -361,15 +360,33 @@ func (w *worker) obituary() error {
 	return fmt.Errorf("worker of %s: %w%s%s", w.service.spec.Name, cause, exit, stderr)
 }
 
-// flight is a run that was sent and not yet answered.
+// flight is a run that was sent and not yet answered, or a step of a move.
 type flight struct {
-	round   *round
-	index   int // the span's, in the round
+	round   *round // nil of a move
+	move    *move  // nil of a run
+	index   int    // the span's, in the round
+	block   block  // to be given back when the worker has answered
 	span    models.Span
 	queries []models.QueryID
 	since   time.Time // when nothing was before it any more
 	stopped bool
 	unsent  bool // the worker was gone when it was to be sent
+}
+
+func (f *flight) number() uint64 {
+	if f.move != nil {
+		return f.move.outcome.Round
+	}
+	return f.round.outcome.Round
+}
+
+// fail ends what was sent and did not come to its end.
+func (f *flight) fail(status models.Status, err error) {
+	if f.move != nil {
+		f.move.end(err)
+		return
+	}
+	f.round.fail(f.index, status, err)
 }
 
 // flights are the runs in flight, oldest first. The place of a flight is its
@@ -383,6 +400,17 @@ type flights struct {
 func (f *flights) at(i int) (*flight, uint32) {
 	word := (f.first + uint32(i)) % wire.StopWords
 	return &f.ring[word], word
+}
+
+// push adds a flight, for which there must be room, and wakes the reader.
+func (f *flights) push(sent flight, wake chan<- struct{}) {
+	place, _ := f.at(f.count)
+	*place = sent
+	f.count++
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
 }
 
 func (f *flights) pop() {

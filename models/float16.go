@@ -31,18 +31,11 @@ func EncodeFloat16(f float32) uint16 {
 // DecodeFloat16 returns the value of an IEEE 754 half: a sign, 5 bits of
 // exponent and 10 of fraction.
 func DecodeFloat16(bits uint16) float64 {
-	sign := 1.0
-	if bits&0x8000 != 0 {
-		sign = -1
+	const infinity = 0x7c00
+	sign, rest := uint32(bits&0x8000)<<16, uint32(bits&0x7fff)<<13
+	if bits&infinity == infinity {
+		return float64(math.Float32frombits(sign | rest | 0x7f800000))
 	}
-	exponent, fraction := int(bits>>10&0x1f), float64(bits&0x3ff)
-	switch {
-	case exponent == 0:
-		return sign * math.Ldexp(fraction, -24)
-	case exponent < 31:
-		return sign * math.Ldexp(1024+fraction, exponent-25)
-	case fraction == 0:
-		return math.Inf(int(sign))
-	}
-	return math.NaN()
+	// In place of an exponent for the bias of float32, which subnormal halves have not.
+	return float64(math.Float32frombits(sign|rest) * 0x1p112)
 }

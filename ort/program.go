@@ -93,6 +93,10 @@ func (p *Program) AddOneThread(sessions []*Session) error {
 // of the Env's again. Without AddOneThread it changes nothing.
 func (p *Program) OneThread(on bool) { p.program.one_thread = C.bool(on) }
 
+// Slow has the steps that run take longer by a factor: the thread that runs them sleeps,
+// after each or a few, for as long as they are to take more. Up to 1 it does not.
+func (p *Program) Slow(factor float64) { p.program.slow = C.double(factor) }
+
 func (p *Program) inputs(step int) []*C.OrtValue {
 	return unsafe.Slice(p.steps[step].input, p.steps[step].inputs)
 }

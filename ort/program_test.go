@@ -2,9 +2,11 @@ package ort
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -222,6 +224,43 @@ func TestProgramRunTimed(t *testing.T) {
 	}
 }
 
+// A slow program sleeps for all but its share of the time that it takes, over any number of
+// short steps, and counts that for each.
+func TestProgramSlow(t *testing.T) {
+	const factor, steps = 8, 50
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
+	x, _ := floats(t, e, []int64{1 << 14})
+	p, _ := chain(t, e, steps, x)
+	nanos := make([]int64, steps)
+	run := func() (passed, said time.Duration) {
+		begin := time.Now()
+		if _, err := p.RunTimed(0, steps, nil, nanos); err != nil {
+			t.Fatal(err)
+		}
+		passed = time.Since(begin)
+		for _, n := range nanos {
+			said += time.Duration(n)
+		}
+		return passed, said
+	}
+	fast := time.Hour
+	for range 20 {
+		passed, _ := run()
+		fast = min(fast, passed)
+	}
+	p.Slow(factor)
+	for range 5 {
+		passed, said := run()
+		if passed < fast*factor/2 || said < fast*factor/2 || passed < said/2 {
+			t.Errorf("it took %v and says %v, without being slow %v", passed, said, fast)
+		}
+	}
+	stop := uint32(1)
+	if reached, err := p.Run(0, steps, &stop); err != nil || reached != 0 {
+		t.Errorf("stopped at step %d, %v", reached, err)
+	}
+}
+
 func TestProgramDoesNotAllocate(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	x, _ := floats(t, e, []int64{4}, 1)
@@ -257,6 +296,30 @@ func TestNewProgramErrors(t *testing.T) {
 	_ = closed.Close()
 	if _, err := NewProgram([]*Session{open, closed}); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed session gives %v", err)
+	}
+}
+
+// BenchmarkProgramSlow is how exactly a slow program takes longer, by the size of a step.
+func BenchmarkProgramSlow(b *testing.B) {
+	const factor, steps = 3, 64
+	for _, n := range []int64{1, 1 << 12, 1 << 16, 1 << 18} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			e := openEnv(b, EnvOptions{IntraThreads: 1})
+			x, _ := floats(b, e, []int64{n}, 1)
+			p, _ := chain(b, e, steps, x)
+			var took [2]time.Duration
+			for b.Loop() {
+				for i, slow := range []float64{1, factor} {
+					p.Slow(slow)
+					begin := time.Now()
+					if _, err := p.Run(0, steps, nil); err != nil {
+						b.Fatal(err)
+					}
+					took[i] += time.Since(begin)
+				}
+			}
+			b.ReportMetric(float64(took[1])/float64(took[0]), "slower")
+		})
 	}
 }
 

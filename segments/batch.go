@@ -17,7 +17,8 @@ type batch struct {
 	size     int   // their sum
 	next     int   // the operator to run next
 	frame    *frame
-	given    []*ort.Value // model inputs that are the batch's to close
+	given    []*ort.Value // model inputs, and values from elsewhere, that are the batch's to close
+	moved    []movedValue // from elsewhere, and not in the frame's memory
 	key      layoutKey
 	shapes   []shape  // by value, what this run taught so far; nil if nothing is to learn
 	bytes    int64    // what ONNX Runtime holds for it
@@ -49,7 +50,7 @@ func (b *batch) taught(m *loaded, p int, peak int64) {
 	b.work = max(b.work, peak-b.planned)
 	for _, ids := range [2][]int32{pc.inputs, pc.outputs} {
 		for _, id := range ids {
-			if made := m.made[id]; made.piece >= 0 && m.cut.lastAt[id] <= p {
+			if made := m.made[id]; made.piece >= b.key.from && m.cut.lastAt[id] <= p {
 				b.frame.program.Drop(made.piece, made.pos)
 				b.count(b.shapes[id], -1)
 			}
@@ -70,8 +71,18 @@ func (b *batch) value(m *loaded, id int32) *ort.Value {
 	if v := b.frame.values[id]; v != nil {
 		return v
 	}
+	for i := range b.moved {
+		if b.moved[i].id == id {
+			return b.moved[i].value
+		}
+	}
 	made := m.made[id]
 	return b.frame.program.Output(made.piece, made.pos)
+}
+
+// reads reports whether the batch needs an input of the model.
+func (b *batch) reads(m *loaded, id int32) bool {
+	return b.key.from == 0 || m.cut.lastAt[id] >= b.key.from
 }
 
 // share returns the shape of a query's part of an output of this shape.
@@ -92,7 +103,7 @@ func (b *batch) close(d device) {
 	for _, r := range b.regions {
 		d.release(r)
 	}
-	b.given, b.regions = nil, nil
+	b.given, b.moved, b.regions = nil, nil, nil
 	b.bytes = 0
 }
 

@@ -204,7 +204,7 @@ func TestGPUMemoryOfNeighbours(t *testing.T) {
 		expectRun(t, m, w, []worker.Query{large})
 	}
 	for i := range m.idle {
-		if m.idle[i].layout == m.layouts[layoutKey{signature([][]int64{small.Inputs[0].Shape}), true}] {
+		if m.idle[i].layout == m.layouts[layoutKey{signature([][]int64{small.Inputs[0].Shape}), true, 0}] {
 			m.closeIdle(i)
 			break
 		}

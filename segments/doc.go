@@ -9,6 +9,9 @@
 // A model runs on the CPU or, through a [Device], on a GPU: its intermediates
 // then lie in the GPU's memory, and its work is queued on one stream.
 //
+// A paused batch may go on with another engine of the same model, which knows it by the
+// values that are alive where it stands ([CutModel.Export], [CutModel.Import]).
+//
 // A CutModel belongs to one goroutine. It consists of what was loaded, which does
 // not change any more, of a pool with the memory of its batches, and of a runner for
 // the place where it runs. The four conditions that make cutting at every node cheap

@@ -31,6 +31,8 @@ type Config struct {
 	IntermediateBytes int64               // budget for the intermediates of all batches, 0 for DefaultIntermediateBytes
 	Device            *Device             // nil for the CPU
 	OneThread         bool                // spans may run on one thread, too; of the CPU only
+	Half              bool                // batches take their intermediates to other engines as float16
+	Slow              float64             // by which factor operators take longer; of the CPU only, up to 1 for not at all
 	Progress          worker.ProgressFunc // may be nil
 }
 
@@ -54,7 +56,7 @@ func OpenModel(env *ort.Env, c Config) (*CutModel, error) {
 		c.IntermediateBytes = DefaultIntermediateBytes
 	}
 	m := &CutModel{}
-	m.env, m.device = env, hostDevice{env}
+	m.env, m.device, m.half, m.slow = env, hostDevice{env}, c.Half, c.Slow
 	m.run = &hostRun{m}
 	if c.Device != nil {
 		m.device, m.run, m.far = c.Device, &deviceRun{Device: c.Device, m: m}, true
@@ -89,7 +91,7 @@ func (m *CutModel) Start(id models.BatchID, queries []worker.Query) error {
 	if err != nil {
 		return err
 	}
-	b, err := m.newBatch(id, dims, m.batchSizes(queries))
+	b, err := m.newBatch(id, 0, dims, m.batchSizes(queries))
 	if err != nil {
 		return err
 	}
@@ -119,7 +121,7 @@ func (m *CutModel) StartValues(id models.BatchID, values []*ort.Value) error {
 			size = int(dims[i][0])
 		}
 	}
-	b, err := m.newBatch(id, dims, []int{size})
+	b, err := m.newBatch(id, 0, dims, []int{size})
 	if err != nil {
 		return err
 	}
@@ -130,17 +132,17 @@ func (m *CutModel) StartValues(id models.BatchID, values []*ort.Value) error {
 	return nil
 }
 
-// newBatch makes a batch for inputs of these shapes, with a frame. The sizes
-// are those of its queries.
-func (m *CutModel) newBatch(batchID models.BatchID, dims [][]int64, sizes []int) (*batch, error) {
-	b := &batch{id: batchID, key: layoutKey{signature(dims), len(sizes) > 1 || m.far}, sizes: sizes, size: sum(sizes)}
+// newBatch makes a batch that begins at an operator, for inputs of these shapes, with a
+// frame. The sizes are those of its queries.
+func (m *CutModel) newBatch(batchID models.BatchID, from int, dims [][]int64, sizes []int) (*batch, error) {
+	b := &batch{id: batchID, key: layoutKey{signature(dims), len(sizes) > 1 || m.far, from}, sizes: sizes, size: sum(sizes), next: from}
 	l := m.layout(b.key)
 	if l == nil {
 		b.shapes = make([]shape, len(m.types))
 		for i, id := range m.inputs {
 			bytes := int64(m.types[id].Elem.Bytes())
 			s := shape{dims: dims[i], bytes: elements(dims[i]) * bytes, known: bytes > 0 && m.known[id].shape}
-			if b.shapes[id] = s; b.key.gathered && s.known {
+			if b.shapes[id] = s; b.key.gathered && s.known && b.reads(&m.loaded, id) {
 				b.planned += s.bytes
 			}
 		}
@@ -308,16 +310,25 @@ func (m *CutModel) learned(b *batch) {
 	}
 	var gathered []int32
 	for _, id := range m.inputs {
-		if b.key.gathered && b.shapes[id].known {
+		if b.key.gathered && b.shapes[id].known && b.reads(&m.loaded, id) {
+			gathered = append(gathered, id)
+		}
+	}
+	for i := range b.moved {
+		if id := b.moved[i].id; b.shapes[id].known {
 			gathered = append(gathered, id)
 		}
 	}
 	l := newLayout(m.cut, b.shapes, gathered, m.layoutOptions)
-	l.size, l.work = b.size, b.work
+	l.work = b.work
 	// Where there is no room for it, batches run on as this one has; a GPU must have it.
 	if m.far || l.bytes+l.work <= m.budget {
 		m.remember(b.key, l)
 	}
+	if b.key.from > 0 {
+		return // the rest says nothing of the whole
+	}
+	l.size = b.size
 	if b.size == 1 && len(b.sizes) == 1 {
 		for p := range m.model.Operators {
 			m.model.Operators[p].LiveBytes = l.live[p]

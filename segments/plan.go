@@ -14,7 +14,7 @@ type layout struct {
 	bytes   int64 // all of it together
 	work    int64 // what its batches had besides at most, for operators to work in
 	live    []int64
-	size    int    // the size of the batch that it was made for
+	size    int    // the size of the batch that it was made for, 0 of one that came from another worker
 	used    uint64 // when it was used last, by the clock of the pool
 }
 

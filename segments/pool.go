@@ -35,10 +35,12 @@ type pool struct {
 	layoutOptions
 }
 
-// layoutKey names the set of input shapes that a layout holds for.
+// layoutKey names the set of input shapes that a layout holds for, and the operator at
+// which its batches come from another worker, 0 for those that start here.
 type layoutKey struct {
 	shapes   string
 	gathered bool
+	from     int
 }
 
 // LiveBytes returns, for each operator, the bytes of intermediates alive after
@@ -149,6 +151,7 @@ func newFrame(m *loaded, l *layout) (*frame, error) {
 	if err != nil {
 		return nil, err
 	}
+	program.Slow(m.slow)
 	f := &frame{layout: l, program: program, values: make([]*ort.Value, len(m.types))}
 	if m.oneThread != nil {
 		err = program.AddOneThread(m.oneThread)

@@ -17,6 +17,10 @@ type runner interface {
 	// Dims are the shapes of the batch's inputs.
 	start(b *batch, dims [][]int64, queries []worker.Query) error
 
+	// place puts a value, of which data are the bytes, where the sessions that read it
+	// want it. It reports whether data may change then.
+	place(b *batch, id int32, elem models.DataType, dims []int64, data []byte) (copied bool, err error)
+
 	// span runs operators [b.next, end) and stops early at an operator boundary
 	// once *stop is not zero.
 	span(b *batch, end int, stop *uint32) error
@@ -74,6 +78,9 @@ func (r *hostRun) start(b *batch, dims [][]int64, queries []worker.Query) error 
 
 func (r *hostRun) giveInputs(b *batch, dims [][]int64, queries []worker.Query) error {
 	for i, id := range r.m.inputs {
+		if !b.reads(&r.m.loaded, id) {
+			continue
+		}
 		if len(queries) > 1 && b.frame.values[id] != nil {
 			at := b.frame.offset(id)
 			gather(b.frame.memory.host[at:], i, queries)
@@ -84,6 +91,14 @@ func (r *hostRun) giveInputs(b *batch, dims [][]int64, queries []worker.Query) e
 		}
 	}
 	return nil
+}
+
+func (r *hostRun) place(b *batch, id int32, elem models.DataType, dims []int64, data []byte) (bool, error) {
+	v, err := r.m.env.TensorOn(data, elem, dims)
+	if err == nil {
+		r.m.adopt(b, id, v)
+	}
+	return false, err
 }
 
 func (r *hostRun) span(b *batch, end int, stop *uint32) error {

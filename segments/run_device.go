@@ -40,6 +40,9 @@ func (r *deviceRun) start(b *batch, dims [][]int64, queries []worker.Query) erro
 	r.pending = true
 	staged := 0
 	for i, id := range r.m.inputs {
+		if !b.reads(&r.m.loaded, id) {
+			continue
+		}
 		if r.m.hostHome[id] || r.m.model.Inputs[i].Type.Elem.Bytes() == 0 {
 			if err := r.m.giveInput(b, i, dims[i], queries); err != nil {
 				return err
@@ -73,22 +76,50 @@ func (r *deviceRun) inputPlace(b *batch, i int, dims []int64) (region, int64, er
 	if b.frame.values[id] != nil {
 		return b.frame.memory, b.frame.offset(id), nil
 	}
-	elem := r.m.model.Inputs[i].Type.Elem
+	to, v, err := r.apart(b, r.m.model.Inputs[i].Type.Elem, dims)
+	if err == nil {
+		b.given = append(b.given, v)
+		r.m.bindInput(b, i, v)
+	}
+	return to, 0, err
+}
+
+// apart returns a tensor in memory of its own, which the batch frees.
+func (r *deviceRun) apart(b *batch, elem models.DataType, dims []int64) (region, *ort.Value, error) {
 	bytes := elements(dims) * int64(elem.Bytes())
 	to, err := r.alloc(max(bytes, 1))
 	if err != nil {
-		return region{}, 0, err
+		return region{}, nil, err
 	}
 	b.regions = append(b.regions, to)
 	b.bytes += to.bytes
 	b.gathered = b.bytes
 	v, err := r.tensor(to, 0, bytes, elem, dims)
-	if err != nil {
-		return region{}, 0, err
+	return to, v, err
+}
+
+// place copies a value to the device, or to memory of the host where it is at home there:
+// so nothing of the batch needs the memory that it came in.
+func (r *deviceRun) place(b *batch, id int32, elem models.DataType, dims []int64, data []byte) (copied bool, err error) {
+	if r.m.hostHome[id] {
+		v, err := r.m.env.NewTensor(elem, dims)
+		if err != nil {
+			return true, err
+		}
+		r.m.adopt(b, id, v)
+		dst, err := v.Bytes()
+		copy(dst, data)
+		return true, err
 	}
-	b.given = append(b.given, v)
-	r.m.bindInput(b, i, v)
-	return to, 0, nil
+	if b.frame.values[id] != nil {
+		return true, r.copyIn(b.frame.memory, b.frame.offset(id), data)
+	}
+	to, v, err := r.apart(b, elem, dims)
+	if err != nil {
+		return true, err
+	}
+	r.m.adopt(b, id, v)
+	return true, r.copyIn(to, 0, data)
 }
 
 // gather gathers the i-th input in the frame's staging memory, of which so many

@@ -29,6 +29,7 @@ type service struct {
 	choice *wire.CutChoice // nil if none was asked for
 	solo   []wire.Solo
 	fault  string // why the first run of warming up failed
+	moves  []byte // to be pinned when the first batch moves, nil if there is none
 }
 
 // LoadONNX loads the model of a worker process with ONNX Runtime and warms it
@@ -109,6 +110,8 @@ func loadService(env *ort.Env, device *Device, spec wire.LoadSpec, progress work
 		Device:            device,
 		IntermediateBytes: spec.IntermediateBytes,
 		OneThread:         spec.OneThread && device == nil,
+		Half:              spec.Half,
+		Slow:              spec.Slow,
 		Progress:          progress,
 	}, &spec)
 	if err != nil {
@@ -200,6 +203,27 @@ func (s *service) pin(memory worker.Memory) {
 			fmt.Fprintln(os.Stderr, "overlapd worker: warning:", err)
 		}
 	}
+	s.moves = memory.Moves
+}
+
+// pinMoves pins the memory for moves when the first batch moves: a service whose batches
+// stay where they are does not take all of its pages.
+func (s *service) pinMoves() {
+	if err := s.Pin(s.moves, false); err != nil {
+		fmt.Fprintln(os.Stderr, "overlapd worker: warning:", err)
+	}
+	s.moves = nil
+}
+
+// Describe implements [worker.Engine], and Import does.
+func (s *service) Describe(id models.BatchID) ([]wire.Tensor, uint64, error) {
+	s.pinMoves()
+	return s.CutModel.Describe(id)
+}
+
+func (s *service) Import(id models.BatchID, at int, queries []worker.Query, cut uint64, values []worker.Tensor) (bool, error) {
+	s.pinMoves()
+	return s.CutModel.Import(id, at, queries, cut, values)
 }
 
 // Run runs operators of a batch, and finishes it at its end.

@@ -85,6 +85,32 @@ type shared struct{ *service }
 
 func (s shared) Close() error { return s.CutModel.Close() }
 
+// TestMovesArePinnedWhenOneMoves looks at what is pinned of the memory for moves.
+func TestMovesArePinnedWhenOneMoves(t *testing.T) {
+	env := openEnv(t)
+	device, _ := openFakeGPU(t, env, fakeSpec{})
+	e, err := loadService(env, device, wire.LoadSpec{ModelPath: openZoo(t, "tiny_mlp"), CacheDir: t.TempDir()}, nothing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer closeCut(t, e.CutModel)
+	page := func() []byte { return frozen(t, make([]byte, 4096)) }
+	inputs, outputs, moves := page(), page(), page()
+	e.pin(worker.Memory{Inputs: inputs, Outputs: outputs, Moves: moves})
+	before := fakePage[fakedriver.Pins]
+	for range 2 {
+		if _, _, err := e.Describe(7); !errors.Is(err, wire.ErrUnknownBatch) {
+			t.Error(err)
+		}
+		if _, err := e.Import(7, 1, nil, 0, nil); !errors.Is(err, wire.ErrMove) {
+			t.Error(err)
+		}
+		if n := fakePage[fakedriver.Pins] - before; n != 1 {
+			t.Errorf("%d ranges more are pinned", n)
+		}
+	}
+}
+
 // daemonEnd is the daemon's end of a worker in this process.
 type daemonEnd struct {
 	t       *testing.T

@@ -128,6 +128,14 @@ func (e *engine) await(id models.BatchID, start int) *span {
 	return nil
 }
 
+// A batch takes nothing along: all that there is of it are the sizes of its queries.
+func (e *engine) Describe(models.BatchID) ([]wire.Tensor, uint64, error) { return nil, 0, nil }
+func (e *engine) Export(models.BatchID, [][]byte) error                  { return nil }
+
+func (e *engine) Import(id models.BatchID, _ int, queries []worker.Query, _ uint64, _ []worker.Tensor) (bool, error) {
+	return true, e.Start(id, queries)
+}
+
 func (e *engine) Release(id models.BatchID) { delete(e.batches, id) }
 
 // An emulated device holds no memory.

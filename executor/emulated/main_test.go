@@ -108,7 +108,9 @@ func newRig(t testing.TB, f formula, change ...func(*executor.Options)) *rig {
 		t.Cleanup(func() { r.arenas[i].Close() })
 	}
 	for i := range o.Services {
-		o.Services[i].Inputs = r.arenas[o.Services[i].ID]
+		if s := &o.Services[i]; s.Inputs == nil {
+			s.Inputs = r.arenas[s.ID]
+		}
 	}
 	e, err := executor.New(o)
 	if err != nil {

@@ -34,6 +34,10 @@ var (
 	// of a batch or handed over as a tensor.
 	ErrOutput = errors.New("the outputs cannot be handed over")
 
+	// ErrMove is returned when a batch cannot go from a worker to another: the two have
+	// cut the model differently, or what it holds is no tensor.
+	ErrMove = errors.New("the batch cannot be moved")
+
 	// ErrModel is returned when a model cannot be loaded as it is, so that another
 	// try would end in the same way.
 	ErrModel = errors.New("the model cannot be served")
@@ -56,7 +60,7 @@ var (
 // daemon as it did in the worker. Any other is ErrEngine.
 var failures = [...]error{
 	ErrEngine, ErrArenaFull, ErrUnknownBatch, ErrBatchExists, ErrSpanOrder, ErrMemory, ErrTooLarge, ErrInput, ErrOutput, ErrModel,
-	ErrDeviceMemory, ErrDeviceFull, ErrDeviceLost,
+	ErrMove, ErrDeviceMemory, ErrDeviceFull, ErrDeviceLost,
 }
 
 // codeOf returns the code of an engine's error. Of an error that wraps several

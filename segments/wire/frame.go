@@ -1,6 +1,6 @@
 // Package wire is what the daemon and a worker share: the protocol that they
 // speak over a socket and the memory that tensors lie in, with both ends of each.
-// The daemon's ends are [InputArena] and [Outputs], the worker's are [MapInputs]
+// The daemon's ends are [InputArena] and [Outputs], the worker's are [MapInputs], [MapMoves]
 // and [WorkerOutputs]; messages are framed by [AppendFrame] and [FrameReader].
 // Packages executor and daemon import it, and so do the loop of a worker and its
 // engine. It needs no cgo and runs nothing.
@@ -21,12 +21,12 @@ import (
 
 // The wire protocol between the daemon and a worker is a stream of frames: a
 // length of four bytes, little-endian, that counts what follows it; one byte
-// for the kind; the payload. A Run and a Done are fixed little-endian fields, all
-// other messages are JSON.
+// for the kind; the payload. A Run, a Move and their answers are fixed little-endian
+// fields, all other messages are JSON.
 
 // ProtocolVersion is what both ends must agree on. They are the same binary,
 // so a difference means that the file was replaced under a running daemon.
-const ProtocolVersion = 6
+const ProtocolVersion = 7
 
 // Limits of the protocol. A decoder refuses what exceeds them.
 const (
@@ -70,6 +70,7 @@ const (
 	KindRun
 	KindRelease
 	KindQuit
+	KindMove
 )
 
 // Messages from a worker to the daemon.
@@ -79,6 +80,7 @@ const (
 	KindReady
 	KindDone
 	KindFailed
+	KindMoved
 )
 
 // Kind implements Message.
@@ -91,11 +93,13 @@ func (*Progress) Kind() Kind { return KindProgress }
 func (*Info) Kind() Kind     { return KindReady }
 func (*Done) Kind() Kind     { return KindDone }
 func (*Failed) Kind() Kind   { return KindFailed }
+func (*Move) Kind() Kind     { return KindMove }
+func (*Moved) Kind() Kind    { return KindMoved }
 
 var kindNames = map[Kind]string{
 	KindLoad: "load", KindRun: "run", KindRelease: "release", KindQuit: "quit",
 	KindHello: "hello", KindProgress: "progress", KindReady: "ready",
-	KindDone: "done", KindFailed: "failed",
+	KindDone: "done", KindFailed: "failed", KindMove: "move", KindMoved: "moved",
 }
 
 func (k Kind) String() string {
@@ -115,8 +119,7 @@ type fixed interface {
 	decode(payload []byte) error
 }
 
-// Decode replaces m, which is empty if it is not a Run or a Done, with what payload
-// holds.
+// Decode replaces m, which is empty if it is of JSON, with what payload holds.
 //
 // The messages of a worker that loads go into the daemon's log, its state and its
 // keys, and may come from a process that a foreign model has taken over: each part

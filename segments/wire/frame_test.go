@@ -34,6 +34,10 @@ func newMessage(k Kind) Message {
 		return &Done{}
 	case KindFailed:
 		return &Failed{}
+	case KindMove:
+		return &Move{}
+	case KindMoved:
+		return &Moved{}
 	}
 	return nil
 }
@@ -57,12 +61,17 @@ func testMessages() []Message {
 		},
 		&Done{Round: 7, Batch: 8, Reached: 12, Nanos: 99, DeviceNanos: 90},
 		&Done{Round: 1, Outputs: [][]OutputTensor{{{testTensor, 3}, {testTensor, 4}}, {}}},
+		&Move{Round: 1, Batch: 2, Start: 3},
+		&Move{Start: 3, Step: MoveExport, Cut: 1 << 63, Values: []Tensor{testTensor, {Type: models.String}}},
+		&Move{Start: 3, Step: MoveImport, Queries: []QueryTensors{{ID: 5, Inputs: []Tensor{testTensor}}, {ID: 6}}, Values: []Tensor{testTensor}},
+		&Moved{Round: 1, Batch: 2, Cut: 3, Values: []Tensor{testTensor, testTensor}},
+		&Moved{Copied: true},
 		Fail(1, 2, ErrMemory),
 		Fail(0, 0, errors.New("no such file")),
 	}
 }
 
-var compareMessages = cmp.Options{cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(Run{}, Done{})}
+var compareMessages = cmp.Options{cmpopts.EquateEmpty(), cmpopts.IgnoreUnexported(Run{}, Done{}, Move{}, Moved{})}
 
 func TestMessagesRoundTrip(t *testing.T) {
 	var stream []byte
@@ -124,6 +133,12 @@ func TestEncodeRefuses(t *testing.T) {
 		"negative offset":   &Run{End: 1, Queries: []QueryTensors{{Inputs: []Tensor{{Offset: -1}}}}},
 		"negative time":     &Done{Nanos: -1},
 		"negative device":   &Done{DeviceNanos: -1},
+		"move at the start": &Move{},
+		"step of a move":    &Move{Start: 1, Step: moveSteps},
+		"move, no queries":  &Move{Start: 1, Step: MoveImport},
+		"queries too early": &Move{Start: 1, Step: MoveExport, Queries: []QueryTensors{{}}},
+		"values too early":  &Move{Start: 1, Values: []Tensor{testTensor, testTensor}},
+		"too many values":   &Moved{Values: make([]Tensor, MaxTensors+1)},
 		"too many outputs":  &Done{Outputs: [][]OutputTensor{make([]OutputTensor, MaxTensors+1)}},
 	}
 	for name, m := range bad {
@@ -244,7 +259,7 @@ func checkCanonical(t *testing.T, m Message, payload []byte) {
 		t.Fatalf("%s was decoded but cannot be encoded: %v", m.Kind(), err)
 	}
 	switch m.Kind() {
-	case KindRun, KindDone:
+	case KindRun, KindDone, KindMove, KindMoved:
 		if !bytes.Equal(first, payload) {
 			t.Fatalf("%s has two forms", m.Kind())
 		}

@@ -26,7 +26,15 @@ type InputArena struct {
 // NewInputArena returns an arena of at least the given bytes.
 func NewInputArena(bytes int64) (*InputArena, error) {
 	// The seal refuses every writable mapping but the one that is there.
-	file, data, err := newMemory("overlapd-inputs", 0, bytes, unix.F_SEAL_FUTURE_WRITE)
+	return newArena("overlapd-inputs", bytes, unix.F_SEAL_FUTURE_WRITE)
+}
+
+// NewMoveArena returns an arena through which the batches of a service move between its
+// workers, who write to it. The daemon allocates there and never reads.
+func NewMoveArena(bytes int64) (*InputArena, error) { return newArena("overlapd-moves", bytes, 0) }
+
+func newArena(name string, bytes int64, seals int) (*InputArena, error) {
+	file, data, err := newMemory(name, 0, bytes, seals)
 	if err != nil {
 		return nil, err
 	}

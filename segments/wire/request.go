@@ -22,6 +22,15 @@ type LoadSpec struct {
 	// may ask for. On a GPU it changes nothing.
 	OneThread bool `json:"one_thread,omitempty"`
 
+	// Slow is by which factor operators take longer than they need, on the CPU: the
+	// thread that runs them sleeps for the rest. Up to 1 it does not.
+	Slow float64 `json:"slow,omitempty"`
+
+	// Moves has the worker map the memory through which batches move to other workers of
+	// the service. With Half it sends intermediates of float32 as float16.
+	Moves bool `json:"moves,omitempty"`
+	Half  bool `json:"half,omitempty"`
+
 	// PollNanos is how long the worker polls for the next message before it sleeps.
 	PollNanos int64 `json:"poll_nanos,omitempty"`
 
@@ -138,28 +147,34 @@ func (m *Run) decode(payload []byte) error {
 	m.Size = int(d.uint32())
 	m.Stop = d.uint32()
 	m.Threads = d.uint8()
-	n := d.count(MaxQueries, queryBytes)
-	m.Queries = slices.Grow(m.Queries[:0], n)[:n]
-	m.inputs, m.dims = m.inputs[:0], m.dims[:0]
-	for i := range m.Queries {
-		m.decodeQuery(&d, &m.Queries[i])
-	}
+	m.Queries, m.inputs, m.dims = d.queries(m.Queries, m.inputs[:0], m.dims[:0])
 	if err := d.done(KindRun); err != nil {
 		return err
 	}
 	return m.check()
 }
 
-func (m *Run) decodeQuery(d *decoder, q *QueryTensors) {
-	q.ID = models.QueryID(d.uint64())
-	n := d.count(MaxTensors, tensorBytes)
-	start := len(m.inputs)
-	for range n {
-		var t Tensor
-		m.dims = d.tensor(&t, m.dims)
-		m.inputs = append(m.inputs, t)
+// queries reads a list of queries into list, and appends their inputs and shapes.
+func (d *decoder) queries(list []QueryTensors, inputs []Tensor, dims []int64) ([]QueryTensors, []Tensor, []int64) {
+	n := d.count(MaxQueries, queryBytes)
+	list = slices.Grow(list[:0], n)[:n]
+	for i := range list {
+		list[i].ID = models.QueryID(d.uint64())
+		start := len(inputs)
+		inputs, dims = d.tensors(inputs, dims)
+		list[i].Inputs = inputs[start:len(inputs):len(inputs)]
 	}
-	q.Inputs = m.inputs[start:len(m.inputs):len(m.inputs)]
+	return list, inputs, dims
+}
+
+// tensors reads a list of tensors and appends them, and their shapes to dims.
+func (d *decoder) tensors(list []Tensor, dims []int64) ([]Tensor, []int64) {
+	for range d.count(MaxTensors, tensorBytes) {
+		var t Tensor
+		dims = d.tensor(&t, dims)
+		list = append(list, t)
+	}
+	return list, dims
 }
 
 // Release makes the worker forget a batch that will not go on.

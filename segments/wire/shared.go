@@ -48,12 +48,17 @@ func mapMemory(fd uintptr, bytes int64, protection int) ([]byte, error) {
 func Unmap(data []byte) { _ = unix.Munmap(data) }
 
 // MapInputs maps the input arena of a worker, which may only read it.
-func MapInputs(fd uintptr) ([]byte, error) {
+func MapInputs(fd uintptr) ([]byte, error) { return mapWhole(fd, unix.PROT_READ) }
+
+// MapMoves maps the memory through which batches move.
+func MapMoves(fd uintptr) ([]byte, error) { return mapWhole(fd, unix.PROT_READ|unix.PROT_WRITE) }
+
+func mapWhole(fd uintptr, protection int) ([]byte, error) {
 	size, err := memoryBytes(fd)
 	if err != nil {
 		return nil, err
 	}
-	return mapMemory(fd, size, unix.PROT_READ)
+	return mapMemory(fd, size, protection)
 }
 
 func memoryBytes(fd uintptr) (int64, error) {

@@ -29,7 +29,18 @@ type Engine interface {
 	// out returns, and it is forgotten.
 	Run(id models.BatchID, start, end, threads int, stop *uint32, out OutputFunc) (Ran, error)
 
-	// Release forgets a batch, also one that Start or Run failed on. Releasing
+	// Describe returns type, shape and size of what a paused batch must take along to
+	// another engine of the model, and a number by which that one knows the list. Export
+	// writes it to memory of those sizes, and forgets the batch.
+	Describe(id models.BatchID) (values []wire.Tensor, cut uint64, err error)
+	Export(id models.BatchID, to [][]byte) error
+
+	// Import begins a batch at an operator, with what another engine has exported. It
+	// reports whether it has copied that: the memory must stay as it is otherwise, until
+	// the batch is finished or released.
+	Import(id models.BatchID, at int, queries []Query, cut uint64, values []Tensor) (copied bool, err error)
+
+	// Release forgets a batch, also one that Start, Run, Export or Import failed on. Releasing
 	// one that is not there does nothing.
 	Release(id models.BatchID)
 
@@ -56,6 +67,7 @@ type LoadFunc func(spec wire.LoadSpec, memory Memory, progress ProgressFunc) (En
 type Memory struct {
 	Inputs  []byte // read-only: a write kills the process
 	Outputs []byte
+	Moves   []byte // what batches take along to other workers, nil where none do
 }
 
 // ProgressFunc reports how far loading has come; total is 0 if it is not known.
@@ -74,7 +86,7 @@ type Query struct {
 type Tensor struct {
 	Type  models.DataType
 	Shape []int64
-	Data  []byte // read-only memory: a write kills the process
+	Data  []byte // read-only memory, where it is an input: a write kills the process
 }
 
 // OutputFunc returns memory for one output of one query, both numbered from

@@ -14,10 +14,11 @@ const (
 	socketFD  = 3
 	inputsFD  = 4
 	outputsFD = 5
+	movesFD   = 6 // of a service whose batches move
 )
 
 // Run makes this process a worker: it serves what the daemon left in descriptors
-// 3 to 5 and returns when the daemon is done with it.
+// 3 on and returns when the daemon is done with it.
 //
 // A worker leaves only when the daemon asks it to, and always when the daemon is
 // gone. It ignores the signals by which a terminal or a service manager asks a
@@ -34,7 +35,8 @@ func Run(load LoadFunc) error {
 			return fmt.Errorf("worker: a worker is started by the daemon, never by hand: descriptor %d: %w", fd, err)
 		}
 	}
-	runtime.LockOSThread() // a context of CUDA belongs to a thread
+	_, _ = unix.FcntlInt(movesFD, unix.F_SETFD, unix.FD_CLOEXEC) // whatever it is, no child has it
+	runtime.LockOSThread()                                       // a context of CUDA belongs to a thread
 	defer runtime.UnlockOSThread()
-	return Serve(Files{os.NewFile(socketFD, "daemon"), inputsFD, outputsFD}, load)
+	return Serve(Files{os.NewFile(socketFD, "daemon"), inputsFD, outputsFD, movesFD}, load)
 }

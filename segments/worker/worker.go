@@ -22,6 +22,7 @@ type Files struct {
 	Socket  *os.File // connected to the daemon
 	Inputs  uintptr  // a wire.InputArena
 	Outputs uintptr  // a wire.Outputs
+	Moves   uintptr  // from wire.NewMoveArena, of a service whose batches move
 }
 
 // progressInterval is the shortest time between two messages of progress in
@@ -69,12 +70,15 @@ type worker struct {
 	frames  *wire.FrameReader
 	inputs  []byte // read-only
 	outputs *wire.WorkerOutputs
+	moves   []byte // nil where no batches move
+	movesFD uintptr
 	engine  Engine
 	end     int  // operators of the model
 	used    bool // since it was trimmed last
 	pinned  bool // a device may have the outputs pinned
 	batches map[models.BatchID]*batch
-	run     wire.Run // memory that every run uses again
+	run     wire.Run  // memory that every run uses again
+	move    wire.Move // as run
 
 	// Progress may come from any goroutine of the engine.
 	mu struct {
@@ -95,7 +99,7 @@ func newWorker(files Files) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{socket: socket, frames: wire.NewFrameReader(socket), batches: make(map[models.BatchID]*batch)}
+	w := &worker{socket: socket, frames: wire.NewFrameReader(socket), movesFD: files.Moves, batches: make(map[models.BatchID]*batch)}
 	if w.inputs, err = wire.MapInputs(files.Inputs); err != nil {
 		return nil, err
 	}
@@ -112,6 +116,7 @@ func (w *worker) close() error {
 		err = w.engine.Close()
 	}
 	wire.Unmap(w.inputs)
+	wire.Unmap(w.moves)
 	return errors.Join(err, w.outputs.Close())
 }
 
@@ -131,7 +136,12 @@ func (w *worker) start(load LoadFunc) error {
 	if err := wire.Decode(payload, &spec); err != nil {
 		return err
 	}
-	w.engine, err = load(spec, Memory{Inputs: w.inputs, Outputs: w.outputs.Memory()}, w.progress())
+	if spec.Moves {
+		if w.moves, err = wire.MapMoves(w.movesFD); err != nil {
+			return err
+		}
+	}
+	w.engine, err = load(spec, Memory{Inputs: w.inputs, Outputs: w.outputs.Memory(), Moves: w.moves}, w.progress())
 	if err != nil {
 		return errors.Join(fmt.Errorf("%w: %w", ErrLoadFailed, err), w.send(wire.Fail(0, 0, err)))
 	}
@@ -183,6 +193,11 @@ func (w *worker) handle(kind wire.Kind, payload []byte) error {
 			return err
 		}
 		return w.answer(&w.run)
+	case wire.KindMove:
+		if err := wire.Decode(payload, &w.move); err != nil {
+			return err
+		}
+		return w.step(&w.move)
 	case wire.KindRelease:
 		var m wire.Release
 		if err := wire.Decode(payload, &m); err != nil {
@@ -212,7 +227,13 @@ func (w *worker) answer(r *wire.Run) error {
 		done.Nanos = cmp.Or(done.Nanos, int64(time.Since(begin)))
 		return w.send(&done)
 	}
-	serr := w.send(wire.Fail(r.Round, r.Batch, err))
+	return w.fail(r.Round, r.Batch, err)
+}
+
+// fail answers a run or a step of a move that could not be done. It returns an error if
+// the worker ends.
+func (w *worker) fail(round uint64, batch models.BatchID, err error) error {
+	serr := w.send(wire.Fail(round, batch, err))
 	if wire.Ends(err) {
 		return fmt.Errorf("worker: it ends: %w", errors.Join(err, serr))
 	}
@@ -262,10 +283,14 @@ func (w *worker) startBatch(r *wire.Run) (*batch, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &batch{outputs: make([][]wire.OutputTensor, len(queries))}
+	return w.newBatch(r.Batch, 0, len(queries)), w.engine.Start(r.Batch, queries)
+}
+
+func (w *worker) newBatch(id models.BatchID, at, queries int) *batch {
+	b := &batch{at: at, outputs: make([][]wire.OutputTensor, queries)}
 	b.out = w.out(b)
-	w.batches[r.Batch] = b
-	return b, w.engine.Start(r.Batch, queries)
+	w.batches[id] = b
+	return b
 }
 
 // mapped returns the queries with the bytes of their inputs, in memory of their

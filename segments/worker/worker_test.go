@@ -27,6 +27,7 @@ type fakeEngine struct {
 	fail    map[string]error // by method
 	onStep  func(op int)
 	closed  bool
+	copies  bool
 	took    time.Duration
 	kept    int64
 	trims   atomic.Int64
@@ -84,6 +85,20 @@ func (e *fakeEngine) finish(id models.BatchID, out OutputFunc) error {
 	return e.fail["finish"]
 }
 
+func (e *fakeEngine) Describe(id models.BatchID) ([]wire.Tensor, uint64, error) {
+	return []wire.Tensor{{Type: models.Uint8, Shape: []int64{1}, Bytes: 1}}, 7, e.fail["describe"]
+}
+
+func (e *fakeEngine) Export(id models.BatchID, to [][]byte) error {
+	to[0][0] = byte(e.steps[id])
+	return e.fail["export"]
+}
+
+func (e *fakeEngine) Import(id models.BatchID, at int, queries []Query, cut uint64, values []Tensor) (bool, error) {
+	e.batches[id], e.steps[id] = queries, int(values[0].Data[0])
+	return e.copies, e.fail["import"]
+}
+
 func (e *fakeEngine) Release(id models.BatchID) {
 	delete(e.batches, id)
 	delete(e.steps, id)
@@ -106,6 +121,7 @@ type workerTest struct {
 	t       *testing.T
 	engine  *fakeEngine
 	inputs  *wire.InputArena
+	moves   *wire.InputArena
 	outputs *wire.Outputs
 	socket  *os.File
 	frames  *wire.FrameReader
@@ -124,10 +140,13 @@ func startWorker(t *testing.T, load LoadFunc) *workerTest {
 	if w.outputs, err = wire.NewOutputs(1 << 16); err != nil {
 		t.Fatal(err)
 	}
+	if w.moves, err = wire.NewMoveArena(1 << 16); err != nil {
+		t.Fatal(err)
+	}
 	w.socket = os.NewFile(uintptr(pair[0]), "daemon")
 	w.frames = wire.NewFrameReader(w.socket)
 	other := os.NewFile(uintptr(pair[1]), "worker")
-	files := Files{other, w.inputs.File().Fd(), w.outputs.File().Fd()}
+	files := Files{other, w.inputs.File().Fd(), w.outputs.File().Fd(), w.moves.File().Fd()}
 	go func() {
 		w.served <- Serve(files, load)
 		other.Close()
@@ -136,6 +155,7 @@ func startWorker(t *testing.T, load LoadFunc) *workerTest {
 		w.socket.Close()
 		w.outputs.Close()
 		w.inputs.Close()
+		w.moves.Close()
 		goleak.VerifyNone(t)
 	})
 	hello := expect[*wire.Hello](w)
@@ -157,7 +177,7 @@ func startLoaded(t *testing.T, prepare func(*workerTest)) *workerTest {
 		return w.engine, nil
 	})
 	loaded <- w
-	w.send(&wire.LoadSpec{})
+	w.send(&wire.LoadSpec{Moves: true})
 	if ready := expect[*wire.Info](w); len(ready.Operators) != fakeOperators {
 		t.Fatalf("ready: %+v", ready)
 	}

@@ -1,0 +1,274 @@
+package segments
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
+)
+
+// A batch that goes on in another process takes along the values that operators have made
+// and others will read, outputs of the model included. There they are what inputs are to a
+// batch that starts: its frame is laid out for the rest of the operators alone, and on the
+// CPU they are used where they lie.
+
+// movedValue is a value that another process has made.
+type movedValue struct {
+	id    int32
+	value *ort.Value
+}
+
+// alive returns the values that a batch takes along at an operator, in their order, and a
+// number that only the same values have.
+func (m *loaded) alive(at int) (ids []int32, cut uint64) {
+	h := fnv.New64a()
+	for id, made := range m.made {
+		if made.piece >= 0 && made.piece < at && m.cut.lastAt[id] >= at {
+			ids = append(ids, int32(id))
+			h.Write(strconv.AppendQuote(nil, m.cut.values.Names[id]))
+		}
+	}
+	return ids, h.Sum64()
+}
+
+// halved reports whether a value is sent as float16. An output of the model is not: it is
+// as exact as the operators made it.
+func (m *loaded) halved(id int32) bool {
+	return m.half && m.types[id].Elem == models.Float32 && m.cut.lastAt[id] < len(m.cut.pieces)
+}
+
+// Describe returns what batch id takes along to another engine, with the bytes that Export
+// writes. The number is that of the list of values.
+func (m *CutModel) Describe(id models.BatchID) (list []wire.Tensor, cut uint64, err error) {
+	b := m.batches[id]
+	if b == nil {
+		return nil, 0, fmt.Errorf("batch %d: %w", id, wire.ErrUnknownBatch)
+	}
+	ids, cut := m.alive(b.next)
+	if len(ids) > wire.MaxTensors {
+		return nil, 0, fmt.Errorf("%w: %d values are alive at operator %d, the limit is %d", wire.ErrMove, len(ids), b.next, wire.MaxTensors)
+	}
+	for _, id := range ids {
+		v := b.value(&m.loaded, id)
+		if v == nil || !v.IsTensor() {
+			return nil, 0, fmt.Errorf("%w: value %q, alive at operator %d, is no tensor: let the batch go at another operator", wire.ErrMove, m.cut.values.Names[id], b.next)
+		}
+		t := wire.Tensor{Type: v.Elem(), Shape: v.Shape()}
+		if m.halved(id) {
+			t.Type = models.Float16
+		}
+		t.Bytes = elements(t.Shape) * int64(t.Type.Bytes())
+		if t.Type == models.String {
+			text, err := v.Strings()
+			if err != nil {
+				return nil, 0, err
+			}
+			t.Bytes = stringsBytes(text)
+		}
+		list = append(list, t)
+	}
+	return list, cut, nil
+}
+
+// Export writes what batch id takes along, and forgets the batch.
+func (m *CutModel) Export(id models.BatchID, to [][]byte) error {
+	values, _, err := m.Describe(id)
+	if err != nil {
+		return err
+	}
+	b := m.batches[id]
+	defer m.Release(id)
+	if !slices.EqualFunc(to, values, func(dst []byte, t wire.Tensor) bool { return int64(len(dst)) == t.Bytes }) {
+		return fmt.Errorf("%w: its %d values do not fit the memory that they were given", wire.ErrMove, len(values))
+	}
+	if err := m.run.span(b, b.next, nil); err != nil { // no operator: the copies follow on it
+		return m.device.fault(err)
+	}
+	ids, _ := m.alive(b.next)
+	near := make([]*ort.Value, len(ids)) // to be converted
+	for i, id := range ids {
+		v := b.value(&m.loaded, id)
+		switch {
+		case values[i].Type == models.String:
+			text, err := v.Strings()
+			if err != nil {
+				return err
+			}
+			putStrings(to[i], text)
+			continue
+		case m.halved(id):
+			if near[i], err = m.run.hosted(b, v, id); err != nil {
+				return m.device.fault(err)
+			}
+			continue
+		}
+		from, err := m.run.open(v, id)
+		if err == nil {
+			err = m.run.read(to[i], from)
+		}
+		if err != nil {
+			return m.device.fault(err)
+		}
+	}
+	if err := m.run.collect(); err != nil {
+		return m.device.fault(err)
+	}
+	for i, v := range near {
+		if v == nil {
+			continue
+		}
+		data, err := v.Bytes()
+		if err != nil {
+			return err
+		}
+		narrow(to[i], data)
+	}
+	return nil
+}
+
+// Import begins batch id at an operator, with what Export of another engine of the model
+// wrote. It reports whether that is copied: what is not is used where it lies until the
+// batch is finished or released.
+func (m *CutModel) Import(id models.BatchID, at int, queries []worker.Query, cut uint64, values []worker.Tensor) (copied bool, err error) {
+	if m.batches[id] != nil {
+		return true, fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
+	}
+	ids, own := m.alive(at)
+	if own != cut || len(ids) != len(values) {
+		return true, fmt.Errorf("%w: %d values came for operator %d, where %d others belong: the workers have cut the model differently", wire.ErrMove, len(values), at, len(ids))
+	}
+	dims, err := m.gatherDims(queries)
+	if err != nil {
+		return true, err
+	}
+	// Layouts go by the shapes of what came as well, so that a wrong one spoils no others.
+	given := slices.Clip(dims)
+	for i, id := range ids {
+		if err := m.checkValue(id, &values[i]); err != nil {
+			return true, err
+		}
+		if m.known[id].shape {
+			given = append(given, values[i].Shape)
+		}
+	}
+	b, err := m.newBatch(id, at, given, m.batchSizes(queries))
+	if err != nil {
+		return true, err
+	}
+	err = m.run.start(b, dims, queries)
+	copied = true
+	for i := 0; i < len(ids) && err == nil; i++ {
+		var c bool
+		c, err = m.placeValue(b, ids[i], &values[i])
+		copied = copied && c
+	}
+	if err == nil && copied {
+		err = m.run.settle()
+	}
+	if err != nil {
+		m.drop(b)
+		return true, m.device.fault(err)
+	}
+	m.batches[id] = b
+	return copied, nil
+}
+
+// checkValue refuses a tensor that cannot be the value of id.
+func (m *loaded) checkValue(id int32, t *worker.Tensor) error {
+	want, elem := m.types[id], t.Type
+	if elem == models.Float16 && want.Elem == models.Float32 {
+		elem = models.Float32
+	}
+	n, ok := models.Elements(t.Shape)
+	ok = ok && want.Kind == models.KindTensor && elem == want.Elem && (!want.HasShape || len(want.Shape) == len(t.Shape))
+	ok = ok && (elem == models.String || n*int64(t.Type.Bytes()) == int64(len(t.Data)))
+	for i := 0; ok && want.HasShape && i < len(t.Shape); i++ {
+		ok = !want.Shape[i].Fixed() || want.Shape[i].Value == t.Shape[i]
+	}
+	if !ok {
+		return fmt.Errorf("%w: value %q is %s%v in %d bytes, the model has %s", wire.ErrMove, m.cut.values.Names[id], t.Type, t.Shape, len(t.Data), want)
+	}
+	return nil
+}
+
+// placeValue makes a tensor from elsewhere the value of id.
+func (m *CutModel) placeValue(b *batch, id int32, t *worker.Tensor) (copied bool, err error) {
+	data, elem := t.Data, m.types[id].Elem
+	if b.shapes != nil && m.far && m.known[id].shape && elem.Bytes() > 0 {
+		b.shapes[id] = shape{dims: t.Shape, bytes: elements(t.Shape) * int64(elem.Bytes()), known: true}
+	}
+	switch {
+	case elem == models.String:
+		list, err := parseStrings(data, elements(t.Shape))
+		if err != nil {
+			return true, err
+		}
+		return true, m.within(b, func() error {
+			v, err := m.env.StringTensor(list, t.Shape)
+			if err == nil {
+				m.adopt(b, id, v)
+			}
+			return err
+		})
+	case elem != t.Type:
+		err := m.within(b, func() error {
+			v, err := m.env.NewTensor(elem, t.Shape)
+			if err != nil {
+				return err
+			}
+			b.given = append(b.given, v)
+			if data, err = v.Bytes(); err == nil {
+				widen(data, t.Data)
+			}
+			return err
+		})
+		if err != nil {
+			return true, err
+		}
+		_, err = m.run.place(b, id, elem, t.Shape, data)
+		return true, err
+	}
+	return m.run.place(b, id, elem, t.Shape, data)
+}
+
+// within runs f within what is left of the budget, which on a device with memory of its
+// own is not for what lies with the host.
+func (m *CutModel) within(b *batch, f func() error) error {
+	if m.far {
+		return f()
+	}
+	return m.bounded(b, f)
+}
+
+// adopt makes v, which the batch closes, the value of id.
+func (m *loaded) adopt(b *batch, id int32, v *ort.Value) {
+	b.given = append(b.given, v)
+	b.moved = append(b.moved, movedValue{id, v})
+	for p := b.key.from; p < len(m.cut.pieces) && p <= m.cut.lastAt[id]; p++ {
+		if pos := slices.Index(m.cut.pieces[p].inputs, id); pos >= 0 {
+			b.frame.program.SetInput(p, pos, v)
+		}
+	}
+}
+
+// narrow writes numbers of float32 as float16, and widen reads them again.
+func narrow(dst, src []byte) {
+	for i := range len(src) / 4 {
+		f := math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
+		binary.LittleEndian.PutUint16(dst[2*i:], models.EncodeFloat16(f))
+	}
+}
+
+func widen(dst, src []byte) {
+	for i := range len(src) / 2 {
+		f := float32(models.DecodeFloat16(binary.LittleEndian.Uint16(src[2*i:])))
+		binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(f))
+	}
+}

@@ -1,0 +1,101 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/overlapd/overlapd/segments/wire"
+)
+
+// step does a step of a move and sends Moved or Failed. An error that ends the worker is
+// sent, and then returned.
+func (w *worker) step(m *wire.Move) error {
+	moved := wire.Moved{Round: m.Round, Batch: m.Batch}
+	err := w.takeStep(m, &moved)
+	if errors.Is(err, ErrKilled) {
+		return err
+	}
+	if err != nil {
+		w.forget(m.Batch)
+	}
+	w.outputs.SetHeld(w.engine.IntermediateBytes())
+	if err == nil {
+		return w.send(&moved)
+	}
+	return w.fail(m.Round, m.Batch, err)
+}
+
+func (w *worker) takeStep(m *wire.Move, moved *wire.Moved) error {
+	b, exists := w.batches[m.Batch]
+	switch {
+	case m.Step == wire.MoveImport && exists:
+		return fmt.Errorf("batch %d: %w", m.Batch, wire.ErrBatchExists)
+	case m.Step == wire.MoveImport:
+		return w.take(m, moved)
+	case !exists:
+		return fmt.Errorf("batch %d: %w", m.Batch, wire.ErrUnknownBatch)
+	case b.at != m.Start:
+		return fmt.Errorf("%w: move at %d, batch %d stands at %d", wire.ErrSpanOrder, m.Start, m.Batch, b.at)
+	case m.Step == wire.MoveDescribe:
+		return w.describe(m, moved)
+	}
+	return w.give(m)
+}
+
+// describe says what a batch takes along, and gives it at once where there is a block for it.
+func (w *worker) describe(m *wire.Move, moved *wire.Moved) (err error) {
+	if moved.Values, moved.Cut, err = w.engine.Describe(m.Batch); err != nil || len(m.Values) == 0 {
+		return err
+	}
+	block := &m.Values[0]
+	if _, err := wire.Place(moved.Values, block.Bytes); err != nil {
+		return nil // there will be a larger one
+	}
+	for i := range moved.Values {
+		moved.Values[i].Offset += block.Offset
+	}
+	moved.Copied = true
+	at := *m
+	at.Values = moved.Values
+	return w.give(&at)
+}
+
+// give writes what a batch takes along, and forgets it.
+func (w *worker) give(m *wire.Move) error {
+	to := make([][]byte, len(m.Values))
+	for i := range m.Values {
+		t := &m.Values[i]
+		if to[i] = t.In(w.moves); to[i] == nil {
+			return outsideOfMoves(i, t)
+		}
+	}
+	err := w.engine.Export(m.Batch, to)
+	w.forget(m.Batch)
+	return err
+}
+
+// take begins a batch that another worker gave.
+func (w *worker) take(m *wire.Move, moved *wire.Moved) error {
+	if m.Start >= w.end {
+		return fmt.Errorf("%w: move at %d of %d operators", wire.ErrSpanOrder, m.Start, w.end)
+	}
+	queries, err := w.mapped(m.Queries)
+	if err != nil {
+		return err
+	}
+	values := make([]Tensor, len(m.Values))
+	for i := range m.Values {
+		t := &m.Values[i]
+		values[i] = Tensor{Type: t.Type, Shape: append([]int64(nil), t.Shape...), Data: t.In(w.moves)}
+		if values[i].Data == nil {
+			return outsideOfMoves(i, t)
+		}
+	}
+	w.newBatch(m.Batch, m.Start, len(queries))
+	moved.Copied, err = w.engine.Import(m.Batch, m.Start, queries, m.Cut, values)
+	return err
+}
+
+func outsideOfMoves(i int, t *wire.Tensor) error {
+	return fmt.Errorf("%w: value %d is %s%v in %d bytes at %d of the memory for moves", wire.ErrMove, i, t.Type, t.Shape, t.Bytes, t.Offset)
+}
