@@ -24,7 +24,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.commit=$(COMMIT)
 
-.PHONY: help build demo run test short clients losses chaos soak fuzz conformance ort ort-notices solver lint bench gpu-bundle gpu-check release check-release deb check-deb check-units clean
+.PHONY: help build demo run test short clients losses chaos soak fuzz conformance ort ort-notices solver lint bench bench-endpoint gpu-bundle gpu-check release check-release deb check-deb check-units clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -78,10 +78,16 @@ bench: build ## what cutting models at every node costs
 	bin/overlapd bench engine --model resnet50 --batch 1,4,8 --threads 1,2
 	bin/overlapd bench engine --model bert --batch 1 --threads 1,2
 
-gpu-bundle: build ## bin/gpu-bundle: what a machine with a GPU needs to be checked, in pieces (GPU_LIBS=host|carry)
+bench-endpoint: CPUS ?= 0,1
+bench-endpoint: export ENDPOINT_OUT := $(ENDPOINT_OUT)
+bench-endpoint: export TRITON := $(or $(TRITON),$(wildcard $(CACHE_DIR)/triton))
+bench-endpoint: ort ## what a query costs, beside other servers, on CPUS (0,1) in TURNS (6); ENDPOINT_OUT=FILE for JSON; see scripts/fetch-triton
+	taskset -c $(CPUS) go test ./test -run XXX -bench '^BenchmarkEndpoint$$' -benchtime $(or $(TURNS),6)x -timeout 2h
+
+gpu-bundle: build ## bin/gpu-bundle: what a machine with a GPU needs to be checked, one archive (GPU_CUDA, GPU_ARCH), and all in pieces (GPU_LIBS)
 	go test -c -trimpath -ldflags '-s -w' -o bin/gpu.test ./test/gpu
 	go test -c -trimpath -ldflags '-s -w' -o bin/conformance.test ./test/conformance
-	ORT_VERSION='$(ORT_VERSION)' scripts/gpu-bundle bin/gpu-bundle bin/overlapd bin/gpu.test bin/conformance.test
+	scripts/gpu-bundle bin/gpu-bundle bin/overlapd bin/gpu.test bin/conformance.test
 
 gpu-check: gpu-bundle ## check this machine's GPU: correctness, speed, what overlapping gains (ARGS for the tests)
 	GPU_CHECK_OUT=bin/gpu-check-results bin/gpu-bundle/gpu-check $(ARGS)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -25,6 +26,13 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	if args := strings.Fields(os.Getenv(peerVariable)); len(args) > 0 {
+		if err := peer(args); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0") // else each process that the race detector watches takes a second to end
 	var err error
 	if library, err = ort.Find(); err != nil {

@@ -36,7 +36,7 @@ func TestMemoryOfAWorkerIsBounded(t *testing.T) {
 	good()
 	before := map[string]int64{}
 	for _, name := range []string{"conv", "loop"} {
-		before[name] = p.residentBytes(p.worker(name))
+		before[name] = p.residentBytes(p.awaitWorker(name))
 	}
 	var most sync.Map
 	watched := watch(func() {
@@ -184,7 +184,7 @@ func TestMemoryStaysBounded(t *testing.T) {
 	measure := func() map[string]usage {
 		time.Sleep(200 * time.Millisecond) // for connections to be closed
 		m := map[string]usage{}
-		for name, pid := range map[string]int{"daemon": p.cmd.Process.Pid, "add": p.worker("add"), "bert": p.worker("bert")} {
+		for name, pid := range map[string]int{"daemon": p.cmd.Process.Pid, "add": p.awaitWorker("add"), "bert": p.awaitWorker("bert")} {
 			m[name] = usage{p.residentBytes(pid), p.descriptors(pid)}
 		}
 		return m

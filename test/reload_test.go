@@ -122,7 +122,7 @@ func TestReloadAddsChangesAndRemoves(t *testing.T) {
 	p.mustScale("two", 4)
 
 	p.edit(func(c *config) { c.services[1].lines = `target = "7s"` })
-	worker := p.worker("two")
+	worker := p.awaitWorker("two")
 	p.reload(0, "changed two")
 	p.mustScale("two", 4)
 	if again := p.worker("two"); again != worker || worker == 0 {

@@ -3,12 +3,18 @@ package http
 import (
 	"encoding/binary"
 	"math"
+	"runtime"
 	"strconv"
 	"unicode/utf8"
 
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/models"
 )
+
+// sliceBytes is how much of a tensor is read or written as JSON, which takes some 0.1 ms,
+// before others may run: Go would let it go on for 10 ms, and as many times that as
+// there are such requests, while the scheduler and the queries of other services wait.
+const sliceBytes = 4 << 10
 
 // writeInput puts the elements of an input into dst and returns how many bytes
 // they took.
@@ -158,7 +164,9 @@ func (r *tensorReader) put(v uint64, size int) {
 	default:
 		binary.LittleEndian.PutUint64(dst, v)
 	}
-	r.at += size
+	if r.at += size; r.at%sliceBytes == 0 {
+		runtime.Gosched()
+	}
 }
 
 func (r *tensorReader) outOfRange(token []byte) *query.Error {
@@ -209,6 +217,9 @@ func appendElements(b []byte, t models.DataType, data []byte) ([]byte, bool) {
 	for i := 0; i+size <= len(data); i += size {
 		if i > 0 {
 			b = append(b, ',')
+			if i%sliceBytes == 0 {
+				runtime.Gosched()
+			}
 		}
 		e := data[i : i+size]
 		switch t {

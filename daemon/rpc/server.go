@@ -49,6 +49,10 @@ const (
 	// maxStreams is how many calls one connection may have open.
 	maxStreams = 128
 
+	// callWorkers is how many goroutines are kept for calls. A new one for each call
+	// would grow its stack anew each time; more calls than these at once get one.
+	callWorkers = 64
+
 	// handshakeTime is for a new connection to say that it speaks HTTP/2.
 	handshakeTime = 10 * time.Second
 
@@ -87,6 +91,7 @@ func New(q *query.Server, l config.Limits, a *access.Access) *Server {
 		grpc.StaticConnWindowSize(connWindowBytes),
 		grpc.MaxHeaderListSize(uint32(l.HeaderBytes)),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.NumStreamWorkers(callWorkers),
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: l.IdleTimeout, Time: math.MaxInt64}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingLeast, PermitWithoutStream: true}),
