@@ -36,7 +36,7 @@ var shared = map[string]string{
 	// Models, queries and the wire between daemon and worker.
 	"segments":        "ErrUnservable ErrUnfinished errNoTime errCache",
 	"segments/worker": "ErrKilled",
-	"segments/wire": "ErrUnknownBatch ErrBatchExists ErrSpanOrder ErrInput ErrOutput ErrModel " +
+	"segments/wire": "ErrUnknownBatch ErrBatchExists ErrSpanOrder ErrInput ErrOutput ErrModel ErrMove " +
 		"ErrFrameSize ErrMessage ErrUnexpectedKind ErrBadOutput ErrArenaFull ErrNotAllocated ErrArenaSize",
 }
 

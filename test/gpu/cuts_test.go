@@ -83,10 +83,34 @@ func (c *check) compareOutputs(ctx context.Context) error {
 		keep(c, &c.mu.Outputs, row)
 	}
 	loads := fmt.Sprintf("%d models of %d ran cut at every node", ran, len(c.models))
-	c.expect([]string{"C1", "C2", "E2"}, ran > 0, "%s", loads)
+	c.expect([]string{"C1", "C2", "C11", "E2"}, ran > 0, "%s", loads)
 	c.expect([]string{"C3", "E3", "E4"}, ran == len(c.models), "%s", loads)
 	c.expect([]string{"C5", "E1", "E5", "E6", "E7", "E8", "E9", "E21"}, ran > 0 && apart == 0,
 		"%d of %d that ran are within their tolerance, the worst is off by %.1e of the largest value", ran-apart, ran, worst)
+	return nil
+}
+
+// bitsRow says whether a model gives the same cut and whole, both on the device.
+type bitsRow struct {
+	Model    string `json:"model"`
+	Segments int    `json:"segments"`
+	Equal    bool   `json:"equal"`
+}
+
+// compareBits runs each model cut and whole on the device. Where the two differ, cuDNN
+// or cuBLAS has chosen another way for the same operator, such as TF32, or a wait is
+// missing.
+func (c *check) compareBits(ctx context.Context) error {
+	for _, m := range c.models {
+		r, err := c.probe(ctx, m, cutcost.ProbeSpec{Mode: cutcost.ModeTime, Batch: 1})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err == nil {
+			keep(c, &c.mu.Bits, bitsRow{m, r.Segments, r.Equal})
+			c.expect([]string{"E26"}, r.Equal, "%s in %d segments gives the same as whole: %t", m, r.Segments, r.Equal)
+		}
+	}
 	return nil
 }
 

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,13 +19,13 @@ import (
 
 // facts are what the machine has.
 type facts struct {
-	Kernel    string      `json:"kernel"`
-	Cores     int         `json:"cores"`
-	User      int         `json:"user"` // number of the one who checks
-	ORT       string      `json:"ort"`  // version of ONNX Runtime
-	ORTPath   string      `json:"ort_path"`
-	ORTPinned bool        `json:"ort_pinned"`
-	GPU       *cuda.Facts `json:"gpu,omitempty"`
+	Kernel    string `json:"kernel"`
+	Cores     int    `json:"cores"`
+	User      int    `json:"user"` // number of the one who checks
+	ORT       string `json:"ort"`  // version of ONNX Runtime
+	ORTPath   string `json:"ort_path"`
+	ORTPinned bool   `json:"ort_pinned"`
+	GPU       any    `json:"gpu,omitempty"` // cuda.Facts
 }
 
 func (c *check) readFacts(context.Context) error {
@@ -46,8 +48,65 @@ func (c *check) readFacts(context.Context) error {
 	if c.rehearsal() {
 		return nil
 	}
-	f.GPU, err = c.findGPU()
+	found, err := c.findGPU()
+	if found != nil {
+		f.GPU = found
+	}
+	if err != nil {
+		return err
+	}
+	c.hold()
+	t, err := found.Find(c.gpu)
+	if err != nil {
+		return err
+	}
+	return suits(filepath.Join(filepath.Dir(path), "architectures"), &t.Device)
+}
+
+// hold keeps NVML open, so that the driver is not started anew for each process where
+// persistence mode is off, which takes seconds.
+func (c *check) hold() {
+	if host, err := c.nvml(); err == nil { // what is wrong with it has been said
+		c.top.Cleanup(func() { _ = host.Close() })
+	}
+}
+
+// suits returns an error if the libraries are for GPUs of other architectures, as the
+// file that the thin bundle has beside them says.
+func suits(file string, d *cuda.Device) error {
+	text, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	arch := strings.ReplaceAll(fmt.Sprint(d.Capability), ".", "")
+	if err == nil && !slices.Contains(strings.Fields(string(text)), arch) {
+		err = fmt.Errorf("the archive has kernels for architecture %s only, %s is %s: take the pieces in full, or make the archive with GPU_ARCH=%s",
+			strings.TrimSpace(string(text)), d.Name, arch, arch)
+	}
 	return err
+}
+
+// TestSuits: the thin archive is refused on a GPU that it has no kernels for.
+func TestSuits(t *testing.T) {
+	c, gpus := withFakes(t)
+	c.gpu = gpus.Devices[1].UUID
+	f, err := c.findGPU()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "architectures")
+	if err := suits(file, &f.Devices[0]); err != nil {
+		t.Errorf("of the whole provider: %v", err)
+	}
+	if err := os.WriteFile(file, []byte("90\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := suits(file, &f.Devices[1]); err != nil {
+		t.Error(err)
+	}
+	if err := suits(file, &f.Devices[0]); err == nil || !strings.Contains(err.Error(), "GPU_ARCH=80") {
+		t.Errorf("on an A100: %v", err)
+	}
 }
 
 // findGPU reads what NVML says, and names the device after it.
@@ -68,9 +127,15 @@ func (c *check) findGPU() (f *cuda.Facts, err error) {
 	if err != nil {
 		return &found, err
 	}
-	c.gpu, c.mu.Device = t.UUID(), t.Device.Name
+	name := t.Device.Name
 	if t.Instance != nil {
-		c.mu.Device += ", MIG " + t.Instance.Profile
+		name += ", MIG " + t.Instance.Profile
+	}
+	if old := c.mu.Device; old != "" && old != c.device && old != name {
+		return &found, fmt.Errorf("the results that are there are of %s, and this is %s: name another folder in GPU_CHECK_OUT", old, name)
+	}
+	c.gpu, c.mu.Device = t.UUID(), name
+	if t.Instance != nil {
 		s, err := host.Sample(c.gpu)
 		c.expect([]string{"F2"}, err == nil && s.Memory.Known && s.Power.Known, "memory known: %t, power known: %t, %v", s.Memory.Known, s.Power.Known, err)
 		c.expect([]string{"F5"}, err == nil && !s.Utilization.Known, "utilization known: %t, %v", s.Utilization.Known, s.Utilization.Err)
@@ -135,6 +200,10 @@ func TestFactsOfFake(t *testing.T) {
 		t.Errorf("found %s, %s: %v", c.gpu, c.mu.Device, err)
 	}
 	c.gpu = f.Devices[1].Instances[0].UUID
+	if _, err := c.findGPU(); err == nil || !strings.Contains(err.Error(), "are of "+f.Devices[1].Name) {
+		t.Errorf("with the results of another device: %v", err)
+	}
+	c.mu.Device = c.device // as in a fresh report
 	if _, err := c.findGPU(); err != nil || !strings.HasSuffix(c.mu.Device, ", MIG 3g.40gb") {
 		t.Errorf("found %s: %v", c.mu.Device, err)
 	}

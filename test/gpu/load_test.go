@@ -12,7 +12,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -60,11 +62,13 @@ type profileRow struct {
 // profileGroups measures groups as the daemon does and fits a predictor, which stays
 // in the state folder for the daemons of the next step.
 func (c *check) profileGroups(ctx context.Context) error {
-	if c.alone(c.services[0]) == 0 {
-		return fmt.Errorf("%w: what services take alone, with a batch of 1", errNotMeasured)
+	if c.alone(c.services[0], 1) == 0 {
+		return fmt.Errorf("%w: what services take alone, which pairs measures", errNotMeasured)
 	}
-	c.state = c.top.TempDir()
-	config, err := c.writeConfig(c.state)
+	if err := errors.Join(os.RemoveAll(c.state), os.MkdirAll(c.state, 0o700)); err != nil {
+		return err
+	}
+	config, err := c.writeConfig(ctx, c.state, served{services: c.services})
 	if err != nil {
 		return err
 	}
@@ -109,29 +113,39 @@ func (c *check) ask(ctx context.Context, answer any, args ...string) error {
 func (c *check) target(model string) time.Duration {
 	sum := 0.0
 	for _, s := range c.services {
-		sum += c.alone(s)
+		sum += c.alone(s, 1)
 	}
-	ms := math.Ceil(max(c.targets*c.alone(model), sum))
+	ms := math.Ceil(max(c.targets*c.alone(model, 1), sum))
 	return max(time.Duration(ms)*time.Millisecond, leastTarget)
+}
+
+// served says what a daemon serves, and how.
+type served struct {
+	services []string
+	policy   string
+	noMPS    bool // although there is MPS
+	log      bool // of decisions
+	patience int  // targets are so many times as long, 0 for once
 }
 
 // writeConfig writes the configuration of a daemon that keeps its state in dir,
 // and returns its path. All daemons share one MPS.
-func (c *check) writeConfig(dir string) (string, error) {
+func (c *check) writeConfig(ctx context.Context, dir string, d served) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "device = %q\nlisten = \"127.0.0.1:0\"\ngrpc_listen = \"\"\nstate_dir = %q\nlog_format = \"json\"\n", c.device, dir)
-	switch {
-	case c.rehearsal():
-	case c.control == nil:
+	if env := c.workerEnv(ctx); c.rehearsal() {
+		_ = env // a CPU has no MPS
+	} else if c.control == nil || d.noMPS {
 		fmt.Fprintf(&b, "gpu = %q\n\n[mps]\nmode = \"off\"\n", c.gpu)
-	default:
-		fmt.Fprintf(&b, "gpu = %q\n\n[mps]\nmode = \"existing\"\ndir = %q\n", c.gpu, variable(c.workerEnv(), pipeVariable))
+	} else {
+		fmt.Fprintf(&b, "gpu = %q\n\n[mps]\nmode = \"existing\"\ndir = %q\n", c.gpu, variable(env, pipeVariable))
 	}
-	b.WriteString("\n[worker]\nthreads = 1\n")
-	fmt.Fprintf(&b, "\n[profile]\non_start = false\ngroups = %d\nspans = %d\nseed = %d\n", c.groups, len(c.services), seed)
-	for _, s := range c.services {
-		fmt.Fprintf(&b, "\n[[service]]\nname = %q\nmodel = %q\ntarget = %q\ncut = %d\nsizes = [1]\nseq_lens = [%d]\n",
-			s, c.paths[s], c.target(s), c.cutOf(s), c.seqLen)
+	fmt.Fprintf(&b, "\n[worker]\nthreads = 1\n\n[decisions]\nlog = %t\n", d.log)
+	fmt.Fprintf(&b, "\n[profile]\non_start = false\ngroups = %d\nspans = %d\nseed = %d\n", c.groups, len(d.services), seed)
+	both := c.bothSizes()
+	for _, s := range d.services {
+		fmt.Fprintf(&b, "\n[[service]]\nname = %q\nmodel = %q\ntarget = %q\ncut = %d\nmax_batch = %d\nsizes = [%d, %d]\nseq_lens = [%d]\n",
+			s, c.paths[s], time.Duration(max(d.patience, 1))*c.target(s), c.cutOf(s), both[1], both[0], both[1], c.seqLen)
 	}
 	path := filepath.Join(dir, "overlapd.toml")
 	return path, os.WriteFile(path, []byte(b.String()), 0o644)
@@ -154,6 +168,7 @@ type turnRow struct {
 	Goodput    float64 `json:"goodput_rps"`
 	P50        float64 `json:"p50_over_target"` // of the answered, of the service that is worst off
 	P99        float64 `json:"p99_over_target"`
+	Alone      float64 `json:"p99_over_alone"`  // the same beside what a batch of one takes alone
 	LagP99MS   float64 `json:"send_lag_p99_ms"` // if it is large, the generator was too slow
 
 	Errors map[string]int64 `json:"errors"` // by reason, among the violations
@@ -167,18 +182,19 @@ type policyResult struct {
 	Violations float64 `json:"violations"`  // of all requests
 	Goodput    float64 `json:"goodput_rps"` // median of the turns
 	P99        float64 `json:"p99_over_target"`
+	Alone      float64 `json:"p99_over_alone"`
 }
 
-// loadPolicies puts the same load on a daemon of each policy, in short turns, so
+// loadPolicies puts the same load on the daemons of each policy, in short turns, so
 // that whatever slows the machine down slows all of them. The daemons run all the
 // time; those that have no turn have nothing to do.
 func (c *check) loadPolicies(ctx context.Context) (err error) {
-	if c.state == "" {
+	if !c.mu.passed("profile") {
 		return fmt.Errorf("%w: the groups that a predictor is made of", errNotMeasured)
 	}
-	var daemons []*serving
+	daemons := make([][]*serving, len(c.policies))
 	defer func() {
-		for _, d := range daemons {
+		for _, d := range slices.Concat(daemons...) {
 			err = errors.Join(err, d.stop())
 		}
 		for _, policy := range c.policies {
@@ -187,18 +203,29 @@ func (c *check) loadPolicies(ctx context.Context) (err error) {
 			}
 		}
 	}()
-	for _, policy := range c.policies {
-		d, err := c.serve(ctx, policy)
-		if err != nil {
-			return fmt.Errorf("%s: %w", policy, err)
-		}
-		daemons = append(daemons, d)
+	// They start at once: on a GPU each takes seconds for every batch size.
+	c.startMPS(ctx)
+	var wait sync.WaitGroup
+	faults := make([]error, len(daemons))
+	for i, policy := range c.policies {
+		wait.Go(func() {
+			if daemons[i], faults[i] = c.serveAs(ctx, policy); faults[i] != nil {
+				faults[i] = fmt.Errorf("%s: %w", policy, faults[i])
+			}
+		})
+	}
+	wait.Wait()
+	if err := errors.Join(faults...); err != nil {
+		return err
 	}
 	s := c.setting(timeLeft(ctx))
 	keep(c, &c.mu.Load, s)
 	for round := range s.Rounds {
 		for i, policy := range c.policies {
-			t, err := c.turnOf(ctx, daemons[i].url, &s, round)
+			if len(daemons[i]) == 0 {
+				continue // there is no MPS
+			}
+			t, err := c.turnOf(ctx, daemons[i], &s, round)
 			if err != nil {
 				return fmt.Errorf("%s: %w", policy, err)
 			}
@@ -209,13 +236,40 @@ func (c *check) loadPolicies(ctx context.Context) (err error) {
 	return nil
 }
 
+// serveAs starts the daemons of a policy: one for all services, or one for each.
+func (c *check) serveAs(ctx context.Context, policy string) (daemons []*serving, err error) {
+	list := []served{{services: c.services, policy: policy}}
+	if policy == timeSlicing || policy == plainMPS {
+		list = nil
+		for _, s := range c.services {
+			list = append(list, served{services: []string{s}, policy: "edf", noMPS: policy == timeSlicing})
+		}
+	}
+	if policy == plainMPS && c.control == nil {
+		return nil, nil
+	}
+	for _, s := range list {
+		d, err := c.serve(ctx, s)
+		if err != nil {
+			return daemons, err
+		}
+		daemons = append(daemons, d)
+	}
+	return daemons, nil
+}
+
+// work returns how long all services take one after another with a batch of this size, in
+// milliseconds.
+func (c *check) work(batch int) (sum float64) {
+	for _, m := range c.services {
+		sum += c.alone(m, batch)
+	}
+	return sum
+}
+
 // setting returns the load that fits into the time.
 func (c *check) setting(left time.Duration) loadSetting {
-	sum := 0.0
-	for _, m := range c.services {
-		sum += c.alone(m)
-	}
-	n := float64(len(c.services))
+	sum, n := c.work(1), float64(len(c.services))
 	rate := min(c.loadFactor*n*1000/sum, c.maxRate)
 	turns := time.Duration(len(c.policies))
 	rounds := max(int(min(c.load, left)/(turns*c.turn)), 1)
@@ -223,29 +277,62 @@ func (c *check) setting(left time.Duration) loadSetting {
 	return loadSetting{Rate: rate, Offered: rate / n * sum / 1000, Rounds: rounds, Turn: max(turn, leastTurn).Seconds()}
 }
 
-// turnOf puts the load on one daemon. All policies get the same arrivals in a round.
-func (c *check) turnOf(ctx context.Context, url string, s *loadSetting, round int) (turnRow, error) {
-	o := load.DefaultOptions()
-	o.URL, o.Services, o.Rate, o.Seed, o.SeqLen, o.MaxID, o.Timeout = url, c.services, s.Rate, uint64(seed+round), c.seqLen, indices, giveUp
-	o.Warmup, o.Duration = turnWarmup, time.Duration(s.Turn*float64(time.Second))
-	r, err := load.Run(ctx, o)
-	if err != nil || ctx.Err() != nil {
-		return turnRow{}, errors.Join(err, ctx.Err())
-	}
-	t := turnRow{Round: round, Requests: r.Requests, Violations: 1, Errors: r.Errors}
-	if r.Goodput != nil {
-		t.Goodput = *r.Goodput
-	}
-	if r.Requests > 0 {
-		t.Violations = max(1-t.Goodput*r.Duration/float64(r.Requests), 0)
-	}
-	if r.SendLag != nil {
-		t.LagP99MS = r.SendLag.P99
-	}
-	for _, s := range r.Services {
-		if s.TargetMS > 0 {
-			t.P50, t.P99 = max(t.P50, s.Latency.P50/s.TargetMS), max(t.P99, s.Latency.P99/s.TargetMS)
+// put loads daemons with queries of one batch size for a while, each service by a
+// generator of its own: however the services are divided among daemons, they get the
+// same arrivals.
+func (c *check) put(ctx context.Context, daemons []*serving, batch int, rate, seconds float64, seed int) ([]*load.Result, error) {
+	var services []string
+	var urls []string
+	for _, d := range daemons {
+		for _, s := range d.services {
+			services, urls = append(services, s), append(urls, d.url)
 		}
+	}
+	results, faults := make([]*load.Result, len(services)), make([]error, len(services))
+	var wait sync.WaitGroup
+	for i, service := range services {
+		wait.Go(func() {
+			o := load.DefaultOptions()
+			o.URL, o.Services, o.Rate, o.Batch = urls[i], []string{service}, rate/float64(len(services)), batch
+			o.Seed, o.SeqLen, o.MaxID, o.Timeout = uint64(seed*len(services)+i), c.seqLen, indices, giveUp
+			o.Warmup, o.Duration = turnWarmup, time.Duration(seconds*float64(time.Second))
+			results[i], faults[i] = load.Run(ctx, o)
+		})
+	}
+	wait.Wait()
+	return results, errors.Join(append(faults, ctx.Err())...)
+}
+
+// turnOf puts the load on the daemons of one policy. All policies get the same arrivals
+// in a round.
+func (c *check) turnOf(ctx context.Context, daemons []*serving, s *loadSetting, round int) (turnRow, error) {
+	t := turnRow{Round: round, Violations: 1, Errors: map[string]int64{}}
+	results, err := c.put(ctx, daemons, 1, s.Rate, s.Turn, seed+round)
+	if err != nil {
+		return t, err
+	}
+	good := 0.0
+	for _, r := range results {
+		t.Requests += r.Requests
+		for why, n := range r.Errors {
+			t.Errors[why] += n
+		}
+		if r.Goodput != nil {
+			t.Goodput += *r.Goodput
+			good += *r.Goodput * r.Duration
+		}
+		if r.SendLag != nil {
+			t.LagP99MS = max(t.LagP99MS, r.SendLag.P99)
+		}
+		for _, s := range r.Services {
+			if s.TargetMS > 0 {
+				t.P50, t.P99 = max(t.P50, s.Latency.P50/s.TargetMS), max(t.P99, s.Latency.P99/s.TargetMS)
+			}
+			t.Alone = max(t.Alone, s.Latency.P99/c.alone(s.Name, 1))
+		}
+	}
+	if t.Requests > 0 {
+		t.Violations = max(1-good/float64(t.Requests), 0)
 	}
 	return t, nil
 }
@@ -253,7 +340,7 @@ func (c *check) turnOf(ctx context.Context, url string, s *loadSetting, round in
 // sumUp puts the turns of a policy together.
 func (c *check) sumUp(policy string) policyResult {
 	p := policyResult{Policy: policy}
-	var goodput, p99, later []float64
+	var goodput, p99, alone, later []float64
 	first := 0.0
 	for _, t := range c.mu.Turns {
 		if t.Policy != policy {
@@ -262,7 +349,7 @@ func (c *check) sumUp(policy string) policyResult {
 		p.Turns++
 		p.Requests += t.Requests
 		p.Violations += t.Violations * float64(t.Requests)
-		goodput, p99 = append(goodput, t.Goodput), append(p99, t.P99)
+		goodput, p99, alone = append(goodput, t.Goodput), append(p99, t.P99), append(alone, t.Alone)
 		if t.Round == 0 {
 			first = t.P50
 		} else {
@@ -270,7 +357,7 @@ func (c *check) sumUp(policy string) policyResult {
 		}
 	}
 	p.Violations /= float64(max(p.Requests, 1))
-	p.Goodput, p.P99 = stats.Median(goodput), stats.Median(p99)
+	p.Goodput, p.P99, p.Alone = stats.Median(goodput), stats.Median(p99), stats.Median(alone)
 	if len(later) > 0 {
 		c.see([]string{"C8", "C10"}, "see", "%s: median over target %.2f in its first turn, %.2f later", policy, first, stats.Median(later))
 	}
@@ -279,15 +366,16 @@ func (c *check) sumUp(policy string) policyResult {
 
 // serving is a daemon in a process of its own.
 type serving struct {
+	served
+	dir  string // of its state
 	cmd  *exec.Cmd
 	url  string
 	read chan struct{} // is closed when its log is read to the end
 }
 
-// serve starts a daemon with a policy and waits until all services are ready. It has
-// a copy of what was profiled, since only one daemon may open a state file, and the
+// serve starts a daemon and waits until all services are ready. It has a copy of what was profiled, since only one daemon may open a state file, and the
 // optimized models in common with all others, since those never change.
-func (c *check) serve(ctx context.Context, policy string) (*serving, error) {
+func (c *check) serve(ctx context.Context, s served) (*serving, error) {
 	dir := c.top.TempDir()
 	state, err := os.ReadFile(filepath.Join(c.state, "state.db"))
 	if err != nil {
@@ -299,11 +387,11 @@ func (c *check) serve(ctx context.Context, policy string) (*serving, error) {
 	if err := os.Symlink(filepath.Join(c.state, "optimized"), filepath.Join(dir, "optimized")); err != nil {
 		return nil, err
 	}
-	config, err := c.writeConfig(dir)
+	config, err := c.writeConfig(ctx, dir, s)
 	if err != nil {
 		return nil, err
 	}
-	d := &serving{cmd: c.command(context.Background(), "serve", "--config", config, "--policy", policy), read: make(chan struct{})}
+	d := &serving{served: s, dir: dir, cmd: c.command(context.Background(), "serve", "--config", config, "--policy", s.policy), read: make(chan struct{})}
 	log, err := d.cmd.StderrPipe()
 	if err != nil {
 		return nil, err

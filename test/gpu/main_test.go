@@ -30,7 +30,10 @@ import (
 var (
 	deviceFlag  = flag.String("device", "", "cuda checks a GPU, cpu rehearses that on the CPU; without it a shorter rehearsal runs")
 	gpuFlag     = flag.String("gpu", "0", "which GPU: index, UUID or PCI address")
-	budgetFlag  = flag.Duration("budget", 440*time.Second, "time of all steps together")
+	stepsFlag   = flag.String("steps", "", "names of the steps to run, with commas; without it all but "+killsStep)
+	dryRunFlag  = flag.Bool("dry-run", false, "print the plan of steps and minutes, and run none")
+	budgetFlag  = flag.Duration("budget", 440*time.Second, "time of all steps of one call; what does not fit is left to the next call")
+	slowerFlag  = flag.Float64("slower", 1, "each step may take so many times its limit")
 	spentFlag   = flag.Duration("spent", 0, "time that went before, as on unpacking: a part of the budget")
 	outFlag     = flag.String("out", "", "folder of "+reportName+"; none is written without it")
 	programFlag = flag.String("overlapd", "", "the overlapd binary; without it one is built")
@@ -38,7 +41,8 @@ var (
 
 const (
 	reportName   = "gpu-check.json"
-	reportFormat = "overlapd-gpu-check/2"
+	pageName     = "gpu-check.md"
+	reportFormat = "overlapd-gpu-check/3"
 
 	// saveEvery bounds what is lost of a step when the machine goes away.
 	saveEvery = 5 * time.Second
@@ -83,6 +87,7 @@ type plan struct {
 	rounds   int           // of each pair, at most
 	load     time.Duration // of load, all policies together
 	turn     time.Duration // of one policy before the next has its turn
+	soak     time.Duration
 	policies []string
 
 	loadFactor float64 // work offered: 1 keeps the device busy one batch after another
@@ -98,7 +103,8 @@ var onGPU = plan{
 	services: []string{"resnet50", "inception_v3", "bert"},
 	batches:  []int{1, 8}, cuts: []int{0, 64, 16, 4}, seqLen: 64,
 	profile: 2 * time.Minute, groups: 1500, rounds: 200,
-	load: time.Minute, turn: 5 * time.Second, policies: []string{"fcfs", "edf", "abacus", "overlap"},
+	load: 75 * time.Second, turn: 5 * time.Second, soak: 50 * time.Second,
+	policies:   []string{timeSlicing, plainMPS, "edf", "abacus", overlapping},
 	loadFactor: 1, maxRate: 2000, targets: 4,
 }
 
@@ -109,7 +115,8 @@ var onCPU = plan{
 	services: []string{"tiny_cnn", "tiny_bert", "tiny_mlp"},
 	batches:  []int{1, 4}, cuts: []int{0, 4}, seqLen: 16,
 	profile: 40 * time.Second, groups: 600, rounds: 200,
-	load: 32 * time.Second, turn: 2 * time.Second, policies: onGPU.policies,
+	load: 32 * time.Second, turn: 2 * time.Second, soak: 10 * time.Second,
+	policies:   []string{timeSlicing, "edf", "abacus", overlapping},
 	loadFactor: 0.5, maxRate: 400, targets: 20,
 }
 
@@ -118,29 +125,8 @@ func inSeconds() plan {
 	c := onCPU
 	c.models, c.batches = []string{"tiny_mlp", "tiny_cnn"}, []int{1}
 	c.profile, c.groups, c.rounds = 5*time.Second, 120, minRounds
-	c.load, c.turn, c.policies = time.Second, time.Second, []string{"fcfs", "edf", "overlap"}
+	c.load, c.turn, c.soak, c.policies = time.Second, time.Second, time.Second, []string{timeSlicing, "edf", overlapping}
 	return c
-}
-
-// step is one part of a check.
-type step struct {
-	name  string
-	limit time.Duration // of the default budget; another budget is divided alike
-	run   func(*check, context.Context) error
-}
-
-// steps are in the order in which they run: later ones use what earlier ones found.
-var steps = []step{
-	{"facts", 10 * time.Second, (*check).readFacts},
-	{"outputs", 45 * time.Second, (*check).compareOutputs},
-	{"cuts", 70 * time.Second, (*check).measureCuts},
-	{"sessions", 30 * time.Second, (*check).measureSessions},
-	{"variants", 12 * time.Second, (*check).measureVariants},
-	{"mps", 16 * time.Second, (*check).lookAtMPS},
-	{"pairs", 50 * time.Second, (*check).measurePairs},
-	{"repeat", 12 * time.Second, (*check).repeatGroup},
-	{"profile", 90 * time.Second, (*check).profileGroups},
-	{"load", 105 * time.Second, (*check).loadPolicies},
 }
 
 // check is one run of all steps.
@@ -148,10 +134,12 @@ type check struct {
 	plan
 	top     *testing.T // outlives the steps: what several of them use is cleaned up with it
 	t       *testing.T // of the step that runs
+	step    string     // its name
 	program string     // overlapd
 	gpu     string     // as it was named, and from the facts on its UUID
 	control *mps.Control
-	state   string // folder of what was profiled, "" until then
+	noMPS   error  // why a control daemon did not start
+	state   string // folder of what was profiled
 	paths   map[string]string
 	cache   string // of optimized models
 
@@ -200,15 +188,25 @@ func TestGPU(t *testing.T) {
 	if _, err := ort.Find(); err != nil {
 		t.Skip(err)
 	}
+	chosen, err := chooseSteps(*stepsFlag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range chosen {
+		chosen[i].limit = time.Duration(*slowerFlag * float64(chosen[i].limit))
+	}
+	if *dryRunFlag {
+		fmt.Print(planned(chosen, *budgetFlag))
+		return
+	}
 	c.prepare()
-	r := &c.mu.report
-	r.Format, r.Rehearsal, r.Device, r.Started, r.Seed = reportFormat, c.rehearsal(), c.device, began.UTC().Truncate(time.Second), seed
+	c.resume(report{Format: reportFormat, Rehearsal: c.rehearsal(), GPU: c.gpu, Device: c.device, Started: began.UTC().Truncate(time.Second), Seed: seed, Program: c.hashOfProgram()})
 	if c.rehearsal() {
 		t.Log("a rehearsal on the CPU: no figure says anything about a GPU")
 	}
 	spent := *spentFlag + time.Since(began)
-	r.PreparingSeconds = spent.Seconds()
-	c.runAll(*budgetFlag - spent)
+	c.mu.Seconds += spent.Seconds()
+	c.runAll(chosen, *budgetFlag-spent)
 	c.save()
 	c.judgeAll()
 }
@@ -224,7 +222,7 @@ func (c *check) prepare() {
 		}
 		base = filepath.Join(base, "overlapd")
 	}
-	c.cache, c.program = filepath.Join(base, "optimized"), *programFlag
+	c.cache, c.state, c.program = filepath.Join(base, "optimized"), filepath.Join(base, "gpu-check"), *programFlag
 	if c.program == "" {
 		c.program = filepath.Join(dir, "overlapd")
 		args := []string{"build", "-o", c.program}
@@ -246,60 +244,6 @@ func (c *check) prepare() {
 		if err := os.MkdirAll(*outFlag, 0o755); err != nil {
 			c.top.Fatal(err)
 		}
-	}
-}
-
-// runAll runs each step as a subtest. Time that a step leaves is the others'.
-func (c *check) runAll(budget time.Duration) {
-	began := time.Now()
-	end := began.Add(budget)
-	for i, s := range steps {
-		var limits time.Duration
-		for _, later := range steps[i:] {
-			limits += later.limit
-		}
-		limit := time.Duration(float64(time.Until(end)) * float64(s.limit) / float64(limits))
-		result := stepResult{Name: s.name, Budget: max(limit, 0).Seconds()}
-		at := time.Now()
-		c.top.Run(s.name, func(t *testing.T) {
-			c.t = t
-			defer func() { result.Failed, result.Skipped = t.Failed(), t.Skipped() }()
-			c.runStep(s, limit)
-		})
-		c.t = c.top
-		result.Seconds = time.Since(at).Seconds()
-		c.mu.Lock()
-		c.mu.Steps = append(c.mu.Steps, result)
-		c.mu.Seconds = time.Since(began).Seconds()
-		c.mu.Unlock()
-		c.save()
-	}
-	late := slices.ContainsFunc(c.mu.Steps, func(s stepResult) bool { return s.Seconds > s.Budget })
-	c.expect([]string{"C6"}, !late, "%d steps in %.0f s", len(c.mu.Steps), c.mu.Seconds)
-}
-
-func (c *check) runStep(s step, limit time.Duration) {
-	if interrupted.Err() != nil || limit <= 0 {
-		c.t.Skip("not measured: interrupted, or no time was left")
-	}
-	ctx, cancel := context.WithTimeout(interrupted, limit)
-	defer cancel()
-	hangs := time.AfterFunc(limit+hungGrace, func() {
-		c.save()
-		panic(fmt.Sprintf("step %s hangs: it was told to end after %v and did not within %v more; look for Xid messages (dmesg)", s.name, limit, hungGrace))
-	})
-	defer hangs.Stop()
-	err := s.run(c, ctx)
-	switch {
-	case err == nil:
-	case interrupted.Err() != nil:
-		c.t.Skip("interrupted; what was measured until then is kept")
-	case ctx.Err() != nil:
-		c.t.Errorf("its %v were spent before it was through: %v", limit.Round(time.Second/10), err)
-	case errors.Is(err, errNotMeasured):
-		c.t.Skip(err)
-	default:
-		c.t.Error(err)
 	}
 }
 
@@ -341,7 +285,7 @@ func keep[T any](c *check, list *[]T, figure T) {
 	}
 }
 
-// save writes the report. The file is there whole or as it was.
+// save writes the report and the page. Each file is there whole or as it was.
 func (c *check) save() {
 	if *outFlag == "" {
 		return
@@ -351,12 +295,14 @@ func (c *check) save() {
 	c.mu.saved = time.Now()
 	c.mu.Verdicts = c.mu.report.judge()
 	data, err := json.MarshalIndent(&c.mu.report, "", "  ")
-	path := filepath.Join(*outFlag, reportName)
-	if err == nil {
-		err = os.WriteFile(path+".incoming", append(data, '\n'), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(path+".incoming", path)
+	for name, data := range map[string][]byte{reportName: append(data, '\n'), pageName: c.mu.report.page()} {
+		path := filepath.Join(*outFlag, name)
+		if err == nil {
+			err = os.WriteFile(path+".incoming", data, 0o644)
+		}
+		if err == nil {
+			err = os.Rename(path+".incoming", path)
+		}
 	}
 	if err != nil {
 		c.top.Errorf("the report cannot be written: %v", err)
@@ -376,7 +322,7 @@ func (c *check) see(ids []string, answer, format string, args ...any) {
 	}
 	saw := fmt.Sprintf(format, args...)
 	for _, id := range ids {
-		keep(c, &c.mu.Looks, look{id, answer, saw})
+		keep(c, &c.mu.Looks, look{c.step, id, answer, saw})
 	}
 }
 

@@ -57,12 +57,28 @@ type mpsLooks struct {
 	a, b    *clientProcess
 }
 
+// mpsPart is one thing that is looked at.
+type mpsPart = func(context.Context) error
+
 // lookAtMPS compares MPS with what package mps takes for granted of it. The clients
 // are processes that hardly use the GPU.
-func (c *check) lookAtMPS(ctx context.Context) (err error) {
+func (c *check) lookAtMPS(ctx context.Context) error {
+	return c.withMPS(ctx, func(l *mpsLooks) []mpsPart { return []mpsPart{l.idle, l.twoClients, l.beside, l.limited} })
+}
+
+// lookAtKills looks at what is left when processes of MPS are ended by force.
+func (c *check) lookAtKills(ctx context.Context) error {
+	return c.withMPS(ctx, func(l *mpsLooks) []mpsPart {
+		return []mpsPart{l.twoClients, l.terminated, l.killed, l.serverKilled, l.daemonKilled}
+	})
+}
+
+// withMPS looks at things with a control daemon of their own.
+func (c *check) withMPS(ctx context.Context, parts func(*mpsLooks) []mpsPart) (err error) {
 	if c.rehearsal() {
 		return fmt.Errorf("%w: MPS needs a GPU; TestMPSOfFake rehearses this step", errNotMeasured)
 	}
+	c.stopMPS() // its server would share the GPU with that of this step
 	dir := cmp.Or(c.mpsDir, c.top.TempDir())
 	l := &mpsLooks{check: c, pipe: filepath.Join(dir, "mps", "pipe")}
 	if l.program, err = exec.LookPath(cmp.Or(c.mpsProgram, "nvidia-cuda-mps-control")); err != nil {
@@ -82,18 +98,9 @@ func (c *check) lookAtMPS(ctx context.Context) (err error) {
 		err = errors.Join(err, serr)
 	}()
 	l.env = l.control.ClientEnv(mps.Limits{})
-	parts := []func(context.Context) error{l.idle, l.twoClients}
-	beside := []func(context.Context) error{l.beside, l.limited}
-	harmed := []func(context.Context) error{l.killed, l.terminated, l.serverKilled}
-	for _, part := range append(parts, beside...) {
+	for _, part := range parts(l) {
 		err = errors.Join(err, part(ctx))
 	}
-	if l.server != 0 { // else twoClients has said why
-		for _, part := range harmed {
-			err = errors.Join(err, part(ctx))
-		}
-	}
-	err = errors.Join(err, l.daemonKilled(ctx))
 	for _, p := range []*clientProcess{l.a, l.b} {
 		if p != nil {
 			p.stop()
@@ -233,6 +240,9 @@ func (l *mpsLooks) limited(ctx context.Context) error {
 
 // killed kills a client beside the others.
 func (l *mpsLooks) killed(ctx context.Context) error {
+	if l.server == 0 {
+		return nil // twoClients has said why
+	}
 	p, err := l.startClient(ctx, l.env)
 	if err != nil {
 		return err
@@ -247,6 +257,9 @@ func (l *mpsLooks) killed(ctx context.Context) error {
 
 // terminated has the server end a client.
 func (l *mpsLooks) terminated(ctx context.Context) error {
+	if l.server == 0 {
+		return nil
+	}
 	err := l.control.Console().TerminateClient(ctx, l.server, l.a.PID)
 	l.is("P7", err == nil, "terminating a client: %v", err)
 	a, aerr := l.a.ask(ctx, "copy")
@@ -258,6 +271,9 @@ func (l *mpsLooks) terminated(ctx context.Context) error {
 
 // serverKilled kills the server under a client.
 func (l *mpsLooks) serverKilled(ctx context.Context) error {
+	if l.server == 0 {
+		return nil
+	}
 	// Who kills a server before it was met is not told of its end.
 	if err := l.until(ctx, func(e mps.Event) bool { return e.Kind == mps.ServerActive && e.PID == l.server }); err != nil {
 		l.is("P13", false, "the server was never called active: %v", err)
@@ -377,6 +393,14 @@ func TestMPSOfFake(t *testing.T) {
 				}
 			}
 			err = c.lookAtMPS(t.Context())
+			if behaviour.line == "" {
+				for _, id := range []string{"P7", "P12", "P13", "S1", "S2"} {
+					if answer, seen := c.answers()[id]; seen {
+						t.Errorf("%s, which kills, is %s before it was asked for", id, answer)
+					}
+				}
+				err = errors.Join(err, c.lookAtKills(t.Context()))
+			}
 			if behaviour.misses == "" && err != nil {
 				t.Error(err)
 			}
@@ -410,12 +434,7 @@ func TestConfigOfDaemons(t *testing.T) {
 		c.paths[s] = "/models/" + s + ".onnx"
 	}
 	for _, mode := range []string{"off", "existing"} {
-		if mode == "existing" {
-			if err := c.startMPS(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-		}
-		path, err := c.writeConfig(t.TempDir())
+		path, err := c.writeConfig(t.Context(), t.TempDir(), served{services: c.services, noMPS: mode == "off"})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
+	"os"
 	"slices"
 	"time"
 
@@ -35,20 +35,21 @@ type pairRow struct {
 }
 
 // measurePairs measures every two of the three services, without MPS and, where
-// there is a GPU, with it. The control daemon serves all later steps.
+// there is a GPU, with it.
 func (c *check) measurePairs(ctx context.Context) error {
 	if c.rehearsal() {
-		return c.pairsUnder(ctx, nil)
+		return c.pairsUnder(ctx, nil, false)
 	}
 	half, cancel := context.WithTimeout(ctx, timeLeft(ctx)/2)
-	err := c.pairsUnder(half, mps.OffEnv(c.gpu))
+	err := c.pairsUnder(half, mps.OffEnv(c.gpu), false)
 	cancel()
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	merr := c.startMPS(ctx)
+	env := c.workerEnv(ctx)
+	merr := c.noMPS
 	if merr == nil {
-		merr = c.pairsUnder(ctx, c.workerEnv())
+		merr = c.pairsUnder(ctx, env, true)
 	}
 	shared := 0
 	for _, p := range c.mu.Pairs {
@@ -60,25 +61,37 @@ func (c *check) measurePairs(ctx context.Context) error {
 	return errors.Join(err, merr)
 }
 
-// startMPS starts a control daemon of our own, which ends with the check.
-func (c *check) startMPS(ctx context.Context) (err error) {
-	dir := filepath.Join(c.top.TempDir(), "mps")
-	c.control, err = mps.Start(ctx, mps.Options{Program: c.mpsProgram, Device: c.gpu, Directory: dir})
-	if err != nil {
-		return fmt.Errorf("MPS: %w", err)
+// startMPS starts a control daemon of our own, once, which ends with the check.
+func (c *check) startMPS(ctx context.Context) {
+	if c.rehearsal() || c.control != nil || c.noMPS != nil {
+		return
 	}
-	c.top.Cleanup(func() {
-		if err := c.control.Stop(); err != nil {
-			c.top.Error(err)
-		}
-	})
-	return nil
+	dir, err := os.MkdirTemp("", "mps") // a socket's path must be short
+	if err == nil {
+		c.top.Cleanup(func() { _ = os.RemoveAll(dir) })
+		c.control, err = mps.Start(ctx, mps.Options{Program: c.mpsProgram, Device: c.gpu, Directory: dir})
+	}
+	if err != nil {
+		c.noMPS = fmt.Errorf("MPS: %w", err)
+		return
+	}
+	c.top.Cleanup(c.stopMPS)
 }
 
-// workerEnv returns the environment of a worker as it is from the pairs on: nil
-// for ours, where there is no GPU.
-func (c *check) workerEnv() []string {
-	switch {
+func (c *check) stopMPS() {
+	if c.control == nil {
+		return
+	}
+	if err := c.control.Stop(); err != nil {
+		c.t.Error(err)
+	}
+	c.control = nil
+}
+
+// workerEnv returns the environment of a worker as it is in most steps, under MPS where
+// it starts: nil for ours, where there is no GPU.
+func (c *check) workerEnv(ctx context.Context) []string {
+	switch c.startMPS(ctx); {
 	case c.rehearsal():
 		return nil
 	case c.control == nil:
@@ -88,8 +101,8 @@ func (c *check) workerEnv() []string {
 }
 
 // pairsUnder measures all pairs with workers of this environment.
-func (c *check) pairsUnder(ctx context.Context, env []string) (err error) {
-	w, err := c.startWorkers(ctx, env)
+func (c *check) pairsUnder(ctx context.Context, env []string, shared bool) (err error) {
+	w, err := c.startWorkers(ctx, env, 1)
 	if err != nil {
 		return err
 	}
@@ -100,7 +113,7 @@ func (c *check) pairsUnder(ctx context.Context, env []string) (err error) {
 		for _, p := range pairs {
 			limit := timeLeft(ctx) / time.Duration(left+1) // one more, so that ending fits in
 			left--
-			row := pairRow{A: c.services[p[0]], B: c.services[p[1]], Batch: batch, MPS: c.control != nil}
+			row := pairRow{A: c.services[p[0]], B: c.services[p[1]], Batch: batch, MPS: shared}
 			if err := w.pair(ctx, &row, p, c.rounds, limit); err != nil {
 				return err
 			}
@@ -154,12 +167,12 @@ func (w *workers) pair(ctx context.Context, row *pairRow, p [2]int, most int, li
 	return nil
 }
 
-// alone returns what a batch of one of a service takes alone, as the pairs had it, 0
-// if that is not known. What was measured last counts.
-func (c *check) alone(model string) float64 {
+// alone returns what a batch of a service takes alone, as the pairs had it, 0 if that is
+// not known. What was measured last counts.
+func (c *check) alone(model string, batch int) float64 {
 	for _, r := range slices.Backward(c.mu.Pairs) {
 		switch {
-		case r.Batch != 1:
+		case r.Batch != batch:
 		case r.A == model:
 			return r.AloneAMS
 		case r.B == model:
@@ -184,7 +197,7 @@ type repeatRow struct {
 
 // repeatGroup runs all of the first service and half of the second together.
 func (c *check) repeatGroup(ctx context.Context) (err error) {
-	w, err := c.startWorkers(ctx, c.workerEnv())
+	w, err := c.startWorkers(ctx, c.workerEnv(ctx), 1)
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,8 @@ type workers struct {
 	exec   *executor.Executor
 	arenas []*wire.InputArena // by service
 	infos  []wire.Info        // by service, from when it is ready
+	pids   []int              // by service
+	device time.Duration      // of the first span of the last round, between events of a GPU
 	news   chan executor.Event
 	round  uint64
 	batch  models.BatchID
@@ -45,10 +47,12 @@ type workers struct {
 type part struct{ service, batch, end int }
 
 // startWorkers starts a worker for each service and waits until all are ready.
-// The environment is that of the workers, nil for ours.
-func (c *check) startWorkers(ctx context.Context, env []string) (w *workers, err error) {
+// The environment is that of the workers, nil for ours. Batches of up to maxBatch are
+// warmed up; larger ones warm up when they are measured: a GPU takes seconds for each.
+func (c *check) startWorkers(ctx context.Context, env []string, maxBatch int) (w *workers, err error) {
 	w = &workers{
 		infos:  make([]wire.Info, len(c.services)),
+		pids:   make([]int, len(c.services)),
 		news:   make(chan executor.Event, 4*len(c.services)), // each is ready once or lost once
 		seqLen: c.seqLen, inputs: map[part][]wire.Tensor{},
 	}
@@ -59,7 +63,7 @@ func (c *check) startWorkers(ctx context.Context, env []string) (w *workers, err
 	for i, m := range c.services {
 		spec := wire.LoadSpec{
 			Service: m, ModelPath: c.paths[m], CacheDir: c.cache, Threads: 1, CutTarget: c.cutOf(m),
-			MaxBatch: 1, // larger ones warm up when they are measured: a GPU takes seconds for each size
+			MaxBatch: maxBatch,
 		}
 		if !c.rehearsal() {
 			spec.CUDA, spec.WarmSeqLens = &wire.CUDASpec{}, []int{c.seqLen}
@@ -104,7 +108,7 @@ func (w *workers) await(ctx context.Context) error {
 		case e := <-w.news:
 			switch e.Kind {
 			case executor.WorkerReady:
-				w.infos[e.Service] = *e.Info
+				w.infos[e.Service], w.pids[e.Service] = *e.Info, e.PID
 			case executor.WorkerLost:
 				return e.Err
 			}
@@ -167,6 +171,7 @@ func (w *workers) run(ctx context.Context, parts ...part) (time.Duration, error)
 func (w *workers) settle(o *executor.Outcome) error {
 	release(o)
 	var faults []error
+	w.device = o.Spans[0].DeviceTook
 	for i := range o.Spans {
 		s := &o.Spans[i]
 		if s.Status != models.SpanDone {

@@ -1,0 +1,96 @@
+package gpu
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// What the load is served by besides the policies of one daemon: a daemon for each
+// service, as services are run that know nothing of each other. Without MPS the GPU's
+// driver gives them time slices, with it their kernels run side by side.
+const (
+	timeSlicing = "time slicing"
+	plainMPS    = "MPS"
+	overlapping = "overlap"
+)
+
+// page is the report for people.
+func (r *report) page() []byte {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "# %s, %s\n", r.Device, r.Started.Format("2 January 2006"))
+	if r.Rehearsal {
+		b.WriteString("\nA rehearsal on the CPU: no figure says anything about a GPU.\n")
+	}
+	if len(r.Policies) > 0 {
+		r.sideBySide(&b)
+	}
+	if len(r.Mixed) > 0 {
+		b.WriteString("\n## How well groups are predicted where two batch sizes are mixed\n\n| batch | after another size of its model | groups | error, % | measured/predicted |\n|---:|---|---:|---:|---:|\n")
+		for _, m := range r.Mixed {
+			fmt.Fprintf(&b, "| %d | %s | %d | %.1f | %.2f |\n", m.Size, map[bool]string{true: "yes", false: "no"}[m.Changed], m.Groups, m.MAPE, m.Ratio)
+		}
+	}
+	b.WriteString("\n## What was wanted\n\n| | found | wanted | |\n|---|---|---|---|\n")
+	for _, v := range r.Verdicts {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", v.Name, cmp.Or(v.Got, "–"), v.Want, v.Answer)
+	}
+	b.WriteString("\n## Steps\n\n| | seconds | |\n|---|---:|---|\n")
+	for _, s := range r.Steps {
+		how := "through"
+		if s.Failed {
+			how = "failed"
+		} else if s.Skipped {
+			how = "not measured"
+		}
+		fmt.Fprintf(&b, "| %s | %.0f | %s |\n", s.Name, s.Seconds, how)
+	}
+	return b.Bytes()
+}
+
+// sideBySide is the table of what each way of serving made of the same load.
+func (r *report) sideBySide(b *bytes.Buffer) {
+	b.WriteString("\n## The same load, served in different ways\n\n")
+	for _, l := range r.Load {
+		fmt.Fprintf(b, "%.1f requests a second, as much work as %.2f of what one batch after another can do, in turns of %.0f s.\n\n", l.Rate, l.Offered, l.Turn)
+	}
+	var overlap policyResult
+	for _, p := range r.Policies {
+		if p.Policy == overlapping {
+			overlap = p
+		}
+	}
+	b.WriteString("| | turns | violations, % | goodput, 1/s | of overlap's | p99/target | p99/alone |\n|---|---:|---:|---:|---:|---:|---:|\n")
+	for _, p := range r.Policies {
+		share := "–"
+		if overlap.Goodput > 0 {
+			share = fmt.Sprintf("%.2f", p.Goodput/overlap.Goodput)
+		}
+		fmt.Fprintf(b, "| %s | %d | %.1f | %.1f | %s | %.2f | %.2f |\n", p.Policy, p.Turns, 100*p.Violations, p.Goodput, share, p.P99, p.Alone)
+	}
+}
+
+// TestPage: ways of serving stand side by side, and a rehearsal says what it is.
+func TestPage(t *testing.T) {
+	r := report{Device: "a GPU", Load: []loadSetting{{Rate: 100, Offered: 1, Turn: 5}}, Mixed: []mixedRow{{Size: 8, Changed: true, Groups: 3, MAPE: 4, Ratio: 1.04}}, Policies: []policyResult{
+		{Policy: timeSlicing, Turns: 2, Violations: .25, Goodput: 50, P99: 1.5, Alone: 6}, {Policy: overlapping, Turns: 2, Goodput: 100, P99: .5, Alone: 2},
+	}}
+	got := string(r.page())
+	for _, line := range []string{
+		"| time slicing | 2 | 25.0 | 50.0 | 0.50 | 1.50 | 6.00 |\n| overlap | 2 | 0.0 | 100.0 | 1.00 | 0.50 | 2.00 |\n",
+		"| 8 | yes | 3 | 4.0 | 1.04 |", "100.0 requests a second",
+	} {
+		if !strings.Contains(got, line) {
+			t.Errorf("%q is missing in\n%s", line, got)
+		}
+	}
+	if strings.Contains(got, "rehearsal") {
+		t.Error("a check is called a rehearsal")
+	}
+	r.Rehearsal = true
+	if !strings.Contains(string(r.page()), "no figure says anything about a GPU") {
+		t.Error("a rehearsal does not say what it is")
+	}
+}
