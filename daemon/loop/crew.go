@@ -3,6 +3,7 @@ package loop
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
@@ -226,7 +227,7 @@ func (f *crew) catchUp() {
 // worker that comes back with the same model changes nothing.
 func (f *crew) load(d *device, spec models.Service, e *executor.Event) error {
 	member := f.members[spec.ID]
-	if member.info == nil || f.specs[spec.ID] != spec || member.info.Hash != e.Info.Hash {
+	if member.info == nil || !reflect.DeepEqual(f.specs[spec.ID], spec) || member.info.Hash != e.Info.Hash {
 		if err := f.scheduler.Load(f.Now(), spec); err != nil {
 			return err
 		}

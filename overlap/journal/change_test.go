@@ -6,7 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
+	"reflect"
 	"testing"
 
 	"github.com/overlapd/overlapd/models"
@@ -96,7 +96,7 @@ func TestReplayAcrossAReload(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := h.Config.Services
-	if len(got) != 2*len(after) || got[0] != (models.Service{}) || !slices.Equal(got[len(after):], after) {
+	if len(got) != 2*len(after) || !reflect.DeepEqual(got[0], models.Service{}) || !reflect.DeepEqual(got[len(after):], after) {
 		t.Errorf("the newest file begins with %+v", got)
 	}
 }
