@@ -44,6 +44,25 @@ type Service struct {
 	// variant a query arrives for, one of them answers it. More Accuracy is better.
 	Of       string  `json:",omitempty"`
 	Accuracy float64 `json:",omitempty"`
+
+	// Pipelines are the ways that its batches may take over several devices. With none a
+	// batch stays on the device that it starts on.
+	Pipelines []Pipeline `json:",omitempty"`
+}
+
+// Pipeline is a way of a batch over several devices, one after the other (PPipe,
+// section 5).
+type Pipeline struct {
+	Batch  int // the size that it was planned for, which none exceeds
+	Stages []Stage
+}
+
+// Stage is the part of a pipeline that runs on one device. It begins where the one before
+// it ends.
+type Stage struct {
+	End     int           // the operator that it ends before; of the last stage all operators
+	Devices []int         // of the pool, each of which can run it
+	Move    time.Duration // what each query adds to the time in which a batch then moves on, 0 for the last
 }
 
 // MiB returns a size in memory as messages have it, rounded up.

@@ -6,6 +6,7 @@
 //     with each device a worker of its own).
 //   - [Herd] forms serving groups of many equal devices (Shepherd, section 4).
 //   - [Partition] divides services among sub-clusters (Symphony, appendix A).
+//   - Pipelines take batches over devices of several classes (PPipe, section 3).
 //
 // Each has a heuristic of its own and a bound that no plan can exceed. Where a solver of
 // mixed integer linear programs is installed, CBC or HiGHS, it is run as a process for
@@ -53,6 +54,32 @@ type Service struct {
 	// Devices are the names of those that a plan has it run on; for [Greedy], of those
 	// that it must be on.
 	Devices []string `json:"devices,omitempty"`
+
+	// Pipelines are the ways of its batches over Devices that a plan of pipelines has, and
+	// Hash and Operators are those of the model whose operators they divide.
+	Pipelines []Pipeline `json:"pipelines,omitempty"`
+	Hash      string     `json:"hash,omitempty"`
+	Operators int        `json:"operators,omitempty"`
+
+	// Blocks is what a plan of pipelines is made of.
+	Blocks Blocks `json:"-"`
+}
+
+// Blocks is what pipelines of a model are planned by: its operators in a few blocks of
+// about equal time (PPipe, section 5.2).
+type Blocks struct {
+	Ends []int // for each block the operator that it ends before
+
+	// Times are microseconds by class of devices, share - 1, batch - 1 and block: of a batch
+	// on one of so many equal parts of a device, all of which are busy.
+	Times map[string][][][]float64
+	Moves []float64 // microseconds by block: of what is alive behind it for one query, over an idle link
+
+	// Margin is the part of the target that a plan leaves free. Fill is how many requests
+	// come in a second while a batch waits until it is full, 0 for as many as the plan
+	// without partitions answers.
+	Margin float64
+	Fill   float64
 }
 
 // Device is a device, or a sub-cluster of equal ones.
@@ -60,6 +87,12 @@ type Device struct {
 	Name   string  `json:"name"`
 	Memory float64 `json:"memory_mib"`
 	Speed  float64 `json:"speed"` // work that it does while one of speed 1 does 1
+
+	// Class is the same for devices on which everything takes equally long, and Link, from
+	// 1, for those that share what carries intermediates to and from other devices. Each
+	// device of link 0 has its own.
+	Class string `json:"class,omitempty"`
+	Link  int    `json:"link,omitempty"`
 
 	// Load is the part of its time that a plan's services keep it busy for, Group its
 	// serving group from 1, 0 where a plan has no groups.

@@ -17,13 +17,14 @@ type Placement struct {
 	Format string `json:"format"`
 
 	// Kind is that of the search, which says what the objective is: the least burst
-	// tolerance ("place", "herd"), or the imbalance ("partition").
+	// tolerance ("place", "herd"), the imbalance ("partition"), or the least of what a
+	// service answers over its rate ("pipeline").
 	Kind      string  `json:"kind"`
 	Objective float64 `json:"objective"`
 	Bound     float64 `json:"bound"` // no plan has a better objective
 
-	// Solver is the program that found the plan or proved that it is the best, or
-	// "heuristic".
+	// Solver is the program that found the plan or proved that it is the best, "exact
+	// search" if ours did, or "heuristic".
 	Solver  string    `json:"solver"`
 	Seconds float64   `json:"seconds"` // that the search took
 	Made    time.Time `json:"made"`
@@ -41,7 +42,10 @@ var (
 	errOther   = errors.New("the plan is for another configuration")
 )
 
-const planRemedy = "make a plan with overlapd plan placement"
+const (
+	planRemedy = "make a plan with overlapd plan placement"
+	pipeRemedy = "make a plan with overlapd plan pipeline"
+)
 
 var placementKind = textfile.Kind[Placement]{
 	Format:   "overlapd-placement/1",
@@ -61,7 +65,9 @@ func (p *Placement) WriteFile(path string) error { return placementKind.WriteFil
 
 const (
 	heuristic     = "heuristic" // is the Solver of a plan that no solver had a part in
+	exactSearch   = "exact search"
 	kindPartition = "partition"
+	kindPipeline  = "pipeline"
 )
 
 // finish completes a plan: it is checked as one that is read.
@@ -87,6 +93,7 @@ func (p *Placement) faults() []error {
 	for d, device := range p.Devices {
 		at[device.Name] = d
 	}
+	faults = append(faults, p.pipelineFaults()...)
 	for _, s := range p.Services {
 		if len(s.Devices) == 0 {
 			faults = append(faults, fmt.Errorf("service %.40q runs nowhere", s.Name))
@@ -190,7 +197,11 @@ func (p *Placement) Fits(services []Service, devices []Device) error {
 		}
 	}
 	if err := listFaults(errOther, faults); err != nil {
-		return fmt.Errorf("%w; %s", err, planRemedy)
+		remedy := planRemedy
+		if p.Kind == kindPipeline {
+			remedy = pipeRemedy
+		}
+		return fmt.Errorf("%w; %s", err, remedy)
 	}
 	return nil
 }

@@ -126,6 +126,13 @@ func FuzzReadPlacement(f *testing.F) {
 	}
 	f.Add(data)
 	f.Add(data[:len(data)/2])
+	if err := twoWays().WriteFile(path); err != nil {
+		f.Fatal(err)
+	}
+	if data, err = os.ReadFile(path); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
 	f.Add([]byte(`{"format":"overlapd-placement/1","services":[{"name":"a","devices":["d","d"]}],"devices":[{"name":"d","speed":1}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		plan, err := placementKind.Read(strings.NewReader(string(data)), "")
@@ -139,6 +146,15 @@ func FuzzReadPlacement(f *testing.F) {
 			t.Errorf("a plan does not fit itself: %v", err)
 		}
 		plan.Imbalance()
+		for _, s := range plan.Services {
+			var names []string
+			for _, d := range plan.Devices {
+				names = append(names, d.Name)
+			}
+			if routes, err := s.Routes(names, s.Hash, s.Operators); err == nil && len(routes) != len(s.Pipelines) || err != nil && !errors.Is(err, errRoutes) {
+				t.Errorf("routes %v of %v: %v", routes, s.Pipelines, err)
+			}
+		}
 	})
 }
 

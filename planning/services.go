@@ -76,6 +76,9 @@ func ReadServices(path, gpu string, known []Service) (services []Service, stream
 		s.Alpha, s.Beta, s.Rate = number(alpha, epsilon, s.Alpha), number(beta, 0, s.Beta), number(rate, 0, 1)
 		s.Memory, s.Working = number(memory, 0, s.Memory), number(working, 0, s.Working)
 		target := number(slo, 0, cmp.Or(s.Target, infinite))
+		if known != nil && slo >= 0 {
+			s.Target = target
+		}
 		if s.Alpha+s.Beta > target {
 			t.Refuse(max(slo, 0), "model %.40q takes %.3g ms for one request alone; give a larger target or a faster device", s.Name, s.Alpha+s.Beta)
 			return
