@@ -29,6 +29,7 @@ type backlog struct {
 	answers  drain[Answer]
 	released drain[Held]
 	stops    drain[Held]
+	routes
 }
 
 func newBacklog(config Config, p policy) backlog {
@@ -65,8 +66,9 @@ func (l *backlog) service(id models.ServiceID) *service {
 	return l.services[id]
 }
 
-// Wake returns when the earliest deadline passes of what waits or is in an
-// overrun, so that Next can answer it. It is false if there is nothing.
+// Wake returns when Next is to be called though nothing happens: the earliest deadline
+// passes of what waits or is in an overrun, a batch is to be formed, or to be moved. It is
+// false if there is nothing.
 func (l *backlog) Wake() (at time.Duration, ok bool) {
 	if l.waiting.len() > 0 {
 		at, ok = l.waiting.top().Deadline, true
@@ -79,6 +81,9 @@ func (l *backlog) Wake() (at time.Duration, ok bool) {
 	if first, some := l.match.alarm(); some && (!ok || first < at) {
 		at, ok = first, true
 	}
+	if first, some := l.alarm(); some && (!ok || first < at) {
+		at, ok = first, true
+	}
 	if first, some := l.overdue(); some && (!ok || first < at) {
 		at, ok = first, true
 	}
@@ -89,7 +94,7 @@ func (l *backlog) Wake() (at time.Duration, ok bool) {
 func (l *backlog) enqueue(q *query) {
 	sv := l.services[q.Service]
 	whole := q.span(sv.Operators)
-	q.Rank = l.rankOf(q, whole)
+	q.Rank = l.rankOf(q, whole, 0)
 	if _, sorts := l.policy.(triager); sorts && sv.places() > 0 && !sv.BestEffort && !q.Rank.Filler {
 		predict := l.predict(sv)
 		q.Alone = predict.alone(whole).Latency
@@ -111,12 +116,14 @@ func (l *backlog) dequeue(q *query) *query {
 	return l.waiting.remove(q.expiryPos)
 }
 
-func (l *backlog) rankOf(q *query, left models.Span) rank {
+// rankOf returns the rank of a query of which a span is left, and so much after it that it
+// must end earlier than at its deadline.
+func (l *backlog) rankOf(q *query, left models.Span, later time.Duration) rank {
 	return rank{
 		Filler:  q.Rank.Filler,
 		Level:   level(q.Priority),
 		Retried: q.single(),
-		Key:     l.policy.key(work{q.Arrival, q.Deadline, left, l.predict(l.services[q.Service])}),
+		Key:     l.policy.key(work{q.Arrival, q.Deadline - later, left, l.predict(l.services[q.Service])}),
 		Arrival: q.Arrival,
 		ID:      q.ID,
 	}
@@ -132,11 +139,6 @@ func (l *backlog) form(c *candidate, v *device) *batch {
 	for _, q := range c.members {
 		b.add(l.dequeue(q))
 	}
-	sv := c.service
-	sv.metrics.Batches++
-	if n := len(b.members); n > 1 {
-		sv.metrics.Merged += uint64(n)
-	}
 	return b
 }
 
@@ -150,20 +152,20 @@ func (l *backlog) candidate(b *batch, next int) candidate {
 }
 
 // standing returns the rank and the deadline of a batch of which a span is
-// left: those of its most urgent and its latest member that are not cancelled.
-// There must be one.
+// left: those of its most urgent and its latest member that are not cancelled, so much
+// earlier as it has stages to go. There must be one.
 func (l *backlog) standing(b *batch, left models.Span) (least rank, latest time.Duration) {
-	first := true
+	first, later := true, b.later()
 	for _, q := range b.members {
 		if q.Cancelled {
 			continue
 		}
-		r := l.rankOf(q, left)
+		r := l.rankOf(q, left, later)
 		if first || r.before(&least) {
 			least = r
 		}
-		if first || q.Deadline > latest {
-			latest = q.Deadline
+		if first || q.Deadline-later > latest {
+			latest = q.Deadline - later
 		}
 		first = false
 	}
@@ -174,13 +176,13 @@ func (l *backlog) standing(b *batch, left models.Span) (least rank, latest time.
 func (l *backlog) pause(b *batch) {
 	b.Rank, b.Deadline = l.standing(b, b.rest())
 	b.replica().paused.push(b)
-	b.device.paused++
+	l.hold(b.device, 1)
 	l.paused.push(b)
 }
 
 func (l *backlog) unpause(b *batch) {
 	b.replica().paused.remove(b.pausedPos)
-	b.device.paused--
+	l.hold(b.device, -1)
 	l.paused.remove(b.expiryPos)
 }
 
@@ -238,7 +240,9 @@ func (l *backlog) abandon(b *batch, result Result, reason Reason) {
 }
 
 func (l *backlog) release(b *batch) {
-	l.released.add(b.held())
+	if !b.Reserved {
+		l.released.add(b.held())
+	}
 }
 
 // end answers every member of a batch.
@@ -259,6 +263,7 @@ func (l *backlog) dissolve(b *batch, give func(q *query)) {
 			give(q)
 		}
 	}
+	l.vacate(b)
 	l.pool.putBatch(b)
 }
 
@@ -278,7 +283,7 @@ func (l *backlog) report(q *query, result Result, reason Reason) {
 		Query: q.ID, Service: q.Service, Result: result, Reason: reason,
 		Retries: q.Retries, At: l.now, Queue: l.now - q.Arrival,
 	}
-	if b := q.batch; b != nil && b.id != 0 {
+	if b := q.batch; b != nil && b.id != 0 && !b.Reserved {
 		a.Batch, a.BatchSize, a.Device, a.Started, a.Run = b.id, b.Size, b.device.index, b.Started, b.Run
 		a.Queue, a.InUse = b.Started-q.Arrival, b.Overrun > 0
 	}
@@ -300,10 +305,10 @@ func (l *backlog) Released() []Held { return l.released.take() }
 // next operator boundary, since the last call. The slice is valid until the next call.
 func (l *backlog) Stops() []Held { return l.stops.take() }
 
-// Ended returns what Answers, Released and Stops would return, without taking it. The
-// slices are valid until the next call of another method.
-func (l *backlog) Ended() (answers []Answer, released, stops []Held) {
-	return l.answers.fill, l.released.fill, l.stops.fill
+// Ended returns what Answers, Released, Stops and Moves would return, without taking it.
+// The slices are valid until the next call of another method.
+func (l *backlog) Ended() (answers []Answer, released, stops []Held, moves []Move) {
+	return l.answers.fill, l.released.fill, l.stops.fill, l.moves.fill
 }
 
 // drain is a list that is taken whole. Two buffers take turns, so that what

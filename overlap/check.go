@@ -1,7 +1,9 @@
 package overlap
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/overlapd/overlapd/models"
 )
@@ -55,6 +57,12 @@ func (s *Scheduler) Check() error {
 		for _, b := range v.running {
 			count(b)
 		}
+	}
+	for _, b := range s.onWay {
+		count(b)
+	}
+	if err := s.routes.check(); err != nil {
+		return err
 	}
 	if queued := s.waiting.len(); s.queries.count != queued+batched {
 		return fmt.Errorf("%d queries are known, %d queued and %d in batches", s.queries.count, queued, batched)
@@ -117,11 +125,12 @@ func (r *replica) check(sv *service, device int) error {
 	if err := r.paused.check(func(b *batch) int { return b.pausedPos }); err != nil {
 		return fmt.Errorf("paused batches: %w", err)
 	}
-	if up := sv.up.has(device); !up && r.paused.len() > 0 || r.paused.len() > MaxPaused {
+	if up := sv.up.has(device); !up && r.paused.len() > 0 || r.paused.len() > MaxPaused+maxReserved {
 		return fmt.Errorf("%d batches are paused, up is %v", r.paused.len(), up)
 	}
 	for _, b := range r.paused.items {
-		if b.running || b.service != sv || b.device.index != device || b.Next < 1 || b.Next >= sv.Operators || !b.wanted() {
+		starts := b.Next == 0 && b.Reserved
+		if b.running || b.service != sv || b.device.index != device || b.Next < 1 && !starts || b.Next >= b.end() || !b.wanted() {
 			return fmt.Errorf("batch %d is paused at operator %d, running is %v", b.id, b.Next, b.running)
 		}
 		if err := b.check(); err != nil {
@@ -137,13 +146,102 @@ func (b *batch) check() error {
 		if q.batch != b || q.Service != b.service.ID || q.queuePos >= 0 || q.expiryPos >= 0 || q.SeqLen != b.SeqLen {
 			return fmt.Errorf("query %d does not belong in batch %d", q.ID, b.id)
 		}
-		if !q.Cancelled && q.Deadline > b.Deadline {
+		if !q.Cancelled && b.Transit == settled && q.Deadline-b.later() > b.Deadline {
 			return fmt.Errorf("query %d ends after its batch %d", q.ID, b.id)
 		}
 		size += q.Size
 	}
 	if b.id == 0 || size != b.Size {
 		return fmt.Errorf("batch %d has size %d, its members %d", b.id, b.Size, size)
+	}
+	return nil
+}
+
+// checkLegs reports whether the way of a batch is one over so many devices.
+func (b *batch) checkLegs(devices int) error {
+	start := 0
+	if n := len(b.Legs); n > 0 && (b.Leg < 0 || b.Leg >= n || b.Leg == 0 && b.Transit != settled) || n == 0 && b.Transit != settled {
+		return fmt.Errorf("it is at stage %d of %d", b.Leg, n)
+	}
+	for k, g := range b.Legs {
+		if g.Device < -1 || g.Device >= devices || g.Device < 0 && k <= b.Leg || g.End <= start || k == len(b.Legs)-1 && g.End != b.service.Operators {
+			return fmt.Errorf("its stage %d ends at %d on device %d", k, g.End, g.Device)
+		}
+		for _, d := range g.Devices {
+			if d < 0 || d >= devices {
+				return fmt.Errorf("its stage %d may be on device %d", k, d)
+			}
+		}
+		start = g.End
+	}
+	return nil
+}
+
+// check finds what is reserved for nobody, twice, or not at all.
+func (r *routes) check() error {
+	alive := map[*batch]bool{}
+	legs := 0
+	enlist := func(b *batch) {
+		alive[b] = true
+		for k := b.Leg; k < len(b.Legs); k++ {
+			if g := &b.Legs[k]; g.Device >= 0 {
+				legs++
+				if r.s.devices[g.Device].reserved.find(b, k) < 0 {
+					legs = -1 << 30
+				}
+			}
+		}
+	}
+	for _, b := range r.s.paused.items {
+		enlist(b)
+	}
+	for _, b := range slices.Concat(r.s.overruns, r.onWay) {
+		enlist(b)
+	}
+	for _, v := range r.s.devices {
+		for _, b := range v.running {
+			enlist(b)
+		}
+	}
+	reserved := 0
+	for _, v := range r.s.devices {
+		if err := v.reserved.check(alive); err != nil {
+			return fmt.Errorf("device %d: %w", v.index, err)
+		}
+		reserved += len(v.reserved.slots)
+	}
+	if reserved != legs {
+		return fmt.Errorf("%d stages are to come, %d are reserved", legs, reserved)
+	}
+	for i := range r.out {
+		if err := errors.Join(r.out[i].check(alive), r.in[i].check(alive)); err != nil {
+			return fmt.Errorf("link %d: %w", i, err)
+		}
+	}
+	blocked := 0
+	for _, b := range r.onWay {
+		if b.running || b.pausedPos >= 0 || b.expiryPos >= 0 || b.Transit == settled || b.Leg < 1 || b.Next != b.Legs[b.Leg-1].End {
+			return fmt.Errorf("batch %d is on its way from operator %d, and is at %d", b.id, b.Next, b.Leg)
+		}
+		if b.Transit == awaiting {
+			blocked++
+		}
+		if err := b.check(); err != nil {
+			return err
+		}
+	}
+	if blocked != r.blocked {
+		return fmt.Errorf("%d batches wait for links, %d are counted", blocked, r.blocked)
+	}
+	return nil
+}
+
+func (t *timetable) check(alive map[*batch]bool) error {
+	for i := range t.slots {
+		s := &t.slots[i]
+		if !alive[s.batch] || s.until < s.from || i > 0 && s.before(&t.slots[i-1]) {
+			return fmt.Errorf("from %v to %v it is reserved for batch %d", s.from, s.until, s.batch.id)
+		}
 	}
 	return nil
 }

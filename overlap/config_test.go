@@ -42,6 +42,21 @@ func TestConfigReportsEveryFault(t *testing.T) {
 		"service 1 (b): queue limit 0":  func(c *Config) { c.Services[1].QueueLimit = 0 },
 		"service 1 (b): max batch -1":   func(c *Config) { c.Services[1].MaxBatch = -1 },
 		"service 1 (b): max batch 9999": func(c *Config) { c.Services[1].MaxBatch = 9999 },
+
+		"links of 2 devices: want one for each of 1": func(c *Config) { c.Links = []int{0, 0} },
+		"device 0 has link -1":                       func(c *Config) { c.Links = []int{-1} },
+		"service 1 (b): pipeline 0: batch 0":         func(c *Config) { pipe(c).Batch = 0 },
+		"pipeline 0: 0 stages":                       func(c *Config) { pipe(c).Stages = nil },
+		"stage 1 ends before operator 4: want more than 4": func(c *Config) {
+			pipe(c).Stages[1].End = 4
+		},
+		"its last stage ends before operator 9: want 10": func(c *Config) { pipe(c).Stages[1].End = 9 },
+		"stage 0: a move of -1ns":                        func(c *Config) { pipe(c).Stages[0].Move = -1 },
+		"stage 1 has no device":                          func(c *Config) { pipe(c).Stages[1].Devices = nil },
+		"stage 1 on device 1: the pool has 0 to 0":       func(c *Config) { pipe(c).Stages[1].Devices[0] = 1 },
+		"stage 0 has device 0 twice":                     func(c *Config) { pipe(c).Stages[0].Devices = []int{0, 0} },
+		"matches batches with single devices":            func(c *Config) { pipe(c); c.Policy = "deferred" },
+		"best effort reserves nothing":                   func(c *Config) { pipe(c); c.Services[1].BestEffort = true },
 	}
 	for want, fault := range faults {
 		c := goodConfig(2)
@@ -55,6 +70,51 @@ func TestConfigReportsEveryFault(t *testing.T) {
 	err := c.Validate()
 	if n := strings.Count(err.Error(), "\n") + 1; n != 4 {
 		t.Errorf("%d faults, want 4:\n%v", n, err)
+	}
+}
+
+// pipe gives the second service a pipeline, and returns it.
+func pipe(c *Config) *models.Pipeline {
+	c.Services[1].Pipelines = []models.Pipeline{{Batch: 4, Stages: []models.Stage{
+		{End: 4, Devices: []int{0}, Move: time.Millisecond}, {End: 10, Devices: []int{0}},
+	}}}
+	return &c.Services[1].Pipelines[0]
+}
+
+// What a pipeline cannot be is refused wherever a service is defined, and nothing changes.
+func TestPipelinesAreRefused(t *testing.T) {
+	c := goodConfig(2)
+	pipe(&c)
+	s, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Down(0, 1, 0)
+	m := c.Services[1]
+	m.Operators = 12
+	if err := s.Load(0, m); err == nil || !strings.Contains(err.Error(), "make the plan anew") {
+		t.Errorf("a model with more operators: %v", err)
+	}
+	m.Pipelines = []models.Pipeline{{Batch: 4, Stages: []models.Stage{{End: 12, Devices: []int{0}}}}}
+	if err := s.Load(0, m); err != nil {
+		t.Errorf("with pipelines for them: %v", err)
+	}
+	m.Pipelines = []models.Pipeline{{Batch: 4, Stages: []models.Stage{{End: 12, Devices: []int{1}}}}}
+	if err := s.Change(0, m); !errors.Is(err, ErrBadService) {
+		t.Errorf("a pipeline over a device that is not there: %v", err)
+	}
+	if got := s.services[1].Pipelines[0].Stages[0]; got.End != 12 || got.Devices[0] != 0 {
+		t.Errorf("it has %+v", got)
+	}
+	pipe(&c)
+	c.Policy = "deferred"
+	c.Services[1].Pipelines = nil
+	if s, err = New(c); err != nil {
+		t.Fatal(err)
+	}
+	pipe(&c)
+	if err := s.Change(0, c.Services[1]); !errors.Is(err, ErrBadService) {
+		t.Errorf("pipelines under a policy that matches: %v", err)
 	}
 }
 

@@ -111,7 +111,7 @@ func (d *decision) foresee() {
 	for i, b := range d.device.running {
 		o := &b.service.view
 		o.runs = true
-		if end := d.device.round.Group.Spans[i].End; end < b.service.Operators && b.wanted() {
+		if end := d.device.round.Group.Spans[i].End; end < b.end() && b.wanted() {
 			if c := s.candidate(b, end); c.deadline > d.at {
 				o.going, o.goesOn = c, true
 				o.open--
@@ -137,8 +137,9 @@ func (d *decision) gather(sv *service) {
 }
 
 // settle finds out what the first n candidates take alone, and drops those
-// that cannot finish; what comes next of their service becomes a candidate.
-// It returns the first n that remain, or fewer.
+// that cannot finish and leaves those waiting for whom a reservation leaves no time; what
+// comes next of their service becomes a candidate. It returns the first n that remain, or
+// fewer.
 func (d *decision) settle(n int) []candidate {
 	for {
 		first := d.candidates[:min(n, len(d.candidates))]
@@ -157,6 +158,7 @@ func (d *decision) settle(n int) []candidate {
 				c.settled, c.solo = true, estimates[0]
 				estimates = estimates[1:]
 				c.dropped = d.hopeless(c)
+				c.waits = !c.dropped && d.at+c.solo.Bound > d.device.reserved.spared(d, c.batch, d.at)
 			}
 		}
 		d.replace()
@@ -164,17 +166,17 @@ func (d *decision) settle(n int) []candidate {
 }
 
 // replace puts the next work of its service in the place of every candidate
-// that is dropped.
+// that is dropped or waits.
 func (d *decision) replace() {
 	d.passed = d.passed[:0]
 	kept := d.candidates[:0]
 	for i := range d.candidates {
 		c := &d.candidates[i]
-		if !c.dropped {
+		if !c.dropped && !c.waits {
 			kept = append(kept, *c)
 			continue
 		}
-		if !d.elsewhere(c) {
+		if c.dropped && !d.elsewhere(c) {
 			d.drops = append(d.drops, drop{c.head, c.batch, c.rank.ID, c.rest, c.deadline})
 		}
 		d.passed = append(d.passed, c.service)
@@ -200,7 +202,9 @@ func (d *decision) hopeless(c *candidate) bool {
 	if end <= c.deadline || c.rank.Filler {
 		return false
 	}
-	if c.batch == nil { // how the round that runs ends may change whether it probes
+	if c.batch != nil {
+		c.probes = c.batch.Probes
+	} else { // how the round that runs ends may change whether it probes
 		d.unsure = d.unsure || c.service.view.runs
 		c.probes = c.service.probe(d.at, c.solo.Latency)
 	}
@@ -243,6 +247,9 @@ func (d *decision) addWhole(i int) {
 	c := &d.candidates[i]
 	d.add(i, c.rest.End, c.solo, c.solo.Latency)
 	d.limit = min(d.limit, c.due)
+	if limit := d.device.reserved.spared(d, c.batch, d.at); limit < forever {
+		d.limit, d.strict = min(d.limit, limit), true
+	}
 }
 
 // bounds returns within what time a group counts as done.
@@ -309,7 +316,8 @@ type candidate struct {
 	head      *query // around which it is to be formed
 	rank      rank
 	rest      models.Span   // all operators that are left
-	deadline  time.Duration // the latest of its members
+	deadline  time.Duration // the latest of its members, or so much earlier as later has it
+	later     time.Duration // what its batch takes after the stage that it is in
 	members   []*query      // in gather order; only the head until merge
 	postponed bool          // it is to be formed around a query that a triage has postponed
 	end       int           // where its span in the group ends, 0 if it is not in it
@@ -317,6 +325,7 @@ type candidate struct {
 	// What settle finds out, and merge changes.
 	settled bool
 	dropped bool
+	waits   bool            // for what is reserved before it
 	solo    models.Estimate // the estimate of rest, alone
 	probes  bool            // it runs although it is predicted to be late: alone, or not at all
 	due     time.Duration   // the earliest deadline of its members that the rest, alone, would meet
@@ -363,7 +372,7 @@ func (q *query) candidate(sv *service) candidate {
 
 // candidate returns a paused batch as it will go on.
 func (b *batch) candidate() candidate {
-	return candidate{service: b.service, batch: b, rank: b.Rank, rest: b.rest(), deadline: b.Deadline}
+	return candidate{service: b.service, batch: b, rank: b.Rank, rest: b.rest(), deadline: b.Deadline, later: b.later()}
 }
 
 // upTo returns the span that ends before operator end.
@@ -384,8 +393,8 @@ func (c *candidate) from(end int) models.Span {
 func (c *candidate) aim(end time.Duration) {
 	c.due = forever
 	for _, q := range c.members {
-		if !q.Cancelled && q.Deadline >= end {
-			c.due = min(c.due, q.Deadline)
+		if deadline := q.Deadline - c.later; !q.Cancelled && deadline >= end {
+			c.due = min(c.due, deadline)
 		}
 	}
 }

@@ -100,7 +100,7 @@
 //
 // A scheduler decides for a pool: the devices of [Config]. A query waits in the one
 // queue of its service and is bound to a device when its batch starts, on which that
-// then stays, since its intermediates are there. [Scheduler.Next] gives the next round
+// then stays, since its intermediates are there, unless it follows a pipeline. [Scheduler.Next] gives the next round
 // of any device that is free, and what it decides for one is what it would with that
 // device alone, of what can run there: the services whose worker on it is up, and the
 // batches that it holds. A service of which no worker is on a device is down there, see
@@ -116,6 +116,37 @@
 // offers of all services with all devices (Symphony, section 3; Shepherd, section 5):
 // the offer of a service is the batch that it would start next, and each policy says
 // from when on it may start and which comes first.
+//
+// # Pipelines
+//
+// The batches of a service that has pipelines ([models.Service]) move from device to
+// device, as in PPipe (section 5). What waits for it is no candidate. Instead
+// [Scheduler.Next] first reserves (section 5.4): it forms the largest batch that a way
+// is found for, by the timetables of devices and links, on which it is in time at the
+// end, waits as long as the batch can grow and be in time, and drops a query that has no
+// such way. Of several pipelines that one is taken on which a whole batch is in time and
+// waits least. Where there is not time for all, a query that has come to wait so long
+// that its batch would be smaller than planned is dropped, so that those after it are in
+// whole ones.
+//
+// From then on the batch is like one that is paused before its first operator, on the
+// first device of its way. Its rest ends where its stage does, and its deadline is
+// earlier by what the stages and moves after that take. At the end of a stage its way on
+// is found again, so that what took longer or shorter than it should is made good;
+// [Scheduler.Moves] names it when its links are free, and [Scheduler.Moved] lets it go
+// on, or sends its queries back to the queue if its intermediates are lost. What moves
+// take is learned. A device that is down is passed over, for another of the stage, or
+// for the one that the batch is on.
+//
+// A reservation is a group with a start time, whatever the policy: nothing starts on a
+// device that would end, by its bound, when it is too late for those who have reserved
+// it and are not there yet, or come before it. So under edf a device runs one batch of a
+// stage at a time, which is PPipe's own rule, and under overlap others join it where
+// they fit, and what is due sooner goes before those who have reserved the device and
+// have so much time to spare. A new plan is a [Scheduler.Change] of each service: batches keep the way
+// that they are on, and nobody waits. The policy reactive reserves nothing ahead: a
+// batch is formed when a device of its first stage is free. Policies that match batches
+// with devices take no pipelines.
 //
 // # Plans
 //

@@ -111,9 +111,13 @@ func (b bitset) without(o bitset) (n int) {
 
 // next returns the least number in the set that is not below another, -1 if there is
 // none.
-func (b bitset) next(from int) int {
+func (b bitset) next(from int) int { return b.both(b, from) }
+
+// both returns the least number in two sets that is not below another, -1 if there is
+// none.
+func (b bitset) both(o bitset, from int) int {
 	for w := from / 64; w < len(b); w++ {
-		word := b[w]
+		word := b[w] & o[w]
 		if w == from/64 {
 			word &= ^uint64(0) << (from % 64)
 		}

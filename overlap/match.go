@@ -92,9 +92,10 @@ func newMatching(l *backlog) *matching {
 	return m
 }
 
-// renewal has the offer of a service made again before the next batch starts. A service
-// without queries has none.
+// renewal has the offer of a service made again before the next batch starts, or, if it has
+// pipelines, a reservation thought about. A service without queries has none.
 func (m *matching) renewal(sv *service) {
+	sv.intent.stale = true
 	if m == nil || sv.offer.stale {
 		return
 	}
@@ -110,6 +111,7 @@ func (m *matching) renewal(sv *service) {
 // joined takes in that a query waits. Where all that wait are in the offer it is added
 // or, if it comes last and does not fit, left.
 func (m *matching) joined(sv *service, q *query) {
+	sv.intent.stale = sv.intent.stale || sv.queue.top() == q
 	if m == nil || sv.offer.stale {
 		return
 	}

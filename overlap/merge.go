@@ -33,7 +33,7 @@ func (d *decision) merge(i int) {
 	if d.scan(c); len(d.joining) == 1 {
 		return
 	}
-	best, bestGain := c.rest.Size, 1.0
+	best, bestGain, spared := c.rest.Size, 1.0, d.device.reserved.spared(d, nil, d.at)
 	var solo models.Estimate
 	d.search(0, len(d.joining)-1, func(n int) {
 		whole := c.rest
@@ -42,7 +42,7 @@ func (d *decision) merge(i int) {
 	}, func(n int, e models.Estimate) bool {
 		size := d.joining[n].size
 		apart, ok := d.apart(size, d.at+e.Bound)
-		if !ok || e.Latency == 0 {
+		if !ok || e.Latency == 0 || d.at+e.Bound > spared {
 			return false
 		}
 		if gain := float64(apart) / float64(e.Latency); gain > bestGain {

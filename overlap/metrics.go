@@ -84,6 +84,14 @@ func (m *ServiceMetrics) count(a *Answer, deadline time.Duration) {
 	}
 }
 
+// started counts a batch of so many queries.
+func (m *ServiceMetrics) started(queries int) {
+	m.Batches++
+	if queries > 1 {
+		m.Merged += uint64(queries)
+	}
+}
+
 // answered returns the number of accepted queries that have ended.
 func (m *ServiceMetrics) answered() uint64 {
 	n := m.Finished + m.Cancelled

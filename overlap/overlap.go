@@ -204,6 +204,9 @@ func (overlap) room(d *decision, i int) time.Duration {
 		room = min(room, d.at+d.solo+slack)
 	}
 	soon := d.at + d.candidates[0].solo.Latency
+	if d.candidates[i].end == 0 || len(d.group) > 1 {
+		room = min(room, d.device.reserved.spared(d, d.candidates[i].batch, soon))
+	}
 	spare := func(r *rank, latest time.Duration) {
 		if latest >= soon && !r.Filler {
 			room = min(room, latest)

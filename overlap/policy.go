@@ -42,6 +42,7 @@ var policies = []named{
 	{"fcfs", "First come, first served, one batch at a time.", fcfs{}},
 	{"sjf", "Shortest job first by predicted time left, one batch at a time.", sjf{}},
 	{"edf", "Earliest deadline first, one batch at a time.", edf{}},
+	{"reactive", "As edf; batches of pipelines go from pool to pool without reservation.", reactive{}},
 	{"clockwork", "Earliest deadline first, one batch at a time, never started if it might end late.", clockwork{}},
 	{"eager", "The batch that must start first, one at a time, as soon as a device is free.", eager{}},
 	{"deferred", "Symphony: a batch is held back while it could grow, one at a time.", deferred{}},
@@ -92,6 +93,12 @@ func (fcfs) key(w work) time.Duration { return w.arrival }
 type edf struct{ sequential }
 
 func (edf) key(w work) time.Duration { return w.deadline }
+
+// reactive serves as edf does. A batch of a pipeline is formed when a device of the first
+// stage is free, as large as the time allows that a plan leaves to that stage, and goes on
+// to the device of the next stage that is free first (PPipe, section 7.4). It is what
+// reservation is compared with.
+type reactive struct{ edf }
 
 // sjf serves what has the least predicted time left, as predicted when the
 // query was queued or the batch paused. What is unknown goes first, and so

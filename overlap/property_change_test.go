@@ -32,6 +32,7 @@ func (w *twin) add(t *rapid.T) {
 		return
 	}
 	m := anyService(t, w.costs, id)
+	w.route(t, &m)
 	if err := w.both(func(s *Scheduler) error { return s.Add(w.now, m) }); err != nil {
 		t.Fatal(err)
 	}
@@ -51,6 +52,7 @@ const maxTwinServices = 8
 func (w *twin) change(t *rapid.T) {
 	id := w.service(t)
 	m := anyPromise(t, w.services[id])
+	w.route(t, &m)
 	err := w.both(func(s *Scheduler) error { return s.Change(w.now, m) })
 	if w.removed[id] != errors.Is(err, ErrUnknownService) || !w.removed[id] && err != nil {
 		t.Fatalf("change of service %d, removed is %v: %v", id, w.removed[id], err)

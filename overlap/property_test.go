@@ -34,6 +34,8 @@ type twin struct {
 	removed  map[models.ServiceID]bool
 	varied   bool                    // queries may wait elsewhere than they arrived
 	filler   map[models.QueryID]bool // whose service was best effort when they arrived
+	routed   bool                    // some service has, or had, pipelines
+	moves    []Move                  // under way
 }
 
 // worker is a service on a device.
@@ -64,6 +66,7 @@ func TestSchedulerProperties(t *testing.T) {
 			"add":    w.add, "change": w.change, "remove": w.remove,
 			"wait": w.wait,
 			"plan": w.plan, "plan ": w.plan,
+			"moved": w.moved, "moved ": w.moved,
 		})
 		w.drain()
 	})
@@ -83,6 +86,14 @@ func newTwin(t *rapid.T) *twin {
 		Ways:     rapid.SampledFrom([]int{0, 1, 2, 3, 16}).Draw(t, "ways"),
 		Services: anyServices(t, c), Selector: whichever{},
 	}
+	if rapid.Bool().Draw(t, "links") {
+		for range w.rounds {
+			w.config.Links = append(w.config.Links, rapid.IntRange(0, 2).Draw(t, "link"))
+		}
+	}
+	for i := range w.config.Services {
+		w.route(t, &w.config.Services[i])
+	}
 	w.services = slices.Clone(w.config.Services)
 	w.varied = slices.ContainsFunc(w.services, func(m models.Service) bool { return m.Of != "" })
 	w.a, w.b = newScheduler(w.config, w.policy), newScheduler(w.config, w.policy)
@@ -91,7 +102,7 @@ func newTwin(t *rapid.T) *twin {
 
 func anyPolicy(t *rapid.T) policy {
 	return rapid.SampledFrom([]policy{
-		overlap{}, abacus{}, fcfs{}, sjf{}, edf{}, clockwork{}, eager{}, deferred{}, timeout{share: 0.5},
+		overlap{}, abacus{}, fcfs{}, sjf{}, edf{}, reactive{}, clockwork{}, eager{}, deferred{}, timeout{share: 0.5},
 		flex{threshold: 2}, flex{threshold: 2, resume: true},
 		together{operators: 1}, together{operators: 3}, alone{},
 	}).Draw(t, "policy")
@@ -239,7 +250,7 @@ func (w *twin) inTime(r *Round) {
 // startedInTime checks that clockwork starts nothing that might be late for
 // everybody in it, unless nothing is known of it or the service probes.
 func (w *twin) startedInTime(r *Round) {
-	if _, ok := w.policy.(clockwork); !ok {
+	if _, ok := w.policy.(clockwork); !ok || w.routed {
 		return
 	}
 	sv := &w.services[r.Group.Spans[0].Service]
@@ -264,7 +275,7 @@ func (w *twin) plan(*rapid.T) {
 	if !w.varied { // or what waits may wait elsewhere
 		w.same("metrics", before, after)
 	}
-	if answers, released, _ := w.a.Ended(); len(answers)+len(released) > 0 {
+	if answers, released, _, _ := w.a.Ended(); len(answers)+len(released) > 0 {
 		w.Fatalf("planning answered %v and released %v", answers, released)
 	}
 }
@@ -284,7 +295,7 @@ func (w *twin) span(s models.Span, device int, queries []models.QueryID) {
 				w.Fatalf("%+v is answered by %+v", q, w.services[s.Service])
 			}
 		}
-		if largest := max(w.services[s.Service].MaxBatch, w.open[queries[0]].Size); s.Size > largest {
+		if largest := max(w.services[s.Service].MaxBatch, w.open[queries[0]].Size); s.Size > largest && !w.routed { // or it was reserved before that changed
 			w.Fatalf("batch %d of size %d starts, at most %d is merged", s.Batch, s.Size, largest)
 		}
 	}
@@ -392,6 +403,9 @@ func (w *twin) wait(t *rapid.T) { w.now += time.Duration(rapid.IntRange(1, 30).D
 // settle takes the answers and checks the invariants after an event.
 func (w *twin) settle() {
 	answers, released := w.a.Answers(), w.a.Released()
+	moves := append([]Move{}, w.a.Moves()...)
+	w.same("moves", moves, append([]Move{}, w.b.Moves()...))
+	w.moves = append(w.moves, moves...)
 	w.same("answers", answers, w.b.Answers())
 	w.same("released", released, w.b.Released())
 	for _, a := range answers {
@@ -423,10 +437,10 @@ func (w *twin) justified(a Answer, q models.Query) {
 	rest := w.costs.span(left)
 	hopeless := rest > 0 && w.now+rest > q.Deadline && !w.filler[q.ID]
 	expired := w.now >= q.Deadline
-	ok, early := true, false
+	ok, early := true, w.routed
 	switch w.a.policy.(type) {
 	case deferred, nexus:
-		early = a.Batch == 0
+		early = true
 	}
 	switch a.Reason {
 	case ReasonNone:
@@ -434,11 +448,11 @@ func (w *twin) justified(a Answer, q models.Query) {
 	case ReasonCancelled:
 		ok = a.Result == Cancelled && w.left[q.ID]
 	case ReasonCannotFinish:
-		ok = a.Result == Dropped && (hopeless || early)
+		ok = a.Result == Dropped && (hopeless || early && (a.Batch == 0 || w.routed))
 	case ReasonDeadlinePassed:
 		ok = a.Result == Dropped && expired
 	case ReasonWorkerLost:
-		ok = a.Result == Failed && (hopeless || expired || a.Retries == w.config.MaxRetries)
+		ok = a.Result == Failed && (hopeless || expired || a.Retries == w.config.MaxRetries || early && a.Retries > 0)
 	}
 	if !ok {
 		w.Fatalf("at %v: %+v for %+v, of which %v is left", w.now, a, q, rest)
@@ -483,6 +497,11 @@ func (w *twin) drain() {
 				w.Fatal(err)
 			}
 		}
+		for len(w.moves) > 0 {
+			ran = true
+			w.ended(0, models.SpanDone)
+			w.settle()
+		}
 		if at, ok := w.a.Wake(); ok && !ran {
 			w.now = max(w.now, at)
 		}
@@ -490,5 +509,52 @@ func (w *twin) drain() {
 	}
 	if len(w.open) != 0 || !w.a.Idle() || !w.b.Idle() {
 		w.Fatalf("%d queries were never answered", len(w.open))
+	}
+	for _, v := range w.a.devices {
+		if len(v.reserved.slots) > 0 {
+			w.Fatalf("device %d is reserved for nobody", v.index)
+		}
+	}
+}
+
+// route draws pipelines for a service, or none.
+func (w *twin) route(t *rapid.T, m *models.Service) {
+	m.Pipelines = nil
+	if _, matches := w.policy.(matcher); matches || m.BestEffort {
+		return
+	}
+	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "pipelines") {
+		p := models.Pipeline{Batch: rapid.IntRange(1, 5).Draw(t, "batch of pipeline")}
+		for end := 0; end < m.Operators; {
+			end = rapid.IntRange(end+1, m.Operators).Draw(t, "end")
+			devices := rapid.SliceOfNDistinct(rapid.IntRange(0, len(w.rounds)-1), 1, -1, rapid.ID).Draw(t, "devices")
+			p.Stages = append(p.Stages, models.Stage{End: end, Devices: devices, Move: time.Duration(rapid.IntRange(0, 3).Draw(t, "move"))})
+		}
+		m.Pipelines = append(m.Pipelines, p)
+		w.routed = true
+	}
+}
+
+// moved ends a move.
+func (w *twin) moved(t *rapid.T) {
+	if len(w.moves) > 0 {
+		status := rapid.SampledFrom([]models.Status{models.SpanDone, models.SpanDone, models.SpanLost}).Draw(t, "status")
+		w.ended(rapid.IntRange(0, len(w.moves)-1).Draw(t, "move"), status)
+	}
+}
+
+func (w *twin) ended(i int, status models.Status) {
+	m := w.moves[i]
+	w.moves = slices.Delete(w.moves, i, i+1)
+	if b := w.batches[m.Batch]; b.device != m.Device || b.next != m.Operator || b.size != m.Size {
+		w.Fatalf("%+v is moved as %+v", b, m)
+	} else if status == models.SpanDone {
+		b.device = m.To
+	}
+	if err := w.both(func(s *Scheduler) error { return s.Moved(w.now, m, 1, status) }); err != nil {
+		w.Fatal(err)
+	}
+	if err := w.both(func(s *Scheduler) error { return s.Moved(w.now, m, 1, status) }); !errors.Is(err, ErrUnknownRound) {
+		w.Fatalf("a move ends twice: %v", err)
 	}
 }

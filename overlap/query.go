@@ -25,6 +25,7 @@ type queryState struct {
 	Retries      int
 	Apart        bool `json:",omitempty"` // a batch in which it was merged with others has failed
 	Cancelled    bool
+	Waited       bool `json:",omitempty"` // for its batch of a pipeline to grow
 	Answered     bool `json:",omitempty"` // though its batch, an overrun, still uses its tensors
 }
 
@@ -104,6 +105,15 @@ type batchState struct {
 	Started  time.Duration
 	Run      time.Duration
 	Overrun  int `json:",omitempty"` // where the span ends that has overrun, 0 if none has
+
+	// Of a batch of a pipeline: its way, where it is on it, and the earliest deadline that
+	// it is to meet at the end.
+	Legs     []leg         `json:",omitempty"`
+	Leg      int           `json:",omitempty"`
+	Due      time.Duration `json:",omitempty"`
+	Reserved bool          `json:",omitempty"` // its first span has not started yet
+	Probes   bool          `json:",omitempty"` // it runs though it is predicted to be late
+	Transit  transit       `json:",omitempty"`
 }
 
 // replica returns where the batch is held.
@@ -121,8 +131,38 @@ func (b *batch) wanted() bool {
 	return false
 }
 
-// rest returns the span of all operators that are left.
-func (b *batch) rest() models.Span { return b.span(b.service.Operators) }
+// rest returns the span of all operators that are left, or left in its stage.
+func (b *batch) rest() models.Span { return b.span(b.end()) }
+
+// end returns the operator that the batch stops before on the device that it is on or
+// moves to.
+func (b *batch) end() int {
+	if len(b.Legs) > 0 {
+		return b.Legs[b.Leg].End
+	}
+	return b.service.Operators
+}
+
+// later returns what the stages and the moves after the one that the batch is in take
+// without waiting: so much earlier than its queries must it end there. Best effort ends
+// when it can, and what only shows how long it takes may be late.
+func (b *batch) later() time.Duration { return b.laterThan(b.Leg) }
+
+// laterThan is later for a leg.
+func (b *batch) laterThan(k int) (left time.Duration) {
+	if len(b.Legs) == 0 || b.Probes || b.members[0].Rank.Filler {
+		return 0
+	}
+	for _, g := range b.Legs[k+1:] {
+		left += g.Travel + g.Took
+	}
+	return left
+}
+
+// move returns what Moves has of a batch.
+func (b *batch) move() Move {
+	return Move{Held: b.held(), To: b.Legs[b.Leg].Device, Operator: b.Next, Size: b.Size}
+}
 
 // span returns the operators up to end.
 func (b *batch) span(end int) models.Span {
@@ -171,7 +211,7 @@ func (p *pool) batch(sv *service) *batch {
 	last := len(p.batches) - 1
 	b := p.batches[last]
 	p.batches = p.batches[:last]
-	*b = batch{service: sv, members: b.members[:0], pausedPos: -1, expiryPos: -1}
+	*b = batch{service: sv, members: b.members[:0], pausedPos: -1, expiryPos: -1, batchState: batchState{Legs: b.Legs[:0]}}
 	return b
 }
 

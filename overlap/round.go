@@ -67,6 +67,7 @@ type device struct {
 	kind     int // the first device that is like it
 	predict  prediction
 	paused   int // batches
+	reserved timetable
 	busy     bool
 	stopping bool // what runs is preempted
 	anew     bool // and starts anew
@@ -114,6 +115,7 @@ func (v *device) runs(sv *service) bool {
 type host struct {
 	devices  []*device
 	idle     bitset   // devices that run no round
+	holding  bitset   // devices on which batches are paused
 	overruns []*batch // that run beside the rounds, by service, then by device
 }
 
@@ -127,7 +129,7 @@ func newHost(predictors []Predictor) host {
 			devices[i].kind = like
 		}
 	}
-	h := host{devices: devices, idle: newBitset(len(devices))}
+	h := host{devices: devices, idle: newBitset(len(devices)), holding: newBitset(len(devices))}
 	for i := range devices {
 		h.idle.set(i)
 	}
@@ -138,6 +140,16 @@ func newHost(predictors []Predictor) host {
 // that of the first device that it is up on.
 func (h *host) predict(sv *service) *prediction {
 	return &h.devices[max(sv.up.next(0), 0)].predict
+}
+
+// hold takes in that a batch is paused on a device, or, with less than 0, that one is not
+// any more.
+func (h *host) hold(v *device, more int) {
+	if v.paused += more; v.paused > 0 {
+		h.holding.set(v.index)
+	} else {
+		h.holding.clear(v.index)
+	}
 }
 
 // runs returns on how many devices batches of a service run.

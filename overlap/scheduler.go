@@ -38,6 +38,7 @@ func New(config Config) (*Scheduler, error) {
 func newScheduler(config Config, p policy) *Scheduler {
 	s := &Scheduler{backlog: newBacklog(config, p)}
 	s.match = newMatching(&s.backlog)
+	s.open(s, config.Links)
 	s.draft, s.last = newDecision(s, config.Ways), newDecision(s, config.Ways)
 	return s
 }
@@ -81,7 +82,7 @@ func (s *Scheduler) refusal(sv *service, m *models.Query) error {
 }
 
 // Cancel gives up a query whose client has left. running reports that the batch
-// of the query runs now; if nobody else wants that batch, stop names it, and
+// of the query runs now, or is moved; if nobody else wants that batch, stop names it, and
 // its worker should be asked to stop at the next operator boundary. A query
 // that is unknown or answered is left alone.
 func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop Held, running bool) {
@@ -101,6 +102,8 @@ func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop Held, run
 		s.relieve(b)
 	}
 	switch wanted := b.wanted(); {
+	case b.Transit != settled:
+		return Held{}, s.recall(b)
 	case b.running && !wanted:
 		return b.held(), true
 	case b.running:
@@ -123,6 +126,7 @@ func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop Held, run
 func (s *Scheduler) Next(now time.Duration) (Round, bool) {
 	s.clock(now)
 	s.expire()
+	s.serve()
 	if s.match != nil {
 		s.families.vary(&s.backlog, nil, s.now)
 		v, c, ok := s.match.next()
@@ -132,11 +136,14 @@ func (s *Scheduler) Next(now time.Duration) (Round, bool) {
 		s.draft.take(v, c, s.now)
 		return s.commit(false)
 	}
+	waits := s.waiting.len() > s.queued()
 	for i := s.idle.next(0); i >= 0; i = s.idle.next(i + 1) {
-		v := s.devices[i]
-		if len(s.devices) > 1 && s.waiting.len() == 0 && v.paused == 0 {
-			continue
+		if len(s.devices) > 1 && !waits {
+			if i = s.idle.both(s.holding, i); i < 0 {
+				break
+			}
 		}
+		v := s.devices[i]
 		planned := s.keepPlan(v)
 		if !planned {
 			s.families.vary(&s.backlog, v, s.now)
@@ -220,6 +227,12 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 		} else {
 			s.unpause(b)
 		}
+		if c.batch == nil || b.Reserved {
+			b.service.metrics.started(len(b.members))
+		}
+		if len(b.Legs) > 0 {
+			s.begin(b, c.solo.Latency)
+		}
 		d.device.start(b, c.end)
 		c.rest.Batch = b.id
 	}
@@ -266,6 +279,7 @@ func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 		s.ran(b, so)
 	}
 	v.running = v.running[:0]
+	s.freed()
 	return err
 }
 
@@ -304,6 +318,7 @@ func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
 	case so.Status == models.SpanLost, so.Status == models.SpanCrashed:
 		s.lose(b)
 	case so.Reached == b.service.Operators:
+		s.forget(b)
 		b.service.proved(s.now, b.Run)
 		s.end(b, Finished, ReasonNone)
 	case !b.wanted():
@@ -315,6 +330,10 @@ func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
 		s.lose(b)
 	case so.Reached == 0 || b.device.anew:
 		s.takeBack(b)
+	case so.Reached == b.end():
+		s.forget(b)
+		b.Next = so.Reached
+		s.leave(b)
 	default:
 		b.Next = so.Reached
 		s.pause(b)
@@ -331,8 +350,11 @@ func (s *Scheduler) expire() {
 		s.answer(q, Dropped, ReasonDeadlinePassed)
 	}
 	for s.paused.len() > 0 && s.paused.top().Deadline <= s.now {
-		s.expired(s.paused.top().Deadline)
-		s.abandon(s.paused.top(), Dropped, ReasonDeadlinePassed)
+		b, reason := s.paused.top(), ReasonDeadlinePassed
+		if s.expired(b.Deadline); b.later() > 0 {
+			reason = ReasonCannotFinish
+		}
+		s.abandon(b, Dropped, reason)
 	}
 	for _, b := range s.overruns {
 		s.relieve(b)
@@ -354,7 +376,7 @@ func (s *Scheduler) Drain(now time.Duration) {
 
 // Idle reports whether every accepted query is answered and nothing runs.
 func (s *Scheduler) Idle() bool {
-	return s.queries.count == 0 && len(s.overruns) == 0 && !slices.ContainsFunc(s.devices, func(v *device) bool { return v.busy })
+	return s.queries.count == 0 && len(s.overruns)+len(s.onWay) == 0 && !slices.ContainsFunc(s.devices, func(v *device) bool { return v.busy })
 }
 
 // Metrics returns a copy of the counters, by service ID. Those of a service

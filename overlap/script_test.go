@@ -24,6 +24,8 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 //
 //	new policy=NAME retries=N margin=PERCENT cut=MS ways=N devices=N
 //	service NAME operators=N op=MS grow=PERCENT qos=MS queue=N batch=N besteffort=1 of=NAME accuracy=N
+//	pipeline SERVICE END:DEVICE,DEVICE:MS … batch=N   stages, each query adding MS to the move after it
+//	links LINK …                  of each device
 //	select NAME                   the variant that the selector says, which tells what it is asked
 //	overlap SERVICE SERVICE factor=F
 //	at MS                         from here on
@@ -36,6 +38,8 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 //	finish SERVICE=done|stopped@N|lost|failed|crashed|overrun … on=DEVICE, that of the last round if not given
 //	limit                         for how long the last round may run
 //	land SERVICE=…                how the overrun of a service has ended
+//	moved BATCH as=lost took=MS   the move of a batch has ended
+//	restore                       goes on as its own snapshot
 //	add NAME id=N …               a service as with service; N is the next ID if not given
 //	change SERVICE … | remove SERVICE
 //	cancel ID | down SERVICE on=DEVICE | up SERVICE on=DEVICE | drain | wake | idle | metrics SERVICE
@@ -93,6 +97,7 @@ type script struct {
 	out    strings.Builder                     // of one block
 
 	selected string
+	moves    map[int]Move // by batch
 }
 
 // Select implements Selector.
@@ -103,7 +108,7 @@ func (c *script) Select(of string, waiting int, slack time.Duration) string {
 
 // runScript returns the text with the decisions that were made now.
 func runScript(t *testing.T, text string) string {
-	c := &script{t: t, costs: costs{}, rounds: map[int]Round{}, apart: map[models.ServiceID]models.Outcome{}}
+	c := &script{t: t, moves: map[int]Move{}, costs: costs{}, rounds: map[int]Round{}, apart: map[models.ServiceID]models.Outcome{}}
 	var result []string
 	for block := range strings.SplitSeq(strings.TrimSpace(text), "\n\n") {
 		commands, _, _ := strings.Cut(block+"\n", "----\n")
@@ -138,7 +143,7 @@ func (c *script) configure(a args) bool {
 	switch a.name {
 	case "new":
 		c.costs = costs{}
-		c.s, c.now = nil, 0
+		c.s, c.now, c.rounds = nil, 0, map[int]Round{}
 		c.costs.margin, c.costs.cut = a.number("margin", 0), a.ms("cut", 0)
 		c.config = Config{
 			Policy: a.text("policy"), Ways: a.number("ways", 0), MaxRetries: a.number("retries", 0),
@@ -147,6 +152,17 @@ func (c *script) configure(a args) bool {
 	case "service":
 		c.costs.add(a.ms("op", 10), a.number("grow", 100))
 		c.config.Services = append(c.config.Services, a.service(models.ServiceID(len(c.config.Services))))
+	case "pipeline":
+		if c.s != nil {
+			return false
+		}
+		m := &c.config.Services[c.service(a.words[0])]
+		m.Pipelines = append(m.Pipelines, a.pipeline())
+	case "links":
+		for _, w := range a.words {
+			n, _ := strconv.Atoi(w)
+			c.config.Links = append(c.config.Links, n)
+		}
 	case "select":
 		c.selected, c.config.Selector = a.words[0], c
 	case "overlap":
@@ -190,6 +206,27 @@ func (c *script) event(a args) {
 		c.s.Down(c.now, c.service(a.words[0]), a.number("on", 0))
 	case "up":
 		c.s.Up(c.now, c.service(a.words[0]), a.number("on", 0))
+	case "moved":
+		m, status := c.moves[a.id()], models.SpanDone
+		if a.text("as") == "lost" {
+			status = models.SpanLost
+		}
+		if err := c.s.Moved(c.now, m, a.ms("took", 0), status); err != nil {
+			c.printf("%v", err)
+		}
+	case "pipeline":
+		m := c.config.Services[c.service(a.words[0])]
+		m.Pipelines = []models.Pipeline{a.pipeline()}
+		if err := c.s.Change(c.now, m); err != nil {
+			c.printf("%v", err)
+		}
+	case "restore":
+		s := newScheduler(c.config, c.s.policy)
+		k := c.s.Snapshot()
+		if err := s.restore(&k); err != nil {
+			c.t.Fatal(err)
+		}
+		c.s = s
 	case "drain":
 		c.s.Drain(c.now)
 	case "wake":
@@ -320,6 +357,10 @@ func (c *script) drain() {
 		c.printf("answer %d %v (%v): batch %d of size %d, retries %d, queue %v, run %v%s",
 			a.Query, a.Result, a.Reason, a.Batch, a.BatchSize, a.Retries, a.Queue, a.Run, inUse)
 	}
+	for _, m := range c.s.Moves() {
+		c.moves[int(m.Batch)] = m
+		c.printf("move batch %d of %s from %d to %d at %d size %d", m.Batch, c.config.Services[m.Service].Name, m.Device, m.To, m.Operator, m.Size)
+	}
 	for _, r := range c.s.Released() {
 		c.printf("release batch %d of %s", r.Batch, c.config.Services[r.Service].Name)
 	}
@@ -356,6 +397,26 @@ func parseArgs(t *testing.T, line string) args {
 }
 
 func (a args) text(name string) string { return a.named[name] }
+
+// pipeline returns the one that the words after the first have.
+func (a args) pipeline() (p models.Pipeline) {
+	p.Batch = a.number("batch", 1)
+	for _, word := range a.words[1:] {
+		var g models.Stage
+		parts := strings.Split(word, ":")
+		g.End, _ = strconv.Atoi(parts[0])
+		for d := range strings.SplitSeq(parts[1], ",") {
+			n, _ := strconv.Atoi(d)
+			g.Devices = append(g.Devices, n)
+		}
+		if len(parts) > 2 {
+			ms, _ := strconv.Atoi(parts[2])
+			g.Move = time.Duration(ms) * time.Millisecond
+		}
+		p.Stages = append(p.Stages, g)
+	}
+	return p
+}
 
 func (a args) id() int {
 	n, err := strconv.Atoi(a.words[0])

@@ -1,7 +1,6 @@
 package overlap
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -36,6 +35,9 @@ type service struct {
 	busy     bitset    // devices on which an overrun, beside the rounds, keeps its worker busy
 	replicas []replica // by device
 	offer    offer
+	intent   intent
+	rivals   []rival
+	alike    bool // the devices of each stage of its pipelines are of one kind
 	full     error
 	metrics  ServiceMetrics
 	view     view
@@ -56,6 +58,9 @@ type serviceState struct {
 	// The dimensions of the query that arrived last.
 	LastSize   int `json:"Size"`
 	LastSeqLen int `json:"SeqLen"`
+
+	// Travel is how many times as long as planned its moves take, 0 before the first.
+	Travel float64 `json:",omitempty"`
 }
 
 func newService(m models.Service, devices int) *service {
@@ -147,6 +152,18 @@ func (sv *service) typical() models.Span {
 	return models.Span{Service: sv.ID, End: sv.Operators, Size: max(sv.LastSize, 1), SeqLen: sv.LastSeqLen}
 }
 
+// largest returns the largest batch of a pipeline.
+func (sv *service) largest(p int) int { return min(sv.Pipelines[p].Batch, max(sv.MaxBatch, 1)) }
+
+// smallest returns the least of them.
+func (sv *service) smallest() int {
+	least := sv.largest(0)
+	for p := range sv.Pipelines {
+		least = min(least, sv.largest(p))
+	}
+	return least
+}
+
 func (sv *service) waiting(triage uint64) (w Waiting) {
 	for i, q := range sv.queue.items {
 		if i == 0 || q.Arrival < w.Oldest {
@@ -166,7 +183,7 @@ func (sv *service) waiting(triage uint64) (w Waiting) {
 // have the name of a service whose place it is to take.
 func (s *Scheduler) Add(now time.Duration, m models.Service) error {
 	s.clock(now)
-	if err := badService(&m); err != nil {
+	if err := badService(&s.backlog, &m); err != nil {
 		return err
 	}
 	next := len(s.services)
@@ -182,12 +199,13 @@ func (s *Scheduler) Add(now time.Duration, m models.Service) error {
 	sv.takeDown()
 	s.services[m.ID] = sv
 	s.families = regroup(s.services)
+	s.regard()
 	s.overturn()
 	return nil
 }
 
-// Change gives a service another target, queue limit or largest batch, or
-// makes it best effort or not; ID, name and operators must be what they were.
+// Change gives a service another target, queue limit or largest batch, other pipelines,
+// which batches follow that are formed from then on, or makes it best effort or not; ID, name and operators must be what they were.
 // Queries that were accepted keep their deadlines and their ranks: of those
 // that arrived before, best effort stays best effort.
 func (s *Scheduler) Change(now time.Duration, m models.Service) error {
@@ -196,7 +214,7 @@ func (s *Scheduler) Change(now time.Duration, m models.Service) error {
 	if sv == nil {
 		return ErrUnknownService
 	}
-	if err := badService(&m); err != nil {
+	if err := badService(&s.backlog, &m); err != nil {
 		return err
 	}
 	if m.Name != sv.Name || m.Operators != sv.Operators {
@@ -205,6 +223,7 @@ func (s *Scheduler) Change(now time.Duration, m models.Service) error {
 	}
 	sv.define(m)
 	s.families = regroup(s.services)
+	s.regard()
 	s.overturn()
 	s.match.renewal(sv)
 	return nil
@@ -220,7 +239,7 @@ func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
 		return ErrUnknownService
 	}
 	started, overruns := sv.started()
-	started += overruns + s.runs(sv)
+	started += overruns + s.runs(sv) + s.under(sv)
 	if n := sv.queue.len(); n > 0 || started > 0 {
 		return fmt.Errorf("service %s: %w: %d queries wait, %d batches are paused or run; remove it when they have ended", sv.Name, ErrServiceBusy, n, started)
 	}
@@ -230,6 +249,7 @@ func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
 	free.takeDown()
 	s.services[id] = free
 	s.families = regroup(s.services)
+	s.regard()
 	s.overturn()
 	return nil
 }
@@ -261,8 +281,13 @@ func (s *Scheduler) Down(now time.Duration, id models.ServiceID, device int) {
 	for r.paused.len() > 0 {
 		b := r.paused.top()
 		s.unpause(b)
-		s.lose(b)
+		if b.Reserved {
+			s.takeBack(b)
+		} else {
+			s.lose(b)
+		}
 	}
+	s.strand(s.services[id], device)
 }
 
 // Up lets a service be scheduled on a device, because its worker there is ready. A
@@ -277,8 +302,8 @@ func (s *Scheduler) Up(now time.Duration, id models.ServiceID, device int) {
 }
 
 // Load sets what a worker has learned of a service's model: the number of
-// its operators, and the largest batch that may be formed. The other fields of
-// m must be what they were. The service must be down on all devices, and none of its
+// its operators, the largest batch that may be formed, and its pipelines. The other fields
+// of m must be what they were. The service must be down on all devices, and none of its
 // batches may be running.
 func (s *Scheduler) Load(now time.Duration, m models.Service) error {
 	s.clock(now)
@@ -286,22 +311,15 @@ func (s *Scheduler) Load(now time.Duration, m models.Service) error {
 	if sv == nil {
 		return ErrUnknownService
 	}
-	if _, overruns := sv.started(); !sv.down() || s.runs(sv) > 0 || overruns > 0 {
+	if _, overruns := sv.started(); !sv.down() || s.runs(sv)+s.under(sv)+overruns > 0 {
 		return fmt.Errorf("service %s: %w: take it down, and load when its batch that runs has ended", sv.Name, ErrServiceBusy)
 	}
-	if faults := serviceFaults(&m, int(m.ID)); len(faults) > 0 {
+	if faults := serviceFaults(&m, int(m.ID), len(s.devices), s.policy); len(faults) > 0 {
 		return faults[0]
 	}
-	sv.Operators, sv.MaxBatch = m.Operators, m.MaxBatch
+	sv.Operators, sv.MaxBatch, sv.Pipelines = m.Operators, m.MaxBatch, m.Pipelines
+	s.regard()
 	s.overturn()
 	s.match.renewal(sv)
-	return nil
-}
-
-// badService reports every fault of a definition.
-func badService(m *models.Service) error {
-	if faults := serviceFaults(m, int(m.ID)); len(faults) > 0 {
-		return fmt.Errorf("%w: %w", ErrBadService, errors.Join(faults...))
-	}
 	return nil
 }

@@ -19,10 +19,11 @@ type Snapshot struct {
 	Further        []deviceSnapshot  `json:",omitempty"` // those of the others
 	Services       []serviceSnapshot // by ID
 	Waiting        []queryState      // those in a queue
-	Batches        []batchSnapshot   // those that are paused, then those that run, then overruns
+	Batches        []batchSnapshot   // those that are paused, then those that run, then overruns, then those on their way
 	Answers        []Answer          // not taken yet
 	Released       []Held            // not taken yet
 	Stops          []Held            `json:",omitempty"` // not taken yet
+	Moves          []Move            `json:",omitempty"` // not taken yet
 	Metrics        Metrics
 }
 
@@ -62,16 +63,18 @@ type batchSnapshot struct {
 }
 
 // Snapshot copies the state of the scheduler. It must not be called while
-// another method runs, as from a Predictor. A plan and offers are no part of a
-// snapshot: they are made again, so that this scheduler and one restored go on alike.
+// another method runs, as from a Predictor. A plan, offers and what is remembered of
+// predictions are no part of a snapshot: they are made again, so that this scheduler and
+// one restored go on alike.
 func (s *Scheduler) Snapshot() Snapshot {
 	s.overturn()
 	for _, sv := range s.services {
 		s.match.renewal(sv)
 	}
+	s.regard()
 	k := Snapshot{
 		Now: s.now, Draining: s.draining, LastBatch: s.lastID,
-		Answers: slices.Clone(s.answers.fill), Released: slices.Clone(s.released.fill), Stops: slices.Clone(s.stops.fill),
+		Answers: slices.Clone(s.answers.fill), Released: slices.Clone(s.released.fill), Stops: slices.Clone(s.stops.fill), Moves: append([]Move(nil), s.moves.fill...),
 		Metrics: s.Metrics(),
 	}
 	for _, sv := range s.services {
@@ -96,7 +99,7 @@ func (s *Scheduler) Snapshot() Snapshot {
 			k.Further = append(k.Further, kv)
 		}
 	}
-	for _, b := range s.overruns {
+	for _, b := range slices.Concat(s.overruns, s.onWay) {
 		k.Batches = append(k.Batches, b.snapshot())
 	}
 	return k
@@ -139,6 +142,7 @@ func (sv *service) snapshot() serviceSnapshot {
 
 func (b *batch) snapshot() batchSnapshot {
 	k := batchSnapshot{ID: b.id, Service: b.service.ID, Device: b.device.index, batchState: b.batchState, Members: make([]queryState, 0, len(b.members))}
+	k.Legs = append([]leg(nil), b.Legs...)
 	for _, q := range b.members {
 		k.Members = append(k.Members, q.queryState)
 	}
@@ -170,6 +174,7 @@ func (s *Scheduler) restore(k *Snapshot) error {
 	}
 	s.now, s.draining, s.lastID = k.Now, k.Draining, k.LastBatch
 	s.answers.fill, s.released.fill, s.stops.fill = slices.Clone(k.Answers), slices.Clone(k.Released), slices.Clone(k.Stops)
+	s.moves.fill = slices.Clone(k.Moves)
 	for i := range k.Waiting {
 		q, err := s.restoreQuery(&k.Waiting[i])
 		if err != nil {
@@ -193,11 +198,15 @@ func (s *Scheduler) restore(k *Snapshot) error {
 		return err
 	}
 	for i := range k.Batches {
-		switch b := batches[k.Batches[i].ID]; {
+		b := batches[k.Batches[i].ID]
+		s.reserve(b)
+		switch {
 		case b.Overrun > 0:
 			s.setApart(b, b.Overrun)
+		case b.Transit != settled:
+			s.embark(b)
 		case !b.running:
-			b.device.paused++
+			s.hold(b.device, 1)
 			s.paused.push(b)
 		}
 	}
@@ -262,7 +271,7 @@ func (s *Scheduler) restoreServices(k *Snapshot) error {
 			m = configured[i].Service
 			m.Operators, m.MaxBatch = ks.Operators, ks.MaxBatch
 		}
-		if err := badService(&m); err != nil && !ks.Removed {
+		if err := badService(&s.backlog, &m); err != nil && !ks.Removed {
 			return err
 		}
 		if i >= len(k.Metrics.Services) {
@@ -286,6 +295,7 @@ func (s *Scheduler) restoreServices(k *Snapshot) error {
 		s.services = append(s.services, sv)
 	}
 	s.families = regroup(s.services)
+	s.regard()
 	return nil
 }
 
@@ -317,6 +327,10 @@ func (s *Scheduler) restoreBatch(k *batchSnapshot) (*batch, error) {
 	}
 	b := s.pool.batch(sv)
 	b.id, b.device, b.batchState = k.ID, s.devices[k.Device], k.batchState
+	b.Legs = slices.Clone(k.Legs)
+	if err := b.checkLegs(len(s.devices)); err != nil {
+		return nil, err
+	}
 	for i := range k.Members {
 		q, err := s.restoreQuery(&k.Members[i])
 		if err != nil {

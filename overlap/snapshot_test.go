@@ -30,7 +30,8 @@ func TestRestoredGoesOnAlike(t *testing.T) {
 			"add":    w.add, "change": w.change, "remove": w.remove,
 			"wait":    w.wait,
 			"restore": w.restore, "restore ": w.restore,
-			"plan": w.plan,
+			"plan":  w.plan,
+			"moved": w.moved, "moved ": w.moved,
 		})
 		w.drain()
 	})
@@ -65,7 +66,7 @@ func (w *twin) restore(*rapid.T) {
 func TestRestoreKeepsWhatEnded(t *testing.T) {
 	s := paused(t)
 	s.Cancel(s.now, 1)
-	answers, released, _ := s.Ended()
+	answers, released, _, _ := s.Ended()
 	if len(answers) != 1 || len(released) != 1 {
 		t.Fatalf("%d answers and %d releases wait", len(answers), len(released))
 	}
@@ -183,17 +184,25 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 			"now": "Now", "services": "Services", "queries": "rebuilt",
 			"waiting": "Waiting", "paused": "Batches", "pool": "memory only",
 			"answers": "Answers", "released": "Released", "stops": "Stops", "match": "made again",
-			"families": "made of Services", "selector": "Config",
+			"families": "made of Services", "selector": "Config", "routes": "by its fields",
 		}},
-		{host{}, map[string]string{"devices": "the first and Further", "overruns": "by Batches", "idle": "by Busy"}},
+		{routes{}, map[string]string{
+			"s": "itself", "moves": "Moves", "tables": "by its fields",
+			"sends": "by Batches", "receives": "by Batches", "onWay": "Batches", "blocked": "by Batches", "piped": "Services",
+			"best": "scratch", "trial": "scratch", "members": "scratch",
+		}},
+		{tables{}, map[string]string{
+			"pool": "itself", "now": "Now", "everywhere": "Config", "links": "Config", "out": "by Batches", "in": "by Batches", "known": "asked again", "blind": "Config", "cedes": "Config", "due": "by probes",
+		}},
+		{host{}, map[string]string{"devices": "the first and Further", "overruns": "by Batches", "idle": "by Busy", "holding": "by Batches"}},
 		{device{}, map[string]string{
 			"index": "its position", "kind": "Config", "predict": "Config, and scratch", "paused": "by Batches",
-			"busy": "Busy", "stopping": "Stopping", "anew": "Anew", "round": "Round", "running": "Running",
+			"busy": "Busy", "stopping": "Stopping", "anew": "Anew", "round": "Round", "running": "Running", "reserved": "by Batches",
 		}},
 		{replica{}, map[string]string{"paused": "Paused", "walk": "scratch"}},
 		{service{}, map[string]string{
 			"Service": "whole", "serviceState": "whole", "family": "made of Services", "removed": "Removed", "queue": "Queue", "up": "Down", "busy": "by Batches", "replicas": "the first and Replicas",
-			"full": "made of Service", "metrics": "Metrics", "view": "scratch", "offer": "made again",
+			"full": "made of Service", "metrics": "Metrics", "view": "scratch", "offer": "made again", "intent": "made again", "rivals": "made again", "alike": "made again",
 		}},
 		{query{}, map[string]string{
 			"queryState": "whole", "postponed": "of one decision",

@@ -92,7 +92,7 @@ func (t *triage) sort(d *decision) {
 	waiting := 0
 	t.pooled = false
 	for _, sv := range d.s.services {
-		if sv.queue.len() == 0 {
+		if sv.queue.len() == 0 || sv.view.reserves {
 			continue
 		}
 		sv.view.others = sv.places() - 1

@@ -17,6 +17,7 @@ type view struct {
 	paused   *walk[*batch]
 	replica  *replica // on the device of the decision
 	runnable bool     // its worker there can run a span
+	reserves bool     // what waits waits for a reservation
 	others   int      // devices besides that on which what waits can run
 	runs     bool     // a batch of the service is in the round that runs
 	goesOn   bool     // it does not end with the round
@@ -32,7 +33,7 @@ const maxLate = 128
 // query returns the most urgent waiting query of those that are not postponed,
 // or of those that are.
 func (o *view) query() (*query, bool) {
-	for o.late <= maxLate && (!o.second || o.queue.at < o.looked) {
+	for !o.reserves && o.late <= maxLate && (!o.second || o.queue.at < o.looked) {
 		q, ok := o.queue.top()
 		if !ok || q.Deadline > o.at && o.second == o.postpones(q.postponed) {
 			return q, ok
@@ -109,6 +110,7 @@ func (sv *service) look(v *device, at time.Duration) {
 	o.replica = &sv.replicas[v.index]
 	o.paused = &o.replica.walk
 	o.at, o.runnable, o.runs, o.goesOn = at, sv.runnable(v.index), false, false
+	o.reserves = len(sv.Pipelines) > 0
 	o.triage, o.looked, o.second, o.late = 0, 0, false, 0
 	o.queue.start()
 	o.paused.forget() // they are few

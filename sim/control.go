@@ -15,33 +15,36 @@ type control struct {
 	*world
 	number    int
 	scheduler *overlap.Scheduler
-	predictor *predictor.Predictor // of all its devices, which are alike
-	informant informant
+	asking    asking
 	nodes     []*node
 }
 
 func newControl(w *world, number, devices int, services []models.Service) (*control, error) {
-	solo, err := soloTable(w.scenario, w.bound)
-	if err != nil {
-		return nil, err
-	}
-	c := &control{world: w, number: number, predictor: predictor.New(solo)}
-	if w.bind != nil {
-		if err := c.predictor.Use(w.scenario.Predictor, w.bind); err != nil {
-			return nil, err
+	c := &control{world: w, number: number}
+	known := map[int]*informant{}
+	var informants []overlap.Predictor
+	for range devices {
+		n := newNode(c, len(w.nodes))
+		if known[n.kind] == nil {
+			p, err := w.newPredictor(n.device)
+			if err != nil {
+				return nil, err
+			}
+			known[n.kind] = &informant{p, w.scenario.Knows, n.slow, &c.asking}
 		}
+		n.predictor = known[n.kind].Predictor
+		informants = append(informants, known[n.kind])
+		c.nodes, w.nodes = append(c.nodes, n), append(w.nodes, n)
 	}
-	c.informant = informant{Predictor: c.predictor, knows: w.scenario.Knows}
+	var err error
 	c.scheduler, err = overlap.New(overlap.Config{
-		Services: services, Policy: w.scenario.Policy, Devices: slices.Repeat([]overlap.Predictor{&c.informant}, devices),
+		Services: services, Policy: w.scenario.Policy, Devices: informants, Links: w.scenario.Links,
 		Ways: w.scenario.Ways, MaxRetries: w.scenario.MaxRetries, Selector: w.scenario.Selector,
 	})
 	if err != nil {
 		return nil, err
 	}
-	for range devices {
-		n := newNode(c, len(w.nodes))
-		c.nodes, w.nodes = append(c.nodes, n), append(w.nodes, n)
+	for _, n := range c.nodes {
 		for i := range w.scenario.Services {
 			if on := w.scenario.Services[i].On; len(on) > 0 && !slices.Contains(on, n.index) {
 				n.down[i] = true
@@ -50,6 +53,19 @@ func newControl(w *world, number, devices int, services []models.Service) (*cont
 		}
 	}
 	return c, nil
+}
+
+// newPredictor returns what predicts the devices of a kind.
+func (w *world) newPredictor(d Device) (*predictor.Predictor, error) {
+	solo, err := soloTable(w.scenario, d, w.bound)
+	if err != nil {
+		return nil, err
+	}
+	p := predictor.New(solo)
+	if w.bind != nil {
+		err = p.Use(w.scenario.Predictor, w.bind)
+	}
+	return p, err
 }
 
 // arrive hands a query to the scheduler. It is false if that refused it.
@@ -74,8 +90,8 @@ func (c *control) touched() { c.wakes.set(c.number, int64(c.now)) }
 
 // decide gives the next rounds to the devices that are free.
 func (c *control) decide() error {
-	c.informant.choosing = true
-	defer func() { c.informant.choosing = false }()
+	c.asking.choosing = true
+	defer func() { c.asking.choosing = false }()
 	for {
 		began := c.clock()
 		r, ok := c.scheduler.Next(c.now)
@@ -90,8 +106,8 @@ func (c *control) decide() error {
 		if err := n.start(&r); err != nil {
 			return err
 		}
-		n.round.Decision, n.round.Calls, n.round.Groups = took, c.informant.calls, c.informant.groups
-		c.informant.calls, c.informant.groups = 0, 0
+		n.round.Decision, n.round.Calls, n.round.Groups = took, c.asking.calls, c.asking.groups
+		c.asking.calls, c.asking.groups = 0, 0
 	}
 	if c.scenario.Plan {
 		c.scheduler.Plan(c.now)
@@ -113,9 +129,14 @@ func (c *control) clock() (t time.Time) {
 	return t
 }
 
-// settle takes the answers, and checks the scheduler if that is asked for.
+// settle takes the answers and the moves, and checks the scheduler if that is asked for.
 func (c *control) settle() error {
 	c.scheduler.Released()
+	for _, m := range c.scheduler.Moves() {
+		if err := c.move(m); err != nil {
+			return err
+		}
+	}
 	for _, stop := range c.scheduler.Stops() {
 		c.nodes[stop.Device].stop(stop.Batch)
 	}

@@ -20,11 +20,16 @@ const never = time.Duration(math.MaxInt64)
 // node is one device.
 type node struct {
 	*control
-	index   int // of all
-	place   int // of those of its scheduler
-	noise   *rand.Rand
-	failing *rand.Rand
-	down    []bool // by service, while its worker is lost
+	index     int // of all
+	place     int // of those of its scheduler
+	device    Device
+	slow      float64
+	kind      int                  // the first device that is like it
+	predictor *predictor.Predictor // of all devices of its scheduler that are like it
+	noise     *rand.Rand
+	failing   *rand.Rand
+	down      []bool // by service, while its worker is lost
+	busy      time.Duration
 
 	// The round that runs will be over at its End, with this outcome. on is its group
 	// as the device knows it, by models instead of services.
@@ -36,8 +41,9 @@ type node struct {
 }
 
 func newNode(c *control, index int) *node {
+	d, slow, kind := c.scenario.kind(index)
 	return &node{
-		control: c, index: index, place: len(c.nodes),
+		control: c, index: index, place: len(c.nodes), device: d, slow: slow, kind: kind,
 		noise:   stream(c.scenario.Seed, forNoise, index),
 		failing: stream(c.scenario.Seed, forFailing, index),
 		down:    make([]bool, len(c.scenario.Services)),
@@ -65,7 +71,7 @@ func (n *node) start(r *overlap.Round) error {
 		s.Service = models.ServiceID(n.bound[s.Service])
 		n.on.Spans = append(n.on.Spans, s)
 	}
-	took := max(n.scenario.Device.Sample(n.on, n.noise), 1)
+	took := max(scaled(n.device.Sample(n.on, n.noise), n.slow), 1)
 	n.round.Number, n.round.Planned, n.round.Predicted = r.Number, r.Planned, r.Predicted
 	n.round.Chosen, n.round.Start, n.round.Took = n.now, at, took
 	n.round.End = at + n.scenario.RoundTime + took
@@ -94,8 +100,9 @@ func (n *node) finish() error {
 		n.outcome.Spans[i].Took = n.round.Took
 	}
 	if n.whole() {
-		_ = n.predictor.Observe(n.now, models.Group{Spans: n.round.Spans}, n.took()) // the daemon goes on as well with one that is out of range
+		_ = n.predictor.Observe(n.now, models.Group{Spans: n.round.Spans}, scaled(n.took(), 1/n.slow)) // the daemon goes on as well with one that is out of range
 	}
+	n.busy += n.round.Took
 	n.tally.ended(n)
 	if n.scenario.Observer.Round != nil {
 		n.round.Device, n.round.Outcome = n.index, n.outcome
@@ -158,6 +165,9 @@ func (n *node) die(service models.ServiceID) error {
 			n.cut(n.now)
 		}
 	}
+	if err := n.loseMoves(n, service); err != nil {
+		return err
+	}
 	return n.settle()
 }
 
@@ -195,16 +205,30 @@ const (
 
 var knowledges = []string{KnowsAll, KnowsOrder, KnowsNothing}
 
-// informant is the predictor of a scheduler that may not know everything. What it
-// withholds is unknown to the scheduler, so that nothing is dropped for it. It counts
-// the calls since the last round, and the groups that they were about. choosing is
-// set while the scheduler is asked for a group.
-type informant struct {
-	overlap.Predictor
-	knows    string
+// asking is set to choosing while a scheduler is asked for a group. It counts the calls of
+// its predictors since the last round, and the groups that they were about.
+type asking struct {
 	choosing bool
 	calls    int
 	groups   int
+}
+
+// informant is the predictor of a scheduler that may not know everything. What it
+// withholds is unknown to the scheduler, so that nothing is dropped for it. What it says of
+// a slow device is so many times what it says of others.
+type informant struct {
+	*predictor.Predictor
+	knows string
+	slow  float64
+	*asking
+}
+
+// scaled is so many times a time.
+func scaled(d time.Duration, factor float64) time.Duration {
+	if factor == 1 {
+		return d
+	}
+	return time.Duration(float64(d) * factor)
 }
 
 func (p *informant) Predict(groups []models.Group, estimates []models.Estimate) {
@@ -215,13 +239,17 @@ func (p *informant) Predict(groups []models.Group, estimates []models.Estimate) 
 		return
 	}
 	p.Predictor.Predict(groups, estimates)
+	for i := range estimates {
+		e := &estimates[i]
+		e.Latency, e.Bound = scaled(e.Latency, p.slow), scaled(e.Bound, p.slow)
+	}
 }
 
-// soloTable measures the services alone, as a profile would: the middle of the
+// soloTable measures the services alone on a device, as a profile would: the middle of the
 // runs of every operator, for the sizes and sequence lengths that the device
 // was measured with and those that the service is asked for.
-func soloTable(sc *Scenario, bound []int) (*predictor.Solo, error) {
-	known := sc.Device.Models()
+func soloTable(sc *Scenario, d Device, bound []int) (*predictor.Solo, error) {
+	known := d.Models()
 	operators := make([]int, len(bound))
 	for i, m := range bound {
 		operators[i] = known[m].Operators
@@ -234,7 +262,7 @@ func soloTable(sc *Scenario, bound []int) (*predictor.Solo, error) {
 		sizes, seqLens := soloShapes(&sc.Services[i], &known[m])
 		for _, seqLen := range seqLens {
 			for _, size := range sizes {
-				if err := table.SetOperators(models.ServiceID(i), size, seqLen, sc.Device.OperatorTimes(m, size, seqLen)); err != nil {
+				if err := table.SetOperators(models.ServiceID(i), size, seqLen, d.OperatorTimes(m, size, seqLen)); err != nil {
 					return nil, err
 				}
 			}

@@ -51,8 +51,17 @@ type Result struct {
 		Exceeded   float64 `json:"exceeded"`
 	} `json:"prediction"`
 
-	// Busy is the share of the time that a device worked.
-	Busy float64 `json:"busy"`
+	// Busy is the share of the time that a device worked. Of a scenario with Kinds, Kinds has
+	// it of each, in the order of their first devices.
+	Busy  float64    `json:"busy"`
+	Kinds []kindUse  `json:"kinds,omitempty"`
+	Moves *moveTally `json:"moves,omitempty"`
+}
+
+// kindUse is how busy the devices of a kind were.
+type kindUse struct {
+	Devices int     `json:"devices"`
+	Busy    float64 `json:"busy"`
 }
 
 // serviceResult is what came out for one service.
@@ -91,7 +100,6 @@ type tally struct {
 	offered  float64
 	last     time.Duration // answer
 	groups   []int
-	busy     time.Duration
 	errors   mean
 	several  mean
 	exceeded mean
@@ -124,7 +132,6 @@ func (t *tally) started(r *overlap.Round) {
 }
 
 func (t *tally) ended(n *node) {
-	t.busy += n.round.Took
 	if !n.whole() || n.round.Predicted.Latency == 0 {
 		return
 	}
@@ -170,7 +177,8 @@ func (w *world) result() *Result {
 	r.Prediction.MAPE, r.Prediction.GroupsMAPE = 100*t.errors.value(), 100*t.several.value()
 	r.Prediction.Exceeded = t.exceeded.value()
 	r.Seconds = max(t.last, w.submitted[len(w.submitted)-1].At).Seconds()
-	r.Busy = ratio(t.busy.Seconds(), r.Seconds*float64(len(w.nodes)))
+	r.Busy, r.Kinds = w.use(r.Seconds)
+	r.Moves = w.moves.sum()
 	for _, n := range t.groups {
 		r.Rounds += n
 	}
@@ -200,6 +208,28 @@ func (w *world) result() *Result {
 		}
 	}
 	return r
+}
+
+// use is the share of so many seconds that devices worked, and that of each kind.
+func (w *world) use(seconds float64) (all float64, kinds []kindUse) {
+	var sum time.Duration
+	var of []int
+	for _, n := range w.nodes {
+		sum += n.busy
+		at := slices.Index(of, n.kind)
+		if at < 0 {
+			at, of, kinds = len(of), append(of, n.kind), append(kinds, kindUse{})
+		}
+		kinds[at].Devices++
+		kinds[at].Busy += n.busy.Seconds()
+	}
+	for i := range kinds {
+		kinds[i].Busy = ratio(kinds[i].Busy, seconds*float64(kinds[i].Devices))
+	}
+	if len(w.scenario.Kinds) == 0 {
+		kinds = nil
+	}
+	return ratio(sum.Seconds(), seconds*float64(len(w.nodes))), kinds
 }
 
 func (s *serviceTally) add(o *serviceTally) {

@@ -40,6 +40,7 @@ type world struct {
 	open     least
 	dispatch dispatcher
 	split    *split // nil unless queries go by a plan
+	moves    moves
 	timers   timers
 	deaths   []*rand.Rand
 	now      time.Duration
@@ -79,6 +80,7 @@ func newWorld(sc *Scenario) (*world, error) {
 		return nil, err
 	}
 	w.timers.before = timer.before
+	w.moves = newMoves(sc)
 	w.with = make([]int32, len(w.submitted))
 	for i := range w.with {
 		w.with[i] = notHere
@@ -158,7 +160,7 @@ func (w *world) offered() float64 {
 		took, asked := alone[whole]
 		if !asked {
 			one.Spans[0] = whole
-			w.controls[0].predictor.Predict([]models.Group{one}, estimate)
+			w.nodes[0].predictor.Predict([]models.Group{one}, estimate)
 			took = estimate[0].Latency
 			alone[whole] = took
 		}
@@ -298,6 +300,8 @@ func (w *world) live(worker int, from time.Duration) {
 func (w *world) fire(t timer) error {
 	services := len(w.scenario.Services)
 	switch t.kind {
+	case moveEnds:
+		return w.arrived(t.move)
 	case clientLeaves:
 		return w.leave(t.query)
 	case workerDies:
@@ -308,8 +312,8 @@ func (w *world) fire(t timer) error {
 	return w.nodes[t.worker/services].back(models.ServiceID(t.worker % services))
 }
 
-// timer is something that happens at a time known before, to the client of a query or
-// to a worker. seq orders what is of one kind at one instant, so that a run is the
+// timer is something that happens at a time known before, to the client of a query, to
+// a worker or to a batch that moves. seq orders what is of one kind at one instant, so that a run is the
 // same each time.
 type timer struct {
 	at     time.Duration
@@ -317,13 +321,15 @@ type timer struct {
 	seq    int
 	query  int
 	worker int
+	move   *moving
 }
 
 // timerKind orders what happens at one instant.
 type timerKind uint8
 
 const (
-	workerBack timerKind = iota
+	moveEnds timerKind = iota
+	workerBack
 	workerDies
 	clientLeaves
 )

@@ -57,12 +57,23 @@ type Scenario struct {
 
 	Device Device `json:"-"`
 
+	// Kinds is what each device is where they are not all Device: those with the same one
+	// are alike. All know the same models, at the same positions.
+	Kinds []Device `json:"-"`
+
+	// Slow has for each device how many times as long it takes as what it is, without it 1.
+	Slow []float64 `json:"-"`
+
+	// Links has for each device the link over which batches come and go, of which each
+	// carries one out and one in at a time. Without it no batch waits for another's move.
+	Links []int `json:"-"`
+
 	// Predictor is nil to take groups for the sum of their solo times. It must have
 	// been trained for DeviceName, unless that is empty.
 	Predictor  *predictor.File `json:"-"`
 	DeviceName string          `json:"-"`
 
-	// Devices are all alike, 0 is one. Among several, queries go by Dispatch, which is
+	// Devices is their number, 0 is one. Among several, queries go by Dispatch, which is
 	// RoundRobin if it is empty.
 	Devices  int    `json:"devices"`
 	Dispatch string `json:"dispatch"`
@@ -118,6 +129,10 @@ type Service struct {
 	// its first variant, which says how they are, and any may answer.
 	Of       string  `json:"-"`
 	Accuracy float64 `json:"-"`
+
+	// Pipelines are the ways of its batches over several devices. A move takes as long as
+	// their stages say. Their dispatch is Pool.
+	Pipelines []models.Pipeline `json:"-"`
 }
 
 // faults describe how workers die. A worker of a service lives for Every in the mean,
@@ -157,6 +172,15 @@ func (sc *Scenario) Validate() error {
 	fault(!lasts(f.Every) || !lasts(f.Restart) || !within(f.Failing, 0, 1),
 		"workers live %v, are back after %v and fail %v of their spans: want times and a share", f.Every, f.Restart, f.Failing)
 	fault(!within(c.Leaving, 0, 1) || !lasts(c.Timeout), "%v of the clients leave, the others after %v: want a share and a time", c.Leaving, c.Timeout)
+	fault(len(sc.Kinds) > 0 && len(sc.Kinds) != sc.devices(), "%d kinds: want one for each of %d devices", len(sc.Kinds), sc.devices())
+	fault(len(sc.Slow) > 0 && len(sc.Slow) != sc.devices(), "%d factors of slowness: want one for each of %d devices", len(sc.Slow), sc.devices())
+	for _, factor := range sc.Slow {
+		fault(!within(factor, 1e-3, 1e3), "a device that is slowed by %v: want 0.001 to 1000", factor)
+	}
+	for _, k := range sc.Kinds {
+		alike := func(a, b device.ModelInfo) bool { return a.Name == b.Name && a.Operators == b.Operators }
+		fault(!slices.EqualFunc(k.Models(), sc.Device.Models(), alike), "devices with different models, or in another order")
+	}
 	names := map[string]bool{}
 	for i := range sc.Services {
 		s := &sc.Services[i]
@@ -199,6 +223,7 @@ func (sc *Scenario) checkService(s *Service, fault func(bad bool, format string,
 		fault(device < 0 || device >= sc.devices(), "on device %d: there are %d, counted from 0", device, sc.devices())
 	}
 	fault(len(s.On) > 0 && sc.Dispatch != Pool, "on some devices: want dispatch %q, in which a scheduler knows where services run", Pool)
+	fault(len(s.Pipelines) > 0 && sc.Dispatch != Pool, "pipelines: want dispatch %q, in which a scheduler has several devices", Pool)
 	fault(s.Priority < 0, "priority %d: want 0 or more", s.Priority)
 	fault(s.Of != "" && sc.Dispatch == Split, "a variant of %s: dispatch %q sends each query to a device for its service", s.Of, Split)
 }
@@ -236,6 +261,24 @@ func (sc *Scenario) asked(i int) bool {
 
 func (sc *Scenario) devices() int { return max(sc.Devices, 1) }
 
+// kind returns what a device is, how much slower, and the first that is like it.
+func (sc *Scenario) kind(device int) (d Device, slow float64, like int) {
+	d, slow = sc.Device, 1
+	if len(sc.Kinds) > 0 {
+		d = sc.Kinds[device]
+	}
+	if len(sc.Slow) > 0 {
+		slow = sc.Slow[device]
+	}
+	alike := func(i int) bool {
+		return (len(sc.Kinds) == 0 || sc.Kinds[i] == d) && (len(sc.Slow) == 0 || sc.Slow[i] == slow)
+	}
+	for !alike(like) {
+		like++
+	}
+	return d, slow, like
+}
+
 // schedulerServices returns the services as a scheduler knows them, and the
 // position of the model of each on the device.
 func (sc *Scenario) schedulerServices() (list []models.Service, bound []int) {
@@ -247,7 +290,7 @@ func (sc *Scenario) schedulerServices() (list []models.Service, bound []int) {
 		list = append(list, models.Service{
 			ID: models.ServiceID(i), Name: s.Name, Operators: known[m].Operators, QoSTarget: s.Target,
 			QueueLimit: cmp.Or(s.QueueLimit, defaultQueueLimit), MaxBatch: s.MaxBatch, BestEffort: s.BestEffort,
-			Of: s.Of, Accuracy: s.Accuracy,
+			Of: s.Of, Accuracy: s.Accuracy, Pipelines: s.Pipelines,
 		})
 	}
 	return list, bound

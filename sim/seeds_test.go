@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,6 +16,8 @@ import (
 var (
 	oneSeed   = flag.Uint64("seed", 0, "run only this seed of TestSeeds and TestPoolSeeds")
 	poolSeeds = flag.Uint64("pools", 300, "seeds of TestPoolSeeds")
+
+	pipelineSeeds = flag.Uint64("pipelines", 1000, "seeds of TestPipelineSeeds")
 )
 
 const (
@@ -42,6 +45,47 @@ func TestPoolSeeds(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestPipelineSeeds does so with services whose batches go from device to device, which are
+// of two kinds, over links that some share.
+func TestPipelineSeeds(t *testing.T) {
+	trySeeds(t, *pipelineSeeds, func(seed uint64, sc *Scenario) {
+		r := rand.New(rand.NewPCG(seed, 54321))
+		sc.Dispatch, sc.Devices, sc.Policy = Pool, 2+r.IntN(5), []string{"edf", "overlap", "reactive"}[r.IntN(3)]
+		slow := *sc.Device.(*formula)
+		slow.op = slices.Clone(slow.op)
+		for i := range slow.op {
+			slow.op[i] = slow.op[i] * time.Duration(1+r.IntN(3))
+		}
+		for range sc.Devices {
+			sc.Kinds = append(sc.Kinds, []Device{sc.Device, &slow}[r.IntN(2)])
+			sc.Links = append(sc.Links, r.IntN(sc.Devices))
+		}
+		if r.IntN(3) == 0 {
+			sc.Links = nil
+		}
+		for i := range sc.Services {
+			if s := &sc.Services[i]; !s.BestEffort && r.IntN(4) > 0 {
+				for range 1 + r.IntN(3) {
+					s.Pipelines = append(s.Pipelines, anyPipeline(r, sc, i))
+				}
+			}
+		}
+	})
+}
+
+// anyPipeline makes one up.
+func anyPipeline(r *rand.Rand, sc *Scenario, service int) (p models.Pipeline) {
+	operators := sc.Device.Models()[service].Operators
+	p.Batch = 1 << r.IntN(4)
+	for end := 0; end < operators; {
+		end = min(end+1+r.IntN(operators), operators)
+		devices := r.Perm(sc.Devices)[:1+r.IntN(sc.Devices)]
+		p.Stages = append(p.Stages, models.Stage{End: end, Devices: devices, Move: time.Duration(r.IntN(2000)) * time.Microsecond})
+	}
+	p.Stages[len(p.Stages)-1].Move = 0
+	return p
 }
 
 // trySeeds runs the scenarios of so many seeds, with a change.
@@ -78,7 +122,7 @@ func trySeed(t testing.TB, seed uint64, change func(seed uint64, sc *Scenario)) 
 	sc := anyScenario(t, seed)
 	change(seed, &sc)
 	w := newWitness(&sc)
-	sc.Observer = observer{Round: w.round, Answer: w.answer, worker: w.worker}
+	sc.Observer = observer{Round: w.round, Answer: w.answer, Move: w.moved, worker: w.worker}
 	r, err := Run(sc)
 	if err = errors.Join(err, w.fault); err != nil {
 		return err
@@ -166,13 +210,14 @@ type witness struct {
 	whole   map[models.QueryID]bool // its batch has run to its end
 	seen    map[int]bool
 	died    map[[2]int]time.Duration // of each device and service, when its worker was last lost
+	carried map[[2]int]time.Duration // of each side of a link, until when it has carried a batch
 	good    int
 }
 
 func newWitness(sc *Scenario) *witness {
 	return &witness{
 		sc: sc, ended: map[int]time.Duration{}, next: map[[2]uint64]int{}, members: map[[2]uint64][]models.QueryID{},
-		whole: map[models.QueryID]bool{}, seen: map[int]bool{}, died: map[[2]int]time.Duration{},
+		whole: map[models.QueryID]bool{}, seen: map[int]bool{}, died: map[[2]int]time.Duration{}, carried: map[[2]int]time.Duration{},
 	}
 }
 
@@ -212,6 +257,27 @@ func (w *witness) round(r *Round) {
 				w.whole[id] = true
 			}
 		}
+	}
+}
+
+// moved takes a batch to another device. What was lost runs again, or never.
+func (w *witness) moved(m *Moved) {
+	from, to := [2]uint64{uint64(m.Device), uint64(m.Batch)}, [2]uint64{uint64(m.To), uint64(m.Batch)}
+	if m.Operator != w.next[from] || m.Start < m.Asked || m.End < m.Start {
+		w.fail("batch %d moves at operator %d and is at %d: %+v", m.Batch, m.Operator, w.next[from], m)
+	}
+	if m.Status == models.SpanDone {
+		w.next[to], w.members[to] = w.next[from], w.members[from]
+	}
+	w.next[from] = -1
+	if w.sc.Links == nil || m.Start == m.End {
+		return
+	}
+	for side, link := range [2]int{w.sc.Links[m.Device], w.sc.Links[m.To]} {
+		if before := w.carried[[2]int{side, link}]; m.Start < before {
+			w.fail("batch %d moves from %v on, and link %d carries another until %v", m.Batch, m.Start, link, before)
+		}
+		w.carried[[2]int{side, link}] = m.End
 	}
 }
 

@@ -32,7 +32,7 @@ type trace struct {
 // writing it. It does not close w.
 func Trace(sc *Scenario, w io.Writer) (close func() error) {
 	t := &trace{perfetto.NewWriter(w), sc.Services, map[int]bool{}}
-	sc.Observer = observer{Round: t.round, Answer: t.answer, worker: t.worker}
+	sc.Observer = observer{Round: t.round, Answer: t.answer, Move: t.move, worker: t.worker}
 	return t.w.Close
 }
 
@@ -91,6 +91,13 @@ func (t *trace) answer(a *Answer) {
 	t.instant("deadline of "+name, a.Due, a.Device, row, map[string]any{"result": how})
 }
 
+func (t *trace) move(m *Moved) {
+	t.introduce(m.Device)
+	t.w.Range(perfetto.Event{Name: fmt.Sprintf("batch %d to device %d", m.Batch, m.To), Kind: "move", At: m.Asked, Device: process(m.Device), Row: serviceRow + int(m.Service),
+		Args: map[string]any{"operator": m.Operator, "size": m.Size, "waited_us": perfetto.Micros(m.Start - m.Asked), "status": m.Status.String()}},
+		fmt.Sprintf("move %d", m.Batch), m.End)
+}
+
 func (t *trace) worker(device int, service models.ServiceID, at time.Duration, ready bool) {
 	t.introduce(device)
 	name := "worker lost"
@@ -110,6 +117,7 @@ type observer struct {
 	Arrive func(*Query) // before the scheduler has it
 	Round  func(*Round)
 	Answer func(*Answer)
+	Move   func(*Moved)
 
 	// worker is called when a worker of a service was lost, or is ready again.
 	worker func(device int, service models.ServiceID, at time.Duration, ready bool)
@@ -141,6 +149,16 @@ type Round struct {
 	Spans   []models.Span
 	Queries [][]models.QueryID
 	Outcome models.Outcome
+}
+
+// Moved is a batch that was moved from one device to another. It was asked for, waited for
+// the links of both until its start, and was there at its end, or lost.
+type Moved struct {
+	overlap.Move
+	Asked  time.Duration
+	Start  time.Duration
+	End    time.Duration
+	Status models.Status
 }
 
 // Answer is how a query ended: the one at position Number, which came to a device.

@@ -18,7 +18,7 @@ type line []byte
 const chosen event = "chosen"
 
 // came are the keys of what came of an event, whichever it is.
-const came = " stop? running? err? a? r?"
+const came = " stop? running? err? a? r? m?"
 
 // layouts are the fields of each event, by their keys, in the order in which
 // they are written. One with a ? is left out where it is zero.
@@ -28,6 +28,7 @@ var layouts = map[event][]field{
 	chosen:          recordFields("e t p? v? c solo? limit? planned? round dev? predicted bound g" + came),
 	eventPlan:       recordFields("e t p? v?" + came),
 	eventFinish:     recordFields("e t round dev? took s p?" + came),
+	eventMoved:      recordFields("e t sv b dev? to? took as p?" + came),
 	eventCancel:     recordFields("e t id p?" + came),
 	eventDown:       recordFields("e t sv dev? p?" + came),
 	eventUp:         recordFields("e t sv dev? p?" + came),

@@ -22,6 +22,7 @@ const (
 	eventNext       event = "next"
 	eventPlan       event = "plan"
 	eventFinish     event = "finish"
+	eventMoved      event = "moved"
 	eventCancel     event = "cancel"
 	eventDown       event = "down"
 	eventUp         event = "up"
@@ -57,6 +58,9 @@ type record struct {
 	Took     time.Duration    `json:"took,omitempty"`
 	Spans    []spanRecord     `json:"s,omitempty"`
 	Device   int              `json:"dev,omitempty"`
+	Batch    models.BatchID   `json:"b,omitempty"`
+	To       int              `json:"to,omitempty"`
+	Status   string           `json:"as,omitempty"`
 
 	// What it asked the predictor, see question; nil for nothing.
 	Asked json.RawMessage `json:"p,omitempty" what:"what the predictor was asked"`
@@ -78,6 +82,7 @@ type record struct {
 	Failure    string            `json:"err,omitempty" what:"the refusal"`
 	Answers    []answerRecord    `json:"a,omitempty" what:"the queries that ended"`
 	Released   []releaseRecord   `json:"r,omitempty" what:"the batches that were released"`
+	Moves      []moveRecord      `json:"m,omitempty" what:"the batches that move"`
 
 	// State is what a checkpoint holds; Lost and Why are what a gap does.
 	State *overlap.Snapshot `json:"state,omitempty"`
@@ -129,6 +134,15 @@ type releaseRecord struct {
 	Service models.ServiceID `json:"sv"`
 	Batch   models.BatchID   `json:"b"`
 	Device  int              `json:"dev,omitempty"`
+}
+
+type moveRecord struct {
+	Service models.ServiceID `json:"sv"`
+	Batch   models.BatchID   `json:"b"`
+	Device  int              `json:"dev,omitempty"`
+	To      int              `json:"to,omitempty"`
+	From    int              `json:"from"`
+	Size    int              `json:"n"`
 }
 
 // shapeHash is written as hexadecimal text, since many readers of JSON cannot
@@ -199,7 +213,7 @@ func (r *record) clear(e event, at time.Duration) {
 	*r = record{
 		Event: e, At: at,
 		Spans: r.Spans[:0], Candidates: r.Candidates[:0], Group: r.Group[:0], Answers: r.Answers[:0], Released: r.Released[:0],
-		Variants: r.Variants[:0],
+		Variants: r.Variants[:0], Moves: r.Moves[:0],
 	}
 }
 
@@ -241,7 +255,7 @@ func (r *record) decide(round *overlap.Round, e *overlap.Explanation) {
 }
 
 // ended takes in what ended with the event.
-func (r *record) ended(answers []overlap.Answer, released, stops []overlap.Held) {
+func (r *record) ended(answers []overlap.Answer, released, stops []overlap.Held, moves []overlap.Move) {
 	for i := range answers {
 		a := &answers[i]
 		ended := answerRecord{ID: a.Query, Result: a.Result.String()}
@@ -255,6 +269,9 @@ func (r *record) ended(answers []overlap.Answer, released, stops []overlap.Held)
 	}
 	for _, x := range released {
 		r.Released = append(r.Released, releaseRecord(x))
+	}
+	for _, m := range moves {
+		r.Moves = append(r.Moves, moveRecord{m.Service, m.Batch, m.Device, m.To, m.Operator, m.Size})
 	}
 }
 
@@ -276,6 +293,9 @@ func (r *record) validate() (err error) {
 		if _, ok := statusNamed(s.Status); !ok {
 			return fmt.Errorf("status %q", s.Status)
 		}
+	}
+	if _, ok := statusNamed(r.Status); !ok && r.Event == eventMoved {
+		return fmt.Errorf("status %q", r.Status)
 	}
 	has := func(key string) bool {
 		return slices.ContainsFunc(r.layout(), func(f field) bool { return f.key == key })
@@ -303,6 +323,12 @@ func (r *record) outcome() models.Outcome {
 		o.Spans = append(o.Spans, models.SpanOutcome{Span: models.Span{Batch: s.Batch}, Status: status, Reached: s.To, Took: s.Took})
 	}
 	return o
+}
+
+// moved returns the move that has ended, and how.
+func (r *record) moved() (overlap.Move, models.Status) {
+	status, _ := statusNamed(r.Status)
+	return overlap.Move{Held: overlap.Held{Service: r.Service, Batch: r.Batch, Device: r.Device}, To: r.To}, status
 }
 
 // question is a group that the predictor was asked about, and its answer. In a

@@ -97,6 +97,7 @@ func (p *replay) take(r *record) error {
 	answers := p.s.Answers()
 	p.s.Released()
 	p.s.Stops()
+	p.s.Moves()
 	p.account(r, answers, took)
 	return nil
 }
@@ -114,11 +115,11 @@ func (p *replay) restore(r *record) error {
 	if s.Scheduler, err = overlap.Restore(p.config, *r.State); err != nil {
 		return p.in.fault(ErrCheckpoint, err.Error())
 	}
-	answers, released, stops := s.Ended()
-	s.answered, s.released, s.stopped = len(answers), len(released), len(stops)
+	s.count()
 	p.s, p.round = s, nil
 	for _, m := range r.State.Definitions() {
 		p.report.service(m)
+		s.routed = s.routed || len(m.Pipelines) > 0
 	}
 	p.report.Checkpoints++
 	return nil
@@ -154,6 +155,9 @@ func (p *replay) drive(r *record) {
 		p.s.Plan(r.At)
 	case eventFinish:
 		_ = p.s.Finish(r.At, r.outcome())
+	case eventMoved:
+		m, status := r.moved()
+		_ = p.s.Moved(r.At, m, r.Took, status)
 	case eventCancel:
 		p.s.Cancel(r.At, r.ID)
 	case eventDown:

@@ -17,11 +17,12 @@ type Scheduler struct {
 	on      bool // while an event is recorded
 	pool    bool // there are several devices
 	planned bool // in a pool: there may be a plan
+	routed  bool // a service has, or had, pipelines
 	text    line // what was asked in the event that is recorded
 	record  record
 	now     time.Duration // the latest time seen, as the scheduler takes it
 
-	answered, released, stopped int // how many of what has ended is recorded
+	answered, released, stopped, moved int // how many of what has ended is recorded
 }
 
 // sink takes records.
@@ -44,6 +45,7 @@ func New(config overlap.Config, w *Writer, header Header) (*Scheduler, error) {
 func newScheduler(config overlap.Config, to sink) (*Scheduler, error) {
 	s := &Scheduler{sink: to, now: math.MinInt64, pool: len(config.Devices) > 1}
 	config.Devices, config.Selector = s.listen(config.Devices), s.listenTo(config.Selector)
+	s.routed = slices.ContainsFunc(config.Services, func(m models.Service) bool { return len(m.Pipelines) > 0 })
 	var err error
 	s.Scheduler, err = overlap.New(config)
 	return s, err
@@ -113,7 +115,7 @@ func (s *Scheduler) begin(e event, now time.Duration) *record {
 
 // end adds what was asked and what ended to the record, and hands it over.
 func (s *Scheduler) end(err error) {
-	answers, released, stops := s.Ended()
+	answers, released, stops, moves := s.Ended()
 	if s.on {
 		r := &s.record
 		if len(s.text) > 1 {
@@ -121,16 +123,24 @@ func (s *Scheduler) end(err error) {
 			r.Asked = []byte(s.text)
 		}
 		r.Failure = failureName(err)
-		r.ended(answers[s.answered:], released[s.released:], stops[s.stopped:])
+		r.ended(answers[s.answered:], released[s.released:], stops[s.stopped:], moves[s.moved:])
 		s.sink.record(r)
 	}
-	s.on, s.answered, s.released, s.stopped = false, len(answers), len(released), len(stops)
+	s.on = false
+	s.count()
+}
+
+// count takes what has ended so far as recorded.
+func (s *Scheduler) count() {
+	answers, released, stops, moves := s.Ended()
+	s.answered, s.released, s.stopped, s.moved = len(answers), len(released), len(stops), len(moves)
 }
 
 // endIdle is end for an event that may have changed nothing but the time, which
 // later records hold: if nothing was asked and nothing ended, it is left out.
 func (s *Scheduler) endIdle() {
-	if answers, released, stops := s.Ended(); s.any() || len(answers) != s.answered || len(released) != s.released || len(stops) != s.stopped {
+	answers, released, stops, moves := s.Ended()
+	if s.any() || len(answers)+len(released)+len(stops)+len(moves) != s.answered+s.released+s.stopped+s.moved {
 		s.end(nil)
 	}
 	s.on = false
@@ -154,6 +164,12 @@ func (s *Scheduler) Stops() []overlap.Held {
 	return s.Scheduler.Stops()
 }
 
+// Moves is that of overlap.Scheduler.
+func (s *Scheduler) Moves() []overlap.Move {
+	s.moved = 0
+	return s.Scheduler.Moves()
+}
+
 // Arrive is that of overlap.Scheduler.
 func (s *Scheduler) Arrive(now time.Duration, q models.Query) error {
 	s.begin(eventArrive, now).tellQuery(&q)
@@ -166,8 +182,10 @@ func (s *Scheduler) Arrive(now time.Duration, q models.Query) error {
 func (s *Scheduler) Next(now time.Duration) (overlap.Round, bool) {
 	r := s.begin(eventNext, now)
 	round, ok := s.Scheduler.Next(s.now)
-	if !ok && s.planned {
-		s.end(nil) // a device that is free and gets nothing overturns the plan for another
+	if !ok && (s.planned || s.routed) {
+		// A device that is free and gets nothing overturns the plan for another, and what
+		// waits for a reservation may have been told to wait for more.
+		s.end(nil)
 		return round, ok
 	}
 	if !ok {
@@ -195,6 +213,15 @@ func (s *Scheduler) Plan(now time.Duration) {
 func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 	s.begin(eventFinish, now).tellOutcome(&o)
 	err := s.Scheduler.Finish(s.now, o)
+	s.end(err)
+	return err
+}
+
+// Moved is that of overlap.Scheduler.
+func (s *Scheduler) Moved(now time.Duration, m overlap.Move, took time.Duration, status models.Status) error {
+	r := s.begin(eventMoved, now)
+	r.Service, r.Batch, r.Device, r.To, r.Took, r.Status = m.Service, m.Batch, m.Device, m.To, took, status.String()
+	err := s.Scheduler.Moved(s.now, m, took, status)
 	s.end(err)
 	return err
 }
@@ -252,6 +279,7 @@ func (s *Scheduler) Change(now time.Duration, m models.Service) error {
 // define records an event that brings the definition of a service.
 func (s *Scheduler) define(e event, now time.Duration, m models.Service, do func(time.Duration, models.Service) error) error {
 	s.begin(e, now).Defined = &m
+	s.routed = s.routed || len(m.Pipelines) > 0
 	err := do(s.now, m)
 	s.end(err)
 	return err

@@ -1,0 +1,159 @@
+package journal
+
+import (
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+)
+
+// routed is a configuration of three devices, with a service that has pipelines and one
+// that has none.
+func routed(policy string, seed uint64) overlap.Config {
+	c := testConfig(policy, 2, 2*seed+1)
+	c.Devices, c.Links = append(c.Devices, c.Devices[0], &learner{seed: seed + 1}), []int{0, 0, 1}
+	for i := range c.Services {
+		c.Services[i].QoSTarget, c.Services[i].MaxBatch = 200*time.Millisecond, 4
+	}
+	c.Services[0].Operators = 6
+	c.Services[0].Pipelines = []models.Pipeline{
+		{Batch: 4, Stages: []models.Stage{{End: 2, Devices: []int{0, 1}, Move: time.Millisecond}, {End: 6, Devices: []int{2}}}},
+		{Batch: 2, Stages: []models.Stage{{End: 4, Devices: []int{2}, Move: time.Millisecond / 2}, {End: 6, Devices: []int{0}}}},
+	}
+	return c
+}
+
+// herd drives a scheduler of several devices at random.
+type herd struct {
+	s      *Scheduler
+	rand   *rand.Rand
+	now    time.Duration
+	id     models.QueryID
+	rounds [3]*overlap.Round
+	moves  []overlap.Move
+	moved  int
+}
+
+func (h *herd) step(c *overlap.Config) {
+	h.now += time.Duration(h.rand.IntN(2000)) * time.Microsecond
+	switch n := h.rand.IntN(100); {
+	case n < 30:
+		h.id++
+		_ = h.s.Arrive(h.now, models.Query{
+			ID: h.id, Service: models.ServiceID(h.rand.IntN(2)), Size: 1 + h.rand.IntN(2),
+			Arrival: h.now, Deadline: h.now + time.Duration(30+h.rand.IntN(200))*time.Millisecond,
+		})
+	case n < 70:
+		h.finish(h.rand.IntN(3))
+	case n < 90 && len(h.moves) == 0:
+	case n < 90:
+		status := []models.Status{models.SpanDone, models.SpanDone, models.SpanDone, models.SpanLost}[h.rand.IntN(4)]
+		i := h.rand.IntN(len(h.moves))
+		m := h.moves[i]
+		h.moves = slices.Delete(h.moves, i, i+1)
+		_ = h.s.Moved(h.now, m, time.Duration(h.rand.IntN(9))*time.Millisecond, status)
+		h.moved++
+	case n < 91:
+		h.s.Down(h.now, 0, h.rand.IntN(3))
+	case n < 96:
+		h.s.Up(h.now, 0, h.rand.IntN(3))
+	case n < 97:
+		m := c.Services[0]
+		m.Pipelines = m.Pipelines[h.rand.IntN(2):]
+		_ = h.s.Change(h.now, m)
+	case n < 98:
+		h.s.Cancel(h.now, h.id-models.QueryID(h.rand.IntN(5)))
+	}
+	for {
+		r, ok := h.s.Next(h.now)
+		if !ok {
+			break
+		}
+		h.rounds[r.Device] = &r
+	}
+	h.s.Plan(h.now)
+	h.moves = append(h.moves, h.s.Moves()...)
+	h.s.Answers()
+	h.s.Released()
+}
+
+func (h *herd) finish(device int) {
+	r := h.rounds[device]
+	if r == nil {
+		return
+	}
+	h.rounds[device] = nil
+	o := models.Outcome{Round: r.Number, Device: device, Took: r.Predicted.Latency * time.Duration(80+h.rand.IntN(40)) / 100}
+	for _, s := range r.Spans {
+		o.Spans = append(o.Spans, models.SpanOutcome{Span: s, Reached: s.End, Took: o.Took})
+	}
+	h.now = max(h.now, r.Start+o.Took)
+	_ = h.s.Finish(h.now, o)
+}
+
+// A replay makes the reservations and the moves of pipelines again, in every file of a log.
+func TestReplayOfPipelines(t *testing.T) {
+	for _, policy := range []string{"overlap", "edf", "reactive", "abacus"} {
+		for seed := range uint64(6) {
+			t.Run(fmt.Sprintf("%s-%d", policy, seed), func(t *testing.T) { replayRouted(t, policy, seed) })
+		}
+	}
+}
+
+func replayRouted(t *testing.T, policy string, seed uint64) {
+	dir, o := t.TempDir(), quick()
+	o.MaxFileBytes, o.MaxFiles = 1<<14, 1000
+	w, err := Open(dir, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := routed(policy, seed)
+	s, err := New(c, w, testHeader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &herd{s: s, rand: rand.New(rand.NewPCG(seed, 3))}
+	for range 1500 {
+		h.step(&c)
+		w.keepUp()
+	}
+	if err := s.Check(); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if h.moved < 30 {
+		t.Errorf("%d batches were moved", h.moved)
+	}
+	files, rounds := 0, uint64(0)
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		report, err := Replay(path, f, ReplayOptions{})
+		if err != nil {
+			return err
+		}
+		if files++; !report.Reproduced {
+			t.Errorf("%s: %+v", path, report.Difference)
+		}
+		rounds += report.Rounds
+		return nil
+	})
+	if err != nil || files < 2 || rounds == 0 {
+		t.Errorf("%d files: %v", files, err)
+	}
+}
