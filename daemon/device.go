@@ -38,6 +38,7 @@ type poolDevice struct {
 	text      string      // in words
 	cores     int         // threads of a service that sets none
 	affinity  []int       // the cores that workers run on, nil for all of the machine's
+	slow      float64     // by which factor workers take longer, up to 1 they do not
 	memory    *gpu.Ledger // the memory of the part, nil without a GPU
 	emulation *emulation  // nil for a device that computes
 	part      *gpu.Part   // nil without a GPU
@@ -57,9 +58,9 @@ func (u *poolDevice) describe(o *Options, specs []executor.ServiceSpec) loop.Dev
 	if u.part != nil {
 		l.GPU = u.part.Status
 	}
-	l.Workers = func(inputs []*wire.InputArena, outcomes chan executor.Outcome, events func(executor.Event)) (loop.Workers, error) {
+	l.Workers = func(inputs, moves []*wire.InputArena, outcomes chan executor.Outcome, events func(executor.Event)) (loop.Workers, error) {
 		for i := range specs {
-			specs[i].Inputs = inputs[specs[i].ID]
+			specs[i].Inputs, specs[i].Moves = inputs[specs[i].ID], moves[specs[i].ID]
 		}
 		return u.runner(o, specs, outcomes, events)
 	}
@@ -161,6 +162,8 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec execut
 			Spin:              w.Spin,
 			OneThread:         u.sharesCores() && u.threads(s) > 1,
 			CutTarget:         s.Cut,
+			Slow:              u.slow,
+			Half:              s.HalfMoves,
 			MaxBatch:          s.MaxBatch,
 			IntermediateBytes: w.IntermediateBytes,
 			TrimNanos:         int64(w.TrimAfter),
@@ -357,5 +360,6 @@ type Options struct {
 	Log     zerolog.Logger
 
 	workers   func(executor.Options) (loop.Workers, error) // nil for processes
-	emulation func(*config.Config) (*emulation, error)     // nil for that of a profile
+	move      func(number uint64, from, to loop.Workers, batch executor.SpanRequest, planned time.Duration) error
+	emulation func(*config.Config) (*emulation, error) // nil for that of a profile
 }

@@ -38,7 +38,7 @@ func newBackend(t testing.TB, c config.Config, w loop.Workers, log *journal.Writ
 		Log: d.log, Learning: learningOptions(&c), Journal: log,
 		Goroutines: new(sync.WaitGroup), Life: context.Background(),
 	}
-	o.Devices = []loop.Device{{Workers: func(inputs []*wire.InputArena, outcomes chan executor.Outcome, events func(executor.Event)) (loop.Workers, error) {
+	o.Devices = []loop.Device{{Workers: func(inputs, _ []*wire.InputArena, outcomes chan executor.Outcome, events func(executor.Event)) (loop.Workers, error) {
 		if f, ok := w.(interface {
 			delivers([]*wire.InputArena, chan executor.Outcome, func(executor.Event))
 		}); ok {

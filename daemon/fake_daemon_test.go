@@ -54,6 +54,7 @@ type rigOptions struct {
 	fit      loop.FitFunc
 	change   func(*config.Config)
 	prepare  func(*fakeWorkers) // before the workers start
+	move     func(uint64, loop.Workers, loop.Workers, executor.SpanRequest, time.Duration) error
 }
 
 // follower listens to a loop.
@@ -147,7 +148,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		}
 	}
 	d, err := New(c, Options{
-		Version: "test", Device: "fake", Cores: 1, Fit: o.fit, Offline: true,
+		Version: "test", Device: "fake", Cores: 1, Fit: o.fit, Offline: true, move: o.move,
 		Log: zerolog.New(r.log).Level(zerolog.DebugLevel),
 		workers: func(e executor.Options) (loop.Workers, error) {
 			var inputs []*wire.InputArena

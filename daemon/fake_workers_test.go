@@ -594,10 +594,13 @@ func (f *fakeWorkers) Remove(id models.ServiceID) (<-chan struct{}, error) {
 	return gone, nil
 }
 
-func (f *fakeWorkers) State(models.ServiceID) (executor.State, error) {
+func (f *fakeWorkers) State(id models.ServiceID) (s executor.State, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return executor.State{PID: f.mu.pid}, nil
+	if s.PID = f.mu.pid; int(id) < len(f.mu.workers) && f.mu.workers[id].ready {
+		s.Phase = executor.Ready
+	}
+	return s, nil
 }
 
 func (f *fakeWorkers) Restart(models.ServiceID) error { return executor.ErrUnknownService }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -49,6 +50,9 @@ func pooled(one poolDevice, gpus []*gpu.GPU) (list []*poolDevice) {
 		u.index, u.name = i, c.Name
 		if cores := c.CPUs(); len(cores) > 0 {
 			u.affinity, u.cores = cores, len(cores)
+		}
+		if u.slow = c.Slow; u.slow > 1 {
+			u.text += fmt.Sprintf(", slowed %v times", u.slow)
 		}
 		for _, g := range gpus {
 			if part := g.Part(i); part != nil {
@@ -192,6 +196,9 @@ func (p *pool) openLoop(o *Options) error {
 		Log: p.log, Learning: p.learning(o.Fit), Fit: o.Fit, Keeper: p.keeper, Journal: p.decisions, Profiles: p,
 		Header: journal.Header{Version: o.Version, Commit: o.Commit, Device: p.Device()}, Life: p.life, Goroutines: p.goroutines,
 	}
+	if l.Move = o.move; l.Move == nil {
+		l.Move = move
+	}
 	room, rest, err := p.spread()
 	if err != nil {
 		return err
@@ -225,6 +232,12 @@ func (p *pool) openLoop(o *Options) error {
 	}
 	p.backend, err = loop.New(p.config, l)
 	return err
+}
+
+// move has a batch go from the workers of a device to those of another, which both are
+// executors.
+func move(number uint64, from, to loop.Workers, batch executor.SpanRequest, planned time.Duration) error {
+	return executor.Move(number, from.(*executor.Executor), to.(*executor.Executor), batch, planned)
 }
 
 // start lets the loop decide, and starts the workers.

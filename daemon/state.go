@@ -168,3 +168,21 @@ func (s *State) load(bucket, key string, value any) (ok bool, err error) {
 	})
 	return ok && err == nil, err
 }
+
+// SoloTimes returns what was measured of how long operators take alone, by the words that
+// it holds for: the device, the hash of the model, the version of ONNX Runtime, how many
+// operators there are, and what the worker had of the device, with "|" between them.
+func (s *State) SoloTimes() (known map[string]predictor.Snapshot, err error) {
+	known = map[string]predictor.Snapshot{}
+	err = s.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte(loop.SoloProfiles)).ForEach(func(key, text []byte) error {
+			var times predictor.Snapshot
+			if err := json.Unmarshal(text, &times); err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+			known[string(key)] = times
+			return nil
+		})
+	})
+	return known, err
+}

@@ -301,7 +301,7 @@ func TestTracingOffAllocatesNothing(t *testing.T) {
 	}
 	b := startInstant(t, 1, nil)
 	a := newAsker(b, 0)
-	traces := observe.NewTraces(time.Now(), []string{"fake"})
+	traces := observe.NewTraces(time.Now(), []string{"fake"}, []string{""})
 	e := &observe.Event{Kind: observe.Accepted, Call: a.c}
 	if n := testing.AllocsPerRun(100, func() {
 		traces.Observe(e)

@@ -157,6 +157,10 @@ func (s answers) document() *report.Document {
 	addVariants(d, s.Overview.Services)
 	for i := range s.Overview.Services {
 		service := &s.Overview.Services[i]
+		if service.Plan != "" {
+			d.Heading("%s: by a plan: %s; %s went on on another device, %d were lost on the way",
+				service.Name, service.Plan, report.Count(int(service.Moves), "batch", "batches"), service.MovesLost)
+		}
 		if n := losses(service); n > 0 {
 			d.Heading("%s: %s late or without an answer since the start: %s", service.Name, report.Count(n, "query", "queries"), whyLost(service))
 		}

@@ -209,8 +209,9 @@ func Default() Config {
 	return c
 }
 
-// follow puts the services that do not say where they are where a plan has them, or
-// returns why it is no plan for them. What memory there is, whoever loads them knows.
+// follow puts the services that do not say where they are where a plan has them, and gives
+// them its pipelines, or returns why it is no plan for them. What memory there is, whoever
+// loads them knows.
 func follow(c *Config, p *planning.Placement) error {
 	var services []planning.Service
 	var devices []planning.Device
@@ -223,10 +224,19 @@ func follow(c *Config, p *planning.Placement) error {
 	if err := p.Fits(services, devices); err != nil {
 		return err
 	}
-	for _, s := range p.Services {
-		if to := c.Service(s.Name); len(to.On) == 0 {
+	for i := range p.Services {
+		s := &p.Services[i]
+		to := c.Service(s.Name)
+		if len(to.On) == 0 {
 			to.On = slices.Clone(s.Devices)
 		}
+		if len(s.Pipelines) == 0 {
+			continue
+		}
+		if _, err := s.Routes(c.Pool().names(), s.Hash, s.Operators); err != nil { // of its own model
+			return err
+		}
+		to.Planned = s
 	}
 	return nil
 }

@@ -44,6 +44,9 @@ func walk(prefix string, table reflect.Value, visit func(key)) {
 	for i := range table.NumField() {
 		f := table.Type().Field(i)
 		k := key{prefix + f.Tag.Get("toml"), f.Tag, table.Field(i)}
+		if f.Type.Kind() == reflect.Pointer {
+			continue // it is not of the file
+		}
 		if f.Type.Kind() == reflect.Struct {
 			if k.name != prefix {
 				k.name += "."

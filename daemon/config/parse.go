@@ -39,10 +39,23 @@ func Load(path string) (Config, error) {
 		err = follow(&c, p)
 	}
 	if err != nil {
-		return Config{}, Faults{{File: path, Line: findLines(data).of(planKey), Key: planKey, Message: fmt.Sprintf(
-			"%v --config %s --out %s, or leave it out: services are then wherever there is room", err, path, c.Plan)}}
+		return Config{}, Faults{{Key: planKey, Message: fmt.Sprintf(
+			"%v --config %s --out %s, or leave it out: services are then wherever there is room", err, path, c.Plan)}}.in(path, data)
+	}
+	if f := pipelineFaults(c.Policy, c.Services); len(f) > 0 {
+		return Config{}, f.in(path, data)
 	}
 	return c, nil
+}
+
+// in adds to faults where they are in a file, and sorts them by that.
+func (f Faults) in(path string, data []byte) Faults {
+	at := findLines(data)
+	for i := range f {
+		f[i].File, f[i].Line = path, at.of(f[i].Key)
+	}
+	slices.SortStableFunc(f, func(a, b complaint) int { return cmp.Compare(a.Line, b.Line) })
+	return f
 }
 
 // Parse reads and checks a configuration. The path is used in messages, and
@@ -68,12 +81,7 @@ func Parse(path string, data []byte) (Config, error) {
 	faults := c.read(tree)
 	faults = append(faults, c.faults()...)
 	if len(faults) > 0 {
-		at := findLines(data)
-		for i := range faults {
-			faults[i].File, faults[i].Line = path, at.of(faults[i].Key)
-		}
-		slices.SortStableFunc(faults, func(a, b complaint) int { return cmp.Compare(a.Line, b.Line) })
-		return Config{}, faults
+		return Config{}, faults.in(path, data)
 	}
 	c.resolve(filepath.Dir(path))
 	return c, nil

@@ -25,14 +25,24 @@ type Pool []Device
 
 // Device is one device of the pool. Of Cores, GPU, MIG and Profile it has those that
 // its kind has. Cores are such as "0-3,8", GPU is an index or a UUID, and MIG is the
-// profile of an instance of that GPU, which the device then is.
+// profile of an instance of that GPU, which the device then is. A device with Slow takes so
+// many times as long as it would, for tests of pools of unequal devices.
 type Device struct {
-	Name    string `toml:"name"`
-	Kind    string `toml:"kind" oneof:"cpu,cuda,emulated"`
-	Cores   string `toml:"cores"`
-	GPU     string `toml:"gpu"`
-	MIG     string `toml:"mig"`
-	Profile string `toml:"profile" path:"file"`
+	Name    string  `toml:"name"`
+	Kind    string  `toml:"kind" oneof:"cpu,cuda,emulated"`
+	Cores   string  `toml:"cores"`
+	Slow    float64 `toml:"slow" default:"0" min:"0" max:"100"`
+	GPU     string  `toml:"gpu"`
+	MIG     string  `toml:"mig"`
+	Profile string  `toml:"profile" path:"file"`
+}
+
+// names returns the names of the devices.
+func (p Pool) names() (names []string) {
+	for _, d := range p {
+		names = append(names, d.Name)
+	}
+	return names
 }
 
 // on returns on which of the devices a service is: those that it names, else all.

@@ -86,6 +86,9 @@ func TestPoolFaults(t *testing.T) {
 		{"of other kinds", device("x", "cpu", "gpu = \"0\"\nmig = \"1g.5gb\"\nprofile = \"p\"") + device("y", "cuda", `cores = "0"`) + minimalConfig, []string{
 			`c.toml:4: device[0].gpu: only a device with kind = "cuda" has that: leave it out with kind = "cpu"`, "c.toml:5: device[0].mig: only", "c.toml:6: device[0].profile: only",
 			`c.toml:10: device[1].cores: only a device with kind = "cpu" has that`}},
+		{"slow", device("x", "cpu", "slow = 0.5\ncores = \"0\"") + device("y", "cuda", "slow = 3") + device("z", "cpu", "slow = 101\ncores = \"1\"") + minimalConfig, []string{
+			"c.toml:4: device[0].slow: must be in [1, 100], not 0.5: a device can be made slower, not faster",
+			`c.toml:9: device[1].slow: only a device with kind = "cpu" has that: leave it out with kind = "cuda"`, "c.toml:13: device[2].slow: must be in [0, 100], not 101"}},
 		{"keys of one device", "gpu = \"0\"\n" + device("x", "cuda", "") + minimalConfig, []string{"c.toml:1: gpu: each [[device]] has its own: leave it out here"}},
 		{"no GPU", device("x", "cpu", "") + "[cuda]\ntf32 = true\n" + minimalConfig, []string{`c.toml:6: cuda.tf32: only a GPU has that`}},
 		{"forms of cores", device("x", "cpu", `cores = "3-1"`) + device("y", "cpu", `cores = "0,,1"`) + device("z", "cpu", `cores = "0-1,1"`) + device("w", "cpu", `cores = "1024"`) + minimalConfig, []string{
@@ -169,5 +172,66 @@ func TestPlanSaysWhere(t *testing.T) {
 	write(path, head+minimalConfig)
 	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "c.toml:1: plan: there is no [[device]] that it could be for") {
 		t.Errorf("no devices: %v", err)
+	}
+}
+
+// pipelinePlan has service a start on left and end on right, in batches of 2.
+const pipelinePlan = `{"format":"overlapd-placement/1","kind":"pipeline","objective":1,"bound":1,"solver":"heuristic","seconds":0,"made":"2026-01-02T03:04:05Z",
+"devices":[{"name":"left","memory_mib":100,"speed":1,"load":0},{"name":"right","memory_mib":100,"speed":1,"load":0}],
+"services":[{"name":"a","model":"zoo:resnet50","memory_mib":1,"rate":1,"load":1,"devices":["left","right"],"hash":"h","operators":10,"pipelines":[
+{"batch":2,"rate":1,"latency_ms":3,"stages":[{"start":0,"end":4,"devices":["left"],"share":1,"time_ms":1},{"start":4,"end":10,"devices":["right"],"share":1,"time_ms":1}]}]}]}`
+
+// TestPlanOfPipelines takes a plan with pipelines, and refuses it where a service cannot
+// follow it, at the key that keeps it from doing so.
+func TestPlanOfPipelines(t *testing.T) {
+	dir := t.TempDir()
+	path, planned := filepath.Join(dir, "c.toml"), filepath.Join(dir, "plan.json")
+	write := func(file, text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	head := "plan = \"plan.json\"\n"
+	devices := device("left", "cpu", `cores = "0"`) + device("right", "cpu", `cores = "1"`)
+	service := func(more string) string { return "[[service]]\nname = \"a\"\nmodel = \"zoo:resnet50\"\n" + more }
+	write(planned, pipelinePlan)
+	write(path, head+devices+service("max_batch = 2"))
+	c, err := Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := c.Services[0]; s.Planned == nil || s.Planned.Operators != 10 || fmt.Sprint(c.On("a")) != "[0 1]" {
+		t.Errorf("%+v is on %v", s, c.On("a"))
+	}
+	other := c
+	other.Services = slices.Clone(c.Services)
+	plan := *c.Services[0].Planned
+	plan.Operators = 11
+	other.Services[0].Planned = &plan
+	if d := Diff(c, other, func(string) bool { return false }); !slices.Equal(d.Changed, []string{"a"}) || len(d.Replaced) > 0 {
+		t.Errorf("other pipelines: %+v", d)
+	}
+	if d := Diff(c, c, func(string) bool { return false }); !d.None() {
+		t.Errorf("the same pipelines: %+v", d)
+	}
+	const variants = "[[service.variant]]\nmodel = \"zoo:resnet50\"\naccuracy = 1\n[[service.variant]]\nmodel = \"zoo:resnet101\"\naccuracy = 2\n"
+	for name, tt := range map[string]struct{ plan, file, want string }{
+		"policy":      {pipelinePlan, head + "policy = \"fcfs\"\n" + devices + service("max_batch = 2"), `:2: policy: "fcfs" runs a batch where it starts, and the plan has pipelines: set one of overlap, edf`},
+		"best effort": {pipelinePlan, head + devices + service("max_batch = 2\nbest_effort = true"), ":14: service[0].best_effort: the plan has pipelines for the service"},
+		"batch":       {pipelinePlan, head + devices + service("max_batch = 1"), ":13: service[0].max_batch: the plan has batches of 2, and this allows 1: raise it"},
+		"on":          {pipelinePlan, head + devices + service("max_batch = 2\non = [\"left\"]"), ":14: service[0].on: the pipelines of the plan need right, too: leave it out"},
+		"variants": {strings.Replace(pipelinePlan, `"model":"zoo:resnet50",`, "", 1), head + devices + "[[service]]\nname = \"a\"\nmax_batch = 2\n" + variants,
+			":13: service[0].variant: the plan has pipelines for the service, and each variant is another model"},
+		"device":  {pipelinePlan, head + strings.Replace(devices, "left", "middle", 1) + service("max_batch = 2"), ":1: plan: the plan is for another configuration"},
+		"share":   {strings.Replace(pipelinePlan, `"share":1`, `"share":2`, 1), head + devices + service("max_batch = 2"), "is to run on parts of devices, which nothing divides"},
+		"cut":     {strings.Replace(pipelinePlan, `"end":4`, `"end":5`, 1), head + devices + service("max_batch = 2"), "stages must divide all 10"},
+		"nothing": {strings.Replace(pipelinePlan, `"kind":"pipeline"`, `"kind":"place"`, 1), head + devices + service("max_batch = 2"), `in a plan of the kind "place"`},
+	} {
+		write(planned, tt.plan)
+		write(path, tt.file)
+		if _, err := Load(path); err == nil || !strings.Contains(err.Error(), path+":") || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %q is not in: %v", name, tt.want, err)
+		}
 	}
 }

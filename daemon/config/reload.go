@@ -110,13 +110,14 @@ func settings(c *Config) (list []key) {
 }
 
 // changes reports whether a service changes at all, but for where it is, and whether by
-// a key that its worker was started with. A worker does with whatever batches come: what else
+// a key that its worker was started with. Other pipelines need no worker but on new devices. A worker does with whatever batches come: what else
 // changes is for it no more than what it warms up.
 func (s *Service) changes(next *Service) (any, worker bool) {
 	if len(s.Variants) != len(next.Variants) {
 		return true, true
 	}
 	old, now := *s, *next
+	any = !reflect.DeepEqual(s.Planned, next.Planned)
 	old.Sizes, now.Sizes = s.MeasuredSizes(), next.MeasuredSizes()
 	var was []key
 	walk("", reflect.ValueOf(&old).Elem(), func(k key) { was = append(was, k) })

@@ -126,7 +126,7 @@ func TestDiffOfDevices(t *testing.T) {
 var serviceEffects = map[string]string{
 	"Name": "added and removed", "Model": "replaced", "Threads": "replaced", "Cut": "replaced", "MPS": "replaced",
 	"Target": "changed", "On": "moved", "QueueLimit": "changed", "MaxBatch": "changed", "MaxQueryBatch": "changed", "BestEffort": "changed",
-	"Sizes": "changed", "SeqLens": "changed", "Selection": "changed", "Variants": "replaced",
+	"Sizes": "changed", "SeqLens": "changed", "Selection": "changed", "Variants": "replaced", "HalfMoves": "replaced", "Planned": "changed",
 }
 
 func TestEveryFieldOfAServiceHasAnEffect(t *testing.T) {
@@ -190,6 +190,8 @@ func mutate(t *testing.T, v reflect.Value) {
 		v.SetInt(v.Int() + 1)
 	case reflect.Float64:
 		v.SetFloat(v.Float() + 1)
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
 	case reflect.Slice:
 		v.Set(reflect.Append(v, reflect.New(v.Type().Elem()).Elem()))
 	default:

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/overlapd/overlapd/planning"
 )
 
 // Service is one service. Its model is "zoo:NAME", the path of an ONNX file, or
@@ -28,6 +30,9 @@ type Service struct {
 	Sizes      []int `toml:"sizes"`
 	SeqLens    []int `toml:"seq_lens" default:"[16, 64]"`
 
+	// HalfMoves is whether intermediates go from device to device as float16.
+	HalfMoves bool `toml:"half_moves" reload:"worker"`
+
 	// Selection is the policy file by which a variant is chosen, "" for one that the
 	// daemon computes.
 	Selection string `toml:"selection" path:"file"`
@@ -40,6 +45,10 @@ type Service struct {
 	}
 
 	Variants []Variant `toml:"variant" max:"16"` // a table inside this one, so it comes last
+
+	// Planned is what the plan says of the service if it has pipelines, nil if not. It is no
+	// key: the file names the plan.
+	Planned *planning.Service
 }
 
 // Variant is one of several models that can answer the queries of a service. Accuracy is

@@ -219,6 +219,8 @@ func (d *Device) check(f *Faults, prefix, profile string) {
 	if _, err := parseCores(d.Cores); err != nil {
 		f.add(prefix+"cores", "%v", err)
 	}
+	f.when(d.Slow > 0 && d.Slow < 1, prefix+"slow", "must be in [1, 100], not %v: a device can be made slower, not faster", d.Slow)
+	f.when(d.Slow > 1 && d.Kind != DeviceCPU, prefix+"slow", "only a device with kind = %q has that: leave it out with kind = %q", DeviceCPU, d.Kind)
 	f.when(d.Kind == DeviceEmulated && d.Profile == "" && profile == "", prefix+"profile", "must name a file made with overlapd device fit, or device_profile does for all")
 	if d.MIG == "" {
 		return
@@ -268,10 +270,7 @@ func (p Pool) CheckCores(usable func(core int) bool) error {
 
 // checkOn checks the devices that a service names.
 func (p Pool) checkOn(f *Faults, key string, on []string) {
-	var known []string
-	for _, d := range p {
-		known = append(known, d.Name)
-	}
+	known := p.names()
 	for i, name := range on {
 		switch {
 		case len(known) == 0:
@@ -380,6 +379,33 @@ func checkModel(f *Faults, key, model string, emulated bool) {
 	case strings.ContainsRune(model, 0):
 		f.add(key, "a path cannot contain NUL")
 	}
+}
+
+// takesPipelines are the policies whose batches change their device.
+var takesPipelines = []string{"overlap", "edf", "reactive"}
+
+// pipelineFaults checks the services that a plan has pipelines for.
+func pipelineFaults(policy string, services []Service) (f Faults) {
+	for i := range services {
+		s, prefix := &services[i], fmt.Sprintf("service[%d].", i)
+		if s.Planned == nil {
+			continue
+		}
+		if i == 0 || services[i-1].Planned == nil { // once
+			f.when(!slices.Contains(takesPipelines, policy), "policy", "%q runs a batch where it starts, and the plan has pipelines: set one of %s, or leave out the plan",
+				policy, strings.Join(takesPipelines, ", "))
+		}
+		f.when(len(s.Variants) > 0, prefix+"variant", "the plan has pipelines for the service, and each variant is another model: give it one model, or leave out the plan")
+		f.when(s.BestEffort, prefix+"best_effort", "the plan has pipelines for the service, which reserve devices by its deadlines, and best effort has none: leave it out, or leave out the plan")
+		missing := slices.DeleteFunc(slices.Clone(s.Planned.Devices), func(name string) bool { return slices.Contains(s.On, name) })
+		f.when(len(missing) > 0, prefix+"on", "the pipelines of the plan need %s, too: leave it out, and the service is on all that they need", strings.Join(missing, ", "))
+		for _, p := range s.Planned.Pipelines {
+			if f.when(p.Batch > s.MaxBatch, prefix+"max_batch", "the plan has batches of %d, and this allows %d: raise it, or make a plan with smaller batches", p.Batch, s.MaxBatch) {
+				break
+			}
+		}
+	}
+	return f
 }
 
 // checkMeasured checks the batch sizes or sequence lengths that are measured.

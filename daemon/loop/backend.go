@@ -49,7 +49,7 @@ func New(c config.Config, o Options) (_ *Backend, err error) {
 	shared.ending, shared.done = make(chan struct{}), make(chan struct{})
 	b := &Backend{core: shared}
 	members, list := make([]*member, len(c.Services)), make([]models.Service, len(c.Services))
-	operators, inputs := make([]int, len(c.Services)), make([]*wire.InputArena, len(c.Services))
+	operators, inputs, moving := make([]int, len(c.Services)), make([]*wire.InputArena, len(c.Services)), make([]*wire.InputArena, len(c.Services))
 	fleet := &fleet{core: shared, members: members, specs: list, order: c.Names(), families: map[string]*family{}, loading: loading{}}
 	defer func() {
 		for i := 0; err != nil && i < len(members) && members[i] != nil; i++ {
@@ -61,7 +61,7 @@ func New(c config.Config, o Options) (_ *Backend, err error) {
 		if err = fleet.furnish(m, models.ServiceID(i)); err != nil {
 			return nil, err
 		}
-		members[i], inputs[i] = m, m.inputs
+		members[i], inputs[i], moving[i] = m, m.inputs, m.moves
 		list[i] = scheduled(m.service.ID, &c.Services[i])
 		operators[i] = list[i].Operators
 	}
@@ -72,11 +72,12 @@ func New(c config.Config, o Options) (_ *Backend, err error) {
 		return nil, err
 	}
 	b.timeline = timeline.New(b.epoch, list, shared.names()...)
-	shared.Listeners = append([]observe.Listener{b.timeline, observe.NewTraces(b.epoch, shared.texts())}, o.Listeners...)
+	shared.Listeners = append([]observe.Listener{b.timeline, observe.NewTraces(b.epoch, shared.texts(), shared.names())}, o.Listeners...)
 	fleet.publish()
 	crew := &crew{fleet: fleet}
 	overruns := &overruns{core: shared, held: make(map[models.BatchID][]heldQuery)}
 	calls := &calls{core: shared, fleet: fleet, overruns: overruns, pending: make(map[models.QueryID]*pending)}
+	calls.moves = &moves{core: shared, fleet: crew, calls: calls, open: map[uint64]overlap.Move{}}
 	fleet.answerOver = calls.answer
 	var learners []*learner
 	for _, k := range shared.kinds {
@@ -84,12 +85,13 @@ func New(c config.Config, o Options) (_ *Backend, err error) {
 		of.Emulated = k.devices[0].Emulated
 		k.learning = learning.New(of, k.predictor, k.solo)
 		l := &learner{core: shared, kind: k, fleet: crew, learning: k.learning, measurement: measurement{fleet: crew}}
+		l.again = again{fleet: fleet, kind: k, seen: map[models.ServiceID]string{}}
 		k.bind, k.stop, k.reads, learners = l.bind, l.stop, l.measurement.reads, append(learners, l)
 	}
 	b.loop = &loop{core: shared, fleet: crew, learners: learners, calls: calls, overruns: overruns, timer: time.NewTimer(time.Hour)}
-	shared.outcomes = make(chan executor.Outcome, len(o.Devices)*(executor.MaxRounds+executor.MaxOverruns))
+	shared.outcomes = make(chan executor.Outcome, len(o.Devices)*executor.MaxOutcomes)
 	for _, d := range shared.devices {
-		if d.exec, err = d.Workers(inputs, shared.outcomes, func(e executor.Event) { b.Event(d.index, e) }); err != nil {
+		if d.exec, err = d.Workers(inputs, moving, shared.outcomes, func(e executor.Event) { b.Event(d.index, e) }); err != nil {
 			return nil, errors.Join(err, b.closeWorkers())
 		}
 	}
@@ -269,13 +271,20 @@ func (b *Backend) Withdraw(j *Joining, cause error) bool {
 
 // Retarget gives a service other targets, and other devices: it gets workers on those
 // that are new to it, and those on devices that it leaves go as soon as another one
-// serves. Queries that were accepted keep their deadlines.
+// serves. Other pipelines are taken once it has the workers that they need. Queries that
+// were accepted keep their deadlines.
 func (b *Backend) Retarget(c *config.Service, places []Place) error {
 	err := ErrEnded
 	b.Ask(func() {
-		s := b.loop.fleet.serving(c.Name)
-		if err = b.loop.fleet.change(s, c, places); err == nil {
-			err = b.loop.fleet.spread(s, places)
+		f := b.loop.fleet
+		s := f.serving(c.Name)
+		var next []models.Pipeline
+		if next, err = f.routes(c, s.info); err == nil {
+			err = f.change(s, c, places)
+		}
+		if err == nil {
+			s.route.next, s.route.waits, s.route.refused = next, true, nil
+			err = errors.Join(f.spread(s, places), f.follow(s))
 		}
 	})
 	return err

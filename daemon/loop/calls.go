@@ -19,6 +19,7 @@ type calls struct {
 	*core
 	fleet    *fleet
 	overruns *overruns
+	moves    *moves
 	pending  map[models.QueryID]*pending
 }
 
@@ -203,9 +204,10 @@ func (cs *calls) blame(queries []models.QueryID, size int, err error) {
 	}
 }
 
-// answer answers the queries that are over, frees what they held, and stops what is
-// preempted at the next operator.
+// answer answers the queries that are over, frees what they held, stops what is preempted at
+// the next operator, and sends batches on their way to another device.
 func (cs *calls) answer() {
+	cs.moves.begin()
 	for _, r := range cs.scheduler.Released() {
 		cs.devices[r.Device].exec.Release(r.Service, r.Batch)
 	}

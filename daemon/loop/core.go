@@ -35,6 +35,9 @@ type scheduler interface {
 	Idle() bool
 	Allowed(device int, bound time.Duration, factor float64) time.Duration
 	Drain(now time.Duration)
+	Moves() []overlap.Move
+	Moving(id models.BatchID) []models.QueryID
+	Moved(now time.Duration, m overlap.Move, took time.Duration, status models.Status) error
 	Answers() []overlap.Answer
 	Released() []overlap.Held
 	Stops() []overlap.Held
@@ -119,7 +122,12 @@ type Options struct {
 	Keeper    *Keeper            // writes to the state file
 	Listeners []observe.Listener // besides the timeline and traces
 	Journal   *journal.Writer    // nil if decisions are not logged
-	Header    journal.Header     // begins the journal; the loop sets its epoch
+
+	// Move is how a batch goes from the workers of a device to those of another: see
+	// [executor.Move].
+	Move func(number uint64, from, to Workers, batch executor.SpanRequest, planned time.Duration) error
+
+	Header journal.Header // begins the journal; the loop sets its epoch
 
 	Life       context.Context // ends when the daemon closes
 	Goroutines *sync.WaitGroup // those that run besides the loop

@@ -145,6 +145,7 @@ func (f *crew) up(d *device, e *executor.Event) {
 	if !s.Mergeable() {
 		spec.MaxBatch = 1
 	}
+	before := member.info
 	switch err := f.load(d, spec, e); {
 	case errors.Is(err, overlap.ErrServiceBusy):
 		f.late = append(f.late, lateEvent{d, e})
@@ -154,7 +155,16 @@ func (f *crew) up(d *device, e *executor.Event) {
 		f.refuse(member, d, err)
 		return
 	}
+	if member.info != before {
+		if err := f.plan(member); err != nil {
+			f.refuse(member, d, err)
+			return
+		}
+	}
 	r.ready, r.fresh, r.loaded, r.givenUp, r.retryAt, r.fault = true, true, true, false, 0, nil
+	if err := f.follow(member); err != nil {
+		f.Log.Error().Err(err).Str("service", s.Name).Msg("the plan cannot be followed")
+	}
 	d.kind.learning.Cold(e.Service)
 	f.resume(e.Service, d)
 	member.show()
@@ -228,6 +238,7 @@ func (f *crew) catchUp() {
 func (f *crew) load(d *device, spec models.Service, e *executor.Event) error {
 	member := f.members[spec.ID]
 	if member.info == nil || !reflect.DeepEqual(f.specs[spec.ID], spec) || member.info.Hash != e.Info.Hash {
+		spec.Pipelines = nil // they are of the model that was
 		if err := f.scheduler.Load(f.Now(), spec); err != nil {
 			return err
 		}

@@ -28,9 +28,10 @@ type Device struct {
 	GPU        func() gpu.Status // nil without a GPU
 
 	// Workers makes what runs rounds on the device, with the memory for the inputs of each
-	// service in the order of the configuration, which the loop closes. It delivers how
-	// they went, and passes on what happens to workers, from when they are started.
-	Workers func(inputs []*wire.InputArena, outcomes chan executor.Outcome, events func(executor.Event)) (Workers, error)
+	// service in the order of the configuration, and that through which its batches move, nil
+	// for none; the loop closes both. It delivers how they went, and passes on what happens to
+	// workers, from when they are started.
+	Workers func(inputs, moves []*wire.InputArena, outcomes chan executor.Outcome, events func(executor.Event)) (Workers, error)
 }
 
 // Workers is what a loop asks of the [executor.Executor] of a device.
@@ -60,6 +61,7 @@ type device struct {
 	until time.Duration // when what still runs of the round is set apart, 0 while none runs
 	taken bool          // a round that measures runs, and none of queries
 
+	moving    int   // batches on their way to the device or from it
 	noWorkers error // why there are none any more, nil if there may be
 
 	rounds uint64        // that were begun

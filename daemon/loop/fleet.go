@@ -68,6 +68,9 @@ func (f *fleet) furnish(m *member, id models.ServiceID) (err error) {
 		err = f.joinFamily(m)
 	} else {
 		m.inputs, err = wire.NewInputArena(f.config.Worker.InputBytes)
+		if err == nil && len(f.Devices) > 1 {
+			m.moves, err = wire.NewMoveArena(f.config.Worker.IntermediateBytes)
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("service %s: memory for inputs: %w", m.config.Name, err)
@@ -218,7 +221,7 @@ func (f *fleet) open(s *member, places []Place) error {
 
 // hire starts a worker of a service. Its model is cut as those of the others are.
 func (f *fleet) hire(s *member, r *replica) error {
-	r.Worker.ID, r.Worker.Inputs = s.service.ID, s.inputs
+	r.Worker.ID, r.Worker.Inputs, r.Worker.Moves = s.service.ID, s.inputs, s.moves
 	if c := r.Worker.Load.Choose; c != nil && s.info != nil && s.info.Cut != nil {
 		same := *c
 		same.Known, r.Worker.Load.Choose = s.info.Cut, &same
@@ -301,7 +304,7 @@ func (f *fleet) takeOver(s *member) {
 func (f *fleet) change(s *member, c *config.Service, places []Place) error {
 	id := s.service.ID
 	m := scheduled(id, c)
-	m.Operators = f.specs[id].Operators
+	m.Operators, m.Pipelines = f.specs[id].Operators, f.specs[id].Pipelines
 	next := s.service.Successor()
 	setTargets(next, c, newMember(c, places, len(f.devices)).each)
 	if info := s.info; info != nil {
@@ -369,7 +372,7 @@ func (f *fleet) shrink() {
 			if !r.leaves {
 				continue
 			}
-			if !slices.ContainsFunc(s.replicas, func(o *replica) bool { return o != nil && o.ready && !o.leaves }) || f.devices[r.Device].taken {
+			if !slices.ContainsFunc(s.replicas, func(o *replica) bool { return o != nil && o.ready && !o.leaves }) || f.devices[r.Device].taken || !s.flushed(f.Now()) {
 				f.shrinking++
 				continue
 			}
@@ -519,7 +522,14 @@ func (f *fleet) closeInputs(s *member) error {
 	if n > 0 {
 		err = errors.Join(err, fmt.Errorf("%w: %d inputs of service %s", executor.ErrLeak, n, s.config.Name))
 	}
-	return err
+	if s.moves == nil {
+		return err
+	}
+	n, merr := s.moves.Close()
+	if n > 0 {
+		merr = errors.Join(merr, fmt.Errorf("%w: %d batches on the move of service %s", executor.ErrLeak, n, s.config.Name))
+	}
+	return errors.Join(err, merr)
 }
 
 // serving returns the service that requests for a name reach, or nil.

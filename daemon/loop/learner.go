@@ -29,13 +29,18 @@ type learner struct {
 	learning    *learning.Learner
 	fleet       *crew
 	measurement measurement
+	again       again
 	endFit      context.CancelFunc // ends the fit that was begun last, nil if none was
 }
 
 // bind chooses the predictor for the models of now, if they have changed
 // and every worker has loaded its own or was given up.
 func (d *learner) bind() {
-	if d.learning.Stale() && d.fleet.settled(d.kind) {
+	if !d.fleet.settled(d.kind) {
+		return
+	}
+	d.again.list()
+	if d.learning.Stale() {
 		d.learning.Bind(d.world())
 		d.work()
 	}
@@ -106,7 +111,9 @@ func (d *learner) measuredOn() string {
 }
 
 // pending reports whether there is something to measure, now or later.
-func (d *learner) pending() bool { return d.learning.Pending() || d.measurement.waits() }
+func (d *learner) pending() bool {
+	return d.learning.Pending() || d.measurement.waits() || len(d.again.left) > 0
+}
 
 // turn goes on with measuring, of which a round may run, when the scheduler has decided.
 // It returns when to ask again.
@@ -136,20 +143,22 @@ func (d *learner) measure() (next time.Duration) {
 		return due
 	}
 	for ready := !d.Keeper.Full() && !d.draining.Load() && d.measurable(); ready; {
-		if d.measurement.waits() && d.learning.Lost() {
+		if d.measurement.waits() && !d.again.runs && d.learning.Lost() {
 			d.measurement.end()
-			d.learning.Finished(nil, -1, learning.ErrDisturbed)
+			d.over(nil, -1, learning.ErrDisturbed)
 		}
 		if !d.measurement.waits() {
-			rounds := d.learning.Next()
-			d.work()
+			rounds := d.again.rounds()
+			if len(rounds) == 0 {
+				rounds = d.learning.Next()
+				d.work()
+			}
 			if len(rounds) == 0 {
 				break
 			}
 			on, err := d.place(rounds)
 			if err != nil {
-				d.learning.Finished(nil, -1, err)
-				d.work()
+				d.over(nil, -1, err)
 				if errors.Is(err, learning.ErrDisturbed) {
 					break
 				}
@@ -169,8 +178,7 @@ func (d *learner) measure() (next time.Duration) {
 			d.stop()
 			break
 		}
-		d.learning.Finished(nil, -1, err)
-		d.work()
+		d.over(nil, -1, err)
 	}
 	return d.Now() + learning.Quiet
 }
@@ -191,7 +199,7 @@ func (d *learner) measurable() bool {
 // vacant reports whether a device runs nothing, and holds nothing that would be lost if
 // it were taken. The only device is not taken from queries: they wait.
 func (d *learner) vacant(on *device) bool {
-	return on.free() && (len(d.devices) == 1 || d.scheduler.Paused(on.index) == 0)
+	return on.free() && on.moving == 0 && (len(d.devices) == 1 || d.scheduler.Paused(on.index) == 0)
 }
 
 // errApart is why a group cannot be measured of which the services are on no device
@@ -246,9 +254,18 @@ func (d *learner) finished(on *device, o *executor.Outcome) {
 	d.learning.Ended(d.Now(), d.measurement.broken)
 	over, err := d.measurement.finish(o)
 	if over {
-		d.learning.Finished(d.measurement.took, culprit, err)
-		d.work()
+		d.over(d.measurement.took, culprit, err)
 	}
+}
+
+// over takes in how the step went that was begun last.
+func (d *learner) over(took []learning.Timing, culprit models.ServiceID, err error) {
+	if d.again.runs {
+		d.again.finished(took, err)
+		return
+	}
+	d.learning.Finished(took, culprit, err)
+	d.work()
 }
 
 // landed takes in how a span has ended that was set apart.

@@ -212,6 +212,11 @@ func (l *loop) unmerged(solo *predictor.Solo, span models.Span, queries []models
 // finish takes in what became of a round.
 func (l *loop) finish(o executor.Outcome) {
 	d := l.devices[o.Device]
+	if o.Moved {
+		l.calls.moves.landed(&o)
+		l.fleet.catchUp()
+		return
+	}
 	if o.Round >= measuringIDs {
 		l.learners[d.kind.index].finished(d, &o)
 		return

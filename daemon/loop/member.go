@@ -8,6 +8,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/selection"
@@ -19,6 +20,7 @@ import (
 type member struct {
 	service  *query.Service
 	inputs   *wire.InputArena // of its queries, which all of its workers read
+	moves    *wire.InputArena // through which its batches go from device to device, nil where there is one
 	family   *family          // nil unless it is a variant, of this name
 	variant  string
 	config   config.Service
@@ -33,6 +35,16 @@ type member struct {
 	ended   chan struct{} // closed when a service that was retired is gone, nil if nobody waits
 
 	line *lineage // never nil
+
+	route route
+}
+
+// route is how the batches of a service go over devices by its plan.
+type route struct {
+	waits   bool // next is to be taken once all workers that it needs are ready
+	next    []models.Pipeline
+	refused error         // why the plan is not followed, nil if it is or there is none
+	since   time.Duration // when the pipelines became others, 0 for never
 }
 
 // replica is the worker of a service on a device.
@@ -58,6 +70,12 @@ func newMember(c *config.Service, places []Place, devices int) *member {
 		s.replicas[p.Device] = &replica{Place: p}
 	}
 	return s
+}
+
+// flushed reports whether no batch is left that goes by other pipelines than those of now:
+// the deadlines of those that there were have passed.
+func (s *member) flushed(now time.Duration) bool {
+	return !s.route.waits && (s.route.since == 0 || now-s.route.since >= s.config.Target)
 }
 
 // each yields the replicas there are.
@@ -121,9 +139,11 @@ func (s *member) giveBack() {
 // lineage is what was counted of the services that had a name one after another. Who
 // takes over a name goes on with it, so that no series of metrics goes backward.
 type lineage struct {
-	past     overlap.ServiceMetrics // of those that are gone
-	restarts uint64                 // times that a worker was started again
-	overruns uint64                 // spans that were set apart
+	past      overlap.ServiceMetrics // of those that are gone
+	restarts  uint64                 // times that a worker was started again
+	overruns  uint64                 // spans that were set apart
+	moves     uint64                 // of batches that arrived on another device
+	movesLost uint64
 
 	turnedAway [len(query.TurnedAwayFor)]uint64 // queries, as others were told last
 }

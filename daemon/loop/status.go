@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -21,7 +22,7 @@ func serviceStatus(s *member, now time.Duration, m overlap.ServiceMetrics, waiti
 		Overruns: s.line.overruns, Overrun: waiting.Overrun,
 		EngineSeconds: counts.Spans.Took.Seconds(), DeviceSeconds: counts.Device.Took.Seconds(),
 		ID: s.service.ID, Requests: counts, QueueLimit: s.config.QueueLimit, Postponed: waiting.Postponed, InputBytes: s.inputs.Used(), Restarts: s.line.restarts, Cut: cutStatus(s.info),
-		Selection: s.selects(),
+		Selection: s.selects(), Moves: s.line.moves, MovesLost: s.line.movesLost,
 	}
 	if asked := s.asked(); asked != s.service { // what was refused before there was a variant
 		all := asked.Stats.Counts()
@@ -56,6 +57,19 @@ func (s *member) replicaStatus(devices []*device) (list []status.Replica) {
 		list = append(list, o)
 	}
 	return list
+}
+
+// planText says by how many pipelines the batches of a service go, or why by none.
+func (s *member) planText(pipelines int) string {
+	switch {
+	case s.route.refused != nil:
+		return "not followed: " + s.route.refused.Error()
+	case s.route.waits && s.info != nil:
+		return "waits for workers that it needs"
+	case pipelines > 0:
+		return fmt.Sprintf("pipelines: %d", pipelines)
+	}
+	return ""
 }
 
 func byReason(counts [overlap.ReasonCount]uint64) map[string]uint64 {
@@ -105,6 +119,7 @@ func statusOf(l *core, f *fleet, shapes bool) *status.Status {
 			member := f.members[s.ID]
 			one := serviceStatus(member, now, f.counted(member, &m), waiting[s.ID])
 			one.Replicas, one.Accuracy = member.replicaStatus(f.devices), f.specs[s.ID].Accuracy
+			one.Plan = member.planText(len(f.specs[s.ID].Pipelines))
 			o.Services, names = append(o.Services, one), append(names, s.Name)
 		}
 	}

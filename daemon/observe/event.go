@@ -34,6 +34,7 @@ const (
 	Ended                  // a round is over: At, Outcome, Gain, Measured unless it could not be sent
 	Set                    // a service serves under its name, or has other targets: Service, Fresh
 	Dropped                // a service is gone: Service, of which only the ID is set
+	Moved                  // a batch has come to another device, or was lost on its way: At, Move, Took, Arrived, Services
 )
 
 // Event is something that happened in the scheduler goroutine.
@@ -53,6 +54,10 @@ type Event struct {
 	Outcome  *models.Outcome
 	Gain     Gain
 	Measured *executor.Outcome
+
+	Move    *overlap.Move
+	Took    time.Duration // from the device that the batch leaves to the other
+	Arrived bool
 
 	Turned  *[len(query.TurnedAwayFor)]uint64 // by the position of the reason there
 	Service *models.Service

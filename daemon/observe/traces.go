@@ -13,6 +13,7 @@ import (
 type Traces struct {
 	epoch   time.Time
 	devices []string // in words
+	names   []string // of the devices in the configuration
 	open    map[models.QueryID]*tracing.Query
 	ran     [][]tracedRun // the traced queries in the round that runs on each device
 }
@@ -23,10 +24,10 @@ type tracedRun struct {
 	batch models.BatchID
 }
 
-// NewTraces returns a listener for a scheduler of these devices whose times count from
-// epoch.
-func NewTraces(epoch time.Time, devices []string) *Traces {
-	return &Traces{epoch: epoch, devices: devices, open: map[models.QueryID]*tracing.Query{}, ran: make([][]tracedRun, len(devices))}
+// NewTraces returns a listener for a scheduler of these devices, in words and by their names
+// in the configuration, whose times count from epoch.
+func NewTraces(epoch time.Time, devices, names []string) *Traces {
+	return &Traces{epoch: epoch, devices: devices, names: names, open: map[models.QueryID]*tracing.Query{}, ran: make([][]tracedRun, len(devices))}
 }
 
 // Observe implements [Listener].
@@ -71,7 +72,7 @@ func (t *Traces) dispatched(e *Event) {
 				}
 			}
 			q.Ran(tracing.Run{
-				Round: r.Number, Batch: uint64(span.Batch), BatchSize: span.Size, Start: span.Start, End: span.End, Of: e.Services[span.Service].Operators,
+				Device: t.names[r.Device], Round: r.Number, Batch: uint64(span.Batch), BatchSize: span.Size, Start: span.Start, End: span.End, Of: e.Services[span.Service].Operators,
 				Group: group, Planned: r.Planned, Predicted: r.Predicted.Latency, Bound: r.Predicted.Bound, Began: r.Start,
 			})
 			q.Device = t.devices[r.Device]

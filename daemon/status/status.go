@@ -156,6 +156,12 @@ type Service struct {
 	Accuracy  float64 `json:"accuracy,omitempty"`
 	Selection string  `json:"selection,omitempty"`
 
+	// Plan says how its batches go over the devices of a pool, or why not as planned, ""
+	// where there is no plan of pipelines. Moves are those of its batches to other devices.
+	Plan      string `json:"plan,omitempty"`
+	Moves     uint64 `json:"moves,omitempty"`
+	MovesLost uint64 `json:"moves_lost,omitempty"`
+
 	Cut *Cut `json:"cut,omitempty"` // nil if the configuration says it
 
 	EngineSeconds float64 `json:"engine_seconds"`           // its spans' time in the engine, by the host's clock

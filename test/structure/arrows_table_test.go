@@ -164,7 +164,7 @@ var arrows = []arrow{
 		pkg:   "executor",
 		may:   []string{"executor/child", "models", "segments/wire", "segments/worker"},
 		why:   "it runs the groups it is given; what runs next is decided elsewhere, and ONNX Runtime is called only in workers",
-		tests: []string{"models/zoo", "ort"},
+		tests: []string{"models/zoo", "ort", "segments", "stats"},
 	},
 	{
 		pkg:   "executor/emulated",
@@ -174,7 +174,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg: "planning",
-		may: []string{"executor/child", "stats", "textfile"},
+		may: []string{"executor/child", "models", "stats", "textfile"},
 		why: "it decides what is loaded where by numbers that it is given; who measured them, and who loads, is the business of others",
 	}, {
 		pkg: "selection",
@@ -314,7 +314,7 @@ var arrows = []arrow{
 	},
 	{
 		pkg:   "cmd/overlapd/reproduce",
-		may:   []string{"device", "models", "predictor", "report", "selection", "sim", "sim/bound", "stats", "textfile", "training", "training/fit"},
+		may:   []string{"device", "models", "planning", "predictor", "report", "selection", "sim", "sim/bound", "stats", "textfile", "training", "training/fit"},
 		why:   "it puts simulated runs beside published ones; what is measured and decided stays where it is",
 		tests: []string{"overlap"},
 	},
@@ -327,7 +327,11 @@ var arrows = []arrow{
 	{
 		pkg:   "test",
 		why:   "it holds tests of the built program, which it meets as its clients and users do",
-		tests: []string{"daemon/rpc/inference", "models", "models/zoo", "ort"},
+		tests: []string{"cmd/overlapd/load", "daemon/rpc/inference", "models", "models/zoo", "ort", "report"},
+	},
+	{
+		pkg: "scripts/thinfatbin",
+		why: "it makes a file for the GPU bundle, and knows of nothing else",
 	},
 	{
 		pkg:   "test/conformance",
@@ -388,7 +392,8 @@ var owners = []struct {
 	{"google.golang.org/protobuf", []string{"daemon/config/triton", "daemon/config/triton/modelconfig", "daemon/rpc", "daemon/rpc/inference", "daemon/observe/tracing/collector", "models", "models/zoo", "segments"}, "ONNX is read and written by wire format, where files and graphs are handled, gRPC carries messages, and Triton configures models by them"},
 	{"google.golang.org/grpc", []string{"daemon/rpc", "daemon/rpc/inference"}, "gRPC ends at its server; nothing behind it knows of calls"},
 	{"google.golang.org/genproto/googleapis/rpc", []string{"daemon/rpc"}, "what a status carries besides its text is written where statuses are"},
-	{"github.com/valyala/fasthttp", []string{"daemon/http", "cmd/overlapd", "cmd/overlapd/load"}, "HTTP ends at the endpoint; nothing behind it knows of requests"},
+	{"github.com/valyala/fasthttp", []string{"daemon/http", "cmd/overlapd", "cmd/overlapd/load", "test"}, "HTTP ends at the endpoint; nothing behind it knows of requests"},
+	{"github.com/klauspost/compress", []string{"scripts/thinfatbin"}, "compilers of CUDA compress kernels with zstd and LZ4, which only what makes the GPU bundle reads; files of ours are gzip"},
 	{"github.com/rs/zerolog", []string{"daemon", "daemon/gpu", "daemon/http", "daemon/loop", "daemon/query", "cmd/overlapd"}, "the core emits events; only the daemon logs"},
 	{"go.etcd.io/bbolt", []string{"daemon", "daemon/statefile", "training"}, "there is one state file, opened in one place; the daemon and training keep in it what was measured"},
 	{"gorgonia.org/gorgonia", []string{"training/fit"}, "networks are fitted in one package, which the daemon does not link"},

@@ -49,7 +49,7 @@ type record struct {
 // groups is what is counted of groups and of their predictions: measured/predicted
 // of one span and of several, and how far off that is.
 type groups struct {
-	size, headroom, margin, idle, round, soloRatio, groupRatio, groupError distribution
+	size, headroom, margin, idle, round, move, soloRatio, groupRatio, groupError distribution
 }
 
 // queries is what is counted of the finished queries of a service. One that takes
@@ -70,7 +70,7 @@ func NewRecorder(services []string) *Recorder {
 
 func newRecord() (r record) {
 	g := &r.groups
-	g.size.bounds, g.headroom.bounds, g.margin.bounds, g.idle.bounds, g.round.bounds = spanBounds, roomBounds, marginBounds, roundBounds, roundBounds
+	g.size.bounds, g.headroom.bounds, g.margin.bounds, g.idle.bounds, g.round.bounds, g.move.bounds = spanBounds, roomBounds, marginBounds, roundBounds, roundBounds, roundBounds
 	g.soloRatio.bounds, g.groupRatio.bounds, g.groupError.bounds = ratioBounds, ratioBounds, errorBounds
 	return r
 }
@@ -91,6 +91,10 @@ func (r *Recorder) Observe(e *observe.Event) {
 	case observe.Answered:
 		if e.Answer.Result == overlap.Finished {
 			r.series[e.Answer.Service].answered(e.Answer, e.Target)
+		}
+	case observe.Moved:
+		if e.Arrived {
+			r.groups.move.observe(e.Took.Seconds())
 		}
 	case observe.Set:
 		r.set(e.Service, e.Fresh)

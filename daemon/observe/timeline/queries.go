@@ -28,6 +28,9 @@ type Query struct {
 	Deadline time.Duration `json:"deadline_ns"`
 	Result   string        `json:"result"`           // "finished", "dropped", "failed", "cancelled" or "refused"
 	Reason   string        `json:"reason,omitempty"` // why it did not finish
+
+	// Devices are those that its batch ran on one after another, of a batch that moved.
+	Devices []string `json:"devices,omitempty"`
 }
 
 // QueryPage is which queries are over lately.

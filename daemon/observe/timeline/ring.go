@@ -53,7 +53,37 @@ type Ring struct {
 		queries queries
 		history history
 		load    load
+		moves   moves
 	}
+}
+
+// moves are the last moves of batches between devices, the n-th in n modulo their number.
+type moves struct {
+	last [256]struct {
+		batch models.BatchID
+		from  int // the device that it left
+	}
+	count uint64
+}
+
+func (m *moves) add(batch models.BatchID, from int) {
+	at := &m.last[m.count%uint64(len(m.last))]
+	at.batch, at.from = batch, from
+	m.count++
+}
+
+// way returns the devices that a batch has left, and then the last, none if it has not moved.
+func (m *moves) way(batch models.BatchID, last int, names []string) (way []string) {
+	size := uint64(len(m.last))
+	for n := m.count - min(m.count, size); n < m.count; n++ {
+		if at := &m.last[n%size]; at.batch == batch {
+			way = append(way, names[at.from])
+		}
+	}
+	if way != nil {
+		way = append(way, names[last])
+	}
+	return way
 }
 
 // New returns an empty ring. Rounds will be of these services, on devices of these
@@ -117,6 +147,10 @@ func (r *Ring) Observe(e *observe.Event) {
 	case observe.Answered:
 		if e.Call != nil {
 			r.answerLocked(e.Call, e.Answer)
+		}
+	case observe.Moved:
+		if e.Arrived {
+			r.mu.moves.add(e.Move.Batch, e.Move.Device)
 		}
 	case observe.Set:
 		r.mu.lanes.set(*e.Service, e.Fresh, r.oldestLocked())
@@ -193,7 +227,7 @@ func (r *Ring) answerLocked(c *query.Call, a *overlap.Answer) {
 	q := r.queryOf(c, a.At)
 	q.Batch, q.Result, q.Reason = uint64(a.Batch), a.Result.String(), reasonOf(a.Reason)
 	if a.Batch != 0 {
-		q.Started = a.Started
+		q.Started, q.Devices = a.Started, r.mu.moves.way(a.Batch, a.Device, r.mu.load.names)
 	}
 	r.addLocked(a.Service, q)
 }

@@ -104,6 +104,7 @@ func (r *Request) SetPeers(client net.Addr, host string) {
 
 // Run is a span of operators that ran for a query.
 type Run struct {
+	Device    string // of a pool, by its name, else ""
 	Round     uint64
 	Batch     uint64
 	BatchSize int

@@ -70,7 +70,10 @@ func (t spans) emitRuns(ctx context.Context, root trace.Span, q *tracing.Query) 
 		began := at(q, r.Began)
 		if waiting {
 			t.child(ctx, "queue", waits, began)
-		} else if before := &q.Runs[i-1]; r.Round > before.Round+1 {
+		} else if before := &q.Runs[i-1]; r.Device != before.Device {
+			root.AddEvent("move", trace.WithTimestamp(at(q, before.Ended)), trace.WithAttributes(
+				attribute.Int("overlapd.operator", before.Reached), attribute.String("overlapd.from", before.Device), attribute.String("overlapd.to", r.Device)))
+		} else if r.Round > before.Round+1 {
 			root.AddEvent("pause", trace.WithTimestamp(at(q, before.Ended)), trace.WithAttributes(
 				attribute.Int("overlapd.operator", before.Reached), millis("overlapd.pause_ms", r.Began-before.Ended)))
 		}
@@ -182,6 +185,9 @@ func runAttributes(r *tracing.Run) []attribute.KeyValue {
 		attribute.Int("overlapd.span.start", r.Start), attribute.Int("overlapd.span.end", r.End), attribute.Int("overlapd.span.of", r.Of),
 		attribute.StringSlice("overlapd.group", members), attribute.Bool("overlapd.planned", r.Planned),
 		millis("overlapd.predicted_ms", r.Predicted), millis("overlapd.bound_ms", r.Bound),
+	}
+	if r.Device != "" {
+		a = append(a, attribute.String("overlapd.device", r.Device))
 	}
 	if r.Status != "" {
 		a = append(a, attribute.String("overlapd.span.status", r.Status), attribute.Int("overlapd.span.reached", r.Reached),

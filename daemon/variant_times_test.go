@@ -1,0 +1,38 @@
+package daemon
+
+import (
+	"testing"
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/config"
+)
+
+// A variant that was warmed up while the host was busy is measured again when it is calm: it
+// would never be selected for a time that is not its own, and so never be corrected.
+func TestVariantWarmedUpOnABusyHost(t *testing.T) {
+	r := newRig(t, rigOptions{services: 2, change: func(c *config.Config) {
+		c.Policy = "edf"
+		s := c.Services[0]
+		s.Target, s.Model, s.MaxBatch = 100*time.Millisecond, "", 1
+		s.Variants = []config.Variant{{Name: "fast", Model: "zoo:tiny_add", Accuracy: 70}, {Name: "good", Model: "zoo:tiny_add", Accuracy: 80}}
+		c.Services = []config.Service{s}
+	}})
+	r.turn()
+	quiet, busy := &fakeDevice{operator: 10 * time.Millisecond}, &fakeDevice{operator: time.Second}
+	r.workers.runsOn(quiet)
+	r.workers.revive(0, fakeOperators)
+	r.workers.hold()
+	r.workers.runsOn(busy)
+	r.workers.revive(1, fakeOperators)
+	r.workers.runsOn(quiet)
+	r.workers.letGo()
+	for begin := time.Now(); ; time.Sleep(time.Second) {
+		c := mustSubmit(t, r.backend, 0)
+		if err := answerOf(t, r.backend, c); err == nil && c.Reply.Variant == "good" {
+			return
+		}
+		if time.Since(begin) > 3*time.Minute {
+			t.Fatalf("the variant that is more accurate and in time is not selected:\n%s", r.log)
+		}
+	}
+}
