@@ -16,6 +16,7 @@ import (
 
 	"github.com/overlapd/overlapd/planning"
 	"github.com/overlapd/overlapd/report"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 func planPlacementCommand() *cobra.Command {
@@ -287,4 +288,15 @@ func (r *planResult) document(p *planning.Placement) *report.Document {
 		d.Text("%d more places are not shown; --out writes all of them", more)
 	}
 	return d
+}
+
+// writePlan writes a plan to a file, and a page that draws it, where they are named.
+func writePlan(out string, write func(path string) error, page string, d *report.Document) (err error) {
+	if out != "" {
+		err = write(out)
+	}
+	if err == nil && page != "" {
+		err = textfile.Create(page, d.WriteHTML)
+	}
+	return err
 }

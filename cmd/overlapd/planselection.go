@@ -13,7 +13,6 @@ import (
 
 	"github.com/overlapd/overlapd/report"
 	"github.com/overlapd/overlapd/selection"
-	"github.com/overlapd/overlapd/textfile"
 )
 
 type selectionOptions struct {
@@ -208,13 +207,7 @@ func (o *selectionOptions) run(cmd *cobra.Command) error {
 		LeftOut: selection.LeftOut(s.Variants), Policies: s.Policies, Note: s.Note, Out: o.out, Commit: buildCommit(),
 	}
 	d := r.document(s)
-	if o.out != "" {
-		err = s.WriteFile(o.out)
-	}
-	if err == nil && o.report != "" {
-		err = textfile.Create(o.report, d.WriteHTML)
-	}
-	if err != nil {
+	if err := writePlan(o.out, s.WriteFile, o.report, d); err != nil {
 		return err
 	}
 	return o.print(cmd.OutOrStdout(), r, d.WriteText)

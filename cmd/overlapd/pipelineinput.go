@@ -1,0 +1,298 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/planning"
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/report"
+	"github.com/overlapd/overlapd/selection"
+)
+
+// plannedBlocks is how many blocks the operators of a model are grouped into (PPipe,
+// section 5.2).
+const plannedBlocks = 10
+
+// timesOf is microseconds of each operator of a model, by size of batch.
+type timesOf map[int][]float64
+
+// pipelineInput makes services and devices of a configuration, as planning sees them.
+type pipelineInput struct {
+	*pipelineOptions
+	config  config.Config
+	state   map[string]predictor.Snapshot // what daemons have measured, by what it holds for
+	devices []planning.Device
+}
+
+// configured returns the services of the configuration that get pipelines, its devices, and
+// the services that get none: those of best effort, and those with variants.
+func (o *pipelineOptions) configured() (services []planning.Service, devices []planning.Device, others []planning.Service, err error) {
+	data, err := os.ReadFile(o.config)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	in := &pipelineInput{pipelineOptions: o}
+	if in.config, err = config.Parse(o.config, data); err != nil {
+		return nil, nil, nil, err
+	}
+	if len(in.config.Devices) == 0 {
+		return nil, nil, nil, fmt.Errorf("%s has one device, where everything runs: a plan is for several [[device]] tables", o.config)
+	}
+	if err := in.readDevices(); err != nil {
+		return nil, nil, nil, err
+	}
+	for i := range in.config.Services {
+		s := &in.config.Services[i]
+		to := planning.Service{Name: s.Name, Model: strings.Join(s.Models(), ", "), MaxBatch: s.MaxBatch, Target: float64(s.Target) / float64(time.Millisecond)}
+		to.Alpha = 1e-9 // what a batch takes is said by its blocks
+		switch {
+		case len(s.On) > 0:
+			return nil, nil, nil, fmt.Errorf("service %s has on, and a plan of pipelines says where it runs: leave that out", s.Name)
+		case s.BestEffort || len(s.Variants) > 0:
+			for _, d := range in.devices {
+				to.Devices = append(to.Devices, d.Name)
+			}
+			others = append(others, to)
+		default:
+			if err := in.measure(s, &to); err != nil {
+				return nil, nil, nil, fmt.Errorf("service %s: %w", s.Name, err)
+			}
+			services = append(services, to)
+		}
+	}
+	if services, _, err = planning.ReadServices(o.data, "", services); err != nil {
+		return nil, nil, nil, err
+	}
+	return services, in.devices, others, nil
+}
+
+// readDevices sets the devices, of one class where they are of one kind, and what was
+// measured on them.
+func (in *pipelineInput) readDevices() (err error) {
+	memory := map[string]float64{}
+	if in.pipelineOptions.devices != "" {
+		given, err := (&planOptions{devices: in.pipelineOptions.devices, memory: manyMiB}).parseDevices()
+		if err != nil {
+			return err
+		}
+		for _, d := range given {
+			if memory[d.Name] = d.Memory; !slices.ContainsFunc(in.config.Devices, func(c config.Device) bool { return c.Name == d.Name }) {
+				return fmt.Errorf("--devices: the configuration has no device %s; name those that it has", d.Name)
+			}
+		}
+	}
+	for i, d := range in.config.Pool() {
+		in.devices = append(in.devices, planning.Device{Name: d.Name, Class: in.class(i), Memory: cmp.Or(memory[d.Name], manyMiB), Speed: 1})
+	}
+	if in.config.Emulated() {
+		return nil
+	}
+	state, err := daemon.OpenState(cmp.Or(in.config.StateDir, config.Default().StateDir), true, self(checkStateName))
+	if err != nil {
+		return err
+	}
+	in.state, err = state.SoloTimes()
+	return errors.Join(err, state.Close())
+}
+
+// class names what a device is: of devices of one class everything takes equally long.
+func (in *pipelineInput) class(i int) string {
+	d := in.config.Pool()[i]
+	switch d.Kind {
+	case config.DeviceEmulated:
+		return strings.TrimSuffix(filepath.Base(d.Profile), ".device.json")
+	case config.DeviceCUDA:
+		return strings.TrimSpace("GPU " + d.GPU + " " + d.MIG)
+	}
+	return report.Count(in.cores(i), "core") + slowed(&d)
+}
+
+// slowed is what a daemon adds to the name of a CPU that it makes slower.
+func slowed(d *config.Device) string {
+	if d.Slow <= 1 {
+		return ""
+	}
+	return fmt.Sprintf(", slowed %v times", d.Slow)
+}
+
+func (in *pipelineInput) cores(i int) int {
+	return cmp.Or(len(in.config.Pool()[i].CPUs()), runtime.NumCPU())
+}
+
+// measure fills in what is known of the operators of a service's model on each class.
+func (in *pipelineInput) measure(s *config.Service, to *planning.Service) error {
+	live, err := in.inspect(s, to)
+	if err != nil {
+		return err
+	}
+	b := &to.Blocks
+	b.Margin, b.Times = in.margin, map[string][][][]float64{}
+	for i, d := range in.devices {
+		if b.Times[d.Class] != nil {
+			continue
+		}
+		times, err := in.times(i, s, to)
+		if err != nil {
+			return err
+		}
+		if b.Ends == nil {
+			smallest := slices.Min(slices.Collect(maps.Keys(times)))
+			to.Operators = len(times[smallest])
+			b.Ends = planning.Group(times[smallest], plannedBlocks)
+		}
+		if b.Times[d.Class] = [][][]float64{inBlocks(times, b.Ends, s.MaxBatch)}; len(times) == 0 {
+			return fmt.Errorf("nothing is known of it on device %s", d.Name)
+		}
+	}
+	if len(live) != to.Operators {
+		return fmt.Errorf("its model has %d operators here, and was measured with %d: set its cut, and measure it again", len(live), to.Operators)
+	}
+	bits := 8.0 // of a byte that moves
+	if s.HalfMoves {
+		bits /= 2
+	}
+	for _, end := range b.Ends {
+		b.Moves = append(b.Moves, float64(live[end-1])*bits/(in.bandwidth*1e3)) // Gbit/s are 1000 bits a microsecond
+	}
+	return nil
+}
+
+// inBlocks returns what blocks take for each size of batch, up to the largest that was
+// measured and that is merged.
+func inBlocks(times timesOf, ends []int, most int) (batches [][]float64) {
+	from := 0
+	for n, end := range ends {
+		sums := map[int]float64{}
+		for size, micros := range times {
+			for _, v := range micros[from:end] {
+				sums[size] += v
+			}
+		}
+		for i, v := range selection.Interpolate(sums, max(most, 1), 0) {
+			if n == 0 {
+				batches = append(batches, nil)
+			}
+			batches[i] = append(batches[i], v)
+		}
+		from = end
+	}
+	return batches
+}
+
+// inspect returns the bytes that are alive behind each operator for one query, and notes
+// the hash of the model.
+func (in *pipelineInput) inspect(s *config.Service, to *planning.Service) (live []int64, err error) {
+	if in.config.Emulated() {
+		m, at, err := in.emulated(0, s)
+		if err == nil {
+			live = slices.Repeat([]int64{in.liveBytes}, m.Models()[at].Operators)
+		}
+		return live, err
+	}
+	path, err := modelPath(s.Model)
+	if err != nil {
+		return nil, err
+	}
+	inspect := inspectOptions{batch: 1, threads: 1, target: max(s.Cut, 0)}
+	found, err := inspect.optimized(path)
+	if err != nil {
+		return nil, err
+	}
+	if to.Hash = found.Hash; found.NotRun != "" {
+		return nil, fmt.Errorf("%s: what is alive between its operators is not known, for it does not run on zeros: %s", path, found.NotRun)
+	}
+	for _, operator := range found.Operators {
+		live = append(live, operator.LiveBytes)
+	}
+	return live, nil
+}
+
+// emulated returns the device that the i-th one is made after, and the position of a
+// service's model there.
+func (in *pipelineInput) emulated(i int, s *config.Service) (m *device.Model, at int, err error) {
+	path := in.config.Pool()[i].Profile
+	profile, err := device.ReadFile(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	if m, err = device.NewModel(profile); err != nil {
+		return nil, 0, fmt.Errorf("%s: %w", path, err)
+	}
+	if at = m.Index(strings.TrimPrefix(s.Model, config.EmulatedPrefix)); at < 0 {
+		return nil, 0, fmt.Errorf("%s does not know %q; name a model that it has (overlapd device show)", path, s.Model)
+	}
+	return m, at, nil
+}
+
+// times returns what the operators of a service's model take on the i-th device alone, with
+// the longest sequences that are known.
+func (in *pipelineInput) times(i int, s *config.Service, to *planning.Service) (times timesOf, err error) {
+	times = timesOf{}
+	if in.config.Emulated() {
+		m, at, err := in.emulated(i, s)
+		if err != nil {
+			return nil, err
+		}
+		info := m.Models()[at]
+		for _, size := range info.Sizes {
+			times[size] = inMicros(m.OperatorTimes(at, size, slices.Max(info.SeqLens)))
+		}
+		return times, nil
+	}
+	found, err := in.measured(i, s, to.Hash)
+	longest := 0
+	for _, cell := range found.Cells {
+		longest = max(longest, cell.SeqLen)
+	}
+	for _, cell := range found.Cells {
+		if cell.SeqLen == longest {
+			times[cell.Size] = inMicros(cell.Nanos)
+		}
+	}
+	return times, err
+}
+
+func inMicros[N int64 | float64](nanos []N) (list []float64) {
+	for _, n := range nanos {
+		list = append(list, float64(n)/1000)
+	}
+	return list
+}
+
+// measured returns what a daemon measured of a model on a device like the i-th one.
+func (in *pipelineInput) measured(i int, s *config.Service, hash string) (found predictor.Snapshot, err error) {
+	d := in.config.Pool()[i]
+	share := fmt.Sprintf("%d threads", cmp.Or(s.Threads, in.config.Worker.Threads, in.cores(i)))
+	cpu, on := cpuName()+slowed(&d), ""
+	for _, key := range slices.Sorted(maps.Keys(in.state)) {
+		part := strings.Split(key, "|")
+		const parts = 5
+		if len(part) != parts || part[1] != hash || part[4] != share && !strings.HasPrefix(part[4], share+",") || len(in.state[key].Cells) == 0 {
+			continue
+		}
+		gpu := !strings.HasPrefix(part[0], cpuName())
+		if gpu != (d.Kind == config.DeviceCUDA) || !gpu && part[0] != cpu || gpu && strings.Contains(part[0], "MIG") != (d.MIG != "") || !strings.Contains(part[0], d.MIG) {
+			continue
+		}
+		if on != "" && on != part[0] {
+			return found, fmt.Errorf("it was measured on %s and on %s, and device %s may be either: use another state folder for one of them", on, part[0], d.Name)
+		}
+		found, on = in.state[key], part[0]
+	}
+	if on == "" {
+		return found, fmt.Errorf("it was never measured on a device like %s, with %s; run the daemon there, which measures it when it starts and stores that when it ends", d.Name, share)
+	}
+	return found, nil
+}
