@@ -112,8 +112,8 @@ Then:        overlapd status               what it serves and has done
 		group("device", "Make a device of measurements, to simulate or to emulate", deviceFitCommand(), deviceShowCommand()),
 		group("models", "List and build the models of the zoo, and see how a model is cut",
 			modelsListCommand(), modelsBuildCommand(), modelsInspectCommand()),
-		group("plan", "Decide what is loaded where, and which model answers", planPlacementCommand(), planSelectionCommand()),
-		group("reproduce", "Put a paper's tables beside ours", reproduceAbacusCommand(), reproduceSymphonyCommand(), reproduceShepherdCommand(), reproduceRAMSISCommand()), simulateCommand())
+		group("plan", "Decide what is loaded where, and which model answers", planPlacementCommand(), planPipelineCommand(), planSelectionCommand()),
+		group("reproduce", "Put a paper's tables beside ours", reproduceAbacusCommand(), reproduceSymphonyCommand(), reproduceShepherdCommand(), reproduceRAMSISCommand(), reproducePPipeCommand()), simulateCommand())
 	topic("Others", versionCommand())
 	cmd.SetHelpCommandGroupID("Others")
 	cmd.SetCompletionCommandGroupID("Others")

@@ -580,7 +580,7 @@ ten minutes: second, requests per second, coefficient of variation, and three mo
 what differs from run to run. Twice with one seed gives the same result.`,
 		Example: `  overlapd reproduce symphony --data data --out symphony
   overlapd reproduce symphony --data data --out symphony --figures "table 2,9"`,
-	}, reproduce.Symphony, reproduce.SymphonyFigures(), reproduce.LinearQueries, "queries of a run, at least; more where targets are long")
+	}, reproduce.Symphony, reproduce.SymphonyFigures(), reproduce.LinearSeeds, reproduce.LinearQueries, "queries of a run, at least; more where targets are long")
 }
 
 func reproduceShepherdCommand() *cobra.Command {
@@ -601,7 +601,7 @@ traces/servegen/m-small beside it, see "overlapd reproduce symphony --help".
 what differs from run to run. Twice with one seed gives the same result.`,
 		Example: `  overlapd reproduce shepherd --data data --out shepherd
   overlapd reproduce shepherd --data data --out shepherd --json`,
-	}, reproduce.Shepherd, reproduce.ShepherdFigures(), reproduce.LinearQueries, "queries of a run, at least; more where targets are long")
+	}, reproduce.Shepherd, reproduce.ShepherdFigures(), reproduce.LinearSeeds, reproduce.LinearQueries, "queries of a run, at least; more where targets are long")
 }
 
 func reproduceRAMSISCommand() *cobra.Command {
@@ -620,13 +620,37 @@ profile_summary_ms.csv and twitter_trace_qps.txt.
 what differs from run to run. Twice with one seed gives the same result.`,
 		Example: `  overlapd reproduce ramsis --data data --out ramsis
   overlapd reproduce ramsis --data data --out ramsis --figures 7 --seeds 1000`,
-	}, reproduce.RAMSIS, reproduce.RAMSISFigures(), reproduce.RAMSISQueries, "queries of a run at a constant load, at most; it ends after 30 s anyway")
+	}, reproduce.RAMSIS, reproduce.RAMSISFigures(), reproduce.LinearSeeds, reproduce.RAMSISQueries, "queries of a run at a constant load, at most; it ends after 30 s anyway")
+}
+
+func reproducePPipeCommand() *cobra.Command {
+	return paperCommand(&cobra.Command{
+		Use:   "ppipe",
+		Short: "The figures of the PPipe paper, on clusters of unequal GPUs",
+		Long: `PPipe serves 18 models on clusters of two classes of GPU in virtual time, as the paper
+(ATC '25) does: by plans of pipelines and reservations, with our planner and the daemon's
+scheduler, and under the paper's baselines NP, DART-r and reactive. It writes the highest
+load factors at which 99 % of the queries are in time, and how busy GPUs are, beside what
+the paper says. Load factor 1 is the throughput of PPipe's plan.
+
+--data names a folder that holds ppipe, or that folder: block-timing-tf32, the times of
+blocks by model, class and share, and plans-ablation, the authors' plans for one model
+each. Figure 6 takes bursts from traces/azure-llm-2023 in the folder of the former: real
+arrivals with a coefficient of variation of 13, brought to a load as the authors bring theirs.
+With abacus-a100 there, two services also share pipelines over two instances of an A100
+that are made by scaling, and fitting takes two minutes more.
+
+--out gets index.html, one page that opens offline, result.json, and run.json with
+what differs from run to run. Twice with one seed gives the same result.`,
+		Example: `  overlapd reproduce ppipe --data data --out ppipe
+  overlapd reproduce ppipe --data data --out ppipe --figures 10 --seeds 5`,
+	}, reproduce.PPipe, reproduce.PPipeFigures(), reproduce.PPipeSeeds, reproduce.PPipeQueries, "queries of a run, at most; it ends after 30 s anyway")
 }
 
 // paperCommand is the command for a paper that a folder with few files is enough for.
-func paperCommand(cmd *cobra.Command, run func(context.Context, reproduce.Options) (*reproduce.Result, error), figures []string, queries int, ofQueries string) *cobra.Command {
+func paperCommand(cmd *cobra.Command, run func(context.Context, reproduce.Options) (*reproduce.Result, error), figures []string, seeds, queries int, ofQueries string) *cobra.Command {
 	o := reproduce.DefaultOptions()
-	o.Queries, o.Seeds = queries, reproduce.LinearSeeds
+	o.Queries, o.Seeds = queries, seeds
 	var out output
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return reproduceWith(cmd, run, &o, &out) }

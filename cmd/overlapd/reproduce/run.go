@@ -78,6 +78,7 @@ type reproduction struct {
 	result   *Result
 
 	selection *variantData // of RAMSIS
+	blocks    *blockData   // of PPipe
 
 	fitting, plan plan
 
