@@ -91,10 +91,27 @@ func (m *Model) Covers(g models.Group) bool { return m.features.Covers(g) }
 // Latency returns the middle of the runs of a group. One that the model does
 // not cover, of more spans than were measured or with two of one model, runs one
 // span after another. The order of spans changes nothing. It does not allocate.
-func (m *Model) Latency(g models.Group) time.Duration { return m.run(g, nil) }
+func (m *Model) Latency(g models.Group) time.Duration { return m.run(g, nil) + m.extra(g) }
 
 // Sample returns how long one run of a group takes. It does not allocate.
-func (m *Model) Sample(g models.Group, random *rand.Rand) time.Duration { return m.run(g, random) }
+func (m *Model) Sample(g models.Group, random *rand.Rand) time.Duration {
+	return m.run(g, random) + m.extra(g)
+}
+
+// extra is what a group takes besides its operators: for batch sizes that change, one
+// after another, and to wake the device up.
+func (m *Model) extra(g models.Group) time.Duration {
+	p, millis := m.profile, 0.0
+	for i := range g.Spans {
+		if g.Spans[i].Resized {
+			millis += p.ChangeMillis
+		}
+	}
+	if p.WakeMillis > 0 && g.Idle >= time.Duration(p.IdleMillis*nanosOfMilli) {
+		millis += p.WakeMillis
+	}
+	return time.Duration(millis * nanosOfMilli)
+}
 
 func (m *Model) run(g models.Group, random *rand.Rand) (sum time.Duration) {
 	if len(g.Spans) > 1 && !m.Covers(g) {

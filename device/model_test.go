@@ -181,3 +181,39 @@ func BenchmarkLatency(b *testing.B) {
 		}
 	})
 }
+
+// TestExtra: batch sizes that change add up, waking up is paid once, and a group that is not
+// covered pays neither more than once.
+func TestExtra(t *testing.T) {
+	p, random := random(1), rand.New(rand.NewPCG(1, 1))
+	plain := newModel(t, p)
+	costly := *p
+	costly.ChangeMillis, costly.WakeMillis, costly.IdleMillis = 40, 7, 100
+	m := newModel(t, &costly)
+	span := func(model models.ServiceID, resized bool) models.Span {
+		return models.Span{Service: model, End: 1, Size: 4, SeqLen: 8 * int(model%2), Resized: resized}
+	}
+	for _, c := range []struct {
+		idle  time.Duration
+		spans []models.Span
+		want  time.Duration
+	}{
+		{0, []models.Span{span(0, false), span(1, false)}, 0},
+		{0, []models.Span{span(0, true), span(1, false)}, 40 * time.Millisecond},
+		{0, []models.Span{span(0, true), span(1, true)}, 80 * time.Millisecond},
+		{99 * time.Millisecond, []models.Span{span(0, false)}, 0},
+		{100 * time.Millisecond, []models.Span{span(0, true)}, 47 * time.Millisecond},
+		{time.Hour, []models.Span{span(0, true), span(0, false)}, 47 * time.Millisecond},
+	} {
+		g := models.Group{Spans: c.spans, Idle: c.idle}
+		if got := m.Latency(g) - plain.Latency(g); got != c.want {
+			t.Errorf("%+v takes %v more, want %v", g, got, c.want)
+		}
+		if got := m.Sample(g, random); got < c.want {
+			t.Errorf("a run of %+v takes %v", g, got)
+		}
+	}
+	if costly.WakeMillis = math.NaN(); costly.Validate() == nil {
+		t.Error("waking up takes no number, and the profile is taken")
+	}
+}

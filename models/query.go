@@ -40,15 +40,30 @@ type Span struct {
 	End     int
 	Size    int // the size of the batch: the sum over its queries
 	SeqLen  int
+
+	// Resized is set if what the model ran last on the device was of another batch size:
+	// an engine that prepares itself for one size does so anew.
+	Resized bool `json:",omitempty"`
 }
 
 // Len returns the number of operators in the span.
 func (s Span) Len() int { return s.End - s.Start }
 
+// Resize sets Resized by the batch size that the model ran last, which is 0 if it is
+// unknown, and replaces that.
+func (s *Span) Resize(last *int) {
+	s.Resized = *last != 0 && *last != s.Size
+	*last = s.Size
+}
+
 // Group is an operator group: spans of different batches, at most one per
 // service, that run together in one round.
 type Group struct {
 	Spans []Span
+
+	// Idle is for how long nothing has run on the device when the group starts, as far as
+	// that matters: clocks fall and contexts sleep.
+	Idle time.Duration `json:",omitempty"`
 }
 
 // Estimate is a predictor's answer about an operator group.

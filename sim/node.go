@@ -29,12 +29,15 @@ type node struct {
 	noise     *rand.Rand
 	failing   *rand.Rand
 	down      []bool // by service, while its worker is lost
+	sizes     []int  // by service, of the batch that its worker ran last, 0 for none
+	ended     time.Duration
 	busy      time.Duration
 
 	// The round that runs will be over at its End, with this outcome. on is its group
 	// as the device knows it, by models instead of services.
 	running bool
 	round   Round
+	group   models.Group // as the scheduler knows it
 	queries []models.QueryID
 	outcome models.Outcome
 	on      models.Group
@@ -47,6 +50,7 @@ func newNode(c *control, index int) *node {
 		noise:   stream(c.scenario.Seed, forNoise, index),
 		failing: stream(c.scenario.Seed, forFailing, index),
 		down:    make([]bool, len(c.scenario.Services)),
+		sizes:   make([]int, len(c.scenario.Services)),
 	}
 }
 
@@ -57,7 +61,7 @@ func (n *node) start(r *overlap.Round) error {
 	if !r.Planned {
 		at += n.scenario.DecisionTime
 	}
-	n.on.Spans = n.on.Spans[:0]
+	n.on.Spans, n.on.Idle = n.on.Spans[:0], at-n.ended
 	n.outcome.Round, n.outcome.Device, n.outcome.Spans = r.Number, r.Device, n.outcome.Spans[:0]
 	for _, s := range r.Group.Spans {
 		if n.down[s.Service] {
@@ -68,6 +72,7 @@ func (n *node) start(r *overlap.Round) error {
 			o.Status = models.SpanFailed
 		}
 		n.outcome.Spans = append(n.outcome.Spans, o)
+		s.Resize(&n.sizes[s.Service])
 		s.Service = models.ServiceID(n.bound[s.Service])
 		n.on.Spans = append(n.on.Spans, s)
 	}
@@ -77,6 +82,7 @@ func (n *node) start(r *overlap.Round) error {
 	n.round.End = at + n.scenario.RoundTime + took
 	n.ends.set(n.index, int64(n.round.End))
 	n.round.Spans = append(n.round.Spans[:0], r.Group.Spans...)
+	n.group = models.Group{Spans: n.round.Spans, Idle: r.Group.Idle}
 	if n.scenario.Observer.Round != nil {
 		// The scheduler's memory of who is in the round does not last.
 		n.queries, n.round.Queries = n.queries[:0], n.round.Queries[:0]
@@ -92,7 +98,7 @@ func (n *node) start(r *overlap.Round) error {
 
 // finish ends the round: the predictor learns from it, the scheduler goes on.
 func (n *node) finish() error {
-	n.running = false
+	n.running, n.ended = false, n.now
 	n.ends.set(n.index, int64(never))
 	n.touched()
 	n.outcome.Took = n.round.End - n.round.Start
@@ -100,7 +106,7 @@ func (n *node) finish() error {
 		n.outcome.Spans[i].Took = n.round.Took
 	}
 	if n.whole() {
-		_ = n.predictor.Observe(n.now, models.Group{Spans: n.round.Spans}, scaled(n.took(), 1/n.slow)) // the daemon goes on as well with one that is out of range
+		_ = n.predictor.Observe(n.now, n.group, scaled(n.took(), 1/n.slow)) // the daemon goes on as well with one that is out of range
 	}
 	n.busy += n.round.Took
 	n.tally.ended(n)
@@ -174,7 +180,7 @@ func (n *node) die(service models.ServiceID) error {
 // touch takes in that a worker was lost or is back.
 func (n *node) touch(service models.ServiceID, down bool) {
 	n.touched()
-	n.down[service] = down
+	n.down[service], n.sizes[service] = down, 0
 	if n.scenario.Observer.worker != nil {
 		n.scenario.Observer.worker(n.index, service, n.now, !down)
 	}
