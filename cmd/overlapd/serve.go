@@ -60,7 +60,11 @@ does, and the log says what became of it.`,
 				fmt.Fprint(cmd.OutOrStdout(), plan)
 				return err
 			}
-			return serve(c, o.config, os.Stderr)
+			followed := ""
+			if o.follow {
+				followed = o.path
+			}
+			return serve(c, o.config, followed, os.Stderr)
 		},
 	}
 	f := cmd.Flags()
@@ -72,7 +76,9 @@ does, and the log says what became of it.`,
 	f.StringVar(&o.grpc, "grpc-listen", "", "address of gRPC, instead of the configuration's")
 	f.StringVar(&o.policy, "policy", "", "scheduling policy, instead of the configuration's: "+strings.Join(policyNames(), ", "))
 	f.StringVar(&o.on, "on", "", `device, where the configuration leaves it open: "cpu", or index or UUID of a GPU`)
+	f.BoolVar(&o.follow, "follow", false, "reload when the file of --config has changed, as SIGHUP does")
 	cmd.MarkFlagsMutuallyExclusive("config", "embedded", "model-repository")
+	cmd.MarkFlagsMutuallyExclusive("follow", "embedded", "model-repository")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print how a GPU would be divided and who would have how much of its memory, and change nothing")
 	return cmd
 }
@@ -80,6 +86,7 @@ does, and the log says what became of it.`,
 // serveOptions are the flags that choose a configuration and change it.
 type serveOptions struct {
 	path       string
+	follow     bool
 	embedded   bool
 	repository string
 	target     time.Duration // of models of the repository without one
@@ -121,8 +128,9 @@ func (o *serveOptions) config() (config.Config, error) {
 	return c, c.Validate()
 }
 
-// serve runs the daemon until a signal stops it. A reload reads again.
-func serve(c config.Config, again func() (config.Config, error), out io.Writer) error {
+// serve runs the daemon until a signal stops it. A reload reads again, also when a file has
+// changed that is to be followed, if one is named.
+func serve(c config.Config, again func() (config.Config, error), followed string, out io.Writer) error {
 	defer outliveLog()()
 	log := newLogger(c, out)
 	ctx, hurry, stop, release := stopSignals()
@@ -150,6 +158,10 @@ func serve(c config.Config, again func() (config.Config, error), out io.Writer) 
 	var reporting, listening sync.WaitGroup
 	reporting.Go(func() { reportState(ctx, ended, d, c, r) })
 	listening.Go(func() { onHangup(ctx, hangups, reloads, stop) })
+	if followed != "" {
+		read, _ := os.Stat(followed) // it was there a moment ago
+		listening.Go(func() { followFile(ctx, followed, read, followPeriod, hangups) })
+	}
 	err = d.Run(ctx, hurry)
 	end()
 	reporting.Wait()
@@ -521,6 +533,38 @@ func onHangup(stopping context.Context, heard <-chan os.Signal, reloads *admin.R
 		if run, err := reloads.Next(); err == nil { // it fails when the daemon stops
 			<-run.Done()
 		}
+	}
+}
+
+// followPeriod is how often a file that is followed is looked at.
+const followPeriod = 2 * time.Second
+
+// followFile asks for a reload once a file is not what was read and has stayed the same for a
+// period, so that one that is still written is left alone. It looks at what the name leads to: where
+// Kubernetes mounts a ConfigMap, names are links that lead elsewhere after a change.
+func followFile(stopping context.Context, path string, read os.FileInfo, period time.Duration, changed chan<- os.Signal) {
+	same := func(a, b os.FileInfo) bool {
+		return os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
+	}
+	last := read
+	for tick := time.Tick(period); ; {
+		select {
+		case <-stopping.Done():
+			return
+		case <-tick:
+		}
+		now, err := os.Stat(path)
+		if err != nil {
+			continue // it is being replaced
+		}
+		if last != nil && same(now, last) && (read == nil || !same(now, read)) {
+			select {
+			case changed <- unix.SIGHUP:
+			default: // the next reload is still to come
+			}
+			read = now
+		}
+		last = now
 	}
 }
 

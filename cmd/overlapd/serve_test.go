@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net"
 	"os"
@@ -202,4 +203,70 @@ func TestRunOn(t *testing.T) {
 			t.Errorf("%+v: got device %q, gpu %q, %v", c, config.Device, config.GPU, err)
 		}
 	}
+}
+
+// A followed file is read again when it was written, or is another, and then stays so. One that
+// is gone for a while is not.
+func TestFollowFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "overlapd.toml")
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lead := func(to string) {
+		t.Helper()
+		if err := os.Symlink(to, path+".new"); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one", "1")
+	write("two", "2")
+	lead("one")
+	changed := make(chan os.Signal, 1)
+	const period = 5 * time.Millisecond
+	read, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { followFile(ctx, path, read, period, changed); close(ended) }()
+	heard := func(what string) {
+		t.Helper()
+		select {
+		case <-changed:
+		case <-time.After(time.Minute):
+			t.Fatalf("%s is not noticed", what)
+		}
+	}
+	quiet := func(what string) {
+		t.Helper()
+		select {
+		case <-changed:
+			t.Fatalf("%s is taken for a change", what)
+		case <-time.After(20 * period):
+		}
+	}
+	quiet("nothing")
+	lead("two")
+	heard("a link that leads elsewhere")
+	quiet("a change a second time")
+	write("two", "longer")
+	heard("a file that was written")
+	if err := os.Rename(filepath.Join(dir, "two"), filepath.Join(dir, "away")); err != nil {
+		t.Fatal(err)
+	}
+	quiet("a file that is gone")
+	if err := os.Rename(filepath.Join(dir, "away"), filepath.Join(dir, "two")); err != nil {
+		t.Fatal(err)
+	}
+	quiet("a file that is back")
+	stop()
+	<-ended
 }
