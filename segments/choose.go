@@ -320,7 +320,7 @@ func (m *CutModel) runOnce(q worker.Query) error {
 	if _, err := m.Run(warmBatch, 0, len(m.sessions), nil); err != nil {
 		return err
 	}
-	return m.device.fault(m.run.settle())
+	return m.device.fault(m.run.collect())
 }
 
 func (b *modelBench) closeCut() error {

@@ -112,7 +112,7 @@ func TestChooseWithoutRoom(t *testing.T) {
 		t.Error(err)
 	}
 	fake.given = 0
-	failCall(t, fakedriver.CallStreamSync, 2, 806)
+	failCall(t, fakedriver.CallEventQuery, 2, 806)
 	if _, err := loadService(env, device, spec, nothing); !errors.Is(err, wire.ErrDeviceLost) {
 		t.Errorf("a device that fails: %v", err)
 	}

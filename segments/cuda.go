@@ -14,11 +14,22 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// segmentsAhead is how many segments the host launches before it waits for the
-// device to finish the first of them. A stop word that is set takes effect after as
-// many segments at the most. More of them hide launches that take longer than their
-// kernels.
-const segmentsAhead = 4
+// How far the host runs ahead of the device. What is queued hides launches that take
+// longer than their kernels and the time that the host needs to wake, and is done even
+// after a stop word is set: a pause comes later by as much.
+const (
+	// leastAhead is how many segments the host launches at least before it waits for the
+	// first of them, mostAhead how many at most.
+	leastAhead = 4
+	mostAhead  = 128
+
+	// timeAhead is how much work stays queued between the two, by the least time that
+	// each segment has taken. Segments may take as little as 5 µs, and waking 60.
+	timeAhead = 300 * time.Microsecond
+
+	// pollTime is for how long a wait asks the driver before it sleeps.
+	pollTime = 50 * time.Microsecond
+)
 
 // Device is a GPU that models run on, or one of its MIG instances, with the one
 // stream on which all of their work is queued. It belongs to the goroutine that
@@ -32,9 +43,34 @@ type Device struct {
 	options ort.CUDAOptions
 	given   int64
 
-	first, last *driver.Event   // around the span
-	ring        []*driver.Event // one after each of the last segments
-	queued      int             // segments since the last wait for all
+	first, last *driver.Event // around the span
+	poll        time.Duration // of each wait
+	ahead
+}
+
+// ahead is what was launched since the last wait for all of it. Segments are counted from
+// there on, and the n-th has the n-th place of the ring, which goes around.
+type ahead struct {
+	least          int
+	ring           []mark
+	launched, done int
+	work           time.Duration // what those between take
+}
+
+// mark is an event behind a segment, and how long that takes, 0 if it is not known.
+type mark struct {
+	*driver.Event
+	takes time.Duration
+}
+
+// oldest returns the mark of the segment that is done next.
+func (a *ahead) oldest() *mark { return &a.ring[a.done%len(a.ring)] }
+
+// enough reports whether the host may wait for the oldest segment: the device has
+// enough to do without it.
+func (a *ahead) enough() bool {
+	n, oldest := a.launched-a.done, a.oldest().takes
+	return n >= len(a.ring) || n >= a.least && (oldest == 0 || a.work-oldest >= timeAhead)
 }
 
 // provider is ONNX Runtime's side of a device. Tests run sessions of the host on a
@@ -56,7 +92,7 @@ func OpenCUDA(env *ort.Env, spec wire.CUDASpec) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := openCUDA(lib, env, spec, segmentsAhead)
+	d, err := openCUDA(lib, env, spec, leastAhead)
 	if err != nil {
 		return nil, err
 	}
@@ -70,14 +106,15 @@ func OpenCUDA(env *ort.Env, spec wire.CUDASpec) (*Device, error) {
 	return d, nil
 }
 
-// openCUDA takes a GPU into use that keeps so many segments in its queue.
-func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, ahead int) (*Device, error) {
+// openCUDA takes a GPU into use that keeps at least so many segments in its queue.
+func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, least int) (*Device, error) {
 	context, err := lib.Retain(spec.Device, spec.Spin)
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{env: env, context: context, given: spec.MemoryBytes}
-	if err := d.open(spec, ahead); err != nil {
+	d := &Device{env: env, context: context, given: spec.MemoryBytes, poll: pollTime}
+	d.least, d.ring = least, make([]mark, max(least, mostAhead))
+	if err := d.open(spec); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	d.options = ort.CUDAOptions{
@@ -95,12 +132,11 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, ahead int) 
 	return d, nil
 }
 
-func (d *Device) open(spec wire.CUDASpec, ahead int) (err error) {
+func (d *Device) open(spec wire.CUDASpec) (err error) {
 	d.stream, err = d.context.NewStream()
-	d.ring = make([]*driver.Event, ahead)
 	events := []**driver.Event{&d.first, &d.last}
 	for i := range d.ring {
-		events = append(events, &d.ring[i])
+		events = append(events, &d.ring[i].Event)
 	}
 	for i := 0; i < len(events) && err == nil; i++ {
 		*events[i], err = d.context.NewEvent(spec.Spin)
@@ -114,8 +150,8 @@ func (d *Device) Close() error {
 	if d.memory != nil {
 		errs = append(errs, d.memory.Close())
 	}
-	for _, e := range append(d.ring, d.first, d.last) {
-		if e != nil {
+	for _, e := range append(d.ring, mark{Event: d.first}, mark{Event: d.last}) {
+		if e.Event != nil {
 			errs = append(errs, e.Close())
 		}
 	}
@@ -200,34 +236,37 @@ func (d *Device) copyOut(dst []byte, address uint64) error {
 func (d *Device) begin() error { return d.fault(d.first.Record(d.stream)) }
 
 func (d *Device) end() (time.Duration, error) {
-	d.queued = 0
-	err := d.last.Record(d.stream)
-	if err == nil {
-		err = d.last.Sync()
-	}
-	if err != nil {
-		return 0, d.fault(err)
+	if err := d.sync(); err != nil {
+		return 0, err
 	}
 	took, err := d.last.Since(d.first)
 	return took, d.fault(err)
 }
 
-// launched is called after each segment, and waits when too many of them are
-// queued.
-func (d *Device) launched() error {
-	mark := d.ring[d.queued%len(d.ring)]
-	err := mark.Record(d.stream)
-	d.queued++
-	if err == nil && d.queued >= len(d.ring) {
-		err = d.ring[d.queued%len(d.ring)].Sync() // the oldest one
+// follow is called after each segment, which is known to take so long, and waits while
+// more is queued than the device needs.
+func (d *Device) follow(takes time.Duration) error {
+	m := &d.ring[d.launched%len(d.ring)]
+	err := m.Record(d.stream)
+	m.takes = takes
+	d.launched++
+	d.work += takes
+	for err == nil && d.enough() {
+		err = d.oldest().Sync(d.poll)
+		d.work -= d.oldest().takes
+		d.done++
 	}
 	return d.fault(err)
 }
 
 // sync waits for all that is queued.
 func (d *Device) sync() error {
-	d.queued = 0
-	return d.fault(d.stream.Sync())
+	d.launched, d.done, d.work = 0, 0, 0
+	err := d.last.Record(d.stream)
+	if err == nil {
+		err = d.last.Sync(d.poll)
+	}
+	return d.fault(err)
 }
 
 // fault adds to an error what it means for the worker. ONNX Runtime only has

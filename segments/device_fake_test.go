@@ -46,7 +46,7 @@ func (*fakeGPU) key() string                 { return "cpu " + cpuFeatures() }
 // fakeSpec says how many segments are queued besides.
 type fakeSpec struct {
 	wire.CUDASpec
-	Ahead int // 0 for segmentsAhead
+	Ahead int // 0 for leastAhead
 }
 
 func (d *fakeGPU) homes(s *ort.Session) (inputs, outputs []bool, err error) {
@@ -73,7 +73,7 @@ func openFakeGPU(t testing.TB, env *ort.Env, spec fakeSpec) (*Device, *fakeGPU) 
 }
 
 func newFakeGPU(env *ort.Env, spec fakeSpec) (*Device, *fakeGPU, error) {
-	d, err := openCUDA(fakeLibrary, env, spec.CUDASpec, cmp.Or(spec.Ahead, segmentsAhead))
+	d, err := openCUDA(fakeLibrary, env, spec.CUDASpec, cmp.Or(spec.Ahead, leastAhead))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/overlapd/overlapd/cuda/driver"
 	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
@@ -127,6 +128,100 @@ func TestGPURunsAhead(t *testing.T) {
 	}
 }
 
+// TestQueueByTime launches segments that take so long, and looks at how many of them are
+// queued when the next may be launched.
+func TestQueueByTime(t *testing.T) {
+	const us = time.Microsecond
+	d, _ := openFakeGPU(t, openEnv(t), fakeSpec{})
+	for _, tt := range []struct {
+		name   string
+		takes  []time.Duration // in turns
+		queued int
+	}{
+		{"not known", []time.Duration{0}, leastAhead - 1},
+		{"long", []time.Duration{200 * us}, leastAhead - 1},
+		{"300 µs in five", []time.Duration{60 * us}, 5},
+		{"short", []time.Duration{5 * us}, 60},
+		{"shorter than can be queued", []time.Duration{time.Nanosecond}, mostAhead - 1},
+		{"long and short", []time.Duration{140 * us, 5 * us, 5 * us}, 6},
+	} {
+		for n := range 3 * mostAhead {
+			if err := d.follow(tt.takes[n%len(tt.takes)]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := d.launched - d.done; n != tt.queued {
+			t.Errorf("%s: %d segments are queued, expected %d", tt.name, n, tt.queued)
+		}
+		if err := d.sync(); err != nil || d.launched != d.done {
+			t.Errorf("%s: %d of %d are done after a wait for all, %v", tt.name, d.done, d.launched, err)
+		}
+	}
+}
+
+// TestWaitsPoll counts how often a wait asks before it sleeps.
+func TestWaitsPoll(t *testing.T) {
+	d, _ := openFakeGPU(t, openEnv(t), fakeSpec{})
+	wait := func(unready uint64) (asked, slept uint64) {
+		fakePage[fakedriver.Unready] = unready
+		asked, slept = fakeDriver.Calls(fakedriver.CallEventQuery), fakeDriver.Calls(fakedriver.CallEventSync)
+		if err := d.sync(); err != nil {
+			t.Fatal(err)
+		}
+		fakePage[fakedriver.Unready] = 0
+		return fakeDriver.Calls(fakedriver.CallEventQuery) - asked, fakeDriver.Calls(fakedriver.CallEventSync) - slept
+	}
+	if d.poll != pollTime {
+		t.Errorf("waits ask for %v", d.poll)
+	}
+	d.poll = time.Hour
+	if asked, slept := wait(2); asked != 3 || slept != 0 {
+		t.Errorf("it asked %d times and slept %d times for what was done at the third question", asked, slept)
+	}
+	d.poll = time.Microsecond
+	if asked, slept := wait(1 << 60); asked == 0 || slept != 1 {
+		t.Errorf("it asked %d times and slept %d times for what takes long", asked, slept)
+	}
+}
+
+// TestSegmentsAreTimed learns from what the device takes for spans.
+func TestSegmentsAreTimed(t *testing.T) {
+	l := &layout{live: make([]int64, 4)}
+	for _, tt := range []struct {
+		name     string
+		from, to int
+		together time.Duration
+		want     []time.Duration
+	}{
+		{"a span of which nothing is known", 0, 2, 200, []time.Duration{100, 100, 0, 0}},
+		{"one segment alone", 1, 2, 40, []time.Duration{100, 40, 0, 0}},
+		{"what took longer beside others", 0, 2, 500, []time.Duration{100, 40, 0, 0}},
+		{"all, half of them unknown", 0, 4, 400, []time.Duration{100, 40, 100, 100}},
+		{"all in less", 0, 4, 139, []time.Duration{40, 16, 40, 40}},
+		{"nothing", 2, 2, 7, []time.Duration{40, 16, 40, 40}},
+		{"next to nothing", 0, 4, 0, []time.Duration{1, 1, 1, 1}},
+	} {
+		if l.took(tt.from, tt.to, tt.together); !slices.Equal(l.times, tt.want) {
+			t.Errorf("%s: %d, expected %d", tt.name, l.times, tt.want)
+		}
+	}
+	if none := (*layout)(nil); none.takes(3) != 0 || l.takes(3) != 1 || new(layout).takes(3) != 0 {
+		t.Error("the time of a segment that is not known")
+	}
+
+	m, _ := openGPU(t, "tiny_mlp", Config{}, fakeSpec{})
+	for _, want := range []bool{false, true} { // the first run teaches shapes
+		if _, err := runAll(m, 1, queryOf(t, m, 1, 0)); err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range m.layouts {
+			if known := l.times != nil && !slices.Contains(l.times, 0); known != want {
+				t.Errorf("times %v, expected to be known: %t", l.times, want)
+			}
+		}
+	}
+}
+
 // TestGPUGather gathers inputs of which some are copied from where they lie and
 // some from the staging memory, pinned or not.
 func TestGPUGather(t *testing.T) {
@@ -173,7 +268,7 @@ func TestGPUFaults(t *testing.T) {
 		"memory":            {fakedriver.CallAlloc, 1, driver.OutOfMemory, wire.ErrDeviceMemory},
 		"copy in":           {fakedriver.CallCopyIn, 1, 810, wire.ErrDeviceLost},
 		"mark":              {fakedriver.CallEventRecord, 2, 999, wire.ErrDeviceLost},
-		"wait":              {fakedriver.CallEventSync, 2, 806, wire.ErrDeviceLost},
+		"wait":              {fakedriver.CallEventQuery, 2, 806, wire.ErrDeviceLost},
 		"copy out":          {fakedriver.CallCopyOut, 1, 214, wire.ErrDeviceLost},
 		"memory of the MPS": {fakedriver.CallEventRecord, 1, driver.OutOfMemory, wire.ErrDeviceMemory},
 	} {
@@ -395,11 +490,11 @@ func TestOpenGPUFails(t *testing.T) {
 	env := openEnv(t)
 	for _, call := range []int{fakedriver.CallStreamCreate, fakedriver.CallEventCreate} {
 		failCall(t, call, 1, driver.OutOfMemory)
-		if _, err := openCUDA(fakeLibrary, env, wire.CUDASpec{}, segmentsAhead); !errors.Is(err, driver.OutOfMemory) {
+		if _, err := openCUDA(fakeLibrary, env, wire.CUDASpec{}, leastAhead); !errors.Is(err, driver.OutOfMemory) {
 			t.Errorf("call %d: %v", call, err)
 		}
 	}
-	if _, err := openCUDA(fakeLibrary, env, wire.CUDASpec{Device: "7"}, segmentsAhead); !errors.Is(err, driver.ErrNotFound) {
+	if _, err := openCUDA(fakeLibrary, env, wire.CUDASpec{Device: "7"}, leastAhead); !errors.Is(err, driver.ErrNotFound) {
 		t.Errorf("no such device: %v", err)
 	}
 	if fakePage[fakedriver.Contexts] != 0 || fakePage[fakedriver.Events] != 0 || fakePage[fakedriver.Streams] != 0 {

@@ -387,9 +387,9 @@ func TestGPUFaultsOfMoves(t *testing.T) {
 		want     error
 	}{
 		"copy out": {far, near, fakedriver.CallCopyOut, 1, wire.ErrDeviceLost},
-		"wait":     {far, near, fakedriver.CallEventSync, 3, wire.ErrDeviceLost},
+		"wait":     {far, near, fakedriver.CallEventQuery, 3, wire.ErrDeviceLost},
 		"copy in":  {near, far, fakedriver.CallCopyIn, 1, wire.ErrDeviceLost},
-		"settle":   {near, far, fakedriver.CallStreamSync, 1, wire.ErrDeviceLost},
+		"settle":   {near, far, fakedriver.CallEventQuery, 1, wire.ErrDeviceLost},
 		"memory":   {near, far, fakedriver.CallAlloc, 1, wire.ErrDeviceMemory},
 	} {
 		far.closeAllIdle() // so that memory is wanted

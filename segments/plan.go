@@ -3,6 +3,7 @@ package segments
 import (
 	"cmp"
 	"slices"
+	"time"
 )
 
 // layout is where the values of a batch lie in its memory. It holds for
@@ -14,8 +15,37 @@ type layout struct {
 	bytes   int64 // all of it together
 	work    int64 // what its batches had besides at most, for operators to work in
 	live    []int64
-	size    int    // the size of the batch that it was made for, 0 of one that came from another worker
-	used    uint64 // when it was used last, by the clock of the pool
+	size    int             // the size of the batch that it was made for, 0 of one that came from another worker
+	used    uint64          // when it was used last, by the clock of the pool
+	times   []time.Duration // by piece, the least that it has taken on a device, 0 if that is not known
+}
+
+// takes returns the least time that a piece has taken on the device, as far as that is
+// known, 0 else and without a layout.
+func (l *layout) takes(piece int) time.Duration {
+	if l == nil || l.times == nil {
+		return 0
+	}
+	return l.times[piece]
+}
+
+// took takes in how long the device took for some pieces together. Those that are not
+// known share alike. What is known together to take more was measured with more beside
+// it: waits of the host, or the work of others.
+func (l *layout) took(from, to int, together time.Duration) {
+	if l.times == nil {
+		l.times = make([]time.Duration, len(l.live))
+	}
+	var sum time.Duration
+	for p := from; p < to; p++ {
+		if l.times[p] == 0 {
+			l.times[p] = max(together/time.Duration(to-from), 1)
+		}
+		sum += l.times[p]
+	}
+	for p := from; p < to && sum > together; p++ {
+		l.times[p] = max(time.Duration(float64(l.times[p])*float64(together)/float64(sum)), 1)
+	}
 }
 
 // planner makes a layout.

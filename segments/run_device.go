@@ -30,6 +30,10 @@ type deviceRun struct {
 	last    time.Duration
 	later   []func() // copies of what the host has, after the wait
 	pins    [][]byte
+	timed   struct { // the segments between the events around the span
+		of       *layout // nil if those of no layout
+		from, to int
+	}
 }
 
 func (r *deviceRun) took() time.Duration { return r.last }
@@ -152,6 +156,7 @@ func (r *deviceRun) gather(b *batch, staged int, to region, offset int64, i int,
 
 func (r *deviceRun) span(b *batch, end int, stop *uint32) error {
 	r.pending = true
+	r.timed.of, r.timed.from = nil, b.next
 	if err := r.begin(); err != nil {
 		return err
 	}
@@ -178,10 +183,11 @@ func (r *deviceRun) span(b *batch, end int, stop *uint32) error {
 		if err := r.m.check(b); err != nil {
 			return err
 		}
-		if err := r.launched(); err != nil {
+		if err := r.follow(b.frame.layout.takes(p)); err != nil {
 			return err
 		}
 	}
+	r.timed.of, r.timed.to = b.frame.layout, b.next
 	if b.next < len(r.m.cut.pieces) {
 		return r.endSpan()
 	}
@@ -195,6 +201,9 @@ func (r *deviceRun) span(b *batch, end int, stop *uint32) error {
 func (r *deviceRun) endSpan() (err error) {
 	r.last, err = r.end()
 	r.pending = err != nil
+	if err == nil && r.timed.of != nil {
+		r.timed.of.took(r.timed.from, r.timed.to, r.last)
+	}
 	return err
 }
 

@@ -334,8 +334,10 @@ func (m *CutModel) runTimed(id models.BatchID, nanos []int64) error {
 		if _, err := m.Run(id, p, p+1, nil); err != nil {
 			return err
 		}
-		if err := m.run.settle(); err != nil { // the last one waits for its outputs otherwise
-			return err
+		if p == len(nanos)-1 { // the others have waited
+			if err := m.run.collect(); err != nil {
+				return err
+			}
 		}
 		nanos[p] = int64(time.Since(started))
 	}

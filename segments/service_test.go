@@ -69,7 +69,7 @@ func TestServeOnGPU(t *testing.T) {
 	if err != nil || !slices.Equal(data, want[0][0].data) {
 		t.Errorf("%x, %v; expected %x", data, err, want[0][0].data)
 	}
-	failCall(t, fakedriver.CallEventSync, 1, 806) // the MPS server went away; what is freed later is freed
+	failCall(t, fakedriver.CallEventQuery, 1, 806) // the MPS server went away; what is freed later is freed
 	w.send(&wire.Run{Batch: 2, End: end, Size: 2, Queries: []wire.QueryTensors{w.tensors(q)}})
 	var f wire.Failed
 	if w.await(&f); !errors.Is(f.Err(), wire.ErrDeviceLost) || !strings.Contains(f.Message, driver.Result(806).Name()) {
@@ -242,7 +242,7 @@ func TestWarmLengths(t *testing.T) {
 	if err := s.CutModel.Close(); err != nil {
 		t.Error(err)
 	}
-	failCall(t, fakedriver.CallEventSync, 3, 806)
+	failCall(t, fakedriver.CallEventQuery, 3, 806)
 	if _, err := loadService(env, device, spec, nothing); !errors.Is(err, wire.ErrDeviceLost) {
 		t.Errorf("a device that fails: %v", err)
 	}

@@ -36,6 +36,7 @@ typedef void *cu_event;
 	X(event_create, "cuEventCreate", (cu_event *, unsigned))                                \
 	X(event_destroy, "cuEventDestroy_v2", (cu_event))                                       \
 	X(event_record, "cuEventRecord", (cu_event, cu_stream))                                 \
+	X(event_query, "cuEventQuery", (cu_event))                                              \
 	X(event_sync, "cuEventSynchronize", (cu_event))                                         \
 	X(event_elapsed, "cuEventElapsedTime", (float *, cu_event, cu_event))                   \
 	X(memory_alloc, "cuMemAlloc_v2", (cu_address *, size_t))                                \

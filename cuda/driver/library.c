@@ -1,6 +1,7 @@
 #include "library.h"
 
 #include <dlfcn.h>
+#include <time.h>
 
 const char *overlapd_cuda_load(struct cuda *t, const char *path, const char **missing) {
 	void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
@@ -33,7 +34,6 @@ IN_CONTEXT(stream_sync, (const struct cuda *t, cu_context context, cu_stream str
 IN_CONTEXT(event_create, (const struct cuda *t, cu_context context, cu_event *event, unsigned flags), (event, flags))
 IN_CONTEXT(event_destroy, (const struct cuda *t, cu_context context, cu_event event), (event))
 IN_CONTEXT(event_record, (const struct cuda *t, cu_context context, cu_event event, cu_stream stream), (event, stream))
-IN_CONTEXT(event_sync, (const struct cuda *t, cu_context context, cu_event event), (event))
 IN_CONTEXT(event_elapsed, (const struct cuda *t, cu_context context, float *milliseconds, cu_event from, cu_event to),
            (milliseconds, from, to))
 IN_CONTEXT(memory_alloc, (const struct cuda *t, cu_context context, cu_address *address, size_t bytes), (address, bytes))
@@ -46,6 +46,29 @@ IN_CONTEXT(copy_out, (const struct cuda *t, cu_context context, void *to, cu_add
 IN_CONTEXT(host_register, (const struct cuda *t, cu_context context, void *memory, size_t bytes, unsigned flags),
            (memory, bytes, flags))
 IN_CONTEXT(host_unregister, (const struct cuda *t, cu_context context, void *memory), (memory))
+
+static int64_t monotonic_nanos(void) {
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* Asks again and again for so long, and then waits as the event was made to. */
+cu_result overlapd_cuda_event_sync(const struct cuda *t, cu_context context, cu_event event, int64_t poll_nanos) {
+	enum { NOT_READY = 600 };
+	cu_result r = t->context_set(context);
+
+	if (r != 0 || poll_nanos <= 0)
+		return r != 0 ? r : t->event_sync(event);
+	for (int64_t end = monotonic_nanos() + poll_nanos;;) {
+		r = t->event_query(event);
+		if (r != NOT_READY)
+			return r;
+		if (monotonic_nanos() >= end)
+			return t->event_sync(event);
+	}
+}
 
 /* What needs no context. cgo cannot call a function pointer. */
 cu_result overlapd_cuda_init(const struct cuda *t) { return t->init(0); }

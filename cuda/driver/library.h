@@ -28,7 +28,7 @@ cu_result overlapd_cuda_stream_sync(const struct cuda *t, cu_context context, cu
 cu_result overlapd_cuda_event_create(const struct cuda *t, cu_context context, cu_event *event, unsigned flags);
 cu_result overlapd_cuda_event_destroy(const struct cuda *t, cu_context context, cu_event event);
 cu_result overlapd_cuda_event_record(const struct cuda *t, cu_context context, cu_event event, cu_stream stream);
-cu_result overlapd_cuda_event_sync(const struct cuda *t, cu_context context, cu_event event);
+cu_result overlapd_cuda_event_sync(const struct cuda *t, cu_context context, cu_event event, int64_t poll_nanos);
 cu_result overlapd_cuda_event_elapsed(const struct cuda *t, cu_context context, float *milliseconds, cu_event from, cu_event to);
 cu_result overlapd_cuda_memory_alloc(const struct cuda *t, cu_context context, cu_address *address, size_t bytes);
 cu_result overlapd_cuda_memory_free(const struct cuda *t, cu_context context, cu_address address);

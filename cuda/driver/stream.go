@@ -119,9 +119,11 @@ func (e *Event) Record(s *Stream) error {
 	return check("cuEventRecord", C.overlapd_cuda_event_record(e.context.lib.table, e.context.context, e.event, s.stream))
 }
 
-// Sync waits until the device has passed the mark.
-func (e *Event) Sync() error {
-	return check("cuEventSynchronize", C.overlapd_cuda_event_sync(e.context.lib.table, e.context.context, e.event))
+// Sync waits until the device has passed the mark. For so long at most it asks the
+// driver again and again, since a thread that sleeps takes tens of microseconds to wake;
+// then it waits as NewEvent says.
+func (e *Event) Sync(poll time.Duration) error {
+	return check("cuEventSynchronize", C.overlapd_cuda_event_sync(e.context.lib.table, e.context.context, e.event, C.int64_t(poll)))
 }
 
 // Since returns how long after an earlier event the device passed this one. It

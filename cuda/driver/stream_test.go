@@ -89,11 +89,46 @@ func TestEvents(t *testing.T) {
 	if _, err := second.Since(first); !errors.Is(err, NotReady) {
 		t.Errorf("the time before the end: %v", err)
 	}
-	if err := second.Sync(); err != nil {
+	if err := second.Sync(0); err != nil {
 		t.Fatal(err)
 	}
 	if d, err := second.Since(first); err != nil || d <= 0 || d > time.Second {
 		t.Errorf("%v between the events, %v", d, err)
+	}
+}
+
+// TestEventIsAskedForBeforeSleep asks for an event until it has passed, or until the time
+// for that is over, and sleeps then.
+func TestEventIsAskedForBeforeSleep(t *testing.T) {
+	c := openContext(t)
+	s, e := openStream(t, c), openEvent(t, c)
+	if err := e.Record(s); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { page[fakedriver.Unready] = 0 }()
+	for _, tt := range []struct {
+		name           string
+		unready        uint64
+		poll           time.Duration
+		queries, waits uint64 // 0 queries for any number but none
+	}{
+		{"passed at once", 0, time.Hour, 1, 0},
+		{"passed at the fourth question", 3, time.Hour, 4, 0},
+		{"not in time", 1 << 60, time.Millisecond, 0, 1},
+	} {
+		page[fakedriver.Unready] = tt.unready
+		queries, waits := fake.Calls(fakedriver.CallEventQuery), fake.Calls(fakedriver.CallEventSync)
+		if err := e.Sync(tt.poll); err != nil {
+			t.Error(tt.name, err)
+		}
+		queries, waits = fake.Calls(fakedriver.CallEventQuery)-queries, fake.Calls(fakedriver.CallEventSync)-waits
+		if queries == 0 || tt.queries != 0 && queries != tt.queries || waits != tt.waits {
+			t.Errorf("%s: %d questions and %d sleeps, expected %d and %d", tt.name, queries, waits, tt.queries, tt.waits)
+		}
+	}
+	queries := fake.Calls(fakedriver.CallEventQuery)
+	if err := e.Sync(0); err != nil || fake.Calls(fakedriver.CallEventQuery) != queries {
+		t.Errorf("asked without time for it: %v", err)
 	}
 }
 
@@ -102,7 +137,8 @@ func TestEventErrors(t *testing.T) {
 	s, e := openStream(t, c), openEvent(t, c)
 	for call, f := range map[int]func() error{
 		fakedriver.CallEventRecord:  func() error { return e.Record(s) },
-		fakedriver.CallEventSync:    e.Sync,
+		fakedriver.CallEventQuery:   func() error { return e.Sync(time.Minute) },
+		fakedriver.CallEventSync:    func() error { return e.Sync(0) },
 		fakedriver.CallEventDestroy: e.Close,
 	} {
 		failNext(t, call, 700)

@@ -67,6 +67,9 @@ func (d *Driver) share(path string) error {
 	return nil
 }
 
+// Calls returns how often a call was made.
+func (d *Driver) Calls(call int) uint64 { return d.Page[called+call] }
+
 // Fail makes the n-th such call from now give the result, 0 none.
 func (d *Driver) Fail(call int, n, result uint64) {
 	d.Page[failWith+call] = result
@@ -80,6 +83,8 @@ const (
 	Identity    = 1 // 1: device addresses can be used by the host as well
 	Devices     = 2 // how many there are
 	MemoryTaken = 3 // bytes that others hold
+	Unready     = 4 // so many questions for an event are answered with no
+	Thread      = 5 // whose records of events are counted
 
 	Bytes       = 16 // of device memory that are held
 	Allocations = 17
@@ -95,6 +100,9 @@ const (
 	Sticky      = 29 // the result that every call gives from now on, 0 if none
 	Flags       = 30 // of the context
 
+	Records = 32 // of events by the thread that is counted
+
+	called    = 64  // by call: how often it was called
 	failAfter = 128 // by call: fail at the n-th call from now, 0 for never
 	failWith  = 192 // by call: the result
 	words     = 512
@@ -114,6 +122,7 @@ const (
 	CallEventCreate   = 15
 	CallEventDestroy  = 16
 	CallEventRecord   = 17
+	CallEventQuery    = 18
 	CallEventSync     = 19
 	CallAlloc         = 21
 	CallFree          = 22

@@ -60,10 +60,10 @@ func TestNumbers(t *testing.T) {
 	}
 	page, calls := enum("enum {"), enum("enum call {")
 	for name, got := range map[string]int{
-		"MEMORY_LIMIT": MemoryLimit, "IDENTITY": Identity, "DEVICES": Devices, "MEMORY_TAKEN": MemoryTaken,
+		"MEMORY_LIMIT": MemoryLimit, "IDENTITY": Identity, "DEVICES": Devices, "MEMORY_TAKEN": MemoryTaken, "UNREADY": Unready, "THREAD": Thread, "RECORDS": Records,
 		"BYTES": Bytes, "ALLOCATIONS": Allocations, "STREAMS": Streams, "EVENTS": Events, "PINS": Pins, "CONTEXTS": Contexts, "PENDING": Pending,
 		"COPIES_IN": CopiesIn, "COPIES_OUT": CopiesOut, "SYNCS": Syncs, "FAULTS": Faults, "STICKY": Sticky, "FLAGS": Flags,
-		"FAIL_AFTER": failAfter, "FAIL_WITH": failWith, "WORDS": words,
+		"CALLS": called, "FAIL_AFTER": failAfter, "FAIL_WITH": failWith, "WORDS": words,
 	} {
 		if want, ok := page[name]; !ok || got != want {
 			t.Errorf("%s is word %d of the source (there: %t), and %d here", name, want, ok, got)
@@ -72,7 +72,7 @@ func TestNumbers(t *testing.T) {
 	for name, got := range map[string]int{
 		"INIT": CallInit, "COUNT": CallCount, "UUID": CallUUID, "SET_FLAGS": CallSetFlags, "RETAIN": CallRetain, "RELEASE": CallRelease,
 		"STREAM_CREATE": CallStreamCreate, "STREAM_DESTROY": CallStreamDestroy, "STREAM_SYNC": CallStreamSync,
-		"EVENT_CREATE": CallEventCreate, "EVENT_DESTROY": CallEventDestroy, "EVENT_RECORD": CallEventRecord, "EVENT_SYNC": CallEventSync,
+		"EVENT_CREATE": CallEventCreate, "EVENT_DESTROY": CallEventDestroy, "EVENT_RECORD": CallEventRecord, "EVENT_QUERY": CallEventQuery, "EVENT_SYNC": CallEventSync,
 		"ALLOC": CallAlloc, "FREE": CallFree, "INFO": CallInfo, "COPY_IN": CallCopyIn, "COPY_OUT": CallCopyOut, "PIN": CallPin, "UNPIN": CallUnpin,
 	} {
 		if want, ok := calls[name]; !ok || got != want {

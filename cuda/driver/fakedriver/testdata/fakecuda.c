@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 enum { /* what the test sets */
@@ -24,6 +25,8 @@ enum { /* what the test sets */
 	IDENTITY,       /* 1: device addresses can be used by the host as well */
 	DEVICES,        /* how many there are */
 	MEMORY_TAKEN,   /* bytes that others hold */
+	UNREADY,        /* so many questions for an event are answered with no */
+	THREAD,         /* whose records of events are counted */
 	KNOBS = 16,     /* what happened: */
 	BYTES = KNOBS,
 	ALLOCATIONS,
@@ -41,6 +44,7 @@ enum { /* what the test sets */
 	STICKY,  /* the result that every call gives from now on, 0 if none */
 	FLAGS,   /* of the context */
 	PRIORITY, /* of the last stream */
+	RECORDS,  /* of events by the thread that is counted */
 	CALLS = 64,
 	FAIL_AFTER = 128, /* by call: fail at the n-th call from now, 0 for never */
 	FAIL_WITH = 192,  /* by call: the result */
@@ -329,6 +333,7 @@ int cuEventRecord(void *event, void *stream) {
 	BEGIN(EVENT_RECORD, 1);
 	if (e == NULL || find(streams, STREAM_BASE, stream) == NULL)
 		return fault("an event or stream that is not there"), BAD_HANDLE;
+	page[RECORDS] += page[THREAD] == (uint64_t)syscall(SYS_gettid);
 	e->stream = (uint64_t)stream, e->sequence = ++sequence, e->time = now;
 	drain((uint64_t)stream, e->sequence, 0);
 	return 0;
@@ -338,6 +343,22 @@ static int pending(struct mark *e) {
 	for (size_t i = 0; i < queued; i++)
 		if (queue[i].stream == e->stream && queue[i].sequence < e->sequence)
 			return 1;
+	return 0;
+}
+
+int cuEventQuery(void *event) {
+	struct mark *e = find(events, EVENT_BASE, event);
+
+	BEGIN(EVENT_QUERY, 1);
+	if (e == NULL)
+		return fault("an event is asked for that is not there"), BAD_HANDLE;
+	if (page[UNREADY] > 0) {
+		page[UNREADY]--;
+		return NOT_READY;
+	}
+	if (e->stream != 0)
+		drain(e->stream, e->sequence, 1);
+	page[SYNCS]++;
 	return 0;
 }
 
