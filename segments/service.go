@@ -54,24 +54,21 @@ func LoadONNX(spec wire.LoadSpec, memory worker.Memory, progress worker.Progress
 	if err != nil {
 		return nil, err
 	}
-	s, err := openService(env, spec, progress)
+	s, err := openService(env, OpenCUDA, spec, memory, progress)
 	if err != nil {
 		return nil, errors.Join(err, env.Close())
-	}
-	if s.device != nil {
-		progress("pin", 0, 1)
-		s.pin(memory)
 	}
 	return s, nil
 }
 
-// openService loads the model on the device that the spec names.
-func openService(env *ort.Env, spec wire.LoadSpec, progress worker.ProgressFunc) (s *service, err error) {
+// openService loads the model on the device that the spec names, which open opens if
+// it is a GPU. It is called on the thread that will serve.
+func openService(env *ort.Env, open func(*ort.Env, wire.CUDASpec) (*Device, error), spec wire.LoadSpec, memory worker.Memory, progress worker.ProgressFunc) (s *service, err error) {
 	var device *Device
 	if spec.CUDA != nil {
 		// The driver's threads, too, have the priority of the one that makes them.
 		progress("device", 0, 1)
-		if device, err = OpenCUDA(env, *spec.CUDA); err != nil {
+		if device, err = open(env, *spec.CUDA); err != nil {
 			return nil, err
 		}
 	}
@@ -79,10 +76,18 @@ func openService(env *ort.Env, spec wire.LoadSpec, progress worker.ProgressFunc)
 		s, err = loadService(env, device, spec, progress)
 		return err
 	})
-	if err != nil && device != nil {
-		err = errors.Join(err, device.Close())
+	if err != nil || device == nil {
+		if device != nil {
+			err = errors.Join(err, device.Close())
+		}
+		return s, err
 	}
-	return s, err
+	progress("pin", 0, 1)
+	s.pin(memory)
+	if err = s.warmThread(progress); err != nil {
+		return nil, errors.Join(err, s.CutModel.Close(), device.Close())
+	}
+	return s, nil
 }
 
 // loadNice is by how much loading yields to what serves, as nice(1) has it. It
@@ -190,6 +195,39 @@ func (s *service) warm(spec wire.LoadSpec, progress worker.ProgressFunc) error {
 				return nil
 			}
 			s.solo = append(s.solo, solo)
+		}
+	}
+	return nil
+}
+
+// maxThreadBatches is how many batches warm the thread that serves, at most.
+const maxThreadBatches = 32
+
+// warmThread runs a batch of zeros of each size that is a power of two, and of the
+// largest, on the thread that calls it. The model was warmed on one that has ended since,
+// and what CUDA's libraries keep for each thread has gone with it: the first query
+// would wait for that. On the CPU nothing is kept so. An error is one that ends the worker.
+func (s *service) warmThread(progress worker.ProgressFunc) error {
+	var sizes []wire.Solo // of those that the model ran
+	for i, solo := range s.solo {
+		n, largest := solo.Size, i == len(s.solo)-1 || s.solo[i+1].Size < solo.Size // of a length
+		if (n&(n-1) == 0 || largest) && len(sizes) < maxThreadBatches {
+			sizes = append(sizes, solo)
+		}
+	}
+	for i, solo := range sizes {
+		progress("warm", int64(i), int64(len(sizes)))
+		q, _, err := s.zeroQuery(solo.Size, solo.SeqLen)
+		if err == nil {
+			err = s.runOnce(q)
+			unmapQuery(q)
+		}
+		if wire.Ends(err) {
+			return err
+		}
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "warming up the thread that serves with a batch of %d: %v\n", solo.Size, err)
+			return nil
 		}
 	}
 	return nil

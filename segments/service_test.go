@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -249,6 +250,59 @@ func TestWarmLengths(t *testing.T) {
 	fake.given = memory.Sum() - 1
 	if _, err := loadService(env, device, spec, nothing); !errors.Is(err, wire.ErrDeviceFull) || !strings.Contains(err.Error(), "a batch of 2") {
 		t.Errorf("a byte too little: %v", err)
+	}
+}
+
+// TestServingThreadIsWarm counts what the thread does that loads a service and then
+// serves it: it runs a batch of each size that is a power of two, and of the largest.
+func TestServingThreadIsWarm(t *testing.T) {
+	env := openEnv(t)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	fakePage[fakedriver.Thread] = uint64(unix.Gettid())
+	defer func() { fakePage[fakedriver.Thread] = 0 }()
+	open := func(env *ort.Env, spec wire.CUDASpec) (*Device, error) {
+		d, _, err := newFakeGPU(env, fakeSpec{CUDASpec: spec})
+		return d, err
+	}
+	spec := wire.LoadSpec{ModelPath: openZoo(t, "tiny_mlp"), CacheDir: t.TempDir(), MaxBatch: 6, CutTarget: 3, CUDA: &wire.CUDASpec{}}
+	before := fakePage[fakedriver.Records]
+	s, err := openService(env, open, spec, worker.Memory{}, nothing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	did := fakePage[fakedriver.Records] - before
+	want := counted(func() {
+		for _, size := range []int64{1, 2, 4, 6} {
+			if err := s.runOnce(queryOf(t, s.CutModel, size, 0)); err != nil {
+				t.Error(err)
+			}
+		}
+	}, fakedriver.Records)[0]
+	if did == 0 || did != want {
+		t.Errorf("the thread recorded %d events, expected %d", did, want)
+	}
+
+	s.solo = []wire.Solo{{Size: 1 << 40}, {Size: 1}} // the first can be of no model
+	var failed error
+	said := stderrOf(t, func() { failed = s.warmThread(nothing) })
+	if failed != nil || !strings.Contains(said, "a batch of 1099511627776") {
+		t.Errorf("a size that is impossible: %v, it said %q", failed, said)
+	}
+	closeCut(t, s.CutModel)
+	closeFakeGPU(t, s.device)
+
+	fails := func(phase string, _, _ int64) {
+		if phase == "pin" {
+			failCall(t, fakedriver.CallEventQuery, 1, 806)
+		}
+	}
+	if _, err := openService(env, open, spec, worker.Memory{}, fails); !errors.Is(err, wire.ErrDeviceLost) {
+		t.Errorf("a device that is lost: %v", err)
+	}
+	expectEmptyGPU(t)
+	if fakePage[fakedriver.Contexts] != 0 || fakePage[fakedriver.Events] != 0 {
+		t.Error("the device is still open")
 	}
 }
 
