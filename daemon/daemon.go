@@ -109,6 +109,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	if len(d.devices) == 0 {
 		d.devices = pooled(one, d.gpus)
 	}
+	d.takeSource()
 	if err = d.openLoop(&o); err != nil || o.Offline {
 		return d, err
 	}

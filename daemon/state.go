@@ -174,15 +174,22 @@ func (s *State) load(bucket, key string, value any) (ok bool, err error) {
 // operators there are, and what the worker had of the device, with "|" between them.
 func (s *State) SoloTimes() (known map[string]predictor.Snapshot, err error) {
 	known = map[string]predictor.Snapshot{}
-	err = s.db.View(func(tx *bbolt.Tx) error {
-		return tx.Bucket([]byte(loop.SoloProfiles)).ForEach(func(key, text []byte) error {
-			var times predictor.Snapshot
-			if err := json.Unmarshal(text, &times); err != nil {
+	return known, eachStored(s, loop.SoloProfiles, nil, known)
+}
+
+// eachStored reads the values of a bucket that are wanted.
+func eachStored[T any](s *State, bucket string, wanted func(key string) bool, into map[string]T) error {
+	return s.db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte(bucket)).ForEach(func(key, text []byte) error {
+			if wanted != nil && !wanted(string(key)) {
+				return nil
+			}
+			var value T
+			if err := json.Unmarshal(text, &value); err != nil {
 				return fmt.Errorf("%s: %w", key, err)
 			}
-			known[string(key)] = times
+			into[string(key)] = value
 			return nil
 		})
 	})
-	return known, err
 }

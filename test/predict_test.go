@@ -163,6 +163,64 @@ log = true`}
 	same(t, before, p.answers())
 }
 
+// A new daemon serves with the predictor that another one has measured: it measures
+// nothing, and its first queries run in groups that are predicted.
+func TestImportedPredictorMeasuresNothing(t *testing.T) {
+	t.Parallel()
+	const tables = `
+[profile]
+groups = 90
+repeats = 3
+[predictor]
+`
+	source := t.TempDir()
+	p := serve(t, config{top: `policy = "overlap"`, services: tinies(), tables: tables})
+	says(t, p.reaches("serving"), "trained on ")
+	before := p.answers()
+	p.stop()
+	artifact := filepath.Join(source, "tinies.json")
+	if out, log, code := run(t, "predictor", "export", artifact, "--config", p.path); code != 0 || !strings.Contains(out, "a predictor of add, cnn, mlp on ") {
+		t.Fatalf("export: %d\n%s%s", code, out, log)
+	}
+
+	serveWith := func(c config) {
+		p := start(t, c)
+		p.settles()
+		s := p.standing()
+		if s.Predictor.Phase != "serving" || s.Predictor.File == nil {
+			t.Fatalf("status: %+v\n%s", s, p.logged())
+		}
+		same(t, before, p.answers())
+		crowd(4, func(int, *rand.Rand) { same(t, before, p.answers()) })
+		if n := p.count(func(e event) bool { return e.Predictor == "measuring" || e.Predictor == "training" }); n != 0 {
+			t.Errorf("it measured:\n%s", p.logged())
+		}
+		p.stop()
+	}
+	c := config{dir: t.TempDir(), top: `policy = "overlap"`, services: tinies(), tables: tables + fmt.Sprintf("source = %q", source)}
+	serveWith(c)
+	serveWith(c) // which takes over what it has
+
+	c = config{dir: t.TempDir(), top: `policy = "overlap"`, services: tinies(), tables: tables}
+	path := write(t, "overlapd.toml", []byte(c.text()))
+	if out, log, code := run(t, "predictor", "import", artifact, "--config", path); code != 0 || !strings.Contains(out, "the state file has a predictor of add, cnn, mlp") {
+		t.Fatalf("import: %d\n%s%s", code, out, log)
+	}
+	serveWith(c)
+
+	// Other threads are told, and the daemon measures.
+	c.services[0].lines += "\nthreads = 2"
+	c.dir, c.tables = t.TempDir(), tables+fmt.Sprintf("source = %q", source)
+	other := serve(t, c)
+	other.reaches("measuring")
+	says(t, other.logged(), "service add: predictor of other models: its model was measured with 1 threads", "it has 2 threads")
+	other.stop()
+	path = write(t, "overlapd.toml", []byte(c.text()))
+	if out, log, code := run(t, "predictor", "import", artifact, "--config", path); code != 1 || !strings.Contains(log, "it has 2 threads") {
+		t.Errorf("import: %d\n%s%s", code, out, log)
+	}
+}
+
 // A daemon that is under load from its first moment has a predictor in the end, though the
 // load never pauses and the time to measure is spent long before there is enough.
 func TestLearnsUnderLoad(t *testing.T) {

@@ -37,6 +37,11 @@ func (o *stateOptions) flags(cmd *cobra.Command) {
 
 // use calls do with the measurements of the state file, while no daemon has it open.
 func (o *stateOptions) use(mustExist bool, do func(*training.Store) error) error {
+	return o.open(mustExist, func(s *daemon.State) error { return do(s.Datasets()) })
+}
+
+// open calls do with the state file, while no daemon has it open.
+func (o *stateOptions) open(mustExist bool, do func(*daemon.State) error) error {
 	dir := cmp.Or(o.dir, config.Default().StateDir)
 	if o.dir == "" && o.config != "" {
 		c, err := config.Load(o.config)
@@ -49,7 +54,7 @@ func (o *stateOptions) use(mustExist bool, do func(*training.Store) error) error
 	if err != nil {
 		return err
 	}
-	return errors.Join(do(file.Datasets()), file.Close())
+	return errors.Join(do(file), file.Close())
 }
 
 func datasetImportCommand() *cobra.Command {

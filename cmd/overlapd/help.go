@@ -56,7 +56,7 @@ func completeValues(root *cobra.Command) error {
 			cmd.ValidArgsFunction = words(zoo.Names()...)
 		case "overlapd models inspect":
 			cmd.ValidArgsFunction = zooModels
-		case "overlapd device show":
+		case "overlapd device show", "overlapd predictor export", "overlapd predictor import":
 			cmd.ValidArgsFunction = files("json")
 		case "overlapd restart":
 			cmd.ValidArgsFunction = completeServices

@@ -106,7 +106,8 @@ Then:        overlapd status               what it serves and has done
 	topic("Watching", statusCommand(), topCommand(), traceCommand(), replayCommand())
 	topic("Measuring and predicting", profileCommand(), trainCommand(),
 		group("dataset", "Import, export and show measured operator groups",
-			datasetImportCommand(), datasetExportCommand(), datasetShowCommand(), datasetDeleteCommand()))
+			datasetImportCommand(), datasetExportCommand(), datasetShowCommand(), datasetDeleteCommand()),
+		group("predictor", "Share a predictor, and what was measured for it, with other daemons", predictorExportCommand(), predictorImportCommand()))
 	topic("Trying and planning", demoCommand(), adviseCommand(),
 		group("bench", "Measure what cutting costs, and put load on a running daemon", benchEngineCommand(), benchServeCommand(), benchProbeCommand()),
 		group("device", "Make a device of measurements, to simulate or to emulate", deviceFitCommand(), deviceShowCommand()),

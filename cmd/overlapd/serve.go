@@ -189,7 +189,13 @@ func newDaemon(c config.Config, log zerolog.Logger, offline bool) (*daemon.Daemo
 				Msg("this is not the version of ONNX Runtime that overlapd is tested with")
 		}
 	}
-	return daemon.New(c, daemon.Options{
+	o := daemonOptions(log)
+	o.Offline = offline
+	return daemon.New(c, o)
+}
+
+func daemonOptions(log zerolog.Logger) daemon.Options {
+	return daemon.Options{
 		Worker:  self("worker"),
 		Check:   self(checkStateName),
 		Version: version,
@@ -197,10 +203,9 @@ func newDaemon(c config.Config, log zerolog.Logger, offline bool) (*daemon.Daemo
 		Device:  cpuName(),
 		Cores:   runtime.NumCPU(),
 		Fit:     fitElsewhere,
-		Offline: offline,
 		GPU:     gpu.Options{Probe: tryGPU},
 		Log:     log,
-	})
+	}
 }
 
 // stopSignals returns contexts that end with the first and the second signal to stop.

@@ -112,11 +112,13 @@ type Config struct {
 	} `toml:"profile"`
 
 	// Predictor is where the predictor of groups comes from: a file, or the newest
-	// in the state file that knows these models on this device. With Train one is
+	// in the state file that knows these models on this device, for which a daemon that
+	// starts takes over what the source has: a folder, a file or a URL. With Train one is
 	// fitted when measuring is done.
 	Predictor struct {
-		File  string `toml:"file" path:"file"`
-		Train bool   `toml:"train" default:"true"`
+		File   string `toml:"file" path:"file"`
+		Source string `toml:"source" path:"file"`
+		Train  bool   `toml:"train" default:"true"`
 	} `toml:"predictor"`
 
 	// Decisions bounds the decision log in the state folder: how large a file grows

@@ -90,7 +90,7 @@ func Parse(path string, data []byte) (Config, error) {
 // resolve makes relative paths those of files below dir.
 func (c *Config) resolve(dir string) {
 	in := func(path *string) {
-		if *path != "" && !filepath.IsAbs(*path) {
+		if *path != "" && !filepath.IsAbs(*path) && !IsURL(*path) {
 			*path = filepath.Join(dir, *path)
 		}
 	}

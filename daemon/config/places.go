@@ -133,3 +133,8 @@ func UserSockets() string {
 	}
 	return filepath.Join(dir, "overlapd")
 }
+
+// IsURL reports whether a place is a URL over HTTP, and no path.
+func IsURL(place string) bool {
+	return strings.HasPrefix(place, "http://") || strings.HasPrefix(place, "https://")
+}

@@ -123,6 +123,9 @@ func (c *Config) faults() (f Faults) {
 		f.when(c.GPU != "", "gpu", "each [[device]] has its own: leave it out here")
 		c.Devices.check(&f, c.DeviceProfile)
 	}
+	source := c.Predictor.Source
+	f.when(source != "" && c.Predictor.File != "", "predictor.source", "predictor.file names the only predictor that is used: leave one of them out")
+	f.when(strings.Contains(source, "://") && !IsURL(source), "predictor.source", "%q is neither a folder, nor a file, nor a URL with http:// or https://", source)
 	c.checkLimits(&f)
 	c.checkTLS(&f)
 	c.Tracing.check(&f)

@@ -351,8 +351,12 @@ func (d *learner) fit(f *learning.Fit) {
 
 // logWork writes into the log what the learner has come to.
 func (d *learner) logWork(w *learning.Work) {
-	for _, err := range w.Unfit {
-		d.Log.Debug().Err(err).Msg("a stored predictor does not fit")
+	for i, err := range w.Unfit {
+		line := d.Log.Debug()
+		if i == 0 { // the newest, which may just have come from another daemon
+			line = d.Log.Info()
+		}
+		line.Err(err).Msg("a stored predictor does not fit")
 	}
 	skips, drift := w.Measured.Skips, &w.Measured.Drift
 	for _, skip := range skips[:min(len(skips), loggedSkips)] {

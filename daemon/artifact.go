@@ -1,0 +1,469 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/bbolt"
+
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/loop"
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/textfile"
+	"github.com/overlapd/overlapd/training"
+)
+
+// Limits of artifacts, and of where a daemon looks for one.
+const (
+	maxArtifactBytes   = 64 << 20
+	maxSourceArtifacts = 64               // in a folder; those after them in the order of their names are not read
+	sourceTimeout      = 10 * time.Second // on all of a download
+)
+
+// artifactSuffix ends the names of the files that are read of a folder.
+const artifactSuffix = ".json"
+
+var (
+	errNoArtifact      = errors.New("not an artifact of a predictor")
+	errDamagedArtifact = errors.New("damaged artifact of a predictor")
+)
+
+// artifact is a predictor with all that was measured on the way to it, as daemons share it:
+// what a new one needs to overlap from its first query. Its device is that of the predictor,
+// and its models are those that the predictor knows, whose hashes name their threads too.
+// Calibration is left out: it is about one machine.
+type artifact struct {
+	Format  string           `json:"format"`
+	Device  string           `json:"device"`
+	Created time.Time        `json:"created"` // when the predictor was trained
+	Models  []training.Model `json:"models"`
+	Parts   []artifactPart   `json:"parts"`
+	content artifactContent
+}
+
+// artifactPart is a JSON text. The hash finds damage and careless edits. It is no signature.
+type artifactPart struct {
+	Name   string `json:"name"`
+	SHA256 string `json:"sha256"`
+	Data   []byte `json:"data"`
+}
+
+// artifactContent is what the parts of an artifact hold.
+type artifactContent struct {
+	predictor predictor.File
+	solo      map[string]predictor.Snapshot       // by their keys in the state file
+	cuts      map[string]wire.CutChoice           // likewise
+	groups    training.Dataset                    // measured groups, from which another predictor may be fitted
+	operators map[string][]training.OperatorTimes // by the name of the model
+}
+
+// parts returns where the content of each part is, by its name.
+func (c *artifactContent) parts() map[string]any {
+	return map[string]any{"predictor": &c.predictor, "solo-times": &c.solo, "cuts": &c.cuts, "groups": &c.groups, "operators": &c.operators}
+}
+
+var artifactKind = textfile.Kind[artifact]{
+	Format: "overlapd-artifact/1", MaxBytes: maxArtifactBytes, Foreign: errNoArtifact, Damaged: errDamagedArtifact,
+	Faults: (*artifact).faults, Remedy: "overlapd predictor export makes one",
+}
+
+// faults checks the parts and decodes them into the content.
+func (a *artifact) faults() (faults []error) {
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	missing := a.content.parts()
+	for i := range a.Parts {
+		p := &a.Parts[i]
+		into := missing[p.Name]
+		delete(missing, p.Name)
+		sum := sha256.Sum256(p.Data)
+		switch {
+		case into == nil:
+			fault("part %.40q is unknown or there twice", p.Name)
+		case hex.EncodeToString(sum[:]) != p.SHA256:
+			fault("part %s has the hash %x, not %.64s: it was changed after it was exported", p.Name, sum, p.SHA256)
+		default:
+			if err := json.Unmarshal(p.Data, into); err != nil {
+				fault("part %s: %w", p.Name, err)
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(missing)) {
+		fault("part %s is missing", name)
+	}
+	if len(faults) > 0 {
+		return faults
+	}
+	f, d := &a.content.predictor, &a.content.groups
+	if err := errors.Join(f.Validate(), d.Check()); err != nil {
+		return []error{err}
+	}
+	if f.Device != a.Device || d.Device != a.Device || !slices.Equal(a.Models, modelsOf(f)) {
+		fault("its head is of %q and %s, its predictor of %q and %s, and its groups are of %q",
+			a.Device, nameModels(a.Models), f.Device, nameModels(modelsOf(f)), d.Device)
+	}
+	for key := range a.content.solo {
+		if !a.holds(key) {
+			fault("solo times of %q, which is none of its models on its device", key)
+		}
+	}
+	for key := range a.content.cuts {
+		if !a.holds(key) {
+			fault("the choice of a cut of %q, which is none of its models on its device", key)
+		}
+	}
+	for name := range a.content.operators {
+		if a.named(name, "") == nil {
+			fault("operator times of %q, which is none of its models", name)
+		}
+	}
+	return faults
+}
+
+// modelsOf returns the models that a predictor knows, as datasets name them.
+func modelsOf(f *predictor.File) (list []training.Model) {
+	for _, m := range f.Features.Models {
+		list = append(list, training.Model{Name: m.Name, Hash: m.Hash, Operators: m.Operators})
+	}
+	return list
+}
+
+func nameModels(list []training.Model) string {
+	var names []string
+	for _, m := range list {
+		names = append(names, m.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// ortMark begins the version of ONNX Runtime in the name of a device that was measured.
+const ortMark = ", ONNX Runtime "
+
+// holds reports whether a key of the state file is of one of the models on the device:
+// both are the first of its words.
+func (a *artifact) holds(key string) bool {
+	words := strings.SplitN(key, "|", 3)
+	text, _, _ := strings.Cut(a.Device, ortMark)
+	return len(words) == 3 && words[0] == text &&
+		slices.ContainsFunc(a.Models, func(m training.Model) bool { hash, _, _ := strings.Cut(m.Hash, "/"); return hash == words[1] })
+}
+
+// named returns the model that has a hash, else that of a name, else nil.
+func (a *artifact) named(name, hash string) *training.Model {
+	i := slices.IndexFunc(a.Models, func(m training.Model) bool { return hash != "" && m.Hash == hash })
+	if i < 0 {
+		i = slices.IndexFunc(a.Models, func(m training.Model) bool { return m.Name == name })
+	}
+	if i < 0 {
+		return nil
+	}
+	return &a.Models[i]
+}
+
+func (a *artifact) text() string {
+	c := &a.content
+	return fmt.Sprintf("a predictor of %s on %s, trained on %d groups at %s, with %d tables of solo times, %d choices of cuts and %d measured groups",
+		nameModels(a.Models), a.Device, c.predictor.Rows, a.Created.Format(time.DateTime), len(c.solo), len(c.cuts), len(c.groups.Rows))
+}
+
+// ExportPredictor writes the newest predictor of the state file, with all that was measured
+// of its models on its device, as a file that other daemons import. It returns in words what
+// it has written. A device needs to be named where there are predictors of several.
+func (s *State) ExportPredictor(path, device string) (what string, err error) {
+	all, err := s.datasets.Predictors()
+	if err != nil {
+		return "", err
+	}
+	all = slices.DeleteFunc(all, func(f *predictor.File) bool { return device != "" && f.Device != device })
+	if len(all) == 0 {
+		return "", fmt.Errorf("the state file has no predictor of %s: let overlapd serve measure until it has one, or run overlapd profile and overlapd train", cmp.Or(device, "any device"))
+	}
+	f := all[0]
+	if i := slices.IndexFunc(all, func(other *predictor.File) bool { return other.Device != f.Device }); i > 0 {
+		return "", fmt.Errorf("there are predictors of several devices, such as %q and %q: name one with --device", f.Device, all[i].Device)
+	}
+	a := &artifact{Format: artifactKind.Format, Device: f.Device, Created: f.Created, Models: modelsOf(f)}
+	if err := s.gather(a, f); err != nil {
+		return "", err
+	}
+	parts := a.content.parts()
+	for _, name := range slices.Sorted(maps.Keys(parts)) {
+		data, err := json.Marshal(parts[name])
+		if err != nil {
+			return "", err
+		}
+		sum := sha256.Sum256(data)
+		a.Parts = append(a.Parts, artifactPart{Name: name, SHA256: hex.EncodeToString(sum[:]), Data: data})
+	}
+	return a.text(), artifactKind.WriteFile(path, a)
+}
+
+// gather reads what the state file has of the models of a predictor.
+func (s *State) gather(a *artifact, f *predictor.File) error {
+	c := &a.content
+	c.predictor, c.solo, c.cuts = *f, map[string]predictor.Snapshot{}, map[string]wire.CutChoice{}
+	groups, err := s.datasets.Dataset(a.Device, a.Models)
+	if err == nil {
+		c.groups = *groups
+		c.operators, err = s.datasets.Operators(a.Device, a.Models)
+	}
+	if err == nil {
+		err = eachStored(s, loop.SoloProfiles, a.holds, c.solo)
+	}
+	if err == nil {
+		err = eachStored(s, cutChoices, a.holds, c.cuts)
+	}
+	return err
+}
+
+// ImportPredictor takes what an artifact has into the state file, where the next daemon finds
+// it. It returns in words what that is. An artifact that does not fit the configuration is
+// refused with all that differs; c may be nil, and whether it fits is for the daemon to see.
+func (s *State) ImportPredictor(path string, c *config.Config, o Options) (what string, err error) {
+	a, err := artifactKind.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	if c != nil {
+		p := &pool{config: c.Expanded(), log: o.Log}
+		if p.config.Emulated() {
+			p.devices, err = emulate(poolDevice{config: p.config, log: o.Log}, &o)
+		} else {
+			var gpus []*gpu.GPU
+			gpus, err = gpu.Choose(context.Background(), p.config, o.GPU, o.Log)
+			p.devices = pooled(poolDevice{config: p.config, log: o.Log, text: o.Device, cores: o.Cores}, gpus)
+			for _, g := range gpus {
+				defer func() { err = errors.Join(err, g.Give()) }()
+			}
+		}
+		if err == nil {
+			_, err = p.knows(a)
+		}
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return a.text(), s.take(a)
+}
+
+// take stores what an artifact has. What was measured here already stays: it is of this
+// machine. To take the same artifact again changes nothing.
+func (s *State) take(a *artifact) error {
+	c := &a.content
+	known, err := s.datasets.Dataset(a.Device, a.Models)
+	if err != nil {
+		return err
+	}
+	if fresh := c.groups.Without(known); len(fresh.Rows) > 0 {
+		err = s.datasets.Append(fresh)
+	}
+	operators, oerr := s.datasets.Operators(a.Device, a.Models)
+	err = errors.Join(err, oerr)
+	for name, list := range c.operators {
+		for i := range list {
+			has := func(o training.OperatorTimes) bool { return o.Size == list[i].Size && o.SeqLen == list[i].SeqLen }
+			if err == nil && !slices.ContainsFunc(operators[name], has) {
+				err = s.datasets.PutOperators(a.Device, *a.named(name, ""), list[i])
+			}
+		}
+	}
+	if err == nil {
+		err = putMissing(s, loop.SoloProfiles, c.solo)
+	}
+	if err == nil {
+		err = putMissing(s, cutChoices, c.cuts)
+	}
+	if err == nil {
+		err = s.datasets.PutPredictor(&c.predictor)
+	}
+	return err
+}
+
+// putMissing stores those values for whose keys there is none.
+func putMissing[T any](s *State, bucket string, values map[string]T) error {
+	return s.db.Update(func(tx *bbolt.Tx) error {
+		b := tx.Bucket([]byte(bucket))
+		for key, value := range values {
+			if b.Get([]byte(key)) != nil {
+				continue
+			}
+			text, err := json.Marshal(value)
+			if err == nil {
+				err = b.Put([]byte(key), text)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// knows returns how many services an artifact knows on the device of the pool that it is of,
+// or an error with all that differs. Into how many operators the models are cut, only their
+// workers know: what differs there is found when they have loaded them.
+func (p *pool) knows(a *artifact) (services int, err error) {
+	var faults []error
+	for i, u := range p.devices {
+		if i > 0 && u.text == p.devices[i-1].text {
+			continue
+		}
+		known, err := u.knows(a)
+		if err == nil {
+			return known, nil
+		}
+		faults = append(faults, err)
+	}
+	return 0, errors.Join(faults...)
+}
+
+func (u *poolDevice) knows(a *artifact) (services int, err error) {
+	name := u.text
+	if u.emulation != nil {
+		name = u.emulation.name
+	}
+	if of, _, _ := strings.Cut(a.Device, ortMark); of != name {
+		return 0, fmt.Errorf("%w: measured on %q, this is %q", predictor.ErrDevice, a.Device, name)
+	}
+	var faults []error
+	own := u.onlyOwn(u.config)
+	for i := range own.Services {
+		known, err := u.knowsModel(a, &own.Services[i])
+		if err != nil {
+			faults = append(faults, fmt.Errorf("service %s: %w", own.Services[i].Name, err))
+		}
+		if known {
+			services++
+		}
+	}
+	if services < leastShared {
+		faults = append(faults, fmt.Errorf("%w: it knows %s, and %d of the services here", predictor.ErrModels, nameModels(a.Models), services))
+	}
+	return services, errors.Join(faults...)
+}
+
+// leastShared is how many services an artifact must know to be of use: groups are of several.
+const leastShared = 2
+
+// knowsModel reports whether an artifact knows the model of a service, or what differs where
+// it has another of its name.
+func (u *poolDevice) knowsModel(a *artifact, s *config.Service) (bool, error) {
+	if u.emulation != nil {
+		return a.named(u.emulation.model(s).Name, "") != nil, nil
+	}
+	path, err := u.model(s.Model)
+	if err != nil {
+		return false, err
+	}
+	hash, err := hashModel(path)
+	if err != nil {
+		return false, err
+	}
+	share := u.placeOf(s).Share
+	m := a.named(s.Name, hash+"/"+share)
+	if m == nil || m.Hash == "" || m.Hash == hash+"/"+share {
+		return m != nil, nil
+	}
+	was, had, _ := strings.Cut(m.Hash, "/")
+	if was != hash {
+		return false, fmt.Errorf("%w: its model was measured with hash %.12s, it has %.12s", predictor.ErrModels, was, hash)
+	}
+	return false, fmt.Errorf("%w: its model was measured with %s, it has %s", predictor.ErrModels, had, share)
+}
+
+// takeSource takes over the artifact of predictor.source that knows most of the services, the
+// newest of several. Without one the daemon measures, as it does without a source.
+func (p *pool) takeSource() {
+	source := p.config.Predictor.Source
+	if source == "" {
+		return
+	}
+	var best *artifact
+	var most int
+	var faults []error
+	for where, read := range p.artifacts(source) {
+		a, err := read()
+		var known int
+		if err == nil {
+			known, err = p.knows(a)
+		}
+		switch {
+		case err != nil:
+			faults = append(faults, fmt.Errorf("%s: %w", where, err))
+		case best == nil || known > most || known == most && a.Created.After(best.Created):
+			best, most = a, known
+		}
+	}
+	refused := errors.Join(faults...)
+	if best == nil {
+		p.log.Warn().Err(refused).Str("source", redacted(source)).Msg("the source has no predictor for these models on this device, so groups are measured as without it")
+		return
+	}
+	if err := p.state.take(best); err != nil {
+		p.log.Warn().Err(err).Msg("storing the predictor of the source")
+		return
+	}
+	p.log.Info().Str("predictor", best.text()).AnErr("others", refused).Msg("the predictor of the source is taken over")
+}
+
+// artifacts returns the readers of what a source may have, by its place for the log.
+func (p *pool) artifacts(source string) map[string]func() (*artifact, error) {
+	if config.IsURL(source) {
+		return map[string]func() (*artifact, error){redacted(source): func() (*artifact, error) { return download(p.life, source) }}
+	}
+	all := map[string]func() (*artifact, error){}
+	paths, _ := filepath.Glob(filepath.Join(source, "*"+artifactSuffix)) // its only error is a pattern without form
+	if info, err := os.Stat(source); err != nil || !info.IsDir() {
+		paths = []string{source}
+	}
+	for _, path := range paths[:min(len(paths), maxSourceArtifacts)] {
+		all[filepath.Base(path)] = func() (*artifact, error) {
+			if err := textfile.Regular(path); err != nil {
+				return nil, err
+			}
+			return artifactKind.ReadFile(path)
+		}
+	}
+	return all
+}
+
+// download gets an artifact, within sourceTimeout.
+func download(ctx context.Context, from string) (*artifact, error) {
+	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("HTTP status %s", answer.Status)
+	}
+	return artifactKind.Read(answer.Body, "")
+}
+
+// redacted returns a source without a password.
+func redacted(source string) string {
+	if u, err := url.Parse(source); err == nil && u.User != nil {
+		return u.Redacted()
+	}
+	return source
+}
