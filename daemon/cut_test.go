@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/segments/wire"
 )
@@ -70,7 +71,7 @@ func TestCutQuestion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	u := &poolDevice{config: config.Default(), state: s, text: "a GPU", cores: 2}
+	u := &poolDevice{config: config.Default(), state: s, text: "a GPU", cores: 2, part: new(gpu.Part)}
 	u.config.StateDir = t.TempDir()
 	service := config.DefaultService()
 	path, err := u.model("zoo:tiny_add")
@@ -101,12 +102,13 @@ func TestCutQuestion(t *testing.T) {
 		"another batch":  func() { service.MaxBatch++ },
 		"another device": func() { u.text = "another" },
 		"TF32":           func() { u.config.CUDA.TF32 = !u.config.CUDA.TF32 },
+		"plain Conv":     func() { u.config.CUDA.FusedConv = !u.config.CUDA.FusedConv },
 		"more threads":   func() { service.Threads = 9 },
 	} {
 		if change(); u.question(path, &service).Known != nil {
 			t.Errorf("%s: what was chosen for something else is known", name)
 		}
-		service, u.text, u.config.CUDA.TF32 = config.DefaultService(), "a GPU", config.Default().CUDA.TF32
+		service, u.text, u.config.CUDA = config.DefaultService(), "a GPU", config.Default().CUDA
 	}
 	if err := s.save(cutChoices, u.cutKey(hash, u.placeOf(&service).Share, service.MaxBatch), "no choice"); err != nil {
 		t.Fatal(err)

@@ -131,6 +131,9 @@ func (u *poolDevice) watchStart(specs []executor.ServiceSpec, events func(execut
 // placeOf returns what a service has of the device. It gives back nothing.
 func (u *poolDevice) placeOf(s *config.Service) loop.Place {
 	p := loop.Place{Device: u.index, Share: shareOf(u.threads(s), s, u.part != nil), GiveBack: func() {}}
+	if u.part != nil {
+		p.Share += fmt.Sprintf(", TF32 %t, FusedConv %t", u.config.CUDA.TF32, u.config.CUDA.FusedConv)
+	}
 	if u.sharesCores() && u.threads(s) > 1 {
 		p.Share += fmt.Sprintf(", or one beside others on %d cores", u.cores)
 	}
@@ -177,6 +180,7 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec execut
 	spec.Load.CUDA = &wire.CUDASpec{
 		MemoryBytes:       u.given(s),
 		TF32:              u.config.CUDA.TF32,
+		PlainConv:         !u.config.CUDA.FusedConv,
 		ExtendAsRequested: u.config.CUDA.ArenaExtend == config.ExtendRequested,
 	}
 	spec.Load.WarmSeqLens = s.SeqLens
@@ -252,7 +256,7 @@ func (u *poolDevice) question(path string, s *config.Service) *wire.ChooseSpec {
 // cutKey names what a choice holds for: the model, the device, and what part of
 // it the service has. What else it depends on, the choice says itself.
 func (u *poolDevice) cutKey(hash, share string, maxBatch int) string {
-	return fmt.Sprintf("%s|%s|%s|max_batch %d|tf32 %t", u.text, hash, share, maxBatch, u.config.CUDA.TF32)
+	return fmt.Sprintf("%s|%s|%s|max_batch %d", u.text, hash, share, maxBatch)
 }
 
 // shareOf returns what else than the device decides how long a service's

@@ -97,7 +97,7 @@ func TestSessionInfo(t *testing.T) {
 		typ  []byte
 		want TypeInfo
 	}{
-		{"tensor", wire, TypeInfo{Type: element, Dims: []int64{2, -1, -1}}},
+		{"tensor", wire, TypeInfo{Type: element, Dims: []models.Dim{{Value: 2}, {Value: -1, Name: "length"}, {Value: -1}}}},
 		{"scalar", tensorOf(models.Int64), TypeInfo{Type: models.Type{Kind: models.KindTensor, Elem: models.Int64}}},
 		{"any rank", tensorOfAnyRank(models.Bool), TypeInfo{Type: models.Type{Kind: models.KindTensor, Elem: models.Bool}}},
 		{"sequence", sequenceOf(wire), TypeInfo{Type: models.Type{Kind: models.KindSequence, Item: &element}}},

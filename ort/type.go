@@ -8,7 +8,6 @@ import "C"
 import (
 	"errors"
 	"fmt"
-	"unsafe"
 
 	"github.com/overlapd/overlapd/models"
 )
@@ -27,12 +26,12 @@ func kindOf(number C.int) models.Kind {
 }
 
 // TypeInfo is an input or output of a session: its name, and its type as far as
-// the model declares it. The shape of a tensor is in Dims only, -1 where a dimension
-// is open.
+// the model declares it or the runtime infers it. The shape of a tensor is in Dims only:
+// sessions of one piece of a model are told of no shapes.
 type TypeInfo struct {
 	Name string
 	models.Type
-	Dims []int64
+	Dims []models.Dim
 }
 
 // maxTypeDepth bounds how deep sequences, optionals and maps may nest.
@@ -106,8 +105,15 @@ func (l *Library) tensorInfo(t *C.OrtTypeInfo, info *TypeInfo) error {
 	if err := l.check(C.ort_GetDimensionsCount(l.api, tensor, &n)); err != nil || n == 0 {
 		return err
 	}
-	info.Dims = make([]int64, n)
-	return l.check(C.ort_GetDimensions(l.api, tensor, (*C.int64_t)(unsafe.SliceData(info.Dims)), n))
+	sizes, names := make([]C.int64_t, n), make([]*C.char, n)
+	err := l.check(C.ort_GetDimensions(l.api, tensor, &sizes[0], n))
+	if err == nil {
+		err = l.check(C.ort_GetSymbolicDimensions(l.api, tensor, &names[0], n))
+	}
+	for i := range sizes {
+		info.Dims = append(info.Dims, models.Dim{Value: int64(sizes[i]), Name: C.GoString(names[i])})
+	}
+	return err
 }
 
 // readInfo fills info from what two calls gave and said. It releases t.

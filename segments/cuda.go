@@ -42,6 +42,7 @@ type Device struct {
 	memory  *ort.Memory
 	options ort.CUDAOptions
 	given   int64
+	plain   bool // convolutions are not fused
 
 	first, last *driver.Event // around the span
 	poll        time.Duration // of each wait
@@ -112,7 +113,7 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, least int) 
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{env: env, context: context, given: spec.MemoryBytes, poll: pollTime}
+	d := &Device{env: env, context: context, given: spec.MemoryBytes, plain: spec.PlainConv, poll: pollTime}
 	d.least, d.ring = least, make([]mark, max(least, mostAhead))
 	if err := d.open(spec); err != nil {
 		return nil, errors.Join(err, d.Close())
@@ -163,6 +164,8 @@ func (d *Device) Close() error {
 
 // Name returns the name of the GPU and its compute capability.
 func (d *Device) Name() string { return d.context.Name() }
+
+func (d *Device) fuses() bool { return !d.plain }
 
 // cudaProvider is ONNX Runtime's CUDA execution provider.
 type cudaProvider struct{ *Device }

@@ -19,6 +19,9 @@ type device interface {
 	// key names what an optimized model depends on, besides ONNX Runtime.
 	key() string
 
+	// fuses reports whether convolutions of its optimized models are to be fused.
+	fuses() bool
+
 	// Session makes a session with these options run here.
 	Session(o *ort.SessionOptions)
 	program(sessions []*ort.Session) (*ort.Program, error)
@@ -52,6 +55,7 @@ type hostDevice struct{ env *ort.Env }
 
 func (hostDevice) Name() string                { return "" }
 func (hostDevice) key() string                 { return "cpu " + cpuFeatures() }
+func (hostDevice) fuses() bool                 { return false }
 func (hostDevice) Session(*ort.SessionOptions) {}
 func (hostDevice) admit(*loaded) error         { return nil }
 func (hostDevice) findHomes(*loaded) error     { return nil }

@@ -2,6 +2,7 @@ package segments
 
 import (
 	"cmp"
+	"fmt"
 	"math/rand/v2"
 	"testing"
 
@@ -38,10 +39,16 @@ func openFakeCUDA(dir string) (err error) {
 type fakeGPU struct {
 	*Device
 	random *rand.Rand // gives ends of sessions to the host, nil for none
+	onnx   bool       // the optimizer leaves convolutions as ONNX has them, as it does for CUDA
 }
 
-func (*fakeGPU) Session(*ort.SessionOptions) {}
-func (*fakeGPU) key() string                 { return "cpu " + cpuFeatures() }
+func (d *fakeGPU) Session(o *ort.SessionOptions) {
+	if d.onnx && o.Optimize {
+		o.Config = map[string]string{"optimization.disable_specified_optimizers": "ConvActivationFusion;ConvAddActivationFusion;NchwcTransformer"}
+	}
+}
+
+func (d *fakeGPU) key() string { return fmt.Sprint("cpu ", cpuFeatures(), d.onnx) }
 
 // fakeSpec says how many segments are queued besides.
 type fakeSpec struct {

@@ -74,7 +74,11 @@ func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string) (pa
 	if err := os.MkdirAll(cacheDir, 0o700); err != nil {
 		return "", false, fmt.Errorf("%w: %w", errCache, err)
 	}
-	path = filepath.Join(cacheDir, cacheName(hash, env.Library(), d.key()))
+	key := d.key()
+	if d.fuses() {
+		key += " FusedConv"
+	}
+	path = filepath.Join(cacheDir, cacheName(hash, env.Library(), key))
 	if kept(path) {
 		return path, true, nil
 	}
@@ -121,7 +125,7 @@ func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string) (pa
 	if err := session.Close(); err != nil {
 		return "", false, err
 	}
-	if err := bridgeFolded(incoming.Name()); err != nil {
+	if err := finish(env, d, incoming.Name()); err != nil {
 		return "", false, err
 	}
 	if err := os.Rename(incoming.Name(), path); err != nil {
@@ -190,9 +194,10 @@ func kept(path string) bool {
 	return ok && (stat.Uid == 0 || int(stat.Uid) == os.Geteuid()) && info.Mode().Perm()&0o022 == 0
 }
 
-// bridgeFolded gives every output of the optimized model at path an operator
-// that makes it. The optimizer may have found it to be a constant.
-func bridgeFolded(path string) error {
+// finish gives every output of the optimized model at path an operator that makes it,
+// where the optimizer has found it to be a constant, and fuses convolutions for a device
+// that wants that.
+func finish(env *ort.Env, d device, path string) error {
 	f, err := models.Open(path)
 	if err != nil {
 		return err
@@ -202,17 +207,25 @@ func bridgeFolded(path string) error {
 	nodes := len(parts.Nodes)
 	parts.Outputs = nil
 	bridgeOutputs(parts, f)
-	if len(parts.Nodes) == nodes {
+	changed := len(parts.Nodes) != nodes
+	if d.fuses() {
+		fused, err := fuseConvolutions(env, d, parts, f)
+		if err != nil {
+			return err
+		}
+		changed = changed || fused
+	}
+	if !changed {
 		return nil
 	}
 	raw := parts.Append(make([]byte, 0, parts.Size()))
 	// The file is mapped: another one takes its place.
-	bridged := path + ".bridged"
-	if err := os.WriteFile(bridged, raw, 0o600); err != nil {
-		os.Remove(bridged)
+	finished := path + ".finished"
+	if err := os.WriteFile(finished, raw, 0o600); err != nil {
+		os.Remove(finished)
 		return fmt.Errorf("%w: %w", errCache, err)
 	}
-	return os.Rename(bridged, path)
+	return os.Rename(finished, path)
 }
 
 // incomingGrace is after how long a file that is being made is taken for that of a

@@ -9,6 +9,7 @@ import (
 
 const dividedConfig = `[cuda]
 tf32 = true
+fused_conv = false
 memory_limit = "8GiB"
 arena_extend = "same_as_requested"
 [mps]
@@ -47,7 +48,7 @@ func TestGPUConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Default()
-	want.CUDA.TF32, want.CUDA.MemoryLimit, want.CUDA.ArenaExtend = true, 8<<30, "same_as_requested"
+	want.CUDA.TF32, want.CUDA.FusedConv, want.CUDA.MemoryLimit, want.CUDA.ArenaExtend = true, false, 8<<30, "same_as_requested"
 	want.MPS.Mode, want.MPS.Dir, want.MPS.Program = "own", "/run/mps", "/opt/mps"
 	want.MIG.Owner = true
 	want.Devices = []Device{{Name: "large", Kind: "cuda", GPU: "0", MIG: "3g.40gb"}, {Name: "small", Kind: "cuda", GPU: "0", MIG: "2g.20gb"}}
@@ -77,11 +78,11 @@ func TestGPUConfigFaults(t *testing.T) {
 		name, file string
 		want       []string // every fault, in order, each in part
 	}{
-		{"no GPU", "device = \"cpu\"\ngpu = \"0\"\n[cuda]\ntf32 = true\nmemory_limit = \"1GiB\"\narena_extend = \"same_as_requested\"\n" +
+		{"no GPU", "device = \"cpu\"\ngpu = \"0\"\n[cuda]\ntf32 = true\nfused_conv = false\nmemory_limit = \"1GiB\"\narena_extend = \"same_as_requested\"\n" +
 			"[mps]\nmode = \"off\"\ndir = \"/x\"\nprogram = \"x\"\n[mig]\nowner = true\n" +
 			minimalConfig + "active_thread_percentage = 1\npinned_memory_limit = \"1GiB\"\nclient_priority = \"below_normal\"\n", []string{
-			"c.toml:2: gpu: only a GPU has that", "c.toml:4: cuda.tf32", "c.toml:5: cuda.memory_limit", "c.toml:6: cuda.arena_extend",
-			"c.toml:8: mps.mode", "c.toml:9: mps.dir", "c.toml:10: mps.program", "c.toml:12: mig.owner",
+			"c.toml:2: gpu: only a GPU has that", "c.toml:4: cuda.tf32", "c.toml:5: cuda.fused_conv", "c.toml:6: cuda.memory_limit", "c.toml:7: cuda.arena_extend",
+			"c.toml:9: mps.mode", "c.toml:10: mps.dir", "c.toml:11: mps.program", "c.toml:13: mig.owner",
 			"service[0].active_thread_percentage", "service[0].pinned_memory_limit", "service[0].client_priority"}},
 		{"ranges", gpu + "[cuda]\nmemory_limit = 1\narena_extend = \"double\"\n[mps]\nmode = \"on\"\ndir = \"x\"\n" + minimalConfig +
 			"active_thread_percentage = 101\npinned_memory_limit = 1\nclient_priority = \"high\"\n", []string{

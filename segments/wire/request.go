@@ -69,6 +69,9 @@ type CUDASpec struct {
 	// TF32 lets products of float32 round their factors to 10 bits.
 	TF32 bool `json:"tf32,omitempty"`
 
+	// PlainConv leaves convolutions as they are instead of fusing them with what follows.
+	PlainConv bool `json:"plain_conv,omitempty"`
+
 	// ConvSearch is how cuDNN chooses an algorithm, empty for the default.
 	ConvSearch string `json:"conv_search,omitempty"`
 

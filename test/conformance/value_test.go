@@ -245,8 +245,9 @@ func blank(info ort.TypeInfo, open int64) (value, int64, error) {
 	}
 	v := value{name: info.Name, kind: models.KindTensor, elem: info.Elem, dims: []int64{}}
 	n := int64(1)
-	for _, d := range info.Dims {
-		if d < 0 {
+	for _, dim := range info.Dims {
+		d := dim.Value
+		if !dim.Fixed() {
 			d = open
 		}
 		v.dims = append(v.dims, d)
