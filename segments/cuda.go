@@ -78,7 +78,7 @@ func (a *ahead) enough() bool {
 // device without a GPU.
 type provider interface {
 	key() string
-	Session(o *ort.SessionOptions)
+	Session(o *ort.SessionOptions, half bool)
 	// homes reports, for each input and output of a session, whether it lies in
 	// memory that the host reads.
 	homes(s *ort.Session) (inputs, outputs []bool, err error)
@@ -180,8 +180,12 @@ func (p cudaProvider) key() string {
 // memory up.
 const keyDeviceInitializers = "session.use_device_allocator_for_initializers"
 
-func (p cudaProvider) Session(o *ort.SessionOptions) {
-	o.CUDA = &p.options
+// Session sets TF32 where there are convolutions of half precision, which cuDNN keeps off
+// the tensor cores without it.
+func (p cudaProvider) Session(o *ort.SessionOptions, half bool) {
+	cuda := p.options
+	cuda.TF32 = cuda.TF32 || half
+	o.CUDA = &cuda
 	config := map[string]string{keyDeviceInitializers: "1"}
 	maps.Copy(config, o.Config)
 	o.Config = config

@@ -204,6 +204,21 @@ func (c *cutting) weightsOf(p int) (total int64) {
 	return total
 }
 
+// halfConv reports whether piece p has convolutions with weights of float16, and no
+// matrix of float32 that would be rounded like them where that makes them faster.
+func (c *cutting) halfConv(p int) (half bool) {
+	pc := &c.pieces[p]
+	for n := pc.first; n < pc.last; n++ {
+		if node := &c.file.Graph.Nodes[n]; (is(node, "Conv") || is(node, "ConvTranspose")) && len(node.Inputs) > 1 {
+			w := c.inits[c.values.NodeIn[n][1]]
+			half = half || w != nil && w.Type == models.Float16
+		}
+	}
+	return half && !slices.ContainsFunc(pc.weights, func(id int32) bool {
+		return c.inits[id].Type == models.Float32 && len(c.inits[id].Dims) > 1
+	})
+}
+
 // An optional may be empty, and ONNX Runtime cannot take an empty one as the
 // input of a session. So what makes an optional and all that uses it go into
 // one piece.

@@ -22,8 +22,9 @@ type device interface {
 	// fuses reports whether convolutions of its optimized models are to be fused.
 	fuses() bool
 
-	// Session makes a session with these options run here.
-	Session(o *ort.SessionOptions)
+	// Session makes a session with these options run here, one with convolutions of half
+	// precision if half is true.
+	Session(o *ort.SessionOptions, half bool)
 	program(sessions []*ort.Session) (*ort.Program, error)
 
 	// admit refuses a model for which there is not enough memory, before anything
@@ -53,15 +54,15 @@ type region struct {
 // hostDevice is the processor that this process runs on.
 type hostDevice struct{ env *ort.Env }
 
-func (hostDevice) Name() string                { return "" }
-func (hostDevice) key() string                 { return "cpu " + cpuFeatures() }
-func (hostDevice) fuses() bool                 { return false }
-func (hostDevice) Session(*ort.SessionOptions) {}
-func (hostDevice) admit(*loaded) error         { return nil }
-func (hostDevice) findHomes(*loaded) error     { return nil }
-func (hostDevice) fault(err error) error       { return err }
-func (hostDevice) free() (int64, int64, error) { return math.MaxInt64, 0, nil }
-func (hostDevice) release(r region)            { wire.Unmap(r.host) }
+func (hostDevice) Name() string                      { return "" }
+func (hostDevice) key() string                       { return "cpu " + cpuFeatures() }
+func (hostDevice) fuses() bool                       { return false }
+func (hostDevice) Session(*ort.SessionOptions, bool) {}
+func (hostDevice) admit(*loaded) error               { return nil }
+func (hostDevice) findHomes(*loaded) error           { return nil }
+func (hostDevice) fault(err error) error             { return err }
+func (hostDevice) free() (int64, int64, error)       { return math.MaxInt64, 0, nil }
+func (hostDevice) release(r region)                  { wire.Unmap(r.host) }
 
 func (hostDevice) program(sessions []*ort.Session) (*ort.Program, error) {
 	return ort.NewProgram(sessions)

@@ -39,10 +39,14 @@ func openFakeCUDA(dir string) (err error) {
 type fakeGPU struct {
 	*Device
 	random *rand.Rand // gives ends of sessions to the host, nil for none
+	half   []bool     // of each session that runs, whether its convolutions are of half precision
 	onnx   bool       // the optimizer leaves convolutions as ONNX has them, as it does for CUDA
 }
 
-func (d *fakeGPU) Session(o *ort.SessionOptions) {
+func (d *fakeGPU) Session(o *ort.SessionOptions, half bool) {
+	if !o.Optimize {
+		d.half = append(d.half, half)
+	}
 	if d.onnx && o.Optimize {
 		o.Config = map[string]string{"optimization.disable_specified_optimizers": "ConvActivationFusion;ConvAddActivationFusion;NchwcTransformer"}
 	}

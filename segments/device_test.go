@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -510,7 +512,7 @@ func TestCUDASessionOptions(t *testing.T) {
 	}})
 	o := ort.SessionOptions{Config: map[string]string{"x": "y"}}
 	real := cudaProvider{fake.Device}
-	real.Session(&o)
+	real.Session(&o, false)
 	c := o.CUDA
 	if c == nil || c.Stream != fake.stream.Pointer() || !c.TF32 || c.LimitBytes != 1<<30 || !c.ExtendAsRequested ||
 		c.ConvSearch != "DEFAULT" || o.Config["x"] != "y" || o.Config[keyDeviceInitializers] != "1" {
@@ -526,5 +528,58 @@ func TestCUDASessionOptions(t *testing.T) {
 	lib := env.Library()
 	if cacheName("h", lib, key) == cacheName("h", lib, (hostDevice{}).key()) {
 		t.Error("both devices share optimized models")
+	}
+}
+
+// TestTF32 takes convolutions of half precision to the tensor cores, and nothing of
+// float32 with them.
+func TestTF32(t *testing.T) {
+	for _, elem := range []models.DataType{models.Float16, models.Float32} {
+		g := newGraph()
+		weights := func(name string, elem models.DataType, dims ...int64) string {
+			return g.weights(name, elem, dims, make([]byte, elements(dims)*int64(elem.Bytes())))
+		}
+		g.input("x", elem, open, 2, 2, 2)
+		g.input("z", models.Float32, open, 8)
+		g.node("Conv", list("x", weights("first", elem, 2, 2, 1, 1)), list("a"))
+		g.node("Relu", list("a"), list("b"))
+		g.node("Conv", list("b", weights("second", elem, 2, 2, 1, 1)), list("c"))
+		g.node("MatMul", list("z", weights("matrix", models.Float32, 8, 8)), list("d"))
+		g.node("Conv", list("c", weights("third", elem, 2, 2, 1, 1), weights("bias", elem, 2)), list("e"))
+		g.output("e", elem)
+		g.output("d", models.Float32)
+		half := elem == models.Float16
+		for target, want := range map[int][]bool{
+			0: {half, false, half, false, half}, // at every node
+			1: {false},
+			2: {half, false}, // after the second node
+		} {
+			t.Run(fmt.Sprint(elem, target), func(t *testing.T) {
+				env := openEnv(t)
+				device, fake := openFakeGPU(t, env, fakeSpec{})
+				device.plain = true
+				// The optimizer for the CPU would make all of it float32: its work is done.
+				path, cache := g.write(t), t.TempDir()
+				f, err := models.Open(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				name := cacheName(f.Hash(), env.Library(), fake.key())
+				if err := errors.Join(f.Close(), os.WriteFile(filepath.Join(cache, name), g.encode(), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+				m := openCut(t, env, Config{Path: path, CacheDir: cache, Target: target, Device: device})
+				if !m.cacheHit || !slices.Equal(fake.half, want) {
+					t.Errorf("sessions for half precision %v, expected %v", fake.half, want)
+				}
+			})
+		}
+	}
+	_, fake := openFakeGPU(t, openEnv(t), fakeSpec{})
+	for _, half := range []bool{true, false} {
+		var o ort.SessionOptions
+		if (cudaProvider{fake.Device}).Session(&o, half); o.CUDA.TF32 != half {
+			t.Errorf("half precision %t: TF32 is %t", half, o.CUDA.TF32)
+		}
 	}
 }

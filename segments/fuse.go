@@ -203,7 +203,7 @@ func shapesOf(env *ort.Env, d device, f *models.File, values []string) (map[stri
 		}
 	}
 	options := ort.SessionOptions{External: f.External()}
-	d.Session(&options)
+	d.Session(&options, false)
 	s, err := env.NewSession(parts.Append(make([]byte, 0, parts.Size())), options)
 	if err != nil {
 		return nil, fmt.Errorf("%s: ONNX Runtime cannot tell the shapes of what convolutions are added to: %w", f.Path, err)

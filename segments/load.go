@@ -189,8 +189,6 @@ const manyBytes = 1 << 20
 // its outputs, which are the input types of later ones.
 func (m *loaded) makeSessions(c Config) error {
 	external := m.cut.file.External()
-	options := ort.SessionOptions{External: external}
-	m.device.Session(&options)
 	if c.OneThread {
 		if err := m.shareWeights(m.cut.file); err != nil {
 			return err
@@ -210,6 +208,8 @@ func (m *loaded) makeSessions(c Config) error {
 	for p := range m.cut.pieces {
 		c.Progress("load", int64(p), int64(len(m.cut.pieces)))
 		raw = m.cut.appendModel(raw[:0], p, m.types, m.weights.at)
+		var options ort.SessionOptions
+		m.device.Session(&options, m.cut.halfConv(p))
 		options.Weights, options.External = m.weights.of(&m.cut.pieces[p], m.cut.values.Names, external)
 		s, err := m.newSessions(raw, options, c.OneThread)
 		if err != nil {

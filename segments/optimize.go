@@ -87,7 +87,7 @@ func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string) (pa
 		LogID:    "optimize",
 		LogLevel: ort.LogError, // a warning that the file is for this machine only
 	}
-	d.Session(&options)
+	d.Session(&options, false)
 	if large(f) {
 		unlock, err := lock(cacheDir)
 		if err != nil {

@@ -95,15 +95,16 @@ const (
 
 type probe struct {
 	spec    ProbeSpec
-	onGPU   *segments.Device   // nil for the CPU
-	options ort.SessionOptions // whole model
+	onGPU   *segments.Device // nil for the CPU
 	env     *ort.Env
 	cut     *segments.CutModel
-	whole   *ort.Program
+	uncut   *segments.CutModel // on a GPU, the whole model in the form that is cut
+	whole   *ort.Program       // on the CPU
 	close   []func() error
 	query   worker.Query
 	batch   models.BatchID
 	last    [][]byte // outputs of the last cut run
+	ofUncut [][]byte
 	result  ProbeResult
 }
 
@@ -185,7 +186,6 @@ func (p *probe) load() error {
 }
 
 func (p *probe) openDevice() (err error) {
-	p.options.Optimize = true
 	if p.spec.Device != CUDA {
 		return nil
 	}
@@ -193,28 +193,35 @@ func (p *probe) openDevice() (err error) {
 		return err
 	}
 	p.close = append(p.close, p.onGPU.Close)
-	p.onGPU.Session(&p.options)
 	return nil
 }
 
 func (p *probe) loadCut() (err error) {
-	p.cut, err = segments.OpenModel(p.env, segments.Config{
-		Path: p.spec.Path, CacheDir: p.spec.CacheDir, Target: p.spec.Target, Device: p.onGPU,
-	})
-	if err != nil {
-		return err
+	if p.cut, err = p.open(p.spec.Target); err == nil {
+		p.result.Segments = len(p.cut.Model().Operators)
 	}
-	p.close = append(p.close, p.cut.Close)
-	p.result.Segments = len(p.cut.Model().Operators)
-	return nil
+	return err
 }
 
-func (p *probe) loadWhole() error {
-	options := p.options
-	if p.spec.Mode == ModeApart {
-		options = ort.SessionOptions{Optimize: true} // the CPU is what is right
+func (p *probe) open(target int) (*segments.CutModel, error) {
+	m, err := segments.OpenModel(p.env, segments.Config{
+		Path: p.spec.Path, CacheDir: p.spec.CacheDir, Target: target, Device: p.onGPU,
+	})
+	if err == nil {
+		p.close = append(p.close, m.Close)
 	}
-	s, err := p.env.NewSessionFromFile(p.spec.Path, options)
+	return m, err
+}
+
+// loadWhole loads the model as ONNX Runtime runs it on the CPU, which is what is right.
+// On a GPU, where operators are fused before a model is cut, costs and bits are compared
+// with the same form.
+func (p *probe) loadWhole() (err error) {
+	if p.onGPU != nil && p.spec.Mode != ModeApart {
+		p.uncut, err = p.open(1)
+		return err
+	}
+	s, err := p.env.NewSessionFromFile(p.spec.Path, ort.SessionOptions{Optimize: true})
 	if err != nil {
 		return err
 	}
@@ -346,30 +353,33 @@ func (p *probe) runBoth() error {
 }
 
 func (p *probe) runWhole() error {
+	if p.uncut != nil {
+		return p.run(p.uncut, &p.ofUncut)
+	}
 	_, err := p.whole.Run(0, 1, nil)
 	return err
 }
 
-func (p *probe) runCut() error {
-	p.batch++
-	if err := p.cut.Start(p.batch, []worker.Query{p.query}); err != nil {
-		return err
-	}
-	if _, err := p.cut.Run(p.batch, 0, p.result.Segments, nil); err != nil {
-		return err
-	}
-	return p.cut.Finish(p.batch, p.output)
-}
+func (p *probe) runCut() error { return p.run(p.cut, &p.last) }
 
-// output keeps the outputs of a cut run, in memory of the run before.
-func (p *probe) output(_, i int, _ models.DataType, _ []int64, bytes int64) ([]byte, error) {
-	for len(p.last) <= i {
-		p.last = append(p.last, nil)
+// run runs a model and keeps the outputs, in memory of the run before.
+func (p *probe) run(m *segments.CutModel, last *[][]byte) error {
+	p.batch++
+	if err := m.Start(p.batch, []worker.Query{p.query}); err != nil {
+		return err
 	}
-	if int64(len(p.last[i])) != bytes {
-		p.last[i] = make([]byte, bytes)
+	if _, err := m.Run(p.batch, 0, len(m.Model().Operators), nil); err != nil {
+		return err
 	}
-	return p.last[i], nil
+	return m.Finish(p.batch, func(_, i int, _ models.DataType, _ []int64, bytes int64) ([]byte, error) {
+		for len(*last) <= i {
+			*last = append(*last, nil)
+		}
+		if int64(len((*last)[i])) != bytes {
+			(*last)[i] = make([]byte, bytes)
+		}
+		return (*last)[i], nil
+	})
 }
 
 func (p *probe) apart() error {
@@ -383,6 +393,12 @@ func (p *probe) apart() error {
 // eachOutput visits the outputs of the last cut run with those of the whole model.
 func (p *probe) eachOutput(visit func(got, want []byte, elem models.DataType) error) error {
 	for i, got := range p.last {
+		if p.uncut != nil {
+			if err := visit(got, p.ofUncut[i], models.Undefined); err != nil {
+				return fmt.Errorf("output %d: %w", i, err)
+			}
+			continue
+		}
 		v := p.whole.Output(0, i)
 		if v == nil {
 			return fmt.Errorf("output %d of the whole model is missing", i)
