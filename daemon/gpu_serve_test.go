@@ -29,7 +29,7 @@ func TestInstances(t *testing.T) {
 	r.eventually("ready", r.Ready)
 	o := r.overview()
 	if len(o.GPU) != 2 || len(o.Devices) != 2 || len(o.Services) != 4 ||
-		o.GPU[0].Device != "NVIDIA H100 80GB HBM3, compute capability 9.0, MIG 3g.40gb" || !slices.Equal(o.GPU[1].Services, []string{"b", "d"}) {
+		o.GPU[0].Device != "NVIDIA H100 80GB HBM3, compute capability 9.0, MIG 3g.40gb, MPS" || !slices.Equal(o.GPU[1].Services, []string{"b", "d"}) {
 		t.Errorf("%+v", o)
 	}
 	if r.devices[0].text == r.devices[1].text {
@@ -196,7 +196,7 @@ func TestPlanGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"1. enable MIG mode", "A  1g.10gb", "memory of NVIDIA H100 80GB HBM3, compute capability 9.0, MIG 1g.10gb: 9984 MiB free",
+	for _, want := range []string{"1. enable MIG mode", "A  1g.10gb", "memory of NVIDIA H100 80GB HBM3, compute capability 9.0, MIG 1g.10gb, MPS: 9984 MiB free",
 		"a  9900 MiB", "refused: " + gpu.ErrNoRoom.Error() + " b"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)

@@ -187,6 +187,9 @@ func (g *GPU) part(uuid, profile string, services []string, memory int64) *Part 
 	if profile != "" {
 		text += ", MIG " + profile
 	}
+	if g.config.MPS.Mode != config.MPSOff {
+		text += ", MPS"
+	}
 	return &Part{host: g.host, Text: text, UUID: uuid, Profile: profile, Services: services, memory: g.memoryOf(uuid, memory)}
 }
 

@@ -23,7 +23,7 @@ func TestWholeGPU(t *testing.T) {
 	state := r.server.State()
 	g := r.take()
 	p := g.parts[0]
-	if len(g.parts) != 1 || p.Text != "NVIDIA H100 80GB HBM3, compute capability 9.0" || p.UUID != r.server.Devices[1].UUID || p.memory != 81559<<20 {
+	if len(g.parts) != 1 || p.Text != "NVIDIA H100 80GB HBM3, compute capability 9.0, MPS" || p.UUID != r.server.Devices[1].UUID || p.memory != 81559<<20 {
 		t.Errorf("%+v", p)
 	}
 	s := new(config.Service)
@@ -59,8 +59,8 @@ func TestOff(t *testing.T) {
 	r.config.MPS.Mode = config.MPSOff
 	g := r.take()
 	p := g.parts[0]
-	if text := strings.Join(p.Env(new(config.Service)), "\n"); !strings.Contains(text, "CUDA_MPS_PIPE_DIRECTORY=/dev/null") || p.HasMPS() || p.Status().MPS != nil {
-		t.Error(text)
+	if text := strings.Join(p.Env(new(config.Service)), "\n"); !strings.Contains(text, "CUDA_MPS_PIPE_DIRECTORY=/dev/null") || p.HasMPS() || p.Status().MPS != nil || p.Text != "NVIDIA H100 80GB HBM3, compute capability 9.0" {
+		t.Error(p.Text, text)
 	}
 	if err := g.Give(); err != nil {
 		t.Error(err)
@@ -84,7 +84,7 @@ func TestDivided(t *testing.T) {
 	if record, perr := mig.ParseRecord(data); err != nil || perr != nil || len(record.Entries) != 2 {
 		t.Errorf("%s: %v, %v", data, err, perr)
 	}
-	for i, want := range []string{"MIG 3g.40gb", "MIG 2g.20gb"} {
+	for i, want := range []string{", MIG 3g.40gb, MPS", ", MIG 2g.20gb, MPS"} {
 		p := g.parts[i]
 		if !strings.HasPrefix(p.UUID, "MIG-") || !strings.HasSuffix(p.Text, want) || p.memory <= 0 || p.memory > 41<<30 {
 			t.Errorf("%+v", p)

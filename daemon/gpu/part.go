@@ -17,8 +17,8 @@ import (
 )
 
 // Part is what one group of services runs on: a GPU or one MIG instance. Two parts
-// with the same Text, which is name, compute capability and MIG profile, take the
-// same time for a model. An instance that is not there yet has no UUID, and a GPU
+// with the same Text, which is name, compute capability, MIG profile and whether MPS
+// shares it, take the same time for a model, and for several together. An instance that is not there yet has no UUID, and a GPU
 // no profile.
 type Part struct {
 	Text     string
