@@ -57,6 +57,9 @@ func (u *poolDevice) describe(o *Options, specs []executor.ServiceSpec) loop.Dev
 	}
 	if u.part != nil {
 		l.GPU = u.part.Status
+		if l.Alone = u.config.MPS.Mode == config.MPSOff; l.Alone && learning.FormsGroups(u.config.Policy) {
+			u.log.Info().Str("gpu", u.text).Msg("without MPS services take turns on the GPU: each group has one span, and none is measured")
+		}
 	}
 	l.Workers = func(inputs, moves []*wire.InputArena, outcomes chan executor.Outcome, events func(executor.Event)) (loop.Workers, error) {
 		for i := range specs {

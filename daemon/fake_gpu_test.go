@@ -43,7 +43,7 @@ const gpuPatience = 60 * time.Second
 // so is its device.
 type fakeGPUEngine struct {
 	segworker.Engine
-	client *fakemps.Client
+	client *fakemps.Client // nil where MPS is off
 }
 
 // loadOnFakeGPU is what a worker on the fake GPU does instead of opening CUDA.
@@ -54,12 +54,18 @@ func loadOnFakeGPU(spec wire.LoadSpec, memory segworker.Memory, progress segwork
 	if !strings.HasPrefix(os.Getenv("CUDA_VISIBLE_DEVICES"), "MIG-") && !strings.HasPrefix(os.Getenv("CUDA_VISIBLE_DEVICES"), "GPU-") {
 		return nil, errors.New("this worker was sent to no GPU")
 	}
-	client, err := fakemps.Connect(os.Getenv("CUDA_MPS_PIPE_DIRECTORY"))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", wire.ErrDeviceLost, err)
+	var client *fakemps.Client
+	if pipe := os.Getenv("CUDA_MPS_PIPE_DIRECTORY"); pipe != os.DevNull {
+		var err error
+		if client, err = fakemps.Connect(pipe); err != nil {
+			return nil, fmt.Errorf("%w: %w", wire.ErrDeviceLost, err)
+		}
 	}
 	spec.CUDA = nil
 	engine, err := segments.LoadONNX(spec, memory, progress)
+	if client == nil {
+		return engine, err
+	}
 	return &fakeGPUEngine{engine, client}, err
 }
 
@@ -285,7 +291,8 @@ func (r *gpuRig) overview() (o struct {
 			ServerPIDs []int `json:"server_pids"`
 		}
 	}
-	Devices []status.Device
+	Devices   []status.Device
+	Predictor status.Predictor
 }) {
 	r.t.Helper()
 	resp, err := http.Get(r.url("/overlapd/status"))

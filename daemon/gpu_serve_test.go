@@ -15,6 +15,7 @@ import (
 	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 )
@@ -75,6 +76,52 @@ func TestInstances(t *testing.T) {
 		t.Errorf("of an instance there is memory and no utilization: %+v", s)
 	}
 	http.DefaultClient.CloseIdleConnections()
+}
+
+// TestGroupsNeedMPS has services share a GPU with MPS and without. Where their kernels take
+// turns, each group has one span, and the device is another one for what is learned.
+func TestGroupsNeedMPS(t *testing.T) {
+	for mode, shares := range map[string]bool{config.MPSOwn: true, config.MPSOff: false} {
+		t.Run(mode, func(t *testing.T) {
+			r := newGPURig(t, "a", "b")
+			r.config.MPS.Mode, r.config.Policy = mode, "abacus" // which groups by what is known of each alone
+			if !shares {
+				r.config.MPS.Dir = ""
+			}
+			r.start()
+			r.eventually("ready", r.Ready)
+			// Of the groups that ran, how many had one span at most, and how many there were.
+			groups := func() (single, all string) {
+				for line := range strings.Lines(r.get("/metrics")) {
+					if n, ok := strings.CutPrefix(line, `overlapd_group_spans_bucket{le="1"} `); ok {
+						single = strings.TrimSpace(n)
+					}
+					if n, ok := strings.CutPrefix(line, "overlapd_group_spans_count "); ok {
+						all = strings.TrimSpace(n)
+					}
+				}
+				return single, all
+			}
+			stop := r.load()
+			r.eventually("groups", func() bool {
+				single, all := groups()
+				return shares && single != all || !shares && len(all) > 2
+			})
+			stop()
+			if single, all := groups(); all == "" || (single != all) != shares {
+				t.Errorf("%s of %s groups have one span", single, all)
+			}
+			o := r.overview()
+			text, said := o.GPU[0].Device, strings.Count(r.log.String(), "each group has one span, and none is measured")
+			if strings.HasSuffix(text, ", MPS") != shares || text != r.devices[0].text || (said == 0) != shares || said > 1 {
+				t.Errorf("the device is %q, and the log says %d times that groups have one span", text, said)
+			}
+			if o.Predictor.Phase != learning.Solo && !shares || strings.Contains(o.Predictor.Reason, "without MPS") == shares {
+				t.Errorf("predictor: %+v", o.Predictor)
+			}
+			http.DefaultClient.CloseIdleConnections()
+		})
+	}
 }
 
 // A service that does not fit is refused with the sums, and the other serves.

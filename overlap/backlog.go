@@ -38,7 +38,7 @@ func newBacklog(config Config, p policy) backlog {
 		maxRetries: config.MaxRetries,
 		selector:   config.Selector,
 		now:        math.MinInt64,
-		host:       newHost(config.Devices),
+		host:       newHost(&config),
 		waiting: heap[*query]{
 			before: func(a, b *query) bool { return a.Deadline < b.Deadline || a.Deadline == b.Deadline && a.ID < b.ID },
 			moved:  func(q *query, pos int) { q.expiryPos = pos },

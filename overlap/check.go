@@ -247,6 +247,9 @@ func (t *timetable) check(alive map[*batch]bool) error {
 }
 
 func (v *device) check() error {
+	if v.alone && len(v.running) > 1 {
+		return fmt.Errorf("%d spans run together where each is alone", len(v.running))
+	}
 	if n := len(v.running); v.busy != (n > 0) || v.busy && (n != len(v.round.Spans) || n != len(v.round.Queries)) {
 		return fmt.Errorf("%d batches run %d spans, busy is %v", n, len(v.round.Spans), v.busy)
 	}

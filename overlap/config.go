@@ -32,6 +32,10 @@ type Config struct {
 	// carries one out and one in at a time. Without it no batch waits for another's move.
 	Links []int `json:",omitempty"`
 
+	// Alone has for each device whether its groups have one span each, as on a GPU whose
+	// kernels of different processes take turns. Without it none of them is so.
+	Alone []bool `json:",omitempty"`
+
 	// Selector says which variant answers what waits for a service that has some. Without
 	// one that is the fastest.
 	Selector Selector `json:"-"`
@@ -66,6 +70,7 @@ func (c *Config) ruleFaults() (f faults) {
 	f.when(n < 1 || n > MaxDevices, "%d devices: want 1 to %d", n, MaxDevices)
 	f.when(slices.Contains(c.Devices, nil), "a device without a predictor")
 	f.when(len(c.Links) > 0 && len(c.Links) != n, "links of %d devices: want one for each of %d, or none at all", len(c.Links), n)
+	f.when(len(c.Alone) > 0 && len(c.Alone) != n, "alone of %d devices: want one for each of %d, or none at all", len(c.Alone), n)
 	for i, link := range c.Links {
 		f.when(link < 0 || link >= MaxDevices, "device %d has link %d: want 0 to %d", i, link, MaxDevices-1)
 	}

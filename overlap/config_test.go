@@ -44,6 +44,7 @@ func TestConfigReportsEveryFault(t *testing.T) {
 		"service 1 (b): max batch 9999": func(c *Config) { c.Services[1].MaxBatch = 9999 },
 
 		"links of 2 devices: want one for each of 1": func(c *Config) { c.Links = []int{0, 0} },
+		"alone of 2 devices: want one for each of 1": func(c *Config) { c.Alone = []bool{true, false} },
 		"device 0 has link -1":                       func(c *Config) { c.Links = []int{-1} },
 		"service 1 (b): pipeline 0: batch 0":         func(c *Config) { pipe(c).Batch = 0 },
 		"pipeline 0: 0 stages":                       func(c *Config) { pipe(c).Stages = nil },

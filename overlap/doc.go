@@ -70,6 +70,7 @@
 //   - Queries of a service are merged where that saves time and all of them
 //     stay in time. Spans from the same queue are the same operators on other
 //     data, so nothing overlaps as well as they do.
+//   - On a device of [Config].Alone a group has one span. The policy abacus has that too.
 //   - Best effort gets what room is left: what the group saves, and the slack of all
 //     that a triage has kept. With nothing else waiting it runs
 //     for at most half of the least slack that a query of another service,

@@ -91,6 +91,9 @@ func (p together) choose(d *decision) {
 		d.merge(i)
 		c := &d.candidates[i]
 		addAlone(d, i, min(c.rest.Start+p.operators, c.rest.End))
+		if d.device.alone {
+			return
+		}
 	}
 }
 

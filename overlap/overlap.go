@@ -45,9 +45,11 @@ func (p overlap) choose(d *decision) {
 	if first.probes || first.solo.Latency == 0 {
 		return
 	}
-	p.fill(d, false)
-	p.fill(d, true)
-	p.yield(d)
+	if !d.device.alone {
+		p.fill(d, false)
+		p.fill(d, true)
+		p.yield(d)
+	}
 	p.slice(d)
 	d.limit = p.room(d, 0)
 }

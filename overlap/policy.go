@@ -163,7 +163,7 @@ func (abacus) choose(d *decision) {
 	}
 	d.daring = true
 	d.addWhole(0)
-	if first := &d.candidates[0]; first.probes || first.solo.Latency == 0 {
+	if first := &d.candidates[0]; d.device.alone || first.probes || first.solo.Latency == 0 {
 		return
 	}
 	var found models.Estimate

@@ -91,6 +91,11 @@ func newTwin(t *rapid.T) *twin {
 			w.config.Links = append(w.config.Links, rapid.IntRange(0, 2).Draw(t, "link"))
 		}
 	}
+	if rapid.Bool().Draw(t, "some alone") {
+		for range w.rounds {
+			w.config.Alone = append(w.config.Alone, rapid.Bool().Draw(t, "alone"))
+		}
+	}
 	for i := range w.config.Services {
 		w.route(t, &w.config.Services[i])
 	}

@@ -66,7 +66,8 @@ type device struct {
 	index    int
 	kind     int // the first device that is like it
 	predict  prediction
-	paused   int // batches
+	alone    bool // its groups have one span
+	paused   int  // batches
 	reserved timetable
 	busy     bool
 	stopping bool // what runs is preempted
@@ -120,11 +121,14 @@ type host struct {
 }
 
 // newHost returns devices that are idle.
-func newHost(predictors []Predictor) host {
+// newHost returns the devices of a configuration, which run nothing.
+func newHost(c *Config) host {
+	predictors := c.Devices
 	devices := make([]*device, len(predictors))
 	for i, p := range predictors {
 		devices[i] = &device{index: i, kind: i, predict: prediction{Predictor: p}}
 		devices[i].round.Device = i
+		devices[i].alone = len(c.Alone) > 0 && c.Alone[i]
 		if like := slices.Index(predictors[:i], p); like >= 0 {
 			devices[i].kind = like
 		}

@@ -26,6 +26,7 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 //	service NAME operators=N op=MS grow=PERCENT qos=MS queue=N batch=N besteffort=1 of=NAME accuracy=N
 //	pipeline SERVICE END:DEVICE,DEVICE:MS … batch=N   stages, each query adding MS to the move after it
 //	links LINK …                  of each device
+//	alone DEVICE …                where groups have one span
 //	select NAME                   the variant that the selector says, which tells what it is asked
 //	overlap SERVICE SERVICE factor=F
 //	at MS                         from here on
@@ -162,6 +163,12 @@ func (c *script) configure(a args) bool {
 		for _, w := range a.words {
 			n, _ := strconv.Atoi(w)
 			c.config.Links = append(c.config.Links, n)
+		}
+	case "alone":
+		c.config.Alone = make([]bool, len(c.config.Devices))
+		for _, w := range a.words {
+			i, _ := strconv.Atoi(w)
+			c.config.Alone[i] = true
 		}
 	case "select":
 		c.selected, c.config.Selector = a.words[0], c

@@ -161,7 +161,7 @@ var rules = []rule{
 	{"ecc-off", "ECC of {gpu} is off: an error of its memory goes unnoticed", "nvidia-smi -i {index} -e 1 as root and a reset turn it on", levelNote},
 	{"busy", "{gpu} is used by {processes} already: latencies will differ from what was profiled", "stop them, or give overlapd another GPU", levelWarning},
 
-	{"mps-off", "MPS is off: kernels of different services take turns, so running them together gains nothing",
+	{"mps-off", "MPS is off: kernels of different services take turns, so running them together gains nothing, and each group has one span",
 		`set mode = "own" in [mps] if there is more than one service`, levelNote},
 	{"mps-program", "{why}", "", levelFault},
 	{"mps-directory", "the directory {path} for MPS cannot be used: {why}", "set dir in [mps] to a directory that user {user} owns and nobody else may write to", levelFault},

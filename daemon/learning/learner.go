@@ -43,6 +43,7 @@ var ErrDisturbed = errors.New("queries wait")
 type Options struct {
 	Policy   string // groups are predicted for those only that form groups of several services
 	Emulated bool   // the device is modelled, so nothing may be measured on it
+	Alone    bool   // each group has one span, so none is predicted; one may be measured
 	CanFit   bool   // a network may be fitted to what was measured
 
 	OnStart bool          // measure where no predictor fits
@@ -97,8 +98,11 @@ type Learner struct {
 // solo holds what is known of spans that run alone.
 func New(o Options, p *predictor.Predictor, solo *predictor.Solo) *Learner {
 	l := &Learner{options: o, predictor: p, solo: solo, stands: report{Phase: Loading, Limit: o.Limit}, pace: pace{arrived: -Quiet}}
-	if !l.formsGroups() {
+	switch {
+	case !FormsGroups(o.Policy):
 		l.stands.Phase, l.stands.Reason = Solo, fmt.Sprintf("the policy %s runs one batch at a time", o.Policy)
+	case o.Alone:
+		l.stands.Phase, l.stands.Reason = Solo, `without MPS services take turns on the GPU, so each group has one span; set mode = "own" in [mps]`
 	}
 	return l
 }
@@ -107,10 +111,13 @@ func New(o Options, p *predictor.Predictor, solo *predictor.Solo) *Learner {
 // limit at most, and nothing is fitted. It is called before the first Bind.
 func (l *Learner) MeasureOnly(limit time.Duration) {
 	l.offline, l.options.CanFit = true, false
+	if l.options.Alone && FormsGroups(l.options.Policy) {
+		l.options.Alone, l.stands.Phase, l.stands.Reason = false, Loading, ""
+	}
 	l.options.OnStart, l.options.Limit, l.stands.Limit = true, limit, limit
 }
 
-func (l *Learner) formsGroups() bool { return FormsGroups(l.options.Policy) }
+func (l *Learner) formsGroups() bool { return FormsGroups(l.options.Policy) && !l.options.Alone }
 
 // FormsGroups reports whether a policy runs spans of several services together.
 func FormsGroups(policy string) bool { return policy == "overlap" || policy == "abacus" }

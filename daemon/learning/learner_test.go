@@ -294,6 +294,24 @@ func TestStepsThatFail(t *testing.T) {
 	}
 }
 
+// Where groups have one span none is predicted, and they are measured only on demand.
+func TestAlone(t *testing.T) {
+	r := newRig(t, func(o *Options) { o.Alone = true })
+	r.Changed()
+	r.stands(Solo, "without MPS", "one span")
+	if r.Stale() {
+		t.Error("a predictor is to be chosen")
+	}
+	r.MeasureOnly(time.Hour)
+	r.stands(Loading)
+	if !r.Stale() {
+		t.Error("nothing is to be measured")
+	}
+	r = newRig(t, func(o *Options) { o.Alone, o.Policy = true, "edf" })
+	r.MeasureOnly(time.Hour)
+	r.stands(Solo, "the policy edf runs one batch at a time")
+}
+
 // Measuring ends when its time is spent; overlapd profile measures also where
 // there is a predictor, and fits none.
 func TestMeasureOnly(t *testing.T) {

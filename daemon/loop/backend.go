@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -82,7 +83,7 @@ func New(c config.Config, o Options) (_ *Backend, err error) {
 	var learners []*learner
 	for _, k := range shared.kinds {
 		of := o.Learning
-		of.Emulated = k.devices[0].Emulated
+		of.Emulated, of.Alone = k.devices[0].Emulated, k.devices[0].Alone
 		k.learning = learning.New(of, k.predictor, k.solo)
 		l := &learner{core: shared, kind: k, fleet: crew, learning: k.learning, measurement: measurement{fleet: crew}}
 		l.again = again{fleet: fleet, kind: k, seen: map[models.ServiceID]string{}}
@@ -104,6 +105,10 @@ func newScheduler(c *core, list []models.Service, by overlap.Selector) (s schedu
 	rules := overlap.Config{Services: list, Policy: c.config.Policy, Ways: c.config.Ways, MaxRetries: maxRetries, Selector: by}
 	for _, d := range c.devices {
 		rules.Devices = append(rules.Devices, d.kind.predictor)
+		rules.Alone = append(rules.Alone, d.Alone)
+	}
+	if !slices.Contains(rules.Alone, true) {
+		rules.Alone = nil
 	}
 	if c.Journal != nil {
 		c.Header.Epoch = c.epoch

@@ -24,6 +24,7 @@ type Device struct {
 	Text       string            // in words; what is measured is kept by it
 	Kind       string            // devices with the same take the same time for everything
 	Emulated   bool              // it is modelled
+	Alone      bool              // its groups have one span
 	MeasuredAs string            // the device that an emulated one is made after, as datasets name it
 	GPU        func() gpu.Status // nil without a GPU
 

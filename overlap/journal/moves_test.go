@@ -19,6 +19,7 @@ import (
 func routed(policy string, seed uint64) overlap.Config {
 	c := testConfig(policy, 2, 2*seed+1)
 	c.Devices, c.Links = append(c.Devices, c.Devices[0], &learner{seed: seed + 1}), []int{0, 0, 1}
+	c.Alone = []bool{false, true, false}
 	for i := range c.Services {
 		c.Services[i].QoSTarget, c.Services[i].MaxBatch = 200*time.Millisecond, 4
 	}

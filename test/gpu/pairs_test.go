@@ -34,6 +34,9 @@ type pairRow struct {
 	Gain         float64 `json:"gain"` // sequential / together
 }
 
+// turnsGain is how much a pair may gain where services take turns on the GPU.
+const turnsGain = 1.1
+
 // measurePairs measures every two of the three services, without MPS and, where
 // there is a GPU, with it.
 func (c *check) measurePairs(ctx context.Context) error {
@@ -51,12 +54,15 @@ func (c *check) measurePairs(ctx context.Context) error {
 	if merr == nil {
 		merr = c.pairsUnder(ctx, env, true)
 	}
-	shared := 0
+	shared, gain := 0, 0.0 // the largest of those that take turns
 	for _, p := range c.mu.Pairs {
 		if p.MPS {
 			shared++
+		} else {
+			gain = max(gain, p.Gain)
 		}
 	}
+	c.expect([]string{"S8"}, gain <= turnsGain, "without MPS the best pair is %.2f times as fast together", gain)
 	c.expect([]string{"C7"}, shared > 0, "%d pairs of %d ran under MPS", shared, len(c.mu.Pairs))
 	return errors.Join(err, merr)
 }
