@@ -39,6 +39,9 @@ func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 		Host: d.backend, Memory: query.NewBudget(c.Limits.MemoryBytes), Connections: query.NewPlaces(c.Limits.Connections),
 		Version: o.Version, Log: d.log,
 	}
+	reports := &loadReports{devices: float64(len(d.devices)), epoch: time.Now()}
+	reports.status = func() *status.Status { s, _ := d.backend.StatusWithin(reportWait, false); return s }
+	q.Load = reports.text
 	if d.config.Emulated() {
 		q.Label = config.DeviceEmulated
 	}

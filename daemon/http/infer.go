@@ -20,6 +20,9 @@ const (
 	// headerVariant names the variant that answered.
 	headerVariant = "Overlapd-Variant"
 
+	// headerLoad has a load report (ORCA).
+	headerLoad = "Endpoint-Load-Metrics"
+
 	headerTraceparent = "traceparent"
 	headerTracestate  = "tracestate"
 
@@ -64,10 +67,26 @@ func (n *inference) answer(ctx *fasthttp.RequestCtx, s *query.Service) {
 		}
 		writeError(ctx, failed)
 	}
+	if form := ctx.Request.Header.Peek(query.HeaderLoadForm); form != nil && n.queries.Load != nil {
+		n.reportLoad(ctx, s.Name, form)
+	}
 	x.forget()
 	x.ctx = nil
 	n.exchanges.Put(x)
 	n.queries.EndTrace(trace, failed, "")
+}
+
+// reportLoad adds the load of a service to an answer, in the form that the client asks for.
+// One that is not known is not answered, as the header is a wish.
+func (n *inference) reportLoad(ctx *fasthttp.RequestCtx, service string, form []byte) {
+	for _, known := range []string{query.LoadText, query.LoadJSON, query.LoadBinary} {
+		if !strings.EqualFold(string(form), known) {
+			continue
+		}
+		if report := n.queries.Load(service, known); report != "" {
+			ctx.Response.Header.Set(headerLoad, report)
+		}
+	}
 }
 
 // Decode reads the request into a call. The body is given back before the query waits.

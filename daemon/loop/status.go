@@ -8,6 +8,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/segments/wire"
 )
@@ -114,11 +115,15 @@ func statusOf(l *core, f *fleet, shapes bool) *status.Status {
 	sum, g.OverlapNow, g.MergeNow = l.timeline.Gained(now)
 	g.OverlapSeconds, g.MergeSeconds = sum.Overlap.Seconds(), sum.Merge.Seconds()
 	var names []string
+	soonest := soonestAnswers(f, &m)
 	for _, front := range l.Services() {
 		for _, s := range front.Each() {
 			member := f.members[s.ID]
 			one := serviceStatus(member, now, f.counted(member, &m), waiting[s.ID])
 			one.Replicas, one.Accuracy = member.replicaStatus(f.devices), f.specs[s.ID].Accuracy
+			if at, ok := soonest[s.ID]; ok && member.config.Target > 0 {
+				one.TargetShare = float64(at) / float64(member.config.Target)
+			}
 			one.Plan = member.planText(len(f.specs[s.ID].Pipelines))
 			o.Services, names = append(o.Services, one), append(names, s.Name)
 		}
@@ -175,4 +180,57 @@ func predictorStatus(k *kind, f *fleet, shapes bool) status.Predictor {
 		o.Shapes = append(o.Shapes, shape)
 	}
 	return o
+}
+
+// soonestAnswers returns in how long a query of each service would be answered that came now, as far
+// as solo times are known: what waits on a device is served before it, in batches as large as
+// they may be, and it runs on that of its devices where that ends first. What overlapping gains
+// and the round that runs are left out, so it is for comparing daemons and not for deadlines.
+func soonestAnswers(f *fleet, m *overlap.Metrics) map[models.ServiceID]time.Duration {
+	waits := make([]time.Duration, len(f.devices))
+	for i, s := range f.members {
+		if s == nil || s.info == nil {
+			continue
+		}
+		var on []int
+		for r := range s.each {
+			if r.ready {
+				on = append(on, r.Device)
+			}
+		}
+		for _, d := range on {
+			queued, paused := m.Services[i].Queued, m.Services[i].Paused
+			waits[d] += (s.takes(f.devices[d], &f.specs[i], queued) + time.Duration(paused)*s.takes(f.devices[d], &f.specs[i], 1)) / time.Duration(len(on))
+		}
+	}
+	found := map[models.ServiceID]time.Duration{}
+	for _, s := range f.served() {
+		for r := range s.each {
+			own := s.takes(f.devices[r.Device], &f.specs[s.service.ID], 1)
+			if before, ok := found[s.service.ID]; r.ready && own > 0 && (!ok || waits[r.Device]+own < before) {
+				found[s.service.ID] = waits[r.Device] + own
+			}
+		}
+	}
+	return found
+}
+
+// takes returns how long so many queries of a service take alone on a device, in batches as
+// large as they may be, with its longest sequence; 0 if that is not known.
+func (s *member) takes(on *device, spec *models.Service, queries int) (sum time.Duration) {
+	if s.info == nil || queries == 0 {
+		return 0
+	}
+	whole := models.Span{Service: s.service.ID, End: spec.Operators}
+	if len(s.config.SeqLens) > 0 && models.HasSeqLen(s.info.Inputs) {
+		whole.SeqLen = slices.Max(s.config.SeqLens)
+	}
+	most := max(spec.MaxBatch, 1)
+	for _, batches := range [][2]int{{queries / most, most}, {min(queries%most, 1), queries % most}} {
+		if whole.Size = batches[1]; batches[0] > 0 {
+			took, _ := on.kind.solo.Span(whole)
+			sum += time.Duration(batches[0]) * took
+		}
+	}
+	return sum
 }

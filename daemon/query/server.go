@@ -13,6 +13,18 @@ import (
 // DaemonName is what the daemon calls itself.
 const DaemonName = "overlapd"
 
+// HeaderLoadForm is the header of a request, or the key of its metadata, by which a client
+// asks for a load report (ORCA) with the answer, in one of these forms. A LoadMessage is
+// the message in Protocol Buffers, for gRPC.
+const (
+	HeaderLoadForm = "endpoint-load-metrics-format"
+
+	LoadText    = "TEXT"
+	LoadJSON    = "JSON"
+	LoadBinary  = "BIN"
+	LoadMessage = ""
+)
+
 // Host is what the protocols ask of the rest of the daemon besides queries. Its
 // methods are called from many goroutines at once, and none of them may block.
 type Host interface {
@@ -53,6 +65,10 @@ type Server struct {
 	Label       string
 	Tracer      tracer
 	Log         zerolog.Logger
+
+	// Load returns how loaded a service is, "" for all of them, in a form that a client asks
+	// for in [HeaderLoadForm], or "" if that is not known. It may be nil.
+	Load func(service, form string) string
 
 	calls sync.Pool // *Call
 }

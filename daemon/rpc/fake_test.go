@@ -30,6 +30,8 @@ const patience = 20 * time.Second
 // "echo" takes numbers and "bytes" and "half" take what their names say; "absent"
 // is not loaded.
 type fake struct {
+	load func(service, form string) string // query.Server.Load
+
 	mu struct {
 		sync.Mutex
 		down    bool
@@ -219,7 +221,7 @@ func startGuarded(t testing.TB, f *fake, l config.Limits, a *access.Access, clie
 	f.services(t)
 	q := &query.Server{
 		Host: f, Memory: query.NewBudget(l.MemoryBytes), Connections: query.NewPlaces(l.Connections),
-		Version: "test",
+		Version: "test", Load: f.load,
 	}
 	r := &rig{fake: f, t: t, server: New(q, l, a), address: ln.Addr().String(), credentials: insecure.NewCredentials()}
 	if client != nil {

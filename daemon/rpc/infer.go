@@ -30,7 +30,9 @@ func (a *answerer) modelInfer(_ any, ctx context.Context, _ func(any) error, _ g
 		return nil, err
 	}
 	arrived(ctx)
+	service := x.request.ModelName
 	r, err := a.answer(ctx, x)
+	a.reportLoad(ctx, service)
 	if err != nil {
 		return nil, err
 	}

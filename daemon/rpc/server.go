@@ -28,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	orcaservice "github.com/cncf/xds/go/xds/service/orca/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -100,6 +101,9 @@ func New(q *query.Server, l config.Limits, a *access.Access) *Server {
 	answers := &answerer{queries: q, guard: s.guard, receiver: receiver{q.Memory, l.RequestBytes}, stopping: s.stopping}
 	s.register(serviceDesc(answers), protocol{queries: q})
 	s.register(s.untilStop(grpc_health_v1.Health_ServiceDesc), health{queries: q, guard: s.guard})
+	if q.Load != nil {
+		s.register(s.untilStop(orcaservice.OpenRcaService_ServiceDesc), loads{queries: q})
+	}
 	o := reflection.ServerOptions{Services: s.grpc}
 	s.register(s.untilStop(reflectionv1.ServerReflection_ServiceDesc), reflection.NewServerV1(o))
 	s.register(s.untilStop(reflectionv1alpha.ServerReflection_ServiceDesc), reflection.NewServer(o))

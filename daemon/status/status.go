@@ -172,7 +172,10 @@ type Service struct {
 	IntermediateBytes int64 `json:"intermediate_bytes"`
 	ResidentBytes     int64 `json:"resident_bytes"`
 
-	// What metrics tell besides.
+	// What metrics and load reports tell besides. TargetShare is which part of its target a
+	// query would take that came now, for the solo times of what waits on its device and its own.
+	TargetShare float64 `json:"-"`
+
 	ID         models.ServiceID `json:"-"`
 	Requests   query.Counts     `json:"-"` // what clients see
 	QueueLimit int              `json:"-"`

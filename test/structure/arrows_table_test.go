@@ -391,6 +391,7 @@ var owners = []struct {
 
 	{"google.golang.org/protobuf", []string{"daemon/config/triton", "daemon/config/triton/modelconfig", "daemon/rpc", "daemon/rpc/inference", "daemon/observe/tracing/collector", "models", "models/zoo", "segments"}, "ONNX is read and written by wire format, where files and graphs are handled, gRPC carries messages, and Triton configures models by them"},
 	{"google.golang.org/grpc", []string{"daemon/rpc", "daemon/rpc/inference"}, "gRPC ends at its server; nothing behind it knows of calls"},
+	{"github.com/cncf/xds", []string{"daemon/rpc"}, "messages of load reports are made where gRPC sends them; all else hands in numbers"},
 	{"google.golang.org/genproto/googleapis/rpc", []string{"daemon/rpc"}, "what a status carries besides its text is written where statuses are"},
 	{"github.com/valyala/fasthttp", []string{"daemon/http", "cmd/overlapd", "cmd/overlapd/load", "test"}, "HTTP ends at the endpoint; nothing behind it knows of requests"},
 	{"github.com/klauspost/compress", []string{"scripts/thinfatbin"}, "compilers of CUDA compress kernels with zstd and LZ4, which only what makes the GPU bundle reads; files of ours are gzip"},
@@ -438,6 +439,7 @@ var testsOwn = []string{
 // testsToo are prefixes of owners that tests of any package may import as
 // well: they make the files, processes and requests that a test needs.
 var testsToo = []string{
+	"github.com/cncf/xds",
 	"github.com/NVIDIA/go-nvml",
 	"golang.org/x/sys",
 	"google.golang.org/genproto/googleapis/rpc",

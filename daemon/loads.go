@@ -1,0 +1,160 @@
+package daemon
+
+import (
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/rpc"
+	"github.com/overlapd/overlapd/daemon/status"
+)
+
+const (
+	// reportEvery is how long a load report holds. Those who ask meanwhile share it.
+	reportEvery = 250 * time.Millisecond
+
+	// reportWait is how long the one who has a report made waits for the status. If there
+	// is none in time, the last one is taken.
+	reportWait = 5 * time.Millisecond
+
+	// reportSamples is how many reports rates are taken over.
+	reportSamples = 8
+
+	// reportStalled is how old a status may be. Behind an older one nothing is scheduled any
+	// more, and nobody is to send queries.
+	reportStalled = 2 * time.Second
+)
+
+// loadReports makes what a balancer is told of the load (ORCA), of statuses, and only while
+// somebody asks.
+type loadReports struct {
+	status  func() *status.Status
+	devices float64
+	epoch   time.Time
+	due     atomic.Int64 // when the next report is made, since the epoch
+	latest  atomic.Pointer[loadReport]
+	making  atomic.Bool  // guards samples
+	samples []loadSample // the oldest first
+}
+
+// loadSample is what a status has counted. Services are without variants.
+type loadSample struct {
+	at       time.Duration
+	busy     float64 // seconds of devices
+	services map[string]serviceCounts
+}
+
+// serviceCounts counts queries, and those of them that were not answered in time.
+type serviceCounts struct{ ended, missed uint64 }
+
+// loadReport is the load at one moment, which nobody changes.
+type loadReport struct {
+	busy  float64                 // share of their time that devices were
+	rates map[string]serviceRates // by service, "" for all
+	used  map[string]float64      // of the target of each service that has one
+}
+
+// serviceRates are per second.
+type serviceRates struct{ ended, missed float64 }
+
+// text returns the report for a service, "" for all, in a form of query.HeaderLoadForm; "" if
+// nothing is known.
+func (r *loadReports) text(service, form string) string {
+	if now, due := time.Since(r.epoch), r.due.Load(); int64(now) >= due && r.due.CompareAndSwap(due, int64(now+reportEvery)) {
+		r.renew()
+	}
+	l := r.latest.Load()
+	if l == nil {
+		return ""
+	}
+	used := l.used
+	if service != "" {
+		used = map[string]float64{}
+		if share, ok := l.used[service]; ok {
+			used[service] = share
+		}
+	}
+	rates := l.rates[service]
+	return rpc.EncodeLoad(form, l.busy, rates.ended, rates.missed, used)
+}
+
+// renew publishes a report of now, unless somebody else does.
+func (r *loadReports) renew() {
+	if !r.making.CompareAndSwap(false, true) {
+		return
+	}
+	defer r.making.Store(false)
+	s := r.status()
+	if s.At == 0 { // there is no status yet
+		return
+	}
+	now := sampleOf(s)
+	r.samples = append(r.samples[max(0, len(r.samples)+1-reportSamples):], now)
+	l := now.since(&r.samples[0], r.devices)
+	stalled := s.Age > reportStalled
+	if stalled {
+		l.busy = 1
+	}
+	l.shares(s.Services, stalled)
+	r.latest.Store(l)
+}
+
+// sampleOf returns the counts of a status.
+func sampleOf(s *status.Status) loadSample {
+	o := loadSample{at: s.At, busy: s.BusySeconds, services: map[string]serviceCounts{}}
+	for i := range s.Services {
+		of := &s.Services[i]
+		missed := of.Late
+		for _, reasons := range []map[string]uint64{of.Refused, of.Dropped, of.Failed} {
+			for _, n := range reasons {
+				missed += n
+			}
+		}
+		name, _, _ := strings.Cut(of.Name, "/")
+		sum := o.services[name]
+		sum.ended, sum.missed = sum.ended+of.Finished-of.Late+missed, sum.missed+missed
+		o.services[name] = sum
+	}
+	return o
+}
+
+// since returns the rates of what was counted after a sample. A service that was replaced
+// counts from zero, and has none until the next report.
+func (s *loadSample) since(before *loadSample, devices float64) *loadReport {
+	l := &loadReport{rates: map[string]serviceRates{}, used: map[string]float64{}}
+	seconds := (s.at - before.at).Seconds()
+	if seconds <= 0 {
+		return l
+	}
+	l.busy = min(max((s.busy-before.busy)/seconds/devices, 0), 1)
+	rate := func(now, then uint64) float64 { return float64(max(now, then)-then) / seconds }
+	var all serviceRates
+	for name, n := range s.services {
+		was := before.services[name]
+		one := serviceRates{rate(n.ended, was.ended), rate(n.missed, was.missed)}
+		all.ended, all.missed = all.ended+one.ended, all.missed+one.missed
+		l.rates[name] = one
+	}
+	l.rates[""] = all
+	return l
+}
+
+// shares adds which part of the target of each service a query would take that came now, by
+// that of its variants which would take least.
+func (l *loadReport) shares(services []status.Service, stalled bool) {
+	for i := range services {
+		s := &services[i]
+		if s.BestEffort {
+			continue
+		}
+		name, _, _ := strings.Cut(s.Name, "/")
+		share := s.TargetShare
+		if stalled || !s.Ready {
+			share = 1
+		}
+		if least, ok := l.used[name]; ok {
+			share = min(share, least)
+		}
+		l.used[name] = min(max(share, 0), 1)
+	}
+}
