@@ -110,6 +110,7 @@ func TestBoundProgram(t *testing.T) {
 			closeBuffers := w.build(rt, e, p, x)
 			for run := range 2 {
 				copy(numbers, []float32{1, -2, float32(run), 0.25, 3})
+				p.Synchronize(rapid.Bool().Draw(rt, "synchronizes"))
 				middle := rapid.IntRange(0, len(sessions)).Draw(rt, "middle")
 				for _, span := range [][2]int{{0, middle}, {middle, len(sessions)}} {
 					if reached, err := p.Run(span[0], span[1], new(uint32)); err != nil || reached != span[1] {

@@ -161,7 +161,7 @@ static OrtStatus *run_bound(struct overlapd_program *p, struct overlapd_step *s)
 		if (s->input[k] != NULL)
 			status = ort_BindInput(p->api, s->binding, s->input_names[k], s->input[k]);
 	if (status == NULL)
-		status = ort_RunWithBinding(p->api, s->session, p->options, s->binding);
+		status = ort_RunWithBinding(p->api, s->session, p->synchronous ? NULL : p->options, s->binding);
 	if (status == NULL)
 		status = take_outputs(p, s);
 	unbind(p, s);

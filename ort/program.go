@@ -93,6 +93,13 @@ func (p *Program) AddOneThread(sessions []*Session) error {
 // of the Env's again. Without AddOneThread it changes nothing.
 func (p *Program) OneThread(on bool) { p.program.one_thread = C.bool(on) }
 
+// Synchronize has the runs of a bound program that follow wait on a GPU until their
+// kernels have run, or not any more.
+func (p *Program) Synchronize(on bool) { p.program.synchronous = C.bool(on) }
+
+// Synchronizes reports what Synchronize has set.
+func (p *Program) Synchronizes() bool { return bool(p.program.synchronous) }
+
 // Slow has the steps that run take longer by a factor: the thread that runs them sleeps,
 // after each or a few, for as long as they are to take more. Up to 1 it does not.
 func (p *Program) Slow(factor float64) { p.program.slow = C.double(factor) }

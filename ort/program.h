@@ -32,6 +32,7 @@ struct overlapd_program {
 	ort_table api;
 	OrtAllocator *allocator;      /* the runtime's own */
 	const OrtRunOptions *options; /* of all runs, or NULL */
+	bool synchronous;             /* bound steps run without options, and wait for the GPU */
 	bool one_thread;              /* which sessions run, where there are both */
 	double slow;                  /* by which factor steps take longer; up to 1 for not at all */
 	int64_t owed;                 /* nanoseconds to sleep for that, below 0 if it slept too long */

@@ -15,6 +15,7 @@ type piece struct {
 	inputs      []int32 // values made outside, in the order of their first use
 	outputs     []int32 // values that somebody outside uses
 	weights     []int32 // initializers that its nodes use
+	pins        bool    // on a GPU its kernels may leave pinned memory behind
 	reuse       reuse   // for a piece of one node, what its output may share
 	nodeInputs  []int32 // for a piece of one node, its inputs by position
 }
@@ -106,6 +107,8 @@ func (c *cutting) findBorderValues(p int) {
 	}
 	var all []int32
 	for n := pc.first; n < pc.last; n++ {
+		node := &c.file.Graph.Nodes[n]
+		pc.pins = pc.pins || pinningOps[node.OpType] || node.Subgraphs
 		for _, id := range c.values.NodeIn[n] {
 			use(id)
 		}

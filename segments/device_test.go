@@ -557,17 +557,8 @@ func TestTF32(t *testing.T) {
 			t.Run(fmt.Sprint(elem, target), func(t *testing.T) {
 				env := openEnv(t)
 				device, fake := openFakeGPU(t, env, fakeSpec{})
-				device.plain = true
-				// The optimizer for the CPU would make all of it float32: its work is done.
 				path, cache := g.write(t), t.TempDir()
-				f, err := models.Open(path)
-				if err != nil {
-					t.Fatal(err)
-				}
-				name := cacheName(f.Hash(), env.Library(), fake.key())
-				if err := errors.Join(f.Close(), os.WriteFile(filepath.Join(cache, name), g.encode(), 0o600)); err != nil {
-					t.Fatal(err)
-				}
+				plant(t, env, fake, path, cache) // the optimizer for the CPU would make all of it float32
 				m := openCut(t, env, Config{Path: path, CacheDir: cache, Target: target, Device: device})
 				if !m.cacheHit || !slices.Equal(fake.half, want) {
 					t.Errorf("sessions for half precision %v, expected %v", fake.half, want)
@@ -581,5 +572,74 @@ func TestTF32(t *testing.T) {
 		if (cudaProvider{fake.Device}).Session(&o, half); o.CUDA.TF32 != half {
 			t.Errorf("half precision %t: TF32 is %t", half, o.CUDA.TF32)
 		}
+	}
+}
+
+// TestGPUSynchronizes runs segments whose kernels may leave pinned memory behind, and no
+// others, so that it is given back now and then, each in a batch of its own.
+func TestGPUSynchronizes(t *testing.T) {
+	g := xGraph()
+	g.node("Relu", list("x"), list("a"))
+	g.node("Concat", list("a", "x"), list("b"), intAttribute("axis", 1))
+	g.node("Neg", list("b"), list("c"))
+	g.node("Concat", list("c", "a"), list("d"), intAttribute("axis", 1))
+	branch := newGraph()
+	branch.node("Identity", list("d"), list("e"))
+	branch.output("e", models.Float32)
+	g.node("If", list(g.weights("yes", models.Bool, nil, []byte{1})), list("y"), graphAttribute("then_branch", branch), graphAttribute("else_branch", branch))
+	g.output("y", models.Float32)
+	env := openEnv(t)
+	device, fake := openFakeGPU(t, env, fakeSpec{})
+	path, cache := g.write(t), t.TempDir()
+	plant(t, env, fake, path, cache) // the optimizer would take the branch, and be done
+	m := openCut(t, env, Config{Path: path, CacheDir: cache, Device: device})
+	q := queryOf(t, m, 1, 0)
+	var kinds []string
+	for _, op := range m.Model().Operators {
+		kinds = append(kinds, op.Type)
+	}
+	if !slices.Equal(kinds, list("Relu", "Concat", "Neg", "Concat", "If")) {
+		t.Fatalf("operators %v", kinds)
+	}
+	const rounds = 2
+	turns := make([]int, len(kinds))
+	for range rounds * synchronizeEvery {
+		if err := m.Start(1, []worker.Query{q}); err != nil {
+			t.Fatal(err)
+		}
+		waiting := 0
+		for p := range kinds {
+			if _, err := m.Run(1, p, p+1, nil); err != nil {
+				t.Fatal(err)
+			}
+			if m.batches[1].frame.program.Synchronizes() {
+				turns[p]++
+				waiting++
+			}
+		}
+		if waiting > 1 {
+			t.Errorf("%d segments synchronize in one batch", waiting)
+		}
+		m.Release(1)
+	}
+	if want := []int{0, rounds, 0, rounds, rounds}; !slices.Equal(turns, want) {
+		t.Errorf("in %d batches segments synchronize %v times, expected %v", rounds*synchronizeEvery, turns, want)
+	}
+}
+
+// plant puts the model at path into the cache as its own optimized form.
+func plant(t *testing.T, env *ort.Env, d device, path, cacheDir string) {
+	t.Helper()
+	f, err := models.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	key := d.key()
+	if d.fuses() {
+		key += " FusedConv"
+	}
+	if err := os.WriteFile(filepath.Join(cacheDir, cacheName(f.Hash(), env.Library(), key)), f.Parts().Append(nil), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -79,6 +79,12 @@ var microsoftOps = set(
 // such a tensor are needed cannot be told from who uses the tensor.
 var sharingOps = set("Optional", "SequenceConstruct", "SequenceInsert", "SplitToSequence")
 
+// pinningOps are operators whose kernels on a GPU may copy from pinned memory of the host,
+// which ONNX Runtime takes for each run and gives back at the end of one that
+// synchronizes: tables of their tensors, of batches of matrices, or of lengths.
+var pinningOps = set("Concat", "FusedMatMul", "GRU", "GatherND", "LSTM", "LongformerAttention", "MatMul", "RNN",
+	"ScatterND", "Split")
+
 // randomOps give another result at every run.
 var randomOps = set("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike",
 	"RandomUniform", "RandomUniformLike")

@@ -20,6 +20,10 @@ const directCopyBytes = 64 << 10
 // are taken from the system for good.
 const maxPinnedBytes = 1 << 30
 
+// synchronizeEvery is after how many runs a segment that may leave pinned memory of the
+// host behind runs so that ONNX Runtime waits for it, and gives that memory back.
+const synchronizeEvery = 64
+
 // deviceRun runs a model on a device with memory of its own: inputs and outputs
 // are copied, and work is queued instead of done at once. All but the last span of
 // a batch end with a wait; the last one ends when its outputs have been copied.
@@ -30,6 +34,7 @@ type deviceRun struct {
 	last    time.Duration
 	later   []func() // copies of what the host has, after the wait
 	pins    [][]byte
+	runs    []int    // by piece, how often it ran
 	timed   struct { // the segments between the events around the span
 		of       *layout // nil if those of no layout
 		from, to int
@@ -167,6 +172,7 @@ func (r *deviceRun) span(b *batch, end int, stop *uint32) error {
 				return err
 			}
 		}
+		b.frame.program.Synchronize(r.synchronizes(p))
 		reached, err := b.frame.program.Run(p, p+1, stop)
 		if err != nil {
 			return err
@@ -195,6 +201,16 @@ func (r *deviceRun) span(b *batch, end int, stop *uint32) error {
 		r.m.learned(b)
 	}
 	return nil
+}
+
+// synchronizes counts a run of a segment and reports whether it is one that synchronizes.
+// Their turns are spread over batches, so that none waits for all of them.
+func (r *deviceRun) synchronizes(p int) bool {
+	if r.runs == nil {
+		r.runs = make([]int, len(r.m.cut.pieces))
+	}
+	r.runs[p]++
+	return r.m.cut.pieces[p].pins && (r.runs[p]+p)%synchronizeEvery == 0
 }
 
 // endSpan waits for the device and keeps how long it took.
