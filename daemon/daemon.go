@@ -110,6 +110,9 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 		d.devices = pooled(one, d.gpus)
 	}
 	d.takeSource()
+	if len(d.gpus) > 0 || c.Emulated() {
+		o.Processors = 0 // calls of the driver block, and an emulated device polls for the end of a span
+	}
 	if err = d.openLoop(&o); err != nil || o.Offline {
 		return d, err
 	}

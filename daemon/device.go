@@ -363,8 +363,13 @@ type Options struct {
 	Cores   int          // threads of a service that sets none
 	Fit     loop.FitFunc // nil if no predictor is to be fitted
 	Offline bool         // for Measure: there is no endpoint
-	GPU     gpu.Options
-	Log     zerolog.Logger
+
+	// Processors is how many processors the daemon may use where its workers are processes
+	// without a GPU; it uses as few of them as suffice. 0 leaves that to the Go runtime.
+	Processors int
+
+	GPU gpu.Options
+	Log zerolog.Logger
 
 	workers   func(executor.Options) (loop.Workers, error) // nil for processes
 	move      func(number uint64, from, to loop.Workers, batch executor.SpanRequest, planned time.Duration) error

@@ -195,6 +195,7 @@ func (p *pool) openLoop(o *Options) error {
 	l := loop.Options{
 		Log: p.log, Learning: p.learning(o.Fit), Fit: o.Fit, Keeper: p.keeper, Journal: p.decisions, Profiles: p,
 		Header: journal.Header{Version: o.Version, Commit: o.Commit, Device: p.Device()}, Life: p.life, Goroutines: p.goroutines,
+		Processors: o.Processors,
 	}
 	if l.Move = o.move; l.Move == nil {
 		l.Move = move
@@ -347,6 +348,7 @@ func (p *pool) ChoseCut(s config.Service, at loop.Place, c *wire.CutChoice) {
 
 // saveProfiles stores what was measured of every service that was ready once.
 func (p *pool) saveProfiles() {
+	defer p.backend.Broaden()()
 	solo, calibrations := p.backend.Learned()
 	for key, known := range solo {
 		if err := p.state.save(loop.SoloProfiles, key, known); err != nil {

@@ -41,6 +41,7 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 		return nil, ErrReloading
 	}
 	defer d.reloading.Unlock()
+	defer d.backend.Broaden()()
 	old, next := d.Config(), next.Expanded()
 	for _, u := range d.devices {
 		if own := u.onlyOwn(config.Applied(old, next)); u.emulation != nil && next.Emulated() {

@@ -28,6 +28,7 @@ type Executor struct {
 	cancel   context.CancelFunc
 	workers  sync.WaitGroup // every goroutine
 	closing  chan struct{}  // closed by Close
+	yielding *yielding      // nil where no reader polls
 
 	mu struct {
 		sync.Mutex
@@ -56,6 +57,12 @@ func New(opts Options) (*Executor, error) {
 		e.outcomes = make(chan Outcome, MaxOutcomes)
 	}
 	e.services.Store(&services{})
+	if opts.Poll > 0 {
+		var err error
+		if e.yielding, err = newYielding(); err != nil {
+			return nil, err
+		}
+	}
 	for _, spec := range opts.Services {
 		if err := e.Add(spec); err != nil {
 			return nil, errors.Join(err, e.Close())
@@ -96,6 +103,9 @@ func (e *Executor) Close() error {
 	close(e.closing)
 	e.mu.Unlock()
 	e.workers.Wait()
+	if e.yielding != nil {
+		e.yielding.file.Close()
+	}
 	if e.opts.Outcomes == nil {
 		close(e.outcomes)
 	}

@@ -56,6 +56,9 @@ func newWorker(s *service) (*worker, error) {
 		service: s, conn: conn, frames: wire.NewFrameReader(conn.Socket), outputs: outputs,
 		begin: time.Now(), fly: make(chan struct{}, 1), lost: make(chan struct{}), read: make(chan struct{}),
 	}
+	if y := s.executor.yielding; y != nil {
+		conn.Yield = y.yield
+	}
 	w.mu.batches = make(map[models.BatchID]held)
 	files := []*os.File{other, s.spec.Inputs.File(), outputs.File()}
 	if s.spec.Moves != nil {

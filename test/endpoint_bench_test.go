@@ -83,7 +83,8 @@ type endpointRow struct {
 // costs over others, all asked by one client in turns, so that they see the same machine:
 // "echo" is fasthttp or grpc-go that answers by itself, "pipe" the same asking a child
 // process through a pipe, "triton" the server in the folder TRITON, and "engine" ONNX
-// Runtime in a closed loop of its own. It prints a table and writes what it found to the file
+// Runtime in a closed loop of its own. BUILDS are the paths of other builds of overlapd that
+// are to be asked as well. It prints a table and writes what it found to the file
 // ENDPOINT_OUT. System calls are counted by perf in a further turn, in which nothing else
 // is measured.
 func BenchmarkEndpoint(b *testing.B) {
@@ -114,7 +115,11 @@ func BenchmarkEndpoint(b *testing.B) {
 // measure has each server of the case asked once in each iteration.
 func (c *endpointCase) measure(b *testing.B) (rows []endpointRow) {
 	var servers []*served
-	for _, name := range c.servers {
+	names := c.servers
+	if names[0] == "overlapd" {
+		names = slices.Concat(names, strings.Fields(os.Getenv("BUILDS")))
+	}
+	for _, name := range names {
 		if s := c.start(b, name); s != nil {
 			servers = append(servers, s)
 		}
@@ -141,7 +146,7 @@ func (c *endpointCase) measure(b *testing.B) (rows []endpointRow) {
 		}})
 	}
 	slices.SortStableFunc(rows, func(x, y endpointRow) int {
-		return slices.Index(c.servers, x.Server) - slices.Index(c.servers, y.Server)
+		return slices.Index(names, x.Server) - slices.Index(names, y.Server)
 	})
 	return rows
 }
@@ -159,19 +164,23 @@ type served struct {
 // start starts a server of the case, or returns nil if it cannot be had.
 func (c *endpointCase) start(b *testing.B, name string) *served {
 	s := &served{endpointCase: c, name: name}
-	switch name {
-	case "overlapd":
+	switch {
+	case name == "overlapd", strings.Contains(name, "/"):
+		defer func(own string) { program = own }(program)
+		if name != "overlapd" {
+			program = name
+		}
 		s.process = serve(b, config{grpc: "127.0.0.1:0", top: `log_level = "info"`, services: []service{{
 			c.model, "zoo:" + c.model, fmt.Sprintf("max_batch = %d\nthreads = %d\nqueue_limit = 4096", c.batch, c.threads)}}})
 		s.settles()
 		s.web, s.rpc = s.address, s.grpcAddress()
-	case "triton":
+	case name == "triton":
 		if os.Getenv("TRITON") == "" {
 			b.Log("without Triton: TRITON names no folder with its bin/tritonserver, lib and backends/onnxruntime (see scripts/fetch-triton)")
 			return nil
 		}
 		s.startTriton(b)
-	case "engine":
+	case name == "engine":
 		s.process = &process{t: b}
 		if _, err := zoo.Build(c.model, modelDir, 1, nil); err != nil {
 			b.Fatal(err)

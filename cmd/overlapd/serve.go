@@ -202,9 +202,12 @@ func daemonOptions(log zerolog.Logger) daemon.Options {
 		Commit:  buildCommit(),
 		Device:  cpuName(),
 		Cores:   runtime.NumCPU(),
-		Fit:     fitElsewhere,
-		GPU:     gpu.Options{Probe: tryGPU},
-		Log:     log,
+
+		Processors: runtime.GOMAXPROCS(0),
+
+		Fit: fitElsewhere,
+		GPU: gpu.Options{Probe: tryGPU},
+		Log: log,
 	}
 }
 

@@ -46,6 +46,7 @@ type Backend struct {
 // New makes a loop, which decides nothing before [Backend.Begin].
 func New(c config.Config, o Options) (_ *Backend, err error) {
 	shared := &core{Registry: new(query.Registry), Options: o, config: c}
+	shared.breadth.most = o.Processors
 	shared.epoch, shared.inbox = time.Now(), make(chan message, inboxLimit)
 	shared.ending, shared.done = make(chan struct{}), make(chan struct{})
 	b := &Backend{core: shared}
@@ -130,6 +131,7 @@ func newScheduler(c *core, list []models.Service, by overlap.Selector) (s schedu
 // Begin lets the loop decide. The workers are started by whoever made them.
 func (b *Backend) Begin() {
 	b.running = true
+	b.breadth.set(1)
 	b.Goroutines.Go(b.loop.run)
 }
 

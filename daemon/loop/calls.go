@@ -142,6 +142,7 @@ func (cs *calls) arrive(c *query.Call) {
 		return
 	}
 	cs.pending[q.ID] = c.Backend.(*pending)
+	cs.breadth.large(cs.Now(), c, 0)
 	for _, k := range cs.kinds {
 		k.learning.Arrived(q.Arrival)
 	}
@@ -229,6 +230,9 @@ func (cs *calls) answer() {
 		if p != nil {
 			delete(cs.pending, a.Query)
 			reply := cs.reply(p, a)
+			for i := range reply.Outputs {
+				cs.breadth.large(cs.Now(), p.call, len(reply.Outputs[i].Data))
+			}
 			reply.Variant = member.variant
 			p.call.Answer(reply)
 		}

@@ -109,6 +109,7 @@ type core struct {
 	outcomes chan executor.Outcome // of all devices
 	memory   observe.Event         // used by emit
 	timeline *timeline.Ring        // what remembers the last rounds
+	breadth  breadth
 }
 
 // Options is what a loop is made of besides its configuration.
@@ -129,6 +130,10 @@ type Options struct {
 
 	Header journal.Header // begins the journal; the loop sets its epoch
 
+	// Processors is how many processors this process may use while the loop runs, which
+	// decides how many it does: see breadth. 0 leaves that to the Go runtime.
+	Processors int
+
 	Life       context.Context // ends when the daemon closes
 	Goroutines *sync.WaitGroup // those that run besides the loop
 }
@@ -136,6 +141,18 @@ type Options struct {
 // Ready implements [query.Host].
 func (c *core) Ready() bool {
 	return !c.Draining() && query.AnyReady(c.Services(), c.config.Ready == config.ReadyAll)
+}
+
+// Broaden has this process use all processors that it may until release is called: for
+// work that computes for more than a moment, or waits for a disk.
+func (c *core) Broaden() (release func()) { return c.breadth.hold() }
+
+// keep has the keeper do a job.
+func (c *core) keep(what string, do func(*training.Store) error) bool {
+	return c.Keeper.Keep(what, func(s *training.Store) error {
+		defer c.Broaden()()
+		return do(s)
+	})
 }
 
 // Draining reports whether no further queries are taken.

@@ -308,7 +308,7 @@ func (d *learner) work() {
 	}
 	d.logWork(&w)
 	for _, job := range w.Store {
-		d.Keeper.Keep(job.What, job.Do)
+		d.keep(job.What, job.Do)
 	}
 	if w.Read != nil {
 		d.read(w.Read)
@@ -320,7 +320,7 @@ func (d *learner) work() {
 
 // read has the state file read, away from the loop.
 func (d *learner) read(r *learning.Read) {
-	taken := d.Keeper.Keep("reading what was measured", func(s *training.Store) error {
+	taken := d.keep("reading what was measured", func(s *training.Store) error {
 		found, err := r.From(s)
 		d.tell(message{ask: func() {
 			d.learning.Found(d.Now(), found)

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"errors"
+	"runtime"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/observe"
@@ -63,6 +64,7 @@ func (l *loop) run() {
 		if ended.Round != 0 {
 			l.finish(ended)
 		}
+		runtime.Gosched() // who is about to hand in a call does, so that one decision has all of them
 		for range inboxBurst {
 			select {
 			case m := <-l.inbox:
@@ -338,6 +340,7 @@ func (l *loop) settle(d *device, o *models.Outcome, measured *executor.Outcome) 
 func (l *loop) rest() {
 	now := l.Now()
 	l.beat.Store(int64(now))
+	l.breadth.look(now, l.lastID.Load())
 	l.emit(observe.Event{Kind: observe.Rested, At: now})
 }
 

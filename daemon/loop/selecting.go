@@ -65,6 +65,7 @@ func (f selecting) consider(of *family) {
 	of.solving, of.solved = true, max(f.Now(), 1)
 	device, file := f.devices[0].Text, of.file
 	f.Goroutines.Go(func() {
+		defer f.Broaden()()
 		set, err := policies(f.Life, w, device, file)
 		f.tell(message{ask: func() { f.follow(of, set, err) }})
 	})

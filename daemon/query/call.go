@@ -121,6 +121,9 @@ type Call struct {
 	SeqLen int
 	Shape  uint64
 
+	// TextBytes is how much text Admit has read numbers from.
+	TextBytes int
+
 	// QueryID and Backend are the backend's to set. Backend stays when the call
 	// is used again.
 	QueryID models.QueryID
@@ -170,7 +173,7 @@ func (c *Call) reset(s *Service, sig *Signature) {
 	c.Service, c.Signature = s, sig
 	c.ID, c.Outputs, c.Timeout, c.Priority = c.ID[:0], c.Outputs[:0], 0, 0
 	c.Variant, c.LeastAccuracy = -1, 0
-	c.Memory, c.Size, c.SeqLen, c.Shape, c.QueryID = Memory{}, 0, 0, 0, 0
+	c.Memory, c.Size, c.SeqLen, c.Shape, c.TextBytes, c.QueryID = Memory{}, 0, 0, 0, 0, 0
 	c.Arrival, c.Reply, c.Trace = time.Time{}, Reply{}, nil
 	if sig != nil {
 		c.Inputs, c.links = resize(c.Inputs, len(sig.Inputs)), resize(c.links, sig.links)
@@ -554,6 +557,7 @@ func (c *Call) Admit(write func(dst []byte, in *Input) (int, *Error)) *Error {
 		in := &c.Inputs[i]
 		at = Aligned(at)
 		end := at + in.room
+		c.TextBytes += len(in.Text)
 		n, err := write(m.Bytes[at:end:end], in)
 		if err != nil {
 			s.Backend.Free(s, m)

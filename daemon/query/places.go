@@ -22,6 +22,11 @@ const (
 	// for longest, so there are as many as may come while a probe sends its request.
 	sparePlaces = 64
 
+	// sparePause is how long whoever accepts rests after a spare place is taken: the oldest of
+	// them has sparePlaces times as long to ask, however many come at once, and the
+	// processor reads meanwhile what others have asked.
+	sparePause = 100 * time.Microsecond
+
 	// silentTime is how long a connection may ask nothing before another that finds
 	// no place may have its own.
 	silentTime = time.Second
@@ -76,6 +81,9 @@ func (p *Places) Take(from net.Addr) *Place {
 	}
 	if !ok {
 		return nil
+	}
+	if place.Spare {
+		time.Sleep(sparePause)
 	}
 	return place
 }

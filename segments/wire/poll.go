@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -17,7 +18,8 @@ import (
 // end, and both ends of a worker inside of the daemon, are known to the poller.
 type Socket struct {
 	*os.File
-	Poll time.Duration // how long Read looks for bytes before it sleeps
+	Poll  time.Duration // how long Read looks for bytes before it sleeps
+	Yield func()        // lets the process do all else that there is to do before each look, nil for nothing
 
 	fd     int
 	onIdle func()
@@ -45,7 +47,7 @@ func (s *Socket) OnIdle(d time.Duration, f func()) error {
 // connection; that too is its end.
 func (s *Socket) Read(buf []byte) (int, error) {
 	if s.Poll > 0 {
-		if n, ok := poll(s.fd, buf, s.Poll); ok {
+		if n, ok := s.poll(buf); ok {
 			return n, nil
 		}
 	}
@@ -64,7 +66,18 @@ func (s *Socket) Read(buf []byte) (int, error) {
 // When it takes longer, somebody has run, and polling would only be in the way.
 const contended = 10 * time.Microsecond
 
-// poll reads from a socket for at most d without sleeping. It reports false if
+// polled is how long this process has looked in vain, in nanoseconds.
+var polled atomic.Int64
+
+// Worked returns what this process has had of processors, without that in which it has
+// looked for bytes in vain.
+func Worked() time.Duration {
+	var t unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t) // it has no way to fail
+	return time.Duration(t.Nano() - polled.Load())
+}
+
+// poll reads for at most s.Poll without sleeping. It reports false if
 // nothing came, if others want the core, or if there is something to say that
 // a system call that waits will say as well: the end of the stream, an error.
 //
@@ -72,22 +85,25 @@ const contended = 10 * time.Microsecond
 // of virtual machines do: BenchmarkRound of package executor shows it. A span of
 // a small model takes less, so both ends of a worker's socket look for the next
 // message for a moment before they sleep.
-func poll(fd int, buf []byte, d time.Duration) (n int, ok bool) {
-	begin := time.Now()
-	for last := time.Duration(0); ; {
-		n, err := look(fd, buf)
+func (s *Socket) poll(buf []byte) (n int, ok bool) {
+	for begin := time.Now(); ; {
+		if s.Yield != nil {
+			s.Yield()
+		}
+		looked := time.Now()
+		n, err := look(s.fd, buf)
 		switch {
 		case err == 0 && n > 0:
 			return n, true
 		case err != unix.EAGAIN && err != unix.EINTR:
 			return 0, false
 		}
-		now := time.Since(begin)
-		if now >= d || now-last > contended {
+		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // never fails
+		now := time.Now()
+		polled.Add(int64(min(now.Sub(looked), contended)))
+		if now.Sub(begin) >= s.Poll || now.Sub(looked) > contended {
 			return 0, false
 		}
-		_, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) // never fails
-		last = now
 	}
 }
 

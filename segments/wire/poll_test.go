@@ -27,7 +27,7 @@ func TestPollTakesWhatIsThere(t *testing.T) {
 	}
 	buf := make([]byte, 16)
 	// No time at all is enough for one look.
-	if n, ok := poll(a, buf, 0); !ok || string(buf[:n]) != "frame" {
+	if n, ok := (&Socket{fd: a}).poll(buf); !ok || string(buf[:n]) != "frame" {
 		t.Fatalf("got %q, %v; want the frame", buf[:n], ok)
 	}
 }
@@ -35,7 +35,7 @@ func TestPollTakesWhatIsThere(t *testing.T) {
 func TestPollGivesUp(t *testing.T) {
 	a, b := socketPair(t)
 	buf := make([]byte, 16)
-	if _, ok := poll(a, buf, time.Millisecond); ok {
+	if _, ok := (&Socket{fd: a, Poll: time.Millisecond}).poll(buf); ok {
 		t.Fatal("something was read where nothing was sent")
 	}
 	// Polling must not take the end of the stream for a message: the read
@@ -43,10 +43,10 @@ func TestPollGivesUp(t *testing.T) {
 	if err := unix.Shutdown(b, unix.SHUT_WR); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := poll(a, buf, time.Hour); ok {
+	if _, ok := (&Socket{fd: a, Poll: time.Hour}).poll(buf); ok {
 		t.Fatal("the end of the stream was taken for a message")
 	}
-	if _, ok := poll(-1, buf, time.Hour); ok {
+	if _, ok := (&Socket{fd: -1, Poll: time.Hour}).poll(buf); ok {
 		t.Fatal("an error was taken for a message")
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // The descriptors that the daemon leaves to a worker process.
@@ -38,5 +40,9 @@ func Run(load LoadFunc) error {
 	_, _ = unix.FcntlInt(movesFD, unix.F_SETFD, unix.FD_CLOEXEC) // whatever it is, no child has it
 	runtime.LockOSThread()                                       // a context of CUDA belongs to a thread
 	defer runtime.UnlockOSThread()
-	return Serve(Files{os.NewFile(socketFD, "daemon"), inputsFD, outputsFD, movesFD}, load)
+	return Serve(Files{os.NewFile(socketFD, "daemon"), inputsFD, outputsFD, movesFD},
+		func(spec wire.LoadSpec, memory Memory, progress ProgressFunc) (Engine, error) {
+			defer runtime.GOMAXPROCS(1) // one goroutine serves; each further processor would be woken to find nothing to do
+			return load(spec, memory, progress)
+		})
 }
