@@ -24,6 +24,11 @@ type Model struct {
 	bases    [1 << MaxSpans]float64
 	known    map[key]float64
 	alone    map[batchOf][]int64
+
+	// share is the part of the device that this is, 0 for the whole. stretched has for each
+	// batch that was asked about the sums of what [Model.stretch] adds.
+	share     float64
+	stretched map[batchOf][]float64
 }
 
 // batchOf is the batches of one shape of a model, by its position.
@@ -90,7 +95,8 @@ func (m *Model) Covers(g models.Group) bool { return m.features.Covers(g) }
 
 // Latency returns the middle of the runs of a group. One that the model does
 // not cover, of more spans than were measured or with two of one model, runs one
-// span after another. The order of spans changes nothing. It does not allocate.
+// span after another, as any does in a share ([Model.InShare]). The order of spans changes
+// nothing. It does not allocate.
 func (m *Model) Latency(g models.Group) time.Duration { return m.run(g, nil) + m.extra(g) }
 
 // Sample returns how long one run of a group takes. It does not allocate.
@@ -114,7 +120,7 @@ func (m *Model) extra(g models.Group) time.Duration {
 }
 
 func (m *Model) run(g models.Group, random *rand.Rand) (sum time.Duration) {
-	if len(g.Spans) > 1 && !m.Covers(g) {
+	if len(g.Spans) > 1 && (m.share > 0 || !m.Covers(g)) {
 		for i := range g.Spans {
 			sum += m.run(models.Group{Spans: g.Spans[i : i+1]}, random)
 		}
@@ -139,7 +145,7 @@ func duration(micros float64) time.Duration {
 // again.
 func (m *Model) micros(g models.Group) float64 {
 	if m.Linear() && len(g.Spans) == 1 {
-		return m.linear(&g.Spans[0])
+		return m.linear(&g.Spans[0]) + m.stretch(&g.Spans[0])
 	}
 	spans := m.inModelOrder(g)
 	k, packed := pack(spans)
@@ -149,6 +155,9 @@ func (m *Model) micros(g models.Group) float64 {
 		}
 	}
 	micros := m.most(spans)
+	if len(spans) == 1 {
+		micros += m.stretch(&spans[0])
+	}
 	if packed {
 		if len(m.known) == memoryGroups {
 			clear(m.known)

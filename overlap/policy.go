@@ -42,6 +42,7 @@ var policies = []named{
 	{"fcfs", "First come, first served, one batch at a time.", fcfs{}},
 	{"sjf", "Shortest job first by predicted time left, one batch at a time.", sjf{}},
 	{"edf", "Earliest deadline first, one batch at a time.", edf{}},
+	{"static", "As edf, each service in its own share of a device, which MPS keeps apart; the baseline that needs no prediction of groups.", static{}},
 	{"reactive", "As edf; batches of pipelines go from pool to pool without reservation.", reactive{}},
 	{"clockwork", "Earliest deadline first, one batch at a time, never started if it might end late.", clockwork{}},
 	{"eager", "The batch that must start first, one at a time, as soon as a device is free.", eager{}},
@@ -93,6 +94,11 @@ func (fcfs) key(w work) time.Duration { return w.arrival }
 type edf struct{ sequential }
 
 func (edf) key(w work) time.Duration { return w.deadline }
+
+// static is for devices that are each the share of one service of a GPU (MPS percentages).
+// Which services are on which, and how large a share is, is the business of whoever makes
+// the devices: nothing is decided between shares.
+type static struct{ edf }
 
 // reactive serves as edf does. A batch of a pipeline is formed when a device of the first
 // stage is free, as large as the time allows that a plan leaves to that stage, and goes on

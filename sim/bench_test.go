@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"testing"
 	"time"
-
-	"github.com/overlapd/overlapd/overlap"
 )
 
 // BenchmarkRun serves more than the device can do one query after another, with
@@ -13,9 +11,9 @@ import (
 func BenchmarkRun(b *testing.B) {
 	f := newFormula(0.4, 0.05, 400*time.Microsecond, 300*time.Microsecond)
 	file := formulaPredictor(b, f, 1)
-	for _, p := range overlap.Policies() {
-		b.Run(p.Name, func(b *testing.B) {
-			sc := busyScenario(p.Name)
+	for _, p := range wholePolicies() {
+		b.Run(p, func(b *testing.B) {
+			sc := busyScenario(p)
 			sc.Device, sc.Predictor, sc.Queries = f, file, max(b.N, 2)
 			sc.Arrivals.QPS = 200
 			b.ReportAllocs()

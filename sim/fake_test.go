@@ -6,7 +6,19 @@ import (
 
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
 )
+
+// wholePolicies are those that a scenario may have whose services have no shares of the
+// device.
+func wholePolicies() (names []string) {
+	for _, p := range overlap.Policies() {
+		if p.Name != staticPolicy {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
 
 // formula is a device that is calculated: an operator takes as long as its
 // model says, in proportion to a half and half of the batch size, and a group

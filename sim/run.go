@@ -73,6 +73,11 @@ func newWorld(sc *Scenario) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
+	if sc.Policy == staticPolicy {
+		if err := sc.divide(); err != nil {
+			return nil, err
+		}
+	}
 	w := &world{scenario: sc, submitted: submitted, left: len(submitted), dispatch: dispatcher{way: sc.Dispatch, rand: stream(sc.Seed, forDispatch, 0)}}
 	var services []models.Service
 	services, w.bound = sc.schedulerServices()
@@ -160,13 +165,22 @@ func (w *world) offered() float64 {
 		took, asked := alone[whole]
 		if !asked {
 			one.Spans[0] = whole
-			w.nodes[0].predictor.Predict([]models.Group{one}, estimate)
-			took = estimate[0].Latency
+			if w.scenario.Policy == staticPolicy {
+				one.Spans[0].Service = models.ServiceID(w.bound[q.Service])
+				took = w.scenario.Device.Latency(one)
+			} else {
+				w.nodes[0].predictor.Predict([]models.Group{one}, estimate)
+				took = estimate[0].Latency
+			}
 			alone[whole] = took
 		}
 		work += took
 	}
-	return work.Seconds() / last.Seconds() / float64(len(w.nodes))
+	devices := len(w.nodes)
+	if w.scenario.Policy == staticPolicy {
+		devices = 1 // which its shares are of
+	}
+	return work.Seconds() / last.Seconds() / float64(devices)
 }
 
 // step goes on to the next instant at which something happens.

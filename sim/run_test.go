@@ -80,16 +80,16 @@ func watch(t testing.TB, sc Scenario) (rounds []Round, answers []Answer) {
 }
 
 func TestSameSeedSameResult(t *testing.T) {
-	for _, p := range overlap.Policies() {
-		sc := busyScenario(p.Name)
+	for _, p := range wholePolicies() {
+		sc := busyScenario(p)
 		sc.Predictor = formulaPredictor(t, sc.Device.(*formula), 1)
 		first := text(t, run(t, sc))
 		if diff := cmp.Diff(first, text(t, run(t, sc))); diff != "" {
-			t.Errorf("%s: twice the same differs:\n%s", p.Name, diff)
+			t.Errorf("%s: twice the same differs:\n%s", p, diff)
 		}
 		sc.Seed++
 		if first == text(t, run(t, sc)) {
-			t.Errorf("%s: another seed gives the same", p.Name)
+			t.Errorf("%s: another seed gives the same", p)
 		}
 	}
 }

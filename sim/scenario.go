@@ -121,6 +121,10 @@ type Service struct {
 	// every service is on every device, the dispatch is Pool.
 	On []int `json:"on"`
 
+	// Percentage is how much of the multiprocessors of a device the service has to itself
+	// under the policy static; no other heeds it.
+	Percentage int `json:"active_thread_percentage"`
+
 	// Share of the queries is in proportion to those of the other services. If all are
 	// 0, the shares are equal.
 	Share float64 `json:"share"`
@@ -181,9 +185,12 @@ func (sc *Scenario) Validate() error {
 		alike := func(a, b device.ModelInfo) bool { return a.Name == b.Name && a.Operators == b.Operators }
 		fault(!slices.EqualFunc(k.Models(), sc.Device.Models(), alike), "devices with different models, or in another order")
 	}
-	names := map[string]bool{}
+	fault(sc.Policy == staticPolicy && sc.devices() > 1, "%d devices: the policy static has one, of which each service has a share", sc.devices())
+	names, given := map[string]bool{}, 0
 	for i := range sc.Services {
 		s := &sc.Services[i]
+		given += s.Percentage
+		fault(sc.Policy == staticPolicy && (s.Percentage < 1 || s.Percentage > 100), "service %s: %d %% of the device: under the policy static give each service 1 to 100 (--shares; active_thread_percentage in a scenario file)", s.Name, s.Percentage)
 		fault(names[s.Name], "service %s: name occurs twice", s.Name)
 		names[s.Name] = true
 		sc.checkService(s, func(bad bool, format string, args ...any) {
@@ -192,6 +199,7 @@ func (sc *Scenario) Validate() error {
 			}
 		})
 	}
+	fault(sc.Policy == staticPolicy && given > 100, "the shares of the services sum up to %d %% of the device: want at most 100", given)
 	if sc.Given == nil {
 		faults = append(faults, sc.Arrivals.check(sc.Queries))
 	}

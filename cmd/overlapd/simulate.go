@@ -58,6 +58,7 @@ inception_v3, vgg19 and bert, and there is a predictor of it.`,
       --services resnet152,inception_v3 --targets 150ms,90ms --policy fcfs,edf,abacus,overlap --max-batch 32
   overlapd simulate --device a100.device.json --services resnet50,bert --arrivals loads:loads.csv \
       --devices 16 --dispatch least-loaded
+  overlapd simulate --services resnet50,bert --max-batch 32 --qps 400 --policy edf,static,overlap --shares 40,60
   overlapd simulate --scenario scenario.json --trace run.json     then open it in Perfetto
 
 A scenario file is a JSON object:
@@ -78,6 +79,7 @@ With "devices": 4, "dispatch": "pool" a service may have "on": [0, 2], where it 
 	f.StringSliceVar(&o.services, "services", nil, "services, by their models")
 	f.DurationSliceVar(&o.targets, "targets", nil, "QoS targets of the services in `durations`, such as 90ms,1s, or one for all")
 	f.Lookup("targets").DefValue = "" // or it says []
+	f.IntSliceVar(&o.shares, "shares", nil, "of the policy static: the percentage of the device that each service has to itself")
 	f.IntSliceVar(&o.sizes, "sizes", nil, "batch sizes of queries")
 	f.IntSliceVar(&o.seqLens, "seq-lens", nil, "sequence lengths of queries, for models that have them")
 	f.IntVar(&o.maxBatch, "max-batch", 1, "largest batch that queries are merged into, by all policies; 1 for no merging")
@@ -108,6 +110,7 @@ type simulateOptions struct {
 	services []string
 	arrivals string
 	targets  []time.Duration
+	shares   []int
 	sizes    []int
 	seqLens  []int
 	maxBatch int
@@ -178,8 +181,14 @@ func (o *simulateOptions) takeServices(given func(string) bool) error {
 	if n := len(o.targets); n > 1 && n != len(services) {
 		return fmt.Errorf("%d targets for %d services: give --targets one for each, or one for all", n, len(services))
 	}
+	if n := len(o.shares); n > 0 && n != len(services) {
+		return fmt.Errorf("%d shares for %d services: give --shares one for each", n, len(services))
+	}
 	for i := range services {
 		s := &services[i]
+		if len(o.shares) > 0 {
+			s.Percentage = o.shares[i]
+		}
 		if len(o.targets) > 0 {
 			if s.Target = o.targets[min(i, len(o.targets)-1)]; s.Target <= 0 {
 				return fmt.Errorf("target %v of service %s: give one above 0", s.Target, s.Name)

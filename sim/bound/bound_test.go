@@ -61,7 +61,9 @@ func TestNoPolicyBeatsTheBound(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, p := range overlap.Policies() {
-			sc.Policy = p.Name
+			if sc.Policy = p.Name; sc.Policy == "static" {
+				continue // no service has a share
+			}
 			r, err := sim.Run(sc)
 			if err != nil {
 				t.Fatal(err)

@@ -168,7 +168,9 @@ func TestNoPolicyBeatsForesight(t *testing.T) {
 		}
 		most := 0
 		for _, p := range overlap.Policies() {
-			sc.Policy = p.Name
+			if sc.Policy = p.Name; sc.Policy == "static" {
+				continue // no service has a share
+			}
 			r, err := sim.Run(sc)
 			if err != nil {
 				t.Fatal(err)

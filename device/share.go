@@ -1,0 +1,46 @@
+package device
+
+import (
+	"fmt"
+
+	"github.com/overlapd/overlapd/models"
+)
+
+// InShare returns the device as a client of MPS has it that may use so many percent of its
+// multiprocessors at once ([cuda/mps.Limits]). An operator whose work keeps a smaller part
+// of the device busy takes as long as on the whole, any other as long as its work takes in
+// the share; work is what the costs of a profile say, which were inferred from what spans
+// take beside others. Neighbours in other shares are taken to cost nothing, which is better
+// than any GPU: they have its memory and its caches in common. So groups of several spans
+// run one after another.
+func (m *Model) InShare(percent int) (*Model, error) {
+	if percent < 1 || percent > 100 {
+		return nil, fmt.Errorf("a share of %d %% of a device: want 1 to 100", percent)
+	}
+	n, err := NewModel(m.profile)
+	if err == nil && percent < 100 {
+		n.share, n.stretched = float64(percent)/100, map[batchOf][]float64{}
+	}
+	return n, err
+}
+
+// stretch returns by how much longer a span takes in the share than on the whole device, in
+// microseconds. It is the sum over the operators, so that more of them never take less.
+func (m *Model) stretch(s *models.Span) float64 {
+	if m.share == 0 {
+		return 0
+	}
+	key := batchOf{int(s.Service), s.Size, s.SeqLen}
+	sums := m.stretched[key]
+	if sums == nil {
+		of := m.encoder.models[s.Service]
+		costs := of.costs.At(s.Size, s.SeqLen)
+		sums = make([]float64, of.operators+1)
+		for i := range of.operators {
+			micros, work := costs.Span(i, i+1)
+			sums[i+1] = sums[i] + max(min(work, micros)/m.share-micros, 0)
+		}
+		m.stretched[key] = sums
+	}
+	return sums[s.End] - sums[s.Start]
+}
