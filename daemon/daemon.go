@@ -55,7 +55,8 @@ type Daemon struct {
 // New opens everything that can be refused: the address, the state file, the
 // models. Nothing is served before Run. The configuration must be valid.
 func New(c config.Config, o Options) (d *Daemon, err error) {
-	c = c.Expanded()
+	whole := c.Expanded()
+	c = config.Divided(whole, c.Policy)
 	d = &Daemon{config: c, failed: make(chan error, 1)}
 	d.pool = pool{config: c, log: o.Log, goroutines: &d.running}
 	d.life, d.die = context.WithCancel(context.Background())
@@ -70,7 +71,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	if err != nil {
 		return d, err
 	}
-	for _, line := range c.Devices.Idle(c.Services) {
+	for _, line := range whole.Devices.Idle(whole.Services) {
 		d.log.Warn().Msg(line)
 	}
 	var aside string
@@ -103,7 +104,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	}
 	d.keeper = loop.NewKeeper(d.state.datasets, d.log)
 	d.keeping.Go(d.keeper.Run)
-	if err = d.takeGPU(&o); err != nil {
+	if err = d.takeGPU(whole, &o); err != nil {
 		return d, err
 	}
 	if len(d.devices) == 0 {
@@ -240,10 +241,11 @@ func (d *Daemon) close() error {
 	return errors.Join(errs...)
 }
 
-// takeGPU takes a GPU into use, if the services are to run on one.
-func (d *Daemon) takeGPU(o *Options) (err error) {
+// takeGPU takes the GPUs of a configuration into use that is not divided, if the services
+// are to run on one.
+func (d *Daemon) takeGPU(whole config.Config, o *Options) (err error) {
 	ctx := context.Background() // every step has a limit of its own
-	if d.gpus, err = gpu.Choose(ctx, d.config, o.GPU, d.log); err != nil {
+	if d.gpus, err = gpu.Choose(ctx, whole, o.GPU, d.log); err != nil {
 		return err
 	}
 	for _, g := range d.gpus {

@@ -156,6 +156,9 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec execut
 	if err != nil {
 		return spec, place, fmt.Errorf("service %s: %w", s.Name, err)
 	}
+	if u.emulation != nil && u.emulation.share > 0 && u.emulation.share != s.MPS.Percentage {
+		return spec, place, fmt.Errorf("service %s: active_thread_percentage of an emulated device is %d since it was made: restart the daemon for another", s.Name, u.emulation.share)
+	}
 	w, place := &u.config.Worker, u.placeOf(s)
 	spec = executor.ServiceSpec{
 		ID:   id,
@@ -314,16 +317,42 @@ func (u *poolDevice) admit(path string, s *config.Service, cut int, memory *gpu.
 	return release, refused
 }
 
-// watchGPU starts what watches the device's part of a GPU, if it has one, on which these
-// workers run.
-func (u *poolDevice) watchGPU(b *loop.Backend) {
-	if u.part == nil {
+// watchGPU starts what watches a part of a GPU, and the workers of all devices on it.
+func (p *pool) watchGPU(part *gpu.Part) {
+	p.goroutines.Go(func() { part.Sample(p.life) })
+	var all clients
+	var on []int
+	for _, u := range p.devices {
+		if workers, ok := p.backend.Workers(u.index).(*executor.Executor); ok && u.part == part {
+			all, on = append(all, workers), append(on, u.index)
+		}
+	}
+	if len(all) == 0 || !part.HasMPS() {
 		return
 	}
-	u.goroutines.Go(func() { u.part.Sample(u.life) })
-	if workers, ok := b.Workers(u.index).(*executor.Executor); ok && u.part.HasMPS() {
-		lost := func(err error) { b.LoseWorkers(u.index, err) }
-		u.goroutines.Go(func() { u.part.Watch(u.life, workers, lost, u.log) })
+	lost := func(err error) {
+		for _, index := range on {
+			p.backend.LoseWorkers(index, err)
+		}
+	}
+	p.goroutines.Go(func() { part.Watch(p.life, all, lost, p.log) })
+}
+
+// clients are the executors whose workers are clients of one MPS server.
+type clients []*executor.Executor
+
+// Hold ends the workers of all. All are gone when it returns without an error.
+func (c clients) Hold(ctx context.Context, cause error) (err error) {
+	for _, e := range c {
+		err = errors.Join(err, e.Hold(ctx, cause))
+	}
+	return err
+}
+
+// Resume lets the workers of all start again.
+func (c clients) Resume() {
+	for _, e := range c {
+		e.Resume()
 	}
 }
 

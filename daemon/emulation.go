@@ -28,6 +28,7 @@ type emulation struct {
 	text   string // for people
 	known  []device.ModelInfo
 	hash   string // the hash of the profile
+	share  int    // of the device, in percent, 0 for the whole
 }
 
 // newEmulation reads the profile of a configuration and finds the models of its
@@ -50,7 +51,16 @@ func newEmulation(c *config.Config) (*emulation, error) {
 	}
 	sum := sha256.Sum256(data)
 	e := &emulation{device: model, name: profile.Device, known: model.Models(), hash: hex.EncodeToString(sum[:])}
+	if c.Policy == config.Static && len(c.Services) == 1 {
+		e.share = c.Services[0].MPS.Percentage
+		if e.device, err = model.InShare(e.share); err != nil {
+			return nil, err
+		}
+	}
 	e.text = config.DeviceEmulated + " " + cmp.Or(profile.Device, filepath.Base(c.DeviceProfile))
+	if e.share > 0 {
+		e.text += fmt.Sprintf(", %d %%", e.share)
+	}
 	if err := e.check(c); err != nil {
 		return nil, fmt.Errorf("%s: %w", c.DeviceProfile, err)
 	}

@@ -55,7 +55,7 @@ func pooled(one poolDevice, gpus []*gpu.GPU) (list []*poolDevice) {
 			u.text += fmt.Sprintf(", slowed %v times", u.slow)
 		}
 		for _, g := range gpus {
-			if part := g.Part(i); part != nil {
+			if part := g.Part(c.Whole()); part != nil {
 				u.part, u.text = part, part.Text
 			}
 		}
@@ -119,11 +119,21 @@ func (p *pool) on(c *config.Config, service string) (list []*poolDevice) {
 	return list
 }
 
-// account opens an account of the memory of each device that is on a GPU.
+// firstOn returns the first device that is on a part of a GPU. Shares of one are on the
+// same part.
+func (p *pool) firstOn(part *gpu.Part) *poolDevice {
+	return p.devices[slices.IndexFunc(p.devices, func(u *poolDevice) bool { return u.part == part })]
+}
+
+// account opens an account of the memory of each part of a GPU that devices are on.
 func (p *pool) account() {
 	for _, u := range p.devices {
-		if u.part != nil {
+		switch first := p.firstOn(u.part); {
+		case u.part == nil:
+		case first == u:
 			u.memory = u.part.Ledger()
+		default:
+			u.memory = first.memory
 		}
 	}
 }
@@ -245,7 +255,9 @@ func move(number uint64, from, to loop.Workers, batch executor.SpanRequest, plan
 func (p *pool) start() error {
 	p.backend.Begin()
 	for _, u := range p.devices {
-		u.watchGPU(p.backend)
+		if u.part != nil && p.firstOn(u.part) == u {
+			p.watchGPU(u.part)
+		}
 	}
 	return p.backend.Start()
 }
@@ -262,6 +274,9 @@ func (p *pool) join(all *config.Config, c *config.Service) (*loop.Joining, error
 		return nil, err
 	}
 	places, err := p.places(0, p.on(all, c.Name), c)
+	if err == nil && len(places) == 0 && all.Policy == config.Static {
+		err = fmt.Errorf("service %s is on no device, and under policy = %q has no share of one yet: restart the daemon", c.Name, config.Static)
+	}
 	if err == nil && len(places) == 0 {
 		err = fmt.Errorf("service %s is on no device: name it in one, and restart the daemon if that is a new one", c.Name)
 	}
@@ -367,7 +382,7 @@ func (p *pool) saveProfiles() {
 // words. It fails if the profile cannot be used, or does not know one of their
 // models.
 func EmulatedDevice(c config.Config) (string, error) {
-	list, err := emulate(poolDevice{config: c.Expanded(), log: zerolog.Nop()}, &Options{})
+	list, err := emulate(poolDevice{config: config.Divided(c.Expanded(), c.Policy), log: zerolog.Nop()}, &Options{})
 	return (&pool{devices: list}).Device(), err
 }
 
@@ -388,6 +403,7 @@ func PlanGPU(c config.Config, o Options) (text string, err error) {
 		defer func() { err = errors.Join(err, g.Give()) }()
 		b.WriteString(g.String())
 	}
+	c = config.Divided(c, c.Policy)
 	p := &pool{config: c, devices: pooled(poolDevice{config: c, log: o.Log}, gpus)}
 	p.account()
 	room, rest, err := p.spread()

@@ -42,7 +42,8 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 	}
 	defer d.reloading.Unlock()
 	defer d.backend.Broaden()()
-	old, next := d.Config(), next.Expanded()
+	old := d.Config()
+	next = config.Divided(next.Expanded(), old.Policy)
 	for _, u := range d.devices {
 		if own := u.onlyOwn(config.Applied(old, next)); u.emulation != nil && next.Emulated() {
 			if err := u.emulation.check(&own); err != nil {

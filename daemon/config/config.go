@@ -288,6 +288,32 @@ func (c Config) Expanded() Config {
 	return c
 }
 
+// Divided returns the configuration as it is run under a policy. Under [Static] each device
+// of the pool gives way to one for the share of each service on it, DEVICE/SERVICE, on which
+// that service is alone: what runs in different shares waits for nobody, and so has
+// a place in the pool each. Under any other policy nothing changes.
+func Divided(c Config, policy string) Config {
+	if policy != Static {
+		return c
+	}
+	pool, services := c.Pool(), slices.Clone(c.Services)
+	for i := range services {
+		services[i].On = nil
+	}
+	c.Devices = nil
+	for at, share := range pool {
+		for i := range services {
+			if slices.Contains(pool.on(&c.Services[i]), at) {
+				share.Name = pool[at].Name + shareOf + services[i].Name
+				c.Devices = append(c.Devices, share)
+				services[i].On = append(services[i].On, share.Name)
+			}
+		}
+	}
+	c.Services = services
+	return c
+}
+
 // Pool returns the devices that the services run on, never none: without tables of
 // devices it is the one that the keys above them describe, which has no name and may
 // have the kind [DeviceAuto].

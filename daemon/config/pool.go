@@ -20,6 +20,22 @@ const (
 	deviceForms = `must be either one device as a string, such as "cpu", or several as [[device]] tables`
 )
 
+// Static is the policy under which each service has a share of a device to itself.
+const Static = "static"
+
+// shareOf stands between a device and the service that has a share of it, in the name of the
+// share, and in no name of a device that a file may have.
+const shareOf = "/"
+
+// maxShares is how many shares the devices of a pool may have, each with an executor.
+const maxShares = 256
+
+// Whole returns the name of the device that one is or is a share of.
+func (d *Device) Whole() string {
+	name, _, _ := strings.Cut(d.Name, shareOf)
+	return name
+}
+
 // Pool are the devices that one scheduler decides about.
 type Pool []Device
 

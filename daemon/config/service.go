@@ -39,7 +39,7 @@ type Service struct {
 
 	// MPS is what the service may take of a GPU that it shares.
 	MPS struct {
-		Percentage   int    `toml:"active_thread_percentage" default:"0" min:"0" max:"100" gpu:"only" reload:"worker"`
+		Percentage   int    `toml:"active_thread_percentage" default:"0" min:"0" max:"100" gpu:"share" reload:"worker"`
 		PinnedMemory int64  `toml:"pinned_memory_limit" default:"0B" min:"1MiB" zero:"all" gpu:"only" reload:"worker"`
 		Priority     string `toml:"client_priority" default:"normal" oneof:"normal,below_normal" gpu:"only" reload:"worker"`
 	}

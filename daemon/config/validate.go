@@ -107,7 +107,7 @@ func (c *Config) Validate() error {
 func (c *Config) faults() (f Faults) {
 	gpu := c.MayUseGPU()
 	c.keys(func(k key) {
-		if k.tag.Get("gpu") != "" && !gpu {
+		if of := k.tag.Get("gpu"); of != "" && !gpu && !(of == "share" && c.Emulated() && c.Policy == Static) {
 			f.when(!k.isDefault(), k.name, `only a GPU has that: set device = "cuda", or leave it out with device = %q`, c.Pool()[0].Kind)
 			return
 		}
@@ -130,6 +130,7 @@ func (c *Config) faults() (f Faults) {
 	c.checkTLS(&f)
 	c.Tracing.check(&f)
 	c.checkServices(&f)
+	checkShares(c, &f)
 	if gpu {
 		c.checkMPS(&f)
 		c.checkMIG(&f)
@@ -418,6 +419,33 @@ func checkMeasured(f *Faults, key string, list []int, most int) {
 		f.when(n < 1 || n > most, key, "must be in [1, %d], not %d", most, n)
 		before := list[max(i-1, 0)]
 		f.when(i > 0 && n <= before, key, "must rise, but %d comes after %d", n, before)
+	}
+}
+
+// checkShares checks what the policy static needs: devices that can be divided, and shares
+// that fit on each.
+func checkShares(c *Config, f *Faults) {
+	if c.Policy != Static {
+		return
+	}
+	f.when(c.Plan != "", planKey, "puts services where they share a whole device, and with policy = %q each has a part to itself: leave it out, and name devices in on", Static)
+	f.when(c.MPS.Mode == MPSOff, "mps.mode", "is %q, and nothing else keeps the shares of policy = %q apart: set mode = \"own\", or choose another policy", MPSOff, Static)
+	shares := 0
+	for i, d := range c.Pool() {
+		f.when(d.Kind != DeviceCUDA && d.Kind != DeviceEmulated, "policy", "%q needs a GPU, of which MPS gives each service a share, and device %d is %q: set device = %q, or choose edf", Static, i, d.Kind, DeviceCUDA)
+		sum := 0
+		for j := range c.Services {
+			if s := &c.Services[j]; slices.Contains(c.Pool().on(s), i) {
+				sum, shares = sum+s.MPS.Percentage, shares+1
+			}
+		}
+		f.when(sum > 100, "policy", "the shares on %s sum up to %d %% of it: lower active_thread_percentage of its services to 100 in all", strings.TrimSpace("device "+d.Name), sum)
+	}
+	f.when(shares > maxShares, "policy", "%d shares of devices, the limit is %d: put services on fewer devices with on", shares, maxShares)
+	for i := range c.Services {
+		s, prefix := &c.Services[i], fmt.Sprintf("service[%d].", i)
+		f.when(s.MPS.Percentage == 0, prefix+"active_thread_percentage", "is missing, and with policy = %q each service has a share of its own: set 1 to 100", Static)
+		f.when(len(s.Variants) > 0, prefix+"variant", "each variant would need a share of its own: give the service one model, or choose another policy than %q", Static)
 	}
 }
 

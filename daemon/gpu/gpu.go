@@ -227,14 +227,14 @@ func (g *GPU) has(d config.Device) bool {
 	return d.GPU == g.name && (d.Kind == config.DeviceCUDA || d.Kind == config.DeviceAuto)
 }
 
-// Part returns what a device of the pool is of the GPU, nil if it is on none or another.
+// Part returns what the device of a name is of the GPU, nil if it is on none or another.
 // Before Take an instance that is to be created has no UUID.
-func (g *GPU) Part(device int) *Part {
+func (g *GPU) Part(device string) *Part {
 	at := 0
-	for i, d := range g.config.Pool() {
+	for _, d := range g.config.Pool() {
 		switch {
 		case !g.has(d):
-		case i == device:
+		case d.Name == device:
 			return g.parts[at]
 		default:
 			at++
