@@ -35,11 +35,11 @@ func planHighest(r *reproduction) func() []*figure {
 	var contests []*contest
 	for clock := range max(len(r.data.groups), 1) {
 		pairs := &contest{stock: r.stock(pairsStock, clock), shown: caseMean, mean: caseMean, seeds: highestSeeds}
-		r.search(pairs, pairs.stock.pairs(calmLoad))
+		r.search(pairs, pairs.stock.pairs(calmLoad), r.contenders())
 		contests = append(contests, pairs)
 		if r.quad() != nil {
 			many := &contest{stock: r.stock(quadStock, clock), shown: caseQuadruplet, mean: caseTriplets, seeds: highestManySeeds}
-			r.search(many, beyondPairs(calmLoad, many.stock.sizes()))
+			r.search(many, beyondPairs(calmLoad, many.stock.sizes()), r.contenders())
 			contests = append(contests, many)
 		}
 	}
@@ -57,10 +57,10 @@ func planHighest(r *reproduction) func() []*figure {
 }
 
 // search plans the search of a contest.
-func (r *reproduction) search(c *contest, deploys []deployment) {
+func (r *reproduction) search(c *contest, deploys []deployment, variants []variant) {
 	o := r.options
 	for i := range deploys {
-		for _, v := range r.contenders() {
+		for _, v := range variants {
 			found := &row{Case: deploys[i].label(), Policy: v.name}
 			if len(deploys[i].models) == len(quadModels) {
 				found.Case = caseQuadruplet

@@ -111,6 +111,7 @@ var figures = []shown{
 	{"22", planCluster},
 	{"23", planWays},
 	{"credibility", planCredibility},
+	{"static", planStatic},
 }
 
 // write reproduces figures and writes them to the folder of the options.

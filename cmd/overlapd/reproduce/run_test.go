@@ -77,7 +77,7 @@ func TestRun(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"headline", "highest-load", "highest-load, quadruplets, profiling clock", "10", "14", "15", "17", "18", "18, violations", "19", "22", "22, violations", "22, latency", "23", "credibility"}
+	want := []string{"headline", "highest-load", "highest-load, quadruplets, profiling clock", "10", "14", "15", "17", "18", "18, violations", "19", "22", "22, violations", "22, latency", "23", "credibility", "static", "static violations"}
 	if !slices.Equal(names, want) {
 		t.Errorf("figures %q, want %q", names, want)
 	}

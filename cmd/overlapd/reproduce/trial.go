@@ -81,6 +81,7 @@ type trial struct {
 	arrivals sim.Arrivals
 	queries  int
 	seed     uint64
+	shares   []int // of a static split, percent, by model
 }
 
 // poisson are arrivals of so many queries per second.
@@ -99,6 +100,9 @@ func (t *trial) scenario(d sim.Device) sim.Scenario {
 		s := sim.Service{Name: m, Target: t.deploy.target, MaxBatch: min(t.variant.maxBatch, largest(d, m)), Sizes: t.deploy.sizes[i]}
 		if m == sequenceModel {
 			s.SeqLens = t.deploy.seqLens
+		}
+		if t.shares != nil {
+			s.Percentage = t.shares[i]
 		}
 		sc.Services = append(sc.Services, s)
 	}
