@@ -134,6 +134,24 @@ func (d *Daemon) GRPCAddr() net.Addr {
 // Ready reports what /v2/health/ready does.
 func (d *Daemon) Ready() bool { return d.backend.Ready() }
 
+// Leave has the daemon say that it is not ready, over HTTP and gRPC, or not any more. It
+// answers queries as before, since those who balance learn of it late.
+func (d *Daemon) Leave(leaves bool) { d.backend.Leave(leaves) }
+
+// Open returns how many requests each service has that are not answered, without those that
+// have none, and how many requests have ended since the start.
+func (d *Daemon) Open() (open map[string]int64, ended uint64) {
+	open = map[string]int64{}
+	for _, s := range d.backend.Services() {
+		if n := s.Users(); n > 0 {
+			open[s.Name] = n
+		}
+		counts := s.Stats.Counts()
+		ended += counts.Success.Count + counts.Fail.Count
+	}
+	return open, ended
+}
+
 // Run serves until ctx ends, and then answers what it has accepted, for at
 // most the drain timeout. It ends at once if hurry ends. The order of starting
 // and stopping is here and nowhere else.

@@ -91,11 +91,11 @@ func (r *loadReports) renew() {
 	now := sampleOf(s)
 	r.samples = append(r.samples[max(0, len(r.samples)+1-reportSamples):], now)
 	l := now.since(&r.samples[0], r.devices)
-	stalled := s.Age > reportStalled
-	if stalled {
+	full := s.Age > reportStalled || s.Draining
+	if full {
 		l.busy = 1
 	}
-	l.shares(s.Services, stalled)
+	l.shares(s.Services, full)
 	r.latest.Store(l)
 }
 
@@ -140,8 +140,8 @@ func (s *loadSample) since(before *loadSample, devices float64) *loadReport {
 }
 
 // shares adds which part of the target of each service a query would take that came now, by
-// that of its variants which would take least.
-func (l *loadReport) shares(services []status.Service, stalled bool) {
+// that of its variants which would take least. A daemon that is full has room for none.
+func (l *loadReport) shares(services []status.Service, full bool) {
 	for i := range services {
 		s := &services[i]
 		if s.BestEffort {
@@ -149,7 +149,7 @@ func (l *loadReport) shares(services []status.Service, stalled bool) {
 		}
 		name, _, _ := strings.Cut(s.Name, "/")
 		share := s.TargetShare
-		if stalled || !s.Ready {
+		if full || !s.Ready {
 			share = 1
 		}
 		if least, ok := l.used[name]; ok {

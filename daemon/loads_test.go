@@ -62,8 +62,10 @@ func TestLoadReports(t *testing.T) {
 	}
 	f.wants("c", "TEXT application_utilization:0.0000,rps_fractional:0.0000,eps:0.0000,named_metrics.c:0.5000")
 
-	// A daemon that schedules nothing has no room.
-	f.next.Age = 2 * reportStalled
+	// A daemon that is to be stopped has no room, and one that schedules nothing.
+	f.next.Draining = true
+	f.wants("c", "TEXT application_utilization:1.0000,rps_fractional:0.0000,eps:0.0000,named_metrics.c:1.0000")
+	f.next.Draining, f.next.Age = false, 2*reportStalled
 	f.wants("c", "TEXT application_utilization:1.0000,rps_fractional:0.0000,eps:0.0000,named_metrics.c:1.0000")
 }
 

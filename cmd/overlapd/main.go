@@ -102,7 +102,7 @@ Then:        overlapd status               what it serves and has done
 			c.GroupID = head
 		}
 	}
-	topic("Serving", serveCommand(), checkCommand(), importCommand(), reloadCommand(), restartCommand())
+	topic("Serving", serveCommand(), checkCommand(), importCommand(), reloadCommand(), restartCommand(), drainCommand())
 	topic("Watching", statusCommand(), topCommand(), traceCommand(), replayCommand())
 	topic("Measuring and predicting", profileCommand(), trainCommand(),
 		group("dataset", "Import, export and show measured operator groups",

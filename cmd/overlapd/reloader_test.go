@@ -25,6 +25,7 @@ type fakeRunning struct {
 	config config.Config
 	done   *config.Reloaded
 	err    error
+	leaves bool
 }
 
 func (f *fakeRunning) Reload(_ context.Context, c config.Config, progress func(config.Step)) (*config.Reloaded, error) {
@@ -42,6 +43,10 @@ func (f *fakeRunning) Restart(service string) error {
 	}
 	return fmt.Errorf("%s: %w", service, daemon.ErrNoService)
 }
+
+func (f *fakeRunning) Leave(leaves bool) { f.leaves = leaves }
+
+func (f *fakeRunning) Open() (map[string]int64, uint64) { return map[string]int64{"a": 2}, 7 }
 
 func (f *fakeRunning) Config() config.Config { return f.config }
 

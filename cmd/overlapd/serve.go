@@ -401,6 +401,8 @@ func checkStateCommand() *cobra.Command {
 type running interface {
 	Reload(ctx context.Context, c config.Config, progress func(config.Step)) (*config.Reloaded, error)
 	Restart(service string) error
+	Leave(leaves bool)
+	Open() (open map[string]int64, ended uint64)
 	Config() config.Config
 }
 
@@ -458,6 +460,28 @@ func (r *reloader) Reload(ctx context.Context, progress func(config.Step)) (*con
 		return nil, kindOf(err)
 	}
 	return done, nil
+}
+
+func (r *reloader) Leave(leaves bool) error {
+	d, err := r.opened()
+	if err != nil {
+		return err
+	}
+	d.Leave(leaves)
+	if leaves {
+		r.log.Info().Msg("drained from outside: the daemon says that it is not ready, and answers queries until it is stopped")
+	} else {
+		r.log.Info().Msg("draining is taken back")
+	}
+	return nil
+}
+
+func (r *reloader) Open() (open map[string]int64, ended uint64, err error) {
+	d, err := r.opened()
+	if err == nil {
+		open, ended = d.Open()
+	}
+	return open, ended, err
 }
 
 // kindOf translates an error of the daemon for clients of the admin socket.

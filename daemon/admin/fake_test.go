@@ -22,6 +22,7 @@ type reloadFunc func(context.Context, func(config.Step)) (*config.Reloaded, erro
 type fakeDaemon struct {
 	reload    reloadFunc
 	restarted []string
+	leaves    bool
 	hides     error // its configuration
 	refused   chan peer
 	life      context.Context
@@ -46,6 +47,15 @@ func (f *fakeDaemon) Restart(service string) error {
 		return &Error{KindNotFound, "there is no service " + service}
 	}
 	return nil
+}
+
+func (f *fakeDaemon) Leave(leaves bool) error {
+	f.leaves = leaves
+	return f.hides
+}
+
+func (f *fakeDaemon) Open() (map[string]int64, uint64, error) {
+	return map[string]int64{"a": 2}, 7, f.hides
 }
 
 func (f *fakeDaemon) Config() ([]byte, error) { return []byte(fakeFile), f.hides }

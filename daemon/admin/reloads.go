@@ -20,6 +20,14 @@ type Host interface {
 	// Restart tries a service again that was given up.
 	Restart(service string) error
 
+	// Leave has the daemon say that it is not ready, and answer queries as before; or not
+	// any more.
+	Leave(leaves bool) error
+
+	// Open returns how many requests each service has that are not answered, and how many
+	// have ended.
+	Open() (open map[string]int64, ended uint64, err error)
+
 	// Config returns the configuration that holds now, as a file, without what
 	// is secret in it.
 	Config() ([]byte, error)

@@ -9,6 +9,9 @@
 //	GET  /reload                  the reload that runs, or the last one
 //	POST /services/NAME/restart   try a service again that was given up
 //	GET  /config                  the configuration that holds now
+//	POST /drain                   say that the daemon is not ready, and answer queries as before
+//	DELETE /drain                 take that back
+//	GET  /drain                   how many requests are open, and how many have ended
 //
 // What a reload or a restart does, and what is logged of it, is the host's
 // business.
@@ -117,8 +120,11 @@ func (s *server) routes() http.Handler {
 	mux.HandleFunc("GET /reload", s.lastReload)
 	mux.HandleFunc("POST /services/{name}/restart", s.restart)
 	mux.HandleFunc("GET /config", s.config)
+	for _, method := range []string{DrainBegin, DrainCancel, DrainShow} {
+		mux.HandleFunc(method+" /drain", s.drain)
+	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, &Error{KindNotFound, fmt.Sprintf("there is no %s %.100q; there are POST and GET /reload, POST /services/NAME/restart and GET /config", r.Method, r.URL.Path)})
+		refuse(w, &Error{KindNotFound, fmt.Sprintf("there is no %s %.100q; there are POST and GET /reload, POST /services/NAME/restart, GET /config, and POST, GET and DELETE /drain", r.Method, r.URL.Path)})
 	})
 	return mux
 }

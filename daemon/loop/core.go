@@ -140,7 +140,7 @@ type Options struct {
 
 // Ready implements [query.Host].
 func (c *core) Ready() bool {
-	return !c.Draining() && query.AnyReady(c.Services(), c.config.Ready == config.ReadyAll)
+	return !c.Draining() && !c.leaving.Load() && query.AnyReady(c.Services(), c.config.Ready == config.ReadyAll)
 }
 
 // Broaden has this process use all processors that it may until release is called: for
@@ -188,6 +188,7 @@ type mailbox struct {
 	ending   chan struct{} // closed when no more messages are taken
 	done     chan struct{} // closed when the goroutine has ended
 	draining atomic.Bool
+	leaving  atomic.Bool   // it says that it is not ready, and still takes queries
 	lastID   atomic.Uint64 // of a query
 	beat     atomic.Int64  // when the goroutine last rested, since the epoch
 }
@@ -211,6 +212,13 @@ func (m *mailbox) Live() bool { return m.Now()-m.Beat() < Stalled }
 
 // Draining reports whether further queries are refused.
 func (m *mailbox) Draining() bool { return m.draining.Load() }
+
+// Leave has the daemon say that it is not ready, or not any more, and go on as before: who
+// balances learns of it late.
+func (m *mailbox) Leave(leaves bool) { m.leaving.Store(leaves) }
+
+// Leaving reports whether the daemon says that it is not ready because it is to be stopped.
+func (m *mailbox) Leaving() bool { return m.leaving.Load() }
 
 // Ask runs f in the loop and waits for it. It reports false if the loop has ended.
 func (m *mailbox) Ask(f func()) bool {

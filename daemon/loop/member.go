@@ -263,5 +263,5 @@ func (s *member) selects() string {
 
 // inUse reports whether a request holds the service, or could still find it as a variant.
 func (s *member) inUse() bool {
-	return s.service.InUse() || s.family != nil && len(s.family.variants) == 0 && s.family.front.InUse()
+	return s.service.Users() != 0 || s.family != nil && len(s.family.variants) == 0 && s.family.front.Users() != 0
 }

@@ -108,6 +108,7 @@ func statusOf(l *core, f *fleet, shapes bool) *status.Status {
 		Policy: l.config.Policy, Device: l.text(), Emulated: l.devices[0].Emulated, UpSeconds: now.Seconds(),
 		Rounds: m.Rounds, BusySeconds: m.Busy.Seconds(), Load: *l.timeline.Load(true), Pool: poolStatus(f, shapes),
 		Loading: f.loading.status(f.name, func(i int) string { return l.devices[i].Name }, time.Now()), Predictor: predictorStatus(l.kinds[0], f, shapes), At: now,
+		Draining: l.Leaving() || l.Draining(),
 	}
 	o.Plans.Made, o.Plans.Kept, o.Plans.Overturned = m.Plans.Made, m.Plans.Kept, m.Plans.Overturned
 	g := &o.Gain

@@ -105,8 +105,8 @@ func (s *Service) Hold() bool {
 // LetGo ends a Hold that was true.
 func (s *Service) LetGo() { s.users.Add(-1) }
 
-// InUse reports whether anybody holds the service.
-func (s *Service) InUse() bool { return s.users.Load() != 0 }
+// Users returns how many hold the service.
+func (s *Service) Users() int64 { return s.users.Load() }
 
 // Loaded sets what the model looks like. It fails if the protocol cannot
 // carry the model's inputs or outputs. It may be called again after a restart

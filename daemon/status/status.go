@@ -51,6 +51,8 @@ type Status struct {
 	GPU       []gpu.Status `json:"gpu,omitempty"`     // each part that services run on, none on another device
 	Pool      []Device     `json:"devices,omitempty"` // each device of a pool, none where there is one only
 
+	Draining bool `json:"draining,omitempty"` // it is about to stop, and says that it is not ready
+
 	NotStored []string `json:"not_stored,omitempty"` // what cannot be written to the state folder now, and why
 
 	// What metrics tell besides. At is when this was so, since the daemon started; all
