@@ -135,7 +135,7 @@ func (u *poolDevice) watchStart(specs []executor.ServiceSpec, events func(execut
 func (u *poolDevice) placeOf(s *config.Service) loop.Place {
 	p := loop.Place{Device: u.index, Share: shareOf(u.threads(s), s, u.part != nil), GiveBack: func() {}}
 	if u.part != nil {
-		p.Share += fmt.Sprintf(", TF32 %t, FusedConv %t", u.config.CUDA.TF32, u.config.CUDA.FusedConv)
+		p.Share += fmt.Sprintf(", TF32 %t, FusedConv %t, %d sets of other convolutions", u.config.CUDA.TF32, u.config.CUDA.FusedConv, u.config.CUDA.ConvSets)
 	}
 	if u.sharesCores() && u.threads(s) > 1 {
 		p.Share += fmt.Sprintf(", or one beside others on %d cores", u.cores)
@@ -187,6 +187,7 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec execut
 		MemoryBytes:       u.given(s),
 		TF32:              u.config.CUDA.TF32,
 		PlainConv:         !u.config.CUDA.FusedConv,
+		ConvSets:          u.config.CUDA.ConvSets,
 		ExtendAsRequested: u.config.CUDA.ArenaExtend == config.ExtendRequested,
 	}
 	spec.Load.WarmSeqLens = s.SeqLens

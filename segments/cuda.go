@@ -43,6 +43,7 @@ type Device struct {
 	options ort.CUDAOptions
 	given   int64
 	plain   bool // convolutions are not fused
+	sets    int  // of sessions with convolutions that are not fused
 
 	first, last *driver.Event // around the span
 	poll        time.Duration // of each wait
@@ -118,6 +119,7 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, least int) 
 	if err := d.open(spec); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
+	d.sets = max(min(spec.ConvSets, wire.MostConvSets), 1)
 	d.options = ort.CUDAOptions{
 		Device:            context.Ordinal(),
 		Stream:            d.stream.Pointer(),
@@ -200,7 +202,13 @@ func (d *Device) program(sessions []*ort.Session) (*ort.Program, error) {
 }
 
 func (d *Device) admit(m *loaded) (err error) {
-	m.memory = wire.NeedDeviceMemory(m.cut.weightBytes(), len(m.cut.pieces))
+	weights, sessions := m.cut.weightBytes(), len(m.cut.pieces)
+	for p := range m.cut.pieces {
+		if m.cut.pieces[p].plainConv {
+			weights, sessions = weights+int64(d.sets-1)*m.cut.weightsOf(p), sessions+d.sets-1
+		}
+	}
+	m.memory = wire.NeedDeviceMemory(weights, sessions)
 	if m.memory.Free, m.memory.Given, err = d.free(); err != nil {
 		return err
 	}

@@ -119,6 +119,9 @@ func (u *fuser) only(name string) (int, bool) {
 
 func is(n *models.Node, op string) bool { return defaultDomain(n.Domain) && n.OpType == op }
 
+// isConv reports whether a node is a convolution of ONNX's own.
+func isConv(n *models.Node) bool { return is(n, "Conv") || is(n, "ConvTranspose") }
+
 // fusible reports whether a node is a convolution that CUDA's FusedConv takes: one of
 // images, of float32, with weights that are known, and as much padding on both sides,
 // without which the kernel computes more than it gives out, and cannot add to it.

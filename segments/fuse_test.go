@@ -2,6 +2,7 @@ package segments
 
 import (
 	"encoding/binary"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 const channels = 3 // of the images of convolutional graphs
@@ -300,5 +303,65 @@ func TestFusedZoo(t *testing.T) {
 			}
 			expectSame(t, fused, plain, sumTolerance, 1, 2)
 		})
+	}
+}
+
+// TestConvSets runs batches of several sizes in sets of sessions of their own where
+// convolutions are not fused, and in the same ones elsewhere.
+func TestConvSets(t *testing.T) {
+	g := imageGraph()
+	g.node("Sigmoid", list(g.conv(g.relu(g.conv("x", "a", true), "b"), "c", true)), list("y"))
+	g.output("y", models.Float32)
+	env, path, cache := openEnv(t), g.write(t), t.TempDir()
+	device, fake := openFakeGPU(t, env, fakeSpec{CUDASpec: wire.CUDASpec{ConvSets: 3}})
+	fake.onnx = true
+	several := openCut(t, env, Config{Path: path, CacheDir: cache, Device: device})
+	device.sets = 1
+	one := openCut(t, env, Config{Path: path, CacheDir: cache, Device: device})
+	if want := list("FusedConv", "Conv", "Sigmoid"); !slices.Equal(kinds(several), want) {
+		t.Fatalf("operators %v, expected %v", kinds(several), want)
+	}
+	expectSame(t, several, one, 0, 1, 2, 5, 3, 4, 1, 8, 2)
+
+	for size, want := range []int{0, 0, 1, 2, 2, 2, 2, 2, 2, 2} {
+		if got := several.setOf(size); got != want {
+			t.Errorf("batch %d: set %d, expected %d", size, got, want)
+		}
+		if one.setOf(size) != 0 {
+			t.Errorf("batch %d has a set of its own where there is one", size)
+		}
+	}
+	for p, kind := range kinds(several) {
+		a, b, c := several.set(0)[p], several.set(1)[p], several.set(2)[p]
+		if own := a != b && b != c && a != c; own != (kind == "Conv") || !own && (a != b || b != c) {
+			t.Errorf("%s has sessions of its own in each set: %t", kind, own)
+		}
+	}
+	more, once := several.DeviceMemory(), one.DeviceMemory()
+	const numbers, names = 4 * channels * (9*channels + 1), 100 // bytes of the convolution, and at most what describes them
+	if grown := more.Weights - once.Weights; more.Sessions != once.Sessions+2 || more.Handles <= once.Handles || grown < 2*numbers || grown > 2*(numbers+names) {
+		t.Errorf("three sets need %+v, one %+v", more, once)
+	}
+
+	// What runs is what was chosen: without the session of the second set, no batch of two.
+	if err := several.set(1)[1].Close(); err != nil {
+		t.Fatal(err)
+	}
+	several.closeAllIdle()
+	for size, want := range map[int64]error{1: nil, 2: ort.ErrClosed, 3: nil} {
+		if _, err := runAll(several, 1, queryOf(t, several, size, 0)); !errors.Is(err, want) {
+			t.Errorf("batch %d: %v, expected %v", size, err, want)
+		}
+	}
+	several.more[0][1] = several.sessions[1] // it is closed once
+
+	device.sets = 3
+	s, err := loadService(env, device, wire.LoadSpec{ModelPath: path, CacheDir: cache, CutTarget: -1, MaxBatch: 2}, func(string, int64, int64) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeCut(t, s.CutModel)
+	if device.sets != 2 {
+		t.Errorf("%d sets for batches of up to 2", device.sets)
 	}
 }

@@ -3,6 +3,7 @@ package segments
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"os"
 	"slices"
 	"strings"
@@ -24,7 +25,8 @@ type loaded struct {
 	model     models.Model
 	cut       *cutting
 	sessions  []*ort.Session
-	oneThread []*ort.Session // the same for a single thread, none if that is not asked for
+	more      [][]*ort.Session // for larger batches: sessions of their own where convolutions are not fused
+	oneThread []*ort.Session   // the same for a single thread, none if that is not asked for
 	weights   weights
 	types     []models.Type // by value, as its session reports it
 	known     []knowledge   // by value
@@ -195,6 +197,7 @@ func (m *loaded) makeSessions(c Config) error {
 		}
 	}
 	m.model.Operators = nil
+	m.more = make([][]*ort.Session, c.sets()-1)
 	m.uses = make([][]use, len(m.inputs))
 	inputOf := make(map[int32]int, len(m.inputs))
 	for i, id := range m.inputs {
@@ -215,6 +218,14 @@ func (m *loaded) makeSessions(c Config) error {
 		if err != nil {
 			op := m.cut.operator(p)
 			return fmt.Errorf("operator %d (%s %q): ONNX Runtime cannot load it by itself: %w", p, op.Type, op.Name, err)
+		}
+		for i := range m.more {
+			if m.cut.pieces[p].plainConv {
+				if s, err = m.env.NewSession(raw, options); err != nil {
+					return err
+				}
+			}
+			m.more[i] = append(m.more[i], s)
 		}
 		if m.cut.weightsOf(p) >= manyBytes {
 			m.cut.file.Forget()
@@ -253,6 +264,18 @@ func (m *loaded) newSessions(raw []byte, options ort.SessionOptions, oneThread b
 	return s, err
 }
 
+// setOf returns the number of the set of sessions that runs batches of a size: the first
+// is for 1, the next for 2, for up to 4, and so on, and the last for all that are larger.
+func (m *loaded) setOf(size int) int { return min(bits.Len(uint(max(size, 1)-1)), len(m.more)) }
+
+// set returns a set of sessions, one for each piece.
+func (m *loaded) set(n int) []*ort.Session {
+	if n == 0 {
+		return m.sessions
+	}
+	return m.more[n-1]
+}
+
 // lasting are the reasons for which ONNX Runtime refuses a model that it would refuse
 // again. A failure without a better name is one as well, unless its message has one of
 // the words that speak of memory, of the disk or of a GPU.
@@ -282,10 +305,18 @@ func judge(err error) error {
 
 func (m *loaded) closeSessions() error {
 	var errs []error
-	for _, s := range slices.Concat(m.sessions, m.oneThread) {
+	own := slices.Concat(m.sessions, m.oneThread)
+	for _, set := range m.more {
+		for p, s := range set {
+			if s != m.sessions[p] {
+				own = append(own, s)
+			}
+		}
+	}
+	for _, s := range own {
 		errs = append(errs, s.Close())
 	}
-	m.sessions, m.oneThread = nil, nil
+	m.sessions, m.more, m.oneThread = nil, nil, nil
 	errs = append(errs, m.weights.close())
 	return errors.Join(errs...)
 }

@@ -36,6 +36,14 @@ type Config struct {
 	Progress          worker.ProgressFunc // may be nil
 }
 
+// sets returns how many sets of sessions there are for convolutions that are not fused.
+func (c *Config) sets() int {
+	if c.Device == nil {
+		return 1
+	}
+	return c.Device.sets
+}
+
 // DefaultIntermediateBytes is the budget for intermediates where none is set.
 const DefaultIntermediateBytes = 2 << 30
 

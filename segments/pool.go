@@ -98,11 +98,11 @@ func (p *pool) take(b *batch, l *layout) (*frame, error) {
 	if l != nil && !p.makeRoom(l.bytes+p.workBytes(l)) {
 		return nil, p.excess(b, fmt.Errorf("a batch of %d needs %d bytes", b.size, l.bytes+l.work))
 	}
-	f, err := newFrame(p.of, l)
+	f, err := newFrame(p.of, l, b.size)
 	if errors.Is(err, wire.ErrDeviceMemory) && len(p.idle) > 0 {
 		// Others take memory of a GPU as well: what is kept for later may help.
 		p.closeAllIdle()
-		f, err = newFrame(p.of, l)
+		f, err = newFrame(p.of, l, b.size)
 	}
 	if err == nil {
 		p.used += f.memory.bytes
@@ -144,10 +144,10 @@ type frame struct {
 	loose   []use // values that ONNX Runtime allocates for each batch
 }
 
-// newFrame binds all sessions of m to fresh memory laid out by l, or to none
-// if l is nil.
-func newFrame(m *loaded, l *layout) (*frame, error) {
-	program, err := m.device.program(m.sessions)
+// newFrame binds the sessions of m for batches of a size to fresh memory laid out by l,
+// or to none if l is nil.
+func newFrame(m *loaded, l *layout, size int) (*frame, error) {
+	program, err := m.device.program(m.set(m.setOf(size)))
 	if err != nil {
 		return nil, err
 	}

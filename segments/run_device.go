@@ -34,7 +34,7 @@ type deviceRun struct {
 	last    time.Duration
 	later   []func() // copies of what the host has, after the wait
 	pins    [][]byte
-	runs    []int    // by piece, how often it ran
+	runs    []int    // by set of sessions and piece, how often it ran
 	timed   struct { // the segments between the events around the span
 		of       *layout // nil if those of no layout
 		from, to int
@@ -172,7 +172,7 @@ func (r *deviceRun) span(b *batch, end int, stop *uint32) error {
 				return err
 			}
 		}
-		b.frame.program.Synchronize(r.synchronizes(p))
+		b.frame.program.Synchronize(r.synchronizes(r.m.setOf(b.size), p))
 		reached, err := b.frame.program.Run(p, p+1, stop)
 		if err != nil {
 			return err
@@ -205,12 +205,14 @@ func (r *deviceRun) span(b *batch, end int, stop *uint32) error {
 
 // synchronizes counts a run of a segment and reports whether it is one that synchronizes.
 // Their turns are spread over batches, so that none waits for all of them.
-func (r *deviceRun) synchronizes(p int) bool {
+func (r *deviceRun) synchronizes(set, p int) bool {
+	pieces := len(r.m.cut.pieces)
 	if r.runs == nil {
-		r.runs = make([]int, len(r.m.cut.pieces))
+		r.runs = make([]int, pieces*(1+len(r.m.more)))
 	}
-	r.runs[p]++
-	return r.m.cut.pieces[p].pins && (r.runs[p]+p)%synchronizeEvery == 0
+	runs := &r.runs[set*pieces+p]
+	*runs++
+	return r.m.cut.pieces[p].pins && (*runs+p)%synchronizeEvery == 0
 }
 
 // endSpan waits for the device and keeps how long it took.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -109,6 +110,9 @@ func kindly(f func() error) error {
 }
 
 func loadService(env *ort.Env, device *Device, spec wire.LoadSpec, progress worker.ProgressFunc) (*service, error) {
+	if device != nil { // no more sets than there are sizes for
+		device.sets = min(device.sets, bits.Len(uint(max(spec.MaxBatch, 1)-1))+1)
+	}
 	m, choice, err := openChosen(env, Config{
 		Path:              spec.ModelPath,
 		CacheDir:          spec.CacheDir,

@@ -17,7 +17,7 @@ import (
 // medians but for the first one.
 type sizesRow struct {
 	Model   string  `json:"model"`
-	Plain   bool    `json:"plain_conv,omitempty"` // convolutions are not fused
+	Way     string  `json:"way,omitempty"` // "" as usual
 	Batch   int     `json:"batch"`
 	Other   int     `json:"other"`    // the batch size of the runs before AfterMS
 	FirstMS float64 `json:"first_ms"` // of the very first run of this size after loading
@@ -34,31 +34,45 @@ func (c *check) bothSizes() [2]int { return [2]int{c.batches[0], max(c.batches[l
 
 // measureSizes runs each service with two batch sizes: each for the first time, and then
 // twice each in turns, so that the first of two follows the other size. On a GPU it does
-// so again with convolutions that are not fused, which then build plans at each change.
+// so again with what FusedConv is to spare, and with what may spare it where that is not
+// enough.
 func (c *check) measureSizes(ctx context.Context) error {
+	ways := []struct {
+		name string
+		cuda wire.CUDASpec
+	}{
+		{"", wire.CUDASpec{}},
+		{"with plain convolutions", wire.CUDASpec{PlainConv: true}},
+		{"with sets of sessions", wire.CUDASpec{ConvSets: wire.MostConvSets}},
+	}
 	if c.rehearsal() {
-		return c.measureSizesWith(ctx, timeLeft(ctx), false)
+		ways = ways[:1] // the CPU has no plans
 	}
-	return errors.Join(c.measureSizesWith(ctx, timeLeft(ctx)/2, false), c.measureSizesWith(ctx, timeLeft(ctx), true))
-}
-
-func (c *check) measureSizesWith(ctx context.Context, limit time.Duration, plain bool) (err error) {
-	end, both := time.Now().Add(limit), c.bothSizes()
-	w, err := c.startWorkersWith(ctx, c.workerEnv(ctx), both[1], wire.CUDASpec{PlainConv: plain})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, w.stop()) }()
-	for i, m := range c.services {
-		limit := time.Until(end) / time.Duration(len(c.services)-i+1) // one more, so that ending fits in
-		if err := c.sizesOf(ctx, w, i, m, plain, both, limit); err != nil {
+	for i, way := range ways {
+		if err := c.sizesIn(ctx, way.name, way.cuda, timeLeft(ctx)/time.Duration(len(ways)-i)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *check) sizesOf(ctx context.Context, w *workers, service int, model string, plain bool, both [2]int, limit time.Duration) error {
+func (c *check) sizesIn(ctx context.Context, way string, cuda wire.CUDASpec, limit time.Duration) (err error) {
+	end, both := time.Now().Add(limit), c.bothSizes()
+	w, err := c.startWorkersWith(ctx, c.workerEnv(ctx), both[1], cuda)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, w.stop()) }()
+	for i, m := range c.services {
+		limit := time.Until(end) / time.Duration(len(c.services)-i+1) // one more, so that ending fits in
+		if err := c.sizesOf(ctx, w, i, m, way, both, limit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *check) sizesOf(ctx context.Context, w *workers, service int, model, way string, both [2]int, limit time.Duration) error {
 	var rows [2]sizesRow
 	var alone, after [2][]float64
 	end := time.Now().Add(limit)
@@ -73,7 +87,7 @@ func (c *check) sizesOf(ctx context.Context, w *workers, service int, model stri
 				return err
 			}
 			if n < 0 {
-				rows[i] = sizesRow{Model: model, Plain: plain, Batch: batch, Other: both[1-i], FirstMS: milliseconds(changed)}
+				rows[i] = sizesRow{Model: model, Way: way, Batch: batch, Other: both[1-i], FirstMS: milliseconds(changed)}
 				continue
 			}
 			alone[i], after[i] = append(alone[i], milliseconds(same)), append(after[i], milliseconds(changed))
@@ -83,8 +97,8 @@ func (c *check) sizesOf(ctx context.Context, w *workers, service int, model stri
 		r := &rows[i]
 		r.Rounds, r.AloneMS, r.AfterMS = len(alone[i]), stats.Median(alone[i]), stats.Median(after[i])
 		keep(c, &c.mu.Sizes, *r)
-		if plain {
-			c.see([]string{"E24"}, "see", "%s with plain convolutions, batch %d: %.3f ms alone, %.3f ms after batch %d", model, r.Batch, r.AloneMS, r.AfterMS, r.Other)
+		if way != "" {
+			c.see([]string{"E24"}, "see", "%s %s, batch %d: %.3f ms alone, %.3f ms after batch %d", model, way, r.Batch, r.AloneMS, r.AfterMS, r.Other)
 			continue
 		}
 		c.expect([]string{"E24"}, r.changePercent() <= wantChange, "%s, batch %d: %.3f ms alone, %.3f ms after batch %d", model, r.Batch, r.AloneMS, r.AfterMS, r.Other)

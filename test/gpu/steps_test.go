@@ -36,7 +36,7 @@ var steps = []step{
 	{"facts", 10 * time.Second, "facts", "driver, GPU, MIG, ONNX Runtime", (*check).readFacts},
 	{"outputs", 45 * time.Second, "outputs", "models cut on the GPU against whole on the CPU", (*check).compareOutputs},
 	{"bits", 60 * time.Second, "bits", "models cut on the GPU against whole on the GPU, bit for bit", (*check).compareBits},
-	{"sizes", 40 * time.Second, "sizes", "the first query after loading, and two batch sizes in turns, with and without FusedConv", (*check).measureSizes},
+	{"sizes", 60 * time.Second, "sizes", "the first query after loading, and two batch sizes in turns, also without FusedConv and with sets of sessions", (*check).measureSizes},
 	{"wake", 15 * time.Second, "wake", "waking up, after pauses", (*check).measureWaking},
 	{"cuts", 70 * time.Second, "cuts choices", "cut against whole in turns", (*check).measureCuts},
 	{"sessions", 30 * time.Second, "sessions", "time and memory of sessions", (*check).measureSessions},
@@ -280,7 +280,7 @@ func TestSteps(t *testing.T) {
 	if names(divided) != names(all) {
 		t.Errorf("calls have %s", names(divided))
 	}
-	if got := planned(some, budget); !strings.Contains(got, "call 1\n") || !strings.Contains(got, " 0:50  kills     at most  0:20") || !strings.Contains(got, " 1:10  end") {
+	if got := planned(some, budget); !strings.Contains(got, "call 1\n") || !strings.Contains(got, " 1:10  kills     at most  0:20") || !strings.Contains(got, " 1:30  end") {
 		t.Error(got)
 	}
 	if got := planned(some, 45*time.Second); strings.Count(got, "call ") != 3 {
