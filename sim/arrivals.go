@@ -346,6 +346,8 @@ const (
 	forNoise
 	forFaults
 	forFailing
+	forPods
+	forBalancers
 )
 
 // stream returns the random numbers for one purpose.

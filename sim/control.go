@@ -19,12 +19,14 @@ type control struct {
 	nodes     []*node
 }
 
-func newControl(w *world, number, devices int, services []models.Service) (*control, error) {
+// newControl returns the scheduler of so many devices, the first of which is at number
+// times as many.
+func newControl(w *world, number, devices int) (*control, error) {
 	c := &control{world: w, number: number}
 	known := map[int]*informant{}
 	var informants []overlap.Predictor
-	for range devices {
-		n := newNode(c, len(w.nodes))
+	for i := range devices {
+		n := newNode(c, number*devices+i)
 		if known[n.kind] == nil {
 			p, err := w.newPredictor(n.device)
 			if err != nil {
@@ -34,11 +36,11 @@ func newControl(w *world, number, devices int, services []models.Service) (*cont
 		}
 		n.predictor = known[n.kind].Predictor
 		informants = append(informants, known[n.kind])
-		c.nodes, w.nodes = append(c.nodes, n), append(w.nodes, n)
+		c.nodes, w.nodes[n.index] = append(c.nodes, n), n
 	}
 	var err error
 	c.scheduler, err = overlap.New(overlap.Config{
-		Services: services, Policy: w.scenario.Policy, Devices: informants, Links: w.scenario.Links,
+		Services: w.services, Policy: w.scenario.Policy, Devices: informants, Links: w.scenario.Links,
 		Ways: w.scenario.Ways, MaxRetries: w.scenario.MaxRetries, Selector: w.scenario.Selector,
 	})
 	if err != nil {
@@ -80,7 +82,7 @@ func (c *control) arrive(number int) bool {
 		c.refused(c.nodes[0].index, number, err)
 		return false
 	}
-	c.open.add(c.number, 1)
+	c.cluster.moved(number, c.number, 1)
 	c.with[number] = int32(c.number)
 	return true
 }
@@ -144,7 +146,7 @@ func (c *control) settle() error {
 		if err := c.answered(c, &a); err != nil {
 			return err
 		}
-		c.open.add(c.number, -1)
+		c.cluster.moved(int(a.Query)-1, c.number, -1)
 	}
 	if !c.scenario.Check {
 		return nil

@@ -56,6 +56,9 @@ type Result struct {
 	Busy  float64    `json:"busy"`
 	Kinds []kindUse  `json:"kinds,omitempty"`
 	Moves *moveTally `json:"moves,omitempty"`
+
+	// Pods is nil if none of them came or went.
+	Pods *podTally `json:"pods,omitempty"`
 }
 
 // kindUse is how busy the devices of a kind were.
@@ -179,6 +182,10 @@ func (w *world) result() *Result {
 	r.Seconds = max(t.last, w.submitted[len(w.submitted)-1].At).Seconds()
 	r.Busy, r.Kinds = w.use(r.Seconds)
 	r.Moves = w.moves.sum()
+	if w.scenario.Pods != (pods{}) {
+		count := w.cluster.count // by itself, so that a result does not keep the run in memory
+		r.Pods = &count
+	}
 	for _, n := range t.groups {
 		r.Rounds += n
 	}
@@ -197,7 +204,7 @@ func (w *world) result() *Result {
 	r.totals = all.sum(r.Seconds)
 	slices.Sort(overTarget)
 	r.P99OverTarget = stats.Quantile(overTarget, 0.99)
-	for _, c := range w.controls {
+	for _, c := range slices.Concat(w.replaced, w.controls) {
 		m := c.scheduler.Metrics()
 		r.Plans.Made += m.Plans.Made
 		r.Plans.Kept += m.Plans.Kept

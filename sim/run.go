@@ -31,14 +31,15 @@ type world struct {
 
 	// ends holds when the round of each device ends. wakes holds for each control when
 	// something happens to it by the passing of time, and the present where something
-	// has happened that it has not decided about; open, how many of its queries are not
-	// answered.
+	// has happened that it has not decided about. Some were replaced.
 	nodes    []*node
 	ends     least
 	controls []*control
 	wakes    least
-	open     least
-	dispatch dispatcher
+	replaced []*control
+	services []models.Service
+	solos    map[models.Span]time.Duration
+	cluster  *cluster
 	split    *split // nil unless queries go by a plan
 	moves    moves
 	timers   timers
@@ -78,10 +79,9 @@ func newWorld(sc *Scenario) (*world, error) {
 			return nil, err
 		}
 	}
-	w := &world{scenario: sc, submitted: submitted, left: len(submitted), dispatch: dispatcher{way: sc.Dispatch, rand: stream(sc.Seed, forDispatch, 0)}}
-	var services []models.Service
-	services, w.bound = sc.schedulerServices()
-	if err := w.bindPredictor(services); err != nil {
+	w := &world{scenario: sc, submitted: submitted, left: len(submitted), nodes: make([]*node, sc.devices()), solos: map[models.Span]time.Duration{}}
+	w.services, w.bound = sc.schedulerServices()
+	if err := w.bindPredictor(w.services); err != nil {
 		return nil, err
 	}
 	w.timers.before = timer.before
@@ -94,21 +94,21 @@ func newWorld(sc *Scenario) (*world, error) {
 	if sc.Dispatch == Pool {
 		controls, each = each, controls
 	}
-	w.ends, w.wakes, w.open = newLeast(sc.devices()), newLeast(controls), newLeast(controls)
+	w.ends, w.wakes = newLeast(sc.devices()), newLeast(controls)
 	if sc.Dispatch == Split {
 		w.split = newSplit(sc, submitted, w.bound)
-		w.split.limit(services)
+		w.split.limit(w.services)
 	}
 	for i := range controls {
-		w.open.set(i, 0)
-		c, err := newControl(w, i, each, services)
+		c, err := newControl(w, i, each)
 		if err != nil {
 			return nil, err
 		}
 		w.controls = append(w.controls, c)
 	}
-	w.tally.services = make([]serviceTally, len(services))
-	w.beginFaults(len(services))
+	w.cluster = newCluster(w)
+	w.tally.services = make([]serviceTally, len(w.services))
+	w.beginFaults(len(w.services))
 	return w, w.checkLoad()
 }
 
@@ -155,32 +155,33 @@ func (w *world) offered() float64 {
 		return 0
 	}
 	var work time.Duration
-	one := models.Group{Spans: make([]models.Span, 1)}
-	estimate := make([]models.Estimate, 1)
-	known := w.scenario.Device.Models()
-	alone := map[models.Span]time.Duration{}
 	for i := range w.submitted {
-		q := &w.submitted[i]
-		whole := models.Span{Service: q.Service, End: known[w.bound[q.Service]].Operators, Size: q.Size, SeqLen: q.SeqLen}
-		took, asked := alone[whole]
-		if !asked {
-			one.Spans[0] = whole
-			if w.scenario.Policy == staticPolicy {
-				one.Spans[0].Service = models.ServiceID(w.bound[q.Service])
-				took = w.scenario.Device.Latency(one)
-			} else {
-				w.nodes[0].predictor.Predict([]models.Group{one}, estimate)
-				took = estimate[0].Latency
-			}
-			alone[whole] = took
-		}
-		work += took
+		work += w.solo(&w.submitted[i])
 	}
 	devices := len(w.nodes)
 	if w.scenario.Policy == staticPolicy {
 		devices = 1 // which its shares are of
 	}
 	return work.Seconds() / last.Seconds() / float64(devices)
+}
+
+// solo is the time that a query takes alone, as it is predicted before the run.
+func (w *world) solo(q *Query) time.Duration {
+	whole := models.Span{Service: q.Service, End: w.services[q.Service].Operators, Size: q.Size, SeqLen: q.SeqLen}
+	took, asked := w.solos[whole]
+	if !asked {
+		alone := models.Group{Spans: []models.Span{whole}}
+		if w.scenario.Policy == staticPolicy {
+			alone.Spans[0].Service = models.ServiceID(w.bound[q.Service])
+			took = w.scenario.Device.Latency(alone)
+		} else {
+			var estimate [1]models.Estimate
+			w.nodes[0].predictor.Predict([]models.Group{alone}, estimate[:])
+			took = estimate[0].Latency
+		}
+		w.solos[whole] = took
+	}
+	return took
 }
 
 // step goes on to the next instant at which something happens.
@@ -235,13 +236,10 @@ func (w *world) arrive(number int) error {
 	if w.scenario.Observer.Arrive != nil {
 		w.scenario.Observer.Arrive(&w.submitted[number])
 	}
-	var c *control
-	if w.split != nil {
-		c = w.controls[w.split.next(w.submitted[number].Service)]
-	} else {
-		c = w.controls[w.dispatch.choose(&w.open, len(w.controls))]
+	if w.split == nil {
+		return w.cluster.send(number)
 	}
-	if c.arrive(number) {
+	if c := w.controls[w.split.next(w.submitted[number].Service)]; c.arrive(number) {
 		return c.settle()
 	}
 	return nil
@@ -276,6 +274,7 @@ func (w *world) end(device, number int, refuse error, ended *overlap.Answer) {
 	a.InTime = a.Refuse == nil && a.Ended.Result == overlap.Finished && a.Ended.At <= a.Due
 	w.with[a.Number] = answered
 	w.left--
+	w.cluster.ended(device, a)
 	w.tally.answered(a)
 	if w.scenario.Observer.Answer != nil {
 		w.scenario.Observer.Answer(a)
@@ -314,6 +313,8 @@ func (w *world) live(worker int, from time.Duration) {
 func (w *world) fire(t timer) error {
 	services := len(w.scenario.Services)
 	switch t.kind {
+	case podStarts, podsReport, podDrains, podFails:
+		return w.cluster.happen(&t)
 	case moveEnds:
 		return w.arrived(t.move)
 	case clientLeaves:
@@ -346,6 +347,10 @@ const (
 	workerBack
 	workerDies
 	clientLeaves
+	podStarts
+	podsReport
+	podDrains
+	podFails
 )
 
 // before orders timers by time, what happens at one instant by its kind.

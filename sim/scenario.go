@@ -78,6 +78,13 @@ type Scenario struct {
 	Devices  int    `json:"devices"`
 	Dispatch string `json:"dispatch"`
 
+	// Balancers each see a part of the queries, by chance, 0 is one. ReportAge is how old the
+	// reports of ORCA and ORCATwo become before the next ones, and after how long it is noticed
+	// that a pod has failed, one second if it is 0.
+	Balancers int           `json:"balancers"`
+	ReportAge time.Duration `json:"-"`
+	Pods      pods          `json:"-"`
+
 	// DecisionTime passes between the end of a round and the start of one that
 	// was not planned. RoundTime is what sending a round and waiting for it
 	// adds.
@@ -176,6 +183,13 @@ func (sc *Scenario) Validate() error {
 	fault(!lasts(f.Every) || !lasts(f.Restart) || !within(f.Failing, 0, 1),
 		"workers live %v, are back after %v and fail %v of their spans: want times and a share", f.Every, f.Restart, f.Failing)
 	fault(!within(c.Leaving, 0, 1) || !lasts(c.Timeout), "%v of the clients leave, the others after %v: want a share and a time", c.Leaving, c.Timeout)
+	p, alone := &sc.Pods, sc.Dispatch != Pool && sc.Dispatch != Split
+	fault(sc.Balancers < 0 || sc.Balancers > maxBalancers, "%d balancers: want 1 to %d", sc.Balancers, maxBalancers)
+	fault(sc.ReportAge < 0 || sc.ReportAge > 0 && sc.ReportAge < minReportAge || sc.ReportAge > maxTime, "reports are %v old: want %v to a year", sc.ReportAge, minReportAge)
+	fault(p.Starting < 0 || p.Starting > sc.devices(), "%d pods that start: want at most the %d there are", p.Starting, sc.devices())
+	fault(!lasts(p.StartUp) || !lasts(p.DrainEvery) || !lasts(p.FailEvery) || min(cmp.Or(p.DrainEvery, minReportAge), cmp.Or(p.FailEvery, minReportAge)) < minReportAge,
+		"pods start in %v, drain every %v and fail every %v: want times up to a year, the latter 0 or at least %v", p.StartUp, p.DrainEvery, p.FailEvery, minReportAge)
+	fault(*p != pods{} && (!alone || f.Every > 0), "pods that come and go: want a dispatch that chooses a pod for each query, and no workers that die besides")
 	fault(len(sc.Kinds) > 0 && len(sc.Kinds) != sc.devices(), "%d kinds: want one for each of %d devices", len(sc.Kinds), sc.devices())
 	fault(len(sc.Slow) > 0 && len(sc.Slow) != sc.devices(), "%d factors of slowness: want one for each of %d devices", len(sc.Slow), sc.devices())
 	for _, factor := range sc.Slow {

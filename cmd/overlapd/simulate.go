@@ -67,7 +67,9 @@ A scenario file is a JSON object:
                 {"name": "bert", "target_ms": 75, "seq_lens": [8, 64]}],
    "arrivals": {"process": "gamma", "qps": 100, "shape": 0.5},
    "faults": {"every_s": 60, "restart_s": 2}, "clients": {"leaving": 0.01, "timeout_ms": 500}}
-With "devices": 4, "dispatch": "pool" a service may have "on": [0, 2], where it has workers.`,
+With "devices": 4, "dispatch": "pool" a service may have "on": [0, 2], where it has workers.
+With "dispatch": "orca" devices are pods that may come and go:
+  "pods": {"starting": 2, "start_up_s": 5, "drain_every_s": 10, "fail_every_s": 30, "slow": 4, "slowed": 2}`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
@@ -90,7 +92,9 @@ With "devices": 4, "dispatch": "pool" a service may have "on": [0, 2], where it 
 	f.IntVar(&o.file.Queries, "queries", 1000, "queries, 0 for all of a file")
 	f.Uint64Var(&o.file.Seed, "seed", 1, "seed of everything random")
 	f.IntVar(&o.file.Devices, "devices", 1, "devices, all alike, with all services on each")
-	f.StringVar(&o.file.Dispatch, "dispatch", sim.RoundRobin, "to which device a query goes: round-robin, random, least-loaded, pool for one scheduler of all, or split for a plan that gives each device its services, as Nexus has")
+	f.StringVar(&o.file.Dispatch, "dispatch", sim.RoundRobin, "to which device a query goes: round-robin, random, least-loaded, pool for one scheduler of all, split for a plan that gives each device its services, as Nexus has, orca by the weights that Envoy computes of what each device reports, or orca-two to the one of two that reports less")
+	f.IntVar(&o.file.Balancers, "balancers", 1, "balancers that each see a part of the queries, and of devices what they sent there and what is reported")
+	f.DurationVar(&o.file.ReportAge, "report-age", time.Second, "age that reports of devices reach before the next ones, of orca and orca-two")
 	f.IntVar(&o.file.Ways, "ways", 0, "groups that a search asks about at once, 0 for the default")
 	f.BoolVar(&o.file.Plan, "plan", false, "choose the next group while one runs")
 	f.StringVar(&o.file.Knows, "knows", sim.KnowsAll, "what the scheduler knows of latencies: all, order (of queries, for sjf) or nothing; without all it drops only what is past its deadline, as the server of the Abacus authors does")
@@ -126,6 +130,10 @@ func (o *simulateOptions) join(set *pflag.FlagSet) error {
 		return fmt.Errorf("no policy: name some of %s with --policy", strings.Join(policyNames(), ", "))
 	case o.file.Devices == 0:
 		return errors.New("--devices is 0; simulate at least one")
+	case o.file.Balancers == 0:
+		return errors.New("--balancers is 0; simulate at least one")
+	case o.file.ReportAge == 0:
+		return errors.New("--report-age is 0; give a time above 0, at least 1ms")
 	case o.file.Arrivals.Scale == 0:
 		return errors.New("--scale is 0, so that no query would come; give a factor above 0")
 	case o.file.Arrivals.Keep == 0:
@@ -223,7 +231,16 @@ type scenarioFile struct {
 
 	DecisionMicros float64 `json:"decision_us"`
 	RoundMicros    float64 `json:"round_us"`
-	Faults         struct {
+	ReportMillis   float64 `json:"report_age_ms"`
+	Pods           struct {
+		Slow              int     `json:"slow"`
+		Slowed            float64 `json:"slowed"`
+		Starting          int     `json:"starting"`
+		StartUpSeconds    float64 `json:"start_up_s"`
+		DrainEverySeconds float64 `json:"drain_every_s"`
+		FailEverySeconds  float64 `json:"fail_every_s"`
+	} `json:"pods"`
+	Faults struct {
 		EverySeconds   float64 `json:"every_s"`
 		RestartSeconds float64 `json:"restart_s"`
 		Failing        float64 `json:"failing"`
@@ -262,8 +279,11 @@ func readScenario(path string) (f scenarioFile, err error) {
 		}
 	}
 	f.DecisionTime, f.RoundTime = time.Duration(f.DecisionMicros*float64(time.Microsecond)), time.Duration(f.RoundMicros*float64(time.Microsecond))
-	sc := &f.Scenario
-	sc.Faults.Every, sc.Faults.Restart = time.Duration(f.Faults.EverySeconds*float64(time.Second)), time.Duration(f.Faults.RestartSeconds*float64(time.Second))
+	sc, seconds := &f.Scenario, func(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+	sc.Faults.Every, sc.Faults.Restart = seconds(f.Faults.EverySeconds), seconds(f.Faults.RestartSeconds)
+	sc.ReportAge = time.Duration(f.ReportMillis * float64(time.Millisecond))
+	sc.Pods.Starting, sc.Pods.StartUp = f.Pods.Starting, seconds(f.Pods.StartUpSeconds)
+	sc.Pods.DrainEvery, sc.Pods.FailEvery = seconds(f.Pods.DrainEverySeconds), seconds(f.Pods.FailEverySeconds)
 	sc.Faults.Failing = f.Faults.Failing
 	sc.Clients.Leaving, sc.Clients.Timeout = f.Clients.Leaving, time.Duration(f.Clients.TimeoutMillis*float64(time.Millisecond))
 	for i := range f.Services {
@@ -287,6 +307,11 @@ func (f *scenarioFile) scenario() (sc sim.Scenario, ignored []string, err error)
 	}
 	sc = f.Scenario
 	sc.Device, sc.DeviceName, sc.Predictor, sc.Arrivals = on, profile.Device, trained, f.Arrivals.Arrivals
+	if slow := f.Pods.Slow; slow > 0 && slow <= sc.Devices {
+		sc.Slow = slices.Concat(slices.Repeat([]float64{f.Pods.Slowed}, slow), slices.Repeat([]float64{1}, sc.Devices-slow))
+	} else if slow != 0 {
+		return sc, nil, fmt.Errorf("%d slow pods: want 0 to %d, as many as there are devices", slow, sc.Devices)
+	}
 	if f.Predictor != "" {
 		if sc.Predictor, err = predictor.ReadFile(f.Predictor); err != nil {
 			return sc, nil, err
@@ -480,6 +505,9 @@ func simulated(sc *sim.Scenario, label string, results []*sim.Result, least *bou
 		d.Text("all policies merge queries into batches of up to %d", most)
 	} else {
 		d.Text("no policy merges queries; with --max-batch all do")
+	}
+	if p := first.Pods; p != nil {
+		d.Text("under %s: pods drained: %d, failed: %d; queries sent to another pod: %d", first.Policy, p.Drained, p.Failed, p.Retried)
 	}
 	t := report.NewTable("", "", "violations", "p99/target", "answered/s", "in time/s", "spans/round", "merged", "busy", "prediction off")
 	for _, r := range results {
