@@ -392,18 +392,23 @@ func (p *pool) takeSource() {
 	if source == "" {
 		return
 	}
+	places := []string{source}
+	if info, err := os.Stat(source); err == nil && info.IsDir() {
+		places, _ = filepath.Glob(filepath.Join(source, "*"+artifactSuffix)) // its only error is a pattern without form
+		places = places[:min(len(places), maxSourceArtifacts)]
+	}
 	var best *artifact
 	var most int
 	var faults []error
-	for where, read := range p.artifacts(source) {
-		a, err := read()
+	for _, place := range places {
+		a, err := readArtifact(p.life, place)
 		var known int
 		if err == nil {
 			known, err = p.knows(a)
 		}
 		switch {
 		case err != nil:
-			faults = append(faults, fmt.Errorf("%s: %w", where, err))
+			faults = append(faults, fmt.Errorf("%s: %w", redacted(place), err))
 		case best == nil || known > most || known == most && a.Created.After(best.Created):
 			best, most = a, known
 		}
@@ -420,29 +425,14 @@ func (p *pool) takeSource() {
 	p.log.Info().Str("predictor", best.text()).AnErr("others", refused).Msg("the predictor of the source is taken over")
 }
 
-// artifacts returns the readers of what a source may have, by its place for the log.
-func (p *pool) artifacts(source string) map[string]func() (*artifact, error) {
-	if config.IsURL(source) {
-		return map[string]func() (*artifact, error){redacted(source): func() (*artifact, error) { return download(p.life, source) }}
-	}
-	all := map[string]func() (*artifact, error){}
-	paths, _ := filepath.Glob(filepath.Join(source, "*"+artifactSuffix)) // its only error is a pattern without form
-	if info, err := os.Stat(source); err != nil || !info.IsDir() {
-		paths = []string{source}
-	}
-	for _, path := range paths[:min(len(paths), maxSourceArtifacts)] {
-		all[filepath.Base(path)] = func() (*artifact, error) {
-			if err := textfile.Regular(path); err != nil {
-				return nil, err
-			}
-			return artifactKind.ReadFile(path)
+// readArtifact reads the file at a path, or gets that of a URL within sourceTimeout.
+func readArtifact(ctx context.Context, from string) (*artifact, error) {
+	if !config.IsURL(from) {
+		if err := textfile.Regular(from); err != nil {
+			return nil, err
 		}
+		return artifactKind.ReadFile(from)
 	}
-	return all
-}
-
-// download gets an artifact, within sourceTimeout.
-func download(ctx context.Context, from string) (*artifact, error) {
 	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, from, nil)
