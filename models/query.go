@@ -70,6 +70,9 @@ type Group struct {
 type Estimate struct {
 	Latency time.Duration // what the group takes in the middle of its runs, 0 if unknown
 	Bound   time.Duration // what 99 of 100 of its runs stay within; at least Latency, 0 if unknown
+
+	// Resizing is what part of both comes of batch sizes that change, see [Span].
+	Resizing time.Duration `json:",omitempty"`
 }
 
 // Outcome is how a round went: what the executor measured, or a modelled device

@@ -98,6 +98,7 @@ func (d *decision) decide(v *device, at time.Duration) {
 func (d *decision) take(v *device, c candidate, at time.Duration) {
 	d.device, d.ask, d.kept, d.at = v, &v.predict, false, at
 	d.ask.counts = asked{}
+	d.sized(&c)
 	c.solo = d.ask.alone(c.rest)
 	d.progress, d.steps, d.drops = progress{limit: forever}, d.steps[:0], d.drops[:0]
 	d.candidates, d.group, d.spans = append(d.candidates[:0], c), d.group[:0], d.spans[:0]
@@ -146,6 +147,7 @@ func (d *decision) settle(n int) []candidate {
 		d.ask.clear()
 		for i := range first {
 			if !first[i].settled {
+				d.sized(&first[i])
 				d.ask.add(nil, first[i].rest)
 			}
 		}
@@ -155,10 +157,15 @@ func (d *decision) settle(n int) []candidate {
 		}
 		for i := range first {
 			if c := &first[i]; !c.settled {
-				c.settled, c.solo = true, estimates[0]
-				estimates = estimates[1:]
+				c.solo, estimates = estimates[0], estimates[1:]
+			}
+		}
+		for i := range first {
+			if c := &first[i]; !c.settled {
+				c.settled = true
+				d.fill(c)
 				c.dropped = d.hopeless(c)
-				c.waits = !c.dropped && d.at+c.solo.Bound > d.device.reserved.spared(d, c.batch, d.at)
+				c.waits = !c.dropped && (d.at+c.solo.Bound > d.device.reserved.spared(d, c.batch, d.at) || d.grows(c))
 			}
 		}
 		d.replace()
@@ -330,6 +337,7 @@ type candidate struct {
 	probes  bool            // it runs although it is predicted to be late: alone, or not at all
 	due     time.Duration   // the earliest deadline of its members that the rest, alone, would meet
 	next    *query          // the most urgent that merge has left out; the overlap policy looks further
+	filled  bool            // it is to be filled up to its size with copies of a query
 
 	// What the overlap policy finds out.
 	latest  time.Duration // when its batch, as it was before merging, must start to be in time
@@ -385,7 +393,7 @@ func (c *candidate) upTo(end int) models.Span {
 // from returns what is left after the span that ends before an operator.
 func (c *candidate) from(end int) models.Span {
 	s := c.rest
-	s.Start = end
+	s.Start, s.Resized = end, false
 	return s
 }
 

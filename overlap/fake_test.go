@@ -18,6 +18,7 @@ type costs struct {
 	factor map[[2]models.ServiceID]float64
 	margin int           // percent by which the bound exceeds the latency
 	cut    time.Duration // that a span takes more which starts in the middle
+	change time.Duration // that each span takes more of which the size is another than the last one's
 	calls  int           // groups asked about
 }
 
@@ -68,8 +69,13 @@ func (c *costs) group(g models.Group) time.Duration {
 }
 
 func (c *costs) estimate(g models.Group) models.Estimate {
-	took := c.group(g)
-	return models.Estimate{Latency: took, Bound: took * time.Duration(100+c.margin) / 100}
+	took, resizing := c.group(g), time.Duration(0)
+	for _, s := range g.Spans {
+		if s.Resized && took > 0 {
+			resizing += c.change
+		}
+	}
+	return models.Estimate{Latency: took + resizing, Bound: took*time.Duration(100+c.margin)/100 + resizing, Resizing: resizing}
 }
 
 func (c *costs) Predict(groups []models.Group, estimates []models.Estimate) {

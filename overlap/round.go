@@ -89,8 +89,11 @@ func (v *device) open(number uint64, now time.Duration, predicted models.Estimat
 func (v *device) start(b *batch, end int) {
 	b.running = true
 	v.running = append(v.running, b)
-	r := &v.round
-	r.Group.Spans = append(r.Group.Spans, b.span(end))
+	r, s := &v.round, b.span(end)
+	if s.Resize(&b.replica().Size); s.Resized {
+		b.replica().Regret = 0
+	}
+	r.Group.Spans = append(r.Group.Spans, s)
 	n := len(r.Queries)
 	if n < cap(r.Queries) {
 		r.Queries = r.Queries[:n+1] // its memory is used again

@@ -224,6 +224,7 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 		b := c.batch
 		if b == nil {
 			b = s.form(c, d.device)
+			c.formed(d.sizing(c))
 		} else {
 			s.unpause(b)
 		}

@@ -47,6 +47,7 @@ type service struct {
 type replica struct {
 	paused heap[*batch]
 	walk   walk[*batch] // over paused
+	sizing
 }
 
 // serviceState is what a snapshot holds of a service, besides what it promises
@@ -276,6 +277,7 @@ func (s *Scheduler) Down(now time.Duration, id models.ServiceID, device int) {
 		return
 	}
 	s.services[id].up.clear(device)
+	r.sizing = sizing{} // its next worker has run nothing yet
 	s.overturn()
 	s.match.renewal(s.services[id])
 	for r.paused.len() > 0 {

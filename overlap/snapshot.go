@@ -51,6 +51,7 @@ type serviceSnapshot struct {
 type replicaSnapshot struct {
 	Down   bool
 	Paused []models.BatchID
+	Sizing sizing `json:",omitzero"`
 }
 
 // batchSnapshot is a batch that has started.
@@ -123,7 +124,7 @@ func (sv *service) snapshot() serviceSnapshot {
 	k := serviceSnapshot{Service: sv.Service, serviceState: sv.serviceState}
 	k.Service.ID = 0
 	for i := range sv.replicas {
-		r := replicaSnapshot{Down: !sv.up.has(i)}
+		r := replicaSnapshot{Down: !sv.up.has(i), Sizing: sv.replicas[i].sizing}
 		for _, b := range sv.replicas[i].paused.items {
 			r.Paused = append(r.Paused, b.id)
 		}
@@ -287,7 +288,7 @@ func (s *Scheduler) restoreServices(k *Snapshot) error {
 			sv.takeDown()
 		} else {
 			for d, r := range append([]replicaSnapshot{ks.replicaSnapshot}, ks.Replicas...) {
-				if r.Down {
+				if sv.replicas[d].sizing = r.Sizing; r.Down {
 					sv.up.clear(d)
 				}
 			}

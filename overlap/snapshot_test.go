@@ -130,7 +130,7 @@ func TestRestoreRefuses(t *testing.T) {
 		"no members":        func(k *Snapshot) { k.Batches[0].Members = nil },
 		"member's service":  func(k *Snapshot) { k.Batches[0].Members[0].Query.Service = 1 },
 		"position":          func(k *Snapshot) { k.Batches[0].Next = 1 << 30 },
-		"size of batch":     func(k *Snapshot) { k.Batches[0].Size++ },
+		"size of batch":     func(k *Snapshot) { k.Batches[0].Size = 1 << 20 },
 		"paused nowhere":    func(k *Snapshot) { k.Services[0].Paused = nil },
 		"paused elsewhere":  func(k *Snapshot) { k.Services[1].Paused, k.Services[0].Paused = k.Services[0].Paused, nil },
 		"runs and waits":    func(k *Snapshot) { k.Services[1].Paused = k.Running },
@@ -199,7 +199,7 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 			"index": "its position", "kind": "Config", "alone": "Config", "predict": "Config, and scratch", "paused": "by Batches",
 			"busy": "Busy", "stopping": "Stopping", "anew": "Anew", "round": "Round", "running": "Running", "reserved": "by Batches",
 		}},
-		{replica{}, map[string]string{"paused": "Paused", "walk": "scratch"}},
+		{replica{}, map[string]string{"paused": "Paused", "walk": "scratch", "sizing": "Sizing"}},
 		{service{}, map[string]string{
 			"Service": "whole", "serviceState": "whole", "family": "made of Services", "removed": "Removed", "queue": "Queue", "up": "Down", "busy": "by Batches", "replicas": "the first and Replicas",
 			"full": "made of Service", "metrics": "Metrics", "view": "scratch", "offer": "made again", "intent": "made again", "rivals": "made again", "alike": "made again",

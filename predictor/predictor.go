@@ -20,6 +20,7 @@ const plausible = 0.8
 type Predictor struct {
 	solo        *Solo
 	calibration *calibration
+	extras      *extras
 
 	// model is nil if there is no network. bind is by service, of those there were
 	// when it began to be used.
@@ -51,7 +52,7 @@ type answer struct {
 
 // New returns a predictor that has no network.
 func New(solo *Solo) *Predictor {
-	return &Predictor{solo: solo, calibration: newCalibration()}
+	return &Predictor{solo: solo, calibration: newCalibration(), extras: &extras{}}
 }
 
 // Predict sets estimates[i] to the estimate of groups[i], or to zero if the
@@ -77,13 +78,13 @@ func (p *Predictor) predict(groups []models.Group, estimates []models.Estimate) 
 			p.asked++
 		default:
 			p.answers[a.key.source]++
-			estimates[i] = p.estimate(a)
+			estimates[i] = p.estimate(a, groups[i])
 		}
 	}
 	p.runNetwork()
 	for k := range p.asked {
 		p.answers[sourceNetwork]++
-		estimates[p.of[k]] = p.estimate(p.answer[k])
+		estimates[p.of[k]] = p.estimate(p.answer[k], groups[p.of[k]])
 	}
 }
 
@@ -161,12 +162,14 @@ func (p *Predictor) runNetwork() {
 	}
 }
 
-func (p *Predictor) estimate(a answer) models.Estimate {
+func (p *Predictor) estimate(a answer, g models.Group) models.Estimate {
 	m := p.calibration.margin(a.key)
-	latency := duration(min(max(a.predicted*m.latency, a.least), maxNanos))
+	resizing, waking := p.extras.of(g)
+	latency := duration(min(max(a.predicted*m.latency, a.least)+resizing+waking, maxNanos))
 	return models.Estimate{
-		Latency: latency,
-		Bound:   max(duration(min(a.predicted*m.bound, maxNanos)), latency),
+		Latency:  latency,
+		Bound:    max(duration(min(a.predicted*m.bound+resizing+waking, maxNanos)), latency),
+		Resizing: duration(resizing),
 	}
 }
 
@@ -186,6 +189,14 @@ func (p *Predictor) Observe(now time.Duration, g models.Group, took time.Duratio
 		a = p.answer[0]
 	}
 	if ok {
+		// What comes of what ran before is no property of the operators.
+		resizing, waking := p.extras.of(g)
+		if speeds := &p.calibration.speeds; p.extras.observe(g, a.predicted*speeds[a.key.source].level, float64(took)) {
+			for i := range speeds { // which took it for a device that is slow
+				p.calibration.restart(source(i), speeds[i].start)
+			}
+		}
+		took = max(took-duration(resizing+waking), min(took, duration(a.least)))
 		p.calibration.observe(now, a.key, p.part(g.Spans, a.predicted), a.predicted, float64(took))
 	}
 	if len(g.Spans) != 1 {
@@ -307,6 +318,7 @@ func (p *Predictor) Reset(service models.ServiceID, operators int) error {
 		return err
 	}
 	p.calibration.forget(service)
+	p.extras.resized[service] = extra{}
 	return nil
 }
 
@@ -317,6 +329,7 @@ func (p *Predictor) Drop(service models.ServiceID) error {
 		return err
 	}
 	p.calibration.forget(service)
+	p.extras.resized[service] = extra{}
 	return nil
 }
 

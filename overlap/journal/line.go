@@ -199,6 +199,9 @@ func (l *line) call(groups []models.Group, estimates []models.Estimate) {
 		l.item()
 		*l = append(*l, '[')
 		l.numbers(int64(same), int64(estimates[i].Latency), int64(estimates[i].Bound))
+		if part := estimates[i].Resizing; part != 0 {
+			l.numbers(int64(part))
+		}
 		for _, s := range spans[same:] {
 			l.numbers(int64(s.Service), int64(s.Start), int64(s.End), int64(s.Size), int64(s.SeqLen))
 		}

@@ -341,7 +341,7 @@ type question struct {
 }
 
 const (
-	questionNumbers = 3 // spans of the question before, latency, bound
+	questionNumbers = 3 // spans of the question before, latency, bound, and the part of sizes that change if there is one
 	spanNumbers     = 5 // service, start, end, size, sequence length
 )
 
@@ -370,12 +370,16 @@ func questions(text json.RawMessage) ([][]question, error) {
 
 // decodeQuestion decodes one question, which follows one about the spans of last.
 func decodeQuestion(n []int64, last []models.Span) (q question, err error) {
-	if len(n) < questionNumbers || (len(n)-questionNumbers)%spanNumbers != 0 || n[0] < 0 || n[0] > int64(len(last)) {
+	if len(n) < questionNumbers || (len(n)-questionNumbers)%spanNumbers > 1 || n[0] < 0 || n[0] > int64(len(last)) {
 		return q, fmt.Errorf("a question of %d numbers", len(n))
 	}
 	q.Estimate = models.Estimate{Latency: time.Duration(n[1]), Bound: time.Duration(n[2])}
 	q.Group.Spans = append(q.Group.Spans, last[:n[0]]...)
-	for s := n[questionNumbers:]; len(s) > 0; s = s[spanNumbers:] {
+	s := n[questionNumbers:]
+	if len(s)%spanNumbers == 1 {
+		q.Estimate.Resizing, s = time.Duration(s[0]), s[1:]
+	}
+	for ; len(s) > 0; s = s[spanNumbers:] {
 		q.Group.Spans = append(q.Group.Spans, models.Span{
 			Service: models.ServiceID(s[0]), Start: int(s[1]), End: int(s[2]), Size: int(s[3]), SeqLen: int(s[4]),
 		})
@@ -386,10 +390,10 @@ func decodeQuestion(n []int64, last []models.Span) (q question, err error) {
 	return q, nil
 }
 
-// alike reports whether two spans are the same to a predictor, which knows
-// nothing of batches.
+// alike reports whether two spans are the same in a log, which has no batches of what was
+// asked. What ran before follows from the rounds.
 func alike(a, b models.Span) bool {
-	a.Batch, b.Batch = 0, 0
+	a.Batch, b.Batch, a.Resized, b.Resized = 0, 0, false, false
 	return a == b
 }
 
