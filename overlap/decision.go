@@ -68,7 +68,8 @@ func newDecision(s *Scheduler, ways int) *decision {
 func (d *decision) decide(v *device, at time.Duration) {
 	s := d.s
 	d.device, d.ask, d.kept = v, &v.predict, false
-	d.ask.counts = asked{}
+	d.ask.counts, d.ask.idle = asked{}, v.pause(at)
+	defer func() { v.predict.idle = 0 }()
 	d.at, d.strict, d.unsure = at, false, false
 	d.progress, d.steps = progress{limit: forever}, d.steps[:0]
 	d.candidates, d.drops, d.members = d.candidates[:0], d.drops[:0], d.members[:0]
@@ -97,9 +98,10 @@ func (d *decision) decide(v *device, at time.Duration) {
 // take makes a decision of one candidate with all its operators, at a time.
 func (d *decision) take(v *device, c candidate, at time.Duration) {
 	d.device, d.ask, d.kept, d.at = v, &v.predict, false, at
-	d.ask.counts = asked{}
+	d.ask.counts, d.ask.idle = asked{}, v.pause(at)
 	d.sized(&c)
 	c.solo = d.ask.alone(c.rest)
+	d.ask.idle = 0
 	d.progress, d.steps, d.drops = progress{limit: forever}, d.steps[:0], d.drops[:0]
 	d.candidates, d.group, d.spans = append(d.candidates[:0], c), d.group[:0], d.spans[:0]
 	d.addWhole(0)

@@ -74,10 +74,20 @@ type device struct {
 	anew     bool // and starts anew
 	round    Round
 	running  []*batch // the batch of each span, none once the round is over
+	ended    time.Duration
+}
+
+// pause returns for how long nothing will have run at a time, as far as that is known.
+func (v *device) pause(at time.Duration) time.Duration {
+	if v.busy || v.round.Number == 0 {
+		return 0
+	}
+	return max(at-v.ended, 0)
 }
 
 // open begins a round without spans.
 func (v *device) open(number uint64, now time.Duration, predicted models.Estimate, planned bool) {
+	v.round.Group.Idle = v.pause(now)
 	v.busy, v.stopping, v.anew = true, false, false
 	v.running = v.running[:0]
 	r := &v.round

@@ -259,7 +259,7 @@ func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 		return s.land(&o)
 	}
 	var err error
-	v.busy = false
+	v.busy, v.ended = false, s.now
 	s.idle.set(v.index)
 	s.metrics.Busy += max(o.Took, 0)
 	for i, b := range v.running {

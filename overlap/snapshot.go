@@ -33,6 +33,7 @@ type deviceSnapshot struct {
 	Round          Round            // the last one, which runs if Busy
 	Running        []models.BatchID // the batch of each span of the round
 	Stopping, Anew bool             `json:",omitempty"`
+	Ended          time.Duration    `json:",omitempty"` // of the last round that is over
 }
 
 // serviceSnapshot is a service, which may have been added or changed since the
@@ -89,7 +90,7 @@ func (s *Scheduler) Snapshot() Snapshot {
 		k.Batches = append(k.Batches, b.snapshot())
 	}
 	for i, v := range s.devices {
-		kv := deviceSnapshot{Busy: v.busy, Round: v.round.clone(), Stopping: v.stopping, Anew: v.anew}
+		kv := deviceSnapshot{Busy: v.busy, Round: v.round.clone(), Stopping: v.stopping, Anew: v.anew, Ended: v.ended}
 		for _, b := range v.running {
 			kv.Running = append(kv.Running, b.id)
 			k.Batches = append(k.Batches, b.snapshot())
@@ -240,7 +241,7 @@ func (h *host) restore(k *Snapshot, batches map[models.BatchID]*batch) (latest u
 	}
 	for i, kv := range append([]deviceSnapshot{k.deviceSnapshot}, k.Further...) {
 		v := h.devices[i]
-		v.busy, v.stopping, v.anew, v.round = kv.Busy, kv.Stopping, kv.Anew, kv.Round.clone()
+		v.busy, v.stopping, v.anew, v.ended, v.round = kv.Busy, kv.Stopping, kv.Anew, kv.Ended, kv.Round.clone()
 		latest = max(latest, v.round.Number)
 		if v.busy {
 			h.idle.clear(i)

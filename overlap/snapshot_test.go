@@ -197,7 +197,7 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 		{host{}, map[string]string{"devices": "the first and Further", "overruns": "by Batches", "idle": "by Busy", "holding": "by Batches"}},
 		{device{}, map[string]string{
 			"index": "its position", "kind": "Config", "alone": "Config", "predict": "Config, and scratch", "paused": "by Batches",
-			"busy": "Busy", "stopping": "Stopping", "anew": "Anew", "round": "Round", "running": "Running", "reserved": "by Batches",
+			"busy": "Busy", "stopping": "Stopping", "anew": "Anew", "ended": "Ended", "round": "Round", "running": "Running", "reserved": "by Batches",
 		}},
 		{replica{}, map[string]string{"paused": "Paused", "walk": "scratch", "sizing": "Sizing"}},
 		{service{}, map[string]string{

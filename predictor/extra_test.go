@@ -93,3 +93,30 @@ func TestSlowDeviceIsNoChange(t *testing.T) {
 		}
 	}
 }
+
+// What a pause costs is learned for pauses of about its length.
+func TestLearnsPause(t *testing.T) {
+	p := newSerial(t, 1)
+	run := func(idle, took time.Duration) {
+		t.Helper()
+		if err := p.Observe(0, models.Group{Spans: []models.Span{span(0, 0, 10, 1, 0)}, Idle: idle}, took); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 10 {
+		run(0, time.Millisecond)
+		run(20*time.Millisecond, time.Millisecond)
+		run(300*time.Millisecond, 6*time.Millisecond)
+		run(time.Hour, 11*time.Millisecond)
+	}
+	for idle, want := range map[time.Duration]time.Duration{
+		0: time.Millisecond, 5 * time.Millisecond: time.Millisecond, 90 * time.Millisecond: time.Millisecond, 100 * time.Millisecond: 6 * time.Millisecond,
+		999 * time.Millisecond: 6 * time.Millisecond, 5 * time.Second: time.Millisecond, time.Minute: 11 * time.Millisecond,
+	} {
+		e := []models.Estimate{{}}
+		p.Predict([]models.Group{{Spans: []models.Span{span(0, 0, 10, 1, 0)}, Idle: idle}}, e)
+		if off := e[0].Latency - want; off.Abs() > want/20 {
+			t.Errorf("after a pause of %v a run is predicted to take %v, want %v", idle, e[0].Latency, want)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -111,5 +112,39 @@ func TestBatchSizesThatChange(t *testing.T) {
 		if later > best+1 && seeds == 1 {
 			t.Errorf("%v queries a second: %.1f %% violations, with the best size that never changes %.1f %%", qps, later, best)
 		}
+	}
+}
+
+// TestPauses: a device that has to wake up after 50 ms without work is predicted as well
+// after a pause as without one, once that was found out.
+func TestPauses(t *testing.T) {
+	p := synthetic.Device()
+	p.WakeMillis, p.IdleMillis = 20, 50
+	d, err := device.NewModel(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sc := Scenario{
+		Device: d, DeviceName: p.Device, Predictor: synthetic.Predictor(), Policy: "overlap", Seed: 1, Queries: 400, Arrivals: Arrivals{Process: Poisson, QPS: 5},
+		Services: []Service{{Name: "resnet50", Target: 100 * ms, Sizes: []int{1}}, {Name: "vgg19", Target: 100 * ms, Sizes: []int{1}}},
+	}
+	rounds, _ := watch(t, sc)
+	var off [2]float64 // in the first rounds after a long pause, and in the last
+	count := 0
+	for i := 1; i < len(rounds); i++ {
+		r := rounds[i]
+		if r.Start-rounds[i-1].End < 100*ms {
+			continue
+		}
+		wrong := math.Abs(float64(r.Predicted.Latency)/float64(r.Took) - 1)
+		if i < 4 {
+			off[0] = max(off[0], wrong)
+		} else if i > len(rounds)/2 {
+			off[1] += wrong
+			count++
+		}
+	}
+	if off[1] /= float64(count); count < 50 || off[0] < 0.8 || off[1] > 0.05 {
+		t.Errorf("predictions are off by %.3f at first and by %.3f in %d rounds later", off[0], off[1], count)
 	}
 }
