@@ -17,7 +17,7 @@ const (
 	Pool        = "pool"         // one scheduler decides for all devices
 	Split       = "split"        // each device has some services to itself, or parts of them, by a plan in the manner of Nexus
 	ORCA        = "orca"         // by weights that follow from what pods report, as Envoy and gRPC compute them
-	ORCATwo     = "orca-two"     // of two devices by chance, to the one that reports less, its own queries since then added
+	ORCATwo     = "orca-two"     // of two devices by chance, to the one that reports less, its own queries added
 )
 
 var dispatches = []string{RoundRobin, Random, LeastLoaded, Pool, Split, ORCA, ORCATwo}
@@ -31,10 +31,10 @@ type balancer struct {
 	open        least   // of its queries those not answered, of pods that are ready
 	held        []int64 // the same, of all pods
 
-	// turns counts for each service the steps of its weighted round. added is the work
-	// that it has sent to each pod since the last report, less what was answered.
+	// turns counts for each service the steps of its weighted round. work is what its queries
+	// that are not answered take alone.
 	turns []uint64
-	added []time.Duration
+	work  []time.Duration
 }
 
 func newBalancer(c *cluster, number int) *balancer {
@@ -42,7 +42,7 @@ func newBalancer(c *cluster, number int) *balancer {
 	first := number * pods / len(c.balancers)
 	b := &balancer{
 		cluster: c, rand: stream(c.scenario.Seed, forDispatch, number), first: first, last: first,
-		open: newLeast(pods), held: make([]int64, pods), turns: make([]uint64, len(c.scenario.Services)), added: make([]time.Duration, pods),
+		open: newLeast(pods), held: make([]int64, pods), turns: make([]uint64, len(c.scenario.Services)), work: make([]time.Duration, pods),
 	}
 	for i := range b.turns {
 		b.turns[i] = uint64(b.last)
@@ -85,14 +85,16 @@ func (b *balancer) weighted(service int) int {
 	}
 }
 
-// lesser takes of two pods the one on which a query would take less of its target.
+// lesser takes of two pods the one on which a query would take less of its target, going by
+// the mean of what others and it have sent there and by what it has there now. What waits at
+// one instant, as old as a report, would have all balancers prefer the same pods for long.
 func (b *balancer) lesser(service int) int {
 	n := len(b.ready)
 	first := b.rand.IntN(n)
 	best, other := b.ready[first], b.ready[(first+1+b.rand.IntN(max(n-1, 1)))%n]
 	takes := func(pod int) time.Duration {
 		p := &b.pods[pod]
-		return max(p.reported+b.added[pod], 0) + scaled(b.alone[service], p.slow)
+		return p.reported + b.work[pod] + scaled(b.alone[service], p.slow)
 	}
 	if takes(other) < takes(best) {
 		best = other
@@ -103,7 +105,7 @@ func (b *balancer) lesser(service int) int {
 // add counts a query that goes to a pod or comes back.
 func (b *balancer) add(pod int, queries int64, work time.Duration) {
 	b.held[pod] += queries
-	b.added[pod] += work
+	b.work[pod] += work
 	if b.pods[pod].ready {
 		b.open.set(pod, b.held[pod])
 	}

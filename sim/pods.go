@@ -24,8 +24,8 @@ const (
 	defaultReportAge = time.Second
 	minReportAge     = time.Millisecond
 
-	// reportWindow is what utilization is the mean of, for weights: these follow from those
-	// before, and what waits at one instant would add up in them as noise.
+	// reportWindow is what utilization is the mean of: weights follow from those before, and
+	// what waits at one instant would add up in them as noise.
 	reportWindow = time.Second
 
 	// maxStride is the weight of the pod that has the largest.
@@ -78,7 +78,7 @@ type pod struct {
 	until           time.Duration
 	waits, rps, eps float64
 
-	reported time.Duration // work, as last reported
+	reported time.Duration // mean of work, as last reported
 	weight   []float64     // of each service, as it follows from the last report; 0 before
 	stride   []uint16      // of each service, as balancers use it
 }
@@ -250,17 +250,14 @@ func (c *cluster) report() {
 		if p.gone || !c.reporting {
 			continue
 		}
-		p.reported = p.work
 		p.pass(c.now)
+		p.reported = time.Duration(p.waits * float64(time.Second))
 		for s := range p.weight {
 			used := (p.waits + scaled(c.alone[s], p.slow).Seconds()) / c.scenario.Services[s].Target.Seconds()
 			if p.rps > 0 && used > 0 {
 				p.weight[s] = p.rps / (used + errorPenalty*p.eps/p.rps)
 			}
 		}
-	}
-	for _, b := range c.balancers {
-		clear(b.added)
 	}
 	c.weigh()
 }
@@ -304,7 +301,7 @@ func (c *cluster) start(number int) error {
 		}
 	}
 	p.gone, p.draining, p.since = false, false, c.now
-	p.waits, p.rps, p.eps = 0, 0, 0
+	p.waits, p.rps, p.eps, p.reported = 0, 0, 0, 0
 	clear(p.weight)
 	c.setReady(number, true)
 	c.weigh()
