@@ -457,7 +457,8 @@ are estimated from what they gain with others.`,
 		Example: `  overlapd advise --config overlapd.toml
   overlapd advise --data pairs/
   overlapd advise --data pairs/ --solo solo.csv --size 4 --report advice.html
-  overlapd advise --data pairs.csv --services web=resnet50,text=bert --load web=40,text=10`,
+  overlapd advise --data pairs.csv --services web=resnet50,text=bert --load web=40,text=10
+  overlapd advise --data pairs.csv --load resnet50=40,bert=40 --targets resnet50=75ms,bert=75ms`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := interruptible(cmd)
@@ -482,6 +483,7 @@ are estimated from what they gain with others.`,
 	f.StringVar(&o.solo, "solo", "", "CSV file of what whole models take alone, to whose clock all groups are calibrated: model, batch, seq_len, min_ms")
 	f.StringSliceVar(&o.services, "services", nil, "services, each NAME or NAME=MODEL; all models if not given")
 	f.StringSliceVar(&o.loads, "load", nil, "queries per second of services, each NAME=QPS")
+	f.StringSliceVar(&o.targets, "targets", nil, "QoS targets of services, each NAME=DURATION; with loads, for the best static split of each device")
 	f.IntVar(&o.size, "size", 2, "most services of a device")
 	f.IntVar(&o.devices, "devices", 0, "devices, 0 for as few as hold all services")
 	f.StringVar(&o.report, "report", "", "write a page with a heat map to this file")
@@ -495,6 +497,7 @@ type adviseOptions struct {
 	solo     string
 	services []string
 	loads    []string
+	targets  []string
 	size     int
 	devices  int
 	report   string
@@ -515,6 +518,9 @@ func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
 	if want.Services, err = advisedServices(d, o.services, o.loads); err != nil {
 		return nil, err
 	}
+	if err := takeTargets(want.Services, o.targets); err != nil {
+		return nil, err
+	}
 	if want.Solo, err = readSolo(o.solo); err != nil {
 		return nil, err
 	}
@@ -525,6 +531,23 @@ func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
 		}
 	}
 	return advice.Advise(ctx, d, want)
+}
+
+// takeTargets reads --targets.
+func takeTargets(list []advice.Service, targets []string) error {
+	for _, target := range targets {
+		name, value, _ := strings.Cut(target, "=")
+		lasts, err := time.ParseDuration(value)
+		if err != nil || lasts <= 0 {
+			return fmt.Errorf("--targets %s: write NAME=DURATION, such as %s=75ms", target, name)
+		}
+		i := slices.IndexFunc(list, func(s advice.Service) bool { return s.Name == name })
+		if i < 0 {
+			return fmt.Errorf("--targets %s: there is no service %q", target, name)
+		}
+		list[i].Target = lasts
+	}
+	return nil
 }
 
 // advisedServices reads --services, without which every model is one, and --load.

@@ -444,7 +444,7 @@ func checkShares(c *Config, f *Faults) {
 	f.when(shares > maxShares, "policy", "%d shares of devices, the limit is %d: put services on fewer devices with on", shares, maxShares)
 	for i := range c.Services {
 		s, prefix := &c.Services[i], fmt.Sprintf("service[%d].", i)
-		f.when(s.MPS.Percentage == 0, prefix+"active_thread_percentage", "is missing, and with policy = %q each service has a share of its own: set 1 to 100", Static)
+		f.when(s.MPS.Percentage == 0, prefix+"active_thread_percentage", "is missing, and with policy = %q each service has a share of its own: set 1 to 100 (overlapd advise --load --targets finds them)", Static)
 		f.when(len(s.Variants) > 0, prefix+"variant", "each variant would need a share of its own: give the service one model, or choose another policy than %q", Static)
 	}
 }

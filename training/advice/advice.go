@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/overlapd/overlapd/training"
 )
@@ -48,6 +49,8 @@ type Service struct {
 	Name  string
 	Model string  // the name in the dataset; a model that is not there may be measured yet
 	QPS   float64 // queries per second, 0 if unknown
+
+	Target time.Duration // 0 if unknown
 }
 
 // Advice is which services gain by sharing a device.
@@ -61,7 +64,10 @@ type Advice struct {
 	Off      float64      `json:"off"`   // how far estimates of gains are off where there are measurements, relative
 	Division division     `json:"division"`
 	Next     []nextPair   `json:"next"`
-	Cost     cost         `json:"cost"`
+
+	// Splits are the best static splits of the devices whose loads and targets are known.
+	Splits []*staticSplit `json:"splits,omitempty"`
+	Cost   cost           `json:"cost"`
 }
 
 // pairGain is what two services gain on one device.
@@ -111,6 +117,11 @@ func Advise(ctx context.Context, d *training.Dataset, o Options) (*Advice, error
 	}
 	devices, exact := v.divide()
 	p.Division = p.division(v, devices, exact)
+	for _, members := range devices {
+		if s := p.split(p.times, members); s != nil {
+			p.Splits = append(p.Splits, s)
+		}
+	}
 	p.Next = p.next(devices)
 	p.Cost = p.cost(d, devices)
 	return p.Advice, nil
@@ -122,6 +133,7 @@ type panel struct {
 	services []Service
 	model    []int // position in the dataset of each service, -1 if absent
 	fit      *compatibility
+	times    *soloTimes
 	options  Options
 }
 
@@ -142,7 +154,7 @@ func newPanel(ctx context.Context, d *training.Dataset, o Options) (*panel, erro
 	if err != nil {
 		return nil, err
 	}
-	p.Solo, p.Sets = t.list(d), t.gains(d)
+	p.times, p.Solo, p.Sets = t, t.list(d), t.gains(d)
 	p.fit = newCompatibility(len(d.Models), p.Sets)
 	p.Off = math.Pow(2, p.fit.off) - 1
 	p.Pairs = make([][]pairGain, len(p.services))

@@ -28,6 +28,7 @@ func (a *Advice) Document() *report.Document {
 	d.Heading("Should not share a device")
 	d.List(a.badPairs()...)
 	a.showDivision(d)
+	a.showSplits(d)
 	d.Heading("To be measured next")
 	var next []string
 	for _, n := range a.Next {

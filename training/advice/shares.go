@@ -1,0 +1,164 @@
+package advice
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/report"
+)
+
+const (
+	shareStep = 5 // percent
+	mostSplit = 4 // services of a device that a split is looked for
+)
+
+// staticSplit is the best static split of a device: how much of it each of its services has
+// to itself, in percent, and how many times their loads it bears so, beside the whole device
+// with one batch at a time (edf) and with one of each service at the same time (overlap).
+// Loads are borne if a query that has just missed a batch is in time with the next.
+type staticSplit struct {
+	Services []string `json:"services"`
+	Percent  []int    `json:"active_thread_percentage"`
+	Static   float64  `json:"static"`
+	EDF      float64  `json:"edf"`
+	Overlap  float64  `json:"overlap"`
+}
+
+// batchTimes are those of a batch of a service, in microseconds: what it takes alone, and what
+// each operator takes and needs of the device.
+type batchTimes struct {
+	queries       float64
+	micros, work  float64
+	operator, job []float64
+}
+
+// in returns what a batch takes in a share: each operator as long as on the whole device,
+// or as its work does there, as package device has it.
+func (b *batchTimes) in(percent int) float64 {
+	took := b.micros
+	for i, micros := range b.operator {
+		took += max(min(b.job[i], micros)*100/float64(percent)-micros, 0)
+	}
+	return took
+}
+
+// batches returns those of a service at the longest sequence length that is known. Its load
+// is counted in the smallest of them.
+func (p *panel) batches(t *soloTimes, service int) (list []batchTimes) {
+	var cells []*soloCell
+	for k, c := range t.cells {
+		if k.model == p.model[service] && c.costs != nil {
+			cells = append(cells, c)
+		}
+	}
+	slices.SortFunc(cells, func(a, b *soloCell) int {
+		return cmp.Or(cmp.Compare(b.key.seqLen, a.key.seqLen), cmp.Compare(a.key.size, b.key.size))
+	})
+	for _, c := range cells {
+		if c.key.seqLen != cells[0].key.seqLen {
+			break
+		}
+		b := batchTimes{queries: float64(c.key.size) / float64(cells[0].key.size), micros: c.whole()}
+		for i := range len(c.prefix) - 1 {
+			micros, work := c.costs(i, i+1)
+			b.operator, b.job, b.work = append(b.operator, micros), append(b.job, work), b.work+work
+		}
+		list = append(list, b)
+	}
+	return list
+}
+
+// split finds the best static split of a device, nil unless the loads and targets of all
+// that share it are known, and batches of their models.
+func (p *panel) split(t *soloTimes, members []int) *staticSplit {
+	if len(members) < 2 || len(members) > mostSplit {
+		return nil
+	}
+	s := &staticSplit{}
+	var all [][]batchTimes
+	for _, m := range members {
+		of := &p.services[m]
+		if all = append(all, p.batches(t, m)); of.QPS == 0 || of.Target == 0 || len(all[len(all)-1]) == 0 {
+			return nil
+		}
+		s.Services, s.Percent = append(s.Services, of.Name), append(s.Percent, shareStep)
+	}
+	alone := func(i int) (most float64) {
+		of := &p.services[members[i]]
+		for k := range all[i] {
+			if took := all[i][k].in(s.Percent[i]); 2*took <= of.Target.Seconds()*1e6 {
+				most = max(most, all[i][k].queries/took*1e6/of.QPS)
+			}
+		}
+		return most
+	}
+	for left := 100/shareStep - len(members); left >= 0; left-- {
+		least := 0
+		for i := range members {
+			if alone(i) < alone(least) {
+				least = i
+			}
+		}
+		if s.Static = alone(least); left > 0 {
+			s.Percent[least] += shareStep
+		}
+	}
+	s.EDF, s.Overlap = p.together(members, all, false), p.together(members, all, true)
+	return s
+}
+
+// together returns how many times their loads services bear of which one batch each runs
+// again and again, all at the same time or one after another.
+func (p *panel) together(members []int, all [][]batchTimes, overlapped bool) (most float64) {
+	chosen, micros := make([]*batchTimes, len(members)), make([]float64, len(members))
+	var choose func(i int, sum, work float64)
+	choose = func(i int, sum, work float64) {
+		if i < len(members) {
+			for k := range all[i] {
+				chosen[i], micros[i] = &all[i][k], all[i][k].micros
+				choose(i+1, sum+micros[i], work+chosen[i].work)
+			}
+			return
+		}
+		least, cycle := math.Inf(1), sum
+		if overlapped {
+			cycle = min(sum, predictor.Together(micros, work))
+		}
+		for k, m := range members {
+			of := &p.services[m]
+			ends := micros[k] // of the batch after the one that was missed
+			if overlapped {
+				ends = cycle
+			}
+			if cycle+ends > of.Target.Seconds()*1e6 {
+				return
+			}
+			least = min(least, chosen[k].queries/cycle*1e6/of.QPS)
+		}
+		most = max(most, least)
+	}
+	choose(0, 0, 0)
+	return most
+}
+
+// showSplits shows the static splits beside what shares the whole device.
+func (a *Advice) showSplits(d *report.Document) {
+	if len(a.Splits) == 0 {
+		return
+	}
+	d.Heading("Static splits, where loads and targets are known")
+	t := report.NewTable("services", "active_thread_percentage", "static", "edf", "overlap")
+	for _, s := range a.Splits {
+		percent := make([]string, len(s.Percent))
+		for i, n := range s.Percent {
+			percent[i] = fmt.Sprint(n)
+		}
+		t.Row(strings.Join(s.Services, ", "), strings.Join(percent, ", "), fmt.Sprintf("%.2f", s.Static), fmt.Sprintf("%.2f", s.EDF), fmt.Sprintf("%.2f", s.Overlap))
+	}
+	d.Table(t)
+	d.List(`Numbers are how many times their loads services would bear if queries came evenly. Where static has the most, try it with bursts: overlapd simulate --policy edf,static,overlap --shares takes these percentages, and policy = "static" serves so.`)
+}
