@@ -23,6 +23,10 @@ const (
 	// reportStalled is how old a status may be. Behind an older one nothing is scheduled any
 	// more, and nobody is to send queries.
 	reportStalled = 2 * time.Second
+
+	// noRoom is the share of a service that is not to be asked, and the largest of others:
+	// among daemons that are all late, the one that is least so has to be told apart.
+	noRoom = 10
 )
 
 // loadReports makes what a balancer is told of the load (ORCA), of statuses, and only while
@@ -42,6 +46,7 @@ type loadSample struct {
 	at       time.Duration
 	busy     float64 // seconds of devices
 	services map[string]serviceCounts
+	used     map[string]float64 // as of a report, at that moment
 }
 
 // serviceCounts counts queries, and those of them that were not answered in time.
@@ -96,7 +101,27 @@ func (r *loadReports) renew() {
 		l.busy = 1
 	}
 	l.shares(s.Services, full)
+	r.samples[len(r.samples)-1].used = l.used
+	l.used = r.mean(l.used)
 	r.latest.Store(l)
+}
+
+// mean returns the shares of now, each as the mean over the samples where there was room. What
+// waits at one instant is noise, which adds up in the weights that balancers make of it.
+func (r *loadReports) mean(now map[string]float64) map[string]float64 {
+	means := map[string]float64{}
+	for name, share := range now {
+		sum, n := 0.0, 0.0
+		for i := range r.samples {
+			if before, ok := r.samples[i].used[name]; ok && before < noRoom {
+				sum, n = sum+before, n+1
+			}
+		}
+		if means[name] = share; share < noRoom {
+			means[name] = sum / n
+		}
+	}
+	return means
 }
 
 // sampleOf returns the counts of a status.
@@ -150,11 +175,11 @@ func (l *loadReport) shares(services []status.Service, full bool) {
 		name, _, _ := strings.Cut(s.Name, "/")
 		share := s.TargetShare
 		if full || !s.Ready {
-			share = 1
+			share = noRoom
 		}
 		if least, ok := l.used[name]; ok {
 			share = min(share, least)
 		}
-		l.used[name] = min(max(share, 0), 1)
+		l.used[name] = min(max(share, 0), noRoom)
 	}
 }

@@ -41,18 +41,18 @@ func TestLoadReports(t *testing.T) {
 		{Name: "a", Ready: true, TargetShare: 0.25}, {Name: "b", BestEffort: true, Ready: true}, {Name: "c/x", Ready: true, TargetShare: 7}, {Name: "c/y", Ready: true, TargetShare: 0.5},
 		{Name: "d", TargetShare: 0.1},
 	}}
-	f.wants("a", "TEXT application_utilization:0.0000,rps_fractional:0.0000,eps:0.0000,named_metrics.a:0.2500")
+	f.wants("a", "TEXT cpu_utilization:0.0000,rps_fractional:0.0000,eps:0.0000,named_metrics.a:0.2500")
 	f.next = status.Status{At: 2 * time.Second, BusySeconds: 0.5, Services: []status.Service{
 		{Name: "a", Ready: true, TargetShare: 1.5, Finished: 100, Late: 3, Refused: map[string]uint64{"queue_full": 4}, Dropped: map[string]uint64{"deadline": 2, "cannot_finish": 1}, Cancelled: 50},
 		{Name: "b", Ready: true, BestEffort: true, Finished: 10},
 		{Name: "c/x", Ready: true, TargetShare: 7, Finished: 20}, {Name: "c/y", Ready: true, TargetShare: 0.5, Failed: map[string]uint64{"worker_lost": 5}},
 		{Name: "d", TargetShare: 0.1},
 	}}
-	f.wants("a", "TEXT application_utilization:0.2500,rps_fractional:107.0000,eps:10.0000,named_metrics.a:1.0000")
-	f.wants("b", "TEXT application_utilization:0.2500,rps_fractional:10.0000,eps:0.0000")
-	f.wants("c", "TEXT application_utilization:0.2500,rps_fractional:25.0000,eps:5.0000,named_metrics.c:0.5000")
-	f.wants("d", "TEXT application_utilization:0.2500,rps_fractional:0.0000,eps:0.0000,named_metrics.d:1.0000")
-	f.wants("", "TEXT application_utilization:0.2500,rps_fractional:142.0000,eps:15.0000,named_metrics.a:1.0000,named_metrics.c:0.5000,named_metrics.d:1.0000")
+	f.wants("a", "TEXT cpu_utilization:0.2500,rps_fractional:107.0000,eps:10.0000,named_metrics.a:0.8750")
+	f.wants("b", "TEXT cpu_utilization:0.2500,rps_fractional:10.0000,eps:0.0000")
+	f.wants("c", "TEXT cpu_utilization:0.2500,rps_fractional:25.0000,eps:5.0000,named_metrics.c:0.5000")
+	f.wants("d", "TEXT cpu_utilization:0.2500,rps_fractional:0.0000,eps:0.0000,named_metrics.d:10.0000")
+	f.wants("", "TEXT cpu_utilization:0.2500,rps_fractional:142.0000,eps:15.0000,named_metrics.a:1.2917,named_metrics.c:0.5000,named_metrics.d:10.0000")
 
 	// What is long ago does not count any more.
 	for range reportSamples {
@@ -60,13 +60,13 @@ func TestLoadReports(t *testing.T) {
 		f.due.Store(0)
 		f.text("", query.LoadText)
 	}
-	f.wants("c", "TEXT application_utilization:0.0000,rps_fractional:0.0000,eps:0.0000,named_metrics.c:0.5000")
+	f.wants("c", "TEXT cpu_utilization:0.0000,rps_fractional:0.0000,eps:0.0000,named_metrics.c:0.5000")
 
 	// A daemon that is to be stopped has no room, and one that schedules nothing.
 	f.next.Draining = true
-	f.wants("c", "TEXT application_utilization:1.0000,rps_fractional:0.0000,eps:0.0000,named_metrics.c:1.0000")
+	f.wants("c", "TEXT cpu_utilization:1.0000,rps_fractional:0.0000,eps:0.0000,named_metrics.c:10.0000")
 	f.next.Draining, f.next.Age = false, 2*reportStalled
-	f.wants("c", "TEXT application_utilization:1.0000,rps_fractional:0.0000,eps:0.0000,named_metrics.c:1.0000")
+	f.wants("c", "TEXT cpu_utilization:1.0000,rps_fractional:0.0000,eps:0.0000,named_metrics.c:10.0000")
 }
 
 // Which part of its target a query would take grows with what waits, also in other services,

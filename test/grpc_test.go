@@ -104,7 +104,7 @@ func TestLoadIsReported(t *testing.T) {
 			}
 		}
 		slices.Sort(names)
-		if !slices.Equal(names, services) || r.ApplicationUtilization < 0 || r.ApplicationUtilization > 1 {
+		if !slices.Equal(names, services) || r.CpuUtilization < 0 || r.CpuUtilization > 1 {
 			t.Errorf("%s: %v", what, r)
 		}
 	}

@@ -30,7 +30,7 @@ func reportOf(t *testing.T, text string, decode func([]byte, proto.Message) erro
 
 func wantReport(t *testing.T, r *orcadata.OrcaLoadReport) {
 	t.Helper()
-	if r.ApplicationUtilization != 0.75 || r.RpsFractional != 120.5 || r.Eps != 2 || !maps.Equal(r.NamedMetrics, map[string]float64{"bert": 0.5, "resnet50": 1}) {
+	if r.CpuUtilization != 0.75 || r.RpsFractional != 120.5 || r.Eps != 2 || !maps.Equal(r.NamedMetrics, map[string]float64{"bert": 0.5, "resnet50": 1}) {
 		t.Errorf("%v", r)
 	}
 }
@@ -40,11 +40,11 @@ func TestFormsOfLoadReports(t *testing.T) {
 	encode := func(form string) string {
 		return EncodeLoad(form, 0.75, 120.5, 2, map[string]float64{"resnet50": 1, "bert": 0.5})
 	}
-	const text = "TEXT application_utilization:0.7500,rps_fractional:120.5000,eps:2.0000,named_metrics.bert:0.5000,named_metrics.resnet50:1.0000"
+	const text = "TEXT cpu_utilization:0.7500,rps_fractional:120.5000,eps:2.0000,named_metrics.bert:0.5000,named_metrics.resnet50:1.0000"
 	if got := encode(query.LoadText); got != text {
 		t.Errorf("%s", got)
 	}
-	if got := EncodeLoad(query.LoadText, 0, 0, 1e-9, nil); got != "TEXT application_utilization:0.0000,rps_fractional:0.0000,eps:0.0000" {
+	if got := EncodeLoad(query.LoadText, 0, 0, 1e-9, nil); got != "TEXT cpu_utilization:0.0000,rps_fractional:0.0000,eps:0.0000" {
 		t.Errorf("%s", got)
 	}
 	json, ok := strings.CutPrefix(encode(query.LoadJSON), "JSON ")
