@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/models"
@@ -56,5 +58,17 @@ func TestAdviseTakesOperatorTimes(t *testing.T) {
 	}
 	if len(a.Solo) != 2 {
 		t.Errorf("%d solo times", len(a.Solo))
+	}
+}
+
+func TestTargetsOfAdvice(t *testing.T) {
+	list := []advice.Service{{Name: "a"}, {Name: "b"}}
+	if err := takeTargets(list, []string{"b=75ms"}); err != nil || list[0].Target != 0 || list[1].Target != 75*time.Millisecond {
+		t.Errorf("%v, %+v", err, list)
+	}
+	for target, want := range map[string]string{"c=1s": `there is no service "c"`, "a": "write NAME=DURATION, such as a=75ms", "a=0s": "write NAME=DURATION", "a=-1s": "write NAME=DURATION", "a=75": "write NAME=DURATION"} {
+		if err := takeTargets(list, []string{target}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", target, err, want)
+		}
 	}
 }
