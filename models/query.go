@@ -71,8 +71,10 @@ type Estimate struct {
 	Latency time.Duration // what the group takes in the middle of its runs, 0 if unknown
 	Bound   time.Duration // what 99 of 100 of its runs stay within; at least Latency, 0 if unknown
 
-	// Resizing is what part of both comes of batch sizes that change, see [Span].
+	// Resizing is what part of both comes of batch sizes that change, see [Span], Waking
+	// what part comes of the pause before the group.
 	Resizing time.Duration `json:",omitempty"`
+	Waking   time.Duration `json:",omitempty"`
 }
 
 // Outcome is how a round went: what the executor measured, or a modelled device

@@ -204,18 +204,19 @@ func (d *decision) replace() {
 // hopeless reports whether a candidate is to be dropped: even alone, and as
 // long as it takes in the middle of its runs, it would end after the deadline
 // of all its members. Best-effort work is never hopeless, and some is that
-// runs as a probe.
+// runs as a probe. Nor is what only waking the device makes late: nobody else is in
+// its way, and who drops it leaves a device asleep that nothing wakes any more.
 func (d *decision) hopeless(c *candidate) bool {
-	end := d.at + c.solo.Latency
-	c.aim(end)
-	if end <= c.deadline || c.rank.Filler {
+	awake := c.solo.Latency - c.solo.Waking
+	c.aim(d.at + c.solo.Latency)
+	if d.at+awake <= c.deadline || c.rank.Filler {
 		return false
 	}
 	if c.batch != nil {
 		c.probes = c.batch.Probes
 	} else { // how the round that runs ends may change whether it probes
 		d.unsure = d.unsure || c.service.view.runs
-		c.probes = c.service.probe(d.at, c.solo.Latency)
+		c.probes = c.service.probe(d.at, awake)
 	}
 	return !c.probes
 }

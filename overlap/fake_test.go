@@ -19,6 +19,7 @@ type costs struct {
 	margin int           // percent by which the bound exceeds the latency
 	cut    time.Duration // that a span takes more which starts in the middle
 	change time.Duration // that each span takes more of which the size is another than the last one's
+	wake   time.Duration // that a group takes more after a pause of 50 ms
 	calls  int           // groups asked about
 }
 
@@ -75,7 +76,14 @@ func (c *costs) estimate(g models.Group) models.Estimate {
 			resizing += c.change
 		}
 	}
-	return models.Estimate{Latency: took + resizing, Bound: took*time.Duration(100+c.margin)/100 + resizing, Resizing: resizing}
+	var waking time.Duration
+	if g.Idle >= 50*time.Millisecond && took > 0 {
+		waking = c.wake
+	}
+	return models.Estimate{
+		Latency: took + resizing + waking, Bound: took*time.Duration(100+c.margin)/100 + resizing + waking,
+		Resizing: resizing, Waking: waking,
+	}
 }
 
 func (c *costs) Predict(groups []models.Group, estimates []models.Estimate) {

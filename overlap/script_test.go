@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 // line of four dashes, and what the scheduler decides, up to an empty line.
 // Times are in milliseconds.
 //
-//	new policy=NAME retries=N margin=PERCENT cut=MS change=MS ways=N devices=N
+//	new policy=NAME retries=N margin=PERCENT cut=MS change=MS wake=MS ways=N devices=N
 //	service NAME operators=N op=MS grow=PERCENT qos=MS queue=N batch=N besteffort=1 of=NAME accuracy=N
 //	pipeline SERVICE END:DEVICE,DEVICE:MS … batch=N   stages, each query adding MS to the move after it
 //	links LINK …                  of each device
@@ -48,7 +48,8 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 // An operator takes op, and grow percent of that more for each further unit
 // of batch size. finish takes spans that it does not name as done.
 // The bound of an estimate is its latency and margin percent more. A span that starts in
-// the middle takes the cut more, one of another size than its service ran last the change. Two spans
+// the middle takes the cut more, one of another size than its service ran last the change, a
+// round after a pause of 50 ms the wake. Two spans
 // of services that overlap take the factor of their sum as long as both run.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -145,7 +146,8 @@ func (c *script) configure(a args) bool {
 	case "new":
 		c.costs = costs{}
 		c.s, c.now, c.rounds = nil, 0, map[int]Round{}
-		c.costs.margin, c.costs.cut, c.costs.change = a.number("margin", 0), a.ms("cut", 0), a.ms("change", 0)
+		c.costs.margin, c.costs.cut = a.number("margin", 0), a.ms("cut", 0)
+		c.costs.change, c.costs.wake = a.ms("change", 0), a.ms("wake", 0)
 		c.config = Config{
 			Policy: a.text("policy"), Ways: a.number("ways", 0), MaxRetries: a.number("retries", 0),
 			Devices: slices.Repeat([]Predictor{&c.costs}, a.number("devices", 1)),

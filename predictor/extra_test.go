@@ -115,6 +115,9 @@ func TestLearnsPause(t *testing.T) {
 	} {
 		e := []models.Estimate{{}}
 		p.Predict([]models.Group{{Spans: []models.Span{span(0, 0, 10, 1, 0)}, Idle: idle}}, e)
+		if e[0].Waking > 0 != (want > time.Millisecond) {
+			t.Errorf("after a pause of %v %v of a run are said to be of waking", idle, e[0].Waking)
+		}
 		if off := e[0].Latency - want; off.Abs() > want/20 {
 			t.Errorf("after a pause of %v a run is predicted to take %v, want %v", idle, e[0].Latency, want)
 		}

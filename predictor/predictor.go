@@ -170,6 +170,7 @@ func (p *Predictor) estimate(a answer, g models.Group) models.Estimate {
 		Latency:  latency,
 		Bound:    max(duration(min(a.predicted*m.bound+resizing+waking, maxNanos)), latency),
 		Resizing: duration(resizing),
+		Waking:   duration(waking),
 	}
 }
 

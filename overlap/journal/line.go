@@ -199,8 +199,10 @@ func (l *line) call(groups []models.Group, estimates []models.Estimate) {
 		l.item()
 		*l = append(*l, '[')
 		l.numbers(int64(same), int64(estimates[i].Latency), int64(estimates[i].Bound))
-		if part := estimates[i].Resizing; part != 0 {
-			l.numbers(int64(part))
+		if e := &estimates[i]; e.Waking != 0 {
+			l.numbers(int64(e.Resizing), int64(e.Waking))
+		} else if e.Resizing != 0 {
+			l.numbers(int64(e.Resizing))
 		}
 		for _, s := range spans[same:] {
 			l.numbers(int64(s.Service), int64(s.Start), int64(s.End), int64(s.Size), int64(s.SeqLen))

@@ -50,7 +50,7 @@ func TestReaderRefuses(t *testing.T) {
 		"load of nothing":    {header + state + `{"e":"load","t":1}` + "\n", ErrRecord, 3, "load"},
 		"state elsewhere":    {header + state + `{"e":"drain","t":1,"state":{}}` + "\n", ErrRecord, 3, "drain"},
 		"question":           {header + state + `{"e":"next","t":1,"p":[[[0,1]]]}` + "\n", ErrRecord, 3, "question of 2"},
-		"question's spans":   {header + state + `{"e":"next","t":1,"p":[[[0,1,1,0,0]]]}` + "\n", ErrRecord, 3, "question of 5"},
+		"question's spans":   {header + state + `{"e":"next","t":1,"p":[[[0,1,1,0,0,0]]]}` + "\n", ErrRecord, 3, "question of 6"},
 		"question's prefix":  {header + state + `{"e":"next","t":1,"p":[[[1,1,1]]]}` + "\n", ErrRecord, 3, "question of 3"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -341,7 +341,7 @@ type question struct {
 }
 
 const (
-	questionNumbers = 3 // spans of the question before, latency, bound, and the part of sizes that change if there is one
+	questionNumbers = 3 // spans of the question before, latency, bound, and the parts of sizes that change and of waking as far as there are any
 	spanNumbers     = 5 // service, start, end, size, sequence length
 )
 
@@ -370,14 +370,17 @@ func questions(text json.RawMessage) ([][]question, error) {
 
 // decodeQuestion decodes one question, which follows one about the spans of last.
 func decodeQuestion(n []int64, last []models.Span) (q question, err error) {
-	if len(n) < questionNumbers || (len(n)-questionNumbers)%spanNumbers > 1 || n[0] < 0 || n[0] > int64(len(last)) {
+	if len(n) < questionNumbers || (len(n)-questionNumbers)%spanNumbers > 2 || n[0] < 0 || n[0] > int64(len(last)) {
 		return q, fmt.Errorf("a question of %d numbers", len(n))
 	}
 	q.Estimate = models.Estimate{Latency: time.Duration(n[1]), Bound: time.Duration(n[2])}
 	q.Group.Spans = append(q.Group.Spans, last[:n[0]]...)
 	s := n[questionNumbers:]
-	if len(s)%spanNumbers == 1 {
+	switch len(s) % spanNumbers {
+	case 1:
 		q.Estimate.Resizing, s = time.Duration(s[0]), s[1:]
+	case 2:
+		q.Estimate.Resizing, q.Estimate.Waking, s = time.Duration(s[0]), time.Duration(s[1]), s[2:]
 	}
 	for ; len(s) > 0; s = s[spanNumbers:] {
 		q.Group.Spans = append(q.Group.Spans, models.Span{
