@@ -37,6 +37,7 @@ const (
 // that becomes slower, costs nothing. Where several things happened at once, each has an
 // equal part of what their costs so far do not explain.
 type extras struct {
+	ignored bool
 	resized [MaxServices]extra
 	idle    [idleSteps]extra
 }
@@ -112,6 +113,9 @@ func (x *extras) of(g models.Group) (resizing, waking float64) {
 // observe takes in a run that was predicted to take base nanoseconds without any of this.
 // It reports whether something is found to cost something that was not known to.
 func (x *extras) observe(g models.Group, base, took float64) (found bool) {
+	if x.ignored {
+		return false
+	}
 	happened, paused := 0, x.pause(g.Idle)
 	for i := range g.Spans {
 		if g.Spans[i].Resized {

@@ -75,6 +75,19 @@ func TestLearnsChangeThatAlwaysHappens(t *testing.T) {
 	}
 }
 
+// A predictor that ignores what ran before learns nothing of it.
+func TestIgnoreHistory(t *testing.T) {
+	p := newSerial(t, 1)
+	p.IgnoreHistory()
+	for range 2 * extraRuns {
+		teach(t, p, 1, time.Millisecond, span(0, 0, 10, 1, 0))
+		teach(t, p, 1, 41*time.Millisecond, resized(0))
+	}
+	if e := ask(p, resized(0)); e.Resizing != 0 {
+		t.Errorf("a change is said to take %v", e.Resizing)
+	}
+}
+
 // A device that becomes slower, or runs that differ, are no changes.
 func TestSlowDeviceIsNoChange(t *testing.T) {
 	p := newSerial(t, 1)

@@ -55,6 +55,10 @@ func New(solo *Solo) *Predictor {
 	return &Predictor{solo: solo, calibration: newCalibration(), extras: &extras{}}
 }
 
+// IgnoreHistory has the predictor not learn what a batch size that changes costs, or a pause:
+// on a CPU neither does, and what short runs differ by could be taken for it.
+func (p *Predictor) IgnoreHistory() { p.extras.ignored = true }
+
 // Predict sets estimates[i] to the estimate of groups[i], or to zero if the
 // solo time of one of its spans is unknown. It does not allocate.
 func (p *Predictor) Predict(groups []models.Group, estimates []models.Estimate) {

@@ -94,22 +94,36 @@ func TestRefusalOfTheScheduler(t *testing.T) {
 	}
 }
 
-// Only a query that was all of its batch is to blame for what became of that, also
-// where the others have been answered before.
+// batches is a scheduler that knows batches of rounds that run, and overruns.
+type batches struct {
+	scheduler
+	runs, overran map[models.BatchID][]models.QueryID
+}
+
+func (b batches) Members(id models.BatchID) []models.QueryID    { return b.runs[id] }
+func (b batches) Unanswered(id models.BatchID) []models.QueryID { return b.overran[id] }
+
+// Only a query that was all of its batch, but for copies of it, is to blame for what became of
+// that, also where the others have been answered before.
 func TestBlame(t *testing.T) {
-	cs := &calls{pending: map[models.QueryID]*pending{1: {call: &query.Call{Size: 2}}, 2: {call: &query.Call{Size: 1}}}}
+	cs := &calls{core: &core{scheduler: batches{
+		runs:    map[models.BatchID][]models.QueryID{1: {1, 2}, 2: {2}, 3: {1}, 4: {7}},
+		overran: map[models.BatchID][]models.QueryID{5: {1, 2}, 6: {2}, 7: {1}},
+	}}, pending: map[models.QueryID]*pending{1: {call: &query.Call{Size: 2}}, 2: {call: &query.Call{Size: 1}}}}
+	l := &loop{core: cs.core, calls: cs}
 	for _, c := range []struct {
-		queries []models.QueryID
-		size    int
-		want    [2]bool
+		batch models.BatchID
+		size  int
+		want  [2]bool
 	}{
-		{[]models.QueryID{1, 2}, 3, [2]bool{}}, {[]models.QueryID{2}, 3, [2]bool{}}, {[]models.QueryID{7}, 1, [2]bool{}},
-		{[]models.QueryID{2}, 1, [2]bool{false, true}}, {[]models.QueryID{1}, 2, [2]bool{true, false}},
+		{1, 3, [2]bool{}}, {2, 1, [2]bool{false, true}}, {2, 8, [2]bool{false, true}}, {3, 2, [2]bool{true, false}}, {4, 1, [2]bool{}},
+		{5, 3, [2]bool{}}, {6, 3, [2]bool{}}, {6, 1, [2]bool{false, true}}, {7, 2, [2]bool{true, false}},
 	} {
 		cs.pending[1].failure, cs.pending[2].failure = nil, nil
-		cs.blame(c.queries, c.size, executor.ErrExited)
+		span := executor.SpanOutcome{SpanOutcome: models.SpanOutcome{Span: models.Span{Batch: c.batch, Size: c.size}}}
+		cs.blame(l.members(&span), executor.ErrExited)
 		if got := [2]bool{cs.pending[1].failure != nil, cs.pending[2].failure != nil}; got != c.want {
-			t.Errorf("queries %v of a batch of %d: %v", c.queries, c.size, got)
+			t.Errorf("batch %d of size %d: %v", c.batch, c.size, got)
 		}
 	}
 }

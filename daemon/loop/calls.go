@@ -194,14 +194,15 @@ func (cs *calls) cancel(id models.QueryID) {
 	}
 }
 
-// blame keeps why a batch of a size failed, for the answer of the query that was alone
-// in it. Several that were merged run again one by one, and who is not at fault must not
-// be answered as if it were. Of an overrun, only those are given that still wait.
-func (cs *calls) blame(queries []models.QueryID, size int, err error) {
-	for _, id := range queries {
-		if p := cs.pending[id]; p != nil && p.call.Size == size {
-			p.failure = err
-		}
+// blame keeps why a batch failed, for the answer of the query that was alone in it, perhaps
+// with copies of it. Several that were merged run again one by one, and who is not at fault
+// must not be answered as if it were.
+func (cs *calls) blame(members []models.QueryID, err error) {
+	if len(members) != 1 {
+		return
+	}
+	if p := cs.pending[members[0]]; p != nil {
+		p.failure = err
 	}
 }
 

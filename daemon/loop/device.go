@@ -105,7 +105,9 @@ func newPool(list []Device, operators []int) (p pool, err error) {
 			if k.solo, err = predictor.NewSolo(operators...); err != nil {
 				return p, err
 			}
-			k.predictor = predictor.New(k.solo)
+			if k.predictor = predictor.New(k.solo); list[i].GPU == nil && !list[i].Emulated {
+				k.predictor.IgnoreHistory()
+			}
 			named[d.Kind], d.kind, p.kinds = k, k, append(p.kinds, k)
 		}
 		d.kind.devices = append(d.kind.devices, d)

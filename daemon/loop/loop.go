@@ -167,7 +167,7 @@ func (l *loop) dispatch(next overlap.Round) {
 		l.Log.Error().Err(err).Uint64("round", r.Number).Msg("sending a round to the workers")
 		o := models.Outcome{Round: r.Number, Device: d.index}
 		for i, span := range r.Group.Spans {
-			l.calls.blame(r.Queries[i], span.Size, err)
+			l.calls.blame(r.Queries[i], err)
 			o.Spans = append(o.Spans, models.SpanOutcome{Span: span, Status: models.SpanFailed})
 		}
 		l.settle(d, &o, nil)
@@ -277,7 +277,7 @@ func (l *loop) spanOutcome(d *device, s *executor.SpanOutcome) models.SpanOutcom
 		if !s.Finished && s.Reached == l.fleet.specs[s.Span.Service].Operators {
 			// The worker came back with another model, which is not known yet.
 			out.Status = models.SpanFailed
-			l.calls.blame(l.members(s.Span.Batch), s.Span.Size, errors.New("its model has just changed"))
+			l.calls.blame(l.members(s), errors.New("its model has just changed"))
 		}
 	case models.SpanLost:
 		l.fleet.lost(s.Span.Service, d)
@@ -286,11 +286,11 @@ func (l *loop) spanOutcome(d *device, s *executor.SpanOutcome) models.SpanOutcom
 		if errors.Is(s.Err, executor.ErrKilled) {
 			out.Status = models.SpanLost // it is not known to be at fault, and may run again
 		}
-		l.calls.blame(l.members(s.Span.Batch), s.Span.Size, s.Err)
+		l.calls.blame(l.members(s), s.Err)
 	case models.SpanOverrun:
 		l.overruns.count(l.fleet.members[s.Span.Service])
 	case models.SpanFailed:
-		l.calls.blame(l.members(s.Span.Batch), s.Span.Size, s.Err)
+		l.calls.blame(l.members(s), s.Err)
 	}
 	member := l.fleet.members[s.Span.Service]
 	if s.Status == models.SpanDone || s.Status == models.SpanStopped {
@@ -312,12 +312,18 @@ func (l *loop) spanOutcome(d *device, s *executor.SpanOutcome) models.SpanOutcom
 	return out
 }
 
-// members returns the queries of a batch that runs and have no answer yet.
-func (l *loop) members(id models.BatchID) []models.QueryID {
-	if ids := l.scheduler.Members(id); ids != nil {
+// members returns the queries of the batch that a span ran. Of an overrun only those that
+// still wait are known, and none is returned if that is not all.
+func (l *loop) members(s *executor.SpanOutcome) []models.QueryID {
+	if ids := l.scheduler.Members(s.Span.Batch); ids != nil {
 		return ids
 	}
-	return l.scheduler.Unanswered(id)
+	if ids := l.scheduler.Unanswered(s.Span.Batch); len(ids) == 1 {
+		if p := l.calls.pending[ids[0]]; p != nil && p.call.Size == s.Span.Size {
+			return ids
+		}
+	}
+	return nil
 }
 
 // learn lets the predictor follow what was measured of a group, of which each span is

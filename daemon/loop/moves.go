@@ -88,7 +88,7 @@ func (m *moves) land(number uint64, status models.Status, took time.Duration, er
 		}
 	}
 	if err != nil && !gone && !errors.Is(err, executor.ErrExited) {
-		m.calls.blame(m.scheduler.Moving(b.Batch), b.Size, err)
+		m.calls.blame(m.scheduler.Moving(b.Batch), err)
 	}
 	if line := m.fleet.members[b.Service].line; status == models.SpanDone {
 		line.moves++
