@@ -123,9 +123,10 @@ func (c *check) target(model string) time.Duration {
 type served struct {
 	services []string
 	policy   string
-	noMPS    bool // although there is MPS
-	log      bool // of decisions
-	patience int  // targets are so many times as long, 0 for once
+	noMPS    bool  // although there is MPS
+	log      bool  // of decisions
+	patience int   // targets are so many times as long, 0 for once
+	shares   []int // of the GPU for each service, in percent, nil if it is not divided
 }
 
 // writeConfig writes the configuration of a daemon that keeps its state in dir,
@@ -143,9 +144,12 @@ func (c *check) writeConfig(ctx context.Context, dir string, d served) (string, 
 	fmt.Fprintf(&b, "\n[worker]\nthreads = 1\n\n[decisions]\nlog = %t\n", d.log)
 	fmt.Fprintf(&b, "\n[profile]\non_start = false\ngroups = %d\nspans = %d\nseed = %d\n", c.groups, len(d.services), seed)
 	both := c.bothSizes()
-	for _, s := range d.services {
+	for i, s := range d.services {
 		fmt.Fprintf(&b, "\n[[service]]\nname = %q\nmodel = %q\ntarget = %q\ncut = %d\nmax_batch = %d\nsizes = [%d, %d]\nseq_lens = [%d]\n",
 			s, c.paths[s], time.Duration(max(d.patience, 1))*c.target(s), c.cutOf(s), both[1], both[0], both[1], c.seqLen)
+		if d.shares != nil {
+			fmt.Fprintf(&b, "active_thread_percentage = %d\n", d.shares[i])
+		}
 	}
 	path := filepath.Join(dir, "overlapd.toml")
 	return path, os.WriteFile(path, []byte(b.String()), 0o644)
@@ -245,7 +249,13 @@ func (c *check) serveAs(ctx context.Context, policy string) (daemons []*serving,
 			list = append(list, served{services: []string{s}, policy: "edf", noMPS: policy == timeSlicing})
 		}
 	}
-	if policy == plainMPS && c.control == nil {
+	if policy == staticSplit {
+		if list[0].shares, err = c.bestShares(ctx); err != nil {
+			return nil, err
+		}
+		c.top.Logf("a static split gives %s %v percent", strings.Join(c.services, ", "), list[0].shares)
+	}
+	if (policy == plainMPS || policy == staticSplit) && c.control == nil {
 		return nil, nil
 	}
 	for _, s := range list {
@@ -256,6 +266,35 @@ func (c *check) serveAs(ctx context.Context, policy string) (daemons []*serving,
 		daemons = append(daemons, d)
 	}
 	return daemons, nil
+}
+
+// bestShares returns the shares of the services for which overlapd advise finds, from the
+// groups of the step profile, that the service bears most that bears least.
+func (c *check) bestShares(ctx context.Context) ([]int, error) {
+	var load, targets []string
+	for _, s := range c.services {
+		load = append(load, s+"=1") // all get the same
+		targets = append(targets, fmt.Sprintf("%s=%s", s, c.target(s)))
+	}
+	var advice struct {
+		Splits []struct {
+			Services []string `json:"services"`
+			Shares   []int    `json:"active_thread_percentage"`
+		} `json:"splits"`
+	}
+	n := fmt.Sprint(len(c.services))
+	err := c.ask(ctx, &advice, "advise", "--state", c.state, "--services", strings.Join(c.services, ","), "--size", n, "--devices", "1",
+		"--load", strings.Join(load, ","), "--targets", strings.Join(targets, ","), "--json")
+	shares := make([]int, len(c.services))
+	for i, s := range c.services { // in proportion to what they take alone, where nothing is found
+		shares[i] = max(int(100*c.alone(s, 1)/c.work(1)), 1)
+	}
+	if err == nil && len(advice.Splits) == 1 {
+		for i, s := range advice.Splits[0].Services {
+			shares[slices.Index(c.services, s)] = advice.Splits[0].Shares[i]
+		}
+	}
+	return shares, err
 }
 
 // work returns how long all services take one after another with a batch of this size, in

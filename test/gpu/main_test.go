@@ -104,7 +104,7 @@ var onGPU = plan{
 	batches:  []int{1, 8}, cuts: []int{0, 64, 16, 4}, seqLen: 64,
 	profile: 2 * time.Minute, groups: 1500, rounds: 200,
 	load: 75 * time.Second, turn: 5 * time.Second, soak: 50 * time.Second,
-	policies:   []string{timeSlicing, plainMPS, "edf", "abacus", overlapping},
+	policies:   []string{timeSlicing, plainMPS, staticSplit, "edf", "abacus", overlapping},
 	loadFactor: 1, maxRate: 2000, targets: 4,
 }
 
@@ -125,7 +125,7 @@ func inSeconds() plan {
 	c := onCPU
 	c.models, c.batches = []string{"tiny_mlp", "tiny_cnn"}, []int{1}
 	c.profile, c.groups, c.rounds = 5*time.Second, 120, minRounds
-	c.load, c.turn, c.soak, c.policies = time.Second, time.Second, time.Second, []string{timeSlicing, "edf", overlapping}
+	c.load, c.turn, c.soak, c.policies = time.Second, time.Second, time.Second, []string{timeSlicing, staticSplit, "edf", overlapping}
 	return c
 }
 

@@ -447,4 +447,15 @@ func TestConfigOfDaemons(t *testing.T) {
 			t.Errorf("targets are %v and %v", first, last)
 		}
 	}
+	path, err := c.writeConfig(t.Context(), t.TempDir(), served{services: c.services, shares: []int{20, 30, 50}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := config.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Policy = staticSplit; got.Validate() != nil || got.Services[1].MPS.Percentage != 30 {
+		t.Errorf("a static split: %v, %+v", got.Validate(), got.Services[1].MPS)
+	}
 }

@@ -14,6 +14,7 @@ import (
 const (
 	timeSlicing = "time slicing"
 	plainMPS    = "MPS"
+	staticSplit = "static" // of MPS, by the shares that overlapd advise finds
 	overlapping = "overlap"
 )
 

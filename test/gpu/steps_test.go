@@ -45,7 +45,7 @@ var steps = []step{
 	{"pairs", 50 * time.Second, "pairs", "every two services, alone and together, without MPS and with it", (*check).measurePairs},
 	{"repeat", 12 * time.Second, "repeat", "one group a hundred times", (*check).repeatGroup},
 	{"profile", 120 * time.Second, "profile", "what a predictor is made of, and its error", (*check).profileGroups},
-	{"load", 150 * time.Second, "load turns policies", "the same load under time slicing, MPS, edf with batching, abacus and overlap", (*check).loadPolicies},
+	{"load", 150 * time.Second, "load turns policies", "the same load under time slicing, MPS, the best static split, edf with batching, abacus and overlap", (*check).loadPolicies},
 	{"mixed", 45 * time.Second, "mixed", "two batch sizes under load: the predictor's error by size", (*check).loadMixed},
 	{"soak", 75 * time.Second, "soak", "resident, pinned and device memory while three services run", (*check).soakServices},
 	{killsStep, 20 * time.Second, "", "what becomes of clients whose server, neighbour or control daemon is killed", (*check).lookAtKills},
