@@ -51,7 +51,7 @@ type poolDevice struct {
 // describe returns the device as the loop knows it, with workers of the services that
 // the daemon starts with.
 func (u *poolDevice) describe(o *Options, specs []executor.ServiceSpec) loop.Device {
-	l := loop.Device{Name: u.name, Text: u.text, Kind: fmt.Sprintf("%s, %d cores", u.text, u.cores)}
+	l := loop.Device{Name: u.name, Text: u.text, KeepWarm: u.config.Pool()[u.index].KeepWarm, Kind: fmt.Sprintf("%s, %d cores", u.text, u.cores)}
 	if u.emulation != nil {
 		l.Emulated, l.MeasuredAs, l.Kind = true, u.emulation.name, u.emulation.hash
 	}

@@ -85,6 +85,12 @@ func (v *device) pause(at time.Duration) time.Duration {
 	return max(at-v.ended, 0)
 }
 
+// Ran takes in that something which is no round of the scheduler's has run on a device up
+// to now, so that it is awake.
+func (h *host) Ran(now time.Duration, device int) {
+	h.devices[device].ended = max(h.devices[device].ended, now)
+}
+
 // open begins a round without spans.
 func (v *device) open(number uint64, now time.Duration, predicted models.Estimate, planned bool) {
 	v.round.Group.Idle = v.pause(now)

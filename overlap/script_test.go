@@ -40,6 +40,7 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 //	limit                         for how long the last round may run
 //	land SERVICE=…                how the overrun of a service has ended
 //	moved BATCH as=lost took=MS   the move of a batch has ended
+//	ran                           something that is no round has run on the first device
 //	restore                       goes on as its own snapshot
 //	add NAME id=N …               a service as with service; N is the next ID if not given
 //	change SERVICE … | remove SERVICE
@@ -215,6 +216,8 @@ func (c *script) event(a args) {
 		c.s.Down(c.now, c.service(a.words[0]), a.number("on", 0))
 	case "up":
 		c.s.Up(c.now, c.service(a.words[0]), a.number("on", 0))
+	case "ran":
+		c.s.Ran(c.now, 0)
 	case "moved":
 		m, status := c.moves[a.id()], models.SpanDone
 		if a.text("as") == "lost" {

@@ -26,6 +26,7 @@ type Device struct {
 	Emulated   bool              // it is modelled
 	Alone      bool              // its groups have one span
 	MeasuredAs string            // the device that an emulated one is made after, as datasets name it
+	KeepWarm   time.Duration     // after so long without a round one operator is run, 0 for never
 	GPU        func() gpu.Status // nil without a GPU
 
 	// Workers makes what runs rounds on the device, with the memory for the inputs of each
@@ -61,6 +62,7 @@ type device struct {
 	apart observe.Apart
 	until time.Duration // when what still runs of the round is set apart, 0 while none runs
 	taken bool          // a round that measures runs, and none of queries
+	ran   time.Duration // when the last round ended, or what was to keep the device awake failed
 
 	moving    int   // batches on their way to the device or from it
 	noWorkers error // why there are none any more, nil if there may be

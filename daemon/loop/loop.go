@@ -351,7 +351,7 @@ func (l *loop) learn(d *device, o *executor.Outcome) {
 // what they need not keep any more. Nothing was measured of a round that could not be sent.
 func (l *loop) settle(d *device, o *models.Outcome, measured *executor.Outcome) {
 	now := l.Now()
-	d.until = 0
+	d.until, d.ran = 0, now
 	d.busy += o.Took
 	l.emit(observe.Event{Kind: observe.Ended, At: now, Outcome: o, Measured: measured, Gain: d.apart.Gain(measured)})
 	if err := l.scheduler.Finish(now, *o); err != nil {
