@@ -139,7 +139,9 @@ func (l *backlog) form(c *candidate, v *device) *batch {
 	for _, q := range c.members {
 		b.add(l.dequeue(q))
 	}
-	b.Size = max(b.Size, c.rest.Size) // it may be filled up
+	if c.filled {
+		b.Size = max(b.Size, c.rest.Size)
+	}
 	return b
 }
 

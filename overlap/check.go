@@ -151,7 +151,8 @@ func (b *batch) check() error {
 		}
 		size += q.Size
 	}
-	if b.id == 0 || size > b.Size || size < b.Size && b.Size > b.service.MaxBatch {
+	// Copies may fill it up, to a largest size that was changed since.
+	if b.id == 0 || size > b.Size || size < b.Size && b.Size > MaxMaxBatch {
 		return fmt.Errorf("batch %d has size %d, its members %d", b.id, b.Size, size)
 	}
 	return nil
