@@ -24,7 +24,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.commit=$(COMMIT)
 
-.PHONY: help build demo run test short clients losses chaos soak fuzz conformance ort ort-notices solver lint bench bench-endpoint gpu-bundle gpu-check release check-release deb check-deb check-units clean
+.PHONY: help build demo run test short clients losses chaos soak fuzz conformance ort ort-notices solver lint bench bench-endpoint gpu-bundle gpu-check release check-release deb check-deb check-units check-kubernetes clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -103,6 +103,9 @@ deb: ort ort-notices ## a Debian package in bin/
 
 check-deb: deb ## install, upgrade and remove that package in a clean Debian tree; as root
 	scripts/check-deb bin
+
+check-kubernetes: ## deploy/kubernetes on a real control plane, built once into the cache (ten minutes), with nodes that are played
+	scripts/check-kubernetes '$(CACHE_DIR)/kubernetes-1.36.3'
 
 check-units: build ## let systemd verify and rate the units
 	scripts/check-units bin/overlapd

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"go.yaml.in/yaml/v3"
 )
 
@@ -57,5 +58,24 @@ func TestAlertsAskForWhatThereIs(t *testing.T) {
 		if !strings.Contains(string(docs), r.Alert) {
 			t.Errorf("docs/metrics.md does not name %s", r.Alert)
 		}
+	}
+}
+
+// The alerts for the Prometheus operator are the same.
+func TestAlertsOfTheOperator(t *testing.T) {
+	read := func(path string) (v map[string]any) {
+		t.Helper()
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.Unmarshal(b, &v); err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	rule := read("../deploy/kubernetes/components/prometheus/prometheusrule.yaml")
+	if diff := cmp.Diff(any(read("../docs/prometheus/alerts.yml")), rule["spec"]); diff != "" {
+		t.Errorf("docs/prometheus/alerts.yml and the PrometheusRule differ; copy the groups: %s", diff)
 	}
 }
