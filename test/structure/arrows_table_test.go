@@ -247,12 +247,8 @@ var arrows = []arrow{
 		why: "it knows which values there are, and asks the packages that know them; what is done with them is the business of whoever reads it",
 	},
 	{
-		pkg: "daemon/config/triton/modelconfig",
-		why: "it is generated: what is read of another server's files and nothing else",
-	},
-	{
 		pkg:   "daemon/config/triton",
-		may:   []string{"daemon/config", "daemon/config/triton/modelconfig", "models"},
+		may:   []string{"daemon/config", "daemon/rpc/inference", "models"},
 		why:   "it makes a configuration of another server's files; the daemon serves by one and does not ask where it comes from",
 		tests: []string{"models/zoo"},
 	},
@@ -384,12 +380,12 @@ var owners = []struct {
 	why    string
 }{
 	{"C", []string{"cuda/driver", "ort"}, "cgo is the business of whoever calls a C library, so that all others build and are checked without it"},
-	{"unsafe", []string{"cuda/driver", "cuda/driver/fakedriver", "daemon/admin", "daemon/config/triton/modelconfig", "daemon/rpc/inference", "ort", "segments/wire"}, "memory outside Go is turned into slices in few places, the kernel is asked for a peer's groups in one, and generated code turns a text into bytes"},
+	{"unsafe", []string{"cuda/driver", "cuda/driver/fakedriver", "daemon/admin", "daemon/rpc/inference", "ort", "segments/wire"}, "memory outside Go is turned into slices in few places, the kernel is asked for a peer's groups in one, and generated code turns a text into bytes"},
 	{"os/exec", []string{"cuda/driver/fakedriver", "cuda/mps", "cuda/mps/fakemps", "daemon/statefile", "executor", "executor/child", "planning", "cmd/overlapd", "cmd/overlapd/cutcost"}, "whoever starts a process must reap it"},
 	{"syscall", []string{"cuda/mps", "cuda/mps/fakemps", "cmd/overlapd", "daemon", "daemon/config", "daemon/http", "executor/child", "segments", "segments/wire"}, "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", nil, "packages return errors and emit events; the daemon logs them with zerolog"},
 
-	{"google.golang.org/protobuf", []string{"daemon/config/triton", "daemon/config/triton/modelconfig", "daemon/rpc", "daemon/rpc/inference", "daemon/observe/tracing/collector", "models", "models/zoo", "segments"}, "ONNX is read and written by wire format, where files and graphs are handled, gRPC carries messages, and Triton configures models by them"},
+	{"google.golang.org/protobuf", []string{"daemon/config/triton", "daemon/rpc", "daemon/rpc/inference", "daemon/observe/tracing/collector", "models", "models/zoo", "segments"}, "ONNX is read and written by wire format, where files and graphs are handled, gRPC carries messages, and Triton configures models by them"},
 	{"google.golang.org/grpc", []string{"daemon/rpc", "daemon/rpc/inference"}, "gRPC ends at its server; nothing behind it knows of calls"},
 	{"github.com/cncf/xds", []string{"daemon/rpc"}, "messages of load reports are made where gRPC sends them; all else hands in numbers"},
 	{"google.golang.org/genproto/googleapis/rpc", []string{"daemon/rpc"}, "what a status carries besides its text is written where statuses are"},

@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/config/triton/modelconfig"
+	"github.com/overlapd/overlapd/daemon/rpc/inference"
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -24,7 +24,7 @@ const defaultFile = "model.onnx"
 type model struct {
 	*repository
 	name      string
-	c         *modelconfig.ModelConfig
+	c         *inference.ModelConfig
 	line      int // of a fault, 0 if it is not known
 	notes     []string
 	service   config.Service
@@ -115,12 +115,12 @@ func (m *model) version() (string, error) {
 	}
 	wanted := there
 	switch p := m.c.VersionPolicy.GetPolicyChoice().(type) {
-	case *modelconfig.VersionPolicy_Specific_:
+	case *inference.ModelVersionPolicy_Specific_:
 		wanted = slices.DeleteFunc(slices.Clone(there), func(v int64) bool { return !slices.Contains(p.Specific.Versions, v) })
 		if len(wanted) == 0 {
 			return "", fmt.Errorf("version_policy wants %v, and there are %v", p.Specific.Versions, there)
 		}
-	case *modelconfig.VersionPolicy_Latest_:
+	case *inference.ModelVersionPolicy_Latest_:
 		wanted = there[:min(int64(len(there)), max(int64(p.Latest.NumVersions), 1))]
 	case nil:
 		wanted = there[:1]
@@ -148,7 +148,7 @@ func (m *model) otherFormat(version string, err error) error {
 
 // batching takes over what bounds batches, the queue and the time in it.
 func (m *model) batching() {
-	s, d := &m.service, m.c.DynamicBatching
+	s, d := &m.service, m.c.GetDynamicBatching()
 	if m.c.MaxBatchSize != 0 {
 		s.MaxQueryBatch = int(m.c.MaxBatchSize)
 	}
@@ -165,7 +165,7 @@ func (m *model) batching() {
 		s.Target, m.hasTarget = time.Duration(min(timeout, most))*time.Microsecond, true
 		m.note("the target is default_timeout_microseconds, %v, from the arrival to the answer, where Triton bounds the time in the queue", s.Target)
 	}
-	if p.GetTimeoutAction() == modelconfig.QueuePolicy_DELAY {
+	if p.GetTimeoutAction() == inference.ModelQueuePolicy_DELAY {
 		m.note("timeout_action DELAY has no effect: a query that cannot be in time is refused")
 	}
 }
@@ -175,7 +175,7 @@ func (m *model) instances() {
 	groups := m.c.InstanceGroup
 	m.cpu = len(groups) > 0
 	for _, g := range groups {
-		m.cpu = m.cpu && g.Kind == modelconfig.InstanceGroup_KIND_CPU
+		m.cpu = m.cpu && g.Kind == inference.ModelInstanceGroup_KIND_CPU
 	}
 	if len(groups) > 1 || len(groups) == 1 && groups[0].Count > 1 {
 		m.note("instance_group: one worker serves the model, which takes several queries as a batch")
@@ -209,24 +209,31 @@ func (m *model) compare(path string) error {
 	for _, v := range f.Graph.Outputs {
 		outputs = append(outputs, models.TensorSpec{Name: v.Name, Type: v.Type})
 	}
-	return errors.Join(m.comparePorts("input", m.c.Input, inputs), m.comparePorts("output", m.c.Output, outputs))
+	return errors.Join(comparePorts(m, "input", m.c.Input, inputs), comparePorts(m, "output", m.c.Output, outputs))
+}
+
+// port is an input or an output in a configuration.
+type port interface {
+	GetName() string
+	GetDataType() inference.DataType
+	GetDims() []int64
 }
 
 // comparePorts compares all inputs or all outputs. None in the configuration are those
 // of the file; else all inputs must be there, and outputs may be left out.
-func (m *model) comparePorts(kind string, configured []*modelconfig.Tensor, ports []models.TensorSpec) error {
+func comparePorts[P port](m *model, kind string, configured []P, ports []models.TensorSpec) error {
 	var faults []error
 	var names []string
 	for _, p := range ports {
 		names = append(names, strconv.Quote(p.Name))
 	}
 	for _, t := range configured {
-		i := slices.IndexFunc(ports, func(p models.TensorSpec) bool { return p.Name == t.Name })
+		i := slices.IndexFunc(ports, func(p models.TensorSpec) bool { return p.Name == t.GetName() })
 		if i < 0 {
-			faults = append(faults, fmt.Errorf("%s has the %s %q, which is not in %s: it has %s", configFile, kind, t.Name, m.file(), strings.Join(names, ", ")))
+			faults = append(faults, fmt.Errorf("%s has the %s %q, which is not in %s: it has %s", configFile, kind, t.GetName(), m.file(), strings.Join(names, ", ")))
 		} else if says, same := m.compareType(t, ports[i].Type); !same {
 			faults = append(faults, fmt.Errorf("%s %q is %s by %s and %s in %s: make them alike, or leave out all inputs and outputs",
-				kind, t.Name, says, configFile, ports[i].Type, m.file()))
+				kind, t.GetName(), says, configFile, ports[i].Type, m.file()))
 		}
 	}
 	if n := len(configured); kind == "input" && n > 0 && n < len(ports) {
@@ -237,18 +244,18 @@ func (m *model) comparePorts(kind string, configured []*modelconfig.Tensor, port
 
 // compareType returns what is configured of an input or output and whether the model is
 // of that type. The worker will say what there is to say of values that are no tensors.
-func (m *model) compareType(t *modelconfig.Tensor, is models.Type) (says string, same bool) {
-	dims := t.Dims
+func (m *model) compareType(t port, is models.Type) (says string, same bool) {
+	dims := t.GetDims()
 	if m.c.MaxBatchSize > 0 {
 		dims = slices.Concat([]int64{-1}, dims)
 	}
-	elem := strings.Replace(strings.TrimPrefix(t.DataType.String(), "TYPE_"), "STRING", "BYTES", 1)
+	elem := strings.Replace(strings.TrimPrefix(t.GetDataType().String(), "TYPE_"), "STRING", "BYTES", 1)
 	says = elem + strings.ReplaceAll(fmt.Sprint(dims), " ", ",")
 	if is.Kind != models.KindTensor {
 		return says, true
 	}
-	same = t.DataType == modelconfig.DataType_TYPE_INVALID || elem == is.Elem.Protocol()
-	if is.HasShape && len(t.Dims) > 0 {
+	same = t.GetDataType() == inference.DataType_TYPE_INVALID || elem == is.Elem.Protocol()
+	if is.HasShape && len(t.GetDims()) > 0 {
 		same = same && slices.EqualFunc(dims, is.Shape, func(want int64, d models.Dim) bool { return !d.Fixed() || want == d.Value })
 	}
 	return says, same

@@ -13,10 +13,10 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"github.com/overlapd/overlapd/daemon/config/triton/modelconfig"
+	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
-// field is a field that modelconfig does not declare, and the line where the file has
+// field is a field that inference.proto does not declare, and the line where the file has
 // it first.
 type field struct {
 	name string
@@ -28,9 +28,9 @@ type unsupported string
 
 func (u unsupported) Error() string { return string(u) }
 
-// essential are fields of which modelconfig knows nothing and without which a model
-// would answer something else, and why overlapd does not have them. All others that it
-// does not know change how fast a model answers, or what is said of it.
+// essential are fields that are not declared and without which a model would answer
+// something else, and why overlapd does not have them. All others that are not declared
+// change how fast a model answers, or what is said of it.
 var essential = map[string]string{
 	"batch_input":             "the model wants inputs that the server makes",
 	"batch_output":            "the model has outputs that the server takes apart",
@@ -57,9 +57,9 @@ var (
 // what others of them hold, and the line of an error. prototext passes over fields whose
 // names are reserved, and reports the first that is neither declared nor reserved, so
 // each of them is reserved when it has been reported.
-func parse(text []byte) (c *modelconfig.ModelConfig, others []field, line int, err error) {
-	c = new(modelconfig.ModelConfig)
-	schema := protodesc.ToFileDescriptorProto(modelconfig.File_model_config_proto)
+func parse(text []byte) (c *inference.ModelConfig, others []field, line int, err error) {
+	c = new(inference.ModelConfig)
+	schema := protodesc.ToFileDescriptorProto(inference.File_inference_proto)
 	for {
 		err = unmarshal(text, schema, c)
 		if err == nil {
@@ -81,7 +81,7 @@ func parse(text []byte) (c *modelconfig.ModelConfig, others []field, line int, e
 }
 
 // unmarshal reads the text by a schema that may reserve more than that of c.
-func unmarshal(text []byte, schema *descriptorpb.FileDescriptorProto, c *modelconfig.ModelConfig) error {
+func unmarshal(text []byte, schema *descriptorpb.FileDescriptorProto, c *inference.ModelConfig) error {
 	file, err := protodesc.NewFile(schema, nil)
 	if err != nil {
 		return err

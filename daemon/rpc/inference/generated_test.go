@@ -1,152 +1,69 @@
 package inference
 
 import (
+	"fmt"
 	"os"
 	"regexp"
-	"strconv"
-	"strings"
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// declared are the lines of inference.proto that the generated code must have:
-// "message M", "M.field = 1", "enum E.VALUE = 1", "rpc Name".
-var (
-	fieldLine = regexp.MustCompile(`^(repeated )?(map<string, \w+>|\w+) (\w+) = (\d+);`)
-	valueLine = regexp.MustCompile(`^([A-Z0-9_]+) = (\d+);`)
-	rpcLine   = regexp.MustCompile(`^rpc (\w+)\((stream )?(\w+)\) returns \((stream )?(\w+)\);`)
-	openLine  = regexp.MustCompile(`^(message|enum|service|oneof) (\w+) \{(\})?$`)
-)
+// declaration matches a line of inference.proto that declares a field, a value or a call.
+var declaration = regexp.MustCompile(`(?m)^ +([\w<>, ]+ = \d+|rpc .*);`)
 
-// TestGenerated compares inference.proto, read line by line, with what the
-// generated code says of itself.
+// TestGenerated compares the fields, values and calls of inference.proto with those of the
+// generated code. It does not see in which message a field is.
 func TestGenerated(t *testing.T) {
 	text, err := os.ReadFile("inference.proto")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := declarations(t, string(text))
-	have := descriptions(File_inference_proto)
-	for d := range want {
-		if !have[d] {
-			t.Errorf("inference.proto says %q, the generated code does not: generate it again", d)
+	var want []string
+	for _, m := range declaration.FindAllStringSubmatch(string(text), -1) {
+		want = append(want, m[1])
+	}
+	file := File_inference_proto
+	have := append(fields(file.Messages()), values(file.Enums())...)
+	for i := range file.Services().Len() {
+		methods := file.Services().Get(i).Methods()
+		for j := range methods.Len() {
+			m := methods.Get(j)
+			stream := map[bool]string{true: "stream "}
+			have = append(have, fmt.Sprintf("rpc %s(%s%s) returns (%s%s)", m.Name(), stream[m.IsStreamingClient()], m.Input().Name(), stream[m.IsStreamingServer()], m.Output().Name()))
 		}
 	}
-	for d := range have {
-		if !want[d] {
-			t.Errorf("the generated code says %q, inference.proto does not: generate it again", d)
-		}
-	}
-	if len(want) < 100 {
-		t.Errorf("only %d declarations were found", len(want))
+	slices.Sort(want)
+	slices.Sort(have)
+	if !slices.Equal(want, have) || len(want) < 100 {
+		t.Errorf("generate it again: it has\n%v, the file\n%v", have, want)
 	}
 }
 
-func declarations(t *testing.T, text string) map[string]bool {
-	found := map[string]bool{}
-	var within []string // names of the blocks that are open; "" for a oneof
-	for _, line := range strings.Split(text, "\n") {
-		line, _, _ = strings.Cut(line, "//")
-		line = strings.TrimSpace(line)
-		scope := strings.Join(names(within), ".")
-		switch m := openLine.FindStringSubmatch(line); {
-		case m != nil:
-			name := m[2]
-			if m[1] == "oneof" {
-				name = ""
-			} else {
-				found[m[1]+" "+join(scope, name)] = true
-			}
-			if m[3] == "" {
-				within = append(within, name)
-			}
-			continue
-		case line == "}":
-			within = within[:len(within)-1]
-			continue
-		case line == "", strings.HasPrefix(line, "syntax"), strings.HasPrefix(line, "package"), strings.HasPrefix(line, "option"), strings.HasPrefix(line, "reserved"):
-			continue
-		}
-		switch f, v, r := fieldLine.FindStringSubmatch(line), valueLine.FindStringSubmatch(line), rpcLine.FindStringSubmatch(line); {
-		case f != nil:
-			found[scope+": "+f[1]+last(f[2])+" "+f[3]+" = "+f[4]] = true
-		case v != nil:
-			found[scope+": "+v[1]+" = "+v[2]] = true
-		case r != nil:
-			found["rpc "+r[1]+" "+r[2]+r[3]+" "+r[4]+r[5]] = true
-		default:
-			t.Errorf("cannot read %q", line)
-		}
-	}
-	return found
-}
-
-func names(within []string) (list []string) {
-	for _, n := range within {
-		if n != "" {
-			list = append(list, n)
-		}
-	}
-	return list
-}
-
-func join(scope, name string) string { return strings.TrimPrefix(scope+"."+name, ".") }
-
-// last returns the last part of a name.
-func last(name string) string { return name[strings.LastIndex(name, ".")+1:] }
-
-func descriptions(f protoreflect.FileDescriptor) map[string]bool {
-	found := map[string]bool{}
-	messages(found, f.Messages())
-	for e := range all(f.Enums()) {
-		found["enum "+string(e.Name())] = true
-		for v := range all(e.Values()) {
-			found[string(e.Name())+": "+string(v.Name())+" = "+strconv.Itoa(int(v.Number()))] = true
-		}
-	}
-	for s := range all(f.Services()) {
-		found["service "+string(s.Name())] = true
-		for m := range all(s.Methods()) {
-			found["rpc "+string(m.Name())+" "+stream(m.IsStreamingClient())+string(m.Input().Name())+" "+stream(m.IsStreamingServer())+string(m.Output().Name())] = true
-		}
-	}
-	return found
-}
-
-func stream(is bool) string {
-	if is {
-		return "stream "
-	}
-	return ""
-}
-
-// all goes through a list of descriptors.
-func all[D any](list interface {
-	Len() int
-	Get(int) D
-}) func(yield func(D) bool) {
-	return func(yield func(D) bool) {
-		for i := range list.Len() {
-			if !yield(list.Get(i)) {
-				return
-			}
-		}
-	}
-}
-
-func messages(found map[string]bool, list protoreflect.MessageDescriptors) {
-	for m := range all(list) {
+func fields(list protoreflect.MessageDescriptors) (all []string) {
+	for i := range list.Len() {
+		m := list.Get(i)
 		if m.IsMapEntry() {
 			continue
 		}
-		name := strings.TrimPrefix(string(m.FullName()), "inference.")
-		found["message "+name] = true
-		for f := range all(m.Fields()) {
-			found[name+": "+typeOf(f)+" "+string(f.Name())+" = "+strconv.Itoa(int(f.Number()))] = true
+		for j := range m.Fields().Len() {
+			f := m.Fields().Get(j)
+			all = append(all, fmt.Sprintf("%s %s = %d", typeOf(f), f.Name(), f.Number()))
 		}
-		messages(found, m.Messages())
+		all = append(append(all, fields(m.Messages())...), values(m.Enums())...)
 	}
+	return all
+}
+
+func values(list protoreflect.EnumDescriptors) (all []string) {
+	for i := range list.Len() {
+		for j := range list.Get(i).Values().Len() {
+			v := list.Get(i).Values().Get(j)
+			all = append(all, fmt.Sprintf("%s = %d", v.Name(), v.Number()))
+		}
+	}
+	return all
 }
 
 // typeOf returns a field's type as inference.proto writes it.

@@ -1,7 +1,9 @@
 // The Open Inference Protocol over gRPC: names and numbers are the protocol's,
 // and those of the calls that Triton adds to it and overlapd answers. Fields
 // that overlapd neither reads nor fills are left out; their numbers are
-// reserved. TestGenerated fails if the Go files beside this one do not fit it.
+// reserved. ModelConfig is also what overlapd reads of config.pbtxt, the
+// configuration of a model in a model repository of Triton. TestGenerated fails
+// if the Go files beside this one do not fit it.
 //
 // To generate them again, with protoc, protoc-gen-go v1.36.12 and
 // protoc-gen-go-grpc v1.6.2 on the path, in this folder:
@@ -115,6 +117,153 @@ func (x DataType) Number() protoreflect.EnumNumber {
 // Deprecated: Use DataType.Descriptor instead.
 func (DataType) EnumDescriptor() ([]byte, []int) {
 	return file_inference_proto_rawDescGZIP(), []int{0}
+}
+
+type ModelInput_Format int32
+
+const (
+	ModelInput_FORMAT_NONE ModelInput_Format = 0
+	ModelInput_FORMAT_NHWC ModelInput_Format = 1
+	ModelInput_FORMAT_NCHW ModelInput_Format = 2
+)
+
+// Enum value maps for ModelInput_Format.
+var (
+	ModelInput_Format_name = map[int32]string{
+		0: "FORMAT_NONE",
+		1: "FORMAT_NHWC",
+		2: "FORMAT_NCHW",
+	}
+	ModelInput_Format_value = map[string]int32{
+		"FORMAT_NONE": 0,
+		"FORMAT_NHWC": 1,
+		"FORMAT_NCHW": 2,
+	}
+)
+
+func (x ModelInput_Format) Enum() *ModelInput_Format {
+	p := new(ModelInput_Format)
+	*p = x
+	return p
+}
+
+func (x ModelInput_Format) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ModelInput_Format) Descriptor() protoreflect.EnumDescriptor {
+	return file_inference_proto_enumTypes[1].Descriptor()
+}
+
+func (ModelInput_Format) Type() protoreflect.EnumType {
+	return &file_inference_proto_enumTypes[1]
+}
+
+func (x ModelInput_Format) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ModelInput_Format.Descriptor instead.
+func (ModelInput_Format) EnumDescriptor() ([]byte, []int) {
+	return file_inference_proto_rawDescGZIP(), []int{17, 0}
+}
+
+type ModelInstanceGroup_Kind int32
+
+const (
+	ModelInstanceGroup_KIND_AUTO  ModelInstanceGroup_Kind = 0
+	ModelInstanceGroup_KIND_GPU   ModelInstanceGroup_Kind = 1
+	ModelInstanceGroup_KIND_CPU   ModelInstanceGroup_Kind = 2
+	ModelInstanceGroup_KIND_MODEL ModelInstanceGroup_Kind = 3
+)
+
+// Enum value maps for ModelInstanceGroup_Kind.
+var (
+	ModelInstanceGroup_Kind_name = map[int32]string{
+		0: "KIND_AUTO",
+		1: "KIND_GPU",
+		2: "KIND_CPU",
+		3: "KIND_MODEL",
+	}
+	ModelInstanceGroup_Kind_value = map[string]int32{
+		"KIND_AUTO":  0,
+		"KIND_GPU":   1,
+		"KIND_CPU":   2,
+		"KIND_MODEL": 3,
+	}
+)
+
+func (x ModelInstanceGroup_Kind) Enum() *ModelInstanceGroup_Kind {
+	p := new(ModelInstanceGroup_Kind)
+	*p = x
+	return p
+}
+
+func (x ModelInstanceGroup_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ModelInstanceGroup_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_inference_proto_enumTypes[2].Descriptor()
+}
+
+func (ModelInstanceGroup_Kind) Type() protoreflect.EnumType {
+	return &file_inference_proto_enumTypes[2]
+}
+
+func (x ModelInstanceGroup_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ModelInstanceGroup_Kind.Descriptor instead.
+func (ModelInstanceGroup_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_inference_proto_rawDescGZIP(), []int{20, 0}
+}
+
+type ModelQueuePolicy_TimeoutAction int32
+
+const (
+	ModelQueuePolicy_REJECT ModelQueuePolicy_TimeoutAction = 0
+	ModelQueuePolicy_DELAY  ModelQueuePolicy_TimeoutAction = 1
+)
+
+// Enum value maps for ModelQueuePolicy_TimeoutAction.
+var (
+	ModelQueuePolicy_TimeoutAction_name = map[int32]string{
+		0: "REJECT",
+		1: "DELAY",
+	}
+	ModelQueuePolicy_TimeoutAction_value = map[string]int32{
+		"REJECT": 0,
+		"DELAY":  1,
+	}
+)
+
+func (x ModelQueuePolicy_TimeoutAction) Enum() *ModelQueuePolicy_TimeoutAction {
+	p := new(ModelQueuePolicy_TimeoutAction)
+	*p = x
+	return p
+}
+
+func (x ModelQueuePolicy_TimeoutAction) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ModelQueuePolicy_TimeoutAction) Descriptor() protoreflect.EnumDescriptor {
+	return file_inference_proto_enumTypes[3].Descriptor()
+}
+
+func (ModelQueuePolicy_TimeoutAction) Type() protoreflect.EnumType {
+	return &file_inference_proto_enumTypes[3]
+}
+
+func (x ModelQueuePolicy_TimeoutAction) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ModelQueuePolicy_TimeoutAction.Descriptor instead.
+func (ModelQueuePolicy_TimeoutAction) EnumDescriptor() ([]byte, []int) {
+	return file_inference_proto_rawDescGZIP(), []int{21, 0}
 }
 
 type ServerLiveRequest struct {
@@ -1156,12 +1305,14 @@ func (x *ModelConfigResponse) GetConfig() *ModelConfig {
 }
 
 type ModelInput struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	DataType      DataType               `protobuf:"varint,2,opt,name=data_type,json=dataType,proto3,enum=inference.DataType" json:"data_type,omitempty"`
-	Dims          []int64                `protobuf:"varint,4,rep,packed,name=dims,proto3" json:"dims,omitempty"` // without the batch dimension
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Name             string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	DataType         DataType               `protobuf:"varint,2,opt,name=data_type,json=dataType,proto3,enum=inference.DataType" json:"data_type,omitempty"`
+	Format           ModelInput_Format      `protobuf:"varint,3,opt,name=format,proto3,enum=inference.ModelInput_Format" json:"format,omitempty"`
+	Dims             []int64                `protobuf:"varint,4,rep,packed,name=dims,proto3" json:"dims,omitempty"` // without the batch dimension
+	AllowRaggedBatch bool                   `protobuf:"varint,7,opt,name=allow_ragged_batch,json=allowRaggedBatch,proto3" json:"allow_ragged_batch,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ModelInput) Reset() {
@@ -1208,11 +1359,25 @@ func (x *ModelInput) GetDataType() DataType {
 	return DataType_TYPE_INVALID
 }
 
+func (x *ModelInput) GetFormat() ModelInput_Format {
+	if x != nil {
+		return x.Format
+	}
+	return ModelInput_FORMAT_NONE
+}
+
 func (x *ModelInput) GetDims() []int64 {
 	if x != nil {
 		return x.Dims
 	}
 	return nil
+}
+
+func (x *ModelInput) GetAllowRaggedBatch() bool {
+	if x != nil {
+		return x.AllowRaggedBatch
+	}
+	return false
 }
 
 type ModelOutput struct {
@@ -1280,6 +1445,8 @@ type ModelVersionPolicy struct {
 	// Types that are valid to be assigned to PolicyChoice:
 	//
 	//	*ModelVersionPolicy_Latest_
+	//	*ModelVersionPolicy_All_
+	//	*ModelVersionPolicy_Specific_
 	PolicyChoice  isModelVersionPolicy_PolicyChoice `protobuf_oneof:"policy_choice"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1331,6 +1498,24 @@ func (x *ModelVersionPolicy) GetLatest() *ModelVersionPolicy_Latest {
 	return nil
 }
 
+func (x *ModelVersionPolicy) GetAll() *ModelVersionPolicy_All {
+	if x != nil {
+		if x, ok := x.PolicyChoice.(*ModelVersionPolicy_All_); ok {
+			return x.All
+		}
+	}
+	return nil
+}
+
+func (x *ModelVersionPolicy) GetSpecific() *ModelVersionPolicy_Specific {
+	if x != nil {
+		if x, ok := x.PolicyChoice.(*ModelVersionPolicy_Specific_); ok {
+			return x.Specific
+		}
+	}
+	return nil
+}
+
 type isModelVersionPolicy_PolicyChoice interface {
 	isModelVersionPolicy_PolicyChoice()
 }
@@ -1339,19 +1524,150 @@ type ModelVersionPolicy_Latest_ struct {
 	Latest *ModelVersionPolicy_Latest `protobuf:"bytes,1,opt,name=latest,proto3,oneof"`
 }
 
+type ModelVersionPolicy_All_ struct {
+	All *ModelVersionPolicy_All `protobuf:"bytes,2,opt,name=all,proto3,oneof"`
+}
+
+type ModelVersionPolicy_Specific_ struct {
+	Specific *ModelVersionPolicy_Specific `protobuf:"bytes,3,opt,name=specific,proto3,oneof"`
+}
+
 func (*ModelVersionPolicy_Latest_) isModelVersionPolicy_PolicyChoice() {}
 
+func (*ModelVersionPolicy_All_) isModelVersionPolicy_PolicyChoice() {}
+
+func (*ModelVersionPolicy_Specific_) isModelVersionPolicy_PolicyChoice() {}
+
+type ModelInstanceGroup struct {
+	state         protoimpl.MessageState  `protogen:"open.v1"`
+	Kind          ModelInstanceGroup_Kind `protobuf:"varint,4,opt,name=kind,proto3,enum=inference.ModelInstanceGroup_Kind" json:"kind,omitempty"`
+	Count         int32                   `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModelInstanceGroup) Reset() {
+	*x = ModelInstanceGroup{}
+	mi := &file_inference_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelInstanceGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelInstanceGroup) ProtoMessage() {}
+
+func (x *ModelInstanceGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_inference_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelInstanceGroup.ProtoReflect.Descriptor instead.
+func (*ModelInstanceGroup) Descriptor() ([]byte, []int) {
+	return file_inference_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ModelInstanceGroup) GetKind() ModelInstanceGroup_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return ModelInstanceGroup_KIND_AUTO
+}
+
+func (x *ModelInstanceGroup) GetCount() int32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+type ModelQueuePolicy struct {
+	state                      protoimpl.MessageState         `protogen:"open.v1"`
+	TimeoutAction              ModelQueuePolicy_TimeoutAction `protobuf:"varint,1,opt,name=timeout_action,json=timeoutAction,proto3,enum=inference.ModelQueuePolicy_TimeoutAction" json:"timeout_action,omitempty"`
+	DefaultTimeoutMicroseconds uint64                         `protobuf:"varint,2,opt,name=default_timeout_microseconds,json=defaultTimeoutMicroseconds,proto3" json:"default_timeout_microseconds,omitempty"`
+	AllowTimeoutOverride       bool                           `protobuf:"varint,3,opt,name=allow_timeout_override,json=allowTimeoutOverride,proto3" json:"allow_timeout_override,omitempty"`
+	MaxQueueSize               uint32                         `protobuf:"varint,4,opt,name=max_queue_size,json=maxQueueSize,proto3" json:"max_queue_size,omitempty"`
+	unknownFields              protoimpl.UnknownFields
+	sizeCache                  protoimpl.SizeCache
+}
+
+func (x *ModelQueuePolicy) Reset() {
+	*x = ModelQueuePolicy{}
+	mi := &file_inference_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelQueuePolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelQueuePolicy) ProtoMessage() {}
+
+func (x *ModelQueuePolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_inference_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelQueuePolicy.ProtoReflect.Descriptor instead.
+func (*ModelQueuePolicy) Descriptor() ([]byte, []int) {
+	return file_inference_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ModelQueuePolicy) GetTimeoutAction() ModelQueuePolicy_TimeoutAction {
+	if x != nil {
+		return x.TimeoutAction
+	}
+	return ModelQueuePolicy_REJECT
+}
+
+func (x *ModelQueuePolicy) GetDefaultTimeoutMicroseconds() uint64 {
+	if x != nil {
+		return x.DefaultTimeoutMicroseconds
+	}
+	return 0
+}
+
+func (x *ModelQueuePolicy) GetAllowTimeoutOverride() bool {
+	if x != nil {
+		return x.AllowTimeoutOverride
+	}
+	return false
+}
+
+func (x *ModelQueuePolicy) GetMaxQueueSize() uint32 {
+	if x != nil {
+		return x.MaxQueueSize
+	}
+	return 0
+}
+
 type ModelDynamicBatching struct {
-	state                     protoimpl.MessageState `protogen:"open.v1"`
-	PreferredBatchSize        []int32                `protobuf:"varint,1,rep,packed,name=preferred_batch_size,json=preferredBatchSize,proto3" json:"preferred_batch_size,omitempty"`
-	MaxQueueDelayMicroseconds uint64                 `protobuf:"varint,2,opt,name=max_queue_delay_microseconds,json=maxQueueDelayMicroseconds,proto3" json:"max_queue_delay_microseconds,omitempty"`
-	unknownFields             protoimpl.UnknownFields
-	sizeCache                 protoimpl.SizeCache
+	state              protoimpl.MessageState `protogen:"open.v1"`
+	DefaultQueuePolicy *ModelQueuePolicy      `protobuf:"bytes,6,opt,name=default_queue_policy,json=defaultQueuePolicy,proto3" json:"default_queue_policy,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *ModelDynamicBatching) Reset() {
 	*x = ModelDynamicBatching{}
-	mi := &file_inference_proto_msgTypes[20]
+	mi := &file_inference_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1679,7 @@ func (x *ModelDynamicBatching) String() string {
 func (*ModelDynamicBatching) ProtoMessage() {}
 
 func (x *ModelDynamicBatching) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[20]
+	mi := &file_inference_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,21 +1692,14 @@ func (x *ModelDynamicBatching) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelDynamicBatching.ProtoReflect.Descriptor instead.
 func (*ModelDynamicBatching) Descriptor() ([]byte, []int) {
-	return file_inference_proto_rawDescGZIP(), []int{20}
+	return file_inference_proto_rawDescGZIP(), []int{22}
 }
 
-func (x *ModelDynamicBatching) GetPreferredBatchSize() []int32 {
+func (x *ModelDynamicBatching) GetDefaultQueuePolicy() *ModelQueuePolicy {
 	if x != nil {
-		return x.PreferredBatchSize
+		return x.DefaultQueuePolicy
 	}
 	return nil
-}
-
-func (x *ModelDynamicBatching) GetMaxQueueDelayMicroseconds() uint64 {
-	if x != nil {
-		return x.MaxQueueDelayMicroseconds
-	}
-	return 0
 }
 
 type ModelTransactionPolicy struct {
@@ -1402,7 +1711,7 @@ type ModelTransactionPolicy struct {
 
 func (x *ModelTransactionPolicy) Reset() {
 	*x = ModelTransactionPolicy{}
-	mi := &file_inference_proto_msgTypes[21]
+	mi := &file_inference_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1414,7 +1723,7 @@ func (x *ModelTransactionPolicy) String() string {
 func (*ModelTransactionPolicy) ProtoMessage() {}
 
 func (x *ModelTransactionPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[21]
+	mi := &file_inference_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1427,7 +1736,7 @@ func (x *ModelTransactionPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelTransactionPolicy.ProtoReflect.Descriptor instead.
 func (*ModelTransactionPolicy) Descriptor() ([]byte, []int) {
-	return file_inference_proto_rawDescGZIP(), []int{21}
+	return file_inference_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ModelTransactionPolicy) GetDecoupled() bool {
@@ -1446,7 +1755,7 @@ type ModelParameter struct {
 
 func (x *ModelParameter) Reset() {
 	*x = ModelParameter{}
-	mi := &file_inference_proto_msgTypes[22]
+	mi := &file_inference_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1458,7 +1767,7 @@ func (x *ModelParameter) String() string {
 func (*ModelParameter) ProtoMessage() {}
 
 func (x *ModelParameter) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[22]
+	mi := &file_inference_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1471,7 +1780,7 @@ func (x *ModelParameter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelParameter.ProtoReflect.Descriptor instead.
 func (*ModelParameter) Descriptor() ([]byte, []int) {
-	return file_inference_proto_rawDescGZIP(), []int{22}
+	return file_inference_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ModelParameter) GetStringValue() string {
@@ -1482,14 +1791,16 @@ func (x *ModelParameter) GetStringValue() string {
 }
 
 type ModelConfig struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Platform      string                 `protobuf:"bytes,2,opt,name=platform,proto3" json:"platform,omitempty"`
-	Backend       string                 `protobuf:"bytes,17,opt,name=backend,proto3" json:"backend,omitempty"`
-	VersionPolicy *ModelVersionPolicy    `protobuf:"bytes,3,opt,name=version_policy,json=versionPolicy,proto3" json:"version_policy,omitempty"`
-	MaxBatchSize  int32                  `protobuf:"varint,4,opt,name=max_batch_size,json=maxBatchSize,proto3" json:"max_batch_size,omitempty"` // 0 if there is no batch dimension
-	Input         []*ModelInput          `protobuf:"bytes,5,rep,name=input,proto3" json:"input,omitempty"`
-	Output        []*ModelOutput         `protobuf:"bytes,6,rep,name=output,proto3" json:"output,omitempty"`
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	Name                 string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Platform             string                 `protobuf:"bytes,2,opt,name=platform,proto3" json:"platform,omitempty"`
+	Backend              string                 `protobuf:"bytes,17,opt,name=backend,proto3" json:"backend,omitempty"`
+	VersionPolicy        *ModelVersionPolicy    `protobuf:"bytes,3,opt,name=version_policy,json=versionPolicy,proto3" json:"version_policy,omitempty"`
+	MaxBatchSize         int32                  `protobuf:"varint,4,opt,name=max_batch_size,json=maxBatchSize,proto3" json:"max_batch_size,omitempty"` // 0 if there is no batch dimension
+	Input                []*ModelInput          `protobuf:"bytes,5,rep,name=input,proto3" json:"input,omitempty"`
+	Output               []*ModelOutput         `protobuf:"bytes,6,rep,name=output,proto3" json:"output,omitempty"`
+	InstanceGroup        []*ModelInstanceGroup  `protobuf:"bytes,7,rep,name=instance_group,json=instanceGroup,proto3" json:"instance_group,omitempty"`
+	DefaultModelFilename string                 `protobuf:"bytes,8,opt,name=default_model_filename,json=defaultModelFilename,proto3" json:"default_model_filename,omitempty"`
 	// Types that are valid to be assigned to SchedulingChoice:
 	//
 	//	*ModelConfig_DynamicBatching
@@ -1502,7 +1813,7 @@ type ModelConfig struct {
 
 func (x *ModelConfig) Reset() {
 	*x = ModelConfig{}
-	mi := &file_inference_proto_msgTypes[23]
+	mi := &file_inference_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1514,7 +1825,7 @@ func (x *ModelConfig) String() string {
 func (*ModelConfig) ProtoMessage() {}
 
 func (x *ModelConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[23]
+	mi := &file_inference_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1527,7 +1838,7 @@ func (x *ModelConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelConfig.ProtoReflect.Descriptor instead.
 func (*ModelConfig) Descriptor() ([]byte, []int) {
-	return file_inference_proto_rawDescGZIP(), []int{23}
+	return file_inference_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ModelConfig) GetName() string {
@@ -1577,6 +1888,20 @@ func (x *ModelConfig) GetOutput() []*ModelOutput {
 		return x.Output
 	}
 	return nil
+}
+
+func (x *ModelConfig) GetInstanceGroup() []*ModelInstanceGroup {
+	if x != nil {
+		return x.InstanceGroup
+	}
+	return nil
+}
+
+func (x *ModelConfig) GetDefaultModelFilename() string {
+	if x != nil {
+		return x.DefaultModelFilename
+	}
+	return ""
 }
 
 func (x *ModelConfig) GetSchedulingChoice() isModelConfig_SchedulingChoice {
@@ -1629,7 +1954,7 @@ type ModelStatisticsRequest struct {
 
 func (x *ModelStatisticsRequest) Reset() {
 	*x = ModelStatisticsRequest{}
-	mi := &file_inference_proto_msgTypes[24]
+	mi := &file_inference_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1641,7 +1966,7 @@ func (x *ModelStatisticsRequest) String() string {
 func (*ModelStatisticsRequest) ProtoMessage() {}
 
 func (x *ModelStatisticsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[24]
+	mi := &file_inference_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1654,7 +1979,7 @@ func (x *ModelStatisticsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelStatisticsRequest.ProtoReflect.Descriptor instead.
 func (*ModelStatisticsRequest) Descriptor() ([]byte, []int) {
-	return file_inference_proto_rawDescGZIP(), []int{24}
+	return file_inference_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ModelStatisticsRequest) GetName() string {
@@ -1681,7 +2006,7 @@ type StatisticDuration struct {
 
 func (x *StatisticDuration) Reset() {
 	*x = StatisticDuration{}
-	mi := &file_inference_proto_msgTypes[25]
+	mi := &file_inference_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +2018,7 @@ func (x *StatisticDuration) String() string {
 func (*StatisticDuration) ProtoMessage() {}
 
 func (x *StatisticDuration) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[25]
+	mi := &file_inference_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +2031,7 @@ func (x *StatisticDuration) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatisticDuration.ProtoReflect.Descriptor instead.
 func (*StatisticDuration) Descriptor() ([]byte, []int) {
-	return file_inference_proto_rawDescGZIP(), []int{25}
+	return file_inference_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StatisticDuration) GetCount() uint64 {
@@ -1739,7 +2064,7 @@ type InferStatistics struct {
 
 func (x *InferStatistics) Reset() {
 	*x = InferStatistics{}
-	mi := &file_inference_proto_msgTypes[26]
+	mi := &file_inference_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +2076,7 @@ func (x *InferStatistics) String() string {
 func (*InferStatistics) ProtoMessage() {}
 
 func (x *InferStatistics) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[26]
+	mi := &file_inference_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +2089,7 @@ func (x *InferStatistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InferStatistics.ProtoReflect.Descriptor instead.
 func (*InferStatistics) Descriptor() ([]byte, []int) {
-	return file_inference_proto_rawDescGZIP(), []int{26}
+	return file_inference_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *InferStatistics) GetSuccess() *StatisticDuration {
@@ -1837,7 +2162,7 @@ type ModelStatistics struct {
 
 func (x *ModelStatistics) Reset() {
 	*x = ModelStatistics{}
-	mi := &file_inference_proto_msgTypes[27]
+	mi := &file_inference_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1849,7 +2174,7 @@ func (x *ModelStatistics) String() string {
 func (*ModelStatistics) ProtoMessage() {}
 
 func (x *ModelStatistics) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[27]
+	mi := &file_inference_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1862,7 +2187,7 @@ func (x *ModelStatistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelStatistics.ProtoReflect.Descriptor instead.
 func (*ModelStatistics) Descriptor() ([]byte, []int) {
-	return file_inference_proto_rawDescGZIP(), []int{27}
+	return file_inference_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ModelStatistics) GetName() string {
@@ -1916,7 +2241,7 @@ type ModelStatisticsResponse struct {
 
 func (x *ModelStatisticsResponse) Reset() {
 	*x = ModelStatisticsResponse{}
-	mi := &file_inference_proto_msgTypes[28]
+	mi := &file_inference_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1928,7 +2253,7 @@ func (x *ModelStatisticsResponse) String() string {
 func (*ModelStatisticsResponse) ProtoMessage() {}
 
 func (x *ModelStatisticsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[28]
+	mi := &file_inference_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1941,7 +2266,7 @@ func (x *ModelStatisticsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelStatisticsResponse.ProtoReflect.Descriptor instead.
 func (*ModelStatisticsResponse) Descriptor() ([]byte, []int) {
-	return file_inference_proto_rawDescGZIP(), []int{28}
+	return file_inference_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ModelStatisticsResponse) GetModelStats() []*ModelStatistics {
@@ -1961,7 +2286,7 @@ type RepositoryIndexRequest struct {
 
 func (x *RepositoryIndexRequest) Reset() {
 	*x = RepositoryIndexRequest{}
-	mi := &file_inference_proto_msgTypes[29]
+	mi := &file_inference_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2298,7 @@ func (x *RepositoryIndexRequest) String() string {
 func (*RepositoryIndexRequest) ProtoMessage() {}
 
 func (x *RepositoryIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[29]
+	mi := &file_inference_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2311,7 @@ func (x *RepositoryIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositoryIndexRequest.ProtoReflect.Descriptor instead.
 func (*RepositoryIndexRequest) Descriptor() ([]byte, []int) {
-	return file_inference_proto_rawDescGZIP(), []int{29}
+	return file_inference_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RepositoryIndexRequest) GetRepositoryName() string {
@@ -2012,7 +2337,7 @@ type RepositoryIndexResponse struct {
 
 func (x *RepositoryIndexResponse) Reset() {
 	*x = RepositoryIndexResponse{}
-	mi := &file_inference_proto_msgTypes[30]
+	mi := &file_inference_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2024,7 +2349,7 @@ func (x *RepositoryIndexResponse) String() string {
 func (*RepositoryIndexResponse) ProtoMessage() {}
 
 func (x *RepositoryIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[30]
+	mi := &file_inference_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2037,7 +2362,7 @@ func (x *RepositoryIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepositoryIndexResponse.ProtoReflect.Descriptor instead.
 func (*RepositoryIndexResponse) Descriptor() ([]byte, []int) {
-	return file_inference_proto_rawDescGZIP(), []int{30}
+	return file_inference_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RepositoryIndexResponse) GetModels() []*RepositoryIndexResponse_ModelIndex {
@@ -2058,7 +2383,7 @@ type ModelMetadataResponse_TensorMetadata struct {
 
 func (x *ModelMetadataResponse_TensorMetadata) Reset() {
 	*x = ModelMetadataResponse_TensorMetadata{}
-	mi := &file_inference_proto_msgTypes[31]
+	mi := &file_inference_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2070,7 +2395,7 @@ func (x *ModelMetadataResponse_TensorMetadata) String() string {
 func (*ModelMetadataResponse_TensorMetadata) ProtoMessage() {}
 
 func (x *ModelMetadataResponse_TensorMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[31]
+	mi := &file_inference_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2120,7 +2445,7 @@ type ModelInferRequest_InferInputTensor struct {
 
 func (x *ModelInferRequest_InferInputTensor) Reset() {
 	*x = ModelInferRequest_InferInputTensor{}
-	mi := &file_inference_proto_msgTypes[32]
+	mi := &file_inference_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2132,7 +2457,7 @@ func (x *ModelInferRequest_InferInputTensor) String() string {
 func (*ModelInferRequest_InferInputTensor) ProtoMessage() {}
 
 func (x *ModelInferRequest_InferInputTensor) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[32]
+	mi := &file_inference_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2193,7 +2518,7 @@ type ModelInferRequest_InferRequestedOutputTensor struct {
 
 func (x *ModelInferRequest_InferRequestedOutputTensor) Reset() {
 	*x = ModelInferRequest_InferRequestedOutputTensor{}
-	mi := &file_inference_proto_msgTypes[33]
+	mi := &file_inference_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2205,7 +2530,7 @@ func (x *ModelInferRequest_InferRequestedOutputTensor) String() string {
 func (*ModelInferRequest_InferRequestedOutputTensor) ProtoMessage() {}
 
 func (x *ModelInferRequest_InferRequestedOutputTensor) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[33]
+	mi := &file_inference_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2248,7 +2573,7 @@ type ModelInferResponse_InferOutputTensor struct {
 
 func (x *ModelInferResponse_InferOutputTensor) Reset() {
 	*x = ModelInferResponse_InferOutputTensor{}
-	mi := &file_inference_proto_msgTypes[37]
+	mi := &file_inference_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2260,7 +2585,7 @@ func (x *ModelInferResponse_InferOutputTensor) String() string {
 func (*ModelInferResponse_InferOutputTensor) ProtoMessage() {}
 
 func (x *ModelInferResponse_InferOutputTensor) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[37]
+	mi := &file_inference_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2320,7 +2645,7 @@ type ModelVersionPolicy_Latest struct {
 
 func (x *ModelVersionPolicy_Latest) Reset() {
 	*x = ModelVersionPolicy_Latest{}
-	mi := &file_inference_proto_msgTypes[40]
+	mi := &file_inference_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2332,7 +2657,7 @@ func (x *ModelVersionPolicy_Latest) String() string {
 func (*ModelVersionPolicy_Latest) ProtoMessage() {}
 
 func (x *ModelVersionPolicy_Latest) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[40]
+	mi := &file_inference_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2355,6 +2680,86 @@ func (x *ModelVersionPolicy_Latest) GetNumVersions() uint32 {
 	return 0
 }
 
+type ModelVersionPolicy_All struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModelVersionPolicy_All) Reset() {
+	*x = ModelVersionPolicy_All{}
+	mi := &file_inference_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelVersionPolicy_All) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelVersionPolicy_All) ProtoMessage() {}
+
+func (x *ModelVersionPolicy_All) ProtoReflect() protoreflect.Message {
+	mi := &file_inference_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelVersionPolicy_All.ProtoReflect.Descriptor instead.
+func (*ModelVersionPolicy_All) Descriptor() ([]byte, []int) {
+	return file_inference_proto_rawDescGZIP(), []int{19, 1}
+}
+
+type ModelVersionPolicy_Specific struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Versions      []int64                `protobuf:"varint,1,rep,packed,name=versions,proto3" json:"versions,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ModelVersionPolicy_Specific) Reset() {
+	*x = ModelVersionPolicy_Specific{}
+	mi := &file_inference_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ModelVersionPolicy_Specific) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ModelVersionPolicy_Specific) ProtoMessage() {}
+
+func (x *ModelVersionPolicy_Specific) ProtoReflect() protoreflect.Message {
+	mi := &file_inference_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ModelVersionPolicy_Specific.ProtoReflect.Descriptor instead.
+func (*ModelVersionPolicy_Specific) Descriptor() ([]byte, []int) {
+	return file_inference_proto_rawDescGZIP(), []int{19, 2}
+}
+
+func (x *ModelVersionPolicy_Specific) GetVersions() []int64 {
+	if x != nil {
+		return x.Versions
+	}
+	return nil
+}
+
 type RepositoryIndexResponse_ModelIndex struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -2367,7 +2772,7 @@ type RepositoryIndexResponse_ModelIndex struct {
 
 func (x *RepositoryIndexResponse_ModelIndex) Reset() {
 	*x = RepositoryIndexResponse_ModelIndex{}
-	mi := &file_inference_proto_msgTypes[42]
+	mi := &file_inference_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2784,7 @@ func (x *RepositoryIndexResponse_ModelIndex) String() string {
 func (*RepositoryIndexResponse_ModelIndex) ProtoMessage() {}
 
 func (x *RepositoryIndexResponse_ModelIndex) ProtoReflect() protoreflect.Message {
-	mi := &file_inference_proto_msgTypes[42]
+	mi := &file_inference_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +2797,7 @@ func (x *RepositoryIndexResponse_ModelIndex) ProtoReflect() protoreflect.Message
 
 // Deprecated: Use RepositoryIndexResponse_ModelIndex.ProtoReflect.Descriptor instead.
 func (*RepositoryIndexResponse_ModelIndex) Descriptor() ([]byte, []int) {
-	return file_inference_proto_rawDescGZIP(), []int{30, 0}
+	return file_inference_proto_rawDescGZIP(), []int{32, 0}
 }
 
 func (x *RepositoryIndexResponse_ModelIndex) GetName() string {
@@ -2541,28 +2946,57 @@ const file_inference_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\"E\n" +
 	"\x13ModelConfigResponse\x12.\n" +
-	"\x06config\x18\x01 \x01(\v2\x16.inference.ModelConfigR\x06config\"r\n" +
+	"\x06config\x18\x01 \x01(\v2\x16.inference.ModelConfigR\x06config\"\x99\x02\n" +
 	"\n" +
 	"ModelInput\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
-	"\tdata_type\x18\x02 \x01(\x0e2\x13.inference.DataTypeR\bdataType\x12\x12\n" +
-	"\x04dims\x18\x04 \x03(\x03R\x04dimsJ\x04\b\x03\x10\x04J\x04\b\x05\x10\t\"m\n" +
+	"\tdata_type\x18\x02 \x01(\x0e2\x13.inference.DataTypeR\bdataType\x124\n" +
+	"\x06format\x18\x03 \x01(\x0e2\x1c.inference.ModelInput.FormatR\x06format\x12\x12\n" +
+	"\x04dims\x18\x04 \x03(\x03R\x04dims\x12,\n" +
+	"\x12allow_ragged_batch\x18\a \x01(\bR\x10allowRaggedBatch\";\n" +
+	"\x06Format\x12\x0f\n" +
+	"\vFORMAT_NONE\x10\x00\x12\x0f\n" +
+	"\vFORMAT_NHWC\x10\x01\x12\x0f\n" +
+	"\vFORMAT_NCHW\x10\x02J\x04\b\x05\x10\x06J\x04\b\x06\x10\aJ\x04\b\b\x10\t\"m\n" +
 	"\vModelOutput\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x120\n" +
 	"\tdata_type\x18\x02 \x01(\x0e2\x13.inference.DataTypeR\bdataType\x12\x12\n" +
-	"\x04dims\x18\x03 \x03(\x03R\x04dimsJ\x04\b\x04\x10\a\"\x9e\x01\n" +
+	"\x04dims\x18\x03 \x03(\x03R\x04dimsJ\x04\b\x04\x10\a\"\xbe\x02\n" +
 	"\x12ModelVersionPolicy\x12>\n" +
-	"\x06latest\x18\x01 \x01(\v2$.inference.ModelVersionPolicy.LatestH\x00R\x06latest\x1a+\n" +
+	"\x06latest\x18\x01 \x01(\v2$.inference.ModelVersionPolicy.LatestH\x00R\x06latest\x125\n" +
+	"\x03all\x18\x02 \x01(\v2!.inference.ModelVersionPolicy.AllH\x00R\x03all\x12D\n" +
+	"\bspecific\x18\x03 \x01(\v2&.inference.ModelVersionPolicy.SpecificH\x00R\bspecific\x1a+\n" +
 	"\x06Latest\x12!\n" +
-	"\fnum_versions\x18\x01 \x01(\rR\vnumVersionsB\x0f\n" +
-	"\rpolicy_choiceJ\x04\b\x02\x10\x03J\x04\b\x03\x10\x04\"\x8f\x01\n" +
-	"\x14ModelDynamicBatching\x120\n" +
-	"\x14preferred_batch_size\x18\x01 \x03(\x05R\x12preferredBatchSize\x12?\n" +
-	"\x1cmax_queue_delay_microseconds\x18\x02 \x01(\x04R\x19maxQueueDelayMicrosecondsJ\x04\b\x03\x10\b\"6\n" +
+	"\fnum_versions\x18\x01 \x01(\rR\vnumVersions\x1a\x05\n" +
+	"\x03All\x1a&\n" +
+	"\bSpecific\x12\x1a\n" +
+	"\bversions\x18\x01 \x03(\x03R\bversionsB\x0f\n" +
+	"\rpolicy_choice\"\xb7\x01\n" +
+	"\x12ModelInstanceGroup\x126\n" +
+	"\x04kind\x18\x04 \x01(\x0e2\".inference.ModelInstanceGroup.KindR\x04kind\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x05R\x05count\"A\n" +
+	"\x04Kind\x12\r\n" +
+	"\tKIND_AUTO\x10\x00\x12\f\n" +
+	"\bKIND_GPU\x10\x01\x12\f\n" +
+	"\bKIND_CPU\x10\x02\x12\x0e\n" +
+	"\n" +
+	"KIND_MODEL\x10\x03J\x04\b\x01\x10\x02J\x04\b\x03\x10\x04J\x04\b\x05\x10\n" +
+	"\"\xaa\x02\n" +
+	"\x10ModelQueuePolicy\x12P\n" +
+	"\x0etimeout_action\x18\x01 \x01(\x0e2).inference.ModelQueuePolicy.TimeoutActionR\rtimeoutAction\x12@\n" +
+	"\x1cdefault_timeout_microseconds\x18\x02 \x01(\x04R\x1adefaultTimeoutMicroseconds\x124\n" +
+	"\x16allow_timeout_override\x18\x03 \x01(\bR\x14allowTimeoutOverride\x12$\n" +
+	"\x0emax_queue_size\x18\x04 \x01(\rR\fmaxQueueSize\"&\n" +
+	"\rTimeoutAction\x12\n" +
+	"\n" +
+	"\x06REJECT\x10\x00\x12\t\n" +
+	"\x05DELAY\x10\x01\"q\n" +
+	"\x14ModelDynamicBatching\x12M\n" +
+	"\x14default_queue_policy\x18\x06 \x01(\v2\x1b.inference.ModelQueuePolicyR\x12defaultQueuePolicyJ\x04\b\x01\x10\x06J\x04\b\a\x10\b\"6\n" +
 	"\x16ModelTransactionPolicy\x12\x1c\n" +
 	"\tdecoupled\x18\x01 \x01(\bR\tdecoupled\"3\n" +
 	"\x0eModelParameter\x12!\n" +
-	"\fstring_value\x18\x01 \x01(\tR\vstringValue\"\xac\x05\n" +
+	"\fstring_value\x18\x01 \x01(\tR\vstringValue\"\xae\x06\n" +
 	"\vModelConfig\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1a\n" +
 	"\bplatform\x18\x02 \x01(\tR\bplatform\x12\x18\n" +
@@ -2570,7 +3004,9 @@ const file_inference_proto_rawDesc = "" +
 	"\x0eversion_policy\x18\x03 \x01(\v2\x1d.inference.ModelVersionPolicyR\rversionPolicy\x12$\n" +
 	"\x0emax_batch_size\x18\x04 \x01(\x05R\fmaxBatchSize\x12+\n" +
 	"\x05input\x18\x05 \x03(\v2\x15.inference.ModelInputR\x05input\x12.\n" +
-	"\x06output\x18\x06 \x03(\v2\x16.inference.ModelOutputR\x06output\x12L\n" +
+	"\x06output\x18\x06 \x03(\v2\x16.inference.ModelOutputR\x06output\x12D\n" +
+	"\x0einstance_group\x18\a \x03(\v2\x1d.inference.ModelInstanceGroupR\rinstanceGroup\x124\n" +
+	"\x16default_model_filename\x18\b \x01(\tR\x14defaultModelFilename\x12L\n" +
 	"\x10dynamic_batching\x18\v \x01(\v2\x1f.inference.ModelDynamicBatchingH\x00R\x0fdynamicBatching\x12F\n" +
 	"\n" +
 	"parameters\x18\x0e \x03(\v2&.inference.ModelConfig.ParametersEntryR\n" +
@@ -2579,7 +3015,9 @@ const file_inference_proto_rawDesc = "" +
 	"\x0fParametersEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12/\n" +
 	"\x05value\x18\x02 \x01(\v2\x19.inference.ModelParameterR\x05value:\x028\x01B\x13\n" +
-	"\x11scheduling_choiceJ\x04\b\a\x10\vJ\x04\b\f\x10\rJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x10J\x04\b\x10\x10\x11J\x04\b\x12\x10\x13J\x04\b\x14\x10\x19\"F\n" +
+	"\x11scheduling_choiceJ\x04\b\t\x10\n" +
+	"J\x04\b\n" +
+	"\x10\vJ\x04\b\f\x10\rJ\x04\b\r\x10\x0eJ\x04\b\x0f\x10\x10J\x04\b\x10\x10\x11J\x04\b\x12\x10\x13J\x04\b\x14\x10\x19\"F\n" +
 	"\x16ModelStatisticsRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\"9\n" +
@@ -2665,120 +3103,134 @@ func file_inference_proto_rawDescGZIP() []byte {
 	return file_inference_proto_rawDescData
 }
 
-var file_inference_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_inference_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_inference_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_inference_proto_msgTypes = make([]protoimpl.MessageInfo, 47)
 var file_inference_proto_goTypes = []any{
 	(DataType)(0),                                        // 0: inference.DataType
-	(*ServerLiveRequest)(nil),                            // 1: inference.ServerLiveRequest
-	(*ServerLiveResponse)(nil),                           // 2: inference.ServerLiveResponse
-	(*ServerReadyRequest)(nil),                           // 3: inference.ServerReadyRequest
-	(*ServerReadyResponse)(nil),                          // 4: inference.ServerReadyResponse
-	(*ModelReadyRequest)(nil),                            // 5: inference.ModelReadyRequest
-	(*ModelReadyResponse)(nil),                           // 6: inference.ModelReadyResponse
-	(*ServerMetadataRequest)(nil),                        // 7: inference.ServerMetadataRequest
-	(*ServerMetadataResponse)(nil),                       // 8: inference.ServerMetadataResponse
-	(*ModelMetadataRequest)(nil),                         // 9: inference.ModelMetadataRequest
-	(*ModelMetadataResponse)(nil),                        // 10: inference.ModelMetadataResponse
-	(*InferParameter)(nil),                               // 11: inference.InferParameter
-	(*InferTensorContents)(nil),                          // 12: inference.InferTensorContents
-	(*ModelInferRequest)(nil),                            // 13: inference.ModelInferRequest
-	(*ModelInferResponse)(nil),                           // 14: inference.ModelInferResponse
-	(*ModelStreamInferResponse)(nil),                     // 15: inference.ModelStreamInferResponse
-	(*ModelConfigRequest)(nil),                           // 16: inference.ModelConfigRequest
-	(*ModelConfigResponse)(nil),                          // 17: inference.ModelConfigResponse
-	(*ModelInput)(nil),                                   // 18: inference.ModelInput
-	(*ModelOutput)(nil),                                  // 19: inference.ModelOutput
-	(*ModelVersionPolicy)(nil),                           // 20: inference.ModelVersionPolicy
-	(*ModelDynamicBatching)(nil),                         // 21: inference.ModelDynamicBatching
-	(*ModelTransactionPolicy)(nil),                       // 22: inference.ModelTransactionPolicy
-	(*ModelParameter)(nil),                               // 23: inference.ModelParameter
-	(*ModelConfig)(nil),                                  // 24: inference.ModelConfig
-	(*ModelStatisticsRequest)(nil),                       // 25: inference.ModelStatisticsRequest
-	(*StatisticDuration)(nil),                            // 26: inference.StatisticDuration
-	(*InferStatistics)(nil),                              // 27: inference.InferStatistics
-	(*ModelStatistics)(nil),                              // 28: inference.ModelStatistics
-	(*ModelStatisticsResponse)(nil),                      // 29: inference.ModelStatisticsResponse
-	(*RepositoryIndexRequest)(nil),                       // 30: inference.RepositoryIndexRequest
-	(*RepositoryIndexResponse)(nil),                      // 31: inference.RepositoryIndexResponse
-	(*ModelMetadataResponse_TensorMetadata)(nil),         // 32: inference.ModelMetadataResponse.TensorMetadata
-	(*ModelInferRequest_InferInputTensor)(nil),           // 33: inference.ModelInferRequest.InferInputTensor
-	(*ModelInferRequest_InferRequestedOutputTensor)(nil), // 34: inference.ModelInferRequest.InferRequestedOutputTensor
-	nil, // 35: inference.ModelInferRequest.ParametersEntry
-	nil, // 36: inference.ModelInferRequest.InferInputTensor.ParametersEntry
-	nil, // 37: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
-	(*ModelInferResponse_InferOutputTensor)(nil), // 38: inference.ModelInferResponse.InferOutputTensor
-	nil,                               // 39: inference.ModelInferResponse.ParametersEntry
-	nil,                               // 40: inference.ModelInferResponse.InferOutputTensor.ParametersEntry
-	(*ModelVersionPolicy_Latest)(nil), // 41: inference.ModelVersionPolicy.Latest
-	nil,                               // 42: inference.ModelConfig.ParametersEntry
-	(*RepositoryIndexResponse_ModelIndex)(nil), // 43: inference.RepositoryIndexResponse.ModelIndex
+	(ModelInput_Format)(0),                               // 1: inference.ModelInput.Format
+	(ModelInstanceGroup_Kind)(0),                         // 2: inference.ModelInstanceGroup.Kind
+	(ModelQueuePolicy_TimeoutAction)(0),                  // 3: inference.ModelQueuePolicy.TimeoutAction
+	(*ServerLiveRequest)(nil),                            // 4: inference.ServerLiveRequest
+	(*ServerLiveResponse)(nil),                           // 5: inference.ServerLiveResponse
+	(*ServerReadyRequest)(nil),                           // 6: inference.ServerReadyRequest
+	(*ServerReadyResponse)(nil),                          // 7: inference.ServerReadyResponse
+	(*ModelReadyRequest)(nil),                            // 8: inference.ModelReadyRequest
+	(*ModelReadyResponse)(nil),                           // 9: inference.ModelReadyResponse
+	(*ServerMetadataRequest)(nil),                        // 10: inference.ServerMetadataRequest
+	(*ServerMetadataResponse)(nil),                       // 11: inference.ServerMetadataResponse
+	(*ModelMetadataRequest)(nil),                         // 12: inference.ModelMetadataRequest
+	(*ModelMetadataResponse)(nil),                        // 13: inference.ModelMetadataResponse
+	(*InferParameter)(nil),                               // 14: inference.InferParameter
+	(*InferTensorContents)(nil),                          // 15: inference.InferTensorContents
+	(*ModelInferRequest)(nil),                            // 16: inference.ModelInferRequest
+	(*ModelInferResponse)(nil),                           // 17: inference.ModelInferResponse
+	(*ModelStreamInferResponse)(nil),                     // 18: inference.ModelStreamInferResponse
+	(*ModelConfigRequest)(nil),                           // 19: inference.ModelConfigRequest
+	(*ModelConfigResponse)(nil),                          // 20: inference.ModelConfigResponse
+	(*ModelInput)(nil),                                   // 21: inference.ModelInput
+	(*ModelOutput)(nil),                                  // 22: inference.ModelOutput
+	(*ModelVersionPolicy)(nil),                           // 23: inference.ModelVersionPolicy
+	(*ModelInstanceGroup)(nil),                           // 24: inference.ModelInstanceGroup
+	(*ModelQueuePolicy)(nil),                             // 25: inference.ModelQueuePolicy
+	(*ModelDynamicBatching)(nil),                         // 26: inference.ModelDynamicBatching
+	(*ModelTransactionPolicy)(nil),                       // 27: inference.ModelTransactionPolicy
+	(*ModelParameter)(nil),                               // 28: inference.ModelParameter
+	(*ModelConfig)(nil),                                  // 29: inference.ModelConfig
+	(*ModelStatisticsRequest)(nil),                       // 30: inference.ModelStatisticsRequest
+	(*StatisticDuration)(nil),                            // 31: inference.StatisticDuration
+	(*InferStatistics)(nil),                              // 32: inference.InferStatistics
+	(*ModelStatistics)(nil),                              // 33: inference.ModelStatistics
+	(*ModelStatisticsResponse)(nil),                      // 34: inference.ModelStatisticsResponse
+	(*RepositoryIndexRequest)(nil),                       // 35: inference.RepositoryIndexRequest
+	(*RepositoryIndexResponse)(nil),                      // 36: inference.RepositoryIndexResponse
+	(*ModelMetadataResponse_TensorMetadata)(nil),         // 37: inference.ModelMetadataResponse.TensorMetadata
+	(*ModelInferRequest_InferInputTensor)(nil),           // 38: inference.ModelInferRequest.InferInputTensor
+	(*ModelInferRequest_InferRequestedOutputTensor)(nil), // 39: inference.ModelInferRequest.InferRequestedOutputTensor
+	nil, // 40: inference.ModelInferRequest.ParametersEntry
+	nil, // 41: inference.ModelInferRequest.InferInputTensor.ParametersEntry
+	nil, // 42: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
+	(*ModelInferResponse_InferOutputTensor)(nil), // 43: inference.ModelInferResponse.InferOutputTensor
+	nil,                                 // 44: inference.ModelInferResponse.ParametersEntry
+	nil,                                 // 45: inference.ModelInferResponse.InferOutputTensor.ParametersEntry
+	(*ModelVersionPolicy_Latest)(nil),   // 46: inference.ModelVersionPolicy.Latest
+	(*ModelVersionPolicy_All)(nil),      // 47: inference.ModelVersionPolicy.All
+	(*ModelVersionPolicy_Specific)(nil), // 48: inference.ModelVersionPolicy.Specific
+	nil,                                 // 49: inference.ModelConfig.ParametersEntry
+	(*RepositoryIndexResponse_ModelIndex)(nil), // 50: inference.RepositoryIndexResponse.ModelIndex
 }
 var file_inference_proto_depIdxs = []int32{
-	32, // 0: inference.ModelMetadataResponse.inputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
-	32, // 1: inference.ModelMetadataResponse.outputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
-	35, // 2: inference.ModelInferRequest.parameters:type_name -> inference.ModelInferRequest.ParametersEntry
-	33, // 3: inference.ModelInferRequest.inputs:type_name -> inference.ModelInferRequest.InferInputTensor
-	34, // 4: inference.ModelInferRequest.outputs:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor
-	39, // 5: inference.ModelInferResponse.parameters:type_name -> inference.ModelInferResponse.ParametersEntry
-	38, // 6: inference.ModelInferResponse.outputs:type_name -> inference.ModelInferResponse.InferOutputTensor
-	14, // 7: inference.ModelStreamInferResponse.infer_response:type_name -> inference.ModelInferResponse
-	24, // 8: inference.ModelConfigResponse.config:type_name -> inference.ModelConfig
+	37, // 0: inference.ModelMetadataResponse.inputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
+	37, // 1: inference.ModelMetadataResponse.outputs:type_name -> inference.ModelMetadataResponse.TensorMetadata
+	40, // 2: inference.ModelInferRequest.parameters:type_name -> inference.ModelInferRequest.ParametersEntry
+	38, // 3: inference.ModelInferRequest.inputs:type_name -> inference.ModelInferRequest.InferInputTensor
+	39, // 4: inference.ModelInferRequest.outputs:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor
+	44, // 5: inference.ModelInferResponse.parameters:type_name -> inference.ModelInferResponse.ParametersEntry
+	43, // 6: inference.ModelInferResponse.outputs:type_name -> inference.ModelInferResponse.InferOutputTensor
+	17, // 7: inference.ModelStreamInferResponse.infer_response:type_name -> inference.ModelInferResponse
+	29, // 8: inference.ModelConfigResponse.config:type_name -> inference.ModelConfig
 	0,  // 9: inference.ModelInput.data_type:type_name -> inference.DataType
-	0,  // 10: inference.ModelOutput.data_type:type_name -> inference.DataType
-	41, // 11: inference.ModelVersionPolicy.latest:type_name -> inference.ModelVersionPolicy.Latest
-	20, // 12: inference.ModelConfig.version_policy:type_name -> inference.ModelVersionPolicy
-	18, // 13: inference.ModelConfig.input:type_name -> inference.ModelInput
-	19, // 14: inference.ModelConfig.output:type_name -> inference.ModelOutput
-	21, // 15: inference.ModelConfig.dynamic_batching:type_name -> inference.ModelDynamicBatching
-	42, // 16: inference.ModelConfig.parameters:type_name -> inference.ModelConfig.ParametersEntry
-	22, // 17: inference.ModelConfig.model_transaction_policy:type_name -> inference.ModelTransactionPolicy
-	26, // 18: inference.InferStatistics.success:type_name -> inference.StatisticDuration
-	26, // 19: inference.InferStatistics.fail:type_name -> inference.StatisticDuration
-	26, // 20: inference.InferStatistics.queue:type_name -> inference.StatisticDuration
-	26, // 21: inference.InferStatistics.compute_input:type_name -> inference.StatisticDuration
-	26, // 22: inference.InferStatistics.compute_infer:type_name -> inference.StatisticDuration
-	26, // 23: inference.InferStatistics.compute_output:type_name -> inference.StatisticDuration
-	26, // 24: inference.InferStatistics.cache_hit:type_name -> inference.StatisticDuration
-	26, // 25: inference.InferStatistics.cache_miss:type_name -> inference.StatisticDuration
-	27, // 26: inference.ModelStatistics.inference_stats:type_name -> inference.InferStatistics
-	28, // 27: inference.ModelStatisticsResponse.model_stats:type_name -> inference.ModelStatistics
-	43, // 28: inference.RepositoryIndexResponse.models:type_name -> inference.RepositoryIndexResponse.ModelIndex
-	36, // 29: inference.ModelInferRequest.InferInputTensor.parameters:type_name -> inference.ModelInferRequest.InferInputTensor.ParametersEntry
-	12, // 30: inference.ModelInferRequest.InferInputTensor.contents:type_name -> inference.InferTensorContents
-	37, // 31: inference.ModelInferRequest.InferRequestedOutputTensor.parameters:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
-	11, // 32: inference.ModelInferRequest.ParametersEntry.value:type_name -> inference.InferParameter
-	11, // 33: inference.ModelInferRequest.InferInputTensor.ParametersEntry.value:type_name -> inference.InferParameter
-	11, // 34: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
-	40, // 35: inference.ModelInferResponse.InferOutputTensor.parameters:type_name -> inference.ModelInferResponse.InferOutputTensor.ParametersEntry
-	12, // 36: inference.ModelInferResponse.InferOutputTensor.contents:type_name -> inference.InferTensorContents
-	11, // 37: inference.ModelInferResponse.ParametersEntry.value:type_name -> inference.InferParameter
-	11, // 38: inference.ModelInferResponse.InferOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
-	23, // 39: inference.ModelConfig.ParametersEntry.value:type_name -> inference.ModelParameter
-	1,  // 40: inference.GRPCInferenceService.ServerLive:input_type -> inference.ServerLiveRequest
-	3,  // 41: inference.GRPCInferenceService.ServerReady:input_type -> inference.ServerReadyRequest
-	5,  // 42: inference.GRPCInferenceService.ModelReady:input_type -> inference.ModelReadyRequest
-	7,  // 43: inference.GRPCInferenceService.ServerMetadata:input_type -> inference.ServerMetadataRequest
-	9,  // 44: inference.GRPCInferenceService.ModelMetadata:input_type -> inference.ModelMetadataRequest
-	13, // 45: inference.GRPCInferenceService.ModelInfer:input_type -> inference.ModelInferRequest
-	13, // 46: inference.GRPCInferenceService.ModelStreamInfer:input_type -> inference.ModelInferRequest
-	16, // 47: inference.GRPCInferenceService.ModelConfig:input_type -> inference.ModelConfigRequest
-	25, // 48: inference.GRPCInferenceService.ModelStatistics:input_type -> inference.ModelStatisticsRequest
-	30, // 49: inference.GRPCInferenceService.RepositoryIndex:input_type -> inference.RepositoryIndexRequest
-	2,  // 50: inference.GRPCInferenceService.ServerLive:output_type -> inference.ServerLiveResponse
-	4,  // 51: inference.GRPCInferenceService.ServerReady:output_type -> inference.ServerReadyResponse
-	6,  // 52: inference.GRPCInferenceService.ModelReady:output_type -> inference.ModelReadyResponse
-	8,  // 53: inference.GRPCInferenceService.ServerMetadata:output_type -> inference.ServerMetadataResponse
-	10, // 54: inference.GRPCInferenceService.ModelMetadata:output_type -> inference.ModelMetadataResponse
-	14, // 55: inference.GRPCInferenceService.ModelInfer:output_type -> inference.ModelInferResponse
-	15, // 56: inference.GRPCInferenceService.ModelStreamInfer:output_type -> inference.ModelStreamInferResponse
-	17, // 57: inference.GRPCInferenceService.ModelConfig:output_type -> inference.ModelConfigResponse
-	29, // 58: inference.GRPCInferenceService.ModelStatistics:output_type -> inference.ModelStatisticsResponse
-	31, // 59: inference.GRPCInferenceService.RepositoryIndex:output_type -> inference.RepositoryIndexResponse
-	50, // [50:60] is the sub-list for method output_type
-	40, // [40:50] is the sub-list for method input_type
-	40, // [40:40] is the sub-list for extension type_name
-	40, // [40:40] is the sub-list for extension extendee
-	0,  // [0:40] is the sub-list for field type_name
+	1,  // 10: inference.ModelInput.format:type_name -> inference.ModelInput.Format
+	0,  // 11: inference.ModelOutput.data_type:type_name -> inference.DataType
+	46, // 12: inference.ModelVersionPolicy.latest:type_name -> inference.ModelVersionPolicy.Latest
+	47, // 13: inference.ModelVersionPolicy.all:type_name -> inference.ModelVersionPolicy.All
+	48, // 14: inference.ModelVersionPolicy.specific:type_name -> inference.ModelVersionPolicy.Specific
+	2,  // 15: inference.ModelInstanceGroup.kind:type_name -> inference.ModelInstanceGroup.Kind
+	3,  // 16: inference.ModelQueuePolicy.timeout_action:type_name -> inference.ModelQueuePolicy.TimeoutAction
+	25, // 17: inference.ModelDynamicBatching.default_queue_policy:type_name -> inference.ModelQueuePolicy
+	23, // 18: inference.ModelConfig.version_policy:type_name -> inference.ModelVersionPolicy
+	21, // 19: inference.ModelConfig.input:type_name -> inference.ModelInput
+	22, // 20: inference.ModelConfig.output:type_name -> inference.ModelOutput
+	24, // 21: inference.ModelConfig.instance_group:type_name -> inference.ModelInstanceGroup
+	26, // 22: inference.ModelConfig.dynamic_batching:type_name -> inference.ModelDynamicBatching
+	49, // 23: inference.ModelConfig.parameters:type_name -> inference.ModelConfig.ParametersEntry
+	27, // 24: inference.ModelConfig.model_transaction_policy:type_name -> inference.ModelTransactionPolicy
+	31, // 25: inference.InferStatistics.success:type_name -> inference.StatisticDuration
+	31, // 26: inference.InferStatistics.fail:type_name -> inference.StatisticDuration
+	31, // 27: inference.InferStatistics.queue:type_name -> inference.StatisticDuration
+	31, // 28: inference.InferStatistics.compute_input:type_name -> inference.StatisticDuration
+	31, // 29: inference.InferStatistics.compute_infer:type_name -> inference.StatisticDuration
+	31, // 30: inference.InferStatistics.compute_output:type_name -> inference.StatisticDuration
+	31, // 31: inference.InferStatistics.cache_hit:type_name -> inference.StatisticDuration
+	31, // 32: inference.InferStatistics.cache_miss:type_name -> inference.StatisticDuration
+	32, // 33: inference.ModelStatistics.inference_stats:type_name -> inference.InferStatistics
+	33, // 34: inference.ModelStatisticsResponse.model_stats:type_name -> inference.ModelStatistics
+	50, // 35: inference.RepositoryIndexResponse.models:type_name -> inference.RepositoryIndexResponse.ModelIndex
+	41, // 36: inference.ModelInferRequest.InferInputTensor.parameters:type_name -> inference.ModelInferRequest.InferInputTensor.ParametersEntry
+	15, // 37: inference.ModelInferRequest.InferInputTensor.contents:type_name -> inference.InferTensorContents
+	42, // 38: inference.ModelInferRequest.InferRequestedOutputTensor.parameters:type_name -> inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry
+	14, // 39: inference.ModelInferRequest.ParametersEntry.value:type_name -> inference.InferParameter
+	14, // 40: inference.ModelInferRequest.InferInputTensor.ParametersEntry.value:type_name -> inference.InferParameter
+	14, // 41: inference.ModelInferRequest.InferRequestedOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
+	45, // 42: inference.ModelInferResponse.InferOutputTensor.parameters:type_name -> inference.ModelInferResponse.InferOutputTensor.ParametersEntry
+	15, // 43: inference.ModelInferResponse.InferOutputTensor.contents:type_name -> inference.InferTensorContents
+	14, // 44: inference.ModelInferResponse.ParametersEntry.value:type_name -> inference.InferParameter
+	14, // 45: inference.ModelInferResponse.InferOutputTensor.ParametersEntry.value:type_name -> inference.InferParameter
+	28, // 46: inference.ModelConfig.ParametersEntry.value:type_name -> inference.ModelParameter
+	4,  // 47: inference.GRPCInferenceService.ServerLive:input_type -> inference.ServerLiveRequest
+	6,  // 48: inference.GRPCInferenceService.ServerReady:input_type -> inference.ServerReadyRequest
+	8,  // 49: inference.GRPCInferenceService.ModelReady:input_type -> inference.ModelReadyRequest
+	10, // 50: inference.GRPCInferenceService.ServerMetadata:input_type -> inference.ServerMetadataRequest
+	12, // 51: inference.GRPCInferenceService.ModelMetadata:input_type -> inference.ModelMetadataRequest
+	16, // 52: inference.GRPCInferenceService.ModelInfer:input_type -> inference.ModelInferRequest
+	16, // 53: inference.GRPCInferenceService.ModelStreamInfer:input_type -> inference.ModelInferRequest
+	19, // 54: inference.GRPCInferenceService.ModelConfig:input_type -> inference.ModelConfigRequest
+	30, // 55: inference.GRPCInferenceService.ModelStatistics:input_type -> inference.ModelStatisticsRequest
+	35, // 56: inference.GRPCInferenceService.RepositoryIndex:input_type -> inference.RepositoryIndexRequest
+	5,  // 57: inference.GRPCInferenceService.ServerLive:output_type -> inference.ServerLiveResponse
+	7,  // 58: inference.GRPCInferenceService.ServerReady:output_type -> inference.ServerReadyResponse
+	9,  // 59: inference.GRPCInferenceService.ModelReady:output_type -> inference.ModelReadyResponse
+	11, // 60: inference.GRPCInferenceService.ServerMetadata:output_type -> inference.ServerMetadataResponse
+	13, // 61: inference.GRPCInferenceService.ModelMetadata:output_type -> inference.ModelMetadataResponse
+	17, // 62: inference.GRPCInferenceService.ModelInfer:output_type -> inference.ModelInferResponse
+	18, // 63: inference.GRPCInferenceService.ModelStreamInfer:output_type -> inference.ModelStreamInferResponse
+	20, // 64: inference.GRPCInferenceService.ModelConfig:output_type -> inference.ModelConfigResponse
+	34, // 65: inference.GRPCInferenceService.ModelStatistics:output_type -> inference.ModelStatisticsResponse
+	36, // 66: inference.GRPCInferenceService.RepositoryIndex:output_type -> inference.RepositoryIndexResponse
+	57, // [57:67] is the sub-list for method output_type
+	47, // [47:57] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_inference_proto_init() }
@@ -2795,8 +3247,10 @@ func file_inference_proto_init() {
 	}
 	file_inference_proto_msgTypes[19].OneofWrappers = []any{
 		(*ModelVersionPolicy_Latest_)(nil),
+		(*ModelVersionPolicy_All_)(nil),
+		(*ModelVersionPolicy_Specific_)(nil),
 	}
-	file_inference_proto_msgTypes[23].OneofWrappers = []any{
+	file_inference_proto_msgTypes[25].OneofWrappers = []any{
 		(*ModelConfig_DynamicBatching)(nil),
 	}
 	type x struct{}
@@ -2804,8 +3258,8 @@ func file_inference_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_inference_proto_rawDesc), len(file_inference_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   43,
+			NumEnums:      4,
+			NumMessages:   47,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1,7 +1,9 @@
 // The Open Inference Protocol over gRPC: names and numbers are the protocol's,
 // and those of the calls that Triton adds to it and overlapd answers. Fields
 // that overlapd neither reads nor fills are left out; their numbers are
-// reserved. TestGenerated fails if the Go files beside this one do not fit it.
+// reserved. ModelConfig is also what overlapd reads of config.pbtxt, the
+// configuration of a model in a model repository of Triton. TestGenerated fails
+// if the Go files beside this one do not fit it.
 //
 // To generate them again, with protoc, protoc-gen-go v1.36.12 and
 // protoc-gen-go-grpc v1.6.2 on the path, in this folder:
