@@ -106,15 +106,6 @@ func TestDayArrivals(t *testing.T) {
 	}
 }
 
-// TestDemand asks for more where queries are lost, and for those that work where not.
-func TestDemand(t *testing.T) {
-	for _, c := range []struct{ bad, busy, want float64 }{{0.2, 1, 125}, {0.01, 0.3, 30}, {0, 0, 0}} {
-		if got := demand(100, c.bad, c.busy); math.Abs(got-c.want) > 1e-9 {
-			t.Errorf("%+v: %v", c, got)
-		}
-	}
-}
-
 // TestChangingFigures: parts of a run make the rows, also of one that is over early; and
 // without the data there is no figure but a reason.
 func TestChangingFigures(t *testing.T) {

@@ -76,13 +76,3 @@ func TestClusterTakesTheBetterWay(t *testing.T) {
 		t.Errorf("clockwork serves %v in time, fcfs %v: its devices are idle", *a.Ours, *b.Ours)
 	}
 }
-
-func TestUnusualSizes(t *testing.T) {
-	usual := map[string][]int{}
-	for _, m := range quadModels {
-		usual[m] = pairSizes
-	}
-	if got := unusualSizes(usual); got != "Batch sizes are those of the paper's table 1." {
-		t.Errorf("%q", got)
-	}
-}

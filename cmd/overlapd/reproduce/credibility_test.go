@@ -115,18 +115,3 @@ func TestWorse(t *testing.T) {
 		}
 	}
 }
-
-func TestPairFigures(t *testing.T) {
-	made := madeRuns(map[string][2]float64{"fcfs-authors": {0.4, 0.4}, "abacus-authors": {0.2, 0.2}, "overlap": {0.1, 0.1}})
-	list := planPairs(&pairViolations, &pairAnswered)(made)()
-	if len(list) != 2 || list[1].Figure != "17" {
-		t.Fatalf("%d figures", len(list))
-	}
-	violations, answered := list[0], list[1]
-	if row := violations.find(caseMean, fullLoad, "overlap"); *row.Ours != 0.1 || *row.Authors != 0.5 {
-		t.Errorf("%+v", row)
-	}
-	if row := answered.find("Res50+Bert", fullLoad, "fcfs-authors"); *row.Ours != 500 || *row.Authors != 500 {
-		t.Errorf("%+v", row)
-	}
-}

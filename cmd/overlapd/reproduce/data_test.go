@@ -152,14 +152,3 @@ func TestSizesBeyondPairs(t *testing.T) {
 		t.Error(text)
 	}
 }
-
-func TestMeasuredTogether(t *testing.T) {
-	d, _ := readDrawn(t)
-	var labels []string
-	for _, d := range (&stock{measured: d.pairs}).pairs(calmLoad) {
-		labels = append(labels, d.label())
-	}
-	if want := []string{"Res50+Res101", "Res101+Bert"}; !slices.Equal(labels, want) {
-		t.Errorf("%q, want %q", labels, want)
-	}
-}

@@ -3,7 +3,6 @@ package reproduce
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,45 +38,6 @@ func TestPageSaysEverything(t *testing.T) {
 	}
 	if strings.Contains(page, `class="level"></i>`) || strings.Contains(page, "NaN") {
 		t.Error("the page has a level that nothing has, or no number where it should have one")
-	}
-}
-
-// TestPageEscapesNames takes none for a part of the page.
-func TestPageEscapesNames(t *testing.T) {
-	r := example()
-	r.Figures[0].Title, r.Figures[0].Rows[0].Case, r.Policies[0].Summary = `</h2><script>`, `<svg onload="x">`, "a & b"
-	if page := pageOf(t, r); strings.Contains(page, "<script>") || strings.Contains(page, `<svg onload="x"`) {
-		t.Error("a name is taken for a part of the page")
-	}
-}
-
-// TestPageWithoutFigures and without anything missing has neither heading.
-func TestPageWithoutFigures(t *testing.T) {
-	page := pageOf(t, &Result{Label: "x"})
-	if strings.Contains(page, "<h2") || strings.Contains(page, "<svg") || strings.Contains(page, "all numbers") {
-		t.Errorf("nothing is shown as\n%s", page)
-	}
-}
-
-func TestLines(t *testing.T) {
-	f := &figure{}
-	for _, policy := range []string{"p", "q"} {
-		for _, qps := range []float64{50, 100} {
-			for _, name := range []string{"a", "b", caseMean} {
-				f.Rows = append(f.Rows, row{Case: name, QPS: qps, Policy: policy})
-			}
-		}
-	}
-	var got []string
-	for _, l := range f.lines(true) {
-		got = append(got, fmt.Sprintf("%s %g %s", l.Case, l.QPS, l.Policy))
-	}
-	want := []string{
-		"mean 50 p", "mean 50 q", "a 50 p", "a 50 q", "b 50 p", "b 50 q",
-		"mean 100 p", "mean 100 q", "a 100 p", "a 100 q", "b 100 p", "b 100 q",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("lines\n%q, want\n%q", got, want)
 	}
 }
 
@@ -183,21 +143,6 @@ func TestTextOfManyRows(t *testing.T) {
 	}
 }
 
-func TestTextOfComparisonsAndNotes(t *testing.T) {
-	f := &figure{Figure: "highest-load", Title: "x", Notes: []string{"first", "second"}, Comparisons: []row{
-		{Case: "mean: a against b", Ours: rounded(12.34), Paper: rounded(20)},
-	}}
-	text := textOf(t, &Result{Label: "Emulated: x", Figures: []*figure{f}, Missing: []missing{{"22", "a cluster", "there is no file"}, {"20 and 21", "MIG", "not measured"}}})
-	last := -1
-	for _, want := range []string{"Emulated: x\n", "\nhighest-load: x (emulated)\n", "a against b    -  12.3 %  20.0 %", "  first\n  second\n", "\nfigure 22: a cluster\n  there is no file\n", "\nfigures 20 and 21: MIG\n  not measured\n"} {
-		at := strings.Index(text, want)
-		if at < 0 || at < last {
-			t.Errorf("%q is missing, or not in its place, in\n%s", want, text)
-		}
-		last = at
-	}
-}
-
 func TestNumbersAsText(t *testing.T) {
 	v := rounded(0.1234)
 	for _, c := range []struct {
@@ -219,11 +164,6 @@ func TestNumbersAsText(t *testing.T) {
 	for name, want := range map[string]string{"14": "figure 14", "17, goodput": "figure 17, goodput", "20 and 21": "figures 20 and 21", "credibility": "credibility", "": ""} {
 		if got := figureName(name); got != want {
 			t.Errorf("%q is called %q, want %q", name, got, want)
-		}
-	}
-	for name, want := range map[string]bool{caseMean: true, caseAll: true, caseQuad: true, caseTriplets: true, caseQuadruplet: true, "Res50+Bert": false, "": false} {
-		if isMean(name) != want {
-			t.Errorf("%q stands for others: %t", name, !want)
 		}
 	}
 }

@@ -12,7 +12,7 @@ func TestOptionsTellEveryFault(t *testing.T) {
 	if !errors.Is(err, errOptions) {
 		t.Fatalf("%v", err)
 	}
-	for _, want := range []string{"--data DIR", "--out DIR", "1001 seeds, not 1 to 1000", "0 queries a run", "-1 epochs", `no figure "99"; there are highest-load, 10, 14`, `unknown policy "lifo"`} {
+	for _, want := range []string{"--data DIR", "--out DIR", "1001 seeds, not 1 to 1000", "0 queries a run", "-1 epochs", `no figure "99"; there are highest-load, 10, 14`, `unknown policy "lifo"; there are fcfs-authors, `} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not among\n%v", want, err)
 		}
@@ -24,16 +24,5 @@ func TestOptionsTellEveryFault(t *testing.T) {
 	o.Data, o.Out = "x", "y"
 	if _, err := o.check(figures); err != nil {
 		t.Errorf("the defaults: %v", err)
-	}
-}
-
-func TestWants(t *testing.T) {
-	all, some := Options{}, Options{Figures: []string{"14", "22"}}
-	if !all.wants("99") || !some.wants("22") || some.wants("15") {
-		t.Error("figures are not wanted as they were named")
-	}
-	FigureNames()[0] = "x"
-	if FigureNames()[0] == "x" {
-		t.Error("the names of figures can be changed from outside")
 	}
 }

@@ -32,18 +32,3 @@ func TestBoundsStandBesideRuns(t *testing.T) {
 		t.Errorf("%+v", row)
 	}
 }
-
-// TestBoundIsKept holds runs to what no schedule does better than.
-func TestBoundIsKept(t *testing.T) {
-	o := quick(t, drawnData(t))
-	o.Figures, o.Policies, o.Queries, o.Seeds = []string{"15"}, []string{"overlap-unmerged", "overlap"}, 100, 1
-	f := reproduce(t, o).Figures[0]
-	for _, load := range []float64{calmLoad, fullLoad} {
-		for series, policy := range map[string]string{boundUnmerged: "overlap-unmerged", boundMerged: "overlap"} {
-			least, got := f.find("Res50+Res101", load, series), f.find("Res50+Res101", load, policy)
-			if least == nil || got == nil || *least.Ours > *got.Ours+0.02 {
-				t.Errorf("%s at %v: %+v, bound %+v", policy, load, got, least)
-			}
-		}
-	}
-}

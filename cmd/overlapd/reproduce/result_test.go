@@ -1,15 +1,12 @@
 package reproduce
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -66,25 +63,6 @@ func TestOutputs(t *testing.T) {
 	golden(t, "result.json", object.String())
 }
 
-func TestMeansAndComparisons(t *testing.T) {
-	f := example().Figures[0]
-	if m := f.find(caseMean, 100, "fcfs-authors"); m == nil || *m.Ours != 0.3 || *m.Authors != 0.4 {
-		t.Errorf("%+v", m)
-	}
-	if len(f.Comparisons) != 1 {
-		t.Fatalf("%+v", f.Comparisons)
-	}
-	if c := f.Comparisons[0]; *c.Ours != 50 || *c.Paper != 55.7 || *c.Authors != 75 || c.Section != "7.3" {
-		t.Errorf("ours %v, paper %v, authors %v, section %s", *c.Ours, *c.Paper, *c.Authors, c.Section)
-	}
-	if c := change(rounded(130), rounded(100), true); *c != 30 {
-		t.Errorf("30 %% more is %v", *c)
-	}
-	if c := change(rounded(1), rounded(0), false); c != nil {
-		t.Errorf("less than nothing by %v", *c)
-	}
-}
-
 func TestRounded(t *testing.T) {
 	for v, want := range map[float64]float64{0: 0, 1.23456789: 1.23457, 123456.7: 123457, -0.000123456789: -0.000123457} {
 		if got := rounded(v); got == nil || math.Abs(*got-want) > 1e-12*math.Abs(want) {
@@ -132,44 +110,5 @@ func TestCorrelation(t *testing.T) {
 		if got := correlation(a, b); math.Abs(got-want) > 1e-12 {
 			t.Errorf("%v: %v", b, got)
 		}
-	}
-}
-
-func TestPlanEndsWithFirstError(t *testing.T) {
-	broken := errors.New("broken")
-	p := &plan{}
-	var done atomic.Int64
-	for i := range 1000 {
-		p.add("x", 1, func(ctx context.Context, _ *lane) error {
-			done.Add(1)
-			switch {
-			case i == 3:
-				return broken
-			case i > 3: // wait for the error, however late its lane goes on
-				<-ctx.Done()
-			}
-			return nil
-		})
-	}
-	if err := p.run(t.Context(), newLane, newTally(nil, 1)); !errors.Is(err, broken) {
-		t.Errorf("%v", err)
-	}
-	if done.Load() == 1000 {
-		t.Error("all jobs were done in spite of the error")
-	}
-}
-
-func TestChosen(t *testing.T) {
-	o := DefaultOptions()
-	o.Data, o.Out = "x", "y"
-	if all, err := o.check(figures); err != nil || len(all) != len(variants) {
-		t.Errorf("%+v, %v", all, err)
-	}
-	o.Policies = []string{"overlap", "edf"}
-	if list, err := o.check(figures); err != nil || len(list) != 2 || list[0].name != "edf" {
-		t.Errorf("%+v, %v", list, err)
-	}
-	if !slices.Contains(VariantNames(), "overlap-unmerged") {
-		t.Error("overlap without merging is missing")
 	}
 }

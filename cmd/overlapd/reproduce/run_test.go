@@ -230,12 +230,8 @@ func TestRunRefuses(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		"no data":        {func(o *Options) { o.Data = "" }, "give --data DIR"},
-		"empty folder":   {func(o *Options) { o.Data = t.TempDir() }, "neither abacus-a100/pairs nor pairs"},
-		"unknown figure": {func(o *Options) { o.Figures = []string{"99"} }, `no figure "99"`},
-		"unknown policy": {func(o *Options) { o.Policies = []string{"lifo"} }, `unknown policy "lifo"`},
-		"no seeds":       {func(o *Options) { o.Seeds = 0 }, "0 seeds"},
-		"too many":       {func(o *Options) { o.Queries = maxQueries + 1 }, "queries a run"},
+		"no data":      {func(o *Options) { o.Data = "" }, "give --data DIR"},
+		"empty folder": {func(o *Options) { o.Data = t.TempDir() }, "neither abacus-a100/pairs nor pairs"},
 		"empty trace": {func(o *Options) {
 			o.Data, o.Figures = broken(t, loadsFile, "minute,load\n"), []string{"22"}
 		}, "unusable arrivals: "},

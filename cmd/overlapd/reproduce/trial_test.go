@@ -104,18 +104,6 @@ func TestScenarioOfTrial(t *testing.T) {
 	}
 }
 
-// TestLaneTellsOfBadDevices in all that it is asked.
-func TestLaneTellsOfBadDevices(t *testing.T) {
-	s := &stock{profile: &device.Profile{}}
-	l := newLane()
-	if _, err := l.device(s); err == nil {
-		t.Error("an empty profile is a device")
-	}
-	if _, err := l.run(&trial{stock: s, deploy: &deployment{}}); err == nil {
-		t.Error("an empty profile serves")
-	}
-}
-
 // TestRunsEndWithFaults of the deployment, whichever figure they are for.
 func TestRunsEndWithFaults(t *testing.T) {
 	s, o := stockOf([]string{"resnet50", "bert"}, quadModels), DefaultOptions()

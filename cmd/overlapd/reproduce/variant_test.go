@@ -1,7 +1,6 @@
 package reproduce
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -57,10 +56,6 @@ func TestKindsOfVariants(t *testing.T) {
 		if v := variantNamed(name); v.knows == sim.KnowsAll {
 			t.Errorf("%s drops by prediction, which the authors' does not", name)
 		}
-	}
-	o := Options{Policies: []string{"edf", "lifo"}}
-	if _, err := o.check(figures); !errors.Is(err, errOptions) || !strings.Contains(err.Error(), "sjf-unmerged") {
-		t.Errorf("an unknown one is refused with %v, which should tell what there is", err)
 	}
 }
 
