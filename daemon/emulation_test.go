@@ -372,27 +372,6 @@ func TestEmulatedPredictor(t *testing.T) {
 	}
 }
 
-// A stopping daemon answers what it has accepted.
-func TestEmulatedDrains(t *testing.T) {
-	d := serveEmulated(t, emulatedConfig(t, nil))
-	const queries = 50
-	var clients sync.WaitGroup
-	for range queries {
-		clients.Go(func() {
-			if status, text := d.infer(0, 8, 0); status != http.StatusOK && !strings.Contains(text, "draining") && status != 0 {
-				t.Errorf("status %d: %s", status, text)
-			}
-		})
-	}
-	for begin := time.Now(); time.Since(begin) < 10*time.Second; time.Sleep(time.Millisecond) {
-		if o, ok := d.backend.FullStatus(); ok && o.Services[0].Arrived > 0 {
-			break
-		}
-	}
-	d.stop()
-	clients.Wait()
-}
-
 func TestEmulationFaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*config.Config)

@@ -123,21 +123,6 @@ func TestGroupWithALostSpan(t *testing.T) {
 	r.replays()
 }
 
-func TestGroupWithAFailedSpan(t *testing.T) {
-	r, first := groupRig(t)
-	calls := r.group(first)
-	r.workers.endOf(0, models.SpanFailed)
-	r.workers.endOf(1, models.SpanDone)
-	wantError(t, answerOf(t, r.backend, calls[0]), 500, "model_failed")
-	if err := answerOf(t, r.backend, calls[1]); err != nil {
-		t.Error(err)
-	}
-	if s := r.shapes(); len(s) > 0 && s[0].Runs > 0 {
-		t.Errorf("learned of groups: %+v", s)
-	}
-	r.replays()
-}
-
 func TestGroupWithACancelledMember(t *testing.T) {
 	r, first := groupRig(t)
 	calls := r.group(first)
@@ -151,63 +136,6 @@ func TestGroupWithACancelledMember(t *testing.T) {
 	r.sync()
 	if n := r.workers.held(); n != 0 {
 		t.Errorf("the workers hold %d batches", n)
-	}
-	r.replays()
-}
-
-// Both workers of a group are lost, one for good.
-func TestGroupThatIsLost(t *testing.T) {
-	r, first := groupRig(t)
-	calls := r.group(first)
-	r.workers.fail(0)
-	r.workers.kill(1)
-	r.workers.revive(1, fakeOperators)
-	if s := r.workers.await(); s.Service != 1 {
-		t.Errorf("%v runs", s)
-	}
-	r.workers.end(models.SpanDone)
-	if err := answerOf(t, r.backend, calls[1]); err != nil {
-		t.Error(err)
-	}
-	r.backend.GiveUp()
-	wantError(t, answerOf(t, r.backend, calls[0]), 503, "draining")
-	r.replays()
-}
-
-// Spans are cut where deadlines ask for it, and batches go on where they stand.
-// Whatever is decided, every query is answered, and the log reproduces.
-func TestGroupsUnderLoad(t *testing.T) {
-	r := startRig(t, rigOptions{services: 3, dir: put(t, fakeFile(3)), change: func(c *config.Config) {
-		c.Decisions.Log = true
-		for i := range c.Services {
-			c.Services[i].MaxBatch = 4
-		}
-	}})
-	r.await("serving")
-	var calls []*query.Call
-	for range 40 {
-		for i := range r.backend.Services() {
-			c, err := submit(t, r.backend, i, time.Duration(1+len(calls)%7)*10*time.Second)
-			if err != nil {
-				t.Fatal(err)
-			}
-			calls = append(calls, c)
-		}
-	}
-	r.workers.runsOn(&calm)
-	for _, c := range calls {
-		if err := answerOf(t, r.backend, c); err != nil {
-			t.Error(err)
-		}
-	}
-	several := 0
-	for _, spans := range r.workers.sent() {
-		if len(spans) > 1 {
-			several++
-		}
-	}
-	if s := r.shapes(); several == 0 || len(s) == 0 {
-		t.Errorf("%d groups of several spans, learned %v", several, s)
 	}
 	r.replays()
 }

@@ -10,8 +10,6 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-const ms = time.Millisecond
-
 // A group that is measured while a worker begins to load ends and is run again,
 // and nothing is measured until the worker is loaded or lost.
 func TestLoadingAndMeasuring(t *testing.T) {

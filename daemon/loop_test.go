@@ -33,20 +33,6 @@ func startLoop(t *testing.T, services int, change func(*config.Config)) (*backen
 	return b, f
 }
 
-func TestLoopAnswers(t *testing.T) {
-	b, f := startLoop(t, 1, nil)
-	c := mustSubmit(t, b, 0)
-	f.await()
-	f.end(models.SpanDone)
-	if err := answerOf(t, b, c); err != nil {
-		t.Error(err)
-	}
-	c = mustSubmit(t, b, 0)
-	f.await()
-	f.end(models.SpanFailed)
-	wantError(t, answerOf(t, b, c), 500, "model_failed")
-}
-
 // The scheduler's reasons reach clients by the names that the protocol has.
 func TestReasonsOfTheScheduler(t *testing.T) {
 	for reason, name := range map[overlap.Reason]string{

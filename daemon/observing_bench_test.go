@@ -116,3 +116,25 @@ func middle(values []float64) float64 {
 	slices.Sort(values)
 	return values[len(values)/2]
 }
+
+// scrapeEvery scrapes until the function that it returns is called.
+func scrapeEvery(t testing.TB, b *backend, pause time.Duration) (end func()) {
+	text := daemonOf(b).newExporter("test")
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		tick := time.NewTicker(pause)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if _, err := text(); err != nil {
+					t.Error(err)
+				}
+			case <-stop:
+				return
+			}
+		}
+	}()
+	return func() { close(stop); <-stopped }
+}

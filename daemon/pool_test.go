@@ -10,13 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	gpufake "github.com/overlapd/overlapd/cuda/fake"
 	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/models"
-	"github.com/rs/zerolog"
 )
 
 // pooledConfig has two emulated devices that are alike.

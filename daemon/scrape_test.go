@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -261,37 +260,6 @@ func TestScrapeOfAFullInbox(t *testing.T) {
 		t.Errorf("%d messages of %d", s.Inbox, s.InboxLimit)
 	}
 	close(hold)
-}
-
-// Scrapes while it serves, from many sides, do not keep it from answering.
-func TestScrapesWhileServing(t *testing.T) {
-	d := serveEmulated(t, emulatedConfig(t, nil))
-	stop := make(chan struct{})
-	var scrapers, clients sync.WaitGroup
-	for range 4 {
-		scrapers.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				if _, err := d.newExporter("test")(); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	for i := range 40 {
-		clients.Go(func() {
-			if status, text := d.infer(i%2, 1, 8); status != http.StatusOK {
-				t.Errorf("status %d: %s", status, text)
-			}
-		})
-	}
-	clients.Wait()
-	close(stop)
-	scrapers.Wait()
 }
 
 func TestMetricsOff(t *testing.T) {

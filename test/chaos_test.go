@@ -46,7 +46,6 @@ type chaos struct {
 
 	clock   *clock // nil with noClock
 	noClock error
-	stepped atomic.Int64
 	scarce  atomic.Int64 // disturbances that leave no descriptors
 	stalls  stalls
 

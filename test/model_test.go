@@ -3,8 +3,6 @@ package test
 import (
 	"bytes"
 	"encoding/binary"
-	"encoding/json"
-	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -215,23 +213,5 @@ func TestModelChangesOnDisk(t *testing.T) {
 	refusedWith(t, p.infer("changing", q), 503, "given_up")
 	if err := checkSum(q, p.infer("add", q)); err != nil {
 		t.Error(err)
-	}
-}
-
-// The index says which services are there.
-func TestIndex(t *testing.T) {
-	t.Parallel()
-	p := serve(t, config{services: []service{tinyAdd}})
-	response, err := client.Post(p.url("/v2/repository/index"), "application/json", strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer response.Body.Close()
-	var index []struct{ Name, State string }
-	if err := json.NewDecoder(response.Body).Decode(&index); err != nil {
-		t.Fatal(err)
-	}
-	if got := fmt.Sprint(index); got != "[{add READY}]" {
-		t.Errorf("the index is %s", got)
 	}
 }

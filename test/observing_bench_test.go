@@ -246,3 +246,8 @@ func (o *observed) share(clients int, ask func(c *http.Client, end time.Time, no
 	running.Wait()
 	return slices.Concat(all...)
 }
+
+func median(times []time.Duration) float64 {
+	slices.Sort(times)
+	return float64(times[len(times)/2]) / float64(time.Microsecond)
+}

@@ -257,28 +257,6 @@ time = "50ms"`})
 	}
 }
 
-// A predictor that cannot be used is told of, and its daemon serves.
-func TestCorruptPredictor(t *testing.T) {
-	t.Parallel()
-	for name, text := range map[string]string{
-		"onnx": string(zooFile(t, "tiny_add")), "truncated": `{"format":"overlapd-predictor/1","device":`, "missing": "",
-	} {
-		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "x.predictor.json")
-			if text != "" {
-				path = write(t, "x.predictor.json", []byte(text))
-			}
-			p := serve(t, config{top: `policy = "overlap"`, services: tinies(), tables: "[predictor]\nfile = \"" + path + `"`})
-			says(t, p.reaches("solo"), "the configured predictor is refused", path)
-			says(t, p.logged(), "the configured predictor is refused")
-			p.answers()
-			if s := p.standing(); s.Predictor.Measuring != nil || s.Predictor.File != nil {
-				t.Errorf("status: %+v", s)
-			}
-		})
-	}
-}
-
 // A worker that is killed while groups are measured costs none of them.
 func TestKilledWorkerWhileMeasuring(t *testing.T) {
 	t.Parallel()

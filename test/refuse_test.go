@@ -2,7 +2,6 @@ package test
 
 import (
 	"math/rand/v2"
-	"sync"
 	"testing"
 )
 
@@ -20,35 +19,6 @@ func TestDeadlineOfARequest(t *testing.T) {
 	}
 	if s := p.stats("add"); s.Times["fail"].Count != 20 || s.Times["success"].Count != 1 {
 		t.Errorf("statistics: %+v", s)
-	}
-}
-
-// A full queue refuses at once; everything it took is answered.
-func TestQueueFull(t *testing.T) {
-	t.Parallel()
-	p := serve(t, config{services: []service{slowService(t, "queue_limit = 2")}})
-	const clients = 24
-	var all, full tally
-	var wait sync.WaitGroup
-	for i := range clients {
-		wait.Go(func() {
-			a := p.infer("slow", one(float64(i)))
-			all.add(a)
-			switch {
-			case a.Status == 200 && len(a.Outputs) == 1 && len(a.Outputs[0].Data) == 1 && a.Outputs[0].Data[0] == float64(i):
-			case isRefusal(a, 503, "queue_full"):
-				full.add(a)
-			default:
-				t.Errorf("neither answered nor refused: %v", a)
-			}
-		})
-	}
-	wait.Wait()
-	if full.refused.Load() == 0 || all.ok.Load() < 2 {
-		t.Errorf("%d answered, %d found the queue full", all.ok.Load(), full.refused.Load())
-	}
-	if a := p.infer("slow", one(5)); a.Status != 200 {
-		t.Errorf("afterwards: %v", a)
 	}
 }
 

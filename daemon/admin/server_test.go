@@ -18,8 +18,6 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
-var fixedTime = time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
-
 // me is this process, as the kernel says.
 func me() peer { return peer{PID: os.Getpid(), UID: uint32(os.Geteuid())} }
 

@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/daemon/access"
-	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
 )
 
@@ -156,21 +155,5 @@ func TestTokenReplaced(t *testing.T) {
 	}
 	if before, after := ask(testToken), ask(next); before != 401 || after != 200 {
 		t.Errorf("the old one: %d, the new one: %d", before, after)
-	}
-}
-
-// Nobody else reaches a daemon that was not told to let them.
-func TestDefaultsListenOnLoopback(t *testing.T) {
-	c := config.Default()
-	for _, address := range []string{c.Listen, c.GRPCListen} {
-		host, _, _ := strings.Cut(address, ":")
-		ln, err := access.Listen(host + ":0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !loopback(ln.Addr()) {
-			t.Errorf("%q is %v", address, ln.Addr())
-		}
-		ln.Close()
 	}
 }

@@ -138,29 +138,6 @@ func TestFillGrowsWithWhatComes(t *testing.T) {
 	}
 }
 
-// The memory for bodies is shared: one that holds it keeps others out until
-// it is given back.
-func TestBodiesShareMemory(t *testing.T) {
-	e := unserved(t, func(l *config.Limits) { l.RequestBytes, l.MemoryBytes = 60, 100 })
-	sixty := make([]byte, 60)
-	first, err := e.bodies.fill(bytes.NewReader(sixty), 60)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if b, err := e.bodies.fill(bytes.NewReader(sixty), 60); err != query.ErrBodyMemory {
-		t.Errorf("a second body: %v, %v", b, err)
-	}
-	if held := e.bodies.memory.Used(); held != 60 {
-		t.Errorf("%d bytes are held by a body of 60", held)
-	}
-	first.Release()
-	second, err := e.bodies.fill(bytes.NewReader(sixty), 60)
-	if err != nil {
-		t.Fatalf("after the first was released: %v", err)
-	}
-	second.Release()
-}
-
 func TestLargeBuffersAreNotKept(t *testing.T) {
 	e := unserved(t, nil)
 	for _, size := range []int{100, keptBytes, keptBytes + 1} {
@@ -173,40 +150,6 @@ func TestLargeBuffersAreNotKept(t *testing.T) {
 		if kept := b.Bytes != nil; kept == large {
 			t.Errorf("a buffer for %d bytes: kept %t", size, kept)
 		}
-	}
-}
-
-func TestInflate(t *testing.T) {
-	e := unserved(t, func(l *config.Limits) { l.RequestBytes = 1 << 16 })
-	want := randomBytes(1 << 16)
-	for _, encoding := range []string{"gzip", "deflate"} {
-		packed := pack(encoding, nil, want)
-		b, err := e.bodies.inflate(packed, encoding)
-		if err != nil || !bytes.Equal(b.Bytes, want) {
-			t.Fatalf("%s: %v", encoding, err)
-		}
-		b.Release()
-		damaged := bytes.Clone(packed)
-		damaged[len(damaged)-5] ^= 1 // of the checksum, or of the data before it
-		for name, tt := range map[string]struct {
-			data []byte
-			want *query.Error
-		}{
-			"cut short": {packed[:len(packed)/2], errCompressed},
-			"no head":   {packed[:1], errCompressed},
-			"damaged":   {damaged, errCompressed},
-			"no data":   {nil, errCompressed},
-		} {
-			if b, err := e.bodies.inflate(tt.data, encoding); err != tt.want {
-				t.Errorf("%s, %s: %v, %v", encoding, name, b, err)
-			}
-		}
-		if _, err := e.bodies.inflate(pack(encoding, nil, make([]byte, 1<<16+1)), encoding); err == nil || err.Reason != query.ReasonTooLarge {
-			t.Errorf("%s: a byte too much: %v", encoding, err)
-		}
-	}
-	if _, err := e.bodies.inflate(want, "br"); err != errEncoding {
-		t.Errorf("br: %v", err)
 	}
 }
 

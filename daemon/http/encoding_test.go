@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"compress/zlib"
 	"io"
-	"sync"
 	"testing"
 )
 
@@ -68,20 +67,6 @@ func TestPack(t *testing.T) {
 			if size > 1000 && len(packed) > size/10 {
 				t.Errorf("%s: %d equal bytes take %d", encoding, len(want), len(packed))
 			}
-		}
-	}
-}
-
-func TestPackFromManyGoroutines(t *testing.T) {
-	var all sync.WaitGroup
-	packed := make([][]byte, 8)
-	for i := range packed {
-		all.Go(func() { packed[i] = pack("gzip", nil, bytes.Repeat([]byte{byte(i)}, 10_000)) })
-	}
-	all.Wait()
-	for i, p := range packed {
-		if !bytes.Equal(unpackWith(t, "gzip", p), bytes.Repeat([]byte{byte(i)}, 10_000)) {
-			t.Errorf("answer %d is another", i)
 		}
 	}
 }

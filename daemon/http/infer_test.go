@@ -297,3 +297,12 @@ func TestAppendString(t *testing.T) {
 		t.Errorf("invalid UTF-8 became %s", got)
 	}
 }
+
+func asJSON(t *testing.T, v any) []byte {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}

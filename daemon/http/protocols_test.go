@@ -258,27 +258,6 @@ func TestRemoteRefuses(t *testing.T) {
 	}
 }
 
-// The reasons of queries that failed are counted as those of HTTP are.
-func TestRemoteCountsReasons(t *testing.T) {
-	f := newBackend(t)
-	client := serveRemote(t, queriesOf(f, testLimits()), testLimits())
-	q := remoteRequest("echo_FP32", remoteInput{"X", "FP32", []int64{1, 1}, make([]byte, 4)})
-	var full error = query.ErrQueueFull
-	f.Refuse.Store(&full)
-	if _, err := client.ModelInfer(patient(t), q); status.Code(err) != codes.Unavailable {
-		t.Errorf("got %v", err)
-	}
-	f.Refuse.Store(nil)
-	f.Output.Store(&[]byte{1, 2, 3, 4})
-	if _, err := client.ModelInfer(patient(t), q); err != nil {
-		t.Error(err)
-	}
-	s := f.List[1].Stats.Counts()
-	if n := s.Failures[0].Count; n != 1 || s.Fail.Count != 1 || s.Success.Count != 1 {
-		t.Errorf("%d refused, %d failed, %d succeeded; want one of each", n, s.Fail.Count, s.Success.Count)
-	}
-}
-
 // Both protocols have one budget of memory, and together no more than it, and one
 // limit on connections.
 func TestProtocolsShareLimits(t *testing.T) {

@@ -196,7 +196,6 @@ type rig struct {
 	address string
 	conn    *grpc.ClientConn
 	client  inference.GRPCInferenceServiceClient
-	stopped bool
 
 	credentials credentials.TransportCredentials // of the client
 }

@@ -144,9 +144,6 @@ func saved(places, ours []*place, other string, seed int) float64 {
 	return stats.Mean(list)
 }
 
-// expectation is the name of what a policy expects, among those of choosers.
-const expectation = "expected"
-
 // grid returns places with the loads of section 7.2.
 func (d *variantData) grid(task string, target float64, workers int) (list []*place) {
 	for _, load := range d.loads {
