@@ -31,6 +31,23 @@ func TestRunABatch(t *testing.T) {
 	}
 }
 
+func TestRunASeries(t *testing.T) {
+	f := startReady(t, nil, 1)
+	series := f.whole(0, 1, "abc", "", "xy")
+	series.Span.Series = true
+	s := f.do(series)
+	if got := texts(s); !slices.Equal(got, []string{"abc0123", "0123", "xy0123"}) || s.Queries[2].ID != 2 {
+		t.Errorf("outputs %q: %+v", got, s)
+	}
+	// It may end before its first operator or after its last, and nowhere else.
+	stopped := flight{span: models.Span{End: fakeOperators, Size: 2, Series: true}, stopped: true}
+	for reached := range fakeOperators {
+		if err := stopped.check(&wire.Done{Reached: reached}, fakeOperators); (err == nil) != (reached == 0) {
+			t.Errorf("a series that ended at operator %d: %v", reached, err)
+		}
+	}
+}
+
 func TestBatchGoesOnAfterAnother(t *testing.T) {
 	f := startReady(t, nil, 1)
 	first, second := f.whole(0, 1, "a"), f.whole(0, 2, "b")

@@ -44,6 +44,10 @@ type Span struct {
 	// Resized is set if what the model ran last on the device was of another batch size:
 	// an engine that prepares itself for one size does so anew.
 	Resized bool `json:",omitempty"`
+
+	// Series is set if the queries of the batch, each of size 1, run one after another and
+	// not as one tensor, all from the first operator to the last.
+	Series bool `json:",omitempty"`
 }
 
 // Len returns the number of operators in the span.
@@ -52,8 +56,19 @@ func (s Span) Len() int { return s.End - s.Start }
 // Resize sets Resized by the batch size that the model ran last, which is 0 if it is
 // unknown, and replaces that.
 func (s *Span) Resize(last *int) {
-	s.Resized = *last != 0 && *last != s.Size
-	*last = s.Size
+	once, _ := s.Once()
+	s.Resized = *last != 0 && *last != once.Size
+	*last = once.Size
+}
+
+// Once returns what runs at once of a span, and how many times it does: of a series one of
+// its queries, else all of it.
+func (s Span) Once() (once Span, times int) {
+	if !s.Series {
+		return s, 1
+	}
+	times, s.Size, s.Series = s.Size, 1, false
+	return s, times
 }
 
 // Group is an operator group: spans of different batches, at most one per

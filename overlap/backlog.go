@@ -15,6 +15,7 @@ type backlog struct {
 	host
 	policy     policy
 	maxRetries int
+	seriesTime time.Duration
 
 	now      time.Duration // the latest time seen
 	services []*service    // by ID
@@ -36,6 +37,7 @@ func newBacklog(config Config, p policy) backlog {
 	l := backlog{
 		policy:     p,
 		maxRetries: config.MaxRetries,
+		seriesTime: config.Series,
 		selector:   config.Selector,
 		now:        math.MinInt64,
 		host:       newHost(&config),
@@ -135,7 +137,7 @@ func (l *backlog) form(c *candidate, v *device) *batch {
 	b := l.pool.batch(c.service)
 	l.lastID++
 	b.id, b.device, b.Started = l.lastID, v, l.now
-	b.SeqLen, b.Rank = c.head.SeqLen, c.head.Rank
+	b.SeqLen, b.Rank, b.Series = c.head.SeqLen, c.head.Rank, c.rest.Series
 	for _, q := range c.members {
 		b.add(l.dequeue(q))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/overlapd/overlapd/models"
 )
@@ -35,6 +36,12 @@ type Config struct {
 	// Alone has for each device whether its groups have one span each, as on a GPU whose
 	// kernels of different processes take turns. Without it none of them is so.
 	Alone []bool `json:",omitempty"`
+
+	// Series is how long at most the queries of a service whose largest batch is 1 run one
+	// after another within one round, 0 for one query a round: handing a round to a worker
+	// and back takes longer than a small model does. The first of them is answered with the
+	// last, and so much longer does whatever arrives meanwhile wait.
+	Series time.Duration `json:",omitempty"`
 
 	// Selector says which variant answers what waits for a service that has some. Without
 	// one that is the fastest.
@@ -75,6 +82,7 @@ func (c *Config) ruleFaults() (f faults) {
 		f.when(link < 0 || link >= MaxDevices, "device %d has link %d: want 0 to %d", i, link, MaxDevices-1)
 	}
 	f.when(c.Ways < 0 || c.Ways > MaxWays, "%d ways: want 0 to %d", c.Ways, MaxWays)
+	f.when(c.Series < 0, "series of %v: want at least 0", c.Series)
 	f.when(c.MaxRetries < 0 || c.MaxRetries > MaxMaxRetries, "max retries %d: want 0 to %d", c.MaxRetries, MaxMaxRetries)
 	return f
 }

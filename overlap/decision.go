@@ -88,6 +88,7 @@ func (d *decision) decide(v *device, at time.Duration) {
 	}
 	if len(d.candidates) > 0 {
 		s.policy.choose(d)
+		d.lengthen()
 	}
 	if slices.ContainsFunc(s.services, func(sv *service) bool { return sv.view.late > maxLate }) {
 		d.group, d.drops = d.group[:0], d.drops[:0] // no plan

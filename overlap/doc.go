@@ -70,6 +70,8 @@
 //   - Queries of a service are merged where that saves time and all of them
 //     stay in time. Spans from the same queue are the same operators on other
 //     data, so nothing overlaps as well as they do.
+//   - Where none may be merged, and one query would be the whole group, those behind it
+//     follow in the same round while that is short ([Config].Series), whatever the policy.
 //   - On a device of [Config].Alone a group has one span. The policy abacus has that too.
 //   - Best effort gets what room is left: what the group saves, and the slack of all
 //     that a triage has kept. With nothing else waiting it runs

@@ -173,6 +173,69 @@ func (c *candidate) follower() *query {
 	return q
 }
 
+// lengthen makes a group of one query whose service merges none a series, if it is short: those
+// that come next are run in the same round, one after another, for at most Config.Series.
+// Nobody is to be late for it, no other service passed, and each device to have its share.
+func (d *decision) lengthen() {
+	if len(d.group) != 1 || d.s.seriesTime == 0 {
+		return
+	}
+	i := d.group[0]
+	c := &d.candidates[i]
+	e, most := c.solo, mergeScan
+	if places := c.service.places(); e.Latency > 0 && places > 0 {
+		most = min(most, int(d.s.seriesTime/e.Latency), (c.service.queue.len()+places-1)/places)
+	}
+	whole := c.batch == nil && c.end == c.service.Operators && len(c.service.Pipelines) == 0
+	if !whole || c.service.MaxBatch > 1 || c.head.Size > 1 || c.head.single() || c.probes || c.filled || e.Latency == 0 || most < 2 {
+		return
+	}
+	view, limit, from := &c.service.view, d.limit, len(d.members)
+	if !c.rank.Filler {
+		limit = min(limit, c.head.Deadline)
+	}
+	d.members = append(d.members, c.head)
+	if q, _ := view.query(); q == c.head {
+		view.queue.pass()
+	}
+	for n := 2; n <= most; n++ {
+		q, ok := view.query()
+		if !ok || view.second || q.Size > 1 || q.SeqLen != c.head.SeqLen || q.Shape != c.head.Shape || q.single() || q.Rank.Filler != c.head.Rank.Filler || d.outranks(i, q) {
+			break
+		}
+		if !q.Rank.Filler {
+			limit = min(limit, q.Deadline)
+		}
+		if end := d.at + time.Duration(n)*e.Bound; end > limit {
+			break
+		}
+		view.queue.pass()
+		d.members = append(d.members, q)
+		c.deadline = max(c.deadline, q.Deadline)
+	}
+	n := len(d.members) - from
+	if n < 2 {
+		return
+	}
+	c.members = slices.Clip(d.members[from:])
+	c.rest.Size, c.rest.Series = n, true
+	c.solo = d.ask.alone(c.rest)
+	c.aim(d.at + c.solo.Bound)
+	d.takeBack()
+	d.add(i, c.rest.End, c.solo, c.solo.Latency)
+	d.limit = limit
+}
+
+// outranks reports whether a candidate besides the i-th comes before a query.
+func (d *decision) outranks(i int, q *query) bool {
+	for k := range d.candidates {
+		if k != i && d.candidates[k].rank.before(&q.Rank) {
+			return true
+		}
+	}
+	return false
+}
+
 // sizing is which batch size a service has on a device, and whether it should be another.
 // Where an engine prepares itself for one size, as cuDNN plans each convolution, a change
 // costs more than batches of a better size save at once. So a size stays, and smaller

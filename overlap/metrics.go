@@ -84,11 +84,11 @@ func (m *ServiceMetrics) count(a *Answer, deadline time.Duration) {
 	}
 }
 
-// started counts a batch of so many queries.
-func (m *ServiceMetrics) started(queries int) {
+// started counts a batch.
+func (m *ServiceMetrics) started(b *batch) {
 	m.Batches++
-	if queries > 1 {
-		m.Merged += uint64(queries)
+	if n := len(b.members); n > 1 && !b.Series {
+		m.Merged += uint64(n)
 	}
 }
 

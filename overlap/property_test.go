@@ -84,7 +84,7 @@ func newTwin(t *rapid.T) *twin {
 	w.config = Config{
 		Devices: slices.Repeat([]Predictor{c}, len(w.rounds)), MaxRetries: rapid.IntRange(0, 2).Draw(t, "retries"),
 		Ways:     rapid.SampledFrom([]int{0, 1, 2, 3, 16}).Draw(t, "ways"),
-		Services: anyServices(t, c), Selector: whichever{},
+		Services: anyServices(t, c), Selector: whichever{}, Series: rapid.SampledFrom([]time.Duration{0, 8, 40}).Draw(t, "series"),
 	}
 	if rapid.Bool().Draw(t, "links") {
 		for range w.rounds {
@@ -301,7 +301,9 @@ func (w *twin) span(s models.Span, device int, queries []models.QueryID) {
 				w.Fatalf("%+v is answered by %+v", q, w.services[s.Service])
 			}
 		}
-		if largest := max(w.services[s.Service].MaxBatch, w.open[queries[0]].Size); s.Size > largest && !w.routed { // or it was reserved before that changed
+		if s.Series {
+			w.inSeries(s, device)
+		} else if largest := max(w.services[s.Service].MaxBatch, w.open[queries[0]].Size); s.Size > largest && !w.routed { // or it was reserved before that changed
 			w.Fatalf("batch %d of size %d starts, at most %d is merged", s.Batch, s.Size, largest)
 		}
 	}
@@ -312,6 +314,20 @@ func (w *twin) span(s models.Span, device int, queries []models.QueryID) {
 		w.Fatalf("batch %d is at operator %d and runs [%d,%d)", s.Batch, b.next, s.Start, s.End)
 	}
 	w.same("members of a batch", b.queries, queries)
+}
+
+// inSeries checks that queries run one after another only where no batch is merged, within the
+// time for that, and all in time.
+func (w *twin) inSeries(s models.Span, device int) {
+	r, sv := w.rounds[device], &w.services[s.Service]
+	if len(r.Group.Spans) != 1 || s.Size < 2 || s.Size != len(r.Queries[0]) || s.Start > 0 || s.End < sv.Operators || sv.MaxBatch > 1 || w.costs.span(s) > w.config.Series {
+		w.Fatalf("a series of %v: %+v", w.config.Series, r)
+	}
+	for _, id := range r.Queries[0] {
+		if q := w.open[id]; q.Size != 1 || q.SeqLen != s.SeqLen || !w.filler[id] && w.now+r.Predicted.Bound > q.Deadline {
+			w.Fatalf("at %v %+v is in a series: %+v", w.now, q, r)
+		}
+	}
 }
 
 func (w *twin) finish(t *rapid.T) {
@@ -346,6 +362,9 @@ func (w *twin) outcome(t *rapid.T, s models.Span, device int) models.SpanOutcome
 	switch rapid.IntRange(0, 9).Draw(t, "status") {
 	case 0:
 		so.Status, so.Reached = models.SpanStopped, rapid.IntRange(s.Start, s.End).Draw(t, "reached")
+		if s.Series {
+			so.Reached = rapid.SampledFrom([]int{0, s.End}).Draw(t, "reached all")
+		}
 	case 1:
 		so.Status = models.SpanLost
 		w.setDown(worker{s.Service, device}, true)

@@ -104,7 +104,8 @@ type batchState struct {
 	Deadline time.Duration // the latest of its members that are not cancelled
 	Started  time.Duration
 	Run      time.Duration
-	Overrun  int `json:",omitempty"` // where the span ends that has overrun, 0 if none has
+	Series   bool `json:",omitempty"` // its queries run one after another
+	Overrun  int  `json:",omitempty"` // where the span ends that has overrun, 0 if none has
 
 	// Of a batch of a pipeline: its way, where it is on it, and the earliest deadline that
 	// it is to meet at the end.
@@ -168,7 +169,7 @@ func (b *batch) move() Move {
 func (b *batch) span(end int) models.Span {
 	return models.Span{
 		Service: b.service.ID, Batch: b.id, Start: b.Next, End: end,
-		Size: b.Size, SeqLen: b.SeqLen,
+		Size: b.Size, SeqLen: b.SeqLen, Series: b.Series,
 	}
 }
 

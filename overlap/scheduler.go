@@ -229,7 +229,7 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 			s.unpause(b)
 		}
 		if c.batch == nil || b.Reserved {
-			b.service.metrics.started(len(b.members))
+			b.service.metrics.started(b)
 		}
 		if len(b.Legs) > 0 {
 			s.begin(b, c.solo.Latency)

@@ -151,7 +151,7 @@ func (c *script) configure(a args) bool {
 		c.costs.change, c.costs.wake = a.ms("change", 0), a.ms("wake", 0)
 		c.config = Config{
 			Policy: a.text("policy"), Ways: a.number("ways", 0), MaxRetries: a.number("retries", 0),
-			Devices: slices.Repeat([]Predictor{&c.costs}, a.number("devices", 1)),
+			Devices: slices.Repeat([]Predictor{&c.costs}, a.number("devices", 1)), Series: a.ms("series", 0),
 		}
 	case "service":
 		c.costs.add(a.ms("op", 10), a.number("grow", 100))
@@ -276,8 +276,12 @@ func (c *script) next() {
 	c.round, c.rounds[r.Device] = r, r.clone()
 	c.printf("round %d, predicted %s", r.Number, c.predicted(&r))
 	for i, s := range r.Group.Spans {
-		c.printf("  %s batch %d [%d,%d) size %d queries %v", c.config.Services[s.Service].Name,
-			s.Batch, s.Start, s.End, s.Size, r.Queries[i])
+		series := ""
+		if s.Series {
+			series = " in series"
+		}
+		c.printf("  %s batch %d [%d,%d) size %d%s queries %v", c.config.Services[s.Service].Name,
+			s.Batch, s.Start, s.End, s.Size, series, r.Queries[i])
 	}
 }
 

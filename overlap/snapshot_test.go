@@ -180,7 +180,7 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 			"explained": "scratch", "triages": "only told apart from others", "metrics": "Metrics",
 		}},
 		{backlog{}, map[string]string{
-			"policy": "Config", "host": "by its fields", "maxRetries": "Config", "lastID": "LastBatch",
+			"policy": "Config", "host": "by its fields", "seriesTime": "Config", "maxRetries": "Config", "lastID": "LastBatch",
 			"now": "Now", "services": "Services", "queries": "rebuilt",
 			"waiting": "Waiting", "paused": "Batches", "pool": "memory only",
 			"answers": "Answers", "released": "Released", "stops": "Stops", "match": "made again",

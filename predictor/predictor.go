@@ -72,6 +72,10 @@ func (p *Predictor) Predict(groups []models.Group, estimates []models.Estimate) 
 func (p *Predictor) predict(groups []models.Group, estimates []models.Estimate) {
 	p.asked = 0
 	for i := range groups {
+		if s := groups[i].Spans; len(s) == 1 && s[0].Series {
+			estimates[i] = p.series(groups[i])
+			continue
+		}
 		a, ok := p.ask(groups[i].Spans)
 		switch {
 		case !ok:
@@ -90,6 +94,22 @@ func (p *Predictor) predict(groups []models.Group, estimates []models.Estimate) 
 		p.answers[sourceNetwork]++
 		estimates[p.of[k]] = p.estimate(p.answer[k], groups[p.of[k]])
 	}
+}
+
+// series returns the estimate of a group whose only span is a series: that of one of its
+// queries as many times as there are, but for what came before the first.
+func (p *Predictor) series(g models.Group) (e models.Estimate) {
+	once, times := g.Spans[0].Once()
+	a, ok := p.ask([]models.Span{once})
+	if !ok {
+		p.unknown++
+		return e
+	}
+	p.answers[a.key.source]++
+	e = p.estimate(a, g)
+	before, n := e.Resizing+e.Waking, time.Duration(times)
+	e.Latency, e.Bound = n*(e.Latency-before)+before, n*(e.Bound-before)+before
+	return e
 }
 
 // ask returns the prediction for a group. Where it is the network that answers,
@@ -183,6 +203,12 @@ func (p *Predictor) estimate(a answer, g models.Group) models.Estimate {
 func (p *Predictor) Observe(now time.Duration, g models.Group, took time.Duration) error {
 	if took <= 0 || took > MaxTime {
 		return fmt.Errorf("group took %v: %w", took, ErrRange)
+	}
+	if len(g.Spans) == 1 && g.Spans[0].Series { // each of its queries took its part
+		once, times := g.Spans[0].Once()
+		resizing, waking := p.extras.of(g)
+		before := min(duration(resizing+waking), took)
+		g.Spans, took = []models.Span{once}, max((took-before)/time.Duration(times), 1)+before
 	}
 	p.asked = 0
 	fallbacks := p.fallbacks

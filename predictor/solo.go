@@ -108,11 +108,12 @@ func (sv *soloService) replace(operators int) {
 // beyond is taken in proportion to the nearest, and an unmeasured sequence
 // length in proportion to the nearest one.
 func (t *Solo) Span(s models.Span) (time.Duration, bool) {
+	s, times := s.Once()
 	sv, err := t.service(s.Service)
 	if err != nil || sv.check(s.Start, s.End, s.Size, s.SeqLen) != nil {
 		return 0, false
 	}
-	nanos := sv.span(s.Start, s.End, s.Size, s.SeqLen)
+	nanos := float64(times) * sv.span(s.Start, s.End, s.Size, s.SeqLen)
 	return duration(nanos), nanos > 0
 }
 

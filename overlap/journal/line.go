@@ -205,7 +205,11 @@ func (l *line) call(groups []models.Group, estimates []models.Estimate) {
 			l.numbers(int64(e.Resizing))
 		}
 		for _, s := range spans[same:] {
-			l.numbers(int64(s.Service), int64(s.Start), int64(s.End), int64(s.Size), int64(s.SeqLen))
+			size := int64(s.Size)
+			if s.Series {
+				size = -size
+			}
+			l.numbers(int64(s.Service), int64(s.Start), int64(s.End), size, int64(s.SeqLen))
 		}
 		*l = append(*l, ']')
 		last = spans

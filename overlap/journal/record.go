@@ -342,7 +342,7 @@ type question struct {
 
 const (
 	questionNumbers = 3 // spans of the question before, latency, bound, and the parts of sizes that change and of waking as far as there are any
-	spanNumbers     = 5 // service, start, end, size, sequence length
+	spanNumbers     = 5 // service, start, end, size, less than 0 of a series, sequence length
 )
 
 // questions decodes the calls of the predictor.
@@ -383,9 +383,11 @@ func decodeQuestion(n []int64, last []models.Span) (q question, err error) {
 		q.Estimate.Resizing, q.Estimate.Waking, s = time.Duration(s[0]), time.Duration(s[1]), s[2:]
 	}
 	for ; len(s) > 0; s = s[spanNumbers:] {
-		q.Group.Spans = append(q.Group.Spans, models.Span{
-			Service: models.ServiceID(s[0]), Start: int(s[1]), End: int(s[2]), Size: int(s[3]), SeqLen: int(s[4]),
-		})
+		span := models.Span{Service: models.ServiceID(s[0]), Start: int(s[1]), End: int(s[2]), Size: int(s[3]), SeqLen: int(s[4])}
+		if span.Size < 0 {
+			span.Size, span.Series = -span.Size, true
+		}
+		q.Group.Spans = append(q.Group.Spans, span)
 	}
 	if spans := len(q.Group.Spans); spans > overlap.MaxServices {
 		return q, fmt.Errorf("a question about %d spans", spans)

@@ -26,7 +26,7 @@ import (
 
 // ProtocolVersion is what both ends must agree on. They are the same binary,
 // so a difference means that the file was replaced under a running daemon.
-const ProtocolVersion = 7
+const ProtocolVersion = 8
 
 // Limits of the protocol. A decoder refuses what exceeds them.
 const (

@@ -99,7 +99,8 @@ const queryBytes = 8 + 4
 
 // Run asks for operators [Start, End) of a batch. Size is the sum over the queries of
 // the batch, Threads how many to run on at most, 0 for all that the worker has, and Stop
-// the index of the stop word that ends the run early. A batch exists
+// the index of the stop word that ends the run early. The queries of a series run one
+// after another, each as a batch of its own would. A batch exists
 // in the worker from the Run with Start 0, which alone has queries, until it is
 // finished, released, or fails.
 //
@@ -112,6 +113,7 @@ type Run struct {
 	Size    int
 	Stop    uint32
 	Threads uint8
+	Series  bool
 	Queries []QueryTensors
 
 	inputs []Tensor
@@ -124,6 +126,8 @@ func (m *Run) check() error {
 		return fmt.Errorf("%w: run of [%d, %d), size %d", ErrMessage, m.Start, m.End, m.Size)
 	case m.Stop >= StopWords:
 		return fmt.Errorf("%w: run with stop word %d", ErrMessage, m.Stop)
+	case m.Series && m.Start != 0:
+		return fmt.Errorf("%w: a series from operator %d", ErrMessage, m.Start)
 	case (len(m.Queries) > 0) != (m.Start == 0):
 		return fmt.Errorf("%w: run from operator %d with %d queries", ErrMessage, m.Start, len(m.Queries))
 	}
@@ -140,7 +144,10 @@ func (m *Run) appendPayload(dst []byte) ([]byte, error) {
 	dst = le.AppendUint32(dst, uint32(m.End))
 	dst = le.AppendUint32(dst, uint32(m.Size))
 	dst = le.AppendUint32(dst, m.Stop)
-	dst = append(dst, m.Threads)
+	dst = append(dst, m.Threads, 0)
+	if m.Series {
+		dst[len(dst)-1] = 1
+	}
 	return appendList(dst, m.Queries, MaxQueries, appendQuery)
 }
 
@@ -158,6 +165,7 @@ func (m *Run) decode(payload []byte) error {
 	m.Size = int(d.uint32())
 	m.Stop = d.uint32()
 	m.Threads = d.uint8()
+	m.Series = d.bool()
 	m.Queries, m.inputs, m.dims = d.queries(m.Queries, m.inputs[:0], m.dims[:0])
 	if err := d.done(KindRun); err != nil {
 		return err

@@ -244,6 +244,9 @@ func (w *worker) perform(r *wire.Run, done *wire.Done) error {
 	if r.End > w.end {
 		return fmt.Errorf("%w: [%d, %d) of %d operators", wire.ErrSpanOrder, r.Start, r.End, w.end)
 	}
+	if r.Series {
+		return w.series(r, done)
+	}
 	b, err := w.batch(r)
 	if err != nil {
 		return err
@@ -259,6 +262,40 @@ func (w *worker) perform(r *wire.Run, done *wire.Done) error {
 		delete(w.batches, r.Batch)
 		done.Outputs = b.outputs
 	}
+	return nil
+}
+
+// series runs the queries of a batch one after another, for the engine each a batch of its
+// own. One that is stopped has not begun: the daemon may have it run again.
+func (w *worker) series(r *wire.Run, done *wire.Done) error {
+	if _, exists := w.batches[r.Batch]; exists || r.End != w.end {
+		return fmt.Errorf("%w: a series up to %d of %d operators as batch %d, which exists is %t", wire.ErrSpanOrder, r.End, w.end, r.Batch, exists)
+	}
+	queries, err := w.mapped(r.Queries)
+	if err != nil {
+		return err
+	}
+	b := w.newBatch(r.Batch, 0, len(queries))
+	for i := range queries {
+		if err := w.engine.Start(r.Batch, queries[i:i+1]); err != nil {
+			return err
+		}
+		ran, err := w.engine.Run(r.Batch, 0, r.End, int(r.Threads), w.outputs.Stop(r.Stop),
+			func(query, output int, t models.DataType, shape []int64, bytes int64) ([]byte, error) {
+				return b.out(i+query, output, t, shape, bytes)
+			})
+		if err != nil {
+			return err
+		}
+		done.Nanos += int64(ran.Took)
+		done.DeviceNanos += int64(ran.DeviceTime)
+		if ran.Reached < w.end {
+			w.forget(r.Batch)
+			return nil
+		}
+	}
+	delete(w.batches, r.Batch)
+	done.Reached, done.Outputs = w.end, b.outputs
 	return nil
 }
 

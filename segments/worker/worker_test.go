@@ -289,6 +289,55 @@ func TestServeStops(t *testing.T) {
 	}
 }
 
+// The engine sees each query of a series as a batch of its own.
+func TestServeRunsASeries(t *testing.T) {
+	stop := false
+	w := startLoaded(t, func(w *workerTest) {
+		w.engine.took = time.Microsecond
+		w.engine.onStep = func(op int) {
+			if stop && op == 2 && len(w.engine.batches[2][0].Inputs[0].Data) == 1 {
+				w.outputs.Stop(5)
+			}
+		}
+	})
+	run := wire.Run{Round: 1, Batch: 7, End: 4, Size: 2, Series: true, Queries: []wire.QueryTensors{w.query(1, "abc"), w.query(2, "x")}}
+	w.send(&run)
+	d := expect[*wire.Done](w)
+	if d.Reached != 4 || len(d.Outputs) != 2 || d.DeviceNanos != 2000 {
+		t.Fatalf("%+v", d)
+	}
+	for i, want := range []string{"efg", "|"} {
+		lease, data, err := w.outputs.Acquire(&d.Outputs[i][0])
+		if err != nil || string(data) != want {
+			t.Errorf("query %d: %q, %v", i, data, err)
+		}
+		lease.Release()
+	}
+	// One that is stopped has not begun, and leaves nothing.
+	stop, run.Batch, run.Stop = true, 2, 5
+	for range 10000 { // more than the output arena holds at once
+		w.send(&run)
+		if d := expect[*wire.Done](w); d.Reached != 0 || d.Finished() {
+			t.Fatalf("stopped in its second query: %+v", d)
+		}
+		w.outputs.ClearStop(5)
+	}
+	stop, run.Queries[1].Inputs[0].Offset = false, w.inputs.Bytes()
+	bad := []wire.Run{run, run}
+	bad[0].End = 3
+	for i := range bad {
+		w.send(&bad[i])
+		if f := expect[*wire.Failed](w); !errors.Is(f.Err(), wire.ErrSpanOrder) && !errors.Is(f.Err(), wire.ErrInput) {
+			t.Errorf("bad series %d: %v", i, f.Err())
+		}
+	}
+	w.send(&wire.Quit{})
+	w.end(nil)
+	if len(w.engine.batches) != 0 {
+		t.Error("a batch is left")
+	}
+}
+
 func TestServeAnswersBadRuns(t *testing.T) {
 	w := startLoaded(t, nil)
 	inside := w.query(1, "abcd")
