@@ -417,13 +417,13 @@ func PlanGPU(c config.Config, o Options) (text string, err error) {
 			for _, u := range list {
 				path, _ := u.model(s.Model) // which spread has had
 				if _, refused := u.admit(path, s, s.Cut, u.memory); refused != nil {
-					refusals[u.index] += fmt.Sprintf("  refused: %v\n", refused)
+					refusals[p.firstOn(u.part).index] += fmt.Sprintf("  refused: %v\n", refused)
 				}
 			}
 		}
 	}
 	for _, u := range p.devices {
-		if u.memory != nil {
+		if u.memory != nil && p.firstOn(u.part) == u { // shares of a GPU have one account
 			b.WriteString(u.memory.String() + refusals[u.index])
 		}
 	}

@@ -27,6 +27,9 @@ func TestStaticOnGPU(t *testing.T) {
 		s := &r.config.Services[i]
 		s.MPS.Percentage = shares[s.Name]
 	}
+	if text, err := PlanGPU(r.config, r.opts); err != nil || strings.Count(text, "memory of ") != 1 {
+		t.Errorf("the memory of one GPU, shared: %v\n%s", err, text)
+	}
 	r.start()
 	r.eventually("ready", r.Ready)
 	if len(r.devices) != 2 || r.devices[0].part != r.devices[1].part || r.devices[0].memory != r.devices[1].memory {
