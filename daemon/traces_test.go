@@ -157,38 +157,6 @@ func TestTraceHTTP(t *testing.T) {
 	}
 }
 
-// Who is not to be traced is not, whatever the ratio.
-func TestTraceOnlyWhatIsSampled(t *testing.T) {
-	s := serveTraced(t, 1, 1, nil)
-	for _, c := range []struct {
-		header []string
-		traced bool
-	}{
-		{[]string{"traceparent", parentOf("00")}, false},
-		{[]string{"traceparent", "junk"}, true}, // as if it were not there
-		{[]string{"traceparent", parentOf("01"), "traceparent", parentOf("01")}, true},
-		{nil, true},
-	} {
-		before := s.traced()
-		status := s.ask("s0", tracedBody, c.header...)
-		s.workers.await()
-		s.workers.end(models.SpanDone)
-		<-status
-		if got := s.traced() > before; got != c.traced {
-			t.Errorf("%v: traced is %t", c.header, got)
-		}
-	}
-	s.close()
-	for _, span := range s.collector.Spans() {
-		if span.TraceID == traceOfTest {
-			t.Errorf("a parent was taken that is none: %+v", span)
-		}
-	}
-}
-
-// traced returns how many queries were traced so far.
-func (s *tracedServer) traced() uint64 { return s.tracer.Counts().Queries }
-
 // A gRPC call carries its parent in its metadata.
 func TestTraceGRPC(t *testing.T) {
 	s := serveTraced(t, 1, 0, nil)
@@ -228,48 +196,6 @@ func TestTraceOfRetry(t *testing.T) {
 	if len(below["run"]) != 2 || len(below["queue"]) != 2 || len(root.Events) != 1 || root.Events[0].Name != "retry" || root.Attributes["overlapd.retries"] != int64(1) {
 		t.Errorf("%+v below %+v", below, root)
 	}
-}
-
-// What is refused has a span that says why, and none below it.
-func TestTraceOfErrors(t *testing.T) {
-	s := serveTraced(t, 1, 1, func(c *config.Config) { c.Services[0].QueueLimit = 1 })
-	if got := <-s.ask("s0", `{`); got != 400 {
-		t.Errorf("status %d", got)
-	}
-	running := s.ask("s0", tracedBody)
-	s.workers.await()
-	waiting := s.ask("s0", tracedBody)
-	for s.waiting() == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	if got := <-s.ask("s0", tracedBody); got != 503 {
-		t.Errorf("status %d", got)
-	}
-	s.workers.end(models.SpanFailed)
-	if got := <-running; got != 500 {
-		t.Errorf("status %d", got)
-	}
-	s.workers.await()
-	s.workers.end(models.SpanDone)
-	<-waiting
-	s.close()
-	seen := map[string]collector.Span{}
-	for _, span := range s.collector.Spans() {
-		if reason, _ := span.Attributes["error.type"].(string); span.Server && reason != "" {
-			seen[reason] = span
-		}
-	}
-	for reason, ours := range map[string]bool{query.ReasonInvalid: false, query.ReasonQueueFull: true, query.ReasonModelFailed: true} {
-		if span, ok := seen[reason]; !ok || span.Failed != ours {
-			t.Errorf("%s: %+v", reason, span)
-		}
-	}
-}
-
-// waiting returns how many queries wait.
-func (s *tracedServer) waiting() (n int) {
-	o, _ := s.backend.FullStatus()
-	return o.Services[0].Queued
 }
 
 // A client that leaves ends its query; what ran for it stays.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -95,24 +94,5 @@ func TestBeyondTrainingRunsAlone(t *testing.T) {
 	sc.Policy = "edf"
 	if edf := run(t, sc).Violations; ours > edf {
 		t.Errorf("violations %v, under edf %v", ours, edf)
-	}
-}
-
-// TestOnlyOrderTellsPoliciesApart: where all jobs are alike, sjf serves as fcfs
-// does, whatever it knows.
-func TestOnlyOrderTellsPoliciesApart(t *testing.T) {
-	ends := func(policy string, knows string) (list []time.Duration) {
-		sc := plainScenario(Query{}, Query{At: ms}, Query{At: 2 * ms}, Query{At: 30 * ms})
-		sc.Policy, sc.Knows = policy, knows
-		_, answers := watch(t, sc)
-		for _, a := range answers {
-			list = append(list, a.Ended.At)
-		}
-		return list
-	}
-	for _, knows := range knowledges {
-		if a, b := ends("fcfs", knows), ends("sjf", knows); !slices.Equal(a, b) {
-			t.Errorf("knowing %s: fcfs answers at %v, sjf at %v", knows, a, b)
-		}
 	}
 }

@@ -40,8 +40,6 @@ func (l *least) set(position int, number int64) {
 	}
 }
 
-func (l *least) add(position int, number int64) { l.set(position, l.tree[l.leaves+position]+number) }
-
 // smallest returns the smallest number.
 func (l *least) smallest() int64 { return l.tree[1] }
 

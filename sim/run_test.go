@@ -13,9 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/stats"
 )
 
 var update = flag.Bool("update", false, "write the results into testdata")
@@ -167,19 +165,6 @@ func TestPurposesAreApart(t *testing.T) {
 	}
 }
 
-// TestShares finds queries in proportion to shares.
-func TestShares(t *testing.T) {
-	sc := busyScenario("fcfs")
-	sc.Services[0].Share, sc.Services[1].Share = 3, 0
-	if r := run(t, sc); r.Services[1].Queries != 0 || r.Services[0].Queries != sc.Queries {
-		t.Errorf("a service without a share gets %d queries", r.Services[1].Queries)
-	}
-	sc.Services[1].Share = 1
-	if n := run(t, sc).Services[0].Queries; n < 1400 || n > 1600 {
-		t.Errorf("three quarters of 2000 queries are %d", n)
-	}
-}
-
 // TestCounting counts by hand: three queries at once and one later. Each takes
 // 10 ms, so the third of the first is dropped.
 func TestCounting(t *testing.T) {
@@ -328,23 +313,5 @@ func TestScenarioFaults(t *testing.T) {
 	sc.Arrivals.QPS = 1e6
 	if _, err := Run(sc); !errors.Is(err, ErrLoad) {
 		t.Errorf("far too much load: got %v", err)
-	}
-}
-
-// TestSoloTable finds the whole model as long as the device says, though its
-// operators were measured each for itself.
-func TestSoloTable(t *testing.T) {
-	f := newFormula(1, 0, ms)
-	for _, size := range []int{1, 4, 32} {
-		var sum int64
-		for _, n := range f.OperatorTimes(0, size, 0) {
-			sum += n
-		}
-		if want := int64(f.Latency(models.Group{Spans: []models.Span{{End: 10, Size: size}}})); sum < want-10 || sum > want+10 {
-			t.Errorf("size %d: operators take %d, the model %d", size, sum, want)
-		}
-	}
-	if got, want := stats.Thin([]int{1, 2, 3, 4, 5, 6, 7, 8, 9}, 3), []int{1, 5, 9}; !slices.Equal(got, want) {
-		t.Errorf("thinned to %v, want %v", got, want)
 	}
 }

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -63,25 +61,6 @@ func TestLostWorkerRunsNothing(t *testing.T) {
 	n.arrive(0)
 	if err := n.decide(); !errors.Is(err, ErrInvariant) || !strings.Contains(err.Error(), "whose worker is lost") {
 		t.Errorf("%v", err)
-	}
-}
-
-// TestRefusedQueriesAreViolations, told apart from dropped ones by their reason.
-func TestRefusedQueriesAreViolations(t *testing.T) {
-	sc := plainScenario(Query{}, Query{}, Query{}, Query{})
-	sc.Services[0].Target, sc.Services[0].QueueLimit = time.Second, 1
-	_, answers := watch(t, sc)
-	refused := 0
-	for _, a := range answers {
-		if a.Refuse != nil {
-			refused++
-			if a.InTime || a.Ended.Result != overlap.Dropped || a.Ended.Reason != overlap.ReasonQueueFull {
-				t.Errorf("%+v", a)
-			}
-		}
-	}
-	if r := run(t, sc); refused == 0 || r.Dropped != refused || r.Violations != float64(refused)/4 {
-		t.Errorf("%d are refused; %d dropped, violations %v", refused, r.Dropped, r.Violations)
 	}
 }
 
@@ -155,24 +134,6 @@ func TestPicker(t *testing.T) {
 		}
 		if got := sc.picker()(c.at); got != c.want {
 			t.Errorf("of %v the one at %v is %d, want %d", c.shares, c.at, got, c.want)
-		}
-	}
-}
-
-// TestClientsLeaveAtTimes: some before their deadline, the others after the
-// timeout, or never.
-func TestClientsLeaveAtTimes(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 2))
-	for range 100 {
-		all, none, timed := clients{Leaving: 1, Timeout: time.Hour}, clients{}, clients{Timeout: 5 * ms}
-		if at := all.leaves(time.Second, 20*ms, r); at <= time.Second || at > time.Second+20*ms {
-			t.Errorf("leaves at %v", at)
-		}
-		if at := none.leaves(time.Second, 20*ms, r); at != 0 {
-			t.Errorf("who stays leaves at %v", at)
-		}
-		if at := timed.leaves(time.Second, 20*ms, r); at != time.Second+5*ms {
-			t.Errorf("times out at %v", at)
 		}
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/query"
 )
 
@@ -670,32 +669,5 @@ func TestUnixSocket(t *testing.T) {
 			t.Errorf("%q: %d %s, want %d", header, a.status, a.body, want)
 		}
 	}
-	if _, err := access.Listen("unix:" + path); err == nil {
-		t.Error("the socket of a living daemon was taken over")
-	}
 	s.live()
-}
-
-func TestStaleSocket(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "s")
-	ln, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ln.(*net.UnixListener).SetUnlinkOnClose(false)
-	ln.Close()
-	again, err := access.Listen("unix:" + path)
-	if err != nil {
-		t.Fatalf("a socket that a dead daemon left: %v", err)
-	}
-	again.Close()
-	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := access.Listen("unix:" + path); err == nil {
-		t.Error("a file was taken for a socket")
-	}
-	if b, _ := os.ReadFile(path); string(b) != "precious" {
-		t.Error("a file was removed")
-	}
 }

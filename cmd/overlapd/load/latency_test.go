@@ -1,32 +1,9 @@
 package load
 
 import (
-	"math/rand/v2"
-	"slices"
 	"testing"
 	"time"
 )
-
-func TestPercentilesAgainstSortedValues(t *testing.T) {
-	r := rand.New(rand.NewPCG(3, 3))
-	l := newLatencies()
-	all := make([]time.Duration, 50_000)
-	for i := range all {
-		all[i] = time.Duration(float64(2*time.Millisecond) * (0.1 + r.ExpFloat64()))
-		l.record(all[i])
-	}
-	slices.Sort(all)
-	for _, p := range []float64{1, 50, 90, 99, 99.9, 100} {
-		want := all[int(p/100*float64(len(all))+0.5)-1]
-		got := l.percentile(p)
-		if diff := (got - want).Abs(); diff > want/500 {
-			t.Errorf("p%g is %s, want %s", p, got, want)
-		}
-	}
-	if l.max != all[len(all)-1] || l.min != all[0] {
-		t.Errorf("from %s to %s, want %s to %s", l.min, l.max, all[0], all[len(all)-1])
-	}
-}
 
 func TestLatenciesOfNothing(t *testing.T) {
 	if got := newLatencies().summary(); got != (latency{}) {

@@ -63,14 +63,3 @@ func TestResolveRefuses(t *testing.T) {
 		}
 	}
 }
-
-func TestResolveReportsAllFaults(t *testing.T) {
-	o := valid()
-	o.Batch, o.Inputs, o.Timeout = 0, 0, 0
-	_, err := o.resolve()
-	for _, want := range []string{"batch", "inputs", "timeout"} {
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("error %v does not name %s", err, want)
-		}
-	}
-}

@@ -137,23 +137,6 @@ func TestTargetsAndDevicesThatDiffer(t *testing.T) {
 	}
 }
 
-func TestBar(t *testing.T) {
-	for _, tc := range []struct {
-		n, most int64
-		drawn   string
-	}{
-		{0, 100, ""},
-		{1, 1_000_000, "▏"},
-		{100, 100, strings.Repeat("█", histogramWidth)},
-		{50, 100, strings.Repeat("█", histogramWidth/2)},
-	} {
-		got := bar(tc.n, tc.most)
-		if got != tc.drawn {
-			t.Errorf("%d of %d is %q, want %q", tc.n, tc.most, got, tc.drawn)
-		}
-	}
-}
-
 func TestHistogramCountsAll(t *testing.T) {
 	for _, values := range [][]time.Duration{
 		{0},
