@@ -55,33 +55,46 @@ func checkQuotient(q query, a answer) error {
 	return nil
 }
 
-// In merged batches with bad queries, each of these is answered with the error,
-// and nobody else is.
-func TestBadQueryInMergedBatches(t *testing.T) {
+// In batches with bad queries, merged or in series, each of these is answered with the
+// error, and nobody else is.
+func TestBadQueryInBatches(t *testing.T) {
 	t.Parallel()
 	path := write(t, "quotient.onnx", quotient(numbers))
-	p := serve(t, config{services: []service{{"quotient", path, "max_batch = 8"}}})
+	merged, series := service{"merged", path, "max_batch = 8"}, service{"series", path, "max_batch = 1"}
+	p := serve(t, config{services: []service{merged, series}})
+	for _, s := range []service{merged, series} {
+		badQueries(t, p, s.name)
+	}
+	m := p.metrics()
+	if m[`overlapd_queries_retried_total{service="merged"}`] == 0 {
+		t.Errorf("no batch was merged with a bad query: %v", m)
+	}
+	if s := p.stats("series"); s.Executions != s.Queries {
+		t.Errorf("%d queries ran in %d executions, each by itself", s.Queries, s.Executions)
+	}
+	if m[`overlapd_queries_retried_total{service="series"}`] == 0 {
+		t.Log("the machine was too slow for a series with a bad query")
+	}
+	if n := p.count(func(e event) bool { return e.Message == "worker is lost" }); n != 0 {
+		t.Errorf("%d workers were lost", n)
+	}
+}
+
+func badQueries(t *testing.T, p *process, service string) {
 	const clients, each = 8, 40
 	crowd(clients, func(client int, _ *rand.Rand) {
 		for n := range each {
 			if client == 0 {
-				refusedWith(t, p.infer("quotient", bad()), 500, "model_failed")
+				refusedWith(t, p.infer(service, bad()), 500, "model_failed")
 				continue
 			}
 			q := good(n)
-			if err := checkQuotient(q, p.infer("quotient", q)); err != nil {
+			if err := checkQuotient(q, p.infer(service, q)); err != nil {
 				t.Errorf("a query that is innocent: %v", err)
 				return
 			}
 		}
 	})
-	m := p.metrics()
-	if m[`overlapd_queries_retried_total{service="quotient"}`] == 0 {
-		t.Errorf("no batch was merged with a bad query: %v", m)
-	}
-	if n := p.count(func(e event) bool { return e.Message == "worker is lost" }); n != 0 {
-		t.Errorf("%d workers were lost", n)
-	}
 }
 
 // A query that ends its worker ends no second one: it is answered with the reason,

@@ -170,7 +170,7 @@ func (f *backend) check(c *query.Call) {
 // Run returns what the backend answers to a call.
 func (f *backend) Run(c *query.Call) query.Reply {
 	r := query.Reply{Queue: 1, Compute: 3}
-	c.Service.Stats.Executed()
+	c.Service.Stats.Executed(1)
 	for i, v := range c.Service.Variants {
 		if r.Variant == "" && (c.Variant == i || c.Variant < 0 && v.Accuracy >= c.LeastAccuracy) {
 			r.Variant = v.Name

@@ -297,9 +297,10 @@ func (l *loop) spanOutcome(d *device, s *executor.SpanOutcome) models.SpanOutcom
 		member.service.Stats.Ran(s.Took, s.DeviceTook)
 	}
 	if s.Finished {
-		member.service.Stats.Executed()
+		_, times := s.Span.Once()
+		member.service.Stats.Executed(times)
 		if member.family != nil {
-			member.family.front.Stats.Executed()
+			member.family.front.Stats.Executed(times)
 		}
 	}
 	for i := range s.Queries {

@@ -103,8 +103,9 @@ func (c *counter) add(d time.Duration) {
 
 func (c *counter) read() total { return total{c.count.Load(), time.Duration(c.ns.Load())} }
 
-// Executed counts one batch whose last span has ended.
-func (s *stats) Executed() { s.executions.Add(1) }
+// Executed counts a batch whose last span has ended, of which so many tensors ran one after
+// another.
+func (s *stats) Executed(times int) { s.executions.Add(uint64(times)) }
 
 // Ran counts a span: how long it was in the engine, and how long the device took
 // by its own clock, 0 if it has none.
