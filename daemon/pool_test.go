@@ -12,8 +12,6 @@ import (
 
 	"github.com/rs/zerolog"
 
-	gpufake "github.com/overlapd/overlapd/cuda/fake"
-	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
@@ -171,92 +169,6 @@ func TestPoolOfUnlikeDevices(t *testing.T) {
 	if o.Pool[1].Predictor == nil || o.Pool[0].Predictor != nil || o.Device != "emulated formula; emulated other" {
 		t.Errorf("%q, %+v", o.Device, o.Pool)
 	}
-}
-
-// A worker that is killed leaves its service to that on the other device: no query is
-// lost, and nobody there notices.
-func TestPoolLosesAWorker(t *testing.T) {
-	r := newGPURig(t, "a", "b").divide(mig.Want{Profile: "3g.40gb"}, mig.Want{Profile: "3g.40gb"})
-	r.start()
-	r.eventually("ready", r.Ready)
-	pid := func(device int) int {
-		state, err := r.backend.Workers(device).State(r.backend.Service([]byte("a")).ID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return state.PID
-	}
-	r.eventually("both workers", func() bool {
-		s := r.statusOf("a")
-		return len(s.Replicas) == 2 && s.Replicas[0].Ready && s.Replicas[1].Ready && pid(0) > 0 && pid(1) > 0
-	})
-	var clients sync.WaitGroup
-	done := make(chan struct{})
-	over := sync.OnceFunc(func() { close(done); clients.Wait() })
-	defer over()
-	for range 6 {
-		clients.Go(func() {
-			client := &http.Client{Transport: &http.Transport{}}
-			defer client.CloseIdleConnections()
-			for {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				if status, text := r.ask(client, "a"); status != http.StatusOK {
-					t.Errorf("%d %s", status, text)
-				}
-			}
-		})
-	}
-	for range 3 {
-		var before int
-		r.eventually("a worker", func() bool { before = pid(0); return before > 0 })
-		other := pid(1)
-		kill(t, before)
-		r.eventually("another worker", func() bool { s := r.statusOf("a"); return pid(0) > 0 && pid(0) != before && s.Replicas[0].Ready })
-		if pid(1) != other {
-			t.Error("the worker on the other device was started again")
-		}
-	}
-	over()
-	http.DefaultClient.CloseIdleConnections()
-}
-
-// statusOf returns how a service stands.
-func (r *gpuRig) statusOf(name string) status.Service {
-	r.t.Helper()
-	var o status.Status
-	if err := json.Unmarshal([]byte(r.get("/overlapd/status")), &o); err != nil {
-		r.t.Fatal(err)
-	}
-	http.DefaultClient.CloseIdleConnections()
-	return o.Services[slices.IndexFunc(o.Services, func(s status.Service) bool { return s.Name == name })]
-}
-
-// Two GPUs are devices of one pool.
-func TestPoolOfGPUs(t *testing.T) {
-	r := newGPURig(t, "a", "b")
-	r.server = gpufake.New(gpufake.H100, gpufake.H100)
-	r.before = r.server.State()
-	r.config.Device, r.config.GPU = config.DeviceAuto, ""
-	r.config.Devices = []config.Device{{Name: "one", Kind: config.DeviceCUDA, GPU: "0"}, {Name: "two", Kind: config.DeviceCUDA, GPU: "1"}}
-	r.config.Services[1].On = []string{"two"}
-	r.start()
-	r.eventually("all workers", func() bool {
-		a, b := r.statusOf("a").Replicas, r.statusOf("b").Replicas
-		return len(a) == 2 && a[0].Ready && a[1].Ready && len(b) == 1 && b[0].Ready
-	})
-	for _, name := range []string{"a", "b"} {
-		if status, text := r.ask(http.DefaultClient, name); status != http.StatusOK {
-			t.Errorf("%s: %d %s", name, status, text)
-		}
-	}
-	if o := r.overview(); len(o.GPU) != 2 || o.GPU[0].UUID == o.GPU[1].UUID || !slices.Equal(o.GPU[0].Services, []string{"a"}) {
-		t.Errorf("%+v", o.GPU)
-	}
-	http.DefaultClient.CloseIdleConnections()
 }
 
 // Whatever happens to the workers of several devices and to clients, every query gets its

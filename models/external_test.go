@@ -155,36 +155,6 @@ func TestExternalAttacks(t *testing.T) {
 	}
 }
 
-func TestMapRegularBeneath(t *testing.T) {
-	path := externalModel(t, nil)
-	dir := filepath.Dir(path)
-	for _, link := range [][2]string{{"data", "link"}, {"..", "up"}, {"sub", "sub2"}} {
-		if err := os.Symlink(link[0], filepath.Join(dir, link[1])); err != nil {
-			t.Fatal(err)
-		}
-	}
-	d, err := openFolder(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.seal()
-	read := func(location string) ([]byte, error) {
-		return mapRegular(d.fd, location, 1<<20, 1)
-	}
-	for location, want := range map[string]string{"data": "0123456789abcdef", "sub/data": "ABCDEFGH", "./sub//data": "ABCDEFGH"} {
-		got, err := read(location)
-		if err != nil || string(got) != want {
-			t.Errorf("%s: %q %v", location, got, err)
-		}
-		unmap(got)
-	}
-	for _, location := range []string{"link", "up/secret", "sub2/data", "nothing", "sub", "data/x"} {
-		if got, err := read(location); err == nil {
-			t.Errorf("%s: read %q", location, got)
-		}
-	}
-}
-
 // External data are refused wherever a tensor may stand, except in dense
 // initializers of the main graph.
 func TestExternalDataElsewhere(t *testing.T) {

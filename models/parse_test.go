@@ -61,12 +61,6 @@ func TestFeedInputsOfOldFiles(t *testing.T) {
 	}
 }
 
-func TestEmptyGraph(t *testing.T) {
-	if f := mustParse(t, testModel(nil)); len(f.Graph.Nodes) != 0 {
-		t.Error("an empty graph has nodes")
-	}
-}
-
 func TestNotONNX(t *testing.T) {
 	whole := testModel(testGraph("x", "y", testNode("Relu", "x", "y")))
 	node := testNode("Relu", "x", "y")

@@ -53,9 +53,3 @@ func TestTypeString(t *testing.T) {
 		}
 	}
 }
-
-func TestSpanLen(t *testing.T) {
-	if n := (Span{Start: 3, End: 7}).Len(); n != 4 {
-		t.Errorf("got %d, want 4", n)
-	}
-}

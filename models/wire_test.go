@@ -25,17 +25,6 @@ func TestMessageNumbers(t *testing.T) {
 	}
 }
 
-func TestMessageNumbersStop(t *testing.T) {
-	m := walk(pb(nil).sub(1, pb{1, 2, 3}))
-	n := 0
-	for m.next() {
-		m.ints(func(int64) bool { n++; return n < 2 })
-	}
-	if n != 2 || m.err != nil {
-		t.Errorf("%d numbers, %v", n, m.err)
-	}
-}
-
 func TestMessageCount(t *testing.T) {
 	single := protowire.AppendFixed64(protowire.AppendTag(nil, 1, protowire.Fixed64Type), 1)
 	for name, test := range map[string]struct {

@@ -88,11 +88,6 @@ func TestRun(t *testing.T) {
 	if !bytes.Contains(result, []byte("Emulated: ")) || bytes.Count(page, []byte("(emulated)")) != len(want) {
 		t.Error("the output does not say everywhere that it is emulated")
 	}
-	for _, outside := range []string{"src=", "href=\"http", "url(", "@import"} {
-		if bytes.Contains(page, []byte(outside)) {
-			t.Errorf("the page refers to something outside: %s", outside)
-		}
-	}
 
 	// In another folder, with all fitted anew on one core, the same comes out. That
 	// training does so package fit's tests see to, which figure 10 has most of.
