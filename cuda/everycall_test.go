@@ -124,39 +124,6 @@ func TestFactsWhenACallFailsOnce(t *testing.T) {
 	})
 }
 
-// TestSampleWhenACallFails: a sample has all that the other calls tell.
-func TestSampleWhenACallFails(t *testing.T) {
-	first := func(s *fake.Server, h *cuda.Host) string {
-		f, _ := h.Facts()
-		return f.Devices[0].Instances[0].UUID
-	}
-	for name, of := range map[string]func(*fake.Server, *cuda.Host) string{
-		"of a GPU":        func(s *fake.Server, _ *cuda.Host) string { return s.Devices[1].UUID },
-		"of a MIG device": first,
-	} {
-		s := divided(t)
-		for _, call := range callsOf(t, s, func(h *cuda.Host) { h.Sample(of(s, h)) }) {
-			s := divided(t)
-			h := open(t, s)
-			uuid := of(s, h)
-			for code, whole := range map[nvml.Return]bool{nvml.ERROR_TIMEOUT: false, nvml.ERROR_GPU_IS_LOST: true} {
-				s.Mend()
-				s.Fail(call, 0, -1, code)
-				got, err := h.Sample(uuid)
-				if err != nil && faultOf(err) == nil {
-					t.Errorf("%s, %s: %v", name, call, err)
-				}
-				if whole && err == nil && strings.HasPrefix(call, "nvmlDeviceGetMemoryInfo") {
-					t.Errorf("%s: a lost GPU is sampled: %+v", name, got)
-				}
-				if err == nil && got.UUID != uuid {
-					t.Errorf("%s, %s: %+v", name, call, got)
-				}
-			}
-		}
-	}
-}
-
 // TestPartitionWhenACallFails: every call's failure is told by its name, with the
 // instance that it was about, and nothing is half done in silence.
 func TestPartitionWhenACallFails(t *testing.T) {
