@@ -39,6 +39,11 @@ type Options struct {
 	Devices  int                 // 0 for as few as hold all services
 	Solo     []training.SoloTime // whole models; they go before what groups show
 
+	// Pools is how many pools the services are divided into, 0 for none, whose devices have
+	// Memory each, in MiB, 0 for no limit.
+	Pools  int
+	Memory float64
+
 	// Operators are what the operators of models take alone, by model. They give
 	// how the time of a model spreads, and all of it where groups do not.
 	Operators map[string][]training.OperatorTimes
@@ -51,6 +56,9 @@ type Service struct {
 	QPS   float64 // queries per second, 0 if unknown
 
 	Target time.Duration // 0 if unknown
+
+	MaxBatch int     // the largest batch, 0 for no limit
+	Memory   float64 // of a device, in MiB, 0 if unknown
 }
 
 // Advice is which services gain by sharing a device.
@@ -68,6 +76,8 @@ type Advice struct {
 	// Splits are the best static splits of the devices whose loads and targets are known.
 	Splits []*staticSplit `json:"splits,omitempty"`
 	Cost   cost           `json:"cost"`
+
+	Pools *poolPlan `json:"pools,omitempty"` // if they were asked for
 }
 
 // pairGain is what two services gain on one device.
@@ -120,6 +130,11 @@ func Advise(ctx context.Context, d *training.Dataset, o Options) (*Advice, error
 	for _, members := range devices {
 		if s := p.split(p.times, members); s != nil {
 			p.Splits = append(p.Splits, s)
+		}
+	}
+	if o.Pools > 0 {
+		if p.Pools, devices, err = p.pools(o.Pools); err != nil {
+			return nil, err
 		}
 	}
 	p.Next = p.next(devices)
@@ -197,6 +212,9 @@ func (p *panel) check() error {
 		}
 		names[s.Name] = true
 	}
+	if o.Pools > 0 {
+		return p.checkPools()
+	}
 	return nil
 }
 
@@ -217,7 +235,7 @@ func (p *panel) pair(i, j int) pairGain {
 func (p *panel) set(members []int) (float64, bool) {
 	list := make([]int, 0, maxShare)
 	for _, m := range members {
-		if p.model[m] < 0 || slices.Contains(list, p.model[m]) {
+		if p.model[m] < 0 || len(list) == maxShare || slices.Contains(list, p.model[m]) {
 			return 0, false
 		}
 		list = append(list, p.model[m])

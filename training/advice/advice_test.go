@@ -26,7 +26,7 @@ func TestAdviceText(t *testing.T) {
 	d := w.dataset(60, []int{0, 1}, []int{0, 2}, []int{1, 2}, []int{3, 4}, []int{0, 3})
 	a, err := Advise(t.Context(), d, Options{
 		Solo:     []training.SoloTime{{Model: "m00", Size: 1, Micros: 9000}},
-		Services: []Service{{"web", "m00", 20, 0}, {"text", "m01", 10, 0}, {"m02", "m02", 0, 0}, {"m03", "m03", 5, 0}, {"m04", "m04", 5, 0}, {"new", "m99", 0, 0}},
+		Services: []Service{{Name: "web", Model: "m00", QPS: 20}, {Name: "text", Model: "m01", QPS: 10}, {Name: "m02", Model: "m02", QPS: 0}, {Name: "m03", Model: "m03", QPS: 5}, {Name: "m04", Model: "m04", QPS: 5}, {Name: "new", Model: "m99", QPS: 0}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +209,7 @@ func TestUnavoidable(t *testing.T) {
 // TestTwoServicesOfOneModel can be advised on, but not measured.
 func TestTwoServicesOfOneModel(t *testing.T) {
 	w := newWorkshop(11, 2)
-	a, err := Advise(t.Context(), w.dataset(50, []int{0, 1}), Options{Size: 3, Services: []Service{{"a", "m00", 1, 0}, {"b", "m00", 1, 0}, {"c", "m01", 1, 0}}})
+	a, err := Advise(t.Context(), w.dataset(50, []int{0, 1}), Options{Size: 3, Services: []Service{{Name: "a", Model: "m00", QPS: 1}, {Name: "b", Model: "m00", QPS: 1}, {Name: "c", Model: "m01", QPS: 1}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,10 +229,10 @@ func TestNoAdvice(t *testing.T) {
 		{Size: maxShare + 1},
 		{Size: 2, Devices: 1},
 		{Devices: -1},
-		{Services: []Service{{"a", "m00", 0, 0}, {"a", "m01", 0, 0}}},
-		{Services: []Service{{"a", "", 0, 0}}},
-		{Services: []Service{{"a", "m00", math.NaN(), 0}}},
-		{Services: []Service{{"a", "m00", -1, 0}}},
+		{Services: []Service{{Name: "a", Model: "m00", QPS: 0}, {Name: "a", Model: "m01", QPS: 0}}},
+		{Services: []Service{{Name: "a", Model: "", QPS: 0}}},
+		{Services: []Service{{Name: "a", Model: "m00", QPS: math.NaN()}}},
+		{Services: []Service{{Name: "a", Model: "m00", QPS: -1}}},
 		{Services: many},
 	} {
 		if _, err := Advise(t.Context(), d, o); !errors.Is(err, ErrAdvice) {

@@ -24,6 +24,10 @@ type divider struct {
 	busy    []float64 // share of a device that each service needs alone
 	set     func(members []int) (compatibility float64, ok bool)
 	fair    float64 // busy time of a device if all had the same
+
+	rate   func(members []int) score // what else makes a division good, nil for none
+	filled bool                      // no device stays empty
+	starts [][][]int                 // divisions from which a search starts, too
 }
 
 // score is what a division costs, the smaller the better. A bad pair is worse
@@ -99,6 +103,9 @@ func (v *divider) busyTime(members []int) (share float64) {
 // score returns what it costs that services share a device. An empty device
 // costs nothing; all others count against it.
 func (v *divider) score(members []int) (s score) {
+	if v.rate != nil {
+		return v.rate(members)
+	}
 	for i, a := range members {
 		for _, b := range members[:i] {
 			if v.pairs[a][b].Bad {
@@ -142,8 +149,11 @@ func (v *divider) divide() (devices [][]int, exact bool) {
 // search deals the services out one by one and then exchanges them while that
 // helps, from several orders of dealing.
 func (v *divider) search() (best [][]int) {
+	starts := v.starts
 	for start := range divisionStarts {
-		devices := v.deal(v.order(start))
+		starts = append(starts, v.deal(v.order(start)))
+	}
+	for _, devices := range starts {
 		v.exchange(devices)
 		if best == nil || v.total(devices).less(v.total(best)) {
 			best = devices
@@ -264,7 +274,7 @@ func (v *divider) enumerate() [][]int {
 	}
 	most := 0
 	for d := range best {
-		if best[d][full].ok && (!best[most][full].ok || best[d][full].score.less(best[most][full].score)) {
+		if best[d][full].ok && (d == v.devices || !v.filled) && (!best[most][full].ok || best[d][full].score.less(best[most][full].score)) {
 			most = d
 		}
 	}

@@ -22,20 +22,26 @@ func (a *Advice) Document() *report.Document {
 		on = ", on " + a.Device
 	}
 	d.Text("%s, %s measured together%s", report.Count(a.Rows, "group"), report.Count(len(a.Sets), "set of models", "sets of models"), on)
-	a.showSolo(d)
-	a.showSets(d)
-	a.showPairs(d)
-	d.Heading("Should not share a device")
-	d.List(a.badPairs()...)
-	a.showDivision(d)
-	a.showSplits(d)
+	if a.Pools != nil {
+		a.Pools.show(d)
+	} else {
+		a.showSolo(d)
+		a.showSets(d)
+		a.showPairs(d)
+		d.Heading("Should not share a device")
+		d.List(a.badPairs()...)
+		a.showDivision(d)
+		a.showSplits(d)
+	}
 	d.Heading("To be measured next")
 	var next []string
 	for _, n := range a.Next {
 		next = append(next, fmt.Sprintf("%s + %s: %s", n.Models[0], n.Models[1], n.Reason))
 	}
 	d.List(orElse(next, "nothing; all that share a device were measured together")...)
-	a.showCost(d)
+	if a.Pools == nil {
+		a.showCost(d)
+	}
 	return d
 }
 

@@ -46,8 +46,9 @@ func (b *batchTimes) in(percent int) float64 {
 	return took
 }
 
-// batches returns those of a service at the longest sequence length that is known. Its load
-// is counted in the smallest of them.
+// batches returns those of a service at the longest sequence length that is known, from the
+// smallest, without those that take no less than a larger one. Its load is counted in the
+// smallest that was measured.
 func (p *panel) batches(t *soloTimes, service int) (list []batchTimes) {
 	var cells []*soloCell
 	for k, c := range t.cells {
@@ -58,14 +59,18 @@ func (p *panel) batches(t *soloTimes, service int) (list []batchTimes) {
 	slices.SortFunc(cells, func(a, b *soloCell) int {
 		return cmp.Or(cmp.Compare(b.key.seqLen, a.key.seqLen), cmp.Compare(a.key.size, b.key.size))
 	})
-	for _, c := range cells {
-		if c.key.seqLen != cells[0].key.seqLen {
+	most := p.services[service].MaxBatch
+	for n, c := range cells {
+		if c.key.seqLen != cells[0].key.seqLen || n > 0 && most > 0 && c.key.size > most {
 			break
 		}
 		b := batchTimes{queries: float64(c.key.size) / float64(cells[0].key.size), micros: c.whole()}
 		for i := range len(c.prefix) - 1 {
 			micros, work := c.costs(i, i+1)
 			b.operator, b.job, b.work = append(b.operator, micros), append(b.job, work), b.work+work
+		}
+		for len(list) > 0 && list[len(list)-1].micros >= b.micros && list[len(list)-1].work >= b.work {
+			list = list[:len(list)-1]
 		}
 		list = append(list, b)
 	}
@@ -112,37 +117,40 @@ func (p *panel) split(t *soloTimes, members []int) *staticSplit {
 }
 
 // together returns how many times their loads services bear of which one batch each runs
-// again and again, all at the same time or one after another.
+// again and again, all at the same time or one after another. Only a larger batch of the
+// service that bears least lets all of them bear more, so that no choice of batches is
+// better than those that are tried: batches get larger one by one, from the smallest, until
+// the first service misses its target.
 func (p *panel) together(members []int, all [][]batchTimes, overlapped bool) (most float64) {
-	chosen, micros := make([]*batchTimes, len(members)), make([]float64, len(members))
-	var choose func(i int, sum, work float64)
-	choose = func(i int, sum, work float64) {
-		if i < len(members) {
-			for k := range all[i] {
-				chosen[i], micros[i] = &all[i][k], all[i][k].micros
-				choose(i+1, sum+micros[i], work+chosen[i].work)
-			}
-			return
+	chosen, micros := make([]int, len(members)), make([]float64, len(members))
+	for {
+		sum, work := 0.0, 0.0
+		for i, k := range chosen {
+			micros[i] = all[i][k].micros
+			sum, work = sum+micros[i], work+all[i][k].work
 		}
-		least, cycle := math.Inf(1), sum
+		cycle := sum
 		if overlapped {
 			cycle = min(sum, predictor.Together(micros, work))
 		}
-		for k, m := range members {
-			of := &p.services[m]
-			ends := micros[k] // of the batch after the one that was missed
+		least, at := math.Inf(1), 0
+		for i, m := range members {
+			of, ends := &p.services[m], micros[i] // ends the batch after the one that was missed
 			if overlapped {
 				ends = cycle
 			}
 			if cycle+ends > of.Target.Seconds()*1e6 {
-				return
+				return most
 			}
-			least = min(least, chosen[k].queries/cycle*1e6/of.QPS)
+			if bears := all[i][chosen[i]].queries / cycle * 1e6 / of.QPS; bears < least {
+				least, at = bears, i
+			}
 		}
 		most = max(most, least)
+		if chosen[at]++; chosen[at] == len(all[at]) {
+			return most
+		}
 	}
-	choose(0, 0, 0)
-	return most
 }
 
 // showSplits shows the static splits beside what shares the whole device.

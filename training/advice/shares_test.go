@@ -49,7 +49,7 @@ func TestTogether(t *testing.T) {
 func TestSplit(t *testing.T) {
 	w := newWorkshop(5, 2)
 	d := w.dataset(200, []int{0, 1})
-	services := []Service{{"a", "m00", 5, time.Second}, {"b", "m01", 50, time.Second}}
+	services := []Service{{Name: "a", Model: "m00", QPS: 5, Target: time.Second}, {Name: "b", Model: "m01", QPS: 50, Target: time.Second}}
 	advise := func(list []Service) *Advice {
 		t.Helper()
 		a, err := Advise(t.Context(), d, Options{Services: list})
