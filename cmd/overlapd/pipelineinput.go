@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -39,17 +38,11 @@ type pipelineInput struct {
 // configured returns the services of the configuration that get pipelines, its devices, and
 // the services that get none: those of best effort, and those with variants.
 func (o *pipelineOptions) configured() (services []planning.Service, devices []planning.Device, others []planning.Service, err error) {
-	data, err := os.ReadFile(o.config)
+	c, err := pooled(o.config)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	in := &pipelineInput{pipelineOptions: o}
-	if in.config, err = config.Parse(o.config, data); err != nil {
-		return nil, nil, nil, err
-	}
-	if len(in.config.Devices) == 0 {
-		return nil, nil, nil, fmt.Errorf("%s has one device, where everything runs: a plan is for several [[device]] tables", o.config)
-	}
+	in := &pipelineInput{pipelineOptions: o, config: c}
 	if err := in.readDevices(); err != nil {
 		return nil, nil, nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/overlapd/overlapd/planning"
 	"github.com/overlapd/overlapd/report"
@@ -20,7 +21,7 @@ import (
 )
 
 func planPlacementCommand() *cobra.Command {
-	o := planOptions{devices: "1", search: planning.Search{Limit: 10 * time.Second}}
+	o := planOptions{devices: "1", searched: searched{search: planning.Search{Limit: 10 * time.Second}}}
 	cmd := &cobra.Command{
 		Use:   "placement",
 		Short: "Say which models are loaded on which devices",
@@ -67,8 +68,7 @@ plan is that of a heuristic. docs/planning.md has more.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.data, "data", "", "CSV file of models")
-	f.StringVarP(&o.config, "config", "c", "", "configuration with the services and devices")
+	o.flags(f, "CSV file of models", "how long to search, with the solver")
 	f.StringVar(&o.gpu, "gpu", "", "only rows with this value in the column gpu")
 	f.StringVar(&o.devices, "devices", o.devices, "how many equal devices, or NAME=MEMORY[:SPEED] of each, with commas between them")
 	f.Float64Var(&o.memory, "memory", manyMiB, "MiB of each device, by default without a limit")
@@ -80,25 +80,49 @@ plan is that of a heuristic. docs/planning.md has more.`,
 	f.StringVar(&o.inForce, "in-force", "", "plan of sub-clusters that is to be changed")
 	f.Float64Var(&o.partition.MaxChange, "max-change", 0, "MiB that may be unloaded and loaded to change the plan in force")
 	f.StringVar(&o.search.Solver, "solver", "", "program of HiGHS or CBC, or none")
-	f.DurationVar(&o.search.Limit, "time-limit", o.search.Limit, "how long to search, with the solver")
-	f.StringVarP(&o.out, "out", "o", "", "file for the plan")
-	o.flag(f)
 	cmd.MarkFlagsMutuallyExclusive("config", "sub-clusters")
 	return cmd
 }
 
 type planOptions struct {
+	searched
+	gpu, devices string
+	named        bool // the devices are, on the command line
+	memory       float64
+	herd         planning.Herd
+	clusters     int
+	partition    planning.Partition
+	inForce      string
+}
+
+// searched is what the commands have in common that search for a plan.
+type searched struct {
 	output
-	data, gpu, devices string
-	config             string
-	named              bool // the devices are, on the command line
-	memory             float64
-	herd               planning.Herd
-	clusters           int
-	partition          planning.Partition
-	inForce            string
-	search             planning.Search
-	out                string
+	data, config, out string
+	search            planning.Search
+}
+
+func (o *searched) flags(f *pflag.FlagSet, data, limit string) {
+	f.StringVar(&o.data, "data", "", data)
+	f.StringVarP(&o.config, "config", "c", "", "configuration with the services and devices")
+	f.DurationVar(&o.search.Limit, "time-limit", o.search.Limit, limit)
+	f.StringVarP(&o.out, "out", "o", "", "file for the plan")
+	o.flag(f)
+}
+
+// plan shows how long has been searched, and returns the plan with how long all of it took.
+func (o *searched) plan(cmd *cobra.Command, from string, solve func(context.Context) (*planning.Placement, error)) (*planning.Placement, error) {
+	began := time.Now()
+	ctx, stop := interruptible(cmd)
+	defer stop()
+	bar := newBar("reading "+from, 1)
+	o.search.Progress = func(doing string) { showPart(bar, doing, float64(time.Since(began))/float64(o.search.Limit)) }
+	p, err := solve(ctx)
+	_ = bar.Clear()
+	if err == nil {
+		p.Seconds = time.Since(began).Seconds()
+	}
+	return p, err
 }
 
 // manyMiB stands for memory without a limit.
@@ -135,25 +159,20 @@ func (o *planOptions) check(changed func(string) bool) error {
 }
 
 func (o *planOptions) run(cmd *cobra.Command) error {
-	began := time.Now()
 	if err := o.check(cmd.Flags().Changed); err != nil {
 		return err
 	}
 	o.named = cmd.Flags().Changed("devices")
-	ctx, stop := interruptible(cmd)
-	defer stop()
-	bar := newBar("reading "+cmp.Or(o.data, o.config), 1)
-	o.search.Progress = func(doing string) { showPart(bar, doing, float64(time.Since(began))/float64(o.search.Limit)) }
-	p, streams, err := o.plan(ctx)
-	_ = bar.Clear()
+	streams := 0
+	p, err := o.plan(cmd, cmp.Or(o.data, o.config), func(ctx context.Context) (p *planning.Placement, err error) {
+		p, streams, err = o.solve(ctx)
+		return p, err
+	})
+	if err == nil {
+		err = writePlan(o.out, p.WriteFile, "", nil)
+	}
 	if err != nil {
 		return err
-	}
-	p.Seconds = time.Since(began).Seconds() // with reading
-	if o.out != "" {
-		if err := p.WriteFile(o.out); err != nil {
-			return err
-		}
 	}
 	r := planResult{
 		Kind: p.Kind, Objective: p.Objective, Bound: p.Bound, Seconds: p.Seconds, Solver: p.Solver, Note: p.Note,
@@ -163,7 +182,7 @@ func (o *planOptions) run(cmd *cobra.Command) error {
 	return o.print(cmd.OutOrStdout(), r, func(w io.Writer) error { return r.document(p).WriteText(w) })
 }
 
-func (o *planOptions) plan(ctx context.Context) (p *planning.Placement, streams int, err error) {
+func (o *planOptions) solve(ctx context.Context) (p *planning.Placement, streams int, err error) {
 	var services []planning.Service
 	devices, err := o.parseDevices()
 	if o.config != "" && err == nil {

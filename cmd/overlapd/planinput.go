@@ -25,21 +25,31 @@ type soloTime struct {
 	ms           float64
 }
 
+// unplanned reads a configuration without the plan that it names: a new one may take its
+// place.
+func unplanned(path string) (c config.Config, err error) {
+	data, err := os.ReadFile(path)
+	if err == nil {
+		c, err = config.Parse(path, data)
+	}
+	return c, err
+}
+
+// pooled reads a configuration with several devices.
+func pooled(path string) (c config.Config, err error) {
+	if c, err = unplanned(path); err == nil && len(c.Devices) == 0 {
+		err = fmt.Errorf("%s has one device, where everything runs: a plan is for several [[device]] tables", path)
+	}
+	return c, err
+}
+
 // configured returns the services and the pool of a configuration as planning sees them,
 // each device with so many MiB, and with the times that the profile of an emulated device
-// has, or that a daemon has measured. A plan that the configuration names is not read: this
-// one may take its place.
+// has, or that a daemon has measured.
 func configured(path string, memory float64) (services []planning.Service, devices []planning.Device, err error) {
-	data, err := os.ReadFile(path)
+	c, err := pooled(path)
 	if err != nil {
 		return nil, nil, err
-	}
-	c, err := config.Parse(path, data)
-	if err != nil {
-		return nil, nil, err
-	}
-	if len(c.Devices) == 0 {
-		return nil, nil, fmt.Errorf("%s has one device, where everything runs: a plan is for several [[device]] tables", path)
 	}
 	first, cores := &c.Devices[0], len(c.Devices[0].CPUs())
 	for _, d := range c.Devices {

@@ -17,20 +17,20 @@ import (
 )
 
 type pipelineOptions struct {
-	output
-	format, data, plan, counts string
-	config, devices            string
-	stages                     int
-	margin, bandwidth          float64
-	liveBytes                  int64
-	shared                     bool
-	baseline                   string
-	search                     planning.Search
-	out, report                string
+	searched
+	format, solved, counts string // solved is the case
+	devices                string
+	stages                 int
+	margin, bandwidth      float64
+	liveBytes              int64
+	shared                 bool
+	baseline               string
+	report                 string
 }
 
 func planPipelineCommand() *cobra.Command {
-	o := pipelineOptions{format: "ppipe", stages: 3, margin: 0.4, bandwidth: 40, liveBytes: 1 << 20, search: planning.Search{Solver: "none", Limit: time.Minute}}
+	o := pipelineOptions{format: "ppipe", stages: 3, margin: 0.4, bandwidth: 40, liveBytes: 1 << 20,
+		searched: searched{search: planning.Search{Solver: "none", Limit: time.Minute}}}
 	cmd := &cobra.Command{
 		Use:   "pipeline",
 		Short: "Say on which devices one after another a batch runs",
@@ -72,10 +72,9 @@ classes. --report draws the plan: where a batch is when.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.format, "format", o.format, "of --data with --case: ppipe")
-	f.StringVar(&o.data, "data", "", "folder with times of blocks, or with --config a CSV file of rates")
-	f.StringVar(&o.plan, "case", "", "plan whose problem is solved")
+	o.flags(f, "folder with times of blocks, or with --config a CSV file of rates", "how long to search")
+	f.StringVar(&o.solved, "case", "", "plan whose problem is solved")
 	f.StringVar(&o.counts, "counts", "", "devices of each class of --case, as in 25,75")
-	f.StringVarP(&o.config, "config", "c", "", "configuration with the services and devices")
 	f.StringVar(&o.devices, "devices", "", "NAME=MIB of devices of --config, with commas between them, by default without a limit")
 	f.IntVar(&o.stages, "stages", o.stages, "of a pipeline at most, 1 to 4; with --case that of the case")
 	f.Float64Var(&o.margin, "margin", o.margin, "part of the target that is left free; with --case that of the case")
@@ -83,10 +82,7 @@ classes. --report draws the plan: where a batch is when.`,
 	f.Int64Var(&o.liveBytes, "live-bytes", o.liveBytes, "intermediates of a query between operators of a model on an emulated device, of which they are unknown")
 	f.BoolVar(&o.shared, "shared", false, "have stages and services share devices, one batch after another")
 	f.StringVar(&o.baseline, "baseline", "", "a plan to compare with: np or dart-r")
-	f.DurationVar(&o.search.Limit, "time-limit", o.search.Limit, "how long to search")
-	f.StringVarP(&o.out, "out", "o", "", "file for the plan")
 	f.StringVar(&o.report, "report", "", "write a page with pictures to this file")
-	o.flag(f)
 	cmd.MarkFlagsMutuallyExclusive("config", "case")
 	return cmd
 }
@@ -94,12 +90,12 @@ classes. --report draws the plan: where a batch is when.`,
 // check refuses options that mean nothing, or nothing together.
 func (o *pipelineOptions) check(changed func(string) bool) error {
 	for _, name := range []string{"stages", "margin", "bandwidth", "devices", "live-bytes"} {
-		if o.plan != "" && changed(name) {
+		if o.solved != "" && changed(name) {
 			return fmt.Errorf("--%s is for --config: a case has its own; leave it out", name)
 		}
 	}
 	switch {
-	case o.config+o.plan == "":
+	case o.config+o.solved == "":
 		return errors.New("a plan for what? Give --config, a daemon's configuration, or --data and --case, a problem of the paper's authors")
 	case o.format != "ppipe":
 		return fmt.Errorf("--format %.40q: give ppipe", o.format)
@@ -107,7 +103,7 @@ func (o *pipelineOptions) check(changed func(string) bool) error {
 		return errors.New("--shared and --baseline do not go together: leave out one of them")
 	case o.baseline != "" && o.baseline != "np" && o.baseline != "dart-r":
 		return fmt.Errorf("--baseline %.40q: give np or dart-r", o.baseline)
-	case o.plan != "" && o.data == "":
+	case o.solved != "" && o.data == "":
 		return errors.New("--case needs --data, the folder with the times of its blocks: give it")
 	case o.config != "" && o.counts != "":
 		return errors.New("--counts is for --case: the devices of --config are what they are; leave it out")
@@ -124,20 +120,17 @@ func (o *pipelineOptions) check(changed func(string) bool) error {
 }
 
 func (o *pipelineOptions) run(cmd *cobra.Command) error {
-	began := time.Now()
 	if err := o.check(cmd.Flags().Changed); err != nil {
 		return err
 	}
-	ctx, stop := interruptible(cmd)
-	defer stop()
-	bar := newBar("reading "+cmp.Or(o.plan, o.config), 1)
-	o.search.Progress = func(doing string) { showPart(bar, doing, float64(time.Since(began))/float64(o.search.Limit)) }
-	p, reference, err := o.solve(ctx)
-	_ = bar.Clear()
+	reference := 0.0
+	p, err := o.plan(cmd, cmp.Or(o.solved, o.config), func(ctx context.Context) (p *planning.Placement, err error) {
+		p, reference, err = o.solve(ctx)
+		return p, err
+	})
 	if err != nil {
 		return err
 	}
-	p.Seconds = time.Since(began).Seconds() // with reading
 	r := pipelineResult{
 		Objective: p.Objective, Bound: p.Bound, Reference: reference, Seconds: p.Seconds, Solver: p.Solver, Note: p.Note,
 		Baseline: o.baseline, Devices: len(p.Devices), Out: o.out, Commit: buildCommit(),
@@ -160,13 +153,13 @@ func (o *pipelineOptions) solve(ctx context.Context) (p *planning.Placement, ref
 	var services, others []planning.Service
 	var devices []planning.Device
 	stages := o.stages
-	if o.plan != "" {
+	if o.solved != "" {
 		counts, err := parseCounts(o.counts)
 		if err != nil {
 			return nil, 0, err
 		}
 		var c *planning.Placement
-		if c, stages, err = planning.ReadPPipe(o.data, o.plan, counts); err != nil {
+		if c, stages, err = planning.ReadPPipe(o.data, o.solved, counts); err != nil {
 			return nil, 0, err
 		}
 		services, devices, reference = c.Services, c.Devices, c.Objective
