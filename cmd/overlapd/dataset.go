@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -396,7 +397,6 @@ func (o *measuredOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().Lookup("data").Usage += ", instead of the state file"
 	cmd.Flags().Lookup("device").Usage += "; or only those of the state file that were measured on this"
 	cmd.MarkFlagsMutuallyExclusive("data", "state")
-	cmd.MarkFlagsMutuallyExclusive("data", "config")
 }
 
 // read reads the files, or what the state file holds of one device together with
@@ -453,29 +453,48 @@ func adviseCommand() *cobra.Command {
 		Long: `Advise reads measured operator groups and tells what each two models gain when
 they overlap, which should not share a device, how to divide services among
 devices, and what to measure next. Services that were never measured together
-are estimated from what they gain with others.`,
+are estimated from what they gain with others.
+
+With --pools the services are divided among pools of a cluster instead: each is in
+one pool, and a pool has as many devices as the loads of its services demand within
+their targets. Of all divisions in which services fit a device of --memory together,
+that one is taken which takes the fewest devices, and beside it stands what simpler
+ways take. The services and targets are those of --config; --data may come besides.
+--out writes a kustomization of each pool (docs/kubernetes.md), which builds on
+--base: your own with the image, the namespace and an autoscaler.`,
 		Example: `  overlapd advise --config overlapd.toml
   overlapd advise --data pairs/
   overlapd advise --data pairs/ --solo solo.csv --size 4 --report advice.html
   overlapd advise --data pairs.csv --services web=resnet50,text=bert --load web=40,text=10
-  overlapd advise --data pairs.csv --load resnet50=40,bert=40 --targets resnet50=75ms,bert=75ms`,
+  overlapd advise --data pairs.csv --load resnet50=40,bert=40 --targets resnet50=75ms,bert=75ms
+  overlapd advise --config overlapd.toml --load web=400,text=90,ads=60 --pools 2 --memory 40960 --base mine --out pools`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.pools.check(cmd.Flags().Changed, o.state.config); err != nil {
+				return err
+			}
 			ctx, stop := interruptible(cmd)
 			defer stop()
 			found, err := o.advise(ctx)
 			if err != nil {
 				return err
 			}
+			d := found.Document()
+			if o.pools.out != "" {
+				if err := o.pools.write(o.state.config, found); err != nil {
+					return err
+				}
+				d.Text("%s has a kustomization of each pool, and one of all: kubectl apply -k %[1]s", o.pools.out)
+			}
 			if o.report != "" {
-				if err := textfile.Create(o.report, found.Document().WriteHTML); err != nil {
+				if err := textfile.Create(o.report, d.WriteHTML); err != nil {
 					return err
 				}
 			}
 			return o.print(cmd.OutOrStdout(), struct {
 				*advice.Advice
 				Commit string `json:"commit"`
-			}{found, buildCommit()}, found.Document().WriteText)
+			}{found, buildCommit()}, d.WriteText)
 		},
 	}
 	o.measuredOptions.flags(cmd)
@@ -487,6 +506,7 @@ are estimated from what they gain with others.`,
 	f.IntVar(&o.size, "size", 2, "most services of a device")
 	f.IntVar(&o.devices, "devices", 0, "devices, 0 for as few as hold all services")
 	f.StringVar(&o.report, "report", "", "write a page with a heat map to this file")
+	o.pools.flags(f)
 	o.flag(f)
 	return cmd
 }
@@ -501,24 +521,28 @@ type adviseOptions struct {
 	size     int
 	devices  int
 	report   string
+	pools    poolOptions
 }
 
 func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
 	if err := checkOut("report", o.report); err != nil {
 		return nil, err
 	}
+	if len(o.data) > 0 && o.state.config != "" && o.pools.count == 0 {
+		return nil, errors.New("--config names where measured groups are, and so does --data: leave out one of them, or give --pools")
+	}
 	d, operators, err := o.read()
 	if err != nil {
 		return nil, err
 	}
-	want := advice.Options{Size: o.size, Devices: o.devices, Operators: operators}
+	want := advice.Options{Size: o.size, Devices: o.devices, Operators: operators, Pools: o.pools.count, Memory: o.pools.memory}
 	if o.size < 1 {
 		return nil, fmt.Errorf("--size is %d; a device holds at least one service", o.size)
 	}
-	if want.Services, err = advisedServices(d, o.services, o.loads); err != nil {
+	if want.Services, err = o.advisedServices(d); err != nil {
 		return nil, err
 	}
-	if err := takeTargets(want.Services, o.targets); err != nil {
+	if err := cmp.Or(takeLoads(want.Services, o.loads), takeTargets(want.Services, o.targets), o.pools.take(want.Services)); err != nil {
 		return nil, err
 	}
 	if want.Solo, err = readSolo(o.solo); err != nil {
@@ -533,49 +557,63 @@ func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
 	return advice.Advise(ctx, d, want)
 }
 
-// takeTargets reads --targets.
-func takeTargets(list []advice.Service, targets []string) error {
-	for _, target := range targets {
-		name, value, _ := strings.Cut(target, "=")
-		lasts, err := time.ParseDuration(value)
-		if err != nil || lasts <= 0 {
-			return fmt.Errorf("--targets %s: write NAME=DURATION, such as %s=75ms", target, name)
-		}
+// takeValues reads a flag with a value for each of some services.
+func takeValues(list []advice.Service, flag, form, example string, values []string, take func(s *advice.Service, value string) bool) error {
+	for _, text := range values {
+		name, value, _ := strings.Cut(text, "=")
 		i := slices.IndexFunc(list, func(s advice.Service) bool { return s.Name == name })
-		if i < 0 {
-			return fmt.Errorf("--targets %s: there is no service %q", target, name)
+		to := new(advice.Service)
+		if i >= 0 {
+			to = &list[i]
 		}
-		list[i].Target = lasts
+		switch {
+		case !take(to, value):
+			return fmt.Errorf("--%s %s: write %s, such as %s=%s", flag, text, form, name, example)
+		case i < 0:
+			return fmt.Errorf("--%s %s: there is no service %q", flag, text, name)
+		}
 	}
 	return nil
 }
 
-// advisedServices reads --services, without which every model is one, and --load.
-func advisedServices(d *training.Dataset, services, loads []string) ([]advice.Service, error) {
-	var list []advice.Service
-	for _, s := range services {
-		name, model, given := strings.Cut(s, "=")
-		if !given {
-			model = name
-		}
+// takeTargets reads --targets.
+func takeTargets(list []advice.Service, targets []string) error {
+	return takeValues(list, "targets", "NAME=DURATION", "75ms", targets, func(s *advice.Service, value string) (ok bool) {
+		lasts, err := time.ParseDuration(value)
+		s.Target = lasts
+		return err == nil && lasts > 0
+	})
+}
+
+// takeLoads reads --load.
+func takeLoads(list []advice.Service, loads []string) error {
+	return takeValues(list, "load", "NAME=QPS", "20", loads, func(s *advice.Service, value string) bool { return positive(value, &s.QPS) })
+}
+
+// positive reads a number from 0.
+func positive(text string, to *float64) bool {
+	v, err := strconv.ParseFloat(text, 64)
+	*to = v
+	return err == nil && v >= 0 && !math.IsInf(v, 0)
+}
+
+// advisedServices reads --services, without which every model is one, or every service of a
+// configuration that is to be divided into pools.
+func (o *adviseOptions) advisedServices(d *training.Dataset) (list []advice.Service, err error) {
+	for _, s := range o.services {
+		name, model, _ := strings.Cut(s, "=")
 		list = append(list, advice.Service{Name: name, Model: model})
+	}
+	if o.pools.count > 0 && o.state.config != "" {
+		return o.pools.configure(o.state.config, d, list)
+	}
+	for i, s := range list {
+		list[i].Model = cmp.Or(s.Model, s.Name)
 	}
 	if len(list) == 0 {
 		for _, m := range d.Models {
 			list = append(list, advice.Service{Name: m.Name, Model: m.Name})
 		}
-	}
-	for _, load := range loads {
-		name, value, _ := strings.Cut(load, "=")
-		qps, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			return nil, fmt.Errorf("--load %s: write NAME=QPS, such as %s=20", load, name)
-		}
-		i := slices.IndexFunc(list, func(s advice.Service) bool { return s.Name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("--load %s: there is no service %q", load, name)
-		}
-		list[i].QPS = qps
 	}
 	return list, nil
 }

@@ -52,6 +52,7 @@ each part of the rows in turn, and then the predictor is fitted to all of them.`
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	o.measuredOptions.flags(cmd)
+	cmd.MarkFlagsMutuallyExclusive("data", "config")
 	f := cmd.Flags()
 	o.fitFlags(f, "write the predictor to this file", "the recipe says", "random, grouped or kfold")
 	f.StringVar(&o.fit.Recipe, "recipe", o.fit.Recipe, "overlapd, or paper for that of the Abacus authors")
