@@ -38,19 +38,6 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-func TestMeasureIsInterrupted(t *testing.T) {
-	r := newRig(t, rigOptions{services: 2})
-	ctx, cancel := context.WithCancel(context.Background())
-	last := r.measure(ctx, 0, func(m loop.Report) {
-		if m.Progress.Total > 0 {
-			cancel()
-		}
-	})
-	if last.Over || last.Progress.Total != 20 {
-		t.Errorf("%+v", last)
-	}
-}
-
 // A measurement that hangs holds up the end for as long as answers may.
 func TestMeasureIsInterruptedWhileAWorkerHangs(t *testing.T) {
 	r := newRig(t, rigOptions{services: 2, change: func(c *config.Config) { c.DrainTimeout = 50 * time.Millisecond }})

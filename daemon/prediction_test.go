@@ -139,14 +139,6 @@ func TestNewestStoredPredictorThatFits(t *testing.T) {
 	says(t, r.log.String(), "abacus", "a stored predictor does not fit")
 }
 
-// Where none fits, groups are measured.
-func TestNoStoredPredictorFits(t *testing.T) {
-	other := fakeFile(2)
-	other.Device = "abacus"
-	r := startRig(t, rigOptions{services: 2, device: &calm, dir: put(t, other)})
-	says(t, r.await("solo").Reason, "20 of 20")
-}
-
 // A worker that comes back with another model is not served with a predictor
 // of the one before.
 func TestModelChangeRebinds(t *testing.T) {
@@ -315,23 +307,6 @@ func TestStopWhileFitting(t *testing.T) {
 	within(t, "the end of fitting", e.ended)
 	if log := r.log.String(); contains(log, `"level":"warn"`) {
 		t.Errorf("log:\n%s", log)
-	}
-}
-
-// A policy that runs one batch at a time needs no predictor, and says so.
-func TestPolicyThatDoesNotOverlap(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2, device: &calm, change: func(c *config.Config) { c.Policy = "sjf" }})
-	if p := r.predictor(); p.Phase != "solo" || p.Reason != "the policy sjf runs one batch at a time" {
-		t.Errorf("%s: %s", p.Phase, p.Reason)
-	}
-	r.serves()
-}
-
-func TestNothingIsMeasuredIfUnwanted(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2, device: &calm, change: func(c *config.Config) { c.Profile.OnStart = false }})
-	says(t, r.await("solo").Reason, "overlapd profile")
-	if n := len(r.workers.sent()); n != 0 {
-		t.Errorf("%d rounds are sent", n)
 	}
 }
 

@@ -254,12 +254,6 @@ func TestInputsThatDoNotFit(t *testing.T) {
 	r.serves()
 }
 
-func TestTimeToMeasureIsSpent(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2, device: &calm, change: func(c *config.Config) { c.Profile.Time = time.Nanosecond }})
-	says(t, r.await("solo").Reason, "0 of 20 measurements are made, and the time for them, 1ns, is spent")
-	r.serves()
-}
-
 // A daemon that ends while it measures goes on at its next start: nothing is
 // lost, nothing is measured twice.
 func TestMeasuringGoesOnAfterARestart(t *testing.T) {
@@ -321,16 +315,6 @@ func TestServiceThatNeverLoads(t *testing.T) {
 	says(t, r.await("solo").Reason, "20 of 20")
 }
 
-// A daemon without any service goes on to say so.
-func TestEveryServiceIsGivenUp(t *testing.T) {
-	r := newRig(t, rigOptions{services: 2})
-	r.turn()
-	r.workers.fail(0)
-	r.workers.fail(1)
-	says(t, r.await("solo").Reason, "two services at least")
-	wantError(t, answerOf(t, r.backend, mustSubmit(t, r.backend, 1)), 503, "given_up")
-}
-
 // A model that the protocol cannot carry is not waited for, and its service
 // says so.
 func TestModelThatCannotBeServed(t *testing.T) {
@@ -353,13 +337,6 @@ func TestInputsThatCannotBeMadeUp(t *testing.T) {
 	if d, _ := stored(t, r.config.StateDir); len(d.Models) != 2 {
 		t.Errorf("measured: %v", d.Models)
 	}
-}
-
-// Groups need two services.
-func TestOneServiceIsNotMeasured(t *testing.T) {
-	r := startRig(t, rigOptions{services: 1, device: &calm})
-	says(t, r.await("solo").Reason, "two services at least")
-	r.serves()
 }
 
 // Nothing holds up the end of a daemon that measures.

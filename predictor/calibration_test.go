@@ -367,14 +367,6 @@ func TestMarginProperties(t *testing.T) {
 	})
 }
 
-func TestObserveOfKnownShapesDoesNotAllocate(t *testing.T) {
-	c, d, keys := newTrained(), newDevice(8), pairs(4, sourceNetwork)
-	d.run(c, keys, 100)
-	if n := testing.AllocsPerRun(1000, func() { d.run(c, keys, 1) }); n != 0 {
-		t.Errorf("observe allocates %v times", n)
-	}
-}
-
 func BenchmarkCalibrationObserve(b *testing.B) {
 	c, d, keys := newTrained(), newDevice(9), pairs(4, sourceNetwork)
 	d.run(c, keys, 5000)

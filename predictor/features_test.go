@@ -204,17 +204,6 @@ func TestInputsAreFinite(t *testing.T) {
 	})
 }
 
-func TestEncodeDoesNotAllocate(t *testing.T) {
-	g := groupOf(part(1, 0, 2, 1, 40), part(0, 1, 3, 5, 0))
-	for _, set := range []string{FeaturesPaper, FeaturesModel} {
-		e := newEncoder(twoModels(set))
-		inputs := make([]float32, e.width)
-		if n := testing.AllocsPerRun(100, func() { e.encode(g, inputs) }); n != 0 {
-			t.Errorf("%s: %v allocations", set, n)
-		}
-	}
-}
-
 func TestValidateRefuses(t *testing.T) {
 	for name, spoil := range map[string]func(*Features){
 		"set":           func(f *Features) { f.Set = "other" },

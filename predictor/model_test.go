@@ -69,25 +69,6 @@ func drawGroup(t *rapid.T, m int) models.Group {
 	return g
 }
 
-// The order of the spans changes nothing, nor do the groups asked beside.
-func TestPredictIgnoresOrder(t *testing.T) {
-	m := mustModel(t, testFile(7, 32, 32))
-	rapid.Check(t, func(t *rapid.T) {
-		g := drawGroup(t, 7)
-		asked := []models.Group{g}
-		for range rapid.IntRange(1, 2*MaxRows).Draw(t, "more") {
-			asked = append(asked, models.Group{Spans: rapid.Permutation(g.Spans).Draw(t, "order")})
-		}
-		micros := make([]float64, len(asked))
-		m.predict(asked, micros)
-		for i, v := range micros {
-			if v != micros[0] {
-				t.Fatalf("group %d takes %v, in another order %v", i, v, micros[0])
-			}
-		}
-	})
-}
-
 // Whatever the weights, latencies are finite and positive.
 func TestPredictIsFinite(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -141,14 +122,6 @@ func manyGroups(n int) []models.Group {
 		}
 	}
 	return groups
-}
-
-func TestModelPredictDoesNotAllocate(t *testing.T) {
-	m := mustModel(t, testFile(7, 32, 32, 32))
-	groups, micros := manyGroups(MaxRows+5), make([]float64, MaxRows+5)
-	if n := testing.AllocsPerRun(20, func() { m.predict(groups, micros) }); n != 0 {
-		t.Errorf("Predict allocates %v times", n)
-	}
 }
 
 // BenchmarkPredict is what a search pays to ask about candidates: encoding

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/overlapd/overlapd/models"
 	"pgregory.net/rapid"
+
+	"github.com/overlapd/overlapd/models"
 )
 
 func TestObserveForgetsColdStart(t *testing.T) {
@@ -132,15 +133,6 @@ func TestObserveRefuses(t *testing.T) {
 		}
 	}
 	near(t, solo, span(0, 0, 2, 1, 0), 2*ms)
-}
-
-func TestObserveDoesNotAllocate(t *testing.T) {
-	solo := newSolo(t, 100)
-	whole := span(0, 0, 100, 1, 0)
-	observe(t, solo, 1, whole, ms)
-	if n := testing.AllocsPerRun(100, func() { observe(t, solo, 1, whole, ms) }); n != 0 {
-		t.Errorf("Observe allocates %v times", n)
-	}
 }
 
 // Whatever is observed, times stay finite and positive, a span is the sum of

@@ -73,12 +73,3 @@ func TestQuantileIsConservative(t *testing.T) {
 		}
 	}
 }
-
-func TestWindowDoesNotAllocate(t *testing.T) {
-	var w window
-	w.reset()
-	next := 0.0
-	if n := testing.AllocsPerRun(3*windowRuns, func() { next += 0.37; w.add(run{ratio: next - float64(int(next))}) }); n != 0 {
-		t.Errorf("add allocates %v times", n)
-	}
-}

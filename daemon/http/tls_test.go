@@ -1,7 +1,6 @@
 package http
 
 import (
-	"bufio"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -155,23 +154,6 @@ func TestTLSConnectionLimit(t *testing.T) {
 	if a := g.read(first); a.status != 200 {
 		t.Errorf("the first: %d", a.status)
 	}
-}
-
-// The events are sent over TLS, and end when their client leaves.
-func TestTLSEvents(t *testing.T) {
-	t.Parallel()
-	g := serveGuarded(t, testLimits(), true, testToken, nil)
-	c := g.secure()
-	c.Write(rawRequest("GET", "/overlapd/events", bearer(testToken), nil))
-	r := bufio.NewReader(c)
-	for line := ""; !strings.HasPrefix(line, "data: "); {
-		var err error
-		if line, err = r.ReadString('\n'); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c.NetConn().Close()
-	eventually(t, "the watcher to be counted off", func() bool { return g.endpoint.pages.watchers.Load() == 0 })
 }
 
 // A shutdown does not wait for clients that do not read its goodbye.
