@@ -28,7 +28,7 @@ func TestRemoteCancelsWhatIsPaused(t *testing.T) {
 	defer leave()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := client.ModelInfer(ctx, remoteRequest("s1", remoteInput{"X", "INT32", []int64{1, 16}, make([]byte, 64)}))
+		_, err := client.ModelInfer(ctx, remoteQuery("s1"))
 		ended <- err
 	}()
 	if s := r.workers.await(); s.Service != 1 || s.Start != 0 || s.End == fakeOperators {

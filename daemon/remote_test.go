@@ -20,20 +20,13 @@ func patient(t testing.TB) context.Context {
 	return ctx
 }
 
-// remoteInput is an input of a request.
-type remoteInput struct {
-	name, datatype string
-	shape          []int64
-	data           []byte
-}
-
-func remoteRequest(model string, inputs ...remoteInput) *inference.ModelInferRequest {
-	r := &inference.ModelInferRequest{ModelName: model}
-	for _, in := range inputs {
-		r.Inputs = append(r.Inputs, &inference.ModelInferRequest_InferInputTensor{Name: in.name, Datatype: in.datatype, Shape: in.shape})
-		r.RawInputContents = append(r.RawInputContents, in.data)
+// remoteQuery is one query of a service with fake workers.
+func remoteQuery(service string) *inference.ModelInferRequest {
+	return &inference.ModelInferRequest{
+		ModelName:        service,
+		Inputs:           []*inference.ModelInferRequest_InferInputTensor{{Name: "X", Datatype: "INT32", Shape: []int64{1, 16}}},
+		RawInputContents: [][]byte{make([]byte, 64)},
 	}
-	return r
 }
 
 // An address that cannot be had is told before anything is served, and one

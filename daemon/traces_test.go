@@ -163,7 +163,7 @@ func TestTraceGRPC(t *testing.T) {
 	ctx := metadata.AppendToOutgoingContext(patient(t), "traceparent", parentOf("01"), "tracestate", "c=3")
 	ended := make(chan error, 1)
 	go func() {
-		_, err := s.client.ModelInfer(ctx, remoteRequest("s0", remoteInput{"X", "INT32", []int64{1, 16}, make([]byte, 64)}))
+		_, err := s.client.ModelInfer(ctx, remoteQuery("s0"))
 		ended <- err
 	}()
 	s.workers.await()
@@ -204,7 +204,7 @@ func TestTraceOfCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(patient(t))
 	ended := make(chan error, 1)
 	go func() {
-		_, err := s.client.ModelInfer(ctx, remoteRequest("s0", remoteInput{"X", "INT32", []int64{1, 16}, make([]byte, 64)}))
+		_, err := s.client.ModelInfer(ctx, remoteQuery("s0"))
 		ended <- err
 	}()
 	s.workers.await()
