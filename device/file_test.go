@@ -50,7 +50,7 @@ func TestWriteFileRefuses(t *testing.T) {
 	p := random(1)
 	p.Network.Layers[0].Bias[0] = float32(math.NaN())
 	path := filepath.Join(t.TempDir(), "x.device.json")
-	if err := p.WriteFile(path); !errors.Is(err, ErrDamaged) {
+	if err := p.WriteFile(path); !errors.Is(err, errDamaged) {
 		t.Errorf("a bias that is no number: %v", err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
@@ -65,18 +65,18 @@ func TestReadRefuses(t *testing.T) {
 		want       error
 		says       string
 	}{
-		{"empty", "", ErrFormat, "it is empty"},
-		{"not JSON", "device", ErrFormat, ""},
-		{"no object", "[1]", ErrFormat, ""},
-		{"no format", "{}", ErrFormat, ""},
-		{"predictor", strings.Replace(whole, Format, predictor.Format, 1), ErrFormat, predictor.Format},
-		{"other version", strings.Replace(whole, Format, "overlapd-device/9", 1), ErrFormat, "overlapd-device/9"},
-		{"truncated", whole[:len(whole)/2], ErrDamaged, "truncated"},
-		{"two", whole + whole, ErrDamaged, ""},
-		{"unknown field", strings.Replace(whole, `"rows":`, `"lines":1,"rows":`, 1), ErrDamaged, "lines"},
-		{"single spans at another clock", strings.Replace(whole, `"rows":`, `"solo":[],"rows":`, 1), ErrDamaged, "solo"},
-		{"null", strings.Replace(whole, `"seed":0`, `"seed":null`, 1), ErrDamaged, "null"},
-		{"too large", strings.Repeat(" ", MaxFileBytes+1), ErrDamaged, "larger"},
+		{"empty", "", errFormat, "it is empty"},
+		{"not JSON", "device", errFormat, ""},
+		{"no object", "[1]", errFormat, ""},
+		{"no format", "{}", errFormat, ""},
+		{"predictor", strings.Replace(whole, Format, predictor.Format, 1), errFormat, predictor.Format},
+		{"other version", strings.Replace(whole, Format, "overlapd-device/9", 1), errFormat, "overlapd-device/9"},
+		{"truncated", whole[:len(whole)/2], errDamaged, "truncated"},
+		{"two", whole + whole, errDamaged, ""},
+		{"unknown field", strings.Replace(whole, `"rows":`, `"lines":1,"rows":`, 1), errDamaged, "lines"},
+		{"single spans at another clock", strings.Replace(whole, `"rows":`, `"solo":[],"rows":`, 1), errDamaged, "solo"},
+		{"null", strings.Replace(whole, `"seed":0`, `"seed":null`, 1), errDamaged, "null"},
+		{"too large", strings.Repeat(" ", maxFileBytes+1), errDamaged, "larger"},
 	} {
 		_, err := Read(strings.NewReader(c.data))
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
@@ -105,14 +105,14 @@ func TestValidateRefuses(t *testing.T) {
 		"band of one":    func(p *Profile) { p.Spread.Bands[0].Parts = []float64{1} },
 		"band falls":     func(p *Profile) { p.Spread.Bands[0].Parts = []float64{0.2, 0.1} },
 		"band NaN":       func(p *Profile) { p.Spread.Bands[0].Parts[2] = math.NaN() },
-		"many bands":     func(p *Profile) { p.Spread.Bands = make([]SpreadBand, MaxBands+1) },
+		"many bands":     func(p *Profile) { p.Spread.Bands = make([]SpreadBand, maxBands+1) },
 		"slow NaN":       func(p *Profile) { p.Spread.Slow = math.NaN() },
 		"solo of none":   func(p *Profile) { p.Solo = []SoloTime{{Model: "e", Size: 1, Micros: 1}} },
 		"solo twice":     func(p *Profile) { withSolo(p); p.Solo[1] = p.Solo[0] },
 		"solo of zero":   func(p *Profile) { withSolo(p); p.Solo[1].Micros = 0 },
 		"solo size":      func(p *Profile) { withSolo(p); p.Solo[1].Size = 0 },
 		"solo NaN":       func(p *Profile) { withSolo(p); p.Solo[1].Groups = math.NaN() },
-		"many solo":      func(p *Profile) { p.Solo = make([]SoloTime, MaxSoloTimes+1) },
+		"many solo":      func(p *Profile) { p.Solo = make([]SoloTime, maxSoloTimes+1) },
 		"target of none": func(p *Profile) { p.Targets = map[string]float64{"e": 1} },
 		"target NaN":     func(p *Profile) { p.Targets = map[string]float64{"a": math.NaN()} },
 		"test NaN":       func(p *Profile) { p.Test.Alone.MAPE = math.NaN() },
@@ -120,7 +120,7 @@ func TestValidateRefuses(t *testing.T) {
 	} {
 		p := random(1)
 		change(p)
-		if err := p.Validate(); !errors.Is(err, ErrDamaged) {
+		if err := p.Validate(); !errors.Is(err, errDamaged) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := NewModel(p); err == nil {
@@ -163,7 +163,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		p, err := Read(bytes.NewReader(data))
 		if err != nil {
-			if !errors.Is(err, ErrFormat) && !errors.Is(err, ErrDamaged) {
+			if !errors.Is(err, errFormat) && !errors.Is(err, errDamaged) {
 				t.Errorf("another error: %v", err)
 			}
 			return

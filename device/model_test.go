@@ -103,7 +103,7 @@ func TestSampleSpreads(t *testing.T) {
 		if off := runs[2000]/middle - 1; math.Abs(off) > 0.02 {
 			t.Errorf("the median is off by %v", off)
 		}
-		if late, bound := runs[3999]/middle, math.Exp(MaxDeviations*c.most*m.profile.Spread.Slow); late > bound*1.0001 || late < 1+c.most {
+		if late, bound := runs[3999]/middle, math.Exp(maxDeviations*c.most*m.profile.Spread.Slow); late > bound*1.0001 || late < 1+c.most {
 			t.Errorf("the latest of the runs takes %v, the bound is %v", late, bound)
 		}
 	}

@@ -101,21 +101,21 @@ type SpreadQuantiles struct {
 
 // These errors may be returned when a profile is read, or put to use.
 var (
-	// ErrFormat is returned when a file is no device profile, or one of
+	// errFormat is returned when a file is no device profile, or one of
 	// another version.
-	ErrFormat = errors.New("not a device profile")
+	errFormat = errors.New("not a device profile")
 
-	// ErrDamaged is returned when a profile is truncated, too large, or holds
+	// errDamaged is returned when a profile is truncated, too large, or holds
 	// what none can: unknown fields, numbers that are none, parts that do not
 	// fit each other.
-	ErrDamaged = errors.New("damaged device profile")
+	errDamaged = errors.New("damaged device profile")
 )
 
-// MaxFileBytes limits a device profile.
-const MaxFileBytes = 32 << 20
+// maxFileBytes limits a device profile.
+const maxFileBytes = 32 << 20
 
 var kind = textfile.Kind[Profile]{
-	Format: Format, MaxBytes: MaxFileBytes, Foreign: ErrFormat, Damaged: ErrDamaged,
+	Format: Format, MaxBytes: maxFileBytes, Foreign: errFormat, Damaged: errDamaged,
 	Faults: (*Profile).faults, Remedy: "overlapd device fit makes a device profile",
 }
 
@@ -124,20 +124,20 @@ var kind = textfile.Kind[Profile]{
 func ReadFile(path string) (*Profile, error) { return kind.ReadFile(path) }
 
 // Read reads a device profile to the end of r and validates it. It returns an error
-// that wraps [ErrFormat] or [ErrDamaged] if it is not one.
+// that wraps [errFormat] or [errDamaged] if it is not one.
 func Read(r io.Reader) (*Profile, error) { return kind.Read(r, "") }
 
 // WriteFile validates a profile and writes it. Whoever reads the path finds
 // the old file or the whole new one, also after a crash.
 func (p *Profile) WriteFile(path string) error { return kind.WriteFile(path, p) }
 
-// Validate returns an error that wraps [ErrDamaged] and lists the faults, unless
+// Validate returns an error that wraps [errDamaged] and lists the faults, unless
 // the profile can be put to use.
 func (p *Profile) Validate() error { return kind.Check(p) }
 
 // Limits of what a profile may hold.
 const (
-	MaxSoloTimes = 1 << 10
+	maxSoloTimes = 1 << 10
 	maxParts     = 1024 // quantiles of a band
 	maxText      = 1024 // bytes of a name
 
@@ -158,11 +158,11 @@ func (p *Profile) faults() (faults []error) {
 	fault(p.Rows < 1, "made of %d rows", p.Rows)
 	faults = append(faults, p.networkFaults()...)
 	s := &p.Spread
-	fault(len(s.Bands) > MaxBands, "%d bands of spread; the limit is %d", len(s.Bands), MaxBands)
+	fault(len(s.Bands) > maxBands, "%d bands of spread; the limit is %d", len(s.Bands), maxBands)
 	// Comparisons with NaN are false.
-	fault(len(s.Bands) > 0 && !(s.Slow >= 0 && s.Slow <= MaxDeviations && s.Fast >= 0 && s.Fast <= MaxDeviations),
+	fault(len(s.Bands) > 0 && !(s.Slow >= 0 && s.Slow <= maxDeviations && s.Fast >= 0 && s.Fast <= maxDeviations),
 		"spreads that count %v when late, %v when early", s.Slow, s.Fast)
-	for i := range s.Bands[:min(len(s.Bands), MaxBands)] {
+	for i := range s.Bands[:min(len(s.Bands), maxBands)] {
 		b := &s.Bands[i]
 		err := b.fault()
 		fault(err != nil, "band %d of spread: %w", i, err)
@@ -172,13 +172,13 @@ func (p *Profile) faults() (faults []error) {
 	for _, extra := range []float64{p.ChangeMillis, p.WakeMillis, p.IdleMillis} {
 		fault(!(extra >= 0 && extra <= mostExtra), "%v ms for a batch size that changes, to wake up or idle: want 0 to %v", extra, mostExtra)
 	}
-	fault(len(p.Solo) > MaxSoloTimes, "%d solo times; the limit is %d", len(p.Solo), MaxSoloTimes)
+	fault(len(p.Solo) > maxSoloTimes, "%d solo times; the limit is %d", len(p.Solo), maxSoloTimes)
 	for name, target := range p.Targets {
 		known := slices.ContainsFunc(p.Network.Models, func(m predictor.FeatureModel) bool { return m.Name == name })
 		fault(!known || !(target >= leastTarget && target <= mostTarget), "a target of %v ms for %.40q: want one from %v to %v for a model that there is", target, name, leastTarget, mostTarget)
 	}
 	seen := map[SoloTime]bool{} // without times
-	for i, s := range p.Solo[:min(len(p.Solo), MaxSoloTimes)] {
+	for i, s := range p.Solo[:min(len(p.Solo), maxSoloTimes)] {
 		k := SoloTime{Model: s.Model, Size: s.Size, SeqLen: s.SeqLen}
 		known := slices.ContainsFunc(p.Network.Models, func(m predictor.FeatureModel) bool { return m.Name == s.Model })
 		fault(!known || seen[k], "a solo time of %.40q, which is unknown or has that twice", s.Model)

@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	// MaxDeviations limits how far a run is from the middle, in standard
+	// maxDeviations limits how far a run is from the middle, in standard
 	// deviations of the runs.
-	MaxDeviations = 3
+	maxDeviations = 3
 
 	// MaxSpread limits the standard deviation of the runs of a group, as a
 	// part of the middle.
 	MaxSpread = 2
 
-	// MaxBands limits the bands of a spread.
-	MaxBands = 256
+	// maxBands limits the bands of a spread.
+	maxBands = 256
 )
 
 // Spread is how much the runs of a group differ. Some groups spread much more
@@ -76,7 +76,7 @@ func (s *Spread) factor(spans int, micros float64, random *rand.Rand) float64 {
 		return 1
 	}
 	spread := s.band(spans, micros).at(random.Float64())
-	z := min(max(random.NormFloat64(), -MaxDeviations), MaxDeviations)
+	z := min(max(random.NormFloat64(), -maxDeviations), maxDeviations)
 	if z > 0 {
 		return math.Exp(z * spread * s.Slow)
 	}

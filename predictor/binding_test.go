@@ -44,7 +44,7 @@ func TestSoloGrowsAndForgets(t *testing.T) {
 		"set": solo.SetOperators(1, 1, 0, []int64{1, 1, 1}), "observe": solo.Observe(1, 0, 1, 1, 0, ms),
 		"drop": solo.Drop(1), "snapshot": snapshotErr, "beyond": solo.Drop(2), "gap": solo.Reset(3, 1),
 	} {
-		if !errors.Is(err, ErrRange) {
+		if !errors.Is(err, errRange) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -62,7 +62,7 @@ func TestSoloIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := solo.Reset(MaxServices, 1); !errors.Is(err, ErrRange) {
+	if err := solo.Reset(MaxServices, 1); !errors.Is(err, errRange) {
 		t.Errorf("one service too many: %v", err)
 	}
 }
@@ -96,10 +96,10 @@ func TestBindingsOutliveChanges(t *testing.T) {
 	if e := ask(p, span(0, 0, 10, 1, 0), span(3, 0, 10, 1, 0)); e.Latency >= 2*ms {
 		t.Errorf("the new one, bound: %v", e)
 	}
-	if err := p.Use(f, []int{0, 1}); !errors.Is(err, ErrRange) {
+	if err := p.Use(f, []int{0, 1}); !errors.Is(err, errRange) {
 		t.Errorf("models of two services for four: %v", err)
 	}
-	if err := p.Drop(9); !errors.Is(err, ErrRange) {
+	if err := p.Drop(9); !errors.Is(err, errRange) {
 		t.Errorf("drop of an unknown service: %v", err)
 	}
 }
@@ -199,7 +199,7 @@ func TestResetForgetsWhatWasLearned(t *testing.T) {
 	if shapes := p.Report(true).Shapes; slices.ContainsFunc(shapes, func(s shapeReport) bool { return slices.Contains(s.Services, 2) }) || len(shapes) == 0 {
 		t.Errorf("what is known: %+v", shapes)
 	}
-	if err := p.Reset(9, 10); !errors.Is(err, ErrRange) {
+	if err := p.Reset(9, 10); !errors.Is(err, errRange) {
 		t.Errorf("an ID that is not the next: %v", err)
 	}
 }

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// MaxShapes is how many group shapes have a window of their own.
-	MaxShapes = 256
+	// maxShapes is how many group shapes have a window of their own.
+	maxShapes = 256
 
 	// enoughRuns is how many runs a window needs before it is trusted.
 	enoughRuns = 16
@@ -246,13 +246,13 @@ func (c *calibration) keep(s *speed, r run) {
 // one begins anew.
 func (c *calibration) shape(key shapeKey) *shape {
 	s := c.shapes[key]
-	if s == nil && len(c.shapes) >= MaxShapes {
+	if s == nil && len(c.shapes) >= maxShapes {
 		maps.DeleteFunc(c.shapes, func(_ shapeKey, s *shape) bool { return c.stale(s) })
 	}
 	switch {
 	case s != nil && !c.stale(s):
 		return s
-	case s == nil && len(c.shapes) >= MaxShapes:
+	case s == nil && len(c.shapes) >= maxShapes:
 		return nil
 	case s == nil:
 		s = &shape{}

@@ -319,20 +319,20 @@ func TestSourcesAreCorrectedDifferently(t *testing.T) {
 
 func TestShapesAreBounded(t *testing.T) {
 	c := newTrained()
-	for i := range uint64(2 * MaxShapes) {
+	for i := range uint64(2 * maxShapes) {
 		c.observe(0, shapeKey{i + 1, sourceNetwork}, 1, tenMillis, tenMillis)
 	}
-	if len(c.shapes) != MaxShapes {
+	if len(c.shapes) != maxShapes {
 		t.Errorf("%d shapes", len(c.shapes))
 	}
-	late := shapeKey{3 * MaxShapes, sourceNetwork}
+	late := shapeKey{3 * maxShapes, sourceNetwork}
 	for now := time.Duration(0); now <= staleAfter; now += time.Second {
 		if c.observe(now, late, 1, tenMillis, tenMillis); c.shapes[late] != nil {
 			t.Fatalf("a new shape took the place of one that ran %v ago", now)
 		}
 	}
 	c.observe(staleAfter+time.Second, late, 1, tenMillis, tenMillis)
-	if c.shapes[late] == nil || len(c.shapes) > MaxShapes {
+	if c.shapes[late] == nil || len(c.shapes) > maxShapes {
 		t.Errorf("a new shape did not take the place of a stale one; %d shapes", len(c.shapes))
 	}
 }

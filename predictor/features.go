@@ -115,7 +115,7 @@ func (f *Features) Validate() error {
 
 func (m *FeatureModel) validate(set string) error {
 	switch {
-	case m.Operators < 1 || m.Operators > MaxOperators:
+	case m.Operators < 1 || m.Operators > maxOperators:
 		return fmt.Errorf("%d operators", m.Operators)
 	case m.MaxSize < 1 || m.MaxSize > MaxSize:
 		return fmt.Errorf("batch size %d", m.MaxSize)

@@ -17,14 +17,14 @@ import (
 
 // These errors may be returned when a predictor file is read, or put to use.
 var (
-	// ErrFormat is returned when a file is no predictor file, or one of
+	// errFormat is returned when a file is no predictor file, or one of
 	// another version.
-	ErrFormat = errors.New("not a predictor file")
+	errFormat = errors.New("not a predictor file")
 
-	// ErrDamaged is returned when a predictor file is truncated, too large,
+	// errDamaged is returned when a predictor file is truncated, too large,
 	// or holds what no predictor can: unknown fields, numbers that are none,
 	// layers that do not fit each other.
-	ErrDamaged = errors.New("damaged predictor file")
+	errDamaged = errors.New("damaged predictor file")
 
 	// ErrDevice is returned when a predictor was trained on another device.
 	ErrDevice = errors.New("predictor of another device")
@@ -37,8 +37,8 @@ var (
 // Format is the first field of every predictor file.
 const Format = "overlapd-predictor/1"
 
-// MaxFileBytes limits a predictor file.
-const MaxFileBytes = 32 << 20
+// maxFileBytes limits a predictor file.
+const maxFileBytes = 32 << 20
 
 // File is a predictor as it is stored: everything needed to serve it. It was trained
 // on so many Rows of measured groups, and tested on others that were kept aside.
@@ -88,7 +88,7 @@ type Quantiles struct {
 }
 
 var kind = textfile.Kind[File]{
-	Format: Format, MaxBytes: MaxFileBytes, Foreign: ErrFormat, Damaged: ErrDamaged,
+	Format: Format, MaxBytes: maxFileBytes, Foreign: errFormat, Damaged: errDamaged,
 	Faults: (*File).faults, Remedy: "overlapd train makes a predictor",
 }
 
@@ -97,14 +97,14 @@ var kind = textfile.Kind[File]{
 func ReadFile(path string) (*File, error) { return kind.ReadFile(path) }
 
 // Read reads a predictor to the end of r and validates it. It returns an error
-// that wraps [ErrFormat] or [ErrDamaged] if it is not one.
+// that wraps [errFormat] or [errDamaged] if it is not one.
 func Read(r io.Reader) (*File, error) { return kind.Read(r, "") }
 
 // WriteFile validates a predictor and writes it. Whoever reads the path finds
 // the old file or the whole new one, also after a crash.
 func (f *File) WriteFile(path string) error { return kind.WriteFile(path, f) }
 
-// Validate returns an error that wraps [ErrDamaged] and lists the faults, unless
+// Validate returns an error that wraps [errDamaged] and lists the faults, unless
 // the predictor can be served.
 func (f *File) Validate() error { return kind.Check(f) }
 
@@ -206,8 +206,8 @@ func (m *FeatureModel) fits(s *Served) error {
 
 // Limits of what a predictor file may hold.
 const (
-	MaxLayers = 16
-	MaxWidth  = 4096 // inputs or outputs in a layer
+	maxLayers = 16
+	maxWidth  = 4096 // inputs or outputs in a layer
 	maxName   = 1024 // bytes of the device and the recipe
 	maxRatio  = 1e6  // measured to predicted
 )
@@ -239,8 +239,8 @@ func (f *File) faults() (faults []error) {
 // layerFaults also refuses what would take more memory than the weights that
 // are there.
 func layerFaults(layers []Layer) (faults []error) {
-	if len(layers) == 0 || len(layers) > MaxLayers {
-		return []error{fmt.Errorf("%d layers; the limit is %d", len(layers), MaxLayers)}
+	if len(layers) == 0 || len(layers) > maxLayers {
+		return []error{fmt.Errorf("%d layers; the limit is %d", len(layers), maxLayers)}
 	}
 	for i := range layers {
 		l := &layers[i]
@@ -259,8 +259,8 @@ func layerFaults(layers []Layer) (faults []error) {
 
 func (l *Layer) fault() error {
 	switch {
-	case l.Inputs < 1 || l.Inputs > MaxWidth || l.Outputs < 1 || l.Outputs > MaxWidth:
-		return fmt.Errorf("%d inputs and %d outputs; the limit is %d", l.Inputs, l.Outputs, MaxWidth)
+	case l.Inputs < 1 || l.Inputs > maxWidth || l.Outputs < 1 || l.Outputs > maxWidth:
+		return fmt.Errorf("%d inputs and %d outputs; the limit is %d", l.Inputs, l.Outputs, maxWidth)
 	case len(l.Weights) != l.Inputs*l.Outputs:
 		return fmt.Errorf("%d weights for %d inputs and %d outputs", len(l.Weights), l.Inputs, l.Outputs)
 	case len(l.Bias) != l.Outputs:

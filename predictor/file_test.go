@@ -60,7 +60,7 @@ func TestWriteFileRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Layers[0].Weights[0] = float32(math.Inf(1))
-	if err := f.WriteFile(path); !errors.Is(err, ErrDamaged) {
+	if err := f.WriteFile(path); !errors.Is(err, errDamaged) {
 		t.Errorf("an infinite weight: %v", err)
 	}
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
@@ -91,27 +91,27 @@ func TestReadRefusesText(t *testing.T) {
 		want error
 		part string
 	}{
-		"empty":         {"", ErrFormat, "it is empty"},
-		"ONNX":          {"\x08\x08\x12\x07pytorch", ErrFormat, "not a JSON object"},
-		"list":          {"[1]", ErrFormat, "not a JSON object"},
-		"foreign":       {`{"model": 1}`, ErrFormat, `""`},
-		"version":       {edit(Format, "overlapd-predictor/2") + "x", ErrDamaged, "byte"},
-		"other version": {edit(Format, "overlapd-predictor/2"), ErrFormat, `"overlapd-predictor/2"`},
-		"format number": {`{"format": 1}`, ErrFormat, "format"},
-		"truncated":     {good[:len(good)/2], ErrDamaged, "truncated"},
-		"last byte":     {good[:len(good)-1], ErrDamaged, "truncated"},
-		"syntax":        {edit(`"rows":1000`, `"rows":;1000`), ErrDamaged, "';'"},
-		"NaN":           {edit(`"rows":1000`, `"rows":NaN`), ErrDamaged, "'N'"},
-		"unknown":       {edit(`"rows":1000`, `"rows":1000,"columns":3`), ErrDamaged, "columns"},
-		"null":          {edit(`"bias":[`, `"bias":[null,`), ErrDamaged, "null"},
-		"null layer":    {edit(`"layers":[`, `"layers":[null,`), ErrDamaged, "null"},
-		"huge":          {edit(`"bias":[`, `"bias":[1e999,`), ErrDamaged, "1e999"},
-		"float32":       {edit(`"bias":[`, `"bias":[1e39,`), ErrDamaged, "1e39"},
-		"a fraction":    {edit(`"rows":1000`, `"rows":1.5`), ErrDamaged, "rows"},
-		"text":          {edit(`"rows":1000`, `"rows":"many"`), ErrDamaged, "rows"},
-		"two":           {good + good, ErrDamaged, ""},
-		"too large":     {good + strings.Repeat(" ", MaxFileBytes), ErrDamaged, "larger"},
-		"created":       {edit(`"created":"0001-01-01T00:00:00Z"`, `"created":"yesterday"`), ErrDamaged, "yesterday"},
+		"empty":         {"", errFormat, "it is empty"},
+		"ONNX":          {"\x08\x08\x12\x07pytorch", errFormat, "not a JSON object"},
+		"list":          {"[1]", errFormat, "not a JSON object"},
+		"foreign":       {`{"model": 1}`, errFormat, `""`},
+		"version":       {edit(Format, "overlapd-predictor/2") + "x", errDamaged, "byte"},
+		"other version": {edit(Format, "overlapd-predictor/2"), errFormat, `"overlapd-predictor/2"`},
+		"format number": {`{"format": 1}`, errFormat, "format"},
+		"truncated":     {good[:len(good)/2], errDamaged, "truncated"},
+		"last byte":     {good[:len(good)-1], errDamaged, "truncated"},
+		"syntax":        {edit(`"rows":1000`, `"rows":;1000`), errDamaged, "';'"},
+		"NaN":           {edit(`"rows":1000`, `"rows":NaN`), errDamaged, "'N'"},
+		"unknown":       {edit(`"rows":1000`, `"rows":1000,"columns":3`), errDamaged, "columns"},
+		"null":          {edit(`"bias":[`, `"bias":[null,`), errDamaged, "null"},
+		"null layer":    {edit(`"layers":[`, `"layers":[null,`), errDamaged, "null"},
+		"huge":          {edit(`"bias":[`, `"bias":[1e999,`), errDamaged, "1e999"},
+		"float32":       {edit(`"bias":[`, `"bias":[1e39,`), errDamaged, "1e39"},
+		"a fraction":    {edit(`"rows":1000`, `"rows":1.5`), errDamaged, "rows"},
+		"text":          {edit(`"rows":1000`, `"rows":"many"`), errDamaged, "rows"},
+		"two":           {good + good, errDamaged, ""},
+		"too large":     {good + strings.Repeat(" ", maxFileBytes), errDamaged, "larger"},
+		"created":       {edit(`"created":"0001-01-01T00:00:00Z"`, `"created":"yesterday"`), errDamaged, "yesterday"},
 	} {
 		_, err := Read(strings.NewReader(c.text))
 		if !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.part) {
@@ -125,7 +125,7 @@ func TestReadRefusesText(t *testing.T) {
 	if err := os.WriteFile(path, []byte(good[:100]), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ReadFile(path); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), path) {
+	if _, err := ReadFile(path); !errors.Is(err, errDamaged) || !strings.Contains(err.Error(), path) {
 		t.Errorf("%v; want the path in it", err)
 	}
 }
@@ -141,7 +141,7 @@ func TestValidateFile(t *testing.T) {
 		"features":    {func(f *File) { f.Features.Set = "mine" }, []string{`"mine"`}},
 		"width":       {func(f *File) { f.Features.Models[0].MaxSeqLen = 5 }, []string{"the first layer has 21 inputs, its features 22"}},
 		"no layers":   {func(f *File) { f.Layers = nil }, []string{"0 layers"}},
-		"many layers": {func(f *File) { f.Layers = make([]Layer, MaxLayers+1) }, []string{"17 layers"}},
+		"many layers": {func(f *File) { f.Layers = make([]Layer, maxLayers+1) }, []string{"17 layers"}},
 		"chain":       {func(f *File) { f.Layers = append(f.Layers[:1], f.Layers[2]) }, []string{"layer 1 has 3 inputs, the one before 4 outputs"}},
 		"outputs":     {func(f *File) { f.Layers = f.Layers[:2] }, []string{"last layer has 3 outputs"}},
 		"weights":     {func(f *File) { f.Layers[1].Weights = f.Layers[1].Weights[1:] }, []string{"layer 1: 11 weights"}},
@@ -161,7 +161,7 @@ func TestValidateFile(t *testing.T) {
 		f := testFile(2, 4, 3)
 		c.damage(f)
 		err := f.Validate()
-		if !errors.Is(err, ErrDamaged) {
+		if !errors.Is(err, errDamaged) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
@@ -181,7 +181,7 @@ func TestValidateFile(t *testing.T) {
 
 func TestFaultsAreBounded(t *testing.T) {
 	f := testFile(2, 4)
-	f.Layers = make([]Layer, MaxLayers)
+	f.Layers = make([]Layer, maxLayers)
 	if lines := strings.Count(f.Validate().Error(), "\n"); lines > 20 {
 		t.Errorf("%d lines", lines)
 	}
@@ -207,7 +207,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		file, err := Read(bytes.NewReader(data))
 		if err != nil {
-			if !errors.Is(err, ErrFormat) && !errors.Is(err, ErrDamaged) {
+			if !errors.Is(err, errFormat) && !errors.Is(err, errDamaged) {
 				t.Fatalf("an error of no kind: %v", err)
 			}
 			return

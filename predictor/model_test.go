@@ -80,7 +80,7 @@ func TestPredictIsFinite(t *testing.T) {
 			}
 		}
 		m, err := newModel(f)
-		if errors.Is(err, ErrDamaged) {
+		if errors.Is(err, errDamaged) {
 			t.Skip("a weight is not finite")
 		}
 		micros := []float64{0}

@@ -63,7 +63,7 @@ func (m matrix) row(i int) []float32 { return m.data[i*m.stride:][:m.stride:m.st
 // end in one output.
 func NewNetwork(layers []Layer) (*Network, error) {
 	if err := errors.Join(layerFaults(layers)...); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	end := len(layers) - 1
 	n := &Network{

@@ -166,7 +166,7 @@ func TestNewNetworkRefuses(t *testing.T) {
 		"bias":        func(l []Layer) []Layer { l[1].Bias = nil; return l },
 		"not finite":  func(l []Layer) []Layer { l[1].Weights[3] = float32(math.NaN()); return l },
 	} {
-		if _, err := NewNetwork(damage(randomLayers(rng, 5, 4, 3, 1))); !errors.Is(err, ErrDamaged) {
+		if _, err := NewNetwork(damage(randomLayers(rng, 5, 4, 3, 1))); !errors.Is(err, errDamaged) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -128,7 +128,7 @@ func TestObserveRefuses(t *testing.T) {
 		"operators": solo.Observe(0, 0, 3, 1, 0, ms),
 		"size":      solo.Observe(0, 0, 2, 0, 0, ms),
 	} {
-		if !errors.Is(err, ErrRange) {
+		if !errors.Is(err, errRange) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

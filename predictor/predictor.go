@@ -202,7 +202,7 @@ func (p *Predictor) estimate(a answer, g models.Group) models.Estimate {
 // unknown teaches nothing, unless it has no other.
 func (p *Predictor) Observe(now time.Duration, g models.Group, took time.Duration) error {
 	if took <= 0 || took > MaxTime {
-		return fmt.Errorf("group took %v: %w", took, ErrRange)
+		return fmt.Errorf("group took %v: %w", took, errRange)
 	}
 	if len(g.Spans) == 1 && g.Spans[0].Series { // each of its queries took its part
 		once, times := g.Spans[0].Once()
@@ -276,7 +276,7 @@ func (p *Predictor) Snapshot() CalibrationSnapshot {
 
 // Restore replaces what was learned of the quality of predictions. Of another
 // network than the one in use nothing is taken over. An impossible snapshot is
-// refused with ErrSnapshot, and nothing has changed.
+// refused with errSnapshot, and nothing has changed.
 func (p *Predictor) Restore(kept CalibrationSnapshot) error {
 	start, same := Exact, false
 	if p.file != nil {
@@ -304,11 +304,11 @@ type binding struct{ file, model int }
 // known to the network until Use is called again; the others stay bound.
 func (p *Predictor) Use(f *File, bind []int) error {
 	if len(bind) != len(p.solo.services) {
-		return fmt.Errorf("%w: models of %d services, there are %d", ErrRange, len(bind), len(p.solo.services))
+		return fmt.Errorf("%w: models of %d services, there are %d", errRange, len(bind), len(p.solo.services))
 	}
 	for service, model := range bind {
 		if model < -1 || model >= len(f.Features.Models) {
-			return fmt.Errorf("%w: service %d has model %d of %d", ErrRange, service, model, len(f.Features.Models))
+			return fmt.Errorf("%w: service %d has model %d of %d", errRange, service, model, len(f.Features.Models))
 		}
 	}
 	list := make([]binding, len(bind))

@@ -208,7 +208,7 @@ func TestObserveRefusesGroups(t *testing.T) {
 		"too long": p.Observe(0, groupOf(span(0, 0, 10, 1, 0), span(1, 0, 10, 1, 0)), MaxTime+1),
 		"unknown":  p.Observe(0, groupOf(span(2, 0, 10, 1, 0)), ms),
 	} {
-		if !errors.Is(err, ErrRange) {
+		if !errors.Is(err, errRange) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -231,12 +231,12 @@ func TestUseRefuses(t *testing.T) {
 		bind []int
 		want error
 	}{
-		"too few":  {f, []int{0}, ErrRange},
-		"below":    {f, []int{0, -2}, ErrRange},
-		"above":    {f, []int{0, 2}, ErrRange},
-		"damaged":  {damaged, []int{0, 1}, ErrDamaged},
-		"no file":  {new(File), []int{-1, -1}, ErrDamaged},
-		"too many": {f, []int{0, 1, 1}, ErrRange},
+		"too few":  {f, []int{0}, errRange},
+		"below":    {f, []int{0, -2}, errRange},
+		"above":    {f, []int{0, 2}, errRange},
+		"damaged":  {damaged, []int{0, 1}, errDamaged},
+		"no file":  {new(File), []int{-1, -1}, errDamaged},
+		"too many": {f, []int{0, 1, 1}, errRange},
 	} {
 		if err := p.Use(c.f, c.bind); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v", name, err)
@@ -363,7 +363,7 @@ func TestCalibrationRestoreRefuses(t *testing.T) {
 		"service":       func(s *CalibrationSnapshot) { s.Shapes[0].Services = []models.ServiceID{MaxServices} },
 		"solo of two":   func(s *CalibrationSnapshot) { s.Shapes[0].Services = []models.ServiceID{0, 1} },
 		"sum of one":    func(s *CalibrationSnapshot) { s.Shapes[1].Services = []models.ServiceID{0} },
-		"absurd shapes": func(s *CalibrationSnapshot) { s.Shapes = make([]windowSnapshot, MaxShapes+1) },
+		"absurd shapes": func(s *CalibrationSnapshot) { s.Shapes = make([]windowSnapshot, maxShapes+1) },
 	} {
 		p := newSerial(t, 2)
 		for range 50 {
@@ -372,7 +372,7 @@ func TestCalibrationRestoreRefuses(t *testing.T) {
 		}
 		kept := p.Snapshot()
 		damage(&kept)
-		if err := p.Restore(kept); !errors.Is(err, ErrSnapshot) {
+		if err := p.Restore(kept); !errors.Is(err, errSnapshot) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if n := p.Report(true).Shapes[0].Runs; n != 50 {

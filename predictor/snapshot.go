@@ -43,25 +43,25 @@ func (t *Solo) Snapshot(service models.ServiceID) (Snapshot, error) {
 }
 
 // Restore replaces what is known of a service. A snapshot that does not fit
-// or holds an impossible number is refused with ErrSnapshot.
+// or holds an impossible number is refused with errSnapshot.
 func (t *Solo) Restore(service models.ServiceID, s Snapshot) error {
 	sv, err := t.service(service)
 	if err != nil {
 		return err
 	}
 	if s.Operators != sv.operators {
-		return fmt.Errorf("%w: of %d operators, the service has %d", ErrSnapshot, s.Operators, sv.operators)
+		return fmt.Errorf("%w: of %d operators, the service has %d", errSnapshot, s.Operators, sv.operators)
 	}
 	if len(s.Cells) > MaxCells {
-		return fmt.Errorf("%w: %d cells", ErrSnapshot, len(s.Cells))
+		return fmt.Errorf("%w: %d cells", errSnapshot, len(s.Cells))
 	}
 	if !(s.Cut >= 0 && s.Cut <= maxNanos) {
-		return fmt.Errorf("%w: a cut of %v ns", ErrSnapshot, s.Cut)
+		return fmt.Errorf("%w: a cut of %v ns", errSnapshot, s.Cut)
 	}
 	restored := soloService{operators: sv.operators, model: sv.model, cut: s.Cut}
 	for i := range s.Cells {
 		if err := restored.restore(&s.Cells[i]); err != nil {
-			return fmt.Errorf("%w: cell %d: %v", ErrSnapshot, i, err)
+			return fmt.Errorf("%w: cell %d: %v", errSnapshot, i, err)
 		}
 	}
 	*sv = restored
@@ -136,8 +136,8 @@ func (c *calibration) snapshot() CalibrationSnapshot {
 func restore(kept CalibrationSnapshot, network bool, start Quantiles) (*calibration, error) {
 	c := newCalibration()
 	c.restart(sourceNetwork, start)
-	if len(kept.Shapes) > MaxShapes {
-		return nil, fmt.Errorf("%w: %d shapes; the limit is %d", ErrSnapshot, len(kept.Shapes), MaxShapes)
+	if len(kept.Shapes) > maxShapes {
+		return nil, fmt.Errorf("%w: %d shapes; the limit is %d", errSnapshot, len(kept.Shapes), maxShapes)
 	}
 	seen := map[shapeKey]bool{}
 	for i, k := range slices.Concat(kept.Sources, kept.Shapes) {
@@ -146,7 +146,7 @@ func restore(kept CalibrationSnapshot, network bool, start Quantiles) (*calibrat
 			err = errors.New("it occurs twice")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: source %q, services %v: %w", ErrSnapshot, k.Source, k.Services, err)
+			return nil, fmt.Errorf("%w: source %q, services %v: %w", errSnapshot, k.Source, k.Services, err)
 		}
 		seen[key] = true
 		switch {

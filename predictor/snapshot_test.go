@@ -73,16 +73,16 @@ func TestRestoreRefuses(t *testing.T) {
 		set(t, solo, 0, 2, 0, 2*ms, 4*ms)
 		s, _ := solo.Snapshot(0)
 		damage(&s)
-		if err := solo.Restore(0, s); !errors.Is(err, ErrSnapshot) {
+		if err := solo.Restore(0, s); !errors.Is(err, errSnapshot) {
 			t.Errorf("%s: %v", name, err)
 		}
 		near(t, solo, span(0, 0, 2, 2, 0), 6*ms)
 	}
 	solo := newSolo(t, 2)
-	if err := solo.Restore(1, Snapshot{}); !errors.Is(err, ErrRange) {
+	if err := solo.Restore(1, Snapshot{}); !errors.Is(err, errRange) {
 		t.Errorf("unknown service: %v", err)
 	}
-	if _, err := solo.Snapshot(-1); !errors.Is(err, ErrRange) {
+	if _, err := solo.Snapshot(-1); !errors.Is(err, errRange) {
 		t.Errorf("unknown service: %v", err)
 	}
 }

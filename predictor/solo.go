@@ -15,22 +15,22 @@ import (
 const (
 	MaxServices  = 64 // that a table may come to have
 	MaxCells     = 64 // of one service
-	MaxOperators = 1 << 16
+	maxOperators = 1 << 16
 	MaxSize      = 1 << 16   // batch size
 	MaxSeqLen    = 1 << 20   // sequence length
 	MaxTime      = time.Hour // of one span
 )
 
 var (
-	// ErrRange is returned when a service, span, batch size, sequence length
+	// errRange is returned when a service, span, batch size, sequence length
 	// or time is not one that the table can hold. Nothing has changed.
-	ErrRange = errors.New("out of range")
+	errRange = errors.New("out of range")
 
-	errDropped = fmt.Errorf("the service was dropped: %w", ErrRange) // made once: a scheduler may ask often
+	errDropped = fmt.Errorf("the service was dropped: %w", errRange) // made once: a scheduler may ask often
 
-	// ErrSnapshot is returned when a snapshot is not one of this service or
+	// errSnapshot is returned when a snapshot is not one of this service or
 	// is damaged. The table has not changed.
-	ErrSnapshot = errors.New("unusable snapshot of solo times")
+	errSnapshot = errors.New("unusable snapshot of solo times")
 )
 
 // Solo is the table of solo times.
@@ -74,10 +74,10 @@ func NewSolo(operators ...int) (*Solo, error) {
 // there were: its ID is then the next one.
 func (t *Solo) Reset(service models.ServiceID, operators int) error {
 	if next := len(t.services); service < 0 || int(service) > next || service >= MaxServices {
-		return fmt.Errorf("service %d: want 0 to %d, and less than %d: %w", service, next, MaxServices, ErrRange)
+		return fmt.Errorf("service %d: want 0 to %d, and less than %d: %w", service, next, MaxServices, errRange)
 	}
-	if operators < 1 || operators > MaxOperators {
-		return fmt.Errorf("service %d has %d operators: %w", service, operators, ErrRange)
+	if operators < 1 || operators > maxOperators {
+		return fmt.Errorf("service %d has %d operators: %w", service, operators, errRange)
 	}
 	if int(service) == len(t.services) {
 		t.services = append(t.services, soloService{operators: operators})
@@ -128,18 +128,18 @@ func (t *Solo) SetOperators(service models.ServiceID, size, seqLen int, nanos []
 		return err
 	}
 	if len(nanos) != sv.operators {
-		return fmt.Errorf("%d operator times for %d operators: %w", len(nanos), sv.operators, ErrRange)
+		return fmt.Errorf("%d operator times for %d operators: %w", len(nanos), sv.operators, errRange)
 	}
 	for i, n := range nanos {
 		if n < 0 || n > int64(MaxTime) {
-			return fmt.Errorf("operator %d takes %d ns: %w", i, n, ErrRange)
+			return fmt.Errorf("operator %d takes %d ns: %w", i, n, errRange)
 		}
 	}
 	sv.asked = around{}
 	c := sv.cell(size, seqLen)
 	if c == nil {
 		if len(sv.cells) >= MaxCells {
-			return fmt.Errorf("more than %d batch sizes and sequence lengths: %w", MaxCells, ErrRange)
+			return fmt.Errorf("more than %d batch sizes and sequence lengths: %w", MaxCells, errRange)
 		}
 		c = sv.insert(newCell(size, seqLen, sv.operators))
 	}
@@ -165,7 +165,7 @@ func (t *Solo) Observe(service models.ServiceID, start, end, size, seqLen int, t
 		return err
 	}
 	if took <= 0 || took > MaxTime {
-		return fmt.Errorf("span took %v: %w", took, ErrRange)
+		return fmt.Errorf("span took %v: %w", took, errRange)
 	}
 	c, expected := sv.cell(size, seqLen), sv.span(start, end, size, seqLen)
 	sv.asked = around{}
@@ -188,7 +188,7 @@ func (t *Solo) Observe(service models.ServiceID, start, end, size, seqLen int, t
 
 func (t *Solo) service(id models.ServiceID) (*soloService, error) {
 	if id < 0 || int(id) >= len(t.services) {
-		return nil, fmt.Errorf("service %d of %d: %w", id, len(t.services), ErrRange)
+		return nil, fmt.Errorf("service %d of %d: %w", id, len(t.services), errRange)
 	}
 	if t.services[id].operators == 0 {
 		return nil, errDropped
@@ -199,11 +199,11 @@ func (t *Solo) service(id models.ServiceID) (*soloService, error) {
 func (sv *soloService) check(start, end, size, seqLen int) error {
 	switch {
 	case start < 0 || start >= end || end > sv.operators:
-		return fmt.Errorf("span [%d,%d) of %d operators: %w", start, end, sv.operators, ErrRange)
+		return fmt.Errorf("span [%d,%d) of %d operators: %w", start, end, sv.operators, errRange)
 	case size < 1 || size > MaxSize:
-		return fmt.Errorf("batch size %d: %w", size, ErrRange)
+		return fmt.Errorf("batch size %d: %w", size, errRange)
 	case seqLen < 0 || seqLen > MaxSeqLen:
-		return fmt.Errorf("sequence length %d: %w", seqLen, ErrRange)
+		return fmt.Errorf("sequence length %d: %w", seqLen, errRange)
 	}
 	return nil
 }

@@ -130,8 +130,8 @@ func TestPredictSumsSpans(t *testing.T) {
 }
 
 func TestNewSoloRefusesOperators(t *testing.T) {
-	for _, n := range []int{-1, 0, MaxOperators + 1} {
-		if _, err := NewSolo(3, n); !errors.Is(err, ErrRange) {
+	for _, n := range []int{-1, 0, maxOperators + 1} {
+		if _, err := NewSolo(3, n); !errors.Is(err, errRange) {
 			t.Errorf("%d operators: %v", n, err)
 		}
 	}
@@ -149,7 +149,7 @@ func TestSetOperatorsRefuses(t *testing.T) {
 		"negative": solo.SetOperators(0, 1, 0, []int64{1, -1}),
 		"absurd":   solo.SetOperators(0, 1, 0, []int64{1, math.MaxInt64}),
 	} {
-		if !errors.Is(err, ErrRange) {
+		if !errors.Is(err, errRange) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -163,7 +163,7 @@ func TestCellsAreBounded(t *testing.T) {
 	for i := range MaxCells {
 		set(t, solo, 0, i+1, 0, time.Duration(i+1)*ms)
 	}
-	if err := solo.SetOperators(0, MaxCells+1, 0, []int64{1}); !errors.Is(err, ErrRange) {
+	if err := solo.SetOperators(0, MaxCells+1, 0, []int64{1}); !errors.Is(err, errRange) {
 		t.Errorf("one cell too many: %v", err)
 	}
 	set(t, solo, 0, 1, 0, 2*ms) // an existing one may still be set

@@ -20,8 +20,8 @@ import (
 	"math"
 )
 
-// ErrWorker is wrapped by errors that say why there is no policy for a worker.
-var ErrWorker = errors.New("no policy")
+// errWorker is wrapped by errors that say why there is no policy for a worker.
+var errWorker = errors.New("no policy")
 
 // Limits of a worker.
 const (
@@ -67,7 +67,7 @@ type Worker struct {
 func (w *Worker) check() error {
 	var faults []error
 	bad := func(format string, args ...any) {
-		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{ErrWorker}, args...)...))
+		faults = append(faults, fmt.Errorf("%w: "+format, append([]any{errWorker}, args...)...))
 	}
 	inside := func(v, least, most float64) bool { return v >= least && v <= most }
 	switch n := len(w.Variants); {

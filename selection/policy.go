@@ -134,7 +134,7 @@ func (s *solver) solve(ctx context.Context) error {
 			sweeps = min(2*sweeps, maxSweeps)
 		}
 	}
-	return fmt.Errorf("%w: the accuracy still changed after %d rounds", ErrWorker, maxRounds)
+	return fmt.Errorf("%w: the accuracy still changed after %d rounds", errWorker, maxRounds)
 }
 
 // iterate repeats value iteration until all values change by the same, and returns false if

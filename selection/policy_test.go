@@ -204,7 +204,7 @@ func TestSolveRefuses(t *testing.T) {
 	} {
 		w := small(3, 60, 1, 50)
 		spoil(&w)
-		if _, err := w.Solve(t.Context()); !errors.Is(err, ErrWorker) || !strings.Contains(err.Error(), want) {
+		if _, err := w.Solve(t.Context()); !errors.Is(err, errWorker) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", want, err)
 		}
 	}

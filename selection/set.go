@@ -60,11 +60,11 @@ func (w Worker) SolveSet(ctx context.Context, low, high float64, progress func(p
 	peak, best := w.peak()
 	switch {
 	case peak == 0:
-		return nil, fmt.Errorf("%w: no variant answers a query within %v ms; give a larger target or a faster variant", ErrWorker, w.Target)
+		return nil, fmt.Errorf("%w: no variant answers a query within %v ms; give a larger target or a faster variant", errWorker, w.Target)
 	case low > peak:
-		return nil, fmt.Errorf("%w: %v queries a second are more than any variant bears, %s bears %.4g; give lower loads or more workers", ErrWorker, low, best, peak)
+		return nil, fmt.Errorf("%w: %v queries a second are more than any variant bears, %s bears %.4g; give lower loads or more workers", errWorker, low, best, peak)
 	case !(high >= low):
-		return nil, fmt.Errorf("%w: loads from %v to %v; give the lower one first", ErrWorker, low, high)
+		return nil, fmt.Errorf("%w: loads from %v to %v; give the lower one first", errWorker, low, high)
 	case high > peak:
 		s.Note = fmt.Sprintf("the policies end at %.4g queries a second: %s bears so many, and no variant bears more; ", peak, best)
 		high = peak

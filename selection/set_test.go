@@ -95,7 +95,7 @@ func TestSetRefuses(t *testing.T) {
 	} {
 		w := small(3, 1, 1, 10)
 		w.Target = c.target
-		if _, err := w.SolveSet(t.Context(), c.low, c.high, nil); !errors.Is(err, ErrWorker) || !strings.Contains(err.Error(), want) {
+		if _, err := w.SolveSet(t.Context(), c.low, c.high, nil); !errors.Is(err, errWorker) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
 		}
 	}

@@ -164,7 +164,7 @@ func TestWriteFile(t *testing.T) {
 	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("the file has changed, %v", err)
 	}
-	if _, err := testKind.ReadFile(filepath.Dir(path)); !errors.Is(err, ErrFolder) {
+	if _, err := testKind.ReadFile(filepath.Dir(path)); !errors.Is(err, errFolder) {
 		t.Errorf("a folder: %v", err)
 	}
 }

@@ -120,12 +120,12 @@ func (t *Table) next() bool {
 func (t *Table) explain(err error) {
 	var syntax *csv.ParseError
 	switch {
-	case errors.Is(err, ErrTooLarge):
+	case errors.Is(err, errTooLarge):
 		t.fail(t.line+1, t.sheet.TooLarge, t.in.fault) // not err, to which package csv has added a position
-	case errors.Is(err, ErrNotText):
+	case errors.Is(err, errNotText):
 		t.fail(0, t.sheet.Unusable, err)
 	case errors.As(err, &syntax):
-		t.fail(syntax.Line, t.sheet.Unusable, fmt.Errorf("%w: %w; put a field that has quotes, commas or line ends into quotes, and write its quotes twice", ErrSyntax, syntax.Err))
+		t.fail(syntax.Line, t.sheet.Unusable, fmt.Errorf("%w: %w; put a field that has quotes, commas or line ends into quotes, and write its quotes twice", errSyntax, syntax.Err))
 	case !errors.Is(err, io.EOF):
 		t.err = &Fault{File: t.name, Err: err}
 	}
@@ -212,7 +212,7 @@ func (t *Table) Columns(want ...string) {
 func (t *Table) Line() int { return t.line }
 
 // meter limits a row to maxLineBytes. Beyond them it fails with an error that wraps
-// ErrTooLarge, which it keeps as fault.
+// errTooLarge, which it keeps as fault.
 type meter struct {
 	r           io.Reader
 	recordBytes int
@@ -221,7 +221,7 @@ type meter struct {
 
 func (m *meter) Read(p []byte) (int, error) {
 	if m.recordBytes > maxLineBytes {
-		m.fault = fmt.Errorf("%w: more than %d bytes and no row; see that every row ends with its line", ErrTooLarge, maxLineBytes)
+		m.fault = fmt.Errorf("%w: more than %d bytes and no row; see that every row ends with its line", errTooLarge, maxLineBytes)
 		return 0, m.fault
 	}
 	n, err := m.r.Read(p)

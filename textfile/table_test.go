@@ -49,19 +49,19 @@ func TestTableFaults(t *testing.T) {
 		line int
 		says string
 	}{
-		"quote":      {"a\n\nb\"c\n", ErrSyntax, 3, "into quotes"},
-		"open quote": {"a\n\"b\nc", ErrSyntax, 3, "quote"},
-		"gzip":       {"\x1f\x8b\x08\x00", ErrNotText, 0, "compressed with gzip; unpack it"},
-		"zip":        {"PK\x03\x04rest", ErrNotText, 0, "spreadsheet"},
-		"UTF-16":     {"\xff\xfea\x00,\x00", ErrNotText, 0, "save it as UTF-8"},
-		"Latin 1":    {"Z\xfcrich\n", ErrNotText, 0, "save it as UTF-8"},
-		"zeros":      {"a,b\x00\n", ErrNotText, 0, "byte 4 is zero"},
-		"large":      {"a\n" + strings.Repeat("a", 2<<20), ErrTooLarge, 2, "more than 1048576 bytes and no row"},
+		"quote":      {"a\n\nb\"c\n", errSyntax, 3, "into quotes"},
+		"open quote": {"a\n\"b\nc", errSyntax, 3, "quote"},
+		"gzip":       {"\x1f\x8b\x08\x00", errNotText, 0, "compressed with gzip; unpack it"},
+		"zip":        {"PK\x03\x04rest", errNotText, 0, "spreadsheet"},
+		"UTF-16":     {"\xff\xfea\x00,\x00", errNotText, 0, "save it as UTF-8"},
+		"Latin 1":    {"Z\xfcrich\n", errNotText, 0, "save it as UTF-8"},
+		"zeros":      {"a,b\x00\n", errNotText, 0, "byte 4 is zero"},
+		"large":      {"a\n" + strings.Repeat("a", 2<<20), errTooLarge, 2, "more than 1048576 bytes and no row"},
 	} {
 		_, err := rowsOf(openTable(strings.NewReader(c.text)))
 		var fault *Fault
 		kind := errUse
-		if c.want == ErrTooLarge {
+		if c.want == errTooLarge {
 			kind = errMany
 		}
 		if !errors.As(err, &fault) || !errors.Is(err, kind) || !strings.Contains(err.Error(), c.says) || fault.Line != c.line || !errors.Is(err, c.want) {
@@ -91,7 +91,7 @@ func TestTableBoundsMemory(t *testing.T) {
 		runtime.ReadMemStats(&before)
 		rows, err := rowsOf(openTable(io.MultiReader(strings.NewReader(head), filler)))
 		runtime.ReadMemStats(&after)
-		if !errors.Is(err, ErrTooLarge) || len(rows) != 1 || !strings.Contains(err.Error(), "x.csv:2: ") || !strings.Contains(err.Error(), "no row") {
+		if !errors.Is(err, errTooLarge) || len(rows) != 1 || !strings.Contains(err.Error(), "x.csv:2: ") || !strings.Contains(err.Error(), "no row") {
 			t.Errorf("%s: %d rows: %v", name, len(rows), err)
 		}
 		if took := after.TotalAlloc - before.TotalAlloc; took > 256<<20 {
@@ -121,7 +121,7 @@ func FuzzTable(f *testing.F) {
 		table := openTable(bytes.NewReader(data))
 		rows, err := rowsOf(table)
 		if err != nil {
-			if !errors.Is(err, ErrSyntax) && !errors.Is(err, ErrNotText) && !errors.Is(err, ErrTooLarge) {
+			if !errors.Is(err, errSyntax) && !errors.Is(err, errNotText) && !errors.Is(err, errTooLarge) {
 				t.Fatalf("an error of no kind: %v", err)
 			}
 			return

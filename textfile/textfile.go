@@ -20,23 +20,23 @@ import (
 
 // The faults that a file of any kind may have.
 var (
-	// ErrFolder is returned when a path is that of a folder.
-	ErrFolder = errors.New("it is a folder; name a file")
+	// errFolder is returned when a path is that of a folder.
+	errFolder = errors.New("it is a folder; name a file")
 
-	// ErrNotRegular is returned when a path is that of a folder, a pipe or a device where
+	// errNotRegular is returned when a path is that of a folder, a pipe or a device where
 	// a file must be.
-	ErrNotRegular = errors.New("it is not a regular file; name one")
+	errNotRegular = errors.New("it is not a regular file; name one")
 
-	// ErrNotText is returned when a file is compressed, of another encoding
+	// errNotText is returned when a file is compressed, of another encoding
 	// than UTF-8, or no text at all.
-	ErrNotText = errors.New("not plain text")
+	errNotText = errors.New("not plain text")
 
-	// ErrTooLarge is returned when a file, or a line of it, has more bytes than
+	// errTooLarge is returned when a file, or a line of it, has more bytes than
 	// are read.
-	ErrTooLarge = errors.New("too large")
+	errTooLarge = errors.New("too large")
 
-	// ErrSyntax is returned when text is not of the form that its kind has.
-	ErrSyntax = errors.New("wrong syntax")
+	// errSyntax is returned when text is not of the form that its kind has.
+	errSyntax = errors.New("wrong syntax")
 )
 
 // Fault is an error with its place in a file. File is empty where the name is
@@ -74,7 +74,7 @@ func Open(path string) (*os.File, error) {
 	}
 	info, err := file.Stat()
 	if err == nil && info.IsDir() {
-		err = &Fault{File: path, Err: ErrFolder}
+		err = &Fault{File: path, Err: errFolder}
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
@@ -88,7 +88,7 @@ func Open(path string) (*os.File, error) {
 func Regular(path string) error {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
-		err = &Fault{File: path, Err: ErrNotRegular}
+		err = &Fault{File: path, Err: errNotRegular}
 	}
 	return err
 }
@@ -105,7 +105,7 @@ func ReadRegular(path string, most int64) ([]byte, error) {
 	defer file.Close()
 	data, err := io.ReadAll(io.LimitReader(file, most+1))
 	if err == nil && int64(len(data)) > most {
-		err = &Fault{File: path, Err: fmt.Errorf("%w: more than %d bytes", ErrTooLarge, most)}
+		err = &Fault{File: path, Err: fmt.Errorf("%w: more than %d bytes", errTooLarge, most)}
 	}
 	return data, err
 }
@@ -128,7 +128,7 @@ var others = []struct{ begins, is string }{
 }
 
 // newText returns a reader of the text of r, without a byte order mark. Where
-// the beginning of r is not text the error wraps [ErrNotText].
+// the beginning of r is not text the error wraps [errNotText].
 func newText(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReaderSize(r, sniffedBytes)
 	head, err := b.Peek(sniffedBytes)
@@ -148,7 +148,7 @@ func newText(r io.Reader) (io.Reader, error) {
 func checkText(head []byte, all bool) error {
 	for _, o := range others {
 		if bytes.HasPrefix(head, []byte(o.begins)) {
-			return fmt.Errorf("%w: %s", ErrNotText, o.is)
+			return fmt.Errorf("%w: %s", errNotText, o.is)
 		}
 	}
 	if !all { // the last character may be cut
@@ -159,10 +159,10 @@ func checkText(head []byte, all bool) error {
 		head = head[:max(len(head)-1, 0)]
 	}
 	if at := bytes.IndexByte(head, 0); at >= 0 {
-		return fmt.Errorf("%w: byte %d is zero, as in binary files; name a text file", ErrNotText, at+1)
+		return fmt.Errorf("%w: byte %d is zero, as in binary files; name a text file", errNotText, at+1)
 	}
 	if !utf8.Valid(head) {
-		return fmt.Errorf("%w: neither ASCII nor UTF-8; save it as UTF-8", ErrNotText)
+		return fmt.Errorf("%w: neither ASCII nor UTF-8; save it as UTF-8", errNotText)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func TestOpen(t *testing.T) {
 		want error
 		says string
 	}{
-		dir:                          {ErrFolder, dir + ": it is a folder; name a file"},
+		dir:                          {errFolder, dir + ": it is a folder; name a file"},
 		filepath.Join(dir, "absent"): {fs.ErrNotExist, "check the path"},
 	} {
 		if _, err := Open(path); !errors.Is(err, c.want) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), c.says) {
@@ -59,8 +59,8 @@ func TestFault(t *testing.T) {
 		"f: wrong syntax":      {File: "f"},
 		"f:3: wrong syntax":    {File: "f", Line: 3},
 	} {
-		f.Err = ErrSyntax
-		if f.Error() != want || !errors.Is(&f, ErrSyntax) {
+		f.Err = errSyntax
+		if f.Error() != want || !errors.Is(&f, errSyntax) {
 			t.Errorf("%v, want %s", &f, want)
 		}
 	}
@@ -96,7 +96,7 @@ func TestReadRegular(t *testing.T) {
 		t.Errorf("%q, %v", data, err)
 	}
 	for path, want := range map[string]error{
-		file: ErrTooLarge, pipe: ErrNotRegular, dir: ErrNotRegular, "/dev/zero": ErrNotRegular, file + "x": os.ErrNotExist,
+		file: errTooLarge, pipe: errNotRegular, dir: errNotRegular, "/dev/zero": errNotRegular, file + "x": os.ErrNotExist,
 	} {
 		if _, err := ReadRegular(path, 4); !errors.Is(err, want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v, want %v", path, err, want)

@@ -27,7 +27,7 @@ const oldStd = "var"
 
 var groupSheet = textfile.Sheet{
 	Form:    "the columns " + strings.Join(slotColumns, ",") + " for each model of a group, then " + strings.Join(timeColumns, ","),
-	MaxRows: MaxRows, Unusable: ErrFormat, TooLarge: ErrLimit,
+	MaxRows: maxRows, Unusable: ErrFormat, TooLarge: ErrLimit,
 }
 
 // csvReader reads one file. Its models stand in the order of their first
@@ -91,7 +91,7 @@ func (c *csvReader) readSlot(t *textfile.Table, at int, g *models.Group) {
 	}
 	s := models.Span{
 		Start: t.Whole(at+1, 0, MaxOperators), End: t.Whole(at+2, 0, MaxOperators),
-		Size: t.Whole(at+3, 1, MaxSize), SeqLen: t.Whole(at+4, 0, MaxSeqLen),
+		Size: t.Whole(at+3, 1, maxSize), SeqLen: t.Whole(at+4, 0, maxSeqLen),
 	}
 	switch {
 	case s.Start > s.End:

@@ -15,12 +15,12 @@ import (
 
 // Limits of a dataset.
 const (
-	MaxRows      = 1 << 20
+	maxRows      = 1 << 20
 	MaxModels    = 256
 	MaxSpans     = 16      // in a group
 	MaxOperators = 1 << 20 // in a model
-	MaxSize      = 1 << 20 // in a batch
-	MaxSeqLen    = 1 << 24
+	maxSize      = 1 << 20 // in a batch
+	maxSeqLen    = 1 << 24
 	MaxMicros    = 1e12 // for a run, about eleven days
 
 	maxNameBytes = 256
@@ -67,8 +67,8 @@ func (d *Dataset) Check() error {
 	if err := checkModels(d.Models); err != nil {
 		return err
 	}
-	if len(d.Rows) > MaxRows {
-		return fmt.Errorf("%w: %d rows, the limit is %d", ErrLimit, len(d.Rows), MaxRows)
+	if len(d.Rows) > maxRows {
+		return fmt.Errorf("%w: %d rows, the limit is %d", ErrLimit, len(d.Rows), maxRows)
 	}
 	for i := range d.Rows {
 		if err := d.Rows[i].check(d.Models); err != nil {
@@ -131,7 +131,7 @@ func checkGroup(g models.Group, list []Model) error {
 		switch {
 		case s.Start < 0 || s.Start >= s.End || s.End > m.Operators:
 			return fmt.Errorf("%w: span [%d, %d) of %s, which has %d operators", ErrFormat, s.Start, s.End, m.Name, m.Operators)
-		case s.Size < 1 || s.Size > MaxSize || s.SeqLen < 0 || s.SeqLen > MaxSeqLen:
+		case s.Size < 1 || s.Size > maxSize || s.SeqLen < 0 || s.SeqLen > maxSeqLen:
 			return fmt.Errorf("%w: span of %s with batch size %d, sequence length %d", ErrFormat, m.Name, s.Size, s.SeqLen)
 		case i > 0 && g.Spans[i-1].Service >= s.Service:
 			return fmt.Errorf("%w: the span of %s is not in the order of the models", ErrFormat, m.Name)
@@ -150,7 +150,7 @@ func checkMicros(v float64, zero bool) error {
 
 // Merge puts datasets of one device together. Models are the same if they
 // have the same name; with the same name but different hashes they are
-// refused with ErrMixed. The models of the result are sorted by name and the
+// refused with errMixed. The models of the result are sorted by name and the
 // spans of each row follow that order, so that it depends on the order of the
 // datasets only in the order of the rows. The rows are copies.
 func Merge(datasets ...*Dataset) (*Dataset, error) {
@@ -159,7 +159,7 @@ func Merge(datasets ...*Dataset) (*Dataset, error) {
 	rows := 0
 	for _, d := range datasets {
 		if d.Device != "" && merged.Device != "" && d.Device != merged.Device {
-			return nil, fmt.Errorf("%w: of the devices %q and %q", ErrMixed, merged.Device, d.Device)
+			return nil, fmt.Errorf("%w: of the devices %q and %q", errMixed, merged.Device, d.Device)
 		}
 		merged.Device = max(merged.Device, d.Device)
 		for _, m := range d.Models {
@@ -171,8 +171,8 @@ func Merge(datasets ...*Dataset) (*Dataset, error) {
 		}
 		rows += len(d.Rows)
 	}
-	if rows > MaxRows || len(byName) > MaxModels {
-		return nil, fmt.Errorf("%w: %d rows of %d models, the limits are %d and %d", ErrLimit, rows, len(byName), MaxRows, MaxModels)
+	if rows > maxRows || len(byName) > MaxModels {
+		return nil, fmt.Errorf("%w: %d rows of %d models, the limits are %d and %d", ErrLimit, rows, len(byName), maxRows, MaxModels)
 	}
 	merged.Models = slices.SortedFunc(maps.Values(byName), func(a, b Model) int { return strings.Compare(a.Name, b.Name) })
 	merged.Rows = make([]Row, 0, rows)
@@ -190,11 +190,11 @@ func unify(a, b Model) (Model, error) {
 	}
 	switch {
 	case a.Hash != "" && b.Hash != "" && a.Hash != b.Hash:
-		return a, fmt.Errorf("%w: two files are called %s (%.12s and %.12s); rename one of the models, or leave out what was measured of one", ErrMixed, a.Name, a.Hash, b.Hash)
+		return a, fmt.Errorf("%w: two files are called %s (%.12s and %.12s); rename one of the models, or leave out what was measured of one", errMixed, a.Name, a.Hash, b.Hash)
 	case a.Hash != "" && b.Hash != "" && a.Operators != b.Operators:
-		return a, fmt.Errorf("%w: %s is cut into %d and into %d operators; use the measurements of one cut", ErrMixed, a.Name, a.Operators, b.Operators)
+		return a, fmt.Errorf("%w: %s is cut into %d and into %d operators; use the measurements of one cut", errMixed, a.Name, a.Operators, b.Operators)
 	case a.Hash != "" && b.Operators > a.Operators:
-		return a, fmt.Errorf("%w: %s has %d operators, but a span of it ends at %d", ErrMixed, a.Name, a.Operators, b.Operators)
+		return a, fmt.Errorf("%w: %s has %d operators, but a span of it ends at %d", errMixed, a.Name, a.Operators, b.Operators)
 	case b.Name != "":
 		a.Operators = max(a.Operators, b.Operators)
 	}
@@ -261,7 +261,7 @@ var (
 	// than one dataset may have.
 	ErrLimit = errors.New("too many measurements")
 
-	// ErrMixed is returned when measurements do not belong together: of
+	// errMixed is returned when measurements do not belong together: of
 	// different devices, or of models that share a name and nothing else.
-	ErrMixed = errors.New("measurements do not belong together")
+	errMixed = errors.New("measurements do not belong together")
 )

@@ -64,7 +64,7 @@ type SoloTime struct {
 
 var soloSheet = textfile.Sheet{
 	Form:    "the columns model, batch, seq_len and min_ms (milliseconds)",
-	MaxRows: MaxRows, Unusable: ErrFormat, TooLarge: ErrLimit,
+	MaxRows: maxRows, Unusable: ErrFormat, TooLarge: ErrLimit,
 }
 
 // ReadSoloFile reads what whole models take alone, a CSV file with the columns
@@ -75,7 +75,7 @@ func ReadSoloFile(path string) (list []SoloTime, err error) {
 	err = soloSheet.ReadFile(path, func(t *textfile.Table) {
 		size, seqLen, millis, model = t.Require("batch"), t.Require("seq_len"), t.Require("min_ms"), t.Require("model")
 	}, func(t *textfile.Table) {
-		s := SoloTime{Model: strings.Clone(t.Fields[model]), Size: t.Whole(size, 1, MaxSize), SeqLen: t.Whole(seqLen, 0, MaxSeqLen)}
+		s := SoloTime{Model: strings.Clone(t.Fields[model]), Size: t.Whole(size, 1, maxSize), SeqLen: t.Whole(seqLen, 0, maxSeqLen)}
 		if err := checkName(s.Model); err != nil {
 			t.Refuse(model, "%w", err)
 		}

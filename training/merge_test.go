@@ -58,12 +58,12 @@ func TestMergeRefuses(t *testing.T) {
 		"ends":    {one("", "x", 1), one("", "", 2)},
 	} {
 		for _, order := range [][2]*Dataset{pair, {pair[1], pair[0]}} {
-			if _, err := Merge(order[0], order[1]); !errors.Is(err, ErrMixed) {
+			if _, err := Merge(order[0], order[1]); !errors.Is(err, errMixed) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
 	}
-	many := &Dataset{Models: []Model{{Name: "m", Operators: 1}}, Rows: make([]Row, MaxRows/2+1)}
+	many := &Dataset{Models: []Model{{Name: "m", Operators: 1}}, Rows: make([]Row, maxRows/2+1)}
 	if _, err := Merge(many, many); !errors.Is(err, ErrLimit) {
 		t.Errorf("too many rows: %v", err)
 	}
@@ -106,7 +106,7 @@ func TestCheck(t *testing.T) {
 	if err := (&Dataset{Models: make([]Model, MaxModels+1)}).Check(); !errors.Is(err, ErrLimit) {
 		t.Errorf("too many models: %v", err)
 	}
-	if err := (&Dataset{Rows: make([]Row, MaxRows+1)}).Check(); !errors.Is(err, ErrLimit) {
+	if err := (&Dataset{Rows: make([]Row, maxRows+1)}).Check(); !errors.Is(err, ErrLimit) {
 		t.Errorf("too many rows: %v", err)
 	}
 	wide := sound()

@@ -31,8 +31,8 @@ var (
 // of their keys.
 const rowFill = 0.9
 
-// ErrNoSet is returned when nothing is stored under an ID.
-var ErrNoSet = errors.New("no such set of measured groups")
+// errNoSet is returned when nothing is stored under an ID.
+var errNoSet = errors.New("no such set of measured groups")
 
 // Store keeps what was measured in a state file: the rows of each device and
 // set of models by themselves, so that what was measured of a pair serves
@@ -167,7 +167,7 @@ func (s *Store) Dataset(device string, list []Model) (*Dataset, error) {
 func (s *Store) Set(id string) (*Dataset, error) {
 	d, err := s.read(func(other string, _ *storedSet) bool { return id == other })
 	if err == nil && len(d.Models) == 0 {
-		err = fmt.Errorf("%w: %s", ErrNoSet, id)
+		err = fmt.Errorf("%w: %s", errNoSet, id)
 	}
 	return d, err
 }
@@ -228,7 +228,7 @@ func (s *Store) Delete(id string) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		sets := tx.Bucket(setBucket)
 		if sets.Get([]byte(id)) == nil {
-			return fmt.Errorf("%w: %s", ErrNoSet, id)
+			return fmt.Errorf("%w: %s", errNoSet, id)
 		}
 		c := tx.Bucket(rowBucket).Cursor()
 		prefix := []byte(id + "/")

@@ -178,7 +178,7 @@ func TestList(t *testing.T) {
 	if err != nil || len(d.Rows) != 2 || d.Device != "d" {
 		t.Errorf("set: %+v, %v", d, err)
 	}
-	if _, err := s.Set("none"); !errors.Is(err, ErrNoSet) {
+	if _, err := s.Set("none"); !errors.Is(err, errNoSet) {
 		t.Errorf("no set: %v", err)
 	}
 }
@@ -196,7 +196,7 @@ func TestDelete(t *testing.T) {
 	if d, err := s.Dataset("d", nil); err != nil || len(d.Rows) != 2 {
 		t.Errorf("%d rows are left, %v", len(d.Rows), err)
 	}
-	if err := s.Delete(list[2].ID); !errors.Is(err, ErrNoSet) {
+	if err := s.Delete(list[2].ID); !errors.Is(err, errNoSet) {
 		t.Errorf("deleted twice: %v", err)
 	}
 	mustAppend(t, s, measured("d"))

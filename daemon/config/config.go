@@ -17,7 +17,7 @@ import (
 
 // Limits on the configuration itself.
 const (
-	MaxBytes    = 1 << 20
+	maxBytes    = 1 << 20
 	MaxServices = 64
 )
 

@@ -200,7 +200,7 @@ func TestListenAddresses(t *testing.T) {
 func TestConfigBombs(t *testing.T) {
 	services := strings.Repeat(minimalConfig, MaxServices+1)
 	for name, file := range map[string]string{
-		"size":     "#" + strings.Repeat("x", MaxBytes),
+		"size":     "#" + strings.Repeat("x", maxBytes),
 		"services": services,
 		"nested":   "a = " + strings.Repeat("[", 500_000),
 		"inline":   "a = " + strings.Repeat("{a=", 300_000),
@@ -235,7 +235,7 @@ func TestLoadConfig(t *testing.T) {
 	if want := filepath.Join(dir, "m.onnx"); c.Services[0].Model != want {
 		t.Errorf("model %q, want %q", c.Services[0].Model, want)
 	}
-	if err := os.WriteFile(path, make([]byte, 3*MaxBytes), 0o600); err != nil {
+	if err := os.WriteFile(path, make([]byte, 3*maxBytes), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "exceeds") {

@@ -26,7 +26,7 @@ func Load(path string) (Config, error) {
 		return Config{}, err
 	}
 	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, MaxBytes+1))
+	data, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
 	if err != nil {
 		return Config{}, err
 	}
@@ -62,8 +62,8 @@ func (f Faults) in(path string, data []byte) Faults {
 // paths in it are relative to its folder. A Faults error reports everything that
 // is wrong; only if the file is not TOML is there no more to say than that.
 func Parse(path string, data []byte) (Config, error) {
-	if len(data) > MaxBytes {
-		return Config{}, Faults{{File: path, Message: fmt.Sprintf("the file exceeds %d bytes", MaxBytes)}}
+	if len(data) > maxBytes {
+		return Config{}, Faults{{File: path, Message: fmt.Sprintf("the file exceeds %d bytes", maxBytes)}}
 	}
 	var tree map[string]any
 	if err := toml.Unmarshal(data, &tree); err != nil {

@@ -18,9 +18,9 @@ import (
 )
 
 var (
-	// ErrDivided is returned when a GPU is to be used as a whole and is divided
+	// errDivided is returned when a GPU is to be used as a whole and is divided
 	// by MIG.
-	ErrDivided = errors.New("the GPU is divided by MIG")
+	errDivided = errors.New("the GPU is divided by MIG")
 
 	errNoProbe = errors.New("it is not known whether ONNX Runtime can use one")
 )
@@ -108,7 +108,7 @@ func (g *GPU) keep(r mig.Record) error { return writeRecord(g.config.StateDir, r
 
 // look finds the GPU and plans what Take does. It changes nothing. The error is
 // one of cuda if there is no such GPU, of mig if it cannot be divided as it is
-// wanted, or ErrDivided. Give must be called.
+// wanted, or errDivided. Give must be called.
 func look(c config.Config, name string, o Options) (*GPU, error) {
 	if o.NVML == nil {
 		o.NVML = func() (*cuda.Host, error) { return cuda.Open(nil) }
@@ -149,7 +149,7 @@ func (g *GPU) wants() []mig.Want { return g.config.Pool().Instances(g.name, g.co
 
 func (g *GPU) plan() error {
 	if g.target.Instance != nil {
-		return fmt.Errorf("%w: %s is an instance; name the GPU that is to be divided", ErrDivided, g.target.UUID())
+		return fmt.Errorf("%w: %s is an instance; name the GPU that is to be divided", errDivided, g.target.UUID())
 	}
 	layout, err := mig.Plan(g.target.Device, g.wants(), mig.Options{
 		Owner: g.config.MIG.Owner, Record: g.record, Boot: g.opts.Boot,
@@ -219,7 +219,7 @@ func (g *GPU) divided() error {
 		said = "name one of its instances in gpu: " + strings.Join(have, ", ")
 	}
 	return fmt.Errorf("%w: %s; %s; or declare them as [[device]] with mig, or turn MIG off with nvidia-smi -i %d -mig 0",
-		ErrDivided, g.target.Device, said, g.target.Device.Index)
+		errDivided, g.target.Device, said, g.target.Device.Index)
 }
 
 // has reports whether a device is the GPU or an instance of it.

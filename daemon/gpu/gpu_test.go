@@ -164,10 +164,10 @@ func TestLookRefuses(t *testing.T) {
 	}{
 		"no driver":        {func(r *rig) { r.server.Fail("nvmlInit", 0, -1, nvml.ERROR_LIBRARY_NOT_FOUND) }, cuda.ErrNoDriver},
 		"no such GPU":      {func(r *rig) { r.config.GPU = "7" }, cuda.ErrNotFound},
-		"is divided":       {func(r *rig) { r.server.SetMIG(0, true) }, ErrDivided},
+		"is divided":       {func(r *rig) { r.server.SetMIG(0, true) }, errDivided},
 		"does not fit":     {func(r *rig) { r.divided().config.Devices[1].MIG = "7g.80gb" }, mig.ErrNoFit},
 		"may not create":   {func(r *rig) { r.divided().config.MIG.Owner = false }, mig.ErrMissing},
-		"a damaged record": {func(r *rig) { os.WriteFile(filepath.Join(r.config.StateDir, recordName), []byte("{"), 0o600) }, ErrRecordFile},
+		"a damaged record": {func(r *rig) { os.WriteFile(filepath.Join(r.config.StateDir, recordName), []byte("{"), 0o600) }, errRecordFile},
 	} {
 		r := newRig(t, fake.New())
 		tt.prepare(r)
@@ -188,7 +188,7 @@ func TestNamedInstance(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := look(r.config, r.config.Pool().GPUs()[0], r.opts)
-	if !errors.Is(err, ErrDivided) || !strings.Contains(err.Error(), "MIG-") {
+	if !errors.Is(err, errDivided) || !strings.Contains(err.Error(), "MIG-") {
 		t.Fatal(err)
 	}
 	state := r.server.State()

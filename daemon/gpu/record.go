@@ -16,8 +16,8 @@ import (
 // old one and takes its place.
 const recordName = "mig.json"
 
-// ErrRecordFile is returned when the record of instances cannot be read or written.
-var ErrRecordFile = errors.New("record of MIG instances")
+// errRecordFile is returned when the record of instances cannot be read or written.
+var errRecordFile = errors.New("record of MIG instances")
 
 // ReadRecord returns the record in a state folder, an empty one if there is none.
 func ReadRecord(stateDir string) (mig.Record, error) {
@@ -27,11 +27,11 @@ func ReadRecord(stateDir string) (mig.Record, error) {
 		return mig.Record{}, nil
 	}
 	if err != nil {
-		return mig.Record{}, fmt.Errorf("%w: %w", ErrRecordFile, err)
+		return mig.Record{}, fmt.Errorf("%w: %w", errRecordFile, err)
 	}
 	r, err := mig.ParseRecord(data)
 	if err != nil {
-		return r, fmt.Errorf("%w %s: %w", ErrRecordFile, path, err)
+		return r, fmt.Errorf("%w %s: %w", errRecordFile, path, err)
 	}
 	return r, nil
 }
@@ -44,7 +44,7 @@ func writeRecord(stateDir string, r mig.Record) error {
 		err = errors.Join(replaceRecord(filepath.Join(stateDir, recordName), r), folder.Sync(), folder.Close())
 	}
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrRecordFile, err)
+		return fmt.Errorf("%w: %w", errRecordFile, err)
 	}
 	return nil
 }

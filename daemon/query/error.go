@@ -48,9 +48,9 @@ const (
 	ReasonInternal     = "internal"        // a defect in overlapd
 )
 
-// DefaultRetryAfter is what a 503 asks of the client if nothing better is
+// defaultRetryAfter is what a 503 asks of the client if nothing better is
 // known.
-const DefaultRetryAfter = time.Second
+const defaultRetryAfter = time.Second
 
 // These errors are for Alloc.
 var (
@@ -96,7 +96,7 @@ func asError(err error) *Error {
 // Unavailable returns an error with status 503.
 func Unavailable(reason, message string) *Error {
 	return &Error{Status: http.StatusServiceUnavailable, Reason: reason, Message: message,
-		RetryAfter: DefaultRetryAfter}
+		RetryAfter: defaultRetryAfter}
 }
 
 // Invalid returns an error with status 400 and the reason "invalid".

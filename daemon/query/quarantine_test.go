@@ -149,7 +149,7 @@ func TestGivenUpSaysWhen(t *testing.T) {
 	}{
 		{time.Unix(0, 0), 0, "waits for overlapd restart s"},
 		{time.Now().Add(time.Hour), 59 * time.Minute, "tried again in"},
-		{time.Now().Add(-time.Hour), DefaultRetryAfter, "being tried again now"},
+		{time.Now().Add(-time.Hour), defaultRetryAfter, "being tried again now"},
 	} {
 		s.RetryAt.Store(c.at.UnixNano())
 		e := s.NotReady()

@@ -145,7 +145,7 @@ func (s *Service) TriedAgain() (text string, left time.Duration) {
 		return "it waits for overlapd restart " + s.Name, 0
 	}
 	if left = time.Until(time.Unix(0, at)); left <= 0 {
-		return "it is being tried again now", DefaultRetryAfter
+		return "it is being tried again now", defaultRetryAfter
 	}
 	return fmt.Sprintf("it is tried again in %v, or at once by overlapd restart %s", left.Round(time.Second), s.Name), left
 }

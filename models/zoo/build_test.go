@@ -122,7 +122,7 @@ func TestBuildReportsAll(t *testing.T) {
 
 func TestBuildOfUnknown(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Build("../tiny_mlp", dir, seed, nil); !errors.Is(err, ErrUnknown) {
+	if _, err := Build("../tiny_mlp", dir, seed, nil); !errors.Is(err, errUnknown) {
 		t.Errorf("got %v", err)
 	}
 	checkFolder(t, dir)

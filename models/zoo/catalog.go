@@ -7,8 +7,8 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// ErrUnknown is returned when the zoo has no model of the given name.
-var ErrUnknown = errors.New("no such model in the zoo")
+// errUnknown is returned when the zoo has no model of the given name.
+var errUnknown = errors.New("no such model in the zoo")
 
 // Entry is one model of the zoo.
 type Entry struct {

@@ -116,7 +116,7 @@ func (l *layout) write(w io.Writer, progress func(done, total int64)) error {
 func Build(name, dir string, seed uint64, progress func(done, total int64)) (string, error) {
 	e, ok := Lookup(name)
 	if !ok {
-		return "", fmt.Errorf("%w: %q", ErrUnknown, name)
+		return "", fmt.Errorf("%w: %q", errUnknown, name)
 	}
 	l := encode(e.graph(), seed)
 	path := filepath.Join(dir, name+".onnx")

@@ -29,8 +29,8 @@ const (
 	moreDevices    = 8    // tried beyond those given, to keep bad pairs apart
 )
 
-// ErrAdvice is returned when advice is asked for that cannot be given.
-var ErrAdvice = errors.New("no advice")
+// errAdvice is returned when advice is asked for that cannot be given.
+var errAdvice = errors.New("no advice")
 
 // Options are what advice is wanted.
 type Options struct {
@@ -190,25 +190,25 @@ func (p *panel) check() error {
 	n := len(p.services)
 	switch {
 	case n == 0:
-		return fmt.Errorf("%w: no services", ErrAdvice)
+		return fmt.Errorf("%w: no services", errAdvice)
 	case n > maxServices:
-		return fmt.Errorf("%w: %d services, the limit is %d", ErrAdvice, n, maxServices)
+		return fmt.Errorf("%w: %d services, the limit is %d", errAdvice, n, maxServices)
 	case o.Size < 1 || o.Size > maxShare:
-		return fmt.Errorf("%w: %d services to a device, not 1 to %d", ErrAdvice, o.Size, maxShare)
+		return fmt.Errorf("%w: %d services to a device, not 1 to %d", errAdvice, o.Size, maxShare)
 	}
 	o.Devices = cmp.Or(o.Devices, (n+o.Size-1)/o.Size)
 	if o.Devices < 0 || o.Devices > maxServices || o.Devices*o.Size < n {
-		return fmt.Errorf("%w: %d services do not go on %d devices of at most %d", ErrAdvice, n, o.Devices, o.Size)
+		return fmt.Errorf("%w: %d services do not go on %d devices of at most %d", errAdvice, n, o.Devices, o.Size)
 	}
 	names := map[string]bool{}
 	for _, s := range p.services {
 		switch {
 		case s.Name == "" || s.Model == "":
-			return fmt.Errorf("%w: a service without a name or a model", ErrAdvice)
+			return fmt.Errorf("%w: a service without a name or a model", errAdvice)
 		case names[s.Name]:
-			return fmt.Errorf("%w: service %s stands twice", ErrAdvice, s.Name)
+			return fmt.Errorf("%w: service %s stands twice", errAdvice, s.Name)
 		case !(s.QPS >= 0) || math.IsInf(s.QPS, 0):
-			return fmt.Errorf("%w: service %s has a load of %v queries per second", ErrAdvice, s.Name, s.QPS)
+			return fmt.Errorf("%w: service %s has a load of %v queries per second", errAdvice, s.Name, s.QPS)
 		}
 		names[s.Name] = true
 	}

@@ -235,11 +235,11 @@ func TestNoAdvice(t *testing.T) {
 		{Services: []Service{{Name: "a", Model: "m00", QPS: -1}}},
 		{Services: many},
 	} {
-		if _, err := Advise(t.Context(), d, o); !errors.Is(err, ErrAdvice) {
+		if _, err := Advise(t.Context(), d, o); !errors.Is(err, errAdvice) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	if _, err := Advise(t.Context(), &training.Dataset{}, Options{}); !errors.Is(err, ErrAdvice) {
+	if _, err := Advise(t.Context(), &training.Dataset{}, Options{}); !errors.Is(err, errAdvice) {
 		t.Errorf("no services: %v", err)
 	}
 	d.Rows[0].Median = math.NaN()

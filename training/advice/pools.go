@@ -77,14 +77,14 @@ func (p *panel) memory(members []int) (sum float64) {
 // checkPools refuses pools for which too little is known of the services.
 func (p *panel) checkPools() error {
 	if n := len(p.services); p.options.Pools > n {
-		return fmt.Errorf("%w: %d pools of %d services, and each pool has one at least; take %d pools or fewer", ErrAdvice, p.options.Pools, n, n)
+		return fmt.Errorf("%w: %d pools of %d services, and each pool has one at least; take %d pools or fewer", errAdvice, p.options.Pools, n, n)
 	}
 	for _, s := range p.services {
 		switch {
 		case s.QPS == 0 || s.Target <= 0:
-			return fmt.Errorf("%w: how many devices service %s takes follows from its load and its target, and one is unknown; give both (--load %[2]s=QPS, --targets %[2]s=DURATION)", ErrAdvice, s.Name)
+			return fmt.Errorf("%w: how many devices service %s takes follows from its load and its target, and one is unknown; give both (--load %[2]s=QPS, --targets %[2]s=DURATION)", errAdvice, s.Name)
 		case s.Memory > p.options.Memory && p.options.Memory > 0:
-			return fmt.Errorf("%w: service %s needs %.0f MiB, and no device has more than %.0f; take larger devices (--memory)", ErrAdvice, s.Name, s.Memory, p.options.Memory)
+			return fmt.Errorf("%w: service %s needs %.0f MiB, and no device has more than %.0f; take larger devices (--memory)", errAdvice, s.Name, s.Memory, p.options.Memory)
 		}
 	}
 	return nil
@@ -107,12 +107,12 @@ func (p *pooler) divide(n int) (*poolPlan, [][]int, error) {
 	var alone []float64
 	for i, s := range p.services {
 		if len(p.sizes[i]) == 0 {
-			return nil, nil, fmt.Errorf("%w: nothing was measured of model %s, so that nobody knows what service %s takes; measure it, or name a model that was (--services %[3]s=MODEL)", ErrAdvice, s.Model, s.Name)
+			return nil, nil, fmt.Errorf("%w: nothing was measured of model %s, so that nobody knows what service %s takes; measure it, or name a model that was (--services %[3]s=MODEL)", errAdvice, s.Model, s.Name)
 		}
 		cost := p.rate([]int{i})
 		if cost.bad > 0 {
 			return nil, nil, fmt.Errorf("%w: service %s takes %.3g ms alone, and a query that has just missed a batch waits for two, which no device answers within %v; give it a larger target",
-				ErrAdvice, s.Name, p.sizes[i][0].micros/1000, s.Target)
+				errAdvice, s.Name, p.sizes[i][0].micros/1000, s.Target)
 		}
 		all, single, alone = append(all, i), append(single, []int{i}), append(alone, cost.cost)
 	}
@@ -121,7 +121,7 @@ func (p *pooler) divide(n int) (*poolPlan, [][]int, error) {
 	devices, exact := v.divide()
 	plan := &poolPlan{Exact: exact, Devices: int(v.total(devices).over)}
 	if v.total(devices).bad > 0 {
-		return nil, nil, fmt.Errorf("%w: no division into %s was found whose services fit a device together, by their targets and memory; take more pools", ErrAdvice, report.Count(n, "pool"))
+		return nil, nil, fmt.Errorf("%w: no division into %s was found whose services fit a device together, by their targets and memory; take more pools", errAdvice, report.Count(n, "pool"))
 	}
 	for i, members := range devices {
 		cost := p.rate(members)

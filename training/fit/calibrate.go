@@ -24,11 +24,11 @@ import (
 // after another still does.
 //
 // It returns the rows with their times so multiplied, and the given times beside those
-// of the groups. A time of a model that is not in the dataset is [ErrRows].
+// of the groups. A time of a model that is not in the dataset is [errRows].
 func Calibrate(ctx context.Context, d *training.Dataset, given []training.SoloTime) (*training.Dataset, []device.SoloTime, error) {
 	for _, s := range given {
 		if d.Model(s.Model) < 0 {
-			return nil, nil, fmt.Errorf("%w: the solo times name %s, of which no group was measured", ErrRows, s.Model)
+			return nil, nil, fmt.Errorf("%w: the solo times name %s, of which no group was measured", errRows, s.Model)
 		}
 	}
 	costs, err := Costs(ctx, d, nil)

@@ -95,7 +95,7 @@ func TestCalibrateTakesNearest(t *testing.T) {
 }
 
 func TestCalibrateRefuses(t *testing.T) {
-	if _, _, err := Calibrate(t.Context(), synthetic(100, 1), []training.SoloTime{{Model: "x", Size: 1, Micros: 1}}); !errors.Is(err, ErrRows) {
+	if _, _, err := Calibrate(t.Context(), synthetic(100, 1), []training.SoloTime{{Model: "x", Size: 1, Micros: 1}}); !errors.Is(err, errRows) {
 		t.Error(err)
 	}
 }

@@ -28,7 +28,7 @@ type DeviceReport struct {
 // Created, which the caller sets.
 func Device(ctx context.Context, d *training.Dataset, solo []training.SoloTime, o Options) (*device.Profile, *DeviceReport, error) {
 	if o.Split == SplitFolds {
-		return nil, nil, fmt.Errorf("%w: a device cannot be made with the split %s", ErrOptions, o.Split)
+		return nil, nil, fmt.Errorf("%w: a device cannot be made with the split %s", errOptions, o.Split)
 	}
 	folds, err := begin(d, &o)
 	if err != nil {
@@ -63,7 +63,7 @@ func makeProfile(ctx context.Context, d *training.Dataset, rows, test []training
 		return nil, err
 	}
 	if draft.Features.Spans > device.MaxSpans {
-		return nil, fmt.Errorf("%w: a group of %d spans; a device has at most %d", ErrRows, draft.Features.Spans, device.MaxSpans)
+		return nil, fmt.Errorf("%w: a group of %d spans; a device has at most %d", errRows, draft.Features.Spans, device.MaxSpans)
 	}
 	p := &device.Profile{Format: device.Format, Device: d.Device, Seed: o.Seed, Rows: len(d.Rows), Spread: spreadOf(rows)}
 	p.Network.Spans, p.Network.Models = draft.Features.Spans, draft.Features.Models

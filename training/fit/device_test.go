@@ -98,12 +98,12 @@ func TestDeviceRefuses(t *testing.T) {
 		o    Options
 		want error
 	}{
-		{"folds", t.Context(), d, nil, folds, ErrOptions},
-		{"no options", t.Context(), d, nil, Options{}, ErrOptions},
-		{"few rows", t.Context(), &training.Dataset{Models: d.Models, Rows: d.Rows[:20]}, nil, o, ErrRows},
-		{"no rows", t.Context(), &training.Dataset{}, nil, o, ErrRows},
-		{"unknown model", t.Context(), d, []training.SoloTime{{Model: "x", Size: 1, Micros: 1}}, o, ErrRows},
-		{"many spans", t.Context(), many, nil, o, ErrRows},
+		{"folds", t.Context(), d, nil, folds, errOptions},
+		{"no options", t.Context(), d, nil, Options{}, errOptions},
+		{"few rows", t.Context(), &training.Dataset{Models: d.Models, Rows: d.Rows[:20]}, nil, o, errRows},
+		{"no rows", t.Context(), &training.Dataset{}, nil, o, errRows},
+		{"unknown model", t.Context(), d, []training.SoloTime{{Model: "x", Size: 1, Micros: 1}}, o, errRows},
+		{"many spans", t.Context(), many, nil, o, errRows},
 		{"cancelled", cancelled, d, nil, o, context.Canceled},
 	} {
 		if p, _, err := Device(c.ctx, c.d, c.solo, c.o); !errors.Is(err, c.want) || p != nil {

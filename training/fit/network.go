@@ -255,7 +255,7 @@ func (p *perceptron) train(ctx context.Context, in *inputs, targets []float32, p
 			sum += loss
 		}
 		if math.IsNaN(sum) || math.IsInf(sum, 0) {
-			return fmt.Errorf("%w in epoch %d", ErrDiverged, epoch+1)
+			return fmt.Errorf("%w in epoch %d", errDiverged, epoch+1)
 		}
 		done := epoch + 1
 		o.report(Progress{

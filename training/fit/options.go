@@ -10,15 +10,15 @@ import (
 )
 
 var (
-	// ErrOptions is returned when options are unknown or absurd.
-	ErrOptions = errors.New("unusable options")
+	// errOptions is returned when options are unknown or absurd.
+	errOptions = errors.New("unusable options")
 
-	// ErrRows is returned when there are too few rows to fit or to test a
+	// errRows is returned when there are too few rows to fit or to test a
 	// predictor, or none in which models share the device.
-	ErrRows = errors.New("not enough rows")
+	errRows = errors.New("not enough rows")
 
-	// ErrDiverged is returned when training leaves the finite numbers.
-	ErrDiverged = errors.New("training diverged")
+	// errDiverged is returned when training leaves the finite numbers.
+	errDiverged = errors.New("training diverged")
 )
 
 // How a network is trained: Options.Recipe.
@@ -49,10 +49,10 @@ const (
 
 // Limits of options.
 const (
-	MaxHidden = 8    // layers
-	MaxUnits  = 1024 // in a hidden layer
-	MaxEpochs = 10_000
-	MaxFolds  = 20
+	maxHidden = 8    // layers
+	maxUnits  = 1024 // in a hidden layer
+	maxEpochs = 10_000
+	maxFolds  = 20
 )
 
 // Options of Train and Device.
@@ -115,7 +115,7 @@ func DefaultDeviceOptions() Options {
 	return o
 }
 
-// Validate returns an error that wraps [ErrOptions] and names every fault.
+// Validate returns an error that wraps [errOptions] and names every fault.
 func (o *Options) Validate() error {
 	var faults []error
 	fault := func(bad bool, format string, args ...any) {
@@ -125,17 +125,17 @@ func (o *Options) Validate() error {
 	}
 	fault(o.Recipe != RecipeOurs && o.Recipe != RecipePaper, "recipe %q is neither %s nor %s", o.Recipe, RecipeOurs, RecipePaper)
 	fault(!slices.Contains([]string{SplitRandom, SplitGrouped, SplitFolds}, o.Split), "split %q is none of %s, %s and %s", o.Split, SplitRandom, SplitGrouped, SplitFolds)
-	fault(len(o.Hidden) == 0 || len(o.Hidden) > MaxHidden, "%d hidden layers, not of 1 to %d", len(o.Hidden), MaxHidden)
+	fault(len(o.Hidden) == 0 || len(o.Hidden) > maxHidden, "%d hidden layers, not of 1 to %d", len(o.Hidden), maxHidden)
 	for _, units := range o.Hidden {
-		fault(units < 1 || units > MaxUnits, "a hidden layer of %d units, not of 1 to %d", units, MaxUnits)
+		fault(units < 1 || units > maxUnits, "a hidden layer of %d units, not of 1 to %d", units, maxUnits)
 	}
-	fault(o.Epochs < 0 || o.Epochs > MaxEpochs, "%d epochs, the limit is %d", o.Epochs, MaxEpochs)
+	fault(o.Epochs < 0 || o.Epochs > maxEpochs, "%d epochs, the limit is %d", o.Epochs, maxEpochs)
 	fault(!(o.TestFraction >= 0.01 && o.TestFraction <= 0.9), "%v of the rows to test with, not 0.01 to 0.9", o.TestFraction)
-	fault(o.Split == SplitFolds && (o.Folds < 2 || o.Folds > MaxFolds), "%d folds, not of 2 to %d", o.Folds, MaxFolds)
+	fault(o.Split == SplitFolds && (o.Folds < 2 || o.Folds > maxFolds), "%d folds, not of 2 to %d", o.Folds, maxFolds)
 	if len(faults) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %w", ErrOptions, errors.Join(faults...))
+	return fmt.Errorf("%w: %w", errOptions, errors.Join(faults...))
 }
 
 func (o *Options) report(p Progress) {

@@ -77,7 +77,7 @@ func regularizeCosts(ctx context.Context, d *training.Dataset, rows []training.R
 		}
 	}
 	if best == nil {
-		return nil, nil, fmt.Errorf("%w: costs are no numbers", ErrDiverged)
+		return nil, nil, fmt.Errorf("%w: costs are no numbers", errDiverged)
 	}
 	return best, r, nil
 }

@@ -83,7 +83,7 @@ func TestSplitRefusesFewRows(t *testing.T) {
 		t.Errorf("%d rows are enough, says training: %v", training.LeastRows, err)
 	}
 	for _, n := range []int{0, 1, minTestRows, minTrainRows + minTestRows - 1} {
-		if _, err := split(synthetic(n, 1).Rows, &o, rand.New(rand.NewPCG(1, 0))); !errors.Is(err, ErrRows) {
+		if _, err := split(synthetic(n, 1).Rows, &o, rand.New(rand.NewPCG(1, 0))); !errors.Is(err, errRows) {
 			t.Errorf("%d rows: %v", n, err)
 		}
 	}

@@ -52,11 +52,11 @@ func check(d *training.Dataset) error {
 		return err
 	}
 	if !slices.ContainsFunc(d.Rows, func(r training.Row) bool { return len(r.Group.Spans) > 1 }) {
-		return fmt.Errorf("%w: none of %d rows holds spans of several models; where nothing overlaps, solo times say all", ErrRows, len(d.Rows))
+		return fmt.Errorf("%w: none of %d rows holds spans of several models; where nothing overlaps, solo times say all", errRows, len(d.Rows))
 	}
 	f := features(d, d.Rows, RecipePaper)
 	if err := f.Validate(); err != nil {
-		return fmt.Errorf("%w that a predictor can take: %w", ErrRows, err)
+		return fmt.Errorf("%w that a predictor can take: %w", errRows, err)
 	}
 	return nil
 }
@@ -133,7 +133,7 @@ func split(rows []training.Row, o *Options, random *rand.Rand) ([]fold, error) {
 	for _, f := range folds {
 		if len(f.train) < minTrainRows || len(f.test) < minTestRows {
 			return nil, fmt.Errorf("%w: %d to fit with and %d to test with; at least %d and %d are needed: measure more groups",
-				ErrRows, len(f.train), len(f.test), minTrainRows, minTestRows)
+				errRows, len(f.train), len(f.test), minTrainRows, minTestRows)
 		}
 		// The order of the rows in the dataset, so that only the choice and
 		// not the order is random.

@@ -179,9 +179,9 @@ func TestTrainRefuses(t *testing.T) {
 		d    *training.Dataset
 		want error
 	}{
-		"empty":      {&training.Dataset{}, ErrRows},
-		"few":        {synthetic(50, 1), ErrRows},
-		"no overlap": {alone, ErrRows},
+		"empty":      {&training.Dataset{}, errRows},
+		"few":        {synthetic(50, 1), errRows},
+		"no overlap": {alone, errRows},
 		"NaN":        {noTime, training.ErrFormat},
 	} {
 		if _, _, err := Train(t.Context(), c.d, quick()); !errors.Is(err, c.want) {
@@ -193,7 +193,7 @@ func TestTrainRefuses(t *testing.T) {
 func TestTrainStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	o := quick()
-	o.Epochs = MaxEpochs
+	o.Epochs = maxEpochs
 	o.Progress = func(Progress) { cancel() }
 	if _, _, err := Train(ctx, synthetic(300, 1), o); !errors.Is(err, context.Canceled) {
 		t.Errorf("after an interrupt: %v", err)
@@ -205,18 +205,18 @@ func TestOptionsRefuse(t *testing.T) {
 		"recipe":    func(o *Options) { o.Recipe = "x" },
 		"split":     func(o *Options) { o.Split = "x" },
 		"no layer":  func(o *Options) { o.Hidden = nil },
-		"layers":    func(o *Options) { o.Hidden = make([]int, MaxHidden+1) },
+		"layers":    func(o *Options) { o.Hidden = make([]int, maxHidden+1) },
 		"units":     func(o *Options) { o.Hidden = []int{0} },
-		"wide":      func(o *Options) { o.Hidden = []int{MaxUnits + 1} },
+		"wide":      func(o *Options) { o.Hidden = []int{maxUnits + 1} },
 		"epochs":    func(o *Options) { o.Epochs = -1 },
 		"test":      func(o *Options) { o.TestFraction = 1 },
 		"test NaN":  func(o *Options) { o.TestFraction = math.NaN() },
 		"folds":     func(o *Options) { o.Split, o.Folds = SplitFolds, 1 },
-		"many fold": func(o *Options) { o.Split, o.Folds = SplitFolds, MaxFolds+1 },
+		"many fold": func(o *Options) { o.Split, o.Folds = SplitFolds, maxFolds+1 },
 	} {
 		o := DefaultOptions()
 		spoil(&o)
-		if err := o.Validate(); !errors.Is(err, ErrOptions) {
+		if err := o.Validate(); !errors.Is(err, errOptions) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -9,11 +9,11 @@ import (
 )
 
 const (
-	// HistoryStep is the time between two points of a history.
-	HistoryStep = 5 * time.Second
+	// historyStep is the time between two points of a history.
+	historyStep = 5 * time.Second
 
-	// HistoryPoints is how many points are remembered: twenty minutes.
-	HistoryPoints = 240
+	// historyPoints is how many points are remembered: twenty minutes.
+	historyPoints = 240
 
 	// recentPoints is how many points before the one that is not over yet count as
 	// now where a rate is asked for.
@@ -28,16 +28,16 @@ const (
 )
 
 // steps holds the latest points of something: that of step n, counted since the daemon
-// started, is in n % HistoryPoints, unless nothing happened in it.
+// started, is in n % historyPoints, unless nothing happened in it.
 type steps[P any] struct {
-	points  [HistoryPoints]P
-	numbers [HistoryPoints]int64
+	points  [historyPoints]P
+	numbers [historyPoints]int64
 }
 
 // at returns the point of a time, which is empty if it is the first to be seen of it.
 func (s *steps[P]) at(t time.Duration) *P {
-	number := int64(max(t, 0) / HistoryStep)
-	i := number % HistoryPoints
+	number := int64(max(t, 0) / historyStep)
+	i := number % historyPoints
 	if s.numbers[i] != number {
 		var empty P
 		s.points[i], s.numbers[i] = empty, number
@@ -49,7 +49,7 @@ func (s *steps[P]) at(t time.Duration) *P {
 // many steps later they are.
 func (s *steps[P]) each(first int64, n int, yield func(i int, p *P)) {
 	for i := range n {
-		if at := (first + int64(i)) % HistoryPoints; s.numbers[at] == first+int64(i) {
+		if at := (first + int64(i)) % historyPoints; s.numbers[at] == first+int64(i) {
 			yield(i, &s.points[at])
 		}
 	}
@@ -138,8 +138,8 @@ type serviceHistory struct {
 
 // newHistory returns what has happened up to a time.
 func newHistory(from *steps[point], now time.Duration) *History {
-	last := int64(now / HistoryStep)
-	h := &History{Step: HistoryStep, First: max(0, last-HistoryPoints+1), Now: now, Lost: map[string][]uint64{}, Services: []serviceHistory{}}
+	last := int64(now / historyStep)
+	h := &History{Step: historyStep, First: max(0, last-historyPoints+1), Now: now, Lost: map[string][]uint64{}, Services: []serviceHistory{}}
 	n := int(last - h.First + 1)
 	h.Overlap, h.Merge, h.Busy, h.InTime = make([]time.Duration, n), make([]time.Duration, n), make([]time.Duration, n), make([]uint64, n)
 	from.each(h.First, n, func(i int, p *point) {
@@ -182,10 +182,10 @@ func (h *History) lose(reason string, step int, count uint64) {
 // lately returns the device time saved for each second of late: over the step that a
 // time is in and the two before it.
 func (h *history) lately(now time.Duration) (overlap, merge float64) {
-	last := int64(now / HistoryStep)
+	last := int64(now / historyStep)
 	first := max(0, last-recentPoints)
 	var sum observe.Gain
 	h.each(first, int(last-first+1), func(_ int, p *point) { sum.Add(p.gain) })
-	seconds := max(now-time.Duration(first)*HistoryStep, HistoryStep).Seconds() // a daemon that has just started has no rate yet
+	seconds := max(now-time.Duration(first)*historyStep, historyStep).Seconds() // a daemon that has just started has no rate yet
 	return sum.Overlap.Seconds() / seconds, sum.Merge.Seconds() / seconds
 }

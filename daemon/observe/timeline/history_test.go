@@ -48,7 +48,7 @@ func TestHistory(t *testing.T) {
 
 	r.Observe(&observe.Event{Kind: observe.TurnedAway, At: 14 * time.Second, Service: &models.Service{}, Turned: turnedAway(map[string]uint64{query.ReasonGivenUp: 5, query.ReasonQueueFull: 1})})
 	h := r.historyUpTo(16 * time.Second)
-	if h.First != 0 || h.Step != HistoryStep || !slices.Equal(h.Overlap, []time.Duration{15 * ms, 0, 0, 0}) || !slices.Equal(h.Merge, []time.Duration{-2 * ms, 0, 3 * ms, 0}) ||
+	if h.First != 0 || h.Step != historyStep || !slices.Equal(h.Overlap, []time.Duration{15 * ms, 0, 0, 0}) || !slices.Equal(h.Merge, []time.Duration{-2 * ms, 0, 3 * ms, 0}) ||
 		!slices.Equal(h.Busy, []time.Duration{80 * ms, 0, 70 * ms, 0}) || !slices.Equal(h.InTime, []uint64{1, 0, 0, 0}) {
 		t.Errorf("%+v", h)
 	}
@@ -79,19 +79,19 @@ func turnedAway(counts map[string]uint64) *[len(query.TurnedAwayFor)]uint64 {
 // step that has its place.
 func TestHistoryForgets(t *testing.T) {
 	r := newHistoryRig()
-	for n := range int64(3 * HistoryPoints) {
-		if n%HistoryPoints == 7 && n > HistoryPoints {
+	for n := range int64(3 * historyPoints) {
+		if n%historyPoints == 7 && n > historyPoints {
 			continue // a quiet step where there was one before
 		}
-		r.round(time.Duration(n)*HistoryStep, time.Duration(n), observe.Gain{Overlap: 1})
-		r.query(time.Duration(n)*HistoryStep, time.Hour, overlap.Finished, overlap.ReasonNone)
+		r.round(time.Duration(n)*historyStep, time.Duration(n), observe.Gain{Overlap: 1})
+		r.query(time.Duration(n)*historyStep, time.Hour, overlap.Finished, overlap.ReasonNone)
 	}
-	h := r.historyUpTo((3*HistoryPoints - 1) * HistoryStep)
-	if h.First != 2*HistoryPoints || len(h.Busy) != HistoryPoints || len(h.Lost["late"]) != HistoryPoints {
+	h := r.historyUpTo((3*historyPoints - 1) * historyStep)
+	if h.First != 2*historyPoints || len(h.Busy) != historyPoints || len(h.Lost["late"]) != historyPoints {
 		t.Fatalf("%d points from %d on", len(h.Busy), h.First)
 	}
 	for i := range h.Busy {
-		want, lost := time.Duration(2*HistoryPoints+i), uint64(1)
+		want, lost := time.Duration(2*historyPoints+i), uint64(1)
 		if i == 7 {
 			want, lost = 0, 0
 		}
@@ -99,7 +99,7 @@ func TestHistoryForgets(t *testing.T) {
 			t.Errorf("point %d: busy %d, late %d", i, h.Busy[i], h.Lost["late"][i])
 		}
 	}
-	if quiet := r.historyUpTo(1000 * HistoryPoints * HistoryStep); len(quiet.Lost) != 0 || slices.Max(quiet.Busy) != 0 {
+	if quiet := r.historyUpTo(1000 * historyPoints * historyStep); len(quiet.Lost) != 0 || slices.Max(quiet.Busy) != 0 {
 		t.Errorf("after a long rest: %+v", quiet)
 	}
 }
@@ -126,7 +126,7 @@ func TestHistoryAllocatesNothing(t *testing.T) {
 	r := newHistoryRig()
 	e := &observe.Event{Kind: observe.Ended, Outcome: &models.Outcome{Took: 1}, Gain: observe.Gain{Overlap: 1}}
 	if n := testing.AllocsPerRun(1000, func() {
-		e.At += HistoryStep / 3
+		e.At += historyStep / 3
 		r.Observe(e)
 	}); n != 0 {
 		t.Errorf("%v allocations for a round", n)

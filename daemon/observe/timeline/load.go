@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// LoadWindow is over how long signals for scaling are smoothed, in steps as those of a
+	// loadWindow is over how long signals for scaling are smoothed, in steps as those of a
 	// history: as long as it takes to start a worker with its model, so that what is
 	// demanded does not change before the answer to the last demand can be seen.
-	LoadWindow = time.Minute
+	loadWindow = time.Minute
 
 	// loadSteps is how many steps a window has, with the one that is not over.
-	loadSteps = int(LoadWindow/HistoryStep) + 1
+	loadSteps = int(loadWindow/historyStep) + 1
 
 	// loadEvery is how often a load is published.
 	loadEvery = time.Second

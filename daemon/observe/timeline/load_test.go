@@ -75,7 +75,7 @@ func near(got, want float64) bool { return math.Abs(got-want) < 0.02 }
 // which the devices are idle, and the time of a round is divided among its services.
 func TestDemandOfIdleDevices(t *testing.T) {
 	r := newLoadRig(t)
-	r.until(3*LoadWindow, func() {
+	r.until(3*loadWindow, func() {
 		r.round(0, 250*time.Millisecond, 100*time.Millisecond)
 		r.round(0, 250*time.Millisecond, 200*time.Millisecond, 50*time.Millisecond)
 		r.round(1, 250*time.Millisecond, 0)
@@ -88,7 +88,7 @@ func TestDemandOfIdleDevices(t *testing.T) {
 	if !near(o.DevicesDemanded, 2*(1-0.625)) || !near(o.Idle, 0.625) || o.BadRate != 0 || o.Stalled {
 		t.Errorf("%+v", o)
 	}
-	if w := o.WindowSeconds; w < LoadWindow.Seconds() || w > (LoadWindow+HistoryStep).Seconds() {
+	if w := o.WindowSeconds; w < loadWindow.Seconds() || w > (loadWindow+historyStep).Seconds() {
 		t.Errorf("it looks back for %v s", w)
 	}
 	left, right := o.Devices[0], o.Devices[1]
@@ -135,7 +135,7 @@ func TestDemandOfALoadThatIsTooMuch(t *testing.T) {
 		{"nothing but bad ones", 0, 100, nil, 20, 1, 0},
 	} {
 		r := newLoadRig(t)
-		r.until(2*LoadWindow, func() {
+		r.until(2*loadWindow, func() {
 			r.round(0, time.Second)
 			r.round(1, time.Second)
 			r.finished(0, c.good, 0.54)
@@ -158,13 +158,13 @@ func TestDemandInTime(t *testing.T) {
 		t.Errorf("before anything has happened: %+v", o)
 	}
 	bad := func() { r.finished(0, 1, 0.9); r.finished(0, 1, -1) }
-	r.until(LoadWindow/2, bad)
+	r.until(loadWindow/2, bad)
 	if o := r.loads(); !near(o.DevicesDemanded, 4) {
 		t.Errorf("half of a window, half of all late: %+v", o)
 	}
-	r.now = LoadWindow - time.Second
-	r.until(LoadWindow-time.Millisecond, func() {})
-	r.now = 2*LoadWindow + 5*time.Second
+	r.now = loadWindow - time.Second
+	r.until(loadWindow-time.Millisecond, func() {})
+	r.now = 2*loadWindow + 5*time.Second
 	if o := r.loads(); o.DevicesDemanded != 0 || o.BadRate != 0 || o.Idle != 1 || o.Services["a"].Headroom != 1 {
 		t.Errorf("a window in which nothing happened: %+v", o)
 	}
@@ -172,7 +172,7 @@ func TestDemandInTime(t *testing.T) {
 		t.Errorf("of a scheduler that hangs: %+v", o)
 	}
 	fresh := newLoadRig(t)
-	fresh.now = LoadWindow / 2
+	fresh.now = loadWindow / 2
 	if o := fresh.loads(); o.DevicesDemanded != 2 || o.Idle != 1 {
 		t.Errorf("half a window in which nothing happened: %+v", o)
 	}

@@ -8,8 +8,8 @@ const (
 	// Queries is how many queries that are over are remembered.
 	Queries = 8192
 
-	// PageQueries is how many are told of at once.
-	PageQueries = 1024
+	// pageQueries is how many are told of at once.
+	pageQueries = 1024
 
 	// copiedQueries is how many are copied while whoever feeds may have to wait.
 	copiedQueries = 64

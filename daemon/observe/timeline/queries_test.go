@@ -52,7 +52,7 @@ func TestQueriesFollowEachOther(t *testing.T) {
 					t.Fatalf("query %d, want %d", p.Queries[i].ID, want)
 				}
 			}
-			if p.Next != want || p.More != (want < ended) || len(p.Queries) > PageQueries || ended-want > Queries {
+			if p.Next != want || p.More != (want < ended) || len(p.Queries) > pageQueries || ended-want > Queries {
 				t.Fatalf("%d of %d: next %d, more %t, %d missed", want, ended, p.Next, p.More, p.Missed)
 			}
 			since = p.Next

@@ -360,16 +360,16 @@ func (p *Page) positions() (n int) {
 }
 
 // ReadQueries returns the queries that ended after so many, oldest first and at
-// most PageQueries; with Latest, none but how many there were.
+// most pageQueries; with Latest, none but how many there were.
 func (r *Ring) ReadQueries(since uint64) *QueryPage {
 	p := &QueryPage{Epoch: r.epoch, Queries: []Query{}, Next: since}
 	var chunk [copiedQueries]Query
 	for {
 		r.mu.Lock()
-		n := r.mu.queries.copy(p, chunk[:min(copiedQueries, PageQueries-len(p.Queries))])
+		n := r.mu.queries.copy(p, chunk[:min(copiedQueries, pageQueries-len(p.Queries))])
 		r.mu.Unlock()
 		p.Queries = append(p.Queries, chunk[:n]...) // without the lock: it may take memory
-		if !p.More || len(p.Queries) == PageQueries {
+		if !p.More || len(p.Queries) == pageQueries {
 			return p
 		}
 	}
@@ -419,8 +419,8 @@ func (r *Ring) Load(live bool) *status.Load {
 // publishLocked publishes the load of now for all who ask before the next.
 func (r *Ring) publishLocked(now time.Duration) {
 	r.due = now + loadEvery
-	first := max(0, int64(now/HistoryStep)-int64(loadSteps)+1)
-	back := now - time.Duration(first)*HistoryStep
+	first := max(0, int64(now/historyStep)-int64(loadSteps)+1)
+	back := now - time.Duration(first)*historyStep
 	o := &status.Load{Services: map[string]status.ServiceLoad{}, At: now, WindowSeconds: back.Seconds()}
 	var idle float64
 	for i := range r.mu.load.devices {
@@ -446,7 +446,7 @@ func (r *Ring) publishLocked(now time.Duration) {
 	if o.BadRate > badLimit {
 		o.DevicesDemanded = n / (1 - min(o.BadRate, mostBad))
 	}
-	if now < LoadWindow { // it has not seen enough to give devices back
+	if now < loadWindow { // it has not seen enough to give devices back
 		o.DevicesDemanded = max(o.DevicesDemanded, n)
 	}
 	r.load.Store(o)
