@@ -411,7 +411,7 @@ func TestCloseEndsWhatRuns(t *testing.T) {
 	if err := f.Run(3, nil); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
-	if err := f.Close(); !errors.Is(err, ErrClosed) {
+	if err := errors.Join(f.Close(), f.Start(t.Context())); !errors.Is(err, ErrClosed) || strings.Count(err.Error(), ErrClosed.Error()) != 2 {
 		t.Error(err)
 	}
 }

@@ -64,27 +64,6 @@ func TestBatchInParts(t *testing.T) {
 	for i := range q {
 		q[i].Release()
 	}
-	// It exists no more.
-	r.run(3, r.on(1, 7, 4, operators, 3))
-	if s := r.next().Spans[0]; s.Status != models.SpanLost || !errors.Is(s.Err, executor.ErrBatchLost) {
-		t.Errorf("%+v", s)
-	}
-}
-
-func TestReleasedBatchIsLost(t *testing.T) {
-	r := startRig(t, quick)
-	r.run(1, r.on(0, 1, 0, 4, 1))
-	r.next()
-	r.Release(0, 1)
-	r.Release(9, 1)
-	r.run(2, r.on(0, 1, 4, 5, 1), r.on(1, 2, 0, operators, 1))
-	o := r.next()
-	if s := o.Spans[0]; s.Status != models.SpanLost || s.Reached != 4 || !errors.Is(s.Err, executor.ErrBatchLost) {
-		t.Errorf("%+v", s)
-	}
-	if s := o.Spans[1]; s.Status != models.SpanDone || !s.Finished || s.DeviceTook != operators*2*quick.operator {
-		t.Errorf("%+v", s)
-	}
 }
 
 // The shorter span of a group ends in the proportion that it would alone.
@@ -128,20 +107,6 @@ func TestRoundsQueue(t *testing.T) {
 	}
 }
 
-func TestTooManyRounds(t *testing.T) {
-	r := startRig(t, slow)
-	for i := range executor.MaxRounds {
-		r.run(uint64(i), r.on(0, models.BatchID(i), 0, 1, 1))
-	}
-	if err := r.Run(99, []executor.SpanRequest{r.on(0, 99, 0, 1, 1)}); !errors.Is(err, executor.ErrTooManyRounds) {
-		t.Errorf("%v", err)
-	}
-	r.Stop(0, 0)
-	for i := range executor.MaxRounds {
-		r.Stop(0, models.BatchID(i))
-	}
-}
-
 // A batch size that is not that of the model's last run costs what the device says, as
 // does the first round after a pause.
 func TestChangeAndPause(t *testing.T) {
@@ -161,32 +126,6 @@ func TestChangeAndPause(t *testing.T) {
 	time.Sleep(600 * time.Millisecond)
 	if got := took(10, 1); got != 500*time.Millisecond {
 		t.Errorf("after a pause a run takes %v more", got)
-	}
-}
-
-// The same seed draws the same times.
-func TestSeed(t *testing.T) {
-	noisy := formula{operator: 10 * time.Microsecond, spread: 1}
-	draw := func(seed uint64) (all []time.Duration) {
-		r := startRig(t, noisy, func(o *executor.Options) { o.Inside = New(noisy, seed, known, "h") })
-		for i := range 5 {
-			r.run(uint64(i), r.on(0, models.BatchID(i), 0, operators, 1))
-			all = append(all, r.next().Spans[0].DeviceTook)
-		}
-		return all
-	}
-	a, b, c := draw(1), draw(1), draw(2)
-	equal := 0
-	for i := range a {
-		if a[i] != b[i] {
-			t.Errorf("%v, then %v", a, b)
-		}
-		if a[i] == c[i] {
-			equal++
-		}
-	}
-	if equal == len(a) {
-		t.Errorf("another seed draws the same: %v", a)
 	}
 }
 
@@ -234,39 +173,6 @@ func TestStopBeforeItBegins(t *testing.T) {
 	}
 }
 
-func TestEvents(t *testing.T) {
-	r := startRig(t, quick)
-	r.run(1, r.on(0, 1, 0, operators, 1))
-	r.next()
-	if err := r.Close(); err != nil {
-		t.Error(err)
-	}
-	events := r.events()
-	for id := range models.ServiceID(3) {
-		var own []executor.Event
-		for _, e := range events {
-			if e.Service == id && (e.Kind == executor.WorkerReady || e.Kind == executor.WorkerStopped) {
-				own = append(own, e)
-			}
-		}
-		if len(own) != 2 || own[1].Kind != executor.WorkerStopped || own[1].PID != 0 {
-			t.Errorf("service %d: %+v", id, own)
-		}
-	}
-	if _, open := <-r.Outcomes(); open {
-		t.Error("outcomes are open")
-	}
-	if state, err := r.State(0); err != nil || state.Phase != executor.Closed {
-		t.Errorf("%+v, %v", state, err)
-	}
-	if err := r.Run(2, nil); !errors.Is(err, executor.ErrClosed) {
-		t.Errorf("%v", err)
-	}
-	if err := r.Start(context.Background()); !errors.Is(err, executor.ErrClosed) {
-		t.Errorf("%v", err)
-	}
-}
-
 // What runs when the executor ends is lost, and told.
 func TestCloseLosesRounds(t *testing.T) {
 	for name, end := range map[string]func(*rig, context.CancelFunc){
@@ -299,55 +205,5 @@ func TestCloseLosesRounds(t *testing.T) {
 				}
 			}
 		})
-	}
-}
-
-func TestNotStarted(t *testing.T) {
-	r := newRig(t, quick)
-	r.run(1, r.on(0, 1, 0, operators, 1))
-	if s := r.next().Spans[0]; s.Status != models.SpanLost || !errors.Is(s.Err, executor.ErrNotReady) {
-		t.Errorf("%+v", s)
-	}
-	if err := r.Start(context.Background()); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Start(context.Background()); !errors.Is(err, executor.ErrClosed) {
-		t.Errorf("%v", err)
-	}
-}
-
-// An output that is not released is a leak, and can be read after Close.
-func TestCloseReportsOutputs(t *testing.T) {
-	r := startRig(t, quick)
-	offset, _, err := r.arenas[0].Alloc(64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	request := executor.SpanRequest{Span: models.Span{Batch: 1, End: operators, Size: 1}, Queries: []wire.QueryTensors{
-		{ID: 1, Inputs: []wire.Tensor{{Type: models.Float32, Shape: []int64{1, Columns}, Offset: offset, Bytes: 16}}}}}
-	r.run(1, request)
-	o := <-r.Outcomes()
-	if err := r.arenas[0].Free(offset); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.Close(); !errors.Is(err, executor.ErrLeak) || !strings.Contains(err.Error(), "1 outputs of service zero") {
-		t.Errorf("%v", err)
-	}
-	if data := o.Spans[0].Queries[0].Outputs[0].Data; !bytes.Equal(data, make([]byte, 16)) {
-		t.Errorf("%v", data)
-	}
-	o.Spans[0].Queries[0].Release()
-}
-
-// Outputs that do not fit fail the batch, and nothing of it stays.
-func TestOutputsDoNotFit(t *testing.T) {
-	r := startRig(t, quick, func(o *executor.Options) { o.Services[0].OutputBytes = 1 << 12 })
-	span := executor.SpanRequest{Span: models.Span{Batch: 1, End: operators, Size: 2}, Queries: r.inputs(0, 1, 1, 1<<10)}
-	r.run(1, span)
-	if s := r.next().Spans[0]; s.Status != models.SpanFailed || s.Finished || len(s.Queries) != 0 || !strings.Contains(s.Err.Error(), "shared memory is full") {
-		t.Errorf("%+v", s)
-	}
-	if state, _ := r.State(0); state.OutputLeases != 0 {
-		t.Errorf("%d outputs are leased", state.OutputLeases)
 	}
 }

@@ -172,12 +172,6 @@ func (r *rig) add(s executor.ServiceSpec) error {
 	return err
 }
 
-func (r *rig) events() []executor.Event {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return append([]executor.Event(nil), r.mu.events...)
-}
-
 // inputs puts queries of these batch sizes into the arena of a service.
 func (r *rig) inputs(id models.ServiceID, first models.QueryID, sizes ...int) (all []wire.QueryTensors) {
 	r.t.Helper()
