@@ -164,24 +164,6 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-func BenchmarkLatency(b *testing.B) {
-	m, r := newModel(b, random(1)), rand.New(rand.NewPCG(1, 2))
-	var groups []models.Group
-	for range 1024 {
-		groups = append(groups, drawGroup(m, r))
-	}
-	b.Run("known", func(b *testing.B) {
-		for i := range b.N {
-			m.Latency(groups[i%16])
-		}
-	})
-	b.Run("new", func(b *testing.B) {
-		for i := range b.N {
-			m.most(groups[i%len(groups)].Spans)
-		}
-	})
-}
-
 // TestExtra: batch sizes that change add up, waking up is paid once, and a group that is not
 // covered pays neither more than once.
 func TestExtra(t *testing.T) {

@@ -252,29 +252,3 @@ func TestBoundSequences(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkBoundStep is BenchmarkProgramStep through bindings.
-func BenchmarkBoundStep(b *testing.B) {
-	const steps = 64
-	e := openEnv(b, EnvOptions{IntraThreads: 1})
-	x, _ := floats(b, e, []int64{1}, 1)
-	s := newSession(b, e, add())
-	p, err := NewBoundProgram(slices.Repeat([]*Session{s}, steps))
-	if err != nil {
-		b.Fatal(err)
-	}
-	closeAfter(b, p)
-	for i := range steps {
-		out, _ := floats(b, e, []int64{1})
-		p.SetInput(i, 0, x)
-		p.SetInput(i, 1, x)
-		p.SetOutput(i, 0, out)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := p.Run(0, steps, nil); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*steps), "ns/step")
-}

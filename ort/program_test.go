@@ -2,7 +2,6 @@ package ort
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -297,44 +296,4 @@ func TestNewProgramErrors(t *testing.T) {
 	if _, err := NewProgram([]*Session{open, closed}); !errors.Is(err, ErrClosed) {
 		t.Errorf("a closed session gives %v", err)
 	}
-}
-
-// BenchmarkProgramSlow is how exactly a slow program takes longer, by the size of a step.
-func BenchmarkProgramSlow(b *testing.B) {
-	const factor, steps = 3, 64
-	for _, n := range []int64{1, 1 << 12, 1 << 16, 1 << 18} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			e := openEnv(b, EnvOptions{IntraThreads: 1})
-			x, _ := floats(b, e, []int64{n}, 1)
-			p, _ := chain(b, e, steps, x)
-			var took [2]time.Duration
-			for b.Loop() {
-				for i, slow := range []float64{1, factor} {
-					p.Slow(slow)
-					begin := time.Now()
-					if _, err := p.Run(0, steps, nil); err != nil {
-						b.Fatal(err)
-					}
-					took[i] += time.Since(begin)
-				}
-			}
-			b.ReportMetric(float64(took[1])/float64(took[0]), "slower")
-		})
-	}
-}
-
-// BenchmarkProgramStep is what a cut costs: a run of a session that does next
-// to nothing.
-func BenchmarkProgramStep(b *testing.B) {
-	const steps = 64
-	e := openEnv(b, EnvOptions{IntraThreads: 1})
-	x, _ := floats(b, e, []int64{1}, 1)
-	p, _ := chain(b, e, steps, x)
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := p.Run(0, steps, nil); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*steps), "ns/step")
 }

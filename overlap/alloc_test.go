@@ -98,20 +98,3 @@ func TestNextAsksAboutHeadsOnly(t *testing.T) {
 		t.Errorf("the predictor was asked %d times", asked.calls)
 	}
 }
-
-// BenchmarkQuery tells the time of a query through Arrive, Next and Finish
-// over four services, each query a round of its own.
-func BenchmarkQuery(b *testing.B) {
-	for _, p := range policies {
-		b.Run(p.Name, func(b *testing.B) {
-			l := newLoad(b, p.policy, 4)
-			for _, sv := range l.s.services {
-				sv.MaxBatch = 1
-			}
-			b.ReportAllocs()
-			for b.Loop() {
-				l.round(b)
-			}
-		})
-	}
-}

@@ -50,26 +50,3 @@ func TestWaitingPostponed(t *testing.T) {
 		t.Errorf("%d are postponed before there was a triage", w.Postponed)
 	}
 }
-
-// BenchmarkWaiting is what those who watch a full scheduler cost it.
-func BenchmarkWaiting(b *testing.B) {
-	config := goodConfig(64)
-	s, err := New(config)
-	if err != nil {
-		b.Fatal(err)
-	}
-	id := models.QueryID(0)
-	for sv, service := range s.services {
-		for range service.QueueLimit {
-			id++
-			if err := s.Arrive(0, models.Query{ID: id, Service: models.ServiceID(sv), Size: 1, Deadline: time.Hour}); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-	var to []Waiting
-	b.ReportMetric(float64(id), "queries")
-	for b.Loop() {
-		to = s.Waiting(to[:0])
-	}
-}

@@ -366,12 +366,3 @@ func TestMarginProperties(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkCalibrationObserve(b *testing.B) {
-	c, d, keys := newTrained(), newDevice(9), pairs(4, sourceNetwork)
-	d.run(c, keys, 5000)
-	b.ReportAllocs()
-	for i := 0; b.Loop(); i++ {
-		d.observe(c, keys[i%len(keys)], tenMillis*(1+float64(i%7)/100))
-	}
-}

@@ -236,13 +236,3 @@ func TestValidateRefuses(t *testing.T) {
 		}
 	}
 }
-
-func BenchmarkEncode(b *testing.B) {
-	e := newEncoder(twoModels(FeaturesModel))
-	g := groupOf(part(1, 0, 2, 1, 16), part(0, 1, 3, 2, 0))
-	inputs := make([]float32, e.width)
-	b.ReportAllocs()
-	for b.Loop() {
-		e.encode(g, inputs)
-	}
-}

@@ -2,7 +2,6 @@ package predictor
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -168,22 +167,6 @@ func TestNewNetworkRefuses(t *testing.T) {
 	} {
 		if _, err := NewNetwork(damage(randomLayers(rng, 5, 4, 3, 1))); !errors.Is(err, errDamaged) {
 			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-func BenchmarkKernels(b *testing.B) {
-	for name, k := range kernels() {
-		for _, width := range []int{32, 64, 128} {
-			b.Run(fmt.Sprintf("%s/3x%d", name, width), func(b *testing.B) {
-				rng := rand.New(rand.NewPCG(11, 12))
-				n := newNetwork(b, randomLayers(rng, 60, width, width, width, 1))
-				n.forward = k
-				setRows(rng, n, 16, 0.5)
-				for b.Loop() {
-					n.Run(16)
-				}
-			})
 		}
 	}
 }

@@ -181,14 +181,3 @@ func TestSoloProperties(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkSpan(b *testing.B) {
-	solo := newSolo(b, 170)
-	for size := 1; size <= 32; size *= 2 {
-		set(b, solo, 0, size, 0, make([]time.Duration, 170)...)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		solo.Span(span(0, 3, 100, 8, 0))
-	}
-}

@@ -7,55 +7,8 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
-	"github.com/overlapd/overlapd/segments/worker"
 )
-
-// BenchmarkSpan runs a tiny model one operator at a time: what a span costs
-// beside the work of its operators.
-func BenchmarkSpan(b *testing.B) {
-	m, _ := openTiny(b, "tiny_mlp", Config{})
-	q := queryOf(b, m, 1, 0)
-	if _, err := runAll(m, 1, q); err != nil {
-		b.Fatal(err)
-	}
-	if err := m.Start(1, []worker.Query{q}); err != nil {
-		b.Fatal(err)
-	}
-	defer m.Release(1)
-	batch := m.batches[1]
-	b.ReportAllocs()
-	for b.Loop() {
-		batch.next = 0
-		for p := range m.sessions {
-			if _, err := m.Run(1, p, p+1, nil); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(m.sessions)), "ns/operator")
-}
-
-// BenchmarkBatch starts, runs and finishes whole batches of a tiny model.
-func BenchmarkBatch(b *testing.B) {
-	m, _ := openTiny(b, "tiny_mlp", Config{})
-	q := queryOf(b, m, 1, 0)
-	room := make([]byte, 1<<16)
-	out := func(_, _ int, _ models.DataType, _ []int64, n int64) ([]byte, error) { return room[:n], nil }
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := m.Start(1, []worker.Query{q}); err != nil {
-			b.Fatal(err)
-		}
-		if _, err := m.Run(1, 0, len(m.sessions), nil); err != nil {
-			b.Fatal(err)
-		}
-		if err := m.Finish(1, out); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
 
 // BenchmarkConditions takes away, one by one, what makes cutting at every node
 // cheap. resident-MB is what the process gained from before the model was

@@ -5,9 +5,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/device"
-	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments/wire"
 )
 
 func TestInfo(t *testing.T) {
@@ -37,30 +35,5 @@ func TestInfo(t *testing.T) {
 	}
 	if len(i.Solo) != 4 || i.Solo[1].SeqLen != 16 || i.Solo[2].Size != 4 || !models.HasSeqLen(i.Inputs) {
 		t.Errorf("solo: %+v", i.Solo)
-	}
-}
-
-// BenchmarkRound reports how much later than on the device a round is over: what
-// sending it and waking up take.
-func BenchmarkRound(b *testing.B) {
-	e := startRig(b, formula{operator: 20 * time.Microsecond})
-	offset, _, err := e.arenas[0].Alloc(64)
-	if err != nil {
-		b.Fatal(err)
-	}
-	queries := []wire.QueryTensors{{ID: 1, Inputs: []wire.Tensor{
-		{Type: models.Float32, Shape: []int64{1, Columns}, Offset: offset, Bytes: 16}}}}
-	var late, rounds time.Duration
-	for b.Loop() {
-		if err := e.Run(1, []executor.SpanRequest{{Span: models.Span{Batch: 1, End: operators, Size: 1}, Queries: queries}}); err != nil {
-			b.Fatal(err)
-		}
-		o := <-e.Outcomes()
-		late, rounds = late+o.Took-o.Spans[0].DeviceTook, rounds+1
-		o.Spans[0].Queries[0].Release()
-	}
-	b.ReportMetric(float64(late)/float64(rounds), "ns-late/op")
-	if err := e.arenas[0].Free(offset); err != nil {
-		b.Fatal(err)
 	}
 }

@@ -324,34 +324,3 @@ func TestRecordingDoesNotAllocate(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkRound measures what recording adds to a round over four services with
-// its arrivals, and how many bytes a round takes.
-func BenchmarkRound(b *testing.B) {
-	for _, p := range overlap.Policies() {
-		for _, name := range []string{"bare", "recorded"} {
-			b.Run(p.Name+"/"+name, func(b *testing.B) {
-				var w *Writer
-				if name == "recorded" {
-					var err error
-					o := quick()
-					o.MaxFileBytes = 1 << 30
-					if w, err = Open(b.TempDir(), o); err != nil {
-						b.Fatal(err)
-					}
-					defer w.Close()
-				}
-				l := newLoad(b, w, p.Name)
-				b.ReportAllocs()
-				for b.Loop() {
-					l.round(b)
-				}
-				if w != nil {
-					w.mu.Lock()
-					b.ReportMetric(float64(w.mu.since)/float64(b.N), "bytes/round")
-					w.mu.Unlock()
-				}
-			})
-		}
-	}
-}

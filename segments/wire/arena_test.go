@@ -169,27 +169,3 @@ func TestInputArenaReportsLeaks(t *testing.T) {
 		t.Fatal(err)
 	}
 }
-
-func BenchmarkInputArena(b *testing.B) {
-	a, err := NewInputArena(64 << 20)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer a.Close()
-	var held []int64 // every second block of many, so that there are many holes
-	for range 512 {
-		offset, _, _ := a.Alloc(1 << 10)
-		held = append(held, offset)
-	}
-	for i := 0; i < len(held); i += 2 {
-		a.Free(held[i])
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		offset, _, err := a.Alloc(600 << 10)
-		if err != nil {
-			b.Fatal(err)
-		}
-		a.Free(offset)
-	}
-}
