@@ -123,11 +123,6 @@ var arrows = []arrow{
 		why: "it stands for programs of NVIDIA's, so it knows nothing of ours",
 	},
 	{
-		pkg: "cuda/mps/fakemps/nvidia-cuda-mps-control",
-		may: []string{"cuda/mps/fakemps"},
-		why: "it is the fake as a program, to try things by hand; being a main package, nothing imports it",
-	},
-	{
 		pkg: "executor/child",
 		why: "it runs processes; what they are for is the business of whoever starts them",
 	},

@@ -1,41 +1,11 @@
 package fakedriver
 
 import (
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 )
-
-func TestBuild(t *testing.T) {
-	t.Setenv(pageVariable, "") // is set anew, and as it was after the test
-	dir := t.TempDir()
-	d, err := Build(dir, 3, 1<<20)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if info, err := os.Stat(d.Path); err != nil || info.Size() == 0 || filepath.Base(d.Path) != LibraryName {
-		t.Errorf("%s: %v, %v", d.Path, info, err)
-	}
-	if os.Getenv(pageVariable) != filepath.Join(dir, "page") {
-		t.Errorf("the page is said to be %q", os.Getenv(pageVariable))
-	}
-	d.Fail(CallAlloc, 2, 700)
-	data, err := os.ReadFile(filepath.Join(dir, "page"))
-	if err != nil || len(data) != 8*words {
-		t.Fatalf("%d bytes, %v", len(data), err)
-	}
-	for word, want := range map[int]byte{Devices: 3, failAfter + CallAlloc: 2} {
-		if data[8*word] != want {
-			t.Errorf("word %d is %d, want %d: what the test sets is not what the driver reads", word, data[8*word], want)
-		}
-	}
-	if _, err := Build(filepath.Join(dir, "absent"), 1, 1); err == nil {
-		t.Error("built in a folder that is not there")
-	}
-}
 
 // TestNumbers holds the words and the calls to those of the C source.
 func TestNumbers(t *testing.T) {

@@ -7,9 +7,6 @@
 // the real one does; what goes through it is the fake's own. Console, log
 // lines and messages are as NVIDIA documents them or as logs in public show
 // them. What a daemon does wrong is told it by [Behave].
-//
-// By hand: go build ./cuda/mps/fakemps/nvidia-cuda-mps-control makes a program
-// to put first in PATH.
 package fakemps
 
 import (
@@ -26,16 +23,12 @@ import (
 // Program is the name under which the control program is started.
 const Program = "nvidia-cuda-mps-control"
 
-// Take runs the fake and exits if this process was started under the name of
-// its program.
+// Take makes this process the control program and exits, if it was started under
+// the name of that: the daemon with -f, else the console.
 func Take() {
-	if filepath.Base(os.Args[0]) == Program {
-		Main()
+	if filepath.Base(os.Args[0]) != Program {
+		return
 	}
-}
-
-// Main is the control program: the daemon with -f, else the console. It exits.
-func Main() {
 	pipe := cmp.Or(os.Getenv("CUDA_MPS_PIPE_DIRECTORY"), "/tmp/nvidia-mps")
 	run := console
 	if slices.Contains(os.Args[1:], "-f") {
