@@ -162,20 +162,20 @@ func (f *family) limit(l *backlog, v *device, first *query, at time.Duration) ti
 	return limit
 }
 
-// next returns the most urgent query that waits, nil if there is none, and what it takes
-// alone, as the fastest variant if there is a choice: whichever it waits for now.
+// next returns the most urgent query that waits and will not be past its deadline at a
+// time, nil if there is none, and what it takes alone, as the fastest variant if there is a
+// choice: whichever it waits for now.
 func (f *family) next(l *backlog, v *device, at time.Duration) (q *query, took time.Duration) {
-	if sv := f.members[0]; len(f.members) == 1 {
-		if sv.queue.len() == 0 {
-			return nil, 0
-		}
+	sv, single := f.members[0], len(f.members) == 1
+	if single && sv.queue.len() > 0 && sv.queue.top().Deadline > at {
 		q = sv.queue.top()
-		return q, q.Alone
-	}
-	if q, _ = f.waiting(at); q == nil {
+	} else if q, _ = f.waiting(at); q == nil {
 		return nil, 0
 	}
-	if sv := f.fastest(l, v, q, q.Accuracy); sv != nil {
+	if single {
+		return q, q.Alone
+	}
+	if sv = f.fastest(l, v, q, q.Accuracy); sv != nil {
 		took = l.aloneOn(v, sv, q).Latency
 	}
 	return q, took
