@@ -323,27 +323,6 @@ func TestRestoreKnowsChanges(t *testing.T) {
 	}
 }
 
-// A snapshot of an earlier version takes what it does not hold from the
-// configuration.
-func TestRestoreOfEarlierSnapshots(t *testing.T) {
-	k := paused(t).Snapshot()
-	for i := range k.Services {
-		sv := &k.Services[i]
-		sv.Name, sv.QoSTarget, sv.QueueLimit, sv.BestEffort = "", 0, 0, false
-		sv.MaxBatch = 2
-	}
-	r, err := Restore(goodConfig(2), k)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := goodConfig(2).Services
-	want[0].MaxBatch, want[1].MaxBatch = 2, 2
-	again := r.Snapshot()
-	if diff := cmp.Diff(want, again.Definitions()); diff != "" {
-		t.Error(diff)
-	}
-}
-
 // Services that came later, and slots that are free, add no allocation to a
 // round.
 func TestRoundsAfterChangesDoNotAllocate(t *testing.T) {

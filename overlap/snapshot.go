@@ -152,10 +152,8 @@ func (b *batch) snapshot() batchSnapshot {
 }
 
 // Restore returns a scheduler that goes on from a snapshot as the one would
-// that it was taken of. The configuration must be that of the other one; its
-// services come from the snapshot. Only a snapshot of earlier versions, which
-// has no names of services, has them as they are in the configuration, but for
-// Operators and MaxBatch. A snapshot that contradicts itself or the
+// that it was taken of. The configuration must be that of the other one, but for its
+// services, which come from the snapshot. A snapshot that contradicts itself or the
 // configuration is refused with ErrSnapshot. The predictor is not asked.
 func Restore(config Config, k Snapshot) (*Scheduler, error) {
 	if faults := config.ruleFaults(); len(faults) > 0 {
@@ -258,21 +256,15 @@ func (h *host) restore(k *Snapshot, batches map[models.BatchID]*batch) (latest u
 	return latest, nil
 }
 
-// restoreServices makes the services of a snapshot out of those of the
-// configuration.
+// restoreServices makes the services of a snapshot.
 func (s *Scheduler) restoreServices(k *Snapshot) error {
-	configured, n := s.services, len(k.Services)
-	if n < len(configured) || n > MaxServices {
-		return fmt.Errorf("%d services: the configuration has %d, the limit is %d", n, len(configured), MaxServices)
+	if n := len(k.Services); n > MaxServices {
+		return fmt.Errorf("%d services: the limit is %d", n, MaxServices)
 	}
 	s.metrics = k.Metrics
 	s.metrics.Services, s.services = nil, nil
 	for i, m := range k.Definitions() {
 		ks := &k.Services[i]
-		if m.Name == "" && !ks.Removed && i < len(configured) {
-			m = configured[i].Service
-			m.Operators, m.MaxBatch = ks.Operators, ks.MaxBatch
-		}
 		if err := badService(&s.backlog, &m); err != nil && !ks.Removed {
 			return err
 		}

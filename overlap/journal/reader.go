@@ -75,7 +75,7 @@ func newReader(name string, in io.Reader) (*reader, error) {
 	kind, _, _ := strings.Cut(Format, "/")
 	if known, version, _ := strings.Cut(format.Format, "/"); known != kind {
 		return nil, r.fault(ErrFormat, fmt.Sprintf("the first line has the format %.80q, not %q", format.Format, Format))
-	} else if format.Format != Format && format.Format != earlierFormat {
+	} else if format.Format != Format {
 		return nil, r.fault(ErrVersion, fmt.Sprintf("%.80q", version))
 	}
 	if err := strict(text, &r.head); err != nil {

@@ -164,21 +164,6 @@ func replace(t *testing.T, s *Scheduler) {
 	}
 }
 
-// TestEarlierLog holds that a log of the version before is still read.
-func TestEarlierLog(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("testdata", "earlier.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Contains(text, []byte(earlierFormat)) {
-		t.Fatalf("its format is not %s", earlierFormat)
-	}
-	report, err := Replay("earlier.log", bytes.NewReader(text), ReplayOptions{})
-	if err != nil || !report.Reproduced || report.Rounds < 3 || !slices.Equal(report.Services, []string{"resnet", "bert"}) {
-		t.Errorf("%v, %+v", err, report)
-	}
-}
-
 // TestEveryMethodIsKnown fails when the scheduler has a method that is neither
 // recorded nor known to change no decision.
 func TestEveryMethodIsKnown(t *testing.T) {

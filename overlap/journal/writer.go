@@ -13,10 +13,6 @@ import (
 // Format is the first field of every decision log.
 const Format = "overlapd-decisions/2"
 
-// earlierFormat is read too: its services stay as they were at first, and the
-// configuration alone holds their targets.
-const earlierFormat = "overlapd-decisions/1"
-
 // Header is where a log comes from: the program's version and commit, the device,
 // and the time from which the times of the log count.
 type Header struct {
