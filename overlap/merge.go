@@ -175,7 +175,8 @@ func (c *candidate) follower() *query {
 
 // lengthen makes a group of one query whose service merges none a series, if it is short: those
 // that come next are run in the same round, one after another, for at most Config.Series.
-// Nobody is to be late for it, no other service passed, and each device to have its share.
+// Nobody is to be late for it, no other work passed, and each device to have its share, which
+// of a service with variants is that for which this one was selected.
 func (d *decision) lengthen() {
 	if len(d.group) != 1 || d.s.seriesTime == 0 {
 		return
@@ -186,11 +187,15 @@ func (d *decision) lengthen() {
 	if places := c.service.places(); e.Latency > 0 && places > 0 {
 		most = min(most, int(d.s.seriesTime/e.Latency), (c.service.queue.len()+places-1)/places)
 	}
+	if share := c.service.family.share; share > 0 {
+		most = min(most, share)
+	}
 	whole := c.batch == nil && c.end == c.service.Operators && len(c.service.Pipelines) == 0
 	if !whole || c.service.MaxBatch > 1 || c.head.Size > 1 || c.head.single() || c.probes || c.filled || e.Latency == 0 || most < 2 {
 		return
 	}
 	view, limit, from := &c.service.view, d.limit, len(d.members)
+	started, paused := view.started()
 	if !c.rank.Filler {
 		limit = min(limit, c.head.Deadline)
 	}
@@ -200,7 +205,7 @@ func (d *decision) lengthen() {
 	}
 	for n := 2; n <= most; n++ {
 		q, ok := view.query()
-		if !ok || view.second || q.Size > 1 || q.SeqLen != c.head.SeqLen || q.Shape != c.head.Shape || q.single() || q.Rank.Filler != c.head.Rank.Filler || d.outranks(i, q) {
+		if !ok || view.second || q.Size > 1 || q.SeqLen != c.head.SeqLen || q.Shape != c.head.Shape || q.single() || q.Rank.Filler != c.head.Rank.Filler || d.outranks(i, q) || paused && started.rank.before(&q.Rank) {
 			break
 		}
 		if !q.Rank.Filler {
