@@ -57,3 +57,27 @@ func TestNoChoice(t *testing.T) {
 		t.Errorf("%d queries queued", m.Queued)
 	}
 }
+
+// Of an overrun it is known whether those who wait are all that its batch began with.
+func TestUnanswered(t *testing.T) {
+	s := newScheduler(goodConfig(1), overlap{})
+	for id := range models.QueryID(2) {
+		if err := s.Arrive(0, models.Query{ID: id + 1, Size: 1, Deadline: time.Duration(id+1) * time.Second}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, _ := s.Next(0)
+	batch := r.Group.Spans[0].Batch
+	if waiting, all := s.Unanswered(batch); waiting != nil || all {
+		t.Errorf("%v of a batch that is no overrun, %t", waiting, all)
+	}
+	if err := s.Finish(1, models.Outcome{Round: r.Number, Spans: []models.SpanOutcome{{Span: models.Span{Batch: batch}, Status: models.SpanOverrun}}}); err != nil {
+		t.Fatal(err)
+	}
+	for now, want := range []int{2, 1} {
+		s.Next(time.Duration(now) * time.Second)
+		if waiting, all := s.Unanswered(batch); len(waiting) != want || waiting[want-1] != 2 || all != (want == 2) {
+			t.Errorf("after %d s %v wait, all %t", now, waiting, all)
+		}
+	}
+}

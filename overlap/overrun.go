@@ -73,14 +73,17 @@ func (l *backlog) overdue() (at time.Duration, ok bool) {
 }
 
 // Unanswered returns the queries of an overrun that have no answer yet, in the
-// order in which they were gathered, and nil for any other batch.
-func (l *backlog) Unanswered(id models.BatchID) (waiting []models.QueryID) {
-	if b := l.overrunOf(id); b != nil {
-		for _, q := range b.members {
-			if !q.Answered {
-				waiting = append(waiting, q.ID)
-			}
+// order in which they were gathered, and whether those are all of its batch. Of any
+// other batch there are none.
+func (l *backlog) Unanswered(id models.BatchID) (waiting []models.QueryID, all bool) {
+	b := l.overrunOf(id)
+	if b == nil {
+		return nil, false
+	}
+	for _, q := range b.members {
+		if !q.Answered {
+			waiting = append(waiting, q.ID)
 		}
 	}
-	return waiting
+	return waiting, len(waiting) == len(b.members)
 }

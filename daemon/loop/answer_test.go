@@ -94,14 +94,18 @@ func TestRefusalOfTheScheduler(t *testing.T) {
 	}
 }
 
-// batches is a scheduler that knows batches of rounds that run, and overruns.
+// batches is a scheduler that knows batches of rounds that run, and overruns with how many
+// queries they began.
 type batches struct {
 	scheduler
 	runs, overran map[models.BatchID][]models.QueryID
+	began         map[models.BatchID]int
 }
 
-func (b batches) Members(id models.BatchID) []models.QueryID    { return b.runs[id] }
-func (b batches) Unanswered(id models.BatchID) []models.QueryID { return b.overran[id] }
+func (b batches) Members(id models.BatchID) []models.QueryID { return b.runs[id] }
+func (b batches) Unanswered(id models.BatchID) (waiting []models.QueryID, all bool) {
+	return b.overran[id], len(b.overran[id]) == b.began[id]
+}
 
 // Only a query that was all of its batch, but for copies of it, is to blame for what became of
 // that, also where the others have been answered before.
@@ -109,21 +113,15 @@ func TestBlame(t *testing.T) {
 	cs := &calls{core: &core{scheduler: batches{
 		runs:    map[models.BatchID][]models.QueryID{1: {1, 2}, 2: {2}, 3: {1}, 4: {7}},
 		overran: map[models.BatchID][]models.QueryID{5: {1, 2}, 6: {2}, 7: {1}},
-	}}, pending: map[models.QueryID]*pending{1: {call: &query.Call{Size: 2}}, 2: {call: &query.Call{Size: 1}}}}
+		began:   map[models.BatchID]int{5: 2, 6: 2, 7: 1},
+	}}, pending: map[models.QueryID]*pending{1: {}, 2: {}}}
 	l := &loop{core: cs.core, calls: cs}
-	for _, c := range []struct {
-		batch models.BatchID
-		size  int
-		want  [2]bool
-	}{
-		{1, 3, [2]bool{}}, {2, 1, [2]bool{false, true}}, {2, 8, [2]bool{false, true}}, {3, 2, [2]bool{true, false}}, {4, 1, [2]bool{}},
-		{5, 3, [2]bool{}}, {6, 3, [2]bool{}}, {6, 1, [2]bool{false, true}}, {7, 2, [2]bool{true, false}},
-	} {
+	for batch, want := range map[models.BatchID][2]bool{2: {false, true}, 3: {true, false}, 7: {true, false}, 1: {}, 4: {}, 5: {}, 6: {}} {
 		cs.pending[1].failure, cs.pending[2].failure = nil, nil
-		span := executor.SpanOutcome{SpanOutcome: models.SpanOutcome{Span: models.Span{Batch: c.batch, Size: c.size}}}
+		span := executor.SpanOutcome{SpanOutcome: models.SpanOutcome{Span: models.Span{Batch: batch}}}
 		cs.blame(l.members(&span), executor.ErrExited)
-		if got := [2]bool{cs.pending[1].failure != nil, cs.pending[2].failure != nil}; got != c.want {
-			t.Errorf("batch %d of size %d: %v", c.batch, c.size, got)
+		if got := [2]bool{cs.pending[1].failure != nil, cs.pending[2].failure != nil}; got != want {
+			t.Errorf("batch %d: %v", batch, got)
 		}
 	}
 }

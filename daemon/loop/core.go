@@ -44,7 +44,7 @@ type scheduler interface {
 	Stops() []overlap.Held
 	Paused(device int) int
 	Members(id models.BatchID) []models.QueryID
-	Unanswered(id models.BatchID) []models.QueryID
+	Unanswered(id models.BatchID) (waiting []models.QueryID, all bool)
 
 	Down(now time.Duration, id models.ServiceID, device int)
 	Up(now time.Duration, id models.ServiceID, device int)

@@ -319,10 +319,8 @@ func (l *loop) members(s *executor.SpanOutcome) []models.QueryID {
 	if ids := l.scheduler.Members(s.Span.Batch); ids != nil {
 		return ids
 	}
-	if ids := l.scheduler.Unanswered(s.Span.Batch); len(ids) == 1 {
-		if p := l.calls.pending[ids[0]]; p != nil && p.call.Size == s.Span.Size {
-			return ids
-		}
+	if ids, all := l.scheduler.Unanswered(s.Span.Batch); all {
+		return ids
 	}
 	return nil
 }

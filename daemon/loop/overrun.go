@@ -44,7 +44,7 @@ func (o *overruns) keep(p *pending, a *overlap.Answer) {
 		p.lent = true
 		o.held[a.Batch] = append(o.held[a.Batch], heldQuery{p.call.Service, p.call.Memory})
 	}
-	if len(o.scheduler.Unanswered(a.Batch)) == 0 {
+	if waiting, _ := o.scheduler.Unanswered(a.Batch); len(waiting) == 0 {
 		o.devices[a.Device].exec.Abandon(a.Service, a.Batch)
 	}
 }
