@@ -364,10 +364,7 @@ const burstClients = 128
 // overload asks the service for bursts ten times more than it can do.
 func (c *chaos) overload(d *disturbance) {
 	defer c.take()()
-	next, source := bursts(d.random), "drawn with the variation of the trace"
-	if trace, ok := azureTrace(d.random); ok {
-		next, source = trace, "of the trace itself"
-	}
+	next := bursts(d.random)
 	mean := c.burstTook / 10
 	begin := time.Now()
 	var sent, left int
@@ -392,7 +389,7 @@ func (c *chaos) overload(d *disturbance) {
 	}
 	c.rest(d.lasts - time.Since(begin))
 	clients.Wait()
-	c.note("overload: %d requests and %d not sent, one each %v on average, %s, for %v", sent, left, mean, source, d.lasts)
+	c.note("overload: %d requests and %d not sent, one each %v on average, for %v", sent, left, mean, d.lasts)
 }
 
 // burst sends one request of an overload, on a connection of its own.

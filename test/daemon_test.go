@@ -361,25 +361,14 @@ func (p *process) awaitWorker(service string) (pid int) {
 	return pid
 }
 
-// residentBytes and descriptors measure a process.
-func (p *process) residentBytes(pid int) int64 {
+// measured is measure of a process that is there.
+func (p *process) measured(pid int) usage {
 	p.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	u, err := measure(pid)
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	var size, resident int64
-	fmt.Sscan(string(text), &size, &resident)
-	return resident * int64(os.Getpagesize())
-}
-
-func (p *process) descriptors(pid int) int {
-	p.t.Helper()
-	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	return len(entries)
+	return u
 }
 
 // refused starts a daemon that must not come up, and returns what it says.

@@ -36,12 +36,12 @@ func TestMemoryOfAWorkerIsBounded(t *testing.T) {
 	good()
 	before := map[string]int64{}
 	for _, name := range []string{"conv", "loop"} {
-		before[name] = p.residentBytes(p.awaitWorker(name))
+		before[name] = p.measured(p.awaitWorker(name)).resident
 	}
 	var most sync.Map
 	watched := watch(func() {
 		for name := range before {
-			now, had := p.residentBytes(p.worker(name)), int64(0)
+			now, had := p.measured(p.worker(name)).resident, int64(0)
 			if v, ok := most.Load(name); ok {
 				had = v.(int64)
 			}
@@ -67,7 +67,7 @@ func TestMemoryOfAWorkerIsBounded(t *testing.T) {
 	}
 	held := func() float64 { return p.metrics()["overlapd_intermediate_bytes{service=\"conv\"}"] }
 	p.eventually("conv to give back what it had", func() bool {
-		return p.residentBytes(p.worker("conv")) < before["conv"]+slack/3 && held() == 0
+		return p.measured(p.worker("conv")).resident < before["conv"]+slack/3 && held() == 0
 	})
 	good()
 	if n := p.count(func(e event) bool { return e.Message == "worker is lost" }); n != 0 {
@@ -177,24 +177,20 @@ func TestMemoryStaysBounded(t *testing.T) {
 		client.CloseIdleConnections()
 	}
 	round(fewer(60))
-	type usage struct {
-		resident    int64
-		descriptors int
-	}
-	measure := func() map[string]usage {
+	taken := func() map[string]usage {
 		time.Sleep(200 * time.Millisecond) // for connections to be closed
 		m := map[string]usage{}
 		for name, pid := range map[string]int{"daemon": p.cmd.Process.Pid, "add": p.awaitWorker("add"), "bert": p.awaitWorker("bert")} {
-			m[name] = usage{p.residentBytes(pid), p.descriptors(pid)}
+			m[name] = p.measured(pid)
 		}
 		return m
 	}
-	before := measure()
+	before := taken()
 	round(fewer(240))
 	const slackBytes, slackDescriptors = 96 << 20, 4
 	for name, was := range before {
 		p.eventually(fmt.Sprintf("%s to have no more than %d descriptors and %d bytes", name, was.descriptors+slackDescriptors, was.resident+slackBytes), func() bool {
-			now := measure()[name]
+			now := taken()[name]
 			return now.resident <= was.resident+slackBytes && now.descriptors <= was.descriptors+slackDescriptors
 		})
 	}

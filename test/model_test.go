@@ -127,7 +127,7 @@ func TestBadModels(t *testing.T) {
 	}
 	good.alive()
 	const largest = 1 << 30
-	if n := good.residentBytes(good.cmd.Process.Pid); n > largest {
+	if n := good.measured(good.cmd.Process.Pid).resident; n > largest {
 		t.Errorf("the daemon has %d bytes", n)
 	}
 }

@@ -2,7 +2,6 @@ package test
 
 import (
 	"encoding/csv"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -17,7 +16,7 @@ import (
 // How a soak is chosen from outside.
 const (
 	soakTime = "SOAK_TIME" // how long it runs; without it, not at all
-	soakOut  = "SOAK_OUT"  // folder for its course, as soak.csv and soak.svg
+	soakOut  = "SOAK_OUT"  // folder for its course, as soak.csv
 )
 
 const (
@@ -176,8 +175,7 @@ func floor(course []look, name string) []float64 {
 	return values
 }
 
-// reportSoak says what happened, and leaves the course as a table and as a
-// picture.
+// reportSoak says what happened, and leaves the course as a table.
 func (c *chaos) reportSoak(course []look) {
 	c.report()
 	dir := os.Getenv(soakOut)
@@ -202,34 +200,6 @@ func (c *chaos) reportSoak(course []look) {
 	if err := csv.NewWriter(file).WriteAll(rows); err != nil {
 		c.t.Error(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "soak.svg"), []byte(picture(course, names)), 0o644); err != nil {
-		c.t.Error(err)
-	}
-}
-
-// picture draws the course of each thing in a row of its own, from 0 to the
-// most that it was.
-func picture(course []look, names []string) string {
-	const width, height, left = 800.0, 48.0, 230.0
-	var b strings.Builder
-	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" font-family="sans-serif" font-size="12">`+"\n",
-		left+width+20, float64(len(names))*height+10)
-	last := course[len(course)-1].at.Seconds()
-	for row, name := range names {
-		most := 1.0
-		for _, l := range course {
-			most = max(most, l.values[name])
-		}
-		bottom := float64(row+1) * height
-		fmt.Fprintf(&b, `<text x="4" y="%.0f">%s</text><text x="4" y="%.0f" fill="#666">at most %.4g</text>`+"\n", bottom-20, name, bottom-6, most)
-		b.WriteString(`<polyline fill="none" stroke="#1f6fb4" points="`)
-		for _, l := range course {
-			fmt.Fprintf(&b, "%.1f,%.1f ", left+width*l.at.Seconds()/last, bottom-(height-10)*l.values[name]/most)
-		}
-		fmt.Fprintf(&b, `"/><line x1="%.0f" x2="%.0f" y1="%.0f" y2="%.0f" stroke="#ccc"/>`+"\n", left, left+width, bottom, bottom)
-	}
-	b.WriteString("</svg>\n")
-	return b.String()
 }
 
 // The verdict finds what grows, and not what wanders or peaks.
@@ -256,8 +226,5 @@ func TestSlope(t *testing.T) {
 		if got, over := slope(course, name); got < want-growthBytes/2 || got > want+growthBytes/2 || over != 179*soakLook {
 			t.Errorf("%s: %.1f MiB an hour over %v, want %.1f", name, got/(1<<20), over, want/(1<<20))
 		}
-	}
-	if svg := picture(course, []string{"flat", "leaking"}); strings.Count(svg, "<polyline") != 2 || !strings.HasSuffix(svg, "</svg>\n") {
-		t.Errorf("the picture is %.200s", svg)
 	}
 }

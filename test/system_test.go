@@ -15,20 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The faults of a system, 33 to 40 of the bad inputs: a worker that crashes
-// (33) or hangs (35), a device without memory or lost (34), overload (36), a
-// spoilt predictor (37), a clock that steps (38), a disk or a reader of the log
-// that takes no more (39), signals, sockets and scrapes at the wrong moment (40).
-// Some have tests elsewhere: 33 TestKilledWorkers; 34 TestModelThatExplodes, and
-// on fake GPUs TestInstances and TestNoRoomOnGPU in daemon; 35
-// TestHangingWorkerIsReplaced; 36 TestQueueFull; 37 TestCorruptPredictor, and
-// TestStateDamagedWhileOpen in daemon; 40 TestStopUnderLoad, TestDrainTimeout,
-// TestSecondSignalQuitsAtOnce, TestStopWhileLoading and TestPortInUse. TestChaos
-// has them all at once.
-
-// 33: a worker that crashes takes nothing from its neighbour. The query that it ran
+// A worker that crashes takes nothing from its neighbour. The query that it ran
 // alone may be why, and is not run again; the next one finds another worker.
-func TestSystem33WorkerCrashes(t *testing.T) {
+func TestSystemWorkerCrashes(t *testing.T) {
 	t.Parallel()
 	p := serve(t, config{
 		worker: restarts, tables: "[profile]\non_start = false\n", // or a measurement may be seen to run
@@ -81,9 +70,9 @@ func (p *process) runs(service string, q query) <-chan answer {
 	return nil
 }
 
-// 36: what is asked for above what can be done is refused, with a reason, and
+// What is asked for above what can be done is refused, with a reason, and
 // what is answered is right.
-func TestSystem36Overload(t *testing.T) {
+func TestSystemOverload(t *testing.T) {
 	p := serve(t, config{services: []service{{"slow", write(t, "slow.onnx", slow(16)), "target = \"300ms\"\nqueue_limit = 16"}}})
 	begin := time.Now()
 	if a := p.infer("slow", one(1)); a.Status != 200 {
@@ -117,9 +106,9 @@ func TestSystem36Overload(t *testing.T) {
 		m[`overlapd_queries_late_total{service="slow"}`], m[`overlapd_queries_finished_total{service="slow"}`])
 }
 
-// 37: a predictor that holds no numbers, or is another device's, is refused
+// A predictor that holds no numbers, or is another device's, is refused
 // with what is wrong, and the daemon serves without.
-func TestSystem37PredictorThatIsUnfit(t *testing.T) {
+func TestSystemPredictorThatIsUnfit(t *testing.T) {
 	t.Parallel()
 	whole, err := os.ReadFile(filepath.Join("..", "docs", "examples", "synthetic.predictor.json"))
 	if err != nil {
@@ -149,9 +138,9 @@ func TestSystem37PredictorThatIsUnfit(t *testing.T) {
 	}
 }
 
-// 38: a step of the clock changes no deadline, no measured time and no
+// A step of the clock changes no deadline, no measured time and no
 // watchdog.
-func TestSystem38ClockSteps(t *testing.T) {
+func TestSystemClockSteps(t *testing.T) {
 	t.Parallel()
 	p := serve(t, config{services: []service{{"add", "zoo:tiny_add", `target = "50s"`}, slowService(t, "target = \"80s\"")}})
 	clock, err := takeClock(p.cmd.Process.Pid)
@@ -198,9 +187,9 @@ func TestSystem38ClockSteps(t *testing.T) {
 	}
 }
 
-// 39: a disk that takes no more costs the decision log what was decided
+// A disk that takes no more costs the decision log what was decided
 // meanwhile, and the daemon nothing.
-func TestSystem39DiskFull(t *testing.T) {
+func TestSystemDiskFull(t *testing.T) {
 	t.Parallel()
 	p := serve(t, config{services: []service{tinyAdd}, tables: "[decisions]\nlog = true\nfile_bytes = \"64KiB\"\nfiles = 2"})
 	pid := p.cmd.Process.Pid
@@ -236,8 +225,8 @@ func TestSystem39DiskFull(t *testing.T) {
 	}
 }
 
-// 39: a daemon whose log nobody takes serves on.
-func TestSystem39LogThatNobodyTakes(t *testing.T) {
+// A daemon whose log nobody takes serves on.
+func TestSystemLogThatNobodyTakes(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T) (log *os.File, begun func()){
 		"the reader ends": func(t *testing.T) (*os.File, func()) {
@@ -257,7 +246,7 @@ func TestSystem39LogThatNobodyTakes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			log, begun := open(t)
-			p := start39(t, log)
+			p := startOnSocket(t, log)
 			log.Close()
 			begun()
 			p.serves(t)
@@ -277,8 +266,8 @@ func TestSystem39LogThatNobodyTakes(t *testing.T) {
 	}
 }
 
-// 39: a command whose output nobody takes says so, and ends.
-func TestSystem39OutputThatNobodyTakes(t *testing.T) {
+// A command whose output nobody takes says so, and ends.
+func TestSystemOutputThatNobodyTakes(t *testing.T) {
 	t.Parallel()
 	p := serve(t, config{services: []service{tinyAdd}})
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
@@ -299,16 +288,16 @@ func TestSystem39OutputThatNobodyTakes(t *testing.T) {
 	p.alive()
 }
 
-// 40: the socket of a daemon that was killed is taken over, that of one that
+// The socket of a daemon that was killed is taken over, that of one that
 // lives is not.
-func TestSystem40StaleSocket(t *testing.T) {
+func TestSystemStaleSocket(t *testing.T) {
 	t.Parallel()
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	first := start39(t, null)
+	first := startOnSocket(t, null)
 	first.serves(t)
 	text := refused(t, config{top: `listen = "unix:` + first.address + `"`, services: []service{tinyAdd}})
 	says(t, text, first.address, "another daemon listens there")
@@ -322,8 +311,8 @@ func TestSystem40StaleSocket(t *testing.T) {
 	second.serves(t)
 }
 
-// 40: the most eager scraper takes no query from anybody.
-func TestSystem40ScrapedAllTheTime(t *testing.T) {
+// The most eager scraper takes no query from anybody.
+func TestSystemScrapedAllTheTime(t *testing.T) {
 	t.Parallel()
 	p := serve(t, config{services: []service{tinyAdd}})
 	scrapes := fewer(1000)
@@ -347,9 +336,9 @@ func TestSystem40ScrapedAllTheTime(t *testing.T) {
 	})
 }
 
-// start39 starts a daemon that listens on a socket in the file system, since
+// startOnSocket starts a daemon that listens on a socket in the file system, since
 // nobody reads in its log where it listens.
-func start39(t *testing.T, log *os.File) *process {
+func startOnSocket(t *testing.T, log *os.File) *process {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "overlapd-socket-") // t.TempDir may be too long for a socket
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"path"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -128,7 +127,6 @@ func TestSize(t *testing.T) {
 		}
 		sum.files, sum.lines, sum.exported = sum.files+r.files, sum.lines+r.lines, sum.exported+r.exported
 	}
-	logLanguage(t)
 	t.Logf("%-34s %5d %6d %8d", fmt.Sprintf("all %d packages", len(rooms)), sum.files, sum.lines, sum.exported)
 	if sum.exported > maxExported {
 		t.Errorf("%d types are exported, the limit is %d: each must earn its place in front of a newcomer", sum.exported, maxExported)
@@ -136,55 +134,6 @@ func TestSize(t *testing.T) {
 }
 
 func (r *room) backPercent() float64 { return 100 * float64(len(r.back)) / float64(max(r.arrows, 1)) }
-
-// Words that made a language of its own: they stay countable, so that they do not
-// come back.
-var (
-	dialect  = regexp.MustCompile(`^\w+ (tells|notes|says)\b`)
-	fragment = regexp.MustCompile(`^// (of|that) `)
-)
-
-// logLanguage logs how much is commented, and how.
-func logLanguage(t *testing.T) {
-	var code, comments, dialects, fragments int
-	var bodies []int
-	for _, f := range goFiles(t) {
-		if f.isTest() || ast.IsGenerated(f.syntax) {
-			continue
-		}
-		c, blank := 0, 0
-		for line := range bytes.Lines(f.source) {
-			switch line = bytes.TrimSpace(line); {
-			case len(line) == 0:
-				blank++
-			case bytes.HasPrefix(line, []byte("//")):
-				c++
-			}
-		}
-		comments += c
-		code += bytes.Count(f.source, []byte("\n")) - c - blank
-		ast.Inspect(f.syntax, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.Field:
-				if n.Comment != nil && fragment.MatchString(n.Comment.List[0].Text) {
-					fragments++
-				}
-			case *ast.FuncDecl:
-				if n.Doc != nil && dialect.MatchString(n.Doc.Text()) {
-					dialects++
-				}
-				if n.Body != nil {
-					bodies = append(bodies, f.fset.Position(n.End()).Line-f.fset.Position(n.Pos()).Line+1)
-				}
-			}
-			return true
-		})
-	}
-	slices.Sort(bodies)
-	t.Logf("%.2f lines of comment for one of code; %d doc comments that tell, note or say; %d fields with a fragment behind them",
-		float64(comments)/float64(code), dialects, fragments)
-	t.Logf("functions have %d lines in the median, the longest %d", bodies[len(bodies)/2], bodies[len(bodies)-1])
-}
 
 // backArrows counts the pairs of files of a package of which one refers to what
 // the other declares, and how many of those run against the order of the files
@@ -344,18 +293,6 @@ func order(uses []map[int]bool) []int {
 	}
 	slices.Reverse(last)
 	return append(first, last...)
-}
-
-// TestBackArrows sees references found, and a circle counted once.
-func TestBackArrows(t *testing.T) {
-	down := []map[int]bool{{1: true, 2: true}, {2: true}, {}}
-	if got := order(down); !slices.Equal(got, []int{0, 1, 2}) {
-		t.Errorf("the order is %v", got)
-	}
-	circle := []map[int]bool{{1: true}, {2: true}, {0: true}}
-	if got := order(circle); len(got) != 3 {
-		t.Errorf("the order of a circle is %v", got)
-	}
 }
 
 // declared is a function, which another package may have as well.
