@@ -24,7 +24,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.commit=$(COMMIT)
 
-.PHONY: help build demo run test short clients losses chaos soak fuzz conformance ort ort-notices solver lint bench bench-endpoint gpu-bundle gpu-check release check-release deb check-deb check-units check-kubernetes clean
+.PHONY: help build demo run test short clients losses chaos soak fuzz conformance ort ort-notices solver lint bench bench-endpoint gpu-bundle gpu-check release check-release deb check-deb check-units image-tree image check-image check-kubernetes clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -103,6 +103,23 @@ deb: ort ort-notices ## a Debian package in bin/
 
 check-deb: deb ## install, upgrade and remove that package in a clean Debian tree; as root
 	scripts/check-deb bin
+
+VARIANT  ?= cpu
+TREE     ?= bin/image-$(VARIANT)/tree
+ORT_CUDA := $(CACHE_DIR)/onnxruntime-image-cuda13
+
+image-tree: $(if $(filter cuda,$(VARIANT)),$(ORT_CUDA)/notices/nvrtc/files,ort ort-notices) ## the layers of an image as folders in TREE; the Containerfile calls it
+	scripts/image-tree '$(if $(filter cuda,$(VARIANT)),$(ORT_CUDA),$(ORT_DIR))' '$(TREE)'
+
+$(ORT_CUDA)/notices/nvrtc/files:
+	scripts/fetch-ort-gpu 13 '$(ORT_CUDA)' cublas cudart cudnn cufft curand nvjitlink nvrtc
+
+image: image-tree ## a container image without an engine, and what is in it, in bin/image-VARIANT (cpu, cuda); as root
+	cd scripts/image && go build -o '$(CURDIR)/bin/image' .
+	bin/image Containerfile '$(TREE)' 'bin/image-$(VARIANT)/oci' "$$(git log -1 --format=%ct)" "$$(git rev-parse HEAD)"
+
+check-image: image ## unpack that image, look at every file, and run it read-only as any user, as deploy/kubernetes does
+	scripts/check-image bin/image 'bin/image-$(VARIANT)/oci'
 
 check-kubernetes: ## deploy/kubernetes on a real control plane, built once into the cache (ten minutes), with nodes that are played
 	scripts/check-kubernetes '$(CACHE_DIR)/kubernetes-1.36.3'
