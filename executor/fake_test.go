@@ -238,11 +238,6 @@ func misbehave(verb, arg string, id models.BatchID) {
 		}
 	case "say":
 		fmt.Fprintln(os.Stderr, arg)
-	case "torrent": // of lines
-		for i := range 20 * 1024 {
-			fmt.Fprintln(os.Stderr, "drop", i)
-		}
-		os.Exit(1)
 	case "progress": // as fast as the socket takes it, and then exit
 		frame, err := wire.AppendFrame(nil, &wire.Progress{Phase: "a flood", Total: 1})
 		if err != nil {

@@ -348,13 +348,3 @@ func TestKillerIsCounted(t *testing.T) {
 		other.Close()
 	}
 }
-
-// A load that takes too long ends the worker.
-func TestLoadTakesTooLong(t *testing.T) {
-	f := start(t, func(o *Options) {
-		o.LoadTimeout, o.BackoffMin, o.BackoffMax = 50*time.Millisecond, time.Hour, time.Hour
-	}, "sleep 1h")
-	if e := awaitEvent(f, WorkerLost, nil); !errors.Is(e.Err, ErrLoadTimeout) {
-		t.Error(e.Err)
-	}
-}

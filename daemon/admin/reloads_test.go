@@ -1,9 +1,7 @@
 package admin
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -53,21 +51,6 @@ func TestReloadsAreOneAtATime(t *testing.T) {
 	}
 	if _, err := f.Next(); !errors.Is(err, ErrStopping) {
 		t.Errorf("a reload after the end: %v", err)
-	}
-}
-
-func TestReloadTellsWrongConfigurations(t *testing.T) {
-	f := newFakeDaemon(func(context.Context, func(config.Step)) (*config.Reloaded, error) {
-		return nil, fmt.Errorf("reading: %w", config.Faults{{Key: "ways", Message: "must be less"}})
-	})
-	defer f.end()
-	r, err := f.Begin()
-	if err != nil {
-		t.Fatal(err)
-	}
-	await(t, r.Done(), "the end")
-	if now, _ := r.Report(); now.Error.Kind != KindConfig || now.Error.Message != "ways: must be less" {
-		t.Errorf("got %v", now.Error)
 	}
 }
 

@@ -239,47 +239,6 @@ func TestWhatIsNotThere(t *testing.T) {
 	}
 }
 
-// FuzzPath finds paths that the server stumbles over.
-func FuzzPath(f *testing.F) {
-	for _, seed := range []string{"/reload", "/services/a/restart", "/services//restart", "/services/%2f/restart", "//", "/../config"} {
-		f.Add("POST", seed)
-		f.Add("GET", seed)
-	}
-	d := newFakeDaemon(nothing)
-	s := &server{reloads: d.Reloads}
-	routes := s.routes()
-	f.Fuzz(func(t *testing.T, method, path string) {
-		if !strings.HasPrefix(path, "/") {
-			path = "/" + path
-		}
-		r, err := http.NewRequestWithContext(t.Context(), method, "http://x", nil)
-		if err != nil {
-			return
-		}
-		r.URL.Path = path
-		w := &answerWriter{header: http.Header{}}
-		routes.ServeHTTP(w, r)
-		d.Wait()
-		if w.status == 0 || w.status >= 500 {
-			t.Errorf("%s %q: status %d", method, path, w.status)
-		}
-	})
-}
-
-// answerWriter keeps a status.
-type answerWriter struct {
-	header http.Header
-	status int
-}
-
-func (w *answerWriter) Header() http.Header { return w.header }
-func (w *answerWriter) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
-}
-func (w *answerWriter) Write(p []byte) (int, error) { w.WriteHeader(200); return len(p), nil }
-
 // The folder of the socket is made if there is none, for its owner alone.
 func TestFolderOfTheSocket(t *testing.T) {
 	dir := filepath.Join(filepath.Dir(socketPath(t)), "folder")

@@ -96,20 +96,6 @@ func TestMeasureRefuses(t *testing.T) {
 	}
 }
 
-func TestMemoryIsBounded(t *testing.T) {
-	b := query.NewBudget(3000)
-	var first, second, third exchange
-	first.unmarshal(encode(t, rawRequest(2000)), b)
-	second.unmarshal(encode(t, rawRequest(2000)), b)
-	if first.fault != nil || second.fault != query.ErrBodyMemory || second.held != 0 {
-		t.Fatalf("%v, %v", first.fault, second.fault)
-	}
-	first.release()
-	if third.unmarshal(encode(t, rawRequest(2000)), b); third.fault != nil {
-		t.Errorf("%v, although there is room again", third.fault)
-	}
-}
-
 // FuzzRequest decodes arbitrary messages: whatever passes keeps the limits, and
 // its tensors are what the contents say.
 func FuzzRequest(f *testing.F) {

@@ -4,15 +4,12 @@ import (
 	"bytes"
 	stdgzip "compress/gzip"
 	"encoding/binary"
-	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/encoding/gzip"
 
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
@@ -151,36 +148,4 @@ func zipped(t *testing.T, b []byte) []byte {
 	}
 	w.Close()
 	return out.Bytes()
-}
-
-// A client that reads is not in a hurry, and gets what it asked for whether its
-// requests are compressed or not.
-func TestReadAnswers(t *testing.T) {
-	t.Parallel()
-	l := testLimits()
-	l.MemoryBytes = 64 << 20
-	r := start(t, &fake{}, l)
-	for range 20 {
-		for name, o := range map[string][]grpc.CallOption{"plain": nil, "gzip": {grpc.UseCompressor(gzip.Name)}} {
-			a, err := r.client.ModelInfer(r.context(), rawRequest(512<<10), o...)
-			if err != nil || len(a.RawOutputContents[0]) != 512<<10 {
-				t.Fatalf("%s: %v", name, err)
-			}
-		}
-	}
-	s := r.stream(r.context())
-	for range 20 {
-		send(t, s, rawRequest(512<<10))
-		if a, err := s.Recv(); err != nil || len(a.InferResponse.RawOutputContents[0]) != 512<<10 {
-			t.Fatal(err)
-		}
-	}
-	s.CloseSend()
-	if _, err := s.Recv(); err != io.EOF {
-		t.Error(err)
-	}
-	eventually(t, "the memory to be given back", func() bool { return r.server.queries.Memory.Used() == 0 })
-	if r.server.queries.Connections.Used() == 0 {
-		t.Error("the connection is closed")
-	}
 }

@@ -348,21 +348,6 @@ func TestReadTimeout(t *testing.T) {
 	}
 }
 
-func TestCancellationReachesTheHost(t *testing.T) {
-	f := &fake{hold: make(chan struct{})}
-	r := start(t, f, testLimits())
-	ctx, cancel := context.WithCancel(r.context())
-	answered := make(chan error, 1)
-	go func() {
-		_, err := r.client.ModelInfer(ctx, typedRequest("1"))
-		answered <- err
-	}()
-	eventually(t, "the query to run", func() bool { n, _, _ := f.counts(); return n == 1 })
-	cancel()
-	wants(t, "cancelled", <-answered, codes.Canceled, "")
-	eventually(t, "the host to be told", func() bool { n, _, _ := f.counts(); return n == 0 })
-}
-
 // Shutdown lets what was accepted finish, and takes nothing more.
 func TestShutdownAnswers(t *testing.T) {
 	f := &fake{hold: make(chan struct{})}
