@@ -49,25 +49,6 @@ func TestApplyAndRelease(t *testing.T) {
 	}
 }
 
-// TestOrderMatters has instances that fit in one order of places only.
-func TestOrderMatters(t *testing.T) {
-	for _, profiles := range [][]string{
-		{"1g.10gb", "2g.20gb", "4g.40gb"},
-		{"1g.10gb", "1g.10gb", "1g.10gb", "4g.40gb"},
-		{"3g.40gb", "3g.40gb"},
-		{"1g.20gb", "2g.20gb", "2g.20gb", "2g.20gb"},
-		{"1g.10gb+me", "2g.20gb", "3g.40gb"},
-	} {
-		f := open(t, fake.H100)
-		done := f.apply(profiles...)
-		for i, s := range done.Slots {
-			if s.Profile != profiles[i] || s.UUID == "" {
-				t.Errorf("%v: slot %d is %+v", profiles, i, s)
-			}
-		}
-	}
-}
-
 func TestRemovesLeftovers(t *testing.T) {
 	f := open(t, fake.A100)
 	before := f.State()

@@ -209,24 +209,6 @@ func TestStopWhileGivenUp(t *testing.T) {
 	}
 }
 
-// Twenty deaths leave one daemon and no file behind.
-func TestTwentyRestarts(t *testing.T) {
-	t.Parallel()
-	o := newOptions(t)
-	o.RestartLimit = 100
-	c := start(t, o)
-	for i := range 20 {
-		server, pid := serverOf(t, c), c.State().PID
-		kill(t, pid)
-		if e := await(t, c, Restarted); e.Starts != i+2 || alive(pid) || alive(server) {
-			t.Fatalf("restart %d: %+v", i, e)
-		}
-	}
-	if left := leftovers(&directory{path: o.Directory}); len(left) != 1 || left[0] != c.State().PID {
-		t.Errorf("processes %v, expected %d alone", left, c.State().PID)
-	}
-}
-
 // Nobody receives the events: the last ones are there.
 func TestEventsAreBounded(t *testing.T) {
 	c := &Control{events: make(chan Event, eventsMax)}
