@@ -94,17 +94,3 @@ func TestSessionMemory(t *testing.T) {
 		t.Errorf("of a closed session: %v", err)
 	}
 }
-
-func TestMemoryLeak(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1})
-	m, err := e.NewMemory(CUDAMemory, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Close(); !errors.Is(err, ErrLeak) {
-		t.Errorf("Close with memory open: %v", err)
-	}
-	if err := m.Close(); err != nil {
-		t.Error(err)
-	}
-}

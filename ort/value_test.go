@@ -78,18 +78,6 @@ func TestTensorOn(t *testing.T) {
 	}
 }
 
-func TestTensorOnSharesMemory(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1})
-	v, data := floats(t, e, []int64{2}, 1, 2)
-	b, err := v.Bytes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if unsafe.Pointer(&b[0]) != unsafe.Pointer(&data[0]) || len(b) != 8 {
-		t.Error("the tensor is not on the memory it was given")
-	}
-}
-
 func TestEmptyTensorRuns(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	s := newSession(t, e, add())

@@ -323,28 +323,6 @@ func TestRestoreKnowsChanges(t *testing.T) {
 	}
 }
 
-// Services that came later, and slots that are free, add no allocation to a
-// round.
-func TestRoundsAfterChangesDoNotAllocate(t *testing.T) {
-	l := newLoad(t, overlap{}, 2)
-	l.s.devices[0].predict.Predictor.(*costs).add(time.Millisecond, 10)
-	for _, m := range []models.Service{third(), {ID: 3, Name: "d", Operators: 1, QoSTarget: 1, QueueLimit: 1}} {
-		if err := l.s.Add(0, m); err != nil {
-			t.Fatal(err)
-		}
-		l.s.Up(0, m.ID, 0)
-	}
-	if err := l.s.Remove(0, 3); err != nil {
-		t.Fatal(err)
-	}
-	for range 1000 {
-		l.round(t)
-	}
-	if n := testing.AllocsPerRun(1000, func() { l.round(t) }); n != 0 {
-		t.Errorf("a round allocates %v times", n)
-	}
-}
-
 // strict is a predictor that must not be asked about a service.
 type strict struct {
 	*costs

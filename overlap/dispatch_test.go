@@ -1,7 +1,6 @@
 package overlap
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -266,31 +265,5 @@ func TestOverloadKeepsBatchesWhole(t *testing.T) {
 	}
 	if whole := float64(f.s.Metrics().Services[0].Finished) / float64(f.batches); whole < 7 {
 		t.Errorf("a batch has %.1f queries, %d of %d are lost", whole, f.late, f.ended)
-	}
-}
-
-// BenchmarkDispatch tells what a batch costs of three pipelines of two and three stages:
-// to reserve its way, with all that arrivals ask meanwhile, and in all.
-func BenchmarkDispatch(b *testing.B) {
-	for _, devices := range []int{100, 400} {
-		for _, name := range []string{"edf", "overlap"} {
-			b.Run(fmt.Sprintf("%s/%ddevices", name, devices), func(b *testing.B) {
-				f := newFlow(b, policyNamed(name), devices, 0.9)
-				for range 100_000 {
-					f.step()
-				}
-				f.batches, f.serving, f.all, f.late, f.ended = 0, 0, 0, 0, 0
-				b.ReportAllocs()
-				for b.Loop() {
-					for n := f.batches; f.batches == n; {
-						f.step()
-					}
-				}
-				b.ReportMetric(float64(f.serving)/float64(f.batches)/1e3, "µs/dispatch")
-				b.ReportMetric(float64(f.all)/float64(f.batches)/1e3, "µs/batch")
-				b.ReportMetric(float64(f.ended)/float64(f.batches), "queries/batch")
-				b.ReportMetric(100*float64(f.late)/float64(f.ended), "%late")
-			})
-		}
 	}
 }

@@ -1,7 +1,6 @@
 package predictor
 
 import (
-	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -118,22 +117,6 @@ func TestRowsAreIndependent(t *testing.T) {
 	}
 }
 
-func TestKernelsAgree(t *testing.T) {
-	rng := rand.New(rand.NewPCG(5, 6))
-	n := newNetwork(t, randomLayers(rng, 60, 128, 64, 32, 1))
-	setRows(rng, n, MaxRows, 0.6)
-	n.forward = plain
-	want := append([]float32(nil), n.Run(MaxRows)...)
-	for name, k := range kernels() {
-		n.forward = k
-		for r, got := range n.Run(MaxRows) {
-			if math.Abs(float64(got-want[r])) > 1e-4*(1+math.Abs(float64(want[r]))) {
-				t.Errorf("%s, row %d: %v, the plain kernel gives %v", name, r, got, want[r])
-			}
-		}
-	}
-}
-
 func TestRunDoesNotAllocate(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
 	n := newNetwork(t, randomLayers(rng, 60, 32, 32, 32, 1))
@@ -152,21 +135,5 @@ func TestNetworkWithoutHiddenLayers(t *testing.T) {
 	copy(n.Row(1), []float32{0, 1, 2})
 	if out := n.Run(2); out[0] != 4 || out[1] != -1 {
 		t.Errorf("got %v, want [4 -1]: the output has no ReLU", out)
-	}
-}
-
-func TestNewNetworkRefuses(t *testing.T) {
-	rng := rand.New(rand.NewPCG(9, 10))
-	for name, damage := range map[string]func(l []Layer) []Layer{
-		"none":        func(l []Layer) []Layer { return nil },
-		"two outputs": func(l []Layer) []Layer { return l[:2] },
-		"chain":       func(l []Layer) []Layer { return []Layer{l[0], l[2]} },
-		"weights":     func(l []Layer) []Layer { l[1].Weights = l[1].Weights[1:]; return l },
-		"bias":        func(l []Layer) []Layer { l[1].Bias = nil; return l },
-		"not finite":  func(l []Layer) []Layer { l[1].Weights[3] = float32(math.NaN()); return l },
-	} {
-		if _, err := NewNetwork(damage(randomLayers(rng, 5, 4, 3, 1))); !errors.Is(err, errDamaged) {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }
