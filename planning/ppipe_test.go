@@ -1,7 +1,6 @@
 package planning
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,10 +119,10 @@ func a2(services []Service, plan *Placement, stages int) (faults []string) {
 // folder with the times of blocks.
 func ppipeCases(t testing.TB, suffix string) (plans []string, blocks string) {
 	t.Helper()
-	dir := filepath.Join(cmp.Or(os.Getenv("OVERLAPD_SHARED_DATA"), filepath.Join("..", "..", "shared", "data")), "ppipe")
+	dir := filepath.Join(os.Getenv("OVERLAPD_SHARED_DATA"), "ppipe")
 	plans, _ = filepath.Glob(filepath.Join(dir, "plans-*", "*_"+suffix+".json"))
 	if len(plans) == 0 {
-		t.Skip("OVERLAPD_SHARED_DATA does not name the folder with the data of PPipe's artifact, and it is not beside the repository")
+		t.Skip("OVERLAPD_SHARED_DATA does not name the folder with the data of PPipe's artifact")
 	}
 	return plans, filepath.Join(dir, "block-timing-tf32")
 }
