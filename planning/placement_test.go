@@ -167,11 +167,10 @@ func TestReadServices(t *testing.T) {
 		return ReadServices(path, gpu, nil)
 	}
 	// Two fit 100 ms with (50 - 10)/2 = 20 in a batch, which takes 50 ms: 400 a second.
-	services, streams, err := read("name,alpha_ms,beta_ms,slo,rate,memory\na,2,10,100,40,7\nb,1,5,,1,2\n", "")
-	if err == nil {
+	if services, _, err := read("name,alpha_ms,beta_ms,slo,rate,memory\na,2,10,100,40,7\nb,1,5,,1,2\n", ""); err == nil {
 		t.Errorf("an empty target: %v", services)
 	}
-	services, streams, err = read("Model,alpha_ms,beta_ms,slo_ms,rate,memory_mib\na,2,10,100,40,7\nb,1,5,10,1,2\na,2,10,50,60,7\n", "")
+	services, streams, err := read("Model,alpha_ms,beta_ms,slo_ms,rate,memory_mib\na,2,10,100,40,7\nb,1,5,10,1,2\na,2,10,50,60,7\n", "")
 	want := []Service{{Name: "a", Alpha: 2, Beta: 10, Rate: 100, Load: 0.1 + 60/(1000*7/24.), Memory: 7}, {Name: "b", Alpha: 1, Beta: 5, Rate: 1, Load: 0.006, Memory: 2}}
 	if diff := cmp.Diff(want, services, cmp.Comparer(near)); err != nil || streams != 3 || diff != "" {
 		t.Errorf("%v, %d streams, %s", err, streams, diff)

@@ -169,7 +169,7 @@ func newPanel(ctx context.Context, d *training.Dataset, o Options) (*panel, erro
 	if err != nil {
 		return nil, err
 	}
-	p.times, p.Solo, p.Sets = t, t.list(d), t.gains(d)
+	p.times, p.Solo, p.Sets = t, t.list(), t.gains(d)
 	p.fit = newCompatibility(len(d.Models), p.Sets)
 	p.Off = math.Pow(2, p.fit.off) - 1
 	p.Pairs = make([][]pairGain, len(p.services))

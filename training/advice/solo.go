@@ -228,7 +228,7 @@ func (t *soloTimes) give(d *training.Dataset, list []training.SoloTime) {
 }
 
 // list returns the solo times that gains are made of.
-func (t *soloTimes) list(d *training.Dataset) []soloTime {
+func (t *soloTimes) list() []soloTime {
 	list := make([]soloTime, 0, len(t.cells))
 	keys := slices.SortedFunc(maps.Keys(t.cells), func(a, b cellKey) int {
 		return cmp.Or(cmp.Compare(a.model, b.model), cmp.Compare(a.size, b.size), cmp.Compare(a.seqLen, b.seqLen))

@@ -47,8 +47,8 @@ func (t spans) emit(q *tracing.Query) {
 	root.End(trace.WithTimestamp(q.Ended))
 }
 
-func (t spans) child(ctx context.Context, name string, from, to time.Time, attributes ...attribute.KeyValue) {
-	_, s := t.Start(ctx, name, trace.WithTimestamp(from), trace.WithAttributes(attributes...))
+func (t spans) child(ctx context.Context, name string, from, to time.Time) {
+	_, s := t.Start(ctx, name, trace.WithTimestamp(from))
 	s.End(trace.WithTimestamp(to))
 }
 
