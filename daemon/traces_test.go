@@ -6,12 +6,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc/metadata"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/collector"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
 	"github.com/overlapd/overlapd/daemon/query"
@@ -216,22 +214,5 @@ func TestTraceOfCancelled(t *testing.T) {
 	root, below := tree(t, all)
 	if root.Attributes["rpc.response.status_code"] != "CANCELLED" || root.Failed || root.Attributes["overlapd.result"] != "cancelled" || len(below["run"]) != 1 {
 		t.Errorf("%+v below %+v", below, root)
-	}
-}
-
-// Without tracing, and for queries that are not sampled, nothing is allocated
-// for it.
-func TestTracingOffAllocatesNothing(t *testing.T) {
-	if raceEnabled {
-		t.Skip("the race detector empties pools")
-	}
-	b := startInstant(t, 1, nil)
-	a := newAsker(b, 0)
-	traces := observe.NewTraces(time.Now(), []string{"fake"}, []string{""})
-	e := &observe.Event{Kind: observe.Accepted, Call: a.c}
-	if n := testing.AllocsPerRun(100, func() {
-		traces.Observe(e)
-	}); n > 0 {
-		t.Errorf("%v allocations", n)
 	}
 }
