@@ -19,11 +19,6 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// backends is a backend, with or without its instance.
-type backends interface {
-	query.Host
-}
-
 // backend is a loop of one device, with as much of a daemon as asks for its status.
 type backend struct {
 	*loop.Backend
@@ -61,7 +56,7 @@ func newBackend(t testing.TB, c config.Config, w loop.Workers, log *journal.Writ
 }
 
 // submit hands a call to the backend, or frees its memory if it is refused.
-func submit(t *testing.T, b backends, service int, timeout time.Duration) (*query.Call, error) {
+func submit(t *testing.T, b query.Host, service int, timeout time.Duration) (*query.Call, error) {
 	t.Helper()
 	c := query.NewCall(b.Services()[service])
 	c.Size, c.Arrival, c.Timeout = 1, time.Now(), timeout
@@ -84,7 +79,7 @@ func submit(t *testing.T, b backends, service int, timeout time.Duration) (*quer
 }
 
 // mustSubmit hands in a call that is not refused.
-func mustSubmit(t *testing.T, b backends, service int) *query.Call {
+func mustSubmit(t *testing.T, b query.Host, service int) *query.Call {
 	t.Helper()
 	c, err := submit(t, b, service, 0)
 	if err != nil {
@@ -95,7 +90,7 @@ func mustSubmit(t *testing.T, b backends, service int) *query.Call {
 
 // answerOf waits for the one answer of a call, checks whose it is and takes
 // the call's memory back.
-func answerOf(t *testing.T, b backends, c *query.Call) *query.Error {
+func answerOf(t *testing.T, b query.Host, c *query.Call) *query.Error {
 	t.Helper()
 	select {
 	case <-c.Answered():
@@ -109,6 +104,16 @@ func answerOf(t *testing.T, b backends, c *query.Call) *query.Error {
 	c.Service.Backend.Release(c)
 	c.Service.LetGo()
 	return err
+}
+
+// isServed fails the test unless calls are answered, each with its outputs.
+func isServed(t *testing.T, b query.Host, calls ...*query.Call) {
+	t.Helper()
+	for _, c := range calls {
+		if err := answerOf(t, b, c); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 // wantError fails unless a call was answered with that reason.

@@ -40,9 +40,7 @@ func (r *rig) group(first *query.Call) (calls []*query.Call) {
 	})
 	r.sync()
 	r.workers.end(models.SpanDone)
-	if err := answerOf(r.t, r.backend, first); err != nil {
-		r.t.Error(err)
-	}
+	isServed(r.t, r.backend, first)
 	if _, spans := r.workers.awaitRound(); len(spans) != 2 {
 		r.t.Fatalf("the round is %v, want a group of two", spans)
 	}
@@ -84,11 +82,7 @@ func TestGroupIsAnswered(t *testing.T) {
 	r, first := groupRig(t)
 	calls := r.group(first)
 	r.workers.end(models.SpanDone)
-	for _, c := range calls {
-		if err := answerOf(t, r.backend, c); err != nil {
-			t.Error(err)
-		}
-	}
+	isServed(t, r.backend, calls...)
 	if s := r.shapes(); len(s) != 1 || s[0].Runs != 1 || len(s[0].Services) != 2 || s[0].RawMAPE > 5 {
 		t.Errorf("learned of groups: %+v", s)
 	}
@@ -106,17 +100,13 @@ func TestGroupWithALostSpan(t *testing.T) {
 	calls := r.group(first)
 	r.workers.kill(1)
 	r.workers.endOf(0, models.SpanDone)
-	if err := answerOf(t, r.backend, calls[0]); err != nil {
-		t.Error(err)
-	}
+	isServed(t, r.backend, calls[0])
 	r.workers.revive(1, fakeOperators)
 	if s := r.workers.await(); s.Service != 1 || s.Start != 0 {
 		t.Errorf("after the loss %v runs", s)
 	}
 	r.workers.end(models.SpanDone)
-	if err := answerOf(t, r.backend, calls[1]); err != nil {
-		t.Error(err)
-	}
+	isServed(t, r.backend, calls[1])
 	if s := r.shapes(); len(s) > 0 && s[0].Runs > 0 {
 		t.Errorf("learned of groups: %+v", s)
 	}
@@ -130,9 +120,7 @@ func TestGroupWithACancelledMember(t *testing.T) {
 	r.sync()
 	r.workers.endOf(0, models.SpanDone)
 	wantError(t, answerOf(t, r.backend, calls[1]), 503, "cancelled")
-	if err := answerOf(t, r.backend, calls[0]); err != nil {
-		t.Error(err)
-	}
+	isServed(t, r.backend, calls[0])
 	r.sync()
 	if n := r.workers.held(); n != 0 {
 		t.Errorf("the workers hold %d batches", n)
@@ -155,11 +143,7 @@ func TestGroupOfOneModelTwice(t *testing.T) {
 	r.workers.await()
 	calls := r.group(first)
 	r.workers.end(models.SpanDone)
-	for _, c := range calls {
-		if err := answerOf(t, r.backend, c); err != nil {
-			t.Error(err)
-		}
-	}
+	isServed(t, r.backend, calls...)
 }
 
 // Whatever happens to workers and clients while groups are measured, fitted to
@@ -254,9 +238,7 @@ func TestGroupThatCannotBeSent(t *testing.T) {
 	r.sync()
 	r.workers.refuse(true)
 	r.workers.end(models.SpanDone)
-	if err := answerOf(t, r.backend, first); err != nil {
-		t.Error(err)
-	}
+	isServed(t, r.backend, first)
 	for _, c := range calls {
 		wantError(t, answerOf(t, r.backend, c), 500, "model_failed")
 	}
@@ -278,11 +260,7 @@ func TestGroupsTeachThePredictor(t *testing.T) {
 			before = after
 		}
 		r.workers.runsOn(&slow)
-		for _, c := range calls {
-			if err := answerOf(t, r.backend, c); err != nil {
-				t.Fatal(err)
-			}
-		}
+		isServed(t, r.backend, calls...)
 		r.workers.runsOn(nil)
 		first = mustSubmit(t, r.backend, 0)
 		r.workers.await()
@@ -291,8 +269,6 @@ func TestGroupsTeachThePredictor(t *testing.T) {
 		t.Errorf("before %+v, after groups that took longer %+v", before, after)
 	}
 	r.workers.end(models.SpanDone)
-	if err := answerOf(t, r.backend, first); err != nil {
-		t.Error(err)
-	}
+	isServed(t, r.backend, first)
 	r.replays()
 }

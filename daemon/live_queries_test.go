@@ -27,9 +27,7 @@ func TestQueriesThatEnd(t *testing.T) {
 	refused := mustSubmit(t, b, 0)
 	wantError(t, answerOf(t, b, refused), http.StatusServiceUnavailable, query.ReasonQueueFull)
 	f.end(models.SpanDone)
-	if err := answerOf(t, b, c); err != nil {
-		t.Fatal(err)
-	}
+	isServed(t, b, c)
 	f.await()
 	f.end(models.SpanFailed)
 	answerOf(t, b, waiting)
@@ -58,11 +56,7 @@ func TestLoopFeedsTheTimeline(t *testing.T) {
 	r, first := groupRig(t)
 	calls := r.group(first)
 	r.workers.end(models.SpanDone)
-	for _, c := range calls {
-		if err := answerOf(t, r.backend, c); err != nil {
-			t.Error(err)
-		}
-	}
+	isServed(t, r.backend, calls...)
 	p := r.backend.Timeline().Read(0, timeline.PageRounds, nil)
 	if len(p.Rounds) != 2 || p.Running != nil {
 		t.Fatalf("%+v", p)

@@ -52,9 +52,7 @@ func TestOverrunLeavesTheDeviceToOthers(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		f.end(models.SpanDone)
-		if err := answerOf(t, b, quick); err != nil {
-			t.Fatal(err)
-		}
+		isServed(t, b, quick)
 	}
 	wantError(t, answerOf(t, b, slow), 503, "deadline_passed")
 	b.Ask(func() {})
@@ -66,9 +64,7 @@ func TestOverrunLeavesTheDeviceToOthers(t *testing.T) {
 	again := mustSubmit(t, b, 0)
 	f.await()
 	f.end(models.SpanDone)
-	if err := answerOf(t, b, again); err != nil {
-		t.Error(err)
-	}
+	isServed(t, b, again)
 }
 
 // A span that was set apart and ends before the deadline of its query is answered
@@ -79,9 +75,7 @@ func TestOverrunInTime(t *testing.T) {
 	slow := mustSubmit(t, b, 0)
 	f.awaitApart(1)
 	f.endApart(models.SpanDone)
-	if err := answerOf(t, b, slow); err != nil {
-		t.Error(err)
-	}
+	isServed(t, b, slow)
 }
 
 // Who is set apart with a worker that dies is run again.
@@ -95,9 +89,7 @@ func TestOverrunIsLost(t *testing.T) {
 	f.revive(0, fakeOperators)
 	f.await()
 	f.end(models.SpanDone)
-	if err := answerOf(t, b, slow); err != nil {
-		t.Error(err)
-	}
+	isServed(t, b, slow)
 }
 
 // A client that leaves while its span does not end is answered at once.
@@ -130,9 +122,7 @@ func TestMeasurementIsSetApart(t *testing.T) {
 			time.Sleep(time.Millisecond)
 		}
 		r.workers.end(models.SpanDone)
-		if err := answerOf(t, b, c); err != nil {
-			t.Error(err)
-		}
+		isServed(t, b, c)
 	}
 	for range spans {
 		r.workers.endApart(models.SpanStopped)
@@ -143,9 +133,7 @@ func TestMeasurementIsSetApart(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	r.workers.end(models.SpanDone)
-	if err := answerOf(t, b, c); err != nil {
-		t.Error(err)
-	}
+	isServed(t, b, c)
 }
 
 // A service goes when no worker runs any more what was measured of it.
@@ -172,9 +160,7 @@ func TestMeasuredOverrunKeepsItsService(t *testing.T) {
 	}
 	r.workers.await()
 	r.workers.end(models.SpanDone)
-	if err := answerOf(t, r.backend, call); err != nil {
-		t.Error(err)
-	}
+	isServed(t, r.backend, call)
 	rr.end()
 	rr.until("it is gone", func() bool { return r.workers.Arena(id) == nil })
 }

@@ -42,11 +42,7 @@ func TestOverview(t *testing.T) {
 	r, first := groupRig(t)
 	calls := r.group(first)
 	r.workers.end(models.SpanDone)
-	for _, c := range calls {
-		if err := answerOf(t, r.backend, c); err != nil {
-			t.Error(err)
-		}
-	}
+	isServed(t, r.backend, calls...)
 	o, ok := r.backend.FullStatus()
 	if !ok || o.UpSeconds <= 0 || o.Gain.OverlapNow <= 0 {
 		t.Fatalf("%t, up for %v s, gains %v", ok, o.UpSeconds, o.Gain.OverlapNow)

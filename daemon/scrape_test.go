@@ -10,11 +10,8 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/overlap"
 )
 
 // daemonOf returns the daemon of a backend, to be scraped.
@@ -93,7 +90,9 @@ func TestMetricsOfADaemon(t *testing.T) {
 		`overlapd_queue_limit{service="s0"} 256`,
 		`overlapd_queue_oldest_age_seconds{service="s0"} 0`,
 		`overlapd_rounds_total{device=""} 6`,
+		`overlapd_round_seconds_count 6`,
 		`overlapd_group_spans_sum 6`,
+		`overlapd_prediction_margin_ratio_count 6`,
 		`overlapd_dispatch_headroom_seconds_count 6`,
 		`overlapd_solo_prediction_ratio_count 6`,
 		`overlapd_predictor_serving 0`,
@@ -117,36 +116,6 @@ func valueOf(t *testing.T, text, name string) (v float64) {
 		t.Fatalf("there is no %s: %v", name, err)
 	}
 	return v
-}
-
-// Groups of several spans tell what overlapping gains and how far predictions
-// are off.
-func TestMetricsOfGroups(t *testing.T) {
-	b, f := startLoop(t, 2, nil)
-	first, second := mustSubmit(t, b, 0), mustSubmit(t, b, 1)
-	for range 2 {
-		f.await()
-		f.end(models.SpanDone)
-	}
-	for _, c := range []*query.Call{first, second} {
-		if err := answerOf(t, b, c); err != nil {
-			t.Error(err)
-		}
-	}
-	b.Ask(func() { // as if the policy had sent both together
-		r := &overlap.Round{Number: 3, Group: models.Group{Spans: make([]models.Span, 2)}}
-		r.Predicted = models.Estimate{Latency: 6 * time.Millisecond, Bound: 7 * time.Millisecond}
-		b.daemon.recorder.Observe(&observe.Event{Kind: observe.Dispatched, Round: r, Why: &overlap.Explanation{}, Apart: observe.Apart{Spans: 8 * time.Millisecond}, Services: []models.Service{{Name: "s0"}, {ID: 1, Name: "s1"}}})
-		o := &executor.Outcome{Took: 6 * time.Millisecond, Spans: make([]executor.SpanOutcome, 2)}
-		o.Spans[0].Span = r.Group.Spans[0]
-		b.daemon.recorder.Observe(&observe.Event{Kind: observe.Ended, Outcome: &models.Outcome{}, Measured: o})
-	})
-	tells(t, scrape(t, daemonOf(b)),
-		`overlapd_group_spans_bucket{le="1"} 2`, `overlapd_group_spans_bucket{le="2"} 3`,
-		`overlapd_overlap_gained_seconds_total 0.002`, `overlapd_overlap_solo_seconds_total 0.008`,
-		`overlapd_group_prediction_ratio_bucket{le="1"} 1`, `overlapd_group_prediction_ratio_bucket{le="0.97"} 0`,
-		`overlapd_solo_prediction_ratio_count 2`,
-	)
 }
 
 // What becomes of queries that get no outputs is told by reason, to clients of
@@ -175,9 +144,7 @@ func TestMetricsOfFailures(t *testing.T) {
 	for _, c := range []*query.Call{running, waiting} {
 		f.await()
 		f.end(models.SpanDone)
-		if err := answerOf(t, b, c); err != nil {
-			t.Error(err)
-		}
+		isServed(t, b, c)
 	}
 }
 
@@ -218,9 +185,7 @@ func TestScrapeOfAStalledLoop(t *testing.T) {
 	c := mustSubmit(t, b, 0)
 	f.await()
 	f.end(models.SpanDone)
-	if err := answerOf(t, b, c); err != nil {
-		t.Error(err)
-	}
+	isServed(t, b, c)
 	if n := finished(); n != 1 {
 		t.Fatalf("%d queries finished", n)
 	}
@@ -274,5 +239,34 @@ func TestMetricsOff(t *testing.T) {
 	r.Body.Close()
 	if r.StatusCode != http.StatusNotFound || d.recorder != nil {
 		t.Errorf("status %d, recorder %v", r.StatusCode, d.recorder)
+	}
+}
+
+// A round that failed or was stopped says nothing of predictions.
+func TestMeteringOfFailedRounds(t *testing.T) {
+	b, f := startLoop(t, 1, nil)
+	c := mustSubmit(t, b, 0)
+	f.await()
+	f.end(models.SpanFailed)
+	wantError(t, answerOf(t, b, c), 500, query.ReasonModelFailed)
+	tells(t, scrape(t, daemonOf(b)), `overlapd_round_seconds_count 1`, `overlapd_solo_prediction_ratio_count 0`, `overlapd_query_latency_seconds_count{service="s0"} 0`)
+	f.refuse(true)
+	c = mustSubmit(t, b, 0)
+	if err := answerOf(t, b, c); err == nil {
+		t.Error("a round that cannot be sent has outputs")
+	}
+	tells(t, scrape(t, daemonOf(b)), `overlapd_rounds_total{device=""} 2`, `overlapd_round_seconds_count 1`)
+}
+
+// BenchmarkTold is how long a scrape waits for a status.
+func BenchmarkTold(b *testing.B) {
+	for _, services := range []int{2, 64} {
+		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
+			back := startInstant(b, services, nil)
+			b.ReportAllocs()
+			for b.Loop() {
+				back.StatusWithin(scrapeTimeout, false)
+			}
+		})
 	}
 }
