@@ -203,7 +203,7 @@ func (p *pool) openLoop(o *Options) error {
 	}
 	p.account()
 	l := loop.Options{
-		Log: p.log, Learning: p.learning(o.Fit), Fit: o.Fit, Keeper: p.keeper, Journal: p.decisions, Profiles: p,
+		Log: p.log, Learning: p.learning(o.Fit), Fit: p.fitting(o.Fit), Keeper: p.keeper, Journal: p.decisions, Profiles: p,
 		Header: journal.Header{Version: o.Version, Commit: o.Commit, Device: p.Device()}, Life: p.life, Goroutines: p.goroutines,
 		Processors: o.Processors,
 	}
@@ -359,6 +359,18 @@ func (s *State) stored(log zerolog.Logger, kind, key string, value any) bool {
 func (p *pool) ChoseCut(s config.Service, at loop.Place, c *wire.CutChoice) {
 	key := p.devices[at.Device].cutKey(c.Hash, at.Share, s.MaxBatch)
 	p.keeper.Keep("storing the choice of a cut", func(*training.Store) error { return p.state.save(cutChoices, key, c) })
+}
+
+// fitting returns what fits predictors, once the solo times that they go with are stored, so
+// that whoever reads the state file has both.
+func (p *pool) fitting(fit loop.FitFunc) loop.FitFunc {
+	if fit == nil {
+		return nil
+	}
+	return func(ctx context.Context, d *training.Dataset, operators map[string][]training.OperatorTimes) (*predictor.File, error) {
+		p.saveProfiles()
+		return fit(ctx, d, operators)
+	}
 }
 
 // saveProfiles stores what was measured of every service that was ready once.

@@ -35,11 +35,12 @@ var ErrNoState = errors.New("there is no state file")
 const cutChoices = "cut-choices"
 
 // State is the file that outlives the daemon: what was measured of each model on
-// this device. Commands use it while no daemon has it.
+// this device. Commands change it while no daemon has it.
 type State struct {
 	db       *statefile.File
 	datasets *training.Store
-	aside    bool // the file that was here was damaged and set aside
+	aside    bool   // the file that was here was damaged and set aside
+	copied   string // the folder of a copy, that goes with it
 }
 
 // OpenState opens the state file in dir. If there is none it is made, or with
@@ -72,11 +73,38 @@ func OpenState(dir string, mustExist bool, check []string) (*State, error) {
 	return s, nil
 }
 
+// ReadState opens the state file in dir to read it, or a copy of it while a daemon has it.
+// What is changed in a copy is lost.
+func ReadState(dir string, check []string) (*State, error) {
+	s, err := OpenState(dir, true, check)
+	if !errors.Is(err, statefile.ErrInUse) {
+		return s, err
+	}
+	copied, err := os.MkdirTemp("", "overlapd-state-")
+	if err != nil {
+		return nil, err
+	}
+	if err = statefile.Copy(filepath.Join(dir, stateName), filepath.Join(copied, stateName)); err == nil {
+		s, err = OpenState(copied, true, check)
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(copied))
+	}
+	s.copied = copied
+	return s, nil
+}
+
 // Datasets returns what was measured.
 func (s *State) Datasets() *training.Store { return s.datasets }
 
 // Close gives the file back.
-func (s *State) Close() error { return s.db.Close() }
+func (s *State) Close() error {
+	err := s.db.Close()
+	if s.copied != "" {
+		err = errors.Join(err, os.RemoveAll(s.copied))
+	}
+	return err
+}
 
 // openState opens the state file in dir. A damaged one is set aside under
 // another name, never overwritten, and its new name is returned.

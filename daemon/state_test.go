@@ -102,6 +102,19 @@ func TestOpenState(t *testing.T) {
 	if _, err := OpenState(dir, true, checkState); !errors.Is(err, statefile.ErrInUse) {
 		t.Errorf("a file in use: %v", err)
 	}
+	temporary := t.TempDir()
+	t.Setenv("TMPDIR", temporary)
+	copied, err := ReadState(dir, checkState)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := copied.Datasets().Dataset("d", nil); err != nil || len(got.Rows) != 1 {
+		t.Errorf("the copy of a file in use has %+v, %v", got, err)
+	}
+	closeState(t, copied)
+	if left := listDir(t, temporary); len(left) != 0 {
+		t.Errorf("of the copy is left %v", left)
+	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}

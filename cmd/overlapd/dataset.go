@@ -36,13 +36,20 @@ func (o *stateOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVarP(&o.config, "config", "c", "", "configuration file that names the state folder")
 }
 
-// use calls do with the measurements of the state file, while no daemon has it open.
-func (o *stateOptions) use(mustExist bool, do func(*training.Store) error) error {
-	return o.open(mustExist, func(s *daemon.State) error { return do(s.Datasets()) })
+// How a state file is opened. Only to read it, a daemon may have it.
+var (
+	reading  = daemon.ReadState
+	changing = func(dir string, check []string) (*daemon.State, error) { return daemon.OpenState(dir, true, check) }
+	making   = func(dir string, check []string) (*daemon.State, error) { return daemon.OpenState(dir, false, check) }
+)
+
+// use calls do with the measurements of the state file.
+func (o *stateOptions) use(how func(dir string, check []string) (*daemon.State, error), do func(*training.Store) error) error {
+	return o.open(how, func(s *daemon.State) error { return do(s.Datasets()) })
 }
 
-// open calls do with the state file, while no daemon has it open.
-func (o *stateOptions) open(mustExist bool, do func(*daemon.State) error) error {
+// open calls do with the state file.
+func (o *stateOptions) open(how func(dir string, check []string) (*daemon.State, error), do func(*daemon.State) error) error {
 	dir := cmp.Or(o.dir, config.Default().StateDir)
 	if o.dir == "" && o.config != "" {
 		c, err := config.Load(o.config)
@@ -51,7 +58,7 @@ func (o *stateOptions) open(mustExist bool, do func(*daemon.State) error) error 
 		}
 		dir = c.StateDir
 	}
-	file, err := daemon.OpenState(dir, mustExist, self(checkStateName))
+	file, err := how(dir, self(checkStateName))
 	if err != nil {
 		return err
 	}
@@ -79,7 +86,7 @@ taken as they are.`,
 				return err
 			}
 			d.Device = device
-			return state.use(false, func(store *training.Store) error {
+			return state.use(making, func(store *training.Store) error {
 				done, err := importDataset(store, d)
 				if err != nil {
 					return err
@@ -139,7 +146,7 @@ func datasetDeleteCommand() *cobra.Command {
 		Example: `  overlapd dataset delete 0a1b2c3d4e5f`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			return state.use(true, func(store *training.Store) error {
+			return state.use(changing, func(store *training.Store) error {
 				for _, id := range ids {
 					if err := store.Delete(id); err != nil {
 						return fmt.Errorf("%w; see overlapd dataset show", err)
@@ -165,7 +172,7 @@ that are there already are not overwritten. The form is in docs/dataset.md.`,
   overlapd dataset export --out - --models bert,resnet50`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return o.state.use(true, func(store *training.Store) error { return o.export(store, cmd.OutOrStdout()) })
+			return o.state.use(reading, func(store *training.Store) error { return o.export(store, cmd.OutOrStdout()) })
 		},
 	}
 	o.state.flags(cmd)
@@ -289,7 +296,7 @@ func datasetShowCommand() *cobra.Command {
   overlapd dataset show --config overlapd.toml --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return state.use(true, func(store *training.Store) error {
+			return state.use(reading, func(store *training.Store) error {
 				shown, err := showStore(store)
 				if err != nil {
 					return err
@@ -412,7 +419,7 @@ func (o *measuredOptions) read() (d *training.Dataset, operators map[string][]tr
 		}
 		return d, nil, err
 	}
-	err = o.state.use(true, func(store *training.Store) error {
+	err = o.state.use(reading, func(store *training.Store) error {
 		sets, err := chooseSets(store, o.device, nil)
 		if err != nil {
 			return err

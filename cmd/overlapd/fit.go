@@ -149,7 +149,7 @@ func (o *trainOptions) keep(f *predictor.File, r *fit.Report) error {
 	if len(o.data) > 0 {
 		return nil
 	}
-	if err := o.state.use(true, func(store *training.Store) error { return store.PutPredictor(f) }); err != nil {
+	if err := o.state.use(changing, func(store *training.Store) error { return store.PutPredictor(f) }); err != nil {
 		return fmt.Errorf("the predictor is trained and cannot be kept: %w", err)
 	}
 	return nil

@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -92,12 +91,11 @@ func (in *pipelineInput) readDevices() (err error) {
 	if in.config.Emulated() {
 		return nil
 	}
-	state, err := daemon.OpenState(cmp.Or(in.config.StateDir, config.Default().StateDir), true, self(checkStateName))
-	if err != nil {
+	state := stateOptions{dir: in.config.StateDir}
+	return state.open(reading, func(s *daemon.State) error {
+		in.state, err = s.SoloTimes()
 		return err
-	}
-	in.state, err = state.SoloTimes()
-	return errors.Join(err, state.Close())
+	})
 }
 
 // class names what a device is: of devices of one class everything takes equally long.

@@ -198,7 +198,7 @@ type measured struct {
 // measuredTimes returns what each service takes by the state file.
 func measuredTimes(c *config.Config) (m measured, err error) {
 	state := stateOptions{dir: c.StateDir}
-	err = state.use(true, func(store *training.Store) (err error) {
+	err = state.use(reading, func(store *training.Store) (err error) {
 		m, err = storedTimes(store, c.Names())
 		return err
 	})

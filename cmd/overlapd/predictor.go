@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 
@@ -20,13 +21,12 @@ func predictorExportCommand() *cobra.Command {
 with the same models on the same kind of device would have to measure: solo times,
 how models are cut, and the measured groups. How well the predictor did of late is
 left out, since that is about one machine. The file is for overlapd predictor
-import, and for predictor.source of a configuration. No daemon may have the state
-file open meanwhile.`,
+import, and for predictor.source of a configuration. A daemon may serve meanwhile.`,
 		Example: `  overlapd predictor export a100.json --config overlapd.toml
   overlapd predictor export predictors/a100.json --state /var/lib/overlapd`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return state.open(true, func(s *daemon.State) error {
+			return state.open(reading, func(s *daemon.State) error {
 				what, err := s.ExportPredictor(args[0], device)
 				if err == nil {
 					_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s holds %s\n", args[0], what)
@@ -61,8 +61,9 @@ have the state file open meanwhile.`,
 					return err
 				}
 				c = &read
+				state.dir = cmp.Or(state.dir, c.StateDir)
 			}
-			return state.open(false, func(s *daemon.State) error {
+			return state.open(making, func(s *daemon.State) error {
 				what, err := s.ImportPredictor(args[0], c, daemonOptions(newLogger(config.Default(), os.Stderr)))
 				if err == nil {
 					_, err = fmt.Fprintf(cmd.OutOrStdout(), "the state file has %s\n", what)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -286,6 +287,62 @@ func TestFaultInATransaction(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A copy during which there were transactions is made again, and is as one of them left the file.
+func TestCopyWhileWriting(t *testing.T) {
+	path := filled(t)
+	f, err := Open(path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rounds := byte(0)
+	put := func() {
+		rounds++
+		if err := f.Update(func(tx *bbolt.Tx) error {
+			b, err := tx.CreateBucketIfNotExists([]byte("copied"))
+			for key := range byte(16) {
+				err = errors.Join(err, b.Put([]byte{key}, bytes.Repeat([]byte{rounds}, testPage)))
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put()
+	copies := 0
+	defer func(was func(io.Writer, io.Reader) (int64, error)) { copyBytes = was }(copyBytes)
+	copyBytes = func(out io.Writer, in io.Reader) (int64, error) {
+		if copies++; copies < 3 {
+			if _, err := io.CopyN(out, in, 4*testPage); err != nil {
+				return 0, err
+			}
+			put()
+			put()
+		}
+		return io.Copy(out, in)
+	}
+	to := filepath.Join(t.TempDir(), "copy")
+	if err := Copy(path, to); err != nil || copies != 3 {
+		t.Errorf("%v, after %d tries", err, copies)
+	}
+	c, err := Open(to, checkCommand)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("copied")).ForEach(func(key, value []byte) error {
+			if value[0] != rounds {
+				t.Errorf("key %d is of transaction %d, want %d", key, value[0], rounds)
+			}
+			return nil
+		})
+	}); err != nil {
+		t.Error(err)
+	}
+	if err := errors.Join(c.Close(), f.Close()); err != nil {
 		t.Error(err)
 	}
 }

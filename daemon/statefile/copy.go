@@ -1,0 +1,61 @@
+package statefile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+const (
+	copyTries = 20                    // of a file that changes meanwhile
+	copyPause = 50 * time.Millisecond // between two
+)
+
+// copyBytes is how a file is copied. Tests have things happen meanwhile.
+var copyBytes = io.Copy
+
+// Copy copies a state file that another process has open, as its last transaction left it.
+// bbolt writes a transaction to pages that nothing uses, and then one of the two meta pages at
+// the head of the file: where those are the same before and after, the copy is whole.
+func Copy(from, to string) error {
+	in, err := openRegular(from, os.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	heads := func() ([]byte, error) {
+		both := make([]byte, 2*os.Getpagesize())
+		n, err := in.ReadAt(both, 0)
+		if errors.Is(err, io.EOF) { // whoever opens the copy sees that it is damaged
+			err = nil
+		}
+		return both[:n], err
+	}
+	for range copyTries {
+		before, err := heads()
+		if err == nil {
+			err = copyFile(in, to)
+		}
+		after, aerr := heads()
+		if err = errors.Join(err, aerr); err != nil || bytes.Equal(before, after) {
+			return err
+		}
+		time.Sleep(copyPause)
+	}
+	return fmt.Errorf("%s changed %d times while it was copied; try again when its daemon measures less", from, copyTries)
+}
+
+func copyFile(in *os.File, to string) error {
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := in.Stat()
+	if err == nil {
+		_, err = copyBytes(out, io.NewSectionReader(in, 0, info.Size()))
+	}
+	return errors.Join(err, out.Close())
+}
