@@ -54,9 +54,9 @@ type serviceCounts struct{ ended, missed uint64 }
 
 // loadReport is the load at one moment, which nobody changes.
 type loadReport struct {
-	busy  float64                 // share of their time that devices were
-	rates map[string]serviceRates // by service, "" for all
-	used  map[string]float64      // of the target of each service that has one
+	utilization float64                 // what weights are made of: the share of their time that devices were busy, and more where queries wait
+	rates       map[string]serviceRates // by service, "" for all
+	used        map[string]float64      // of the target of each service that has one
 }
 
 // serviceRates are per second.
@@ -80,7 +80,7 @@ func (r *loadReports) text(service, form string) string {
 		}
 	}
 	rates := l.rates[service]
-	return rpc.EncodeLoad(form, l.busy, rates.ended, rates.missed, used)
+	return rpc.EncodeLoad(form, l.utilization, rates.ended, rates.missed, used)
 }
 
 // renew publishes a report of now, unless somebody else does.
@@ -97,12 +97,21 @@ func (r *loadReports) renew() {
 	r.samples = append(r.samples[max(0, len(r.samples)+1-reportSamples):], now)
 	l := now.since(&r.samples[0], r.devices)
 	full := s.Age > reportStalled || s.Draining
-	if full {
-		l.busy = 1
-	}
 	l.shares(s.Services, full)
 	r.samples[len(r.samples)-1].used = l.used
 	l.used = r.mean(l.used)
+	// A weight is queries over utilization, so this has to grow as the queries do. The busy
+	// time does so until rounds follow on each other, and then does not; what a query would
+	// take of its target hardly grows before, and steeply then.
+	most := 0.0
+	for i := range s.Services {
+		if name, _, _ := strings.Cut(s.Services[i].Name, "/"); s.Services[i].Ready {
+			most = max(most, l.used[name])
+		}
+	}
+	if l.utilization *= 1 + most; full {
+		l.utilization = noRoom
+	}
 	r.latest.Store(l)
 }
 
@@ -151,7 +160,7 @@ func (s *loadSample) since(before *loadSample, devices float64) *loadReport {
 	if seconds <= 0 {
 		return l
 	}
-	l.busy = min(max((s.busy-before.busy)/seconds/devices, 0), 1)
+	l.utilization = min(max((s.busy-before.busy)/seconds/devices, 0), 1)
 	rate := func(now, then uint64) float64 { return float64(max(now, then)-then) / seconds }
 	var all serviceRates
 	for name, n := range s.services {

@@ -48,11 +48,11 @@ func TestLoadReports(t *testing.T) {
 		{Name: "c/x", Ready: true, TargetShare: 7, Finished: 20}, {Name: "c/y", Ready: true, TargetShare: 0.5, Failed: map[string]uint64{"worker_lost": 5}},
 		{Name: "d", TargetShare: 0.1},
 	}}
-	f.wants("a", "TEXT cpu_utilization:0.2500,rps_fractional:107.0000,eps:10.0000,named_metrics.a:0.8750")
-	f.wants("b", "TEXT cpu_utilization:0.2500,rps_fractional:10.0000,eps:0.0000")
-	f.wants("c", "TEXT cpu_utilization:0.2500,rps_fractional:25.0000,eps:5.0000,named_metrics.c:0.5000")
-	f.wants("d", "TEXT cpu_utilization:0.2500,rps_fractional:0.0000,eps:0.0000,named_metrics.d:10.0000")
-	f.wants("", "TEXT cpu_utilization:0.2500,rps_fractional:142.0000,eps:15.0000,named_metrics.a:1.2917,named_metrics.c:0.5000,named_metrics.d:10.0000")
+	f.wants("a", "TEXT cpu_utilization:0.4688,rps_fractional:107.0000,eps:10.0000,named_metrics.a:0.8750")
+	f.wants("b", "TEXT cpu_utilization:0.5208,rps_fractional:10.0000,eps:0.0000")
+	f.wants("c", "TEXT cpu_utilization:0.5469,rps_fractional:25.0000,eps:5.0000,named_metrics.c:0.5000")
+	f.wants("d", "TEXT cpu_utilization:0.5625,rps_fractional:0.0000,eps:0.0000,named_metrics.d:10.0000")
+	f.wants("", "TEXT cpu_utilization:0.5729,rps_fractional:142.0000,eps:15.0000,named_metrics.a:1.2917,named_metrics.c:0.5000,named_metrics.d:10.0000")
 
 	// What is long ago does not count any more.
 	for range reportSamples {
@@ -64,9 +64,9 @@ func TestLoadReports(t *testing.T) {
 
 	// A daemon that is to be stopped has no room, and one that schedules nothing.
 	f.next.Draining = true
-	f.wants("c", "TEXT cpu_utilization:1.0000,rps_fractional:0.0000,eps:0.0000,named_metrics.c:10.0000")
+	f.wants("c", "TEXT cpu_utilization:10.0000,rps_fractional:0.0000,eps:0.0000,named_metrics.c:10.0000")
 	f.next.Draining, f.next.Age = false, 2*reportStalled
-	f.wants("c", "TEXT cpu_utilization:1.0000,rps_fractional:0.0000,eps:0.0000,named_metrics.c:10.0000")
+	f.wants("c", "TEXT cpu_utilization:10.0000,rps_fractional:0.0000,eps:0.0000,named_metrics.c:10.0000")
 }
 
 // Which part of its target a query would take grows with what waits, also in other services,

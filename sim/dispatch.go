@@ -78,7 +78,7 @@ func (b *balancer) weighted(service int) int {
 		turn := b.turns[service]
 		b.turns[service]++
 		i := turn % n
-		p, weight := &b.pods[i], uint64(b.pods[i].stride[service])
+		p, weight := &b.pods[i], uint64(b.pods[i].stride)
 		if p.ready && (weight*(turn/n)+i*(maxStride/2))%maxStride >= maxStride-weight {
 			return int(i)
 		}

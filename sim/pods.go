@@ -73,14 +73,15 @@ type pod struct {
 	open     int
 	work     time.Duration // that its open queries take alone
 
-	// The means of the last reportWindow, up to a time: of work in seconds, and of queries
-	// that ended and of those of them that violated their target, per second.
-	until           time.Duration
-	waits, rps, eps float64
+	// The means of the last reportWindow, up to a time: of work in seconds, of the time in
+	// which there was any, and of queries that ended and of those of them that violated
+	// their target, per second.
+	until                 time.Duration
+	waits, busy, rps, eps float64
 
 	reported time.Duration // mean of work, as last reported
-	weight   []float64     // of each service, as it follows from the last report; 0 before
-	stride   []uint16      // of each service, as balancers use it
+	weight   float64       // as it follows from the last report; 0 before
+	stride   uint16        // as balancers use it
 }
 
 func newCluster(w *world) *cluster {
@@ -100,7 +101,6 @@ func newCluster(w *world) *cluster {
 	for i := range c.pods {
 		p := &c.pods[i]
 		p.since, p.slow = -blackout, w.controls[i].nodes[0].slow // they have served before
-		p.weight, p.stride = make([]float64, len(sc.Services)), make([]uint16, len(sc.Services))
 		if i < len(c.pods)-sc.Pods.Starting {
 			c.setReady(i, true)
 		} else {
@@ -181,6 +181,7 @@ func (p *pod) pass(now time.Duration) {
 	if now > p.until {
 		keeps := math.Exp(-float64(now-p.until) / float64(reportWindow))
 		p.waits += (p.work.Seconds() - p.waits) * (1 - keeps)
+		p.busy += (float64(min(p.open, 1)) - p.busy) * (1 - keeps)
 		p.rps, p.eps, p.until = p.rps*keeps, p.eps*keeps, now
 	}
 }
@@ -239,8 +240,8 @@ func (c *cluster) happen(t *timer) error {
 }
 
 // report has all pods tell what they have to do. That is in use until they do so again.
-// The utilization of a service is what part of its target a query that came now would use
-// up: what waits, and the query itself, as the predictor says.
+// Utilization is the share of its time that a pod is busy, and more by what part of its target
+// a query that came now would use up: what waits, and the query itself, as the predictor says.
 func (c *cluster) report() {
 	for i := range c.pods {
 		p := &c.pods[i]
@@ -252,11 +253,12 @@ func (c *cluster) report() {
 		}
 		p.pass(c.now)
 		p.reported = time.Duration(p.waits * float64(time.Second))
-		for s := range p.weight {
-			used := (p.waits + scaled(c.alone[s], p.slow).Seconds()) / c.scenario.Services[s].Target.Seconds()
-			if p.rps > 0 && used > 0 {
-				p.weight[s] = p.rps / (used + errorPenalty*p.eps/p.rps)
-			}
+		used := 0.0
+		for s := range c.alone {
+			used = max(used, (p.waits+scaled(c.alone[s], p.slow).Seconds())/c.scenario.Services[s].Target.Seconds())
+		}
+		if p.rps > 0 && p.busy > 0 {
+			p.weight = p.rps / (p.busy*(1+used) + errorPenalty*p.eps/p.rps)
 		}
 	}
 	c.weigh()
@@ -269,26 +271,23 @@ func (c *cluster) weigh() {
 		return
 	}
 	known := make([]float64, 0, len(c.ready))
-	for s := range c.scenario.Services {
-		known = known[:0]
-		usable := func(p *pod) bool { return p.weight[s] > 0 && c.now >= p.since+blackout }
-		for _, i := range c.ready {
-			if usable(&c.pods[i]) {
-				known = append(known, c.pods[i].weight[s])
-			}
+	usable := func(p *pod) bool { return p.weight > 0 && c.now >= p.since+blackout }
+	for _, i := range c.ready {
+		if usable(&c.pods[i]) {
+			known = append(known, c.pods[i].weight)
 		}
-		middle, largest := 1.0, 1.0
-		if len(known) > 0 {
-			slices.Sort(known)
-			middle, largest = known[len(known)/2], known[len(known)-1]
+	}
+	middle, largest := 1.0, 1.0
+	if len(known) > 0 {
+		slices.Sort(known)
+		middle, largest = known[len(known)/2], known[len(known)-1]
+	}
+	for _, i := range c.ready {
+		p, weight := &c.pods[i], middle
+		if usable(p) {
+			weight = p.weight
 		}
-		for _, i := range c.ready {
-			p, weight := &c.pods[i], middle
-			if usable(p) {
-				weight = p.weight[s]
-			}
-			p.stride[s] = uint16(max(math.Round(weight/largest*maxStride), 1))
-		}
+		p.stride = uint16(max(math.Round(weight/largest*maxStride), 1))
 	}
 }
 
@@ -301,8 +300,7 @@ func (c *cluster) start(number int) error {
 		}
 	}
 	p.gone, p.draining, p.since = false, false, c.now
-	p.waits, p.rps, p.eps, p.reported = 0, 0, 0, 0
-	clear(p.weight)
+	p.waits, p.busy, p.rps, p.eps, p.reported, p.weight = 0, 0, 0, 0, 0, 0
 	c.setReady(number, true)
 	c.weigh()
 	return nil

@@ -28,36 +28,36 @@ func TestWeights(t *testing.T) {
 	c.now = 3 * time.Second
 	for i, rps := range []float64{100, 100, 50, 100, 0} {
 		p := &c.pods[i]
-		p.until, p.rps, p.waits = c.now, rps, 0.015 // and 10 ms for the query itself
+		p.until, p.rps, p.busy, p.waits = c.now, rps, 0.5, 0.015 // and 10 ms for the query itself
 	}
 	c.pods[1].eps = 25                // a quarter of the queries
 	c.pods[3].since = c.now - ms      // it has started just now
 	c.pods[3].waits = 0               // or it would have the largest weight
-	want := []float64{100, 80, 50, 0} // used up to 1, 1.25, 1
+	want := []float64{100, 80, 50, 0} // utilization 1, 1.25, 1
 	c.report()
 	for i, w := range want {
-		if got := c.pods[i].weight[0]; i != 3 && math.Abs(got-w) > 1e-6 {
+		if got := c.pods[i].weight; i != 3 && math.Abs(got-w) > 1e-6 {
 			t.Errorf("pod %d has weight %v, want %v", i, got, w)
 		}
 	}
 	for i, part := range []float64{1, 0.8, 0.5, 0.8, 0.8} {
-		if got, want := c.pods[i].stride[0], uint16(math.Round(part*maxStride)); got != want {
+		if got, want := c.pods[i].stride, uint16(math.Round(part*maxStride)); got != want {
 			t.Errorf("pod %d goes with %d, want %d", i, got, want)
 		}
 	}
 	c.now += blackout
 	c.weigh()
-	if c.pods[3].stride[0] != maxStride || c.pods[0].stride[0] == maxStride {
-		t.Errorf("after the blackout the reports of pod 3 are not used: %d, pod 0 has %d", c.pods[3].stride[0], c.pods[0].stride[0])
+	if c.pods[3].stride != maxStride || c.pods[0].stride == maxStride {
+		t.Errorf("after the blackout the reports of pod 3 are not used: %d, pod 0 has %d", c.pods[3].stride, c.pods[0].stride)
 	}
 }
 
 // TestMeansForget by the time that has passed.
 func TestMeansForget(t *testing.T) {
-	p := pod{work: 10 * ms, rps: 8, eps: 4}
+	p := pod{open: 2, work: 10 * ms, rps: 8, eps: 4}
 	p.pass(reportWindow)
 	keeps := math.Exp(-1)
-	if math.Abs(p.waits-0.01*(1-keeps)) > 1e-9 || math.Abs(p.rps-8*keeps) > 1e-9 || math.Abs(p.eps-4*keeps) > 1e-9 {
+	if math.Abs(p.waits-0.01*(1-keeps)) > 1e-9 || math.Abs(p.busy-(1-keeps)) > 1e-9 || math.Abs(p.rps-8*keeps) > 1e-9 || math.Abs(p.eps-4*keeps) > 1e-9 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -67,7 +67,7 @@ func TestMeansForget(t *testing.T) {
 func TestTurns(t *testing.T) {
 	c := clusterOf(t, 3, ORCA)
 	for i, weight := range []uint16{maxStride, maxStride / 2, maxStride} {
-		c.pods[i].stride[0] = weight
+		c.pods[i].stride = weight
 	}
 	c.setReady(2, false)
 	b, counts := c.balancers[0], make([]int, 3)

@@ -32,12 +32,12 @@ const (
 )
 
 // EncodeLoad returns a load report (ORCA) in one of the forms of [query.HeaderLoadForm], with the
-// name of the form before it as the header endpoint-load-metrics has it. Busy is the share
-// of their time that devices are, in cpu_utilization: application_utilization would go before
-// named metrics with Envoy, and says nothing of targets; ended and missed count queries per second, and used is
-// named_metrics, by the name of a service.
-func EncodeLoad(form string, busy, ended, missed float64, used map[string]float64) string {
-	report := &orcadata.OrcaLoadReport{CpuUtilization: busy, RpsFractional: ended, Eps: missed, NamedMetrics: used}
+// name of the form before it as the header endpoint-load-metrics has it. The utilization is in
+// cpu_utilization, which gRPC and Envoy go by where there is nothing else: application_utilization
+// would go before named metrics with an older Envoy. Ended and missed count queries per second,
+// and used is named_metrics, by the name of a service.
+func EncodeLoad(form string, utilization, ended, missed float64, used map[string]float64) string {
+	report := &orcadata.OrcaLoadReport{CpuUtilization: utilization, RpsFractional: ended, Eps: missed, NamedMetrics: used}
 	switch form {
 	case query.LoadText:
 		b := []byte(form)
@@ -45,7 +45,7 @@ func EncodeLoad(form string, busy, ended, missed float64, used map[string]float6
 			b = append(append(b, name...), ':')
 			b = append(strconv.AppendFloat(b, value, 'f', reportDigits, 64), ',')
 		}
-		add(" cpu_utilization", busy)
+		add(" cpu_utilization", utilization)
 		add("rps_fractional", ended)
 		add("eps", missed)
 		for _, name := range slices.Sorted(maps.Keys(used)) {
