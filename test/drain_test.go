@@ -1,7 +1,12 @@
 package test
 
 import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,6 +15,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
 // A daemon that is drained says that it is not ready and answers queries; it can be had back.
@@ -57,89 +64,103 @@ func TestDrainedDaemonAnswers(t *testing.T) {
 	}
 }
 
-// pair is two daemons behind a balancer that looks at readiness now and then.
-type pair struct {
-	t       *testing.T
-	config  [2]config
-	daemons [2]*process
-	mu      sync.Mutex
-	ready   [2]atomic.Bool
-	sending [2]atomic.Int64 // queries that are on their way, or about to be
-}
-
-// daemon returns a daemon of the pair, which may be another than before.
-func (b *pair) daemon(i int) *process {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.daemons[i]
-}
-
-// look asks both whether they are ready. Nobody listens where one is replaced.
-func (b *pair) look() {
-	for i := range b.daemons {
-		status := 0
-		if p := b.daemon(i); p != nil {
-			status = p.health("/v2/health/ready")
+// waysToAsk are balancers before daemons that add, for queries whose sums are 2v.
+var waysToAsk = map[string]func(t *testing.T, pods []*process) (ask func(v int32) error){
+	"http": func(t *testing.T, pods []*process) func(v int32) error {
+		ready, over := make([]atomic.Bool, len(pods)), make(chan struct{})
+		look := func() {
+			for i, p := range pods {
+				ready[i].Store(p.health("/v2/health/ready") == 200)
+			}
 		}
-		b.ready[i].Store(status == 200)
-	}
-}
-
-// Each of two daemons in turn is drained, stopped and replaced under load, with a balancer that
-// learns late of readiness. No query is lost.
-func TestRollingReplacementLosesNothing(t *testing.T) {
-	t.Parallel()
-	b := &pair{t: t}
-	for i := range b.config {
-		b.config[i] = administered(t, config{dir: t.TempDir(), services: []service{tinyAdd}})
-		b.daemons[i] = serve(t, b.config[i])
-	}
-	b.look()
-	var over atomic.Bool
-	var sent atomic.Int64
-	var load sync.WaitGroup
-	load.Go(func() {
-		for !over.Load() {
-			time.Sleep(200 * time.Millisecond)
-			b.look()
-		}
-	})
-	for client := range 4 {
-		load.Go(func() {
-			random := rand.New(rand.NewPCG(5, uint64(client)))
-			for !over.Load() {
-				for i := range b.ready {
-					b.sending[i].Add(1)
-					if b.ready[i].Load() {
-						sent.Add(1)
-						if a := b.daemon(i).infer(tinyAdd.name, sum(random, 1)); a.Status != 200 {
-							t.Errorf("daemon %d: %v", i, a)
-						}
-					}
-					b.sending[i].Add(-1)
+		look()
+		var watch sync.WaitGroup
+		watch.Go(func() {
+			for tick := time.Tick(200 * time.Millisecond); ; look() {
+				select {
+				case <-tick:
+				case <-over:
+					return
 				}
 			}
 		})
-	}
-	defer func() {
-		over.Store(true)
-		load.Wait()
-	}()
-	for i := range b.daemons {
-		before := sent.Load()
-		b.daemon(1-i).eventually("both take queries", func() bool { return b.ready[0].Load() && b.ready[1].Load() && sent.Load() > before })
-		p := b.daemon(i)
-		if text, code := p.command("drain", "--config", p.path, "--wait", "--grace", "2s", "--limit", "60s"); code != 0 {
-			t.Fatalf("drain: %d, %s", code, text)
+		t.Cleanup(func() { close(over); watch.Wait() })
+		return func(v int32) error {
+			for i := range pods {
+				if next := (int(v) + i) % len(pods); ready[next].Load() {
+					q := sum(rand.New(rand.NewPCG(5, uint64(v))), 1)
+					return checkSum(q, pods[next].infer(tinyAdd.name, q))
+				}
+			}
+			return errors.New("no daemon is ready")
 		}
-		p.eventually("the balancer has left", func() bool { return !b.ready[i].Load() && b.sending[i].Load() == 0 })
-		b.mu.Lock()
-		b.daemons[i] = nil
-		b.mu.Unlock()
-		p.stop()
-		next := serve(t, b.config[i])
-		b.mu.Lock()
-		b.daemons[i] = next
-		b.mu.Unlock()
+	},
+	"grpc": func(t *testing.T, pods []*process) func(v int32) error {
+		return adds(balanced(t, byReports, grpcAddresses(pods)))
+	},
+	"envoy": func(t *testing.T, pods []*process) func(v int32) error {
+		return adds(throughEnvoy(t, envoyByReports, grpcAddresses(pods)))
+	},
+}
+
+// adds asks over gRPC.
+func adds(client inference.GRPCInferenceServiceClient) func(v int32) error {
+	return func(v int32) error {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		a, err := client.ModelInfer(ctx, grpcAdd(v))
+		if err == nil && (len(a.RawOutputContents) != 2 || binary.LittleEndian.Uint32(a.RawOutputContents[0]) != uint32(2*v)) {
+			err = fmt.Errorf("got %v", a)
+		}
+		return err
+	}
+}
+
+// Each of three daemons in turn is drained, stopped and replaced under load, with balancers that
+// learn late of readiness. No query is lost, and the others answer.
+func TestRollingReplacementLosesNothing(t *testing.T) {
+	t.Parallel()
+	for name, balance := range waysToAsk {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var pods []*process
+			for range 3 {
+				pods = append(pods, serve(t, administered(t, config{dir: t.TempDir(), grpc: "127.0.0.1:0", services: []service{tinyAdd}})))
+			}
+			ask := balance(t, slices.Clone(pods)) // those that replace them have their addresses
+			var over atomic.Bool
+			var answered atomic.Int64
+			var load sync.WaitGroup
+			defer func() {
+				over.Store(true)
+				load.Wait()
+			}()
+			for range 4 {
+				load.Go(func() {
+					for v := int32(1); !over.Load() && !t.Failed(); v++ {
+						if err := ask(v); err != nil {
+							t.Errorf("query %d: %v", v, err)
+						}
+						answered.Add(1)
+					}
+				})
+			}
+			for i, p := range pods {
+				for _, each := range pods {
+					asked := func() int { return each.stats(tinyAdd.name).Times["success"].Count }
+					before := asked()
+					each.eventually("that it is asked", func() bool { return asked() > before })
+				}
+				if text, code := p.command("drain", "--config", p.path, "--wait", "--grace", "2s", "--limit", "60s"); code != 0 {
+					t.Fatalf("drain: %d, %s", code, text)
+				}
+				before := answered.Load()
+				p.stop()
+				pods[(i+1)%len(pods)].eventually("answers of the others", func() bool { return answered.Load() > before+10 || t.Failed() })
+				c := p.config
+				c.grpc, c.top = p.grpcAddress(), fmt.Sprintf("%s\nlisten = %q", c.top, p.address)
+				pods[i] = serve(t, c)
+			}
+		})
 	}
 }

@@ -2,6 +2,7 @@ package test
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -177,11 +178,12 @@ repeats = 3
 	p := serve(t, config{top: `policy = "overlap"`, services: tinies(), tables: tables})
 	says(t, p.reaches("serving"), "trained on ")
 	before := p.answers()
-	p.stop()
 	artifact := filepath.Join(source, "tinies.json")
-	if out, log, code := run(t, "predictor", "export", artifact, "--config", p.path); code != 0 || !strings.Contains(out, "a predictor of add, cnn, mlp on ") {
-		t.Fatalf("export: %d\n%s%s", code, out, log)
+	if out, log, code := run(t, "predictor", "export", artifact, "--config", p.path); code != 0 || !strings.Contains(out, "a predictor of add, cnn, mlp on ") || !strings.Contains(out, "with 3 tables of solo times") {
+		t.Fatalf("export from a daemon that serves: %d\n%s%s", code, out, log)
 	}
+	p.alive()
+	p.stop()
 
 	serveWith := func(c config) {
 		p := start(t, c)
@@ -218,6 +220,63 @@ repeats = 3
 	path = write(t, "overlapd.toml", []byte(c.text()))
 	if out, log, code := run(t, "predictor", "import", artifact, "--config", path); code != 1 || !strings.Contains(log, "it has 2 threads") {
 		t.Errorf("import: %d\n%s%s", code, out, log)
+	}
+}
+
+// synthetic writes an artifact of the predictor of docs/examples, for a device that is slower
+// by a factor, with nothing else that was measured.
+func synthetic(t *testing.T, factor float64) (path string) {
+	t.Helper()
+	text, err := os.ReadFile(slower(t, "synthetic.predictor.json", factor))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const models = `[{"name": "cnn", "operators": 12}, {"name": "encoder", "operators": 16}]`
+	var parts []any
+	for name, data := range map[string][]byte{
+		"predictor": text, "solo-times": []byte("{}"), "cuts": []byte("{}"), "operators": []byte("{}"),
+		"groups": []byte(`{"Device": "a synthetic device", "Models": ` + models + "}"),
+	} {
+		parts = append(parts, map[string]any{"name": name, "sha256": fmt.Sprintf("%x", sha256.Sum256(data)), "data": data})
+	}
+	text, err = json.Marshal(map[string]any{"format": "overlapd-artifact/1", "device": "a synthetic device",
+		"created": "2026-11-20T00:00:00Z", "models": json.RawMessage(models), "parts": parts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write(t, "synthetic.json", text)
+}
+
+// The first answers of a daemon with an exported predictor are overlapped. Its device is
+// emulated, so slow that the first queries meet on any machine.
+func TestFirstAnswersAreOverlapped(t *testing.T) {
+	t.Parallel()
+	const slow = 20
+	c := config{dir: t.TempDir(), top: fmt.Sprintf("policy = \"overlap\"\ndevice = \"emulated\"\ndevice_profile = %q", slower(t, "synthetic.device.json", slow)),
+		services: []service{{"cnn", "emulated:cnn", "max_batch = 16"}, {"encoder", "emulated:encoder", "max_batch = 16"}}}
+	path := write(t, "overlapd.toml", []byte(c.text()))
+	if out, log, code := run(t, "predictor", "import", synthetic(t, slow), "--config", path); code != 0 {
+		t.Fatalf("import: %d\n%s%s", code, out, log)
+	}
+	first := serve(t, c)
+	first.reaches("serving")
+	artifact := filepath.Join(t.TempDir(), "shared.json")
+	if out, log, code := run(t, "predictor", "export", artifact, "--config", first.path); code != 0 {
+		t.Fatalf("export: %d\n%s%s", code, out, log)
+	}
+	c.dir, c.tables = "", fmt.Sprintf("[predictor]\nsource = %q", artifact)
+	p := serve(t, c)
+	crowd(4, func(client int, random *rand.Rand) {
+		name, in := "cnn", rows("input", "FP32", random, 8, 4)
+		if client%2 == 0 {
+			name, in = "encoder", rows("input", "INT64", random, 8, 128)
+		}
+		if a := p.inferBinary(name, query{Inputs: []tensor{in}}); a.Status != 200 {
+			t.Error(a)
+		}
+	})
+	if gained := p.metrics()["overlapd_overlap_gained_seconds_total"]; gained <= 0 {
+		t.Errorf("overlapping has gained %v s: %+v", gained, p.standing())
 	}
 }
 

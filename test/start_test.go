@@ -87,7 +87,7 @@ func TestDamagedStateFile(t *testing.T) {
 func TestSecondDaemonOnOneStateFolder(t *testing.T) {
 	t.Parallel()
 	p := serve(t, config{services: []service{tinyAdd}})
-	says(t, refused(t, config{dir: p.config.dir, services: []service{tinyAdd}}), "another overlapd uses this state folder")
+	says(t, refused(t, config{dir: p.config.dir, services: []service{tinyAdd}}), p.config.dir, "another overlapd uses this state folder", "give each its own state_dir")
 	p.alive()
 }
 
