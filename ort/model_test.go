@@ -1,8 +1,6 @@
 package ort
 
 import (
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/overlapd/overlapd/models"
 )
 
@@ -18,89 +16,63 @@ type node struct {
 	attributes      [][]byte
 }
 
-// typed is a value and the wire form of its type.
 type typed struct {
 	name string
-	typ  []byte
+	typ  models.Type
 }
 
-const (
-	testGraph    = "a graph"
-	testProducer = "ort tests"
-	testDomain   = "a domain"
-	testVersion  = 7
-)
-
 func (m model) encode() []byte {
-	graph := field(nil, 2, []byte(testGraph))
+	parts := models.Parts{IRVersion: 8, Opsets: [][]byte{models.AppendInt(nil, 2, 17)}, Name: "test"}
 	for _, n := range m.nodes {
-		graph = field(graph, 1, n.encode())
+		parts.Nodes = append(parts.Nodes, n.encode())
 	}
 	for _, v := range m.inputs {
-		graph = field(graph, 11, v.encode())
+		parts.Inputs = append(parts.Inputs, models.AppendValueInfo(nil, v.name, v.typ))
 	}
 	for _, v := range m.outputs {
-		graph = field(graph, 12, v.encode())
+		parts.Outputs = append(parts.Outputs, models.AppendValueInfo(nil, v.name, v.typ))
 	}
-	b := number(nil, 1, 8)
-	b = field(b, 2, []byte(testProducer))
-	b = field(b, 4, []byte(testDomain))
-	b = number(b, 5, testVersion)
-	b = field(b, 7, graph)
-	b = field(b, 8, number(nil, 2, 17))
-	return b
+	return parts.Append(nil)
 }
 
 func (n node) encode() []byte {
 	var b []byte
 	for _, name := range n.inputs {
-		b = field(b, 1, []byte(name))
+		b = models.AppendString(b, 1, name)
 	}
 	for _, name := range n.outputs {
-		b = field(b, 2, []byte(name))
+		b = models.AppendString(b, 2, name)
 	}
-	b = field(b, 4, []byte(n.op))
+	b = models.AppendString(b, 4, n.op)
 	for _, a := range n.attributes {
-		b = field(b, 5, a)
+		b = models.AppendField(b, 5, a)
 	}
 	return b
 }
 
-func (v typed) encode() []byte { return field(field(nil, 1, []byte(v.name)), 2, v.typ) }
-
 // tensorOf returns a tensor type; a dimension is an int or a name.
-func tensorOf(elem models.DataType, dims ...any) []byte {
-	shape := []byte{}
+func tensorOf(elem models.DataType, dims ...any) models.Type {
+	t := models.Tensor(elem)
 	for _, d := range dims {
 		switch d := d.(type) {
 		case int:
-			shape = field(shape, 1, number(nil, 1, uint64(d)))
+			t.Shape = append(t.Shape, models.Dim{Value: int64(d)})
 		case string:
-			shape = field(shape, 1, field(nil, 2, []byte(d)))
+			t.Shape = append(t.Shape, models.Dim{Value: -1, Name: d})
 		}
 	}
-	return field(nil, 1, field(number(nil, 1, uint64(elem)), 2, shape))
+	return t
 }
 
-func tensorOfAnyRank(elem models.DataType) []byte { return field(nil, 1, number(nil, 1, uint64(elem))) }
-func sequenceOf(item []byte) []byte               { return field(nil, 4, field(nil, 1, item)) }
-func optionalOf(item []byte) []byte               { return field(nil, 9, field(nil, 1, item)) }
-
-// typeAttribute is an attribute that holds a type.
-func typeAttribute(name string, typ []byte) []byte {
-	return number(field(field(nil, 1, []byte(name)), 14, typ), 20, 13)
+func sequenceOf(item models.Type) models.Type {
+	return models.Type{Kind: models.KindSequence, Item: &item}
 }
-
-func field(b []byte, n protowire.Number, value []byte) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(b, n, protowire.BytesType), value)
-}
-
-func number(b []byte, n protowire.Number, value uint64) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(b, n, protowire.VarintType), value)
+func optionalOf(item models.Type) models.Type {
+	return models.Type{Kind: models.KindOptional, Item: &item}
 }
 
 // unary is a model of one node from x to y, both of type typ.
-func unary(op string, typ []byte) model {
+func unary(op string, typ models.Type) model {
 	return model{
 		nodes:   []node{{op: op, inputs: []string{"x"}, outputs: []string{"y"}}},
 		inputs:  []typed{{"x", typ}},

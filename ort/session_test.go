@@ -94,12 +94,12 @@ func TestSessionInfo(t *testing.T) {
 	wire := tensorOf(models.Float32, 2, "length", "")
 	for _, test := range []struct {
 		name string
-		typ  []byte
+		typ  models.Type
 		want TypeInfo
 	}{
 		{"tensor", wire, TypeInfo{Type: element, Dims: []models.Dim{{Value: 2}, {Value: -1, Name: "length"}, {Value: -1}}}},
 		{"scalar", tensorOf(models.Int64), TypeInfo{Type: models.Type{Kind: models.KindTensor, Elem: models.Int64}}},
-		{"any rank", tensorOfAnyRank(models.Bool), TypeInfo{Type: models.Type{Kind: models.KindTensor, Elem: models.Bool}}},
+		{"any rank", models.Type{Kind: models.KindTensor, Elem: models.Bool}, TypeInfo{Type: models.Type{Kind: models.KindTensor, Elem: models.Bool}}},
 		{"sequence", sequenceOf(wire), TypeInfo{Type: models.Type{Kind: models.KindSequence, Item: &element}}},
 		{"optional sequence", optionalOf(sequenceOf(wire)), TypeInfo{Type: models.Type{
 			Kind: models.KindOptional, Item: &models.Type{Kind: models.KindSequence, Item: &element},

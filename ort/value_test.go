@@ -199,8 +199,10 @@ func TestSequence(t *testing.T) {
 func TestEmptyOptional(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	tensor := tensorOf(models.Float32, "n")
+	floats := models.AppendField(nil, 1, models.AppendInt(nil, 1, int64(models.Float32))) // TypeProto
+	attribute := models.AppendInt(models.AppendField(models.AppendString(nil, 1, "type"), 14, floats), 20, 13)
 	constant := model{
-		nodes:   []node{{op: "Optional", outputs: []string{"y"}, attributes: [][]byte{typeAttribute("type", tensor)}}},
+		nodes:   []node{{op: "Optional", outputs: []string{"y"}, attributes: [][]byte{attribute}}},
 		outputs: []typed{{"y", optionalOf(tensor)}},
 	}
 	none := newSession(t, e, constant)

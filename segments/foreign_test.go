@@ -28,9 +28,9 @@ func TestNodesOutOfOrder(t *testing.T) {
 // A classifier as scikit-learn's converter writes it, whose probabilities are a
 // sequence of maps, is served as one that ends in the tensor of probabilities.
 func TestZipMapIsDropped(t *testing.T) {
-	labels := stringField(nil, 1, "classlabels_strings")
+	labels := models.AppendString(nil, 1, "classlabels_strings")
 	for _, label := range list("no", "perhaps", "likely", "yes") {
-		labels = stringField(labels, 9, label)
+		labels = models.AppendString(labels, 9, label)
 	}
 	build := func(zip bool) string {
 		g := xGraph()
@@ -43,7 +43,7 @@ func TestZipMapIsDropped(t *testing.T) {
 			g.output("probabilities", models.Float32)
 			return g.write(t)
 		}
-		g.parts.Nodes = append(g.parts.Nodes, nodeProto("ZipMap", "ai.onnx.ml", list("p"), list("probabilities"), varintField(labels, 20, 8)))
+		g.parts.Nodes = append(g.parts.Nodes, nodeProto("ZipMap", "ai.onnx.ml", list("p"), list("probabilities"), models.AppendInt(labels, 20, 8)))
 		item := models.Type{Kind: models.KindTensor, Elem: models.Float32}
 		row := models.Type{Kind: models.KindMap, Key: models.String, Item: &item}
 		g.parts.Outputs = append(g.parts.Outputs,

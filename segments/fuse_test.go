@@ -49,7 +49,7 @@ func pads(sizes ...uint64) []byte {
 	for _, s := range sizes {
 		packed = protowire.AppendVarint(packed, s)
 	}
-	return varintField(bytesField(stringField(nil, 1, "pads"), 8, packed), 20, 7)
+	return models.AppendInt(models.AppendField(models.AppendString(nil, 1, "pads"), 8, packed), 20, 7)
 }
 
 func (g *graph) relu(in, out string) string { return g.node("Relu", list(in), list(out)) }
@@ -240,7 +240,7 @@ func TestFusibleConvolutions(t *testing.T) {
 		g.node("Conv", list("h", "w"), list("a"))
 	}
 	text := func(s string) []byte {
-		return varintField(stringField(stringField(nil, 1, "auto_pad"), 4, s), 20, 3)
+		return models.AppendInt(models.AppendString(models.AppendString(nil, 1, "auto_pad"), 4, s), 20, 3)
 	}
 	for name, c := range map[string]struct {
 		build func(g *graph)

@@ -7,39 +7,18 @@ import (
 	"path/filepath"
 	"testing"
 
-	"google.golang.org/protobuf/encoding/protowire"
-
 	"github.com/overlapd/overlapd/models"
 )
 
 // graph builds an ONNX model for a test.
-type graph struct {
-	parts models.Parts
-	ir    int64
-}
+type graph struct{ parts models.Parts }
 
 func newGraph() *graph {
-	const ir, opset = 8, 17
-	return &graph{
-		parts: models.Parts{Name: "test", Opsets: [][]byte{opsetID("", opset)}},
-		ir:    ir,
-	}
+	return &graph{parts: models.Parts{IRVersion: 8, Name: "test", Opsets: [][]byte{opsetID("", 17)}}}
 }
 
-func opsetID(domain string, version uint64) []byte {
-	return varintField(stringField(nil, 1, domain), 2, version)
-}
-
-func stringField(b []byte, num protowire.Number, s string) []byte {
-	return protowire.AppendString(protowire.AppendTag(b, num, protowire.BytesType), s)
-}
-
-func bytesField(b []byte, num protowire.Number, s []byte) []byte {
-	return protowire.AppendBytes(protowire.AppendTag(b, num, protowire.BytesType), s)
-}
-
-func varintField(b []byte, num protowire.Number, v uint64) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(b, num, protowire.VarintType), v)
+func opsetID(domain string, version int64) []byte {
+	return models.AppendInt(models.AppendString(nil, 1, domain), 2, version)
 }
 
 // list is a list of names.
@@ -54,16 +33,16 @@ func (g *graph) node(op string, in, out []string, attributes ...[]byte) string {
 func nodeProto(op, domain string, in, out []string, attributes ...[]byte) []byte {
 	var b []byte
 	for _, name := range in {
-		b = stringField(b, 1, name)
+		b = models.AppendString(b, 1, name)
 	}
 	for _, name := range out {
-		b = stringField(b, 2, name)
+		b = models.AppendString(b, 2, name)
 	}
-	b = stringField(stringField(b, 3, op+" of "+out[0]), 4, op)
+	b = models.AppendString(models.AppendString(b, 3, op+" of "+out[0]), 4, op)
 	for _, a := range attributes {
-		b = bytesField(b, 5, a)
+		b = models.AppendField(b, 5, a)
 	}
-	return stringField(b, 7, domain)
+	return models.AppendString(b, 7, domain)
 }
 
 // open is the size of a dimension that a query decides.
@@ -111,11 +90,11 @@ func (g *graph) weights(name string, elem models.DataType, dims []int64, data []
 func tensorProto(name string, elem models.DataType, dims []int64, data []byte) []byte {
 	var b []byte
 	for _, d := range dims {
-		b = varintField(b, 1, uint64(d))
+		b = models.AppendInt(b, 1, d)
 	}
-	b = varintField(b, 2, uint64(elem))
-	b = stringField(b, 8, name)
-	return bytesField(b, 9, data)
+	b = models.AppendInt(b, 2, int64(elem))
+	b = models.AppendString(b, 8, name)
+	return models.AppendField(b, 9, data)
 }
 
 func floatBytes(values ...float32) []byte {
@@ -129,27 +108,24 @@ func floatBytes(values ...float32) []byte {
 // Attributes.
 
 func intAttribute(name string, v int64) []byte {
-	return varintField(varintField(stringField(nil, 1, name), 3, uint64(v)), 20, 2)
+	return models.AppendInt(models.AppendInt(models.AppendString(nil, 1, name), 3, v), 20, 2)
 }
 
 func graphAttribute(name string, g *graph) []byte {
-	body := stringField(nil, 2, name)
+	body := models.AppendString(nil, 2, name)
 	for _, n := range g.parts.Nodes {
-		body = bytesField(body, 1, n)
+		body = models.AppendField(body, 1, n)
 	}
 	for _, i := range g.parts.Inputs {
-		body = bytesField(body, 11, i)
+		body = models.AppendField(body, 11, i)
 	}
 	for _, o := range g.parts.Outputs {
-		body = bytesField(body, 12, o)
+		body = models.AppendField(body, 12, o)
 	}
-	return varintField(bytesField(stringField(nil, 1, name), 6, body), 20, 5)
+	return models.AppendInt(models.AppendField(models.AppendString(nil, 1, name), 6, body), 20, 5)
 }
 
-func (g *graph) encode() []byte {
-	g.parts.IRVersion = g.ir
-	return g.parts.Append(nil)
-}
+func (g *graph) encode() []byte { return g.parts.Append(nil) }
 
 // write puts the model into a file of its own folder.
 func (g *graph) write(t testing.TB) string {

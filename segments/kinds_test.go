@@ -108,7 +108,7 @@ func TestViewsOfOutputs(t *testing.T) {
 // TestOldFormat lists the weights as inputs, as files had to before version 4.
 func TestOldFormat(t *testing.T) {
 	g := xGraph()
-	g.ir = 3
+	g.parts.IRVersion = 3
 	g.parts.Opsets = [][]byte{opsetID("", 8)}
 	g.floats("w", []int64{4}, 1, 2, 3, 4)
 	g.input("w", models.Float32, 4)
@@ -154,13 +154,13 @@ func TestLoop(t *testing.T) {
 func TestFunction(t *testing.T) {
 	g := xGraph()
 	g.parts.Opsets = append(g.parts.Opsets, opsetID("own", 1))
-	function := stringField(nil, 1, "Twice")
-	function = stringField(function, 4, "a")
-	function = stringField(function, 5, "b")
-	function = bytesField(function, 7, nodeProto("Relu", "", list("a"), list("c")))
-	function = bytesField(function, 7, nodeProto("Add", "", list("c", "a"), list("b")))
-	function = bytesField(function, 9, opsetID("", 17))
-	function = stringField(function, 10, "own")
+	function := models.AppendString(nil, 1, "Twice")
+	function = models.AppendString(function, 4, "a")
+	function = models.AppendString(function, 5, "b")
+	function = models.AppendField(function, 7, nodeProto("Relu", "", list("a"), list("c")))
+	function = models.AppendField(function, 7, nodeProto("Add", "", list("c", "a"), list("b")))
+	function = models.AppendField(function, 9, opsetID("", 17))
+	function = models.AppendString(function, 10, "own")
 	g.parts.Functions = append(g.parts.Functions, function)
 	g.parts.Nodes = append(g.parts.Nodes, nodeProto("Twice", "own", list("x"), list("y")))
 	g.node("Tanh", list("y"), list("z"))
@@ -172,9 +172,9 @@ func TestFunction(t *testing.T) {
 func TestSparseInitializer(t *testing.T) {
 	g := xGraph()
 	two := binary.LittleEndian.AppendUint64(nil, 2)
-	sparse := bytesField(nil, 1, tensorProto("w", models.Float32, []int64{1}, floatBytes(5)))
-	sparse = bytesField(sparse, 2, tensorProto("", models.Int64, []int64{1}, two))
-	sparse = varintField(sparse, 3, 4)
+	sparse := models.AppendField(nil, 1, tensorProto("w", models.Float32, []int64{1}, floatBytes(5)))
+	sparse = models.AppendField(sparse, 2, tensorProto("", models.Int64, []int64{1}, two))
+	sparse = models.AppendInt(sparse, 3, 4)
 	g.parts.SparseInitializers = append(g.parts.SparseInitializers, sparse)
 	g.node("Add", list("x", "w"), list("y"))
 	g.output("y", models.Float32)
@@ -184,10 +184,10 @@ func TestSparseInitializer(t *testing.T) {
 // TestExternalData keeps the weights in a file of their own.
 func TestExternalData(t *testing.T) {
 	g := xGraph()
-	w := varintField(varintField(nil, 1, 4), 2, uint64(models.Float32))
-	w = stringField(w, 8, "w")
-	w = bytesField(w, 13, stringField(stringField(nil, 1, "location"), 2, "weights.bin"))
-	w = varintField(w, 14, 1)
+	w := models.AppendInt(models.AppendInt(nil, 1, 4), 2, int64(models.Float32))
+	w = models.AppendString(w, 8, "w")
+	w = models.AppendField(w, 13, models.AppendString(models.AppendString(nil, 1, "location"), 2, "weights.bin"))
+	w = models.AppendInt(w, 14, 1)
 	g.parts.Initializers = append(g.parts.Initializers, w)
 	g.node("Add", list("x", "w"), list("y"))
 	g.output("y", models.Float32)

@@ -22,13 +22,13 @@ func (g *graph) outside(name, location string, offset int64, dims ...int64) stri
 	bytes := int64(4)
 	var b []byte
 	for _, d := range dims {
-		b, bytes = varintField(b, 1, uint64(d)), bytes*d
+		b, bytes = models.AppendInt(b, 1, d), bytes*d
 	}
-	b = stringField(varintField(b, 2, uint64(models.Float32)), 8, name)
+	b = models.AppendString(models.AppendInt(b, 2, int64(models.Float32)), 8, name)
 	for _, e := range [][2]string{{"location", location}, {"offset", strconv.FormatInt(offset, 10)}, {"length", strconv.FormatInt(bytes, 10)}} {
-		b = bytesField(b, 13, stringField(stringField(nil, 1, e[0]), 2, e[1]))
+		b = models.AppendField(b, 13, models.AppendString(models.AppendString(nil, 1, e[0]), 2, e[1]))
 	}
-	g.parts.Initializers = append(g.parts.Initializers, varintField(b, 14, 1))
+	g.parts.Initializers = append(g.parts.Initializers, models.AppendInt(b, 14, 1))
 	return name
 }
 

@@ -13,7 +13,7 @@ func emptyOptional() []byte {
 	item := tensorType(models.Float32, open, 4)
 	const nameAndTag = 4 // the empty name, and the tag and length of the type
 	raw := models.AppendValueInfo(nil, "", item)[nameAndTag:]
-	return varintField(bytesField(stringField(nil, 1, "type"), typeProto, raw), 20, kindTypeProto)
+	return models.AppendInt(models.AppendField(models.AppendString(nil, 1, "type"), typeProto, raw), 20, kindTypeProto)
 }
 
 func TestEmptyOptional(t *testing.T) {
