@@ -2,7 +2,5 @@
 // may import which, how large types and packages may become, and how files are
 // kept. It reads the source itself, of every build tag, and builds nothing.
 //
-// "go test ./test/structure -update" writes the table of imports into
-// ARCHITECTURE.md; "go test ./test/structure -run TestSize -v" prints the sizes
-// of every package.
+// "go test ./test/structure -run TestSize -v" prints the sizes of every package.
 package structure

@@ -146,6 +146,7 @@ func checkExample(t *testing.T, path string, text []byte) {
 
 func readFile(t *testing.T, path string) []byte {
 	t.Helper()
+	inRoot()
 	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)

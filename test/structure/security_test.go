@@ -2,8 +2,6 @@ package structure
 
 import (
 	"go/ast"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,10 +13,7 @@ var testName = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`")
 // TestSecurityPageNamesTests holds docs/security.md to the tests that there are:
 // every class of faults names at least one, and none that is gone.
 func TestSecurityPageNamesTests(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("docs", "security.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := string(readFile(t, "docs/security.md"))
 	tests := map[string]bool{}
 	for _, f := range goFiles(t) {
 		if f.isTest() {
@@ -29,12 +24,12 @@ func TestSecurityPageNamesTests(t *testing.T) {
 			}
 		}
 	}
-	for _, m := range testName.FindAllStringSubmatch(string(page), -1) {
+	for _, m := range testName.FindAllStringSubmatch(page, -1) {
 		if !tests[m[1]] {
 			t.Errorf("docs/security.md names %s, which is no test", m[1])
 		}
 	}
-	_, faults, _ := strings.Cut(string(page), "## Faults of other servers\n")
+	_, faults, _ := strings.Cut(page, "## Faults of other servers\n")
 	faults, _, _ = strings.Cut(faults, "\n## ")
 	rows := 0
 	for line := range strings.Lines(faults) {

@@ -49,9 +49,19 @@ func (f *goFile) at(p token.Pos) string {
 	return f.path + ":" + strconv.Itoa(f.fset.Position(p).Line)
 }
 
+// inRoot runs tests in the root of the repository, from which all paths are given. Tests go
+// there themselves: what TestMain does the go command does not see, and it would look for
+// what they read in this folder, find nothing changed, and answer from its cache.
+var inRoot = sync.OnceFunc(func() {
+	if err := os.Chdir("../.."); err != nil {
+		panic(err)
+	}
+})
+
 // walk returns the paths of all files of the repository. Folders that start
 // with a dot hold what tools keep; bin holds what was built.
 func walk() (paths []string, err error) {
+	inRoot()
 	err = filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
