@@ -199,9 +199,7 @@ func TestTamperedArtifact(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "y.json")
-			if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, path, c.text)
 			s := openTestState(t, t.TempDir())
 			defer closeState(t, s)
 			_, err := s.ImportPredictor(path, nil, Options{})
@@ -294,9 +292,7 @@ func TestSourceOfPredictors(t *testing.T) {
 	zooArtifact(t, filepath.Join(dir, "a.json"), nil)
 	zooArtifact(t, filepath.Join(dir, "b.json"), later)
 	zooArtifact(t, filepath.Join(dir, "c.json"), func(f *predictor.File) { later(f); f.Device, f.Rows = "slow", 3000 })
-	if err := os.WriteFile(filepath.Join(dir, "d.json"), []byte("{}"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(dir, "d.json"), "{}")
 	server := httptest.NewServer(http.FileServer(http.Dir(dir)))
 	defer server.Close()
 	for name, c := range map[string]struct {

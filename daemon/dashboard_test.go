@@ -184,9 +184,7 @@ func TestDashboardWantsAToken(t *testing.T) {
 	}
 	other := b.open(d.url("/"), 1400, 900, "light")
 	other.await(`!byId("door").hidden`) // another tab has none
-	if err := os.WriteFile(d.config.Access.TokenFile, []byte("0123456789abcdef-next\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, d.config.Access.TokenFile, "0123456789abcdef-next\n")
 	if err := d.access.Reload(); err != nil {
 		t.Fatal(err)
 	}

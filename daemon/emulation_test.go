@@ -399,9 +399,7 @@ func TestEmulationFaults(t *testing.T) {
 				t.Fatal(err)
 			}
 		} else if text != "" {
-			if err := os.WriteFile(config.DeviceProfile, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			writeFile(t, config.DeviceProfile, text)
 		}
 		if _, err := EmulatedDevice(config); err == nil || !strings.Contains(err.Error(), config.DeviceProfile) {
 			t.Errorf("%s: %v", name, err)

@@ -34,9 +34,7 @@ const testToken = "0123456789abcdef-test"
 func tokenFile(t testing.TB, token string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "tokens")
-	if err := os.WriteFile(path, []byte(token+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, token+"\n")
 	return path
 }
 
@@ -126,4 +124,12 @@ func serveRemote(t testing.TB, q *query.Server, l config.Limits) inference.GRPCI
 		}
 	})
 	return inference.NewGRPCInferenceServiceClient(c)
+}
+
+// writeFile writes a file of a test.
+func writeFile(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }

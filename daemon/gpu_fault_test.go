@@ -53,9 +53,7 @@ func TestFaultOfOneServiceOnGPU(t *testing.T) {
 		r.eventually("ready", r.Ready)
 		before := r.pids()
 		order := filepath.Join(faults, strconv.Itoa(before["a"]))
-		if err := os.WriteFile(order+".new", []byte(fault.order), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, order+".new", fault.order)
 		if err := os.Rename(order+".new", order); err != nil {
 			t.Fatal(err)
 		}

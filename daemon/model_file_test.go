@@ -78,9 +78,7 @@ func TestModelCutShort(t *testing.T) {
 func TestCheckModels(t *testing.T) {
 	dir := t.TempDir()
 	page := filepath.Join(dir, "page.onnx")
-	if err := os.WriteFile(page, []byte("<html>"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, page, "<html>")
 	good, err := zoo.Build("tiny_add", dir, 1, nil)
 	if err != nil {
 		t.Fatal(err)

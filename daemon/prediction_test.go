@@ -69,9 +69,7 @@ func TestConfiguredPredictor(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else if c.text != "" {
-				if err := os.WriteFile(path, []byte(c.text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				writeFile(t, path, c.text)
 			}
 			r := startRig(t, rigOptions{services: 2, device: &calm, change: func(config *config.Config) { config.Predictor.File = path }})
 			p := r.await("solo")

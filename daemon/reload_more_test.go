@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -120,9 +119,7 @@ func TestReloadReadsTokensAgain(t *testing.T) {
 	d := serveEmulated(t, emulatedConfig(t, func(c *config.Config) { c.Access.TokenFile = tokenFile(t, testToken) }))
 	const next = "0123456789abcdef-next"
 	write := func(text string) {
-		if err := os.WriteFile(d.config.Access.TokenFile, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, d.config.Access.TokenFile, text)
 	}
 	write("short\n")
 	level := zerolog.GlobalLevel() // which a reload sets

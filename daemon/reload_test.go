@@ -103,17 +103,19 @@ func (r *reloadRig) names() string {
 	return strings.Join(names, " ")
 }
 
-// calls sends a query to a service and returns its answer.
-func (r *reloadRig) calls(name string) *query.Error {
+// answers fails the test unless each of these services answers a query.
+func (r *reloadRig) answers(names ...string) {
 	r.t.Helper()
-	at := slices.IndexFunc(r.backend.Services(), func(s *query.Service) bool { return s.Name == name })
-	if at < 0 {
-		r.t.Fatalf("there is no %s", name)
+	for _, name := range names {
+		at := slices.IndexFunc(r.backend.Services(), func(s *query.Service) bool { return s.Name == name })
+		if at < 0 {
+			r.t.Fatalf("there is no %s", name)
+		}
+		c := mustSubmit(r.t, r.backend, at)
+		r.workers.await()
+		r.workers.end(models.SpanDone)
+		isServed(r.t, r.backend, c)
 	}
-	c := mustSubmit(r.t, r.backend, at)
-	r.workers.await()
-	r.workers.end(models.SpanDone)
-	return answerOf(r.t, r.backend, c)
 }
 
 func added(name string) config.Service {
@@ -129,9 +131,7 @@ func TestReloadAdds(t *testing.T) {
 	if got := r.names(); got != "s0 s1" {
 		t.Errorf("while it loads there are %s", got)
 	}
-	if err := r.calls("s0"); err != nil {
-		t.Error(err)
-	}
+	r.answers("s0")
 	r.workers.revive(id, fakeOperators)
 	if done := r.end(); len(done.Failed) > 0 || !slices.Equal(done.Added, []string{"new"}) {
 		t.Errorf("%+v", done)
@@ -139,11 +139,7 @@ func TestReloadAdds(t *testing.T) {
 	if got := r.names(); got != "s0 new s1" {
 		t.Errorf("there are %s", got)
 	}
-	for _, name := range []string{"new", "s0", "s1"} {
-		if err := r.calls(name); err != nil {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
+	r.answers("new", "s0", "s1")
 	if names := r.Daemon.Config(); strings.Join(names.Names(), " ") != "s0 new s1" {
 		t.Errorf("the configuration has %v", names.Names())
 	}
@@ -151,14 +147,12 @@ func TestReloadAdds(t *testing.T) {
 
 func TestReloadReplaces(t *testing.T) {
 	r := newReloadRig(t, 2)
-	if err := r.calls("s0"); err != nil {
-		t.Fatal(err)
-	}
+	r.answers("s0")
 	old := r.backend.Service([]byte("s0"))
 	r.begin(func(c *config.Config) { c.Services[0].Threads = 7 })
 	id := r.joins()
-	if err := r.calls("s0"); err != nil || r.backend.Service([]byte("s0")) != old {
-		t.Errorf("the old one does not serve: %v", err)
+	if r.answers("s0"); r.backend.Service([]byte("s0")) != old {
+		t.Error("the old one does not serve")
 	}
 	inFlight := mustSubmit(t, r.backend, 0)
 	r.workers.await()
@@ -178,9 +172,7 @@ func TestReloadReplaces(t *testing.T) {
 		t.Errorf("a query that was in flight: %v", err)
 	}
 	r.gone()
-	if err := r.calls("s0"); err != nil {
-		t.Error(err)
-	}
+	r.answers("s0")
 	o, _ := r.backend.FullStatus()
 	if len(o.Services) != 2 || o.Services[0].Name != "s0" || o.Services[0].Finished != 4 {
 		t.Errorf("counted: %+v", o.Services)
@@ -213,9 +205,7 @@ func TestReloadFails(t *testing.T) {
 			if len(done.Failed) != 1 || done.Failed["s0"] == "" || len(done.Down) != 0 {
 				t.Errorf("%+v", done)
 			}
-			if err := r.calls("s0"); err != nil {
-				t.Errorf("the old one does not serve: %v", err)
-			}
+			r.answers("s0")
 			r.gone()
 			if c := r.Daemon.Config(); c.Service("s0").Threads != 0 || c.Service("new") == nil {
 				t.Errorf("the configuration has %+v", c.Services)
@@ -259,9 +249,7 @@ func TestReloadRemoves(t *testing.T) {
 	}
 	r.workers.revive(1, fakeOperators)
 	r.end()
-	if err := r.calls("new"); err != nil {
-		t.Error(err)
-	}
+	r.answers("new")
 }
 
 // TestReloadOfALeak takes a service away of whose memory somebody has not given back a
@@ -282,9 +270,7 @@ func TestReloadOfALeak(t *testing.T) {
 	if id != 1 || r.workers.Arena(1) == arena || !strings.Contains(r.log.String(), "1 inputs of service s1") {
 		t.Errorf("member %d\n%s", id, r.log)
 	}
-	if err := r.calls("new"); err != nil {
-		t.Error(err)
-	}
+	r.answers("new")
 	read := data[0]
 	if err := arena.Free(offset); read != 7 || err != nil {
 		t.Errorf("it reads %d; %v", read, err)

@@ -130,9 +130,7 @@ func TestOpenState(t *testing.T) {
 func TestOpenDamagedState(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, stateName)
-	if err := os.WriteFile(path, []byte("no database"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, "no database")
 	if _, err := OpenState(dir, false, checkState); !errors.Is(err, statefile.ErrDamaged) {
 		t.Errorf("got %v", err)
 	}
@@ -154,9 +152,7 @@ func TestStateThatCannotBeOpenedStays(t *testing.T) {
 		t.Errorf("something was set aside: %v", left)
 	}
 	file := filepath.Join(dir, "file")
-	if err := os.WriteFile(file, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, "")
 	if _, _, err := openState(filepath.Join(file, "state"), checkState); err == nil || !strings.Contains(err.Error(), "state_dir") {
 		t.Errorf("a folder that cannot be made: %v", err)
 	}
@@ -230,9 +226,7 @@ func TestDamagedStateFilesAreFew(t *testing.T) {
 	dir := t.TempDir()
 	var names []string
 	for range keptAside + 2 {
-		if err := os.WriteFile(filepath.Join(dir, stateName), []byte("no database"), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, stateName), "no database")
 		s, name, err := openState(dir, checkState)
 		if err != nil || !s.aside {
 			t.Fatalf("%v, or it says nothing", err)

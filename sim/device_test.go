@@ -34,10 +34,7 @@ func profile(t testing.TB, names ...string) *device.Profile {
 // TestProfiled serves three services on a device that was measured in pairs:
 // what it knows nothing of runs one span after another.
 func TestProfiled(t *testing.T) {
-	d, err := device.NewModel(profile(t, "a", "b", "c"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := modelOf(t, profile(t, "a", "b", "c"))
 	span := func(model models.ServiceID) models.Span { return models.Span{Service: model, End: 10, Size: 4} }
 	group := func(spans ...models.Span) models.Group { return models.Group{Spans: spans} }
 	a, b, pair := d.Latency(group(span(0))), d.Latency(group(span(1))), d.Latency(group(span(0), span(1)))
@@ -71,10 +68,7 @@ func linearDevice(t testing.TB, rows string) *device.Model {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := device.NewModel(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := modelOf(t, p)
 	return d
 }
 
@@ -104,10 +98,7 @@ func TestLinearDevice(t *testing.T) {
 func TestDeviceRemembers(t *testing.T) {
 	p := profile(t, "a", "b")
 	p.ChangeMillis, p.WakeMillis, p.IdleMillis = 40, 7, 100
-	d, err := device.NewModel(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := modelOf(t, p)
 	sc := busyScenario("edf")
 	sc.Device, sc.DeviceName, sc.Queries, sc.Knows = d, d.Device(), 300, KnowsNothing
 	sc.Services = []Service{{Name: "a", Target: time.Second, Sizes: []int{1, 4}}, {Name: "b", Target: time.Second, Sizes: []int{1, 4}}}
@@ -135,4 +126,14 @@ func TestDeviceRemembers(t *testing.T) {
 	if changes < 50 || changes > len(rounds)-50 || pauses < 50 || pauses > len(rounds)-50 {
 		t.Errorf("%d changes and %d pauses in %d rounds show little", changes, pauses, len(rounds))
 	}
+}
+
+// modelOf is the device of a profile.
+func modelOf(t testing.TB, p *device.Profile) *device.Model {
+	t.Helper()
+	d, err := device.NewModel(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
 }

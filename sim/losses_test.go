@@ -135,10 +135,7 @@ type arena struct{ families []family }
 
 func newArena(t testing.TB) *arena {
 	t.Helper()
-	d, err := device.NewModel(synthetic.Device())
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := modelOf(t, synthetic.Device())
 	a := &arena{[]family{{"synthetic", d, synthetic.Predictor()}}}
 	folder := os.Getenv(fittedVariable)
 	if folder == "" {

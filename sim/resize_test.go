@@ -48,10 +48,7 @@ func resizing(t testing.TB, seed uint64, qps float64, maxBatch, fixed int, sizes
 	t.Helper()
 	p := synthetic.Device()
 	p.ChangeMillis = 40
-	d, err := device.NewModel(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := modelOf(t, p)
 	sc := Scenario{
 		Device: d, DeviceName: p.Device, Predictor: synthetic.Predictor(), Policy: "overlap", Seed: seed, Queries: int(qps * 10),
 		Arrivals: Arrivals{Process: Poisson, QPS: qps},
@@ -120,10 +117,7 @@ func TestBatchSizesThatChange(t *testing.T) {
 func waking(t *testing.T, policy string, seed uint64, target time.Duration) Scenario {
 	p := synthetic.Device()
 	p.WakeMillis, p.IdleMillis = 20, 50
-	d, err := device.NewModel(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := modelOf(t, p)
 	return Scenario{
 		Device: d, DeviceName: p.Device, Predictor: synthetic.Predictor(), Policy: policy, Seed: seed, Queries: 400, Arrivals: Arrivals{Process: Poisson, QPS: 5},
 		Services: []Service{{Name: "resnet50", Target: target, Sizes: []int{1}}, {Name: "vgg19", Target: target, Sizes: []int{1}}},

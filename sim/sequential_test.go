@@ -52,10 +52,7 @@ func plain(queries []Query, alone []time.Duration, target time.Duration, before 
 func TestSequentialPoliciesAreTheTextbooks(t *testing.T) {
 	profile := synthetic.Device()
 	profile.Spread = device.Spread{}
-	on, err := device.NewModel(profile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	on := modelOf(t, profile)
 	for seed := range uint64(10) {
 		sc := Scenario{Arrivals: Arrivals{Process: Poisson, QPS: 260}, Queries: 400, Seed: seed, Device: on, Plan: seed%2 == 0}
 		const target = 90 * time.Millisecond

@@ -16,10 +16,7 @@ func halves(t *testing.T, first, second int) Scenario {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := device.NewModel(p)
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := modelOf(t, p)
 	return Scenario{
 		Device: d, Policy: "static", Check: true, Given: []Query{{Service: 0, Size: 1}, {Service: 1, Size: 1}, {Service: 1, Size: 1, At: time.Millisecond}},
 		Services: []Service{{Name: "slow", Target: time.Second, Percentage: first}, {Name: "fast", Target: time.Second, Percentage: second}},

@@ -67,10 +67,7 @@ func TestTLS(t *testing.T) {
 		"client of somebody":     {"1.3", foreign.File(), at(ca.Client("client"), tls.VersionTLS13), 0},
 		"certificate not needed": {"1.3", "", at(ca.Client("client"), tls.VersionTLS13), tls.VersionTLS13},
 	} {
-		a, err := Open(Options{Cert: cert, Key: key, CA: c.clientCA, MinVersion: c.least})
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := opened(t, Options{Cert: cert, Key: key, CA: c.clientCA, MinVersion: c.least})
 		_, client, state := shake(t, a.TLS("h2"), c.client)
 		if ok := client == nil; ok != (c.want != 0) || ok && (state.Version != c.want || state.NegotiatedProtocol != "h2") {
 			t.Errorf("%s: %v, version %#x", name, client, state.Version)
@@ -87,10 +84,7 @@ func TestClientsAreNotResumed(t *testing.T) {
 	cert, key := ca.Pair("server", time.Hour)
 	clients := filepath.Join(t.TempDir(), "clients.pem")
 	write(t, clients, text(t, ca.File()), 0o600)
-	a, err := Open(Options{Cert: cert, Key: key, CA: clients})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := opened(t, Options{Cert: cert, Key: key, CA: clients})
 	client, config := ca.Client("client"), a.TLS()
 	client.ClientSessionCache = tls.NewLRUClientSessionCache(1)
 	if s, c, _ := shake(t, config, client); s != nil || c != nil {
@@ -125,10 +119,7 @@ func TestCertificatesFollowed(t *testing.T) {
 	write(t, cert, text(t, oldCert), 0o600)
 	write(t, key, text(t, oldKey), 0o600)
 	var told []error
-	a, err := Open(Options{Cert: cert, Key: key, Changed: func(err error) { told = append(told, err) }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := opened(t, Options{Cert: cert, Key: key, Changed: func(err error) { told = append(told, err) }})
 	config := a.TLS("h2")
 	serves := func() string {
 		a.certificates.due()
@@ -207,10 +198,7 @@ func TestCertificateWarnings(t *testing.T) {
 		if err := os.Chmod(key, c.mode); err != nil {
 			t.Fatal(err)
 		}
-		a, err := Open(Options{Cert: cert, Key: key})
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := opened(t, Options{Cert: cert, Key: key})
 		got := a.Warnings()
 		if len(got) != len(c.want) {
 			t.Errorf("%s: %q", name, got)

@@ -16,10 +16,7 @@ func TestCredentials(t *testing.T) {
 	cert, key := ca.Pair("server", time.Hour)
 	mine, mineKey := ca.Pair("client", time.Hour)
 	file := tokenFile(t, "# ours\n"+first+"\n"+second+"\n")
-	a, err := Open(Options{TokenFile: file, Cert: cert, Key: key, CA: ca.File()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := opened(t, Options{TokenFile: file, Cert: cert, Key: key, CA: ca.File()})
 	header, c, err := ReadCredentials(Options{TokenFile: file, CA: ca.File(), Cert: mine, Key: mineKey})
 	if err != nil || header != "Bearer "+first || !a.Allows([]byte(header)) {
 		t.Fatalf("%q, %v", header, err)

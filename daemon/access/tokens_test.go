@@ -37,10 +37,7 @@ func tokenFile(t *testing.T, text string) string {
 func (f *files[T]) due() { f.next.Store(0) }
 
 func TestAllows(t *testing.T) {
-	a, err := Open(Options{TokenFile: tokenFile(t, "# who: a test\n\n  "+first+"\r\n"+second)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := opened(t, Options{TokenFile: tokenFile(t, "# who: a test\n\n  "+first+"\r\n"+second)})
 	for header, want := range map[string]bool{
 		"Bearer " + first:                true,
 		"bearer " + second:               true,
@@ -109,10 +106,7 @@ func TestTokensRefused(t *testing.T) {
 func TestTokensFollowed(t *testing.T) {
 	var told []error
 	path := tokenFile(t, first)
-	a, err := Open(Options{TokenFile: path, Changed: func(err error) { told = append(told, err) }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := opened(t, Options{TokenFile: path, Changed: func(err error) { told = append(told, err) }})
 	allows := func(token string) bool {
 		a.tokens.due()
 		return a.Allows([]byte("Bearer " + token))
@@ -151,10 +145,7 @@ func TestTokensFollowed(t *testing.T) {
 // Between two looks no file is asked about, whatever comes.
 func TestFilesAreLeftAlone(t *testing.T) {
 	path := tokenFile(t, first)
-	a, err := Open(Options{TokenFile: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := opened(t, Options{TokenFile: path})
 	a.Allows(nil)
 	a.tokens.next.Store(time.Now().Add(lookEvery - lookEvery/10).UnixNano())
 	write(t, path, second, 0o600)
@@ -180,10 +171,7 @@ func TestOpenFileIsToldOf(t *testing.T) {
 	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	a, err := Open(Options{TokenFile: path})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := opened(t, Options{TokenFile: path})
 	if w := a.Warnings(); len(w) != 1 || !strings.Contains(w[0], "chmod o= "+path) || strings.Contains(w[0], first) {
 		t.Errorf("%q", w)
 	}
@@ -191,10 +179,7 @@ func TestOpenFileIsToldOf(t *testing.T) {
 
 // Tokens cost no memory per request.
 func TestAllowsAllocatesNothing(t *testing.T) {
-	a, err := Open(Options{TokenFile: tokenFile(t, first)})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := opened(t, Options{TokenFile: tokenFile(t, first)})
 	header := []byte("Bearer " + first)
 	a.tokens.next.Store(time.Now().Add(lookEvery).UnixNano())
 	if n := testing.AllocsPerRun(100, func() { a.Allows(header) }); n > 0 {
@@ -220,4 +205,14 @@ func FuzzTokens(f *testing.F) {
 			t.Fatalf("%q is let in by %q", header, text)
 		}
 	})
+}
+
+// opened is the access by options that are right.
+func opened(t *testing.T, o Options) *Access {
+	t.Helper()
+	a, err := Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
 }

@@ -2,6 +2,7 @@ package advice
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -68,10 +69,7 @@ func TestAdviceHolds(t *testing.T) {
 				sets = append(sets, pair)
 			}
 		}
-		a, err := Advise(t.Context(), w.dataset(12, sets...), Options{Size: size})
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := advised(t, w.dataset(12, sets...), Options{Size: size})
 		if err := checkAdvice(a, n, size); err != nil {
 			t.Fatal(err)
 		}
@@ -150,10 +148,7 @@ func TestAdviceIsFollowed(t *testing.T) {
 				d.Rows = append(d.Rows, w.dataset(fewestGroups, []int{d.Model(next.Models[0]), d.Model(next.Models[1])}).Rows...)
 			}
 		}
-		full, err := Advise(t.Context(), w.dataset(fewestGroups, allPairs(n)...), Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		full := advised(t, w.dataset(fewestGroups, allPairs(n)...), Options{})
 		mean := 1.0
 		for _, s := range full.Sets {
 			mean *= math.Pow(s.Gain, 1/float64(len(full.Sets)))
@@ -190,17 +185,11 @@ func TestUnavoidable(t *testing.T) {
 	w := newWorkshop(10, 3)
 	w.exposed = func(a, b int) float64 { return 1.3 }
 	d := w.dataset(50, allPairs(3)...)
-	a, err := Advise(t.Context(), d, Options{Size: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := advised(t, d, Options{Size: 2})
 	if len(a.Division.Bad) != 1 || a.Division.Enough != 3 {
 		t.Errorf("bad pairs %v, enough are %d devices", a.Division.Bad, a.Division.Enough)
 	}
-	a, err = Advise(t.Context(), d, Options{Size: 2, Devices: 3})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a = advised(t, d, Options{Size: 2, Devices: 3})
 	if len(a.Division.Bad) != 0 || len(a.Division.Devices) != 3 {
 		t.Errorf("with three devices: %+v", a.Division)
 	}
@@ -209,10 +198,7 @@ func TestUnavoidable(t *testing.T) {
 // TestTwoServicesOfOneModel can be advised on, but not measured.
 func TestTwoServicesOfOneModel(t *testing.T) {
 	w := newWorkshop(11, 2)
-	a, err := Advise(t.Context(), w.dataset(50, []int{0, 1}), Options{Size: 3, Services: []Service{{Name: "a", Model: "m00", QPS: 1}, {Name: "b", Model: "m00", QPS: 1}, {Name: "c", Model: "m01", QPS: 1}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := advised(t, w.dataset(50, []int{0, 1}), Options{Size: 3, Services: []Service{{Name: "a", Model: "m00", QPS: 1}, {Name: "b", Model: "m00", QPS: 1}, {Name: "c", Model: "m01", QPS: 1}}})
 	if a.Pairs[0][1].Measured || !a.Pairs[0][2].Measured || len(a.Next) != 0 || a.Division.Devices[0].Basis != basisEstimated {
 		t.Errorf("%+v, next %v, %+v", a.Pairs, a.Next, a.Division)
 	}
@@ -250,10 +236,7 @@ func TestNoAdvice(t *testing.T) {
 
 func TestAdviceForms(t *testing.T) {
 	w := newWorkshop(13, 4)
-	a, err := Advise(t.Context(), w.dataset(30, allPairs(4)...), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := advised(t, w.dataset(30, allPairs(4)...), Options{})
 	text, err := json.Marshal(a)
 	if err != nil {
 		t.Fatal(err)
@@ -265,4 +248,14 @@ func TestAdviceForms(t *testing.T) {
 	if strings.Contains(string(text), "null") {
 		t.Errorf("an empty list is null: %s", text)
 	}
+}
+
+// advised is advice that is given.
+func advised(t rapid.TB, d *training.Dataset, o Options) *Advice {
+	t.Helper()
+	a, err := Advise(context.Background(), d, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
 }

@@ -76,14 +76,8 @@ func TestCompatibility(t *testing.T) {
 	pairs := allPairs(5)
 	kept := pairs[4] // 1 and 3
 	d := w.dataset(40, append(append([][]int{}, pairs[:4]...), pairs[5:]...)...)
-	a, err := Advise(t.Context(), d, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	full, err := Advise(t.Context(), w.dataset(40, pairs...), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := advised(t, d, Options{})
+	full := advised(t, w.dataset(40, pairs...), Options{})
 	got, want := a.Pairs[kept[0]][kept[1]], full.Pairs[kept[0]][kept[1]]
 	if got.Measured || !want.Measured {
 		t.Fatalf("measured: %t and %t", got.Measured, want.Measured)
@@ -97,10 +91,7 @@ func TestCompatibility(t *testing.T) {
 func TestLargerSetsTellPairs(t *testing.T) {
 	w := newWorkshop(8, 4)
 	w.exposed = func(a, b int) float64 { return map[bool]float64{true: 0.9, false: 0.1}[b == 3] }
-	a, err := Advise(t.Context(), w.dataset(80, []int{0, 1, 2}, []int{0, 1, 3}, []int{0, 2, 3}, []int{1, 2, 3}), Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := advised(t, w.dataset(80, []int{0, 1, 2}, []int{0, 1, 3}, []int{0, 2, 3}, []int{1, 2, 3}), Options{})
 	for b := range 3 {
 		for c := range b {
 			if a.Pairs[b][c].Gain <= a.Pairs[b][3].Gain {

@@ -20,10 +20,7 @@ func sharedAdvice(t *testing.T, name string, o Options) *Advice {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := Advise(t.Context(), d, o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	a := advised(t, d, o)
 	return a
 }
 

@@ -52,10 +52,7 @@ func TestSplit(t *testing.T) {
 	services := []Service{{Name: "a", Model: "m00", QPS: 5, Target: time.Second}, {Name: "b", Model: "m01", QPS: 50, Target: time.Second}}
 	advise := func(list []Service) *Advice {
 		t.Helper()
-		a, err := Advise(t.Context(), d, Options{Services: list})
-		if err != nil {
-			t.Fatal(err)
-		}
+		a := advised(t, d, Options{Services: list})
 		return a
 	}
 	a := advise(services)

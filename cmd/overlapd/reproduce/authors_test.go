@@ -3,7 +3,6 @@ package reproduce
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -37,9 +36,7 @@ func TestColocation(t *testing.T) {
 func parseAuthors(t *testing.T, text string) (authorsResults, error) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.csv")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, text)
 	return readAuthors(path)
 }
 

@@ -21,9 +21,7 @@ func writeDay(t *testing.T, dir string, clients ...string) {
 		t.Fatal(err)
 	}
 	for i, rows := range clients {
-		if err := os.WriteFile(filepath.Join(folder, string(rune('a'+i))+".csv"), []byte(rows), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(folder, string(rune('a'+i))+".csv"), rows)
 	}
 }
 

@@ -42,9 +42,7 @@ func TestHashFollowsContent(t *testing.T) {
 			t.Fatal(err)
 		}
 		lines := strings.SplitAfter(string(text), "\n")
-		if err := os.WriteFile(path, []byte(strings.Join(lines[:len(lines)-2], "")), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, path, strings.Join(lines[:len(lines)-2], ""))
 		changed, err := readData(dir)
 		if err != nil || changed.sha256 == d.sha256 {
 			t.Errorf("%s with a line less: %v, hash %s", name, err, changed.sha256)
@@ -61,9 +59,7 @@ func TestHashFollowsContent(t *testing.T) {
 func TestSoloTimes(t *testing.T) {
 	dir := drawnData(t)
 	path := filepath.Join(dir, abacusFolder, soloFile)
-	if err := os.WriteFile(path, []byte("model,batch,seq_len,min_ms\nresnet50,4,0,8\nvgg16,4,0,3\nbert,4,8,9\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, "model,batch,seq_len,min_ms\nresnet50,4,0,8\nvgg16,4,0,3\nbert,4,8,9\n")
 	d, err := readData(dir)
 	if err != nil || len(d.solo) != 3 {
 		t.Fatalf("%v, %+v", err, d.solo)
@@ -75,9 +71,7 @@ func TestSoloTimes(t *testing.T) {
 	if list := d.soloOf(together); len(list) != 1 || list[0].Model != "bert" {
 		t.Errorf("of the quadruplets' models: %+v", list)
 	}
-	if err := os.WriteFile(path, []byte("model,batch,seq_len,min_ms\nresnet50,4,0,fast\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, "model,batch,seq_len,min_ms\nresnet50,4,0,fast\n")
 	if _, err := readData(dir); err == nil || !strings.Contains(err.Error(), soloFile+":2") {
 		t.Errorf("a time that is none: %v", err)
 	}

@@ -2,6 +2,8 @@ package reproduce
 
 import (
 	"math/rand/v2"
+	"os"
+	"testing"
 	"time"
 
 	"github.com/overlapd/overlapd/device"
@@ -37,3 +39,11 @@ func (f fixed) OperatorTimes(model, size, seqLen int) []int64 {
 }
 
 func (f fixed) Sample(g models.Group, _ *rand.Rand) time.Duration { return f.Latency(g) }
+
+// writeFile writes a file of a test.
+func writeFile(t testing.TB, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

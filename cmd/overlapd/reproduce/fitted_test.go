@@ -37,9 +37,7 @@ func TestKeep(t *testing.T) {
 	if _, err := kept(r, "y", ".json", errorsKind.ReadFile, func() (*errorTable, error) { return nil, broken }); !errors.Is(err, broken) {
 		t.Errorf("%v", err)
 	}
-	if err := os.WriteFile(r.path("x", ".json"), []byte("{"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, r.path("x", ".json"), "{")
 	if _, err := kept(r, "x", ".json", errorsKind.ReadFile, table); err == nil || !strings.Contains(err.Error(), "remove it to have it made again") {
 		t.Errorf("a damaged file: %v", err)
 	}
@@ -87,9 +85,7 @@ func TestFittedIsUsedAgain(t *testing.T) {
 		t.Fatalf("%q, %v", files, err)
 	}
 	for _, file := range files { // of other data as well, where the test ran before
-		if err := os.WriteFile(file, []byte("{"), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, file, "{")
 	}
 	_, err = Run(t.Context(), o)
 	if err == nil || !slices.ContainsFunc(files, func(file string) bool { return strings.Contains(err.Error(), file) }) {

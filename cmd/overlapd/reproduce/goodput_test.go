@@ -2,7 +2,6 @@ package reproduce
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -69,9 +68,7 @@ func linearData(t *testing.T) string {
 		symphony.file: rows.String(),
 		shepherd.file: "model,alpha_ms,beta_ms,exit_points\n" + burstModel + ",0.22,3.74,40\n" + steadyModel + ",4.37,74.2,128\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, name), text)
 	}
 	return dir
 }

@@ -40,9 +40,7 @@ func ramsisMade(t *testing.T) string {
 	for name, text := range map[string]string{
 		"accuracy_percent.csv": accuracy.String(), "profile_summary_ms.csv": latency.String(), traceFile: "0 50\n10 150\n",
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, name), text)
 	}
 	return dir
 }
@@ -88,9 +86,7 @@ func TestRAMSIS(t *testing.T) {
 func TestRAMSISRefuses(t *testing.T) {
 	for want, trace := range map[string]string{"the second 10 and": "0 300\n11 900\n", "the second 0 and": "0 NaN\n", "no row below": "0 300\n"} {
 		dir := ramsisMade(t)
-		if err := os.WriteFile(filepath.Join(dir, traceFile), []byte(trace), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, filepath.Join(dir, traceFile), trace)
 		if _, err := smallSetup.run(t.Context(), Options{Data: dir, Out: t.TempDir(), Seeds: 1, Queries: 1}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", trace, err, want)
 		}

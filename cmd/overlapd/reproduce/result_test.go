@@ -22,9 +22,7 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, path, got)
 	}
 	want, err := os.ReadFile(path)
 	if err != nil {

@@ -142,9 +142,7 @@ func TestRunOfSome(t *testing.T) {
 // With solo times there are two clocks, and what is said of overlapping is said of both.
 func TestRunAtBothClocks(t *testing.T) {
 	o := quick(t, drawnData(t))
-	if err := os.WriteFile(filepath.Join(o.Data, abacusFolder, soloFile), []byte("model,batch,seq_len,min_ms\nresnet50,4,0,1\nresnet50,32,0,1\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(o.Data, abacusFolder, soloFile), "model,batch,seq_len,min_ms\nresnet50,4,0,1\nresnet50,32,0,1\n")
 	o.Figures, o.Policies, o.Seeds, o.Queries = []string{"highest-load", "15"}, []string{"edf-unmerged", "edf", "overlap"}, 1, 200
 	r := reproduce(t, o)
 	var names []string
@@ -204,9 +202,7 @@ func TestMissingFiguresAreTold(t *testing.T) {
 func TestRunTellsWhereItCannotWrite(t *testing.T) {
 	o := quick(t, drawnData(t))
 	o.Out = filepath.Join(o.Out, "file")
-	if err := os.WriteFile(o.Out, nil, 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, o.Out, "")
 	if _, err := Run(t.Context(), o); err == nil || !strings.Contains(err.Error(), "file") {
 		t.Errorf("%v", err)
 	}
@@ -252,9 +248,7 @@ func TestRunRefuses(t *testing.T) {
 func broken(t *testing.T, name, text string) string {
 	t.Helper()
 	dir := drawnData(t)
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, filepath.Join(dir, name), text)
 	return dir
 }
 

@@ -73,9 +73,7 @@ func drawnData(t *testing.T) string {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		writeFile(t, path, text)
 	}
 	put("abacus-a100/pairs/a.csv", drawnGroups(165, 1, 0, 1))
 	put("abacus-a100/pairs/b.csv", drawnGroups(165, 2, 1, 4))

@@ -1,7 +1,6 @@
 package reproduce
 
 import (
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -16,9 +15,7 @@ import (
 func quickPredictor(t *testing.T) (*predictor.File, *training.Dataset) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "drawn.csv")
-	if err := os.WriteFile(path, []byte(drawnGroups(150, 3, 1, 2, 3, 4)), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, path, drawnGroups(150, 3, 1, 2, 3, 4))
 	d, err := training.ReadPath(path)
 	if err != nil {
 		t.Fatal(err)
