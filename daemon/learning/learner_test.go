@@ -144,14 +144,6 @@ func (r *rig) stands(phase string, parts ...string) {
 	}
 }
 
-// Phases are what status promises.
-func TestPhases(t *testing.T) {
-	all := []string{Loading, Solo, Measuring, Training, Serving}
-	if want := []string{"loading", "solo", "measuring", "training", "serving"}; !slices.Equal(all, want) {
-		t.Error(all)
-	}
-}
-
 // From nothing to a predictor: measure, fit, serve; and the models that come next
 // are served with what is stored.
 func TestFromMeasuringToServing(t *testing.T) {
