@@ -239,19 +239,6 @@ func TestEmptyOptional(t *testing.T) {
 	}
 }
 
-func TestFullOptional(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1})
-	x, _ := floats(t, e, []int64{2}, 1, 2)
-	results, err := newSession(t, e, unary("Identity", optionalOf(tensorOf(models.Float32, "n")))).Run([]*Value{x}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	closeAfter(t, results[0])
-	if diff := cmp.Diff([]float32{1, 2}, values(t, results[0])); diff != "" {
-		t.Error(diff)
-	}
-}
-
 func TestCloseTwice(t *testing.T) {
 	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	v, err := e.NewTensor(models.Float32, []int64{1})

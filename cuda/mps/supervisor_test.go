@@ -196,19 +196,6 @@ func TestGiveUp(t *testing.T) {
 	}
 }
 
-func TestStopWhileGivenUp(t *testing.T) {
-	t.Parallel()
-	o := newOptions(t)
-	o.RestartLimit = 1
-	c := start(t, o)
-	behave(t, o, "exit gone")
-	kill(t, c.State().PID)
-	await(t, c, GaveUp)
-	if err := c.Stop(); err != nil {
-		t.Error(err)
-	}
-}
-
 // Nobody receives the events: the last ones are there.
 func TestEventsAreBounded(t *testing.T) {
 	c := &Control{events: make(chan Event, eventsMax)}
