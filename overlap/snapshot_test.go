@@ -19,21 +19,7 @@ import (
 func TestRestoredGoesOnAlike(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newTwin(t)
-		t.Repeat(map[string]func(*rapid.T){
-			"":       func(*rapid.T) { w.settle() },
-			"arrive": w.arrive, "arrive ": w.arrive, "arrive  ": w.arrive,
-			"next": w.next, "next ": w.next,
-			"finish": w.finish, "finish ": w.finish,
-			"land":   w.land,
-			"cancel": w.cancel,
-			"worker": w.worker,
-			"add":    w.add, "change": w.change, "remove": w.remove,
-			"wait":    w.wait,
-			"restore": w.restore, "restore ": w.restore,
-			"plan":  w.plan,
-			"moved": w.moved, "moved ": w.moved,
-		})
-		w.drain()
+		w.run(map[string]func(*rapid.T){"restore": w.restore, "restore ": w.restore})
 	})
 }
 
