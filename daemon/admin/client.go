@@ -98,9 +98,6 @@ func (c *Client) Restart(ctx context.Context, service string) error {
 	return r.Body.Close()
 }
 
-// Config returns the configuration that holds, as a file.
-func (c *Client) Config(ctx context.Context) ([]byte, error) { return c.get(ctx, "/config") }
-
 func (c *Client) get(ctx context.Context, path string) ([]byte, error) {
 	r, err := c.do(ctx, http.MethodGet, path)
 	if err != nil {

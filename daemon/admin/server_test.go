@@ -129,11 +129,11 @@ func TestRestart(t *testing.T) {
 func TestConfig(t *testing.T) {
 	f := newFakeDaemon(nothing)
 	c := f.serve(t, nil)
-	if file, err := c.Config(t.Context()); err != nil || string(file) != fakeFile {
+	if file, err := c.get(t.Context(), "/config"); err != nil || string(file) != fakeFile {
 		t.Errorf("got %q, %v", file, err)
 	}
 	f.hides = &Error{KindBusy, "it is opened"}
-	if file, err := c.Config(t.Context()); told(err).Kind != KindBusy {
+	if file, err := c.get(t.Context(), "/config"); told(err).Kind != KindBusy {
 		t.Errorf("got %q, %v", file, err)
 	}
 }
@@ -150,7 +150,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 	for what, ask := range map[string]func() error{
 		"last":    func() error { _, err := c.Last(t.Context()); return err },
-		"config":  func() error { _, err := c.Config(t.Context()); return err },
+		"config":  func() error { _, err := c.get(t.Context(), "/config"); return err },
 		"restart": func() error { return c.Restart(t.Context(), "lost") },
 		"unknown": func() error { _, err := c.do(t.Context(), http.MethodGet, "/nothing"); return err },
 	} {
