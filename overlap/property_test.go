@@ -253,7 +253,8 @@ func (w *twin) inTime(r *Round) {
 		}
 		for _, id := range r.Queries[i] {
 			q := w.open[id]
-			if alone := w.now + w.costs.span(s); alone <= q.Deadline && end > q.Deadline && !w.left[id] {
+			alone := w.now + w.costs.estimate(models.Group{Spans: []models.Span{s}, Idle: r.Group.Idle}).Latency
+			if alone <= q.Deadline && end > q.Deadline && !w.left[id] {
 				w.Fatalf("at %v query %d, which could end at %v and must at %v, is in a group until %v: %+v",
 					w.now, id, alone, q.Deadline, end, r)
 			}

@@ -143,8 +143,8 @@ func (f *family) selected(l *backlog, v *device, first *query, at time.Duration)
 
 // limit returns when a group should have ended that starts at a time, for the most urgent
 // query of the family: by its deadline, and so early that of each other service the most
-// urgent query that waits can run after it. What is accurate for one service would else be
-// paid for by another, whose queries are dropped.
+// urgent query that waits can run after it, where it has a worker that is free. What is
+// accurate for one service would else be paid for by another, whose queries are dropped.
 func (f *family) limit(l *backlog, v *device, first *query, at time.Duration) time.Duration {
 	limit := first.Deadline
 	for _, sv := range l.services {
@@ -162,11 +162,14 @@ func (f *family) limit(l *backlog, v *device, first *query, at time.Duration) ti
 	return limit
 }
 
-// next returns the most urgent query that waits and will not be past its deadline at a
-// time, nil if there is none, and what it takes alone, as the fastest variant if there is a
-// choice: whichever it waits for now.
+// next returns the most urgent query that waits for what runs on a device and will not be
+// past its deadline at a time, nil if there is none, and what it takes alone, as the fastest
+// variant if there is a choice: whichever it waits for now.
 func (f *family) next(l *backlog, v *device, at time.Duration) (q *query, took time.Duration) {
 	sv, single := f.members[0], len(f.members) == 1
+	if single && !sv.runs(v) {
+		return nil, 0
+	}
 	if single && sv.queue.len() > 0 && sv.queue.top().Deadline > at {
 		q = sv.queue.top()
 	} else if q, _ = f.waiting(at); q == nil {
@@ -175,10 +178,10 @@ func (f *family) next(l *backlog, v *device, at time.Duration) (q *query, took t
 	if single {
 		return q, q.Alone
 	}
-	if sv = f.fastest(l, v, q, q.Accuracy); sv != nil {
-		took = l.aloneOn(v, sv, q).Latency
+	if sv = f.fastest(l, v, q, q.Accuracy); sv == nil {
+		return nil, 0
 	}
-	return q, took
+	return q, l.aloneOn(v, sv, q).Latency
 }
 
 // fastest returns the variant with an accuracy at least that has a query in the least time
