@@ -16,9 +16,10 @@ import (
 // How a service manager is kept informed.
 const (
 	// loadingReport and servingReport are how often the daemon looks whether
-	// there is news: often while somebody waits for it.
+	// there is news: often while somebody waits for it, and seldom while nobody does, as each
+	// look wakes a processor that may have nothing else to do.
 	loadingReport = 50 * time.Millisecond
-	servingReport = 500 * time.Millisecond
+	servingReport = 2 * time.Second
 
 	// extendEvery is how often a daemon that loads asks for more time, and
 	// extendBy is how much it asks for: what its scheduler goroutine may stall
