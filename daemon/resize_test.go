@@ -39,7 +39,7 @@ func TestEmulatedChangeOfSize(t *testing.T) {
 	})
 	d := serveEmulatedOn(t, c, func(c *config.Config) (*emulation, error) {
 		e, err := formulaEmulation(c)
-		e.device = changing{}
+		e.device, e.history = changing{}, true
 		return e, err
 	})
 	infer := func(size int, shape string) {

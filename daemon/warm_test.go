@@ -73,7 +73,7 @@ func TestKeepWarm(t *testing.T) {
 				c.Decisions.Log, c.KeepWarm = true, every
 			}), func(c *config.Config) (*emulation, error) {
 				e, err := formulaEmulation(c)
-				e.device = on
+				e.device, e.history = on, true
 				return e, err
 			})
 			if every > 0 {
@@ -136,7 +136,7 @@ func TestKeepWarmInAPool(t *testing.T) {
 	d := serveEmulatedOn(t, c, func(c *config.Config) (*emulation, error) {
 		e, err := formulaEmulation(c)
 		devices = append(devices, &sleeper{})
-		e.device = devices[len(devices)-1]
+		e.device, e.history = devices[len(devices)-1], true
 		return e, err
 	})
 	for range 3 {
@@ -162,7 +162,7 @@ func TestQueryWhileKeptWarm(t *testing.T) {
 		c.Decisions.Log, c.KeepWarm = true, 10*time.Millisecond
 	}), func(c *config.Config) (*emulation, error) {
 		e, err := formulaEmulation(c)
-		e.device = on
+		e.device, e.history = on, true
 		return e, err
 	})
 	behind := func(r sleeperRun) bool { return r.span.Len() == formulaOperators && r.idle == 0 }

@@ -56,7 +56,7 @@ func New(solo *Solo) *Predictor {
 }
 
 // IgnoreHistory has the predictor not learn what a batch size that changes costs, or a pause:
-// on a CPU neither does, and what short runs differ by could be taken for it.
+// where neither costs anything, as on a CPU, what short runs differ by could be taken for it.
 func (p *Predictor) IgnoreHistory() { p.extras.ignored = true }
 
 // Predict sets estimates[i] to the estimate of groups[i], or to zero if the

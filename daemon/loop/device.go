@@ -24,6 +24,7 @@ type Device struct {
 	Text       string            // in words; what is measured is kept by it
 	Kind       string            // devices with the same take the same time for everything
 	Emulated   bool              // it is modelled
+	History    bool              // what ran before, or that nothing did, may cost something
 	Alone      bool              // its groups have one span
 	MeasuredAs string            // the device that an emulated one is made after, as datasets name it
 	KeepWarm   time.Duration     // after so long without a round one operator is run, 0 for never
@@ -107,7 +108,7 @@ func newPool(list []Device, operators []int) (p pool, err error) {
 			if k.solo, err = predictor.NewSolo(operators...); err != nil {
 				return p, err
 			}
-			if k.predictor = predictor.New(k.solo); list[i].GPU == nil && !list[i].Emulated {
+			if k.predictor = predictor.New(k.solo); !list[i].History {
 				k.predictor.IgnoreHistory()
 			}
 			named[d.Kind], d.kind, p.kinds = k, k, append(p.kinds, k)
