@@ -129,7 +129,7 @@ func (m *matching) add(o *offer, q *query) bool {
 	size, due := o.size+q.Size, min(o.due, q.Deadline)
 	if len(o.members) > 0 {
 		head := o.members[0]
-		if size > o.service.MaxBatch || q.single() || head.single() || q.Shape != head.Shape || q.SeqLen != head.SeqLen || q.Rank.Filler != head.Rank.Filler {
+		if size > o.service.MaxBatch || !q.mergesWith(head) {
 			return false
 		}
 		if took := m.takes(o, size); took == 0 || m.now+took > due && !q.Rank.Filler {

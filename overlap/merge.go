@@ -91,7 +91,7 @@ func (d *decision) scan(c *candidate) {
 		}
 		queue.pass()
 		full := c.service.family.share > 0 && len(d.joining) == c.service.family.share
-		if full || q.Shape != head.Shape || q.SeqLen != head.SeqLen || q.Rank.Filler != head.Rank.Filler || q.single() || size+q.Size > c.service.MaxBatch {
+		if full || !q.mergesWith(head) || size+q.Size > c.service.MaxBatch {
 			c.leaves(q)
 			continue
 		}
@@ -205,7 +205,7 @@ func (d *decision) lengthen() {
 	}
 	for n := 2; n <= most; n++ {
 		q, ok := view.query()
-		if !ok || view.second || q.Size > 1 || q.SeqLen != c.head.SeqLen || q.Shape != c.head.Shape || q.single() || q.Rank.Filler != c.head.Rank.Filler || d.outranks(i, q) || paused && started.rank.before(&q.Rank) {
+		if !ok || view.second || q.Size > 1 || !q.mergesWith(c.head) || d.outranks(i, q) || paused && started.rank.before(&q.Rank) {
 			break
 		}
 		if !q.Rank.Filler {

@@ -34,6 +34,12 @@ type queryState struct {
 // no others with it.
 func (q *query) single() bool { return q.Retries > 0 || q.Apart }
 
+// mergesWith reports whether the query may be in a batch with another, but for its size and
+// its deadline.
+func (q *query) mergesWith(head *query) bool {
+	return q.Shape == head.Shape && q.SeqLen == head.SeqLen && q.Rank.Filler == head.Rank.Filler && !q.single() && !head.single()
+}
+
 // span returns the operators that the query would run on its own.
 func (q *query) span(operators int) models.Span {
 	return models.Span{Service: q.Service, End: operators, Size: q.Size, SeqLen: q.SeqLen}

@@ -266,7 +266,7 @@ func (r *routes) gather(sv *service) (size int, due time.Duration) {
 		queue.pass()
 		if len(r.members) > 0 {
 			head := r.members[0]
-			if head.single() || q.single() || q.Shape != head.Shape || q.SeqLen != head.SeqLen || q.Rank.Filler != head.Rank.Filler || size+q.Size > most {
+			if !q.mergesWith(head) || size+q.Size > most {
 				continue
 			}
 		}
