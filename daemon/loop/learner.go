@@ -255,7 +255,8 @@ func (d *learner) smallest(on *device) (one models.Span, ok bool) {
 		least := &s.info.Solo[0]
 		for _, last := range on.round.Group.Spans {
 			if last.Service == s.service.ID && (last.SeqLen > 0) == (least.SeqLen > 0) {
-				return models.Span{Service: last.Service, End: 1, Size: last.Size, SeqLen: last.SeqLen}, true
+				once, _ := last.Once()
+				return models.Span{Service: last.Service, End: 1, Size: once.Size, SeqLen: last.SeqLen}, true
 			}
 		}
 		one, ok = models.Span{Service: s.service.ID, End: 1, Size: least.Size, SeqLen: least.SeqLen}, true
