@@ -194,6 +194,7 @@ func (l *backlog) unpause(b *batch) {
 // takeBack dissolves a batch that was stopped before it ran an operator.
 func (l *backlog) takeBack(b *batch) {
 	l.release(b)
+	b.Explores = false // it has shown nothing
 	l.dissolve(b, func(q *query) {
 		q.batch = nil
 		l.enqueue(q)
@@ -258,6 +259,9 @@ func (l *backlog) end(b *batch, result Result, reason Reason) {
 // dissolve answers the members of a batch that are cancelled, and gives it the
 // others that have no answer yet.
 func (l *backlog) dissolve(b *batch, give func(q *query)) {
+	if b.Explores {
+		b.service.exploration(b.device).ended(l.now, b, false)
+	}
 	for _, q := range b.members {
 		switch {
 		case q.Answered:
@@ -283,6 +287,11 @@ func (l *backlog) answer(q *query, result Result, reason Reason) {
 func (l *backlog) report(q *query, result Result, reason Reason) {
 	if result == Dropped && q.Retries > 0 {
 		result, reason = Failed, ReasonWorkerLost
+	}
+	for i, v := range l.devices {
+		if v.kind == i && reason == ReasonCannotFinish { // what its estimate forbids may be doubted
+			l.services[q.Service].exploration(v).remember(l.now, q)
+		}
 	}
 	a := Answer{
 		Query: q.ID, Service: q.Service, Result: result, Reason: reason,

@@ -102,9 +102,6 @@ func (sv *service) check() error {
 	if err := sv.queue.check(func(q *query) int { return q.queuePos }); err != nil {
 		return fmt.Errorf("queue: %w", err)
 	}
-	if sv.Caution < 0 || sv.Caution > maxCaution {
-		return fmt.Errorf("caution %d", sv.Caution)
-	}
 	if sv.removed && (!sv.down() || sv.queue.len() > 0 || sv.metrics != ServiceMetrics{}) {
 		return fmt.Errorf("it was removed and is not empty: %+v", sv.metrics)
 	}
@@ -124,6 +121,9 @@ func (sv *service) check() error {
 func (r *replica) check(sv *service, device int) error {
 	if err := r.paused.check(func(b *batch) int { return b.pausedPos }); err != nil {
 		return fmt.Errorf("paused batches: %w", err)
+	}
+	if err := r.exploration.check(); err != nil {
+		return err
 	}
 	if up := sv.up.has(device); !up && r.paused.len() > 0 || r.paused.len() > MaxPaused+maxReserved {
 		return fmt.Errorf("%d batches are paused, up is %v", r.paused.len(), up)

@@ -204,8 +204,8 @@ func (d *decision) replace() {
 
 // hopeless reports whether a candidate is to be dropped: even alone, and as
 // long as it takes in the middle of its runs, it would end after the deadline
-// of all its members. Best-effort work is never hopeless, and some is that
-// runs as a probe. Nor is what only waking the device makes late: nobody else is in
+// of all its members. Best-effort work is never hopeless, nor is what explores
+// (see exploration). Nor is what only waking the device makes late: nobody else is in
 // its way, and who drops it leaves a device asleep that nothing wakes any more.
 func (d *decision) hopeless(c *candidate) bool {
 	awake := c.solo.Latency - c.solo.Waking
@@ -214,12 +214,12 @@ func (d *decision) hopeless(c *candidate) bool {
 		return false
 	}
 	if c.batch != nil {
-		c.probes = c.batch.Probes
-	} else { // how the round that runs ends may change whether it probes
+		c.explores = c.batch.Explores
+	} else { // how the round that runs ends may change whether it explores
 		d.unsure = d.unsure || c.service.view.runs
-		c.probes = c.service.probe(d.at, awake)
+		c.explores = c.service.exploration(d.device).allows(d.at, awake, c.head)
 	}
-	return !c.probes
+	return !c.explores
 }
 
 // elsewhere reports whether a device of another kind, or another variant, can still run a
@@ -237,6 +237,13 @@ func (d *decision) elsewhere(c *candidate) bool {
 		}
 	}
 	return false
+}
+
+// promote makes candidate i the first.
+func (d *decision) promote(i int) {
+	c := d.candidates[i]
+	copy(d.candidates[1:i+1], d.candidates)
+	d.candidates[0] = c
 }
 
 // add puts the operators up to end of candidate i into the group. The group as
@@ -310,7 +317,7 @@ func (d *decision) holds() bool {
 	d.predicted = estimates[len(d.drops)]
 	first, took := &d.candidates[d.group[0]], d.bounds(d.predicted, d.daring)
 	switch {
-	case len(d.group) > 1 && d.predicted.Latency == 0, first.probes:
+	case len(d.group) > 1 && d.predicted.Latency == 0, first.explores:
 		return false
 	case d.strict || len(d.group) > 1 || len(first.members) > 1 && first.batch == nil:
 		return s.now+took <= d.limit
@@ -334,14 +341,14 @@ type candidate struct {
 	end       int           // where its span in the group ends, 0 if it is not in it
 
 	// What settle finds out, and merge changes.
-	settled bool
-	dropped bool
-	waits   bool            // for what is reserved before it
-	solo    models.Estimate // the estimate of rest, alone
-	probes  bool            // it runs although it is predicted to be late: alone, or not at all
-	due     time.Duration   // the earliest deadline of its members that the rest, alone, would meet
-	next    *query          // the most urgent that merge has left out; the overlap policy looks further
-	filled  bool            // it is to be filled up to its size with copies of a query
+	settled  bool
+	dropped  bool
+	waits    bool            // for what is reserved before it
+	solo     models.Estimate // the estimate of rest, alone
+	explores bool            // it runs although it is predicted to be late: alone, or not at all
+	due      time.Duration   // the earliest deadline of its members that the rest, alone, would meet
+	next     *query          // the most urgent that merge has left out; the overlap policy looks further
+	filled   bool            // it is to be filled up to its size with copies of a query
 
 	// What the overlap policy finds out.
 	latest  time.Duration // when its batch, as it was before merging, must start to be in time

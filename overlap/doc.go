@@ -25,7 +25,18 @@
 // and as long as it takes in the middle of its runs, it would end after its
 // deadline. A query that could finish if it ran now is never dropped, and
 // where the predictor knows nothing only the deadline counts, as it does for
-// best effort. The sequential policies and abacus look at the most urgent work
+// best effort.
+//
+// An estimate that only prevents work must expire: if every query were dropped by one that
+// has become too high, nothing would run that could correct it. So a query that its
+// estimate alone makes late explores now and then: it runs, alone, and before others of its
+// priority under overlap. If it ends in time the next one may explore at once. If it is
+// late its batch size and sequence length rest for 64 times the estimate, and its service
+// for 16 times what it took, both for 30 s at most. So does a query that is late since it
+// has waited, where nothing of its shape has run for the longest rest, and a variant that
+// is not selected for its estimate.
+//
+// The sequential policies and abacus look at the most urgent work
 // only, overlap at the head of each service. Where there is not enough time for
 // all that waits, overlap postpones what takes longest, which then is dropped as
 // everything else is (see Triage). The queries of a batch that has

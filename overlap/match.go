@@ -189,7 +189,7 @@ func (m *matching) giveUp(o *offer) {
 		took := m.estimate(o, q.Size).Latency
 		late := m.now+took > q.Deadline
 		switch {
-		case took == 0 || q.Rank.Filler || late && sv.probe(m.now, took):
+		case took == 0 || q.Rank.Filler || late && sv.exploration(nil).allows(m.now, took, q):
 			return
 		case !late && sv.queue.len() == 1:
 			return
@@ -293,6 +293,7 @@ func (m *matching) next() (v *device, c candidate, ok bool) {
 			for _, q := range o.members {
 				c.deadline = max(c.deadline, q.Deadline)
 			}
+			c.explores = len(o.members) == 1 && m.now+m.estimate(o, o.size).Latency > head.Deadline
 			return v, c, true
 		}
 	}

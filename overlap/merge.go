@@ -191,7 +191,7 @@ func (d *decision) lengthen() {
 		most = min(most, share)
 	}
 	whole := c.batch == nil && c.end == c.service.Operators && len(c.service.Pipelines) == 0
-	if !whole || c.service.MaxBatch > 1 || c.head.Size > 1 || c.head.single() || c.probes || c.filled || e.Latency == 0 || most < 2 {
+	if !whole || c.service.MaxBatch > 1 || c.head.Size > 1 || c.head.single() || c.explores || c.filled || e.Latency == 0 || most < 2 {
 		return
 	}
 	view, limit, from := &c.service.view, d.limit, len(d.members)

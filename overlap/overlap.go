@@ -2,6 +2,7 @@ package overlap
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -34,6 +35,7 @@ func (p overlap) choose(d *decision) {
 		return
 	}
 	d.candidates = candidates
+	p.explore(d)
 	p.hold(d)
 	p.form(d)
 	first := &d.candidates[0]
@@ -42,7 +44,7 @@ func (p overlap) choose(d *decision) {
 	} else {
 		d.addWhole(0)
 	}
-	if first.probes || first.solo.Latency == 0 {
+	if first.explores || first.solo.Latency == 0 {
 		return
 	}
 	if !d.device.alone {
@@ -52,6 +54,15 @@ func (p overlap) choose(d *decision) {
 	}
 	p.slice(d)
 	d.limit = p.room(d, 0)
+}
+
+// explore moves the first candidate that explores before all others of its priority. Its turn
+// by deadline would come too late for it to be in time, or never where a triage postpones it.
+func (overlap) explore(d *decision) {
+	i := slices.IndexFunc(d.candidates, func(c candidate) bool { return c.explores && c.batch == nil })
+	if i > 0 && d.candidates[i].rank.Level == d.candidates[0].rank.Level {
+		d.promote(i)
+	}
 }
 
 // hold has the most urgent batch that has started come first, if it would be late after
@@ -67,9 +78,7 @@ func (overlap) hold(d *decision) {
 		if c.batch == nil || c.postponed || c.rank.Filler || c.rank.Level != first.rank.Level || soon+c.solo.Latency <= c.deadline {
 			continue
 		}
-		held := *c
-		copy(d.candidates[1:i+1], d.candidates)
-		d.candidates[0] = held
+		d.promote(i)
 		return
 	}
 }
@@ -88,7 +97,7 @@ func (p overlap) yield(d *decision) {
 	first, shorter := &d.candidates[0], 0
 	for i := range d.candidates {
 		c := &d.candidates[i]
-		if c.solo.Latency > 0 && c.solo.Latency < first.solo.Latency && !c.probes && !c.rank.Filler && !c.postponed {
+		if c.solo.Latency > 0 && c.solo.Latency < first.solo.Latency && !c.explores && !c.rank.Filler && !c.postponed {
 			shorter = i
 			break
 		}
@@ -306,7 +315,7 @@ func (p overlap) tryWhole(d *decision, bestEffort bool) {
 		limit, dares := min(p.room(d, i), c.due), p.dares(d, c)
 		least := max(d.bounds(d.predicted, dares), d.bounds(c.solo, dares))
 		switch {
-		case c.probes || c.solo.Latency == 0:
+		case c.explores || c.solo.Latency == 0:
 			c.verdict = unknown
 		case d.at+least > limit:
 			d.turnDown(c, models.Estimate{Bound: least}, limit)

@@ -50,7 +50,7 @@ func TestPlansChangeNothing(t *testing.T) {
 		})
 		kept = kept || w.plans.Metrics().Plans.Kept > 0
 	})
-	if !kept {
+	if !kept && !testing.Short() { // with a fifth of the checks there may be none
 		t.Error("no plan was ever kept")
 	}
 }

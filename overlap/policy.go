@@ -123,7 +123,10 @@ type clockwork struct{ edf }
 func (clockwork) choose(d *decision) {
 	for len(d.settle(1)) > 0 {
 		c := &d.candidates[0]
-		known := c.solo.Latency > 0 && !c.probes && !c.rank.Filler
+		if c.batch == nil && d.at+c.solo.Bound > c.deadline { // nothing else tells whether the bound is right
+			c.explores = c.explores || c.service.exploration(d.device).allows(d.at, c.solo.Bound, c.head)
+		}
+		known := c.solo.Latency > 0 && !c.explores && !c.rank.Filler
 		if !known || d.at+c.solo.Bound <= c.deadline {
 			d.strict = known
 			d.merge(0)
@@ -169,7 +172,7 @@ func (abacus) choose(d *decision) {
 	}
 	d.daring = true
 	d.addWhole(0)
-	if first := &d.candidates[0]; d.device.alone || first.probes || first.solo.Latency == 0 {
+	if first := &d.candidates[0]; d.device.alone || first.explores || first.solo.Latency == 0 {
 		return
 	}
 	var found models.Estimate

@@ -263,13 +263,12 @@ func (w *twin) inTime(r *Round) {
 }
 
 // startedInTime checks that clockwork starts nothing that might be late for
-// everybody in it, unless nothing is known of it or the service probes.
+// everybody in it, unless nothing is known of it or it explores.
 func (w *twin) startedInTime(r *Round) {
 	if _, ok := w.policy.(clockwork); !ok || w.routed {
 		return
 	}
-	sv := &w.services[r.Group.Spans[0].Service]
-	if r.Predicted.Latency == 0 || r.Predicted.Latency > sv.QoSTarget || w.filler[r.Queries[0][0]] {
+	if last := w.a.last; r.Predicted.Latency == 0 || last.candidates[last.group[0]].explores || w.filler[r.Queries[0][0]] {
 		return
 	}
 	for _, id := range r.Queries[0] {

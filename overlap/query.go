@@ -111,6 +111,7 @@ type batchState struct {
 	Started  time.Duration
 	Run      time.Duration
 	Series   bool `json:",omitempty"` // its queries run one after another
+	Explores bool `json:",omitempty"` // it runs although it is predicted to be late
 	Overrun  int  `json:",omitempty"` // where the span ends that has overrun, 0 if none has
 
 	// Of a batch of a pipeline: its way, where it is on it, and the earliest deadline that
@@ -119,7 +120,6 @@ type batchState struct {
 	Leg      int           `json:",omitempty"`
 	Due      time.Duration `json:",omitempty"`
 	Reserved bool          `json:",omitempty"` // its first span has not started yet
-	Probes   bool          `json:",omitempty"` // it runs though it is predicted to be late
 	Transit  transit       `json:",omitempty"`
 }
 
@@ -157,7 +157,7 @@ func (b *batch) later() time.Duration { return b.laterThan(b.Leg) }
 
 // laterThan is later for a leg.
 func (b *batch) laterThan(k int) (left time.Duration) {
-	if len(b.Legs) == 0 || b.Probes || b.members[0].Rank.Filler {
+	if len(b.Legs) == 0 || b.Explores || b.members[0].Rank.Filler {
 		return 0
 	}
 	for _, g := range b.Legs[k+1:] {

@@ -212,7 +212,7 @@ func (r *routes) turn(sv *service) bool {
 	if !r.best.inTime(due) {
 		if size = r.shrink(sv, &p, size, due); size == 0 {
 			late := r.best.ends > due // nobody is dropped for the sake of a margin
-			if late && !sv.probe(s.now, r.best.ends-r.best.waits-s.now) {
+			if late && !sv.exploration(nil).allows(s.now, r.best.ends-r.best.waits-s.now, head) {
 				s.answer(s.dequeue(head), Dropped, ReasonCannotFinish)
 				return true
 			}
@@ -374,7 +374,7 @@ func (r *routes) try(to *route, sv *service, p, size int) bool {
 
 // book forms the batch of a service by the best route: of those that were gathered as many
 // as are of a size together.
-func (r *routes) book(sv *service, p, size int, probes bool) {
+func (r *routes) book(sv *service, p, size int, explores bool) {
 	s, n, reach := r.s, 0, 0
 	for n < len(r.members) && reach+r.members[n].Size <= size {
 		reach += r.members[n].Size
@@ -385,7 +385,7 @@ func (r *routes) book(sv *service, p, size int, probes bool) {
 	}
 	c := candidate{service: sv, head: r.members[0], members: r.members[:n]}
 	b := s.form(&c, s.devices[r.best.legs[0].Device])
-	b.Legs, b.Reserved, b.Probes = append(b.Legs[:0], r.best.legs...), true, probes
+	b.Legs, b.Reserved, b.Explores = append(b.Legs[:0], r.best.legs...), true, explores
 	b.Due = forever
 	for _, q := range b.members {
 		if q.Deadline >= r.best.ends {

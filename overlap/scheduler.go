@@ -37,7 +37,11 @@ func New(config Config) (*Scheduler, error) {
 
 func newScheduler(config Config, p policy) *Scheduler {
 	s := &Scheduler{backlog: newBacklog(config, p)}
-	s.match = newMatching(&s.backlog)
+	if s.match = newMatching(&s.backlog); s.match != nil {
+		for _, v := range s.devices {
+			v.kind = 0 // they are all taken for alike
+		}
+	}
 	s.open(s, config.Links)
 	s.draft, s.last = newDecision(s, config.Ways), newDecision(s, config.Ways)
 	return s
@@ -207,6 +211,7 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 	d := s.draft
 	for _, o := range d.drops {
 		if o.batch != nil {
+			s.forget(o.batch) // what its way was found by is no longer so
 			s.abandon(o.batch, Dropped, ReasonCannotFinish)
 		} else {
 			s.answer(s.dequeue(o.query), Dropped, ReasonCannotFinish)
@@ -224,6 +229,7 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 		b := c.batch
 		if b == nil {
 			b = s.form(c, d.device)
+			b.Explores = c.explores
 			c.formed(d.sizing(c))
 		} else {
 			s.unpause(b)
@@ -320,7 +326,7 @@ func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
 		s.lose(b)
 	case so.Reached == b.service.Operators:
 		s.forget(b)
-		b.service.proved(s.now, b.Run)
+		b.service.exploration(b.device).ended(s.now, b, true)
 		s.end(b, Finished, ReasonNone)
 	case !b.wanted():
 		s.abandon(b, Cancelled, ReasonCancelled)

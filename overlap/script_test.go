@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 // line of four dashes, and what the scheduler decides, up to an empty line.
 // Times are in milliseconds.
 //
-//	new policy=NAME retries=N margin=PERCENT cut=MS change=MS wake=MS ways=N devices=N
+//	new policy=NAME explores=1 retries=N margin=PERCENT cut=MS change=MS wake=MS ways=N devices=N
 //	service NAME operators=N op=MS grow=PERCENT qos=MS queue=N batch=N besteffort=1 of=NAME accuracy=N
 //	pipeline SERVICE END:DEVICE,DEVICE:MS … batch=N   stages, each query adding MS to the move after it
 //	links LINK …                  of each device
@@ -48,6 +48,7 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 //
 // An operator takes op, and grow percent of that more for each further unit
 // of batch size. finish takes spans that it does not name as done.
+// Unless a script explores, who would be late by the estimate is dropped.
 // The bound of an estimate is its latency and margin percent more. A span that starts in
 // the middle takes the cut more, one of another size than its service ran last the change, a
 // round after a pause of 50 ms the wake. Two spans
@@ -100,6 +101,7 @@ type script struct {
 	out    strings.Builder                     // of one block
 
 	selected string
+	explores bool
 	moves    map[int]Move // by batch
 }
 
@@ -133,6 +135,9 @@ func (c *script) run(line string) {
 	if !c.configure(a) {
 		if c.s == nil {
 			c.s = newScheduler(c.config, testPolicy(c.t, c.config.Policy))
+			if !c.explores {
+				believe(c.s)
+			}
 		}
 		c.event(a)
 		if err := c.s.Check(); err != nil {
@@ -147,6 +152,7 @@ func (c *script) configure(a args) bool {
 	case "new":
 		c.costs = costs{}
 		c.s, c.now, c.rounds = nil, 0, map[int]Round{}
+		c.explores = a.number("explores", 0) == 1
 		c.costs.margin, c.costs.cut = a.number("margin", 0), a.ms("cut", 0)
 		c.costs.change, c.costs.wake = a.ms("change", 0), a.ms("wake", 0)
 		c.config = Config{

@@ -8,20 +8,9 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Limits of one service.
-const (
-	// MaxPaused is how many batches of a service may be paused on a device. With that
-	// many, it forms no new batch until one has ended.
-	MaxPaused = 16
-
-	// maxCaution bounds how rare probes become. A service whose predicted time
-	// exceeds its QoS target would drop every query, and a prediction that is
-	// too high would stay so: nothing would run, and nothing be measured. So
-	// it runs one all the same. If that ends within the target the next one
-	// runs too; if not, the service first rests for the predicted time, then
-	// for twice as long, and so on up to this many times.
-	maxCaution = 64
-)
+// MaxPaused is how many batches of a service may be paused on a device. With that
+// many, it forms no new batch until one has ended.
+const MaxPaused = 16
 
 // service is the scheduler's side of a deployed model. What each event reads comes first:
 // among thousands of services the cache holds little of any.
@@ -48,14 +37,12 @@ type replica struct {
 	paused heap[*batch]
 	walk   walk[*batch] // over paused
 	sizing
+	exploration exploration // on all devices of a kind, with the first of them
 }
 
 // serviceState is what a snapshot holds of a service, besides what it promises
 // and its work.
 type serviceState struct {
-	LastEnd time.Duration // when one of its batches last ran to its end
-	Caution int           // predicted times to rest between two probes
-
 	// The dimensions of the query that arrived last.
 	LastSize   int `json:"Size"`
 	LastSeqLen int `json:"SeqLen"`
@@ -93,23 +80,13 @@ func (sv *service) define(m models.Service) {
 	sv.Service, sv.full = m, fmt.Errorf("service %s: %w: %d queries wait", m.Name, ErrQueueFull, m.QueueLimit)
 }
 
-// probe reports whether a query that is predicted to end too late is to run
-// all the same, see maxCaution.
-func (sv *service) probe(now, predicted time.Duration) bool {
-	if predicted <= sv.QoSTarget {
-		return false
+// exploration returns that of a service on devices like one. For what takes its way over
+// several of them there is one.
+func (sv *service) exploration(v *device) *exploration {
+	if v == nil || len(sv.Pipelines) > 0 {
+		return &sv.replicas[0].exploration
 	}
-	return sv.Caution == 0 || now-sv.LastEnd >= time.Duration(sv.Caution)*predicted
-}
-
-// proved takes in how long the spans of a batch took that has run to its end.
-func (sv *service) proved(now, took time.Duration) {
-	sv.LastEnd = now
-	if took <= sv.QoSTarget {
-		sv.Caution = 0
-	} else {
-		sv.Caution = min(max(1, 2*sv.Caution), maxCaution)
-	}
+	return &sv.replicas[v.kind].exploration
 }
 
 // sorted reports whether queries of the service may be postponed in the decision that

@@ -50,9 +50,10 @@ type serviceSnapshot struct {
 
 // replicaSnapshot is a service on a device.
 type replicaSnapshot struct {
-	Down   bool
-	Paused []models.BatchID
-	Sizing sizing `json:",omitzero"`
+	Down        bool
+	Paused      []models.BatchID
+	Sizing      sizing      `json:",omitzero"`
+	Exploration exploration `json:",omitzero"`
 }
 
 // batchSnapshot is a batch that has started.
@@ -125,7 +126,7 @@ func (sv *service) snapshot() serviceSnapshot {
 	k := serviceSnapshot{Service: sv.Service, serviceState: sv.serviceState}
 	k.Service.ID = 0
 	for i := range sv.replicas {
-		r := replicaSnapshot{Down: !sv.up.has(i), Sizing: sv.replicas[i].sizing}
+		r := replicaSnapshot{Down: !sv.up.has(i), Sizing: sv.replicas[i].sizing, Exploration: sv.replicas[i].exploration.clone()}
 		for _, b := range sv.replicas[i].paused.items {
 			r.Paused = append(r.Paused, b.id)
 		}
@@ -281,7 +282,8 @@ func (s *Scheduler) restoreServices(k *Snapshot) error {
 			sv.takeDown()
 		} else {
 			for d, r := range append([]replicaSnapshot{ks.replicaSnapshot}, ks.Replicas...) {
-				if sv.replicas[d].sizing = r.Sizing; r.Down {
+				sv.replicas[d].sizing, sv.replicas[d].exploration = r.Sizing, r.Exploration.clone()
+				if r.Down {
 					sv.up.clear(d)
 				}
 			}

@@ -137,7 +137,7 @@ func TestRestoreRefuses(t *testing.T) {
 			k.Services = append(k.Services, serviceSnapshot{Removed: true})
 			k.Metrics.Services = append(k.Metrics.Services, ServiceMetrics{Arrived: 1})
 		},
-		"caution": func(k *Snapshot) { k.Services[0].Caution = maxCaution + 1 },
+		"explored": func(k *Snapshot) { k.Services[0].Exploration.Shapes = make([]explored, maxExplored+1) },
 	} {
 		config := goodConfig(2)
 		k := paused(t).Snapshot()
@@ -185,7 +185,7 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 			"index": "its position", "kind": "Config", "alone": "Config", "predict": "Config, and scratch", "paused": "by Batches",
 			"busy": "Busy", "stopping": "Stopping", "anew": "Anew", "ended": "Ended", "round": "Round", "running": "Running", "reserved": "by Batches",
 		}},
-		{replica{}, map[string]string{"paused": "Paused", "walk": "scratch", "sizing": "Sizing"}},
+		{replica{}, map[string]string{"paused": "Paused", "walk": "scratch", "sizing": "Sizing", "exploration": "Exploration"}},
 		{service{}, map[string]string{
 			"Service": "whole", "serviceState": "whole", "family": "made of Services", "removed": "Removed", "queue": "Queue", "up": "Down", "busy": "by Batches", "replicas": "the first and Replicas",
 			"full": "made of Service", "metrics": "Metrics", "view": "scratch", "offer": "made again", "intent": "made again", "rivals": "made again", "alike": "made again",

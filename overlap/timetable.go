@@ -339,6 +339,9 @@ func (x *tables) estimate(v *device, span models.Span) models.Estimate {
 
 // forget has the estimate of a stage asked for again that has just run on a device.
 func (x *tables) forget(b *batch) {
+	if len(b.Legs) == 0 {
+		return
+	}
 	start := 0
 	if b.Leg > 0 {
 		start = b.Legs[b.Leg-1].End

@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -82,8 +83,9 @@ func (f *family) waiting(at time.Duration) (first *query, n int) {
 }
 
 // assign moves what waits to the variant that the selector says, if that can run and have
-// the most urgent query in time; else to the fastest. A query that asks for more accuracy
-// than that variant has goes to the fastest that has it.
+// the most urgent query in time; else to the fastest, or, where even that would be late, to
+// one whose estimate may be explored. A query that asks for more accuracy than that variant
+// has goes to the fastest that has it.
 func (f *family) assign(l *backlog, v *device, first *query, waiting int, at time.Duration) {
 	places := 1
 	for _, sv := range f.members {
@@ -92,10 +94,12 @@ func (f *family) assign(l *backlog, v *device, first *query, waiting int, at tim
 	f.share = (waiting + places - 1) / places
 	to := f.selected(l, v, first, at)
 	if to == nil {
-		to = f.fastest(l, v, first, 0)
-	}
-	if to == nil {
-		return // nobody can run
+		if to = f.fastest(l, v, first, 0); to == nil {
+			return // nobody can run
+		}
+		if at+l.aloneOn(v, to, first).Latency > first.Deadline {
+			to = cmp.Or(f.doubted(l, v, first, at), to)
+		}
 	}
 	f.moving = f.moving[:0]
 	for _, sv := range f.members {
@@ -135,10 +139,26 @@ func (f *family) selected(l *backlog, v *device, first *query, at time.Duration)
 		return nil
 	}
 	sv := f.members[i]
-	if alone := l.aloneOn(v, sv, first); alone.Latency == 0 || at+alone.Bound > limit {
+	switch alone := l.aloneOn(v, sv, first); {
+	case alone.Latency == 0:
 		return nil
+	case at+alone.Bound > limit:
+		x := sv.exploration(v)
+		if x.remember(at, first); !x.allows(at, alone.Latency, first) {
+			return nil
+		}
 	}
 	return sv
+}
+
+// doubted returns a variant that may explore a query at a time, nil if there is none.
+func (f *family) doubted(l *backlog, v *device, q *query, at time.Duration) *service {
+	for _, sv := range f.members {
+		if q.fits(sv) && sv.runs(v) && sv.exploration(v).allows(at, l.aloneOn(v, sv, q).Latency, q) {
+			return sv
+		}
+	}
+	return nil
 }
 
 // limit returns when a group should have ended that starts at a time, for the most urgent
