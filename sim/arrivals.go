@@ -244,6 +244,10 @@ type Query struct {
 	Size    int
 	SeqLen  int
 	Leaves  time.Duration
+
+	// Timeout is the deadline that the client asks for, 0 for the target of the service,
+	// which a longer one is cut to.
+	Timeout time.Duration
 }
 
 // Submissions returns the queries that a run of the scenario serves, so that a

@@ -146,6 +146,9 @@ func (c *control) settle() error {
 		if err := c.answered(c, &a); err != nil {
 			return err
 		}
+		if waiting, _ := c.scheduler.Unanswered(a.Batch); a.InUse && len(waiting) == 0 {
+			c.nodes[a.Device].abandon(a.Batch)
+		}
 		c.cluster.moved(int(a.Query)-1, c.number, -1)
 	}
 	if !c.scenario.Check {

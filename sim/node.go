@@ -37,7 +37,9 @@ type node struct {
 	// as the device knows it, by models instead of services.
 	running bool
 	round   Round
-	group   models.Group // as the scheduler knows it
+	limit   time.Duration // when the round is over at the latest
+	late    []*late       // the spans that it was then over without
+	group   models.Group  // as the scheduler knows it
 	queries []models.QueryID
 	outcome models.Outcome
 	on      models.Group
@@ -80,7 +82,8 @@ func (n *node) start(r *overlap.Round) error {
 	n.round.Number, n.round.Planned, n.round.Predicted = r.Number, r.Planned, r.Predicted
 	n.round.Chosen, n.round.Start, n.round.Took = n.now, at, took
 	n.round.End = at + n.scenario.RoundTime + took
-	n.ends.set(n.index, int64(n.round.End))
+	n.limit = n.limitOf(at+n.scenario.RoundTime, r.Predicted.Bound)
+	n.ends.set(n.index, int64(min(n.round.End, n.limit)))
 	n.round.Spans = append(n.round.Spans[:0], r.Group.Spans...)
 	n.group = models.Group{Spans: n.round.Spans, Idle: r.Group.Idle}
 	if n.scenario.Observer.Round != nil {
@@ -98,6 +101,9 @@ func (n *node) start(r *overlap.Round) error {
 
 // finish ends the round: the predictor learns from it, the scheduler goes on.
 func (n *node) finish() error {
+	if n.now < n.round.End {
+		n.setApart()
+	}
 	n.running, n.ended = false, n.now
 	n.ends.set(n.index, int64(never))
 	n.touched()
@@ -171,6 +177,9 @@ func (n *node) die(service models.ServiceID) error {
 			n.cut(n.now)
 		}
 	}
+	if err := n.loseLate(service); err != nil {
+		return err
+	}
 	if err := n.loseMoves(n, service); err != nil {
 		return err
 	}
@@ -189,7 +198,7 @@ func (n *node) touch(service models.ServiceID, down bool) {
 // cut ends the round earlier.
 func (n *node) cut(end time.Duration) {
 	n.round.End = min(n.round.End, max(end, n.now))
-	n.ends.set(n.index, int64(n.round.End))
+	n.ends.set(n.index, int64(min(n.round.End, n.limit)))
 	n.round.Took = min(n.round.Took, max(n.round.End-n.round.Start, 1))
 }
 

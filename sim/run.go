@@ -246,7 +246,10 @@ func (w *world) arrive(number int) error {
 }
 
 // due is the deadline of a query.
-func (w *world) due(q *Query) time.Duration { return q.At + w.scenario.Services[q.Service].Target }
+func (w *world) due(q *Query) time.Duration {
+	target := w.scenario.Services[q.Service].Target
+	return q.At + min(cmp.Or(q.Timeout, target), target)
+}
 
 // answered takes in how a query ended.
 func (w *world) answered(c *control, a *overlap.Answer) error {
@@ -317,6 +320,8 @@ func (w *world) fire(t timer) error {
 		return w.cluster.happen(&t)
 	case moveEnds:
 		return w.arrived(t.move)
+	case overrunEnds:
+		return t.late.land()
 	case clientLeaves:
 		return w.leave(t.query)
 	case workerDies:
@@ -328,7 +333,7 @@ func (w *world) fire(t timer) error {
 }
 
 // timer is something that happens at a time known before, to the client of a query, to
-// a worker or to a batch that moves. seq orders what is of one kind at one instant, so that a run is the
+// a worker, to a batch that moves or to an overrun. seq orders what is of one kind at one instant, so that a run is the
 // same each time.
 type timer struct {
 	at     time.Duration
@@ -337,6 +342,7 @@ type timer struct {
 	query  int
 	worker int
 	move   *moving
+	late   *late
 }
 
 // timerKind orders what happens at one instant.
@@ -344,6 +350,7 @@ type timerKind uint8
 
 const (
 	moveEnds timerKind = iota
+	overrunEnds
 	workerBack
 	workerDies
 	clientLeaves

@@ -85,6 +85,10 @@ type Scenario struct {
 	ReportAge time.Duration `json:"-"`
 	Pods      pods          `json:"-"`
 
+	// OverrunFactor is how many times its bound a round may take before its spans are overruns,
+	// which run on beside the next rounds; 0 is the default of the daemon.
+	OverrunFactor float64 `json:"-"`
+
 	// DecisionTime passes between the end of a round and the start of one that
 	// was not planned. RoundTime is what sending a round and waiting for it
 	// adds.

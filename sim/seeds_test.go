@@ -122,7 +122,7 @@ func trySeed(t testing.TB, seed uint64, change func(seed uint64, sc *Scenario)) 
 	sc := anyScenario(t, seed)
 	change(seed, &sc)
 	w := newWitness(&sc)
-	sc.Observer = observer{Round: w.round, Answer: w.answer, Move: w.moved, worker: w.worker}
+	sc.Observer = observer{Round: w.round, Answer: w.answer, Move: w.moved, late: w.late, worker: w.worker}
 	r, err := Run(sc)
 	if err = errors.Join(err, w.fault); err != nil {
 		return err
@@ -249,13 +249,22 @@ func (w *witness) round(r *Round) {
 		if dead && died >= r.Chosen && died < r.End && o.Status == models.SpanDone {
 			w.fail("round %d from %v to %v runs service %d to its end, whose worker was lost at %v", r.Number, r.Chosen, r.End, s.Service, died)
 		}
-		w.next[batch] = o.Reached
-		if o.Status == models.SpanLost || o.Status == models.SpanFailed {
-			w.next[batch] = ops // it does not run again
-		} else if o.Reached == ops {
-			for _, id := range r.Queries[i] {
-				w.whole[id] = true
-			}
+		w.reached(r.Device, &o)
+	}
+}
+
+// late is told of a span that its round did not wait for.
+func (w *witness) late(device int, o *models.SpanOutcome) { w.reached(device, o) }
+
+// reached records where a batch is after one of its spans.
+func (w *witness) reached(device int, o *models.SpanOutcome) {
+	batch, ops := [2]uint64{uint64(device), uint64(o.Span.Batch)}, w.sc.Device.Models()[o.Span.Service].Operators
+	w.next[batch] = o.Reached
+	if o.Status == models.SpanLost || o.Status == models.SpanFailed {
+		w.next[batch] = ops // it does not run again
+	} else if o.Reached == ops {
+		for _, id := range w.members[batch] {
+			w.whole[id] = true
 		}
 	}
 }

@@ -119,6 +119,9 @@ type observer struct {
 	Answer func(*Answer)
 	Move   func(*Moved)
 
+	// late is called when a span has ended that its round did not wait for.
+	late func(device int, o *models.SpanOutcome)
+
 	// worker is called when a worker of a service was lost, or is ready again.
 	worker func(device int, service models.ServiceID, at time.Duration, ready bool)
 }

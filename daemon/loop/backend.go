@@ -81,7 +81,7 @@ func New(c config.Config, o Options) (_ *Backend, err error) {
 	shared.Listeners = append([]observe.Listener{b.timeline, observe.NewTraces(b.epoch, shared.texts(), shared.names())}, o.Listeners...)
 	fleet.publish()
 	crew := &crew{fleet: fleet}
-	overruns := &overruns{core: shared, held: make(map[models.BatchID][]heldQuery)}
+	overruns := &overruns{core: shared, held: map[models.BatchID][]heldQuery{}, learned: map[uint64]*predictor.Overrun{}}
 	calls := &calls{core: shared, fleet: fleet, overruns: overruns, pending: make(map[models.QueryID]*pending)}
 	calls.moves = &moves{core: shared, fleet: crew, calls: calls, open: map[uint64]overlap.Move{}}
 	fleet.answerOver = calls.answer

@@ -258,13 +258,15 @@ func (l *loop) finish(o executor.Outcome) {
 	}
 }
 
-// land takes in how a span has ended that was set apart. Nothing is learned of its
-// time, which it shared with other rounds.
+// land takes in how a span has ended that was set apart.
 func (l *loop) land(o *executor.Outcome) {
 	if err := l.scheduler.Finish(l.Now(), l.outcome); err != nil {
 		l.Log.Error().Err(err).Uint64("round", o.Round).Msg("taking in the end of an overrun")
 	}
 	l.calls.answer()
+	for i := range l.outcome.Spans {
+		l.overruns.learn(l.devices[o.Device], o.Round, l.outcome.Spans[i])
+	}
 	l.overruns.landed(o)
 }
 
@@ -329,9 +331,15 @@ func (l *loop) members(s *executor.SpanOutcome) []models.QueryID {
 // what ran of it.
 func (l *loop) learn(d *device, o *executor.Outcome) {
 	l.group.Spans, l.group.Idle = l.group.Spans[:0], d.round.Group.Idle
+	open := 0
 	for i := range o.Spans {
 		s := &o.Spans[i]
 		ran := s.Span
+		if s.Status == models.SpanOverrun {
+			l.group.Spans = append(l.group.Spans, ran)
+			open++
+			continue
+		}
 		ran.End = s.Reached
 		if s.Status != models.SpanDone && s.Status != models.SpanStopped || ran.Len() <= 0 {
 			return
@@ -340,6 +348,10 @@ func (l *loop) learn(d *device, o *executor.Outcome) {
 			d.apart.Shorten(d.kind.solo.Span(models.Span{Service: ran.Service, Start: ran.End, End: s.Span.End, Size: ran.Size, SeqLen: ran.SeqLen}))
 		}
 		l.group.Spans = append(l.group.Spans, ran)
+	}
+	if open > 0 {
+		l.overruns.learned[o.Round] = predictor.NewOverrun(l.group, o.Took, open)
+		return
 	}
 	if err := d.kind.predictor.Observe(l.Now(), l.group, o.Latency()); err != nil {
 		l.Log.Debug().Err(err).Msg("a measured time was not taken in")

@@ -7,13 +7,15 @@ import (
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/predictor"
 )
 
 // overruns are the spans that run on beside the rounds, after they have exceeded
 // their limits, and what their workers still use.
 type overruns struct {
 	*core
-	held map[models.BatchID][]heldQuery
+	held    map[models.BatchID][]heldQuery
+	learned map[uint64]*predictor.Overrun // by round
 }
 
 // heldQuery is the memory of a query that has its answer, while a worker still
@@ -46,6 +48,13 @@ func (o *overruns) keep(p *pending, a *overlap.Answer) {
 	}
 	if waiting, _ := o.scheduler.Unanswered(a.Batch); len(waiting) == 0 {
 		o.devices[a.Device].exec.Abandon(a.Service, a.Batch)
+	}
+}
+
+// learn lets the predictor of a device learn from a round once all its spans have ended.
+func (o *overruns) learn(d *device, round uint64, ended models.SpanOutcome) {
+	if r := o.learned[round]; r != nil && r.Ended(d.kind.predictor, o.Now(), ended) {
+		delete(o.learned, round)
 	}
 }
 

@@ -3,6 +3,10 @@ package loop
 import (
 	"testing"
 	"time"
+
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/predictor"
 )
 
 // apart counts the rounds that are ended without what still runs of them.
@@ -32,5 +36,42 @@ func TestStallIsNoOverrun(t *testing.T) {
 	limit = o.Now() - time.Hour
 	if _, ok := d.watch(o.Now(), 1, &limit); ok || workers.rounds != 1 {
 		t.Errorf("at the new limit: %v; %d rounds ended", ok, workers.rounds)
+	}
+}
+
+// A device that has become so slow that every round is an overrun is known to be slow once
+// a few of them have ended. While they run, and if they never end, nothing is learned.
+func TestOverrunsTeach(t *testing.T) {
+	const ms = time.Millisecond
+	solo, err := predictor.NewSolo(1)
+	if err == nil {
+		err = solo.SetOperators(0, 1, 0, []int64{int64(10 * ms)})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &kind{solo: solo, predictor: predictor.New(solo)}
+	l := &loop{core: &core{mailbox: mailbox{epoch: time.Now()}}}
+	l.overruns = &overruns{core: l.core, learned: map[uint64]*predictor.Overrun{}}
+	d := &device{kind: k}
+	overrun := func(round uint64, ended models.Status) time.Duration {
+		span := models.Span{Batch: models.BatchID(round), End: 1, Size: 1}
+		o := executor.Outcome{Round: round, Took: 20 * ms, Spans: []executor.SpanOutcome{{SpanOutcome: models.SpanOutcome{Span: span, Status: models.SpanOverrun}}}}
+		l.learn(d, &o)
+		l.overruns.learn(d, round, models.SpanOutcome{Span: span, Status: ended, Reached: 1})
+		known, _ := solo.Span(span)
+		return known
+	}
+	for round := range uint64(8) {
+		if known := overrun(round+1, models.SpanCrashed); known != 10*ms {
+			t.Fatalf("after a span that never ended its like take %v", known)
+		}
+	}
+	known := time.Duration(0)
+	for round := range uint64(8) {
+		known = overrun(round+10, models.SpanDone)
+	}
+	if known < 16*ms || len(l.overruns.learned) > 0 {
+		t.Errorf("after eight rounds that took more than 20 ms one takes %v; %d are remembered", known, len(l.overruns.learned))
 	}
 }
