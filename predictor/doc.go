@@ -25,6 +25,11 @@
 // snapshots for the state file. Services come and go by [Solo.Reset] and
 // [Predictor.Drop].
 //
+// An estimate that only prevents work must expire: what seems too slow does not run, and
+// nothing would correct it. A batch size that has not run while smaller ones did is believed
+// for 4 s, and so is the cost of cutting a model while nothing cuts it; a set of services for
+// a minute ([Predictor.Observe]).
+//
 // Nothing here is safe for concurrent use but a CostGrid and an encoding function: a
 // Predictor belongs to the goroutine that owns the scheduler. Predict and Observe
 // do not allocate. Only [ReadFile] and [File.WriteFile] touch files.

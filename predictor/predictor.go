@@ -234,6 +234,7 @@ func (p *Predictor) Observe(now time.Duration, g models.Group, took time.Duratio
 		return nil
 	}
 	s := &g.Spans[0]
+	p.solo.now = p.calibration.now
 	return p.solo.Observe(s.Service, s.Start, s.End, s.Size, s.SeqLen, took)
 }
 

@@ -36,6 +36,7 @@ var (
 // Solo is the table of solo times.
 type Solo struct {
 	services []soloService
+	now      time.Duration // when the run ended that is observed
 }
 
 type soloService struct {
@@ -52,6 +53,7 @@ type soloService struct {
 	// begin and end in the middle is not free. parts counts those it was learned from.
 	cut   float64
 	parts int
+	cutAt time.Duration // when a part last ran
 
 	// asked are the cells around the batch that was asked about last.
 	asked around
@@ -171,16 +173,16 @@ func (t *Solo) Observe(service models.ServiceID, start, end, size, seqLen int, t
 	sv.asked = around{}
 	switch {
 	case c != nil:
-		sv.observe(c, start, end, float64(took))
+		sv.observe(t.now, c, start, end, float64(took))
 	case expected == float64(took):
 	case len(sv.cells) < MaxCells:
-		sv.insert(sv.seed(start, end, size, seqLen, float64(took)))
+		sv.insert(sv.seed(start, end, size, seqLen, float64(took))).at = t.now
 	default:
 		c := sv.nearest(size, seqLen)
 		if !c.settled() || expected == 0 {
-			sv.observe(c, start, end, float64(took)*c.proportion(size, seqLen))
+			sv.observe(t.now, c, start, end, float64(took)*c.proportion(size, seqLen))
 		} else {
-			sv.observe(c, start, end, float64(took)/expected*sv.withCut(c.span(start, end), start, end))
+			sv.observe(t.now, c, start, end, float64(took)/expected*sv.withCut(c.span(start, end), start, end))
 		}
 	}
 	return nil
@@ -248,6 +250,17 @@ const (
 	faster = 2.0 / 3
 
 	maxNanos = float64(MaxTime)
+
+	// expireAfter is how long an estimate stands that keeps what it estimates from running:
+	// the time of a batch size that merging avoids, and the cost of cutting where nothing is
+	// cut. For a size that takes long it is expireRuns of its runs, so that trying a size
+	// which is as slow as it seems costs little.
+	expireAfter = 4 * time.Second
+	expireRuns  = 8
+
+	// hopeful is what part of the time in proportion to a smaller size an expired one is
+	// taken to need: little less, but enough for merging to try it.
+	hopeful = 0.99
 )
 
 // cell holds the solo time in nanoseconds of every operator of a service for one
@@ -256,11 +269,12 @@ const (
 type cell struct {
 	cellSnapshot
 	sums []float64
+	at   time.Duration // when it was last observed
 }
 
 func newCell(size, seqLen, operators int) *cell {
 	k := cellSnapshot{Size: size, SeqLen: seqLen, Nanos: make([]float64, operators)}
-	return &cell{k, make([]float64, operators+1)}
+	return &cell{cellSnapshot: k, sums: make([]float64, operators+1)}
 }
 
 func (c *cell) settled() bool { return c.Observations >= settleAfter }
@@ -281,7 +295,10 @@ func (c *cell) sum() {
 // operators or by the cut is not known: the operators get the share that they are of the
 // model, the cut gets the rest. So parts of different lengths tell the two apart. The
 // first parts count more for the cut, of which nothing was measured before.
-func (sv *soloService) observe(c *cell, start, end int, took float64) {
+func (sv *soloService) observe(now time.Duration, c *cell, start, end int, took float64) {
+	if !sv.divides(start, end) && now-sv.cutAt > expireAfter {
+		sv.cut, sv.parts = 0, 0 // expired
+	}
 	operators, settled := c.span(start, end), c.settled()
 	expected, share := sv.withCut(operators, start, end), 1.0
 	if sv.divides(start, end) {
@@ -291,6 +308,7 @@ func (sv *soloService) observe(c *cell, start, end int, took float64) {
 	switch {
 	case !settled:
 		ratio = min(ratio, 1)
+	case ratio < 1 && sv.valid(c) < 1: // what was known has expired
 	case ratio < faster:
 		ratio = (1 + ratio) / 2
 	default:
@@ -301,7 +319,9 @@ func (sv *soloService) observe(c *cell, start, end int, took float64) {
 	if c.Observations < 1<<30 {
 		c.Observations++
 	}
+	c.at = now
 	if settled && sv.divides(start, end) {
+		sv.cutAt = now
 		sv.parts = min(sv.parts+1, 1/weight)
 		off *= (1 - share) / (weight * float64(sv.parts))
 		sv.cut = min(max(sv.cut+off, 0), maxNanos)
@@ -324,6 +344,24 @@ func (c *cell) scale(start, end int, ratio float64) {
 		c.Nanos[i] = min(max(c.Nanos[i]*ratio, minNanos), maxNanos)
 	}
 	c.sum()
+}
+
+// valid returns which part of a cell's time still counts: all of it, or what makes it a
+// little less than in proportion to a smaller size of the same sequence length that has run
+// since it expired. A size that seems slow does not run, and nothing would ever correct it:
+// an estimate that only prevents work must expire.
+func (sv *soloService) valid(c *cell) float64 {
+	if c == nil {
+		return 1
+	}
+	took := c.sums[sv.operators]
+	after, most := max(expireAfter, time.Duration(expireRuns*took)), took
+	for _, o := range sv.cells {
+		if o.SeqLen == c.SeqLen && o.Size < c.Size && o.settled() && o.at-c.at > after {
+			most = min(most, hopeful*o.sums[sv.operators]/o.proportion(c.Size, c.SeqLen))
+		}
+	}
+	return most / took
 }
 
 // seed returns a cell from its first observation. What the operators take in
@@ -368,6 +406,7 @@ func (sv *soloService) insert(c *cell) *cell {
 type around struct {
 	size, seqLen int
 	below, above *cell
+	low, high    float64 // which part of their times counts
 }
 
 // around returns the cells around a batch. It remembers the last, since a
@@ -382,6 +421,7 @@ func (sv *soloService) around(size, seqLen int) *around {
 	} else {
 		a.below, a.above = sv.neighbours(size, seqLen)
 	}
+	a.low, a.high = sv.valid(a.below), sv.valid(a.above)
 	sv.asked = a
 	return &sv.asked
 }
@@ -404,12 +444,12 @@ func (sv *soloService) estimate(start, end, size, seqLen int) float64 {
 	case below == nil && above == nil:
 		return 0
 	case above == nil:
-		return below.span(start, end) / below.proportion(size, seqLen)
+		return a.low * below.span(start, end) / below.proportion(size, seqLen)
 	case below == nil || below == above:
-		return above.span(start, end) / above.proportion(size, seqLen)
+		return a.high * above.span(start, end) / above.proportion(size, seqLen)
 	}
-	low := below.span(start, end) / below.proportion(below.Size, seqLen)
-	high := above.span(start, end) / above.proportion(above.Size, seqLen)
+	low := a.low * below.span(start, end) / below.proportion(below.Size, seqLen)
+	high := a.high * above.span(start, end) / above.proportion(above.Size, seqLen)
 	return low + (high-low)*float64(size-below.Size)/float64(above.Size-below.Size)
 }
 
