@@ -26,10 +26,32 @@ type breadth struct {
 	at      time.Duration // when it looked last, and what there was then
 	used    time.Duration
 	arrived uint64
-	trial   *gauge        // what the last interval was like before there was one more, nil if that is decided
-	not     time.Duration // no further trial before this time
-	pause   time.Duration // after the next trial in vain
+	trial   *gauge        // what the last interval was like at the width before this one, nil if that is decided
+	before  int           // that width
+	wider   verdict       // on one processor more
+	fewer   verdict       // on one less
 	wide    time.Duration // all processors until then
+}
+
+// verdict is that another width was in vain. It expires, since a stall of the host may have
+// been taken for the width, and the load may become another.
+type verdict struct {
+	under gauge // what was found
+	at    time.Duration
+	pause time.Duration // before the next trial under that load
+}
+
+// stands reports whether there is to be no further trial yet.
+func (v *verdict) stands(now time.Duration, g gauge) bool {
+	return now < v.at+v.pause && (now < v.at+trialPause || g.like(v.under))
+}
+
+// found sets what was found, and pauses twice as long if it is the same as before.
+func (v *verdict) found(now time.Duration, under gauge, most time.Duration) {
+	if !under.like(v.under) {
+		v.pause = 0
+	}
+	*v = verdict{under, now, min(max(2*v.pause, trialPause), most)}
 }
 
 const (
@@ -44,7 +66,11 @@ const (
 	worthwhile = 1.1
 
 	// After a trial in vain there is none for trialPause, twice as long each further time.
-	trialPause, trialPauseMax = time.Second, time.Minute
+	// Trying fewer processors may hold queries up, and becomes rarer still.
+	trialPause, trialPauseMax, fewerPauseMax = time.Second, time.Minute, 15 * time.Minute
+
+	// alike is by which factor the processor time of a query may change under the same load.
+	alike = 1.5
 
 	// largeBytes is from what size on the tensors of a query are copied for so long (1 ms or
 	// more, during which nothing else runs on that processor) that all processors are used
@@ -56,6 +82,17 @@ const (
 // gauge is what a process did in an interval: the processors that it used, and queries that
 // came in a second.
 type gauge struct{ used, rate float64 }
+
+// worth reports whether a process that did this had a processor more than one that did o for
+// good reason: more queries came of it, or they did not cost more.
+func (g gauge) worth(o gauge) bool {
+	return g.rate >= worthwhile*o.rate || g.used*o.rate <= worthwhile*o.used*g.rate
+}
+
+// like reports whether a query took about the same time.
+func (g gauge) like(o gauge) bool {
+	return g.used*o.rate <= alike*o.used*g.rate && o.used*g.rate <= alike*g.used*o.rate
+}
 
 // look widens or narrows the process by what it did since the last look. It is called
 // whenever the loop rests, and returns soon.
@@ -71,24 +108,42 @@ func (b *breadth) look(now time.Duration, arrived uint64) {
 }
 
 // next returns how many processors there are to be after an interval like g. One more is
-// kept if it brings more queries, or if they do not cost more.
+// kept if it is worth that, and one less if it was not.
 func (b *breadth) next(now time.Duration, g gauge) int {
-	width := int(b.width.Load())
-	before := b.trial
+	width, trial := int(b.width.Load()), b.trial
 	b.trial = nil
 	switch {
 	case now < b.wide:
 		return b.most
-	case before != nil && g.rate < worthwhile*before.rate && g.used*before.rate > worthwhile*before.used*g.rate:
-		b.pause = min(max(2*b.pause, trialPause), trialPauseMax)
-		b.not = now + b.pause
-		return width - 1
-	case g.used > scarce*float64(width) && width < b.most && now >= b.not:
-		b.trial = &g
-		return width + 1
+	case trial != nil && b.before < width:
+		if !g.worth(*trial) {
+			b.wider.found(now, *trial, trialPauseMax)
+			return b.before
+		}
+		b.wider.pause = 0
+		b.fewer.found(now, g, fewerPauseMax)
+	case trial != nil:
+		if trial.worth(g) {
+			b.fewer.found(now, *trial, fewerPauseMax)
+			return b.before
+		}
+		b.fewer.pause = 0
+		b.wider.found(now, g, trialPauseMax)
+	}
+	switch short := g.used > scarce*float64(width); {
+	case short && width < b.most && !b.wider.stands(now, g):
+		return b.try(width+1, g)
 	case width > 1 && g.used < scarce*float64(width-1):
 		return width - 1
+	case width > 1 && !b.fewer.stands(now, g):
+		return b.try(width-1, g)
 	}
+	return width
+}
+
+// try has another width compared with the one of an interval like g.
+func (b *breadth) try(width int, g gauge) int {
+	b.trial, b.before = &g, int(b.width.Load())
 	return width
 }
 

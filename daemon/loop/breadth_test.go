@@ -56,6 +56,40 @@ func TestBreadthTriesAgain(t *testing.T) {
 	}
 }
 
+// A process whose width, or what keeps it from another, is wrong finds the right one
+// within 10 s, under a load that never pauses.
+func TestBreadthHeals(t *testing.T) {
+	worse := []gauge{{}, {1, 44_000}, {1.9, 17_500}} // what two processors lose to waking threads
+	better := []gauge{{}, {1, 20_000}, {1.9, 38_000}}
+	for what, c := range map[string]struct {
+		load  []gauge
+		width int
+		trial *gauge
+		pause time.Duration
+		want  int
+	}{
+		"two were kept as the load began":       {worse, 2, &gauge{0.95, 4_400}, 0, 1},
+		"nobody knows why there are two":        {worse, 2, nil, 0, 1},
+		"two were tried while the host stalled": {better, 2, &gauge{1, 200_000}, 0, 2},
+		"two were in vain for another load":     {better, 1, nil, trialPauseMax, 2},
+		"one is right":                          {worse, 1, nil, 0, 1},
+		"two are right":                         {better, 2, nil, 0, 2},
+	} {
+		b := breadth{most: 2, trial: c.trial, before: 1, wider: verdict{under: gauge{1, 100}, pause: c.pause}}
+		b.width.Store(int32(c.width))
+		right := 0
+		for now := breadthPause; now <= 15*time.Second; now += breadthPause {
+			b.width.Store(int32(b.next(now, c.load[b.width.Load()])))
+			if now > 10*time.Second && int(b.width.Load()) == c.want {
+				right++
+			}
+		}
+		if right < 45 {
+			t.Errorf("%s: %d processors in %d of 50 looks after 10 s", what, c.want, right)
+		}
+	}
+}
+
 // Long work and large tensors get all processors at once, and the rule does not take them
 // away meanwhile.
 func TestBreadthOfLongWork(t *testing.T) {
