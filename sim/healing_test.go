@@ -16,7 +16,7 @@ type trouble struct {
 	factor   float64
 }
 
-// troubled is a device with troubles: what starts in one takes so many times as long.
+// troubled is a device with troubles, of which the worst counts while it lasts.
 type troubled struct {
 	*formula
 	flat     bool // a batch takes as long as its size, with a tenth of a single query for each further one
@@ -36,13 +36,22 @@ func (d *troubled) Latency(g models.Group) time.Duration {
 }
 
 func (d *troubled) Sample(g models.Group, r *rand.Rand) time.Duration {
-	took := float64(d.Latency(g)) * (1 + d.spread*min(max(r.NormFloat64(), -3), 3))
-	for _, t := range d.troubles {
-		if now := d.now(); t.from <= now && now < t.to {
-			took *= t.factor
+	left := float64(d.Latency(g)) * (1 + d.spread*min(max(r.NormFloat64(), -3), 3))
+	at := d.now()
+	for left >= 1 {
+		factor, until := 1.0, time.Duration(never)
+		for _, t := range d.troubles {
+			if t.from <= at && at < t.to {
+				factor, until = max(factor, t.factor), min(until, t.to)
+			} else if t.from > at {
+				until = min(until, t.from)
+			}
 		}
+		took := time.Duration(min(left*factor, float64(until-at)))
+		left -= float64(took) / factor
+		at += took
 	}
-	return time.Duration(took)
+	return at - d.now()
 }
 
 // served counts the queries of a service that came from a time on, and those in time.
@@ -169,10 +178,10 @@ func TestHopelessSizesHurtNobody(t *testing.T) {
 	}
 }
 
-// TestTroubleHeals: after any troubles, once the device is well again, each service is
-// served within a minute as if there had been none. A failure prints the seed.
+// TestTroubleHeals: after any troubles, once the device is well again, each service that a
+// fresh daemon would serve is served within a minute. A failure prints the seed.
 func TestTroubleHeals(t *testing.T) {
-	seeds := uint64(120)
+	seeds := uint64(400)
 	if testing.Short() {
 		seeds = 12
 	}
@@ -201,7 +210,7 @@ func healSeed(t *testing.T, seed uint64) {
 	fresh := heal(t, healScenario(seed, false), wellFrom, nil)
 	again := heal(t, healScenario(seed, true), wellFrom, disturbances(seed))
 	for i := range fresh {
-		if f, a := fresh[i], again[i]; a.inTime < f.inTime-max(2, f.queries/20) {
+		if f, a := fresh[i], again[i]; a.inTime < f.inTime*8/10-2 { // who is locked out has none
 			sc := healScenario(seed, true)
 			t.Errorf("seed %d, %s: of %d queries of service %d of %d %d are in time, of a fresh one %d; again with: go test ./sim -run TestTroubleHeals -seed %d",
 				seed, sc.Policy, a.queries, i, len(fresh), a.inTime, f.inTime, seed)
