@@ -120,12 +120,19 @@ func serveEmulated(t *testing.T, c config.Config) *emulatedDaemon {
 // serveEmulatedOn serves on what read returns, or on the profile if it is nil.
 func serveEmulatedOn(t *testing.T, c config.Config, read func(*config.Config) (*emulation, error)) *emulatedDaemon {
 	t.Helper()
+	return serveEmulatedBy(t, c, Options{emulation: read})
+}
+
+// serveEmulatedBy serves with such an emulation and such workers.
+func serveEmulatedBy(t *testing.T, c config.Config, o Options) *emulatedDaemon {
+	t.Helper()
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
 	d := &emulatedDaemon{t: t, log: &logBuffer{}, over: make(chan error, 1)}
 	var err error
-	d.Daemon, err = New(c, Options{Version: "test", Device: "this machine", Cores: 1, Log: zerolog.New(d.log), emulation: read})
+	o.Version, o.Device, o.Cores, o.Log = "test", "this machine", 1, zerolog.New(d.log)
+	d.Daemon, err = New(c, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -148,7 +148,7 @@ func (e *Executor) Run(id uint64, spans []SpanRequest) error {
 	}
 	e.running.Add(1)
 	r := newRound(id, spans, e.deliver)
-	r.outcome.Device = e.opts.Device
+	r.outcome.Device, r.inside = e.opts.Device, e.opts.Inside
 	r.threads = threadsOf(len(spans), e.opts.Cores)
 	if r.threads > 0 && !slices.ContainsFunc(spans, func(s SpanRequest) bool { return s.Whole }) {
 		r.stops = e
@@ -190,7 +190,7 @@ func (e *Executor) deliver(o Outcome) {
 // SetApart ends a round though spans of it still run: its outcome is delivered
 // at once, with SpanOverrun for each of them. How each of them ends is delivered
 // later, as an Outcome with Overrun set. It reports false if all of them have
-// ended, or MaxOverruns would be exceeded.
+// ended, on an emulated device by its clock, or MaxOverruns would be exceeded.
 func (e *Executor) SetApart(id uint64) bool {
 	for _, s := range *e.services.Load() {
 		w := s.ready()

@@ -39,6 +39,10 @@ type Inside interface {
 	// sent to their workers, and in the order of the rounds.
 	Sent(spans []models.Span)
 
+	// Runs reports whether a span that was sent still runs, or has to, by the device's
+	// clock. The host may not have noticed that it has ended.
+	Runs(span models.Span) bool
+
 	// Stopped is called after a span was told to stop at its next operator
 	// boundary. It may have ended.
 	Stopped(span models.Span)

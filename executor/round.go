@@ -38,6 +38,7 @@ type Outcome struct {
 	Round   uint64
 	Device  int           // of Options
 	Took    time.Duration // of a move by its steps; else from Run until the last span ended, or the others were set apart
+	Late    time.Duration // the part of Took after the round was over on an emulated device, by that device's clock
 	Spans   []SpanOutcome // in the order in which they were given
 	Overrun bool          // it is that of a span that was set apart, and now has ended
 	Moved   bool          // it is that of a move, under the number that Move was given
@@ -86,6 +87,7 @@ type round struct {
 	deliver func(Outcome)
 	threads uint8     // of each span, 0 for all that its worker has
 	stops   *Executor // to stop the others when the first has ended, nil where all run to their ends
+	inside  Inside    // whose clock counts, nil for the host's
 
 	mu    sync.Mutex
 	open  int  // spans that have not ended
@@ -127,6 +129,9 @@ func (r *round) end(i int) {
 		o.Spans = o.Spans[i : i+1]
 	}
 	over := r.apart || r.open == 0
+	if r.inside != nil && over && !r.apart && o.DeviceTime() > 0 { // else nothing ran
+		o.Late = o.Took - o.DeviceTime()
+	}
 	r.mu.Unlock()
 	if !over && r.span(i).Status == models.SpanDone {
 		r.stopRest()
@@ -156,12 +161,12 @@ func (r *round) stopRest() {
 }
 
 // setApart delivers the outcome without the spans that have not ended, each of
-// which delivers its own later. It reports false if there is none, or they
-// are more than is allowed.
+// which delivers its own later. It reports false if there is none, if the host only
+// has not noticed yet that they have ended, or if they are more than is allowed.
 func (r *round) setApart(allow func(spans int) bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.apart || r.open == 0 || !allow(r.open) {
+	if r.apart || !r.runsLocked() || !allow(r.open) {
 		return false
 	}
 	r.apart = true
@@ -176,6 +181,17 @@ func (r *round) setApart(allow func(spans int) bool) bool {
 	}
 	r.deliver(o) // before that of a span which ends right now
 	return true
+}
+
+// runsLocked reports whether a span has not ended, on an emulated device by its clock.
+func (r *round) runsLocked() bool {
+	for i := range r.outcome.Spans {
+		s := &r.outcome.Spans[i] // which is being filled in, if it has not ended
+		if !s.ended && (r.inside == nil || r.inside.Runs(s.Span)) {
+			return true
+		}
+	}
+	return false
 }
 
 // fail ends a span that did not run to its end.
@@ -197,12 +213,13 @@ func (r *round) fail(i int, status models.Status, err error) {
 // the same for each, and known to the scheduler as the time between rounds.
 //
 // The device's own clock is no part of it: a deadline is kept by the host's. See
-// [Outcome.DeviceTime] for what it says.
+// [Outcome.DeviceTime] for what it says. On an emulated device the latency is the
+// time that the device drew: how late the host saw the end is no property of the device.
 func (o *Outcome) Latency() time.Duration {
 	if len(o.Spans) == 1 {
 		return o.Spans[0].Took
 	}
-	return o.Took
+	return o.Took - o.Late
 }
 
 // DeviceTime is how long the device worked on the round's group by its own clock,

@@ -126,11 +126,21 @@ func askStatus(t *target) (s answers, err error) {
 	return s, t.ask("/overlapd/history", "", "history", &s.History, func() bool { return s.History.Lost != nil })
 }
 
+// emulatedNote says what an emulated device is not, and that this host is late for such
+// a share of the time, if that matters.
+func emulatedNote(late float64) string {
+	const matters = 0.05
+	if late < matters {
+		return "nothing is computed"
+	}
+	return fmt.Sprintf("nothing is computed, and this host is late %s of the time", percentOf(late))
+}
+
 func (s answers) document() *report.Document {
 	d := new(report.Document)
 	note := ""
 	if s.Overview.Emulated {
-		note = ": nothing is computed"
+		note = ": " + emulatedNote(s.Overview.HostLateSeconds/max(s.Overview.BusySeconds, 1))
 	}
 	d.Text("live: %t  ready: %t", s.Live, s.Ready)
 	d.Heading("device: %s%s", s.Overview.Device, note)

@@ -194,7 +194,11 @@ func (v *view) nameWidth(rows []serviceRow) int {
 func (v *view) title() string {
 	text := "overlapd on " + v.now.Status.Overview.Device
 	if v.now.Status.Overview.Emulated {
-		text += ", nothing is computed"
+		late := 0.0
+		if v.since() > 0 {
+			late = (v.now.Status.Overview.HostLateSeconds - v.before.Status.Overview.HostLateSeconds) / v.since().Seconds() / float64(max(1, len(v.now.Status.Overview.Pool)))
+		}
+		text += ", " + emulatedNote(late)
 	}
 	switch {
 	case v.lost != nil:
@@ -293,7 +297,7 @@ func (v *view) picture(columns int) (legend, device string, services []string) {
 				row[x] = mark
 			}
 		}
-		if r.Bound > 0 && r.Took > r.Bound {
+		if r.Bound > 0 && r.Took-r.Late > r.Bound {
 			fill(rows[len(p.Services)], '!')
 		} else {
 			fill(rows[len(p.Services)], '=')

@@ -70,6 +70,7 @@ type device struct {
 
 	rounds uint64        // that were begun
 	busy   time.Duration // that those took together which are over
+	late   time.Duration // how much of it the host was late, on an emulated device
 
 	ended  uint64 // the last round that was ended without the spans that still ran
 	spared uint64 // the last round that was given more time

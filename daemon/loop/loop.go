@@ -364,6 +364,9 @@ func (l *loop) settle(d *device, o *models.Outcome, measured *executor.Outcome) 
 	now := l.Now()
 	d.until, d.ran = 0, now
 	d.busy += o.Took
+	if measured != nil {
+		d.late += measured.Late
+	}
 	l.emit(observe.Event{Kind: observe.Ended, At: now, Outcome: o, Measured: measured, Gain: d.apart.Gain(measured)})
 	if err := l.scheduler.Finish(now, *o); err != nil {
 		l.Log.Error().Err(err).Uint64("round", o.Round).Msg("finishing a round")

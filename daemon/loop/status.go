@@ -130,6 +130,7 @@ func statusOf(l *core, f *fleet, shapes bool) *status.Status {
 		}
 	}
 	for _, d := range l.devices {
+		o.HostLateSeconds += d.late.Seconds()
 		if d.GPU != nil {
 			part := d.GPU()
 			part.Services = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return f.serving(name).replicas[d.index] == nil })

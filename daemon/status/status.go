@@ -25,6 +25,10 @@ type Status struct {
 	Rounds      uint64  `json:"rounds"`
 	BusySeconds float64 `json:"busy_seconds"` // all rounds together
 
+	// HostLateSeconds is the part of BusySeconds after rounds were over on emulated devices: the
+	// host was late to see it. Queries have waited for it, and predictions know nothing of it.
+	HostLateSeconds float64 `json:"host_late_seconds,omitempty"`
+
 	// Plans counts the rounds that were chosen ahead.
 	Plans struct {
 		Made       uint64 `json:"made"`

@@ -185,20 +185,34 @@ func (d *Device) look(e *engine, id models.BatchID, start int) (s *span, left ti
 	return s, left
 }
 
+// Runs reports whether a span has not ended.
+func (d *Device) Runs(on models.Span) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s := d.spanLocked(on)
+	return s != nil && s.end().After(time.Now())
+}
+
 // Stopped ends a span at the boundary of the operator that runs now.
 func (d *Device) Stopped(on models.Span) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if s := d.spanLocked(on); s != nil {
+		s.stop(time.Now())
+		d.mu.engines[on.Service].ringLocked()
+	}
+}
+
+// spanLocked returns a span that was sent, nil if its engine has seen that it ended.
+func (d *Device) spanLocked(on models.Span) *span {
 	e := d.mu.engines[on.Service]
 	if e == nil {
-		return
+		return nil
 	}
-	for _, s := range e.spans {
-		if s.on.Batch == on.Batch && s.on.Start == on.Start {
-			s.stop(time.Now())
-		}
+	if i := slices.IndexFunc(e.spans, func(s *span) bool { return s.on.Batch == on.Batch && s.on.Start == on.Start }); i >= 0 {
+		return e.spans[i]
 	}
-	e.ringLocked()
+	return nil
 }
 
 // leave ends what a worker that is gone ran. The other spans of its rounds go on

@@ -43,8 +43,10 @@ function compare(r) {
   if (r.solo_ns > 0 && r.spans.length > 1) rows.push(["one after another", r.solo_ns, "", ""]);
   if (r.predicted_ns > 0) rows.push(["predicted", r.predicted_ns, "mine", "bound " + duration(r.bound_ns)]);
   if (r.end_ns > 0) {
-    const error = r.predicted_ns > 0 ? signed(r.took_ns / r.predicted_ns - 1) : "";
-    rows.push(["took", r.took_ns, r.bound_ns > 0 && r.took_ns > r.bound_ns ? "over" : "", error]);
+    const took = ranFor(r);
+    const error = r.predicted_ns > 0 ? signed(took / r.predicted_ns - 1) : "";
+    rows.push(["took", took, r.bound_ns > 0 && took > r.bound_ns ? "over" : "", error]);
+    if (r.late_ns > 0) rows.push(["the host was late", r.late_ns, "", ""]);
   }
   if (r.headroom_ns > 0) rows.push(["headroom", r.headroom_ns, "room", "to keep to"]);
   const most = Math.max(1, ...rows.map(row => row[1]));

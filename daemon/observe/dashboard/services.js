@@ -2,6 +2,8 @@
 
 // The bar of a service ends at so many targets.
 const BULLET = 1.25;
+// A host that is late for so much of the time is named: queries of an emulated device wait for it.
+const HOST_LATE = 0.05;
 // Rates are those of so many milliseconds.
 const RATE_WINDOW = 5000;
 
@@ -10,7 +12,7 @@ const past = [];
 // remember keeps what rates are counted from.
 function remember(overview) {
   past.push({
-    at: performance.now(), rounds: overview.rounds, busy: overview.busy_seconds,
+    at: performance.now(), rounds: overview.rounds, busy: overview.busy_seconds, late: overview.host_late_seconds || 0,
     finished: overview.services.map(s => s.finished),
   });
   while (past.length > 2 && past[0].at < performance.now() - RATE_WINDOW) past.shift();
@@ -25,11 +27,13 @@ function perSecond(of) {
 
 function showOverview(o, recent) {
   byId("device").textContent = o.device;
+  const devices = Math.max(1, (o.devices || []).length), late = perSecond(h => h.late) / devices;
   byId("emulated").hidden = !o.emulated;
+  byId("emulated").textContent = "emulated: nothing is computed" + (late >= HOST_LATE ? ", and this host is late " + percent(late, 0) + " of the time" : "");
   document.title = "overlapd: " + o.services.length + " on " + o.device;
   const facts = [
     ["policy", o.policy], ["up", ago(o.up_seconds)], ["rounds/s", rate(perSecond(h => h.rounds))],
-    ["device busy", percent(Math.min(1, perSecond(h => h.busy) / Math.max(1, (o.devices || []).length)), 0)],
+    ["device busy", percent(Math.min(1, perSecond(h => h.busy) / devices), 0)],
   ];
   if (o.load.devices) facts.push(["demand", o.load.devices_demanded.toFixed(2) + NEAR + "of" + NEAR + o.load.devices.length + (o.load.devices.length === 1 ? " device" : " devices")]);
   if (o.plans.made > 0) facts.push(["chosen ahead", percent(o.plans.kept / Math.max(1, o.rounds), 0)]);

@@ -42,4 +42,6 @@ const percent = (share, digits = 1) => (100 * share).toFixed(digits) + NEAR + "%
 const signed = share => (share >= 0 ? "+" : "−") + percent(Math.abs(share));
 const total = counts => Object.values(counts || {}).reduce((a, b) => a + b, 0);
 const many = (n, one, more) => count(n) + " " + (n === 1 ? one : more);
+// ranFor is how long the device took for a round, without what the host was late.
+const ranFor = r => r.took_ns - (r.late_ns || 0);
 const colour = service => "c" + service % 8;

@@ -146,7 +146,7 @@ function idle(p, height) {
 // describe says what a round was, for those who do not see it.
 function describe(r, services) {
   const parts = r.spans.map(s => services[s.service].name + " operators " + s.start + " to " + s.end + " of " + s.of + ", batch of " + s.size);
-  return "round " + r.round + ": " + parts.join("; ") + "; predicted " + duration(r.predicted_ns) + ", took " + duration(r.took_ns);
+  return "round " + r.round + ": " + parts.join("; ") + "; predicted " + duration(r.predicted_ns) + ", took " + duration(ranFor(r));
 }
 
 function group(r, plan, services, chosen, height) {
@@ -156,7 +156,7 @@ function group(r, plan, services, chosen, height) {
     class: picked ? "round chosen" : "round", id: "round-" + r.round, role: "option",
     "aria-selected": picked, "aria-label": describe(r, services), "data-round": r.round,
   });
-  const over = r.took_ns > r.bound_ns && r.bound_ns > 0;
+  const over = ranFor(r) > r.bound_ns && r.bound_ns > 0;
   g.append(svg("rect", { class: over ? "took over" : "took", x: x0 + 0.5, y: PAD + 3, width: Math.max(1, x1 - x0 - 1), height: 14, rx: 2 }));
   for (const s of r.spans) g.append(...span(s, r, x0, x1, plan));
   if (r.predicted_ns > 0 && x1 - x0 > LEAST_MARKED) g.append(...prediction(r, plan));

@@ -324,6 +324,8 @@ var schedulerFamilies = []family{
 	ofDevice("overlapd_rounds_total", "Rounds that were begun.", func(d *status.Device) uint64 { return d.Rounds }),
 	ofDevice("overlapd_device_busy_seconds_total", "Time that the rounds took together; its rate is the share of time in which the device had work.",
 		func(d *status.Device) float64 { return d.BusySeconds }),
+	whole("overlapd_host_late_seconds_total", counter, "The part of overlapd_device_busy_seconds_total after rounds were over on emulated devices: this host was late to see it.",
+		func(s *scrape) float64 { return s.HostLateSeconds }),
 	histogramOf("overlapd_round_seconds", "Time that a round took.", func(g *groups) *distribution { return &g.round }),
 	histogramOf("overlapd_move_seconds", "Time that a batch took to go from a device to another.", func(g *groups) *distribution { return &g.move }),
 	histogramOf("overlapd_group_spans", "Spans in a group.", func(g *groups) *distribution { return &g.size }),

@@ -155,8 +155,8 @@ func (r *Recorder) ended(at time.Duration, m *executor.Outcome) {
 	r.compare(g, took)
 	if g.spans > 1 && g.solo > 0 {
 		r.soloTime += g.solo
-		r.gained += max(g.solo-m.Took, 0)
-		r.lost += max(m.Took-g.solo, 0)
+		r.gained += max(g.solo-took, 0)
+		r.lost += max(took-g.solo, 0)
 	}
 }
 

@@ -159,8 +159,8 @@ func (r *Ring) Observe(e *observe.Event) {
 	}
 }
 
-// finishLocked writes down how the round of a device went, and how long the device took
-// for its spans by its own clock.
+// finishLocked writes down how the round of a device went, and what the device says of it
+// by its own clock.
 func (r *Ring) finishLocked(e *observe.Event) {
 	r.mu.history.ended(e)
 	r.spendLocked(e)
@@ -169,10 +169,13 @@ func (r *Ring) finishLocked(e *observe.Event) {
 		return
 	}
 	at.finish(e.At, e.Outcome)
-	for i := 0; e.Measured != nil && i < len(e.Measured.Spans); i++ {
-		s := &e.Measured.Spans[i]
-		if to := at.span(s.Span.Batch); to != nil {
-			to.Device = s.DeviceTook
+	if e.Measured != nil {
+		at.Late = e.Measured.Late
+		for i := range e.Measured.Spans {
+			s := &e.Measured.Spans[i]
+			if to := at.span(s.Span.Batch); to != nil {
+				to.Device = s.DeviceTook
+			}
 		}
 	}
 	r.mu.ended++

@@ -20,8 +20,9 @@ type Round struct {
 	Number    uint64        `json:"round"`
 	Device    string        `json:"device,omitempty"` // of a pool, by its name
 	Start     time.Duration `json:"start_ns"`
-	End       time.Duration `json:"end_ns"`  // 0 while it runs
-	Took      time.Duration `json:"took_ns"` // as measured, 0 while it runs
+	End       time.Duration `json:"end_ns"`            // 0 while it runs
+	Took      time.Duration `json:"took_ns"`           // as measured, 0 while it runs
+	Late      time.Duration `json:"late_ns,omitempty"` // the part of Took after it was over on an emulated device
 	Predicted time.Duration `json:"predicted_ns"`
 	Bound     time.Duration `json:"bound_ns"` // what 99 of 100 runs keep
 	Deadline  time.Duration `json:"deadline_ns"`
