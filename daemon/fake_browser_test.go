@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -108,7 +109,8 @@ func (b *browser) listen(from io.Reader) {
 			delete(b.mu.waiting, a.ID)
 			to <- a
 		}
-		if a.Method == "Runtime.exceptionThrown" || a.Method == "Log.entryAdded" && strings.Contains(string(a.Params), `"level":"error"`) {
+		if a.Method == "Runtime.exceptionThrown" || a.Method == "Log.entryAdded" && strings.Contains(string(a.Params), `"level":"error"`) ||
+			a.Method == "Runtime.consoleAPICalled" && strings.Contains(string(a.Params), `"type":"error"`) {
 			b.mu.wrong = append(b.mu.wrong, string(a.Params))
 		}
 		b.mu.Unlock()
@@ -252,9 +254,15 @@ func (p *tab) shot(path string) {
 // clean fails the test if a page complained.
 func (b *browser) clean() {
 	b.t.Helper()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, w := range b.mu.wrong {
+	for _, w := range b.complaints() {
 		b.t.Errorf("the page complains: %s", w)
 	}
+}
+
+// complaints returns what pages have complained of: exceptions, errors of the browser, and
+// what they wrote on the console as errors.
+func (b *browser) complaints() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.mu.wrong)
 }
