@@ -29,11 +29,17 @@ LDFLAGS := -X main.commit=$(COMMIT)
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
+# Go compiles in silence, which a first build does for minutes.
+define compile
+@[ -x bin/overlapd ] || echo 'Compiling overlapd and its libraries: one to three minutes the first time, seconds after that.'
+go build -trimpath -ldflags '$(LDFLAGS)' -o bin/overlapd ./cmd/overlapd
+endef
+
 build: ort ## bin/overlapd, which finds libonnxruntime by itself
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/overlapd ./cmd/overlapd
+	$(compile)
 
 demo: ## what overlapping gains, within a second, on an emulated GPU; fetches no ONNX Runtime
-	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/overlapd ./cmd/overlapd
+	$(compile)
 	bin/overlapd demo
 
 run: build ## the daemon on the CPU with resnet50 and bert; prints a request to try

@@ -2,6 +2,7 @@ package structure
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path"
@@ -47,6 +48,40 @@ func TestPackageNames(t *testing.T) {
 		}
 		if name != "main" && f.dir != "." && name != path.Base(f.dir) {
 			t.Errorf("%s: package %s lies in a folder of another name", f.path, name)
+		}
+	}
+}
+
+// TestMakeSaysThatItCompiles runs make where everything that it calls does nothing: the first
+// build says how long it takes, those after it are silent.
+func TestMakeSaysThatItCompiles(t *testing.T) {
+	inRoot()
+	makefile, err := os.ReadFile("Makefile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, target := range []string{"demo", "run"} {
+		dir := t.TempDir()
+		write := func(name, text string) {
+			name = path.Join(dir, name)
+			if err := errors.Join(os.MkdirAll(path.Dir(name), 0o755), os.WriteFile(name, []byte(text), 0o755)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("Makefile", string(makefile))
+		write("scripts/fetch-ort", "#!/bin/sh\n")
+		write("path/go", "#!/bin/sh\nif [ \"$1\" = build ]; then mkdir -p bin; printf '#!/bin/sh\\n' >bin/overlapd; chmod +x bin/overlapd; fi\n")
+		for again := range 2 {
+			cmd := exec.Command("make", "-C", dir, target, "CACHE_DIR="+dir)
+			cmd.Env = append(os.Environ(), "PATH="+path.Join(dir, "path")+":"+os.Getenv("PATH"), "MAKEFLAGS=")
+			said, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("make %s: %v\n%s", target, err, said)
+			}
+			before, _, built := strings.Cut(string(said), "go build")
+			if says := strings.Contains(before, "one to three minutes"); !built || says != (again == 0) {
+				t.Errorf("make %s, run %d:\n%s", target, again+1, said)
+			}
 		}
 	}
 }
