@@ -22,6 +22,7 @@ import (
 type Chart struct {
 	Caption string
 	X, Y    string // what the axes show, with the unit
+	Log     bool   // both axes are logarithmic; what is not above 0 is left out
 
 	// Groups name places on the X axis. With them, every series is bars, one at
 	// each group.
@@ -87,26 +88,57 @@ func (c *Chart) legend() (list []legendEntry) {
 const (
 	height   = 9 * vg.Centimeter
 	width    = 16 * vg.Centimeter
+	rowWidth = 32 * vg.Centimeter // of bars at most: the page has room for 34
+	axisRoom = 2 * vg.Centimeter
 	barWidth = 0.17 * vg.Centimeter
 	barGap   = 1.5 // between groups, in bars
 )
 
-// svg draws the chart as an element of a page. Names in it are escaped.
+// svg draws the chart as elements of a page: one, or as many rows of bars as it takes not to
+// be wider than the page. Names in it are escaped.
 func (c *Chart) svg() (template.HTML, error) {
+	groups := len(c.Groups)
+	if groups == 0 {
+		p := c.plot()
+		if err := c.lines(p); err != nil {
+			return "", err
+		}
+		return c.element(p, width)
+	}
+	group := barWidth * vg.Length(float64(len(c.Series))+barGap)
+	most := max(int((rowWidth-axisRoom)/group), 1)
+	rows := (groups + most - 1) / most
+	each := (groups + rows - 1) / rows
+	var all template.HTML
+	for from := 0; from < groups; from += each {
+		b := bars{c, from, min(from+each, groups)}
+		p := c.plot()
+		c.nominal(p, c.Groups[b.from:b.to])
+		p.Add(b)
+		row, err := c.element(p, axisRoom+group*vg.Length(b.to-b.from))
+		if err != nil {
+			return "", err
+		}
+		all += row
+	}
+	return all, nil
+}
+
+// plot returns a drawing without anything but its axes.
+func (c *Chart) plot() *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = nil // that of the page
 	p.X.Label.Text, p.Y.Label.Text = c.X, c.Y
 	grid := plotter.NewGrid()
-	p.Add(grid)
-	wide := width
 	if len(c.Groups) > 0 {
 		grid.Vertical.Width = 0
-		c.nominal(p)
-		p.Add(bars{c})
-		wide = 2*vg.Centimeter + barWidth*vg.Length(float64(len(c.Groups))*(float64(len(c.Series))+barGap))
-	} else if err := c.lines(p); err != nil {
-		return "", err
 	}
+	p.Add(grid)
+	return p
+}
+
+// element writes a drawing of that width as an element of a page.
+func (c *Chart) element(p *plot.Plot, wide vg.Length) (template.HTML, error) {
 	if c.LevelName != "" {
 		p.Add(level(c.Level))
 	}
@@ -124,8 +156,8 @@ func (c *Chart) svg() (template.HTML, error) {
 var pageColors = strings.NewReplacer(":#000000", ":currentColor", ":#FFFFFF", ":var(--card)")
 
 // nominal writes the names of the groups aslant below the axis.
-func (c *Chart) nominal(p *plot.Plot) {
-	p.NominalX(c.Groups...)
+func (c *Chart) nominal(p *plot.Plot, groups []string) {
+	p.NominalX(groups...)
 	p.X.Tick.Label.Rotation = math.Pi / 4
 	p.X.Tick.Label.XAlign, p.X.Tick.Label.YAlign = draw.XRight, draw.YCenter
 	p.X.Tick.Label.Font.Size = font.Length(9)
@@ -138,9 +170,14 @@ func (c *Chart) lines(p *plot.Plot) error {
 			p.Add(boxes{s})
 			continue
 		}
-		points := make(plotter.XYs, len(s.X))
-		for k := range points {
-			points[k] = plotter.XY{X: s.X[k], Y: s.Y[k]}
+		points := make(plotter.XYs, 0, len(s.X))
+		for k := range s.X {
+			if !c.Log || s.X[k] > 0 && s.Y[k] > 0 {
+				points = append(points, plotter.XY{X: s.X[k], Y: s.Y[k]})
+			}
+		}
+		if len(points) == 0 && c.Log {
+			continue
 		}
 		line, dots, err := plotter.NewLinePoints(points)
 		if err != nil {
@@ -154,13 +191,48 @@ func (c *Chart) lines(p *plot.Plot) error {
 		line.LineStyle = draw.LineStyle{Color: s.color(), Width: vg.Points(1.5)}
 		p.Add(line)
 	}
+	if c.Log && p.X.Min > 0 && p.X.Min <= p.X.Max && p.Y.Min > 0 && p.Y.Min <= p.Y.Max {
+		for _, axis := range []*plot.Axis{&p.X, &p.Y} {
+			first := int(math.Floor(math.Log10(axis.Min)))
+			last := max(int(math.Ceil(math.Log10(axis.Max))), first+1)
+			axis.Min, axis.Max = math.Pow10(first), math.Pow10(last)
+			axis.Scale, axis.Tick.Marker = plot.LogScale{}, decades(first, last)
+		}
+		return nil
+	}
+	if p.Y.Min == 0 && p.Y.Max == 0 {
+		p.Y.Max = 1
+	}
+	if middle, room := (p.Y.Max+p.Y.Min)/2, leastRange*max(math.Abs(p.Y.Max), math.Abs(p.Y.Min)); p.Y.Max-p.Y.Min < room {
+		p.Y.Min, p.Y.Max = middle-room/2, middle+room/2
+	}
 	return nil
 }
 
-// bars draws the series of a chart side by side at each group.
-type bars struct{ *Chart }
+// decades are ticks from one power of ten to another, each with its number.
+func decades(first, last int) plot.ConstantTicks {
+	ticks := plot.ConstantTicks{}
+	for power := first; power < last; power++ {
+		ticks = append(ticks, plot.Tick{Value: math.Pow10(power), Label: fmt.Sprintf("%g", math.Pow10(power))})
+		for i := 2.0; i < 10; i++ {
+			ticks = append(ticks, plot.Tick{Value: i * math.Pow10(power)})
+		}
+	}
+	return append(ticks, plot.Tick{Value: math.Pow10(last), Label: fmt.Sprintf("%g", math.Pow10(last))})
+}
 
-// DataRange implements plot.DataRanger. Bars begin at 0.
+// leastRange is the part of the largest value that an axis spans at least: what differs by
+// less looks constant, instead of falling from the top of the chart to its bottom.
+const leastRange = 0.01
+
+// bars draws the series of a chart side by side at each of its groups [from, to).
+type bars struct {
+	*Chart
+	from, to int
+}
+
+// DataRange implements plot.DataRanger. Bars begin at 0, and end in all rows of a chart at
+// the same value.
 func (b bars) DataRange() (xmin, xmax, ymin, ymax float64) {
 	for _, s := range b.Series {
 		for _, values := range [][]float64{s.Y, s.Marks} {
@@ -171,7 +243,7 @@ func (b bars) DataRange() (xmin, xmax, ymin, ymax float64) {
 			}
 		}
 	}
-	return -0.5, float64(len(b.Groups)) - 0.5, 0, cmp.Or(ymax, 1)
+	return -0.5, float64(b.to-b.from) - 0.5, 0, cmp.Or(ymax, 1)
 }
 
 // Plot implements plot.Plotter.
@@ -180,8 +252,8 @@ func (b bars) Plot(canvas draw.Canvas, p *plot.Plot) {
 	wide := (x(1) - x(0)) / vg.Length(float64(len(b.Series))+barGap)
 	for i := range b.Series {
 		s := &b.Series[i]
-		for g := range b.Groups {
-			left := x(float64(g)) + wide*(vg.Length(i)-vg.Length(len(b.Series))/2)
+		for g := b.from; g < b.to; g++ {
+			left := x(float64(g-b.from)) + wide*(vg.Length(i)-vg.Length(len(b.Series))/2)
 			right := left + wide*0.9
 			if g < len(s.Y) && !math.IsNaN(s.Y[g]) {
 				top := y(s.Y[g])

@@ -99,16 +99,18 @@ func (r *Report) worstTable() *report.Table {
 	return t
 }
 
-// scatter draws predicted over measured latencies.
+// scatter draws predicted over measured latencies, which differ by orders of magnitude.
 func scatter(tested []point) *report.Chart {
-	dots, most := report.Series{Name: "a row kept aside", Dots: true}, 0.0
+	dots := report.Series{Name: "a row kept aside", Dots: true}
 	for i := 0; i < len(tested); i += max(1, (len(tested)+maxDots-1)/maxDots) {
-		measured := tested[i].measured / microsPerMilli
-		dots.X, dots.Y = append(dots.X, measured), append(dots.Y, tested[i].predicted/microsPerMilli)
-		most = max(most, measured)
+		dots.X, dots.Y = append(dots.X, tested[i].measured/microsPerMilli), append(dots.Y, tested[i].predicted/microsPerMilli)
 	}
-	same := report.Series{Name: "predicted = measured", Color: 1, X: []float64{0, most}, Y: []float64{0, most}}
-	return &report.Chart{Caption: "Predicted over measured latency, rows kept aside", X: "measured, ms", Y: "predicted, ms", Series: []report.Series{dots, same}}
+	same := report.Series{Name: "predicted = measured", Color: 1}
+	if len(dots.X) > 0 {
+		same.X = []float64{slices.Min(dots.X), slices.Max(dots.X)}
+		same.Y = same.X
+	}
+	return &report.Chart{Log: true, Caption: "Predicted over measured latency, rows kept aside", X: "measured, ms", Y: "predicted, ms", Series: []report.Series{dots, same}}
 }
 
 // curves draws, by technique, which part of the rows is off by at most how much.

@@ -85,3 +85,14 @@ func TestWorstRowsComeFirst(t *testing.T) {
 		t.Errorf("a group reads %q", text)
 	}
 }
+
+// TestScatterIsLogarithmic draws latencies of a few orders of magnitude so that all are seen.
+func TestScatterIsLogarithmic(t *testing.T) {
+	c := scatter([]point{{measured: 100, predicted: 90}, {measured: 1e5, predicted: 1.2e5}})
+	if same := c.Series[1]; !c.Log || same.X[0] != 0.1 || same.X[1] != 100 || same.Y[1] != 100 {
+		t.Errorf("%+v", c)
+	}
+	if c := scatter(nil); len(c.Series[1].X) != 0 {
+		t.Errorf("of nothing: %+v", c)
+	}
+}

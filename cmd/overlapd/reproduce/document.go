@@ -17,6 +17,7 @@ const absent = "-"
 // means of figures that have many rows, a page all of them.
 func (r *Result) Document() *report.Document {
 	d := &report.Document{Title: cmp.Or(r.title, "Abacus, reproduced"), Label: r.Label}
+	d.Text("%s", r.verdict())
 	runs := ""
 	if r.Queries > 0 {
 		runs = fmt.Sprintf(" %d queries a run,", r.Queries)
@@ -36,6 +37,67 @@ func (r *Result) Document() *report.Document {
 		d.List(m.Why)
 	}
 	return d
+}
+
+// verdict says how many of the numbers that the paper gives in words are met, and which is
+// missed by the most: gains in points, other values in parts of them.
+func (r *Result) verdict() string {
+	var gains, values agreement
+	for _, f := range r.Figures {
+		for _, c := range f.Comparisons {
+			if c.Ours != nil && c.Paper != nil {
+				gains.add(*c.Paper-*c.Ours, missedPoints, "%s, %s, with %s instead of %s", figureName(f.Figure), c.Case, percentage(c.Ours), percentage(c.Paper))
+			}
+		}
+		for _, v := range f.Rows {
+			if v.Ours == nil || v.Paper == nil || *v.Paper == 0 {
+				continue
+			}
+			off := *v.Ours / *v.Paper - 1
+			switch {
+			case f.table: // of which nobody says what is better
+				off = math.Abs(off)
+			case f.more:
+				off = -off
+			}
+			values.add(off, missedPart, "%s, %s, %s, with %s instead of %s", figureName(f.Figure), v.Case, v.Policy, f.number(v.Ours), f.number(v.Paper))
+		}
+	}
+	list := slices.DeleteFunc([]string{
+		gains.text("gain", fmt.Sprintf("%d points", missedPoints)), values.text("value", fmt.Sprintf("%.0f %%", 100*missedPart)),
+	}, func(s string) bool { return s == "" })
+	if len(list) == 0 {
+		return "The paper gives no number to hold these to."
+	}
+	return strings.Join(list, " ")
+}
+
+// agreement counts numbers that are held to others.
+type agreement struct {
+	all, met int
+	most     float64 // by how much the worst is off
+	worst    string  // which one that is, "" if all are met
+}
+
+// add counts a number that is worse than another by off. It is met below least.
+func (a *agreement) add(off, least float64, format string, args ...any) {
+	switch a.all++; {
+	case off < least:
+		a.met++
+	case a.worst == "" || off > a.most:
+		a.most, a.worst = off, fmt.Sprintf(format, args...)
+	}
+}
+
+func (a *agreement) text(what, within string) string {
+	if a.all == 0 {
+		return ""
+	}
+	s := fmt.Sprintf("Of %s that the paper gives, %d are met within %s", report.Count(a.all, what), a.met, within)
+	if a.worst != "" {
+		s += "; furthest off is " + a.worst
+	}
+	return s + "."
 }
 
 // fold adds a table that a page shows on demand.
@@ -189,6 +251,9 @@ func relative(a, b *float64) string {
 // missedPoints is from how many percentage points on a number that is not met
 // is painted.
 const missedPoints = 2
+
+// missedPart is from which part of a value on it is not met.
+const missedPart = 0.1
 
 // missed reports whether ours is worse than another's.
 func missed(ours, other *float64) bool {

@@ -184,3 +184,33 @@ func TestTimingAsText(t *testing.T) {
 		t.Errorf("%v, without decisions:\n%s", err, &b)
 	}
 }
+
+// TestVerdict says before anything else how many of the paper's numbers are met.
+func TestVerdict(t *testing.T) {
+	r := example()
+	if got, want := r.verdict(), "Of 1 gain that the paper gives, 0 are met within 2 points; furthest off is figure 15, mean: abacus-authors against fcfs-authors, with 50.0 % instead of 55.7 %."; got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	var text strings.Builder
+	if err := r.Document().WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(text.String(), "\n") // the label
+	if !strings.HasPrefix(after, r.verdict()) {
+		t.Errorf("the verdict is not on top:\n%s", text.String())
+	}
+	r.Figures = []*figure{
+		{Figure: "3", Unit: "qps", more: true, Rows: []row{
+			{Case: "a", Policy: "p", Ours: rounded(200), Paper: rounded(100)}, {Case: "b", Policy: "p", Ours: rounded(95), Paper: rounded(100)},
+			{Case: "c", Policy: "p", Ours: rounded(70), Paper: rounded(100)}, {Case: "d", Policy: "p", Ours: rounded(1)},
+		}},
+		{Figure: "latency", Unit: "ms", decimals: 1, Rows: []row{{Case: "e", X: 2, Policy: "q", Ours: rounded(160), Paper: rounded(100)}, {Case: "f", Policy: "q", Ours: rounded(40), Paper: rounded(100)}}},
+	}
+	if got, want := r.verdict(), "Of 5 values that the paper gives, 3 are met within 10 %; furthest off is latency, e, q, with 160.0 instead of 100.0."; got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	r.Figures = nil
+	if got, want := r.verdict(), "The paper gives no number to hold these to."; got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+}
