@@ -23,7 +23,8 @@ func importCommand() *cobra.Command {
 		Long: `Import reads a model repository, a folder such as Triton's inference server has
 with MODEL/config.pbtxt and MODEL/1/model.onnx, and writes a configuration that
 serves its models from where they lie. What of it has no effect here stands at the
-head of the file; models that are not ONNX are left out and named.
+head of the file. Models that are not ONNX, and those with a fault, are left out and
+named.
 
 A model's target is its default_timeout_microseconds, or else --target.`,
 		Example: `  overlapd import /srv/models

@@ -216,9 +216,9 @@ func notOneOf(v string, words []string) (fault string) {
 	return fmt.Sprintf("must be one of %s, not %q", strings.Join(words, ", "), v)
 }
 
-// guess asks whether a known key was meant by an unknown one of a table: one that is
+// Guess asks whether a known key was meant by an unknown one of a table: one that is
 // written alike, or the same of another table.
-func guess(table, name string, known []string) string {
+func Guess(table, name string, known []string) string {
 	best, within := "", max(1, len(name)/3)+1
 	for _, k := range known {
 		at := strings.LastIndexByte(k, '.') + 1

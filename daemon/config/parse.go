@@ -153,7 +153,7 @@ func (c *Config) read(file map[string]any) (f Faults) {
 	})
 	for prefix, left := range tables {
 		for name := range left {
-			f.add(prefix+name, "this key is unknown%s", guess(prefix, name, known))
+			f.add(prefix+name, "this key is unknown%s", Guess(prefix, name, known))
 		}
 	}
 	return f

@@ -289,7 +289,7 @@ func (p Pool) checkOn(f *Faults, key string, on []string) {
 			f.add(key, "there is no [[device]] that it could name: leave it out, or declare devices")
 			return
 		case !slices.Contains(known, name):
-			f.add(key, "there is no device %q%s; there is %s", name, guess("", name, known), strings.Join(known, ", "))
+			f.add(key, "there is no device %q%s; there is %s", name, Guess("", name, known), strings.Join(known, ", "))
 		case slices.Contains(on[:i], name):
 			f.add(key, "names %q twice", name)
 		}

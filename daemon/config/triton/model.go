@@ -90,7 +90,11 @@ func (m *model) checkSupport(others []field) error {
 		if why := essential[f.name]; why != "" {
 			return unsupported(fmt.Sprintf("%s (line %d): %s", f.name, f.line, why))
 		}
-		m.note("%s (line %d) has no effect", f.name, f.line)
+		if slices.Contains(ineffective, f.name) {
+			m.note("%s (line %d) has no effect", f.name, f.line)
+		} else {
+			m.note("%s (line %d) is unknown and has no effect%s", f.name, f.line, config.Guess("", f.name, fieldNames()))
+		}
 	}
 	for _, t := range c.Input {
 		if t.AllowRaggedBatch {

@@ -3,7 +3,9 @@ package triton
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"google.golang.org/protobuf/encoding/prototext"
@@ -41,6 +43,31 @@ var essential = map[string]string{
 	"model_repository_agents": "an agent would have to change the files first",
 	"reshape":                 "clients send another shape than the model takes; export the model with the shape of its clients",
 	"sequence_batching":       "requests of a sequence would have to be kept together",
+}
+
+// ineffective are the other fields of Triton's that are not declared. They change how fast a
+// model answers, or what is said of it.
+var ineffective = []string{
+	"cc_model_filenames", "default_priority_level", "gpus", "host_policy", "label_filename", "max_queue_delay_microseconds", "metric_tags", "model_metrics",
+	"model_warmup", "optimization", "optional", "passive", "preferred_batch_size", "preserve_ordering", "priority_levels", "priority_queue_policy", "profile", "rate_limiter",
+	"response_cache", "runtime", "secondary_devices",
+}
+
+// fieldNames returns the fields that Triton has, declared or not, for who has misspelt one.
+func fieldNames() []string {
+	names := slices.AppendSeq(slices.Clone(ineffective), maps.Keys(essential))
+	var add func(protoreflect.MessageDescriptor)
+	add = func(m protoreflect.MessageDescriptor) {
+		for i := range m.Fields().Len() {
+			f := m.Fields().Get(i)
+			if names = append(names, string(f.Name())); f.Message() != nil && !f.IsMap() {
+				add(f.Message())
+			}
+		}
+	}
+	add(new(inference.ModelConfig).ProtoReflect().Descriptor())
+	slices.Sort(names)
+	return names
 }
 
 // maxUndeclared bounds how many such fields a file may have.

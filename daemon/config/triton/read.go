@@ -3,6 +3,7 @@ package triton
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,8 +12,9 @@ import (
 
 // Read returns a configuration with a service for each model of the repository in the
 // folder dir, and notes on what of the repository has no effect. Models whose
-// configuration has no timeout get the target. Everything that is wrong is reported at
-// once, as [config.Faults] where it stands in a file.
+// configuration has no timeout get the target. A model that is wrong is left out with a
+// note on its fault, so that it does not stop the others; if none is left, all faults are
+// returned at once, as [config.Faults].
 func Read(dir string, target time.Duration) (c config.Config, notes []string, err error) {
 	r, err := openRepository(dir)
 	if err != nil {
@@ -25,10 +27,14 @@ func Read(dir string, target time.Duration) (c config.Config, notes []string, er
 		return c, nil, err
 	}
 	var faults config.Faults
+	var faulty []string // notes on them
 	var read []model
 	for _, name := range names {
 		m := model{repository: r, name: name, service: config.DefaultService()}
 		err := m.read()
+		if err == nil {
+			err = m.valid(target)
+		}
 		for _, note := range m.notes {
 			notes = append(notes, fmt.Sprintf("model %q: %s", name, note))
 		}
@@ -36,10 +42,13 @@ func Read(dir string, target time.Duration) (c config.Config, notes []string, er
 		case ok:
 			notes = append(notes, fmt.Sprintf("model %q is left out: %s", name, string(reason)))
 		case err != nil:
+			var fault config.Faults
 			file := r.path(name)
 			if m.line > 0 {
 				file = r.path(name, configFile)
 			}
+			fault.At(file, m.line, "%v", err)
+			faulty = append(faulty, fmt.Sprintf("model %q is left out: %v", name, fault))
 			faults.At(file, m.line, "model %q: %v", name, err)
 		default:
 			read = append(read, m)
@@ -47,14 +56,24 @@ func Read(dir string, target time.Duration) (c config.Config, notes []string, er
 		}
 	}
 	switch {
-	case len(faults) > 0:
+	case len(c.Services) == 0 && len(faults) > 0:
 		return c, notes, faults
 	case len(c.Services) == 0:
 		return c, notes, fmt.Errorf("no model of %s can be served: each is a folder with a version, such as resnet50/1/model.onnx\n%s", dir, strings.Join(notes, "\n"))
 	case len(c.Services) > config.MaxServices:
 		return c, notes, fmt.Errorf("%s has %d models, the limit is %d: serve them by several daemons", dir, len(c.Services), config.MaxServices)
 	}
-	return c, append(notes, settle(&c, read, target)...), nil
+	return c, slices.Concat(notes, faulty, settle(&c, read, target)), nil
+}
+
+// valid returns what is wrong with the service of a model, with such a target if it has none.
+func (m *model) valid(target time.Duration) error {
+	c := config.Default()
+	c.Services = []config.Service{m.service}
+	if !m.hasTarget {
+		c.Services[0].Target = target
+	}
+	return c.Validate()
 }
 
 // settle fills in what depends on all models: the targets of those that have no

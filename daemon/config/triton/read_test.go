@@ -308,14 +308,39 @@ func relus(in, aux models.Dim) []byte {
 	return models.AppendField(models.AppendInt(nil, 1, 8), 7, graph)
 }
 
-// All faults are reported at once, and are those of a configuration, whose exit status
-// keeps systemd from trying again.
+// Where no model can be served all faults are reported at once, and are those of a
+// configuration, whose exit status keeps systemd from trying again.
 func TestFaultsAtOnce(t *testing.T) {
-	_, _, err := Read(repo(t, map[string]string{"a/1": "/", "b/config.pbtxt": "x x", "c/1/model.onnx": "zoo:tiny_mlp"}), time.Second)
+	_, _, err := Read(repo(t, map[string]string{"a/1": "/", "b/config.pbtxt": "x x", "c/config.pbtxt": `backend: "python"`}), time.Second)
 	faults, ok := errors.AsType[config.Faults](err)
 	if !ok || len(faults) != 2 {
 		t.Errorf("%v", err)
 	}
+}
+
+// One faulty model does not stop the others: it is left out, with the place of its fault.
+func TestFaultyModelsAreLeftOut(t *testing.T) {
+	dir := repo(t, map[string]string{
+		"a/1": "/", "b/config.pbtxt": "name: \"b\"\nmax_batch_size 8", "b/1/model.onnx": "zoo:tiny_mlp", "c/1/model.onnx": "zoo:tiny_mlp", "d d/1/model.onnx": "zoo:tiny_mlp",
+		"e/config.pbtxt": "max_batch_size: 100000", "e/1/model.onnx": "zoo:tiny_mlp", "f/1/model.onnx": "<html>",
+	})
+	c, notes, err := Read(dir, time.Second)
+	if err != nil || strings.Join(c.Names(), " ") != "c" || c.Validate() != nil {
+		t.Fatalf("%v, %q", err, c.Names())
+	}
+	wantNotes(t, notes, `model "a" is left out: `+dir+"/a: "+dir+"/a/1/model.onnx: no such file", `model "b" is left out: `+dir+"/b/config.pbtxt:2: config.pbtxt cannot be read",
+		`model "d d" is left out: `+dir+`/d d: `, `model "e" is left out: `+dir+"/e: service[0].max_query_batch: must be in [1, 4096], not 100000", `model "f" is left out: `+dir+"/f: ")
+}
+
+// A field that Triton does not have either is a slip, and likely of one that it has.
+func TestUnknownFields(t *testing.T) {
+	_, notes, err := Read(one(t, "max_batch_sise: 8\ndynamic_batching { prefered_batch_size: 2 }\nnothing_like_it { }\noptimisation { }\noptimization { }\nruntime: \"x\""), time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantNotes(t, notes, "max_batch_sise (line 1) is unknown and has no effect; did you mean max_batch_size?", "prefered_batch_size (line 2) is unknown and has no effect; did you mean preferred_batch_size?",
+		"nothing_like_it (line 3) is unknown and has no effect", "optimisation (line 4) is unknown and has no effect; did you mean optimization?",
+		"optimization (line 5) has no effect", "runtime (line 6) has no effect")
 }
 
 // Links within the repository are followed, and so is a folder in the place of a file.
