@@ -132,7 +132,7 @@ func (d *Daemon) GRPCAddr() net.Addr {
 }
 
 // Ready reports what /v2/health/ready does.
-func (d *Daemon) Ready() bool { return d.backend.Ready() }
+func (d *Daemon) Ready() bool { return d.backend.NotReady() == nil }
 
 // Leave has the daemon say that it is not ready, over HTTP and gRPC, or not any more. It
 // answers queries as before, since those who balance learn of it late.

@@ -91,7 +91,7 @@ func TestLoopIsNotMisledByALateOutcome(t *testing.T) {
 		if err := answerOf(t, b, c); err != nil {
 			t.Errorf("%d operators, the next query: %v", operators, err)
 		}
-		if !b.Ready() {
+		if b.NotReady() != nil {
 			t.Errorf("%d operators: not ready", operators)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -31,8 +32,8 @@ func TestDrainedDaemonAnswers(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	check := func(ready bool) {
 		t.Helper()
-		if status := p.health("/v2/health/ready"); (status == 200) != ready {
-			t.Errorf("ready: %d, want %t", status, ready)
+		if status, body := p.get("/v2/health/ready"); (status == 200) != ready || strings.Contains(string(body), `"draining"`) == ready {
+			t.Errorf("ready: %d %s, want %t", status, body, ready)
 		}
 		health, err := grpc_health_v1.NewHealthClient(conn).Check(limited(t), &grpc_health_v1.HealthCheckRequest{})
 		if err != nil || (health.Status == grpc_health_v1.HealthCheckResponse_SERVING) != ready {

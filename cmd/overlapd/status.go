@@ -2,7 +2,7 @@ package main
 
 import (
 	"cmp"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -57,9 +57,11 @@ predictions are off.`,
 }
 
 func askReady(t *target) error {
-	code, _, err := t.get("/v2/health/ready", "")
+	code, body, err := t.get("/v2/health/ready", "")
 	if err == nil && code != fasthttp.StatusOK {
-		err = errors.New("the daemon is not ready: overlapd status shows which service is not")
+		var why struct{ Error string }
+		_ = json.Unmarshal(body, &why) // another server may say so in another form
+		err = fmt.Errorf("the daemon is not ready: %s; overlapd status shows more", cmp.Or(why.Error, fasthttp.StatusMessage(code)))
 	}
 	return err
 }
@@ -142,7 +144,11 @@ func (s answers) document() *report.Document {
 	if s.Overview.Emulated {
 		note = ": " + emulatedNote(s.Overview.HostLateSeconds/max(s.Overview.BusySeconds, 1))
 	}
-	d.Text("live: %t  ready: %t", s.Live, s.Ready)
+	leaves := ""
+	if s.Overview.Draining {
+		leaves = "  draining: it is about to be stopped"
+	}
+	d.Text("live: %t  ready: %t%s", s.Live, s.Ready, leaves)
 	d.Heading("device: %s%s", s.Overview.Device, note)
 	t := report.NewTable("SERVICE", "STATE", "ANSWERED", "FAILED OR DROPPED", "BATCHES", "MEAN QUEUE", "MEAN RUN", "TARGET", "P50", "P99", "MISSED", "HEADROOM", "DEVICE", "QUEUE", "MEMORY")
 	load := &s.Overview.Load

@@ -25,7 +25,7 @@ type backend struct {
 	t       testing.TB
 	List    []*query.Service
 	Dead    atomic.Bool
-	Unready atomic.Bool
+	Unready atomic.Pointer[query.Error]
 	Hold    atomic.Bool            // submitted calls wait for an answer
 	Refuse  atomic.Pointer[error]  // what Submit fails with
 	Output  atomic.Pointer[[]byte] // what every output holds instead
@@ -237,8 +237,8 @@ func (f *backend) Release(*query.Call) {
 	f.Mu.Released++
 }
 
-func (f *backend) Live() bool  { return !f.Dead.Load() }
-func (f *backend) Ready() bool { return !f.Unready.Load() }
+func (f *backend) Live() bool             { return !f.Dead.Load() }
+func (f *backend) NotReady() *query.Error { return f.Unready.Load() }
 
 // eventually waits for what happens in another goroutine or in the kernel.
 func eventually(t testing.TB, what string, ok func() bool) {

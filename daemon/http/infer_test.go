@@ -184,8 +184,13 @@ func TestHealth(t *testing.T) {
 		}
 	}
 	check("/v2/health/ready", 200)
-	s.Unready.Store(true)
-	check("/v2/health/ready", 503)
+	for _, err := range []*query.Error{query.ErrUnavailable, query.ErrDrained, query.ErrDraining} {
+		s.Unready.Store(err)
+		check("/v2/health/ready", 503)
+		if _, reason := s.get("/v2/health/ready").failure(t); reason != err.Reason {
+			t.Errorf("a daemon that is %s says %s", err.Reason, reason)
+		}
+	}
 	check("/v2/health/live", 200)
 	s.Dead.Store(true)
 	check("/v2/health/live", 503)

@@ -62,7 +62,8 @@ func (p *pages) live(ctx *fasthttp.RequestCtx, _ *query.Service) {
 }
 
 func (p *pages) ready(ctx *fasthttp.RequestCtx, _ *query.Service) {
-	p.health(ctx, map[string]any{"ready": p.Queries.Ready()}, query.ErrUnavailable)
+	err := p.Queries.NotReady()
+	p.health(ctx, map[string]any{"ready": err == nil}, err)
 }
 
 func (p *pages) modelReady(ctx *fasthttp.RequestCtx, s *query.Service) {

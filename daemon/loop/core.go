@@ -139,9 +139,17 @@ type Options struct {
 	Goroutines *sync.WaitGroup // those that run besides the loop
 }
 
-// Ready implements [query.Host].
-func (c *core) Ready() bool {
-	return !c.Draining() && !c.leaving.Load() && query.AnyReady(c.Services(), c.config.Ready == config.ReadyAll)
+// NotReady implements [query.Host].
+func (c *core) NotReady() *query.Error {
+	switch {
+	case c.Draining():
+		return query.ErrDraining
+	case c.Leaving():
+		return query.ErrDrained
+	case !query.AnyReady(c.Services(), c.config.Ready == config.ReadyAll):
+		return query.ErrUnavailable
+	}
+	return nil
 }
 
 // Broaden has this process use all processors that it may until release is called: for

@@ -72,6 +72,9 @@ var (
 	// ErrDraining is returned when the daemon is stopping.
 	ErrDraining = Unavailable(ReasonDraining, "the daemon is stopping")
 
+	// ErrDrained is returned of the health of a daemon that is to be stopped. It still answers.
+	ErrDrained = Unavailable(ReasonDraining, "the daemon is drained: it is about to be stopped")
+
 	// ErrUnavailable is returned when the service's worker is not there.
 	ErrUnavailable = Unavailable(ReasonLoading, "the service is not ready")
 )

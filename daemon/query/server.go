@@ -39,8 +39,9 @@ type Host interface {
 	// Live reports whether the scheduler goroutine makes progress.
 	Live() bool
 
-	// Ready reports whether the daemon is ready, see [AnyReady].
-	Ready() bool
+	// NotReady returns what a client sees of a daemon that is not ready, see [AnyReady], or
+	// that is to be stopped; nil of one that is ready.
+	NotReady() *Error
 }
 
 // tracer records the queries that it wants to.

@@ -47,7 +47,7 @@ func (s protocol) ServerLive(context.Context, *inference.ServerLiveRequest) (*in
 }
 
 func (s protocol) ServerReady(context.Context, *inference.ServerReadyRequest) (*inference.ServerReadyResponse, error) {
-	return &inference.ServerReadyResponse{Ready: s.queries.Ready()}, nil
+	return &inference.ServerReadyResponse{Ready: s.queries.NotReady() == nil}, nil
 }
 
 func (s protocol) ModelReady(ctx context.Context, r *inference.ModelReadyRequest) (*inference.ModelReadyResponse, error) {

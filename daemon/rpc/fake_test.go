@@ -90,10 +90,13 @@ func (f *fake) Service(name []byte) *query.Service {
 
 func (f *fake) Live() bool { return true }
 
-func (f *fake) Ready() bool {
+func (f *fake) NotReady() *query.Error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return !f.mu.down
+	if f.mu.down {
+		return query.ErrDrained
+	}
+	return nil
 }
 
 func (f *fake) setDown(down bool) {

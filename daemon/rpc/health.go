@@ -27,7 +27,7 @@ type health struct {
 // of returns how a name stands.
 func (h health) of(name string) grpc_health_v1.HealthCheckResponse_ServingStatus {
 	if whole(name) {
-		return serving(h.queries.Ready())
+		return serving(h.queries.NotReady() == nil)
 	}
 	s, err := find(h.queries, name, "")
 	if err != nil {
