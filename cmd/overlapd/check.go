@@ -34,7 +34,8 @@ func checkCommand() *cobra.Command {
 		Long: `Check reports everything that is wrong with a configuration at once. If nothing
 is, it prints the configuration with every default filled in, and to standard
 error what this host has, and what is unsafe about addresses that other machines
-reach, tokens and certificates. Without CONFIG it checks the built-in configuration.
+reach, tokens and certificates. Without CONFIG it checks overlapd.toml in this folder,
+and if there is none the built-in configuration.
 
 Each model file is read, and then loaded on the CPU by a process of its own, as a
 worker would: only ONNX Runtime knows whether it has every operator. That takes as
@@ -47,12 +48,15 @@ model is run on the GPU, in a process of its own.`,
   overlapd check --embedded > overlapd.toml    a file to start from`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o := serveOptions{embedded: len(args) == 0, on: on}
-			if len(args) > 0 {
-				if embedded {
-					return errors.New("check either a file or the built-in configuration")
-				}
-				o.path = args[0]
+			if len(args) > 0 && embedded {
+				return errors.New("check either a file or the built-in configuration")
+			}
+			o := serveOptions{path: strings.Join(args, ""), on: on}
+			if len(args) == 0 && !embedded {
+				o.path = local(cmd)
+			}
+			if o.embedded = o.path == ""; o.embedded && !embedded {
+				fmt.Fprintf(cmd.ErrOrStderr(), "overlapd: the configuration is the built-in one: there is no %s in this folder\n", localConfig)
 			}
 			c, err := o.config()
 			if err != nil {

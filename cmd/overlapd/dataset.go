@@ -33,7 +33,8 @@ type stateOptions struct {
 
 func (o *stateOptions) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.dir, "state", "", "state folder, instead of the configuration's or the usual one")
-	cmd.Flags().StringVarP(&o.config, "config", "c", "", "configuration file that names the state folder")
+	cmd.Flags().StringVarP(&o.config, "config", "c", "", "configuration file that names the state folder; without it "+localConfig+" in this folder, if it is there")
+	takeLocal(cmd, &o.config, "state", "data")
 }
 
 // How a state file is opened. Only to read it, a daemon may have it.

@@ -458,7 +458,8 @@ goes on where it stood. Nothing else should use the device meanwhile.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.serve.path, "config", "c", "", "configuration file")
+	f.StringVarP(&o.serve.path, "config", "c", "", "configuration file; without it "+localConfig+" in this folder, if it is there")
+	takeLocal(cmd, &o.serve.path, "embedded")
 	f.BoolVar(&o.serve.embedded, "embedded", false, "the built-in configuration: resnet50 and bert on the CPU")
 	f.IntVar(&o.groups, "groups", 0, "groups to measure in all, instead of the configuration's")
 	f.IntVar(&o.repeats, "repeats", 0, "runs of each group at most, instead of the configuration's")

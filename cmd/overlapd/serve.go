@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"regexp"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -47,7 +48,7 @@ SIGTERM and SIGINT stop accepting and answer what was accepted; a second one
 quits at once. SIGHUP reads the configuration file again, as overlapd reload
 does, and the log says what became of it.`,
 		Example: `  overlapd serve --embedded             two zoo models on the CPU
-  overlapd serve --config overlapd.toml
+  overlapd serve --config /etc/overlapd/vision.toml
   overlapd serve --model-repository /srv/models    a repository of Triton`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -68,7 +69,7 @@ does, and the log says what became of it.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.path, "config", "c", "", "configuration file")
+	f.StringVarP(&o.path, "config", "c", "", "configuration file; without it "+localConfig+" in this folder, if it is there")
 	f.BoolVar(&o.embedded, "embedded", false, "run the built-in configuration: resnet50 and bert on the CPU")
 	f.StringVar(&o.repository, "model-repository", "", "serve the ONNX models of a model repository of Triton, as overlapd import reads it")
 	targetFlag(cmd, &o.target)
@@ -79,8 +80,32 @@ does, and the log says what became of it.`,
 	f.BoolVar(&o.follow, "follow", false, "reload when the file of --config has changed, as SIGHUP does")
 	cmd.MarkFlagsMutuallyExclusive("config", "embedded", "model-repository")
 	cmd.MarkFlagsMutuallyExclusive("follow", "embedded", "model-repository")
+	takeLocal(cmd, &o.path, "embedded", "model-repository")
 	f.BoolVar(&o.dryRun, "dry-run", false, "print how a GPU would be divided and who would have how much of its memory, and change nothing")
 	return cmd
+}
+
+// localConfig is the configuration of commands that are told of none, in their working folder.
+const localConfig = "overlapd.toml"
+
+// takeLocal has a command take localConfig without --config, unless one of the flags is given
+// that say what to use instead.
+func takeLocal(cmd *cobra.Command, path *string, instead ...string) {
+	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
+		if *path == "" && !slices.ContainsFunc(instead, cmd.Flags().Changed) {
+			*path = local(cmd)
+		}
+	}
+}
+
+// local returns localConfig, or nothing where there is no such file. It says which file is
+// taken, since nobody has named it.
+func local(cmd *cobra.Command) string {
+	if info, err := os.Stat(localConfig); err != nil || !info.Mode().IsRegular() {
+		return ""
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "overlapd: the configuration is %s in this folder\n", localConfig)
+	return localConfig
 }
 
 // serveOptions are the flags that choose a configuration and change it.
@@ -119,7 +144,7 @@ func (o *serveOptions) config() (config.Config, error) {
 			return c, err
 		}
 	default:
-		return c, errors.New("which configuration? Give --config FILE, or --embedded to try overlapd out")
+		return c, errors.New("which configuration? There is no " + localConfig + " in this folder: give --config FILE, or --embedded to try overlapd out")
 	}
 	c.Listen, c.GRPCListen, c.Policy = cmp.Or(o.listen, c.Listen), cmp.Or(o.grpc, c.GRPCListen), cmp.Or(o.policy, c.Policy)
 	if err := runOn(&c, o.on); err != nil {
