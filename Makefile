@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
 
-ORT_VERSION := 1.30.0
+ORT_VERSION := 1.32.0
 CACHE_DIR   ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/overlapd
 ORT_DIR     := $(CACHE_DIR)/onnxruntime-$(ORT_VERSION)-cpu
 ORT_LIB     := $(ORT_DIR)/libonnxruntime.so.1
@@ -138,7 +138,7 @@ lint: ## golangci-lint, if it is installed
 
 ort: $(ORT_LIB) ## fetch the pinned libonnxruntime into the user's cache
 
-$(ORT_LIB):
+$(ORT_LIB) $(ORT_DIR)/ThirdPartyNotices.txt:
 	scripts/fetch-ort '$(ORT_VERSION)' '$(ORT_DIR)'
 
 solver: $(SOLVER) ## fetch the pinned solver HiGHS into the user's cache, where overlapd plan finds it
@@ -147,9 +147,6 @@ $(SOLVER):
 	scripts/fetch-highs '$(HIGHS_VERSION)' '$(@D)'
 
 ort-notices: $(ORT_DIR)/ThirdPartyNotices.txt ## the notices that packages carry with it
-
-$(ORT_DIR)/ThirdPartyNotices.txt:
-	scripts/fetch-ort '$(ORT_VERSION)' '$(ORT_DIR)' notices
 
 clean: ## remove what was built, not what was fetched
 	rm -rf bin

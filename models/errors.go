@@ -12,8 +12,7 @@ var (
 	// ErrNotONNX is returned when the bytes are not an ONNX model.
 	ErrNotONNX = errors.New("not an ONNX model")
 
-	// ErrVersion is returned when the file is of an IR version that overlapd
-	// does not read.
+	// ErrVersion is returned when the file is of an IR version older than overlapd reads.
 	ErrVersion = errors.New("unsupported IR version")
 
 	// ErrGraph is returned when the file is well formed but breaks a rule of

@@ -2,12 +2,9 @@ package models
 
 import "fmt"
 
-// These are the IR versions that overlapd reads. A later one may put data
-// where this reader does not look.
-const (
-	minIRVersion = 3
-	maxIRVersion = 13
-)
+// minIRVersion is the first IR version that overlapd reads. Which is the last one, the
+// ONNX Runtime that loads the model decides: a newer one takes newer models.
+const minIRVersion = 3
 
 // Parse reads a model that lies in memory. It may not refer to external data.
 // The File refers to data, which must not change while it is in use.
@@ -93,9 +90,9 @@ func (p *parser) model(f *File) error {
 	if graph == nil {
 		return refuse(ErrNotONNX, "it has no graph")
 	}
-	if f.IRVersion < minIRVersion || f.IRVersion > maxIRVersion {
-		return refuse(ErrVersion, "IR version %d is not between %d and %d; export the model anew",
-			f.IRVersion, minIRVersion, maxIRVersion)
+	if f.IRVersion < minIRVersion {
+		return refuse(ErrVersion, "IR version %d is older than %d; export the model again with a newer exporter",
+			f.IRVersion, minIRVersion)
 	}
 	return p.mainGraph(f, graph)
 }

@@ -24,6 +24,8 @@ func elementBits(t DataType) int64 {
 	switch t {
 	case 17, 18, 19, 20, 24: // the float8 types
 		return 8
+	case 27, 28: // the float6 types
+		return 6
 	case 21, 22, 23: // uint4, int4, float4e2m1
 		return 4
 	case 25, 26: // uint2, int2

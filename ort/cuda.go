@@ -19,7 +19,7 @@ import (
 const CUDAProvider = "CUDAExecutionProvider"
 
 const (
-	cudaRemedy = "take libonnxruntime from the PyPI package onnxruntime-gpu " + PinnedVersion +
+	cudaRemedy = "take libonnxruntime from the PyPI package onnxruntime-gpu " + PinnedCUDAVersion +
 		" for CUDA 13 and set " + PathVariable + " to it"
 	cudaLibrariesRemedy = "its libonnxruntime_providers_cuda.so and libonnxruntime_providers_shared.so must lie beside " +
 		"libonnxruntime.so.1, and the driver's libcuda.so.1, cuDNN 9 and CUDA's cuBLAS, cuFFT, cuRAND and runtime must be found " +

@@ -35,8 +35,12 @@ import (
 	"unsafe"
 )
 
-// PinnedVersion is the version of ONNX Runtime that overlapd is tested with.
-const PinnedVersion = "1.30.0"
+// These are the versions of ONNX Runtime that overlapd is tested with: the build for the
+// CPU, and the one for CUDA, which is released later.
+const (
+	PinnedVersion     = "1.32.0"
+	PinnedCUDAVersion = "1.30.0"
+)
 
 // apiVersion is the oldest version of the ABI that has every function in
 // abi.h; it is the minor version of the first release with it.
@@ -97,9 +101,9 @@ func (l *Library) Version() string { return l.version }
 // Path returns the path the library was loaded from.
 func (l *Library) Path() string { return l.path }
 
-// Pinned reports whether the library is the version that overlapd is tested
+// Pinned reports whether the library is of a version that overlapd is tested
 // with. Another version works, but is worth a warning.
-func (l *Library) Pinned() bool { return l.version == PinnedVersion }
+func (l *Library) Pinned() bool { return l.version == PinnedVersion || l.version == PinnedCUDAVersion }
 
 // Providers returns the execution providers that the library was built with. Whether
 // they can be used on this machine is another question: see Env.ProbeCUDA.

@@ -11,7 +11,7 @@ import (
 
 func TestOpen(t *testing.T) {
 	l := openLibrary(t)
-	if l.Version() == "" || l.Path() == "" || l.Pinned() != (l.Version() == PinnedVersion) {
+	if l.Version() == "" || l.Path() == "" || l.Pinned() != (l.Version() == PinnedVersion || l.Version() == PinnedCUDAVersion) {
 		t.Errorf("%s is version %q, pinned %v", l.Path(), l.Version(), l.Pinned())
 	}
 	again, err := Open(l.Path())
@@ -67,9 +67,10 @@ func TestOpenAnotherVersion(t *testing.T) {
 			t.Errorf("%s is version %s, pinned %v", version, l.Version(), l.Pinned())
 		}
 	}
-	l, err := Open(fake(t, PinnedVersion))
-	if err != nil || !l.Pinned() {
-		t.Errorf("the pinned version is not: %v", err)
+	for _, version := range []string{PinnedVersion, PinnedCUDAVersion} {
+		if l, err := Open(fake(t, version)); err != nil || !l.Pinned() {
+			t.Errorf("the pinned version %s is not: %v", version, err)
+		}
 	}
 }
 

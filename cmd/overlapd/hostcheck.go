@@ -513,7 +513,7 @@ func (l *looking) lookAtRuntime(ctx context.Context) {
 		return // the caller, which looked for it, reports that
 	}
 	if !slices.Contains(l.Providers, "CUDAExecutionProvider") {
-		l.add("ort-cpu", "path", l.RuntimePath, "providers", joined(l.Providers), "pinned", ort.PinnedVersion)
+		l.add("ort-cpu", "path", l.RuntimePath, "providers", joined(l.Providers), "pinned", ort.PinnedCUDAVersion)
 		return
 	}
 	folder := filepath.Dir(l.RuntimePath)
