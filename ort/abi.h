@@ -154,7 +154,6 @@ ORT_7(259, CreateAndRegisterAllocatorV2, OrtEnv *, const char *, const OrtMemory
 ORT_1(10, CreateSessionOptions, OrtSessionOptions **)
 ORT_2(11, SetOptimizedModelFilePath, OrtSessionOptions *, const char *)
 ORT_2(20, SetSessionLogId, OrtSessionOptions *, const char *)
-ORT_2(22, SetSessionLogSeverityLevel, OrtSessionOptions *, int)
 ORT_2(23, SetSessionGraphOptimizationLevel, OrtSessionOptions *, int)
 ORT_1(120, DisablePerSessionThreads, OrtSessionOptions *)
 ORT_2(24, SetIntraOpNumThreads, OrtSessionOptions *, int)

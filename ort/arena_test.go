@@ -32,7 +32,7 @@ func TestSharedArena(t *testing.T) {
 // TestArenaLimit has a run fail that would take too much, in one step and as a value
 // of the caller's, and run once there is room.
 func TestArenaLimit(t *testing.T) {
-	e := openEnv(t, EnvOptions{IntraThreads: 1, LogLevel: LogFatal})
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
 	const bytes = 1 << 22
 	x, _ := floats(t, e, []int64{bytes / 4})
 	s := newSession(t, e, add())

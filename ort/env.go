@@ -13,12 +13,9 @@ import (
 	"unsafe"
 )
 
-// Levels of what the runtime writes to stderr, as it numbers them.
-const (
-	LogWarning = 2 + iota
-	LogError
-	LogFatal
-)
+// logFatal is the least severe message that the runtime may write to stderr, as it numbers
+// them. What fails is returned as an error, whose message it would write there as well.
+const logFatal = 4
 
 // EnvOptions configures an Env. The zero value is usable.
 type EnvOptions struct {
@@ -28,9 +25,6 @@ type EnvOptions struct {
 	IntraThreads int
 	// Spin lets waiting threads burn their core for a while before they sleep.
 	Spin bool
-	// LogLevel is the least severe message that the runtime writes to stderr,
-	// LogWarning if it is 0.
-	LogLevel int
 	// Name appears in log messages.
 	Name string
 }
@@ -59,9 +53,6 @@ var envOpen atomic.Bool
 func (l *Library) NewEnv(options EnvOptions) (*Env, error) {
 	if !envOpen.CompareAndSwap(false, true) {
 		return nil, ErrEnvOpen
-	}
-	if options.LogLevel == 0 {
-		options.LogLevel = LogWarning
 	}
 	e := &Env{lib: l, options: options}
 	if err := e.create(); err != nil {
@@ -94,7 +85,7 @@ func (e *Env) create() error {
 		func() *C.OrtStatus { return C.ort_SetGlobalInterOpNumThreads(l.api, threads, 1) },
 		func() *C.OrtStatus { return C.ort_SetGlobalSpinControl(l.api, threads, flag(e.options.Spin)) },
 		func() *C.OrtStatus {
-			return C.ort_CreateEnvWithGlobalThreadPools(l.api, C.int(e.options.LogLevel), name, threads, &e.env)
+			return C.ort_CreateEnvWithGlobalThreadPools(l.api, logFatal, name, threads, &e.env)
 		},
 		func() *C.OrtStatus { return C.ort_DisableTelemetryEvents(l.api, e.env) },
 		func() *C.OrtStatus { return C.ort_GetAllocatorWithDefaultOptions(l.api, &e.allocator) },

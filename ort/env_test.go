@@ -9,7 +9,7 @@ import (
 )
 
 func TestEnvReportsLeaks(t *testing.T) {
-	e, err := openLibrary(t).NewEnv(EnvOptions{IntraThreads: 1, LogLevel: LogFatal})
+	e, err := openLibrary(t).NewEnv(EnvOptions{IntraThreads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestEnvReportsLeaks(t *testing.T) {
 func TestOneEnv(t *testing.T) {
 	l := openLibrary(t)
 	for range 3 {
-		e, err := l.NewEnv(EnvOptions{IntraThreads: 1, LogLevel: LogFatal})
+		e, err := l.NewEnv(EnvOptions{IntraThreads: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestEnvOptionErrors(t *testing.T) {
 	if e, err := l.NewEnv(EnvOptions{IntraThreads: -1}); err == nil {
 		t.Errorf("a pool of -1 threads was made: %v", e.Close())
 	}
-	e, err := l.NewEnv(EnvOptions{IntraThreads: 2, Spin: true, Name: "again", LogLevel: LogFatal})
+	e, err := l.NewEnv(EnvOptions{IntraThreads: 2, Spin: true, Name: "again"})
 	if err != nil {
 		t.Fatalf("after a failure: %v", err)
 	}
@@ -79,7 +79,7 @@ func TestEnvOptionErrors(t *testing.T) {
 }
 
 func TestClosedEnv(t *testing.T) {
-	e, err := openLibrary(t).NewEnv(EnvOptions{IntraThreads: 1, LogLevel: LogFatal})
+	e, err := openLibrary(t).NewEnv(EnvOptions{IntraThreads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

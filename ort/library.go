@@ -126,7 +126,7 @@ func (l *Library) check(status *C.OrtStatus) error {
 		return nil
 	}
 	defer C.ort_ReleaseStatus(l.api, status)
-	return &Error{codeName(int(C.ort_GetErrorCode(l.api, status))), C.GoString(C.ort_GetErrorMessage(l.api, status))}
+	return &Error{codeName(int(C.ort_GetErrorCode(l.api, status))), l.explain(C.GoString(C.ort_GetErrorMessage(l.api, status)))}
 }
 
 // noTelemetry is what keeps ONNX Runtime from collecting what it is used for.

@@ -33,9 +33,6 @@ func openLibrary(t testing.TB) *Library {
 // openEnv returns an Env that is closed, and checked for leaks, after the test.
 func openEnv(t testing.TB, o EnvOptions) *Env {
 	t.Helper()
-	if o.LogLevel == 0 {
-		o.LogLevel = LogFatal
-	}
 	e, err := openLibrary(t).NewEnv(o)
 	if err != nil {
 		t.Fatal(err)

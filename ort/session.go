@@ -223,8 +223,6 @@ type SessionOptions struct {
 	Config map[string]string
 	// LogID names the session in log messages and errors.
 	LogID string
-	// LogLevel is the Env's if it is 0.
-	LogLevel int
 }
 
 // sessionOptions is what the runtime takes. The caller releases it.
@@ -246,9 +244,6 @@ func (e *Env) sessionOptions(o SessionOptions) (*C.OrtSessionOptions, error) {
 	}
 	if err == nil {
 		err = e.addConfig(options, "session.use_env_allocators", "1")
-	}
-	if err == nil && o.LogLevel != 0 {
-		err = l.check(C.ort_SetSessionLogSeverityLevel(l.api, options, C.int(o.LogLevel)))
 	}
 	if err == nil && o.LogID != "" {
 		id := C.CString(o.LogID)

@@ -157,7 +157,6 @@ func TestSessionOptions(t *testing.T) {
 		OptimizedModelPath: path,
 		Config:             map[string]string{"session.disable_prepacking": "1"},
 		LogID:              "chain",
-		LogLevel:           LogFatal,
 	})
 	if s.name != "chain" {
 		t.Errorf("the name is %q", s.name)

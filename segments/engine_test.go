@@ -36,7 +36,6 @@ func openEnvWith(t testing.TB, o ort.EnvOptions) *ort.Env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.LogLevel = ort.LogFatal
 	env, err := lib.NewEnv(o)
 	if err != nil {
 		t.Fatal(err)
@@ -204,7 +203,7 @@ type whole struct {
 
 func openWhole(t testing.TB, env *ort.Env, path string) *whole {
 	t.Helper()
-	s, err := env.NewSessionFromFile(path, ort.SessionOptions{Optimize: true, LogLevel: ort.LogFatal})
+	s, err := env.NewSessionFromFile(path, ort.SessionOptions{Optimize: true})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,7 +85,6 @@ func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string) (pa
 	options := ort.SessionOptions{
 		Optimize: true,
 		LogID:    "optimize",
-		LogLevel: ort.LogError, // a warning that the file is for this machine only
 	}
 	d.Session(&options, false)
 	if large(f) {

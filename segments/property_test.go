@@ -185,7 +185,7 @@ func TestInterleavedBatchesOnGPU(t *testing.T) {
 func checkInterleaved(t *testing.T, rt *rapid.T, env *ort.Env, device *Device) {
 	g, steps := drawGraph(rt)
 	path := g.write(t)
-	session, err := env.NewSessionFromFile(path, ort.SessionOptions{Optimize: true, LogLevel: ort.LogFatal})
+	session, err := env.NewSessionFromFile(path, ort.SessionOptions{Optimize: true})
 	if err != nil {
 		rt.Fatalf("%s: %v", steps, err)
 	}

@@ -50,7 +50,6 @@ func LoadONNX(spec wire.LoadSpec, memory worker.Memory, progress worker.Progress
 		Name:         spec.Service,
 		IntraThreads: max(spec.Threads, 1),
 		Spin:         spec.Spin,
-		LogLevel:     ort.LogFatal, // what fails is returned as an error
 	})
 	if err != nil {
 		return nil, err

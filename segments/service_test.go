@@ -317,7 +317,7 @@ func TestServiceClosesItsDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env, err := lib.NewEnv(ort.EnvOptions{IntraThreads: 1, LogLevel: ort.LogFatal})
+	env, err := lib.NewEnv(ort.EnvOptions{IntraThreads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -157,7 +157,7 @@ func bareEngine(args []string) error {
 	if err != nil {
 		return err
 	}
-	env, err := lib.NewEnv(ort.EnvOptions{IntraThreads: threads, LogLevel: ort.LogError})
+	env, err := lib.NewEnv(ort.EnvOptions{IntraThreads: threads})
 	if err != nil {
 		return err
 	}

@@ -188,7 +188,7 @@ func (o *inspectOptions) optimized(path string) (*inspection, error) {
 	if err != nil {
 		return nil, err
 	}
-	env, err := lib.NewEnv(ort.EnvOptions{IntraThreads: o.threads, LogLevel: ort.LogError})
+	env, err := lib.NewEnv(ort.EnvOptions{IntraThreads: o.threads})
 	if err != nil {
 		return nil, err
 	}

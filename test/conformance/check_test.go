@@ -45,7 +45,7 @@ func (c *checker) check(m model) result {
 }
 
 func (c *checker) compare(m model, r *result) error {
-	whole, err := c.env.NewSessionFromFile(m.Path, ort.SessionOptions{Optimize: true, LogLevel: ort.LogFatal})
+	whole, err := c.env.NewSessionFromFile(m.Path, ort.SessionOptions{Optimize: true})
 	if err != nil {
 		return fmt.Errorf("%w: %w", errPlain, err)
 	}

@@ -230,7 +230,7 @@ func compareAll(in io.Reader, out io.Writer, crash bool) (err error) {
 		return err
 	}
 	// One thread, so that sums are formed in one order.
-	env, err := lib.NewEnv(ort.EnvOptions{Name: "conformance", IntraThreads: 1, LogLevel: ort.LogFatal})
+	env, err := lib.NewEnv(ort.EnvOptions{Name: "conformance", IntraThreads: 1})
 	if err != nil {
 		return err
 	}

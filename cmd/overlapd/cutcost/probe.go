@@ -157,7 +157,7 @@ func (p *probe) load() error {
 		return err
 	}
 	p.env, err = lib.NewEnv(ort.EnvOptions{
-		IntraThreads: p.spec.Threads, Spin: p.spec.Spin, LogLevel: ort.LogError,
+		IntraThreads: p.spec.Threads, Spin: p.spec.Spin,
 	})
 	if err != nil {
 		return err

@@ -1,0 +1,121 @@
+package ort
+
+import (
+	"regexp"
+	"strings"
+)
+
+// What ONNX Runtime puts between the words of a message: colours for a terminal, and where
+// in its source the message was written. With a path that is followed by the signature of
+// a function, without one by the function's name.
+var (
+	colours   = regexp.MustCompile("\x1b\\[[0-9;]*m")
+	placed    = regexp.MustCompile(`(^|\s)/\S+\.(?:cc|cpp|cu|cuh|h|hpp):\d+ `)
+	named     = regexp.MustCompile(`(^|\s)[\w.-]+\.(?:cc|cpp|cu|cuh|h|hpp):\d+ (?:operator\(\)|[\w~]+) `)
+	condition = regexp.MustCompile(`^.*? was false\. ?(.+)`)
+)
+
+// clean returns a message of ONNX Runtime on one line, without colours, without places in
+// its source, and without the C++ condition that a check states before it says what is wrong.
+func clean(message string) string {
+	message, _, _ = strings.Cut(colours.ReplaceAllString(message, ""), "\nStacktrace:")
+	message = strings.Join(strings.Fields(message), " ")
+	for {
+		at := placed.FindStringIndex(message)
+		skip := 0
+		if at != nil {
+			skip = signature(message[at[1]:])
+		} else if at = named.FindStringIndex(message); at == nil {
+			return strings.TrimSpace(message)
+		}
+		rest := strings.TrimLeft(message[at[1]+skip:], " ")
+		message = strings.TrimRight(message[:at[0]], " ") + " " + condition.ReplaceAllString(rest, "$1")
+	}
+}
+
+// signature returns how long the signature of a C++ function is that s begins with, 0 if it
+// begins with none.
+func signature(s string) int {
+	open := parameters(s)
+	if open < 0 {
+		return 0
+	}
+	end := open
+	for { // operator()(int), f(int)::<lambda(float)>, f(T) const [with T = float]
+		switch rest := s[end:]; {
+		case strings.HasPrefix(rest, "("), strings.HasPrefix(rest, " [with "):
+			end += closing(rest)
+		case strings.HasPrefix(rest, " const"):
+			end += len(" const")
+		case strings.HasPrefix(rest, "::<lambda"):
+			end += len("::") + closing(rest[len("::"):])
+		default:
+			return end
+		}
+	}
+}
+
+// parameters returns where the parameters of the function begin in whose signature s
+// begins, -1 if it does not begin with one.
+func parameters(s string) int {
+	depth := 0
+	for i, c := range s {
+		switch c {
+		case '<':
+			depth++
+		case '>':
+			depth--
+		case '(':
+			if depth == 0 {
+				return i
+			}
+		case '.', ';', '\'', '"', '{':
+			if depth == 0 {
+				return -1 // a sentence
+			}
+		}
+	}
+	return -1
+}
+
+// closing returns where the bracket is closed that s begins with, behind a space at most,
+// and all of s if it is not.
+func closing(s string) int {
+	depth := 0
+	for i, c := range s {
+		switch c {
+		case '(', '[', '<', '{':
+			depth++
+		case ')', ']', '>', '}':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return len(s)
+}
+
+// remedies are what to do about messages that a user can do something about. Each is found
+// by words of the message, which ends before others.
+var remedies = []struct{ words, end, remedy string }{
+	{"max supported IR version", "", newer},
+	{"official released onnx opset versions", "", newer},
+	{"Failed to construct locale", ":locale::facet", "install that locale (Debian: apt-get install locales-all), or export the model with one that this host has (locale -a lists them)"},
+}
+
+const newer = "export the model for a version that is supported, or set " + PathVariable + " to an ONNX Runtime newer than VERSION"
+
+// explain returns a message of the library, cleaned, with what to do about it.
+func (l *Library) explain(message string) string {
+	message = clean(message)
+	for _, r := range remedies {
+		if !strings.Contains(message, r.words) {
+			continue
+		}
+		if r.end != "" {
+			message, _, _ = strings.Cut(message, r.end)
+		}
+		return strings.TrimRight(message, ".") + "; " + strings.ReplaceAll(r.remedy, "VERSION", l.version)
+	}
+	return message
+}
