@@ -35,13 +35,16 @@ const (
 // Variant is a model that can answer for a service.
 type Variant struct {
 	Name     string    `json:"name"`
-	Hash     string    `json:"hash,omitempty"` // of the model's file; empty if unknown
+	Hash     string    `json:"hash,omitempty"` // as [models.MeasuredAs] names the model; empty if unknown
 	Accuracy float64   `json:"accuracy"`       // above 0, and more is better
 	Latency  []float64 `json:"latency_ms"`     // of a batch of 1, 2 and so on, for as many as it may have
 }
 
 // Worker is one of several equal workers, and what comes to them.
 type Worker struct {
+	// Device is where latencies were measured, as [models.MeasuredOn] names it; empty if unknown.
+	Device string `json:"device"`
+
 	Variants []Variant `json:"variants"`
 	Target   float64   `json:"target_ms"` // from a query's arrival to its answer
 	Workers  int       `json:"workers"`   // among which the queries are dealt out in turn

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/textfile"
 )
 
@@ -29,8 +30,7 @@ const (
 type Set struct {
 	Worker // Rate is the highest load
 
-	Device string    `json:"device"` // on which the latencies were measured; empty if unknown
-	Made   time.Time `json:"made"`
+	Made time.Time `json:"made"`
 
 	// Note says why the set ends at a lower load, or has larger gaps, than it should.
 	Note string `json:"note,omitempty"`
@@ -134,32 +134,67 @@ func (s *Set) gap() (gap, middle float64) {
 	return gap, middle
 }
 
-// Fits returns an error that says how a device, a target and variants, whatever their order,
-// differ from those that the set was made for. An empty device and an empty hash fit any.
-// Latencies are not compared.
-func (s *Set) Fits(device string, target float64, workers int, variants []Variant) error {
+// Fits returns an error that lists what differs between a worker and the one that the set was
+// made for: the device, the target, how many workers there are, and the variants, whatever
+// their order. An empty device and an empty hash fit any. Latencies are not compared.
+func (s *Set) Fits(w *Worker) error {
 	var faults []error
 	bad := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	differ := func(what string, ours, theirs any) {
-		if ours != theirs && ours != "" && theirs != "" {
+		if ours != theirs {
 			bad("%s is %v, and they are for %v", what, ours, theirs)
 		}
 	}
-	differ("the device", device, s.Device)
-	differ("the target in ms", target, s.Target)
-	differ("the number of workers", workers, s.Workers)
-	differ("the number of variants", len(variants), len(s.Variants))
+	if w.Device != s.Device && w.Device != "" && s.Device != "" {
+		ours, theirs := models.DevicesDiffer(w.Device, s.Device)
+		differ("the device", ours, theirs)
+	}
+	differ("the target in ms", w.Target, s.Target)
+	differ("the number of workers", w.Workers, s.Workers)
+	differ("the number of variants", len(w.Variants), len(s.Variants))
 	for _, theirs := range s.Variants {
-		at := slices.IndexFunc(variants, func(v Variant) bool { return v.Name == theirs.Name })
-		if at < 0 {
+		ours := w.variant(theirs.Name)
+		if ours == nil {
 			bad("there is no variant %s, which they have", theirs.Name)
 			continue
 		}
-		differ("the accuracy of "+theirs.Name, variants[at].Accuracy, theirs.Accuracy)
-		differ("the model of "+theirs.Name, variants[at].Hash, theirs.Hash)
+		differ("the accuracy of "+theirs.Name, ours.Accuracy, theirs.Accuracy)
+		if ours.Hash != theirs.Hash && ours.Hash != "" && theirs.Hash != "" {
+			has, had := models.ModelsDiffer(ours.Hash, theirs.Hash)
+			bad("variant %s has %s, and they were made with %s", theirs.Name, has, had)
+		}
 	}
 	if len(faults) > 0 {
 		return fmt.Errorf("%w: %w; %s", errOther, errors.Join(faults...), setRemedy)
+	}
+	return nil
+}
+
+// drift is the factor by which a latency may change before policies are solved again.
+const drift = 1.2
+
+// Drifted reports whether a worker needs other policies: the set does not fit it, or a variant
+// takes more or less time than it did. A batch that only one of the two has, or that is longer
+// than the queue, is not compared.
+func (s *Set) Drifted(w *Worker) bool {
+	if s.Fits(w) != nil {
+		return true
+	}
+	return slices.ContainsFunc(s.Variants, func(then Variant) bool {
+		now := w.variant(then.Name).Latency
+		for n, before := range then.Latency[:min(len(then.Latency), len(now), s.Queue)] {
+			if ratio := now[n] / before; ratio > drift || ratio < 1/drift {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// variant returns the variant of a name, nil if there is none.
+func (w *Worker) variant(name string) *Variant {
+	if i := slices.IndexFunc(w.Variants, func(v Variant) bool { return v.Name == name }); i >= 0 {
+		return &w.Variants[i]
 	}
 	return nil
 }
@@ -195,14 +230,23 @@ var setKind = textfile.Kind[setFile]{
 	Remedy:   setRemedy,
 }
 
-// ReadSet reads a file of policies and checks it. What it is used for must still be compared
-// with [Set.Fits].
-func ReadSet(path string) (*Set, error) {
+// ReadSet reads the policies for a worker from a regular file. What it returns is whole, with a
+// choice of a variant that is there for every queue and every slack, and fits the worker:
+// whoever follows it need not check an index.
+func ReadSet(path string, w *Worker) (*Set, error) {
+	err := textfile.Regular(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w; %s", err, setRemedy)
+	}
 	f, err := setKind.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	return f.set(), nil
+	s := f.set()
+	if err := s.Fits(w); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return s, nil
 }
 
 // WriteFile writes the set to a file, whole or not at all.

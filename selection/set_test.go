@@ -138,15 +138,15 @@ func TestSetRoundTrips(t *testing.T) {
 		},
 	} {
 		s := smallSet(t, change)
-		read, err := ReadSet(written(t, s))
+		read, err := ReadSet(written(t, s), &s.Worker)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if diff := cmp.Diff(s, read, cmp.AllowUnexported(Policy{}, action{})); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
-		if err := read.Fits("here", s.Target, s.Workers, s.Variants); err != nil {
-			t.Errorf("%s: %v", name, err)
+		if read.Drifted(&s.Worker) {
+			t.Errorf("%s: the policies have drifted from themselves", name)
 		}
 	}
 }
@@ -201,7 +201,7 @@ func refused(t *testing.T, name, text string, kind error, want string) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, err := ReadSet(path)
+	_, err := ReadSet(path, new(Worker))
 	if !errors.Is(err, kind) {
 		t.Fatalf("%s: %v", name, err)
 	}
@@ -214,21 +214,50 @@ func refused(t *testing.T, name, text string, kind error, want string) {
 
 func TestSetFits(t *testing.T) {
 	s := smallSet(t, nil)
-	for want, change := range map[string]func(v []Variant, device *string, target *float64, workers *int) []Variant{
-		"": func(v []Variant, _ *string, _ *float64, _ *int) []Variant { slices.Reverse(v); return v },
-		`the device is far, and they are for here`:        func(v []Variant, d *string, _ *float64, _ *int) []Variant { *d = "far"; return v },
-		"the target in ms is 90, and they are for 100":    func(v []Variant, _ *string, t *float64, _ *int) []Variant { *t = 90; return v },
-		"the number of workers is 2, and they are for 3":  func(v []Variant, _ *string, _ *float64, k *int) []Variant { *k = 2; return v },
-		"the model of fast is ffff, and they are for 012": func(v []Variant, _ *string, _ *float64, _ *int) []Variant { v[0].Hash = "ffff"; return v },
-		"the accuracy of mean is 76, and they are for 75": func(v []Variant, _ *string, _ *float64, _ *int) []Variant { v[1].Accuracy = 76; return v },
-		"there is no variant slow, which they have":       func(v []Variant, _ *string, _ *float64, _ *int) []Variant { return v[:2] },
-		"the number of variants is 4, and they are for 3": func(v []Variant, _ *string, _ *float64, _ *int) []Variant { return append(v, Variant{Name: "new"}) },
+	for want, change := range map[string]func(w *Worker){
+		"": func(w *Worker) { slices.Reverse(w.Variants) },
+		"the device is far, and they are for here":        func(w *Worker) { w.Device = "far" },
+		"the target in ms is 90, and they are for 100":    func(w *Worker) { w.Target = 90 },
+		"the number of workers is 2, and they are for 3":  func(w *Worker) { w.Workers = 2 },
+		"variant fast has model file ffff, and they were": func(w *Worker) { w.Variants[0].Hash = "ffff" },
+		"the accuracy of mean is 76, and they are for 75": func(w *Worker) { w.Variants[1].Accuracy = 76 },
+		"there is no variant slow, which they have":       func(w *Worker) { w.Variants = w.Variants[:2] },
+		"the number of variants is 4, and they are for 3": func(w *Worker) { w.Variants = append(w.Variants, Variant{Name: "new"}) },
 	} {
-		device, target, workers := "here", s.Target, s.Workers
-		variants := change(slices.Clone(s.Variants), &device, &target, &workers)
-		if err := s.Fits(device, target, workers, variants); (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), setRemedy)) {
+		w := s.Worker
+		w.Variants = slices.Clone(s.Variants)
+		change(&w)
+		path := written(t, s)
+		if _, err := ReadSet(path, &w); (err == nil) != (want == "") || err != nil && (!strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), setRemedy)) {
 			t.Errorf("%q is not in: %v", want, err)
 		}
+		if s.Drifted(&w) != (want != "") {
+			t.Errorf("%q: it has drifted: %v", want, want == "")
+		}
+	}
+}
+
+// Latencies are compared as far as both have them and a queue can be.
+func TestSetDrifts(t *testing.T) {
+	s := smallSet(t, nil)
+	change := func(n int, to float64) *Worker {
+		w := s.Worker
+		w.Variants = slices.Clone(s.Variants)
+		w.Variants[0].Latency = append(slices.Clone(w.Variants[0].Latency), 1e6, 1e6)[:n]
+		w.Variants[0].Latency[n-1] *= to
+		return &w
+	}
+	most := len(s.Variants[0].Latency)
+	for name, drifted := range map[*Worker]bool{
+		change(1, 1.1): false, change(1, 1.3): true, change(most, 0.7): true, change(most+1, 1): false, change(most+2, 2): false,
+	} {
+		if got := s.Drifted(name); got != drifted {
+			t.Errorf("with %v ms: %v", name.Variants[0].Latency, got)
+		}
+	}
+	s.Queue = 1
+	if s.Drifted(change(2, 2)) {
+		t.Error("a batch that is longer than the queue is compared")
 	}
 }
 
@@ -250,8 +279,8 @@ func FuzzReadSet(f *testing.F) {
 			return
 		}
 		s := file.set()
-		if err := s.Fits(s.Device, s.Target, s.Workers, s.Variants); err != nil {
-			t.Errorf("a set does not fit itself: %v", err)
+		if s.Drifted(&s.Worker) {
+			t.Errorf("a set does not fit itself: %v", s.Fits(&s.Worker))
 		}
 		for _, rate := range []float64{0, s.Rate, 2 * s.Rate} {
 			for n := range s.Queue + 2 {

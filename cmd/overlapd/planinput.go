@@ -134,15 +134,15 @@ func profileTimes(c *config.Config, path string) (times [][]soloTime, err error)
 }
 
 // selectable returns a worker with the variants of a service of a configuration, with the
-// times that the profile of an emulated device has, or that a daemon has measured, and the
-// name of that device. Of sequences the longest count.
-func selectable(path, service string) (w selection.Worker, device string, err error) {
+// times that the profile of an emulated device has, or that a daemon has measured. Of
+// sequences the longest count.
+func selectable(path, service string) (w selection.Worker, err error) {
 	c, err := config.Load(path)
 	if err != nil {
-		return w, "", err
+		return w, err
 	}
 	if s := c.Service(service); s == nil || len(s.Variants) == 0 {
-		return w, "", fmt.Errorf("%s has no service %q with variants; name one that has", path, service)
+		return w, fmt.Errorf("%s has no service %q with variants; name one that has", path, service)
 	}
 	w = selection.Worker{Workers: len(c.On(service)), Target: float64(c.Service(service).Target) / float64(time.Millisecond)}
 	c = c.Expanded()
@@ -153,15 +153,16 @@ func selectable(path, service string) (w selection.Worker, device string, err er
 		m, err = measuredTimes(&c)
 	}
 	if err != nil {
-		return w, "", err
+		return w, err
 	}
+	w.Device = m.device
 	for i, s := range c.Services {
 		of, variant := s.Of()
 		switch {
 		case of != service:
 			continue
 		case len(m.times[i]) == 0:
-			return w, "", fmt.Errorf("variant %s of %s was never measured; run the daemon, which measures it when it starts, or give --profile", variant.Name, service)
+			return w, fmt.Errorf("variant %s of %s was never measured; run the daemon, which measures it when it starts, or give --profile", variant.Name, service)
 		}
 		v := selection.Variant{Name: variant.Name, Accuracy: variant.Accuracy, Latency: latencies(m.times[i], s.MaxBatch)}
 		if m.hashes != nil {
@@ -169,7 +170,7 @@ func selectable(path, service string) (w selection.Worker, device string, err er
 		}
 		w.Variants = append(w.Variants, v)
 	}
-	return w, m.device, nil
+	return w, nil
 }
 
 // latencies returns what the longest sequences take, by batch.

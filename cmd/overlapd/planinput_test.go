@@ -145,16 +145,16 @@ func TestSelectable(t *testing.T) {
 		}
 	}
 	measure("resnet50", 1000)
-	if _, _, err := selectable(path, "s"); err == nil || !strings.Contains(err.Error(), "variant resnet101 of s was never measured") {
+	if _, err := selectable(path, "s"); err == nil || !strings.Contains(err.Error(), "variant resnet101 of s was never measured") {
 		t.Error(err)
 	}
 	measure("resnet101", 2000)
-	w, device, err := selectable(path, "s")
+	w, err := selectable(path, "s")
 	if err != nil {
 		t.Fatal(err)
 	}
 	v := w.Variants[1]
-	if device != "here" || w.Target != 50 || w.Workers != 1 || v.Name != "resnet101" || v.Hash != "hash of resnet101" || v.Accuracy != 71 || len(v.Latency) != longestQueue || v.Latency[2] != 6 {
-		t.Errorf("%q, %+v", device, w)
+	if w.Device != "here" || w.Target != 50 || w.Workers != 1 || v.Name != "resnet101" || v.Hash != "hash of resnet101" || v.Accuracy != 71 || len(v.Latency) != longestQueue || v.Latency[2] != 6 {
+		t.Errorf("%+v", w)
 	}
 }

@@ -129,16 +129,16 @@ func (o *selectionOptions) check(cmd *cobra.Command) error {
 	return errors.Join(checkOut("out", o.out), checkOut("report", o.report))
 }
 
-// read sets the variants to choose from, and, of a configuration, the target and workers that
-// no flag gives. It returns the name of the device, empty if it is unknown.
-func (o *selectionOptions) read(cmd *cobra.Command) (device string, err error) {
+// read sets the variants to choose from, and, of a configuration, the device, and the target
+// and workers that no flag gives.
+func (o *selectionOptions) read(cmd *cobra.Command) (err error) {
 	w := &o.worker
 	w.Target = float64(o.target) / float64(time.Millisecond)
 	switch {
 	case o.config != "":
 		var of selection.Worker
-		of, device, err = selectable(o.config, o.service)
-		if w.Variants = of.Variants; !cmd.Flags().Changed("target") {
+		of, err = selectable(o.config, o.service)
+		if w.Device, w.Variants = of.Device, of.Variants; !cmd.Flags().Changed("target") {
 			w.Target = of.Target
 		}
 		if !cmd.Flags().Changed("workers") {
@@ -150,7 +150,7 @@ func (o *selectionOptions) read(cmd *cobra.Command) (device string, err error) {
 		w.Variants, err = selection.ReadRAMSIS(o.data, o.task)
 	}
 	if err != nil {
-		return "", err
+		return err
 	}
 	if o.models > 0 {
 		w.Variants = selection.Resize(selection.Front(w.Variants), o.models)
@@ -163,7 +163,7 @@ func (o *selectionOptions) read(cmd *cobra.Command) (device string, err error) {
 	if o.discretization == "md" {
 		w.Levels = 0
 	}
-	return device, nil
+	return nil
 }
 
 // solve returns the policies for the loads.
@@ -190,8 +190,7 @@ func (o *selectionOptions) run(cmd *cobra.Command) error {
 	if err := o.check(cmd); err != nil {
 		return err
 	}
-	device, err := o.read(cmd)
-	if err != nil {
+	if err := o.read(cmd); err != nil {
 		return err
 	}
 	ctx, stop := interruptible(cmd)
@@ -200,7 +199,6 @@ func (o *selectionOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	s.Device = device
 	p := s.Policies[len(s.Policies)-1]
 	r := &selectionResult{
 		Accuracy: p.Accuracy, Violations: p.Violations, States: p.States, Seconds: time.Since(began).Seconds(), Models: len(p.Variants),

@@ -96,9 +96,6 @@ func (f *fleet) joinFamily(m *member) error {
 	}
 	m.family, m.inputs, m.variant = of, of.inputs, v.Name
 	of.users++
-	if of.file != m.config.Selection {
-		of.file, of.solved = m.config.Selection, 0
-	}
 	return nil
 }
 

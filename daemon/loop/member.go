@@ -170,7 +170,7 @@ type family struct {
 	file    string // of policies, "" to have them calculated
 	refused error  // why there are none
 	solving bool
-	solved  time.Duration // when it last began, 0 for never
+	solved  time.Duration // when it last began, 0 for never with these variants and this file
 }
 
 // gather has a family know the variants that serve, and its front be what they are.
@@ -182,12 +182,12 @@ func (f *family) gather(served []*member) {
 			f.variants = append(f.variants, m)
 		}
 	}
-	if !slices.Equal(before, f.variants) {
-		f.solved = 0
-	}
 	f.front.Retired.Store(len(f.variants) == 0)
 	if len(f.variants) == 0 {
 		return
+	}
+	if file := f.variants[0].config.Selection; file != "" || file != f.file || !slices.Equal(before, f.variants) {
+		f.file, f.solved = file, 0 // a reload may have found the file rewritten
 	}
 	first := f.variants[0].service
 	next := f.front.Successor()

@@ -2,7 +2,6 @@ package loop
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -10,6 +9,12 @@ import (
 )
 
 // selecting keeps the policies by which variants are selected.
+//
+// It runs in the scheduler goroutine, where a panic ends the daemon, and policies come from
+// files, so nothing of a file is an index here: selection.ReadSet returns a set only if it is
+// whole and fits the variants, selection itself compares latencies and makes choices, and what
+// it chooses is a name, which the scheduler looks up ([fleet.Select]). TestPoliciesNeverPanic
+// holds this to files, configurations and reloads that are made up.
 type selecting struct{ *fleet }
 
 // Of what policies are calculated for: queries that may wait, levels of slack, and the lowest
@@ -20,12 +25,8 @@ const (
 	lowestLoad   = 1.0 / 64
 )
 
-// Policies are calculated again when a variant takes so much more or less than when they
-// were, but not sooner than that.
-const (
-	drifted     = 1.2
-	solvePeriod = time.Minute
-)
+// solvePeriod is how long policies that are calculated are kept at least.
+const solvePeriod = time.Minute
 
 // heed has each family know what part of the devices others take from it, and calculates its
 // policies where there are none for its variants as they are. What its own spans saved beside
@@ -55,18 +56,18 @@ func (f selecting) heed() {
 
 // consider has policies for a family calculated or read, if that is due.
 func (f selecting) consider(of *family) {
-	if of.solving || len(of.variants) < 2 || of.solved > 0 && f.Now()-of.solved < solvePeriod {
+	file, again := of.file, of.solved > 0
+	if of.solving || len(of.variants) < 2 || again && (file != "" || f.Now()-of.solved < solvePeriod) {
 		return
 	}
 	w, ok := f.worker(of)
-	if !ok || of.live.Set() != nil && !differs(&of.live.Set().Worker, &w) || of.file != "" && of.solved > 0 {
+	if set := of.live.Set(); !ok || again && set != nil && !set.Drifted(&w) {
 		return
 	}
 	of.solving, of.solved = true, max(f.Now(), 1)
-	device, file := f.devices[0].Text, of.file
 	f.Goroutines.Go(func() {
 		defer f.Broaden()()
-		set, err := policies(f.Life, w, device, file)
+		set, err := policies(f.Life, w, file)
 		f.tell(message{ask: func() { f.follow(of, set, err) }})
 	})
 }
@@ -85,23 +86,11 @@ func (f selecting) follow(of *family, set *selection.Set, err error) {
 }
 
 // policies reads policies from a file, or calculates them.
-func policies(ctx context.Context, w selection.Worker, device, file string) (*selection.Set, error) {
+func policies(ctx context.Context, w selection.Worker, file string) (*selection.Set, error) {
 	if file != "" {
-		set, err := selection.ReadSet(file)
-		if err == nil {
-			err = set.Fits(device, w.Target, w.Workers, w.Variants)
-		}
-		if err != nil {
-			return nil, err
-		}
-		return set, nil
+		return selection.ReadSet(file, &w)
 	}
-	set, err := w.SolveSet(ctx, w.Rate*lowestLoad, w.Rate, nil)
-	if err != nil {
-		return nil, err
-	}
-	set.Device = device
-	return set, nil
+	return w.SolveSet(ctx, w.Rate*lowestLoad, w.Rate, nil)
 }
 
 // worker returns what a policy of a family is for: its variants that are known, each with
@@ -110,7 +99,7 @@ func policies(ctx context.Context, w selection.Worker, device, file string) (*se
 // variants the one that ran more often would seem slower by all that has disturbed it. It is
 // false while one is still to load.
 func (f selecting) worker(of *family) (w selection.Worker, ok bool) {
-	w = selection.Worker{CV: 1, Drop: true, Queue: longestQueue, Levels: slackLevels}
+	w = selection.Worker{Device: f.devices[0].Text, CV: 1, Drop: true, Queue: longestQueue, Levels: slackLevels}
 	for _, m := range of.variants {
 		v, places := f.measured(m)
 		if v.Latency == nil && !m.service.GivenUp.Load() {
@@ -155,7 +144,7 @@ func (f selecting) measured(m *member) (v selection.Variant, places int) {
 		}
 	}
 	if len(measured) > 0 {
-		v.Latency = selection.Interpolate(measured, max(spec.MaxBatch, 1), longestQueue)
+		v.Latency = selection.Interpolate(measured, min(max(spec.MaxBatch, 1), longestQueue), longestQueue)
 	}
 	return v, places
 }
@@ -165,24 +154,4 @@ func (k *kind) estimate(s models.Span) models.Estimate {
 	var e [1]models.Estimate
 	k.predictor.Predict([]models.Group{{Spans: []models.Span{s}}}, e[:])
 	return e[0]
-}
-
-// differs reports whether policies for one worker are none for another: the variants are
-// others, or take other times.
-func differs(a, b *selection.Worker) bool {
-	if a.Target != b.Target || a.Workers != b.Workers || len(a.Variants) != len(b.Variants) {
-		return true
-	}
-	return slices.ContainsFunc(b.Variants, func(v selection.Variant) bool {
-		i := slices.IndexFunc(a.Variants, func(o selection.Variant) bool { return o.Name == v.Name })
-		if i < 0 || a.Variants[i].Hash != v.Hash || a.Variants[i].Accuracy != v.Accuracy {
-			return true
-		}
-		for n := range v.Latency {
-			if ratio := v.Latency[n] / a.Variants[i].Latency[n]; ratio > drifted || ratio < 1/drifted {
-				return true
-			}
-		}
-		return false
-	})
 }
