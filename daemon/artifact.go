@@ -245,7 +245,7 @@ func (s *State) ImportPredictor(path string, c *config.Config, o Options) (what 
 		} else {
 			var gpus []*gpu.GPU
 			gpus, err = gpu.Choose(context.Background(), p.config, o.GPU, o.Log)
-			p.devices = pooled(poolDevice{config: p.config, log: o.Log, text: o.Device, cores: o.Cores}, gpus)
+			p.devices = pooled(poolDevice{config: p.config, log: o.Log, text: o.Device, cores: o.Cores, life: context.Background()}, gpus)
 			for _, g := range gpus {
 				defer func() { err = errors.Join(err, g.Give()) }()
 			}
@@ -369,7 +369,7 @@ func (u *poolDevice) knowsModel(a *artifact, s *config.Service) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	hash, err := hashModel(path)
+	hash, err := hashModel(u.life, path, u.config.Worker.LoadTimeout)
 	if err != nil {
 		return false, err
 	}
@@ -392,10 +392,10 @@ func (p *pool) takeSource() {
 	if source == "" {
 		return
 	}
-	places := []string{source}
-	if info, err := os.Stat(source); err == nil && info.IsDir() {
-		places, _ = filepath.Glob(filepath.Join(source, "*"+artifactSuffix)) // its only error is a pattern without form
-		places = places[:min(len(places), maxSourceArtifacts)]
+	places, err := artifactsOf(p.life, source)
+	if err != nil {
+		p.log.Warn().Err(err).Msg("the source of predictors cannot be listed")
+		return
 	}
 	var best *artifact
 	var most int
@@ -425,12 +425,25 @@ func (p *pool) takeSource() {
 	p.log.Info().Str("predictor", best.text()).AnErr("others", refused).Msg("the predictor of the source is taken over")
 }
 
+// artifactsOf returns a source, or the artifacts in it if it is a folder.
+func artifactsOf(ctx context.Context, source string) ([]string, error) {
+	if config.IsURL(source) {
+		return []string{source}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
+	defer cancel()
+	return textfile.Within(ctx, source, func() ([]string, error) {
+		if info, err := os.Stat(source); err != nil || !info.IsDir() {
+			return []string{source}, nil
+		}
+		places, err := filepath.Glob(filepath.Join(source, "*"+artifactSuffix))
+		return places[:min(len(places), maxSourceArtifacts)], err
+	})
+}
+
 // readArtifact reads the file at a path, or gets that of a URL within sourceTimeout.
 func readArtifact(ctx context.Context, from string) (*artifact, error) {
 	if !config.IsURL(from) {
-		if err := textfile.Regular(from); err != nil {
-			return nil, err
-		}
 		return artifactKind.ReadFile(from)
 	}
 	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)

@@ -14,6 +14,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
@@ -224,7 +225,7 @@ func zooArtifact(t *testing.T, path string, change func(*predictor.File)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		hash, err := hashModel(model)
+		hash, err := hashModel(t.Context(), model, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -318,7 +319,7 @@ func TestSourceOfPredictors(t *testing.T) {
 			p := &pool{config: conf, log: zerolog.New(log), life: t.Context()}
 			p.state = openTestState(t, t.TempDir())
 			defer closeState(t, p.state)
-			p.devices = pooled(poolDevice{config: conf, log: zerolog.Nop(), text: o.Device, cores: o.Cores}, nil)
+			p.devices = pooled(poolDevice{config: conf, log: zerolog.Nop(), text: o.Device, cores: o.Cores, life: p.life}, nil)
 			p.takeSource()
 			got := p.learning(nil)
 			says(t, log.String(), c.says...)

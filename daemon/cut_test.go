@@ -71,14 +71,14 @@ func TestCutQuestion(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close()
-	u := &poolDevice{config: config.Default(), state: s, text: "a GPU", cores: 2, part: new(gpu.Part)}
+	u := &poolDevice{config: config.Default(), state: s, text: "a GPU", cores: 2, life: t.Context(), part: new(gpu.Part)}
 	u.config.StateDir = t.TempDir()
 	service := config.DefaultService()
 	path, err := u.model("zoo:tiny_add")
 	if err != nil {
 		t.Skip(err)
 	}
-	hash, err := hashModel(path)
+	hash, err := hashModel(t.Context(), path, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}

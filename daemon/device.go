@@ -250,7 +250,7 @@ func (u *poolDevice) question(path string, s *config.Service) *wire.ChooseSpec {
 	if u.state == nil {
 		return q
 	}
-	hash, err := hashModel(path)
+	hash, err := hashModel(u.life, path, u.config.Worker.LoadTimeout)
 	if err != nil {
 		return q // the worker says what is wrong with it
 	}
@@ -290,8 +290,8 @@ func (u *poolDevice) given(s *config.Service) int64 {
 // to need if it is cut so, 0 standing for the default; in words, too. The error is why it
 // cannot do with what it is given. Nothing is known of a model that cannot be read.
 func (u *poolDevice) needs(path string, s *config.Service, cut int) (bytes int64, sums string, err error) {
-	var m wire.DeviceMemory
-	if err := readModel(path, func(f *models.File) { m = wire.ExpectDeviceMemory(f, cut) }); err != nil {
+	m, err := readModel(u.life, path, u.config.Worker.LoadTimeout, func(f *models.File) wire.DeviceMemory { return wire.ExpectDeviceMemory(f, cut) })
+	if err != nil {
 		return 0, "", nil // the worker says what is wrong with it
 	}
 	bytes, sums = m.Sum(), m.Sums()

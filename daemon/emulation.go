@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -32,17 +31,17 @@ type emulation struct {
 	history bool   // what ran before, or that nothing did, costs something on it
 }
 
+// maxProfileBytes bounds what is hashed of a profile, which was read within its own limit.
+const maxProfileBytes = 64 << 20
+
 // newEmulation reads the profile of a configuration and finds the models of its
 // services in it.
 func newEmulation(c *config.Config) (*emulation, error) {
-	if err := textfile.Regular(c.DeviceProfile); err != nil {
-		return nil, err
-	}
-	data, err := os.ReadFile(c.DeviceProfile)
+	profile, err := device.ReadFile(c.DeviceProfile)
 	if err != nil {
 		return nil, err
 	}
-	profile, err := device.ReadFile(c.DeviceProfile)
+	data, err := textfile.ReadRegular(c.DeviceProfile, maxProfileBytes)
 	if err != nil {
 		return nil, err
 	}

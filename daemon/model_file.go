@@ -1,13 +1,16 @@
 package daemon
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 // CheckModels reads the model files of a configuration and returns, as [config.Faults],
@@ -21,7 +24,7 @@ func CheckModels(c *config.Config) error {
 	all := c.Expanded().Services
 	for i := range all {
 		s := &all[i]
-		sig, fault, err := checkModel(s)
+		sig, fault, err := checkModel(context.Background(), s, c.Worker.LoadTimeout)
 		if err != nil {
 			unread = errors.Join(unread, fmt.Errorf("service %s: %w", s.Name, err))
 		}
@@ -42,51 +45,59 @@ func CheckModels(c *config.Config) error {
 }
 
 // checkModel returns what the model file of a service looks like to clients, if it has one,
-// what is wrong with it, or why it cannot be read.
-func checkModel(s *config.Service) (sig *query.Signature, fault, err error) {
+// what is wrong with it, or why it cannot be read within limit.
+func checkModel(ctx context.Context, s *config.Service, limit time.Duration) (sig *query.Signature, fault, err error) {
 	if !config.IsPath(s.Model) {
 		return nil, nil, nil
 	}
-	err = readModel(s.Model, func(f *models.File) {
-		if fault = f.CheckOperators(); fault == nil {
+	type checked struct {
+		sig   *query.Signature
+		fault error
+	}
+	found, err := readModel(ctx, s.Model, limit, func(f *models.File) (c checked) {
+		if c.fault = f.CheckOperators(); c.fault == nil {
 			m := f.Ports()
-			sig, fault = query.CheckModel(s.Model, m.Inputs, m.Outputs, s.MaxBatch)
+			c.sig, c.fault = query.CheckModel(s.Model, m.Inputs, m.Outputs, s.MaxBatch)
 		}
+		return c
 	})
 	if models.Refused(err) {
 		return nil, err, nil
 	}
-	return sig, fault, err
+	return found.sig, found.fault, err
 }
 
 // errModelInMotion is returned when a model file shrinks while it is read.
 var errModelInMotion = errors.New("the file changed while it was read: write the new model beside it and rename it")
 
 // hashModel returns the hash of a model file, as [models.File.Hash] does.
-func hashModel(path string) (hash string, err error) {
-	err = readModel(path, func(f *models.File) { hash = f.Hash() })
-	return hash, err
+func hashModel(ctx context.Context, path string, limit time.Duration) (hash string, err error) {
+	return readModel(ctx, path, limit, (*models.File).Hash)
 }
 
-// readModel reads a model file, which is mapped. One that is cut short meanwhile
-// would end the process; here it is an error.
-func readModel(path string, read func(*models.File)) (err error) {
-	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer func() {
-		fault := recover()
-		if fault == nil {
-			return
+// readModel returns what read finds in a model file, within limit, which is
+// worker.load_timeout: a worker may not take longer either. The file is mapped. One that is
+// cut short meanwhile would end the process; here it is an error.
+func readModel[T any](ctx context.Context, path string, limit time.Duration, read func(*models.File) T) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return textfile.Within(ctx, path, func() (found T, err error) {
+		defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+		defer func() {
+			fault := recover()
+			if fault == nil {
+				return
+			}
+			if _, ok := fault.(interface{ Addr() uintptr }); !ok {
+				panic(fault)
+			}
+			err = fmt.Errorf("%s: %w", path, errModelInMotion)
+		}()
+		f, err := models.Open(path)
+		if err != nil {
+			return found, err
 		}
-		if _, ok := fault.(interface{ Addr() uintptr }); !ok {
-			panic(fault)
-		}
-		err = fmt.Errorf("%s: %w", path, errModelInMotion)
-	}()
-	f, err := models.Open(path)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	read(f)
-	return nil
+		defer func() { err = errors.Join(err, f.Close()) }()
+		return read(f), nil
+	})
 }

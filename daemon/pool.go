@@ -23,7 +23,6 @@ import (
 	"github.com/overlapd/overlapd/planning"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/textfile"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -263,8 +262,8 @@ func (p *pool) start() error {
 }
 
 // join starts the workers of a service that is to take requests.
-func (p *pool) join(all *config.Config, c *config.Service) (*loop.Joining, error) {
-	sig, fault, err := checkModel(c)
+func (p *pool) join(ctx context.Context, all *config.Config, c *config.Service) (*loop.Joining, error) {
+	sig, fault, err := checkModel(ctx, c, p.config.Worker.LoadTimeout)
 	if of, _ := c.Of(); of != "" && sig != nil && fault == nil {
 		if front := p.backend.Service([]byte(of)); front != nil && front.Signature() != nil {
 			fault = front.Signature().Differs(sig)
@@ -320,10 +319,7 @@ func (p *pool) learning(fit loop.FitFunc) learning.Options {
 	o.CanFit = p.config.Predictor.Train && fit != nil
 	var err error
 	if o.File != "" {
-		if o.Refused = textfile.Regular(o.File); o.Refused == nil {
-			o.Configured, o.Refused = predictor.ReadFile(o.File)
-		}
-		if o.Refused != nil {
+		if o.Configured, o.Refused = predictor.ReadFile(o.File); o.Refused != nil {
 			p.log.Error().Err(o.Refused).Msg("the configured predictor is refused; batches run one at a time")
 		}
 	} else if o.Stored, err = p.state.datasets.Predictors(); err != nil {
@@ -416,7 +412,7 @@ func PlanGPU(c config.Config, o Options) (text string, err error) {
 		b.WriteString(g.String())
 	}
 	c = config.Divided(c, c.Policy)
-	p := &pool{config: c, devices: pooled(poolDevice{config: c, log: o.Log}, gpus)}
+	p := &pool{config: c, devices: pooled(poolDevice{config: c, log: o.Log, life: context.Background()}, gpus)}
 	p.account()
 	room, rest, err := p.spread()
 	if err != nil {

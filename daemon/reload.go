@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 var (
@@ -51,40 +53,60 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 			}
 		}
 	}
-	if err := d.access.Reload(); err != nil {
-		return nil, err
-	}
 	if progress == nil {
 		progress = func(config.Step) {}
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(d.life, func() { cancel(ErrStopping) })()
-	changes := config.Diff(old, next, func(name string) bool { return ctx.Err() == nil && d.rewritten(name) })
-	if err := context.Cause(ctx); err != nil {
+	changes, err := d.read(ctx, old, next)
+	if err != nil {
 		return nil, err
 	}
 	changes.Failed = map[string]string{}
 	r := &reload{Daemon: d, ctx: ctx, next: config.Applied(old, next), progress: progress, done: changes}
 	began := time.Now()
-	err := r.run()
+	err = r.run()
 	r.done.Took = time.Since(began)
 	return &r.done, err
 }
 
-// rewritten reports whether the model file of a service is not the one that
-// its worker has loaded.
-func (d *Daemon) rewritten(name string) bool {
-	s := d.backend.Running(name)
-	if s == nil || d.devices[0].emulation != nil || d.life.Err() != nil { // what stops, reloads nothing
-		return false
+// read reads all files that a reload compares with what is in use, and returns what the
+// next configuration changes. Nothing changes if one of them cannot be read in time.
+func (d *Daemon) read(ctx context.Context, old, next config.Config) (config.Reloaded, error) {
+	access := func() (struct{}, error) { return struct{}{}, d.access.Reload() }
+	if _, err := textfile.Within(ctx, "tokens and certificates", access); err != nil {
+		return config.Reloaded{}, err
 	}
-	c := d.Config()
+	var hangs error
+	changes := config.Diff(old, next, func(name string) bool {
+		if hangs != nil || ctx.Err() != nil {
+			return false
+		}
+		changed, err := d.rewritten(ctx, &old, name)
+		if errors.Is(err, context.DeadlineExceeded) {
+			hangs = fmt.Errorf("service %s: %w", name, err)
+		}
+		return changed
+	})
+	return changes, cmp.Or(context.Cause(ctx), hangs)
+}
+
+// rewritten reports whether the model file of a service is not the one that its worker has
+// loaded.
+func (d *Daemon) rewritten(ctx context.Context, c *config.Config, name string) (bool, error) {
+	s := d.backend.Running(name)
+	if s == nil || d.devices[0].emulation != nil {
+		return false, nil
+	}
 	sig, of := s.Signature(), c.Service(name)
 	if sig == nil {
-		return s.GivenUp.Load() // no file was ever loaded: whatever is there now is another
+		return s.GivenUp.Load(), nil // no file was ever loaded: whatever is there now is another
 	}
-	return of != nil && rewritten(of.Model, sig.Info.Hash)
+	if of == nil {
+		return false, nil
+	}
+	return rewritten(ctx, of.Model, sig.Info.Hash, c.Worker.LoadTimeout)
 }
 
 // reload is one reload on its way.
@@ -203,11 +225,15 @@ func (r *reload) change(name string) error {
 // load adds a service, or replaces one.
 func (r *reload) load(name string) error {
 	r.progress(config.Step{Service: name, State: config.StepLoading})
-	j, err := r.join(&r.next, r.next.Service(name))
-	if err != nil {
-		return r.ended(name, err)
+	j, err := r.join(r.ctx, &r.next, r.next.Service(name))
+	if err == nil {
+		return r.await(name, j)
 	}
-	return r.await(name, j)
+	_ = r.ended(name, err) // which ends nothing
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("service %s: %w", name, err) // the next one may wait for the same file system
+	}
+	return nil
 }
 
 // await returns when a service has joined or does not, or when the reload is cut
@@ -286,10 +312,10 @@ func (d *Daemon) Restart(service string) error {
 // rewritten reports whether the file of a model is not the one with this hash,
 // which a worker has loaded. A file that cannot be read counts as another one:
 // loading it will say why. It reads the whole file.
-func rewritten(model, hash string) bool {
+func rewritten(ctx context.Context, model, hash string, limit time.Duration) (bool, error) {
 	if !config.IsPath(model) {
-		return false
+		return false, nil
 	}
-	now, err := hashModel(model)
-	return err != nil || now != hash
+	now, err := hashModel(ctx, model, limit)
+	return err != nil || now != hash, err
 }

@@ -24,7 +24,7 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 	next.Services = append(slices.Clone(next.Services), added("new"))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	j, err := r.join(&next, next.Service("new"))
+	j, err := r.join(t.Context(), &next, next.Service("new"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,11 +112,13 @@ func TestNoFilesAreReadWhenStopping(t *testing.T) {
 		c.Services = slices.Clone(c.Services)
 		c.Services[0].Model = path // which is not there: that counts as another model
 	})
-	if !r.rewritten("s0") {
+	c := r.Config()
+	if changes, err := r.read(t.Context(), c, c); err != nil || len(changes.Replaced) == 0 {
 		t.Error("a file that is not there is taken for the one that was loaded")
 	}
-	r.die()
-	if r.rewritten("s0") {
+	stopping, stop := context.WithCancel(t.Context())
+	stop()
+	if changes, err := r.read(stopping, c, c); err == nil || len(changes.Replaced) > 0 {
 		t.Error("a file is read while the daemon stops")
 	}
 }

@@ -279,6 +279,15 @@ func checkRegular(fd int, maxBytes int64, maxLinks int) (size int64, err error) 
 	return st.Size, nil
 }
 
+// touch has the kernel read a part of a mapped file, from a page boundary on. A thread that
+// waits for a page of a file system that does not answer keeps the garbage collector, and
+// with it the whole process, from going on; a call to the kernel does not.
+func touch(m []byte) {
+	if len(m) > 0 {
+		_ = unix.Madvise(m, unix.MADV_POPULATE_READ) // what it cannot read, a look at the page tells
+	}
+}
+
 func unmap(m []byte) error {
 	if len(m) == 0 {
 		return nil

@@ -58,6 +58,7 @@ func openWithin(path string, l limits) (f *File, err error) {
 	if err != nil {
 		return nil, err
 	}
+	touch(data)
 	f, err = parse(data, l, dir)
 	if err != nil {
 		if is := recognize(data); is != "" {
@@ -87,16 +88,27 @@ func (f *File) Close() error {
 // has external data it is the sum over the file's sum and the names and sums
 // of the files that hold them. It reads all of them.
 func (f *File) Hash() string {
-	sum := sha256.Sum256(f.data)
+	sum := hashMapped(f.data)
 	if f.folder != nil && len(f.folder.files) > 0 {
 		h := sha256.New()
 		h.Write(sum[:])
 		for _, location := range slices.Sorted(maps.Keys(f.folder.files)) {
-			fmt.Fprintf(h, "%d %s %x", len(location), location, sha256.Sum256(f.folder.files[location]))
+			fmt.Fprintf(h, "%d %s %x", len(location), location, hashMapped(f.folder.files[location]))
 		}
 		h.Sum(sum[:0])
 	}
 	return hex.EncodeToString(sum[:])
+}
+
+// hashMapped returns the SHA-256 sum of mapped memory.
+func hashMapped(m []byte) (sum [sha256.Size]byte) {
+	const part = 64 << 20 // what is touched at once may be all in memory
+	h := sha256.New()
+	for p := range slices.Chunk(m, part) {
+		touch(p)
+		h.Write(p)
+	}
+	return [sha256.Size]byte(h.Sum(sum[:0]))
 }
 
 // Model returns what the file holds of the model. Its operators are the nodes as

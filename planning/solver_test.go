@@ -57,7 +57,7 @@ func TestSolverThatFails(t *testing.T) {
 		"not the best":   {printing(strings.Replace(solved, "x1 0", "x1 3", 1), ""), "no solution is below 2, and there is one of -1"},
 		"false bound":    {printing(solved, "  Dual bound   7"), "no solution is below 7, and there is one of -1"},
 		"no solution":    {printing("Model status\nInfeasible", ""), "says that there is no solution, and there is"},
-		"a folder":       {"mkdir solution", "not a regular file"},
+		"a folder":       {"mkdir solution", "it is a folder; name a file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -234,10 +234,6 @@ var setKind = textfile.Kind[setFile]{
 // choice of a variant that is there for every queue and every slack, and fits the worker:
 // whoever follows it need not check an index.
 func ReadSet(path string, w *Worker) (*Set, error) {
-	err := textfile.Regular(path)
-	if err != nil {
-		return nil, fmt.Errorf("%w; %s", err, setRemedy)
-	}
 	f, err := setKind.ReadFile(path)
 	if err != nil {
 		return nil, err

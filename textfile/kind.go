@@ -60,6 +60,11 @@ func (k *Kind[T]) Read(r io.Reader, name string) (*T, error) {
 	if len(data) > k.MaxBytes {
 		return nil, &Fault{File: name, Err: fmt.Errorf("%w: larger than %d bytes", k.Damaged, k.MaxBytes)}
 	}
+	return k.parse(data, name)
+}
+
+// parse decodes and checks what a file holds.
+func (k *Kind[T]) parse(data []byte, name string) (*T, error) {
 	data = bytes.TrimPrefix(data, []byte(mark))
 	value := new(T)
 	at, err := k.decode(data, value)
@@ -93,13 +98,15 @@ func Create(path string, fill func(io.Writer) error) error {
 
 // ReadFile is [Kind.Read] of the file at a path. Errors name the path.
 func (k *Kind[T]) ReadFile(path string) (*T, error) {
-	file, err := Open(path)
+	data, err := ReadRegular(path, int64(k.MaxBytes))
 	if err == nil {
-		defer file.Close()
 		var value *T
-		if value, err = k.Read(file, path); err == nil {
+		if value, err = k.parse(data, path); err == nil {
 			return value, nil
 		}
+	}
+	if errors.Is(err, errTooLarge) {
+		err = fmt.Errorf("%w: %w", k.Damaged, err)
 	}
 	if k.Remedy != "" {
 		err = fmt.Errorf("%w; %s", err, k.Remedy)

@@ -1,7 +1,8 @@
 // Package textfile reads text files that others wrote. An error names the file,
 // the line and what to do about it, so that commands can print it as it is.
 //
-// [Open] opens a file, [ReadRegular] reads one that a configuration names. A [Sheet] is a kind of CSV files: one is read as a [Table], row by
+// [Open] opens a file, and [ReadRegular] reads one whole; [Within] bounds how long a file
+// system may take. A [Sheet] is a kind of CSV files: one is read as a [Table], row by
 // row; no line takes more memory than 1 MiB.
 // A [Kind] is a kind of JSON file: unknown fields, nulls and trailing data are
 // refused when it is read, and writing one is atomic.
@@ -10,12 +11,16 @@ package textfile
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"strconv"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 // The faults that a file of any kind may have.
@@ -23,9 +28,8 @@ var (
 	// errFolder is returned when a path is that of a folder.
 	errFolder = errors.New("it is a folder; name a file")
 
-	// errNotRegular is returned when a path is that of a folder, a pipe or a device where
-	// a file must be.
-	errNotRegular = errors.New("it is not a regular file; name one")
+	// errNotRegular is returned when a path is that of a pipe or a device.
+	errNotRegular = errors.New("it is not a regular file; put its content into one")
 
 	// errNotText is returned when a file is compressed, of another encoding
 	// than UTF-8, or no text at all.
@@ -61,53 +65,62 @@ func (f *Fault) Error() string {
 
 func (f *Fault) Unwrap() error { return f.Err }
 
-// Open opens a file for reading. Its errors name the path.
+// Open opens a regular file for reading. Its errors name the path.
+//
+// The place is opened first and looked at, and then the file in it: whoever opens a pipe
+// waits for its writer, some devices act when they are opened, and a lease that another
+// process holds would fail an open that does not wait.
 func Open(path string) (*os.File, error) {
-	file, err := os.Open(path)
+	place, err := os.OpenFile(path, unix.O_PATH, 0)
+	if err != nil {
+		return nil, reachable(err)
+	}
+	defer place.Close()
+	info, err := place.Stat()
 	switch {
-	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("%w; let this user read it", err)
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w; check the path", err)
 	case err != nil:
 		return nil, err
+	case info.IsDir():
+		return nil, &Fault{File: path, Err: errFolder}
+	case !info.Mode().IsRegular():
+		return nil, &Fault{File: path, Err: errNotRegular}
 	}
-	info, err := file.Stat()
-	if err == nil && info.IsDir() {
-		err = &Fault{File: path, Err: errFolder}
-	}
+	// This opens what was looked at, whatever has taken its name meanwhile.
+	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(int(place.Fd())), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return nil, errors.Join(err, file.Close())
+		return nil, reachable(&fs.PathError{Op: "open", Path: path, Err: err})
 	}
-	return file, nil
+	return os.NewFile(uintptr(fd), path), nil
 }
 
-// Regular returns an error that names the path unless it is that of a regular file. What
-// a configuration names is opened only then: whoever opens a pipe waits for its writer,
-// and a device has no end.
-func Regular(path string) error {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		err = &Fault{File: path, Err: errNotRegular}
+// reachable adds to the error of a path what to do about it.
+func reachable(err error) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w; let this user read it", err)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w; check the path", err)
 	}
 	return err
 }
 
-// ReadRegular returns the content of a regular file of at most so many bytes.
+// ReadRegular returns the content of a regular file of at most so many bytes. A file
+// system that does not answer within readTimeout is an error, see [Within].
 func ReadRegular(path string, most int64) ([]byte, error) {
-	if err := Regular(path); err != nil {
-		return nil, err
-	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, most+1))
-	if err == nil && int64(len(data)) > most {
-		err = &Fault{File: path, Err: fmt.Errorf("%w: more than %d bytes", errTooLarge, most)}
-	}
-	return data, err
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	defer cancel()
+	return Within(ctx, path, func() ([]byte, error) {
+		file, err := Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer file.Close()
+		data, err := io.ReadAll(io.LimitReader(file, most+1))
+		if err == nil && int64(len(data)) > most {
+			err = &Fault{File: path, Err: fmt.Errorf("%w: more than %d bytes", errTooLarge, most)}
+		}
+		return data, err
+	})
 }
 
 // sniffedBytes is the length of the beginning by which text is recognised.

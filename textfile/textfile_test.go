@@ -96,7 +96,7 @@ func TestReadRegular(t *testing.T) {
 		t.Errorf("%q, %v", data, err)
 	}
 	for path, want := range map[string]error{
-		file: errTooLarge, pipe: errNotRegular, dir: errNotRegular, "/dev/zero": errNotRegular, file + "x": os.ErrNotExist,
+		file: errTooLarge, pipe: errNotRegular, dir: errFolder, "/dev/zero": errNotRegular, file + "x": os.ErrNotExist,
 	} {
 		if _, err := ReadRegular(path, 4); !errors.Is(err, want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v, want %v", path, err, want)

@@ -32,6 +32,7 @@ import (
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments"
 	"github.com/overlapd/overlapd/segments/worker"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 func serveCommand() *cobra.Command {
@@ -135,7 +136,7 @@ func (o *serveOptions) config() (config.Config, error) {
 	case o.repository != "":
 		var notes []string
 		var err error
-		c, notes, err = triton.Read(o.repository, o.target)
+		c, notes, err = readRepository(o.repository, o.target)
 		for _, note := range notes {
 			log := newLogger(c, os.Stderr)
 			log.Warn().Msg(note)
@@ -151,6 +152,22 @@ func (o *serveOptions) config() (config.Config, error) {
 		return c, err
 	}
 	return c, c.Validate()
+}
+
+// readRepository reads a repository of Triton, within the time that one of its models may
+// take to load.
+func readRepository(dir string, target time.Duration) (config.Config, []string, error) {
+	type repository struct {
+		config config.Config
+		notes  []string
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), config.Default().Worker.LoadTimeout)
+	defer cancel()
+	r, err := textfile.Within(ctx, dir, func() (r repository, err error) {
+		r.config, r.notes, err = triton.Read(dir, target)
+		return r, err
+	})
+	return r.config, r.notes, err
 }
 
 // serve runs the daemon until a signal stops it. A reload reads again, also when a file has
@@ -471,7 +488,7 @@ func (r *reloader) Reload(ctx context.Context, progress func(config.Step)) (*con
 			}
 		}()
 	}
-	c, err := r.read()
+	c, err := textfile.Within(ctx, "the configuration", r.read)
 	if err != nil {
 		r.sayRefused(err)
 		return nil, err
@@ -610,7 +627,7 @@ func followFile(stopping context.Context, path string, read os.FileInfo, period 
 			return
 		case <-tick:
 		}
-		now, err := os.Stat(path)
+		now, err := textfile.Within(stopping, path, func() (os.FileInfo, error) { return os.Stat(path) })
 		if err != nil {
 			continue // it is being replaced
 		}

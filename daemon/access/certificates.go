@@ -26,14 +26,7 @@ func (o *Options) version() uint16 {
 // pair reads what TLS needs. A pair is taken into use whole: while a new
 // certificate lies beside the key of the old one, the old pair serves.
 func (o *Options) pair() (*tls.Config, error) {
-	var pem [2][]byte
-	for i, path := range []string{o.Cert, o.Key} {
-		var err error
-		if pem[i], err = textfile.ReadRegular(path, maxPEMBytes); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrCertificates, err)
-		}
-	}
-	pair, err := tls.X509KeyPair(pem[0], pem[1])
+	pair, err := o.keyPair()
 	if err != nil {
 		return nil, fmt.Errorf("%w: tls.cert %s with tls.key %s: %w", ErrCertificates, o.Cert, o.Key, err)
 	}
@@ -46,6 +39,19 @@ func (o *Options) pair() (*tls.Config, error) {
 		c.ClientAuth, c.SessionTicketsDisabled = tls.RequireAndVerifyClientCert, true
 	}
 	return c, nil
+}
+
+// keyPair reads a certificate and its key.
+func (o *Options) keyPair() (tls.Certificate, error) {
+	cert, err := textfile.ReadRegular(o.Cert, maxPEMBytes)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := textfile.ReadRegular(o.Key, maxPEMBytes)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(cert, key)
 }
 
 // readAuthorities reads a file of certificates of authorities.
@@ -89,7 +95,7 @@ func ReadCredentials(o Options) (authorization string, c *tls.Config, err error)
 		}
 	}
 	if o.Cert != "" || o.Key != "" {
-		pair, err := tls.LoadX509KeyPair(o.Cert, o.Key)
+		pair, err := o.keyPair()
 		if err != nil {
 			return "", nil, fmt.Errorf("%w: the certificate %q with the key %q: %w", ErrCertificates, o.Cert, o.Key, err)
 		}

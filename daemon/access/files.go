@@ -1,6 +1,7 @@
 package access
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/overlapd/overlapd/textfile"
 )
 
 var (
@@ -65,12 +68,21 @@ func (f *files[T]) inUse() *T {
 	if now < next && next-now <= int64(lookEvery) || !f.next.CompareAndSwap(next, now+int64(lookEvery)) {
 		return f.now.Load()
 	}
-	f.mu.Lock()
+	if !f.mu.TryLock() {
+		return f.now.Load() // somebody reads them already
+	}
 	defer f.mu.Unlock()
-	if seen := stamps(f.paths); !slices.Equal(seen, f.mu.seen) {
-		if err := f.readLocked(seen); f.changed != nil {
-			f.changed(err)
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), lookEvery)
+	defer cancel()
+	seen, err := stamps(ctx, f.paths)
+	if slices.Equal(seen, f.mu.seen) {
+		return f.now.Load()
+	}
+	if f.mu.seen = seen; err == nil {
+		err = f.readLocked(seen)
+	}
+	if f.changed != nil {
+		f.changed(err)
 	}
 	return f.now.Load()
 }
@@ -82,7 +94,13 @@ func (f *files[T]) reload() error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.readLocked(stamps(f.paths))
+	ctx, cancel := context.WithTimeout(context.Background(), lookEvery)
+	defer cancel()
+	seen, err := stamps(ctx, f.paths)
+	if err != nil {
+		return err
+	}
+	return f.readLocked(seen)
 }
 
 func (f *files[T]) readLocked(seen []stamp) error {
@@ -101,15 +119,21 @@ type stamp struct {
 	modified      unix.Timespec
 }
 
-func stamps(paths []string) (all []stamp) {
+// stamps returns those of all paths, or an error if a file system does not answer.
+func stamps(ctx context.Context, paths []string) (all []stamp, err error) {
 	for _, path := range paths {
-		var s unix.Stat_t
-		if unix.Stat(path, &s) != nil {
-			s = unix.Stat_t{}
+		s, err := textfile.Within(ctx, path, func() (s unix.Stat_t, _ error) {
+			if unix.Stat(path, &s) != nil {
+				return unix.Stat_t{}, nil
+			}
+			return s, nil
+		})
+		if err != nil {
+			return nil, err
 		}
 		all = append(all, stamp{s.Dev, s.Ino, s.Size, s.Mtim})
 	}
-	return all
+	return all, nil
 }
 
 // others are the rights of every user of the machine.

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -215,4 +217,51 @@ func opened(t *testing.T, o Options) *Access {
 		t.Fatal(err)
 	}
 	return a
+}
+
+// While the file system of the tokens does not answer, those in use let in, and one request
+// waits for it, not all. A lease hangs whoever opens the file, as such a file system does.
+func TestTokensThatHang(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens")
+	write(t, path, strings.Repeat("a", minTokenBytes)+"\n", 0o600)
+	a, err := Open(Options{TokenFile: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path+".new", strings.Repeat("b", minTokenBytes)+"\n", 0o600)
+	held, err := os.Open(path + ".new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	if _, err := unix.FcntlInt(held.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Skipf("no lease on this file system: %v", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	before, after := []byte("Bearer "+strings.Repeat("a", minTokenBytes)), []byte("Bearer "+strings.Repeat("b", minTokenBytes))
+	waited := make(chan bool, 1)
+	go func() {
+		for a.Allows(before) { // until the change is seen
+			time.Sleep(time.Millisecond)
+		}
+		waited <- true
+	}()
+	for range 5 {
+		time.Sleep(lookEvery / 2)
+		if !a.Allows(before) {
+			t.Fatal("the tokens in use do not let in")
+		}
+	}
+	if len(waited) > 0 {
+		t.Fatal("a token that cannot be read is in use")
+	}
+	if _, err := unix.FcntlInt(held.Fd(), unix.F_SETLEASE, unix.F_UNLCK); err != nil {
+		t.Fatal(err)
+	}
+	<-waited
+	if !a.Allows(after) {
+		t.Error("the new token does not let in once it can be read")
+	}
 }

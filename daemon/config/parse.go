@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -16,18 +14,14 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 
 	"github.com/overlapd/overlapd/planning"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 // Load reads and checks the configuration file at path, and the plan that it names, by
 // which services are put on devices.
 func Load(path string) (Config, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return Config{}, err
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, maxBytes+1))
-	if err != nil {
+	data, err := textfile.ReadRegular(path, maxBytes)
+	if err != nil && len(data) <= maxBytes { // Parse refuses what is larger
 		return Config{}, err
 	}
 	c, err := Parse(path, data)
