@@ -50,7 +50,11 @@ func (bs *bodies) read(ctx *fasthttp.RequestCtx) (*query.Body, *query.Error) {
 	if !ctx.Request.IsBodyStream() {
 		stream, announced = bytes.NewReader(ctx.Request.Body()), int64(len(ctx.Request.Body()))
 	}
-	raw, err := bs.fill(stream, announced)
+	memory := bs.memory
+	if c, ok := ctx.Conn().(*conn); ok {
+		memory = c.share(memory)
+	}
+	raw, err := bs.fill(memory, stream, announced)
 	if err != nil {
 		closeAfter(ctx)
 		return nil, err
@@ -63,10 +67,10 @@ func (bs *bodies) read(ctx *fasthttp.RequestCtx) (*query.Body, *query.Error) {
 	return bs.inflate(raw.Bytes, encoding)
 }
 
-// fill reads r to its end. Announced is its length, negative if that is not
-// known.
-func (bs *bodies) fill(r io.Reader, announced int64) (*query.Body, *query.Error) {
-	b := bs.memory.Body()
+// fill reads r to its end, into some memory. Announced is its length, negative if
+// that is not known.
+func (bs *bodies) fill(memory *query.Budget, r io.Reader, announced int64) (*query.Body, *query.Error) {
+	b := memory.Body()
 	err := b.Fill(r, announced, bs.most)
 	if err == nil {
 		return b, nil
@@ -102,7 +106,7 @@ func (bs *bodies) inflate(compressed []byte, encoding string) (*query.Body, *que
 		return nil, errCompressed
 	}
 	defer r.Close()
-	b, failed := bs.fill(r, -1)
+	b, failed := bs.fill(bs.memory, r, -1)
 	if failed == errBroken {
 		failed = errCompressed
 	}

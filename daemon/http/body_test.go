@@ -17,7 +17,7 @@ import (
 
 // What query.Body promises.
 const (
-	firstBytes = 1 << 20
+	firstBytes = 16 << 10
 	keptBytes  = 4 << 20
 )
 
@@ -58,7 +58,7 @@ func TestFill(t *testing.T) {
 			"end with the data": iotest.DataErrReader,
 		} {
 			for _, announced := range []int64{int64(size), -1} {
-				b, err := e.bodies.fill(arrive(bytes.NewReader(want)), announced)
+				b, err := e.bodies.fill(e.bodies.memory, arrive(bytes.NewReader(want)), announced)
 				if err != nil {
 					t.Errorf("%d bytes %s, announced %d: %v", size, name, announced, err)
 					continue
@@ -92,7 +92,7 @@ func TestFillRefuses(t *testing.T) {
 		"no memory":           {strings.NewReader("abc"), 50, 49, query.ReasonNoMemory, "limits.memory_bytes"},
 	} {
 		e := unserved(t, func(l *config.Limits) { l.RequestBytes, l.MemoryBytes = 100, tt.memory })
-		b, err := e.bodies.fill(tt.r, tt.announced)
+		b, err := e.bodies.fill(e.bodies.memory, tt.r, tt.announced)
 		if b != nil || err == nil || err.Reason != tt.reason || !strings.Contains(err.Message, tt.message) {
 			t.Errorf("%s: %v with error %v", name, b, err)
 		}
@@ -122,8 +122,8 @@ func TestFillGrowsWithWhatComes(t *testing.T) {
 	e := unserved(t, nil)
 	announced := e.limits.RequestBytes
 	came := int64(0)
-	b, err := e.bodies.fill(readerFunc(func(p []byte) (int, error) {
-		if held := e.bodies.memory.Used(); held > max(2*came, firstBytes) {
+	b, err := e.bodies.fill(e.bodies.memory, readerFunc(func(p []byte) (int, error) {
+		if held := e.bodies.memory.Used(); held > max(4*came, firstBytes) {
 			t.Errorf("%d bytes are held when %d have come", held, came)
 		}
 		if came > 5<<20 {
@@ -141,7 +141,7 @@ func TestFillGrowsWithWhatComes(t *testing.T) {
 func TestLargeBuffersAreNotKept(t *testing.T) {
 	e := unserved(t, nil)
 	for _, size := range []int{100, keptBytes, keptBytes + 1} {
-		b, err := e.bodies.fill(bytes.NewReader(make([]byte, size)), int64(size))
+		b, err := e.bodies.fill(e.bodies.memory, bytes.NewReader(make([]byte, size)), int64(size))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestShortBodyInALargeBuffer(t *testing.T) {
 		large.Bytes = make([]byte, 0, 1001)
 		large.Release()
 	}
-	b, err := e.bodies.fill(strings.NewReader("abc"), 3)
+	b, err := e.bodies.fill(e.bodies.memory, strings.NewReader("abc"), 3)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -40,7 +40,8 @@ type conn struct {
 	shaken  bool // the handshake of TLS is over
 	watch   *watch
 	place   *query.Place
-	guarded bool // Host and Origin are checked
+	memory  *query.Budget // of the body that it sends; nil before the first
+	guarded bool          // Host and Origin are checked
 	token   uint64
 	asked   bool        // a request has come
 	spoken  atomic.Bool // the client has sent something
@@ -62,6 +63,14 @@ func (c *conn) Close() error {
 	err := c.closeSecure()
 	c.place.Leave()
 	return err
+}
+
+// share returns the connection's share of a memory, which is the same each time.
+func (c *conn) share(memory *query.Budget) *query.Budget {
+	if c.memory == nil {
+		c.memory = c.place.Share(memory)
+	}
+	return c.memory
 }
 
 // drain ends our side and reads what the client still sends.

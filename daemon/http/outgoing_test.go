@@ -163,7 +163,7 @@ func TestCompressionWithoutMemory(t *testing.T) {
 	for length, want := range map[int]string{70_000: "gzip", 80_000: ""} {
 		var ctx fasthttp.RequestCtx
 		ctx.Request.Header.Set("Accept-Encoding", "gzip")
-		b, err := e.bodies.fill(bytes.NewReader(make([]byte, length)), int64(length))
+		b, err := e.bodies.fill(e.bodies.memory, bytes.NewReader(make([]byte, length)), int64(length))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -230,7 +230,7 @@ func TestRemoteRefuses(t *testing.T) {
 // limit on connections.
 func TestProtocolsShareLimits(t *testing.T) {
 	l := testLimits()
-	l.RequestBytes, l.MemoryBytes, l.Connections = 4<<20, 8<<20, 2
+	l.RequestBytes, l.MemoryBytes, l.Connections = 4<<20, 12<<20, 2
 	f := newBackend(t)
 	q := queriesOf(f, l)
 	address := serveQueries(t, q, l).String()

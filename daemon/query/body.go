@@ -15,16 +15,54 @@ import (
 type Budget struct {
 	limit  int64
 	used   atomic.Int64
-	of     *Budget   // what it is a part of, or nil
-	bodies sync.Pool // *Body
+	of     *Budget    // what it is a part or a share of, or nil
+	share  bool       // of what it is
+	even   int64      // what a share may always hold
+	bodies *sync.Pool // *Body
 }
 
 // NewBudget returns a budget of which nothing is taken.
-func NewBudget(limit int64) *Budget { return &Budget{limit: limit} }
+func NewBudget(limit int64) *Budget { return &Budget{limit: limit, bodies: new(sync.Pool)} }
 
 // Part returns a budget for one use of this one. What is taken from it counts for both,
 // and only its own limit refuses: it can neither use up the whole nor be starved by it.
-func (b *Budget) Part(limit int64) *Budget { return &Budget{limit: limit, of: b} }
+func (b *Budget) Part(limit int64) *Budget {
+	return &Budget{limit: limit, of: b, bodies: new(sync.Pool)}
+}
+
+// Share returns a budget for one of many users of this one, or of a share of it. What is
+// taken from it counts for all of them. It may always hold even, for which reservedShare
+// of the whole is kept free. Beyond that neither it nor a share that it is of may hold
+// more than is left to all others.
+func (b *Budget) Share(even int64) *Budget {
+	return &Budget{limit: b.limit, of: b, share: true, even: even, bodies: b.bodies}
+}
+
+// whole returns what a share is of in the end.
+func (b *Budget) whole() *Budget {
+	for b.share {
+		b = b.of
+	}
+	return b
+}
+
+// fits reports whether a share may have n more.
+func (b *Budget) fits(n int64) bool {
+	whole := b.whole()
+	left := whole.limit - whole.used.Load() - n
+	if b.used.Load()+n <= b.even {
+		return left >= 0
+	}
+	if left < whole.limit/reservedShare {
+		return false
+	}
+	for ; b.share; b = b.of {
+		if b.used.Load()+n > left {
+			return false
+		}
+	}
+	return true
+}
 
 // Limit returns how much there is in all.
 func (b *Budget) Limit() int64 { return b.limit }
@@ -34,6 +72,17 @@ func (b *Budget) Used() int64 { return b.used.Load() }
 
 // Take takes n, or reports that there is not so much.
 func (b *Budget) Take(n int64) bool {
+	if b.share {
+		if !b.fits(n) {
+			return false
+		}
+		b.Force(n)
+		if whole := b.whole(); whole.used.Load() > whole.limit { // others took meanwhile
+			b.Give(n)
+			return false
+		}
+		return true
+	}
 	if b.used.Add(n) > b.limit {
 		b.used.Add(-n)
 		return false
@@ -57,9 +106,16 @@ func (b *Budget) Force(n int64) {
 func (b *Budget) Give(n int64) { b.Force(-n) }
 
 const (
-	// firstBytes is what a body gets before any of it has arrived; it then
-	// doubles. A client cannot take memory by announcing a large body.
-	firstBytes = 1 << 20
+	// firstBytes is what a body gets before any of it has arrived. It then has growth
+	// times as much each time it is full, so that a client cannot take memory by
+	// announcing a large body, and beyond doubledBytes twice as much.
+	firstBytes   = 16 << 10
+	growth       = 4
+	doubledBytes = 1 << 20
+
+	// reservedShare is the part of a memory, one in so many, that is kept for what every
+	// user may always have.
+	reservedShare = 4
 
 	// keptBytes is the largest buffer that is used again.
 	keptBytes = 4 << 20
@@ -105,10 +161,12 @@ func errAnswerTooLarge(bytes int64) *Error {
 
 // Body returns an empty body, which the caller releases.
 func (b *Budget) Body() *Body {
-	if body, ok := b.bodies.Get().(*Body); ok {
-		return body
+	body, ok := b.bodies.Get().(*Body)
+	if !ok {
+		body = new(Body)
 	}
-	return &Body{budget: b}
+	body.budget = b
+	return body
 }
 
 // Room returns an empty body with room for an answer of so many bytes, or why there
@@ -204,9 +262,9 @@ func (b *Body) Fill(r io.Reader, announced, most int64) error {
 	return nil
 }
 
-// grow makes room: twice as much as before, and no more than can be needed.
+// grow makes room: several times as much as before, and no more than can be needed.
 func (b *Body) grow(announced, most int64) bool {
-	size := max(2*int64(cap(b.Bytes)), firstBytes)
+	size := max(2*int64(cap(b.Bytes)), min(growth*int64(cap(b.Bytes)), doubledBytes), firstBytes)
 	if announced >= 0 {
 		size = min(size, announced)
 	}

@@ -39,9 +39,16 @@ type Places struct {
 	mu    struct {
 		sync.Mutex
 		taken, spare int
-		from         map[netip.Prefix]int // those of an address, but for spare ones
-		silent       []*Place             // oldest first
+		from         map[netip.Prefix]*origin
+		silent       []*Place // oldest first
 	}
+}
+
+// origin is the connections of one address, but for those on spare places, and its share of
+// each memory.
+type origin struct {
+	places int
+	shares map[*Budget]*Budget
 }
 
 // Place is that of a connection. On one that is Spare only probes are answered.
@@ -58,7 +65,7 @@ type Place struct {
 // NewPlaces returns places of which none is taken.
 func NewPlaces(limit int) *Places {
 	p := &Places{limit: limit}
-	p.mu.from = make(map[netip.Prefix]int)
+	p.mu.from = make(map[netip.Prefix]*origin)
 	return p
 }
 
@@ -90,7 +97,8 @@ func (p *Places) Take(from net.Addr) *Place {
 
 // takeLocked finds room for a place, and whose it was.
 func (p *Places) takeLocked(place *Place) (victim *Place, ok bool) {
-	crowded := place.from.IsValid() && p.mu.from[place.from] >= max(p.limit/addressShare, 1)
+	all := p.mu.from[place.from]
+	crowded := place.from.IsValid() && all != nil && all.places >= max(p.limit/addressShare, 1)
 	if crowded || p.mu.taken >= p.limit {
 		victim = p.silentLocked(func(v *Place) bool {
 			return !v.Spare && place.since.Sub(v.since) >= silentTime && (!crowded || v.from == place.from)
@@ -106,11 +114,36 @@ func (p *Places) takeLocked(place *Place) (victim *Place, ok bool) {
 	}
 	if place.Spare {
 		p.mu.spare++
-	} else {
-		p.mu.taken++
-		p.mu.from[place.from]++
+		return victim, true
 	}
+	if all = p.mu.from[place.from]; all == nil { // the victim may have been the last
+		all = &origin{shares: make(map[*Budget]*Budget)}
+		p.mu.from[place.from] = all
+	}
+	p.mu.taken++
+	all.places++
 	return victim, true
+}
+
+// Memory returns a budget of which each connection may always have so much.
+func (p *Places) Memory(each int64) *Budget {
+	return NewBudget(each * reservedShare * int64(p.limit+sparePlaces))
+}
+
+// Share returns the connection's share of a memory, which is one of what all connections of
+// its address have, but for loopback. What is reserved of the memory is divided evenly
+// among all connections that may be open.
+func (p *Place) Share(of *Budget) *Budget {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	even := of.Limit() / reservedShare / int64(p.of.limit+sparePlaces)
+	if all := p.of.mu.from[p.from]; all != nil && p.from.IsValid() {
+		if all.shares[of] == nil {
+			all.shares[of] = of.Share(0)
+		}
+		of = all.shares[of]
+	}
+	return of.Share(even)
 }
 
 // silentLocked returns the oldest connection of some that has asked nothing, or nil.
@@ -163,7 +196,8 @@ func (p *Place) leaveLocked() {
 		return
 	}
 	p.of.mu.taken--
-	if p.of.mu.from[p.from]--; p.of.mu.from[p.from] == 0 {
+	all := p.of.mu.from[p.from]
+	if all.places--; all.places == 0 {
 		delete(p.of.mu.from, p.from)
 	}
 }

@@ -31,9 +31,9 @@ const (
 // once, which its client sees as UNAVAILABLE.
 type listener struct {
 	net.Listener
-	places       *query.Places
-	memory       *query.Budget
-	writeTimeout time.Duration
+	places         *query.Places
+	memory, probes *query.Budget
+	writeTimeout   time.Duration
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -45,7 +45,10 @@ func (l *listener) Accept() (net.Conn, error) {
 		probe(c)
 		if place := l.places.Take(c.RemoteAddr()); place != nil {
 			open, end := context.WithCancel(context.Background())
-			taken := &conn{Conn: c, listener: l, place: place, open: open, end: end}
+			taken := &conn{
+				Conn: c, listener: l, place: place, open: open, end: end,
+				memory: place.Share(l.memory), probes: place.Share(l.probes),
+			}
 			place.Silent(func() { _ = taken.Close() })
 			return taken, nil
 		}
@@ -69,15 +72,19 @@ func probe(c net.Conn) {
 	}
 }
 
-// conn is a connection that is counted until it is closed.
+// conn is a connection that is counted until it is closed. Its calls, and what has come of
+// their requests, take its share of the memory, or of that for calls that need no token.
 type conn struct {
 	net.Conn
 	listener *listener
 	place    *query.Place
-	asked    sync.Once
-	once     sync.Once
-	open     context.Context // until it is closed
-	end      context.CancelFunc
+
+	memory, probes *query.Budget
+
+	asked sync.Once
+	once  sync.Once
+	open  context.Context // until it is closed
+	end   context.CancelFunc
 }
 
 func (c *conn) Close() error {

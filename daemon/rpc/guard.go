@@ -38,11 +38,11 @@ var openMethods = map[string]bool{
 
 // guard decides about calls before anything of them is read. Without access,
 // everybody may call. The memory of calls that need no token is probes, and
-// streams is how much of that of all calls streams may have for being open.
+// reflections is how much of that of all calls streams of reflection may have.
 type guard struct {
-	access                  *access.Access
-	unsent                  *unsent
-	memory, probes, streams *query.Budget
+	access              *access.Access
+	unsent              *unsent
+	probes, reflections *query.Budget
 }
 
 // allows refuses a call without a token, if it needs one.
@@ -61,24 +61,25 @@ func (g *guard) allows(ctx context.Context) *query.Error {
 }
 
 // enter decides whether a call may begin. It is asked before anything of its
-// request is read, by every method that there is. What it returns is called when
-// a call that may has ended.
-func (g *guard) enter(ctx context.Context, method string) (leave func(), fault *query.Error) {
+// request is read, by every method that there is. It returns the memory that the call
+// takes from, and what is called when a call that may has ended.
+func (g *guard) enter(ctx context.Context, method string) (memory *query.Budget, leave func(), fault *query.Error) {
 	c := connOf(ctx)
 	c.asked.Do(c.place.Asked)
-	memory := g.memory
+	memory = c.memory
 	if openMethods[method] {
-		memory = g.probes
+		memory = c.probes
 	} else if fault := g.allows(ctx); fault != nil {
-		return nil, fault
+		return nil, nil, fault
 	} else if c.place.Spare {
-		return nil, query.ErrConnections
+		return nil, nil, query.ErrConnections
 	}
-	if !memory.Take(callBytes) {
-		return nil, query.ErrBodyMemory
+	bytes := ctx.Value(hurryKey{}).(*hurry).bytes
+	if !memory.Take(bytes) {
+		return nil, nil, query.ErrBodyMemory
 	}
-	return func() {
-		memory.Give(callBytes)
+	return memory, func() {
+		memory.Give(bytes)
 		arrived(ctx)
 	}, nil
 }
@@ -90,16 +91,15 @@ func (g *guard) entered(d grpc.ServiceDesc) *grpc.ServiceDesc {
 	d.Methods, d.Streams = nil, nil
 	for _, m := range methods {
 		full, handle := "/"+d.ServiceName+"/"+m.MethodName, m.Handler
-		m.Handler = func(service any, ctx context.Context, read func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
-			leave, fault := g.enter(ctx, full)
+		m.Handler = func(service any, ctx context.Context, _ func(any) error, i grpc.UnaryServerInterceptor) (any, error) {
+			memory, leave, fault := g.enter(ctx, full)
 			if fault != nil {
 				return nil, fail(ctx, fault)
 			}
 			defer leave()
 			plain(ctx)
 			answer, err := handle(service, ctx, func(request any) error {
-				defer arrived(ctx)
-				return read(request)
+				return receiveControl(ctx, memory, false, request)
 			}, i)
 			if err != nil {
 				return nil, refuse(ctx, err)
@@ -116,16 +116,21 @@ func (g *guard) entered(d grpc.ServiceDesc) *grpc.ServiceDesc {
 	for _, m := range streams {
 		full, handle := "/"+d.ServiceName+"/"+m.StreamName, m.Handler
 		m.Handler = func(service any, call grpc.ServerStream) error {
-			leave, fault := g.enter(call.Context(), full)
+			memory, leave, fault := g.enter(call.Context(), full)
 			if fault != nil {
 				return fail(call.Context(), fault)
 			}
 			defer leave()
-			if !g.streams.Take(callBytes) { // it may stay for as long as it likes
-				return fail(call.Context(), errStreams)
+			if full == inference.GRPCInferenceService_ModelStreamInfer_FullMethodName {
+				return handle(service, call) // which accounts what it reads
 			}
-			defer g.streams.Give(callBytes)
-			return handle(service, call)
+			if m.ClientStreams {
+				if !g.reflections.Take(windowBytes) {
+					return fail(call.Context(), errReflections)
+				}
+				defer g.reflections.Give(windowBytes)
+			}
+			return handle(service, &controlStream{call, memory, m.ClientStreams})
 		}
 		d.Streams = append(d.Streams, m)
 	}
@@ -136,7 +141,7 @@ func (g *guard) entered(d grpc.ServiceDesc) *grpc.ServiceDesc {
 // not learn that.
 func (g *guard) unknown(_ any, call grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(call)
-	leave, fault := g.enter(call.Context(), method)
+	_, leave, fault := g.enter(call.Context(), method)
 	if fault != nil {
 		return fail(call.Context(), fault)
 	}
@@ -177,10 +182,12 @@ type unsent struct {
 	}
 }
 
-// hurry is the time for the next request of a call.
+// hurry is the time for the next request of a call, and how many bytes the call takes for
+// being open.
 type hurry struct {
 	of    *unsent
 	timer *time.Timer
+	bytes int64
 }
 
 // hurry ends a call whose request does not arrive in time. A stream may be
@@ -188,7 +195,12 @@ type hurry struct {
 // has as long as that of any other call.
 func (g *guard) hurry(ctx context.Context, call *tap.Info) (context.Context, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	h := &hurry{of: g.unsent}
+	h := &hurry{of: g.unsent, bytes: openBytes}
+	for name, values := range call.Header {
+		for _, v := range values {
+			h.bytes += int64(len(name) + len(v))
+		}
+	}
 	h.timer = time.AfterFunc(h.of.timeout, func() { cancel(h.late()) })
 	ctx = context.WithValue(ctx, hurryKey{}, h)
 	if quiet[call.FullMethodName] {

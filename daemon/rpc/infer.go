@@ -19,24 +19,32 @@ import (
 type answerer struct {
 	queries  *query.Server
 	guard    *guard
-	receiver receiver
+	most     int64 // bytes of a request
 	stopping <-chan struct{}
+}
+
+// receiver returns what reads the requests of a call.
+func (a *answerer) receiver(ctx context.Context) receiver {
+	return receiver{connOf(ctx).memory, a.queries.Memory, a.most}
 }
 
 // modelInfer reads the request of a ModelInfer and has it answered.
 func (a *answerer) modelInfer(_ any, ctx context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
-	x := new(exchange)
-	if err := a.receiver.receiveOnly(ctx, x); err != nil {
-		return nil, err
-	}
-	arrived(ctx)
-	service := x.request.ModelName
-	r, err := a.answer(ctx, x)
-	a.reportLoad(ctx, service)
+	r := a.receiver(ctx)
+	b, err := r.receiveOnly(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return r, nil
+	arrived(ctx)
+	x := new(exchange)
+	r.decode(b, x)
+	service := x.request.ModelName
+	answer, fault := a.answer(ctx, x)
+	a.reportLoad(ctx, service)
+	if fault != nil {
+		return nil, fault
+	}
+	return answer, nil
 }
 
 // answer answers a request and gives back its memory.

@@ -38,6 +38,6 @@ func TestStreamsThatLeave(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the memory of streams to be given back", func() bool {
-		return r.server.queries.Connections.Used() == 0 && r.server.guard.streams.Used() == 0 && r.server.queries.Memory.Used() == 0
+		return r.server.queries.Connections.Used() == 0 && r.server.queries.Memory.Used() == 0
 	})
 }

@@ -18,7 +18,7 @@ func TestConnectionsAreProbed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer inner.Close()
-	l := &listener{Listener: inner, places: query.NewPlaces(1)}
+	l := &listener{Listener: inner, places: query.NewPlaces(1), memory: query.NewBudget(1), probes: query.NewBudget(1)}
 	client, err := net.Dial("tcp", inner.Addr().String())
 	if err != nil {
 		t.Fatal(err)

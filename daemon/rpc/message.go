@@ -13,8 +13,8 @@ import (
 )
 
 var (
-	errStreams = query.Unavailable(query.ReasonNoMemory, "the streams that are open hold all memory there is for them (half of limits.memory_bytes): close some")
-	errDecoded = &query.Error{Status: http.StatusRequestEntityTooLarge, Reason: query.ReasonTooLarge,
+	errReflections = query.Unavailable(query.ReasonNoMemory, "too many streams of reflection are open: close some")
+	errDecoded     = &query.Error{Status: http.StatusRequestEntityTooLarge, Reason: query.ReasonTooLarge,
 		Message: "the request takes more memory once it is decoded than limits.memory_bytes: send raw_input_contents, or less"}
 	errMalformed = query.Invalid("the message is not one of the protocol")
 )

@@ -102,7 +102,7 @@ func TestAnswersAreReserved(t *testing.T) {
 			for range 3 { // together 24 MB
 				unread(t, r, method, 8, small, "")
 			}
-			eventually(t, "the memory to be used up", func() bool { return memory.Used() > l.MemoryBytes-2<<20 })
+			eventually(t, "the memory to be used up", func() bool { return memory.Used() > l.MemoryBytes-5<<20 })
 			for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); time.Sleep(time.Millisecond) {
 				if used := memory.Used(); used > l.MemoryBytes {
 					t.Fatalf("%d bytes are in use, of %d", used, l.MemoryBytes)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 
@@ -13,6 +14,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/overlapd/overlapd/daemon/query"
 )
@@ -27,17 +29,18 @@ const (
 	// controlBytes bounds every request but those to infer.
 	controlBytes = 64 << 10
 
-	// callBytes is accounted for a call besides what it sends to infer.
-	callBytes = windowBytes + controlBytes
+	// openBytes is accounted for a call while it is open, besides its headers and what
+	// it sends: a goroutine, and what gRPC keeps of it.
+	openBytes = 16 << 10
 
-	// streamShare is the part of the memory, one in so many, that open streams
-	// may have for being open. They may ask nothing for as long as they like;
-	// the rest is for calls.
-	streamShare = 2
+	// reflectionShare is the part of the memory, one in so many, that streams of reflection
+	// may have for what has come that nobody has read. It is windowBytes for each, which
+	// a client may fill that takes no answers.
+	reflectionShare = 16
 
-	// maxProbes is how many calls may be open at once that need no token. They
-	// have memory of their own, so that probes are answered under any load.
-	maxProbes = 64
+	// probeBytes is what each connection always has for calls that need no token. They have
+	// memory of their own, so that probes are answered under any load.
+	probeBytes = 32 << 10
 
 	// partBytes is how much of a request is asked for at a time.
 	partBytes = 1 << 20
@@ -48,6 +51,8 @@ const (
 var (
 	errTooLarge = &query.Error{Status: http.StatusRequestEntityTooLarge, Reason: query.ReasonTooLarge,
 		Message: "the request is larger than max, limits.request_bytes, before or after it is decompressed"}
+	errLargeControl = &query.Error{Status: http.StatusRequestEntityTooLarge, Reason: query.ReasonTooLarge,
+		Message: fmt.Sprintf("the request is larger than max, %d bytes for all methods but ModelInfer and ModelStreamInfer", controlBytes)}
 	errCompressed = query.Invalid("the request is not what grpc-encoding says")
 	errOneMessage = query.Invalid("the call brings one request, neither none nor several")
 	errBrokenOff  = query.Invalid("the request is broken off")
@@ -84,45 +89,39 @@ func (p parts) Read(b []byte) (int, error) {
 	return all.CopyTo(b), nil
 }
 
-// receiver reads requests of at most so many bytes into memory.
+// receiver reads requests of at most so many bytes. What comes of them takes from the
+// share that their connection has of a memory, which is arriving; what they are once
+// they have come, from the memory.
 type receiver struct {
-	memory *query.Budget
-	most   int64
+	arriving, memory *query.Budget
+	most             int64
 }
 
 // receive reads the next request of a call, or returns io.EOF after the last. It
 // calls begun when one begins to come.
-func (r receiver) receive(in incoming, x *exchange, begun func()) error {
+func (r receiver) receive(in incoming, begun func()) (*query.Body, error) {
 	var head [headBytes]byte
 	if err := in.ReadMessageHeader(head[:]); errors.Is(err, io.ErrUnexpectedEOF) {
-		return errBrokenOff
+		return nil, errBrokenOff
 	} else if err != nil {
-		return err
+		return nil, err
 	}
 	begun()
-	b, err := r.fill(parts{in}, int64(binary.BigEndian.Uint32(head[1:])))
+	b, err := r.fill(r.arriving, parts{in}, int64(binary.BigEndian.Uint32(head[1:])))
 	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return errBrokenOff
+		return nil, errBrokenOff
 	}
-	if err != nil {
-		return err
-	}
-	if head[0] != 0 {
-		packed := b
-		b, err = r.inflate(packed.Bytes, in.RecvCompress())
-		packed.Release()
-		if err != nil {
-			return err
-		}
+	if err != nil || head[0] == 0 {
+		return b, err
 	}
 	defer b.Release()
-	x.unmarshal(b.Bytes, r.memory)
-	return nil
+	return r.inflate(b.Bytes, in.RecvCompress())
 }
 
-// fill reads a request, of so many bytes or, if that is negative, to its end.
-func (r receiver) fill(from io.Reader, bytes int64) (*query.Body, error) {
-	b, fault := r.memory.Holding(nil) // a buffer of its own: a large one at hand would count for a small request
+// fill reads a request into some memory, of so many bytes or, if that is negative, to
+// its end.
+func (r receiver) fill(memory *query.Budget, from io.Reader, bytes int64) (*query.Body, error) {
+	b, fault := memory.Holding(nil) // a buffer of its own: a large one at hand would count for a small request
 	if fault != nil {
 		return nil, fault
 	}
@@ -147,28 +146,81 @@ func (r receiver) inflate(packed []byte, name string) (*query.Body, error) {
 	if err != nil {
 		return nil, errCompressed
 	}
-	b, err := r.fill(plain, -1)
+	b, err := r.fill(r.memory, plain, -1)
 	if err != nil && err != errTooLarge && err != query.ErrBodyMemory {
 		err = errCompressed
 	}
 	return b, err
 }
 
-// receiveOnly reads the one request of a call.
-func (r receiver) receiveOnly(ctx context.Context, x *exchange) error {
+// receiveNext reads the next request of a stream.
+func (r receiver) receiveNext(ctx context.Context) (*query.Body, error) {
 	in, err := incomingOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.receive(in, func() { begun(ctx) })
+}
+
+// receiveOnly reads the one request of a call.
+func (r receiver) receiveOnly(ctx context.Context) (*query.Body, error) {
+	in, err := incomingOf(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b, err := r.receive(in, func() {}) // the time for it began with the call
+	if err == nil {
+		if err = in.ReadMessageHeader(make([]byte, headBytes)); errors.Is(err, io.EOF) {
+			return b, nil
+		}
+		b.Release()
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		return nil, errOneMessage
+	}
+	return nil, err
+}
+
+// decode reads a request that has come, whose bytes are given back.
+func (r receiver) decode(b *query.Body, x *exchange) {
+	defer b.Release()
+	x.unmarshal(b.Bytes, r.memory)
+}
+
+// receiveControl reads a request of a call that is not one to infer as gRPC would, but
+// accounts what comes. Unless there may be several it is the only one.
+func receiveControl(ctx context.Context, memory *query.Budget, several bool, request any) error {
+	defer arrived(ctx)
+	r := receiver{memory, memory, controlBytes}
+	read := r.receiveOnly
+	if several {
+		read = r.receiveNext
+	}
+	b, err := read(ctx)
+	if err == errTooLarge {
+		err = errLargeControl
+	}
 	if err != nil {
 		return err
 	}
-	err = r.receive(in, x, func() {}) // the time for it began with the call
-	if err == nil {
-		if err = in.ReadMessageHeader(make([]byte, headBytes)); errors.Is(err, io.EOF) {
-			return nil
-		}
-		x.release()
+	defer b.Release()
+	if m, ok := request.(proto.Message); !ok || proto.Unmarshal(b.Bytes, m) != nil {
+		return errMalformed
 	}
-	if err == nil || errors.Is(err, io.EOF) {
-		return errOneMessage
+	return nil
+}
+
+// controlStream is a stream whose requests take from the memory of its call.
+type controlStream struct {
+	grpc.ServerStream
+	memory  *query.Budget
+	several bool
+}
+
+// RecvMsg reads the next request.
+func (s *controlStream) RecvMsg(request any) error {
+	if err := receiveControl(s.Context(), s.memory, s.several, request); err != nil {
+		return refuse(s.Context(), err)
 	}
-	return err
+	return nil
 }

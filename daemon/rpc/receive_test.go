@@ -131,12 +131,22 @@ func TestControlCallsAreBounded(t *testing.T) {
 	if got := <-large.status; got != "8" {
 		t.Errorf("a large one ends with %q, want 8 (RESOURCE_EXHAUSTED)", got)
 	}
-	for range maxProbes {
-		h.begin(inference.GRPCInferenceService_ServerLive_FullMethodName, controlBytes, 1)
+	refused := 0
+	for range maxStreams {
+		c := h.begin(inference.GRPCInferenceService_ServerLive_FullMethodName, controlBytes, controlBytes-1)
+		select {
+		case got := <-c.status:
+			if refused++; got != "14" {
+				t.Fatalf("a probe over the share of a connection ends with %q, want 14 (UNAVAILABLE)", got)
+			}
+		case <-time.After(time.Millisecond):
+		}
 	}
-	eventually(t, "the probes to be open", func() bool { return r.server.guard.probes.Used() == maxProbes*callBytes })
-	if err := r.call(r.context(), inference.GRPCInferenceService_ServerLive_FullMethodName); err == nil || !strings.Contains(err.Error(), "memory_bytes") {
-		t.Errorf("one probe more: %v", err)
+	if used, most := r.server.guard.probes.Used(), r.server.guard.probes.Limit(); refused == 0 || used > most/2 {
+		t.Errorf("%d probes of one connection are refused, the others hold %d bytes of %d", refused, used, most)
+	}
+	if err := r.call(r.context(), inference.GRPCInferenceService_ServerLive_FullMethodName); err != nil {
+		t.Errorf("a probe of another connection: %v", err)
 	}
 	if used := r.server.queries.Memory.Used(); used != 0 {
 		t.Errorf("%d bytes of those who may ask", used)

@@ -15,8 +15,9 @@
 // hold besides are accounted before they are taken, so that few bytes cannot become
 // many objects, and held to limits.memory_bytes together with HTTP. So are answers:
 // their memory is reserved before they are written, until clients have taken them.
-// Connections, calls of a connection and queries of a stream have limits of their
-// own.
+// What arrives takes from the share that its connection has of that memory, so that
+// clients that stall leave memory to all others. Connections, calls of a connection and
+// queries of a stream have limits of their own.
 package rpc
 
 import (
@@ -75,8 +76,8 @@ type Server struct {
 // in, and nothing is encrypted.
 func New(q *query.Server, l config.Limits, a *access.Access) *Server {
 	s := &Server{queries: q, limits: l, stopping: make(chan struct{}), guard: &guard{
-		access: a, unsent: &unsent{timeout: l.ReadTimeout}, memory: q.Memory,
-		probes: query.NewBudget(maxProbes * callBytes), streams: query.NewBudget(q.Memory.Limit() / streamShare),
+		access: a, unsent: &unsent{timeout: l.ReadTimeout},
+		probes: q.Connections.Memory(probeBytes), reflections: q.Memory.Part(q.Memory.Limit() / reflectionShare),
 	}}
 	s.guard.unsent.mu.expected = make(map[*hurry]bool)
 	secure := insecure.NewCredentials()
@@ -98,7 +99,7 @@ func New(q *query.Server, l config.Limits, a *access.Access) *Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingLeast, PermitWithoutStream: true}),
 		grpc.InTapHandle(s.guard.hurry),
 	)
-	answers := &answerer{queries: q, guard: s.guard, receiver: receiver{q.Memory, l.RequestBytes}, stopping: s.stopping}
+	answers := &answerer{queries: q, guard: s.guard, most: l.RequestBytes, stopping: s.stopping}
 	s.register(serviceDesc(answers), protocol{queries: q})
 	s.register(s.untilStop(grpc_health_v1.Health_ServiceDesc), health{queries: q, guard: s.guard})
 	if q.Load != nil {
@@ -138,7 +139,10 @@ func (s *Server) register(d grpc.ServiceDesc, service any) {
 
 // Serve answers the connections of ln until Shutdown.
 func (s *Server) Serve(ln net.Listener) error {
-	err := s.grpc.Serve(&listener{Listener: ln, places: s.queries.Connections, memory: s.queries.Memory, writeTimeout: s.limits.WriteTimeout})
+	err := s.grpc.Serve(&listener{
+		Listener: ln, places: s.queries.Connections, writeTimeout: s.limits.WriteTimeout,
+		memory: s.queries.Memory, probes: s.guard.probes,
+	})
 	if errors.Is(err, grpc.ErrServerStopped) || errors.Is(err, net.ErrClosed) {
 		return nil
 	}

@@ -280,7 +280,7 @@ func TestOwnDeadline(t *testing.T) {
 
 func TestMessageLimit(t *testing.T) {
 	l := testLimits()
-	l.MemoryBytes = 1200<<10 + callBytes // a request, and what is made of it
+	l.MemoryBytes = 1200<<10 + openBytes // a request, and what is made of it
 	r := start(t, &fake{}, l)
 	_, err := r.client.ModelInfer(r.context(), rawRequest(1<<20))
 	wants(t, "too large", err, codes.ResourceExhausted, "larger than max")
@@ -387,7 +387,7 @@ func TestUnsentRequestsDoNotHoldShutdown(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := r.stream(r.context()) // which has sent nothing either
-	eventually(t, "the calls to begin", func() bool { return r.server.queries.Memory.Used() >= 2*callBytes })
+	eventually(t, "the calls to begin", func() bool { return r.server.queries.Memory.Used() >= 2*openBytes })
 	if err := r.stop(patience); err != nil {
 		t.Errorf("stopping: %v", err)
 	}

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -83,15 +84,24 @@ func (t *stream) close() int {
 // read takes in requests until the client is done or gone. It ends with the
 // call at the latest.
 func (t *stream) read(ctx context.Context) {
+	r := t.answers.receiver(ctx)
 	for {
 		x := &exchange{stream: true}
-		err := t.answers.receiver.receive(t.in, x, func() { begun(ctx) })
+		b, err := r.receive(t.in, func() { begun(ctx) })
 		arrived(ctx)
+		if err == nil {
+			r.decode(b, x)
+		}
 		if fault := t.answers.guard.allows(ctx); err == nil && fault != nil {
 			err = statusOf(fault) // the token has been replaced since
 		}
+		unread := t.unread()
+		if unread > 0 && !r.arriving.Take(unread) {
+			unread, err = 0, cmp.Or[error](err, query.ErrBodyMemory)
+		}
 		if err != nil || !t.begin() {
 			x.release()
+			r.arriving.Give(unread)
 			if errors.Is(err, io.EOF) {
 				err = nil
 			}
@@ -101,7 +111,9 @@ func (t *stream) read(ctx context.Context) {
 		answer := make(chan *outgoing, 1)
 		select {
 		case t.pending <- answer:
+			r.arriving.Give(unread)
 		case <-ctx.Done():
+			r.arriving.Give(unread)
 			x.release()
 			t.queries.Done()
 			return
@@ -111,6 +123,15 @@ func (t *stream) read(ctx context.Context) {
 			answer <- t.answer(ctx, x)
 		}()
 	}
+}
+
+// unread returns how much may come behind a request before anybody reads it: nothing,
+// unless so many answers are pending that the next request waits. Only read adds to them.
+func (t *stream) unread() int64 {
+	if len(t.pending) < cap(t.pending) {
+		return 0
+	}
+	return windowBytes
 }
 
 // write sends the answers. When the daemon stops it sends those that are due,
