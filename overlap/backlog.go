@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -124,7 +125,6 @@ func (l *backlog) rankOf(q *query, left models.Span, later time.Duration) rank {
 	return rank{
 		Filler:  q.Rank.Filler,
 		Level:   level(q.Priority),
-		Retried: q.single(),
 		Key:     l.policy.key(work{q.Arrival, q.Deadline - later, left, l.predict(l.services[q.Service])}),
 		Arrival: q.Arrival,
 		ID:      q.ID,
@@ -201,31 +201,69 @@ func (l *backlog) takeBack(b *batch) {
 	})
 }
 
-// takeApart dissolves a batch that failed, and has each of its members run
-// again by itself: one of them is at fault, and nobody can say which.
-func (l *backlog) takeApart(b *batch) {
-	l.release(b)
+// again dissolves a batch that failed or has lost its worker, and queues its members again
+// where that makes sense: in halves, as one of them may be at fault and nobody can say which,
+// or each alone if the worker has died of them.
+func (l *backlog) again(b *batch, status models.Status) {
+	if status == models.SpanFailed {
+		l.release(b)
+	}
+	k, n := 0, 0
+	for _, q := range b.members {
+		if !q.Cancelled {
+			n++
+		}
+	}
 	l.dissolve(b, func(q *query) {
-		q.Apart = true
+		k++
+		if status != models.SpanFailed {
+			if q.Retries >= l.maxRetries || !l.canFinish(q) {
+				l.answer(q, Failed, ReasonWorkerLost)
+				return
+			}
+			q.Retries++
+		}
+		if q.halved(b.id, k-1, n); status == models.SpanCrashed {
+			q.Part, q.Apart = 2*uint64(b.id), true
+		}
 		q.batch = nil
 		l.services[q.Service].metrics.Retried++
 		l.enqueue(q)
 	})
 }
 
-// lose ends a batch whose worker is gone, and queues its members again where
-// that makes sense.
-func (l *backlog) lose(b *batch) {
-	l.dissolve(b, func(q *query) {
-		if q.Retries >= l.maxRetries || !l.canFinish(q) {
-			l.answer(q, Failed, ReasonWorkerLost)
-			return
+// verdict applies to the queued suspects what a batch of them has shown. If it has failed, it
+// clears all others: there is most likely one culprit, and that has run. If it has succeeded
+// and was the last of its half, the culprit is in the other half, which is halved again without
+// a run as a whole. So a batch of n with one culprit costs about log2(n) further runs. It
+// reports whether it has changed which queries may be batched.
+func (l *backlog) verdict(b *batch, failed bool) (changed bool) {
+	part := b.members[0].Part
+	if part == 0 {
+		return false
+	}
+	var others []*query
+	for _, sv := range b.service.family.members {
+		for _, q := range sv.queue.items {
+			switch {
+			case q.Part == part && !failed:
+				return false // they have yet to run
+			case q.Part>>1 == part>>1:
+				others = append(others, q)
+			}
 		}
-		q.Retries++
-		q.batch = nil
-		l.services[q.Service].metrics.Retried++
-		l.enqueue(q)
-	})
+	}
+	slices.SortFunc(others, func(a, b *query) int { return cmp.Compare(a.ID, b.ID) })
+	if !failed && len(others) > 0 {
+		l.lastID++ // which no batch has
+	}
+	for k, q := range others {
+		if q.halved(l.lastID, k, len(others)); failed {
+			q.Part, q.Apart = 0, false
+		}
+		l.match.renewal(l.services[q.Service])
+	}
+	return len(others) > 0
 }
 
 // canFinish reports whether a query that ran now, alone, would be in time.

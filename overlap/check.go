@@ -143,7 +143,7 @@ func (r *replica) check(sv *service, device int) error {
 func (b *batch) check() error {
 	size := 0
 	for _, q := range b.members {
-		if q.batch != b || q.Service != b.service.ID || q.queuePos >= 0 || q.expiryPos >= 0 || q.SeqLen != b.SeqLen {
+		if q.batch != b || q.Service != b.service.ID || q.queuePos >= 0 || q.expiryPos >= 0 || q.SeqLen != b.SeqLen || q.Part != b.members[0].Part {
 			return fmt.Errorf("query %d does not belong in batch %d", q.ID, b.id)
 		}
 		if !q.Cancelled && b.Transit == settled && q.Deadline-b.later() > b.Deadline {

@@ -45,9 +45,16 @@
 //
 // # Failures
 //
-// One of the queries that were merged in a batch that fails, or that its worker
-// dies of, is at fault, and nobody can say which. So they run again one by one, and
-// never merged again; one that was alone in its batch is answered with the failure.
+// If a batch of several queries fails, one of them is at fault, and nobody can say which.
+// Its queries are suspects: they are queued again in their usual order, each half of them is
+// batched with nobody else, and no batch of them waits to grow. A half that fails clears the
+// other half. A half that succeeds leaves the other one as the culprit's, which is halved again
+// at once. So one bad query costs a batch of n about log2(n) further runs, and a query that
+// was alone in its batch is answered with the failure.
+//
+// If a worker dies of a batch, its queries run again one by one instead: each further death
+// would cost the time in which a worker starts. The one that dies alone is answered, and
+// clears the others. Queries whose worker was lost for another reason run again in halves.
 //
 // # Overlap
 //

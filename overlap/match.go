@@ -165,9 +165,14 @@ func (m *matching) renew(o *offer) {
 	o.stale = false
 	o.members, o.size, o.due = o.members[:0], 0, forever
 	if runnable {
-		queue := &sv.view.queue
+		queue, passed := &sv.view.queue, 0
 		for queue.start(); ; queue.pass() {
-			if q, ok := queue.top(); !ok || !m.add(o, q) {
+			q, ok := queue.top()
+			if ok && len(o.members) > 0 && q.Part != o.members[0].Part && passed < mergeScan {
+				passed++ // suspects wait among others
+				continue
+			}
+			if !ok || !m.add(o, q) {
 				break
 			}
 		}
@@ -210,7 +215,7 @@ func (m *matching) schedule(o *offer) {
 	switch {
 	case took == 0 || o.members[0].Rank.Filler || o.latest < m.now:
 		o.latest = forever // it starts as soon as it can
-	case o.size < o.service.MaxBatch && !o.members[0].single():
+	case o.size < o.service.MaxBatch && !o.members[0].suspect():
 		o.opens = min(m.opens(m, o), o.latest)
 	}
 	if o.opens > m.now {
@@ -375,7 +380,7 @@ func (m *matching) preempt() {
 func (m *matching) together(o *offer, b *batch) int {
 	size, due, head := o.size+b.Size, o.due, o.members[0]
 	for _, q := range b.members {
-		if q.Shape != head.Shape || q.SeqLen != head.SeqLen || q.single() {
+		if !q.mergesWith(head) {
 			return 0
 		}
 		due = min(due, q.Deadline)

@@ -27,7 +27,7 @@ type joiner struct {
 // itself.
 func (d *decision) merge(i int) {
 	c := &d.candidates[i]
-	if c.batch != nil || c.head.single() || c.head.Size >= c.service.MaxBatch || c.solo.Latency == 0 {
+	if c.batch != nil || c.head.Apart || c.head.Size >= c.service.MaxBatch || c.solo.Latency == 0 {
 		return
 	}
 	if d.scan(c); len(d.joining) == 1 {
@@ -191,7 +191,7 @@ func (d *decision) lengthen() {
 		most = min(most, share)
 	}
 	whole := c.batch == nil && c.end == c.service.Operators && len(c.service.Pipelines) == 0
-	if !whole || c.service.MaxBatch > 1 || c.head.Size > 1 || c.head.single() || c.explores || c.filled || e.Latency == 0 || most < 2 {
+	if !whole || c.service.MaxBatch > 1 || c.head.Size > 1 || c.head.Apart || c.explores || c.filled || e.Latency == 0 || most < 2 {
 		return
 	}
 	view, limit, from := &c.service.view, d.limit, len(d.members)
@@ -295,7 +295,7 @@ func (d *decision) grows(c *candidate) bool {
 		return false
 	}
 	by := d.at + z.Cost + c.head.Full
-	return by > c.deadline && slices.ContainsFunc(c.service.queue.items, func(q *query) bool { return q.Deadline >= by && !q.single() })
+	return by > c.deadline && slices.ContainsFunc(c.service.queue.items, func(q *query) bool { return q.Deadline >= by && !q.suspect() })
 }
 
 // formed takes in what the size of a batch costs that was formed of a candidate.

@@ -75,9 +75,9 @@ func (r *routes) Moved(now time.Duration, m Move, took time.Duration, status mod
 	}
 	switch {
 	case status != models.SpanDone:
-		s.lose(b)
+		s.again(b, models.SpanLost)
 	case !b.service.up.has(m.To):
-		s.lose(b)
+		s.again(b, models.SpanLost)
 	case !b.wanted():
 		s.abandon(b, Cancelled, ReasonCancelled)
 	default:
@@ -218,7 +218,7 @@ func (r *routes) strand(sv *service, device int) {
 	for at := 0; at < len(r.onWay); at++ {
 		if b := r.onWay[at]; b.Transit == awaiting && b.service == sv && b.device.index == device {
 			r.arrive(at)
-			r.s.lose(b)
+			r.s.again(b, models.SpanLost)
 			at--
 		}
 	}

@@ -23,21 +23,33 @@ type queryState struct {
 	Alone        time.Duration // the time it was predicted to take alone when it was queued, 0 where nobody asked
 	Full         time.Duration `json:",omitempty"` // the same of the largest batch of such queries, 0 if it is one by itself
 	Retries      int
-	Apart        bool `json:",omitempty"` // a batch in which it was merged with others has failed
+	Apart        bool   `json:",omitempty"` // it runs in no batch with others any more
+	Part         uint64 `json:",omitempty"` // of a batch that failed or was lost: it is merged with nobody else
 	Cancelled    bool
 	Waited       bool `json:",omitempty"` // for its batch of a pipeline to grow
 	Answered     bool `json:",omitempty"` // though its batch, an overrun, still uses its tensors
 }
 
-// single reports whether the query runs in no batch with others any more: it has
-// lost a worker or was in a batch that failed, and if it was the cause, it takes
-// no others with it.
-func (q *query) single() bool { return q.Retries > 0 || q.Apart }
+// suspect reports whether the query was in a batch that failed or was lost. If it was the
+// cause, it takes no others with it than those that were there: no batch waits for more to
+// join it.
+func (q *query) suspect() bool { return q.Apart || q.Part > 0 }
 
 // mergesWith reports whether the query may be in a batch with another, but for its size and
 // its deadline.
 func (q *query) mergesWith(head *query) bool {
-	return q.Shape == head.Shape && q.SeqLen == head.SeqLen && q.Rank.Filler == head.Rank.Filler && !q.single() && !head.single()
+	return q.Shape == head.Shape && q.SeqLen == head.SeqLen && q.Rank.Filler == head.Rank.Filler &&
+		q.Part == head.Part && !q.Apart && !head.Apart
+}
+
+// halved puts the k-th of n suspects into its half of them, of the two that begin with an
+// ID. One that is a half by itself runs in no batch with others.
+func (q *query) halved(id models.BatchID, k, n int) {
+	part, of := 2*uint64(id), (n+1)/2
+	if k >= of {
+		part, of = part+1, n-of
+	}
+	q.Part, q.Apart = part, of == 1
 }
 
 // span returns the operators that the query would run on its own.
@@ -57,8 +69,6 @@ type rank struct {
 	Filler bool
 	// Level is the priority, with 0 moved behind the numbered ones.
 	Level int
-	// Retried runs before its equals, as it has waited and run in vain already.
-	Retried bool
 	// Key is given by the policy.
 	Key     time.Duration
 	Arrival time.Duration
@@ -78,8 +88,6 @@ func (r *rank) before(o *rank) bool {
 		return o.Filler
 	case r.Level != o.Level:
 		return r.Level < o.Level
-	case r.Retried != o.Retried:
-		return r.Retried
 	case r.Key != o.Key:
 		return r.Key < o.Key
 	case r.Arrival != o.Arrival:

@@ -198,7 +198,7 @@ func (r *routes) turn(sv *service) bool {
 	there, due := r.gather(sv)
 	head := r.members[0]
 	part, kept := r.patience(sv)
-	if wait := (due - s.now - n.lead) / part; fresh && n.lead > 0 && due < forever && wait >= leastWait && !s.draining && !head.single() {
+	if wait := (due - s.now - n.lead) / part; fresh && n.lead > 0 && due < forever && wait >= leastWait && !s.draining && !head.suspect() {
 		if missing := sv.smallest() - there; missing > 0 { // there is time to look closer later
 			n.until, n.queued = s.now+wait, sv.queue.len()+missing
 			return false
@@ -225,7 +225,7 @@ func (r *routes) turn(sv *service) bool {
 			return true
 		}
 	}
-	if more := there + 1; more <= size && due < forever && !s.draining && !head.single() {
+	if more := there + 1; more <= size && due < forever && !s.draining && !head.suspect() {
 		r.try(&r.trial, sv, p, more)
 		ends := r.trial.ends + r.trial.spare
 		r.try(&r.trial, sv, p, there) // which may take longer
@@ -281,7 +281,7 @@ func (r *routes) gather(sv *service) (size int, due time.Duration) {
 
 // most returns the largest batch of a pipeline, with regard to the most urgent query.
 func (r *routes) most(sv *service, p int) int {
-	if head := r.members[0]; head.single() || head.Size > sv.largest(p) {
+	if head := r.members[0]; head.Apart || head.Size > sv.largest(p) {
 		return head.Size
 	}
 	return sv.largest(p)
@@ -352,7 +352,7 @@ const fullShare = 0.95
 // nobody else is in the way.
 func (r *routes) spoils(sv *service, p, size int) bool {
 	head, full := r.members[0], r.most(sv, p)
-	if head.Waited || head.single() || size >= int(math.Round(fullShare*float64(full))) {
+	if head.Waited || head.suspect() || size >= int(math.Round(fullShare*float64(full))) {
 		return false
 	}
 	r.try(&r.trial, sv, p, full)

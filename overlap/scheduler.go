@@ -252,9 +252,8 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 // an overrun of an earlier round has ended, see Allowed. A span whose worker was
 // lost sends its queries back into the queue, as long as they can still finish and
 // have retries left. So does one that failed, or that its worker died of, if
-// several queries were merged in it: they run again one by one, so that the one at
-// fault fails alone, which then is not run again. Tell Down before Finish, or Next
-// may choose that service again.
+// several queries were merged in it, so that the one at fault fails alone, which then is
+// not run again. Tell Down before Finish, or Next may choose that service again.
 func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 	s.clock(now)
 	if o.Device < 0 || o.Device >= len(s.devices) {
@@ -315,15 +314,17 @@ func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
 	if so.Status != models.SpanDone {
 		s.overturn()
 	}
-	switch alone := len(b.members) == 1; {
+	alone, failed := len(b.members) == 1, so.Status == models.SpanFailed || so.Status == models.SpanCrashed
+	if ended := so.Reached == b.service.Operators && so.Status <= models.SpanStopped; (failed || ended) && s.verdict(b, failed) {
+		s.overturn()
+	}
+	switch {
 	case so.Status == models.SpanFailed && alone:
 		s.abandon(b, Failed, ReasonModelFailed)
-	case so.Status == models.SpanFailed:
-		s.takeApart(b)
 	case so.Status == models.SpanCrashed && alone:
 		s.end(b, Failed, ReasonWorkerLost)
-	case so.Status == models.SpanLost, so.Status == models.SpanCrashed:
-		s.lose(b)
+	case failed, so.Status == models.SpanLost:
+		s.again(b, so.Status)
 	case so.Reached == b.service.Operators:
 		s.forget(b)
 		b.service.exploration(b.device).ended(s.now, b, true)
@@ -334,7 +335,7 @@ func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
 		if len(b.service.family.members) > 1 {
 			s.overturn() // another variant may answer
 		}
-		s.lose(b)
+		s.again(b, models.SpanLost)
 	case so.Reached == 0 || b.device.anew:
 		s.takeBack(b)
 	case so.Reached == b.end():

@@ -263,7 +263,7 @@ func (s *Scheduler) Down(now time.Duration, id models.ServiceID, device int) {
 		if b.Reserved {
 			s.takeBack(b)
 		} else {
-			s.lose(b)
+			s.again(b, models.SpanLost)
 		}
 	}
 	s.strand(s.services[id], device)

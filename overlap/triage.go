@@ -68,7 +68,7 @@ const (
 // job returns a query that waits.
 func (q *query) job(sv *service) job {
 	taken, devices := q.Alone, 1+time.Duration(sv.view.others)
-	if q.Full == 0 || q.single() || q.Size >= sv.MaxBatch {
+	if q.Full == 0 || q.Apart || q.Size >= sv.MaxBatch {
 		return job{&q.Rank, q.Deadline, taken, taken / devices, taken, true, true, &q.postponed}
 	}
 	merged := float64(min(sv.queue.len(), sv.MaxBatch/q.Size))

@@ -352,6 +352,7 @@ const (
 	forFailing
 	forPods
 	forBalancers
+	forBad
 )
 
 // stream returns the random numbers for one purpose.

@@ -65,12 +65,15 @@ func (n *node) start(r *overlap.Round) error {
 	}
 	n.on.Spans, n.on.Idle = n.on.Spans[:0], at-n.ended
 	n.outcome.Round, n.outcome.Device, n.outcome.Spans = r.Number, r.Device, n.outcome.Spans[:0]
-	for _, s := range r.Group.Spans {
+	for i, s := range r.Group.Spans {
 		if n.down[s.Service] {
 			return fmt.Errorf("%w: round %d runs service %d, whose worker is lost", ErrInvariant, r.Number, s.Service)
 		}
 		o := models.SpanOutcome{Span: s, Reached: s.End}
 		if n.scenario.Faults.Failing > 0 && n.failing.Float64() < n.scenario.Faults.Failing {
+			o.Status = models.SpanFailed
+		}
+		if s.End == n.services[s.Service].Operators && slices.ContainsFunc(r.Queries[i], func(id models.QueryID) bool { return n.bad[id] }) {
 			o.Status = models.SpanFailed
 		}
 		n.outcome.Spans = append(n.outcome.Spans, o)

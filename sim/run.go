@@ -26,6 +26,7 @@ type world struct {
 	// one of those below. The next one to come is at arriving, and left are not answered.
 	submitted []Query
 	with      []int32
+	bad       map[models.QueryID]bool // that the model fails on
 	arriving  int
 	left      int
 
@@ -90,6 +91,7 @@ func newWorld(sc *Scenario) (*world, error) {
 	for i := range w.with {
 		w.with[i] = notHere
 	}
+	w.spoil()
 	controls, each := sc.devices(), 1
 	if sc.Dispatch == Pool {
 		controls, each = each, controls
@@ -302,6 +304,17 @@ func (w *world) beginFaults(services int) {
 		w.deaths = append(w.deaths, stream(w.scenario.Seed, forFaults, i))
 		if !w.nodes[i/services].down[i%services] { // else there is none
 			w.live(i, 0)
+		}
+	}
+}
+
+// spoil draws the queries that the model fails on.
+func (w *world) spoil() {
+	share, random := w.scenario.Faults.Bad, stream(w.scenario.Seed, forBad, 0)
+	w.bad = map[models.QueryID]bool{}
+	for i := range w.submitted {
+		if share > 0 && random.Float64() < share {
+			w.bad[models.QueryID(i+1)] = true
 		}
 	}
 }

@@ -152,11 +152,14 @@ type Service struct {
 
 // faults describe how workers die. A worker of a service lives for Every in the mean,
 // for ever if that is 0, and the next one is ready after Restart; both times are
-// exponential. Failing is the share of spans that end with an error of the model.
+// exponential. Failing is the share of spans that end with an error of the model. Bad is
+// the share of queries that the model fails on: at its last operator, with all that are
+// in the same batch.
 type faults struct {
 	Every   time.Duration
 	Restart time.Duration
 	Failing float64
+	Bad     float64
 }
 
 // clients describe how clients leave: the share Leaving at some time before the
@@ -184,8 +187,8 @@ func (sc *Scenario) Validate() error {
 	fault(sc.Dispatch != "" && !slices.Contains(dispatches, sc.Dispatch), "unknown dispatch %q: want one of %v", sc.Dispatch, dispatches)
 	fault(sc.Knows != "" && !slices.Contains(knowledges, sc.Knows), "unknown knowledge %q: want one of %v", sc.Knows, knowledges)
 	fault(!lasts(sc.DecisionTime) || !lasts(sc.RoundTime), "a decision takes %v and a round %v: want 0 to a year", sc.DecisionTime, sc.RoundTime)
-	fault(!lasts(f.Every) || !lasts(f.Restart) || !within(f.Failing, 0, 1),
-		"workers live %v, are back after %v and fail %v of their spans: want times and a share", f.Every, f.Restart, f.Failing)
+	fault(!lasts(f.Every) || !lasts(f.Restart) || !within(f.Failing, 0, 1) || !within(f.Bad, 0, 1),
+		"workers live %v, are back after %v and fail %v of their spans and %v of the queries: want times and shares", f.Every, f.Restart, f.Failing, f.Bad)
 	fault(!within(c.Leaving, 0, 1) || !lasts(c.Timeout), "%v of the clients leave, the others after %v: want a share and a time", c.Leaving, c.Timeout)
 	p, alone := &sc.Pods, sc.Dispatch != Pool && sc.Dispatch != Split
 	fault(sc.Balancers < 0 || sc.Balancers > maxBalancers, "%d balancers: want 1 to %d", sc.Balancers, maxBalancers)
