@@ -189,10 +189,6 @@ func TestGPURefused(t *testing.T) {
 		}, "MIG layout does not fit"},
 		"no program":   {func(r *gpuRig) { r.config.MPS.Program = "/nonexistent/mps" }, "no MPS control program"},
 		"bad listener": {func(r *gpuRig) { r.config.Listen = "unix:/nonexistent/socket" }, "socket"},
-		"profile": {func(r *gpuRig) {
-			r.opts.Offline = true
-			r.divide(mig.Want{Profile: "1g.10gb", Services: []string{"a"}}, mig.Want{Profile: "1g.10gb", Services: []string{"b"}})
-		}, "overlapd profile measures one device"},
 	} {
 		r := newGPURig(t, "a", "b")
 		tt.change(r)

@@ -76,3 +76,34 @@ func TestMeasureWithoutAService(t *testing.T) {
 	last = r.measure(context.Background(), 0, ignore)
 	says(t, last.Reason, "two services")
 }
+
+// Of a pool each kind of device is measured, with the services on it.
+func TestMeasurePool(t *testing.T) {
+	alone := func(services int) int {
+		return newRig(t, rigOptions{services: services, device: &calm}).measure(context.Background(), 0, ignore).Progress.Total
+	}
+	want := alone(2) + alone(3)
+	r := newRig(t, rigOptions{services: 3, devices: 2, device: &calm, change: func(c *config.Config) {
+		c.Devices[1].Cores = "1-2"
+		c.Services[2].On = []string{"d1"}
+	}})
+	last := r.measure(context.Background(), 0, ignore)
+	if !last.Over || last.Ready != 3 || len(last.Devices) != 2 || last.Progress.Total != want || last.Progress.Done != want {
+		t.Errorf("%+v, want %d measurements", last, want)
+	}
+	says(t, last.Reason, "d0: ")
+	says(t, last.Reason, "d1: ")
+}
+
+// A device with one service is no reason not to measure the others.
+func TestMeasurePoolWithTooFewServices(t *testing.T) {
+	r := newRig(t, rigOptions{services: 2, devices: 2, device: &calm, change: func(c *config.Config) {
+		c.Devices[1].Cores = "1-2"
+		c.Services[1].On = []string{"d0"}
+	}})
+	last := r.measure(context.Background(), 0, ignore)
+	says(t, last.Reason, "two services")
+	if !last.Over || len(last.Devices) != 1 || last.Progress.Done != last.Progress.Total {
+		t.Errorf("%+v", last)
+	}
+}

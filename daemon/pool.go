@@ -193,10 +193,6 @@ func (p *pool) places(id models.ServiceID, on []*poolDevice, s *config.Service) 
 
 // openLoop makes the loop with the devices, and everything of it that can be refused.
 func (p *pool) openLoop(o *Options) error {
-	if o.Offline && len(p.devices) > 1 && o.workers == nil {
-		return errors.New("overlapd profile measures one device: write a configuration for each of them, with its services, " +
-			"or let overlapd serve measure all of them while it is idle")
-	}
 	if err := p.openDecisions(); err != nil {
 		return err
 	}

@@ -349,6 +349,15 @@ type driftReport struct {
 	Exceeded bool
 }
 
+// Add takes in what was found on another device.
+func (d *driftReport) Add(o driftReport) {
+	d.Checks = append(d.Checks, o.Checks...)
+	if math.Abs(o.Worst.Percent) > math.Abs(d.Worst.Percent) {
+		d.Worst = o.Worst
+	}
+	d.Exceeded = d.Exceeded || o.Exceeded
+}
+
 // driftCheck is one comparison with the first times of the reference groups, when
 // After measurements were finished: the median change of the times over the groups,
 // above 0 if they became slower.

@@ -450,8 +450,9 @@ func profileCommand() *cobra.Command {
 		Long: `Profile starts the workers of a configuration, as serve does, and runs groups of
 their operators: each model alone with each batch size and sequence length, then
 groups of several, sampled as the scheduler forms them. What was measured goes
-into the state file of the configuration. Interrupt it at any time; the next run
-goes on where it stood. Nothing else should use the device meanwhile.`,
+into the state file of the configuration. Of several devices each kind is measured,
+all at once. Interrupt it at any time; the next run goes on where it stood. Nothing
+else should use the device meanwhile.`,
 		Example: `  overlapd profile --config overlapd.toml
   overlapd profile --config overlapd.toml --groups 2000 --time 30m`,
 		Args: cobra.NoArgs,
@@ -562,10 +563,17 @@ func (o *profileOptions) report(w io.Writer, r *loop.Report, device string, ctx 
 		fmt.Fprintln(w, "Run the same command again to go on.")
 		return nil
 	}
+	fmt.Fprintln(w, "All groups are measured; --groups measures more.")
 	next := "overlapd train"
 	if o.serve.path != "" {
 		next += " --config " + o.serve.path
 	}
-	fmt.Fprintf(w, "Next: %s\n", next)
+	if len(r.Devices) == 1 {
+		fmt.Fprintf(w, "Next: %s\n", next)
+		return nil
+	}
+	for _, device := range r.Devices {
+		fmt.Fprintf(w, "Next: %s --device '%s'\n", next, device)
+	}
 	return nil
 }

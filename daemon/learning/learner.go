@@ -216,7 +216,7 @@ func (l *Learner) use(f *predictor.File, w World) error {
 		reason += "; it does not know " + strings.Join(l.stands.Unknown, ", ")
 	}
 	if f.Test.MAPE > poorPercent && l.options.File == "" {
-		reason += "; more groups would lower it: " + byHand + "and start it again"
+		reason += fmt.Sprintf("; more groups would lower it: stop overlapd, run overlapd profile --groups %d and overlapd train, and start it again", 2*max(l.options.Groups, f.Rows))
 	}
 	l.enter(Serving, reason)
 	return nil

@@ -192,7 +192,7 @@ func TestPoorPredictor(t *testing.T) {
 	f.Test.MAPE = 24.7
 	r := newRig(t, func(o *Options) { o.Stored = []*predictor.File{f} })
 	r.bind(world())
-	r.stands(Serving, "error 24.7 %; more groups would lower it: stop overlapd, run overlapd profile")
+	r.stands(Serving, "error 24.7 %; more groups would lower it: stop overlapd, run overlapd profile --groups ")
 }
 
 // What goes wrong ends where batches run one at a time, and says why.

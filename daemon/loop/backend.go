@@ -222,15 +222,21 @@ func (b *Backend) StopMeasuring(ctx context.Context) error {
 	return nil
 }
 
-// Measure lets the loop do nothing but measure, for at most the limit. It must
-// not have been started.
-func (b *Backend) Measure(limit time.Duration) { b.kinds[0].learning.MeasureOnly(limit) }
+// Measure lets the loop do nothing but measure, each kind of device for at most the limit.
+// It must not have been started.
+func (b *Backend) Measure(limit time.Duration) {
+	for _, k := range b.kinds {
+		k.learning.MeasureOnly(limit)
+	}
+}
 
 // MeasuringReport returns how far measuring has come, and false if the loop has ended.
 func (b *Backend) MeasuringReport() (r Report, ok bool) {
 	ok = b.Ask(func() {
-		p := b.kinds[0].learning.Report()
-		r = Report{Services: len(b.loop.fleet.members), Over: p.Phase == learning.Solo, Reason: p.Reason, Progress: p.Progress}
+		r = Report{Services: len(b.loop.fleet.members), Over: true}
+		for _, l := range b.loop.learners {
+			r.add(l)
+		}
 		for _, s := range b.loop.fleet.served() {
 			if s.service.Ready() {
 				r.Ready++

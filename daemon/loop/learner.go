@@ -450,9 +450,31 @@ type Report struct {
 	Ready    int // services that have loaded their models
 	Services int
 	GivenUp  []string // services whose model does not load
+	Devices  []string // that groups are measured on, as datasets name them
 	Progress training.Progress
 	Over     bool   // nothing is left to measure, or no time
 	Reason   string // why it is over
+}
+
+// add adds how far a kind of device is. Kinds are measured beside each other.
+func (r *Report) add(l *learner) {
+	p, sum := l.learning.Report(), &r.Progress
+	r.Over = r.Over && p.Phase == learning.Solo
+	if r.Reason != "" {
+		r.Reason += "; "
+	}
+	if len(l.kinds) > 1 {
+		r.Reason += l.device().Name + ": "
+	}
+	r.Reason += p.Reason
+	if p.Progress.Total == 0 {
+		return
+	}
+	r.Devices = append(r.Devices, l.measuredOn())
+	sum.Done, sum.Total, sum.Skipped = sum.Done+p.Progress.Done, sum.Total+p.Progress.Total, sum.Skipped+p.Progress.Skipped
+	sum.Spent, sum.Left = max(sum.Spent, p.Progress.Spent), max(sum.Left, p.Progress.Left)
+	sum.Skips = append(sum.Skips, p.Progress.Skips...)
+	sum.Drift.Add(p.Progress.Drift)
 }
 
 // calibrationKey names what a calibration holds for: it speaks of services by
