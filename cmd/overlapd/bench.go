@@ -88,6 +88,10 @@ func benchProbeCommand() *cobra.Command {
 	}
 }
 
+// Of each service, what load there is if nobody says how much: requests a second, over so
+// many connections.
+const gentleRate, gentleConnections = 2, 4
+
 func benchServeCommand() *cobra.Command {
 	o := load.DefaultOptions()
 	var out output
@@ -97,22 +101,26 @@ func benchServeCommand() *cobra.Command {
 		Short: "Put load on a running daemon and report latency, goodput and errors",
 		Long: `An open loop (--rate) sends requests when they are due, whether or not earlier
 ones were answered, and counts latency from then; a closed loop (--connections)
-sends the next request when the last one was answered. One of them must be given.
-Ctrl-C ends the run early and reports what was measured.`,
-		Example: `  overlapd bench serve --service resnet50 --rate 10 --duration 30s
+sends the next request when the last one was answered. Without either, each service
+is asked twice a second; without --service, all services are asked. Ctrl-C ends the run early and reports what was measured.`,
+		Example: `  overlapd bench serve
+  overlapd bench serve --service resnet50 --rate 10 --duration 30s
   overlapd bench serve --service resnet50,bert --rate 20 --arrivals gamma --cv 3
   overlapd bench serve --service tiny_identity --connections 16
   overlapd bench serve --service bert --connections 1 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if len(o.Services) == 0 {
-				return errors.New("which service? Give --service NAME; overlapd status lists them")
-			}
-			if o.Rate == 0 && o.Connections == 0 {
-				return errors.New("how much load? Give --rate R for an open loop, or --connections N for a closed one")
-			}
 			if at.client.Dial != nil {
 				return errors.New("load is put on a TCP address, and this daemon listens on a socket of Unix")
+			}
+			if len(o.Services) == 0 {
+				var err error
+				if o.Services, err = askServices(&at); err != nil {
+					return err
+				}
+			}
+			if o.Rate == 0 && o.Connections == 0 {
+				o.Rate, o.RatePerService, o.Connections = gentleRate, true, gentleConnections*len(o.Services)
 			}
 			o.URL, o.Authorization, o.TLS = at.base, at.header, at.client.TLSConfig
 			o.Version, o.Commit = version, buildCommit()
@@ -132,7 +140,7 @@ Ctrl-C ends the run early and reports what was measured.`,
 	}
 	at.flags(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&o.Services, "service", nil, "services to ask")
+	f.StringSliceVar(&o.Services, "service", nil, "services to ask, all if not given")
 	f.Float64Var(&o.Rate, "rate", 0, "requests per second of an open loop, all services together")
 	f.BoolVar(&o.RatePerService, "rate-per-service", false, "the rate is that of each service")
 	f.StringVar(&o.Arrivals, "arrivals", o.Arrivals, "of an open loop: poisson, constant or gamma")

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -110,13 +111,9 @@ func askStatus(t *target) (s answers, err error) {
 		}
 		*healthy = code == fasthttp.StatusOK
 	}
-	var stats struct {
-		Models []modelStatus `json:"model_stats"`
-	}
-	if err := t.ask("/v2/models/stats", "", "statistics", &stats, func() bool { return stats.Models != nil }); err != nil {
+	if s.Models, err = askModels(t); err != nil {
 		return s, err
 	}
-	s.Models = stats.Models
 	if err := t.ask("/overlapd/status", "", "status", &s.Overview, func() bool { return true }); err != nil {
 		return s, err
 	}
@@ -136,6 +133,27 @@ func emulatedNote(late float64) string {
 		return "nothing is computed"
 	}
 	return fmt.Sprintf("nothing is computed, and this host is late %s of the time", percentOf(late))
+}
+
+// askModels returns the statistics of each service.
+func askModels(t *target) ([]modelStatus, error) {
+	var stats struct {
+		Models []modelStatus `json:"model_stats"`
+	}
+	err := t.ask("/v2/models/stats", "", "statistics", &stats, func() bool { return stats.Models != nil })
+	return stats.Models, err
+}
+
+// askServices returns the names of all services, of which there must be some.
+func askServices(t *target) (names []string, err error) {
+	list, err := askModels(t)
+	for _, m := range list {
+		names = append(names, m.Name)
+	}
+	if err == nil && len(names) == 0 {
+		err = errors.New("the daemon has no services")
+	}
+	return names, err
 }
 
 func (s answers) document() *report.Document {
