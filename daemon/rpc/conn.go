@@ -80,6 +80,7 @@ type conn struct {
 	place    *query.Place
 
 	memory, probes *query.Budget
+	calls          fruitless
 
 	asked sync.Once
 	once  sync.Once
@@ -112,7 +113,8 @@ func (l linking) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, er
 	if err != nil {
 		return secure, info, err
 	}
-	return secure, link{info, c.(*conn)}, nil
+	of := c.(*conn)
+	return newFraming(secure, &of.calls), link{info, of}, nil
 }
 
 // connOf returns the connection of a call.

@@ -2,6 +2,8 @@ package rpc
 
 import (
 	"bufio"
+	"encoding/binary"
+	"errors"
 	"io"
 	"net"
 	"testing"
@@ -9,10 +11,17 @@ import (
 
 	"google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
-const framePing = 6
+const (
+	framePing   = 6
+	frameWindow = 8
+
+	cancelled = 8  // code of a reset
+	calmDown  = 11 // code of ENHANCE_YOUR_CALM
+)
 
 // attacker is a client that writes frames by hand.
 type attacker struct {
@@ -122,4 +131,81 @@ func readFrame(r io.Reader) (kind byte, payload []byte, err error) {
 	payload = make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
 	_, err = io.ReadFull(r, payload)
 	return head[3], payload, err
+}
+
+// Whoever begins calls without end and resets them, or may not ask at all, is told to calm
+// down, and loses its connection.
+func TestRapidReset(t *testing.T) {
+	for name, resets := range map[string]bool{"reset": true, "refused": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := startGuarded(t, &fake{}, testLimits(), guarded(t, access.Options{}), nil)
+			a := attack(r)
+			gone := make(chan struct{})
+			go func() {
+				defer close(gone)
+				for range 1 << 20 {
+					frames, stream := a.headers(inference.GRPCInferenceService_ModelInfer_FullMethodName)
+					if resets {
+						frames = append(frames, frame(frameReset, 0, stream, []byte{0, 0, 0, cancelled})...)
+					}
+					if a.send(frames) != nil {
+						return
+					}
+				}
+			}()
+			told := false
+			for in := bufio.NewReader(a); ; {
+				kind, payload, err := readFrame(in)
+				if errors.Is(err, io.EOF) || told {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				told = kind == frameGoAway && binary.BigEndian.Uint32(payload[4:]) == calmDown
+			}
+			<-gone
+			if !told {
+				t.Error("it was not told to calm down")
+			}
+			if n := a.next / 2; n > 1<<17 {
+				t.Errorf("it began %d calls", n)
+			}
+			if _, err := r.client.ModelInfer(with(r.context(), testToken), typedRequest("1")); err != nil {
+				t.Errorf("another connection: %v", err)
+			}
+		})
+	}
+}
+
+// A client that resets every other of its queries, as one that hedges does, is left alone.
+func TestHedgingIsNoAttack(t *testing.T) {
+	r := start(t, &fake{}, testLimits())
+	a := attack(r)
+	in := bufio.NewReader(a)
+	if err := a.send(frame(frameWindow, 0, 0, []byte{0x40, 0, 0, 0})); err != nil { // room for all answers
+		t.Fatal(err)
+	}
+	q := framed(0, encode(t, typedRequest("1")))
+	for n := range 4 * mostFruitless {
+		frames, stream := a.headers(inference.GRPCInferenceService_ModelInfer_FullMethodName)
+		if n%2 == 0 {
+			frames = append(frames, frame(frameReset, 0, stream, []byte{0, 0, 0, cancelled})...)
+		} else {
+			frames = append(frames, frame(frameData, flagEndStream, stream, q)...)
+		}
+		if err := a.send(frames); err != nil {
+			t.Fatal(err)
+		}
+		for n%2 != 0 {
+			kind, payload, err := readFrame(in)
+			if err != nil || kind == frameGoAway {
+				t.Fatalf("after %d calls: %v %q", n, err, payload)
+			}
+			if kind == frameData {
+				break
+			}
+		}
+	}
 }

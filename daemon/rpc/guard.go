@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -74,13 +75,16 @@ func (g *guard) enter(ctx context.Context, method string) (memory *query.Budget,
 	} else if c.place.Spare {
 		return nil, nil, query.ErrConnections
 	}
-	bytes := ctx.Value(hurryKey{}).(*hurry).bytes
-	if !memory.Take(bytes) {
+	h := ctx.Value(hurryKey{}).(*hurry)
+	if !memory.Take(h.bytes) {
+		c.calls.redeem()
 		return nil, nil, query.ErrBodyMemory
 	}
 	return memory, func() {
-		memory.Give(bytes)
-		arrived(ctx)
+		memory.Give(h.bytes)
+		if h.end(false) && !errors.Is(context.Cause(ctx), context.Canceled) {
+			c.calls.redeem()
+		}
 	}, nil
 }
 
@@ -152,6 +156,48 @@ func (g *guard) unknown(_ any, call grpc.ServerStream) error {
 	return status.Errorf(codes.Unimplemented, "unknown method %q", query.Cut(method))
 }
 
+// receiveControl reads a request of a call that is not one to infer as gRPC would, but
+// accounts what comes. Unless there may be several it is the only one.
+func receiveControl(ctx context.Context, memory *query.Budget, several bool, request any) error {
+	in, err := incomingOf(ctx)
+	if err != nil {
+		return err
+	}
+	var b *query.Body
+	if r := (receiver{memory, memory, controlBytes}); several {
+		b, err = r.receive(in, func() { begun(ctx) })
+	} else {
+		b, err = r.receiveOnly(in)
+	}
+	ended(ctx, err == nil)
+	if err == errTooLarge {
+		err = errLargeControl
+	}
+	if err != nil {
+		return err
+	}
+	defer b.Release()
+	if m, ok := request.(proto.Message); !ok || proto.Unmarshal(b.Bytes, m) != nil {
+		return errMalformed
+	}
+	return nil
+}
+
+// controlStream is a stream whose requests take from the memory of its call.
+type controlStream struct {
+	grpc.ServerStream
+	memory  *query.Budget
+	several bool
+}
+
+// RecvMsg reads the next request.
+func (s *controlStream) RecvMsg(request any) error {
+	if err := receiveControl(s.Context(), s.memory, s.several, request); err != nil {
+		return refuse(s.Context(), err)
+	}
+	return nil
+}
+
 // hurryKey is where a context keeps the time for its request.
 type hurryKey struct{}
 
@@ -188,6 +234,7 @@ type hurry struct {
 	of    *unsent
 	timer *time.Timer
 	bytes int64
+	came  bool // a request, under the lock of unsent
 }
 
 // hurry ends a call whose request does not arrive in time. A stream may be
@@ -250,11 +297,21 @@ func begun(ctx context.Context) {
 }
 
 // arrived stops the time for a request, which is there.
-func arrived(ctx context.Context) {
+func arrived(ctx context.Context) { ended(ctx, true) }
+
+// ended stops the time for a request, which is there or will not come.
+func ended(ctx context.Context, came bool) {
 	if h, ok := ctx.Value(hurryKey{}).(*hurry); ok {
-		h.of.mu.Lock()
-		defer h.of.mu.Unlock()
-		delete(h.of.mu.expected, h)
-		h.timer.Stop()
+		h.end(came)
 	}
+}
+
+// end stops the time for a request, and reports whether any has come.
+func (h *hurry) end(came bool) bool {
+	h.of.mu.Lock()
+	defer h.of.mu.Unlock()
+	delete(h.of.mu.expected, h)
+	h.timer.Stop()
+	h.came = h.came || came
+	return h.came
 }

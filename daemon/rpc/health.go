@@ -74,7 +74,6 @@ func (h health) List(context.Context, *grpc_health_v1.HealthListRequest) (*grpc_
 
 // Watch sends how a name stands, now and whenever that changes.
 func (h health) Watch(r *grpc_health_v1.HealthCheckRequest, w grpc.ServerStreamingServer[grpc_health_v1.HealthCheckResponse]) error {
-	arrived(w.Context())
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	for last := grpc_health_v1.HealthCheckResponse_UNKNOWN; ; {

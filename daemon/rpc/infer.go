@@ -30,8 +30,12 @@ func (a *answerer) receiver(ctx context.Context) receiver {
 
 // modelInfer reads the request of a ModelInfer and has it answered.
 func (a *answerer) modelInfer(_ any, ctx context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
+	in, err := incomingOf(ctx)
+	if err != nil {
+		return nil, err
+	}
 	r := a.receiver(ctx)
-	b, err := r.receiveOnly(ctx)
+	b, err := r.receiveOnly(in)
 	if err != nil {
 		return nil, err
 	}

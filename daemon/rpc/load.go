@@ -82,7 +82,6 @@ type loads struct {
 
 // StreamCoreMetrics sends the load, now and as often as the client wants.
 func (l loads) StreamCoreMetrics(r *orcaservice.OrcaLoadReportRequest, w grpc.ServerStreamingServer[orcadata.OrcaLoadReport]) error {
-	arrived(w.Context())
 	tick := time.NewTicker(max(r.GetReportInterval().AsDuration(), leastReportTime))
 	defer tick.Stop()
 	for {

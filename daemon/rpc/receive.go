@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/overlapd/overlapd/daemon/query"
 )
@@ -98,15 +97,15 @@ type receiver struct {
 }
 
 // receive reads the next request of a call, or returns io.EOF after the last. It
-// calls begun when one begins to come.
-func (r receiver) receive(in incoming, begun func()) (*query.Body, error) {
+// calls coming when one begins to come.
+func (r receiver) receive(in incoming, coming func()) (*query.Body, error) {
 	var head [headBytes]byte
 	if err := in.ReadMessageHeader(head[:]); errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, errBrokenOff
 	} else if err != nil {
 		return nil, err
 	}
-	begun()
+	coming()
 	b, err := r.fill(r.arriving, parts{in}, int64(binary.BigEndian.Uint32(head[1:])))
 	if errors.Is(err, io.ErrUnexpectedEOF) {
 		return nil, errBrokenOff
@@ -153,21 +152,8 @@ func (r receiver) inflate(packed []byte, name string) (*query.Body, error) {
 	return b, err
 }
 
-// receiveNext reads the next request of a stream.
-func (r receiver) receiveNext(ctx context.Context) (*query.Body, error) {
-	in, err := incomingOf(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return r.receive(in, func() { begun(ctx) })
-}
-
 // receiveOnly reads the one request of a call.
-func (r receiver) receiveOnly(ctx context.Context) (*query.Body, error) {
-	in, err := incomingOf(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (r receiver) receiveOnly(in incoming) (*query.Body, error) {
 	b, err := r.receive(in, func() {}) // the time for it began with the call
 	if err == nil {
 		if err = in.ReadMessageHeader(make([]byte, headBytes)); errors.Is(err, io.EOF) {
@@ -185,42 +171,4 @@ func (r receiver) receiveOnly(ctx context.Context) (*query.Body, error) {
 func (r receiver) decode(b *query.Body, x *exchange) {
 	defer b.Release()
 	x.unmarshal(b.Bytes, r.memory)
-}
-
-// receiveControl reads a request of a call that is not one to infer as gRPC would, but
-// accounts what comes. Unless there may be several it is the only one.
-func receiveControl(ctx context.Context, memory *query.Budget, several bool, request any) error {
-	defer arrived(ctx)
-	r := receiver{memory, memory, controlBytes}
-	read := r.receiveOnly
-	if several {
-		read = r.receiveNext
-	}
-	b, err := read(ctx)
-	if err == errTooLarge {
-		err = errLargeControl
-	}
-	if err != nil {
-		return err
-	}
-	defer b.Release()
-	if m, ok := request.(proto.Message); !ok || proto.Unmarshal(b.Bytes, m) != nil {
-		return errMalformed
-	}
-	return nil
-}
-
-// controlStream is a stream whose requests take from the memory of its call.
-type controlStream struct {
-	grpc.ServerStream
-	memory  *query.Budget
-	several bool
-}
-
-// RecvMsg reads the next request.
-func (s *controlStream) RecvMsg(request any) error {
-	if err := receiveControl(s.Context(), s.memory, s.several, request); err != nil {
-		return refuse(s.Context(), err)
-	}
-	return nil
 }

@@ -88,7 +88,7 @@ func (t *stream) read(ctx context.Context) {
 	for {
 		x := &exchange{stream: true}
 		b, err := r.receive(t.in, func() { begun(ctx) })
-		arrived(ctx)
+		ended(ctx, err == nil)
 		if err == nil {
 			r.decode(b, x)
 		}
