@@ -257,11 +257,12 @@ func (p *pool) start() error {
 	return p.backend.Start()
 }
 
-// join starts the workers of a service that is to take requests.
-func (p *pool) join(ctx context.Context, all *config.Config, c *config.Service) (*loop.Joining, error) {
+// join starts the workers of a service that is to take requests, at once or, if it is held,
+// when it is told to.
+func (p *pool) join(ctx context.Context, all *config.Config, c *config.Service, held bool) (*loop.Joining, error) {
 	sig, fault, err := checkModel(ctx, c, p.config.Worker.LoadTimeout)
 	if of, _ := c.Of(); of != "" && sig != nil && fault == nil {
-		if front := p.backend.Service([]byte(of)); front != nil && front.Signature() != nil {
+		if front := p.backend.Service([]byte(of)); front != nil && len(front.Variants) > 0 && front.Signature() != nil {
 			fault = front.Signature().Differs(sig)
 		}
 	}
@@ -280,7 +281,7 @@ func (p *pool) join(ctx context.Context, all *config.Config, c *config.Service) 
 	}
 	var j *loop.Joining
 	if err == nil {
-		j, err = p.backend.Admit(c, places)
+		j, err = p.backend.Admit(c, places, held)
 	}
 	if err != nil {
 		for _, place := range places {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -28,7 +29,8 @@ var (
 // Reload lets a configuration take effect while queries are served. It must be
 // valid. Services are taken away first, then changed, then added and replaced,
 // one after another: a new worker loads beside the old one, which serves until
-// the new one is ready, and goes on if that fails. What needs a restart
+// the new one is ready, and goes on if that fails. A service that gets variants or loses them
+// is replaced last, and in one step. What needs a restart
 // stays as it was, and is listed. Tokens and certificates are read again. Progress may be
 // nil.
 //
@@ -128,7 +130,8 @@ func (r *reload) run() error {
 	if !r.backend.Order(r.next.Names()) {
 		return ErrStopping
 	}
-	if err := r.remove(); err != nil {
+	successions := r.successions()
+	if err := r.remove(successions); err != nil {
 		return err
 	}
 	for _, name := range slices.Concat(r.done.Changed, r.done.Moved) {
@@ -137,11 +140,75 @@ func (r *reload) run() error {
 		}
 	}
 	for _, name := range slices.Concat(r.done.Added, r.done.Replaced) {
-		if err := r.load(name); err != nil {
+		if slices.ContainsFunc(successions, func(s succession) bool { return slices.Contains(s.next, name) }) {
+			continue
+		}
+		_, fault, err := r.load(name, false)
+		if r.ended(name, fault); err != nil {
+			return err
+		}
+	}
+	for _, s := range successions {
+		if err := r.succeed(s); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// succession is services that all others of a name take the place of: with variants in the
+// place of one without, the other way round, or with other variants.
+type succession struct{ old, next []string }
+
+// successions returns what of the services to be removed and added is to clients another
+// service of the same name. They have a name together before the first slash.
+func (r *reload) successions() (all []succession) {
+	of := func(name string) string { s, _, _ := strings.Cut(name, "/"); return s }
+	named := func(names []string, name string) []string {
+		return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return of(n) != name })
+	}
+	now := r.Config()
+	for _, name := range r.done.Added {
+		s := succession{named(r.done.Removed, of(name)), named(r.done.Added, of(name))}
+		if s.next[0] == name && len(s.old) > 0 && len(s.old) == len(named(now.Names(), of(name))) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// succeed loads services and then has them answer in the place of others, in one step. If
+// one of them cannot be loaded, those that served before serve on.
+func (r *reload) succeed(s succession) (err error) {
+	var joined []*loop.Joining
+	var fault error
+	for _, name := range s.next {
+		var j *loop.Joining
+		if j, fault, err = r.load(name, true); fault != nil {
+			fault = fmt.Errorf("%s could not be loaded: %w", name, fault)
+			break
+		}
+		r.progress(config.Step{Service: name, State: config.StepSwitch})
+		joined = append(joined, j)
+	}
+	if fault == nil {
+		fault = r.backend.Replace(joined, s.old)
+	}
+	if fault == nil {
+		r.holds(slices.Concat(s.old, s.next)...)
+	}
+	for _, j := range joined {
+		if fault != nil {
+			r.backend.Withdraw(j, fault)
+		}
+	}
+	for _, name := range slices.Concat(s.next, s.old) {
+		r.ended(name, fault)
+	}
+	if errors.Is(fault, ErrStopping) {
+		return fault
+	}
+	return err
 }
 
 // moved returns the places of a service whose targets or devices change. A worker that is
@@ -163,16 +230,21 @@ func (r *reload) moved(s *config.Service) (places []loop.Place, err error) {
 	return places, nil
 }
 
-// holds enters into the configuration what a service has become. It keeps the
-// order of the new configuration, and drops what that does not have.
-func (r *reload) holds(name string) {
+// holds enters into the configuration what services have become. It keeps the
+// order of the new configuration. What that does not have stays at the end until it is gone.
+func (r *reload) holds(names ...string) {
 	r.configure(func(c *config.Config) {
 		var services []config.Service
 		for _, s := range r.next.Services {
-			if before := c.Service(s.Name); s.Name == name {
+			if before := c.Service(s.Name); slices.Contains(names, s.Name) {
 				services = append(services, s)
 			} else if before != nil {
 				services = append(services, *before)
+			}
+		}
+		for _, s := range c.Services {
+			if r.next.Service(s.Name) == nil && !slices.Contains(names, s.Name) {
+				services = append(services, s)
 			}
 		}
 		c.Services = services
@@ -187,10 +259,14 @@ const removalTimeout = 30 * time.Second
 // errCutShort is why a service is not loaded when a reload is cut short.
 var errCutShort = errors.New("the reload was cut short")
 
-// remove takes services away, and then waits until they are gone.
-func (r *reload) remove() error {
-	gone := make([]chan struct{}, len(r.done.Removed))
-	for i, name := range r.done.Removed {
+// remove takes services away, but for those that others are to take the place of, and then
+// waits until they are gone.
+func (r *reload) remove(successions []succession) error {
+	removed := slices.DeleteFunc(slices.Clone(r.done.Removed), func(name string) bool {
+		return slices.ContainsFunc(successions, func(s succession) bool { return slices.Contains(s.old, name) })
+	})
+	gone := make([]chan struct{}, len(removed))
+	for i, name := range removed {
 		gone[i] = make(chan struct{})
 		if !r.backend.TakeAway(name, gone[i]) {
 			return ErrStopping
@@ -199,7 +275,7 @@ func (r *reload) remove() error {
 	}
 	limit, cancel := context.WithTimeout(r.ctx, removalTimeout)
 	defer cancel()
-	for i, name := range r.done.Removed {
+	for i, name := range removed {
 		select {
 		case <-gone[i]:
 		case <-limit.Done():
@@ -219,60 +295,59 @@ func (r *reload) change(name string) error {
 	if errors.Is(err, ErrStopping) {
 		return err
 	}
-	return r.ended(name, err)
-}
-
-// load adds a service, or replaces one.
-func (r *reload) load(name string) error {
-	r.progress(config.Step{Service: name, State: config.StepLoading})
-	j, err := r.join(r.ctx, &r.next, r.next.Service(name))
-	if err == nil {
-		return r.await(name, j)
-	}
-	_ = r.ended(name, err) // which ends nothing
-	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("service %s: %w", name, err) // the next one may wait for the same file system
-	}
+	r.ended(name, err)
 	return nil
 }
 
-// await returns when a service has joined or does not, or when the reload is cut
-// short.
-func (r *reload) await(name string, j *loop.Joining) error {
+// load has a service join, which then serves or, if it is held, can. It returns the fault if
+// it does not, and why the reload is cut short, if it is.
+func (r *reload) load(name string, held bool) (j *loop.Joining, fault, cut error) {
+	r.progress(config.Step{Service: name, State: config.StepLoading})
+	j, fault = r.join(r.ctx, &r.next, r.next.Service(name), held)
+	if errors.Is(fault, context.DeadlineExceeded) {
+		cut = fmt.Errorf("service %s: %w", name, fault) // the next one may wait for the same file system
+	}
+	if fault == nil {
+		fault, cut = r.await(j)
+	}
+	return j, fault, cut
+}
+
+// await returns when a service has joined or does not, with the fault, or when the reload is
+// cut short, with why.
+func (r *reload) await(j *loop.Joining) (fault, cut error) {
 	for {
 		select {
 		case step := <-j.News:
 			r.progress(step)
-		case err := <-j.Ready:
+		case fault = <-j.Ready:
 			for len(j.News) > 0 { // what came before the end is shown before it
 				r.progress(<-j.News)
 			}
-			return r.ended(name, err)
+			return fault, nil
 		case <-r.ctx.Done():
-			err := errCutShort
+			fault = errCutShort
 			if r.backend.Withdraw(j, errCutShort) {
-				err = <-j.Ready // it may have joined before
+				fault = <-j.Ready // it may have joined before
 			}
-			_ = r.ended(name, err) // which ends nothing
-			return context.Cause(r.ctx)
+			return fault, context.Cause(r.ctx)
 		}
 	}
 }
 
 // ended reports what became of a service. That one could not be loaded does not
 // end the reload.
-func (r *reload) ended(name string, err error) error {
+func (r *reload) ended(name string, err error) {
 	if err != nil {
 		r.done.Failed[name] = err.Error()
 		if old := r.backend.Running(name); old != nil && old.GivenUp.Load() {
 			r.done.Down = append(r.done.Down, name)
 		}
 		r.progress(config.Step{Service: name, State: config.StepFailed})
-		return nil
+		return
 	}
 	r.holds(name)
 	r.progress(config.Step{Service: name, State: config.StepDone})
-	return nil
 }
 
 // These errors are for Restart.

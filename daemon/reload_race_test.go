@@ -24,7 +24,7 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 	next.Services = append(slices.Clone(next.Services), added("new"))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	j, err := r.join(t.Context(), &next, next.Service("new"))
+	j, err := r.join(t.Context(), &next, next.Service("new"), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,9 +33,11 @@ func TestReloadIsCutShortTooLate(t *testing.T) {
 	r.until("it serves", func() bool { return r.backend.Service([]byte("new")) != nil })
 	for range 32 {
 		run := &reload{Daemon: r.Daemon, ctx: ctx, next: next, progress: func(config.Step) {}, done: config.Reloaded{Failed: map[string]string{}}}
-		if err := run.await("new", j); err != nil && !errors.Is(err, context.Canceled) {
+		fault, err := run.await(j)
+		if err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
+		run.ended("new", fault)
 		if c := r.Daemon.Config(); len(run.done.Failed) > 0 || c.Service("new") == nil {
 			t.Fatalf("it serves, and is told to have failed: %+v", run.done.Failed)
 		}
@@ -77,7 +79,7 @@ func TestWhatALeakLeaves(t *testing.T) {
 		t.Fatal(err)
 	}
 	place.Worker, place.GiveBack = spec, func() { close(free) }
-	j, err := r.backend.Admit(&leaks, []loop.Place{place})
+	j, err := r.backend.Admit(&leaks, []loop.Place{place}, false)
 	if err != nil || rr.joins() != 2 {
 		t.Fatal(err)
 	}

@@ -22,6 +22,7 @@ type reloadRig struct {
 	result chan reloaded
 	steps  chan config.Step
 	joined int // services that joins has returned
+	before config.Config
 }
 
 type reloaded struct {
@@ -32,6 +33,7 @@ type reloaded struct {
 func newReloadRig(t *testing.T, services int) *reloadRig {
 	r := &reloadRig{rig: startRig(t, rigOptions{services: services, change: func(c *config.Config) { c.Policy = "edf" }}),
 		result: make(chan reloaded, 1), steps: make(chan config.Step, 1000)}
+	r.before = r.Config()
 	return r
 }
 

@@ -197,6 +197,56 @@ func TestReloadReplacesAModelUnderLoad(t *testing.T) {
 	t.Logf("%d requests while the model was replaced twice", asked.Load())
 }
 
+// A service gets variants and loses them under load, and once one of them cannot be loaded:
+// each request gets an answer, and the name is never unknown.
+func TestReloadGivesVariantsUnderLoad(t *testing.T) {
+	t.Parallel()
+	path := write(t, "m.onnx", scaled(2))
+	plain := service{name: "m", model: path}
+	variants := func(second string) service {
+		return service{name: "m", lines: fmt.Sprintf("[[service.variant]]\nname = \"a\"\nmodel = %q\naccuracy = 1\n"+
+			"[[service.variant]]\nname = \"b\"\nmodel = %q\naccuracy = 2\n# target", path, second)}
+	}
+	p := serve(t, administered(t, config{services: []service{tinyAdd, plain}}))
+	stop, asked := make(chan struct{}), new(atomic.Int64)
+	var clients sync.WaitGroup
+	for client := range 4 {
+		clients.Go(func() {
+			for n := 1; ; n++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if got, err := p.scale("m", float64(1+n%512)); err != nil || got != 4 {
+					t.Errorf("client %d, request %d: times %v, %v", client, n, got, err)
+					return
+				}
+				asked.Add(1)
+			}
+		})
+	}
+	good, bad := write(t, "b.onnx", scaled(2)), write(t, "bad.onnx", []byte("half a model"))
+	for _, step := range []struct {
+		next service
+		code int
+		says string
+	}{
+		{variants(bad), 1, "FAILED m not removed: m/b could not be loaded"},
+		{variants(good), 0, "added m/b"},
+		{plain, 0, "added m"},
+		{variants(good), 0, "removed m"},
+	} {
+		before := asked.Load()
+		p.eventually("requests", func() bool { return asked.Load() > before+20 || t.Failed() })
+		p.edit(func(c *config) { c.services[1] = step.next })
+		p.reload(step.code, step.says)
+	}
+	close(stop)
+	clients.Wait()
+	t.Logf("%d requests", asked.Load())
+}
+
 // What is wrong with a file is said, with the lines, and nothing changes.
 func TestReloadOfAWrongFile(t *testing.T) {
 	t.Parallel()

@@ -274,13 +274,22 @@ func (b *Backend) Learned() (solo map[string]predictor.Snapshot, calibrations ma
 }
 
 // Admit starts the workers of a service that queries cannot reach yet. Once they are
-// ready the service takes the place of the one of its name, if there is one.
-func (b *Backend) Admit(c *config.Service, places []Place) (*Joining, error) {
-	j := &Joining{News: make(chan config.Step, newsLimit), Ready: make(chan error, 1), member: newMember(c, places, len(b.devices))}
+// ready the service takes the place of the one of its name, if there is one, or, if it is
+// held, waits for [Backend.Replace].
+func (b *Backend) Admit(c *config.Service, places []Place, held bool) (*Joining, error) {
+	j := &Joining{held: held, News: make(chan config.Step, newsLimit), Ready: make(chan error, 1), member: newMember(c, places, len(b.devices))}
 	j.member.state, j.member.joining = stateJoining, j
 	err := ErrEnded
 	b.Ask(func() { err = b.loop.fleet.open(j.member, places) })
 	return j, err
+}
+
+// Replace has services that have loaded, and were held, answer in the place of others, in
+// one step. It fails if a worker of them was lost meanwhile: nothing has changed then.
+func (b *Backend) Replace(joined []*Joining, names []string) error {
+	err := ErrEnded
+	b.Ask(func() { err = succession{b.loop.fleet.fleet}.replace(joined, names) })
+	return err
 }
 
 // Withdraw lets a service that was to join go again, unless it has joined. It
@@ -313,7 +322,7 @@ func (b *Backend) Retarget(c *config.Service, places []Place) error {
 // TakeAway lets a service take no further requests. It goes when it has answered
 // those it has; gone is closed then. It reports false if the loop has ended.
 func (b *Backend) TakeAway(name string, gone chan struct{}) bool {
-	return b.Ask(func() { b.loop.fleet.retire(b.loop.fleet.serving(name), gone) })
+	return b.Ask(func() { b.loop.fleet.retire(gone, b.loop.fleet.serving(name)) })
 }
 
 // Order lists the services in another order. It reports false if the loop has ended.

@@ -168,7 +168,7 @@ func (f *crew) up(d *device, e *executor.Event) {
 	d.kind.learning.Cold(e.Service)
 	f.resume(e.Service, d)
 	member.show()
-	f.takeOver(member)
+	succession{f.fleet}.takeOver(member)
 	f.rebind()
 }
 

@@ -47,6 +47,16 @@ type Joining struct {
 	News   chan config.Step
 	Ready  chan error
 	member *member
+	held   bool // it is ready once it has loaded, and serves when Replace says so
+}
+
+// end says what has become of the service, in the place of what was said and not heard.
+func (j *Joining) end(err error) {
+	select {
+	case <-j.Ready:
+	default:
+	}
+	j.Ready <- err
 }
 
 // scheduled returns a service as the scheduler first sees it. Its operators
@@ -270,31 +280,9 @@ func (f *fleet) heard(s *member, r *replica, e *executor.Event) {
 // has.
 func (f *fleet) withdraw(s *member, cause error) {
 	if s.state == stateJoining {
-		f.retire(s, nil)
-		s.joining.Ready <- cause
+		f.retire(nil, s)
+		s.joining.end(cause)
 	}
-}
-
-// takeOver lets a service that has joined answer queries, in the place of the
-// one of its name, once all of its workers are ready. It goes on with what that one has
-// counted.
-func (f *fleet) takeOver(s *member) {
-	for r := range s.each {
-		if s.state != stateJoining || !r.ready {
-			return
-		}
-	}
-	old := f.serving(s.config.Name)
-	s.state = stateServing
-	f.varies(s, scheduled(s.service.ID, &s.config).Of)
-	f.emit(observe.Event{Kind: observe.Set, Service: &f.specs[s.service.ID], Fresh: old == nil})
-	if old != nil {
-		old.line.restarts += s.line.restarts
-		s.line, s.service.Stats = old.line, old.service.Stats
-		f.retire(old, nil)
-	}
-	f.publish()
-	s.joining.Ready <- nil
 }
 
 // change gives a service other targets. Queries that were accepted keep theirs.
@@ -433,21 +421,31 @@ func (f *fleet) resume(id models.ServiceID, d *device) {
 	}
 }
 
-// retire lets a service take no further requests. It goes when it has answered
-// those it has; ended is closed then, unless it is nil.
-func (f *fleet) retire(s *member, ended chan struct{}) {
-	if s == nil || s.state > stateJoining {
+// retire lets services take no further requests. They go when they have answered
+// those they have; ended, which is for one, is closed then, unless it is nil. Requests are
+// refused by a service only when the registry has none of it any more: they look for another
+// one there.
+func (f *fleet) retire(ended chan struct{}, all ...*member) {
+	all = slices.DeleteFunc(all, func(s *member) bool { return s == nil || s.state > stateJoining })
+	if len(all) == 0 {
 		if ended != nil {
 			close(ended)
 		}
 		return
 	}
-	s.state, s.ended = stateRetiring, ended
-	f.varies(s, "")
-	f.leaving++
+	for _, s := range all {
+		s.state, s.ended = stateRetiring, ended
+		f.varies(s, "")
+		f.leaving++
+	}
 	f.reloaded = true
 	f.publish()
-	s.service.Retired.Store(true)
+	for _, s := range all {
+		s.service.Retired.Store(true)
+		if s.family != nil && len(s.family.variants) == 0 {
+			s.family.front.Retired.Store(true)
+		}
+	}
 	for _, k := range f.kinds {
 		k.stop()
 	}

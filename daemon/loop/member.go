@@ -72,6 +72,11 @@ func newMember(c *config.Service, places []Place, devices int) *member {
 	return s
 }
 
+// joined reports whether the service is on its way and all of its workers are ready.
+func (s *member) joined() bool {
+	return s.state == stateJoining && !slices.ContainsFunc(s.replicas, func(r *replica) bool { return r != nil && !r.ready })
+}
+
 // flushed reports whether no batch is left that goes by other pipelines than those of now:
 // the deadlines of those that there were have passed.
 func (s *member) flushed(now time.Duration) bool {
@@ -182,13 +187,13 @@ func (f *family) gather(served []*member) {
 			f.variants = append(f.variants, m)
 		}
 	}
-	f.front.Retired.Store(len(f.variants) == 0)
 	if len(f.variants) == 0 {
 		return
 	}
 	if file := f.variants[0].config.Selection; file != "" || file != f.file || !slices.Equal(before, f.variants) {
 		f.file, f.solved = file, 0 // a reload may have found the file rewritten
 	}
+	f.front.Retired.Store(false)
 	first := f.variants[0].service
 	next := f.front.Successor()
 	next.ID, next.QoSTarget, next.QueueLimit, next.MaxBatch = first.ID, first.QoSTarget, first.QueueLimit, first.MaxBatch

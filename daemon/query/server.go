@@ -150,16 +150,23 @@ func (s *Server) Answer(v *Service, by codec, trace *tracing.Query, left <-chan 
 	return nil
 }
 
+// holdTries is how many services one after another may have taken the place of another
+// while a request looks for one. It takes a reload for each.
+const holdTries = 8
+
 // hold holds a service that was found a moment ago, or the one that has taken
 // its place since.
 func (s *Server) hold(v *Service) (*Service, *Error) {
-	for !v.Hold() {
+	for range holdTries {
+		if v.Hold() {
+			return v, nil
+		}
 		name := v.Name
 		if v = s.Service([]byte(name)); v == nil {
 			return nil, NotFound("unknown model %q", name)
 		}
 	}
-	return v, nil
+	return nil, ErrUnavailable
 }
 
 // encode has the answer written, if there is one.

@@ -1,0 +1,108 @@
+package daemon
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/query"
+)
+
+// split gives a service two variants.
+func split(c *config.Config, at int) {
+	s := &c.Services[at]
+	s.Variants = []config.Variant{{Name: "a", Model: s.Model, Accuracy: 1}, {Name: "b", Model: s.Model, Accuracy: 2}}
+	s.Model = ""
+}
+
+// A service that gets variants, or loses them, serves as before until all that replaces it
+// has loaded. At no moment is there none of its name.
+func TestReloadGivesAndTakesVariants(t *testing.T) {
+	r := newReloadRig(t, 2)
+	old := r.backend.Service([]byte("s0"))
+	r.begin(func(c *config.Config) { split(c, 0) })
+	for range 2 {
+		id := r.joins()
+		if r.answers("s0"); r.backend.Service([]byte("s0")) != old {
+			t.Fatal("s0 does not serve while its variants load")
+		}
+		r.workers.revive(id, fakeOperators)
+	}
+	done := r.end()
+	if !slices.Equal(done.Added, []string{"s0/a", "s0/b"}) || !slices.Equal(done.Removed, []string{"s0"}) || len(done.Failed) > 0 {
+		t.Errorf("%+v", done)
+	}
+	front := r.backend.Service([]byte("s0"))
+	if front == old || front == nil || len(front.Variants) != 2 || !front.Ready() || old.Hold() {
+		t.Fatalf("%+v has taken the place of %+v", front, old)
+	}
+	if c := r.Daemon.Config(); strings.Join(c.Names(), " ") != "s0/a s0/b s1" || r.names() != "s0 s1" {
+		t.Errorf("the configuration has %v, there are %s", c.Names(), r.names())
+	}
+	r.answers("s0", "s1")
+
+	r.begin(func(c *config.Config) { c.Services = slices.Clone(r.before.Services) })
+	id := r.joins()
+	if r.answers("s0"); len(r.backend.Service([]byte("s0")).Variants) != 2 {
+		t.Fatal("the variants do not serve while what replaces them loads")
+	}
+	r.workers.revive(id, fakeOperators)
+	done = r.end()
+	if !slices.Equal(done.Removed, []string{"s0/a", "s0/b"}) || !slices.Equal(done.Added, []string{"s0"}) || len(done.Failed) > 0 {
+		t.Errorf("%+v", done)
+	}
+	if s := r.backend.Service([]byte("s0")); len(s.Variants) > 0 || front.Hold() {
+		t.Errorf("%+v has taken the place of %+v", s, front)
+	}
+	if c := r.Daemon.Config(); strings.Join(c.Names(), " ") != "s0 s1" || r.names() != "s0 s1" {
+		t.Errorf("the configuration has %v, there are %s", c.Names(), r.names())
+	}
+	r.answers("s0", "s1")
+}
+
+// Where one of the variants cannot be loaded, what served before serves on, as the reload
+// says, and the others go again.
+func TestReloadGivesVariantsThatFail(t *testing.T) {
+	r := newReloadRig(t, 2)
+	old := r.backend.Service([]byte("s0"))
+	r.begin(func(c *config.Config) { split(c, 0) })
+	r.workers.revive(r.joins(), fakeOperators)
+	r.workers.fail(r.joins())
+	done := r.end()
+	for name, says := range map[string]string{"s0": "s0/b could not be loaded", "s0/a": "s0/b could not be loaded", "s0/b": "s0/b could not be loaded"} {
+		if !strings.Contains(done.Failed[name], says) {
+			t.Errorf("%s: %q, want %q", name, done.Failed[name], says)
+		}
+	}
+	if c := r.Daemon.Config(); strings.Join(c.Names(), " ") != "s1 s0" && strings.Join(c.Names(), " ") != "s0 s1" {
+		t.Errorf("the configuration has %v", c.Names())
+	}
+	r.answers("s0", "s1")
+	if s := r.backend.Service([]byte("s0")); s != old {
+		t.Errorf("%+v has taken the place of %+v", s, old)
+	}
+	// The next reload tries the same again.
+	r.begin(func(c *config.Config) {
+		c.Services = slices.Clone(r.before.Services)
+		split(c, 0)
+	})
+	r.workers.revive(r.joins(), fakeOperators)
+	r.workers.revive(r.joins(), fakeOperators)
+	if done := r.end(); len(done.Failed) > 0 {
+		t.Errorf("%+v", done)
+	}
+	r.answers("s0", "s1")
+}
+
+// A request that found a service which takes no more, and finds it again, is refused after
+// a few attempts.
+func TestRequestOfARetiredService(t *testing.T) {
+	r := newReloadRig(t, 1)
+	s := r.backend.Service([]byte("s0"))
+	s.Retired.Store(true)
+	server := &query.Server{Host: r.backend}
+	if err := server.Answer(s, nil, nil, nil); err != query.ErrUnavailable {
+		t.Errorf("got %v", err)
+	}
+}
