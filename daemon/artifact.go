@@ -20,8 +20,8 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/loop"
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/textfile"
@@ -239,20 +239,10 @@ func (s *State) ImportPredictor(path string, c *config.Config, o Options) (what 
 		return "", err
 	}
 	if c != nil {
-		p := &pool{config: c.Expanded(), log: o.Log}
-		if p.config.Emulated() {
-			p.devices, err = emulate(poolDevice{config: p.config, log: o.Log}, &o)
-		} else {
-			var gpus []*gpu.GPU
-			gpus, err = gpu.Choose(context.Background(), p.config, o.GPU, o.Log)
-			p.devices = pooled(poolDevice{config: p.config, log: o.Log, text: o.Device, cores: o.Cores, life: context.Background()}, gpus)
-			for _, g := range gpus {
-				defer func() { err = errors.Join(err, g.Give()) }()
-			}
-		}
-		if err == nil {
-			_, err = p.knows(a)
-		}
+		err = o.devices(c.Expanded(), func(p *pool) error {
+			_, err := p.knows(a)
+			return err
+		})
 		if err != nil {
 			return "", fmt.Errorf("%s: %w", path, err)
 		}
@@ -365,24 +355,16 @@ func (u *poolDevice) knowsModel(a *artifact, s *config.Service) (bool, error) {
 	if u.emulation != nil {
 		return a.named(u.emulation.model(s).Name, "") != nil, nil
 	}
-	path, err := u.model(s.Model)
+	name, err := u.measuredAs(s)
 	if err != nil {
 		return false, err
 	}
-	hash, err := hashModel(u.life, path, u.config.Worker.LoadTimeout)
-	if err != nil {
-		return false, err
-	}
-	share := u.placeOf(s).Share
-	m := a.named(s.Name, hash+"/"+share)
-	if m == nil || m.Hash == "" || m.Hash == hash+"/"+share {
+	m := a.named(s.Name, name)
+	if m == nil || m.Hash == "" || m.Hash == name {
 		return m != nil, nil
 	}
-	was, had, _ := strings.Cut(m.Hash, "/")
-	if was != hash {
-		return false, fmt.Errorf("%w: its model was measured with hash %.12s, it has %.12s", predictor.ErrModels, was, hash)
-	}
-	return false, fmt.Errorf("%w: its model was measured with %s, it has %s", predictor.ErrModels, had, share)
+	had, has := models.ModelsDiffer(m.Hash, name)
+	return false, fmt.Errorf("%w: its model was measured with %s, it has %s", predictor.ErrModels, had, has)
 }
 
 // takeSource takes over the artifact of predictor.source that knows most of the services, the

@@ -262,9 +262,9 @@ func TestForeignArtifactIsRefusedWithWhatDiffers(t *testing.T) {
 		"another name": {func(c *config.Config, _ *Options) { c.Services[0].Name = "x" }, "", nil},
 		"device":       {func(_ *config.Config, o *Options) { o.Device = "slow" }, `measured on "fake, ONNX Runtime 1", this is "slow"`, predictor.ErrDevice},
 		"threads": {func(c *config.Config, _ *Options) { c.Worker.Threads = 3 },
-			"service tiny_mlp: predictor of other models: its model was measured with 2 threads, or one beside others on 4 cores, it has 3 threads", predictor.ErrModels},
+			"service tiny_mlp: predictor of other models: its model was measured with 2 threads, it has 3 threads", predictor.ErrModels},
 		"model": {func(c *config.Config, _ *Options) { c.Services[1].Model = "zoo:tiny_cnn" },
-			"service tiny_mlp: predictor of other models: its model was measured with hash", predictor.ErrModels},
+			"service tiny_mlp: predictor of other models: its model was measured with model file", predictor.ErrModels},
 		"too few": {func(c *config.Config, _ *Options) { c.Services[1].Name, c.Services[1].Model = "y", "zoo:tiny_cnn" },
 			"it knows tiny_add, tiny_mlp, and 1 of the services here", predictor.ErrModels},
 	} {

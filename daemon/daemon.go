@@ -82,7 +82,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 		d.log.Warn().Str("kept_as", aside).Msg("the state file was damaged and set aside; what was measured is measured again")
 	}
 	one := poolDevice{
-		config: c, log: o.Log, text: o.Device, state: d.state, cores: o.Cores, life: d.life, goroutines: d.goroutines, failed: d.failed,
+		config: c, log: o.Log, text: o.Device, runtime: o.Runtime, state: d.state, cores: o.Cores, life: d.life, goroutines: d.goroutines, failed: d.failed,
 	}
 	if c.Emulated() {
 		if d.devices, err = emulate(one, &o); err != nil {

@@ -36,6 +36,7 @@ type poolDevice struct {
 	index     int         // in the pool
 	name      string      // in the configuration, "" for the only one
 	text      string      // in words
+	runtime   string      // the version of ONNX Runtime that workers load, "" if unknown
 	cores     int         // threads of a service that sets none
 	affinity  []int       // the cores that workers run on, nil for all of the machine's
 	slow      float64     // by which factor workers take longer, up to 1 they do not
@@ -390,6 +391,7 @@ type Options struct {
 	Version string
 	Commit  string
 	Device  string       // in words, such as the processor's name
+	Runtime string       // version of ONNX Runtime that workers load, "" if unknown
 	Cores   int          // threads of a service that sets none
 	Fit     loop.FitFunc // nil if no predictor is to be fitted
 	Offline bool         // for Measure: there is no endpoint

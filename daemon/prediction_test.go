@@ -49,7 +49,7 @@ func TestConfiguredPredictor(t *testing.T) {
 		"other device": {predictorText(t, func(f *predictor.File) { f.Device = "abacus" }),
 			[]string{`trained on "abacus"`, `this is "fake, ONNX Runtime 0"`}},
 		"other hash": {predictorText(t, func(f *predictor.File) { f.Features.Models[1].Hash = "beef" }),
-			[]string{"s1", "trained with hash beef"}},
+			[]string{"s1", "trained with model file beef, it has model file "}},
 		"other cut": {predictorText(t, func(f *predictor.File) {
 			m := &f.Features.Models[1]
 			m.Operators = 3

@@ -48,8 +48,9 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 	defer d.backend.Broaden()()
 	old := d.Config()
 	next = config.Divided(next.Expanded(), old.Policy)
+	applied := config.Applied(old, next)
 	for _, u := range d.devices {
-		if own := u.onlyOwn(config.Applied(old, next)); u.emulation != nil && next.Emulated() {
+		if own := u.onlyOwn(applied); u.emulation != nil && next.Emulated() {
 			if err := u.emulation.check(&own); err != nil {
 				return nil, err
 			}
@@ -61,12 +62,16 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(d.life, func() { cancel(ErrStopping) })()
+	policies := func() (struct{}, error) { return struct{}{}, d.checkSelection(&applied) }
+	if _, err := textfile.Within(ctx, "policies", policies); err != nil {
+		return nil, err
+	}
 	changes, err := d.read(ctx, old, next)
 	if err != nil {
 		return nil, err
 	}
 	changes.Failed = map[string]string{}
-	r := &reload{Daemon: d, ctx: ctx, next: config.Applied(old, next), progress: progress, done: changes}
+	r := &reload{Daemon: d, ctx: ctx, next: applied, progress: progress, done: changes}
 	began := time.Now()
 	err = r.run()
 	r.done.Took = time.Since(began)

@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -203,6 +205,17 @@ func (s *State) load(bucket, key string, value any) (ok bool, err error) {
 func (s *State) SoloTimes() (known map[string]predictor.Snapshot, err error) {
 	known = map[string]predictor.Snapshot{}
 	return known, eachStored(s, loop.SoloProfiles, nil, known)
+}
+
+// SoloTimesOf returns the solo times of a model on a device, by the names that
+// [models.MeasuredAs] and [models.MeasuredOn] give them, and nothing if it was never measured.
+func (s *State) SoloTimesOf(device, model string) (known predictor.Snapshot, err error) {
+	all := map[string]predictor.Snapshot{}
+	err = eachStored(s, loop.SoloProfiles, func(key string) bool { return loop.ProfileOf(key, device, model) }, all)
+	for _, key := range slices.Sorted(maps.Keys(all)) { // one for each cut, whose operators take as long in all
+		known = all[key]
+	}
+	return known, err
 }
 
 // eachStored reads the values of a bucket that are wanted.

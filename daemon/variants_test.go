@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/selection"
@@ -151,6 +153,100 @@ func TestVariantsAnswer(t *testing.T) {
 	}
 	d.stop()
 	d.replays()
+}
+
+// policyFile writes the one policy of variantsConfig for a load, and returns its path.
+func policyFile(t *testing.T, c *config.Config, load float64, change func(w *selection.Worker)) string {
+	t.Helper()
+	w, err := Selectable(*c, "s", Options{emulation: formulaEmulation})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.CV, w.Queue, w.Levels = 1, 2, 5
+	for i := range w.Variants {
+		w.Variants[i].Latency = []float64{1 + float64(i), 2 + float64(i)}
+	}
+	if change != nil {
+		change(&w)
+	}
+	set, err := w.SolveSet(context.Background(), load, load, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "policies.json")
+	if err := set.WriteFile(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// A reload, and a check, refuse a policy file that the daemon could not follow, and then
+// nothing changes. One that can be followed takes effect, also when it is rewritten.
+func TestReloadOfPolicies(t *testing.T) {
+	c := variantsConfig(t)
+	d := serveEmulated(t, c)
+	d.selects("by a policy for")
+	with := func(path string) (check, reload error) {
+		next := c
+		next.Services = []config.Service{c.Services[0]}
+		next.Services[0].Selection = path
+		check = CheckSelection(next, Options{emulation: formulaEmulation})
+		_, reload = d.Reload(context.Background(), next, nil)
+		return check, reload
+	}
+	good := policyFile(t, &c, 123, nil)
+	data, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cut, pipe := filepath.Join(t.TempDir(), "cut.json"), filepath.Join(t.TempDir(), "pipe.json")
+	if err := errors.Join(os.WriteFile(cut, data[:len(data)/2], 0o600), unix.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for want, path := range map[string]string{
+		"truncated after":                     cut,
+		"it is not a regular file":            pipe,
+		"no such file":                        good + "x",
+		"the target in ms is":                 policyFile(t, &c, 123, func(w *selection.Worker) { w.Target += 7 }),
+		"the accuracy of twin is 80":          policyFile(t, &c, 123, func(w *selection.Worker) { w.Variants[1].Accuracy = 81 }),
+		"there is no variant other":           policyFile(t, &c, 123, func(w *selection.Worker) { w.Variants[1].Name = "other" }),
+		"the device is":                       policyFile(t, &c, 123, func(w *selection.Worker) { w.Device = "another" }),
+		"the number of workers is 1, and the": policyFile(t, &c, 123, func(w *selection.Worker) { w.Workers = 2 }),
+	} {
+		check, reload := with(path)
+		for who, err := range map[string]error{"check": check, "reload": reload} {
+			if _, is := errors.AsType[config.Faults](err); !is || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "service s: selection: ") || !strings.Contains(err.Error(), path) {
+				t.Errorf("%s: %q is not in: %v", who, want, err)
+			}
+		}
+		if now := d.Config(); now.Services[0].Selection != "" {
+			t.Errorf("the daemon has %s from now on", now.Services[0].Selection)
+		}
+	}
+	d.selects("by a policy for")
+	if check, reload := with(good); check != nil || reload != nil {
+		t.Fatal(check, reload)
+	}
+	d.selects("by a policy for 123 queries")
+	if err := os.Rename(policyFile(t, &c, 45, nil), good); err != nil {
+		t.Fatal(err)
+	}
+	if check, reload := with(good); check != nil || reload != nil {
+		t.Fatal(check, reload)
+	}
+	d.selects("by a policy for 45 queries")
+	if check, reload := with(""); check != nil || reload != nil {
+		t.Fatal(check, reload)
+	}
+	for begin := time.Now(); ; time.Sleep(10 * time.Millisecond) { // it calculates a policy itself
+		s, ok := d.backend.FullStatus()
+		if ok && strings.Contains(s.Services[0].Selection, "by a policy for") && !strings.Contains(s.Services[0].Selection, "for 45 queries") {
+			return
+		}
+		if time.Since(begin) > time.Minute {
+			t.Fatal(s.Services[0].Selection)
+		}
+	}
 }
 
 // Policies that are damaged, or for something else, are not followed: the fastest answers,

@@ -41,6 +41,9 @@ Each model file is read, and then loaded on the CPU by a process of its own, as 
 worker would: only ONNX Runtime knows whether it has every operator. That takes as
 long as loading does at a start. Models of the zoo are known to be good.
 
+Policy files (selection) are read and compared with the device, the models and the
+threads here, as the daemon does before it follows one.
+
 Where the configuration may use an NVIDIA GPU, that is driver, versions and
 libraries, permissions, MPS and MIG, with what to do about each fault. A small
 model is run on the GPU, in a process of its own.`,
@@ -66,6 +69,9 @@ model is run on the GPU, in a process of its own.`,
 				return err
 			}
 			if err := daemon.CheckCores(&c); err != nil {
+				return err
+			}
+			if err := daemon.CheckSelection(c, offlineOptions(&c)); err != nil {
 				return err
 			}
 			exposed, err := daemon.CheckAccess(&c)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/models"
@@ -64,9 +65,7 @@ func configured(path string, memory float64) (services []planning.Service, devic
 	if c.Emulated() {
 		times, err = emulatedTimes(&run, devices)
 	} else {
-		var m measured
-		m, err = measuredTimes(&run)
-		times = m.times
+		times, err = measuredTimes(&run)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -134,7 +133,7 @@ func profileTimes(c *config.Config, path string) (times [][]soloTime, err error)
 }
 
 // selectable returns a worker with the variants of a service of a configuration, with the
-// times that the profile of an emulated device has, or that a daemon has measured. Of
+// times that the profile of an emulated device has, or that a daemon has measured here. Of
 // sequences the longest count.
 func selectable(path, service string) (w selection.Worker, err error) {
 	c, err := config.Load(path)
@@ -144,33 +143,51 @@ func selectable(path, service string) (w selection.Worker, err error) {
 	if s := c.Service(service); s == nil || len(s.Variants) == 0 {
 		return w, fmt.Errorf("%s has no service %q with variants; name one that has", path, service)
 	}
-	w = selection.Worker{Workers: len(c.On(service)), Target: float64(c.Service(service).Target) / float64(time.Millisecond)}
-	c = c.Expanded()
-	var m measured
+	first := c.Pool()[c.On(service)[0]]
+	run := c.Expanded()
+	run.Services = slices.DeleteFunc(run.Services, func(s config.Service) bool { of, _ := s.Of(); return of != service })
+	var times [][]soloTime
 	if c.Emulated() {
-		m.times, err = profileTimes(&c, c.Pool()[0].Profile)
+		if w, err = daemon.Selectable(c, service, offlineOptions(&c)); err == nil {
+			times, err = profileTimes(&run, first.Profile)
+		}
 	} else {
-		m, err = measuredTimes(&c)
+		state := stateOptions{dir: c.StateDir}
+		err = state.open(reading, func(s *daemon.State) error {
+			if w, err = daemon.Selectable(c, service, offlineOptions(&c)); err == nil {
+				times, err = solosOf(s, &w)
+			}
+			return err
+		})
 	}
-	if err != nil {
-		return w, err
+	for i := range times {
+		w.Variants[i].Latency = latencies(times[i], run.Services[i].MaxBatch)
 	}
-	w.Device = m.device
-	for i, s := range c.Services {
-		of, variant := s.Of()
-		switch {
-		case of != service:
-			continue
-		case len(m.times[i]) == 0:
-			return w, fmt.Errorf("variant %s of %s was never measured; run the daemon, which measures it when it starts, or give --profile", variant.Name, service)
+	return w, err
+}
+
+// solosOf returns what a daemon has measured of the variants of a worker.
+func solosOf(state *daemon.State, w *selection.Worker) (times [][]soloTime, err error) {
+	for _, v := range w.Variants {
+		known, err := state.SoloTimesOf(w.Device, v.Hash)
+		if err != nil {
+			return nil, err
 		}
-		v := selection.Variant{Name: variant.Name, Accuracy: variant.Accuracy, Latency: latencies(m.times[i], s.MaxBatch)}
-		if m.hashes != nil {
-			v.Hash = m.hashes[i]
+		var list []soloTime
+		for _, cell := range known.Cells {
+			sum := 0.0
+			for _, nanos := range cell.Nanos {
+				sum += nanos
+			}
+			list = append(list, soloTime{cell.Size, cell.SeqLen, sum / float64(time.Millisecond)})
 		}
-		w.Variants = append(w.Variants, v)
+		if len(list) == 0 {
+			_, share, _ := strings.Cut(v.Hash, "/")
+			return nil, fmt.Errorf("variant %s was never measured on %s with %s; run the daemon, which measures it when it starts and stores that when it ends, or give --profile", v.Name, w.Device, share)
+		}
+		times = append(times, list)
 	}
-	return w, nil
+	return times, nil
 }
 
 // latencies returns what the longest sequences take, by batch.
@@ -189,26 +206,19 @@ func longestSequence(times []soloTime) int {
 	return slices.MaxFunc(times, func(a, b soloTime) int { return cmp.Compare(a.seqLen, b.seqLen) }).seqLen
 }
 
-// measured is what services take on a device, and the hashes of their models.
-type measured struct {
-	device string
-	times  [][]soloTime
-	hashes []string
-}
-
 // measuredTimes returns what each service takes by the state file.
-func measuredTimes(c *config.Config) (m measured, err error) {
+func measuredTimes(c *config.Config) (times [][]soloTime, err error) {
 	state := stateOptions{dir: c.StateDir}
 	err = state.use(reading, func(store *training.Store) (err error) {
-		m, err = storedTimes(store, c.Names())
+		times, err = storedTimes(store, c.Names())
 		return err
 	})
-	return m, err
+	return times, err
 }
 
 // storedTimes returns what services take on the device of which most of them are stored,
 // nothing of those that were never measured there.
-func storedTimes(store *training.Store, services []string) (m measured, err error) {
+func storedTimes(store *training.Store, services []string) (times [][]soloTime, err error) {
 	sets, err := store.List()
 	known := map[string][]training.Model{}
 	for _, set := range sets {
@@ -218,29 +228,26 @@ func storedTimes(store *training.Store, services []string) (m measured, err erro
 			}
 		}
 	}
-	m = measured{times: make([][]soloTime, len(services)), hashes: make([]string, len(services))}
+	times = make([][]soloTime, len(services))
 	most := 0
 	for _, device := range slices.Sorted(maps.Keys(known)) {
 		operators, oerr := store.Operators(device, known[device])
 		if err = errors.Join(err, oerr); len(operators) <= most {
 			continue
 		}
-		most, m.device = len(operators), device
+		most = len(operators)
 		for i, name := range services {
-			m.times[i] = nil
+			times[i] = nil
 			for _, o := range operators[name] {
 				sum := 0.0
 				for _, micros := range o.Micros {
 					sum += micros / 1000
 				}
-				m.times[i] = append(m.times[i], soloTime{o.Size, o.SeqLen, sum})
-			}
-			if at := slices.IndexFunc(known[device], func(m training.Model) bool { return m.Name == name }); at >= 0 {
-				m.hashes[i] = known[device][at].Hash
+				times[i] = append(times[i], soloTime{o.Size, o.SeqLen, sum})
 			}
 		}
 	}
-	return m, err
+	return times, err
 }
 
 // fitLine returns α and β of the line α·size + β through times of the longest sequences

@@ -60,10 +60,10 @@ func TestStoredTimes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := storedTimes(store, []string{"a", "b", "c"})
-	want := measured{"two", [][]soloTime{{{4, 0, 4}}, {{4, 0, 0.003}}, nil}, []string{"hash of a", "hash of b", ""}}
-	if err != nil || !cmp.Equal(m, want, cmp.AllowUnexported(measured{}, soloTime{})) {
-		t.Errorf("%v, %v", m, err)
+	times, err := storedTimes(store, []string{"a", "b", "c"})
+	want := [][]soloTime{{{4, 0, 4}}, {{4, 0, 0.003}}, nil}
+	if err != nil || !cmp.Equal(times, want, cmp.AllowUnexported(soloTime{})) {
+		t.Errorf("%v, %v", times, err)
 	}
 }
 
@@ -113,48 +113,5 @@ func TestConfiguredSpeeds(t *testing.T) {
 		if _, _, err := configured(path, 7); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
 		}
-	}
-}
-
-// TestSelectable takes the variants of a service from the state file, up to the largest batch
-// that is merged, and refuses one that was never measured.
-func TestSelectable(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "c.toml")
-	text := "state_dir = \"" + dir + "\"\n[[service]]\nname = \"s\"\ntarget = \"50ms\"\nmax_batch = 2\n"
-	for i, model := range []string{"resnet50", "resnet101"} {
-		text += fmt.Sprintf("[[service.variant]]\nmodel = \"zoo:%s\"\naccuracy = %d\n", model, 70+i)
-	}
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	measure := func(name string, micros float64) {
-		state, err := daemon.OpenState(dir, false, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer state.Close()
-		model := training.Model{Name: "s/" + name, Hash: "hash of " + name, Operators: 1}
-		err = state.Datasets().Append(&training.Dataset{Device: "here", Models: []training.Model{model}, Rows: []training.Row{
-			{Group: models.Group{Spans: []models.Span{{End: 1, Size: 1}}}, Repeats: 1, Median: 1, Mean: 1}}})
-		for _, size := range []int{1, 4} {
-			err = errors.Join(err, state.Datasets().PutOperators("here", model, training.OperatorTimes{Size: size, Repeats: 1, Micros: []float64{float64(size) * micros}}))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	measure("resnet50", 1000)
-	if _, err := selectable(path, "s"); err == nil || !strings.Contains(err.Error(), "variant resnet101 of s was never measured") {
-		t.Error(err)
-	}
-	measure("resnet101", 2000)
-	w, err := selectable(path, "s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	v := w.Variants[1]
-	if w.Device != "here" || w.Target != 50 || w.Workers != 1 || v.Name != "resnet101" || v.Hash != "hash of resnet101" || v.Accuracy != 71 || len(v.Latency) != longestQueue || v.Latency[2] != 6 {
-		t.Errorf("%+v", w)
 	}
 }

@@ -221,17 +221,18 @@ func newDaemon(c config.Config, log zerolog.Logger, offline bool) (*daemon.Daemo
 	if err := daemon.CheckModels(&c); err != nil {
 		return nil, err
 	}
+	o := daemonOptions(log)
 	if !c.Emulated() {
 		lib, err := ort.Load() // so that its absence is known before any worker starts
 		if err != nil {
 			return nil, err
 		}
+		o.Runtime = lib.Version()
 		if !lib.Pinned() {
 			log.Warn().Str("version", lib.Version()).Str("path", lib.Path()).
 				Msg("this is not the version of ONNX Runtime that overlapd is tested with")
 		}
 	}
-	o := daemonOptions(log)
 	o.Offline = offline
 	return daemon.New(c, o)
 }
@@ -251,6 +252,18 @@ func daemonOptions(log zerolog.Logger) daemon.Options {
 		GPU: gpu.Options{Probe: tryGPU},
 		Log: log,
 	}
+}
+
+// offlineOptions returns the options of a daemon that is asked what it would be on this host,
+// and does not serve. Without ONNX Runtime its version is unknown.
+func offlineOptions(c *config.Config) daemon.Options {
+	o := daemonOptions(zerolog.Nop())
+	if !c.Emulated() {
+		if lib, err := ort.Load(); err == nil {
+			o.Runtime = lib.Version()
+		}
+	}
+	return o
 }
 
 // stopSignals returns contexts that end with the first and the second signal to stop.

@@ -189,6 +189,14 @@ func (k *kind) profileKey(share string, i *wire.Info) string {
 	return fmt.Sprintf("%s|%s|ort %s|%d operators|%s", k.devices[0].Text, i.Hash, i.ORTVersion, len(i.Operators), share)
 }
 
+// ProfileOf reports whether a key of [SoloProfiles] is that of a model on a device, by the
+// names that [models.MeasuredAs] and [models.MeasuredOn] give them.
+func ProfileOf(key, device, model string) bool {
+	const parts = 5
+	part := strings.Split(key, "|")
+	return len(part) == parts && models.MeasuredOn(part[0], strings.TrimPrefix(part[2], "ort ")) == device && models.MeasuredAs(part[1], part[4]) == model
+}
+
 // slower reports whether warming up took longer than what is known already. A
 // machine that is busy while models load must not spoil a profile that is good,
 // and a profile from a busy time must not outlive it.

@@ -48,7 +48,7 @@ func (d *learner) bind() {
 
 // world describes the device and the models of all members to the learner.
 func (d *learner) world() learning.World {
-	w := learning.World{Device: d.measuredOn(), Models: make([]predictor.Served, len(d.fleet.members)), Reloaded: d.fleet.reloaded}
+	w := learning.World{Device: measuredOn(d.kind, d.fleet.served()), Models: make([]predictor.Served, len(d.fleet.members)), Reloaded: d.fleet.reloaded}
 	for i, s := range d.fleet.members {
 		if s == nil || s.on(d.kind) == nil {
 			continue
@@ -87,28 +87,13 @@ func (s *member) subject(m training.Model, on *kind) learning.Service {
 func (d *learner) measured(id models.ServiceID) training.Model {
 	m := training.Model{Name: d.fleet.name(id)}
 	if s := d.fleet.members[id]; s.info != nil && s.on(d.kind) != nil {
-		m.Hash, m.Operators = s.info.Hash+"/"+s.on(d.kind).Share, len(s.info.Operators)
+		m.Hash, m.Operators = s.measuredAs(d.kind), len(s.info.Operators)
 	}
 	return m
 }
 
 // device returns a device of the kind, which stands for all.
 func (d *learner) device() *device { return d.kind.devices[0] }
-
-// measuredOn describes the device in datasets, with what else decides how long
-// operators take. An emulated device is what it is made after: what was measured
-// there holds here.
-func (d *learner) measuredOn() string {
-	if d.device().Emulated {
-		return d.device().MeasuredAs
-	}
-	for _, s := range d.fleet.served() {
-		if info := s.info; info != nil && s.on(d.kind) != nil {
-			return fmt.Sprintf("%s, ONNX Runtime %s", d.device().Text, info.ORTVersion)
-		}
-	}
-	return d.device().Text
-}
 
 // pending reports whether there is something to measure, now or later.
 func (d *learner) pending() bool {
@@ -470,7 +455,7 @@ func (r *Report) add(l *learner) {
 	if p.Progress.Total == 0 {
 		return
 	}
-	r.Devices = append(r.Devices, l.measuredOn())
+	r.Devices = append(r.Devices, measuredOn(l.kind, l.fleet.served()))
 	sum.Done, sum.Total, sum.Skipped = sum.Done+p.Progress.Done, sum.Total+p.Progress.Total, sum.Skipped+p.Progress.Skipped
 	sum.Spent, sum.Left = max(sum.Spent, p.Progress.Spent), max(sum.Left, p.Progress.Left)
 	sum.Skips = append(sum.Skips, p.Progress.Skips...)

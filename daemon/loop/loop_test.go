@@ -75,7 +75,11 @@ func TestProfileKeyTellsEverythingApart(t *testing.T) {
 		{"a", "h", "2", 3, "2 threads"}, {"a", "h", "1", 4, "2 threads"}, {"a", "h", "1", 3, "1 threads"},
 	} {
 		k := &kind{devices: []*device{{Device: Device{Text: of.device}}}}
-		keys[k.profileKey(of.share, &wire.Info{Hash: of.hash, ORTVersion: of.ort, Operators: make([]models.Operator, of.operators)})] = true
+		key := k.profileKey(of.share, &wire.Info{Hash: of.hash, ORTVersion: of.ort, Operators: make([]models.Operator, of.operators)})
+		keys[key] = true
+		if is := ProfileOf(key, models.MeasuredOn("a", "1"), models.MeasuredAs("h", "2 threads")); is != (of.device+of.hash+of.ort+of.share == "ah12 threads") {
+			t.Errorf("%s: %v", key, is)
+		}
 	}
 	if len(keys) != 6 {
 		t.Errorf("%d keys of 6 profiles: %v", len(keys), keys)

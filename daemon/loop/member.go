@@ -102,6 +102,25 @@ func (s *member) on(k *kind) *replica {
 	return nil
 }
 
+// measuredOn names devices of a kind in what is measured on them, by members that serve. An
+// emulated device is what it is made after: what was measured there holds here.
+func measuredOn(k *kind, served []*member) string {
+	d := k.devices[0]
+	if d.Emulated {
+		return d.MeasuredAs
+	}
+	for _, s := range served {
+		if s.info != nil && s.on(k) != nil {
+			return models.MeasuredOn(d.Text, s.info.ORTVersion)
+		}
+	}
+	return d.Text
+}
+
+// measuredAs names the model of a member in what is measured of it on devices of a kind. The
+// member must have been loaded there.
+func (s *member) measuredAs(k *kind) string { return models.MeasuredAs(s.info.Hash, s.on(k).Share) }
+
 // givenUp reports whether no worker is expected on any of some devices.
 func (s *member) givenUp(devices []*device) bool {
 	return !slices.ContainsFunc(devices, func(d *device) bool { r := s.replicas[d.index]; return r != nil && !r.givenUp })

@@ -99,15 +99,16 @@ func policies(ctx context.Context, w selection.Worker, file string) (*selection.
 // variants the one that ran more often would seem slower by all that has disturbed it. It is
 // false while one is still to load.
 func (f selecting) worker(of *family) (w selection.Worker, ok bool) {
-	w = selection.Worker{Device: f.devices[0].Text, CV: 1, Drop: true, Queue: longestQueue, Levels: slackLevels}
+	w = selection.Worker{CV: 1, Drop: true, Queue: longestQueue, Levels: slackLevels}
 	for _, m := range of.variants {
-		v, places := f.measured(m)
+		v, on, places := f.measured(m)
 		if v.Latency == nil && !m.service.GivenUp.Load() {
 			return w, false
 		}
 		if v.Latency == nil {
 			continue
 		}
+		w.Device = measuredOn(on, of.variants)
 		w.Variants, w.Workers = append(w.Variants, v), max(w.Workers, places)
 		w.Target = float64(m.config.Target) / float64(time.Millisecond)
 		most := float64(longestQueue) / v.Latency[longestQueue-1] * 1000
@@ -116,22 +117,23 @@ func (f selecting) worker(of *family) (w selection.Worker, ok bool) {
 	return w, len(w.Variants) > 1
 }
 
-// measured returns a variant with its latencies, none if they are not known, and on how many
-// devices it is.
-func (f selecting) measured(m *member) (v selection.Variant, places int) {
+// measured returns a variant with its latencies on a kind of device, none if they are not
+// known, and on how many devices it is. Of several kinds that of its first device counts.
+func (f selecting) measured(m *member) (v selection.Variant, on *kind, places int) {
 	_, c := m.config.Of()
 	v = selection.Variant{Name: m.variant, Accuracy: c.Accuracy}
-	var on *device
 	for r := range m.each {
 		if on == nil {
-			on = f.devices[r.Device]
+			on = f.devices[r.Device].kind
 		}
 		places++
 	}
 	if m.info == nil || on == nil {
-		return v, places
+		return v, on, places
 	}
-	v.Hash = m.info.Hash
+	if !on.devices[0].Emulated { // nobody has the files of its models
+		v.Hash = m.measuredAs(on)
+	}
 	spec := &f.specs[m.service.ID]
 	span := models.Span{Service: spec.ID, End: spec.Operators}
 	for _, t := range m.info.Solo {
@@ -139,14 +141,14 @@ func (f selecting) measured(m *member) (v selection.Variant, places int) {
 	}
 	measured := map[int]float64{}
 	for span.Size = 1; span.Size <= max(spec.MaxBatch, 1); span.Size *= 2 {
-		if e := on.kind.estimate(span); e.Latency > 0 {
+		if e := on.estimate(span); e.Latency > 0 {
 			measured[span.Size] = float64(e.Latency) / float64(time.Millisecond)
 		}
 	}
 	if len(measured) > 0 {
 		v.Latency = selection.Interpolate(measured, min(max(spec.MaxBatch, 1), longestQueue), longestQueue)
 	}
-	return v, places
+	return v, on, places
 }
 
 // estimate returns the estimate of a span alone.
