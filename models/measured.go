@@ -25,8 +25,12 @@ func MeasuredOn(device, runtime string) string {
 func ModelsDiffer(a, b string) (inA, inB string) {
 	const shown = 12 // digits, by which people tell hashes apart
 	parts := func(name string) []string {
-		hash, share, _ := strings.Cut(name, "/")
-		return append([]string{fmt.Sprintf("model file %.*s", shown, hash)}, strings.Split(share, partSeparator)...)
+		hash, share, shared := strings.Cut(name, "/")
+		list := []string{fmt.Sprintf("model file %.*s", shown, hash)}
+		if shared {
+			list = append(list, strings.Split(share, partSeparator)...)
+		}
+		return list
 	}
 	return differ(parts(a), parts(b))
 }

@@ -143,7 +143,8 @@ type Served struct {
 func (f *File) Match(device string, services []Served) (bind []int, err error) {
 	var faults []error
 	if f.Device != device {
-		faults = append(faults, fmt.Errorf("%w: trained on %q, this is %q", ErrDevice, f.Device, device))
+		had, has := models.DevicesDiffer(f.Device, device)
+		faults = append(faults, fmt.Errorf("%w: trained on %q, this is %q", ErrDevice, had, has))
 	}
 	bind = make([]int, len(services))
 	known := map[int]bool{}
@@ -196,7 +197,8 @@ func (f *File) find(s *Served, known map[int]bool) int {
 func (m *FeatureModel) fits(s *Served) error {
 	var faults []error
 	if m.Hash != "" && s.Hash != "" && m.Hash != s.Hash {
-		faults = append(faults, fmt.Errorf("model %s was trained with hash %.12s, it has %.12s", m.Name, m.Hash, s.Hash))
+		had, has := models.ModelsDiffer(m.Hash, s.Hash)
+		faults = append(faults, fmt.Errorf("model %s was trained with %s, it has %s", m.Name, had, has))
 	}
 	if m.Operators != s.Operators {
 		faults = append(faults, fmt.Errorf("model %s was trained with %d operators, it has %d", m.Name, m.Operators, s.Operators))

@@ -56,7 +56,7 @@ func TestMatchOfOneHashTwice(t *testing.T) {
 
 func TestMatchRefuses(t *testing.T) {
 	f := testFile(3, 4)
-	f.Features.Models[0].Hash = "aaaa"
+	f.Features.Models[0].Hash, f.Features.Models[2].Hash = "aaaa", "cccc/4 threads"
 	a, b := Served{"x", "a", "aaaa", 10}, Served{"y", "b", "bbbb", 10}
 	for name, c := range map[string]struct {
 		device   string
@@ -69,6 +69,9 @@ func TestMatchRefuses(t *testing.T) {
 		"one":       {"test", []Served{a, {"y", "q", "", 1}}, ErrModels, []string{"1 of the models", `"y"`}},
 		"one twice": {"test", []Served{a, a}, ErrModels, []string{"1 of the models"}},
 		"hash":      {"test", []Served{{"x", "a", "ffff", 10}, b, {"z", "c", "", 10}}, ErrModels, []string{"service x", "aaaa", "ffff"}},
+		"threads": {"test", []Served{{"x", "c", "cccc/2 threads", 10}, b, a}, ErrModels,
+			[]string{"model c was trained with 4 threads, it has 2 threads"}},
+		"runtime":   {"test, ONNX Runtime 2", []Served{a, b}, ErrDevice, []string{`trained on "test", this is "test, ONNX Runtime 2"`}},
 		"operators": {"test", []Served{a, {"y", "b", "bbbb", 9}}, ErrModels, []string{"service y", "10 operators", "it has 9"}},
 		"all":       {"other", []Served{{"x", "a", "ffff", 7}}, ErrDevice, []string{"other", "ffff", "it has 7", "1 of the models"}},
 	} {

@@ -190,7 +190,8 @@ func unify(a, b Model) (Model, error) {
 	}
 	switch {
 	case a.Hash != "" && b.Hash != "" && a.Hash != b.Hash:
-		return a, fmt.Errorf("%w: two files are called %s (%.12s and %.12s); rename one of the models, or leave out what was measured of one", errMixed, a.Name, a.Hash, b.Hash)
+		ours, theirs := models.ModelsDiffer(a.Hash, b.Hash)
+		return a, fmt.Errorf("%w: %s was measured with %s and with %s; rename one of the models, or leave out what was measured of one", errMixed, a.Name, ours, theirs)
 	case a.Hash != "" && b.Hash != "" && a.Operators != b.Operators:
 		return a, fmt.Errorf("%w: %s is cut into %d and into %d operators; use the measurements of one cut", errMixed, a.Name, a.Operators, b.Operators)
 	case a.Hash != "" && b.Operators > a.Operators:
