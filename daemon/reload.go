@@ -30,7 +30,7 @@ var (
 // valid. Services are taken away first, then changed, then added and replaced,
 // one after another: a new worker loads beside the old one, which serves until
 // the new one is ready, and goes on if that fails. A service that gets variants or loses them
-// is replaced last, and in one step. What needs a restart
+// is replaced last, and in one step. A service that was given up is tried again. What needs a restart
 // stays as it was, and is listed. Tokens and certificates are read again. Progress may be
 // nil.
 //
@@ -95,6 +95,9 @@ func (d *Daemon) read(ctx context.Context, old, next config.Config) (config.Relo
 			hangs = fmt.Errorf("service %s: %w", name, err)
 		}
 		return changed
+	}, func(name string) bool {
+		s := d.backend.Running(name)
+		return s != nil && s.GivenUp.Load()
 	})
 	return changes, cmp.Or(context.Cause(ctx), hangs)
 }
@@ -107,10 +110,7 @@ func (d *Daemon) rewritten(ctx context.Context, c *config.Config, name string) (
 		return false, nil
 	}
 	sig, of := s.Signature(), c.Service(name)
-	if sig == nil {
-		return s.GivenUp.Load(), nil // no file was ever loaded: whatever is there now is another
-	}
-	if of == nil {
+	if sig == nil || of == nil { // nothing was ever loaded
 		return false, nil
 	}
 	return rewritten(ctx, of.Model, sig.Info.Hash, c.Worker.LoadTimeout)
@@ -144,7 +144,7 @@ func (r *reload) run() error {
 			return err
 		}
 	}
-	for _, name := range slices.Concat(r.done.Added, r.done.Replaced) {
+	for _, name := range slices.Concat(r.done.Added, r.done.Replaced, r.done.Retried) {
 		if slices.ContainsFunc(successions, func(s succession) bool { return slices.Contains(s.next, name) }) {
 			continue
 		}

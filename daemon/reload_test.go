@@ -228,6 +228,29 @@ func TestReloadOfWhatWasGivenUpFails(t *testing.T) {
 	}
 }
 
+// A reload tries a service again that was given up, although nothing of it has changed, and
+// says so.
+func TestReloadTriesAgainWhatWasGivenUp(t *testing.T) {
+	r := newReloadRig(t, 2)
+	r.workers.fail(0)
+	r.until("it is given up", func() bool { return r.backend.Service([]byte("s0")).GivenUp.Load() })
+	unchanged := func(*config.Config) {}
+	r.begin(unchanged)
+	r.workers.fail(r.joins())
+	if done := r.end(); done.None() || !slices.Equal(done.Retried, []string{"s0"}) || done.Failed["s0"] == "" || !slices.Equal(done.Down, []string{"s0"}) {
+		t.Errorf("%+v", done)
+	}
+	r.begin(unchanged)
+	r.workers.revive(r.joins(), fakeOperators)
+	if done := r.end(); !slices.Equal(done.Retried, []string{"s0"}) || len(done.Failed) > 0 {
+		t.Errorf("%+v", done)
+	}
+	r.answers("s0", "s1")
+	if done := r.reload(unchanged); !done.None() {
+		t.Errorf("once it serves: %+v", done)
+	}
+}
+
 func TestReloadRemoves(t *testing.T) {
 	r := newReloadRig(t, 3)
 	c := mustSubmit(t, r.backend, 1)

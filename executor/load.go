@@ -25,7 +25,9 @@ func (w *worker) load(ctx context.Context) error {
 	unwatch := context.AfterFunc(ctx, func() { w.lose(context.Cause(ctx)) })
 	defer unwatch()
 	limit := w.service.executor.opts.LoadTimeout
-	late := time.AfterFunc(limit, func() { w.lose(fmt.Errorf("%w: over %v", ErrLoadTimeout, limit)) })
+	late := time.AfterFunc(limit, func() {
+		w.lose(fmt.Errorf("%w: over %v; raise worker.load_timeout if the model takes longer", ErrLoadTimeout, limit))
+	})
 	defer late.Stop()
 	if err := w.greet(); err != nil {
 		return err

@@ -20,13 +20,22 @@ type restarts struct {
 	retryMin, retryMax time.Duration
 	pause              time.Duration // the last for which the service was given up, 0 before
 	full               int           // losses in a row for want of a device's memory
+	loadTimeout        time.Duration
+	loading            time.Duration // of all workers since one was ready
 }
 
 // next returns how long to wait before the next start, and why the service is given
 // up until then, nil if it is not: the worker was lost more often than the limit
 // allows, or the next is unlikely to do better, as with a model that is no good.
-// readyFor is how long the lost worker was ready, 0 if it never was.
-func (r *restarts) next(now time.Time, readyFor time.Duration, cause error) (time.Duration, error) {
+// lived is how long there was the lost worker, and readyFor how long it was ready, 0 if it
+// never was.
+//
+// All workers together may load for loadTimeout: else a model that never ends loading would
+// be tried for ever, and who waits for it to be loaded or given up would wait as long.
+func (r *restarts) next(now time.Time, lived, readyFor time.Duration, cause error) (time.Duration, error) {
+	if r.loading += lived; readyFor > 0 {
+		r.loading = 0
+	}
 	r.full++
 	if readyFor > 0 || !errors.Is(cause, wire.ErrDeviceMemory) {
 		r.full = 0
@@ -41,6 +50,10 @@ func (r *restarts) next(now time.Time, readyFor time.Duration, cause error) (tim
 		return r.longer(), fmt.Errorf("%w: %w", ErrNoRoom, cause)
 	case r.full > memoryTries:
 		return r.longer(), fmt.Errorf("%w, %d times in a row: %w", ErrNoRoom, r.full, cause)
+	case errors.Is(cause, ErrLoadTimeout):
+		return r.longer(), cause
+	case r.loadTimeout > 0 && r.loading > r.loadTimeout:
+		return r.longer(), fmt.Errorf("%w: over %v, in several attempts; last: %w", ErrLoadTimeout, r.loadTimeout, cause)
 	}
 	delay, again := r.Next(now, readyFor)
 	if !again {
@@ -58,5 +71,5 @@ func (r *restarts) longer() time.Duration {
 // forgive forgets the past, because a person asked for another start.
 func (r *restarts) forgive() {
 	r.Forgive()
-	r.full, r.pause = 0, 0
+	r.full, r.pause, r.loading = 0, 0, 0
 }

@@ -31,7 +31,7 @@ func TestNoRoom(t *testing.T) {
 	} {
 		r, given := restarts{Restarts: child.Restarts{Policy: policy}}, 0
 		for i, cause := range c.causes {
-			if _, err := r.next(time.Unix(1000, 0), c.ready, cause); errors.Is(err, ErrNoRoom) && given == 0 {
+			if _, err := r.next(time.Unix(1000, 0), 0, c.ready, cause); errors.Is(err, ErrNoRoom) && given == 0 {
 				given = i + 1
 			}
 		}
@@ -45,8 +45,35 @@ func TestNoRoom(t *testing.T) {
 func TestModelIsNoGood(t *testing.T) {
 	cause := fmt.Errorf("%w: %w", ErrLoad, wire.ErrModel)
 	r := restarts{Restarts: child.Restarts{Policy: child.Policy{BackoffMin: 1, BackoffMax: 1, RestartLimit: 100, RestartWindow: time.Minute}}}
-	if _, err := r.next(time.Unix(1000, 0), 0, cause); !errors.Is(err, wire.ErrModel) {
+	if _, err := r.next(time.Unix(1000, 0), 0, 0, cause); !errors.Is(err, wire.ErrModel) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A service whose worker is lost while it loads, however seldom, is given up once all of its
+// attempts have taken as long as loading may take. A worker that was ready starts the count over.
+func TestLoadsThatAreLost(t *testing.T) {
+	policy := child.Policy{BackoffMin: 1, BackoffMax: 1, HealthyAfter: time.Hour, RestartLimit: 30, RestartWindow: time.Minute}
+	r := restarts{Restarts: child.Restarts{Policy: policy}, loadTimeout: 2 * time.Minute, retryMin: 1, retryMax: 1}
+	now := time.Unix(1000, 0)
+	lost := func(ready time.Duration) error {
+		now = now.Add(25 * time.Second)
+		_, err := r.next(now, 25*time.Second, ready, ErrExited)
+		return err
+	}
+	for _, ready := range []time.Duration{0, 0, 0, 0, time.Second, 0, 0, 0, 0} {
+		if err := lost(ready); err != nil {
+			t.Fatalf("it is given up: %v", err)
+		}
+	}
+	for range 3 {
+		if err := lost(0); !errors.Is(err, ErrLoadTimeout) || !errors.Is(err, ErrExited) {
+			t.Errorf("it is not given up: %v", err)
+		}
+	}
+	r.forgive()
+	if err := lost(0); err != nil {
+		t.Errorf("after a person has asked: %v", err)
 	}
 }
 
@@ -60,12 +87,12 @@ func TestPauses(t *testing.T) {
 		ready time.Duration
 		want  time.Duration
 	}{{0, 0}, {0, 1}, {time.Second, 2}, {0, 4}, {0, 4}, {time.Minute, 1}, {0, 2}} {
-		if got, err := r.next(time.Unix(1000, 0), c.ready, ErrExited); got != c.want || (err == nil) != (i == 0) {
+		if got, err := r.next(time.Unix(1000, 0), 0, c.ready, ErrExited); got != c.want || (err == nil) != (i == 0) {
 			t.Errorf("loss %d: %v, %v, want a pause of %v", i, got, err, c.want)
 		}
 	}
 	r.forgive()
-	if _, err := r.next(time.Unix(1000, 0), 0, ErrExited); err != nil || r.pause != 0 {
+	if _, err := r.next(time.Unix(1000, 0), 0, 0, ErrExited); err != nil || r.pause != 0 {
 		t.Errorf("after a person has asked: %v, %v", r.pause, err)
 	}
 }

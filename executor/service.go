@@ -113,12 +113,13 @@ func (s *service) start(f func()) {
 // supervise is the life of a service: a worker after the other.
 func (s *service) supervise(ctx context.Context) {
 	opts := &s.executor.opts
-	policy := restarts{Restarts: child.Restarts{Policy: opts.Policy}, retryMin: opts.RetryMin, retryMax: opts.RetryMax}
+	policy := restarts{Restarts: child.Restarts{Policy: opts.Policy}, retryMin: opts.RetryMin, retryMax: opts.RetryMax, loadTimeout: opts.LoadTimeout}
 	last := 0 // the process that ended with the service
 	if err := s.spec.Refused; err != nil {
 		s.giveUp(ctx, &policy, err, 0)
 	}
 	for life := s.gate.enter(ctx); life != nil; life = s.gate.enter(ctx) {
+		began := time.Now()
 		lost, readyFor := s.serve(ctx, life)
 		if errors.Is(lost.Err, ErrHeld) {
 			s.setDown(Waiting, lost.Err)
@@ -129,7 +130,7 @@ func (s *service) supervise(ctx context.Context) {
 			last = lost.PID
 			break
 		}
-		delay, verdict := policy.next(time.Now(), readyFor, lost.Err)
+		delay, verdict := policy.next(time.Now(), time.Since(began), readyFor, lost.Err)
 		lost.RestartIn = delay
 		s.setDown(Waiting, lost.Err)
 		s.emit(lost)

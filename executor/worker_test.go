@@ -169,13 +169,12 @@ func TestLoadFailures(t *testing.T) {
 		{"fail no such model", ErrLoad, "no such model"},
 		{"exit 4", ErrExited, "exit status 4"},
 		{"panic loading", ErrExited, "panic: loading"},
-		{"hang", ErrLoadTimeout, "over 500ms"},
 		{"garbage", ErrProtocol, "frame size"},
 		{"close", ErrExited, "killed"},
 		{"lie hello", ErrProtocol, "hello while loading"},
 	} {
 		t.Run(c.path, func(t *testing.T) {
-			f := start(t, func(o *Options) { o.RestartLimit, o.LoadTimeout = 1, 500*time.Millisecond }, c.path)
+			f := start(t, func(o *Options) { o.RestartLimit = 1 }, c.path)
 			for range 2 {
 				awaitEvent(f, WorkerStarting, nil)
 				lost := awaitEvent(f, WorkerLost, nil)
@@ -191,6 +190,20 @@ func TestLoadFailures(t *testing.T) {
 				t.Errorf("%+v", state)
 			}
 		})
+	}
+}
+
+// A worker whose model never ends loading is given up at once, since whoever waits for it has
+// waited for as long as loading may take. It is tried again like any other.
+func TestLoadThatNeverEnds(t *testing.T) {
+	f := start(t, func(o *Options) {
+		o.LoadTimeout, o.RetryMin, o.RetryMax = 200*time.Millisecond, 10*time.Millisecond, 20*time.Millisecond
+	}, "hang")
+	for _, want := range []time.Duration{10, 20, 20} {
+		failed := awaitEvent(f, WorkerFailed, nil)
+		if !errors.Is(failed.Err, ErrLoadTimeout) || errors.Is(failed.Err, ErrRestartLimit) || !strings.Contains(failed.Err.Error(), "over 200ms") || failed.RestartIn != want*time.Millisecond {
+			t.Errorf("%v, again in %v", failed.Err, failed.RestartIn)
+		}
 	}
 }
 

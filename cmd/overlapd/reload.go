@@ -167,6 +167,7 @@ func changeList(r *config.Reloaded) (list []change) {
 	}{
 		{"added", "there is none of that name", r.Added},
 		{"replaced", "the old one serves on", r.Replaced},
+		{"started again", "it stays given up", r.Retried},
 		{"moved", "it serves where it can", r.Moved},
 		{"changed", "it serves as before", r.Changed},
 		{"removed", "it serves on", r.Removed},

@@ -10,19 +10,20 @@ import (
 // Reloaded is what a new configuration changes, and when, and what became of it once
 // it was reloaded. Services go by name, in the order of the configuration that has
 // them. A service that is replaced needs new workers, and whatever else changes of
-// it comes with that; one that is moved only comes to other devices, where it stays it
+// it comes with that, and so does one that is retried, which had been given up; one that is moved only comes to other devices, where it stays it
 // keeps its workers, and what else changes comes with that, too; one that is changed
 // needs no worker. Settings are the keys outside
 // the services that take effect at once, such as log_level, and Restart are those
 // that take effect after a restart, such as limits.connections.
 //
-// Failed has the reason why a service of Added or Replaced could not be loaded; of
-// the latter the old model serves on, unless the service is in Down: it had been given
+// Failed has the reason why a service of Added, Replaced or Retried could not be loaded; of
+// Replaced the old model serves on, unless the service is in Down: it had been given
 // up before.
 type Reloaded struct {
 	Added    []string          `json:"added,omitempty"`
 	Removed  []string          `json:"removed,omitempty"`
 	Replaced []string          `json:"replaced,omitempty"`
+	Retried  []string          `json:"retried,omitempty"`
 	Moved    []string          `json:"moved,omitempty"`
 	Changed  []string          `json:"changed,omitempty"`
 	Settings []string          `json:"settings,omitempty"`
@@ -34,7 +35,7 @@ type Reloaded struct {
 
 // None reports whether nothing changes, neither now nor after a restart.
 func (c *Reloaded) None() bool {
-	return len(c.Added)+len(c.Removed)+len(c.Replaced)+len(c.Moved)+len(c.Changed)+len(c.Settings)+len(c.Restart) == 0
+	return len(c.Added)+len(c.Removed)+len(c.Replaced)+len(c.Retried)+len(c.Moved)+len(c.Changed)+len(c.Settings)+len(c.Restart) == 0
 }
 
 // States of a service in a Step, in this order: its new worker loads the model,
@@ -58,8 +59,9 @@ type Step struct {
 
 // Diff returns what the next configuration changes of the old one. Both are
 // valid, and expanded. A model that has kept its path is asked about: rewritten reports
-// whether the file of a service is not the one that its worker has loaded.
-func Diff(old, next Config, rewritten func(service string) bool) Reloaded {
+// whether the file of a service is not the one that its worker has loaded, and givenUp
+// whether it was given up.
+func Diff(old, next Config, rewritten, givenUp func(service string) bool) Reloaded {
 	var c Reloaded
 	for _, name := range old.Names() {
 		if next.Service(name) == nil {
@@ -77,6 +79,8 @@ func Diff(old, next Config, rewritten func(service string) bool) Reloaded {
 		switch changed, worker := was.changes(s); {
 		case worker || rewritten(s.Name):
 			c.Replaced = append(c.Replaced, s.Name)
+		case givenUp(s.Name):
+			c.Retried = append(c.Retried, s.Name)
 		case !slices.Equal(old.On(s.Name), applied.On(s.Name)):
 			c.Moved = append(c.Moved, s.Name)
 		case changed:

@@ -24,23 +24,26 @@ func configOf(names ...string) Config {
 	return c
 }
 
-// kept says that no model file is another one.
+// kept says that no model file is another one, or that no service was given up.
 func kept(string) bool { return false }
 
 func TestDiff(t *testing.T) {
 	for name, test := range map[string]struct {
 		change    func(c *Config)
 		rewritten []string
+		givenUp   bool // a
 		want      Reloaded
 	}{
-		"nothing": {change: func(*Config) {}},
-		"order":   {change: func(c *Config) { slices.Reverse(c.Services) }},
-		"added":   {change: func(c *Config) { *c = configOf("a", "x", "b", "c") }, want: Reloaded{Added: []string{"x"}}},
-		"removed": {change: func(c *Config) { *c = configOf("c", "a") }, want: Reloaded{Removed: []string{"b"}}},
-		"renamed": {change: func(c *Config) { c.Services[1].Name = "x" }, want: Reloaded{Added: []string{"x"}, Removed: []string{"b"}}},
-		"target":  {change: func(c *Config) { c.Services[1].Target = time.Second }, want: Reloaded{Changed: []string{"b"}}},
-		"model":   {change: func(c *Config) { c.Services[1].Model = "zoo:bert" }, want: Reloaded{Replaced: []string{"b"}}},
-		"content": {change: func(*Config) {}, rewritten: []string{"c", "a"}, want: Reloaded{Replaced: []string{"a", "c"}}},
+		"nothing":                    {change: func(*Config) {}},
+		"order":                      {change: func(c *Config) { slices.Reverse(c.Services) }},
+		"added":                      {change: func(c *Config) { *c = configOf("a", "x", "b", "c") }, want: Reloaded{Added: []string{"x"}}},
+		"removed":                    {change: func(c *Config) { *c = configOf("c", "a") }, want: Reloaded{Removed: []string{"b"}}},
+		"renamed":                    {change: func(c *Config) { c.Services[1].Name = "x" }, want: Reloaded{Added: []string{"x"}, Removed: []string{"b"}}},
+		"target":                     {change: func(c *Config) { c.Services[1].Target = time.Second }, want: Reloaded{Changed: []string{"b"}}},
+		"model":                      {change: func(c *Config) { c.Services[1].Model = "zoo:bert" }, want: Reloaded{Replaced: []string{"b"}}},
+		"content":                    {change: func(*Config) {}, rewritten: []string{"c", "a"}, want: Reloaded{Replaced: []string{"a", "c"}}},
+		"given up":                   {change: func(*Config) {}, givenUp: true, want: Reloaded{Retried: []string{"a"}}},
+		"given up and another model": {change: func(c *Config) { c.Services[0].Model = "zoo:bert" }, givenUp: true, want: Reloaded{Replaced: []string{"a"}}},
 		"sizes that were meant": {change: func(c *Config) {
 			c.Services[0].Sizes = []int{1, 2, 4}
 		}},
@@ -54,7 +57,7 @@ func TestDiff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			old, next := configOf("a", "b", "c"), configOf("a", "b", "c")
 			test.change(&next)
-			got := Diff(old, next, func(s string) bool { return slices.Contains(test.rewritten, s) })
+			got := Diff(old, next, func(s string) bool { return slices.Contains(test.rewritten, s) }, func(s string) bool { return s == "a" && test.givenUp })
 			if d := cmp.Diff(test.want, got); d != "" {
 				t.Error(d)
 			}
@@ -106,7 +109,7 @@ func TestDiffOfDevices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			old := of("xy", "a:x", "b:y")
-			if d := cmp.Diff(test.want, Diff(old, test.next, kept)); d != "" {
+			if d := cmp.Diff(test.want, Diff(old, test.next, kept, kept)); d != "" {
 				t.Error(d)
 			}
 			applied := Applied(old, test.next)
@@ -135,7 +138,7 @@ func TestEveryFieldOfAServiceHasAnEffect(t *testing.T) {
 		old.Devices = []Device{{Name: ""}, {Name: "other"}} // the empty name is what a list is mutated by
 		next.Devices = old.Devices
 		mutate(t, reflect.ValueOf(&next.Services[0]).Elem().FieldByIndex(path))
-		c := Diff(old, next, kept)
+		c := Diff(old, next, kept, kept)
 		got := map[[5]int]string{{1, 1}: "added and removed", {0, 0, 1}: "replaced", {0, 0, 0, 1}: "moved", {0, 0, 0, 0, 1}: "changed"}[[5]int{
 			len(c.Added), len(c.Removed), len(c.Replaced), len(c.Moved), len(c.Changed)}]
 		top := reflect.TypeFor[Service]().Field(path[0]).Name
@@ -155,7 +158,7 @@ func TestEveryOtherFieldHasAnEffect(t *testing.T) {
 		seen++
 		old, next := configOf("a"), configOf("a")
 		mutate(t, reflect.ValueOf(&next).Elem().FieldByIndex(path))
-		c := Diff(old, next, kept)
+		c := Diff(old, next, kept, kept)
 		if len(c.Added)+len(c.Removed)+len(c.Replaced)+len(c.Moved)+len(c.Changed) > 0 || len(c.Settings)+len(c.Restart) != 1 {
 			t.Errorf("Config.%s: diff says %+v; a field is a key by its tags", name, c)
 			return
@@ -223,10 +226,10 @@ func anyConfig(t *rapid.T, label string) Config {
 func TestDiffProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		old, next := anyConfig(t, "old"), anyConfig(t, "next")
-		if same := Diff(old, old, kept); !same.None() {
+		if same := Diff(old, old, kept, kept); !same.None() {
 			t.Fatalf("a configuration differs from itself: %+v", same)
 		}
-		c := Diff(old, next, kept)
+		c := Diff(old, next, kept, kept)
 		list := slices.Concat(c.Added, c.Replaced, c.Moved, c.Changed, c.Removed)
 		slices.Sort(list)
 		if len(slices.Compact(list)) != len(c.Added)+len(c.Removed)+len(c.Replaced)+len(c.Moved)+len(c.Changed) {
@@ -256,12 +259,12 @@ func TestDiffProperties(t *testing.T) {
 // configuration by what took effect, and from the new one by the rest.
 func checkApplied(t *rapid.T, old, next Config, c Reloaded) {
 	now := Applied(old, next)
-	rest := Diff(now, next, kept)
+	rest := Diff(now, next, kept, kept)
 	if len(rest.Added)+len(rest.Removed)+len(rest.Replaced)+len(rest.Moved)+len(rest.Changed)+len(rest.Settings) > 0 || !slices.Equal(rest.Restart, c.Restart) {
 		t.Fatalf("after %+v there is left %+v", c, rest)
 	}
 	c.Restart = nil
-	if d := cmp.Diff(c, Diff(old, now, kept)); d != "" {
+	if d := cmp.Diff(c, Diff(old, now, kept, kept)); d != "" {
 		t.Fatal(d)
 	}
 }

@@ -153,7 +153,7 @@ func TestDiffOfVariants(t *testing.T) {
 			if err := next.Validate(); err != nil {
 				t.Fatal(err)
 			}
-			if d := cmp.Diff(tt.want, Diff(old.Expanded(), next.Expanded(), kept)); d != "" {
+			if d := cmp.Diff(tt.want, Diff(old.Expanded(), next.Expanded(), kept, kept)); d != "" {
 				t.Error(d)
 			}
 		})
