@@ -57,7 +57,7 @@ func TestDashboard(t *testing.T) {
 	if got := p.eval(`byId("legend").hidden && byId("keys").hidden`); got != "true" {
 		t.Error("what is not there is explained")
 	}
-	says(t, p.text("body"), "No group has run yet", "overlapd bench serve", "emulated: nothing is computed", "emulated formula", "s0", "s1")
+	says(t, p.text("body"), "No group has run yet", "overlapd bench serve", "emulated: nothing is computed", "emulated: formula", "s0", "s1")
 
 	var clients sync.WaitGroup
 	for i := range 60 {

@@ -58,7 +58,7 @@ func newEmulation(c *config.Config) (*emulation, error) {
 			return nil, err
 		}
 	}
-	e.text = config.DeviceEmulated + " " + cmp.Or(profile.Device, filepath.Base(c.DeviceProfile))
+	e.text = config.DeviceEmulated + ": " + cmp.Or(profile.Device, filepath.Base(c.DeviceProfile))
 	if e.share > 0 {
 		e.text += fmt.Sprintf(", %d %%", e.share)
 	}

@@ -62,7 +62,7 @@ func formulaModels() []device.ModelInfo {
 
 // formulaEmulation stands for a profile.
 func formulaEmulation(c *config.Config) (*emulation, error) {
-	e := &emulation{device: formula{}, name: formulaName, text: "emulated " + formulaName, known: formulaModels(), hash: "hash of the profile"}
+	e := &emulation{device: formula{}, name: formulaName, text: "emulated: " + formulaName, known: formulaModels(), hash: "hash of the profile"}
 	return e, e.check(c)
 }
 
@@ -280,8 +280,8 @@ func TestEmulatedIsLabelled(t *testing.T) {
 		"/v2":                  {`"model_repository","emulated"]`},
 		"/v2/models/s0":        {`"platform":"emulated"`, `{"name":"input","datatype":"FP32","shape":[-1,4]}`, `{"name":"output","datatype":"FP32","shape":[-1,4]}`},
 		"/v2/models/s1":        {`"platform":"emulated"`, `{"name":"input","datatype":"INT64","shape":[-1,-1]}`},
-		"/v2/models/s0/config": {`"platform":"emulated","backend":"emulated"`, `"max_batch_size":8`, `"device":{"string_value":"emulated formula"}`, `"sha256":{"string_value":"hash of the profile"}`},
-		"/overlapd/status":     {`"device":"emulated formula","emulated":true`},
+		"/v2/models/s0/config": {`"platform":"emulated","backend":"emulated"`, `"max_batch_size":8`, `"device":{"string_value":"emulated: formula"}`, `"sha256":{"string_value":"hash of the profile"}`},
+		"/overlapd/status":     {`"device":"emulated: formula","emulated":true`},
 	} {
 		body, server := d.get(path)
 		if server != "overlapd (emulated)" {
@@ -289,7 +289,7 @@ func TestEmulatedIsLabelled(t *testing.T) {
 		}
 		says(t, body, want...)
 	}
-	says(t, d.log.String(), `"level":"warn"`, "the device is emulated: nothing is computed", "emulated formula")
+	says(t, d.log.String(), `"level":"warn"`, "the device is emulated: nothing is computed", "emulated: formula")
 }
 
 // What the device does not know is refused, and costs the others nothing.

@@ -158,7 +158,7 @@ func TestExampleServes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text, err := EmulatedDevice(c); err != nil || text != "emulated "+exampleDevice {
+	if text, err := EmulatedDevice(c); err != nil || text != "emulated: "+exampleDevice {
 		t.Errorf("%s, %v", text, err)
 	}
 	c.StateDir, c.Listen, c.GRPCListen = t.TempDir(), "127.0.0.1:0", ""

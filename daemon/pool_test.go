@@ -159,14 +159,14 @@ func TestPoolOfUnlikeDevices(t *testing.T) {
 	other := func(c *config.Config) (*emulation, error) {
 		e, err := formulaEmulation(c)
 		if c.DeviceProfile == "other.device.json" {
-			e.hash, e.text = "another", "emulated other"
+			e.hash, e.text = "another", "emulated: other"
 		}
 		return e, err
 	}
 	d := serveEmulatedOn(t, pooledConfig(t, func(c *config.Config) { c.Devices[1].Profile = "other.device.json" }), other)
 	d.burst(40)
 	o := d.overview()
-	if o.Pool[1].Predictor == nil || o.Pool[0].Predictor != nil || o.Device != "emulated formula; emulated other" {
+	if o.Pool[1].Predictor == nil || o.Pool[0].Predictor != nil || o.Device != "emulated: formula; emulated: other" {
 		t.Errorf("%q, %+v", o.Device, o.Pool)
 	}
 }

@@ -86,7 +86,7 @@ func TestStaticEmulated(t *testing.T) {
 	if status, text := d.infer(0, 1, 0); status != http.StatusOK {
 		t.Errorf("%d %s", status, text)
 	}
-	if d.Device() != "emulated linear, 20 %; emulated linear, 50 %" {
+	if d.Device() != "emulated: linear, 20 %; emulated: linear, 50 %" {
 		t.Errorf("it runs on %s", d.Device())
 	}
 	next := c

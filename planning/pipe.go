@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/overlapd/overlapd/stats"
 )
 
 // batchFill is how much longer than at an even rate the paper's authors let a batch wait
@@ -294,8 +296,8 @@ func (p *pipes) late(service int) error {
 	for _, c := range q.enumerate(0) {
 		least = min(least, c.spent)
 	}
-	return fmt.Errorf("%w: service %s takes %.3g ms at least for one request, and its target of %.3g ms with a margin of %.3g %% leaves %.3g; give it a larger target or a smaller margin, or faster devices",
-		errNoPlan, s.Name, least/1000, s.Target, 100*s.Blocks.Margin, s.allowed()/1000)
+	return fmt.Errorf("%w: service %s takes %s ms at least for one request, and its target of %s ms with a margin of %.3g %% leaves %s; give it a larger target or a smaller margin, or faster devices",
+		errNoPlan, s.Name, stats.Digits(3, least/1000), stats.Digits(3, s.Target), 100*s.Blocks.Margin, stats.Digits(3, s.allowed()/1000))
 }
 
 // finishPipes names the devices of stages.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/overlapd/overlapd/stats"
 	"github.com/overlapd/overlapd/textfile"
 )
 
@@ -80,7 +81,7 @@ func ReadServices(path, gpu string, known []Service) (services []Service, stream
 			s.Target = target
 		}
 		if s.Alpha+s.Beta > target {
-			t.Refuse(max(slo, 0), "model %.40q takes %.3g ms for one request alone; give a larger target or a faster device", s.Name, s.Alpha+s.Beta)
+			t.Refuse(max(slo, 0), "model %.40q takes %s ms for one request alone; give a larger target or a faster device", s.Name, stats.Digits(3, s.Alpha+s.Beta))
 			return
 		}
 		if err := s.load(target); err != nil {

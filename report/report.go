@@ -30,6 +30,10 @@ type Document struct {
 	// Label is shown first and set apart, such as that a device is emulated.
 	Label string
 
+	// Width is how many columns the tables of a text may have, 0 for any number. Long names
+	// are cut for it, and the last columns left out.
+	Width int
+
 	blocks []block
 }
 
@@ -105,7 +109,7 @@ func (d *Document) WriteText(w io.Writer) error {
 		case part.Text != "":
 			fmt.Fprintln(&b, part.Text)
 		case part.Table != nil:
-			part.Table.write(&b)
+			part.Table.write(&b, d.Width)
 		}
 		for _, item := range part.List {
 			fmt.Fprintf(&b, "  %s\n", item)

@@ -74,14 +74,17 @@ func (t *Table) columns() []cell {
 // WriteText writes the table alone for a terminal.
 func (t *Table) WriteText(w io.Writer) error {
 	var b strings.Builder
-	t.write(&b)
+	t.write(&b, 0)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// write writes the table with two spaces between columns, and none behind the
-// last.
-func (t *Table) write(b *strings.Builder) {
+// gap is between the columns of a text.
+const gap = "  "
+
+// write writes the table, and no more than fits of it, with a gap between columns and none
+// behind the last.
+func (t *Table) write(b *strings.Builder, most int) {
 	columns := t.columns()
 	widths := make([]int, len(columns))
 	lines := append([][]cell{columns}, t.rows...)
@@ -90,17 +93,42 @@ func (t *Table) write(b *strings.Builder) {
 			widths[c] = max(widths[c], utf8.RuneCountInString(row[c].Text))
 		}
 	}
+	if most > 0 {
+		widths = fitted(widths, most)
+	}
 	for _, row := range lines {
 		var line strings.Builder
-		for c := range row {
+		for c, width := range widths {
+			text := row[c].Text
+			if utf8.RuneCountInString(text) > width {
+				text = string([]rune(text)[:max(width-1, 0)]) + "…"
+			}
 			if columns[c].Right {
-				fmt.Fprintf(&line, "%*s  ", widths[c], row[c].Text)
+				fmt.Fprintf(&line, "%*s"+gap, width, text)
 			} else {
-				fmt.Fprintf(&line, "%-*s  ", widths[c], row[c].Text)
+				fmt.Fprintf(&line, "%-*s"+gap, width, text)
 			}
 		}
 		if text := strings.TrimRight(line.String(), " "); text != "" {
 			fmt.Fprintln(b, text)
 		}
 	}
+}
+
+// fitted returns the widths of the columns that fit into so many: the first, names, is cut to
+// a fifth of them where all do not fit, and then the last are left out.
+func fitted(widths []int, most int) []int {
+	sum := func() (all int) {
+		for _, w := range widths {
+			all += w + len(gap)
+		}
+		return all - len(gap)
+	}
+	if over := sum() - most; over > 0 && len(widths) > 1 {
+		widths[0] = max(widths[0]-over, min(widths[0], most/5))
+	}
+	for len(widths) > 1 && sum() > most {
+		widths = widths[:len(widths)-1]
+	}
+	return widths
 }

@@ -18,6 +18,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/overlapd/overlapd/stats"
 )
 
 // errWorker is wrapped by errors that say why there is no policy for a worker.
@@ -81,7 +83,7 @@ func (w *Worker) check() error {
 	case !inside(float64(w.Workers), 1, maxWorkers):
 		bad("%d workers; give 1 to %d", w.Workers, maxWorkers)
 	case !inside(w.Rate, 1e-9, maxArrivals*1000/w.Target):
-		bad("%v queries a second; give a number above 0 and at most %.4g, which is %d within a target", w.Rate, maxArrivals*1000/w.Target, maxArrivals)
+		bad("%v queries a second; give a number above 0 and at most %s, which is %d within a target", w.Rate, stats.Digits(4, maxArrivals*1000/w.Target), maxArrivals)
 	case !inside(w.CV, 1, 100):
 		bad("a coefficient of variation of %v; give one from 1 (a Poisson process) to 100", w.CV)
 	case !inside(float64(w.Queue), 1, maxQueue):

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/overlapd/overlapd/stats"
 )
 
 // Front returns the variants on the front of accuracy and latency of a single query, the
@@ -36,8 +38,8 @@ func LeftOut(variants []Variant) (why []string) {
 		named := func(of Variant) bool { return of.Name == v.Name }
 		better := func(of Variant) bool { return of.Latency[0] <= v.Latency[0] && of.Accuracy >= v.Accuracy }
 		if at := slices.IndexFunc(front, better); at >= 0 && !slices.ContainsFunc(front, named) {
-			why = append(why, fmt.Sprintf("%s never runs: %s takes %.4g ms instead of %.4g for one query, with an accuracy of %v instead of %v",
-				v.Name, front[at].Name, front[at].Latency[0], v.Latency[0], front[at].Accuracy, v.Accuracy))
+			why = append(why, fmt.Sprintf("%s never runs: %s takes %s ms instead of %s for one query, with an accuracy of %v instead of %v",
+				v.Name, front[at].Name, stats.Digits(4, front[at].Latency[0]), stats.Digits(4, v.Latency[0]), front[at].Accuracy, v.Accuracy))
 		}
 	}
 	return why

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/stats"
 	"github.com/overlapd/overlapd/textfile"
 )
 
@@ -62,15 +63,15 @@ func (w Worker) SolveSet(ctx context.Context, low, high float64, progress func(p
 	case peak == 0:
 		return nil, fmt.Errorf("%w: no variant answers a query within %v ms; give a larger target or a faster variant", errWorker, w.Target)
 	case low > peak:
-		return nil, fmt.Errorf("%w: %v queries a second are more than any variant bears, %s bears %.4g; give lower loads or more workers", errWorker, low, best, peak)
+		return nil, fmt.Errorf("%w: %v queries a second are more than any variant bears, %s bears %s; give lower loads or more workers", errWorker, low, best, stats.Digits(4, peak))
 	case !(high >= low):
 		return nil, fmt.Errorf("%w: loads from %v to %v; give the lower one first", errWorker, low, high)
 	case high > peak:
-		s.Note = fmt.Sprintf("the policies end at %.4g queries a second: %s bears so many, and no variant bears more; ", peak, best)
+		s.Note = fmt.Sprintf("the policies end at %s queries a second: %s bears so many, and no variant bears more; ", stats.Digits(4, peak), best)
 		high = peak
 	}
 	if most := maxArrivals * 1000 / w.Target; high > most {
-		s.Note = fmt.Sprintf("the policies end at %.4g queries a second, %d within a target; ", most, maxArrivals)
+		s.Note = fmt.Sprintf("the policies end at %s queries a second, %d within a target; ", stats.Digits(4, most), maxArrivals)
 		high = most
 	}
 	s.Rate = high

@@ -11,6 +11,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // world is a run that goes on.
@@ -143,8 +144,8 @@ func (w *world) checkLoad() error {
 	}
 	if w.tally.offered > maxLoad*float64(merged) {
 		rate := float64(len(w.submitted)) / w.submitted[len(w.submitted)-1].At.Seconds()
-		return fmt.Errorf("%w: %.3g queries per second need %.0f times what the devices can do one query after another, which is about %.3g per second; give fewer queries per second, or more devices",
-			ErrLoad, rate, w.tally.offered, rate/w.tally.offered)
+		return fmt.Errorf("%w: %s queries per second need %.0f times what the devices can do one query after another, which is about %s per second; give fewer queries per second, or more devices",
+			ErrLoad, stats.Digits(3, rate), w.tally.offered, stats.Digits(3, rate/w.tally.offered))
 	}
 	return nil
 }

@@ -3,7 +3,8 @@
 // status page or a file says p50 or p99, [Median] for the middle of repeated
 // measurements, [Mean] and [Deviation] beside it. Any package may use it. What
 // must hold of runs to come, as the bound of a prediction, is not summed up
-// here: that is package predictor's. [Gamma] draws the times at which load comes.
+// here: that is package predictor's. [Gamma] draws the times at which load comes,
+// [Digits] writes a number for people.
 package stats
 
 import (
@@ -11,6 +12,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 )
 
 // Quantile returns the nearest-rank quantile: the least of the values that at
@@ -119,4 +121,17 @@ func Sum[K comparable, N ~int64 | ~uint64](counts map[K]N) (sum N) {
 		sum += n
 	}
 	return sum
+}
+
+// Digits writes a number with so many significant digits, and as people do: without an
+// exponent.
+func Digits(n int, v float64) string {
+	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	}
+	scale := math.Pow10(n - 1 - int(math.Floor(math.Log10(math.Abs(v)))))
+	if scale == 0 || math.IsInf(scale, 0) {
+		return strconv.FormatFloat(v, 'g', n, 64) // further from 1 than anything that is counted
+	}
+	return strconv.FormatFloat(math.Round(v*scale)/scale, 'f', -1, 64)
 }

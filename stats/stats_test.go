@@ -63,3 +63,11 @@ func TestMeanAndDeviation(t *testing.T) {
 		}
 	}
 }
+
+func TestDigits(t *testing.T) {
+	for want, v := range map[string]float64{"0": 0, "496600": 496_612.3, "12.35": 12.3456, "0.001235": 0.00123456, "-1235": -1234.6, "1": 1, "NaN": math.NaN(), "1e-320": 1e-320} {
+		if got := Digits(4, v); got != want {
+			t.Errorf("%v: %s, want %s", v, got, want)
+		}
+	}
+}

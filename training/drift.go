@@ -85,7 +85,7 @@ func (d *drift) forget(r *reference) {
 // settle ends the check when all its references were run.
 func (d *drift) settle() {
 	if len(d.pending) == 0 && len(d.changes) > 0 {
-		d.checks = append(d.checks, driftCheck{After: d.after, Percent: stats.Median(d.changes)})
+		d.checks = append(d.checks, driftCheck{After: d.after, Percent: math.Round(10*stats.Median(d.changes)) / 10})
 	}
 }
 

@@ -360,7 +360,7 @@ func (d *driftReport) Add(o driftReport) {
 
 // driftCheck is one comparison with the first times of the reference groups, when
 // After measurements were finished: the median change of the times over the groups,
-// above 0 if they became slower.
+// above 0 if they became slower, to a tenth.
 type driftCheck struct {
 	After   int
 	Percent float64

@@ -228,7 +228,7 @@ func (h host) writeText(w io.Writer) {
 	}
 	if h.Emulated {
 		if h.Fault == "" {
-			fmt.Fprintf(w, "# device: %s: nothing is computed\n", h.Device)
+			fmt.Fprintf(w, "# device: %s, nothing is computed\n", h.Device)
 		}
 		return
 	}

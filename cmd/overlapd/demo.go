@@ -18,7 +18,6 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-	"golang.org/x/term"
 
 	"github.com/overlapd/overlapd/cmd/overlapd/load"
 	"github.com/overlapd/overlapd/daemon"
@@ -294,10 +293,8 @@ func newPainter(to io.Writer) *painter {
 	if h, ok := to.(*harmless); ok {
 		p.to = h.to
 		p.colours = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
-		if f, ok := h.to.(*os.File); ok {
-			if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
-				p.columns = min(max(width-laneName-2, 10), laneColumns)
-			}
+		if width := columnsOf(to); width > 0 {
+			p.columns = min(max(width-laneName-2, 10), laneColumns)
 		}
 	}
 	p.picture = bufio.NewWriter(p.to)

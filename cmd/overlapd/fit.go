@@ -554,7 +554,7 @@ func (o *profileOptions) report(w io.Writer, r *loop.Report, device string, ctx 
 		fmt.Fprintf(w, "left out: %s batch size %d sequence length %d: %v\n", cmp.Or(s.Model, "a group"), s.Size, s.SeqLen, s.Err)
 	}
 	if n := len(p.Drift.Checks); n > 0 {
-		fmt.Fprintf(w, "drift of the device: %+.1f %% at worst, in %d checks\n", p.Drift.Worst.Percent, n)
+		fmt.Fprintf(w, "drift of the device: %+.1f %% at worst, in %s\n", p.Drift.Worst.Percent, report.Count(n, "check"))
 	}
 	if p.Drift.Exceeded {
 		fmt.Fprintln(w, "That is much: something else used the device, or it changed its speed. Measure again when it is calm.")

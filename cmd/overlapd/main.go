@@ -93,7 +93,7 @@ Then:        overlapd status               what it serves and has done
 		SilenceErrors: true,
 	}
 	cmd.SetFlagErrorFunc(func(at *cobra.Command, err error) error {
-		return fmt.Errorf("%w%s; see %s --help", err, guess(nearOptions(at, err)), at.CommandPath())
+		return fmt.Errorf("%s%s; see %s --help", flagFault(err), guess(nearOptions(at, err)), at.CommandPath())
 	})
 	topic := func(head string, members ...*cobra.Command) {
 		cmd.AddGroup(&cobra.Group{ID: head, Title: head + ":"})
@@ -119,6 +119,7 @@ Then:        overlapd status               what it serves and has done
 	cmd.SetHelpCommandGroupID("Others")
 	cmd.SetCompletionCommandGroupID("Others")
 	cmd.AddCommand(workerCommand(), checkStateCommand(), fitCommand(), manCommand())
+	cmd.RunE, cmd.Args = wantCommand, cobra.ArbitraryArgs // which wantCommand refuses
 	cmd.SetOut(forTerminal(os.Stdout))
 	cmd.SetErr(forTerminal(os.Stderr))
 	cmd.CompletionOptions.DisableNoDescFlag = true
@@ -135,11 +136,17 @@ Then:        overlapd status               what it serves and has done
 			}
 		})
 	})
+	useOurWords(cmd)
 	// A group does not run without a command.
 	cmd.SetUsageTemplate(strings.Replace(cmd.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 	if err := completeValues(cmd); err != nil {
 		panic(err) // two completions for one option
 	}
+	eachCommand(cmd, func(c *cobra.Command) {
+		if c.Args != nil && !c.HasSubCommands() {
+			c.Args = checkLine(c.Args)
+		}
+	})
 	return cmd
 }
 
@@ -267,6 +274,23 @@ func forTerminal(f *os.File) io.Writer {
 		return &harmless{to: f}
 	}
 	return f
+}
+
+// columnsOf returns how many columns the terminal has that is written to, 0 for none.
+func columnsOf(w io.Writer) int {
+	h, ok := w.(*harmless)
+	if !ok {
+		return 0
+	}
+	f, ok := h.to.(*os.File)
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
 }
 
 // harmless writes text that others made, such as names in a model, to a terminal.

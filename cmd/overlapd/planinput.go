@@ -17,6 +17,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/planning"
 	"github.com/overlapd/overlapd/selection"
+	"github.com/overlapd/overlapd/stats"
 	"github.com/overlapd/overlapd/training"
 )
 
@@ -79,7 +80,7 @@ func configured(path string, memory float64) (services []planning.Service, devic
 			}
 		}
 		if to.Alpha > 0 && to.Alpha+to.Beta > to.Target {
-			return nil, nil, fmt.Errorf("service %s takes %.3g ms for one request alone on device %q, and its target is %v: give it a larger one", s.Name, to.Alpha+to.Beta, first.Name, s.Target)
+			return nil, nil, fmt.Errorf("service %s takes %s ms for one request alone on device %q, and its target is %v: give it a larger one", s.Name, stats.Digits(3, to.Alpha+to.Beta), first.Name, s.Target)
 		}
 		services = append(services, to)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/overlapd/overlapd/planning"
 	"github.com/overlapd/overlapd/report"
+	"github.com/overlapd/overlapd/stats"
 )
 
 type pipelineOptions struct {
@@ -238,12 +239,12 @@ func (r *pipelineResult) document(p *planning.Placement) *report.Document {
 	for _, s := range p.Services {
 		for n, way := range s.Pipelines {
 			for i, stage := range way.Stages {
-				row := []string{s.Name, strconv.Itoa(n + 1), fmt.Sprintf("%.4g", way.Rate), strconv.Itoa(way.Batch), fmt.Sprintf("%.3g", way.Latency)}
+				row := []string{s.Name, strconv.Itoa(n + 1), stats.Digits(4, way.Rate), strconv.Itoa(way.Batch), stats.Digits(3, way.Latency)}
 				if i > 0 {
 					row = make([]string, len(row))
 				}
 				t.Row(append(row, fmt.Sprintf("%d to %d", stage.Start, stage.End), stage.Class, fewNames(stage.Devices), strconv.Itoa(stage.Share),
-					fmt.Sprintf("%.3g", stage.Time), fmt.Sprintf("%.3g", stage.Move))...)
+					stats.Digits(3, stage.Time), stats.Digits(3, stage.Move))...)
 			}
 		}
 	}

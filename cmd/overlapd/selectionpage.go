@@ -6,6 +6,7 @@ import (
 
 	"github.com/overlapd/overlapd/report"
 	"github.com/overlapd/overlapd/selection"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // document says what is to be expected of policies. On a page it also draws that over load, and
@@ -23,7 +24,7 @@ func (r *selectionResult) document(s *selection.Set) *report.Document {
 	}
 	t := report.NewTable("model", "accuracy", "ms alone")
 	for _, v := range s.Policies[0].Variants[:min(r.Models, mostRows)] {
-		t.Rowf("%s\t%.3f\t%.4g", v.Name, v.Accuracy, v.Latency[0])
+		t.Rowf("%s\t%.3f\t%s", v.Name, v.Accuracy, stats.Digits(4, v.Latency[0]))
 	}
 	d.Table(t)
 	if more := r.Models - mostRows; more > 0 {
@@ -38,7 +39,7 @@ func (r *selectionResult) document(s *selection.Set) *report.Document {
 	for i := range shown {
 		p := s.Policies[i*(len(s.Policies)-1)/max(shown-1, 1)]
 		d.Chart(&report.Chart{
-			Caption: fmt.Sprintf("which variant runs at %.4g queries a second: accuracy %.2f, %.2f %% late", p.Rate, p.Accuracy, 100*p.Violations),
+			Caption: fmt.Sprintf("which variant runs at %s queries a second: accuracy %.2f, %.2f %% late", stats.Digits(4, p.Rate), p.Accuracy, 100*p.Violations),
 			X:       "queries that wait", Y: "ms that the first has left", Series: choices(s, p),
 		})
 	}
@@ -51,7 +52,7 @@ func overLoad(d *report.Document, s *selection.Set) {
 	accuracy := report.Series{Name: "accuracy of queries in time"}
 	late := report.Series{Name: "queries that are late or dropped", Color: 1}
 	for _, p := range s.Policies {
-		t.Rowf("%.4g\t%.3f\t%.4f", p.Rate, p.Accuracy, 100*p.Violations)
+		t.Rowf("%s\t%.3f\t%.4f", stats.Digits(4, p.Rate), p.Accuracy, 100*p.Violations)
 		accuracy.X, accuracy.Y = append(accuracy.X, p.Rate), append(accuracy.Y, p.Accuracy)
 		late.X, late.Y = append(late.X, p.Rate), append(late.Y, 100*p.Violations)
 	}

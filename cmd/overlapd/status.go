@@ -29,12 +29,12 @@ func statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show what a running daemon serves and has done",
 		Long: `Status asks a daemon once and prints a table: the state of each service, what
-became of its queries since it started, and of the last 256 of them the p50, the
-p99 and the share that was late or without an answer (MISSED), the part of their
-time that 99 of 100 had left over the last minute (HEADROOM), and the share of it in
-which a device worked for them (DEVICE); then how many devices that demands, why
-queries were lost, what running them together saves, how rounds are chosen and how far
-predictions are off.`,
+its last 256 queries took (p50, p99), the share of them that was late or without an
+answer (MISSED), the part of their time that 99 of 100 had left over the last minute
+(HEADROOM), and the share of it in which a device worked for them (DEVICE); what became
+of all queries since the start; then how many devices that demands, why queries were
+lost, what running them together saves, how rounds are chosen and how far predictions
+are off. Tables are as wide as the terminal, or 100 columns; --json leaves out nothing.`,
 		Example: `  overlapd status
   overlapd status --config overlapd.toml
   overlapd status --url http://127.0.0.1:9000 --json
@@ -48,7 +48,9 @@ predictions are off.`,
 			if err != nil {
 				return err
 			}
-			return out.print(cmd.OutOrStdout(), s, s.document().WriteText)
+			d := s.document()
+			d.Width = cmp.Or(columnsOf(cmd.OutOrStdout()), statusColumns)
+			return out.print(cmd.OutOrStdout(), s, d.WriteText)
 		},
 	}
 	at.flags(cmd)
@@ -56,6 +58,9 @@ predictions are off.`,
 	cmd.Flags().BoolVar(&ready, "ready", false, "print nothing, and fail unless the daemon is ready")
 	return cmd
 }
+
+// statusColumns is how wide tables are where there is no terminal.
+const statusColumns = 100
 
 func askReady(t *target) error {
 	code, body, err := t.get("/v2/health/ready", "")
@@ -160,7 +165,7 @@ func (s answers) document() *report.Document {
 	d := new(report.Document)
 	note := ""
 	if s.Overview.Emulated {
-		note = ": " + emulatedNote(s.Overview.HostLateSeconds/max(s.Overview.BusySeconds, 1))
+		note = ", " + emulatedNote(s.Overview.HostLateSeconds/max(s.Overview.BusySeconds, 1))
 	}
 	leaves := ""
 	if s.Overview.Draining {
@@ -168,11 +173,12 @@ func (s answers) document() *report.Document {
 	}
 	d.Text("live: %t  ready: %t%s", s.Live, s.Ready, leaves)
 	d.Heading("device: %s%s", s.Overview.Device, note)
-	t := report.NewTable("SERVICE", "STATE", "ANSWERED", "FAILED OR DROPPED", "BATCHES", "MEAN QUEUE", "MEAN RUN", "TARGET", "P50", "P99", "MISSED", "HEADROOM", "DEVICE", "QUEUE", "MEMORY")
+	t := report.NewTable("SERVICE", "STATE", "TARGET", "P50", "P99", "MISSED", "HEADROOM", "DEVICE", "QUEUE", "MEMORY")
+	sums := report.NewTable("SERVICE", "ANSWERED", "FAILED OR DROPPED", "BATCHES", "MEAN QUEUE", "MEAN RUN")
 	load := &s.Overview.Load
 	for _, m := range s.Models {
-		cells := []string{m.Name, "", fmt.Sprint(m.Stats.Success.Count), fmt.Sprint(m.Stats.Fail.Count), fmt.Sprint(m.ExecutionCount),
-			m.Stats.Queue.mean().String(), m.Stats.Infer.mean().String()}
+		sums.Row(m.Name, fmt.Sprint(m.Stats.Success.Count), fmt.Sprint(m.Stats.Fail.Count), fmt.Sprint(m.ExecutionCount), m.Stats.Queue.mean().String(), m.Stats.Infer.mean().String())
+		cells := []string{m.Name, ""}
 		if slices.ContainsFunc(s.Overview.Services, func(o status.Service) bool { return o.Ready && strings.HasPrefix(o.Name, m.Name+"/") }) {
 			cells[1] = "ready" // one of its variants is
 		}
@@ -186,6 +192,8 @@ func (s answers) document() *report.Document {
 		t.Row(cells...)
 	}
 	d.Table(t)
+	d.Heading("since the start:")
+	d.Table(sums)
 	addLoad(d, load)
 	addPool(d, &s.Overview)
 	addVariants(d, s.Overview.Services)

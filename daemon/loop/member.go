@@ -12,6 +12,7 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/selection"
+	"github.com/overlapd/overlapd/stats"
 )
 
 // member is a service of the fleet with its workers. Its position is the ID by which
@@ -278,7 +279,7 @@ func (s *member) selects() string {
 	l := &s.family.live
 	switch p := l.Policy(); {
 	case p != nil:
-		return fmt.Sprintf("by a policy for %.4g queries a second, of which accuracy %.4g and %.2g %% late or dropped are to be expected", p.Rate, p.Accuracy, 100*p.Violations)
+		return fmt.Sprintf("by a policy for %s queries a second, of which accuracy %.4g and %.2g %% late or dropped are to be expected", stats.Digits(4, p.Rate), p.Accuracy, 100*p.Violations)
 	case s.family.refused != nil:
 		return "by speed, the fastest answers: " + s.family.refused.Error()
 	}

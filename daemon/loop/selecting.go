@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -81,9 +82,13 @@ func (f selecting) follow(of *family, set *selection.Set, err error) {
 	}
 	first, last := set.Policies[0], set.Policies[len(set.Policies)-1]
 	f.Log.Info().Str("service", of.front.Name).Int("policies", len(set.Policies)).
-		Float64("from", first.Rate).Float64("to", last.Rate).Float64("accuracy_from", first.Accuracy).Float64("accuracy_to", last.Accuracy).
+		Float64("from", thousandths(first.Rate)).Float64("to", thousandths(last.Rate)).
+		Float64("accuracy_from", thousandths(first.Accuracy)).Float64("accuracy_to", thousandths(last.Accuracy)).
 		Msg("variants are selected by a policy")
 }
+
+// thousandths rounds a number for the log, which would have all its digits.
+func thousandths(v float64) float64 { return math.Round(1000*v) / 1000 }
 
 // policies reads policies from a file, or calculates them.
 func policies(ctx context.Context, w selection.Worker, file string) (*selection.Set, error) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/overlapd/overlapd/report"
+	"github.com/overlapd/overlapd/stats"
 )
 
 const (
@@ -111,8 +112,8 @@ func (p *pooler) divide(n int) (*poolPlan, [][]int, error) {
 		}
 		cost := p.rate([]int{i})
 		if cost.bad > 0 {
-			return nil, nil, fmt.Errorf("%w: service %s takes %.3g ms alone, and a query that has just missed a batch waits for two, which no device answers within %v; give it a larger target",
-				errAdvice, s.Name, p.sizes[i][0].micros/1000, s.Target)
+			return nil, nil, fmt.Errorf("%w: service %s takes %s ms alone, and a query that has just missed a batch waits for two, which no device answers within %v; give it a larger target",
+				errAdvice, s.Name, stats.Digits(3, p.sizes[i][0].micros/1000), s.Target)
 		}
 		all, single, alone = append(all, i), append(single, []int{i}), append(alone, cost.cost)
 	}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/overlapd/overlapd/daemon/loop"
+	"github.com/overlapd/overlapd/daemon/observe/timeline"
+	"github.com/overlapd/overlapd/daemon/status"
+	"github.com/overlapd/overlapd/report"
+	"github.com/overlapd/overlapd/selection"
+	"github.com/overlapd/overlapd/training"
+)
+
+// TestStatusFits prints the tables of a status in terminals of some widths, with a name as
+// long as names may be: no line of a table is wider.
+func TestStatusFits(t *testing.T) {
+	var s answers
+	for _, name := range []string{"resnet50", strings.Repeat("long-name-", 12), "bert"} {
+		m := modelStatus{Name: name, ExecutionCount: 123456}
+		m.Stats.Success = total{123456, 1}
+		m.Stats.Queue, m.Stats.Infer = total{1, 12_345_678}, total{1, 112_345_678}
+		s.Models = append(s.Models, m)
+		r := timeline.Service{Name: name, Target: 50 * time.Millisecond}
+		r.Ended, r.P50, r.P99 = 256, 12_345_678, 112_345_678
+		s.Recent = append(s.Recent, r)
+		s.Overview.Services = append(s.Overview.Services, status.Service{Name: name, Ready: true, ResidentBytes: 1 << 34})
+	}
+	for width, wants := range map[int][]string{
+		0:   {strings.Repeat("long-name-", 12), "MEMORY", "16384 MiB", "since the start", "FAILED OR DROPPED"},
+		100: {"long-name-", "…", "MEMORY", "16384 MiB", "since the start", "FAILED OR DROPPED", "MEAN RUN"},
+		60:  {"resnet50", "P99", "FAILED OR DROPPED"},
+	} {
+		d := s.document()
+		d.Width = width
+		var b strings.Builder
+		if err := d.WriteText(&b); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range wants {
+			if !strings.Contains(b.String(), want) {
+				t.Errorf("%d columns: there is no %q in\n%s", width, want, b.String())
+			}
+		}
+		for line := range strings.Lines(b.String()) {
+			table := strings.Contains(line, "SERVICE") || strings.HasPrefix(line, "resnet50") || strings.HasPrefix(line, "long")
+			if n := utf8.RuneCountInString(line) - 1; table && width > 0 && n > width {
+				t.Errorf("%d columns: a line has %d: %s", width, n, line)
+			}
+		}
+	}
+}
+
+// TestMistakesSayWhatToDo: no sentence is the library's, which speaks of args and flags in
+// the plural of nobody.
+func TestMistakesSayWhatToDo(t *testing.T) {
+	for line, want := range map[string]string{
+		"import":                      "give DIR: overlapd import DIR; see overlapd import --help",
+		"import a b":                  `overlapd import takes DIR, not "a" "b"; see overlapd import --help`,
+		"demo x":                      `overlapd demo takes no arguments, not "x"; see overlapd demo --help`,
+		"check a b":                   `overlapd check takes [CONFIG], not "a" "b"; see overlapd check --help`,
+		"demo --duration":             "--duration needs a value; see overlapd demo --help",
+		"demo --duration x":           `--duration must be a time such as 1.5s, not "x"; see overlapd demo --help`,
+		"simulate --qps x":            `--qps must be a number, not "x"; see overlapd simulate --help`,
+		"demo --seed -1":              `--seed must be a whole number from 0 on, not "-1"; see overlapd demo --help`,
+		"device fit":                  "give --data and --out; see overlapd device fit --help",
+		"serve --config a --embedded": "--config and --embedded exclude each other; see overlapd serve --help",
+		"plan selection --config a":   "--config needs --service; see overlapd plan selection --help",
+		"nix":                         `unknown command "nix" for "overlapd"; see overlapd --help`,
+		"demmo":                       `unknown command "demmo" for "overlapd"; did you mean demo?; see overlapd --help`,
+		"completion powershell":       `unknown command "powershell" for "overlapd completion"; see overlapd completion --help`,
+	} {
+		cmd := root()
+		cmd.SetArgs(strings.Fields(line))
+		if err := cmd.Execute(); err == nil || err.Error() != want {
+			t.Errorf("%s: %v\nwant %s", line, err, want)
+		}
+	}
+}
+
+// TestHelpIsOurs: commands that the library adds say what they do as ours do.
+func TestHelpIsOurs(t *testing.T) {
+	for _, line := range []string{"--help", "demo --help", "completion --help", "completion bash --help"} {
+		cmd, out := root(), new(bytes.Buffer)
+		cmd.SetOut(out)
+		cmd.SetArgs(strings.Fields(line))
+		if err := cmd.Execute(); err != nil {
+			t.Fatal(err)
+		}
+		for _, theirs := range []string{"help for ", "version for ", "Help about any", "Generate the autocompletion", "sub-command's"} {
+			if strings.Contains(out.String(), theirs) {
+				t.Errorf("overlapd %s says %q:\n%s", line, theirs, out)
+			}
+		}
+	}
+}
+
+// TestLargeNumbers writes rates without exponents.
+func TestLargeNumbers(t *testing.T) {
+	p := &selection.Policy{Rate: 496_612.3, Accuracy: 76.2}
+	d := new(report.Document)
+	overLoad(d, &selection.Set{Policies: []*selection.Policy{p, p}})
+	var b strings.Builder
+	if err := d.WriteText(&b); err != nil || !strings.Contains(b.String(), "496600") || strings.Contains(b.String(), "e+") {
+		t.Errorf("%v:\n%s", err, b.String())
+	}
+}
+
+// TestDriftText counts one check as one.
+func TestDriftText(t *testing.T) {
+	r := loop.Report{Progress: training.Progress{Done: 1, Total: 1}}
+	r.Progress.Drift.Checks = slices.Grow(r.Progress.Drift.Checks, 1)[:1]
+	var b strings.Builder
+	if err := new(profileOptions).report(&b, &r, "", t.Context()); err != nil || !strings.Contains(b.String(), "at worst, in 1 check\n") {
+		t.Errorf("%v: %s", err, b.String())
+	}
+}
