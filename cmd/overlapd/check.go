@@ -83,6 +83,9 @@ model is run on the GPU, in a process of its own.`,
 			for i, d := range c.Devices {
 				found.Pool = append(found.Pool, poolDevice{d.Name, d.Kind, c.Devices.ServicesOn(i, c.Services)})
 			}
+			if bytes, err := hostMemory(&c, modelFile); err == nil && !found.Emulated {
+				found.Notes = append(found.Notes, fmt.Sprintf("memory of the host that daemon and workers take at most: %d MiB", bytes>>20))
+			}
 			if found.ORTPath != "" {
 				notes, faults := tryModels(cmd.Context(), &c, found.ORTPath)
 				found.Notes, err = append(found.Notes, notes...), errors.Join(err, faults)
@@ -99,6 +102,14 @@ model is run on the GPU, in a process of its own.`,
 	cmd.Flags().BoolVar(&embedded, "embedded", false, "check the built-in configuration")
 	cmd.Flags().StringVar(&on, "on", "", "the device to check it for, as serve has it")
 	return cmd
+}
+
+// modelFile returns the file of a model that need not be built first.
+func modelFile(model string) (string, error) {
+	if !config.IsPath(model) {
+		return "", errors.New("it is built when a daemon starts")
+	}
+	return model, nil
 }
 
 // tryModels loads the model file of each service in a process of its own, one after the

@@ -111,6 +111,43 @@ func expectedMiB(c *config.Config, s *config.Service) float64 {
 	return float64(bytes) / (1 << 20)
 }
 
+// What a daemon takes of its host's memory, apart from what the configuration bounds.
+const (
+	daemonMemory = 256 << 20
+	workerMemory = 150 << 20 // a process with ONNX Runtime
+
+	// loadFactor is how many times its weights a model takes at most while it is loaded for the
+	// first time, as a new pod does: resnet50 5.8, bert 5.1.
+	loadFactor = 6
+
+	memoryStep = 64 << 20 // that a limit is rounded up to
+)
+
+// hostMemory returns the most memory that the daemon of a configuration and its workers take
+// of the host, where the files of all models are found. No worker counts on another to be
+// loaded before it.
+func hostMemory(c *config.Config, file func(model string) (string, error)) (bytes int64, err error) {
+	bytes = daemonMemory + c.Limits.MemoryBytes
+	for _, s := range c.Expanded().Services {
+		path, err := file(s.Model)
+		if err != nil {
+			return 0, err
+		}
+		f, err := models.Open(path)
+		if err != nil {
+			return 0, err
+		}
+		var weights int64
+		for i := range f.Graph.Initializers {
+			weights += f.Graph.Initializers[i].Bytes
+		}
+		_ = f.Close() // it was read
+		w := &c.Worker
+		bytes += workerMemory + max(loadFactor*weights, weights+w.InputBytes+w.OutputBytes+w.IntermediateBytes)
+	}
+	return (bytes + memoryStep - 1) / memoryStep * memoryStep, nil
+}
+
 // take reads --service-memory, and refuses services of which nothing is known then.
 func (o *poolOptions) take(list []advice.Service) error {
 	if err := takeValues(list, "service-memory", "NAME=MIB", "1500", o.memories, func(s *advice.Service, value string) bool {
@@ -152,6 +189,13 @@ patches:
       - {op: replace, path: /spec/triggers/0/metadata/query, value: 'sum(overlapd_devices_demanded{pod=~"overlapd-%[1]s-.+"})'}
 `
 
+// memoryPatch sets the memory of the pods of a pool.
+const memoryPatch = `  - target: {kind: Deployment, name: overlapd}
+    patch: |-
+      - {op: add, path: /spec/template/spec/containers/0/resources/requests/memory, value: %[1]dMi}
+      - {op: add, path: /spec/template/spec/containers/0/resources/limits/memory, value: %[1]dMi}
+`
+
 // write makes a folder for each pool, with a kustomization and the configuration of its
 // services, and a kustomization of all pools.
 func (o *poolOptions) write(path string, a *advice.Advice) error {
@@ -165,8 +209,12 @@ func (o *poolOptions) write(path string, a *advice.Advice) error {
 		builds, err := o.from(folder)
 		// There are two pods where the loads want two, so that one serves while the other is replaced.
 		text := fmt.Sprintf(poolManifest, p.Name, strings.Join(p.Services, ", "), p.Demanded, builds, p.Devices, min(p.Devices, 2), poolGrowth*p.Devices)
+		of := ofPool(c, p.Services)
+		if bytes, unknown := hostMemory(&of, modelPath); unknown == nil {
+			text += fmt.Sprintf(memoryPatch, bytes>>20)
+		}
 		if err := errors.Join(err, writeNew(filepath.Join(folder, "kustomization.yaml"), []byte(text)),
-			writeNew(filepath.Join(folder, "overlapd.toml"), ofPool(c, p.Services))); err != nil {
+			writeNew(filepath.Join(folder, "overlapd.toml"), of.BriefTOML())); err != nil {
 			return err
 		}
 		all += "  - " + p.Name + "\n"
@@ -193,12 +241,12 @@ func (o *poolOptions) from(folder string) (base string, err error) {
 
 // ofPool returns a configuration with some of its services, for a pod that has one device
 // and the ports of deploy/kubernetes.
-func ofPool(c config.Config, services []string) []byte {
+func ofPool(c config.Config, services []string) config.Config {
 	c.StateDir, c.Plan, c.Devices = "", "", nil
 	c.Listen, c.GRPCListen = "0.0.0.0:8000", "0.0.0.0:8001"
 	c.Services = slices.DeleteFunc(slices.Clone(c.Services), func(s config.Service) bool { return !slices.Contains(services, s.Name) })
 	for i := range c.Services {
 		c.Services[i].On = nil
 	}
-	return c.BriefTOML()
+	return c
 }
