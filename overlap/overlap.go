@@ -16,7 +16,10 @@ const maxCandidates = 16
 // the others, the most urgent batch gets all its operators, and those are added
 // with which most is gained as long as everybody's deadline allows, up to the
 // operator where that is most.
-type overlap struct{ edf }
+type overlap struct {
+	edf
+	whole bool // no batch ends its round before its last operator
+}
 
 func (overlap) triages() {}
 
@@ -39,7 +42,7 @@ func (p overlap) choose(d *decision) {
 	p.hold(d)
 	p.form(d)
 	first := &d.candidates[0]
-	if first.rank.Filler {
+	if first.rank.Filler && !p.whole {
 		p.addSlice(d)
 	} else {
 		d.addWhole(0)
@@ -146,9 +149,9 @@ var mostSlice = 10 * time.Millisecond
 // A100 the device is alone with one query for a third to two thirds of the time. Parts
 // may take longer than the whole, so it is sliced only where it can be in time though
 // each slice loses as much as the first.
-func (overlap) slice(d *decision) {
+func (p overlap) slice(d *decision) {
 	c, least := &d.candidates[0], forever
-	if len(d.group) > 1 || c.rank.Filler {
+	if p.whole || len(d.group) > 1 || c.rank.Filler {
 		return
 	}
 	for _, sv := range d.s.services {
@@ -354,6 +357,9 @@ const (
 // after the group. Ends are tried some at a time, first over all operators, then
 // around the best.
 func (p overlap) addPart(d *decision, i int, gain float64) bool {
+	if p.whole {
+		return false
+	}
 	c := &d.candidates[i]
 	var best part
 	low, high := c.rest.Start, c.rest.End

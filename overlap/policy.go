@@ -42,6 +42,7 @@ var policies = []named{
 	{"fcfs", "First come, first served, one batch at a time.", fcfs{}},
 	{"sjf", "Shortest job first by predicted time left, one batch at a time.", sjf{}},
 	{"edf", "Earliest deadline first, one batch at a time.", edf{}},
+	{"edf-shedding", "As edf; by Moore's rule no more queries are postponed than there is too little time for. What overlapping gains beyond load shedding is compared with it.", shedding{}},
 	{"static", "As edf, each service in its own share of a device, which MPS keeps apart; the baseline that needs no prediction of groups.", static{}},
 	{"reactive", "As edf; batches of pipelines go from pool to pool without reservation.", reactive{}},
 	{"clockwork", "Earliest deadline first, one batch at a time, never started if it might end late.", clockwork{}},
@@ -54,6 +55,7 @@ var policies = []named{
 	{"flex-resume", "As flex, but what was stopped goes on from there.", flex{threshold: flexThreshold, resume: true}},
 	{"abacus", "The published algorithm: overlap by headroom, as far as the prediction allows. It merges where services allow it, which the paper does not.", abacus{}},
 	{"overlap", "Overlap by headroom where it is predicted to gain, with merging, margins and best effort.", overlap{}},
+	{"overlap-whole", "As overlap, but each round runs whole models. What cutting gains is compared with it.", overlap{whole: true}},
 }
 
 // Policies lists the policies that Config.Policy may name.
@@ -94,6 +96,11 @@ func (fcfs) key(w work) time.Duration { return w.arrival }
 type edf struct{ sequential }
 
 func (edf) key(w work) time.Duration { return w.deadline }
+
+// shedding serves as edf does what the triage of overlap has kept.
+type shedding struct{ edf }
+
+func (shedding) triages() {}
 
 // static is for devices that are each the share of one service of a GPU (MPS percentages).
 // Which services are on which, and how large a share is, is the business of whoever makes

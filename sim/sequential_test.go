@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -89,5 +90,39 @@ func TestSequentialPoliciesAreTheTextbooks(t *testing.T) {
 				t.Errorf("seed %d, %s: %d of %d queries violate, which proves nothing", seed, c.policy, want, len(queries))
 			}
 		}
+	}
+}
+
+// What overlap is compared with does one thing less than it: edf-shedding sheds load, and
+// runs one batch at a time; overlap-whole runs several, none of which is cut.
+func TestPoliciesWithoutOneRule(t *testing.T) {
+	violations := map[string]float64{}
+	for _, policy := range []string{"edf", "edf-shedding", "overlap", "overlap-whole"} {
+		sc := Scenario{
+			Arrivals: Arrivals{Process: Poisson, QPS: 700}, Queries: 1000, Seed: 1, Policy: policy,
+			Device: modelOf(t, synthetic.Device()), Predictor: synthetic.Predictor(),
+			Services: []Service{
+				{Name: "resnet50", Target: 50 * ms, Sizes: []int{2, 4, 8, 16}, MaxBatch: 32},
+				{Name: "inception_v3", Target: 100 * ms, Sizes: []int{2, 4, 8, 16}, MaxBatch: 32},
+			},
+		}
+		cut, several := false, false
+		sc.Observer.Round = func(r *Round) {
+			several = several || len(r.Spans) > 1
+			for _, s := range r.Spans {
+				m, _ := sc.model(&sc.Services[s.Service])
+				cut = cut || s.Start > 0 || s.End < sc.Device.Models()[m].Operators
+			}
+		}
+		violations[policy] = run(t, sc).Violations
+		if want := policy == "overlap"; cut != want {
+			t.Errorf("%s cuts models: %v", policy, cut)
+		}
+		if want := strings.HasPrefix(policy, "overlap"); several != want {
+			t.Errorf("%s runs several batches at a time: %v", policy, several)
+		}
+	}
+	if v := violations; v["edf-shedding"] >= v["edf"] || v["overlap"] >= v["edf-shedding"] {
+		t.Errorf("violations %v", v)
 	}
 }
