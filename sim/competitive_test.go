@@ -111,7 +111,9 @@ func TestCompetitiveRatio(t *testing.T) {
 			}
 		}
 	}
+	t.Log("| the optimum is times as good as | in the worst instance | its seed | in all together |")
+	t.Log("|---|--:|--:|--:|")
 	for _, policy := range policies {
-		t.Logf("%-12s the optimum is at worst %.2f times as good (seed %d), in all %.4f times", policy, worst[policy], seeds[policy], float64(sum["optimum"])/float64(sum[policy]))
+		t.Logf("| %s | %.2f | %d | %.3f |", policy, worst[policy], seeds[policy], float64(sum["optimum"])/float64(sum[policy]))
 	}
 }

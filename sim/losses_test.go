@@ -112,9 +112,11 @@ func report(t *testing.T, found, lost []contest) {
 		}
 		sum += slices.Min(c.violations[1:]) - c.violations[0]
 	}
+	t.Log("| loads | of these | lost by more than the error of the mean | percent | by twice that |")
+	t.Log("|---|--:|--:|--:|--:|")
 	for _, class := range slices.Sorted(maps.Keys(classes)) {
 		n := classes[class]
-		t.Logf("%-12s %4d contests, %3d lost by more than the error (%.2f %%), %d by twice that", class, n[0], n[1], 100*float64(n[1])/float64(n[0]), n[2])
+		t.Logf("| %s | %d | %d | %.2f | %d |", class, n[0], n[1], 100*float64(n[1])/float64(n[0]), n[2])
 	}
 	t.Logf("overlap violates %.2f points less in the mean; its worst service fares worse by 5 points than edf's in %d", sum/float64(len(found)), starved)
 	for _, c := range lost {

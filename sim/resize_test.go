@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -87,6 +88,8 @@ func TestBatchSizesThatChange(t *testing.T) {
 	if os.Getenv("OVERLAPD_TEST_TABLE") != "" {
 		loads, fixed, seeds = []float64{100, 300, 600, 1000, 1500, 2500, 4000}, []int{1, 2, 4, 8, 16, 32}, 5
 	}
+	t.Log("| queries/s | violations | from 5 s |", strings.Trim(strings.Join(strings.Fields(fmt.Sprint(fixed)), " | "), "[]"), "| sizes that ran most |")
+	t.Log(strings.Repeat("|--:", 3+len(fixed)) + "|---|")
 	for _, qps := range loads {
 		mean := func(maxBatch, fixed int, sizes map[int]int) (all, later float64) {
 			for seed := range seeds {
@@ -105,7 +108,7 @@ func TestBatchSizesThatChange(t *testing.T) {
 		}
 		chosen := slices.Collect(maps.Keys(sizes))
 		slices.SortFunc(chosen, func(a, b int) int { return sizes[b] - sizes[a] })
-		t.Log(line, chosen[:min(len(chosen), 6)])
+		t.Log(line, chosen[:min(len(chosen), 6)], "|")
 		if later > best+1 && seeds == 1 {
 			t.Errorf("%v queries a second: %.1f %% violations, with the best size that never changes %.1f %%", qps, later, best)
 		}

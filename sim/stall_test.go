@@ -74,7 +74,10 @@ func TestStalls(t *testing.T) {
 						}
 					}
 				}
-				t.Logf("late before, during, soon after and long after: edf %.2f %%, overlap %.2f %%", *late["edf"], *late["overlap"])
+				for _, policy := range []string{"edf", "overlap"} {
+					v := late[policy]
+					t.Logf("| %v | %d ms | %s | %.1f | %.1f | %.1f | %.1f |", gap, 10*int(scale), policy, v[0], v[1], v[2], v[3])
+				}
 				if edf, ours := late["edf"][1], late["overlap"][1]; ours > edf {
 					t.Errorf("during the stalls %.1f %% are late, under edf %.1f %%", ours, edf)
 				}

@@ -274,10 +274,12 @@ func TestForesightGap(t *testing.T) {
 		}
 		t.Logf("%d: %s and %s, %.0f/s: of %d in time: foresight %d to %d%s", n, sc.Services[0].Name, sc.Services[1].Name, sc.Arrivals.QPS, sc.Queries, f.InTime, f.AtMost, line)
 	}
+	t.Log("| of " + fmt.Sprint(total) + " queries | violate, percent |")
+	t.Log("|---|--:|")
 	for _, name := range append(policies, "foresight", "at most") {
-		t.Logf("%s: %.2f %% violations", name, 100*float64(sums[name])/float64(total))
+		t.Logf("| %s | %.2f |", name, 100*float64(sums[name])/float64(total))
 	}
-	t.Logf("exact in %d of %d", exact, *instances)
+	t.Logf("| foresight is exact | in %d of %d instances |", exact, *instances)
 	for _, p := range policies[:1] { // it cuts no models
 		if sums["at most"] > sums[p] {
 			t.Errorf("%s has fewer violations than foresight", p)
