@@ -536,7 +536,7 @@ func simulated(sc *sim.Scenario, label string, results []*sim.Result, least *bou
 
 func reproduceAbacusCommand() *cobra.Command {
 	o := reproduce.DefaultOptions()
-	var out output
+	var out tables
 	cmd := &cobra.Command{
 		Use:   "abacus",
 		Short: "The figures of the Abacus paper, on an emulated device",
@@ -573,8 +573,19 @@ same data and seed uses again. Twice with one seed gives the same result.`,
 	return cmd
 }
 
+// tables is how a reproduction is printed.
+type tables struct {
+	output
+	markdown bool
+}
+
+func (t *tables) flag(f *pflag.FlagSet) {
+	t.output.flag(f)
+	f.BoolVar(&t.markdown, "markdown", false, "print the figures as tables in Markdown, which docs/benchmarks has")
+}
+
 // reproduceWith shows progress and what came out.
-func reproduceWith(cmd *cobra.Command, run func(context.Context, reproduce.Options) (*reproduce.Result, error), o *reproduce.Options, out *output) error {
+func reproduceWith(cmd *cobra.Command, run func(context.Context, reproduce.Options) (*reproduce.Result, error), o *reproduce.Options, out *tables) error {
 	o.Commit = buildCommit()
 	ctx, stop := interruptible(cmd)
 	defer stop()
@@ -588,6 +599,9 @@ func reproduceWith(cmd *cobra.Command, run func(context.Context, reproduce.Optio
 		return err
 	}
 	return out.print(cmd.OutOrStdout(), result, func(w io.Writer) error {
+		if out.markdown {
+			return result.WriteMarkdown(w)
+		}
 		times := result.Times()
 		times.Text("all numbers and charts: %s", filepath.Join(o.Out, reproduce.PageFile))
 		return errors.Join(result.Document().WriteText(w), times.WriteText(w))
@@ -688,7 +702,7 @@ what differs from run to run. Twice with one seed gives the same result.`,
 func paperCommand(cmd *cobra.Command, run func(context.Context, reproduce.Options) (*reproduce.Result, error), figures []string, seeds, queries int, ofQueries string) *cobra.Command {
 	o := reproduce.DefaultOptions()
 	o.Queries, o.Seeds = queries, seeds
-	var out output
+	var out tables
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return reproduceWith(cmd, run, &o, &out) }
 	f := cmd.Flags()

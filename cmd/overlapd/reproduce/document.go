@@ -3,6 +3,7 @@ package reproduce
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"strings"
@@ -352,4 +353,97 @@ func colorOf(series string, place int) int {
 		return len(names) - 1 - at
 	}
 	return place
+}
+
+// WriteMarkdown writes each figure under a heading as a page of docs/benchmarks holds it: for
+// each load a table with a row for each case and a column for each policy, and the notes.
+// A cell has the number, what seeds it varies by, and in brackets what the paper or its
+// authors have.
+func (r *Result) WriteMarkdown(w io.Writer) error {
+	var b strings.Builder
+	for _, f := range r.Figures {
+		fmt.Fprintf(&b, "## %s: %s\n", figureName(f.Figure), f.Title)
+		for _, load := range f.loads() {
+			f.pivot(&b, load)
+		}
+		for i, note := range f.Notes {
+			if i == 0 {
+				b.WriteByte('\n')
+			}
+			fmt.Fprintf(&b, "- %s\n", note)
+		}
+		b.WriteByte('\n')
+	}
+	for _, m := range r.Missing {
+		fmt.Fprintf(&b, "## %s: %s\n\n%s\n\n", figureName(m.Figure), m.Title, m.Why)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// place returns the line and the column of a table that a row is in. What is drawn as lines
+// has a line for each place of these.
+func (f *figure) place(r *row) (line, column string) {
+	switch {
+	case f.X == "":
+		return r.Case, r.Policy
+	case len(f.cases(0)) == 1:
+		return fmt.Sprintf("%g", r.X), r.Policy
+	}
+	return fmt.Sprintf("%g", r.X), r.Case + ": " + r.Policy
+}
+
+// pivot writes the rows of a load.
+func (f *figure) pivot(b *strings.Builder, qps float64) {
+	cells := map[[2]string]string{}
+	var lines, columns []string
+	for _, r := range f.Rows {
+		if r.QPS != qps {
+			continue
+		}
+		line, column := f.place(&r)
+		if !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+		if !slices.Contains(columns, column) {
+			columns = append(columns, column)
+		}
+		cells[[2]string{line, column}] = f.cell(&r)
+	}
+	unit := f.Unit
+	if qps > 0 {
+		unit = fmt.Sprintf("at %g queries/s, %s", qps, unit)
+	}
+	if f.X != "" {
+		unit += " by " + f.X
+	}
+	if f.percent {
+		unit += percentUnit
+	}
+	fmt.Fprintf(b, "\n| %s | %s |\n|---|%s\n", unit, strings.Join(columns, " | "), strings.Repeat("--:|", len(columns)))
+	for _, line := range lines {
+		fmt.Fprintf(b, "| %s |", line)
+		for _, column := range columns {
+			fmt.Fprintf(b, " %s |", cells[[2]string{line, column}])
+		}
+		b.WriteByte('\n')
+	}
+}
+
+// cell is a row without a unit, which stands above.
+func (f *figure) cell(r *row) string {
+	number := func(v *float64) string { return strings.TrimSuffix(f.number(v), " %") }
+	text := number(r.Ours)
+	if r.Spread != nil && *r.Spread > 0 {
+		text += " ± " + number(r.Spread)
+	}
+	if r.Least != nil && number(r.Least) != number(r.Most) {
+		text += fmt.Sprintf(", %s to %s", number(r.Least), number(r.Most))
+	}
+	for _, other := range []*float64{r.Paper, r.Authors} {
+		if other != nil {
+			text += " (" + number(other) + ")"
+		}
+	}
+	return text
 }

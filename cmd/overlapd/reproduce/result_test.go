@@ -53,10 +53,11 @@ func example() *Result {
 
 func TestOutputs(t *testing.T) {
 	r := example()
-	var text, object strings.Builder
-	if err := errors.Join(r.Document().WriteText(&text), report.WriteJSON(&object, r)); err != nil {
+	var text, object, tables strings.Builder
+	if err := errors.Join(r.Document().WriteText(&text), report.WriteJSON(&object, r), r.WriteMarkdown(&tables)); err != nil {
 		t.Fatal(err)
 	}
+	golden(t, "result.md", tables.String())
 	golden(t, "result.txt", text.String())
 	golden(t, "result.json", object.String())
 }
