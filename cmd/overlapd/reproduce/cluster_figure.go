@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
+	"time"
 
 	"github.com/overlapd/overlapd/sim"
 	"github.com/overlapd/overlapd/stats"
@@ -118,4 +120,140 @@ func clusterFigures(runs []*clusterRun, minutes []float64, sizes map[string][]in
 	took := &figure{Figure: "22, latency", Title: "the cluster: latency of answered queries", Unit: "ms", decimals: 1, level: float64(manyTarget.Milliseconds())}
 	filled(took, "99th percentile, ", func(r *sim.Result) float64 { return r.LatencyMS.P99 })
 	return []*figure{served, filled(missed, "", violations), filled(took, "mean, ", func(r *sim.Result) float64 { return r.LatencyMS.Mean })}
+}
+
+// podsCase is a load of pods behind balancers, of which some are slow.
+type podsCase struct {
+	name             string
+	pods, balancers  int
+	slow             int
+	age              time.Duration // of reports
+	arrivals         sim.Arrivals
+	queries          int // 0 for all that the arrivals have
+	variant          string
+	dispatches       []string
+	clockwork, rates bool // beside it, and rates are of interest, not violations
+}
+
+// Pods as pages have them: so many a balancer sees, half of the speed for slow ones.
+const (
+	podsQPS     = 120.0
+	podsSeconds = 20
+	podsMany    = 1000
+	podsManyQPS = 100.0
+	podsSlowed  = 2.0
+)
+
+// podsAges are how old reports become. Within the longest nothing is reported in a run.
+var podsAges = []time.Duration{100 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second, time.Hour}
+
+// podsCases lists the loads of the figures of pods.
+func podsCases(minutes []float64) (list []podsCase) {
+	even := func(slow int) string {
+		if slow == 0 {
+			return "even pods"
+		}
+		return fmt.Sprintf("%d half as fast", slow)
+	}
+	for _, slow := range []int{0, clusterDevices / 4} {
+		c := podsCase{name: even(slow), pods: clusterDevices, balancers: 1, slow: slow, age: time.Second, variant: "overlap",
+			arrivals: poisson(podsQPS * clusterDevices), queries: podsQPS * clusterDevices * podsSeconds}
+		c.dispatches = []string{sim.Pool, sim.RoundRobin, sim.LeastLoaded}
+		list = append(list, c)
+		for _, age := range podsAges {
+			c.age, c.dispatches = age, []string{sim.ORCA, sim.ORCATwo}
+			list = append(list, c)
+		}
+	}
+	for _, slow := range []int{0, podsMany / 8} {
+		list = append(list, podsCase{name: fmt.Sprintf("%d pods, %s", podsMany, even(slow)), pods: podsMany, balancers: 10, slow: slow, age: time.Second, variant: "overlap",
+			arrivals: poisson(podsManyQPS * podsMany), queries: 4 * podsManyQPS * podsMany, dispatches: []string{sim.Pool, sim.ORCA, sim.ORCATwo, sim.RoundRobin}})
+	}
+	all := []string{sim.Pool, sim.ORCA, sim.ORCATwo, sim.LeastLoaded, sim.RoundRobin}
+	for _, c := range []struct {
+		name    string
+		times   float64
+		variant string
+	}{{"unmerged, 9 times", 9, "overlap-unmerged"}, {"unmerged, 15 times", 15, "overlap-unmerged"}, {"merged, 30 times", 30, "overlap"}} {
+		scale := max(240, 16*c.times)
+		list = append(list, podsCase{name: c.name, pods: clusterDevices, balancers: 1, age: time.Second, variant: c.variant, dispatches: all, clockwork: true, rates: true,
+			arrivals: sim.Arrivals{Process: sim.Loads, Loads: minutes, Scale: scale, Keep: c.times / scale}})
+	}
+	return list
+}
+
+// planPods plans the figures of pods behind balancers.
+func planPods(r *reproduction) func() []*figure {
+	s := r.quad()
+	if s == nil {
+		return nil
+	}
+	missed := &figure{Figure: "pods", Title: "pods behind balancers that go by their reports", Unit: "violations", decimals: 4, percent: true}
+	good := &figure{Figure: "pods, trace", Title: "16 pods under the trace of section 7.6", Unit: "queries per second in time", decimals: 0, more: true}
+	var fill []func()
+	deploy := s.quadruplet()
+	for _, c := range podsCases(r.data.minutes) {
+		c.queries = c.queries * r.options.Queries / authorsQueries
+		if c.rates && r.data.minutes == nil {
+			r.missing("pods, trace", "the trace of section 7.6", "there is no "+loadsFile)
+			continue
+		}
+		serve := func(f *figure, line, column, variant, dispatch string) {
+			result := new(sim.Result)
+			r.plan.add("pods", secondsOf(max(c.queries, 40_000)), func(_ context.Context, l *lane) error {
+				d, err := l.device(s)
+				if err != nil {
+					return err
+				}
+				t := trial{stock: s, deploy: deploy, variant: among(variants, variant)[0], arrivals: c.arrivals, queries: c.queries, seed: r.options.Seed}
+				sc := t.scenario(d)
+				sc.Devices, sc.Dispatch, sc.Balancers, sc.ReportAge = c.pods, dispatch, c.balancers, c.age
+				for i := range c.pods {
+					sc.Slow = append(sc.Slow, 1)
+					if i < c.slow {
+						sc.Slow[i] = podsSlowed
+					}
+				}
+				got, err := sim.Run(sc)
+				if err == nil {
+					*result = *got
+				}
+				return err
+			})
+			fill = append(fill, func() {
+				v := result.Violations
+				if c.rates {
+					v = result.GoodputQPS
+				}
+				f.Rows = append(f.Rows, row{Case: line, Policy: column, Ours: rounded(v)})
+			})
+		}
+		for _, dispatch := range c.dispatches {
+			name := map[string]string{sim.Pool: "central dispatch"}[dispatch]
+			name = cmp.Or(name, dispatch)
+			switch reports := dispatch == sim.ORCA || dispatch == sim.ORCATwo; {
+			case c.rates:
+				serve(good, c.name, "overlap, "+name, c.variant, dispatch)
+				continue
+			case reports && c.age > time.Minute:
+				name += ", never reported"
+			case reports:
+				name += fmt.Sprintf(", reports up to %v old", c.age)
+			}
+			serve(missed, name, c.name, c.variant, dispatch)
+		}
+		if c.clockwork {
+			serve(good, c.name, "clockwork, central dispatch", strings.Replace(c.variant, "overlap", "clockwork", 1), sim.Pool)
+		}
+	}
+	return func() []*figure {
+		for _, f := range fill {
+			f()
+		}
+		missed.Notes = []string{fmt.Sprintf("The four services of section 7.4 on each of %d pods, %g queries per second a pod for %d s and one balancer; %d pods have %g for 4 s and ten balancers. Central dispatch is one scheduler for all.", clusterDevices, podsQPS, podsSeconds, podsMany, podsManyQPS)}
+		if len(good.Rows) == 0 {
+			return []*figure{missed}
+		}
+		return []*figure{missed, good}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/overlapd/overlapd/sim"
 	"github.com/overlapd/overlapd/stats"
 )
 
@@ -106,7 +107,8 @@ func (c *contest) ratios(of *figure) (rows []row) {
 // meanViolations serves a trial at a load with one seed after the other, until the mean
 // is more than is allowed, whatever comes.
 func (l *lane) meanViolations(ctx context.Context, t trial, qps float64, seed, seeds uint64) (float64, error) {
-	t.arrivals = poisson(qps)
+	t.arrivals = t.arriving(qps)
+	var list []*sim.Result
 	sum := 0.0
 	for k := uint64(0); k < seeds && sum <= mostViolations*float64(seeds); k++ {
 		if err := ctx.Err(); err != nil {
@@ -117,7 +119,8 @@ func (l *lane) meanViolations(ctx context.Context, t trial, qps float64, seed, s
 		if err != nil {
 			return 0, err
 		}
-		sum += r.Violations
+		list = append(list, r)
+		sum = t.bad(list)
 	}
 	return sum / float64(seeds), nil
 }

@@ -100,6 +100,8 @@ type shown struct {
 // figures are those of the Abacus paper, in the order in which they are shown.
 var figures = []shown{
 	{"highest-load", planHighest},
+	{"gain", planGain},
+	{"pool", planPool},
 	{"10", planErrors},
 	{"14", planPairs(&pairTails)},
 	{"15", planViolations},
@@ -109,6 +111,7 @@ var figures = []shown{
 	{"20", planMIG},
 	{"21", planMIG},
 	{"22", planCluster},
+	{"pods", planPods},
 	{"23", planWays},
 	{"credibility", planCredibility},
 	{"static", planStatic},

@@ -82,6 +82,39 @@ type trial struct {
 	queries  int
 	seed     uint64
 	shares   []int // of a static split, percent, by model
+	circumstances
+}
+
+// circumstances are what a trial has that is not as in the authors' runs.
+type circumstances struct {
+	variation float64 // of the distances between queries (their coefficient), 0 for Poisson
+	targets   float64 // times what the largest query takes alone, 0 for those of the deployment
+	devices   int     // in a pool, 0 for one device
+	each      bool    // what is allowed to violate is so of each service, not of all queries
+}
+
+// arriving are arrivals of so many queries per second.
+func (c *circumstances) arriving(qps float64) sim.Arrivals {
+	if c.variation == 0 {
+		return poisson(qps)
+	}
+	return sim.Arrivals{Process: sim.Gamma, QPS: qps, Shape: 1 / (c.variation * c.variation)}
+}
+
+// bad is the part of the queries that violate, of the service of which most do where each
+// counts by itself.
+func (c *circumstances) bad(of []*sim.Result) (most float64) {
+	for i := range of[0].Services {
+		sum, all := 0.0, 0.0
+		for _, r := range of {
+			sum, all = sum+r.Services[i].Violations, all+r.Violations
+		}
+		if !c.each {
+			sum = all
+		}
+		most = max(most, sum)
+	}
+	return most
 }
 
 // poisson are arrivals of so many queries per second.
@@ -96,10 +129,16 @@ func (t *trial) scenario(d sim.Device) sim.Scenario {
 		Policy: t.variant.policy, Knows: t.variant.knows, Plan: true,
 		Device: d, Predictor: t.stock.files[t.variant.recipe],
 	}
+	if t.devices > 0 {
+		sc.Devices, sc.Dispatch = t.devices, sim.Pool
+	}
 	for i, m := range t.deploy.models {
 		s := sim.Service{Name: m, Target: t.deploy.target, MaxBatch: min(t.variant.maxBatch, largest(d, m)), Sizes: t.deploy.sizes[i]}
 		if m == sequenceModel {
 			s.SeqLens = t.deploy.seqLens
+		}
+		if t.targets > 0 {
+			s.Target = time.Duration(t.targets * float64(solo(d, m, slices.Max(s.Sizes), slices.Max(t.deploy.seqLens))))
 		}
 		if t.shares != nil {
 			s.Percentage = t.shares[i]
