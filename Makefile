@@ -24,7 +24,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.commit=$(COMMIT)
 
-.PHONY: help build demo run test short clients losses chaos soak fuzz conformance ort ort-notices solver lint bench bench-endpoint gpu-bundle gpu-check release check-release deb check-deb check-units image-tree image check-image check-kubernetes clean
+.PHONY: help build demo run test short clients losses numbers chaos soak fuzz conformance ort ort-notices solver lint bench bench-endpoint gpu-bundle gpu-check release check-release deb check-deb check-units image-tree image check-image check-kubernetes clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -56,6 +56,10 @@ test: ort ## every test, under the race detector what does more than to calculat
 
 short: ort ## the fast tests, without the race detector
 	go test -short -count=1 ./...
+
+numbers: ## docs/benchmarks against what prints it, in virtual time, with the data in OVERLAPD_SHARED_DATA; 90 minutes on two quiet cores (PAGE=shepherd: one page, some minutes; UPDATE=1: write it)
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/overlapd ./cmd/overlapd
+	go test -count=1 -timeout 12h -v -run '^TestNumbers$$' ./test/numbers $(if $(UPDATE),-update,-check) -page '$(PAGE)'
 
 conformance: ort ## every model of Debian's libonnx-testdata, cut at every node, against ONNX Runtime
 	scripts/conformance
