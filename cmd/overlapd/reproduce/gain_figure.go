@@ -153,7 +153,7 @@ func planGain(r *reproduction) func() []*figure {
 	return func() []*figure {
 		sum := &figure{Figure: "gain", Title: "how many times the load of another policy overlap bears with at most 1 % violations", Unit: "times", decimals: 2, more: true, words: true, Notes: []string{
 			fmt.Sprintf("Highest loads by bisection to 2 %%, with %d runs at each load (%d of four services). The number is the median over %d such searches, each with other seeds, beside the least and the most of them; of pairs, of the geometric mean over them.", highestSeeds, highestManySeeds, max(r.options.Seeds/highestSeeds, 1)),
-			"edf-shedding is edf that drops, by Moore's rule, the fewest queries for which there is too little time. " + splitNote,
+			"edf-shedding is edf that postpones, by Moore's rule, the fewest queries for which there is too little time. " + splitNote,
 			"overlap-whole is overlap that cuts no model.",
 		}}
 		list := []*figure{sum}
@@ -169,20 +169,28 @@ func planGain(r *reproduction) func() []*figure {
 			}
 			list = append(list, all[i].byPair(name))
 		}
-		return slices.Insert(list, 1, sentence(sum, r.data.clockOf(0)))
+		return slices.Insert(list, 1, sentence(sum))
 	}
 }
 
-// sentence is what the gains at a clock come to in a sentence, as a figure without rows.
-func sentence(f *figure, clock string) *figure {
+// sentence is what the gains come to in a sentence, as a figure without rows: from the least of
+// any search at any clock to the most.
+func sentence(f *figure) *figure {
 	of := func(pairs, other string) string {
-		if r := f.find(pairs+", "+clock, 0, "over "+other); r != nil {
-			return fmt.Sprintf("%s to %s", f.number(r.Least), f.number(r.Most))
+		var all []float64
+		for _, clock := range []string{servingClock, profilingClock} {
+			if r := f.find(pairs+", "+clock, 0, "over "+other); r != nil && r.Least != nil {
+				all = append(all, *r.Least, *r.Most)
+			}
 		}
-		return absent
+		if len(all) == 0 {
+			return absent
+		}
+		least, most := slices.Min(all), slices.Max(all)
+		return fmt.Sprintf("%s to %s", f.number(&least), f.number(&most))
 	}
 	return &figure{Figure: "gain in a sentence", Title: "what the README says", table: true, Notes: []string{fmt.Sprintf(
-		"On a model of an A100, made of what the authors of Abacus measured, `overlap` sustains %s times the load of earliest deadline first with batching and load shedding (geometric means of 21 pairs of models over seeds, at most 1 %% of the queries late or dropped): %s times for pairs with bert, which leaves most of the device idle, and %s times for those without. Against the best of EDF, EDF with load shedding and a static split of the device, chosen for each pair afterwards, it is %s times.",
+		"In simulation, on a model of an A100 that is fitted to the measurements of the authors of Abacus, `overlap` sustains %s times the load of earliest deadline first with batching and load shedding, with at most 1 %% of the queries late or dropped (geometric mean of their 21 pairs of models; the range is over seeds and two clocks of the device): %s times for the pairs with bert, which leaves most of the device idle, and %s times for those without. Over the best of EDF, EDF with load shedding and a static split, chosen for each pair afterwards, it is %s times.",
 		of("21 pairs", "edf-shedding"), of("the pairs with bert", "edf-shedding"), of("the pairs without bert", "edf-shedding"), of("21 pairs", bestWithout))}}
 }
 
