@@ -28,12 +28,13 @@ func TestDashboardPictures(t *testing.T) {
 		name, scheme  string
 		width, height int
 	}{
-		{"dashboard.png", "light", 1400, 980},
+		{"dashboard.png", "light", 1400, 1326},
 		{"dashboard-phone.png", "dark", 390, 1500},
 	} {
 		p := b.open(url, c.width, c.height, c.scheme)
 		p.await(`document.querySelectorAll(".round").length > 3 && document.querySelector("#services td.n:nth-child(6)").innerText !== "0.0"`)
 		p.eval(`(() => { const two = now.rounds.filter(r => r.spans.length > 1 && r.candidates.length > 2); choose(two[two.length - 1].round, true); return "" })()`)
+		p.await(`document.querySelectorAll("#charts canvas").length > 3`)
 		p.shot(filepath.Join(dir, c.name))
 	}
 	b.clean()
