@@ -1,6 +1,7 @@
 """Tests of the client against a small server, and where OVERLAPD_URL names a daemon with
 the zoo's tiny_mlp as "mlp", against that."""
 
+import asyncio
 import http.server
 import json
 import os
@@ -22,6 +23,9 @@ class Fake(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
 
+    def handle_error(self, *_):
+        pass  # a client has left
+
     def __init__(self, *answers):
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers, self.asked = list(answers), []
@@ -37,6 +41,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.headers["X-Port"] = str(self.client_address[1])
         self.server.asked.append((self.path, self.headers, body))
         answer = self.server.answers.pop(0) if len(self.server.answers) > 1 else self.server.answers[0]
         if answer is None:  # leave without a word
@@ -48,7 +53,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, str(value))
-        self.send_header("Content-Length", str(len(content)))
+        if "Transfer-Encoding" not in headers:
+            self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
 
@@ -98,6 +104,33 @@ class Tensors(unittest.TestCase):
     def test_bfloat16(self):
         self.assertEqual(overlapd.Tensor("BF16", (2,), struct.pack("<HH", 0x3F80, 0xC000)).tolist(), [1.0, -2.0])
 
+    def test_repr_is_short(self):
+        for tensor, want in [
+            (overlapd.Tensor.of([[1.5, 2.0]]), "Tensor(FP32, (1, 2), [1.5, 2.0])"),
+            (overlapd.Tensor.of(list(range(100_000))), "Tensor(INT64, (100000,), [0, 1, 2, 3, ...])"),
+            (overlapd.Tensor.of(["a" * 100_000, "b"]), f"Tensor(BYTES, (2,), [{b'a' * 16!r}..., b'b'])"),
+            (overlapd.Tensor.of([]), "Tensor(FP32, (0,), [])"),
+            (overlapd.Tensor("BF16", (1,), struct.pack("<H", 0x3F80)), "Tensor(BF16, (1,), [1.0])"),
+            (overlapd.Tensor("FP32", (9,), b"\0"), "Tensor(FP32, (9,), [])"),
+        ]:
+            self.assertEqual(repr(tensor), want)
+
+    @unittest.skipUnless(numpy, "needs numpy")
+    def test_is_an_array(self):
+        tensor = overlapd.Tensor.of([[1.0, 2.0]])
+        array = numpy.asarray(tensor)
+        self.assertEqual((array.shape, array.dtype.name, numpy.asarray(tensor, "float64").dtype.name), ((1, 2), "float32", "float64"))
+        self.assertEqual(float(numpy.add(tensor, 1).sum()), 5.0)
+        for copy in (array, tensor.numpy(), numpy.array(tensor), overlapd.Tensor.of(["a"]).numpy()):
+            copy[...] = copy[..., ::-1]  # they may be written to
+        self.assertEqual(tensor.tolist(), [[1.0, 2.0]])
+        if int(numpy.__version__.split(".")[0]) >= 2:
+            view = numpy.asarray(tensor, copy=False)
+            self.assertFalse(view.flags.writeable)
+            for other, kind in [(tensor, "float64"), (overlapd.Tensor.of(["a"]), None)]:
+                with self.assertRaises(ValueError):
+                    numpy.asarray(other, kind, copy=False)
+
     @unittest.skipUnless(numpy, "needs numpy")
     def test_numpy(self):
         for name in ["bool", "uint8", "int8", "uint16", "int16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64"]:
@@ -106,6 +139,7 @@ class Tensors(unittest.TestCase):
                 tensor = overlapd.Tensor.of(each)
                 numpy.testing.assert_array_equal(tensor.numpy(), each)
                 self.assertEqual(tensor.numpy().dtype.name, name)
+        self.assertEqual(overlapd.Tensor.of(numpy.float64(2)).datatype, "FP64")
         texts = overlapd.Tensor.of(numpy.array([["a", "b"]]))
         self.assertEqual((texts.datatype, texts.numpy().tolist()), ("BYTES", [[b"a", b"b"]]))
         with self.assertRaises(TypeError):
@@ -186,6 +220,69 @@ class Requests(unittest.TestCase):
         self.assertEqual(len(self.server.asked), 1)
 
 
+class Async(unittest.IsolatedAsyncioTestCase):
+    """The same requests without threads."""
+
+    async def ask(self, *answers, **options):
+        self.server = Fake(*answers)
+        self.addCleanup(self.server.server_close)
+        self.addCleanup(self.server.shutdown)
+        self.client = overlapd.AsyncClient(self.server.url, token="secret")
+        self.addAsyncCleanup(self.client.close)
+        return await self.client.infer("m/1 ", {"x": [1.0]}, **options)
+
+    async def fails(self, *answers, **options):
+        with self.assertRaises(overlapd.Error) as caught:
+            await self.ask(*answers, **options)
+        return caught.exception
+
+    async def test_many_at_once(self):
+        await self.ask(DONE, (200, {"sleep": 0.05, **DONE[1]}, DONE[2]))
+        answers = await asyncio.gather(*(self.client.infer("m", {"x": [1]}) for _ in range(20)))
+        self.assertEqual([a["y"].tolist() for a in answers], 20 * [[1.0, 2.0]])
+        path, headers, _ = self.server.asked[0]
+        self.assertEqual((path, headers["Authorization"]), ("/v2/models/m%2F1%20/infer", "Bearer secret"))
+
+    async def test_keeps_connections(self):
+        await self.ask(DONE)
+        ports = {h["X-Port"] for _, h, _ in self.server.asked}
+        for _ in range(3):
+            await self.client.infer("m", {"x": [1]})
+            ports.add(self.server.asked[-1][1]["X-Port"])
+        self.assertEqual(len(ports), 1)
+
+    async def test_tries_again_within_the_deadline(self):
+        self.assertEqual((await self.ask(FULL, FULL, DONE, timeout=30))["y"].shape, (2,))
+        self.assertEqual(len(self.server.asked), 3)
+
+    async def test_faults(self):
+        error = await self.fails(FULL, timeout=0.3)
+        self.assertEqual((error.reason, error.status, error.retry_after), ("queue_full", 503, 1.0))
+        self.assertEqual((await self.fails((200, {"sleep": 5}, b""), timeout=0.05)).reason, "timeout")
+        self.assertEqual((await self.fails(None)).reason, "unreachable")
+        self.assertEqual((await self.fails((200, {}, b"{}"))).reason, "bad_answer")
+        with self.assertRaises(overlapd.Error) as caught:
+            await overlapd.AsyncClient("http://127.0.0.1:1").infer("m", {"x": [1]})
+        self.assertEqual(caught.exception.reason, "unreachable")
+        self.assertFalse(await overlapd.AsyncClient("http://127.0.0.1:1").ready())
+
+    async def test_a_connection_that_was_closed(self):
+        await self.ask(DONE, None, DONE)
+        self.assertEqual((await self.client.infer("m", {"x": [1]}))["y"].shape, (2,))
+        self.assertEqual(len(self.server.asked), 3)
+
+    async def test_leaves_when_cancelled(self):
+        await self.ask(DONE, (200, {"sleep": 0.3, **DONE[1]}, DONE[2]), DONE)
+        with self.assertRaises(asyncio.TimeoutError):
+            await asyncio.wait_for(self.client.infer("m", {"x": [1]}), 0.05)
+        self.assertEqual((await self.client.infer("m", {"x": [1]}))["y"].shape, (2,))  # not the answer to the other
+
+    async def test_chunks(self):
+        status, headers, content = DONE
+        chunks = b"".join(b"%x\r\n%s\r\n" % (len(c), c) for c in (content[:7], content[7:])) + b"0\r\n\r\n"
+        self.assertEqual((await self.ask((status, {**headers, "Transfer-Encoding": "chunked"}, chunks)))["y"].tolist(), [1.0, 2.0])
+
+
 @unittest.skipUnless(os.environ.get("OVERLAPD_URL"), "needs a daemon")
 class Daemon(unittest.TestCase):
     def setUp(self):
@@ -197,6 +294,16 @@ class Daemon(unittest.TestCase):
         self.assertFalse(self.client.ready("nobody"))
         self.assertEqual(self.client.metadata("mlp")["inputs"][0]["name"], "input")
         self.assertEqual(self.client.metadata()["name"], "overlapd")
+
+    def test_without_threads(self):
+        async def ask():
+            async with overlapd.AsyncClient(os.environ["OVERLAPD_URL"]) as client:
+                self.assertTrue(await client.ready() and not await client.ready("nobody"))
+                self.assertEqual((await client.metadata("mlp"))["inputs"][0]["name"], "input")
+                answers = await asyncio.gather(*(client.infer("mlp", {"input": [[1.0] * 16]}, timeout=60) for _ in range(50)))
+                self.assertEqual({a["output"].shape for a in answers}, {(1, 10)})
+
+        asyncio.run(ask())
 
     def test_infer(self):
         rows = [[i / 16] * 16 for i in range(3)]
