@@ -28,6 +28,7 @@ func TestServicesWithoutMPS(t *testing.T) {
 	r.backend.LoseWorkers(0, nil)
 	r.begin(add)
 	r.workers.revive(r.joins(), fakeOperators)
+	r.workers.revive(r.joins(), fakeOperators) // of s0, which the reload tries again
 	if done := r.end(); done.Failed["newer"] != "" {
 		t.Errorf("MPS is back: %+v", done)
 	}

@@ -15,9 +15,11 @@ import (
 // went.
 func TestRound(t *testing.T) {
 	s := newScheduled(t, 3)
+	s.now = -20 * time.Millisecond
+	s.arrive(2, 21*time.Millisecond) // hopeless, since it has waited
+	s.now = 0
 	s.arrive(0, 50*time.Millisecond)
 	s.arrive(1, 80*time.Millisecond)
-	s.arrive(2, time.Millisecond) // hopeless
 	r := s.begin()
 	page := s.ring.Read(0, PageRounds, nil)
 	if len(page.Rounds) != 0 || page.Running == nil || page.Running.Number != 1 || page.Running.End != 0 || page.Next != 0 {
@@ -49,10 +51,10 @@ func TestRound(t *testing.T) {
 	}
 	first := got.Spans[0]
 	if first.Service != 0 || first.Start != 0 || first.End != operators || first.Of != operators || first.Queries != 1 ||
-		len(first.IDs) != 1 || first.IDs[0] != 1 || first.Deadline != 50*time.Millisecond || first.Status != "done" || first.Took != got.Took {
+		len(first.IDs) != 1 || first.IDs[0] != 2 || first.Deadline != 50*time.Millisecond || first.Status != "done" || first.Took != got.Took {
 		t.Errorf("span: %+v", first)
 	}
-	if c := got.Candidates[0]; c.Place != 1 || c.End != operators || c.Headroom != 50*time.Millisecond || c.Solo != 10*time.Millisecond || c.Query != 1 {
+	if c := got.Candidates[0]; c.Place != 1 || c.End != operators || c.Headroom != 50*time.Millisecond || c.Solo != 10*time.Millisecond || c.Query != 2 {
 		t.Errorf("candidate: %+v", c)
 	}
 }
