@@ -154,8 +154,10 @@
 // device, as in PPipe (section 5). What waits for it is no candidate. Instead
 // [Scheduler.Next] first reserves (section 5.4): it forms the largest batch that a way
 // is found for, by the timetables of devices and links, on which it is in time at the
-// end, waits as long as the batch can grow and be in time, and drops a query that has no
-// such way. Of several pipelines that one is taken on which a whole batch is in time and
+// end, and drops a query that has no such way. A batch that is not full starts at once if
+// nothing is in its way. If a device or a link is, it waits until the way is free, so that more
+// queries can join, but no longer than it can be in time, with a reserve for the bounds of its
+// stages and for its moves. Of several pipelines that one is taken on which a whole batch is in time and
 // waits least. Where there is not time for all, a query that has come to wait so long
 // that its batch would be smaller than planned is dropped, so that those after it are in
 // whole ones.

@@ -136,11 +136,31 @@ func (x *tables) others(sv *service) (sum time.Duration) {
 	return sum + most
 }
 
-// freed has what waits for a device looked at again where nobody knows when one is free.
-func (r *routes) freed() {
+// freed marks what waits to start on a device that has become free to be looked at again.
+func (r *routes) freed(device int) {
 	for _, sv := range r.piped {
-		sv.intent.stale = sv.intent.stale || r.blind
+		sv.intent.stale = sv.intent.stale || r.blind || sv.queue.len() > 0 && slices.ContainsFunc(sv.Pipelines, func(p models.Pipeline) bool {
+			return slices.Contains(p.Stages[0].Devices, device)
+		})
 	}
+}
+
+// idleShare is the part of the devices on which batches of a service start, one in so many,
+// that must be idle for one to start that is not full. With less, smaller batches would take
+// the time that a plan at its limit needs: nearly all devices of a large pool are busy then.
+const idleShare = 4
+
+// idles reports whether so many run nothing now.
+func idles(sv *service, idling bitset) bool {
+	idle, all := 0, 0
+	for _, p := range sv.Pipelines {
+		for _, d := range p.Stages[0].Devices {
+			if all++; idling.has(d) && sv.runnable(d) {
+				idle++
+			}
+		}
+	}
+	return idle*idleShare >= all
 }
 
 // queued returns how many queries wait for a reservation.
@@ -198,7 +218,8 @@ func (r *routes) turn(sv *service) bool {
 	there, due := r.gather(sv)
 	head := r.members[0]
 	part, kept := r.patience(sv)
-	if wait := (due - s.now - n.lead) / part; fresh && n.lead > 0 && due < forever && wait >= leastWait && !s.draining && !head.suspect() {
+	idle := !r.blind && idles(sv, r.pool.idle)
+	if wait := (due - s.now - n.lead) / part; !idle && fresh && n.lead > 0 && due < forever && wait >= leastWait && !s.draining && !head.suspect() {
 		if missing := sv.smallest() - there; missing > 0 { // there is time to look closer later
 			n.until, n.queued = s.now+wait, sv.queue.len()+missing
 			return false
@@ -229,7 +250,11 @@ func (r *routes) turn(sv *service) bool {
 		r.try(&r.trial, sv, p, more)
 		ends := r.trial.ends + r.trial.spare
 		r.try(&r.trial, sv, p, there) // which may take longer
-		if wait := due - max(ends, r.trial.ends+r.trial.spare) - r.others(sv) - kept; wait >= leastWait {
+		wait := due - max(ends, r.trial.ends+r.trial.spare) - r.others(sv) - kept
+		if idle { // until the rest of the way is free
+			wait = min(wait-r.trial.reserve(), r.trial.waits)
+		}
+		if wait >= leastWait {
 			head.Waited = true
 			n.until, n.queued = s.now+wait, sv.queue.len()+size-there
 			return false
@@ -239,7 +264,7 @@ func (r *routes) turn(sv *service) bool {
 	return true
 }
 
-// patience is how a batch of a service waits for more queries: at first for a part of the
+// patience is how a batch whose way is not free waits for more queries: at first for a part of the
 // time that it has to spare, and then until so much of that is left. Where others on the same
 // devices may run beside it, they need that time to go before it.
 func (x *tables) patience(sv *service) (part, kept time.Duration) {
@@ -357,6 +382,17 @@ func (r *routes) spoils(sv *service, p, size int) bool {
 	}
 	r.try(&r.trial, sv, p, full)
 	return r.trial.waits > 0 && r.trial.ends-r.trial.waits+r.trial.spare-*r.now <= head.Deadline-head.Arrival
+}
+
+// reserve is what a batch that waits though devices are idle leaves besides what its way takes
+// by all bounds: as much again as moves take, which have none, and as the bounds are above the
+// middle.
+func (t *route) reserve() time.Duration {
+	reserve := t.spare
+	for i := range t.legs {
+		reserve += t.legs[i].Travel
+	}
+	return reserve
 }
 
 func (t *route) inTime(due time.Duration) bool { return t.ends+t.spare <= due }

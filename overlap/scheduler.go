@@ -285,7 +285,7 @@ func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 		s.ran(b, so)
 	}
 	v.running = v.running[:0]
-	s.freed()
+	s.freed(v.index)
 	return err
 }
 
