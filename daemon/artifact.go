@@ -86,6 +86,9 @@ var artifactKind = textfile.Kind[artifact]{
 func (a *artifact) faults() (faults []error) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	missing := a.content.parts()
+	if most := 2 * len(missing); len(a.Parts) > most {
+		return []error{fmt.Errorf("it has %d parts; there are %d", len(a.Parts), len(missing))}
+	}
 	for i := range a.Parts {
 		p := &a.Parts[i]
 		into := missing[p.Name]
@@ -97,7 +100,7 @@ func (a *artifact) faults() (faults []error) {
 		case hex.EncodeToString(sum[:]) != p.SHA256:
 			fault("part %s has the hash %x, not %.64s: it was changed after it was exported", p.Name, sum, p.SHA256)
 		default:
-			if err := json.Unmarshal(p.Data, into); err != nil {
+			if err := textfile.Unmarshal(p.Data, into); err != nil {
 				fault("part %s: %w", p.Name, err)
 			}
 		}
@@ -113,21 +116,22 @@ func (a *artifact) faults() (faults []error) {
 		return []error{err}
 	}
 	if f.Device != a.Device || d.Device != a.Device || !slices.Equal(a.Models, modelsOf(f)) {
-		fault("its head is of %q and %s, its predictor of %q and %s, and its groups are of %q",
+		fault("its head is of %.200q and %.1000s, its predictor of %.200q and %.1000s, and its groups are of %.200q",
 			a.Device, nameModels(a.Models), f.Device, nameModels(modelsOf(f)), d.Device)
+		return faults // what follows is compared with the models, which are as many as any predictor has
 	}
 	for key := range a.content.solo {
-		if !a.holds(key) {
+		if len(faults) <= textfile.MaxFaults && !a.holds(key) {
 			fault("solo times of %q, which is none of its models on its device", key)
 		}
 	}
 	for key := range a.content.cuts {
-		if !a.holds(key) {
+		if len(faults) <= textfile.MaxFaults && !a.holds(key) {
 			fault("the choice of a cut of %q, which is none of its models on its device", key)
 		}
 	}
 	for name := range a.content.operators {
-		if a.named(name, "") == nil {
+		if len(faults) <= textfile.MaxFaults && a.named(name, "") == nil {
 			fault("operator times of %q, which is none of its models", name)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -215,6 +217,36 @@ func TestTamperedArtifact(t *testing.T) {
 }
 
 // zooArtifact writes an artifact of two models of the zoo, as a daemon with two threads
+// An artifact that is full of nothing is refused before it takes memory or time: its list of
+// parts, and what a part holds.
+func TestArtifactOfNothing(t *testing.T) {
+	const size = 16 << 20
+	file := func(parts string) string {
+		return `{"format":"overlapd-artifact/1","device":"","created":"2026-01-01T00:00:00Z","models":[],"parts":[` + parts + `]}`
+	}
+	many := func(n int) string { return strings.Repeat("{},", n) + "{}" }
+	rows := []byte(`{"Rows":[` + many(size/4) + `]}`)
+	part := fmt.Sprintf(`{"name":"groups","sha256":"%x","data":"%s"}`, sha256.Sum256(rows), base64.StdEncoding.EncodeToString(rows))
+	for name, c := range map[string]struct{ text, says string }{
+		"parts":                {file(many(size / 3)), "more than"},
+		"half a million parts": {file(many(500_000)), "it has 500001 parts"},
+		"rows of a part":       {file(part), "part groups: it has more than"},
+	} {
+		path := filepath.Join(t.TempDir(), "y.json")
+		writeFile(t, path, c.text)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := artifactKind.ReadFile(path)
+		runtime.ReadMemStats(&after)
+		if err == nil || !strings.Contains(err.Error(), c.says) || len(err.Error()) > 4<<10 {
+			t.Errorf("%s: %.200v, want %q", name, err, c.says)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 512<<20 {
+			t.Errorf("%s: %d MiB are allocated for %d", name, took>>20, len(c.text)>>20)
+		}
+	}
+}
+
 // exports it.
 func zooArtifact(t *testing.T, path string, change func(*predictor.File)) {
 	t.Helper()

@@ -174,11 +174,17 @@ func (p *Profile) faults() (faults []error) {
 	}
 	fault(len(p.Solo) > maxSoloTimes, "%d solo times; the limit is %d", len(p.Solo), maxSoloTimes)
 	for name, target := range p.Targets {
+		if len(faults) > textfile.MaxFaults || len(p.Network.Models) > predictor.MaxFeatureModels {
+			break
+		}
 		known := slices.ContainsFunc(p.Network.Models, func(m predictor.FeatureModel) bool { return m.Name == name })
 		fault(!known || !(target >= leastTarget && target <= mostTarget), "a target of %v ms for %.40q: want one from %v to %v for a model that there is", target, name, leastTarget, mostTarget)
 	}
 	seen := map[SoloTime]bool{} // without times
 	for i, s := range p.Solo[:min(len(p.Solo), maxSoloTimes)] {
+		if len(p.Network.Models) > predictor.MaxFeatureModels {
+			break
+		}
 		k := SoloTime{Model: s.Model, Size: s.Size, SeqLen: s.SeqLen}
 		known := slices.ContainsFunc(p.Network.Models, func(m predictor.FeatureModel) bool { return m.Name == s.Model })
 		fault(!known || seen[k], "a solo time of %.40q, which is unknown or has that twice", s.Model)

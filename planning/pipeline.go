@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/textfile"
 )
 
 // Pipeline is a way of the batches of a service over several devices, one after the other
@@ -51,7 +52,11 @@ type pool struct {
 
 // pipelineFaults returns what contradicts itself in the pipelines of a plan.
 func (p *Placement) pipelineFaults() (faults []error) {
-	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	fault := func(format string, args ...any) {
+		if len(faults) <= textfile.MaxFaults {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
 	devices := map[string]*Device{}
 	for d := range p.Devices {
 		devices[p.Devices[d].Name] = &p.Devices[d]

@@ -95,6 +95,9 @@ func (p *Placement) faults() []error {
 	}
 	faults = append(faults, p.pipelineFaults()...)
 	for _, s := range p.Services {
+		if len(faults) > textfile.MaxFaults {
+			return faults
+		}
 		if len(s.Devices) == 0 {
 			faults = append(faults, fmt.Errorf("service %.40q runs nowhere", s.Name))
 		}
@@ -102,7 +105,9 @@ func (p *Placement) faults() []error {
 		for _, name := range s.Devices {
 			d, known := at[name]
 			if !known || seen[d] {
-				faults = append(faults, fmt.Errorf("service %.40q runs on device %.40q, which is there twice or not at all", s.Name, name))
+				if faults = append(faults, fmt.Errorf("service %.40q runs on device %.40q, which is there twice or not at all", s.Name, name)); len(faults) > textfile.MaxFaults {
+					return faults
+				}
 				continue
 			}
 			seen[d] = true
@@ -113,7 +118,7 @@ func (p *Placement) faults() []error {
 		}
 	}
 	for d, device := range p.Devices {
-		if need := need[d] + working[d]; !atMost(need, device.Memory) {
+		if need := need[d] + working[d]; !atMost(need, device.Memory) && len(faults) <= textfile.MaxFaults {
 			faults = append(faults, fmt.Errorf("device %.40q has %.0f MiB, and its services need %.0f", device.Name, device.Memory, need))
 		}
 	}
@@ -130,6 +135,9 @@ func faultsOf(services []Service, devices []Device) (faults []error) {
 	}
 	seen := map[string]bool{}
 	for _, s := range services {
+		if len(faults) > textfile.MaxFaults {
+			return faults
+		}
 		if s.Name == "" || seen[s.Name] {
 			faults = append(faults, fmt.Errorf("service %.40q has no name of its own", s.Name))
 		}
@@ -139,6 +147,9 @@ func faultsOf(services []Service, devices []Device) (faults []error) {
 	}
 	clear(seen)
 	for _, d := range devices {
+		if len(faults) > textfile.MaxFaults {
+			return faults
+		}
 		if d.Name == "" || seen[d.Name] {
 			faults = append(faults, fmt.Errorf("device %.40q has no name of its own", d.Name))
 		}

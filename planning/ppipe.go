@@ -3,7 +3,6 @@ package planning
 import (
 	"bytes"
 	"encoding/csv"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -145,7 +144,7 @@ const maxCounts = 1_000_000
 // parsePPipe reads the plans of a file, the rates of their services and, unless they are
 // given, how many devices of each class there are.
 func parsePPipe(data []byte, name string, given []int) (plans []referencePlan, rates []float64, counts []int, err error) {
-	if err := json.Unmarshal(data, &plans); err != nil {
+	if err := textfile.Unmarshal(data, &plans); err != nil {
 		return nil, nil, nil, err
 	}
 	if len(plans) == 0 {

@@ -94,7 +94,7 @@ func (w *Worker) check() error {
 		bad("%d levels; give 1 to %d, or 0 for one at each latency", w.Levels, maxLevels)
 	}
 	longest := 0
-	for _, v := range w.Variants {
+	for _, v := range w.Variants[:min(len(w.Variants), maxVariants)] {
 		longest = max(longest, len(v.Latency))
 		if !inside(v.Accuracy, math.SmallestNonzeroFloat64, 1e12) {
 			bad("variant %s has an accuracy of %v; give a number above 0", v.Name, v.Accuracy)

@@ -317,8 +317,12 @@ func (f *setFile) faults() (faults []error) {
 	}
 	if n := len(f.Slack) * f.Queue * len(f.Policies); n == 0 || n > maxChoices {
 		bad("there are %d choices; there must be 1 to %d", n, maxChoices)
+		return faults
 	}
 	for i, slack := range f.Slack {
+		if len(faults) > textfile.MaxFaults {
+			return faults
+		}
 		if i == 0 && slack != 0 || i > 0 && slack <= f.Slack[i-1] || slack > f.Target {
 			bad("level %d of slack is %v ms; levels must rise from 0 to the target at most", i, slack)
 		}

@@ -32,8 +32,18 @@ type Kind[T any] struct {
 	Remedy string
 }
 
-// maxFaults is how many faults one error lists.
-const maxFaults = 20
+// MaxFaults is how many faults one error lists. Where a file may have any number of
+// them, Faults stops behind as many.
+const MaxFaults = 20
+
+// Limits of what a file holds, whatever its bytes: a "{}" of two bytes becomes a value of
+// hundreds.
+const (
+	maxValues = 4 << 20 // in all
+	maxNested = 1 << 19 // of these objects and lists
+)
+
+var errTooMany = fmt.Errorf("it has more than %d values, or more than %d objects and lists", maxValues, maxNested)
 
 // Check returns an error that lists the faults of a value, if it has any.
 func (k *Kind[T]) Check(value *T) error {
@@ -44,8 +54,8 @@ func (k *Kind[T]) Check(value *T) error {
 	if len(faults) == 0 {
 		return nil
 	}
-	if more := len(faults) - maxFaults; more > 0 {
-		faults = append(faults[:maxFaults], fmt.Errorf("and %d more", more))
+	if more := len(faults) - MaxFaults; more > 0 {
+		faults = append(faults[:MaxFaults], fmt.Errorf("and %d more", more))
 	}
 	return fmt.Errorf("%w: %w", k.Damaged, errors.Join(faults...))
 }
@@ -170,6 +180,10 @@ func (k *Kind[T]) decode(data []byte, into any) (at int, err error) {
 		}
 		return 0, fmt.Errorf("%w: not a JSON object", k.Foreign)
 	}
+	null, err := survey(data)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %w", k.Damaged, err)
+	}
 	// Syntax and format come first, so that a file of another kind or version is not
 	// blamed for its fields.
 	var head struct {
@@ -186,7 +200,7 @@ func (k *Kind[T]) decode(data []byte, into any) (at int, err error) {
 	}
 	if err != nil {
 		at, err = explain(data, err)
-	} else if at = findNull(data); at > 0 {
+	} else if at = null; at > 0 {
 		err = fmt.Errorf("byte %d: null in place of a value", at+1)
 	}
 	if err != nil {
@@ -234,20 +248,38 @@ func words(t reflect.Type) string {
 	}[t.Kind()], "an object")
 }
 
-// findNull returns the offset of the first null in valid JSON, or -1. Package
-// json reads a null as zero, but many a tool writes NaN as null. Outside of
-// strings no other word has an n.
-func findNull(data []byte) int {
-	inside := false
+// Unmarshal is json.Unmarshal of text that others wrote, within the limits of a [Kind].
+func Unmarshal(data []byte, into any) error {
+	if _, err := survey(data); err != nil {
+		return err
+	}
+	return json.Unmarshal(data, into)
+}
+
+// survey returns the offset of the first null in valid JSON, or -1, and an error if it
+// holds more than is decoded. Package json reads a null as zero, but many a tool writes
+// NaN as null. Outside of strings no other word has an n.
+func survey(data []byte) (null int, err error) {
+	null = -1
+	inside, values, nested := false, 0, 0
 	for i := 0; i < len(data); i++ {
 		switch c := data[i]; {
 		case c == '"':
 			inside = !inside
 		case c == '\\' && inside:
 			i++
-		case c == 'n' && !inside:
-			return i
+		case inside:
+		case c == ',':
+			values++
+		case c == '{' || c == '[':
+			values++
+			nested++
+		case c == 'n' && null < 0:
+			null = i
 		}
 	}
-	return -1
+	if values > maxValues || nested > maxNested {
+		return null, errTooMany
+	}
+	return null, nil
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -107,7 +109,7 @@ func TestReadFaults(t *testing.T) {
 	}
 }
 
-func TestFindNullSkipsStrings(t *testing.T) {
+func TestSurveySkipsStrings(t *testing.T) {
 	for text, want := range map[string]int{
 		`{"a":1}`:                -1,
 		`{"n":"null"}`:           -1,
@@ -116,7 +118,7 @@ func TestFindNullSkipsStrings(t *testing.T) {
 		`[1,null]`:               3,
 		`{"nnn":false,"n":null}`: 17,
 	} {
-		if got := findNull([]byte(text)); got != want {
+		if got, err := survey([]byte(text)); got != want || err != nil {
 			t.Errorf("%s: at %d, want %d", text, got, want)
 		}
 	}
@@ -151,7 +153,7 @@ func TestWriteFile(t *testing.T) {
 		t.Error("wrote NaN")
 	}
 	checked := testKind
-	checked.Faults = func(c *content) []error { return slices.Repeat([]error{errForeign}, c.Count+maxFaults) }
+	checked.Faults = func(c *content) []error { return slices.Repeat([]error{errForeign}, c.Count+MaxFaults) }
 	if err := checked.WriteFile(path, goodContent()); !errors.Is(err, errDamaged) || !strings.Contains(err.Error(), "and 3 more") {
 		t.Errorf("one with faults: %v", err)
 	}
@@ -169,6 +171,37 @@ func TestWriteFile(t *testing.T) {
 	}
 }
 
+// A file takes no more than a few times its bytes in memory, whatever it is full of.
+func TestReadBoundsMemory(t *testing.T) {
+	const size = 16 << 20
+	type large struct {
+		Format string    `json:"format"`
+		Many   []content `json:"many"`
+		Lists  [][]int   `json:"lists"`
+		Texts  []string  `json:"texts"`
+		Values []int     `json:"values"`
+	}
+	kind := Kind[large]{MaxBytes: size, Foreign: errForeign, Damaged: errDamaged}
+	for field, value := range map[string]string{"many": "{}", "lists": "[]", "texts": `""`, "values": "0"} {
+		var text bytes.Buffer
+		fmt.Fprintf(&text, `{"format":"","%s":[%s`, field, value)
+		for text.Len() < size-8 {
+			text.WriteString("," + value)
+		}
+		text.WriteString("]}")
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := kind.Read(&text, "f")
+		runtime.ReadMemStats(&after)
+		if !errors.Is(err, errDamaged) || !strings.Contains(err.Error(), "more than") {
+			t.Errorf("%s: %v", field, err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 8*size {
+			t.Errorf("%s: %d MiB are allocated for a file of %d", field, took>>20, size>>20)
+		}
+	}
+}
+
 // Whatever is read is refused with an error of the kind, or holds after it was
 // written what it held before.
 func FuzzRead(f *testing.F) {
@@ -178,6 +211,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"format":"test/1","Count":1,"count":2}`))
 	f.Add([]byte(`{"format":"test/1","values":[null]}`))
 	f.Add([]byte("\xff\xfe{"))
+	f.Add([]byte(`{"format":"test/1","inner":{"name":"\\\",[{"}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := testKind.Read(bytes.NewReader(data), "f")
 		if err != nil {

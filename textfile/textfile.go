@@ -4,8 +4,8 @@
 // [Open] opens a file, and [ReadRegular] reads one whole; [Within] bounds how long a file
 // system may take. A [Sheet] is a kind of CSV files: one is read as a [Table], row by
 // row; no line takes more memory than 1 MiB.
-// A [Kind] is a kind of JSON file: unknown fields, nulls and trailing data are
-// refused when it is read, and writing one is atomic.
+// A [Kind] is a kind of JSON file: unknown fields, nulls, trailing data and more
+// values than fit in memory are refused when it is read, and writing one is atomic.
 package textfile
 
 import (
