@@ -26,20 +26,23 @@ static void *take(OrtAllocator *allocator, size_t size) {
 	if (size > PTRDIFF_MAX / 2)
 		return fail(arena);
 	int64_t limit = __atomic_load_n(&arena->limit, __ATOMIC_RELAXED);
-	int64_t in_use = __atomic_add_fetch(&arena->in_use, (int64_t)size, __ATOMIC_RELAXED);
-	if (limit > 0 && (in_use > limit || (intptr_t)sbrk(0) > __atomic_load_n(&arena->ceiling, __ATOMIC_RELAXED))) {
-		__atomic_sub_fetch(&arena->in_use, (int64_t)size, __ATOMIC_RELAXED);
-		__atomic_store_n(&arena->refused, (int64_t)size, __ATOMIC_RELAXED);
-		return fail(arena);
-	}
+	/* What is refused is never counted, or another thread would see it. */
+	int64_t before = __atomic_load_n(&arena->in_use, __ATOMIC_RELAXED), in_use;
+	do {
+		in_use = before + (int64_t)size;
+		if (limit > 0 && (in_use > limit || (intptr_t)sbrk(0) > __atomic_load_n(&arena->ceiling, __ATOMIC_RELAXED))) {
+			__atomic_store_n(&arena->refused, (int64_t)size, __ATOMIC_RELAXED);
+			return fail(arena);
+		}
+	} while (!__atomic_compare_exchange_n(&arena->in_use, &before, in_use, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
 	char *block = malloc(size + ALIGN);
 	if (block == NULL) {
 		__atomic_sub_fetch(&arena->in_use, (int64_t)size, __ATOMIC_RELAXED);
 		return fail(arena);
 	}
-	/* Of two threads one may be forgotten here, by little. */
-	if (in_use > __atomic_load_n(&arena->peak, __ATOMIC_RELAXED))
-		__atomic_store_n(&arena->peak, in_use, __ATOMIC_RELAXED);
+	int64_t peak = __atomic_load_n(&arena->peak, __ATOMIC_RELAXED);
+	while (in_use > peak && !__atomic_compare_exchange_n(&arena->peak, &peak, in_use, 1, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+		;
 	/* malloc aligns to 16 bytes, so there is always room for the head. */
 	char *data = (char *)(((uintptr_t)block + ALIGN) & ~(uintptr_t)(ALIGN - 1));
 	((struct head *)data)[-1] = (struct head){block, size};

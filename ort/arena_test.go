@@ -66,3 +66,41 @@ func TestArenaLimit(t *testing.T) {
 		e.UnlimitArena()
 	}
 }
+
+// What is refused one thread does not count in the peak that another sees.
+func TestPeakIsOfWhatWasGiven(t *testing.T) {
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
+	const small, large = 1 << 10, 1 << 30
+	e.LimitArena(1 << 20)
+	defer e.UnlimitArena()
+	peak := e.ArenaPeak()
+	most := e.ArenaBytes() + 1<<20
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 20_000 {
+			if _, err := e.NewTensor(models.Float32, []int64{large / 4}); !errors.Is(err, ErrArenaFull) {
+				t.Errorf("a large one: %v", err)
+				return
+			}
+		}
+	}()
+	for more := true; more; {
+		select {
+		case <-done:
+			more = false
+		default:
+			v, err := e.NewTensor(models.Float32, []int64{small / 4})
+			if err != nil {
+				t.Errorf("a small one: %v", err)
+				more = false
+				break
+			}
+			_ = v.Close()
+		}
+	}
+	<-done
+	if got := peak(); got > most {
+		t.Errorf("the peak is %d bytes, no more than %d were in use", got, most)
+	}
+}
