@@ -124,6 +124,38 @@ type listener struct {
 	ask     func(*net.UnixConn) (peer, error)
 	places  chan struct{} // holds an entry for each connection of those who may
 	refused chan struct{} // and for each of those who may not
+
+	mu struct {
+		sync.Mutex
+		silent []*conn // those that may whose next request has not come, the oldest first
+	}
+}
+
+// silent notes whether a connection's next request has not come yet. Such a one loses its
+// place to another that needs it.
+func (l *listener) silent(c *conn, is bool) {
+	if !c.allowed {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mu.silent = slices.DeleteFunc(l.mu.silent, func(o *conn) bool { return o == c })
+	if is {
+		l.mu.silent = append(l.mu.silent, c)
+	}
+}
+
+// evict closes the connection that has been silent for longest, if there is one.
+func (l *listener) evict() {
+	l.mu.Lock()
+	var oldest *conn
+	if len(l.mu.silent) > 0 {
+		oldest = l.mu.silent[0]
+	}
+	l.mu.Unlock()
+	if oldest != nil {
+		_ = oldest.Close()
+	}
 }
 
 // Accept returns the next connection that there is a place for. One too many
@@ -140,9 +172,18 @@ func (l *listener) Accept() (net.Conn, error) {
 			places = l.places
 		}
 		if err == nil { // or it is gone already
+			if allowed && len(places) == cap(places) {
+				l.evict()
+			}
 			select {
 			case places <- struct{}{}:
-				return &conn{c, peer, allowed, sync.OnceFunc(func() { <-places })}, nil
+				taken := &conn{Conn: c, peer: peer, allowed: allowed}
+				taken.free = sync.OnceFunc(func() {
+					l.silent(taken, false)
+					<-places
+				})
+				l.silent(taken, true)
+				return taken, nil
 			default:
 			}
 		}

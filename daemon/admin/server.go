@@ -35,6 +35,7 @@ import (
 // Limits on what is asked.
 const (
 	maxHeaderBytes = 8 << 10
+	headerSlack    = 4 << 10 // net/http reads so much more than it is told
 	maxBodyBytes   = 4 << 10 // no request needs one
 
 	headerTimeout = 5 * time.Second  // to read a header
@@ -83,8 +84,13 @@ func Listen(path, groupName string, reloads *Reloads, refused func(pid int, uid 
 		ReadHeaderTimeout: headerTimeout,
 		ReadTimeout:       readTimeout,
 		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ConnContext:       func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
+		MaxHeaderBytes:    maxHeaderBytes - headerSlack,
+		ConnState: func(c net.Conn, state http.ConnState) {
+			if state == http.StateIdle {
+				s.listener.silent(c.(*conn), true)
+			}
+		},
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 	}
 	return s, nil
 }
@@ -137,6 +143,9 @@ func (s *server) guard(next http.Handler) http.Handler {
 			return
 		}
 		c, known := r.Context().Value(connKey{}).(*conn)
+		if known {
+			s.listener.silent(c, false)
+		}
 		if !known || !c.allowed {
 			w.Header().Set("Connection", "close")
 			refuse(w, &Error{kindForbidden, s.listener.rule.sentence()})

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -185,16 +186,30 @@ func TestStrangersTakeNoPlaces(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreBounded(t *testing.T) {
-	f := newFakeDaemon(nothing)
-	c := f.serve(t, from(me()))
-	for range maxConnections {
-		if err := connect(t, c.path); err != nil {
+// Connections are bounded, and those that bring half a request keep out nobody who brings
+// a whole one.
+func TestSilentConnectionsLoseTheirPlaces(t *testing.T) {
+	c := newFakeDaemon(nothing).serve(t, from(me()))
+	var all []net.Conn
+	for range 2 * maxConnections {
+		to, err := net.Dial("unix", c.path)
+		if err != nil {
 			t.Fatal(err)
 		}
+		defer to.Close()
+		all = append(all, to)
+		_, _ = io.WriteString(to, "GET /reload HTTP/1.1\r\nHost:") // it fails for one that is closed
 	}
-	if _, err := c.Last(t.Context()); err == nil || !strings.Contains(err.Error(), "closed at once") {
-		t.Errorf("one more: %v", err)
+	for _, to := range all[:maxConnections] {
+		_ = to.SetReadDeadline(time.Now().Add(patience))
+		if _, err := to.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("there are more connections than %d: %v", maxConnections, err)
+		}
+	}
+	for range 3 {
+		if status, _ := raw(t, c, "GET /config HTTP/1.1\r\nHost: x\r\n\r\n"); status != http.StatusOK {
+			t.Errorf("status %d", status)
+		}
 	}
 }
 
@@ -223,7 +238,7 @@ func TestWhatIsNotThere(t *testing.T) {
 	c := newFakeDaemon(nothing).serve(t, from(me()))
 	for request, want := range map[string]int{
 		"GET /": 404, "DELETE /reload": 404, "GET /services/a/restart": 404, "POST /config": 404,
-		"GET /" + strings.Repeat("x", maxHeaderBytes+4096): 431,
+		"GET /" + strings.Repeat("x", maxHeaderBytes): 431, "GET /" + strings.Repeat("x", maxHeaderBytes-100): 404,
 	} {
 		status, body := raw(t, c, request+" HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 		if status != want {
