@@ -16,6 +16,12 @@ const (
 	contentBinary = "application/octet-stream"
 )
 
+// Browsers are not to guess the type of an answer, which may hold what a client sent.
+const (
+	headerTypeOptions = "X-Content-Type-Options"
+	noSniff           = "nosniff"
+)
+
 // challenge is what an answer without a token's right says of itself (RFC 6750).
 const challenge = `Bearer realm="overlapd"`
 
@@ -24,6 +30,7 @@ func writeError(ctx *fasthttp.RequestCtx, err *query.Error) {
 	ctx.Response.ResetBody()
 	ctx.SetStatusCode(err.Status)
 	ctx.SetContentType(contentJSON)
+	ctx.Response.Header.Set(headerTypeOptions, noSniff)
 	if err.Status == http.StatusUnauthorized {
 		ctx.Response.Header.Set(fasthttp.HeaderWWWAuthenticate, challenge)
 	}

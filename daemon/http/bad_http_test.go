@@ -215,6 +215,35 @@ func TestBodyMemory(t *testing.T) {
 	}
 }
 
+// A line feed alone ends no line of a header: another server may take two lines for one.
+func TestBareLineFeeds(t *testing.T) {
+	s := serve(t, testLimits())
+	for name, header := range map[string]string{
+		"a line": "Host: localhost\nX: y\r\n\r\n",
+		"hidden": "Host: localhost\r\nX: y\nContent-Length: 2\r\n\r\n{}",
+	} {
+		a := s.exchange([]byte("GET /v2 HTTP/1.1\r\n" + header))
+		if a.status != http.StatusBadRequest {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+		a.failure(t)
+	}
+	s.live()
+}
+
+// Browsers do not guess the type of an answer, whatever it is.
+func TestTypesAreNotGuessed(t *testing.T) {
+	s := serve(t, testLimits())
+	for name, a := range map[string]answered{
+		"a page": s.get("/v2"), "the dashboard": s.get("/"), "nothing": s.get("/none"), "a query": s.infer("simple", simple("")), "a wrong one": s.infer("simple", "{"),
+		"no request": s.exchange([]byte("nonsense\r\n\r\n")),
+	} {
+		if got := a.header.Get("X-Content-Type-Options"); got != "nosniff" {
+			t.Errorf("%s: %d with X-Content-Type-Options %q", name, a.status, got)
+		}
+	}
+}
+
 func TestHeaderLength(t *testing.T) {
 	s := serve(t, testLimits())
 	for _, v := range []string{"99999999999", "-1", "abc", "0", "", "+5", "1e2", "18446744073709551616", "0x10", " "} {

@@ -74,7 +74,7 @@ func NewEndpoint(l config.Limits, o Options) (*Endpoint, error) {
 	e := &Endpoint{
 		limits: l, access: o.Access, places: q.Connections, watch: w, bodies: b, inference: newInference(q, b),
 		gate:  gate{queries: q, access: o.Access, most: l.RequestBytes, openMetrics: o.OpenMetrics, hosts: hostSet(l.Hosts)},
-		pages: &pages{Options: o, bodies: &bodies{memory: q.Memory.Part(pageBytes), compress: l.CompressBytes}},
+		pages: &pages{Options: o, heavy: make(turns, 1), bodies: &bodies{memory: q.Memory.Part(pageBytes), compress: l.CompressBytes}},
 	}
 	e.server = newServer(e, q, l)
 	return e, nil
@@ -131,6 +131,7 @@ func (e *Endpoint) Shutdown(ctx context.Context) error {
 
 // Handle answers one request.
 func (e *Endpoint) Handle(ctx *fasthttp.RequestCtx) {
+	ctx.Response.Header.Set(headerTypeOptions, noSniff)
 	r, s, err := e.gate.decide(ctx)
 	if err != nil {
 		writeError(ctx, err)
@@ -142,7 +143,15 @@ func (e *Endpoint) Handle(ctx *fasthttp.RequestCtx) {
 		return
 	}
 	leaveBody(ctx)
+	if r.heavy && !e.pages.heavy.take() {
+		writeError(ctx, errCrowded)
+		return
+	}
+	began := time.Now()
 	r.page(e.pages, ctx, s)
+	if r.heavy {
+		e.pages.heavy.give(time.Since(began))
+	}
 }
 
 // refuseConnection answers what could not be read as a request.

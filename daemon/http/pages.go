@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"github.com/valyala/fasthttp"
 
@@ -51,6 +52,40 @@ type pages struct {
 	Options
 	bodies   *bodies
 	watchers atomic.Int32 // clients that have the events
+	heavy    turns
+}
+
+const (
+	// heavyRest is how many times as long as a heavy page took the next one has to wait:
+	// they take a fifth of a core at most, however many clients ask, and leave the rest
+	// to queries. A rest ends after mostRest.
+	heavyRest = 4
+	mostRest  = 100 * time.Millisecond
+
+	// heavyWait is how long a client waits for its turn.
+	heavyWait = 2 * time.Second
+)
+
+var errCrowded = query.Unavailable(query.ReasonWatchers, "too many clients ask for pages of this kind: ask less often")
+
+// turns lets one heavy page be made after the other, with a rest between.
+type turns chan struct{}
+
+// take waits for a turn, or reports that there is none in time.
+func (t turns) take() bool {
+	late := time.NewTimer(heavyWait)
+	defer late.Stop()
+	select {
+	case t <- struct{}{}:
+		return true
+	case <-late.C:
+		return false
+	}
+}
+
+// give ends a turn that took so long.
+func (t turns) give(took time.Duration) {
+	time.AfterFunc(min(heavyRest*took, mostRest), func() { <-t })
 }
 
 func (p *pages) server(ctx *fasthttp.RequestCtx, _ *query.Service) {
@@ -205,7 +240,6 @@ func (p *pages) answerDashboard(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	h := &ctx.Response.Header
 	html, policy := page.Page()
 	h.Set("Content-Security-Policy", policy)
-	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set(fasthttp.HeaderCacheControl, "no-cache")

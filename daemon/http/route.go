@@ -17,10 +17,10 @@ import (
 // one in its path. It takes POST if post is set, else GET and HEAD. One that is
 // open needs no token: health, for probes, and the page of the dashboard, which holds
 // nothing of the daemon's and asks for a token itself. Probes are answered however many
-// connections there are. Inference has no page.
+// connections there are, and one that is heavy waits for its turn. Inference has no page.
 type route struct {
-	post, open, probe bool
-	page              func(p *pages, ctx *fasthttp.RequestCtx, s *query.Service)
+	post, open, probe, heavy bool
+	page                     func(p *pages, ctx *fasthttp.RequestCtx, s *query.Service)
 }
 
 // fixedRoutes are the paths without a model in them. A service cannot be
@@ -31,14 +31,14 @@ var fixedRoutes = map[string]route{
 	"/v2/health/live":      {open: true, probe: true, page: (*pages).live},
 	"/healthz":             {open: true, probe: true, page: (*pages).live}, // where Kubernetes' own programs have it
 	"/v2/health/ready":     {open: true, probe: true, page: (*pages).ready},
-	"/v2/models/stats":     {page: (*pages).allStatistics},
+	"/v2/models/stats":     {heavy: true, page: (*pages).allStatistics},
 	"/v2/repository/index": {post: true, page: (*pages).index},
-	"/overlapd/status":     {page: (*pages).overviewPage},
-	metricsPath:            {page: (*pages).answerMetrics},
-	"/overlapd/timeline":   {page: (*pages).answerTimeline},
-	"/overlapd/history":    {page: (*pages).answerHistory},
+	"/overlapd/status":     {heavy: true, page: (*pages).overviewPage},
+	metricsPath:            {heavy: true, page: (*pages).answerMetrics},
+	"/overlapd/timeline":   {heavy: true, page: (*pages).answerTimeline},
+	"/overlapd/history":    {heavy: true, page: (*pages).answerHistory},
 	"/overlapd/events":     {page: (*pages).answerEvents},
-	"/overlapd/queries":    {page: (*pages).answerQueries},
+	"/overlapd/queries":    {heavy: true, page: (*pages).answerQueries},
 	"/overlapd/load":       {page: (*pages).answerLoad},
 	"/":                    {open: true, page: (*pages).answerDashboard},
 }
@@ -135,6 +135,8 @@ func misread(ctx *fasthttp.RequestCtx) *query.Error {
 	}
 	chunked := h.ContentLength() == -1
 	switch {
+	case bareLF(h.RawHeaders()):
+		return query.Invalid("a line of the header ends with a line feed alone: it must end with a carriage return and a line feed")
 	case chunked && hasHeader(h.RawHeaders(), "content-length"):
 		return query.Invalid("both Content-Length and Transfer-Encoding are given")
 	case !chunked && hasHeader(h.RawHeaders(), "transfer-encoding"):
@@ -171,6 +173,17 @@ func (g *gate) ours(host []byte) bool {
 	name = strings.TrimSuffix(strings.TrimPrefix(strings.ToLower(name), "["), "]")
 	_, ok := g.hosts[name]
 	return ok
+}
+
+// bareLF reports whether a line of a raw header ends without a carriage return. What
+// another server takes for one line would be two here (RFC 9112, section 2.2).
+func bareLF(raw []byte) bool {
+	for line := range bytes.Lines(raw) {
+		if !bytes.HasSuffix(line, []byte("\r\n")) {
+			return true
+		}
+	}
+	return false
 }
 
 // hasHeader reports whether a line of a raw header has that name, which is
