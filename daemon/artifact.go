@@ -295,11 +295,7 @@ func putMissing[T any](s *State, bucket string, values map[string]T) error {
 			if b.Get([]byte(key)) != nil {
 				continue
 			}
-			text, err := json.Marshal(value)
-			if err == nil {
-				err = b.Put([]byte(key), text)
-			}
-			if err != nil {
+			if err := store(b, key, value); err != nil {
 				return err
 			}
 		}

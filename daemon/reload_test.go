@@ -181,6 +181,17 @@ func TestReloadReplaces(t *testing.T) {
 	}
 }
 
+// As many services as a configuration may have can all be replaced while they serve.
+func TestReloadReplacesOneOfMany(t *testing.T) {
+	r := newReloadRig(t, config.MaxServices)
+	r.begin(func(c *config.Config) { c.Services[7].Threads = 7 })
+	r.workers.revive(r.joins(), fakeOperators)
+	if done := r.end(); !slices.Equal(done.Replaced, []string{"s7"}) || len(done.Failed) > 0 {
+		t.Errorf("%+v", done)
+	}
+	r.answers("s7")
+}
+
 func TestReloadFails(t *testing.T) {
 	for name, fail := range map[string]func(*reloadRig, int){
 		"given up": func(r *reloadRig, id int) { r.workers.fail(id) },

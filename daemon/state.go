@@ -162,28 +162,32 @@ func makeBuckets(tx *bbolt.Tx) error {
 // saveCalibrations stores how well predictors did. Those of others are forgotten: there
 // is no way back to them.
 func (s *State) saveCalibrations(all map[string]predictor.CalibrationSnapshot) error {
-	err := s.db.Update(func(tx *bbolt.Tx) error {
+	return s.db.Update(func(tx *bbolt.Tx) error {
 		if err := tx.DeleteBucket([]byte(loop.Calibrations)); err != nil {
 			return err
 		}
-		_, err := tx.CreateBucket([]byte(loop.Calibrations))
+		b, err := tx.CreateBucket([]byte(loop.Calibrations))
+		for key, c := range all {
+			if err == nil {
+				err = store(b, key, c)
+			}
+		}
 		return err
 	})
-	for key, c := range all {
-		if err == nil {
-			err = s.save(loop.Calibrations, key, c)
-		}
-	}
-	return err
 }
 
 // save stores a value under a key.
 func (s *State) save(bucket, key string, value any) error {
+	return s.db.Update(func(tx *bbolt.Tx) error { return store(tx.Bucket([]byte(bucket)), key, value) })
+}
+
+// store writes a value as JSON.
+func store(b *bbolt.Bucket, key string, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	return s.db.Update(func(tx *bbolt.Tx) error { return tx.Bucket([]byte(bucket)).Put([]byte(key), text) })
+	return b.Put([]byte(key), text)
 }
 
 // load reads what was stored under a key, and is false if nothing was.

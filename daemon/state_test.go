@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
 
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/statefile"
@@ -261,5 +263,37 @@ func TestDamagedStateIsSetAside(t *testing.T) {
 				t.Error("it was taken as it is")
 			}
 		})
+	}
+}
+
+// What was stored of calibrations is there whole after a store that fails, the old or the new.
+func TestCalibrationsAreStoredWhole(t *testing.T) {
+	s := openTestState(t, t.TempDir())
+	defer closeState(t, s)
+	of := func(keys ...string) map[string]predictor.CalibrationSnapshot {
+		all := map[string]predictor.CalibrationSnapshot{}
+		for _, key := range keys {
+			all[key] = predictor.CalibrationSnapshot{Predictor: key}
+		}
+		return all
+	}
+	stored := func() string {
+		now := map[string]predictor.CalibrationSnapshot{}
+		if err := eachStored(s, loop.Calibrations, nil, now); err != nil {
+			t.Error(err)
+		}
+		return strings.Join(slices.Sorted(maps.Keys(now)), " ")
+	}
+	if err := s.saveCalibrations(of("a", "b")); err != nil || stored() != "a b" {
+		t.Errorf("%v, there are %s", err, stored())
+	}
+	next := of("b", "c")
+	next[strings.Repeat("x", bbolt.MaxKeySize+1)] = predictor.CalibrationSnapshot{}
+	if err := s.saveCalibrations(next); !errors.Is(err, berrors.ErrKeyTooLarge) || stored() != "a b" {
+		t.Errorf("%v, there are %s", err, stored())
+	}
+	delete(next, strings.Repeat("x", bbolt.MaxKeySize+1))
+	if err := s.saveCalibrations(next); err != nil || stored() != "b c" {
+		t.Errorf("%v, there are %s", err, stored())
 	}
 }

@@ -61,10 +61,10 @@ type calibration struct {
 	seen time.Duration
 }
 
-// shapeKey is the set of services in a group, and what predicts it. Bit i of services
-// is service i, of MaxServices.
+// shapeKey is the set of services in a group, and what predicts it. Bit i of services, which
+// are counted on from word to word, is service i.
 type shapeKey struct {
-	services uint64
+	services [MaxServices / 64]uint64
 	source   source
 }
 
@@ -117,16 +117,21 @@ func (c *calibration) forget(service models.ServiceID) {
 func keyOf(spans []models.Span, source source) shapeKey {
 	key := shapeKey{source: source}
 	for i := range spans {
-		key.services |= 1 << spans[i].Service
+		key.add(spans[i].Service)
 	}
 	return key
 }
 
+// add puts a service into a shape.
+func (k *shapeKey) add(id models.ServiceID) { k.services[id/64] |= 1 << (id % 64) }
+
 // members returns the services of a shape in ascending order.
 func (k shapeKey) members() []models.ServiceID {
 	var ids []models.ServiceID
-	for set := k.services; set != 0; set &= set - 1 {
-		ids = append(ids, models.ServiceID(bits.TrailingZeros64(set)))
+	for word, set := range k.services {
+		for ; set != 0; set &= set - 1 {
+			ids = append(ids, models.ServiceID(64*word+bits.TrailingZeros64(set)))
+		}
 	}
 	return ids
 }

@@ -48,11 +48,18 @@ func (d *device) observe(c *calibration, key shapeKey, took float64) {
 	c.observe(d.now, key, 1, tenMillis, took)
 }
 
+// of returns the shape of the services whose bits are set, of the first 64.
+func of(services uint64, source source) shapeKey {
+	key := shapeKey{source: source}
+	key.services[0] = services
+	return key
+}
+
 // pairs returns the shapes of n services two by two.
 func pairs(n int, source source) (keys []shapeKey) {
 	for i := range n {
 		for j := range i {
-			keys = append(keys, shapeKey{1<<i | 1<<j, source})
+			keys = append(keys, of(1<<i|1<<j, source))
 		}
 	}
 	return keys
@@ -80,7 +87,7 @@ func TestStartsFromTheFile(t *testing.T) {
 		t.Errorf("before anything was measured: %+v", m)
 	}
 	for _, source := range []source{sourceSolo, sourceSum} {
-		if m := c.margin(shapeKey{1, source}); m.latency != 1 || m.bound != 1 {
+		if m := c.margin(of(1, source)); m.latency != 1 || m.bound != 1 {
 			t.Errorf("%s before anything was measured: %+v", source, m)
 		}
 	}
@@ -183,8 +190,8 @@ func TestHiccupsAreForgotten(t *testing.T) {
 // the stalls they are what they were, though only solo spans run. The last shape was
 // seen a few times only, and its bound is that of all.
 func TestStallsAreForgotten(t *testing.T) {
-	c, d, keys := newTrained(), newDevice(10), append(pairs(3, sourceNetwork), shapeKey{1, sourceSolo})
-	rare := shapeKey{15, sourceNetwork}
+	c, d, keys := newTrained(), newDevice(10), append(pairs(3, sourceNetwork), of(1, sourceSolo))
+	rare := of(15, sourceNetwork)
 	d.run(c, keys, 400)
 	d.run(c, []shapeKey{rare}, enoughRuns/2)
 	before := map[shapeKey]margin{rare: c.margin(rare)}
@@ -203,7 +210,7 @@ func TestStallsAreForgotten(t *testing.T) {
 	if highest < 2 {
 		t.Fatalf("the stalls have raised no bound above %.2f, so that this shows nothing", highest)
 	}
-	d.run(c, []shapeKey{{1, sourceSolo}}, int(2*outlierAge/tenMillis))
+	d.run(c, []shapeKey{of(1, sourceSolo)}, int(2*outlierAge/tenMillis))
 	for key, m := range before {
 		near1(t, fmt.Sprintf("the bound of %s %b", key.source, key.services), c.margin(key).bound, m.bound, 0.1)
 		near1(t, fmt.Sprintf("the latency of %s %b", key.source, key.services), c.margin(key).latency, m.latency, 0.05)
@@ -261,7 +268,7 @@ func TestNothingIsForgottenWhileNothingRuns(t *testing.T) {
 	d.run(c, keys, 200)
 	before := c.margin(keys[0])
 	d.now += 10 * time.Hour
-	d.run(c, []shapeKey{{1, sourceSolo}}, 1)
+	d.run(c, []shapeKey{of(1, sourceSolo)}, 1)
 	after := c.margin(keys[0])
 	near1(t, "the middle", after.middle, before.middle, 0.001)
 	near1(t, "the high quantile", after.high, before.high, 0.001)
@@ -278,7 +285,7 @@ func TestSlownessIsForgotten(t *testing.T) {
 		d.slow = 1
 		for range others {
 			d.now += pause
-			d.run(c, []shapeKey{{1, sourceSolo}}, 1)
+			d.run(c, []shapeKey{of(1, sourceSolo)}, 1)
 		}
 		near1(t, fmt.Sprintf("the latency after %d other runs", others), c.margin(keys[0]).latency, 1, 0.05)
 	}
@@ -301,7 +308,7 @@ func TestStaleShapesDoNotCount(t *testing.T) {
 
 func TestSourcesAreCorrectedDifferently(t *testing.T) {
 	c, d := newCalibration(), newDevice(7)
-	solo, sum := shapeKey{1, sourceSolo}, shapeKey{3, sourceSum}
+	solo, sum := of(1, sourceSolo), of(3, sourceSum)
 	d.slow = 0.6 // spans that overlap take less than their sum
 	d.run(c, []shapeKey{sum}, 300)
 	if m := c.margin(sum); m.latency != 1 || m.bound != 1 {
@@ -320,12 +327,12 @@ func TestSourcesAreCorrectedDifferently(t *testing.T) {
 func TestShapesAreBounded(t *testing.T) {
 	c := newTrained()
 	for i := range uint64(2 * maxShapes) {
-		c.observe(0, shapeKey{i + 1, sourceNetwork}, 1, tenMillis, tenMillis)
+		c.observe(0, of(i+1, sourceNetwork), 1, tenMillis, tenMillis)
 	}
 	if len(c.shapes) != maxShapes {
 		t.Errorf("%d shapes", len(c.shapes))
 	}
-	late := shapeKey{3 * maxShapes, sourceNetwork}
+	late := of(3*maxShapes, sourceNetwork)
 	for now := time.Duration(0); now <= staleAfter; now += time.Second {
 		if c.observe(now, late, 1, tenMillis, tenMillis); c.shapes[late] != nil {
 			t.Fatalf("a new shape took the place of one that ran %v ago", now)
@@ -351,7 +358,7 @@ func TestMarginProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b, now := newTrained(), newTrained(), time.Duration(0)
 		for range rapid.IntRange(1, 400).Draw(t, "runs") {
-			key := shapeKey{rapid.Uint64Range(0, 4).Draw(t, "services"), source(rapid.IntRange(0, int(sources)-1).Draw(t, "source"))}
+			key := of(rapid.Uint64Range(0, 4).Draw(t, "services"), source(rapid.IntRange(0, int(sources)-1).Draw(t, "source")))
 			took := math.Pow(10, rapid.Float64Range(0, 12).Draw(t, "took"))
 			now += time.Duration(rapid.Int64Range(0, int64(time.Minute)).Draw(t, "later"))
 			a.observe(now, key, 1, tenMillis, took)

@@ -151,7 +151,7 @@ func restore(kept CalibrationSnapshot, network bool, start Quantiles) (*calibrat
 		seen[key] = true
 		switch {
 		case key.source == sourceNetwork && !network:
-		case key.services == 0:
+		case len(k.Services) == 0:
 			c.speeds[key.source].level, c.speeds[key.source].all = k.Level, w
 		default:
 			c.shapes[key] = &shape{runs: k.Runs, own: w}
@@ -168,7 +168,7 @@ func (k *windowSnapshot) restore(whole bool) (key shapeKey, w window, err error)
 		if id < 0 || id >= MaxServices || i > 0 && id <= k.Services[i-1] {
 			return key, w, errors.New("services out of order")
 		}
-		key.services |= 1 << id
+		key.add(id)
 	}
 	switch {
 	case source >= sources:

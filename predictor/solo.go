@@ -13,8 +13,8 @@ import (
 
 // Limits of a table.
 const (
-	MaxServices  = 64 // that a table may come to have
-	MaxCells     = 64 // of one service
+	MaxServices  = 128 // that a table may come to have: twice those that are served, so that all can be replaced
+	MaxCells     = 64  // of one service
 	maxOperators = 1 << 16
 	MaxSize      = 1 << 16   // batch size
 	MaxSeqLen    = 1 << 20   // sequence length
