@@ -166,6 +166,26 @@ func TestExpectationHolds(t *testing.T) {
 	}
 }
 
+// TestNothingPads has a batch of one that takes longer than one of two. Nobody pads, so a
+// query that is alone is late, and the policy says so.
+func TestNothingPads(t *testing.T) {
+	w := Worker{Variants: []Variant{{Name: "v", Accuracy: 80, Latency: []float64{10, 5}}}, Target: 8, Workers: 1, Rate: 20, CV: 1, Queue: 2, Levels: 50}
+	p, err := w.Solve(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := play(&w, p, 1, 1e6)
+	if got := sum.late / sum.queries; got < 0.9 || p.Violations < got-0.01 {
+		t.Errorf("%.3f are late, and %.3f were to be expected", got, p.Violations)
+	}
+	if got := p.Variants[0].Latency[0]; got != 10 {
+		t.Errorf("one query takes %v ms instead of 10", got)
+	}
+	if set, err := w.SolveSet(t.Context(), 1, 20, nil); err == nil {
+		t.Errorf("policies for up to %v queries a second, of which none is in time", set.Rate)
+	}
+}
+
 func TestChooseNeverFails(t *testing.T) {
 	w := small(3, 60, 1, 50)
 	p, err := w.Solve(t.Context())

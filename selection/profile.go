@@ -112,8 +112,7 @@ func (p *profile) interpolated() []Variant {
 
 // Interpolate returns the latency of every batch from 1 to the largest that was measured and is
 // no larger than most, given those that were, by batch. Between two of them it is on the line
-// through both, and a batch below the smallest takes as long as that: it can be padded. Beyond
-// them, up to a queue of so many, it is that of several batches one after another.
+// through both, and a batch below the smallest is taken to last as long as that. Beyond them, up to a queue of so many, it is that of several batches one after another.
 func Interpolate(measured map[int]float64, most, queue int) (latency []float64) {
 	before := 0
 	for _, b := range slices.Sorted(maps.Keys(measured)) {
