@@ -114,7 +114,7 @@ func vdsoFunction(pid int, memory *os.File) (at, size uint64, err error) {
 func whileStopped(pid int, at, size uint64, f func() error) error {
 	const tries = 100
 	for range tries {
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		if err := sendSignal(pid, syscall.SIGSTOP); err != nil {
 			return err
 		}
 		time.Sleep(glance) // for all threads to stop
@@ -123,7 +123,7 @@ func whileStopped(pid int, at, size uint64, f func() error) error {
 		if clear {
 			err = f()
 		}
-		if cerr := syscall.Kill(pid, syscall.SIGCONT); cerr != nil || clear {
+		if cerr := sendSignal(pid, syscall.SIGCONT); cerr != nil || clear {
 			return errors.Join(err, cerr)
 		}
 	}

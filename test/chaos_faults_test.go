@@ -37,7 +37,7 @@ func (c *chaos) kill(d *disturbance) {
 		c.note("kill: %s is not there", service)
 		return
 	}
-	c.note("kill: %s, process %d: %v", service, pid, syscall.Kill(pid, syscall.SIGKILL))
+	c.note("kill: %s, process %d: %v", service, pid, sendSignal(pid, syscall.SIGKILL))
 }
 
 // stop makes a worker hang, for less or for more than the watchdog allows. The
@@ -48,9 +48,9 @@ func (c *chaos) stop(d *disturbance) {
 		c.note("stop: %s is not there", service)
 		return
 	}
-	c.note("stop: %s, process %d, for %v: %v", service, pid, d.lasts, syscall.Kill(pid, syscall.SIGSTOP))
+	c.note("stop: %s, process %d, for %v: %v", service, pid, d.lasts, sendSignal(pid, syscall.SIGSTOP))
 	time.Sleep(d.lasts)
-	c.note("continue: %s, process %d: %v", service, pid, syscall.Kill(pid, syscall.SIGCONT))
+	c.note("continue: %s, process %d: %v", service, pid, sendSignal(pid, syscall.SIGCONT))
 }
 
 // runOn asks one service for what does not end, again and again. Each is refused by
@@ -314,7 +314,7 @@ func (c *chaos) corrupt(d *disturbance) {
 	// What a worker that comes back finds stored of its model is read.
 	service, pid := c.victim(d.random)
 	if pid != 0 {
-		c.note("kill: %s, process %d: %v", service, pid, syscall.Kill(pid, syscall.SIGKILL))
+		c.note("kill: %s, process %d: %v", service, pid, sendSignal(pid, syscall.SIGKILL))
 	}
 }
 

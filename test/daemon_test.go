@@ -299,7 +299,7 @@ func (p *process) finish() {
 		if time.Since(begin) > patience {
 			p.t.Errorf("processes %v are left", p.processes())
 			for _, pid := range p.processes() {
-				syscall.Kill(pid, syscall.SIGKILL)
+				sendSignal(pid, syscall.SIGKILL)
 			}
 			break
 		}

@@ -73,7 +73,7 @@ func TestKilledWorkers(t *testing.T) {
 		p.eventually("the next worker", func() bool { w := p.worker("victim"); return w != 0 && w != last })
 		time.Sleep(time.Duration(random.IntN(100)) * time.Millisecond)
 		last = p.awaitWorker("victim")
-		if err := syscall.Kill(last, syscall.SIGKILL); err != nil {
+		if err := sendSignal(last, syscall.SIGKILL); err != nil {
 			t.Errorf("killing worker %d: %v", last, err)
 		}
 	}
@@ -106,7 +106,7 @@ func TestHangingWorkerIsReplaced(t *testing.T) {
 		tinyAdd, {name: "other", model: "zoo:tiny_add"},
 	}})
 	first := p.awaitWorker("add")
-	if err := syscall.Kill(first, syscall.SIGSTOP); err != nil {
+	if err := sendSignal(first, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	// The signal returns before all threads have seen it, and one that runs on
@@ -161,9 +161,9 @@ func giveUp(t *testing.T, ready string, want int) {
 		tinyAdd, {name: "other", model: "zoo:tiny_add"},
 	}})
 	first := p.awaitWorker("add")
-	syscall.Kill(first, syscall.SIGKILL)
+	sendSignal(first, syscall.SIGKILL)
 	p.eventually("the second worker", func() bool { w := p.worker("add"); return w != 0 && w != first })
-	syscall.Kill(p.awaitWorker("add"), syscall.SIGKILL)
+	sendSignal(p.awaitWorker("add"), syscall.SIGKILL)
 	p.await("that it is given up", func(e event) bool { return e.Message[:min(len(e.Message), 19)] == "service is given up" })
 	q := sum(rand.New(rand.NewPCG(7, 8)), 1)
 	a := p.infer("add", q)

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -96,4 +97,13 @@ func zooFile(t *testing.T, name string) []byte {
 		t.Fatal(err)
 	}
 	return data
+}
+
+// sendSignal sends a signal to a process. To 0 or less it would go to a whole group, of which
+// go test is one.
+func sendSignal(pid int, s syscall.Signal) error {
+	if pid <= 0 {
+		return fmt.Errorf("%d is no process", pid)
+	}
+	return syscall.Kill(pid, s)
 }

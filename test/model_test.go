@@ -188,7 +188,7 @@ func TestModelChangesOnDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		pid := p.awaitWorker("changing")
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		if err := sendSignal(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		p.await("the loss", func(e event) bool { return e.Message == "worker is lost" && e.PID == pid })

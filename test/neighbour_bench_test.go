@@ -99,7 +99,7 @@ func stopAgain(p *process, over *atomic.Bool) {
 	})
 	for !over.Load() {
 		if pid := p.worker("attacked"); pid != 0 {
-			_ = syscall.Kill(pid, syscall.SIGSTOP)
+			_ = sendSignal(pid, syscall.SIGSTOP)
 		}
 		for begin := time.Now(); time.Since(begin) < 4*time.Second && !over.Load(); {
 			time.Sleep(10 * time.Millisecond)

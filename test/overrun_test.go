@@ -66,7 +66,7 @@ func TestSpanThatDoesNotEnd(t *testing.T) {
 	again(worker)
 
 	worker = p.awaitWorker("loop")
-	if err := syscall.Kill(worker, syscall.SIGSTOP); err != nil {
+	if err := sendSignal(worker, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	p.eventually("the worker to stop", func() bool { return stopped(t, worker) })

@@ -118,7 +118,7 @@ func TestKilledPipeline(t *testing.T) {
 	}
 	for range max(fewer(20), 6) {
 		goes()
-		if err := syscall.Kill(p.workerOn("cnn", []string{"left", "right"}[seeds.IntN(2)]), unix.SIGKILL); err != nil {
+		if err := sendSignal(p.workerOn("cnn", []string{"left", "right"}[seeds.IntN(2)]), unix.SIGKILL); err != nil {
 			t.Error(err)
 		}
 	}

@@ -109,7 +109,7 @@ func (p *process) killUnderLoad(worker func() int) int64 {
 	for range max(fewer(10), 4) {
 		pid := next()
 		killed = append(killed, pid)
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		if err := sendSignal(pid, syscall.SIGKILL); err != nil {
 			p.t.Error(err)
 		}
 	}

@@ -330,7 +330,7 @@ train = false`})
 			m := p.standing().Predictor.Measuring
 			return m != nil && m.Done >= done
 		})
-		if err := syscall.Kill(p.awaitWorker("mlp"), syscall.SIGKILL); err != nil {
+		if err := sendSignal(p.awaitWorker("mlp"), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 		p.eventually("the loss", func() bool { return p.worker("mlp") == 0 })

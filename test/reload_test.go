@@ -361,7 +361,7 @@ func TestRestartOfAServiceThatWasGivenUp(t *testing.T) {
 func (p *process) spoil(service, path string) {
 	p.t.Helper()
 	replaceFile(p.t, path, []byte("no model"))
-	if err := syscall.Kill(p.awaitWorker(service), syscall.SIGKILL); err != nil {
+	if err := sendSignal(p.awaitWorker(service), syscall.SIGKILL); err != nil {
 		p.t.Fatal(err)
 	}
 	p.await("that it is given up", func(e event) bool {

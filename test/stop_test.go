@@ -166,7 +166,7 @@ backoff_max = "50s"`, services: []service{tinyAdd, slowService(t, "")}}
 	p.stop()
 	p = start(t, many)
 	pid := p.await("that a worker loads", func(e event) bool { return e.Message == "worker starts" && e.Service == "add" }).PID
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+	if err := sendSignal(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	p.await("that a worker is lost", func(e event) bool { return e.Message == "worker is lost" })

@@ -29,7 +29,7 @@ func TestSystemWorkerCrashes(t *testing.T) {
 		t.Run(s.String(), func(t *testing.T) {
 			pid := p.awaitWorker("slow")
 			running := p.runs("slow", one(float64(i)))
-			if err := syscall.Kill(pid, s); err != nil {
+			if err := sendSignal(pid, s); err != nil {
 				t.Fatal(err)
 			}
 			q := sum(rand.New(rand.NewPCG(1, uint64(i))), 1)
@@ -252,7 +252,7 @@ func TestSystemLogThatNobodyTakes(t *testing.T) {
 			p.serves(t)
 			for _, pid := range p.processes() { // which the log would tell of
 				if pid != p.cmd.Process.Pid {
-					syscall.Kill(pid, syscall.SIGKILL)
+					sendSignal(pid, syscall.SIGKILL)
 				}
 			}
 			p.serves(t)
