@@ -120,8 +120,9 @@
 // rest before all that is more urgent. Priorities come first: nothing is postponed for
 // what has less. Where two or more would be postponed, a query that cannot be merged is
 // kept only if it has two fifths of its time alone to spare: else all that is kept ends up
-// with no time to run beside other work. What is postponed waits until its service has
-// nothing else, and fills the room that groups leave; a query may join a batch. With every
+// with no time to run beside other work. The suspects of a failed batch are postponed before
+// all others of their priority: a service with bad queries pays for finding them, and not its
+// neighbours. What is postponed waits until its service has nothing else, and fills the room that groups leave; a query may join a batch. With every
 // decision the choice is made again.
 //
 // Whatever is asked of the predictor and does not depend on an answer is asked

@@ -44,7 +44,7 @@ type job struct {
 	deadline  time.Duration
 	alone     time.Duration // the time that it takes
 	share     time.Duration // of that on the device of the decision
-	each      time.Duration // the same as alone for each query in it
+	each      time.Duration // the same as alone for each query in it, forever for a suspect: what is longest goes first
 	waits     bool          // it has not started
 	single    bool          // a query that waits and cannot be merged with others
 	postponed *uint64
@@ -68,7 +68,12 @@ const (
 // job returns a query that waits.
 func (q *query) job(sv *service) job {
 	taken, devices := q.Alone, 1+time.Duration(sv.view.others)
-	if q.Full == 0 || q.Apart || q.Size >= sv.MaxBatch {
+	if q.suspect() {
+		// The runs that find a bad query are its service's own fault. Where they leave no time
+		// for everybody, they go first, and not the queries of a neighbour that takes longer.
+		return job{&q.Rank, q.Deadline, taken, taken / devices, forever, true, q.Apart, &q.postponed}
+	}
+	if q.Full == 0 || q.Size >= sv.MaxBatch {
 		return job{&q.Rank, q.Deadline, taken, taken / devices, taken, true, true, &q.postponed}
 	}
 	merged := float64(min(sv.queue.len(), sv.MaxBatch/q.Size))

@@ -43,34 +43,36 @@ func TestBadQueriesCostLittle(t *testing.T) {
 	}{
 		{"edf", 0.004, 6000, 0.02, 0.02},
 		{"abacus", 0.008, 6000, 0.06, 0.02},
-		{"overlap", 0.02, 4000, 0.08, 0.5},
+		{"overlap", 0.02, 4000, 0.08, 0.04},
 	} {
-		sc := Scenario{
-			Device: batched{newFormula(0.5, 0.02, 100*time.Microsecond, 200*time.Microsecond)},
-			Policy: c.policy, Plan: true, Queries: 20_000, Seed: 1, Arrivals: Arrivals{Process: Poisson, QPS: c.qps + 100},
-			Services: []Service{
-				{Name: "a", Target: 50 * ms, MaxBatch: 32, Share: c.qps},
-				{Name: "b", Target: 50 * ms, MaxBatch: 1, Share: 100},
-			},
-		}
-		var lost [2]mean
-		sc.Observer.Answer = func(a *Answer) {
-			if a.Ended.Reason != overlap.ReasonModelFailed {
-				lost[a.Query.Service].add(1)
-				if a.InTime {
-					lost[a.Query.Service].sum--
+		for seed := range uint64(3) {
+			sc := Scenario{
+				Device: batched{newFormula(0.5, 0.02, 100*time.Microsecond, 200*time.Microsecond)},
+				Policy: c.policy, Plan: true, Queries: 20_000, Seed: seed, Arrivals: Arrivals{Process: Poisson, QPS: c.qps + 100},
+				Services: []Service{
+					{Name: "a", Target: 50 * ms, MaxBatch: 32, Share: c.qps},
+					{Name: "b", Target: 50 * ms, MaxBatch: 1, Share: 100},
+				},
+			}
+			var lost [2]mean
+			sc.Observer.Answer = func(a *Answer) {
+				if a.Ended.Reason != overlap.ReasonModelFailed {
+					lost[a.Query.Service].add(1)
+					if a.InTime {
+						lost[a.Query.Service].sum--
+					}
 				}
 			}
-		}
-		if r := run(t, sc); r.Violations > 0.001 {
-			t.Fatalf("%s, without bad queries: %.1f %% are lost", c.policy, 100*r.Violations)
-		}
-		lost = [2]mean{}
-		sc.Faults.Bad = c.bad
-		run(t, sc)
-		t.Logf("%s with %.1f %% bad: of the others %.1f %% are lost, of the neighbour's %.1f %%", c.policy, 100*c.bad, 100*lost[0].value(), 100*lost[1].value())
-		if lost[0].value() > c.good || lost[1].value() > c.neighbour {
-			t.Errorf("%s with %.1f %% bad queries: want at most %.0f and %.0f %% lost", c.policy, 100*c.bad, 100*c.good, 100*c.neighbour)
+			if r := run(t, sc); r.Violations > 0.001 {
+				t.Fatalf("%s, without bad queries: %.1f %% are lost", c.policy, 100*r.Violations)
+			}
+			lost = [2]mean{}
+			sc.Faults.Bad = c.bad
+			run(t, sc)
+			t.Logf("%s with %.1f %% bad: of the others %.1f %% are lost, of the neighbour's %.1f %%", c.policy, 100*c.bad, 100*lost[0].value(), 100*lost[1].value())
+			if lost[0].value() > c.good || lost[1].value() > c.neighbour {
+				t.Errorf("%s with %.1f %% bad queries: want at most %.0f and %.0f %% lost", c.policy, 100*c.bad, 100*c.good, 100*c.neighbour)
+			}
 		}
 	}
 }
