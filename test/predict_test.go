@@ -417,12 +417,12 @@ func TestProfileIsInterruptedAndGoesOn(t *testing.T) {
 	const inputs = 5
 	groups := 600
 	if raced {
-		groups = 120 // which take longer
+		groups = 240 // which take longer
 	}
 	c := config{dir: t.TempDir(), services: tinies(), tables: fmt.Sprintf("[profile]\nrepeats = 5\ngroups = %d", groups)}
 	path := write(t, "overlapd.toml", []byte(c.text()))
 	var first profiled
-	for after := 100 * time.Millisecond; first.Measured == 0 && after < patience; after *= 2 {
+	for after := 100 * time.Millisecond; first.Measured == 0 && after < patience; after = after * 3 / 2 {
 		first = profile(t, path, c.dir, after)
 	}
 	rows := measuredRows(t, path)

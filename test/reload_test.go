@@ -204,8 +204,8 @@ func TestReloadGivesVariantsUnderLoad(t *testing.T) {
 	path := write(t, "m.onnx", scaled(2))
 	plain := service{name: "m", model: path}
 	variants := func(second string) service {
-		return service{name: "m", lines: fmt.Sprintf("[[service.variant]]\nname = \"a\"\nmodel = %q\naccuracy = 1\n"+
-			"[[service.variant]]\nname = \"b\"\nmodel = %q\naccuracy = 2\n# target", path, second)}
+		return service{name: "m", lines: fmt.Sprintf("target = \"60s\"\n[[service.variant]]\nname = \"a\"\nmodel = %q\naccuracy = 1\n"+
+			"[[service.variant]]\nname = \"b\"\nmodel = %q\naccuracy = 2", path, second)}
 	}
 	p := serve(t, administered(t, config{services: []service{tinyAdd, plain}}))
 	stop, asked := make(chan struct{}), new(atomic.Int64)
