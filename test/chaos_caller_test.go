@@ -74,8 +74,7 @@ func (c *httpCaller) exchange(service string, q query) (a answer, last bool) {
 		return answer{Err: err}, false
 	}
 	c.conn.SetDeadline(time.Now().Add(patience))
-	text := fmt.Appendf(nil, "POST /v2/models/%s/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\nInference-Header-Content-Length: %d\r\n\r\n", service, len(body), head)
-	if _, err := c.conn.Write(append(text, body...)); err != nil {
+	if _, err := c.conn.Write(post(service, body, head)); err != nil {
 		return answer{Err: err}, false
 	}
 	response, err := http.ReadResponse(c.in, nil)
@@ -87,6 +86,16 @@ func (c *httpCaller) exchange(service string, q query) (a answer, last bool) {
 		a.Err = fmt.Errorf("%d bytes after the answer", n)
 	}
 	return a, response.Close
+}
+
+// get and post return requests as they are sent.
+func get(path string) string {
+	return fmt.Sprintf("GET %s HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n\r\n", path, token)
+}
+
+func post(service string, body []byte, head int) []byte {
+	return append(fmt.Appendf(nil, "POST /v2/models/%s/infer HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\nContent-Length: %d\r\nInference-Header-Content-Length: %d\r\n\r\n",
+		service, token, len(body), head), body...)
 }
 
 func (c *httpCaller) proven() bool { return c.answers > 0 }
@@ -113,8 +122,8 @@ type grpcCaller struct {
 	some   bool
 }
 
-func newGRPCCaller(address string) (*grpcCaller, error) {
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+func newGRPCCaller(address string, options ...grpc.DialOption) (*grpcCaller, error) {
+	conn, err := grpc.NewClient(address, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		return nil, err
 	}
@@ -129,7 +138,7 @@ func (c *grpcCaller) ask(service string, q query) answer {
 
 func (c *grpcCaller) askWithin(ctx context.Context, service string, q query) answer {
 	var trailer metadata.MD
-	response, err := c.client.ModelInfer(ctx, requestOf(service, q), grpc.Trailer(&trailer))
+	response, err := c.client.ModelInfer(withToken(ctx), requestOf(service, q), grpc.Trailer(&trailer))
 	reason := trailer.Get("overlapd-reason")
 	switch {
 	case status.Code(err) == codes.Internal && len(reason) == 1:
@@ -149,6 +158,10 @@ func (c *grpcCaller) askWithin(ctx context.Context, service string, q query) ans
 		a.Outputs = append(a.Outputs, t)
 	}
 	return a
+}
+
+func withToken(ctx context.Context) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
 }
 
 // requestOf returns a query as gRPC sends it.

@@ -10,13 +10,13 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
@@ -58,11 +58,7 @@ func (c *chaos) stop(d *disturbance) {
 func (c *chaos) runOn(d *disturbance) {
 	c.note("endless: queries that do not end, for %v", d.lasts)
 	for end := time.Now().Add(d.lasts); time.Now().Before(end); {
-		client := &httpCaller{address: c.p.address}
-		if _, err := judge(query{}, client.ask("loop", one(endless)), nil, workerRefusals); err != nil && !c.wayless(time.Now()) {
-			c.ledger.fault("a query that does not end: %v", err)
-		}
-		client.close()
+		c.once("loop", one(endless), never, workerRefusals)
 		time.Sleep(time.Duration(d.random.Int64N(int64(100 * time.Millisecond))))
 	}
 }
@@ -139,21 +135,7 @@ func (c *chaos) flood(d *disturbance) {
 	c.note("connections: %d more than allowed, for %v", connectionLimit/4, d.lasts)
 	defer c.noWay()()
 	defer c.connect(connectionLimit + connectionLimit/4)()
-	answered := 0
-	for begin := time.Now(); time.Since(begin) < d.lasts && !c.over.Load(); c.rest(probePause) {
-		for _, path := range []string{"/healthz", "/v2/health/ready"} {
-			before := c.scarce.Load()
-			status, err := c.probe(path)
-			switch {
-			case before > 0 || c.scarce.Load() > 0: // there may be no descriptor for it
-			case err != nil, status != 200 && path == "/healthz", status != 200 && status != 503:
-				c.ledger.fault("a probe of %s among silent connections: %d, %v", path, status, err)
-			default:
-				answered++
-			}
-		}
-	}
-	c.note("connections: %d probes were answered meanwhile", answered)
+	c.probe(d, "tcp", c.p.address, map[string][]int{"/healthz": {200}, "/v2/health/ready": {200, 503}})
 }
 
 const (
@@ -161,10 +143,32 @@ const (
 	probePatient = 10 * time.Second // far below limits.read_timeout, far above what a machine stalls
 )
 
-// probe asks as Kubernetes does, on a connection of its own.
-func (c *chaos) probe(path string) (status int, err error) {
-	once := http.Client{Timeout: probePatient, Transport: &http.Transport{DisableKeepAlives: true}}
-	a, err := once.Get("http://" + c.p.address + path)
+// probe asks for pages as Kubernetes does, each time on a connection of its own, for as
+// long as a disturbance lasts. Whatever that is, each is answered with one of its statuses.
+func (c *chaos) probe(d *disturbance, network, address string, pages map[string][]int) {
+	once := http.Client{Timeout: probePatient, Transport: &http.Transport{
+		DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, address)
+		},
+	}}
+	answered := 0
+	for begin := time.Now(); time.Since(begin) < d.lasts && !c.over.Load(); c.rest(probePause) {
+		for path, may := range pages {
+			before := c.scarce.Load()
+			status, err := statusOf(&once, path)
+			switch {
+			case slices.Contains(may, status):
+				answered++
+			case before == 0 && c.scarce.Load() == 0: // else there may be no descriptor for it
+				c.ledger.fault("%s: a probe of %s: %d, %v", d.name, path, status, err)
+			}
+		}
+	}
+	c.note("%s: %d probes were answered meanwhile", d.name, answered)
+}
+
+func statusOf(client *http.Client, path string) (int, error) {
+	a, err := client.Get("http://localhost" + path)
 	if err != nil {
 		return 0, err
 	}
@@ -197,16 +201,15 @@ func (c *chaos) hoard(d *disturbance) {
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	for n := 0; n < hoarded && ctx.Err() == nil; n += hoardOfEach {
-		conn, err := grpc.NewClient(c.p.grpcAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(64<<10))
+		client, err := newGRPCCaller(c.p.grpcAddress(), grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(64<<10))
 		if err != nil {
 			c.ledger.fault("hoard: %v", err)
 			return
 		}
-		defer conn.Close()
+		defer client.close()
 		for range hoardOfEach {
 			q := sum(d.random, wideRows)
-			calls.Go(func() { unread(ctx, conn, "merged", q) })
+			calls.Go(func() { unread(withToken(ctx), client.conn, "merged", q) })
 			c.rest(hoardPause)
 		}
 		if now, err := measure(c.p.cmd.Process.Pid); err == nil {
@@ -380,7 +383,7 @@ func (c *chaos) overload(d *disturbance) {
 			sent++
 			x := d.random.Float64()
 			clients.Go(func() {
-				c.burst(x)
+				c.once("burst", one(x), checkOne, workerRefusals)
 				<-room
 			})
 		default:
@@ -390,23 +393,6 @@ func (c *chaos) overload(d *disturbance) {
 	c.rest(d.lasts - time.Since(begin))
 	clients.Wait()
 	c.note("overload: %d requests and %d not sent, one each %v on average, for %v", sent, left, mean, d.lasts)
-}
-
-// burst sends one request of an overload, on a connection of its own.
-func (c *chaos) burst(x float64) {
-	client := httpCaller{address: c.p.address, binary: true}
-	a := client.ask("burst", one(x))
-	if err := client.close(); a.Err == nil {
-		a.Err = err
-	}
-	how, err := judge(one(x), a, checkOne, workerRefusals)
-	if c.notTaken(a) {
-		how, err = "no connection", nil
-	}
-	c.ledger.end("burst", how)
-	if err != nil {
-		c.ledger.fault("burst: %v", err)
-	}
 }
 
 // checkOne tells what is wrong with an answer of a model that answers what it

@@ -34,7 +34,7 @@ type footprint struct {
 // usage is that of a process.
 type usage struct {
 	pid, descriptors, memfds, threads int
-	resident                          int64
+	resident, peak                    int64
 }
 
 // footprint measures a daemon and the workers of services.
@@ -106,6 +106,10 @@ func measure(pid int) (u usage, err error) {
 	var size int64
 	fmt.Sscan(string(text), &size, &u.resident)
 	u.resident *= int64(os.Getpagesize())
+	status, _ := os.ReadFile(dir + "/status")
+	_, kib, _ := strings.Cut(string(status), "VmHWM:")
+	fmt.Sscan(kib, &u.peak)
+	u.peak <<= 10
 	return u, err
 }
 

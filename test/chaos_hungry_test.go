@@ -1,7 +1,6 @@
 package test
 
 import (
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -20,21 +19,11 @@ func (c *chaos) feed(d *disturbance) {
 	refused, ran := 0, 0
 	for begin := time.Now(); time.Since(begin) < d.lasts && !c.over.Load(); c.pause(d.random, 20*time.Millisecond) {
 		q, check, may := meal(d.random)
-		client := &httpCaller{address: c.p.address, binary: true}
-		a := client.ask("images", q)
-		client.close()
-		how, err := judge(q, a, check, may)
-		switch {
-		case c.notTaken(a):
-			how, err = "no connection", nil
-		case how == "ok":
+		switch c.once("images", q, check, may) {
+		case "ok":
 			ran++
-		case how == "too_large":
+		case "too_large":
 			refused++
-		}
-		c.ledger.end("images", how)
-		if err != nil {
-			c.ledger.fault("an image of %v: %v", q.Inputs[0].Shape, err)
 		}
 		if u, err := measure(c.p.worker("images")); err == nil && u.resident > hungryMost && !raced {
 			c.ledger.fault("images: its worker has %d MiB", u.resident>>20)
@@ -48,7 +37,5 @@ func meal(random *rand.Rand) (q query, check func(query, answer) error, may []st
 	if random.IntN(2) == 0 {
 		return image(8 + random.Int64N(300)), checkImage, workerRefusals
 	}
-	return image(1000 + random.Int64N(100)), func(query, answer) error {
-		return errors.New("it was answered")
-	}, append(slices.Clone(workerRefusals), "too_large")
+	return image(1000 + random.Int64N(100)), never, append(slices.Clone(workerRefusals), "too_large")
 }

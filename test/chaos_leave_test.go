@@ -2,7 +2,6 @@ package test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -63,15 +62,13 @@ func (c *chaos) leave(name string, random *rand.Rand) {
 	}
 }
 
-func get(path string) string { return "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n" }
-
 // request returns a query as it is sent.
 func (c *chaos) request(service string, q query) string {
 	body, head, err := q.binary()
 	if err != nil {
 		c.ledger.fault("a request cannot be made: %v", err)
 	}
-	return fmt.Sprintf("POST /v2/models/%s/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\nInference-Header-Content-Length: %d\r\n\r\n%s", service, len(body), head, body)
+	return string(post(service, body, head))
 }
 
 // hangUp sends a text, waits, reads some bytes and resets the connection.

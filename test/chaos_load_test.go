@@ -39,6 +39,30 @@ func (c *chaos) end() {
 	c.over.Store(false)
 }
 
+// once asks a service on a connection of its own.
+func (c *chaos) once(service string, q query, check func(query, answer) error, may []string) (how string) {
+	return c.onceBy(&httpCaller{address: c.p.address, binary: true}, service, q, check, may)
+}
+
+// onceBy is once with a client that asks nothing else.
+func (c *chaos) onceBy(client caller, service string, q query, check func(query, answer) error, may []string) (how string) {
+	a := client.ask(service, q)
+	if err := client.close(); a.Err == nil {
+		a.Err = err
+	}
+	how, err := judge(q, a, check, may)
+	if c.notTaken(a) {
+		how, err = "no connection", nil
+	}
+	if c.ledger.end(service, how); err != nil {
+		c.ledger.fault("%s: asked once: %v", service, err)
+	}
+	return how
+}
+
+// never is the check of a query that may have no answer.
+func never(q query, a answer) error { return fmt.Errorf("it was answered: %v", a.Outputs) }
+
 // ask has a client ask a service again and again, with pauses.
 func (c *chaos) ask(service string, kind int, mean time.Duration, random *rand.Rand) {
 	may := workerRefusals

@@ -27,11 +27,16 @@ var kinds = []kind{
 	{"corrupt", 40 * time.Second, 0, 0, (*chaos).corrupt},
 	{"overload", 30 * time.Second, 2 * time.Second, 6 * time.Second, (*chaos).overload},
 	{"endless", 25 * time.Second, time.Second, 4 * time.Second, (*chaos).runOn},
-	{"bad", 12 * time.Second, time.Second, 5 * time.Second, (*chaos).poisonBad},
-	{"deadly", 20 * time.Second, time.Second, 3 * time.Second, (*chaos).poisonDeadly},
-	{"poison", 30 * time.Second, time.Second, 2 * time.Second, (*chaos).poisonEach},
+	{"bad", 12 * time.Second, time.Second, 5 * time.Second, poison("a bad query")},
+	{"deadly", 20 * time.Second, time.Second, 3 * time.Second, poison("a deadly query")},
+	{"poison", 30 * time.Second, time.Second, 2 * time.Second, poison("deadly queries, no two alike")},
 	{"hungry", 15 * time.Second, time.Second, 3 * time.Second, (*chaos).feed},
 	{"reload", 8 * time.Second, 0, 0, (*chaos).reload},
+	{"rare", 40 * time.Second, 10 * time.Second, 15 * time.Second, poison("a bad query in a hundred")},
+	{"halves", 30 * time.Second, 2 * time.Second, 6 * time.Second, (*chaos).halves},
+	{"resets", 30 * time.Second, 2 * time.Second, 5 * time.Second, (*chaos).resets},
+	{"pages", 30 * time.Second, 2 * time.Second, 5 * time.Second, (*chaos).pages},
+	{"freeze", 40 * time.Second, 0, 0, (*chaos).freeze},
 }
 
 // disturbance is one of them at its time.

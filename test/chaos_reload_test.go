@@ -2,12 +2,15 @@ package test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -37,6 +40,17 @@ var edits = map[string]func(c *chaos, d *disturbance, services *[]service) (text
 		c.edited(services, "merged").model = c.file("broken.onnx", message("half writ"))
 		return ""
 	},
+	"a pipe": func(c *chaos, d *disturbance, services *[]service) string {
+		pipe := filepath.Join(filepath.Dir(c.p.path), "pipe")
+		if err := syscall.Mkfifo(pipe, 0o600); err != nil && !errors.Is(err, os.ErrExist) {
+			c.ledger.fault("a pipe cannot be made: %v", err)
+		}
+		if d.random.IntN(2) == 0 {
+			return strings.Replace(c.p.config.text(), "token_file = ", fmt.Sprintf("token_file = %q #", pipe), 1)
+		}
+		c.edited(services, "merged").model = pipe
+		return ""
+	},
 	"a wrong file": func(*chaos, *disturbance, *[]service) string { return "listen = [\n" },
 }
 
@@ -56,7 +70,7 @@ func (c *chaos) file(name string, content []byte) string {
 // reload has the daemon read a configuration that was edited, and then again
 // the one that it had.
 func (c *chaos) reload(d *disturbance) {
-	names := []string{"a target", "a model", "a service more", "a broken model", "a wrong file"}
+	names := slices.Sorted(maps.Keys(edits))
 	what := names[d.random.IntN(len(names))]
 	changed := c.p.config
 	changed.services = slices.Clone(changed.services)
@@ -65,25 +79,17 @@ func (c *chaos) reload(d *disturbance) {
 		text = changed.text()
 	}
 	how := c.readAgain(text, d.random)
+	if what == "a pipe" && strings.HasPrefix(how, byCommand+"<nil>") {
+		c.ledger.fault("a reload takes a pipe for a file: %s", how)
+	}
 	if what == "a service more" {
-		c.askExtra(d.random)
+		// It may not be there: its worker could not be started, for want of descriptors say.
+		c.once("extra", sum(d.random, 1), checkSum, append([]string{"not_found"}, workerRefusals...))
 	}
 	c.note("reload: with %s: %s; and back: %s", what, how, c.readAgain(c.p.config.text(), d.random))
 }
 
-// askExtra asks the service that was added. It may not be there: its worker
-// could not be started, for want of descriptors say.
-func (c *chaos) askExtra(random *rand.Rand) {
-	client := httpCaller{address: c.p.address}
-	q := sum(random, 1)
-	a := client.ask("extra", q)
-	if how, err := judge(q, a, checkSum, append([]string{"not_found"}, workerRefusals...)); err != nil && !c.notTaken(a) {
-		c.ledger.fault("the added service: %v", err)
-	} else {
-		c.ledger.end("extra", how)
-	}
-	client.close()
-}
+const byCommand = "by command, "
 
 // readAgain writes a configuration and has it read, by a signal or by command,
 // and says what became of it.
@@ -115,7 +121,7 @@ func (c *chaos) readAgain(text string, random *rand.Rand) string {
 		if ctx.Err() != nil {
 			c.ledger.fault("overlapd reload does not end: %s", out)
 		}
-		return fmt.Sprintf("by command, %v, %.300q", err, out)
+		return fmt.Sprintf(byCommand+"%v, %.300q", err, out)
 	}
 	if err := c.p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		return err.Error()

@@ -1,10 +1,12 @@
 package test
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -91,22 +93,17 @@ func (c *chaos) window(list *[]window, afterwards time.Duration) (end func()) {
 	}
 }
 
-// wayless reports whether connections may be refused at a moment.
-func (c *chaos) wayless(at time.Time) bool {
+// within reports whether a moment is in one of the windows of a list.
+func (c *chaos) within(list *[]window, at time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, w := range c.mu.wayless {
-		if at.After(w.from) && at.Before(w.to) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(*list, func(w window) bool { return at.After(w.from) && at.Before(w.to) })
 }
 
 // notTaken reports whether a request was turned away with its connection,
 // which the daemon did not take.
 func (c *chaos) notTaken(a answer) bool {
-	return a.Reason == "connections" || a.Err != nil && !timedOut(a.Err) && c.wayless(time.Now())
+	return a.Reason == "connections" || a.Err != nil && !timedOut(a.Err) && c.within(&c.mu.wayless, time.Now())
 }
 
 // rest sleeps for as long as there is load.
@@ -138,6 +135,8 @@ func newChaos(t *testing.T, length time.Duration, seed uint64) *chaos {
 	return c
 }
 
+func (c *chaos) adminSocket() string { return filepath.Join(c.dir, "admin.sock") }
+
 // config is the daemon's; further lines go into the tables.
 func (c *chaos) config(tables string) config {
 	dir := c.t.TempDir()
@@ -152,10 +151,10 @@ func (c *chaos) config(tables string) config {
 	if c.long {
 		groups = 120
 	}
-	return config{dir: c.dir, grpc: "127.0.0.1:0", top: "policy = \"overlap\"\nlog_level = \"info\"",
+	return config{dir: c.dir, grpc: "127.0.0.1:0", top: fmt.Sprintf("policy = \"overlap\"\nlog_level = \"info\"\nadmin_socket = %q", c.adminSocket()),
 		worker: restarts + fmt.Sprintf("span_timeout = %q\nintermediate_bytes = \"%dB\"\ntrim_after = \"1s\"\n", spanTimeout, hungryBytes),
 		tables: fmt.Sprintf("[limits]\nconnections = %d\nrequest_bytes = \"16MiB\"\nmemory_bytes = \"%dMiB\"\n[decisions]\nlog = true\nfile_bytes = \"1MiB\"\nfiles = 3\n", connectionLimit, hoardMemory>>20) +
-			fmt.Sprintf("[profile]\ngroups = %d\nrepeats = 3\n%s", groups, tables),
+			fmt.Sprintf("[access]\ntoken_file = %q\n[profile]\ngroups = %d\nrepeats = 3\n%s", put("tokens", message(token)), groups, tables),
 		services: []service{
 			{"steady", "zoo:tiny_add", fmt.Sprintf("target = %q", steadyTarget)},
 			{"merged", "zoo:tiny_add", fmt.Sprintf("target = \"500ms\"\nmax_batch = 8\nmax_query_batch = %d\nsizes = [1, 4]", wideRows)},
@@ -169,9 +168,11 @@ func (c *chaos) config(tables string) config {
 
 // TestChaos runs a daemon under mixed load while workers are killed and
 // stopped, the disk is full, descriptors run out, the clock steps, the state
-// file is spoilt, clients hang up in every phase, queries fail, end their worker
-// or ask for more memory than there is for them, the configuration is read again and ten times too much is asked. Whatever was accepted
-// gets one answer, which is right; nothing is left behind.
+// file is spoilt, clients hang up in every phase, begin calls that they never send or
+// reset, or hold the admin socket, queries fail, end their worker or ask for more memory
+// than there is for them, the configuration is read again, with pipes in it, and ten times
+// too much is asked. Whatever was accepted gets one answer, which is right; nothing is
+// left behind.
 func TestChaos(t *testing.T) {
 	length, seed := shortChaos, uint64(time.Now().UnixNano())
 	if text := os.Getenv(chaosTime); text == "" {
@@ -293,26 +294,57 @@ func (c *chaos) disturb() {
 	c.p.eventually("readiness", func() bool { return c.p.health("/v2/health/ready") == 200 })
 }
 
-// again stops the daemon and starts it on a spoilt state file and a spoilt
-// predictor, with which it serves all the same.
+// again stops the daemon and starts it on a spoilt state file with predictors that are
+// spoilt, without which it serves all the same.
 func (c *chaos) again() {
 	if c.p.stop(); c.t.Failed() {
 		return
 	}
 	random := rand.New(rand.NewPCG(c.seed, 1))
-	path := filepath.Join(c.dir, "state.db")
-	c.note("again: %s", spoil(path, random))
-	file := filepath.Join(c.t.TempDir(), "spoilt.predictor.json")
-	if err := os.WriteFile(file, []byte(`{"format":"overlapd-predictor/1","layers":[NaN`), 0o600); err != nil {
+	spoilt, empty := c.file("spoilt.predictor.json", []byte(`{"format":"overlapd-predictor/1","layers":[NaN`)),
+		c.file("empty.artifact.json", emptyArtifact())
+	fresh := c.config("")
+	fresh.dir = c.t.TempDir()
+	cmd := command("predictor", "import", empty, "--config", c.file("fresh.toml", []byte(fresh.text())))
+	var out bytes.Buffer
+	cmd.Stderr = &out
+	if err := cmd.Start(); err != nil {
 		c.t.Fatal(err)
 	}
-	p := serve(c.t, c.config(fmt.Sprintf("[predictor]\nfile = %q", file)))
-	says(c.t, p.logged(), "the configured predictor is refused")
-	for range 10 {
-		q := sum(random, 2)
-		if err := checkSum(q, p.infer("merged", q)); err != nil {
-			c.t.Errorf("again: %v", err)
+	most, begin := int64(0), time.Now()
+	watched := watch(func() {
+		if u, err := measure(cmd.Process.Pid); err == nil {
+			most = max(most, u.peak)
 		}
+	})
+	err := cmd.Wait()
+	watched()
+	c.note("again: import of %s after %v, with %d MiB: %v", filepath.Base(empty), time.Since(begin), most>>20, err)
+	if says(c.t, out.String(), "has more than"); err == nil || most > artifactMost {
+		c.t.Errorf("a predictor of nothing was imported with %d MiB: %v", most>>20, err)
 	}
-	p.stop()
+	c.note("again: %s", spoil(filepath.Join(c.dir, "state.db"), random))
+	for key, with := range map[string][2]string{"file": {spoilt, "the configured predictor is refused"}, "source": {empty, "the source has no predictor"}} {
+		p := serve(c.t, c.config(fmt.Sprintf("[predictor]\n%s = %q", key, with[0])))
+		says(c.t, p.logged(), with[1])
+		for range 10 {
+			q := sum(random, 2)
+			if err := checkSum(q, p.infer("merged", q)); err != nil {
+				c.t.Errorf("again: %v", err)
+			}
+		}
+		if most := p.measured(p.cmd.Process.Pid).peak; most > artifactMost {
+			c.t.Errorf("again: with a %s the daemon took %d MiB", key, most>>20)
+		}
+		p.stop()
+	}
+}
+
+// artifactMost is what a process may take to refuse an artifact of the largest size.
+const artifactMost = 1 << 30
+
+// emptyArtifact returns a file of 64 MiB that is nothing but empty objects.
+func emptyArtifact() []byte {
+	const most, head, tail = 64 << 20, `{"parts":[`, `{}]}`
+	return append(append([]byte(head), bytes.Repeat([]byte("{},"), (most-len(head)-len(tail))/3)...), tail...)
 }

@@ -15,10 +15,20 @@ import (
 
 var client = &http.Client{
 	Timeout: patience,
-	Transport: &http.Transport{
+	Transport: bearer{&http.Transport{
 		MaxIdleConnsPerHost: 64, DisableCompression: true,
 		IdleConnTimeout: time.Second,
-	},
+	}},
+}
+
+// bearer sends the token, which a daemon without access.token_file ignores.
+type bearer struct{ *http.Transport }
+
+const token = "the-token-of-those-who-may-ask"
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Header.Set("Authorization", "Bearer "+token)
+	return b.Transport.RoundTrip(r)
 }
 
 // tensor is an input or an output, with "data" as JSON numbers.
