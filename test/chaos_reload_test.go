@@ -46,7 +46,7 @@ var edits = map[string]func(c *chaos, d *disturbance, services *[]service) (text
 			c.ledger.fault("a pipe cannot be made: %v", err)
 		}
 		if d.random.IntN(2) == 0 {
-			return strings.Replace(c.p.config.text(), "token_file = ", fmt.Sprintf("token_file = %q #", pipe), 1)
+			return fmt.Sprintf("plan = %q\n%s[[device]]\nname = \"a\"\nkind = \"cpu\"\n", pipe, c.p.config.text())
 		}
 		c.edited(services, "merged").model = pipe
 		return ""
@@ -79,7 +79,7 @@ func (c *chaos) reload(d *disturbance) {
 		text = changed.text()
 	}
 	how := c.readAgain(text, d.random)
-	if what == "a pipe" && strings.HasPrefix(how, byCommand+"<nil>") {
+	if what == "a pipe" && (strings.HasPrefix(how, byCommand+"<nil>") || strings.HasSuffix(how, "info, "+reloadEnds[0])) {
 		c.ledger.fault("a reload takes a pipe for a file: %s", how)
 	}
 	if what == "a service more" {
@@ -105,7 +105,7 @@ func (c *chaos) readAgain(text string, random *rand.Rand) string {
 	ends := func() (n int, last string) {
 		n = c.p.count(func(e event) bool {
 			if slices.Contains(reloadEnds, e.Message) {
-				last = e.Message
+				last = e.Level + ", " + e.Message
 				return true
 			}
 			return false

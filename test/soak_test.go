@@ -89,11 +89,14 @@ func TestSoak(t *testing.T) {
 // disturbGently does every now and then what happens in a day's work.
 func (c *chaos) disturbGently() {
 	random := rand.New(rand.NewPCG(c.seed, 2))
-	kinds := []func(*chaos, *disturbance){(*chaos).kill, (*chaos).overload, (*chaos).reload, (*chaos).flood}
+	gentle := slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool {
+		return !slices.Contains([]string{"kill", "overload", "reload", "connections"}, k.name)
+	})
 	for !c.over.Load() {
 		c.pause(random, soakDisturbance)
 		if !c.over.Load() {
-			kinds[random.IntN(len(kinds))](c, &disturbance{lasts: time.Second, random: random})
+			k := gentle[random.IntN(len(gentle))]
+			k.do(c, &disturbance{kind: k, lasts: time.Second, random: random})
 		}
 	}
 }
