@@ -56,7 +56,7 @@ func (c *chaos) attack(until time.Time) net.Conn {
 
 // halves begins thousands of calls of which only the headers come.
 func (c *chaos) halves(d *disturbance) {
-	for range halfConnections {
+	for range fewer(halfConnections) {
 		conn := c.attack(time.Now().Add(patience))
 		if conn == nil {
 			break

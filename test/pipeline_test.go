@@ -118,7 +118,10 @@ func TestKilledPipeline(t *testing.T) {
 	}
 	for range max(fewer(20), 6) {
 		goes()
-		if err := sendSignal(p.workerOn("cnn", []string{"left", "right"}[seeds.IntN(2)]), unix.SIGKILL); err != nil {
+		var pid int
+		side := []string{"left", "right"}[seeds.IntN(2)]
+		p.eventually("the worker on the "+side, func() bool { pid = p.workerOn("cnn", side); return pid != 0 })
+		if err := sendSignal(pid, unix.SIGKILL); err != nil {
 			t.Error(err)
 		}
 	}
