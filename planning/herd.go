@@ -21,19 +21,21 @@ import (
 type Herd struct {
 	GroupLimit int     // devices of a group at most (G); 0 for no limit
 	Groups     int     // groups at most; 0 for no limit
-	Affinity   float64 // the largest affinity of two models of a group (K); 0 for no limit
+	Affinity   float64 // of any two models of a group at most (K); 0 for no limit
 }
 
 // herd is the problem, whose loads are in devices.
 type herd struct {
 	*search
-	streams []stream // by falling load
-	devices int
-	limit   int // devices of a group
-	groups  int
-	sets    int
-	memory  float64 // of a device
-	load    float64 // of a device at most, 1 unless all are overloaded
+	services []Service
+	streams  []stream // by falling load
+	devices  int
+	limit    int // devices of a group
+	groups   int
+	sets     int
+	affinity float64 // of two models of a group at most, 0 for no limit
+	memory   float64 // of a device
+	load     float64 // of a device at most, 1 unless all are overloaded
 }
 
 // stream is a model-stream: all requests of one service, or an equal part of them where
@@ -41,14 +43,13 @@ type herd struct {
 type stream struct {
 	service      int
 	load, memory float64
-	set          int // its affinity set
+	set          int // no group has streams of two sets
 	parts        int // that the service has
 }
 
 // servingGroup is streams, with the devices that they need or have.
 type servingGroup struct {
 	members            []int
-	set                int
 	peak, load, memory float64 // the largest load of a stream; sums
 	size               int     // devices
 }
@@ -66,7 +67,7 @@ func (h Herd) Plan(ctx context.Context, services []Service, devices []Device, ho
 	}
 	p, sum := h.problem(services, devices)
 	p.search = s
-	s.say("%d model-streams in %d affinity sets", len(p.streams), p.sets)
+	s.say("forming groups of %d model-streams", len(p.streams))
 	best, ok := leastOverload(&p.load, sum, float64(min(p.devices, p.limit*p.groups)), func() ([]servingGroup, bool) { return p.find(0) })
 	if !ok {
 		return nil, fmt.Errorf("%w of at most %d groups was found in which the models of each fit the %.0f MiB of a device: give more memory, more groups or a larger affinity", errNoPlan, p.groups, p.memory)
@@ -92,57 +93,66 @@ func (h Herd) Plan(ctx context.Context, services []Service, devices []Device, ho
 	return s.finish(plan)
 }
 
-// problem aggregates services into model-streams and affinity sets, and returns the sum
-// of the loads, too.
+// problem aggregates services into model-streams, and returns the sum of the loads, too.
 func (h Herd) problem(services []Service, devices []Device) (p *herd, sum float64) {
 	n := len(devices)
-	p = &herd{devices: n, limit: n, groups: n, memory: devices[0].Memory, load: 1}
+	p = &herd{services: services, devices: n, limit: n, groups: n, affinity: h.Affinity, memory: devices[0].Memory, load: 1}
 	if h.GroupLimit > 0 {
 		p.limit = min(h.GroupLimit, n)
 	}
 	if h.Groups > 0 {
 		p.groups = min(h.Groups, n)
 	}
-	sets := affinitySets(services, h.Affinity)
-	p.sets = slices.Max(sets) + 1
 	for i, s := range services {
 		load := s.Load / devices[0].Speed
 		sum += load
 		parts := min(max(whole(2*load/float64(p.limit)), 1), n/p.limit, p.groups)
 		for range parts {
-			p.streams = append(p.streams, stream{i, load / float64(parts), s.needs(), sets[i], parts})
+			p.streams = append(p.streams, stream{service: i, load: load / float64(parts), memory: s.needs(), parts: parts})
 		}
 	}
 	slices.SortStableFunc(p.streams, func(a, b stream) int { return cmp.Compare(b.load, a.load) })
+	p.separate()
 	return p, sum
 }
 
-// affinitySets parts services so that the affinity of no two in a set is above a limit,
-// greedily (Shepherd, section 4, constraint e), and returns the set of each.
-func affinitySets(services []Service, limit float64) []int {
-	sets := make([]int, len(services))
-	if limit == 0 {
-		return sets
+// separate divides the streams into sets: no group can have streams of two of them. The bound
+// counts the groups and devices of each set.
+func (p *herd) separate() {
+	rest := make([]*stream, len(p.streams))
+	for i := range rest {
+		rest[i] = &p.streams[i]
 	}
-	var members [][]int
-	for _, i := range falling(len(services), func(i int) float64 { return -services[i].Alpha - services[i].Beta }) {
-		at := slices.IndexFunc(members, func(set []int) bool {
-			return !slices.ContainsFunc(set, func(j int) bool {
-				return max(affinity(services[i], services[j]), affinity(services[j], services[i])) > limit
+	for p.sets = 0; len(rest) > 0; p.sets++ {
+		set := []*stream{rest[0]}
+		rest = rest[1:]
+		for at := 0; at < len(set); at++ {
+			set[at].set = p.sets
+			rest = slices.DeleteFunc(rest, func(st *stream) bool {
+				joins := !p.apart(set[at], st)
+				if joins {
+					set = append(set, st)
+				}
+				return joins
 			})
-		})
-		if at < 0 {
-			at, members = len(members), append(members, nil)
 		}
-		members[at] = append(members[at], i)
-		sets[i] = at
 	}
-	return sets
+}
+
+// apart reports whether two streams may not be in one group. The paper divides models into
+// affinity sets beforehand, to make its program smaller (section 4, constraint e). That rules
+// out groups that keep the limit, so that devices are overloaded needlessly.
+func (p *herd) apart(a, b *stream) bool {
+	if a.service == b.service || !atMost(a.memory+b.memory, p.memory) {
+		return true
+	}
+	i, j := &p.services[a.service], &p.services[b.service]
+	return p.affinity > 0 && max(affinity(i, j), affinity(j, i)) > p.affinity
 }
 
 // affinity returns A(i, j) of Shepherd, section 5.2: close to 1 where the times of
 // batches are alike.
-func affinity(i, j Service) float64 {
+func affinity(i, j *Service) float64 {
 	a := (i.Alpha + i.Beta) / j.Alpha
 	if d := j.Alpha + j.Beta - i.Beta; d > 0 {
 		a = min(a, max(i.Alpha/d, i.Alpha/j.Alpha))
@@ -157,13 +167,13 @@ func (p *herd) need(peak, load, tolerance float64) int {
 
 // takes reports whether a stream may be in a group, but for devices.
 func (p *herd) takes(g *servingGroup, st *stream) bool {
-	return (g.set == st.set || len(g.members) == 0) && atMost(g.memory+st.memory, p.memory) &&
-		(st.parts == 1 || !slices.ContainsFunc(g.members, func(i int) bool { return p.streams[i].service == st.service }))
+	return atMost(g.memory+st.memory, p.memory) && (p.affinity == 0 && st.parts == 1 ||
+		!slices.ContainsFunc(g.members, func(i int) bool { return p.apart(&p.streams[i], st) }))
 }
 
 func (g *servingGroup) take(i int, st *stream) {
 	g.members = append(g.members, i)
-	g.set, g.peak = st.set, max(g.peak, st.load)
+	g.peak = max(g.peak, st.load)
 	g.load, g.memory = g.load+st.load, g.memory+st.memory
 }
 
@@ -289,16 +299,16 @@ func (p *herd) exchange(groups []servingGroup, aim float64) bool {
 // regroup returns a group without some members and with others, nil if they do not fit.
 func (p *herd) regroup(g *servingGroup, without, with []int) *servingGroup {
 	other := &servingGroup{members: make([]int, 0, len(g.members)+1)}
-	for _, list := range [][]int{g.members, with} {
-		for _, i := range list {
-			if slices.Contains(without, i) {
-				continue
-			}
-			if !p.takes(other, &p.streams[i]) {
-				return nil
-			}
+	for _, i := range g.members {
+		if !slices.Contains(without, i) {
 			other.take(i, &p.streams[i])
 		}
+	}
+	for _, i := range with {
+		if !p.takes(other, &p.streams[i]) {
+			return nil
+		}
+		other.take(i, &p.streams[i])
 	}
 	return other
 }
@@ -381,28 +391,25 @@ func (p *herd) reachable(most float64) (best float64) {
 	return best
 }
 
-// mayReach reports whether there may be groups of a burst tolerance. The streams of an
-// affinity set with the largest loads need a number of groups, for their memory, their
-// loads or as parts of one service. So as many groups have a stream of the least of those
-// loads, or of a larger one.
+// mayReach reports whether there may be groups of a burst tolerance. The streams of a set
+// with the largest loads need a number of groups, for their memory, for their loads, or
+// because some of them are apart from each other. So as many groups have a stream of the
+// least of those loads, or of a larger one.
 func (p *herd) mayReach(aim float64) bool {
 	type prefix struct {
-		memory, load           float64
-		large, groups, devices int
-		parts                  map[int]int
+		memory, load    float64
+		apart           []*stream // from each other
+		groups, devices int
 	}
 	sets := make([]prefix, p.sets)
-	for _, st := range p.streams {
+	for i := range p.streams {
+		st := &p.streams[i]
 		s := &sets[st.set]
-		if s.parts == nil {
-			s.parts = map[int]int{}
-		}
 		s.memory, s.load = s.memory+st.memory, s.load+st.load
-		s.parts[st.service]++
-		if !atMost(2*st.memory, p.memory) {
-			s.large++
+		if !slices.ContainsFunc(s.apart, func(other *stream) bool { return !p.apart(st, other) }) {
+			s.apart = append(s.apart, st)
 		}
-		groups := max(whole(part(s.memory, p.memory)), whole(s.load/(p.load*float64(p.limit))), s.large, s.parts[st.service], 1)
+		groups := max(whole(part(s.memory, p.memory)), whole(s.load/(p.load*float64(p.limit))), len(s.apart))
 		for ; s.groups < groups; s.groups++ {
 			s.devices += p.need(st.load, 0, aim)
 		}
@@ -476,34 +483,32 @@ func (p *herd) program(aim float64, columns int) (m *program, inGroup []int) {
 		inGroup = append(inGroup, m.add(binary, min(i+1, columns)))
 	}
 	size := m.add(variable{high: float64(p.limit), integer: true}, columns)
-	ofSet := m.add(binary, columns*p.sets)
+	cliques := p.cliques()
 	var all []term
 	for j := range columns {
 		all = append(all, term{size + j, 1})
 		load, memory := []term{{size + j, -p.load}}, []term{}
-		parts := map[int][]term{}
-		var before, sets []term // of streams before i in the group before
+		var before []term // of streams before i in the group before
 		for i := j; i < len(p.streams); i++ {
 			st, x := p.streams[i], inGroup[i]+j
 			load, memory = append(load, term{x, st.load}), append(memory, term{x, part(st.memory, p.memory)})
 			m.require(0, infinite, term{size + j, 1}, term{x, -float64(p.need(st.load, 0, aim))})
-			m.require(0, infinite, term{ofSet + j*p.sets + st.set, 1}, term{x, -1})
-			parts[st.service] = append(parts[st.service], term{x, 1})
 			if j > 0 {
 				before = append(before, term{inGroup[i-1] + j - 1, 1})
 				m.require(0, infinite, append(slices.Clone(before), term{x, -1})...)
 			}
 		}
-		for c := range p.sets {
-			sets = append(sets, term{ofSet + j*p.sets + c, 1})
-		}
 		m.require(-infinite, 0, load...)
 		m.require(-infinite, 1, memory...)
-		m.require(-infinite, 1, sets...)
-		for _, st := range p.streams {
-			if len(parts[st.service]) > 1 {
-				m.require(-infinite, 1, parts[st.service]...)
-				delete(parts, st.service)
+		for _, clique := range cliques {
+			var one []term
+			for _, i := range clique {
+				if i >= j {
+					one = append(one, term{inGroup[i] + j, 1})
+				}
+			}
+			if len(one) > 1 {
+				m.require(-infinite, 1, one...)
 			}
 		}
 	}
@@ -516,6 +521,35 @@ func (p *herd) program(aim float64, columns int) (m *program, inGroup []int) {
 		m.require(1, 1, once...)
 	}
 	return m, inGroup
+}
+
+// cliques returns lists of streams that are all apart from each other, so that at most one
+// of a list is in a group. Every two streams that are apart share a list.
+func (p *herd) cliques() (cliques [][]int) {
+	covered := make([][]bool, len(p.streams)) // pairs that share a list
+	for i := range covered {
+		covered[i] = make([]bool, len(p.streams))
+	}
+	for i := range p.streams {
+		for k := range i {
+			if covered[k][i] || !p.apart(&p.streams[k], &p.streams[i]) {
+				continue
+			}
+			clique := []int{k, i}
+			for l := range p.streams {
+				if !slices.Contains(clique, l) && !slices.ContainsFunc(clique, func(c int) bool { return !p.apart(&p.streams[c], &p.streams[l]) }) {
+					clique = append(clique, l)
+				}
+			}
+			for _, a := range clique {
+				for _, b := range clique {
+					covered[a][b] = true
+				}
+			}
+			cliques = append(cliques, clique)
+		}
+	}
+	return cliques
 }
 
 // decode returns the groups of a solution with as many devices as they can have, nil if

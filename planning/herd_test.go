@@ -1,6 +1,7 @@
 package planning
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -9,33 +10,35 @@ import (
 )
 
 // bestHerd returns the largest least burst tolerance of all ways to form groups: it shares
-// no code with the search but the model-streams.
-func bestHerd(p *herd) float64 {
+// no code with the search but the model-streams and the affinity of two services.
+func bestHerd(h Herd, services []Service, p *herd) float64 {
 	best := math.Inf(-1)
 	used := func(of []int) int { return 1 + slices.Max(append(of[:len(of):len(of)], -1)) }
 	everyWay(len(p.streams), func(before []int) int { return min(used(before)+1, p.groups) }, func(of []int) {
-		best = max(best, valueOf(p, of, used(of)))
+		best = max(best, valueOf(h, services, p, of, used(of)))
 	})
 	return best
 }
 
 // valueOf returns the least burst tolerance of groups with the best sizes, -Inf if they
 // break a limit.
-func valueOf(p *herd, of []int, used int) float64 {
+func valueOf(h Herd, services []Service, p *herd, of []int, used int) float64 {
 	size, peak := make([]int, used), make([]float64, used)
 	left := p.devices
 	for j := range used {
 		load, memory := 0.0, 0.0
-		services := map[int]bool{}
-		set := -1
+		var members []int
 		for i, st := range p.streams {
 			if of[i] != j {
 				continue
 			}
-			if services[st.service] || set >= 0 && set != st.set {
-				return math.Inf(-1)
+			for _, m := range members {
+				a, b := &services[m], &services[st.service]
+				if m == st.service || h.Affinity > 0 && max(affinity(a, b), affinity(b, a)) > h.Affinity {
+					return math.Inf(-1)
+				}
 			}
-			services[st.service], set = true, st.set
+			members = append(members, st.service)
 			load, memory = load+st.load, memory+st.memory
 			peak[j] = max(peak[j], st.load)
 		}
@@ -105,7 +108,7 @@ func checkHerd(t *testing.T, h Herd, services []Service, devices []Device, plan 
 			load[g] += s.Load / float64(len(in))
 			least = min(least, float64(size[g])/(s.Load/float64(len(in))))
 			for _, other := range plan.Services[:i] {
-				if h.Affinity > 0 && slices.Contains(other.Devices, s.Devices[0]) && max(affinity(s, other), affinity(other, s)) > h.Affinity {
+				if h.Affinity > 0 && slices.Contains(other.Devices, s.Devices[0]) && max(affinity(&s, &other), affinity(&other, &s)) > h.Affinity {
 					t.Errorf("%s and %s are in one group, with an affinity above %v", s.Name, other.Name, h.Affinity)
 				}
 			}
@@ -154,8 +157,52 @@ func herdTrial(t *testing.T, seed uint64) trial {
 	return trial{
 		find:  func(how Search) (*Placement, error) { return h.Plan(ctx(), services, devices, how) },
 		check: func(plan *Placement) { checkHerd(t, h, services, devices, plan) },
-		exact: func() float64 { return bestHerd(overloaded(h, services, devices)) },
+		exact: func() float64 { return bestHerd(h, services, overloaded(h, services, devices)) },
 	}
+}
+
+// TestHerdWithAffinity compares plans with a limit of affinity with the best of all ways to
+// form groups: whichever models are in one group, each two of them need only have a small
+// affinity. No device is overloaded where none need be.
+func TestHerdWithAffinity(t *testing.T) {
+	const instances, streams, least = 200, 9, 0.97
+	checked, sum, worst := 0, 0.0, 1.0
+	for seed := uint64(0); checked < instances; seed++ {
+		if seed == 10*instances {
+			t.Fatalf("only %d instances need overload no device", checked)
+		}
+		h, services, devices := herdCase(seed)
+		r := rand.New(rand.NewPCG(seed, 3))
+		h.Affinity = 2 + 30*r.Float64()
+		for i := range services {
+			services[i].Load *= 1 + r.Float64() // so that few devices are left
+		}
+		p, _ := h.problem(services, devices)
+		if len(p.streams) > streams {
+			continue // too many to try all ways
+		}
+		best := bestHerd(h, services, p)
+		if best <= 0 {
+			continue // every grouping overloads a device, or there is none
+		}
+		checked++
+		plan, err := h.Plan(ctx(), services, devices, alone())
+		if err != nil {
+			t.Errorf("seed %d: %v, but there is one", seed, err)
+			worst = 0
+			continue
+		}
+		checkHerd(t, h, services, devices, plan)
+		ratio := plan.Objective / best
+		if ratio < least || plan.Bound < best*(1-1e-6) {
+			t.Errorf("seed %d: objective %v, bound %v, the best is %v", seed, plan.Objective, plan.Bound, best)
+		}
+		if busiest := slices.MaxFunc(plan.Devices, func(a, b Device) int { return cmp.Compare(a.Load, b.Load) }); busiest.Load > 1+1e-6 {
+			t.Errorf("seed %d: a device has %.3f times its load, and no device need have more than it bears", seed, busiest.Load)
+		}
+		sum, worst = sum+ratio, min(worst, ratio)
+	}
+	t.Logf("%d instances: objective over the best %.4f in the mean, %.4f at worst", checked, sum/float64(checked), worst)
 }
 
 func ExampleHerd() {
