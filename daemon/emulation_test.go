@@ -260,8 +260,8 @@ func TestEmulatedLoad(t *testing.T) {
 	d.replays()
 }
 
-// replays fails the test unless the decision log reproduces.
-func (d *emulatedDaemon) replays() {
+// replays fails the test unless the decision log reproduces, and returns what it says.
+func (d *emulatedDaemon) replays() *journal.Report {
 	d.t.Helper()
 	log, err := os.ReadFile(filepath.Join(d.config.StateDir, journal.FileName))
 	if err != nil {
@@ -269,8 +269,9 @@ func (d *emulatedDaemon) replays() {
 	}
 	report, err := journal.Replay("log", bytes.NewReader(log), journal.ReplayOptions{})
 	if err != nil || !report.Reproduced || report.Rounds == 0 {
-		d.t.Errorf("replay: %v, %+v", err, report)
+		d.t.Fatalf("replay: %v, %+v", err, report)
 	}
+	return report
 }
 
 // Whatever says what runs a model says that nothing does.

@@ -66,7 +66,7 @@ func TestLateHostIsNoTimeOfTheDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := serveEmulatedBy(t, emulatedConfig(t, func(c *config.Config) {
-		c.Predictor.File = path
+		c.Predictor.File, c.Decisions.Log = path, true
 		for i := range c.Services {
 			c.Services[i].MaxBatch = 1
 		}
@@ -114,6 +114,12 @@ func TestLateHostIsNoTimeOfTheDevice(t *testing.T) {
 	for _, r := range d.backend.Timeline().Read(0, 256, nil).Rounds {
 		if on := r.Took - r.Late; r.End > 0 && (r.Late < late || on > 2*formulaOperators*formulaOperator) {
 			t.Fatalf("round %d took %v, of which the host was late %v", r.Number, r.Took, r.Late)
+		}
+	}
+	d.stop()
+	for _, e := range d.replays().Errors {
+		if e.P99 > 2 {
+			t.Errorf("the decision log: %d rounds of %d spans, p99 %.1f times the prediction", e.Rounds, e.Spans, e.P99)
 		}
 	}
 }

@@ -95,10 +95,11 @@ type Estimate struct {
 // Outcome is how a round went: what the executor measured, or a modelled device
 // made up, as the scheduler and its journal take it in.
 type Outcome struct {
-	Round  uint64
-	Device int           // of the pool, on which it ran
-	Took   time.Duration // from when the round was sent until its last span ended
-	Spans  []SpanOutcome // one for each span of the group, in any order
+	Round   uint64
+	Device  int           // of the pool, on which it ran
+	Took    time.Duration // from when the round was sent until its last span ended
+	Latency time.Duration // of its group, as predictions are of, 0 if nobody measured it
+	Spans   []SpanOutcome // one for each span of the group, in any order
 }
 
 // SpanOutcome is how one span of a round went.

@@ -155,7 +155,7 @@ func writeRoundLine(w io.Writer, r *journal.Report, round *journal.Round) {
 		ratio = fmt.Sprintf(" (%.2f)", q)
 	}
 	fmt.Fprintf(w, "%d at %v: %s: predicted %v, took %v%s\n", round.Number, round.At.Round(time.Microsecond),
-		spans(r, round.Group), micros(round.Predicted.Latency), micros(round.Outcome.Took), ratio)
+		spans(r, round.Group), micros(round.Predicted.Latency), micros(round.Latency()), ratio)
 }
 
 func writeRound(w io.Writer, r *journal.Report, round *journal.Round) {
@@ -234,7 +234,7 @@ func reason(r *journal.Report, round *journal.Round) string {
 }
 
 func writeMeasured(w io.Writer, r *journal.Report, round *journal.Round) {
-	fmt.Fprintf(w, "measured: %v", micros(round.Outcome.Took))
+	fmt.Fprintf(w, "measured: %v", micros(round.Latency()))
 	if ratio, ok := round.Ratio(); ok {
 		fmt.Fprintf(w, ", %.2f of what was predicted", ratio)
 	}

@@ -242,7 +242,7 @@ func (l *loop) finish(o executor.Outcome) {
 		return
 	}
 	l.ran = o
-	l.outcome.Round, l.outcome.Device, l.outcome.Took, l.outcome.Spans = o.Round, o.Device, o.Took, l.outcome.Spans[:0]
+	l.outcome = models.Outcome{Round: o.Round, Device: o.Device, Took: o.Took, Latency: o.Latency(), Spans: l.outcome.Spans[:0]}
 	for i := range o.Spans {
 		l.outcome.Spans = append(l.outcome.Spans, l.spanOutcome(d, &o.Spans[i]))
 	}

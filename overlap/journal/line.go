@@ -27,7 +27,7 @@ var layouts = map[event][]field{
 	eventNext:       recordFields("e t p? v?" + came),
 	chosen:          recordFields("e t p? v? c solo? limit? planned? round dev? predicted bound g" + came),
 	eventPlan:       recordFields("e t p? v?" + came),
-	eventFinish:     recordFields("e t round dev? took s p?" + came),
+	eventFinish:     recordFields("e t round dev? took latency? s p?" + came),
 	eventMoved:      recordFields("e t sv b dev? to? took as p?" + came),
 	eventCancel:     recordFields("e t id p?" + came),
 	eventDown:       recordFields("e t sv dev? p?" + came),

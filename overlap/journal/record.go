@@ -56,6 +56,7 @@ type record struct {
 	Fixed    int              `json:"fixed,omitempty"`
 	Defined  *models.Service  `json:"service,omitempty"`
 	Took     time.Duration    `json:"took,omitempty"`
+	Latency  time.Duration    `json:"latency,omitempty"`
 	Spans    []spanRecord     `json:"s,omitempty"`
 	Device   int              `json:"dev,omitempty"`
 	Batch    models.BatchID   `json:"b,omitempty"`
@@ -226,7 +227,7 @@ func (r *record) tellQuery(q *models.Query) {
 }
 
 func (r *record) tellOutcome(o *models.Outcome) {
-	r.Round, r.Device, r.Took = o.Round, o.Device, o.Took
+	r.Round, r.Device, r.Took, r.Latency = o.Round, o.Device, o.Took, o.Latency
 	for i := range o.Spans {
 		s := &o.Spans[i]
 		r.Spans = append(r.Spans, spanRecord{s.Span.Batch, s.Status.String(), s.Reached, s.Took})
@@ -317,7 +318,7 @@ func (r *record) query() models.Query {
 
 // outcome returns how a round went.
 func (r *record) outcome() models.Outcome {
-	o := models.Outcome{Round: r.Round, Device: r.Device, Took: r.Took}
+	o := models.Outcome{Round: r.Round, Device: r.Device, Took: r.Took, Latency: r.Latency}
 	for _, s := range r.Spans {
 		status, _ := statusNamed(s.Status)
 		o.Spans = append(o.Spans, models.SpanOutcome{Span: models.Span{Batch: s.Batch}, Status: status, Reached: s.To, Took: s.Took})

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -131,7 +132,7 @@ func (r *Report) round(round *Round) {
 		return
 	}
 	e.ratios = append(e.ratios, ratio)
-	if round.Outcome.Took > round.Predicted.Bound {
+	if round.Latency() > round.Predicted.Bound {
 		e.over++
 	}
 }
@@ -201,12 +202,16 @@ func newRound(r *record, dropped []overlap.Answer, decision time.Duration) *Roun
 	return round
 }
 
+// Latency returns how long the group took, as predictions are of: on an emulated device
+// without what the host was late. A log that does not say so has the time of the round.
+func (r *Round) Latency() time.Duration { return cmp.Or(r.Outcome.Latency, r.Outcome.Took) }
+
 // Ratio returns measured/predicted, and false if there is none: then nothing was
 // predicted, or not every span ran to its end.
 func (r *Round) Ratio() (float64, bool) {
 	broken := slices.ContainsFunc(r.Outcome.Spans, func(s models.SpanOutcome) bool { return s.Status != models.SpanDone })
-	if r.Predicted.Latency <= 0 || r.Outcome.Took <= 0 || broken || len(r.Outcome.Spans) != len(r.Group.Spans) {
+	if r.Predicted.Latency <= 0 || r.Latency() <= 0 || broken || len(r.Outcome.Spans) != len(r.Group.Spans) {
 		return 0, false
 	}
-	return float64(r.Outcome.Took) / float64(r.Predicted.Latency), true
+	return float64(r.Latency()) / float64(r.Predicted.Latency), true
 }
