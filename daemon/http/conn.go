@@ -180,10 +180,11 @@ const watchEvents = 64
 // Tokens are never used twice: an event of a connection that is closed finds
 // nothing, even if its descriptor belongs to another by then.
 type watch struct {
-	fd    int
-	epoll *os.File // owns fd
-	done  chan struct{}
-	end   atomic.Pointer[time.Time] // when a request must have come; nil until the endpoint stops
+	fd      int
+	epoll   *os.File // owns fd
+	done    chan struct{}
+	lasting bool                      // the listening socket outlives the endpoint
+	end     atomic.Pointer[time.Time] // when a request must have come; nil until the endpoint stops
 
 	mu struct {
 		sync.Mutex
@@ -192,7 +193,7 @@ type watch struct {
 	}
 }
 
-func newWatch() (*watch, error) {
+func newWatch(lasting bool) (*watch, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err == nil {
 		err = unix.SetNonblock(fd, true) // so that the runtime waits for it
@@ -200,7 +201,7 @@ func newWatch() (*watch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watching connections: %w", err)
 	}
-	w := &watch{fd: fd, epoll: os.NewFile(uintptr(fd), "epoll"), done: make(chan struct{})}
+	w := &watch{fd: fd, epoll: os.NewFile(uintptr(fd), "epoll"), lasting: lasting, done: make(chan struct{})}
 	w.mu.conns = make(map[uint64]*conn)
 	go w.run()
 	return w, nil
@@ -217,7 +218,7 @@ func (w *watch) add(c *conn) error {
 		return err
 	}
 	w.mu.Lock()
-	if w.stopping() {
+	if w.stopping() && !w.lasting {
 		w.mu.Unlock()
 		return errors.New("watching a connection: the endpoint is stopping")
 	}
@@ -238,22 +239,50 @@ func (w *watch) remove(c *conn) {
 	w.mu.Unlock()
 }
 
-// unsentTime is how long a request that is half sent when the endpoint stops may
-// still take to come.
-const unsentTime = time.Second
+const (
+	// unsentTime is how long a request that is half sent when the endpoint stops may
+	// still take to come.
+	unsentTime = time.Second
+
+	// settleLook is how often settle looks whether connections are left.
+	settleLook = 10 * time.Millisecond
+)
 
 // stopping reports whether the endpoint stops.
 func (w *watch) stopping() bool { return w.end.Load() != nil }
 
 // stop takes in no further connection, closes those whose clients have not said
-// anything, and gives the others a moment to send what they have begun to.
+// anything, and gives the others a moment to send what they have begun to. If the listening
+// socket outlives the endpoint, it closes none: all have that moment, also those that were
+// accepted but not added yet.
 func (w *watch) stop() {
 	end := time.Now().Add(unsentTime)
 	w.end.Store(&end)
 	w.close(func(c *conn) bool {
 		// Nobody reads while a query is answered, so that the time is over for none.
-		return !c.spoken.Load() || c.SetReadDeadline(end) != nil
+		return !w.lasting && !c.spoken.Load() || c.SetReadDeadline(end) != nil
 	})
+}
+
+// settle waits until no connection is left, for at most the time that stop gave them.
+func (w *watch) settle(ctx context.Context) {
+	ctx, cancel := context.WithDeadline(ctx, *w.end.Load())
+	defer cancel()
+	tick := time.NewTicker(settleLook)
+	defer tick.Stop()
+	for w.open() > 0 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (w *watch) open() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.mu.conns)
 }
 
 // close closes some of the connections.

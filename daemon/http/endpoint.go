@@ -65,7 +65,7 @@ type Endpoint struct {
 
 // NewEndpoint returns an endpoint that listens nowhere yet.
 func NewEndpoint(l config.Limits, o Options) (*Endpoint, error) {
-	w, err := newWatch()
+	w, err := newWatch(o.Lasting)
 	if err != nil {
 		return nil, err
 	}
@@ -122,15 +122,30 @@ func (e *Endpoint) Serve(ln net.Listener) error {
 }
 
 // Shutdown stops accepting, waits until the requests that were accepted are
-// answered or ctx ends, and closes every connection. It is called once.
+// answered or ctx ends, and closes every connection. It is called once. If the listening
+// socket outlives the endpoint, its listener must be closed before; each connection then has
+// a moment in which one more request is answered.
 func (e *Endpoint) Shutdown(ctx context.Context) error {
 	e.watch.stop()
+	if e.watch.lasting {
+		e.watch.settle(ctx)
+	}
 	err := e.server.ShutdownWithContext(ctx)
+	if errors.Is(err, net.ErrClosed) {
+		err = nil
+	}
 	return errors.Join(err, e.watch.Close())
 }
 
-// Handle answers one request.
+// Handle answers one request, the last of its connection if the endpoint stops.
 func (e *Endpoint) Handle(ctx *fasthttp.RequestCtx) {
+	e.answer(ctx)
+	if e.watch.stopping() {
+		ctx.SetConnectionClose()
+	}
+}
+
+func (e *Endpoint) answer(ctx *fasthttp.RequestCtx) {
 	ctx.Response.Header.Set(headerTypeOptions, noSniff)
 	r, s, err := e.gate.decide(ctx)
 	if err != nil {

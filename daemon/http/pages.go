@@ -44,6 +44,10 @@ type Options struct {
 	// OpenMetrics is set.
 	Metrics     func() ([]byte, error)
 	OpenMetrics bool
+
+	// Lasting says that the listening socket outlives the endpoint: clients cannot know that
+	// it ends, so that Shutdown serves those that are connected before it closes anything.
+	Lasting bool
 }
 
 // pages answers every request but those to infer: what the protocol asks about

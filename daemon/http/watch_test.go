@@ -257,6 +257,42 @@ func TestShutdownClosesSilentConnections(t *testing.T) {
 	}
 }
 
+// Where the listening socket outlives the endpoint, a connection that was accepted is served
+// although the endpoint stops, and closed with the answer.
+func TestShutdownServesWhoIsConnected(t *testing.T) {
+	f := newFake(t)
+	e := endpointOf(t, f, testLimits(), func(o *Options) { o.Lasting = true })
+	ln, err := access.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- e.Serve(ln) }()
+	s := &server{fake: f, t: t, endpoint: e, addr: ln.Addr()}
+	silent, kept := s.dial(), s.dial()
+	kept.Write(rawRequest("GET", "/v2/health/live", nil, nil))
+	s.read(kept)
+	eventually(t, "the connections to be accepted", func() bool { return s.watched() == 2 })
+	ln.Close()
+	if err := <-served; err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	down := make(chan error, 1)
+	go func() { down <- e.Shutdown(context.Background()) }()
+	eventually(t, "the endpoint to stop", e.watch.stopping)
+	for what, c := range map[string]net.Conn{"a new connection": silent, "one that was used": kept} {
+		c.Write(rawRequest("POST", "/v2/models/simple/infer", nil, []byte(simple(""))))
+		if a := s.read(c); a.status != http.StatusOK {
+			t.Errorf("%s: %d %s", what, a.status, a.body)
+		}
+		closed(t, what, c)
+	}
+	if err := <-down; err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	s.settle()
+}
+
 // spoken returns how many connections have sent something.
 func (s *server) spoken() (n int) {
 	w := s.endpoint.watch

@@ -29,8 +29,13 @@ const (
 
 // listener bounds the number of connections. One over the limit is closed at
 // once, which its client sees as UNAVAILABLE.
+//
+// gRPC closes a connection that it has not begun to serve when it is told to stop. So Accept
+// does not report that the listener is closed before gRPC has begun with all: whoever closes
+// it, waits for Serve, and then stops gRPC, loses none.
 type listener struct {
 	net.Listener
+	fresh          sync.WaitGroup // the connections that gRPC has not begun with
 	places         *query.Places
 	memory, probes *query.Budget
 	writeTimeout   time.Duration
@@ -40,6 +45,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
+			l.fresh.Wait()
 			return nil, err
 		}
 		probe(c)
@@ -49,6 +55,8 @@ func (l *listener) Accept() (net.Conn, error) {
 				Conn: c, listener: l, place: place, open: open, end: end,
 				memory: place.Share(l.memory), probes: place.Share(l.probes),
 			}
+			l.fresh.Add(1)
+			taken.begin = sync.OnceFunc(l.fresh.Done)
 			place.Silent(func() { _ = taken.Close() })
 			return taken, nil
 		}
@@ -82,6 +90,7 @@ type conn struct {
 	memory, probes *query.Budget
 	calls          fruitless
 
+	begin func() // called once gRPC has begun with it, or it is closed
 	asked sync.Once
 	once  sync.Once
 	open  context.Context // until it is closed
@@ -90,6 +99,7 @@ type conn struct {
 
 func (c *conn) Close() error {
 	c.once.Do(func() {
+		c.begin()
 		c.place.Leave()
 		c.end()
 	})
@@ -109,11 +119,12 @@ type link struct {
 
 // ServerHandshake agrees with a client.
 func (l linking) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	of := c.(*conn)
+	of.begin()
 	secure, info, err := l.TransportCredentials.ServerHandshake(c)
 	if err != nil {
 		return secure, info, err
 	}
-	of := c.(*conn)
 	return newFraming(secure, &of.calls), link{info, of}, nil
 }
 
