@@ -12,11 +12,9 @@ import (
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
-	"github.com/overlapd/overlapd/daemon/http"
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
-	"github.com/overlapd/overlapd/daemon/rpc"
 	"github.com/overlapd/overlapd/executor"
 )
 
@@ -36,19 +34,16 @@ type Daemon struct {
 	config config.Config
 	gpus   []*gpu.GPU
 
-	tracer   *otlp.Tracer // nil for none
-	endpoint *http.Endpoint
-	listener net.Listener
-	rpc      *rpc.Server // nil where gRPC is off, with its listener
-	remote   net.Listener
-	access   *access.Access
+	tracer *otlp.Tracer // nil for none
+	front  front
+	access *access.Access
 
 	configured sync.Mutex // guards config once the daemon runs
 	reloading  sync.Mutex // held by the reload that is on its way
 
 	failed  chan error         // why it ends by itself, of which only the first counts
 	die     context.CancelFunc // ends what runs besides serving
-	running sync.WaitGroup     // the scheduler, the listener and what they start; close waits for them
+	running sync.WaitGroup     // the scheduler and what it starts; close waits for them
 	keeping sync.WaitGroup     // the keeper, which ends last
 }
 
@@ -93,13 +88,8 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 		if err = d.openAccess(); err != nil {
 			return d, err
 		}
-		if d.listener, err = access.Listen(c.Listen); err != nil {
+		if err = d.front.listen(&c, &o); err != nil {
 			return d, err
-		}
-		if c.GRPCListen != "" {
-			if d.remote, err = access.Listen(c.GRPCListen); err != nil {
-				return d, err
-			}
 		}
 	}
 	d.keeper = loop.NewKeeper(d.state.datasets, d.log)
@@ -121,14 +111,14 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 }
 
 // Addr returns the address that the endpoint listens on.
-func (d *Daemon) Addr() net.Addr { return d.listener.Addr() }
+func (d *Daemon) Addr() net.Addr { return d.front.listener.Addr() }
 
 // GRPCAddr returns the address of gRPC, or nil if it is off.
 func (d *Daemon) GRPCAddr() net.Addr {
-	if d.remote == nil {
+	if d.front.remote == nil {
 		return nil
 	}
-	return d.remote.Addr()
+	return d.front.remote.Addr()
 }
 
 // Ready reports what /v2/health/ready does.
@@ -159,14 +149,16 @@ func (d *Daemon) Run(ctx, hurry context.Context) error {
 	if err := d.start(); err != nil {
 		return errors.Join(err, d.close())
 	}
-	served := make(chan error, 2)
-	d.goroutines.Go(func() { served <- d.endpoint.Serve(d.listener) })
-	if d.rpc != nil {
-		d.goroutines.Go(func() { served <- d.rpc.Serve(d.remote) })
-		d.log.Info().Stringer("address", d.GRPCAddr()).Msg("listening for gRPC")
-	}
-	d.log.Info().Stringer("address", d.Addr()).Str("policy", d.config.Policy).Int("services", len(d.config.Services)).Msg("listening")
-	err := d.wait(ctx, served)
+	opening, opened := context.WithCancel(ctx)
+	defer opened()
+	d.front.open(func() bool { return d.awaitServices(opening) }, func() {
+		if d.front.remote != nil {
+			d.log.Info().Stringer("address", d.GRPCAddr()).Msg("listening for gRPC")
+		}
+		d.log.Info().Stringer("address", d.Addr()).Str("policy", d.config.Policy).Int("services", len(d.config.Services)).Msg("listening")
+	})
+	err := d.wait(ctx, d.front.served)
+	opened()
 
 	d.log.Info().Dur("at_most", d.Config().DrainTimeout).Msg("stopping: answering what was accepted")
 	late := d.shutdown(hurry)
@@ -180,27 +172,32 @@ func (d *Daemon) Run(ctx, hurry context.Context) error {
 // shutdown answers what was accepted, for at most the drain timeout, and
 // refuses the rest. It returns an error if somebody was left without an
 // answer.
+//
+// Where a listening socket outlives the daemon, clients do not know that it stops. So nothing
+// is refused while there is time: no connection is accepted any more, and those that were are
+// closed with an answer, or asked to connect again (GOAWAY).
 func (d *Daemon) shutdown(hurry context.Context) error {
 	drain := d.Config().DrainTimeout
 	limit, cancel := context.WithTimeout(hurry, drain)
 	defer cancel()
 	last, cancel := context.WithTimeout(hurry, drain+refuseTime)
 	defer cancel()
-	d.backend.Drain()
-	defer context.AfterFunc(limit, d.backend.GiveUp)()
-	merr := d.backend.StopMeasuring(last)
-	var remote error
-	var both sync.WaitGroup // so that both protocols stop at once
-	if d.rpc != nil {
-		both.Go(func() { remote = d.rpc.Shutdown(last) })
+	var closed error
+	if d.front.lasting {
+		closed = d.front.close()
+	} else {
+		d.backend.Drain()
 	}
-	err := d.endpoint.Shutdown(last)
-	both.Wait()
-	err = errors.Join(err, remote)
+	defer context.AfterFunc(limit, func() {
+		d.backend.Drain()
+		d.backend.GiveUp()
+	})()
+	merr := d.backend.StopMeasuring(last)
+	err := d.front.shutdown(last)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		d.log.Warn().Err(err).Msg("not every request was answered in time")
 	}
-	return errors.Join(err, merr)
+	return errors.Join(err, merr, closed)
 }
 
 // wait waits for the end of ctx or of the listener, or for a model that is no good, and
@@ -233,14 +230,7 @@ func (d *Daemon) close() error {
 	if d.backend != nil {
 		errs = append(errs, d.backend.Close())
 	}
-	for _, l := range []net.Listener{d.listener, d.remote} {
-		if l == nil {
-			continue
-		}
-		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
-			errs = append(errs, err)
-		}
-	}
+	errs = append(errs, d.front.close())
 	d.goroutines.Wait()
 	if d.decisions != nil {
 		errs = append(errs, d.decisions.Close())

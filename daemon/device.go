@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -395,6 +396,10 @@ type Options struct {
 	Cores   int          // threads of a service that sets none
 	Fit     loop.FitFunc // nil if no predictor is to be fitted
 	Offline bool         // for Measure: there is no endpoint
+
+	// Listener and GRPCListener are sockets that whoever started the daemon has opened and
+	// keeps open. The daemon opens those that are nil.
+	Listener, GRPCListener net.Listener
 
 	// Processors is how many processors the daemon may use where its workers are processes
 	// without a GPU; it uses as few of them as suffice. 0 leaves that to the Go runtime.

@@ -53,15 +53,16 @@ func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 	}
 	h := http.Options{
 		Queries: q, Access: d.access, Status: d.status, Timeline: d.backend.Timeline(), OpenMetrics: !c.Access.Metrics,
+		Lasting: d.front.lasting,
 	}
 	if c.Metrics {
 		h.Metrics = d.newExporter(o.Version)
 	}
-	if d.endpoint, err = http.NewEndpoint(c.Limits, h); err != nil {
+	if d.front.endpoint, err = http.NewEndpoint(c.Limits, h); err != nil {
 		return err
 	}
-	if d.remote != nil {
-		d.rpc = rpc.New(q, c.Limits, d.access)
+	if d.front.remote != nil {
+		d.front.rpc = rpc.New(q, c.Limits, d.access)
 	}
 	return nil
 }

@@ -31,6 +31,10 @@ const (
 	// workers end and the state file is closed.
 	stopSlack = 15 * time.Second
 
+	// queueTime is how long connections may wait for services that still load once another
+	// one is ready, which must not wait for them.
+	queueTime = 10 * time.Second
+
 	// watchdogShare is how many signs of life are given in the time in which
 	// the manager wants one, so that one may be late.
 	watchdogShare = 3
@@ -86,6 +90,30 @@ func (d *Daemon) Report(stopping, ended context.Context, m Manager) {
 				return
 			}
 			last = true // a daemon that stops at once must tell that it does
+		}
+	}
+}
+
+// awaitServices waits until no service loads any more, or the first that is ready has waited
+// for queueTime. It returns false if ctx ends before.
+func (d *Daemon) awaitServices(ctx context.Context) bool {
+	tick := time.NewTicker(loadingReport)
+	defer tick.Stop()
+	var enough <-chan time.Time
+	for {
+		s := d.standing()
+		if s.loading() == 0 {
+			return true
+		}
+		if s.ready > 0 && enough == nil {
+			enough = time.After(queueTime)
+		}
+		select {
+		case <-tick.C:
+		case <-enough:
+			return true
+		case <-ctx.Done():
+			return false
 		}
 	}
 }

@@ -69,12 +69,15 @@ func (p *process) inferURL(service string) string {
 }
 
 // infer sends a query as JSON.
-func (p *process) infer(service string, q query) answer {
+func (p *process) infer(service string, q query) answer { return p.inferBy(client, service, q) }
+
+// inferBy is infer with a client of one's own.
+func (p *process) inferBy(c *http.Client, service string, q query) answer {
 	body, err := json.Marshal(q)
 	if err != nil {
 		return answer{Err: err}
 	}
-	return p.post(service, body, len(body))
+	return p.post(c, service, body, len(body))
 }
 
 // inferBinary sends a query with its data, and asks for outputs, in binary.
@@ -83,7 +86,7 @@ func (p *process) inferBinary(service string, q query) answer {
 	if err != nil {
 		return answer{Err: err}
 	}
-	return p.post(service, body, head)
+	return p.post(client, service, body, head)
 }
 
 // binary returns a request with its data, and asking for outputs, in binary,
@@ -112,7 +115,7 @@ func (t *tensor) bytes() (data []byte) {
 	return data
 }
 
-func (p *process) post(service string, body []byte, head int) answer {
+func (p *process) post(c *http.Client, service string, body []byte, head int) answer {
 	request, err := http.NewRequest("POST", p.inferURL(service), bytes.NewReader(body))
 	if err != nil {
 		return answer{Err: err}
@@ -120,7 +123,7 @@ func (p *process) post(service string, body []byte, head int) answer {
 	if head < len(body) {
 		request.Header.Set("Inference-Header-Content-Length", strconv.Itoa(head))
 	}
-	response, err := client.Do(request)
+	response, err := c.Do(request)
 	if err != nil {
 		return answer{Err: err}
 	}

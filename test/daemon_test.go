@@ -37,6 +37,7 @@ type config struct {
 	worker   string // lines of [worker]
 	tables   string // further tables
 	services []service
+	sockets  []socket // that it inherits
 }
 
 type service struct {
@@ -135,6 +136,9 @@ func launch(t testing.TB, c config) *process {
 	p := &process{t: t, config: c, run: run, path: path, exited: make(chan struct{})}
 	p.mu.grown = make(chan struct{})
 	p.cmd = command("serve", "--config", path)
+	if len(c.sockets) > 0 {
+		p.cmd = passing(c.sockets, p.cmd)
+	}
 	p.cmd.Env = append(p.cmd.Env, marker+"="+run)
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -7,19 +7,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/cmd/overlapd/cutcost"
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/report"
@@ -43,6 +47,9 @@ long as loading does at a start. Models of the zoo are known to be good.
 
 Policy files (selection) are read and compared with the device, the models and the
 threads here, as the daemon does before it follows one.
+
+Sockets that a service manager passes (LISTEN_FDS) are compared with the addresses of the
+configuration, as the daemon does before it takes them.
 
 Where the configuration may use an NVIDIA GPU, that is driver, versions and
 libraries, permissions, MPS and MIG, with what to do about each fault. A small
@@ -78,8 +85,12 @@ model is run on the GPU, in a process of its own.`,
 			if err != nil {
 				return err
 			}
+			given, err := access.Inherit(activation.Files(true), &c)
+			if err != nil {
+				return err
+			}
 			found, err := lookAtHost(cmd.Context(), c)
-			found.Exposed, found.Notes = exposed, c.Devices.Idle(c.Services)
+			found.Exposed, found.Notes = exposed, slices.Concat(socketNotes(given.Each), c.Devices.Idle(c.Services))
 			for i, d := range c.Devices {
 				found.Pool = append(found.Pool, poolDevice{d.Name, d.Kind, c.Devices.ServicesOn(i, c.Services)})
 			}
@@ -102,6 +113,17 @@ model is run on the GPU, in a process of its own.`,
 	cmd.Flags().BoolVar(&embedded, "embedded", false, "check the built-in configuration")
 	cmd.Flags().StringVar(&on, "on", "", "the device to check it for, as serve has it")
 	return cmd
+}
+
+// socketNotes says which sockets a daemon would not open itself, and what that means for a restart.
+func socketNotes(each func(func(name string, ln net.Listener))) (list []string) {
+	each(func(name string, ln net.Listener) {
+		list = append(list, fmt.Sprintf("socket %s (%s) is inherited: connections wait while the daemon restarts", name, ln.Addr()))
+	})
+	if len(list) == 0 {
+		list = []string{"no socket is inherited here: connections are refused while a daemon restarts, unless systemd holds its sockets (overlapd@.socket, docs/install.md)"}
+	}
+	return list
 }
 
 // modelFile returns the file of a model that need not be built first.

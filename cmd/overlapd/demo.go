@@ -381,10 +381,10 @@ func (o *demo) config(dir string) (config.Config, error) {
 // open opens the daemon, on any port if nobody has asked for one and the usual one is
 // taken.
 func (o *demo) open(c config.Config, log zerolog.Logger) (*daemon.Daemon, error) {
-	d, err := newDaemon(c, log, false)
+	d, err := newDaemon(c, daemonOptions(log))
 	if errors.Is(err, unix.EADDRINUSE) && o.listen == "" {
 		c.Listen = "127.0.0.1:0"
-		d, err = newDaemon(c, log, false)
+		d, err = newDaemon(c, daemonOptions(log))
 	}
 	return d, err
 }

@@ -508,7 +508,9 @@ func (o *profileOptions) run(cmd *cobra.Command) error {
 	ctx, stop := interruptible(cmd)
 	defer stop()
 	log := newLogger(c, os.Stderr).Level(zerolog.WarnLevel)
-	d, err := newDaemon(c, log, true)
+	options := daemonOptions(log)
+	options.Offline = true
+	d, err := newDaemon(c, options)
 	if err != nil {
 		return err
 	}

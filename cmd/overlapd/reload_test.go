@@ -29,7 +29,7 @@ func administered(t *testing.T, f *fakeRunning, read func() (config.Config, erro
 	r := newListening(read)
 	r.follow(f)
 	reloads := admin.NewReloads(t.Context(), r)
-	release, err := administer(&c, reloads, zerolog.Nop())
+	release, err := administer(&c, nil, reloads, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,17 +133,17 @@ func TestAdministerWithoutASocket(t *testing.T) {
 	t.Setenv("RUNTIME_DIRECTORY", "")
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	var log bytes.Buffer
-	release, err := administer(&c, nil, zerolog.New(&log))
+	release, err := administer(&c, nil, nil, zerolog.New(&log))
 	if err != nil || !strings.Contains(log.String(), "there is no admin socket") {
 		t.Errorf("auto: %v, %s", err, &log)
 	}
 	release()
 	c.Admin.Socket = "/dev/null/nowhere/a.sock"
-	if _, err := administer(&c, nil, zerolog.Nop()); err == nil {
+	if _, err := administer(&c, nil, nil, zerolog.Nop()); err == nil {
 		t.Error("one that was chosen is missing")
 	}
 	c.Admin.Socket = "off"
-	if release, err := administer(&c, nil, zerolog.Nop()); err != nil {
+	if release, err := administer(&c, nil, nil, zerolog.Nop()); err != nil {
 		t.Error(err)
 	} else {
 		release()

@@ -17,6 +17,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/activation"
 	sd "github.com/coreos/go-systemd/v22/daemon"
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -24,6 +25,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/overlapd/overlapd/daemon"
+	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/admin"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/config/triton"
@@ -47,7 +49,11 @@ they would on the device of a profile.
 
 SIGTERM and SIGINT stop accepting and answer what was accepted; a second one
 quits at once. SIGHUP reads the configuration file again, as overlapd reload
-does, and the log says what became of it.`,
+does, and the log says what became of it.
+
+Sockets that a service manager passes (LISTEN_FDS) and names http, grpc or admin are
+taken instead of opening those addresses. Connections then wait while the daemon
+restarts.`,
 		Example: `  overlapd serve --embedded             two zoo models on the CPU
   overlapd serve --config /etc/overlapd/vision.toml
   overlapd serve --model-repository /srv/models    a repository of Triton`,
@@ -184,14 +190,23 @@ func serve(c config.Config, again func() (config.Config, error), followed string
 	if err := notify(fmt.Sprintf("STATUS=opening the state and the models\nEXTEND_TIMEOUT_USEC=%d", opening.Microseconds())); err != nil {
 		log.Warn().Err(err).Msg("telling systemd")
 	}
+	given, err := access.Inherit(activation.Files(true), &c)
+	if err != nil {
+		return err
+	}
+	given.Each(func(name string, ln net.Listener) {
+		log.Info().Str("inherited", name).Stringer("address", ln.Addr()).Msg("taking a socket that whoever started the daemon holds open")
+	})
 	r := &reloader{read: again, tell: notify, log: log}
 	reloads := admin.NewReloads(ctx, r)
-	unadministered, err := administer(&c, reloads, log)
+	unadministered, err := administer(&c, given.Admin, reloads, log)
 	if err != nil {
 		return err
 	}
 	defer unadministered()
-	d, err := newDaemon(c, log, false)
+	o := daemonOptions(log)
+	o.Listener, o.GRPCListener = given.HTTP, given.GRPC
+	d, err := newDaemon(c, o)
 	if err != nil {
 		return err
 	}
@@ -217,11 +232,10 @@ func serve(c config.Config, again func() (config.Config, error), followed string
 }
 
 // newDaemon returns a daemon whose workers are processes of this binary.
-func newDaemon(c config.Config, log zerolog.Logger, offline bool) (*daemon.Daemon, error) {
+func newDaemon(c config.Config, o daemon.Options) (*daemon.Daemon, error) {
 	if err := daemon.CheckModels(&c); err != nil {
 		return nil, err
 	}
-	o := daemonOptions(log)
 	if !c.Emulated() {
 		lib, err := ort.Load() // so that its absence is known before any worker starts
 		if err != nil {
@@ -229,11 +243,10 @@ func newDaemon(c config.Config, log zerolog.Logger, offline bool) (*daemon.Daemo
 		}
 		o.Runtime = lib.Version()
 		if !lib.Pinned() {
-			log.Warn().Str("version", lib.Version()).Str("path", lib.Path()).
+			o.Log.Warn().Str("version", lib.Version()).Str("path", lib.Path()).
 				Msg("this is not the version of ONNX Runtime that overlapd is tested with")
 		}
 	}
-	o.Offline = offline
 	return daemon.New(c, o)
 }
 
@@ -658,12 +671,12 @@ func followFile(stopping context.Context, path string, read os.FileInfo, period 
 // administer opens the admin socket, if the configuration has one, and answers
 // there until released. A socket by default that cannot be opened does not keep the
 // daemon from serving; one that the configuration asks for does.
-func administer(c *config.Config, reloads *admin.Reloads, log zerolog.Logger) (release func(), err error) {
+func administer(c *config.Config, inherited net.Listener, reloads *admin.Reloads, log zerolog.Logger) (release func(), err error) {
 	path := c.AdminPath()
 	if path == "" {
 		return func() {}, nil
 	}
-	s, err := admin.Listen(path, c.Admin.Group, reloads, func(pid int, uid uint32) {
+	s, err := admin.Listen(path, c.Admin.Group, inherited, reloads, func(pid int, uid uint32) {
 		log.Warn().Uint32("uid", uid).Int("pid", pid).Msg("refused somebody at the admin socket who may not use it")
 	})
 	if err != nil && (c.AdminChosen() || c.Admin.Group != "") {

@@ -81,7 +81,7 @@ func (f *fakeDaemon) serve(t *testing.T, ask func(*net.UnixConn) (peer, error)) 
 	if ask == nil {
 		ask = credentials
 	}
-	s, err := Listen(path, "", f.Reloads, func(pid int, uid uint32) {
+	s, err := Listen(path, "", nil, f.Reloads, func(pid int, uid uint32) {
 		select {
 		case f.refused <- peer{PID: pid, UID: uid}:
 		default:

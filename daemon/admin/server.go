@@ -57,23 +57,20 @@ type server struct {
 	ended    chan struct{} // closed when nothing is accepted any more
 }
 
-// Listen makes the socket at path. The members of a group, given by its name or
+// Listen makes the socket at path, or takes the one that was inherited, whose file and its
+// mode belong to whoever opened it. The members of a group, given by its name or
 // number, may use it; "" is for none. Refused is called for each connection of
 // somebody who may not, and may be nil. Nothing is answered before Serve.
-func Listen(path, groupName string, reloads *Reloads, refused func(pid int, uid uint32)) (*server, error) {
+func Listen(path, groupName string, inherited net.Listener, reloads *Reloads, refused func(pid int, uid uint32)) (*server, error) {
 	group, err := findGroup(groupName)
 	if err != nil {
 		return nil, err
 	}
-	if len(path) > config.MaxSocketPath {
-		return nil, fmt.Errorf("admin_socket: %s: %w", path, errPathTooLong)
-	}
-	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
-		return nil, fmt.Errorf("admin_socket: %w", err)
-	}
-	ln, err := access.ListenUnix(path, group)
-	if err != nil {
-		return nil, fmt.Errorf("admin_socket (group %q of admin_group): %w", groupName, err)
+	ln := inherited
+	if ln == nil {
+		if ln, err = open(path, groupName, group); err != nil {
+			return nil, err
+		}
 	}
 	s := &server{reloads: reloads, refused: refused, ended: make(chan struct{}), listener: &listener{
 		Listener: ln, rule: rule{own: uint32(os.Geteuid()), group: group}, ask: credentials,
@@ -93,6 +90,21 @@ func Listen(path, groupName string, reloads *Reloads, refused func(pid int, uid 
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
 	}
 	return s, nil
+}
+
+// open makes the socket at path.
+func open(path, groupName string, group int) (net.Listener, error) {
+	if len(path) > config.MaxSocketPath {
+		return nil, fmt.Errorf("admin_socket: %s: %w", path, errPathTooLong)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
+		return nil, fmt.Errorf("admin_socket: %w", err)
+	}
+	ln, err := access.ListenUnix(path, group)
+	if err != nil {
+		return nil, fmt.Errorf("admin_socket (group %q of admin_group): %w", groupName, err)
+	}
+	return ln, nil
 }
 
 // Serve answers until Close.

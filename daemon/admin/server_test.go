@@ -257,7 +257,7 @@ func TestWhatIsNotThere(t *testing.T) {
 // The folder of the socket is made if there is none, for its owner alone.
 func TestFolderOfTheSocket(t *testing.T) {
 	dir := filepath.Join(filepath.Dir(socketPath(t)), "folder")
-	s, err := Listen(filepath.Join(dir, strings.Repeat("x", config.MaxSocketPath-len(dir)-1)), "", nil, nil)
+	s, err := Listen(filepath.Join(dir, strings.Repeat("x", config.MaxSocketPath-len(dir)-1)), "", nil, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,7 +272,7 @@ func TestListenRefuses(t *testing.T) {
 		"group": {socketPath(t), "no-such-group"},
 		"path":  {"/" + strings.Repeat("x", 200), ""},
 	} {
-		if _, err := Listen(at.path, at.group, nil, nil); err == nil {
+		if _, err := Listen(at.path, at.group, nil, nil, nil); err == nil {
 			t.Errorf("%s: made a socket", name)
 		} else if !strings.Contains(err.Error(), "admin_") {
 			t.Errorf("%s: no remedy: %v", name, err)
