@@ -63,7 +63,7 @@ func related(a, b string) bool {
 func unitFiles(t *testing.T) map[string][]directive {
 	t.Helper()
 	units := map[string][]directive{}
-	for _, name := range []string{"overlapd@.service", filepath.Join("overlapd@cpu.service.d", "cpu.conf"), "overlapd.target"} {
+	for _, name := range []string{"overlapd@.service", "overlapd@.socket", "overlapd-grpc@.socket", filepath.Join("overlapd@cpu.service.d", "cpu.conf"), "overlapd.target"} {
 		text, err := os.ReadFile(filepath.Join(unitDir, name))
 		if err != nil {
 			t.Fatal(err)
