@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	liblog "log"
 	"os"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/grpclog"
 	"pgregory.net/rapid"
 
 	"github.com/overlapd/overlapd/daemon/config"
@@ -157,5 +159,34 @@ func TestOutliveLog(t *testing.T) {
 	}
 	if !errors.Is(werr, unix.EPIPE) {
 		t.Errorf("got %v", werr)
+	}
+}
+
+// What net/http and gRPC write becomes lines of the log, and floods are cut short.
+func TestAdoptLines(t *testing.T) {
+	var out bytes.Buffer
+	release := adoptLines(zerolog.New(&out))
+	liblog.Printf("http: TLS handshake error from %s", "127.0.0.1")
+	grpclog.Error("something broke")
+	grpclog.Info("nothing of note")
+	const flood = 1 << 14
+	for range flood {
+		liblog.Print("http: superfluous")
+	}
+	release()
+	n := 0
+	for line := range strings.Lines(out.String()) {
+		n++
+		var e struct{ Level, Line string }
+		if err := json.Unmarshal([]byte(line), &e); err != nil || e.Level != "warn" || e.Line == "" {
+			t.Fatalf("%q: %v", line, err)
+		}
+	}
+	text := out.String()
+	if !strings.Contains(text, "TLS handshake error") || !strings.Contains(text, "something broke") || strings.Contains(text, "of note") || !strings.Contains(text, "were left out") {
+		t.Errorf("it begins with %.500s", text)
+	}
+	if n > flood/4 {
+		t.Errorf("%d lines of %d came through", n, flood)
 	}
 }

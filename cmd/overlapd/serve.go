@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	liblog "log"
 	"net"
 	"os"
 	"os/signal"
@@ -23,6 +24,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
+	"google.golang.org/grpc/grpclog"
 
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/access"
@@ -31,6 +33,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config/triton"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/statefile"
+	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments"
 	"github.com/overlapd/overlapd/segments/worker"
@@ -181,6 +184,7 @@ func readRepository(dir string, target time.Duration) (config.Config, []string, 
 func serve(c config.Config, again func() (config.Config, error), followed string, out io.Writer) error {
 	defer outliveLog()()
 	log := newLogger(c, out)
+	defer adoptLines(log)()
 	ctx, hurry, stop, release := stopSignals()
 	defer release()
 	hangups := make(chan os.Signal, 1) // the next one, also while the daemon is opened
@@ -317,6 +321,28 @@ func newLogger(c config.Config, out io.Writer) zerolog.Logger {
 		out = zerolog.ConsoleWriter{Out: out, TimeFormat: "15:04:05.000", NoColor: !term.IsTerminal(int(os.Stderr.Fd()))}
 	}
 	return zerolog.New(out).With().Timestamp().Logger()
+}
+
+// adoptLines makes lines of the log, at a limited rate, of what libraries write to standard
+// error in forms of their own: net/http by package log, and gRPC. It may be called once
+// gRPC is not in use.
+func adoptLines(log zerolog.Logger) (release func()) {
+	r, w := io.Pipe()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		child.Lines(r, func(line string) { log.Warn().Str("line", line).Msg("library output") })
+	}()
+	out, flags := liblog.Writer(), liblog.Flags()
+	liblog.SetOutput(w)
+	liblog.SetFlags(0) // the time is a field already
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, w))
+	return func() {
+		liblog.SetOutput(out)
+		liblog.SetFlags(flags)
+		_ = w.Close() // what gRPC still writes is lost
+		<-read
+	}
 }
 
 // reportState reports to systemd and, on a terminal, to people, until the daemon has ended.

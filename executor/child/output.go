@@ -60,6 +60,9 @@ func (t *tail) text() string {
 	return strings.ToValidUTF8(string(plain(data)), "?")
 }
 
+// Lines reads r to its end and passes its lines on, as those of a process.
+func Lines(r io.Reader, pass func(string)) { new(tail).listen(r, pass) }
+
 // listen reads r to its end, keeps the tail and passes lines on, at a limited rate,
 // and how many of them were left out. pass is nil if nobody listens.
 func (t *tail) listen(r io.Reader, pass func(string)) {

@@ -70,9 +70,10 @@ var owners = []owner{
 	{"unsafe", "memory outside Go is turned into slices in few places, the kernel is asked for a peer's groups in one, and generated code turns a text into bytes"},
 	{"os/exec", "whoever starts a process must reap it"},
 	{"syscall", "x/sys/unix has the same and more; only where the standard library's signatures name it"},
-	{"log", "packages return errors and emit events; the daemon logs them with zerolog"},
+	{"log", "packages return errors and emit events; the daemon logs them with zerolog, and makes its lines of what libraries write"},
 
 	{"google.golang.org/protobuf", "ONNX is read and written by wire format, where files and graphs are handled, gRPC carries messages, and Triton configures models by them"},
+	{"google.golang.org/grpc/grpclog", "where libraries write lines is wiring"},
 	{"google.golang.org/grpc", "gRPC ends at its server; nothing behind it knows of calls"},
 	{"github.com/cncf/xds", "messages of load reports are made where gRPC sends them; all else hands in numbers"},
 	{"google.golang.org/genproto/googleapis/rpc", "what a status carries besides its text is written where statuses are"},
