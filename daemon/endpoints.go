@@ -42,6 +42,7 @@ func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 	reports := &loadReports{devices: float64(len(d.devices)), epoch: time.Now()}
 	reports.status = func() *status.Status { s, _ := d.backend.StatusWithin(reportWait, false); return s }
 	q.Load = reports.text
+	d.goroutines.Go(func() { reports.keep(d.life) })
 	if d.config.Emulated() {
 		q.Label = config.DeviceEmulated
 	}

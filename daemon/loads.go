@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -17,8 +18,14 @@ const (
 	// is none in time, the last one is taken.
 	reportWait = 5 * time.Millisecond
 
-	// reportSamples is how many reports rates are taken over.
+	// reportSamples is how many reports rates are taken over at most, and reportWindow how far
+	// back they go.
 	reportSamples = 8
+	reportWindow  = reportSamples * reportEvery
+
+	// reportUnasked is how often a report is made while nobody asks, so that the first who
+	// does gets one of the latest load.
+	reportUnasked = time.Second
 
 	// reportStalled is how old a status may be. Behind an older one nothing is scheduled any
 	// more, and nobody is to send queries.
@@ -29,8 +36,8 @@ const (
 	noRoom = 10
 )
 
-// loadReports makes what a balancer is told of the load (ORCA), of statuses, and only while
-// somebody asks.
+// loadReports makes what a balancer is told of the load (ORCA), of statuses: as often as
+// somebody asks, and seldom while nobody does.
 type loadReports struct {
 	status  func() *status.Status
 	devices float64
@@ -65,9 +72,7 @@ type serviceRates struct{ ended, missed float64 }
 // text returns the report for a service, "" for all, in a form of query.HeaderLoadForm; "" if
 // nothing is known.
 func (r *loadReports) text(service, form string) string {
-	if now, due := time.Since(r.epoch), r.due.Load(); int64(now) >= due && r.due.CompareAndSwap(due, int64(now+reportEvery)) {
-		r.renew()
-	}
+	r.refresh()
 	l := r.latest.Load()
 	if l == nil {
 		return ""
@@ -83,6 +88,27 @@ func (r *loadReports) text(service, form string) string {
 	return rpc.EncodeLoad(form, l.utilization, rates.ended, rates.missed, used)
 }
 
+// keep makes reports while nobody asks, until ctx ends.
+func (r *loadReports) keep(ctx context.Context) {
+	tick := time.NewTicker(reportUnasked)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			r.refresh()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// refresh makes a report if the last one does not hold any more.
+func (r *loadReports) refresh() {
+	if now, due := time.Since(r.epoch), r.due.Load(); int64(now) >= due && r.due.CompareAndSwap(due, int64(now+reportEvery)) {
+		r.renew()
+	}
+}
+
 // renew publishes a report of now, unless somebody else does.
 func (r *loadReports) renew() {
 	if !r.making.CompareAndSwap(false, true) {
@@ -95,6 +121,9 @@ func (r *loadReports) renew() {
 	}
 	now := sampleOf(s)
 	r.samples = append(r.samples[max(0, len(r.samples)+1-reportSamples):], now)
+	for len(r.samples) > 2 && r.samples[1].at <= now.at-reportWindow {
+		r.samples = r.samples[1:]
+	}
 	l := now.since(&r.samples[0], r.devices)
 	full := s.Age > reportStalled || s.Draining
 	l.shares(s.Services, full)

@@ -1,7 +1,9 @@
 package daemon
 
 import (
+	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/query"
@@ -67,6 +69,36 @@ func TestLoadReports(t *testing.T) {
 	f.wants("c", "TEXT cpu_utilization:10.0000,rps_fractional:0.0000,eps:0.0000,named_metrics.c:10.0000")
 	f.next.Draining, f.next.Age = false, 2*reportStalled
 	f.wants("c", "TEXT cpu_utilization:10.0000,rps_fractional:0.0000,eps:0.0000,named_metrics.c:10.0000")
+}
+
+// The first report after a pause says what it would have said had somebody asked all along.
+func TestFirstReportAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		report := func(asking bool) string {
+			r := loadReports{devices: 1, epoch: time.Now(), status: func() *status.Status {
+				up := time.Since(began)
+				n := uint64(400 * up.Seconds())
+				return &status.Status{At: up, BusySeconds: up.Seconds() / 2, Services: []status.Service{{Name: "a", Ready: true, TargetShare: 0.5, Finished: n, Late: n / 10}}}
+			}}
+			ctx, end := context.WithCancel(t.Context())
+			defer end()
+			go r.keep(ctx)
+			for range int(10 * time.Minute / reportEvery) {
+				if asking {
+					r.text("a", query.LoadText)
+				}
+				time.Sleep(reportEvery)
+			}
+			return r.text("a", query.LoadText)
+		}
+		const want = "TEXT cpu_utilization:0.7500,rps_fractional:400.0000,eps:40.0000,named_metrics.a:0.5000"
+		for _, asking := range []bool{true, false} {
+			if got := report(asking); got != want {
+				t.Errorf("asked all along %t: %s", asking, got)
+			}
+		}
+	})
 }
 
 // Which part of its target a query would take grows with what waits, also in other services,
