@@ -219,7 +219,7 @@ func TestExternalLimits(t *testing.T) {
 	} {
 		l := defaultLimits()
 		set(&l)
-		_, err := openWithin(path, l)
+		_, err := openWithin(path, l, nil)
 		wantRefused(t, err, ErrLimit, name)
 	}
 }
@@ -242,7 +242,7 @@ func TestOpenRegularFilesOnly(t *testing.T) {
 	}
 	l := defaultLimits()
 	l.FileBytes = int64(len(model)) - 1
-	_, err := openWithin(path, l)
+	_, err := openWithin(path, l, nil)
 	wantRefused(t, err, ErrLimit)
 
 	f := mustOpen(t, link)

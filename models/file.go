@@ -31,9 +31,16 @@ type File struct {
 // reads it. Whoever replaces the file must rename another one to its place: a
 // write to the file itself reaches into the open File, and shortening it
 // makes reading it fault.
-func Open(path string) (*File, error) { return openWithin(path, defaultLimits()) }
+func Open(path string) (*File, error) { return openWithin(path, defaultLimits(), nil) }
 
-func openWithin(path string, l limits) (f *File, err error) {
+// OpenDerived opens a model that was made of f. Its external data are those of f where f has
+// mapped a file at the same location, and lie in a file of its own folder otherwise. f must
+// stay open as long.
+func (f *File) OpenDerived(path string) (*File, error) {
+	return openWithin(path, defaultLimits(), f.folder)
+}
+
+func openWithin(path string, l limits, origin *folder) (f *File, err error) {
 	defer func() {
 		if fault := (*formatError)(nil); errors.As(err, &fault) {
 			fault.Path = path
@@ -50,14 +57,20 @@ func openWithin(path string, l limits) (f *File, err error) {
 	if err != nil {
 		return nil, err
 	}
+	dir.origin = origin
 	defer dir.seal()
-	data, err := mapRegular(dir.fd, filepath.Base(real), l.FileBytes, 0)
+	m, err := mapRegular(dir.fd, filepath.Base(real), l.FileBytes, 0)
 	if fault := (*formatError)(nil); errors.As(err, &fault) && errors.Is(fault, ErrExternal) {
 		fault.Err = ErrNotONNX
 	}
 	if err != nil {
 		return nil, err
 	}
+	if m.data == nil {
+		m.data = []byte{}
+	}
+	dir.name, dir.model = filepath.Base(real), m
+	data := m.data
 	touch(data)
 	f, err = parse(data, l, dir)
 	if err != nil {
@@ -87,41 +100,74 @@ func (f *File) Close() error {
 // Hash returns the SHA-256 sum of the file in hexadecimal. Where the model
 // has external data it is the sum over the file's sum and the names and sums
 // of the files that hold them. It reads all of them.
-func (f *File) Hash() string {
-	sum := hashMapped(f.data)
+func (f *File) Hash() string { return f.hash(func(int64, int64) {}) }
+
+// hash returns the Hash, and calls progress with how many bytes of how many it has read.
+func (f *File) hash(progress func(done, total int64)) string {
+	done, total := int64(0), int64(len(f.data))
+	if f.folder != nil {
+		for _, m := range f.folder.files {
+			total += int64(len(m.data))
+		}
+	}
+	sumOf := func(m []byte) (sum [sha256.Size]byte) {
+		h := sha256.New()
+		for part := range slices.Chunk(m, partBytes) {
+			touch(part)
+			h.Write(part)
+			if f.folder != nil {
+				release(part)
+			}
+			done += int64(len(part))
+			progress(done, total)
+		}
+		return [sha256.Size]byte(h.Sum(sum[:0]))
+	}
+	sum := sumOf(f.data)
 	if f.folder != nil && len(f.folder.files) > 0 {
 		h := sha256.New()
 		h.Write(sum[:])
 		for _, location := range slices.Sorted(maps.Keys(f.folder.files)) {
-			fmt.Fprintf(h, "%d %s %x", len(location), location, hashMapped(f.folder.files[location]))
+			fmt.Fprintf(h, "%d %s %x", len(location), location, sumOf(f.folder.files[location].data))
 		}
 		h.Sum(sum[:0])
 	}
 	return hex.EncodeToString(sum[:])
 }
 
-// hashMapped returns the SHA-256 sum of mapped memory.
-func hashMapped(m []byte) (sum [sha256.Size]byte) {
-	const part = 64 << 20 // what is touched at once may be all in memory
-	h := sha256.New()
-	for p := range slices.Chunk(m, part) {
-		touch(p)
-		h.Write(p)
+// Forget gives the memory of the mapped files back. What is used of them after all is
+// read again.
+func (f *File) Forget() { f.folder.forget() }
+
+// Folder returns the folder below which the external data of f lie, for a reader that
+// opens them by name, and "" for a model in memory.
+func (f *File) Folder() string {
+	switch d := f.folder; {
+	case d == nil:
+		return ""
+	case d.origin != nil && len(d.files) == 0:
+		return d.origin.path
+	default:
+		return d.path
 	}
-	return [sha256.Size]byte(h.Sum(sum[:0]))
 }
+
+// Unchanged returns an error if another file has taken the name of f or of one with external
+// data, or somebody has written to it, since f was opened: who has read it by name may have
+// read something else.
+func (f *File) Unchanged() error { return f.folder.unchanged() }
 
 // Model returns what the file holds of the model. Its operators are the nodes as
 // they stand in the file, whose live bytes are not known. It reads all data, for the
-// hash.
-func (f *File) Model() *Model {
+// hash, and calls progress with how many bytes of how many it has read.
+func (f *File) Model(progress func(done, total int64)) *Model {
 	operators := make([]Operator, len(f.Graph.Nodes))
 	for i := range f.Graph.Nodes {
 		n := &f.Graph.Nodes[i]
 		operators[i] = Operator{Name: n.Name, Type: n.OpType, Nodes: 1, LiveBytes: -1}
 	}
 	m := f.Ports()
-	m.Path, m.Hash, m.Operators = f.Path, f.Hash(), operators
+	m.Path, m.Hash, m.Operators = f.Path, f.hash(progress), operators
 	return &m
 }
 

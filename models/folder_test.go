@@ -15,10 +15,10 @@ func TestMapRegular(t *testing.T) {
 	}
 	defer d.seal()
 	m, err := mapRegular(d.fd, "a", 4, 1)
-	if err != nil || string(m) != "aaaa" {
-		t.Fatalf("%q %v", m, err)
+	if err != nil || string(m.data) != "aaaa" {
+		t.Fatalf("%q %v", m.data, err)
 	}
-	if err := unmap(m); err != nil {
+	if err := unmap(m.data); err != nil {
 		t.Error(err)
 	}
 	_, err = mapRegular(d.fd, "a", 3, 1)
@@ -31,7 +31,7 @@ func TestMapRegular(t *testing.T) {
 	if m, err = mapRegular(d.fd, "a", 4, 0); err != nil {
 		t.Errorf("any number of names: %v", err)
 	}
-	unmap(m)
+	unmap(m.data)
 }
 
 // A file of external data is mapped once, and what was mapped stays although

@@ -16,6 +16,8 @@ type Initializer struct {
 	Dims     []int64
 	Bytes    int64     // its elements in memory; of strings, their characters; spread out if Sparse
 	External *external // where its data lie if not in Raw
+
+	at int64 // where Raw begins in the file
 }
 
 // elementBits returns the size of one element of t in a file, 0 if it varies
@@ -47,7 +49,7 @@ func (p *parser) initializer(g *graph, raw []byte, depth int) error {
 // tensor reads a tensor and verifies that its data fit its shape. What it
 // returns with an error is good for a message only.
 func (p *parser) tensor(raw []byte, mayBeExternal bool) (Initializer, error) {
-	t := Initializer{Raw: clip(raw)}
+	t := Initializer{Raw: clip(raw), at: int64(cap(p.data) - cap(raw))} // no slice of the file was clipped yet
 	if err := p.spend(&p.left.Tensors, p.limits.Tensors, 1, "tensors"); err != nil {
 		return t, err
 	}

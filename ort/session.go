@@ -29,7 +29,7 @@ type Session struct {
 func (e *Env) NewSession(model []byte, o SessionOptions) (*Session, error) {
 	return e.newSession(o, func(options *C.OrtSessionOptions, s **C.OrtSession) *C.OrtStatus {
 		data := unsafe.Pointer(unsafe.SliceData(model))
-		if len(o.Weights) > 0 {
+		if o.SharePacked {
 			return C.ort_CreateSessionFromArrayWithPrepackedWeightsContainer(
 				e.lib.api, e.env, data, C.size_t(len(model)), options, e.prepacked, s)
 		}
@@ -204,15 +204,16 @@ type SessionOptions struct {
 	Optimize bool
 	// OptimizedModelPath is a file to write the optimized model to.
 	OptimizedModelPath string
-	// External are the files of external data that the model refers to, by location. It
-	// is memory outside of Go's, such as that of mapped files, and the runtime copies
-	// what it keeps of it.
-	External map[string][]byte
+	// Folder is where the files of external data lie that the model refers to. The
+	// runtime opens them by name, and maps what it can use as it lies there.
+	Folder string
 	// Weights are taken in the place of the initializers of their names, whose type and
-	// shape they must have. Sessions that are made of the same values share them, and
-	// what the runtime makes of them to compute faster. They must stay open as long as
-	// the session.
+	// shape they must have, without a copy. The model refers for their data to any file in
+	// Folder, which is not read. They must stay open as long as the session.
 	Weights map[string]*Value
+	// SharePacked has sessions that are made of the same Weights share what the runtime
+	// makes of them to compute faster, as long as the Env is open.
+	SharePacked bool
 	// OneThread has the session's operators run in the thread that calls Run, without
 	// the Env's others.
 	OneThread bool
@@ -255,8 +256,8 @@ func (e *Env) sessionOptions(o SessionOptions) (*C.OrtSessionOptions, error) {
 		defer C.free(unsafe.Pointer(path))
 		err = l.check(C.ort_SetOptimizedModelFilePath(l.api, options, path))
 	}
-	if err == nil && len(o.External) > 0 {
-		err = e.addExternal(options, o.External)
+	if err == nil && o.Folder != "" {
+		err = e.addConfig(options, "session.model_external_initializers_file_folder_path", o.Folder)
 	}
 	if err == nil && o.CUDA != nil {
 		err = e.appendCUDA(options, o.CUDA)
@@ -286,18 +287,6 @@ func (e *Env) addWeight(options *C.OrtSessionOptions, name string, value *Value)
 	c := C.CString(name)
 	defer C.free(unsafe.Pointer(c))
 	return e.lib.check(C.ort_AddInitializer(e.lib.api, options, c, value.pointer()))
-}
-
-func (e *Env) addExternal(options *C.OrtSessionOptions, files map[string][]byte) error {
-	var names, data []*C.char
-	var sizes []C.size_t
-	for location, bytes := range files {
-		name := C.CString(location)
-		defer C.free(unsafe.Pointer(name))
-		names, sizes = append(names, name), append(sizes, C.size_t(len(bytes)))
-		data = append(data, (*C.char)(unsafe.Pointer(unsafe.SliceData(bytes))))
-	}
-	return e.lib.check(C.ort_AddExternalInitializersFromFilesInMemory(e.lib.api, options, &names[0], &data[0], &sizes[0], C.size_t(len(names))))
 }
 
 func (e *Env) addConfig(options *C.OrtSessionOptions, key, value string) error {

@@ -140,8 +140,8 @@ func (c *cutting) findBorderValues(p int) {
 // appendModel appends piece p as a model of its own. Types has the types of
 // values made by earlier pieces; the bytes of nodes and initializers are
 // passed on as they are, also where they refer to a file of external data, but without
-// the data of initializers that are elsewhere, at the locations that are given.
-func (c *cutting) appendModel(dst []byte, p int, types []models.Type, elsewhere func(id int32) string) []byte {
+// the data of initializers that are held apart, which refer to the file at location.
+func (c *cutting) appendModel(dst []byte, p int, types []models.Type, held func(id int32) bool, location string) []byte {
 	pc := &c.pieces[p]
 	parts := *c.parts
 	parts.Name = fmt.Sprintf("operator_%d", p)
@@ -149,8 +149,8 @@ func (c *cutting) appendModel(dst []byte, p int, types []models.Type, elsewhere 
 	parts.Initializers, parts.SparseInitializers, parts.Inputs, parts.Outputs = nil, nil, nil, nil
 	for _, id := range pc.weights {
 		init := c.inits[id]
-		if at := elsewhere(id); at != "" {
-			parts.Initializers = append(parts.Initializers, init.At(at))
+		if held(id) {
+			parts.Initializers = append(parts.Initializers, init.At(location))
 		} else if init.Sparse {
 			parts.SparseInitializers = append(parts.SparseInitializers, init.Raw)
 		} else {

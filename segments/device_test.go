@@ -603,11 +603,7 @@ func plant(t *testing.T, env *ort.Env, d device, path, cacheDir string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	key := d.key()
-	if d.fuses() {
-		key += " FusedConv"
-	}
-	if err := os.WriteFile(filepath.Join(cacheDir, cacheName(f.Hash(), env.Library(), key)), f.Parts().Append(nil), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(cacheDir, cacheName(f.Hash(), env.Library(), cacheKey(d, f))), f.Parts().Append(nil), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -205,7 +205,7 @@ func shapesOf(env *ort.Env, d device, f *models.File, values []string) (map[stri
 			parts.Outputs = append(parts.Outputs, models.AppendValueInfo(nil, name, models.Type{}))
 		}
 	}
-	options := ort.SessionOptions{External: f.External()}
+	options := ort.SessionOptions{Folder: f.Folder()}
 	d.Session(&options, false)
 	s, err := env.NewSession(parts.Append(make([]byte, 0, parts.Size())), options)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
+	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // loaded is a model that was optimized and cut, with a session of each piece. Once
@@ -64,58 +66,72 @@ func (m *loaded) load(c Config) error {
 	return err
 }
 
-func (m *loaded) loadThrough(c Config) error {
-	path, err := m.optimize(c)
+func (m *loaded) loadThrough(c Config) (err error) {
+	file, err := m.read(c)
 	if err != nil {
 		return err
 	}
-	err = m.loadOptimized(path, c)
+	defer func() {
+		if len(m.weights.files) == 0 {
+			file.Close()
+		}
+	}()
+	path, err := m.optimize(file, c)
+	if err != nil {
+		return err
+	}
+	err = m.loadOptimized(file, path, c)
 	err = m.device.fault(err)
 	if err != nil && m.cacheHit && !errors.Is(err, wire.ErrDeviceFull) && !wire.Ends(err) {
 		// A cached file that does not load is worth one more try from the
 		// model itself: the disk may have been full when it was written.
 		os.Remove(path)
 		_ = m.closeSessions() // they are made anew
-		if path, err = m.optimize(c); err == nil {
-			err = m.loadOptimized(path, c)
+		if path, err = m.optimize(file, c); err == nil {
+			err = m.loadOptimized(file, path, c)
 		}
 	}
 	return err
 }
 
-// optimize reads the model and returns the path of its optimized form. The
-// model is closed again by then, so that its pages do not add up with those of
-// the optimized one.
-func (m *loaded) optimize(c Config) (string, error) {
+// read opens the model and reads what is known of it before it is optimized.
+func (m *loaded) read(c Config) (*models.File, error) {
 	c.Progress("read", 0, 1)
 	file, err := models.Open(c.Path)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	defer file.Close()
 	if err := file.CheckOperators(); err != nil {
-		return "", err
+		return nil, errors.Join(err, file.Close())
 	}
 	for _, change := range file.Changes {
 		fmt.Fprintln(os.Stderr, change)
 	}
-	m.model = *file.Model()
+	m.model = *file.Model(func(done, total int64) { c.Progress("read", done, total) })
 	m.batchDims = models.BatchDims(m.model.Inputs).Batch
+	return file, nil
+}
+
+// optimize returns the path of the optimized form of the model. Neither the pages of the
+// model nor what ONNX Runtime took for optimizing it stay in memory.
+func (m *loaded) optimize(file *models.File, c Config) (string, error) {
 	c.Progress("optimize", 0, 1)
 	path, hit, err := optimize(m.env, m.device, file, m.model.Hash, c.CacheDir)
 	m.cacheHit = hit
+	file.Forget()
+	m.env.Trim()
 	return path, err
 }
 
-// loadOptimized cuts the optimized file and makes the sessions.
-func (m *loaded) loadOptimized(path string, c Config) error {
+// loadOptimized cuts the optimized form of a model, the file at path, and makes the sessions.
+func (m *loaded) loadOptimized(model *models.File, path string, c Config) error {
 	c.Progress("cut", 0, 1)
-	file, err := models.Open(path)
+	file, err := model.OpenDerived(path)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		if m.weights.file == nil {
+		if len(m.weights.files) == 0 {
 			file.Close()
 		}
 	}()
@@ -132,8 +148,13 @@ func (m *loaded) loadOptimized(path string, c Config) error {
 	if err := m.device.findHomes(m); err != nil {
 		return err
 	}
-	if m.oneThread != nil {
-		m.weights.keep(file)
+	if m.far { // ONNX Runtime has read the weights by name
+		if err := model.Unchanged(); err != nil {
+			return err
+		}
+	} else {
+		file.Forget()
+		m.weights.files = []*models.File{file, model}
 	}
 	m.cut.file, m.cut.parts, m.cut.inits = nil, nil, nil
 	return nil
@@ -190,11 +211,12 @@ const manyBytes = 1 << 20
 // makeSessions loads every piece, in order: a session knows the types of
 // its outputs, which are the input types of later ones.
 func (m *loaded) makeSessions(c Config) error {
-	external := m.cut.file.External()
-	if c.OneThread {
-		if err := m.shareWeights(m.cut.file); err != nil {
+	folder, location := m.cut.file.Folder(), ""
+	if !m.far {
+		if err := m.holdWeights(m.cut.file); err != nil {
 			return err
 		}
+		folder, location = filepath.Split(m.cut.file.Path)
 	}
 	m.model.Operators = nil
 	m.more = make([][]*ort.Session, c.sets()-1)
@@ -208,12 +230,12 @@ func (m *loaded) makeSessions(c Config) error {
 	for id := range m.made {
 		m.made[id].piece = -1
 	}
+	work := m.work(c.Progress)
 	for p := range m.cut.pieces {
-		c.Progress("load", int64(p), int64(len(m.cut.pieces)))
-		raw = m.cut.appendModel(raw[:0], p, m.types, m.weights.at)
-		var options ort.SessionOptions
+		raw = m.cut.appendModel(raw[:0], p, m.types, m.weights.held, location)
+		options := ort.SessionOptions{Folder: folder, SharePacked: c.OneThread}
 		m.device.Session(&options, m.cut.halfConv(p))
-		options.Weights, options.External = m.weights.of(&m.cut.pieces[p], m.cut.values.Names, external)
+		options.Weights = m.weights.of(m.cut, &m.cut.pieces[p], work.add)
 		s, err := m.newSessions(raw, options, c.OneThread)
 		if err != nil {
 			op := m.cut.operator(p)
@@ -229,7 +251,9 @@ func (m *loaded) makeSessions(c Config) error {
 		}
 		if m.cut.weightsOf(p) >= manyBytes {
 			m.cut.file.Forget()
+			m.env.Trim() // what the second of two sessions packed, only to find the first one's
 		}
+		work.add(m.cut.weightsOf(p) + sessionWork)
 		m.model.Operators = append(m.model.Operators, m.cut.operator(p))
 		for i, id := range m.cut.pieces[p].outputs {
 			m.made[id] = use{p, i}
@@ -241,8 +265,30 @@ func (m *loaded) makeSessions(c Config) error {
 			}
 		}
 	}
-	c.Progress("load", int64(len(m.cut.pieces)), int64(len(m.cut.pieces)))
+	work.add(work.total - work.done)
 	return nil
+}
+
+// sessionWork is what making a session without weights counts beside bytes of weights in
+// the progress of loading.
+const sessionWork = 64 << 10
+
+// loadWork is how much of the sessions is made: bytes of weights, once for copying them and
+// once for the sessions that use them.
+type loadWork struct {
+	progress    worker.ProgressFunc
+	done, total int64
+}
+
+func (m *loaded) work(progress worker.ProgressFunc) *loadWork {
+	total := int64(len(m.weights.memory)) + m.cut.weightBytes() + int64(len(m.cut.pieces))*sessionWork
+	progress("load", 0, total)
+	return &loadWork{progress, 0, total}
+}
+
+func (w *loadWork) add(bytes int64) {
+	w.done += bytes
+	w.progress("load", w.done, w.total)
 }
 
 // newSessions makes the session of a piece, and the one for a single thread if that is

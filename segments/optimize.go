@@ -21,7 +21,7 @@ import (
 
 // cacheVersion changes whenever normalize or the way of optimizing changes, so
 // that files of an older overlapd are not taken.
-const cacheVersion = 3
+const cacheVersion = 4
 
 // cacheName names the optimized form of a model. What ONNX Runtime writes at
 // its highest level holds for one version of it and the device of that key. It
@@ -29,6 +29,16 @@ const cacheVersion = 3
 func cacheName(hash string, lib *ort.Library, key string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s ort %s %s", cacheVersion, hash, lib.Version(), key))
 	return hex.EncodeToString(sum[:16]) + ".onnx"
+}
+
+// cacheKey is what an optimized form depends on, besides the hash of the model and ONNX
+// Runtime. It may refer to the file of the model by name.
+func cacheKey(d device, f *models.File) string {
+	key := d.key() + " " + filepath.Base(f.Path)
+	if d.fuses() {
+		key += " FusedConv"
+	}
+	return key
 }
 
 // cpuFeatures names the vector instructions that decide which kernels and
@@ -74,81 +84,105 @@ func optimize(env *ort.Env, d device, f *models.File, hash, cacheDir string) (pa
 	if err := os.MkdirAll(cacheDir, 0o700); err != nil {
 		return "", false, fmt.Errorf("%w: %w", errCache, err)
 	}
-	key := d.key()
-	if d.fuses() {
-		key += " FusedConv"
+	o := optimizing{env, d, f, insideBytes, filepath.Join(cacheDir, cacheName(hash, env.Library(), cacheKey(d, f)))}
+	if kept(o.path) {
+		return o.path, true, nil
 	}
-	path = filepath.Join(cacheDir, cacheName(hash, env.Library(), key))
-	if kept(path) {
-		return path, true, nil
+	err = o.write("")
+	if said := (*ort.Error)(nil); errors.As(err, &said) && strings.Contains(said.Message, noProtobuf) {
+		err = o.writeBeside()
 	}
-	options := ort.SessionOptions{
-		Optimize: true,
-		LogID:    "optimize",
-	}
-	d.Session(&options, false)
-	if large(f) {
-		unlock, err := lock(cacheDir)
-		if err != nil {
-			return "", false, err
-		}
-		defer unlock()
-		if kept(path) { // another worker has made it meanwhile
-			return path, true, nil
-		}
-		weights, err := beside(&options, path)
-		if err != nil {
-			return "", false, err
-		}
-		defer func() {
-			if path == "" {
-				os.Remove(weights)
-			}
-		}()
-		options.External = f.External()
-	}
-	incoming, err := newIncoming(cacheDir)
+	return o.path, false, err
+}
+
+// noProtobuf is what ONNX Runtime says of a model with more bytes than protobuf can count.
+// It has none but what it computes of weights: those themselves stay where they are.
+const noProtobuf = "Protobuf serialization failed"
+
+// optimizing is a model that is being optimized, and where its optimized form will be.
+type optimizing struct {
+	env    *ort.Env
+	device device
+	file   *models.File
+	inside int64 // how many bytes of the weights in file itself may stand in the optimized form
+	path   string
+}
+
+// write makes the optimized form, with its weights in a file of a name beside it unless that
+// is empty.
+func (o *optimizing) write(weights string) error {
+	incoming, err := newIncoming(filepath.Dir(o.path))
 	if err != nil {
-		return "", false, err
+		return err
 	}
 	defer incoming.Close()
 	defer os.Remove(incoming.Name())
-	options.OptimizedModelPath = incoming.Name()
-	session, err := env.NewSession(normalize(f), options)
+	options := ort.SessionOptions{
+		Optimize:           true,
+		OptimizedModelPath: incoming.Name(),
+		Folder:             o.file.Folder(),
+		LogID:              "optimize",
+		Config:             map[string]string{"session.disable_prepacking": "1"}, // for runs that there will not be
+	}
+	if weights != "" {
+		options.Config["session.optimized_model_external_initializers_file_name"] = weights
+	}
+	o.device.Session(&options, false)
+	session, err := o.env.NewSession(normalize(o.file, o.inside), options)
 	if err != nil {
 		if full := probe(incoming); full != nil {
-			return "", false, fmt.Errorf("%w: %w", errCache, full)
+			return fmt.Errorf("%w: %w", errCache, full)
 		}
-		return "", false, fmt.Errorf("%s: ONNX Runtime cannot load the model: %w", f.Path, err)
+		return fmt.Errorf("%s: ONNX Runtime cannot load the model: %w", o.file.Path, err)
 	}
 	if err := session.Close(); err != nil {
-		return "", false, err
+		return err
 	}
-	if err := finish(env, d, incoming.Name()); err != nil {
-		return "", false, err
+	if err := o.file.Unchanged(); err != nil {
+		return err
 	}
-	if err := os.Rename(incoming.Name(), path); err != nil {
-		return "", false, fmt.Errorf("%w: %w", errCache, err)
+	if err := o.finish(incoming.Name()); err != nil {
+		return err
 	}
-	return path, false, nil
+	if err := os.Rename(incoming.Name(), o.path); err != nil {
+		return fmt.Errorf("%w: %w", errCache, err)
+	}
+	return nil
 }
 
-// largeBytes is how many bytes of weights a model may have to be optimized into one file.
-// Protobuf ends at two gibibytes, and the optimizer may add to them. Tests change it.
-var largeBytes int64 = 1 << 30
-
-// large reports whether the weights of a model lie beside its optimized form. Those that
-// are external data stay it until then.
-func large(f *models.File) bool {
-	var sum int64
-	for i := range f.Graph.Initializers {
-		sum += f.Graph.Initializers[i].Bytes
+// writeBeside makes the optimized form with its weights beside it, in a file of a name that
+// no other has, since somebody may still read the last one. What was left of earlier ones is
+// removed: there is no model that refers to it. One worker does so at a time.
+func (o *optimizing) writeBeside() error {
+	dir := filepath.Dir(o.path)
+	unlock, err := lock(dir)
+	if err != nil {
+		return err
 	}
-	return sum > largeBytes
+	defer unlock()
+	if kept(o.path) { // another worker has made it meanwhile
+		return nil
+	}
+	stem := strings.TrimSuffix(o.path, ".onnx") + "-"
+	left, _ := filepath.Glob(stem + "*.data") // the pattern is good
+	for _, old := range left {
+		_ = os.Remove(old) // the next one tries again
+	}
+	data, err := os.CreateTemp(dir, filepath.Base(stem)+"*.data")
+	if err != nil {
+		return fmt.Errorf("%w: %w", errCache, err)
+	}
+	if err = data.Close(); err == nil {
+		err = o.write(filepath.Base(data.Name()))
+	}
+	if err != nil {
+		os.Remove(data.Name())
+	}
+	return err
 }
 
-// lock keeps other workers from making a large model at the same time, which would take
-// its memory twice. It holds for the whole cache, until it is unlocked or the process ends.
+// lock keeps other workers from writing weights to a cache, until it is unlocked or the
+// process ends.
 func lock(cacheDir string) (unlock func(), err error) {
 	dir, err := os.Open(cacheDir)
 	if err == nil {
@@ -158,27 +192,6 @@ func lock(cacheDir string) (unlock func(), err error) {
 		dir.Close()
 	}
 	return nil, fmt.Errorf("%w: %w", errCache, err)
-}
-
-// beside has the weights of an optimized model written to a file beside path, of a name
-// that no other has, since somebody may still read the last one. What was left of earlier
-// ones is removed: there is no model at path that refers to it.
-func beside(o *ort.SessionOptions, path string) (weights string, err error) {
-	stem := strings.TrimSuffix(path, ".onnx") + "-"
-	left, _ := filepath.Glob(stem + "*.data") // the pattern is good
-	for _, old := range left {
-		_ = os.Remove(old) // the next one tries again
-	}
-	data, err := os.CreateTemp(filepath.Dir(path), filepath.Base(stem)+"*.data")
-	if err != nil {
-		return "", fmt.Errorf("%w: %w", errCache, err)
-	}
-	if o.Config == nil {
-		o.Config = map[string]string{}
-	}
-	o.Config["session.optimized_model_external_initializers_file_name"] = filepath.Base(data.Name())
-	o.Config["session.disable_prepacking"] = "1" // another copy of the weights, for runs that there will not be
-	return data.Name(), data.Close()
 }
 
 // kept reports whether the cache holds a file that we made, or root: what it holds
@@ -196,8 +209,8 @@ func kept(path string) bool {
 // finish gives every output of the optimized model at path an operator that makes it,
 // where the optimizer has found it to be a constant, and fuses convolutions for a device
 // that wants that.
-func finish(env *ort.Env, d device, path string) error {
-	f, err := models.Open(path)
+func (o *optimizing) finish(path string) error {
+	f, err := o.file.OpenDerived(path)
 	if err != nil {
 		return err
 	}
@@ -207,8 +220,8 @@ func finish(env *ort.Env, d device, path string) error {
 	parts.Outputs = nil
 	bridgeOutputs(parts, f)
 	changed := len(parts.Nodes) != nodes
-	if d.fuses() {
-		fused, err := fuseConvolutions(env, d, parts, f)
+	if o.device.fuses() {
+		fused, err := fuseConvolutions(o.env, o.device, parts, f)
 		if err != nil {
 			return err
 		}
@@ -256,21 +269,36 @@ const minIRVersion = 4
 // of the graph, so that some operator makes every output.
 const bridgeSuffix = "/overlapd_output"
 
-// normalize returns f in the form that is optimized and cut: all weights inside, but
-// for those of a large model, none of them an input, and every output made by an
-// operator.
-func normalize(f *models.File) []byte {
+// leastOutside is how many bytes a weight must have to stay outside of the optimized model.
+// Smaller ones may decide about shapes, for which ONNX Runtime reads no other file.
+const leastOutside = 4 << 10
+
+// insideBytes is how many bytes of weights a model may have in its own file and be optimized
+// into one that has them all. While that is made it is in memory several times.
+const insideBytes = 256 << 20
+
+// normalize returns f in the form that is optimized and cut: no weight is an input, every
+// output is made by an operator, and large weights in other files stay there. So do those in
+// the file itself if they have more than so many bytes.
+func normalize(f *models.File, inside int64) []byte {
 	parts := f.Parts()
 	parts.IRVersion = max(f.IRVersion, minIRVersion)
 	parts.Inputs, parts.Outputs, parts.Initializers = nil, nil, nil
 	for _, in := range f.Graph.FeedInputs() {
 		parts.Inputs = append(parts.Inputs, in.Raw)
 	}
-	outside := large(f)
+	var sum int64
+	for _, init := range f.Graph.Initializers {
+		if init.External == nil {
+			sum += init.Bytes
+		}
+	}
 	for _, init := range f.Graph.Initializers {
 		switch {
 		case init.Sparse:
-		case outside:
+		case init.Bytes >= leastOutside && sum > inside:
+			parts.Initializers = append(parts.Initializers, f.Outside(init))
+		case init.Bytes >= leastOutside:
 			parts.Initializers = append(parts.Initializers, init.Raw)
 		default:
 			parts.Initializers = append(parts.Initializers, f.Inline(init))

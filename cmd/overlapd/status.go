@@ -410,11 +410,11 @@ func gpuText(g *gpu.Status) string {
 }
 
 func loadingText(l *status.Loading) string {
-	steps := ""
+	part := ""
 	if l.Total > 0 {
-		steps = fmt.Sprintf(", %d of %s done", l.Done, report.Count(l.Total, "step"))
+		part = fmt.Sprintf(" %.0f %%", 100*float64(l.Done)/float64(l.Total))
 	}
-	return fmt.Sprintf("%s loads its model (%s%s) since %s", l.Service, l.Phase, steps, brief(l.LoadSeconds))
+	return fmt.Sprintf("%s loads its model (%s%s) since %s", l.Service, l.Phase, part, brief(l.LoadSeconds))
 }
 
 func measuredText(m *status.Progress) string {

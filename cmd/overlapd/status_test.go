@@ -66,8 +66,8 @@ func TestMeasuredText(t *testing.T) {
 
 func TestLoadingText(t *testing.T) {
 	for want, l := range map[string]status.Loading{
-		"bert loads its model (load, 41 of 353 steps done) since 1m": {Service: "bert", Phase: "load", Done: 41, Total: 353, LoadSeconds: 60},
-		"new loads its model (read) since 2s":                        {Service: "new", Phase: "read", LoadSeconds: 2},
+		"bert loads its model (load 12 %) since 1m": {Service: "bert", Phase: "load", Done: 41, Total: 353, LoadSeconds: 60},
+		"new loads its model (read) since 2s":       {Service: "new", Phase: "read", LoadSeconds: 2},
 	} {
 		if got := loadingText(&l); got != want {
 			t.Errorf("%q, want %q", got, want)
