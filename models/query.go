@@ -25,6 +25,7 @@ type Query struct {
 	Arrival  time.Duration // when it was accepted
 	Deadline time.Duration // when its answer is worthless
 	Priority int           // 0 is none; otherwise 1 is the highest
+	Alone    bool          `json:",omitempty"` // it runs in no batch with others
 
 	// Of the variants of its service, one with this accuracy at least is to answer, or, if
 	// it is fixed, none but the service that it names.

@@ -180,6 +180,7 @@ func (w *twin) arrive(t *rapid.T) {
 		Shape: rapid.Uint64Range(0, 1).Draw(t, "shape"), Priority: rapid.IntRange(0, 2).Draw(t, "priority"),
 		Arrival: w.now, Deadline: w.now + time.Duration(rapid.IntRange(0, 80).Draw(t, "deadline")),
 		Accuracy: float64(rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(t, "accuracy")), Fixed: rapid.IntRange(0, 4).Draw(t, "fixed") == 0,
+		Alone: rapid.IntRange(0, 4).Draw(t, "alone") == 0,
 	}
 	errA, errB := w.a.Arrive(w.now, q), w.b.Arrive(w.now, q)
 	if !errors.Is(errB, errors.Unwrap(errA)) && !errors.Is(errB, errA) {

@@ -63,7 +63,7 @@ func (s *Scheduler) Arrive(now time.Duration, m models.Query) error {
 	sv.LastSize, sv.LastSeqLen = m.Size, m.SeqLen
 	s.overturn()
 	q := s.pool.query()
-	q.Query, q.Rank.Filler = m, sv.BestEffort
+	q.Query, q.Rank.Filler, q.Apart = m, sv.BestEffort, m.Alone
 	s.queries.put(q)
 	s.enqueue(q)
 	return nil

@@ -30,7 +30,7 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 //	select NAME                   the variant that the selector says, which tells what it is asked
 //	overlap SERVICE SERVICE factor=F
 //	at MS                         from here on
-//	arrive ID SERVICE deadline=MS size=N seq=N shape=N priority=N accuracy=N fixed=1
+//	arrive ID SERVICE deadline=MS size=N seq=N shape=N priority=N accuracy=N fixed=1 alone=1
 //	next                          the next round
 //	plan                          the one after it, ahead
 //	explain                       what was behind the last round
@@ -267,6 +267,7 @@ func (c *script) arrive(a args) {
 		Size: a.number("size", 1), SeqLen: a.number("seq", 0), Shape: uint64(a.number("shape", 0)),
 		Arrival: c.now, Deadline: a.ms("deadline", 1000), Priority: a.number("priority", 0),
 		Accuracy: float64(a.number("accuracy", 0)), Fixed: a.number("fixed", 0) == 1,
+		Alone: a.number("alone", 0) == 1,
 	})
 	if err != nil {
 		c.printf("%v (%v)", err, ReasonOf(err))

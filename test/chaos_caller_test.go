@@ -39,6 +39,7 @@ type caller interface {
 type httpCaller struct {
 	network string // "" for TCP
 	address string
+	from    string // an address of this host, "" for any
 	binary  bool
 	conn    net.Conn
 	in      *bufio.Reader
@@ -66,7 +67,11 @@ func (c *httpCaller) exchange(service string, q query) (a answer, last bool) {
 	}
 	if err == nil && c.conn == nil {
 		c.answers = 0
-		if c.conn, err = net.Dial(cmp.Or(c.network, "tcp"), c.address); err == nil {
+		var dialer net.Dialer
+		if c.from != "" {
+			dialer.LocalAddr = &net.TCPAddr{IP: net.ParseIP(c.from)}
+		}
+		if c.conn, err = dialer.Dial(cmp.Or(c.network, "tcp"), c.address); err == nil {
 			c.in = bufio.NewReader(c.conn)
 		}
 	}

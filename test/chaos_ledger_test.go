@@ -16,7 +16,7 @@ const maxFaults = 20
 // was lost, nor that it loads.
 var (
 	refusals       = []string{"queue_full", "deadline_passed", "cannot_finish", "no_memory"}
-	workerRefusals = append([]string{"worker_lost", "loading", "given_up"}, refusals...)
+	workerRefusals = append([]string{"worker_lost", "loading", "given_up", "quarantined"}, refusals...)
 )
 
 // ledger has how every request of a run ended.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,10 +14,11 @@ import (
 // quotient returns a model of integers that real queries can break: it answers
 // (A+C) / (B+1), looked up in a table of as many floats as numbers. A quotient that is
 // not in the table is an error of ONNX Runtime. One that is no number of 32 bits, the
-// least of them divided by -1, ends the worker: the processor sends it a signal.
+// least of them divided by -1, ends the worker: the processor sends it a signal. Queries
+// choose how many quotients they ask for.
 func quotient(numbers int) message {
 	column := func(of models.DataType) models.Type {
-		return models.Tensor(of, models.Dim{Value: -1, Name: "n"}, models.Dim{Value: 1})
+		return models.Tensor(of, models.Dim{Value: -1, Name: "n"}, models.Dim{Value: -1, Name: "w"})
 	}
 	m := message(nil).text(2, "g").message(12, models.AppendValueInfo(nil, "Y", column(models.Float32)))
 	for _, name := range []string{"A", "B", "C"} {
@@ -34,11 +36,14 @@ func quotient(numbers int) message {
 // numbers is how many quotients the model knows.
 const numbers = 100
 
-func quotientOf(a, b, c float64) query {
-	column := func(name string, v float64) tensor {
-		return tensor{Name: name, Shape: []int64{1, 1}, Datatype: "INT32", Data: []float64{v}}
+func quotientOf(a, b, c float64) query { return quotientsOf(1, a, b, c) }
+
+// quotientsOf asks for the same quotient several times in a query.
+func quotientsOf(n int, a, b, c float64) query {
+	row := func(name string, v float64) tensor {
+		return tensor{Name: name, Shape: []int64{1, int64(n)}, Datatype: "INT32", Data: slices.Repeat([]float64{v}, n)}
 	}
-	return query{Inputs: []tensor{column("A", a), column("B", b), column("C", c)}}
+	return query{Inputs: []tensor{row("A", a), row("B", b), row("C", c)}}
 }
 
 // good is answered with a, bad with an error, and deadly ends the worker, whichever
@@ -49,7 +54,7 @@ func deadly(n int) query { return quotientOf(math.MaxInt32+1-float64(n), -2, flo
 
 // checkQuotient returns what is wrong with the answer to a good query.
 func checkQuotient(q query, a answer) error {
-	if a.Err != nil || a.Status != 200 || len(a.Outputs) != 1 || len(a.Outputs[0].Data) != 1 || a.Outputs[0].Data[0] != q.Inputs[0].Data[0] || a.ID != q.ID {
+	if a.Err != nil || a.Status != 200 || len(a.Outputs) != 1 || len(a.Outputs[0].Data) != len(q.Inputs[0].Data) || a.Outputs[0].Data[0] != q.Inputs[0].Data[0] || a.ID != q.ID {
 		return fmt.Errorf("asked %v, got %v", q, a)
 	}
 	return nil

@@ -98,6 +98,7 @@ func (x *exchange) Decode(c *query.Call) *query.Error {
 	}
 	defer b.Release()
 	c.Arrival = time.Now()
+	c.Sender = query.Sender(x.ctx.RemoteAddr())
 	head, err := jsonBytes(x.ctx, len(b.Bytes))
 	if err != nil {
 		return err

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"time"
 
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/query"
@@ -29,7 +31,8 @@ type pending struct {
 	tensors []wire.Tensor
 	outputs executor.QueryOutputs
 	reply   []query.Tensor // memory of Reply.Outputs
-	failure error          // why its batch failed, if it did
+	failure error          // why its batch failed, if it did, or a refusal
+	under   *probation     // of its service
 	lent    bool           // its memory is held until its batch ends, which has overrun
 }
 
@@ -110,7 +113,7 @@ func (d *desk) Release(c *query.Call) {
 	if !p.lent {
 		d.Free(c.Service, c.Memory)
 	}
-	p.call, p.failure, p.lent = nil, nil, false
+	p.call, p.failure, p.under, p.lent = nil, nil, nil, false
 }
 
 // arrive hands a call to the scheduler, or answers it at once.
@@ -136,12 +139,25 @@ func (cs *calls) arrive(c *query.Call) {
 		return
 	}
 	q.Service = to.ID
+	under := cs.fleet.members[to.ID].probation()
+	ruling := under.judge(cs.Now(), sortOf(c))
+	if ruling.wait > 0 {
+		refusal := unproven(c.Service, ruling.wait)
+		c.Service.Stats.TurnAway(refusal)
+		c.Answer(query.Reply{Err: refusal})
+		return
+	}
+	q.Alone = ruling.alone
 	if err := cs.scheduler.Arrive(cs.Now(), q); err != nil {
 		cs.emit(observe.Event{Kind: observe.Refused, At: cs.Now(), Call: c, Err: err})
 		c.Answer(query.Reply{Err: refusal(err)})
 		return
 	}
-	cs.pending[q.ID] = c.Backend.(*pending)
+	if ruling.trial {
+		under.trial = q.ID
+	}
+	p := c.Backend.(*pending)
+	p.under, cs.pending[q.ID] = under, p
 	cs.breadth.large(cs.Now(), c, 0)
 	for _, k := range cs.kinds {
 		k.learning.Arrived(q.Arrival)
@@ -206,6 +222,46 @@ func (cs *calls) blame(members []models.QueryID, err error) {
 	}
 }
 
+// convict records that a worker died while it ran a span, and refuses what waits of the sorts
+// that rest from now on: else one client would have its queries end one worker after another.
+func (cs *calls) convict(span *models.Span, members []models.QueryID) {
+	now, of := cs.Now(), cs.fleet.members[span.Service]
+	began, p := now, of.probation()
+	var sorts []querySort
+	for _, h := range cs.overruns.held[span.Batch] {
+		began, sorts = min(began, h.began), append(sorts, h.sort)
+	}
+	for _, id := range members {
+		if x := cs.pending[id]; x != nil {
+			sorts = append(sorts, sortOf(x.call))
+		}
+	}
+	if len(sorts) != 1 {
+		p.diedMerged(now, sorts)
+		return
+	}
+	p.died(now, began, sorts[0])
+	cs.Log.Warn().Str("service", of.config.Name).Str("sender", sorts[0].sender.String()).Int("deaths", p.deaths).
+		Msg("a worker died of a query: unknown senders and shapes run alone for now")
+	for id, x := range cs.pending {
+		if x.under != p || slices.Contains(members, id) {
+			continue
+		}
+		if r := p.judge(now, sortOf(x.call)); r.wait > 0 {
+			x.failure = unproven(x.call.Service, r.wait)
+			cs.cancel(id)
+		}
+	}
+}
+
+// unproven returns the refusal of a query of a sort that workers died of, or that is unknown
+// while they do.
+func unproven(s *query.Service, wait time.Duration) *query.Error {
+	return &query.Error{Status: http.StatusServiceUnavailable, Reason: query.ReasonQuarantined, RetryAfter: wait, Message: fmt.Sprintf(
+		"service %s: its workers died of queries of this shape from this sender, or of several, and none of this kind has been answered since: try again in %v",
+		s.Name, wait.Round(time.Second))}
+}
+
 // answer answers the queries that are over, frees what they held, stops what is preempted at
 // the next operator, and sends batches on their way to another device.
 func (cs *calls) answer() {
@@ -231,6 +287,7 @@ func (cs *calls) answer() {
 		if p != nil {
 			delete(cs.pending, a.Query)
 			reply := cs.reply(p, a)
+			p.under.answered(a.Query, sortOf(p.call), reply.Err == nil)
 			for i := range reply.Outputs {
 				cs.breadth.large(cs.Now(), p.call, len(reply.Outputs[i].Data))
 			}
@@ -264,7 +321,10 @@ func (cs *calls) failure(p *pending, a *overlap.Answer) *query.Error {
 	internal := func(why string) *query.Error {
 		return &query.Error{Status: http.StatusInternalServerError, Reason: reason, Message: "service " + service.Name + ": " + why}
 	}
+	var refused *query.Error
 	switch {
+	case errors.As(p.failure, &refused):
+		return refused
 	case errors.Is(p.failure, executor.ErrClosed), a.Reason == overlap.ReasonDraining:
 		return query.ErrDraining
 	case a.Reason == overlap.ReasonDeadlinePassed && a.InUse:

@@ -165,6 +165,7 @@ func (f *crew) up(d *device, e *executor.Event) {
 	if err := f.follow(member); err != nil {
 		f.Log.Error().Err(err).Str("service", s.Name).Msg("the plan cannot be followed")
 	}
+	member.probation().back(f.Now())
 	d.kind.learning.Cold(e.Service)
 	f.resume(e.Service, d)
 	member.show()

@@ -287,6 +287,8 @@ func (l *loop) spanOutcome(d *device, s *executor.SpanOutcome) models.SpanOutcom
 		l.fleet.lost(s.Span.Service, d)
 		if errors.Is(s.Err, executor.ErrKilled) {
 			out.Status = models.SpanLost // it is not known to be at fault, and may run again
+		} else {
+			l.calls.convict(&s.Span, l.members(s))
 		}
 		l.calls.blame(l.members(s), s.Err)
 	case models.SpanOverrun:

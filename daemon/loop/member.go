@@ -37,6 +37,8 @@ type member struct {
 
 	line *lineage // never nil
 
+	lone probation // of a member that is no variant
+
 	route route
 }
 
@@ -82,6 +84,14 @@ func (s *member) joined() bool {
 // the deadlines of those that there were have passed.
 func (s *member) flushed(now time.Duration) bool {
 	return !s.route.waits && (s.route.since == 0 || now-s.route.since >= s.config.Target)
+}
+
+// probation returns what is held against queries of the service, which variants share.
+func (s *member) probation() *probation {
+	if s.family != nil {
+		return &s.family.probation
+	}
+	return &s.lone
 }
 
 // each yields the replicas there are.
@@ -190,6 +200,8 @@ type family struct {
 	inputs   *wire.InputArena
 	users    int       // members that have the inputs
 	variants []*member // that serve, in the order of their IDs
+
+	probation probation
 
 	live    selection.Live
 	file    string // of policies, "" to have them calculated

@@ -23,6 +23,8 @@ type overruns struct {
 type heldQuery struct {
 	service *query.Service
 	memory  query.Memory
+	sort    querySort
+	began   time.Duration // when its batch did
 }
 
 // overrunLogEvery is how often the log has a line about the overruns of a service:
@@ -44,7 +46,7 @@ func (o *overruns) count(s *member) {
 func (o *overruns) keep(p *pending, a *overlap.Answer) {
 	if p != nil {
 		p.lent = true
-		o.held[a.Batch] = append(o.held[a.Batch], heldQuery{p.call.Service, p.call.Memory})
+		o.held[a.Batch] = append(o.held[a.Batch], heldQuery{p.call.Service, p.call.Memory, sortOf(p.call), a.Started})
 	}
 	if waiting, _ := o.scheduler.Unanswered(a.Batch); len(waiting) == 0 {
 		o.devices[a.Device].exec.Abandon(a.Service, a.Batch)

@@ -24,6 +24,7 @@ import (
 	"hash/maphash"
 	"math"
 	"math/bits"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -97,11 +98,12 @@ type Call struct {
 	Signature *Signature
 
 	// The codec sets these. Inputs stand in the order of the model, Outputs in
-	// that of the answer. ID is the client's name for the query, printable and
+	// that of the answer. Sender is who it comes from, see [Sender]. ID is the client's name for the query, printable and
 	// possibly empty. A Timeout of more than 0 shortens the QoS target and never
 	// lengthens it. The highest Priority is 1, and 0 is none. Variant is the position
 	// of the variant that must answer, -1 for any, and LeastAccuracy the accuracy that
 	// the one that answers must have, 0 for any. Arrival is when the request had been read.
+	Sender   netip.Prefix
 	ID       []byte
 	Inputs   []Input
 	Outputs  []Output
@@ -170,7 +172,7 @@ func NewCall(s *Service) *Call {
 
 // reset empties the call for another query.
 func (c *Call) reset(s *Service, sig *Signature) {
-	c.Service, c.Signature = s, sig
+	c.Service, c.Signature, c.Sender = s, sig, netip.Prefix{}
 	c.ID, c.Outputs, c.Timeout, c.Priority = c.ID[:0], c.Outputs[:0], 0, 0
 	c.Variant, c.LeastAccuracy = -1, 0
 	c.Memory, c.Size, c.SeqLen, c.Shape, c.TextBytes, c.QueryID = Memory{}, 0, 0, 0, 0, 0

@@ -34,7 +34,7 @@ const (
 	ReasonNotJSON      = "not_json"        // an output has no JSON form
 	ReasonLoading      = "loading"         // the service's worker is not there yet
 	ReasonGivenUp      = "given_up"        // the service's worker was lost too often, or its model cannot be served
-	ReasonQuarantined  = "quarantined"     // a worker has died of the same inputs
+	ReasonQuarantined  = "quarantined"     // a worker has died of the same inputs, or several of such queries
 	ReasonQueueFull    = "queue_full"      // the service's queue is full
 	ReasonNoMemory     = "no_memory"       // no memory for another query now
 	ReasonConnections  = "connections"     // too many connections

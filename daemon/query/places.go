@@ -10,11 +10,9 @@ import (
 
 const (
 	// addressShare is the part of all places, one in so many, that the connections
-	// of one address may have. Of IPv6 that is a network of networkBits, since whoever
-	// has one address there has all of them. Loopback has no share: all clients of this
-	// host come from there, and those of a proxy.
+	// of one address may have, or of one network, see [Sender]. Loopback has no share: all
+	// clients of this host come from there, and those of a proxy.
 	addressShare = 2
-	networkBits  = 64
 
 	// sparePlaces are more places for when the others are taken. Only probes are
 	// answered there: whether the daemon lives and is ready must not depend on how
@@ -79,7 +77,10 @@ func (p *Places) Used() int {
 // Take returns a place for a connection, which may be that of another that asks
 // nothing, or nil if there is none.
 func (p *Places) Take(from net.Addr) *Place {
-	place := &Place{of: p, from: network(from), since: time.Now()}
+	place := &Place{of: p, from: Sender(from), since: time.Now()}
+	if place.from.Addr().IsLoopback() {
+		place.from = netip.Prefix{}
+	}
 	p.mu.Lock()
 	victim, ok := p.takeLocked(place)
 	p.mu.Unlock()
@@ -200,22 +201,4 @@ func (p *Place) leaveLocked() {
 	if all.places--; all.places == 0 {
 		delete(p.of.mu.from, p.from)
 	}
-}
-
-// network returns what an address shares its places with.
-func network(a net.Addr) netip.Prefix {
-	tcp, ok := a.(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}
-	}
-	ip := tcp.AddrPort().Addr().Unmap().WithZone("")
-	if ip.IsLoopback() {
-		return netip.Prefix{}
-	}
-	bits := ip.BitLen()
-	if ip.Is6() {
-		bits = networkBits
-	}
-	network, _ := ip.Prefix(bits)
-	return network
 }

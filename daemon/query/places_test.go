@@ -2,6 +2,7 @@ package query
 
 import (
 	"net"
+	"net/netip"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,4 +113,15 @@ func TestSilentPlacesAreTaken(t *testing.T) {
 			t.Errorf("%d places are taken", p.Used())
 		}
 	})
+}
+
+// A client is known by its address, or network, also where that has no share of the places.
+func TestSenders(t *testing.T) {
+	senders := map[netip.Prefix]bool{}
+	for _, ip := range []string{"10.0.0.1", "::ffff:10.0.0.1", "10.0.0.2", "2001:db8::1", "2001:db8::2", "127.0.0.1", "127.0.0.2", "::1"} {
+		senders[Sender(from(ip))] = true
+	}
+	if len(senders) != 6 || senders[netip.Prefix{}] {
+		t.Errorf("%d senders: %v", len(senders), senders)
+	}
 }

@@ -87,6 +87,9 @@ func (x *exchange) ranOut(err *query.Error) bool {
 // Decode reads the request into a call.
 func (x *exchange) Decode(c *query.Call) *query.Error {
 	c.Arrival = time.Now()
+	if p, ok := peer.FromContext(x.ctx); ok {
+		c.Sender = query.Sender(p.Addr)
+	}
 	if err := x.fill(c); err != nil {
 		return err
 	}

@@ -178,7 +178,7 @@ func (w *world) arrive(sv models.ServiceID) {
 	q := models.Query{
 		ID: w.id, Service: sv, Size: 1 + w.rand.IntN(2), SeqLen: 16 * w.rand.IntN(2), Shape: uint64(w.rand.IntN(2)) << 63,
 		Arrival: w.now, Deadline: w.now + w.services[sv].QoSTarget*time.Duration(w.rand.IntN(5))/2,
-		Priority: w.rand.IntN(2),
+		Priority: w.rand.IntN(2), Alone: w.rand.IntN(8) == 0,
 	}
 	if w.rand.IntN(50) == 0 {
 		q.Service = models.ServiceID(len(w.services)) - models.ServiceID(w.rand.IntN(2))*100

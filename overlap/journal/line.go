@@ -23,7 +23,7 @@ const came = " stop? running? err? a? r? m?"
 // layouts are the fields of each event, by their keys, in the order in which
 // they are written. One with a ? is left out where it is zero.
 var layouts = map[event][]field{
-	eventArrive:     recordFields("e t id sv n seq? shape? arrived deadline priority? accuracy? fixed? p?" + came),
+	eventArrive:     recordFields("e t id sv n seq? shape? arrived deadline priority? accuracy? fixed? alone? p?" + came),
 	eventNext:       recordFields("e t p? v?" + came),
 	chosen:          recordFields("e t p? v? c solo? limit? planned? round dev? predicted bound g" + came),
 	eventPlan:       recordFields("e t p? v?" + came),

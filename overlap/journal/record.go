@@ -54,6 +54,7 @@ type record struct {
 	Priority int              `json:"priority,omitempty"`
 	Accuracy float64          `json:"accuracy,omitempty"`
 	Fixed    int              `json:"fixed,omitempty"`
+	Alone    int              `json:"alone,omitempty"`
 	Defined  *models.Service  `json:"service,omitempty"`
 	Took     time.Duration    `json:"took,omitempty"`
 	Latency  time.Duration    `json:"latency,omitempty"`
@@ -224,6 +225,9 @@ func (r *record) tellQuery(q *models.Query) {
 	if q.Fixed {
 		r.Fixed = 1
 	}
+	if q.Alone {
+		r.Alone = 1
+	}
 }
 
 func (r *record) tellOutcome(o *models.Outcome) {
@@ -313,6 +317,7 @@ func (r *record) query() models.Query {
 	return models.Query{
 		ID: r.ID, Service: r.Service, Size: r.Size, SeqLen: r.SeqLen, Shape: uint64(r.Shape),
 		Arrival: r.Arrived, Deadline: r.Deadline, Priority: r.Priority, Accuracy: r.Accuracy, Fixed: r.Fixed != 0,
+		Alone: r.Alone != 0,
 	}
 }
 
