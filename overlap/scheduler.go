@@ -314,6 +314,7 @@ func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
 	if so.Status != models.SpanDone {
 		s.overturn()
 	}
+	b.service.Relapse.ended(s.now, b, so)
 	alone, failed := len(b.members) == 1, so.Status == models.SpanFailed || so.Status == models.SpanCrashed
 	if ended := so.Reached == b.service.Operators && so.Status <= models.SpanStopped; (failed || ended) && s.verdict(b, failed) {
 		s.overturn()

@@ -49,6 +49,8 @@ type serviceState struct {
 
 	// Travel is how many times as long as planned its moves take, 0 before the first.
 	Travel float64 `json:",omitempty"`
+
+	Relapse relapse `json:",omitzero"`
 }
 
 func newService(m models.Service, devices int) *service {
@@ -297,6 +299,7 @@ func (s *Scheduler) Load(now time.Duration, m models.Service) error {
 		return faults[0]
 	}
 	sv.Operators, sv.MaxBatch, sv.Pipelines = m.Operators, m.MaxBatch, m.Pipelines
+	sv.Relapse = relapse{} // another model has done nothing yet
 	s.regard()
 	s.overturn()
 	s.match.renewal(sv)

@@ -28,6 +28,30 @@ type family struct {
 	moving  []*query   // scratch of assign
 }
 
+// relapse is how a variant fares whose workers are lost with its batches, as one that hangs.
+// Another answers in its place while it rests, if that is in time. One such batch is an accident,
+// for which a query may be to blame; from the second in a row on, it rests.
+type relapse struct {
+	Losses int           `json:",omitempty"` // batches that its workers were lost with since one has finished
+	Until  time.Duration `json:",omitempty"` // it rests
+}
+
+// ended records how a span of a variant has ended. The rest doubles with each loss. It is at
+// least as long as that of a shape that was late, by what the batch took: a variant that is lost
+// whenever it is tried takes at most 1/64 of the time of its service.
+func (x *relapse) ended(now time.Duration, b *batch, so models.SpanOutcome) {
+	switch {
+	case len(b.service.family.members) == 1:
+	case so.Status == models.SpanLost, so.Status == models.SpanCrashed:
+		if x.Losses++; x.Losses > 1 {
+			least := shapeRests * (now - b.Started)
+			x.Until = now + max(least, min(least<<min(x.Losses-2, 10), mostRest))
+		}
+	case so.Reached == b.service.Operators && so.Status <= models.SpanStopped:
+		*x = relapse{}
+	}
+}
+
 // families are those that have a choice.
 type families []*family
 
@@ -135,7 +159,7 @@ func (f *family) selected(l *backlog, v *device, first *query, at time.Duration)
 	limit := f.limit(l, v, first, at)
 	name := l.selector.Select(f.of, f.share, limit-at)
 	i := slices.IndexFunc(f.members, func(sv *service) bool { return sv.Name == name })
-	if i < 0 || !f.members[i].runs(v) {
+	if i < 0 || !f.members[i].runs(v) || at < f.members[i].Relapse.Until {
 		return nil
 	}
 	sv := f.members[i]
@@ -206,11 +230,22 @@ func (f *family) next(l *backlog, v *device, at time.Duration) (q *query, took t
 
 // fastest returns the variant with an accuracy at least that has a query in the least time
 // by the middle of its runs, of several the most accurate, and nil if none can run. What is
-// not known to be fast is not.
+// not known to be fast is not. One that rests is only meant if no other would be in time.
 func (f *family) fastest(l *backlog, v *device, q *query, accuracy float64) (found *service) {
-	least := forever
+	if slices.ContainsFunc(f.members, func(sv *service) bool { return l.now < sv.Relapse.Until }) {
+		if other, took := f.quickest(l, v, q, accuracy, l.now); other != nil && took <= q.Deadline-l.now {
+			return other
+		}
+	}
+	found, _ = f.quickest(l, v, q, accuracy, forever)
+	return found
+}
+
+// quickest is fastest of those that do not rest at a time, with what it takes.
+func (f *family) quickest(l *backlog, v *device, q *query, accuracy float64, at time.Duration) (found *service, least time.Duration) {
+	least = forever
 	for _, sv := range f.members {
-		if sv.Accuracy < accuracy || !sv.runs(v) {
+		if sv.Accuracy < accuracy || !sv.runs(v) || at < sv.Relapse.Until {
 			continue
 		}
 		took := l.aloneOn(v, sv, q).Latency
@@ -221,7 +256,7 @@ func (f *family) fastest(l *backlog, v *device, q *query, accuracy float64) (fou
 			found, least = sv, took
 		}
 	}
-	return found
+	return found, least
 }
 
 // fits reports whether a query may be answered by a variant.
