@@ -45,31 +45,35 @@ func TestCrashingClient(t *testing.T) {
 	const attacker, other = "127.0.0.1", "127.0.0.2"
 	path := write(t, "quotient.onnx", quotient(numbers))
 	services, random := []service{tinyAdd}, rand.New(rand.NewPCG(17, 1))
+	crash := func(i int) query { return deadly(1000 + i) }
 	innocents := []struct {
 		service, from string
 		share         float64
-		query         func(i int) query
+		query, attack func(i int) query
 	}{
-		{"add", attacker, 1, func(int) query { return sum(random, 1) }},
-		{"sender", other, 0.95, func(i int) query { return good(i % numbers) }},
-		{"shape", attacker, 0.95, func(i int) query { return quotientsOf(2, float64(i%numbers), 0, 0) }},
-		{"both", attacker, 0.1, func(i int) query { return good(i % numbers) }},
+		{"add", attacker, 1, func(int) query { return sum(random, 1) }, nil},
+		{"sender", other, 0.95, func(i int) query { return good(i % numbers) }, crash},
+		{"shape", attacker, 0.95, func(i int) query { return quotientsOf(2, float64(i%numbers), 0, 0) }, crash},
+		{"both", attacker, 0.1, func(i int) query { return good(i % numbers) }, crash},
+		// It takes a query until its deadline, and a moment more, to be known as one that hangs.
+		{"hang", other, 0.5, func(int) query { return one(3) }, func(i int) query { return one(endless + float64(int(1)<<(20+i%16))) }},
 	}
-	for _, in := range innocents[1:] {
+	for _, in := range innocents[1:4] {
 		services = append(services, service{in.service, path, "target = \"2s\"\nmax_batch = 8"})
 	}
+	services = append(services, service{"hang", write(t, "loop.onnx", loops()), `target = "500ms"`})
 	p := serve(t, config{services: services})
 	p.crashes = true
 	var all sync.WaitGroup
-	for k, in := range innocents {
+	for _, in := range innocents {
 		all.Go(func() {
 			sent, answered := p.stream(in.service, in.from, innocentWait, in.query)
 			if t.Logf("%s: %d of %d innocent queries were answered", in.service, answered, sent); float64(answered) < in.share*float64(sent) {
 				t.Errorf("%s: %d of %d innocent queries were answered, want %v of them", in.service, answered, sent, in.share)
 			}
 		})
-		if k > 0 {
-			all.Go(func() { p.stream(in.service, attacker, attackEvery, func(i int) query { return deadly(1000*k + i) }) })
+		if in.attack != nil {
+			all.Go(func() { p.stream(in.service, attacker, attackEvery, in.attack) })
 		}
 	}
 	all.Wait()
