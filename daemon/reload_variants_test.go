@@ -4,9 +4,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/models"
 )
 
 // split gives a service two variants.
@@ -93,6 +95,63 @@ func TestReloadGivesVariantsThatFail(t *testing.T) {
 		t.Errorf("%+v", done)
 	}
 	r.answers("s0", "s1")
+}
+
+// A request that holds its service before a reload, and is read after it, is answered by what
+// it holds: by a service in whose place its variants have come, and by variants in whose place
+// one service has come, whether it names one of them or not.
+func TestReloadAnswersWhatWasHeldBefore(t *testing.T) {
+	r := newReloadRig(t, 1)
+	held := func(variant int) *query.Call {
+		s := r.backend.Service([]byte("s0"))
+		if !s.Hold() {
+			t.Fatal("s0 takes no requests")
+		}
+		c := query.NewCall(s)
+		c.Size, c.Arrival, c.Variant = 1, time.Now(), variant
+		return c
+	}
+	answered := func(c *query.Call) {
+		t.Helper()
+		m, err := c.Service.Backend.Alloc(c.Service, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Memory = m
+		c.Inputs = []query.Input{{Tensor: query.Tensor{Type: models.Int32, Shape: []int64{1, 16}, Data: m.Bytes, Offset: m.Offset}}}
+		if err := c.Service.Backend.Submit(c); err != nil {
+			t.Fatal(err)
+		}
+		r.sync()
+		select {
+		case <-c.Answered():
+			t.Fatalf("refused: %v", c.Reply.Err)
+		default:
+			r.workers.await()
+			r.workers.end(models.SpanDone)
+		}
+		isServed(t, r.backend, c)
+	}
+	plain := held(-1)
+	r.begin(func(c *config.Config) { split(c, 0) })
+	r.workers.revive(r.joins(), fakeOperators)
+	r.workers.revive(r.joins(), fakeOperators)
+	r.end()
+	answered(plain)
+
+	unnamed, named := held(-1), held(1)
+	r.begin(func(c *config.Config) { c.Services = slices.Clone(r.before.Services) })
+	r.workers.revive(r.joins(), fakeOperators)
+	r.end()
+	if unnamed.Service.GivenUp.Load() || !unnamed.Service.Ready() {
+		t.Error("variants that still answer are told to be given up, or not to be ready")
+	}
+	answered(unnamed)
+	answered(named)
+	if named.Reply.Variant != "b" {
+		t.Errorf("%q answered in the place of b", named.Reply.Variant)
+	}
+	r.gone()
 }
 
 // A request that found a service which takes no more, and finds it again, is refused after

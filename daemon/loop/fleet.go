@@ -442,7 +442,7 @@ func (f *fleet) retire(ended chan struct{}, all ...*member) {
 	f.publish()
 	for _, s := range all {
 		s.service.Retired.Store(true)
-		if s.family != nil && len(s.family.variants) == 0 {
+		if s.family != nil && !s.family.serves() {
 			s.family.front.Retired.Store(true)
 		}
 	}

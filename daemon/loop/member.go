@@ -199,7 +199,7 @@ type family struct {
 	front    *query.Service
 	inputs   *wire.InputArena
 	users    int       // members that have the inputs
-	variants []*member // that serve, in the order of their IDs
+	variants []*member // that serve or, if none does, that did last, in the order of their IDs
 
 	probation probation
 
@@ -210,18 +210,25 @@ type family struct {
 	solved  time.Duration // when it last began, 0 for never with these variants and this file
 }
 
-// gather has a family know the variants that serve, and its front be what they are.
+// serves reports whether requests find the family.
+func (f *family) serves() bool {
+	return slices.ContainsFunc(f.variants, func(m *member) bool { return m.state == stateServing })
+}
+
+// gather updates the variants and the front of a family. Once no variant serves, those that
+// did last still answer the requests that hold the front.
 func (f *family) gather(served []*member) {
-	before := f.variants
-	f.variants = nil
+	var now []*member
 	for _, m := range served {
 		if m.family == f {
-			f.variants = append(f.variants, m)
+			now = append(now, m)
 		}
 	}
-	if len(f.variants) == 0 {
+	if len(now) == 0 {
 		return
 	}
+	before := f.variants
+	f.variants = now
 	if file := f.variants[0].config.Selection; file != "" || file != f.file || !slices.Equal(before, f.variants) {
 		f.file, f.solved = file, 0 // a reload may have found the file rewritten
 	}
@@ -298,7 +305,7 @@ func (s *member) selects() string {
 	return "by speed, the fastest answers until it is known how long each takes"
 }
 
-// inUse reports whether a request holds the service, or could still find it as a variant.
+// inUse reports whether a request holds the service, or may still arrive for it as a variant.
 func (s *member) inUse() bool {
-	return s.service.Users() != 0 || s.family != nil && len(s.family.variants) == 0 && s.family.front.Users() != 0
+	return s.service.Users() != 0 || s.family != nil && !s.family.serves() && s.family.front.Users() != 0
 }

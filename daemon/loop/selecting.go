@@ -58,7 +58,7 @@ func (f selecting) heed() {
 // consider has policies for a family calculated or read, if that is due.
 func (f selecting) consider(of *family) {
 	file, again := of.file, of.solved > 0
-	if of.solving || len(of.variants) < 2 || again && (file != "" || f.Now()-of.solved < solvePeriod) {
+	if of.solving || len(of.variants) < 2 || !of.serves() || again && (file != "" || f.Now()-of.solved < solvePeriod) {
 		return
 	}
 	w, ok := f.worker(of)
