@@ -61,6 +61,13 @@ func (p *process) footprint(services []string) (f footprint, err error) {
 		return f, errors.New("the metrics were not answered")
 	}
 	f.goroutines, f.heap = int(metrics["go_goroutines"]), metrics["go_memstats_heap_inuse_bytes"]
+	if raced {
+		// The race detector keeps what it has taken for each goroutine and lock that there ever
+		// was, several times what Go took. That says nothing of the daemon.
+		daemon := f.processes["daemon"]
+		daemon.resident = int64(metrics["go_memstats_sys_bytes"] - metrics["go_memstats_heap_released_bytes"])
+		f.processes["daemon"] = daemon
+	}
 	for _, name := range []string{"overlapd_queue_length", "overlapd_batches_paused", "overlapd_input_bytes", "nv_inference_pending_request_count"} {
 		for key, v := range metrics {
 			if strings.HasPrefix(key, name+"{") && v != 0 {
@@ -74,12 +81,10 @@ func (p *process) footprint(services []string) (f footprint, err error) {
 // takeMemory replaces the memory of the processes by what they have now. The
 // rest is compared with a daemon that was never asked anything; its memory with
 // one that has had all kinds of load once.
-func (f *footprint) takeMemory() {
+func (f *footprint) takeMemory(now footprint) {
 	for name, u := range f.processes {
-		if now, err := measure(u.pid); err == nil {
-			u.resident = now.resident
-			f.processes[name] = u
-		}
+		u.resident = now.processes[name].resident
+		f.processes[name] = u
 	}
 }
 

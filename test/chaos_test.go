@@ -224,7 +224,11 @@ func (c *chaos) run() {
 	until := time.Now()
 	c.warm()
 	c.end()
-	before.takeMemory()
+	warmed, err := c.p.footprint(c.names())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before.takeMemory(warmed)
 	c.note("before: %v", before)
 
 	disturbedFrom := time.Now()
