@@ -174,7 +174,6 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec execut
 			OneThread:         u.sharesCores() && u.threads(s) > 1,
 			CutTarget:         s.Cut,
 			Slow:              u.slow,
-			Half:              s.HalfMoves,
 			MaxBatch:          s.MaxBatch,
 			IntermediateBytes: w.IntermediateBytes,
 			TrimNanos:         int64(w.TrimAfter),

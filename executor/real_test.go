@@ -16,7 +16,7 @@ import (
 )
 
 // realPool is a pool of two workers that run a model of the zoo with ONNX Runtime.
-func realPool(t testing.TB, path string, change func(device int, o *Options)) (one, other *fixture, info *wire.Info) {
+func realPool(t testing.TB, path string) (one, other *fixture, info *wire.Info) {
 	t.Helper()
 	if _, err := ort.Find(); errors.Is(err, ort.ErrNotFound) {
 		t.Skip(err)
@@ -31,18 +31,17 @@ func realPool(t testing.TB, path string, change func(device int, o *Options)) (o
 		t.Fatal(err)
 	}
 	outcomes, cache := make(chan Outcome, 2*MaxOutcomes), t.TempDir()
-	open := func(device int) *fixture {
+	open := func() *fixture {
 		f := start(t, func(o *Options) {
 			s := &o.Services[0]
 			s.Inputs, s.Moves, o.Outcomes, s.OutputBytes = inputs, moves, outcomes, memory
 			s.Env = append(os.Environ(), roleEngine)
 			s.Load.CacheDir, s.Load.Threads, s.Load.MaxBatch = cache, 1, 2
-			change(device, o)
 		}, path)
 		info = awaitEvent(f, WorkerReady, nil).Info
 		return f
 	}
-	one, other = open(0), open(1)
+	one, other = open(), open()
 	t.Cleanup(func() {
 		endBoth(t, one, other)
 		if n, err := moves.Close(); n != 0 || err != nil {
@@ -99,7 +98,7 @@ func TestMovesOfModels(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			one, other, info := realPool(t, path, func(int, *Options) {})
+			one, other, info := realPool(t, path)
 			end := len(info.Operators)
 			batch := models.BatchID(0)
 			for _, sizes := range [][]int{{1}, {2, 1}} {
@@ -164,12 +163,9 @@ func BenchmarkMove(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, c := range []struct {
-		size, at int
-		half     bool
-	}{{1, 2, false}, {3, 1, false}, {31, 1, false}, {3, 1, true}} {
-		b.Run(fmt.Sprintf("batch=%d/operator=%d/half=%t", c.size, c.at, c.half), func(b *testing.B) {
-			one, other, info := realPool(b, path, func(_ int, o *Options) { o.Services[0].Load.Half = c.half })
+	for _, c := range []struct{ size, at int }{{1, 2}, {3, 1}, {31, 1}} {
+		b.Run(fmt.Sprintf("batch=%d/operator=%d", c.size, c.at), func(b *testing.B) {
+			one, other, info := realPool(b, path)
 			r := SpanRequest{Span: models.Span{Batch: 1, End: c.at, Size: c.size}, Queries: []wire.QueryTensors{one.tensors(info, 1, c.size)}}
 			if s := one.do(r); s.Status != models.SpanDone {
 				b.Fatal(s.Err)

@@ -22,7 +22,6 @@ type loaded struct {
 	env       *ort.Env
 	device    device
 	far       bool    // the device has memory of its own
-	half      bool    // intermediates go elsewhere as float16
 	slow      float64 // by which factor operators take longer
 	model     models.Model
 	cut       *cutting

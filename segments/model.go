@@ -31,7 +31,6 @@ type Config struct {
 	IntermediateBytes int64               // budget for the intermediates of all batches, 0 for DefaultIntermediateBytes
 	Device            *Device             // nil for the CPU
 	OneThread         bool                // spans may run on one thread, too; of the CPU only
-	Half              bool                // batches take their intermediates to other engines as float16
 	Slow              float64             // by which factor operators take longer; of the CPU only, up to 1 for not at all
 	Progress          worker.ProgressFunc // may be nil
 }
@@ -64,7 +63,7 @@ func OpenModel(env *ort.Env, c Config) (*CutModel, error) {
 		c.IntermediateBytes = DefaultIntermediateBytes
 	}
 	m := &CutModel{}
-	m.env, m.device, m.half, m.slow = env, hostDevice{env}, c.Half, c.Slow
+	m.env, m.device, m.slow = env, hostDevice{env}, c.Slow
 	m.run = &hostRun{m}
 	if c.Device != nil {
 		m.device, m.run, m.far = c.Device, &deviceRun{Device: c.Device, m: m}, true

@@ -1,10 +1,8 @@
 package segments
 
 import (
-	"encoding/binary"
 	"fmt"
 	"hash/fnv"
-	"math"
 	"slices"
 	"strconv"
 
@@ -38,12 +36,6 @@ func (m *loaded) alive(at int) (ids []int32, cut uint64) {
 	return ids, h.Sum64()
 }
 
-// halved reports whether a value is sent as float16. An output of the model is not: it is
-// as exact as the operators made it.
-func (m *loaded) halved(id int32) bool {
-	return m.half && m.types[id].Elem == models.Float32 && m.cut.lastAt[id] < len(m.cut.pieces)
-}
-
 // Describe returns what batch id takes along to another engine, with the bytes that Export
 // writes. The number is that of the list of values.
 func (m *CutModel) Describe(id models.BatchID) (list []wire.Tensor, cut uint64, err error) {
@@ -61,9 +53,6 @@ func (m *CutModel) Describe(id models.BatchID) (list []wire.Tensor, cut uint64, 
 			return nil, 0, fmt.Errorf("%w: value %q, alive at operator %d, is no tensor: let the batch go at another operator", wire.ErrMove, m.cut.values.Names[id], b.next)
 		}
 		t := wire.Tensor{Type: v.Elem(), Shape: v.Shape()}
-		if m.halved(id) {
-			t.Type = models.Float16
-		}
 		t.Bytes = elements(t.Shape) * int64(t.Type.Bytes())
 		if t.Type == models.String {
 			text, err := v.Strings()
@@ -92,21 +81,14 @@ func (m *CutModel) Export(id models.BatchID, to [][]byte) error {
 		return m.device.fault(err)
 	}
 	ids, _ := m.alive(b.next)
-	near := make([]*ort.Value, len(ids)) // to be converted
 	for i, id := range ids {
 		v := b.value(&m.loaded, id)
-		switch {
-		case values[i].Type == models.String:
+		if values[i].Type == models.String {
 			text, err := v.Strings()
 			if err != nil {
 				return err
 			}
 			putStrings(to[i], text)
-			continue
-		case m.halved(id):
-			if near[i], err = m.run.hosted(b, v, id); err != nil {
-				return m.device.fault(err)
-			}
 			continue
 		}
 		from, err := m.run.open(v, id)
@@ -117,20 +99,7 @@ func (m *CutModel) Export(id models.BatchID, to [][]byte) error {
 			return m.device.fault(err)
 		}
 	}
-	if err := m.run.collect(); err != nil {
-		return m.device.fault(err)
-	}
-	for i, v := range near {
-		if v == nil {
-			continue
-		}
-		data, err := v.Bytes()
-		if err != nil {
-			return err
-		}
-		narrow(to[i], data)
-	}
-	return nil
+	return m.device.fault(m.run.collect())
 }
 
 // Import begins batch id at an operator, with what Export of another engine of the model
@@ -182,13 +151,10 @@ func (m *CutModel) Import(id models.BatchID, at int, queries []worker.Query, cut
 
 // checkValue refuses a tensor that cannot be the value of id.
 func (m *loaded) checkValue(id int32, t *worker.Tensor) error {
-	want, elem := m.types[id], t.Type
-	if elem == models.Float16 && want.Elem == models.Float32 {
-		elem = models.Float32
-	}
+	want := m.types[id]
 	n, ok := models.Elements(t.Shape)
-	ok = ok && want.Kind == models.KindTensor && elem == want.Elem && (!want.HasShape || len(want.Shape) == len(t.Shape))
-	ok = ok && (elem == models.String || n*int64(t.Type.Bytes()) == int64(len(t.Data)))
+	ok = ok && want.Kind == models.KindTensor && t.Type == want.Elem && (!want.HasShape || len(want.Shape) == len(t.Shape))
+	ok = ok && (t.Type == models.String || n*int64(t.Type.Bytes()) == int64(len(t.Data)))
 	for i := 0; ok && want.HasShape && i < len(t.Shape); i++ {
 		ok = !want.Shape[i].Fixed() || want.Shape[i].Value == t.Shape[i]
 	}
@@ -200,42 +166,24 @@ func (m *loaded) checkValue(id int32, t *worker.Tensor) error {
 
 // placeValue makes a tensor from elsewhere the value of id.
 func (m *CutModel) placeValue(b *batch, id int32, t *worker.Tensor) (copied bool, err error) {
-	data, elem := t.Data, m.types[id].Elem
+	data, elem := t.Data, t.Type
 	if b.shapes != nil && m.far && m.known[id].shape && elem.Bytes() > 0 {
 		b.shapes[id] = shape{dims: t.Shape, bytes: elements(t.Shape) * int64(elem.Bytes()), known: true}
 	}
-	switch {
-	case elem == models.String:
-		list, err := parseStrings(data, elements(t.Shape))
-		if err != nil {
-			return true, err
-		}
-		return true, m.within(b, func() error {
-			v, err := m.env.StringTensor(list, t.Shape)
-			if err == nil {
-				m.adopt(b, id, v)
-			}
-			return err
-		})
-	case elem != t.Type:
-		err := m.within(b, func() error {
-			v, err := m.env.NewTensor(elem, t.Shape)
-			if err != nil {
-				return err
-			}
-			b.given = append(b.given, v)
-			if data, err = v.Bytes(); err == nil {
-				widen(data, t.Data)
-			}
-			return err
-		})
-		if err != nil {
-			return true, err
-		}
-		_, err = m.run.place(b, id, elem, t.Shape, data)
+	if elem != models.String {
+		return m.run.place(b, id, elem, t.Shape, data)
+	}
+	list, err := parseStrings(data, elements(t.Shape))
+	if err != nil {
 		return true, err
 	}
-	return m.run.place(b, id, elem, t.Shape, data)
+	return true, m.within(b, func() error {
+		v, err := m.env.StringTensor(list, t.Shape)
+		if err == nil {
+			m.adopt(b, id, v)
+		}
+		return err
+	})
 }
 
 // within runs f within what is left of the budget, which on a device with memory of its
@@ -255,20 +203,5 @@ func (m *loaded) adopt(b *batch, id int32, v *ort.Value) {
 		if pos := slices.Index(m.cut.pieces[p].inputs, id); pos >= 0 {
 			b.frame.program.SetInput(p, pos, v)
 		}
-	}
-}
-
-// narrow writes numbers of float32 as float16, and widen reads them again.
-func narrow(dst, src []byte) {
-	for i := range len(src) / 4 {
-		f := math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
-		binary.LittleEndian.PutUint16(dst[2*i:], models.EncodeFloat16(f))
-	}
-}
-
-func widen(dst, src []byte) {
-	for i := range len(src) / 2 {
-		f := float32(models.DecodeFloat16(binary.LittleEndian.Uint16(src[2*i:])))
-		binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(f))
 	}
 }

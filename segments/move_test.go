@@ -1,14 +1,10 @@
 package segments
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -533,120 +529,4 @@ func TestMovesOfRandomModels(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestHalf sends intermediates as float16 and widens them again, on the CPU and on a
-// device: what a model computes next is what it computes from the rounded values. Outputs
-// that were made already are sent as they are.
-func TestHalf(t *testing.T) {
-	g := xGraph()
-	g.node("Tanh", list("x"), list("made"))
-	g.node("Exp", list("x"), list("a"))
-	g.node("Neg", list("a"), list("y"))
-	g.output("made", models.Float32)
-	g.output("y", models.Float32)
-	env := openEnv(t)
-	path := g.write(t)
-	device, _ := openFakeGPU(t, env, fakeSpec{})
-	from, to := openCut(t, env, Config{Path: path, Half: true}), openCut(t, env, Config{Path: path})
-	far := openCut(t, env, Config{Path: path, Device: device, Half: true})
-	q := query(t, floatView([]int64{3, 4}, 1, -1, 0, 0.1, 12, 80, 100, -100, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN()), -17))
-	t.Cleanup(func() { thaw(q) })
-	want, err := runAll(to, 9, q)
-	if err != nil {
-		t.Fatal(err)
-	}
-	y := want[0][1].data
-	for i := range len(y) / 4 {
-		v := math.Float32frombits(binary.LittleEndian.Uint32(y[4*i:]))
-		binary.LittleEndian.PutUint32(y[4*i:], math.Float32bits(float32(models.DecodeFloat16(models.EncodeFloat16(v)))))
-	}
-	for _, pair := range [][2]*CutModel{{from, to}, {from, far}, {far, to}} {
-		for range 3 {
-			if err := runMoved(t, pair[0], pair[1], 2, []worker.Query{q}, want); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-}
-
-// TestHalfOfResNet measures by how much outputs differ where intermediates are sent as
-// float16. The weights are made up, and the same class wins whatever the input is: so what
-// is looked at is by how much an output is above its mean over the inputs.
-func TestHalfOfResNet(t *testing.T) {
-	if testing.Short() || raceEnabled {
-		t.Skip("it runs resnet50 many times")
-	}
-	inputs := 4
-	if n, err := strconv.Atoi(os.Getenv("OVERLAPD_TEST_HALF")); err == nil {
-		inputs = n
-	}
-	env := openEnvWith(t, ort.EnvOptions{IntraThreads: 2})
-	path := openZoo(t, "resnet50")
-	from, to := openCut(t, env, Config{Path: path, Half: true}), openCut(t, env, Config{Path: path})
-	q := queryOf(t, to, int64(inputs), 0)
-	want, err := runAll(to, 1, q)
-	if err != nil {
-		t.Fatal(err)
-	}
-	exact := floatsOf(want[0][0].data)
-	classes := len(exact) / inputs
-	mean := make([]float32, classes)
-	for i, v := range exact {
-		mean[i%classes] += v / float32(inputs)
-	}
-	for _, share := range []int{1, 2, 3} {
-		at := share * len(from.sessions) / 4
-		if err := from.Start(1, []worker.Query{q}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := from.Run(1, 0, at, nil); err != nil {
-			t.Fatal(err)
-		}
-		free, err := move(t, from, to, 1, []worker.Query{q})
-		if err == nil {
-			_, err = to.Run(1, at, len(to.sessions), nil)
-		}
-		var got collect
-		if err == nil {
-			err = to.Finish(1, got.take)
-		}
-		free()
-		if err != nil {
-			t.Fatal(err)
-		}
-		rounded := floatsOf(got[0][0].data)
-		agree, worst, won := 0, 0.0, map[int]bool{}
-		for i := range inputs {
-			var best, bestRounded int
-			largest, off := 0.0, 0.0
-			for k := range classes {
-				a, b := exact[i*classes+k], rounded[i*classes+k]
-				off, largest = max(off, math.Abs(float64(a-b))), max(largest, math.Abs(float64(a-mean[k])))
-				if a-mean[k] > exact[i*classes+best]-mean[best] {
-					best = k
-				}
-				if b-mean[k] > rounded[i*classes+bestRounded]-mean[bestRounded] {
-					bestRounded = k
-				}
-			}
-			if won[best] = true; best == bestRounded {
-				agree++
-			}
-			worst = max(worst, off/largest)
-		}
-		t.Logf("at operator %d of %d: outputs are off by at most %.2g of the largest distance from the mean, %d of %d inputs have the same class, of %d that win",
-			at, len(from.sessions), worst, agree, inputs, len(won))
-		if worst == 0 || worst > 0.05 || agree < inputs*9/10 {
-			t.Error("that is too much")
-		}
-	}
-}
-
-func floatsOf(data []byte) []float32 {
-	list := make([]float32, len(data)/4)
-	for i := range list {
-		list[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
-	}
-	return list
 }

@@ -118,7 +118,6 @@ func loadService(env *ort.Env, device *Device, spec wire.LoadSpec, progress work
 		Device:            device,
 		IntermediateBytes: spec.IntermediateBytes,
 		OneThread:         spec.OneThread && device == nil,
-		Half:              spec.Half,
 		Slow:              spec.Slow,
 		Progress:          progress,
 	}, &spec)

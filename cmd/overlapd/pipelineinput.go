@@ -150,10 +150,7 @@ func (in *pipelineInput) measure(s *config.Service, to *planning.Service) error 
 	if len(live) != to.Operators {
 		return fmt.Errorf("its model has %d operators here, and was measured with %d: set its cut, and measure it again", len(live), to.Operators)
 	}
-	bits := 8.0 // of a byte that moves
-	if s.HalfMoves {
-		bits /= 2
-	}
+	const bits = 8 // of a byte that moves
 	for _, end := range b.Ends {
 		b.Moves = append(b.Moves, float64(live[end-1])*bits/(in.bandwidth*1e3)) // Gbit/s are 1000 bits a microsecond
 	}

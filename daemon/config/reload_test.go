@@ -129,7 +129,7 @@ func TestDiffOfDevices(t *testing.T) {
 var serviceEffects = map[string]string{
 	"Name": "added and removed", "Model": "replaced", "Threads": "replaced", "Cut": "replaced", "MPS": "replaced",
 	"Target": "changed", "On": "moved", "QueueLimit": "changed", "MaxBatch": "changed", "MaxQueryBatch": "changed", "BestEffort": "changed",
-	"Sizes": "changed", "SeqLens": "changed", "Selection": "changed", "Variants": "replaced", "HalfMoves": "replaced", "Planned": "changed",
+	"Sizes": "changed", "SeqLens": "changed", "Selection": "changed", "Variants": "replaced", "Planned": "changed",
 }
 
 func TestEveryFieldOfAServiceHasAnEffect(t *testing.T) {

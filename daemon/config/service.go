@@ -30,9 +30,6 @@ type Service struct {
 	Sizes      []int `toml:"sizes"`
 	SeqLens    []int `toml:"seq_lens" default:"[16, 64]"`
 
-	// HalfMoves is whether intermediates go from device to device as float16.
-	HalfMoves bool `toml:"half_moves" reload:"worker"`
-
 	// Selection is the policy file by which a variant is chosen, "" for one that the
 	// daemon computes.
 	Selection string `toml:"selection" path:"file"`

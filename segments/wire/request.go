@@ -27,9 +27,8 @@ type LoadSpec struct {
 	Slow float64 `json:"slow,omitempty"`
 
 	// Moves has the worker map the memory through which batches move to other workers of
-	// the service. With Half it sends intermediates of float32 as float16.
+	// the service.
 	Moves bool `json:"moves,omitempty"`
-	Half  bool `json:"half,omitempty"`
 
 	// PollNanos is how long the worker polls for the next message before it sleeps.
 	PollNanos int64 `json:"poll_nanos,omitempty"`
