@@ -53,12 +53,12 @@ type poolDevice struct {
 // describe returns the device as the loop knows it, with workers of the services that
 // the daemon starts with.
 func (u *poolDevice) describe(o *Options, specs []executor.ServiceSpec) loop.Device {
-	l := loop.Device{Name: u.name, Text: u.text, KeepWarm: u.config.Pool()[u.index].KeepWarm, Kind: fmt.Sprintf("%s, %d cores", u.text, u.cores)}
+	l := loop.Device{Name: u.name, Text: u.text, Kind: fmt.Sprintf("%s, %d cores", u.text, u.cores)}
 	if u.emulation != nil {
-		l.Emulated, l.MeasuredAs, l.Kind, l.History = true, u.emulation.name, u.emulation.hash, u.emulation.history
+		l.Emulated, l.MeasuredAs, l.Kind = true, u.emulation.name, u.emulation.hash
 	}
 	if u.part != nil {
-		l.GPU, l.History = u.part.Status, true
+		l.GPU = u.part.Status
 		if l.Alone = u.config.MPS.Mode == config.MPSOff; l.Alone && learning.FormsGroups(u.config.Policy) {
 			u.log.Info().Str("gpu", u.text).Msg("without MPS services take turns on the GPU: each group has one span, and none is measured")
 		}

@@ -22,13 +22,12 @@ var ErrEmulated = errors.New(`the device is emulated: there is nothing to measur
 
 // emulation is a modelled device, and the models of the services on it.
 type emulation struct {
-	device  emulated.Times
-	name    string // of the device that it is made after, "" if unknown
-	text    string // for people
-	known   []device.ModelInfo
-	hash    string // the hash of the profile
-	share   int    // of the device, in percent, 0 for the whole
-	history bool   // what ran before, or that nothing did, costs something on it
+	device emulated.Times
+	name   string // of the device that it is made after, "" if unknown
+	text   string // for people
+	known  []device.ModelInfo
+	hash   string // the hash of the profile
+	share  int    // of the device, in percent, 0 for the whole
 }
 
 // maxProfileBytes bounds what is hashed of a profile, which was read within its own limit.
@@ -51,7 +50,6 @@ func newEmulation(c *config.Config) (*emulation, error) {
 	}
 	sum := sha256.Sum256(data)
 	e := &emulation{device: model, name: profile.Device, known: model.Models(), hash: hex.EncodeToString(sum[:])}
-	e.history = profile.ChangeMillis > 0 || profile.WakeMillis > 0
 	if c.Policy == config.Static && len(c.Services) == 1 {
 		e.share = c.Services[0].MPS.Percentage
 		if e.device, err = model.InShare(e.share); err != nil {

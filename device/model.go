@@ -97,24 +97,21 @@ func (m *Model) Covers(g models.Group) bool { return m.features.Covers(g) }
 // not cover, of more spans than were measured or with two of one model, runs one
 // span after another, as any does in a share ([Model.InShare]). The order of spans changes
 // nothing. It does not allocate.
-func (m *Model) Latency(g models.Group) time.Duration { return m.run(g, nil) + m.extra(g) }
+func (m *Model) Latency(g models.Group) time.Duration { return m.run(g, nil) + m.change(g) }
 
 // Sample returns how long one run of a group takes. It does not allocate.
 func (m *Model) Sample(g models.Group, random *rand.Rand) time.Duration {
-	return m.run(g, random) + m.extra(g)
+	return m.run(g, random) + m.change(g)
 }
 
-// extra is what a group takes besides its operators: for batch sizes that change, one
-// after another, and to wake the device up.
-func (m *Model) extra(g models.Group) time.Duration {
-	p, millis := m.profile, 0.0
+// change is what a group takes besides its operators: for batches that begin and have sizes
+// that engines are not prepared for, one after another.
+func (m *Model) change(g models.Group) time.Duration {
+	millis := 0.0
 	for i := range g.Spans {
-		if g.Spans[i].Resized {
-			millis += p.ChangeMillis
+		if once, _ := g.Spans[i].Once(); once.Start == 0 && !models.OnLadder(once.Size) {
+			millis += m.profile.ChangeMillis
 		}
-	}
-	if p.WakeMillis > 0 && g.Idle >= time.Duration(p.IdleMillis*nanosOfMilli) {
-		millis += p.WakeMillis
 	}
 	return time.Duration(millis * nanosOfMilli)
 }

@@ -164,30 +164,29 @@ func TestCovers(t *testing.T) {
 	}
 }
 
-// TestExtra: batch sizes that change add up, waking up is paid once, and a group that is not
-// covered pays neither more than once.
-func TestExtra(t *testing.T) {
+// TestChange: each batch that begins with a size off the ladder costs a change, no other does.
+func TestChange(t *testing.T) {
 	p, random := random(1), rand.New(rand.NewPCG(1, 1))
 	plain := newModel(t, p)
 	costly := *p
-	costly.ChangeMillis, costly.WakeMillis, costly.IdleMillis = 40, 7, 100
+	costly.ChangeMillis = 40
 	m := newModel(t, &costly)
-	span := func(model models.ServiceID, resized bool) models.Span {
-		return models.Span{Service: model, End: 1, Size: 4, SeqLen: 8 * int(model%2), Resized: resized}
+	span := func(model models.ServiceID, start, size int) models.Span {
+		return models.Span{Service: model, Start: start, End: start + 1, Size: size, SeqLen: 8 * int(model%2)}
 	}
+	series := span(0, 0, 3)
+	series.Series = true
 	for _, c := range []struct {
-		idle  time.Duration
 		spans []models.Span
 		want  time.Duration
 	}{
-		{0, []models.Span{span(0, false), span(1, false)}, 0},
-		{0, []models.Span{span(0, true), span(1, false)}, 40 * time.Millisecond},
-		{0, []models.Span{span(0, true), span(1, true)}, 80 * time.Millisecond},
-		{99 * time.Millisecond, []models.Span{span(0, false)}, 0},
-		{100 * time.Millisecond, []models.Span{span(0, true)}, 47 * time.Millisecond},
-		{time.Hour, []models.Span{span(0, true), span(0, false)}, 47 * time.Millisecond},
+		{[]models.Span{span(0, 0, 4), span(1, 0, 1)}, 0},
+		{[]models.Span{span(0, 0, 3), span(1, 0, 2)}, 40 * time.Millisecond},
+		{[]models.Span{span(0, 0, 3), span(1, 0, 3)}, 80 * time.Millisecond},
+		{[]models.Span{span(0, 1, 3), span(1, 0, 4)}, 0}, // it began in another round
+		{[]models.Span{series}, 0},
 	} {
-		g := models.Group{Spans: c.spans, Idle: c.idle}
+		g := models.Group{Spans: c.spans}
 		if got := m.Latency(g) - plain.Latency(g); got != c.want {
 			t.Errorf("%+v takes %v more, want %v", g, got, c.want)
 		}
@@ -195,7 +194,7 @@ func TestExtra(t *testing.T) {
 			t.Errorf("a run of %+v takes %v", g, got)
 		}
 	}
-	if costly.WakeMillis = math.NaN(); costly.Validate() == nil {
-		t.Error("waking up takes no number, and the profile is taken")
+	if costly.ChangeMillis = math.NaN(); costly.Validate() == nil {
+		t.Error("a change takes no number, and the profile is taken")
 	}
 }

@@ -35,11 +35,9 @@ type Profile struct {
 	// Targets are the QoS targets that the models are meant to have, in milliseconds.
 	Targets map[string]float64 `json:"targets_ms,omitempty"`
 	Spread  Spread             `json:"spread"`
-	// ChangeMillis is what a group takes more for each of its models that ran with another
-	// batch size before, and WakeMillis what it does if nothing has run for IdleMillis.
+	// ChangeMillis is what a batch takes more if its size is not on the ladder of
+	// [models.OnLadder]: its engine prepares itself for the size when the batch begins.
 	ChangeMillis float64 `json:"change_ms,omitempty"`
-	WakeMillis   float64 `json:"wake_ms,omitempty"`
-	IdleMillis   float64 `json:"idle_ms,omitempty"`
 	// Solo is what the measured groups were calibrated to, none if they are as measured.
 	Solo []SoloTime `json:"calibrated,omitempty"`
 	Tested
@@ -143,7 +141,7 @@ const (
 
 	leastTarget, mostTarget = 1e-6, 1e9 // milliseconds
 
-	mostExtra = 1e6 // milliseconds
+	mostChange = 1e6 // milliseconds
 )
 
 func (p *Profile) faults() (faults []error) {
@@ -169,9 +167,7 @@ func (p *Profile) faults() (faults []error) {
 		fault(i > 0 && (s.Bands[i-1].Spans > b.Spans || s.Bands[i-1].Spans == b.Spans && !(s.Bands[i-1].Micros < b.Micros)),
 			"band %d of spread is not in order", i)
 	}
-	for _, extra := range []float64{p.ChangeMillis, p.WakeMillis, p.IdleMillis} {
-		fault(!(extra >= 0 && extra <= mostExtra), "%v ms for a batch size that changes, to wake up or idle: want 0 to %v", extra, mostExtra)
-	}
+	fault(!(p.ChangeMillis >= 0 && p.ChangeMillis <= mostChange), "%v ms for a batch size that changes: want 0 to %v", p.ChangeMillis, mostChange)
 	fault(len(p.Solo) > maxSoloTimes, "%d solo times; the limit is %d", len(p.Solo), maxSoloTimes)
 	for name, target := range p.Targets {
 		if len(faults) > textfile.MaxFaults || len(p.Network.Models) > predictor.MaxFeatureModels {

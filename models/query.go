@@ -42,10 +42,6 @@ type Span struct {
 	Size    int // the size of the batch: the sum over its queries
 	SeqLen  int
 
-	// Resized is set if what the model ran last on the device was of another batch size:
-	// an engine that prepares itself for one size does so anew.
-	Resized bool `json:",omitempty"`
-
 	// Series is set if the queries of the batch, each of size 1, run one after another and
 	// not as one tensor, all from the first operator to the last.
 	Series bool `json:",omitempty"`
@@ -53,14 +49,6 @@ type Span struct {
 
 // Len returns the number of operators in the span.
 func (s Span) Len() int { return s.End - s.Start }
-
-// Resize sets Resized by the batch size that the model ran last, which is 0 if it is
-// unknown, and replaces that.
-func (s *Span) Resize(last *int) {
-	once, _ := s.Once()
-	s.Resized = *last != 0 && *last != once.Size
-	*last = once.Size
-}
 
 // Once returns what runs at once of a span, and how many times it does: of a series one of
 // its queries, else all of it.
@@ -76,21 +64,12 @@ func (s Span) Once() (once Span, times int) {
 // service, that run together in one round.
 type Group struct {
 	Spans []Span
-
-	// Idle is for how long nothing has run on the device when the group starts, as far as
-	// that matters: clocks fall and contexts sleep.
-	Idle time.Duration `json:",omitempty"`
 }
 
 // Estimate is a predictor's answer about an operator group.
 type Estimate struct {
 	Latency time.Duration // what the group takes in the middle of its runs, 0 if unknown
 	Bound   time.Duration // what 99 of 100 of its runs stay within; at least Latency, 0 if unknown
-
-	// Resizing is what part of both comes of batch sizes that change, see [Span], Waking
-	// what part comes of the pause before the group.
-	Resizing time.Duration `json:",omitempty"`
-	Waking   time.Duration `json:",omitempty"`
 }
 
 // Outcome is how a round went: what the executor measured, or a modelled device

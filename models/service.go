@@ -2,6 +2,7 @@ package models
 
 import (
 	"fmt"
+	"math/bits"
 	"time"
 )
 
@@ -40,6 +41,10 @@ type Service struct {
 	MaxBatch   int  // largest batch that may be formed by merging queries, 1 for none
 	BestEffort bool // its queries only fill headroom that no other service needs
 
+	// Ladder is set if queries are merged into batches of sizes on the ladder alone (see
+	// [OnLadder]), for each of which the engine has sessions of their own.
+	Ladder bool `json:",omitempty"`
+
 	// Of names the service that it is a variant of, and is empty for all others. Whichever
 	// variant a query arrives for, one of them answers it. More Accuracy is better.
 	Of       string  `json:",omitempty"`
@@ -49,6 +54,14 @@ type Service struct {
 	// batch stays on the device that it starts on.
 	Pipelines []Pipeline `json:",omitempty"`
 }
+
+// OnLadder reports whether a batch size is on the ladder: 1, 2, 4, 8 and so on. Engines that
+// prepare themselves for one size, as cuDNN plans each convolution, keep sessions for each of
+// these, since a change of the size costs more than a larger batch saves.
+func OnLadder(size int) bool { return size&(size-1) == 0 }
+
+// Rung returns the position on the ladder of the least size that is at least a given one.
+func Rung(size int) int { return bits.Len(uint(max(size, 1) - 1)) }
 
 // Pipeline is a way of a batch over several devices, one after the other (PPipe,
 // section 5).

@@ -141,9 +141,6 @@ func (l *backlog) form(c *candidate, v *device) *batch {
 	for _, q := range c.members {
 		b.add(l.dequeue(q))
 	}
-	if c.filled {
-		b.Size = max(b.Size, c.rest.Size)
-	}
 	return b
 }
 

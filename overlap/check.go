@@ -151,8 +151,7 @@ func (b *batch) check() error {
 		}
 		size += q.Size
 	}
-	// Copies may fill it up, to a largest size that was changed since.
-	if b.id == 0 || size > b.Size || size < b.Size && b.Size > MaxMaxBatch {
+	if b.id == 0 || size != b.Size {
 		return fmt.Errorf("batch %d has size %d, its members %d", b.id, b.Size, size)
 	}
 	return nil
@@ -257,7 +256,6 @@ func (v *device) check() error {
 	seen := map[models.ServiceID]bool{}
 	for i, b := range v.running {
 		span := v.round.Group.Spans[i]
-		span.Resized = false // which the batch does not know
 		switch {
 		case !b.running || b.device != v || b.Overrun > 0 || b.pausedPos >= 0 || b.expiryPos >= 0:
 			return fmt.Errorf("batch %d runs and waits", b.id)

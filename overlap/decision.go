@@ -68,8 +68,7 @@ func newDecision(s *Scheduler, ways int) *decision {
 func (d *decision) decide(v *device, at time.Duration) {
 	s := d.s
 	d.device, d.ask, d.kept = v, &v.predict, false
-	d.ask.counts, d.ask.idle = asked{}, v.pause(at)
-	defer func() { v.predict.idle = 0 }()
+	d.ask.counts = asked{}
 	d.at, d.strict, d.unsure = at, false, false
 	d.progress, d.steps = progress{limit: forever}, d.steps[:0]
 	d.candidates, d.drops, d.members = d.candidates[:0], d.drops[:0], d.members[:0]
@@ -99,10 +98,8 @@ func (d *decision) decide(v *device, at time.Duration) {
 // take makes a decision of one candidate with all its operators, at a time.
 func (d *decision) take(v *device, c candidate, at time.Duration) {
 	d.device, d.ask, d.kept, d.at = v, &v.predict, false, at
-	d.ask.counts, d.ask.idle = asked{}, v.pause(at)
-	d.sized(&c)
+	d.ask.counts = asked{}
 	c.solo = d.ask.alone(c.rest)
-	d.ask.idle = 0
 	d.progress, d.steps, d.drops = progress{limit: forever}, d.steps[:0], d.drops[:0]
 	d.candidates, d.group, d.spans = append(d.candidates[:0], c), d.group[:0], d.spans[:0]
 	d.addWhole(0)
@@ -150,7 +147,6 @@ func (d *decision) settle(n int) []candidate {
 		d.ask.clear()
 		for i := range first {
 			if !first[i].settled {
-				d.sized(&first[i])
 				d.ask.add(nil, first[i].rest)
 			}
 		}
@@ -166,9 +162,8 @@ func (d *decision) settle(n int) []candidate {
 		for i := range first {
 			if c := &first[i]; !c.settled {
 				c.settled = true
-				d.fill(c)
 				c.dropped = d.hopeless(c)
-				c.waits = !c.dropped && (d.at+c.solo.Bound > d.device.reserved.spared(d, c.batch, d.at) || d.grows(c))
+				c.waits = !c.dropped && d.at+c.solo.Bound > d.device.reserved.spared(d, c.batch, d.at)
 			}
 		}
 		d.replace()
@@ -205,19 +200,17 @@ func (d *decision) replace() {
 // hopeless reports whether a candidate is to be dropped: even alone, and as
 // long as it takes in the middle of its runs, it would end after the deadline
 // of all its members. Best-effort work is never hopeless, nor is what explores
-// (see exploration). Nor is what only waking the device makes late: nobody else is in
-// its way, and who drops it leaves a device asleep that nothing wakes any more.
+// (see exploration).
 func (d *decision) hopeless(c *candidate) bool {
-	awake := c.solo.Latency - c.solo.Waking
 	c.aim(d.at + c.solo.Latency)
-	if d.at+awake <= c.deadline || c.rank.Filler {
+	if d.at+c.solo.Latency <= c.deadline || c.rank.Filler {
 		return false
 	}
 	if c.batch != nil {
 		c.explores = c.batch.Explores
 	} else { // how the round that runs ends may change whether it explores
 		d.unsure = d.unsure || c.service.view.runs
-		c.explores = c.service.exploration(d.device).allows(d.at, awake, c.head)
+		c.explores = c.service.exploration(d.device).allows(d.at, c.solo.Latency, c.head)
 	}
 	return !c.explores
 }
@@ -348,7 +341,6 @@ type candidate struct {
 	explores bool            // it runs although it is predicted to be late: alone, or not at all
 	due      time.Duration   // the earliest deadline of its members that the rest, alone, would meet
 	next     *query          // the most urgent that merge has left out; the overlap policy looks further
-	filled   bool            // it is to be filled up to its size with copies of a query
 
 	// What the overlap policy finds out.
 	latest  time.Duration // when its batch, as it was before merging, must start to be in time
@@ -404,7 +396,7 @@ func (c *candidate) upTo(end int) models.Span {
 // from returns what is left after the span that ends before an operator.
 func (c *candidate) from(end int) models.Span {
 	s := c.rest
-	s.Start, s.Resized = end, false
+	s.Start = end
 	return s
 }
 

@@ -96,16 +96,6 @@
 //     for at most half of the least slack that a query of another service,
 //     arriving just then, would have.
 //
-// # Batch sizes that change
-//
-// Where the predictor says that a batch of another size than its worker ran last takes
-// longer for that ([models.Estimate].Resizing), the size is kept: a smaller batch is filled up
-// to it, with copies of a query whose outputs nobody takes, where that is predicted to take
-// less than the change. A larger size comes once it saves at once what the change costs, or
-// would have saved that since the last change, while so much waited; queries that would be
-// late during the change then make way for younger ones, since they would do so in every
-// decision. A batch that goes on after a part of it has run changes nothing.
-//
 // # Triage
 //
 // Where there is not time for all, earliest deadline first lets everything wait

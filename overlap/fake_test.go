@@ -18,8 +18,6 @@ type costs struct {
 	factor map[[2]models.ServiceID]float64
 	margin int           // percent by which the bound exceeds the latency
 	cut    time.Duration // that a span takes more which starts in the middle
-	change time.Duration // that each span takes more of which the size is another than the last one's
-	wake   time.Duration // that a group takes more after a pause of 50 ms
 	calls  int           // groups asked about
 }
 
@@ -73,20 +71,8 @@ func (c *costs) group(g models.Group) time.Duration {
 }
 
 func (c *costs) estimate(g models.Group) models.Estimate {
-	took, resizing := c.group(g), time.Duration(0)
-	for _, s := range g.Spans {
-		if s.Resized && took > 0 {
-			resizing += c.change
-		}
-	}
-	var waking time.Duration
-	if g.Idle >= 50*time.Millisecond && took > 0 {
-		waking = c.wake
-	}
-	return models.Estimate{
-		Latency: took + resizing + waking, Bound: took*time.Duration(100+c.margin)/100 + resizing + waking,
-		Resizing: resizing, Waking: waking,
-	}
+	took := c.group(g)
+	return models.Estimate{Latency: took, Bound: took * time.Duration(100+c.margin) / 100}
 }
 
 func (c *costs) Predict(groups []models.Group, estimates []models.Estimate) {

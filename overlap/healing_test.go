@@ -61,7 +61,6 @@ func newClientLoop(t testing.TB, list []loopService) *clientLoop {
 		t.Fatal(err)
 	}
 	c.p = predictor.New(c.solo)
-	c.p.IgnoreHistory()
 	for i, v := range list {
 		deployed[i].MaxBatch, deployed[i].QoSTarget = v.maxBatch, v.target
 		c.believe(i, 1, v.takes(1))

@@ -33,55 +33,38 @@ func (d *decision) merge(i int) {
 	if d.scan(c); len(d.joining) == 1 {
 		return
 	}
-	best, bestGain, spared, z := c.head.Size, 1.0, d.device.reserved.spared(d, nil, d.at), d.sizing(c)
-	var found candidate
-	whole := func(n int) candidate {
-		w := candidate{service: c.service, rest: c.rest, filled: c.filled}
-		if size := d.joining[n].size; !c.filled || size != c.rest.Size && !c.fits(c.rest.Size, size) {
-			w.rest.Size, w.filled = size, false
-			d.sized(&w)
-		}
-		return w
+	best, bestGain, spared := c.head.Size, 1.0, d.device.reserved.spared(d, nil, d.at)
+	var found models.Estimate
+	whole := func(n int) models.Span {
+		s := c.rest
+		s.Size = d.joining[n].size
+		return s
 	}
 	judge := func(n int, e models.Estimate) bool {
-		size, took := d.joining[n].size, e.Latency
-		if e.Resizing > 0 {
-			if z.Cost = e.Resizing; z.outgrown() && size >= 2*z.Size {
-				took -= e.Resizing
-			}
-		}
+		size := d.joining[n].size
 		apart, ok := d.apart(size, d.at+e.Bound)
 		if !ok || e.Latency == 0 || d.at+e.Bound > spared {
 			return false
 		}
-		if gain := float64(apart) / float64(took); gain > bestGain {
-			best, bestGain, found = size, gain, whole(n)
-			found.solo = e
+		if gain := float64(apart) / float64(e.Latency); gain > bestGain {
+			best, bestGain, found = size, gain, e
 		}
 		return true
 	}
-	if c.filled { // the search might pass the size that costs no change
-		for n := len(d.joining) - 1; n > 0; n-- {
-			if d.joining[n].size <= c.rest.Size && whole(n).filled {
-				judge(n, c.solo)
-				break
-			}
-		}
-	}
-	d.search(0, len(d.joining)-1, func(n int) { d.ask.add(nil, whole(n).rest) }, judge)
+	d.search(0, len(d.joining)-1, func(n int) { d.ask.add(nil, whole(n)) }, judge)
 	if bestGain == 1 {
 		c.leaves(d.joining[1].query)
 		return
 	}
-	c.rest, c.filled = found.rest, found.filled
-	c.take(d, best, found.solo)
+	c.rest.Size = best
+	c.take(d, best, found)
 }
 
 // scan lists the head of a candidate and those that may join it, up to the
 // largest batch.
 func (d *decision) scan(c *candidate) {
 	head, queue := c.head, &c.service.view.queue
-	d.joining = append(d.joining[:0], joiner{head, c.solo.Latency - c.solo.Resizing, head.Size})
+	d.joining = append(d.joining[:0], joiner{head, c.solo.Latency, head.Size})
 	d.ask.clear()
 	queue.pass()
 	for size, scanned := head.Size, 1; size < c.service.MaxBatch && scanned < mergeScan; scanned++ {
@@ -191,7 +174,7 @@ func (d *decision) lengthen() {
 		most = min(most, share)
 	}
 	whole := c.batch == nil && c.end == c.service.Operators && len(c.service.Pipelines) == 0
-	if !whole || c.service.MaxBatch > 1 || c.head.Size > 1 || c.head.Apart || c.explores || c.filled || e.Latency == 0 || most < 2 {
+	if !whole || c.service.MaxBatch > 1 || c.head.Size > 1 || c.head.Apart || c.explores || e.Latency == 0 || most < 2 {
 		return
 	}
 	view, limit, from := &c.service.view, d.limit, len(d.members)
@@ -239,69 +222,4 @@ func (d *decision) outranks(i int, q *query) bool {
 		}
 	}
 	return false
-}
-
-// sizing is which batch size a service has on a device, and whether it should be another.
-// Where an engine prepares itself for one size, as cuDNN plans each convolution, a change
-// costs more than batches of a better size save at once. So a size stays, and smaller
-// batches are filled up to it, until what larger ones would have saved since it came
-// amounts to what the change costs: the rule for renting skis, which pays at most twice
-// what the best choice in hindsight would. It does not become smaller again to save time:
-// while there is little to do that is not needed, and each change holds up everybody.
-type sizing struct {
-	Size   int           // of the batch that its worker ran last, 0 for none
-	Cost   time.Duration // what another size was last predicted to cost, 0 if nothing
-	Regret time.Duration // what the largest batches would have saved since, while enough waited
-}
-
-// sizing returns that of a candidate's service on the device of the decision.
-func (d *decision) sizing(c *candidate) *sizing { return &c.service.replicas[d.device.index].sizing }
-
-// sized sets whether what is left of a candidate is of another size than its worker ran last.
-func (d *decision) sized(c *candidate) {
-	last := d.sizing(c).Size
-	c.rest.Resize(&last)
-}
-
-// outgrown reports whether a larger size would have paid by now.
-func (z *sizing) outgrown() bool { return z.Cost > 0 && z.Regret >= z.Cost }
-
-// fill has a batch that is to be formed filled up to the size that its worker ran last,
-// where that takes less than a change.
-func (d *decision) fill(c *candidate) {
-	z, full := d.sizing(c), c.rest
-	if c.batch != nil || c.solo.Resizing == 0 {
-		return
-	}
-	z.Cost = c.solo.Resizing
-	full.Size, full.Resized = z.Size, false
-	if z.Size > c.service.MaxBatch || !c.fits(z.Size, c.head.Size) {
-		return
-	}
-	if e := d.ask.alone(full); e.Latency > 0 && e.Latency < c.solo.Latency {
-		c.rest, c.solo, c.filled = full, e, true
-	}
-}
-
-// fits reports whether queries of the size of the head fill up a batch from a size.
-func (c *candidate) fits(full, size int) bool { return size < full && (full-size)%c.head.Size == 0 }
-
-// grows reports whether a candidate is to be passed for younger queries of its service,
-// since a larger size pays by now and there is no time to change to it before the
-// candidate is late: it would be so in every decision, and the size stay for ever.
-func (d *decision) grows(c *candidate) bool {
-	z := d.sizing(c)
-	if c.batch != nil || !z.outgrown() || c.head.Full == 0 {
-		return false
-	}
-	by := d.at + z.Cost + c.head.Full
-	return by > c.deadline && slices.ContainsFunc(c.service.queue.items, func(q *query) bool { return q.Deadline >= by && !q.suspect() })
-}
-
-// formed takes in what the size of a batch costs that was formed of a candidate.
-func (c *candidate) formed(z *sizing) {
-	if full := c.service.MaxBatch; c.head.Full > 0 && c.rest.Size < full && c.service.queue.len()*c.head.Size >= c.rest.Size {
-		share := float64(c.rest.Size) / float64(full)
-		z.Regret += max(c.solo.Latency-c.solo.Resizing-time.Duration(share*float64(c.head.Full)), 0)
-	}
 }

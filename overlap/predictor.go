@@ -22,7 +22,6 @@ type prediction struct {
 	spans     []models.Span // the spans of all groups
 	groups    []models.Group
 	estimates []models.Estimate
-	idle      time.Duration // of the device before what is asked about, while a decision is made
 	counts    asked
 }
 
@@ -38,7 +37,7 @@ func (p *prediction) clear() { p.spans, p.groups = p.spans[:0], p.groups[:0] }
 func (p *prediction) add(some []models.Span, more ...models.Span) {
 	from := len(p.spans)
 	p.spans = append(append(p.spans, some...), more...)
-	p.groups = append(p.groups, models.Group{Spans: slices.Clip(p.spans[from:]), Idle: p.idle})
+	p.groups = append(p.groups, models.Group{Spans: slices.Clip(p.spans[from:])})
 }
 
 // extend adds a span to the last group.

@@ -124,7 +124,6 @@ func anyPolicy(t *rapid.T) policy {
 // anyServices draws services and what they cost.
 func anyServices(t *rapid.T, c *costs) (services []models.Service) {
 	c.margin = rapid.SampledFrom([]int{0, 0, 20, 50}).Draw(t, "margin")
-	c.change = rapid.SampledFrom([]time.Duration{0, 0, 5, 50}).Draw(t, "change")
 	for i := range models.ServiceID(rapid.IntRange(1, 5).Draw(t, "services")) {
 		services = append(services, anyService(t, c, i))
 		for o := range i {
@@ -254,7 +253,7 @@ func (w *twin) inTime(r *Round) {
 		}
 		for _, id := range r.Queries[i] {
 			q := w.open[id]
-			alone := w.now + w.costs.estimate(models.Group{Spans: []models.Span{s}, Idle: r.Group.Idle}).Latency
+			alone := w.now + w.costs.estimate(models.Group{Spans: []models.Span{s}}).Latency
 			if alone <= q.Deadline && end > q.Deadline && !w.left[id] {
 				w.Fatalf("at %v query %d, which could end at %v and must at %v, is in a group until %v: %+v",
 					w.now, id, alone, q.Deadline, end, r)
@@ -469,7 +468,7 @@ func (w *twin) justified(a Answer, q models.Query) {
 		left.Start, left.Size = b.next, b.size
 	}
 	rest := w.costs.span(left)
-	hopeless := rest > 0 && w.now+rest+w.costs.change > q.Deadline && !w.filler[q.ID] // its size may be another one
+	hopeless := rest > 0 && w.now+rest > q.Deadline && !w.filler[q.ID]
 	expired := w.now >= q.Deadline
 	ok, early := true, w.routed
 	switch w.a.policy.(type) {

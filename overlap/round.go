@@ -74,26 +74,10 @@ type device struct {
 	anew     bool // and starts anew
 	round    Round
 	running  []*batch // the batch of each span, none once the round is over
-	ended    time.Duration
-}
-
-// pause returns for how long nothing will have run at a time, as far as that is known.
-func (v *device) pause(at time.Duration) time.Duration {
-	if v.busy || v.round.Number == 0 {
-		return 0
-	}
-	return max(at-v.ended, 0)
-}
-
-// Ran takes in that something which is no round of the scheduler's has run on a device up
-// to now, so that it is awake.
-func (h *host) Ran(now time.Duration, device int) {
-	h.devices[device].ended = max(h.devices[device].ended, now)
 }
 
 // open begins a round without spans.
 func (v *device) open(number uint64, now time.Duration, predicted models.Estimate, planned bool) {
-	v.round.Group.Idle = v.pause(now)
 	v.busy, v.stopping, v.anew = true, false, false
 	v.running = v.running[:0]
 	r := &v.round
@@ -105,11 +89,8 @@ func (v *device) open(number uint64, now time.Duration, predicted models.Estimat
 func (v *device) start(b *batch, end int) {
 	b.running = true
 	v.running = append(v.running, b)
-	r, s := &v.round, b.span(end)
-	if s.Resize(&b.replica().Size); s.Resized {
-		b.replica().Regret = 0
-	}
-	r.Group.Spans = append(r.Group.Spans, s)
+	r := &v.round
+	r.Group.Spans = append(r.Group.Spans, b.span(end))
 	n := len(r.Queries)
 	if n < cap(r.Queries) {
 		r.Queries = r.Queries[:n+1] // its memory is used again
@@ -139,7 +120,6 @@ type host struct {
 	overruns []*batch // that run beside the rounds, by service, then by device
 }
 
-// newHost returns devices that are idle.
 // newHost returns the devices of a configuration, which run nothing.
 func newHost(c *Config) host {
 	predictors := c.Devices

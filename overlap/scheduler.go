@@ -230,7 +230,6 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 		if b == nil {
 			b = s.form(c, d.device)
 			b.Explores = c.explores
-			c.formed(d.sizing(c))
 		} else {
 			s.unpause(b)
 		}
@@ -264,7 +263,7 @@ func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 		return s.land(&o)
 	}
 	var err error
-	v.busy, v.ended = false, s.now
+	v.busy = false
 	s.idle.set(v.index)
 	s.metrics.Busy += max(o.Took, 0)
 	for i, b := range v.running {

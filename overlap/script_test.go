@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 // line of four dashes, and what the scheduler decides, up to an empty line.
 // Times are in milliseconds.
 //
-//	new policy=NAME explores=1 retries=N margin=PERCENT cut=MS change=MS wake=MS ways=N devices=N
+//	new policy=NAME explores=1 retries=N margin=PERCENT cut=MS ways=N devices=N
 //	service NAME operators=N op=MS grow=PERCENT qos=MS queue=N batch=N besteffort=1 of=NAME accuracy=N
 //	pipeline SERVICE END:DEVICE,DEVICE:MS … batch=N   stages, each query adding MS to the move after it
 //	links LINK …                  of each device
@@ -50,8 +50,7 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 // of batch size. finish takes spans that it does not name as done.
 // Unless a script explores, who would be late by the estimate is dropped.
 // The bound of an estimate is its latency and margin percent more. A span that starts in
-// the middle takes the cut more, one of another size than its service ran last the change, a
-// round after a pause of 50 ms the wake. Two spans
+// the middle takes the cut more. Two spans
 // of services that overlap take the factor of their sum as long as both run.
 func TestScripts(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
@@ -154,7 +153,6 @@ func (c *script) configure(a args) bool {
 		c.s, c.now, c.rounds = nil, 0, map[int]Round{}
 		c.explores = a.number("explores", 0) == 1
 		c.costs.margin, c.costs.cut = a.number("margin", 0), a.ms("cut", 0)
-		c.costs.change, c.costs.wake = a.ms("change", 0), a.ms("wake", 0)
 		c.config = Config{
 			Policy: a.text("policy"), Ways: a.number("ways", 0), MaxRetries: a.number("retries", 0),
 			Devices: slices.Repeat([]Predictor{&c.costs}, a.number("devices", 1)), Series: a.ms("series", 0),
@@ -222,8 +220,6 @@ func (c *script) event(a args) {
 		c.s.Down(c.now, c.service(a.words[0]), a.number("on", 0))
 	case "up":
 		c.s.Up(c.now, c.service(a.words[0]), a.number("on", 0))
-	case "ran":
-		c.s.Ran(c.now, 0)
 	case "moved":
 		m, status := c.moves[a.id()], models.SpanDone
 		if a.text("as") == "lost" {

@@ -34,10 +34,9 @@ type service struct {
 
 // replica is what a service has paused on one device.
 type replica struct {
-	paused heap[*batch]
-	walk   walk[*batch] // over paused
-	sizing
-	exploration exploration // on all devices of a kind, with the first of them
+	paused      heap[*batch]
+	walk        walk[*batch] // over paused
+	exploration exploration  // on all devices of a kind, with the first of them
 }
 
 // serviceState is what a snapshot holds of a service, besides what it promises
@@ -256,7 +255,6 @@ func (s *Scheduler) Down(now time.Duration, id models.ServiceID, device int) {
 		return
 	}
 	s.services[id].up.clear(device)
-	r.sizing = sizing{} // its next worker has run nothing yet
 	s.overturn()
 	s.match.renewal(s.services[id])
 	for r.paused.len() > 0 {

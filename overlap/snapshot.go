@@ -33,7 +33,6 @@ type deviceSnapshot struct {
 	Round          Round            // the last one, which runs if Busy
 	Running        []models.BatchID // the batch of each span of the round
 	Stopping, Anew bool             `json:",omitempty"`
-	Ended          time.Duration    `json:",omitempty"` // of the last round that is over
 }
 
 // serviceSnapshot is a service, which may have been added or changed since the
@@ -52,7 +51,6 @@ type serviceSnapshot struct {
 type replicaSnapshot struct {
 	Down        bool
 	Paused      []models.BatchID
-	Sizing      sizing      `json:",omitzero"`
 	Exploration exploration `json:",omitzero"`
 }
 
@@ -91,7 +89,7 @@ func (s *Scheduler) Snapshot() Snapshot {
 		k.Batches = append(k.Batches, b.snapshot())
 	}
 	for i, v := range s.devices {
-		kv := deviceSnapshot{Busy: v.busy, Round: v.round.clone(), Stopping: v.stopping, Anew: v.anew, Ended: v.ended}
+		kv := deviceSnapshot{Busy: v.busy, Round: v.round.clone(), Stopping: v.stopping, Anew: v.anew}
 		for _, b := range v.running {
 			kv.Running = append(kv.Running, b.id)
 			k.Batches = append(k.Batches, b.snapshot())
@@ -126,7 +124,7 @@ func (sv *service) snapshot() serviceSnapshot {
 	k := serviceSnapshot{Service: sv.Service, serviceState: sv.serviceState}
 	k.Service.ID = 0
 	for i := range sv.replicas {
-		r := replicaSnapshot{Down: !sv.up.has(i), Sizing: sv.replicas[i].sizing, Exploration: sv.replicas[i].exploration.clone()}
+		r := replicaSnapshot{Down: !sv.up.has(i), Exploration: sv.replicas[i].exploration.clone()}
 		for _, b := range sv.replicas[i].paused.items {
 			r.Paused = append(r.Paused, b.id)
 		}
@@ -240,7 +238,7 @@ func (h *host) restore(k *Snapshot, batches map[models.BatchID]*batch) (latest u
 	}
 	for i, kv := range append([]deviceSnapshot{k.deviceSnapshot}, k.Further...) {
 		v := h.devices[i]
-		v.busy, v.stopping, v.anew, v.ended, v.round = kv.Busy, kv.Stopping, kv.Anew, kv.Ended, kv.Round.clone()
+		v.busy, v.stopping, v.anew, v.round = kv.Busy, kv.Stopping, kv.Anew, kv.Round.clone()
 		latest = max(latest, v.round.Number)
 		if v.busy {
 			h.idle.clear(i)
@@ -282,7 +280,7 @@ func (s *Scheduler) restoreServices(k *Snapshot) error {
 			sv.takeDown()
 		} else {
 			for d, r := range append([]replicaSnapshot{ks.replicaSnapshot}, ks.Replicas...) {
-				sv.replicas[d].sizing, sv.replicas[d].exploration = r.Sizing, r.Exploration.clone()
+				sv.replicas[d].exploration = r.Exploration.clone()
 				if r.Down {
 					sv.up.clear(d)
 				}

@@ -183,9 +183,9 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 		{host{}, map[string]string{"devices": "the first and Further", "overruns": "by Batches", "idle": "by Busy", "holding": "by Batches"}},
 		{device{}, map[string]string{
 			"index": "its position", "kind": "Config", "alone": "Config", "predict": "Config, and scratch", "paused": "by Batches",
-			"busy": "Busy", "stopping": "Stopping", "anew": "Anew", "ended": "Ended", "round": "Round", "running": "Running", "reserved": "by Batches",
+			"busy": "Busy", "stopping": "Stopping", "anew": "Anew", "round": "Round", "running": "Running", "reserved": "by Batches",
 		}},
-		{replica{}, map[string]string{"paused": "Paused", "walk": "scratch", "sizing": "Sizing", "exploration": "Exploration"}},
+		{replica{}, map[string]string{"paused": "Paused", "walk": "scratch", "exploration": "Exploration"}},
 		{service{}, map[string]string{
 			"Service": "whole", "serviceState": "whole", "family": "made of Services", "removed": "Removed", "queue": "Queue", "up": "Down", "busy": "by Batches", "replicas": "the first and Replicas",
 			"full": "made of Service", "metrics": "Metrics", "view": "scratch", "offer": "made again", "intent": "made again", "rivals": "made again", "alike": "made again",

@@ -20,7 +20,6 @@ const plausible = 0.8
 type Predictor struct {
 	solo        *Solo
 	calibration *calibration
-	extras      *extras
 
 	// model is nil if there is no network. bind is by service, of those there were
 	// when it began to be used.
@@ -52,12 +51,8 @@ type answer struct {
 
 // New returns a predictor that has no network.
 func New(solo *Solo) *Predictor {
-	return &Predictor{solo: solo, calibration: newCalibration(), extras: &extras{}}
+	return &Predictor{solo: solo, calibration: newCalibration()}
 }
-
-// IgnoreHistory has the predictor not learn what a batch size that changes costs, or a pause:
-// where neither costs anything, as on a CPU, what short runs differ by could be taken for it.
-func (p *Predictor) IgnoreHistory() { p.extras.ignored = true }
 
 // Predict sets estimates[i] to the estimate of groups[i], or to zero if the
 // solo time of one of its spans is unknown. It does not allocate.
@@ -86,18 +81,18 @@ func (p *Predictor) predict(groups []models.Group, estimates []models.Estimate) 
 			p.asked++
 		default:
 			p.answers[a.key.source]++
-			estimates[i] = p.estimate(a, groups[i])
+			estimates[i] = p.estimate(a)
 		}
 	}
 	p.runNetwork()
 	for k := range p.asked {
 		p.answers[sourceNetwork]++
-		estimates[p.of[k]] = p.estimate(p.answer[k], groups[p.of[k]])
+		estimates[p.of[k]] = p.estimate(p.answer[k])
 	}
 }
 
 // series returns the estimate of a group whose only span is a series: that of one of its
-// queries as many times as there are, but for what came before the first.
+// queries as many times as there are.
 func (p *Predictor) series(g models.Group) (e models.Estimate) {
 	once, times := g.Spans[0].Once()
 	a, ok := p.ask([]models.Span{once})
@@ -106,9 +101,8 @@ func (p *Predictor) series(g models.Group) (e models.Estimate) {
 		return e
 	}
 	p.answers[a.key.source]++
-	e = p.estimate(a, g)
-	before, n := e.Resizing+e.Waking, time.Duration(times)
-	e.Latency, e.Bound = n*(e.Latency-before)+before, n*(e.Bound-before)+before
+	e = p.estimate(a)
+	e.Latency, e.Bound = time.Duration(times)*e.Latency, time.Duration(times)*e.Bound
 	return e
 }
 
@@ -186,16 +180,10 @@ func (p *Predictor) runNetwork() {
 	}
 }
 
-func (p *Predictor) estimate(a answer, g models.Group) models.Estimate {
+func (p *Predictor) estimate(a answer) models.Estimate {
 	m := p.calibration.margin(a.key)
-	resizing, waking := p.extras.of(g)
-	latency := duration(min(max(a.predicted*m.latency, a.least)+resizing+waking, maxNanos))
-	return models.Estimate{
-		Latency:  latency,
-		Bound:    max(duration(min(a.predicted*m.bound+resizing+waking, maxNanos)), latency),
-		Resizing: duration(resizing),
-		Waking:   duration(waking),
-	}
+	latency := duration(max(a.predicted*m.latency, a.least))
+	return models.Estimate{Latency: latency, Bound: max(duration(a.predicted*m.bound), latency)}
 }
 
 // Observe takes in what a group took that ended now. A group with a span whose solo time is
@@ -206,9 +194,7 @@ func (p *Predictor) Observe(now time.Duration, g models.Group, took time.Duratio
 	}
 	if len(g.Spans) == 1 && g.Spans[0].Series { // each of its queries took its part
 		once, times := g.Spans[0].Once()
-		resizing, waking := p.extras.of(g)
-		before := min(duration(resizing+waking), took)
-		g.Spans, took = []models.Span{once}, max((took-before)/time.Duration(times), 1)+before
+		g.Spans, took = []models.Span{once}, max(took/time.Duration(times), 1)
 	}
 	p.asked = 0
 	fallbacks := p.fallbacks
@@ -220,14 +206,6 @@ func (p *Predictor) Observe(now time.Duration, g models.Group, took time.Duratio
 		a = p.answer[0]
 	}
 	if ok {
-		// What comes of what ran before is no property of the operators.
-		resizing, waking := p.extras.of(g)
-		if speeds := &p.calibration.speeds; p.extras.observe(g, a.predicted*speeds[a.key.source].level, float64(took)) {
-			for i := range speeds { // which took it for a device that is slow
-				p.calibration.restart(source(i), speeds[i].start)
-			}
-		}
-		took = max(took-duration(resizing+waking), min(took, duration(a.least)))
 		p.calibration.observe(now, a.key, p.part(g.Spans, a.predicted), a.predicted, float64(took))
 	}
 	if len(g.Spans) != 1 {
@@ -350,7 +328,6 @@ func (p *Predictor) Reset(service models.ServiceID, operators int) error {
 		return err
 	}
 	p.calibration.forget(service)
-	p.extras.resized[service] = extra{}
 	return nil
 }
 
@@ -361,7 +338,6 @@ func (p *Predictor) Drop(service models.ServiceID) error {
 		return err
 	}
 	p.calibration.forget(service)
-	p.extras.resized[service] = extra{}
 	return nil
 }
 

@@ -3,7 +3,6 @@ package sim
 import (
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/models"
@@ -91,40 +90,6 @@ func TestLinearDevice(t *testing.T) {
 		if len(sizes) <= predictor.MaxCells {
 			t.Errorf("%s: batches had %d sizes, want more than a table holds", policy, len(sizes))
 		}
-	}
-}
-
-// TestDeviceRemembers: what the device charges for follows from what ran on it before.
-func TestDeviceRemembers(t *testing.T) {
-	p := profile(t, "a", "b")
-	p.ChangeMillis, p.WakeMillis, p.IdleMillis = 40, 7, 100
-	d := modelOf(t, p)
-	sc := busyScenario("edf")
-	sc.Device, sc.DeviceName, sc.Queries, sc.Knows = d, d.Device(), 300, KnowsNothing
-	sc.Services = []Service{{Name: "a", Target: time.Second, Sizes: []int{1, 4}}, {Name: "b", Target: time.Second, Sizes: []int{1, 4}}}
-	sc.Arrivals = Arrivals{Process: Poisson, QPS: 8}
-	rounds, _ := watch(t, sc)
-	last, ended, changes, pauses := map[models.ServiceID]int{}, time.Duration(0), 0, 0
-	for _, r := range rounds {
-		g := models.Group{}
-		for _, s := range r.Spans {
-			s.Resized = last[s.Service] != 0 && last[s.Service] != s.Size
-			last[s.Service] = s.Size
-			g.Spans = append(g.Spans, s)
-			if s.Resized {
-				changes++
-			}
-		}
-		if g.Idle = r.Start - ended; g.Idle >= 100*ms {
-			pauses++
-		}
-		ended = r.End
-		if want := d.Latency(g); r.Took != want {
-			t.Fatalf("round %d of %+v takes %v, want %v", r.Number, g, r.Took, want)
-		}
-	}
-	if changes < 50 || changes > len(rounds)-50 || pauses < 50 || pauses > len(rounds)-50 {
-		t.Errorf("%d changes and %d pauses in %d rounds show little", changes, pauses, len(rounds))
 	}
 }
 

@@ -29,8 +29,6 @@ type node struct {
 	noise     *rand.Rand
 	failing   *rand.Rand
 	down      []bool // by service, while its worker is lost
-	sizes     []int  // by service, of the batch that its worker ran last, 0 for none
-	ended     time.Duration
 	busy      time.Duration
 
 	// The round that runs will be over at its End, with this outcome. on is its group
@@ -52,7 +50,6 @@ func newNode(c *control, index int) *node {
 		noise:   stream(c.scenario.Seed, forNoise, index),
 		failing: stream(c.scenario.Seed, forFailing, index),
 		down:    make([]bool, len(c.scenario.Services)),
-		sizes:   make([]int, len(c.scenario.Services)),
 	}
 }
 
@@ -63,7 +60,7 @@ func (n *node) start(r *overlap.Round) error {
 	if !r.Planned {
 		at += n.scenario.DecisionTime
 	}
-	n.on.Spans, n.on.Idle = n.on.Spans[:0], at-n.ended
+	n.on.Spans = n.on.Spans[:0]
 	n.outcome.Round, n.outcome.Device, n.outcome.Spans = r.Number, r.Device, n.outcome.Spans[:0]
 	for i, s := range r.Group.Spans {
 		if n.down[s.Service] {
@@ -77,7 +74,6 @@ func (n *node) start(r *overlap.Round) error {
 			o.Status = models.SpanFailed
 		}
 		n.outcome.Spans = append(n.outcome.Spans, o)
-		s.Resize(&n.sizes[s.Service])
 		s.Service = models.ServiceID(n.bound[s.Service])
 		n.on.Spans = append(n.on.Spans, s)
 	}
@@ -88,7 +84,7 @@ func (n *node) start(r *overlap.Round) error {
 	n.limit = n.limitOf(at+n.scenario.RoundTime, r.Predicted.Bound)
 	n.ends.set(n.index, int64(min(n.round.End, n.limit)))
 	n.round.Spans = append(n.round.Spans[:0], r.Group.Spans...)
-	n.group = models.Group{Spans: n.round.Spans, Idle: r.Group.Idle}
+	n.group = models.Group{Spans: n.round.Spans}
 	if n.scenario.Observer.Round != nil {
 		// The scheduler's memory of who is in the round does not last.
 		n.queries, n.round.Queries = n.queries[:0], n.round.Queries[:0]
@@ -107,7 +103,7 @@ func (n *node) finish() error {
 	if n.now < n.round.End {
 		n.setApart()
 	}
-	n.running, n.ended = false, n.now
+	n.running = false
 	n.ends.set(n.index, int64(never))
 	n.touched()
 	n.outcome.Took = n.round.End - n.round.Start
@@ -192,7 +188,7 @@ func (n *node) die(service models.ServiceID) error {
 // touch takes in that a worker was lost or is back.
 func (n *node) touch(service models.ServiceID, down bool) {
 	n.touched()
-	n.down[service], n.sizes[service] = down, 0
+	n.down[service] = down
 	if n.scenario.Observer.worker != nil {
 		n.scenario.Observer.worker(n.index, service, n.now, !down)
 	}

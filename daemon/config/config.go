@@ -65,7 +65,6 @@ type Config struct {
 	GPU           string        `toml:"gpu" gpu:"only"`
 	DeviceProfile string        `toml:"device_profile" path:"file"`
 	DeviceSeed    int           `toml:"device_seed" default:"1" min:"0" max:"1073741824"`
-	KeepWarm      time.Duration `toml:"keep_warm" default:"0s" min:"0s" max:"1h"`
 	Plan          string        `toml:"plan" path:"file" reload:"now"`
 	Policy        string        `toml:"policy" default:"overlap"`
 	Ways          int           `toml:"ways" default:"4" min:"1" max:"64"`
@@ -321,12 +320,11 @@ func Divided(c Config, policy string) Config {
 // have the kind [DeviceAuto].
 func (c *Config) Pool() Pool {
 	if len(c.Devices) == 0 {
-		return Pool{{Kind: c.Device, GPU: c.GPU, Profile: c.DeviceProfile, KeepWarm: c.KeepWarm}}
+		return Pool{{Kind: c.Device, GPU: c.GPU, Profile: c.DeviceProfile}}
 	}
 	pool := slices.Clone(c.Devices)
 	for i := range pool {
 		d := &pool[i]
-		d.KeepWarm = cmp.Or(d.KeepWarm, c.KeepWarm)
 		if d.Kind == DeviceEmulated {
 			d.Profile = cmp.Or(d.Profile, c.DeviceProfile)
 		}

@@ -5,16 +5,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/overlapd/overlapd/cuda/mig"
 )
 
 // maxCore is the largest number of a core, by the kernel's cpu_set_t.
 const maxCore = 1023
-
-// leastKeepWarm bounds what is run to keep a device awake to a small part of its time.
-const leastKeepWarm = 10 * time.Millisecond
 
 // deviceKey is the key of the one device, and of the tables of several, planKey that of a
 // plan of which services are on which.
@@ -46,8 +42,7 @@ type Pool []Device
 // Device is one device of the pool. Of Cores, GPU, MIG and Profile it has those that
 // its kind has. Cores are such as "0-3,8", GPU is an index or a UUID, and MIG is the
 // profile of an instance of that GPU, which the device then is. A device with Slow takes so
-// many times as long as it would, for tests of pools of unequal devices. One with KeepWarm
-// runs something small whenever nothing has run on it for so long.
+// many times as long as it would, for tests of pools of unequal devices.
 type Device struct {
 	Name    string  `toml:"name"`
 	Kind    string  `toml:"kind" oneof:"cpu,cuda,emulated"`
@@ -56,8 +51,6 @@ type Device struct {
 	GPU     string  `toml:"gpu"`
 	MIG     string  `toml:"mig"`
 	Profile string  `toml:"profile" path:"file"`
-
-	KeepWarm time.Duration `toml:"keep_warm" default:"0s" min:"0s" max:"1h"`
 }
 
 // names returns the names of the devices.

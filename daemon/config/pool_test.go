@@ -89,9 +89,6 @@ func TestPoolFaults(t *testing.T) {
 		{"slow", device("x", "cpu", "slow = 0.5\ncores = \"0\"") + device("y", "cuda", "slow = 3") + device("z", "cpu", "slow = 101\ncores = \"1\"") + minimalConfig, []string{
 			"c.toml:4: device[0].slow: must be in [1, 100], not 0.5: a device can be made slower, not faster",
 			`c.toml:9: device[1].slow: only a device with kind = "cpu" has that: leave it out with kind = "cuda"`, "c.toml:13: device[2].slow: must be in [0, 100], not 101"}},
-		{"awake", "keep_warm = \"9ms\"\n" + device("x", "cpu", "keep_warm = \"1ms\"\ncores = \"0\"") + device("y", "cuda", "keep_warm = \"2h\"") + minimalConfig, []string{
-			"c.toml:1: keep_warm: must be 0 for none, or at least 10ms, not 9ms", "c.toml:5: device[0].keep_warm: must be 0 for none, or at least 10ms, not 1ms",
-			"c.toml:10: device[1].keep_warm: must be at least 0 and at most 1h0m0s, not 2h0m0s"}},
 		{"keys of one device", "gpu = \"0\"\n" + device("x", "cuda", "") + minimalConfig, []string{"c.toml:1: gpu: each [[device]] has its own: leave it out here"}},
 		{"no GPU", device("x", "cpu", "") + "[cuda]\ntf32 = true\n" + minimalConfig, []string{`c.toml:6: cuda.tf32: only a GPU has that`}},
 		{"forms of cores", device("x", "cpu", `cores = "3-1"`) + device("y", "cpu", `cores = "0,,1"`) + device("z", "cpu", `cores = "0-1,1"`) + device("w", "cpu", `cores = "1024"`) + minimalConfig, []string{

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
@@ -191,7 +190,6 @@ func (c *Config) checkAdmin(f *Faults) {
 
 func (c *Config) checkDevice(f *Faults) {
 	f.when(c.StateDir == "", "state_dir", "must not be empty")
-	f.checkWarm("keep_warm", c.KeepWarm)
 	var policies []string
 	for _, p := range overlap.Policies() {
 		policies = append(policies, p.Name)
@@ -215,11 +213,6 @@ func (p Pool) check(f *Faults, profile string) {
 	}
 }
 
-// checkWarm checks the keep_warm of a device or of all.
-func (f *Faults) checkWarm(key string, every time.Duration) {
-	f.when(every > 0 && every < leastKeepWarm, key, "must be 0 for none, or at least %v, not %v: clocks do not fall sooner", leastKeepWarm, every)
-}
-
 // check checks what a device has by its kind.
 func (d *Device) check(f *Faults, prefix, profile string) {
 	for _, of := range []struct{ key, value, kind string }{
@@ -232,7 +225,6 @@ func (d *Device) check(f *Faults, prefix, profile string) {
 	}
 	f.when(d.Slow > 0 && d.Slow < 1, prefix+"slow", "must be in [1, 100], not %v: a device can be made slower, not faster", d.Slow)
 	f.when(d.Slow > 1 && d.Kind != DeviceCPU, prefix+"slow", "only a device with kind = %q has that: leave it out with kind = %q", DeviceCPU, d.Kind)
-	f.checkWarm(prefix+"keep_warm", d.KeepWarm)
 	f.when(d.Kind == DeviceEmulated && d.Profile == "" && profile == "", prefix+"profile", "must name a file made with overlapd device fit, or device_profile does for all")
 	if d.MIG == "" {
 		return

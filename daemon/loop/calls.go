@@ -210,8 +210,8 @@ func (cs *calls) cancel(id models.QueryID) {
 	}
 }
 
-// blame keeps why a batch failed, for the answer of the query that was alone in it, perhaps
-// with copies of it. Several that were merged run again in smaller batches, and who is not at
+// blame keeps why a batch failed, for the answer of the query that was alone in it.
+// Several that were merged run again in smaller batches, and who is not at
 // fault must not be answered as if it were.
 func (cs *calls) blame(members []models.QueryID, err error) {
 	if len(members) != 1 {

@@ -31,7 +31,6 @@ type scheduler interface {
 	Next(now time.Duration) (overlap.Round, bool)
 	Plan(now time.Duration)
 	Finish(now time.Duration, o models.Outcome) error
-	Ran(now time.Duration, device int)
 	Wake() (at time.Duration, ok bool)
 	Idle() bool
 	Allowed(device int, bound time.Duration, factor float64) time.Duration

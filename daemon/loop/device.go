@@ -24,10 +24,8 @@ type Device struct {
 	Text       string            // in words; what is measured is kept by it
 	Kind       string            // devices with the same take the same time for everything
 	Emulated   bool              // it is modelled
-	History    bool              // what ran before, or that nothing did, may cost something
 	Alone      bool              // its groups have one span
 	MeasuredAs string            // the device that an emulated one is made after, as datasets name it
-	KeepWarm   time.Duration     // after so long without a round one operator is run, 0 for never
 	GPU        func() gpu.Status // nil without a GPU
 
 	// Workers makes what runs rounds on the device, with the memory for the inputs of each
@@ -63,7 +61,6 @@ type device struct {
 	apart observe.Apart
 	until time.Duration // when what still runs of the round is set apart, 0 while none runs
 	taken bool          // a round that measures runs, and none of queries
-	ran   time.Duration // when the last round ended, or what was to keep the device awake failed
 
 	moving    int   // batches on their way to the device or from it
 	noWorkers error // why there are none any more, nil if there may be
@@ -109,9 +106,7 @@ func newPool(list []Device, operators []int) (p pool, err error) {
 			if k.solo, err = predictor.NewSolo(operators...); err != nil {
 				return p, err
 			}
-			if k.predictor = predictor.New(k.solo); !list[i].History {
-				k.predictor.IgnoreHistory()
-			}
+			k.predictor = predictor.New(k.solo)
 			named[d.Kind], d.kind, p.kinds = k, k, append(p.kinds, k)
 		}
 		d.kind.devices = append(d.kind.devices, d)

@@ -106,12 +106,8 @@ func (d *learner) turn(idle bool) (next time.Duration, wake bool) {
 	switch m := &d.measurement; {
 	case !m.active():
 		if idle && d.pending() {
-			next, wake = d.measure(), true
+			return d.measure(), true
 		}
-		if at, ok := d.keepWarm(); ok && (!wake || at < next) {
-			next, wake = at, true
-		}
-		return next, wake
 	case d.fleet.loading.active(), !idle && d.wanted():
 		return m.yield()
 	}
@@ -191,64 +187,6 @@ func (d *learner) vacant(on *device) bool {
 	return on.free() && on.moving == 0 && (len(d.devices) == 1 || d.scheduler.Paused(on.index) == 0)
 }
 
-// keepWarm runs an operator on a device where nothing has run for too long: its clocks
-// would fall, and the next query pay for it. It is a round like those that measure, but
-// does not take the device: what is sent meanwhile runs behind the operator, or beside it in
-// another worker. None comes between those of a step. It returns when the next device is due.
-func (d *learner) keepWarm() (next time.Duration, wake bool) {
-	if d.measurement.active() || d.measurement.waits() || d.fleet.loading.active() || d.draining.Load() {
-		return 0, false
-	}
-	for _, on := range d.kind.devices {
-		if on.KeepWarm == 0 || !d.vacant(on) {
-			continue
-		}
-		if now := d.Now(); on.ran+on.KeepWarm <= now {
-			on.ran = now
-			if one, ok := d.smallest(on); ok && d.warm(on, one) {
-				return 0, false // its end is an event
-			}
-		}
-		if due := on.ran + on.KeepWarm; !wake || due < next {
-			next, wake = due, true
-		}
-	}
-	return next, wake
-}
-
-// warm runs a span to keep a device awake.
-func (d *learner) warm(on *device, one models.Span) (runs bool) {
-	one.Batch = models.BatchID(d.measurement.id())
-	d.measurement.start([]models.Group{{Spans: []models.Span{one}}}, on)
-	d.measurement.until, d.measurement.beside = d.Now(), true
-	if err := d.measurement.run(); err != nil {
-		d.measurement.beside = false
-		d.Log.Debug().Err(err).Str("device", on.Text).Msg("the device was not kept awake")
-		return false
-	}
-	return true
-}
-
-// smallest returns an operator to keep a device awake with: the first of a model that ran
-// there last, in the size for which its worker is prepared, or else of any.
-func (d *learner) smallest(on *device) (one models.Span, ok bool) {
-	for _, s := range d.fleet.served() {
-		r := s.replicas[on.index]
-		if r == nil || !r.ready || r.overrun || s.info == nil || len(s.info.Solo) == 0 {
-			continue
-		}
-		least := &s.info.Solo[0]
-		for _, last := range on.round.Group.Spans {
-			if last.Service == s.service.ID && (last.SeqLen > 0) == (least.SeqLen > 0) {
-				once, _ := last.Once()
-				return models.Span{Service: last.Service, End: 1, Size: once.Size, SeqLen: last.SeqLen}, true
-			}
-		}
-		one, ok = models.Span{Service: s.service.ID, End: 1, Size: least.Size, SeqLen: least.SeqLen}, true
-	}
-	return one, ok
-}
-
 // errApart is why a group cannot be measured of which the services are on no device
 // together. The scheduler does not form it either.
 var errApart = errors.New("no device has all services of the group")
@@ -298,9 +236,7 @@ func (d *learner) finished(on *device, o *executor.Outcome) {
 	if failed > 1 {
 		culprit = -1
 	}
-	if !d.measurement.beside {
-		d.learning.Ended(d.Now(), d.measurement.broken)
-	}
+	d.learning.Ended(d.Now(), d.measurement.broken)
 	over, err := d.measurement.finish(o)
 	if over {
 		d.over(d.measurement.took, culprit, err)
@@ -309,10 +245,6 @@ func (d *learner) finished(on *device, o *executor.Outcome) {
 
 // over takes in how the step went that was begun last.
 func (d *learner) over(took []learning.Timing, culprit models.ServiceID, err error) {
-	if d.measurement.beside {
-		d.measurement.beside = false // it was no step
-		return
-	}
 	if d.again.runs {
 		d.again.finished(took, err)
 		return
@@ -494,7 +426,6 @@ type measurement struct {
 	lastID  uint64
 	rounds  []models.Group // the groups that are left
 	running bool           // the first of them
-	beside  bool           // it only keeps the device awake, and rounds of queries are sent while it runs
 	round   uint64         // its ID
 	until   time.Duration  // queries wait for it until then at most
 	broken  bool           // it was told to stop
@@ -569,9 +500,7 @@ func (m *measurement) send() error {
 	for _, s := range spans {
 		m.fleet.members[s.Service].replicas[m.device.index].fresh = false
 	}
-	if !m.beside {
-		m.fleet.take(m.device)
-	}
+	m.fleet.take(m.device)
 	m.running, m.broken = true, false
 	return nil
 }
@@ -603,11 +532,8 @@ func (m *measurement) stop() {
 // finish takes in the outcome of the round that runs. It reports true when the step is
 // over: all rounds have run, or there is an error.
 func (m *measurement) finish(o *executor.Outcome) (over bool, err error) {
-	m.running, m.device.ran = false, m.fleet.Now()
-	m.fleet.scheduler.Ran(m.device.ran, m.device.index)
-	if m.device.taken {
-		m.fleet.giveBack(m.device)
-	}
+	m.running = false
+	m.fleet.giveBack(m.device)
 	t := learning.Timing{Latency: o.Latency(), Device: o.DeviceTime()}
 	stopped := false
 	for i := range o.Spans {

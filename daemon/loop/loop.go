@@ -34,7 +34,6 @@ type loop struct {
 	requests []executor.SpanRequest
 	ran      executor.Outcome
 	outcome  models.Outcome
-	copies   uint64 // of queries, that filled up batches
 	group    models.Group
 }
 
@@ -153,9 +152,7 @@ func (l *loop) dispatch(next overlap.Round) {
 		if span.Start == 0 {
 			for _, id := range r.Queries[i] {
 				request.Queries = append(request.Queries, wire.QueryTensors{ID: id, Inputs: l.calls.pending[id].tensors})
-				span.Size -= l.calls.pending[id].call.Size
 			}
-			request.Queries = l.fillUp(request.Queries, span.Size, l.calls.pending[r.Queries[i][0]].call.Size)
 		}
 		l.requests = append(l.requests, request)
 	}
@@ -172,21 +169,6 @@ func (l *loop) dispatch(next overlap.Round) {
 		}
 		l.settle(d, &o, nil)
 	}
-}
-
-// copyIDs is where the IDs of copies of queries begin, between those of queries and of what
-// measures.
-const copyIDs = 1 << 62
-
-// fillUp adds copies of the first query of a batch, which has such a size, that are missing
-// from the batch: the scheduler has it run in the size for which the engine is prepared.
-// Nobody waits for the outputs of a copy.
-func (l *loop) fillUp(queries []wire.QueryTensors, missing, size int) []wire.QueryTensors {
-	for ; missing >= size; missing -= size {
-		l.copies++
-		queries = append(queries, wire.QueryTensors{ID: copyIDs + models.QueryID(l.copies), Inputs: queries[0].Inputs})
-	}
-	return queries
 }
 
 // apartOf returns what the spans of a round take one after another, and what their
@@ -332,7 +314,7 @@ func (l *loop) members(s *executor.SpanOutcome) []models.QueryID {
 // learn lets the predictor follow what was measured of a group, of which each span is
 // what ran of it.
 func (l *loop) learn(d *device, o *executor.Outcome) {
-	l.group.Spans, l.group.Idle = l.group.Spans[:0], d.round.Group.Idle
+	l.group.Spans = l.group.Spans[:0]
 	open := 0
 	for i := range o.Spans {
 		s := &o.Spans[i]
@@ -364,7 +346,7 @@ func (l *loop) learn(d *device, o *executor.Outcome) {
 // what they need not keep any more. Nothing was measured of a round that could not be sent.
 func (l *loop) settle(d *device, o *models.Outcome, measured *executor.Outcome) {
 	now := l.Now()
-	d.until, d.ran = 0, now
+	d.until = 0
 	d.busy += o.Took
 	if measured != nil {
 		d.late += measured.Late

@@ -107,9 +107,6 @@ func (d *Device) Sent(spans []models.Span) {
 		r.began = end
 	}
 	var group models.Group
-	if len(d.mu.last.spans) > 0 {
-		group.Idle = r.began.Sub(d.mu.last.end())
-	}
 	for _, on := range spans {
 		e := d.mu.engines[on.Service]
 		if e == nil {
@@ -118,7 +115,6 @@ func (d *Device) Sent(spans []models.Span) {
 		on.Service = models.ServiceID(e.position)
 		s := &span{on: on, began: r.began, reached: on.End}
 		if d.mu.times.Covers(alone(on)) {
-			s.on.Resize(&e.size)
 			group.Spans = append(group.Spans, s.on)
 		} else {
 			s.err = fmt.Errorf("%w: the device does not know %s with batch size %d, sequence length %d", wire.ErrInput, e.model.Name, on.Size, on.SeqLen)

@@ -40,7 +40,6 @@ type engine struct {
 	// alarm knows all that has changed.
 	alarm *alarm  // nil once the worker is gone
 	spans []*span // sent and not ended, in order
-	size  int     // of the batch that was sent last, 0 for none
 }
 
 // ringLocked has the engine look at its spans, of which one was sent or stopped.

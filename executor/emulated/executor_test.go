@@ -107,28 +107,6 @@ func TestRoundsQueue(t *testing.T) {
 	}
 }
 
-// A batch size that is not that of the model's last run costs what the device says, as
-// does the first round after a pause.
-func TestChangeAndPause(t *testing.T) {
-	r := startRig(t, formula{operator: time.Microsecond, change: time.Millisecond, wake: 500 * time.Millisecond})
-	took := func(round uint64, size int) time.Duration {
-		r.run(round, r.on(0, models.BatchID(round), 0, operators, size))
-		return r.next().Spans[0].DeviceTook - time.Duration(operators*size)*time.Microsecond
-	}
-	for i, c := range []struct {
-		size int
-		want time.Duration
-	}{{1, 0}, {1, 0}, {4, time.Millisecond}, {4, 0}, {1, time.Millisecond}} {
-		if got := took(uint64(1+i), c.size); got%(500*time.Millisecond) != c.want { // the host may have paused
-			t.Errorf("run %d of size %d takes %v more, want %v", i, c.size, got, c.want)
-		}
-	}
-	time.Sleep(600 * time.Millisecond)
-	if got := took(10, 1); got != 500*time.Millisecond {
-		t.Errorf("after a pause a run takes %v more", got)
-	}
-}
-
 func TestStopEndsAtABoundary(t *testing.T) {
 	r := startRig(t, formula{operator: 10 * time.Millisecond})
 	r.run(1, r.on(0, 1, 0, operators, 8))

@@ -27,8 +27,6 @@ const patience = 30 * time.Second
 type formula struct {
 	operator time.Duration // of the model at position 0; the next take twice as long
 	spread   float64       // of Sample, upwards
-	change   time.Duration // what a batch size takes more that changes
-	wake     time.Duration // what a group takes more that nothing ran before for that long
 }
 
 func (f formula) Covers(g models.Group) bool {
@@ -47,13 +45,7 @@ func (f formula) Latency(g models.Group) time.Duration {
 	var sum, longest time.Duration
 	for _, s := range g.Spans {
 		took := f.operator * time.Duration(s.Len()*s.Size*(1+min(int(s.Service), 1)))
-		if s.Resized {
-			took += f.change
-		}
 		sum, longest = sum+took, max(longest, took)
-	}
-	if f.wake > 0 && g.Idle >= f.wake {
-		sum, longest = sum+f.wake, longest+f.wake
 	}
 	return longest + (sum-longest)/2
 }

@@ -37,16 +37,7 @@ func (l *learner) Predict(groups []models.Group, estimates []models.Estimate) {
 		}
 		part := time.Duration(80 + h.Sum64()%40)
 		latency := max(sum*part/100*10/time.Duration(9+len(g.Spans)), 1)
-		e := models.Estimate{Latency: latency, Bound: latency * 11 / 10}
-		if g.Idle > 0 && l.seed%3 == 2 {
-			e.Waking = 40 * time.Millisecond
-			e.Latency, e.Bound = e.Latency+e.Waking, e.Bound+e.Waking
-		}
-		if g.Spans[0].Resized && l.seed%3 == 2 {
-			e.Resizing = time.Millisecond
-			e.Latency, e.Bound = e.Latency+e.Resizing, e.Bound+e.Resizing
-		}
-		estimates[i] = e
+		estimates[i] = models.Estimate{Latency: latency, Bound: latency * 11 / 10}
 	}
 }
 

@@ -199,11 +199,6 @@ func (l *line) call(groups []models.Group, estimates []models.Estimate) {
 		l.item()
 		*l = append(*l, '[')
 		l.numbers(int64(same), int64(estimates[i].Latency), int64(estimates[i].Bound))
-		if e := &estimates[i]; e.Waking != 0 {
-			l.numbers(int64(e.Resizing), int64(e.Waking))
-		} else if e.Resizing != 0 {
-			l.numbers(int64(e.Resizing))
-		}
 		for _, s := range spans[same:] {
 			size := int64(s.Size)
 			if s.Series {

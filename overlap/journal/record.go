@@ -347,7 +347,7 @@ type question struct {
 }
 
 const (
-	questionNumbers = 3 // spans of the question before, latency, bound, and the parts of sizes that change and of waking as far as there are any
+	questionNumbers = 3 // spans of the question before, latency, bound
 	spanNumbers     = 5 // service, start, end, size, less than 0 of a series, sequence length
 )
 
@@ -376,19 +376,12 @@ func questions(text json.RawMessage) ([][]question, error) {
 
 // decodeQuestion decodes one question, which follows one about the spans of last.
 func decodeQuestion(n []int64, last []models.Span) (q question, err error) {
-	if len(n) < questionNumbers || (len(n)-questionNumbers)%spanNumbers > 2 || n[0] < 0 || n[0] > int64(len(last)) {
+	if len(n) < questionNumbers || (len(n)-questionNumbers)%spanNumbers != 0 || n[0] < 0 || n[0] > int64(len(last)) {
 		return q, fmt.Errorf("a question of %d numbers", len(n))
 	}
 	q.Estimate = models.Estimate{Latency: time.Duration(n[1]), Bound: time.Duration(n[2])}
 	q.Group.Spans = append(q.Group.Spans, last[:n[0]]...)
-	s := n[questionNumbers:]
-	switch len(s) % spanNumbers {
-	case 1:
-		q.Estimate.Resizing, s = time.Duration(s[0]), s[1:]
-	case 2:
-		q.Estimate.Resizing, q.Estimate.Waking, s = time.Duration(s[0]), time.Duration(s[1]), s[2:]
-	}
-	for ; len(s) > 0; s = s[spanNumbers:] {
+	for s := n[questionNumbers:]; len(s) > 0; s = s[spanNumbers:] {
 		span := models.Span{Service: models.ServiceID(s[0]), Start: int(s[1]), End: int(s[2]), Size: int(s[3]), SeqLen: int(s[4])}
 		if span.Size < 0 {
 			span.Size, span.Series = -span.Size, true
@@ -402,9 +395,9 @@ func decodeQuestion(n []int64, last []models.Span) (q question, err error) {
 }
 
 // alike reports whether two spans are the same in a log, which has no batches of what was
-// asked. What ran before follows from the rounds.
+// asked.
 func alike(a, b models.Span) bool {
-	a.Batch, b.Batch, a.Resized, b.Resized = 0, 0, false, false
+	a.Batch, b.Batch = 0, 0
 	return a == b
 }
 

@@ -171,7 +171,6 @@ func TestEveryMethodIsKnown(t *testing.T) {
 		"Add", "Arrive", "Cancel", "Change", "Down", "Drain", "Finish", "Load", "Moved", "Next", "Plan", "Remove", "Up", // recorded
 		"Answers", "Moves", "Released", "Stops", // take what is recorded before
 		"Check", "Ended", "Explain", "Allowed", "Idle", "Members", "Metrics", "Moving", "Paused", "Unanswered", "Waiting", "Wake", // look only
-		"Ran",      // changes nothing but what is asked about a pause, and the answers are recorded
 		"Snapshot", // overturns a plan; only taken where a checkpoint is
 	}
 	typ := reflect.TypeFor[*overlap.Scheduler]()

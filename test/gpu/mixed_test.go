@@ -169,7 +169,7 @@ func bySize(pairs []predicted) (rows []mixedRow) {
 // TestBySize: groups are found in a log of decisions, and a change of the batch size
 // counts for the model whose size changed.
 func TestBySize(t *testing.T) {
-	pairs, err := readDecisions(strings.NewReader(`{"format":"overlapd-decisions/3"}
+	pairs, err := readDecisions(strings.NewReader(`{"format":"overlapd-decisions/4"}
 {"e":"next","t":1,"round":1,"predicted":100,"g":[{"sv":0,"b":1,"to":9,"n":1,"q":[1]}]}
 {"e":"finish","t":2,"round":1,"took":110,"s":[{"b":1,"as":"done","to":9,"took":110}]}
 {"e":"next","t":3,"round":2,"predicted":200,"g":[{"sv":0,"b":2,"to":9,"n":8,"q":[2]},{"sv":1,"b":3,"to":9,"n":8,"q":[3]}]}
