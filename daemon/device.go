@@ -20,6 +20,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/daemon/loop"
+	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/executor/emulated"
@@ -56,9 +57,10 @@ func (u *poolDevice) describe(o *Options, specs []executor.ServiceSpec) loop.Dev
 	l := loop.Device{Name: u.name, Text: u.text, Kind: fmt.Sprintf("%s, %d cores", u.text, u.cores)}
 	if u.emulation != nil {
 		l.Emulated, l.MeasuredAs, l.Kind = true, u.emulation.name, u.emulation.hash
+		l.Ladder = slices.ContainsFunc(u.emulation.known, func(m device.ModelInfo) bool { return m.Ladder })
 	}
 	if u.part != nil {
-		l.GPU = u.part.Status
+		l.GPU, l.Ladder = u.part.Status, true
 		if l.Alone = u.config.MPS.Mode == config.MPSOff; l.Alone && learning.FormsGroups(u.config.Policy) {
 			u.log.Info().Str("gpu", u.text).Msg("without MPS services take turns on the GPU: each group has one span, and none is measured")
 		}

@@ -31,13 +31,17 @@ func pooledConfig(t *testing.T, change func(*config.Config)) config.Config {
 	})
 }
 
-// burst sends so many queries at once, and returns how many were answered with outputs.
-func (d *emulatedDaemon) burst(queries int) (answered int) {
+// burst sends so many queries of size 8 at once, and returns how many were answered with
+// outputs.
+func (d *emulatedDaemon) burst(queries int) (answered int) { return d.burstOf(queries, 8) }
+
+// burstOf is burst with queries of another size.
+func (d *emulatedDaemon) burstOf(queries, size int) (answered int) {
 	var clients sync.WaitGroup
 	var n atomic.Int32
 	for range queries {
 		clients.Go(func() {
-			if status, text := d.infer(0, 8, 0); status == http.StatusOK {
+			if status, text := d.infer(0, size, 0); status == http.StatusOK {
 				n.Add(1)
 			} else {
 				d.t.Errorf("%d: %s", status, text)

@@ -38,8 +38,9 @@ type batchOf struct{ model, size, seqLen int }
 type ModelInfo struct {
 	Name      string `json:"name"`
 	Operators int    `json:"operators"`
-	Sizes     []int  `json:"sizes"`    // batch sizes that were measured, ascending; those between are interpolated
-	SeqLens   []int  `json:"seq_lens"` // sequence lengths, likewise; [0] if it has none
+	Sizes     []int  `json:"sizes"`            // batch sizes that were measured, ascending; those between are interpolated
+	SeqLens   []int  `json:"seq_lens"`         // sequence lengths, likewise; [0] if it has none
+	Ladder    bool   `json:"ladder,omitempty"` // batches of sizes off the ladder cost a change
 
 	// TargetMillis is the QoS target that the model is meant to have, 0 if none is known.
 	TargetMillis float64 `json:"target_ms,omitempty"`
@@ -67,7 +68,7 @@ func (p *Profile) Models() []ModelInfo {
 	for i := range p.Network.Models {
 		f := &p.Network.Models[i]
 		costs := predictor.NewCostGrid(f.Costs)
-		infos = append(infos, ModelInfo{Name: f.Name, Operators: f.Operators, Sizes: costs.Sizes, SeqLens: costs.SeqLens, TargetMillis: p.Targets[f.Name]})
+		infos = append(infos, ModelInfo{Name: f.Name, Operators: f.Operators, Sizes: costs.Sizes, SeqLens: costs.SeqLens, Ladder: p.ChangeMillis > 0, TargetMillis: p.Targets[f.Name]})
 	}
 	return infos
 }

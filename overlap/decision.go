@@ -35,6 +35,7 @@ type decision struct {
 
 	members []*query   // memory of all candidates' members
 	joining []joiner   // scratch of merge
+	sizes   []int      // scratch of merge
 	passed  []*service // scratch of settle
 	trials  []int      // scratch of the overlap policy
 	sorting *triage

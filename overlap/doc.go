@@ -96,6 +96,12 @@
 //     for at most half of the least slack that a query of another service,
 //     arriving just then, would have.
 //
+// # The ladder
+//
+// Where an engine has sessions of their own for batches of 1, 2, 4, 8 and so on, and any other
+// size costs it a preparation ([models.Service].Ladder), queries are merged into batches of
+// these sizes alone. A query of another size runs by itself, and pays.
+//
 // # Triage
 //
 // Where there is not time for all, earliest deadline first lets everything wait

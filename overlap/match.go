@@ -292,13 +292,14 @@ func (m *matching) next() (v *device, c candidate, ok bool) {
 		case b != nil && (o == nil || m.resumes(b, o)):
 			return v, b.candidate(), true
 		case o != nil:
+			n, size := o.service.together(o.members)
 			head := o.members[0]
-			c := candidate{service: o.service, head: head, rank: head.Rank, rest: head.span(o.service.Operators), members: o.members}
-			c.rest.Size = o.size
-			for _, q := range o.members {
+			c := candidate{service: o.service, head: head, rank: head.Rank, rest: head.span(o.service.Operators), members: o.members[:n]}
+			c.rest.Size = size
+			for _, q := range c.members {
 				c.deadline = max(c.deadline, q.Deadline)
 			}
-			c.explores = len(o.members) == 1 && m.now+m.estimate(o, o.size).Latency > head.Deadline
+			c.explores = n == 1 && m.now+m.estimate(o, size).Latency > head.Deadline
 			return v, c, true
 		}
 	}

@@ -20,11 +20,12 @@ type joiner struct {
 // merge fills the batch of candidate i, if it is one to be formed, with
 // queries that wait behind its head, have the same shape and fit under
 // MaxBatch; for a service with variants, no more of them than its share for each device, for
-// which the variant is selected. It looks for the largest batch that ends, by its bound, before the
-// deadline of everybody in it, and of the sizes that it asked about takes the
-// one that saves most time against running its queries one after another; if
-// none saves any, the head stays alone. So does a query that is to run by
-// itself.
+// which the variant is selected. It looks for the largest batch that ends, by its bound, before
+// the deadline of everybody in it, and takes, of the sizes that it asked about, the one that
+// saves most time against running its queries one after another; if none saves any, the head
+// stays alone. So does a query that is to run by itself. A service on the ladder rounds down:
+// whoever is left is the head of the next batch, while a batch that is filled up takes as long
+// as a full one, for nothing.
 func (d *decision) merge(i int) {
 	c := &d.candidates[i]
 	if c.batch != nil || c.head.Apart || c.head.Size >= c.service.MaxBatch || c.solo.Latency == 0 {
@@ -35,13 +36,19 @@ func (d *decision) merge(i int) {
 	}
 	best, bestGain, spared := c.head.Size, 1.0, d.device.reserved.spared(d, nil, d.at)
 	var found models.Estimate
-	whole := func(n int) models.Span {
+	d.sizes = append(d.sizes[:0], c.head.Size)
+	for _, j := range d.joining[1:] {
+		if c.service.allows(j.size) {
+			d.sizes = append(d.sizes, j.size)
+		}
+	}
+	propose := func(n int) {
 		s := c.rest
-		s.Size = d.joining[n].size
-		return s
+		s.Size = d.sizes[n]
+		d.ask.add(nil, s)
 	}
 	judge := func(n int, e models.Estimate) bool {
-		size := d.joining[n].size
+		size := d.sizes[n]
 		apart, ok := d.apart(size, d.at+e.Bound)
 		if !ok || e.Latency == 0 || d.at+e.Bound > spared {
 			return false
@@ -51,7 +58,7 @@ func (d *decision) merge(i int) {
 		}
 		return true
 	}
-	d.search(0, len(d.joining)-1, func(n int) { d.ask.add(nil, whole(n)) }, judge)
+	d.search(0, len(d.sizes)-1, propose, judge)
 	if bestGain == 1 {
 		c.leaves(d.joining[1].query)
 		return

@@ -145,7 +145,7 @@ func anyService(t *rapid.T, c *costs, id models.ServiceID) models.Service {
 func anyPromise(t *rapid.T, m models.Service) models.Service {
 	m.QoSTarget = rapid.SampledFrom([]time.Duration{10, 1000}).Draw(t, "target")
 	m.QueueLimit = rapid.IntRange(1, 8).Draw(t, "queue")
-	m.MaxBatch = rapid.IntRange(0, 5).Draw(t, "batch")
+	m.MaxBatch, m.Ladder = rapid.IntRange(0, 5).Draw(t, "batch"), rapid.IntRange(0, 2).Draw(t, "ladder") == 0
 	m.BestEffort = rapid.IntRange(0, 4).Draw(t, "best effort") == 0
 	m.Of, m.Accuracy = rapid.SampledFrom([]string{"", "", "f", "f", "g"}).Draw(t, "of"), float64(m.ID%3)
 	return m
@@ -313,6 +313,8 @@ func (w *twin) span(s models.Span, device int, queries []models.QueryID) {
 			w.inSeries(s, device)
 		} else if largest := max(w.services[s.Service].MaxBatch, w.open[queries[0]].Size); s.Size > largest && !w.routed { // or it was reserved before that changed
 			w.Fatalf("batch %d of size %d starts, at most %d is merged", s.Batch, s.Size, largest)
+		} else if w.services[s.Service].Ladder && len(queries) > 1 && !models.OnLadder(s.Size) && !w.routed {
+			w.Fatalf("batch %d of size %d starts, which is not on the ladder", s.Batch, s.Size)
 		}
 	}
 	if b.worker != (worker{s.Service, device}) {

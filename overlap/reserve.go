@@ -416,6 +416,7 @@ func (r *routes) book(sv *service, p, size int, explores bool) {
 		reach += r.members[n].Size
 		n++
 	}
+	n, reach = sv.together(r.members[:n])
 	if r.best.p != p || r.best.size != reach {
 		r.try(&r.best, sv, p, reach)
 	}

@@ -7,7 +7,7 @@ func (a args) service(id models.ServiceID) models.Service {
 	return models.Service{
 		ID: id, Name: a.words[0],
 		Operators: a.number("operators", 4), QoSTarget: a.ms("qos", 1000),
-		QueueLimit: a.number("queue", 10), MaxBatch: a.number("batch", 1),
+		QueueLimit: a.number("queue", 10), MaxBatch: a.number("batch", 1), Ladder: a.number("ladder", 0) > 0,
 		BestEffort: a.number("besteffort", 0) > 0, Of: a.text("of"), Accuracy: float64(a.number("accuracy", 0)),
 	}
 }

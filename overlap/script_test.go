@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "write the decisions into testdata")
 // Times are in milliseconds.
 //
 //	new policy=NAME explores=1 retries=N margin=PERCENT cut=MS ways=N devices=N
-//	service NAME operators=N op=MS grow=PERCENT qos=MS queue=N batch=N besteffort=1 of=NAME accuracy=N
+//	service NAME operators=N op=MS grow=PERCENT qos=MS queue=N batch=N ladder=1 besteffort=1 of=NAME accuracy=N
 //	pipeline SERVICE END:DEVICE,DEVICE:MS … batch=N   stages, each query adding MS to the move after it
 //	links LINK …                  of each device
 //	alone DEVICE …                where groups have one span

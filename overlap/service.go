@@ -143,6 +143,21 @@ func (sv *service) smallest() int {
 	return least
 }
 
+// together returns how many of some queries, from the first on, are in a batch of them, and
+// its size: all, or as many as have a size on the ladder. The first may be of any size.
+func (sv *service) together(queries []*query) (n, size int) {
+	sum := 0
+	for i, q := range queries {
+		if sum += q.Size; i == 0 || sv.allows(sum) {
+			n, size = i+1, sum
+		}
+	}
+	return n, size
+}
+
+// allows reports whether queries may be merged into a batch of a size.
+func (sv *service) allows(size int) bool { return !sv.Ladder || models.OnLadder(size) }
+
 func (sv *service) waiting(triage uint64) (w Waiting) {
 	for i, q := range sv.queue.items {
 		if i == 0 || q.Arrival < w.Oldest {
@@ -281,7 +296,7 @@ func (s *Scheduler) Up(now time.Duration, id models.ServiceID, device int) {
 }
 
 // Load sets what a worker has learned of a service's model: the number of
-// its operators, the largest batch that may be formed, and its pipelines. The other fields
+// its operators, which batches may be formed, and its pipelines. The other fields
 // of m must be what they were. The service must be down on all devices, and none of its
 // batches may be running.
 func (s *Scheduler) Load(now time.Duration, m models.Service) error {
@@ -296,7 +311,7 @@ func (s *Scheduler) Load(now time.Duration, m models.Service) error {
 	if faults := serviceFaults(&m, int(m.ID), len(s.devices), s.policy); len(faults) > 0 {
 		return faults[0]
 	}
-	sv.Operators, sv.MaxBatch, sv.Pipelines = m.Operators, m.MaxBatch, m.Pipelines
+	sv.Operators, sv.MaxBatch, sv.Ladder, sv.Pipelines = m.Operators, m.MaxBatch, m.Ladder, m.Pipelines
 	sv.Relapse = relapse{} // another model has done nothing yet
 	s.regard()
 	s.overturn()

@@ -319,7 +319,7 @@ func (sc *Scenario) schedulerServices() (list []models.Service, bound []int) {
 		list = append(list, models.Service{
 			ID: models.ServiceID(i), Name: s.Name, Operators: known[m].Operators, QoSTarget: s.Target,
 			QueueLimit: cmp.Or(s.QueueLimit, defaultQueueLimit), MaxBatch: s.MaxBatch, BestEffort: s.BestEffort,
-			Of: s.Of, Accuracy: s.Accuracy, Pipelines: s.Pipelines,
+			Ladder: known[m].Ladder, Of: s.Of, Accuracy: s.Accuracy, Pipelines: s.Pipelines,
 		})
 	}
 	return list, bound

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
@@ -142,6 +143,7 @@ func (f *crew) up(d *device, e *executor.Event) {
 	}
 	spec := f.specs[e.Service]
 	spec.Operators, spec.MaxBatch = len(e.Info.Operators), s.MaxBatch
+	spec.Ladder = e.Info.Convolutions && slices.ContainsFunc(f.devices, func(d *device) bool { return d.Ladder })
 	if !s.Mergeable() {
 		spec.MaxBatch = 1
 	}

@@ -25,6 +25,7 @@ type Device struct {
 	Kind       string            // devices with the same take the same time for everything
 	Emulated   bool              // it is modelled
 	Alone      bool              // its groups have one span
+	Ladder     bool              // its engines have sessions for each size of the ladder, where there are convolutions
 	MeasuredAs string            // the device that an emulated one is made after, as datasets name it
 	GPU        func() gpu.Status // nil without a GPU
 

@@ -289,7 +289,7 @@ func (f *fleet) withdraw(s *member, cause error) {
 func (f *fleet) change(s *member, c *config.Service, places []Place) error {
 	id := s.service.ID
 	m := scheduled(id, c)
-	m.Operators, m.Pipelines = f.specs[id].Operators, f.specs[id].Pipelines
+	m.Operators, m.Ladder, m.Pipelines = f.specs[id].Operators, f.specs[id].Ladder, f.specs[id].Pipelines
 	next := s.service.Successor()
 	setTargets(next, c, newMember(c, places, len(f.devices)).each)
 	if info := s.info; info != nil {

@@ -63,6 +63,8 @@ func describe(m *device.ModelInfo, position int, hash string, latency func(model
 		Outputs:   []models.TensorSpec{{Name: OutputName, Type: models.Tensor(models.Float32, batch, columns)}},
 		Operators: make([]models.Operator, m.Operators),
 		Hash:      hash,
+
+		Convolutions: true, // what a model has is not known: its device says what sizes cost
 	}
 	for o := range i.Operators {
 		i.Operators[o] = models.Operator{Name: fmt.Sprintf("%s/%d", m.Name, o), Type: "emulated", Nodes: 1}

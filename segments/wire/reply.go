@@ -44,7 +44,9 @@ func (m *Progress) check() error {
 
 // Info reports that a model is loaded, and what the worker learned of it. Device is
 // the name of the GPU, empty on the CPU. Cut is nil where there was nothing to choose.
-// WarmFault is why no run of warming up succeeded, empty if one did or none was tried.
+// Convolutions is set if the model has some, for which a GPU's libraries prepare themselves
+// for one batch size. WarmFault is why no run of warming up succeeded, empty if one did or
+// none was tried.
 type Info struct {
 	Inputs     []models.TensorSpec `json:"inputs"`
 	Outputs    []models.TensorSpec `json:"outputs"`
@@ -57,6 +59,8 @@ type Info struct {
 	LoadNanos  int64               `json:"load_nanos"`
 	Solo       []Solo              `json:"solo,omitempty"`
 	WarmFault  string              `json:"warm_fault,omitempty"`
+
+	Convolutions bool `json:"convolutions,omitempty"`
 }
 
 // Solo is the time of each operator for a batch that runs alone: the median of a few
