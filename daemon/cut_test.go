@@ -102,8 +102,6 @@ func TestCutQuestion(t *testing.T) {
 		"another batch":  func() { service.MaxBatch++ },
 		"another device": func() { u.text = "another" },
 		"TF32":           func() { u.config.CUDA.TF32 = !u.config.CUDA.TF32 },
-		"plain Conv":     func() { u.config.CUDA.FusedConv = !u.config.CUDA.FusedConv },
-		"more sets":      func() { u.config.CUDA.ConvSets++ },
 		"more threads":   func() { service.Threads = 9 },
 	} {
 		if change(); u.question(path, &service).Known != nil {

@@ -139,7 +139,7 @@ func (u *poolDevice) watchStart(specs []executor.ServiceSpec, events func(execut
 func (u *poolDevice) placeOf(s *config.Service) loop.Place {
 	p := loop.Place{Device: u.index, Share: shareOf(u.threads(s), s, u.part != nil), GiveBack: func() {}}
 	if u.part != nil {
-		p.Share += fmt.Sprintf(", TF32 %t, FusedConv %t, %d sets of other convolutions", u.config.CUDA.TF32, u.config.CUDA.FusedConv, u.config.CUDA.ConvSets)
+		p.Share += fmt.Sprintf(", TF32 %t", u.config.CUDA.TF32)
 	}
 	if u.sharesCores() && u.threads(s) > 1 {
 		p.Share += fmt.Sprintf(", or one beside others on %d cores", u.cores)
@@ -189,8 +189,6 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec execut
 	spec.Load.CUDA = &wire.CUDASpec{
 		MemoryBytes:       u.given(s),
 		TF32:              u.config.CUDA.TF32,
-		PlainConv:         !u.config.CUDA.FusedConv,
-		ConvSets:          u.config.CUDA.ConvSets,
 		ExtendAsRequested: u.config.CUDA.ArenaExtend == config.ExtendRequested,
 	}
 	spec.Load.WarmSeqLens = s.SeqLens
@@ -293,7 +291,7 @@ func (u *poolDevice) given(s *config.Service) int64 {
 // to need if it is cut so, 0 standing for the default; in words, too. The error is why it
 // cannot do with what it is given. Nothing is known of a model that cannot be read.
 func (u *poolDevice) needs(path string, s *config.Service, cut int) (bytes int64, sums string, err error) {
-	m, err := readModel(u.life, path, u.config.Worker.LoadTimeout, func(f *models.File) wire.DeviceMemory { return wire.ExpectDeviceMemory(f, cut) })
+	m, err := readModel(u.life, path, u.config.Worker.LoadTimeout, func(f *models.File) wire.DeviceMemory { return wire.ExpectDeviceMemory(f, cut, s.MaxBatch) })
 	if err != nil {
 		return 0, "", nil // the worker says what is wrong with it
 	}

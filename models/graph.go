@@ -89,6 +89,11 @@ type Node struct {
 	Subgraphs bool
 }
 
+// Convolves reports whether the node is a convolution of ONNX's own.
+func (n *Node) Convolves() bool {
+	return (n.Domain == "" || n.Domain == "ai.onnx") && (n.OpType == "Conv" || n.OpType == "ConvTranspose")
+}
+
 // place names the node, the i-th of its graph, in a message.
 func (n *Node) place(i int) string {
 	s := place("node", n.Name, i)

@@ -213,6 +213,7 @@ func askedOf(env *ort.Env, spec *wire.LoadSpec) *wire.CutChoice {
 func measureCuts(env *ort.Env, c Config, spec *wire.LoadSpec, made *wire.CutChoice) (_ *wire.CutChoice, err error) {
 	b := &modelBench{env: env, config: c, seqLen: made.SeqLen, queries: map[int]worker.Query{}}
 	b.config.Progress = func(string, int64, int64) {} // of each model that is tried
+	b.config.Rungs = 1                                // more would take the time for trying, and change no cost
 	defer func() {
 		if cerr := b.close(); errors.Is(cerr, wire.ErrDeviceLost) {
 			err = errors.Join(err, cerr)

@@ -42,8 +42,6 @@ type Device struct {
 	memory  *ort.Memory
 	options ort.CUDAOptions
 	given   int64
-	plain   bool // convolutions are not fused
-	sets    int  // of sessions with convolutions that are not fused
 
 	first, last *driver.Event // around the span
 	poll        time.Duration // of each wait
@@ -114,12 +112,11 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, least int) 
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{env: env, context: context, given: spec.MemoryBytes, plain: spec.PlainConv, poll: pollTime}
+	d := &Device{env: env, context: context, given: spec.MemoryBytes, poll: pollTime}
 	d.least, d.ring = least, make([]mark, max(least, mostAhead))
 	if err := d.open(spec); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
-	d.sets = max(min(spec.ConvSets, wire.MostConvSets), 1)
 	d.options = ort.CUDAOptions{
 		Device:            context.Ordinal(),
 		Stream:            d.stream.Pointer(),
@@ -167,8 +164,6 @@ func (d *Device) Close() error {
 // Name returns the name of the GPU and its compute capability.
 func (d *Device) Name() string { return d.context.Name() }
 
-func (d *Device) fuses() bool { return !d.plain }
-
 // cudaProvider is ONNX Runtime's CUDA execution provider.
 type cudaProvider struct{ *Device }
 
@@ -204,8 +199,8 @@ func (d *Device) program(sessions []*ort.Session) (*ort.Program, error) {
 func (d *Device) admit(m *loaded) (err error) {
 	weights, sessions := m.cut.weightBytes(), len(m.cut.pieces)
 	for p := range m.cut.pieces {
-		if m.cut.pieces[p].plainConv {
-			weights, sessions = weights+int64(d.sets-1)*m.cut.weightsOf(p), sessions+d.sets-1
+		if more := m.rungs - 1; m.cut.pieces[p].convolves {
+			weights, sessions = weights+int64(more)*m.cut.weightsOf(p), sessions+more
 		}
 	}
 	m.memory = wire.NeedDeviceMemory(weights, sessions)

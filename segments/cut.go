@@ -15,7 +15,7 @@ type piece struct {
 	inputs      []int32 // values made outside, in the order of their first use
 	outputs     []int32 // values that somebody outside uses
 	weights     []int32 // initializers that its nodes use
-	plainConv   bool    // it has convolutions that are not fused
+	convolves   bool    // it has convolutions
 	pins        bool    // on a GPU its kernels may leave pinned memory behind
 	reuse       reuse   // for a piece of one node, what its output may share
 	nodeInputs  []int32 // for a piece of one node, its inputs by position
@@ -109,7 +109,7 @@ func (c *cutting) findBorderValues(p int) {
 	var all []int32
 	for n := pc.first; n < pc.last; n++ {
 		node := &c.file.Graph.Nodes[n]
-		pc.plainConv = pc.plainConv || isConv(node)
+		pc.convolves = pc.convolves || node.Convolves()
 		pc.pins = pc.pins || pinningOps[node.OpType] || node.Subgraphs
 		for _, id := range c.values.NodeIn[n] {
 			use(id)
@@ -214,7 +214,7 @@ func (c *cutting) weightsOf(p int) (total int64) {
 func (c *cutting) halfConv(p int) (half bool) {
 	pc := &c.pieces[p]
 	for n := pc.first; n < pc.last; n++ {
-		if node := &c.file.Graph.Nodes[n]; isConv(node) && len(node.Inputs) > 1 {
+		if node := &c.file.Graph.Nodes[n]; node.Convolves() && len(node.Inputs) > 1 {
 			w := c.inits[c.values.NodeIn[n][1]]
 			half = half || w != nil && w.Type == models.Float16
 		}

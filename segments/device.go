@@ -19,9 +19,6 @@ type device interface {
 	// key names what an optimized model depends on, besides ONNX Runtime.
 	key() string
 
-	// fuses reports whether convolutions of its optimized models are to be fused.
-	fuses() bool
-
 	// Session makes a session with these options run here, one with convolutions of half
 	// precision if half is true.
 	Session(o *ort.SessionOptions, half bool)
@@ -56,7 +53,6 @@ type hostDevice struct{ env *ort.Env }
 
 func (hostDevice) Name() string                      { return "" }
 func (hostDevice) key() string                       { return "cpu " + cpuFeatures() }
-func (hostDevice) fuses() bool                       { return false }
 func (hostDevice) Session(*ort.SessionOptions, bool) {}
 func (hostDevice) admit(*loaded) error               { return nil }
 func (hostDevice) findHomes(*loaded) error           { return nil }

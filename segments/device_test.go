@@ -476,7 +476,7 @@ func TestOpenGPUFails(t *testing.T) {
 func TestCUDASessionOptions(t *testing.T) {
 	env := openEnv(t)
 	_, fake := openFakeGPU(t, env, fakeSpec{CUDASpec: wire.CUDASpec{
-		MemoryBytes: 1 << 30, ExtendAsRequested: true, TF32: true, ConvSearch: "DEFAULT", PlainConv: true,
+		MemoryBytes: 1 << 30, ExtendAsRequested: true, TF32: true, ConvSearch: "DEFAULT",
 	}})
 	o := ort.SessionOptions{Config: map[string]string{"x": "y"}}
 	real := cudaProvider{fake.Device}
@@ -485,9 +485,6 @@ func TestCUDASessionOptions(t *testing.T) {
 	if c == nil || c.Stream != fake.stream.Pointer() || !c.TF32 || c.LimitBytes != 1<<30 || !c.ExtendAsRequested ||
 		c.ConvSearch != "DEFAULT" || o.Config["x"] != "y" || o.Config[keyDeviceInitializers] != "1" {
 		t.Errorf("%+v", o)
-	}
-	if real.fuses() {
-		t.Error("convolutions are fused all the same")
 	}
 	key := real.key()
 	if !strings.Contains(key, "Fake GPU 0") || !strings.Contains(key, "9.0") || !strings.Contains(key, ort.CUDAProvider) {

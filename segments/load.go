@@ -3,7 +3,6 @@ package segments
 import (
 	"errors"
 	"fmt"
-	"math/bits"
 	"os"
 	"path/filepath"
 	"slices"
@@ -24,9 +23,11 @@ type loaded struct {
 	far       bool    // the device has memory of its own
 	slow      float64 // by which factor operators take longer
 	model     models.Model
+	convolves bool // the model has convolutions
 	cut       *cutting
 	sessions  []*ort.Session
-	more      [][]*ort.Session // for larger batches: sessions of their own where convolutions are not fused
+	rungs     int              // how many sizes of the ladder have sessions of their own
+	more      [][]*ort.Session // by rung from the second on: those for convolutions, and else the first
 	oneThread []*ort.Session   // the same for a single thread, none if that is not asked for
 	weights   weights
 	types     []models.Type // by value, as its session reports it
@@ -107,6 +108,7 @@ func (m *loaded) read(c Config) (*models.File, error) {
 		fmt.Fprintln(os.Stderr, change)
 	}
 	m.model = *file.Model(func(done, total int64) { c.Progress("read", done, total) })
+	m.convolves = slices.ContainsFunc(file.Graph.Nodes, func(n models.Node) bool { return n.Convolves() })
 	m.batchDims = models.BatchDims(m.model.Inputs).Batch
 	return file, nil
 }
@@ -218,7 +220,7 @@ func (m *loaded) makeSessions(c Config) error {
 		folder, location = filepath.Split(m.cut.file.Path)
 	}
 	m.model.Operators = nil
-	m.more = make([][]*ort.Session, c.sets()-1)
+	m.more = make([][]*ort.Session, m.rungs-1)
 	m.uses = make([][]use, len(m.inputs))
 	inputOf := make(map[int32]int, len(m.inputs))
 	for i, id := range m.inputs {
@@ -241,7 +243,7 @@ func (m *loaded) makeSessions(c Config) error {
 			return fmt.Errorf("operator %d (%s %q): ONNX Runtime cannot load it by itself: %w", p, op.Type, op.Name, err)
 		}
 		for i := range m.more {
-			if m.cut.pieces[p].plainConv {
+			if m.cut.pieces[p].convolves {
 				if s, err = m.env.NewSession(raw, options); err != nil {
 					return err
 				}
@@ -309,9 +311,10 @@ func (m *loaded) newSessions(raw []byte, options ort.SessionOptions, oneThread b
 	return s, err
 }
 
-// setOf returns the number of the set of sessions that runs batches of a size: the first
-// is for 1, the next for 2, for up to 4, and so on, and the last for all that are larger.
-func (m *loaded) setOf(size int) int { return min(bits.Len(uint(max(size, 1)-1)), len(m.more)) }
+// setOf returns the number of the set of sessions that runs batches of a size, which is its
+// rung: ONNX Runtime's convolutions on CUDA keep one plan of cuDNN, for the shape of their
+// last call. A size off the ladder runs in the set of the next one, a larger one in the last.
+func (m *loaded) setOf(size int) int { return min(models.Rung(size), len(m.more)) }
 
 // set returns a set of sessions, one for each piece.
 func (m *loaded) set(n int) []*ort.Session {

@@ -32,15 +32,8 @@ type Config struct {
 	Device            *Device             // nil for the CPU
 	OneThread         bool                // spans may run on one thread, too; of the CPU only
 	Slow              float64             // by which factor operators take longer; of the CPU only, up to 1 for not at all
+	Rungs             int                 // of the ladder that have sessions of their own; of a GPU only, up to 1 all sizes share them
 	Progress          worker.ProgressFunc // may be nil
-}
-
-// sets returns how many sets of sessions there are for convolutions that are not fused.
-func (c *Config) sets() int {
-	if c.Device == nil {
-		return 1
-	}
-	return c.Device.sets
 }
 
 // DefaultIntermediateBytes is the budget for intermediates where none is set.
@@ -63,7 +56,7 @@ func OpenModel(env *ort.Env, c Config) (*CutModel, error) {
 		c.IntermediateBytes = DefaultIntermediateBytes
 	}
 	m := &CutModel{}
-	m.env, m.device, m.slow = env, hostDevice{env}, c.Slow
+	m.env, m.device, m.slow, m.rungs = env, hostDevice{env}, c.Slow, max(c.Rungs, 1)
 	m.run = &hostRun{m}
 	if c.Device != nil {
 		m.device, m.run, m.far = c.Device, &deviceRun{Device: c.Device, m: m}, true

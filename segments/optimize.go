@@ -34,11 +34,7 @@ func cacheName(hash string, lib *ort.Library, key string) string {
 // cacheKey is what an optimized form depends on, besides the hash of the model and ONNX
 // Runtime. It may refer to the file of the model by name.
 func cacheKey(d device, f *models.File) string {
-	key := d.key() + " " + filepath.Base(f.Path)
-	if d.fuses() {
-		key += " FusedConv"
-	}
-	return key
+	return d.key() + " " + filepath.Base(f.Path)
 }
 
 // cpuFeatures names the vector instructions that decide which kernels and
@@ -207,8 +203,7 @@ func kept(path string) bool {
 }
 
 // finish gives every output of the optimized model at path an operator that makes it,
-// where the optimizer has found it to be a constant, and fuses convolutions for a device
-// that wants that.
+// where the optimizer has found it to be a constant.
 func (o *optimizing) finish(path string) error {
 	f, err := o.file.OpenDerived(path)
 	if err != nil {
@@ -219,15 +214,7 @@ func (o *optimizing) finish(path string) error {
 	nodes := len(parts.Nodes)
 	parts.Outputs = nil
 	bridgeOutputs(parts, f)
-	changed := len(parts.Nodes) != nodes
-	if o.device.fuses() {
-		fused, err := fuseConvolutions(o.env, o.device, parts, f)
-		if err != nil {
-			return err
-		}
-		changed = changed || fused
-	}
-	if !changed {
+	if len(parts.Nodes) == nodes {
 		return nil
 	}
 	raw := parts.Append(make([]byte, 0, parts.Size()))

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -109,8 +108,9 @@ func kindly(f func() error) error {
 }
 
 func loadService(env *ort.Env, device *Device, spec wire.LoadSpec, progress worker.ProgressFunc) (*service, error) {
-	if device != nil { // no more sets than there are sizes for
-		device.sets = min(device.sets, bits.Len(uint(max(spec.MaxBatch, 1)-1))+1)
+	rungs := 1
+	if device != nil {
+		rungs += models.Rung(spec.MaxBatch)
 	}
 	m, choice, err := openChosen(env, Config{
 		Path:              spec.ModelPath,
@@ -119,6 +119,7 @@ func loadService(env *ort.Env, device *Device, spec wire.LoadSpec, progress work
 		IntermediateBytes: spec.IntermediateBytes,
 		OneThread:         spec.OneThread && device == nil,
 		Slow:              spec.Slow,
+		Rungs:             rungs,
 		Progress:          progress,
 	}, &spec)
 	if err != nil {
@@ -296,6 +297,8 @@ func (s *service) Info() wire.Info {
 		Cut:        s.choice,
 		Solo:       s.solo,
 		WarmFault:  s.fault,
+
+		Convolutions: s.convolves,
 	}
 	if s.device != nil {
 		info.Device = s.device.Name()

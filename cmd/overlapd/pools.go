@@ -104,7 +104,7 @@ func expectedMiB(c *config.Config, s *config.Service) float64 {
 	bytes := cmp.Or(s.MPS.PinnedMemory, c.CUDA.MemoryLimit)
 	if path, err := modelPath(s.Model); bytes == 0 && err == nil {
 		if f, err := models.Open(path); err == nil {
-			bytes = wire.ExpectDeviceMemory(f, s.Cut).Sum()
+			bytes = wire.ExpectDeviceMemory(f, s.Cut, s.MaxBatch).Sum()
 			_ = f.Close() // it was read
 		}
 	}

@@ -134,8 +134,6 @@ type Config struct {
 	// CUDA is what every worker on a GPU gets.
 	CUDA struct {
 		TF32        bool   `toml:"tf32" gpu:"only"`
-		FusedConv   bool   `toml:"fused_conv" default:"true" gpu:"only"`
-		ConvSets    int    `toml:"conv_sets" default:"1" min:"1" max:"4" gpu:"only"`
 		MemoryLimit int64  `toml:"memory_limit" default:"0B" min:"1MiB" zero:"all" gpu:"only"`
 		ArenaExtend string `toml:"arena_extend" default:"next_power_of_two" oneof:"next_power_of_two,same_as_requested" gpu:"only"`
 	} `toml:"cuda"`

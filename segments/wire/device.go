@@ -39,8 +39,8 @@ type DeviceMemory struct {
 }
 
 // NeedDeviceMemory returns what a model needs without its intermediates.
-func NeedDeviceMemory(weights int64, segments int) DeviceMemory {
-	return DeviceMemory{Weights: weights, Sessions: segments, Handles: int64(segments) * sessionHandleBytes, Context: contextBytes}
+func NeedDeviceMemory(weights int64, sessions int) DeviceMemory {
+	return DeviceMemory{Weights: weights, Sessions: sessions, Handles: int64(sessions) * sessionHandleBytes, Context: contextBytes}
 }
 
 // Sum returns all that the worker needs.
@@ -52,7 +52,7 @@ func (m DeviceMemory) Sums() string {
 	if m.Intermediates > 0 {
 		text += " + intermediates " + models.MiB(m.Intermediates)
 	}
-	return fmt.Sprintf("%s + libraries of %d segments %s + context %s", text, m.Sessions, models.MiB(m.Handles), models.MiB(m.Context))
+	return fmt.Sprintf("%s + libraries of %d sessions %s + context %s", text, m.Sessions, models.MiB(m.Handles), models.MiB(m.Context))
 }
 
 func (m DeviceMemory) String() string {
@@ -82,11 +82,12 @@ func (m DeviceMemory) Room() int64 {
 }
 
 // ExpectDeviceMemory returns what a model is expected to need of a GPU's memory
-// before anything of it is loaded: its weights once, and the libraries of as
+// before anything of it is loaded: its weights once, those of convolutions once for each
+// size of the ladder up to the largest batch, and the libraries of as
 // many segments as LoadSpec.CutTarget asks for. Intermediates are not known yet
 // and left out, and so is that a weight used by several segments counts for
 // each; the worker reckons again with what it finds.
-func ExpectDeviceMemory(f *models.File, cutTarget int) DeviceMemory {
+func ExpectDeviceMemory(f *models.File, cutTarget, maxBatch int) DeviceMemory {
 	segments := len(f.Graph.Nodes)
 	if cutTarget == 0 {
 		cutTarget = DefaultCUDATarget
@@ -94,9 +95,22 @@ func ExpectDeviceMemory(f *models.File, cutTarget int) DeviceMemory {
 	if cutTarget > 0 {
 		segments = min(segments, cutTarget)
 	}
-	var weights int64
+	var weights, convolved int64
+	bytes := map[string]int64{}
 	for i := range f.Graph.Initializers {
-		weights += f.Graph.Initializers[i].Bytes
+		w := &f.Graph.Initializers[i]
+		bytes[w.Name] = w.Bytes
+		weights += w.Bytes
 	}
-	return NeedDeviceMemory(weights, segments)
+	convolutions := 0
+	for i := range f.Graph.Nodes {
+		if n := &f.Graph.Nodes[i]; n.Convolves() {
+			convolutions++
+			for _, name := range n.Inputs {
+				convolved += bytes[name]
+			}
+		}
+	}
+	more := models.Rung(maxBatch)
+	return NeedDeviceMemory(weights+int64(more)*convolved, segments+more*min(convolutions, segments))
 }

@@ -10,6 +10,30 @@ import (
 	"github.com/overlapd/overlapd/models/zoo"
 )
 
+// Each further size of the ladder takes the sessions and the weights of convolutions again.
+func TestExpectLadder(t *testing.T) {
+	path, err := zoo.Build("tiny_cnn", t.TempDir(), 1, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := models.Open(filepath.Clean(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const convolutions = 3
+	nodes, once := len(f.Graph.Nodes), ExpectDeviceMemory(f, -1, 1)
+	for most, sets := range map[int]int{0: 1, 2: 2, 3: 3, 8: 4, 4096: 13} {
+		m, grown := ExpectDeviceMemory(f, -1, most), int64(sets-1)
+		if m.Sessions != nodes+(sets-1)*convolutions || m.Weights <= once.Weights-1 || grown > 0 && (m.Weights-once.Weights)%grown != 0 || m.Weights > int64(sets)*once.Weights {
+			t.Errorf("up to %d: %+v, with one size %+v", most, m, once)
+		}
+		if few := ExpectDeviceMemory(f, 2, most); few.Sessions != 2*sets {
+			t.Errorf("up to %d, two segments: %d sessions", most, few.Sessions)
+		}
+	}
+}
+
 func TestExpectDeviceMemory(t *testing.T) {
 	path, err := zoo.Build("tiny_mlp", t.TempDir(), 1, nil)
 	if err != nil {
@@ -22,7 +46,7 @@ func TestExpectDeviceMemory(t *testing.T) {
 	defer f.Close()
 	nodes := len(f.Graph.Nodes)
 	for target, sessions := range map[int]int{0: min(nodes, DefaultCUDATarget), -1: nodes, 2: 2, 1000: nodes} {
-		m := ExpectDeviceMemory(f, target)
+		m := ExpectDeviceMemory(f, target, 32)
 		if m.Sessions != sessions || m.Handles != int64(sessions)*sessionHandleBytes || m.Context != contextBytes {
 			t.Errorf("target %d: %+v, want %d sessions", target, m, sessions)
 		}
@@ -31,11 +55,11 @@ func TestExpectDeviceMemory(t *testing.T) {
 		}
 	}
 	m := DeviceMemory{Weights: 1 << 20, Sessions: 2, Handles: 80 << 20, Context: 512 << 20}
-	if got, want := m.Sums(), "weights 1 MiB + libraries of 2 segments 80 MiB + context 512 MiB"; got != want {
+	if got, want := m.Sums(), "weights 1 MiB + libraries of 2 sessions 80 MiB + context 512 MiB"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	m.Intermediates = 2 << 20
-	if got, want := m.Sums(), "weights 1 MiB + intermediates 2 MiB + libraries of 2 segments 80 MiB + context 512 MiB"; got != want {
+	if got, want := m.Sums(), "weights 1 MiB + intermediates 2 MiB + libraries of 2 sessions 80 MiB + context 512 MiB"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -49,7 +73,7 @@ func TestDeviceMemory(t *testing.T) {
 	if m.Sum() != 782*mib {
 		t.Errorf("the sum is %d", m.Sum())
 	}
-	want := "weights 100 MiB + intermediates 50 MiB + libraries of 3 segments 120 MiB + context 512 MiB = 782 MiB; " +
+	want := "weights 100 MiB + intermediates 50 MiB + libraries of 3 sessions 120 MiB + context 512 MiB = 782 MiB; " +
 		"the service is given 800 MiB, the GPU has 300 MiB free besides the context"
 	if m.String() != want {
 		t.Errorf("%q, expected %q", m, want)

@@ -68,23 +68,12 @@ type CUDASpec struct {
 	// TF32 lets products of float32 round their factors to 10 bits.
 	TF32 bool `json:"tf32,omitempty"`
 
-	// PlainConv leaves convolutions as they are instead of fusing them with what follows.
-	PlainConv bool `json:"plain_conv,omitempty"`
-
-	// ConvSets is how many sets of sessions a worker has for convolutions that are not
-	// fused, each for batches of other sizes; up to 1 there is one, and MostConvSets at most.
-	ConvSets int `json:"conv_sets,omitempty"`
-
 	// ConvSearch is how cuDNN chooses an algorithm, empty for the default.
 	ConvSearch string `json:"conv_search,omitempty"`
 
 	// Spin lets a thread that waits for the GPU spin.
 	Spin bool `json:"spin,omitempty"`
 }
-
-// MostConvSets is the limit of CUDASpec.ConvSets: each set has weights of its own on the
-// GPU, and takes its time to load.
-const MostConvSets = 4
 
 // QueryTensors are the inputs of one query in the input arena, in the order of the
 // model's inputs.

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/stats"
 )
 
@@ -34,31 +33,31 @@ func (c *check) bothSizes() [2]int { return [2]int{c.batches[0], max(c.batches[l
 
 // measureSizes runs each service with two batch sizes: each for the first time, and then
 // twice each in turns, so that the first of two follows the other size. On a GPU it does
-// so again with what FusedConv is to spare, and with what may spare it where that is not
-// enough.
+// so again with a size that shares the sessions of the next one on the ladder, which shows
+// what the ladder spares.
 func (c *check) measureSizes(ctx context.Context) error {
+	both := c.bothSizes()
 	ways := []struct {
 		name string
-		cuda wire.CUDASpec
+		both [2]int
 	}{
-		{"", wire.CUDASpec{}},
-		{"with plain convolutions", wire.CUDASpec{PlainConv: true}},
-		{"with sets of sessions", wire.CUDASpec{ConvSets: wire.MostConvSets}},
+		{"", both},
+		{"off the ladder", [2]int{both[1] - 1, both[1]}},
 	}
 	if c.rehearsal() {
 		ways = ways[:1] // the CPU has no plans
 	}
 	for i, way := range ways {
-		if err := c.sizesIn(ctx, way.name, way.cuda, timeLeft(ctx)/time.Duration(len(ways)-i)); err != nil {
+		if err := c.sizesIn(ctx, way.name, way.both, timeLeft(ctx)/time.Duration(len(ways)-i)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *check) sizesIn(ctx context.Context, way string, cuda wire.CUDASpec, limit time.Duration) (err error) {
-	end, both := time.Now().Add(limit), c.bothSizes()
-	w, err := c.startWorkersWith(ctx, c.workerEnv(ctx), both[1], cuda)
+func (c *check) sizesIn(ctx context.Context, way string, both [2]int, limit time.Duration) (err error) {
+	end := time.Now().Add(limit)
+	w, err := c.startWorkers(ctx, c.workerEnv(ctx), both[1])
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ var steps = []step{
 	{"facts", 10 * time.Second, "facts", "driver, GPU, MIG, ONNX Runtime", (*check).readFacts},
 	{"outputs", 45 * time.Second, "outputs", "models cut on the GPU against whole on the CPU", (*check).compareOutputs},
 	{"bits", 60 * time.Second, "bits", "models cut on the GPU against whole on the GPU, bit for bit", (*check).compareBits},
-	{"sizes", 60 * time.Second, "sizes", "the first query after loading, and two batch sizes in turns, also without FusedConv and with sets of sessions", (*check).measureSizes},
+	{"sizes", 60 * time.Second, "sizes", "the first query after loading, and two batch sizes in turns, also off the ladder", (*check).measureSizes},
 	{"wake", 15 * time.Second, "wake", "waking up, after pauses", (*check).measureWaking},
 	{"cuts", 70 * time.Second, "cuts choices", "cut against whole in turns", (*check).measureCuts},
 	{"sessions", 30 * time.Second, "sessions", "time and memory of sessions", (*check).measureSessions},

@@ -50,11 +50,6 @@ type part struct{ service, batch, end int }
 // The environment is that of the workers, nil for ours. Batches of up to maxBatch are
 // warmed up; larger ones warm up when they are measured: a GPU takes seconds for each.
 func (c *check) startWorkers(ctx context.Context, env []string, maxBatch int) (w *workers, err error) {
-	return c.startWorkersWith(ctx, env, maxBatch, wire.CUDASpec{})
-}
-
-// startWorkersWith starts them with other options of their GPU than the usual ones.
-func (c *check) startWorkersWith(ctx context.Context, env []string, maxBatch int, cuda wire.CUDASpec) (w *workers, err error) {
 	w = &workers{
 		infos:  make([]wire.Info, len(c.services)),
 		pids:   make([]int, len(c.services)),
@@ -71,7 +66,7 @@ func (c *check) startWorkersWith(ctx context.Context, env []string, maxBatch int
 			MaxBatch: maxBatch,
 		}
 		if !c.rehearsal() {
-			spec.CUDA, spec.WarmSeqLens = &cuda, []int{c.seqLen}
+			spec.CUDA, spec.WarmSeqLens = &wire.CUDASpec{}, []int{c.seqLen}
 		}
 		arena, err := wire.NewInputArena(256 << 20)
 		if err != nil {
