@@ -167,7 +167,7 @@ func (p *Profile) faults() (faults []error) {
 		fault(i > 0 && (s.Bands[i-1].Spans > b.Spans || s.Bands[i-1].Spans == b.Spans && !(s.Bands[i-1].Micros < b.Micros)),
 			"band %d of spread is not in order", i)
 	}
-	fault(!(p.ChangeMillis >= 0 && p.ChangeMillis <= mostChange), "%v ms for a batch size that changes: want 0 to %v", p.ChangeMillis, mostChange)
+	fault(!(p.ChangeMillis >= 0 && p.ChangeMillis <= mostChange), "change_ms of %v: want 0 to %v", p.ChangeMillis, mostChange)
 	fault(len(p.Solo) > maxSoloTimes, "%d solo times; the limit is %d", len(p.Solo), maxSoloTimes)
 	for name, target := range p.Targets {
 		if len(faults) > textfile.MaxFaults || len(p.Network.Models) > predictor.MaxFeatureModels {

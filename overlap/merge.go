@@ -24,8 +24,8 @@ type joiner struct {
 // the deadline of everybody in it, and takes, of the sizes that it asked about, the one that
 // saves most time against running its queries one after another; if none saves any, the head
 // stays alone. So does a query that is to run by itself. A service on the ladder rounds down:
-// whoever is left is the head of the next batch, while a batch that is filled up takes as long
-// as a full one, for nothing.
+// who is left heads the next batch, while a batch padded to the next size would take as long as
+// a full one.
 func (d *decision) merge(i int) {
 	c := &d.candidates[i]
 	if c.batch != nil || c.head.Apart || c.head.Size >= c.service.MaxBatch || c.solo.Latency == 0 {

@@ -15,11 +15,7 @@
 // the builds, and between processors. [CostGrid], [Together] and [ModelOrder] are
 // shared with package device, whose networks have other features.
 //
-// What ran before a group may cost as well, a batch size that changes or a pause of the
-// device. That is learned as a time of its own, apart from what the operators take, added
-// to estimates and taken off what is observed. It is in no snapshot.
-//
-// Two more things are learned while serving. [Solo.Observe] moves solo times, and
+// Two things are learned while serving. [Solo.Observe] moves solo times, and
 // [Predictor.Observe] the calibration: how fast the device is lately, and for each
 // set of services by how much measurements differ from predictions. Both have
 // snapshots for the state file. Services come and go by [Solo.Reset] and

@@ -152,15 +152,15 @@ func servable(m *models.Model) error {
 }
 
 // maxWarmSizes is up to which batch size each one is warmed up on a GPU, where
-// the first run of a shape chooses kernels. Above that, powers of two and the
-// largest are.
+// the first run of a shape chooses kernels. Above that, and where there are convolutions,
+// sizes on the ladder and the largest are.
 const maxWarmSizes = 32
 
 // warmSizes returns the batch sizes to warm up: on the CPU the ends are enough.
-func warmSizes(largest int, every bool) []int {
+func warmSizes(largest int, far, convolves bool) []int {
 	sizes := []int{1}
-	for n := 2; n < largest && every; n++ {
-		if largest <= maxWarmSizes || n&(n-1) == 0 {
+	for n := 2; n < largest && far; n++ {
+		if !convolves && largest <= maxWarmSizes || models.OnLadder(n) {
 			sizes = append(sizes, n)
 		}
 	}
@@ -174,7 +174,7 @@ func warmSizes(largest int, every bool) []int {
 // zeros is served all the same, and learns from its first queries. An error is
 // one that ends the worker.
 func (s *service) warm(spec wire.LoadSpec, progress worker.ProgressFunc) error {
-	sizes := warmSizes(max(spec.MaxBatch, 1), s.device != nil)
+	sizes := warmSizes(max(spec.MaxBatch, 1), s.device != nil, s.convolves)
 	lengths := []int{warmSeqLen}
 	if s.device != nil && len(spec.WarmSeqLens) > 0 && models.HasSeqLen(s.Model().Inputs) {
 		lengths = spec.WarmSeqLens
@@ -214,7 +214,7 @@ func (s *service) warmThread(progress worker.ProgressFunc) error {
 	var sizes []wire.Solo // of those that the model ran
 	for i, solo := range s.solo {
 		n, largest := solo.Size, i == len(s.solo)-1 || s.solo[i+1].Size < solo.Size // of a length
-		if (n&(n-1) == 0 || largest) && len(sizes) < maxThreadBatches {
+		if (models.OnLadder(n) || largest) && len(sizes) < maxThreadBatches {
 			sizes = append(sizes, solo)
 		}
 	}

@@ -201,18 +201,19 @@ func (w *daemonEnd) tensors(q worker.Query) wire.QueryTensors {
 
 func TestWarmSizes(t *testing.T) {
 	for _, c := range []struct {
-		largest int
-		every   bool
-		want    []int
+		largest        int
+		far, convolves bool
+		want           []int
 	}{
-		{1, false, []int{1}},
-		{1, true, []int{1}},
-		{8, false, []int{1, 8}},
-		{4, true, []int{1, 2, 3, 4}},
-		{100, true, []int{1, 2, 4, 8, 16, 32, 64, 100}},
+		{1, false, false, []int{1}},
+		{1, true, false, []int{1}},
+		{8, false, true, []int{1, 8}},
+		{4, true, false, []int{1, 2, 3, 4}},
+		{100, true, false, []int{1, 2, 4, 8, 16, 32, 64, 100}},
+		{12, true, true, []int{1, 2, 4, 8, 12}},
 	} {
-		if got := warmSizes(c.largest, c.every); !slices.Equal(got, c.want) {
-			t.Errorf("up to %d, every %t: %v, expected %v", c.largest, c.every, got, c.want)
+		if got := warmSizes(c.largest, c.far, c.convolves); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %v", c, got)
 		}
 	}
 }

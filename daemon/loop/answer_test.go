@@ -107,7 +107,7 @@ func (b batches) Unanswered(id models.BatchID) (waiting []models.QueryID, all bo
 	return b.overran[id], len(b.overran[id]) == b.began[id]
 }
 
-// Only a query that was all of its batch, but for copies of it, is to blame for what became of
+// Only a query that was all of its batch is to blame for what became of
 // that, also where the others have been answered before.
 func TestBlame(t *testing.T) {
 	cs := &calls{core: &core{scheduler: batches{
