@@ -187,9 +187,8 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec execut
 	}
 	spec.Env = u.part.Env(s)
 	spec.Load.CUDA = &wire.CUDASpec{
-		MemoryBytes:       u.given(s),
-		TF32:              u.config.CUDA.TF32,
-		ExtendAsRequested: u.config.CUDA.ArenaExtend == config.ExtendRequested,
+		MemoryBytes: u.given(s),
+		TF32:        u.config.CUDA.TF32,
 	}
 	spec.Load.WarmSeqLens = s.SeqLens
 	cut := s.Cut

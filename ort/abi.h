@@ -153,6 +153,7 @@ ORT_7(259, CreateAndRegisterAllocatorV2, OrtEnv *, const char *, const OrtMemory
 /* Session. */
 ORT_1(10, CreateSessionOptions, OrtSessionOptions **)
 ORT_2(11, SetOptimizedModelFilePath, OrtSessionOptions *, const char *)
+ORT_1(17, DisableMemPattern, OrtSessionOptions *)
 ORT_2(20, SetSessionLogId, OrtSessionOptions *, const char *)
 ORT_2(23, SetSessionGraphOptimizationLevel, OrtSessionOptions *, int)
 ORT_1(120, DisablePerSessionThreads, OrtSessionOptions *)

@@ -39,9 +39,9 @@ type CUDAOptions struct {
 	// Stream is a CUstream of the device's primary context on which all kernels
 	// of the session run. nil makes the runtime use one of its own.
 	Stream unsafe.Pointer
-	// ExtendAsRequested grows the arena by what is asked for and no more. Without
-	// it, each growth doubles the last one.
-	ExtendAsRequested bool
+	// DoubleArena doubles each growth of the arena. Without it the arena grows by what is
+	// asked for and no more.
+	DoubleArena bool
 	// LimitBytes bounds the arena if it is not 0.
 	LimitBytes uint64
 	// ConvSearch is how cuDNN chooses the algorithm of a convolution.
@@ -54,13 +54,13 @@ func (o *CUDAOptions) pairs() map[string]string {
 	pairs := map[string]string{
 		"device_id":             strconv.Itoa(o.Device),
 		"use_tf32":              "0",
-		"arena_extend_strategy": "kNextPowerOfTwo",
+		"arena_extend_strategy": "kSameAsRequested",
 	}
 	if o.TF32 {
 		pairs["use_tf32"] = "1"
 	}
-	if o.ExtendAsRequested {
-		pairs["arena_extend_strategy"] = "kSameAsRequested"
+	if o.DoubleArena {
+		pairs["arena_extend_strategy"] = "kNextPowerOfTwo"
 	}
 	if o.LimitBytes > 0 {
 		pairs["gpu_mem_limit"] = strconv.FormatUint(o.LimitBytes, 10)
@@ -153,20 +153,45 @@ func (e *Env) RegisterCUDAArena(o CUDAOptions) error {
 	if err := e.ProbeCUDA(o.Device); err != nil {
 		return err
 	}
-	memory, err := e.NewMemory(CUDAMemory, o.Device)
+	return sharedArena{CUDAMemory, deviceAllocator, o.DoubleArena, o.LimitBytes}.register(e, o.Device)
+}
+
+// RegisterPinnedArena makes one arena in pinned memory of the host, after
+// RegisterCUDAArena. There operators such as Concat pass tables to their kernels. The
+// runtime gives that memory back in a callback of the stream, which ends the process if
+// it is the last one to hold the arena. A session's own arena may be closed by then; this
+// one is there until the Env is closed, before which the stream must have come to its end.
+func (e *Env) RegisterPinnedArena(o CUDAOptions) error { return pinnedArena.register(e, o.Device) }
+
+// sharedArena is an arena that serves all sessions on a GPU.
+type sharedArena struct {
+	memory     string // where it lies
+	allocator  C.int
+	doubles    bool   // each growth doubles the last one
+	limitBytes uint64 // 0 for no limit
+}
+
+// pinnedArena must say that it is an arena: the runtime waits for the stream at the end of
+// each run otherwise. Each growth stalls the GPU, and tables are small.
+var pinnedArena = sharedArena{memory: pinnedMemory, allocator: arenaAllocator, doubles: true}
+
+// register makes the arena.
+func (a sharedArena) register(e *Env, device int) error {
+	api := e.lib.api
+	memory, err := memoryInfo(e.lib, a.memory, device, a.allocator)
 	if err != nil {
 		return err
 	}
-	defer memory.Close()
-	config, err := e.lib.arenaConfig(o.ExtendAsRequested, o.LimitBytes)
+	defer C.ort_ReleaseMemoryInfo(api, memory)
+	config, err := a.config(e.lib)
 	if err != nil {
 		return err
 	}
-	defer C.ort_ReleaseArenaCfg(e.lib.api, config)
+	defer C.ort_ReleaseArenaCfg(api, config)
 	provider := C.CString(CUDAProvider)
 	defer C.free(unsafe.Pointer(provider))
-	keys, values, free := cStrings(map[string]string{"device_id": strconv.Itoa(o.Device)})
+	keys, values, free := cStrings(map[string]string{"device_id": strconv.Itoa(device)})
 	defer free()
-	return providerError(e.lib.check(C.ort_CreateAndRegisterAllocatorV2(e.lib.api, e.env, provider, memory.info, config,
+	return providerError(e.lib.check(C.ort_CreateAndRegisterAllocatorV2(api, e.env, provider, memory, config,
 		unsafe.SliceData(keys), unsafe.SliceData(values), C.size_t(len(keys)))))
 }

@@ -64,19 +64,43 @@ func TestNeedsCUDA(t *testing.T) {
 
 func TestCUDAPairs(t *testing.T) {
 	defaults := map[string]string{
-		"device_id": "0", "use_tf32": "0", "arena_extend_strategy": "kNextPowerOfTwo",
+		"device_id": "0", "use_tf32": "0", "arena_extend_strategy": "kSameAsRequested",
 	}
 	if diff := cmp.Diff(defaults, (&CUDAOptions{}).pairs()); diff != "" {
 		t.Error(diff)
 	}
 	o := CUDAOptions{
-		Device: 3, ExtendAsRequested: true, LimitBytes: 1 << 33, ConvSearch: ConvHeuristic, TF32: true,
+		Device: 3, DoubleArena: true, LimitBytes: 1 << 33, ConvSearch: ConvHeuristic, TF32: true,
 	}
 	want := map[string]string{
-		"device_id": "3", "use_tf32": "1", "arena_extend_strategy": "kSameAsRequested", "gpu_mem_limit": "8589934592",
+		"device_id": "3", "use_tf32": "1", "arena_extend_strategy": "kNextPowerOfTwo", "gpu_mem_limit": "8589934592",
 		"cudnn_conv_algo_search": "HEURISTIC",
 	}
 	if diff := cmp.Diff(want, o.pairs()); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestPinnedArena looks at where the tables of kernels lie that all sessions share: in
+// memory that the host reads, in what the runtime takes for one of its arenas.
+func TestPinnedArena(t *testing.T) {
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
+	if pinnedArena.allocator == deviceAllocator || pinnedArena.limitBytes != 0 {
+		t.Errorf("%+v: the runtime waits for the stream after each run", pinnedArena)
+	}
+	info, err := memoryInfo(e.lib, pinnedArena.memory, 0, pinnedArena.allocator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.open.memories.Add(1)
+	closeAfter(t, &Memory{env: e, info: info})
+	if !e.lib.onHost(info) {
+		t.Error("the host cannot read the pinned arena")
+	}
+	if names, err := e.lib.Providers(); err == nil && needsCUDA("", names) == nil {
+		t.Skip("the library might register it")
+	}
+	if err := e.RegisterPinnedArena(CUDAOptions{}); err == nil {
+		t.Error("a library for the CPU has made an arena for a GPU")
 	}
 }

@@ -198,18 +198,18 @@ func (e *Env) release() {
 	envOpen.Store(false)
 }
 
-// What a memory of the runtime is made for: any allocator, and any use.
+// What a memory of the runtime is made for: an allocator that is none of its arenas or
+// one that is, and any use.
 const (
 	deviceAllocator = 0
+	arenaAllocator  = 1
 	defaultMemory   = 0
 )
 
-// arenaConfig describes an arena that grows by what is asked for, instead of
-// doubling each growth, up to limitBytes if they are not 0. The caller releases
-// the result.
-func (l *Library) arenaConfig(asRequested bool, limitBytes uint64) (*C.OrtArenaCfg, error) {
+// config describes the arena to the runtime. The caller releases the result.
+func (a sharedArena) config(l *Library) (*C.OrtArenaCfg, error) {
 	keys := [...]*C.char{C.CString("arena_extend_strategy"), C.CString("max_mem")}
-	values := [...]C.size_t{C.size_t(flag(asRequested)), C.size_t(limitBytes)}
+	values := [...]C.size_t{C.size_t(flag(!a.doubles)), C.size_t(a.limitBytes)}
 	for _, key := range keys {
 		defer C.free(unsafe.Pointer(key))
 	}

@@ -217,6 +217,9 @@ type SessionOptions struct {
 	// OneThread has the session's operators run in the thread that calls Run, without
 	// the Env's others.
 	OneThread bool
+	// NoMemoryPattern allocates each intermediate by itself. Without it the runtime takes
+	// one block for all of them, from the second run with the same shapes on.
+	NoMemoryPattern bool
 	// CUDA puts the session on a GPU, nil on the CPU. Operators that have no
 	// kernel there run on the CPU.
 	CUDA *CUDAOptions
@@ -237,6 +240,9 @@ func (e *Env) sessionOptions(o SessionOptions) (*C.OrtSessionOptions, error) {
 	err := l.check(C.ort_SetSessionGraphOptimizationLevel(l.api, options, all*flag(o.Optimize)))
 	if err == nil {
 		err = e.chooseThreads(options, o.OneThread)
+	}
+	if err == nil && o.NoMemoryPattern {
+		err = l.check(C.ort_DisableMemPattern(l.api, options))
 	}
 	for name, value := range o.Weights {
 		if err == nil {

@@ -231,3 +231,35 @@ func TestSessionsDoNotLeak(t *testing.T) {
 		t.Errorf("%d sessions left %d bytes", sessions, grown)
 	}
 }
+
+// TestNoMemoryPattern compares what a session takes for two intermediates that it needs
+// at a time: by default one block for both, from the second run on.
+func TestNoMemoryPattern(t *testing.T) {
+	e := openEnv(t, EnvOptions{IntraThreads: 1})
+	typ := tensorOf(models.Float32, 3)
+	unary := func(op, in, out string) node { return node{op: op, inputs: []string{in}, outputs: []string{out}} }
+	m := model{
+		nodes: []node{
+			unary("Neg", "x", "a"), unary("Tanh", "x", "b"), unary("Cos", "a", "c"), unary("Sin", "b", "d"),
+			{op: "Add", inputs: []string{"c", "d"}, outputs: []string{"y"}},
+		},
+		inputs: []typed{{"x", typ}}, outputs: []typed{{"y", typ}},
+	}
+	x, _ := floats(t, e, []int64{3}, 1, 2, 3)
+	y, _ := floats(t, e, []int64{3})
+	var peaks [2]int64
+	for i := range peaks {
+		s := newSessionWith(t, e, m, SessionOptions{NoMemoryPattern: i == 1})
+		for range 3 {
+			before := e.ArenaBytes()
+			peak := e.ArenaPeak()
+			if _, err := s.Run([]*Value{x}, []*Value{y}); err != nil {
+				t.Fatal(err)
+			}
+			peaks[i] = peak() - before
+		}
+	}
+	if peaks[0] <= peaks[1] {
+		t.Errorf("%d bytes with one block, %d without: nothing is turned off", peaks[0], peaks[1])
+	}
+}

@@ -299,8 +299,9 @@ func (v *Value) Strings() ([][]byte, error) {
 }
 
 const (
-	CPUMemory  = "Cpu"
-	CUDAMemory = "Cuda"
+	CPUMemory    = "Cpu"
+	CUDAMemory   = "Cuda"
+	pinnedMemory = "CudaPinned" // the host's, where a GPU may copy from it at any time
 )
 
 // Memory is where tensors may lie: the host's memory, or that of a GPU.
@@ -315,15 +316,20 @@ func (e *Env) NewMemory(name string, device int) (*Memory, error) {
 	if e.env == nil {
 		return nil, ErrClosed
 	}
-	c := C.CString(name)
-	defer C.free(unsafe.Pointer(c))
-	m := &Memory{env: e}
-	err := e.lib.check(C.ort_CreateMemoryInfo(e.lib.api, c, deviceAllocator, C.int(device), defaultMemory, &m.info))
+	info, err := memoryInfo(e.lib, name, device, deviceAllocator)
 	if err != nil {
 		return nil, err
 	}
 	e.open.memories.Add(1)
-	return m, nil
+	return &Memory{env: e, info: info}, nil
+}
+
+// memoryInfo describes memory to the runtime. The caller releases the result.
+func memoryInfo(l *Library, name string, device int, allocator C.int) (info *C.OrtMemoryInfo, err error) {
+	c := C.CString(name)
+	defer C.free(unsafe.Pointer(c))
+	err = l.check(C.ort_CreateMemoryInfo(l.api, c, allocator, C.int(device), defaultMemory, &info))
+	return info, err
 }
 
 // Close gives the memory's name back, not the memory. Tensors that lie there

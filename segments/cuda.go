@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"strings"
 	"time"
 
@@ -98,6 +99,9 @@ func OpenCUDA(env *ort.Env, spec wire.CUDASpec) (*Device, error) {
 	}
 	err = env.RegisterCUDAArena(d.options)
 	if err == nil {
+		if pinned := env.RegisterPinnedArena(d.options); pinned != nil {
+			fmt.Fprintln(os.Stderr, "overlapd worker: warning: each session has an arena of pinned memory of its own, and may end the worker when it is closed:", pinned)
+		}
 		d.memory, err = env.NewMemory(ort.CUDAMemory, d.options.Device)
 	}
 	if err != nil {
@@ -118,11 +122,11 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, least int) 
 		return nil, errors.Join(err, d.Close())
 	}
 	d.options = ort.CUDAOptions{
-		Device:            context.Ordinal(),
-		Stream:            d.stream.Pointer(),
-		ExtendAsRequested: spec.ExtendAsRequested,
-		LimitBytes:        uint64(max(spec.MemoryBytes, 0)),
-		TF32:              spec.TF32,
+		Device:      context.Ordinal(),
+		Stream:      d.stream.Pointer(),
+		DoubleArena: spec.DoubleArena,
+		LimitBytes:  uint64(max(spec.MemoryBytes, 0)),
+		TF32:        spec.TF32,
 
 		// Trying all algorithms takes a moment for each convolution and shape, and
 		// what wins differs from start to start.
@@ -144,9 +148,13 @@ func (d *Device) open(spec wire.CUDASpec) (err error) {
 	return err
 }
 
-// Close gives the GPU back.
+// Close gives the GPU back. It waits for what is queued: ONNX Runtime has callbacks there
+// that give pinned memory back, and its arenas end with the Env.
 func (d *Device) Close() error {
 	var errs []error
+	if d.stream != nil {
+		errs = append(errs, d.stream.Sync())
+	}
 	if d.memory != nil {
 		errs = append(errs, d.memory.Close())
 	}
@@ -178,11 +186,13 @@ func (p cudaProvider) key() string {
 const keyDeviceInitializers = "session.use_device_allocator_for_initializers"
 
 // Session sets TF32 where there are convolutions of half precision, which cuDNN keeps off
-// the tensor cores without it.
+// the tensor cores without it. It takes no block for all intermediates of a session: older
+// versions of ONNX Runtime do not give back those that another thread has taken, and the
+// arena is everybody's.
 func (p cudaProvider) Session(o *ort.SessionOptions, half bool) {
 	cuda := p.options
 	cuda.TF32 = cuda.TF32 || half
-	o.CUDA = &cuda
+	o.CUDA, o.NoMemoryPattern = &cuda, true
 	config := map[string]string{keyDeviceInitializers: "1"}
 	maps.Copy(config, o.Config)
 	o.Config = config

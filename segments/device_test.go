@@ -472,17 +472,49 @@ func TestOpenGPUFails(t *testing.T) {
 	}
 }
 
+// TestGPUClosesLast closes a device with work in its stream, as the callbacks are in which
+// ONNX Runtime gives pinned memory back.
+func TestGPUClosesLast(t *testing.T) {
+	env := openEnv(t)
+	d, _, err := newFakeGPU(env, fakeSpec{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	memory, err := hostMemory(8, "of somebody else")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wire.Unmap(memory)
+	memory[0] = 7
+	v, err := env.TensorOn(memory[:4], models.Int32, []int64{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	address, err := v.Address()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(d.stream.CopyOut(memory[4:], address), d.Close()); err != nil {
+		t.Error(err)
+	}
+	if memory[4] != 7 || fakePage[fakedriver.Pending] != 0 {
+		t.Error("the device was closed before its stream came to its end")
+	}
+	expectEmptyGPU(t)
+}
+
 // TestCUDASessionOptions looks at what sessions are told.
 func TestCUDASessionOptions(t *testing.T) {
 	env := openEnv(t)
 	_, fake := openFakeGPU(t, env, fakeSpec{CUDASpec: wire.CUDASpec{
-		MemoryBytes: 1 << 30, ExtendAsRequested: true, TF32: true, ConvSearch: "DEFAULT",
+		MemoryBytes: 1 << 30, DoubleArena: true, TF32: true, ConvSearch: "DEFAULT",
 	}})
 	o := ort.SessionOptions{Config: map[string]string{"x": "y"}}
 	real := cudaProvider{fake.Device}
 	real.Session(&o, false)
 	c := o.CUDA
-	if c == nil || c.Stream != fake.stream.Pointer() || !c.TF32 || c.LimitBytes != 1<<30 || !c.ExtendAsRequested ||
+	if c == nil || c.Stream != fake.stream.Pointer() || !c.TF32 || c.LimitBytes != 1<<30 || !c.DoubleArena || !o.NoMemoryPattern ||
 		c.ConvSearch != "DEFAULT" || o.Config["x"] != "y" || o.Config[keyDeviceInitializers] != "1" {
 		t.Errorf("%+v", o)
 	}

@@ -40,9 +40,6 @@ const (
 	// UnixPrefix starts an address that is the path of a Unix socket.
 	UnixPrefix = "unix:"
 
-	// ExtendRequested is the cuda.arena_extend that takes no more than is asked for.
-	ExtendRequested = "same_as_requested"
-
 	// ReadyAll is the ready by which /v2/health/ready needs every service.
 	ReadyAll = "all"
 
@@ -133,9 +130,8 @@ type Config struct {
 
 	// CUDA is what every worker on a GPU gets.
 	CUDA struct {
-		TF32        bool   `toml:"tf32" gpu:"only"`
-		MemoryLimit int64  `toml:"memory_limit" default:"0B" min:"1MiB" zero:"all" gpu:"only"`
-		ArenaExtend string `toml:"arena_extend" default:"next_power_of_two" oneof:"next_power_of_two,same_as_requested" gpu:"only"`
+		TF32        bool  `toml:"tf32" gpu:"only"`
+		MemoryLimit int64 `toml:"memory_limit" default:"0B" min:"1MiB" zero:"all" gpu:"only"`
 	} `toml:"cuda"`
 
 	// MPS is how workers share a GPU.

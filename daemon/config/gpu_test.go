@@ -10,7 +10,6 @@ import (
 const dividedConfig = `[cuda]
 tf32 = true
 memory_limit = "8GiB"
-arena_extend = "same_as_requested"
 [mps]
 mode = "own"
 dir = "/run/mps"
@@ -47,7 +46,7 @@ func TestGPUConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Default()
-	want.CUDA.TF32, want.CUDA.MemoryLimit, want.CUDA.ArenaExtend = true, 8<<30, "same_as_requested"
+	want.CUDA.TF32, want.CUDA.MemoryLimit = true, 8<<30
 	want.MPS.Mode, want.MPS.Dir, want.MPS.Program = "own", "/run/mps", "/opt/mps"
 	want.MIG.Owner = true
 	want.Devices = []Device{{Name: "large", Kind: "cuda", GPU: "0", MIG: "3g.40gb"}, {Name: "small", Kind: "cuda", GPU: "0", MIG: "2g.20gb"}}
@@ -77,16 +76,16 @@ func TestGPUConfigFaults(t *testing.T) {
 		name, file string
 		want       []string // every fault, in order, each in part
 	}{
-		{"no GPU", "device = \"cpu\"\ngpu = \"0\"\n[cuda]\ntf32 = true\nmemory_limit = \"1GiB\"\narena_extend = \"same_as_requested\"\n" +
+		{"no GPU", "device = \"cpu\"\ngpu = \"0\"\n[cuda]\ntf32 = true\nmemory_limit = \"1GiB\"\n" +
 			"[mps]\nmode = \"off\"\ndir = \"/x\"\nprogram = \"x\"\n[mig]\nowner = true\n" +
 			minimalConfig + "active_thread_percentage = 1\npinned_memory_limit = \"1GiB\"\nclient_priority = \"below_normal\"\n", []string{
-			"c.toml:2: gpu: only a GPU has that", "c.toml:4: cuda.tf32", "c.toml:5: cuda.memory_limit", "c.toml:6: cuda.arena_extend",
-			"c.toml:8: mps.mode", "c.toml:9: mps.dir", "c.toml:10: mps.program", "c.toml:12: mig.owner",
+			"c.toml:2: gpu: only a GPU has that", "c.toml:4: cuda.tf32", "c.toml:5: cuda.memory_limit",
+			"c.toml:7: mps.mode", "c.toml:8: mps.dir", "c.toml:9: mps.program", "c.toml:11: mig.owner",
 			"service[0].active_thread_percentage", "service[0].pinned_memory_limit", "service[0].client_priority"}},
-		{"ranges", gpu + "[cuda]\nmemory_limit = 1\narena_extend = \"double\"\n[mps]\nmode = \"on\"\ndir = \"x\"\n" + minimalConfig +
+		{"ranges", gpu + "[cuda]\nmemory_limit = 1\n[mps]\nmode = \"on\"\ndir = \"x\"\n" + minimalConfig +
 			"active_thread_percentage = 101\npinned_memory_limit = 1\nclient_priority = \"high\"\n", []string{
-			"c.toml:3: cuda.memory_limit: must be in [1MiB", "c.toml:4: cuda.arena_extend: must be one of", "c.toml:6: mps.mode: must be one of own, existing, off",
-			"c.toml:7: mps.dir: must be an absolute path", "active_thread_percentage: must be in [0, 100]", "pinned_memory_limit: must be in", "client_priority: must be one of normal, below_normal"}},
+			"c.toml:3: cuda.memory_limit: must be in [1MiB", "c.toml:5: mps.mode: must be one of own, existing, off",
+			"c.toml:6: mps.dir: must be an absolute path", "active_thread_percentage: must be in [0, 100]", "pinned_memory_limit: must be in", "client_priority: must be one of normal, below_normal"}},
 		{"off", gpu + "[mps]\nmode = \"off\"\ndir = \"/x\"\n" + minimalConfig + "active_thread_percentage = 10\n", []string{
 			`c.toml:3: mps.mode: is "off"`, "service[0].active_thread_percentage: is a limit of MPS, which is off"}},
 		{"owner of nothing", gpu + "[mig]\nowner = true\n" + minimalConfig, []string{"c.toml:3: mig.owner: owns nothing"}},

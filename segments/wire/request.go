@@ -60,10 +60,11 @@ type CUDASpec struct {
 	// that the process sees.
 	Device string `json:"device,omitempty"`
 
-	// MemoryBytes limits the memory of the process, 0 to what is free. With
-	// ExtendAsRequested the arena grows by what is asked for instead of doubling.
-	MemoryBytes       int64 `json:"memory_bytes,omitempty"`
-	ExtendAsRequested bool  `json:"extend_as_requested,omitempty"`
+	// MemoryBytes limits the memory of the process, 0 to what is free. DoubleArena
+	// doubles each growth of the arena, instead of taking what is asked for: only
+	// gpu-check compares the two.
+	MemoryBytes int64 `json:"memory_bytes,omitempty"`
+	DoubleArena bool  `json:"double_arena,omitempty"`
 
 	// TF32 lets products of float32 round their factors to 10 bits.
 	TF32 bool `json:"tf32,omitempty"`

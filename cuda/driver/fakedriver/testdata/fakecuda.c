@@ -297,6 +297,9 @@ int cuStreamDestroy_v2(void *stream) {
 	BEGIN(STREAM_DESTROY, 1);
 	if (s == NULL)
 		return fault("a stream is destroyed that is not there"), BAD_HANDLE;
+	for (size_t i = 0; i < queued; i++)
+		if (queue[i].stream == (uint64_t)stream)
+			return fault("a stream is destroyed with work in it"), BAD_HANDLE;
 	s->open = 0;
 	page[STREAMS]--;
 	return 0;
