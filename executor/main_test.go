@@ -222,7 +222,7 @@ func fakeSpec(id models.ServiceID, path string) ServiceSpec {
 
 // newInputs returns memory for the inputs of a service.
 func newInputs() *wire.InputArena {
-	arena, err := wire.NewInputArena(1 << 20)
+	arena, err := wire.NewInputArena(1<<20, false)
 	if err != nil {
 		panic(err)
 	}

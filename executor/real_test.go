@@ -26,7 +26,7 @@ func realPool(t testing.TB, path string) (one, other *fixture, info *wire.Info) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	inputs, err := wire.NewInputArena(memory)
+	inputs, err := wire.NewInputArena(memory, false)
 	if err != nil {
 		t.Fatal(err)
 	}

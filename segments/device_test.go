@@ -383,18 +383,25 @@ func TestGPUValues(t *testing.T) {
 
 func TestPin(t *testing.T) {
 	m, _ := openGPU(t, "tiny_add", Config{}, fakeSpec{})
-	memory := frozen(t, make([]byte, 8192))
-	if err := m.Pin(memory, true); err != nil || fakePage[fakedriver.Pins] != 1 {
+	memory, err := hostMemory(8192, "to pin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer wire.Unmap(memory)
+	if err := m.Pin(memory); err != nil || fakePage[fakedriver.Pins] != 1 {
 		t.Errorf("%d ranges are pinned: %v", fakePage[fakedriver.Pins], err)
 	}
-	if err := m.Pin(memory, true); err == nil || !strings.Contains(err.Error(), "slower") {
+	if err := m.Pin(memory); err == nil || !strings.Contains(err.Error(), "slower") {
 		t.Errorf("pinned twice: %v", err)
 	}
-	if err := m.Pin(make([]byte, maxPinnedBytes+1), true); err == nil {
+	if err := m.Pin(frozen(t, make([]byte, 4096))); err == nil {
+		t.Error("memory that can only be read was pinned")
+	}
+	if err := m.Pin(make([]byte, maxPinnedBytes+1)); err == nil {
 		t.Error("too much was pinned")
 	}
 	near, _ := openTinyIn(t, m.env, "tiny_add")
-	if err := near.Pin(memory, false); err != nil {
+	if err := near.Pin(memory); err != nil {
 		t.Errorf("on the CPU: %v", err)
 	}
 }

@@ -359,7 +359,7 @@ func (m *CutModel) DeviceMemory() wire.DeviceMemory {
 // Pin keeps memory of queries and outputs in place, so that the device copies
 // it without a detour. It lasts until the model is closed. A refusal only costs
 // time: it is for the caller to tell somebody.
-func (m *CutModel) Pin(memory []byte, readOnly bool) error { return m.run.pin(memory, readOnly) }
+func (m *CutModel) Pin(memory []byte) error { return m.run.pin(memory) }
 
 // Close frees everything the engine holds.
 func (m *CutModel) Close() error {

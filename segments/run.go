@@ -43,7 +43,7 @@ type runner interface {
 	took() time.Duration
 
 	// pin keeps memory in place until close, so that it is copied faster.
-	pin(memory []byte, readOnly bool) error
+	pin(memory []byte) error
 	close()
 }
 
@@ -66,11 +66,11 @@ func (s source) skip(n int64) source {
 // at once and inputs are used where they lie.
 type hostRun struct{ m *CutModel }
 
-func (r *hostRun) collect() error         { return nil }
-func (r *hostRun) settle() error          { return nil }
-func (r *hostRun) took() time.Duration    { return 0 }
-func (r *hostRun) pin([]byte, bool) error { return nil }
-func (r *hostRun) close()                 {}
+func (r *hostRun) collect() error      { return nil }
+func (r *hostRun) settle() error       { return nil }
+func (r *hostRun) took() time.Duration { return 0 }
+func (r *hostRun) pin([]byte) error    { return nil }
+func (r *hostRun) close()              {}
 
 func (r *hostRun) start(b *batch, dims [][]int64, queries []worker.Query) error {
 	return r.m.bounded(b, func() error { return r.giveInputs(b, dims, queries) })

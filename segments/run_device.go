@@ -286,14 +286,14 @@ func (r *deviceRun) hosted(b *batch, v *ort.Value, id int32) (*ort.Value, error)
 	return near, r.copyOut(dst, address)
 }
 
-func (r *deviceRun) pin(memory []byte, readOnly bool) error {
+func (r *deviceRun) pin(memory []byte) error {
 	if len(memory) == 0 {
 		return nil
 	}
 	if int64(len(memory)) > maxPinnedBytes {
 		return fmt.Errorf("%d bytes of shared memory are not pinned, the limit is %d: copies to the GPU are slower", len(memory), int64(maxPinnedBytes))
 	}
-	if err := r.context.Pin(memory, readOnly); err != nil {
+	if err := r.context.Pin(memory); err != nil {
 		return fmt.Errorf("shared memory cannot be pinned, copies to the GPU are slower: %w", err)
 	}
 	r.pins = append(r.pins, memory)
@@ -324,7 +324,7 @@ func (s *staging) open(d *Device, bytes int) error {
 	}
 	s.close()
 	s.data = memory
-	if d.context.Pin(memory, false) == nil {
+	if d.context.Pin(memory) == nil {
 		s.pinnedBy = d
 	}
 	return nil

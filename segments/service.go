@@ -239,7 +239,7 @@ func (s *service) warmThread(progress worker.ProgressFunc) error {
 // pin keeps the shared memory in place. What cannot be pinned is copied more
 // slowly, and that is all.
 func (s *service) pin(memory worker.Memory) {
-	for _, err := range []error{s.Pin(memory.Inputs, true), s.Pin(memory.Outputs, false)} {
+	for _, err := range []error{s.Pin(memory.Inputs), s.Pin(memory.Outputs)} {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "overlapd worker: warning:", err)
 		}
@@ -250,7 +250,7 @@ func (s *service) pin(memory worker.Memory) {
 // pinMoves pins the memory for moves when the first batch moves: a service whose batches
 // stay where they are does not take all of its pages.
 func (s *service) pinMoves() {
-	if err := s.Pin(s.moves, false); err != nil {
+	if err := s.Pin(s.moves); err != nil {
 		fmt.Fprintln(os.Stderr, "overlapd worker: warning:", err)
 	}
 	s.moves = nil

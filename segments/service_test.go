@@ -34,6 +34,7 @@ func TestServeOnGPU(t *testing.T) {
 		}
 		return shared{s}, err
 	})
+	spec.CUDA = &wire.CUDASpec{}
 	w.send(&spec)
 	var info wire.Info
 	w.await(&info)
@@ -95,7 +96,14 @@ func TestMovesArePinnedWhenOneMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeCut(t, e.CutModel)
-	page := func() []byte { return frozen(t, make([]byte, 4096)) }
+	page := func() []byte {
+		memory, err := hostMemory(4096, "to pin")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { wire.Unmap(memory) })
+		return memory
+	}
 	inputs, outputs, moves := page(), page(), page()
 	e.pin(worker.Memory{Inputs: inputs, Outputs: outputs, Moves: moves})
 	before := fakePage[fakedriver.Pins]
@@ -126,7 +134,7 @@ func serve(t *testing.T, load worker.LoadFunc) *daemonEnd {
 	w := &daemonEnd{t: t, served: make(chan error, 1)}
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
-		w.inputs, err = wire.NewInputArena(1 << 16)
+		w.inputs, err = wire.NewInputArena(1<<16, true)
 	}
 	if err == nil {
 		w.outputs, err = wire.NewOutputs(1 << 16)
@@ -331,7 +339,7 @@ func TestServiceClosesItsDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Pin(make([]byte, 4096), false); err != nil {
+	if err := s.Pin(make([]byte, 4096)); err != nil {
 		t.Error(err)
 	}
 	if err := s.Close(); err != nil {

@@ -17,7 +17,6 @@ const (
 	scheduleSpin     = 1
 	scheduleBlock    = 4
 	registerPortable = 1
-	registerReadOnly = 8
 )
 
 // Context is the use that this process makes of a device: the device's primary
@@ -115,14 +114,10 @@ func (c *Context) Free(a uint64) error {
 }
 
 // Pin keeps host memory in place, so that copies from and to it need no detour.
-// All of its pages are taken from the system. The memory starts at a page;
-// readOnly is for memory that this process cannot write.
-func (c *Context) Pin(memory []byte, readOnly bool) error {
-	flags := C.unsigned(registerPortable)
-	if readOnly {
-		flags |= registerReadOnly
-	}
-	r := C.overlapd_cuda_host_register(c.lib.table, c.context, unsafe.Pointer(unsafe.SliceData(memory)), C.size_t(len(memory)), flags)
+// All of its pages are taken from the system. The memory starts at a page, and this
+// process can write it: many a GPU does not take what can only be read.
+func (c *Context) Pin(memory []byte) error {
+	r := C.overlapd_cuda_host_register(c.lib.table, c.context, unsafe.Pointer(unsafe.SliceData(memory)), C.size_t(len(memory)), registerPortable)
 	if r != 0 {
 		return fmt.Errorf("cuMemHostRegister of %d bytes: %w", len(memory), Result(r))
 	}

@@ -70,7 +70,7 @@ func TestContextLeaks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Pin(memory, false); err != nil {
+	if err := c.Pin(memory); err != nil {
 		t.Fatal(err)
 	}
 	err = c.Release()
@@ -113,10 +113,10 @@ func TestThreads(t *testing.T) {
 func TestPin(t *testing.T) {
 	c := openContext(t)
 	memory := hostMemory(t, 8192)
-	if err := c.Pin(memory, true); err != nil {
+	if err := c.Pin(memory); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.Pin(memory[4096:], false); !errors.Is(err, Result(712)) {
+	if err := c.Pin(memory[4096:]); !errors.Is(err, Result(712)) {
 		t.Errorf("pinned twice: %v", err)
 	}
 	failNext(t, fakedriver.CallUnpin, 719)
@@ -131,7 +131,7 @@ func TestPin(t *testing.T) {
 		t.Errorf("unpinned twice: %v", err)
 	}
 	failNext(t, fakedriver.CallPin, OutOfMemory)
-	if err := c.Pin(memory, false); !errors.Is(err, OutOfMemory) {
+	if err := c.Pin(memory); !errors.Is(err, OutOfMemory) {
 		t.Errorf("Pin: %v", err)
 	}
 }

@@ -77,7 +77,7 @@ func (f *fleet) furnish(m *member, id models.ServiceID) (err error) {
 	if _, v := m.config.Of(); v != nil {
 		err = f.joinFamily(m)
 	} else {
-		m.inputs, err = wire.NewInputArena(f.config.Worker.InputBytes)
+		m.inputs, err = f.newInputs()
 		if err == nil && len(f.Devices) > 1 {
 			m.moves, err = wire.NewMoveArena(f.config.Worker.IntermediateBytes)
 		}
@@ -91,12 +91,18 @@ func (f *fleet) furnish(m *member, id models.ServiceID) (err error) {
 	return nil
 }
 
+// newInputs returns memory for the inputs of a service, which may come to any device.
+func (f *fleet) newInputs() (*wire.InputArena, error) {
+	pinned := slices.ContainsFunc(f.Devices, func(d Device) bool { return d.GPU != nil })
+	return wire.NewInputArena(f.config.Worker.InputBytes, pinned)
+}
+
 // joinFamily gives a member that is a variant what it shares with the others.
 func (f *fleet) joinFamily(m *member) error {
 	name, v := m.config.Of()
 	of := f.families[name]
 	if of == nil {
-		inputs, err := wire.NewInputArena(f.config.Worker.InputBytes)
+		inputs, err := f.newInputs()
 		if err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/status"
@@ -34,7 +35,7 @@ func (l *told) Observe(e *observe.Event) {
 // What does not come to the scheduler is told once, and is in the status all the same.
 func TestTurnedAway(t *testing.T) {
 	var news told
-	inputs, err := wire.NewInputArena(1)
+	inputs, err := wire.NewInputArena(1, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,5 +55,29 @@ func TestTurnedAway(t *testing.T) {
 	}
 	if got := serviceStatus(m, 0, overlap.ServiceMetrics{}, overlap.Waiting{}).Refused; got[query.ReasonGivenUp] != 3 || len(got) != 1 {
 		t.Errorf("refused %v", got)
+	}
+}
+
+// TestInputsCanBePinned makes memory for inputs that a worker on a GPU can map to write,
+// which the driver wants, and only where there is a GPU.
+func TestInputsCanBePinned(t *testing.T) {
+	for _, there := range []bool{false, true} {
+		f := &fleet{core: &core{Options: Options{Devices: []Device{{}, {}}}}}
+		f.config.Worker.InputBytes = 1
+		if there {
+			f.Devices[1].GPU = func() (s gpu.Status) { return s }
+		}
+		inputs, err := f.newInputs()
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory, err := wire.MapInputs(inputs.File().Fd(), true)
+		if (err == nil) != there {
+			t.Errorf("a GPU in the pool: %t, mapped to write: %v", there, err)
+		}
+		wire.Unmap(memory)
+		if _, err := inputs.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }

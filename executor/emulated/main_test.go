@@ -102,7 +102,7 @@ func newRig(t testing.TB, f formula, change ...func(*executor.Options)) *rig {
 	}
 	for i := range r.arenas {
 		var err error
-		if r.arenas[i], err = wire.NewInputArena(1 << 16); err != nil {
+		if r.arenas[i], err = wire.NewInputArena(1<<16, false); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { r.arenas[i].Close() })

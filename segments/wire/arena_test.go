@@ -105,7 +105,7 @@ func TestAllocatorRefuses(t *testing.T) {
 
 func TestInputArenaSizes(t *testing.T) {
 	for _, bytes := range []int64{0, -1, MaxArenaBytes + 1} {
-		if _, err := NewInputArena(bytes); !errors.Is(err, ErrArenaSize) {
+		if _, err := NewInputArena(bytes, false); !errors.Is(err, ErrArenaSize) {
 			t.Errorf("NewInputArena(%d): %v", bytes, err)
 		}
 		if _, err := NewOutputs(bytes); !errors.Is(err, ErrArenaSize) {
@@ -115,7 +115,7 @@ func TestInputArenaSizes(t *testing.T) {
 }
 
 func TestInputArenaConcurrent(t *testing.T) {
-	a, err := NewInputArena(1 << 20)
+	a, err := NewInputArena(1<<20, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestInputArenaConcurrent(t *testing.T) {
 }
 
 func TestInputArenaReportsLeaks(t *testing.T) {
-	a, err := NewInputArena(1 << 16)
+	a, err := NewInputArena(1<<16, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,7 @@ import (
 
 // InputArena is the memory in which the daemon puts the inputs of a service's
 // queries. It outlives the worker, so that a query whose worker was lost can
-// be run again as it is. The worker can only read it: the seal refuses every
-// writable mapping but the daemon's own. It is safe for concurrent use.
+// be run again as it is. It is safe for concurrent use.
 type InputArena struct {
 	file *os.File
 	data []byte
@@ -23,10 +22,14 @@ type InputArena struct {
 	}
 }
 
-// NewInputArena returns an arena of at least the given bytes.
-func NewInputArena(bytes int64) (*InputArena, error) {
-	// The seal refuses every writable mapping but the one that is there.
-	return newArena("overlapd-inputs", bytes, unix.F_SEAL_FUTURE_WRITE)
+// NewInputArena returns an arena of at least the given bytes. Workers can only read it,
+// unless it is to be pinned for a GPU, whose driver may refuse what they cannot write.
+func NewInputArena(bytes int64, pinned bool) (*InputArena, error) {
+	seals := unix.F_SEAL_FUTURE_WRITE // it refuses every writable mapping but the one that is there
+	if pinned {
+		seals = 0
+	}
+	return newArena("overlapd-inputs", bytes, seals)
 }
 
 // NewMoveArena returns an arena through which the batches of a service move between its

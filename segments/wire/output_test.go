@@ -257,9 +257,27 @@ func TestStopWordsAreApart(t *testing.T) {
 	}
 }
 
-// A worker can neither change the inputs nor take the memory away.
+// A worker can neither change the inputs nor take the memory away. On a GPU it must be
+// able to change them, or the driver may refuse to pin them.
 func TestMemoryIsSealed(t *testing.T) {
-	inputs, err := NewInputArena(1 << 16)
+	pinned, err := NewInputArena(1<<16, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pinned.Close()
+	memory, err := MapInputs(pinned.File().Fd(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer Unmap(memory)
+	offset, data, err := pinned.Alloc(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if memory[offset] = 3; data[0] != 3 {
+		t.Error("the mapping of a worker on a GPU is a copy")
+	}
+	inputs, err := NewInputArena(1<<16, false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,8 +47,14 @@ func mapMemory(fd uintptr, bytes int64, protection int) ([]byte, error) {
 // Unmap unmaps a whole mapping. Of none it does nothing.
 func Unmap(data []byte) { _ = unix.Munmap(data) }
 
-// MapInputs maps the input arena of a worker, which may only read it.
-func MapInputs(fd uintptr) ([]byte, error) { return mapWhole(fd, unix.PROT_READ) }
+// MapInputs maps the input arena of a worker: to read, and to write as well where a GPU's
+// driver is to pin it, which nobody does.
+func MapInputs(fd uintptr, pinned bool) ([]byte, error) {
+	if !pinned {
+		return mapWhole(fd, unix.PROT_READ)
+	}
+	return mapWhole(fd, unix.PROT_READ|unix.PROT_WRITE)
+}
 
 // MapMoves maps the memory through which batches move.
 func MapMoves(fd uintptr) ([]byte, error) { return mapWhole(fd, unix.PROT_READ|unix.PROT_WRITE) }

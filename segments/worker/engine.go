@@ -65,7 +65,7 @@ type LoadFunc func(spec wire.LoadSpec, memory Memory, progress ProgressFunc) (En
 
 // Memory is what a worker shares with the daemon.
 type Memory struct {
-	Inputs  []byte // read-only: a write kills the process
+	Inputs  []byte // not to be written: without a GPU that kills the process
 	Outputs []byte
 	Moves   []byte // what batches take along to other workers, nil where none do
 }

@@ -68,10 +68,9 @@ func atEnd(err error) error {
 type worker struct {
 	socket  *wire.Socket
 	frames  *wire.FrameReader
-	inputs  []byte // read-only
+	inputs  []byte
 	outputs *wire.WorkerOutputs
 	moves   []byte // nil where no batches move
-	movesFD uintptr
 	engine  Engine
 	end     int  // operators of the model
 	used    bool // since it was trimmed last
@@ -79,6 +78,8 @@ type worker struct {
 	batches map[models.BatchID]*batch
 	run     wire.Run  // memory that every run uses again
 	move    wire.Move // as run
+
+	inputsFD, movesFD uintptr // of what is mapped once the model is known
 
 	// Progress may come from any goroutine of the engine.
 	mu struct {
@@ -99,12 +100,8 @@ func newWorker(files Files) (*worker, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &worker{socket: socket, frames: wire.NewFrameReader(socket), movesFD: files.Moves, batches: make(map[models.BatchID]*batch)}
-	if w.inputs, err = wire.MapInputs(files.Inputs); err != nil {
-		return nil, err
-	}
+	w := &worker{socket: socket, frames: wire.NewFrameReader(socket), inputsFD: files.Inputs, movesFD: files.Moves, batches: make(map[models.BatchID]*batch)}
 	if w.outputs, err = wire.OpenOutputs(files.Outputs); err != nil {
-		wire.Unmap(w.inputs)
 		return nil, err
 	}
 	return w, nil
@@ -135,6 +132,9 @@ func (w *worker) start(load LoadFunc) error {
 	var spec wire.LoadSpec
 	if err := wire.Decode(payload, &spec); err != nil {
 		return err
+	}
+	if w.inputs, err = wire.MapInputs(w.inputsFD, spec.CUDA != nil); err != nil {
+		return fmt.Errorf("inputs: %w", err)
 	}
 	if spec.Moves {
 		if w.moves, err = wire.MapMoves(w.movesFD); err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -134,7 +135,7 @@ func startWorker(t *testing.T, load LoadFunc) *workerTest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.inputs, err = wire.NewInputArena(1 << 16); err != nil {
+	if w.inputs, err = wire.NewInputArena(1<<16, true); err != nil {
 		t.Fatal(err)
 	}
 	if w.outputs, err = wire.NewOutputs(1 << 16); err != nil {
@@ -583,15 +584,17 @@ func TestServeRefusesNonsense(t *testing.T) {
 }
 
 // The time of the device is passed on beside that of the host, and the engine
-// gets the memory that it shares with the daemon.
+// gets the memory that it shares with the daemon, inputs that the driver of a GPU can pin.
 func TestServeOnADevice(t *testing.T) {
 	engine := newFakeEngine()
 	engine.took = 42
 	shared := make(chan Memory, 1)
 	w := startWorker(t, func(_ wire.LoadSpec, m Memory, _ ProgressFunc) (Engine, error) { shared <- m; return engine, nil })
-	w.send(&wire.LoadSpec{})
+	w.send(&wire.LoadSpec{CUDA: &wire.CUDASpec{}})
 	expect[*wire.Info](w)
 	memory := <-shared
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	memory.Inputs[0] = 0 // what can only be read ends the test
 	if int64(len(memory.Inputs)) != w.inputs.Bytes() || len(memory.Outputs) <= 1<<16 {
 		t.Errorf("%d bytes of inputs, %d of outputs", len(memory.Inputs), len(memory.Outputs))
 	}

@@ -130,7 +130,7 @@ func (c *client) open(library, gpu string) (clientReport, error) {
 		return r, err
 	}
 	r.Pinned = "done"
-	if err := c.context.Pin(c.host, false); err != nil {
+	if err := c.context.Pin(c.host); err != nil {
 		r.Pinned = err.Error()
 	} else if err := c.context.Unpin(c.host); err != nil {
 		r.Pinned = "unpinning: " + err.Error()

@@ -68,7 +68,7 @@ func (c *check) startWorkers(ctx context.Context, env []string, maxBatch int) (w
 		if !c.rehearsal() {
 			spec.CUDA, spec.WarmSeqLens = &wire.CUDASpec{}, []int{c.seqLen}
 		}
-		arena, err := wire.NewInputArena(256 << 20)
+		arena, err := wire.NewInputArena(256<<20, spec.CUDA != nil)
 		if err != nil {
 			return nil, err
 		}

@@ -59,7 +59,7 @@ enum call {
 
 enum {
 	INVALID = 1, OUT_OF_MEMORY = 2, NO_CONTEXT = 201, BAD_HANDLE = 400, NOT_READY = 600,
-	PINNED_ALREADY = 712, NOT_PINNED = 713,
+	PINNED_ALREADY = 712, NOT_PINNED = 713, NOT_SUPPORTED = 801,
 };
 enum { MAX_BLOCKS = 1 << 16, MAX_COPIES = 1 << 16, MAX_HANDLES = 1 << 12 };
 
@@ -463,9 +463,27 @@ int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
 	return device_memory(from, bytes) == NULL ? INVALID : enqueue(COPY_OUT, (uint64_t)to, from, bytes, stream);
 }
 
+/* Reports whether the process can write a byte: it is written as it is. */
+static int writable(char *memory) {
+	char byte = *memory;
+	int ends[2], can = 0;
+
+	if (pipe(ends) != 0)
+		return 0;
+	can = write(ends[1], &byte, 1) == 1 && read(ends[0], memory, 1) == 1;
+	close(ends[0]);
+	close(ends[1]);
+	return can;
+}
+
+/* As many a driver it takes no memory that can only be read, whatever the flags say. */
 int cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
-	(void)flags;
+	enum { READ_ONLY = 8 };
 	BEGIN(PIN, 1);
+	if (flags & READ_ONLY)
+		return NOT_SUPPORTED;
+	if (!writable(memory))
+		return INVALID;
 	for (size_t i = 0; i < MAX_HANDLES; i++)
 		if (pins[i].bytes != 0 && (char *)memory < pins[i].memory + pins[i].bytes && pins[i].memory < (char *)memory + bytes)
 			return PINNED_ALREADY;
