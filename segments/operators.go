@@ -65,14 +65,25 @@ var shapedOps = map[string][]int{
 	"Upsample":        {1},
 }
 
-// microsoftOps are the operators of ONNX Runtime's own domain that its
-// optimizer makes and whose output shapes follow from their input shapes.
+// microsoftOps are the operators of ONNX Runtime's own domain whose output shapes follow
+// from their attributes and the shapes of their inputs: those that its optimizer makes, and
+// those of models that another tool has fused or quantized. Left out are those whose
+// shapes follow from data, such as GroupQueryAttention, RelativePositionBias and
+// RemovePadding, and those that search.
 var microsoftOps = set(
-	"BiasGelu", "BiasSoftmax", "BiasSplitGelu", "EmbedLayerNormalization", "FastGelu", "FusedConv",
-	"FusedGemm", "FusedMatMul", "FusedMatMulActivation", "Gelu", "MatMulIntegerToFloat",
-	"DynamicQuantizeMatMul", "QLinearAdd", "QLinearAveragePool", "QLinearGlobalAveragePool",
-	"QLinearLeakyRelu", "QLinearMul", "QLinearSigmoid", "QuickGelu", "SimplifiedLayerNormalization",
-	"SkipLayerNormalization", "SkipSimplifiedLayerNormalization",
+	"Attention", "BiasAdd", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "ComplexMul",
+	"DequantizeLinear", "DequantizeWithOrder", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "EmbedLayerNormalization",
+	"FastGelu", "FusedConv", "FusedGemm", "FusedMatMul", "FusedMatMulActivation",
+	"GatedRelativePositionBias", "Gelu", "GemmFastGelu", "GroupNorm", "Inverse",
+	"LongformerAttention", "MatMulBnb4", "MatMulInteger16", "MatMulIntegerToFloat", "MatMulNBits",
+	"MoE", "MultiHeadAttention", "NhwcConv", "NhwcFusedConv", "NhwcMaxPool", "PackedAttention",
+	"PackedMultiHeadAttention", "QAttention", "QEmbedLayerNormalization", "QGemm", "QLinearAdd",
+	"QLinearAveragePool", "QLinearConcat", "QLinearConv", "QLinearGlobalAveragePool",
+	"QLinearLeakyRelu", "QLinearMul", "QLinearReduceMean", "QLinearSigmoid", "QLinearSoftmax",
+	"QLinearWhere", "QMoE", "QuantizeLinear", "QuantizeWithOrder",
+	"QOrderedAttention", "QOrderedGelu", "QOrderedLayerNormalization", "QOrderedMatMul", "QuickGelu",
+	"RestorePadding", "RotaryEmbedding", "SimplifiedLayerNormalization", "SkipGroupNorm",
+	"SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "TransposeMatMul", "Trilu",
 )
 
 // sharingOps keep tensors in sequences and optionals. How long the bytes of
@@ -82,8 +93,8 @@ var sharingOps = set("Optional", "SequenceConstruct", "SequenceInsert", "SplitTo
 // pinningOps are operators whose kernels on a GPU may copy from pinned memory of the host,
 // which ONNX Runtime takes for each run and gives back at the end of one that
 // synchronizes: tables of their tensors, of batches of matrices, or of lengths.
-var pinningOps = set("Concat", "FusedMatMul", "GRU", "GatherND", "LSTM", "LongformerAttention", "MatMul", "RNN",
-	"ScatterND", "Split")
+var pinningOps = set("Concat", "FusedMatMul", "GRU", "GatherND", "LSTM", "LongformerAttention", "MatMul",
+	"NonMaxSuppression", "RNN", "ScatterND", "Split", "TransposeMatMul")
 
 // randomOps give another result at every run.
 var randomOps = set("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike",

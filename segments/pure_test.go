@@ -82,3 +82,20 @@ func TestTables(t *testing.T) {
 		}
 	}
 }
+
+// TestPinningOperators names all operators that by ONNX Runtime's sources copy tables from
+// pinned memory of the host.
+func TestPinningOperators(t *testing.T) {
+	for _, op := range list("Concat", "Split", "ScatterND", "MatMul", "FusedMatMul", "TransposeMatMul", "NonMaxSuppression", "RNN", "GRU", "LSTM") {
+		g := newGraph()
+		g.input("x", models.Float32, open, 8)
+		g.output(g.node(op, list("x"), list("y")), models.Float32)
+		c, err := cut(g.parse(t), 0, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !c.pieces[0].pins {
+			t.Errorf("pinned memory of %s is not given back", op)
+		}
+	}
+}
