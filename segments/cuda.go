@@ -207,13 +207,13 @@ func (d *Device) program(sessions []*ort.Session) (*ort.Program, error) {
 }
 
 func (d *Device) admit(m *loaded) (err error) {
-	weights, sessions := m.cut.weightBytes(), len(m.cut.pieces)
-	for p := range m.cut.pieces {
-		if more := m.rungs - 1; m.cut.pieces[p].convolves {
-			weights, sessions = weights+int64(more)*m.cut.weightsOf(p), sessions+more
+	m.memory = wire.SegmentsMemory(func(yield func(int64, bool) bool) {
+		for p := range m.cut.pieces {
+			if !yield(m.cut.weightsOf(p), m.cut.pieces[p].convolves) {
+				return
+			}
 		}
-	}
-	m.memory = wire.NeedDeviceMemory(weights, sessions)
+	}, m.rungs)
 	if m.memory.Free, m.memory.Given, err = d.free(); err != nil {
 		return err
 	}

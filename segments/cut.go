@@ -188,15 +188,6 @@ func (c *cutting) operator(p int) models.Operator {
 	}
 }
 
-// weightBytes returns the size of all weights that the pieces use, counted once
-// for each piece: every session has its own copy.
-func (c *cutting) weightBytes() (total int64) {
-	for p := range c.pieces {
-		total += c.weightsOf(p)
-	}
-	return total
-}
-
 // weightsOf returns the size of the weights that piece p uses.
 func (c *cutting) weightsOf(p int) (total int64) {
 	for _, id := range c.pieces[p].weights {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
+	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
@@ -50,5 +51,27 @@ func TestGPUAccounts(t *testing.T) {
 	fakePage[fakedriver.Sticky] = 0
 	if near := openCut(t, env, Config{Path: path}); near.DeviceMemory() != (wire.DeviceMemory{}) {
 		t.Errorf("on the CPU: %+v", near.DeviceMemory())
+	}
+}
+
+// TestGPUExpectsWhatItCounts compares what the daemon expects of a model with what the
+// worker counts, where convolutions have several sets of sessions.
+func TestGPUExpectsWhatItCounts(t *testing.T) {
+	env := openEnv(t)
+	path, cache := openZoo(t, "tiny_cnn"), t.TempDir()
+	device, fake := openFakeGPU(t, env, fakeSpec{})
+	plant(t, env, fake, path, cache) // the optimizer would take nodes away
+	f, err := models.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	m := openCut(t, env, Config{Path: path, CacheDir: cache, Device: device, Rungs: 4})
+	expected, counted := wire.ExpectDeviceMemory(f, -1, 8), m.DeviceMemory()
+	if expected.Sessions != counted.Sessions || expected.Handles != counted.Handles || counted.Sessions <= len(m.sessions) {
+		t.Errorf("%d sessions are expected, and %d counted of %d segments", expected.Sessions, counted.Sessions, len(m.sessions))
+	}
+	if names := counted.Weights / 10; expected.Weights > counted.Weights || expected.Weights < counted.Weights-names {
+		t.Errorf("weights of %d bytes are expected, and %d counted with their names", expected.Weights, counted.Weights)
 	}
 }

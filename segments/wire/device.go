@@ -2,6 +2,8 @@ package wire
 
 import (
 	"fmt"
+	"iter"
+	"slices"
 
 	"github.com/overlapd/overlapd/models"
 )
@@ -81,12 +83,27 @@ func (m DeviceMemory) Room() int64 {
 	return max(left, 0)
 }
 
+// SegmentsMemory returns what segments need without their intermediates, of each of which
+// is given how many bytes its weights have and whether it has convolutions, for which it
+// has so many sets of sessions, each with the weights.
+func SegmentsMemory(segments iter.Seq2[int64, bool], sets int) DeviceMemory {
+	var weights int64
+	sessions := 0
+	for bytes, convolutions := range segments {
+		n := 1
+		if convolutions {
+			n = max(sets, 1)
+		}
+		weights, sessions = weights+int64(n)*bytes, sessions+n
+	}
+	return NeedDeviceMemory(weights, sessions)
+}
+
 // ExpectDeviceMemory returns what a model is expected to need of a GPU's memory
-// before anything of it is loaded: its weights once, those of convolutions once for each
-// size of the ladder up to the largest batch, and the libraries of as
-// many segments as LoadSpec.CutTarget asks for. Intermediates are not known yet
-// and left out, and so is that a weight used by several segments counts for
-// each; the worker reckons again with what it finds.
+// before anything of it is loaded, with as many segments as LoadSpec.CutTarget asks
+// for, and a set of sessions for convolutions for each size of the ladder up to the
+// largest batch. Intermediates are not known yet and left out; the worker reckons again
+// with what the optimizer has left of the model, and its own borders.
 func ExpectDeviceMemory(f *models.File, cutTarget, maxBatch int) DeviceMemory {
 	segments := len(f.Graph.Nodes)
 	if cutTarget == 0 {
@@ -95,22 +112,36 @@ func ExpectDeviceMemory(f *models.File, cutTarget, maxBatch int) DeviceMemory {
 	if cutTarget > 0 {
 		segments = min(segments, cutTarget)
 	}
-	var weights, convolved int64
-	bytes := map[string]int64{}
+	return SegmentsMemory(evenSegments(f, segments), 1+models.Rung(maxBatch))
+}
+
+// evenSegments yields the weights of so many segments of like size, and whether they have
+// convolutions.
+func evenSegments(f *models.File, segments int) iter.Seq2[int64, bool] {
+	values, nodes := f.Graph.Index(), f.Graph.Nodes
+	bytes := make([]int64, len(values.Names)) // of initializers
 	for i := range f.Graph.Initializers {
-		w := &f.Graph.Initializers[i]
-		bytes[w.Name] = w.Bytes
-		weights += w.Bytes
+		if id, ok := values.ID(f.Graph.Initializers[i].Name); ok {
+			bytes[id] = f.Graph.Initializers[i].Bytes
+		}
 	}
-	convolutions := 0
-	for i := range f.Graph.Nodes {
-		if n := &f.Graph.Nodes[i]; n.Convolves() {
-			convolutions++
-			for _, name := range n.Inputs {
-				convolved += bytes[name]
+	return func(yield func(int64, bool) bool) {
+		for s := range segments {
+			var weights int64
+			convolutions := false
+			counted := map[int32]bool{-1: true} // an input that is left out
+			for n := s * len(nodes) / segments; n < (s+1)*len(nodes)/segments; n++ {
+				convolutions = convolutions || nodes[n].Convolves()
+				for _, id := range slices.Concat(values.NodeIn[n], values.NodeCaptures[n]) {
+					if !counted[id] {
+						counted[id] = true
+						weights += bytes[id]
+					}
+				}
+			}
+			if !yield(weights, convolutions) {
+				return
 			}
 		}
 	}
-	more := models.Rung(maxBatch)
-	return NeedDeviceMemory(weights+int64(more)*convolved, segments+more*min(convolutions, segments))
 }
