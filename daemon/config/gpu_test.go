@@ -8,7 +8,7 @@ import (
 )
 
 const dividedConfig = `[cuda]
-tf32 = true
+tf32 = false
 memory_limit = "8GiB"
 [mps]
 mode = "own"
@@ -46,7 +46,10 @@ func TestGPUConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := Default()
-	want.CUDA.TF32, want.CUDA.MemoryLimit = true, 8<<30
+	if !want.CUDA.TF32 {
+		t.Error("TF32 is off by default, as in no other engine")
+	}
+	want.CUDA.TF32, want.CUDA.MemoryLimit = false, 8<<30
 	want.MPS.Mode, want.MPS.Dir, want.MPS.Program = "own", "/run/mps", "/opt/mps"
 	want.MIG.Owner = true
 	want.Devices = []Device{{Name: "large", Kind: "cuda", GPU: "0", MIG: "3g.40gb"}, {Name: "small", Kind: "cuda", GPU: "0", MIG: "2g.20gb"}}
@@ -76,7 +79,7 @@ func TestGPUConfigFaults(t *testing.T) {
 		name, file string
 		want       []string // every fault, in order, each in part
 	}{
-		{"no GPU", "device = \"cpu\"\ngpu = \"0\"\n[cuda]\ntf32 = true\nmemory_limit = \"1GiB\"\n" +
+		{"no GPU", "device = \"cpu\"\ngpu = \"0\"\n[cuda]\ntf32 = false\nmemory_limit = \"1GiB\"\n" +
 			"[mps]\nmode = \"off\"\ndir = \"/x\"\nprogram = \"x\"\n[mig]\nowner = true\n" +
 			minimalConfig + "active_thread_percentage = 1\npinned_memory_limit = \"1GiB\"\nclient_priority = \"below_normal\"\n", []string{
 			"c.toml:2: gpu: only a GPU has that", "c.toml:4: cuda.tf32", "c.toml:5: cuda.memory_limit",

@@ -90,7 +90,7 @@ func TestPoolFaults(t *testing.T) {
 			"c.toml:4: device[0].slow: must be in [1, 100], not 0.5: a device can be made slower, not faster",
 			`c.toml:9: device[1].slow: only a device with kind = "cpu" has that: leave it out with kind = "cuda"`, "c.toml:13: device[2].slow: must be in [0, 100], not 101"}},
 		{"keys of one device", "gpu = \"0\"\n" + device("x", "cuda", "") + minimalConfig, []string{"c.toml:1: gpu: each [[device]] has its own: leave it out here"}},
-		{"no GPU", device("x", "cpu", "") + "[cuda]\ntf32 = true\n" + minimalConfig, []string{`c.toml:6: cuda.tf32: only a GPU has that`}},
+		{"no GPU", device("x", "cpu", "") + "[cuda]\ntf32 = false\n" + minimalConfig, []string{`c.toml:6: cuda.tf32: only a GPU has that`}},
 		{"forms of cores", device("x", "cpu", `cores = "3-1"`) + device("y", "cpu", `cores = "0,,1"`) + device("z", "cpu", `cores = "0-1,1"`) + device("w", "cpu", `cores = "1024"`) + minimalConfig, []string{
 			`c.toml:4: device[0].cores: must be cores from 0 to 1023 such as "0-3" or "0,2", not "3-1"`, "c.toml:8: device[1].cores: must be", `c.toml:12: device[2].cores: "0-1,1" names a core twice`, "c.toml:16: device[3].cores: must be"}},
 		{"cores of two", device("x", "cpu", `cores = "0-3"`) + device("y", "cpu", `cores = "2-5"`) + minimalConfig, []string{
