@@ -122,3 +122,21 @@ func TestCutQuestion(t *testing.T) {
 		t.Error("a cut that is said is asked for")
 	}
 }
+
+// TestSpecOfAGPU looks at what the worker of a service on a GPU is told of it.
+func TestSpecOfAGPU(t *testing.T) {
+	for _, mode := range []string{config.MPSOwn, config.MPSOff} {
+		u := &poolDevice{config: config.Default(), text: "a GPU", cores: 2, life: t.Context(), part: new(gpu.Part)}
+		u.config.MPS.Mode, u.config.StateDir = mode, t.TempDir()
+		service := config.DefaultService()
+		service.Name, service.Model = "a", "none.onnx"
+		spec, _, err := u.worker(0, &service)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := spec.Load.CUDA
+		if c == nil || !c.TF32 || c.DoubleArena || c.MPS == nil || *c.MPS != (mode != config.MPSOff) {
+			t.Errorf("MPS %s: %+v", mode, c)
+		}
+	}
+}

@@ -186,7 +186,9 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec execut
 		return spec, place, nil
 	}
 	spec.Env = u.part.Env(s)
+	mps := u.config.MPS.Mode != config.MPSOff // as the name of the device says
 	spec.Load.CUDA = &wire.CUDASpec{
+		MPS:         &mps,
 		MemoryBytes: u.given(s),
 		TF32:        u.config.CUDA.TF32,
 	}

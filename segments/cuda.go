@@ -118,7 +118,7 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, least int) 
 	}
 	d := &Device{env: env, context: context, given: spec.MemoryBytes, poll: pollTime}
 	d.least, d.ring = least, make([]mark, max(least, mostAhead))
-	if err := d.open(spec); err != nil {
+	if err := errors.Join(checkMPS(context, spec.MPS), d.open(spec)); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	d.options = ort.CUDAOptions{
@@ -134,6 +134,19 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, least int) 
 	}
 	d.provider = cudaProvider{d}
 	return d, nil
+}
+
+// checkMPS returns an error if the driver says that MPS is used where it is not to be, or
+// the other way round: it runs a process without MPS that cannot connect, and says nothing.
+func checkMPS(context *driver.Context, want *bool) error {
+	on, known := context.MPS()
+	switch {
+	case want == nil || !known || on == *want:
+		return nil
+	case on:
+		return errors.New(`the CUDA driver uses an MPS server, and mode is "off" in [mps]; set mode = "existing", or end that server`)
+	}
+	return errors.New(`the CUDA driver uses no MPS server: its control daemon cannot be reached, or serves another user; see its log, or set mode = "off" in [mps]`)
 }
 
 func (d *Device) open(spec wire.CUDASpec) (err error) {

@@ -511,6 +511,33 @@ func TestGPUClosesLast(t *testing.T) {
 	expectEmptyGPU(t)
 }
 
+// TestGPUWithMPSByFact opens devices on drivers that use MPS, do not, and do not say.
+func TestGPUWithMPSByFact(t *testing.T) {
+	env := openEnv(t)
+	on, off := true, false
+	defer func() { fakePage[fakedriver.MPS] = 0 }()
+	for _, tt := range []struct {
+		fact uint64
+		want *bool
+		says string // "" for no error
+	}{
+		{0, &on, ""}, {0, &off, ""}, {1, nil, ""}, {2, nil, ""}, {1, &off, ""}, {2, &on, ""},
+		{1, &on, "uses no MPS server"}, {2, &off, "uses an MPS server"},
+	} {
+		fakePage[fakedriver.MPS] = tt.fact
+		d, _, err := newFakeGPU(env, fakeSpec{CUDASpec: wire.CUDASpec{MPS: tt.want}})
+		if err == nil {
+			closeFakeGPU(t, d)
+		}
+		if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("driver says %d: %v, expected %q", tt.fact, err, tt.says)
+		}
+	}
+	if fakePage[fakedriver.Contexts] != 0 {
+		t.Error("a context was left open")
+	}
+}
+
 // TestCUDASessionOptions looks at what sessions are told.
 func TestCUDASessionOptions(t *testing.T) {
 	env := openEnv(t)

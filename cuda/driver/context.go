@@ -59,6 +59,10 @@ func (c *Context) Name() string {
 	return fmt.Sprintf("%s, compute capability %s", c.device.Name, c.device.capability())
 }
 
+// MPS reports whether an MPS server runs the work of this process. Drivers before that of
+// CUDA 12.1 do not know.
+func (c *Context) MPS() (on, known bool) { return c.device.MPS > 0, c.device.MPS >= 0 }
+
 // MemInfo returns the memory of the device that is free, to whomever takes it
 // first, and all of it.
 func (c *Context) MemInfo() (free, total int64, err error) {

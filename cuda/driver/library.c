@@ -81,7 +81,7 @@ cu_result overlapd_cuda_context_retain(const struct cuda *t, cu_context *context
 cu_result overlapd_cuda_context_release(const struct cuda *t, cu_device device) { return t->context_release(device); }
 
 cu_result overlapd_cuda_describe(const struct cuda *t, int ordinal, struct overlapd_device *d) {
-	enum { CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76 };
+	enum { CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76, MPS_ENABLED = 133 };
 	cu_result r = t->device_get(&d->device, ordinal);
 
 	if (r == 0)
@@ -92,5 +92,7 @@ cu_result overlapd_cuda_describe(const struct cuda *t, int ordinal, struct overl
 		r = t->device_attribute(&d->major, CAPABILITY_MAJOR, d->device);
 	if (r == 0)
 		r = t->device_attribute(&d->minor, CAPABILITY_MINOR, d->device);
+	if (r == 0 && t->device_attribute(&d->mps, MPS_ENABLED, d->device) != 0)
+		d->mps = -1;
 	return r != 0 ? r : t->device_memory(&d->bytes, d->device);
 }

@@ -91,6 +91,7 @@ type device struct {
 	Ordinal      int
 	UUID, Name   string
 	Major, Minor int
+	MPS          int // 1 if its contexts are shared through MPS, 0 if not, below 0 if that is not known
 	TotalBytes   int64
 	device       C.cu_device
 }
@@ -111,7 +112,7 @@ func (l *Library) devices() ([]device, error) {
 		id := C.GoBytes(unsafe.Pointer(&d.uuid[0]), 16)
 		devices[i] = device{
 			Ordinal: i, UUID: fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]), Name: C.GoString(&d.name[0]),
-			Major: int(d.major), Minor: int(d.minor), TotalBytes: int64(d.bytes), device: d.device,
+			Major: int(d.major), Minor: int(d.minor), MPS: int(d.mps), TotalBytes: int64(d.bytes), device: d.device,
 		}
 	}
 	return devices, nil

@@ -10,6 +10,7 @@ const char *overlapd_cuda_load(struct cuda *t, const char *path, const char **mi
 struct overlapd_device {
 	cu_device device;
 	int major, minor;
+	int mps; /* 1 if its contexts are shared through MPS, 0 if not, -1 if the driver does not say */
 	size_t bytes;
 	unsigned char uuid[16];
 	char name[256];

@@ -66,6 +66,10 @@ type CUDASpec struct {
 	MemoryBytes int64 `json:"memory_bytes,omitempty"`
 	DoubleArena bool  `json:"double_arena,omitempty"`
 
+	// MPS is whether the worker is to be a client of MPS, nil if it may be either. A
+	// worker that is not what it is to be ends: it would be taken for another device.
+	MPS *bool `json:"mps,omitempty"`
+
 	// TF32 lets products of float32 round their factors to 10 bits.
 	TF32 bool `json:"tf32,omitempty"`
 

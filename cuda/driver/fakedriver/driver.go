@@ -85,6 +85,7 @@ const (
 	MemoryTaken = 3 // bytes that others hold
 	Unready     = 4 // so many questions for an event are answered with no
 	Thread      = 5 // whose records of events are counted
+	MPS         = 6 // 0: the driver does not know of it, 1: off, 2: on
 
 	Bytes       = 16 // of device memory that are held
 	Allocations = 17

@@ -30,7 +30,7 @@ func TestNumbers(t *testing.T) {
 	}
 	page, calls := enum("enum {"), enum("enum call {")
 	for name, got := range map[string]int{
-		"MEMORY_LIMIT": MemoryLimit, "IDENTITY": Identity, "DEVICES": Devices, "MEMORY_TAKEN": MemoryTaken, "UNREADY": Unready, "THREAD": Thread, "RECORDS": Records,
+		"MEMORY_LIMIT": MemoryLimit, "IDENTITY": Identity, "DEVICES": Devices, "MEMORY_TAKEN": MemoryTaken, "UNREADY": Unready, "THREAD": Thread, "MPS": MPS, "RECORDS": Records,
 		"BYTES": Bytes, "ALLOCATIONS": Allocations, "STREAMS": Streams, "EVENTS": Events, "PINS": Pins, "CONTEXTS": Contexts, "PENDING": Pending,
 		"COPIES_IN": CopiesIn, "COPIES_OUT": CopiesOut, "SYNCS": Syncs, "FAULTS": Faults, "STICKY": Sticky, "FLAGS": Flags,
 		"CALLS": called, "FAIL_AFTER": failAfter, "FAIL_WITH": failWith, "WORDS": words,

@@ -27,6 +27,7 @@ enum { /* what the test sets */
 	MEMORY_TAKEN,   /* bytes that others hold */
 	UNREADY,        /* so many questions for an event are answered with no */
 	THREAD,         /* whose records of events are counted */
+	MPS,            /* 0: the driver does not know of it, 1: off, 2: on */
 	KNOBS = 16,     /* what happened: */
 	BYTES = KNOBS,
 	ALLOCATIONS,
@@ -241,8 +242,11 @@ int cuDeviceGetUuid_v2(unsigned char uuid[16], int device) {
 
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
 	(void)device;
+	enum { CAPABILITY_MAJOR = 75, MPS_ENABLED = 133 };
 	BEGIN(ATTRIBUTE, 0);
-	*value = attribute == 75 ? 9 : 0;
+	if (attribute == MPS_ENABLED && page[MPS] == 0)
+		return INVALID;
+	*value = attribute == CAPABILITY_MAJOR ? 9 : attribute == MPS_ENABLED && page[MPS] == 2;
 	return 0;
 }
 
