@@ -102,6 +102,7 @@ func TestCutQuestion(t *testing.T) {
 		"another batch":  func() { service.MaxBatch++ },
 		"another device": func() { u.text = "another" },
 		"TF32":           func() { u.config.CUDA.TF32 = !u.config.CUDA.TF32 },
+		"CUDA graphs":    func() { u.config.CUDA.Graphs = !u.config.CUDA.Graphs },
 		"more threads":   func() { service.Threads = 9 },
 	} {
 		if change(); u.question(path, &service).Known != nil {

@@ -140,6 +140,9 @@ func (u *poolDevice) placeOf(s *config.Service) loop.Place {
 	p := loop.Place{Device: u.index, Share: shareOf(u.threads(s), s, u.part != nil), GiveBack: func() {}}
 	if u.part != nil {
 		p.Share += fmt.Sprintf(", TF32 %t", u.config.CUDA.TF32)
+		if u.config.CUDA.Graphs {
+			p.Share += ", CUDA graphs"
+		}
 	}
 	if u.sharesCores() && u.threads(s) > 1 {
 		p.Share += fmt.Sprintf(", or one beside others on %d cores", u.cores)
@@ -191,6 +194,7 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec execut
 		MPS:         &mps,
 		MemoryBytes: u.given(s),
 		TF32:        u.config.CUDA.TF32,
+		Graphs:      u.config.CUDA.Graphs,
 	}
 	spec.Load.WarmSeqLens = s.SeqLens
 	cut := s.Cut

@@ -111,6 +111,12 @@ func TestBoundProgram(t *testing.T) {
 			for run := range 2 {
 				copy(numbers, []float32{1, -2, float32(run), 0.25, 3})
 				p.Synchronize(rapid.Bool().Draw(rt, "synchronizes"))
+				if rapid.Bool().Draw(rt, "numbers") {
+					if err := p.NumberGraphs(run); err != nil {
+						rt.Fatal(err)
+					}
+				}
+				p.Graphs(rapid.Bool().Draw(rt, "graphs")) // which the processor knows nothing of
 				middle := rapid.IntRange(0, len(sessions)).Draw(rt, "middle")
 				for _, span := range [][2]int{{0, middle}, {middle, len(sessions)}} {
 					if reached, err := p.Run(span[0], span[1], new(uint32)); err != nil || reached != span[1] {

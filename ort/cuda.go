@@ -48,6 +48,9 @@ type CUDAOptions struct {
 	ConvSearch string
 	// TF32 lets float32 products round their factors to 10 bits.
 	TF32 bool
+	// Graphs makes a session that programs may run as CUDA graphs: see Program.Graphs. The
+	// runtime refuses it if an operator has no kernel for the GPU.
+	Graphs bool
 }
 
 func (o *CUDAOptions) pairs() map[string]string {
@@ -58,6 +61,9 @@ func (o *CUDAOptions) pairs() map[string]string {
 	}
 	if o.TF32 {
 		pairs["use_tf32"] = "1"
+	}
+	if o.Graphs {
+		pairs["enable_cuda_graph"] = "1"
 	}
 	if o.DoubleArena {
 		pairs["arena_extend_strategy"] = "kNextPowerOfTwo"

@@ -74,9 +74,6 @@ func (e *Env) create() error {
 	defer C.ort_ReleaseThreadingOptions(l.api, threads)
 	name := C.CString(e.options.Name)
 	defer C.free(unsafe.Pointer(name))
-	noSync, on := C.CString("disable_synchronize_execution_providers"), C.CString("1")
-	defer C.free(unsafe.Pointer(noSync))
-	defer C.free(unsafe.Pointer(on))
 	for _, step := range []func() *C.OrtStatus{
 		func() *C.OrtStatus {
 			return C.ort_SetGlobalIntraOpNumThreads(l.api, threads, C.int(e.options.IntraThreads))
@@ -92,13 +89,15 @@ func (e *Env) create() error {
 		func() *C.OrtStatus {
 			return C.ort_CreateCpuMemoryInfo(l.api, deviceAllocator, defaultMemory, &e.memory)
 		},
-		func() *C.OrtStatus { return C.ort_CreateRunOptions(l.api, &e.async) },
 		func() *C.OrtStatus { return C.ort_CreatePrepackedWeightsContainer(l.api, &e.prepacked) },
-		func() *C.OrtStatus { return C.ort_AddRunConfigEntry(l.api, e.async, noSync, on) },
 	} {
 		if err := l.check(step()); err != nil {
 			return err
 		}
+	}
+	var err error
+	if e.async, err = asyncOptions(l, noGraph); err != nil {
+		return err
 	}
 	if e.arena = C.overlapd_arena_new(e.allocator, e.memory); e.arena == nil {
 		return ErrNoMemory

@@ -91,6 +91,8 @@ void overlapd_program_free(struct overlapd_program *p) {
 		if (s->binding != NULL)
 			ort_ReleaseIoBinding(p->api, s->binding);
 	}
+	if (p->graph != NULL)
+		ort_ReleaseRunOptions(p->api, p->graph);
 	free(p->step);
 	free(p);
 }
@@ -154,6 +156,7 @@ static OrtStatus *take_outputs(struct overlapd_program *p, struct overlapd_step 
 }
 
 static OrtStatus *run_bound(struct overlapd_program *p, struct overlapd_step *s) {
+	const OrtRunOptions *options = p->synchronous ? NULL : p->graphs ? p->graph : p->options;
 	OrtStatus *status = bind_outputs(p, s);
 
 	/* A missing input is left out: the runtime says which. */
@@ -161,7 +164,7 @@ static OrtStatus *run_bound(struct overlapd_program *p, struct overlapd_step *s)
 		if (s->input[k] != NULL)
 			status = ort_BindInput(p->api, s->binding, s->input_names[k], s->input[k]);
 	if (status == NULL)
-		status = ort_RunWithBinding(p->api, s->session, p->synchronous ? NULL : p->options, s->binding);
+		status = ort_RunWithBinding(p->api, s->session, options, s->binding);
 	if (status == NULL)
 		status = take_outputs(p, s);
 	unbind(p, s);

@@ -9,6 +9,7 @@ import "C"
 
 import (
 	"fmt"
+	"strconv"
 	"unsafe"
 )
 
@@ -73,6 +74,50 @@ func NewBoundProgram(sessions []*Session) (*Program, error) {
 	}
 	return p, nil
 }
+
+// noGraph is the number under which no run is a CUDA graph.
+const noGraph = -1
+
+// asyncOptions returns options of runs that return when their kernels are queued, under a
+// number of CUDA graphs. The caller releases them.
+func asyncOptions(l *Library, graph int) (options *C.OrtRunOptions, err error) {
+	keys, values, free := cStrings(map[string]string{
+		"disable_synchronize_execution_providers": "1", "gpu_graph_id": strconv.Itoa(graph),
+	})
+	defer free()
+	err = l.check(C.ort_CreateRunOptions(l.api, &options))
+	for i := 0; i < len(keys) && err == nil; i++ {
+		err = l.check(C.ort_AddRunConfigEntry(l.api, options, keys[i], values[i]))
+	}
+	if err != nil && options != nil {
+		C.ort_ReleaseRunOptions(l.api, options)
+		options = nil
+	}
+	return options, err
+}
+
+// NumberGraphs gives a bound program the number of its CUDA graphs, which no other program
+// of its sessions has, or had: they keep their graphs until they are closed.
+func (p *Program) NumberGraphs(n int) error {
+	options, err := asyncOptions(p.env.lib, n)
+	if err != nil {
+		return err
+	}
+	if p.program.graph != nil {
+		C.ort_ReleaseRunOptions(p.env.lib.api, p.program.graph)
+	}
+	p.program.graph = options
+	return nil
+}
+
+// Graphs has the steps that follow run as CUDA graphs, after NumberGraphs, or not any
+// more. A session with CUDAOptions.Graphs captures its first run, for which it runs more
+// than once, and repeats it from then on: with the values that it had, and as scratch
+// memory whatever of the arena was free then.
+func (p *Program) Graphs(on bool) { p.program.graphs = C.bool(on && p.program.graph != nil) }
+
+// HasGraphs reports what Graphs has set.
+func (p *Program) HasGraphs() bool { return bool(p.program.graphs) }
 
 // AddOneThread gives each step a second session, of the same model as the first, with
 // OneThread set. OneThread chooses which of the two the runs that follow use.

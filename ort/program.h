@@ -32,6 +32,8 @@ struct overlapd_program {
 	ort_table api;
 	OrtAllocator *allocator;      /* the runtime's own */
 	const OrtRunOptions *options; /* of all runs, or NULL */
+	OrtRunOptions *graph;         /* of runs as CUDA graphs, or NULL; the program's own */
+	bool graphs;                  /* bound steps run with these */
 	bool synchronous;             /* bound steps run without options, and wait for the GPU */
 	bool one_thread;              /* which sessions run, where there are both */
 	double slow;                  /* by which factor steps take longer; up to 1 for not at all */

@@ -43,6 +43,8 @@ type Device struct {
 	memory  *ort.Memory
 	options ort.CUDAOptions
 	given   int64
+	graphs  bool // segments may run as CUDA graphs
+	serving bool // on the thread that serves, which has the graphs
 
 	first, last *driver.Event // around the span
 	poll        time.Duration // of each wait
@@ -116,7 +118,7 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, least int) 
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{env: env, context: context, given: spec.MemoryBytes, poll: pollTime}
+	d := &Device{env: env, context: context, given: spec.MemoryBytes, graphs: spec.Graphs, poll: pollTime}
 	d.least, d.ring = least, make([]mark, max(least, mostAhead))
 	if err := errors.Join(checkMPS(context, spec.MPS), d.open(spec)); err != nil {
 		return nil, errors.Join(err, d.Close())

@@ -17,6 +17,7 @@ type piece struct {
 	weights     []int32 // initializers that its nodes use
 	convolves   bool    // it has convolutions
 	pins        bool    // on a GPU its kernels may leave pinned memory behind
+	fixed       bool    // it does the same in each run, and its session may be run as a CUDA graph
 	reuse       reuse   // for a piece of one node, what its output may share
 	nodeInputs  []int32 // for a piece of one node, its inputs by position
 }
@@ -93,6 +94,7 @@ func (c *cutting) borders(target int) []int {
 // findBorderValues fills in what crosses the borders of piece p.
 func (c *cutting) findBorderValues(p int) {
 	pc := &c.pieces[p]
+	pc.fixed = true
 	seen := map[int32]bool{}
 	use := func(id int32) {
 		if id < 0 || seen[id] {
@@ -111,6 +113,7 @@ func (c *cutting) findBorderValues(p int) {
 		node := &c.file.Graph.Nodes[n]
 		pc.convolves = pc.convolves || node.Convolves()
 		pc.pins = pc.pins || pinningOps[node.OpType] || node.Subgraphs
+		pc.fixed = pc.fixed && !pc.pins && !randomOps[node.OpType]
 		for _, id := range c.values.NodeIn[n] {
 			use(id)
 		}

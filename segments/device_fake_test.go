@@ -89,6 +89,7 @@ func newFakeGPU(env *ort.Env, spec fakeSpec) (*Device, *fakeGPU, error) {
 		return nil, nil, err
 	}
 	d.memory, err = env.NewMemory(ort.CPUMemory, 0)
+	d.serving = true
 	fake := &fakeGPU{Device: d}
 	d.provider = fake
 	return d, fake, err

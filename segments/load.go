@@ -237,7 +237,7 @@ func (m *loaded) makeSessions(c Config) error {
 		options := ort.SessionOptions{Folder: folder, SharePacked: c.OneThread}
 		m.device.Session(&options, m.cut.halfConv(p))
 		options.Weights = m.weights.of(m.cut, &m.cut.pieces[p], work.add)
-		s, err := m.newSessions(raw, options, c.OneThread)
+		s, err := m.newFixed(raw, p, &options, c)
 		if err != nil {
 			op := m.cut.operator(p)
 			return fmt.Errorf("operator %d (%s %q): ONNX Runtime cannot load it by itself: %w", p, op.Type, op.Name, err)
@@ -282,7 +282,10 @@ type loadWork struct {
 }
 
 func (m *loaded) work(progress worker.ProgressFunc) *loadWork {
-	total := int64(len(m.weights.memory)) + m.cut.weightBytes() + int64(len(m.cut.pieces))*sessionWork
+	total := int64(len(m.weights.memory)) + int64(len(m.cut.pieces))*sessionWork
+	for p := range m.cut.pieces {
+		total += m.cut.weightsOf(p)
+	}
 	progress("load", 0, total)
 	return &loadWork{progress, 0, total}
 }
@@ -290,6 +293,22 @@ func (m *loaded) work(progress worker.ProgressFunc) *loadWork {
 func (w *loadWork) add(bytes int64) {
 	w.done += bytes
 	w.progress("load", w.done, w.total)
+}
+
+// newFixed makes the session of a piece, and has it take CUDA graphs if it can.
+func (m *loaded) newFixed(raw []byte, p int, options *ort.SessionOptions, c Config) (*ort.Session, error) {
+	pc := &m.cut.pieces[p]
+	pc.fixed = pc.fixed && c.Device != nil && c.Device.graphs
+	if !pc.fixed || options.CUDA == nil {
+		return m.newSessions(raw, *options, c.OneThread)
+	}
+	options.CUDA.Graphs = true
+	s, err := m.newSessions(raw, *options, c.OneThread)
+	if err != nil { // an operator has no kernel for the GPU, or it is refused without graphs, too
+		options.CUDA.Graphs, pc.fixed = false, false
+		s, err = m.newSessions(raw, *options, c.OneThread)
+	}
+	return s, err
 }
 
 // newSessions makes the session of a piece, and the one for a single thread if that is

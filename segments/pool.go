@@ -32,6 +32,7 @@ type pool struct {
 	batches map[models.BatchID]*batch
 	budget  int64
 	used    int64 // by frames, in use and idle
+	graphs  int   // numbers of CUDA graphs that frames have had
 	layoutOptions
 }
 
@@ -142,6 +143,7 @@ type frame struct {
 	values  []*ort.Value // by value; planned ones only
 	program *ort.Program
 	loose   []use // values that ONNX Runtime allocates for each batch
+	captures
 }
 
 // newFrame binds the sessions of m for batches of a size to fresh memory laid out by l,
@@ -166,6 +168,7 @@ func newFrame(m *loaded, l *layout, size int) (*frame, error) {
 		f.close(m.device)
 		return nil, err
 	}
+	f.captures = capturesOf(m, f)
 	return f, nil
 }
 
@@ -232,6 +235,7 @@ func (f *frame) looseBytes() (total int64) {
 
 // reset makes the frame ready for another batch.
 func (f *frame) reset() {
+	f.ran++
 	for _, at := range f.loose {
 		f.program.Drop(at.piece, at.pos)
 	}

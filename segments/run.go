@@ -199,6 +199,7 @@ func gather(dst []byte, i int, queries []worker.Query) {
 func (m *loaded) bindInput(b *batch, i int, v *ort.Value) {
 	for _, u := range m.uses[i] {
 		b.frame.program.SetInput(u.piece, u.pos, v)
+		b.frame.forget(u.piece)
 	}
 }
 

@@ -165,6 +165,10 @@ func (r *deviceRun) span(b *batch, end int, stop *uint32) error {
 	if err := r.begin(); err != nil {
 		return err
 	}
+	graphs, err := r.mayCapture(b)
+	if err != nil {
+		return err
+	}
 	for b.next < end {
 		p := b.next
 		if r.m.waits[p] {
@@ -173,9 +177,10 @@ func (r *deviceRun) span(b *batch, end int, stop *uint32) error {
 			}
 		}
 		b.frame.program.Synchronize(r.synchronizes(r.m.setOf(b.size), p))
+		b.frame.program.Graphs(graphs && b.frame.fixed[p])
 		reached, err := b.frame.program.Run(p, p+1, stop)
 		if err != nil {
-			return err
+			return captureFault(b.frame.program.HasGraphs(), err)
 		}
 		if reached == p {
 			break

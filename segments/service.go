@@ -83,6 +83,7 @@ func openService(env *ort.Env, open func(*ort.Env, wire.CUDASpec) (*Device, erro
 	}
 	progress("pin", 0, 1)
 	s.pin(memory)
+	device.serving = true
 	if err = s.warmThread(progress); err != nil {
 		return nil, errors.Join(err, s.CutModel.Close(), device.Close())
 	}

@@ -131,6 +131,7 @@ type Config struct {
 	// CUDA is what every worker on a GPU gets.
 	CUDA struct {
 		TF32        bool  `toml:"tf32" default:"true" gpu:"only"`
+		Graphs      bool  `toml:"graphs" gpu:"only"`
 		MemoryLimit int64 `toml:"memory_limit" default:"0B" min:"1MiB" zero:"all" gpu:"only"`
 	} `toml:"cuda"`
 

@@ -73,6 +73,9 @@ type CUDASpec struct {
 	// TF32 lets products of float32 round their factors to 10 bits.
 	TF32 bool `json:"tf32,omitempty"`
 
+	// Graphs runs segments as CUDA graphs where that is possible.
+	Graphs bool `json:"graphs,omitempty"`
+
 	// ConvSearch is how cuDNN chooses an algorithm, empty for the default.
 	ConvSearch string `json:"conv_search,omitempty"`
 
