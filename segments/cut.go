@@ -112,7 +112,7 @@ func (c *cutting) findBorderValues(p int) {
 	for n := pc.first; n < pc.last; n++ {
 		node := &c.file.Graph.Nodes[n]
 		pc.convolves = pc.convolves || node.Convolves()
-		pc.pins = pc.pins || pinningOps[node.OpType] || node.Subgraphs
+		pc.pins = pc.pins || pinningOps[node.OpType] && !c.oneProduct(n) || node.Subgraphs
 		pc.fixed = pc.fixed && !pc.pins && !randomOps[node.OpType]
 		for _, id := range c.values.NodeIn[n] {
 			use(id)
@@ -138,6 +138,17 @@ func (c *cutting) findBorderValues(p int) {
 	if len(pc.outputs) == 0 && len(all) > 0 {
 		pc.outputs = all[:1]
 	}
+}
+
+// oneProduct reports whether node n multiplies by a matrix of the model's: ONNX Runtime
+// takes all that is multiplied as one matrix, and needs no table of several.
+func (c *cutting) oneProduct(n int) bool {
+	node := &c.file.Graph.Nodes[n]
+	if !defaultDomain(node.Domain) || node.OpType != "MatMul" || len(node.Inputs) != 2 {
+		return false
+	}
+	w := c.inits[c.values.NodeIn[n][1]]
+	return w != nil && len(w.Dims) == 2
 }
 
 // appendModel appends piece p as a model of its own. Types has the types of

@@ -98,4 +98,15 @@ func TestPinningOperators(t *testing.T) {
 			t.Errorf("pinned memory of %s is not given back", op)
 		}
 	}
+	for dims, pins := range map[int]bool{1: true, 2: false, 3: true} {
+		g := newGraph()
+		g.input("x", models.Float32, open, 2, 2)
+		shape := []int64{2, 2, 2}[:dims]
+		g.weights("w", models.Float32, shape, make([]byte, 4*elements(shape)))
+		g.output(g.node("MatMul", list("x", "w"), list("y")), models.Float32)
+		c, err := cut(g.parse(t), 0, nil)
+		if err != nil || c.pieces[0].pins != pins {
+			t.Errorf("MatMul by weights of %d dimensions pins: %t, %v", dims, !pins, err)
+		}
+	}
 }
