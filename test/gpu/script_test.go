@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -156,5 +157,33 @@ func TestScriptUnpacks(t *testing.T) {
 		if out, err := runScript(t, dir, env, "-device", "cpu"); err == nil || !strings.Contains(out, "is damaged") {
 			t.Errorf("damaged: %v\n%s", err, out)
 		}
+	}
+}
+
+// TestBundleLimits: what is carried to a machine has at most 51 MB, and a piece of the
+// reserve at most 50 MB; a bundle that was made is held to that, too.
+func TestBundleLimits(t *testing.T) {
+	needs(t, "bash", "awk", "find", "stat")
+	check := func(dir string, fits bool) {
+		if out, err := exec.Command("../../scripts/gpu-bundle", "--check", dir).CombinedOutput(); (err == nil) != fits {
+			t.Errorf("%v, and it should fit: %t\n%s", err, fits, out)
+		}
+	}
+	for _, c := range []struct {
+		archive, piece int64
+		fits           bool
+	}{{50_900_000, 50_000_000, true}, {51_000_000, 0, false}, {1, 50_000_001, false}} {
+		dir := t.TempDir()
+		for name, bytes := range map[string]int64{"overlapd-gpu-check.tar.xz": c.archive, "whole.sha256": 92, "gpu-check": 8000, "full/overlapd-gpu-check.tar.gz.001": c.piece} {
+			path := filepath.Join(dir, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, nil, 0o644), os.Truncate(path, bytes)); err != nil { // a hole takes no room
+				t.Fatal(err)
+			}
+		}
+		check(dir, c.fits)
+	}
+	made := "../../bin/gpu-bundle"
+	if _, err := os.Stat(filepath.Join(made, "full", "gpu-check")); err == nil { // what is made last
+		check(made, true)
 	}
 }
