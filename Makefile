@@ -94,7 +94,7 @@ bench-endpoint: export TRITON := $(or $(TRITON),$(wildcard $(CACHE_DIR)/triton))
 bench-endpoint: ort ## what a query costs, beside other servers, on CPUS (0,1) in TURNS (6); ENDPOINT_OUT=FILE for JSON; see scripts/fetch-triton
 	taskset -c $(CPUS) go test ./test -run XXX -bench '^BenchmarkEndpoint$$' -benchtime $(or $(TURNS),6)x -timeout 2h
 
-gpu-bundle: build ## bin/gpu-bundle: what a machine with a GPU needs to be checked, one archive (GPU_CUDA, GPU_ARCH), and all in pieces (GPU_LIBS)
+gpu-bundle: build ## bin/gpu-bundle: what a machine with a GPU needs to be checked, three files to carry (GPU_CUDA, GPU_ARCH), and all in pieces (GPU_LIBS)
 	go test -c -trimpath -ldflags '-s -w' -o bin/gpu.test ./test/gpu
 	go test -c -trimpath -ldflags '-s -w' -o bin/conformance.test ./test/conformance
 	scripts/gpu-bundle bin/gpu-bundle bin/overlapd bin/gpu.test bin/conformance.test

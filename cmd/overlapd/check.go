@@ -27,6 +27,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/report"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 func checkCommand() *cobra.Command {
@@ -311,7 +312,7 @@ func tryGPU(ctx context.Context, uuid string) error {
 		return err
 	}
 	r, err := cutcost.RunProbe(ctx, self("bench", "probe"), cutcost.ProbeSpec{
-		Path: path, Device: cutcost.CUDA, GPU: uuid, CacheDir: cache, Batch: 1, SeqLen: 1, Threads: 1, Mode: cutcost.ModeApart,
+		Path: path, Device: cutcost.CUDA, CUDA: wire.CUDASpec{Device: uuid}, CacheDir: cache, Batch: 1, SeqLen: 1, Threads: 1, Mode: cutcost.ModeApart,
 	})
 	switch {
 	case err != nil:

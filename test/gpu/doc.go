@@ -3,8 +3,8 @@
 // can be predicted, and what the policies make of it.
 //
 // Each step of TestGPU measures one of these and logs every figure as a line of JSON.
-// TestGPU/wanted then compares the figures with their limits, and TestGPU/assumptions
-// with what docs/gpu-assumptions.md takes for granted. Models run in processes of the
+// TestGPU then compares the figures with their limits, and with what
+// docs/gpu-assumptions.md takes for granted. Models run in processes of the
 // overlapd binary: probes, workers and daemons.
 //
 // With -device cuda the tests check a GPU; make gpu-bundle compiles them for that.

@@ -1,10 +1,12 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -25,10 +27,11 @@ type facts struct {
 	ORT       string `json:"ort"`  // version of ONNX Runtime
 	ORTPath   string `json:"ort_path"`
 	ORTPinned bool   `json:"ort_pinned"`
+	MPS       string `json:"mps,omitempty"` // what its control program prints of its version
 	GPU       any    `json:"gpu,omitempty"` // cuda.Facts
 }
 
-func (c *check) readFacts(context.Context) error {
+func (c *check) readFacts(ctx context.Context) error {
 	f := facts{Cores: runtime.NumCPU(), User: os.Geteuid()}
 	defer func() { keep(c, &c.mu.Facts, f) }()
 	var name unix.Utsname
@@ -48,6 +51,10 @@ func (c *check) readFacts(context.Context) error {
 	if c.rehearsal() {
 		return nil
 	}
+	version, verr := exec.CommandContext(ctx, cmp.Or(c.mpsProgram, "nvidia-cuda-mps-control"), "-v").CombinedOutput()
+	if f.MPS = strings.TrimSpace(string(version)); verr != nil {
+		f.MPS += " " + verr.Error()
+	}
 	found, err := c.findGPU()
 	if found != nil {
 		f.GPU = found
@@ -55,20 +62,15 @@ func (c *check) readFacts(context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.hold()
+	// NVML stays open: without persistence mode the driver starts anew for each process else.
+	if host, err := c.nvml(); err == nil {
+		c.top.Cleanup(func() { _ = host.Close() })
+	}
 	t, err := found.Find(c.gpu)
 	if err != nil {
 		return err
 	}
 	return suits(filepath.Join(filepath.Dir(path), "architectures"), &t.Device)
-}
-
-// hold keeps NVML open, so that the driver is not started anew for each process where
-// persistence mode is off, which takes seconds.
-func (c *check) hold() {
-	if host, err := c.nvml(); err == nil { // what is wrong with it has been said
-		c.top.Cleanup(func() { _ = host.Close() })
-	}
 }
 
 // suits returns an error if the libraries are for GPUs of other architectures, as the
@@ -122,7 +124,6 @@ func (c *check) findGPU() (f *cuda.Facts, err error) {
 	if err != nil {
 		return nil, err
 	}
-	c.expectProfiles(&found)
 	t, err := found.Find(c.gpu)
 	if err != nil {
 		return &found, err
@@ -141,27 +142,6 @@ func (c *check) findGPU() (f *cuda.Facts, err error) {
 		c.expect([]string{"F5"}, err == nil && !s.Utilization.Known, "utilization known: %t, %v", s.Utilization.Known, s.Utilization.Err)
 	}
 	return &found, nil
-}
-
-// expectProfiles looks at what NVML says of MIG.
-func (c *check) expectProfiles(f *cuda.Facts) {
-	for _, g := range f.Devices {
-		if !g.MIG.Capable {
-			continue
-		}
-		var names []string
-		for _, p := range g.MIG.Profiles {
-			names = append(names, p.Name)
-		}
-		saw := fmt.Sprintf("GPU %d of %.1f GiB, MIG mode %t, as user %d: profiles %s; placements listed: %t",
-			g.Index, float64(g.Memory.Value.Total)/(1<<30), g.MIG.Enabled, os.Geteuid(), strings.Join(names, " "), g.MIG.Listed)
-		c.see([]string{"F6", "F7"}, "see", "%s", saw)
-		if os.Geteuid() != 0 {
-			c.expect([]string{"F9"}, len(names) > 0, "%s", saw)
-		} else if !g.MIG.Enabled {
-			c.expect([]string{"F8"}, g.MIG.Listed, "%s", saw)
-		}
-	}
 }
 
 // listed returns the processes that NVML has on the device now.

@@ -29,6 +29,9 @@ const (
 	trainShare = 0.3
 	startShare = 0.1
 
+	// readyShare is the part of the step load in which daemons may start.
+	readyShare = 0.4
+
 	// leastTarget is the least QoS target: below it, passing requests on matters
 	// more than running them.
 	leastTarget = 5 * time.Millisecond
@@ -38,8 +41,17 @@ const (
 	turnWarmup = 500 * time.Millisecond
 	turnSlack  = time.Second
 
-	// leastTurn is the shortest turn that tells anything.
-	leastTurn = time.Second
+	// learning is the same before the first turn: a daemon without a profile of its device
+	// learns how long its batches take alone.
+	learning = 2 * time.Second
+
+	// leastTurn is the shortest turn that tells anything, and leastRounds how many turns
+	// each way of serving has: where time is short, turns are shorter.
+	leastTurn   = time.Second
+	leastRounds = 3
+
+	// mixedShare is how long two batch sizes are served, beside the load of all ways.
+	mixedShare = 0.1
 
 	// giveUp is when the generator gives up on an answer, long after the deadline.
 	giveUp = 2 * time.Second
@@ -59,16 +71,17 @@ type profileRow struct {
 	MAPE           float64 `json:"mape_test"` // percent, on groups that were kept aside
 }
 
-// profileGroups measures groups as the daemon does and fits a predictor, which stays
-// in the state folder for the daemons of the next step.
+// profileGroups measures groups as the daemon does and fits a predictor. The state file is
+// put beside the report, for the daemons of later steps.
 func (c *check) profileGroups(ctx context.Context) error {
 	if c.alone(c.services[0], 1) == 0 {
 		return fmt.Errorf("%w: what services take alone, which pairs measures", errNotMeasured)
 	}
-	if err := errors.Join(os.RemoveAll(c.state), os.MkdirAll(c.state, 0o700)); err != nil {
+	dir, kept := filepath.Join(c.base, "gpu-check"), filepath.Join(c.out, stateName)
+	if err := errors.Join(os.RemoveAll(kept), os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
 		return err
 	}
-	config, err := c.writeConfig(ctx, c.state, served{services: c.services})
+	path, err := c.writeConfig(ctx, dir, served{services: c.services})
 	if err != nil {
 		return err
 	}
@@ -78,7 +91,7 @@ func (c *check) profileGroups(ctx context.Context) error {
 		Seconds  float64 `json:"seconds"`
 		Drift    float64 `json:"drift_percent"`
 	}
-	if err := c.ask(ctx, &measured, "profile", "--config", config, "--time", limit.String(), "--json"); err != nil {
+	if err := c.ask(ctx, &measured, "profile", "--config", path, "--time", limit.String(), "--json"); err != nil {
 		return err
 	}
 	p := profileRow{MeasureSeconds: measured.Seconds, Measured: measured.Measured, DriftPercent: measured.Drift}
@@ -88,9 +101,28 @@ func (c *check) profileGroups(ctx context.Context) error {
 		Seconds float64 `json:"seconds"`
 		MAPE    float64 `json:"mape_test"`
 	}
-	err = c.ask(ctx, &trained, "train", "--config", config, "--seed", fmt.Sprint(seed), "--json")
+	err = c.ask(ctx, &trained, "train", "--config", path, "--seed", fmt.Sprint(seed), "--json")
 	p.Rows, p.TrainSeconds, p.MAPE = trained.Rows, trained.Seconds, trained.MAPE
-	return err
+	if err != nil {
+		return err
+	}
+	return copyFile(kept, filepath.Join(dir, stateName))
+}
+
+func copyFile(to, from string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, 0o600)
+}
+
+// profiled returns an error if the state file that the step profile leaves is not there.
+func (c *check) profiled() error {
+	if _, err := os.Stat(filepath.Join(c.out, stateName)); err != nil {
+		return fmt.Errorf("%w: the step profile leaves its state beside the results: %w", errNotMeasured, err)
+	}
+	return nil
 }
 
 // ask runs a command of overlapd that prints one JSON object.
@@ -127,6 +159,7 @@ type served struct {
 	log      bool  // of decisions
 	patience int   // targets are so many times as long, 0 for once
 	shares   []int // of the GPU for each service, in percent, nil if it is not divided
+	whole    bool  // models are not cut
 }
 
 // writeConfig writes the configuration of a daemon that keeps its state in dir,
@@ -134,19 +167,27 @@ type served struct {
 func (c *check) writeConfig(ctx context.Context, dir string, d served) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "device = %q\nlisten = \"127.0.0.1:0\"\ngrpc_listen = \"\"\nstate_dir = %q\nlog_format = \"json\"\n", c.device, dir)
-	if env := c.workerEnv(ctx); c.rehearsal() {
-		_ = env // a CPU has no MPS
-	} else if c.control == nil || d.noMPS {
+	switch env := c.workerEnv(ctx); {
+	case c.rehearsal(): // a CPU has no MPS
+	case c.control == nil || d.noMPS:
 		fmt.Fprintf(&b, "gpu = %q\n\n[mps]\nmode = \"off\"\n", c.gpu)
-	} else {
+	default:
 		fmt.Fprintf(&b, "gpu = %q\n\n[mps]\nmode = \"existing\"\ndir = %q\n", c.gpu, variable(env, pipeVariable))
 	}
-	fmt.Fprintf(&b, "\n[worker]\nthreads = 1\n\n[decisions]\nlog = %t\n", d.log)
+	fmt.Fprintf(&b, "\n[worker]\nthreads = 1\n\n[decisions]\nlog = %t\nfile_bytes = \"1GiB\"\n", d.log)
 	fmt.Fprintf(&b, "\n[profile]\non_start = false\ngroups = %d\nspans = %d\nseed = %d\n", c.groups, len(d.services), seed)
 	both := c.bothSizes()
 	for i, s := range d.services {
+		model, err := c.model(s)
+		if err != nil {
+			return "", err
+		}
+		cut := c.cutOf(s)
+		if d.whole {
+			cut = 1
+		}
 		fmt.Fprintf(&b, "\n[[service]]\nname = %q\nmodel = %q\ntarget = %q\ncut = %d\nmax_batch = %d\nsizes = [%d, %d]\nseq_lens = [%d]\n",
-			s, c.paths[s], time.Duration(max(d.patience, 1))*c.target(s), c.cutOf(s), both[1], both[0], both[1], c.seqLen)
+			s, model, time.Duration(max(d.patience, 1))*c.target(s), cut, both[1], both[0], both[1], c.seqLen)
 		if d.shares != nil {
 			fmt.Fprintf(&b, "active_thread_percentage = %d\n", d.shares[i])
 		}
@@ -161,6 +202,7 @@ type loadSetting struct {
 	Offered float64 `json:"offered"`  // work, in parts of what one batch after another can do
 	Turn    float64 `json:"turn_seconds"`
 	Rounds  int     `json:"rounds"` // turns of each policy
+	TF32    bool    `json:"tf32"`   // of all
 }
 
 // turnRow is what one policy made of the load for a short time.
@@ -193,69 +235,85 @@ type policyResult struct {
 // that whatever slows the machine down slows all of them. The daemons run all the
 // time; those that have no turn have nothing to do.
 func (c *check) loadPolicies(ctx context.Context) (err error) {
-	if !c.mu.passed("profile") {
-		return fmt.Errorf("%w: the groups that a predictor is made of", errNotMeasured)
+	if err := c.profiled(); err != nil {
+		return err
 	}
 	daemons := make([][]*serving, len(c.policies))
 	defer func() {
-		for _, d := range slices.Concat(daemons...) {
-			err = errors.Join(err, d.stop())
-		}
-		for _, policy := range c.policies {
-			if p := c.sumUp(policy); p.Turns > 0 {
+		err = errors.Join(err, stopAll(slices.Concat(daemons...)))
+		for _, name := range c.policies {
+			if p := c.sumUp(name); p.Turns > 0 {
 				keep(c, &c.mu.Policies, p)
 			}
 		}
 	}()
-	// They start at once: on a GPU each takes seconds for every batch size.
+	// They start at once: on a GPU each takes seconds for every batch size. One that does
+	// not start has no turns.
 	c.startMPS(ctx)
+	starting, cancel := context.WithTimeout(ctx, time.Duration(readyShare*float64(timeLeft(ctx))))
+	defer cancel()
 	var wait sync.WaitGroup
-	faults := make([]error, len(daemons))
-	for i, policy := range c.policies {
+	faults := make([]error, len(c.policies))
+	for i, name := range c.policies {
 		wait.Go(func() {
-			if daemons[i], faults[i] = c.serveAs(ctx, policy); faults[i] != nil {
-				faults[i] = fmt.Errorf("%s: %w", policy, faults[i])
+			if daemons[i], faults[i] = c.serveAs(starting, name); faults[i] != nil {
+				faults[i] = fmt.Errorf("%s: %w", name, faults[i])
 			}
 		})
 	}
 	wait.Wait()
-	if err := errors.Join(faults...); err != nil {
-		return err
+	if ctx.Err() != nil {
+		return errors.Join(faults...)
 	}
-	s := c.setting(timeLeft(ctx))
+	var served []int
+	for i := range c.policies {
+		if faults[i] == nil && len(daemons[i]) > 0 { // else there is no MPS
+			served = append(served, i)
+		}
+	}
+	s := c.setting(timeLeft(ctx)-processGrace, len(served))
 	keep(c, &c.mu.Load, s)
+	c.rest = s.Rounds * len(served)
 	for round := range s.Rounds {
-		for i, policy := range c.policies {
-			if len(daemons[i]) == 0 {
-				continue // there is no MPS
+		for _, i := range served {
+			if faults[i] != nil {
+				continue
 			}
 			t, err := c.turnOf(ctx, daemons[i], &s, round)
-			if err != nil {
-				return fmt.Errorf("%s: %w", policy, err)
+			if ctx.Err() != nil {
+				return errors.Join(append(faults, ctx.Err())...)
 			}
-			t.Policy = policy
+			c.rest--
+			if err != nil {
+				faults[i] = fmt.Errorf("%s: %w", c.policies[i], err)
+				continue
+			}
+			t.Policy = c.policies[i]
 			keep(c, &c.mu.Turns, t)
 		}
 	}
-	return nil
+	return errors.Join(faults...)
 }
 
-// serveAs starts the daemons of a policy: one for all services, or one for each.
-func (c *check) serveAs(ctx context.Context, policy string) (daemons []*serving, err error) {
-	list := []served{{services: c.services, policy: policy}}
-	if policy == timeSlicing || policy == plainMPS {
+// serveAs starts the daemons of a way of serving: one for all services, or some for each.
+// Models are cut only where groups are made.
+func (c *check) serveAs(ctx context.Context, name string) (daemons []*serving, err error) {
+	list := []served{{services: c.services, policy: name, whole: name == "edf" || name == staticSplit}}
+	each := map[string]int{timeSlicing: 1, plainMPS: 1, copiesMPS: 2}[name]
+	if each > 0 {
 		list = nil
-		for _, s := range c.services {
-			list = append(list, served{services: []string{s}, policy: "edf", noMPS: policy == timeSlicing})
+		for _, s := range slices.Repeat(c.services, each) {
+			list = append(list, served{services: []string{s}, policy: "edf", whole: true, noMPS: name == timeSlicing})
 		}
 	}
-	if policy == staticSplit {
+	if name == staticSplit {
 		if list[0].shares, err = c.bestShares(ctx); err != nil {
 			return nil, err
 		}
 		c.top.Logf("a static split gives %s %v percent", strings.Join(c.services, ", "), list[0].shares)
 	}
-	if (policy == plainMPS || policy == staticSplit) && c.control == nil {
+	needsMPS := name == plainMPS || name == staticSplit || name == copiesMPS && !c.rehearsal()
+	if needsMPS && c.control == nil {
 		return nil, nil
 	}
 	for _, s := range list {
@@ -283,7 +341,7 @@ func (c *check) bestShares(ctx context.Context) ([]int, error) {
 		} `json:"splits"`
 	}
 	n := fmt.Sprint(len(c.services))
-	err := c.ask(ctx, &advice, "advise", "--state", c.state, "--services", strings.Join(c.services, ","), "--size", n, "--devices", "1",
+	err := c.ask(ctx, &advice, "advise", "--state", c.out, "--services", strings.Join(c.services, ","), "--size", n, "--devices", "1",
 		"--load", strings.Join(load, ","), "--targets", strings.Join(targets, ","), "--json")
 	shares := make([]int, len(c.services))
 	for i, s := range c.services { // in proportion to what they take alone, where nothing is found
@@ -306,20 +364,21 @@ func (c *check) work(batch int) (sum float64) {
 	return sum
 }
 
-// setting returns the load that fits into the time.
-func (c *check) setting(left time.Duration) loadSetting {
+// setting returns the load that fits into the time, for so many ways of serving.
+func (c *check) setting(left time.Duration, ways int) loadSetting {
 	sum, n := c.work(1), float64(len(c.services))
 	rate := min(c.loadFactor*n*1000/sum, c.maxRate)
-	turns := time.Duration(len(c.policies))
-	rounds := max(int(min(c.load, left)/(turns*c.turn)), 1)
-	turn := min(c.turn, left/(turns*time.Duration(rounds))-turnWarmup-turnSlack)
-	return loadSetting{Rate: rate, Offered: rate / n * sum / 1000, Rounds: rounds, Turn: max(turn, leastTurn).Seconds()}
+	round := time.Duration(max(ways, 1)) * (c.turn + turnWarmup + turnSlack)
+	rounds := max(int(min(c.load, left)/round), leastRounds)
+	left -= time.Duration(ways) * learning
+	turn := min(c.turn, left/time.Duration(max(ways, 1)*rounds)-turnWarmup-turnSlack)
+	return loadSetting{Rate: rate, Offered: rate / n * sum / 1000, Rounds: rounds, Turn: max(turn, leastTurn).Seconds(), TF32: c.tf32()}
 }
 
 // put loads daemons with queries of one batch size for a while, each service by a
 // generator of its own: however the services are divided among daemons, they get the
-// same arrivals.
-func (c *check) put(ctx context.Context, daemons []*serving, batch int, rate, seconds float64, seed int) ([]*load.Result, error) {
+// same arrivals, and copies of one service get half of its rate each.
+func (c *check) put(ctx context.Context, daemons []*serving, batch int, rate, seconds float64, warmup time.Duration, seed int) ([]*load.Result, error) {
 	var services []string
 	var urls []string
 	for _, d := range daemons {
@@ -334,7 +393,7 @@ func (c *check) put(ctx context.Context, daemons []*serving, batch int, rate, se
 			o := load.DefaultOptions()
 			o.URL, o.Services, o.Rate, o.Batch = urls[i], []string{service}, rate/float64(len(services)), batch
 			o.Seed, o.SeqLen, o.MaxID, o.Timeout = uint64(seed*len(services)+i), c.seqLen, indices, giveUp
-			o.Warmup, o.Duration = turnWarmup, time.Duration(seconds*float64(time.Second))
+			o.Warmup, o.Duration = warmup, time.Duration(seconds*float64(time.Second))
 			results[i], faults[i] = load.Run(ctx, o)
 		})
 	}
@@ -346,7 +405,11 @@ func (c *check) put(ctx context.Context, daemons []*serving, batch int, rate, se
 // in a round.
 func (c *check) turnOf(ctx context.Context, daemons []*serving, s *loadSetting, round int) (turnRow, error) {
 	t := turnRow{Round: round, Violations: 1, Errors: map[string]int64{}}
-	results, err := c.put(ctx, daemons, 1, s.Rate, s.Turn, seed+round)
+	warmup := turnWarmup
+	if round == 0 {
+		warmup += min(learning, c.turn)
+	}
+	results, err := c.put(ctx, daemons, 1, s.Rate, s.Turn, warmup, seed+round)
 	if err != nil {
 		return t, err
 	}
@@ -379,8 +442,7 @@ func (c *check) turnOf(ctx context.Context, daemons []*serving, s *loadSetting, 
 // sumUp puts the turns of a policy together.
 func (c *check) sumUp(policy string) policyResult {
 	p := policyResult{Policy: policy}
-	var goodput, p99, alone, later []float64
-	first := 0.0
+	var goodput, p99, alone []float64
 	for _, t := range c.mu.Turns {
 		if t.Policy != policy {
 			continue
@@ -389,17 +451,9 @@ func (c *check) sumUp(policy string) policyResult {
 		p.Requests += t.Requests
 		p.Violations += t.Violations * float64(t.Requests)
 		goodput, p99, alone = append(goodput, t.Goodput), append(p99, t.P99), append(alone, t.Alone)
-		if t.Round == 0 {
-			first = t.P50
-		} else {
-			later = append(later, t.P50)
-		}
 	}
 	p.Violations /= float64(max(p.Requests, 1))
 	p.Goodput, p.P99, p.Alone = stats.Median(goodput), stats.Median(p99), stats.Median(alone)
-	if len(later) > 0 {
-		c.see([]string{"C8", "C10"}, "see", "%s: median over target %.2f in its first turn, %.2f later", policy, first, stats.Median(later))
-	}
 	return p
 }
 
@@ -412,25 +466,22 @@ type serving struct {
 	read chan struct{} // is closed when its log is read to the end
 }
 
-// serve starts a daemon and waits until all services are ready. It has a copy of what was profiled, since only one daemon may open a state file, and the
-// optimized models in common with all others, since those never change.
+// serve starts a daemon and waits until all services are ready. It has a copy of the state
+// file, since only one daemon may open one, and the optimized models in common with all
+// others, since those never change.
 func (c *check) serve(ctx context.Context, s served) (*serving, error) {
 	dir := c.top.TempDir()
-	state, err := os.ReadFile(filepath.Join(c.state, "state.db"))
+	optimized := filepath.Join(c.base, "gpu-check", "optimized")
+	err := errors.Join(copyFile(filepath.Join(dir, stateName), filepath.Join(c.out, stateName)),
+		os.MkdirAll(optimized, 0o700), os.Symlink(optimized, filepath.Join(dir, "optimized")))
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "state.db"), state, 0o600); err != nil {
-		return nil, err
-	}
-	if err := os.Symlink(filepath.Join(c.state, "optimized"), filepath.Join(dir, "optimized")); err != nil {
-		return nil, err
-	}
-	config, err := c.writeConfig(ctx, dir, s)
+	path, err := c.writeConfig(ctx, dir, s)
 	if err != nil {
 		return nil, err
 	}
-	d := &serving{served: s, dir: dir, cmd: c.command(context.Background(), "serve", "--config", config, "--policy", s.policy), read: make(chan struct{})}
+	d := &serving{served: s, dir: dir, cmd: c.command(context.Background(), "serve", "--config", path, "--policy", s.policy), read: make(chan struct{})}
 	log, err := d.cmd.StderrPipe()
 	if err != nil {
 		return nil, err
@@ -471,6 +522,17 @@ func (d *serving) follow(log io.Reader) error {
 		}
 	}
 	return fmt.Errorf("it ended before it was ready: %s", strings.Join(said, " | "))
+}
+
+// stopAll ends daemons at once: one after another they would take longer than a step may.
+func stopAll(daemons []*serving) error {
+	faults := make([]error, len(daemons))
+	var wait sync.WaitGroup
+	for i, d := range daemons {
+		wait.Go(func() { faults[i] = d.stop() })
+	}
+	wait.Wait()
+	return errors.Join(faults...)
 }
 
 // stop ends the daemon and waits for it.

@@ -136,23 +136,7 @@ func (l *mpsLooks) idle(ctx context.Context) error {
 	_, err = console.Status(ctx, 1)
 	l.is("P3", errors.Is(err, mps.ErrNoServer), "%s: read as %v", l.say(ctx, l.pipe, "get_server_status 1"), err)
 	l.process(l.control.State().PID)
-	l.sockets()
 	return nil
-}
-
-// sockets lists the pipe directory.
-func (l *mpsLooks) sockets() {
-	entries, err := os.ReadDir(l.pipe)
-	var names []string
-	longest := ""
-	for _, e := range entries {
-		names = append(names, e.Name())
-		if e.Type()&os.ModeSocket != 0 && len(e.Name()) > len(longest) {
-			longest = e.Name()
-		}
-	}
-	l.is("P9", slices.Contains(names, "control") && len(longest) <= len("control_privileged"),
-		"%s in the pipe directory, the longest socket is %q, %v", strings.Join(names, " "), longest, err)
 }
 
 // process looks at what package mps knows a daemon or server by.
@@ -411,7 +395,7 @@ func TestMPSOfFake(t *testing.T) {
 			if behaviour.line != "" {
 				return
 			}
-			for _, id := range strings.Fields("P1 P2 P3 P4 P5 P7 P9 P10 P11 P12 P13 P15 P16 P17 P18 S1 S2 E12 E15 E20 F4") {
+			for _, id := range strings.Fields("P1 P2 P3 P4 P5 P7 P10 P11 P12 P13 P15 P16 P17 P18 S1 S2 E12 E15 E20 F4") {
 				want := "holds"
 				if id == "P7" || id == "F4" {
 					want = "misses"
@@ -424,25 +408,53 @@ func TestMPSOfFake(t *testing.T) {
 	}
 }
 
+// TestKillsOfWorkers: a worker under MPS is taken off the GPU before it is killed; one
+// without MPS is not asked for.
+func TestKillsOfWorkers(t *testing.T) {
+	c, gpus := withFakes(t)
+	c.gpu = gpus.Devices[0].UUID
+	env := c.workerEnv(t.Context())
+	if c.noMPS != nil {
+		t.Fatal(c.noMPS)
+	}
+	if c.beforeKill(nil) != nil || c.beforeKill(mps.OffEnv(c.gpu)) != nil {
+		t.Error("a worker without MPS is to be terminated as its client")
+	}
+	p, err := c.startClient(t.Context(), env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.stop()
+	terminate := c.beforeKill(env)
+	if terminate == nil {
+		t.Fatal("a worker under MPS is not terminated before it is killed")
+	}
+	terminate(0, p.PID)
+	log, err := os.ReadFile(filepath.Join(filepath.Dir(variable(env, pipeVariable)), "log", "control.log"))
+	if err != nil || !strings.Contains(string(log), fmt.Sprintf("Terminating client %d", p.PID)) {
+		t.Errorf("client %d was not terminated: %v\n%s", p.PID, err, log)
+	}
+}
+
 // TestConfigOfDaemons: a daemon takes the configuration that is written for it, with
 // MPS and without.
 func TestConfigOfDaemons(t *testing.T) {
 	c, gpus := withFakes(t)
 	c.gpu = gpus.Devices[0].UUID
-	c.mu.Pairs = []pairRow{{A: "resnet50", B: "inception_v3", Batch: 1, AloneAMS: 1, AloneBMS: 2}, {A: "inception_v3", B: "bert", Batch: 1, AloneAMS: 2, AloneBMS: 3}}
-	for _, s := range c.services {
-		c.paths[s] = "/models/" + s + ".onnx"
-	}
-	for _, mode := range []string{"off", "existing"} {
-		path, err := c.writeConfig(t.Context(), t.TempDir(), served{services: c.services, noMPS: mode == "off"})
+	c.mu.Pairs = []pairRow{{A: "tiny_cnn", B: "tiny_bert", Batch: 1, AloneAMS: 1, AloneBMS: 2}, {A: "tiny_bert", B: "tiny_mlp", Batch: 1, AloneAMS: 2, AloneBMS: 3}}
+	c.services = []string{"tiny_cnn", "tiny_bert", "tiny_mlp"}
+	c.base = t.TempDir()
+	for mode, cut := range map[string]int{"off": 1, "existing": 7} {
+		c.mu.Choices = []choice{{Model: "tiny_bert", Segments: 7}}
+		path, err := c.writeConfig(t.Context(), t.TempDir(), served{services: c.services, noMPS: mode == "off", whole: mode == "off"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		got, err := config.Load(path)
-		if err != nil || got.GPU != c.gpu || got.MPS.Mode != mode || len(got.Services) != 3 {
+		if err != nil || got.GPU != c.gpu || got.MPS.Mode != mode || len(got.Services) != 3 || got.Services[1].Cut != cut || got.CUDA.TF32 != c.tf32() {
 			t.Fatalf("MPS %s: %+v, %v", mode, got, err)
 		}
-		// All of them one after another take 6 ms, and four times bert alone 12 ms.
+		// All of them one after another take 6 ms, and four times the last one alone 12 ms.
 		if first, last := got.Services[0].Target, got.Services[2].Target; first != 6*time.Millisecond || last != 12*time.Millisecond {
 			t.Errorf("targets are %v and %v", first, last)
 		}

@@ -8,15 +8,24 @@ import (
 	"testing"
 )
 
-// What the load is served by besides the policies of one daemon: a daemon for each
-// service, as services are run that know nothing of each other. Without MPS the GPU's
-// driver gives them time slices, with it their kernels run side by side.
+// The ways of serving besides the policies of one daemon: a daemon for each service, so
+// that none knows of another. Without MPS the driver gives them time slices, with it their
+// kernels run side by side.
 const (
 	timeSlicing = "time slicing"
 	plainMPS    = "MPS"
-	staticSplit = "static" // of MPS, by the shares that overlapd advise finds
+	copiesMPS   = "copies under MPS" // two daemons for each service, as a server with two instances of each model
+	staticSplit = "static"           // of MPS, by the shares that overlapd advise finds
 	overlapping = "overlap"
 )
+
+// references are what others report of services that share a GPU without a scheduler.
+const references = `
+Public figures, source not recorded, to compare with:
+
+- Copies of one small model under MPS on an H200 have 3.6 times the throughput of one.
+- Four instances with 25 % of a GPU each have a p99 of 173 ms at a concurrency of 16, 558 ms at 32 and 1,153 ms at 100.
+`
 
 // page is the report for people.
 func (r *report) page() []byte {
@@ -29,9 +38,9 @@ func (r *report) page() []byte {
 		r.sideBySide(&b)
 	}
 	if len(r.Mixed) > 0 {
-		b.WriteString("\n## How well groups are predicted where two batch sizes are mixed\n\n| batch | after another size of its model | groups | error, % | measured/predicted |\n|---:|---|---:|---:|---:|\n")
+		b.WriteString("\n## How well groups are predicted where two batch sizes are mixed\n\n| spans | groups | error, % | measured/predicted |\n|---:|---:|---:|---:|\n")
 		for _, m := range r.Mixed {
-			fmt.Fprintf(&b, "| %d | %s | %d | %.1f | %.2f |\n", m.Size, map[bool]string{true: "yes", false: "no"}[m.Changed], m.Groups, m.MAPE, m.Ratio)
+			fmt.Fprintf(&b, "| %d | %d | %.1f | %.2f |\n", m.Spans, m.Rounds, m.MAPE, m.P50)
 		}
 	}
 	b.WriteString("\n## What was wanted\n\n| | found | wanted | |\n|---|---|---|---|\n")
@@ -41,9 +50,12 @@ func (r *report) page() []byte {
 	b.WriteString("\n## Steps\n\n| | seconds | |\n|---|---:|---|\n")
 	for _, s := range r.Steps {
 		how := "through"
-		if s.Failed {
+		switch {
+		case s.NotRun > 0:
+			how = fmt.Sprintf("%d measurements not run", s.NotRun)
+		case s.Failed:
 			how = "failed"
-		} else if s.Skipped {
+		case s.Skipped:
 			how = "not measured"
 		}
 		fmt.Fprintf(&b, "| %s | %.0f | %s |\n", s.Name, s.Seconds, how)
@@ -55,7 +67,8 @@ func (r *report) page() []byte {
 func (r *report) sideBySide(b *bytes.Buffer) {
 	b.WriteString("\n## The same load, served in different ways\n\n")
 	for _, l := range r.Load {
-		fmt.Fprintf(b, "%.1f requests a second, as much work as %.2f of what one batch after another can do, in turns of %.0f s.\n\n", l.Rate, l.Offered, l.Turn)
+		fmt.Fprintf(b, "%.1f requests a second, as much work as %.2f of what one batch after another can do, in %d turns of %.1f s. TF32 is %s for all.\n\n",
+			l.Rate, l.Offered, l.Rounds, l.Turn, map[bool]string{true: "on", false: "off"}[l.TF32])
 	}
 	var overlap policyResult
 	for _, p := range r.Policies {
@@ -71,27 +84,25 @@ func (r *report) sideBySide(b *bytes.Buffer) {
 		}
 		fmt.Fprintf(b, "| %s | %d | %.1f | %.1f | %s | %.2f | %.2f |\n", p.Policy, p.Turns, 100*p.Violations, p.Goodput, share, p.P99, p.Alone)
 	}
+	b.WriteString(references)
 }
 
 // TestPage: ways of serving stand side by side, and a rehearsal says what it is.
 func TestPage(t *testing.T) {
-	r := report{Device: "a GPU", Load: []loadSetting{{Rate: 100, Offered: 1, Turn: 5}}, Mixed: []mixedRow{{Size: 8, Changed: true, Groups: 3, MAPE: 4, Ratio: 1.04}}, Policies: []policyResult{
+	r := report{Device: "a GPU", Load: []loadSetting{{Rate: 100, Offered: 1, Turn: 5, Rounds: 3}}, Steps: []stepResult{{Name: "bits", Failed: true, NotRun: 4}}, Mixed: []mixedRow{{Spans: 2, Rounds: 3, MAPE: 4, P50: 1.04}}, Policies: []policyResult{
 		{Policy: timeSlicing, Turns: 2, Violations: .25, Goodput: 50, P99: 1.5, Alone: 6}, {Policy: overlapping, Turns: 2, Goodput: 100, P99: .5, Alone: 2},
 	}}
 	got := string(r.page())
 	for _, line := range []string{
 		"| time slicing | 2 | 25.0 | 50.0 | 0.50 | 1.50 | 6.00 |\n| overlap | 2 | 0.0 | 100.0 | 1.00 | 0.50 | 2.00 |\n",
-		"| 8 | yes | 3 | 4.0 | 1.04 |", "100.0 requests a second",
+		"| 2 | 3 | 4.0 | 1.04 |", "100.0 requests a second", "in 3 turns of 5.0 s. TF32 is off for all",
+		"| bits | 0 | 4 measurements not run |", "3.6 times the throughput of one", "1,153 ms at 100",
 	} {
 		if !strings.Contains(got, line) {
 			t.Errorf("%q is missing in\n%s", line, got)
 		}
 	}
-	if strings.Contains(got, "rehearsal") {
-		t.Error("a check is called a rehearsal")
-	}
-	r.Rehearsal = true
-	if !strings.Contains(string(r.page()), "no figure says anything about a GPU") {
-		t.Error("a rehearsal does not say what it is")
+	if r.Rehearsal = true; strings.Contains(got, "rehearsal") || !strings.Contains(string(r.page()), "no figure says anything about a GPU") {
+		t.Error("a check is called a rehearsal, or a rehearsal is not")
 	}
 }

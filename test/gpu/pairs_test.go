@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"slices"
 	"time"
@@ -13,11 +12,12 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// minRounds is how often a pair runs at least.
-const minRounds = 5
-
-// repeats is how often the fixed group runs, as in the paper (section 5.4).
-const repeats = 100
+const (
+	// minRounds is how often a pair runs at least, and steadyRounds how often for its
+	// spread to mean something: as in the paper (section 5.4).
+	minRounds    = 5
+	steadyRounds = 100
+)
 
 // pairRow compares two services that run together with the same two one after
 // the other. Times are medians.
@@ -31,8 +31,11 @@ type pairRow struct {
 	AloneBMS     float64 `json:"alone_b_ms"`
 	SequentialMS float64 `json:"sequential_ms"` // both, one after the other
 	TogetherMS   float64 `json:"together_ms"`
-	Gain         float64 `json:"gain"` // sequential / together
+	Gain         float64 `json:"gain"`   // sequential / together
+	Spread       float64 `json:"spread"` // of together: standard deviation by mean
 }
+
+var servicePairs = [][2]int{{0, 1}, {0, 2}, {1, 2}}
 
 // turnsGain is how much a pair may gain where services take turns on the GPU.
 const turnsGain = 1.1
@@ -40,31 +43,23 @@ const turnsGain = 1.1
 // measurePairs measures every two of the three services, without MPS and, where
 // there is a GPU, with it.
 func (c *check) measurePairs(ctx context.Context) error {
+	c.rest = len(servicePairs) * len(c.batches)
 	if c.rehearsal() {
 		return c.pairsUnder(ctx, nil, false)
 	}
+	c.rest *= 2
 	half, cancel := context.WithTimeout(ctx, timeLeft(ctx)/2)
 	err := c.pairsUnder(half, mps.OffEnv(c.gpu), false)
 	cancel()
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
 	env := c.workerEnv(ctx)
 	merr := c.noMPS
-	if merr == nil {
+	if merr == nil && ctx.Err() == nil {
 		merr = c.pairsUnder(ctx, env, true)
 	}
-	shared, gain := 0, 0.0 // the largest of those that take turns
-	for _, p := range c.mu.Pairs {
-		if p.MPS {
-			shared++
-		} else {
-			gain = max(gain, p.Gain)
-		}
+	if ctx.Err() == nil {
+		c.expect([]string{"C7"}, merr == nil, "pairs under MPS: %v", merr)
 	}
-	c.expect([]string{"S8"}, gain <= turnsGain, "without MPS the best pair is %.2f times as fast together", gain)
-	c.expect([]string{"C7"}, shared > 0, "%d pairs of %d ran under MPS", shared, len(c.mu.Pairs))
-	return errors.Join(err, merr)
+	return errors.Join(err, merr, ctx.Err())
 }
 
 // startMPS starts a control daemon of our own, once, which ends with the check.
@@ -108,69 +103,64 @@ func (c *check) workerEnv(ctx context.Context) []string {
 
 // pairsUnder measures all pairs with workers of this environment.
 func (c *check) pairsUnder(ctx context.Context, env []string, shared bool) (err error) {
-	w, err := c.startWorkers(ctx, env, 1)
+	w, err := c.startWorkers(ctx, env, c.services, 1)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.stop()) }()
-	pairs := [][2]int{{0, 1}, {0, 2}, {1, 2}}
-	left := len(pairs) * len(c.batches)
+	left := len(servicePairs) * len(c.batches)
 	for _, batch := range c.batches {
-		for _, p := range pairs {
+		for _, p := range servicePairs {
 			limit := timeLeft(ctx) / time.Duration(left+1) // one more, so that ending fits in
 			left--
 			row := pairRow{A: c.services[p[0]], B: c.services[p[1]], Batch: batch, MPS: shared}
-			if err := w.pair(ctx, &row, p, c.rounds, limit); err != nil {
+			err := w.pair(ctx, &row, p, c.rounds, limit)
+			if row.Rounds > 0 {
+				keep(c, &c.mu.Pairs, row)
+			}
+			if !shared && row.Rounds > 0 {
+				c.expect([]string{"S8"}, row.Gain <= turnsGain, "%s and %s, batch %d: %.2f times as fast together without MPS", row.A, row.B, batch, row.Gain)
+			}
+			if shared && row.Rounds >= steadyRounds {
+				c.expect([]string{"P20", "F3"}, 100*row.Spread <= wantSpread, "%s and %s, batch %d: spread %.1f %% while MPS is asked every two seconds", row.A, row.B, batch, 100*row.Spread)
+			}
+			if err != nil {
 				return err
 			}
-			keep(c, &c.mu.Pairs, row)
-			c.expectInputs(&row)
+			c.rest--
 		}
 	}
 	return nil
 }
 
-// expectInputs compares zeros as inputs, in a worker, with a probe's random ones.
-func (c *check) expectInputs(p *pairRow) {
-	for _, r := range c.mu.Cuts {
-		if !p.MPS && r.Model == p.A && r.Batch == p.Batch && r.Segments == c.cutOf(p.A) {
-			c.expect([]string{"C9"}, math.Abs(p.AloneAMS/r.CutMS-1) <= slower, "%s, batch %d: %.3f ms with zeros in a worker, %.3f ms with random inputs in a probe",
-				p.A, p.Batch, p.AloneAMS, r.CutMS)
-		}
-	}
-}
-
 // pair takes turns: one, the other, both together, so that whatever slows the
-// device down slows all three.
+// device down slows all three. The row has what was measured also where a run fails.
 func (w *workers) pair(ctx context.Context, row *pairRow, p [2]int, most int, limit time.Duration) error {
 	a, b := part{service: p[0], batch: row.Batch}, part{service: p[1], batch: row.Batch}
 	var aloneA, aloneB, sequential, together []float64
 	end := time.Now().Add(limit)
-	for n := -warmups; n < most && (n < minRounds || time.Now().Before(end)); n++ {
+	var failed error
+	for n := -warmups; failed == nil && n < most && (n < minRounds || time.Now().Before(end)); n++ {
 		began := time.Now()
-		first, err := w.run(ctx, a)
-		if err != nil {
-			return err
-		}
-		second, err := w.run(ctx, b)
-		if err != nil {
-			return err
+		var first, second, at time.Duration
+		if first, failed = w.run(ctx, a); failed == nil {
+			second, failed = w.run(ctx, b)
 		}
 		both := time.Since(began)
-		at, err := w.run(ctx, a, b)
-		if err != nil {
-			return err
+		if failed == nil {
+			at, failed = w.run(ctx, a, b)
 		}
-		if n >= 0 {
+		if n >= 0 && failed == nil {
 			aloneA, aloneB = append(aloneA, milliseconds(first)), append(aloneB, milliseconds(second))
 			sequential, together = append(sequential, milliseconds(both)), append(together, milliseconds(at))
 		}
 	}
-	row.Rounds = len(together)
-	row.AloneAMS, row.AloneBMS = stats.Median(aloneA), stats.Median(aloneB)
-	row.SequentialMS, row.TogetherMS = stats.Median(sequential), stats.Median(together)
-	row.Gain = row.SequentialMS / row.TogetherMS
-	return nil
+	if row.Rounds = len(together); row.Rounds > 0 {
+		row.AloneAMS, row.AloneBMS = stats.Median(aloneA), stats.Median(aloneB)
+		row.SequentialMS, row.TogetherMS = stats.Median(sequential), stats.Median(together)
+		row.Gain, row.Spread = row.SequentialMS/row.TogetherMS, stats.Deviation(together)/stats.Mean(together)
+	}
+	return failed
 }
 
 // alone returns what a batch of a service takes alone, as the pairs had it, 0 if that is
@@ -189,54 +179,3 @@ func (c *check) alone(model string, batch int) float64 {
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / 1e6 }
-
-// repeatRow is how much one group's latency differs from run to run.
-type repeatRow struct {
-	Group    string  `json:"group"` // in words
-	MPS      bool    `json:"mps"`
-	Runs     int     `json:"runs"`
-	FirstMS  float64 `json:"first_ms"` // of all runs, those before it being what a worker does to warm up
-	MedianMS float64 `json:"median_ms"`
-	P99MS    float64 `json:"p99_ms"`
-	Spread   float64 `json:"spread"` // standard deviation by mean
-}
-
-// repeatGroup runs all of the first service and half of the second together.
-func (c *check) repeatGroup(ctx context.Context) (err error) {
-	w, err := c.startWorkers(ctx, c.workerEnv(ctx), 1)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, w.stop()) }()
-	operators := len(w.infos[1].Operators)
-	first, second := part{service: 0, batch: 1}, part{service: 1, batch: 1, end: max(operators/2, 1)}
-	r := repeatRow{Group: fmt.Sprintf("%s whole, %s operators 0 to %d of %d", c.services[0], c.services[1], second.end, operators), MPS: c.control != nil}
-	var times []float64
-	for n := -warmups; n < repeats && err == nil; n++ {
-		var took time.Duration
-		if took, err = w.run(ctx, first, second); err != nil {
-			break
-		}
-		if n == -warmups {
-			r.FirstMS = milliseconds(took)
-		}
-		if n >= 0 {
-			times = append(times, milliseconds(took))
-		}
-	}
-	if r.describe(times); r.Runs > 0 { // what was measured is kept also if the time is up
-		keep(c, &c.mu.Repeat, r)
-		c.expect([]string{"E23"}, r.FirstMS <= r.P99MS*(1+slower), "first %.3f ms, median %.3f, 99 %% %.3f", r.FirstMS, r.MedianMS, r.P99MS)
-		c.expect([]string{"P20", "F3"}, 100*r.Spread <= wantSpread, "spread %.1f %% while MPS is asked every two seconds", 100*r.Spread)
-	}
-	return err
-}
-
-func (r *repeatRow) describe(times []float64) {
-	if r.Runs = len(times); r.Runs == 0 {
-		return
-	}
-	slices.Sort(times)
-	r.MedianMS, r.P99MS = stats.Median(times), stats.Quantile(times, 0.99)
-	r.Spread = stats.Deviation(times) / stats.Mean(times)
-}

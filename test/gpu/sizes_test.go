@@ -6,23 +6,24 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/stats"
 )
 
 // sizesRow is what a batch size costs a model, alone and after another size. Times are
 // medians but for the first one.
 type sizesRow struct {
-	Model   string  `json:"model"`
-	Way     string  `json:"way,omitempty"` // "" as usual
-	Batch   int     `json:"batch"`
-	Other   int     `json:"other"`    // the batch size of the runs before AfterMS
-	FirstMS float64 `json:"first_ms"` // of the very first run of this size after loading
-	Rounds  int     `json:"rounds"`
-	AloneMS float64 `json:"alone_ms"` // after a run of the same size
-	AfterMS float64 `json:"after_ms"` // after a run of the other size
+	Model     string  `json:"model"`
+	Way       string  `json:"way,omitempty"` // "" as usual
+	Batch     int     `json:"batch"`
+	Other     int     `json:"other"`    // the batch size of the runs before AfterMS
+	FirstMS   float64 `json:"first_ms"` // of the very first run of this size after loading
+	Rounds    int     `json:"rounds"`
+	AloneMS   float64 `json:"alone_ms"`   // after a run of the same size
+	AfterMS   float64 `json:"after_ms"`   // after a run of the other size
+	DeviceMiB float64 `json:"device_mib"` // of the whole GPU, while all services are loaded
 }
 
 // changePercent is what the change costs, of a run.
@@ -33,77 +34,91 @@ func (c *check) bothSizes() [2]int { return [2]int{c.batches[0], max(c.batches[l
 
 // measureSizes runs each service with two batch sizes: each for the first time, and then
 // twice each in turns, so that the first of two follows the other size. On a GPU it does
-// so again with a size that shares the sessions of the next one on the ladder, which shows
-// what the ladder spares.
+// so again in other ways, which show what the usual one spares.
 func (c *check) measureSizes(ctx context.Context) error {
 	both := c.bothSizes()
-	ways := []struct {
-		name string
-		both [2]int
-	}{
-		{"", both},
-		{"off the ladder", [2]int{both[1] - 1, both[1]}},
+	ways := []sizesWay{
+		{"", both, wire.CUDASpec{}},
+		{"off the ladder", [2]int{both[1] - 1, both[1]}, wire.CUDASpec{}}, // they share sessions
+		{"with an arena that doubles", both, wire.CUDASpec{DoubleArena: true}},
+		{"as CUDA graphs", both, wire.CUDASpec{Graphs: true}},
 	}
 	if c.rehearsal() {
-		ways = ways[:1] // the CPU has no plans
+		ways = ways[:1] // the CPU has none of them
 	}
+	c.rest = len(ways) * len(c.services)
 	for i, way := range ways {
-		if err := c.sizesIn(ctx, way.name, way.both, timeLeft(ctx)/time.Duration(len(ways)-i)); err != nil {
+		if err := c.sizesIn(ctx, way, time.Now().Add(timeLeft(ctx)/time.Duration(len(ways)-i))); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *check) sizesIn(ctx context.Context, way string, both [2]int, limit time.Duration) (err error) {
-	end := time.Now().Add(limit)
-	w, err := c.startWorkers(ctx, c.workerEnv(ctx), both[1])
+// sizesWay is how two sizes are measured.
+type sizesWay struct {
+	name string
+	both [2]int
+	gpu  wire.CUDASpec
+}
+
+func (c *check) sizesIn(ctx context.Context, way sizesWay, end time.Time) (err error) {
+	w, err := c.startWorkersWith(ctx, c.workerEnv(ctx), c.services, way.both[1], way.gpu)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.stop()) }()
-	for i, m := range c.services {
+	for i := range c.services {
 		limit := time.Until(end) / time.Duration(len(c.services)-i+1) // one more, so that ending fits in
-		if err := c.sizesOf(ctx, w, i, m, way, both, limit); err != nil {
+		if err := c.sizesOf(ctx, w, i, way, limit); err != nil {
 			return err
 		}
+		c.rest--
 	}
 	return nil
 }
 
-func (c *check) sizesOf(ctx context.Context, w *workers, service int, model, way string, both [2]int, limit time.Duration) error {
-	var rows [2]sizesRow
+// sizesOf keeps what it has of a service also where a run fails or the time is over.
+func (c *check) sizesOf(ctx context.Context, w *workers, service int, way sizesWay, limit time.Duration) error {
+	var first [2]time.Duration
 	var alone, after [2][]float64
 	end := time.Now().Add(limit)
-	for n := -1; n < c.rounds && (n < minRounds || time.Now().Before(end)); n++ {
-		for i, batch := range both {
-			changed, err := w.run(ctx, part{service: service, batch: batch})
-			if err != nil {
-				return err
+	var failed error
+	for n := -1; failed == nil && n < c.rounds && (n < minRounds || time.Now().Before(end)); n++ {
+		for i, batch := range way.both {
+			var changed, same time.Duration
+			if changed, failed = w.run(ctx, part{service: service, batch: batch}); failed == nil {
+				same, failed = w.run(ctx, part{service: service, batch: batch})
 			}
-			same, err := w.run(ctx, part{service: service, batch: batch})
-			if err != nil {
-				return err
+			if failed != nil {
+				break
 			}
 			if n < 0 {
-				rows[i] = sizesRow{Model: model, Way: way, Batch: batch, Other: both[1-i], FirstMS: milliseconds(changed)}
+				first[i] = changed
 				continue
 			}
 			alone[i], after[i] = append(alone[i], milliseconds(same)), append(after[i], milliseconds(changed))
 		}
 	}
-	for i := range rows {
-		r := &rows[i]
-		r.Rounds, r.AloneMS, r.AfterMS = len(alone[i]), stats.Median(alone[i]), stats.Median(after[i])
-		keep(c, &c.mu.Sizes, *r)
-		if way != "" {
-			c.see([]string{"E24"}, "see", "%s %s, batch %d: %.3f ms alone, %.3f ms after batch %d", model, way, r.Batch, r.AloneMS, r.AfterMS, r.Other)
+	var memory soakRow
+	failed = errors.Join(failed, memory.look(c, w.pids[service]))
+	for i, batch := range way.both {
+		if len(alone[i]) == 0 {
 			continue
 		}
-		c.expect([]string{"E24"}, r.changePercent() <= wantChange, "%s, batch %d: %.3f ms alone, %.3f ms after batch %d", model, r.Batch, r.AloneMS, r.AfterMS, r.Other)
-		c.expect([]string{"E25"}, r.FirstMS <= (1+slower)*r.AfterMS, "%s, batch %d: %.3f ms at first, %.3f ms later", model, r.Batch, r.FirstMS, r.AfterMS)
+		r := sizesRow{
+			Model: c.services[service], Way: way.name, Batch: batch, Other: way.both[1-i], FirstMS: milliseconds(first[i]), Rounds: len(alone[i]),
+			AloneMS: stats.Median(alone[i]), AfterMS: stats.Median(after[i]), DeviceMiB: memory.DeviceMiB,
+		}
+		keep(c, &c.mu.Sizes, r)
+		if way.name != "" {
+			c.see([]string{"E24"}, "see", "%s %s, batch %d: %.3f ms alone, %.3f ms after batch %d; %.0f MiB of the GPU are used", r.Model, way.name, r.Batch, r.AloneMS, r.AfterMS, r.Other, r.DeviceMiB)
+			continue
+		}
+		c.expect([]string{"E24"}, r.changePercent() <= wantChange, "%s, batch %d: %.3f ms alone, %.3f ms after batch %d", r.Model, r.Batch, r.AloneMS, r.AfterMS, r.Other)
+		c.expect([]string{"E23", "E25"}, r.FirstMS <= (1+slower)*r.AfterMS, "%s, batch %d: %.3f ms at first, %.3f ms later", r.Model, r.Batch, r.FirstMS, r.AfterMS)
 	}
-	return nil
+	return failed
 }
 
 // wakeRow is what one operator takes after a pause in which the device had nothing to do.
@@ -120,7 +135,7 @@ type wakeRow struct {
 // takes longer than the device is launching and waking up; what the device takes longer
 // after a long pause are clocks and contexts that had gone to sleep.
 func (c *check) measureWaking(ctx context.Context) (err error) {
-	w, err := c.startWorkers(ctx, c.workerEnv(ctx), 1)
+	w, err := c.startWorkers(ctx, c.workerEnv(ctx), c.services[:1], 1)
 	if err != nil {
 		return err
 	}
@@ -130,6 +145,7 @@ func (c *check) measureWaking(ctx context.Context) (err error) {
 	if c.rehearsal() {
 		pauses, each = pauses[:4], min(each, 200*time.Millisecond)
 	}
+	c.rest = len(pauses)
 	for _, pause := range pauses {
 		r := wakeRow{Model: c.services[0], PauseMS: milliseconds(pause)}
 		var host, device []float64
@@ -145,6 +161,7 @@ func (c *check) measureWaking(ctx context.Context) (err error) {
 			}
 			host, device = append(host, milliseconds(took)), append(device, milliseconds(w.device))
 		}
+		c.rest--
 		r.Runs, r.HostMS, r.DeviceMS = len(host), stats.Median(host), stats.Median(device)
 		keep(c, &c.mu.Wake, r)
 		c.see([]string{"E17"}, "see", "one operator after %v: %.3f ms for the host, %.3f ms between events", pause, r.HostMS, r.DeviceMS)
@@ -170,7 +187,7 @@ func (r *soakRow) leak() float64 { return 1024 * r.GrownMiB / float64(max(r.Runs
 // and then. What grows before the first look is what a worker keeps for later batches.
 func (c *check) soakServices(ctx context.Context) (err error) {
 	const looks = 5
-	w, err := c.startWorkers(ctx, c.workerEnv(ctx), 1)
+	w, err := c.startWorkers(ctx, c.workerEnv(ctx), c.services, 1)
 	if err != nil {
 		return err
 	}
@@ -182,7 +199,15 @@ func (c *check) soakServices(ctx context.Context) (err error) {
 	each := min(c.soak, timeLeft(ctx)*2/3) / looks
 	began, runs := time.Now(), 0
 	base := make([]soakRow, len(parts))
+	defer func() {
+		for _, r := range c.mu.Soak[max(len(c.mu.Soak)-len(parts), 0):] {
+			if r.Runs > 0 {
+				c.expect([]string{"E27"}, r.leak() <= wantLeak, "%s: %.2f KiB a run, %d runs", r.Service, r.leak(), r.Runs)
+			}
+		}
+	}()
 	for look := range looks + 1 {
+		c.rest = looks + 1 - look
 		for end := time.Now().Add(each); time.Now().Before(end); runs++ {
 			if _, err := w.run(ctx, parts...); err != nil {
 				return err
@@ -199,11 +224,9 @@ func (c *check) soakServices(ctx context.Context) (err error) {
 			r.Runs -= base[i].Runs
 			r.GrownMiB = max(r.ResidentMiB-base[i].ResidentMiB, r.PinnedMiB-base[i].PinnedMiB, r.DeviceMiB-base[i].DeviceMiB)
 			keep(c, &c.mu.Soak, r)
-			if look == looks {
-				c.expect([]string{"E27"}, r.leak() <= wantLeak, "%s: %.2f KiB a run, %d runs", m, r.leak(), r.Runs)
-			}
 		}
 	}
+	c.rest = 0
 	return nil
 }
 
@@ -240,26 +263,4 @@ func (r *soakRow) look(c *check, pid int) error {
 		r.DeviceMiB = float64(s.Memory.Value.Used) / (1 << 20)
 	}
 	return err
-}
-
-// TestLook reads the memory of this process: what it takes, and what it pins.
-func TestLook(t *testing.T) {
-	c := newCheck(t, inSeconds())
-	var before, after soakRow
-	if err := before.look(c, os.Getpid()); err != nil {
-		t.Fatal(err)
-	}
-	touched := make([]byte, 64<<20)
-	for i := 0; i < len(touched); i += 4096 {
-		touched[i] = 1
-	}
-	if err := after.look(c, os.Getpid()); err != nil {
-		t.Fatal(err)
-	}
-	if grown := after.ResidentMiB - before.ResidentMiB; grown < 32 || touched[4096] != 1 {
-		t.Errorf("64 MiB were touched, and %.1f were seen", grown)
-	}
-	if err := after.look(c, 1<<30); err == nil {
-		t.Error("a process that is not there has memory")
-	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/overlapd/overlapd/cuda/mps"
+	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/executor/child"
 	"github.com/overlapd/overlapd/models"
@@ -22,6 +24,9 @@ const (
 	// poll is for how long check and worker look for each other's next message, as
 	// in a daemon's default configuration.
 	poll = 200 * time.Microsecond
+
+	// terminateGrace is how long MPS may take to end the work of a client.
+	terminateGrace = 3 * time.Second
 
 	// warmups is how often a batch runs before it is timed.
 	warmups = 3
@@ -49,24 +54,31 @@ type part struct{ service, batch, end int }
 // startWorkers starts a worker for each service and waits until all are ready.
 // The environment is that of the workers, nil for ours. Batches of up to maxBatch are
 // warmed up; larger ones warm up when they are measured: a GPU takes seconds for each.
-func (c *check) startWorkers(ctx context.Context, env []string, maxBatch int) (w *workers, err error) {
+func (c *check) startWorkers(ctx context.Context, env, services []string, maxBatch int) (*workers, error) {
+	return c.startWorkersWith(ctx, env, services, maxBatch, wire.CUDASpec{})
+}
+
+// startWorkersWith starts them with other options of a GPU than the usual ones.
+func (c *check) startWorkersWith(ctx context.Context, env, services []string, maxBatch int, gpu wire.CUDASpec) (w *workers, err error) {
+	gpu.TF32 = c.tf32()
 	w = &workers{
-		infos:  make([]wire.Info, len(c.services)),
-		pids:   make([]int, len(c.services)),
-		news:   make(chan executor.Event, 4*len(c.services)), // each is ready once or lost once
+		infos:  make([]wire.Info, len(services)),
+		pids:   make([]int, len(services)),
+		news:   make(chan executor.Event, 4*len(services)), // each is ready once or lost once
 		seqLen: c.seqLen, inputs: map[part][]wire.Tensor{},
 	}
 	o := executor.Options{
 		Command:     []string{c.program, "worker"},
 		LoadTimeout: loadTimeout, SpanTimeout: spanTimeout, Poll: poll, Policy: child.Policy{RestartLimit: 1}, Events: w.event,
+		BeforeKill: c.beforeKill(env),
 	}
-	for i, m := range c.services {
-		spec := wire.LoadSpec{
-			Service: m, ModelPath: c.paths[m], CacheDir: c.cache, Threads: 1, CutTarget: c.cutOf(m),
-			MaxBatch: maxBatch,
+	for i, m := range services {
+		spec := wire.LoadSpec{Service: m, CacheDir: c.cache, Threads: 1, CutTarget: c.cutOf(m), MaxBatch: maxBatch}
+		if spec.ModelPath, err = c.model(m); err != nil {
+			return nil, err
 		}
 		if !c.rehearsal() {
-			spec.CUDA, spec.WarmSeqLens = &wire.CUDASpec{}, []int{c.seqLen}
+			spec.CUDA, spec.WarmSeqLens = &gpu, []int{c.seqLen}
 		}
 		arena, err := wire.NewInputArena(256<<20, spec.CUDA != nil)
 		if err != nil {
@@ -88,6 +100,24 @@ func (c *check) startWorkers(ctx context.Context, env []string, maxBatch int) (w
 	}
 	return w, nil
 }
+
+// beforeKill returns what takes a worker off the GPU before it is killed: one that has work
+// there may leave the MPS server of all unusable. It is nil for workers without MPS.
+func (c *check) beforeKill(env []string) func(models.ServiceID, int) {
+	if c.control == nil || variable(env, pipeVariable) != variable(c.control.ClientEnv(mps.Limits{}), pipeVariable) {
+		return nil
+	}
+	return func(_ models.ServiceID, pid int) {
+		ctx, cancel := context.WithTimeout(context.Background(), terminateGrace)
+		defer cancel()
+		if err := c.control.TerminateClient(ctx, pid); err != nil {
+			c.top.Logf("worker %d is killed with work on the GPU, and MPS did not end that: %v", pid, err)
+		}
+	}
+}
+
+// tf32 is whether daemons use TF32, so that workers do the same.
+func (c *check) tf32() bool { return config.Default().CUDA.TF32 }
 
 // event passes on what await wants to know. There is room for all of it.
 func (w *workers) event(e executor.Event) {

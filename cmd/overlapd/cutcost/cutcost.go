@@ -153,9 +153,9 @@ func RunProbe(ctx context.Context, command []string, spec ProbeSpec) (r ProbeRes
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), &out, &failure
 	cmd.Env = os.Environ()
-	if strings.HasPrefix(spec.GPU, "GPU-") || strings.HasPrefix(spec.GPU, "MIG-") {
+	if strings.HasPrefix(spec.CUDA.Device, "GPU-") || strings.HasPrefix(spec.CUDA.Device, "MIG-") {
 		// CUDA shows a process no MIG device but the first unless it names one.
-		cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES="+spec.GPU)
+		cmd.Env = append(cmd.Env, "CUDA_VISIBLE_DEVICES="+spec.CUDA.Device)
 	}
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {

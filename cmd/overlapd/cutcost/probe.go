@@ -47,19 +47,18 @@ const (
 
 // ProbeSpec is one measurement.
 type ProbeSpec struct {
-	Path       string        `json:"path"`
-	Device     string        `json:"device,omitempty"` // CPU or CUDA, none for the CPU
-	GPU        string        `json:"gpu,omitempty"`    // which, as the configuration names it
-	CacheDir   string        `json:"cache_dir"`
-	Batch      int           `json:"batch"`
-	SeqLen     int           `json:"seq_len"`
-	Threads    int           `json:"threads"`
-	Target     int           `json:"target"` // segments wanted, 0 for every node
-	Seed       int64         `json:"seed"`
-	Mode       string        `json:"mode"`
-	Spin       bool          `json:"spin"`
-	ConvSearch string        `json:"conv_search,omitempty"` // on a GPU, "" for what workers use
-	Duration   time.Duration `json:"duration"`              // ModeTime only
+	Path     string        `json:"path"`
+	Device   string        `json:"device,omitempty"` // CPU or CUDA, none for the CPU
+	CUDA     wire.CUDASpec `json:"cuda,omitzero"`    // on a GPU
+	CacheDir string        `json:"cache_dir"`
+	Batch    int           `json:"batch"`
+	SeqLen   int           `json:"seq_len"`
+	Threads  int           `json:"threads"`
+	Target   int           `json:"target"` // segments wanted, 0 for every node
+	Seed     int64         `json:"seed"`
+	Mode     string        `json:"mode"`
+	Spin     bool          `json:"spin"`     // on the CPU
+	Duration time.Duration `json:"duration"` // ModeTime only
 }
 
 // timing compares the whole model with the cut one. Times are medians. The models are
@@ -189,7 +188,7 @@ func (p *probe) openDevice() (err error) {
 	if p.spec.Device != CUDA {
 		return nil
 	}
-	if p.onGPU, err = segments.OpenCUDA(p.env, wire.CUDASpec{Device: p.spec.GPU, Spin: p.spec.Spin, ConvSearch: p.spec.ConvSearch}); err != nil {
+	if p.onGPU, err = segments.OpenCUDA(p.env, p.spec.CUDA); err != nil {
 		return err
 	}
 	p.close = append(p.close, p.onGPU.Close)

@@ -153,6 +153,7 @@ func (d *daemon) obey(words []string) string {
 		return strings.Join(d.mu.clients, "\n")
 	case "terminate_client":
 		if slices.Contains(d.mu.clients, args[1]) {
+			d.log("Terminating client %s", args[1])
 			return "0"
 		}
 		return "Client not found"
