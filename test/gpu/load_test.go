@@ -253,13 +253,26 @@ func (c *check) loadPolicies(ctx context.Context) (err error) {
 	starting, cancel := context.WithTimeout(ctx, time.Duration(readyShare*float64(timeLeft(ctx))))
 	defer cancel()
 	var wait sync.WaitGroup
+	var mu sync.Mutex
 	faults := make([]error, len(c.policies))
+	fail := func(i int, err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil {
+			faults[i] = errors.Join(faults[i], fmt.Errorf("%s: %w", c.policies[i], err))
+		}
+	}
 	for i, name := range c.policies {
-		wait.Go(func() {
-			if daemons[i], faults[i] = c.serveAs(starting, name); faults[i] != nil {
-				faults[i] = fmt.Errorf("%s: %w", name, faults[i])
-			}
-		})
+		list, err := c.daemonsOf(starting, name)
+		fail(i, err)
+		daemons[i] = make([]*serving, len(list))
+		for j, s := range list {
+			wait.Go(func() {
+				var err error
+				daemons[i][j], err = c.serve(starting, s)
+				fail(i, err)
+			})
+		}
 	}
 	wait.Wait()
 	if ctx.Err() != nil {
@@ -284,8 +297,7 @@ func (c *check) loadPolicies(ctx context.Context) (err error) {
 				return errors.Join(append(faults, ctx.Err())...)
 			}
 			c.rest--
-			if err != nil {
-				faults[i] = fmt.Errorf("%s: %w", c.policies[i], err)
+			if fail(i, err); err != nil {
 				continue
 			}
 			t.Policy = c.policies[i]
@@ -295,10 +307,10 @@ func (c *check) loadPolicies(ctx context.Context) (err error) {
 	return errors.Join(faults...)
 }
 
-// serveAs starts the daemons of a way of serving: one for all services, or some for each.
-// Models are cut only where groups are made.
-func (c *check) serveAs(ctx context.Context, name string) (daemons []*serving, err error) {
-	list := []served{{services: c.services, policy: name, whole: name == "edf" || name == staticSplit}}
+// daemonsOf returns the daemons of a way of serving: one for all services, or some for each,
+// none where MPS is missing. Models are cut only where groups are made.
+func (c *check) daemonsOf(ctx context.Context, name string) (list []served, err error) {
+	list = []served{{services: c.services, policy: name, whole: name == "edf" || name == staticSplit}}
 	each := map[string]int{timeSlicing: 1, plainMPS: 1, copiesMPS: 2}[name]
 	if each > 0 {
 		list = nil
@@ -316,14 +328,7 @@ func (c *check) serveAs(ctx context.Context, name string) (daemons []*serving, e
 	if needsMPS && c.control == nil {
 		return nil, nil
 	}
-	for _, s := range list {
-		d, err := c.serve(ctx, s)
-		if err != nil {
-			return daemons, err
-		}
-		daemons = append(daemons, d)
-	}
-	return daemons, nil
+	return list, nil
 }
 
 // bestShares returns the shares of the services for which overlapd advise finds, from the
@@ -529,7 +534,9 @@ func stopAll(daemons []*serving) error {
 	faults := make([]error, len(daemons))
 	var wait sync.WaitGroup
 	for i, d := range daemons {
-		wait.Go(func() { faults[i] = d.stop() })
+		if d != nil { // it started
+			wait.Go(func() { faults[i] = d.stop() })
+		}
 	}
 	wait.Wait()
 	return errors.Join(faults...)
