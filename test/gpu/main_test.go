@@ -117,7 +117,7 @@ var onGPU = plan{
 	loadFactor: 1, maxRate: 2000, targets: 4,
 }
 
-// onCPU runs every step on the CPU, with the smallest models, in a minute or two.
+// onCPU runs every step on the CPU, with the smallest models, in a few minutes.
 var onCPU = plan{
 	device:   cutcost.CPU,
 	models:   []string{"tiny_identity", "tiny_add", "tiny_mlp", "tiny_cnn", "tiny_bert"},
