@@ -138,6 +138,12 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, least int) 
 	return d, nil
 }
 
+// The driver and the configuration disagree about MPS.
+var (
+	errMPS   = errors.New("the CUDA driver uses an MPS server")
+	errNoMPS = errors.New("the CUDA driver uses no MPS server")
+)
+
 // checkMPS returns an error if the driver says that MPS is used where it is not to be, or
 // the other way round: it runs a process without MPS that cannot connect, and says nothing.
 func checkMPS(context *driver.Context, want *bool) error {
@@ -146,9 +152,9 @@ func checkMPS(context *driver.Context, want *bool) error {
 	case want == nil || !known || on == *want:
 		return nil
 	case on:
-		return errors.New(`the CUDA driver uses an MPS server, and mode is "off" in [mps]; set mode = "existing", or end that server`)
+		return fmt.Errorf(`%w, and mode is "off" in [mps]; set mode = "existing", or stop that server`, errMPS)
 	}
-	return errors.New(`the CUDA driver uses no MPS server: its control daemon cannot be reached, or serves another user; see its log, or set mode = "off" in [mps]`)
+	return fmt.Errorf(`%w: its control daemon cannot be reached, or serves another user; see its log, or set mode = "off" in [mps]`, errNoMPS)
 }
 
 func (d *Device) open(spec wire.CUDASpec) (err error) {
