@@ -141,32 +141,32 @@ const modelVersion = "1"
 
 // tritonFamilies are named as Triton names them, with its labels and units.
 var tritonFamilies = []family{
-	ofModel("nv_inference_request_success", "Requests that were answered with outputs.",
+	ofModel("nv_inference_request_success", "Requests answered with outputs.",
 		func(c *query.Counts) float64 { return float64(c.Success.Count) }),
 	perService("nv_inference_request_failure", counter,
-		"Requests that were accepted and answered with an error, by Triton's reasons: REJECTED, CANCELED, BACKEND, OTHER.",
+		"Requests answered with an error, by Triton's reasons: REJECTED, CANCELED, BACKEND, OTHER.",
 		[]string{"model", "version", "reason"}, func(e *emitter, s *status.Service) {
 			for _, c := range s.Requests.Failures {
 				e.value(float64(c.Count), s.Name, modelVersion, c.Kind)
 			}
 		}),
-	ofModel("nv_inference_count", "Queries that were answered with outputs; one of batch size n counts n.",
+	ofModel("nv_inference_count", "Queries answered with outputs; a request of batch size n counts n.",
 		func(c *query.Counts) float64 { return float64(c.Queries) }),
-	ofModel("nv_inference_exec_count", "Batches that ran to their end.",
+	ofModel("nv_inference_exec_count", "Batches that completed.",
 		func(c *query.Counts) float64 { return float64(c.Executions) }),
-	ofModel("nv_inference_request_duration_us", "Time that the successful requests took together, in microseconds.",
+	ofModel("nv_inference_request_duration_us", "Total time of the successful requests, in microseconds.",
 		func(c *query.Counts) float64 { return micros(c.Success.Took) }),
-	ofModel("nv_inference_queue_duration_us", "Time that the successful requests waited for their first span, in microseconds.",
+	ofModel("nv_inference_queue_duration_us", "Time that the successful requests were queued before their first span, in microseconds.",
 		func(c *query.Counts) float64 { return micros(c.Queue.Took) }),
 	// Gathering inputs and splitting outputs are part of running the first and the last
 	// span; Triton's dashboards ask for all three.
-	ofModel("nv_inference_compute_input_duration_us", "Time for gathering the inputs of the successful requests, in microseconds.",
+	ofModel("nv_inference_compute_input_duration_us", "Always 0: gathering inputs is part of the first span.",
 		func(*query.Counts) float64 { return 0 }),
 	ofModel("nv_inference_compute_infer_duration_us", "Time in which spans of the successful requests ran, in microseconds.",
 		func(c *query.Counts) float64 { return micros(c.Compute.Took) }),
-	ofModel("nv_inference_compute_output_duration_us", "Time for splitting the outputs of the successful requests, in microseconds.",
+	ofModel("nv_inference_compute_output_duration_us", "Always 0: splitting outputs is part of the last span.",
 		func(*query.Counts) float64 { return 0 }),
-	perService("nv_inference_pending_request_count", gauge, "Requests that wait for their first span, now.",
+	perService("nv_inference_pending_request_count", gauge, "Requests queued before their first span.",
 		[]string{"model", "version"}, func(e *emitter, s *status.Service) { e.value(float64(s.Queued), s.Name, modelVersion) }),
 }
 
@@ -182,15 +182,15 @@ func micros(d time.Duration) float64 { return float64(d / time.Microsecond) }
 // serviceFamilies are about the queries of each service and what became of them.
 var serviceFamilies = []family{
 	ofService("overlapd_service_ready", gauge, "1 if the service can answer queries, else 0.", func(s *status.Service) int { return whether(s.Ready) }),
-	ofService("overlapd_service_given_up", gauge, "1 if the service was given up because its worker was lost too often or found no room, else 0.",
+	ofService("overlapd_service_given_up", gauge, "1 if the service was given up because its worker was lost too often or did not fit the device, else 0.",
 		func(s *status.Service) int { return whether(s.Fault != "") }),
-	perService("overlapd_worker_ready", gauge, "1 if the worker of the service on the device can run spans, else 0; in a pool only.", []string{"service", "device"},
+	perService("overlapd_worker_ready", gauge, "1 if the service's worker on the device can run spans, else 0; only in a pool.", []string{"service", "device"},
 		func(e *emitter, s *status.Service) {
 			for _, r := range s.Replicas {
 				e.value(float64(whether(r.Ready)), s.Name, r.Device)
 			}
 		}),
-	perService("overlapd_variant_accuracy", gauge, "Accuracy of a variant, whose service has the name SERVICE/VARIANT.", []string{"service"},
+	perService("overlapd_variant_accuracy", gauge, "Accuracy of a variant; its service label is SERVICE/VARIANT.", []string{"service"},
 		func(e *emitter, s *status.Service) {
 			if s.Accuracy > 0 {
 				e.value(s.Accuracy, s.Name)
@@ -199,73 +199,73 @@ var serviceFamilies = []family{
 	ofService("overlapd_service_target_seconds", gauge, "QoS target of the service.",
 		func(s *status.Service) float64 { return s.TargetMS / 1e3 }),
 
-	ofService("overlapd_queries_accepted_total", counter, "Queries that were queued.",
+	ofService("overlapd_queries_accepted_total", counter, "Queries that entered the queue.",
 		func(s *status.Service) uint64 { return s.Arrived }),
-	byReason("overlapd_queries_refused_total", "Queries that were not queued though nothing was wrong with them, by reason.",
+	byReason("overlapd_queries_refused_total", "Queries that were valid but rejected before they were queued, by reason.",
 		func(s *status.Service) map[string]uint64 { return s.Refused }, overlap.ReasonQueueFull, overlap.ReasonDeadlinePassed, overlap.ReasonDraining),
-	ofService("overlapd_queries_finished_total", counter, "Queries whose outputs were made, in time or late.",
+	ofService("overlapd_queries_finished_total", counter, "Queries that produced outputs, in time or late.",
 		func(s *status.Service) uint64 { return s.Finished }),
 	ofService("overlapd_queries_late_total", counter, "Queries that finished after their deadline.",
 		func(s *status.Service) uint64 { return s.Late }),
-	byReason("overlapd_queries_dropped_total", "Queries that were accepted and not run to their end for lack of time, by reason.",
+	byReason("overlapd_queries_dropped_total", "Accepted queries that were dropped for lack of time, by reason.",
 		func(s *status.Service) map[string]uint64 { return s.Dropped }, overlap.ReasonDeadlinePassed, overlap.ReasonCannotFinish),
-	byReason("overlapd_queries_failed_total", "Queries that were accepted and failed, by reason.",
+	byReason("overlapd_queries_failed_total", "Accepted queries that failed, by reason.",
 		func(s *status.Service) map[string]uint64 { return s.Failed }, overlap.ReasonWorkerLost, overlap.ReasonModelFailed),
-	ofService("overlapd_queries_cancelled_total", counter, "Queries whose client left.",
+	ofService("overlapd_queries_cancelled_total", counter, "Queries whose client disconnected.",
 		func(s *status.Service) uint64 { return s.Cancelled }),
 	ofService("overlapd_deadline_misses_total", counter,
-		"Accepted queries without outputs at their deadline: those that were late, were dropped, or failed.", misses),
+		"Accepted queries without outputs at their deadline: late, dropped or failed.", misses),
 
-	histogramOfService("overlapd_query_latency_seconds", "Latency of the finished queries, from arrival to their outputs.",
+	histogramOfService("overlapd_query_latency_seconds", "Latency of finished queries, from arrival to outputs.",
 		func(q *queries) *distribution { return &q.latency }),
-	histogramOfService("overlapd_query_latency_target_ratio", "Latency of the finished queries as a part of the QoS target.",
+	histogramOfService("overlapd_query_latency_target_ratio", "Latency of finished queries divided by the QoS target.",
 		func(q *queries) *distribution { return &q.target }),
-	histogramOfService("overlapd_query_queue_seconds", "Time that the finished queries waited for their first span.",
+	histogramOfService("overlapd_query_queue_seconds", "Time that finished queries were queued before their first span.",
 		func(q *queries) *distribution { return &q.queue }),
 
-	ofService("overlapd_queue_length", gauge, "Queries that wait for their first span, now.",
+	ofService("overlapd_queue_length", gauge, "Queries queued before their first span.",
 		func(s *status.Service) int { return s.Queued }),
-	ofService("overlapd_queue_limit", gauge, "Queries that may wait; one more is refused.",
+	ofService("overlapd_queue_limit", gauge, "Queries that may be queued; further ones are rejected.",
 		func(s *status.Service) int { return s.QueueLimit }),
-	ofService("overlapd_queue_oldest_age_seconds", gauge, "Age of the query that has waited longest, now; 0 if none waits.",
+	ofService("overlapd_queue_oldest_age_seconds", gauge, "Age of the oldest queued query; 0 if the queue is empty.",
 		func(s *status.Service) float64 { return s.OldestAge.Seconds() }),
-	ofService("overlapd_queue_postponed", gauge, "Waiting queries that the last decision found no time for, now.",
+	ofService("overlapd_queue_postponed", gauge, "Queued queries that the last decision postponed for lack of time.",
 		func(s *status.Service) int { return s.Postponed }),
 
-	ofService("overlapd_batches_total", counter, "Batches that were formed.",
+	ofService("overlapd_batches_total", counter, "Batches formed.",
 		func(s *status.Service) uint64 { return s.Batches }),
-	ofService("overlapd_batches_paused", gauge, "Batches that stand between two operators, now.",
+	ofService("overlapd_batches_paused", gauge, "Batches paused between two operators.",
 		func(s *status.Service) int { return s.Paused }),
-	ofService("overlapd_moves_total", counter, "Batches that went on on another device, by a plan of pipelines.",
+	ofService("overlapd_moves_total", counter, "Batches that moved to another device, as a pipeline plan says.",
 		func(s *status.Service) uint64 { return s.Moves }),
-	ofService("overlapd_moves_lost_total", counter, "Batches that were lost on their way to another device, whose queries then ran again.",
+	ofService("overlapd_moves_lost_total", counter, "Batches lost while moving to another device; their queries ran again.",
 		func(s *status.Service) uint64 { return s.MovesLost }),
-	ofService("overlapd_queries_merged_total", counter, "Queries that started in a batch with others.",
+	ofService("overlapd_queries_merged_total", counter, "Queries that started in a batch with others (dynamic batching).",
 		func(s *status.Service) uint64 { return s.Merged }),
-	ofService("overlapd_queries_retried_total", counter, "Times that a query was queued again because its worker was lost, or a batch in which it was merged failed.",
+	ofService("overlapd_queries_retried_total", counter, "Times that a query was queued again because its worker was lost or its batch failed.",
 		func(s *status.Service) uint64 { return s.Retried }),
 
-	ofService("overlapd_spans_total", counter, "Spans that ran, to their end or until they were stopped.",
+	ofService("overlapd_spans_total", counter, "Spans that ran, completed or stopped.",
 		func(s *status.Service) uint64 { return s.Requests.Spans.Count }),
-	ofService("overlapd_span_engine_seconds_total", counter, "Time that spans were in the engine, by the host's clock.",
+	ofService("overlapd_span_engine_seconds_total", counter, "Time that spans spent in the engine, by the host's clock.",
 		func(s *status.Service) float64 { return s.EngineSeconds }),
 	perService("overlapd_span_device_seconds_total", counter,
-		"Time that the device took for spans, by its own clock; the rest of the engine's went into copies, launches and waking up. Only where there is such a clock.",
+		"Time that the device took for spans, by its own clock, if it has one; the rest of the engine time is copies, launches and wake-ups.",
 		[]string{"service"}, func(e *emitter, s *status.Service) {
 			if s.DeviceSeconds > 0 {
 				e.value(s.DeviceSeconds, s.Name)
 			}
 		}),
 
-	ofService("overlapd_overruns_total", counter, "Spans that were set apart because they did not end.",
+	ofService("overlapd_overruns_total", counter, "Spans detached from their round because they overran.",
 		func(s *status.Service) uint64 { return s.Overruns }),
-	ofService("overlapd_worker_restarts_total", counter, "Times that the worker was started again.",
+	ofService("overlapd_worker_restarts_total", counter, "Worker restarts.",
 		func(s *status.Service) uint64 { return s.Restarts }),
-	ofService("overlapd_worker_resident_bytes", gauge, "Memory of the worker's process, now.",
+	ofService("overlapd_worker_resident_bytes", gauge, "Resident memory of the worker process.",
 		func(s *status.Service) int64 { return s.ResidentBytes }),
-	ofService("overlapd_intermediate_bytes", gauge, "Held for batches, of the budget intermediate_bytes, now.",
+	ofService("overlapd_intermediate_bytes", gauge, "Memory that batches hold of the budget intermediate_bytes.",
 		func(s *status.Service) int64 { return s.IntermediateBytes }),
-	ofService("overlapd_input_bytes", gauge, "Inputs of queries that are not answered, in shared memory, now.",
+	ofService("overlapd_input_bytes", gauge, "Inputs of unanswered queries in shared memory.",
 		func(s *status.Service) int64 { return s.InputBytes }),
 }
 
@@ -281,25 +281,25 @@ func misses(s *status.Service) uint64 {
 
 // loadFamilies are the signals for scaling.
 var loadFamilies = []family{
-	whole("overlapd_devices", gauge, "Devices that there are.", func(s *scrape) int { return len(s.Load.Devices) }),
-	whole("overlapd_devices_demanded", gauge, "Devices that the load of the last minute demands: see scaling.",
+	whole("overlapd_devices", gauge, "Devices of the daemon.", func(s *scrape) int { return len(s.Load.Devices) }),
+	whole("overlapd_devices_demanded", gauge, "Devices that the load of the last minute demands.",
 		func(s *scrape) float64 { return s.Load.DevicesDemanded }),
-	whole("overlapd_bad_ratio", gauge, "Share of the last minute's queries that were late, dropped, or refused for want of room or time, of services that promise something.",
+	whole("overlapd_bad_ratio", gauge, "Fraction of the last minute's queries that were late, dropped, or rejected for lack of room or time; best-effort services excluded.",
 		func(s *scrape) float64 { return s.Load.BadRate }),
 	{
-		name: "overlapd_device_idle_ratio", kind: gauge, help: "Share of the last minute in which no round ran on the device.", labels: []string{"device"},
+		name: "overlapd_device_idle_ratio", kind: gauge, help: "Fraction of the last minute in which no round ran on the device.", labels: []string{"device"},
 		values: func(s *scrape, e *emitter) {
 			for i := range s.Load.Devices {
 				e.value(s.Load.Devices[i].Idle, s.Load.Devices[i].Name)
 			}
 		},
 	},
-	histogramOf("overlapd_idle_before_round_seconds", "Time that a device was idle before a round.", func(g *groups) *distribution { return &g.idle }),
-	ofLoad("overlapd_service_headroom_ratio", gauge, "Part of the time that a query is allowed which 99 of 100 had left in the last minute.",
+	histogramOf("overlapd_idle_before_round_seconds", "Idle time of a device before a round.", func(g *groups) *distribution { return &g.idle }),
+	ofLoad("overlapd_service_headroom_ratio", gauge, "Fraction of the allowed time that at least 99 % of the last minute's queries had left.",
 		func(l status.ServiceLoad) float64 { return l.Headroom }),
-	ofLoad("overlapd_service_bad_ratio", gauge, "Share of the last minute's queries that were late, dropped, or refused for want of room or time.",
+	ofLoad("overlapd_service_bad_ratio", gauge, "Fraction of the last minute's queries that were late, dropped, or rejected for lack of room or time.",
 		func(l status.ServiceLoad) float64 { return l.BadRate }),
-	ofLoad("overlapd_service_device_seconds_total", counter, "Time of devices that the service took; that of a round is divided among its spans, so all services together have overlapd_device_busy_seconds_total.",
+	ofLoad("overlapd_service_device_seconds_total", counter, "Device time used by the service. A round's time is divided among its spans, so the services' sum is overlapd_device_busy_seconds_total.",
 		func(l status.ServiceLoad) float64 { return l.DeviceTotal.Seconds() }),
 }
 
@@ -317,62 +317,62 @@ func ofLoad(name string, k kind, help string, value func(status.ServiceLoad) flo
 // schedulerFamilies are about the rounds and the goroutine that decides them.
 var schedulerFamilies = []family{
 	{
-		name: "overlapd_info", kind: gauge, help: "Always 1; the version of overlapd and the policy that chooses groups.",
+		name: "overlapd_info", kind: gauge, help: "Always 1; the version of overlapd and the scheduling policy.",
 		labels: []string{"version", "policy"},
 		values: func(s *scrape, e *emitter) { e.value(1, s.version, s.policy) },
 	},
-	ofDevice("overlapd_rounds_total", "Rounds that were begun.", func(d *status.Device) uint64 { return d.Rounds }),
-	ofDevice("overlapd_device_busy_seconds_total", "Time that the rounds took together; its rate is the share of time in which the device had work.",
+	ofDevice("overlapd_rounds_total", "Rounds started.", func(d *status.Device) uint64 { return d.Rounds }),
+	ofDevice("overlapd_device_busy_seconds_total", "Total time of rounds; its rate is the device's utilization.",
 		func(d *status.Device) float64 { return d.BusySeconds }),
-	whole("overlapd_host_late_seconds_total", counter, "The part of overlapd_device_busy_seconds_total after rounds were over on emulated devices: this host was late to see it.",
+	whole("overlapd_host_late_seconds_total", counter, "The part of overlapd_device_busy_seconds_total by which this host noticed the end of rounds late, on emulated devices.",
 		func(s *scrape) float64 { return s.HostLateSeconds }),
-	histogramOf("overlapd_round_seconds", "Time that a round took.", func(g *groups) *distribution { return &g.round }),
-	histogramOf("overlapd_move_seconds", "Time that a batch took to go from a device to another.", func(g *groups) *distribution { return &g.move }),
+	histogramOf("overlapd_round_seconds", "Time of a round.", func(g *groups) *distribution { return &g.round }),
+	histogramOf("overlapd_move_seconds", "Time that a batch took to move to another device.", func(g *groups) *distribution { return &g.move }),
 	histogramOf("overlapd_group_spans", "Spans in a group.", func(g *groups) *distribution { return &g.size }),
-	histogramOf("overlapd_dispatch_headroom_seconds", "Time from the start of a group to the first deadline in it; 0 if that had passed.",
+	histogramOf("overlapd_dispatch_headroom_seconds", "Time from the start of a group to its earliest deadline; 0 if that had passed.",
 		func(g *groups) *distribution { return &g.headroom }),
 
-	whole("overlapd_overlap_solo_seconds_total", counter, "Solo times of the spans in groups of several, one after another.",
+	whole("overlapd_overlap_solo_seconds_total", counter, "Sum of the isolated latencies of spans in groups of several.",
 		func(s *scrape) float64 { return s.record.soloTime.Seconds() }),
-	whole("overlapd_overlap_gained_seconds_total", counter, "Solo time gained: by how much groups of several spans were faster than their spans one after another.",
+	whole("overlapd_overlap_gained_seconds_total", counter, "Device time saved where groups of several spans were faster than their spans one after another.",
 		func(s *scrape) float64 { return s.record.gained.Seconds() }),
-	whole("overlapd_overlap_lost_seconds_total", counter, "By how much groups of several spans were slower than their spans one after another.",
+	whole("overlapd_overlap_lost_seconds_total", counter, "Device time lost where groups of several spans were slower than their spans one after another.",
 		func(s *scrape) float64 { return s.record.lost.Seconds() }),
-	whole("overlapd_merge_gained_seconds_total", counter, "Solo time gained by merging: by how much batches of several queries were faster than their queries one after another.",
+	whole("overlapd_merge_gained_seconds_total", counter, "Device time saved by dynamic batching: how much faster batches were than their queries one after another.",
 		func(s *scrape) float64 { return s.record.merged.Seconds() }),
 
-	whole("overlapd_plans_made_total", counter, "Rounds that were chosen while the one before ran.", func(s *scrape) uint64 { return s.Plans.Made }),
-	whole("overlapd_plans_kept_total", counter, "Plans that were carried out.", func(s *scrape) uint64 { return s.Plans.Kept }),
-	whole("overlapd_plans_overturned_total", counter, "Plans that were given up, for news or because they did not fit any more.",
+	whole("overlapd_plans_made_total", counter, "Rounds planned while the previous one ran.", func(s *scrape) uint64 { return s.Plans.Made }),
+	whole("overlapd_plans_kept_total", counter, "Plans that were executed.", func(s *scrape) uint64 { return s.Plans.Kept }),
+	whole("overlapd_plans_overturned_total", counter, "Plans that were discarded because of a new event or because they no longer fit.",
 		func(s *scrape) uint64 { return s.Plans.Overturned }),
 
-	whole("overlapd_scheduler_busy_seconds_total", counter, "Time that the scheduler goroutine worked; its rate is its saturation, 1 at most.",
+	whole("overlapd_scheduler_busy_seconds_total", counter, "Time that the scheduler goroutine worked; its rate is its saturation, at most 1.",
 		func(s *scrape) float64 { return s.record.busy.Seconds() }),
-	whole("overlapd_scheduler_turns_total", counter, "Times that the scheduler goroutine woke up.", func(s *scrape) uint64 { return s.record.turns }),
-	whole("overlapd_scheduler_inbox_length", gauge, "Messages that wait for the scheduler goroutine, now.", func(s *scrape) int { return s.Inbox }),
-	whole("overlapd_scheduler_inbox_limit", gauge, "Messages that may wait; queries beyond are refused.", func(s *scrape) int { return s.InboxLimit }),
-	whole("overlapd_scheduler_beat_age_seconds", gauge, "Time since the scheduler goroutine last ended a turn; it wakes once a second at least.",
+	whole("overlapd_scheduler_turns_total", counter, "Wake-ups of the scheduler goroutine.", func(s *scrape) uint64 { return s.record.turns }),
+	whole("overlapd_scheduler_inbox_length", gauge, "Messages queued for the scheduler goroutine.", func(s *scrape) int { return s.Inbox }),
+	whole("overlapd_scheduler_inbox_limit", gauge, "Messages that may be queued; further queries are rejected.", func(s *scrape) int { return s.InboxLimit }),
+	whole("overlapd_scheduler_beat_age_seconds", gauge, "Time since the scheduler goroutine last completed a turn; it wakes at least once a second.",
 		func(s *scrape) float64 { return s.BeatAge.Seconds() }),
-	whole("overlapd_scheduler_snapshot_age_seconds", gauge, "Age of what the scheduler goroutine told; it is asked anew for every scrape.",
+	whole("overlapd_scheduler_snapshot_age_seconds", gauge, "Age of the scheduler snapshot; each scrape requests a new one.",
 		func(s *scrape) float64 { return s.Age.Seconds() }),
 }
 
 // predictionFamilies are about how good predictions are.
 var predictionFamilies = []family{
-	whole("overlapd_predictor_serving", gauge, "1 if a network predicts groups of several spans, 0 if they count as long as their spans one after another.",
+	whole("overlapd_predictor_serving", gauge, "1 if a network predicts groups of several spans, 0 if they are assumed to take as long as their spans one after another.",
 		func(s *scrape) int {
 			return whether(!slices.ContainsFunc(s.predictors(), func(p *status.Predictor) bool { return p.File == nil }))
 		}),
 	histogramOf("overlapd_group_prediction_ratio", "Measured/predicted time of groups of several spans.", func(g *groups) *distribution { return &g.groupRatio }),
-	histogramOf("overlapd_group_prediction_error_ratio", "Error of the prediction for groups of several spans: |predicted/measured - 1|.",
+	histogramOf("overlapd_group_prediction_error_ratio", "Prediction error for groups of several spans: |predicted/measured - 1|.",
 		func(g *groups) *distribution { return &g.groupError }),
 	histogramOf("overlapd_solo_prediction_ratio", "Measured/predicted time of spans that ran alone.", func(g *groups) *distribution { return &g.soloRatio }),
-	histogramOf("overlapd_prediction_margin_ratio", "Margin of a group: what is compared with its deadlines as a multiple of the predicted time.",
+	histogramOf("overlapd_prediction_margin_ratio", "Margin of a group: the bound compared with its deadlines, divided by the predicted time.",
 		func(g *groups) *distribution { return &g.margin }),
-	whole("overlapd_prediction_bound_exceeded_total", counter, "Rounds that took longer than predicted with the margin; one in a hundred is meant to.",
+	whole("overlapd_prediction_bound_exceeded_total", counter, "Rounds that took longer than their bound; the design value is one in a hundred.",
 		func(s *scrape) uint64 { return s.record.exceeded }),
 	{
-		name: "overlapd_predictor_fallbacks_total", kind: counter, help: "Groups that the scheduler asked about and the network did not answer for, by reason.",
+		name: "overlapd_predictor_fallbacks_total", kind: counter, help: "Predictions that the network could not make, by reason.",
 		labels: []string{"reason"},
 		values: func(s *scrape, e *emitter) {
 			sums := map[string]uint64{}
@@ -386,7 +386,7 @@ var predictionFamilies = []family{
 			}
 		},
 	},
-	whole("overlapd_predictor_unknown_total", counter, "Groups that the scheduler asked about and nothing was known of.",
+	whole("overlapd_predictor_unknown_total", counter, "Predictions for groups about which nothing was known.",
 		func(s *scrape) (sum uint64) {
 			for _, p := range s.predictors() {
 				sum += p.Unknown
@@ -397,21 +397,21 @@ var predictionFamilies = []family{
 
 // tracingFamilies are about the traces of queries. Without tracing they are 0.
 var tracingFamilies = []family{
-	whole("overlapd_traced_queries_total", counter, "Queries that were traced.", func(s *scrape) uint64 { return s.Traces.Queries }),
-	whole("overlapd_traced_queries_dropped_total", counter, "Traced queries that were left out because the collector takes less than is traced.",
+	whole("overlapd_traced_queries_total", counter, "Queries traced.", func(s *scrape) uint64 { return s.Traces.Queries }),
+	whole("overlapd_traced_queries_dropped_total", counter, "Traced queries discarded because the collector could not keep up.",
 		func(s *scrape) uint64 { return s.Traces.Dropped }),
-	whole("overlapd_trace_spans_exported_total", counter, "Spans that the collector has taken.", func(s *scrape) uint64 { return s.Traces.Exported }),
-	whole("overlapd_trace_spans_failed_total", counter, "Spans that could not be sent to the collector.", func(s *scrape) uint64 { return s.Traces.Failed }),
+	whole("overlapd_trace_spans_exported_total", counter, "Trace spans accepted by the collector.", func(s *scrape) uint64 { return s.Traces.Exported }),
+	whole("overlapd_trace_spans_failed_total", counter, "Trace spans that could not be sent to the collector.", func(s *scrape) uint64 { return s.Traces.Failed }),
 }
 
 // storageFamilies are about what cannot be stored. Serving goes on without it.
 var storageFamilies = []family{
-	whole("overlapd_state_file_lost", gauge, "1 if the state file was damaged or replaced while it was in use: nothing is stored in it until the daemon is started again.",
+	whole("overlapd_state_file_lost", gauge, "1 if the state file was damaged or replaced while in use: nothing is stored until the daemon restarts.",
 		func(s *scrape) int { return whether(s.Storage.StateLost) }),
-	whole("overlapd_state_file_set_aside", gauge, "1 if the state file was damaged when the daemon started: it is kept under another name, and what was measured is measured again.",
+	whole("overlapd_state_file_set_aside", gauge, "1 if the state file was damaged at startup: it is kept under another name, and everything is measured again.",
 		func(s *scrape) int { return whether(s.Storage.StateSetAside) }),
 	whole("overlapd_decision_log_stopped", gauge, "1 while the decision log cannot be written.", func(s *scrape) int { return whether(s.Storage.LogStopped) }),
-	whole("overlapd_decisions_lost_total", counter, "Events of the scheduler that are not in the decision log because the disk was too slow or took nothing.",
+	whole("overlapd_decisions_lost_total", counter, "Scheduler events missing from the decision log because the disk was too slow or full.",
 		func(s *scrape) uint64 { return s.Storage.DecisionsLost }),
 }
 
@@ -425,17 +425,17 @@ func whether(b bool) int {
 // gpuFamilies are named as Triton names them. There are none without a GPU, and
 // none of what a GPU cannot tell, such as the utilization of a MIG device.
 var gpuFamilies = []family{
-	ofGPU("nv_gpu_utilization", "Share of the driver's last sampling period in which a kernel ran, 0 to 1.",
+	ofGPU("nv_gpu_utilization", "Fraction of the driver's last sampling period in which a kernel ran, 0 to 1.",
 		func(g *cuda.Sample) (float64, bool) {
 			return float64(g.Utilization.Value.GPU) / 100, g.Utilization.Known
 		}),
 	ofGPU("nv_gpu_memory_total_bytes", "Memory of the GPU, in bytes.",
 		func(g *cuda.Sample) (float64, bool) { return float64(g.Memory.Value.Total), g.Memory.Known }),
-	ofGPU("nv_gpu_memory_used_bytes", "Memory of the GPU that is in use, in bytes.",
+	ofGPU("nv_gpu_memory_used_bytes", "Used memory of the GPU, in bytes.",
 		func(g *cuda.Sample) (float64, bool) { return float64(g.Memory.Value.Used), g.Memory.Known }),
-	ofGPU("nv_gpu_power_usage", "Power that the GPU draws, in watts; of a MIG device that of the whole GPU.",
+	ofGPU("nv_gpu_power_usage", "Power draw of the GPU in watts; for a MIG device that of the whole GPU.",
 		func(g *cuda.Sample) (float64, bool) { return g.Power.Value, g.Power.Known }),
-	ofGPU("nv_gpu_power_limit", "Power that the GPU may draw, in watts.",
+	ofGPU("nv_gpu_power_limit", "Power limit of the GPU, in watts.",
 		func(g *cuda.Sample) (float64, bool) { return g.PowerLimit.Value, g.PowerLimit.Known }),
 }
 
