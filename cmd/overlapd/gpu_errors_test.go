@@ -87,7 +87,7 @@ func TestRowsAreOfErrors(t *testing.T) {
 			known[sentence] = true
 		}
 	}
-	_, rest, _ := strings.Cut(string(data), "## Sentences by where they come from")
+	_, rest, _ := strings.Cut(string(data), "## Errors by source")
 	section, _, _ := strings.Cut(rest, "\n## ")
 	rows := regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(section, -1)
 	if len(rows) < 40 {
