@@ -167,8 +167,9 @@ func TestDividedInstancesAreNotUsed(t *testing.T) {
 // TestPlanRefusesOnlyWhatDoesNotFit compares with all assignments there are.
 func TestPlanRefusesOnlyWhatDoesNotFit(t *testing.T) {
 	t.Parallel()
-	fits := 0
+	fits, all := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
+		all++
 		s := drawScene(t)
 		f := s.open(t)
 		_, err := f.plan(s.profiles...)
@@ -180,8 +181,8 @@ func TestPlanRefusesOnlyWhatDoesNotFit(t *testing.T) {
 			fits++
 		}
 	})
-	if fits < 20 {
-		t.Errorf("only %d layouts fitted", fits)
+	if fits < all/5 {
+		t.Errorf("only %d of %d layouts fitted", fits, all)
 	}
 }
 
