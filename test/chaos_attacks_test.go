@@ -127,7 +127,7 @@ func (c *chaos) neighbours(d *disturbance) {
 }
 
 // pages asks for the heaviest page without end, and holds connections of the admin socket
-// with half requests. Who may administer the daemon is answered.
+// with half requests, of which half get no place. Who may administer the daemon is answered.
 func (c *chaos) pages(d *disturbance) {
 	var readers sync.WaitGroup
 	defer readers.Wait()
@@ -138,13 +138,26 @@ func (c *chaos) pages(d *disturbance) {
 			}
 		})
 	}
+	var halves []net.Conn
 	for range halfAdmins {
 		if conn, err := net.Dial("unix", c.adminSocket()); err == nil {
 			defer conn.Close()
 			io.WriteString(conn, "POST /rel")
+			halves = append(halves, conn)
 		}
 	}
 	c.probe(d, "unix", c.adminSocket(), map[string][]int{"/config": {200}})
+	held := 0
+	for _, conn := range halves {
+		conn.SetReadDeadline(time.Now().Add(straggler))
+		if _, err := conn.Read(make([]byte, 1)); timedOut(err) {
+			held++
+		}
+	}
+	c.note("pages: %d of %d half requests still hold a connection of the admin socket", held, len(halves))
+	if held > halfAdmins/2 {
+		c.ledger.fault("%s: %d half requests hold a connection of the admin socket", d.name, held)
+	}
 }
 
 const (
