@@ -32,7 +32,7 @@ import (
 
 func checkCommand() *cobra.Command {
 	var asJSON, embedded bool
-	var on string
+	var on, key string
 	cmd := &cobra.Command{
 		Use:   "check [CONFIG]",
 		Short: "Check a configuration, print the effective one, and what this host has",
@@ -54,8 +54,15 @@ configuration, as the daemon does before it takes them.
 
 Where the configuration may use an NVIDIA GPU, that is driver, versions and
 libraries, permissions, MPS and MIG, with what to do about each fault. A small
-model is run on the GPU, in a process of its own.`,
+model is run on the GPU, in a process of its own.
+
+With --explain it only explains one key, or each key of a table such as worker: the
+meaning, the type, the default, the value in effect in the configuration, and whether
+a reload can change it. Name a key with its table, such as limits.connections or
+service.target, or without if only one table has it.`,
 		Example: `  overlapd check overlapd.toml
+  overlapd check --explain max_batch           one key; --json for programs
+  overlapd check --explain worker              all keys of a table
   overlapd check --embedded > overlapd.toml    a file to start from`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -70,6 +77,9 @@ model is run on the GPU, in a process of its own.`,
 				fmt.Fprintf(cmd.ErrOrStderr(), "overlapd: the configuration is the built-in one: there is no %s in this folder\n", localConfig)
 			}
 			c, err := o.config()
+			if cmd.Flags().Changed("explain") {
+				return explainKeys(cmd.OutOrStdout(), key, asJSON, c, err)
+			}
 			if err != nil {
 				return err
 			}
@@ -110,10 +120,47 @@ model is run on the GPU, in a process of its own.`,
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print what the host has as one JSON object")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print what the host has, or what --explain says of each key, as JSON")
 	cmd.Flags().BoolVar(&embedded, "embedded", false, "check the built-in configuration")
 	cmd.Flags().StringVar(&on, "on", "", "the device to check it for, as serve has it")
+	cmd.Flags().StringVar(&key, "explain", "", "only explain this key, or all keys of this table")
 	return cmd
+}
+
+// reloads says what it takes to change a key, by what [config.Explain] says of it.
+var reloads = map[string]string{
+	"restart":  "needs a restart of the daemon",
+	"now":      "takes effect with a reload",
+	"worker":   "takes effect with a reload, which loads the model in a new worker",
+	"replicas": "takes effect with a reload, which starts and ends workers",
+	"name":     "a reload takes another name for another service",
+}
+
+// explainKeys prints what a key, or each key of a table, means. A faulty configuration has no
+// values in effect; the keys are explained all the same, since that helps to correct it.
+func explainKeys(w io.Writer, name string, asJSON bool, c config.Config, faulty error) error {
+	in := &c
+	if faulty != nil {
+		in = nil
+	}
+	keys, err := config.Explain(name, in)
+	if err != nil {
+		return err
+	}
+	if asJSON {
+		return errors.Join(report.WriteJSON(w, map[string]any{"keys": keys}), faulty)
+	}
+	for i, k := range keys {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s\n  %s\n  type       %s\n  default    %s\n", k.Key, k.Meaning, k.Type, cmp.Or(k.Missing, string(k.Default)))
+		for _, v := range k.InEffect {
+			fmt.Fprintf(w, "  in effect  %s\n", strings.TrimSpace(string(v.Value)+"  "+v.Of))
+		}
+		fmt.Fprintf(w, "  a change   %s\n", reloads[k.Reload])
+	}
+	return faulty
 }
 
 // socketNotes says which sockets a daemon would not open itself, and what that means for a restart.

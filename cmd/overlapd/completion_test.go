@@ -34,6 +34,7 @@ func TestCompletedValues(t *testing.T) {
 		{"bench engine --model ", []string{"resnet50", "bert"}},
 		{"serve --config ", []string{"toml", ":8"}}, // 8: the endings of files
 		{"check ", []string{"toml", ":8"}},
+		{"check --explain ", []string{"limits.connections", "service.target", ":4"}},
 		{"models ", []string{"list", "build", "inspect"}},
 		{"models build ", []string{"resnet50", "bert", ":4"}}, // 4: no files
 		{"models inspect ", []string{"resnet50", ":0"}},

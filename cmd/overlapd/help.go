@@ -25,6 +25,7 @@ func completeValues(root *cobra.Command) error {
 		"admin":     files("sock"),
 		"arrivals":  words("poisson", "constant", "gamma"),
 		"dispatch":  words("round-robin", "random", "least-loaded", "pool", "split"),
+		"explain":   completeKeys,
 		"format":    words("abacus"),
 		"in-force":  files("json"),
 		"knows":     words("all", "order", "nothing"),
@@ -91,6 +92,15 @@ func completeServices(cmd *cobra.Command, _ []string, _ string) ([]string, cobra
 		for i := range s.Services {
 			names = append(names, s.Services[i].Name)
 		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeKeys offers the keys of a configuration.
+func completeKeys(*cobra.Command, []string, string) (names []string, _ cobra.ShellCompDirective) {
+	all, _ := config.Explain("", nil) // which are known
+	for i := range all {
+		names = append(names, all[i].Key)
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -50,101 +50,151 @@ const (
 	MPSOff      = "off"
 )
 
-// Config is the configuration of a daemon. Each field is a key of the file,
-// declared once by its tags, which [key] explains. What the keys mean to users is
-// in docs/configuration.md.
+// Config is the configuration of a daemon. Each field with a toml tag is a key of the
+// file. Its tags, which [key] explains, have the default and the bounds. The comment above
+// it is the one sentence that users read in overlapd check --explain.
 type Config struct {
-	Listen        string        `toml:"listen" default:"127.0.0.1:8000"`
-	GRPCListen    string        `toml:"grpc_listen" default:"127.0.0.1:8001"`
-	Ready         string        `toml:"ready" default:"any" oneof:"any,all"`
-	StateDir      string        `toml:"state_dir"`
-	Device        string        `toml:"device" default:"auto" oneof:"auto,cpu,cuda,emulated"`
-	GPU           string        `toml:"gpu" gpu:"only"`
-	DeviceProfile string        `toml:"device_profile" path:"file"`
-	DeviceSeed    int           `toml:"device_seed" default:"1" min:"0" max:"1073741824"`
-	Plan          string        `toml:"plan" path:"file" reload:"now"`
-	Policy        string        `toml:"policy" default:"overlap"`
-	Ways          int           `toml:"ways" default:"4" min:"1" max:"64"`
-	DrainTimeout  time.Duration `toml:"drain_timeout" default:"30s" reload:"now"`
-	LogLevel      string        `toml:"log_level" default:"info" oneof:"trace,debug,info,warn,error" reload:"now"`
-	LogFormat     string        `toml:"log_format" default:"console" oneof:"console,json"`
-	Metrics       bool          `toml:"metrics" default:"true"`
+	// The HTTP endpoint listens here: host:port, or unix:/path.
+	Listen string `toml:"listen" default:"127.0.0.1:8000"`
+	// The gRPC endpoint listens here; an empty string turns gRPC off.
+	GRPCListen string `toml:"grpc_listen" default:"127.0.0.1:8001"`
+	// With any, the daemon is ready once loading has ended and a service can answer; with all,
+	// while every service can.
+	Ready string `toml:"ready" default:"any" oneof:"any,all"`
+	// This folder has the state file, the decision log and cached models; each daemon needs its
+	// own.
+	StateDir string `toml:"state_dir" missing:"$STATE_DIRECTORY, else ~/.local/state/overlapd"`
+	// Services run on the CPU, on a GPU (cuda) or on an emulated device; auto takes a GPU if
+	// one can be used.
+	Device string `toml:"device" default:"auto" oneof:"auto,cpu,cuda,emulated"`
+	// This GPU is used: its index, UUID or the beginning of one, PCI address, or a MIG UUID;
+	// without it, the first.
+	GPU string `toml:"gpu" gpu:"only"`
+	// Emulated devices take their times from this file of overlapd device fit.
+	DeviceProfile string `toml:"device_profile" path:"file"`
+	// The times of an emulated device are drawn from this seed.
+	DeviceSeed int `toml:"device_seed" default:"1" min:"0" max:"1073741824"`
+	// This file of overlapd plan placement or plan pipeline assigns services to devices, or
+	// batches to pipelines.
+	Plan string `toml:"plan" path:"file" reload:"now"`
+	// This policy schedules queries: overlap, abacus, edf, fcfs, sjf, static, or another one of
+	// overlapd simulate.
+	Policy string `toml:"policy" default:"overlap"`
+	// The search for the next group asks the predictor about this many groups at once.
+	Ways int `toml:"ways" default:"4" min:"1" max:"64"`
+	// A stopping daemon works on accepted queries for at most this long.
+	DrainTimeout time.Duration `toml:"drain_timeout" default:"30s" reload:"now"`
+	// Messages below this level are not logged.
+	LogLevel string `toml:"log_level" default:"info" oneof:"trace,debug,info,warn,error" reload:"now"`
+	// The log is text for people (console), or one JSON object a line (json).
+	LogFormat string `toml:"log_format" default:"console" oneof:"console,json"`
+	// The HTTP endpoint serves Prometheus metrics at /metrics.
+	Metrics bool `toml:"metrics" default:"true"`
 
-	// Admin is where the daemon is changed while it runs: at a path, at one that
-	// "auto" stands for, or nowhere ("" or "off"). Root, the daemon's own user and
-	// the members of the group may.
+	// Admin is where the daemon is changed while it runs, and by whom.
 	Admin struct {
+		// Reloads and other administration use this Unix socket; auto chooses a path, off opens
+		// none.
 		Socket string `toml:"admin_socket" default:"auto"`
-		Group  string `toml:"admin_group"`
+		// Members of this group, by name or number, may use the admin socket besides root and
+		// the daemon's user.
+		Group string `toml:"admin_group"`
 	}
 
 	Limits Limits `toml:"limits"`
 
-	// TLS is how both endpoints are encrypted. Without a certificate they are not.
+	// TLS is how both endpoints are encrypted.
 	TLS struct {
-		Cert       string `toml:"cert" path:"file"`
-		Key        string `toml:"key" path:"file"`
-		ClientCA   string `toml:"client_ca" path:"file"`
+		// This PEM file has the daemon's certificate, then those of its authorities; without it
+		// nothing is encrypted.
+		Cert string `toml:"cert" path:"file"`
+		// This PEM file has the private key of cert.
+		Key string `toml:"key" path:"file"`
+		// Clients must show a certificate of one of the authorities in this PEM file, health
+		// checks too.
+		ClientCA string `toml:"client_ca" path:"file"`
+		// Clients with an older version of TLS are refused.
 		MinVersion string `toml:"min_version" default:"1.3" oneof:"1.2,1.3"`
 	} `toml:"tls"`
 
-	// Access is who may ask, also for /metrics. Without a file of tokens that is
-	// everybody.
+	// Access is who may send requests.
 	Access struct {
+		// Every request but health checks must carry one of the tokens in this file; without
+		// it, none is needed.
 		TokenFile string `toml:"token_file" path:"file"`
-		Metrics   bool   `toml:"metrics" default:"true"`
+		// With a token_file, /metrics needs a token too.
+		Metrics bool `toml:"metrics" default:"true"`
 	} `toml:"access"`
 
 	Worker Worker `toml:"worker"`
 
-	// Profile is how operator groups are measured, and the time that a daemon may
-	// spend on it after each start.
+	// Profile is how operator groups are measured.
 	Profile struct {
-		OnStart bool          `toml:"on_start" default:"true"`
-		Time    time.Duration `toml:"time" default:"2m"`
-		Groups  int           `toml:"groups" default:"600" min:"1" max:"1048576"`
-		Repeats int           `toml:"repeats" default:"8" min:"1" max:"1024"`
-		Spans   int           `toml:"spans" default:"4" min:"1" max:"16"`
-		Seed    int           `toml:"seed" default:"1" min:"0" max:"1073741824"`
+		// With an overlapping policy and no predictor for these models, the daemon measures
+		// operator groups while it is idle.
+		OnStart bool `toml:"on_start" default:"true"`
+		// Measuring may take this long, and more only until there are the 80 groups that a
+		// predictor needs.
+		Time time.Duration `toml:"time" default:"2m"`
+		// Measuring ends after this many groups.
+		Groups int `toml:"groups" default:"600" min:"1" max:"1048576"`
+		// Each group runs at most this many times.
+		Repeats int `toml:"repeats" default:"8" min:"1" max:"1024"`
+		// A measured group has operator ranges of at most this many services.
+		Spans int `toml:"spans" default:"4" min:"1" max:"16"`
+		// The groups to measure are drawn from this seed.
+		Seed int `toml:"seed" default:"1" min:"0" max:"1073741824"`
 	} `toml:"profile"`
 
-	// Predictor is where the predictor of groups comes from: a file, or the newest
-	// in the state file that knows these models on this device, for which a daemon that
-	// starts takes over what the source has: a folder, a file or a URL. With Train one is
-	// fitted when measuring is done.
+	// Predictor is where the predictor of groups comes from.
 	Predictor struct {
-		File   string `toml:"file" path:"file"`
+		// The predictor is read from this file of overlapd train, not from the state file.
+		File string `toml:"file" path:"file"`
+		// A starting daemon imports a predictor from here: an exported file, a folder of them,
+		// or an http:// or https:// URL.
 		Source string `toml:"source" path:"file"`
-		Train  bool   `toml:"train" default:"true"`
+		// When measuring is done, a process of low priority fits a predictor.
+		Train bool `toml:"train" default:"true"`
 	} `toml:"predictor"`
 
-	// Decisions bounds the decision log in the state folder: how large a file grows
-	// before the next begins, and how many files are kept.
+	// Decisions bounds the decision log.
 	Decisions struct {
-		Log       bool  `toml:"log"`
+		// Decisions are written to decisions.log in the state folder.
+		Log bool `toml:"log"`
+		// The next file of the log begins after this size.
 		FileBytes int64 `toml:"file_bytes" default:"64MiB" min:"64KiB"`
-		Files     int   `toml:"files" default:"4" min:"1" max:"1024"`
+		// This many files of the log are kept.
+		Files int `toml:"files" default:"4" min:"1" max:"1024"`
 	} `toml:"decisions"`
 
 	Tracing Tracing `toml:"tracing"`
 
 	// CUDA is what every worker on a GPU gets.
 	CUDA struct {
-		TF32        bool  `toml:"tf32" default:"true" gpu:"only"`
-		Graphs      bool  `toml:"graphs" gpu:"only"`
+		// Products of float32 round their factors to 10 bits, as in TensorRT and Triton; false
+		// keeps all 23 and is slower.
+		TF32 bool `toml:"tf32" default:"true" gpu:"only"`
+		// Segments are launched as CUDA graphs where that is possible.
+		Graphs bool `toml:"graphs" gpu:"only"`
+		// One worker may take this much GPU memory; 0 is no limit.
 		MemoryLimit int64 `toml:"memory_limit" default:"0B" min:"1MiB" zero:"all" gpu:"only"`
 	} `toml:"cuda"`
 
 	// MPS is how workers share a GPU.
 	MPS struct {
-		Mode    string `toml:"mode" default:"own" oneof:"own,existing,off" gpu:"only"`
-		Dir     string `toml:"dir" gpu:"only"`
+		// The daemon runs its own MPS control daemons, joins an existing one, or uses no MPS.
+		Mode string `toml:"mode" default:"own" oneof:"own,existing,off" gpu:"only"`
+		// This folder has the daemon's own MPS control daemons, or is the pipe directory of an
+		// existing one.
+		Dir string `toml:"dir" gpu:"only"`
+		// The daemon starts this nvidia-cuda-mps-control; without it, the one in PATH.
 		Program string `toml:"program" gpu:"only"`
 	} `toml:"mps"`
 
-	// MIG is whether the daemon owns the instances of a GPU that are its devices: an
-	// owner creates those that are missing, and destroys them again.
+	// MIG is whether the daemon owns the instances of a GPU that are its devices.
 	MIG struct {
+		// As root, the daemon creates missing MIG instances of one GPU and destroys them when
+		// it stops.
 		Owner bool `toml:"owner" gpu:"only"`
 	} `toml:"mig"`
 
@@ -154,50 +204,87 @@ type Config struct {
 	Services []Service `toml:"service" max:"64"`
 }
 
-// Tracing is the share of the queries that is traced, and the collector that gets
-// their spans. Without a URL it is that of the environment, or none.
+// Tracing is which queries are traced, and where their trace spans go.
 type Tracing struct {
-	Endpoint    string  `toml:"endpoint"`
-	Sample      float64 `toml:"sample" default:"1" min:"0" max:"1"`
-	HeadersFile string  `toml:"headers_file" path:"file"`
-	CAFile      string  `toml:"ca_file" path:"file"`
-	CertFile    string  `toml:"cert_file" path:"file"`
-	KeyFile     string  `toml:"key_file" path:"file"`
-	Service     string  `toml:"service" default:"overlapd"`
-	Instance    string  `toml:"instance"`
+	// Trace spans go to the collector at this URL; without it the environment names one, or
+	// tracing is off.
+	Endpoint string `toml:"endpoint"`
+	// This share of the queries is traced, among those whose clients do not decide.
+	Sample float64 `toml:"sample" default:"1" min:"0" max:"1"`
+	// Each line of this file, name: value, is a header that is sent to the collector, such as a
+	// key.
+	HeadersFile string `toml:"headers_file" path:"file"`
+	// One of the certificates in this PEM file must sign the collector's; without it, one of
+	// the system's.
+	CAFile string `toml:"ca_file" path:"file"`
+	// The daemon shows the certificate in this PEM file to the collector.
+	CertFile string `toml:"cert_file" path:"file"`
+	// This PEM file has the private key of cert_file.
+	KeyFile string `toml:"key_file" path:"file"`
+	// Trace spans carry this service.name.
+	Service string `toml:"service" default:"overlapd"`
+	// Trace spans carry this service.instance.id; without it the GPU's UUID, or the host and
+	// the endpoint's address.
+	Instance string `toml:"instance"`
 }
 
-// Limits bounds what clients can take of the endpoint. A read may last from the
-// first byte of a request to its last, and Hosts are further names that the headers
-// Host and Origin may carry.
+// Limits bounds what clients can take of the endpoints.
 type Limits struct {
-	RequestBytes  int64         `toml:"request_bytes" default:"64MiB" min:"1B"`
-	MemoryBytes   int64         `toml:"memory_bytes" default:"512MiB" min:"1B"`
-	HeaderBytes   int64         `toml:"header_bytes" default:"16KiB" min:"1KiB" max:"1MiB"`
-	Connections   int           `toml:"connections" default:"1024" min:"1" max:"131072"`
-	ReadTimeout   time.Duration `toml:"read_timeout" default:"30s"`
-	WriteTimeout  time.Duration `toml:"write_timeout" default:"30s"`
-	IdleTimeout   time.Duration `toml:"idle_timeout" default:"2m"`
-	Hosts         []string      `toml:"hosts"`
-	CompressBytes int64         `toml:"compress_bytes" default:"1KiB" min:"0B"`
+	// One request body may have this size, before and after decompression.
+	RequestBytes int64 `toml:"request_bytes" default:"64MiB" min:"1B"`
+	// Requests that are being read, and answers over 16 KiB until clients have taken them,
+	// share this memory.
+	MemoryBytes int64 `toml:"memory_bytes" default:"512MiB" min:"1B"`
+	// The header of one request may have this size.
+	HeaderBytes int64 `toml:"header_bytes" default:"16KiB" min:"1KiB" max:"1MiB"`
+	// This many connections may be open, HTTP and gRPC together, at most half of them from one
+	// address but loopback.
+	Connections int `toml:"connections" default:"1024" min:"1" max:"131072"`
+	// A request must arrive within this time, from its first byte to its last.
+	ReadTimeout time.Duration `toml:"read_timeout" default:"30s"`
+	// A client must take an answer within this time.
+	WriteTimeout time.Duration `toml:"write_timeout" default:"30s"`
+	// A connection is closed when it has had no request for this long.
+	IdleTimeout time.Duration `toml:"idle_timeout" default:"2m"`
+	// On loopback, the headers Host and Origin may also carry these names.
+	Hosts []string `toml:"hosts"`
+	// Shorter answers are never compressed.
+	CompressBytes int64 `toml:"compress_bytes" default:"1KiB" min:"0B"`
 }
 
-// Worker is what every worker gets. Threads is 0 for one per core, and a service
-// may set its own.
+// Worker is what every worker gets.
 type Worker struct {
-	Threads           int           `toml:"threads" default:"0" min:"0" max:"1024"`
-	Spin              bool          `toml:"spin"`
-	Poll              time.Duration `toml:"poll" default:"200µs" min:"0s" max:"10ms"`
-	OverrunFactor     float64       `toml:"overrun_factor" default:"2" min:"1" max:"100"`
-	SpanTimeout       time.Duration `toml:"span_timeout" default:"10s"`
-	LoadTimeout       time.Duration `toml:"load_timeout" default:"2m"`
-	RestartLimit      int           `toml:"restart_limit" default:"30" min:"1" max:"1048576"`
-	BackoffMin        time.Duration `toml:"backoff_min" default:"50ms"`
-	BackoffMax        time.Duration `toml:"backoff_max" default:"1s"`
-	InputBytes        int64         `toml:"input_bytes" default:"256MiB" min:"64B"`
-	OutputBytes       int64         `toml:"output_bytes" default:"128MiB" min:"64B"`
-	IntermediateBytes int64         `toml:"intermediate_bytes" default:"1GiB" min:"64B"`
-	TrimAfter         time.Duration `toml:"trim_after" default:"1m" min:"0s" max:"24h"`
+	// A worker has this many intra-op threads; 0 is one per core.
+	Threads int `toml:"threads" default:"0" min:"0" max:"1024"`
+	// Waiting threads spin, which is faster for a lone worker and slows down its neighbours.
+	Spin bool `toml:"spin"`
+	// After a short span, daemon and worker poll this long for each other's next message before
+	// they sleep; 0s turns it off.
+	Poll time.Duration `toml:"poll" default:"200µs" min:"0s" max:"10ms"`
+	// A round that takes this many times its predicted bound is an overrun, and other services
+	// go on without it.
+	OverrunFactor float64 `toml:"overrun_factor" default:"2" min:"1" max:"100"`
+	// A worker is killed if one span takes longer than this.
+	SpanTimeout time.Duration `toml:"span_timeout" default:"10s"`
+	// All attempts to load a model together may take this long; then its service is given up.
+	LoadTimeout time.Duration `toml:"load_timeout" default:"2m"`
+	// A service is given up, for 15 s at first, if it loses workers this often within a minute.
+	RestartLimit int `toml:"restart_limit" default:"30" min:"1" max:"1048576"`
+	// The first restart of a worker waits this long, and each further one twice as long as the
+	// last.
+	BackoffMin time.Duration `toml:"backoff_min" default:"50ms"`
+	// No restart of a worker waits longer than this.
+	BackoffMax time.Duration `toml:"backoff_max" default:"1s"`
+	// The inputs of all queries of one service share this memory, which is taken when used.
+	InputBytes int64 `toml:"input_bytes" default:"256MiB" min:"64B"`
+	// The outputs of all queries of one service share this memory, which is taken when used.
+	OutputBytes int64 `toml:"output_bytes" default:"128MiB" min:"64B"`
+	// The batches of one service share this memory, beside the weights; a query that alone
+	// needs more gets 413.
+	IntermediateBytes int64 `toml:"intermediate_bytes" default:"1GiB" min:"64B"`
+	// A worker without requests for this long returns its spare memory to the system; 0s turns
+	// that off.
+	TrimAfter time.Duration `toml:"trim_after" default:"1m" min:"0s" max:"24h"`
 }
 
 // Default returns the configuration of an empty file. It has no service.

@@ -18,17 +18,20 @@ import (
 //
 //	toml     its name; a struct without one has its keys in the table around it
 //	default  its value where the file does not have it, in TOML (strings without quotes)
+//	missing  in words, what holds where the file does not have it and no default is declared
 //	min, max the bounds of its value, both included
 //	zero     0 may be said besides what is within the bounds, and stands for this
 //	oneof    the words that it may be
 //	path     a relative path is below the folder of the configuration
 //	gpu      it concerns a GPU, and may not be set where there cannot be one
 //	reload   "now": a reload applies it; "worker": of a service, it needs a new
-//	         worker; "replicas": of a service, it says where it has workers. Of what
+//	         worker; "replicas": of a service, it says where it has workers; "name": it
+//	         names a service or variant, and another name is another service. Of what
 //	         else changes, a service needs no new worker, and all other keys need a
 //	         restart of the daemon.
 //
-// Its name contains those of its tables, such as limits.hosts or service[1].name.
+// The comment above the field is the sentence that users read about the key, as [Explain]
+// returns it. Its name contains those of its tables, such as limits.hosts or service[1].name.
 // The type of the field is that of the value, too: an int64 is a number of
 // bytes, which may be written with a unit, and a time.Duration has one.
 type key struct {
@@ -104,21 +107,21 @@ func (k key) isDefault() bool {
 	return k.value.IsZero()
 }
 
-// written is how the values of each type are written, and how those are read that are
-// written as text.
+// written has the name of each type of value, how its values are written, and how those are
+// read that are written as text.
 var written = map[reflect.Type]struct {
-	as    string
-	parse func(string) (any, error)
+	name, as string
+	parse    func(string) (any, error)
 }{
-	reflect.TypeFor[string]():   {as: "a string"},
-	reflect.TypeFor[bool]():     {as: "true or false"},
-	reflect.TypeFor[int]():      {as: "an integer"},
-	reflect.TypeFor[float64]():  {as: "a number"},
-	reflect.TypeFor[[]string](): {as: "an array of strings"},
-	reflect.TypeFor[[]int]():    {as: "an array of integers"},
-	reflect.TypeFor[int64](): {`a number of bytes, or a string such as "64MiB"`,
+	reflect.TypeFor[string]():   {name: "string", as: "a string"},
+	reflect.TypeFor[bool]():     {name: "boolean", as: "true or false"},
+	reflect.TypeFor[int]():      {name: "integer", as: "an integer"},
+	reflect.TypeFor[float64]():  {name: "number", as: "a number"},
+	reflect.TypeFor[[]string](): {name: "list of strings", as: "an array of strings"},
+	reflect.TypeFor[[]int]():    {name: "list of integers", as: "an array of integers"},
+	reflect.TypeFor[int64](): {"size", `a number of bytes, or a string such as "64MiB"`,
 		func(text string) (any, error) { return parseBytes(text) }},
-	reflect.TypeFor[time.Duration](): {`a string with a unit, such as "100ms" or "30s"`,
+	reflect.TypeFor[time.Duration](): {"duration", `a string with a unit, such as "100ms" or "30s"`,
 		func(text string) (any, error) { return time.ParseDuration(text) }},
 }
 
@@ -241,7 +244,7 @@ func format(v reflect.Value) string {
 	case string:
 		return quote(v)
 	case time.Duration:
-		return quote(v.String())
+		return quote(formatDuration(v))
 	case int64:
 		return quote(formatBytes(v))
 	}
@@ -263,6 +266,18 @@ func quote(s string) string {
 	e.SetEscapeHTML(false)
 	_ = e.Encode(s) // a string can be encoded
 	return strings.ReplaceAll(strings.TrimSuffix(b.String(), "\n"), "\x7f", `\u007f`)
+}
+
+// formatDuration writes a duration without the zeros at its end: "2m", not "2m0s".
+func formatDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
 }
 
 // byteUnits are the units of byte counts, the largest first.

@@ -39,18 +39,24 @@ func (d *Device) Whole() string {
 // Pool are the devices that one scheduler decides about.
 type Pool []Device
 
-// Device is one device of the pool. Of Cores, GPU, MIG and Profile it has those that
-// its kind has. Cores are such as "0-3,8", GPU is an index or a UUID, and MIG is the
-// profile of an instance of that GPU, which the device then is. A device with Slow takes so
-// many times as long as it would, for tests of pools of unequal devices.
+// Device is one device of the pool. It has those of Cores, GPU, MIG and Profile that fit its
+// kind.
 type Device struct {
-	Name    string  `toml:"name"`
-	Kind    string  `toml:"kind" oneof:"cpu,cuda,emulated"`
-	Cores   string  `toml:"cores"`
-	Slow    float64 `toml:"slow" default:"0" min:"0" max:"100"`
-	GPU     string  `toml:"gpu"`
-	MIG     string  `toml:"mig"`
-	Profile string  `toml:"profile" path:"file"`
+	// Services, metrics, status and dashboard use this name: letters, digits, underscores and
+	// hyphens.
+	Name string `toml:"name" missing:"required"`
+	// The device is of this kind; emulated devices are alone in a pool.
+	Kind string `toml:"kind" oneof:"cpu,cuda,emulated" missing:"required"`
+	// The workers of a CPU device run on these cores, such as "0-3,8"; without it on all.
+	Cores string `toml:"cores"`
+	// For tests, a CPU device takes this many times as long, by sleeping; 0 adds nothing.
+	Slow float64 `toml:"slow" default:"0" min:"0" max:"100"`
+	// A cuda device is this GPU, in the forms of the key gpu above all tables.
+	GPU string `toml:"gpu"`
+	// The device is an instance of this MIG profile on its GPU, such as "3g.40gb".
+	MIG string `toml:"mig"`
+	// An emulated device takes its times from this file instead of device_profile.
+	Profile string `toml:"profile" path:"file"`
 }
 
 // names returns the names of the devices.

@@ -9,36 +9,53 @@ import (
 	"github.com/overlapd/overlapd/planning"
 )
 
-// Service is one service. Its model is "zoo:NAME", the path of an ONNX file, or
-// "emulated:NAME". It has a worker on each of the devices that it is on, on every one
-// of the pool if it names none, and the threads of the other workers if it sets none. A
-// service with variants has no model of its own: [Config.Expanded] has one service for each.
+// Service is one service. A service with variants has no model of its own:
+// [Config.Expanded] has one service for each.
 type Service struct {
-	Name          string        `toml:"name"`
-	Model         string        `toml:"model" reload:"worker"`
-	On            []string      `toml:"on" reload:"replicas"`
-	Target        time.Duration `toml:"target" default:"100ms"`
-	QueueLimit    int           `toml:"queue_limit" default:"256" min:"1" max:"1048576"`
-	MaxBatch      int           `toml:"max_batch" default:"1" min:"1" max:"4096"`
-	MaxQueryBatch int           `toml:"max_query_batch" default:"64" min:"1" max:"4096"`
-	Threads       int           `toml:"threads" default:"0" min:"0" max:"1024" reload:"worker"`
+	// Clients ask for the service under this name: letters, digits, dots, underscores and
+	// hyphens.
+	Name string `toml:"name" missing:"required" reload:"name"`
+	// The model is "zoo:NAME", an ONNX file or, on an emulated device, "emulated:NAME";
+	// variants have their own.
+	Model string `toml:"model" reload:"worker" missing:"required"`
+	// The service has a worker on each of these devices; without it the plan decides, else all
+	// with room.
+	On []string `toml:"on" reload:"replicas"`
+	// The service promises to answer within this time; a request may ask for less.
+	Target time.Duration `toml:"target" default:"100ms"`
+	// This many queries may wait; further ones are refused.
+	QueueLimit int `toml:"queue_limit" default:"256" min:"1" max:"1048576"`
+	// Queries are merged into batches of up to this size; 1 turns that off.
+	MaxBatch int `toml:"max_batch" default:"1" min:"1" max:"4096"`
+	// The batch dimension of one query may be this large.
+	MaxQueryBatch int `toml:"max_query_batch" default:"64" min:"1" max:"4096"`
+	// Its workers have this many intra-op threads; 0 takes worker.threads.
+	Threads int `toml:"threads" default:"0" min:"0" max:"1024" reload:"worker"`
 
-	// Cut is how many operators the model is cut into: 0 for one per node, on a GPU
-	// for what the worker chooses; -1 for one per node there, too.
-	Cut        int   `toml:"cut" default:"0" min:"-1" max:"1048576" reload:"worker"`
-	BestEffort bool  `toml:"best_effort"`
-	Sizes      []int `toml:"sizes"`
-	SeqLens    []int `toml:"seq_lens" default:"[16, 64]"`
+	// The model is cut into this many operators; 0 is one per node or, on a GPU, chosen by
+	// measuring; -1 is one per node.
+	Cut int `toml:"cut" default:"0" min:"-1" max:"1048576" reload:"worker"`
+	// Its queries only fill headroom that no other service needs.
+	BestEffort bool `toml:"best_effort"`
+	// These batch sizes are measured; without it 1 and its doubles up to max_batch, or 4 if that
+	// is more.
+	Sizes []int `toml:"sizes"`
+	// These sequence lengths are measured, if the model has one.
+	SeqLens []int `toml:"seq_lens" default:"[16, 64]"`
 
-	// Selection is the policy file by which a variant is chosen, "" for one that the
-	// daemon computes.
+	// Variants are chosen by this policy file; without it, by a policy that the daemon
+	// computes.
 	Selection string `toml:"selection" path:"file"`
 
 	// MPS is what the service may take of a GPU that it shares.
 	MPS struct {
-		Percentage   int    `toml:"active_thread_percentage" default:"0" min:"0" max:"100" gpu:"share" reload:"worker"`
-		PinnedMemory int64  `toml:"pinned_memory_limit" default:"0B" min:"1MiB" zero:"all" gpu:"only" reload:"worker"`
-		Priority     string `toml:"client_priority" default:"normal" oneof:"normal,below_normal" gpu:"only" reload:"worker"`
+		// The service may use this percentage of the GPU's multiprocessors under MPS; 0 is all
+		// of them.
+		Percentage int `toml:"active_thread_percentage" default:"0" min:"0" max:"100" gpu:"share" reload:"worker"`
+		// The service may take this much GPU memory under MPS; 0 is no limit.
+		PinnedMemory int64 `toml:"pinned_memory_limit" default:"0B" min:"1MiB" zero:"all" gpu:"only" reload:"worker"`
+		// This hint tells MPS whose kernels go first.
+		Priority string `toml:"client_priority" default:"normal" oneof:"normal,below_normal" gpu:"only" reload:"worker"`
 	}
 
 	Variants []Variant `toml:"variant" max:"16"` // a table inside this one, so it comes last
@@ -48,13 +65,16 @@ type Service struct {
 	Planned *planning.Service
 }
 
-// Variant is one of several models that can answer the queries of a service. Accuracy is
-// in percent, or any number of which more is better. The name is that of its model unless
-// it has one: see called.
+// Variant is one of several models that can answer the queries of a service. [Variant.called]
+// returns its name.
 type Variant struct {
-	Name     string  `toml:"name"`
-	Model    string  `toml:"model" reload:"worker"`
-	Accuracy float64 `toml:"accuracy"`
+	// Clients and messages use this name, in the form of the name of a service.
+	Name string `toml:"name" missing:"the last part of model" reload:"name"`
+	// The variant runs this model, in the form of the model of a service.
+	Model string `toml:"model" reload:"worker" missing:"required"`
+	// The accuracy is a percentage, or any number above 0 where more is better; no two variants
+	// share one.
+	Accuracy float64 `toml:"accuracy" missing:"required"`
 }
 
 // called returns the name of a variant: its own, else the last part of its model, which of

@@ -1,0 +1,97 @@
+package config
+
+import (
+	"strings"
+	"testing"
+)
+
+// maxWords is how long the sentence of a key may be. Details go below the tables.
+const maxWords = 25
+
+// TestSentences: each key has one sentence above its field.
+func TestSentences(t *testing.T) {
+	for _, e := range reference() {
+		words := len(strings.Fields(e.Meaning))
+		if words == 0 || words > maxWords || !strings.HasSuffix(e.Meaning, ".") || strings.Contains(e.Meaning, ". ") {
+			t.Errorf("%s: the comment above its field must be one sentence of at most %d words, not %d: %q", e.Key, maxWords, words, e.Meaning)
+		}
+	}
+}
+
+func TestExplain(t *testing.T) {
+	c, err := Parse("overlapd.toml", []byte(`
+[limits]
+memory_bytes = "1GiB"
+[[device]]
+name = "left"
+kind = "cpu"
+[[service]]
+name = "text"
+model = "zoo:bert"
+target = "200ms"
+[[service]]
+name = "image"
+[[service.variant]]
+model = "zoo:resnet50"
+accuracy = 76.13
+[[service.variant]]
+model = "zoo:resnet152"
+accuracy = 78.31
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct{ name, want string }{
+		{"limits.memory_bytes", `limits.memory_bytes size "512MiB" restart "1GiB"`},
+		{"memory_bytes", `limits.memory_bytes size "512MiB" restart "1GiB"`},
+		{"service.target", `service.target duration "100ms" now text="200ms" image="100ms"`},
+		{"service.threads", `service.threads integer, 0 to 1024 0 worker text=0 image=0`},
+		{"on", `service.on list of strings [] replicas text=[] image=[]`},
+		{"accuracy", `service.variant.accuracy number required now image/resnet50=76.13 image/resnet152=78.31`},
+		{"log_level", `log_level "trace", "debug", "info", "warn", "error" "info" now "info"`},
+		{"device", `device "auto", "cpu", "cuda", "emulated" "auto" restart`}, // the pool is in effect
+		{"cores", `device.cores string "" restart left=""`},
+		{"metrics", `metrics boolean true restart true`}, // and not that of [access]
+		{"[mig]", `mig.owner boolean false restart false`},
+		{"cuda.memory_limit", `cuda.memory_limit size, 0 or at least 1MiB "0B" restart "0B"`},
+	} {
+		all, err := Explain(test.name, &c)
+		if err != nil || len(all) != 1 {
+			t.Errorf("%s: %d keys, %v", test.name, len(all), err)
+			continue
+		}
+		e := all[0]
+		fallback := e.Missing
+		if fallback == "" {
+			fallback = string(e.Default)
+		}
+		got := []string{e.Key, e.Type, fallback, e.Reload}
+		for _, v := range e.InEffect {
+			got = append(got, strings.TrimPrefix(v.Of+"="+string(v.Value), "="))
+		}
+		if got := strings.Join(got, " "); got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
+	}
+	for table, keys := range map[string]int{"[access]": 2, "access": 2, "[device]": 7, "service.variant": 3, "mps": 3} {
+		if all, err := Explain(table, nil); err != nil || len(all) != keys || all[0].InEffect != nil {
+			t.Errorf("%s: %v, %v", table, all, err)
+		}
+	}
+	if all, err := Explain("", &c); err != nil || len(all) != len(reference()) {
+		t.Errorf("all keys: %d, %v", len(all), err)
+	}
+	for name, want := range map[string]string{
+		"limits.memory_byte": "the key limits.memory_byte is unknown, did you mean limits.memory_bytes?",
+		"memorybytes":        "the key memorybytes is unknown, did you mean limits.memory_bytes?",
+		"limit.connections":  "did you mean limits.connections?",
+		"[workers]":          "did you mean [worker]?",
+		"xyzzy":              "the key xyzzy is unknown: overlapd check prints all keys",
+		"[]":                 "the key [] is unknown",
+		"threads":            "threads is a key of several tables: name one of worker.threads, service.threads",
+	} {
+		if _, err := Explain(name, &c); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", name, err, want)
+		}
+	}
+}
