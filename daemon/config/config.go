@@ -52,7 +52,8 @@ const (
 
 // Config is the configuration of a daemon. Each field with a toml tag is a key of the
 // file. Its tags, which [key] explains, have the default and the bounds. The comment above
-// it is the one sentence that users read in overlapd check --explain.
+// it is the one sentence that users read in docs/configuration.md and in overlapd check
+// --explain; go generate writes it into the page.
 type Config struct {
 	// The HTTP endpoint listens here: host:port, or unix:/path.
 	Listen string `toml:"listen" default:"127.0.0.1:8000"`
@@ -140,7 +141,7 @@ type Config struct {
 		Groups int `toml:"groups" default:"600" min:"1" max:"1048576"`
 		// Each group runs at most this many times.
 		Repeats int `toml:"repeats" default:"8" min:"1" max:"1024"`
-		// A measured group has operator ranges of at most this many services.
+		// A measured group has spans of at most this many services.
 		Spans int `toml:"spans" default:"4" min:"1" max:"16"`
 		// The groups to measure are drawn from this seed.
 		Seed int `toml:"seed" default:"1" min:"0" max:"1073741824"`

@@ -187,6 +187,8 @@ func inEffect(c Config) map[string][]effective {
 	return values
 }
 
+//go:generate go test -count=1 -run ^TestReference$ . -update
+
 //go:embed config.go pool.go service.go
 var declarations embed.FS
 

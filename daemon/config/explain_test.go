@@ -1,9 +1,16 @@
 package config
 
 import (
+	"flag"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
+
+var update = flag.Bool("update", false, "write the tables of keys into the documentation")
 
 // maxWords is how long the sentence of a key may be. Details go below the tables.
 const maxWords = 25
@@ -15,6 +22,70 @@ func TestSentences(t *testing.T) {
 		if words == 0 || words > maxWords || !strings.HasSuffix(e.Meaning, ".") || strings.Contains(e.Meaning, ". ") {
 			t.Errorf("%s: the comment above its field must be one sentence of at most %d words, not %d: %q", e.Key, maxWords, words, e.Meaning)
 		}
+	}
+}
+
+// block is where a page has the keys of some tables, such as [limits] [tls].
+var block = regexp.MustCompile(`(?s)<!-- keys: (.*?) -->\n(.*?)<!-- /keys -->\n`)
+
+// aboveTables is the title of the block of the keys that are in no table.
+const aboveTables = "above all tables"
+
+// listed returns the keys of tables as a page has them.
+func listed(tables []string) string {
+	var b strings.Builder
+	b.WriteString("| key | type | default | meaning |\n|---|---|---|---|\n")
+	for _, e := range reference() {
+		if !slices.Contains(tables, e.table()) {
+			continue
+		}
+		fallback := e.Missing
+		if fallback == "" {
+			fallback = "`" + string(e.Default) + "`"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", e.Key, e.Type, fallback, e.Meaning)
+	}
+	return b.String()
+}
+
+// TestReference holds the tables that people read to the declarations, and each table to one
+// page; with -update it writes them.
+func TestReference(t *testing.T) {
+	missing := map[string]bool{}
+	for _, e := range reference() {
+		missing[e.table()] = true
+	}
+	for _, page := range []string{"../../docs/configuration.md", "../../docs/tracing.md"} {
+		have, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := block.ReplaceAllStringFunc(string(have), func(text string) string {
+			title := block.FindStringSubmatch(text)[1]
+			tables := []string{""}
+			if title != aboveTables {
+				tables = strings.Split(strings.Trim(title, "[]"), "] [")
+			}
+			for _, name := range tables {
+				if !missing[name] {
+					t.Errorf("%s has a block for the keys of %q, which is no table or has one already", page, name)
+				}
+				delete(missing, name)
+			}
+			return "<!-- keys: " + title + " -->\n" + listed(tables) + "<!-- /keys -->\n"
+		})
+		switch {
+		case string(have) == want:
+		case *update:
+			if err := os.WriteFile(page, []byte(want), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		default:
+			t.Errorf("%s does not have the keys as they are declared: go generate ./daemon/config", page)
+		}
+	}
+	for name := range missing {
+		t.Errorf("no page has a block for the keys of %q, such as <!-- keys: [limits] -->", name)
 	}
 }
 
