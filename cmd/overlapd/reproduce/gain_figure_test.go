@@ -81,7 +81,7 @@ func TestGainFigure(t *testing.T) {
 	if *over(bestWithout).Most > *over(bestOther).Most+1e-6 {
 		t.Error("more is gained over the best of three than of two of them")
 	}
-	if note := figureNamed(t, list, "gain in a sentence").Notes[0]; !strings.Contains(note, " times") {
+	if note := figureNamed(t, list, "gain in short").Notes[0]; !strings.Contains(note, " times") {
 		t.Error(note)
 	}
 	if by := figureNamed(t, list, "gain by pair, "+servingClock); by.find("Res50+Res101", 0, "over static") == nil {

@@ -77,7 +77,7 @@ func TestRun(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"headline", "highest-load", "highest-load, quadruplets, profiling clock", "gain", "gain in a sentence", "gain by pair, profiling clock", "pool", "pool, gain", "10", "14", "15", "17", "18", "18, violations", "19", "22", "22, violations", "22, latency", "pods", "pods, trace", "23", "credibility", "static", "static violations"}
+	want := []string{"headline", "highest-load", "highest-load, quadruplets, profiling clock", "gain", "gain in short", "gain by pair, profiling clock", "pool", "pool, gain", "10", "14", "15", "17", "18", "18, violations", "19", "22", "22, violations", "22, latency", "pods", "pods, trace", "23", "credibility", "static", "static violations"}
 	if !slices.Equal(names, want) {
 		t.Errorf("figures %q, want %q", names, want)
 	}
