@@ -45,19 +45,19 @@ var unreachable = []struct {
 	why      string
 }{
 	{"daemon", "ort", "a model that crashes ONNX Runtime must end a worker, not the daemon"},
-	{"executor", "ort", "a model that crashes ONNX Runtime must end a worker, not whoever started it"},
+	{"executor", "ort", "a model that crashes ONNX Runtime must end a worker, not its parent"},
 	{"daemon", "cuda/driver", "a context of CUDA in the daemon would take memory of the GPU and share the fate of its clients"},
 	{"executor", "cuda/driver", "a context of CUDA is a worker's"},
 	{"daemon/observe", "daemon/observe/metrics", "an event is plain memory; Prometheus is a listener's business"},
-	{"daemon/observe", "daemon/observe/tracing/otlp", "an event is plain memory; OpenTelemetry is the business of who sends records on"},
+	{"daemon/observe", "daemon/observe/tracing/otlp", "an event is plain memory; OpenTelemetry belongs to the exporter"},
 	{"daemon/loop", "daemon/http", "who decides knows no protocol"},
 	{"daemon/loop", "daemon/rpc", "who decides knows no protocol"},
 	{"daemon/loop", "daemon/observe/metrics", "who decides emits events; Prometheus is a listener's business"},
-	{"daemon/loop", "daemon/observe/tracing/otlp", "who decides emits events; OpenTelemetry is the business of who sends records on"},
+	{"daemon/loop", "daemon/observe/tracing/otlp", "who decides emits events; OpenTelemetry belongs to the exporter"},
 	{"daemon/observe", "daemon/http", "who decides knows no protocol"},
 	{"daemon/observe", "daemon/rpc", "who decides knows no protocol"},
-	{"daemon/status", "daemon/observe/metrics", "a status is plain memory, whoever reads it"},
-	{"daemon/status", "daemon/observe/tracing/otlp", "a status is plain memory, whoever reads it"},
+	{"daemon/status", "daemon/observe/metrics", "a status is plain memory for any reader"},
+	{"daemon/status", "daemon/observe/tracing/otlp", "a status is plain memory for any reader"},
 }
 
 // owner tells why imports that are not of the module belong to those packages that own them
@@ -66,9 +66,9 @@ type owner struct{ prefix, why string }
 
 // owners hold all that is not Go's own, and of that what not every package may import.
 var owners = []owner{
-	{"C", "cgo is the business of whoever calls a C library, so that all others build and are checked without it"},
+	{"C", "cgo belongs to packages that call a C library, so that all others build and are checked without it"},
 	{"unsafe", "memory outside Go is turned into slices in few places, the kernel is asked for a peer's groups in one, and generated code turns a text into bytes"},
-	{"os/exec", "whoever starts a process must reap it"},
+	{"os/exec", "a package that starts a process must reap it"},
 	{"syscall", "x/sys/unix has the same and more; only where the standard library's signatures name it"},
 	{"log", "packages return errors and emit events; the daemon logs them with zerolog, and makes its lines of what libraries write"},
 
@@ -99,7 +99,7 @@ var owners = []owner{
 	{"github.com/schollz/progressbar", "only commands talk to a terminal"},
 	{"golang.org/x/term", "only commands talk to a terminal"},
 	{"github.com/HdrHistogram/hdrhistogram-go", "latencies are counted where load is made"},
-	{"golang.org/x/time/rate", "what a worker says is passed on at a limited rate by whoever listens to it, and so are losses of spans"},
+	{"golang.org/x/time/rate", "what a worker says is passed on at a limited rate, and so are losses of spans"},
 	{"golang.org/x/sys", "the scheduler and the predictor ask nothing of the system, and ort asks the system through C"},
 
 	{"github.com/google/go-cmp", "it is made for tests, and panics"},

@@ -78,8 +78,8 @@ func TestCheckImport(t *testing.T) {
 		want      string
 	}{
 		{"overlap", module + "/models", false, ""},
-		{"overlap", module + "/daemon", false, "the scheduler is a value"},
-		{"overlap", module + "/daemon", true, "the scheduler is a value"},
+		{"overlap", module + "/daemon", false, "a pure value"},
+		{"overlap", module + "/daemon", true, "a pure value"},
 		{"overlap", "time", false, ""},
 		{"overlap", "sync", false, "pure state machine"},
 		{"overlap", "os", true, ""},
@@ -95,7 +95,7 @@ func TestCheckImport(t *testing.T) {
 		{"executor", "github.com/rs/zerolog", false, "only the daemon logs"},
 		{"executor", "log/slog", false, "zerolog"},
 		{"executor", "logical", false, ""},
-		{"daemon", module + "/ort", false, "out of the daemon's process"},
+		{"daemon", module + "/ort", false, "stays out of this process"},
 		{"daemon", module + "/ort", true, ""},
 		{"daemon", "example.com/new", false, "no package owns it"},
 		{"daemon", module + "/cmd/overlapd/load", false, "not in daemon"},
@@ -196,7 +196,7 @@ func TestSchedulerIsPure(t *testing.T) {
 				t.Errorf("%s: the scheduler has no channel", f.at(n.Pos()))
 			case *ast.SelectorExpr:
 				if x, ok := n.X.(*ast.Ident); ok && slices.Contains(impure, x.Name+"."+n.Sel.Name) {
-					t.Errorf("%s: %s.%s: time comes as an argument, and what happened is told by return values", f.at(n.Pos()), x.Name, n.Sel.Name)
+					t.Errorf("%s: %s.%s: time comes as an argument, and outcomes are return values", f.at(n.Pos()), x.Name, n.Sel.Name)
 				}
 			}
 			return true
