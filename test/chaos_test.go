@@ -347,8 +347,9 @@ func (c *chaos) again() {
 // artifactMost is what a process may take to refuse an artifact of the largest size.
 const artifactMost = 1 << 30
 
-// emptyArtifact returns a file of 64 MiB that is nothing but empty objects.
+// emptyArtifact returns a file of 64 MiB with the format of an artifact, whose parts are empty
+// objects.
 func emptyArtifact() []byte {
-	const most, head, tail = 64 << 20, `{"parts":[`, `{}]}`
+	const most, head, tail = 64 << 20, `{"format":"overlapd-artifact/1","parts":[`, `{}]}`
 	return append(append([]byte(head), bytes.Repeat([]byte("{},"), (most-len(head)-len(tail))/3)...), tail...)
 }
