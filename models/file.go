@@ -100,26 +100,25 @@ func (f *File) Close() error {
 // Hash returns the SHA-256 sum of the file in hexadecimal. Where the model
 // has external data it is the sum over the file's sum and the names and sums
 // of the files that hold them. It reads all of them.
-func (f *File) Hash() string { return f.hash(func(int64, int64) {}) }
+func (f *File) Hash() string { return f.HashWhile(func(int64, int64) bool { return true }) }
 
-// hash returns the Hash, and calls progress with how many bytes of how many it has read.
-func (f *File) hash(progress func(done, total int64)) string {
-	done, total := int64(0), int64(len(f.data))
-	if f.folder != nil {
-		for _, m := range f.folder.files {
-			total += int64(len(m.data))
-		}
-	}
+// HashWhile is Hash that calls more after each part with how many bytes of how many it has
+// read, and returns "" once that returns false.
+func (f *File) HashWhile(more func(done, total int64) bool) string {
+	done, total, stopped := int64(0), f.Bytes(), false
 	sumOf := func(m []byte) (sum [sha256.Size]byte) {
 		h := sha256.New()
 		for part := range slices.Chunk(m, partBytes) {
+			if stopped {
+				break
+			}
 			touch(part)
 			h.Write(part)
 			if f.folder != nil {
 				release(part)
 			}
 			done += int64(len(part))
-			progress(done, total)
+			stopped = !more(done, total)
 		}
 		return [sha256.Size]byte(h.Sum(sum[:0]))
 	}
@@ -132,7 +131,32 @@ func (f *File) hash(progress func(done, total int64)) string {
 		}
 		h.Sum(sum[:0])
 	}
+	if stopped {
+		return ""
+	}
 	return hex.EncodeToString(sum[:])
+}
+
+// Bytes returns how many bytes the file and those of external data have.
+func (f *File) Bytes() int64 {
+	total := int64(len(f.data))
+	if f.folder != nil {
+		for _, m := range f.folder.files {
+			total += int64(len(m.data))
+		}
+	}
+	return total
+}
+
+// Stamp names the files that f has open without reading them, by what the file system says of
+// them. A file that is replaced, or written to, has another one.
+func (f *File) Stamp() string {
+	stamp := f.folder.model.stamp()
+	for _, location := range slices.Sorted(maps.Keys(f.folder.files)) {
+		m := f.folder.files[location]
+		stamp += fmt.Sprintf(" %q %s", location, m.stamp())
+	}
+	return stamp
 }
 
 // Forget gives the memory of the mapped files back. What is used of them after all is
@@ -157,17 +181,16 @@ func (f *File) Folder() string {
 // read something else.
 func (f *File) Unchanged() error { return f.folder.unchanged() }
 
-// Model returns what the file holds of the model. Its operators are the nodes as
-// they stand in the file, whose live bytes are not known. It reads all data, for the
-// hash, and calls progress with how many bytes of how many it has read.
-func (f *File) Model(progress func(done, total int64)) *Model {
+// Model returns what the file holds of the model, whose hash is given. Its operators are the
+// nodes as they stand in the file, whose live bytes are not known.
+func (f *File) Model(hash string) *Model {
 	operators := make([]Operator, len(f.Graph.Nodes))
 	for i := range f.Graph.Nodes {
 		n := &f.Graph.Nodes[i]
 		operators[i] = Operator{Name: n.Name, Type: n.OpType, Nodes: 1, LiveBytes: -1}
 	}
 	m := f.Ports()
-	m.Path, m.Hash, m.Operators = f.Path, f.hash(progress), operators
+	m.Path, m.Hash, m.Operators = f.Path, hash, operators
 	return &m
 }
 

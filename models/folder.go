@@ -2,6 +2,7 @@ package models
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -195,6 +196,11 @@ func (d *folder) forget() {
 			release(m.data)
 		}
 	}
+}
+
+func (m *mapped) stamp() string {
+	st := &m.stat
+	return fmt.Sprint(st.Dev, st.Ino, st.Size, st.Mtim, st.Ctim)
 }
 
 func (m *mapped) unchanged(path string) error {

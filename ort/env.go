@@ -38,8 +38,8 @@ type Env struct {
 	memory    *C.OrtMemoryInfo // the CPU's, where tensors on our memory lie
 	allocator *C.OrtAllocator  // the runtime's own, never released
 	arena     *C.struct_overlapd_arena
-	async     *C.OrtRunOptions                // makes a run on a GPU return when its kernels are queued
-	prepacked *C.OrtPrepackedWeightsContainer // what sessions share of Weights in another form
+	async     *C.OrtRunOptions                            // makes a run on a GPU return when its kernels are queued
+	prepacked [PackedSets]*C.OrtPrepackedWeightsContainer // what sessions share of Weights in another form
 	open      struct {
 		sessions, values, programs, memories atomic.Int64
 	}
@@ -89,7 +89,8 @@ func (e *Env) create() error {
 		func() *C.OrtStatus {
 			return C.ort_CreateCpuMemoryInfo(l.api, deviceAllocator, defaultMemory, &e.memory)
 		},
-		func() *C.OrtStatus { return C.ort_CreatePrepackedWeightsContainer(l.api, &e.prepacked) },
+		func() *C.OrtStatus { return C.ort_CreatePrepackedWeightsContainer(l.api, &e.prepacked[0]) },
+		func() *C.OrtStatus { return C.ort_CreatePrepackedWeightsContainer(l.api, &e.prepacked[1]) },
 	} {
 		if err := l.check(step()); err != nil {
 			return err
@@ -180,9 +181,11 @@ func (e *Env) release() {
 		C.ort_ReleaseRunOptions(e.lib.api, e.async)
 		e.async = nil
 	}
-	if e.prepacked != nil {
-		C.ort_ReleasePrepackedWeightsContainer(e.lib.api, e.prepacked)
-		e.prepacked = nil
+	for i, packed := range e.prepacked {
+		if packed != nil {
+			C.ort_ReleasePrepackedWeightsContainer(e.lib.api, packed)
+			e.prepacked[i] = nil
+		}
 	}
 	if e.env != nil {
 		C.ort_ReleaseEnv(e.lib.api, e.env)

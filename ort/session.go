@@ -29,9 +29,9 @@ type Session struct {
 func (e *Env) NewSession(model []byte, o SessionOptions) (*Session, error) {
 	return e.newSession(o, func(options *C.OrtSessionOptions, s **C.OrtSession) *C.OrtStatus {
 		data := unsafe.Pointer(unsafe.SliceData(model))
-		if o.SharePacked {
+		if o.SharePacked > 0 {
 			return C.ort_CreateSessionFromArrayWithPrepackedWeightsContainer(
-				e.lib.api, e.env, data, C.size_t(len(model)), options, e.prepacked, s)
+				e.lib.api, e.env, data, C.size_t(len(model)), options, e.prepacked[o.SharePacked%PackedSets], s)
 		}
 		return C.ort_CreateSessionFromArray(e.lib.api, e.env, data, C.size_t(len(model)), options, s)
 	})
@@ -197,6 +197,10 @@ func (s *Session) OnHost() (inputs, outputs []bool, err error) {
 	return all[:n], all[n:], nil
 }
 
+// PackedSets is how many sets of packed weights there are: sessions of different ones can be
+// made at the same time.
+const PackedSets = 2
+
 // SessionOptions configures a Session. The zero value takes the model as it
 // is and shares the Env's threads and arena.
 type SessionOptions struct {
@@ -211,9 +215,11 @@ type SessionOptions struct {
 	// shape they must have, without a copy. The model refers for their data to any file in
 	// Folder, which is not read. They must stay open as long as the session.
 	Weights map[string]*Value
-	// SharePacked has sessions that are made of the same Weights share what the runtime
-	// makes of them to compute faster, as long as the Env is open.
-	SharePacked bool
+	// SharePacked, unless 0, has sessions of the same number that are made of the same Weights
+	// share what the runtime makes of them to compute faster, as long as the Env is open.
+	// Numbers are equal modulo PackedSets. Of those with one number the runtime makes one
+	// session at a time.
+	SharePacked int
 	// OneThread has the session's operators run in the thread that calls Run, without
 	// the Env's others.
 	OneThread bool

@@ -322,3 +322,94 @@ func serveTables(t *testing.T, env *ort.Env, tables int) {
 		t.Errorf("got %v", out)
 	}
 }
+
+// A large model is hashed while it is loaded. A form in the cache that was made of other data
+// is found out, and made again.
+func TestLargeModelsAreHashedWhileTheyLoad(t *testing.T) {
+	g := newGraph()
+	g.input("i", models.Int64, open)
+	const rows, columns = hashBeside / (64 << 10), 16 << 10
+	g.outside("table", "table", 0, rows, columns)
+	g.node("Gather", list("table", "i"), list("y"))
+	g.output("y", models.Float32)
+	path, cache, env := g.write(t), t.TempDir(), openEnv(t)
+	hollow(t, filepath.Join(filepath.Dir(path), "table"), rows*columns*4)
+	f, err := models.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash := f.Hash()
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	load := func() (cacheHit bool, form string) {
+		t.Helper()
+		m, err := OpenModel(env, Config{Path: path, CacheDir: cache})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer closeCut(t, m)
+		if got := m.Model().Hash; got != hash {
+			t.Errorf("hash %q, want %q", got, hash)
+		}
+		held, err := os.ReadDir(cache)
+		if err != nil || len(held) != 1 || !strings.HasSuffix(held[0].Name(), "-"+hash+".onnx") {
+			t.Fatalf("the cache holds %v, %v", held, err)
+		}
+		return m.cacheHit, filepath.Join(cache, held[0].Name())
+	}
+	if hit, _ := load(); hit {
+		t.Error("an empty cache has the model")
+	}
+	hit, form := load()
+	if !hit {
+		t.Error("the cached form was not taken")
+	}
+	other := strings.Replace(form, hash, strings.Repeat("0", len(hash)), 1)
+	if err := os.Rename(form, other); err != nil {
+		t.Fatal(err)
+	}
+	if hit, _ := load(); hit {
+		t.Error("the form of another model was taken")
+	}
+}
+
+// What loading takes follows from where weights are, and whether they can stay there.
+func TestLoadBytes(t *testing.T) {
+	of := func(path string) int64 {
+		f, err := models.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		return LoadBytes(f)
+	}
+	if got, want := of(weighty(t)), int64(3*weightyBytes*outsideFactor+4*insideFactor); got != want {
+		t.Errorf("%d bytes for external data, want %d", got, want)
+	}
+	g := xGraph()
+	g.floats("w", []int64{4, 4}, make([]float32, 16)...)
+	g.node("MatMul", list("x", "w"), list("y"))
+	g.output("y", models.Float32)
+	if got := of(g.write(t)); got != 64*insideFactor {
+		t.Errorf("%d bytes for 64", got)
+	}
+}
+
+// A large model that cannot be loaded leaves nothing in the cache.
+func TestLargeModelThatIsRefused(t *testing.T) {
+	g := newGraph()
+	g.input("i", models.Int64, open)
+	const rows, columns = hashBeside / (64 << 10), 16 << 10
+	g.outside("table", "table", 0, rows, columns)
+	g.node("NoSuchOperator", list("table", "i"), list("y"))
+	g.output("y", models.Float32)
+	path, cache := g.write(t), t.TempDir()
+	hollow(t, filepath.Join(filepath.Dir(path), "table"), rows*columns*4)
+	if _, err := OpenModel(openEnv(t), Config{Path: path, CacheDir: cache}); !errors.Is(err, wire.ErrModel) {
+		t.Errorf("got %v", err)
+	}
+	if left, _ := os.ReadDir(cache); len(left) != 0 {
+		t.Errorf("%v is left", left)
+	}
+}

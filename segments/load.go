@@ -40,6 +40,7 @@ type loaded struct {
 	hostHome  []bool        // by value, whether it lies in the host's memory; of a device only
 	waits     []bool        // by piece, whether the device must have come that far before it runs
 	memory    wire.DeviceMemory
+	identity  *identity
 	cacheHit  bool
 	loadTook  time.Duration
 }
@@ -72,6 +73,7 @@ func (m *loaded) loadThrough(c Config) (err error) {
 		return err
 	}
 	defer func() {
+		m.identity.end()
 		if len(m.weights.files) == 0 {
 			file.Close()
 		}
@@ -80,8 +82,7 @@ func (m *loaded) loadThrough(c Config) (err error) {
 	if err != nil {
 		return err
 	}
-	err = m.loadOptimized(file, path, c)
-	err = m.device.fault(err)
+	err = m.device.fault(m.loadOptimized(file, path, c))
 	if err != nil && m.cacheHit && !errors.Is(err, wire.ErrDeviceFull) && !wire.Ends(err) {
 		// A cached file that does not load is worth one more try from the
 		// model itself: the disk may have been full when it was written.
@@ -107,7 +108,8 @@ func (m *loaded) read(c Config) (*models.File, error) {
 	for _, change := range file.Changes {
 		fmt.Fprintln(os.Stderr, change)
 	}
-	m.model = *file.Model(func(done, total int64) { c.Progress("read", done, total) })
+	m.identity = identify(file, c.Progress)
+	m.model = *file.Model(m.identity.known())
 	m.convolves = slices.ContainsFunc(file.Graph.Nodes, func(n models.Node) bool { return n.Convolves() })
 	m.batchDims = models.BatchDims(m.model.Inputs).Batch
 	return file, nil
@@ -117,7 +119,7 @@ func (m *loaded) read(c Config) (*models.File, error) {
 // model nor what ONNX Runtime took for optimizing it stay in memory.
 func (m *loaded) optimize(file *models.File, c Config) (string, error) {
 	c.Progress("optimize", 0, 1)
-	path, hit, err := optimize(m.env, m.device, file, m.model.Hash, c.CacheDir)
+	path, hit, err := optimize(m.env, m.device, file, m.identity, c.CacheDir)
 	m.cacheHit = hit
 	file.Forget()
 	m.env.Trim()
@@ -147,6 +149,9 @@ func (m *loaded) loadOptimized(model *models.File, path string, c Config) error 
 		}
 	}
 	if err := m.device.findHomes(m); err != nil {
+		return err
+	}
+	if m.model.Hash, err = m.identity.confirm(path); err != nil {
 		return err
 	}
 	if m.far { // ONNX Runtime has read the weights by name
@@ -211,7 +216,7 @@ const manyBytes = 1 << 20
 
 // makeSessions loads every piece, in order: a session knows the types of
 // its outputs, which are the input types of later ones.
-func (m *loaded) makeSessions(c Config) error {
+func (m *loaded) makeSessions(c Config) (err error) {
 	folder, location := m.cut.file.Folder(), ""
 	if !m.far {
 		if err := m.holdWeights(m.cut.file); err != nil {
@@ -226,21 +231,33 @@ func (m *loaded) makeSessions(c Config) error {
 	for i, id := range m.inputs {
 		inputOf[id] = i
 	}
-	var raw []byte
 	m.made = make([]use, len(m.types))
 	for id := range m.made {
 		m.made[id].piece = -1
 	}
 	work := m.work(c.Progress)
+	var seconds *seconds
+	if c.OneThread {
+		seconds = startSeconds(m)
+		defer func() { err = errors.Join(err, seconds.end()) }()
+	}
 	for p := range m.cut.pieces {
-		raw = m.cut.appendModel(raw[:0], p, m.types, m.weights.held, location)
-		options := ort.SessionOptions{Folder: folder, SharePacked: c.OneThread}
+		raw := m.cut.appendModel(nil, p, m.types, m.weights.held, location)
+		options := ort.SessionOptions{Folder: folder}
 		m.device.Session(&options, m.cut.halfConv(p))
 		options.Weights = m.weights.of(m.cut, &m.cut.pieces[p], work.add)
+		if c.OneThread {
+			options.SharePacked = seconds.set(p)
+		}
 		s, err := m.newFixed(raw, p, &options, c)
 		if err != nil {
-			op := m.cut.operator(p)
-			return fmt.Errorf("operator %d (%s %q): ONNX Runtime cannot load it by itself: %w", p, op.Type, op.Name, err)
+			return m.refused(p, err)
+		}
+		m.sessions = append(m.sessions, s)
+		if c.OneThread {
+			seconds.wanted <- second{p, raw, options}
+		} else {
+			m.tidy(p)
 		}
 		for i := range m.more {
 			if m.cut.pieces[p].convolves {
@@ -249,10 +266,6 @@ func (m *loaded) makeSessions(c Config) error {
 				}
 			}
 			m.more[i] = append(m.more[i], s)
-		}
-		if m.cut.weightsOf(p) >= manyBytes {
-			m.cut.file.Forget()
-			m.env.Trim() // what the second of two sessions packed, only to find the first one's
 		}
 		work.add(m.cut.weightsOf(p) + sessionWork)
 		m.model.Operators = append(m.model.Operators, m.cut.operator(p))
@@ -300,34 +313,31 @@ func (m *loaded) newFixed(raw []byte, p int, options *ort.SessionOptions, c Conf
 	pc := &m.cut.pieces[p]
 	pc.fixed = pc.fixed && c.Device != nil && c.Device.graphs
 	if !pc.fixed || options.CUDA == nil {
-		return m.newSessions(raw, *options, c.OneThread)
+		return m.env.NewSession(raw, *options)
 	}
 	options.CUDA.Graphs = true
-	s, err := m.newSessions(raw, *options, c.OneThread)
+	s, err := m.env.NewSession(raw, *options)
 	if err != nil { // an operator has no kernel for the GPU, or it is refused without graphs, too
 		options.CUDA.Graphs, pc.fixed = false, false
-		s, err = m.newSessions(raw, *options, c.OneThread)
+		s, err = m.env.NewSession(raw, *options)
 	}
 	return s, err
 }
 
-// newSessions makes the session of a piece, and the one for a single thread if that is
-// wanted.
-func (m *loaded) newSessions(raw []byte, options ort.SessionOptions, oneThread bool) (*ort.Session, error) {
-	s, err := m.env.NewSession(raw, options)
-	if err != nil {
-		return nil, err
+// refused is why a piece cannot be loaded.
+func (m *loaded) refused(p int, err error) error {
+	op := m.cut.operator(p)
+	return fmt.Errorf("operator %d (%s %q): ONNX Runtime cannot load it by itself: %w", p, op.Type, op.Name, err)
+}
+
+// tidy gives memory back once the sessions of a piece with many bytes of weights are made:
+// pages of the file, and what ONNX Runtime packed for the second session, only to find the
+// first one's.
+func (m *loaded) tidy(p int) {
+	if m.cut.weightsOf(p) >= manyBytes {
+		m.cut.file.Forget()
+		m.env.Trim()
 	}
-	m.sessions = append(m.sessions, s)
-	if !oneThread {
-		return s, nil
-	}
-	options.OneThread = true
-	one, err := m.env.NewSession(raw, options)
-	if err == nil {
-		m.oneThread = append(m.oneThread, one)
-	}
-	return s, err
 }
 
 // setOf returns the number of the set of sessions that runs batches of a size, which is its

@@ -175,7 +175,7 @@ func (o *inspectOptions) asIs(path string) (*inspection, error) {
 		return nil, err
 	}
 	defer f.Close()
-	in := describe(f.Model(func(int64, int64) {}))
+	in := describe(f.Model(f.Hash()))
 	for p, alive := range f.Graph.Index().AliveBefore()[1:] {
 		in.Operators[p].Alive = alive
 	}
