@@ -13,6 +13,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/segments"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/training"
 	"github.com/overlapd/overlapd/training/advice"
@@ -116,10 +117,6 @@ const (
 	daemonMemory = 256 << 20
 	workerMemory = 150 << 20 // a process with ONNX Runtime
 
-	// loadFactor is how many times its weights a model takes at most while it is loaded for the
-	// first time, as a new pod does: resnet50 5.8, bert 5.1.
-	loadFactor = 6
-
 	memoryStep = 64 << 20 // that a limit is rounded up to
 )
 
@@ -141,9 +138,10 @@ func hostMemory(c *config.Config, file func(model string) (string, error)) (byte
 		for i := range f.Graph.Initializers {
 			weights += f.Graph.Initializers[i].Bytes
 		}
+		loading := segments.LoadBytes(f)
 		_ = f.Close() // it was read
 		w := &c.Worker
-		bytes += workerMemory + max(loadFactor*weights, weights+w.InputBytes+w.OutputBytes+w.IntermediateBytes)
+		bytes += workerMemory + max(loading, weights+w.InputBytes+w.OutputBytes+w.IntermediateBytes)
 	}
 	return (bytes + memoryStep - 1) / memoryStep * memoryStep, nil
 }
