@@ -2,19 +2,21 @@ package models
 
 import "slices"
 
-// inputDims are the dimensions of a model's inputs that have a meaning.
+// inputDims holds the dimensions of a model's inputs that have a meaning to the scheduler.
 type inputDims struct {
-	Batch  []int // by input, the dimension that is the batch size, -1 for none
-	SeqLen []int // by input, the dimension that is the sequence length, -1 for none
+	// Batch holds, for each input, the index of its batch dimension, or -1.
+	Batch []int
+	// SeqLen holds, for each input, the index of its sequence length, or -1.
+	SeqLen []int
 }
 
-// BatchDims finds the batch dimension and the sequence length among the
-// dimensions that are not fixed.
+// BatchDims finds the batch dimension and the sequence length of each input among the
+// dimensions that are not fixed. ONNX does not mark either, so this is a convention:
 //
-// The first dimension of an input is the batch size if it is not fixed, and
-// if all such first dimensions have the same name, or none has one. The
-// sequence length is the first other dimension that is not fixed, and all
-// those of its name.
+//   - The first dimension of an input is the batch size if it is not fixed. This holds only if
+//     all such first dimensions share one name, or none of them has a name.
+//   - The sequence length is the first other dimension that is not fixed, together with all
+//     dimensions of the same name.
 func BatchDims(inputs []TensorSpec) inputDims {
 	d := inputDims{Batch: make([]int, len(inputs)), SeqLen: make([]int, len(inputs))}
 	batch, hasBatch := batchName(inputs)
@@ -28,7 +30,7 @@ func BatchDims(inputs []TensorSpec) inputDims {
 			case hasBatch && j == 0:
 				d.Batch[i] = 0
 			case hasBatch && batch != "" && dim.Name == batch:
-				// Another dimension as long as the batch, as in a mask.
+				// A second dimension with the batch's name, as in a mask, is not the sequence length.
 			case !found:
 				symbol, found = dim.Name, true
 				d.SeqLen[i] = j
@@ -40,8 +42,8 @@ func BatchDims(inputs []TensorSpec) inputDims {
 	return d
 }
 
-// batchName returns the name that all first dimensions have which are not
-// fixed, and whether there are any and they agree.
+// batchName returns the name shared by all first dimensions that are not fixed. It returns
+// false if there is no such dimension or their names differ.
 func batchName(inputs []TensorSpec) (string, bool) {
 	name, found := "", false
 	for _, in := range inputs {
@@ -64,9 +66,9 @@ func shapeOf(in TensorSpec) []Dim {
 	return in.Type.Shape
 }
 
-// Fill returns the shape of every input of a query of the given batch size and
-// sequence length. Other dimensions that are not fixed get the size of their
-// namesakes, and 1 if they have none. The shape of what is no tensor is empty.
+// Fill returns the shape of every input for a query of the given batch size and sequence
+// length. Any other dimension that is not fixed gets the size of a dimension with the same
+// name, and 1 if there is none. An input that is not a tensor has an empty shape.
 func Fill(inputs []TensorSpec, batch, seqLen int) [][]int64 {
 	dims := BatchDims(inputs)
 	named := map[string]int64{}
@@ -88,6 +90,7 @@ func Fill(inputs []TensorSpec, batch, seqLen int) [][]int64 {
 			named[d.Name] = shapes[i][j]
 		}
 	}
+	// Unnamed dimensions are independent of each other.
 	delete(named, "")
 	for i, in := range inputs {
 		for j, d := range shapeOf(in) {

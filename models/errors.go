@@ -6,48 +6,54 @@ import (
 	"strconv"
 )
 
-// These errors may be returned when an ONNX file is read, with the file, the place
-// in it and the reason.
+// The errors of reading an ONNX file. Each is wrapped in an error that names the file, the
+// place in it and the reason.
 var (
 	// ErrNotONNX is returned when the bytes are not an ONNX model.
 	ErrNotONNX = errors.New("not an ONNX model")
 
-	// ErrVersion is returned when the file is of an IR version older than overlapd reads.
+	// ErrVersion is returned when the file's IR version is older than minIRVersion.
 	ErrVersion = errors.New("unsupported IR version")
 
-	// ErrGraph is returned when the file is well formed but breaks a rule of
-	// ONNX: nodes out of order, a name defined twice, a tensor whose data do
-	// not fit its shape, functions that call themselves.
+	// ErrGraph is returned when the file is well formed but breaks a rule of ONNX: for
+	// example, nodes in a cycle, a name that is defined twice, a tensor whose data do not fit
+	// its shape, or a function that calls itself.
 	ErrGraph = errors.New("invalid graph")
 
-	// ErrOperator is returned when a node is of a custom operator.
+	// ErrOperator is returned when the model uses a custom operator.
 	ErrOperator = errors.New("unknown operator")
 
-	// ErrExternal is returned when a tensor refers to data outside the file
-	// and the reference is not allowed.
+	// ErrExternal is returned when a tensor refers to data outside the model file and the
+	// reference is not allowed.
 	ErrExternal = errors.New("external data refused")
 
 	// ErrLimit is returned when the file exceeds one of the limits.
 	ErrLimit = errors.New("limit exceeded")
 )
 
-// quotedBytes bounds what a message repeats of a name in the file.
+// quotedBytes limits how much of a name from the file an error message repeats.
 const quotedBytes = 80
 
-// Refused reports whether an error of this package is about what a file holds, so that
-// reading the file again would not change it.
+// Refused reports whether err is about the content of a file. Reading the same file again
+// would then fail in the same way.
 func Refused(err error) bool {
 	var e *formatError
 	return errors.As(err, &e)
 }
 
-// formatError is why a file was refused, and where in it the reason lies.
+// formatError says why a file was rejected and where in it the reason is.
 type formatError struct {
-	Path   string // the file, "" for bytes in memory
-	Where  string // outermost first, "" for the file as a whole
-	Offset int    // where the fault lies in the file, -1 if it has no single place
-	Reason string // with the remedy, where there is one
-	Err    error  // one of the errors above
+	// Path is the file, or "" for bytes in memory.
+	Path string
+	// Where lists the enclosing parts of the file, outermost first. It is "" if the fault
+	// concerns the file as a whole.
+	Where string
+	// Offset is the position of the fault in the file, or -1 if it has no single position.
+	Offset int
+	// Reason describes the fault and, where there is one, the remedy.
+	Reason string
+	// Err is one of the errors above.
+	Err error
 }
 
 func (e *formatError) Error() string {
@@ -71,7 +77,7 @@ func refuse(err error, format string, args ...any) error {
 	return &formatError{Err: err, Offset: -1, Reason: fmt.Sprintf(format, args...)}
 }
 
-// within puts a place in front of those that err names already.
+// within prefixes the place that err names with an enclosing one.
 func within(err error, place string) error {
 	var e *formatError
 	if !errors.As(err, &e) {
@@ -84,8 +90,8 @@ func within(err error, place string) error {
 	return e
 }
 
-// quote returns name as it may stand in a message: on one line and short,
-// whatever the file holds.
+// quote returns name in a form that is safe in a message: on one line and short, whatever the
+// file contains.
 func quote(name string) string {
 	if len(name) > quotedBytes {
 		return strconv.Quote(name[:quotedBytes]) + "…"

@@ -6,29 +6,31 @@ import (
 	"strings"
 )
 
-// external is where the data of an initializer lie outside the model file.
-// It was checked when the file was opened.
+// external locates the data of an initializer outside the model file. resolve has checked
+// that the range lies within the file.
 type external struct {
-	Location string // a path below the folder of the model
+	// Location is a path below the model's folder.
+	Location string
 	Offset   int64
 	Length   int64
 }
 
-// externalEntries is the reference of a TensorProto to external data.
+// externalEntries is the reference of a TensorProto to external data, before it is checked.
 type externalEntries struct {
-	location int64 // DataLocation: 1 is external
+	// location is TensorProto.DataLocation: 1 means external.
+	location int64
 	entries  map[string]string
 }
 
 func (e *externalEntries) given() bool { return e.location != 0 || e.entries != nil }
 
-// externalKeys lists the keys that a reference may have. Others are refused:
-// what some reader makes of them is not known.
+// externalKeys lists the keys that ONNX defines for a reference. Any other key is rejected,
+// because another reader might give it a meaning that was not checked here.
 var externalKeys = map[string]bool{
 	"location": true, "offset": true, "length": true, "checksum": true, "basepath": true,
 }
 
-// add reads one entry of a reference.
+// add reads one key-value entry of a reference.
 func (e *externalEntries) add(p *parser, raw []byte) error {
 	var key, value string
 	m := message{p: p, rest: raw}
@@ -53,8 +55,8 @@ func (e *externalEntries) add(p *parser, raw []byte) error {
 	return nil
 }
 
-// resolve verifies the reference of t and, where it is allowed, the file that it
-// leads to.
+// resolve checks the reference of t and maps the file it refers to. allowed is false for
+// tensors that may not have external data. It sets t.Bytes and t.External.
 func (e externalEntries) resolve(p *parser, t *Initializer, elements int64, data payload, allowed bool) error {
 	switch {
 	case e.location != 1:
@@ -88,7 +90,7 @@ func (e externalEntries) resolve(p *parser, t *Initializer, elements int64, data
 	return nil
 }
 
-// parse returns the reference, of a tensor with the given size.
+// parse returns the reference, checked against the tensor's size in bytes.
 func (e externalEntries) parse(size int64) (*external, error) {
 	x := &external{Location: e.entries["location"], Length: size}
 	if err := checkLocation(x.Location); err != nil {
@@ -111,10 +113,12 @@ func (e externalEntries) parse(size int64) (*external, error) {
 	return x, nil
 }
 
-// memoryLocation is how ONNX Runtime marks a tensor whose offset is an
-// address in memory.
+// memoryLocation is the location by which ONNX Runtime marks a tensor whose offset is an
+// address in memory. A file with it would make the runtime read arbitrary memory.
 const memoryLocation = "_ORT_MEM_ADDR_"
 
+// checkLocation returns an error unless location is a path below the model's folder. The check
+// is lexical; openBeneath keeps symbolic links from leading out of the folder.
 func checkLocation(location string) error {
 	parts := strings.Split(location, "/")
 	for _, part := range parts {

@@ -12,34 +12,40 @@ import (
 	"slices"
 )
 
-// File is an ONNX file, open for reading. All Raw fields refer to its bytes;
-// none may be used after Close.
+// File is an ONNX file that is open for reading. All Raw fields refer to its mapped bytes and
+// must not be used after Close.
 type File struct {
-	Path      string // as it was given to Open
+	// Path is the path as given to Open.
+	Path      string
 	IRVersion int64
-	Opsets    [][]byte // OperatorSetIdProto
+	// Opsets holds an OperatorSetIdProto for each operator set that the model imports.
+	Opsets    [][]byte
 	Functions []function
 	Graph     graph
-	Changes   []string // in which its graph differs from that of the file, in words
+	// Changes describes, in words, how Graph differs from the graph in the file.
+	Changes []string
 
-	data   []byte
-	folder *folder // nil for a model in memory
-	calls  calls   // of the graph
+	data []byte
+	// folder is nil for a model in memory.
+	folder *folder
+	// calls counts the operators that the main graph uses.
+	calls calls
 }
 
-// Open maps the model at path, a regular file or a symbolic link to one, and
-// reads it. Whoever replaces the file must rename another one to its place: a
-// write to the file itself reaches into the open File, and shortening it
-// makes reading it fault.
+// Open maps and parses the model at path, a regular file or a symbolic link to one. To replace
+// the file, rename another one over it: writing to the file in place changes the open File,
+// and truncating it makes later reads fault.
 func Open(path string) (*File, error) { return openWithin(path, defaultLimits(), nil) }
 
-// OpenDerived opens a model that was made of f. Its external data are those of f where f has
-// mapped a file at the same location, and lie in a file of its own folder otherwise. f must
-// stay open as long.
+// OpenDerived opens a model that was generated from f. Where f has mapped a file at the
+// location of external data, the new File shares that mapping; other external data are opened
+// below its own folder. f must stay open as long as the new File is in use.
 func (f *File) OpenDerived(path string) (*File, error) {
 	return openWithin(path, defaultLimits(), f.folder)
 }
 
+// openWithin opens a model whose external data may lie in the mappings of origin, which may be
+// nil.
 func openWithin(path string, l limits, origin *folder) (f *File, err error) {
 	defer func() {
 		if fault := (*formatError)(nil); errors.As(err, &fault) {
@@ -48,7 +54,8 @@ func openWithin(path string, l limits, origin *folder) (f *File, err error) {
 	}()
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		if place := (*fs.PathError)(nil); errors.As(err, &place) { // of a folder on the way
+		// EvalSymlinks names the folder on the way that failed. The user knows only path.
+		if place := (*fs.PathError)(nil); errors.As(err, &place) {
 			err = &fs.PathError{Op: "open", Path: path, Err: place.Err}
 		}
 		return nil, err
@@ -60,6 +67,7 @@ func openWithin(path string, l limits, origin *folder) (f *File, err error) {
 	dir.origin = origin
 	defer dir.seal()
 	m, err := mapRegular(dir.fd, filepath.Base(real), l.FileBytes, 0)
+	// For the model file itself, "not a regular file" is no fault of external data.
 	if fault := (*formatError)(nil); errors.As(err, &fault) && errors.Is(fault, ErrExternal) {
 		fault.Err = ErrNotONNX
 	}
@@ -74,6 +82,7 @@ func openWithin(path string, l limits, origin *folder) (f *File, err error) {
 	touch(data)
 	f, err = parse(data, l, dir)
 	if err != nil {
+		// A known foreign format explains more than the position at which parsing failed.
 		if is := recognize(data); is != "" {
 			err = refuse(ErrNotONNX, "%s", is)
 		}
@@ -83,7 +92,7 @@ func openWithin(path string, l limits, origin *folder) (f *File, err error) {
 	return f, nil
 }
 
-// Close unmaps the file and its external data. A File of Parse needs no Close.
+// Close unmaps the file and its external data. A File from Parse needs no Close.
 func (f *File) Close() error {
 	if f.folder == nil || f.data == nil {
 		return nil
@@ -114,6 +123,8 @@ func (f *File) HashWhile(more func(done, total int64) bool) string {
 			}
 			touch(part)
 			h.Write(part)
+			// A part is released once it is hashed, so that hashing does not fill memory with the
+			// file.
 			if f.folder != nil {
 				release(part)
 			}
@@ -126,6 +137,7 @@ func (f *File) HashWhile(more func(done, total int64) bool) string {
 	if f.folder != nil && len(f.folder.files) > 0 {
 		h := sha256.New()
 		h.Write(sum[:])
+		// The order must not depend on the map, and the length prefix keeps names unambiguous.
 		for _, location := range slices.Sorted(maps.Keys(f.folder.files)) {
 			fmt.Fprintf(h, "%d %s %x", len(location), location, sumOf(f.folder.files[location].data))
 		}
@@ -163,8 +175,8 @@ func (f *File) Stamp() string {
 // read again.
 func (f *File) Forget() { f.folder.forget() }
 
-// Folder returns the folder below which the external data of f lie, for a reader that
-// opens them by name, and "" for a model in memory.
+// Folder returns the folder that the locations of external data are relative to, for a reader
+// that opens these files by name. It returns "" for a model in memory.
 func (f *File) Folder() string {
 	switch d := f.folder; {
 	case d == nil:
@@ -176,9 +188,9 @@ func (f *File) Folder() string {
 	}
 }
 
-// Unchanged returns an error if another file has taken the name of f or of one with external
-// data, or somebody has written to it, since f was opened: who has read it by name may have
-// read something else.
+// Unchanged returns an error if the model file or one of its external data files has been
+// replaced or written to since f was opened. A reader that opened these files by name, such as
+// ONNX Runtime, may then have read different content.
 func (f *File) Unchanged() error { return f.folder.unchanged() }
 
 // Model returns what the file holds of the model, whose hash is given. Its operators are the
@@ -194,7 +206,7 @@ func (f *File) Model(hash string) *Model {
 	return &m
 }
 
-// Ports returns the inputs and outputs of the model alone, for which no data are read.
+// Ports returns a Model with only the inputs and outputs. It reads no data.
 func (f *File) Ports() Model {
 	return Model{Inputs: specs(f.Graph.FeedInputs()), Outputs: specs(f.Graph.Outputs)}
 }

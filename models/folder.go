@@ -11,21 +11,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapped is a file in memory, and what the file system said of it when it was opened.
+// mapped is a file mapped into memory, and its stat at the time it was opened.
 type mapped struct {
 	data []byte
 	stat unix.Stat_t
 }
 
-// folder opens files below the folder of a model and keeps them mapped, so
-// that what was checked is what is read later.
+// folder opens files below the folder of a model and keeps them mapped, so that later reads
+// see exactly the content that was checked.
 type folder struct {
-	path   string
-	fd     int
-	files  map[string]mapped // by location
-	name   string            // that of the model itself
-	model  mapped
-	origin *folder // where files are that this one's model has in common with the one it was made of
+	path string
+	fd   int
+	// files holds the external data files by location.
+	files map[string]mapped
+	// name is the file name of the model itself.
+	name  string
+	model mapped
+	// origin is the folder of the model that this one was derived from, or nil. Files that both
+	// models refer to are mapped only there.
+	origin *folder
 }
 
 func openFolder(path string) (*folder, error) {
@@ -36,12 +40,14 @@ func openFolder(path string) (*folder, error) {
 	return &folder{path: path, fd: fd, files: map[string]mapped{}}, nil
 }
 
-// seal gives back the folder itself; the files stay mapped.
+// seal closes the folder's descriptor once all files are open. The mappings remain.
 func (d *folder) seal() {
 	unix.Close(d.fd)
 	d.fd = -1
 }
 
+// close unmaps the external data files. The caller unmaps the model file, and mappings of
+// origin belong to origin.
 func (d *folder) close() error {
 	var errs []error
 	for _, m := range d.files {
@@ -51,7 +57,7 @@ func (d *folder) close() error {
 	return errors.Join(errs...)
 }
 
-// at returns the file at location if it is mapped.
+// at returns the mapping of the file at location, here or in origin, if there is one.
 func (d *folder) at(location string) ([]byte, bool) {
 	if m, ok := d.files[location]; ok {
 		return m.data, true
@@ -65,7 +71,7 @@ func (d *folder) at(location string) ([]byte, bool) {
 	return d.origin.at(location)
 }
 
-// file maps the file at location, a path that checkLocation has passed.
+// file maps the file at location, a path that checkLocation has accepted.
 func (d *folder) file(location string, l limits) ([]byte, error) {
 	if m, ok := d.at(location); ok {
 		return m, nil
@@ -84,8 +90,8 @@ func (d *folder) file(location string, l limits) ([]byte, error) {
 	return m.data, nil
 }
 
-// openBeneath opens the place (O_PATH) of a file below dir, and follows no symbolic
-// link, neither in the last part of the path nor before it.
+// openBeneath opens a handle (O_PATH) to a file below dir. It follows no symbolic link,
+// neither in the last component of the path nor in those before it.
 func openBeneath(dir int, path string) (int, error) {
 	parts := strings.Split(filepath.Clean(path), "/")
 	at := dir
@@ -106,9 +112,9 @@ func openBeneath(dir int, path string) (int, error) {
 	return at, nil
 }
 
-// mapRegular maps the file at path below dir, after making sure, without side
-// effects on devices or pipes, that it is a regular one and has at most maxLinks
-// names (0 for any number).
+// mapRegular maps the file at path below dir. It first checks that this is a regular file of
+// at most maxBytes with at most maxLinks hard links (0 for any number). The check has no side
+// effects on devices or pipes. An empty file gives nil data.
 func mapRegular(dir int, path string, maxBytes int64, maxLinks int) (m mapped, err error) {
 	place, err := openBeneath(dir, path)
 	switch {
@@ -124,7 +130,8 @@ func mapRegular(dir int, path string, maxBytes int64, maxLinks int) (m mapped, e
 	if err := checkRegular(&m.stat, maxBytes, maxLinks); err != nil || m.stat.Size == 0 {
 		return m, err
 	}
-	// This opens what was checked, whatever has taken its name meanwhile.
+	// Opening through /proc opens the file that was checked, even if its name now refers to
+	// another one.
 	file, err := os.Open("/proc/self/fd/" + strconv.Itoa(place))
 	if err != nil {
 		return m, &os.PathError{Op: "open", Path: path, Err: errors.Unwrap(err)}
@@ -150,20 +157,22 @@ func checkRegular(st *unix.Stat_t, maxBytes int64, maxLinks int) error {
 	return nil
 }
 
-// touch has the kernel read a part of a mapped file, from a page boundary on. A thread that
-// waits for a page of a file system that does not answer keeps the garbage collector, and
-// with it the whole process, from going on; a call to the kernel does not.
+// touch makes the kernel read a part of a mapped file, which must begin at a page boundary.
+// Without it, a goroutine that faults on a page of an unresponsive file system blocks the
+// garbage collector and so the whole process. A goroutine in a system call does not.
 func touch(m []byte) {
 	if len(m) > 0 {
-		_ = unix.Madvise(m, unix.MADV_POPULATE_READ) // what it cannot read, a look at the page tells
+		// Errors are ignored: a page that cannot be read faults when it is used.
+		_ = unix.Madvise(m, unix.MADV_POPULATE_READ)
 	}
 }
 
-// release gives the memory of a part of a mapped file back, from a page boundary on. It is
-// read again when it is used.
+// release drops a part of a mapped file, which must begin at a page boundary, from memory. The
+// kernel reads it again when it is used.
 func release(m []byte) {
 	if len(m) > 0 {
-		_ = unix.Madvise(m, unix.MADV_DONTNEED) // it costs memory and nothing else
+		// An error only means that the memory stays in use.
+		_ = unix.Madvise(m, unix.MADV_DONTNEED)
 	}
 }
 
@@ -174,8 +183,8 @@ func unmap(m []byte) error {
 	return unix.Munmap(m)
 }
 
-// unchanged returns an error if a file that the folder has mapped is no longer what its
-// name leads to.
+// unchanged returns an error if a file that the folder has mapped was modified, or if its name
+// now refers to another file.
 func (d *folder) unchanged() error {
 	if err := d.model.unchanged(filepath.Join(d.path, d.name)); err != nil {
 		return err
@@ -188,7 +197,7 @@ func (d *folder) unchanged() error {
 	return nil
 }
 
-// forget gives back the memory of all files.
+// forget releases the memory of all mapped files, those of origin included.
 func (d *folder) forget() {
 	for ; d != nil; d = d.origin {
 		release(d.model.data)

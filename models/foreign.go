@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// foreign lists what is taken for an ONNX model by mistake, by its first bytes from an
-// offset on, and what to do about it.
+// foreign lists formats that are mistaken for ONNX models, by the bytes they begin with at an
+// offset, and what to do about each.
 var foreign = []struct {
 	at         int
 	begins, is string
@@ -28,8 +28,9 @@ var foreign = []struct {
 
 const htmlPage = "this is an HTML page, such as that of a failed download or a login: fetch the file itself"
 
-// recognize says what a file is that is no ONNX model, "" if that is not known.
+// recognize describes a file that is not an ONNX model. It returns "" for an unknown format.
 func recognize(data []byte) string {
+	// HTML may begin with white space and is case-insensitive. All other formats match exactly.
 	head := data[:min(len(data), 256)]
 	text := []byte(strings.ToLower(string(bytes.TrimSpace(head))))
 	for _, f := range foreign {
@@ -40,15 +41,15 @@ func recognize(data []byte) string {
 	return ""
 }
 
-// domains are those whose operators ONNX Runtime has built in.
+// domains are the operator domains that ONNX Runtime has built in.
 var domains = []string{
 	"", "ai.onnx", mlDomain, "ai.onnx.preview", "ai.onnx.preview.training", "ai.onnx.training",
 	"com.microsoft", "com.microsoft.experimental", "com.microsoft.nchwc", "com.ms.internal.nhwc",
 }
 
-// CheckOperators returns an error that names an operator of the model, at any depth, that
-// is of nobody's domain known to ONNX Runtime and is no function of the model. Whether a
-// known domain has an operator, only the runtime knows.
+// CheckOperators returns an error that names the custom operators of the model, at any depth:
+// those whose domain ONNX Runtime does not have and that are not functions of the model. It
+// does not check that a known domain has the operator; only the runtime knows that.
 func (f *File) CheckOperators() error {
 	defined, made := map[functionKey]bool{}, maps.Clone(f.calls)
 	for i := range f.Functions {

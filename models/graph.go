@@ -2,18 +2,18 @@ package models
 
 import "slices"
 
-// graph is the main graph of a file. Its nodes are in topological order, also where
-// those of the file are not, and each value is defined once.
+// graph is the main graph of a file. Its nodes are in topological order, even if those of the
+// file are not, and each value is defined exactly once.
 type graph struct {
 	Name         string
 	Nodes        []Node
 	Initializers []Initializer
-	Inputs       []valueInfo // before IR version 4 initializers are listed here too
-	Outputs      []valueInfo
+	// Inputs also lists initializers in files before IR version 4. See FeedInputs.
+	Inputs  []valueInfo
+	Outputs []valueInfo
 }
 
-// FeedInputs returns the inputs that a query must bring: those that are not
-// initializers.
+// FeedInputs returns the inputs that a query must supply: those that are not initializers.
 func (g *graph) FeedInputs() []valueInfo {
 	constant := make(map[string]bool, len(g.Initializers))
 	for i := range g.Initializers {
@@ -28,12 +28,13 @@ func (g *graph) FeedInputs() []valueInfo {
 	return feeds
 }
 
-// graph reads a graph that lies depth graphs deep. It also returns the names
-// that the graph takes from the graphs around it.
+// graph reads a graph that is nested depth graphs deep; 0 is the main graph. It also returns
+// the names that the graph takes from enclosing graphs.
 func (p *parser) graph(raw []byte, depth int) (graph, []string, error) {
 	var g graph
 	m := message{p: p, rest: raw}
-	var others []valueInfo // only verified: nothing needs what a file declares of its intermediates
+	// The declarations of intermediates are checked but not kept.
+	var others []valueInfo
 	for m.next() {
 		switch m.num {
 		case 1:
@@ -64,6 +65,7 @@ func (p *parser) graph(raw []byte, depth int) (graph, []string, error) {
 	return g, free, err
 }
 
+// graphNode reads a node and appends it to nodes.
 func (p *parser) graphNode(nodes *[]Node, raw []byte, depth int) error {
 	if err := p.spend(&p.left.Nodes, p.limits.Nodes, 1, "nodes"); err != nil {
 		return err
@@ -78,23 +80,30 @@ func (p *parser) graphNode(nodes *[]Node, raw []byte, depth int) error {
 
 // Node is one node of a graph.
 type Node struct {
-	Raw       []byte // NodeProto
-	Name      string // may be empty, and need not be unique
-	OpType    string
-	Domain    string   // "" is ONNX itself
-	Overload  string   // the overload of the function it calls
-	Inputs    []string // "" for an optional input that is absent
-	Outputs   []string // "" for an optional output that is absent
-	Captures  []string // names that its subgraphs take from outside, at any depth, sorted
+	// Raw is the NodeProto.
+	Raw []byte
+	// Name may be empty and need not be unique.
+	Name   string
+	OpType string
+	// Domain is "" for ONNX itself.
+	Domain string
+	// Overload selects among functions of the same name.
+	Overload string
+	// Inputs and Outputs name values. An absent optional one is "".
+	Inputs  []string
+	Outputs []string
+	// Captures lists, sorted, the names that the node's subgraphs take from outside, at any
+	// depth.
+	Captures  []string
 	Subgraphs bool
 }
 
-// Convolves reports whether the node is a convolution of ONNX's own.
+// Convolves reports whether the node is a standard ONNX convolution.
 func (n *Node) Convolves() bool {
 	return (n.Domain == "" || n.Domain == "ai.onnx") && (n.OpType == "Conv" || n.OpType == "ConvTranspose")
 }
 
-// place names the node, the i-th of its graph, in a message.
+// place names the node in a message. i is its position in the graph.
 func (n *Node) place(i int) string {
 	s := place("node", n.Name, i)
 	if n.OpType != "" {
@@ -103,8 +112,8 @@ func (n *Node) place(i int) string {
 	return s
 }
 
-// node reads a node of a graph that lies depth graphs deep. What it returns
-// with an error is good for a message only.
+// node reads a node of a graph that is nested depth graphs deep. A node returned with an error
+// is only good for naming it in a message.
 func (p *parser) node(raw []byte, depth int) (Node, error) {
 	n := Node{Raw: clip(raw)}
 	attributes := 0
@@ -137,6 +146,7 @@ func (p *parser) node(raw []byte, depth int) (Node, error) {
 	return n, m.err
 }
 
+// reference reads the name of a node's input or output and appends it to to.
 func (p *parser) reference(m *message, to *[]string) {
 	name := m.name()
 	if m.err == nil {
@@ -145,9 +155,9 @@ func (p *parser) reference(m *message, to *[]string) {
 	*to = append(*to, name)
 }
 
-// nodeAttribute reads an attribute of a node whose graph lies depth graphs deep.
-// It looks into every tensor and graph, also where the field does not count for an
-// attribute of this kind.
+// nodeAttribute reads an attribute of a node whose graph is nested depth graphs deep. It
+// checks every tensor and subgraph, even in fields that do not belong to the attribute's
+// type, because another reader may use them.
 func (p *parser) nodeAttribute(n *Node, raw []byte, depth, i int) error {
 	if err := p.spend(&p.left.Attributes, p.limits.Attributes, 1, "attributes"); err != nil {
 		return err
@@ -182,6 +192,7 @@ func (p *parser) nodeAttribute(n *Node, raw []byte, depth, i int) error {
 	return within(m.err, place("attribute", name, i))
 }
 
+// subgraph reads a graph in an attribute and returns the names it takes from outside.
 func (p *parser) subgraph(raw []byte, depth int) ([]string, error) {
 	depth, err := p.deeper(depth, "graphs")
 	if err != nil {

@@ -1,32 +1,41 @@
 package models
 
-// Limits bounds what a reader of ONNX files accepts. Counts hold for the
-// whole file, subgraphs and functions included, unless they say otherwise, so
-// the memory that a parsed file takes is bounded by them and not by what the
-// file claims.
+// limits bounds what a reader of ONNX files accepts. Unless a field says otherwise, a count
+// covers the whole file with its subgraphs and functions. The limits, not the claims of a
+// file, therefore bound the memory that parsing takes.
 type limits struct {
-	FileBytes     int64 // the model file
-	ExternalBytes int64 // one file of external data
-	ExternalFiles int   // files of external data
-	DenseBytes    int64 // a sparse tensor once it is spread out
+	// FileBytes limits the model file.
+	FileBytes int64
+	// ExternalBytes limits each file of external data, and ExternalFiles their number.
+	ExternalBytes int64
+	ExternalFiles int
+	// DenseBytes limits a sparse tensor in its dense form.
+	DenseBytes int64
 
-	Nodes       int // also after all functions are expanded
-	Depth       int // graphs in graphs, types in types, functions in functions
-	Attributes  int
-	References  int // node inputs and outputs
-	Tensors     int // initializers and tensors in attributes
-	ValueInfos  int // graph inputs, outputs and declared values
-	Functions   int
-	Opsets      int // operator sets that the model imports
-	Rank        int // dimensions of one tensor
-	Dims        int // dimensions of all tensors and types
-	NameBytes   int // one name
-	StringBytes int // all distinct names
+	// Nodes also applies after all functions are expanded.
+	Nodes int
+	// Depth limits the nesting of graphs, of types, and of functions.
+	Depth      int
+	Attributes int
+	// References counts node inputs and outputs.
+	References int
+	// Tensors counts initializers and tensors in attributes.
+	Tensors int
+	// ValueInfos counts graph inputs, outputs and declared values.
+	ValueInfos int
+	Functions  int
+	// Opsets counts the operator sets that the model imports.
+	Opsets int
+	// Rank limits the dimensions of one tensor, and Dims those of all tensors and types.
+	Rank int
+	Dims int
+	// NameBytes limits one name, and StringBytes the sum of all distinct names.
+	NameBytes   int
+	StringBytes int
 }
 
-// defaultLimits returns limits that real models stay far below: the largest
-// published graphs have some ten thousand nodes, and protobuf itself ends at
-// two gibibytes.
+// defaultLimits returns limits far above what real models need: the largest published graphs
+// have tens of thousands of nodes. FileBytes is protobuf's own limit of two GiB.
 func defaultLimits() limits {
 	return limits{
 		FileBytes:     2<<30 - 1,

@@ -6,24 +6,26 @@ import (
 	"strings"
 )
 
-// partSeparator stands between the parts of what a measurement holds for.
+// partSeparator separates the parts of a device or share in the names below.
 const partSeparator = ", "
 
-// MeasuredAs names a model that is measured: by the hash of its file and by its share of the
-// device, such as its threads, which decides how long its operators take. Datasets, predictors
-// and policies say by this name which model they hold for.
+// MeasuredAs returns the name under which a model's measurements are kept: the hash of its
+// file and its share of the device. The share, such as the number of threads, is part of the
+// name because operator times depend on it. Datasets, predictors and policies use this name
+// to state which model they apply to.
 func MeasuredAs(hash, share string) string { return hash + "/" + share }
 
-// MeasuredOn names a device on which models are measured, with the version of ONNX Runtime
-// that ran them.
+// MeasuredOn returns the name of a device for measurements. It includes the version of ONNX
+// Runtime, because operator times depend on it.
 func MeasuredOn(device, runtime string) string {
 	return device + partSeparator + "ONNX Runtime " + runtime
 }
 
-// ModelsDiffer returns in words the parts of two names of [MeasuredAs] that differ: the file,
-// or which part of the share.
+// ModelsDiffer returns the parts in which two names of [MeasuredAs] differ, in words: the
+// model file, or parts of the share.
 func ModelsDiffer(a, b string) (inA, inB string) {
-	const shown = 12 // digits, by which people tell hashes apart
+	// Twelve hexadecimal digits are enough to tell hashes apart.
+	const shown = 12
 	parts := func(name string) []string {
 		hash, share, shared := strings.Cut(name, "/")
 		list := []string{fmt.Sprintf("model file %.*s", shown, hash)}
@@ -35,14 +37,14 @@ func ModelsDiffer(a, b string) (inA, inB string) {
 	return differ(parts(a), parts(b))
 }
 
-// DevicesDiffer returns in words the parts of two names of [MeasuredOn] that differ, such as
+// DevicesDiffer returns the parts in which two names of [MeasuredOn] differ, in words, such as
 // the cores or the version of ONNX Runtime.
 func DevicesDiffer(a, b string) (inA, inB string) {
 	return differ(strings.Split(a, partSeparator), strings.Split(b, partSeparator))
 }
 
-// differ returns what is in one list and not in the other, or all of both where one of them
-// only says more.
+// differ returns the elements that are in only one of the lists. If one list contains the
+// other, a difference would be empty on one side; differ then returns both lists in full.
 func differ(a, b []string) (inA, inB string) {
 	only := func(list, other []string) string {
 		return strings.Join(slices.DeleteFunc(slices.Clone(list), func(part string) bool { return slices.Contains(other, part) }), partSeparator)

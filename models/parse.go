@@ -2,12 +2,12 @@ package models
 
 import "fmt"
 
-// minIRVersion is the first IR version that overlapd reads. Which is the last one, the
-// ONNX Runtime that loads the model decides: a newer one takes newer models.
+// minIRVersion is the oldest IR version that overlapd reads. There is no upper limit: the ONNX
+// Runtime that loads the model rejects versions that are too new for it.
 const minIRVersion = 3
 
-// Parse reads a model that lies in memory. It may not refer to external data.
-// The File refers to data, which must not change while it is in use.
+// Parse reads a model from memory, which may not refer to external data. The File refers to
+// data, which must not change while the File is in use.
 func Parse(data []byte) (*File, error) { return parse(data, defaultLimits(), nil) }
 
 func parse(data []byte, l limits, dir *folder) (*File, error) {
@@ -22,17 +22,20 @@ func parse(data []byte, l limits, dir *folder) (*File, error) {
 	return f, nil
 }
 
-// parser holds what is common to all parts of one file.
+// parser holds the state that is shared while one file is parsed.
 type parser struct {
 	data   []byte
 	limits limits
-	left   limits // what the limits still allow
+	// left is the remainder of limits; spend reduces it.
+	left   limits
 	folder *folder
-	names  map[string]string
-	calls  calls // made by the graph or function that is being read
+	// names interns strings, so that each distinct name is stored once.
+	names map[string]string
+	// calls collects the operators of the graph or function that is being read.
+	calls calls
 }
 
-// spend takes n from one of the limits in p.left.
+// spend takes n from one of the limits in p.left, or returns an error if less is left.
 func (p *parser) spend(left *int, limit, n int, what string) error {
 	if n > *left {
 		return refuse(ErrLimit, "more than %d %s", limit, what)
@@ -41,6 +44,7 @@ func (p *parser) spend(left *int, limit, n int, what string) error {
 	return nil
 }
 
+// intern returns b as a string that is shared by all occurrences.
 func (p *parser) intern(b []byte) (string, error) {
 	if s, ok := p.names[string(b)]; ok {
 		return s, nil
@@ -56,7 +60,7 @@ func (p *parser) intern(b []byte) (string, error) {
 	return s, nil
 }
 
-// deeper returns the depth of what is nested in something at depth.
+// deeper returns the nesting depth inside something at depth, or an error beyond the limit.
 func (p *parser) deeper(depth int, what string) (int, error) {
 	if depth >= p.limits.Depth {
 		return 0, refuse(ErrLimit, "%s are nested more than %d deep", what, p.limits.Depth)
@@ -97,6 +101,8 @@ func (p *parser) model(f *File) error {
 	return p.mainGraph(f, graph)
 }
 
+// mainGraph reads the main graph. It comes after all other fields of the model, because the
+// functions it may call can follow it in the file.
 func (p *parser) mainGraph(f *File, raw []byte) error {
 	p.calls = calls{}
 	g, _, err := p.graph(raw, 0)
@@ -120,10 +126,10 @@ func (p *parser) opset(f *File, raw []byte) error {
 	return p.spend(&p.left.Opsets, p.limits.Opsets, 1, "operator sets")
 }
 
-// clip keeps an append to raw from writing into the file.
+// clip limits the capacity of raw, so that an append to it cannot write into the file.
 func clip(raw []byte) []byte { return raw[:len(raw):len(raw)] }
 
-// place names the i-th thing of a kind, by its name if it has one.
+// place names the i-th part of a kind, by its name if it has one, for a message.
 func place(kind, name string, i int) string {
 	if name == "" {
 		return fmt.Sprintf("%s %d", kind, i)
@@ -136,14 +142,15 @@ type function struct {
 	Domain   string
 	Name     string
 	Overload string
-	Raw      []byte // FunctionProto
+	// Raw is the FunctionProto.
+	Raw []byte
 
 	calls calls
 }
 
 type functionKey struct{ domain, name, overload string }
 
-// canonical gives the two spellings of ONNX's own domain one key.
+// canonical maps both spellings of ONNX's own domain to one key.
 func (k functionKey) canonical() functionKey {
 	if k.domain == "ai.onnx" {
 		k.domain = ""
@@ -157,8 +164,8 @@ func (f *function) key() functionKey {
 
 func (f *function) place() string { return "function " + quote(f.Name) }
 
-// calls counts the nodes of a graph or function, at any depth, by what they
-// may call.
+// calls counts the nodes of a graph or function, at any depth, by operator. A key may be a
+// function of the model or a built-in operator.
 type calls map[functionKey]int
 
 func (p *parser) function(f *File, raw []byte) error {
@@ -205,10 +212,10 @@ func (p *parser) parameter(m *message, to *[]valueInfo) {
 	*to = append(*to, valueInfo{Name: name})
 }
 
-// expand verifies that no function reaches itself and that the main graph
-// stays within the limit on nodes when every call is replaced by the
-// function's nodes: a few functions that each call the next twice would
-// otherwise become any number of nodes.
+// expand checks that no function calls itself, directly or indirectly, and that the main graph
+// stays within the limit on nodes when every call is replaced by the function's nodes. Without
+// this check, a short chain of functions that each call the next one twice would expand to
+// exponentially many nodes.
 func expand(functions []function, main calls, maxNodes int) error {
 	e := expansion{
 		limit:     maxNodes,
@@ -231,19 +238,19 @@ func expand(functions []function, main calls, maxNodes int) error {
 	return err
 }
 
-// maxCallDepth bounds how deep functions may call each other, for the sake of
-// every library that replaces calls by recursion.
+// maxCallDepth limits how deep functions may call each other. Libraries that inline functions
+// do so recursively and would overflow their stack.
 const maxCallDepth = 64
 
-// expansion finds out the size of functions.
+// expansion computes the expanded sizes of functions, each once.
 type expansion struct {
 	limit     int
 	functions map[functionKey]*function
 	size      map[functionKey]size
 }
 
-// size is that of a function once expanded. The depth is negative while the
-// size is being found out.
+// size is the size of a function after expansion. A negative depth marks a function whose size
+// is being computed, so that a call cycle is detected.
 type size struct{ nodes, depth int }
 
 func (e *expansion) function(f *function) (size, error) {
@@ -277,6 +284,7 @@ func (e *expansion) calls(c calls) (size, error) {
 			}
 			each = size{nodes: max(s.nodes, 1), depth: s.depth}
 		}
+		// Dividing instead of multiplying avoids overflow.
 		if each.nodes > (e.limit-total.nodes)/count {
 			return size{}, refuse(ErrLimit, "more than %d nodes once all functions are expanded", e.limit)
 		}

@@ -2,18 +2,21 @@ package models
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// Parts assembles a model from parts of others. What it is given as bytes it
-// passes on as they are.
+// Parts assembles a model from serialized parts of other models. It copies the bytes as they
+// are. Each slice element is one protobuf message.
 type Parts struct {
-	IRVersion          int64
-	Opsets             [][]byte // OperatorSetIdProto
-	Functions          [][]byte // FunctionProto
-	Name               string   // the name of the graph
-	Nodes              [][]byte // NodeProto, in topological order
-	Initializers       [][]byte // TensorProto
-	SparseInitializers [][]byte // SparseTensorProto
-	Inputs             [][]byte // ValueInfoProto
-	Outputs            [][]byte // ValueInfoProto
+	// IRVersion applies to the assembled model.
+	IRVersion int64
+	Opsets    [][]byte
+	Functions [][]byte
+	// Name is the name of the graph.
+	Name string
+	// Nodes must be in topological order.
+	Nodes              [][]byte
+	Initializers       [][]byte
+	SparseInitializers [][]byte
+	Inputs             [][]byte
+	Outputs            [][]byte
 }
 
 // Parts returns the parts of the whole file.
@@ -41,7 +44,7 @@ func (f *File) Parts() *Parts {
 	return p
 }
 
-// graphFields lists the parts of the graph with the fields they stand in.
+// graphFields lists the parts of the graph with their field numbers in GraphProto.
 func (p *Parts) graphFields() [5]struct {
 	num   protowire.Number
 	parts [][]byte
@@ -60,7 +63,8 @@ func (p *Parts) graphSize() int {
 	return n
 }
 
-// Size returns how many bytes Append appends.
+// Size returns the number of bytes that Append appends. Nested messages need their size
+// before their content, so it is computed first.
 func (p *Parts) Size() int {
 	return protowire.SizeTag(1) + protowire.SizeVarint(uint64(p.IRVersion)) +
 		sizeFields(8, p.Opsets) + sizeField(7, p.graphSize()) + sizeFields(25, p.Functions)
@@ -92,7 +96,7 @@ func sizeFields(num protowire.Number, parts [][]byte) int {
 	return n
 }
 
-// AppendField appends a field of bytes, or a message, to dst.
+// AppendField appends a length-delimited field, bytes or a message, to dst.
 func AppendField(dst []byte, num protowire.Number, b []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, num, protowire.BytesType), b)
 }
@@ -104,23 +108,23 @@ func appendFields(dst []byte, num protowire.Number, parts [][]byte) []byte {
 	return dst
 }
 
-// AppendString appends a field of text to dst.
+// AppendString appends a string field to dst.
 func AppendString(dst []byte, num protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(dst, num, protowire.BytesType), s)
 }
 
-// AppendInt appends a field that is a number to dst.
+// AppendInt appends an integer field to dst.
 func AppendInt(dst []byte, num protowire.Number, v int64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(dst, num, protowire.VarintType), uint64(v))
 }
 
-// Identity returns the NodeProto of an Identity.
+// Identity returns the NodeProto of an Identity node.
 func Identity(in, out string) []byte {
 	return AppendString(AppendString(AppendString(nil, 1, in), 2, out), 4, "Identity")
 }
 
-// AppendValueInfo appends a ValueInfoProto to dst: what Parts takes as an
-// input or output. A type of KindUnknown is left out, for a runtime to infer.
+// AppendValueInfo appends a ValueInfoProto to dst, as Parts takes it for an input or output.
+// For KindUnknown it omits the type, which a runtime then infers.
 func AppendValueInfo(dst []byte, name string, t Type) []byte {
 	dst = AppendString(dst, 1, name)
 	if t.Kind == KindUnknown {

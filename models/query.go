@@ -4,54 +4,62 @@ import (
 	"time"
 )
 
-// QueryID names a query for as long as the daemon runs.
+// QueryID identifies a query. IDs are unique for the lifetime of the daemon.
 type QueryID uint64
 
-// BatchID names a batch for as long as the daemon runs.
+// BatchID identifies a batch. IDs are unique for the lifetime of the daemon.
 type BatchID uint64
 
-// ServiceID is the position of a service in the configuration.
+// ServiceID is the index of a service in the configuration.
 type ServiceID int
 
-// Query is one inference request. All times are durations since one epoch
-// that the caller of the scheduler chooses, read from a monotonic clock, so
-// that a step of the wall clock changes nothing.
+// Query is one inference request. All times are durations since an epoch that the caller of
+// the scheduler chooses. They come from a monotonic clock, so that a step of the wall clock
+// has no effect.
 type Query struct {
-	ID       QueryID
-	Service  ServiceID
-	Size     int           // the client's own batch dimension, at least 1
-	SeqLen   int           // sequence length, 0 if the model has none
-	Shape    uint64        // hash of all input shapes without their batch dimension; queries merge only if equal
-	Arrival  time.Duration // when it was accepted
-	Deadline time.Duration // when its answer is worthless
-	Priority int           // 0 is none; otherwise 1 is the highest
-	Alone    bool          `json:",omitempty"` // it runs in no batch with others
+	ID      QueryID
+	Service ServiceID
+	// Size is the client's own batch dimension, at least 1.
+	Size int
+	// SeqLen is the sequence length, or 0 if the model has none.
+	SeqLen int
+	// Shape is a hash of all input shapes without their batch dimension. Only queries with
+	// equal hashes can share a batch.
+	Shape uint64
+	// Arrival is when the query was accepted. After Deadline its answer has no value.
+	Arrival  time.Duration
+	Deadline time.Duration
+	// Priority is 0 for none. Otherwise 1 is the highest priority.
+	Priority int
+	// Alone keeps the query out of batches with other queries.
+	Alone bool `json:",omitempty"`
 
-	// Of the variants of its service, one with this accuracy at least is to answer, or, if
-	// it is fixed, none but the service that it names.
+	// Accuracy is the least accuracy of the variant that may answer. If Fixed is set, only the
+	// service that the query names may answer.
 	Accuracy float64 `json:",omitempty"`
 	Fixed    bool    `json:",omitempty"`
 }
 
-// Span is operators [Start, End) of one batch, run without interruption.
+// Span is the operator range [Start, End) of one batch, run without interruption.
 type Span struct {
 	Service ServiceID
 	Batch   BatchID
 	Start   int
 	End     int
-	Size    int // the size of the batch: the sum over its queries
-	SeqLen  int
+	// Size is the size of the batch, the sum over its queries.
+	Size   int
+	SeqLen int
 
-	// Series is set if the queries of the batch, each of size 1, run one after another and
-	// not as one tensor, all from the first operator to the last.
+	// Series marks back-to-back execution: the queries of the batch, each of size 1, run one
+	// after another and not as one tensor. Each runs from the first operator to the last.
 	Series bool `json:",omitempty"`
 }
 
 // Len returns the number of operators in the span.
 func (s Span) Len() int { return s.End - s.Start }
 
-// Once returns what runs at once of a span, and how many times it does: of a series one of
-// its queries, else all of it.
+// Once returns the span that runs as one tensor, and how many times it runs: for back-to-back
+// execution one query and the number of queries, otherwise the whole span and 1.
 func (s Span) Once() (once Span, times int) {
 	if !s.Series {
 		return s, 1
@@ -60,51 +68,69 @@ func (s Span) Once() (once Span, times int) {
 	return s, times
 }
 
-// Group is an operator group: spans of different batches, at most one per
-// service, that run together in one round.
+// Group is an operator group: spans of different batches, at most one per service, that run
+// together in one round.
 type Group struct {
 	Spans []Span
 }
 
-// Estimate is a predictor's answer about an operator group.
+// Estimate is a predictor's estimate for an operator group.
 type Estimate struct {
-	Latency time.Duration // what the group takes in the middle of its runs, 0 if unknown
-	Bound   time.Duration // what 99 of 100 of its runs stay within; at least Latency, 0 if unknown
+	// Latency is the median latency of the group, or 0 if unknown.
+	Latency time.Duration
+	// Bound is the p99 latency of the group. It is at least Latency, or 0 if unknown.
+	Bound time.Duration
 }
 
-// Outcome is how a round went: what the executor measured, or a modelled device
-// made up, as the scheduler and its journal take it in.
+// Outcome is the result of a round, as an executor measured it or a device model computed it.
+// The scheduler and its journal take it as input.
 type Outcome struct {
-	Round   uint64
-	Device  int           // of the pool, on which it ran
-	Took    time.Duration // from when the round was sent until its last span ended
-	Latency time.Duration // of its group, as predictions are of, 0 if nobody measured it
-	Spans   []SpanOutcome // one for each span of the group, in any order
+	Round uint64
+	// Device is the index in the pool of the device that ran the round.
+	Device int
+	// Took is the time from sending the round until its last span ended.
+	Took time.Duration
+	// Latency is the latency of the group in the sense of predictions, or 0 if it was not
+	// measured.
+	Latency time.Duration
+	// Spans has one element for each span of the group, in any order.
+	Spans []SpanOutcome
 }
 
-// SpanOutcome is how one span of a round went.
+// SpanOutcome is the result of one span of a round.
 type SpanOutcome struct {
-	Span    Span
-	Status  Status
-	Reached int           // the next operator to run; the span's End unless it was stopped
-	Took    time.Duration // in the engine, as the worker measured it
+	Span   Span
+	Status Status
+	// Reached is the next operator to run. It is the span's End unless the span was stopped.
+	Reached int
+	// Took is the time in the engine, as the worker measured it.
+	Took time.Duration
 }
 
-// Status is the way in which a span left its round. After SpanLost, SpanFailed and
-// SpanCrashed the batch exists no more.
+// Status says how a span left its round. After SpanLost, SpanFailed and SpanCrashed the batch
+// no longer exists.
 type Status uint8
 
-// The ways a span leaves its round.
+// The ways in which a span leaves its round.
 const (
-	SpanDone    Status = iota // it ran to its end
-	SpanStopped               // it was stopped before operator Reached, where the batch can go on; at 0 its queries queue again
-	SpanLost                  // its worker went away or was not there, and its intermediates with it; the queries can be run again
-	SpanFailed                // the worker refused it, or the model gave an error
-	SpanCrashed               // its worker died while it ran this very span, which may be why
-	SpanOverrun               // it has exceeded its limit and runs on beside other rounds; how it ends comes later
+	// SpanDone means that the span ran to its end.
+	SpanDone Status = iota
+	// SpanStopped means that the span was stopped before operator Reached, where the batch can
+	// resume. If Reached is 0, its queries are queued again.
+	SpanStopped
+	// SpanLost means that the worker was absent or went away, and the intermediates with it. The
+	// queries can run again.
+	SpanLost
+	// SpanFailed means that the worker rejected the span or the model returned an error.
+	SpanFailed
+	// SpanCrashed means that the worker died while it ran this span, which may be the cause.
+	SpanCrashed
+	// SpanOverrun means that the span exceeded its limit and keeps running alongside later
+	// rounds. Its final outcome is reported later.
+	SpanOverrun
 )
 
-// String returns the status in the word that logs, journals and traces use.
+// String returns the status as logs, journals and traces write it.
 func (s Status) String() string {
 	if names := [...]string{"done", "stopped", "lost", "failed", "crashed", "overrun"}; int(s) < len(names) {
 		return names[s]

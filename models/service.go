@@ -6,77 +6,90 @@ import (
 	"time"
 )
 
-// Operator is the smallest piece that the daemon can schedule: one node of
-// the optimized graph, or a few of them where the cut was made coarser.
+// Operator is the smallest piece of a model that the daemon can schedule: one node of the
+// optimized graph, or several consecutive ones if the model is cut more coarsely.
 type Operator struct {
-	Name      string // the name of its last node
-	Type      string // ONNX operator types, joined with "+" if it holds several nodes
-	Nodes     int    // how many nodes of the optimized graph it holds
-	LiveBytes int64  // intermediates alive after it for one query of batch size 1, -1 if not known yet
+	// Name is the name of its last node.
+	Name string
+	// Type is the ONNX operator type. The types of several nodes are joined with "+".
+	Type string
+	// Nodes is the number of nodes of the optimized graph in this operator.
+	Nodes int
+	// LiveBytes is the size of the intermediates that are alive after the operator, for one
+	// query of batch size 1, or -1 if it is not known yet.
+	LiveBytes int64
 }
 
-// TensorSpec is an input or output of a model as its clients see it.
+// TensorSpec is an input or output of a model as clients see it.
 type TensorSpec struct {
 	Name string
 	Type Type
 }
 
-// Model is an ONNX file and what was learned of it.
+// Model describes an ONNX file.
 type Model struct {
-	Path      string
-	Hash      string // sha256 of the file (and of its external data), hex
+	Path string
+	// Hash is the SHA-256 sum of the file and its external data, in hexadecimal.
+	Hash      string
 	Inputs    []TensorSpec
 	Outputs   []TensorSpec
 	Operators []Operator
 }
 
-// Service is a model deployed with a QoS target, or one of several models for the same
-// queries: a variant.
+// Service is a model deployed with a QoS target, or a variant: one of several models that can
+// answer the same queries.
 type Service struct {
-	ID         ServiceID
-	Name       string
-	Operators  int
-	QoSTarget  time.Duration
-	QueueLimit int  // queries that may wait; one more is refused at once
-	MaxBatch   int  // largest batch that may be formed by merging queries, 1 for none
-	BestEffort bool // its queries only fill headroom that no other service needs
+	ID        ServiceID
+	Name      string
+	Operators int
+	QoSTarget time.Duration
+	// QueueLimit is the number of queries that may be queued. One more is rejected immediately.
+	QueueLimit int
+	// MaxBatch is the largest batch that dynamic batching may form; 1 turns batching off.
+	MaxBatch int
+	// BestEffort services run only in headroom that no other service needs.
+	BestEffort bool
 
-	// Ladder is set if queries are merged into batches of sizes on the ladder alone (see
-	// [OnLadder]), for each of which the engine has sessions of their own.
+	// Ladder restricts batch sizes to the ladder (see [OnLadder]), because the engine has
+	// separate sessions for each size.
 	Ladder bool `json:",omitempty"`
 
-	// Of names the service that it is a variant of, and is empty for all others. Whichever
-	// variant a query arrives for, one of them answers it. More Accuracy is better.
+	// Of names the service that this is a variant of, and is empty for others. A query that
+	// arrives for one variant may be answered by any of them. Higher Accuracy is better.
 	Of       string  `json:",omitempty"`
 	Accuracy float64 `json:",omitempty"`
 
-	// Pipelines are the ways that its batches may take over several devices. With none a
-	// batch stays on the device that it starts on.
+	// Pipelines are the ways in which its batches may run across several devices. Without any,
+	// a batch stays on the device it starts on.
 	Pipelines []Pipeline `json:",omitempty"`
 }
 
-// OnLadder reports whether a batch size is on the ladder: 1, 2, 4, 8 and so on. Engines that
-// prepare themselves for one size, as cuDNN plans each convolution, keep sessions for each of
-// these, since a change of the size costs more than a larger batch saves.
+// OnLadder reports whether a batch size is on the ladder 1, 2, 4, 8 and so on. Some engines
+// prepare for a fixed size; cuDNN, for example, plans each convolution. For them a change of
+// size costs more than a larger batch saves, so they keep separate sessions for these sizes.
 func OnLadder(size int) bool { return size&(size-1) == 0 }
 
-// Rung returns the position on the ladder of the least size that is at least a given one.
+// Rung returns the index on the ladder of the smallest size that is at least size.
 func Rung(size int) int { return bits.Len(uint(max(size, 1) - 1)) }
 
-// Pipeline is a way of a batch over several devices, one after the other (PPipe,
-// section 5).
+// Pipeline is a way to run a batch across several devices, one after another (PPipe, section 5).
 type Pipeline struct {
-	Batch  int // the size that it was planned for, which none exceeds
+	// Batch is the planned batch size, which no batch exceeds.
+	Batch  int
 	Stages []Stage
 }
 
-// Stage is the part of a pipeline that runs on one device. It begins where the one before
-// it ends.
+// Stage is the part of a pipeline that runs on one device. It begins where the previous stage
+// ends.
 type Stage struct {
-	End     int           // the operator that it ends before; of the last stage all operators
-	Devices []int         // of the pool, each of which can run it
-	Move    time.Duration // what each query adds to the time in which a batch then moves on, 0 for the last
+	// End is the exclusive end of its operators; for the last stage, the number of operators.
+	End int
+	// Devices are the indices in the pool of the devices that can run the stage.
+	Devices []int
+	// Move is the time that each query adds to moving the batch to the next stage, and 0 for
+	// the last stage.
+	Move time.Duration
 }
 
-// MiB returns a size in memory as messages have it, rounded up.
+// MiB formats a size in memory for messages, rounded up to whole MiB.
 func MiB(bytes int64) string { return fmt.Sprintf("%d MiB", (bytes+1<<20-1)>>20) }

@@ -7,21 +7,26 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Initializer is a constant of the graph.
+// Initializer is a constant of the graph, usually a weight.
 type Initializer struct {
-	Name     string
-	Raw      []byte // TensorProto, or SparseTensorProto if Sparse
-	Sparse   bool
-	Type     DataType
-	Dims     []int64
-	Bytes    int64     // its elements in memory; of strings, their characters; spread out if Sparse
-	External *external // where its data lie if not in Raw
+	Name string
+	// Raw is the TensorProto, or the SparseTensorProto if Sparse is set.
+	Raw    []byte
+	Sparse bool
+	Type   DataType
+	Dims   []int64
+	// Bytes is the size of the elements in memory: in dense form if Sparse is set, and the sum
+	// of the characters for strings.
+	Bytes int64
+	// External locates the data if they are not in Raw.
+	External *external
 
-	at int64 // where Raw begins in the file
+	// at is the offset of Raw in the file.
+	at int64
 }
 
-// elementBits returns the size of one element of t in a file, 0 if it varies
-// or t is not known. Types below a byte are packed.
+// elementBits returns the size of one element of t in a file, in bits. It returns 0 if the
+// size varies or t is unknown. Types smaller than a byte are packed.
 func elementBits(t DataType) int64 {
 	switch t {
 	case 17, 18, 19, 20, 24: // the float8 types
@@ -36,7 +41,8 @@ func elementBits(t DataType) int64 {
 	return int64(t.Bytes()) * 8
 }
 
-// initializer reads an initializer of a graph that lies depth graphs deep.
+// initializer reads an initializer of a graph that is nested depth graphs deep. Only the main
+// graph may have external data.
 func (p *parser) initializer(g *graph, raw []byte, depth int) error {
 	t, err := p.tensor(raw, depth == 0)
 	if err != nil {
@@ -46,10 +52,11 @@ func (p *parser) initializer(g *graph, raw []byte, depth int) error {
 	return nil
 }
 
-// tensor reads a tensor and verifies that its data fit its shape. What it
-// returns with an error is good for a message only.
+// tensor reads a tensor and checks that its data fit its shape. A tensor returned with an
+// error is only good for naming it in a message.
 func (p *parser) tensor(raw []byte, mayBeExternal bool) (Initializer, error) {
-	t := Initializer{Raw: clip(raw), at: int64(cap(p.data) - cap(raw))} // no slice of the file was clipped yet
+	// The capacity gives the offset only because nothing above has clipped a slice of the file.
+	t := Initializer{Raw: clip(raw), at: int64(cap(p.data) - cap(raw))}
 	if err := p.spend(&p.left.Tensors, p.limits.Tensors, 1, "tensors"); err != nil {
 		return t, err
 	}
@@ -91,7 +98,7 @@ func (p *parser) tensor(raw []byte, mayBeExternal bool) (Initializer, error) {
 	return t, err
 }
 
-// dims reads the dimensions of a tensor.
+// dims reads the dimensions of a tensor and appends them to to.
 func (p *parser) dims(m *message, to *[]int64) {
 	var err error
 	m.ints(func(d int64) bool {
@@ -111,9 +118,10 @@ func (p *parser) dims(m *message, to *[]int64) {
 	}
 }
 
-// indexTypes are what the indices of a sparse tensor may be.
+// indexTypes are the accepted types for the indices of a sparse tensor.
 var indexTypes = []DataType{Int8, Int16, Int32, Int64}
 
+// sparseInitializer reads a sparse initializer and appends it to g.
 func (p *parser) sparseInitializer(g *graph, raw []byte) error {
 	t, err := p.sparse(raw)
 	if err != nil {
@@ -123,8 +131,8 @@ func (p *parser) sparseInitializer(g *graph, raw []byte) error {
 	return nil
 }
 
-// sparse reads a sparse tensor. Neither of its parts may be external, and it
-// must fit into memory where a runtime spreads it out.
+// sparse reads a sparse tensor. Neither its values nor its indices may be external. Runtimes
+// convert it to dense form, so the limit applies to its dense size.
 func (p *parser) sparse(raw []byte) (Initializer, error) {
 	t := Initializer{Raw: clip(raw), Sparse: true}
 	var values, indices Initializer
@@ -154,9 +162,9 @@ func (p *parser) sparse(raw []byte) (Initializer, error) {
 	return t, checkSparse(t, values, indices, elements)
 }
 
-// checkSparse verifies that there is one index, or one per dimension, for
-// each value. ONNX asks for int64 there; ONNX Runtime takes, and itself
-// writes, narrower ones.
+// checkSparse checks that each value has one index, either linear or with one element per
+// dimension. ONNX requires int64 indices, but ONNX Runtime accepts, and itself writes, narrower
+// types.
 func checkSparse(t, values, indices Initializer, elements int64) error {
 	switch {
 	case values.Raw == nil, len(values.Dims) != 1, values.Dims[0] > elements:
@@ -171,8 +179,8 @@ func checkSparse(t, values, indices Initializer, elements int64) error {
 	return nil
 }
 
-// payload counts what a TensorProto holds in each of the fields that may
-// carry its data.
+// payload counts the elements in each field of a TensorProto that may carry data. ONNX allows
+// exactly one of these fields, and which one depends on the element type.
 type payload struct {
 	raw, floats, int32s, int64s, doubles, uint64s int64
 
@@ -200,7 +208,8 @@ func (d *payload) add(m *message) {
 	}
 }
 
-// check returns the bytes in memory of a tensor whose data are d.
+// check returns the size in memory of a tensor whose data are d. It returns an error if d does
+// not hold exactly the given number of elements, in a field that is right for t.
 func (d *payload) check(t DataType, elements int64) (int64, error) {
 	if t == String {
 		want := payload{strings: elements, characters: d.characters}
@@ -220,7 +229,8 @@ func (d *payload) equal(want payload, elements int64) error {
 	return refuse(ErrGraph, "its shape asks for %d elements, its data have another size or stand in another field; the file may be damaged", elements)
 }
 
-// typedPayload returns what a tensor without raw data holds.
+// typedPayload returns the payload of a tensor of n elements without raw data. Types without a
+// field of their own use int32_data, where types smaller than a byte are packed.
 func typedPayload(t DataType, n int64) payload {
 	switch t {
 	case Float32:
@@ -240,8 +250,9 @@ func typedPayload(t DataType, n int64) payload {
 	return payload{int32s: (n + perNumber - 1) / perNumber}
 }
 
-// Elements returns how many elements a tensor has, and false for what no machine can
-// hold, even where a dimension of zero would hide it.
+// Elements returns the number of elements of a tensor. It returns false if a dimension is
+// negative or the number, with zero dimensions ignored, is too large for any machine. A zero
+// must not hide such dimensions, because another reader may multiply in another order.
 func Elements(dims []int64) (int64, bool) {
 	n, zero := uint64(1), false
 	for _, d := range dims {
@@ -269,9 +280,10 @@ func product(dims []int64) (int64, error) {
 	return n, nil
 }
 
-// maxElements keeps the size in bits of the widest element countable.
+// maxElements keeps the size in bits within int64 for the widest element type (128 bits).
 const maxElements = 1 << 55
 
+// tensorBytes returns the size of the elements in bytes, with packed types rounded up.
 func tensorBytes(t DataType, elements int64) int64 {
 	return (elements*elementBits(t) + 7) / 8
 }

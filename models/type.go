@@ -34,9 +34,11 @@ const (
 )
 
 var dataTypes = [...]struct {
-	name  string
-	wire  string // name in the Open Inference Protocol, empty if it has none
-	bytes int    // size of one element, 0 if it varies or is below a byte
+	name string
+	// wire is the name in the Open Inference Protocol, or "" if it has none.
+	wire string
+	// bytes is the size of one element, or 0 if it varies or is smaller than a byte.
+	bytes int
 }{
 	Undefined:  {"undefined", "", 0},
 	Float32:    {"float32", "FP32", 4},
@@ -59,7 +61,7 @@ var dataTypes = [...]struct {
 
 func (t DataType) known() bool { return t >= 0 && int(t) < len(dataTypes) }
 
-// String returns the name of the type, or its number if it has no name here.
+// String returns the name of the type, or its number if overlapd has no name for it.
 func (t DataType) String() string {
 	if !t.known() {
 		return "type " + strconv.Itoa(int(t))
@@ -67,8 +69,8 @@ func (t DataType) String() string {
 	return dataTypes[t].name
 }
 
-// Bytes returns the size of one element in bytes. It is 0 for strings and for
-// types that overlapd cannot hold in flat memory.
+// Bytes returns the size of one element in bytes. It is 0 for strings and for types that
+// overlapd cannot represent in flat memory.
 func (t DataType) Bytes() int {
 	if !t.known() {
 		return 0
@@ -76,8 +78,8 @@ func (t DataType) Bytes() int {
 	return dataTypes[t].bytes
 }
 
-// Protocol returns the name of the type in the Open Inference Protocol, or ""
-// if the protocol cannot carry it.
+// Protocol returns the name of the type in the Open Inference Protocol, or "" if the protocol
+// does not support it.
 func (t DataType) Protocol() string {
 	if !t.known() {
 		return ""
@@ -85,7 +87,7 @@ func (t DataType) Protocol() string {
 	return dataTypes[t].wire
 }
 
-// ProtocolType returns the type that the Open Inference Protocol calls name.
+// ProtocolType returns the type with the given name in the Open Inference Protocol.
 func ProtocolType(name string) (DataType, bool) {
 	for t, d := range dataTypes {
 		if d.wire == name && name != "" {
@@ -95,11 +97,13 @@ func ProtocolType(name string) (DataType, bool) {
 	return Undefined, false
 }
 
-// Dim is one dimension of a shape: a number, or a name for what is known only
-// when a query arrives.
+// Dim is one dimension of a shape: a fixed size, or a name for a size that is known only when a
+// query arrives.
 type Dim struct {
-	Value int64  // -1 if it is not fixed
-	Name  string // "" if it is fixed, or not fixed and without a name
+	// Value is the size, or -1 if the dimension is not fixed.
+	Value int64
+	// Name is "" for a fixed dimension. Other dimensions may have a name.
+	Name string
 }
 
 // Fixed reports whether the dimension is known before a query arrives.
@@ -115,10 +119,10 @@ func (d Dim) String() string {
 	return "?"
 }
 
-// Kind is the sort of value that a Type describes.
+// Kind is the kind of value that a Type describes.
 type Kind uint8
 
-// The kinds of value that ONNX knows.
+// The kinds of value that ONNX defines.
 const (
 	KindUnknown Kind = iota
 	KindTensor
@@ -130,12 +134,15 @@ const (
 
 // Type is the type of a value in a graph.
 type Type struct {
-	Kind     Kind
-	Elem     DataType // the element type of a tensor; the value type of a map is in Item
+	Kind Kind
+	// Elem is the element type of a tensor.
+	Elem     DataType
 	HasShape bool
 	Shape    []Dim
-	Key      DataType // the key type of a map
-	Item     *Type    // what a sequence, an optional or a map holds
+	// Key is the key type of a map. The type of its values is in Item.
+	Key DataType
+	// Item is the element type of a sequence, an optional or a map.
+	Item *Type
 }
 
 // Tensor returns the type of a tensor of the given shape.
@@ -164,13 +171,16 @@ func (t Type) String() string {
 	return "unknown"
 }
 
-// valueInfo is what a file declares of a value.
+// valueInfo is a value with the type that the file declares for it.
 type valueInfo struct {
 	Name string
-	Raw  []byte // ValueInfoProto
-	Type Type   // KindUnknown if the file does not say
+	// Raw is the ValueInfoProto.
+	Raw []byte
+	// Type is of KindUnknown if the file declares none.
+	Type Type
 }
 
+// valueInfos reads a ValueInfoProto and appends it to to. kind names it in errors.
 func (p *parser) valueInfos(to *[]valueInfo, kind string, raw []byte) error {
 	if err := p.spend(&p.left.ValueInfos, p.limits.ValueInfos, 1, "inputs, outputs and values"); err != nil {
 		return err
@@ -192,11 +202,12 @@ func (p *parser) valueInfos(to *[]valueInfo, kind string, raw []byte) error {
 	return nil
 }
 
-// typeFields maps the fields of a TypeProto to kinds.
+// typeFields maps the field numbers of TypeProto to kinds.
 var typeFields = map[protowire.Number]Kind{
 	1: KindTensor, 4: KindSequence, 5: KindMap, 8: KindSparseTensor, 9: KindOptional,
 }
 
+// valueType reads a TypeProto that is nested depth types deep.
 func (p *parser) valueType(raw []byte, depth int) (Type, error) {
 	var t Type
 	m := message{p: p, rest: raw}
@@ -215,7 +226,7 @@ func (p *parser) valueType(raw []byte, depth int) (Type, error) {
 	return t, m.err
 }
 
-// typeBody reads what stands inside a TypeProto into t, whose kind is known.
+// typeBody reads the content of a TypeProto into t, whose kind is already set.
 func (p *parser) typeBody(t *Type, raw []byte, depth int) error {
 	item := func(raw []byte) error {
 		depth, err := p.deeper(depth, "types")
@@ -242,6 +253,7 @@ func (p *parser) typeBody(t *Type, raw []byte, depth int) error {
 			m.once(item)
 		}
 	}
+	// Code that prints or writes a type relies on Item being set.
 	if t.Item == nil && t.Kind != KindTensor && t.Kind != KindSparseTensor {
 		t.Item = &Type{}
 	}
@@ -259,6 +271,7 @@ func (p *parser) shape(t *Type, raw []byte) error {
 	return m.err
 }
 
+// dim reads one dimension of a shape. As in protobuf, the last of its two alternatives wins.
 func (p *parser) dim(t *Type, raw []byte) error {
 	if len(t.Shape) == p.limits.Rank {
 		return refuse(ErrLimit, "it has more than %d dimensions", p.limits.Rank)
@@ -271,7 +284,8 @@ func (p *parser) dim(t *Type, raw []byte) error {
 	for m.next() {
 		switch m.num {
 		case 1:
-			d = Dim{Value: max(m.int(), -1)} // some writers say -1 for "not fixed"
+			// Some exporters write -1 for a dimension that is not fixed.
+			d = Dim{Value: max(m.int(), -1)}
 		case 2:
 			d = Dim{Value: -1, Name: m.name()}
 		}

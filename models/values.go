@@ -5,26 +5,31 @@ import (
 	"slices"
 )
 
-// Values numbers the values of a graph, so that what follows from the graph
-// can be kept in arrays. Inputs come first, then the other initializers, then
-// what nodes produce, in their order.
+// Values assigns a number to each value of a graph, so that data about values can be kept in
+// arrays. Inputs come first, then the other initializers, then the outputs of nodes in the
+// order of the nodes.
 type Values struct {
-	Names         []string
-	Producer      []int32 // the node that produces it, -1 for an input or initializer
-	LastUse       []int32 // the last node that uses it, the number of nodes if it is an output of the graph, -1 if nothing does
+	Names []string
+	// Producer is the node that produces the value, or -1 for an input or initializer.
+	Producer []int32
+	// LastUse is the last node that uses the value. It is the number of nodes for an output of
+	// the graph, and -1 if nothing uses the value.
+	LastUse       []int32
 	IsInitializer []bool
 
-	NodeIn       [][]int32 // by node, -1 where an optional input is absent
-	NodeOut      [][]int32 // by node, -1 where an optional output is absent
-	NodeCaptures [][]int32 // by node, what its subgraphs use
+	// NodeIn and NodeOut hold the values of each node, with -1 for an absent optional one.
+	NodeIn  [][]int32
+	NodeOut [][]int32
+	// NodeCaptures holds, for each node, the outer values that its subgraphs use.
+	NodeCaptures [][]int32
 
 	ids map[string]int32
 }
 
-// absent stands for an optional input or output that is not there.
+// absent stands for an optional input or output that a node does not have.
 const absent = -1
 
-// Index numbers the values of g.
+// Index assigns the numbers. The nodes of g must be in topological order.
 func (g *graph) Index() *Values {
 	n := len(g.Inputs) + len(g.Initializers) + len(g.Nodes)
 	v := &Values{ids: make(map[string]int32, n)}
@@ -57,7 +62,7 @@ func (v *Values) add(name string, producer int32) {
 	v.IsInitializer = append(v.IsInitializer, false)
 }
 
-// connect fills in who uses which value.
+// connect records which nodes use which values.
 func (v *Values) connect(g *graph) {
 	v.NodeIn = make([][]int32, len(g.Nodes))
 	v.NodeOut = make([][]int32, len(g.Nodes))
@@ -73,11 +78,13 @@ func (v *Values) connect(g *graph) {
 			}
 		}
 	}
+	// This comes last, so that an output of the graph stays alive past its last node.
 	for _, out := range g.Outputs {
 		v.LastUse[v.ids[out.Name]] = int32(len(g.Nodes))
 	}
 }
 
+// numbers returns the numbers of the named values, and absent for empty names.
 func (v *Values) numbers(names []string) []int32 {
 	ids := make([]int32, len(names))
 	for i, name := range names {
@@ -89,17 +96,18 @@ func (v *Values) numbers(names []string) []int32 {
 	return ids
 }
 
-// ID returns the number of the value of the given name.
+// ID returns the number of the value with the given name.
 func (v *Values) ID(name string) (int, bool) {
 	id, ok := v.ids[name]
 	return int(id), ok
 }
 
-// AliveBefore counts the intermediates at each cut, from the one before the first
-// node to the one after the last: the values that a node before it produces and
-// that a later one uses, or that are outputs of the graph.
+// AliveBefore returns the number of intermediates at each cut, from the cut before the first
+// node to the cut after the last. An intermediate at a cut is a value that a node before the
+// cut produces and that a later node uses or the graph outputs.
 func (v *Values) AliveBefore() []int {
 	n := len(v.NodeOut)
+	// alive first holds the change at each cut, and its running sum gives the count.
 	alive := make([]int, n+2)
 	for id, producer := range v.Producer {
 		if last := v.LastUse[id]; producer >= 0 && last > producer {
@@ -116,32 +124,38 @@ func (v *Values) AliveBefore() []int {
 // declared marks a value that no node produces: an input or initializer.
 const declared = -1
 
-// The states of a node while a graph is sorted.
+// The states of a node while sortNodes runs.
 const (
 	unsorted = iota
-	entered  // what it uses is being sorted
+	// entered means that the producers of the node's inputs are being sorted.
+	entered
 	sorted
 )
 
-// sortNodes brings the nodes of g into topological order: each one comes right behind
-// what it uses, and otherwise they stay as they are. ONNX asks for that order, but some
-// converters append the nodes that they insert. Those of a subgraph cannot be moved in
-// the bytes of its node; ONNX Runtime refuses it if they are out of order.
+// sortNodes sorts the nodes of g topologically and otherwise preserves their order: a node that
+// is used too early moves to just before its first user. ONNX requires sorted nodes, but some
+// converters append the nodes that they insert. Nodes of a subgraph cannot be reordered within
+// the bytes of the enclosing node; checkOrder rejects a subgraph whose nodes are out of order.
+//
+// The search is an explicit stack, because recursion could be as deep as the number of nodes.
 func sortNodes(g *graph) error {
 	producer, err := definitions(g)
 	if err != nil {
 		return err
 	}
 	state, order := make([]uint8, len(g.Nodes)), make([]Node, 0, len(g.Nodes))
-	var path []int // entered nodes, and between them those that they wait for
+	// path holds the entered nodes and, above each, the nodes it depends on.
+	var path []int
 	for root := range g.Nodes {
 		for path = append(path, root); len(path) > 0; {
 			at, end := path[len(path)-1], len(path)
-			if state[at] == sorted { // another node waited for it, too
+			// It was pushed more than once, by several nodes that depend on it.
+			if state[at] == sorted {
 				path = path[:end-1]
 				continue
 			}
 			n := &g.Nodes[at]
+			// Pushing in reverse makes the producer of the first input come first.
 			for _, name := range slices.Backward(slices.Concat(n.Inputs, n.Captures)) {
 				by, made := producer[name]
 				switch {
@@ -163,9 +177,9 @@ func sortNodes(g *graph) error {
 	return nil
 }
 
-// checkOrder verifies that every value of g is defined once and, where g
-// defines it, before it is used. It returns the names that g uses and does
-// not define, sorted; there may be none where no graph is around g.
+// checkOrder checks that every value of g is defined once and, if g defines it, before its
+// first use. It returns, sorted, the names that g uses but does not define. These are an error
+// unless inner is set, which means that g is nested in another graph.
 func checkOrder(g *graph, inner bool) ([]string, error) {
 	producer, err := definitions(g)
 	if err != nil {
@@ -202,8 +216,8 @@ func checkOrder(g *graph, inner bool) ([]string, error) {
 	return slices.Sorted(maps.Keys(free)), nil
 }
 
-// definitions maps each value that g defines to the node that does, or to
-// declared.
+// definitions maps each value that g defines to the node that produces it, or to declared for
+// inputs and initializers. It returns an error if a value is defined twice.
 func definitions(g *graph) (map[string]int, error) {
 	producer := make(map[string]int, len(g.Inputs)+len(g.Initializers)+len(g.Nodes))
 	for i, v := range g.Inputs {
@@ -211,7 +225,7 @@ func definitions(g *graph) (map[string]int, error) {
 			return nil, within(err, place("input", v.Name, i))
 		}
 	}
-	// An initializer may stand for an input of the same name, once.
+	// An initializer may have the name of an input: it is then the input's default value.
 	seen := make(map[string]bool, len(g.Initializers))
 	for i := range g.Initializers {
 		name := g.Initializers[i].Name
@@ -234,6 +248,7 @@ func definitions(g *graph) (map[string]int, error) {
 	return producer, nil
 }
 
+// define records that by produces name.
 func define(producer map[string]int, name string, by int) error {
 	if name == "" {
 		return refuse(ErrGraph, "its name is empty")

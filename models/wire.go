@@ -6,17 +6,17 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// message walks over the fields of one protobuf message. The first fault ends
-// the walk and stays in err.
+// message iterates over the fields of one protobuf message. The first fault ends the iteration
+// and is kept in err.
 //
-// Two things that protobuf allows are faults here, because readers disagree
-// about them and a check made on one reading must hold for every other: a
-// known field of the wrong wire type, and a message that occurs twice where
-// only one may stand.
+// Two things that protobuf allows are faults here: a known field with the wrong wire type, and
+// a second occurrence of a singular message. Protobuf readers disagree about how to handle
+// them, and a check must hold for every reader of the file, above all ONNX Runtime.
 type message struct {
 	p    *parser
 	rest []byte
-	seen uint64 // the fields that once has read, a bit each
+	// seen has a bit for each field that once has read.
+	seen uint64
 
 	num    protowire.Number
 	typ    protowire.Type
@@ -25,6 +25,7 @@ type message struct {
 	err    error
 }
 
+// next reads the next field and returns false at the end of the message or after a fault.
 func (m *message) next() bool {
 	if m.err != nil || len(m.rest) == 0 {
 		return false
@@ -56,15 +57,18 @@ func (m *message) next() bool {
 	return true
 }
 
+// fault records an error at the current position and returns false.
 func (m *message) fault(format string, args ...any) bool {
 	fault := &formatError{Err: ErrNotONNX, Offset: -1, Reason: fmt.Sprintf(format, args...)}
 	if m.p != nil {
+		// Slices of the file share its end, so capacities give offsets.
 		fault.Offset = cap(m.p.data) - cap(m.rest)
 	}
 	m.err = fault
 	return false
 }
 
+// is reports whether the field has the given wire type, and records a fault if not.
 func (m *message) is(typ protowire.Type) bool {
 	if m.err == nil && m.typ != typ {
 		m.fault("field %d has the wrong wire type", m.num)
@@ -86,7 +90,7 @@ func (m *message) body() []byte {
 	return m.bytes
 }
 
-// name returns the field as a string, one copy for all its occurrences.
+// name returns the field as an interned string.
 func (m *message) name() string {
 	if !m.is(protowire.BytesType) {
 		return ""
@@ -96,14 +100,14 @@ func (m *message) name() string {
 	return s
 }
 
-// each reads the field as a message.
+// each reads the field as a message that may be repeated.
 func (m *message) each(read func(raw []byte) error) {
 	if m.is(protowire.BytesType) {
 		m.err = read(m.bytes)
 	}
 }
 
-// once reads the field as a message that may stand only once.
+// once reads the field as a message that must not be repeated.
 func (m *message) once(read func(raw []byte) error) {
 	bit := uint64(1) << (uint(m.num) % 64)
 	if m.seen&bit != 0 {
@@ -114,8 +118,7 @@ func (m *message) once(read func(raw []byte) error) {
 	m.each(read)
 }
 
-// ints calls add for each number of a repeated field, packed or not, until it
-// returns false.
+// ints calls add for each number of a repeated field, packed or not, until add returns false.
 func (m *message) ints(add func(int64) bool) {
 	if m.err != nil {
 		return
@@ -137,8 +140,9 @@ func (m *message) ints(add func(int64) bool) {
 	}
 }
 
-// count returns how many numbers of a repeated field stand here, packed or
-// not, where one takes size bytes, or a varying number if size is 0.
+// count returns how many numbers of a repeated field the current field holds, packed or not.
+// single is the wire type of one unpacked number. size is the size of a packed number in
+// bytes, or 0 for varints.
 func (m *message) count(single protowire.Type, size int) int64 {
 	switch {
 	case m.err != nil:

@@ -2,13 +2,13 @@ package models
 
 import "fmt"
 
-// mlDomain is the domain of ONNX's operators for what is not a neural network.
+// mlDomain is the domain of ONNX's operators for classical machine learning.
 const mlDomain = "ai.onnx.ml"
 
-// dropZipMaps replaces each ZipMap that makes an output of the model by an Identity.
-// Converters of scikit-learn put it behind a classifier: it turns a row of
-// probabilities into a map from the class to its probability, which no request can
-// carry. Its input, a tensor with a column for each class, becomes the output.
+// dropZipMaps replaces each ZipMap whose output is an output of the model by an Identity.
+// Converters of scikit-learn append a ZipMap to a classifier. It converts a row of
+// probabilities into a map from class to probability, which the inference protocol cannot
+// carry. The model then outputs the ZipMap's input, a tensor with one column for each class.
 func dropZipMaps(f *File) {
 	g := &f.Graph
 	used := map[string]bool{}
@@ -39,8 +39,8 @@ func dropZipMaps(f *File) {
 	}
 }
 
-// zipMapClasses returns how many classes a ZipMap has, and the first of them in words.
-// Its bytes were read before.
+// zipMapClasses returns the number of classes of a ZipMap and lists the first of them. The
+// parser has already checked node, so faults are not handled here.
 func zipMapClasses(node []byte) (classes int64, labels string) {
 	const maxLabels = 20
 	add := func(label string) bool {
