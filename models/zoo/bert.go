@@ -7,14 +7,16 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// bert holds the sizes of a BERT encoder.
+// bert holds the dimensions of a BERT encoder.
 type bert struct {
-	layers     int
-	hidden     int64
-	heads      int64
-	inner      int64 // width between the two dense layers of a block
+	layers int
+	hidden int64
+	heads  int64
+	// inner is the width between the two dense layers of a block.
+	inner      int64
 	vocabulary int64
-	positions  int64 // longest sequence
+	// positions is the longest sequence.
+	positions int64
 }
 
 var (
@@ -26,11 +28,12 @@ const (
 	bertTokenTypes = 2
 	bertEpsilon    = 1e-12
 
-	// maskedScore is added to the scores of what attention must not see. It
-	// is out of reach for any score and still a finite half.
+	// maskedScore is added to the attention scores of masked tokens. It is far below any real
+	// score and still finite in 16 bits.
 	maskedScore = -10000
 )
 
+// build adds the whole network: embeddings, the encoder layers and the pooler.
 func (m bert) build(g *graph) {
 	ids := g.input("input_ids", tokens())
 	mask := g.input("attention_mask", tokens())
@@ -49,7 +52,8 @@ func (m bert) build(g *graph) {
 
 func tokens() models.Type { return batched(models.Int64, free("sequence")) }
 
-// embed turns tokens, their types and their positions into vectors.
+// embed returns the embeddings of the tokens: the normalized sum of their word, type and
+// position embeddings.
 func (m bert) embed(g *graph, ids, types string) string {
 	const module = "embeddings"
 	words := m.table(g, module+".word_embeddings", m.vocabulary, 1, ids)
@@ -60,14 +64,14 @@ func (m bert) embed(g *graph, ids, types string) string {
 	return m.norm(g, x, module+".LayerNorm")
 }
 
-// table adds an embedding of the given number of rows and looks up indices.
+// table adds an embedding with the given number of rows and looks up indices in it.
 func (m bert) table(g *graph, module string, rows int64, deviation float64, indices string) string {
 	weight := g.weight(module+".weight", around(0, deviation), rows, m.hidden)
 	return g.add(module, "Gather", []string{weight, indices}, integer("axis", 0))
 }
 
-// positionIDs returns [1, sequence], cut from a constant to the length of
-// ids.
+// positionIDs returns the tensor [1, sequence] of positions: a constant, cut to the length of
+// ids at run time.
 func (m bert) positionIDs(g *graph, ids string) string {
 	const module = "embeddings"
 	all := make([]int64, m.positions)
@@ -83,8 +87,8 @@ func (m bert) positionIDs(g *graph, ids string) string {
 	})
 }
 
-// maskBias turns the mask [batch, sequence] of ones and zeros into what is
-// added to scores [batch, heads, sequence, sequence].
+// maskBias converts the mask [batch, sequence] of ones and zeros into the bias that is added
+// to the scores [batch, heads, sequence, sequence].
 func (m bert) maskBias(g *graph, mask string) string {
 	const module = "mask"
 	x := g.add(module, "Unsqueeze", []string{mask, axes(g, 1)})
@@ -94,7 +98,7 @@ func (m bert) maskBias(g *graph, mask string) string {
 	return g.add(module, "Mul", []string{x, g.scalar("masked_score", maskedScore)})
 }
 
-// attend adds self-attention with its residual and normalization.
+// attend adds self-attention with its residual connection and normalization.
 func (m bert) attend(g *graph, x, bias, module string) string {
 	self := module + ".self"
 	query := m.split(g, x, self, "query", 0, 2, 1, 3)
@@ -112,21 +116,22 @@ func (m bert) attend(g *graph, x, bias, module string) string {
 	return m.project(g, y, x, module+".output", m.hidden)
 }
 
-// split adds a projection and gives each head its part.
+// split adds a projection and splits it into heads. perm moves the head dimension to the
+// front; for the key it also transposes the last two dimensions.
 func (m bert) split(g *graph, x, module, name string, perm ...int64) string {
 	x = m.affine(g, x, module+"."+name, m.hidden, m.hidden)
 	x = g.add(module, "Reshape", []string{x, g.integers("split_heads", []int64{4}, 0, 0, m.heads, m.hidden/m.heads)})
 	return g.add(module, "Transpose", []string{x}, integers("perm", perm...))
 }
 
-// feedForward adds the two dense layers of a block.
+// feedForward adds the two dense layers of a block, with their residual and normalization.
 func (m bert) feedForward(g *graph, x, module string) string {
 	y := m.affine(g, x, module+".intermediate.dense", m.hidden, m.inner)
 	y = m.gelu(g, y, module+".intermediate")
 	return m.project(g, y, x, module+".output", m.inner)
 }
 
-// project adds a dense layer back to the hidden width, the residual and its
+// project adds a dense layer back to the hidden width, followed by the residual and its
 // normalization.
 func (m bert) project(g *graph, x, residual, module string, in int64) string {
 	x = m.affine(g, x, module+".dense", in, m.hidden)
@@ -142,7 +147,7 @@ func (m bert) norm(g *graph, x, module string) string {
 	}, integer("axis", -1), float("epsilon", bertEpsilon))
 }
 
-// pool adds the second output, made of the first token.
+// pool adds the second output, computed from the first token.
 func (m bert) pool(g *graph, x string) {
 	const module = "pooler"
 	first := g.add(module, "Gather", []string{x, g.integers("index_0", nil, 0)}, integer("axis", 1))
@@ -151,15 +156,15 @@ func (m bert) pool(g *graph, x string) {
 	g.output(y, "pooler_output", batched(g.elem, fixed(m.hidden)))
 }
 
-// affine adds a product with a weight and a bias, as exporters write a dense
-// layer on sequences. ONNX Runtime fuses the bias with what follows only if it
-// is the second input.
+// affine adds a MatMul and an Add, as exporters write a dense layer on sequences. The bias must
+// be the second input of the Add: only then does ONNX Runtime fuse it with the operators that
+// follow.
 func (bert) affine(g *graph, x, module string, in, out int64) string {
 	x = g.add(module, "MatMul", []string{x, g.weight(module+".weight", forLinear(in), in, out)})
 	return g.add(module, "Add", []string{x, g.weight(module+".bias", around(0, biasDeviation), out)})
 }
 
-// gelu adds the exact GELU, x/2 (1 + erf(x/√2)).
+// gelu adds the exact GELU, x/2 (1 + erf(x/√2)), as separate nodes. ONNX Runtime fuses them.
 func (bert) gelu(g *graph, x, module string) string {
 	y := g.add(module, "Div", []string{x, g.scalar("sqrt_2", math.Sqrt2)})
 	y = g.add(module, "Erf", []string{y})

@@ -7,23 +7,26 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// errUnknown is returned when the zoo has no model of the given name.
+// errUnknown is returned when the zoo has no model with the given name.
 var errUnknown = errors.New("no such model in the zoo")
 
 // Entry is one model of the zoo.
 type Entry struct {
-	Name      string              `json:"name"`
-	Precision string              `json:"precision"` // the type of weights and activations: "fp32", "fp16" or, without weights, "int32"
-	Summary   string              `json:"summary"`   // one line for people
-	Inputs    []models.TensorSpec `json:"-"`
-	Outputs   []models.TensorSpec `json:"-"`
-	Params    int64               `json:"params"` // trained parameters; running statistics and constants do not count
+	Name string `json:"name"`
+	// Precision is the type of weights and activations: "fp32" or "fp16", and "int32" for a
+	// model without weights.
+	Precision string `json:"precision"`
+	// Summary describes the model in one line.
+	Summary string              `json:"summary"`
+	Inputs  []models.TensorSpec `json:"-"`
+	Outputs []models.TensorSpec `json:"-"`
+	// Params counts the trained parameters, without running statistics and constants.
+	Params int64 `json:"params"`
 
 	build func(*graph)
 }
 
-// Names returns the names of all entries, in the order in which they are
-// best shown.
+// Names returns the names of all entries, in the order in which a list should show them.
 func Names() []string {
 	names := make([]string, len(catalog))
 	for i, e := range catalog {
@@ -32,7 +35,8 @@ func Names() []string {
 	return names
 }
 
-// Lookup returns the entry called name.
+// Lookup returns the entry with the given name. It builds the graph to fill in the fields that
+// follow from it, which is cheap because no weights are generated.
 func Lookup(name string) (Entry, bool) {
 	i := slices.IndexFunc(catalog, func(e Entry) bool { return e.Name == name })
 	if i < 0 {
@@ -44,8 +48,7 @@ func Lookup(name string) (Entry, bool) {
 	return e, true
 }
 
-// Size returns the size of the entry's file in bytes. It is the same for
-// every seed.
+// Size returns the size of the entry's file in bytes. It does not depend on the seed.
 func (e Entry) Size() int64 { return encode(e.graph(), 0).size }
 
 func (e Entry) graph() *graph {
@@ -57,15 +60,15 @@ func (e Entry) graph() *graph {
 	return g
 }
 
-// The precisions of the zoo, as Entry.Precision names them.
+// The values of Entry.Precision.
 const (
 	full  = "fp32"
 	half  = "fp16"
 	whole = "int32"
 )
 
-// catalog lists the zoo in the order in which it is shown, without what the graphs
-// say.
+// catalog lists the zoo in the order of Names. Lookup adds the fields that follow from the
+// graphs.
 var catalog = slices.Concat(
 	inBothPrecisions("resnet50", "ResNet-50 v1.5, 224x224 images", resnet(3, 4, 6, 3)),
 	inBothPrecisions("resnet101", "ResNet-101 v1.5, 224x224 images", resnet(3, 4, 23, 3)),
@@ -83,8 +86,8 @@ var catalog = slices.Concat(
 	},
 )
 
-// inBothPrecisions returns a model twice: as fp32 under its name, and as fp16 with
-// a suffix.
+// inBothPrecisions returns two entries for a model: fp32 under its name, and fp16 with the
+// suffix -fp16.
 func inBothPrecisions(name, summary string, build func(*graph)) []Entry {
 	return []Entry{
 		{Name: name, Precision: full, Summary: summary, build: build},

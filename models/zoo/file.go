@@ -15,15 +15,15 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
-// What every file of the zoo declares.
+// The header that every file of the zoo declares.
 const (
 	irVersion    = 8
 	opsetVersion = 17
 	producer     = "overlapd"
 )
 
-// recipeVersion is written into every file. It must be raised whenever a file
-// of the same name and seed gets other bytes.
+// recipeVersion is written into every file. Raise it whenever a file of the same name and seed
+// would get different bytes, so that existing files are built again.
 const recipeVersion = 1
 
 // Keys of metadata_props.
@@ -33,26 +33,30 @@ const (
 	keySeed   = "overlapd.seed"
 )
 
-// chunkBytes is how much of a tensor is made at a time. It must be a multiple
-// of every element size.
+// chunkBytes is how much of a tensor is generated at a time. It must be a multiple of every
+// element size.
 const chunkBytes = 256 << 10
 
-// layout is a model file of which all but the weights is known. Fields stand
-// in an order of our own, which protobuf allows: the description comes first
-// and the weights last.
+// layout is a model file that is complete except for the weights. Protobuf allows fields in any
+// order; here the description comes first and the weights last, so that matches can identify
+// a file by its head.
 type layout struct {
-	seed    uint64
-	head    []byte // all before the first tensor
+	seed uint64
+	// head is everything before the first tensor.
+	head    []byte
 	tensors []placedTensor
-	size    int64 // the size of the whole file
+	// size is the size of the whole file.
+	size int64
 }
 
+// placedTensor is a tensor with its encoded header.
 type placedTensor struct {
 	tensor
-	head []byte // its message up to the raw data
+	// head is the tensor's message up to the raw data.
+	head []byte
 }
 
-// encode lays out the file of g. Nothing in the size depends on the seed.
+// encode lays out the file of g. The size does not depend on the seed.
 func encode(g *graph, seed uint64) *layout {
 	l := &layout{seed: seed}
 	body := g.appendHead(nil)
@@ -76,8 +80,8 @@ func encode(g *graph, seed uint64) *layout {
 	return l
 }
 
-// write writes the file. progress, if not nil, is called after each step with how
-// many bytes of the file are written.
+// write writes the file to w. If progress is not nil, it is called after each write with the
+// bytes written so far and in total.
 func (l *layout) write(w io.Writer, progress func(done, total int64)) error {
 	var done int64
 	var err error
@@ -109,10 +113,10 @@ func (l *layout) write(w io.Writer, progress func(done, total int64)) error {
 	return err
 }
 
-// Build makes sure that dir holds the file of the model called name with the
-// weights of seed, and returns its path. It creates dir if needed. The file
-// appears whole or not at all; one that is already right is left alone.
-// progress, if not nil, is called with how many bytes of all are written.
+// Build ensures that dir contains the file of the named model with the weights of seed, and
+// returns its path. It creates dir if needed and replaces the file atomically. A file that
+// already matches is left alone. If progress is not nil, it is called with the bytes written so
+// far and in total.
 func Build(name, dir string, seed uint64, progress func(done, total int64)) (string, error) {
 	e, ok := Lookup(name)
 	if !ok {
@@ -133,9 +137,9 @@ func Build(name, dir string, seed uint64, progress func(done, total int64)) (str
 	return path, nil
 }
 
-// matches reports whether the file at path is the one that l describes. The
-// weights are not read: files are put in place whole, and a change of their
-// making changes the recipe, which stands in the head.
+// matches reports whether the file at path is the one that l describes. It compares the size
+// and the head but does not read the weights. That is enough, because files are replaced
+// atomically and any change of the weights changes the recipe version in the head.
 func (l *layout) matches(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -151,10 +155,9 @@ func (l *layout) matches(path string) bool {
 	return err == nil && bytes.Equal(head, l.head)
 }
 
-// The functions here append ONNX messages to b. The numbers are those of the
-// fields in onnx.proto.
+// The functions below append ONNX messages to b. Field numbers are those of onnx.proto.
 
-// appendHead appends the fields of a GraphProto without its initializers.
+// appendHead appends the fields of a GraphProto except for its initializers.
 func (g *graph) appendHead(b []byte) []byte {
 	for _, n := range g.nodes {
 		b = models.AppendField(b, 1, n.append(nil))
@@ -185,10 +188,10 @@ func (n *node) append(b []byte) []byte {
 	return b
 }
 
-// attribute is an AttributeProto, a fixed parameter of a node.
+// attribute is a serialized AttributeProto, a constant parameter of a node.
 type attribute []byte
 
-// The types of attributes that the zoo needs (AttributeProto.AttributeType).
+// The attribute types that the zoo uses (AttributeProto.AttributeType).
 const (
 	kindFloat    = 1
 	kindInteger  = 2
@@ -212,8 +215,8 @@ func integers(name string, values ...int64) attribute {
 	return models.AppendInt(b, 20, kindIntegers)
 }
 
-// appendHead appends t as an initializer of a graph, except for the raw data
-// that must follow.
+// appendHead appends t as an initializer of a graph, except for the raw data, which must
+// follow.
 func (t *tensor) appendHead(b []byte) []byte {
 	var body []byte
 	for _, d := range t.dims {
@@ -223,6 +226,7 @@ func (t *tensor) appendHead(b []byte) []byte {
 	body = models.AppendString(body, 8, t.name)
 	body = protowire.AppendTag(body, 9, protowire.BytesType)
 	body = protowire.AppendVarint(body, uint64(t.bytes()))
+	// The lengths count the raw data although they are not appended here.
 
 	b = protowire.AppendTag(b, 5, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(int64(len(body))+t.bytes()))

@@ -6,20 +6,23 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// graph collects the nodes and tensors of one model, in topological order.
+// graph collects the nodes and tensors of one model. Nodes are added in topological order.
 type graph struct {
-	name    string
-	elem    models.DataType // the element type of weights and activations
+	name string
+	// elem is the element type of weights and activations.
+	elem    models.DataType
 	nodes   []node
 	tensors []tensor
 	inputs  []models.TensorSpec
 	outputs []models.TensorSpec
 
-	nodeNames map[string]int  // how often each was asked for
-	constants map[string]bool // those that are in tensors already
+	// nodeNames counts how often each node name was requested.
+	nodeNames map[string]int
+	// constants holds the names of the constants that are already in tensors.
+	constants map[string]bool
 }
 
-// node is one operator of the graph before it is optimized.
+// node is one operator of the graph, before optimization.
 type node struct {
 	name    string
 	op      string
@@ -28,9 +31,9 @@ type node struct {
 	attrs   []attribute
 }
 
-// add appends a node with one output and returns the name of that output.
-// module is the path of the layer, as in the network's reference
-// implementation; a layer may hold several nodes of one kind.
+// add appends a node with one output and returns the name of that output. module is the path
+// of the layer, as in the network's reference implementation. If a layer has several nodes of
+// one kind, their names get a number.
 func (g *graph) add(module, op string, inputs []string, attrs ...attribute) string {
 	name := module + "/" + op
 	times := g.nodeNames[name]
@@ -49,9 +52,8 @@ func (g *graph) input(name string, t models.Type) string {
 	return name
 }
 
-// output declares the result called value as an output of the model, under
-// its public name. It returns that name, by which later nodes must refer to
-// it.
+// output declares value as an output of the model under its public name. It renames the value
+// in all nodes so far and returns the new name, which later nodes must use.
 func (g *graph) output(value, name string, t models.Type) string {
 	g.outputs = append(g.outputs, models.TensorSpec{Name: name, Type: t})
 	for _, n := range g.nodes {
@@ -75,20 +77,20 @@ func (g *graph) weight(name string, f fill, dims ...int64) string {
 	return name
 }
 
-// statistic adds a tensor of weights that training does not learn.
+// statistic adds a weight tensor that training does not learn and returns its name.
 func (g *graph) statistic(name string, f fill, dims ...int64) string {
 	g.tensors = append(g.tensors, tensor{name: name, elem: g.elem, dims: dims, fill: f})
 	return name
 }
 
-// scalar returns the name of a constant of the graph's element type. Equal
-// names stand for one constant.
+// scalar returns the name of a constant of the graph's element type. Calls with the same name
+// share one constant, so they must pass the same value.
 func (g *graph) scalar(name string, value float32) string {
 	return g.constant(tensor{name: name, elem: g.elem, fill: fill{center: value}})
 }
 
-// integers returns the name of a constant of integers, as shapes, axes and
-// indices are. Equal names stand for one constant.
+// integers returns the name of an integer constant, such as a shape, an axis or an index.
+// Calls with the same name share one constant.
 func (g *graph) integers(name string, dims []int64, values ...int64) string {
 	return g.constant(tensor{name: name, elem: models.Int64, dims: dims, fill: fill{integers: values}})
 }
@@ -112,7 +114,7 @@ func (g *graph) params() int64 {
 	return sum
 }
 
-// batched returns a tensor type whose first dimension is the batch.
+// batched returns a tensor type whose first dimension is the batch size.
 func batched(elem models.DataType, rest ...models.Dim) models.Type {
 	return models.Tensor(elem, append([]models.Dim{free("batch")}, rest...)...)
 }

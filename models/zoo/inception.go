@@ -7,22 +7,21 @@ const (
 	inceptionEpsilon = 1e-3
 )
 
-// Windows of Inception v3. The flat and the tall ones come in pairs that
-// stand for one large square.
+// Windows of Inception v3. A flat and a tall window together replace one large square window.
 var (
-	point  = square(1, 1, 0)
-	third  = square(3, 1, 1)
-	halve  = square(3, 2, 0)
-	flat3  = window{1, 3, 1, 0, 1}
-	tall3  = window{3, 1, 1, 1, 0}
-	flat7  = window{1, 7, 1, 0, 3}
-	tall7  = window{7, 1, 1, 3, 0}
-	fifth  = square(5, 1, 2)
-	narrow = square(3, 1, 0) // no padding: the image loses its border
+	point = square(1, 1, 0)
+	third = square(3, 1, 1)
+	halve = square(3, 2, 0)
+	flat3 = window{1, 3, 1, 0, 1}
+	tall3 = window{3, 1, 1, 1, 0}
+	flat7 = window{1, 7, 1, 0, 3}
+	tall7 = window{7, 1, 1, 3, 0}
+	fifth = square(5, 1, 2)
+	// narrow has no padding: the image loses its border.
+	narrow = square(3, 1, 0)
 )
 
-// inceptionV3 builds the network as it is used after training, without the
-// auxiliary head.
+// inceptionV3 builds the network in its inference form, without the auxiliary head.
 func inceptionV3(g *graph) {
 	x := g.image(inceptionSide)
 	x = unit(g, x, "Conv2d_1a_3x3", 32, halve)
@@ -46,7 +45,7 @@ func inceptionV3(g *graph) {
 	g.classify(x, imageClasses)
 }
 
-// unit adds a convolution with normalization and Relu.
+// unit adds a convolution followed by normalization and Relu.
 func unit(g *graph, x feature, module string, channels int64, w window) feature {
 	x = g.conv(x, module+".conv", channels, w, false)
 	x = g.norm(x, module+".bn", inceptionEpsilon, 1)
@@ -59,7 +58,7 @@ type step struct {
 	window
 }
 
-// chain adds units one after another, numbered from 1 on.
+// chain adds units in sequence, numbered from 1.
 func chain(g *graph, x feature, module string, steps ...step) feature {
 	for i, s := range steps {
 		x = unit(g, x, fmt.Sprintf("%s_%d", module, i+1), s.channels, s.window)
@@ -67,7 +66,7 @@ func chain(g *graph, x feature, module string, steps ...step) feature {
 	return x
 }
 
-// inceptionA works at 35x35.
+// inceptionA is a block on 35x35 features.
 func inceptionA(g *graph, x feature, module string, poolChannels int64) feature {
 	return g.concat(module,
 		unit(g, x, module+".branch1x1", 64, point),
@@ -76,7 +75,7 @@ func inceptionA(g *graph, x feature, module string, poolChannels int64) feature 
 		pooled(g, x, module, poolChannels))
 }
 
-// inceptionB leads from 35x35 to 17x17.
+// inceptionB reduces 35x35 features to 17x17.
 func inceptionB(g *graph, x feature, module string) feature {
 	return g.concat(module,
 		unit(g, x, module+".branch3x3", 384, halve),
@@ -84,7 +83,7 @@ func inceptionB(g *graph, x feature, module string) feature {
 		g.maxPool(x, module+".branch_pool", halve))
 }
 
-// inceptionC works at 17x17.
+// inceptionC is a block on 17x17 features.
 func inceptionC(g *graph, x feature, module string, width int64) feature {
 	return g.concat(module,
 		unit(g, x, module+".branch1x1", 192, point),
@@ -93,7 +92,7 @@ func inceptionC(g *graph, x feature, module string, width int64) feature {
 		pooled(g, x, module, 192))
 }
 
-// inceptionD leads from 17x17 to 8x8.
+// inceptionD reduces 17x17 features to 8x8.
 func inceptionD(g *graph, x feature, module string) feature {
 	return g.concat(module,
 		chain(g, x, module+".branch3x3", step{192, point}, step{320, halve}),
@@ -101,9 +100,9 @@ func inceptionD(g *graph, x feature, module string) feature {
 		g.maxPool(x, module+".branch_pool", halve))
 }
 
-// inceptionE works at 8x8.
+// inceptionE is a block on 8x8 features.
 func inceptionE(g *graph, x feature, module string) feature {
-	// fork splits a 3x3 convolution into a flat and a tall one beside each other.
+	// fork splits a 3x3 convolution into a flat and a tall one in parallel.
 	fork := func(x feature, module string) feature {
 		return g.concat(module, unit(g, x, module+"a", 384, flat3), unit(g, x, module+"b", 384, tall3))
 	}
@@ -114,7 +113,7 @@ func inceptionE(g *graph, x feature, module string) feature {
 		pooled(g, x, module, 192))
 }
 
-// pooled adds the branch that averages before it convolves.
+// pooled adds the branch that averages before its convolution.
 func pooled(g *graph, x feature, module string, channels int64) feature {
 	x = g.averagePool(x, module, third)
 	return unit(g, x, module+".branch_pool", channels, point)

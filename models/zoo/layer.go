@@ -2,14 +2,14 @@ package zoo
 
 import "github.com/overlapd/overlapd/models"
 
-// feature is a stack of images inside a network: the name of a tensor
-// [batch, channels, height, width].
+// feature is a feature map inside a network: the name of a tensor
+// [batch, channels, height, width], and its number of channels.
 type feature struct {
 	name     string
 	channels int64
 }
 
-// window is the geometry of a convolution or a pooling.
+// window is the geometry of a convolution or pooling.
 type window struct {
 	height, width       int64
 	stride              int64
@@ -26,13 +26,13 @@ func (w window) attributes() []attribute {
 	}
 }
 
-// image declares the input of a network that sees RGB images.
+// image declares the input of a network that takes square RGB images of the given side.
 func (g *graph) image(side int64) feature {
 	name := g.input("input", batched(g.elem, fixed(3), fixed(side), fixed(side)))
 	return feature{name, 3}
 }
 
-// conv adds a convolution. It has a bias where no normalization follows.
+// conv adds a convolution. It needs a bias only if no normalization follows.
 func (g *graph) conv(x feature, module string, channels int64, w window, bias bool) feature {
 	fanIn := x.channels * w.height * w.width
 	inputs := []string{x.name, g.weight(module+".weight", forRelu(fanIn), channels, x.channels, w.height, w.width)}
@@ -43,16 +43,15 @@ func (g *graph) conv(x feature, module string, channels int64, w window, bias bo
 	return feature{g.add(module, "Conv", inputs, attrs...), channels}
 }
 
-// Statistics of the weights that are not products. They differ from one
-// channel to the next as in a trained network, and stay near the values that
-// leave activations as they are.
+// The spread of the parameters that are not matrix products. They vary between channels as in
+// a trained network, but stay near the values that leave activations unchanged.
 const (
 	biasDeviation     = 0.05
 	scaleDeviation    = 0.1
 	varianceDeviation = 0.1
 )
 
-// norm adds a batch normalization whose scale is near gamma.
+// norm adds a batch normalization with a scale near gamma.
 func (g *graph) norm(x feature, module string, epsilon float32, gamma float64) feature {
 	name := g.add(module, "BatchNormalization", []string{
 		x.name,
@@ -83,13 +82,13 @@ func (g *graph) convNorm(x feature, conv, norm string, channels int64, w window,
 	return g.norm(g.conv(x, conv, channels, w, false), norm, resnetEpsilon, gamma)
 }
 
-// residual adds two features and a Relu.
+// residual adds the sum of two features, followed by a Relu.
 func (g *graph) residual(x, y feature, module string) feature {
 	sum := g.add(module, "Add", []string{x.name, y.name})
 	return g.relu(feature{sum, x.channels}, module+".relu")
 }
 
-// concat joins features along their channels.
+// concat concatenates features along their channels.
 func (g *graph) concat(module string, parts ...feature) feature {
 	var joined feature
 	names := make([]string, len(parts))
@@ -101,12 +100,12 @@ func (g *graph) concat(module string, parts ...feature) feature {
 	return joined
 }
 
-// flatten makes one row of numbers of each image.
+// flatten reshapes each image into one row.
 func (g *graph) flatten(x feature) string {
 	return g.add("flatten", "Flatten", []string{x.name}, integer("axis", 1))
 }
 
-// dense adds a Gemm with transposed weights.
+// dense adds a fully connected layer: a Gemm with transposed weights, as exporters write it.
 func (g *graph) dense(x, module string, in, out int64, f fill) string {
 	return g.add(module, "Gemm", []string{
 		x,
@@ -115,8 +114,8 @@ func (g *graph) dense(x, module string, in, out int64, f fill) string {
 	}, float("alpha", 1), float("beta", 1), integer("transB", 1))
 }
 
-// classify adds the end that image networks share: the mean of each channel,
-// a dense layer and the output.
+// classify adds the tail that image networks share: the mean of each channel, a dense layer
+// and the output.
 func (g *graph) classify(x feature, classes int64) {
 	pooled := g.add("avgpool", "GlobalAveragePool", []string{x.name})
 	flat := g.flatten(feature{pooled, x.channels})

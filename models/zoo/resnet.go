@@ -5,17 +5,18 @@ import "fmt"
 const (
 	imageClasses = 1000
 
-	resnetSide      = 224
-	resnetEpsilon   = 1e-5
-	resnetExpansion = 4 // channels a bottleneck gives per channel it works on
+	resnetSide    = 224
+	resnetEpsilon = 1e-5
+	// resnetExpansion is the ratio of a bottleneck's output channels to its inner channels.
+	resnetExpansion = 4
 
-	// residualScale is the scale of the last normalization of a block. With 1
-	// the variance would double in each of up to 50 blocks.
+	// residualScale is the scale of the last normalization of a block. With 1 the variance
+	// would double in each of up to 50 blocks.
 	residualScale = 0.25
 )
 
-// resnet returns the builder of a residual network with bottleneck blocks,
-// stride in the 3x3 convolution (v1.5), and the given blocks per stage.
+// resnet returns the builder of a residual network with bottleneck blocks and the given number
+// of blocks per stage. The 3x3 convolution has the stride, as in v1.5.
 func resnet(blocks ...int) func(*graph) {
 	return func(g *graph) {
 		x := g.image(resnetSide)
@@ -36,7 +37,8 @@ func resnet(blocks ...int) func(*graph) {
 	}
 }
 
-// bottleneck adds a block of three convolutions around which its input goes on.
+// bottleneck adds a block of three convolutions with a shortcut around them. The shortcut has
+// a convolution of its own where the shape changes.
 func bottleneck(g *graph, x feature, module string, width, stride int64) feature {
 	y := g.convNorm(x, module+".conv1", module+".bn1", width, square(1, 1, 0), 1)
 	y = g.relu(y, module+".relu")

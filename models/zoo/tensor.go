@@ -9,8 +9,8 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// tensor is an initializer of the graph. Its content is made while it is
-// written.
+// tensor is an initializer of the graph. Its content is generated while it is written, so that
+// a model need not fit in memory.
 type tensor struct {
 	name    string
 	elem    models.DataType
@@ -19,7 +19,7 @@ type tensor struct {
 	trained bool
 }
 
-// fill is what a tensor holds: the given integers, or numbers spread
+// fill describes the content of a tensor: the given integers, or random numbers distributed
 // uniformly over center ± spread.
 type fill struct {
 	center   float32
@@ -27,18 +27,18 @@ type fill struct {
 	integers []int64
 }
 
-// around returns a fill of the given mean and standard deviation.
+// around returns a fill with the given mean and standard deviation. A uniform distribution of
+// half-width s has the standard deviation s/√3.
 func around(mean, deviation float64) fill {
 	return fill{center: float32(mean), spread: float32(math.Sqrt(3) * deviation)}
 }
 
-// forRelu returns the fill (He initialization) that keeps the variance of
-// activations from one layer to the next if each is followed by a Relu.
-// fanIn is the number of products that one output sums.
+// forRelu returns the fill (He initialization) that preserves the variance of activations
+// between layers that are each followed by a Relu. fanIn is the number of products that one
+// output sums.
 func forRelu(fanIn int64) fill { return around(0, math.Sqrt(2/float64(fanIn))) }
 
-// forLinear returns the fill that keeps the variance of activations without
-// a Relu.
+// forLinear returns the fill that preserves the variance of activations without a Relu.
 func forLinear(fanIn int64) fill { return around(0, math.Sqrt(1/float64(fanIn))) }
 
 func (t *tensor) elements() int64 {
@@ -48,8 +48,8 @@ func (t *tensor) elements() int64 {
 
 func (t *tensor) bytes() int64 { return t.elements() * int64(t.elem.Bytes()) }
 
-// encode writes the elements from number first on into dst, which holds whole
-// elements. Calls follow each other in order, with the tensor's own stream.
+// encode writes the elements from index first on to dst, which holds a whole number of
+// elements. Calls must be in order and use the tensor's own stream.
 func (t *tensor) encode(dst []byte, first int64, s *stream) {
 	switch t.elem {
 	case models.Int64:
@@ -67,31 +67,32 @@ func (t *tensor) encode(dst []byte, first int64, s *stream) {
 	}
 }
 
-// draw returns the next number. Each step is rounded to 32 bits, because a
-// fused multiply and add would give other bytes on other processors.
+// draw returns the next number. The conversion rounds the product to 32 bits. Without it a
+// compiler may fuse multiplication and addition, which gives other bytes on some processors.
 func (f *fill) draw(s *stream) float32 {
 	return f.center + float32(f.spread*s.next())
 }
 
-// stream is a splitmix64 generator. Every tensor has its own, so that the
-// content of one does not depend on the others.
+// stream is a splitmix64 generator. Every tensor has its own, so that its content does not
+// depend on other tensors.
 type stream struct {
 	state uint64
 	spare uint32
-	full  bool // spare holds a number
+	// full is set while spare holds an unused number.
+	full bool
 }
 
+// streamStep is splitmix64's increment, 2^64 divided by the golden ratio.
 const streamStep = 0x9e3779b97f4a7c15
 
-// newStream returns the stream of the tensor called name.
+// newStream returns the stream of the named tensor.
 func newStream(seed uint64, name string) *stream {
 	hash := fnv.New64a()
 	io.WriteString(hash, name)
 	return &stream{state: mix(seed+streamStep) ^ hash.Sum64()}
 }
 
-// next returns a number in [-1, 1) with 24 bits of randomness, which float32
-// holds exactly.
+// next returns a number in [-1, 1) with 24 random bits, which float32 represents exactly.
 func (s *stream) next() float32 {
 	const scale = 1.0 / (1 << 23)
 	bits := s.spare

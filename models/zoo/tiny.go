@@ -8,6 +8,7 @@ const (
 	tinyClasses = 10
 )
 
+// tinyAdd is the model of Triton's simple example, so that clients written for it work.
 func tinyAdd(g *graph) {
 	row := batched(models.Int32, fixed(tinyWidth))
 	a, b := g.input("INPUT0", row), g.input("INPUT1", row)
@@ -15,12 +16,14 @@ func tinyAdd(g *graph) {
 	g.output(g.add("difference", "Sub", []string{a, b}), "OUTPUT1", row)
 }
 
+// tinyIdentity has almost no cost of its own, so its latency is that of the daemon.
 func tinyIdentity(g *graph) {
 	row := batched(g.elem, free("length"))
 	x := g.input("INPUT0", row)
 	g.output(g.add("identity", "Identity", []string{x}), "OUTPUT0", row)
 }
 
+// tinyMLP is the smallest model with weights.
 func tinyMLP(g *graph) {
 	const hidden = 32
 	x := g.input("input", batched(g.elem, fixed(tinyWidth)))
@@ -30,6 +33,8 @@ func tinyMLP(g *graph) {
 	g.output(x, "output", g.scores(tinyClasses))
 }
 
+// tinyCNN has the operators of an image network: convolution, normalization, residual and
+// classifier.
 func tinyCNN(g *graph) {
 	x := g.image(tinySide)
 	x = g.convNorm(x, "conv1", "bn1", 16, square(3, 2, 1), 1)

@@ -5,12 +5,13 @@ import "strconv"
 const (
 	vggSide   = 224
 	vggHidden = 4096
-	vggLast   = 7 // side of the last feature
+	// vggLast is the side of the last feature map.
+	vggLast = 7
 )
 
-// vgg returns the builder of a plain network of 3x3 convolutions, with the
-// given number of them before each pooling. Layers are numbered as in a list
-// that counts Relu and pooling too.
+// vgg returns the builder of a plain network of 3x3 convolutions, with the given number of
+// convolutions before each pooling. Layers are numbered as in the reference implementation,
+// whose list also counts Relu and pooling.
 func vgg(convs ...int) func(*graph) {
 	return func(g *graph) {
 		x := g.image(vggSide)
@@ -31,6 +32,7 @@ func vgg(convs ...int) func(*graph) {
 	}
 }
 
+// vggClassifier adds the three dense layers, which hold most of the parameters.
 func vggClassifier(g *graph, x feature) {
 	in := x.channels * vggLast * vggLast
 	y := g.flatten(x)
