@@ -14,38 +14,39 @@ import (
 	"strings"
 )
 
-// Kind is a kind of JSON files, each of which holds one object of at most
-// MaxBytes bytes, a T.
+// Kind describes a kind of JSON file. Each file holds one object, a T, in at most MaxBytes
+// bytes.
 type Kind[T any] struct {
-	// Format is the value of the field "format" in every file of this kind,
-	// empty where they have no such field.
+	// Format is the value of the field "format" in every file of this kind. It is empty for
+	// kinds without that field.
 	Format   string
 	MaxBytes int
 
-	// Foreign is wrapped by the errors of files that are of another kind,
-	// Damaged by those of files that are of this one and cannot be used.
+	// Foreign is wrapped by the errors of files of another kind, and Damaged by those of files
+	// of this kind that cannot be used.
 	Foreign, Damaged error
 
-	// Faults returns what is wrong with a value that has the form, and Remedy is how
-	// to come by a file without. Both may be left out.
+	// Faults returns what is wrong with a value that decoded without error. Remedy tells the
+	// user how to get a valid file. Both are optional.
 	Faults func(*T) []error
 	Remedy string
 }
 
-// MaxFaults is how many faults one error lists. Where a file may have any number of
-// them, Faults stops behind as many.
+// MaxFaults is the number of faults that one error lists. A Faults function whose result could
+// be arbitrarily long should stop after this many.
 const MaxFaults = 20
 
-// Limits of what a file holds, whatever its bytes: a "{}" of two bytes becomes a value of
-// hundreds.
+// Limits on the content of a file, in addition to its size: a "{}" of two bytes may decode to a
+// value of hundreds of bytes.
 const (
-	maxValues = 4 << 20 // in all
-	maxNested = 1 << 19 // of these objects and lists
+	// maxValues limits all values in a file, and maxNested the objects and lists among them.
+	maxValues = 4 << 20
+	maxNested = 1 << 19
 )
 
 var errTooMany = fmt.Errorf("it has more than %d values, or more than %d objects and lists", maxValues, maxNested)
 
-// Check returns an error that lists the faults of a value, if it has any.
+// Check returns an error that lists the faults of value, or nil if it has none.
 func (k *Kind[T]) Check(value *T) error {
 	if k.Faults == nil {
 		return nil
@@ -60,10 +61,11 @@ func (k *Kind[T]) Check(value *T) error {
 	return fmt.Errorf("%w: %w", k.Damaged, errors.Join(faults...))
 }
 
-// Read decodes a file, which ends where r ends, and checks it. The name is for
-// errors and may be empty. Errors wrap Foreign or Damaged, or are those of r.
+// Read decodes and checks a file, reading r to its end. name is used in errors and may be empty.
+// Errors wrap Foreign or Damaged, except for errors of r itself.
 func (k *Kind[T]) Read(r io.Reader, name string) (*T, error) {
 	data, err := io.ReadAll(io.LimitReader(r, int64(k.MaxBytes)+1))
+	// One byte more than the limit tells a file at the limit from a larger one.
 	if err != nil {
 		return nil, &Fault{File: name, Err: err}
 	}
@@ -73,7 +75,7 @@ func (k *Kind[T]) Read(r io.Reader, name string) (*T, error) {
 	return k.parse(data, name)
 }
 
-// parse decodes and checks what a file holds.
+// parse decodes and checks the content of a file.
 func (k *Kind[T]) parse(data []byte, name string) (*T, error) {
 	data = bytes.TrimPrefix(data, []byte(mark))
 	value := new(T)
@@ -91,10 +93,11 @@ func (k *Kind[T]) parse(data []byte, name string) (*T, error) {
 	return nil, fault
 }
 
-// fileMode lets every user of the host read a new file.
+// fileMode makes new files readable by every user of the host.
 const fileMode = 0o644
 
-// Create creates a file, or writes over one that is there.
+// Create writes a file in place, truncating an existing one. For files that others read, use
+// Replace.
 func Create(path string, fill func(io.Writer) error) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode)
 	if err != nil {
@@ -106,7 +109,7 @@ func Create(path string, fill func(io.Writer) error) error {
 	return nil
 }
 
-// ReadFile is [Kind.Read] of the file at a path. Errors name the path.
+// ReadFile reads the file at path like [Kind.Read]. Its errors name the path.
 func (k *Kind[T]) ReadFile(path string) (*T, error) {
 	data, err := ReadRegular(path, int64(k.MaxBytes))
 	if err == nil {
@@ -124,7 +127,7 @@ func (k *Kind[T]) ReadFile(path string) (*T, error) {
 	return nil, err
 }
 
-// WriteFile checks a value and writes it as a file of this kind, by Replace.
+// WriteFile checks value and writes it as a file of this kind with [Replace].
 func (k *Kind[T]) WriteFile(path string, value *T) error {
 	if err := k.Check(value); err != nil {
 		return err
@@ -133,6 +136,7 @@ func (k *Kind[T]) WriteFile(path string, value *T) error {
 	if err != nil {
 		return err
 	}
+	// A file of MaxBytes could not be read back: a line end follows the data.
 	if len(data) >= k.MaxBytes {
 		return fmt.Errorf("%w: larger than %d bytes", k.Damaged, k.MaxBytes)
 	}
@@ -142,8 +146,9 @@ func (k *Kind[T]) WriteFile(path string, value *T) error {
 	})
 }
 
-// Replace writes a file and moves it to path when all of it is on disk. A reader of
-// the path finds the old file or the whole new one, also after a crash.
+// Replace writes a temporary file, syncs it to disk and renames it to path. Readers of path see
+// either the old file or the complete new one, even after a crash. On an error it removes the
+// temporary file.
 func Replace(path string, write func(io.Writer) error) error {
 	temp, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
@@ -159,7 +164,7 @@ func Replace(path string, write func(io.Writer) error) error {
 	return syncFolder(filepath.Dir(path))
 }
 
-// syncFolder makes the renames in a folder survive a crash.
+// syncFolder makes the renames in a folder durable.
 func syncFolder(path string) error {
 	d, err := os.Open(path)
 	if err != nil {
@@ -168,7 +173,7 @@ func syncFolder(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// decode returns an error with its offset in data, 0 if it has no place.
+// decode decodes data into a value. The offset of an error in data is at, or 0 if it has none.
 func (k *Kind[T]) decode(data []byte, into any) (at int, err error) {
 	text := bytes.TrimLeft(data, " \t\r\n")
 	switch {
@@ -184,8 +189,8 @@ func (k *Kind[T]) decode(data []byte, into any) (at int, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", k.Damaged, err)
 	}
-	// Syntax and format come first, so that a file of another kind or version is not
-	// blamed for its fields.
+	// Check the syntax and the format first. Otherwise a file of another kind or version would
+	// be rejected for an unknown field.
 	var head struct {
 		Format any `json:"format"`
 	}
@@ -209,7 +214,7 @@ func (k *Kind[T]) decode(data []byte, into any) (at int, err error) {
 	return at, err
 }
 
-// explain rewords an error of package json, and returns its offset in data.
+// explain rewrites an error of encoding/json for users and returns its offset in data.
 func explain(data []byte, err error) (at int, _ error) {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -222,19 +227,21 @@ func explain(data []byte, err error) (at int, _ error) {
 		return int(kind.Offset), fmt.Errorf("byte %d: %s is %.60s and must be %s", kind.Offset, fieldName(kind.Field), kind.Value, words(kind.Type))
 	}
 	if field, ok := strings.CutPrefix(err.Error(), "json: unknown field "); ok {
-		// The error has no offset. The first occurrence of the name may be a value.
+		// The error has no offset. Prefer the name followed by a colon, because the name alone
+		// may first occur as a value.
 		return max(bytes.Index(data, []byte(field+":")), bytes.Index(data, []byte(field))), fmt.Errorf("unknown field %.60s; remove it or correct its name", field)
 	}
 	return 0, err
 }
 
-// fieldName omits embedded structs from a path, which package json names by their types.
+// fieldName removes embedded structs from a field path. encoding/json includes them under the
+// names of their types, which do not occur in the file.
 func fieldName(path string) string {
 	fields := slices.DeleteFunc(strings.Split(path, "."), func(f string) bool { return f != strings.ToLower(f) })
 	return cmp.Or(strings.Join(fields, "."), "the file")
 }
 
-// words describes the values that a field of a type takes.
+// words describes the values that a field of type t accepts.
 func words(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Float32, reflect.Float64:
@@ -248,7 +255,8 @@ func words(t reflect.Type) string {
 	}[t.Kind()], "an object")
 }
 
-// Unmarshal is json.Unmarshal of text that others wrote, within the limits of a [Kind].
+// Unmarshal is json.Unmarshal for text from an untrusted source. It applies the limits of a
+// [Kind].
 func Unmarshal(data []byte, into any) error {
 	if _, err := survey(data); err != nil {
 		return err
@@ -256,9 +264,10 @@ func Unmarshal(data []byte, into any) error {
 	return json.Unmarshal(data, into)
 }
 
-// survey returns the offset of the first null in valid JSON, or -1, and an error if it
-// holds more than is decoded. Package json reads a null as zero, but many a tool writes
-// NaN as null. Outside of strings no other word has an n.
+// survey scans valid JSON before it is decoded. It returns the offset of the first null, or -1,
+// and an error if there are more values than the limits allow. Nulls are rejected because
+// encoding/json decodes them as zero, while many tools write NaN as null. The first n outside a
+// string begins a null, because no other JSON literal has an n.
 func survey(data []byte) (null int, err error) {
 	null = -1
 	inside, values, nested := false, 0, 0

@@ -11,25 +11,25 @@ import (
 	"strings"
 )
 
-// maxLineBytes limits a row of a table together with the empty lines before it.
+// maxLineBytes limits a row, together with the empty lines before it.
 const maxLineBytes = 1 << 20
 
-// Sheet is a kind of CSV files: a line that names the columns and, below it, rows
-// with a field for each of them.
+// Sheet describes a kind of CSV file: a header line that names the columns, and rows with one
+// field per column.
 type Sheet struct {
-	// Form is what a file of this kind holds, in words for whoever has to mend one.
+	// Form describes the content of such a file to a user who has to correct one.
 	Form    string
 	MaxRows int
 
-	// Unusable is wrapped by the errors of files that are not of this kind, TooLarge
-	// by those of files beyond the limits.
+	// Unusable is wrapped by the errors of files that are not of this kind, and TooLarge by
+	// those of files beyond the limits.
 	Unusable, TooLarge error
 }
 
-// Table is a file of a [Sheet] that is being read. Its first fault ends the reading.
+// Table is a file of a [Sheet] that is being read. Reading stops at the first fault.
 type Table struct {
-	// Head names the columns. Fields are those of the row being read, without white
-	// space around them, and change with the next row.
+	// Head names the columns. Fields holds the current row, with surrounding white space
+	// removed. It is overwritten by the next row.
 	Head, Fields []string
 
 	sheet *Sheet
@@ -40,7 +40,7 @@ type Table struct {
 	err   error
 }
 
-// ReadFile is [Sheet.Read] of the file at a path.
+// ReadFile reads the file at path like [Sheet.Read].
 func (s *Sheet) ReadFile(path string, head, row func(*Table)) error {
 	file, err := Open(path)
 	if err != nil {
@@ -50,9 +50,9 @@ func (s *Sheet) ReadFile(path string, head, row func(*Table)) error {
 	return s.Read(file, path, head, row)
 }
 
-// Read reads a file to its end, where blank lines count for nothing. It calls head
-// when the columns are known, and row for each row. Errors name the file and the line,
-// and wrap what the sheet has for them unless they are those of r.
+// Read reads a file to its end and ignores blank lines. It calls head once the columns are
+// known, and row for each row. Errors name the file and the line. They wrap Unusable or
+// TooLarge, except for errors of r itself.
 func (s *Sheet) Read(r io.Reader, name string, head, row func(*Table)) error {
 	t := newTable(s, r, name)
 	if !t.next() {
@@ -82,7 +82,7 @@ func (s *Sheet) Read(r io.Reader, name string, head, row func(*Table)) error {
 	return t.err
 }
 
-// newTable checks that a file is text.
+// newTable returns a table for r after checking that it is text.
 func newTable(s *Sheet, r io.Reader, name string) *Table {
 	t := &Table{sheet: s, name: name, in: &meter{r: r}}
 	text, err := newText(t.in)
@@ -91,12 +91,14 @@ func newTable(s *Sheet, r io.Reader, name string) *Table {
 		return t
 	}
 	t.csv = csv.NewReader(text)
+	// Read counts the fields itself, so that its error can name the remedy.
 	t.csv.FieldsPerRecord = -1
 	t.csv.ReuseRecord = true
 	return t
 }
 
-// next reads a row, and returns false at the end of the file or after a fault.
+// next reads the next row that is not blank. It returns false at the end of the file or after a
+// fault.
 func (t *Table) next() bool {
 	t.in.recordBytes = 0
 	for t.err == nil {
@@ -116,12 +118,13 @@ func (t *Table) next() bool {
 	return false
 }
 
-// explain records what ended the reading, unless it is the end of the file.
+// explain records the error that ended the reading, unless it is the end of the file.
 func (t *Table) explain(err error) {
 	var syntax *csv.ParseError
 	switch {
 	case errors.Is(err, errTooLarge):
-		t.fail(t.line+1, t.sheet.TooLarge, t.in.fault) // not err, to which package csv has added a position
+		// err would repeat a position that encoding/csv has added.
+		t.fail(t.line+1, t.sheet.TooLarge, t.in.fault)
 	case errors.Is(err, errNotText):
 		t.fail(0, t.sheet.Unusable, err)
 	case errors.As(err, &syntax):
@@ -131,27 +134,29 @@ func (t *Table) explain(err error) {
 	}
 }
 
+// fail records an error unless there is one already: the first fault is the cause of others.
 func (t *Table) fail(line int, kind, err error) {
 	if t.err == nil {
 		t.err = &Fault{File: t.name, Line: line, Err: fmt.Errorf("%w: %w", kind, err)}
 	}
 }
 
-// Fault refuses the row being read.
+// Fault rejects the current row.
 func (t *Table) Fault(format string, args ...any) {
 	t.fail(t.line, t.sheet.Unusable, fmt.Errorf(format, args...))
 }
 
-// Refuse refuses a field of the row being read.
+// Refuse rejects the field at index at of the current row.
 func (t *Table) Refuse(at int, format string, args ...any) {
 	line, _ := t.csv.FieldPos(at)
 	why := fmt.Errorf(format, args...)
 	t.fail(line, t.sheet.Unusable, fmt.Errorf("column %d (%s) is %.40q: %w", at+1, t.Head[at], t.Fields[at], why))
 }
 
-// Number returns a field as a number from least to most.
+// Number returns a field as a number in [least, most], and rejects any other value.
 func (t *Table) Number(at int, least, most float64) float64 {
 	v, err := strconv.ParseFloat(t.Fields[at], 64)
+	// The negated comparison also rejects NaN.
 	if err != nil || !(v >= least && v <= most) {
 		t.Refuse(at, "it must be a number from %v to %v", least, most)
 		return 0
@@ -159,7 +164,8 @@ func (t *Table) Number(at int, least, most float64) float64 {
 	return v
 }
 
-// Whole returns a field as a whole number from least to most.
+// Whole returns a field as an integer in [least, most], and rejects any other value. It accepts
+// forms such as 8.0, because spreadsheets write them.
 func (t *Table) Whole(at, least, most int) int {
 	v, err := strconv.ParseFloat(t.Fields[at], 64)
 	if err != nil || !(v >= float64(least) && v <= float64(most)) || v != math.Trunc(v) {
@@ -169,8 +175,8 @@ func (t *Table) Whole(at, least, most int) int {
 	return int(v)
 }
 
-// Column returns the position of the column that has one of the names, in upper or
-// lower case, -1 if there is none.
+// Column returns the index of the column with one of the names, ignoring case, or -1 if there
+// is none. Names must be in lower case. Two such columns are a fault.
 func (t *Table) Column(names ...string) int {
 	found := -1
 	for i, h := range t.Head {
@@ -185,7 +191,7 @@ func (t *Table) Column(names ...string) int {
 	return found
 }
 
-// Require refuses a file without any of these columns.
+// Require returns the index of a column like Column, and rejects a file without it.
 func (t *Table) Require(names ...string) int {
 	at := t.Column(names...)
 	if at < 0 {
@@ -194,7 +200,7 @@ func (t *Table) Require(names ...string) int {
 	return at
 }
 
-// Columns refuses a file that has other columns than these.
+// Columns rejects a file whose columns are not exactly these, in this order.
 func (t *Table) Columns(want ...string) {
 	for i, name := range want {
 		if i >= len(t.Head) {
@@ -208,11 +214,12 @@ func (t *Table) Columns(want ...string) {
 	}
 }
 
-// Line returns the line of the row being read, from 1.
+// Line returns the line number of the current row, counted from 1.
 func (t *Table) Line() int { return t.line }
 
-// meter limits a row to maxLineBytes. Beyond them it fails with an error that wraps
-// errTooLarge, which it keeps as fault.
+// meter limits a row to maxLineBytes, because encoding/csv would keep a line of any length in
+// memory. Beyond the limit, Read fails with an error that wraps errTooLarge, and keeps it as
+// fault.
 type meter struct {
 	r           io.Reader
 	recordBytes int

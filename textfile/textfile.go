@@ -1,11 +1,13 @@
-// Package textfile reads text files that others wrote. An error names the file,
-// the line and what to do about it, so that commands can print it as it is.
+// Package textfile reads text files that users or other programs wrote. Errors name the file,
+// the line and the remedy, so that commands can print them as they are.
 //
-// [Open] opens a file, and [ReadRegular] reads one whole; [Within] bounds how long a file
-// system may take. A [Sheet] is a kind of CSV files: one is read as a [Table], row by
-// row; no line takes more memory than 1 MiB.
-// A [Kind] is a kind of JSON file: unknown fields, nulls, trailing data and more
-// values than fit in memory are refused when it is read, and writing one is atomic.
+// [Open] opens a file and [ReadRegular] reads a whole one. [Within] limits how long a file
+// system may take. A [Sheet] is a kind of CSV file, read row by row through a [Table]. A [Kind]
+// is a kind of JSON file.
+//
+// Input is not trusted. A CSV row takes at most 1 MiB of memory. Reading JSON rejects unknown
+// fields, nulls, trailing data, and more values than the limits allow. Writing a [Kind] is
+// atomic.
 package textfile
 
 import (
@@ -23,28 +25,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The faults that a file of any kind may have.
+// The faults that a file of any kind can have.
 var (
-	// errFolder is returned when a path is that of a folder.
+	// errFolder is returned when a path refers to a folder.
 	errFolder = errors.New("it is a folder; name a file")
 
-	// errNotRegular is returned when a path is that of a pipe or a device.
+	// errNotRegular is returned when a path refers to a pipe or a device.
 	errNotRegular = errors.New("it is not a regular file; put its content into one")
 
-	// errNotText is returned when a file is compressed, of another encoding
-	// than UTF-8, or no text at all.
+	// errNotText is returned when a file is compressed, is not encoded in UTF-8, or is binary.
 	errNotText = errors.New("not plain text")
 
-	// errTooLarge is returned when a file, or a line of it, has more bytes than
-	// are read.
+	// errTooLarge is returned when a file, or a line of it, exceeds its limit.
 	errTooLarge = errors.New("too large")
 
-	// errSyntax is returned when text is not of the form that its kind has.
+	// errSyntax is returned when text does not have the syntax of its kind.
 	errSyntax = errors.New("wrong syntax")
 )
 
-// Fault is an error with its place in a file. File is empty where the name is
-// unknown. Lines count from 1; 0 is the whole file.
+// Fault is an error with its position in a file. File is empty if the name is unknown. Lines
+// count from 1; 0 stands for the file as a whole.
 type Fault struct {
 	File string
 	Line int
@@ -67,9 +67,10 @@ func (f *Fault) Unwrap() error { return f.Err }
 
 // Open opens a regular file for reading. Its errors name the path.
 //
-// The place is opened first and looked at, and then the file in it: whoever opens a pipe
-// waits for its writer, some devices act when they are opened, and a lease that another
-// process holds would fail an open that does not wait.
+// It first opens a handle without access (O_PATH), checks the file, and then opens it for
+// reading. A plain open would wait for the writer of a pipe, and some devices act when they are
+// opened. O_NONBLOCK is no alternative: it makes the open fail while another process holds a
+// lease on the file.
 func Open(path string) (*os.File, error) {
 	place, err := os.OpenFile(path, unix.O_PATH, 0)
 	if err != nil {
@@ -85,7 +86,8 @@ func Open(path string) (*os.File, error) {
 	case !info.Mode().IsRegular():
 		return nil, &Fault{File: path, Err: errNotRegular}
 	}
-	// This opens what was looked at, whatever has taken its name meanwhile.
+	// Opening through /proc opens the file that was checked, even if the path now refers to
+	// another one.
 	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(int(place.Fd())), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, reachable(&fs.PathError{Op: "open", Path: path, Err: err})
@@ -93,7 +95,7 @@ func Open(path string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// reachable adds to the error of a path what to do about it.
+// reachable adds the remedy to an error of opening a path.
 func reachable(err error) error {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -104,8 +106,8 @@ func reachable(err error) error {
 	return err
 }
 
-// ReadRegular returns the content of a regular file of at most so many bytes. A file
-// system that does not answer within readTimeout is an error, see [Within].
+// ReadRegular returns the content of a regular file of at most most bytes. It returns an error
+// if the file system does not answer within readTimeout; see [Within].
 func ReadRegular(path string, most int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
@@ -123,13 +125,13 @@ func ReadRegular(path string, most int64) ([]byte, error) {
 	})
 }
 
-// sniffedBytes is the length of the beginning by which text is recognised.
+// sniffedBytes is how much of a file is read to decide whether it is text.
 const sniffedBytes = 4096
 
-// mark is the byte order mark that spreadsheets put before UTF-8.
+// mark is the byte order mark that spreadsheets write at the start of UTF-8 files.
 const mark = "\ufeff"
 
-// others are the first bytes of common formats that are not UTF-8 text.
+// others lists common formats that are not UTF-8 text, by their first bytes.
 var others = []struct{ begins, is string }{
 	{"\x1f\x8b", "compressed with gzip; unpack it first"},
 	{"PK\x03\x04", "a zip archive or a spreadsheet; unpack it, or save it as CSV"},
@@ -140,8 +142,8 @@ var others = []struct{ begins, is string }{
 	{"\xfe\xff", "UTF-16; save it as UTF-8"},
 }
 
-// newText returns a reader of the text of r, without a byte order mark. Where
-// the beginning of r is not text the error wraps [errNotText].
+// newText returns a reader of the text of r, without a byte order mark. If the beginning of r
+// is not text, the error wraps [errNotText].
 func newText(r io.Reader) (io.Reader, error) {
 	b := bufio.NewReaderSize(r, sniffedBytes)
 	head, err := b.Peek(sniffedBytes)
@@ -152,19 +154,21 @@ func newText(r io.Reader) (io.Reader, error) {
 		return nil, err
 	}
 	if bytes.HasPrefix(head, []byte(mark)) {
-		_, _ = b.Discard(len(mark)) // cannot fail: they are in the buffer
+		// Discard cannot fail: Peek has buffered these bytes.
+		_, _ = b.Discard(len(mark))
 	}
 	return b, nil
 }
 
-// checkText checks the beginning of a file, or all of it.
+// checkText checks that head is text. head is the beginning of a file, or all of it.
 func checkText(head []byte, all bool) error {
 	for _, o := range others {
 		if bytes.HasPrefix(head, []byte(o.begins)) {
 			return fmt.Errorf("%w: %s", errNotText, o.is)
 		}
 	}
-	if !all { // the last character may be cut
+	// The last character may be incomplete, so it is not checked.
+	if !all {
 		head = head[:len(head)-min(utf8.UTFMax-1, len(head))]
 		for len(head) > 0 && !utf8.RuneStart(head[len(head)-1]) {
 			head = head[:len(head)-1]

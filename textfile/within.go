@@ -9,26 +9,26 @@ import (
 )
 
 const (
-	// readTimeout is how long a file system may take over a text file.
+	// readTimeout is how long a file system may take to read a text file.
 	readTimeout = 10 * time.Second
 
-	// maxHanging is how many files may hang at a time before no other is read.
+	// maxHanging is the number of files whose reads may hang before no other file is read.
 	maxHanging = 64
 )
 
 // errHangs is returned when a file system does not answer.
 var errHangs = errors.New("its file system does not answer")
 
-// hanging counts, by path, the reads that were abandoned and have not returned.
+// hanging counts, by path, the reads that were abandoned and have not returned yet.
 var hanging = struct {
 	sync.Mutex
 	reads map[string]int
 }{reads: map[string]int{}}
 
-// Within returns what read returns, which reads the file at a path, or an error once ctx has
-// ended. A call to a file system that hangs cannot be cancelled: read is then abandoned, and
-// must not change anything that its caller still uses. The path is not read again until read
-// has returned, so that no more goroutines hang than there are files.
+// Within returns the result of read, which reads the file at path, or an error once ctx has
+// ended. A system call on a hanging file system cannot be cancelled. Within then abandons read,
+// which keeps running, so read must not change anything its caller still uses. Until read has
+// returned, Within rejects the path, which bounds the number of hanging goroutines.
 func Within[T any](ctx context.Context, path string, read func() (T, error)) (value T, err error) {
 	hanging.Lock()
 	again, others := hanging.reads[path] > 0, len(hanging.reads)
@@ -41,6 +41,7 @@ func Within[T any](ctx context.Context, path string, read func() (T, error)) (va
 	}
 	began := time.Now()
 	var got T
+	// The buffer lets an abandoned read finish without a receiver.
 	done := make(chan error, 1)
 	go func() {
 		var err error
