@@ -1,10 +1,10 @@
-// Package stats is the one place where numbers are summed up, so that what two
-// commands report under one name is one thing: [Quantile] wherever a report, a
-// status page or a file says p50 or p99, [Median] for the middle of repeated
-// measurements, [Mean] and [Deviation] beside it. Any package may use it. What
-// must hold of runs to come, as the bound of a prediction, is not summed up
-// here: that is package predictor's. [Gamma] draws the times at which load comes,
-// [Digits] writes a number for people.
+// Package stats holds the statistics that all reports share, so that the same name means the
+// same computation everywhere. [Quantile] computes every p50 and p99 in reports, status pages
+// and files. [Median] summarizes repeated measurements, and [Mean] and [Deviation] go with it.
+// [Gamma] draws the intervals of a generated load, and [Digits] formats a number for people.
+// Any package may import it.
+//
+// Bounds on future runs are predictions, not summaries: package predictor computes them.
 package stats
 
 import (
@@ -15,10 +15,10 @@ import (
 	"strconv"
 )
 
-// Quantile returns the nearest-rank quantile: the least of the values that at
-// least a part q of all values, between 0 and 1, do not exceed. It is always
-// one of the values, so that a p99 is the latency of a query that there was.
-// The values must be in ascending order; of none it returns zero.
+// Quantile returns the nearest-rank quantile: the least value that at least a fraction q of all
+// values do not exceed, for q in [0, 1]. It never interpolates, so a p99 is always the latency
+// of a query that was measured. The values must be in ascending order. Without values, it
+// returns zero.
 func Quantile[T cmp.Ordered](sorted []T, q float64) T {
 	if len(sorted) == 0 {
 		var none T
@@ -28,10 +28,9 @@ func Quantile[T cmp.Ordered](sorted []T, q float64) T {
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// Median returns the middle of values in any order, which it leaves as they
-// are. Of an even number it is the mean of the two in the middle: it estimates
-// what a measurement is around, where Quantile picks a value. Of none it is
-// zero.
+// Median returns the median of values, in any order, without modifying them. For an even number
+// it is the mean of the two middle values: unlike Quantile, it estimates the center of a
+// measurement and need not be one of its values. Without values, it returns zero.
 func Median[T ~int64 | ~float64](values []T) T {
 	if len(values) == 0 {
 		return 0
@@ -41,7 +40,7 @@ func Median[T ~int64 | ~float64](values []T) T {
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
-// Mean returns the arithmetic mean, zero of no values.
+// Mean returns the arithmetic mean, or zero without values.
 func Mean(values []float64) float64 {
 	sum := 0.0
 	for _, v := range values {
@@ -50,8 +49,8 @@ func Mean(values []float64) float64 {
 	return sum / float64(max(len(values), 1))
 }
 
-// Deviation returns the standard deviation of a sample (divided by n-1), zero
-// of fewer than two values.
+// Deviation returns the standard deviation of a sample (divided by n-1), or zero for fewer than
+// two values.
 func Deviation(values []float64) float64 {
 	if len(values) < 2 {
 		return 0
@@ -63,10 +62,11 @@ func Deviation(values []float64) float64 {
 	return math.Sqrt(squares / float64(len(values)-1))
 }
 
-// Gamma draws from a gamma distribution of scale 1, after Marsaglia and Tsang,
-// "A simple method for generating gamma variables" (2000).
+// Gamma draws from a gamma distribution of the given shape and scale 1 (Marsaglia and Tsang,
+// "A simple method for generating gamma variables", 2000).
 func Gamma(shape float64, r *rand.Rand) float64 {
 	boost := 1.0
+	// The method needs a shape of at least 1. A smaller one is drawn with shape+1 and scaled.
 	if shape < 1 {
 		boost = math.Pow(1-r.Float64(), 1/shape)
 		shape++
@@ -86,8 +86,8 @@ func Gamma(shape float64, r *rand.Rand) float64 {
 	}
 }
 
-// Medians returns the median of each column of a table that has a row at least,
-// all of one length.
+// Medians returns the median of each column. There must be at least one row, and all rows must
+// have the same length.
 func Medians[T ~int64 | ~float64](rows [][]T) []T {
 	medians, column := make([]T, len(rows[0])), make([]T, len(rows))
 	for i := range medians {
@@ -99,8 +99,8 @@ func Medians[T ~int64 | ~float64](rows [][]T) []T {
 	return medians
 }
 
-// Thin returns at most n values of a list, evenly chosen, its ends among them;
-// the last one if n is 1.
+// Thin returns at most n elements of a list at even intervals, including the first and the
+// last. If n is 1, it returns the last one.
 func Thin[T any](list []T, n int) []T {
 	if len(list) <= n {
 		return list
@@ -115,7 +115,7 @@ func Thin[T any](list []T, n int) []T {
 	return kept
 }
 
-// Sum returns the sum of counts, whatever they are of.
+// Sum returns the sum of the counts in a map.
 func Sum[K comparable, N ~int64 | ~uint64](counts map[K]N) (sum N) {
 	for _, n := range counts {
 		sum += n
@@ -123,15 +123,15 @@ func Sum[K comparable, N ~int64 | ~uint64](counts map[K]N) (sum N) {
 	return sum
 }
 
-// Digits writes a number with so many significant digits, and as people do: without an
-// exponent.
+// Digits formats a number with n significant digits and without an exponent.
 func Digits(n int, v float64) string {
 	if v == 0 || math.IsNaN(v) || math.IsInf(v, 0) {
 		return strconv.FormatFloat(v, 'f', -1, 64)
 	}
 	scale := math.Pow10(n - 1 - int(math.Floor(math.Log10(math.Abs(v)))))
 	if scale == 0 || math.IsInf(scale, 0) {
-		return strconv.FormatFloat(v, 'g', n, 64) // further from 1 than anything that is counted
+		// The scale over- or underflows only for values that no statistic takes.
+		return strconv.FormatFloat(v, 'g', n, 64)
 	}
 	return strconv.FormatFloat(math.Round(v*scale)/scale, 'f', -1, 64)
 }
