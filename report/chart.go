@@ -17,42 +17,50 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// Chart is a drawing with two axes: lines, dots and boxes over numbers, or bars
-// over names.
+// Chart is a drawing with two axes. It shows lines, dots and boxes over numbers, or bars over
+// names.
 type Chart struct {
 	Caption string
-	X, Y    string // what the axes show, with the unit
-	Log     bool   // both axes are logarithmic; what is not above 0 is left out
+	// X and Y name the quantities on the axes, with their units.
+	X, Y string
+	// Log makes both axes logarithmic and omits points that are not positive.
+	Log bool
 
-	// Groups name places on the X axis. With them, every series is bars, one at
-	// each group.
+	// Groups names the positions on the X axis of a bar chart. If it is set, every series has
+	// one bar per group.
 	Groups []string
 
 	Series []Series
 
-	// Level is where a dashed line runs across, and LevelName what it means; a
-	// chart without a name has no such line.
+	// Level is the height of a dashed horizontal line, and LevelName its meaning. Without a
+	// name there is no line.
 	Level     float64
 	LevelName string
 
-	// MarkName is what the marks on bars mean.
+	// MarkName is the meaning of the marks on bars.
 	MarkName string
 }
 
-// Series is numbers of one kind, drawn in one colour.
+// Series is a set of values that are drawn in one colour.
 type Series struct {
-	Name  string
-	Color int       // a position in the palette
-	X     []float64 // points only
-	Y     []float64 // one for each X, or for each group, NaN where there is none
-	Marks []float64 // others' values beside bars, NaN where there is none
-	Dots  bool      // points are not joined
+	Name string
+	// Color is an index into the palette.
+	Color int
+	// X is set for points only. Y has a value for each X, or for each group, and NaN where
+	// there is none.
+	X []float64
+	Y []float64
+	// Marks are reference values next to the bars, such as a paper's, and NaN where there is
+	// none.
+	Marks []float64
+	// Dots draws points without joining them.
+	Dots bool
 
-	// Boxes are filled instead of a line: the left, bottom, right and top of each.
+	// Boxes are drawn instead of a line. Each has a left, bottom, right and top.
 	Boxes [][4]float64
 }
 
-// palette is told apart by the colour-blind too. The first are the strongest.
+// palette can be distinguished by people with colour blindness. The strongest colours are first.
 var palette = []color.RGBA{
 	{0x00, 0x72, 0xb2, 0xff}, {0xd5, 0x5e, 0x00, 0xff}, {0x00, 0x9e, 0x73, 0xff}, {0xcc, 0x79, 0xa7, 0xff},
 	{0x2b, 0x7f, 0xb0, 0xff}, {0xa8, 0x74, 0x00, 0xff}, {0x6e, 0x6e, 0x6e, 0xff}, {0x56, 0xb4, 0xe9, 0xff},
@@ -60,16 +68,16 @@ var palette = []color.RGBA{
 	{0x8f, 0x9d, 0x2a, 0xff},
 }
 
-// Labels are written as the page around them is.
+// Labels use a sans-serif font like the page around them.
 func init() { plot.DefaultFont.Variant = "Sans" }
 
 func (s *Series) color() color.RGBA { return palette[s.Color%len(palette)] }
 
-// legendEntry is a name with its colour, or with the class of what stands for it.
+// legendEntry is a name with its colour, or with the CSS class of its symbol.
 type legendEntry struct{ Name, Color, Class string }
 
-// legend is written apart from the drawing, so that it stays in sight while a
-// wide one is moved.
+// legend returns the entries of the legend. It is part of the page, not of the drawing, so that
+// it stays in view while a wide drawing is scrolled.
 func (c *Chart) legend() (list []legendEntry) {
 	for i := range c.Series {
 		k := c.Series[i].color()
@@ -84,18 +92,20 @@ func (c *Chart) legend() (list []legendEntry) {
 	return list
 }
 
-// Sizes of drawings.
+// The sizes of drawings.
 const (
-	height   = 9 * vg.Centimeter
-	width    = 16 * vg.Centimeter
-	rowWidth = 32 * vg.Centimeter // of bars at most: the page has room for 34
+	height = 9 * vg.Centimeter
+	width  = 16 * vg.Centimeter
+	// rowWidth is the greatest width of a row of bars. The page has room for 34 cm.
+	rowWidth = 32 * vg.Centimeter
 	axisRoom = 2 * vg.Centimeter
 	barWidth = 0.17 * vg.Centimeter
-	barGap   = 1.5 // between groups, in bars
+	// barGap is the space between groups, in bar widths.
+	barGap = 1.5
 )
 
-// svg draws the chart as elements of a page: one, or as many rows of bars as it takes not to
-// be wider than the page. Names in it are escaped.
+// svg draws the chart as SVG elements of a page. A bar chart that is wider than the page becomes
+// several rows. Names are escaped.
 func (c *Chart) svg() (template.HTML, error) {
 	groups := len(c.Groups)
 	if groups == 0 {
@@ -124,10 +134,11 @@ func (c *Chart) svg() (template.HTML, error) {
 	return all, nil
 }
 
-// plot returns a drawing without anything but its axes.
+// plot returns a drawing with axes and a grid but no data.
 func (c *Chart) plot() *plot.Plot {
 	p := plot.New()
-	p.BackgroundColor = nil // that of the page
+	// The background is that of the page.
+	p.BackgroundColor = nil
 	p.X.Label.Text, p.Y.Label.Text = c.X, c.Y
 	grid := plotter.NewGrid()
 	if len(c.Groups) > 0 {
@@ -137,7 +148,7 @@ func (c *Chart) plot() *plot.Plot {
 	return p
 }
 
-// element writes a drawing of that width as an element of a page.
+// element renders a drawing of the given width as an element of a page.
 func (c *Chart) element(p *plot.Plot, wide vg.Length) (template.HTML, error) {
 	if c.LevelName != "" {
 		p.Add(level(c.Level))
@@ -148,14 +159,14 @@ func (c *Chart) element(p *plot.Plot, wide vg.Length) (template.HTML, error) {
 	if _, err := canvas.WriteTo(&b); err != nil {
 		return "", err
 	}
-	// What stands before the element is for a file of its own.
+	// The XML declaration before the element is only for files.
 	return template.HTML(pageColors.Replace(b.String()[max(strings.Index(b.String(), "<svg"), 0):])), nil
 }
 
-// pageColors takes black and white from the page, which may be dark.
+// pageColors replaces black and white by the colours of the page, which may be dark.
 var pageColors = strings.NewReplacer(":#000000", ":currentColor", ":#FFFFFF", ":var(--card)")
 
-// nominal writes the names of the groups aslant below the axis.
+// nominal writes the names of the groups below the axis at an angle.
 func (c *Chart) nominal(p *plot.Plot, groups []string) {
 	p.NominalX(groups...)
 	p.X.Tick.Label.Rotation = math.Pi / 4
@@ -163,6 +174,7 @@ func (c *Chart) nominal(p *plot.Plot, groups []string) {
 	p.X.Tick.Label.Font.Size = font.Length(9)
 }
 
+// lines adds the points, lines and boxes of all series, and sets the ranges of the axes.
 func (c *Chart) lines(p *plot.Plot) error {
 	for i := range c.Series {
 		s := &c.Series[i]
@@ -176,6 +188,7 @@ func (c *Chart) lines(p *plot.Plot) error {
 				points = append(points, plotter.XY{X: s.X[k], Y: s.Y[k]})
 			}
 		}
+		// A logarithmic chart may have lost all points of a series; an empty line is an error.
 		if len(points) == 0 && c.Log {
 			continue
 		}
@@ -209,7 +222,7 @@ func (c *Chart) lines(p *plot.Plot) error {
 	return nil
 }
 
-// decades are ticks from one power of ten to another, each with its number.
+// decades returns ticks between two powers of ten. Only the powers have labels.
 func decades(first, last int) plot.ConstantTicks {
 	ticks := plot.ConstantTicks{}
 	for power := first; power < last; power++ {
@@ -221,23 +234,24 @@ func decades(first, last int) plot.ConstantTicks {
 	return append(ticks, plot.Tick{Value: math.Pow10(last), Label: fmt.Sprintf("%g", math.Pow10(last))})
 }
 
-// leastRange is the part of the largest value that an axis spans at least: what differs by
-// less looks constant, instead of falling from the top of the chart to its bottom.
+// leastRange is the least range of the Y axis as a fraction of the largest value. Without it,
+// values that differ by less than one percent would fill the height of the chart.
 const leastRange = 0.01
 
-// bars draws the series of a chart side by side at each of its groups [from, to).
+// bars draws the series of a chart side by side for the groups [from, to).
 type bars struct {
 	*Chart
 	from, to int
 }
 
-// DataRange implements plot.DataRanger. Bars begin at 0, and end in all rows of a chart at
-// the same value.
+// DataRange implements plot.DataRanger. Bars start at 0, and all rows of a chart have the same
+// height, so that they can be compared.
 func (b bars) DataRange() (xmin, xmax, ymin, ymax float64) {
 	for _, s := range b.Series {
 		for _, values := range [][]float64{s.Y, s.Marks} {
 			for _, v := range values {
-				if v > ymax { // NaN is not
+				// A comparison with NaN is false.
+				if v > ymax {
 					ymax = v
 				}
 			}
@@ -261,6 +275,7 @@ func (b bars) Plot(canvas draw.Canvas, p *plot.Plot) {
 			}
 			if g < len(s.Marks) && !math.IsNaN(s.Marks[g]) {
 				at := y(s.Marks[g])
+				// The white outline keeps the mark visible on a dark bar.
 				canvas.StrokeLine2(draw.LineStyle{Color: color.White, Width: vg.Points(3)}, left, at, right, at)
 				canvas.StrokeLine2(draw.LineStyle{Color: color.Black, Width: vg.Points(1.5)}, left, at, right, at)
 			}
@@ -288,7 +303,7 @@ func (s boxes) Plot(canvas draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// level is a dashed line across a chart, where it is within.
+// level is a dashed line across a chart, drawn if it is within the range of the Y axis.
 type level float64
 
 // Plot implements plot.Plotter.

@@ -18,9 +18,8 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{
 	"svg":     (*Chart).svg,
 }).Parse(pageText))
 
-// WriteHTML writes the document as one page, with its charts and nothing that
-// is fetched from elsewhere. It is readable on a small screen, in the dark, and
-// without scripts.
+// WriteHTML writes the document as one page that includes its charts and loads nothing from
+// elsewhere. The page is readable on a small screen, in dark mode, and without scripts.
 func (d *Document) WriteHTML(w io.Writer) error {
 	return page.Execute(w, struct {
 		*Document
@@ -28,8 +27,8 @@ func (d *Document) WriteHTML(w io.Writer) error {
 	}{d, d.sections()})
 }
 
-// cards are what stands before the first heading, and then each heading with what
-// belongs to it.
+// cards groups the blocks: first those before the first heading, then each heading with the
+// blocks of its section.
 func (d *Document) cards() (list [][]block) {
 	for i, b := range d.blocks {
 		if i == 0 || b.Heading != "" {
@@ -41,10 +40,10 @@ func (d *Document) cards() (list [][]block) {
 	return list
 }
 
-// fewestSections is how many sections a page has to have to be worth a list of
-// them.
+// fewestSections is the number of sections from which on a page gets a list of sections.
 const fewestSections = 6
 
+// sections returns the headings for the list of sections, or nil for a short page.
 func (d *Document) sections() (list []block) {
 	for _, b := range d.blocks {
 		if b.Heading != "" {

@@ -1,13 +1,13 @@
-// Package report is what commands that measure write: a [Document] of headings,
-// paragraphs, lists, tables and charts, filled once and written twice, as text
-// for a terminal and as one HTML page that refers to nothing outside itself.
+// Package report writes the results of commands that measure. A [Document] consists of
+// headings, paragraphs, lists, [Table]s and [Chart]s. It is filled once and can be written as
+// text for a terminal and as a self-contained HTML page. [WriteJSON] writes the same results
+// for programs.
 //
-// Names in a document come from files and clients. Control characters in them
-// are replaced, so that none can move a terminal's cursor or add a line, and on
-// a page they are escaped.
+// Names in a document come from files and clients and are not trusted. Control characters are
+// replaced, so that a name cannot move a terminal's cursor or add a line. On a page, text is
+// escaped.
 //
-// It is for commands and for what only commands use; nothing that serves
-// queries imports it.
+// The package is for commands only. Nothing that serves queries imports it.
 package report
 
 import (
@@ -23,22 +23,22 @@ import (
 
 // Document is a report under construction. Its methods append to it.
 type Document struct {
-	// Title heads the page. A terminal does not show it: whoever runs a command
-	// knows which one.
+	// Title is the heading of the page. It is not shown on a terminal, where the user knows
+	// which command is running.
 	Title string
 
-	// Label is shown first and set apart, such as that a device is emulated.
+	// Label is shown first, apart from the rest, for example that a device is emulated.
 	Label string
 
-	// Width is how many columns the tables of a text may have, 0 for any number. Long names
-	// are cut for it, and the last columns left out.
+	// Width is the number of columns of the terminal, or 0 for no limit. Tables that are wider
+	// have long names shortened and their last columns omitted.
 	Width int
 
 	blocks []block
 }
 
-// block is a part of a document: a heading, with its name and the place of it
-// in the page, or exactly one of the others.
+// block is a part of a document: a heading, with its name in the list of sections and its
+// anchor in the page, or exactly one of the other kinds.
 type block struct {
 	Heading, Name, Anchor string
 
@@ -49,14 +49,13 @@ type block struct {
 	Fold  *fold
 }
 
-// fold is what a page shows on demand.
+// fold is a part that the page shows on demand.
 type fold struct {
 	Summary string
 	Inside  *Document
 }
 
-// Heading begins a section. What stands before a colon names it in the list of
-// sections.
+// Heading begins a section. The text before a colon becomes its name in the list of sections.
 func (d *Document) Heading(format string, args ...any) {
 	text := plain(fmt.Sprintf(format, args...))
 	name, _, _ := strings.Cut(text, ":")
@@ -69,8 +68,8 @@ func (d *Document) Text(format string, args ...any) {
 	d.blocks = append(d.blocks, block{Text: plain(fmt.Sprintf(format, args...))})
 }
 
-// List adds items to the list that ends the document, which it begins if need
-// be.
+// List adds items to the list at the end of the document, or begins a new list if the document
+// does not end with one.
 func (d *Document) List(items ...string) {
 	for _, item := range items {
 		if n := len(d.blocks); n == 0 || d.blocks[n-1].List == nil {
@@ -81,22 +80,22 @@ func (d *Document) List(items ...string) {
 	}
 }
 
-// Table adds a table, and nothing if it has no rows.
+// Table adds a table unless it has no rows.
 func (d *Document) Table(t *Table) {
 	if len(t.rows) > 0 {
 		d.blocks = append(d.blocks, block{Table: t})
 	}
 }
 
-// Chart adds a chart to the page. Text leaves it out.
+// Chart adds a chart to the page. It does not appear in text.
 func (d *Document) Chart(c *Chart) { d.blocks = append(d.blocks, block{Chart: c}) }
 
-// Fold adds details that the page shows on demand. Text leaves them out.
+// Fold adds details that the page shows on demand. They do not appear in text.
 func (d *Document) Fold(summary string, details *Document) {
 	d.blocks = append(d.blocks, block{Fold: &fold{summary, details}})
 }
 
-// WriteText writes the document for a terminal.
+// WriteText writes the document for a terminal, without its title, charts and folds.
 func (d *Document) WriteText(w io.Writer) error {
 	var b strings.Builder
 	if d.Label != "" {
@@ -119,8 +118,8 @@ func (d *Document) WriteText(w io.Writer) error {
 	return err
 }
 
-// Count returns a number of things, as 1 round or 2 rounds. The name of several is that
-// of one with an s unless it is given.
+// Count returns a number with a noun, such as "1 round" or "2 rounds". The plural is formed with
+// an s unless it is the second name.
 func Count[N ~int | ~int64 | ~uint64](n N, names ...string) string {
 	name := names[len(names)-1]
 	switch {
@@ -132,7 +131,7 @@ func Count[N ~int | ~int64 | ~uint64](n N, names ...string) string {
 	return fmt.Sprintf("%d %s", n, name)
 }
 
-// Frequent lists counts above 0 by their names, the most frequent first.
+// Frequent lists the positive counts with their names, the most frequent first.
 func Frequent[N int64 | uint64](counts map[string]N) string {
 	var each []string
 	for _, name := range slices.SortedFunc(maps.Keys(counts), func(a, b string) int {
@@ -145,7 +144,7 @@ func Frequent[N int64 | uint64](counts map[string]N) string {
 	return strings.Join(each, ", ")
 }
 
-// WriteJSON writes v as the one JSON object that a command prints or leaves.
+// WriteJSON writes v, indented, as the JSON object that a command prints or saves.
 func WriteJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
@@ -153,7 +152,7 @@ func WriteJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// plain replaces what a terminal would not show as it is, line feeds too.
+// plain replaces characters that a terminal would interpret, including line feeds.
 func plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

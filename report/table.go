@@ -7,23 +7,24 @@ import (
 	"unicode/utf8"
 )
 
-// Table is rows of cells under a heading each. Columns of numbers are aligned to
-// the right, all others to the left.
+// Table holds rows of cells under column headings. A column of numbers is aligned to the right,
+// any other to the left.
 type Table struct {
 	head []string
 	rows [][]cell
 }
 
 type cell struct {
-	Text  string
-	Color string // behind the text on a page, "" for none
+	Text string
+	// Color is the background of the cell on a page, or "" for none.
+	Color string
 	Right bool
 }
 
-// NewTable returns an empty table with these columns.
+// NewTable returns an empty table with the given column headings.
 func NewTable(head ...string) *Table { return &Table{head: head} }
 
-// Row adds a row. Columns that it does not reach stay empty.
+// Row adds a row. Missing cells at its end stay empty, and surplus cells are dropped.
 func (t *Table) Row(cells ...string) {
 	row := make([]cell, len(t.head))
 	for c := range row {
@@ -35,8 +36,8 @@ func (t *Table) Row(cells ...string) {
 	t.rows = append(t.rows, row)
 }
 
-// Rowf adds a row, whose cells the format parts by tabs. Tabs in its arguments
-// part none.
+// Rowf adds a row. Tabs in the format separate its cells, while tabs in the arguments do not:
+// they are replaced like other control characters.
 func (t *Table) Rowf(format string, args ...any) {
 	safe := make([]any, len(args))
 	for i, a := range args {
@@ -48,21 +49,22 @@ func (t *Table) Rowf(format string, args ...any) {
 	t.Row(strings.Split(fmt.Sprintf(format, safe...), "\t")...)
 }
 
-// Paint colours the cell of the last row in a column behind its text, on a page
-// only. The colour is one of CSS, such as #e9a3a3.
+// Paint sets the background of a cell in the last row. It applies only to a page. The colour is
+// written as in CSS, for example #e9a3a3.
 func (t *Table) Paint(column int, color string) { t.rows[len(t.rows)-1][column].Color = color }
 
-// isNumber reports whether a cell holds a number, perhaps with a mark before it
-// or a unit behind it, or stands for one that is missing.
+// isNumber reports whether a cell holds a number, possibly with a sign before it or a unit after
+// it, or a placeholder such as - for a missing number.
 func isNumber(text string) bool {
 	digits := strings.TrimLeft(text, "+-~!<>±.")
 	return digits == "" || digits[0] >= '0' && digits[0] <= '9'
 }
 
-// columns are the headings, each with the alignment of all its column.
+// columns returns the headings, each with the alignment of its column.
 func (t *Table) columns() []cell {
 	columns := make([]cell, len(t.head))
 	for c, text := range t.head {
+		// The first column holds names even if they look like numbers.
 		columns[c] = cell{Text: text, Right: c > 0}
 		for _, row := range t.rows {
 			columns[c].Right = columns[c].Right && row[c].Right
@@ -71,7 +73,7 @@ func (t *Table) columns() []cell {
 	return columns
 }
 
-// WriteText writes the table alone for a terminal.
+// WriteText writes only the table, for a terminal.
 func (t *Table) WriteText(w io.Writer) error {
 	var b strings.Builder
 	t.write(&b, 0)
@@ -79,11 +81,11 @@ func (t *Table) WriteText(w io.Writer) error {
 	return err
 }
 
-// gap is between the columns of a text.
+// gap separates the columns in text.
 const gap = "  "
 
-// write writes the table, and no more than fits of it, with a gap between columns and none
-// behind the last.
+// write writes the table with at most most columns of text, or without a limit if most is 0.
+// Lines have no trailing space.
 func (t *Table) write(b *strings.Builder, most int) {
 	columns := t.columns()
 	widths := make([]int, len(columns))
@@ -115,8 +117,9 @@ func (t *Table) write(b *strings.Builder, most int) {
 	}
 }
 
-// fitted returns the widths of the columns that fit into so many: the first, names, is cut to
-// a fifth of them where all do not fit, and then the last are left out.
+// fitted returns the widths of the columns that fit into most. It first shortens the first
+// column, which holds names, to no less than a fifth of most. Then it drops columns from the
+// end.
 func fitted(widths []int, most int) []int {
 	sum := func() (all int) {
 		for _, w := range widths {
