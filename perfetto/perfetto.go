@@ -1,6 +1,6 @@
-// Package perfetto writes timelines in the Chrome trace event format, which
-// Perfetto (ui.perfetto.dev) and Chrome show. A [Writer] writes [Event]s one by
-// one. The simulator and overlapd trace give them their meaning.
+// Package perfetto writes timelines in the Chrome trace event format, which Perfetto
+// (ui.perfetto.dev) and Chrome display. A [Writer] writes [Event]s one at a time. The package
+// knows only the format; the simulator and overlapd trace decide what the events mean.
 package perfetto
 
 import (
@@ -11,11 +11,12 @@ import (
 	"time"
 )
 
-// MaxEvents limits the events of a file. Later ones are left out.
+// MaxEvents limits the events in a file, because viewers load all of it into memory. Later
+// events are dropped.
 const MaxEvents = 2_000_000
 
-// Event is one event. Device is the number of a group of rows, from 1: viewers take 0
-// for the idle process. Viewers can filter by the kind, such as "span".
+// Event is one event. Device numbers a group of rows from 1, because viewers take 0 for the idle
+// process. Viewers can filter by Kind, for example "span".
 type Event struct {
 	Name   string
 	Kind   string
@@ -25,7 +26,7 @@ type Event struct {
 	Args   map[string]any
 }
 
-// line is the JSON of an event. Times are in microseconds.
+// line is the JSON form of an event. Times are in microseconds.
 type line struct {
 	Name  string         `json:"name"`
 	Cat   string         `json:"cat,omitempty"`
@@ -40,14 +41,14 @@ type line struct {
 	Args  map[string]any `json:"args,omitempty"`
 }
 
-// Writer writes one file. It keeps its first error, which Close returns.
+// Writer writes one file. It keeps the first error, which Close returns.
 type Writer struct {
 	w      *bufio.Writer
 	err    error
 	events int
 }
 
-// NewWriter begins a file.
+// NewWriter returns a Writer and writes the beginning of the file.
 func NewWriter(w io.Writer) *Writer {
 	t := &Writer{w: bufio.NewWriter(w)}
 	_, t.err = t.w.WriteString(`{"displayTimeUnit":"ms","traceEvents":[`)
@@ -66,20 +67,21 @@ func (t *Writer) Close() error {
 	return t.err
 }
 
-// NameDevice names a group of rows.
+// NameDevice sets the name of a group of rows.
 func (t *Writer) NameDevice(device int, name string) { t.name("process_name", device, 0, name) }
 
-// NameRow names a row. Viewers show rows in the order of their numbers.
+// NameRow sets the name of a row. Viewers sort rows by their numbers.
 func (t *Writer) NameRow(device, row int, name string) {
 	t.name("thread_name", device, row, name)
 	t.write(line{Name: "thread_sort_index", Phase: "M", Dev: device, Row: row, Args: map[string]any{"sort_index": row}})
 }
 
+// name writes a metadata event, which has no time.
 func (t *Writer) name(what string, device, row int, name string) {
 	t.write(line{Name: what, Phase: "M", Dev: device, Row: row, Args: map[string]any{"name": name}})
 }
 
-// Slice writes an event with a duration. Slices of a row must nest or be apart.
+// Slice writes an event with a duration. Slices of one row must be nested or disjoint.
 func (t *Writer) Slice(e Event, lasted time.Duration) {
 	micros := stamp(lasted)
 	t.event(e, line{Phase: "X", Dur: &micros})
@@ -88,23 +90,24 @@ func (t *Writer) Slice(e Event, lasted time.Duration) {
 // Instant writes an event without a duration.
 func (t *Writer) Instant(e Event) { t.event(e, line{Phase: "i", Scope: "t"}) }
 
-// Range writes an event from its time to end that may overlap others of its row. The ID
-// is unique among the ranges of a kind.
+// Range writes an event that lasts until end. Unlike slices, ranges of one row may overlap. id
+// must be unique among the ranges of a kind.
 func (t *Writer) Range(e Event, id string, end time.Duration) {
 	to := e
 	to.At, to.Args = end, nil
 	t.pair(e, to, line{Phase: "b", ID: id}, line{Phase: "e", ID: id})
 }
 
-// Flow writes an arrow from the slice at one event to the slice at another. The ID is
-// unique among the arrows of a kind.
+// Flow writes an arrow between the slices that enclose two events. id must be unique among the
+// arrows of a kind.
 func (t *Writer) Flow(from, to Event, id string) {
 	from.Args, to.Args = nil, nil
-	to.Name, to.Kind = from.Name, from.Kind // viewers join both ends by name and kind
+	// Viewers match the two ends by name and kind.
+	to.Name, to.Kind = from.Name, from.Kind
 	t.pair(from, to, line{Phase: "s", ID: id}, line{Phase: "f", ID: id, Bind: "e"})
 }
 
-// pair writes both events or none: viewers draw one without an end to the end of the
+// pair writes both events or neither: viewers extend an event without an end to the end of the
 // file.
 func (t *Writer) pair(from, to Event, begin, end line) {
 	if t.events <= MaxEvents-2 {
@@ -113,7 +116,7 @@ func (t *Writer) pair(from, to Event, begin, end line) {
 	}
 }
 
-// event writes an event with what else its line has.
+// event writes an event together with the other fields of its line.
 func (t *Writer) event(e Event, l line) {
 	l.Name, l.Cat, l.At, l.Dev, l.Row, l.Args = e.Name, e.Kind, stamp(e.At), e.Device, e.Row, e.Args
 	t.write(l)
@@ -138,9 +141,10 @@ func (t *Writer) write(l line) {
 	}
 }
 
-// stamp returns a time in microseconds. Perfetto multiplies it by 1000 and truncates the
-// product. That must not lose a nanosecond, or a slice would begin before the last one
-// has ended, and be left out. Times after 2^53 ns, 104 days, may still lose one.
+// stamp returns a time in microseconds. Perfetto multiplies it by 1000 and truncates the result.
+// If that lost a nanosecond, a slice would begin before the previous one has ended and would be
+// dropped, so stamp rounds up where needed. Beyond 2^53 ns (104 days) a nanosecond may still be
+// lost.
 func stamp(d time.Duration) float64 {
 	micros := Micros(d)
 	if time.Duration(micros*1000) < d {
@@ -149,5 +153,5 @@ func stamp(d time.Duration) float64 {
 	return micros
 }
 
-// Micros returns a time in microseconds, the unit of the format, for arguments.
+// Micros returns a time in microseconds, the unit of the format, for use in Args.
 func Micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
