@@ -12,77 +12,76 @@ import (
 )
 
 const (
-	// maxShapes is how many group shapes have a window of their own.
+	// maxShapes is the number of group shapes that can have a window of their own.
 	maxShapes = 256
 
-	// enoughRuns is how many runs a window needs before it is trusted.
+	// enoughRuns is the number of runs that a window needs before it is used.
 	enoughRuns = 16
 
-	// staleAfter is how long a shape may not run before what is known of it counts no
-	// longer. What keeps the scheduler from ever forming a group would else stay for
-	// good.
+	// staleAfter is how long a shape can go without a run before its window is ignored.
+	// Without this limit, an estimate that keeps the scheduler from forming a group would
+	// never be corrected.
 	staleAfter = time.Minute
 
-	// outlierLeast is by which factor a run exceeds the bound that its shape has
-	// without outliers to be one: a stall of the host, for all that is known. It
-	// counts for outlierAge, so that it is over soon after the host is well again,
-	// and as if it exceeded the bound by outlierStep at most. Only where agreeing
-	// runs of a shape in a row are outliers they are the rule.
+	// A run is an outlier if it exceeds its shape's usual bound by the factor outlierLeast.
+	// It is then attributed to a stall of the host. It counts only for outlierAge, so that
+	// its effect ends soon after the host recovers, and it counts as if it exceeded the bound
+	// by at most outlierStep. When more than agreeing runs of a shape in a row are outliers,
+	// they are the new normal and count like any other run.
 	outlierLeast = 1.05
 	outlierStep  = 1.15
 	outlierAge   = 10 * time.Second
 )
 
-// calibration corrects what is predicted by what was measured, for each shape
-// of group, and sets the margin by which a run may exceed it.
+// calibration corrects predictions by measurements, for each shape of group, and sets the
+// margin for the bound.
 //
-// The ratio of measured to predicted is taken apart. How fast the device is
-// lately, as against the predictor, is one number for all shapes of a source
-// (see speed): it follows a device that changes within a few groups, whatever
-// their shapes. The ratios that are left are kept in windows, one for each
-// shape and one for each source: their middle corrects a bias of the shape,
-// and what 99 of 100 stay within is the margin.
+// The ratio of measured to predicted latency has two factors. The first is the current speed of
+// the device relative to the predictor. It is one number for all shapes of a source (see speed),
+// so it follows a change of the device within a few groups of any shape. The ratios that remain
+// are kept in windows, one per shape and one per source. Their median corrects a bias of the
+// shape, and their p99 is the margin.
 //
-// The operators of a model are late independently of each other. So what a part of it
-// exceeds the middle by counts with the square root of its share: else rounds of a few
-// milliseconds, which a wake-up of the host may double, set the margin of whole models.
+// The delays of a model's operators are independent of each other. The excess of a partial run
+// over the median is therefore scaled by the square root of its share of the model. Otherwise
+// rounds of a few milliseconds, which one late wake-up can double, would set the margin of whole
+// models.
 //
-// A host that stalls adds some time to whatever runs then. No margin that leaves
-// room for anything covers that, and it says nothing of the shape that it happened
-// to. So outliers count for a while only, by the clock: a shape that they keep from
-// running is tried again without waiting for better runs of it.
+// A stall of the host delays whatever happens to run. No useful margin can cover it, and it says
+// nothing about the shape it hit. Outliers therefore expire by the clock: a shape that they keep
+// from running is tried again without waiting for better runs of it.
 type calibration struct {
 	speeds       [sources]speed
 	shapes       map[shapeKey]*shape
 	observations uint64
 
-	// now is the time that outliers and shapes age by, seen when the last run ended.
+	// now is the clock by which outliers and shapes age. seen is the time of the last run. now
+	// advances by at most outlierAge per run, so that an idle period does not age shapes.
 	now  time.Duration
 	seen time.Duration
 }
 
-// shapeKey is the set of services in a group, and what predicts it. Bit i of services, which
-// are counted on from word to word, is service i.
+// shapeKey is the set of services in a group and the source of its prediction. Service i is bit
+// i%64 of word i/64.
 type shapeKey struct {
 	services [MaxServices / 64]uint64
 	source   source
 }
 
-// shape holds the runs observed of one kind of group, and when the last of them ended.
+// shape holds the observed runs of one shape, and the time of the last of them.
 type shape struct {
 	runs uint64
 	last time.Duration
 	own  window
 
-	// margin is what it was when it was asked for, after so many observations.
+	// margin caches the result of the last call of margin, made after asked observations.
 	margin margin
 	asked  uint64
 }
 
-// margin holds the factors of a prediction for its latency and its bound. They follow
-// from the middle and the high quantile of the ratios of measured to predicted, taken
-// as if the device had never changed its speed. usual is the high quantile without
-// outliers.
+// margin holds the factors by which a prediction is multiplied: latency for the estimate and
+// bound for its p99. They derive from the ratios of measured to predicted at a constant device
+// speed: middle is their median, high their p99, and usual their p99 without outliers.
 type margin struct {
 	middle, usual, high float64
 	latency             float64
@@ -98,18 +97,18 @@ func newCalibration() *calibration {
 	return c
 }
 
-// Exact is the quantiles of predictions that are never off.
+// Exact holds the quantiles of predictions that are always right.
 var Exact = Quantiles{P01: 1, P50: 1, P90: 1, P95: 1, P99: 1}
 
-// restart forgets what was learned of a source. Until enough is learned again,
-// its predictions are taken to be off as in start.
+// restart discards what was learned about a source. Until enough runs are observed, its
+// predictions are assumed to have the error quantiles in start.
 func (c *calibration) restart(source source, start Quantiles) {
 	c.speeds[source].reset(start)
 	maps.DeleteFunc(c.shapes, func(key shapeKey, _ *shape) bool { return key.source == source })
 }
 
-// forget forgets every shape with a service. What was learned of all shapes
-// together stays.
+// forget discards every shape that includes a service. What was learned about a source across
+// shapes remains.
 func (c *calibration) forget(service models.ServiceID) {
 	maps.DeleteFunc(c.shapes, func(key shapeKey, _ *shape) bool { return slices.Contains(key.members(), service) })
 }
@@ -122,10 +121,10 @@ func keyOf(spans []models.Span, source source) shapeKey {
 	return key
 }
 
-// add puts a service into a shape.
+// add adds a service to the set.
 func (k *shapeKey) add(id models.ServiceID) { k.services[id/64] |= 1 << (id % 64) }
 
-// members returns the services of a shape in ascending order.
+// members returns the services of the set in ascending order.
 func (k shapeKey) members() []models.ServiceID {
 	var ids []models.ServiceID
 	for word, set := range k.services {
@@ -136,28 +135,28 @@ func (k shapeKey) members() []models.ServiceID {
 	return ids
 }
 
-// margin returns what predictions for a shape are multiplied with. It does not
-// allocate.
+// margin returns the factors for predictions of a shape. It does not allocate.
 func (c *calibration) margin(key shapeKey) margin {
 	s, of := &c.speeds[key.source], c.shapes[key]
 	if of == nil {
 		of = &s.other
 	}
-	if of.asked != c.observations { // a decision asks many times
+	// The result is cached, because one decision asks many times.
+	if of.asked != c.observations {
 		of.asked, of.margin = c.observations, c.marginOf(s, of)
 	}
 	return of.margin
 }
 
-// marginOf is margin for a shape that is known, or nil.
+// marginOf computes margin for a shape, which may be nil.
 func (c *calibration) marginOf(s *speed, of *shape) margin {
 	s.all.age(c.now)
 	m, own := s.margin(), c.trusted(of)
 	if own {
 		spread := m.usual / m.middle
 		m = of.own.margin()
-		// The largest of fewer runs is not enough for 99 of 100. Only sums
-		// spread for other reasons from shape to shape.
+		// Of fewer runs, even the largest may be below the p99. Use the spread of the
+		// source, except for sums, whose spread differs from shape to shape.
 		if s.source != sourceSum && of.own.len() < windowRuns {
 			m.usual = max(m.usual, m.middle*spread)
 		}
@@ -169,24 +168,26 @@ func (c *calibration) marginOf(s *speed, of *shape) margin {
 	case s.source == sourceSolo && !own:
 		m.latency, m.bound = 1, 1
 	case s.source == sourceSolo:
-		m.latency, m.bound = 1, max(m.bound, 1) // the table of solo times corrects itself
+		// The table of isolated latencies corrects itself.
+		m.latency, m.bound = 1, max(m.bound, 1)
 	case s.source == sourceSum:
-		m.latency, m.bound = max(m.latency, 1), max(m.bound, 1) // to be conservative is its purpose
+		// A sum is meant to be conservative, so it is never reduced.
+		m.latency, m.bound = max(m.latency, 1), max(m.bound, 1)
 	}
 	return m
 }
 
-// trusted reports whether the window of a shape holds enough runs, and recent ones.
+// trusted reports whether a shape has enough runs and the last of them is recent.
 func (c *calibration) trusted(s *shape) bool {
 	return s != nil && !c.stale(s) && s.own.age(c.now) >= enoughRuns
 }
 
 func (c *calibration) stale(s *shape) bool { return c.now-s.last > staleAfter }
 
-// observe takes in what a group took that ended now, and for which a source predicted
-// so much, both in nanoseconds: a part of what its longest model takes alone. While
-// nothing runs, nothing is forgotten but outliers.
-// It allocates only for a shape that is new.
+// observe records that a group which ended now took took nanoseconds, where the source had
+// predicted predicted nanoseconds. part is the prediction as a fraction of the isolated latency
+// of the group's longest model. While nothing runs, only outliers age. observe allocates only
+// for a new shape.
 func (c *calibration) observe(now time.Duration, key shapeKey, part, predicted, took float64) {
 	c.observations++
 	c.now += min(max(now-c.seen, 0), outlierAge)
@@ -211,8 +212,8 @@ func (c *calibration) observe(now time.Duration, key shapeKey, part, predicted, 
 		rawError: math.Abs(predicted/took - 1),
 		error:    math.Abs(predicted*m.latency/took - 1),
 	}
-	// Sums of solo times are off by as much as spans overlap, which is another
-	// thing for each shape.
+	// The error of a sum depends on how much the spans overlap, which differs from shape to
+	// shape. Until the shape itself is known, the run says nothing about the device's speed.
 	if s.source == sourceSum && !c.trusted(of) {
 		r.expected = 0
 	}
@@ -222,8 +223,8 @@ func (c *calibration) observe(now time.Duration, key shapeKey, part, predicted, 
 	s.follow()
 }
 
-// keep puts a run into the windows as if the device had never changed. Where there is
-// no shape, the row of outliers is that of the source.
+// keep adds a run to the windows, with its ratio normalized to a constant device speed. Without
+// a shape, consecutive outliers are counted for the source.
 func (c *calibration) keep(s *speed, r run) {
 	if r.level == 0 {
 		r.level = s.level
@@ -247,8 +248,8 @@ func (c *calibration) keep(s *speed, r run) {
 	}
 }
 
-// shape returns that of a key, or nil if there are too many that are not stale. A stale
-// one begins anew.
+// shape returns the shape of a key, and creates it or resets a stale one. It returns nil if there
+// are maxShapes shapes and none of them is stale.
 func (c *calibration) shape(key shapeKey) *shape {
 	s := c.shapes[key]
 	if s == nil && len(c.shapes) >= maxShapes {
@@ -267,35 +268,36 @@ func (c *calibration) shape(key shapeKey) *shape {
 	return s
 }
 
-// Report describes how well a predictor does.
+// Report describes the quality of a predictor.
 type Report struct {
-	// Answers counts the estimates given, by source: solo, network or sum.
+	// Answers counts the estimates by source: solo, network or sum.
 	Answers map[string]uint64
 
-	// Unknown counts the groups for which no estimate could be given.
+	// Unknown counts the groups without an estimate.
 	Unknown uint64
 
-	// Fallbacks counts the groups of several spans for which the network did not
-	// answer, by each reason that there can be.
+	// Fallbacks counts the groups of several spans that the network could not estimate, by
+	// reason. All reasons are present.
 	Fallbacks map[string]uint64
 
-	// Shapes are sorted by source, then services.
+	// Shapes is sorted by source, then by services.
 	Shapes []shapeReport
 }
 
-// shapeReport describes how well groups of some services are predicted. Window is
-// how many of the latest runs the errors, in percent, and the quantiles of measured
-// by predicted are about.
+// shapeReport describes the quality of predictions for one shape. The errors, in percent, and the
+// quantiles of measured/predicted cover the latest Window runs.
 type shapeReport struct {
-	Source    source
-	Services  []models.ServiceID
-	Runs      uint64
-	Window    int
-	RawMAPE   float64 // before any correction
-	MAPE      float64 // after it
+	Source   source
+	Services []models.ServiceID
+	Runs     uint64
+	Window   int
+	// RawMAPE is the error before any correction, and MAPE the error after it.
+	RawMAPE   float64
+	MAPE      float64
 	Quantiles Quantiles
-	Latency   float64 // factor of a prediction
-	Bound     float64 // factor of a prediction
+	// Latency and Bound are the factors by which predictions are multiplied.
+	Latency float64
+	Bound   float64
 }
 
 func (c *calibration) report() (shapes []shapeReport) {
@@ -325,8 +327,8 @@ func (c *calibration) report() (shapes []shapeReport) {
 	return shapes
 }
 
-// source is what a latency is calculated from: the solo time of the only span, the
-// network, or the sum of solo times where the network does not cover the group.
+// source says how a latency is computed: from the isolated latency of the only span, by the
+// network, or as the sum of isolated latencies where the network does not cover the group.
 type source uint8
 
 const (
@@ -340,15 +342,19 @@ var sourceNames = [sources]string{"solo", "network", "sum"}
 
 func (s source) String() string { return sourceNames[s] }
 
-// fallback is the reason why the network does not answer for a group.
+// fallback is the reason why the network cannot estimate a group.
 type fallback uint8
 
 const (
-	fallbackNone      fallback = iota // the network answers
-	fallbackPredictor                 // there is no network
-	fallbackModel                     // it was trained without one of the models
-	fallbackSize                      // it was trained on smaller batches or shorter sequences
-	fallbackGroup                     // it was trained on fewer spans, or a model occurs twice
+	fallbackNone fallback = iota
+	// fallbackPredictor means that there is no network.
+	fallbackPredictor
+	// fallbackModel means that the network was trained without one of the models.
+	fallbackModel
+	// fallbackSize means that a batch or sequence is larger than any in training.
+	fallbackSize
+	// fallbackGroup means that there are more spans than in training, or two of one model.
+	fallbackGroup
 	fallbacks
 )
 

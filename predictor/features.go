@@ -8,29 +8,33 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// The ways in which a group is turned into the inputs of a network: Features.Set.
+// The values of Features.Set, which names how a group is encoded as inputs of a network.
 const (
-	FeaturesPaper = "paper"  // Abacus, section 5.3: bitmap of models, and four numbers for each slot
-	FeaturesModel = "models" // a block of inputs for each model, and what the group costs
+	// FeaturesPaper is the encoding of Abacus, section 5.3: a bitmap of models, and four numbers
+	// per slot.
+	FeaturesPaper = "paper"
+	// FeaturesModel has a block of inputs for each model and inputs for the cost of the group.
+	FeaturesModel = "models"
 )
 
 // Limits of features.
 const (
-	MaxSpans         = 16 // of a group
+	// MaxSpans limits the spans of a group.
+	MaxSpans         = 16
 	MaxFeatureModels = 256
 )
 
-// Features describe what a network sees of a group of at most so many Spans. They are
-// part of the predictor file.
+// Features describe how a network encodes groups of at most Spans spans. They are part of the
+// predictor file.
 type Features struct {
 	Set    string         `json:"set"`
 	Spans  int            `json:"spans"`
 	Models []FeatureModel `json:"models"`
 }
 
-// FeatureModel is a model that a network knows. A span names it by its
-// position, as its Service. MaxSize and MaxSeqLen are the largest batch and the
-// longest sequence among the measured groups; MaxSeqLen is 0 if the model has none.
+// FeatureModel is a model that a network was trained on. A span refers to it by its index, as its
+// Service. MaxSize and MaxSeqLen are the largest batch and the longest sequence among the
+// measured groups. MaxSeqLen is 0 if the model has no sequences.
 type FeatureModel struct {
 	Name      string     `json:"name"`
 	Hash      string     `json:"hash,omitempty"`
@@ -40,11 +44,10 @@ type FeatureModel struct {
 	Costs     []CostCell `json:"costs,omitempty"`
 }
 
-// CostCell holds what each operator of a model costs for one batch size and
-// sequence length, in microseconds, measured or inferred from groups. Micros is the
-// time that the operator takes alone. Work is the time for which it keeps the device
-// busy, so that nothing overlaps it: mostly a part of Micros, but more where operators
-// slow each other down.
+// CostCell holds the cost of each operator of a model for one batch size and sequence length, in
+// microseconds. Costs are measured, or inferred from groups. Micros is the isolated latency of an
+// operator. Work is the time for which it saturates the device, so that nothing can overlap with
+// it. Work is usually a fraction of Micros, but exceeds it where operators slow each other down.
 type CostCell struct {
 	Size   int       `json:"size"`
 	SeqLen int       `json:"seq_len"`
@@ -64,9 +67,9 @@ func (f *Features) Width() int {
 	return width
 }
 
-// Covers reports whether a group is of the kind that the network was trained
-// on: known models, each at most once, with operators that they have, and
-// neither more spans, larger batches nor longer sequences than among the rows.
+// Covers reports whether a group is within the range of training: its models are known and
+// different, its operators exist, and it has no more spans, no larger batches and no longer
+// sequences than the measured groups.
 func (f *Features) Covers(g models.Group) bool {
 	if len(g.Spans) == 0 || len(g.Spans) > f.Spans {
 		return false
@@ -89,7 +92,7 @@ func (f *Features) Covers(g models.Group) bool {
 	return true
 }
 
-// Validate returns an error unless an encoder can use the features.
+// Validate returns an error unless the features can be encoded.
 func (f *Features) Validate() error {
 	switch {
 	case f.Set != FeaturesPaper && f.Set != FeaturesModel:
@@ -130,7 +133,7 @@ func (m *FeatureModel) validate(set string) error {
 			return fmt.Errorf("a cell of size %d, sequence length %d, with costs of %d and work of %d operators for %d", c.Size, c.SeqLen, len(c.Micros), len(c.Work), m.Operators)
 		}
 		for o, micros := range c.Micros {
-			// Comparisons with NaN are false.
+			// The negated comparison also rejects NaN.
 			if !(micros > 0 && micros <= mostMicros && c.Work[o] >= 0 && c.Work[o] <= mostMicros) {
 				return fmt.Errorf("operator %d costs %v µs, %v of work", o, micros, c.Work[o])
 			}
@@ -142,26 +145,27 @@ func (m *FeatureModel) validate(set string) error {
 	return nil
 }
 
-// Inputs of the set "models": a block for each model, zero for those not in
-// the group, then those of the group.
+// The inputs of FeaturesModel: a block for each model, zero for models that are not in the group,
+// and then inputs for the group as a whole.
 const (
-	blockInputs = 8 // and one more for a model with sequences
+	// blockInputs is the size of a block. A model with sequences has one more input.
+	blockInputs = 8
 	groupInputs = 4
 )
 
-// Encoder returns the function that turns groups into the inputs of a network,
-// the one that training and serving share (Abacus, section 5.3). It sets as many
-// inputs as the features have by Width to what the network sees of a group that
-// the features cover, and returns the time in microseconds that the network's
-// output is relative to. The order of the spans changes nothing. The function does
-// not allocate and may be called concurrently, and the features must not change
-// while it is in use; they must be valid.
+// Encoder returns the function that encodes a group as inputs of a network. Training and serving
+// share it, so that both see the same features (Abacus, section 5.3). The function sets the first
+// [Features.Width] elements of inputs for a group that the features cover. It returns the time in
+// microseconds to which the network's output is relative. The order of the spans has no effect.
+//
+// The features must be valid and must not change while the function is in use. The function does
+// not allocate and is safe for concurrent use.
 func (f *Features) Encoder() func(g models.Group, inputs []float32) (baseMicros float64) {
 	return newEncoder(f).encode
 }
 
-// encoder holds what is calculated once from features: their number of inputs
-// and, for each model, the position of its first input and its grid of costs.
+// encoder holds what Encoder precomputes: the number of inputs and, for each model, the index of
+// its first input and its cost grid.
 type encoder struct {
 	features *Features
 	width    int
@@ -210,6 +214,7 @@ func (e *encoder) encodeModels(spans []models.Span, order *[MaxSpans]uint8, inpu
 		work += works[k]
 		longest = max(longest, micros[k])
 	}
+	// The inputs of a span are relative to the base, as the output is.
 	base := Together(micros[:len(spans)], work)
 	for k := range spans {
 		b := inputs[e.blocks[spans[order[k]].Service]:]
@@ -224,8 +229,8 @@ func (e *encoder) encodeModels(spans []models.Span, order *[MaxSpans]uint8, inpu
 	return base
 }
 
-// block sets the inputs of a span's model, but for those relative to the
-// group, and returns what the span costs in microseconds.
+// block sets the inputs of a span's model, except for those relative to the group. It returns the
+// isolated latency and the work of the span in microseconds.
 func (e *encoder) block(s *models.Span, b []float32) (micros, work float64) {
 	m := &e.features.Models[s.Service]
 	c := e.costs[s.Service].At(s.Size, s.SeqLen)
@@ -247,13 +252,15 @@ func (e *encoder) block(s *models.Span, b []float32) (micros, work float64) {
 }
 
 const (
-	paperSlot = 4      // inputs of a slot
-	paperBase = 1000.0 // microseconds: the network gives milliseconds
+	// paperSlot is the number of inputs per slot.
+	paperSlot = 4
+	// paperBase is 1000 µs, because the paper's network predicts milliseconds.
+	paperBase = 1000.0
 )
 
-// encodePaper sets the inputs of section 5.3, figure 8: a bit for each model,
-// then first operator, last operator, batch size and sequence length of each
-// span. Slots are in model order, and those without a span are zero.
+// encodePaper sets the inputs of Abacus, section 5.3, figure 8: one bit per model, then the first
+// operator, the last operator, the batch size and the sequence length of each span. Slots are in
+// the order of the models, and unused ones are zero.
 func (e *encoder) encodePaper(spans []models.Span, order *[MaxSpans]uint8, inputs []float32) float64 {
 	slots := inputs[len(e.features.Models):]
 	for k := range spans {

@@ -15,33 +15,31 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
-// These errors may be returned when a predictor file is read, or put to use.
+// The errors of reading a predictor file and of using it.
 var (
-	// errFormat is returned when a file is no predictor file, or one of
-	// another version.
+	// errFormat is returned when a file is not a predictor file or has another version.
 	errFormat = errors.New("not a predictor file")
 
-	// errDamaged is returned when a predictor file is truncated, too large,
-	// or holds what no predictor can: unknown fields, numbers that are none,
-	// layers that do not fit each other.
+	// errDamaged is returned when a predictor file is truncated, too large or invalid: for
+	// example, it has unknown fields, NaN, or layers that do not fit each other.
 	errDamaged = errors.New("damaged predictor file")
 
 	// ErrDevice is returned when a predictor was trained on another device.
 	ErrDevice = errors.New("predictor of another device")
 
-	// ErrModels is returned when the models of the services are not those
-	// that the predictor was trained on, or fewer than two of them are.
+	// ErrModels is returned when the models of the services differ from those in training, or
+	// fewer than two of them occurred there.
 	ErrModels = errors.New("predictor of other models")
 )
 
 // Format is the first field of every predictor file.
 const Format = "overlapd-predictor/1"
 
-// maxFileBytes limits a predictor file.
+// maxFileBytes limits the size of a predictor file.
 const maxFileBytes = 32 << 20
 
-// File is a predictor as it is stored: everything needed to serve it. It was trained
-// on so many Rows of measured groups, and tested on others that were kept aside.
+// File is a stored predictor, with everything that serving needs. It was trained on Rows measured
+// groups. Test holds its errors on other groups that were held out.
 type File struct {
 	Format   string    `json:"format"`
 	Device   string    `json:"device"`
@@ -55,14 +53,16 @@ type File struct {
 	Test     Errors    `json:"test"`
 }
 
-// What the last layer gives: File.Output.
+// The values of File.Output, which says what the last layer computes.
 const (
-	OutputRatio  = "log-ratio" // latency = base * exp(output)
-	OutputMicros = "scaled"    // latency = base * output; the base may be a constant
+	// OutputRatio means latency = base * exp(output).
+	OutputRatio = "log-ratio"
+	// OutputMicros means latency = base * output, where the base may be constant.
+	OutputMicros = "scaled"
 )
 
-// Layer is a dense layer, whose Weights hold that of output o and input i at
-// o*Inputs+i. All but the last are followed by ReLU.
+// Layer is a dense layer. The weight of input i for output o is Weights[o*Inputs+i]. All layers
+// but the last are followed by a ReLU.
 type Layer struct {
 	Inputs  int       `json:"inputs"`
 	Outputs int       `json:"outputs"`
@@ -70,15 +70,15 @@ type Layer struct {
 	Bias    []float32 `json:"bias"`
 }
 
-// Errors holds how far predictions were off: the mean absolute percentage error
-// (Abacus, equation 1), and the quantiles of measured/predicted.
+// Errors holds the errors of predictions: the mean absolute percentage error (Abacus, equation 1)
+// and the quantiles of measured/predicted.
 type Errors struct {
 	Rows      int       `json:"rows"`
 	MAPE      float64   `json:"mape"`
 	Quantiles Quantiles `json:"quantiles"`
 }
 
-// Quantiles are quantiles of measured/predicted.
+// Quantiles holds quantiles of measured/predicted.
 type Quantiles struct {
 	P01 float64 `json:"p01"`
 	P50 float64 `json:"p50"`
@@ -92,54 +92,55 @@ var kind = textfile.Kind[File]{
 	Faults: (*File).faults, Remedy: "overlapd train makes a predictor",
 }
 
-// ReadFile reads a predictor file and validates it. Its errors name the path
-// and what to do.
+// ReadFile reads and validates a predictor file. Its errors name the path and the remedy.
 func ReadFile(path string) (*File, error) { return kind.ReadFile(path) }
 
-// Read reads a predictor to the end of r and validates it. It returns an error
-// that wraps [errFormat] or [errDamaged] if it is not one.
+// Read reads r to its end and validates the predictor. If it is not valid, the error wraps
+// [errFormat] or [errDamaged].
 func Read(r io.Reader) (*File, error) { return kind.Read(r, "") }
 
-// WriteFile validates a predictor and writes it. Whoever reads the path finds
-// the old file or the whole new one, also after a crash.
+// WriteFile validates the predictor and writes it atomically: readers of path see the old file or
+// the complete new one, even after a crash.
 func (f *File) WriteFile(path string) error { return kind.WriteFile(path, f) }
 
-// Validate returns an error that wraps [errDamaged] and lists the faults, unless
-// the predictor can be served.
+// Validate returns an error that wraps [errDamaged] and lists the faults, or nil if the predictor
+// can be served.
 func (f *File) Validate() error { return kind.Check(f) }
 
-// Identity returns a hash of the network, by which predictors are distinguished.
+// Identity returns a hash of the predictor, which identifies it in snapshots and logs.
 func (f *File) Identity() string {
 	data, err := json.Marshal(f)
 	if err != nil {
-		return "" // it holds numbers that are none, and is refused wherever it is used
+		// JSON cannot encode NaN or infinity. Such a file fails Validate, so it is never served.
+		return ""
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:8])
 }
 
-// leastKnown is how many models a predictor must know to be of use: it is
-// asked about groups of several.
+// leastKnown is the number of a host's models that a predictor must know to be useful: a network
+// is asked only about groups of several.
 const leastKnown = 2
 
-// Served is what is known of a service's model on this device.
+// Served describes a service's model on this device.
 type Served struct {
-	Service   string
-	Model     string
-	Hash      string // "" if unknown
+	Service string
+	Model   string
+	// Hash is "" if unknown.
+	Hash      string
 	Operators int
 }
 
-// Match returns which model of the file each service has, as its position, or
-// -1 for a service whose model is not in the file. It returns an error that
-// wraps [ErrDevice] or [ErrModels] and says what differs if the file is of
-// another device, if one of its models has another hash or is cut into other
-// operators, or if it knows fewer than two of the models.
+// Match returns, for each service, the index of its model in the file, or -1 if the file does not
+// have it. It returns an error that wraps [ErrDevice] or [ErrModels] and names the difference if
 //
-// A model is found by its hash, or by its name where the file or the service
-// has none. Where several models of the file have the hash, since they are one
-// model in several services, it is that of the same name, or one that no
-// service before has.
+//   - the file is for another device,
+//   - a model has another hash or other operators, or
+//   - the file knows fewer than two of the models.
+//
+// A model is matched by its hash, or by its name if the file or the service has no hash. If several
+// models in the file have the same hash, because several services use one model, Match prefers the
+// one with the same name, then one that no earlier service uses.
 func (f *File) Match(device string, services []Served) (bind []int, err error) {
 	var faults []error
 	if f.Device != device {
@@ -171,9 +172,9 @@ func (f *File) Match(device string, services []Served) (bind []int, err error) {
 	return bind, nil
 }
 
-// find returns the position of the model of a service, or -1; known are those
-// that others have. One of the same name is taken even if its hash differs, so
-// that the difference is told.
+// find returns the index of a service's model, or -1. known holds the indices that other services
+// use. A model with the same name but another hash is a match too, so that fits can report the
+// difference.
 func (f *File) find(s *Served, known map[int]bool) int {
 	byHash, byName := -1, -1
 	for i := range f.Features.Models {
@@ -194,6 +195,7 @@ func (f *File) find(s *Served, known map[int]bool) int {
 	return byName
 }
 
+// fits returns an error if the model of a service differs from the one in training.
 func (m *FeatureModel) fits(s *Served) error {
 	var faults []error
 	if m.Hash != "" && s.Hash != "" && m.Hash != s.Hash {
@@ -206,12 +208,15 @@ func (m *FeatureModel) fits(s *Served) error {
 	return errors.Join(faults...)
 }
 
-// Limits of what a predictor file may hold.
+// Limits of a predictor file.
 const (
 	maxLayers = 16
-	maxWidth  = 4096 // inputs or outputs in a layer
-	maxName   = 1024 // bytes of the device and the recipe
-	maxRatio  = 1e6  // measured to predicted
+	// maxWidth limits the inputs and the outputs of a layer.
+	maxWidth = 4096
+	// maxName limits the bytes of the device and of the recipe.
+	maxName = 1024
+	// maxRatio limits a ratio of measured to predicted.
+	maxRatio = 1e6
 )
 
 func (f *File) faults() (faults []error) {
@@ -238,8 +243,8 @@ func (f *File) faults() (faults []error) {
 	return faults
 }
 
-// layerFaults also refuses what would take more memory than the weights that
-// are there.
+// layerFaults returns what is wrong with layers. It runs before anything is allocated by their
+// declared sizes, which must match the weights that are present.
 func layerFaults(layers []Layer) (faults []error) {
 	if len(layers) == 0 || len(layers) > maxLayers {
 		return []error{fmt.Errorf("%d layers; the limit is %d", len(layers), maxLayers)}
@@ -281,25 +286,26 @@ func (l *Layer) fault() error {
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
 const (
-	// maxExponent keeps exp finite. No group takes longer or shorter than its
-	// base by anything near that factor.
+	// maxExponent keeps exp finite. The latency of a real group differs from its base by far
+	// less than this factor.
 	maxExponent = 20
 
 	leastMicros = minNanos / 1e3
 	mostMicros  = maxNanos / 1e3
 )
 
-// model is a predictor file ready to serve. It owns the memory that it works
-// in and so is not safe for concurrent use.
+// model is a predictor file that is ready to serve. It owns its working memory, so it is not safe
+// for concurrent use.
 type model struct {
 	encoder *encoder
 	network *Network
 	output  string
-	bases   [MaxRows]float64 // microseconds
+	// bases are in microseconds.
+	bases [MaxRows]float64
 }
 
-// newModel returns the model of a file, or the error of its Validate. The file
-// must not change while the model is in use.
+// newModel returns the model of a file, or the error of its Validate. The file must not change
+// while the model is in use.
 func newModel(f *File) (*model, error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
@@ -311,9 +317,8 @@ func newModel(f *File) (*model, error) {
 	return &model{encoder: newEncoder(&f.Features), network: network, output: f.Output}, nil
 }
 
-// Predict returns the latencies in microseconds of groups that the features of the
-// file cover, or the error of Validate. It lays the network out for the one call;
-// a [Predictor] does so once.
+// Predict returns the latencies, in microseconds, of groups that the features cover, or the error
+// of Validate. It prepares the network for each call; a [Predictor] does so only once.
 func (f *File) Predict(groups []models.Group) (micros []float64, err error) {
 	m, err := newModel(f)
 	if err != nil {
@@ -324,9 +329,9 @@ func (f *File) Predict(groups []models.Group) (micros []float64, err error) {
 	return micros, nil
 }
 
-// predict sets micros[i] to the latency in microseconds of groups[i], which
-// the model covers: always finite, positive and at most MaxTime. It takes
-// MaxRows groups at a time and does not allocate.
+// predict sets micros[i] to the latency of groups[i] in microseconds. The model must cover the
+// groups. The result is finite, positive and at most MaxTime. predict evaluates MaxRows groups at
+// a time and does not allocate.
 func (m *model) predict(groups []models.Group, micros []float64) {
 	for len(groups) > 0 {
 		n := min(len(groups), MaxRows)
@@ -340,8 +345,8 @@ func (m *model) predict(groups []models.Group, micros []float64) {
 	}
 }
 
-// latency takes what is no number for very long, so that no group is formed
-// for it.
+// latency converts an output of the network to microseconds. It maps NaN to the longest time, so
+// that the scheduler does not form the group.
 func latency(output string, base, out float64) float64 {
 	micros := base * out
 	if output == OutputRatio {

@@ -7,11 +7,10 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Beside returns the lower of the two knots that a value lies between on an
-// ascending axis of at least one, and what the next knot counts for it; the lower
-// counts for the rest of 1. Beyond the outermost knot it is that one alone: what is
-// smaller than anything measured may take no less, and what is larger is not
-// guessed.
+// Beside returns the lower of the two knots around a value on an ascending axis, and the weight of
+// the next knot; the lower one has the rest of 1. The axis needs at least one knot. Beyond either
+// end, only the outermost knot counts: a value below the range may not cost less than measured, and
+// one above the range is not extrapolated.
 func Beside(axis []int, value int) (low int, high float64) {
 	i := 0
 	for i < len(axis) && axis[i] < value {
@@ -26,28 +25,26 @@ func Beside(axis []int, value int) (low int, high float64) {
 	return i - 1, float64(value-axis[i-1]) / float64(axis[i]-axis[i-1])
 }
 
-// Apart returns how far one batch is from another: by the factors between their sizes
-// and between their sequence lengths.
+// Apart returns the distance between two batches: the sum of the logarithms of the ratios of their
+// sizes and of their sequence lengths.
 func Apart(size, seqLen, otherSize, otherSeqLen int) float64 {
 	return math.Abs(math.Log(float64(otherSize)/float64(size))) + math.Abs(math.Log(float64(1+otherSeqLen)/float64(1+seqLen)))
 }
 
-// CostGrid holds what the operators of a model cost, for each of its batch sizes at
-// each of its sequence lengths, both ascending, as sums that make the cost of any span
-// a difference. Between its cells it interpolates. It never changes and may be used
-// concurrently.
+// CostGrid holds the costs of a model's operators for every combination of its batch sizes and
+// sequence lengths, both ascending. Costs are stored as prefix sums, so that the cost of any span is
+// a difference. Between cells it interpolates. It is immutable and safe for concurrent use.
 type CostGrid struct {
 	Sizes, SeqLens []int
 	cells          []costSums
 }
 
-// costSums is a cell: micros[i] and work[i] are the sums over the operators
-// before i.
+// costSums is a cell of a grid: micros[i] and work[i] are the sums over the operators before i.
 type costSums struct {
 	micros, work []float64
 }
 
-// NewCostGrid returns the grid of cells, nil if they do not make a grid.
+// NewCostGrid returns a grid of cells, or nil if they do not form a complete grid.
 func NewCostGrid(cells []CostCell) *CostGrid {
 	g := &CostGrid{}
 	for i := range cells {
@@ -66,7 +63,8 @@ func NewCostGrid(cells []CostCell) *CostGrid {
 		q, _ := slices.BinarySearch(g.SeqLens, c.SeqLen)
 		sums := &g.cells[q*len(g.Sizes)+b]
 		if sums.micros != nil {
-			return nil // there are two of one size and sequence length
+			// Two cells have the same size and sequence length.
+			return nil
 		}
 		*sums = costSums{prefix(c.Micros), prefix(c.Work)}
 	}
@@ -81,15 +79,15 @@ func prefix(values []float64) []float64 {
 	return sums
 }
 
-// costs are those of a batch, from which those of any of its spans follow: up to four
-// cells, and the weight of each.
+// costs holds up to four cells of a grid with their weights, from which the cost of any span of a
+// batch is interpolated.
 type costs struct {
 	cells  [4]*costSums
 	weight [4]float64
 	n      int
 }
 
-// At returns the costs of a batch. It does not allocate.
+// At returns the costs of a batch of the given size and sequence length. It does not allocate.
 func (g *CostGrid) At(size, seqLen int) (c costs) {
 	b, larger := Beside(g.Sizes, size)
 	q, longer := Beside(g.SeqLens, seqLen)
@@ -109,8 +107,7 @@ func (c *costs) add(cells []costSums, weight, larger float64) {
 	}
 }
 
-// Span returns what operators [start, end) take alone, and how much of that is
-// work, in microseconds.
+// Span returns the isolated latency of operators [start, end) and their work, in microseconds.
 func (c *costs) Span(start, end int) (micros, work float64) {
 	for k := range c.n {
 		s := c.cells[k]
@@ -120,7 +117,7 @@ func (c *costs) Span(start, end int) (micros, work float64) {
 	return micros, work
 }
 
-// before returns the costs of the operators before i.
+// before returns the sums over the operators before i.
 func (c *costs) before(i int) (micros, work float64) {
 	for k := range c.n {
 		micros += c.weight[k] * c.cells[k].micros[i]
@@ -129,11 +126,10 @@ func (c *costs) before(i int) (micros, work float64) {
 	return micros, work
 }
 
-// Together returns about how long spans take that run at the same time, of
-// what each takes alone and all their work: as long as the longest of them, or
-// as their work keeps the device busy, whichever is more. The corner between
-// the two is rounded: it is the norm of 16 dimensions. One span takes what it
-// takes.
+// Together returns an approximation of how long spans take that run concurrently, from their
+// isolated latencies and their total work. It is about the maximum of all of these: the group takes
+// as long as its longest span or as its work occupies the device. The 16-norm smooths the maximum
+// where two terms are nearly equal. A single span takes its isolated latency.
 func Together(micros []float64, work float64) float64 {
 	if len(micros) == 1 {
 		return micros[0]
@@ -144,6 +140,7 @@ func Together(micros []float64, work float64) float64 {
 			top = m
 		}
 	}
+	// Dividing by the largest term keeps the powers from overflowing.
 	sum := Power16(work / top)
 	for _, m := range micros {
 		sum += Power16(m / top)
@@ -151,8 +148,8 @@ func Together(micros []float64, work float64) float64 {
 	return top * math.Sqrt(math.Sqrt(math.Sqrt(math.Sqrt(sum))))
 }
 
-// Power16 returns the sixteenth power of a number: the slope of the logarithm of
-// [Together] by that of one of its terms is that of the term over the norm.
+// Power16 returns x to the power of 16. Package training/fit uses it for the gradient of [Together]:
+// the logarithmic derivative by one term is Power16(term / norm).
 func Power16(x float64) float64 {
 	x *= x
 	x *= x
@@ -160,9 +157,9 @@ func Power16(x float64) float64 {
 	return x * x
 }
 
-// ModelOrder returns the positions of spans by their models, of which there are
-// MaxSpans at most. What a group is said to take must not depend on the order in
-// which a scheduler names its spans, and rounding depends on the order of sums.
+// ModelOrder returns the indices of spans in the order of their models. There may be at most
+// MaxSpans spans. Encoding in this order makes an estimate independent of the order in which a
+// scheduler lists the spans, because floating-point sums depend on it.
 func ModelOrder(spans []models.Span) (order [MaxSpans]uint8) {
 	for i := range spans {
 		j := i

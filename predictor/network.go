@@ -6,19 +6,19 @@ import (
 	"math"
 )
 
-// MaxRows is how many candidates a network takes at a time.
+// MaxRows is the number of rows, one per candidate group, that a network evaluates at a time.
 const MaxRows = 64
 
-// panel is how many outputs of a layer are computed together, with all their
-// weights of one input side by side. Layers are padded to whole panels.
+// panel is the number of outputs that a kernel computes together. The weights of one input for a
+// panel are adjacent in memory. Layers are padded to whole panels.
 const panel = 32
 
-// Network is a multilayer perceptron with one output, laid out for serving.
-// It owns the memory that it works in and so is not safe for concurrent use.
+// Network is a multilayer perceptron with one output, laid out for serving. It owns its working
+// memory, so it is not safe for concurrent use.
 type Network struct {
 	hidden []dense
 
-	// last and bias are the weights and the bias of the only output.
+	// last and bias are the weights and the bias of the single output.
 	last []float32
 	bias float32
 
@@ -27,14 +27,13 @@ type Network struct {
 	outputs []float32
 	lanes   lanes
 
-	// The hidden layers leave their outputs in odd and even, in turn.
+	// odd and even hold the outputs of the hidden layers alternately.
 	odd, even matrix
 }
 
-// dense is a layer whose weights lie panel by panel, and in each by input: that of
-// output o of panel p and input i at (p*inputs+i)*panel + o. A kernel then loads the
-// weights of one input for a whole panel at once. gather is set for the first layer,
-// most of whose inputs may be zero.
+// dense is a hidden layer. The weight of input i for output o of panel p is at
+// (p*inputs+i)*panel + o, so that a kernel loads the weights of one input for a whole panel at
+// once. gather is set for the first layer, where most inputs are usually zero and are skipped.
 type dense struct {
 	inputs, panels int
 	weights        []float32
@@ -42,12 +41,11 @@ type dense struct {
 	gather         bool
 }
 
-// kernel sets the first rows of y to what a hidden layer makes of those of x.
-// All kernels add up in the order of the inputs, so that a row gives the same
-// whatever rows are beside it.
+// kernel computes the first rows of y as the outputs of a hidden layer for those of x. All kernels
+// sum in the order of the inputs, so that the result of a row does not depend on other rows.
 type kernel func(l *dense, s *lanes, x, y matrix, rows int)
 
-// matrix is rows of one length.
+// matrix holds rows of equal length.
 type matrix struct {
 	data   []float32
 	stride int
@@ -59,8 +57,8 @@ func newMatrix(rows, stride int) matrix {
 
 func (m matrix) row(i int) []float32 { return m.data[i*m.stride:][:m.stride:m.stride] }
 
-// NewNetwork lays layers out for serving. They must follow one another and
-// end in one output.
+// NewNetwork returns a network for serving. Each layer must have as many inputs as the layer before
+// has outputs, and the last must have one output.
 func NewNetwork(layers []Layer) (*Network, error) {
 	if err := errors.Join(layerFaults(layers)...); err != nil {
 		return nil, fmt.Errorf("%w: %w", errDamaged, err)
@@ -86,6 +84,7 @@ func NewNetwork(layers []Layer) (*Network, error) {
 	return n, nil
 }
 
+// pack arranges the weights of a layer in panels.
 func pack(l Layer) dense {
 	d := dense{inputs: l.Inputs, panels: (l.Outputs + panel - 1) / panel}
 	d.weights = make([]float32, d.panels*l.Inputs*panel)
@@ -99,11 +98,10 @@ func pack(l Layer) dense {
 	return d
 }
 
-// Row returns the inputs of a row, to be set before Run.
+// Row returns the inputs of row i, to be set before Run.
 func (n *Network) Row(i int) []float32 { return n.inputs.row(i) }
 
-// Run returns the outputs of the first rows. They are overwritten by the next
-// call. It does not allocate.
+// Run returns the outputs of the first rows. The next call overwrites them. It does not allocate.
 func (n *Network) Run(rows int) []float32 {
 	x, y, spare := n.inputs, n.odd, n.even
 	for i := range n.hidden {
@@ -116,7 +114,8 @@ func (n *Network) Run(rows int) []float32 {
 	return n.outputs[:rows]
 }
 
-// dot returns the product of w and as many elements of x.
+// dot returns the dot product of w and the first len(w) elements of x. Eight independent sums let
+// the processor overlap the additions.
 func dot(w, x []float32) float32 {
 	var a, b, c, d, e, f, g, h float32
 	for len(w) >= 8 && len(x) >= 8 {
@@ -138,14 +137,15 @@ func dot(w, x []float32) float32 {
 	return ((a + b) + (c + d)) + ((e + f) + (g + h))
 }
 
-// blockRows is how many rows share one reading of the weights.
+// blockRows is the number of rows for which a kernel loads the weights only once.
 const blockRows = 4
 
-// lanes is what a kernel reads instead of whole rows: the inputs that are not
-// zero in all rows of a block, and where their weights begin in a panel. Most
-// inputs are zero, since most models are not in a group.
+// lanes holds the inputs that a kernel reads: those that are not zero in all rows of a block, and
+// the offsets of their weights in a panel. Most inputs are zero, because most models are not in a
+// group.
 type lanes struct {
-	all    []int32 // where the weights of every input begin
+	// all holds the offsets for every input, for layers that skip none.
+	all    []int32
 	begins []int32
 	values [blockRows][]float32
 }
@@ -161,7 +161,7 @@ func newLanes(inputs int) lanes {
 	return s
 }
 
-// gatherRow keeps what is not zero of one row.
+// gatherRow returns the inputs of one row that are not zero, and the offsets of their weights.
 func (s *lanes) gatherRow(x []float32) ([]float32, []int32) {
 	values, begins := s.values[0][:len(x)], s.begins[:len(x)]
 	kept := 0
@@ -172,15 +172,15 @@ func (s *lanes) gatherRow(x []float32) ([]float32, []int32) {
 	return values[:kept], begins[:kept]
 }
 
-// notZero is 1 or 0. It has no branch, since which inputs are zero is hard to
-// guess.
+// notZero returns 1 if any bit is set and 0 otherwise. It has no branch, because the pattern of
+// zero inputs is hard to predict. A negative zero counts as not zero, which is harmless.
 func notZero(bits uint32) int { return int((bits | -bits) >> 31) }
 
-// tile is how many outputs the plain kernel keeps in registers.
+// tile is the number of outputs that the plain kernel keeps in registers.
 const tile = 8
 
-// plain is the kernel for every machine: row by row, without what is zero. Of
-// what a hidden layer leaves, half is.
+// plain is the portable kernel. It works row by row and skips zero inputs in every layer, because a
+// ReLU makes about half of a hidden layer's outputs zero.
 func plain(l *dense, s *lanes, x, y matrix, rows int) {
 	for r := range rows {
 		values, begins := s.gatherRow(x.row(r)[:l.inputs])

@@ -2,5 +2,5 @@
 
 package predictor
 
-// fastest returns the fastest kernel of this build on this machine.
+// fastest returns the fastest kernel that this build has for this machine.
 func fastest() kernel { return plain }

@@ -7,7 +7,7 @@ import (
 	"simd/archsimd"
 )
 
-// fastest returns the fastest kernel of this build on this machine.
+// fastest returns the fastest kernel that this build has for this machine.
 func fastest() kernel {
 	switch cpu := archsimd.X86; {
 	case cpu.AVX512():
@@ -18,7 +18,7 @@ func fastest() kernel {
 	return plain
 }
 
-// avx512 is the kernel for 512-bit vectors: a panel is two of them.
+// avx512 is the kernel for 512-bit vectors. A panel is two vectors wide.
 func avx512(l *dense, s *lanes, x, y matrix, rows int) {
 	for r := 0; r < rows; r += blockRows {
 		in, out := blockOf(x, r, rows, l.inputs), blockOf(y, r, rows, y.stride)
@@ -33,7 +33,8 @@ func avx512(l *dense, s *lanes, x, y matrix, rows int) {
 	archsimd.ClearAVXUpperBits()
 }
 
-// avx2 is the kernel for 256-bit vectors: a panel is two times two of them.
+// avx2 is the kernel for 256-bit vectors. A panel is four vectors wide and is computed in halves,
+// because AVX2 has too few registers for all of it.
 func avx2(l *dense, s *lanes, x, y matrix, rows int) {
 	for r := 0; r < rows; r += blockRows {
 		in, out := blockOf(x, r, rows, l.inputs), blockOf(y, r, rows, y.stride)
@@ -48,7 +49,7 @@ func avx2(l *dense, s *lanes, x, y matrix, rows int) {
 	archsimd.ClearAVXUpperBits()
 }
 
-// blockOf returns the rows of a block. One that has fewer repeats its last.
+// blockOf returns the rows of a block. An incomplete block repeats the last row.
 func blockOf(m matrix, first, rows, size int) (block [blockRows][]float32) {
 	for i := range block {
 		block[i] = m.row(min(first+i, rows-1))[:size]
@@ -56,9 +57,9 @@ func blockOf(m matrix, first, rows, size int) (block [blockRows][]float32) {
 	return block
 }
 
-// gatherBlock keeps what is not zero in all rows of a block. Where rows are
-// equal to each other, they may be the same. A network of many models has hundreds of
-// inputs, so it looks at eight at a time first.
+// gatherBlock keeps the inputs that are not zero in all rows of a block, and returns the offsets of
+// their weights. The rows of x may be the same slice. A network of many models has hundreds of
+// inputs, so it first tests eight at a time.
 func (s *lanes) gatherBlock(x *[blockRows][]float32) []int32 {
 	size := len(x[0])
 	x0, x1, x2, x3 := x[0], x[1][:size], x[2][:size], x[3][:size]
@@ -79,15 +80,16 @@ func (s *lanes) gatherBlock(x *[blockRows][]float32) []int32 {
 	return begins[:kept]
 }
 
-// blank reports whether the next eight inputs are zero in four rows.
+// blank reports whether the next eight inputs are zero in all four rows.
 func blank(a, b, c, d []float32) bool {
 	bits := func(x []float32) archsimd.Int32x8 { return archsimd.LoadFloat32x8Slice(x).AsInt32x8() }
 	return bits(a).Or(bits(b)).Or(bits(c).Or(bits(d))).IsZero()
 }
 
-// panel512 is the product of the next inputs of four rows with 32 columns of weights. The
-// race detector leaves out this loop, and that of half256: instrumented, they are most of
-// what a simulation takes, and what they read and write is one goroutine's.
+// panel512 multiplies the gathered inputs of four rows by 32 columns of weights.
+//
+// This loop and that of half256 are excluded from race detection: with it they would dominate the
+// time of a simulation, and all memory they access belongs to one goroutine.
 //
 //go:norace
 func panel512(x *[blockRows][]float32, begins []int32, weights, bias []float32, out *[blockRows][]float32, at int) {
@@ -122,7 +124,7 @@ func relu512(out []float32, a, b archsimd.Float32x16) {
 	b.Max(zero).Store((*[16]float32)(o[16:]))
 }
 
-// half256 is panel512 with 16 columns.
+// half256 is panel512 for 16 columns.
 //
 //go:norace
 func half256(x *[blockRows][]float32, begins []int32, weights, bias []float32, out *[blockRows][]float32, at int) {

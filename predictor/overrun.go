@@ -7,31 +7,34 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Overrun is a group that its round did not wait for: when the round ended, some of its
-// spans still ran. The time until then is no measurement, since nobody knows what the group
-// would have taken without the rounds that followed, but the group takes at least so long.
-// Without that a device which slows down by more than the factor that a round is allowed
-// would never be known to be slow: every round would be an overrun, and teach nothing.
+// Overrun is a group whose round ended while some of its spans were still running. The time until
+// then is not a measurement of the group, because later rounds ran alongside. But it is a lower
+// bound of its latency, and Overrun reports it to the predictor. Otherwise a device that slows down
+// by more than the factor allowed for a round would never be recognized as slow: every round would
+// be an overrun and none would be measured.
 //
-// What never ends teaches nothing, or one query that loops would make its service slow.
+// The report waits for the end of all spans. A span that never ends is never reported, so one
+// query with an endless loop cannot make its service appear slow.
 type Overrun struct {
+	// open counts the spans that have not ended.
 	group models.Group
 	took  time.Duration
 	open  int
 }
 
-// NewOverrun returns the overrun of a group whose round ended after a time, without so many
-// of its spans, each of a batch of its own.
+// NewOverrun returns the overrun of a group whose round ended after took with open spans still
+// running. Each span must be of a different batch.
 func NewOverrun(group models.Group, took time.Duration, open int) *Overrun {
 	group.Spans = slices.Clone(group.Spans)
 	return &Overrun{group: group, took: took, open: open}
 }
 
-// Ended records how a span has ended, and reports whether it was the last one. Then p
-// learns, unless one has failed or its worker was lost.
+// Ended records the end of a span and reports whether it was the last one. If so, and if no span
+// failed or was lost, p observes the group.
 func (o *Overrun) Ended(p *Predictor, now time.Duration, ended models.SpanOutcome) (over bool) {
 	for i := range o.group.Spans {
 		if s := &o.group.Spans[i]; s.Batch == ended.Span.Batch {
+			// A span that failed is left empty, which marks the group as unusable below.
 			if s.End = s.Start; ended.Status == models.SpanDone || ended.Status == models.SpanStopped {
 				s.End = ended.Reached
 			}
@@ -42,7 +45,8 @@ func (o *Overrun) Ended(p *Predictor, now time.Duration, ended models.SpanOutcom
 		return false
 	}
 	if !slices.ContainsFunc(o.group.Spans, func(s models.Span) bool { return s.Len() <= 0 }) {
-		_ = p.Observe(now, o.group, o.took) // it teaches nothing if it is out of range
+		// A time out of range is not worth reporting: it teaches nothing.
+		_ = p.Observe(now, o.group, o.took)
 	}
 	return true
 }

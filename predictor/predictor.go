@@ -7,22 +7,21 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// plausible is the least part of the solo time of its longest span that a
-// group can take. It is not the whole, since the operators of a model were
-// each measured with their own overhead.
+// plausible limits how far below the isolated latency of its longest span a prediction for a group
+// may be. It is less than 1 because the operators of a model are measured one by one, each with its
+// own overhead.
 const plausible = 0.8
 
-// Predictor estimates how long operator groups take. One span takes its solo time.
-// Several take what the network predicts, corrected by what was measured; where
-// there is none, or it was not trained on such groups, they take the sum of
-// their solo times. A Predictor is not safe for concurrent use; it belongs to
-// the goroutine that owns the scheduler.
+// Predictor estimates the latency of operator groups. One span takes its isolated latency. For
+// several spans it uses the network, corrected by measurements. Without a network, or if it was not
+// trained on such groups, it uses the sum of their isolated latencies. A Predictor is not safe for
+// concurrent use; it belongs to the goroutine that owns the scheduler.
 type Predictor struct {
 	solo        *Solo
 	calibration *calibration
 
-	// model is nil if there is no network. bind is by service, of those there were
-	// when it began to be used.
+	// model is nil if there is no network. bind is indexed by service and covers the services
+	// that existed when Use was called.
 	model *model
 	file  *File
 	bind  []binding
@@ -31,8 +30,8 @@ type Predictor struct {
 	unknown   uint64
 	fallbacks [fallbacks]uint64
 
-	// What the network is asked in one go, and whose estimates that is. The memory is
-	// here so that predicting does not allocate.
+	// The groups that the network evaluates together, and the estimates they belong to. The
+	// memory is kept here so that Predict does not allocate.
 	asked  int
 	of     [MaxRows]int
 	answer [MaxRows]answer
@@ -41,21 +40,21 @@ type Predictor struct {
 	micros [MaxRows]float64
 }
 
-// answer is the prediction of a source for a group, and the least that is plausible
-// for it, in nanoseconds.
+// answer is a prediction for a group by one source, and the least plausible latency of the group.
+// Both are in nanoseconds.
 type answer struct {
 	key       shapeKey
 	predicted float64
 	least     float64
 }
 
-// New returns a predictor that has no network.
+// New returns a predictor without a network.
 func New(solo *Solo) *Predictor {
 	return &Predictor{solo: solo, calibration: newCalibration()}
 }
 
-// Predict sets estimates[i] to the estimate of groups[i], or to zero if the
-// solo time of one of its spans is unknown. It does not allocate.
+// Predict sets estimates[i] to the estimate of groups[i], or to zero if the isolated latency of one
+// of its spans is unknown. It does not allocate.
 func (p *Predictor) Predict(groups []models.Group, estimates []models.Estimate) {
 	for len(groups) > 0 {
 		n := min(len(groups), MaxRows)
@@ -91,8 +90,8 @@ func (p *Predictor) predict(groups []models.Group, estimates []models.Estimate) 
 	}
 }
 
-// series returns the estimate of a group whose only span is a series: that of one of its
-// queries as many times as there are.
+// series returns the estimate of a group whose only span runs its queries back to back: the estimate
+// of one query times their number.
 func (p *Predictor) series(g models.Group) (e models.Estimate) {
 	once, times := g.Spans[0].Once()
 	a, ok := p.ask([]models.Span{once})
@@ -106,9 +105,8 @@ func (p *Predictor) series(g models.Group) (e models.Estimate) {
 	return e
 }
 
-// ask returns the prediction for a group. Where it is the network that answers,
-// the group becomes the next that it is asked about, and what is predicted is
-// left to runNetwork. It is false if the solo time of a span is unknown.
+// ask returns the prediction for a group. If the network covers the group, ask only queues it, and
+// runNetwork fills in the prediction. ask returns false if the isolated latency of a span is unknown.
 func (p *Predictor) ask(spans []models.Span) (a answer, ok bool) {
 	var longest float64
 	for i := range spans {
@@ -137,8 +135,8 @@ func (p *Predictor) ask(spans []models.Span) (a answer, ok bool) {
 	return a, true
 }
 
-// cover sets the next group that the network is asked about to these spans, or
-// returns why it cannot answer.
+// cover prepares spans as the next group for the network, or returns why the network cannot
+// estimate it.
 func (p *Predictor) cover(spans []models.Span) fallback {
 	if p.model == nil {
 		return fallbackPredictor
@@ -167,8 +165,7 @@ func (p *Predictor) cover(spans []models.Span) fallback {
 	return fallbackNone
 }
 
-// runNetwork sets what is predicted of the groups that the network is asked
-// about.
+// runNetwork fills in the predictions of the queued groups.
 func (p *Predictor) runNetwork() {
 	if p.asked == 0 {
 		return
@@ -186,20 +183,22 @@ func (p *Predictor) estimate(a answer) models.Estimate {
 	return models.Estimate{Latency: latency, Bound: max(duration(a.predicted*m.bound), latency)}
 }
 
-// Observe takes in what a group took that ended now. A group with a span whose solo time is
-// unknown teaches nothing, unless it has no other.
+// Observe records that a group which ended now took the given time. A group with a span of unknown
+// isolated latency is ignored, unless it is the only span.
 func (p *Predictor) Observe(now time.Duration, g models.Group, took time.Duration) error {
 	if took <= 0 || took > MaxTime {
 		return fmt.Errorf("group took %v: %w", took, errRange)
 	}
-	if len(g.Spans) == 1 && g.Spans[0].Series { // each of its queries took its part
+	// In back-to-back execution, each query took an equal part of the time.
+	if len(g.Spans) == 1 && g.Spans[0].Series {
 		once, times := g.Spans[0].Once()
 		g.Spans, took = []models.Span{once}, max(took/time.Duration(times), 1)
 	}
 	p.asked = 0
 	fallbacks := p.fallbacks
 	a, ok := p.ask(g.Spans)
-	p.fallbacks = fallbacks // nobody has asked
+	// Nobody asked for this estimate, so it must not count.
+	p.fallbacks = fallbacks
 	if ok && a.key.source == sourceNetwork {
 		p.answer[0], p.asked = a, 1
 		p.runNetwork()
@@ -216,7 +215,7 @@ func (p *Predictor) Observe(now time.Duration, g models.Group, took time.Duratio
 	return p.solo.Observe(s.Service, s.Start, s.End, s.Size, s.SeqLen, took)
 }
 
-// part returns what share a time is of what the longest model of some spans takes alone.
+// part returns a time as a fraction of the isolated latency of the longest whole model in the group.
 func (p *Predictor) part(spans []models.Span, nanos float64) float64 {
 	longest := nanos
 	for _, s := range spans {
@@ -227,8 +226,7 @@ func (p *Predictor) part(spans []models.Span, nanos float64) float64 {
 	return nanos / longest
 }
 
-// Report returns how well predictions do, with the shapes, which take the longest,
-// or without.
+// Report returns the quality of predictions. The shapes take most of the time and are optional.
 func (p *Predictor) Report(shapes bool) Report {
 	r := Report{Unknown: p.unknown, Answers: map[string]uint64{}, Fallbacks: map[string]uint64{}}
 	for i, n := range p.answers {
@@ -244,7 +242,7 @@ func (p *Predictor) Report(shapes bool) Report {
 	return r
 }
 
-// Snapshot copies what was learned of the quality of predictions.
+// Snapshot returns a copy of the calibration.
 func (p *Predictor) Snapshot() CalibrationSnapshot {
 	kept := p.calibration.snapshot()
 	if p.file != nil {
@@ -253,9 +251,8 @@ func (p *Predictor) Snapshot() CalibrationSnapshot {
 	return kept
 }
 
-// Restore replaces what was learned of the quality of predictions. Of another
-// network than the one in use nothing is taken over. An impossible snapshot is
-// refused with errSnapshot, and nothing has changed.
+// Restore replaces the calibration. It ignores what a snapshot holds about another network than the
+// one in use. For an invalid snapshot it returns errSnapshot and changes nothing.
 func (p *Predictor) Restore(kept CalibrationSnapshot) error {
 	start, same := Exact, false
 	if p.file != nil {
@@ -269,18 +266,17 @@ func (p *Predictor) Restore(kept CalibrationSnapshot) error {
 	return nil
 }
 
-// binding is which model of the file a service has, or -1, as long as it is the
-// model that it was bound to.
+// binding is the index of a service's model in the file, or -1, together with the model of the
+// service at that time. It is void once the service has another model.
 type binding struct{ file, model int }
 
-// Use begins to use a network. bind gives for each service of the table of solo
-// times, those that were dropped among them, the position of its model in the
-// file, or -1; see [File.Match]. The file must not change from then on. If it is
-// the one in use, what was learned of groups whose models stay the same is kept.
-// On an error nothing has changed.
+// Use starts to use a network. For each service in the table of isolated latencies, including
+// dropped ones, bind holds the index of its model in the file, or -1; see [File.Match]. The file
+// must not change afterwards. If it is the file in use, the calibration of groups whose models stay
+// the same is kept. On an error nothing changes.
 //
-// A service that is added later, or has another model since its Reset, is not
-// known to the network until Use is called again; the others stay bound.
+// The network does not know a service that is added later, or whose model changes by Reset, until
+// Use is called again. Other services stay bound.
 func (p *Predictor) Use(f *File, bind []int) error {
 	if len(bind) != len(p.solo.services) {
 		return fmt.Errorf("%w: models of %d services, there are %d", errRange, len(bind), len(p.solo.services))
@@ -312,8 +308,7 @@ func (p *Predictor) Use(f *File, bind []int) error {
 	return nil
 }
 
-// bound returns the model in the file of a service that the table of solo times
-// has, or -1.
+// bound returns the index in the file of a service's model, or -1.
 func (p *Predictor) bound(service models.ServiceID) int {
 	if int(service) >= len(p.bind) || p.bind[service].model != p.solo.services[service].model {
 		return -1
@@ -321,8 +316,8 @@ func (p *Predictor) bound(service models.ServiceID) int {
 	return p.bind[service].file
 }
 
-// Reset is [Solo.Reset] for a service that may have run before: what was learned
-// of groups with its last model is not believed of the next one.
+// Reset is [Solo.Reset] for a service that may have run before. It also discards the calibration of
+// groups with the service, because it does not apply to another model.
 func (p *Predictor) Reset(service models.ServiceID, operators int) error {
 	if err := p.solo.Reset(service, operators); err != nil {
 		return err
@@ -331,8 +326,8 @@ func (p *Predictor) Reset(service models.ServiceID, operators int) error {
 	return nil
 }
 
-// Drop forgets a service: its solo times, and what was learned of groups with
-// it. Its ID may be given to another one by Reset of the table.
+// Drop discards a service: its isolated latencies and the calibration of groups with it. Reset of
+// the table may give its ID to another service.
 func (p *Predictor) Drop(service models.ServiceID) error {
 	if err := p.solo.Drop(service); err != nil {
 		return err

@@ -9,17 +9,17 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Snapshot is what a table knows of one service, in a form that can be kept.
-// It names no service: that it belongs to the same model on the same device
-// is for the caller to know.
+// Snapshot holds what a table knows about one service, for the state file. It does not identify the
+// service: the caller must make sure that model and device are the same when it restores one.
 type Snapshot struct {
 	Operators int            `json:"operators"`
 	Cells     []cellSnapshot `json:"cells"`
-	Cut       float64        `json:"cut,omitempty"` // what a part of the model takes beside its operators, in nanoseconds
+	// Cut is the overhead in nanoseconds of running part of the model, in addition to the time
+	// of its operators.
+	Cut float64 `json:"cut,omitempty"`
 }
 
-// cellSnapshot holds the solo time of each operator for one batch size and
-// sequence length.
+// cellSnapshot holds the isolated latency of each operator for one batch size and sequence length.
 type cellSnapshot struct {
 	Size         int       `json:"size"`
 	SeqLen       int       `json:"seq_len"`
@@ -27,7 +27,7 @@ type cellSnapshot struct {
 	Nanos        []float64 `json:"nanos"`
 }
 
-// Snapshot copies what is known of a service.
+// Snapshot returns a copy of what is known about a service.
 func (t *Solo) Snapshot(service models.ServiceID) (Snapshot, error) {
 	sv, err := t.service(service)
 	if err != nil {
@@ -42,8 +42,8 @@ func (t *Solo) Snapshot(service models.ServiceID) (Snapshot, error) {
 	return s, nil
 }
 
-// Restore replaces what is known of a service. A snapshot that does not fit
-// or holds an impossible number is refused with errSnapshot.
+// Restore replaces what is known about a service. If the snapshot does not fit or holds an
+// impossible number, Restore returns errSnapshot and changes nothing.
 func (t *Solo) Restore(service models.ServiceID, s Snapshot) error {
 	sv, err := t.service(service)
 	if err != nil {
@@ -68,6 +68,7 @@ func (t *Solo) Restore(service models.ServiceID, s Snapshot) error {
 	return nil
 }
 
+// restore adds a cell from a snapshot, after checking it.
 func (sv *soloService) restore(k *cellSnapshot) error {
 	if err := sv.check(0, sv.operators, k.Size, k.SeqLen); err != nil {
 		return err
@@ -92,26 +93,28 @@ func (sv *soloService) restore(k *cellSnapshot) error {
 	return nil
 }
 
-// unknownError stands for the errors of runs that a snapshot does not hold.
+// unknownError marks the errors of restored runs, which a snapshot does not hold.
 const unknownError = -1
 
-// CalibrationSnapshot is what was learned of the quality of predictions, in a
-// form that can be kept. It names services by their ID: that they are the same
-// services is for the caller to know.
+// CalibrationSnapshot holds a calibration, for the state file. It refers to services by their ID:
+// the caller must make sure that these are the same when it restores one.
 type CalibrationSnapshot struct {
-	Predictor string           `json:"predictor,omitempty"` // File.Identity of the network, "" for none
+	// Predictor is the File.Identity of the network, or "" for none.
+	Predictor string           `json:"predictor,omitempty"`
 	Sources   []windowSnapshot `json:"sources"`
 	Shapes    []windowSnapshot `json:"shapes,omitempty"`
 }
 
-// windowSnapshot is what was learned of all predictions of a source, which has a level,
-// or of groups of some services that it predicts.
+// windowSnapshot holds what was learned about all predictions of a source, then with a level, or
+// about one of its shapes, then with services.
 type windowSnapshot struct {
 	Source   string             `json:"source"`
 	Services []models.ServiceID `json:"services,omitempty"`
 	Runs     uint64             `json:"runs,omitempty"`
-	Level    float64            `json:"level,omitempty"` // measured/predicted of the device lately
-	Ratios   []float64          `json:"ratios"`          // measured/predicted at that level, the oldest first
+	// Level is the current measured/predicted of the device.
+	Level float64 `json:"level,omitempty"`
+	// Ratios holds measured/predicted at that level, the oldest first.
+	Ratios []float64 `json:"ratios"`
 }
 
 func (c *calibration) snapshot() CalibrationSnapshot {
@@ -131,8 +134,8 @@ func (c *calibration) snapshot() CalibrationSnapshot {
 	return kept
 }
 
-// restore returns what a snapshot holds. Without network it leaves out what
-// was learned of one; start is what is known of that from elsewhere.
+// restore returns the calibration in a snapshot. If network is false, it omits what the snapshot
+// holds about the network; start holds the network's error quantiles from its test.
 func restore(kept CalibrationSnapshot, network bool, start Quantiles) (*calibration, error) {
 	c := newCalibration()
 	c.restart(sourceNetwork, start)
@@ -160,7 +163,7 @@ func restore(kept CalibrationSnapshot, network bool, start Quantiles) (*calibrat
 	return c, nil
 }
 
-// restore returns the window of a source, or of a shape.
+// restore returns the window of a source, if whole is set, or of a shape.
 func (k *windowSnapshot) restore(whole bool) (key shapeKey, w window, err error) {
 	source := source(slices.Index(sourceNames[:], k.Source))
 	key.source = source
@@ -182,7 +185,7 @@ func (k *windowSnapshot) restore(whole bool) (key shapeKey, w window, err error)
 	}
 	w.reset()
 	for _, v := range k.Ratios {
-		// A level and an outlier may take a ratio beyond what one run can be.
+		// Levels and outliers may take a ratio beyond the limit for a single run.
 		if !(v >= 1/(maxRatio*maxLevel) && v <= maxRatio*maxLevel) {
 			return key, w, fmt.Errorf("a ratio of %v", v)
 		}

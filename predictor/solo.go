@@ -13,54 +13,65 @@ import (
 
 // Limits of a table.
 const (
-	MaxServices  = 128 // that a table may come to have: twice those that are served, so that all can be replaced
-	MaxCells     = 64  // of one service
+	// MaxServices is twice the number of services that can be served, so that all of them can
+	// be replaced at once.
+	MaxServices = 128
+	// MaxCells limits the cells of one service.
+	MaxCells     = 64
 	maxOperators = 1 << 16
-	MaxSize      = 1 << 16   // batch size
-	MaxSeqLen    = 1 << 20   // sequence length
-	MaxTime      = time.Hour // of one span
+	// MaxSize limits the batch size.
+	MaxSize = 1 << 16
+	// MaxSeqLen limits the sequence length.
+	MaxSeqLen = 1 << 20
+	// MaxTime limits the time of one span.
+	MaxTime = time.Hour
 )
 
 var (
-	// errRange is returned when a service, span, batch size, sequence length
-	// or time is not one that the table can hold. Nothing has changed.
+	// errRange is returned when a service, span, batch size, sequence length or time is outside
+	// the limits of the table. Nothing has changed.
 	errRange = errors.New("out of range")
 
-	errDropped = fmt.Errorf("the service was dropped: %w", errRange) // made once: a scheduler may ask often
+	// errDropped is created once, because a scheduler may ask often.
+	errDropped = fmt.Errorf("the service was dropped: %w", errRange)
 
-	// errSnapshot is returned when a snapshot is not one of this service or
-	// is damaged. The table has not changed.
+	// errSnapshot is returned when a snapshot is damaged or belongs to another service. Nothing
+	// has changed.
 	errSnapshot = errors.New("unusable snapshot of solo times")
 )
 
-// Solo is the table of solo times.
+// Solo is the table of isolated latencies: how long the operators of each service take when nothing
+// else runs.
 type Solo struct {
 	services []soloService
-	now      time.Duration // when the run ended that is observed
+	// now is the end of the run that is being observed.
+	now time.Duration
 }
 
+// soloService holds the isolated latencies of one service.
 type soloService struct {
-	// operators is 0 if there is no such service any more.
+	// operators is 0 for a dropped service.
 	operators int
 
-	// model counts the models that had this ID before the one that has it.
+	// model counts the earlier models with this ID, so that a change of the model is noticed.
 	model int
 
-	// cells are sorted by sequence length, then size.
+	// cells are sorted by sequence length, then by size.
 	cells []*cell
 
-	// cut is what a part of the model takes beside its operators, in nanoseconds: to
-	// begin and end in the middle is not free. parts counts those it was learned from.
+	// cut is the overhead of running part of the model, in nanoseconds: starting and stopping in
+	// the middle is not free. parts counts the observations it was learned from.
 	cut   float64
 	parts int
-	cutAt time.Duration // when a part last ran
+	// cutAt is when a part of the model last ran.
+	cutAt time.Duration
 
-	// asked are the cells around the batch that was asked about last.
+	// asked caches the cells around the last batch that was looked up.
 	asked around
 }
 
-// NewSolo returns an empty table for services with the given numbers of
-// operators. A service's ID is its position.
+// NewSolo returns an empty table for services with the given numbers of operators. The ID of a
+// service is its index.
 func NewSolo(operators ...int) (*Solo, error) {
 	t := &Solo{}
 	for i, n := range operators {
@@ -71,9 +82,8 @@ func NewSolo(operators ...int) (*Solo, error) {
 	return t, nil
 }
 
-// Reset forgets what is known of a service, whose model has the given number of
-// operators from now on. It may be a service that was dropped, or one more than
-// there were: its ID is then the next one.
+// Reset discards what is known about a service and sets its number of operators. The service may be
+// dropped, or new if it has the next free ID.
 func (t *Solo) Reset(service models.ServiceID, operators int) error {
 	if next := len(t.services); service < 0 || int(service) > next || service >= MaxServices {
 		return fmt.Errorf("service %d: want 0 to %d, and less than %d: %w", service, next, MaxServices, errRange)
@@ -89,8 +99,8 @@ func (t *Solo) Reset(service models.ServiceID, operators int) error {
 	return nil
 }
 
-// Drop forgets a service. Nothing is known of its ID until Reset gives it to
-// another one. Where there is a [Predictor], call its Drop instead.
+// Drop discards a service. Its ID is unknown until Reset gives it to another one. If there is a
+// [Predictor], call its Drop instead.
 func (t *Solo) Drop(service models.ServiceID) error {
 	sv, err := t.service(service)
 	if err != nil {
@@ -100,15 +110,14 @@ func (t *Solo) Drop(service models.ServiceID) error {
 	return nil
 }
 
-// replace makes room for another model.
+// replace resets the service for another model.
 func (sv *soloService) replace(operators int) {
 	*sv = soloService{operators: operators, model: sv.model + 1}
 }
 
-// Span returns the solo time of a span. It is false if nothing is known of
-// the service. A batch size between two measured ones is interpolated, one
-// beyond is taken in proportion to the nearest, and an unmeasured sequence
-// length in proportion to the nearest one.
+// Span returns the isolated latency of a span, or false if nothing is known about the service. It
+// interpolates between measured batch sizes. Beyond them it scales in proportion to the nearest
+// size, and for an unmeasured sequence length in proportion to the nearest length.
 func (t *Solo) Span(s models.Span) (time.Duration, bool) {
 	s, times := s.Once()
 	sv, err := t.service(s.Service)
@@ -119,8 +128,8 @@ func (t *Solo) Span(s models.Span) (time.Duration, bool) {
 	return duration(nanos), nanos > 0
 }
 
-// SetOperators sets the solo time of every operator, in nanoseconds, for one
-// batch size and sequence length.
+// SetOperators sets the isolated latency of every operator, in nanoseconds, for one batch size and
+// sequence length.
 func (t *Solo) SetOperators(service models.ServiceID, size, seqLen int, nanos []int64) error {
 	sv, err := t.service(service)
 	if err != nil {
@@ -148,16 +157,16 @@ func (t *Solo) SetOperators(service models.ServiceID, size, seqLen int, nanos []
 	for i, n := range nanos {
 		c.Nanos[i] = max(float64(n), minNanos)
 	}
+	// These are measurements, so the cell counts as settled.
 	c.Observations = max(c.Observations, settleAfter)
 	c.sum()
 	return nil
 }
 
-// Observe takes in what a span took that ran alone. The first observations of
-// a batch size and sequence length count once there are enough to tell a cold
-// start from the rule. A service that has all its cells learns from further
-// ones by their nearest cell, as far as they differ from what is interpolated. Where
-// there is no cell and the estimate is exact, nothing is to be learned.
+// Observe records that a span took the given time with nothing else running. A new batch size or
+// sequence length gets a cell, which is used once it has enough observations to tell a cold start
+// from normal runs. A service with MaxCells cells updates the nearest one instead, by the ratio of
+// the observed to the interpolated time. Without a cell, an estimate that is exact needs none.
 func (t *Solo) Observe(service models.ServiceID, start, end, size, seqLen int, took time.Duration) error {
 	sv, err := t.service(service)
 	if err != nil {
@@ -198,6 +207,7 @@ func (t *Solo) service(id models.ServiceID) (*soloService, error) {
 	return &t.services[id], nil
 }
 
+// check returns an error unless the arguments are within the limits.
 func (sv *soloService) check(start, end, size, seqLen int) error {
 	switch {
 	case start < 0 || start >= end || end > sv.operators:
@@ -210,11 +220,11 @@ func (sv *soloService) check(start, end, size, seqLen int) error {
 	return nil
 }
 
-// maxSpan limits the estimate for a span. It is above what any does,
-// and the sum over a group of spans is still a time.
+// maxSpan limits the estimate of a span. No span takes that long, and the sum over a group still fits
+// into a Duration.
 const maxSpan = time.Duration(1 << 56)
 
-// duration rounds up, so that what is known is never 0.
+// duration converts nanoseconds and rounds up, so that a known time is never 0.
 func duration(nanos float64) time.Duration {
 	if nanos >= float64(maxSpan) {
 		return maxSpan
@@ -227,49 +237,49 @@ func duration(nanos float64) time.Duration {
 }
 
 const (
-	// settleAfter is how many observations a cell needs before it is used.
-	// Until then it keeps the least, because the first runs of a shape pay
-	// for memory and caches, and an estimate that is too high could make the
-	// scheduler drop every query and so never be corrected.
+	// settleAfter is the number of observations before a cell is used. Until then it keeps the
+	// minimum, because the first runs of a shape also pay for memory and caches. An estimate that
+	// is too high could make the scheduler drop every query, and then nothing would correct it.
 	settleAfter = 3
 
-	// weight is what one observation counts in the running estimate.
+	// weight is the weight of one observation in the running estimate.
 	weight = 1.0 / 8
 
-	// outlier is by which factor an observation may exceed the estimate; one
-	// that exceeds it by more counts as if it did by that.
+	// outlier limits the ratio of an observation to the estimate. A larger ratio counts as this
+	// one.
 	outlier = 2.0
 
-	// minNanos is the least time of an operator. It keeps every time
-	// positive, so that it can be scaled.
+	// minNanos is the least time of an operator. It keeps every time positive, so that times can
+	// be scaled.
 	minNanos = 1.0
 
-	// faster is the ratio below which an observation is no noise: hiccups make
-	// a span slower, never that much faster. The estimate then goes half the
-	// way at once, because one that is too high drops queries for nothing.
+	// faster is the ratio below which an observation cannot be noise: interference makes a span
+	// slower, never that much faster. The estimate then moves halfway immediately, because one
+	// that is too high drops queries without need.
 	faster = 2.0 / 3
 
+	// maxNanos limits the time of an operator.
 	maxNanos = float64(MaxTime)
 
-	// expireAfter is how long an estimate stands that keeps what it estimates from running:
-	// the time of a batch size that merging avoids, and the cost of cutting where nothing is
-	// cut. For a size that takes long it is expireRuns of its runs, so that trying a size
-	// which is as slow as it seems costs little.
+	// An estimate that keeps its own subject from running expires after expireAfter. This concerns
+	// the time of a batch size that dynamic batching avoids, and the cost of cutting while nothing
+	// is cut. If a run takes long, the estimate is kept for expireRuns times that, so that trying
+	// a size again costs little even if it is as slow as it seemed.
 	expireAfter = 4 * time.Second
 	expireRuns  = 8
 
-	// hopeful is what part of the time in proportion to a smaller size an expired one is
-	// taken to need: little less, but enough for merging to try it.
+	// hopeful sets an expired time to this fraction of what a smaller size implies: a little less
+	// than proportional, which is enough for dynamic batching to try it.
 	hopeful = 0.99
 )
 
-// cell holds the solo time in nanoseconds of every operator of a service for one
-// batch size and sequence length; sums[i] is the sum of Nanos[:i], so that the time
-// of any span is one difference.
+// cell holds the isolated latency, in nanoseconds, of every operator of a service for one batch size
+// and sequence length. sums[i] is the sum of Nanos[:i], so that the time of any span is a difference.
 type cell struct {
 	cellSnapshot
 	sums []float64
-	at   time.Duration // when it was last observed
+	// at is when the cell was last observed.
+	at time.Duration
 }
 
 func newCell(size, seqLen, operators int) *cell {
@@ -277,9 +287,11 @@ func newCell(size, seqLen, operators int) *cell {
 	return &cell{cellSnapshot: k, sums: make([]float64, operators+1)}
 }
 
+// settled reports whether the cell has enough observations to be used.
 func (c *cell) settled() bool { return c.Observations >= settleAfter }
 
-// span is at least minNanos even where the sums are too coarse for it.
+// span returns the time of operators [start, end). It is at least minNanos, even where the
+// difference of large sums loses it.
 func (c *cell) span(start, end int) float64 {
 	return max(c.sums[end]-c.sums[start], minNanos)
 }
@@ -290,14 +302,15 @@ func (c *cell) sum() {
 	}
 }
 
-// observe moves what is known of a span towards what the span took. Each of its
-// operators keeps its fraction of it. Whether a part of the model was off by its
-// operators or by the cut is not known: the operators get the share that they are of the
-// model, the cut gets the rest. So parts of different lengths tell the two apart. The
-// first parts count more for the cut, of which nothing was measured before.
+// observe updates the time of a span towards the observed one, and scales its operators equally. If
+// the span is only a part of the model, the error may be due to its operators or to the cut. The
+// operators get a share of it according to their fraction of the model, and the cut gets the rest.
+// Observing parts of different lengths then separates the two. The first observations of parts have
+// more weight for the cut, which starts without a measurement.
 func (sv *soloService) observe(now time.Duration, c *cell, start, end int, took float64) {
 	if !sv.divides(start, end) && now-sv.cutAt > expireAfter {
-		sv.cut, sv.parts = 0, 0 // expired
+		// The cost of cutting has expired.
+		sv.cut, sv.parts = 0, 0
 	}
 	operators, settled := c.span(start, end), c.settled()
 	expected, share := sv.withCut(operators, start, end), 1.0
@@ -308,7 +321,8 @@ func (sv *soloService) observe(now time.Duration, c *cell, start, end int, took 
 	switch {
 	case !settled:
 		ratio = min(ratio, 1)
-	case ratio < 1 && sv.valid(c) < 1: // what was known has expired
+		// The old time has expired, so the observation replaces it.
+	case ratio < 1 && sv.valid(c) < 1:
 	case ratio < faster:
 		ratio = (1 + ratio) / 2
 	default:
@@ -328,7 +342,7 @@ func (sv *soloService) observe(now time.Duration, c *cell, start, end int, took 
 	}
 }
 
-// withCut adds to what the operators of a span take what a part takes beside them.
+// withCut adds the cost of cutting to the time of operators if they are only a part of the model.
 func (sv *soloService) withCut(nanos float64, start, end int) float64 {
 	if sv.divides(start, end) {
 		nanos += sv.cut
@@ -336,9 +350,10 @@ func (sv *soloService) withCut(nanos float64, start, end int) float64 {
 	return nanos
 }
 
-// divides reports whether a span is not the whole model.
+// divides reports whether operators [start, end) are only a part of the model.
 func (sv *soloService) divides(start, end int) bool { return end-start < sv.operators }
 
+// scale multiplies the times of operators by ratio, within their limits.
 func (c *cell) scale(start, end int, ratio float64) {
 	for i := start; i < end; i++ {
 		c.Nanos[i] = min(max(c.Nanos[i]*ratio, minNanos), maxNanos)
@@ -346,10 +361,10 @@ func (c *cell) scale(start, end int, ratio float64) {
 	c.sum()
 }
 
-// valid returns which part of a cell's time still counts: all of it, or what makes it a
-// little less than in proportion to a smaller size of the same sequence length that has run
-// since it expired. A size that seems slow does not run, and nothing would ever correct it:
-// an estimate that only prevents work must expire.
+// valid returns the fraction of a cell's time that still counts, normally 1. The time expires if the
+// cell has not run for a while and a smaller size of the same sequence length has. It is then reduced
+// to a little less than proportional to the smaller size. A size that seems slow does not run, so
+// otherwise nothing would correct its time.
 func (sv *soloService) valid(c *cell) float64 {
 	if c == nil {
 		return 1
@@ -364,8 +379,8 @@ func (sv *soloService) valid(c *cell) float64 {
 	return most / took
 }
 
-// seed returns a cell from its first observation. What the operators take in
-// proportion to each other is known from other cells, else taken as equal.
+// seed returns a new cell from its first observation. The proportions of the operators come from
+// other cells, and without any all operators are equal.
 func (sv *soloService) seed(start, end, size, seqLen int, took float64) *cell {
 	c := newCell(size, seqLen, sv.operators)
 	for i := range c.Nanos {
@@ -377,7 +392,7 @@ func (sv *soloService) seed(start, end, size, seqLen int, took float64) *cell {
 	return c
 }
 
-// find returns where the cell of this size and sequence length is, or belongs.
+// find returns the index of the cell with this size and sequence length, or where it belongs.
 func (sv *soloService) find(size, seqLen int) (int, bool) {
 	at := sort.Search(len(sv.cells), func(i int) bool {
 		c := sv.cells[i]
@@ -386,7 +401,7 @@ func (sv *soloService) find(size, seqLen int) (int, bool) {
 	return at, at < len(sv.cells) && sv.cells[at].SeqLen == seqLen && sv.cells[at].Size == size
 }
 
-// cell returns the cell of exactly this size and sequence length, or nil.
+// cell returns the cell with exactly this size and sequence length, or nil.
 func (sv *soloService) cell(size, seqLen int) *cell {
 	if i, ok := sv.find(size, seqLen); ok {
 		return sv.cells[i]
@@ -394,6 +409,7 @@ func (sv *soloService) cell(size, seqLen int) *cell {
 	return nil
 }
 
+// insert adds a cell and invalidates the cache.
 func (sv *soloService) insert(c *cell) *cell {
 	sv.asked = around{}
 	i, _ := sv.find(c.Size, c.SeqLen)
@@ -401,16 +417,17 @@ func (sv *soloService) insert(c *cell) *cell {
 	return c
 }
 
-// around holds the cells that the time of a batch is interpolated from: one cell
-// twice if it is that of the batch, nil on a side where there is none.
+// around holds the cells from which the time of a batch is interpolated. Both are the same cell if it
+// matches exactly, and one is nil if there is no cell on that side.
 type around struct {
 	size, seqLen int
 	below, above *cell
-	low, high    float64 // which part of their times counts
+	// low and high are the fractions of their times that count, from valid.
+	low, high float64
 }
 
-// around returns the cells around a batch. It remembers the last, since a
-// scheduler asks about one batch many times.
+// around returns the cells around a batch. It caches the last result, because a scheduler asks about
+// one batch many times.
 func (sv *soloService) around(size, seqLen int) *around {
 	if a := &sv.asked; a.size == size && a.seqLen == seqLen {
 		return a
@@ -426,7 +443,7 @@ func (sv *soloService) around(size, seqLen int) *around {
 	return &sv.asked
 }
 
-// span returns the time of a span in nanoseconds, or 0 if no cell has settled.
+// span returns the time of a span in nanoseconds, or 0 if no cell is settled.
 func (sv *soloService) span(start, end, size, seqLen int) float64 {
 	nanos := sv.estimate(start, end, size, seqLen)
 	if nanos == 0 {
@@ -435,8 +452,8 @@ func (sv *soloService) span(start, end, size, seqLen int) float64 {
 	return sv.withCut(nanos, start, end)
 }
 
-// estimate returns the time of operators [start, end) in nanoseconds, or 0 if
-// no cell has settled.
+// estimate returns the time of operators [start, end) in nanoseconds without the cost of cutting, or
+// 0 if no cell is settled.
 func (sv *soloService) estimate(start, end, size, seqLen int) float64 {
 	a := sv.around(size, seqLen)
 	below, above := a.below, a.above
@@ -453,9 +470,9 @@ func (sv *soloService) estimate(start, end, size, seqLen int) float64 {
 	return low + (high-low)*float64(size-below.Size)/float64(above.Size-below.Size)
 }
 
-// neighbours returns the settled cells of the nearest sequence length that
-// are the nearest in size, at most and at least the given one; nil where there
-// is none. Of two sequence lengths equally near it takes the longer.
+// neighbours returns the settled cells that are nearest in size, at most and at least the given size,
+// among those of the nearest sequence length. Either is nil if there is none. Of two equally near
+// sequence lengths it uses the longer.
 func (sv *soloService) neighbours(size, seqLen int) (below, above *cell) {
 	best := -1
 	for _, c := range sv.cells {
@@ -469,7 +486,8 @@ func (sv *soloService) neighbours(size, seqLen int) (below, above *cell) {
 			continue
 		}
 		if c.Size <= size {
-			below = c // they are sorted by size
+			// Cells are sorted by size, so the last one is the nearest.
+			below = c
 		}
 		if c.Size >= size && above == nil {
 			above = c
@@ -478,8 +496,8 @@ func (sv *soloService) neighbours(size, seqLen int) (below, above *cell) {
 	return below, above
 }
 
-// nearest returns the cell, settled or not, that is nearest in sequence
-// length, then in size. There must be one.
+// nearest returns the cell, settled or not, that is nearest in sequence length, then in size. There
+// must be at least one.
 func (sv *soloService) nearest(size, seqLen int) *cell {
 	return slices.MinFunc(sv.cells, func(a, b *cell) int {
 		return cmp.Or(
@@ -488,8 +506,8 @@ func (sv *soloService) nearest(size, seqLen int) *cell {
 	})
 }
 
-// proportion returns what a batch of the cell's shape takes for each unit of
-// time that the given one takes, if time grew in proportion to both.
+// proportion returns the ratio of the cell's time to that of the given batch, assuming that time is
+// proportional to batch size and sequence length.
 func (c *cell) proportion(size, seqLen int) float64 {
 	p := float64(c.Size) / float64(size)
 	if seqLen > 0 && c.SeqLen > 0 {

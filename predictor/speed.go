@@ -7,64 +7,65 @@ import (
 )
 
 const (
-	// recentRuns is how many runs the speed of the device is measured by. One that
-	// changes is noticed once agreeing of them have run, and measured again
-	// once all have. A few that are off mean nothing.
+	// recentRuns is the number of runs that measure the speed of the device. A change is noticed
+	// once agreeing of them show it, and is measured again once all of them do. A few deviating
+	// runs have no effect.
 	recentRuns = 9
 	agreeing   = 6
 
-	// nudge is by which part each run moves the level towards itself. It
-	// follows a slow drift, and what is left of a change that was measured
-	// by few runs. It is small enough for hiccups not to matter.
+	// nudge is the fraction by which each run moves the level in its direction. It follows slow
+	// drift, and corrects the rest of a change that was measured from few runs. It is small
+	// enough to be insensitive to interference.
 	nudge = 0.002
 
-	// leastChange is by which part the device must become faster or slower
-	// to be noticed. Less is left to the windows.
+	// leastChange is the relative change of speed that is noticed. The windows absorb smaller
+	// ones.
 	leastChange = 0.08
 
-	// changeSpread is the same in proportion to how far nine of ten runs
-	// are off, since the median of a few runs is off as well.
+	// changeSpread is the same limit relative to the spread of nine in ten runs, because the
+	// median of a few runs has a spread as well.
 	changeSpread = 1.2
 
-	// maxLevel bounds how much slower or faster a device may become.
+	// maxLevel limits how much faster or slower a device may become.
 	maxLevel = 16.0
 
-	// relaxRuns is how many runs of other sources may pass without one of this before
-	// half of its slowness is forgotten, relaxAfter how much time. Otherwise groups
-	// that were slow for a moment might never be tried again.
+	// After relaxRuns runs of other sources, or relaxAfter, without a run of this source, half of
+	// its slowdown is discarded. Otherwise groups that were slow for a moment might never be
+	// tried again.
 	relaxRuns  = 64
 	relaxAfter = 4 * time.Second
 )
 
-// speed follows how fast the device is as against what a source predicts.
+// speed tracks the speed of the device relative to the predictions of a source.
 //
-// The latest runs wait in a ring before they go to the windows, until it is
-// known whether the device has changed: those of a slower device must not
-// widen the margin of what it was before, nor of what it is then.
+// The latest runs stay in a ring before they enter the windows, until it is clear whether the device
+// has changed. The runs of a slower device must not widen the margin of the earlier speed, nor those
+// of the earlier speed the margin of the later.
 type speed struct {
 	source source
 
-	// start holds the quantiles of the source's predictions from before anything was
-	// observed, level measured/predicted of the device lately.
+	// start holds the error quantiles of the source before any observation. level is the current
+	// measured/predicted of the device.
 	start Quantiles
 	level float64
 
-	// recent is a ring of count runs; the next one goes to next.
+	// recent is a ring of count runs, and next is the index of the next one.
 	recent [recentRuns]run
 	count  int
 	next   int
 
-	// settling counts the runs until the level is measured again.
+	// settling counts down the runs until the level is measured again.
 	settling int
 
-	// ran is when the last run ended, or the level was last relaxed, idle counts the
-	// runs of other sources since then.
+	// ran is when the last run ended or the level was last relaxed. idle counts the runs of other
+	// sources since then.
 	ran  time.Duration
 	idle int
 
+	// all is the window of the runs of all shapes.
 	all window
 
-	// other is for the shapes that were not seen: it has no runs.
+	// other stands for the shapes without runs. It only caches their margin.
 	other shape
 }
 
@@ -75,8 +76,8 @@ func (s *speed) reset(start Quantiles) {
 	*s = speed{source: source, start: start, level: 1, all: w}
 }
 
-// margin returns that of shapes that have no window of their own. As long as
-// few runs were observed it is the more cautious of them and the start.
+// margin returns the margin of shapes without a window of their own. While there are few runs, it is
+// the more conservative of the observed and the initial margin.
 func (s *speed) margin() margin {
 	if s.all.len() >= enoughRuns {
 		return s.all.margin()
@@ -89,7 +90,7 @@ func (s *speed) margin() margin {
 	return m
 }
 
-// push takes a run in and returns the one that has waited for long enough.
+// push adds a run to the ring and returns the one that it displaces.
 func (s *speed) push(r run) (old run, ok bool) {
 	s.ran, s.idle = r.at, 0
 	old, ok = s.recent[s.next], s.count == recentRuns
@@ -99,10 +100,11 @@ func (s *speed) push(r run) (old run, ok bool) {
 	return old, ok
 }
 
-// follow sets the level by how the latest runs differ from what was expected.
+// follow updates the level by how the latest runs deviate from what was expected.
 func (s *speed) follow() {
 	if r := &s.recent[(s.next+recentRuns-1)%recentRuns]; r.expected > 0 {
-		switch residual := s.residual(r); { // one that is exact moves nothing
+		// An exact run leaves the level unchanged.
+		switch residual := s.residual(r); {
 		case residual > 1:
 			s.scale(1 + nudge)
 		case residual < 1:
@@ -134,13 +136,13 @@ func (s *speed) follow() {
 	}
 }
 
-// residual is how a run differs from what its shape leads to expect at the
-// speed of the device.
+// residual returns the ratio of a run to what its shape and the level of the device predict.
 func (s *speed) residual(r *run) float64 { return r.ratio / (s.level * r.expected) }
 
-// change sets a new level, to be measured again when all recent runs are of
-// it. Runs that are nearer to the old one keep that.
+// change sets a new level, which is measured again once all recent runs are from after the change.
+// Runs that are nearer to the old level stay assigned to it.
 func (s *speed) change(by float64) {
+	// The geometric mean separates the two levels.
 	between := math.Sqrt(by)
 	for i := range s.recent[:s.count] {
 		r := &s.recent[i]
@@ -152,6 +154,7 @@ func (s *speed) change(by float64) {
 	s.settling = recentRuns - agreeing
 }
 
+// leastChange returns the relative change that is noticed, given the spread of the runs.
 func (s *speed) leastChange() float64 {
 	spread := s.start.P90 / s.start.P50
 	if s.all.len() >= enoughRuns {
@@ -162,8 +165,8 @@ func (s *speed) leastChange() float64 {
 
 func (s *speed) scale(by float64) { s.level = min(max(s.level*by, 1/maxLevel), maxLevel) }
 
-// relax counts a run of another source, and forgets half of the slowness if this has
-// not run for long.
+// relax counts a run of another source. If this source has not run for long, it discards half of the
+// slowdown, on a logarithmic scale.
 func (s *speed) relax(now time.Duration) {
 	if s.idle++; s.idle <= relaxRuns && now-s.ran < relaxAfter {
 		return
@@ -175,54 +178,54 @@ func (s *speed) relax(now time.Duration) {
 	}
 }
 
-// windowRuns is how many runs a window keeps. Of so many, the second largest
-// is what 99 of 100 stay within.
+// windowRuns is the number of runs in a window. Of that many, the p99 is the second largest, so one
+// extreme run does not set it.
 const windowRuns = 200
 
-// run holds how far one measurement was from what was predicted.
+// run is the deviation of one measurement from its prediction.
 type run struct {
 	shape *shape
 	at    time.Duration
 
-	// ratio is measured/predicted before any correction, 0 of one that counts no more.
+	// ratio is measured/predicted before any correction, or 0 for a run that no longer counts.
 	ratio   float64
 	outlier bool
 
-	// part is the share of its longest model that ran, in time.
+	// part is the fraction of the group's longest model that ran, in time.
 	part float64
 
-	// expected is the ratio of the shape at level 1 when it ran; 0 if the run does not
-	// show how fast the device is.
+	// expected is the ratio of the shape at level 1 when it ran. It is 0 if the run says nothing
+	// about the speed of the device.
 	expected float64
 
-	// level is that of the device when it ran; 0 for what it is now.
+	// level is the level of the device when it ran, or 0 for the current level.
 	level float64
 
-	// rawError is |predicted/measured - 1| before any correction, error the same of
-	// the estimate that was given.
+	// rawError is |predicted/measured - 1| before any correction, and error the same for the
+	// estimate that was given.
 	rawError float64
 	error    float64
 }
 
-// window keeps the ratios of the latest runs.
+// window holds the ratios of the latest runs.
 type window struct {
-	// runs are a ring once there are windowRuns; sorted are the ratios of those that
+	// runs is a ring once it has windowRuns elements. sorted holds the ratios of the runs that
 	// count.
 	runs   []run
 	oldest int
 	sorted []float64
 
-	// aged is how many of the oldest runs are older than outlierAge, outliers how many
-	// outliers count, and row how many of the latest runs, without a break, are some.
+	// aged is the number of the oldest runs that are older than outlierAge. outliers counts the
+	// outliers that count. row is the number of consecutive outliers up to the latest run.
 	aged     int
 	outliers int
 	row      int
 }
 
-// len returns how many runs count.
+// len returns the number of runs that count.
 func (w *window) len() int { return len(w.sorted) }
 
-// reset forgets all runs. It allocates what the window will ever need.
+// reset discards all runs. It allocates all memory the window will need.
 func (w *window) reset() {
 	if w.runs == nil {
 		w.runs, w.sorted = make([]run, 0, windowRuns), make([]float64, 0, windowRuns)
@@ -230,8 +233,9 @@ func (w *window) reset() {
 	*w = window{runs: w.runs[:0], sorted: w.sorted[:0]}
 }
 
-// add keeps a run and forgets the oldest if there are too many.
+// add adds a run and displaces the oldest if the window is full.
 func (w *window) add(r run) {
+	// The window must not keep a discarded shape alive.
 	r.shape = nil
 	if len(w.runs) < windowRuns {
 		w.runs = append(w.runs, r)
@@ -248,7 +252,7 @@ func (w *window) add(r run) {
 	w.sorted = slices.Insert(w.sorted, at, r.ratio)
 }
 
-// age forgets the outliers that are too old by now, and returns how many runs count.
+// age discards outliers older than outlierAge, and returns the number of runs that count.
 func (w *window) age(now time.Duration) int {
 	for ; w.aged < len(w.runs); w.aged++ {
 		r := &w.runs[(w.oldest+w.aged)%len(w.runs)]
@@ -262,7 +266,7 @@ func (w *window) age(now time.Duration) int {
 	return w.len()
 }
 
-// drop takes a run out of those that count.
+// drop removes a run from those that count.
 func (w *window) drop(r *run) {
 	if r.ratio == 0 {
 		return
@@ -274,14 +278,14 @@ func (w *window) drop(r *run) {
 	}
 }
 
-// margin returns the quantiles of the runs, of which there must be some. Outliers are
-// taken to be the largest.
+// margin returns the quantiles of the runs. There must be at least one. usual treats the outliers as
+// the largest values.
 func (w *window) margin() margin {
 	usual := w.sorted[:max(w.len()-w.outliers, 1)]
 	return margin{middle: quantile(w.sorted, 0.5), usual: quantile(usual, 0.99), high: quantile(w.sorted, 0.99)}
 }
 
-// ratios returns those of the runs that are no outliers, the oldest first.
+// ratios returns the ratios of the runs that are not outliers, the oldest first.
 func (w *window) ratios() []float64 {
 	values := make([]float64, 0, len(w.runs))
 	for i := range w.runs {
@@ -292,14 +296,14 @@ func (w *window) ratios() []float64 {
 	return values
 }
 
-// quantile returns the order statistic that is not below the quantile even if
-// one more were above it; of few, the largest.
+// quantile returns the order statistic that would still cover the quantile if one more value were
+// above it. For few values, that is the largest.
 func quantile(sorted []float64, q float64) float64 {
 	n := len(sorted)
 	return sorted[min(max(int(math.Ceil(q*float64(n+1))), 1), n)-1]
 }
 
-// quantiles returns those of the ratios at a level.
+// quantiles returns the quantiles of the ratios at the given level.
 func (w *window) quantiles(level float64) Quantiles {
 	if len(w.sorted) == 0 {
 		return Quantiles{}
