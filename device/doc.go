@@ -1,18 +1,16 @@
-// Package device models the device that operator groups run on, from
-// measurements: it answers for groups that were never run.
+// Package device models the device that operator groups run on. It is fitted to measurements and
+// estimates the latency of groups that were never run.
 //
-// Package training/fit makes a [Profile], which is stored as a file. [NewModel]
-// makes it ready: [Model.Latency] is the median of the runs of a group,
-// [Model.Sample] draws one run with the spread that was measured, and
-// [Model.OperatorTimes] is what a profile of the device would measure of each
-// operator alone. The simulator and the emulated device of the daemon use it, each
-// from one goroutine. [ReadLinear] makes a profile of published numbers instead: of a
-// device that runs one batch at a time, which takes time linear in its size.
+// Package training/fit makes a [Profile], which is stored in a file. [ReadLinear] makes a profile
+// from published numbers instead: of a device that runs one batch at a time, in a time linear in
+// the batch size. [NewModel] prepares a profile for use. [Model.Latency] returns the median latency
+// of a group, [Model.Sample] draws one run with the measured spread, and [Model.OperatorTimes]
+// returns what profiling on the device would measure for each operator. The simulator and the
+// daemon's emulated device use a Model, each from one goroutine.
 //
-// A device keeps two promises, whatever it was made of. A group is no faster
-// than its longest span alone. And operators added to a span, or a span added
-// to a group, never make a group faster.
+// Every device guarantees two things, whatever the data: a group is never faster than its longest
+// span alone, and adding operators to a span or a span to a group never makes the group faster.
 //
-// It is not what a scheduler predicts with: a scheduler that asked it would know
-// its device better than any can. That is package predictor.
+// A scheduler must not predict with this package, because it would know its device perfectly.
+// Schedulers use package predictor.
 package device

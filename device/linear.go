@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// LinearMaxSize is the largest batch of a linear device. At the rates that were
-	// published it takes a second even of the fastest model, longer than anybody waits.
+	// LinearMaxSize is the largest batch of a linear device. At published rates, even the
+	// fastest model needs a second for it, longer than any target.
 	LinearMaxSize = 4096
 
-	// linearOperators is how many operators a model has of which no exit points are
-	// known: the median of those of the models of Shepherd (table 4), which are of
-	// the same families.
-	linearOperators    = 78
-	maxLinearOperators = 1024 // so that as many models as there may be fit into a file
+	// linearOperators is the number of operators of a model without known exit points: the
+	// median over the models of Shepherd (table 4), which belong to the same families.
+	linearOperators = 78
+	// maxLinearOperators keeps a file with the largest number of models within its limit.
+	maxLinearOperators = 1024
 
 	nanosOfMilli = 1e6
 
-	// maxLinearMillis keeps the largest batch within the time of one span.
+	// maxLinearMillis keeps the time of the largest batch within predictor.MaxTime.
 	maxLinearMillis = float64(predictor.MaxTime) / nanosOfMilli / (LinearMaxSize + 1)
 )
 
@@ -36,25 +36,25 @@ var linearSheet = textfile.Sheet{
 	MaxRows: 1 << 12, Unusable: errLinear, TooLarge: errLinear,
 }
 
-// ReadLinear makes a profile of a CSV file in which the batches of a model take time
-// that is linear in their size (Symphony, tables 3 and 4; Shepherd, table 4): alpha_ms for
-// each query and beta_ms for each batch. The device is exact, its operators take equally
-// long, and it runs one batch at a time. Where the file has a column gpu, device is the
-// one that is wanted, and may be left out if there is one only; else it is its name.
+// ReadLinear makes a profile from a CSV file of models whose batch time is linear in the batch
+// size (Symphony, tables 3 and 4; Shepherd, table 4): alpha_ms per query plus beta_ms per batch.
+// The device has no spread, all operators of a model take equally long, and it runs one batch at a
+// time. If the file has a column gpu, device selects one of its GPUs, and may be empty if there is
+// only one. Otherwise device is the name of the new device.
 func ReadLinear(path, device string) (*Profile, error) {
 	var r linearReader
 	return r.profile(linearSheet.ReadFile(path, r.head, r.row), path, device)
 }
 
-// Linear is ReadLinear of rows that a program has itself: the name of a model, what a
-// query takes and what a batch takes, in milliseconds.
+// Linear is ReadLinear for CSV rows in memory: the name of a model, the time per query and the time
+// per batch, in milliseconds.
 func Linear(device, rows string) (*Profile, error) {
 	var r linearReader
 	return r.profile(linearSheet.Read(strings.NewReader("model,alpha_ms,beta_ms\n"+rows), device, r.head, r.row), device, device)
 }
 
-// linearReader holds the models of a file by the GPUs that they were measured on, and
-// the positions of its columns, -1 for those that it does not have.
+// linearReader collects the models of a file by GPU. The first fields are the indices of the
+// columns, -1 for those that the file lacks.
 type linearReader struct {
 	model, alpha, beta, gpu, target, operators int
 
@@ -101,9 +101,9 @@ func (r *linearReader) row(t *textfile.Table) {
 	p.Network.Models = append(p.Network.Models, linearModel(name, alpha, beta, operators))
 }
 
-// linearModel returns a model whose batches of so many queries take alpha for each and
-// beta besides, in whole nanoseconds. What operators take up to each is linear in the
-// batch size too, in whole numbers, so that interpolation is exact for every span.
+// linearModel returns a model whose batches take alpha per query plus beta, in whole nanoseconds.
+// The prefix sums of operator times are also linear in the batch size and whole numbers, so that
+// interpolation is exact for every span.
 func linearModel(name string, alpha, beta float64, operators int) predictor.FeatureModel {
 	m := predictor.FeatureModel{Name: name, Operators: operators, MaxSize: LinearMaxSize}
 	upTo := func(total float64, operator int) float64 {
@@ -120,7 +120,7 @@ func linearModel(name string, alpha, beta float64, operators int) predictor.Feat
 	return m
 }
 
-// profile returns the one of the device that is wanted of a file that was read.
+// profile returns the profile of the selected device after the file was read with err.
 func (r *linearReader) profile(err error, name, device string) (*Profile, error) {
 	if err != nil {
 		return nil, err
@@ -139,13 +139,13 @@ func (r *linearReader) profile(err error, name, device string) (*Profile, error)
 	return p, p.Validate()
 }
 
-// Linear reports whether the device has no network: a span takes what the costs of its
-// operators are, whatever was measured beside it, and groups run one span after another.
+// Linear reports whether the device has no network. A span then takes the sum of its operators'
+// costs, and the spans of a group run one after another.
 func (p *Profile) Linear() bool { return len(p.Network.Layers) == 0 }
 
-// linear returns what a span takes on such a device, in microseconds. It is the
-// difference of whole numbers of nanoseconds, so that the spans of a batch take as long
-// as the whole of it, wherever it is cut.
+// linear returns the time of a span on a linear device, in microseconds. As a difference of whole
+// nanoseconds, the times of consecutive spans add up exactly to that of the whole batch, wherever
+// it is cut.
 func (m *Model) linear(s *models.Span) float64 {
 	costs := m.encoder.models[s.Service].costs.At(s.Size, s.SeqLen)
 	before, _ := costs.Span(0, s.Start)

@@ -11,43 +11,48 @@ import (
 	"github.com/overlapd/overlapd/predictor"
 )
 
-// Model is a device ready to be asked. It owns the memory that it works in and
-// so is not safe for concurrent use.
+// Model is a device that is ready for queries. It owns its working memory, so it is not safe for
+// concurrent use.
 type Model struct {
 	profile  *Profile
 	features predictor.Features
 	encoder  *encoder
-	network  *predictor.Network // nil if the device is linear
-	infos    []ModelInfo
-	spans    [MaxSpans]models.Span
-	part     [MaxSpans]models.Span
-	bases    [1 << MaxSpans]float64
-	known    map[key]float64
-	alone    map[batchOf][]int64
+	// network is nil for a linear device.
+	network *predictor.Network
+	infos   []ModelInfo
+	spans   [MaxSpans]models.Span
+	part    [MaxSpans]models.Span
+	bases   [1 << MaxSpans]float64
+	// known caches the latencies of groups, and alone the results of OperatorTimes.
+	known map[key]float64
+	alone map[batchOf][]int64
 
-	// share is the part of the device that this is, 0 for the whole. stretched has for each
-	// batch that was asked about the sums of what [Model.stretch] adds.
+	// share is the fraction of the device that this Model represents, or 0 for all of it.
+	// stretched caches, for each batch, the prefix sums of what [Model.stretch] adds.
 	share     float64
 	stretched map[batchOf][]float64
 }
 
-// batchOf is the batches of one shape of a model, by its position.
+// batchOf identifies the batches of one shape of a model, given by its index.
 type batchOf struct{ model, size, seqLen int }
 
-// ModelInfo is what a device knows of a model.
+// ModelInfo describes a model that a device knows.
 type ModelInfo struct {
 	Name      string `json:"name"`
 	Operators int    `json:"operators"`
-	Sizes     []int  `json:"sizes"`            // batch sizes that were measured, ascending; those between are interpolated
-	SeqLens   []int  `json:"seq_lens"`         // sequence lengths, likewise; [0] if it has none
-	Ladder    bool   `json:"ladder,omitempty"` // batches of sizes off the ladder cost a change
+	// Sizes are the measured batch sizes, ascending. Other sizes are interpolated.
+	Sizes []int `json:"sizes"`
+	// SeqLens are the measured sequence lengths, ascending, or [0] for a model without any.
+	SeqLens []int `json:"seq_lens"`
+	// Ladder is set if batch sizes off the ladder cost extra; see [models.OnLadder].
+	Ladder bool `json:"ladder,omitempty"`
 
-	// TargetMillis is the QoS target that the model is meant to have, 0 if none is known.
+	// TargetMillis is the QoS target intended for the model, or 0 if none is known.
 	TargetMillis float64 `json:"target_ms,omitempty"`
 }
 
-// NewModel returns the model of a profile, or the error of its Validate. The
-// profile must not change while the model is in use.
+// NewModel returns the model of a profile, or the error of its Validate. The profile must not
+// change while the model is in use.
 func NewModel(p *Profile) (*Model, error) {
 	if err := p.Validate(); err != nil {
 		return nil, err
@@ -62,7 +67,7 @@ func NewModel(p *Profile) (*Model, error) {
 	return m, err
 }
 
-// Models returns the models of a valid profile, by their positions.
+// Models returns the models of a valid profile in the order of their indices.
 func (p *Profile) Models() []ModelInfo {
 	var infos []ModelInfo
 	for i := range p.Network.Models {
@@ -73,40 +78,38 @@ func (p *Profile) Models() []ModelInfo {
 	return infos
 }
 
-// Linear is [Profile.Linear].
+// Linear reports whether the device is linear; see [Profile.Linear].
 func (m *Model) Linear() bool { return m.network == nil }
 
-// Device returns the device in words, "" if unknown.
+// Device returns the name of the device, or "" if it is unknown.
 func (m *Model) Device() string { return m.profile.Device }
 
-// Models returns the models that the device knows, by their positions. The
-// caller must not change them.
+// Models returns the models that the device knows, in the order of their indices. The caller must
+// not modify the result.
 func (m *Model) Models() []ModelInfo { return m.infos }
 
-// Index returns the position of a model, or -1.
+// Index returns the index of a model, or -1 if the device does not know it.
 func (m *Model) Index(name string) int {
 	return slices.IndexFunc(m.infos, func(i ModelInfo) bool { return i.Name == name })
 }
 
-// Covers reports whether the device knows how long a group takes: its spans
-// name by position different models of the profile, with operators that they
-// have, no larger batches, no longer sequences and no more spans than were
-// measured.
+// Covers reports whether a group is within the range of the measurements: its models are known and
+// different, its operators exist, and it has no more spans, no larger batches and no longer
+// sequences than were measured.
 func (m *Model) Covers(g models.Group) bool { return m.features.Covers(g) }
 
-// Latency returns the middle of the runs of a group. One that the model does
-// not cover, of more spans than were measured or with two of one model, runs one
-// span after another, as any does in a share ([Model.InShare]). The order of spans changes
-// nothing. It does not allocate.
+// Latency returns the median latency of a group. A group that the model does not cover, or any group
+// in a share ([Model.InShare]), runs its spans one after another. The order of the spans has no
+// effect. Latency does not allocate.
 func (m *Model) Latency(g models.Group) time.Duration { return m.run(g, nil) + m.change(g) }
 
-// Sample returns how long one run of a group takes. It does not allocate.
+// Sample returns the latency of one random run of a group. It does not allocate.
 func (m *Model) Sample(g models.Group, random *rand.Rand) time.Duration {
 	return m.run(g, random) + m.change(g)
 }
 
-// change is what a group takes besides its operators: for batches that begin and have sizes
-// that engines are not prepared for, one after another.
+// change returns the extra time of batches whose sizes are off the ladder: the engine prepares for
+// such a size when the batch begins, one batch after another.
 func (m *Model) change(g models.Group) time.Duration {
 	millis := 0.0
 	for i := range g.Spans {
@@ -117,6 +120,7 @@ func (m *Model) change(g models.Group) time.Duration {
 	return time.Duration(millis * nanosOfMilli)
 }
 
+// run returns the latency of a group: the median, or a random run if random is not nil.
 func (m *Model) run(g models.Group, random *rand.Rand) (sum time.Duration) {
 	if len(g.Spans) > 1 && (m.share > 0 || !m.Covers(g)) {
 		for i := range g.Spans {
@@ -131,16 +135,15 @@ func (m *Model) run(g models.Group, random *rand.Rand) (sum time.Duration) {
 	return duration(micros)
 }
 
-// maxMicros limits what a group takes.
+// maxMicros limits the latency of a group.
 const maxMicros = float64(predictor.MaxTime) / 1e3
 
-// duration rounds to nanoseconds, of which a run takes at least one.
+// duration converts microseconds and rounds to nanoseconds. A run takes at least one.
 func duration(micros float64) time.Duration {
 	return time.Duration(max(math.Round(min(micros, maxMicros)*1e3), 1))
 }
 
-// micros returns the latency in microseconds: it remembers groups that come
-// again.
+// micros returns the median latency of a group in microseconds, from the cache if possible.
 func (m *Model) micros(g models.Group) float64 {
 	if m.Linear() && len(g.Spans) == 1 {
 		return m.linear(&g.Spans[0]) + m.stretch(&g.Spans[0])
@@ -157,6 +160,7 @@ func (m *Model) micros(g models.Group) float64 {
 		micros += m.stretch(&spans[0])
 	}
 	if packed {
+		// Clearing is simpler than evicting, and a simulation soon fills the cache again.
 		if len(m.known) == memoryGroups {
 			clear(m.known)
 		}
@@ -165,7 +169,7 @@ func (m *Model) micros(g models.Group) float64 {
 	return micros
 }
 
-// inModelOrder copies spans into the model's memory, by their models.
+// inModelOrder copies the spans of a group into working memory, in the order of their models.
 func (m *Model) inModelOrder(g models.Group) []models.Span {
 	spans := m.spans[:len(g.Spans)]
 	order := predictor.ModelOrder(g.Spans)
@@ -175,17 +179,16 @@ func (m *Model) inModelOrder(g models.Group) []models.Span {
 	return spans
 }
 
-// Unheld returns in microseconds the output of the network for a whole group that
-// the model covers, whatever it is for parts of the group.
+// Unheld returns, in microseconds, the network's output for a group that the model covers, without
+// raising it to the latencies of the group's parts.
 func (m *Model) Unheld(g models.Group) float64 {
 	spans := m.inModelOrder(g)
 	base := m.encoder.Encode(models.Group{Spans: spans}, m.network.Row(0))
 	return base * math.Exp(bounded(float64(m.network.Run(1)[0])))
 }
 
-// most returns the latency of the slowest part of a group, by spans. A network
-// learns of each batch by itself what it does beside others; that no batch
-// makes others faster is left to this.
+// most returns the greatest latency of any subset of a group's spans. The network does not guarantee
+// that a group takes at least as long as each of its parts; taking the maximum does.
 func (m *Model) most(spans []models.Span) float64 {
 	slowest := 0.0
 	for set := 1; set < 1<<len(spans); {
@@ -194,8 +197,7 @@ func (m *Model) most(spans []models.Span) float64 {
 	return slowest
 }
 
-// fill asks the network about as many parts as it takes at a time, from set
-// on, and returns the first that is left.
+// fill evaluates a batch of subsets, beginning with set, and returns the next one.
 func (m *Model) fill(spans []models.Span, set int, slowest *float64) (next int) {
 	rows := min(1<<len(spans)-set, predictor.MaxRows)
 	for r := range rows {
@@ -207,11 +209,11 @@ func (m *Model) fill(spans []models.Span, set int, slowest *float64) (next int) 
 	return set + rows
 }
 
-// maxExponent keeps exp finite. No group takes longer or shorter than its base
-// by anything near that factor.
+// maxExponent keeps exp finite. The latency of a real group differs from its base by far less than
+// this factor.
 const maxExponent = 20
 
-// bounded takes what is no number for very much.
+// bounded limits an output of the network, and maps NaN to the longest time.
 func bounded(out float64) float64 {
 	if math.IsNaN(out) {
 		return maxExponent
@@ -219,6 +221,7 @@ func bounded(out float64) float64 {
 	return min(max(out, -maxExponent), maxExponent)
 }
 
+// pick returns the spans whose bits are in set.
 func (m *Model) pick(spans []models.Span, set int) []models.Span {
 	part := m.part[:0]
 	for ; set != 0; set &= set - 1 {
@@ -228,19 +231,18 @@ func (m *Model) pick(spans []models.Span, set int) []models.Span {
 }
 
 const (
-	// memoryGroups is how many groups a model remembers until it forgets them all.
+	// memoryGroups is the number of groups in the cache before it is cleared.
 	memoryGroups = 1 << 13
 
-	// memorySpans is the most spans of a group that is remembered.
+	// memorySpans is the greatest number of spans of a group in the cache.
 	memorySpans = 4
 )
 
-// key is the spans of a group.
+// key encodes the spans of a group.
 type key [2 * memorySpans]uint64
 
-// pack returns the key of spans, unless they are too many. The limits of
-// predictors keep all numbers in their bits; none of the keys is zero, since
-// no span ends where it starts.
+// pack returns the key of spans, or false if there are too many. The limits of package predictor
+// ensure that the numbers fit their bits. A key is never zero, because no span is empty.
 func pack(spans []models.Span) (k key, ok bool) {
 	if len(spans) > memorySpans {
 		return k, false

@@ -9,16 +9,16 @@ import (
 	"github.com/overlapd/overlapd/predictor"
 )
 
-// Falls reports whether a unit of a hidden layer of so many never rises when
-// there are more operators. The others never fall. Weights between units of
-// one kind must not be negative, those between the kinds not positive; only
-// inputs that do not count operators have weights of any sign. With half of
-// the units of each kind such a network can be any function that never falls.
+// Falls reports whether a unit of a hidden layer with that many units is of the falling kind: its
+// output never increases when operators are added. The other units never decrease. Weights between
+// units of one kind must not be negative, and those between kinds must not be positive. Only inputs
+// that do not count operators may have weights of any sign. With half of the units of each kind, the
+// network can represent any function that never decreases when operators are added.
 func Falls(unit, units int) bool { return unit >= (units+1)/2 }
 
-// Sign returns what the weight from input i to output o of a layer may be: 1
-// for none below zero, -1 for none above, 0 for any. The inputs of the first
-// layer are the encoder's, of which growing has those that count operators.
+// Sign returns the allowed sign of the weight from input i to output o of a layer: 1 for not
+// negative, -1 for not positive, and 0 for any. The inputs of the first layer are those of the
+// encoder; growing marks the ones that count operators.
 func Sign(layer, layers, i, inputs, o, outputs int, growing []bool) int {
 	sign := 1
 	switch {
@@ -33,7 +33,7 @@ func Sign(layer, layers, i, inputs, o, outputs int, growing []bool) int {
 	return sign
 }
 
-// features are the models and groups that the network was made for.
+// features describes the models and groups that the network was made for.
 func (p *Profile) features() predictor.Features {
 	return predictor.Features{Set: predictor.FeaturesModel, Spans: p.Network.Spans, Models: p.Network.Models}
 }
@@ -44,7 +44,8 @@ func (p *Profile) networkFaults() (faults []error) {
 		faults = append(faults, fmt.Errorf("groups of %d spans; the limit is %d", n.Spans, MaxSpans))
 	}
 	features := p.features()
-	features.Spans = 1 // they were looked at
+	// Spans was checked above, with another limit.
+	features.Spans = 1
 	if err := features.Validate(); err != nil {
 		return append(faults, err)
 	}
@@ -71,6 +72,7 @@ func (p *Profile) networkFaults() (faults []error) {
 
 var errSign = errors.New("more operators would make a group faster")
 
+// signFault returns an error if a weight of the layer has a sign that Sign forbids.
 func signFault(layers []predictor.Layer, layer int, growing []bool) error {
 	l := &layers[layer]
 	for at, w := range l.Weights {
@@ -82,38 +84,36 @@ func signFault(layers []predictor.Layer, layer int, growing []bool) error {
 	return nil
 }
 
-// Inputs of a network. Those that count operators never fall when there are
-// more of them; the others describe the batches.
+// The inputs of a network. Those that count operators never decrease when operators are added. The
+// others describe the batches.
 const (
-	// Each model has inputs for its costs and one for each of its sections.
+	// Each model has costInputs inputs for its costs and one for each of its sectionOf sections.
 	costInputs  = 2
 	sectionOf   = 6
 	groupInputs = 4
 
-	// leastMicros is a time that counts for little. Inputs are logarithms of
-	// how much longer than that something takes.
+	// leastMicros is a time that hardly matters. Inputs are logarithms of times relative to it.
 	leastMicros = 100
 )
 
-// encoder turns groups into the inputs of a network, in making a device and in
-// asking it. It never changes and may be used concurrently.
+// encoder encodes groups as inputs of a network, both when a device is fitted and when it is used. It
+// is immutable and safe for concurrent use.
 type encoder struct {
-	// Width is the number of inputs, and Growing holds for each whether it counts
-	// operators.
+	// Width is the number of inputs. Growing marks the inputs that count operators.
 	Width   int
 	Growing []bool
 
 	models []encoded
 }
 
-// encoded is a model, and where its inputs begin.
+// encoded is a model with the index of its first input.
 type encoded struct {
 	costs     *predictor.CostGrid
 	operators int
 	first     int
 }
 
-// NewEncoder returns the encoder of models whose costs make a grid.
+// NewEncoder returns the encoder for models whose costs form a complete grid.
 func NewEncoder(list []predictor.FeatureModel) *encoder {
 	e := &encoder{}
 	for i := range list {
@@ -133,9 +133,8 @@ func (e *encoder) grow(inputs int, growing bool) {
 	e.Width += inputs
 }
 
-// Encode sets the inputs, of which there are Width, to what the network sees
-// of a group, and returns the time in microseconds that its output is relative
-// to. It does not allocate.
+// Encode sets the first Width elements of inputs for a group. It returns the time in microseconds to
+// which the network's output is relative. It does not allocate.
 func (e *encoder) Encode(g models.Group, inputs []float32) (baseMicros float64) {
 	spans := g.Spans
 	inputs = inputs[:e.Width]
@@ -158,11 +157,10 @@ func (e *encoder) Encode(g models.Group, inputs []float32) (baseMicros float64) 
 	return leastMicros * math.Exp(baseExponent*math.Log(base/leastMicros))
 }
 
-// baseExponent is how latency grows with the base where the network puts out
-// zero.
+// baseExponent is how latency grows with the base where the network's output is zero.
 const baseExponent = 0.7
 
-// scale is zero for no time, and about a logarithm.
+// scale maps a time to about its logarithm, and zero to zero.
 func scale(micros float64) float32 { return float32(math.Log1p(micros / leastMicros)) }
 
 func (m *encoded) encode(s *models.Span, inputs []float32) (micros, work float64) {
@@ -174,6 +172,7 @@ func (m *encoded) encode(s *models.Span, inputs []float32) (micros, work float64
 	costs := m.costs.At(s.Size, s.SeqLen)
 	micros, work = costs.Span(s.Start, s.End)
 	b[0], b[1] = scale(micros), scale(work)
+	// A section's input is the fraction of the model that the span covers within it.
 	b = b[costInputs:]
 	for i := range sectionOf {
 		from, to := i*m.operators, (i+1)*m.operators
@@ -183,8 +182,7 @@ func (m *encoded) encode(s *models.Span, inputs []float32) (micros, work float64
 	return micros, work
 }
 
-// oneHot sets an input for each knot of an axis to what it counts for a value, and
-// returns the inputs behind them.
+// oneHot sets the weight of each knot of an axis for a value, and returns the inputs that follow.
 func oneHot(b []float32, axis []int, value int) []float32 {
 	low, high := predictor.Beside(axis, value)
 	b[low] = float32(1 - high)

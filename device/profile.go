@@ -13,103 +13,106 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
-// Format is the first field of every device profile.
+// Format is the value of the first field of every device profile.
 const Format = "overlapd-device/1"
 
-// Profile is a device as it is stored.
+// Profile is a device in its stored form.
 type Profile struct {
-	Format  string    `json:"format"`
-	Device  string    `json:"device"` // in words, "" if unknown
+	Format string `json:"format"`
+	// Device names the device, or is "" if it is unknown.
+	Device  string    `json:"device"`
 	Created time.Time `json:"created"`
 	Seed    uint64    `json:"seed"`
-	Rows    int       `json:"rows"` // measured groups that it was made of, with those kept aside
-	// Network yields the median of the runs of a group: the base of the encoder
-	// (see [NewEncoder]) times the exponential of its output. It is not that of a
-	// predictor: more operators never make its output smaller, by the signs of its
-	// weights (see [Falls]). Without layers the device is [Profile.Linear], and Spans 1.
+	// Rows is the number of measured groups that it was made from, including those held out.
+	Rows int `json:"rows"`
+	// Network computes the median latency of a group: the base of the encoder (see
+	// [NewEncoder]) times the exponential of the output. Unlike a predictor's network, its
+	// output never decreases when operators are added, which the signs of its weights ensure
+	// (see [Falls]). Without layers the device is [Profile.Linear], and Spans is 1.
 	Network struct {
-		Spans  int                      `json:"spans"` // most of a group
+		// Spans is the greatest number of spans of a group.
+		Spans  int                      `json:"spans"`
 		Models []predictor.FeatureModel `json:"models"`
 		Layers []predictor.Layer        `json:"layers,omitempty"`
 	} `json:"network"`
-	// Targets are the QoS targets that the models are meant to have, in milliseconds.
+	// Targets are the QoS targets intended for the models, in milliseconds.
 	Targets map[string]float64 `json:"targets_ms,omitempty"`
 	Spread  Spread             `json:"spread"`
-	// ChangeMillis is what a batch takes more if its size is not on the ladder of
-	// [models.OnLadder]: its engine prepares itself for the size when the batch begins.
+	// ChangeMillis is the extra time of a batch whose size is off the ladder of
+	// [models.OnLadder], because its engine prepares for the size when the batch begins.
 	ChangeMillis float64 `json:"change_ms,omitempty"`
-	// Solo is what the measured groups were calibrated to, none if they are as measured.
+	// Solo holds the isolated latencies to which the measured groups were calibrated, if any.
 	Solo []SoloTime `json:"calibrated,omitempty"`
 	Tested
 }
 
-// MaxSpans limits the spans of a group. Asking for a group takes as many rows
-// of the network as the group has parts, which are 2^spans-1.
+// MaxSpans limits the spans of a group. The latency of a group needs a row of the network for each of
+// its subsets, of which there are 2^spans-1.
 const MaxSpans = 6
 
-// SoloTime is what a whole model takes alone for a batch size and sequence
-// length, as it was given and as the measured groups have it.
+// SoloTime is the isolated latency of a whole model for one batch size and sequence length, both as it
+// was given and as the measured groups have it.
 type SoloTime struct {
-	Model  string  `json:"model"`
-	Size   int     `json:"size"`
-	SeqLen int     `json:"seq_len"`
-	Micros float64 `json:"micros"`           // given
-	Groups float64 `json:"groups,omitempty"` // microseconds, median of the measured groups of nothing else, 0 for none
+	Model  string `json:"model"`
+	Size   int    `json:"size"`
+	SeqLen int    `json:"seq_len"`
+	// Micros is the latency that was given.
+	Micros float64 `json:"micros"`
+	// Groups is the median of the measured groups with only this span, in microseconds, or 0
+	// without any.
+	Groups float64 `json:"groups,omitempty"`
 }
 
-// Tested is how a device did on groups kept aside.
+// Tested holds the accuracy of a device on held-out groups.
 type Tested struct {
-	// Test is how far the device is off, for groups of one span and of several.
-	// Spread compares the groups kept aside with the profile.
+	// Test holds the errors for groups of one span and of several. Spread compares the spread of
+	// the held-out groups with that of the profile.
 	Test struct {
 		Alone   predictor.Errors  `json:"alone"`
 		Several predictor.Errors  `json:"several"`
 		Spread  []SpreadQuantiles `json:"spread,omitempty"`
 	} `json:"test"`
-	// Checks are what the promises of a device cost, and how far measurements
-	// disagree. Errors are mean absolute percentage errors on all groups kept
-	// aside.
+	// Checks holds the accuracy lost to the guarantees of a device, and how far repeated
+	// measurements disagree. Errors are mean absolute percentage errors on all held-out groups.
 	Checks struct {
-		// Free is the error of a network that promises nothing, Kept of one that
-		// may not fall when operators are added, Latency of that and no group
-		// faster than a part of it.
+		// Free is the error of a network without guarantees, Kept that of one whose output never
+		// decreases when operators are added, and Latency that of the device, which also makes
+		// no group faster than a part of it.
 		Free    float64 `json:"mape_free"`
 		Kept    float64 `json:"mape_kept"`
 		Latency float64 `json:"mape_latency"`
-		// Raised is how many groups a part of them holds up, RaisedMost by what
-		// part of their latency at most.
+		// Raised counts the groups whose latency was raised to that of a part. RaisedMost is the
+		// largest such raise, relative to their latency.
 		Raised     int     `json:"raised"`
 		RaisedMost float64 `json:"raised_most"`
-		// Repeated is the error of the median of all other rows of the same span
-		// alone, for the RepeatedOf rows that have any.
+		// Repeated is the error of predicting a row by the median of all other rows of the same
+		// single span, for the RepeatedOf rows that have any.
 		Repeated   float64 `json:"mape_repeated"`
 		RepeatedOf int     `json:"repeated_of"`
 	} `json:"checks"`
 }
 
-// SpreadQuantiles compares the relative spreads of the runs of groups.
+// SpreadQuantiles compares a quantile of the relative spread of groups, measured and predicted.
 type SpreadQuantiles struct {
 	Spans int `json:"spans"`
 	Rows  int `json:"rows"`
-	// Part is the share of the groups that spread at most as much.
+	// Part is the fraction of the groups whose spread is at most the quantile.
 	Part      float64 `json:"part"`
 	Measured  float64 `json:"measured"`
 	Predicted float64 `json:"predicted"`
 }
 
-// These errors may be returned when a profile is read, or put to use.
+// The errors of reading a profile and of using it.
 var (
-	// errFormat is returned when a file is no device profile, or one of
-	// another version.
+	// errFormat is returned when a file is not a device profile or has another version.
 	errFormat = errors.New("not a device profile")
 
-	// errDamaged is returned when a profile is truncated, too large, or holds
-	// what none can: unknown fields, numbers that are none, parts that do not
-	// fit each other.
+	// errDamaged is returned when a profile is truncated, too large or invalid: for example, it
+	// has unknown fields, NaN, or parts that do not fit each other.
 	errDamaged = errors.New("damaged device profile")
 )
 
-// maxFileBytes limits a device profile.
+// maxFileBytes limits the size of a device profile.
 const maxFileBytes = 32 << 20
 
 var kind = textfile.Kind[Profile]{
@@ -117,31 +120,33 @@ var kind = textfile.Kind[Profile]{
 	Faults: (*Profile).faults, Remedy: "overlapd device fit makes a device profile",
 }
 
-// ReadFile reads a device profile and validates it. Its errors name the path
-// and what to do.
+// ReadFile reads and validates a device profile. Its errors name the path and the remedy.
 func ReadFile(path string) (*Profile, error) { return kind.ReadFile(path) }
 
-// Read reads a device profile to the end of r and validates it. It returns an error
-// that wraps [errFormat] or [errDamaged] if it is not one.
+// Read reads r to its end and validates the profile. If it is not valid, the error wraps [errFormat]
+// or [errDamaged].
 func Read(r io.Reader) (*Profile, error) { return kind.Read(r, "") }
 
-// WriteFile validates a profile and writes it. Whoever reads the path finds
-// the old file or the whole new one, also after a crash.
+// WriteFile validates the profile and writes it atomically: readers of path see the old file or the
+// complete new one, even after a crash.
 func (p *Profile) WriteFile(path string) error { return kind.WriteFile(path, p) }
 
-// Validate returns an error that wraps [errDamaged] and lists the faults, unless
-// the profile can be put to use.
+// Validate returns an error that wraps [errDamaged] and lists the faults, or nil if the profile can
+// be used.
 func (p *Profile) Validate() error { return kind.Check(p) }
 
-// Limits of what a profile may hold.
+// Limits on the content of a profile.
 const (
 	maxSoloTimes = 1 << 10
-	maxParts     = 1024 // quantiles of a band
-	maxText      = 1024 // bytes of a name
+	// maxParts limits the quantiles of a band.
+	maxParts = 1024
+	// maxText limits a name, in bytes.
+	maxText = 1024
 
-	leastTarget, mostTarget = 1e-6, 1e9 // milliseconds
+	// leastTarget, mostTarget and mostChange are in milliseconds.
+	leastTarget, mostTarget = 1e-6, 1e9
 
-	mostChange = 1e6 // milliseconds
+	mostChange = 1e6
 )
 
 func (p *Profile) faults() (faults []error) {
@@ -157,7 +162,7 @@ func (p *Profile) faults() (faults []error) {
 	faults = append(faults, p.networkFaults()...)
 	s := &p.Spread
 	fault(len(s.Bands) > maxBands, "%d bands of spread; the limit is %d", len(s.Bands), maxBands)
-	// Comparisons with NaN are false.
+	// The negated comparisons also reject NaN.
 	fault(len(s.Bands) > 0 && !(s.Slow >= 0 && s.Slow <= maxDeviations && s.Fast >= 0 && s.Fast <= maxDeviations),
 		"spreads that count %v when late, %v when early", s.Slow, s.Fast)
 	for i := range s.Bands[:min(len(s.Bands), maxBands)] {
@@ -170,13 +175,15 @@ func (p *Profile) faults() (faults []error) {
 	fault(!(p.ChangeMillis >= 0 && p.ChangeMillis <= mostChange), "change_ms of %v: want 0 to %v", p.ChangeMillis, mostChange)
 	fault(len(p.Solo) > maxSoloTimes, "%d solo times; the limit is %d", len(p.Solo), maxSoloTimes)
 	for name, target := range p.Targets {
+		// Without this limit, a file could make this loop quadratic in its size.
 		if len(faults) > textfile.MaxFaults || len(p.Network.Models) > predictor.MaxFeatureModels {
 			break
 		}
 		known := slices.ContainsFunc(p.Network.Models, func(m predictor.FeatureModel) bool { return m.Name == name })
 		fault(!known || !(target >= leastTarget && target <= mostTarget), "a target of %v ms for %.40q: want one from %v to %v for a model that there is", target, name, leastTarget, mostTarget)
 	}
-	seen := map[SoloTime]bool{} // without times
+	// The keys of seen have no times.
+	seen := map[SoloTime]bool{}
 	for i, s := range p.Solo[:min(len(p.Solo), maxSoloTimes)] {
 		if len(p.Network.Models) > predictor.MaxFeatureModels {
 			break

@@ -6,13 +6,13 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// InShare returns the device as a client of MPS has it that may use so many percent of its
-// multiprocessors at once ([cuda/mps.Limits]). An operator whose work keeps a smaller part
-// of the device busy takes as long as on the whole, any other as long as its work takes in
-// the share; work is what the costs of a profile say, which were inferred from what spans
-// take beside others. Neighbours in other shares are taken to cost nothing, which is better
-// than any GPU: they have its memory and its caches in common. So groups of several spans
-// run one after another.
+// InShare returns the device as an MPS client sees it that is limited to a percentage of the
+// multiprocessors ([cuda/mps.Limits]). An operator whose work occupies less than the share takes as
+// long as on the whole device. Any other operator takes as long as its work takes in the share. Work
+// comes from the costs of the profile, which were inferred from spans that ran together.
+//
+// The model assumes that other shares have no effect. This is optimistic, because clients of a real
+// GPU compete for its memory and caches. The spans of a group therefore run one after another.
 func (m *Model) InShare(percent int) (*Model, error) {
 	if percent < 1 || percent > 100 {
 		return nil, fmt.Errorf("a share of %d %% of a device: want 1 to 100", percent)
@@ -25,7 +25,7 @@ func (m *Model) InShare(percent int) (*Model, error) {
 }
 
 // stretch returns by how much longer a span takes in the share than on the whole device, in
-// microseconds. It is the sum over the operators, so that more of them never take less.
+// microseconds. It is a sum over the operators, so more operators never take less.
 func (m *Model) stretch(s *models.Span) float64 {
 	if m.share == 0 {
 		return 0

@@ -6,12 +6,13 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// OperatorTimes returns what each operator of a model takes alone, in
-// nanoseconds: what a profile of the device would measure, for the table of solo
-// times of whoever predicts. A device knows spans only, and a span may take more
-// than its parts; so an operator is given the mean of what it adds as the last
-// of a span from the beginning and as the first of one to the end, and all of
-// them together take what the whole model does.
+// OperatorTimes returns the isolated latency of each operator of a model in nanoseconds, as profiling
+// on the device would measure it for a predictor's table.
+//
+// A device knows only spans, and a span may take more than the sum of its parts. Each operator is
+// therefore assigned the mean of two differences: what it adds as the last operator of a span from the
+// beginning, and what it adds as the first of a span to the end. The sum over all operators then
+// equals the latency of the whole model.
 func OperatorTimes(latency func(models.Group) time.Duration, model, operators, size, seqLen int) []int64 {
 	spans := make([]models.Span, 1)
 	took := func(start, end int) int64 {
@@ -31,8 +32,8 @@ func OperatorTimes(latency func(models.Group) time.Duration, model, operators, s
 	return nanos
 }
 
-// OperatorTimes is the function of that name for a model of the device, which
-// remembers what it found. The caller must not change the result.
+// OperatorTimes returns, and caches, the result of the function of that name for a model of the device.
+// The caller must not modify it.
 func (m *Model) OperatorTimes(model, size, seqLen int) []int64 {
 	key := batchOf{model, size, seqLen}
 	times, known := m.alone[key]

@@ -6,40 +6,40 @@ import (
 )
 
 const (
-	// maxDeviations limits how far a run is from the middle, in standard
-	// deviations of the runs.
+	// maxDeviations limits how far a run deviates from the median, in standard deviations.
 	maxDeviations = 3
 
-	// MaxSpread limits the standard deviation of the runs of a group, as a
-	// part of the middle.
+	// MaxSpread limits the standard deviation of a group's runs, relative to the median.
 	MaxSpread = 2
 
 	// maxBands limits the bands of a spread.
 	maxBands = 256
 )
 
-// Spread is how much the runs of a group differ. Some groups spread much more
-// than others of their kind, for which no cause was measured; so each run
-// draws how much it spreads from what the groups of its kind did.
+// Spread describes how much the runs of a group differ. Some groups spread much more than similar ones,
+// for no reason that was measured. Each run therefore draws its spread from those of similar groups.
 type Spread struct {
-	Bands []SpreadBand `json:"bands,omitempty"` // by spans, then latency; may be none: no run differs
+	// Bands are sorted by spans, then by latency. Without any, all runs are equal.
+	Bands []SpreadBand `json:"bands,omitempty"`
 
-	// A run that is one standard deviation late is Slow of them late, one
-	// that is early Fast of them early.
+	// Slow and Fast scale deviations from the median. A run that is one standard deviation late
+	// is Slow of them late, and one that is early is Fast of them early.
 	Slow float64 `json:"slow"`
 	Fast float64 `json:"fast"`
 }
 
-// SpreadBand is the relative spreads of groups of so many spans whose latency
-// is at least Micros and below that of the next band.
+// SpreadBand holds the relative spreads of groups with Spans spans and a latency from Micros up to that
+// of the next band.
 type SpreadBand struct {
-	Spans  int       `json:"spans"`
-	Micros float64   `json:"micros"`
-	Parts  []float64 `json:"parts"` // standard deviation over median, at evenly spaced quantiles from least to most
+	Spans  int     `json:"spans"`
+	Micros float64 `json:"micros"`
+	// Parts holds standard deviation over median at evenly spaced quantiles, from the least to
+	// the greatest.
+	Parts []float64 `json:"parts"`
 }
 
-// Parts returns the relative spreads of groups of so many spans that take so
-// long, none if no run differs. The caller must not change them.
+// Parts returns the relative spreads of groups with that many spans and that latency, or nil if runs do
+// not differ. The caller must not modify the result.
 func (s *Spread) Parts(spans int, micros float64) []float64 {
 	if len(s.Bands) == 0 {
 		return nil
@@ -47,8 +47,8 @@ func (s *Spread) Parts(spans int, micros float64) []float64 {
 	return s.band(spans, micros).Parts
 }
 
-// band returns that of a group: of the most spans that are no more than it
-// has, and of the latency below it. There is one at least.
+// band returns the band of a group: among those with the most spans up to the group's, the last one that
+// begins at or below its latency. There must be at least one band.
 func (s *Spread) band(spans int, micros float64) *SpreadBand {
 	best := &s.Bands[0]
 	for i := range s.Bands {
@@ -63,14 +63,14 @@ func (s *Spread) band(spans int, micros float64) *SpreadBand {
 	return best
 }
 
-// at returns the spread that so many of the groups do not exceed.
+// at returns the given quantile of the spreads, interpolated.
 func (b *SpreadBand) at(part float64) float64 {
 	x := part * float64(len(b.Parts)-1)
 	i := min(int(x), len(b.Parts)-2)
 	return b.Parts[i] + (x-float64(i))*(b.Parts[i+1]-b.Parts[i])
 }
 
-// factor draws a run: what the middle is multiplied with.
+// factor draws a run and returns its ratio to the median.
 func (s *Spread) factor(spans int, micros float64, random *rand.Rand) float64 {
 	if len(s.Bands) == 0 {
 		return 1
