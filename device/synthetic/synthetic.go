@@ -1,15 +1,14 @@
-// Package synthetic holds a device that is made of formulas, a GPU that nobody has, and
-// a predictor that was trained on groups which ran on it. They let everybody try what
-// the scheduler does, without a GPU and without measurements, and are never to be taken
-// for either.
+// Package synthetic holds a device that was computed from formulas, and a predictor that was trained on
+// groups run on it: [Device] and [Predictor]. The device is a GPU that does not exist. It lets anybody
+// try the scheduler without a GPU and without measurements. Results on it say nothing about a real GPU.
 //
-// A test of the package makes the device from what the operators of five models of the
-// zoo compute and move, and compares; docs/device.md has the formulas.
+// A test of the package computes the device from the operations and memory traffic of the operators of
+// five zoo models, and compares it with the stored file. The formulas are in docs/device.md.
 package synthetic
 
 import (
 	"bytes"
-	_ "embed" // of both files
+	_ "embed"
 
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/predictor"
@@ -23,20 +22,22 @@ var (
 	predictorFile []byte
 )
 
-// Device returns the profile of the device.
+// Device returns the profile of the synthetic device.
 func Device() *device.Profile {
 	p, err := device.Read(bytes.NewReader(deviceFile))
 	if err != nil {
-		panic(err) // it is part of the program
+		// The file is part of the program, so it is always valid.
+		panic(err)
 	}
 	return p
 }
 
-// Predictor returns a predictor of groups of up to three of its models.
+// Predictor returns a predictor for groups of up to three models of the synthetic device.
 func Predictor() *predictor.File {
 	f, err := predictor.Read(bytes.NewReader(predictorFile))
 	if err != nil {
-		panic(err) // it is part of the program
+		// The file is part of the program, so it is always valid.
+		panic(err)
 	}
 	return f
 }
