@@ -11,18 +11,17 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
-// The columns: those of a slot as often as a group may have spans, then those
-// of the times.
+// The columns of a CSV file: slotColumns for each span that a group may have, then timeColumns.
 var (
 	slotColumns = []string{"model", "start", "end", "bs", "seq_len"}
 	timeColumns = []string{"median", "mean", "std"}
 )
 
-// deviceColumn may follow them: the median by the device's own clock. A field of
-// it may be empty.
+// deviceColumn is an optional last column: the median by the device's own clock. Its fields may be
+// empty.
 const deviceColumn = "device"
 
-// oldStd is what the original system calls its standard deviation.
+// oldStd is the name of the standard deviation in files of the original system (Abacus).
 const oldStd = "var"
 
 var groupSheet = textfile.Sheet{
@@ -30,16 +29,18 @@ var groupSheet = textfile.Sheet{
 	MaxRows: maxRows, Unusable: ErrFormat, TooLarge: ErrLimit,
 }
 
-// csvReader reads one file. Its models stand in the order of their first
-// appearance until the end.
+// csvReader reads one file. Until Merge sorts them, its models are in the order of their first
+// appearance.
 type csvReader struct {
-	slots  int  // how many spans a line has room for
-	device bool // whether the file has that column
+	// slots is the number of spans that a row has room for.
+	slots int
+	// device is set if the file has deviceColumn.
+	device bool
 	data   Dataset
 	byName map[string]int
 }
 
-// readHeader takes the number of slots from the line that names the columns.
+// readHeader counts the slots in the header and checks the columns.
 func (c *csvReader) readHeader(t *textfile.Table) {
 	for i, h := range t.Head {
 		switch {
@@ -59,7 +60,7 @@ func (c *csvReader) readHeader(t *textfile.Table) {
 	t.Columns(columns...)
 }
 
-// readRow turns the fields into a row.
+// readRow parses a row and appends it to the data.
 func (c *csvReader) readRow(t *textfile.Table) {
 	row := Row{Group: models.Group{Spans: make([]models.Span, 0, c.slots)}}
 	for slot := range c.slots {
@@ -76,9 +77,9 @@ func (c *csvReader) readRow(t *textfile.Table) {
 	c.data.Rows = append(c.data.Rows, row)
 }
 
-// readSlot adds the span of a slot. A slot without a model is empty, as is
-// one whose span starts where it ends: the original system measured such
-// groups, in which a model takes part with nothing to run.
+// readSlot parses the span of a slot and appends it to g. A slot without a model is empty. So is one
+// whose span starts where it ends: the original system measured groups in which a model takes part
+// without running anything.
 func (c *csvReader) readSlot(t *textfile.Table, at int, g *models.Group) {
 	name := t.Fields[at]
 	if name == "" {
@@ -105,7 +106,7 @@ func (c *csvReader) readSlot(t *textfile.Table, at int, g *models.Group) {
 	}
 }
 
-// model returns the position of a model that has a span ending at end.
+// model returns the index of the model in a slot, and extends its operators to end.
 func (c *csvReader) model(t *textfile.Table, at, end int) models.ServiceID {
 	i, seen := c.byName[t.Fields[at]]
 	if !seen {
@@ -115,7 +116,8 @@ func (c *csvReader) model(t *textfile.Table, at, end int) models.ServiceID {
 		if err := checkName(t.Fields[at]); err != nil {
 			t.Refuse(at, "%w", err)
 		}
-		name := strings.Clone(t.Fields[at]) // not the line that it stands in
+		// Without the clone, the name would keep the whole line in memory.
+		name := strings.Clone(t.Fields[at])
 		i = len(c.data.Models)
 		c.byName[name] = i
 		c.data.Models = append(c.data.Models, Model{Name: name})
@@ -125,7 +127,7 @@ func (c *csvReader) model(t *textfile.Table, at, end int) models.ServiceID {
 	return models.ServiceID(i)
 }
 
-// timeField reads a time. Only a spread may be zero.
+// timeField parses a time in microseconds. Only a standard deviation may be zero.
 func timeField(t *textfile.Table, at int, zero bool) float64 {
 	v := t.Number(at, 0, MaxMicros)
 	if v == 0 && !zero {
@@ -134,9 +136,8 @@ func timeField(t *textfile.Table, at int, zero bool) float64 {
 	return v
 }
 
-// WriteCSV writes all rows. There are as many slots as the largest group has
-// spans; smaller groups leave slots empty. There is a column for the device's own
-// clock if that is known of any row.
+// WriteCSV writes all rows. The number of slots is that of the largest group, and smaller groups leave
+// slots empty. deviceColumn is included if any row has that time.
 func WriteCSV(w io.Writer, d *Dataset) error {
 	if err := d.Check(); err != nil {
 		return err
@@ -151,7 +152,8 @@ func WriteCSV(w io.Writer, d *Dataset) error {
 	if device {
 		fields = append(fields, deviceColumn)
 	}
-	_ = out.Write(fields) // the writer keeps its first error
+	// Flush below reports the first error of the writer.
+	_ = out.Write(fields)
 	for i := range d.Rows {
 		_ = out.Write(d.fields(fields[:0], &d.Rows[i], slots, device))
 	}
@@ -159,7 +161,7 @@ func WriteCSV(w io.Writer, d *Dataset) error {
 	return out.Error()
 }
 
-// fields leaves empty what is unknown.
+// fields returns the fields of a row, with unknown ones empty.
 func (d *Dataset) fields(fields []string, r *Row, slots int, device bool) []string {
 	for _, s := range r.Group.Spans {
 		fields = append(fields, d.Models[s.Service].Name, strconv.Itoa(s.Start), strconv.Itoa(s.End), strconv.Itoa(s.Size), strconv.Itoa(s.SeqLen))

@@ -15,54 +15,57 @@ import (
 
 // Limits of a dataset.
 const (
-	maxRows      = 1 << 20
-	MaxModels    = 256
-	MaxSpans     = 16      // in a group
-	MaxOperators = 1 << 20 // in a model
-	maxSize      = 1 << 20 // in a batch
-	maxSeqLen    = 1 << 24
-	MaxMicros    = 1e12 // for a run, about eleven days
+	maxRows   = 1 << 20
+	MaxModels = 256
+	// MaxSpans limits the spans of a group.
+	MaxSpans = 16
+	// MaxOperators limits the operators of a model.
+	MaxOperators = 1 << 20
+	// maxSize limits a batch size.
+	maxSize   = 1 << 20
+	maxSeqLen = 1 << 24
+	// MaxMicros limits the time of a run to about eleven days.
+	MaxMicros = 1e12
 
 	maxNameBytes = 256
 )
 
-// Dataset holds operator groups measured on one device, which it names in words, or not
-// at all if it is unknown.
+// Dataset holds operator groups measured on one device. Device is "" if it is unknown.
 type Dataset struct {
 	Device string
 
-	// Models are sorted by name. The group of a row names a model by its position, as
-	// its Service.
+	// Models are sorted by name. The spans of a row refer to a model by its index, as their
+	// Service.
 	Models []Model
 	Rows   []Row
 }
 
-// Model is what a dataset knows of a model. Its hash is that of models.Model, or "" if
-// it is unknown, as after importing.
+// Model is a model in a dataset. Hash is that of models.Model, or "" if it is unknown, as in imported
+// data.
 type Model struct {
 	Name      string `json:"name"`
 	Hash      string `json:"hash,omitempty"`
 	Operators int    `json:"operators"`
 }
 
-// Row is one measured group: spans in the order of the dataset's models, none of them
-// empty. Times are in microseconds.
+// Row is one measured group. Its spans are not empty and are in the order of the dataset's models. Times
+// are in microseconds.
 type Row struct {
 	Group models.Group
 
-	// Repeats is how often the group was run, 0 if unknown. Median, Mean and the
-	// standard deviation are over these runs.
+	// Repeats is the number of runs, or 0 if it is unknown. Median, Mean and the standard
+	// deviation Std summarize these runs.
 	Repeats int
 	Median  float64
 	Mean    float64
 	Std     float64
 
-	// Device is the median by the device's own clock, 0 if it is unknown, as on a CPU.
+	// Device is the median by the device's own clock, or 0 if it has none, as on a CPU.
 	Device float64
 }
 
-// Check reports the first fault of a dataset: models out of order or without
-// a name, and rows that no group of these models can have.
+// Check returns the first fault of a dataset: models that are unnamed or out of order, or rows that are
+// impossible with these models.
 func (d *Dataset) Check() error {
 	if err := checkModels(d.Models); err != nil {
 		return err
@@ -78,6 +81,7 @@ func (d *Dataset) Check() error {
 	return nil
 }
 
+// checkModels checks that models are valid and sorted, without duplicates.
 func checkModels(list []Model) error {
 	if len(list) > MaxModels {
 		return fmt.Errorf("%w: %d models, the limit is %d", ErrLimit, len(list), MaxModels)
@@ -96,7 +100,7 @@ func checkModels(list []Model) error {
 	return nil
 }
 
-// checkName refuses names that could not be written to a file and read again.
+// checkName rejects names that would not survive being written to a file and read again.
 func checkName(name string) error {
 	switch {
 	case name == "" || strings.TrimSpace(name) != name:
@@ -116,9 +120,11 @@ func (r *Row) check(list []Model) error {
 	if r.Repeats < 0 {
 		return fmt.Errorf("%w: run %d times", ErrFormat, r.Repeats)
 	}
+	// Or returns the first error.
 	return cmp.Or(checkMicros(r.Median, false), checkMicros(r.Mean, false), checkMicros(r.Device, true), checkMicros(r.Std, true))
 }
 
+// checkGroup checks that the spans of a group exist in these models and are in their order.
 func checkGroup(g models.Group, list []Model) error {
 	if len(g.Spans) == 0 || len(g.Spans) > MaxSpans {
 		return fmt.Errorf("%w: a group of %d spans, not of 1 to %d", ErrFormat, len(g.Spans), MaxSpans)
@@ -140,7 +146,7 @@ func checkGroup(g models.Group, list []Model) error {
 	return nil
 }
 
-// checkMicros refuses what no run can take. Only a spread may be zero.
+// checkMicros rejects times that no run can take. Only a standard deviation may be zero.
 func checkMicros(v float64, zero bool) error {
 	if !(v >= 0 && v <= MaxMicros) || v == 0 && !zero {
 		return fmt.Errorf("%w: a time of %v microseconds", ErrFormat, v)
@@ -148,11 +154,9 @@ func checkMicros(v float64, zero bool) error {
 	return nil
 }
 
-// Merge puts datasets of one device together. Models are the same if they
-// have the same name; with the same name but different hashes they are
-// refused with errMixed. The models of the result are sorted by name and the
-// spans of each row follow that order, so that it depends on the order of the
-// datasets only in the order of the rows. The rows are copies.
+// Merge combines datasets of one device. Models with the same name are the same model; if their hashes
+// differ, Merge returns errMixed. It sorts the models by name and each row's spans in that order, so
+// that only the order of the rows depends on the order of the datasets. The rows are copies.
 func Merge(datasets ...*Dataset) (*Dataset, error) {
 	merged := &Dataset{}
 	byName := map[string]Model{}
@@ -161,6 +165,7 @@ func Merge(datasets ...*Dataset) (*Dataset, error) {
 		if d.Device != "" && merged.Device != "" && d.Device != merged.Device {
 			return nil, fmt.Errorf("%w: of the devices %q and %q", errMixed, merged.Device, d.Device)
 		}
+		// Either device may be empty, and otherwise they are equal.
 		merged.Device = max(merged.Device, d.Device)
 		for _, m := range d.Models {
 			same, err := unify(byName[m.Name], m)
@@ -182,8 +187,8 @@ func Merge(datasets ...*Dataset) (*Dataset, error) {
 	return merged, nil
 }
 
-// unify returns what two datasets know of a model together. Where a hash is
-// known, so is the number of operators; else it is the largest end seen.
+// unify returns the combined knowledge about a model in two datasets. With a hash, the number of
+// operators is known. Without one, it is only the largest end of a span.
 func unify(a, b Model) (Model, error) {
 	if a.Hash == "" {
 		a, b = b, a
@@ -202,7 +207,7 @@ func unify(a, b Model) (Model, error) {
 	return a, nil
 }
 
-// append adds the rows of d, whose models d all has.
+// append adds the rows of from, all of whose models d already has.
 func (d *Dataset) append(from *Dataset) {
 	position := make([]models.ServiceID, len(from.Models))
 	for i, m := range from.Models {
@@ -218,7 +223,7 @@ func (d *Dataset) append(from *Dataset) {
 	}
 }
 
-// Model returns the position of the model of this name, -1 if there is none.
+// Model returns the index of the model with this name, or -1 if there is none.
 func (d *Dataset) Model(name string) int {
 	i, found := slices.BinarySearchFunc(d.Models, name, func(m Model, name string) int { return strings.Compare(m.Name, name) })
 	if !found {
@@ -227,8 +232,8 @@ func (d *Dataset) Model(name string) int {
 	return i
 }
 
-// Without returns the rows of d that known does not have. Rows are the same if
-// the names of their models, their spans and their times are.
+// Without returns the rows of d that are not in known. Rows are equal if the names of their models, their
+// spans and their times are equal.
 func (d *Dataset) Without(known *Dataset) *Dataset {
 	have := map[string]bool{}
 	for i := range known.Rows {
@@ -243,7 +248,7 @@ func (d *Dataset) Without(known *Dataset) *Dataset {
 	return rest
 }
 
-// rowKey names a row whatever the positions of its models are.
+// rowKey identifies a row independently of the indices of its models.
 func (d *Dataset) rowKey(r *Row) string {
 	key := fmt.Append(nil, r.Median, r.Mean, r.Std)
 	for _, s := range r.Group.Spans {
@@ -252,17 +257,17 @@ func (d *Dataset) rowKey(r *Row) string {
 	return string(key)
 }
 
-// What is wrong with measurements.
+// The errors of reading and combining measurements.
 var (
-	// ErrFormat is returned when a file does not hold measurements in the
-	// form that ReadPath takes.
+	// ErrFormat is returned when a file does not hold measurements in the form that ReadPath
+	// accepts.
 	ErrFormat = errors.New("unusable measurements")
 
-	// ErrLimit is returned when there are more measurements, models or bytes
-	// than one dataset may have.
+	// ErrLimit is returned when there are more measurements, models or bytes than a dataset may
+	// have.
 	ErrLimit = errors.New("too many measurements")
 
-	// errMixed is returned when measurements do not belong together: of
-	// different devices, or of models that share a name and nothing else.
+	// errMixed is returned when measurements cannot be combined: they come from different devices,
+	// or from different models with the same name.
 	errMixed = errors.New("measurements do not belong together")
 )

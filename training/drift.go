@@ -8,47 +8,45 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// drift compares the times of a few reference groups with their first ones.
+// drift detects that the device has become faster or slower, by repeating a few reference groups.
 type drift struct {
-	// limit is the change in percent that a session reports.
+	// limit is the change in percent from which on a session reports drift.
 	limit  float64
 	groups []*reference
 
-	// The next check begins when so many measurements as due are finished.
+	// due is the number of finished measurements at which the next check begins.
 	due    int
 	checks []driftCheck
 
-	// Of the check that is running, which began after so many measurements, pending are
-	// the references that are still to be run, and changes are those in percent of the
-	// others.
+	// The current check began after that many measurements. pending holds the references that it
+	// has still to run, and changes the changes of the others in percent.
 	after   int
 	pending []*reference
 	changes []float64
 }
 
-// reference is a group that is run again and again. Its baseline is the first time in
-// microseconds, 0 until it was measured; lost is set if it cannot be run any more.
+// reference is a group that is run repeatedly. baseline is its first time in microseconds, or 0 before
+// it was measured. lost is set once it can no longer be run.
 type reference struct {
 	group    models.Group
 	baseline float64
 	lost     bool
 }
 
-// remember takes the first time of a group, which may be no reference.
+// remember sets the baseline of a reference. r is nil for a group that is no reference.
 func (r *reference) remember(median float64) {
 	if r != nil && r.baseline == 0 {
 		r.baseline = median
 	}
 }
 
-// known reports whether any reference has a first time.
+// known reports whether any reference has a baseline.
 func (d *drift) known() bool {
 	return slices.ContainsFunc(d.groups, func(r *reference) bool { return r.baseline > 0 })
 }
 
-// next returns the next reference of the check that is running, or that begins if it is
-// time for one. The last check comes at the end, if anything was measured since the
-// one before.
+// next returns the next reference of the current check, and begins a check if one is due. A last check
+// runs at the end of the session, if anything was measured since the previous one.
 func (d *drift) next(done int, end bool, every int) (task, bool) {
 	last := -1
 	if len(d.checks) > 0 {
@@ -70,19 +68,20 @@ func (d *drift) next(done int, end bool, every int) (task, bool) {
 	return task{kind: taskReference, group: r.group, reference: r}, true
 }
 
-// compare takes the time of a reference that was run again.
+// compare records another time of a reference.
 func (d *drift) compare(r *reference, median float64) {
 	d.changes = append(d.changes, 100*(median/r.baseline-1))
 	d.settle()
 }
 
-// forget leaves out a reference that could not be run.
+// forget excludes a reference that could not be run.
 func (d *drift) forget(r *reference) {
 	r.lost = true
 	d.settle()
 }
 
-// settle ends the check when all its references were run.
+// settle ends the check once all its references were run. The result is the median over them, so that
+// one disturbed group does not count as drift.
 func (d *drift) settle() {
 	if len(d.pending) == 0 && len(d.changes) > 0 {
 		d.checks = append(d.checks, driftCheck{After: d.after, Percent: math.Round(10*stats.Median(d.changes)) / 10})

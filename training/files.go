@@ -10,9 +10,9 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
-// ReadPath reads measured groups from CSV files in the form that docs/dataset.md gives,
-// and from all files of folders that end in .csv, in the order of their names, and
-// merges them. A model has as many operators as the largest end of its spans.
+// ReadPath reads measured groups from CSV files in the form of docs/dataset.md and merges them. For a
+// folder it reads all files whose names end in .csv, in the order of their names. The number of
+// operators of a model is the largest end of its spans.
 func ReadPath(paths ...string) (*Dataset, error) {
 	var datasets []*Dataset
 	for _, path := range paths {
@@ -35,10 +35,11 @@ func ReadPath(paths ...string) (*Dataset, error) {
 	return d, nil
 }
 
-// csvFiles returns path itself, or the files of the folder that it is.
+// csvFiles returns path itself, or the CSV files in the folder at path.
 func csvFiles(path string) ([]string, error) {
 	if info, err := os.Stat(path); err != nil || !info.IsDir() {
-		return []string{path}, nil // opening it fails with the reason
+		// Opening a path that does not exist gives the error.
+		return []string{path}, nil
 	}
 	files, err := fs.Glob(os.DirFS(path), "*.[cC][sS][vV]")
 	for i := range files {
@@ -53,8 +54,8 @@ func csvFiles(path string) ([]string, error) {
 	return files, nil
 }
 
-// SoloTime is what a whole model takes alone, in microseconds, for a batch size and a
-// sequence length.
+// SoloTime is the isolated latency of a whole model in microseconds, for one batch size and sequence
+// length.
 type SoloTime struct {
 	Model  string
 	Size   int
@@ -67,11 +68,12 @@ var soloSheet = textfile.Sheet{
 	MaxRows: maxRows, Unusable: ErrFormat, TooLarge: ErrLimit,
 }
 
-// ReadSoloFile reads what whole models take alone, a CSV file with the columns
-// model, batch, seq_len and min_ms, in milliseconds; further ones are passed over.
+// ReadSoloFile reads the isolated latencies of whole models from a CSV file. It has the columns model,
+// batch, seq_len and min_ms (in milliseconds); others are ignored.
 func ReadSoloFile(path string) (list []SoloTime, err error) {
 	var model, size, seqLen, millis int
-	seen := map[SoloTime]bool{} // without times
+	// The keys of seen have no times.
+	seen := map[SoloTime]bool{}
 	err = soloSheet.ReadFile(path, func(t *textfile.Table) {
 		size, seqLen, millis, model = t.Require("batch"), t.Require("seq_len"), t.Require("min_ms"), t.Require("model")
 	}, func(t *textfile.Table) {

@@ -7,29 +7,33 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// LeastRows is how many measured groups it takes to fit a predictor and to test it.
+// LeastRows is the number of measured groups needed to fit a predictor and to test it.
 const LeastRows = 80
 
-// taskKind is what a task measures. Tasks of one kind take about as long.
+// taskKind is the kind of measurement. Tasks of one kind take about equally long.
 type taskKind int
 
 const (
-	taskWhole     taskKind = iota // a model alone, from its first operator to its last
-	taskOperators                 // every operator of a model alone
-	taskGroup                     // a sampled group
-	taskReference                 // a group that was measured before
+	// taskWhole runs a model alone, from its first operator to its last.
+	taskWhole taskKind = iota
+	// taskOperators runs every operator of a model alone.
+	taskOperators
+	// taskGroup runs a sampled group.
+	taskGroup
+	// taskReference repeats a group to detect drift.
+	taskReference
 	taskKinds
 )
 
-// task is one measurement: its group is run several times. reference is nil if it is
-// no reference group.
+// task is one measurement, a group that is run several times. reference is nil unless the group is a
+// reference for drift.
 type task struct {
 	kind      taskKind
 	group     models.Group
 	reference *reference
 }
 
-// makePlan lists everything that is to be measured and is not stored.
+// makePlan plans all measurements of the session that are not stored yet.
 func (s *Session) makePlan(sampler *sampler, stored map[string][]float64, operators map[string][]OperatorTimes) {
 	for i := range s.options.Subjects {
 		subject := &s.options.Subjects[i]
@@ -47,7 +51,8 @@ func (s *Session) makePlan(sampler *sampler, stored map[string][]float64, operat
 		sampled[i] = task{kind: taskGroup, group: sampler.Next()}
 	}
 	s.chooseReferences(sampled)
-	for _, first := range []bool{true, false} { // reference groups first
+	// Reference groups come first, so that drift can be checked early.
+	for _, first := range []bool{true, false} {
 		for _, t := range sampled {
 			if (t.reference != nil) == first {
 				s.add(t, stored)
@@ -56,11 +61,12 @@ func (s *Session) makePlan(sampler *sampler, stored map[string][]float64, operat
 	}
 	s.drift.due = s.done + s.options.ReferenceEvery
 	if s.drift.known() && len(s.plan) > 0 {
-		s.drift.due = 0 // the device may have changed since they were stored
+		// The device may have changed since the references were stored, so check now.
+		s.drift.due = 0
 	}
 }
 
-// add puts a task into the plan unless its row is stored, which it takes.
+// add plans a task unless a stored row can serve as its result. A row serves only one task.
 func (s *Session) add(t task, stored map[string][]float64) {
 	key := groupKey(t.group)
 	medians := stored[key]
@@ -71,7 +77,7 @@ func (s *Session) add(t task, stored map[string][]float64) {
 	}
 }
 
-// put puts a task into the plan unless what it yields is known.
+// put adds a task to the plan unless its result is known.
 func (s *Session) put(t task, known bool) {
 	s.total++
 	if known {
@@ -82,8 +88,8 @@ func (s *Session) put(t task, known bool) {
 	s.planned[t.kind]++
 }
 
-// chooseReferences marks the first groups of different sets of models, those
-// of several spans if there are any.
+// chooseReferences selects the first groups with different sets of models as references. It prefers
+// groups of several spans.
 func (s *Session) chooseReferences(sampled []task) {
 	seen := map[[MaxSpans]models.ServiceID]bool{}
 	for _, least := range []int{2, 1} {
@@ -96,6 +102,7 @@ func (s *Session) chooseReferences(sampled []task) {
 			for k, span := range t.group.Spans {
 				set[k] = span.Service + 1
 			}
+			// The second pass, with least 1, only fills up what the first has left.
 			if len(t.group.Spans) < least || seen[set] || t.reference != nil {
 				continue
 			}
@@ -106,7 +113,8 @@ func (s *Session) chooseReferences(sampled []task) {
 	}
 }
 
-// nextTask makes the next task the current one, and returns false if there is none.
+// nextTask starts the next task, and returns false if there is none. It skips tasks with an input that
+// has failed before.
 func (s *Session) nextTask() bool {
 	for {
 		t, ok := s.pop()
@@ -122,8 +130,8 @@ func (s *Session) nextTask() bool {
 	}
 }
 
-// pop takes the next task out of the plan, or a reference group if it is time
-// for one. The last check is made when the plan is empty.
+// pop removes the next task from the plan, or returns a reference group if a check is due. The last check
+// comes when the plan is empty.
 func (s *Session) pop() (task, bool) {
 	if t, ok := s.drift.next(s.done, len(s.plan) == 0, s.options.ReferenceEvery); ok || len(s.plan) == 0 {
 		return t, ok
@@ -145,7 +153,7 @@ func (s *Session) finish() {
 	}
 }
 
-// skip gives the current task up.
+// skip abandons the current task.
 func (s *Session) skip() {
 	s.active = false
 	s.clock.current = 0
@@ -157,28 +165,28 @@ func (s *Session) skip() {
 	s.skipped++
 }
 
-// sessionOptions describe what a session measures, and how precisely.
+// sessionOptions say what a session measures, and how precisely.
 type sessionOptions struct {
 	sampling
 
-	// Groups is how many are sampled.
+	// Groups is the number of sampled groups.
 	Groups int
 
-	// A group is run MinRepeats to MaxRepeats times that count: until the standard
-	// error of the median, relative to it, is Precision.
+	// A task is repeated until the standard error of its median, relative to the median, is at
+	// most Precision. It takes at least MinRepeats and at most MaxRepeats runs.
 	MinRepeats int
 	MaxRepeats int
 	Precision  float64
 
-	// References are how many groups are run again after every ReferenceEvery
-	// measurements, to notice a drift of more than DriftLimit percent.
+	// References is the number of reference groups. They are repeated after every ReferenceEvery
+	// measurements to detect a drift of more than DriftLimit percent.
 	References     int
 	ReferenceEvery int
 	DriftLimit     float64
 }
 
-// DefaultSessionOptions returns what suits a device that nothing else uses. Models
-// are to be added.
+// DefaultSessionOptions returns options for a device that nothing else uses. Models must be added with
+// Add.
 func DefaultSessionOptions(groups int) sessionOptions {
 	return sessionOptions{
 		sampling:       sampling{Spans: 4, SoloShare: defaultSoloShare, Seed: 1},
@@ -192,28 +200,27 @@ func DefaultSessionOptions(groups int) sessionOptions {
 	}
 }
 
-// Add has a session measure a model with batches of these sizes and, unless it has
-// none, sequence lengths. Models are added in the order of their names.
+// Add makes a session measure a model with these batch sizes and sequence lengths. seqLens is empty for a
+// model without any. Models must be added in the order of their names.
 func (o *sessionOptions) Add(m Model, sizes, seqLens []int) {
 	o.Subjects = append(o.Subjects, subject{m, sizes, seqLens})
 }
 
-// subject is a model that is to be measured, with the batch sizes and sequence lengths
-// to measure.
+// subject is a model to be measured, with its batch sizes and sequence lengths.
 type subject struct {
 	Model   Model
 	Sizes   []int
 	SeqLens []int
 }
 
-// input is what a model is run on: it decides about memory and kernels.
+// input is a shape of a model's input. Memory and kernels depend on it, so each must be warmed up.
 type input struct {
 	model, size, seqLen int
 }
 
 func inputOf(s models.Span) input { return input{int(s.Service), s.Size, s.SeqLen} }
 
-// inputs returns everything that the subject at this position is run on.
+// inputs returns all inputs of the subject at a position.
 func (s *subject) inputs(position int) []input {
 	var all []input
 	for _, size := range s.Sizes {
@@ -236,8 +243,7 @@ func (s *subject) whole(in input) models.Span {
 	return models.Span{Service: models.ServiceID(in.model), End: s.Model.Operators, Size: in.size, SeqLen: in.seqLen}
 }
 
-// indexRows returns the medians of each group, by groupKey, whose models are all among
-// the subjects.
+// indexRows returns the stored medians by groupKey, for groups whose models are all subjects.
 func indexRows(subjects []subject, d *Dataset) map[string][]float64 {
 	stored := map[string][]float64{}
 	if d == nil {
@@ -263,5 +269,5 @@ rows:
 	return stored
 }
 
-// groupKey names a group, which has no batches.
+// groupKey identifies a group by its spans, which have no batch IDs here.
 func groupKey(g models.Group) string { return fmt.Sprint(g.Spans) }

@@ -12,15 +12,16 @@ import (
 
 // Limits of sampling.
 const (
-	maxSets = 1 << 16 // sets of models that are listed
+	// maxSets limits the sets of models that are enumerated.
+	maxSets = 1 << 16
 
-	// defaultSoloShare is the share of groups of one span that covers what a
-	// serving daemon runs alone without taking much from the rest.
+	// defaultSoloShare is the fraction of sampled groups that have one span. It is enough to
+	// cover what a serving daemon runs alone, and leaves most groups for overlap.
 	defaultSoloShare = 0.1
 )
 
-// sampling describes the groups that are sampled: of all sets of 2 to Spans subjects,
-// which are sorted by name, and the share SoloShare, 0 to 1, of one span.
+// sampling describes the groups to sample. They cover all sets of 2 to Spans subjects, and a fraction
+// SoloShare between 0 and 1 of them has one span. Subjects are sorted by name.
 type sampling struct {
 	Subjects  []subject
 	Spans     int
@@ -28,24 +29,21 @@ type sampling struct {
 	Seed      uint64
 }
 
-// sampler yields operator groups such as the scheduler forms while serving
-// (Abacus, section 5.4): in each group at least one batch completes, and
-// batches that are new start at operator 0. Sets of models, batch sizes and
-// sequence lengths are dealt from decks: each comes once before any comes
-// again, so that any number of groups covers them evenly. The same sampling
-// yields the same groups.
+// sampler generates operator groups such as the scheduler forms while serving (Abacus, section 5.4): in
+// each group at least one batch completes, and new batches start at operator 0. Sets of models, batch
+// sizes and sequence lengths are drawn without replacement until all have occurred, so that any number
+// of groups covers them evenly. The same sampling gives the same groups.
 type sampler struct {
 	sampling sampling
 	random   *rand.Rand
 	position int
 
-	// All sets of equal size are of one kind: kinds deals which of sets the next group
-	// takes, so that small and large groups are sampled equally often. solos deals the
-	// models that run alone.
+	// kinds has an element for each size of group, so that small and large groups are sampled
+	// equally often. solos deals the models that run alone.
 	kinds dealer[*setDealer]
 	solos dealer[int]
 
-	// inputs are by model, first of groups of one span, then of others.
+	// inputs holds decks by model, for groups of one span and for larger groups.
 	inputs [2][]inputDeck
 }
 
@@ -63,8 +61,8 @@ func newSampler(s sampling) *sampler {
 	return p
 }
 
-// Next returns the next group. Its spans have no batches; they name subjects
-// by position, in rising order.
+// Next returns the next group. Its spans have no batch IDs, and refer to subjects by index, in ascending
+// order.
 func (p *sampler) Next() models.Group {
 	set, kind := p.nextSet()
 	completes := p.choose(len(set), 1+p.random.IntN(len(set)))
@@ -79,8 +77,10 @@ func (p *sampler) Next() models.Group {
 	return models.Group{Spans: spans}
 }
 
-// nextSet returns the models of the next group, and 0 if it is one alone.
+// nextSet returns the models of the next group. kind is 0 for a group of one span and 1 otherwise.
 func (p *sampler) nextSet() (set []int, kind int) {
+	// A span runs alone whenever the running total of SoloShare passes a whole number, which
+	// spreads these groups evenly.
 	before := math.Floor(float64(p.position) * p.sampling.SoloShare)
 	p.position++
 	if len(p.kinds.values) == 0 || math.Floor(float64(p.position)*p.sampling.SoloShare) > before {
@@ -89,7 +89,7 @@ func (p *sampler) nextSet() (set []int, kind int) {
 	return p.kinds.deal(p.random).deal(p.random), 1
 }
 
-// choose returns which n of all are chosen.
+// choose selects n of all elements at random.
 func (p *sampler) choose(all, n int) []bool {
 	chosen := make([]bool, all)
 	for _, i := range p.random.Perm(all)[:n] {
@@ -98,9 +98,8 @@ func (p *sampler) choose(all, n int) []bool {
 	return chosen
 }
 
-// operators returns a span of a model of n operators. A batch that neither
-// starts nor completes here stands in the middle, which a model of two
-// operators does not have: it completes then.
+// operators returns a random span of a model with n operators. A batch that neither starts nor completes
+// in the group gets a span in the middle. A model of two operators has none, so its batch completes.
 func (p *sampler) operators(n int, completes, starts bool) (start, end int) {
 	start, end = 0, n
 	if !starts && n > 1 {
@@ -116,8 +115,8 @@ func (p *sampler) operators(n int, completes, starts bool) (start, end int) {
 	return start, end
 }
 
-// dealer deals values in random order, each once before any comes again. left are
-// the positions of those that are left.
+// dealer draws values in random order, without replacement until all have been drawn. left holds the
+// indices of the remaining ones.
 type dealer[T any] struct {
 	values []T
 	left   []int
@@ -133,8 +132,8 @@ func (d *dealer[T]) deal(random *rand.Rand) T {
 	return d.values[card]
 }
 
-// inputDeck deals the batches of a subject: batch sizes evenly, and for each
-// of them sequence lengths evenly.
+// inputDeck draws the inputs of a subject: batch sizes evenly and, for each of them, sequence lengths
+// evenly.
 type inputDeck struct {
 	sizes   dealer[int]
 	seqLens map[int]*dealer[int]
@@ -153,16 +152,16 @@ func (d *inputDeck) deal(random *rand.Rand) (size, seqLen int) {
 	return size, d.seqLens[size].deal(random)
 }
 
-// setDealer deals sets of models. Where there are too many to list, sets has no values,
-// and each is made of so many models from the hand.
+// setDealer draws sets of models. If there are too many to enumerate, sets has no values, and each set is
+// drawn as size models from hand.
 type setDealer struct {
 	sets dealer[[]int]
 	size int
 	hand dealer[int]
 }
 
-// newSetDealer deals all sets of n out of the first all models. Where there
-// are too many of them to list, it still deals the models evenly.
+// newSetDealer returns a dealer for all sets of n out of the first all models. If there are too many sets
+// to enumerate, it still draws the models evenly.
 func newSetDealer(all, n int) *setDealer {
 	d := &setDealer{size: n}
 	if combin.GeneralizedBinomial(float64(all), float64(n)) <= maxSets {
@@ -187,6 +186,7 @@ func (d *setDealer) deal(random *rand.Rand) []int {
 			set = append(set, model)
 		}
 	}
+	// A model that was drawn twice goes back, so that it is not missing from the next sets.
 	d.hand.left = append(d.hand.left, twice...)
 	slices.Sort(set)
 	return set

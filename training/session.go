@@ -9,39 +9,39 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// Session decides what is run next while operator groups are measured. It is a
-// pure state machine: whoever drives it runs the step that Next returns and
-// reports what came of it with Took, TookOperators, Failed or Again, exactly
-// one of them for each step. It is not safe for concurrent use.
+// Session plans the measurement of operator groups. It is a pure state machine. The caller runs the step
+// that Next returns, and reports its outcome with exactly one of Took, TookOperators, Failed or Again.
+// A Session is not safe for concurrent use.
 //
-// First each model runs alone with each of its batch sizes and sequence
-// lengths, then groups are sampled, the reference groups first. Measurements
-// that are stored already are not made again.
+// Each model first runs alone with all its batch sizes and sequence lengths. Sampled groups follow,
+// beginning with the reference groups. Stored measurements are not repeated.
 type Session struct {
 	options sessionOptions
 
-	// plan holds the tasks that are not begun, planned how many there are of each kind.
+	// plan holds the tasks that have not begun, and planned their number by kind.
 	plan    []task
 	planned [taskKinds]int
 	total   int
 	done    int
 	skipped int
 
-	// current is measured while the session is active. step is given out, and not
-	// answered, while given is set.
+	// current is the task being measured while active is set. step is the current step while given
+	// is set, which means that it has no outcome yet.
 	current task
 	active  bool
 	step    Step
 	given   bool
 	batch   models.BatchID
 
-	// The runs of the current task in microseconds: by the host's clock, by the device's
-	// where a run has that, and by run and operator.
+	// The runs of the current task in microseconds: runs by the host's clock, device by the
+	// device's own clock if it has one, and operators by run and operator.
 	runs      []float64
 	device    []float64
 	operators [][]float64
 	attempts  int
 
+	// warm holds the inputs that have run since their worker started. broken holds those that
+	// have failed too often.
 	warm   map[input]bool
 	broken map[input]bool
 	skips  []skip
@@ -50,17 +50,16 @@ type Session struct {
 	drift drift
 }
 
-// NewSession returns a session at its first step. The rows and operator times
-// that are stored for the same device are not measured again; rows of other
-// models do no harm. The same options make the same plan, so that a session
-// that was interrupted goes on.
+// NewSession returns a new session. It does not repeat stored rows and operator times of the same
+// device, and ignores stored rows of other models. Equal options give equal plans, so that an
+// interrupted session can be resumed.
 func NewSession(o sessionOptions, stored *Dataset, operators map[string][]OperatorTimes) *Session {
 	s := &Session{options: o, warm: map[input]bool{}, broken: map[input]bool{}, drift: drift{limit: o.DriftLimit}}
 	s.makePlan(newSampler(o.sampling), indexRows(o.Subjects, stored), operators)
 	return s
 }
 
-// Models returns the models that spans and rows name by position.
+// Models returns the models to which spans and rows refer by index.
 func (s *Session) Models() []Model {
 	list := make([]Model, len(s.options.Subjects))
 	for i, subject := range s.options.Subjects {
@@ -69,8 +68,8 @@ func (s *Session) Models() []Model {
 	return list
 }
 
-// Next returns the step to run now, and false when the session is at its end.
-// It returns the same step until that is answered.
+// Next returns the step to run, or false at the end of the session. It returns the same step until its
+// outcome is reported.
 func (s *Session) Next() (Step, bool) {
 	if s.given {
 		return s.step, true
@@ -82,7 +81,7 @@ func (s *Session) Next() (Step, bool) {
 	return s.step, true
 }
 
-// nextStep warms up what is cold before it measures.
+// nextStep returns a warm-up for a cold input of the current task, or else the measurement.
 func (s *Session) nextStep() Step {
 	for _, span := range s.current.group.Spans {
 		if in := inputOf(span); !s.warm[in] {
@@ -97,7 +96,8 @@ func (s *Session) nextStep() Step {
 	return step
 }
 
-// newStep gives the spans batches of their own, and adds what must run before.
+// newStep returns a step for a group. It assigns new batches to the spans, and adds the operators that
+// must run before them.
 func (s *Session) newStep(g models.Group) (step Step) {
 	for _, span := range g.Spans {
 		s.batch++
@@ -123,13 +123,14 @@ func (s *Session) Progress() Progress {
 	}
 }
 
-// maxAttempts is how often a measurement may fail before it is given up.
+// maxAttempts is the number of attempts at a measurement before it is abandoned.
 const maxAttempts = 2
 
-// Took answers a step that times a group: its latency was took, and device
-// by the device's own clock, 0 if it has none; all of the step, with what was
-// prepared, spent. It returns the row of a group that has been run often enough.
+// Took reports the time of a group: took is its latency, device its time by the device's own clock or 0,
+// and spent the time of the whole step including its preparation. It returns the row of the group once it
+// was run often enough.
 func (s *Session) Took(took, device, spent time.Duration) (Row, bool) {
+	// An outcome of the wrong kind is ignored: the task has then one run less.
 	step, ok := s.answer(spent)
 	if !ok || step.Operators {
 		return Row{}, false
@@ -145,6 +146,7 @@ func (s *Session) Took(took, device, spent time.Duration) (Row, bool) {
 	if !s.enough() {
 		return Row{}, false
 	}
+	// A row has a device time only if every run had one.
 	row := newRow(s.current.group, s.runs)
 	if len(s.device) == len(s.runs) {
 		row.Device = stats.Median(s.device)
@@ -158,9 +160,8 @@ func (s *Session) Took(took, device, spent time.Duration) (Row, bool) {
 	return row, true
 }
 
-// TookOperators answers a step with the time of each operator, in the
-// engine if that is known apart from sending and waiting. It returns what the
-// operators take when they have been run often enough.
+// TookOperators reports the time of each operator, if possible in the engine and without communication.
+// It returns the operator times of the model once they were run often enough.
 func (s *Session) TookOperators(took []time.Duration, spent time.Duration) (Model, OperatorTimes, bool) {
 	step, ok := s.answer(spent)
 	if !ok || !step.Operators || len(took) != s.current.group.Spans[0].End {
@@ -183,13 +184,12 @@ func (s *Session) TookOperators(took []time.Duration, spent time.Duration) (Mode
 	return s.options.Subjects[span.Service].Model, result, true
 }
 
-// Again answers a step that something disturbed: it is to be run again.
+// Again reports that a step was disturbed and must be repeated.
 func (s *Session) Again(spent time.Duration) { s.answer(spent) }
 
-// Failed answers a step that could not be run, because of the model at this
-// position, or of -1 if that is not known. The measurement is tried once more.
-// A model that fails then is not measured on this batch size and sequence
-// length any more.
+// Failed reports that a step could not be run because of the given model, or -1 if the model is unknown.
+// The measurement is tried once more. If that fails too, the model is no longer measured with this batch
+// size and sequence length.
 func (s *Session) Failed(model models.ServiceID, err error, spent time.Duration) {
 	step, ok := s.answer(spent)
 	if !ok {
@@ -201,13 +201,14 @@ func (s *Session) Failed(model models.ServiceID, err error, spent time.Duration)
 		}
 	}
 	if s.attempts++; s.attempts < maxAttempts {
+		// A failure may have restarted the worker, so earlier runs are not comparable.
 		s.runs, s.device, s.operators = s.runs[:0], s.device[:0], s.operators[:0]
 		return
 	}
 	s.giveUp(step, model, err)
 }
 
-// giveUp skips the current task, and whatever else has its faulty input.
+// giveUp abandons the current task, and all others with the input that failed.
 func (s *Session) giveUp(step Step, model models.ServiceID, err error) {
 	given := skip{Group: step.Group, Err: err}
 	for _, span := range step.Group.Spans {
@@ -220,13 +221,12 @@ func (s *Session) giveUp(step Step, model models.ServiceID, err error) {
 	s.skip()
 }
 
-// Cold is called when the worker of a model was started anew: its next runs are
-// warm-ups.
+// Cold reports that the worker of a model has restarted, so that its inputs must be warmed up again.
 func (s *Session) Cold(model models.ServiceID) {
 	maps.DeleteFunc(s.warm, func(in input, _ bool) bool { return in.model == int(model) })
 }
 
-// answer takes back the step that was given out.
+// answer ends the current step and returns it. It returns false if there is none.
 func (s *Session) answer(spent time.Duration) (Step, bool) {
 	if !s.given {
 		return Step{}, false
@@ -237,14 +237,13 @@ func (s *Session) answer(spent time.Duration) (Step, bool) {
 	return s.step, true
 }
 
-// enough reports whether the current task has been run often enough.
+// enough reports whether the current task was run often enough.
 func (s *Session) enough() bool {
 	n := len(s.runs)
 	return n >= s.options.MaxRepeats || n >= s.options.MinRepeats && relativeError(s.runs) <= s.options.Precision
 }
 
-// clock sums up what steps took: all, those of the task being measured, and by kind
-// those of the tasks that are finished.
+// clock adds up the time of steps: of all steps, of the current task, and of finished tasks by kind.
 type clock struct {
 	spent    time.Duration
 	current  time.Duration
@@ -252,8 +251,7 @@ type clock struct {
 	finished [taskKinds]int
 }
 
-// mean returns what a task of this kind takes: until one was measured, as long as
-// those of all kinds.
+// mean returns the mean time of a task of a kind. Before one has finished, it is the mean over all kinds.
 func (c *clock) mean(kind taskKind) time.Duration {
 	sum, n := c.byKind[kind], c.finished[kind]
 	if n == 0 {
@@ -265,8 +263,7 @@ func (c *clock) mean(kind taskKind) time.Duration {
 	return sum / time.Duration(max(n, 1))
 }
 
-// left estimates the time of what is planned, and of the checks for drift that
-// come with it.
+// left estimates the remaining time of the planned tasks and the drift checks between them.
 func (s *Session) left() (left time.Duration) {
 	planned := s.planned
 	if every := s.options.ReferenceEvery; every > 0 {
@@ -278,34 +275,31 @@ func (s *Session) left() (left time.Duration) {
 	return left
 }
 
-// Step is what a session wants to be run next. Its spans name subjects by
-// position, as their Service, and batches that no other step has.
+// Step is the next run that a session needs. Its spans refer to subjects by index, as their Service, and
+// have batches that no other step uses.
 type Step struct {
-	// Prepare holds the operators before those of Group, for the batches that
-	// do not start in Group. If it has spans, it is run first, as a round that
-	// is not timed.
+	// Prepare holds the operators before those of Group, for the batches that do not start in
+	// Group. If it has spans, it must run first, as a round that is not timed.
 	Prepare models.Group
 
-	// Group is what is timed: as one round or, if Operators is set, each operator of
-	// its only span, which is all of a model, as a round of its own.
+	// Group is what is timed, as one round. If Operators is set, Group has one span, a whole model,
+	// and each of its operators is timed as a round of its own.
 	Group     models.Group
 	Operators bool
 
-	// Paused are the spans of Group whose batches are not at their end then.
-	// They are to be released. After a failure, all batches of the step are.
+	// Paused holds the spans of Group whose batches do not complete in it. These batches must be
+	// released afterwards. After a failure, all batches of the step must be released.
 	Paused []models.Span
 
-	// Warmup is set if the time does not count: it is the first run of a model
-	// on inputs of this size.
+	// Warmup is set if the time does not count, because it is the first run of a model with this
+	// input.
 	Warmup bool
 
-	// Reference is set if the group was measured before and is run again to
-	// notice drift.
+	// Reference is set if the group was measured before and is repeated to detect drift.
 	Reference bool
 }
 
-// OperatorTimes holds what each operator of a model takes alone: medians in
-// microseconds.
+// OperatorTimes holds the isolated latency of each operator of a model, as medians in microseconds.
 type OperatorTimes struct {
 	Size    int       `json:"size"`
 	SeqLen  int       `json:"seq_len"`
@@ -315,14 +309,14 @@ type OperatorTimes struct {
 
 // Progress describes how far a session has come.
 type Progress struct {
-	// Done of the Total measurements of the plan are finished, were stored before or,
-	// as many as Skipped, are given up.
+	// Done counts the measurements of the plan that are finished or were stored before, and those
+	// that were abandoned, which are Skipped.
 	Done    int
 	Total   int
 	Skipped int
 
-	// Spent went into steps of this session. Left is estimated from the steps up to
-	// now, and 0 before the first.
+	// Spent is the time of the steps of this session. Left is estimated from them, and 0 before the
+	// first.
 	Spent time.Duration
 	Left  time.Duration
 
@@ -330,8 +324,8 @@ type Progress struct {
 	Drift driftReport
 }
 
-// skip is a batch that could not be measured: in which group it failed, and why. Its
-// model is "" if it is not known which of the group is at fault.
+// skip describes a batch that could not be measured, the group in which it failed, and the error. Model is
+// "" if it is not known which model of the group failed.
 type skip struct {
 	Model  string
 	Size   int
@@ -340,16 +334,15 @@ type skip struct {
 	Err    error
 }
 
-// driftReport holds how much slower or faster the device became during a session, as
-// the reference groups that were run again have shown. Exceeded is set if the worst
-// change is beyond the limit.
+// driftReport describes how the speed of the device changed during a session, according to the reference
+// groups. Exceeded is set if the worst change is beyond the limit.
 type driftReport struct {
 	Checks   []driftCheck
 	Worst    driftCheck
 	Exceeded bool
 }
 
-// Add takes in what was found on another device.
+// Add merges the report of another device.
 func (d *driftReport) Add(o driftReport) {
 	d.Checks = append(d.Checks, o.Checks...)
 	if math.Abs(o.Worst.Percent) > math.Abs(d.Worst.Percent) {
@@ -358,27 +351,25 @@ func (d *driftReport) Add(o driftReport) {
 	d.Exceeded = d.Exceeded || o.Exceeded
 }
 
-// driftCheck is one comparison with the first times of the reference groups, when
-// After measurements were finished: the median change of the times over the groups,
-// above 0 if they became slower, to a tenth.
+// driftCheck is one comparison with the baselines of the reference groups, made after After measurements.
+// Percent is the median change over the groups, rounded to a tenth; it is positive if they became slower.
 type driftCheck struct {
 	After   int
 	Percent float64
 }
 
-// micros returns a time in microseconds, kept within what a row may hold.
+// micros converts a time to microseconds, within the limits of a row.
 func micros(t time.Duration) float64 {
 	return min(max(float64(t)/float64(time.Microsecond), 1e-3), MaxMicros)
 }
 
-// newRow returns the row of a group from the microseconds of its runs.
+// newRow returns the row of a group from its runs in microseconds.
 func newRow(g models.Group, runs []float64) Row {
 	return Row{Group: g, Repeats: len(runs), Median: stats.Median(runs), Mean: stats.Mean(runs), Std: stats.Deviation(runs)}
 }
 
-// relativeError estimates the standard error of the median of some runs,
-// relative to it. It goes by the median distance from the median, so that one
-// hiccup does not ask for more runs.
+// relativeError estimates the standard error of the median of some runs, relative to the median. It uses
+// the median absolute deviation, so that one disturbed run does not cause more repeats.
 func relativeError(runs []float64) float64 {
 	median := stats.Median(runs)
 	distances := make([]float64, len(runs))
@@ -386,8 +377,11 @@ func relativeError(runs []float64) float64 {
 		distances[i] = math.Abs(v - median)
 	}
 	const (
-		sigma    = 1.4826 // of a normal distribution, in median distances
-		ofMedian = 1.2533 // standard error of its median, in those of its mean
+		// sigma converts a median absolute deviation to a standard deviation, for a normal
+		// distribution.
+		sigma = 1.4826
+		// ofMedian is the ratio of the standard error of the median to that of the mean.
+		ofMedian = 1.2533
 	)
 	return ofMedian * sigma * stats.Median(distances) / math.Sqrt(float64(len(runs))) / median
 }

@@ -18,37 +18,40 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// Buckets of the state file. Every value is JSON, and no bucket lies in
-// another.
+// The buckets of the state file. Values are JSON, and buckets are not nested.
 var (
-	setBucket       = []byte("measured-sets")   // string -> storedSet
-	rowBucket       = []byte("measured-groups") // string, sequence number -> storedRow
-	operatorBucket  = []byte("operator-times")  // string of one model, batch size, sequence length -> OperatorTimes
-	predictorBucket = []byte("predictors")      // time -> predictor.File
+	// setBucket maps the ID of a set to a storedSet.
+	setBucket = []byte("measured-sets")
+	// rowBucket maps the ID of a set and a sequence number to a storedRow.
+	rowBucket = []byte("measured-groups")
+	// operatorBucket maps the ID of a set of one model, a batch size and a sequence length to
+	// OperatorTimes.
+	operatorBucket = []byte("operator-times")
+	// predictorBucket maps a time to a predictor.File.
+	predictorBucket = []byte("predictors")
 )
 
-// rowFill is how full pages are left when they split: rows come in the order
-// of their keys.
+// rowFill is how full pages are left when they split. It is high because the keys of one set are appended
+// in ascending order.
 const rowFill = 0.9
 
-// errNoSet is returned when nothing is stored under an ID.
+// errNoSet is returned when no set has the given ID.
 var errNoSet = errors.New("no such set of measured groups")
 
-// Store keeps what was measured in a state file: the rows of each device and
-// set of models by themselves, so that what was measured of a pair serves
-// every daemon that has both models. It is as safe for concurrent use as the
-// file.
+// Store keeps measurements in a state file. It stores rows separately for each device and set of models, so
+// that the measurements of a pair can be used by every daemon that has both models. It is as safe for
+// concurrent use as the state file.
 type Store struct {
 	db stateFile
 }
 
-// stateFile is an open state file: a bbolt.DB, or what stands before one.
+// stateFile is an open state file: a bbolt.DB or a wrapper of one.
 type stateFile interface {
 	View(func(*bbolt.Tx) error) error
 	Update(func(*bbolt.Tx) error) error
 }
 
-// NewStore returns the store in a state file, which stays the caller's.
+// NewStore returns the store in a state file, and creates its buckets. The caller still owns the file.
 func NewStore(db stateFile) (*Store, error) {
 	err := db.Update(func(tx *bbolt.Tx) error {
 		for _, name := range [][]byte{setBucket, rowBucket, operatorBucket, predictorBucket} {
@@ -61,21 +64,23 @@ func NewStore(db stateFile) (*Store, error) {
 	return &Store{db}, err
 }
 
-// storedSet is what the rows of a set have in common.
+// storedSet holds what all rows of a set have in common.
 type storedSet struct {
-	Device string  `json:"device"`
-	Models []Model `json:"models"` // sorted by name
+	Device string `json:"device"`
+	// Models are sorted by name.
+	Models []Model `json:"models"`
 }
 
-// id makes an ID out of all that distinguishes sets.
+// id returns an ID that is derived from everything that distinguishes sets.
 func (s *storedSet) id() string {
-	text, _ := json.Marshal(s) // strings and whole numbers always have a form
+	// Marshal cannot fail: the set holds only strings and integers.
+	text, _ := json.Marshal(s)
 	sum := sha256.Sum256(text)
 	return fmt.Sprintf("%x", sum[:6])
 }
 
-// of reports whether all models of the set are in the list. Without a hash, as after
-// importing, a model has only as many operators as the largest end seen.
+// of reports whether list has all models of the set. A model without a hash, as in imported data, knows
+// only the largest end of its spans, so it also matches a model with more operators.
 func (s *storedSet) of(list []Model) bool {
 	return !slices.ContainsFunc(s.Models, func(m Model) bool {
 		return !slices.ContainsFunc(list, func(l Model) bool {
@@ -84,12 +89,14 @@ func (s *storedSet) of(list []Model) bool {
 	})
 }
 
-// storedRow is a row, short: there are many.
+// storedRow is a row in a compact form, because there are many of them.
 type storedRow struct {
-	Spans   [][5]int   `json:"s"` // position in the set, start, end, size, sequence length
-	Repeats int        `json:"n,omitempty"`
-	Micros  [3]float64 `json:"us"` // median, mean, standard deviation
-	Device  float64    `json:"dev,omitempty"`
+	// Spans holds the index in the set, start, end, size and sequence length of each span.
+	Spans   [][5]int `json:"s"`
+	Repeats int      `json:"n,omitempty"`
+	// Micros holds median, mean and standard deviation.
+	Micros [3]float64 `json:"us"`
+	Device float64    `json:"dev,omitempty"`
 }
 
 func (r storedRow) row() Row {
@@ -100,9 +107,8 @@ func (r storedRow) row() Row {
 	return row
 }
 
-// Append adds the rows of d in one transaction: when it returns, they are on
-// disk. It costs as much as the rows that are added, not as those that are
-// there.
+// Append adds the rows of d in one transaction, so they are on disk when it returns. Its cost depends on
+// the number of rows added, not on those stored.
 func (s *Store) Append(d *Dataset) error {
 	if err := d.Check(); err != nil {
 		return err
@@ -118,7 +124,8 @@ func (s *Store) Append(d *Dataset) error {
 					return err
 				}
 			}
-			n, err := rows.NextSequence() // behind the last row of the set
+			// The sequence is ascending, so the row goes after the last one of the set.
+			n, err := rows.NextSequence()
 			if err != nil {
 				return err
 			}
@@ -130,7 +137,7 @@ func (s *Store) Append(d *Dataset) error {
 	})
 }
 
-// split returns the set that a row belongs to, and the row in terms of it.
+// split returns the set of a row, and the row with models as indices of that set.
 func (d *Dataset) split(r *Row) (storedSet, storedRow) {
 	set := storedSet{Device: d.Device}
 	row := storedRow{Repeats: r.Repeats, Micros: [3]float64{r.Median, r.Mean, r.Std}, Device: r.Device}
@@ -141,6 +148,7 @@ func (d *Dataset) split(r *Row) (storedSet, storedRow) {
 	return set, row
 }
 
+// putJSON stores a value as JSON.
 func putJSON(b *bbolt.Bucket, key []byte, value any) error {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -149,10 +157,9 @@ func putJSON(b *bbolt.Bucket, key []byte, value any) error {
 	return b.Put(key, text)
 }
 
-// Dataset returns the rows of a device whose models are all in the list, or
-// all its rows if the list is nil. Models are the same if all that is known of
-// them is; without a hash, their names count. The dataset has the models of its
-// rows only.
+// Dataset returns the rows of a device whose models are all in the list, or all its rows if list is nil.
+// Models match if all their fields are equal; without a hash, their names must be equal. The dataset has
+// only the models that occur in its rows.
 func (s *Store) Dataset(device string, list []Model) (*Dataset, error) {
 	d, err := s.read(func(_ string, set *storedSet) bool {
 		return set.Device == device && (list == nil || set.of(list))
@@ -163,7 +170,7 @@ func (s *Store) Dataset(device string, list []Model) (*Dataset, error) {
 	return d, err
 }
 
-// Set returns the rows of one set.
+// Set returns the rows of the set with the given ID.
 func (s *Store) Set(id string) (*Dataset, error) {
 	d, err := s.read(func(other string, _ *storedSet) bool { return id == other })
 	if err == nil && len(d.Models) == 0 {
@@ -172,8 +179,7 @@ func (s *Store) Set(id string) (*Dataset, error) {
 	return d, err
 }
 
-// read returns the rows of all sets that are wanted, which must be of one
-// device.
+// read returns the rows of all wanted sets, which must be of one device.
 func (s *Store) read(wanted func(string, *storedSet) bool) (*Dataset, error) {
 	var datasets []*Dataset
 	err := s.db.View(func(tx *bbolt.Tx) error {
@@ -195,8 +201,8 @@ func (s *Store) read(wanted func(string, *storedSet) bool) (*Dataset, error) {
 	return Merge(datasets...)
 }
 
-// each visits the values of a bucket whose keys begin with a prefix. An error names
-// what they are, and the key.
+// each calls do for the values of a bucket whose keys have a prefix. Errors name what the values are, and the
+// key.
 func each[T any](b *bbolt.Bucket, prefix, what string, do func(key string, value *T) error) error {
 	c := b.Cursor()
 	for k, text := c.Seek([]byte(prefix)); bytes.HasPrefix(k, []byte(prefix)) && k != nil; k, text = c.Next() {
@@ -212,10 +218,12 @@ func each[T any](b *bbolt.Bucket, prefix, what string, do func(key string, value
 	return nil
 }
 
+// eachSet calls do for every set.
 func eachSet(tx *bbolt.Tx, do func(id string, set *storedSet) error) error {
 	return each(tx.Bucket(setBucket), "", "measured set", do)
 }
 
+// eachRow calls do for the rows of a set, in the order in which they were appended.
 func eachRow(tx *bbolt.Tx, id string, do func(Row)) error {
 	return each(tx.Bucket(rowBucket), id+"/", "measured group", func(_ string, r *storedRow) error {
 		do(r.row())
@@ -223,7 +231,7 @@ func eachRow(tx *bbolt.Tx, id string, do func(Row)) error {
 	})
 }
 
-// Delete forgets the rows of a set.
+// Delete removes a set and its rows.
 func (s *Store) Delete(id string) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		sets := tx.Bucket(setBucket)
@@ -232,6 +240,7 @@ func (s *Store) Delete(id string) error {
 		}
 		c := tx.Bucket(rowBucket).Cursor()
 		prefix := []byte(id + "/")
+		// Seeking again is needed because Delete may move the cursor.
 		for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Seek(prefix) {
 			if err := c.Delete(); err != nil {
 				return err
@@ -241,8 +250,8 @@ func (s *Store) Delete(id string) error {
 	})
 }
 
-// PutOperators keeps the operator times of a model on a device in the place of
-// older ones for the same batch size and sequence length.
+// PutOperators stores the operator times of a model on a device. It replaces earlier ones with the same batch
+// size and sequence length.
 func (s *Store) PutOperators(device string, m Model, o OperatorTimes) error {
 	if err := o.check(m); err != nil {
 		return err
@@ -254,6 +263,7 @@ func (s *Store) PutOperators(device string, m Model, o OperatorTimes) error {
 	})
 }
 
+// check returns an error unless there is a plausible time for each operator of the model.
 func (o *OperatorTimes) check(m Model) error {
 	if len(o.Micros) != m.Operators || o.Size < 1 || o.SeqLen < 0 {
 		return fmt.Errorf("%w: %d operator times of %s, which has %d operators", ErrFormat, len(o.Micros), m.Name, m.Operators)
@@ -266,8 +276,8 @@ func (o *OperatorTimes) check(m Model) error {
 	return nil
 }
 
-// Operators returns the operator times of each of the models on a device, by
-// name, sorted by batch size and sequence length.
+// Operators returns the operator times of the models on a device, by name, sorted by batch size and sequence
+// length.
 func (s *Store) Operators(device string, list []Model) (map[string][]OperatorTimes, error) {
 	found := map[string][]OperatorTimes{}
 	err := s.db.View(func(tx *bbolt.Tx) error {
@@ -295,11 +305,10 @@ const (
 	maxPredictorBytes = 16 << 20
 )
 
-// predictorTime makes keys that sort by time.
+// predictorTime is the format of keys that sort by time.
 const predictorTime = "20060102T150405.000000000Z"
 
-// PutPredictor keeps a predictor that was trained here. Of more than 32, the
-// oldest is forgotten.
+// PutPredictor stores a predictor that was trained on this host. Beyond maxPredictors, it removes the oldest.
 func (s *Store) PutPredictor(f *predictor.File) error {
 	text, err := json.Marshal(f)
 	if err != nil {
@@ -326,7 +335,7 @@ func (s *Store) PutPredictor(f *predictor.File) error {
 	})
 }
 
-// Predictors returns the predictors that were trained here, newest first.
+// Predictors returns the predictors that were trained on this host, newest first.
 func (s *Store) Predictors() ([]*predictor.File, error) {
 	var files []*predictor.File
 	err := s.db.View(func(tx *bbolt.Tx) error {
@@ -348,15 +357,15 @@ type Summary struct {
 	Sizes   []int   `json:"sizes"`
 	SeqLens []int   `json:"seq_lens"`
 
-	// Over the rows, Median is the median of their medians in microseconds, Spread that
-	// of standard deviation by mean, and Share that of the time by the device's own
-	// clock by latency, 0 if no row has the former.
+	// Median is the median over the rows of their medians, in microseconds. Spread is the median of
+	// standard deviation over mean. Share is the median of the time by the device's own clock over
+	// the latency, or 0 if no row has the former.
 	Median float64 `json:"median_us"`
 	Share  float64 `json:"device_share,omitempty"`
 	Spread float64 `json:"spread"`
 }
 
-// Name joins the names of the models.
+// Name returns the names of the models, joined.
 func (s *Summary) Name() string {
 	names := make([]string, len(s.Models))
 	for i, m := range s.Models {
@@ -365,7 +374,7 @@ func (s *Summary) Name() string {
 	return strings.Join(names, " + ")
 }
 
-// List returns summaries of all sets, by device, number of models and names.
+// List returns summaries of all sets, sorted by device, number of models and names.
 func (s *Store) List() ([]Summary, error) {
 	var list []Summary
 	err := s.db.View(func(tx *bbolt.Tx) error {
@@ -382,6 +391,7 @@ func (s *Store) List() ([]Summary, error) {
 	return list, err
 }
 
+// summarize reads all rows of a set, because none of the statistics is stored.
 func summarize(tx *bbolt.Tx, id string, set *storedSet) (Summary, error) {
 	s := Summary{ID: id, Device: set.Device, Models: set.Models, Sizes: []int{}, SeqLens: []int{}}
 	var medians, spreads, shares []float64
