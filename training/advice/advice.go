@@ -1,9 +1,8 @@
-// Package advice finds which services should share a device: what overlapping
-// gains each pair, from measured groups and the costs that package fit infers
-// from them, a division of the services that gains most, and what to measure next
-// (Abacus, section 7.8). [Advise] makes an [Advice], which has a form as JSON and
-// a [report.Document] for people. It is for the command advise; nothing that
-// serves imports it.
+// Package advice finds which services should share a device (Abacus, section 7.8). From measured groups
+// and from the operator costs that package fit infers, it computes the gain of overlapping each pair, the
+// division of services among devices that gains most, and what to measure next. [Advise] returns an
+// [Advice], which can be written as JSON or as a [report.Document]. It is for the command advise; nothing
+// that serves imports it.
 package advice
 
 import (
@@ -18,103 +17,133 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// Limits of advice.
+// Limits and defaults of advice.
 const (
-	maxShare    = training.MaxSpans // services of a device
+	// maxShare limits the services on a device.
+	maxShare    = training.MaxSpans
 	maxServices = training.MaxModels
 
-	defaultShare   = 2
-	defaultRepeats = 100  // runs a group, for a dataset without counts
-	defaultGroups  = 2000 // groups a pair, for a dataset without pairs
-	moreDevices    = 8    // tried beyond those given, to keep bad pairs apart
+	defaultShare = 2
+	// defaultRepeats is the number of runs per group for a dataset that does not record it.
+	defaultRepeats = 100
+	// defaultGroups is the number of groups per pair for a dataset without pairs.
+	defaultGroups = 2000
+	// moreDevices is how many devices beyond those given are tried to keep bad pairs apart.
+	moreDevices = 8
 )
 
-// errAdvice is returned when advice is asked for that cannot be given.
+// errAdvice is returned when the advice asked for is not possible.
 var errAdvice = errors.New("no advice")
 
-// Options are what advice is wanted.
+// Options say which services advice is for and how they may be divided.
 type Options struct {
-	Services []Service           // all models of the dataset if empty
-	Size     int                 // most services of a device, 0 for two
-	Devices  int                 // 0 for as few as hold all services
-	Solo     []training.SoloTime // whole models; they go before what groups show
+	// Services is empty for all models of the dataset.
+	Services []Service
+	// Size is the greatest number of services on a device, or 0 for two.
+	Size int
+	// Devices is the number of devices, or 0 for as few as hold all services.
+	Devices int
+	// Solo holds isolated latencies of whole models. They take precedence over inferred ones.
+	Solo []training.SoloTime
 
-	// Pools is how many pools the services are divided into, 0 for none, whose devices have
-	// Memory each, in MiB, 0 for no limit.
+	// Pools is the number of pools to divide the services into, or 0 for no pools. Memory is the
+	// memory of each device in MiB, or 0 for no limit.
 	Pools  int
 	Memory float64
 
-	// Operators are what the operators of models take alone, by model. They give
-	// how the time of a model spreads, and all of it where groups do not.
+	// Operators holds isolated latencies of operators by model. They determine how the time of a
+	// model is distributed over its operators, and its total if the groups do not show that.
 	Operators map[string][]training.OperatorTimes
 }
 
-// Service is a service that gets a device.
+// Service is a service to be assigned to a device.
 type Service struct {
-	Name  string
-	Model string  // the name in the dataset; a model that is not there may be measured yet
-	QPS   float64 // queries per second, 0 if unknown
+	Name string
+	// Model is the name in the dataset. A model that is not there has not been measured.
+	Model string
+	// QPS is the load in queries per second, or 0 if it is unknown.
+	QPS float64
 
-	Target time.Duration // 0 if unknown
+	// Target is the QoS target, or 0 if it is unknown.
+	Target time.Duration
 
-	MaxBatch int     // the largest batch, 0 for no limit
-	Memory   float64 // of a device, in MiB, 0 if unknown
+	// MaxBatch is the largest batch, or 0 for no limit.
+	MaxBatch int
+	// Memory is the device memory of the service in MiB, or 0 if it is unknown.
+	Memory float64
 }
 
-// Advice is which services gain by sharing a device.
+// Advice says which services gain by sharing a device.
 type Advice struct {
-	Device   string       `json:"device,omitempty"`
-	Rows     int          `json:"rows"`
-	Solo     []soloTime   `json:"solo"` // what gains are made of
-	Sets     []setGain    `json:"sets"` // measured together: pairs first, the largest gain first
-	Services []string     `json:"services"`
-	Pairs    [][]pairGain `json:"pairs"` // every two services, in the order of Services
-	Off      float64      `json:"off"`   // how far estimates of gains are off where there are measurements, relative
-	Division division     `json:"division"`
-	Next     []nextPair   `json:"next"`
+	Device string `json:"device,omitempty"`
+	Rows   int    `json:"rows"`
+	// Solo holds the isolated latencies from which gains are computed.
+	Solo []soloTime `json:"solo"`
+	// Sets holds the gains of models measured together, first pairs, and by descending gain.
+	Sets     []setGain `json:"sets"`
+	Services []string  `json:"services"`
+	// Pairs holds the gain of every two services, in the order of Services.
+	Pairs [][]pairGain `json:"pairs"`
+	// Off is the relative error of estimated gains, where measurements exist.
+	Off      float64    `json:"off"`
+	Division division   `json:"division"`
+	Next     []nextPair `json:"next"`
 
 	// Splits are the best static splits of the devices whose loads and targets are known.
 	Splits []*staticSplit `json:"splits,omitempty"`
 	Cost   cost           `json:"cost"`
 
-	Pools *poolPlan `json:"pools,omitempty"` // if they were asked for
+	// Pools is set if pools were asked for.
+	Pools *poolPlan `json:"pools,omitempty"`
 }
 
-// pairGain is what two services gain on one device.
+// pairGain is the gain of two services on one device.
 type pairGain struct {
-	Gain     float64 `json:"gain"`
-	Measured bool    `json:"measured"` // else estimated from what their models gain with others
-	Bad      bool    `json:"bad"`      // they should not share a device
+	Gain float64 `json:"gain"`
+	// Measured is false for a gain that was estimated from the gains of the models with others.
+	Measured bool `json:"measured"`
+	// Bad means that the services should not share a device.
+	Bad bool `json:"bad"`
 
-	log float64 // to base 2: the compatibility of the two
+	// log is the binary logarithm of Gain, which is the compatibility of the pair.
+	log float64
 }
 
-// Division is which services share a device.
+// division says which services share a device.
 type division struct {
-	Size    int           `json:"size"` // most services of a device
+	// Size is the greatest number of services on a device.
+	Size    int           `json:"size"`
 	Devices []deviceShare `json:"devices"`
-	Exact   bool          `json:"exact"`            // no division is better; else none was found
-	Bad     [][2]string   `json:"bad"`              // pairs that share a device all the same
-	Enough  int           `json:"enough,omitempty"` // devices that would keep these apart, 0 if not found
+	// Exact means that no division is better. Otherwise the search found none.
+	Exact bool `json:"exact"`
+	// Bad lists the bad pairs that share a device nevertheless.
+	Bad [][2]string `json:"bad"`
+	// Enough is the number of devices that would keep these pairs apart, or 0 if none was found.
+	Enough int `json:"enough,omitempty"`
 }
 
-// deviceShare is the services of one device.
+// deviceShare holds the services of one device.
 type deviceShare struct {
 	Services []string `json:"services"`
-	Gain     float64  `json:"gain"` // expected of a group that holds all of them
-	Basis    string   `json:"basis"`
-	Busy     float64  `json:"busy,omitempty"` // share of the device's time, if loads are known
+	// Gain is the expected gain of a group that includes all of them.
+	Gain  float64 `json:"gain"`
+	Basis string  `json:"basis"`
+	// Busy is the fraction of the device's time in use, if loads are known.
+	Busy float64 `json:"busy,omitempty"`
 }
 
-// What an expected gain rests on, the firmest first.
+// The basis of an expected gain, the most reliable first.
 const (
-	basisMeasured  = "measured"  // groups of these models
-	basisPairs     = "pairs"     // groups of each two of them
-	basisEstimated = "estimated" // what models gain with others, for some pairs
+	// basisMeasured means groups of exactly these models.
+	basisMeasured = "measured"
+	// basisPairs means groups of every two of them.
+	basisPairs = "pairs"
+	// basisEstimated means that some pairs are estimated from the models' gains with others.
+	basisEstimated = "estimated"
 )
 
-// Advise finds which services gain by sharing a device, how to divide them
-// among devices, and what to measure next.
+// Advise finds which services gain by sharing a device, how to divide them among devices, and what to
+// measure next.
 func Advise(ctx context.Context, d *training.Dataset, o Options) (*Advice, error) {
 	p, err := newPanel(ctx, d, o)
 	if err != nil {
@@ -133,6 +162,7 @@ func Advise(ctx context.Context, d *training.Dataset, o Options) (*Advice, error
 		}
 	}
 	if o.Pools > 0 {
+		// With pools, the pairs to measure next are those that share a pool.
 		if p.Pools, devices, err = p.pools(o.Pools); err != nil {
 			return nil, err
 		}
@@ -142,14 +172,15 @@ func Advise(ctx context.Context, d *training.Dataset, o Options) (*Advice, error
 	return p.Advice, nil
 }
 
-// panel makes advice.
+// panel holds the state of one call of Advise.
 type panel struct {
 	*Advice
 	services []Service
-	model    []int // position in the dataset of each service, -1 if absent
-	fit      *compatibility
-	times    *soloTimes
-	options  Options
+	// model holds the index in the dataset of each service's model, or -1.
+	model   []int
+	fit     *compatibility
+	times   *soloTimes
+	options Options
 }
 
 func newPanel(ctx context.Context, d *training.Dataset, o Options) (*panel, error) {
@@ -184,6 +215,7 @@ func newPanel(ctx context.Context, d *training.Dataset, o Options) (*panel, erro
 	return p, nil
 }
 
+// check completes the options with defaults and validates them.
 func (p *panel) check() error {
 	o := &p.options
 	o.Size = cmp.Or(o.Size, defaultShare)
@@ -218,8 +250,8 @@ func (p *panel) check() error {
 	return nil
 }
 
-// pair returns what two services gain. Where nothing was measured at all, no
-// gain is expected, and nothing bad either.
+// pair returns the gain of two services. If nothing was measured at all, it expects no gain, but does not
+// call the pair bad.
 func (p *panel) pair(i, j int) pairGain {
 	y, set := p.fit.pair(p.model[i], p.model[j])
 	g := pairGain{Gain: math.Pow(2, y), Measured: set != nil, Bad: y <= 0 && len(p.Sets) > 0}
@@ -230,8 +262,7 @@ func (p *panel) pair(i, j int) pairGain {
 	return g
 }
 
-// set returns the compatibility of services whose models were measured
-// together.
+// set returns the compatibility of services if their models were measured together often enough.
 func (p *panel) set(members []int) (float64, bool) {
 	list := make([]int, 0, maxShare)
 	for _, m := range members {
@@ -248,8 +279,8 @@ func (p *panel) set(members []int) (float64, bool) {
 	return s.compatibility(), true
 }
 
-// query returns what one query of a service takes alone, in microseconds, at
-// the smallest batch size and sequence length that is known, 0 if none is.
+// query returns the isolated latency of one query of a service in microseconds, at the smallest known batch
+// size and sequence length, or 0 if none is known.
 func (p *panel) query(service int) float64 {
 	var list []training.SoloTime
 	for _, s := range p.Solo {
@@ -264,7 +295,7 @@ func (p *panel) query(service int) float64 {
 	}).Micros
 }
 
-// division describes a division.
+// division converts the result of a divider to its exported form.
 func (p *panel) division(v *divider, devices [][]int, exact bool) division {
 	out := division{Size: v.size, Exact: exact, Bad: [][2]string{}}
 	for _, members := range devices {
@@ -285,8 +316,8 @@ func (p *panel) division(v *divider, devices [][]int, exact bool) division {
 	return out
 }
 
-// basis returns what the gain of services on one device rests on. A service
-// alone gains nothing, for sure.
+// basis returns the basis of the expected gain of services on one device. A single service has a gain of 1
+// by definition, which counts as measured.
 func (p *panel) basis(members []int) string {
 	if _, ok := p.set(members); ok || len(members) == 1 {
 		return basisMeasured
@@ -301,8 +332,8 @@ func (p *panel) basis(members []int) string {
 	return basisPairs
 }
 
-// enough returns how many devices keep all bad pairs apart, 0 if only many
-// more do.
+// enough returns the least number of devices with which no bad pair shares a device. It returns 0 if that
+// takes more than moreDevices additional devices.
 func (v *divider) enough() int {
 	wider := *v
 	for wider.devices < min(v.devices+moreDevices, len(v.pairs)) {

@@ -7,24 +7,31 @@ import (
 )
 
 const (
-	affinityRounds = 200 // affinities are fitted in turns
-	affinityShrink = 0.5 // what the assumption weighs that a model is like the mean
-	halfWeight     = 10  // groups that give a set half the weight of one with many
+	// affinityRounds is the number of iterations in which affinities are fitted in turn.
+	affinityRounds = 200
+	// affinityShrink is the weight of the prior that a model is like the mean.
+	affinityShrink = 0.5
+	// halfWeight is the number of groups at which a set has half of its final weight.
+	halfWeight = 10
 )
 
-// compatibility estimates what models gain that were never measured together.
-// The compatibility of a set is log(gain)/log(models), so that 0 is one after
-// the other and 1 is perfect overlap for any number of models. It is taken to
-// be the mean of all sets plus the affinities of the models.
+// compatibility estimates the gains of models that were never measured together.
+//
+// The compatibility of a set is log(gain)/log(models). It is 0 if the models run as if one after another,
+// and 1 for perfect overlap, for any number of models. It is modelled as the mean of all sets plus the
+// affinities of the models in the set.
 type compatibility struct {
-	mean     float64
-	affinity []float64 // by model, shrunk to 0 the less is known of it
+	mean float64
+	// affinity is indexed by model. The less is known about a model, the nearer it is to 0.
+	affinity []float64
 	sets     map[setKey]*setGain
-	measured []int // pairs that each model was measured in
-	off      float64
+	// measured counts the pairs in which each model was measured.
+	measured []int
+	// off is the root mean square error of the fit, in units of compatibility.
+	off float64
 }
 
-// setKey names a set of models: their positions plus one, in order.
+// setKey identifies a set of models by their indices plus one, in ascending order.
 type setKey [training.MaxSpans]uint16
 
 func keyOf(members []int) (k setKey) {
@@ -48,6 +55,7 @@ func newCompatibility(models int, sets []setGain) *compatibility {
 	return c
 }
 
+// fit fits the mean and the affinities to sets, each in turn while the others are fixed.
 func (c *compatibility) fit(sets []setGain) {
 	for range affinityRounds {
 		top, bottom := 0.0, 0.0
@@ -73,8 +81,7 @@ func (c *compatibility) fit(sets []setGain) {
 	c.off = math.Sqrt(errors / n)
 }
 
-// best returns the affinity of a model that fits its sets best, all others
-// being as they are.
+// best returns the affinity of a model that fits its sets best while all others are fixed.
 func (c *compatibility) best(model int, sets []setGain) float64 {
 	top, bottom := 0.0, affinityShrink
 	for i := range sets {
@@ -83,6 +90,7 @@ func (c *compatibility) best(model int, sets []setGain) float64 {
 			if m != model {
 				continue
 			}
+			// A pair counts both affinities in full, and a larger set counts their mean twice.
 			part := 2 / float64(len(s.members))
 			rest := s.compatibility() - c.mean - (c.sum(s.members) - part*c.affinity[m])
 			top += s.weight() * part * rest
@@ -92,7 +100,7 @@ func (c *compatibility) best(model int, sets []setGain) float64 {
 	return top / bottom
 }
 
-// sum returns what the affinities add to the mean.
+// sum returns the contribution of the affinities to the compatibility of members.
 func (c *compatibility) sum(members []int) (sum float64) {
 	for _, m := range members {
 		if m >= 0 {
@@ -102,8 +110,8 @@ func (c *compatibility) sum(members []int) (sum float64) {
 	return 2 * sum / float64(len(members))
 }
 
-// pair returns the compatibility of two models, and their set if it was
-// measured. A model that nothing is known of has the position -1.
+// pair returns the compatibility of two models, and their set if it was measured. An unknown model has the
+// index -1.
 func (c *compatibility) pair(a, b int) (float64, *setGain) {
 	if a > b {
 		a, b = b, a
@@ -116,10 +124,12 @@ func (c *compatibility) pair(a, b int) (float64, *setGain) {
 	return c.mean + c.sum([]int{a, b}), nil
 }
 
+// weight returns the weight of a set in the fit, which grows with its groups towards 1.
 func (g *setGain) weight() float64 {
 	return float64(g.Groups) / float64(g.Groups+halfWeight)
 }
 
+// compatibility returns the logarithm of the gain to the base of the number of models.
 func (g *setGain) compatibility() float64 {
 	return math.Log(g.Gain) / math.Log(float64(len(g.members)))
 }

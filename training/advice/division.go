@@ -7,34 +7,47 @@ import (
 	"slices"
 )
 
-// Limits of dividing services.
+// Limits and weights of dividing services.
 const (
-	exactServices  = 12  // up to so many the division is the best there is
-	exchangeSweeps = 100 // over all exchanges of two services
-	divisionStarts = 3   // orders in which services are dealt out at first
-	balanceWeight  = 1.0 // unequal busy times against compatibility
-	noGain         = 1e-9
+	// exactServices is the number of services up to which all divisions are enumerated. The time
+	// grows with 3^n.
+	exactServices = 12
+	// exchangeSweeps limits the passes over all exchanges.
+	exchangeSweeps = 100
+	// divisionStarts is the number of orders in which services are dealt out initially.
+	divisionStarts = 3
+	// balanceWeight is the weight of unequal busy times relative to compatibility.
+	balanceWeight = 1.0
+	// noGain is the difference of scores that counts as rounding.
+	noGain = 1e-9
 )
 
 // divider divides services into groups that share devices.
 type divider struct {
-	size    int // most services of a device
-	devices int // most devices
+	// size is the greatest number of services on a device, and devices the number of devices.
+	size    int
+	devices int
 	pairs   [][]pairGain
-	busy    []float64 // share of a device that each service needs alone
-	set     func(members []int) (compatibility float64, ok bool)
-	fair    float64 // busy time of a device if all had the same
+	// busy is the fraction of a device that each service needs alone.
+	busy []float64
+	set  func(members []int) (compatibility float64, ok bool)
+	// fair is the busy time of a device if all devices had the same.
+	fair float64
 
-	rate   func(members []int) score // what else makes a division good, nil for none
-	filled bool                      // no device stays empty
-	starts [][][]int                 // divisions from which a search starts, too
+	// rate replaces the score of a device if it is not nil.
+	rate func(members []int) score
+	// filled requires that no device stays empty.
+	filled bool
+	// starts are additional divisions from which to search.
+	starts [][][]int
 }
 
-// score is what a division costs, the smaller the better. A bad pair is worse
-// than any overload, and an overload worse than any incompatibility.
+// score is the cost of a division; less is better. Avoiding a bad pair has priority over avoiding overload,
+// and that over compatibility.
 type score struct {
-	bad  int
-	over float64 // busy time beyond what the devices have
+	bad int
+	// over is the busy time in excess of the devices' time.
+	over float64
 	cost float64
 }
 
@@ -52,7 +65,7 @@ func (s score) less(o score) bool {
 	return s.cost < o.cost-noGain
 }
 
-// prepare sets the busy time that devices should have.
+// prepare computes the fair busy time of a device.
 func (v *divider) prepare() {
 	total, mean, n := 0.0, 0.0, 0.0
 	for i := range v.pairs {
@@ -65,8 +78,8 @@ func (v *divider) prepare() {
 	v.fair = total / float64(v.devices) / math.Pow(float64(min(v.size, len(v.pairs))), mean/max(n, 1))
 }
 
-// compatibility returns that of services on one device: as measured, or the
-// mean over their pairs. A service alone gains nothing.
+// compatibility returns the compatibility of services on one device: the measured one, or the mean over
+// their pairs. It is 0 for a single service.
 func (v *divider) compatibility(members []int) float64 {
 	switch len(members) {
 	case 0, 1:
@@ -87,12 +100,12 @@ func (v *divider) compatibility(members []int) float64 {
 	return sum / float64(n)
 }
 
-// gain returns the gain expected of services on one device.
+// gain returns the expected gain of services on one device.
 func (v *divider) gain(members []int) float64 {
 	return math.Pow(float64(max(len(members), 1)), v.compatibility(members))
 }
 
-// busyTime returns the share of a device that services need together.
+// busyTime returns the fraction of a device that services need together.
 func (v *divider) busyTime(members []int) (share float64) {
 	for _, m := range members {
 		share += v.busy[m]
@@ -100,8 +113,8 @@ func (v *divider) busyTime(members []int) (share float64) {
 	return share / v.gain(members)
 }
 
-// score returns what it costs that services share a device. An empty device
-// costs nothing; all others count against it.
+// score returns the cost of putting services on one device. An empty device costs nothing. The balance term
+// is the squared deviation from the fair busy time, without its constant.
 func (v *divider) score(members []int) (s score) {
 	if v.rate != nil {
 		return v.rate(members)
@@ -129,8 +142,7 @@ func (v *divider) total(devices [][]int) (s score) {
 	return s
 }
 
-// divide returns the services of each device, in order, and whether no
-// division is better.
+// divide returns the services of each device, sorted, and whether no division is better.
 func (v *divider) divide() (devices [][]int, exact bool) {
 	v.prepare()
 	if exact = len(v.pairs) <= exactServices; exact {
@@ -146,8 +158,7 @@ func (v *divider) divide() (devices [][]int, exact bool) {
 	return devices, exact
 }
 
-// search deals the services out one by one and then exchanges them while that
-// helps, from several orders of dealing.
+// search builds several initial divisions, improves each by exchanges, and returns the best one.
 func (v *divider) search() (best [][]int) {
 	starts := v.starts
 	for start := range divisionStarts {
@@ -162,8 +173,8 @@ func (v *divider) search() (best [][]int) {
 	return best
 }
 
-// order returns the services as they are listed, the other way round, or those
-// that fit worst with all others first.
+// order returns the services in one of three orders: as listed, reversed, or with those that are least
+// compatible with all others first.
 func (v *divider) order(start int) []int {
 	order := make([]int, len(v.pairs))
 	fit := make([]float64, len(v.pairs))
@@ -182,6 +193,7 @@ func (v *divider) order(start int) []int {
 	return order
 }
 
+// deal adds services in the given order, each to the device where it costs least.
 func (v *divider) deal(order []int) [][]int {
 	devices := make([][]int, v.devices)
 	for _, service := range order {
@@ -200,7 +212,7 @@ func (v *divider) deal(order []int) [][]int {
 	return devices
 }
 
-// exchange moves services to other devices, or swaps two, while that helps.
+// exchange moves services to other devices, or swaps two, as long as that helps.
 func (v *divider) exchange(devices [][]int) {
 	for range exchangeSweeps {
 		better := false
@@ -217,8 +229,7 @@ func (v *divider) exchange(devices [][]int) {
 	}
 }
 
-// between improves two devices by one service moved from the first to the
-// second, or exchanged, for each service of the first.
+// between improves two devices by moving or swapping each service of the first with the second.
 func (v *divider) between(devices [][]int, d, e int) (better bool) {
 	now := v.score(devices[d]).add(v.score(devices[e]))
 	for i := 0; i < len(devices[d]); i++ {
@@ -236,8 +247,8 @@ func (v *divider) between(devices [][]int, d, e int) (better bool) {
 	return better
 }
 
-// moved returns two devices after service i of the first was exchanged with
-// service j of the second, or went there if there is no service j.
+// moved returns two devices after swapping service i of the first with service j of the second. If j is past
+// the end of the second, it moves service i there, unless that device is full.
 func (v *divider) moved(d, e []int, i, j int) (from, to []int, ok bool) {
 	from, to = slices.Clone(d), slices.Clone(e)
 	if j < len(e) {
@@ -250,9 +261,9 @@ func (v *divider) moved(d, e []int, i, j int) (from, to []int, ok bool) {
 	return slices.Delete(from, i, i+1), append(to, d[i]), true
 }
 
-// enumerate returns the best of all divisions, by dynamic programming over
-// sets of services: with each further device, the first service that is left
-// gets the company that leaves the rest best off.
+// enumerate returns the best of all divisions. It uses dynamic programming over sets of services: each
+// further device gets the first remaining service, together with the companions that leave the best
+// division of the rest.
 func (v *divider) enumerate() [][]int {
 	n := len(v.pairs)
 	full := 1<<n - 1
@@ -273,6 +284,7 @@ func (v *divider) enumerate() [][]int {
 		}
 	}
 	most := 0
+	// An empty device is allowed unless filled is set.
 	for d := range best {
 		if best[d][full].ok && (d == v.devices || !v.filled) && (!best[most][full].ok || best[d][full].score.less(best[most][full].score)) {
 			most = d
@@ -289,12 +301,16 @@ func (v *divider) enumerate() [][]int {
 // partition is the best division of a set of services, if there is one.
 type partition struct {
 	score score
-	last  int // the set of services of its last device
-	ok    bool
+	// last is the set of services on its last device.
+	last int
+	ok   bool
 }
 
+// extend returns the best division of set when one more device is added to those of fewer. The device must
+// have the first service of set, so that no division is considered twice.
 func (v *divider) extend(fewer []partition, scores []score, set int) (best partition) {
 	first := set & -set
+	// This enumerates all subsets of others, from the largest to the empty one.
 	others := set &^ first
 	for company := others; ; company = (company - 1) & others {
 		last := company | first
@@ -309,6 +325,7 @@ func (v *divider) extend(fewer []partition, scores []score, set int) (best parti
 	}
 }
 
+// membersOf returns the services of a bit set.
 func membersOf(set int) (members []int) {
 	for ; set != 0; set &= set - 1 {
 		members = append(members, bits.TrailingZeros(uint(set)))

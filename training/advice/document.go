@@ -7,14 +7,14 @@ import (
 	"github.com/overlapd/overlapd/report"
 )
 
-// Limits of what is shown. All of it is in the JSON form.
+// Limits of what a document shows. The JSON form has everything.
 const (
-	maxShownPairs = 24 // services
+	// maxShownPairs is the number of services up to which the table of pairs is readable.
+	maxShownPairs = 24
 	maxShownSets  = 60
 )
 
-// Document returns the advice as text and tables, one of them a heat map of what
-// each two services gain.
+// Document returns the advice as text and tables, including a heat map of the gains of pairs.
 func (a *Advice) Document() *report.Document {
 	d := &report.Document{Title: "Which services gain by sharing a device"}
 	on := ""
@@ -45,7 +45,7 @@ func (a *Advice) Document() *report.Document {
 	return d
 }
 
-// orElse returns a list, or another item where it is empty.
+// orElse returns list, or a list of the item none if it is empty.
 func orElse(list []string, none string) []string {
 	if len(list) == 0 {
 		return []string{none}
@@ -53,7 +53,7 @@ func orElse(list []string, none string) []string {
 	return list
 }
 
-// showSolo shows where the solo times come from that gains are made of.
+// showSolo shows the sources of the isolated latencies from which gains are computed.
 func (a *Advice) showSolo(d *report.Document) {
 	counts := map[string]int{}
 	for _, s := range a.Solo {
@@ -75,6 +75,7 @@ func (a *Advice) showSolo(d *report.Document) {
 	}
 }
 
+// showSets shows the gains of the models that were measured together.
 func (a *Advice) showSets(d *report.Document) {
 	d.Heading("Models measured together")
 	if len(a.Sets) == 0 {
@@ -93,7 +94,7 @@ func (a *Advice) showSets(d *report.Document) {
 	}
 }
 
-// showPairs shows what each two services gain.
+// showPairs shows the gain of every two services as a heat map.
 func (a *Advice) showPairs(d *report.Document) {
 	n := len(a.Services)
 	if n < 2 || n > maxShownPairs {
@@ -125,6 +126,7 @@ func (a *Advice) showPairs(d *report.Document) {
 	}
 }
 
+// cell returns the text of a cell, with marks for bad and estimated pairs.
 func (g pairGain) cell(self bool) string {
 	if self {
 		return "."
@@ -139,10 +141,10 @@ func (g pairGain) cell(self bool) string {
 	return fmt.Sprintf("%s%.2f", mark, g.Gain)
 }
 
-// mostColored is the gain beyond 1 at which a cell has its full colour.
+// mostColored is the gain above 1 from which on a cell has its full colour.
 const mostColored = 0.6
 
-// color is red up to a gain of 1 and then the greener the greater it is.
+// color returns the background of a cell: red up to a gain of 1, then increasingly green.
 func (g pairGain) color() string {
 	if g.Bad || g.Gain <= 1 {
 		return "#e9a3a3"
@@ -152,6 +154,8 @@ func (g pairGain) color() string {
 	return fmt.Sprintf("#%02x%02x%02x", fade(0x5f), fade(0xb3), fade(0x7a))
 }
 
+// badPairs lists the pairs and sets that should not share a device, with the reasons. Estimated pairs come
+// last, because their gains are less certain.
 func (a *Advice) badPairs() (list []string) {
 	for i := range a.Sets {
 		if s := &a.Sets[i]; s.Bad() {
@@ -168,6 +172,7 @@ func (a *Advice) badPairs() (list []string) {
 	return orElse(list, "none")
 }
 
+// showDivision shows the services of each device, and the bad pairs that could not be kept apart.
 func (a *Advice) showDivision(d *report.Document) {
 	v := &a.Division
 	how := "the best there is"
@@ -189,6 +194,7 @@ func (a *Advice) showDivision(d *report.Document) {
 	}
 }
 
+// note describes the expected gain and the load of a device.
 func (s *deviceShare) note() string {
 	notes := []string{"alone"}
 	if len(s.Services) > 1 {
@@ -204,6 +210,7 @@ func (s *deviceShare) note() string {
 	return strings.Join(notes, "; ")
 }
 
+// showCost shows what it takes to measure all pairs, and only those that are needed.
 func (a *Advice) showCost(d *report.Document) {
 	c := &a.Cost
 	known := "as here"

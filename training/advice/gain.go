@@ -12,34 +12,45 @@ import (
 )
 
 const (
-	fewestGroups = 10   // groups that make the gain of a set measured
-	leastNoise   = 0.02 // relative, of a gain
+	// fewestGroups is the number of groups from which on the gain of a set counts as measured.
+	fewestGroups = 10
+	// leastNoise is the least relative error assumed for a gain.
+	leastNoise = 0.02
 )
 
 // The verdicts on models that share a device.
 const (
-	verdictPays       = "pays"       // overlapped they are faster than one after the other
-	verdictSequential = "sequential" // they take as long as one after the other
-	verdictSlower     = "slower"     // they take longer
-	verdictUnknown    = "unknown"    // too few groups to tell
+	// verdictPays means that the models are faster overlapped than one after another.
+	verdictPays = "pays"
+	// verdictSequential means that there is no difference.
+	verdictSequential = "sequential"
+	// verdictSlower means that the models are slower overlapped.
+	verdictSlower = "slower"
+	// verdictUnknown means that there are too few groups to decide.
+	verdictUnknown = "unknown"
 )
 
-// setGain is what models gain that were measured together. A gain is the sum
-// of the solo times of a group's spans over the latency of the group: beyond 1
-// overlapping pays.
+// setGain is the gain of models that were measured together. The gain of a group is the sum of the isolated
+// latencies of its spans over its latency. Overlapping pays if it exceeds 1.
 type setGain struct {
-	Models  []string `json:"models"`
-	Groups  int      `json:"groups"`
-	Gain    float64  `json:"gain"` // total solo time over total latency
-	P10     float64  `json:"p10"`  // over the groups
-	Median  float64  `json:"median"`
-	P90     float64  `json:"p90"`
-	Pays    float64  `json:"pays"`   // share of the groups whose gain is beyond 1 by more than the noise
-	Hidden  float64  `json:"hidden"` // share of the shorter spans' time that passes behind the longest one
-	Noise   float64  `json:"noise"`  // how far the gain may be off, relative
-	Verdict string   `json:"verdict"`
+	Models []string `json:"models"`
+	Groups int      `json:"groups"`
+	// Gain is the total isolated latency over the total latency. P10, Median and P90 are
+	// quantiles over the groups.
+	Gain   float64 `json:"gain"`
+	P10    float64 `json:"p10"`
+	Median float64 `json:"median"`
+	P90    float64 `json:"p90"`
+	// Pays is the fraction of the groups whose gain exceeds 1 by more than the noise.
+	Pays float64 `json:"pays"`
+	// Hidden is the fraction of the shorter spans' time that is hidden behind the longest span.
+	Hidden float64 `json:"hidden"`
+	// Noise is the relative uncertainty of the gain.
+	Noise   float64 `json:"noise"`
+	Verdict string  `json:"verdict"`
 
-	members []int // positions in the dataset, in the order of the spans
+	// members holds indices in the dataset, in the order of the spans.
+	members []int
 	rows    []measuredGroup
 }
 
@@ -59,8 +70,7 @@ func (g *setGain) Reason() string {
 	return "overlapping pays"
 }
 
-// gains returns what each set of models gains, those of fewer models first and
-// then those that gain most.
+// gains returns the gains of all sets of models, sorted by the number of models and by descending gain.
 func (t *soloTimes) gains(d *training.Dataset) []setGain {
 	list := make([]setGain, 0, len(t.sets))
 	for _, g := range t.sets {
@@ -73,6 +83,7 @@ func (t *soloTimes) gains(d *training.Dataset) []setGain {
 	return list
 }
 
+// measure computes the gain of a set and its statistics from its rows.
 func (g *setGain) measure(d *training.Dataset) {
 	g.Groups, g.Models = len(g.rows), nil
 	for _, m := range g.members {
@@ -102,8 +113,8 @@ func (g *setGain) measure(d *training.Dataset) {
 	g.Verdict = g.judge()
 }
 
-// noise returns how far a gain may be off: by the error of the solo times,
-// which all groups share, and by the spread of the groups.
+// noise returns the relative uncertainty of a gain. It combines the error of the isolated latencies, which
+// all groups share, with twice the standard error of the groups.
 func noise(values []float64, gain, soloError float64) float64 {
 	spread := 0.0
 	for _, v := range values {
@@ -113,6 +124,7 @@ func noise(values []float64, gain, soloError float64) float64 {
 	return max(leastNoise, math.Hypot(soloError, 2*math.Sqrt(spread)/n/gain))
 }
 
+// judge returns the verdict. A difference within the noise does not count.
 func (g *setGain) judge() string {
 	switch {
 	case g.Groups < fewestGroups:

@@ -8,8 +8,8 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// probesPerService is how many pairs of a model are measured to know how it
-// gets on with others, whatever the number of services.
+// probesPerService is the number of pairs in which each model is measured to learn how it behaves with
+// others. It does not depend on the number of services.
 const probesPerService = 2
 
 // nextPair is a pair of models that is worth measuring.
@@ -18,28 +18,30 @@ type nextPair struct {
 	Reason string    `json:"reason"`
 }
 
-// Cost is what measuring takes. Dividing the services keeps it in proportion
-// to their number: only pairs that share a device are measured, and a few
-// probes of each service (Abacus, section 7.8).
+// cost is the effort of measuring. Dividing the services first keeps it proportional to their number: only
+// pairs that share a device are measured, plus a few probes of each service (Abacus, section 7.8).
 type cost struct {
-	GroupsPerPair   int           `json:"groups_per_pair"`
-	SecondsPerGroup float64       `json:"seconds_per_group"`
-	Repeats         int           `json:"repeats"`       // runs a group
-	RepeatsKnown    bool          `json:"repeats_known"` // else the number is assumed
-	AllPairs        measuringCost `json:"all_pairs"`     // every service with every other
-	Division        measuringCost `json:"division"`      // those that share a device
-	Next            measuringCost `json:"next"`          // those that are left to be measured
+	GroupsPerPair   int     `json:"groups_per_pair"`
+	SecondsPerGroup float64 `json:"seconds_per_group"`
+	// Repeats is the number of runs per group. It is assumed unless RepeatsKnown is set.
+	Repeats      int  `json:"repeats"`
+	RepeatsKnown bool `json:"repeats_known"`
+	// AllPairs is for every service with every other, Division for the pairs that share a device,
+	// and Next for the pairs that remain to be measured.
+	AllPairs measuringCost `json:"all_pairs"`
+	Division measuringCost `json:"division"`
+	Next     measuringCost `json:"next"`
 }
 
-// measuringCost is what measuring some pairs takes.
+// measuringCost is the effort of measuring some pairs.
 type measuringCost struct {
 	Pairs  int     `json:"pairs"`
 	Groups int     `json:"groups"`
 	Hours  float64 `json:"hours"`
 }
 
-// next returns the pairs to be measured: two probes of each model at most, and
-// what shares a device.
+// next returns the pairs to measure: those that share a device, and up to probesPerService probes of each
+// model. Models about which nothing is known come first.
 func (p *panel) next(devices [][]int) []nextPair {
 	n := nextPairs{panel: p, degree: make([]int, len(p.services)), list: []nextPair{}}
 	for i, m := range p.model {
@@ -65,15 +67,15 @@ func (p *panel) next(devices [][]int) []nextPair {
 	return n.list
 }
 
-// nextPairs collects pairs to be measured.
+// nextPairs collects pairs to measure.
 type nextPairs struct {
 	*panel
-	degree []int // pairs that each service's model was or will be measured in
+	// degree counts the pairs in which each service's model was or will be measured.
+	degree []int
 	list   []nextPair
 }
 
-// add adds a pair unless it is measured, or stands there already. A model
-// cannot be measured with itself.
+// add adds a pair unless it is measured or listed already. A model cannot be measured with itself.
 func (n *nextPairs) add(a, b int, reason string) {
 	models := [2]string{n.services[a].Model, n.services[b].Model}
 	slices.Sort(models[:])
@@ -89,8 +91,8 @@ func (n *nextPairs) add(a, b int, reason string) {
 	}
 }
 
-// probe adds pairs of a service with those that most is known of, until it has
-// enough.
+// probe adds pairs of a service with the best-known others, until it has enough. Well-known models make the
+// affinity of the service most certain.
 func (n *nextPairs) probe(service int, reason string) {
 	others := make([]int, len(n.services))
 	for i := range others {
@@ -105,7 +107,7 @@ func (n *nextPairs) probe(service int, reason string) {
 	}
 }
 
-// cost returns what measuring takes, at the pace of the dataset.
+// cost returns the effort of measuring, assuming the pace of the dataset.
 func (p *panel) cost(d *training.Dataset, devices [][]int) cost {
 	c := cost{GroupsPerPair: defaultGroups, Repeats: defaultRepeats}
 	var perPair, repeats []float64
@@ -138,6 +140,7 @@ func (p *panel) cost(d *training.Dataset, devices [][]int) cost {
 	return c
 }
 
+// of returns the effort of measuring that many pairs.
 func (c *cost) of(pairs int) measuringCost {
 	groups := pairs * c.GroupsPerPair
 	return measuringCost{pairs, groups, float64(groups) * c.SecondsPerGroup / 3600}

@@ -13,26 +13,29 @@ import (
 )
 
 const (
-	// fullDevice is how much of its devices a pool may be asked for: what the autoscalers
-	// of deploy/kubernetes hold it to.
+	// fullDevice is the load that a pool's devices may have. It is the target of the
+	// autoscalers in deploy/kubernetes.
 	fullDevice = 0.9
 
-	// poolStarts is from how many random orders of dealing pools are searched for, too:
-	// targets and memory leave many divisions from which no exchange of two services leads on.
+	// poolStarts is the number of additional random initial divisions. Targets and memory
+	// create many local optima that no exchange of two services leaves.
 	poolStarts = 32
 )
 
-// poolPlan is which services go together into which pool. A pool is any number of equal
-// devices, each with all services of the pool and an equal part of their loads.
+// poolPlan says which services share a pool. A pool is a number of equal devices, each with all services of
+// the pool and an equal part of their loads.
 type poolPlan struct {
 	Pools   []pool `json:"pools"`
 	Devices int    `json:"devices"`
-	Exact   bool   `json:"exact"`  // no division into so many pools is better; else none was found
-	Others  []pool `json:"others"` // ways to divide services without any search, all pools together
+	// Exact means that no division into that many pools is better. Otherwise the search found
+	// none.
+	Exact bool `json:"exact"`
+	// Others holds, for comparison, divisions that need no search.
+	Others []pool `json:"others"`
 }
 
-// pool is the services of a pool. Demanded is how many devices their loads keep busy,
-// Devices how many they take, so that none is full: 0 if they do not fit one together.
+// pool is one pool. Demanded is the number of devices that its loads keep busy. Devices is the number it
+// needs so that none exceeds fullDevice, or 0 if the services do not fit on one device together.
 type pool struct {
 	Name     string   `json:"name"`
 	Pools    int      `json:"pools,omitempty"`
@@ -43,16 +46,16 @@ type pool struct {
 	Basis    string   `json:"basis,omitempty"`
 }
 
-// pooler says how many devices services demand that are in one pool.
+// pooler computes how many devices a pool of services demands.
 type pooler struct {
 	*panel
-	sizes [][]batchTimes // batches of each service
+	// sizes holds the possible batches of each service.
+	sizes [][]batchTimes
 }
 
-// rate says what a pool costs: its devices, and if two divisions take the same, what is
-// demanded of them, which is the inverse of how many times the loads one device bears within
-// the targets. Services that do not fit a device together cost the more the more they are,
-// and an empty pool more than any.
+// rate returns the cost of a pool: first its number of devices, then its demand. The demand is the inverse of
+// how many times its load one device sustains within the targets. Services that do not fit on a device
+// together cost more the more there are, and an empty pool costs most.
 func (p *pooler) rate(members []int) score {
 	var all [][]batchTimes
 	for _, m := range members {
@@ -75,7 +78,7 @@ func (p *panel) memory(members []int) (sum float64) {
 	return sum
 }
 
-// checkPools refuses pools for which too little is known of the services.
+// checkPools returns an error if too little is known about a service to plan pools.
 func (p *panel) checkPools() error {
 	if n := len(p.services); p.options.Pools > n {
 		return fmt.Errorf("%w: %d pools of %d services, and each pool has one at least; take %d pools or fewer", errAdvice, p.options.Pools, n, n)
@@ -91,7 +94,7 @@ func (p *panel) checkPools() error {
 	return nil
 }
 
-// pools divides the services into so many pools.
+// pools divides the services into n pools.
 func (p *panel) pools(n int) (*poolPlan, [][]int, error) {
 	of := &pooler{panel: p}
 	for i := range p.services {
@@ -100,8 +103,8 @@ func (p *panel) pools(n int) (*poolPlan, [][]int, error) {
 	return of.divide(n)
 }
 
-// divide finds the pools that take the fewest devices. Up to exactServices no division is
-// better; beyond, services are moved and exchanged while that helps.
+// divide finds the pools that need the fewest devices. It is exact up to exactServices services. Beyond that
+// it improves initial divisions by moving and exchanging services.
 func (p *pooler) divide(n int) (*poolPlan, [][]int, error) {
 	var all []int
 	var single [][]int
@@ -142,19 +145,21 @@ func (p *pooler) divide(n int) (*poolPlan, [][]int, error) {
 	return plan, devices, nil
 }
 
-// divider returns what divides the services into so many pools, from a division among others.
+// divider returns a divider into n pools, with division as one of its initial divisions.
 func (p *pooler) divider(n int, division [][]int) *divider {
 	all := len(p.services)
 	v := &divider{size: all, devices: n, pairs: p.Pairs, busy: make([]float64, all), rate: p.rate, filled: true}
 	v.starts = append(v.starts, slices.Clone(division))
-	order := rand.New(rand.NewPCG(1, 2)) // always the same
+	// The seed is fixed, so that the advice is reproducible.
+	order := rand.New(rand.NewPCG(1, 2))
 	for range poolStarts {
 		v.starts = append(v.starts, v.deal(order.Perm(all)))
 	}
 	return v
 }
 
-// balance puts services into so many pools whose loads are about equal, the largest first.
+// balance divides services into n pools of about equal load. It assigns the largest loads first, each to the
+// least loaded pool.
 func balance(loads []float64, n int) [][]int {
 	order := make([]int, len(loads))
 	for i := range order {
@@ -170,7 +175,7 @@ func balance(loads []float64, n int) [][]int {
 	return pools
 }
 
-// show adds the pools and the other ways to a document.
+// show adds the pools, and the divisions for comparison, to a document.
 func (v *poolPlan) show(d *report.Document) {
 	how := "the best there is"
 	if !v.Exact {

@@ -12,14 +12,16 @@ import (
 )
 
 const (
-	shareStep = 5 // percent
-	mostSplit = 4 // services of a device that a split is looked for
+	// shareStep is the granularity of a split, in percent.
+	shareStep = 5
+	// mostSplit is the number of services on a device up to which a split is computed.
+	mostSplit = 4
 )
 
-// staticSplit is the best static split of a device: how much of it each of its services has
-// to itself, in percent, and how many times their loads it bears so, beside the whole device
-// with one batch at a time (edf) and with one of each service at the same time (overlap).
-// Loads are borne if a query that has just missed a batch is in time with the next.
+// staticSplit is the best static split of a device. Percent holds the share that each service has to itself.
+// Static is how many times their loads the services sustain with it. EDF and Overlap are the same for the
+// whole device with one batch at a time, and with one batch of each service concurrently. A load is
+// sustained if a query that has just missed a batch meets its target with the next one.
 type staticSplit struct {
 	Services []string `json:"services"`
 	Percent  []int    `json:"active_thread_percentage"`
@@ -28,16 +30,16 @@ type staticSplit struct {
 	Overlap  float64  `json:"overlap"`
 }
 
-// batchTimes are those of a batch of a service, in microseconds: what it takes alone, and what
-// each operator takes and needs of the device.
+// batchTimes holds the times of a batch of a service in microseconds: the isolated latency and work of the
+// whole batch, and those of each operator.
 type batchTimes struct {
 	queries       float64
 	micros, work  float64
 	operator, job []float64
 }
 
-// in returns what a batch takes in a share: each operator as long as on the whole device,
-// or as its work does there, as package device has it.
+// in returns the time of a batch in a share. An operator takes as long as on the whole device, or as its work
+// takes in the share if that is longer, as in package device.
 func (b *batchTimes) in(percent int) float64 {
 	took := b.micros
 	for i, micros := range b.operator {
@@ -46,9 +48,9 @@ func (b *batchTimes) in(percent int) float64 {
 	return took
 }
 
-// batches returns those of a service at the longest sequence length that is known, from the
-// smallest, without those that take no less than a larger one. Its load is counted in the
-// smallest that was measured.
+// batches returns the batches of a service at its longest known sequence length, by ascending size. It omits
+// those that take no less time and work than a larger batch. queries is relative to the smallest measured
+// batch.
 func (p *panel) batches(t *soloTimes, service int) (list []batchTimes) {
 	var cells []*soloCell
 	for k, c := range t.cells {
@@ -69,6 +71,7 @@ func (p *panel) batches(t *soloTimes, service int) (list []batchTimes) {
 			micros, work := c.costs(i, i+1)
 			b.operator, b.job, b.work = append(b.operator, micros), append(b.job, work), b.work+work
 		}
+		// A smaller batch that is no faster than this one is never the better choice.
 		for len(list) > 0 && list[len(list)-1].micros >= b.micros && list[len(list)-1].work >= b.work {
 			list = list[:len(list)-1]
 		}
@@ -77,8 +80,8 @@ func (p *panel) batches(t *soloTimes, service int) (list []batchTimes) {
 	return list
 }
 
-// split finds the best static split of a device, nil unless the loads and targets of all
-// that share it are known, and batches of their models.
+// split returns the best static split of a device. It returns nil unless the load, the target and measured
+// batches of all its services are known.
 func (p *panel) split(t *soloTimes, members []int) *staticSplit {
 	if len(members) < 2 || len(members) > mostSplit {
 		return nil
@@ -92,6 +95,7 @@ func (p *panel) split(t *soloTimes, members []int) *staticSplit {
 		}
 		s.Services, s.Percent = append(s.Services, of.Name), append(s.Percent, shareStep)
 	}
+	// alone returns how many times its load service i sustains in its current share.
 	alone := func(i int) (most float64) {
 		of := &p.services[members[i]]
 		for k := range all[i] {
@@ -101,6 +105,8 @@ func (p *panel) split(t *soloTimes, members []int) *staticSplit {
 		}
 		return most
 	}
+	// Each step of the device goes to the service that sustains least, which is optimal because
+	// the result is the minimum over the services.
 	for left := 100/shareStep - len(members); left >= 0; left-- {
 		least := 0
 		for i := range members {
@@ -116,11 +122,10 @@ func (p *panel) split(t *soloTimes, members []int) *staticSplit {
 	return s
 }
 
-// together returns how many times their loads services bear of which one batch each runs
-// again and again, all at the same time or one after another. Only a larger batch of the
-// service that bears least lets all of them bear more, so that no choice of batches is
-// better than those that are tried: batches get larger one by one, from the smallest, until
-// the first service misses its target.
+// together returns how many times their loads services sustain if each runs one batch repeatedly, all
+// concurrently or one after another. It starts with the smallest batches. Only a larger batch of the service
+// that sustains least can raise the result, so it enlarges that one until a service misses its target. No
+// other choice of batches is better.
 func (p *panel) together(members []int, all [][]batchTimes, overlapped bool) (most float64) {
 	chosen, micros := make([]int, len(members)), make([]float64, len(members))
 	for {
@@ -135,7 +140,8 @@ func (p *panel) together(members []int, all [][]batchTimes, overlapped bool) (mo
 		}
 		least, at := math.Inf(1), 0
 		for i, m := range members {
-			of, ends := &p.services[m], micros[i] // ends the batch after the one that was missed
+			// ends is when the batch after the missed one ends.
+			of, ends := &p.services[m], micros[i]
 			if overlapped {
 				ends = cycle
 			}
@@ -153,7 +159,7 @@ func (p *panel) together(members []int, all [][]batchTimes, overlapped bool) (mo
 	}
 }
 
-// showSplits shows the static splits beside what shares the whole device.
+// showSplits shows the static splits next to sharing the whole device.
 func (a *Advice) showSplits(d *report.Document) {
 	if len(a.Splits) == 0 {
 		return

@@ -13,57 +13,66 @@ import (
 )
 
 const (
-	maxCells    = 4096 // batch sizes and sequence lengths, over all models
-	soloFewest  = 3    // groups of one span that make a solo time measured
-	leastMicros = 1e-3 // what operators take together if anything is known of them
+	// maxCells limits the batch sizes and sequence lengths over all models.
+	maxCells = 4096
+	// soloFewest is the number of groups of one span from which on a latency counts as measured.
+	soloFewest = 3
+	// leastMicros is the least sum of operator times that carries information.
+	leastMicros = 1e-3
 )
 
-// The sources of a solo time.
+// The sources of an isolated latency.
 const (
-	soloMeasured = "measured"  // groups of one span
-	soloGiven    = "file"      // a list of solo times
-	SoloProfiled = "operators" // the times of its operators
-	SoloInferred = "inferred"  // groups of several spans
+	// soloMeasured means groups of one span.
+	soloMeasured = "measured"
+	// soloGiven means a list of isolated latencies.
+	soloGiven = "file"
+	// SoloProfiled means the sum of the times of its operators.
+	SoloProfiled = "operators"
+	// SoloInferred means groups of several spans.
+	SoloInferred = "inferred"
 )
 
-// soloTime is what a whole model takes alone.
+// soloTime is the isolated latency of a whole model.
 type soloTime struct {
 	Model  string  `json:"model"`
 	Size   int     `json:"size"`
 	SeqLen int     `json:"seq_len"`
 	Micros float64 `json:"micros"`
 	Source string  `json:"source"`
-	Alone  int     `json:"alone"`  // groups that held only spans of it
-	Groups int     `json:"groups"` // groups that held it with others
+	// Alone counts the groups with only a span of the model, and Groups those with others.
+	Alone  int `json:"alone"`
+	Groups int `json:"groups"`
 }
 
-// cellKey names a batch size and a sequence length of a model.
+// cellKey identifies a batch size and a sequence length of a model.
 type cellKey struct {
 	model, size, seqLen int
 }
 
-// soloCell is what the operators of a model take alone.
+// soloCell holds the isolated latencies of a model's operators for one cellKey.
 type soloCell struct {
 	soloTime
-	key    cellKey
-	prefix []float64 // prefix[i] is what the operators before i take, in microseconds
+	key cellKey
+	// prefix[i] is the time of the operators before i, in microseconds.
+	prefix []float64
 
-	// costs returns what operators [start, end) cost as inferred from all groups, and
-	// how much of that is work, in microseconds.
+	// costs returns the cost of operators [start, end) as inferred from all groups, and its work,
+	// in microseconds.
 	costs func(start, end int) (micros, work float64)
 }
 
-// span returns what operators [start, end) take alone, in microseconds.
+// span returns the isolated latency of operators [start, end) in microseconds.
 func (c *soloCell) span(start, end int) float64 { return c.prefix[end] - c.prefix[start] }
 
 func (c *soloCell) whole() float64 { return c.prefix[len(c.prefix)-1] }
 
-// scale makes the whole model take the given time. How it spreads over the
-// operators stays as it was.
+// scale sets the time of the whole model and keeps the proportions of its operators.
 func (c *soloCell) scale(micros float64) {
 	whole := c.whole()
 	for o := range c.prefix {
-		if whole < leastMicros { // nothing is known of how it spreads
+		// The proportions are unknown, so all operators get the same time.
+		if whole < leastMicros {
 			c.prefix[o] = micros * float64(o) / float64(len(c.prefix)-1)
 		} else {
 			c.prefix[o] *= micros / whole
@@ -71,15 +80,15 @@ func (c *soloCell) scale(micros float64) {
 	}
 }
 
-// spread takes the time of each operator, in microseconds. Where enough spans
-// ran alone, the time of the whole stays as measured; else it is the sum.
+// spread sets the time of each operator in microseconds. If enough spans ran alone, the time of the whole
+// model stays as measured; otherwise it becomes the sum of the operators.
 func (c *soloCell) spread(micros []float64) {
 	whole, sum := c.whole(), 0.0
 	for _, m := range micros {
 		sum += m
 	}
 	if sum < leastMicros {
-		return // they tell nothing
+		return
 	}
 	for o, m := range micros {
 		c.prefix[o+1] = c.prefix[o] + m
@@ -91,10 +100,11 @@ func (c *soloCell) spread(micros []float64) {
 	c.Source = SoloProfiled
 }
 
-// measuredGroup is what several spans took together, and each of them alone.
+// measuredGroup holds the latency of several spans together, and the spans.
 type measuredGroup struct {
-	micros   float64
-	inferred float64 // what the costs say that were inferred from all groups
+	micros float64
+	// inferred is the latency according to the costs inferred from all groups.
+	inferred float64
 	spans    []cellSpan
 }
 
@@ -104,7 +114,7 @@ type cellSpan struct {
 	start, end int
 }
 
-// alone returns the sum of what the spans take alone, and the most of it.
+// alone returns the sum of the isolated latencies of the spans, and the longest of them.
 func (g *measuredGroup) alone() (sum, most float64) {
 	for _, s := range g.spans {
 		micros := s.cell.span(s.start, s.end)
@@ -113,14 +123,14 @@ func (g *measuredGroup) alone() (sum, most float64) {
 	return sum, most
 }
 
-// soloTimes is a dataset seen as solo times and groups that are made of them.
+// soloTimes holds a dataset as isolated latencies and as sets of groups that refer to them.
 type soloTimes struct {
 	cells map[cellKey]*soloCell
-	sets  []*setGain // sorted by models
+	// sets are sorted by models.
+	sets []*setGain
 }
 
-// newSoloTimes sorts the rows of a dataset and takes the costs of operators that
-// explain them best.
+// newSoloTimes collects the rows of a dataset, and infers the operator costs that explain them best.
 func newSoloTimes(ctx context.Context, d *training.Dataset, o *Options) (*soloTimes, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
@@ -136,11 +146,13 @@ func newSoloTimes(ctx context.Context, d *training.Dataset, o *Options) (*soloTi
 	if err := t.infer(ctx, d, o); err != nil {
 		return nil, err
 	}
+	// Later sources take precedence: measured operators over inferred costs, and a list over both.
 	t.spread(d, o.Operators)
 	t.give(d, o.Solo)
 	return t, nil
 }
 
+// add counts a row. A group of several spans is added to the set of its models.
 func (t *soloTimes) add(d *training.Dataset, r training.Row, sets map[string]*setGain) error {
 	g := measuredGroup{micros: r.Median}
 	var models []int
@@ -171,7 +183,7 @@ func (t *soloTimes) add(d *training.Dataset, r training.Row, sets map[string]*se
 	return nil
 }
 
-// infer sets the time of every operator to its cost inferred from groups.
+// infer sets the time of every operator to the cost inferred from all groups.
 func (t *soloTimes) infer(ctx context.Context, d *training.Dataset, o *Options) error {
 	if len(d.Rows) == 0 {
 		return nil
@@ -205,7 +217,7 @@ func (t *soloTimes) infer(ctx context.Context, d *training.Dataset, o *Options) 
 	return nil
 }
 
-// spread takes the times of operators that were measured one by one.
+// spread applies the times of operators that were measured one by one.
 func (t *soloTimes) spread(d *training.Dataset, operators map[string][]training.OperatorTimes) {
 	for i, m := range d.Models {
 		for _, o := range operators[m.Name] {
@@ -216,7 +228,7 @@ func (t *soloTimes) spread(d *training.Dataset, operators map[string][]training.
 	}
 }
 
-// give scales whole models to the times of a list.
+// give scales whole models to the isolated latencies in a list.
 func (t *soloTimes) give(d *training.Dataset, list []training.SoloTime) {
 	for _, s := range list {
 		m := d.Model(s.Model)
@@ -227,7 +239,7 @@ func (t *soloTimes) give(d *training.Dataset, list []training.SoloTime) {
 	}
 }
 
-// list returns the solo times that gains are made of.
+// list returns the isolated latencies from which gains are computed, sorted.
 func (t *soloTimes) list() []soloTime {
 	list := make([]soloTime, 0, len(t.cells))
 	keys := slices.SortedFunc(maps.Keys(t.cells), func(a, b cellKey) int {
