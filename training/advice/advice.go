@@ -149,6 +149,7 @@ func Advise(ctx context.Context, d *training.Dataset, o Options) (*Advice, error
 	if err != nil {
 		return nil, err
 	}
+	// The order matters: splits, pools and the pairs to measure next all depend on the division.
 	v := &divider{size: p.options.Size, devices: p.options.Devices, pairs: p.Pairs, set: p.set}
 	for i, s := range p.services {
 		p.Services = append(p.Services, s.Name)
@@ -183,6 +184,8 @@ type panel struct {
 	options Options
 }
 
+// newPanel validates the options and computes everything that does not depend on the division: isolated
+// latencies, the gains of sets and the gains of all pairs.
 func newPanel(ctx context.Context, d *training.Dataset, o Options) (*panel, error) {
 	p := &panel{Advice: &Advice{Device: d.Device, Rows: len(d.Rows)}, services: slices.Clone(o.Services), options: o}
 	if len(p.services) == 0 {
@@ -202,6 +205,7 @@ func newPanel(ctx context.Context, d *training.Dataset, o Options) (*panel, erro
 	}
 	p.times, p.Solo, p.Sets = t, t.list(), t.gains(d)
 	p.fit = newCompatibility(len(d.Models), p.Sets)
+	// The error of the fit is in binary logarithms, because a pair has two models.
 	p.Off = math.Pow(2, p.fit.off) - 1
 	p.Pairs = make([][]pairGain, len(p.services))
 	for i := range p.Pairs {
@@ -228,6 +232,7 @@ func (p *panel) check() error {
 	case o.Size < 1 || o.Size > maxShare:
 		return fmt.Errorf("%w: %d services to a device, not 1 to %d", errAdvice, o.Size, maxShare)
 	}
+	// Size must be valid here, because the default number of devices divides by it.
 	o.Devices = cmp.Or(o.Devices, (n+o.Size-1)/o.Size)
 	if o.Devices < 0 || o.Devices > maxServices || o.Devices*o.Size < n {
 		return fmt.Errorf("%w: %d services do not go on %d devices of at most %d", errAdvice, n, o.Devices, o.Size)
@@ -264,6 +269,7 @@ func (p *panel) pair(i, j int) pairGain {
 
 // set returns the compatibility of services if their models were measured together often enough.
 func (p *panel) set(members []int) (float64, bool) {
+	// Two services with one model, or an unknown model, cannot have been measured together.
 	list := make([]int, 0, maxShare)
 	for _, m := range members {
 		if p.model[m] < 0 || len(list) == maxShare || slices.Contains(list, p.model[m]) {
@@ -335,6 +341,7 @@ func (p *panel) basis(members []int) string {
 // enough returns the least number of devices with which no bad pair shares a device. It returns 0 if that
 // takes more than moreDevices additional devices.
 func (v *divider) enough() int {
+	// The copy keeps the device count and the fair busy time of v unchanged.
 	wider := *v
 	for wider.devices < min(v.devices+moreDevices, len(v.pairs)) {
 		wider.devices++

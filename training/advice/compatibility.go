@@ -6,6 +6,7 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
+// Constants of fitting compatibilities.
 const (
 	// affinityRounds is the number of iterations in which affinities are fitted in turn.
 	affinityRounds = 200
@@ -34,6 +35,7 @@ type compatibility struct {
 // setKey identifies a set of models by their indices plus one, in ascending order.
 type setKey [training.MaxSpans]uint16
 
+// keyOf returns the key of a set. members must be in ascending order.
 func keyOf(members []int) (k setKey) {
 	for i, m := range members {
 		k[i] = uint16(m + 1)
@@ -41,6 +43,7 @@ func keyOf(members []int) (k setKey) {
 	return k
 }
 
+// newCompatibility fits a compatibility to the measured sets of that many models.
 func newCompatibility(models int, sets []setGain) *compatibility {
 	c := &compatibility{affinity: make([]float64, models), measured: make([]int, models), sets: map[setKey]*setGain{}}
 	for i := range sets {
@@ -64,6 +67,7 @@ func (c *compatibility) fit(sets []setGain) {
 			top += w * (sets[i].compatibility() - c.sum(sets[i].members))
 			bottom += w
 		}
+		// Without sets there is nothing to fit, and every pair has a compatibility of 0.
 		if bottom == 0 {
 			return
 		}
@@ -116,6 +120,7 @@ func (c *compatibility) pair(a, b int) (float64, *setGain) {
 	if a > b {
 		a, b = b, a
 	}
+	// A model was never measured with itself, so two services of one model are estimated.
 	if a >= 0 && a != b {
 		if s := c.sets[keyOf([]int{a, b})]; s != nil && s.Groups >= fewestGroups {
 			return s.compatibility(), s

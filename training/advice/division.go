@@ -51,7 +51,10 @@ type score struct {
 	cost float64
 }
 
+// add returns the cost of two parts of a division together.
 func (s score) add(o score) score { return score{s.bad + o.bad, s.over + o.over, s.cost + o.cost} }
+
+// sub returns the cost that remains of s without the part o.
 func (s score) sub(o score) score { return score{s.bad - o.bad, s.over - o.over, s.cost - o.cost} }
 
 // less reports whether s is better than o by more than rounding.
@@ -135,6 +138,7 @@ func (v *divider) score(members []int) (s score) {
 	return s
 }
 
+// total returns the cost of a division.
 func (v *divider) total(devices [][]int) (s score) {
 	for _, members := range devices {
 		s = s.add(v.score(members))
@@ -150,6 +154,7 @@ func (v *divider) divide() (devices [][]int, exact bool) {
 	} else {
 		devices = v.search()
 	}
+	// Sorting makes the result independent of how the division was found.
 	devices = slices.DeleteFunc(devices, func(members []int) bool { return len(members) == 0 })
 	for _, members := range devices {
 		slices.Sort(members)
@@ -197,6 +202,7 @@ func (v *divider) order(start int) []int {
 func (v *divider) deal(order []int) [][]int {
 	devices := make([][]int, v.devices)
 	for _, service := range order {
+		// There is room, because the options ensure devices*size >= services.
 		to, least := -1, score{}
 		for d, members := range devices {
 			if len(members) == v.size {
@@ -234,6 +240,7 @@ func (v *divider) between(devices [][]int, d, e int) (better bool) {
 	now := v.score(devices[d]).add(v.score(devices[e]))
 	for i := 0; i < len(devices[d]); i++ {
 		for j := 0; j <= len(devices[e]) && i < len(devices[d]); j++ {
+			// j past the last service of the second device stands for a move.
 			from, to, ok := v.moved(devices[d], devices[e], i, j)
 			if !ok {
 				continue
@@ -275,6 +282,7 @@ func (v *divider) enumerate() [][]int {
 	}
 	// best[d][set] is the best division of the set over d devices.
 	best := make([][]partition, v.devices+1)
+	// Without devices, only the empty set has a division.
 	best[0] = make([]partition, full+1)
 	best[0][0].ok = true
 	for d := 1; d <= v.devices; d++ {

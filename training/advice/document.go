@@ -97,6 +97,7 @@ func (a *Advice) showSets(d *report.Document) {
 // showPairs shows the gain of every two services as a heat map.
 func (a *Advice) showPairs(d *report.Document) {
 	n := len(a.Services)
+	// A larger table would not fit on a page or a terminal.
 	if n < 2 || n > maxShownPairs {
 		return
 	}
@@ -185,6 +186,7 @@ func (a *Advice) showDivision(d *report.Document) {
 		t.Rowf("device %d\t%s\t%s", i+1, strings.Join(s.Services, ", "), s.note())
 	}
 	d.Table(t)
+	// Even the best division may have bad pairs, so say how many devices would avoid them.
 	unavoidable := "no division without was found"
 	if v.Enough > 0 {
 		unavoidable = fmt.Sprintf("it takes %d devices to keep such services apart", v.Enough)

@@ -11,6 +11,7 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
+// Limits of what counts as measured.
 const (
 	// fewestGroups is the number of groups from which on the gain of a set counts as measured.
 	fewestGroups = 10
@@ -89,12 +90,15 @@ func (g *setGain) measure(d *training.Dataset) {
 	for _, m := range g.members {
 		g.Models = append(g.Models, d.Models[m].Name)
 	}
+	// The totals weight groups by their latency, so that short groups with noisy times count
+	// little.
 	values, off := make([]float64, len(g.rows)), make([]float64, len(g.rows))
 	var solo, rest, saved, took float64
 	for i := range g.rows {
 		r := &g.rows[i]
 		sum, most := r.alone()
 		solo, took = solo+sum, took+r.micros
+		// At most the time of all spans but the longest can be hidden.
 		rest, saved = rest+sum-most, saved+sum-r.micros
 		values[i], off[i] = sum/r.micros, math.Abs(r.inferred-r.micros)/r.micros
 	}
@@ -137,4 +141,5 @@ func (g *setGain) judge() string {
 	return verdictPays
 }
 
+// name joins the names of the models.
 func (g *setGain) name() string { return strings.Join(g.Models, " + ") }

@@ -61,6 +61,7 @@ func (p *panel) next(devices [][]int) []nextPair {
 			}
 		}
 	}
+	// Probes come last, because the pairs above may already be enough.
 	for i := range p.services {
 		n.probe(i, "little is known of "+p.services[i].Model+" with others")
 	}
@@ -79,6 +80,7 @@ type nextPairs struct {
 func (n *nextPairs) add(a, b int, reason string) {
 	models := [2]string{n.services[a].Model, n.services[b].Model}
 	slices.Sort(models[:])
+	// Pairs are of models: services with one model need only one measurement.
 	taken := slices.ContainsFunc(n.list, func(p nextPair) bool { return p.Models == models })
 	if taken || models[0] == models[1] || n.Pairs[a][b].Measured {
 		return
@@ -119,6 +121,7 @@ func (p *panel) cost(d *training.Dataset, devices [][]int) cost {
 	if len(perPair) > 0 {
 		c.GroupsPerPair = int(stats.Median(perPair))
 	}
+	// Groups of other models are assumed to take as long as the mean row.
 	micros := 0.0
 	for _, r := range d.Rows {
 		micros += r.Mean / float64(len(d.Rows))

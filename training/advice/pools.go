@@ -12,6 +12,7 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
+// Constants of planning pools.
 const (
 	// fullDevice is the load that a pool's devices may have. It is the target of the
 	// autoscalers in deploy/kubernetes.
@@ -68,9 +69,11 @@ func (p *pooler) rate(members []int) score {
 	if bears == 0 || p.options.Memory > 0 && p.memory(members) > p.options.Memory {
 		return score{bad: len(members)}
 	}
+	// Subtracting noGain keeps a rounding error from adding a device.
 	return score{over: max(math.Ceil(1/bears/fullDevice-noGain), 1), cost: 1 / bears}
 }
 
+// memory returns the device memory of services together, in MiB.
 func (p *panel) memory(members []int) (sum float64) {
 	for _, m := range members {
 		sum += p.services[m].Memory
@@ -120,6 +123,7 @@ func (p *pooler) divide(n int) (*poolPlan, [][]int, error) {
 		}
 		all, single, alone = append(all, i), append(single, []int{i}), append(alone, cost.cost)
 	}
+	// The balanced division is both an initial division and one of the divisions to compare with.
 	balanced := balance(alone, n)
 	v := p.divider(n, balanced)
 	devices, exact := v.divide()

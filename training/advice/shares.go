@@ -11,6 +11,7 @@ import (
 	"github.com/overlapd/overlapd/report"
 )
 
+// Constants of static splits.
 const (
 	// shareStep is the granularity of a split, in percent.
 	shareStep = 5
@@ -61,6 +62,8 @@ func (p *panel) batches(t *soloTimes, service int) (list []batchTimes) {
 	slices.SortFunc(cells, func(a, b *soloCell) int {
 		return cmp.Or(cmp.Compare(b.key.seqLen, a.key.seqLen), cmp.Compare(a.key.size, b.key.size))
 	})
+	// Cells are sorted by descending sequence length, so the first ones have the longest. The
+	// smallest batch is kept even if it exceeds MaxBatch.
 	most := p.services[service].MaxBatch
 	for n, c := range cells {
 		if c.key.seqLen != cells[0].key.seqLen || n > 0 && most > 0 && c.key.size > most {
@@ -83,6 +86,7 @@ func (p *panel) batches(t *soloTimes, service int) (list []batchTimes) {
 // split returns the best static split of a device. It returns nil unless the load, the target and measured
 // batches of all its services are known.
 func (p *panel) split(t *soloTimes, members []int) *staticSplit {
+	// A service alone needs no split, and more than mostSplit would get tiny shares.
 	if len(members) < 2 || len(members) > mostSplit {
 		return nil
 	}
@@ -134,6 +138,7 @@ func (p *panel) together(members []int, all [][]batchTimes, overlapped bool) (mo
 			micros[i] = all[i][k].micros
 			sum, work = sum+micros[i], work+all[i][k].work
 		}
+		// In one cycle, each service runs one batch.
 		cycle := sum
 		if overlapped {
 			cycle = min(sum, predictor.Together(micros, work))

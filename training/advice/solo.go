@@ -12,6 +12,7 @@ import (
 	"github.com/overlapd/overlapd/training/fit"
 )
 
+// Limits of isolated latencies.
 const (
 	// maxCells limits the batch sizes and sequence lengths over all models.
 	maxCells = 4096
@@ -65,6 +66,7 @@ type soloCell struct {
 // span returns the isolated latency of operators [start, end) in microseconds.
 func (c *soloCell) span(start, end int) float64 { return c.prefix[end] - c.prefix[start] }
 
+// whole returns the isolated latency of the whole model in microseconds.
 func (c *soloCell) whole() float64 { return c.prefix[len(c.prefix)-1] }
 
 // scale sets the time of the whole model and keeps the proportions of its operators.
@@ -168,6 +170,7 @@ func (t *soloTimes) add(d *training.Dataset, r training.Row, sets map[string]*se
 		}
 		g.spans, models = append(g.spans, cellSpan{cell, s.Start, s.End}), append(models, k.model)
 	}
+	// A group of one span says nothing about gains. Its time enters the costs.
 	if len(g.spans) == 1 {
 		g.spans[0].cell.Alone++
 		return nil
@@ -203,6 +206,7 @@ func (t *soloTimes) infer(ctx context.Context, d *training.Dataset, o *Options) 
 		}
 		c.costs = costs.Span
 	}
+	// The inferred latency of each group shows how well the costs explain it; see noise.
 	for _, set := range t.sets {
 		for i := range set.rows {
 			var alone []float64
