@@ -13,18 +13,19 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// Calibrate carries measured groups over to the clock at which whole models were seen
-// to take other times alone, as a GPU that serves may run faster than one that was
-// measured for hours. Each given time, by what the groups show of the same batch, is the
-// factor of that batch, alone and in groups alike; a batch of which no time is given has
-// that of the nearest of its model, a model without any has 1. A clock changes how long
-// the device is busy, not how long operators wait for their launches. So a group takes
-// the mean of the factors of its spans, each counting by its work (see [Costs]), and at
-// least what the longest of them takes alone. A group that takes as long as its spans one
-// after another still does.
+// Calibrate converts measured groups to another clock speed, at which whole models were measured alone.
+// For example, a GPU may run faster while serving than during hours of measuring.
 //
-// It returns the rows with their times so multiplied, and the given times beside those
-// of the groups. A time of a model that is not in the dataset is [errRows].
+// The factor of a batch is its given isolated latency over its latency in the measured groups, and
+// applies to the batch alone and in groups. A batch without a given latency has the factor of the
+// nearest batch of its model. A model without any has the factor 1.
+//
+// The clock changes how long the device is busy, but not how long operators wait for their launches. A
+// group is therefore multiplied by the mean of its spans' factors, weighted by their work (see
+// [Costs]). It does not become faster than its longest span alone.
+//
+// Calibrate returns the converted rows, and the given latencies next to those in the groups. If a given
+// latency names a model that is not in the dataset, it returns [errRows].
 func Calibrate(ctx context.Context, d *training.Dataset, given []training.SoloTime) (*training.Dataset, []device.SoloTime, error) {
 	for _, s := range given {
 		if d.Model(s.Model) < 0 {
@@ -52,6 +53,8 @@ func Calibrate(ctx context.Context, d *training.Dataset, given []training.SoloTi
 		}
 		factor := scaled / busy
 		if len(r.Group.Spans) > 1 {
+			// This keeps the group from becoming faster than its longest span. It never makes it slower
+			// than measured.
 			factor = max(factor, min(longest/r.Median, 1))
 		}
 		for _, micros := range []*float64{&r.Median, &r.Mean, &r.Std, &r.Device} {
@@ -61,8 +64,8 @@ func Calibrate(ctx context.Context, d *training.Dataset, given []training.SoloTi
 	return &calibrated, times, calibrated.Check()
 }
 
-// factorOf returns what spans of a model are multiplied by. Costs stand in for the groups
-// of nothing but the whole model where none was measured.
+// factorOf returns the function from spans of a model to their factor. If the whole model was not
+// measured alone, its inferred costs replace that latency.
 func factorOf(m training.Model, times []device.SoloTime, costs *predictor.CostGrid) func(models.Span) float64 {
 	times = slices.DeleteFunc(slices.Clone(times), func(s device.SoloTime) bool { return s.Model != m.Name })
 	if len(times) == 0 {
@@ -78,8 +81,8 @@ func factorOf(m training.Model, times []device.SoloTime, costs *predictor.CostGr
 	}
 }
 
-// soloTimes puts given solo times beside the median of the measured groups of nothing
-// but the whole model.
+// soloTimes returns the given isolated latencies together with the medians of the measured groups that
+// consist only of the whole model.
 func soloTimes(d *training.Dataset, given []training.SoloTime) (times []device.SoloTime) {
 	alone := map[models.Span][]float64{}
 	for i := range d.Rows {

@@ -13,48 +13,55 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// Constants of inferring costs.
+// Constants of the inference of costs.
 const (
-	costSteps    = 600
-	costRate     = 0.05
-	maxCostRows  = 100_000 // more teach the costs nothing
-	costCorner   = 0.01    // errors below it count by their square
-	firstShare   = -0.7    // logarithm of work per solo time before anything is known
-	leastMicros  = 1e-3
-	mostMicros   = float64(predictor.MaxTime) / 1e3 // that a predictor takes
-	longestShare = 3.0                              // logarithm
+	costSteps = 600
+	costRate  = 0.05
+	// maxCostRows limits the rows that are used. More do not improve the costs.
+	maxCostRows = 100_000
+	// costCorner is the relative error below which the loss is quadratic instead of linear.
+	costCorner = 0.01
+	// firstShare is the initial logarithm of work over isolated latency.
+	firstShare  = -0.7
+	leastMicros = 1e-3
+	// mostMicros is the longest time that a predictor accepts.
+	mostMicros = float64(predictor.MaxTime) / 1e3
+	// longestShare limits the logarithm of work over isolated latency.
+	longestShare = 3.0
 )
 
-// costFit infers what each operator costs, and how much of that is work, from
-// the latencies of groups: a group takes as long as the longest of its spans
-// or as all their work, whichever is more. The logarithms of both costs
-// descend the gradient of the mean error of all rows. A cell has a level of
-// its own, so that all its operators can cost more than those of another cell
-// without a penalty on each.
+// costFit infers the cost of each operator, and how much of it is work, from the latencies of groups. Its
+// model of a group is [predictor.Together]: the group takes as long as its longest span or as all its
+// work, whichever is more. The logarithms of both costs are fitted by gradient descent on the mean error
+// of all rows.
+//
+// Each cell, which is a batch size and a sequence length of a model, has its own level. All its operators
+// can thus cost more than those of another cell without a penalty on each of them.
 type costFit struct {
 	grids  []grid
 	rows   []costRow
 	priors costPriors
 
-	// A parameter is an operator in a cell, cellOf its cell. prior is the logarithm of
-	// the microseconds expected of it, deviation that of the microseconds over prior and
-	// level, share that of work over microseconds, over the share of the cell.
+	// There is a parameter for each operator in each cell, and cellOf maps it to its cell. prior is
+	// the logarithm of its expected microseconds. deviation is the logarithm of its microseconds
+	// relative to prior and level. share is the logarithm of work over microseconds relative to
+	// that of the cell.
 	prior     []float64
 	cellOf    []int
 	deviation []float64
 	share     []float64
 
-	// By cell: the logarithm of microseconds over the prior, and of work over
-	// microseconds.
+	// level and levelShare are indexed by cell: the logarithm of microseconds over the prior, and
+	// the logarithm of work over microseconds.
 	level      []float64
 	levelShare []float64
 
-	// The costs by parameter, and the slopes of the loss by them.
+	// The costs by parameter, and the gradient of the loss by them.
 	micros, work           []float64
 	slopeMicros, slopeWork []float64
 
-	// Sums of the costs before each parameter, one longer than these, which make the
-	// cost of any span a difference.
+	// The prefix sums of the costs, with one element more, so that the cost of any span is a
+	// difference.
 	before, beforeWork []float64
 }
 
@@ -64,22 +71,23 @@ type costRow struct {
 	log   float64
 }
 
+// costSpan is a span of a row. shares are the cells from which its cost is interpolated, and micros and
+// work hold its current cost.
 type costSpan struct {
 	start, end   int
 	shares       []share
 	micros, work float64
 }
 
-// Costs infers from all groups of a dataset what the operators of each model
-// cost alone, by the model's position: a grid of microseconds, and how much of
-// them is work, over the batch sizes and sequence lengths of the rows. measured
-// are times of operators by the name of their model, where a profile has them;
-// the costs then keep their proportions. A model of which no group was measured
-// has a grid of one cell without meaning. The same arguments give the same
-// costs.
+// Costs infers the isolated latency and the work of each model's operators from all groups of a dataset.
+// It returns a cost grid for each model, over the batch sizes and sequence lengths of the rows, in
+// microseconds. measured holds operator times by the name of their model, if profiling has measured any;
+// the costs then keep their proportions. A model that no group contains has a meaningless grid of one
+// cell. Equal arguments give equal costs.
 func Costs(ctx context.Context, d *training.Dataset, measured map[string][]training.OperatorTimes) ([]*predictor.CostGrid, error) {
 	o := DefaultOptions()
 	o.Operators = measured
+	// Too few rows for cross-validation get the strongest priors.
 	priors := costPriorSets[len(costPriorSets)-1]
 	if len(d.Rows) >= minTrainRows {
 		_, r, err := regularizeCosts(ctx, d, d.Rows, &o, "costs")
@@ -99,7 +107,7 @@ func Costs(ctx context.Context, d *training.Dataset, measured map[string][]train
 	return grids, nil
 }
 
-// inferCosts returns what the operators of each model cost.
+// inferCosts returns the inferred cost cells of each model.
 func inferCosts(ctx context.Context, list []training.Model, rows []training.Row, measured map[string][]training.OperatorTimes, priors costPriors, random *rand.Rand) ([][]predictor.CostCell, error) {
 	f := newCostFit(list, rows, measured, priors, random)
 	slope := make([]float64, 2*len(f.deviation)+2*len(f.level))
@@ -111,6 +119,7 @@ func inferCosts(ctx context.Context, list []training.Model, rows []training.Row,
 		f.update()
 		f.slopes(slope)
 		optimizer.step(costRate*cosine(step, costSteps), slope, f.deviation, f.share, f.level, f.levelShare)
+		// Without this limit, the work of an operator that no group constrains could grow forever.
 		atMost(f.share, longestShare)
 		atMost(f.levelShare, longestShare)
 	}
@@ -122,12 +131,14 @@ func inferCosts(ctx context.Context, list []training.Model, rows []training.Row,
 	return cells, nil
 }
 
+// atMost limits values from above.
 func atMost(values []float64, most float64) {
 	for i, v := range values {
 		values[i] = min(v, most)
 	}
 }
 
+// newCostFit lays out the parameters and prepares the rows.
 func newCostFit(list []training.Model, rows []training.Row, measured map[string][]training.OperatorTimes, priors costPriors, random *rand.Rand) *costFit {
 	grids, cells, n := newGrids(list, rows)
 	f := &costFit{grids: grids, priors: priors, prior: make([]float64, n), deviation: make([]float64, n), share: make([]float64, n)}
@@ -144,6 +155,7 @@ func newCostFit(list []training.Model, rows []training.Row, measured map[string]
 		}
 		f.setPrior(&grids[i], perOperator(rows, i), measured[list[i].Name])
 	}
+	// A random subset, not the first rows, which may all be groups of the same models.
 	if len(rows) > maxCostRows {
 		rows = at(rows, random.Perm(len(rows))[:maxCostRows])
 	}
@@ -157,8 +169,8 @@ func newCostFit(list []training.Model, rows []training.Row, measured map[string]
 	return f
 }
 
-// perOperator is about what an operator of a model takes: the median, over its
-// rows, of the latency per operator of all spans.
+// perOperator returns a typical time of an operator of a model: the median, over the rows with the model,
+// of the latency divided by the number of operators of all spans.
 func perOperator(rows []training.Row, model int) float64 {
 	var all []float64
 	for i := range rows {
@@ -178,8 +190,8 @@ func perOperator(rows []training.Row, model int) float64 {
 	return all[len(all)/2]
 }
 
-// setPrior takes the costs that were measured for the nearest batch size and
-// sequence length, where there are any.
+// setPrior sets the priors of a model's parameters. It uses the operator times measured at the nearest
+// batch size and sequence length, or flat if there are none.
 func (f *costFit) setPrior(g *grid, flat float64, measured []training.OperatorTimes) {
 	measured = slices.DeleteFunc(slices.Clone(measured), func(m training.OperatorTimes) bool { return len(m.Micros) != g.operators })
 	for at, c := range g.each {
@@ -195,9 +207,10 @@ func (f *costFit) setPrior(g *grid, flat float64, measured []training.OperatorTi
 	}
 }
 
-// update sets costs and their sums from the logarithms. The race detector leaves out
-// the loops of this fit, which one goroutine runs: instrumented, they are most of what
-// the tests of this package take.
+// update computes the costs and their prefix sums from the logarithms.
+//
+// The loops of this fit are excluded from race detection: with it they would dominate the time of this
+// package's tests, and all memory they access belongs to one goroutine.
 //
 //go:norace
 func (f *costFit) update() {
@@ -209,8 +222,8 @@ func (f *costFit) update() {
 	}
 }
 
-// slopes sets slope to the gradient of the mean error and the priors: by
-// deviation, by share, by level, and by share of the cell.
+// slopes sets slope to the gradient of the loss, including the priors. Its sections are the derivatives by
+// deviation, by share, by level, and by levelShare.
 //
 //go:norace
 func (f *costFit) slopes(slope []float64) {
@@ -225,8 +238,8 @@ func (f *costFit) slopes(slope []float64) {
 	byLevel, byLevelShare := slope[2*n:2*n+cells], slope[2*n+cells:]
 	var micros, work float64
 	for i, cell := range f.cellOf {
-		// The slopes of spans were added where they start and taken off where
-		// they end.
+		// addSlope has added the derivative of a span at its start and subtracted it at its end, so
+		// the running sum is the derivative by this parameter.
 		micros += f.slopeMicros[i]
 		work += f.slopeWork[i]
 		byDeviation[i] = f.micros[i]*micros + f.work[i]*work
@@ -240,6 +253,8 @@ func (f *costFit) slopes(slope []float64) {
 	}
 }
 
+// addRow adds the gradient of one row. The derivatives of the 16-norm follow from predictor.Power16.
+//
 //go:norace
 func (f *costFit) addRow(r *costRow) {
 	var work, longest float64
@@ -250,10 +265,12 @@ func (f *costFit) addRow(r *costRow) {
 			s.micros += h.weight * (f.before[h.at+s.end] - f.before[h.at+s.start])
 			s.work += h.weight * (f.beforeWork[h.at+s.end] - f.beforeWork[h.at+s.start])
 		}
+		// A difference of prefix sums may lose a very short span.
 		s.micros = max(s.micros, leastMicros)
 		work += s.work
 		longest = max(longest, s.micros)
 	}
+	// A span alone takes its isolated latency, whatever its work.
 	if len(r.spans) == 1 {
 		f.addSlope(&r.spans[0], r.pull(r.spans[0].micros)/r.spans[0].micros, 0)
 		return
@@ -272,12 +289,15 @@ func (f *costFit) addRow(r *costRow) {
 	}
 }
 
-// pull is the slope of the row's error by the logarithm of its prediction.
+// pull returns the derivative of the row's error by the logarithm of its prediction. The error is a
+// smoothed absolute value, so outliers have a bounded influence.
 func (r *costRow) pull(base float64) float64 {
 	off := math.Log(base) - r.log
 	return off / math.Sqrt(off*off+costCorner*costCorner)
 }
 
+// addSlope adds the derivatives by the costs of a span, at its ends; see slopes.
+//
 //go:norace
 func (f *costFit) addSlope(s *costSpan, byMicros, byWork float64) {
 	for _, h := range s.shares {
@@ -288,13 +308,13 @@ func (f *costFit) addSlope(s *costSpan, byMicros, byWork float64) {
 	}
 }
 
-// maxKnots is how many batch sizes, and how many sequence lengths, of a model
-// get cells of their own; those between are interpolated.
+// maxKnots limits the batch sizes, and the sequence lengths, of a model that have their own cells. Others
+// are interpolated.
 const maxKnots = 8
 
-// grid is where the cells of one model lie: one for each size and sequence
-// length among the knots. Its first cell is firstCell among those of all models, and
-// the first operator of that the parameter first.
+// grid locates the cells of one model, one for each combination of a batch size and a sequence length.
+// firstCell is the index of its first cell among the cells of all models, and first the index of that
+// cell's first parameter.
 type grid struct {
 	operators int
 	sizes     []int
@@ -303,14 +323,14 @@ type grid struct {
 	firstCell int
 }
 
-// share is what a cell, whose first operator is the parameter at, counts for a span.
+// share is the weight of a cell in a span's cost. at is the cell's first parameter.
 type share struct {
 	at     int
 	weight float64
 }
 
-// newGrids lays out the cells of all models, and returns how many cells and
-// parameters there are. A model that is in no row has one cell.
+// newGrids lays out the cells of all models, and returns the numbers of cells and of parameters. A model
+// that is in no row has one cell.
 func newGrids(list []training.Model, rows []training.Row) (grids []grid, cells, parameters int) {
 	sizes, seqLens := make([][]int, len(list)), make([][]int, len(list))
 	for i := range rows {
@@ -331,20 +351,21 @@ func newGrids(list []training.Model, rows []training.Row) (grids []grid, cells, 
 	return grids, cells, parameters
 }
 
-// knots returns the distinct values, thinned out evenly if there are many.
+// knots returns the distinct values, thinned evenly to maxKnots.
 func knots(values []int) []int {
 	slices.Sort(values)
 	return stats.Thin(slices.Compact(values), maxKnots)
 }
 
+// cells returns the number of cells of the model.
 func (g *grid) cells() int { return len(g.sizes) * len(g.seqLens) }
 
-// cell returns the first parameter of a cell.
+// cell returns the first parameter of the cell at these indices of sizes and sequence lengths.
 func (g *grid) cell(size, seqLen int) int {
 	return g.first + (seqLen*len(g.sizes)+size)*g.operators
 }
 
-// shares returns the cells around a span, as an encoder takes them.
+// shares returns the cells around a span with their weights, as predictor.CostGrid interpolates.
 func (g *grid) shares(s models.Span) (found []share) {
 	b, larger := predictor.Beside(g.sizes, s.Size)
 	q, longer := predictor.Beside(g.seqLens, s.SeqLen)
@@ -356,7 +377,7 @@ func (g *grid) shares(s models.Span) (found []share) {
 	return found
 }
 
-// each yields every cell, still without costs, by its first parameter.
+// each yields the first parameter of every cell, with the cell's size and sequence length.
 func (g *grid) each(yield func(at int, c predictor.CostCell) bool) {
 	for q, seqLen := range g.seqLens {
 		for b, size := range g.sizes {
@@ -367,7 +388,7 @@ func (g *grid) each(yield func(at int, c predictor.CostCell) bool) {
 	}
 }
 
-// featureCells returns the cells as a predictor file holds them.
+// featureCells returns the cells in the form of a predictor file.
 func (g *grid) featureCells(micros, work []float64) (cells []predictor.CostCell) {
 	for at, c := range g.each {
 		c.Micros = slices.Clone(micros[at : at+g.operators])

@@ -16,16 +16,15 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// DeviceReport describes how a device was made, and its errors on rows kept aside.
+// DeviceReport describes how a device was fitted, and its errors on held-out rows.
 type DeviceReport struct {
 	fitted
 	device.Tested
 	Solo []device.SoloTime `json:"solo,omitempty"`
 }
 
-// Device makes a device of a dataset, calibrated to what whole models take alone where
-// that is given. The same dataset, times and options give the same profile but for
-// Created, which the caller sets.
+// Device fits a device to a dataset. If solo is not empty, it first calibrates the rows to these isolated
+// latencies. Equal arguments give equal profiles, except for Created, which the caller sets.
 func Device(ctx context.Context, d *training.Dataset, solo []training.SoloTime, o Options) (*device.Profile, *DeviceReport, error) {
 	if o.Split == SplitFolds {
 		return nil, nil, fmt.Errorf("%w: a device cannot be made with the split %s", errOptions, o.Split)
@@ -52,10 +51,10 @@ func Device(ctx context.Context, d *training.Dataset, solo []training.SoloTime, 
 	return p, r, p.Validate()
 }
 
-// makeProfile makes a device of some rows of a dataset and tests it
-// on others. A draft, a network that promises nothing, has its costs, and shows by its
-// error what the promises cost.
+// makeProfile fits a device to some rows of a dataset and tests it on others. Its costs come from a draft,
+// a network without a device's guarantees. The draft's error shows what the guarantees cost.
 func makeProfile(ctx context.Context, d *training.Dataset, rows, test []training.Row, o *Options) (*device.Profile, error) {
+	// The draft is only for the costs, so the size of a predictor is enough.
 	small := *o
 	small.Hidden = DefaultOptions().Hidden
 	draft, _, err := fitNetwork(ctx, d, rows, &small, "costs")
@@ -73,7 +72,7 @@ func makeProfile(ctx context.Context, d *training.Dataset, rows, test []training
 	return p, testProfile(p, draft, rows, test)
 }
 
-// testProfile sets the errors of a profile on rows kept aside.
+// testProfile computes the errors of a profile on held-out rows.
 func testProfile(p *device.Profile, draft *predictor.File, rows, test []training.Row) error {
 	model, err := device.NewModel(p)
 	if err != nil {
@@ -106,12 +105,11 @@ func testProfile(p *device.Profile, draft *predictor.File, rows, test []training
 	return nil
 }
 
-// leastRaise leaves rounding aside.
+// leastRaise is the relative raise up to which it counts as rounding.
 const leastRaise = 1e-5
 
-// repeated returns how far rows of one span alone that were kept aside are off
-// from the median of the other rows of the same span. No device made of those
-// can be much closer.
+// repeated returns the error of predicting a held-out row of one span by the median of the other rows of
+// the same span. It is a lower bound of what any device fitted to these rows can reach.
 func repeated(rows, test []training.Row) (percent float64, of int) {
 	same := map[models.Span][]float64{}
 	for _, part := range [][]training.Row{rows, test} {
@@ -128,6 +126,7 @@ func repeated(rows, test []training.Row) (percent float64, of int) {
 			continue
 		}
 		others := slices.Clone(same[spans[0]])
+		// The row must not take part in its own prediction.
 		k := slices.Index(others, test[i].Median)
 		others = slices.Delete(others, k, k+1)
 		slices.Sort(others)
@@ -136,20 +135,19 @@ func repeated(rows, test []training.Row) (percent float64, of int) {
 	return mape(points), len(points)
 }
 
-// leastRepeats is how often a span must have been measured for that.
+// leastRepeats is the number of rows of a span from which on it takes part in repeated.
 const leastRepeats = 3
 
-// signed is Adam for the network of a device, which never falls when one of
-// its growing inputs rises: it sets weights of the wrong sign to zero.
+// signed is Adam for the network of a device, whose output must not decrease when a growing input
+// increases. After each step it sets weights of the wrong sign to zero.
 type signed struct {
 	adam
 	widths  []int
 	growing []bool
 }
 
-// start turns weights around that have the other sign. All units of a layer
-// then pull one way, so weights are made smaller: each layer passes on about
-// what it is given.
+// start flips the weights that have the wrong sign. All units of a layer then act in the same direction,
+// so start also reduces the weights: each layer should pass on about the magnitude it receives.
 func (s *signed) start(p *perceptron) {
 	s.adam.start(p)
 	s.widths = p.widths
@@ -164,6 +162,7 @@ func (s *signed) start(p *perceptron) {
 	}
 }
 
+// each replaces the weights of a layer whose sign is constrained by f.
 func (s *signed) each(layer int, values []float32, f func(v, sign float32) float32) {
 	inputs, outputs := s.widths[layer], s.widths[layer+1]
 	for at := range values {
@@ -174,6 +173,8 @@ func (s *signed) each(layer int, values []float32, f func(v, sign float32) float
 	}
 }
 
+// update takes a step of Adam and then projects the weights onto their allowed signs. Biases may have any
+// sign.
 func (s *signed) update(i int, p *param, gradient []float32) {
 	s.adam.update(i, p, gradient)
 	if p.decays {
@@ -197,15 +198,19 @@ func fitGrowing(ctx context.Context, list []predictor.FeatureModel, rows []train
 
 // Constants of the spread.
 const (
-	spreadParts   = 21  // quantiles of a band
-	leastBandRows = 200 // a band with fewer joins the next
-	leastKindRows = 10  // groups of so many spans, if fewer, are taken for those of fewer spans
+	// spreadParts is the number of quantiles in a band.
+	spreadParts = 21
+	// leastBandRows is the number of rows below which a band is merged with the next.
+	leastBandRows = 200
+	// leastKindRows is the number of groups with that many spans below which they have no bands.
+	// The bands of fewer spans then apply to them.
+	leastKindRows = 10
 )
 
-// spreadEdges is where bands may end, in microseconds.
+// spreadEdges are the latencies at which bands may end, in microseconds.
 var spreadEdges = []float64{2e3, 5e3, 10e3, 15e3, 20e3, 30e3, 40e3, math.Inf(1)}
 
-// spreadOf measures how much the runs of groups differ.
+// spreadOf computes the spread of groups from the standard deviations of their runs.
 func spreadOf(rows []training.Row) device.Spread {
 	var s device.Spread
 	bySpans := map[int][]training.Row{}
@@ -215,10 +220,12 @@ func spreadOf(rows []training.Row) device.Spread {
 	for n := 1; n <= device.MaxSpans; n++ {
 		s.Bands = append(s.Bands, bandsOf(n, bySpans[n])...)
 	}
+	// The skew is that of all groups, because single bands have too few rows to show it.
 	s.Slow, s.Fast = skewOf(rows)
 	return s
 }
 
+// bandsOf returns the bands of groups with that many spans, by ascending latency.
 func bandsOf(spans int, rows []training.Row) []device.SpreadBand {
 	if len(rows) < leastKindRows {
 		return nil
@@ -228,6 +235,7 @@ func bandsOf(spans int, rows []training.Row) []device.SpreadBand {
 	from, begins := 0, 0.0
 	for _, edge := range spreadEdges {
 		to, _ := slices.BinarySearchFunc(rows, edge, func(r training.Row, edge float64) int { return cmp.Compare(r.Median, edge) })
+		// Both this band and the rest must have enough rows.
 		if to < len(rows) && (to-from < leastBandRows || len(rows)-to < leastBandRows) || to == from {
 			continue
 		}
@@ -237,8 +245,7 @@ func bandsOf(spans int, rows []training.Row) []device.SpreadBand {
 	return bands
 }
 
-// relativeSpreads returns evenly spaced quantiles of standard deviation over
-// median.
+// relativeSpreads returns n evenly spaced quantiles of standard deviation over median.
 func relativeSpreads(rows []training.Row, n int) []float64 {
 	parts := make([]float64, len(rows))
 	for i := range rows {
@@ -252,9 +259,9 @@ func relativeSpreads(rows []training.Row, n int) []float64 {
 	return picked
 }
 
-// skewOf measures how much wider late runs spread than early ones. Half of the runs are on each side
-// of the median, each half as a normal distribution is; the distance of the
-// mean from the median, in standard deviations, gives the widths.
+// skewOf measures how much wider late runs spread than early ones. It models the runs as two half normal
+// distributions joined at the median, with half of the runs on each side. Their widths follow from the
+// distance of the mean from the median in standard deviations.
 func skewOf(rows []training.Row) (slow, fast float64) {
 	var mean, square float64
 	for i := range rows {
@@ -265,7 +272,7 @@ func skewOf(rows []training.Row) (slow, fast float64) {
 	if square > 0 {
 		lean = mean / square
 	}
-	// The widths a and b: mean (a-b)/√(2π), variance (a²+b²)/2 - mean².
+	// For the widths a and b, the mean is (a-b)/√(2π) and the variance (a²+b²)/2 - mean².
 	apart := min(max(lean, -maxLean), maxLean) * math.Sqrt(2*math.Pi)
 	both := 2 * (1 + lean*lean)
 	middle := math.Sqrt(max(both/2-apart*apart/4, 0))
@@ -275,11 +282,10 @@ func skewOf(rows []training.Row) (slow, fast float64) {
 // maxLean keeps the early half from vanishing.
 const maxLean = 0.5
 
-// testedParts are the quantiles that a spread is tested at.
+// testedParts are the quantiles at which a spread is tested.
 var testedParts = []float64{0.1, 0.25, 0.5, 0.75, 0.9, 0.95}
 
-// spreadTest compares how much groups kept aside spread with the spread that a
-// profile has for groups of their kind.
+// spreadTest compares the spread of held-out groups with the spread of the profile for similar groups.
 func spreadTest(s *device.Spread, rows []training.Row, latency []float64) []device.SpreadQuantiles {
 	var list []device.SpreadQuantiles
 	for n := 1; n <= device.MaxSpans; n++ {

@@ -1,23 +1,22 @@
-// Package fit makes predictors and device profiles of measured operator groups,
-// and measures their error on groups kept aside. The commands train, fit, device
-// and reproduce call it; a daemon runs the command fit as a child, so that it does
-// not link the graph library.
+// Package fit fits predictors and device profiles to measured operator groups, and measures their errors
+// on held-out groups.
 //
-// [Train] returns a predictor file with a [Report], as its [Options] want.
-// [RecipePaper] is the recipe of the Abacus authors, section 5 of their paper.
-// [RecipeOurs] first infers what each operator costs from the latencies of the
-// groups themselves ([Costs]): its time alone, and for how much of that it keeps
-// the device busy, so that nothing overlaps it. A group then takes about as long as
-// the longest of its spans or as all its work, whichever is more, and a network
-// only corrects that. [Device] makes a profile with a network that cannot fall when
-// operators are added.
+// [Train] returns a predictor file and a [Report], according to its [Options]. [Device] makes a device
+// profile, whose network never predicts less time when operators are added. The commands train, fit,
+// device and reproduce use this package. A daemon runs the command fit as a child process, so that it
+// does not link the graph library.
 //
-// Few rows, and those that spread, would teach a network chance. So of up to some
-// thousand rows cross-validation chooses the regularization: the priors on costs,
-// and how much of the network's correction is worth keeping: all, a part, or none.
+// There are two recipes. [RecipePaper] follows section 5 of the Abacus paper. [RecipeOurs] first infers
+// the cost of each operator from the latencies of the groups ([Costs]): its isolated latency, and its
+// work, which is the time for which it saturates the device so that nothing overlaps with it. A group
+// then takes about as long as its longest span or as all its work, whichever is more. A network only
+// corrects this estimate.
 //
-// For comparison there are linear regression and support vector regression, as
-// in section 5.5. Test rows have no part in anything that is fitted or chosen:
-// neither costs, scaling, weights, regularization, nor the number of epochs, which
-// follows from the number of rows.
+// A network would learn noise from few rows, especially if these have a large spread. Up to a few
+// thousand rows, cross-validation therefore chooses the regularization: how strong the priors on costs
+// are, and how much of the network's correction is kept, from none to all.
+//
+// Linear regression and support vector regression are available for comparison, as in section 5.5.
+// Test rows take no part in anything that is fitted or chosen: costs, scaling, weights, regularization,
+// or the number of epochs, which depends only on the number of rows.
 package fit

@@ -12,9 +12,11 @@ import (
 
 // Limits of a chart.
 const (
-	maxDots     = 2500 // at most so many rows are drawn, so that a page stays small
+	// maxDots limits the rows that are drawn, to keep the page small.
+	maxDots     = 2500
 	curvePoints = 200
-	mostOff     = 60.0 // percent, where the curves of errors end
+	// mostOff is the error in percent at which the curves end.
+	mostOff = 60.0
 )
 
 // Document returns the report as text, tables and charts.
@@ -44,11 +46,13 @@ func (r *Report) Document() *report.Document {
 	return d
 }
 
-// join writes the values of a list.
+// join formats the elements of a list, separated by commas.
 func join(format string, values any) string {
+	// Formatting a slice puts the elements into brackets, separated by spaces.
 	return strings.ReplaceAll(strings.Trim(fmt.Sprintf(format, values), "[]"), " ", ", ")
 }
 
+// techniqueTable lists the errors of each technique, on held-out rows and on rows used for fitting.
 func (r *Report) techniqueTable() *report.Table {
 	t := report.NewTable("technique", "kept aside", "fitted with", "one for each set")
 	for _, e := range r.Techniques {
@@ -61,8 +65,8 @@ func (r *Report) techniqueTable() *report.Table {
 	return t
 }
 
-// groupTable has, of each technique, the error of one predictor for all groups and,
-// where there is one for each set of models, that of these.
+// groupTable lists the errors of each technique by kind of group. With perSet, it also has the errors of
+// predictors that were fitted to each set of models separately.
 func (r *Report) groupTable(head string, groups []groupErrors, name func(groupErrors) string, perSet bool) *report.Table {
 	columns := []string{head, "rows"}
 	for _, e := range r.Techniques {
@@ -83,7 +87,7 @@ func (r *Report) groupTable(head string, groups []groupErrors, name func(groupEr
 	return t
 }
 
-// percent writes an error that may be missing.
+// percent formats an error, or a dash if there is none.
 func percent(errors map[string]float64, name string) string {
 	if v, ok := errors[name]; ok {
 		return fmt.Sprintf("%.2f", v)
@@ -91,6 +95,8 @@ func percent(errors map[string]float64, name string) string {
 	return "-"
 }
 
+// worstTable lists the rows with the largest errors. Their spread shows whether a better prediction was
+// possible.
 func (r *Report) worstTable() *report.Table {
 	t := report.NewTable("measured ms", "spread", "predicted ms", "group")
 	for _, row := range r.Worst {
@@ -99,7 +105,8 @@ func (r *Report) worstTable() *report.Table {
 	return t
 }
 
-// scatter draws predicted over measured latencies, which differ by orders of magnitude.
+// scatter draws predicted over measured latencies. Both axes are logarithmic, because latencies differ by
+// orders of magnitude.
 func scatter(tested []point) *report.Chart {
 	dots := report.Series{Name: "a row kept aside", Dots: true}
 	for i := 0; i < len(tested); i += max(1, (len(tested)+maxDots-1)/maxDots) {
@@ -113,7 +120,7 @@ func scatter(tested []point) *report.Chart {
 	return &report.Chart{Log: true, Caption: "Predicted over measured latency, rows kept aside", X: "measured, ms", Y: "predicted, ms", Series: []report.Series{dots, same}}
 }
 
-// curves draws, by technique, which part of the rows is off by at most how much.
+// curves draws the distribution of errors for each technique: the fraction of rows within an error.
 func (r *Report) curves() *report.Chart {
 	c := &report.Chart{Caption: "How many rows are off by at most how much", X: "off by at most, percent", Y: "part of the rows kept aside, percent"}
 	for i, t := range r.Techniques {
@@ -124,6 +131,7 @@ func (r *Report) curves() *report.Chart {
 	return c
 }
 
+// curve returns the points of one distribution.
 func curve(tested []point) (x, y []float64) {
 	off := make([]float64, len(tested))
 	for i, t := range tested {
@@ -131,6 +139,7 @@ func curve(tested []point) (x, y []float64) {
 	}
 	slices.Sort(off)
 	for i := range curvePoints + 1 {
+		// Nextafter includes errors that are exactly at the limit.
 		most := mostOff * float64(i) / curvePoints
 		within, _ := slices.BinarySearch(off, math.Nextafter(most, math.Inf(1)))
 		x, y = append(x, most), append(y, 100*float64(within)/float64(max(len(off), 1)))

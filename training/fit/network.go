@@ -15,22 +15,24 @@ import (
 
 // Constants of the recipes.
 const (
-	oursRate      = 0.004
-	oursDecay     = 0.1
-	oursSteps     = 23_500 // as many as 100 epochs of 30,000 rows
+	oursRate  = 0.004
+	oursDecay = 0.1
+	// oursSteps corresponds to 100 epochs of 30,000 rows.
+	oursSteps     = 23_500
 	oursBatch     = 128
 	oursMinBatch  = 16
 	oursMinEpochs = 10
 	oursMaxEpochs = 100
-	draftPart     = 4 // of the epochs of the network proper
+	// draftPart divides the epochs of the final network to give those of the draft.
+	draftPart = 4
 
 	paperRate   = 0.001
 	paperEpochs = 250
 	paperBatch  = 128
 )
 
-// schedule is how often and how fast weights change: by the rate, which takes its
-// course over the steps, and by the decay of weights.
+// schedule says how weights change during training. course maps a step to the fraction of rate that
+// applies, and decay is the weight decay.
 type schedule struct {
 	batch  int
 	epochs int
@@ -39,6 +41,8 @@ type schedule struct {
 	course func(step, steps int) float64
 }
 
+// newSchedule returns the schedule for that many rows. RecipeOurs keeps the number of steps about
+// constant, and uses smaller batches for fewer rows.
 func newSchedule(o *Options, rows int) schedule {
 	s := schedule{batch: min(paperBatch, rows), epochs: paperEpochs, rate: paperRate, course: cosine}
 	if o.Recipe == RecipeOurs {
@@ -60,9 +64,8 @@ func newSchedule(o *Options, rows int) schedule {
 	return s
 }
 
-// fitNetwork fits a predictor to rows. The file lacks only its test errors. It also
-// returns how the fit was regularized: nil for the recipe of the paper, which knows
-// nothing of that.
+// fitNetwork fits a predictor to rows. The file is complete except for its test errors. fitNetwork also
+// returns the regularization, which is nil for RecipePaper.
 func fitNetwork(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*predictor.File, *regularization, error) {
 	if o.Recipe == RecipePaper {
 		f := newFile(d, rows, o)
@@ -76,9 +79,9 @@ func fitNetwork(ctx context.Context, d *training.Dataset, rows []training.Row, o
 	return f, r, err
 }
 
-// fitOurs fits costs, and a network that corrects them. What a group takes
-// beyond its costs blurs them. So a draft learns that first, and the costs are
-// inferred again from what it leaves.
+// fitOurs fits costs, and a network that corrects them. Effects that the costs cannot express distort the
+// inferred costs. A draft network therefore learns these effects first, and the final costs are inferred
+// from the rows without the draft's correction.
 func fitOurs(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, r *regularization, stage string) (*predictor.File, error) {
 	random := rand.New(rand.NewPCG(o.Seed, 1))
 	draft := newFile(d, rows, o)
@@ -90,6 +93,8 @@ func fitOurs(ctx context.Context, d *training.Dataset, rows []training.Row, o *O
 	if err := fitLayers(ctx, draft, rows, o, plan, random, stage+", draft"); err != nil {
 		return nil, err
 	}
+	// The draft is shrunk like the final network: a correction that is mostly noise must not be
+	// removed from the rows.
 	shrink(draft.Layers, r.Kept)
 	plain, err := withoutCorrection(draft, rows)
 	if err != nil {
@@ -106,6 +111,7 @@ func fitOurs(ctx context.Context, d *training.Dataset, rows []training.Row, o *O
 	return f, nil
 }
 
+// newFile returns a file with its features, but without costs and layers.
 func newFile(d *training.Dataset, rows []training.Row, o *Options) *predictor.File {
 	f := &predictor.File{
 		Format: predictor.Format, Device: d.Device, Recipe: o.Recipe, Seed: o.Seed, Rows: len(rows),
@@ -117,7 +123,7 @@ func newFile(d *training.Dataset, rows []training.Row, o *Options) *predictor.Fi
 	return f
 }
 
-// fitCosts sets the costs of the file's features.
+// fitCosts sets the costs in the file's features.
 func fitCosts(ctx context.Context, f *predictor.File, d *training.Dataset, rows []training.Row, o *Options, priors costPriors, random *rand.Rand) error {
 	costs, err := inferCosts(ctx, d.Models, rows, o.Operators, priors, random)
 	for i := range costs {
@@ -137,8 +143,8 @@ func fitLayers(ctx context.Context, f *predictor.File, rows []training.Row, o *O
 	return err
 }
 
-// withoutCorrection returns the rows with latencies freed of what the network
-// of a file adds to, or takes off, the costs.
+// withoutCorrection returns the rows with their latencies divided by the correction that the file's
+// network applies to the costs.
 func withoutCorrection(f *predictor.File, rows []training.Row) ([]training.Row, error) {
 	in := encodeFeatures(&f.Features, rows)
 	predicted, err := predictWith(f, rows)
@@ -152,7 +158,7 @@ func withoutCorrection(f *predictor.File, rows []training.Row) ([]training.Row, 
 	return plain, nil
 }
 
-// features describes the models by what the rows hold of them.
+// features describes the models of a dataset, with the ranges that occur in rows.
 func features(d *training.Dataset, rows []training.Row, r string) predictor.Features {
 	f := predictor.Features{Set: predictor.FeaturesModel}
 	if r == RecipePaper {
@@ -172,12 +178,12 @@ func features(d *training.Dataset, rows []training.Row, r string) predictor.Feat
 	return f
 }
 
-// trainLayers trains a network. Inputs but for the first, which are bits, are
-// standardised. The output of ours is the logarithm of latency over base, in units of
-// its spread over the rows. The paper's is milliseconds, neither centred nor
-// scaled, and its descent has no momentum: the paper is silent on this,
-// and of the readings tried this is the one that gives the error it reports.
-// With raw slots that error is near 15 %, with momentum near 4 %.
+// trainLayers trains a network. It standardizes the inputs, except for the first, which are bits.
+//
+// For RecipeOurs, the target is the logarithm of latency over base, scaled to its spread over the rows.
+// For RecipePaper, it is milliseconds, neither centered nor scaled, and its gradient descent has no
+// momentum. The paper does not specify this. Of the variants tried, this one reproduces the reported
+// error. Without standardized slots the error is near 15 %, and with momentum near 4 %.
 func trainLayers(ctx context.Context, in *inputs, bits int, descent optimizer, o *Options, plan schedule, random *rand.Rand, stage string) ([]predictor.Layer, error) {
 	targets, scale := in.targets(o.Recipe)
 	scaled := newScaling(in)
@@ -201,8 +207,7 @@ func trainLayers(ctx context.Context, in *inputs, bits int, descent optimizer, o
 	return p.layers(scaled, scale), nil
 }
 
-// targets returns what the network is to put out for each row, and what its output
-// is multiplied with.
+// targets returns the target output of each row, and the factor by which outputs must be multiplied.
 func (in *inputs) targets(r string) ([]float32, float64) {
 	targets := make([]float32, in.rows())
 	if r == RecipePaper {
@@ -224,12 +229,12 @@ func (in *inputs) targets(r string) ([]float32, float64) {
 	return targets, scale
 }
 
-// leastScale keeps targets finite where the bases are exact.
+// leastScale keeps targets finite if all bases are exact.
 const leastScale = 1e-3
 
-// train runs all epochs. Rows that are left over after the last whole batch
-// of an epoch, others in each, wait for the next.
+// train runs all epochs. Each epoch shuffles the rows and omits those that do not fill a batch.
 func (p *perceptron) train(ctx context.Context, in *inputs, targets []float32, plan schedule, with optimizer, o *Options, random *rand.Rand, stage string) error {
+	// plan.batch is at most the number of rows, so there is at least one step per epoch.
 	perEpoch := in.rows() / plan.batch
 	steps := perEpoch * plan.epochs
 	began := time.Now()
@@ -254,6 +259,7 @@ func (p *perceptron) train(ctx context.Context, in *inputs, targets []float32, p
 			}
 			sum += loss
 		}
+		// Later epochs cannot recover from a loss that is not finite.
 		if math.IsNaN(sum) || math.IsInf(sum, 0) {
 			return fmt.Errorf("%w in epoch %d", errDiverged, epoch+1)
 		}
@@ -266,9 +272,9 @@ func (p *perceptron) train(ctx context.Context, in *inputs, targets []float32, p
 	return nil
 }
 
-// predictWith returns the predictions of a file for rows, in microseconds, by the
-// code that serves.
+// predictWith returns the predictions of a file for rows, in microseconds. It uses the code that serves.
 func predictWith(f *predictor.File, rows []training.Row) ([]float64, error) {
+	// A file must have plausible test errors to be valid; these are not known yet.
 	untested := *f
 	untested.Test = predictor.Errors{Rows: 1, Quantiles: predictor.Exact}
 	groups := make([]models.Group, len(rows))
@@ -278,9 +284,8 @@ func predictWith(f *predictor.File, rows []training.Row) ([]float64, error) {
 	return untested.Predict(groups)
 }
 
-// inputs are rows as a network sees them: values has width inputs of each row, one row
-// after the other. bases are the times that outputs are relative to, micros the measured
-// latencies, both in microseconds.
+// inputs holds rows in the form that a network takes: values has width inputs for each row. bases are the
+// times to which outputs are relative, and micros the measured latencies, both in microseconds.
 type inputs struct {
 	width  int
 	values []float32
@@ -288,11 +293,12 @@ type inputs struct {
 	micros []float64
 }
 
-// encodeFeatures returns rows as the network of a predictor sees them.
+// encodeFeatures encodes rows as a predictor does.
 func encodeFeatures(f *predictor.Features, rows []training.Row) *inputs {
 	return encode(f.Width(), f.Encoder(), rows)
 }
 
+// encode encodes rows with any encoder.
 func encode(width int, encoder func(g models.Group, inputs []float32) (baseMicros float64), rows []training.Row) *inputs {
 	in := &inputs{
 		width:  width,
@@ -307,18 +313,21 @@ func encode(width int, encoder func(g models.Group, inputs []float32) (baseMicro
 	return in
 }
 
+// rows returns the number of rows.
 func (in *inputs) rows() int { return len(in.bases) }
 
+// row returns the inputs of row i.
 func (in *inputs) row(i int) []float32 { return in.values[i*in.width:][:in.width] }
 
-// scaling is means and spreads of inputs.
+// scaling holds the means and standard deviations of inputs.
 type scaling struct {
 	mean, spread []float64
 }
 
-// leastSpread is that of an input that counts as constant.
+// leastSpread is the standard deviation below which an input counts as constant.
 const leastSpread = 1e-6
 
+// newScaling computes the scaling of rows. A constant input is only centered.
 func newScaling(in *inputs) *scaling {
 	s := &scaling{mean: make([]float64, in.width), spread: make([]float64, in.width)}
 	n := float64(in.rows())
@@ -341,7 +350,7 @@ func newScaling(in *inputs) *scaling {
 	return s
 }
 
-// apply standardises the inputs in place.
+// apply standardizes the inputs in place.
 func (s *scaling) apply(in *inputs) {
 	for i := range in.rows() {
 		for j, v := range in.row(i) {

@@ -9,87 +9,89 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
+// The errors of fitting.
 var (
-	// errOptions is returned when options are unknown or absurd.
+	// errOptions is returned when options are unknown or out of range.
 	errOptions = errors.New("unusable options")
 
-	// errRows is returned when there are too few rows to fit or to test a
-	// predictor, or none in which models share the device.
+	// errRows is returned when there are too few rows to fit or test a predictor, or when no row
+	// has several models.
 	errRows = errors.New("not enough rows")
 
-	// errDiverged is returned when training leaves the finite numbers.
+	// errDiverged is returned when the loss is no longer finite.
 	errDiverged = errors.New("training diverged")
 )
 
-// How a network is trained: Options.Recipe.
+// The values of Options.Recipe, which says how a network is trained.
 const (
-	// RecipeOurs has inputs from the costs of operators, Adam, and the
-	// relative error as loss.
+	// RecipeOurs uses inputs derived from the costs of operators, Adam, and the relative error as
+	// the loss.
 	RecipeOurs = "overlapd"
 
-	// RecipePaper is that of the Abacus authors: the inputs of section 5.3,
-	// stochastic gradient descent on the squared error, learning rate 0.001
-	// with cosine decay, 250 epochs, batches of 128.
+	// RecipePaper is the recipe of the Abacus authors: the inputs of section 5.3, stochastic
+	// gradient descent on the squared error, a learning rate of 0.001 with cosine decay, 250
+	// epochs, and batches of 128.
 	RecipePaper = "paper"
 )
 
-// Which rows are kept aside to test with: Options.Split.
+// The values of Options.Split, which says which rows are held out for testing.
 const (
-	// SplitRandom keeps single rows aside.
+	// SplitRandom holds out single rows.
 	SplitRandom = "random"
 
-	// SplitGrouped keeps whole configurations aside: all rows with the same
-	// models, batch sizes and sequence lengths.
+	// SplitGrouped holds out whole configurations: all rows with the same models, batch sizes and
+	// sequence lengths.
 	SplitGrouped = "grouped"
 
-	// SplitFolds divides the rows into folds, keeps each aside in turn, and
-	// then fits the predictor to all rows.
+	// SplitFolds divides the rows into folds and holds out each of them in turn. The final
+	// predictor is fitted to all rows.
 	SplitFolds = "kfold"
 )
 
 // Limits of options.
 const (
-	maxHidden = 8    // layers
-	maxUnits  = 1024 // in a hidden layer
+	// maxHidden limits the hidden layers, and maxUnits the units of each.
+	maxHidden = 8
+	maxUnits  = 1024
 	maxEpochs = 10_000
 	maxFolds  = 20
 )
 
-// Options of Train and Device.
+// Options are the options of Train and Device.
 type Options struct {
 	Recipe string
 
-	// Hidden holds the units of each hidden layer.
+	// Hidden holds the number of units of each hidden layer.
 	Hidden []int
 	Seed   uint64
 
-	// Epochs is 0 for those of the recipe.
+	// Epochs is 0 for the number that the recipe chooses.
 	Epochs int
 
-	// TestFraction of the rows, or of the configurations, is kept aside. Folds are
-	// those of SplitFolds.
+	// TestFraction is the fraction of the rows, or of the configurations, that is held out. Folds
+	// is the number of folds of SplitFolds.
 	Split        string
 	TestFraction float64
 	Folds        int
 
-	// Compare asks for the errors of linear regression, support vector regression and
-	// costs alone too, Pairs for those of one predictor for each set of models.
+	// Compare adds the errors of linear regression, support vector regression and costs alone.
+	// Pairs adds the errors of separate predictors for each set of models.
 	Compare bool
 	Pairs   bool
 
-	// Operators are solo times by model, where they were measured. Otherwise
-	// they are inferred from the groups.
+	// Operators holds measured isolated latencies of operators by model. Without them, they are
+	// inferred from the groups.
 	Operators map[string][]training.OperatorTimes
 
-	// Progress is called after each epoch if it is not nil.
+	// Progress, if not nil, is called after each epoch.
 	Progress func(Progress)
 
-	// allMany has no number of rows count as few.
+	// allMany turns off the special treatment of few rows.
 	allMany bool
 }
 
-// Progress is how far training has come. Stage is what is being fitted; the mean loss
-// is that of the Epoch that has ended, which is 0 if the stage has none.
+// Progress describes how far training has come. Stage names what is being fitted. Loss is the mean loss of
+// Epoch, the last complete one, which is 0 for a stage without epochs.
 type Progress struct {
 	Stage  string
 	Epoch  int
@@ -98,7 +100,7 @@ type Progress struct {
 	Left   time.Duration
 }
 
-// DefaultOptions returns options for a predictor as the daemon uses it.
+// DefaultOptions returns the options for a predictor that a daemon uses.
 func DefaultOptions() Options {
 	return Options{
 		Recipe: RecipeOurs, Hidden: []int{32, 32, 32}, Seed: 1,
@@ -106,9 +108,8 @@ func DefaultOptions() Options {
 	}
 }
 
-// DefaultDeviceOptions returns options for a device as simulations use it: a
-// network larger than that of a predictor. Of the recipe, the folds and the
-// comparisons a device knows nothing.
+// DefaultDeviceOptions returns the options for a device that simulations use, with a larger network than
+// that of a predictor. Recipe, Folds, Compare and Pairs do not apply to a device.
 func DefaultDeviceOptions() Options {
 	o := DefaultOptions()
 	o.Hidden, o.TestFraction = []int{64, 64, 64}, 0.1
@@ -138,6 +139,7 @@ func (o *Options) Validate() error {
 	return fmt.Errorf("%w: %w", errOptions, errors.Join(faults...))
 }
 
+// report calls Progress if it is set.
 func (o *Options) report(p Progress) {
 	if o.Progress != nil {
 		o.Progress(p)

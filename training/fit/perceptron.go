@@ -7,22 +7,23 @@ import (
 	"slices"
 	"sync"
 
-	_ "go4.org/unsafe/assume-no-moving-gc" // gorgonia panics with a version that does not know this Go
+	// gorgonia panics with a version of this package that does not know this version of Go.
+	_ "go4.org/unsafe/assume-no-moving-gc"
 	"gorgonia.org/gorgonia"
 	"gorgonia.org/tensor"
 
 	"github.com/overlapd/overlapd/predictor"
 )
 
-// perceptron is a multilayer perceptron that is being trained: a graph of one
-// batch of rows. Its input tensors are written in place before each step.
+// perceptron is a multilayer perceptron in training: a computation graph for one batch of rows. Inputs
+// and targets are written in place before each step.
 type perceptron struct {
 	graph   *gorgonia.ExprGraph
 	machine gorgonia.VM
 	batch   int
 
-	// widths are those of the inputs, of the hidden layers, and 1; params are the
-	// weights and the bias of each layer in turn.
+	// widths holds the number of inputs, the units of the hidden layers, and 1. params alternates
+	// the weights and the bias of each layer.
 	widths []int
 	params []param
 
@@ -31,27 +32,29 @@ type perceptron struct {
 	loss    gorgonia.Value
 }
 
-// param is the weights or the bias of a layer, and the gradient of the loss.
+// param holds the weights or the bias of a layer. decays is set for weights.
 type param struct {
 	node   *gorgonia.Node
 	values []float32
 	decays bool
 }
 
-// lossOf builds the loss that training minimizes.
+// lossOf selects the loss that training minimizes.
 type lossOf uint8
 
+// The losses of the recipes: relative for RecipeOurs and squared for RecipePaper.
 const (
-	relative lossOf = iota // mean of |exp(scale*(output-target)) - 1|
-	squared                // mean of (output-target)²
+	// relative is the mean of |exp(scale*(output-target)) - 1|.
+	relative lossOf = iota
+	// squared is the mean of (output-target)².
+	squared
 )
 
-// building is held while a graph is built: gorgonia counts its groups of nodes
-// in a variable of the package.
+// building must be held while a graph is built, because gorgonia counts groups of nodes in a package
+// variable.
 var building sync.Mutex
 
-// newPerceptron makes a network with random weights. The scale is that of the
-// relative loss.
+// newPerceptron returns a network with random weights. scale applies to the relative loss.
 func newPerceptron(widths []int, batch int, of lossOf, scale float32, random *rand.Rand) (*perceptron, error) {
 	building.Lock()
 	defer building.Unlock()
@@ -59,6 +62,7 @@ func newPerceptron(widths []int, batch int, of lossOf, scale float32, random *ra
 	var x, t *gorgonia.Node
 	x, p.inputs = p.matrix("x", batch, widths[0])
 	t, p.targets = p.matrix("t", batch, 1)
+	// Multiplying a column of ones by the bias adds it to every row of the batch.
 	ones, filled := p.matrix("ones", batch, 1)
 	copy(filled, slices.Repeat([]float32{1}, batch))
 	for i := range len(widths) - 1 {
@@ -89,7 +93,7 @@ func newPerceptron(widths []int, batch int, of lossOf, scale float32, random *ra
 	return p, nil
 }
 
-// matrix adds an input whose memory is the slice.
+// matrix adds an input to the graph. Its memory is the returned slice.
 func (p *perceptron) matrix(name string, rows, columns int) (*gorgonia.Node, []float32) {
 	values := make([]float32, rows*columns)
 	t := tensor.New(tensor.WithShape(rows, columns), tensor.WithBacking(values))
@@ -97,12 +101,14 @@ func (p *perceptron) matrix(name string, rows, columns int) (*gorgonia.Node, []f
 		gorgonia.WithName(name), gorgonia.WithValue(t)), values
 }
 
+// param adds a parameter to the graph.
 func (p *perceptron) param(name string, rows, columns int) *gorgonia.Node {
 	node, values := p.matrix(name, rows, columns)
 	p.params = append(p.params, param{node: node, values: values})
 	return node
 }
 
+// nodes returns the graph's nodes of the parameters, by which the loss is differentiated.
 func (p *perceptron) nodes() gorgonia.Nodes {
 	nodes := make(gorgonia.Nodes, len(p.params))
 	for i := range p.params {
@@ -111,9 +117,8 @@ func (p *perceptron) nodes() gorgonia.Nodes {
 	return nodes
 }
 
-// begin draws the parameters of a layer: for the relative loss as Glorot says,
-// and for the squared one, which is the paper's, as PyTorch does, with which
-// its authors worked.
+// begin initializes the parameters of a layer. The relative loss uses Glorot initialization. The squared
+// loss, which is the paper's, uses the default of PyTorch, the library of its authors.
 func (p *perceptron) begin(layer int, of lossOf, random *rand.Rand) {
 	in, out := float64(p.widths[layer]), float64(p.widths[layer+1])
 	weights, bias := &p.params[2*layer], &p.params[2*layer+1]
@@ -126,14 +131,14 @@ func (p *perceptron) begin(layer int, of lossOf, random *rand.Rand) {
 	uniform(weights.values, math.Sqrt(6/(in+out)), random)
 }
 
+// uniform draws values from [-limit, limit).
 func uniform(values []float32, limit float64, random *rand.Rand) {
 	for i := range values {
 		values[i] = float32((2*random.Float64() - 1) * limit)
 	}
 }
 
-// step computes loss and gradients of the batch in inputs and targets, and
-// lets o change the weights.
+// step computes the loss and the gradients of the current batch, and lets o update the parameters.
 func (p *perceptron) step(o optimizer, rate float64) (loss float64, err error) {
 	if err := p.machine.RunAll(); err != nil {
 		return 0, err
@@ -144,19 +149,21 @@ func (p *perceptron) step(o optimizer, rate float64) (loss float64, err error) {
 		if err != nil {
 			return 0, err
 		}
+		// All tensors of the graph are float32, so the conversion cannot fail.
 		gradient := g.Data().([]float32)
 		o.update(i, &p.params[i], gradient)
-		clear(gradient) // the machine adds to it
+		// The machine adds to the gradient in the next step.
+		clear(gradient)
 	}
 	p.machine.Reset()
 	return float64(p.loss.Data().(float32)), nil
 }
 
-func (p *perceptron) close() { _ = p.machine.Close() } // it holds no resource that could fail
+// Closing a tape machine cannot fail in a way that matters: it holds no external resource.
+func (p *perceptron) close() { _ = p.machine.Close() }
 
-// layers returns the network for inputs and outputs that are not
-// scaled: those of the rows are (input-mean)/spread, and output*scale is what
-// was to be predicted.
+// layers returns the trained network for unscaled inputs and outputs. It folds the standardization
+// (input-mean)/spread into the first layer and the factor scale into the last.
 func (p *perceptron) layers(in *scaling, scale float64) []predictor.Layer {
 	layers := make([]predictor.Layer, len(p.widths)-1)
 	for i := range layers {
@@ -186,14 +193,15 @@ func (p *perceptron) layers(in *scaling, scale float64) []predictor.Layer {
 	return layers
 }
 
-// optimizer changes weights by gradients.
+// optimizer updates parameters by their gradients. Each step calls begin and then update for every
+// parameter.
 type optimizer interface {
 	start(p *perceptron)
-	begin(rate float64) // begins a step
+	begin(rate float64)
 	update(i int, p *param, gradient []float32)
 }
 
-// sgd is stochastic gradient descent.
+// sgd is stochastic gradient descent without momentum.
 type sgd struct{ rate float32 }
 
 func (*sgd) start(*perceptron) {}
@@ -213,7 +221,7 @@ const (
 	adamEps   = 1e-8
 )
 
-// adam is Adam with the decay of weights apart from the gradient.
+// adam is Adam with decoupled weight decay (AdamW).
 type adam struct {
 	decay  float64
 	rate   float64
@@ -222,6 +230,7 @@ type adam struct {
 	square [][]float32
 }
 
+// start allocates the moments of all parameters.
 func (a *adam) start(p *perceptron) {
 	for _, part := range p.params {
 		a.mean = append(a.mean, make([]float32, len(part.values)))
@@ -235,6 +244,7 @@ func (a *adam) begin(rate float64) {
 }
 
 func (a *adam) update(i int, p *param, gradient []float32) {
+	// Decay multiplies the weight itself and so does not pass through the moments.
 	keep := float32(1)
 	if p.decays {
 		keep = float32(1 - a.rate*a.decay)
@@ -255,7 +265,7 @@ func cosine(step, steps int) float64 {
 	return (1 + math.Cos(math.Pi*float64(step)/float64(steps))) / 2
 }
 
-// warmUp is the part of the steps over which the rate of oneCycle rises.
+// warmUp is the fraction of the steps over which the rate of oneCycle rises.
 const warmUp = 0.1
 
 // oneCycle rises from a tenth to 1 and then falls as cosine does.
@@ -267,14 +277,13 @@ func oneCycle(step, steps int) float64 {
 	return cosine(step-rise, steps-rise)
 }
 
-// descent is Adam over plain slices.
+// descent is Adam on plain slices, for the costs, which need no graph.
 type descent struct {
 	steps        int
 	mean, square []float64
 }
 
-// step moves the parameters, which lie one slice after the other, against the
-// slope.
+// step moves the parameters against the gradient slope, whose sections correspond to the slices.
 //
 //go:norace
 func (d *descent) step(rate float64, slope []float64, parameters ...[]float64) {

@@ -10,29 +10,31 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// Constants of few rows.
+// Constants of the regularization for few rows.
 const (
-	fewRows    = 4000 // at most so many to fit with are few
-	fewDecay   = 1.0
-	fewEpochs  = 60
-	keptSteps  = 4   // parts of the network's correction that are tried, but for none
-	keptErrors = 2.0 // standard errors that a correction must gain over none
+	// fewRows is the number of rows to fit with up to which they count as few.
+	fewRows   = 4000
+	fewDecay  = 1.0
+	fewEpochs = 60
+	// keptSteps is the number of fractions of the network's correction that are tried, without 0.
+	keptSteps = 4
+	// keptErrors is by how many standard errors a correction must improve on none.
+	keptErrors = 2.0
 )
 
-// regularization keeps a fit from taking the spread of a few rows for a rule.
-// Where rows are few it is chosen by cross-validation: the rows to fit with are
-// divided into folds, and each is predicted by what the others teach. Rows kept
-// aside to test with have no part in it.
+// regularization keeps a fit from treating the noise of a few rows as signal. For few rows it is chosen
+// by cross-validation on the rows to fit with: these are divided into folds, and each fold is predicted
+// by a fit to the others. Held-out test rows take no part in it.
 type regularization struct {
-	// Costs names how firmly costs are held to what is likely, Decay is that of weights.
+	// Costs names the priors on costs, and Decay is the weight decay.
 	Costs string  `json:"costs"`
 	Decay float64 `json:"decay"`
 
-	// Kept is the part of the network's correction that is applied; 0 leaves costs alone.
+	// Kept is the fraction of the network's correction that is applied. With 0, only costs count.
 	Kept float64 `json:"kept"`
 
-	// Folds are those that it was chosen by, 0 if rows are many. Over them, CostsError
-	// is the mean absolute percentage error of costs alone, Error that with the network.
+	// Folds is the number of folds, or 0 for many rows. CostsError is the mean absolute percentage
+	// error over the folds for costs alone, and Error the same with the network.
 	Folds      int     `json:"folds"`
 	CostsError float64 `json:"costs_error,omitempty"`
 	Error      float64 `json:"error,omitempty"`
@@ -40,10 +42,10 @@ type regularization struct {
 	priors costPriors
 }
 
-// few reports whether so many rows to fit with are few.
+// few reports whether that many rows to fit with count as few.
 func few(o *Options, rows int) bool { return rows <= fewRows && !o.allMany }
 
-// regularize chooses how a fit to rows is regularized.
+// regularize chooses the regularization for a fit to rows.
 func regularize(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*regularization, error) {
 	t, r, err := regularizeCosts(ctx, d, rows, o, stage)
 	if err != nil || t == nil {
@@ -57,8 +59,8 @@ func regularize(ctx context.Context, d *training.Dataset, rows []training.Row, o
 	return r, nil
 }
 
-// regularizeCosts chooses how firmly costs are held, and returns the trial of
-// that, or none if rows are many.
+// regularizeCosts chooses the priors on costs. It returns the trial of the chosen ones, or nil for many
+// rows.
 func regularizeCosts(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*trial, *regularization, error) {
 	r := &regularization{Decay: newSchedule(o, len(rows)).decay, Kept: 1, priors: costPriorSets[0], Costs: costPriorSets[0].name}
 	if !few(o, len(rows)) {
@@ -72,6 +74,7 @@ func regularizeCosts(ctx context.Context, d *training.Dataset, rows []training.R
 		if err != nil {
 			return nil, nil, err
 		}
+		// A comparison with NaN is false, so diverged costs are never chosen.
 		if off := mape(newPoints(t.rows, t.bases)); off < r.CostsError {
 			best, r.priors, r.Costs, r.CostsError = t, priors, priors.name, off
 		}
@@ -82,8 +85,9 @@ func regularizeCosts(ctx context.Context, d *training.Dataset, rows []training.R
 	return best, r, nil
 }
 
-// shrink makes a network's output that part of what it is.
+// shrink scales a network's output by a fraction.
 func shrink(layers []predictor.Layer, part float64) {
+	// The last layer is linear, so scaling it scales the output.
 	last := &layers[len(layers)-1]
 	for _, values := range [][]float32{last.Weights, last.Bias} {
 		for i := range values {
@@ -102,29 +106,27 @@ func (r *regularization) text() string {
 		text, 100*r.Kept, r.Folds, r.CostsError, r.Error)
 }
 
-// costPriors are the weights of the priors on costs: quadratic penalties on
-// logarithms. Each is counted in rows: a weight of 1 is as much as a row that is
-// off by all its latency.
+// costPriors holds the weights of the priors on costs, which are quadratic penalties on logarithms. The
+// unit is rows: a weight of 1 counts as much as a row with an error of 100 %.
 type costPriors struct {
 	name string
 
-	// smooth ties the deviations of neighbouring operators, cells those of one operator
-	// in neighbouring cells. deviation holds operators to what was measured of them, or
-	// to the others.
+	// smooth ties the deviations of neighbouring operators, and cells those of one operator in
+	// neighbouring cells. deviation ties operators to their measured times, or to the common prior.
 	smooth    float64
 	cells     float64
 	deviation float64
 
-	// share holds the share of work of an operator to that of its cell, levels ties the
-	// costs of neighbouring cells, and levelShare holds work to the time alone.
+	// share ties the share of work of an operator to that of its cell. levels ties the costs of
+	// neighbouring cells. levelShare ties work to the isolated latency.
 	share      float64
 	levels     float64
 	levelShare float64
 }
 
-// costPriorSets are those that cross-validation chooses from where rows are few,
-// the weakest first; that one is for many rows. Which serves few rows best depends
-// on how much they spread, and on whether operators were measured by themselves.
+// costPriorSets are the candidates of cross-validation for few rows, the weakest first. Many rows use the
+// weakest. Which one suits few rows best depends on their noise, and on whether operators were measured
+// one by one.
 var costPriorSets = []costPriors{
 	{"loose", 0.15, 0.1, 0, 0.001, 0.1, 0.001},
 	{"light", 0.5, 0.3, 0, 0.003, 0.3, 0.003},
@@ -132,7 +134,7 @@ var costPriorSets = []costPriors{
 	{"rigid", 0.5, 1, 10, 0.3, 30, 0.03},
 }
 
-// addPriors adds the slopes of the priors.
+// addPriors adds the gradient of the priors.
 //
 //go:norace
 func (f *costFit) addPriors(byDeviation, byShare, byLevel, byLevelShare []float64) {
@@ -151,7 +153,8 @@ func (f *costFit) addPriors(byDeviation, byShare, byLevel, byLevelShare []float6
 				tie(f.deviation, byDeviation, o, o-1, f.priors.smooth)
 				tie(f.share, byShare, o, o-1, f.priors.smooth)
 			}
-			for axis, back := range [2]int{1, len(g.sizes)} { // to the smaller batch, to the shorter sequence
+			// One step back leads to the next smaller batch, or to the next shorter sequence.
+			for axis, back := range [2]int{1, len(g.sizes)} {
 				if cell < back || axis == 0 && cell%len(g.sizes) == 0 {
 					continue
 				}
@@ -166,18 +169,18 @@ func (f *costFit) addPriors(byDeviation, byShare, byLevel, byLevelShare []float6
 	}
 }
 
-// tie adds the slope of the squared difference of two values.
+// tie adds the gradient of the squared difference of two values.
 func tie(values, slope []float64, a, b int, prior float64) {
 	d := 2 * prior * (values[a] - values[b])
 	slope[a] += d
 	slope[b] -= d
 }
 
+// trialFolds is the number of folds of the cross-validation.
 const trialFolds = 4
 
-// trial is what was predicted of the rows to fit with, each by a fold that it
-// is not in: bases by row, from the costs in the files of the folds, which have no
-// layers yet.
+// trial holds predictions of the rows to fit with, each made by a fit without the row's fold. bases are
+// the predictions by row, from the costs in the files of the folds. The files have no layers yet.
 type trial struct {
 	rows  []training.Row
 	folds []fold
@@ -185,11 +188,12 @@ type trial struct {
 	bases []float64
 }
 
+// tryCosts fits costs with the given priors to each fold, and predicts the rest.
 func tryCosts(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, priors costPriors) (*trial, error) {
 	random := rand.New(rand.NewPCG(o.Seed, 4))
 	t := &trial{rows: rows, folds: splitFolds(random.Perm(len(rows)), trialFolds), bases: make([]float64, len(rows))}
 	for _, part := range t.folds {
-		// Models and sizes that only the rest has are in the features too.
+		// The features cover all rows, including models and sizes that only the rest has.
 		f := newFile(d, rows, o)
 		if err := fitCosts(ctx, f, d, at(rows, part.train), o, priors, random); err != nil {
 			return nil, err
@@ -202,7 +206,7 @@ func tryCosts(ctx context.Context, d *training.Dataset, rows []training.Row, o *
 	return t, nil
 }
 
-// corrected returns what networks make of the bases.
+// corrected returns the predictions with the networks' corrections.
 func (t *trial) corrected(ctx context.Context, o *Options, stage string) ([]float64, error) {
 	random := rand.New(rand.NewPCG(o.Seed, 5))
 	all := make([]float64, len(t.rows))
@@ -223,8 +227,8 @@ func (t *trial) corrected(ctx context.Context, o *Options, stage string) ([]floa
 	return all, nil
 }
 
-// keep returns the part of the correction that errs least, and its error. A
-// part that gains no more than chance gives is not worth any.
+// keep returns the fraction of the correction with the least error, and that error. A gain that may be
+// chance does not count.
 func (t *trial) keep(corrected []float64) (part, off float64) {
 	none := newPoints(t.rows, t.bases)
 	off = mape(none)
@@ -242,8 +246,7 @@ func (t *trial) keep(corrected []float64) (part, off float64) {
 	return part, off
 }
 
-// gain returns by how many standard errors some predictions are better than
-// others of the same rows.
+// gain returns by how many standard errors some predictions are better than others of the same rows.
 func gain(than, some []point) float64 {
 	var sum, squares float64
 	n := float64(len(some))

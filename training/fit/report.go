@@ -12,9 +12,9 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// fitted describes a fit of a predictor or a device. TrainRows are those of one fold,
-// TestRows those kept aside of all folds; on these the mean absolute percentage error
-// is MAPETest (Abacus, equation 1). To fit and test took Seconds.
+// fitted describes a fit of a predictor or a device. TrainRows counts the rows of one fold to fit with, and
+// TestRows the held-out rows of all folds. MAPETest is the mean absolute percentage error on the latter
+// (Abacus, equation 1). Seconds is the time to fit and test.
 type fitted struct {
 	Device    string   `json:"device"`
 	Models    []string `json:"models"`
@@ -29,6 +29,7 @@ type fitted struct {
 	MAPETest  float64  `json:"mape_test"`
 }
 
+// newFitted returns the description of a fit without its results.
 func newFitted(d *training.Dataset, o *Options, train, test int) fitted {
 	f := fitted{
 		Device: d.Device, Rows: len(d.Rows), TrainRows: train, TestRows: test,
@@ -46,29 +47,29 @@ type Report struct {
 	Recipe string `json:"recipe"`
 	Inputs int    `json:"inputs"`
 
-	// Regularization is nil for the recipe of the paper.
+	// Regularization is nil for RecipePaper.
 	Regularization *regularization `json:"regularization,omitempty"`
 
-	// Folds holds the error of each fold on what was kept aside, Quantiles those of
-	// measured/predicted there.
+	// Folds holds the error of each fold on its held-out rows. Quantiles are those of
+	// measured/predicted on them.
 	MAPETrain float64             `json:"mape_train"`
 	Folds     []float64           `json:"folds"`
 	Quantiles predictor.Quantiles `json:"quantiles"`
 
-	// Sets are sorted by the models of a group, Spans by how many it has. Worst are the
-	// rows that the network predicted worst.
+	// Sets is sorted by the models of a group, and Spans by the number of its spans. Worst holds
+	// the rows with the largest errors of the network.
 	Techniques []techniqueErrors `json:"techniques"`
 	Sets       []groupErrors     `json:"sets"`
 	Spans      []groupErrors     `json:"spans"`
 	Worst      []worstRow        `json:"worst"`
 
-	// tested holds the rows kept aside by the name of the technique.
+	// tested holds the held-out rows with their predictions, by technique.
 	tested map[string][]point
 }
 
-// techniqueErrors are those of one technique. PerSet is the error on the rows kept
-// aside with a predictor for each set of models, of which so many were Fitted; rows
-// were Skipped if there are too few of their set to fit.
+// techniqueErrors holds the errors of one technique. PerSet is its error on held-out rows with separate
+// predictors for each set of models. Fitted counts these predictors, and Skipped the rows whose set has
+// too few rows to fit one.
 type techniqueErrors struct {
 	Name    string   `json:"name"`
 	Test    float64  `json:"test"`
@@ -78,8 +79,8 @@ type techniqueErrors struct {
 	Skipped int      `json:"per_set_skipped,omitempty"`
 }
 
-// groupErrors are those of groups of the same models, or of so many spans, by the name
-// of the technique, on the rows kept aside.
+// groupErrors holds the errors on held-out groups of the same models, or with the same number of spans. Its
+// maps are keyed by technique.
 type groupErrors struct {
 	Models []string           `json:"models,omitempty"`
 	Spans  int                `json:"spans,omitempty"`
@@ -88,7 +89,7 @@ type groupErrors struct {
 	PerSet map[string]float64 `json:"per_set,omitempty"`
 }
 
-// worstRow is a row that was predicted badly, with the standard deviation of its runs.
+// worstRow is a badly predicted row. Std is the standard deviation of its runs.
 type worstRow struct {
 	Group     string  `json:"group"`
 	Measured  float64 `json:"measured_us"`
@@ -96,9 +97,10 @@ type worstRow struct {
 	Std       float64 `json:"std_us"`
 }
 
-// maxWorst is how many bad rows a report shows.
+// maxWorst is the number of rows in Report.Worst.
 const maxWorst = 10
 
+// newReport returns the report of a trained network. Techniques are added by compare.
 func newReport(d *training.Dataset, o *Options, folds []fold, f *predictor.File, out *outcome) *Report {
 	r := &Report{
 		fitted: newFitted(d, o, len(folds[0].train), len(out.test)), Recipe: o.Recipe, Inputs: f.Features.Width(),
@@ -116,7 +118,7 @@ func newReport(d *training.Dataset, o *Options, folds []fold, f *predictor.File,
 	return r
 }
 
-// groupText names the spans of a row.
+// groupText describes the spans of a row.
 func groupText(d *training.Dataset, row *training.Row) string {
 	var parts []string
 	for _, s := range row.Group.Spans {
@@ -129,8 +131,8 @@ func groupText(d *training.Dataset, row *training.Row) string {
 	return strings.Join(parts, ", ")
 }
 
-// add takes in what a technique did: one predictor for all rows, and one for
-// each set of models, which may be nil.
+// add records the results of a technique: one predictor for all rows and, unless sets is nil, separate
+// predictors for each set of models.
 func (r *Report) add(name string, d *training.Dataset, unified, sets *outcome) {
 	e := techniqueErrors{Name: name, Test: mape(unified.test), Train: mape(unified.train)}
 	r.tested[name] = unified.test
@@ -151,7 +153,7 @@ func (r *Report) add(name string, d *training.Dataset, unified, sets *outcome) {
 	r.Techniques = append(r.Techniques, e)
 }
 
-// tally sets the errors of each kind of group on a list that has each kind once.
+// tally sets the errors in list, which has one element for each kind of group, and adds missing kinds.
 func tally(list *[]groupErrors, d *training.Dataset, tested []point, kind func(*training.Row) groupErrors, set func(g *groupErrors, percent float64)) {
 	byKind := map[int][]point{}
 	for _, p := range tested {
@@ -162,6 +164,7 @@ func tally(list *[]groupErrors, d *training.Dataset, tested []point, kind func(*
 			of.MAPE, of.PerSet = map[string]float64{}, map[string]float64{}
 			*list = append(*list, of)
 		}
+		// Positions stay valid in this loop, because the list is sorted only at the end.
 		byKind[i] = append(byKind[i], p)
 	}
 	for i, points := range byKind {
@@ -174,15 +177,14 @@ func tally(list *[]groupErrors, d *training.Dataset, tested []point, kind func(*
 	})
 }
 
-// point is a row of the dataset, by its position, with what was measured and predicted
-// of it in microseconds.
+// point is a row of the dataset, by its index, with its measured and its predicted latency in microseconds.
 type point struct {
 	row       int
 	measured  float64
 	predicted float64
 }
 
-// newPoints puts rows beside what was predicted of them, in microseconds.
+// newPoints combines rows with their predictions in microseconds.
 func newPoints(rows []training.Row, micros []float64) []point {
 	all := make([]point, len(micros))
 	for i, v := range micros {
@@ -191,10 +193,10 @@ func newPoints(rows []training.Row, micros []float64) []point {
 	return all
 }
 
-// off is how far the prediction is from the measurement, as a part of it.
+// off returns the relative error of the prediction.
 func (p point) off() float64 { return math.Abs(p.predicted/p.measured - 1) }
 
-// mape returns the mean absolute percentage error: equation 1 of the paper.
+// mape returns the mean absolute percentage error (Abacus, equation 1).
 func mape(points []point) float64 {
 	sum := 0.0
 	for _, p := range points {
@@ -203,12 +205,11 @@ func mape(points []point) float64 {
 	return 100 * sum / float64(max(len(points), 1))
 }
 
-// leastPredicted is the part of the measured time that counts as predicted at least. It
-// keeps the quotients of measured and predicted finite where a line predicts no time
-// at all, or less.
+// leastPredicted is the least prediction that counts, as a fraction of the measured time. It keeps
+// measured/predicted finite where a linear technique predicts zero or less.
 const leastPredicted = 1e-2
 
-// errorsOf sums up how far predictions were off.
+// errorsOf summarizes the errors of predictions.
 func errorsOf(points []point) predictor.Errors {
 	if len(points) == 0 {
 		return predictor.Errors{Quantiles: predictor.Exact}

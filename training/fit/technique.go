@@ -11,7 +11,7 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// predict returns the predictions of what was fitted, in microseconds.
+// predict returns the predictions of a fitted technique, in microseconds.
 type predict func(rows []training.Row) ([]float64, error)
 
 // technique is a way to fit a predictor to rows.
@@ -20,7 +20,7 @@ type technique struct {
 	fit  func(ctx context.Context, rows []training.Row, stage string) (predict, error)
 }
 
-// Names of the techniques.
+// The names of the techniques.
 const (
 	nameNetwork = "network"
 	nameCosts   = "costs alone"
@@ -28,7 +28,7 @@ const (
 	nameVectors = "support vector regression"
 )
 
-// networks fits networks, and hands each file to keep.
+// networks is the technique that fits networks. It passes each file to keep.
 func networks(d *training.Dataset, o *Options, keep func(*predictor.File, *regularization)) technique {
 	return technique{nameNetwork, func(ctx context.Context, rows []training.Row, stage string) (predict, error) {
 		f, r, err := fitNetwork(ctx, d, rows, o, stage)
@@ -40,7 +40,7 @@ func networks(d *training.Dataset, o *Options, keep func(*predictor.File, *regul
 	}}
 }
 
-// others are the techniques that networks are compared with.
+// others returns the techniques with which networks are compared.
 func others(d *training.Dataset, o *Options) []technique {
 	return []technique{
 		{nameCosts, func(ctx context.Context, rows []training.Row, stage string) (predict, error) {
@@ -70,9 +70,10 @@ func fitCostsAlone(ctx context.Context, d *training.Dataset, rows []training.Row
 	return func(rows []training.Row) ([]float64, error) { return encodeFeatures(&f.Features, rows).bases, nil }, nil
 }
 
-// fitPlane fits a plane to the inputs of the paper, section 5.3.
+// fitPlane fits a plane to the inputs of section 5.3 of the paper.
 func fitPlane(d *training.Dataset, rows []training.Row, with func(*inputs) hyperplane) predict {
 	f := features(d, rows, RecipePaper)
+	// Held-out rows may have more spans than rows, and must fit into the inputs.
 	for i := range d.Rows {
 		f.Spans = max(f.Spans, len(d.Rows[i].Group.Spans))
 	}
@@ -91,8 +92,8 @@ func fitPlane(d *training.Dataset, rows []training.Row, with func(*inputs) hyper
 	}
 }
 
-// outcome is what a technique did on all folds: the error of each on the rows kept
-// aside, and how many predictors it fitted.
+// outcome holds the results of a technique on all folds: the points of both kinds of rows, the error of
+// each fold on its held-out rows, and the number of predictors fitted.
 type outcome struct {
 	train  []point
 	test   []point
@@ -125,6 +126,7 @@ func try(ctx context.Context, t technique, rows []training.Row, folds []fold, st
 	return out, nil
 }
 
+// points returns the predictions for the rows at positions.
 func points(p predict, rows []training.Row, positions []int) ([]point, error) {
 	picked := at(rows, positions)
 	micros, err := p(picked)
@@ -138,9 +140,8 @@ func points(p predict, rows []training.Row, positions []int) ([]point, error) {
 	return all, nil
 }
 
-// bySet divides folds by the models of their rows. A set with too few rows for a
-// predictor of its own is left out. Groups of a part of the models belong to sets of
-// their own.
+// bySet divides folds by the sets of models of their rows. It omits sets with too few rows for a predictor.
+// A subset of a set's models is a different set.
 func bySet(rows []training.Row, folds []fold) (enough []fold) {
 	for _, whole := range folds {
 		var names []string
@@ -169,18 +170,18 @@ func bySet(rows []training.Row, folds []fold) (enough []fold) {
 	return enough
 }
 
-// hyperplane is what linear regression and linear support vector regression
-// fit: milliseconds as a weighted sum of standardised inputs.
-// The last weight is the constant.
+// hyperplane is the result of linear regression and of linear support vector regression: milliseconds as a
+// weighted sum of standardized inputs. The last weight is the constant.
 type hyperplane []float64
 
-// smallSingular is the part of the largest singular value below which one
-// counts as zero: among the inputs of section 5.3 some may be constant.
+// smallSingular is the fraction of the largest singular value below which one counts as zero. Some inputs
+// of section 5.3 may be constant.
 const smallSingular = 1e-9
 
+// Planes predict milliseconds, as the paper does.
 const microsPerMilli = 1e3
 
-// fitLinear returns the plane of least squares over standardised inputs.
+// fitLinear returns the least-squares plane over standardized inputs.
 func fitLinear(in *inputs) hyperplane {
 	x := mat.NewDense(in.rows(), in.width+1, nil)
 	y := mat.NewVecDense(in.rows(), nil)
@@ -191,8 +192,8 @@ func fitLinear(in *inputs) hyperplane {
 		x.Set(i, in.width, 1)
 		y.SetVec(i, in.micros[i]/microsPerMilli)
 	}
-	// Of the products, since there are far more rows than inputs. This squares
-	// the singular values.
+	// Solve the normal equations, because there are far more rows than inputs. Their singular values
+	// are the squares of those of x.
 	var xx mat.Dense
 	var xy, w mat.VecDense
 	xx.Mul(x.T(), x)
@@ -203,7 +204,7 @@ func fitLinear(in *inputs) hyperplane {
 	return w.RawVector().Data
 }
 
-// micros returns the prediction for standardised inputs.
+// micros returns the prediction for standardized inputs.
 func (h hyperplane) micros(row []float32) float64 {
 	last := len(h) - 1
 	sum := h[last]
@@ -213,21 +214,23 @@ func (h hyperplane) micros(row []float32) float64 {
 	return sum * microsPerMilli
 }
 
-// Constants of support vector regression. The paper names neither kernel, loss
-// nor constants. These are the linear kernel, the squared loss outside the
-// tube, and the constants that libraries begin with; they give the errors that
-// the paper reports. The loss that is not squared errs three points less.
+// Constants of support vector regression. The paper specifies neither kernel, loss nor constants. The
+// linear kernel, the squared loss outside the tube, and the default constants of common libraries give
+// the errors that the paper reports. With the loss that is not squared, the error is three points lower.
 const (
-	svrPenalty   = 1.0
-	svrTube      = 0.1 // milliseconds
-	svrRounds    = 300
-	svrTolerance = 1e-4 // milliseconds, the largest change of a round
+	svrPenalty = 1.0
+	// svrTube is in milliseconds.
+	svrTube   = 0.1
+	svrRounds = 300
+	// svrTolerance is the largest change of a round at which the fit ends, in milliseconds.
+	svrTolerance = 1e-4
 )
 
-// fitVectors returns the plane of linear support vector regression over
-// standardised inputs, by coordinate descent on the dual: each row has a
-// multiplier, and the weights are the sum of the rows times theirs.
+// fitVectors returns the plane of linear support vector regression over standardized inputs. It uses
+// coordinate descent on the dual problem: each row has a multiplier, and the weights are the sum of the
+// rows times their multipliers.
 func fitVectors(in *inputs, random *rand.Rand) hyperplane {
+	// The squared loss adds a ridge to the diagonal of the dual.
 	const ridge = 1 / (2 * svrPenalty)
 	h := make(hyperplane, in.width+1)
 	multipliers := make([]float64, in.rows())
@@ -235,12 +238,15 @@ func fitVectors(in *inputs, random *rand.Rand) hyperplane {
 		most := 0.0
 		for _, i := range random.Perm(in.rows()) {
 			row := in.row(i)
-			curve := 1 + ridge // of the dual along the multiplier
+			// curve is the curvature of the dual along the multiplier.
+			curve := 1 + ridge
 			for _, v := range row {
 				curve += float64(v) * float64(v)
 			}
 			off := (h.micros(row) - in.micros[i]) / microsPerMilli
 			was := multipliers[i]
+			// This is the exact minimum along one multiplier: a Newton step, then the tube shrinks
+			// the multiplier towards zero.
 			free := was - (off+ridge*was)/curve
 			now := math.Copysign(max(math.Abs(free)-svrTube/curve, 0), free)
 			if now == was {

@@ -11,10 +11,9 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// Train fits a predictor to a dataset and tests it on rows kept aside. The
-// same dataset and options give the same file but for Created, which the
-// caller sets, and Device if the dataset does not name it. It ends early with
-// the context's error.
+// Train fits a predictor to a dataset and tests it on held-out rows. Equal arguments give equal files,
+// except for Created, which the caller sets, and Device if the dataset does not name it. When ctx ends,
+// Train returns its error.
 func Train(ctx context.Context, d *training.Dataset, o Options) (*predictor.File, *Report, error) {
 	folds, err := begin(d, &o)
 	if err != nil {
@@ -34,8 +33,7 @@ func Train(ctx context.Context, d *training.Dataset, o Options) (*predictor.File
 	return file, r, nil
 }
 
-// begin divides the rows of a dataset, unless nothing can be learned from it or the
-// options are unusable.
+// begin validates the options and the dataset, and splits the rows.
 func begin(d *training.Dataset, o *Options) ([]fold, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
@@ -46,7 +44,7 @@ func begin(d *training.Dataset, o *Options) ([]fold, error) {
 	return split(d.Rows, o, rand.New(rand.NewPCG(o.Seed, 0)))
 }
 
-// check refuses a dataset that nothing can be learned from.
+// check returns an error if a predictor cannot be fitted to the dataset.
 func check(d *training.Dataset) error {
 	if err := d.Check(); err != nil {
 		return err
@@ -54,6 +52,7 @@ func check(d *training.Dataset) error {
 	if !slices.ContainsFunc(d.Rows, func(r training.Row) bool { return len(r.Group.Spans) > 1 }) {
 		return fmt.Errorf("%w: none of %d rows holds spans of several models; where nothing overlaps, solo times say all", errRows, len(d.Rows))
 	}
+	// Only the limits on models, spans and sizes matter here, so the simpler features will do.
 	f := features(d, d.Rows, RecipePaper)
 	if err := f.Validate(); err != nil {
 		return fmt.Errorf("%w that a predictor can take: %w", errRows, err)
@@ -61,8 +60,8 @@ func check(d *training.Dataset) error {
 	return nil
 }
 
-// trainNetwork tests on all folds. The file is that of the only fold, or
-// fitted to all rows.
+// trainNetwork fits and tests a network on all folds. The returned file is that of the only fold. With
+// several folds, it is fitted to all rows afterwards.
 func trainNetwork(ctx context.Context, d *training.Dataset, o *Options, folds []fold) (*predictor.File, *regularization, *outcome, error) {
 	var file *predictor.File
 	var chosen *regularization
@@ -85,13 +84,14 @@ func trainNetwork(ctx context.Context, d *training.Dataset, o *Options, folds []
 	return file, chosen, out, nil
 }
 
-// compare tries the other techniques, and predictors of single sets of
-// models.
+// compare adds the errors of the network, of the other techniques if o.Compare is set, and of separate
+// predictors for each set of models if o.Pairs is set.
 func (r *Report) compare(ctx context.Context, d *training.Dataset, o *Options, folds []fold, network *outcome) error {
 	tried := []technique{networks(d, o, func(*predictor.File, *regularization) {})}
 	if o.Compare {
 		tried = append(tried, others(d, o)...)
 	}
+	// The same folds are used for every technique, so that errors are comparable.
 	parts := bySet(d.Rows, folds)
 	for i, t := range tried {
 		var sets *outcome
@@ -112,12 +112,12 @@ func (r *Report) compare(ctx context.Context, d *training.Dataset, o *Options, f
 	return nil
 }
 
-// fold is the positions of rows to fit with and to test with.
+// fold holds the indices of the rows to fit with and of those to test with.
 type fold struct {
 	train, test []int
 }
 
-// split divides rows by Options.Split: into one fold, or several.
+// split divides rows according to Options.Split.
 func split(rows []training.Row, o *Options, random *rand.Rand) ([]fold, error) {
 	var folds []fold
 	switch o.Split {
@@ -135,14 +135,15 @@ func split(rows []training.Row, o *Options, random *rand.Rand) ([]fold, error) {
 			return nil, fmt.Errorf("%w: %d to fit with and %d to test with; at least %d and %d are needed: measure more groups",
 				errRows, len(f.train), len(f.test), minTrainRows, minTestRows)
 		}
-		// The order of the rows in the dataset, so that only the choice and
-		// not the order is random.
+		// Restore the order of the dataset, so that a fit depends on which rows were chosen but not
+		// on the order of the permutation.
 		slices.Sort(f.train)
 		slices.Sort(f.test)
 	}
 	return folds, nil
 }
 
+// splitFolds divides a permutation of rows into n folds of about equal size.
 func splitFolds(order []int, n int) []fold {
 	folds := make([]fold, n)
 	for i := range folds {
@@ -153,8 +154,7 @@ func splitFolds(order []int, n int) []fold {
 	return folds
 }
 
-// splitGrouped takes configurations in random order until enough of them are
-// kept aside.
+// splitGrouped holds out a fraction of the configurations, chosen at random, with all their rows.
 func splitGrouped(rows []training.Row, fraction float64, random *rand.Rand) fold {
 	var keys []string
 	members := map[string][]int{}
@@ -177,8 +177,7 @@ func splitGrouped(rows []training.Row, fraction float64, random *rand.Rand) fold
 	return f
 }
 
-// configuration names the models of a group with their batch sizes and
-// sequence lengths.
+// configuration identifies the models of a group with their batch sizes and sequence lengths.
 func configuration(r training.Row) (key string) {
 	for _, s := range r.Group.Spans {
 		key += fmt.Sprintln(s.Service, s.Size, s.SeqLen)
@@ -186,7 +185,7 @@ func configuration(r training.Row) (key string) {
 	return key
 }
 
-// modelSet names the models of a group.
+// modelSet identifies the models of a group.
 func modelSet(r training.Row) (key string) {
 	for _, s := range r.Group.Spans {
 		key += fmt.Sprintln(s.Service)
@@ -194,7 +193,7 @@ func modelSet(r training.Row) (key string) {
 	return key
 }
 
-// at returns the rows at the positions.
+// at returns the rows at the given indices.
 func at(rows []training.Row, positions []int) []training.Row {
 	picked := make([]training.Row, len(positions))
 	for i, p := range positions {
@@ -203,7 +202,7 @@ func at(rows []training.Row, positions []int) []training.Row {
 	return picked
 }
 
-// The fewest rows that make a fit, and a test of it, worth anything.
+// The least number of rows for a meaningful fit, and for a meaningful test.
 const (
 	minTrainRows = 64
 	minTestRows  = 16
