@@ -79,7 +79,7 @@ func (p *sampler) Next() models.Group {
 
 // nextSet returns the models of the next group. kind is 0 for a group of one span and 1 otherwise.
 func (p *sampler) nextSet() (set []int, kind int) {
-	// A span runs alone whenever the running total of SoloShare passes a whole number, which
+	// A group of one span is due whenever the total of SoloShare passes a whole number, which
 	// spreads these groups evenly.
 	before := math.Floor(float64(p.position) * p.sampling.SoloShare)
 	p.position++

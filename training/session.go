@@ -130,7 +130,7 @@ const maxAttempts = 2
 // and spent the time of the whole step including its preparation. It returns the row of the group once it
 // was run often enough.
 func (s *Session) Took(took, device, spent time.Duration) (Row, bool) {
-	// An outcome of the wrong kind is ignored: the task has then one run less.
+	// An outcome of the wrong kind is dropped, and Next returns the step again.
 	step, ok := s.answer(spent)
 	if !ok || step.Operators {
 		return Row{}, false
