@@ -1,21 +1,22 @@
-// Package query is what happens to an inference query between the codec of a
-// protocol and the scheduler, the same for all protocols. A codec (daemon/http,
-// daemon/rpc) decodes a request into a [Call], which holds it against the
-// [Signature] of its [Service], puts its tensors into the shared memory of a
-// [Backend], and waits for the one answer. The scheduler (daemon's loop)
-// implements Backend and publishes its services in a [Registry].
+// Package query carries an inference query from the codec of a protocol to the scheduler
+// and back, in the same way for every protocol.
 //
-// # Choices where the protocol leaves one
+// A codec (daemon/http, daemon/rpc) decodes a request into a [Call]. [Server.Answer] checks
+// the call against the [Signature] of its [Service], copies its tensors into the shared
+// memory of a [Backend], and waits for the single answer. The scheduler's loop
+// (daemon/loop) implements Backend and publishes its services in a [Registry]. [Budget] and
+// [Places] limit memory and connections over all protocols together.
+//
+// # Where the protocol leaves a choice
 //
 //   - The version of every model is "1".
-//   - A dimension of a shape is at least 1: a tensor without elements is
-//     refused.
-//   - Parameters that overlapd does not know are ignored. Those that Triton
-//     reserves (sequence_*, triton_*, headers) and those that ask for what
-//     overlapd does not do (classification, shared memory) are refused.
-//   - A client that goes away has left: its query is cancelled.
-//   - A tensor of type BYTES lies in memory as the binary extension sends it:
-//     for each element four bytes of length, little endian, and the bytes.
+//   - A dimension of a shape is at least 1: a tensor without elements is rejected.
+//   - Unknown parameters are ignored. Parameters that Triton reserves (sequence_*,
+//     triton_*, headers) and those that ask for unsupported features
+//     (classification, shared memory) are rejected.
+//   - A query is cancelled when its client disconnects.
+//   - A BYTES tensor is stored as in the binary extension: each element is a
+//     little-endian length of four bytes, followed by that many bytes.
 package query
 
 import (
@@ -34,51 +35,52 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// ModelVersion is the version of every model.
+// ModelVersion is the version of every model. overlapd serves one version at a time.
 const ModelVersion = "1"
 
-// Backend runs the queries of its services. Its methods are called from many
-// goroutines at once, and none of them may block.
+// Backend runs the queries of its services. Its methods are called from many goroutines at
+// once, and none of them may block.
 //
-// The way of a call: Alloc, then Submit. If Submit fails, the memory goes
-// back by Free. If it succeeds, the memory is the backend's, exactly one
-// [Call.Answer] follows whatever happens, and Release is then called once, when
-// the outputs have been read.
+// A call goes through Alloc, then Submit. If Submit fails, the caller returns the memory
+// with Free. If it succeeds, the memory belongs to the backend and exactly one
+// [Call.Answer] follows, whatever happens. The caller reads the outputs and then calls
+// Release once.
 type Backend interface {
-	// Alloc returns memory shared with the service's worker, for all inputs of
-	// one query. It fails with ErrNoMemory, ErrTooLarge or ErrUnavailable.
+	// Alloc returns memory shared with the workers of the service, large enough for all
+	// inputs of one query. It fails with ErrNoMemory, ErrTooLarge or ErrUnavailable.
 	Alloc(s *Service, bytes int64) (Memory, error)
 
-	// Free takes back memory that no submitted call uses.
+	// Free returns memory that no submitted call uses.
 	Free(s *Service, m Memory)
 
-	// Submit queues a call. It fails with ErrQueueFull, ErrDraining,
-	// ErrUnavailable or an *Error of the backend's own.
+	// Submit queues a call. It fails with ErrQueueFull, ErrDraining, ErrUnavailable or an
+	// *Error of the backend.
 	Submit(c *Call) error
 
-	// Cancel is called when the client of a submitted call has left, at most
-	// once for a call and never after Release. The answer is still due.
+	// Cancel tells the backend that the client of a submitted call has disconnected. It is
+	// called at most once a call and never after Release. The backend must still answer.
 	Cancel(c *Call)
 
-	// Release takes back the memory of a call that was answered. The backend
-	// forgets c before it returns, because c is used again.
+	// Release returns the memory of an answered call. The backend must have dropped c when
+	// it returns, because c is reused.
 	Release(c *Call)
 }
 
-// Memory is a piece of memory shared with a worker. Bytes is the piece as this
-// process sees it, Offset the position of its first byte in the shared memory
-// file, a multiple of Alignment.
+// Memory is a piece of memory shared with workers. Bytes is its mapping in this process.
+// Offset is the position of its first byte in the shared memory file, a multiple of
+// Alignment.
 type Memory struct {
 	Bytes  []byte
 	Offset int64
 }
 
-// Alignment in bytes of each input in shared memory.
+// Alignment is the alignment of each input in shared memory, in bytes. It is the size of a
+// cache line and of the widest vector register.
 const Alignment = 64
 
-// Tensor is an input or output of one query. Its elements stand in Data little
-// endian and row by row. Offset is the position of Data in the shared memory file;
-// only inputs have one.
+// Tensor is an input or output of one query. Data holds the elements in row-major order and
+// little endian. Offset is the position of Data in the shared memory file; only inputs have
+// one.
 type Tensor struct {
 	Name   string
 	Type   models.DataType
@@ -87,22 +89,21 @@ type Tensor struct {
 	Offset int64
 }
 
-// Call is one query on its way through the daemon. A codec decodes a request
-// into it by SetID, Give and Ask, has it held against the model by Check, and
-// hands it in by Admit. Calls are used again: what a call points to belongs to
-// it only until it is released.
+// Call is one query on its way through the daemon. A codec fills it with SetID, Give and
+// Ask, validates it with Check, and copies its inputs with Admit. Calls are pooled: nothing
+// that a call points to may be used after it was released.
 type Call struct {
-	// Service is asked, and Signature is what it had when the call began. A
-	// codec never sees nil.
+	// Service is the service that was asked. Signature is the one it had when the call
+	// began, which a reload or a restarted worker does not change. Neither is nil for a
+	// codec.
 	Service   *Service
 	Signature *Signature
 
-	// The codec sets these. Inputs stand in the order of the model, Outputs in
-	// that of the answer. Sender is who it comes from, see [Sender]. ID is the client's name for the query, printable and
-	// possibly empty. A Timeout of more than 0 shortens the QoS target and never
-	// lengthens it. The highest Priority is 1, and 0 is none. Variant is the position
-	// of the variant that must answer, -1 for any, and LeastAccuracy the accuracy that
-	// the one that answers must have, 0 for any. Arrival is when the request had been read.
+	// The codec sets the fields down to Arrival. Sender identifies the client, see
+	// [Sender]. ID is the client's name for the query: printable and possibly empty. Inputs
+	// are in the order of the model, Outputs in the order of the response. A positive
+	// Timeout can shorten the QoS target but not lengthen it. Priority 1 is the highest,
+	// and 0 means none.
 	Sender   netip.Prefix
 	ID       []byte
 	Inputs   []Input
@@ -110,50 +111,57 @@ type Call struct {
 	Timeout  time.Duration
 	Priority int
 
+	// Variant is the index of the variant that must answer, or -1 for any. LeastAccuracy is
+	// the minimum accuracy of the variant that answers, or 0 for any.
 	Variant       int
 	LeastAccuracy float64
 
+	// Arrival is when the request was read completely. The deadline counts from it.
 	Arrival time.Time
 
-	// Admit sets these: the shared memory that the inputs lie in, the client's own
-	// batch dimension (at least 1), the sequence length (0 if the model has none),
-	// and a hash of all input shapes without their batch dimension.
+	// Admit sets these: the shared memory that holds the inputs, the client's batch
+	// dimension (at least 1), the sequence length (0 if the model has none), and a hash of
+	// all input shapes without their batch dimension. Only queries of the same Shape can be
+	// batched.
 	Memory Memory
 	Size   int
 	SeqLen int
 	Shape  uint64
 
-	// TextBytes is how much text Admit has read numbers from.
+	// TextBytes is the length of the JSON text that Admit parsed numbers from. It is a
+	// measure of the work of parsing.
 	TextBytes int
 
-	// QueryID and Backend are the backend's to set. Backend stays when the call
-	// is used again.
+	// The backend sets QueryID and Backend. Backend survives when the call is reused, so
+	// that the backend need not allocate its own record again.
 	QueryID models.QueryID
 	Backend any
 
-	// Trace records the query, and is nil if it is not traced.
+	// Trace records the trace spans of the query. It is nil if the query is not traced.
 	Trace *tracing.Query
 
-	// Reply is the answer, once Answered has been received from.
+	// Reply is valid once a value has been received from Answered.
 	Reply Reply
 
-	links  []int64       // values of named dimensions, 0 where not met
-	answer chan struct{} // has room for one
+	// links holds the value of each named dimension, 0 until an input has set it.
+	links []int64
+	// answer has a capacity of one, so that Answer never blocks.
+	answer chan struct{}
 }
 
-// Output is an output that a request asks for: its position in the model, and
-// whether it is wanted as bytes and not as text or in another form of the
-// protocol.
+// Output is an output that a request asks for. Port is its index in the model. Binary asks
+// for raw bytes, otherwise for JSON text or the protocol's other form.
 type Output struct {
 	Port   int
 	Binary bool
 }
 
-// Reply is the answer to a call: an error if it was dropped or failed, and else
-// all outputs in the order of the model, which are valid until Release. Queue is
-// how long it waited for its first round, Compute the time from its first span to
-// its last, pauses included. It is Deadly if a worker died of it. Variant is the name of
-// the variant that answered, "" where the service has none.
+// Reply is the answer to a call. Err is set if the query was dropped or failed. Otherwise
+// Outputs holds all outputs in the order of the model, valid until Release, and Variant
+// names the variant that answered ("" if the service has none).
+//
+// Deadly is set if the query killed a worker. Queue is the time before its first round.
+// Compute is the time from its first operator range to its last, pauses included.
 type Reply struct {
 	Outputs []Tensor
 	Variant string
@@ -163,14 +171,15 @@ type Reply struct {
 	Compute time.Duration
 }
 
-// NewCall returns an empty call to a service.
+// NewCall returns an empty call to a service. The caller does not return it to a pool.
 func NewCall(s *Service) *Call {
 	c := &Call{answer: make(chan struct{}, 1)}
 	c.reset(s, s.Signature())
 	return c
 }
 
-// reset empties the call for another query.
+// reset prepares the call for another query. It keeps the memory of its slices, the answer
+// channel and Backend.
 func (c *Call) reset(s *Service, sig *Signature) {
 	c.Service, c.Signature, c.Sender = s, sig, netip.Prefix{}
 	c.ID, c.Outputs, c.Timeout, c.Priority = c.ID[:0], c.Outputs[:0], 0, 0
@@ -182,21 +191,23 @@ func (c *Call) reset(s *Service, sig *Signature) {
 	}
 }
 
-// forget drops what points into a body, shared memory or a service.
+// forget drops all references into a request body, shared memory or a service, so that a
+// pooled call keeps none of them alive.
 func (c *Call) forget() {
 	clear(c.Inputs)
 	c.Service, c.Signature, c.Memory, c.Reply, c.Trace = nil, nil, Memory{}, Reply{}, nil
 }
 
+// resize returns s with n zeroed elements, reusing its memory where it is large enough.
 func resize[T any](s []T, n int) []T {
 	s = slices.Grow(s[:0], n)[:n]
 	clear(s)
 	return s
 }
 
-// Answer ends the call. It must be called exactly once after a successful
-// Submit, from any goroutine; a second answer panics, because a client would
-// get the outputs of another.
+// Answer ends the call, from any goroutine. It must be called exactly once after a
+// successful Submit. A second answer panics: the call may have been reused, and another
+// client would get these outputs.
 func (c *Call) Answer(r Reply) {
 	c.Reply = r
 	select {
@@ -206,10 +217,11 @@ func (c *Call) Answer(r Reply) {
 	}
 }
 
-// Answered returns a channel that holds one value once the call is answered.
+// Answered returns a channel that delivers one value once the call has been answered.
 func (c *Call) Answered() <-chan struct{} { return c.answer }
 
-// Deadline returns when the answer is worthless.
+// Deadline returns the time after which the answer is worthless to the client: the arrival
+// plus the QoS target, or plus the client's timeout if that is shorter.
 func (c *Call) Deadline() time.Time {
 	d := c.Service.QoSTarget
 	if c.Timeout > 0 && c.Timeout < d {
@@ -218,8 +230,8 @@ func (c *Call) Deadline() time.Time {
 	return c.Arrival.Add(d)
 }
 
-// wait returns when the call is answered. Until then the departure of the
-// client cancels it.
+// wait blocks until the call is answered. If left is closed first, it cancels the call and
+// still waits for the answer: until then the backend owns the memory. left may be nil.
 func (c *Call) wait(left <-chan struct{}) {
 	if left == nil {
 		<-c.answer
@@ -233,30 +245,31 @@ func (c *Call) wait(left <-chan struct{}) {
 	}
 }
 
-// Limits on a request, besides those of the configuration.
+// Limits on a request that are not configurable. IDs are echoed and logged, parameters are
+// scanned linearly, and a timeout must fit into a time.Duration.
 const (
 	MaxIDBytes     = 1 << 10
 	MaxPriority    = math.MaxInt32
-	MaxParameters  = 64 // for a request, and for each tensor
+	MaxParameters  = 64 // for a request, and again for each tensor
 	MaxTimeoutUsec = math.MaxInt64 / int64(time.Microsecond)
 )
 
-// StringHead is the length before each element of a tensor of type BYTES.
+// StringHead is the number of bytes of the length before each element of a BYTES tensor.
 const StringHead = 4
 
-// BinaryOnly reports whether the protocols carry a type only as bytes, neither as
-// JSON nor as typed contents.
+// BinaryOnly reports whether the protocols carry elements of a type only as raw bytes,
+// neither as JSON nor as typed contents.
 func BinaryOnly(t models.DataType) bool { return t == models.Float16 || t == models.BFloat16 }
 
-// The parameters of a request that say which variant may answer it, of which the first is
-// also in the answer and says which has.
+// Request parameters that choose the variant which answers. The response repeats the first
+// with the name of the variant that did.
 const (
 	ParameterVariant       = "variant"
 	ParameterLeastAccuracy = "least_accuracy"
 )
 
-// CheckParameter refuses a parameter of a request that is not known here and has
-// a meaning in Triton that would be lost if it were ignored.
+// CheckParameter rejects a request parameter that overlapd does not implement and that
+// changes the meaning of a request in Triton. Other unknown parameters are ignored.
 func CheckParameter[S string | []byte](key S) *Error {
 	if k := string(key); strings.HasPrefix(k, "sequence_") || strings.HasPrefix(k, "triton_") || k == "headers" {
 		return Invalid("the parameter %q is reserved, and overlapd does not offer what it asks for", Cut(k))
@@ -264,8 +277,8 @@ func CheckParameter[S string | []byte](key S) *Error {
 	return nil
 }
 
-// CheckTensorParameter refuses a parameter of a tensor that asks for what
-// overlapd does not offer.
+// CheckTensorParameter rejects a tensor parameter that asks for a feature overlapd does not
+// implement.
 func CheckTensorParameter[S string | []byte](key S) *Error {
 	switch k := string(key); {
 	case k == "classification":
@@ -276,22 +289,26 @@ func CheckTensorParameter[S string | []byte](key S) *Error {
 	return nil
 }
 
-// Input is an input of a query, decoded. Its Data is what the request brought
-// until the call is admitted, and lies in shared memory from then on. A request
-// may bring Text instead: a JSON array that the elements are still to be read from,
-// which begins at TextAt in the body.
+// Input is a decoded input of a query. Until Admit, Data points into the request;
+// afterwards it points into shared memory. Instead of Data a request may bring Text, a JSON
+// array whose elements are parsed only when they are copied. TextAt is the position of Text
+// in the body, for errors.
 type Input struct {
 	Tensor
 	Text     []byte
 	TextAt   int
 	Elements int64
 
-	dims  [MaxRank]int64 // what Shape lies in
-	room  int64          // bytes that it takes in shared memory at most
+	// dims is the storage of Shape, so that an input needs no allocation.
+	dims [MaxRank]int64
+	// room is an upper bound on its bytes in shared memory.
+	room int64
+	// given is set once the request has brought the input.
 	given bool
 }
 
-// AddDimension appends a dimension to the shape and counts the elements.
+// AddDimension appends a dimension to the shape and multiplies Elements by it. It fails if
+// the rank exceeds MaxRank, v is below 1, or the product overflows.
 func (in *Input) AddDimension(v int64) *Error {
 	rank := len(in.Shape)
 	if rank == 0 {
@@ -311,8 +328,8 @@ func (in *Input) AddDimension(v int64) *Error {
 	return nil
 }
 
-// SetID takes the client's name for the query. It goes into logs, so it may hold
-// nothing that is not printed.
+// SetID sets the client's name for the query. The ID appears in logs, so every character
+// must be printable.
 func (c *Call) SetID(id []byte) *Error {
 	if len(id) > MaxIDBytes {
 		return Invalid(`"id" has %d bytes, the limit is %d`, len(id), MaxIDBytes)
@@ -324,7 +341,7 @@ func (c *Call) SetID(id []byte) *Error {
 	return nil
 }
 
-// AskVariant has only the variant of this name answer.
+// AskVariant restricts the query to the variant with this name.
 func (c *Call) AskVariant(name []byte) *Error {
 	s := c.Service
 	if err := s.hasVariants(ParameterVariant); err != nil {
@@ -339,12 +356,14 @@ func (c *Call) AskVariant(name []byte) *Error {
 	return Invalid("service %s has no variant %q: ask for one of %s", s.Name, Cut(name), s.variants())
 }
 
-// AskAccuracy has only variants answer that are at least so accurate, any if it is 0.
+// AskAccuracy restricts the query to variants of at least this accuracy; 0 allows all. An
+// accuracy that no variant reaches is an error.
 func (c *Call) AskAccuracy(least float64) *Error {
 	s := c.Service
 	if err := s.hasVariants(ParameterLeastAccuracy); err != nil {
 		return err
 	}
+	// The negated comparison rejects NaN as well.
 	if !(least >= 0) || math.IsInf(least, 1) {
 		return Invalid("the parameter %q must be a finite number from 0, not %v", ParameterLeastAccuracy, least)
 	}
@@ -360,7 +379,8 @@ func (c *Call) AskAccuracy(least float64) *Error {
 	return nil
 }
 
-// checkVariant returns an error if a call asks for a variant that is not accurate enough for it.
+// checkVariant returns an error if the request names a variant that is less accurate than
+// the request demands.
 func (c *Call) checkVariant() *Error {
 	if c.Variant < 0 {
 		return nil
@@ -373,8 +393,8 @@ func (c *Call) checkVariant() *Error {
 		v.Name, v.Accuracy, c.LeastAccuracy, ParameterVariant, ParameterLeastAccuracy)
 }
 
-// Give sets an input of the model. Its type, shape and data must be known, its
-// data may still follow.
+// Give sets an input of the model. in must have its type and shape; its data may follow
+// later. The input is copied, so in may be reused.
 func (c *Call) Give(port int, in *Input) *Error {
 	p, slot := &c.Signature.Inputs[port], &c.Inputs[port]
 	switch {
@@ -385,15 +405,16 @@ func (c *Call) Give(port int, in *Input) *Error {
 	}
 	rank := len(in.Shape)
 	*slot = *in
+	// The copy's shape must point to its own dims, not to those of in.
 	slot.given, slot.Name, slot.Shape = true, p.Name, slot.dims[:rank]
 	if rank == 0 {
+		// A scalar has no dimensions and one element.
 		slot.Elements = 1
 	}
 	return nil
 }
 
-// Ask adds an output of the model to those that are asked for. If none is
-// added, all of them are: see AskAll.
+// Ask adds an output to the requested ones. A request that adds none gets all, see AskAll.
 func (c *Call) Ask(o Output) *Error {
 	for i := range c.Outputs {
 		if c.Outputs[i].Port == o.Port {
@@ -404,7 +425,7 @@ func (c *Call) Ask(o Output) *Error {
 	return nil
 }
 
-// AskAll asks for every output if none is asked for yet.
+// AskAll requests every output, unless the request has named some.
 func (c *Call) AskAll(binary bool) {
 	if len(c.Outputs) > 0 {
 		return
@@ -414,8 +435,8 @@ func (c *Call) AskAll(binary bool) {
 	}
 }
 
-// Check compares the inputs with the model and with each other, and what is asked of
-// the variant that answers.
+// Check validates the inputs against the model and against each other, and the requested
+// variant. It reads no element: Admit does.
 func (c *Call) Check() *Error {
 	sig := c.Signature
 	for n := range sig.Inputs {
@@ -437,8 +458,8 @@ func (c *Call) Check() *Error {
 	return c.checkVariant()
 }
 
-// checkShape compares a shape with the model's, and dimensions of the same
-// name with each other.
+// checkShape compares a shape with the model's. Dimensions with the same name must be equal
+// over all inputs.
 func (c *Call) checkShape(p *Port, in *Input) *Error {
 	if p.AnyRank {
 		return nil
@@ -464,15 +485,15 @@ func (c *Call) checkShape(p *Port, in *Input) *Error {
 	return nil
 }
 
-// The shortest JSON array of n numbers has 2n+1 bytes, of n strings 3n+1.
+// The shortest JSON array of n numbers has 2n+1 bytes, the shortest of n strings 3n+1.
 const (
 	numbersPerByte = 2
 	stringsPerByte = 3
 )
 
-// checkBytes compares what an input brings with what its shape needs, and sets
-// how much room it takes. A shape that its text cannot fill is refused before
-// memory is taken for it.
+// checkBytes compares the length of an input's data with its shape and sets room. It
+// rejects a shape that the text is too short to fill before any memory is taken for it:
+// otherwise a few bytes of JSON could claim gigabytes.
 func (in *Input) checkBytes() *Error {
 	each := int64(numbersPerByte)
 	if in.Type == models.String {
@@ -497,8 +518,8 @@ func (in *Input) checkBytes() *Error {
 	return nil
 }
 
-// NextString splits the first element off the data of a tensor of type BYTES. It
-// reports false if the data ends before it.
+// NextString splits the first element off the data of a BYTES tensor. It returns false if
+// the data ends within that element.
 func NextString(data []byte) (element, rest []byte, ok bool) {
 	if len(data) < StringHead {
 		return nil, nil, false
@@ -510,7 +531,8 @@ func NextString(data []byte) (element, rest []byte, ok bool) {
 	return data[:n], data[n:], true
 }
 
-// checkStrings follows the lengths in a binary tensor of type BYTES.
+// checkStrings walks the lengths in a binary BYTES tensor and compares the number of
+// elements with the shape.
 func (in *Input) checkStrings() *Error {
 	n := int64(0)
 	for rest, ok := in.Data, true; len(rest) > 0; n++ {
@@ -527,10 +549,9 @@ func (in *Input) checkStrings() *Error {
 	return nil
 }
 
-// Admit holds a call that has been checked against the limits of its service
-// and puts its inputs into shared memory. This is the one copy that is made of
-// them: write puts the elements of an input into dst and returns how many bytes
-// they took.
+// Admit checks a call against the limits of its service and copies its inputs into shared
+// memory. This is the only copy of the inputs. write puts the elements of an input into dst
+// and returns the number of bytes written.
 func (c *Call) Admit(write func(dst []byte, in *Input) (int, *Error)) *Error {
 	s, sig := c.Service, c.Signature
 	c.Size, c.SeqLen, c.Shape = 1, 0, c.shapeHash()
@@ -564,6 +585,7 @@ func (c *Call) Admit(write func(dst []byte, in *Input) (int, *Error)) *Error {
 		if err != nil {
 			s.Backend.Free(s, m)
 			return err
+			// Text and Data pointed into the request body, which the codec may now release.
 		}
 		in.Text, in.Data, in.Offset = nil, m.Bytes[at:at+int64(n):at+int64(n)], m.Offset+at
 		at = end
@@ -572,7 +594,8 @@ func (c *Call) Admit(write func(dst []byte, in *Input) (int, *Error)) *Error {
 	return nil
 }
 
-// room returns the bytes that all inputs take.
+// room returns the bytes of shared memory that all inputs need, alignment included, and
+// false if the sum overflows.
 func (c *Call) room() (int64, bool) {
 	var sum int64
 	for i := range c.Inputs {
@@ -585,13 +608,14 @@ func (c *Call) room() (int64, bool) {
 	return sum, true
 }
 
-// Aligned returns n, rounded up to the alignment of inputs in shared memory.
+// Aligned rounds n up to a multiple of Alignment.
 func Aligned(n int64) int64 { return (n + Alignment - 1) &^ (Alignment - 1) }
 
+// shapeSeed is random for each process, so that clients cannot construct colliding shapes.
 var shapeSeed = maphash.MakeSeed()
 
-// shapeHash returns the hash of all input shapes without the batch dimension.
-// It holds for this process only.
+// shapeHash returns a hash of all input shapes without the batch dimension. It is only
+// comparable within this process.
 func (c *Call) shapeHash() uint64 {
 	type link struct {
 		before uint64

@@ -8,8 +8,8 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// What the protocols say of the daemon and its services: values that are written as
-// the JSON of HTTP. The messages of gRPC have the same names for the same things.
+// Descriptions of the daemon and its services, in the JSON form of HTTP. daemon/rpc
+// converts them into messages whose fields have the same names.
 
 type serverMetadata struct {
 	Name       string   `json:"name"`
@@ -31,13 +31,14 @@ type portMetadata struct {
 	Shape    []int64 `json:"shape"`
 }
 
-// Metadata returns what the protocol describes a model by.
+// Metadata returns the model metadata of the KServe V2 protocol.
 func (s *Service) Metadata(sig *Signature) any {
 	return modelMetadata{s.Name, []string{ModelVersion}, sig.Info.Platform, portsOf(sig.Inputs, metadataOf), portsOf(sig.Outputs, metadataOf)}
 }
 
-// Metadata returns what the protocol describes the daemon by, with the extensions of
-// the protocol and of its own. Of model_repository there is the index.
+// Metadata returns the server metadata of the KServe V2 protocol, with the supported
+// extensions. Of model_repository only the index is supported. An emulated daemon adds
+// Label, so that clients can tell.
 func (s *Server) Metadata() any {
 	m := serverMetadata{DaemonName, s.Version, []string{
 		"binary_tensor_data", "parameters", "schedule_policy", "model_configuration", "statistics", "model_repository",
@@ -48,8 +49,8 @@ func (s *Server) Metadata() any {
 	return m
 }
 
-// portsOf describes ports, each by describe. It is never nil: JSON would have null
-// for it.
+// portsOf applies describe to each port. The result is never nil, because JSON would encode
+// nil as null.
 func portsOf[T any](ports []Port, describe func(*Port) T) []T {
 	list := make([]T, len(ports))
 	for i := range ports {
@@ -62,8 +63,9 @@ func metadataOf(p *Port) portMetadata {
 	return portMetadata{p.Name, p.Type.Protocol(), shapeOf(p, false)}
 }
 
-// shapeOf returns the dimensions of a port, without that of the batch if there is
-// one, or what stands for any rank. It is never nil: JSON would have null for it.
+// shapeOf returns the dimensions of a port, without the batch dimension if batched is set.
+// An unknown rank is described as [-1]. The result is never nil, because JSON would encode
+// nil as null.
 func shapeOf(p *Port, batched bool) []int64 {
 	switch {
 	case p.AnyRank:
@@ -100,8 +102,8 @@ type dynamicBatching struct {
 	MaxQueueDelayMicroseconds int   `json:"max_queue_delay_microseconds"`
 }
 
-// parameters are what a model configuration says of a service beyond Triton's
-// fields.
+// parameters are the properties of a service that Triton's model configuration has no field
+// for. Triton encodes parameters as strings.
 type parameters struct {
 	QoSTarget  parameter  `json:"qos_target_us"`
 	QueueLimit parameter  `json:"queue_limit"`
@@ -117,15 +119,16 @@ type parameter struct {
 	Value string `json:"string_value"`
 }
 
-// portConfig describes an input or output without the batch dimension, where the
-// model has one.
+// portConfig describes an input or output without the batch dimension, as Triton does.
 type portConfig struct {
 	Name     string  `json:"name"`
 	DataType string  `json:"data_type"`
 	Dims     []int64 `json:"dims"`
 }
 
-// Config returns the configuration of a model as Triton's clients read it.
+// Config returns the model configuration in Triton's form. max_batch_size is 0 for a model
+// without a batch dimension. dynamic_batching is present if the scheduler may batch
+// queries.
 func (s *Service) Config(sig *Signature) any {
 	i := &sig.Info
 	port := func(p *Port) portConfig { return portConfig{p.Name, configType(p.Type), shapeOf(p, sig.Batched)} }
@@ -153,7 +156,8 @@ func (s *Service) Config(sig *Signature) any {
 	return c
 }
 
-// configType returns the name of a type in a model configuration.
+// configType returns the name of a data type in a model configuration. Triton calls BYTES a
+// string there.
 func configType(t models.DataType) string {
 	if t == models.String {
 		return "TYPE_STRING"
@@ -161,7 +165,7 @@ func configType(t models.DataType) string {
 	return "TYPE_" + t.Protocol()
 }
 
-// Index returns the index of the repository, which has these services.
+// Index returns the repository index with the given services.
 func Index(services []*Service) any {
 	type entry struct {
 		Name    string `json:"name"`
@@ -179,9 +183,9 @@ func Index(services []*Service) any {
 	return list
 }
 
-// modelStats has every field that Triton's clients read: those of the response
-// cache too, which overlapd does not have, and those of computing input and
-// output, which are part of its compute_infer.
+// modelStats has every field that Triton's clients read. overlapd has no response cache, so
+// those fields stay 0. It does not time input and output separately: their counts equal
+// that of compute_infer, which includes their time.
 type modelStats struct {
 	Name           string `json:"name"`
 	Version        string `json:"version"`
@@ -206,8 +210,8 @@ type counted struct {
 	Took  time.Duration `json:"ns"`
 }
 
-// Statistics returns what services did, and after one with variants what each of those has
-// answered.
+// Statistics returns the statistics of services in Triton's form. A service with variants
+// is followed by one entry for each variant.
 func Statistics(services ...*Service) any {
 	var all []*Service
 	for _, s := range services {

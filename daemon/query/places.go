@@ -9,73 +9,83 @@ import (
 )
 
 const (
-	// addressShare is the part of all places, one in so many, that the connections
-	// of one address may have, or of one network, see [Sender]. Loopback has no share: all
-	// clients of this host come from there, and those of a proxy.
+	// addressShare is the divisor for the places that one address or network may have, see
+	// [Sender]: half of them. Loopback is exempt because all local clients share it,
+	// including those behind a proxy.
 	addressShare = 2
 
-	// sparePlaces are more places for when the others are taken. Only probes are
-	// answered there: whether the daemon lives and is ready must not depend on how
-	// many clients there are. A newcomer takes that of the one that has asked nothing
-	// for longest, so there are as many as may come while a probe sends its request.
+	// sparePlaces are extra places for when the others are taken. They serve only probes:
+	// liveness and readiness must not depend on the number of clients. A new connection
+	// evicts the one that has been silent longest, so the number bounds how many
+	// connections may arrive while a probe sends its request.
 	sparePlaces = 64
 
-	// sparePause is how long whoever accepts rests after a spare place is taken: the oldest of
-	// them has sparePlaces times as long to ask, however many come at once, and the
-	// processor reads meanwhile what others have asked.
+	// sparePause is how long the accept loop pauses after it handed out a spare place. The
+	// oldest spare connection thus has at least sparePlaces times sparePause (6.4ms) to
+	// send its request, however many connections arrive.
 	sparePause = 100 * time.Microsecond
 
-	// silentTime is how long a connection may ask nothing before another that finds
-	// no place may have its own.
+	// silentTime is how long a connection may stay silent before another one may take its
+	// place.
 	silentTime = time.Second
 )
 
-// Places bounds the connections that are open, of all protocols together
-// (limits.connections). Nobody waits for one.
+// Places limits the open connections over all protocols (limits.connections). Take never
+// waits for a place. When all are taken it evicts a silent connection or hands out a spare
+// place.
 type Places struct {
 	limit int
 	mu    struct {
 		sync.Mutex
+		// taken and spare count the places in use.
 		taken, spare int
-		from         map[netip.Prefix]*origin
-		silent       []*Place // oldest first
+
+		// from has an entry for each address with at least one place; the invalid prefix
+		// stands for all connections without a share.
+		from map[netip.Prefix]*origin
+
+		// silent lists the connections that have sent no request yet, oldest first.
+		silent []*Place
 	}
 }
 
-// origin is the connections of one address, but for those on spare places, and its share of
-// each memory.
+// origin holds what the connections of one address have in common: the number of places,
+// without spare ones, and one share of each memory budget.
 type origin struct {
 	places int
 	shares map[*Budget]*Budget
 }
 
-// Place is that of a connection. On one that is Spare only probes are answered.
+// Place is the place of one connection. Only probes are answered on one that is Spare.
 type Place struct {
 	Spare bool
 
-	of    *Places
-	from  netip.Prefix // of no bits if it has no share, as on a Unix socket
+	of *Places
+	// from is invalid if the connection has no share, as on loopback or a Unix socket.
+	from  netip.Prefix
 	since time.Time
 	evict func()
-	left  bool // under the lock of its places
+
+	// left is guarded by the mutex of the Places.
+	left bool
 }
 
-// NewPlaces returns places of which none is taken.
+// NewPlaces returns limit free places, and the spare ones.
 func NewPlaces(limit int) *Places {
 	p := &Places{limit: limit}
 	p.mu.from = make(map[netip.Prefix]*origin)
 	return p
 }
 
-// Used returns how many are taken.
+// Used returns the number of open connections.
 func (p *Places) Used() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.mu.taken + p.mu.spare
 }
 
-// Take returns a place for a connection, which may be that of another that asks
-// nothing, or nil if there is none.
+// Take returns a place for a new connection, or nil if there is none. It may evict a silent
+// connection, and it sleeps for sparePause if it hands out a spare place.
 func (p *Places) Take(from net.Addr) *Place {
 	place := &Place{of: p, from: Sender(from), since: time.Now()}
 	if place.from.Addr().IsLoopback() {
@@ -84,6 +94,7 @@ func (p *Places) Take(from net.Addr) *Place {
 	p.mu.Lock()
 	victim, ok := p.takeLocked(place)
 	p.mu.Unlock()
+	// Outside the lock, because evict is the caller's code.
 	if victim != nil {
 		victim.evict()
 	}
@@ -96,7 +107,8 @@ func (p *Places) Take(from net.Addr) *Place {
 	return place
 }
 
-// takeLocked finds room for a place, and whose it was.
+// takeLocked assigns a place and returns the connection that was evicted for it, if any. An
+// address that has used up its share may only evict a connection of its own.
 func (p *Places) takeLocked(place *Place) (victim *Place, ok bool) {
 	all := p.mu.from[place.from]
 	crowded := place.from.IsValid() && all != nil && all.places >= max(p.limit/addressShare, 1)
@@ -117,7 +129,9 @@ func (p *Places) takeLocked(place *Place) (victim *Place, ok bool) {
 		p.mu.spare++
 		return victim, true
 	}
-	if all = p.mu.from[place.from]; all == nil { // the victim may have been the last
+	// The victim may have been the last connection of this address, so its entry may be
+	// gone.
+	if all = p.mu.from[place.from]; all == nil {
 		all = &origin{shares: make(map[*Budget]*Budget)}
 		p.mu.from[place.from] = all
 	}
@@ -126,14 +140,16 @@ func (p *Places) takeLocked(place *Place) (victim *Place, ok bool) {
 	return victim, true
 }
 
-// Memory returns a budget of which each connection may always have so much.
+// Memory returns a budget large enough that each connection can always hold the given
+// number of bytes.
 func (p *Places) Memory(each int64) *Budget {
 	return NewBudget(each * reservedShare * int64(p.limit+sparePlaces))
 }
 
-// Share returns the connection's share of a memory, which is one of what all connections of
-// its address have, but for loopback. What is reserved of the memory is divided evenly
-// among all connections that may be open.
+// Share returns the connection's share of a memory budget. It is a share of its address's
+// share, so that opening more connections does not get a client more memory; loopback is
+// exempt. The reserved part of the budget is divided evenly among all connections that may
+// be open.
 func (p *Place) Share(of *Budget) *Budget {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
@@ -147,7 +163,7 @@ func (p *Place) Share(of *Budget) *Budget {
 	return of.Share(even)
 }
 
-// silentLocked returns the oldest connection of some that has asked nothing, or nil.
+// silentLocked returns the longest silent connection that which accepts, or nil.
 func (p *Places) silentLocked(which func(*Place) bool) *Place {
 	if i := slices.IndexFunc(p.mu.silent, which); i >= 0 {
 		return p.mu.silent[i]
@@ -155,8 +171,9 @@ func (p *Places) silentLocked(which func(*Place) bool) *Place {
 	return nil
 }
 
-// Silent lets the connection be closed by evict, from another goroutine, if another one
-// needs its place. That ends when it has asked something.
+// Silent marks the connection as one that has sent no request. Until Asked is called,
+// another connection may take its place; evict is then called from another goroutine and
+// must close the connection.
 func (p *Place) Silent(evict func()) {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
@@ -165,13 +182,15 @@ func (p *Place) Silent(evict func()) {
 	}
 }
 
-// Asked is called when the connection has asked something.
+// Asked marks the connection as one that has sent a request, which protects it from
+// eviction.
 func (p *Place) Asked() {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
 	p.askedLocked()
 }
 
+// askedLocked removes p from the silent connections. The lock of its Places is held.
 func (p *Place) askedLocked() {
 	all := &p.of.mu.silent
 	if i := slices.Index(*all, p); i >= 0 {
@@ -179,13 +198,14 @@ func (p *Place) askedLocked() {
 	}
 }
 
-// Leave gives the place back, once.
+// Leave frees the place. Further calls have no effect.
 func (p *Place) Leave() {
 	p.of.mu.Lock()
 	defer p.of.mu.Unlock()
 	p.leaveLocked()
 }
 
+// leaveLocked frees the place, unless it was evicted before.
 func (p *Place) leaveLocked() {
 	if p.left {
 		return

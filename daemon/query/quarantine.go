@@ -10,29 +10,32 @@ import (
 	"time"
 )
 
-// Limits of what a service remembers of the queries that its workers died of.
+// Limits of the quarantine of a service.
 const (
-	quarantineSize = 64               // another one takes the place of the oldest
-	quarantineTime = 10 * time.Minute // for how long their inputs are refused
+	quarantineSize = 64               // entries; another one replaces the oldest
+	quarantineTime = 10 * time.Minute // how long the same inputs are rejected
 )
 
-// quarantine holds hashes of the inputs that ended a worker of a service, so that
-// the same inputs do not end the next one. While it is empty, which is nearly
-// always, it costs a query one atomic load.
+// quarantine holds hashes of inputs that killed a worker of a service, so that a client
+// which retries does not kill the next one. While it is empty, the normal case, it costs a
+// query one atomic load.
+// used is set while there are entries.
 type quarantine struct {
 	used atomic.Bool
 	mu   struct {
 		sync.Mutex
-		culprits []culprit // the oldest first
+		// culprits are in order of time, oldest first.
+		culprits []culprit
 	}
 }
 
+// culprit is a hash of inputs and when they are allowed again.
 type culprit struct {
 	inputs uint64
 	until  time.Time
 }
 
-// add remembers inputs that a worker has died of.
+// add records inputs that killed a worker, or extends their time if they are known.
 func (q *quarantine) add(inputs uint64, now time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -44,7 +47,8 @@ func (q *quarantine) add(inputs uint64, now time.Time) {
 	q.used.Store(true)
 }
 
-// until returns when inputs are taken again, or the zero time if they are taken.
+// until returns when inputs are allowed again, or the zero time if they are allowed now. It
+// also removes expired entries.
 func (q *quarantine) until(inputs uint64, now time.Time) time.Time {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -58,7 +62,7 @@ func (q *quarantine) until(inputs uint64, now time.Time) time.Time {
 	return time.Time{}
 }
 
-// clear forgets all inputs.
+// clear removes all entries.
 func (q *quarantine) clear() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -66,7 +70,7 @@ func (q *quarantine) clear() {
 	q.used.Store(false)
 }
 
-// submit hands a call to the backend, unless a worker has died of the same inputs.
+// submit passes a call to the backend, or returns an error if its inputs are quarantined.
 func (s *Service) submit(c *Call) error {
 	if s.quarantine.used.Load() {
 		now := time.Now()
@@ -79,8 +83,8 @@ func (s *Service) submit(c *Call) error {
 	return s.Backend.Submit(c)
 }
 
-// inputsHash returns a hash of all inputs of an admitted call: their shapes and
-// their data. It holds for this process only.
+// inputsHash returns a hash of the shapes and data of all inputs of an admitted call. It is
+// only comparable within this process.
 func (c *Call) inputsHash() uint64 {
 	var h maphash.Hash
 	h.SetSeed(shapeSeed)

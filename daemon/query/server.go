@@ -10,12 +10,12 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
 )
 
-// DaemonName is what the daemon calls itself.
+// DaemonName is the server name in the protocols' metadata.
 const DaemonName = "overlapd"
 
-// HeaderLoadForm is the header of a request, or the key of its metadata, by which a client
-// asks for a load report (ORCA) with the answer, in one of these forms. A LoadMessage is
-// the message in Protocol Buffers, for gRPC.
+// HeaderLoadForm is the request header (or metadata key) that asks for an ORCA load report
+// with the response. Its value is one of the forms below. LoadMessage is the Protocol
+// Buffers message, for gRPC only.
 const (
 	HeaderLoadForm = "endpoint-load-metrics-format"
 
@@ -25,39 +25,38 @@ const (
 	LoadMessage = ""
 )
 
-// Host is what the protocols ask of the rest of the daemon besides queries. Its
-// methods are called from many goroutines at once, and none of them may block.
+// Host is what the protocols need of the daemon besides queries. Its methods are called
+// from many goroutines at once, and none of them may block.
 type Host interface {
-	// Services returns every service in the order of the configuration. The
-	// slice never changes: when services come or go, the next call returns
-	// another.
+	// Services returns all services in the order of the configuration. The slice is
+	// immutable: when services change, the next call returns another one.
 	Services() []*Service
 
-	// Service returns the service of a name, or nil.
+	// Service returns the service with this name, or nil.
 	Service(name []byte) *Service
 
 	// Live reports whether the scheduler goroutine makes progress.
 	Live() bool
 
-	// NotReady returns what a client sees of a daemon that is not ready, see [AnyReady], or
-	// that is to be stopped; nil of one that is ready.
+	// NotReady returns the error that a readiness check reports, or nil if the daemon is
+	// ready. A daemon is not ready while services load, see [AnyReady], and once it is
+	// drained.
 	NotReady() *Error
 }
 
-// tracer records the queries that it wants to.
+// tracer samples and records queries.
 type tracer interface {
-	// Begin returns where to record a query, or nil if it is not traced.
+	// Begin returns a record for the query, or nil if the query is not sampled.
 	Begin(parent tracing.Parent) *tracing.Query
 
-	// Finish takes what was recorded.
+	// Finish hands over a completed record.
 	Finish(q *tracing.Query)
 }
 
-// Server has the queries of all protocols answered. What the protocols share is
-// in it: the services, the memory of requests and answers under way
-// (limits.memory_bytes), the connections that are open (limits.connections), and
-// how a query is answered. Its fields are set before it is used. Label is
-// "emulated" if nothing is computed, and Tracer may be nil.
+// Server answers the queries of all protocols. It holds what they share: the services, the
+// memory of requests and responses in flight, and the open connections. Its fields are set
+// before it is used and do not change. Label is "emulated" on an emulated device, otherwise
+// empty. Tracer may be nil.
 type Server struct {
 	Host
 	Memory      *Budget
@@ -67,14 +66,15 @@ type Server struct {
 	Tracer      tracer
 	Log         zerolog.Logger
 
-	// Load returns how loaded a service is, "" for all of them, in a form that a client asks
-	// for in [HeaderLoadForm], or "" if that is not known. It may be nil.
+	// Load returns the load of a service ("" for all together) as an ORCA report in one of
+	// the forms of [HeaderLoadForm], or "" if the load is not known yet. It may be nil.
 	Load func(service, form string) string
 
 	calls sync.Pool // *Call
 }
 
-// Find returns the service of a name and a version, nil for the only one.
+// Find returns the service with this name. version is nil if the request names none. Errors
+// have status 404.
 func (s *Server) Find(name, version []byte) (*Service, *Error) {
 	v := s.Service(name)
 	if v == nil {
@@ -86,20 +86,21 @@ func (s *Server) Find(name, version []byte) (*Service, *Error) {
 	return v, nil
 }
 
-// codec is a request of a protocol and its answer.
+// codec decodes one request and encodes its response.
 type codec interface {
-	// Decode reads the request into a call, sets its Arrival when it has been
-	// read, and checks and admits it.
+	// Decode reads the request into c, sets its Arrival once it has been read completely,
+	// and calls Check and Admit.
 	Decode(c *Call) *Error
 
-	// Encode writes the answer. The outputs of c.Reply are as many as the
-	// model's; they lie in shared memory, which is given back afterwards.
+	// Encode writes the response. c.Reply has as many outputs as the model. They lie in
+	// shared memory that is reclaimed when Encode returns.
 	Encode(c *Call) *Error
 }
 
-// Answer answers the query that by reads, unless it returns an error. It
-// returns only after the backend has answered, whatever happens; when left is
-// closed, because the client has left, the query is cancelled.
+// Answer runs one query: it decodes the request with by, submits it, waits for the backend,
+// and encodes the response. If it returns an error, nothing was written and the caller must
+// write the error. When left is closed because the client has disconnected, the query is
+// cancelled, but Answer still returns only after the backend has answered.
 func (s *Server) Answer(v *Service, by codec, trace *tracing.Query, left <-chan struct{}) *Error {
 	v, gone := s.hold(v)
 	if gone != nil {
@@ -150,12 +151,12 @@ func (s *Server) Answer(v *Service, by codec, trace *tracing.Query, left <-chan 
 	return nil
 }
 
-// holdTries is how many services one after another may have taken the place of another
-// while a request looks for one. It takes a reload for each.
+// holdTries limits how many replacements hold follows. Each takes a reload between finding
+// a service and holding it.
 const holdTries = 8
 
-// hold holds a service that was found a moment ago, or the one that has taken
-// its place since.
+// hold returns v, held, or the service that has replaced it since it was found. It fails if
+// v was removed.
 func (s *Server) hold(v *Service) (*Service, *Error) {
 	for range holdTries {
 		if v.Hold() {
@@ -169,7 +170,7 @@ func (s *Server) hold(v *Service) (*Service, *Error) {
 	return nil, ErrUnavailable
 }
 
-// encode has the answer written, if there is one.
+// encode writes the response, or returns the error of the reply.
 func (s *Server) encode(by codec, c *Call) *Error {
 	if c.Reply.Err != nil {
 		return c.Reply.Err
@@ -185,11 +186,13 @@ func (s *Server) encode(by codec, c *Call) *Error {
 	return by.Encode(c)
 }
 
-// done takes back a call that the backend does not know, or no longer.
+// done completes the trace of a call and returns it to the pool. The backend must not know
+// the call (any more).
 func (s *Server) done(c *Call) {
 	if q := c.Trace; q != nil {
 		q.Arrival, q.Number = c.Arrival, uint64(c.QueryID)
-		if c.Size > 0 { // it was read as far as that
+		// Decode got as far as Admit, so the fields below are set.
+		if c.Size > 0 {
 			q.ID, q.Size, q.SeqLen, q.Priority, q.Deadline = string(c.ID), c.Size, c.SeqLen, c.Priority, c.Deadline()
 		}
 	}
@@ -197,8 +200,9 @@ func (s *Server) done(c *Call) {
 	s.calls.Put(c)
 }
 
-// EndTrace hands in what was recorded of a request, which may be nothing. Code
-// is what gRPC calls its end, "" over HTTP. That a client left is not our fault.
+// EndTrace completes the record of a request and hands it to the tracer. q may be nil. code
+// is the gRPC status code, or "" over HTTP. A cancelled query is not counted as the
+// daemon's fault.
 func (s *Server) EndTrace(q *tracing.Query, failed *Error, code string) {
 	if q == nil {
 		return

@@ -11,15 +11,13 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Service is a service as clients see it. What its model looks like is known
-// only once its worker has loaded it: see Loaded. When its targets are changed,
-// another Service takes its place (see Successor), and requests go on with the
-// one that they began with.
+// Service is a service as clients see it. The shape of its model is known once a worker has
+// loaded it, see Loaded. When a reload changes its targets, another Service replaces it,
+// see Successor; requests finish with the one they began with.
 //
-// MaxBatch is the largest batch that is formed by merging queries, 1 for none.
-// MaxQueryBatch is the largest batch dimension of one query, and MaxSeqLen its
-// longest sequence, 0 for any. Variants are the models that can answer its queries where
-// there are several.
+// MaxBatch is the largest batch that dynamic batching forms, 1 for none. MaxQueryBatch is
+// the largest batch dimension of one query. MaxSeqLen is the longest sequence, 0 for any.
+// Variants are the models that can answer, if there is more than one.
 type Service struct {
 	ID            models.ServiceID
 	Name          string
@@ -37,17 +35,16 @@ type Service struct {
 	signature atomic.Pointer[Signature]
 }
 
-// Variant is one of several models that can answer the queries of a service. Of Accuracy
-// more is better. Service is what stands behind it, which has workers of its own and is
-// not published.
+// Variant is one of several models that can answer the queries of a service. A higher
+// Accuracy is better. Service is internal: it has workers of its own and is not published.
 type Variant struct {
 	Name     string
 	Accuracy float64
 	Service  *Service
 }
 
-// Each returns what has workers for the service: what stands behind its variants, or, if it
-// has none, itself.
+// Each returns the services that have workers: those of the variants, or s itself if it has
+// none.
 func (s *Service) Each() (all []*Service) {
 	for _, v := range s.Variants {
 		if v.Service != nil {
@@ -60,10 +57,10 @@ func (s *Service) Each() (all []*Service) {
 	return all
 }
 
-// condition is how a service stands, whatever its targets are changed to. One that is
-// given up has no worker until RetryAt, in nanoseconds of Unix time, or until a person
-// restarts it if that is 0; it stays so until that worker has loaded the model. One
-// that is retired takes no further requests.
+// condition is the state of a service that outlives a change of its targets. A service with
+// GivenUp has failed permanently and has no worker until RetryAt (nanoseconds of Unix
+// time), or until it is restarted by hand if RetryAt is 0. GivenUp stays set until that
+// worker has loaded the model. A Retired service accepts no further requests.
 type condition struct {
 	GivenUp atomic.Bool
 	RetryAt atomic.Int64
@@ -74,26 +71,26 @@ type condition struct {
 	quarantine quarantine
 }
 
-// NewService returns a service that is not loaded yet. The caller sets its
-// targets before anybody else sees it.
+// NewService returns a service whose model is not loaded. The caller sets its targets
+// before publishing it.
 func NewService(id models.ServiceID, name string) *Service {
 	return &Service{ID: id, Name: name, Stats: new(stats), condition: new(condition)}
 }
 
-// Successor returns a service of the same name, backend, statistics and
-// condition, for the caller to set its targets and to say what its model looks
-// like. Whoever holds either, holds both.
+// Successor returns a service that shares the name, backend, statistics and condition of s.
+// The caller sets its targets and its model. Holding either holds both.
 func (s *Service) Successor() *Service {
 	return &Service{
 		ID: s.ID, Name: s.Name, Policy: s.Policy, Backend: s.Backend, Stats: s.Stats, condition: s.condition,
 	}
 }
 
-// Hold keeps the service from being removed until LetGo. A request holds its
-// service from before its body is read until its memory is given back. It is
-// false if the service takes no requests any more: the directory then has
-// another one of its name, or none.
+// Hold keeps the service from being removed until LetGo. A request holds its service from
+// before its body is read until its memory is released. Hold returns false if the service
+// is retired; the registry then has another service of that name, or none.
 func (s *Service) Hold() bool {
+	// Counting before checking closes the race with a removal, which sets Retired before it
+	// reads Users.
 	s.users.Add(1)
 	if !s.Retired.Load() {
 		return true
@@ -102,32 +99,33 @@ func (s *Service) Hold() bool {
 	return false
 }
 
-// LetGo ends a Hold that was true.
+// LetGo ends a successful Hold.
 func (s *Service) LetGo() { s.users.Add(-1) }
 
-// Users returns how many hold the service.
+// Users returns the number of current holds.
 func (s *Service) Users() int64 { return s.users.Load() }
 
-// Loaded sets what the model looks like. It fails if the protocol cannot
-// carry the model's inputs or outputs. It may be called again after a restart
-// of the worker; calls in flight keep what they were checked against.
+// Loaded sets the shape of the model. It fails if the protocols cannot carry an input or
+// output. It is called again when a worker restarts; queries in flight keep the signature
+// they were checked against.
 func (s *Service) Loaded(i Info) error {
 	sig, err := newSignature(s.Name, i)
 	if err != nil {
 		return err
 	}
 	if before := s.signature.Swap(sig); before != nil && before.Info.Hash != i.Hash {
-		s.quarantine.clear() // they are not known to harm this model
+		// Inputs that killed the previous model may be harmless to this one.
+		s.quarantine.clear()
 	}
 	return nil
 }
 
-// Signature returns what requests are checked against, nil until the model has
-// been loaded for the first time.
+// Signature returns what requests are checked against, or nil until the model has been
+// loaded once.
 func (s *Service) Signature() *Signature { return s.signature.Load() }
 
-// NotReady returns what a client sees of a service that has no worker: it loads its
-// model, or was given up, with when that ends.
+// NotReady returns the error for a service without a worker. Either the model is still
+// loading, or the service failed permanently; then the error says when it is retried.
 func (s *Service) NotReady() *Error {
 	if !s.GivenUp.Load() {
 		return ErrUnavailable
@@ -137,8 +135,8 @@ func (s *Service) NotReady() *Error {
 		Message: fmt.Sprintf("service %s is given up, and the log and the status of overlapd say why; %s", s.Name, ends)}
 }
 
-// TriedAgain says in words when a service that was given up is tried again, and how
-// long that is, 0 if it waits for a person.
+// TriedAgain describes when a permanently failed service is retried. left is 0 if it waits
+// for a restart by hand.
 func (s *Service) TriedAgain() (text string, left time.Duration) {
 	at := s.RetryAt.Load()
 	if at == 0 {
@@ -150,9 +148,9 @@ func (s *Service) TriedAgain() (text string, left time.Duration) {
 	return fmt.Sprintf("it is tried again in %v, or at once by overlapd restart %s", left.Round(time.Second), s.Name), left
 }
 
-// AnyReady reports whether services are ready as a daemon: one of them can answer
-// queries, and none that has never done so still loads. Of all of them each must be
-// able to.
+// AnyReady reports whether the daemon counts as ready with these services. With all set,
+// every service must be ready. Otherwise one must be, and none may still be loading for the
+// first time: a permanently failed service does not keep the others from serving.
 func AnyReady(list []*Service, all bool) (ready bool) {
 	for _, s := range list {
 		switch {
@@ -165,13 +163,13 @@ func AnyReady(list []*Service, all bool) (ready bool) {
 	return ready
 }
 
-// SetReady sets whether the worker runs.
+// SetReady sets whether a worker of the service is running.
 func (s *Service) SetReady(ready bool) { s.ready.Store(ready) }
 
-// Ready reports whether the model is known and the worker runs.
+// Ready reports whether the model is known and a worker is running.
 func (s *Service) Ready() bool { return s.ready.Load() && s.signature.Load() != nil }
 
-// hasVariants returns an error if the service has none that the parameter key could choose from.
+// hasVariants returns an error that names the parameter key if the service has no variants.
 func (s *Service) hasVariants(key string) *Error {
 	if len(s.Variants) > 0 {
 		return nil
@@ -179,7 +177,7 @@ func (s *Service) hasVariants(key string) *Error {
 	return Invalid("the parameter %q chooses among the variants of a service, and %s has one model: leave it out", key, s.Name)
 }
 
-// variants lists the variants of a service, each with its accuracy.
+// variants lists the variants and their accuracies, for errors and the configuration.
 func (s *Service) variants() string {
 	list := make([]string, len(s.Variants))
 	for i, v := range s.Variants {
@@ -188,15 +186,15 @@ func (s *Service) variants() string {
 	return strings.Join(list, ", ")
 }
 
-// Mergeable reports whether the first dimension of every input and output is a
-// batch dimension that clients choose, so that queries can be merged.
+// Mergeable reports whether queries can be batched: the first dimension of every input and
+// output is a batch dimension that clients choose.
 func (s *Service) Mergeable() bool {
 	sig := s.signature.Load()
 	return sig != nil && sig.Batched
 }
 
-// Registry is what services are looked up in: any goroutine may read it while
-// another publishes. A list is never changed: another one takes its place.
+// Registry holds the published services. Any goroutine may read it while another publishes.
+// A published list is immutable; Publish replaces it as a whole.
 type Registry struct {
 	now atomic.Pointer[[]*Service]
 }
@@ -204,8 +202,9 @@ type Registry struct {
 // Publish replaces the services.
 func (r *Registry) Publish(list []*Service) { r.now.Store(&list) }
 
-// InOrder sorts services by their names as these are listed, one with variants by that of
-// its first, SERVICE/VARIANT. Others come last.
+// InOrder sorts services by the position of their name in names and returns list. A name
+// may also be SERVICE/VARIANT; the first one of a service counts. Services without a name
+// in the list come last.
 func InOrder(list []*Service, names []string) []*Service {
 	at := func(s *Service) int {
 		for i, name := range names {
@@ -232,8 +231,8 @@ func (r *Registry) Service(name []byte) *Service {
 	return nil
 }
 
-// Running returns the service of a name, which may be that of a variant, SERVICE/VARIANT,
-// or nil.
+// Running returns the service with this name, or that behind a variant if the name is
+// SERVICE/VARIANT. It returns nil if there is none.
 func (r *Registry) Running(name string) *Service {
 	of, variant, is := strings.Cut(name, "/")
 	s := r.Service([]byte(of))

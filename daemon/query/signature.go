@@ -7,16 +7,15 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Limits on what a model may look like from outside.
+// Limits on the interface of a model. MaxRank bounds the array in [Input].
 const (
 	MaxRank  = 8   // dimensions of a tensor
-	maxPorts = 256 // inputs, and outputs, of a model
+	maxPorts = 256 // inputs of a model, and outputs
 )
 
-// Info is what the worker of a service learned of its model. Cut is why it has so
-// many operators, "" if the configuration sets their number. Hash is the SHA-256 of
-// the model file in hex, Platform OnnxPlatform or "emulated", and Device the name of
-// what it runs on.
+// Info is what a worker reports about its model. Cut says how the number of operators was
+// chosen, and is "" if the configuration sets it. Hash is the SHA-256 of the model file in
+// hex. Platform is OnnxPlatform or "emulated". Device is the name of the device.
 type Info struct {
 	Inputs    []models.TensorSpec
 	Outputs   []models.TensorSpec
@@ -28,12 +27,12 @@ type Info struct {
 	Versions  map[string]string
 }
 
-// OnnxPlatform is what runs a model unless the device is emulated, in Triton's
-// words: its backend, and the form of the file.
+// OnnxPlatform is Triton's name for the platform of an ONNX model: its backend and the file
+// format.
 const OnnxPlatform = "onnxruntime_onnx"
 
-// Signature is what a request to a service is checked against, made of the Info
-// of its worker. It is batched if the first dimension of all ports is a batch
+// Signature is what requests to a service are checked against, derived from the Info of a
+// worker. It is immutable. Batched is set if the first dimension of all ports is a batch
 // dimension that clients choose.
 type Signature struct {
 	Inputs  []Port
@@ -41,25 +40,31 @@ type Signature struct {
 	Batched bool
 	Info    Info
 
-	links int  // distinct names among the inputs' dimensions that are not fixed
-	seq   seqs // where the sequence length is read
+	// links is the number of distinct names among the open dimensions of the inputs.
+	links int
+
+	// seq is the dimension that holds the sequence length.
+	seq seqs
 }
 
-// seqs is which dimension of which input is the sequence length: the first
-// that is neither fixed nor the batch dimension. input is -1 if there is none.
+// seqs identifies the dimension that is the sequence length: the first open one that is not
+// the batch dimension. input is -1 if there is none.
 type seqs struct{ input, dim int }
 
-// Port is an input or output of a model. Dims are -1 where they are not fixed, and
-// empty if the model leaves the rank open.
+// Port is an input or output of a model. A dimension is -1 where it is open. AnyRank is
+// set, and Dims empty, if the model leaves the rank open.
 type Port struct {
 	Name    string
 	Type    models.DataType
 	AnyRank bool
 	Dims    []int64
 
-	link []int // number of the dimension's name, -1 without one
+	// link has the number of each dimension's name, or -1 if it has none.
+	link []int
 }
 
+// newSignature validates the interface of a model. Errors begin with the name of the
+// service.
 func newSignature(service string, i Info) (*Signature, error) {
 	sig := &Signature{seq: seqs{input: -1}, Info: i}
 	if len(i.Inputs) > maxPorts || len(i.Outputs) > maxPorts {
@@ -71,6 +76,7 @@ func newSignature(service string, i Info) (*Signature, error) {
 	if sig.Inputs, err = newPorts(i.Inputs, names); err != nil {
 		return nil, fmt.Errorf("%s: input %w", service, err)
 	}
+	// Only names among inputs are counted: outputs are not checked against them.
 	sig.links = len(names)
 	if sig.Outputs, err = newPorts(i.Outputs, names); err != nil {
 		return nil, fmt.Errorf("%s: output %w", service, err)
@@ -80,7 +86,7 @@ func newSignature(service string, i Info) (*Signature, error) {
 	return sig, nil
 }
 
-// newPorts returns ports and numbers the names of their dimensions.
+// newPorts converts specs to ports and numbers the names of their dimensions in names.
 func newPorts(specs []models.TensorSpec, names map[string]int) (list []Port, err error) {
 	for _, spec := range specs {
 		p, err := newPort(spec, names)
@@ -118,9 +124,9 @@ func newPort(spec models.TensorSpec, names map[string]int) (Port, error) {
 	return p, nil
 }
 
-// unbatched returns why the ports do not share a first dimension that the client
-// chooses, "" if they do. Outputs of exported models often give it another name, so
-// only the names of inputs are compared.
+// unbatched returns why the ports do not share a batch dimension that clients choose, or ""
+// if they do. Exporters often name the batch dimension of outputs differently, so only the
+// names of inputs are compared.
 func (s *Signature) unbatched() string {
 	if len(s.Inputs) == 0 {
 		return "it has no inputs"
@@ -147,9 +153,9 @@ func (s *Signature) unbatched() string {
 	return ""
 }
 
-// CheckModel returns what requests to a model with these inputs and outputs are checked
-// against, or why it cannot be a service that merges queries into batches of at most
-// maxBatch. Errors begin with name.
+// CheckModel returns the signature of a model with these inputs and outputs. It fails if
+// the protocols cannot carry them, or if maxBatch asks for dynamic batching and the model
+// has no batch dimension. Errors begin with name.
 func CheckModel(name string, inputs, outputs []models.TensorSpec, maxBatch int) (*Signature, error) {
 	sig, err := newSignature(name, Info{Inputs: inputs, Outputs: outputs})
 	if err != nil || maxBatch <= 1 {
@@ -162,6 +168,7 @@ func CheckModel(name string, inputs, outputs []models.TensorSpec, maxBatch int) 
 	return sig, nil
 }
 
+// findSeq finds the dimension that is the sequence length, see seqs.
 func findSeq(inputs []Port, batched bool) seqs {
 	for i := range inputs {
 		for d, value := range inputs[i].Dims {
@@ -173,7 +180,7 @@ func findSeq(inputs []Port, batched bool) seqs {
 	return seqs{input: -1}
 }
 
-// Find returns the position of a port among others, or -1.
+// Find returns the index of the port with this name, or -1.
 func Find(ports []Port, name []byte) int {
 	for i := range ports {
 		if ports[i].Name == string(name) {
@@ -183,8 +190,8 @@ func Find(ports []Port, name []byte) int {
 	return -1
 }
 
-// Differs returns an error with what differs for clients if the model of another signature
-// answers them, as variants of a service must not. The names of dimensions do not matter.
+// Differs returns an error if clients could tell the two models apart by their inputs or
+// outputs. Variants of a service must not differ. Names of dimensions do not matter.
 func (s *Signature) Differs(other *Signature) error {
 	differs := func(format string, args ...any) error {
 		return fmt.Errorf("variants of a service have the same inputs and outputs, and "+format, args...)
@@ -208,6 +215,7 @@ func (s *Signature) Differs(other *Signature) error {
 	return nil
 }
 
+// text describes the port for an error.
 func (p *Port) text() string {
 	shape := fmt.Sprint(p.Dims)
 	if p.AnyRank {

@@ -6,29 +6,35 @@ import (
 	"time"
 )
 
-// stats counts what a service did since the daemon started. The codecs count
-// requests, the backend counts executions.
+// stats holds the counters of a service since the daemon started. The codecs count
+// requests, the backend counts executions. All counters are atomic and are read one by one,
+// so a snapshot need not be consistent.
 type stats struct {
-	queries    atomic.Uint64 // sum of their sizes, answered with outputs
+	// queries sums the sizes of the queries answered with outputs.
+	queries    atomic.Uint64
 	executions atomic.Uint64
-	last       atomic.Int64 // unix milliseconds of the last answer with outputs
+
+	// last is the time of the last answer with outputs, in Unix milliseconds.
+	last atomic.Int64
 
 	success, fail, queue, compute counter
-	failures                      [failureKinds]atomic.Uint64 // what fail consists of
 
-	// The spans that ran to their end or were stopped, by the host's clock and,
-	// where there is one, by the device's.
+	// failures divides fail by kind.
+	failures [failureKinds]atomic.Uint64
+
+	// Operator ranges that completed or were stopped, by the host's clock and, if the
+	// device has one, by the device's.
 	spans, device counter
 
+	// turnedAway is indexed like TurnedAwayFor.
 	turnedAway [len(TurnedAwayFor)]atomic.Uint64
 }
 
-// TurnedAwayFor are the reasons for which queries are refused before a scheduler sees
-// them though nothing is wrong with their requests. What a scheduler refuses itself it
-// counts as well.
+// TurnedAwayFor lists the reasons for which a valid query may be rejected before the
+// scheduler sees it. The scheduler counts its own rejections.
 var TurnedAwayFor = [...]string{ReasonLoading, ReasonGivenUp, ReasonQuarantined, ReasonNoMemory, ReasonQueueFull, ReasonDraining}
 
-// TurnAway counts a query that does not come to the scheduler, if the reason is one of
+// TurnAway counts a query that did not reach the scheduler, if its reason is in
 // [TurnedAwayFor].
 func (s *stats) TurnAway(err *Error) {
 	if i := slices.Index(TurnedAwayFor[:], err.Reason); i >= 0 {
@@ -36,44 +42,51 @@ func (s *stats) TurnAway(err *Error) {
 	}
 }
 
-// Counts are the numbers of a stats at one moment, each read for itself.
+// Counts is a snapshot of the counters of a service.
 type Counts struct {
-	Queries    uint64    // sum of the sizes of the queries that were answered with outputs
-	Executions uint64    // batches that ended
-	Last       time.Time // time of the last answer with outputs, zero before
+	// Queries sums the sizes of the queries answered with outputs.
+	Queries uint64
 
-	// Success and Fail are the answers, with the time from arrival to answer.
-	// Queue and Compute divide that of Success: up to the first span, and from
-	// there to the last.
+	// Executions counts completed batches.
+	Executions uint64
+
+	// Last is the time of the last answer with outputs, or zero.
+	Last time.Time
+
+	// Success and Fail count answers, with the time from arrival to answer. Queue and
+	// Compute divide the time of Success at the first operator range.
 	Success, Fail, Queue, Compute total
 
-	// Spans ran to their end or were stopped, by the host's clock; Device has
-	// the same by the device's clock, where there is one.
+	// Spans counts operator ranges that completed or were stopped, by the host's clock.
+	// Device has the same by the device's clock, if it has one.
 	Spans, Device total
 
-	Failures []failures // what Fail consists of
+	// Failures divides Fail by kind.
+	Failures []failures
 
-	TurnedAway [len(TurnedAwayFor)]uint64 // by the position of the reason there
+	// TurnedAway is indexed like [TurnedAwayFor].
+	TurnedAway [len(TurnedAwayFor)]uint64
 }
 
-// total is a number of events and the time they took together.
+// total is a number of events and the sum of their durations.
 type total struct {
 	Count uint64
 	Took  time.Duration
 }
 
-// failures are the requests that failed for reasons of one kind.
+// failures counts the failed requests of one kind: REJECTED, CANCELED, BACKEND or OTHER, as
+// in Triton's metrics.
 type failures struct {
-	Kind  string // REJECTED, CANCELED, BACKEND or OTHER, as Triton's metrics divide them
+	Kind  string
 	Count uint64
 }
 
-// failureKind is why a request failed, as Triton's metrics divide it.
+// failureKind classifies a failed request, as Triton's metrics do.
 type failureKind int
 
 const (
-	failureRejected  failureKind = iota // there was no room or no time for it
-	failureCancelled                    // its client left
+	failureRejected  failureKind = iota // no memory, no place in the queue or no time
+	failureCancelled                    // the client disconnected
 	failureBackend                      // the model or its worker failed
 	failureOther
 	failureKinds
@@ -81,6 +94,7 @@ const (
 
 var failureNames = [failureKinds]string{"REJECTED", "CANCELED", "BACKEND", "OTHER"}
 
+// kindOf returns the kind of a Reason constant.
 func kindOf(reason string) failureKind {
 	switch reason {
 	case ReasonQueueFull, ReasonNoMemory, ReasonDraining, ReasonLoading, ReasonGivenUp, ReasonDeadline, ReasonCannotFinish:
@@ -93,7 +107,7 @@ func kindOf(reason string) failureKind {
 	return failureOther
 }
 
-// counter is a total that many goroutines add to.
+// counter is a total that is safe for concurrent use.
 type counter struct{ count, ns atomic.Uint64 }
 
 func (c *counter) add(d time.Duration) {
@@ -103,12 +117,12 @@ func (c *counter) add(d time.Duration) {
 
 func (c *counter) read() total { return total{c.count.Load(), time.Duration(c.ns.Load())} }
 
-// Executed counts a batch whose last span has ended, of which so many tensors ran one after
-// another.
+// Executed counts a completed batch. times is more than 1 if its queries ran back to back,
+// each as an execution of its own.
 func (s *stats) Executed(times int) { s.executions.Add(uint64(times)) }
 
-// Ran counts a span: how long it was in the engine, and how long the device took
-// by its own clock, 0 if it has none.
+// Ran counts one operator range. took is its time in the engine by the host's clock, device
+// its time by the device's clock, 0 if there is none.
 func (s *stats) Ran(took, device time.Duration) {
 	s.spans.add(took)
 	if device > 0 {
@@ -116,7 +130,7 @@ func (s *stats) Ran(took, device time.Duration) {
 	}
 }
 
-// Counts returns the numbers as they are now.
+// Counts returns a snapshot of the counters.
 func (s *stats) Counts() Counts {
 	c := Counts{
 		Queries: s.queries.Load(), Executions: s.executions.Load(),
