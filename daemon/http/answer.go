@@ -16,16 +16,16 @@ const (
 	contentBinary = "application/octet-stream"
 )
 
-// Browsers are not to guess the type of an answer, which may hold what a client sent.
+// Responses may repeat what a client sent, so browsers must not guess their content type.
 const (
 	headerTypeOptions = "X-Content-Type-Options"
 	noSniff           = "nosniff"
 )
 
-// challenge is what an answer without a token's right says of itself (RFC 6750).
+// challenge is the WWW-Authenticate header of a 401 (RFC 6750).
 const challenge = `Bearer realm="overlapd"`
 
-// writeError answers with an error.
+// writeError writes err as the response, as a JSON object.
 func writeError(ctx *fasthttp.RequestCtx, err *query.Error) {
 	ctx.Response.ResetBody()
 	ctx.SetStatusCode(err.Status)
@@ -43,13 +43,14 @@ func writeError(ctx *fasthttp.RequestCtx, err *query.Error) {
 	ctx.Response.SetBody(append(b, '}'))
 }
 
-// retrySeconds returns the value of Retry-After: whole seconds, at least one.
+// retrySeconds returns the value of Retry-After: d in whole seconds, rounded up, at least
+// 1.
 func retrySeconds(d time.Duration) string {
 	return strconv.FormatInt(max(int64((d+time.Second-1)/time.Second), 1), 10)
 }
 
-// closeAfter closes the connection once the answer is out, and not before the
-// client had a moment to read it.
+// closeAfter closes the connection after the response. The close lingers, so that the
+// client has time to read the response before it sees a reset.
 func closeAfter(ctx *fasthttp.RequestCtx) {
 	ctx.SetConnectionClose()
 	if c, ok := ctx.Conn().(*conn); ok {
@@ -59,8 +60,7 @@ func closeAfter(ctx *fasthttp.RequestCtx) {
 
 const hexDigits = "0123456789abcdef"
 
-// appendString appends s as a JSON string. Bytes that are not UTF-8 become
-// U+FFFD.
+// appendString appends s as a JSON string. Invalid UTF-8 becomes U+FFFD.
 func appendString[S string | []byte](b []byte, s S) []byte {
 	b = append(b, '"')
 	start := 0

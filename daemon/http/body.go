@@ -17,8 +17,8 @@ import (
 	"github.com/overlapd/overlapd/daemon/query"
 )
 
-// drainBytes is how much of an unwanted body is read so that the connection can
-// be used again.
+// drainBytes is how much of an unwanted body is read and discarded so that the connection
+// can be reused.
 const drainBytes = 64 << 10
 
 var (
@@ -30,9 +30,9 @@ var (
 	errCompressed = query.Invalid("the body of the request is not what Content-Encoding says")
 )
 
-// bodies reads the bodies of requests and sends those of answers. All lie in one
-// memory, no request has more than most bytes, and answers of compress bytes and
-// more are compressed for clients that want it.
+// bodies reads request bodies and sends response bodies. Both take memory from the budget
+// memory. most is the largest request body in bytes. A response of at least compress bytes
+// is compressed if the client accepts that.
 type bodies struct {
 	memory         *query.Budget
 	most, compress int64
@@ -43,8 +43,8 @@ func errBodyTooLarge(most int64) *query.Error {
 		Message: "the body exceeds limits.request_bytes (" + strconv.FormatInt(most, 10) + ")"}
 }
 
-// read reads the body of a request, decompressed. The caller releases it.
-// After an error the connection is closed if the body is still under way.
+// read returns the body of a request, decompressed. The caller releases it. After an error
+// the connection is closed, because the rest of the body may still be on its way.
 func (bs *bodies) read(ctx *fasthttp.RequestCtx) (*query.Body, *query.Error) {
 	stream, announced := ctx.RequestBodyStream(), int64(ctx.Request.Header.ContentLength())
 	if !ctx.Request.IsBodyStream() {
@@ -63,12 +63,13 @@ func (bs *bodies) read(ctx *fasthttp.RequestCtx) (*query.Body, *query.Error) {
 	if encoding == "" || encoding == "identity" {
 		return raw, nil
 	}
+	// The compressed bytes are released only after decompression, so both forms count.
 	defer raw.Release()
 	return bs.inflate(raw.Bytes, encoding)
 }
 
-// fill reads r to its end, into some memory. Announced is its length, negative if
-// that is not known.
+// fill reads r to its end into a body of the given budget. announced is its length, or
+// negative if it is unknown.
 func (bs *bodies) fill(memory *query.Budget, r io.Reader, announced int64) (*query.Body, *query.Error) {
 	b := memory.Body()
 	err := b.Fill(r, announced, bs.most)
@@ -89,8 +90,8 @@ func (bs *bodies) fill(memory *query.Budget, r io.Reader, announced int64) (*que
 	return nil, errBroken
 }
 
-// inflate decompresses a body, which must not exceed the limit afterwards
-// either.
+// inflate decompresses a body. The limit applies to the decompressed size as well, which
+// makes a decompression bomb a plain 413.
 func (bs *bodies) inflate(compressed []byte, encoding string) (*query.Body, *query.Error) {
 	var r io.ReadCloser
 	var err error
@@ -113,33 +114,35 @@ func (bs *bodies) inflate(compressed []byte, encoding string) (*query.Body, *que
 	return b, failed
 }
 
-// smallAnswer is the longest answer that is not accounted while it is sent. It
-// is copied into the connection's own buffer, which the connection keeps.
+// smallAnswer is the size up to which a response is copied into the connection's own
+// buffer, which fasthttp keeps anyway. A larger one stays accounted until it is sent.
 const smallAnswer = 16 << 10
 
-// outgoing is the body of an answer on its way to a client, which may take its
-// time. fasthttp closes it when it is sent, or will not be.
+// outgoing is a response body that is being sent, which takes as long as the client takes.
+// fasthttp closes it when it has been sent or cannot be.
 type outgoing struct {
-	bytes.Reader // writes without another copy
-	body         *query.Body
+
+	// Reader implements io.WriterTo, so the body is written without another copy.
+	bytes.Reader
+	body *query.Body
 }
 
-// Close gives its memory back.
+// Close releases the memory of the body.
 func (o *outgoing) Close() error {
 	o.Reset(nil)
 	o.body.Release()
 	return nil
 }
 
-// send answers with a body, which is its own from then on. It is compressed if
-// the client asked, and it is worth it.
+// send writes a body as the response and takes ownership of it. The body is compressed if
+// it is large enough and the client accepts it.
 func (bs *bodies) send(ctx *fasthttp.RequestCtx, b *query.Body) {
 	encoding := ""
 	if int64(len(b.Bytes)) >= bs.compress {
 		encoding = acceptedEncoding(ctx.Request.Header.Peek(fasthttp.HeaderAcceptEncoding))
 	}
 	if encoding != "" {
-		// Without memory for what may come of it, it goes as it is.
+		// If there is no memory for the compressed form, the body is sent uncompressed.
 		if p, err := bs.memory.Room(int64(len(b.Bytes))); err == nil {
 			p.Bytes = pack(encoding, p.Bytes, b.Bytes)
 			p.Settle()
@@ -151,6 +154,7 @@ func (bs *bodies) send(ctx *fasthttp.RequestCtx, b *query.Body) {
 	bs.sendPlain(ctx, b)
 }
 
+// sendPlain is send without compression.
 func (bs *bodies) sendPlain(ctx *fasthttp.RequestCtx, b *query.Body) {
 	if len(b.Bytes) <= smallAnswer {
 		ctx.Response.SetBody(b.Bytes)
@@ -160,32 +164,32 @@ func (bs *bodies) sendPlain(ctx *fasthttp.RequestCtx, b *query.Body) {
 	ctx.Response.SetBodyStream(&outgoing{*bytes.NewReader(b.Bytes), b}, len(b.Bytes))
 }
 
-// packer compresses; its state is large, so it is used again.
+// packer is a compressor. Its state is large (hundreds of kilobytes), so it is pooled.
 type packer interface {
 	io.WriteCloser
 	Reset(io.Writer)
 }
 
-// packers are those of each encoding. What the protocol calls deflate is the zlib
-// format.
+// packers holds a pool of compressors for each content coding. The "deflate" of HTTP is the
+// zlib format (RFC 9110, section 8.4.1.2).
 var packers = map[string]*sync.Pool{
 	"gzip":    {New: func() any { w, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed); return w }},
 	"deflate": {New: func() any { w, _ := zlib.NewWriterLevel(nil, zlib.BestSpeed); return w }},
 }
 
-// pack compresses b into the memory of dst.
+// pack compresses b into the memory of dst, which grows if needed.
 func pack(encoding string, dst, b []byte) []byte {
 	w := packers[encoding].Get().(packer)
 	defer packers[encoding].Put(w)
 	out := bytes.NewBuffer(dst[:0])
 	w.Reset(out)
-	_, _ = w.Write(b) // a buffer takes everything
+	_, _ = w.Write(b) // a bytes.Buffer accepts every write
 	w.Close()
 	return out.Bytes()
 }
 
-// acceptedEncoding returns the encoding of Accept-Encoding that is used, or
-// "". Where both are accepted, gzip is.
+// acceptedEncoding chooses a content coding from Accept-Encoding, or returns "". It prefers
+// gzip; weights other than 0 are ignored.
 func acceptedEncoding(header []byte) string {
 	best := ""
 	for item := range bytes.SplitSeq(header, []byte{','}) {
@@ -203,20 +207,20 @@ func acceptedEncoding(header []byte) string {
 	return best
 }
 
-// refused reports whether the weight of an encoding is zero.
+// refused reports whether the parameters of a coding are a weight of zero.
 func refused(params string) bool {
 	q, ok := strings.CutPrefix(strings.ReplaceAll(params, " ", ""), "q=")
 	return ok && strings.Trim(q, "0.") == ""
 }
 
-// leaveBody deals with a body that nobody wants: a short one is read, so that
-// the next request is found behind it; otherwise the connection is closed.
+// leaveBody disposes of an unwanted request body. It discards a short one, so that the next
+// request can be read from the connection, and closes the connection otherwise.
 func leaveBody(ctx *fasthttp.RequestCtx) {
 	if !ctx.Request.IsBodyStream() {
 		return
 	}
 	if int64(ctx.Request.Header.ContentLength()) > drainBytes {
-		closeAfter(ctx) // the answer need not wait for what may never come
+		closeAfter(ctx) // answer now: the body may never arrive
 		return
 	}
 	n, err := io.CopyN(io.Discard, ctx.RequestBodyStream(), drainBytes)

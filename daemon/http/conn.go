@@ -22,36 +22,51 @@ import (
 )
 
 const (
-	// refusalTime is for writing a refusal to a new connection, whose buffer holds it.
+	// refusalTime is the write timeout for rejecting a new connection. Its empty send
+	// buffer has room for the response, so it is not expected to elapse.
 	refusalTime = 20 * time.Millisecond
 
-	// lingerTime and lingerBytes bound how long and how much is read and
-	// thrown away before a connection is closed with its request unread:
-	// closing at once would take the answer from the client.
+	// lingerTime and lingerBytes limit how long and how much is read and discarded before a
+	// connection is closed with its request unread. Closing right away would reset the
+	// connection, and the client could lose the response.
 	lingerTime  = time.Second
 	lingerBytes = 256 << 20
 )
 
-// conn is a client's connection: a socket, and TLS on it or nil. The watch knows
-// it by its token.
+// conn is a client connection: a socket, with TLS on top if tls is not nil. A conn has one
+// goroutine that reads and writes; the watch and evictions call leave and Close from
+// others.
 type conn struct {
 	net.Conn
-	tls     *tls.Conn
-	shaken  bool // the handshake of TLS is over
-	watch   *watch
-	place   *query.Place
-	memory  *query.Budget // of the body that it sends; nil before the first
-	guarded bool          // Host and Origin are checked
-	token   uint64
-	asked   bool        // a request has come
-	spoken  atomic.Bool // the client has sent something
-	linger  atomic.Bool // the client needs a moment to read the answer before it is closed
-	closed  atomic.Bool
+	tls *tls.Conn
+	// shaken is set after the TLS handshake.
+	shaken bool
+	watch  *watch
+	place  *query.Place
 
-	here  context.Context // until the client has left
+	// memory is the connection's share of the budget for bodies, nil before the first one.
+	memory *query.Budget
+
+	// guarded is set if Host and Origin are checked, see gate.check.
+	guarded bool
+
+	// token identifies the connection in the watch. It is never reused.
+	token uint64
+
+	// asked is set after the first request, spoken after the first byte.
+	asked  bool
+	spoken atomic.Bool
+
+	// linger makes Close wait for the client to read the response.
+	linger atomic.Bool
+	closed atomic.Bool
+
+	// here is done once the client has disconnected.
+	here  context.Context
 	leave context.CancelFunc
 }
 
+// Close closes the connection and frees its place. Further calls have no effect.
 func (c *conn) Close() error {
 	if c.closed.Swap(true) {
 		return nil
@@ -65,7 +80,8 @@ func (c *conn) Close() error {
 	return err
 }
 
-// share returns the connection's share of a memory, which is the same each time.
+// share returns the connection's share of a memory budget. Every call passes the same
+// budget, so the share is kept.
 func (c *conn) share(memory *query.Budget) *query.Budget {
 	if c.memory == nil {
 		c.memory = c.place.Share(memory)
@@ -73,10 +89,10 @@ func (c *conn) share(memory *query.Budget) *query.Budget {
 	return c.memory
 }
 
-// drain ends our side and reads what the client still sends.
+// drain closes the sending side and discards what the client still sends, see lingerTime.
 func (c *conn) drain() {
 	if c.tls != nil {
-		_ = c.tls.CloseWrite() // it fails if there was no handshake
+		_ = c.tls.CloseWrite() // fails without a handshake
 	}
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok || half.CloseWrite() != nil {
@@ -86,16 +102,16 @@ func (c *conn) drain() {
 	_, _ = io.Copy(io.Discard, io.LimitReader(c.Conn, lingerBytes))
 }
 
-// handshakeTime is for a new connection to agree on keys. One that says
-// nothing, or a byte now and then, is closed after it.
+// handshakeTime is the timeout of the TLS handshake as a whole, which a client cannot
+// extend by sending a byte now and then.
 const handshakeTime = 10 * time.Second
 
-// errPlain goes to a client that does not speak TLS where it is spoken.
+// errPlain is the response to plain HTTP on a port that speaks TLS.
 const errPlain = "HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\n" +
 	"Connection: close\r\nContent-Length: 70\r\n\r\n" +
 	`{"error":"this port speaks TLS: ask with https://","reason":"invalid"}`
 
-// Read reads what the client has sent, decrypted.
+// Read returns decrypted data from the client. It performs the TLS handshake first.
 func (c *conn) Read(p []byte) (n int, err error) {
 	if c.tls == nil {
 		n, err = c.Conn.Read(p)
@@ -105,14 +121,15 @@ func (c *conn) Read(p []byte) (n int, err error) {
 	if n > 0 && !c.spoken.Load() {
 		c.spoken.Store(true)
 	}
+	// The deadline was moved to stop the endpoint, so the client was not too slow.
 	if errors.Is(err, os.ErrDeadlineExceeded) && c.watch.stopping() {
 		err = query.ErrDraining
 	}
 	return n, err
 }
 
-// SetReadDeadline gives a request its time to come. Once the endpoint stops, it has no
-// more than what is left of unsentTime.
+// SetReadDeadline sets the deadline for reading a request. While the endpoint stops, it is
+// capped at the end of unsentTime, however often fasthttp sets it.
 func (c *conn) SetReadDeadline(t time.Time) error {
 	if end := c.watch.end.Load(); end != nil && t.After(*end) {
 		t = *end
@@ -120,7 +137,7 @@ func (c *conn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// Write sends, encrypted.
+// Write sends data, encrypted if the connection uses TLS.
 func (c *conn) Write(p []byte) (int, error) {
 	if c.tls == nil {
 		return c.Conn.Write(p)
@@ -128,7 +145,8 @@ func (c *conn) Write(p []byte) (int, error) {
 	return c.tls.Write(p)
 }
 
-// shake agrees on keys, once.
+// shake performs the TLS handshake unless it is done. A client that speaks plain HTTP gets
+// an explanation.
 func (c *conn) shake() error {
 	if c.shaken {
 		return nil
@@ -146,7 +164,8 @@ func (c *conn) shake() error {
 	return err
 }
 
-// speaksHTTP reports whether what came instead of a handshake begins a request.
+// speaksHTTP reports whether the bytes received instead of a TLS record begin an HTTP
+// request.
 func speaksHTTP(begin [5]byte) bool {
 	for _, method := range []string{"GET /", "HEAD ", "POST ", "PUT /", "OPTIO", "DELET", "PATCH"} {
 		if strings.HasPrefix(method, string(begin[:])) {
@@ -156,35 +175,40 @@ func speaksHTTP(begin [5]byte) bool {
 	return false
 }
 
-// closeSecure sends the alert that ends TLS, unless nobody would read it, and
-// closes the connection.
+// closeSecure closes the connection. It sends the closing alert of TLS first, unless the
+// client has gone or was already sent one.
 func (c *conn) closeSecure() error {
 	if c.tls == nil || c.linger.Load() || c.here.Err() != nil {
 		return c.Conn.Close()
 	}
 	err := c.tls.Close()
 	if errors.Is(err, net.ErrClosed) || c.here.Err() != nil {
-		return nil // the client was quicker
+		return nil // the client closed first
 	}
 	return err
 }
 
-// watchEvents is how many departures one wait may report.
+// watchEvents is the number of events that one epoll wait may return.
 const watchEvents = 64
 
-// watch learns that clients leave while their queries are queued or running;
-// fasthttp does not look at a connection between request and answer. Every
-// connection is registered once, with epoll, edge-triggered, so a request
-// costs no system call. One goroutine waits.
+// watch detects that clients disconnect while their queries are queued or running. fasthttp
+// does not look at a connection between request and response. Every connection is added to
+// an epoll instance once, edge-triggered, so that a request costs no additional system
+// call. One goroutine waits for events.
 //
-// Tokens are never used twice: an event of a connection that is closed finds
-// nothing, even if its descriptor belongs to another by then.
+// A token is never reused, so an event of a closed connection finds nothing, even if its
+// descriptor belongs to another connection by then.
 type watch struct {
-	fd      int
-	epoll   *os.File // owns fd
-	done    chan struct{}
-	lasting bool                      // the listening socket outlives the endpoint
-	end     atomic.Pointer[time.Time] // when a request must have come; nil until the endpoint stops
+	fd int
+	// epoll owns fd.
+	epoll *os.File
+	done  chan struct{}
+
+	// lasting is set if the listening socket outlives the endpoint, see [Options].
+	lasting bool
+
+	// end is when requests in transit must have arrived, nil until the endpoint stops.
+	end atomic.Pointer[time.Time]
 
 	mu struct {
 		sync.Mutex
@@ -193,10 +217,11 @@ type watch struct {
 	}
 }
 
+// newWatch returns a running watch. Close stops its goroutine.
 func newWatch(lasting bool) (*watch, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err == nil {
-		err = unix.SetNonblock(fd, true) // so that the runtime waits for it
+		err = unix.SetNonblock(fd, true) // lets the runtime's poller wait for it
 	}
 	if err != nil {
 		return nil, fmt.Errorf("watching connections: %w", err)
@@ -207,7 +232,8 @@ func newWatch(lasting bool) (*watch, error) {
 	return w, nil
 }
 
-// add starts watching c.
+// add starts watching c. It fails if the endpoint is stopping, unless the listening socket
+// outlives it.
 func (w *watch) add(c *conn) error {
 	sc, ok := c.Conn.(syscall.Conn)
 	if !ok {
@@ -226,13 +252,14 @@ func (w *watch) add(c *conn) error {
 	c.token = w.mu.next
 	w.mu.conns[c.token] = c
 	w.mu.Unlock()
+	// EpollEvent has 64 bits of user data in two fields, which hold the token.
 	e := unix.EpollEvent{Events: unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(uint32(c.token)), Pad: int32(uint32(c.token >> 32))}
 	var failed error
 	err = raw.Control(func(fd uintptr) { failed = unix.EpollCtl(w.fd, unix.EPOLL_CTL_ADD, int(fd), &e) })
 	return errors.Join(err, failed)
 }
 
-// remove forgets c. Closing its descriptor takes it out of epoll.
+// remove forgets c. The kernel removes its descriptor from epoll when it is closed.
 func (w *watch) remove(c *conn) {
 	w.mu.Lock()
 	delete(w.mu.conns, c.token)
@@ -240,31 +267,32 @@ func (w *watch) remove(c *conn) {
 }
 
 const (
-	// unsentTime is how long a request that is half sent when the endpoint stops may
-	// still take to come.
+	// unsentTime is how long a request that was partly sent when the endpoint stops may
+	// take to arrive completely.
 	unsentTime = time.Second
 
-	// settleLook is how often settle looks whether connections are left.
+	// settleLook is how often settle checks for open connections.
 	settleLook = 10 * time.Millisecond
 )
 
-// stopping reports whether the endpoint stops.
+// stopping reports whether the endpoint is stopping.
 func (w *watch) stopping() bool { return w.end.Load() != nil }
 
-// stop takes in no further connection, closes those whose clients have not said
-// anything, and gives the others a moment to send what they have begun to. If the listening
-// socket outlives the endpoint, it closes none: all have that moment, also those that were
-// accepted but not added yet.
+// stop begins to shut down. It accepts no further connections, closes those that have sent
+// nothing, and gives the others unsentTime to complete their request. If the listening
+// socket outlives the endpoint, clients cannot know that it stops: then no connection is
+// closed and all get that time, including those accepted but not yet added.
 func (w *watch) stop() {
 	end := time.Now().Add(unsentTime)
 	w.end.Store(&end)
 	w.close(func(c *conn) bool {
-		// Nobody reads while a query is answered, so that the time is over for none.
+		// A connection whose query is running is not being read, so the deadline does not
+		// affect it.
 		return !w.lasting && !c.spoken.Load() || c.SetReadDeadline(end) != nil
 	})
 }
 
-// settle waits until no connection is left, for at most the time that stop gave them.
+// settle waits until all connections are closed, at most for the time that stop gave them.
 func (w *watch) settle(ctx context.Context) {
 	ctx, cancel := context.WithDeadline(ctx, *w.end.Load())
 	defer cancel()
@@ -279,13 +307,15 @@ func (w *watch) settle(ctx context.Context) {
 	}
 }
 
+// open returns the number of open connections.
 func (w *watch) open() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.mu.conns)
 }
 
-// close closes some of the connections.
+// close closes the connections that which selects. It calls which and Close without the
+// lock, because Close takes it.
 func (w *watch) close(which func(*conn) bool) {
 	w.mu.Lock()
 	all := slices.Collect(maps.Values(w.mu.conns))
@@ -298,6 +328,7 @@ func (w *watch) close(which func(*conn) bool) {
 	}
 }
 
+// run waits for events and marks the clients of those connections as gone.
 func (w *watch) run() {
 	defer close(w.done)
 	raw, err := w.epoll.SyscallConn()
@@ -305,7 +336,8 @@ func (w *watch) run() {
 		return
 	}
 	events := make([]unix.EpollEvent, watchEvents)
-	// It ends when epoll is closed.
+	// Read returns when Close closes the epoll descriptor. Returning false from the
+	// callback waits for the descriptor to become readable.
 	_ = raw.Read(func(fd uintptr) bool {
 		for {
 			n, err := unix.EpollWait(int(fd), events, 0)
@@ -314,6 +346,7 @@ func (w *watch) run() {
 			}
 			for _, e := range events[:max(n, 0)] {
 				w.mu.Lock()
+				// The token from the two halves of the user data, see add.
 				c := w.mu.conns[uint64(uint32(e.Fd))|uint64(uint32(e.Pad))<<32]
 				w.mu.Unlock()
 				if c != nil {
@@ -324,7 +357,7 @@ func (w *watch) run() {
 	})
 }
 
-// Close closes the connections that are left and ends the goroutine.
+// Close closes the remaining connections and stops the goroutine.
 func (w *watch) Close() error {
 	w.close(func(*conn) bool { return true })
 	err := w.epoll.Close()

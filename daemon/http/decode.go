@@ -8,41 +8,52 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// decoder reads the JSON of a request into a call. What is being read is in its
-// own fields, so that reading takes no memory.
+// decoder decodes the JSON of a request into a call. The elements that it is reading are
+// fields of its own, and it is pooled, so decoding does not allocate.
 type decoder struct {
 	scanner
-	c      *query.Call
-	depth  int  // nesting of the object or array being read
-	binary bool // outputs that do not say are binary
+	c *query.Call
+	// depth is the nesting level of the object or array being read.
+	depth int
+
+	// binary is binary_data_output: the default for outputs without binary_data.
+	binary bool
 	input  input
 	output output
-	sizes  []tensorSize // in the order of the request
-	unsaid []int        // outputs that do not say whether they are binary
+
+	// sizes lists the binary inputs in the order of the request, which is the order of
+	// their data.
+	sizes []tensorSize
+
+	// unsaid lists the outputs without binary_data. Their default may follow them in the
+	// request.
+	unsaid []int
 }
 
-// input is an input as it is read: its name is needed to know which one it is,
-// and may come last.
+// input is an input being read. Its name may come last, so it is assigned to a port only
+// when its object is complete.
 type input struct {
 	query.Input
 	port int
-	size int64 // binary_data_size, -1 without
+	// size is binary_data_size, or -1 if it was not given.
+	size int64
 }
 
-// output is an output as it is read.
+// output is an output being read.
 type output struct {
 	query.Output
-	said bool // whether it is binary
+	// said is set if the request gives binary_data for it.
+	said bool
 }
 
-// tensorSize is how many bytes behind the JSON are those of an input.
+// tensorSize is the length of an input's binary data behind the JSON.
 type tensorSize struct {
 	port int
 	size int64
 }
 
-// decode reads the head of a request. The first headBytes of the body are
-// JSON, the rest is binary data.
+// decode decodes a request. The first headBytes of the body are JSON, the rest is binary
+// data. c points into body until it is admitted.
 func (d *decoder) decode(c *query.Call, body []byte, headBytes int) *query.Error {
 	*d = decoder{scanner: scanner{b: body[:headBytes]}, c: c, sizes: d.sizes[:0], unsaid: d.unsaid[:0]}
 	if err := d.request(); err != nil {
@@ -62,10 +73,11 @@ func (d *decoder) decode(c *query.Call, body []byte, headBytes int) *query.Error
 	return nil
 }
 
-// forget drops what points into the body.
+// forget drops all references into the body but keeps the memory of the slices.
 func (d *decoder) forget() { *d = decoder{sizes: d.sizes, unsaid: d.unsaid} }
 
-// split hands each binary input its part of what follows the JSON.
+// split assigns the data behind the JSON to the binary inputs, in the order of the request.
+// The sizes must add up exactly.
 func (d *decoder) split(rest []byte) *query.Error {
 	for _, t := range d.sizes {
 		in := &d.c.Inputs[t.port]
@@ -80,22 +92,23 @@ func (d *decoder) split(rest []byte) *query.Error {
 	return nil
 }
 
-// object is a JSON object whose members come once each. There must be the first
-// ones, as many as are required. Members that are not known are skipped; check says
-// which may be among parameters, whose number is limited.
+// object describes a JSON object. Each member may occur once; the first required members
+// must occur. Unknown members are skipped. check is set for an object of parameters: it
+// rejects unsupported ones, and their number is limited.
 type object struct {
 	name     string
 	required int
 	members  []member
-	check    func(key []byte) *query.Error // nil unless it holds parameters
+	check    func(key []byte) *query.Error
 }
 
+// member is a member of an object and the method that reads its value.
 type member struct {
 	key  string
 	read func(*decoder) *query.Error
 }
 
-// The objects of a request.
+// The objects of a request, as the V2 protocol and its extensions define them.
 var (
 	requestObject = object{name: "the request", members: []member{
 		{"id", (*decoder).id},
@@ -167,7 +180,8 @@ func (d *decoder) object(o *object) *query.Error {
 	return nil
 }
 
-// unknown skips a member without a meaning, one of so many until now.
+// unknown skips the value of an unknown member. count is how many there were in this
+// object, including this one.
 func (d *decoder) unknown(o *object, key []byte, count int) *query.Error {
 	if o.check != nil {
 		if err := o.check(key); err != nil {
@@ -180,7 +194,7 @@ func (d *decoder) unknown(o *object, key []byte, count int) *query.Error {
 	return d.skip(d.depth + 1)
 }
 
-// array calls element for each element of an array.
+// array calls element for each element of an array. what names the array in errors.
 func (d *decoder) array(what string, element func(*decoder) *query.Error) *query.Error {
 	if !d.take('[') {
 		return query.Invalid("%s must be an array (byte %d)", what, d.i)
@@ -191,6 +205,7 @@ func (d *decoder) array(what string, element func(*decoder) *query.Error) *query
 	return err
 }
 
+// request reads the whole JSON document and applies the default for outputs.
 func (d *decoder) request() *query.Error {
 	if err := d.object(&requestObject); err != nil {
 		return err
@@ -250,12 +265,14 @@ func (d *decoder) variant() *query.Error {
 	return d.c.AskVariant(name)
 }
 
+// leastAccuracy reads the minimum accuracy. A number out of range becomes infinite, which
+// AskAccuracy rejects.
 func (d *decoder) leastAccuracy() *query.Error {
 	token, _, err := d.number()
 	if err != nil {
 		return query.Invalid("the parameter %q must be a number (byte %d)", query.ParameterLeastAccuracy, d.i)
 	}
-	least, _ := strconv.ParseFloat(string(token), 64) // infinite if it is out of range
+	least, _ := strconv.ParseFloat(string(token), 64)
 	return d.c.AskAccuracy(least)
 }
 
@@ -284,7 +301,7 @@ func (d *decoder) readInput() *query.Error {
 	return nil
 }
 
-// portName reads the name of an input or output of the model.
+// portName reads the name of an input or output and returns its index.
 func (d *decoder) portName(what string, ports []query.Port) (int, *query.Error) {
 	name, err := d.str(nil)
 	if err != nil {
@@ -302,6 +319,7 @@ func (d *decoder) inputName() (err *query.Error) {
 	return err
 }
 
+// dimension reads one dimension. The rank is checked before the number is parsed.
 func (d *decoder) dimension() *query.Error {
 	if len(d.input.Shape) == query.MaxRank {
 		return query.Invalid("a shape has more than %d dimensions", query.MaxRank)
@@ -326,6 +344,8 @@ func (d *decoder) dataType() *query.Error {
 	return nil
 }
 
+// data notes where the JSON array of an input is. Its elements are parsed when they are
+// copied into shared memory, see [query.Call.Admit].
 func (d *decoder) data() (err *query.Error) {
 	d.input.Text, err = d.extent(d.depth)
 	d.input.TextAt = d.i - len(d.input.Text)

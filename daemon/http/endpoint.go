@@ -1,27 +1,29 @@
-// Package http serves the Open Inference Protocol over HTTP, with Triton's
-// binary tensor extension, and what the daemon says of itself: its status, its
-// metrics, the rounds that it decided, as they happen, and the dashboard's page.
-// An [Endpoint] reads a request into a [query.Call] and writes the answer; what
-// becomes of the query in between is package query's. Only package daemon makes
-// one.
+// Package http serves the Open Inference Protocol (KServe V2) over HTTP with Triton's
+// binary tensor extension. It also serves what the daemon publishes about itself: status,
+// metrics, the timeline of rounds, live events and the dashboard page.
 //
-// # Answers that are not outputs
+// An [Endpoint] decodes a request into a [query.Call] and encodes the response; package
+// query runs the query in between. Each request passes a gate, which finds the route and
+// checks the token, and then goes to the inference or to one of the pages. Only package
+// daemon creates endpoints.
 //
-// Every error is a JSON object {"error": "...", "reason": "..."}. The reason
-// is made for programs and stays the same between versions; the text is not.
-// A 503 carries Retry-After in seconds.
+// # Errors
 //
-// # Choices where the protocol leaves one
+// Every error is a JSON object {"error": "...", "reason": "..."}. The reason is meant for
+// programs and is stable between versions; the text is not. A 503 has a Retry-After header
+// in seconds.
 //
-// Besides those of package query:
+// # Where the protocol leaves a choice
+//
+// In addition to those of package query:
 //
 //   - "data" may be flat, or nested exactly as the shape says.
 //   - FP16 and BF16 have no JSON form, in either direction: use binary data.
-//   - JSON has no NaN and no infinity. An output that holds one is answered
-//     with 400 and the reason "not_json"; ask for binary output instead.
-//   - A raw binary request (Inference-Header-Content-Length: 0) is refused.
-//   - A client that shuts down its sending side has left: its query is
-//     cancelled.
+//   - JSON has no NaN and no infinity. If an output contains one, the response is
+//     400 with the reason "not_json"; ask for binary output instead.
+//   - A raw binary request (Inference-Header-Content-Length: 0) is rejected.
+//   - A client that shuts down its sending side counts as disconnected: its query
+//     is cancelled.
 package http
 
 import (
@@ -39,18 +41,18 @@ import (
 )
 
 const (
-	// responseBufferBytes is the write buffer of a connection: an answer of
-	// a small model leaves in one system call.
+	// responseBufferBytes is the write buffer of a connection. The response of a small
+	// model fits, so it is sent with one system call.
 	responseBufferBytes = 4 << 10
 
-	// spareWorkers is how many more goroutines than limits.connections may be alive:
-	// those of spare places, and of connections that are counted off a moment before
-	// their goroutine ends.
+	// spareWorkers is how many goroutines beyond limits.connections may exist: those of
+	// spare places, and those of connections whose place is freed a moment before their
+	// goroutine ends.
 	spareWorkers = 256
 )
 
-// Endpoint serves the Open Inference Protocol over HTTP: it accepts connections,
-// and hands each request that may ask to the inference or to the pages.
+// Endpoint accepts connections and dispatches each authorized request to the inference or
+// to the pages.
 type Endpoint struct {
 	limits    config.Limits
 	access    *access.Access
@@ -63,7 +65,7 @@ type Endpoint struct {
 	pages     *pages
 }
 
-// NewEndpoint returns an endpoint that listens nowhere yet.
+// NewEndpoint returns an endpoint. Serve starts it.
 func NewEndpoint(l config.Limits, o Options) (*Endpoint, error) {
 	w, err := newWatch(o.Lasting)
 	if err != nil {
@@ -80,7 +82,7 @@ func NewEndpoint(l config.Limits, o Options) (*Endpoint, error) {
 	return e, nil
 }
 
-// newServer returns what reads requests for an endpoint.
+// newServer returns the fasthttp server that reads requests for e.
 func newServer(e *Endpoint, q *query.Server, l config.Limits) *fasthttp.Server {
 	name := query.DaemonName
 	if label := q.Label; label != "" {
@@ -92,7 +94,7 @@ func newServer(e *Endpoint, q *query.Server, l config.Limits) *fasthttp.Server {
 		HeaderReceived:               e.gate.early,
 		ExpectHandler:                e.expect,
 		Name:                         name,
-		Logger:                       &q.Log, // at the debug level: a client can cause any number of lines
+		Logger:                       &q.Log, // at debug level: clients can cause any number of lines
 		Concurrency:                  l.Connections + spareWorkers,
 		ReadBufferSize:               int(l.HeaderBytes),
 		WriteBufferSize:              responseBufferBytes,
@@ -108,12 +110,13 @@ func newServer(e *Endpoint, q *query.Server, l config.Limits) *fasthttp.Server {
 	}
 }
 
-// Serve answers the connections of ln until Shutdown. It may be called for
-// several listeners.
+// Serve answers the connections of ln until Shutdown. It may be called for several
+// listeners.
 func (e *Endpoint) Serve(ln net.Listener) error {
 	err := e.server.Serve(&listener{
 		Listener: ln, watch: e.watch, places: e.places, guarded: loopback(ln.Addr()),
-		tls: e.access.TLS("http/1.1"), // what clients may ask for by ALPN: fasthttp has no HTTP/2
+		// fasthttp has no HTTP/2, so ALPN offers HTTP/1.1 only.
+		tls: e.access.TLS("http/1.1"),
 	})
 	if errors.Is(err, net.ErrClosed) {
 		return nil
@@ -121,10 +124,10 @@ func (e *Endpoint) Serve(ln net.Listener) error {
 	return err
 }
 
-// Shutdown stops accepting, waits until the requests that were accepted are
-// answered or ctx ends, and closes every connection. It is called once. If the listening
-// socket outlives the endpoint, its listener must be closed before; each connection then has
-// a moment in which one more request is answered.
+// Shutdown stops accepting, waits until accepted requests are answered or ctx is done, and
+// closes every connection. It must be called once. If the listening socket outlives the
+// endpoint, the caller closes its listener first; each connection may then send one more
+// request within unsentTime.
 func (e *Endpoint) Shutdown(ctx context.Context) error {
 	e.watch.stop()
 	if e.watch.lasting {
@@ -137,7 +140,8 @@ func (e *Endpoint) Shutdown(ctx context.Context) error {
 	return errors.Join(err, e.watch.Close())
 }
 
-// Handle answers one request, the last of its connection if the endpoint stops.
+// Handle answers one request. It closes the connection afterwards if the endpoint is
+// stopping.
 func (e *Endpoint) Handle(ctx *fasthttp.RequestCtx) {
 	e.answer(ctx)
 	if e.watch.stopping() {
@@ -169,7 +173,7 @@ func (e *Endpoint) answer(ctx *fasthttp.RequestCtx) {
 	}
 }
 
-// refuseConnection answers what could not be read as a request.
+// refuseConnection answers what could not be read as a request, and closes the connection.
 func (e *Endpoint) refuseConnection(ctx *fasthttp.RequestCtx, err error) {
 	var small *fasthttp.ErrSmallBuffer
 	var fault *query.Error
@@ -189,16 +193,17 @@ func (e *Endpoint) refuseConnection(ctx *fasthttp.RequestCtx, err error) {
 	closeAfter(ctx)
 }
 
-// beginWriting gives what is written now the time of an answer. For what does
-// not come from Handle, fasthttp leaves that of the answer before, which is over
-// if the connection has rested.
+// beginWriting starts the write timeout. fasthttp only does so for responses of Handle; for
+// others the deadline of the previous response still applies, and on an idle connection it
+// has passed.
 func (e *Endpoint) beginWriting(ctx *fasthttp.RequestCtx) {
-	// It fails for a connection that is closed, as writing does.
+	// It fails if the connection is closed, and then the write will fail too.
 	_ = ctx.Conn().SetWriteDeadline(time.Now().Add(e.limits.WriteTimeout))
 }
 
-// expect decides about a body that the client asks leave to send, or that it need not
-// (see gate.early). One that did not wait for it can read the answer all the same.
+// expect answers a client that asks whether to send its body (Expect: 100-continue), or one
+// that gate.early treats as if it did. A client that sends the body without waiting still
+// receives the error.
 func (e *Endpoint) expect(ctx *fasthttp.RequestCtx) int {
 	e.beginWriting(ctx)
 	if _, _, err := e.gate.decide(ctx); err != nil {

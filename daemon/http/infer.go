@@ -14,24 +14,25 @@ import (
 )
 
 const (
-	// headerLength names the length of the JSON before the binary data.
+	// headerLength is the length of the JSON before the binary data (Triton's binary tensor
+	// extension).
 	headerLength = "Inference-Header-Content-Length"
 
-	// headerVariant names the variant that answered.
+	// headerVariant is the name of the variant that answered.
 	headerVariant = "Overlapd-Variant"
 
-	// headerLoad has a load report (ORCA).
+	// headerLoad is an ORCA load report.
 	headerLoad = "Endpoint-Load-Metrics"
 
 	headerTraceparent = "traceparent"
 	headerTracestate  = "tracestate"
 
-	// Routes of inference, as spans name them.
+	// Routes of inference as trace spans name them.
 	routePlain     = "/v2/models/{model}/infer"
 	routeVersioned = "/v2/models/{model}/versions/{version}/infer"
 )
 
-// inference answers the requests to infer.
+// inference answers inference requests.
 type inference struct {
 	queries   *query.Server
 	exchanges sync.Pool // *exchange
@@ -43,15 +44,17 @@ func newInference(q *query.Server, b *bodies) *inference {
 	return n
 }
 
-// exchange is an inference request and its answer. It is used again.
+// exchange is an inference request and its response. It is the codec that [query.Server]
+// drives, and it is pooled.
 type exchange struct {
 	bodies *bodies
 	ctx    *fasthttp.RequestCtx
-	read   bool // the body has been dealt with
+	// read is set once Decode has begun to read the body.
+	read bool
 	decoder
 }
 
-// answer answers an inference request.
+// answer answers an inference request to s.
 func (n *inference) answer(ctx *fasthttp.RequestCtx, s *query.Service) {
 	trace := n.beginTrace(ctx, s)
 	x := n.exchanges.Get().(*exchange)
@@ -63,6 +66,7 @@ func (n *inference) answer(ctx *fasthttp.RequestCtx, s *query.Service) {
 	failed := n.queries.Answer(s, x, trace, left)
 	if failed != nil {
 		if !x.read {
+			// Decode did not run, so the body is still unread.
 			leaveBody(ctx)
 		}
 		writeError(ctx, failed)
@@ -76,8 +80,8 @@ func (n *inference) answer(ctx *fasthttp.RequestCtx, s *query.Service) {
 	n.queries.EndTrace(trace, failed, "")
 }
 
-// reportLoad adds the load of a service to an answer, in the form that the client asks for.
-// One that is not known is not answered, as the header is a wish.
+// reportLoad adds the load of a service to the response in the form the client asks for. An
+// unknown form is ignored, because the header is only a hint.
 func (n *inference) reportLoad(ctx *fasthttp.RequestCtx, service string, form []byte) {
 	for _, known := range []string{query.LoadText, query.LoadJSON, query.LoadBinary} {
 		if !strings.EqualFold(string(form), known) {
@@ -89,7 +93,8 @@ func (n *inference) reportLoad(ctx *fasthttp.RequestCtx, service string, form []
 	}
 }
 
-// Decode reads the request into a call. The body is given back before the query waits.
+// Decode reads the request into c. It releases the body before the query is queued, so that
+// a long queue holds no request bodies.
 func (x *exchange) Decode(c *query.Call) *query.Error {
 	x.read = true
 	b, err := x.bodies.read(x.ctx)
@@ -109,7 +114,7 @@ func (x *exchange) Decode(c *query.Call) *query.Error {
 	return c.Admit(writeInput)
 }
 
-// jsonBytes returns how much of the body is JSON.
+// jsonBytes returns the length of the JSON at the start of a body.
 func jsonBytes(ctx *fasthttp.RequestCtx, bodyBytes int) (int, *query.Error) {
 	v := ctx.Request.Header.Peek(headerLength)
 	if v == nil {
@@ -130,7 +135,7 @@ func jsonBytes(ctx *fasthttp.RequestCtx, bodyBytes int) (int, *query.Error) {
 	return int(n), nil
 }
 
-// beginTrace returns where to record a request, or nil if it is not traced.
+// beginTrace returns a record for the request, or nil if it is not traced.
 func (n *inference) beginTrace(ctx *fasthttp.RequestCtx, s *query.Service) *tracing.Query {
 	if n.queries.Tracer == nil {
 		return nil
@@ -158,6 +163,7 @@ func (n *inference) beginTrace(ctx *fasthttp.RequestCtx, s *query.Service) *trac
 	return q
 }
 
+// texts copies header values, which are only valid during the request.
 func texts(values [][]byte) []string {
 	if len(values) == 0 {
 		return nil
@@ -169,9 +175,8 @@ func texts(values [][]byte) []string {
 	return list
 }
 
-// Encode writes the outputs that the request asked
-// for, in its order. The bytes are copied: nothing of the answer lies in shared
-// memory afterwards.
+// Encode writes the requested outputs in the order of the request. It copies them, because
+// their shared memory is reclaimed when it returns.
 func (x *exchange) Encode(c *query.Call) *query.Error {
 	ctx := x.ctx
 	b, err := replyBody(x.bodies.memory, c)

@@ -13,30 +13,34 @@ import (
 	"github.com/overlapd/overlapd/daemon/query"
 )
 
-// acceptPause is how long accepting rests when descriptors run out.
+// acceptPause is the pause before accepting again when descriptors or memory run out.
 const acceptPause = 20 * time.Millisecond
 
-// errConnections goes to a connection over the limit, whole.
+// errConnections is the complete response to a connection over the limit.
 const errConnections = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\n" +
 	"Retry-After: 1\r\nConnection: close\r\nContent-Length: 68\r\n\r\n" +
 	`{"error":"too many connections are open now","reason":"connections"}`
 
-// loopback reports whether only this machine can reach a TCP address.
+// loopback reports whether a TCP address is only reachable from this host.
 func loopback(a net.Addr) bool {
 	tcp, ok := a.(*net.TCPAddr)
 	return ok && tcp.IP.IsLoopback()
 }
 
-// listener accepts connections, bounds their number and has each watched.
+// listener accepts connections, limits their number and adds each to the watch.
 type listener struct {
 	net.Listener
-	watch   *watch
-	places  *query.Places
-	guarded bool        // Host and Origin are checked
-	tls     *tls.Config // nil for none
+	watch  *watch
+	places *query.Places
+	// guarded is set if Host and Origin are checked.
+	guarded bool
+
+	// tls is nil for plain HTTP.
+	tls *tls.Config
 }
 
-// Accept never gives up because of a moment's lack of descriptors.
+// Accept returns the next connection that has a place. Passing errors, such as running out
+// of descriptors, do not end it: the daemon must survive a flood of connections.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		nc, err := l.Listener.Accept()
@@ -67,9 +71,9 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// newConn returns a connection, encrypted if those of its listener are. The handshake is the
-// first read's, in the goroutine of the connection: accepting never waits for a
-// client.
+// newConn returns a connection, with TLS if the listener has it. The handshake happens on
+// the first read, in the goroutine of the connection, so that a slow client does not block
+// accepting.
 func newConn(nc net.Conn, l *listener, place *query.Place) *conn {
 	c := &conn{Conn: nc, watch: l.watch, place: place, guarded: l.guarded}
 	c.here, c.leave = context.WithCancel(context.Background())
@@ -79,15 +83,15 @@ func newConn(nc net.Conn, l *listener, place *query.Place) *conn {
 	return c
 }
 
-// passing reports whether accepting may work again later.
+// passing reports whether an error of accept is temporary.
 func passing(err error) bool {
 	var errno syscall.Errno
 	return errors.As(err, &errno) && slices.Contains([]syscall.Errno{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
 		syscall.ECONNABORTED, syscall.EINTR, syscall.EPROTO, syscall.EPERM}, errno)
 }
 
-// refuse never waits: the send buffer of a new connection holds the answer. A
-// client that expects a handshake gets none.
+// refuse writes the rejection. It does not block, because the response fits into the send
+// buffer of a new connection. A client that expects a TLS handshake gets no response.
 func refuse(nc net.Conn, secure bool) {
 	if !secure {
 		_ = nc.SetWriteDeadline(time.Now().Add(refusalTime))

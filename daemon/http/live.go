@@ -11,46 +11,55 @@ import (
 )
 
 const (
-	// maxWatchers is how many clients may have the events at once.
+	// maxWatchers is the number of clients that may stream events at the same time.
 	maxWatchers = 16
 
-	// frameEvery is the least time between two frames of events, and restEvery
-	// that while nothing runs.
+	// frameEvery is the minimum interval between frames, restEvery the interval while no
+	// round runs.
 	frameEvery = 500 * time.Millisecond
 	restEvery  = time.Second
 
-	// frameRounds is how many rounds a frame holds, the latest ones.
+	// frameRounds is the number of rounds in a frame. If there were more, it has the
+	// latest.
 	frameRounds = 64
 
-	// slowWatcher is how long a client may take to read a frame before it is
-	// dropped.
+	// slowWatcher is how long a client may take to read a frame before it is disconnected.
 	slowWatcher = 5 * time.Second
 )
 
-// events is the body of the answer to one watcher: reading it waits for the
-// next frame.
+// events is the response body of one client that streams events (text/event-stream). Read
+// blocks until the next frame is due, so fasthttp's goroutine of the connection paces the
+// stream.
 type events struct {
-	pages   *pages
-	ring    *timeline.Ring
-	conn    *conn // nil in tests without a socket
+	pages *pages
+	ring  *timeline.Ring
+	// conn is nil in tests without a socket.
+	conn    *conn
 	stopped <-chan struct{}
 
-	allowed func() bool // whether the client may still have the events
+	// allowed reports whether the client's token is still valid.
+	allowed func() bool
 	since   uint64
 	page    *timeline.Page
-	sent    time.Time    // the last frame, zero before the first
-	rest    bytes.Reader // the frame, as far as it is not read yet
+
+	// sent is the time of the last frame, zero before the first.
+	sent time.Time
+
+	// rest is the unread part of the frame.
+	rest bytes.Reader
 }
 
-// frame is what one event holds.
+// frame is the payload of one event.
 type frame struct {
-	Overview json.RawMessage `json:"overview"` // null if the loop does not publish one
+	// Overview is null if the loop does not publish a status.
+	Overview json.RawMessage `json:"overview"`
 	Timeline *timeline.Page  `json:"timeline"`
 
-	// Recent is what became of the last queries of every service.
+	// Recent has the outcome of the last queries of each service.
 	Recent []timeline.Service `json:"recent"`
 }
 
+// Read implements io.Reader. It returns io.EOF when the stream ends.
 func (s *events) Read(p []byte) (int, error) {
 	if s.rest.Len() == 0 {
 		if !s.wait() {
@@ -63,14 +72,14 @@ func (s *events) Read(p []byte) (int, error) {
 	return s.rest.Read(p)
 }
 
-// Close counts the watcher off.
+// Close makes room for another watcher.
 func (s *events) Close() error {
 	s.pages.watchers.Add(-1)
 	return nil
 }
 
-// wait waits until the next frame is due. It reports false if there is to be
-// none.
+// wait blocks until the next frame is due. It returns false if the stream has ended: the
+// endpoint stops, the client has gone, or its token was revoked.
 func (s *events) wait() bool {
 	for tick := time.Until(s.sent.Add(frameEvery)); ; tick = frameEvery {
 		select {
@@ -87,8 +96,8 @@ func (s *events) wait() bool {
 	}
 }
 
-// next writes the next frame. The rounds that do not fit in are those that a
-// person would not see.
+// next prepares the next frame. The first has a whole page of rounds. Later ones skip
+// rounds that do not fit, since nobody could follow them.
 func (s *events) next() error {
 	ring := s.ring
 	if s.conn != nil {

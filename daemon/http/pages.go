@@ -23,59 +23,61 @@ var (
 	errQueriesSince = query.Invalid("since must be a number of queries: the next of the answer before, or 0")
 )
 
-// pageBytes is how much pages may have at once that clients have not read yet, of
-// limits.memory_bytes. It is theirs alone, so that whoever looks at a daemon without
-// memory is answered.
+// pageBytes limits the memory of pages that clients have not read yet, as a part of
+// limits.memory_bytes. It has a limit of its own so that a daemon whose memory is used up
+// by queries can still be observed.
 const pageBytes = 64 << 20
 
-// Options is what an endpoint needs besides the configuration. Access and Metrics
-// may be nil: then everybody is let in, and there is no /metrics.
+// Options configures an endpoint besides the configuration file. Access may be nil, which
+// lets everybody in. Metrics may be nil, which disables /metrics.
 type Options struct {
 	Queries *query.Server
 	Access  *access.Access
 
-	// Status returns how the daemon stands. It is false if the scheduler
-	// goroutine has ended or does not answer.
+	// Status returns the current status. It returns false if the scheduler goroutine has
+	// ended or does not respond.
 	Status func() (*status.Status, bool)
 
-	Timeline *timeline.Ring // remembers the last rounds
+	// Timeline records the last rounds and queries.
+	Timeline *timeline.Ring
 
-	// Metrics returns the answer to /metrics, which needs no token if
-	// OpenMetrics is set.
+	// Metrics returns the response to /metrics. It needs no token if OpenMetrics is set.
 	Metrics     func() ([]byte, error)
 	OpenMetrics bool
 
-	// Lasting says that the listening socket outlives the endpoint: clients cannot know that
-	// it ends, so that Shutdown serves those that are connected before it closes anything.
+	// Lasting is set if the listening socket outlives the endpoint, as with systemd's.
+	// Clients cannot see that the endpoint stops, so Shutdown first serves those that are
+	// connected.
 	Lasting bool
 }
 
-// pages answers every request but those to infer: what the protocol asks about
-// services, and what the daemon publishes of itself.
+// pages answers every request but inference: the metadata of the protocol, and what the
+// daemon publishes about itself.
 type pages struct {
 	Options
-	bodies   *bodies
-	watchers atomic.Int32 // clients that have the events
+	bodies *bodies
+	// watchers counts the clients that stream events.
+	watchers atomic.Int32
 	heavy    turns
 }
 
 const (
-	// heavyRest is how many times as long as a heavy page took the next one has to wait:
-	// they take a fifth of a core at most, however many clients ask, and leave the rest
-	// to queries. A rest ends after mostRest.
+	// heavyRest is the pause after a heavy page, as a multiple of the time it took. Heavy
+	// pages thus take a fifth of a core at most, however many clients ask, and leave the
+	// rest to queries. The pause is limited to mostRest.
 	heavyRest = 4
 	mostRest  = 100 * time.Millisecond
 
-	// heavyWait is how long a client waits for its turn.
+	// heavyWait is how long a request waits for its turn before it is rejected.
 	heavyWait = 2 * time.Second
 )
 
 var errCrowded = query.Unavailable(query.ReasonWatchers, "too many clients ask for pages of this kind: ask less often")
 
-// turns lets one heavy page be made after the other, with a rest between.
+// turns serializes heavy pages, with a pause after each.
 type turns chan struct{}
 
-// take waits for a turn, or reports that there is none in time.
+// take waits for a turn. It returns false if there is none within heavyWait.
 func (t turns) take() bool {
 	late := time.NewTimer(heavyWait)
 	defer late.Stop()
@@ -87,7 +89,7 @@ func (t turns) take() bool {
 	}
 }
 
-// give ends a turn that took so long.
+// give ends a turn. The next one starts after a pause that depends on took.
 func (t turns) give(took time.Duration) {
 	time.AfterFunc(min(heavyRest*took, mostRest), func() { <-t })
 }
@@ -112,7 +114,8 @@ func (p *pages) modelReady(ctx *fasthttp.RequestCtx, s *query.Service) {
 func (p *pages) metadata(ctx *fasthttp.RequestCtx, s *query.Service) { p.describe(ctx, s, s.Metadata) }
 func (p *pages) config(ctx *fasthttp.RequestCtx, s *query.Service)   { p.describe(ctx, s, s.Config) }
 
-// describe answers with what is said of a service whose model is known.
+// describe answers with by's description of a service, or with an error while its model is
+// unknown.
 func (p *pages) describe(ctx *fasthttp.RequestCtx, s *query.Service, by func(*query.Signature) any) {
 	if sig := s.Signature(); sig != nil {
 		p.writeJSON(ctx, by(sig))
@@ -142,8 +145,8 @@ func (p *pages) overviewPage(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	p.writeText(ctx, text)
 }
 
-// overview returns the status as JSON, or false if the scheduler goroutine does
-// not publish one.
+// overview returns the status as JSON, or false if the scheduler goroutine does not publish
+// one.
 func (p *pages) overview() ([]byte, bool) {
 	s, ok := p.Status()
 	if !ok {
@@ -153,8 +156,8 @@ func (p *pages) overview() ([]byte, bool) {
 	return text, err == nil
 }
 
-// writeJSON answers with a value as JSON, in which every character that needs no
-// escape stands for itself.
+// writeJSON answers with v as JSON. It does not escape <, > and &, which need no escape
+// outside HTML.
 func (p *pages) writeJSON(ctx *fasthttp.RequestCtx, v any) {
 	var text bytes.Buffer
 	to := json.NewEncoder(&text)
@@ -166,14 +169,14 @@ func (p *pages) writeJSON(ctx *fasthttp.RequestCtx, v any) {
 	p.writeText(ctx, bytes.TrimSuffix(text.Bytes(), []byte{'\n'}))
 }
 
-// writeText answers with JSON that is written already, or with nothing.
+// writeText answers with text, which is JSON already.
 func (p *pages) writeText(ctx *fasthttp.RequestCtx, text []byte) {
 	ctx.SetContentType(contentJSON)
 	p.send(ctx, text, p.bodies.sendPlain)
 }
 
-// send answers with bytes that are there already, if pages that clients have not read
-// yet leave memory for them.
+// send answers with text, which others may hold too. It fails if pages that clients have
+// not read yet have used up pageBytes.
 func (p *pages) send(ctx *fasthttp.RequestCtx, text []byte, by func(*fasthttp.RequestCtx, *query.Body)) {
 	b, err := p.bodies.memory.Holding(text)
 	if err != nil {
@@ -183,8 +186,8 @@ func (p *pages) send(ctx *fasthttp.RequestCtx, text []byte, by func(*fasthttp.Re
 	by(ctx, b)
 }
 
-// health answers whether something is well, by its status and in fields that clients
-// of the protocol read. What is not well is the error, too.
+// health answers a health check with fields that clients of the protocol read. If the
+// status is bad, it has the status code and the message of err.
 func (p *pages) health(ctx *fasthttp.RequestCtx, fields map[string]any, err *query.Error) {
 	if fields["live"] == false || fields["ready"] == false {
 		writeError(ctx, err)
@@ -193,7 +196,7 @@ func (p *pages) health(ctx *fasthttp.RequestCtx, fields map[string]any, err *que
 	p.writeJSON(ctx, fields)
 }
 
-// answerMetrics answers a scrape.
+// answerMetrics answers a scrape by Prometheus.
 func (p *pages) answerMetrics(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	if p.Metrics == nil {
 		writeError(ctx, query.NotFound("there are no metrics: the configuration has metrics = false"))
@@ -209,8 +212,8 @@ func (p *pages) answerMetrics(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	p.send(ctx, text, p.bodies.send)
 }
 
-// answerSince answers with what read returns of the timeline after what the request
-// names, the latest if it names nothing. Wrong is for a name that is none.
+// answerSince answers with what read returns for the query parameter "since", or for the
+// latest if it is missing. wrong is the error for a malformed number.
 func (p *pages) answerSince(ctx *fasthttp.RequestCtx, wrong *query.Error, read func(r *timeline.Ring, since uint64) any) {
 	since := uint64(timeline.Latest)
 	if v := ctx.QueryArgs().Peek("since"); v != nil {
@@ -223,23 +226,24 @@ func (p *pages) answerSince(ctx *fasthttp.RequestCtx, wrong *query.Error, read f
 	p.writeJSON(ctx, read(p.Timeline, since))
 }
 
-// answerTimeline answers with the rounds after one, or with the latest ones.
+// answerTimeline answers with the rounds after "since", or with the latest ones.
 func (p *pages) answerTimeline(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	p.answerSince(ctx, errSince, func(r *timeline.Ring, since uint64) any { return r.Read(since, timeline.PageRounds, nil) })
 }
 
-// answerHistory answers with what has happened in the last twenty minutes.
+// answerHistory answers with the history of the last twenty minutes.
 func (p *pages) answerHistory(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	p.writeJSON(ctx, p.Timeline.History())
 }
 
-// answerLoad answers with the load. It asks nobody, so that it answers when the scheduler
-// does not.
+// answerLoad answers with the load. It reads what is published already, so it works even if
+// the scheduler does not respond.
 func (p *pages) answerLoad(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	p.writeJSON(ctx, p.Timeline.Load(p.Queries.Live()))
 }
 
-// answerDashboard sends the page.
+// answerDashboard answers with the dashboard page and headers that confine it to this
+// daemon.
 func (p *pages) answerDashboard(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	h := &ctx.Response.Header
 	html, policy := page.Page()
@@ -251,8 +255,7 @@ func (p *pages) answerDashboard(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	p.send(ctx, []byte(html), p.bodies.send)
 }
 
-// answerEvents sends the events for as long as the client reads them and the
-// daemon serves.
+// answerEvents streams events until the client disconnects or the endpoint stops.
 func (p *pages) answerEvents(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	if p.watchers.Add(1) > maxWatchers {
 		p.watchers.Add(-1)
@@ -261,6 +264,7 @@ func (p *pages) answerEvents(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	}
 	ctx.SetContentType("text/event-stream")
 	ctx.Response.Header.Set(fasthttp.HeaderCacheControl, "no-store")
+	// Tells nginx not to buffer the stream.
 	ctx.Response.Header.Set("X-Accel-Buffering", "no")
 	ctx.SetConnectionClose()
 	if ctx.IsHead() {
@@ -274,8 +278,8 @@ func (p *pages) answerEvents(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	ctx.Response.SetBodyStream(s, -1)
 }
 
-// answerQueries answers with the queries that ended after so many, or with how
-// many there were.
+// answerQueries answers with the queries that ended after "since", or with their current
+// number.
 func (p *pages) answerQueries(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	p.answerSince(ctx, errQueriesSince, func(r *timeline.Ring, since uint64) any { return r.ReadQueries(since) })
 }

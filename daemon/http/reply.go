@@ -8,6 +8,8 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
+// appendReplyHead appends the JSON of a response. Outputs that are not binary are written
+// as text here.
 func appendReplyHead(b []byte, c *query.Call) ([]byte, *query.Error) {
 	b = append(b, '{')
 	if len(c.ID) > 0 {
@@ -51,16 +53,16 @@ func errNotJSON(output string) *query.Error {
 		Message: "output " + strconv.Quote(output) + " holds a value that JSON cannot carry, such as NaN: ask for binary output"}
 }
 
-// Bytes of JSON around the outputs, around the shape and the data of one, and of
-// a dimension with its comma, at most.
+// Upper bounds in bytes of the JSON around all outputs, around one output, and of one
+// dimension with its comma.
 const (
 	replyHeadBytes  = 128
 	outputHeadBytes = 128
 	dimBytes        = 21
 )
 
-// replyBody returns an empty body with room for the outputs that a call is
-// answered with and the JSON around them.
+// replyBody returns an empty body with room for the whole response. A name can grow sixfold
+// when each of its bytes becomes a \u escape.
 func replyBody(memory *query.Budget, c *query.Call) (*query.Body, *query.Error) {
 	room := int64(len(c.Service.Name)+len(c.Reply.Variant)+6*len(c.ID)) + replyHeadBytes
 	for _, o := range c.Outputs {
@@ -75,14 +77,15 @@ func replyBody(memory *query.Budget, c *query.Call) (*query.Body, *query.Error) 
 	return memory.Room(room)
 }
 
-// textBytes returns how long the elements of a tensor can get as JSON, given
-// how many bytes they have.
+// textBytes returns the maximum length of a tensor as JSON, given its length in bytes.
 func textBytes(t models.DataType, bytes int64) int64 {
 	if t == models.String {
-		// Six for a control character; the four of a length make quotes and a
-		// comma.
+		// A control character takes six bytes. The four bytes of each length pay for quotes
+		// and a comma.
 		return 6 * bytes
 	}
-	longest := [...]int64{1: 6, 2: 7, 4: 16, 8: 26} // false, -32768, -1.1754944e-38 and the like, each with its comma
+	// The longest values with their comma, by element size: false, -32768, -1.1754944e-38,
+	// and a double.
+	longest := [...]int64{1: 6, 2: 7, 4: 16, 8: 26}
 	return bytes / int64(t.Bytes()) * longest[t.Bytes()]
 }

@@ -13,23 +13,24 @@ import (
 	"github.com/overlapd/overlapd/daemon/query"
 )
 
-// route is something that can be asked of the endpoint, of a service if there is
-// one in its path. It takes POST if post is set, else GET and HEAD. One that is
-// open needs no token: health, for probes, and the page of the dashboard, which holds
-// nothing of the daemon's and asks for a token itself. Probes are answered however many
-// connections there are, and one that is heavy waits for its turn. Inference has no page.
+// route is a resource of the endpoint, of a service if its path names one. It takes POST if
+// post is set, otherwise GET and HEAD.
+//
+// An open route needs no token: health checks, and the dashboard page, which holds no data
+// and asks for a token itself. A probe is answered even on a spare place, see
+// [query.Places]. A heavy page waits for its turn, see turns. Only inference has no page.
 type route struct {
 	post, open, probe, heavy bool
 	page                     func(p *pages, ctx *fasthttp.RequestCtx, s *query.Service)
 }
 
-// fixedRoutes are the paths without a model in them. A service cannot be
-// named "stats", see [config.Config.Validate].
+// fixedRoutes are the paths without a model name. No service can be named "stats", see
+// [config.Config.Validate].
 var fixedRoutes = map[string]route{
 	"/v2":                  {page: (*pages).server},
 	"/v2/":                 {page: (*pages).server},
 	"/v2/health/live":      {open: true, probe: true, page: (*pages).live},
-	"/healthz":             {open: true, probe: true, page: (*pages).live}, // where Kubernetes' own programs have it
+	"/healthz":             {open: true, probe: true, page: (*pages).live}, // the customary path in Kubernetes
 	"/v2/health/ready":     {open: true, probe: true, page: (*pages).ready},
 	"/v2/models/stats":     {heavy: true, page: (*pages).allStatistics},
 	"/v2/repository/index": {post: true, page: (*pages).index},
@@ -43,7 +44,7 @@ var fixedRoutes = map[string]route{
 	"/":                    {open: true, page: (*pages).answerDashboard},
 }
 
-// modelRoutes are what may follow the name and version of a model.
+// modelRoutes are the suffixes behind the name and version of a model.
 var modelRoutes = map[string]route{
 	"":        {page: (*pages).metadata},
 	"/ready":  {probe: true, page: (*pages).modelReady},
@@ -60,14 +61,19 @@ var (
 	versionsPrefix = []byte("/versions/")
 )
 
-// gate decides which requests are answered: it finds what a request asks for and
-// refuses those that may not ask. Without access, everybody may.
+// gate decides which requests are answered. It finds the route and rejects requests without
+// a valid token. With a nil access it lets everybody in.
 type gate struct {
-	queries     *query.Server
-	access      *access.Access
-	most        int64               // bytes of a body to infer
-	openMetrics bool                // the metrics need no token
-	hosts       map[string]struct{} // names that Host and Origin may carry
+	queries *query.Server
+	access  *access.Access
+	// most is the largest body of an inference request in bytes.
+	most int64
+
+	// openMetrics is set if the metrics need no token.
+	openMetrics bool
+
+	// hosts are the names allowed in Host and Origin.
+	hosts map[string]struct{}
 }
 
 var (
@@ -78,7 +84,7 @@ var (
 		Message: "pages of this Origin may not ask; limits.hosts may name it"}
 )
 
-// hostSet returns the names that Host and Origin may carry, without port.
+// hostSet returns the names allowed in Host and Origin, in lower case and without a port.
 func hostSet(names []string) map[string]struct{} {
 	set := map[string]struct{}{"localhost": {}, "127.0.0.1": {}, "::1": {}}
 	for _, n := range names {
@@ -87,10 +93,9 @@ func hostSet(names []string) map[string]struct{} {
 	return set
 }
 
-// check refuses requests before anything of them is looked at: those that two
-// readers could understand in two ways, and, on loopback, those that a web
-// page sent by giving its own name the address of this machine (DNS
-// rebinding).
+// check rejects requests before they are interpreted: those that two parsers could read
+// differently (request smuggling), and, on loopback, those that a web page sent by
+// resolving its own name to this host (DNS rebinding).
 func (g *gate) check(ctx *fasthttp.RequestCtx) *query.Error {
 	if err := misread(ctx); err != nil {
 		closeAfter(ctx)
@@ -100,12 +105,15 @@ func (g *gate) check(ctx *fasthttp.RequestCtx) *query.Error {
 	if len(h.Host()) == 0 && h.IsHTTP11() {
 		return query.Invalid("the Host header is missing")
 	}
-	host := ctx.URI().Host() // that of the target, if there is one (RFC 9112, section 3.2.2)
+	// The host of an absolute target takes precedence over the Host header (RFC 9112,
+	// section 3.2.2).
+	host := ctx.URI().Host()
 	c, ok := ctx.Conn().(*conn)
 	if ok && !c.asked {
 		c.asked = true
 		c.place.Asked()
 	}
+	// A loopback listener is guarded because any page in a local browser can reach it.
 	if !ok || !c.guarded {
 		return nil
 	}
@@ -125,7 +133,7 @@ func (g *gate) check(ctx *fasthttp.RequestCtx) *query.Error {
 	return nil
 }
 
-// misread refuses what fasthttp reads and another server could read otherwise, by RFC
+// misread rejects what fasthttp accepts and another server could read differently, by RFC
 // 9112 (sections 2.6, 3.2.2 and 6.1) and RFC 9110 (section 5.3).
 func misread(ctx *fasthttp.RequestCtx) *query.Error {
 	h := &ctx.Request.Header
@@ -153,15 +161,14 @@ func misread(ctx *fasthttp.RequestCtx) *query.Error {
 	return nil
 }
 
-// What browsers say of a request besides its Origin, which they leave out for
-// images and the like: from where it was made, and what for. A link to us may be
-// followed.
+// Browsers omit Origin for images and the like, but send where a request was made from and
+// what for. Links to the daemon are allowed.
 const (
 	headerFetchSite = "Sec-Fetch-Site"
 	headerFetchMode = "Sec-Fetch-Mode"
 )
 
-// ours reports whether a host, with or without a port, is one of our names.
+// ours reports whether a host, with or without a port, is an allowed name.
 func (g *gate) ours(host []byte) bool {
 	if _, ok := g.hosts[string(host)]; ok {
 		return true
@@ -175,8 +182,8 @@ func (g *gate) ours(host []byte) bool {
 	return ok
 }
 
-// bareLF reports whether a line of a raw header ends without a carriage return. What
-// another server takes for one line would be two here (RFC 9112, section 2.2).
+// bareLF reports whether a line of a raw header ends without a carriage return. Another
+// server may take it for a part of one line (RFC 9112, section 2.2).
 func bareLF(raw []byte) bool {
 	for line := range bytes.Lines(raw) {
 		if !bytes.HasSuffix(line, []byte("\r\n")) {
@@ -186,8 +193,7 @@ func bareLF(raw []byte) bool {
 	return false
 }
 
-// hasHeader reports whether a line of a raw header has that name, which is
-// given in lower case.
+// hasHeader reports whether a raw header has a line with the given name in lower case.
 func hasHeader(raw []byte, name string) bool {
 	for line := range bytes.Lines(raw) {
 		key, _, ok := bytes.Cut(line, []byte{':'})
@@ -205,10 +211,10 @@ var (
 		Message: "the token of this request is not one of the daemon's: it may have been replaced in access.token_file"}
 )
 
-// decide finds what a request asks for, if whoever sent it may ask. Every
-// request passes here before anything of it is done, so that there is one place
-// where tokens are looked at and no path around it. What is at no path needs one,
-// so that nobody learns which paths are.
+// decide returns the route and service of a request, or an error if the request is not
+// allowed. Every request passes here before anything is done, so that tokens are checked in
+// one place. Unknown paths need a token too: otherwise anyone could learn which paths
+// exist.
 func (g *gate) decide(ctx *fasthttp.RequestCtx) (route, *query.Service, *query.Error) {
 	if err := g.check(ctx); err != nil {
 		return route{}, nil, err
@@ -218,7 +224,7 @@ func (g *gate) decide(ctx *fasthttp.RequestCtx) (route, *query.Service, *query.E
 		ctx.SetConnectionClose()
 		if err == nil && !r.probe {
 			err = query.ErrConnections
-			c.place.Leave() // a probe may need it before this answer is sent
+			c.place.Leave() // a probe may need it before this response is sent
 		}
 	}
 	if err != nil && err.Status == http.StatusMethodNotAllowed {
@@ -227,7 +233,8 @@ func (g *gate) decide(ctx *fasthttp.RequestCtx) (route, *query.Service, *query.E
 	return r, s, err
 }
 
-// judge is what of a decision the header alone is enough for.
+// judge makes the part of the decision that depends on the header alone. A missing token
+// takes precedence over any other error.
 func (g *gate) judge(h *fasthttp.RequestHeader, path []byte) (route, *query.Service, *query.Error) {
 	r, s, err := g.find(path)
 	if err == nil {
@@ -246,9 +253,9 @@ func (g *gate) judge(h *fasthttp.RequestHeader, path []byte) (route, *query.Serv
 	return r, s, errWrongToken
 }
 
-// early has a request that its header is enough to refuse be refused before its body
-// comes. Fasthttp reads the beginning of a body before it asks anybody, unless the
-// client waits for leave to send it: so we say that it does, and Endpoint.expect refuses.
+// early rejects a request by its header, before its body is read. fasthttp reads the start
+// of a body before it calls Handle, unless the client asks for permission to send it. So
+// early adds that request, and Endpoint.expect rejects it.
 func (g *gate) early(h *fasthttp.RequestHeader) (unchanged fasthttp.RequestConfig) {
 	if h.ContentLength() > 0 {
 		if _, _, err := g.judge(h, pathOf(h.RequestURI())); err != nil {
@@ -258,7 +265,7 @@ func (g *gate) early(h *fasthttp.RequestHeader) (unchanged fasthttp.RequestConfi
 	return unchanged
 }
 
-// pathOf returns the path of a request's target as it was sent.
+// pathOf returns the path of a request target as it was sent, without the query.
 func pathOf(target []byte) []byte {
 	if len(target) > 0 && target[0] != '/' {
 		_, target, _ = bytes.Cut(target, []byte("://"))
@@ -270,7 +277,7 @@ func pathOf(target []byte) []byte {
 	return target
 }
 
-// methods returns the methods that a route takes.
+// methods returns the methods of a route, for the Allow header.
 func (r route) methods() string {
 	if r.post {
 		return "POST"
@@ -278,7 +285,7 @@ func (r route) methods() string {
 	return "GET, HEAD"
 }
 
-// takes refuses a request of a method that the route does not take.
+// takes returns an error if the route does not take the method of the request.
 func (r route) takes(h *fasthttp.RequestHeader) *query.Error {
 	if r.post && h.IsPost() || !r.post && (h.IsGet() || h.IsHead()) {
 		return nil
@@ -286,9 +293,9 @@ func (r route) takes(h *fasthttp.RequestHeader) *query.Error {
 	return &query.Error{Status: http.StatusMethodNotAllowed, Reason: query.ReasonMethod, Message: "this takes " + r.methods()}
 }
 
-// find returns the route of a path, and its service. Paths are compared as they
-// were sent: no name that the configuration allows needs escaping, so a path with a
-// percent sign, a ".." or an empty element is one that does not exist.
+// find returns the route of a path, and its service. Paths are compared as they were sent:
+// no name that the configuration allows needs escaping, so a path with a percent sign, ".."
+// or an empty element does not exist.
 func (g *gate) find(path []byte) (route, *query.Service, *query.Error) {
 	if r, ok := fixedRoutes[string(path)]; ok {
 		r.open = r.open || g.openMetrics && string(path) == metricsPath
@@ -311,7 +318,7 @@ func (g *gate) find(path []byte) (route, *query.Service, *query.Error) {
 	return r, s, err
 }
 
-// nothing returns why there is no route of a path.
+// nothing returns the error for a path without a route.
 func nothing(path []byte) *query.Error {
 	if err := query.NotOffered(path); err != nil {
 		return err

@@ -10,30 +10,30 @@ import (
 )
 
 const (
-	// maxDepth is how deep arrays and objects of a request may nest.
+	// maxDepth limits the nesting of arrays and objects, and so the recursion.
 	maxDepth = 100
 
-	// maxWord is how long a name may be that has escapes, and so is copied.
+	// maxWord limits the length of a string with escapes, because it is copied.
 	maxWord = 64 << 10
 
-	// maxNumber is how long a number may be. The shortest that tells all digits
-	// of a double has some 1,100.
+	// maxNumber limits the length of a number. An exact double needs about 1,100 digits at
+	// most.
 	maxNumber = 4 << 10
 )
 
-// scanner reads JSON, as strict as RFC 8259, from a body in memory. Its
-// methods are called when the next byte that is not space starts what they
-// read.
+// scanner reads JSON from memory, as strictly as RFC 8259. b is the text and i the position
+// of the next byte. Each method skips leading space and reads one construct.
 type scanner struct {
 	b []byte
 	i int
 }
 
+// fail returns an error at the current position.
 func (s *scanner) fail(what string) *query.Error {
 	return query.Invalid("JSON, byte %d: %s", s.i, what)
 }
 
-// peek skips space and returns the next byte, 0 at the end.
+// peek skips space and returns the next byte, or 0 at the end.
 func (s *scanner) peek() byte {
 	for s.i < len(s.b) {
 		switch c := s.b[s.i]; c {
@@ -46,8 +46,9 @@ func (s *scanner) peek() byte {
 	return 0
 }
 
-// take reads c if it comes next.
+// take reads c if it is the next byte, and reports whether it was.
 func (s *scanner) take(c byte) bool {
+	// peek returns 0 at the end, which must not match a NUL byte.
 	if s.peek() != c || s.i >= len(s.b) {
 		return false
 	}
@@ -55,6 +56,7 @@ func (s *scanner) take(c byte) bool {
 	return true
 }
 
+// want reads c, or returns an error.
 func (s *scanner) want(c byte) *query.Error {
 	if !s.take(c) {
 		return s.fail("expected " + strconv.QuoteRune(rune(c)))
@@ -62,7 +64,7 @@ func (s *scanner) want(c byte) *query.Error {
 	return nil
 }
 
-// end reports an error if anything but space is left.
+// end returns an error unless only space is left.
 func (s *scanner) end() *query.Error {
 	if s.peek(); s.i < len(s.b) {
 		return s.fail("the request goes on after its end")
@@ -70,8 +72,8 @@ func (s *scanner) end() *query.Error {
 	return nil
 }
 
-// more is called before each element of an array or object. At the end it reports
-// false, having read the closing byte.
+// more is called before each element of an array or object and reads the comma. At the end
+// it reads the closing byte and returns false.
 func (s *scanner) more(first bool, closing byte) (bool, *query.Error) {
 	if s.take(closing) {
 		return false, nil
@@ -88,8 +90,8 @@ func (s *scanner) more(first bool, closing byte) (bool, *query.Error) {
 	return true, nil
 }
 
-// each calls element for each element of an array or object, which has begun, and
-// reads the closing byte.
+// each calls element for each element of an array or object whose opening byte has been
+// read, and reads the closing byte.
 func (s *scanner) each(closing byte, element func() *query.Error) *query.Error {
 	for first := true; ; first = false {
 		more, err := s.more(first, closing)
@@ -111,9 +113,8 @@ func (s *scanner) key() ([]byte, *query.Error) {
 	return k, s.want(':')
 }
 
-// str reads a string. The result lies in the body if it has no escapes, else
-// behind what scratch holds. One with escapes may have maxWord bytes, or as many
-// as scratch has room for.
+// str reads a string. The result points into the text if it has no escapes. Otherwise it is
+// appended to scratch, and its length is limited to maxWord or the capacity of scratch.
 func (s *scanner) str(scratch []byte) ([]byte, *query.Error) {
 	text, escapes, err := s.pass()
 	if !escapes || err != nil {
@@ -130,13 +131,13 @@ func (s *scanner) str(scratch []byte) ([]byte, *query.Error) {
 			v = append(v, c)
 			continue
 		}
-		r, _ := in.escape() // pass has read it
+		r, _ := in.escape() // pass has validated it
 		v = utf8.AppendRune(v, r)
 	}
 	return v[len(scratch):], nil
 }
 
-// pass reads a string as it is written, and reports whether it has escapes.
+// pass reads a string without decoding it and reports whether it has escapes.
 func (s *scanner) pass() (text []byte, escapes bool, err *query.Error) {
 	if s.want('"') != nil {
 		return nil, false, s.fail("expected a string")
@@ -147,7 +148,7 @@ func (s *scanner) pass() (text []byte, escapes bool, err *query.Error) {
 		switch {
 		case c == '"':
 			text = s.b[start : s.i-1]
-			if !utf8.Valid(text) { // escapes are ASCII: they neither end nor begin a character
+			if !utf8.Valid(text) { // escapes are ASCII, so they cannot split a character
 				return nil, false, s.fail("a string is not UTF-8")
 			}
 			return text, escapes, nil
@@ -163,7 +164,8 @@ func (s *scanner) pass() (text []byte, escapes bool, err *query.Error) {
 	return nil, false, s.fail("a string does not end")
 }
 
-// escape reads what follows a backslash.
+// escape reads an escape sequence behind its backslash. A surrogate pair is one rune; half
+// a pair is an error.
 func (s *scanner) escape() (rune, *query.Error) {
 	if s.i >= len(s.b) {
 		return 0, s.fail("a string does not end")
@@ -193,6 +195,7 @@ func (s *scanner) escape() (rune, *query.Error) {
 	return 0, s.fail("half of a surrogate pair in a string")
 }
 
+// hex4 reads four hexadecimal digits.
 func (s *scanner) hex4() (rune, *query.Error) {
 	if len(s.b)-s.i < 4 {
 		return 0, s.fail("a string does not end")
@@ -205,8 +208,7 @@ func (s *scanner) hex4() (rune, *query.Error) {
 	return rune(r), nil
 }
 
-// number reads a number and reports whether it has neither fraction nor
-// exponent.
+// number reads a number. integer is false if it has a fraction or an exponent.
 func (s *scanner) number() (token []byte, integer bool, err *query.Error) {
 	s.peek()
 	start := s.i
@@ -243,15 +245,17 @@ func (s *scanner) number() (token []byte, integer bool, err *query.Error) {
 	return s.b[start:s.i], integer, nil
 }
 
+// digits reads digits and returns their number.
 func (s *scanner) digits() int {
 	start := s.i
+	// Bytes below '0' wrap around, so one comparison covers both ends.
 	for s.i < len(s.b) && s.b[s.i]-'0' <= 9 {
 		s.i++
 	}
 	return s.i - start
 }
 
-// integer reads a number that must be a whole one in the range of int64.
+// integer reads an integer of 64 bits. what names the value in errors.
 func (s *scanner) integer(what string) (int64, *query.Error) {
 	token, whole, err := s.number()
 	if err != nil {
@@ -264,7 +268,7 @@ func (s *scanner) integer(what string) (int64, *query.Error) {
 	return v, nil
 }
 
-// boolean reads true or false.
+// boolean reads true or false. what names the value in errors.
 func (s *scanner) boolean(what string) (bool, *query.Error) {
 	s.peek()
 	switch {
@@ -276,6 +280,7 @@ func (s *scanner) boolean(what string) (bool, *query.Error) {
 	return false, query.Invalid("%s must be true or false (byte %d)", what, s.i)
 }
 
+// literal reads word if it comes next, and reports whether it did.
 func (s *scanner) literal(word string) bool {
 	if !bytes.HasPrefix(s.b[s.i:], []byte(word)) {
 		return false
@@ -284,7 +289,7 @@ func (s *scanner) literal(word string) bool {
 	return true
 }
 
-// skip reads any value and throws it away.
+// skip reads and discards any value. depth is its nesting level.
 func (s *scanner) skip(depth int) *query.Error {
 	if depth > maxDepth {
 		return s.fail("nested deeper than " + strconv.Itoa(maxDepth))
@@ -305,7 +310,7 @@ func (s *scanner) skip(depth int) *query.Error {
 	return err
 }
 
-// skipElements reads an object or an array, which ends in closing.
+// skipElements reads and discards an object or an array.
 func (s *scanner) skipElements(closing byte, depth int) *query.Error {
 	s.i++
 	return s.each(closing, func() *query.Error {
@@ -321,8 +326,8 @@ func (s *scanner) skipElements(closing byte, depth int) *query.Error {
 	})
 }
 
-// extent finds the end of an array without looking at what is in it, beyond
-// what that takes: strings and brackets. What is in it is read later.
+// extent finds the end of an array, looking only at strings and brackets. The elements are
+// validated when they are parsed later, so each byte is parsed once.
 func (s *scanner) extent(depth int) ([]byte, *query.Error) {
 	if s.peek() != '[' {
 		return nil, s.fail(`"data" must be an array`)
@@ -350,7 +355,7 @@ func (s *scanner) extent(depth int) ([]byte, *query.Error) {
 	return nil, s.fail("an array does not end")
 }
 
-// skipString finds the end of a string.
+// skipString finds the end of a string without validating it.
 func (s *scanner) skipString() *query.Error {
 	for s.i++; s.i < len(s.b); s.i++ {
 		switch s.b[s.i] {

@@ -11,13 +11,13 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// sliceBytes is how much of a tensor is read or written as JSON, which takes some 0.1 ms,
-// before others may run: Go would let it go on for 10 ms, and as many times that as
-// there are such requests, while the scheduler and the queries of other services wait.
+// sliceBytes is how much of a tensor is converted from or to JSON between two yields to the
+// Go scheduler, about 0.1ms of work. Go preempts a goroutine only after 10ms; several such
+// requests would delay the scheduler goroutine and the queries of other services that long.
 const sliceBytes = 4 << 10
 
-// writeInput puts the elements of an input into dst and returns how many bytes
-// they took.
+// writeInput writes the elements of an input into dst, parsing them if they are JSON text,
+// and returns the number of bytes written.
 func writeInput(dst []byte, in *query.Input) (int, *query.Error) {
 	if in.Text == nil {
 		return copy(dst, in.Data), nil
@@ -29,15 +29,17 @@ func writeInput(dst []byte, in *query.Input) (int, *query.Error) {
 	return r.at, nil
 }
 
-// tensorReader reads a JSON array, flat or nested as the shape says, as the
-// elements of a tensor.
+// tensorReader parses a JSON array into the elements of a tensor.
 type tensorReader struct {
 	scanner
 	typ models.DataType
 	dst []byte
-	at  int // bytes of dst that are written
+	// at is the number of bytes written to dst.
+	at int
 }
 
+// read parses the whole array. It is either flat or nested exactly as the shape says; the
+// second byte that is not space tells which.
 func (r *tensorReader) read(in *query.Input) *query.Error {
 	flat := [1]int64{in.Elements}
 	dims := flat[:]
@@ -50,8 +52,8 @@ func (r *tensorReader) read(in *query.Input) *query.Error {
 	return r.end()
 }
 
-// array reads an array of exactly dims[0] elements, or arrays of dims[1:]. The
-// shape bounds the recursion.
+// array reads an array of exactly dims[0] elements, each an array of dims[1:] if there are
+// more. The rank limits the recursion.
 func (r *tensorReader) array(dims []int64) *query.Error {
 	if err := r.want('['); err != nil {
 		return err
@@ -79,6 +81,7 @@ func (r *tensorReader) array(dims []int64) *query.Error {
 	}
 }
 
+// element reads one element of the type of the tensor.
 func (r *tensorReader) element() *query.Error {
 	switch r.typ {
 	case models.String:
@@ -104,9 +107,9 @@ func (r *tensorReader) element() *query.Error {
 	return r.whole(token)
 }
 
-// integerOf returns a number that is written with a fraction or an exponent as an
-// integer, as clients write it that keep all numbers as doubles. It is nil if the
-// number is none, or beyond what doubles count one by one.
+// integerOf converts a number with a fraction or an exponent to an integer: clients that
+// keep all numbers as doubles write 1e3 or 1.0. It returns nil if the value is no integer,
+// or beyond 2^53, where doubles no longer represent every integer.
 func integerOf(token []byte) []byte {
 	const exact = 1 << 53
 	v, err := strconv.ParseFloat(string(token), 64)
@@ -116,6 +119,8 @@ func integerOf(token []byte) []byte {
 	return strconv.AppendInt(nil, int64(v), 10)
 }
 
+// float writes a floating-point element. A value beyond the type's range is an error, not
+// infinity.
 func (r *tensorReader) float(token []byte) *query.Error {
 	bits := 8 * r.typ.Bytes()
 	v, err := strconv.ParseFloat(string(token), bits)
@@ -130,6 +135,7 @@ func (r *tensorReader) float(token []byte) *query.Error {
 	return nil
 }
 
+// whole writes an integer element. An unsigned type accepts -0.
 func (r *tensorReader) whole(token []byte) *query.Error {
 	var v uint64
 	var err error
@@ -152,6 +158,7 @@ func (r *tensorReader) whole(token []byte) *query.Error {
 	return nil
 }
 
+// put writes one element of size bytes, little endian.
 func (r *tensorReader) put(v uint64, size int) {
 	dst := r.dst[r.at:]
 	switch size {
@@ -173,7 +180,7 @@ func (r *tensorReader) outOfRange(token []byte) *query.Error {
 	return r.fail(string(query.Cut(token)) + " is out of the range of " + r.typ.Protocol())
 }
 
-// truth reads a boolean: true, false, 1 or 0.
+// truth reads a Boolean element: true, false, 1 or 0.
 func (r *tensorReader) truth() *query.Error {
 	r.peek()
 	switch {
@@ -192,8 +199,8 @@ func (r *tensorReader) truth() *query.Error {
 	return nil
 }
 
-// text reads a string as four bytes of length and its bytes. An escape is
-// never shorter than what it stands for, so the room suffices.
+// text reads a string element as four bytes of length and its bytes. An escape is never
+// shorter than the character it stands for, so dst has enough room.
 func (r *tensorReader) text() *query.Error {
 	head := r.dst[r.at : r.at+query.StringHead]
 	body := r.dst[r.at+query.StringHead:]
@@ -207,8 +214,8 @@ func (r *tensorReader) text() *query.Error {
 	return nil
 }
 
-// appendElements appends the elements of a tensor, flat. It reports false if
-// JSON cannot carry one of them.
+// appendElements appends the elements of a tensor as a flat list without brackets. It
+// returns false if JSON cannot represent one of them.
 func appendElements(b []byte, t models.DataType, data []byte) ([]byte, bool) {
 	if t == models.String {
 		return appendTexts(b, data)
@@ -248,6 +255,7 @@ func appendElements(b []byte, t models.DataType, data []byte) ([]byte, bool) {
 	return b, true
 }
 
+// unsigned reads a little-endian element.
 func unsigned(e []byte) uint64 {
 	switch len(e) {
 	case 1:
@@ -260,13 +268,14 @@ func unsigned(e []byte) uint64 {
 	return binary.LittleEndian.Uint64(e)
 }
 
+// signed reads a little-endian element and extends its sign.
 func signed(e []byte) int64 {
 	unused := 64 - 8*len(e)
 	return int64(unsigned(e)<<unused) >> unused
 }
 
-// appendTexts appends a tensor of type BYTES as JSON strings. Elements that
-// are not UTF-8 have no JSON form.
+// appendTexts appends the elements of a BYTES tensor as JSON strings. It returns false if
+// one is not valid UTF-8.
 func appendTexts(b, data []byte) ([]byte, bool) {
 	for first := true; len(data) > 0; first = false {
 		element, rest, ok := query.NextString(data)
