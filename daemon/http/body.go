@@ -21,6 +21,8 @@ import (
 // can be reused.
 const drainBytes = 64 << 10
 
+// Errors of reading a body. The connection is closed after each, because the position in
+// the stream is unknown.
 var (
 	errSlowClient = &query.Error{Status: http.StatusRequestTimeout, Reason: query.ReasonTimeout,
 		Message: "the request did not arrive in time (limits.read_timeout)"}
@@ -38,6 +40,8 @@ type bodies struct {
 	most, compress int64
 }
 
+// errBodyTooLarge returns the error for a body of more than most bytes. It names the key to
+// change.
 func errBodyTooLarge(most int64) *query.Error {
 	return &query.Error{Status: http.StatusRequestEntityTooLarge, Reason: query.ReasonTooLarge,
 		Message: "the body exceeds limits.request_bytes (" + strconv.FormatInt(most, 10) + ")"}

@@ -220,6 +220,7 @@ func (d *decoder) request() *query.Error {
 	return nil
 }
 
+// id reads the client's name for the query.
 func (d *decoder) id() *query.Error {
 	v, err := d.str(nil)
 	if err != nil {
@@ -228,6 +229,7 @@ func (d *decoder) id() *query.Error {
 	return d.c.SetID(v)
 }
 
+// timeout reads the timeout in microseconds, as Triton's schedule_policy extension has it.
 func (d *decoder) timeout() *query.Error {
 	usec, err := d.integer(`the parameter "timeout" (microseconds)`)
 	if err != nil {
@@ -240,6 +242,7 @@ func (d *decoder) timeout() *query.Error {
 	return nil
 }
 
+// priority reads the priority, 1 being the highest and 0 the default.
 func (d *decoder) priority() *query.Error {
 	p, err := d.integer(`the parameter "priority"`)
 	if err != nil {
@@ -252,11 +255,13 @@ func (d *decoder) priority() *query.Error {
 	return nil
 }
 
+// binaryOutput reads the default for outputs that do not say whether they are binary.
 func (d *decoder) binaryOutput() (err *query.Error) {
 	d.binary, err = d.boolean(`the parameter "binary_data_output"`)
 	return err
 }
 
+// variant reads the name of the variant that must answer.
 func (d *decoder) variant() *query.Error {
 	name, err := d.str(nil)
 	if err != nil {
@@ -314,6 +319,7 @@ func (d *decoder) portName(what string, ports []query.Port) (int, *query.Error) 
 	return n, nil
 }
 
+// inputName reads the name of an input and finds its port.
 func (d *decoder) inputName() (err *query.Error) {
 	d.input.port, err = d.portName("input", d.c.Signature.Inputs)
 	return err
@@ -331,6 +337,7 @@ func (d *decoder) dimension() *query.Error {
 	return d.input.AddDimension(v)
 }
 
+// dataType reads the type of an input in the protocol's notation, such as FP32.
 func (d *decoder) dataType() *query.Error {
 	name, err := d.str(nil)
 	if err != nil {
@@ -352,6 +359,7 @@ func (d *decoder) data() (err *query.Error) {
 	return err
 }
 
+// binarySize reads the length of an input's binary data.
 func (d *decoder) binarySize() *query.Error {
 	size, err := d.integer(`the parameter "binary_data_size"`)
 	if err == nil && size < 0 {
@@ -376,11 +384,14 @@ func (d *decoder) readOutput() *query.Error {
 	return d.c.Ask(d.output.Output)
 }
 
+// outputName reads the name of an output and finds its port.
 func (d *decoder) outputName() (err *query.Error) {
 	d.output.Port, err = d.portName("output", d.c.Signature.Outputs)
 	return err
 }
 
+// binaryData reads whether an output is wanted as binary data, which overrides the default
+// of the request.
 func (d *decoder) binaryData() (err *query.Error) {
 	d.output.said = true
 	d.output.Binary, err = d.boolean(`the parameter "binary_data"`)

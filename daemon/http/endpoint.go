@@ -149,6 +149,7 @@ func (e *Endpoint) Handle(ctx *fasthttp.RequestCtx) {
 	}
 }
 
+// answer dispatches a request that the gate admits to inference or to a page.
 func (e *Endpoint) answer(ctx *fasthttp.RequestCtx) {
 	ctx.Response.Header.Set(headerTypeOptions, noSniff)
 	r, s, err := e.gate.decide(ctx)

@@ -38,6 +38,7 @@ type inference struct {
 	exchanges sync.Pool // *exchange
 }
 
+// newInference returns an inference whose exchanges read and send bodies by b.
 func newInference(q *query.Server, b *bodies) *inference {
 	n := &inference{queries: q}
 	n.exchanges.New = func() any { return &exchange{bodies: b} }

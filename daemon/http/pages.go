@@ -17,6 +17,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/status"
 )
 
+// Errors of the pages. A 503 here never means that inference is unavailable.
 var (
 	errWatchers     = query.Unavailable(query.ReasonWatchers, "too many clients watch this daemon: close a dashboard")
 	errSince        = query.Invalid("since must be the number of a round: the next of the answer before, or 0")
@@ -94,19 +95,24 @@ func (t turns) give(took time.Duration) {
 	time.AfterFunc(min(heavyRest*took, mostRest), func() { <-t })
 }
 
+// server answers GET /v2.
 func (p *pages) server(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	p.writeJSON(ctx, p.Queries.Metadata())
 }
 
+// live answers the liveness check. The daemon is live as long as its scheduler goroutine
+// makes progress.
 func (p *pages) live(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	p.health(ctx, map[string]any{"live": p.Queries.Live()}, query.ErrUnavailable)
 }
 
+// ready answers the readiness check of the daemon.
 func (p *pages) ready(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	err := p.Queries.NotReady()
 	p.health(ctx, map[string]any{"ready": err == nil}, err)
 }
 
+// modelReady answers the readiness check of one service.
 func (p *pages) modelReady(ctx *fasthttp.RequestCtx, s *query.Service) {
 	p.health(ctx, map[string]any{"name": s.Name, "ready": s.Ready()}, s.NotReady())
 }
@@ -124,18 +130,23 @@ func (p *pages) describe(ctx *fasthttp.RequestCtx, s *query.Service, by func(*qu
 	}
 }
 
+// statistics answers with the statistics of one service.
 func (p *pages) statistics(ctx *fasthttp.RequestCtx, s *query.Service) {
 	p.writeJSON(ctx, query.Statistics(s))
 }
 
+// allStatistics answers with the statistics of all services. With many services this is a
+// heavy page.
 func (p *pages) allStatistics(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	p.writeJSON(ctx, query.Statistics(p.Queries.Services()...))
 }
 
+// index answers with the repository index.
 func (p *pages) index(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	p.writeJSON(ctx, query.Index(p.Queries.Services()))
 }
 
+// overviewPage answers with the status of the whole daemon.
 func (p *pages) overviewPage(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	text, ok := p.overview()
 	if !ok {

@@ -48,6 +48,7 @@ func appendReplyHead(b []byte, c *query.Call) ([]byte, *query.Error) {
 	return append(b, `]}`...), nil
 }
 
+// errNotJSON returns the error for an output with a value that JSON cannot represent.
 func errNotJSON(output string) *query.Error {
 	return &query.Error{Status: http.StatusBadRequest, Reason: query.ReasonNotJSON,
 		Message: "output " + strconv.Quote(output) + " holds a value that JSON cannot carry, such as NaN: ask for binary output"}

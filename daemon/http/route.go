@@ -76,6 +76,7 @@ type gate struct {
 	hosts map[string]struct{}
 }
 
+// Errors of the gate.
 var (
 	errNothing     = query.NotFound("there is nothing at this path")
 	errForeignHost = &query.Error{Status: http.StatusForbidden, Reason: query.ReasonForbidden,
@@ -204,6 +205,7 @@ func hasHeader(raw []byte, name string) bool {
 	return false
 }
 
+// Errors for requests without a valid token. Neither tells whether the path exists.
 var (
 	errNoToken = &query.Error{Status: http.StatusUnauthorized, Reason: query.ReasonUnauthorized,
 		Message: "this daemon wants a token: send the header Authorization: Bearer TOKEN, with a token of its access.token_file"}

@@ -176,6 +176,7 @@ func (r *tensorReader) put(v uint64, size int) {
 	}
 }
 
+// outOfRange returns the error for a number that the type of the tensor cannot represent.
 func (r *tensorReader) outOfRange(token []byte) *query.Error {
 	return r.fail(string(query.Cut(token)) + " is out of the range of " + r.typ.Protocol())
 }
