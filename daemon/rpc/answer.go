@@ -17,34 +17,40 @@ import (
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
-// outgoing is an answer in the bytes that are sent. gRPC keeps it until the client
-// has made room for it, long after the call is over for us. So its memory is
-// reserved before it is written, and given back when gRPC needs it no more or the
-// connection is closed. A client that does not take it in time loses its connection.
+// outgoing is an encoded response. gRPC keeps it until the client has made room for it
+// (flow control), long after the handler has returned. Its memory is therefore reserved
+// before it is encoded, and given back when gRPC has sent it or the connection is closed. A
+// connection whose client does not take a response within the write timeout is closed.
 type outgoing struct {
 	bytes []byte
 	conn  *conn
-	free  func() // nil if the memory of the call covers it
+
+	// free is nil if the memory accounted for the call covers the response.
+	free func()
 }
 
-// plain has the answers of a call go as they are, before any is sent: gRPC would
-// compress those to a compressed request, into memory that nobody accounts.
+// plain disables compression for the responses of a call. It is called before the first
+// one: gRPC would answer a compressed request with compressed responses, in memory that is
+// not accounted.
 func plain(ctx context.Context) {
-	// It fails only outside of a call, which tests are.
+	// It fails only outside of a call, that is, in tests.
 	_ = grpc.SetSendCompressor(ctx, encoding.Identity)
 }
 
-// reserve returns an empty answer with room for so many bytes, or why there is no
-// memory for it.
+// reserve returns an empty response with the given capacity. It fails if there is no memory
+// for it.
 func reserve(ctx context.Context, bytes int) (*outgoing, *query.Error) {
 	o := &outgoing{conn: connOf(ctx)}
-	if !mem.IsBelowBufferPoolingThreshold(bytes) { // gRPC does not report when it is done with a smaller one
+	// gRPC does not report when it is done with a smaller buffer, so those cannot be
+	// accounted.
+	if !mem.IsBelowBufferPoolingThreshold(bytes) {
 		memory := o.conn.listener.memory
 		if err := memory.Reserve(int64(bytes)); err != nil {
 			return nil, err
 		}
 		give := sync.OnceFunc(func() { memory.Give(int64(bytes)) })
-		forget := context.AfterFunc(o.conn.open, give) // gRPC frees nothing when the connection is closed
+		// gRPC does not free buffers when a connection is closed.
+		forget := context.AfterFunc(o.conn.open, give)
 		o.free = func() {
 			forget()
 			give()
@@ -54,7 +60,7 @@ func reserve(ctx context.Context, bytes int) (*outgoing, *query.Error) {
 	return o, nil
 }
 
-// encoded returns a message as an answer.
+// encoded returns a message as a response.
 func encoded(ctx context.Context, m proto.Message) (*outgoing, *query.Error) {
 	o, err := reserve(ctx, proto.Size(m))
 	if err != nil {
@@ -64,27 +70,28 @@ func encoded(ctx context.Context, m proto.Message) (*outgoing, *query.Error) {
 	return o, nil
 }
 
-// append encodes a message whose size was asked for a moment ago. Ours hold no
-// value that has no encoding.
+// append encodes a message whose size was computed just before. Encoding cannot fail for
+// the messages of this package.
 func (o *outgoing) append(m proto.Message) {
 	o.bytes, _ = proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(o.bytes, m)
 }
 
-// release gives the memory of an answer back that is not sent.
+// release gives back the memory of a response that is not sent. o may be nil.
 func (o *outgoing) release() {
 	if o != nil && o.free != nil {
 		o.free()
 	}
 }
 
-// Numbers of the fields that are written without a message that holds them.
+// Field numbers of values that are encoded without their message.
 const (
 	numberRawOutputs = 6 // of ModelInferResponse
 	numberResponse   = 2 // of ModelStreamInferResponse
 )
 
-// Encode writes the answer, its outputs as raw bytes. They are copied once, out of
-// shared memory into what is sent.
+// Encode writes the response with its outputs as raw bytes. They are copied once, from
+// shared memory into the buffer that is sent, which is why the message around them is
+// encoded by hand.
 func (x *exchange) Encode(c *query.Call) (err *query.Error) {
 	a := &inference.ModelInferResponse{ModelName: x.request.ModelName, ModelVersion: query.ModelVersion, Id: x.request.Id}
 	if x.final || c.Reply.Variant != "" {
@@ -105,6 +112,7 @@ func (x *exchange) Encode(c *query.Call) (err *query.Error) {
 		raw += protowire.SizeTag(numberRawOutputs) + protowire.SizeBytes(len(t.Data))
 	}
 	bytes := proto.Size(a) + raw
+	// In a stream the response is a field of another message, see ModelStreamInferResponse.
 	room := bytes
 	if x.stream {
 		room = protowire.SizeTag(numberResponse) + protowire.SizeBytes(bytes)
@@ -124,12 +132,13 @@ func (x *exchange) Encode(c *query.Call) (err *query.Error) {
 	return nil
 }
 
-// codec is that of gRPC, which knows how to send what is outgoing.
+// codec is gRPC's codec extended by outgoing.
 type codec struct{ encoding.CodecV2 }
 
+// newCodec wraps the codec for Protocol Buffers.
 func newCodec() codec { return codec{encoding.GetCodecV2(grpcproto.Name)} }
 
-// Marshal encodes a message, or hands gRPC an answer that is encoded already.
+// Marshal encodes a message. An outgoing is passed on as it is.
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	o, ok := v.(*outgoing)
 	if !ok {
@@ -138,6 +147,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	if o.free == nil {
 		return mem.BufferSlice{mem.SliceBuffer(o.bytes)}, nil
 	}
+	// gRPC applies no write timeout of its own.
 	late := time.AfterFunc(o.conn.listener.writeTimeout, func() { _ = o.conn.Close() })
 	return mem.BufferSlice{mem.NewBuffer(&o.bytes, sent(func() {
 		late.Stop()
@@ -145,12 +155,12 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	}))}, nil
 }
 
-// sent is called when gRPC needs an answer no more. To gRPC it is the pool that the
-// bytes go back to.
+// sent is called when gRPC no longer needs a response. gRPC sees it as the pool that the
+// buffer returns to.
 type sent func()
 
-// Get implements mem.BufferPool.
+// Get implements mem.BufferPool. gRPC does not call it.
 func (sent) Get(bytes int) *[]byte { b := make([]byte, bytes); return &b }
 
-// Put implements mem.BufferPool.
+// Put implements mem.BufferPool. gRPC calls it when the response was sent.
 func (s sent) Put(*[]byte) { s() }

@@ -14,33 +14,36 @@ import (
 )
 
 const (
-	// probeAfter is how long a connection is quiet before the kernel asks
-	// whether its client is still there, probeCount how often it asks, and probeWait
-	// how long it waits for an answer each time. What is sent to a client that is
-	// gone has unheard to be acknowledged. Its queries are cancelled then.
+	// A connection that is idle for probeAfter is probed by the kernel (TCP keepalive),
+	// every probeWait, up to probeCount times. unheard limits how long sent data may stay
+	// unacknowledged. When any of these fails, the client is gone and its queries are
+	// cancelled.
 	//
-	// The pings of gRPC are not for this: they go by the clock on the wall, and
-	// take everybody for gone for as long as that was set back.
+	// gRPC's own pings are not used for this: they depend on the wall clock, and would
+	// consider every client gone for as long as the clock was set back.
 	probeAfter = 30 * time.Second
 	probeWait  = 5 * time.Second
 	probeCount = 2
 	unheard    = 10 * time.Second
 )
 
-// listener bounds the number of connections. One over the limit is closed at
-// once, which its client sees as UNAVAILABLE.
+// listener limits the number of connections. One over the limit is closed immediately,
+// which its client sees as UNAVAILABLE.
 //
-// gRPC closes a connection that it has not begun to serve when it is told to stop. So Accept
-// does not report that the listener is closed before gRPC has begun with all: whoever closes
-// it, waits for Serve, and then stops gRPC, loses none.
+// gRPC drops connections that it has not begun to serve when it is stopped. So Accept
+// reports a closed listener only after gRPC has begun to serve all accepted ones: if the
+// caller closes the listener, waits for Serve and then stops gRPC, no connection is lost.
 type listener struct {
 	net.Listener
-	fresh          sync.WaitGroup // the connections that gRPC has not begun with
+
+	// fresh counts the connections that gRPC has not begun to serve.
+	fresh          sync.WaitGroup
 	places         *query.Places
 	memory, probes *query.Budget
 	writeTimeout   time.Duration
 }
 
+// Accept returns the next connection that has a place.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -64,9 +67,8 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// probe has the kernel find out when the client of a connection is gone without
-// a word. One that cannot be asked that, such as over a Unix socket, cannot go
-// like that either.
+// probe lets the kernel detect a client that has disappeared without closing the
+// connection. Other than TCP connections, such as Unix sockets, cannot end that way.
 func probe(c net.Conn) {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
@@ -80,8 +82,8 @@ func probe(c net.Conn) {
 	}
 }
 
-// conn is a connection that is counted until it is closed. Its calls, and what has come of
-// their requests, take its share of the memory, or of that for calls that need no token.
+// conn is a connection, which holds its place until it is closed. Its calls and incoming
+// requests take its share of the memory, or of probes for calls that need no token.
 type conn struct {
 	net.Conn
 	listener *listener
@@ -90,13 +92,20 @@ type conn struct {
 	memory, probes *query.Budget
 	calls          fruitless
 
-	begin func() // called once gRPC has begun with it, or it is closed
+	// begin is called once gRPC serves the connection, or when it is closed before.
+	begin func()
+
+	// asked reports the first call to the place, once.
 	asked sync.Once
 	once  sync.Once
-	open  context.Context // until it is closed
-	end   context.CancelFunc
+
+	// open is done when the connection is closed.
+	open context.Context
+	end  context.CancelFunc
 }
 
+// Close closes the connection and frees its place. Further calls only repeat the close of
+// the socket.
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		c.begin()
@@ -106,18 +115,19 @@ func (c *conn) Close() error {
 	return c.Conn.Close()
 }
 
-// linking has calls know their connection.
+// linking are transport credentials that let a call find its connection.
 type linking struct {
 	credentials.TransportCredentials
 }
 
-// link is what calls know.
+// link is the AuthInfo that carries the connection.
 type link struct {
 	credentials.AuthInfo
 	conn *conn
 }
 
-// ServerHandshake agrees with a client.
+// ServerHandshake performs the handshake and wraps the connection so that its calls are
+// counted.
 func (l linking) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	of := c.(*conn)
 	of.begin()

@@ -9,14 +9,15 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Limits on one request, besides its bytes.
+// Limits on a request besides its size. They keep the work of checking a message linear and
+// small.
 const (
-	maxTensors    = 256 // inputs, outputs asked for
-	maxDimensions = 127 // of an input, before it is compared with a model
+	maxTensors    = 256 // inputs, and requested outputs
+	maxDimensions = 127 // of an input, before the shape is compared with the model's
 )
 
-// fill fills in a call, and holds it against the model. The data of the call may lie
-// in the message.
+// fill sets the inputs, outputs and parameters of a call from the request and checks them
+// against the model. The call's data may point into the message.
 func (x *exchange) fill(c *query.Call) *query.Error {
 	m := &x.request
 	inputs, outputs, raw := len(m.Inputs), len(m.Outputs), len(m.RawInputContents)
@@ -31,7 +32,8 @@ func (x *exchange) fill(c *query.Call) *query.Error {
 			return err
 		}
 	}
-	if raw > 0 && raw != inputs { // an input in shared memory, which is refused above, has no contents
+	// An input in shared memory would have no raw contents, but those are rejected above.
+	if raw > 0 && raw != inputs {
 		return query.Invalid("there are %d inputs and %d raw_input_contents: raw bytes are for all inputs or for none", inputs, raw)
 	}
 	if err := c.SetID([]byte(m.Id)); err != nil {
@@ -63,8 +65,7 @@ func (x *exchange) fill(c *query.Call) *query.Error {
 	return c.Check()
 }
 
-// parameter takes in a parameter of the request. Those that overlapd does not
-// know are ignored.
+// parameter applies a request parameter. Unknown ones are ignored.
 func (x *exchange) parameter(c *query.Call, key string, p *inference.InferParameter) *query.Error {
 	switch key {
 	case "timeout": // microseconds
@@ -97,16 +98,16 @@ func (x *exchange) parameter(c *query.Call, key string, p *inference.InferParame
 	return query.CheckParameter(key)
 }
 
-// parameterFinal is what Triton's clients of streams send.
+// parameterFinal is sent by Triton's streaming clients that want the last response marked.
 const parameterFinal = "triton_enable_empty_final_response"
 
-// number reads a parameter that is an integer in [0, most].
+// number reads an integer parameter in [0, most].
 func number(key string, p *inference.InferParameter, most int64) (int64, *query.Error) {
 	var n uint64
 	var sent any
 	switch v := p.GetParameterChoice().(type) {
 	case *inference.InferParameter_Int64Param:
-		n, sent = uint64(v.Int64Param), v.Int64Param // a negative one is too large
+		n, sent = uint64(v.Int64Param), v.Int64Param // a negative number becomes too large
 	case *inference.InferParameter_Uint64Param:
 		n, sent = v.Uint64Param, v.Uint64Param
 	default:
@@ -118,6 +119,7 @@ func number(key string, p *inference.InferParameter, most int64) (int64, *query.
 	return int64(n), nil
 }
 
+// flag reads a Boolean parameter.
 func flag(key string, p *inference.InferParameter, v *bool) *query.Error {
 	b, ok := p.GetParameterChoice().(*inference.InferParameter_BoolParam)
 	if !ok {
@@ -127,8 +129,8 @@ func flag(key string, p *inference.InferParameter, v *bool) *query.Error {
 	return nil
 }
 
-// checkParameters refuses the parameters of a tensor that ask for what overlapd
-// does not offer, or that are too many.
+// checkParameters rejects parameters of a tensor that ask for unsupported features, and too
+// many of them. tensor names it in errors.
 func checkParameters(tensor string, parameters map[string]*inference.InferParameter) *query.Error {
 	if len(parameters) > query.MaxParameters {
 		return query.Invalid("%s has %d parameters, the limit is %d", tensor, len(parameters), query.MaxParameters)
@@ -141,7 +143,7 @@ func checkParameters(tensor string, parameters map[string]*inference.InferParame
 	return nil
 }
 
-// input takes in input n of the request, its data from the raw contents if there are
+// input sets input n of the request. Its data is in the raw contents if the request has
 // any.
 func (x *exchange) input(c *query.Call, n int, in *inference.ModelInferRequest_InferInputTensor) (err *query.Error) {
 	name, raw := query.Cut(in.GetName()), x.request.RawInputContents
@@ -171,14 +173,14 @@ func (x *exchange) input(c *query.Call, n int, in *inference.ModelInferRequest_I
 	return c.Give(port, &t)
 }
 
-// contents are the elements of a tensor in the field of their type.
+// contents are the typed contents of a tensor: one list for each protobuf type.
 type contents = inference.InferTensorContents
 
-// pack returns the typed contents of an input as bytes, and how many elements they
-// are. It reports false if one is out of range.
+// pack converts the typed contents of an input to bytes and returns the number of elements.
+// ok is false if one is out of range.
 type pack func(*contents) (data []byte, elements int, ok bool)
 
-// packs are those of the types that have typed contents.
+// packs has the function for each type that has typed contents. FP16 and BF16 have none.
 var packs = map[models.DataType]pack{
 	models.Bool:    func(c *contents) ([]byte, int, bool) { return packFixed(c.BoolContents) },
 	models.Int8:    func(c *contents) ([]byte, int, bool) { return packNarrow[int8](c.IntContents) },
@@ -194,7 +196,8 @@ var packs = map[models.DataType]pack{
 	models.String:  packStrings,
 }
 
-// packNarrow packs elements that travel in a wider type.
+// packNarrow packs elements whose type is narrower than the protobuf type that carries
+// them.
 func packNarrow[N int8 | int16 | uint8 | uint16, W int32 | uint32](wide []W) ([]byte, int, bool) {
 	narrow := make([]N, len(wide))
 	for i, v := range wide {
@@ -205,11 +208,13 @@ func packNarrow[N int8 | int16 | uint8 | uint16, W int32 | uint32](wide []W) ([]
 	return packFixed(narrow)
 }
 
+// packFixed packs elements of a fixed size, little endian.
 func packFixed[E any](values []E) ([]byte, int, bool) {
 	b, err := binary.Append(make([]byte, 0, binary.Size(values)), binary.LittleEndian, values)
 	return b, len(values), err == nil
 }
 
+// packStrings packs strings, each with a length before it.
 func packStrings(c *contents) ([]byte, int, bool) {
 	size := 0
 	for _, v := range c.BytesContents {
@@ -222,7 +227,8 @@ func packStrings(c *contents) ([]byte, int, bool) {
 	return b, len(c.BytesContents), true
 }
 
-// packContents returns the typed contents of an input as bytes.
+// packContents converts the typed contents of an input to bytes. It rejects contents in the
+// field of another type.
 func packContents(input string, t models.DataType, c *contents) ([]byte, *query.Error) {
 	f, ok := packs[t]
 	if !ok {

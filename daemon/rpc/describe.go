@@ -12,15 +12,15 @@ import (
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
-// protocol answers what the protocol and the extensions of Triton ask besides
-// inference. Dimensions in a configuration are without that of the batch, where there
-// is one.
+// protocol implements the calls of the V2 protocol and Triton's extensions besides
+// inference. It describes services with the same values as daemon/http, see
+// [query.Service.Metadata].
 type protocol struct {
 	inference.UnimplementedGRPCInferenceServiceServer
 	queries *query.Server
 }
 
-// find returns a service, whose version may be "".
+// find returns a service by name and version. An empty version means the only one.
 func find(q *query.Server, name, version string) (*query.Service, *query.Error) {
 	var v []byte
 	if version != "" {
@@ -29,7 +29,8 @@ func find(q *query.Server, name, version string) (*query.Service, *query.Error) 
 	return q.Find([]byte(name), v)
 }
 
-// loaded returns a service whose model is known.
+// loaded returns a service whose model is known, and its signature. It fails while the
+// model is loading.
 func (s protocol) loaded(name, version string) (*query.Service, *query.Signature, *query.Error) {
 	v, err := find(s.queries, name, version)
 	if err != nil {
@@ -42,14 +43,17 @@ func (s protocol) loaded(name, version string) (*query.Service, *query.Signature
 	return v, sig, nil
 }
 
+// ServerLive reports whether the scheduler goroutine makes progress.
 func (s protocol) ServerLive(context.Context, *inference.ServerLiveRequest) (*inference.ServerLiveResponse, error) {
 	return &inference.ServerLiveResponse{Live: s.queries.Live()}, nil
 }
 
+// ServerReady reports whether the daemon is ready.
 func (s protocol) ServerReady(context.Context, *inference.ServerReadyRequest) (*inference.ServerReadyResponse, error) {
 	return &inference.ServerReadyResponse{Ready: s.queries.NotReady() == nil}, nil
 }
 
+// ModelReady reports whether a service has a running worker.
 func (s protocol) ModelReady(ctx context.Context, r *inference.ModelReadyRequest) (*inference.ModelReadyResponse, error) {
 	v, err := find(s.queries, r.Name, r.Version)
 	if err != nil {
@@ -58,10 +62,12 @@ func (s protocol) ModelReady(ctx context.Context, r *inference.ModelReadyRequest
 	return &inference.ModelReadyResponse{Ready: v.Ready()}, nil
 }
 
+// ServerMetadata returns the name, version and extensions of the daemon.
 func (s protocol) ServerMetadata(context.Context, *inference.ServerMetadataRequest) (*inference.ServerMetadataResponse, error) {
 	return described(&inference.ServerMetadataResponse{}, s.queries.Metadata())
 }
 
+// ModelMetadata returns the inputs and outputs of a service.
 func (s protocol) ModelMetadata(ctx context.Context, r *inference.ModelMetadataRequest) (*inference.ModelMetadataResponse, error) {
 	v, sig, err := s.loaded(r.Name, r.Version)
 	if err != nil {
@@ -70,6 +76,7 @@ func (s protocol) ModelMetadata(ctx context.Context, r *inference.ModelMetadataR
 	return described(&inference.ModelMetadataResponse{}, v.Metadata(sig))
 }
 
+// ModelConfig returns the configuration of a service in Triton's form.
 func (s protocol) ModelConfig(ctx context.Context, r *inference.ModelConfigRequest) (*inference.ModelConfigResponse, error) {
 	v, sig, err := s.loaded(r.Name, r.Version)
 	if err != nil {
@@ -79,6 +86,7 @@ func (s protocol) ModelConfig(ctx context.Context, r *inference.ModelConfigReque
 	return &inference.ModelConfigResponse{Config: c}, failed
 }
 
+// ModelStatistics returns the statistics of one service, or of all if no name is given.
 func (s protocol) ModelStatistics(ctx context.Context, r *inference.ModelStatisticsRequest) (*inference.ModelStatisticsResponse, error) {
 	list := s.queries.Services()
 	if r.Name != "" {
@@ -91,6 +99,7 @@ func (s protocol) ModelStatistics(ctx context.Context, r *inference.ModelStatist
 	return described(&inference.ModelStatisticsResponse{}, query.Statistics(list...))
 }
 
+// RepositoryIndex lists the services. There is one repository, whose name is empty.
 func (s protocol) RepositoryIndex(ctx context.Context, r *inference.RepositoryIndexRequest) (*inference.RepositoryIndexResponse, error) {
 	if r.RepositoryName != "" {
 		return nil, fail(ctx, query.NotFound("there is no repository %q: leave the name empty", query.Cut(r.RepositoryName)))
@@ -102,7 +111,8 @@ func (s protocol) RepositoryIndex(ctx context.Context, r *inference.RepositoryIn
 	return described(&inference.RepositoryIndexResponse{}, map[string]any{"models": query.Index(list)})
 }
 
-// described returns a message filled with what HTTP says in fields of the same names.
+// described fills a message from a value for HTTP by way of JSON, since their fields have
+// the same names. These calls are rare, so the detour costs nothing.
 func described[M proto.Message](m M, from any) (M, error) {
 	text, err := json.Marshal(from)
 	if err == nil {

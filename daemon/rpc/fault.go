@@ -19,11 +19,11 @@ import (
 	"github.com/overlapd/overlapd/daemon/query"
 )
 
-// reasonTrailer is the trailer that carries the reason of an error.
+// reasonTrailer is the trailer with the reason of an error, a Reason constant of package
+// query.
 const reasonTrailer = "overlapd-reason"
 
-// codesOf are the codes of gRPC for the statuses of HTTP. One that is missing is
-// Internal.
+// codesOf maps HTTP statuses to gRPC codes. A missing status maps to Internal.
 var codesOf = map[int]codes.Code{
 	http.StatusBadRequest:            codes.InvalidArgument,
 	http.StatusUnauthorized:          codes.Unauthenticated,
@@ -35,9 +35,9 @@ var codesOf = map[int]codes.Code{
 	http.StatusServiceUnavailable:    codes.Unavailable,
 }
 
-// codeOf returns the code of gRPC for an error, OK for none. A query whose time
-// is over is not the same as one that was turned away in time: only the second
-// is worth another try.
+// codeOf returns the gRPC code for an error, or OK for nil. A query whose deadline has
+// passed gets DEADLINE_EXCEEDED although its HTTP status is 503: unlike an early rejection
+// it is not worth a retry, and clients retry UNAVAILABLE.
 func codeOf(err *query.Error) codes.Code {
 	switch {
 	case err == nil:
@@ -52,12 +52,12 @@ func codeOf(err *query.Error) codes.Code {
 	return cmp.Or(codesOf[err.Status], codes.Internal)
 }
 
-// codeName returns the name of the code for an error, as the specification of
-// gRPC writes it.
+// codeName returns the name of the gRPC code for an error as the gRPC specification spells
+// it.
 func codeName(err *query.Error) string { return code.Code(codeOf(err)).String() }
 
-// statusOf returns an error as gRPC sends it. The reason is in an ErrorInfo, in
-// capitals as its definition wants.
+// statusOf converts an error to a gRPC status. Its ErrorInfo has the reason in upper case,
+// as the definition of ErrorInfo requires.
 func statusOf(err *query.Error) error {
 	details := []protoadapt.MessageV1{
 		&errdetails.ErrorInfo{Reason: strings.ToUpper(err.Reason), Domain: query.DaemonName},
@@ -72,8 +72,8 @@ func statusOf(err *query.Error) error {
 	return s.Err()
 }
 
-// refuse is fail for what reading a request returned, or for why nobody reads it any
-// more: gRPC's own errors stay.
+// refuse converts an error of reading a request to a gRPC status. It finds an *query.Error
+// in err or in the cause of ctx, and passes gRPC's own errors through.
 func refuse(ctx context.Context, err error) error {
 	var f *query.Error
 	if errors.As(err, &f) || errors.As(context.Cause(ctx), &f) {
@@ -82,9 +82,9 @@ func refuse(ctx context.Context, err error) error {
 	return err
 }
 
-// fail returns the status of an error, and puts its reason into the trailer.
+// fail returns the status for an error and sets its reason as a trailer.
 func fail(ctx context.Context, err *query.Error) error {
-	// It fails only outside of a call, which tests are.
+	// It fails only outside of a call, that is, in tests.
 	_ = grpc.SetTrailer(ctx, metadata.Pairs(reasonTrailer, err.Reason))
 	return statusOf(err)
 }

@@ -9,25 +9,26 @@ import (
 )
 
 const (
-	// mostFruitless is how many calls of a connection may bring no request, or be reset
-	// before they are answered, and fruitlessRate how many more in each second. A call
-	// that is answered makes up for one that is not, so that a client may cancel half of
-	// its queries. One that sends no token, or resets calls as soon as they have begun,
-	// takes up the processor with them and waits for none (CVE-2023-44487).
+	// mostFruitless is the number of unsuccessful calls at which a connection is closed:
+	// calls that bring no request, have no token, or are reset before they are answered.
+	// The count falls by fruitlessRate a second, and by one for each answered call, so a
+	// client may cancel half of its queries. A client that only opens and resets calls uses
+	// the processor without ever waiting (rapid reset, CVE-2023-44487).
 	mostFruitless = 1000
 	fruitlessRate = 100
 
-	// fruitlessPause is how long the connection rests for each call beyond as many as may
-	// be open at once, so that a client that connects again gains little. What is read at
-	// once is headersRead at most, apart from the bytes of a request.
+	// fruitlessPause is the pause for each unsuccessful call beyond maxStreams, so that
+	// reconnecting gains a client little. headersRead limits how much is read between two
+	// pauses, apart from the bytes of a request.
 	fruitlessPause = 2 * time.Millisecond
 	headersRead    = 4 << 10
 
-	// goAwayTime is for writing to a client that its connection is over.
+	// goAwayTime is the write timeout for telling a client that its connection is closed.
 	goAwayTime = 20 * time.Millisecond
 )
 
-// fruitless counts the calls of a connection that were begun and not answered.
+// fruitless counts the unsuccessful calls of a connection, as a leaky bucket. A call counts
+// from its begin and is counted off when it is answered.
 type fruitless struct {
 	mu struct {
 		sync.Mutex
@@ -36,7 +37,7 @@ type fruitless struct {
 	}
 }
 
-// add counts a call that begins, and returns how many there are.
+// add counts a call that begins and returns the current count.
 func (f *fruitless) add() float64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -46,14 +47,14 @@ func (f *fruitless) add() float64 {
 	return f.mu.calls
 }
 
-// redeem counts a call that was answered off, and another one.
+// redeem counts off an answered call, and one more.
 func (f *fruitless) redeem() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.mu.calls = max(f.mu.calls-2, 0)
 }
 
-// Parts of HTTP/2 (RFC 9113) that are read, or written when a connection ends.
+// Constants of HTTP/2 (RFC 9113).
 const (
 	prefaceBytes   = 24
 	frameHeadBytes = 9
@@ -63,17 +64,22 @@ const (
 	streamMask     = 1<<31 - 1
 )
 
-// errRestless is why a connection is closed.
+// errRestless is the reason for closing a connection with too many unsuccessful calls. Its
+// text is sent in the GOAWAY frame.
 var errRestless = errors.New("too_many_calls: most of those that this connection begins are reset, bring no request, or have no token")
 
-// frames finds the frames in what goes one way through a connection.
+// frames tracks the HTTP/2 frames in one direction of a connection.
 type frames struct {
 	head [frameHeadBytes]byte
-	have int // bytes of head that have passed
-	skip int // bytes that follow before the next head
+
+	// have is the number of bytes of head seen so far.
+	have int
+
+	// skip is the number of bytes before the next head.
+	skip int
 }
 
-// pass takes in bytes and calls each for every frame that begins in them.
+// pass consumes bytes and calls each for every frame whose head they complete.
 func (f *frames) pass(b []byte, each func(kind byte, id uint32)) {
 	for len(b) > 0 {
 		if f.skip > 0 {
@@ -93,29 +99,33 @@ func (f *frames) pass(b []byte, each func(kind byte, id uint32)) {
 	}
 }
 
-// between reports whether what has passed ends with a whole frame.
+// between reports whether the bytes so far end with a complete frame.
 func (f *frames) between() bool { return f.have == 0 && f.skip == 0 }
 
-// framing is a connection as gRPC reads it, decrypted, whose calls are counted as they
-// begin: gRPC itself bounds only those that are open at once.
+// framing is the decrypted connection that gRPC reads. It counts calls as they begin; gRPC
+// itself limits only the number of concurrent ones.
 type framing struct {
 	net.Conn
 	calls *fruitless
 	in    frames
-	last  uint32 // stream
 
+	// last is the ID of the last stream.
+	last uint32
+
+	// out is guarded because goAway may be called while gRPC writes.
 	mu struct {
 		sync.Mutex
 		out frames
 	}
 }
 
+// newFraming wraps a connection whose client has not sent the preface yet.
 func newFraming(c net.Conn, calls *fruitless) *framing {
 	return &framing{Conn: c, calls: calls, in: frames{skip: prefaceBytes}}
 }
 
-// Read reads what the client sends, more slowly while many of its calls are fruitless,
-// until too many are.
+// Read reads from the client. It slows down while many of its calls are unsuccessful and
+// fails when there are too many.
 func (f *framing) Read(b []byte) (int, error) {
 	n, err := f.Conn.Read(b[:min(len(b), f.in.skip+headersRead)])
 	var most float64
@@ -137,7 +147,7 @@ func (f *framing) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Write sends what gRPC writes.
+// Write writes to the client and tracks the frames.
 func (f *framing) Write(b []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -146,8 +156,8 @@ func (f *framing) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// goAway tells the client to calm down. There is no time for one that takes no answers,
-// and no place within a frame.
+// goAway sends a GOAWAY frame with ENHANCE_YOUR_CALM. It does nothing if a write is blocked
+// or a frame is incomplete, for the frame could not be placed.
 func (f *framing) goAway() {
 	if !f.mu.TryLock() {
 		return

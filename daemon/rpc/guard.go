@@ -22,6 +22,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
+// Errors for calls without a valid token.
 var (
 	errNoToken = &query.Error{Status: http.StatusUnauthorized, Reason: query.ReasonUnauthorized,
 		Message: "this daemon wants a token: send the metadata authorization: Bearer TOKEN, with a token of its access.token_file"}
@@ -29,24 +30,24 @@ var (
 		Message: "the token of this call is not one of the daemon's: it may have been replaced in access.token_file"}
 )
 
-// openMethods need no token, because probes have none. To Check a service by name
-// needs one all the same, see health.
+// openMethods need no token because probes have none. Checking a single service by name
+// needs one, see health.Check.
 var openMethods = map[string]bool{
 	inference.GRPCInferenceService_ServerLive_FullMethodName:  true,
 	inference.GRPCInferenceService_ServerReady_FullMethodName: true,
 	grpc_health_v1.Health_Check_FullMethodName:                true,
 }
 
-// guard decides about calls before anything of them is read. Without access,
-// everybody may call. The memory of calls that need no token is probes, and
-// reflections is how much of that of all calls streams of reflection may have.
+// guard decides about calls before their request is read. With a nil access it lets
+// everybody in. probes is the memory for calls that need no token. reflections limits the
+// memory of reflection streams, as a part of that of all calls.
 type guard struct {
 	access              *access.Access
 	unsent              *unsent
 	probes, reflections *query.Budget
 }
 
-// allows refuses a call without a token, if it needs one.
+// allows returns an error unless the call has a valid token or none is needed.
 func (g *guard) allows(ctx context.Context) *query.Error {
 	if !g.access.Guarded() {
 		return nil
@@ -61,11 +62,12 @@ func (g *guard) allows(ctx context.Context) *query.Error {
 	return errWrongToken
 }
 
-// enter decides whether a call may begin. It is asked before anything of its
-// request is read, by every method that there is. It returns the memory that the call
-// takes from, and what is called when a call that may has ended.
+// enter decides whether a call may begin, before its request is read. Every method passes
+// here. It returns the memory that the call takes from, and a function to call when the
+// call has ended.
 func (g *guard) enter(ctx context.Context, method string) (memory *query.Budget, leave func(), fault *query.Error) {
 	c := connOf(ctx)
+	// The connection has sent a call, so it is not evicted as silent.
 	c.asked.Do(c.place.Asked)
 	memory = c.memory
 	if openMethods[method] {
@@ -77,19 +79,21 @@ func (g *guard) enter(ctx context.Context, method string) (memory *query.Budget,
 	}
 	h := ctx.Value(hurryKey{}).(*hurry)
 	if !memory.Take(h.bytes) {
+		// A full daemon is no fault of the client.
 		c.calls.redeem()
 		return nil, nil, query.ErrBodyMemory
 	}
 	return memory, func() {
 		memory.Give(h.bytes)
+		// A call counts as successful if a request came and the client did not reset it.
 		if h.end(false) && !errors.Is(context.Cause(ctx), context.Canceled) {
 			c.calls.redeem()
 		}
 	}, nil
 }
 
-// entered returns a description of which every method is entered first, so that
-// there is no path around the guard.
+// entered returns a service description whose methods all pass enter first, so that no
+// method can bypass the guard.
 func (g *guard) entered(d grpc.ServiceDesc) *grpc.ServiceDesc {
 	methods, streams := d.Methods, d.Streams
 	d.Methods, d.Streams = nil, nil
@@ -126,7 +130,8 @@ func (g *guard) entered(d grpc.ServiceDesc) *grpc.ServiceDesc {
 			}
 			defer leave()
 			if full == inference.GRPCInferenceService_ModelStreamInfer_FullMethodName {
-				return handle(service, call) // which accounts what it reads
+				// It accounts for the requests it reads itself.
+				return handle(service, call)
 			}
 			if m.ClientStreams {
 				if !g.reflections.Take(windowBytes) {
@@ -141,8 +146,8 @@ func (g *guard) entered(d grpc.ServiceDesc) *grpc.ServiceDesc {
 	return &d
 }
 
-// unknown answers a call of a method that there is not. Who may not ask does
-// not learn that.
+// unknown answers a call to an unknown method. Without a token, the client does not learn
+// that it is unknown.
 func (g *guard) unknown(_ any, call grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(call)
 	_, leave, fault := g.enter(call.Context(), method)
@@ -156,8 +161,8 @@ func (g *guard) unknown(_ any, call grpc.ServerStream) error {
 	return status.Errorf(codes.Unimplemented, "unknown method %q", query.Cut(method))
 }
 
-// receiveControl reads a request of a call that is not one to infer as gRPC would, but
-// accounts what comes. Unless there may be several it is the only one.
+// receiveControl reads a request of a call other than inference. It behaves like gRPC but
+// accounts for the memory. Unless several is set, the call must bring exactly one request.
 func receiveControl(ctx context.Context, memory *query.Budget, several bool, request any) error {
 	in, err := incomingOf(ctx)
 	if err != nil {
@@ -183,7 +188,7 @@ func receiveControl(ctx context.Context, memory *query.Budget, several bool, req
 	return nil
 }
 
-// controlStream is a stream whose requests take from the memory of its call.
+// controlStream is a stream whose requests take memory of its call.
 type controlStream struct {
 	grpc.ServerStream
 	memory  *query.Budget
@@ -198,27 +203,27 @@ func (s *controlStream) RecvMsg(request any) error {
 	return nil
 }
 
-// hurryKey is where a context keeps the time for its request.
+// hurryKey is the context key of the hurry of a call.
 type hurryKey struct{}
 
-// quiet are the methods whose clients may stay and ask nothing. All others
-// bring one request, and at once.
+// quiet are the streaming methods whose clients may stay silent. All other calls must send
+// their one request within the read timeout.
 var quiet = map[string]bool{
 	inference.GRPCInferenceService_ModelStreamInfer_FullMethodName:         true,
 	reflectionv1.ServerReflection_ServerReflectionInfo_FullMethodName:      true,
 	reflectionv1alpha.ServerReflection_ServerReflectionInfo_FullMethodName: true,
 }
 
-// errSlowClient is for a request that does not come in time.
+// errSlowClient is the error for a request that does not arrive in time.
 var errSlowClient = &query.Error{Status: http.StatusRequestTimeout, Reason: query.ReasonTimeout,
 	Message: "the request did not arrive in time (limits.read_timeout)"}
 
-// unsentTime is how long a request that is half sent when the daemon stops may still
-// take to come.
+// unsentTime is how long a request that was partly sent when the daemon stops may take to
+// arrive completely.
 const unsentTime = time.Second
 
-// unsent are the requests that are expected: each has so much time to come, which
-// ends sooner when the daemon stops.
+// unsent tracks the requests that are expected. Each must arrive within timeout, or within
+// unsentTime once the daemon stops.
 type unsent struct {
 	timeout time.Duration
 	mu      struct {
@@ -228,18 +233,21 @@ type unsent struct {
 	}
 }
 
-// hurry is the time for the next request of a call, and how many bytes the call takes for
-// being open.
+// hurry is the timer for the next request of a call. bytes is the memory accounted to the
+// call for being open.
 type hurry struct {
 	of    *unsent
 	timer *time.Timer
 	bytes int64
-	came  bool // a request, under the lock of unsent
+
+	// came is set once a request has arrived. It is guarded by the mutex of unsent.
+	came bool
 }
 
-// hurry ends a call whose request does not arrive in time. A stream may be
-// quiet for as long as its client is there; a request that it has begun to send
-// has as long as that of any other call.
+// hurry is gRPC's tap: it runs for each call before its handler has a goroutine. It starts
+// a timer that cancels the call if its request does not arrive in time. A stream may be
+// silent for as long as it likes, but a request that it has begun must arrive like any
+// other.
 func (g *guard) hurry(ctx context.Context, call *tap.Info) (context.Context, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	h := &hurry{of: g.unsent, bytes: openBytes}
@@ -258,7 +266,7 @@ func (g *guard) hurry(ctx context.Context, call *tap.Info) (context.Context, err
 	return ctx, nil
 }
 
-// begin starts the time for a request.
+// begin starts the timer for a request.
 func (h *hurry) begin() {
 	h.of.mu.Lock()
 	defer h.of.mu.Unlock()
@@ -268,7 +276,7 @@ func (h *hurry) begin() {
 	}
 }
 
-// late returns why a call ends whose request has not come in time.
+// late returns the reason for cancelling a call whose request did not arrive in time.
 func (h *hurry) late() *query.Error {
 	h.of.mu.Lock()
 	defer h.of.mu.Unlock()
@@ -279,7 +287,8 @@ func (h *hurry) late() *query.Error {
 	return errSlowClient
 }
 
-// stop lets requests that have not come hold the daemon up for a moment only.
+// stop shortens the time of all expected requests, so that they delay stopping by
+// unsentTime at most.
 func (u *unsent) stop() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -289,24 +298,24 @@ func (u *unsent) stop() {
 	}
 }
 
-// begun starts the time for the next request of a stream, which has begun to come.
+// begun starts the timer for a request of a stream whose first bytes have arrived.
 func begun(ctx context.Context) {
 	if h, ok := ctx.Value(hurryKey{}).(*hurry); ok {
 		h.begin()
 	}
 }
 
-// arrived stops the time for a request, which is there.
+// arrived stops the timer of a request that has arrived.
 func arrived(ctx context.Context) { ended(ctx, true) }
 
-// ended stops the time for a request, which is there or will not come.
+// ended stops the timer of a request that has arrived or will not.
 func ended(ctx context.Context, came bool) {
 	if h, ok := ctx.Value(hurryKey{}).(*hurry); ok {
 		h.end(came)
 	}
 }
 
-// end stops the time for a request, and reports whether any has come.
+// end stops the timer and reports whether the call has ever brought a request.
 func (h *hurry) end(came bool) bool {
 	h.of.mu.Lock()
 	defer h.of.mu.Unlock()

@@ -13,18 +13,18 @@ import (
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
-// watchInterval is how often a watched health is looked at.
+// watchInterval is how often the health of a watched service is polled.
 const watchInterval = time.Second
 
-// health serves grpc.health.v1: the daemon, under the empty name and that of
-// the protocol's service, and each service under its own.
+// health implements grpc.health.v1. The empty name and the name of the protocol's service
+// stand for the daemon; every other name is that of a service.
 type health struct {
 	grpc_health_v1.UnimplementedHealthServer
 	queries *query.Server
 	guard   *guard
 }
 
-// of returns how a name stands.
+// of returns the health of a name.
 func (h health) of(name string) grpc_health_v1.HealthCheckResponse_ServingStatus {
 	if whole(name) {
 		return serving(h.queries.NotReady() == nil)
@@ -36,6 +36,7 @@ func (h health) of(name string) grpc_health_v1.HealthCheckResponse_ServingStatus
 	return serving(s.Ready())
 }
 
+// serving converts readiness to a status.
 func serving(ready bool) grpc_health_v1.HealthCheckResponse_ServingStatus {
 	if ready {
 		return grpc_health_v1.HealthCheckResponse_SERVING
@@ -43,13 +44,13 @@ func serving(ready bool) grpc_health_v1.HealthCheckResponse_ServingStatus {
 	return grpc_health_v1.HealthCheckResponse_NOT_SERVING
 }
 
-// whole reports whether a name is that of the daemon.
+// whole reports whether a name stands for the daemon.
 func whole(name string) bool {
 	return name == "" || name == inference.GRPCInferenceService_ServiceDesc.ServiceName
 }
 
-// Check returns how a name stands, and NOT_FOUND if there is none such. How a
-// service stands is not told to those who may not ask.
+// Check returns the health of a name, or NOT_FOUND if there is no such service. Single
+// services need a token: their names and states are not public.
 func (h health) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest) (*grpc_health_v1.HealthCheckResponse, error) {
 	if !whole(r.Service) {
 		if fault := h.guard.allows(ctx); fault != nil {
@@ -63,7 +64,8 @@ func (h health) Check(ctx context.Context, r *grpc_health_v1.HealthCheckRequest)
 	return &grpc_health_v1.HealthCheckResponse{Status: now}, nil
 }
 
-// List returns how all names stand.
+// List returns the health of the daemon and of all services. It needs a token, like every
+// method but Check.
 func (h health) List(context.Context, *grpc_health_v1.HealthListRequest) (*grpc_health_v1.HealthListResponse, error) {
 	all := map[string]*grpc_health_v1.HealthCheckResponse{"": {Status: h.of("")}}
 	for _, s := range h.queries.Services() {
@@ -72,7 +74,8 @@ func (h health) List(context.Context, *grpc_health_v1.HealthListRequest) (*grpc_
 	return &grpc_health_v1.HealthListResponse{Statuses: all}, nil
 }
 
-// Watch sends how a name stands, now and whenever that changes.
+// Watch sends the health of a name, now and whenever it changes. An unknown name is
+// reported as SERVICE_UNKNOWN, because it may appear later.
 func (h health) Watch(r *grpc_health_v1.HealthCheckRequest, w grpc.ServerStreamingServer[grpc_health_v1.HealthCheckResponse]) error {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()

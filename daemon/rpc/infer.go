@@ -15,20 +15,25 @@ import (
 	"github.com/overlapd/overlapd/daemon/query"
 )
 
-// answerer answers the requests to infer.
+// answerer answers inference requests.
 type answerer struct {
-	queries  *query.Server
-	guard    *guard
-	most     int64 // bytes of a request
+	queries *query.Server
+	guard   *guard
+
+	// most is the largest request in bytes.
+	most int64
+
+	// stopping is closed when the daemon stops.
 	stopping <-chan struct{}
 }
 
-// receiver returns what reads the requests of a call.
+// receiver returns a receiver for the requests of a call.
 func (a *answerer) receiver(ctx context.Context) receiver {
 	return receiver{connOf(ctx).memory, a.queries.Memory, a.most}
 }
 
-// modelInfer reads the request of a ModelInfer and has it answered.
+// modelInfer implements ModelInfer. It replaces the generated handler, which would decode
+// the request before its memory is accounted.
 func (a *answerer) modelInfer(_ any, ctx context.Context, _ func(any) error, _ grpc.UnaryServerInterceptor) (any, error) {
 	in, err := incomingOf(ctx)
 	if err != nil {
@@ -42,6 +47,7 @@ func (a *answerer) modelInfer(_ any, ctx context.Context, _ func(any) error, _ g
 	arrived(ctx)
 	x := new(exchange)
 	r.decode(b, x)
+	// answer releases the request, so the name is read before.
 	service := x.request.ModelName
 	answer, fault := a.answer(ctx, x)
 	a.reportLoad(ctx, service)
@@ -51,7 +57,7 @@ func (a *answerer) modelInfer(_ any, ctx context.Context, _ func(any) error, _ g
 	return answer, nil
 }
 
-// answer answers a request and gives back its memory.
+// answer answers a request and releases its memory.
 func (a *answerer) answer(ctx context.Context, x *exchange) (*outgoing, *query.Error) {
 	defer x.release()
 	if x.fault != nil {
@@ -63,6 +69,7 @@ func (a *answerer) answer(ctx context.Context, x *exchange) (*outgoing, *query.E
 	if err == nil {
 		err = a.queries.Answer(v, x, trace, ctx.Done())
 	}
+	// DEADLINE_EXCEEDED is what a client of gRPC expects when its own deadline is missed.
 	if err != nil && x.ranOut(err) {
 		late := *err
 		late.Status = http.StatusGatewayTimeout
@@ -72,8 +79,8 @@ func (a *answerer) answer(ctx context.Context, x *exchange) (*outgoing, *query.E
 	return x.answer, err
 }
 
-// ranOut reports whether a query ended because of a deadline that its client set, and
-// not the service's target. gRPC knows that as DEADLINE_EXCEEDED.
+// ranOut reports whether a query ended because of a deadline set by its client rather than
+// the target of the service.
 func (x *exchange) ranOut(err *query.Error) bool {
 	switch err.Reason {
 	case query.ReasonCancelled:
@@ -81,10 +88,11 @@ func (x *exchange) ranOut(err *query.Error) bool {
 	case query.ReasonCannotFinish:
 		return x.hurried
 	}
-	return false // a deadline that has passed is called so in any case
+	// codeOf maps a deadline that has passed in any case.
+	return false
 }
 
-// Decode reads the request into a call.
+// Decode fills the call from the request. Arrival is now: the request was read before.
 func (x *exchange) Decode(c *query.Call) *query.Error {
 	c.Arrival = time.Now()
 	if p, ok := peer.FromContext(x.ctx); ok {
@@ -100,7 +108,8 @@ func (x *exchange) Decode(c *query.Call) *query.Error {
 	return c.Admit(func(dst []byte, in *query.Input) (int, *query.Error) { return copy(dst, in.Data), nil })
 }
 
-// shorten ends the query no later than its context.
+// shorten limits the timeout of a call to the deadline of its context. It fails if that has
+// passed.
 func shorten(ctx context.Context, c *query.Call) *query.Error {
 	end, ok := ctx.Deadline()
 	if !ok {
@@ -116,8 +125,8 @@ func shorten(ctx context.Context, c *query.Call) *query.Error {
 	return nil
 }
 
-// beginTrace returns where to record a query, or nil if it is not traced. A
-// stream remembers once for all of its queries where they come from.
+// beginTrace returns a record for a query, or nil if it is not traced. Every query of a
+// stream has the parent in the metadata of the stream.
 func (a *answerer) beginTrace(ctx context.Context, model string) *tracing.Query {
 	if a.queries.Tracer == nil {
 		return nil

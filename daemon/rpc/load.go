@@ -20,22 +20,24 @@ import (
 )
 
 const (
-	// loadTrailer has the report of a call (gRFC A51).
+	// loadTrailer is the trailer with the load report of a call (gRFC A51).
 	loadTrailer = "endpoint-load-metrics-bin"
 
-	// leastReportTime is the shortest time between two reports of a stream, and the time
-	// where the client names none. The load is smoothed over about as long.
+	// leastReportTime is the minimum interval between two reports of a stream, and the
+	// default. The load is averaged over about as long, so more frequent reports would not
+	// be more precise.
 	leastReportTime = time.Second
 
-	// reportDigits are those behind the point that a report has as text.
+	// reportDigits is the number of decimals in a report as text.
 	reportDigits = 4
 )
 
-// EncodeLoad returns a load report (ORCA) in one of the forms of [query.HeaderLoadForm], with the
-// name of the form before it as the header endpoint-load-metrics has it. The utilization is in
-// cpu_utilization, which gRPC and Envoy go by where there is nothing else: application_utilization
-// would go before named metrics with an older Envoy. Ended and missed count queries per second,
-// and used is named_metrics, by the name of a service.
+// EncodeLoad returns an ORCA load report in one of the forms of [query.HeaderLoadForm]. A
+// text form begins with its name, as the header endpoint-load-metrics requires.
+//
+// The utilization goes into cpu_utilization, which gRPC and Envoy use when no other is set;
+// application_utilization would override named metrics in older versions of Envoy. ended
+// and missed are queries per second. used becomes named_metrics, by service.
 func EncodeLoad(form string, utilization, ended, missed float64, used map[string]float64) string {
 	report := &orcadata.OrcaLoadReport{CpuUtilization: utilization, RpsFractional: ended, Eps: missed, NamedMetrics: used}
 	switch form {
@@ -53,7 +55,7 @@ func EncodeLoad(form string, utilization, ended, missed float64, used map[string
 		}
 		return string(b[:len(b)-1])
 	case query.LoadJSON:
-		text, _ := protojson.Marshal(report) // it fails for text that is not UTF-8, which names of services are
+		text, _ := protojson.Marshal(report) // fails only for invalid UTF-8, which names of services cannot be
 		return form + " " + string(text)
 	case query.LoadBinary:
 		wire, _ := proto.Marshal(report)
@@ -63,24 +65,27 @@ func EncodeLoad(form string, utilization, ended, missed float64, used map[string
 	return string(wire)
 }
 
-// reportLoad has a call end with the load of its service, if its client has asked for that.
+// reportLoad adds the load of a service to the trailer of a call if the client asked for
+// it.
 func (a *answerer) reportLoad(ctx context.Context, service string) {
 	if a.queries.Load == nil || len(metadata.ValueFromIncomingContext(ctx, query.HeaderLoadForm)) == 0 {
 		return
 	}
 	if report := a.queries.Load(service, query.LoadMessage); report != "" {
-		_ = grpc.SetTrailer(ctx, metadata.Pairs(loadTrailer, report)) // it fails only outside of a call
+		_ = grpc.SetTrailer(ctx, metadata.Pairs(loadTrailer, report)) // fails only outside of a call
 	}
 }
 
-// loads serves xds.service.orca.v3.OpenRcaService: reports of all services, out of band. The
-// one of package google.golang.org/grpc/orca reports every 30 s at most, which is too old.
+// loads implements xds.service.orca.v3.OpenRcaService, which reports the load of all
+// services out of band. The implementation in google.golang.org/grpc/orca is not used: it
+// reports every 30s at most, which is too old for balancing.
 type loads struct {
 	orcaservice.UnimplementedOpenRcaServiceServer
 	queries *query.Server
 }
 
-// StreamCoreMetrics sends the load, now and as often as the client wants.
+// StreamCoreMetrics sends the load now and then at the interval that the client requests,
+// at least leastReportTime.
 func (l loads) StreamCoreMetrics(r *orcaservice.OrcaLoadReportRequest, w grpc.ServerStreamingServer[orcadata.OrcaLoadReport]) error {
 	tick := time.NewTicker(max(r.GetReportInterval().AsDuration(), leastReportTime))
 	defer tick.Stop()

@@ -19,25 +19,30 @@ var (
 	errMalformed = query.Invalid("the message is not one of the protocol")
 )
 
-// discardUnknown drops fields that the protocol does not have: none is passed on.
+// discardUnknown drops unknown fields, which nothing here would read.
 var discardUnknown = proto.UnmarshalOptions{DiscardUnknown: true}
 
-// exchange is an inference request and its answer, alone or of a stream. The client
-// of a stream may want the last answer marked as final, and any client may be in a
-// hurry: it allows less time than the target of the service. What is wrong with a request
-// as it is received is kept, not returned: gRPC would call it a fault of the server.
+// exchange is an inference request and its response, of a single call or of a stream. fault
+// is what is wrong with the request. It is kept instead of returned, because gRPC would
+// report an error of decoding as an internal one.
 type exchange struct {
-	request       inference.ModelInferRequest
-	fault         *query.Error
-	memory        *query.Budget // budget that held was taken from
-	held          int64
-	ctx           context.Context
+	request inference.ModelInferRequest
+	fault   *query.Error
+
+	// memory is the budget that held bytes were taken from for the decoded request.
+	memory *query.Budget
+	held   int64
+	ctx    context.Context
+
+	// final is set if a stream's client wants the last response marked.
 	stream, final bool
-	hurried       bool
-	answer        *outgoing
+
+	// hurried is set if the client allows less time than the target of the service.
+	hurried bool
+	answer  *outgoing
 }
 
-// release gives the memory of the request back.
+// release gives back the memory of the request. Further calls have no effect.
 func (x *exchange) release() {
 	if x.held > 0 {
 		x.memory.Give(x.held)
@@ -45,7 +50,8 @@ func (x *exchange) release() {
 	}
 }
 
-// unmarshal reads a message.
+// unmarshal decodes a message after accounting for the memory that it will take. An error
+// is stored in x.fault.
 func (x *exchange) unmarshal(b []byte, memory *query.Budget) {
 	bytes, ok := measure(b, x.request.ProtoReflect().Descriptor())
 	switch {
@@ -63,19 +69,21 @@ func (x *exchange) unmarshal(b []byte, memory *query.Budget) {
 	}
 }
 
-// Memory that decoding takes for what hardly has bytes on the wire, at most.
+// Upper bounds of the memory that decoding takes for what is small on the wire, in bytes.
 const (
 	objectBytes = 384 // a message
-	sliceBytes  = 64  // a slice in a list, besides what is in it
+	sliceBytes  = 64  // a slice in a list, besides its contents
 	stringBytes = 16
 
-	// scalarParts is how often the elements of typed contents are in memory: in a
-	// slice, behind which append may have made as much room again, and packed.
+	// scalarParts is how many copies of typed contents may exist at the same time: the
+	// slice, as much spare capacity added by append, and the packed bytes.
 	scalarParts = 3
 )
 
-// measure returns how much memory a message takes once it is decoded and its typed
-// contents are packed, at most.
+// measure returns an upper bound of the memory that a message takes once it is decoded and
+// its typed contents are packed. It walks the wire format without decoding: a few bytes of
+// tags could otherwise become gigabytes of objects. ok is false if the message is
+// malformed.
 func measure(b []byte, of protoreflect.MessageDescriptor) (bytes int64, ok bool) {
 	bytes = objectBytes
 	for len(b) > 0 {
@@ -107,14 +115,14 @@ func measure(b []byte, of protoreflect.MessageDescriptor) (bytes int64, ok bool)
 			bytes += int64(len(value)) + stringBytes
 		case protoreflect.BytesKind:
 			bytes += int64(len(value)) + sliceBytes
-			if f.Name() == "bytes_contents" { // which is packed, too
+			if f.Name() == "bytes_contents" { // packed as well
 				bytes += int64(len(value))
 			}
 		case protoreflect.FloatKind, protoreflect.DoubleKind:
 			bytes += scalarParts * int64(len(value))
-		default: // a varint
+		default: // varints
 			for _, c := range value {
-				if c < 0x80 { // it ends
+				if c < 0x80 { // the last byte of a varint
 					bytes += scalarParts * 8
 				}
 			}

@@ -19,32 +19,33 @@ import (
 )
 
 const (
-	// windowBytes is how much of a request may have come that nobody has read
-	// yet, and connWindowBytes of all requests of a connection: what is read
-	// and accounted makes room for more.
+	// windowBytes is HTTP/2's flow-control window of a call, connWindowBytes that of a
+	// connection: the limits of data that has arrived and was not read. Reading, which
+	// accounts for the data, reopens the window.
 	windowBytes     = 64 << 10
 	connWindowBytes = 4 << 20
 
-	// controlBytes bounds every request but those to infer.
+	// controlBytes is the largest request of all methods but inference.
 	controlBytes = 64 << 10
 
-	// openBytes is accounted for a call while it is open, besides its headers and what
-	// it sends: a goroutine, and what gRPC keeps of it.
+	// openBytes is accounted to a call while it is open, besides its headers and its
+	// request: a goroutine and gRPC's own records.
 	openBytes = 16 << 10
 
-	// reflectionShare is the part of the memory, one in so many, that streams of reflection
-	// may have for what has come that nobody has read. It is windowBytes for each, which
-	// a client may fill that takes no answers.
+	// reflectionShare is the divisor for the part of the memory that reflection streams may
+	// hold in unread data. Each is accounted windowBytes, which a client that takes no
+	// responses can fill.
 	reflectionShare = 16
 
-	// probeBytes is what each connection always has for calls that need no token. They have
-	// memory of their own, so that probes are answered under any load.
+	// probeBytes is the memory that each connection always has for calls without a token.
+	// It is separate from that of queries, so that probes are answered under any load.
 	probeBytes = 32 << 10
 
-	// partBytes is how much of a request is asked for at a time.
+	// partBytes is how much of a request is read at a time.
 	partBytes = 1 << 20
 
-	headBytes = 5 // before a message: whether it is compressed, and its length
+	// headBytes precede each message: a flag for compression, and the length.
+	headBytes = 5
 )
 
 var (
@@ -57,16 +58,17 @@ var (
 	errBrokenOff  = query.Invalid("the request is broken off")
 )
 
-// incoming is where the requests of a call come from. It is gRPC's own stream,
-// read as gRPC reads it, but piece by piece, so that memory is accounted before
-// it is taken. gRPC itself would take in a request whole, and so as many as
-// there are calls.
+// incoming is the source of the requests of a call. It is gRPC's own transport stream, read
+// piece by piece, so that memory is accounted before it is taken. gRPC itself would read
+// whole requests into memory, of all calls at the same time.
 type incoming interface {
 	ReadMessageHeader(header []byte) error
 	Read(n int) (mem.BufferSlice, error)
 	RecvCompress() string
 }
 
+// incomingOf returns the transport stream of a call. It fails if the linked version of gRPC
+// no longer has these methods.
 func incomingOf(ctx context.Context) (incoming, error) {
 	in, ok := grpc.ServerTransportStreamFromContext(ctx).(incoming)
 	if !ok {
@@ -75,7 +77,7 @@ func incomingOf(ctx context.Context) (incoming, error) {
 	return in, nil
 }
 
-// parts reads the bytes of a request.
+// parts is an io.Reader over the bytes of a request.
 type parts struct{ incoming }
 
 // Read implements io.Reader.
@@ -88,16 +90,16 @@ func (p parts) Read(b []byte) (int, error) {
 	return all.CopyTo(b), nil
 }
 
-// receiver reads requests of at most so many bytes. What comes of them takes from the
-// share that their connection has of a memory, which is arriving; what they are once
-// they have come, from the memory.
+// receiver reads requests of at most most bytes. Bytes that arrive are accounted to
+// arriving, the connection's share; the decompressed and decoded request to memory. A
+// client that sends slowly thus holds only its share.
 type receiver struct {
 	arriving, memory *query.Budget
 	most             int64
 }
 
-// receive reads the next request of a call, or returns io.EOF after the last. It
-// calls coming when one begins to come.
+// receive reads the next request of a call, or returns io.EOF after the last. It calls
+// coming when the first bytes of a request arrive.
 func (r receiver) receive(in incoming, coming func()) (*query.Body, error) {
 	var head [headBytes]byte
 	if err := in.ReadMessageHeader(head[:]); errors.Is(err, io.ErrUnexpectedEOF) {
@@ -117,10 +119,12 @@ func (r receiver) receive(in incoming, coming func()) (*query.Body, error) {
 	return r.inflate(b.Bytes, in.RecvCompress())
 }
 
-// fill reads a request into some memory, of so many bytes or, if that is negative, to
-// its end.
+// fill reads a request of the given length, or to its end if the length is negative, into a
+// body of memory.
 func (r receiver) fill(memory *query.Budget, from io.Reader, bytes int64) (*query.Body, error) {
-	b, fault := memory.Holding(nil) // a buffer of its own: a large one at hand would count for a small request
+	// Holding gives the body a buffer of its own: a large pooled one would be accounted in
+	// full for a small request.
+	b, fault := memory.Holding(nil)
 	if fault != nil {
 		return nil, fault
 	}
@@ -135,7 +139,7 @@ func (r receiver) fill(memory *query.Budget, from io.Reader, bytes int64) (*quer
 	return nil, err
 }
 
-// inflate decompresses a request.
+// inflate decompresses a request. The limit applies to the decompressed size as well.
 func (r receiver) inflate(packed []byte, name string) (*query.Body, error) {
 	c := encoding.GetCompressor(name)
 	if c == nil {
@@ -152,9 +156,10 @@ func (r receiver) inflate(packed []byte, name string) (*query.Body, error) {
 	return b, err
 }
 
-// receiveOnly reads the one request of a call.
+// receiveOnly reads the single request of a call, and fails if the call has none or
+// several.
 func (r receiver) receiveOnly(in incoming) (*query.Body, error) {
-	b, err := r.receive(in, func() {}) // the time for it began with the call
+	b, err := r.receive(in, func() {}) // its timer began with the call
 	if err == nil {
 		if err = in.ReadMessageHeader(make([]byte, headBytes)); errors.Is(err, io.EOF) {
 			return b, nil
@@ -167,7 +172,7 @@ func (r receiver) receiveOnly(in incoming) (*query.Body, error) {
 	return nil, err
 }
 
-// decode reads a request that has come, whose bytes are given back.
+// decode decodes a request and releases its bytes.
 func (r receiver) decode(b *query.Body, x *exchange) {
 	defer b.Release()
 	x.unmarshal(b.Bytes, r.memory)

@@ -1,23 +1,24 @@
-// Package rpc serves the Open Inference Protocol over gRPC. Its [Server] reads a
-// request into a [query.Call] and writes the answer; what becomes of the query in
-// between is package query's. Health checks (grpc.health.v1) and reflection are
-// served beside it. Only package daemon makes one.
+// Package rpc serves the Open Inference Protocol (KServe V2) over gRPC, together with
+// health checks (grpc.health.v1), load reports (ORCA) and reflection. Its [Server] decodes
+// a request into a [query.Call] and encodes the response; package query runs the query in
+// between. Only package daemon creates servers.
 //
 // # Contents of tensors
 //
-// A request brings its tensors all as raw bytes or all as typed contents; FP16 and
-// BF16 have no typed form. The answer is always raw, as Triton's is: typed contents
-// would take up to sixteen times the memory of the outputs.
+// A request has all its tensors as raw bytes, or all as typed contents; FP16 and BF16 have
+// no typed form. The response is always raw, like Triton's: typed contents would take up to
+// sixteen times the memory.
 //
 // # Limits
 //
-// What has come of a request, what it takes once it is decoded, and what a call may
-// hold besides are accounted before they are taken, so that few bytes cannot become
-// many objects, and held to limits.memory_bytes together with HTTP. So are answers:
-// their memory is reserved before they are written, until clients have taken them.
-// What arrives takes from the share that its connection has of that memory, so that
-// clients that stall leave memory to all others. Connections, calls of a connection and
-// queries of a stream have limits of their own.
+// All memory is accounted before it is taken, and limited by limits.memory_bytes together
+// with that of HTTP. That covers the bytes of a request as they arrive, the decoded
+// request, what an open call holds, and the response until the client has taken it. A few
+// bytes thus cannot become many objects.
+//
+// Arriving bytes count against the connection's share of that memory, so stalled clients
+// leave memory to all others. Connections, concurrent calls of a connection, and queries of
+// a stream have limits of their own.
 package rpc
 
 import (
@@ -48,32 +49,35 @@ import (
 
 // Limits on what a client may keep busy, besides those of the configuration.
 const (
-	// maxStreams is how many calls one connection may have open.
+	// maxStreams is the number of concurrent calls of a connection.
 	maxStreams = 128
 
-	// callWorkers is how many goroutines are kept for calls. A new one for each call
-	// would grow its stack anew each time; more calls than these at once get one.
+	// callWorkers is the number of goroutines that are kept for calls. Reusing them avoids
+	// growing a new stack for each call; calls beyond this number get a goroutine of their
+	// own.
 	callWorkers = 64
 
-	// handshakeTime is for a new connection to say that it speaks HTTP/2.
+	// handshakeTime is how long a new connection may take to begin HTTP/2.
 	handshakeTime = 10 * time.Second
 
-	// pingLeast is how often a client may ping us.
+	// pingLeast is the minimum interval between pings of a client.
 	pingLeast = 5 * time.Second
 )
 
-// Server serves the protocol.
+// Server serves the protocol over gRPC. New creates one, Serve answers connections, and
+// Shutdown stops it.
 type Server struct {
-	queries  *query.Server
-	limits   config.Limits
-	guard    *guard
-	grpc     *grpc.Server
-	stopping chan struct{} // closed when no further request is read
+	queries *query.Server
+	limits  config.Limits
+	guard   *guard
+	grpc    *grpc.Server
+
+	// stopping is closed when no further requests are read.
+	stopping chan struct{}
 	stop     sync.Once
 }
 
-// New returns a server that listens nowhere yet. Without access, everybody is let
-// in, and nothing is encrypted.
+// New returns a server. With a nil access it lets everybody in, without TLS.
 func New(q *query.Server, l config.Limits, a *access.Access) *Server {
 	s := &Server{queries: q, limits: l, stopping: make(chan struct{}), guard: &guard{
 		access: a, unsent: &unsent{timeout: l.ReadTimeout},
@@ -111,9 +115,9 @@ func New(q *query.Server, l config.Limits, a *access.Access) *Server {
 	return s
 }
 
-// untilStop returns a description whose streams end when the daemon stops. Clients
-// may hold them open for as long as they like. What serves one ends soon after it,
-// because its call has.
+// untilStop returns a description whose streams end when the daemon stops. Clients may hold
+// them open for as long as they like, which would delay stopping. The handler of a stream
+// ends soon after, because its context is cancelled.
 func (s *Server) untilStop(d grpc.ServiceDesc) grpc.ServiceDesc {
 	d.Streams = slices.Clone(d.Streams)
 	for i := range d.Streams {
@@ -132,7 +136,7 @@ func (s *Server) untilStop(d grpc.ServiceDesc) grpc.ServiceDesc {
 	return d
 }
 
-// register serves what d describes, behind the guard.
+// register adds a service behind the guard.
 func (s *Server) register(d grpc.ServiceDesc, service any) {
 	s.grpc.RegisterService(s.guard.entered(d), service)
 }
@@ -149,8 +153,8 @@ func (s *Server) Serve(ln net.Listener) error {
 	return err
 }
 
-// Shutdown stops accepting, waits until the queries that were read are
-// answered or ctx ends, and closes every connection.
+// Shutdown stops accepting and waits until the queries that were read are answered or ctx
+// is done, then closes every connection.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.stop.Do(func() {
 		close(s.stopping)
@@ -158,7 +162,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	})
 	ended := make(chan struct{})
 	go func() {
-		s.grpc.GracefulStop() // it waits for what the host still owes, however long
+		s.grpc.GracefulStop() // waits for pending answers, however long
 		close(ended)
 	}()
 	select {
@@ -170,8 +174,8 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
-// serviceDesc is the generated description of the service with readers of
-// requests that count before they decode.
+// serviceDesc returns the generated description of the service with handlers for inference
+// that account for memory before they decode.
 func serviceDesc(a *answerer) grpc.ServiceDesc {
 	d := inference.GRPCInferenceService_ServiceDesc
 	d.Methods, d.Streams = slices.Clone(d.Methods), slices.Clone(d.Streams)

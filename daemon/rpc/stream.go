@@ -15,13 +15,13 @@ import (
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
-// maxPending is how many queries of one stream may wait for their
-// answers. The next is read when the first of them is answered.
+// maxPending is the number of queries of a stream that may wait for an answer. The next
+// request is read only after the oldest one was answered.
 const maxPending = 64
 
-// serveStream answers the queries of a stream, each on its own, in the
-// order in which they came. One goroutine reads, this one writes, and each
-// query that waits has one.
+// serveStream implements ModelStreamInfer: it answers each query separately, in the order
+// of the requests. One goroutine reads, this one writes, and each pending query has one of
+// its own.
 func serveStream(a *answerer, g grpc.ServerStream) error {
 	in, err := incomingOf(g.Context())
 	if err != nil {
@@ -45,23 +45,31 @@ func serveStream(a *answerer, g grpc.ServerStream) error {
 	return refuse(g.Context(), err)
 }
 
-// stream is one ModelStreamInfer.
+// stream is one call of ModelStreamInfer.
 type stream struct {
 	answers *answerer
 	grpc    grpc.ServerStream
 	in      incoming
-	pending chan chan *outgoing // in order
-	ended   chan error          // why there is no further request; nil if the client is done
-	queries sync.WaitGroup      // queries begun
+
+	// pending has a channel for each response, in the order of the requests.
+	pending chan chan *outgoing
+
+	// ended receives why no further request was read, or nil if the client is done.
+	ended chan error
+
+	// queries counts the goroutines of pending queries.
+	queries sync.WaitGroup
 
 	mu struct {
 		sync.Mutex
-		begun  int // requests that are owed an answer
+
+		// begun is the number of accepted requests, each of which must be answered.
+		begun  int
 		closed bool
 	}
 }
 
-// begin accepts a request, unless the stream is closed.
+// begin accepts a request. It returns false if the stream is closed.
 func (t *stream) begin() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -73,7 +81,7 @@ func (t *stream) begin() bool {
 	return true
 }
 
-// close accepts no further request, and returns how many were.
+// close accepts no further requests and returns how many were accepted.
 func (t *stream) close() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,8 +89,7 @@ func (t *stream) close() int {
 	return t.mu.begun
 }
 
-// read takes in requests until the client is done or gone. It ends with the
-// call at the latest.
+// read reads requests until the client is done or gone, at the latest until the call ends.
 func (t *stream) read(ctx context.Context) {
 	r := t.answers.receiver(ctx)
 	for {
@@ -93,7 +100,7 @@ func (t *stream) read(ctx context.Context) {
 			r.decode(b, x)
 		}
 		if fault := t.answers.guard.allows(ctx); err == nil && fault != nil {
-			err = statusOf(fault) // the token has been replaced since
+			err = statusOf(fault) // the token was replaced since the stream began
 		}
 		unread := t.unread()
 		if unread > 0 && !r.arriving.Take(unread) {
@@ -125,8 +132,9 @@ func (t *stream) read(ctx context.Context) {
 	}
 }
 
-// unread returns how much may come behind a request before anybody reads it: nothing,
-// unless so many answers are pending that the next request waits. Only read adds to them.
+// unread returns how much data the transport may hold behind the current request: a full
+// window if so many responses are pending that reading stops, otherwise nothing. Only read
+// adds to pending, so the answer cannot become wrong meanwhile.
 func (t *stream) unread() int64 {
 	if len(t.pending) < cap(t.pending) {
 		return 0
@@ -134,8 +142,8 @@ func (t *stream) unread() int64 {
 	return windowBytes
 }
 
-// write sends the answers. When the daemon stops it sends those that are due,
-// and then ends the call.
+// write sends the responses in order. When the daemon stops, it sends those of accepted
+// requests and ends the call.
 func (t *stream) write() error {
 	gone := t.grpc.Context()
 	for sent := 0; ; sent++ {
@@ -154,10 +162,11 @@ func (t *stream) write() error {
 	}
 }
 
+// send sends one response.
 func (t *stream) send(o *outgoing) error { return t.grpc.SendMsg(o) }
 
-// rest sends the answers that are still owed, and returns last. Once the client
-// has left, one that is owed may never come.
+// rest sends the responses of all accepted requests and returns last. It stops if the
+// client has gone, since a response may then never come.
 func (t *stream) rest(sent int, last error) error {
 	gone := t.grpc.Context()
 	for owed := t.close(); sent < owed; sent++ {
@@ -173,7 +182,7 @@ func (t *stream) rest(sent int, last error) error {
 	return last
 }
 
-// forget gives the memory of the answers back that were not sent.
+// forget releases the responses that were not sent.
 func (t *stream) forget() {
 	for {
 		select {
@@ -185,8 +194,8 @@ func (t *stream) forget() {
 	}
 }
 
-// answer answers one request of the stream. What is wrong with it does not end
-// the stream. Such an answer is small, so that it is not accounted.
+// answer answers one request of the stream. An error is a response of its own and does not
+// end the stream. It is too small to be accounted.
 func (t *stream) answer(ctx context.Context, x *exchange) *outgoing {
 	o, err := t.answers.answer(ctx, x)
 	if err == nil {
@@ -201,6 +210,6 @@ func (t *stream) answer(ctx context.Context, x *exchange) *outgoing {
 			},
 		},
 	}
-	text, _ := proto.Marshal(m) // it holds nothing that has no encoding
+	text, _ := proto.Marshal(m) // cannot fail
 	return &outgoing{bytes: text}
 }
