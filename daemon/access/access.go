@@ -1,13 +1,14 @@
-// Package access decides who may ask the daemon, and over what: an [Access] holds
-// the bearer tokens that requests must carry, and the certificates of TLS. Both
-// come from files that are followed: a changed file is taken into use within a
-// second of the next request or handshake, or by [Access.Reload], and one that
-// is wrong leaves what was there before.
+// Package access controls who may use the daemon and over which transport. An [Access]
+// holds the bearer tokens that requests must carry and the TLS certificates. [Listen] opens
+// the daemon's addresses, [Inherit] takes over listening sockets from systemd, and
+// [ReadCredentials] reads the credentials that commands send.
 //
-// Tokens are kept as hashes and compared in constant time. No error, warning or
-// message of this package holds a token or a key. The daemon asks it for each request
-// and connection, and opens its addresses by [Listen]; commands read their own
-// credentials by [ReadCredentials].
+// Tokens and certificates come from files that are followed: a changed file takes effect
+// with the first request or handshake at least a second after the previous check, or by
+// [Access.Reload]. If a changed file is invalid, the previous contents stay in use.
+//
+// Tokens are kept as hashes and compared in constant time. No error, warning or message of
+// this package contains a token or a key.
 package access
 
 import (
@@ -16,16 +17,20 @@ import (
 	"errors"
 )
 
-// Access is who may ask. A nil Access lets everybody in, without TLS. Its
-// methods may be called from many goroutines at once.
+// Access decides about requests and connections. A nil Access lets everybody in, without
+// TLS. Its methods may be called from many goroutines at once.
 type Access struct {
-	options      Options
-	tokens       *files[[][sha256.Size]byte] // nil for none
-	certificates *files[tls.Config]          // nil for none
+	options Options
+
+	// tokens is nil if no token is needed.
+	tokens *files[[][sha256.Size]byte]
+
+	// certificates is nil without TLS.
+	certificates *files[tls.Config]
 }
 
-// Open reads the files. It returns nil if the options ask for nothing, and an
-// error that wraps ErrTokens or ErrCertificates if a file cannot be used.
+// Open reads the files. It returns nil if the options name none, and an error that wraps
+// ErrTokens or ErrCertificates if a file is invalid.
 func Open(o Options) (*Access, error) {
 	if o.TokenFile == "" && o.Cert == "" {
 		return nil, nil
@@ -43,8 +48,8 @@ func Open(o Options) (*Access, error) {
 	return a, nil
 }
 
-// Reload reads all files again. A file that cannot be used leaves what it held
-// before in use; the error names each.
+// Reload reads all files again, whether or not they have changed. An invalid file leaves
+// its previous contents in use; the error names each.
 func (a *Access) Reload() error {
 	if a == nil {
 		return nil
@@ -52,8 +57,8 @@ func (a *Access) Reload() error {
 	return errors.Join(a.tokens.reload(), a.certificates.reload())
 }
 
-// Allows reports whether a request may be answered that has this Authorization
-// header, which is empty for none. It takes the same time for every token.
+// Allows reports whether a request with this Authorization header (empty for none) may be
+// answered. It takes the same time for every token.
 func (a *Access) Allows(authorization []byte) bool {
 	return !a.Guarded() || allows(*a.tokens.inUse(), authorization)
 }
@@ -61,9 +66,9 @@ func (a *Access) Allows(authorization []byte) bool {
 // Guarded reports whether requests need a token.
 func (a *Access) Guarded() bool { return a != nil && a.tokens != nil }
 
-// TLS returns how connections are encrypted that speak one of the protocols, for
-// as long as there are any, or nil if they are not: each handshake takes what is
-// in use then.
+// TLS returns the TLS configuration for connections that offer the given ALPN protocols, or
+// nil without TLS. The configuration stays valid: each handshake uses the certificates that
+// are in use at that time.
 func (a *Access) TLS(protocols ...string) *tls.Config {
 	if a == nil || a.certificates == nil {
 		return nil
@@ -79,8 +84,8 @@ func (a *Access) TLS(protocols ...string) *tls.Config {
 	}
 }
 
-// Warnings returns what should be mended though it does not hinder: files that
-// others can read, a certificate that has ended. Each names a remedy.
+// Warnings returns problems that do not prevent operation, each with a remedy: secrets that
+// other users can read, and a certificate that expires soon.
 func (a *Access) Warnings() (all []string) {
 	if a == nil {
 		return nil

@@ -9,13 +9,13 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
-// maxPEMBytes bounds each file of a certificate, its key or authorities.
+// maxPEMBytes is the size limit of a certificate, key or CA file.
 const maxPEMBytes = 1 << 20
 
-// endsSoon is how long before its end a certificate is warned of.
+// endsSoon is how long before its expiry a certificate causes a warning.
 const endsSoon = 14 * 24 * time.Hour
 
-// version returns the least version of TLS that is spoken.
+// version returns the minimum TLS version.
 func (o *Options) version() uint16 {
 	if o.MinVersion == "1.2" {
 		return tls.VersionTLS12
@@ -23,8 +23,9 @@ func (o *Options) version() uint16 {
 	return tls.VersionTLS13
 }
 
-// pair reads what TLS needs. A pair is taken into use whole: while a new
-// certificate lies beside the key of the old one, the old pair serves.
+// pair reads the server certificate, its key and the client CAs. They take effect together:
+// while only one of certificate and key has been replaced, the pair does not match and the
+// previous one stays in use.
 func (o *Options) pair() (*tls.Config, error) {
 	pair, err := o.keyPair()
 	if err != nil {
@@ -35,7 +36,7 @@ func (o *Options) pair() (*tls.Config, error) {
 		if c.ClientCAs, err = readAuthorities(o.CA); err != nil {
 			return nil, fmt.Errorf("tls.client_ca: %w", err)
 		}
-		// A session that was begun under an authority that is gone would go on.
+		// A resumed session would outlive the removal of the CA that it was verified with.
 		c.ClientAuth, c.SessionTicketsDisabled = tls.RequireAndVerifyClientCert, true
 	}
 	return c, nil
@@ -54,7 +55,7 @@ func (o *Options) keyPair() (tls.Certificate, error) {
 	return tls.X509KeyPair(cert, key)
 }
 
-// readAuthorities reads a file of certificates of authorities.
+// readAuthorities reads a file of CA certificates.
 func readAuthorities(path string) (*x509.CertPool, error) {
 	text, err := textfile.ReadRegular(path, maxPEMBytes)
 	if err != nil {
@@ -67,7 +68,7 @@ func readAuthorities(path string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// ending warns of a certificate that clients refuse now or soon.
+// ending warns about a certificate that has expired or will soon.
 func ending(path string, c *tls.Config) []string {
 	leaf := c.Certificates[0].Leaf
 	if leaf == nil || time.Until(leaf.NotAfter) > endsSoon {
@@ -77,9 +78,10 @@ func ending(path string, c *tls.Config) []string {
 		path, leaf.NotAfter.UTC().Format(time.DateTime))}
 }
 
-// ReadCredentials reads what a client brings: the Authorization header of the first
-// token of the file, "" without one, and TLS that trusts the authorities, those of
-// the system if there are none.
+// ReadCredentials reads the credentials of a client: an Authorization header with the first
+// token of the file ("" without one), and a TLS configuration that trusts the CAs of the
+// file, or those of the system. The server may still speak TLS 1.2, whatever the daemon's
+// own minimum is.
 func ReadCredentials(o Options) (authorization string, c *tls.Config, err error) {
 	c = &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.TokenFile != "" {

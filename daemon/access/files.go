@@ -16,60 +16,66 @@ import (
 )
 
 var (
-	// ErrTokens is returned when a file of tokens cannot be used. The error
-	// names the line, never what stands on it.
+	// ErrTokens is returned when a token file is invalid. The error names the line but
+	// never quotes it.
 	ErrTokens = errors.New("access: tokens")
 
-	// ErrCertificates is returned when a certificate, its key, or the
-	// authorities of clients cannot be used.
+	// ErrCertificates is returned when a certificate, its key or the client CAs are
+	// invalid.
 	ErrCertificates = errors.New("access: certificates")
 )
 
-// Options is where the files are that say who may ask, and what a client brings. A
-// file of tokens has one a line. The others are in PEM form: a certificate before
-// those of its authorities, its key, and the authorities that the other side must
-// have its certificate of. Empty paths ask for nothing. Only the daemon sets
-// MinVersion, the least version of TLS, which is "1.2" or "1.3".
+// Options names the files. An empty path disables a feature. TokenFile has one token a
+// line. The others are in PEM form: Cert is the certificate followed by intermediates, Key
+// its private key, and CA the authorities that the peer's certificate must come from.
+// MinVersion is "1.2" or "1.3" and only applies to the daemon.
 type Options struct {
 	TokenFile  string
 	Cert, Key  string
 	CA         string
 	MinVersion string
 
-	// Changed is called when a file was read anew because it had changed, with nil
-	// if that is in use now, and else with why the one before still is. It may be nil.
+	// Changed is called after a changed file was read, with nil if it is in use now, or
+	// with the reason why the previous contents still are. It may be nil.
 	Changed func(error)
 }
 
-// lookEvery is the least time between two looks at whether files have changed.
+// lookEvery is the minimum interval between two checks for changed files.
 const lookEvery = time.Second
 
-// files hold a T and are followed: they are read again when one of them has
-// changed. Whoever uses what they hold looks first, so that nothing runs in
-// between. A path may be empty.
+// files holds a value read from files and follows them. The files are checked when the
+// value is used, at most once every lookEvery, so no goroutine and no inotify is needed. A
+// path may be empty.
 type files[T any] struct {
-	paths   []string
-	read    func() (*T, error)
-	changed func(error) // may be nil
+	paths []string
+	read  func() (*T, error)
+
+	// changed may be nil.
+	changed func(error)
 	now     atomic.Pointer[T]
-	next    atomic.Int64 // when to look again, in nanoseconds of the clock
+
+	// next is when to check again, in nanoseconds of Unix time.
+	next atomic.Int64
 
 	mu struct {
 		sync.Mutex
+
+		// seen are the stamps of the files that were read last.
 		seen []stamp
 	}
 }
 
-// inUse returns what the files hold, read again if they have changed. At most one
-// caller a second waits for that.
+// inUse returns the current value, after reading the files again if they have changed. At
+// most one caller a second waits for that; the others get the previous value.
 func (f *files[T]) inUse() *T {
 	now := time.Now().UnixNano()
 	next := f.next.Load()
+	// The second condition covers a clock that was set back.
 	if now < next && next-now <= int64(lookEvery) || !f.next.CompareAndSwap(next, now+int64(lookEvery)) {
 		return f.now.Load()
 	}
 	if !f.mu.TryLock() {
-		return f.now.Load() // somebody reads them already
+		return f.now.Load() // another goroutine is reading them
 	}
 	defer f.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), lookEvery)
@@ -78,6 +84,8 @@ func (f *files[T]) inUse() *T {
 	if slices.Equal(seen, f.mu.seen) {
 		return f.now.Load()
 	}
+	// Stored even if reading fails, so that an invalid file is reported once and not every
+	// second.
 	if f.mu.seen = seen; err == nil {
 		err = f.readLocked(seen)
 	}
@@ -87,7 +95,7 @@ func (f *files[T]) inUse() *T {
 	return f.now.Load()
 }
 
-// reload takes the files into use whether or not they have changed.
+// reload reads the files whether or not they have changed. f may be nil.
 func (f *files[T]) reload() error {
 	if f == nil {
 		return nil
@@ -103,6 +111,8 @@ func (f *files[T]) reload() error {
 	return f.readLocked(seen)
 }
 
+// readLocked reads the files and remembers their stamps. It keeps the previous value if
+// that fails.
 func (f *files[T]) readLocked(seen []stamp) error {
 	f.mu.seen = seen
 	now, err := f.read()
@@ -112,14 +122,15 @@ func (f *files[T]) readLocked(seen []stamp) error {
 	return err
 }
 
-// stamp is by what another file is noticed, zero where there is none.
+// stamp identifies a version of a file. It is zero if there is none.
 type stamp struct {
 	device, inode uint64
 	bytes         int64
 	modified      unix.Timespec
 }
 
-// stamps returns those of all paths, or an error if a file system does not answer.
+// stamps returns the stamps of all paths. It fails if a file system does not respond before
+// ctx is done.
 func stamps(ctx context.Context, paths []string) (all []stamp, err error) {
 	for _, path := range paths {
 		s, err := textfile.Within(ctx, path, func() (s unix.Stat_t, _ error) {
@@ -136,10 +147,10 @@ func stamps(ctx context.Context, paths []string) (all []stamp, err error) {
 	return all, nil
 }
 
-// others are the rights of every user of the machine.
+// others is the mode bits of users who are neither the owner nor in the group.
 const others = 0o007
 
-// tooOpen warns of a secret that every user of the machine can get at.
+// tooOpen warns about a secret that every user of the host can access.
 func tooOpen(path string) []string {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode()&others == 0 {

@@ -13,15 +13,19 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
-// sockets are listening sockets that whoever started the daemon has opened, and keeps open
-// while it restarts, so that connections wait in the kernel meanwhile. The daemon opens
-// those that are nil itself.
+// sockets are listening sockets that were opened before the daemon started (systemd socket
+// activation) and stay open across restarts, so that new connections queue in the kernel
+// meanwhile. The daemon opens those that are nil itself.
 type sockets struct{ HTTP, GRPC, Admin net.Listener }
 
 // Inherit takes listening sockets in the place of those that a configuration has addresses
 // for, by their names: http, grpc and admin. It closes the files. Closing a socket takes
 // neither its file nor waiting connections from others who have it. An error is a
 // config.Faults: the same sockets and the same file would contradict each other again.
+// Inherit assigns inherited files by name (http, grpc or admin) to the addresses of the
+// configuration. It closes the files, which leaves the sockets of other holders open. The
+// error is a config.Faults, because the same sockets and configuration would fail again:
+// restarting cannot help.
 func Inherit(files []*os.File, c *config.Config) (s sockets, err error) {
 	admin := ""
 	if path := c.AdminPath(); path != "" {
@@ -61,7 +65,7 @@ func Inherit(files []*os.File, c *config.Config) (s sockets, err error) {
 	return s, nil
 }
 
-// Each calls do with the sockets that were inherited, and their names.
+// Each calls do with each inherited socket and its name.
 func (s sockets) Each(do func(name string, ln net.Listener)) {
 	for _, of := range []struct {
 		name string
@@ -75,7 +79,7 @@ func (s sockets) Each(do func(name string, ln net.Listener)) {
 
 var errNotListening = errors.New("it does not listen for connections: its unit must have ListenStream= and Accept=no")
 
-// listening returns the listener of a socket, and closes the file.
+// listening returns a listener on a socket, and closes the file.
 func listening(f *os.File) (net.Listener, error) {
 	defer f.Close()
 	raw, err := f.SyscallConn()
@@ -95,8 +99,8 @@ func listening(f *os.File) (net.Listener, error) {
 	return ln, nil
 }
 
-// listensOn reports whether Listen opens a socket like this one for an address, whose port 0
-// stands for any.
+// listensOn reports whether a socket is what Listen would open for an address. Port 0 in
+// the address matches any.
 func listensOn(a net.Addr, address string) bool {
 	if path, ok := strings.CutPrefix(address, config.UnixPrefix); ok {
 		whole, err := filepath.Abs(path)
@@ -107,7 +111,8 @@ func listensOn(a net.Addr, address string) bool {
 	if !ok || err != nil || want.Port != 0 && want.Port != is.Port {
 		return false
 	}
-	if want.IP == nil || want.IP.IsUnspecified() { // for which Listen takes IPv4 and IPv6, however it is written
+	// Listen opens both IPv4 and IPv6 for an unspecified address, however it is written.
+	if want.IP == nil || want.IP.IsUnspecified() {
 		return is.IP.IsUnspecified()
 	}
 	return is.IP.Equal(want.IP)

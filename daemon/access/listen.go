@@ -13,10 +13,10 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
-// socketMode lets the group of a socket connect.
+// socketMode lets the owner and the group connect.
 const socketMode = 0o660
 
-// staleTimeout is how long whoever listens at a path may take to accept.
+// staleTimeout is how long another daemon at a path may take to accept.
 const staleTimeout = time.Second
 
 // Errors of ListenUnix.
@@ -27,7 +27,7 @@ var (
 	errGroup       = errors.New("the socket cannot be given to its group")
 )
 
-// Listen opens the address of a configuration: "host:port" or "unix:/path".
+// Listen opens an address of the configuration: "host:port" or "unix:/path".
 func Listen(address string) (net.Listener, error) {
 	if path, unix := strings.CutPrefix(address, config.UnixPrefix); unix {
 		return ListenUnix(path, -1)
@@ -35,16 +35,16 @@ func Listen(address string) (net.Listener, error) {
 	return net.Listen("tcp", address)
 }
 
-// socket is a listening Unix socket, and its file.
+// socket is a listening Unix socket and the file it has created.
 type socket struct {
 	*net.UnixListener
 	path string
 	file os.FileInfo
 }
 
-// ListenUnix makes a socket at a path to which a group may connect, -1 for that of
-// the daemon. The socket of a daemon that died is taken over; that of a living one
-// is not.
+// ListenUnix creates a Unix socket to which members of group may connect; -1 keeps the
+// daemon's group. A socket left by a daemon that died is replaced. If another daemon
+// listens there, ListenUnix fails.
 func ListenUnix(path string, group int) (net.Listener, error) {
 	ln, err := listenUnix(path, group)
 	if err != nil {
@@ -53,6 +53,7 @@ func ListenUnix(path string, group int) (net.Listener, error) {
 	return ln, nil
 }
 
+// listenUnix is ListenUnix without the path in errors.
 func listenUnix(path string, group int) (*socket, error) {
 	if err := removeStale(path); err != nil {
 		return nil, err
@@ -72,9 +73,9 @@ func listenUnix(path string, group int) (*socket, error) {
 	return s, nil
 }
 
-// give lets a group connect to a socket. What is given is the file that was made,
-// held open meanwhile: whoever may write in its folder could have put a link in
-// its place, to a file that is not his.
+// give changes the group and mode of a socket. It works on an open descriptor of the file
+// that was created: whoever may write to the folder could have replaced the path by a link
+// to another user's file.
 func give(path string, made os.FileInfo, group int) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -94,8 +95,7 @@ func give(path string, made os.FileInfo, group int) error {
 	return os.Chmod(by, socketMode)
 }
 
-// Close ends listening and removes the file, unless another one has taken its
-// place meanwhile.
+// Close stops listening and removes the file, unless another file has replaced it.
 func (s *socket) Close() error {
 	err := s.UnixListener.Close()
 	if now, serr := os.Lstat(s.path); serr == nil && s.file != nil && os.SameFile(now, s.file) {
@@ -104,7 +104,8 @@ func (s *socket) Close() error {
 	return err
 }
 
-// removeStale removes a socket that nobody listens to.
+// removeStale removes a socket that nobody listens on. It fails if somebody does, or if the
+// file is not a socket.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -121,7 +122,7 @@ func removeStale(path string) error {
 		return errors.Join(errSocketInUse, c.Close())
 	case errors.Is(err, unix.ECONNREFUSED):
 		return os.Remove(path)
-	case errors.Is(err, unix.EAGAIN): // its backlog is full
+	case errors.Is(err, unix.EAGAIN): // its backlog is full, so it has a listener
 		return errSocketInUse
 	}
 	return err

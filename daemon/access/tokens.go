@@ -10,7 +10,8 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
-// Limits on tokens. The shortest cannot be guessed by asking, however fast.
+// Limits on tokens. At 16 characters a token cannot be guessed, at whatever rate requests
+// are sent.
 const (
 	minTokenBytes     = 16
 	maxTokenBytes     = 512
@@ -18,20 +19,21 @@ const (
 	maxTokenFileBytes = 64 << 10
 )
 
-// token is what can stand in a header (RFC 6750), within the limits.
+// token matches a bearer token (RFC 6750) within the limits.
 var token = regexp.MustCompile(fmt.Sprintf(`^[-A-Za-z0-9._~+/=]{%d,%d}$`, minTokenBytes, maxTokenBytes))
 
-// scheme is the one of HTTP that carries tokens.
+// scheme is the prefix of the Authorization header, in lower case.
 const scheme = "bearer "
 
-// hashes reads the file of tokens. Their comparison as hashes takes the same time
-// whatever a client sends.
+// hashes reads the token file. Hashes have the same length, so comparing them takes the
+// same time whatever a client sends.
 func (o *Options) hashes() (*[][sha256.Size]byte, error) {
 	list, err := readTokens(o.TokenFile)
 	hashes := hashed(list)
 	return &hashes, err
 }
 
+// hashed returns the hashes of tokens.
 func hashed(tokens [][]byte) (all [][sha256.Size]byte) {
 	for _, t := range tokens {
 		all = append(all, sha256.Sum256(t))
@@ -39,7 +41,7 @@ func hashed(tokens [][]byte) (all [][sha256.Size]byte) {
 	return all
 }
 
-// readTokens reads a file of tokens, of which there is one at least.
+// readTokens reads a token file, which must have at least one token.
 func readTokens(path string) ([][]byte, error) {
 	text, err := textfile.ReadRegular(path, maxTokenFileBytes)
 	if err != nil {
@@ -52,8 +54,8 @@ func readTokens(path string) ([][]byte, error) {
 	return list, nil
 }
 
-// parseTokens reads tokens, one a line. Empty lines and those that begin with
-// "#" are left out.
+// parseTokens parses tokens, one a line. It skips empty lines and lines that begin with
+// "#".
 func parseTokens(text []byte) (list [][]byte, err error) {
 	number := 0
 	for line := range bytes.Lines(text) {
@@ -76,7 +78,8 @@ func parseTokens(text []byte) (list [][]byte, err error) {
 	return list, nil
 }
 
-// allows reports whether an Authorization header carries one of the tokens.
+// allows reports whether an Authorization header has one of the tokens. It compares all of
+// them, so that its duration does not tell which one matched.
 func allows(hashes [][sha256.Size]byte, authorization []byte) bool {
 	if len(authorization) < len(scheme) || len(authorization) > len(scheme)+maxTokenBytes || !bytes.EqualFold(authorization[:len(scheme)], []byte(scheme)) {
 		return false
