@@ -9,47 +9,49 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
-// Error is a request that was not fulfilled, as the client is told.
+// Error is the error of a request, as the client receives it. Kind is one of the Kind
+// constants.
 type Error struct {
-	Kind    string `json:"kind"` // one of the Kind constants
+	Kind    string `json:"kind"`
 	Message string `json:"message"`
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// The kinds of errors. They are part of the protocol.
+// Kinds of errors. They are part of the protocol.
 const (
-	KindConfig    = "config"    // the configuration is wrong, and nothing was changed
-	KindBusy      = "busy"      // another reload runs
-	kindStopping  = "stopping"  // the daemon ends
-	kindForbidden = "forbidden" // by who the peer is
+	KindConfig    = "config"    // the configuration is invalid, and nothing was changed
+	KindBusy      = "busy"      // another reload is running
+	kindStopping  = "stopping"  // the daemon is stopping
+	kindForbidden = "forbidden" // the peer may not administer the daemon
 	KindNotFound  = "not_found" // no such service or path
-	KindState     = "state"     // the service is in no state for it
+	KindState     = "state"     // the service is in the wrong state for the request
 	kindFailed    = "failed"    // anything else
 )
 
-// statuses are those of HTTP. A kind that is missing is a 500.
+// statuses maps kinds to HTTP statuses. A missing kind maps to 500.
 var statuses = map[string]int{
 	KindConfig: http.StatusUnprocessableEntity, KindBusy: http.StatusConflict, kindStopping: http.StatusServiceUnavailable,
 	kindForbidden: http.StatusForbidden, KindNotFound: http.StatusNotFound, KindState: http.StatusConflict,
 }
 
+// status returns the HTTP status of the error.
 func (e *Error) status() int { return cmp.Or(statuses[e.Kind], http.StatusInternalServerError) }
 
-// These errors are for those who ask for a reload.
+// Errors of requesting a reload.
 var (
-	// ErrBusy is returned when another reload runs.
+	// ErrBusy is returned while another reload is running.
 	ErrBusy = &Error{KindBusy, "a reload is in progress; try again when it is over (overlapd reload --last shows it)"}
 
-	// ErrStopping is returned when the daemon is about to end.
+	// ErrStopping is returned when the daemon is about to exit.
 	ErrStopping = &Error{kindStopping, "the daemon is stopping; the next one reads the file as it is then"}
 )
 
-// errPathTooLong is returned when the kernel takes no path as long.
+// errPathTooLong is returned for a path that does not fit into the kernel's sockaddr_un.
 var errPathTooLong = errors.New("the path of a socket has at most 107 bytes; set admin_socket to a shorter one")
 
-// line is one line of the answer to POST /reload. One of the fields is set; the
-// last line has no step.
+// line is one line of the response to POST /reload. Exactly one field is set; the last line
+// has no step.
 type line struct {
 	Step     *config.Step     `json:"step,omitempty"`
 	Reloaded *config.Reloaded `json:"reloaded,omitempty"`
@@ -58,22 +60,23 @@ type line struct {
 
 // States of a Report.
 const (
-	ReportNone    = "none" // there was no reload yet
+	ReportNone    = "none" // no reload has run yet
 	reportRunning = "running"
-	reportDone    = "done"   // services may have failed: see Reloaded
+	reportDone    = "done"   // services may still have failed: see Reloaded
 	reportFailed  = "failed" // see Error
 )
 
-// Report is how a reload stands, and the answer to GET /reload.
+// Report is the state of a reload, and the response to GET /reload. Steps has the latest
+// step of each service.
 type Report struct {
 	State    string           `json:"state"`
 	Began    time.Time        `json:"began,omitzero"`
-	Steps    []config.Step    `json:"steps,omitempty"` // the latest of each service
+	Steps    []config.Step    `json:"steps,omitempty"`
 	Reloaded *config.Reloaded `json:"reloaded,omitempty"`
 	Error    *Error           `json:"error,omitempty"`
 }
 
-// told returns an error as a client is told it.
+// told converts an error to the form that clients receive.
 func told(err error) *Error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e

@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	// maxLineBytes is how long a line of an answer may be, and maxAnswerBytes
-	// how long one without progress.
+	// maxLineBytes limits a line of the response to a reload, maxAnswerBytes any other
+	// response. They protect commands from whatever else listens at the path.
 	maxLineBytes   = 1 << 20
 	maxAnswerBytes = 4 << 20
 
-	// dialTimeout is how long the daemon may take to accept.
+	// dialTimeout is how long the daemon may take to accept a connection.
 	dialTimeout = 5 * time.Second
 )
 
-// Client asks a daemon at its admin socket. Its errors end in what to do; those of
-// the daemon are an [Error].
+// Client sends requests to a daemon's admin socket. Its errors say what to do; errors
+// reported by the daemon are an [Error].
 type Client struct {
 	path string
 	http *http.Client
 }
 
-// NewClient returns a client of the socket at path. Nothing is asked yet.
+// NewClient returns a client of the socket at path. It does not connect yet.
 func NewClient(path string) *Client {
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	return &Client{path: path, http: &http.Client{Transport: &http.Transport{
@@ -46,8 +46,8 @@ func NewClient(path string) *Client {
 	}}}
 }
 
-// Reload has the daemon read its configuration again, and returns what became
-// of it. Progress is told as it comes. That ctx ends does not end the reload.
+// Reload makes the daemon read its configuration again and returns the outcome. It calls
+// progress for each step as it happens. The reload continues if ctx is cancelled.
 func (c *Client) Reload(ctx context.Context, progress func(config.Step)) (*config.Reloaded, error) {
 	r, err := c.do(ctx, http.MethodPost, "/reload")
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *Client) Reload(ctx context.Context, progress func(config.Step)) (*confi
 	return nil, fmt.Errorf("the daemon left before the reload was over: %w; its log says why", err)
 }
 
-// Last returns the reload that runs, or the last one.
+// Last returns the running reload, or else the last one.
 func (c *Client) Last(ctx context.Context) (report Report, err error) {
 	text, err := c.get(ctx, "/reload")
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *Client) Last(ctx context.Context) (report Report, err error) {
 	return report, nil
 }
 
-// Restart has the daemon try a service again that was given up.
+// Restart starts a service again that has failed permanently.
 func (c *Client) Restart(ctx context.Context, service string) error {
 	r, err := c.do(ctx, http.MethodPost, "/services/"+url.PathEscape(service)+"/restart")
 	if err != nil {
@@ -98,6 +98,7 @@ func (c *Client) Restart(ctx context.Context, service string) error {
 	return r.Body.Close()
 }
 
+// get returns the body of a response.
 func (c *Client) get(ctx context.Context, path string) ([]byte, error) {
 	r, err := c.do(ctx, http.MethodGet, path)
 	if err != nil {
@@ -111,7 +112,7 @@ func (c *Client) get(ctx context.Context, path string) ([]byte, error) {
 	return text, nil
 }
 
-// do asks, and returns the answer unless it is an error.
+// do sends a request and returns the response. An error response becomes an error.
 func (c *Client) do(ctx context.Context, method, path string) (*http.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, method, "http://overlapd"+path, http.NoBody)
 	if err != nil {
@@ -132,7 +133,7 @@ func (c *Client) do(ctx context.Context, method, path string) (*http.Response, e
 	return nil, answer.Error
 }
 
-// unreached returns why nobody answers, and what to do.
+// unreached explains why the daemon could not be reached and what to do.
 func (c *Client) unreached(err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -150,6 +151,7 @@ func (c *Client) unreached(err error) error {
 	return fmt.Errorf("asking at %s: %w; if it was closed at once, it has %d connections already or the daemon is ending: try again", c.path, err, maxConnections)
 }
 
+// foreign returns the error for a response that is not overlapd's.
 func (c *Client) foreign(err error) error {
 	return fmt.Errorf("what answers at %s is no overlapd, or another version of it: %w", c.path, err)
 }

@@ -7,20 +7,21 @@ import (
 	"net/http"
 )
 
-// What a client may do about draining.
+// Methods of the resource /drain.
 const (
 	DrainBegin  = http.MethodPost
 	DrainCancel = http.MethodDelete
 	DrainShow   = http.MethodGet
 )
 
-// drained is the answer about draining. Open are the requests that are not answered, by
-// service, without services that have none.
+// drained is the response of /drain. Open has the number of unanswered requests by service,
+// without services that have none. Ended counts the requests that have ended.
 type drained struct {
 	Open  map[string]int64 `json:"open"`
 	Ended uint64           `json:"ended"`
 }
 
+// drain starts or cancels draining, and always responds with the current numbers.
 func (s *server) drain(w http.ResponseWriter, r *http.Request) {
 	host := s.reloads.host
 	var err error
@@ -38,8 +39,9 @@ func (s *server) drain(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, now)
 }
 
-// Drain has the daemon say that it is not ready, takes that back, or changes nothing. It
-// returns how many requests each service has that are not answered, and how many have ended.
+// Drain starts draining, cancels it, or only shows the state, depending on do. It returns
+// the number of unanswered requests by service and how many requests have ended. A drained
+// daemon reports that it is not ready but still answers queries.
 func (c *Client) Drain(ctx context.Context, do string) (open map[string]int64, ended uint64, err error) {
 	r, err := c.do(ctx, do, "/drain")
 	if err != nil {

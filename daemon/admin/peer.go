@@ -16,27 +16,34 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
-// maxGroups is in how many groups a process can be, the kernel's NGROUPS_MAX.
+// maxGroups is the kernel's NGROUPS_MAX, the number of groups that a process can have.
 const maxGroups = 1 << 16
 
-// peer is who connected, as of then.
+// peer is the process that connected, with its credentials at that time.
 type peer struct {
-	PID    int
-	UID    uint32
-	Groups []uint32 // its primary group first
+	PID int
+	UID uint32
+
+	// Groups begins with the primary group.
+	Groups []uint32
 }
 
-// rule is who may ask for anything.
+// rule says who may administer the daemon.
 type rule struct {
-	own   uint32 // the user of the daemon
-	group int    // -1 for none
+	// own is the user of the daemon.
+	own uint32
+
+	// group is the admin group, or -1 for none.
+	group int
 }
 
+// allows reports whether a peer may administer the daemon: root, the daemon's own user, and
+// members of the group.
 func (r rule) allows(p peer) bool {
 	return p.UID == 0 || p.UID == r.own || r.group >= 0 && slices.Contains(p.Groups, uint32(r.group))
 }
 
-// sentence returns the rule in words, for those who may not.
+// sentence describes the rule to those who are rejected.
 func (r rule) sentence() string {
 	text := fmt.Sprintf("only root and the daemon's user (%d)", r.own)
 	if r.group >= 0 {
@@ -45,8 +52,8 @@ func (r rule) sentence() string {
 	return text + " may administer it; admin_group in its configuration lets the members of a group"
 }
 
-// credentials asks the kernel who is at the other end. It is who connected:
-// what becomes of that process later changes nothing.
+// credentials returns the credentials of the peer of a connection. The kernel recorded them
+// when it connected, so they do not change if the process does.
 func credentials(c *net.UnixConn) (p peer, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -69,7 +76,8 @@ func credentials(c *net.UnixConn) (p peer, err error) {
 	return p, err
 }
 
-// peerGroups returns the groups that a peer is in besides its own.
+// peerGroups returns the supplementary groups of a peer. The unix package has no function
+// for SO_PEERGROUPS.
 func peerGroups(fd uintptr) ([]uint32, error) {
 	groups := make([]uint32, maxGroups)
 	bytes := uint32(binary.Size(groups))
@@ -81,7 +89,7 @@ func peerGroups(fd uintptr) ([]uint32, error) {
 	return groups[:bytes/4], nil
 }
 
-// findGroup returns the number of a group, -1 of none.
+// findGroup returns the ID of a group given by name or number, or -1 for "".
 func findGroup(name string) (int, error) {
 	if name == "" {
 		return -1, nil
@@ -96,14 +104,14 @@ func findGroup(name string) (int, error) {
 	return strconv.Atoi(g.Gid)
 }
 
-// Limits on connections. Who may not ask has few of his own, so that he cannot
-// take those of who may.
+// Limits on connections. Peers that may not administer the daemon have a separate limit, so
+// that they cannot use up the connections of those that may.
 const (
 	maxConnections = 16
 	maxRefused     = 4
 )
 
-// conn is a connection of which it is known who made it.
+// conn is a connection whose peer is known.
 type conn struct {
 	net.Conn
 	peer    peer
@@ -111,28 +119,35 @@ type conn struct {
 	free    func()
 }
 
-// Close gives the connection's place back.
+// Close closes the connection and frees its place.
 func (c *conn) Close() error {
 	c.free()
 	return c.Conn.Close()
 }
 
-// listener accepts connections and asks who makes them.
+// listener accepts connections and identifies their peers.
 type listener struct {
 	net.Listener
-	rule    rule
-	ask     func(*net.UnixConn) (peer, error)
-	places  chan struct{} // holds an entry for each connection of those who may
-	refused chan struct{} // and for each of those who may not
+	rule rule
+	ask  func(*net.UnixConn) (peer, error)
+
+	// places has an element for each connection of an allowed peer.
+	places chan struct{}
+
+	// refused has an element for each connection of any other peer.
+	refused chan struct{}
 
 	mu struct {
 		sync.Mutex
-		silent []*conn // those that may whose next request has not come, the oldest first
+
+		// silent has the connections of allowed peers that wait for a request, oldest
+		// first.
+		silent []*conn
 	}
 }
 
-// silent notes whether a connection's next request has not come yet. Such a one loses its
-// place to another that needs it.
+// silent records whether a connection waits for its next request. Such a connection may be
+// evicted when another one needs its place.
 func (l *listener) silent(c *conn, is bool) {
 	if !c.allowed {
 		return
@@ -145,7 +160,7 @@ func (l *listener) silent(c *conn, is bool) {
 	}
 }
 
-// evict closes the connection that has been silent for longest, if there is one.
+// evict closes the connection that has been silent longest, if there is one.
 func (l *listener) evict() {
 	l.mu.Lock()
 	var oldest *conn
@@ -158,8 +173,8 @@ func (l *listener) evict() {
 	}
 }
 
-// Accept returns the next connection that there is a place for. One too many
-// is closed at once.
+// Accept returns the next connection for which there is a place. It closes others
+// immediately.
 func (l *listener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -171,7 +186,8 @@ func (l *listener) Accept() (net.Conn, error) {
 		if allowed {
 			places = l.places
 		}
-		if err == nil { // or it is gone already
+		// On an error the peer has already gone.
+		if err == nil {
 			if allowed && len(places) == cap(places) {
 				l.evict()
 			}
@@ -191,5 +207,5 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// connKey is where a request's context has its connection.
+// connKey is the context key of a request's connection.
 type connKey struct{}

@@ -10,32 +10,33 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
-// Host is the daemon that is administered. An error that is an [Error] has a kind,
-// all others have failed.
+// Host is the daemon that is administered. An [Error] keeps its kind; any other error has
+// the kind "failed".
 type Host interface {
-	// Reload reads the configuration again and makes the daemon follow it. A
-	// [config.Faults] error means that the configuration is wrong.
+	// Reload reads the configuration again and applies it. A [config.Faults] error means
+	// that the configuration is invalid.
 	Reload(ctx context.Context, progress func(config.Step)) (*config.Reloaded, error)
 
-	// Restart tries a service again that was given up.
+	// Restart starts a service again that has failed permanently.
 	Restart(service string) error
 
-	// Leave has the daemon say that it is not ready, and answer queries as before; or not
-	// any more.
+	// Leave starts or cancels draining. A drained daemon reports that it is not ready and
+	// answers queries as before.
 	Leave(leaves bool) error
 
-	// Open returns how many requests each service has that are not answered, and how many
-	// have ended.
+	// Open returns the number of unanswered requests by service, and how many requests have
+	// ended.
 	Open() (open map[string]int64, ended uint64, err error)
 
-	// Config returns the configuration that holds now, as a file, without what
-	// is secret in it.
+	// Config returns the configuration in effect as a TOML file, without secrets.
 	Config() ([]byte, error)
 }
 
-// Reloads runs one reload at a time and remembers the last.
+// Reloads serializes reloads and remembers the last one. Both the admin socket and SIGHUP
+// use it.
 type Reloads struct {
-	life context.Context // ends when the daemon stops, and with it a reload
+	// life is done when the daemon stops. A running reload then ends.
+	life context.Context
 	host Host
 	runs sync.WaitGroup
 
@@ -45,12 +46,13 @@ type Reloads struct {
 	}
 }
 
-// NewReloads returns a daemon's reloads, of which there was none yet. A reload
-// ends with life, and none begins after it.
+// NewReloads returns a Reloads for host. life cancels a running reload, and none begins
+// after it is done.
 func NewReloads(life context.Context, host Host) *Reloads { return &Reloads{life: life, host: host} }
 
-// Begin begins a reload, or returns ErrBusy or ErrStopping. It runs on whoever
-// waits for it or not: half a reload is none.
+// Begin starts a reload, or returns ErrBusy or ErrStopping. The reload does not depend on
+// the caller: it runs to its end even if nobody waits for it, because half a reload would
+// leave the daemon in an undefined state.
 func (r *Reloads) Begin() (*running, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,7 +68,7 @@ func (r *Reloads) Begin() (*running, error) {
 	return run, nil
 }
 
-// Next waits for the reload that runs, if there is one, and begins another.
+// Next waits for a running reload, if there is one, and starts another.
 func (r *Reloads) Next() (*running, error) {
 	for {
 		run, err := r.Begin()
@@ -77,28 +79,30 @@ func (r *Reloads) Next() (*running, error) {
 	}
 }
 
-// Last returns the reload that runs, or the last one, or nil.
+// Last returns the running reload, or else the last one, or nil if there was none.
 func (r *Reloads) Last() *running {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.mu.last
 }
 
-// Wait returns when no reload runs any more. It is for the end: none may begin
-// then.
+// Wait returns when no reload is running. It must only be called when none can begin.
 func (r *Reloads) Wait() { r.runs.Wait() }
 
-// running is one reload, running or over.
+// running is one reload, which may have ended.
 type running struct {
 	done chan struct{}
 
 	mu struct {
 		sync.Mutex
 		report Report
-		grown  chan struct{} // closed when the report is another
+
+		// grown is closed when report has changed.
+		grown chan struct{}
 	}
 }
 
+// newReload returns a reload that begins now.
 func newReload() *running {
 	r := &running{done: make(chan struct{})}
 	r.mu.report = Report{State: reportRunning, Began: time.Now()}
@@ -106,11 +110,11 @@ func newReload() *running {
 	return r
 }
 
-// Done is closed when it is over.
+// Done returns a channel that is closed when the reload has ended.
 func (r *running) Done() <-chan struct{} { return r.done }
 
-// Report returns how the reload stands, and what is closed when it stands
-// otherwise. A nil one reports that there was none.
+// Report returns the state of the reload and a channel that is closed when it has changed.
+// It may be called on nil, which reports that there was no reload.
 func (r *running) Report() (now Report, grown <-chan struct{}) {
 	if r == nil {
 		return Report{State: ReportNone}, nil
@@ -122,8 +126,8 @@ func (r *running) Report() (now Report, grown <-chan struct{}) {
 	return now, r.mu.grown
 }
 
-// step takes in progress. Whoever looks sees the latest of each service, so
-// that nobody who is slow makes a reload wait or take memory.
+// step records progress. Only the latest step of each service is kept, so that slow readers
+// neither delay a reload nor take memory.
 func (r *running) step(s config.Step) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -137,11 +141,13 @@ func (r *running) step(s config.Step) {
 	r.growLocked()
 }
 
+// growLocked wakes up everyone who waits for a change.
 func (r *running) growLocked() {
 	close(r.mu.grown)
 	r.mu.grown = make(chan struct{})
 }
 
+// finish records the outcome of the reload.
 func (r *running) finish(reloaded *config.Reloaded, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,20 +1,19 @@
-// Package admin changes a running daemon, and lets only those ask who may: over
-// a Unix socket, by the credentials that the kernel gives of whoever connects.
-// What [Listen] returns answers there, [Client] asks, and [Reloads] sees to it that one
-// reload runs at a time, whoever wants it.
+// Package admin serves the administration of a running daemon over a Unix socket. Who may
+// use it is decided by the credentials of the peer that the kernel reports. [Listen]
+// creates the server, [Client] sends requests, and [Reloads] runs one reload at a time,
+// whoever asks for it.
 //
-// It is HTTP, so that curl --unix-socket does as well:
+// The protocol is HTTP, so curl --unix-socket works as well:
 //
-//	POST /reload                  read the configuration again; JSON lines of progress, then how it ended
-//	GET  /reload                  the reload that runs, or the last one
-//	POST /services/NAME/restart   try a service again that was given up
-//	GET  /config                  the configuration that holds now
-//	POST /drain                   say that the daemon is not ready, and answer queries as before
-//	DELETE /drain                 take that back
+//	POST /reload                  read the configuration again; returns JSON lines of progress and the outcome
+//	GET  /reload                  the running reload, or the last one
+//	POST /services/NAME/restart   start a service again that failed permanently
+//	GET  /config                  the configuration in effect
+//	POST /drain                   report not ready, and answer queries as before
+//	DELETE /drain                 cancel that
 //	GET  /drain                   how many requests are open, and how many have ended
 //
-// What a reload or a restart does, and what is logged of it, is the host's
-// business.
+// The [Host] performs and logs the operations.
 package admin
 
 import (
@@ -32,35 +31,41 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
-// Limits on what is asked.
+// Limits on requests. All of them are small and local, so generous times only protect
+// against stuck clients.
 const (
 	maxHeaderBytes = 8 << 10
-	headerSlack    = 4 << 10 // net/http reads so much more than it is told
-	maxBodyBytes   = 4 << 10 // no request needs one
+	headerSlack    = 4 << 10 // net/http reads this much more than MaxHeaderBytes
+	maxBodyBytes   = 4 << 10 // no request needs a body
 
-	headerTimeout = 5 * time.Second  // to read a header
-	readTimeout   = 10 * time.Second // to read a request
+	headerTimeout = 5 * time.Second  // for reading a header
+	readTimeout   = 10 * time.Second // for reading a request
 	idleTimeout   = 30 * time.Second // between two requests
-	lineTimeout   = 10 * time.Second // to write a line, or an answer
-	closeTimeout  = 2 * time.Second  // to answer what was asked, at the end
+	lineTimeout   = 10 * time.Second // for writing a line, or a response
+	closeTimeout  = 2 * time.Second  // for responding to open requests when the server closes
 )
 
-// folderMode is of the folder of the socket, if it has to be made.
+// folderMode is the mode of the socket's folder if it must be created.
 const folderMode = 0o700
 
-// server answers at an admin socket.
+// server serves an admin socket.
 type server struct {
-	reloads  *Reloads
-	refused  func(pid int, uid uint32) // called for each connection of somebody who may not; may be nil
+	reloads *Reloads
+
+	// refused is called for each connection of a peer that may not administer the daemon.
+	// It may be nil.
+	refused  func(pid int, uid uint32)
 	listener *listener
 	http     *http.Server
-	ended    chan struct{} // closed when nothing is accepted any more
+
+	// ended is closed when no more connections are accepted.
+	ended chan struct{}
 }
 
-// Listen makes the socket at path, or takes the one that was inherited, whose file and its
-// mode belong to whoever opened it. The members of a group, given by its name or
-// number, may use it; "" is for none. Refused is called for each connection of
-// somebody who may not, and may be nil. Nothing is answered before Serve.
+// Listen creates the socket at path, or uses the inherited one, whose file and mode belong
+// to whoever opened it. Members of the group, given by name or number, may use it; "" means
+// no group. refused is called for each connection of a peer that is not allowed, and may be
+// nil. Nothing is answered before Serve.
 func Listen(path, groupName string, inherited net.Listener, reloads *Reloads, refused func(pid int, uid uint32)) (*server, error) {
 	group, err := findGroup(groupName)
 	if err != nil {
@@ -92,7 +97,7 @@ func Listen(path, groupName string, inherited net.Listener, reloads *Reloads, re
 	return s, nil
 }
 
-// open makes the socket at path.
+// open creates the socket at path, and its folder if needed.
 func open(path, groupName string, group int) (net.Listener, error) {
 	if len(path) > config.MaxSocketPath {
 		return nil, fmt.Errorf("admin_socket: %s: %w", path, errPathTooLong)
@@ -107,7 +112,7 @@ func open(path, groupName string, group int) (net.Listener, error) {
 	return ln, nil
 }
 
-// Serve answers until Close.
+// Serve answers requests until Close.
 func (s *server) Serve() error {
 	defer close(s.ended)
 	if err := s.http.Serve(s.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -116,8 +121,8 @@ func (s *server) Serve() error {
 	return nil
 }
 
-// Close answers what was asked, for a moment, and removes the socket. Serve
-// must have been called.
+// Close waits for open requests, at most closeTimeout, and removes the socket. Serve must
+// have been called.
 func (s *server) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -132,6 +137,7 @@ func (s *server) Close() error {
 	return err
 }
 
+// routes returns the handlers of all paths.
 func (s *server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /reload", s.reload)
@@ -147,7 +153,9 @@ func (s *server) routes() http.Handler {
 	return mux
 }
 
-// guard answers those who may not ask, and bounds what the others may take.
+// guard rejects peers that may not administer the daemon, and limits time and size for the
+// others. It responds instead of closing the connection, so that the user learns what is
+// missing.
 func (s *server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		out := http.NewResponseController(w)
@@ -171,24 +179,26 @@ func (s *server) guard(next http.Handler) http.Handler {
 	})
 }
 
+// refuse responds with an error.
 func refuse(w http.ResponseWriter, e *Error) { writeJSON(w, e.status(), line{Error: e}) }
 
+// writeJSON responds with a value as JSON.
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // who left needs no answer
+	_ = json.NewEncoder(w).Encode(body) // the client may have left
 }
 
-// reload begins a reload and writes its progress. That the client leaves does not
-// end it.
+// reload starts a reload and streams its progress as JSON lines. The reload continues if
+// the client leaves.
 func (s *server) reload(w http.ResponseWriter, r *http.Request) {
 	run, err := s.reloads.Begin()
 	if err != nil {
 		refuse(w, told(err))
 		return
 	}
-	// Lines are written at once. The status is that of the first: an error that comes
-	// before anything was done has its own.
+	// The status is decided by the first line: an error before any progress has its own
+	// status.
 	out, begun := http.NewResponseController(w), false
 	write := func(what line) {
 		if !begun {
@@ -200,7 +210,7 @@ func (s *server) reload(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/x-ndjson")
 			w.WriteHeader(status)
 		}
-		_ = out.SetWriteDeadline(time.Now().Add(lineTimeout)) // who left needs no answer
+		_ = out.SetWriteDeadline(time.Now().Add(lineTimeout)) // the client may have left
 		_ = json.NewEncoder(w).Encode(what)
 		_ = out.Flush()
 	}
@@ -225,11 +235,13 @@ func (s *server) reload(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// lastReload responds with the state of the running or last reload.
 func (s *server) lastReload(w http.ResponseWriter, _ *http.Request) {
 	now, _ := s.reloads.Last().Report()
 	writeJSON(w, http.StatusOK, now)
 }
 
+// restart restarts the service in the path.
 func (s *server) restart(w http.ResponseWriter, r *http.Request) {
 	if err := s.reloads.host.Restart(r.PathValue("name")); err != nil {
 		refuse(w, told(err))
@@ -238,6 +250,7 @@ func (s *server) restart(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, line{})
 }
 
+// config responds with the configuration in effect.
 func (s *server) config(w http.ResponseWriter, _ *http.Request) {
 	file, err := s.reloads.host.Config()
 	if err != nil {
@@ -245,5 +258,5 @@ func (s *server) config(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/toml")
-	_, _ = w.Write(file) // who left needs no answer
+	_, _ = w.Write(file) // the client may have left
 }
