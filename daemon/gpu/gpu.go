@@ -18,55 +18,67 @@ import (
 )
 
 var (
-	// errDivided is returned when a GPU is to be used as a whole and is divided
-	// by MIG.
+	// errDivided is returned when a GPU should be used as a whole but is divided by MIG.
 	errDivided = errors.New("the GPU is divided by MIG")
 
+	// errNoProbe is why device = "auto" takes the CPU without a Probe.
 	errNoProbe = errors.New("it is not known whether ONNX Runtime can use one")
 )
 
 const (
-	// busyTries and busyPause bound the wait until the driver has noticed that
-	// the last process in an instance is gone.
+	// busyTries and busyPause limit the wait (5s) until the driver has noticed that the
+	// last process in an instance has exited.
 	busyTries = 50
 	busyPause = 100 * time.Millisecond
 )
 
-// Options are how the hardware is reached. Zero is the host's own.
+// Options replaces how the hardware is accessed. The zero value accesses the host's.
 type Options struct {
 	NVML func() (*cuda.Host, error)
 	MPS  mps.Options // without device and directory, which follow from the part
-	Boot string      // identity of the boot of the host, "" to ask the kernel
 
-	// Probe returns why ONNX Runtime cannot use a GPU, named by its UUID, or nil
-	// if it can. It is asked with device = "auto"; without it that is the CPU.
+	// Boot identifies the boot of the host, "" to ask the kernel. MIG instances do not
+	// survive a reboot, so a record of an earlier boot is void. MPS has no Device and
+	// Directory: they follow from the part.
+	Boot string
+
+	// Probe returns why ONNX Runtime cannot use the GPU with this UUID, or nil if it can.
+	// It is called for device = "auto", which takes the CPU if Probe is nil.
 	Probe func(ctx context.Context, uuid string) error
 }
 
-// GPU is a GPU that a daemon takes into use. Its methods but those of its
-// parts belong to one goroutine.
+// GPU is a GPU that a daemon uses. Its methods must be called from one goroutine; those of
+// its parts may be called from any.
 type GPU struct {
 	config config.Config
-	name   string // of the GPU, in the configuration
+
+	// name is how the configuration identifies the GPU.
+	name   string
 	opts   Options
 	host   *cuda.Host
 	facts  cuda.Facts
 	target cuda.Target
-	layout *mig.Layout // nil unless it is divided
+
+	// layout is nil unless the GPU is divided.
+	layout *mig.Layout
 	record mig.Record
 	parts  []*Part
-	taken  bool // Take was called
+
+	// taken is set once Take has been called.
+	taken bool
 }
 
-// Choose finds the GPUs that a configuration takes, none for the CPU, and plans
-// what Take does. It changes nothing, and Give must be called of each. With
-// device = "auto" a GPU that cannot be used is no error, and the log says why.
+// Choose finds the GPUs that the configuration names and plans what Take does. The result
+// is empty for the CPU. Choose changes nothing, but Give must be called for each GPU. With
+// device = "auto" an unusable GPU is not an error, and the log says why it is not used.
 func Choose(ctx context.Context, c config.Config, o Options, log zerolog.Logger) (all []*GPU, err error) {
 	for _, name := range c.Pool().GPUs() {
 		g, err := choose(ctx, c, name, o, log)
 		if g != nil {
 			all = append(all, g)
 		}
+		// Two names, such as an index and a UUID, may stand for the same GPU, which must be
+		// divided only once.
 		for _, other := range all {
 			if err == nil && other != g && other.target.Device.UUID == g.target.Device.UUID {
 				err = fmt.Errorf("gpu = %q and gpu = %q are one: %s; name it alike in all devices that are instances of it, and else in one only", other.name, name, g.target.Device)
@@ -82,6 +94,7 @@ func Choose(ctx context.Context, c config.Config, o Options, log zerolog.Logger)
 	return all, nil
 }
 
+// choose returns the GPU with this name, or nil if device = "auto" takes the CPU.
 func choose(ctx context.Context, c config.Config, name string, o Options, log zerolog.Logger) (*GPU, error) {
 	auto := c.Pool()[0].Kind == config.DeviceAuto
 	if auto && o.Probe == nil {
@@ -104,11 +117,12 @@ func choose(ctx context.Context, c config.Config, name string, o Options, log ze
 	return g, err
 }
 
+// keep stores the record of instances. MIG calls it before and after each step.
 func (g *GPU) keep(r mig.Record) error { return writeRecord(g.config.StateDir, r) }
 
-// look finds the GPU and plans what Take does. It changes nothing. The error is
-// one of cuda if there is no such GPU, of mig if it cannot be divided as it is
-// wanted, or errDivided. Give must be called.
+// look finds the GPU and plans what Take does. It changes nothing. The error is one of cuda
+// if there is no such GPU, one of mig if it cannot be divided as configured, or errDivided.
+// Give must be called for the result.
 func look(c config.Config, name string, o Options) (*GPU, error) {
 	if o.NVML == nil {
 		o.NVML = func() (*cuda.Host, error) { return cuda.Open(nil) }
@@ -135,7 +149,7 @@ func look(c config.Config, name string, o Options) (*GPU, error) {
 	return g, nil
 }
 
-// find looks the GPU up in what the host has now.
+// find looks the GPU up in the current state of the host.
 func (g *GPU) find() (err error) {
 	if g.facts, err = g.host.Facts(); err != nil {
 		return err
@@ -144,9 +158,10 @@ func (g *GPU) find() (err error) {
 	return err
 }
 
-// wants returns the instances that are declared.
+// wants returns the MIG instances that the configuration declares.
 func (g *GPU) wants() []mig.Want { return g.config.Pool().Instances(g.name, g.config.Services) }
 
+// plan plans the division of the GPU and makes a part of each slot.
 func (g *GPU) plan() error {
 	if g.target.Instance != nil {
 		return fmt.Errorf("%w: %s is an instance; name the GPU that is to be divided", errDivided, g.target.UUID())
@@ -159,14 +174,14 @@ func (g *GPU) plan() error {
 	}
 	g.layout = &layout
 	for _, s := range layout.Slots {
-		profile, _ := g.target.Device.MIG.Profile(s.Profile) // else there was no plan
+		profile, _ := g.target.Device.MIG.Profile(s.Profile) // Plan has checked it
 		g.parts = append(g.parts, g.part(s.UUID, s.Profile, s.Services, int64(profile.Memory)))
 	}
 	return nil
 }
 
-// whole makes one part of a GPU, or an instance, that is used as it is. The instances
-// that an earlier daemon left on a GPU are no hindrance.
+// whole makes one part of a GPU, or of an existing instance, that is used as it is.
+// Instances that an earlier daemon left on the GPU do not matter: Take removes them.
 func (g *GPU) whole() error {
 	profile := ""
 	if g.target.Instance != nil {
@@ -179,8 +194,7 @@ func (g *GPU) whole() error {
 	return nil
 }
 
-// part returns a part of the GPU, with the memory that is expected of it until it is
-// there.
+// part returns a part of the GPU. memory is its expected free memory until it exists.
 func (g *GPU) part(uuid, profile string, services []string, memory int64) *Part {
 	d := &g.target.Device
 	text := fmt.Sprintf("%s, compute capability %s", d.Name, d.Capability)
@@ -193,7 +207,8 @@ func (g *GPU) part(uuid, profile string, services []string, memory int64) *Part 
 	return &Part{host: g.host, Text: text, UUID: uuid, Profile: profile, Services: services, memory: g.memoryOf(uuid, memory)}
 }
 
-// memoryOf returns the free memory of a GPU or an instance, or what was known.
+// memoryOf returns the free memory of a GPU or instance, or known if the driver does not
+// report it.
 func (g *GPU) memoryOf(uuid string, known int64) int64 {
 	if t, err := g.facts.Find(uuid); err == nil && t.Memory().Known {
 		return int64(t.Memory().Value.Free)
@@ -201,12 +216,13 @@ func (g *GPU) memoryOf(uuid string, known int64) int64 {
 	return known
 }
 
-// leftover reports whether an earlier daemon left instances on this GPU, which
-// nobody wants any more.
+// leftover reports whether an earlier daemon left instances on this GPU that the
+// configuration no longer declares.
 func (g *GPU) leftover() bool {
 	return len(g.wants()) == 0 && !g.record.Empty() && g.record.GPU == g.target.Device.UUID
 }
 
+// divided returns the error for a divided GPU, with the choices that the user has.
 func (g *GPU) divided() error {
 	var have []string
 	for _, i := range g.target.Device.Instances {
@@ -222,15 +238,16 @@ func (g *GPU) divided() error {
 		errDivided, g.target.Device, said, g.target.Device.Index)
 }
 
-// has reports whether a device is the GPU or an instance of it.
+// has reports whether a device of the configuration is the GPU or an instance of it.
 func (g *GPU) has(d config.Device) bool {
 	return d.GPU == g.name && (d.Kind == config.DeviceCUDA || d.Kind == config.DeviceAuto)
 }
 
-// Part returns what the device of a name is of the GPU, nil if it is on none or another.
-// Before Take an instance that is to be created has no UUID.
+// Part returns the part that the named device of the configuration is, or nil if the device
+// is not on this GPU. Before Take, an instance that must be created has no UUID.
 func (g *GPU) Part(device string) *Part {
 	at := 0
+	// Parts are in the order of the devices, see wants.
 	for _, d := range g.config.Pool() {
 		switch {
 		case !g.has(d):
@@ -243,7 +260,7 @@ func (g *GPU) Part(device string) *Part {
 	return nil
 }
 
-// String returns the GPU in words, and what Take does to divide it.
+// String describes the GPU and how Take divides it.
 func (g *GPU) String() string {
 	if g.layout != nil {
 		return g.layout.String()
@@ -255,8 +272,8 @@ func (g *GPU) String() string {
 	return fmt.Sprintf("%s\n%s  %s\n", g.target.Device, how, strings.Join(p.Services, ", "))
 }
 
-// Take divides the GPU as planned and runs MPS on each part. What it did is
-// undone by Give, also after an error.
+// Take divides the GPU as planned and starts MPS on each part. Give undoes it, also after
+// an error.
 func (g *GPU) Take(ctx context.Context) error {
 	g.taken = true
 	if err := g.divide(); err != nil {
@@ -270,6 +287,7 @@ func (g *GPU) Take(ctx context.Context) error {
 	return nil
 }
 
+// divide creates the planned instances and learns their UUIDs and memory.
 func (g *GPU) divide() (err error) {
 	if g.layout == nil {
 		return g.clear()
@@ -289,7 +307,7 @@ func (g *GPU) divide() (err error) {
 	return nil
 }
 
-// clear destroys what an earlier daemon left where nothing is divided now.
+// clear destroys instances of an earlier daemon on a GPU that is no longer divided.
 func (g *GPU) clear() error {
 	if !g.leftover() {
 		return nil
@@ -303,8 +321,8 @@ func (g *GPU) clear() error {
 	return g.whole()
 }
 
-// release destroys the instances that are ours. It waits for a moment for the
-// last process in them to be gone.
+// release destroys the daemon's instances. It retries for a moment while processes in them
+// exit.
 func (g *GPU) release() (err error) {
 	for range busyTries {
 		if g.record, err = mig.Release(g.host, g.record, g.opts.Boot, g.keep); !errors.Is(err, mig.ErrBusy) {
@@ -315,8 +333,8 @@ func (g *GPU) release() (err error) {
 	return err
 }
 
-// Give ends MPS, destroys the instances that Take created, or that an earlier
-// daemon left for it, and closes NVML. No worker may be left.
+// Give stops MPS, destroys the instances that Take or an earlier daemon created, and closes
+// NVML. All workers must have exited.
 func (g *GPU) Give() error {
 	var errs []error
 	for _, p := range slices.Backward(g.parts) {

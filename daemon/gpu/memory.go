@@ -12,25 +12,28 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// ErrNoRoom is returned for a service whose model does not fit what the others leave
-// of a GPU's memory.
+// ErrNoRoom is returned for a service whose model does not fit into the GPU memory that the
+// other services leave.
 var ErrNoRoom = errors.New("the GPU has no room for the service")
 
-// need is how much of a GPU's memory a service takes, and the sums that make it up.
+// need is the GPU memory of a service. Sums is its breakdown in words.
 type need struct {
 	Service string
 	Bytes   int64
 	Sums    string
 }
 
-// unknownMemory stands where the driver does not know, as for GPUs that share
-// the host's memory: then every service is admitted, and its worker reckons.
+// unknownMemory is used when the driver does not report memory, as for GPUs that share the
+// host's. Every service is then admitted, and its worker checks for itself.
 const unknownMemory = -1
 
-// Ledger is who has how much of a part's memory.
+// Ledger accounts for the memory of a part by service. Its methods may be called from any
+// goroutine.
 type Ledger struct {
 	device string
-	memory int64 // free bytes, or unknownMemory
+
+	// memory is the free memory in bytes, or unknownMemory.
+	memory int64
 
 	mu struct {
 		sync.Mutex
@@ -39,7 +42,7 @@ type Ledger struct {
 	}
 }
 
-// Room returns how many MiB are left, +Inf if that is unknown.
+// Room returns the remaining memory in MiB, or +Inf if it is unknown.
 func (l *Ledger) Room() float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -49,12 +52,13 @@ func (l *Ledger) Room() float64 {
 	return float64(l.mu.left) / (1 << 20)
 }
 
-// Admit gives a service so many bytes, of which sums has in words what makes them
-// up, or returns an ErrNoRoom. What it was given is taken back by release.
+// Admit reserves memory for a service. sums is the breakdown in words, for errors. It
+// returns a function that releases the memory, or ErrNoRoom.
 func (l *Ledger) Admit(service string, bytes int64, sums string) (release func(), err error) {
 	n := need{service, bytes, sums}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	// The error lists the other services, because the remedy is often with one of them.
 	if l.memory != unknownMemory && n.Bytes > l.mu.left {
 		var others []string
 		for _, n := range l.mu.taken {
@@ -69,6 +73,7 @@ func (l *Ledger) Admit(service string, bytes int64, sums string) (release func()
 	return func() { l.release(n) }, nil
 }
 
+// release gives back the memory of a service. Further calls have no effect.
 func (l *Ledger) release(n need) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -77,7 +82,7 @@ func (l *Ledger) release(n need) {
 	}
 }
 
-// String returns the account, a line for each service.
+// String lists the memory by service, one a line.
 func (l *Ledger) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -16,37 +16,41 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
-// Part is what one group of services runs on: a GPU or one MIG instance. Two parts
-// with the same Text, which is name, compute capability, MIG profile and whether MPS
-// shares it, take the same time for a model, and for several together. An instance that is not there yet has no UUID, and a GPU
-// no profile.
+// Part is what a group of services runs on: a GPU or one MIG instance. Text is its name,
+// compute capability, MIG profile and whether it uses MPS. Parts with the same Text run the
+// same models in the same time, alone and together, so measurements are shared between
+// them. UUID is empty for an instance that does not exist yet, and Profile for a whole GPU.
 type Part struct {
 	Text     string
 	UUID     string
 	Profile  string
 	Services []string
 
-	host    *cuda.Host
-	memory  int64 // free bytes, or unknownMemory
+	host *cuda.Host
+
+	// memory is the free memory in bytes, or unknownMemory.
+	memory  int64
 	control *mps.Control
-	latest  atomic.Pointer[reading]
+
+	// latest is nil until Sample has run.
+	latest atomic.Pointer[reading]
 }
 
-// reading is the latest sample, or why there is none.
+// reading is a sample, or why there is none.
 type reading struct {
 	sample cuda.Sample
 	err    error
 }
 
-// Ledger returns an empty account of the part's memory.
+// Ledger returns an empty ledger of the part's memory.
 func (p *Part) Ledger() *Ledger {
 	l := &Ledger{device: p.Text, memory: p.memory}
 	l.mu.left = p.memory
 	return l
 }
 
-// start runs MPS on the part as it is configured, with options without device and
-// directory.
+// start starts MPS on the part as configured, or connects to a running one. o has no Device
+// and Directory.
 func (p *Part) start(ctx context.Context, all *config.Config, o mps.Options) (err error) {
 	c := &all.MPS
 	o.Device, o.Program = p.UUID, cmp.Or(c.Program, o.Program)
@@ -61,6 +65,7 @@ func (p *Part) start(ctx context.Context, all *config.Config, o mps.Options) (er
 	return err
 }
 
+// stop stops MPS if start has started it.
 func (p *Part) stop() error {
 	if p.control == nil {
 		return nil
@@ -68,7 +73,7 @@ func (p *Part) stop() error {
 	return p.control.Stop()
 }
 
-// Env returns the environment of the worker of a service that runs on the part.
+// Env returns the environment variables that make the worker of a service use the part.
 func (p *Part) Env(s *config.Service) []string {
 	if p.control == nil {
 		return mps.OffEnv(p.UUID)
@@ -78,13 +83,14 @@ func (p *Part) Env(s *config.Service) []string {
 	})
 }
 
+// refresh takes a sample.
 func (p *Part) refresh() {
 	s, err := p.host.Sample(p.UUID)
 	p.latest.Store(&reading{s, err})
 }
 
-// Sample looks at the part once in a while until life ends: a call into the
-// driver may take long when the GPU does not do well, so nobody else waits for it.
+// Sample takes a sample every sampleInterval until life is done. It runs in a goroutine of
+// its own because a call into the driver may block for long when the GPU is in trouble.
 func (p *Part) Sample(life context.Context) {
 	tick := time.NewTicker(sampleInterval)
 	defer tick.Stop()
@@ -98,22 +104,23 @@ func (p *Part) Sample(life context.Context) {
 	}
 }
 
-// HasMPS reports whether the part has MPS, and so is worth watching.
+// HasMPS reports whether the part uses MPS and must be watched.
 func (p *Part) HasMPS() bool { return p.control != nil }
 
-// Watch restarts the workers of the part together as its control daemon of MPS
-// fares, until life ends or Give. Lost is called when MPS is given up,
-// with the reason, and with nil if it comes back.
+// Watch restarts the workers of the part together when its MPS server or control daemon
+// fails. It returns when life is done or after Give. lost is called with the reason when
+// MPS has failed permanently, and with nil if it comes back.
 func (p *Part) Watch(life context.Context, workers workers, lost func(error), log zerolog.Logger) {
 	w := &watch{life: life, workers: workers, lost: lost, log: log.With().Str("gpu", p.UUID).Logger()}
 	w.run(p.control.Events())
 }
 
-// TerminateClient ends the work of a process on the part, for a moment at most,
-// if that has MPS: what becomes of the other clients of a server is not defined
-// when one is killed that has work on the device.
+// TerminateClient asks MPS to end the work of a process on the part, for terminateTimeout
+// at most. It must be called before a worker is killed: if a client with work on the device
+// is killed, the state of the other clients of its server is undefined. It does nothing
+// without MPS.
 func (p *Part) TerminateClient(life context.Context, pid int) error {
-	if p.control == nil || life.Err() != nil { // at the end all clients go, and their server with them
+	if p.control == nil || life.Err() != nil { // at the end all clients exit with their server
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(life, terminateTimeout)
@@ -121,7 +128,8 @@ func (p *Part) TerminateClient(life context.Context, pid int) error {
 	return p.control.TerminateClient(ctx, pid)
 }
 
-// Status is how a part stands. Sample is the latest, and Fault is why there is none.
+// Status describes a part for the daemon's status. Sample is the latest one, or Fault says
+// why there is none.
 type Status struct {
 	Device   string       `json:"device"`
 	UUID     string       `json:"uuid"`
@@ -132,8 +140,8 @@ type Status struct {
 	Fault    string       `json:"fault,omitempty"`
 }
 
-// Status returns how the part stands, by the latest sample. It may be called by
-// any goroutine.
+// Status returns the status of the part by the latest sample. It may be called from any
+// goroutine.
 func (p *Part) Status() Status {
 	s := Status{Device: p.Text, UUID: p.UUID, Profile: p.Profile, Services: p.Services}
 	if p.control != nil {
@@ -150,13 +158,14 @@ func (p *Part) Status() Status {
 	return s
 }
 
-// uuidShown is how much of a UUID names the directory of a part: the path of a
-// socket has little room. Another part with the same beginning finds the
+// uuidShown is how much of a UUID is used in the directory name of a part. The path of a
+// Unix socket is limited to 107 bytes. Another part with the same prefix would find the
 // directory locked.
 const uuidShown = len("GPU-") + 8
 
-// MPSDirOf returns the directory of a part's own control daemon, below the one that
-// is configured: "" is in what systemd gives, else in the user's own.
+// MPSDirOf returns the directory of a part's own control daemon, below the configured one.
+// "" stands for systemd's runtime directory, then that of the user, then the temporary
+// directory.
 func MPSDirOf(configured, uuid string) string {
 	if configured == "" {
 		configured = filepath.Join(os.TempDir(), fmt.Sprintf("overlapd-%d", os.Geteuid()), "mps")

@@ -11,15 +11,14 @@ import (
 	"github.com/overlapd/overlapd/cuda/mig"
 )
 
-// recordName is the file in the state folder that lists the MIG instances which
-// the daemon has made. A file that is there is complete: it is written beside the
-// old one and takes its place.
+// recordName is the file in the state folder with the MIG instances that the daemon has
+// created. It is replaced atomically, so it is always complete.
 const recordName = "mig.json"
 
 // errRecordFile is returned when the record of instances cannot be read or written.
 var errRecordFile = errors.New("record of MIG instances")
 
-// ReadRecord returns the record in a state folder, an empty one if there is none.
+// ReadRecord returns the record in a state folder, or an empty one if there is none.
 func ReadRecord(stateDir string) (mig.Record, error) {
 	path := filepath.Join(stateDir, recordName)
 	data, err := os.ReadFile(path)
@@ -36,8 +35,8 @@ func ReadRecord(stateDir string) (mig.Record, error) {
 	return r, nil
 }
 
-// writeRecord makes the record in a state folder survive a crash of the host. An
-// empty one is removed.
+// writeRecord replaces the record in a state folder and syncs it, so that it survives a
+// crash of the host. An empty record removes the file.
 func writeRecord(stateDir string, r mig.Record) error {
 	folder, err := os.Open(stateDir)
 	if err == nil {
@@ -49,6 +48,7 @@ func writeRecord(stateDir string, r mig.Record) error {
 	return nil
 }
 
+// replaceRecord writes the record to a new file and renames it.
 func replaceRecord(path string, r mig.Record) error {
 	if r.Empty() {
 		return remove(path)
@@ -57,8 +57,8 @@ func replaceRecord(path string, r mig.Record) error {
 	if err != nil {
 		return err
 	}
-	// What stands in its place is of a daemon that died, or a link which would have
-	// another file written.
+	// A file in its place is left by a daemon that died, or is a link that would redirect
+	// the write.
 	next := path + ".new"
 	if err := remove(next); err != nil {
 		return err
@@ -74,7 +74,7 @@ func replaceRecord(path string, r mig.Record) error {
 	return os.Rename(next, path)
 }
 
-// remove removes a file that may not be there.
+// remove removes a file if it exists.
 func remove(path string) error {
 	if err := os.Remove(path); !errors.Is(err, fs.ErrNotExist) {
 		return err

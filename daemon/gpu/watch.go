@@ -12,46 +12,54 @@ import (
 )
 
 const (
-	// sampleInterval is how often the driver is asked how the GPU does.
+	// sampleInterval is how often the driver is asked for a sample.
 	sampleInterval = time.Second
 
-	// holdTimeout is how long the workers of a server that failed may take to
-	// be gone; they are killed.
+	// holdTimeout is how long the workers of a failed server may take to exit. They are
+	// killed.
 	holdTimeout = 10 * time.Second
 
-	// recoverTimeout is how long a server that has faulted may take to be active
-	// again once its clients are gone, before new ones are tried.
+	// recoverTimeout is how long a faulted server may take to become active again once its
+	// clients have exited. After that, new clients are tried.
 	recoverTimeout = 10 * time.Second
 
-	// terminateTimeout is how long MPS may take to end the work of a client that is
-	// to be killed. It is killed in any case.
+	// terminateTimeout is how long MPS may take to end the work of a client. The client is
+	// killed in any case.
 	terminateTimeout = 3 * time.Second
 )
 
-// Why workers are ended together.
+// Reasons for ending all workers of a part.
 var (
 	errServerDied    = errors.New("the MPS server died, and with it the CUDA contexts of all its clients")
 	errServerFaulted = errors.New("a kernel of one client failed, and the MPS server takes no new client until all are gone")
 )
 
-// workers ends the workers of a part together and starts them again. The executor
-// does.
+// workers stops the workers of a part together and starts them again. The executor
+// implements it.
 type workers interface {
 	Hold(ctx context.Context, cause error) error
 	Resume()
 }
 
+// watch is the state of Part.Watch.
 type watch struct {
 	life    context.Context
 	workers workers
 	lost    func(error)
 	log     zerolog.Logger
 
-	down    bool        // there is no control daemon: a worker would run without MPS and not notice
-	gaveUp  bool        // and none will come by itself
-	recover *time.Timer // set while a server that has faulted is to recover
+	// down is set while there is no control daemon. A worker started then would run without
+	// MPS and not notice.
+	down bool
+
+	// gaveUp is set when MPS has failed permanently.
+	gaveUp bool
+
+	// recover is running while a faulted server has time to recover.
+	recover *time.Timer
 }
 
+// run handles events until the channel is closed or life is done.
 func (w *watch) run(events <-chan mps.Event) {
 	w.recover = time.NewTimer(recoverTimeout)
 	w.recover.Stop()
@@ -71,6 +79,8 @@ func (w *watch) run(events <-chan mps.Event) {
 	}
 }
 
+// take handles one event. Workers are held while their server cannot accept clients, and
+// resumed when it can.
 func (w *watch) take(e mps.Event) {
 	switch e.Kind {
 	case mps.ServerActive:
@@ -102,6 +112,7 @@ func (w *watch) take(e mps.Event) {
 	}
 }
 
+// hold stops the workers, for holdTimeout at most.
 func (w *watch) hold(cause error) {
 	ctx, cancel := context.WithTimeout(w.life, holdTimeout)
 	defer cancel()
@@ -110,6 +121,8 @@ func (w *watch) hold(cause error) {
 	}
 }
 
+// resume starts the workers, unless there is no control daemon. A server that comes back
+// ends a permanent failure.
 func (w *watch) resume() {
 	w.recover.Stop()
 	if w.down {
