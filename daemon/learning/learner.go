@@ -1,14 +1,14 @@
-// Package learning is how a daemon comes by a predictor of operator groups: one
-// that the configuration names, one of the state file that fits the models on
-// this device, or one that it makes by measuring groups while nobody asks
-// anything, and fitting a network to what was measured.
+// Package learning decides how a daemon obtains a predictor of operator groups. There are
+// three sources: a file named by the configuration, a predictor in the state file that fits
+// the models on this device, or one that the daemon makes itself by measuring groups while
+// it is idle and fitting a network to the measurements.
 //
-// A [Learner] is a value: it has no goroutine, no clock and no files. The
-// scheduler goroutine owns it, says what happens ([Learner.Bind] with the models
-// of now, [Learner.Finished] with what a step took), asks what to measure
-// ([Learner.Next]), and then does what [Learner.Work] returns: reads and writes
-// of the state file, a fit, what is worth a line in the log. The predictor and
-// the solo times that it is made with are the scheduler's own.
+// A [Learner] is a value without goroutines, clock or files. The scheduler goroutine owns
+// it. It reports what happens ([Learner.Bind] with the current models, [Learner.Finished]
+// with the outcome of a step), asks what to measure ([Learner.Next]), and carries out what
+// [Learner.Work] returns: reads and writes of the state file, fits, and log lines. The
+// predictor and the table of isolated latencies belong to the scheduler; the Learner only
+// fills them.
 package learning
 
 import (
@@ -26,67 +26,120 @@ import (
 )
 
 const (
-	// storedPredictors is how many predictors are remembered, the newest.
+	// storedPredictors is how many predictors are kept, the newest ones. A daemon that
+	// alternates between a few configurations thus finds each one's predictor again.
 	storedPredictors = 32
 
-	// poorPercent is an error of a predictor that is worth doing something about.
+	// poorPercent is the test error (MAPE) in percent above which the report recommends
+	// more measurements.
 	poorPercent = 15
 
+	// byHand begins the remedies that need other commands.
 	byHand = "stop overlapd, run overlapd profile and overlapd train, "
 )
 
-// ErrDisturbed is what a step fails with of which a round was stopped because queries wait.
-// It is run again.
+// ErrDisturbed is the failure of a step one of whose rounds was stopped because queries
+// were queued. The step is repeated.
 var ErrDisturbed = errors.New("queries wait")
 
-// Options is what a Learner may do, and what it begins with.
+// Options is what a Learner may do and what it starts with.
 type Options struct {
-	Policy   string // groups are predicted for those only that form groups of several services
-	Emulated bool   // the device is modelled, so nothing may be measured on it
-	Alone    bool   // each group has one span, so none is predicted; one may be measured
-	CanFit   bool   // a network may be fitted to what was measured
+	// Policy is the scheduling policy. Only policies that form groups of several services
+	// need a predictor, see [FormsGroups].
+	Policy string
 
-	OnStart bool          // measure where no predictor fits
-	Limit   time.Duration // on measuring, 0 for none; too few groups for a predictor are measured on
-	Groups  int           // to sample
-	Repeats int           // the most of one measurement
-	Spans   int           // in a group at most
-	Seed    uint64        // seeds the sampling
+	// Emulated is set on an emulated device, whose times are modelled and must not be
+	// measured.
+	Emulated bool
 
-	File       string            // the predictor that the configuration names, "" for none: no other is used then
-	Configured *predictor.File   // what it holds
-	Refused    error             // why it cannot be read
-	Stored     []*predictor.File // those in the state file, the newest first
+	// Alone is set if each group has one span, as on a GPU without MPS: nothing is
+	// predicted, but groups may be measured.
+	Alone bool
+
+	// CanFit is set if a network may be fitted to the measurements.
+	CanFit bool
+
+	// OnStart allows measuring when no predictor fits.
+	OnStart bool
+
+	// Limit is the time for measuring, 0 for no limit. It is exceeded if the groups are too
+	// few for a predictor.
+	Limit time.Duration
+
+	// Groups is the number of groups to sample, Repeats the maximum number of runs of one
+	// measurement, Spans the maximum number of spans in a group, and Seed the seed of the
+	// sampling.
+	Groups  int
+	Repeats int
+	Spans   int
+	Seed    uint64
+
+	// File is the predictor that the configuration names. If it is not empty, no other one
+	// is used. Configured is its contents, or Refused is why it cannot be read.
+	File       string
+	Configured *predictor.File
+	Refused    error
+
+	// Stored are the predictors in the state file, newest first.
+	Stored []*predictor.File
 }
 
-// World is what a predictor must fit: the device, and the models on it.
+// World is what a predictor must fit: the device and the models that run on it.
 type World struct {
-	Device   string             // with what else decides how long operators take
-	Models   []predictor.Served // by service ID
-	Services []Service          // those that take queries
-	Reloaded bool               // services came or went since the daemon started
+	// Device is the name of the device and everything else that affects how long operators
+	// take.
+	Device string
+
+	// Models is indexed by service ID.
+	Models []predictor.Served
+
+	// Services are those that take queries.
+	Services []Service
+
+	// Reloaded is set if services were added or removed since the daemon started.
+	Reloaded bool
 }
 
-// Service is a service that may be measured.
+// Service is a service whose model may be measured.
 type Service struct {
-	ID      models.ServiceID
-	Model   training.Model // without operators while it is not loaded
-	GivenUp bool           // it has no worker, and none comes
-	Target  time.Duration  // the latency that its queries must keep, 0 for best effort
-	Sizes   []int          // batch sizes to measure, ascending
-	SeqLens []int          // to measure, none if it takes no sequence
+	ID models.ServiceID
+
+	// Model has no operators while it is not loaded.
+	Model training.Model
+
+	// GivenUp is set if the service has failed permanently: it has no worker and will not
+	// get one.
+	GivenUp bool
+
+	// Target is the QoS target, 0 for best effort.
+	Target time.Duration
+
+	// Sizes are the batch sizes to measure, ascending.
+	Sizes []int
+
+	// SeqLens are the sequence lengths to measure, none if the model takes no sequence.
+	SeqLens []int
 }
 
-// Learner decides how a daemon comes by a predictor, and takes it into use.
+// Learner chooses or makes a predictor and puts it into use. The zero value is not usable;
+// see New.
 type Learner struct {
 	options   Options
 	predictor *predictor.Predictor
 	solo      *predictor.Solo
 
-	stands     report // without what is asked anew each time
-	stale      bool   // the models changed since a predictor was chosen for them
-	offline    bool   // measure even if there is a predictor, and fit none
-	generation int    // counts choices: what was begun for an earlier one comes too late
+	// stands is the report without what is computed when it is requested.
+	stands report
+
+	// stale is set if the models have changed since a predictor was chosen for them.
+	stale bool
+
+	// offline is set by MeasureOnly: measure even if a predictor fits, and fit none.
+	offline bool
+
+	// generation counts choices. Results of work that was started for an earlier choice are
+	// ignored.
+	generation int
 
 	pace
 	measuring
@@ -94,8 +147,8 @@ type Learner struct {
 	work Work
 }
 
-// New returns a Learner that waits for the models. What it finds it has p use;
-// solo holds what is known of spans that run alone.
+// New returns a Learner that waits for the models to load. It makes p use the predictor
+// that it finds. solo holds the known isolated latencies of spans.
 func New(o Options, p *predictor.Predictor, solo *predictor.Solo) *Learner {
 	l := &Learner{options: o, predictor: p, solo: solo, stands: report{Phase: Loading, Limit: o.Limit}, pace: pace{arrived: -Quiet}}
 	switch {
@@ -107,8 +160,9 @@ func New(o Options, p *predictor.Predictor, solo *predictor.Solo) *Learner {
 	return l
 }
 
-// MeasureOnly makes measuring the purpose: also where there is a predictor, for
-// limit at most, and nothing is fitted. It is called before the first Bind.
+// MeasureOnly makes measuring the purpose, for overlapd profile: groups are measured for at
+// most limit even if a predictor fits, and nothing is fitted. It must be called before the
+// first Bind.
 func (l *Learner) MeasureOnly(limit time.Duration) {
 	l.offline, l.options.CanFit = true, false
 	if l.options.Alone && FormsGroups(l.options.Policy) {
@@ -117,29 +171,30 @@ func (l *Learner) MeasureOnly(limit time.Duration) {
 	l.options.OnStart, l.options.Limit, l.stands.Limit = true, limit, limit
 }
 
+// formsGroups reports whether this daemon runs groups that need predictions.
 func (l *Learner) formsGroups() bool { return FormsGroups(l.options.Policy) && !l.options.Alone }
 
-// FormsGroups reports whether a policy runs spans of several services together.
+// FormsGroups reports whether a policy runs spans of several services at the same time.
 func FormsGroups(policy string) bool { return policy == "overlap" || policy == "abacus" }
 
-// Changed is called when a model is another than before, or is gone: the
-// predictor has to be chosen anew.
+// Changed tells the Learner that a model was replaced or removed, so that a predictor must
+// be chosen again.
 func (l *Learner) Changed() { l.stale = true }
 
-// GaveUp is called when a service is expected no more, for which choosing a
-// predictor may have waited.
+// GaveUp tells the Learner that a service has failed permanently. The choice of a predictor
+// may have waited for it.
 func (l *Learner) GaveUp() {
 	if l.stands.Phase == Loading || l.stands.Phase == Measuring {
 		l.stale = true
 	}
 }
 
-// Stale reports whether Bind is to be called, once every worker has loaded its
-// model or was given up.
+// Stale reports whether the owner must call Bind, once every worker has loaded its model or
+// has failed permanently.
 func (l *Learner) Stale() bool { return l.stale && l.formsGroups() }
 
-// Bind takes the predictor into use that fits the models of now, or begins to
-// make one.
+// Bind puts the predictor into use that fits the current models, or starts to make one. A
+// configured predictor is never replaced by another, even if it does not fit.
 func (l *Learner) Bind(w World) {
 	l.stale, l.enough = false, training.LeastRows
 	l.Stop()
@@ -167,7 +222,7 @@ func (l *Learner) Bind(w World) {
 	l.plan(w, "")
 }
 
-// Stop gives up what was begun: measuring, reading and fitting.
+// Stop abandons what was started: measuring, reading and fitting.
 func (l *Learner) Stop() {
 	l.generation++
 	l.session, l.running = nil, false
@@ -175,8 +230,8 @@ func (l *Learner) Stop() {
 	l.work.Read, l.work.Fit = nil, nil
 }
 
-// enter begins a phase. Whatever a predictor has learned is worth nothing in
-// those without one.
+// enter begins a phase. A phase without a predictor also forgets what the predictor has
+// learned from runs.
 func (l *Learner) enter(phase, reason string) {
 	if l.stands.Phase == phase && l.stands.Reason == reason {
 		return
@@ -189,7 +244,8 @@ func (l *Learner) enter(phase, reason string) {
 	}
 }
 
-// use serves with a predictor, if it fits.
+// use serves with a predictor if it fits. Services whose models it does not know run
+// without overlapping.
 func (l *Learner) use(f *predictor.File, w World) error {
 	served := w.Models
 	if w.Reloaded {
@@ -202,7 +258,9 @@ func (l *Learner) use(f *predictor.File, w World) error {
 	if err := l.predictor.Use(f, bind); err != nil {
 		return err
 	}
-	if l.stands.File != f { // else what it has learned holds for the services that stay
+	// With the same file, what it has learned from runs still holds for the services that
+	// stay.
+	if l.stands.File != f {
 		l.work.Restore = f
 	}
 	l.stands.File, l.stands.Unknown = f, nil
@@ -222,9 +280,9 @@ func (l *Learner) use(f *predictor.File, w World) error {
 	return nil
 }
 
-// known leaves only those models that a predictor was trained on, cut as they
-// were then. What was replaced while the daemon serves is unknown to it, and no
-// reason to do without it for the others.
+// known removes the models that a predictor was not trained on, or that are now cut
+// differently. A model that was replaced while the daemon serves is then unknown, and the
+// predictor stays in use for the others.
 func known(f *predictor.File, served []predictor.Served) []predictor.Served {
 	served = slices.Clone(served)
 	for i := range served {
@@ -240,8 +298,8 @@ func known(f *predictor.File, served []predictor.Served) []predictor.Served {
 	return served
 }
 
-// plan begins to measure groups, if that is wanted and possible. It says why there is
-// no predictor, "" for that none was made.
+// plan starts to measure groups if that is allowed and possible. why says why there is no
+// predictor; "" means that none was ever made.
 func (l *Learner) plan(w World, why string) {
 	subjects := l.subjects(w.Services)
 	switch {
@@ -279,8 +337,8 @@ func (l *Learner) plan(w World, why string) {
 	}
 }
 
-// subjects returns the services whose models are to be measured, sorted by the names
-// of those, without the batches that take too long.
+// subjects returns the services whose models are to be measured, sorted by model name,
+// without batch sizes that take too long.
 func (l *Learner) subjects(served []Service) []Service {
 	loaded := slices.DeleteFunc(slices.Clone(served), func(s Service) bool { return s.Model.Operators == 0 || s.GivenUp })
 	slices.SortFunc(loaded, func(a, b Service) int { return strings.Compare(a.Model.Name, b.Model.Name) })
@@ -288,15 +346,16 @@ func (l *Learner) subjects(served []Service) []Service {
 	l.longest = min(longest, longestRound) * time.Duration(max(1, min(len(loaded), l.options.Spans)))
 	for i := range loaded {
 		s := &loaded[i]
+		// The smallest size is always measured, for without it nothing is known of a model.
 		least := s.Sizes[0]
 		s.Sizes = slices.DeleteFunc(slices.Clone(s.Sizes), func(size int) bool { return size > least && l.takes(s, size) > longest })
 	}
 	return loaded
 }
 
-// longestSpan returns how long a batch may take alone to be measured in groups
-// of so many services while queries may come: a query that waits for such a
-// group has half of its QoS target left. Without an endpoint none comes.
+// longestSpan returns the longest isolated latency of a batch that may be measured in
+// groups while queries may arrive. A query that waits for such a group still has half of
+// its QoS target left. Offline there are no queries, so there is no limit.
 func (l *Learner) longestSpan(served []Service, services int) time.Duration {
 	if l.offline {
 		return math.MaxInt64
@@ -310,8 +369,8 @@ func (l *Learner) longestSpan(served []Service, services int) time.Duration {
 	return least / 2 / time.Duration(max(1, min(services, l.options.Spans)))
 }
 
-// takes returns how long a batch of a service takes alone with the longest
-// sequence, as far as is known.
+// takes returns the isolated latency of a batch with the longest sequence, as far as it is
+// known.
 func (l *Learner) takes(s *Service, size int) time.Duration {
 	whole := models.Span{Service: s.ID, End: s.Model.Operators, Size: size}
 	if len(s.SeqLens) > 0 {
@@ -324,14 +383,13 @@ func (l *Learner) takes(s *Service, size int) time.Duration {
 // Pending reports whether there is something to measure, now or later.
 func (l *Learner) Pending() bool { return l.session != nil && !l.running }
 
-// Services returns the services that are measured. Their workers must be ready
-// when Next is called.
+// Services returns the services that are measured. Their workers must be ready when Next is
+// called.
 func (l *Learner) Services() []models.ServiceID { return l.services }
 
-// Next returns the rounds of the step to measure now, which are to be run one
-// after another, with those of queries in between. Finished is due for them. There are
-// none when all is measured, or the time for it is spent and there is enough: then
-// fitting begins.
+// Next returns the rounds of the next step to measure. The owner runs them in order, with
+// rounds of queries in between, and then calls Finished. There are none when everything is
+// measured, or when the time is spent and there are enough groups; fitting begins then.
 func (l *Learner) Next() []models.Group {
 	if l.session == nil {
 		return nil
@@ -351,14 +409,13 @@ func (l *Learner) Next() []models.Group {
 	return nil
 }
 
-// tooFew reports whether a predictor is to be fitted, and there are fewer groups than
-// that takes.
+// tooFew reports whether a predictor is to be fitted but there are too few groups for it.
 func (l *Learner) tooFew() bool { return l.options.CanFit && l.rows < l.enough }
 
-// Finished takes in how long the rounds of the step took that Next has returned, in
-// their order, or why it failed: with ErrDisturbed it is run again, and culprit is
-// the service whose span failed, -1 if it was not just one. A step that Stop came in
-// between of counts for nothing.
+// Finished records the outcome of the step that Next has returned: the times of its rounds
+// in order, or why it failed. After ErrDisturbed the step is repeated. culprit is the
+// service whose span failed, or -1 if it was not a single one. A step that was interrupted
+// by Stop is ignored.
 func (l *Learner) Finished(took []Timing, culprit models.ServiceID, err error) {
 	l.running = false
 	spent := l.spent
@@ -375,6 +432,7 @@ func (l *Learner) Finished(took []Timing, culprit models.ServiceID, err error) {
 	}
 }
 
+// tookGroup records the time of a group. Several runs make one row of the dataset.
 func (l *Learner) tookGroup(t Timing, spent time.Duration) {
 	row, ok := l.session.Took(t.Latency, t.Device, spent)
 	if !ok {
@@ -385,6 +443,7 @@ func (l *Learner) tookGroup(t Timing, spent time.Duration) {
 	l.store("storing a measured group", func(s *training.Store) error { return s.Append(d) })
 }
 
+// tookOperators records the times of the operators of a model, one round each.
 func (l *Learner) tookOperators(took []Timing, spent time.Duration) {
 	times := make([]time.Duration, len(took))
 	for i, t := range took {
@@ -396,8 +455,8 @@ func (l *Learner) tookOperators(took []Timing, spent time.Duration) {
 	}
 }
 
-// Cold is called when the worker of a service was started anew: its first run on
-// inputs of a size does not count.
+// Cold tells the Learner that the worker of a service was restarted. Its first run with
+// inputs of a given size is then slower and does not count.
 func (l *Learner) Cold(service models.ServiceID) {
 	if i := l.subject(service); l.session != nil && i >= 0 {
 		l.session.Cold(i)
@@ -405,17 +464,17 @@ func (l *Learner) Cold(service models.ServiceID) {
 	}
 }
 
-// Lost reports whether a worker was started anew since the step began, which has lost
-// what earlier rounds of the step have left there.
+// Lost reports whether a worker was restarted since the step began. The worker has then
+// lost what earlier rounds of the step have prepared.
 func (l *Learner) Lost() bool { return l.lost }
 
-// measured ends the session: nothing is left to measure, or no time.
+// measured ends the session because everything is measured or the time is spent.
 func (l *Learner) measured() {
 	p := l.session.Progress()
 	l.stands.Progress = p
 	list := l.session.Models()
 	l.session = nil
-	if !l.offline { // else they are reported
+	if !l.offline { // offline, the command reports them
 		l.work.Measured = p
 	}
 	reason := fmt.Sprintf("%d of %d measurements are made", p.Done-p.Skipped, p.Total)
@@ -433,7 +492,8 @@ func (l *Learner) measured() {
 	l.work.Read = &Read{generation: l.generation, device: l.device, models: list}
 }
 
-// Found goes on with what was read. If that failed there is no predictor.
+// Found continues with the result of a Read: it begins to measure or to fit. If reading
+// failed there is no predictor.
 func (l *Learner) Found(now time.Duration, f found) {
 	switch {
 	case f.generation != l.generation:
@@ -446,8 +506,9 @@ func (l *Learner) Found(now time.Duration, f found) {
 	}
 }
 
-// Fitted takes the predictor into use that a fit has made, and has it stored, or
-// takes in why there is none.
+// Fitted puts the predictor into use that a fit has produced, and has it stored. After a
+// failed fit it measures twice as many groups, if there are that many, and otherwise stops
+// trying.
 func (l *Learner) Fitted(of *Fit, f *predictor.File, err error, w World) {
 	if of.generation != l.generation {
 		return
@@ -471,18 +532,19 @@ func (l *Learner) Fitted(of *Fit, f *predictor.File, err error, w World) {
 	l.options.Stored = stored[:min(len(stored), storedPredictors)]
 }
 
-// Work returns what is to be done since the last call.
+// Work returns what the owner must do since the last call.
 func (l *Learner) Work() Work {
 	w := l.work
 	l.work = Work{}
 	return w
 }
 
+// store adds a write to the work.
 func (l *Learner) store(what string, do func(*training.Store) error) {
 	l.work.Store = append(l.work.Store, Job{what, do})
 }
 
-// Report returns how the Learner stands.
+// Report returns the current phase and progress.
 func (l *Learner) Report() report {
 	r := l.stands
 	r.Remedy = l.remedy()
@@ -492,9 +554,9 @@ func (l *Learner) Report() report {
 	return r
 }
 
-// remedy returns how a predictor is to be had that knows the unknown services. One
-// with a name that the predictor was trained on keeps a daemon that starts from
-// using it, so that it measures anew.
+// remedy returns how to get a predictor that knows the unknown services. If such a service
+// has the name of a model that the predictor was trained on, the predictor will not fit
+// after a restart, and the daemon measures again by itself.
 func (l *Learner) remedy() string {
 	if len(l.stands.Unknown) == 0 {
 		return ""
@@ -513,28 +575,38 @@ func (l *Learner) remedy() string {
 	return byHand + "and start it again"
 }
 
-// Timing is how long the group of a round took: its latency as predictors see it,
-// and by the device's own clock, 0 if that has none.
+// Timing is the time of a group: its latency as predictors see it, and its time by the
+// device's own clock, 0 if there is none.
 type Timing struct{ Latency, Device time.Duration }
 
-// measuring is a session that measures groups of the daemon's services, and the
-// step of it that was given out last.
+// measuring is a session that measures groups of the daemon's services, and the step that
+// is being measured.
 type measuring struct {
-	session  *training.Session // nil if nothing is to be measured
-	device   string
-	services []models.ServiceID // by the position of their subject in the session
+	// session is nil if nothing is to be measured.
+	session *training.Session
+	device  string
 
-	rows   int // that are stored
-	enough int // for a predictor
+	// services maps the subjects of the session to services.
+	services []models.ServiceID
 
-	step    training.Step
-	running bool // the step was given out and is not finished
-	lost    bool // a worker was, since then
+	// rows is the number of stored groups, enough the number that a predictor needs.
+	rows   int
+	enough int
 
-	stepGeneration int // the choice of the Learner for which the step was begun
+	step training.Step
+
+	// running is set while the step is being measured.
+	running bool
+
+	// lost is set if a worker was restarted since the step began.
+	lost bool
+
+	// stepGeneration is the generation for which the step began.
+	stepGeneration int
 }
 
-// rounds returns the rounds of a step, in terms of services.
+// rounds returns the rounds of a step: one that prepares a batch, if needed, and then the
+// group, or each operator of the model by itself.
 func (m *measuring) rounds(step *training.Step) []models.Group {
 	var rounds []models.Group
 	if len(step.Prepare.Spans) > 0 {
@@ -552,7 +624,7 @@ func (m *measuring) rounds(step *training.Step) []models.Group {
 	return rounds
 }
 
-// served returns a group of the session with services in the place of subjects.
+// served replaces the subjects in a group by services.
 func (m *measuring) served(g models.Group) models.Group {
 	spans := make([]models.Span, len(g.Spans))
 	for i, s := range g.Spans {
@@ -562,7 +634,7 @@ func (m *measuring) served(g models.Group) models.Group {
 	return models.Group{Spans: spans}
 }
 
-// subject returns the position of a service in the session, or -1.
+// subject returns the subject of a service, or -1.
 func (m *measuring) subject(service models.ServiceID) models.ServiceID {
 	return models.ServiceID(slices.Index(m.services, service))
 }

@@ -3,41 +3,51 @@ package learning
 import "time"
 
 const (
-	// Quiet is for how long no query must have come before a group is measured.
-	// Who sends one query after another is not to wait for a measurement each
-	// time.
+	// Quiet is how long no query may have arrived before a group is measured while the
+	// device is idle. A client that sends one query after another must not wait for a
+	// measurement each time.
 	Quiet = 200 * time.Millisecond
 
-	// patience is for how long no round has run undisturbed until rounds that measure
-	// run between those of queries: under a load that never pauses there would never be
-	// a predictor. busyShare is the most of the time that they take then.
+	// patience is how long measurements may be disturbed before they run between the rounds
+	// of queries: under a load without pauses there would otherwise never be a predictor.
+	// busyShare is the maximum share of the time that they take then.
 	patience  = 5 * time.Second
 	busyShare = 0.1
 
-	// longestRound is for how long queries wait for a span of such a round at most
-	// where no target says less.
+	// longestRound is the longest time that queries wait for a span of such a round if no
+	// target demands less.
 	longestRound = time.Second
 )
 
-// pace decides when rounds that measure may run beside a load of queries, and knows
-// how long those of a step took.
+// pace decides when measurements may run alongside a load of queries, and sums the time
+// that they take.
 type pace struct {
-	arrived time.Duration // when the last query came
-	spent   time.Duration // on the rounds of the step
-	longest time.Duration // that queries wait for a round
-	began   time.Duration // the latest round
-	rested  time.Duration // until when queries have the device to themselves, where they never pause
-	calm    time.Duration // when the latest round ended that no query came near
+	// arrived is when the last query arrived.
+	arrived time.Duration
+
+	// spent is the time of the rounds of the current step.
+	spent time.Duration
+
+	// longest is how long queries may wait for a round.
+	longest time.Duration
+
+	// began is when the latest round began.
+	began time.Duration
+
+	// rested is until when queries have the device to themselves under a load without
+	// pauses.
+	rested time.Duration
+
+	// calm is when the latest undisturbed round ended.
+	calm time.Duration
 }
 
-// Arrived is called for every query: measuring waits until none has come for
-// Quiet.
+// Arrived tells the pace that a query has arrived.
 func (p *pace) Arrived(now time.Duration) { p.arrived = now }
 
-// DueAt returns from when on a round may be run that measures. If the device is idle
-// that is when it has been quiet for long enough. Where rounds have been disturbed for
-// longer than anybody should wait for a predictor, it is when queries have had their
-// share of the time.
+// DueAt returns when the next measurement may run. On an idle device that is when it has
+// been quiet long enough. If measurements have been disturbed for longer than patience, it
+// is when queries have had their share of the time.
 func (p *pace) DueAt(idle bool) time.Duration {
 	if quiet := p.arrived + Quiet; idle && quiet < p.pressing() {
 		return quiet
@@ -45,11 +55,12 @@ func (p *pace) DueAt(idle bool) time.Duration {
 	return max(p.rested, p.pressing())
 }
 
-// pressing returns from when on rounds run between those of queries.
+// pressing returns when measurements begin to run between the rounds of queries.
 func (p *pace) pressing() time.Duration { return p.calm + patience }
 
-// Began is called when a round begins that measures. It returns until when queries that
-// come meanwhile wait for its end at most: not at all, unless it runs between theirs.
+// Began records the start of a round that measures. It returns until when arriving queries
+// must wait for it at most. That is now, so that a query stops the round, unless the round
+// is one that runs between those of queries.
 func (p *pace) Began(now time.Duration) (queriesWait time.Duration) {
 	p.began = now
 	if now < p.pressing() {
@@ -58,7 +69,7 @@ func (p *pace) Began(now time.Duration) (queriesWait time.Duration) {
 	return now + p.longest
 }
 
-// Ended is called when that round has ended, or was stopped.
+// Ended records the end of that round, whether it was completed or stopped.
 func (p *pace) Ended(now time.Duration, stopped bool) {
 	took := now - p.began
 	p.spent += took

@@ -7,51 +7,67 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// Work is what the owner of a Learner has to do for it, in the order of the
-// fields.
+// Work is what the owner of a Learner must do for it, in the order of the fields.
 type Work struct {
-	Stop    bool            // the step that runs, and the fit; what comes of them counts for nothing
-	Unfit   []error         // why stored predictors do not fit, for the log
-	Restore *predictor.File // it was just taken into use: its stored calibration holds
+	// Stop stops the running step and the fit. Their results are ignored.
+	Stop bool
 
-	// Measured is set when measuring is over: what could not be measured, and how the
-	// device has drifted, go to the log.
+	// Unfit says why stored predictors do not fit, for the log.
+	Unfit []error
+
+	// Restore is the predictor that was just put into use: its stored calibration applies.
+	Restore *predictor.File
+
+	// Measured is set when measuring has ended, for a log of what could not be measured and
+	// how the device has drifted.
 	Measured training.Progress
 
-	Unfound error // why fitting came to nothing, for the log
-	Entered bool  // a phase was begun, which Report has with why, for the log
-	Store   []Job // writes to the state file
-	Read    *Read // what to read from the state file
-	Fit     *Fit
+	// Unfound says why fitting failed, for the log.
+	Unfound error
+
+	// Entered is set if a new phase has begun, for the log. See Report.
+	Entered bool
+
+	// Store are writes to the state file.
+	Store []Job
+
+	// Read is what to read from the state file, or nil.
+	Read *Read
+
+	// Fit is a fit to run, or nil.
+	Fit *Fit
 }
 
-// Job writes to the state file.
+// Job is a write to the state file. What describes it for messages.
 type Job struct {
-	What string // is being done, for messages
+	What string
 	Do   func(*training.Store) error
 }
 
-// Read is a wish for what was measured of models on a device, to measure the
-// rest, or to fit a network to it.
+// Read asks for the stored measurements of models on a device, in order to measure the rest
+// or to fit a network to them.
 type Read struct {
 	generation int
 	device     string
 	models     []training.Model
 
-	// begin makes a session of the rest, nil to fit.
+	// begin creates a session for the remaining measurements. It is nil if a network is to
+	// be fitted.
 	begin func(stored *training.Dataset, operators map[string][]training.OperatorTimes) *training.Session
 }
 
-// found is the answer to a Read.
+// found is the result of a Read.
 type found struct {
 	generation int
-	session    *training.Session // nil to fit
-	fit        Fit
-	err        error
+
+	// session is nil if a network is to be fitted.
+	session *training.Session
+	fit     Fit
+	err     error
 }
 
-// From reads, away from the goroutine that owns the Learner. The error is that of
-// what it returns.
+// From reads the state file. It runs in another goroutine than the Learner's. The error is
+// also in the result.
 func (r *Read) From(s *training.Store) (found, error) {
 	f := found{generation: r.generation, fit: Fit{generation: r.generation}}
 	if f.fit.Data, f.err = s.Dataset(r.device, r.models); f.err == nil {
@@ -63,34 +79,46 @@ func (r *Read) From(s *training.Store) (found, error) {
 	return f, f.err
 }
 
-// Not is the answer to a Read that cannot be done.
+// Not returns the result of a Read that is not possible.
 func (r *Read) Not(err error) found { return found{generation: r.generation, err: err} }
 
-// Fit is a wish for a predictor of measured groups.
+// Fit asks for a predictor fitted to measured groups.
 type Fit struct {
 	generation int
 	Data       *training.Dataset
-	Operators  map[string][]training.OperatorTimes // by the name of their model
+
+	// Operators is indexed by the names of the models.
+	Operators map[string][]training.OperatorTimes
 }
 
-// The phases of a daemon on its way to a predictor. Solo is also where every failure
-// ends: batches then run one at a time, which is always safe.
+// Phases of a daemon on its way to a predictor. Every failure ends in Solo: batches then
+// run one at a time, which is always safe.
 const (
-	Loading   = "loading"   // not every service was ready yet
-	Solo      = "solo"      // there is no predictor, and none will come by itself
-	Measuring = "measuring" // groups are measured while nothing else is to do
-	Training  = "training"  // a predictor is fitted to them
+	Loading   = "loading"   // some service is not ready yet
+	Solo      = "solo"      // there is no predictor, and there will not be one by itself
+	Measuring = "measuring" // groups are being measured
+	Training  = "training"  // a predictor is being fitted
 	Serving   = "serving"   // groups are predicted
 )
 
-// report is how a Learner stands.
+// report is the state of a Learner.
 type report struct {
-	Phase     string
-	Reason    string          // for the phase, to a person
-	File      *predictor.File // in use, nil for none
-	Unknown   []string        // services whose models it does not know
-	Remedy    string          // how to have it know them, "" if there are none
-	Measuring bool            // the following is of measuring that goes on
+	Phase string
+
+	// Reason explains the phase to a person.
+	Reason string
+
+	// File is the predictor in use, or nil.
+	File *predictor.File
+
+	// Unknown are the services whose models it does not know, and Remedy says how to change
+	// that.
+	Unknown []string
+	Remedy  string
+
+	// Measuring is set while groups are measured. Progress and Limit (0 for none) apply
+	// then.
+	Measuring bool
 	Progress  training.Progress
-	Limit     time.Duration // on measuring, 0 for none
+	Limit     time.Duration
 }
