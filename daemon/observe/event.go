@@ -1,7 +1,7 @@
-// Package observe is what the scheduler goroutine lets others see of its work: one
-// [Event] for each thing that happens, told to every [Listener] in that goroutine.
-// The listeners are in the rooms below: metrics counts, timeline remembers,
-// and [Traces] completes the records of traced queries.
+// Package observe is how the scheduler goroutine makes its work visible. It emits one
+// [Event] for each thing that happens and passes it to every [Listener] in the same
+// goroutine. The listeners are [Traces], which completes the records of traced queries, and
+// those of the packages below: metrics counts and timeline remembers.
 package observe
 
 import (
@@ -13,53 +13,63 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// Listener is told of events, one after another, by the scheduler goroutine, which
-// waits meanwhile: it must not block. An event and what it points to are valid
+// Listener receives events, one after another, in the scheduler goroutine. The goroutine
+// waits meanwhile, so Observe must not block. An event and what it points to are valid
 // until Observe returns.
 type Listener interface{ Observe(e *Event) }
 
-// kind is what happened.
+// kind says what happened.
 type kind uint8
 
-// The kinds of event, and the fields that are set besides Kind.
+// Kinds of events, with the fields that are set besides Kind.
 const (
 	Woke       kind = iota // a turn of the goroutine begins: At
-	Rested                 // the turn is over: At
-	Published              // a status was asked for: what belongs to it is to be copied now
+	Rested                 // the turn has ended: At
+	Published              // a status was requested: listeners copy what belongs to it
 	Accepted               // a query was queued: Call
-	Refused                // a query was not queued: At, Call, Err
-	TurnedAway             // queries did not come to the scheduler, lately: At, Service, Turned
-	Answered               // a query is over: Answer, Call unless it was answered before, Target
-	Dispatched             // a round is sent to the workers: Round, Why, Apart, Services
-	Ended                  // a round is over: At, Outcome, Gain, Measured unless it could not be sent
-	Set                    // a service serves under its name, or has other targets: Service, Fresh
-	Dropped                // a service is gone: Service, of which only the ID is set
-	Moved                  // a batch has come to another device, or was lost on its way: At, Move, Took, Arrived, Services
+	Refused                // a query was rejected: At, Call, Err
+	TurnedAway             // queries were rejected before they reached the scheduler since the last such event: At, Service, Turned
+	Answered               // a query has ended: Answer, Call unless it was answered before, Target
+	Dispatched             // a round was sent to the workers: Round, Why, Apart, Services
+	Ended                  // a round has ended: At, Outcome, Gain, Measured unless it could not be sent
+	Set                    // a service was added or its targets have changed: Service, Fresh
+	Dropped                // a service was removed: Service, of which only the ID is set
+	Moved                  // a batch has moved to another device, or was lost on the way: At, Move, Took, Arrived, Services
 )
 
-// Event is something that happened in the scheduler goroutine.
+// Event is something that happened in the scheduler goroutine. At is the time since the
+// daemon started.
 type Event struct {
 	Kind kind
-	At   time.Duration // since the daemon started
+	At   time.Duration
 
 	Call   *query.Call
 	Err    error
 	Answer *overlap.Answer
-	Target time.Duration // the QoS target of the query's service
 
-	Round    *overlap.Round
-	Why      *overlap.Explanation
-	Apart    Apart
-	Services []models.Service // by ID
+	// Target is the QoS target of the query's service.
+	Target time.Duration
+
+	Round *overlap.Round
+	Why   *overlap.Explanation
+	Apart Apart
+
+	// Services is indexed by ID.
+	Services []models.Service
 	Outcome  *models.Outcome
 	Gain     Gain
 	Measured *executor.Outcome
 
-	Move    *overlap.Move
-	Took    time.Duration // from the device that the batch leaves to the other
+	Move *overlap.Move
+
+	// Took is the duration of the move. Arrived is false if the batch was lost.
+	Took    time.Duration
 	Arrived bool
 
-	Turned  *[len(query.TurnedAwayFor)]uint64 // by the position of the reason there
+	// Turned is indexed like [query.TurnedAwayFor].
+	Turned  *[len(query.TurnedAwayFor)]uint64
 	Service *models.Service
-	Fresh   bool // nothing of an earlier service of that name is of interest
+
+	// Fresh is set if nothing of an earlier service of that name should be kept.
+	Fresh bool
 }

@@ -7,24 +7,25 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Gain is how much device time was saved: by how much rounds took less than their
-// queries would have taken alone, one after another. It is negative where they took
-// more.
+// Gain is the device time that rounds have saved compared with running their queries one
+// after another. It is negative where they took longer. Overlap is the part due to running
+// spans of several services at the same time, Merge the part due to dynamic batching.
 type Gain struct {
-	Overlap time.Duration // by running spans of several services at once
-	Merge   time.Duration // by running several queries as one batch
+	Overlap time.Duration
+	Merge   time.Duration
 }
 
-// Apart is what the work of a round takes without overlapping, or without merging
-// either, by the solo times of the predictor. It is zero where one of them is not
-// known, and for a round of one query, which can gain nothing.
+// Apart is the time of a round's work without overlapping (Spans: its spans one after
+// another), and without batching either (Queries: its queries one after another), by the
+// isolated latencies of the predictor. It is zero if one of them is unknown, and for a
+// round of one query, which can gain nothing.
 type Apart struct {
 	Spans   time.Duration // its spans, one after another
-	Queries time.Duration // its queries, each in a batch of its own, one after another
+	Queries time.Duration
 }
 
-// Shorten takes a part off one of the spans that did not run, and as much off its queries
-// in proportion. If it is not known how long that takes, nothing is known.
+// Shorten subtracts the part of a span that did not run, and the same proportion from its
+// queries. If the time of that part is not known, the whole value becomes unknown.
 func (a *Apart) Shorten(part time.Duration, known bool) {
 	if !known || part >= a.Spans {
 		*a = Apart{}
@@ -34,8 +35,9 @@ func (a *Apart) Shorten(part time.Duration, known bool) {
 	a.Spans -= part
 }
 
-// Gain returns what a round gained that was measured, or zero if not all of it ran. What a span that ran alone gained is all due to merging; its time is that in
-// the engine, as solo times are.
+// Gain returns what a measured round has gained, or zero if one of its spans did not run.
+// The gain of a single span is due to batching alone; like isolated latencies, its time is
+// that in the engine.
 func (a Apart) Gain(m *executor.Outcome) Gain {
 	if a == (Apart{}) || m == nil || m.Latency() <= 0 {
 		return Gain{}
@@ -51,7 +53,7 @@ func (a Apart) Gain(m *executor.Outcome) Gain {
 	return Gain{Overlap: a.Spans - m.Latency(), Merge: a.Queries - a.Spans}
 }
 
-// Add adds what another round gained.
+// Add adds the gain of another round.
 func (g *Gain) Add(o Gain) {
 	g.Overlap += o.Overlap
 	g.Merge += o.Merge

@@ -7,25 +7,31 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Traces is the listener that writes what the scheduler does into the records of
-// the queries that are traced, from when they are accepted until they are answered.
-// While none is, every event costs a look at a number.
+// Traces is the listener that records what the scheduler does with traced queries, from
+// when they are accepted until they are answered. Without traced queries an event costs one
+// comparison. It is owned by the scheduler goroutine.
 type Traces struct {
-	epoch   time.Time
-	devices []string // in words
-	names   []string // of the devices in the configuration
-	open    map[models.QueryID]*tracing.Query
-	ran     [][]tracedRun // the traced queries in the round that runs on each device
+	epoch time.Time
+
+	// devices describes the devices, names has their names in the configuration.
+	devices []string
+	names   []string
+
+	// open holds the traced queries that are not answered.
+	open map[models.QueryID]*tracing.Query
+
+	// ran lists the traced queries in the current round of each device.
+	ran [][]tracedRun
 }
 
-// tracedRun is a query that is traced, and the batch that it runs in.
+// tracedRun is a traced query and the batch it runs in.
 type tracedRun struct {
 	query models.QueryID
 	batch models.BatchID
 }
 
-// NewTraces returns a listener for a scheduler of these devices, in words and by their names
-// in the configuration, whose times count from epoch.
+// NewTraces returns a listener for a scheduler of the given devices. Its times count from
+// epoch.
 func NewTraces(epoch time.Time, devices, names []string) *Traces {
 	return &Traces{epoch: epoch, devices: devices, names: names, open: map[models.QueryID]*tracing.Query{}, ran: make([][]tracedRun, len(devices))}
 }
@@ -47,7 +53,7 @@ func (t *Traces) Observe(e *Event) {
 		t.ended(e)
 	case Answered:
 		if q := t.open[e.Answer.Query]; q != nil {
-			delete(t.open, e.Answer.Query) // from now on it is the codec's
+			delete(t.open, e.Answer.Query) // from now on it belongs to the codec
 			a := e.Answer
 			q.Answered = true
 			to := &q.Answer
@@ -57,9 +63,10 @@ func (t *Traces) Observe(e *Event) {
 	}
 }
 
+// dispatched adds a run to each traced query of the round.
 func (t *Traces) dispatched(e *Event) {
 	r := e.Round
-	var group []tracing.Member // shared by all runs
+	var group []tracing.Member // shared by all runs, which do not change it
 	for i, span := range r.Group.Spans {
 		for _, id := range r.Queries[i] {
 			q := t.open[id]
@@ -81,8 +88,8 @@ func (t *Traces) dispatched(e *Event) {
 	}
 }
 
-// ended completes the runs of the round. Queries that were answered before, as their
-// client left, are not open any more.
+// ended completes the runs of the round. A query that was answered before, because its
+// client has disconnected, is no longer open.
 func (t *Traces) ended(e *Event) {
 	device := e.Outcome.Device
 	for _, ran := range t.ran[device] {
