@@ -1,13 +1,13 @@
-// Package metrics answers Prometheus. A [Recorder] listens to the events of a
-// scheduler goroutine and counts them; the exporter makes text of what they have
-// counted and of the statuses that the goroutines publish. The daemon wires both;
-// nobody else uses this package.
+// Package metrics serves the daemon's metrics to Prometheus. A [Recorder] counts the events
+// of the scheduler goroutine. The exporter, made by [NewExporter], converts these counts
+// and the published status to text; [Scrape] is what it reads besides the Recorder. Only
+// package daemon uses this package.
 //
-// What Triton counts too has Triton's name and meaning (nv_inference_*, nv_gpu_*), so
-// that its dashboards and perf_analyzer work unchanged. docs/metrics.md has the list,
-// which a test holds to the families of this package, and what a scrape costs. Labels
-// come from the configuration or from lists in the program, never from a request, so
-// the number of series is bounded by the number of services.
+// Metrics that Triton has too keep Triton's names and meanings (nv_inference_*, nv_gpu_*),
+// so that its dashboards and perf_analyzer work unchanged. docs/metrics.md lists all
+// metrics, and a test compares the list with this package. Label values come from the
+// configuration or from lists in the program, never from a request, so the number of
+// services limits the number of series.
 package metrics
 
 import (
@@ -20,14 +20,15 @@ import (
 	"github.com/prometheus/common/expfmt"
 )
 
-// freshFor is for how long the same text answers every scrape.
+// freshFor is how long a text is reused for further scrapes, which limits what frequent
+// scrapes cost.
 const freshFor = 250 * time.Millisecond
 
-// ContentType is that of the text.
+// ContentType is the content type of Prometheus's text format.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// exporter makes the text that Prometheus reads. It may be used by several
-// goroutines: one makes the text, and the others wait for it.
+// exporter produces the text for Prometheus. Several goroutines may call Text: one produces
+// the text and the others wait for it.
 type exporter struct {
 	version, policy string
 	source          func() Scrape
@@ -38,12 +39,14 @@ type exporter struct {
 	mu struct {
 		sync.Mutex
 		text []byte
-		at   time.Duration // when the text was made
+
+		// at is when the text was produced.
+		at time.Duration
 	}
 }
 
-// NewExporter returns an exporter of what a recorder and source have. Source is
-// called by one goroutine at a time and must not wait for long.
+// NewExporter returns an exporter of a recorder and a source. source is called by one
+// goroutine at a time and must return quickly, because scrapes wait for it.
 func NewExporter(version, policy string, recorder *Recorder, source func() Scrape) *exporter {
 	begin := time.Now()
 	x := &exporter{
@@ -61,20 +64,21 @@ func (x *exporter) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect implements [prometheus.Collector].
+// Collect implements [prometheus.Collector]. It emits the families from one snapshot, so
+// that they are consistent with each other.
 func (x *exporter) Collect(to chan<- prometheus.Metric) {
 	s := scrape{Scrape: x.source(), version: x.version, policy: x.policy, record: newRecord()}
 	if latest := x.recorder.latest.Load(); latest != nil {
-		s.record = *latest // which nobody changes
+		s.record = *latest // immutable
 	}
 	for i := range families {
 		families[i].values(&s, &emitter{&families[i], &s.record, to})
 	}
 }
 
-// Text returns all metrics in Prometheus's text format, at most a quarter of a second old. The
-// caller must not change it. An error is a defect in overlapd: two metrics with
-// the same name and labels.
+// Text returns all metrics in Prometheus's text format, at most freshFor old. The caller
+// must not modify it. An error is a defect in overlapd: two metrics have the same name and
+// labels.
 func (x *exporter) Text() ([]byte, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

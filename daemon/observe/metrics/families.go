@@ -16,13 +16,16 @@ import (
 // kind is the type of a metric.
 type kind = prometheus.ValueType
 
+// Types of metrics. The client library has no value type for histograms, so the untyped one
+// stands for them: each of their values is emitted as a histogram.
 const (
 	counter   = prometheus.CounterValue
 	gauge     = prometheus.GaugeValue
-	histogram = prometheus.UntypedValue // of which each value is a histogram
+	histogram = prometheus.UntypedValue
 )
 
-// family is a metric: its name and meaning, and where its values are found.
+// family is a metric with a value for each combination of labels. values emits its current
+// values.
 type family struct {
 	name   string
 	kind   kind
@@ -33,9 +36,10 @@ type family struct {
 	desc *prometheus.Desc
 }
 
-// families are all metrics, in the order in which they are documented.
+// families lists all metrics in the order in which they are documented.
 var families = describe(tritonFamilies, serviceFamilies, loadFamilies, schedulerFamilies, predictionFamilies, tracingFamilies, storageFamilies, gpuFamilies)
 
+// describe concatenates lists of families and creates their descriptions.
 func describe(lists ...[]family) (all []family) {
 	for _, list := range lists {
 		for _, f := range list {
@@ -46,25 +50,25 @@ func describe(lists ...[]family) (all []family) {
 	return all
 }
 
-// emitter makes the values of one family.
+// emitter emits the values of one family.
 type emitter struct {
 	family *family
 	record *record
 	to     chan<- prometheus.Metric
 }
 
-// value emits a counter or gauge.
+// value emits the value of a counter or gauge.
 func (e *emitter) value(v float64, labels ...string) {
 	e.emit(prometheus.NewConstMetric(e.family.desc, e.family.kind, v, labels...))
 }
 
+// histogram emits a histogram.
 func (e *emitter) histogram(h *distribution, labels ...string) {
 	count, buckets := h.cumulative()
 	e.emit(prometheus.NewConstHistogram(e.family.desc, count, h.sum, buckets, labels...))
 }
 
-// emit passes on a value, or why there is none, which fails the scrape and not
-// the daemon.
+// emit emits a value. An error fails the scrape but not the daemon.
 func (e *emitter) emit(m prometheus.Metric, err error) {
 	if err != nil {
 		m = prometheus.NewInvalidMetric(e.family.desc, err)
@@ -72,12 +76,12 @@ func (e *emitter) emit(m prometheus.Metric, err error) {
 	e.to <- m
 }
 
-// number is what values are made of.
+// number is a type whose values convert to float64.
 type number interface {
 	~int | ~int64 | ~uint64 | ~float64
 }
 
-// perService is a metric with values for each service.
+// perService returns a metric with values for each service.
 func perService(name string, k kind, help string, labels []string, values func(*emitter, *status.Service)) family {
 	return family{name: name, kind: k, help: help, labels: labels, values: func(s *scrape, e *emitter) {
 		for _, sv := range s.services() {
@@ -86,14 +90,13 @@ func perService(name string, k kind, help string, labels []string, values func(*
 	}}
 }
 
-// ofService is a metric with one value for each service.
+// ofService returns a metric with one value for each service.
 func ofService[N number](name string, k kind, help string, value func(*status.Service) N) family {
 	return perService(name, k, help, []string{"service"}, func(e *emitter, s *status.Service) { e.value(float64(value(s)), s.Name) })
 }
 
-// byReason is a counter with a value for each service and reason. The usual reasons
-// are there from the start, so that their rates begin at 0; others once there was
-// one.
+// byReason returns a counter with a value for each service and reason. The usual reasons
+// are emitted from the start, so that rates begin at 0; others once they have occurred.
 func byReason(name, help string, counts func(*status.Service) map[string]uint64, usual ...overlap.Reason) family {
 	return perService(name, counter, help, []string{"service", "reason"}, func(e *emitter, s *status.Service) {
 		all := counts(s)
@@ -105,7 +108,7 @@ func byReason(name, help string, counts func(*status.Service) map[string]uint64,
 	})
 }
 
-// histogramOfService is a histogram for each service.
+// histogramOfService returns a metric with a histogram for each service.
 func histogramOfService(name, help string, of func(*queries) *distribution) family {
 	return perService(name, histogram, help, []string{"service"}, func(e *emitter, s *status.Service) {
 		for _, q := range e.record.services {
@@ -116,13 +119,13 @@ func histogramOfService(name, help string, of func(*queries) *distribution) fami
 	})
 }
 
-// whole is a metric of the daemon with one value.
+// whole returns a metric with one value for the daemon.
 func whole[N number](name string, k kind, help string, value func(*scrape) N) family {
 	return family{name: name, kind: k, help: help, values: func(s *scrape, e *emitter) { e.value(float64(value(s))) }}
 }
 
-// ofDevice is a counter with a value for each device. The only device of a daemon that
-// names none has an empty label, which to Prometheus is none.
+// ofDevice returns a counter with a value for each device. If the configuration names no
+// device, its label is empty, which Prometheus treats as absent.
 func ofDevice[N number](name, help string, value func(*status.Device) N) family {
 	return family{name: name, kind: counter, help: help, labels: []string{"device"}, values: func(s *scrape, e *emitter) {
 		for _, d := range s.devices() {
@@ -131,15 +134,15 @@ func ofDevice[N number](name, help string, value func(*status.Device) N) family 
 	}}
 }
 
-// histogramOf is a histogram of the daemon.
+// histogramOf returns a metric with one histogram for the daemon.
 func histogramOf(name, help string, of func(*groups) *distribution) family {
 	return family{name: name, kind: histogram, help: help, values: func(s *scrape, e *emitter) { e.histogram(of(&s.record.groups)) }}
 }
 
-// modelVersion is the version of every model.
+// modelVersion is the value of Triton's version label.
 const modelVersion = "1"
 
-// tritonFamilies are named as Triton names them, with its labels and units.
+// tritonFamilies have Triton's names, labels and units.
 var tritonFamilies = []family{
 	ofModel("nv_inference_request_success", "Requests answered with outputs.",
 		func(c *query.Counts) float64 { return float64(c.Success.Count) }),
@@ -158,8 +161,8 @@ var tritonFamilies = []family{
 		func(c *query.Counts) float64 { return micros(c.Success.Took) }),
 	ofModel("nv_inference_queue_duration_us", "Time that the successful requests were queued before their first span, in microseconds.",
 		func(c *query.Counts) float64 { return micros(c.Queue.Took) }),
-	// Gathering inputs and splitting outputs are part of running the first and the last
-	// span; Triton's dashboards ask for all three.
+	// Gathering inputs and splitting outputs are part of the first and the last span.
+	// Triton's dashboards query all three metrics.
 	ofModel("nv_inference_compute_input_duration_us", "Always 0: gathering inputs is part of the first span.",
 		func(*query.Counts) float64 { return 0 }),
 	ofModel("nv_inference_compute_infer_duration_us", "Time in which spans of the successful requests ran, in microseconds.",
@@ -170,16 +173,17 @@ var tritonFamilies = []family{
 		[]string{"model", "version"}, func(e *emitter, s *status.Service) { e.value(float64(s.Queued), s.Name, modelVersion) }),
 }
 
-// ofModel is a counter with a value for each service, by the labels of Triton.
+// ofModel returns a counter with a value for each service, with Triton's labels.
 func ofModel(name, help string, value func(*query.Counts) float64) family {
 	return perService(name, counter, help, []string{"model", "version"}, func(e *emitter, s *status.Service) {
 		e.value(value(&s.Requests), s.Name, modelVersion)
 	})
 }
 
+// micros returns whole microseconds, Triton's unit of time.
 func micros(d time.Duration) float64 { return float64(d / time.Microsecond) }
 
-// serviceFamilies are about the queries of each service and what became of them.
+// serviceFamilies describe each service and its queries.
 var serviceFamilies = []family{
 	ofService("overlapd_service_ready", gauge, "1 if the service can answer queries, else 0.", func(s *status.Service) int { return whether(s.Ready) }),
 	ofService("overlapd_service_given_up", gauge, "1 if the service was given up because its worker was lost too often or did not fit the device, else 0.",
@@ -269,6 +273,7 @@ var serviceFamilies = []family{
 		func(s *status.Service) int64 { return s.InputBytes }),
 }
 
+// misses returns the number of queries that had no outputs at their deadline.
 func misses(s *status.Service) uint64 {
 	n := s.Late
 	for _, counts := range []map[string]uint64{s.Dropped, s.Failed} {
@@ -279,7 +284,7 @@ func misses(s *status.Service) uint64 {
 	return n
 }
 
-// loadFamilies are the signals for scaling.
+// loadFamilies are the signals for autoscaling.
 var loadFamilies = []family{
 	whole("overlapd_devices", gauge, "Devices of the daemon.", func(s *scrape) int { return len(s.Load.Devices) }),
 	whole("overlapd_devices_demanded", gauge, "Devices that the load of the last minute demands.",
@@ -303,7 +308,7 @@ var loadFamilies = []family{
 		func(l status.ServiceLoad) float64 { return l.DeviceTotal.Seconds() }),
 }
 
-// ofLoad is a metric with one value for each service that has a load.
+// ofLoad returns a metric with a value for each service whose load is known.
 func ofLoad(name string, k kind, help string, value func(status.ServiceLoad) float64) family {
 	return family{name: name, kind: k, help: help, labels: []string{"service"}, values: func(s *scrape, e *emitter) {
 		for _, of := range s.services() {
@@ -314,7 +319,7 @@ func ofLoad(name string, k kind, help string, value func(status.ServiceLoad) flo
 	}}
 }
 
-// schedulerFamilies are about the rounds and the goroutine that decides them.
+// schedulerFamilies describe rounds and the scheduler goroutine.
 var schedulerFamilies = []family{
 	{
 		name: "overlapd_info", kind: gauge, help: "Always 1; the version of overlapd and the scheduling policy.",
@@ -357,7 +362,7 @@ var schedulerFamilies = []family{
 		func(s *scrape) float64 { return s.Age.Seconds() }),
 }
 
-// predictionFamilies are about how good predictions are.
+// predictionFamilies describe the accuracy of predictions.
 var predictionFamilies = []family{
 	whole("overlapd_predictor_serving", gauge, "1 if a network predicts groups of several spans, 0 if they are assumed to take as long as their spans one after another.",
 		func(s *scrape) int {
@@ -395,7 +400,7 @@ var predictionFamilies = []family{
 		}),
 }
 
-// tracingFamilies are about the traces of queries. Without tracing they are 0.
+// tracingFamilies describe traces of queries. They are 0 without tracing.
 var tracingFamilies = []family{
 	whole("overlapd_traced_queries_total", counter, "Queries traced.", func(s *scrape) uint64 { return s.Traces.Queries }),
 	whole("overlapd_traced_queries_dropped_total", counter, "Traced queries discarded because the collector could not keep up.",
@@ -404,7 +409,7 @@ var tracingFamilies = []family{
 	whole("overlapd_trace_spans_failed_total", counter, "Trace spans that could not be sent to the collector.", func(s *scrape) uint64 { return s.Traces.Failed }),
 }
 
-// storageFamilies are about what cannot be stored. Serving goes on without it.
+// storageFamilies describe what cannot be stored. None of it stops the daemon from serving.
 var storageFamilies = []family{
 	whole("overlapd_state_file_lost", gauge, "1 if the state file was damaged or replaced while in use: nothing is stored until the daemon restarts.",
 		func(s *scrape) int { return whether(s.Storage.StateLost) }),
@@ -415,6 +420,7 @@ var storageFamilies = []family{
 		func(s *scrape) uint64 { return s.Storage.DecisionsLost }),
 }
 
+// whether returns 1 for true and 0 for false.
 func whether(b bool) int {
 	if b {
 		return 1
@@ -422,8 +428,8 @@ func whether(b bool) int {
 	return 0
 }
 
-// gpuFamilies are named as Triton names them. There are none without a GPU, and
-// none of what a GPU cannot tell, such as the utilization of a MIG device.
+// gpuFamilies have Triton's names. There are no values without a GPU, nor for what a GPU
+// does not report, such as the utilization of a MIG device.
 var gpuFamilies = []family{
 	ofGPU("nv_gpu_utilization", "Fraction of the driver's last sampling period in which a kernel ran, 0 to 1.",
 		func(g *cuda.Sample) (float64, bool) {
@@ -439,8 +445,8 @@ var gpuFamilies = []family{
 		func(g *cuda.Sample) (float64, bool) { return g.PowerLimit.Value, g.PowerLimit.Known }),
 }
 
-// ofGPU is a gauge with a value for each GPU that can tell it. It has one label
-// and no more: perf_analyzer looks for exactly that.
+// ofGPU returns a gauge with a value for each GPU that reports it. It has a single label
+// because perf_analyzer expects exactly that.
 func ofGPU(name, help string, value func(*cuda.Sample) (float64, bool)) family {
 	return family{name: name, kind: gauge, help: help, labels: []string{"gpu_uuid"}, values: func(s *scrape, e *emitter) {
 		for _, part := range s.GPU {
@@ -454,30 +460,31 @@ func ofGPU(name, help string, value func(*cuda.Sample) (float64, bool)) family {
 	}}
 }
 
-// Scrape is what is told of a daemon at one moment besides what its Recorders have
-// counted. Counters count from the start of the daemon.
+// Scrape is the state of a daemon at one moment, besides what its Recorder has counted.
+// Counters start with the daemon.
 type Scrape struct {
 	*status.Status
 
-	// Traces is what became of the traces of queries: how many were traced, how many
-	// of these were left out, and of their spans how many were exported, or failed.
+	// Traces counts the traced queries, those discarded, and the trace spans that were
+	// exported or failed.
 	Traces struct{ Queries, Dropped, Exported, Failed uint64 }
 
-	// Storage is what cannot be stored: nothing of what is measured once the state
-	// file is lost, and no decisions while the log is stopped.
+	// Storage says what cannot be stored: measurements once the state file is lost, and
+	// decisions while the log is stopped.
 	Storage struct {
 		StateLost, StateSetAside, LogStopped bool
 		DecisionsLost                        uint64
 	}
 }
 
-// scrape is everything that families read.
+// scrape is everything that the families read.
 type scrape struct {
 	Scrape
 	version, policy string
 	record          record
 }
 
+// services returns pointers to the services, which are large.
 func (s *scrape) services() (all []*status.Service) {
 	for n := range s.Services {
 		all = append(all, &s.Services[n])
@@ -485,7 +492,7 @@ func (s *scrape) services() (all []*status.Service) {
 	return all
 }
 
-// devices returns the devices of the pool, also where there is one.
+// devices returns the devices of the pool, or the only device in the same form.
 func (s *scrape) devices() []status.Device {
 	if len(s.Pool) > 0 {
 		return s.Pool
@@ -493,7 +500,7 @@ func (s *scrape) devices() []status.Device {
 	return []status.Device{{Rounds: s.Rounds, BusySeconds: s.BusySeconds}}
 }
 
-// predictors returns that of each kind of device.
+// predictors returns the predictor of each kind of device.
 func (s *scrape) predictors() []*status.Predictor {
 	all := []*status.Predictor{&s.Predictor}
 	for i := range s.Pool {

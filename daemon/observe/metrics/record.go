@@ -12,54 +12,71 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// Recorder is the listener that counts what a scheduler goroutine does: its turns,
-// the groups that it runs and the queries that it answers. It is plain memory of
-// that goroutine, which copies it when it publishes a status.
+// Recorder is the listener that counts turns of the scheduler goroutine, groups and
+// queries. It is owned by that goroutine, without locks; when a status is published it
+// stores a copy for the exporter.
 type Recorder struct {
 	record
-	series []*queries    // by service ID; only one that serves has answers
-	woke   time.Duration // when this turn began
+
+	// series is indexed by service ID. An entry is nil if the service is not there.
+	series []*queries
+
+	// woke is when the current turn began.
+	woke time.Duration
+
+	// latest is the published copy.
 	latest atomic.Pointer[record]
 
-	runs []running // by device
+	// runs is indexed by device.
+	runs []running
 }
 
-// running is the group that a device runs: how many spans it has, what was predicted of
-// it, and its spans' time one after another, 0 if that is not known.
+// running describes the group that a device runs. solo is the time of its spans one after
+// another, 0 if it is not known.
 type running struct {
 	spans     int
 	predicted models.Estimate
 	solo      time.Duration
-	free      time.Duration // when the group before was over, 0 before the first
+
+	// free is when the previous group ended, 0 before the first.
+	free time.Duration
 }
 
-// record is what is counted.
+// record holds the counts.
 type record struct {
-	turns    uint64
-	busy     time.Duration // all turns together
-	exceeded uint64        // rounds that took longer than their bound
+	turns uint64
 
-	soloTime, gained, lost time.Duration // by groups of several spans
-	merged                 time.Duration // gained by batches of several queries
+	// busy is the total time of all turns.
+	busy time.Duration
+
+	// exceeded counts rounds that took longer than their bound.
+	exceeded uint64
+
+	// soloTime, gained and lost are sums over groups of several spans: their isolated
+	// latencies, and the time saved or lost compared with these.
+	soloTime, gained, lost time.Duration
+
+	// merged is the time saved by batches of several queries.
+	merged time.Duration
 
 	groups   groups
 	services []*queries
 }
 
-// groups is what is counted of groups and of their predictions: measured/predicted
-// of one span and of several, and how far off that is.
+// groups holds distributions over groups. The ratios are measured/predicted, for one span
+// and for several.
 type groups struct {
 	size, headroom, margin, idle, round, move, soloRatio, groupRatio, groupError distribution
 }
 
-// queries is what is counted of the finished queries of a service. One that takes
-// over a name goes on with what the one before has counted.
+// queries holds distributions over the finished queries of a service. A service that takes
+// over a name continues its counts.
 type queries struct {
 	name                   string
 	latency, target, queue distribution
 }
 
-// NewRecorder returns a Recorder of these services that has seen nothing.
+// NewRecorder returns an empty Recorder for these services.
 func NewRecorder(services []string) *Recorder {
 	r := &Recorder{record: newRecord()}
 	for i, name := range services {
@@ -68,6 +85,7 @@ func NewRecorder(services []string) *Recorder {
 	return r
 }
 
+// newRecord returns an empty record with the bounds of its histograms.
 func newRecord() (r record) {
 	g := &r.groups
 	g.size.bounds, g.headroom.bounds, g.margin.bounds, g.idle.bounds, g.round.bounds, g.move.bounds = spanBounds, roomBounds, marginBounds, roundBounds, roundBounds, roundBounds
@@ -99,7 +117,7 @@ func (r *Recorder) Observe(e *observe.Event) {
 	case observe.Set:
 		r.set(e.Service, e.Fresh)
 	case observe.Dropped:
-		if id := int(e.Service.ID); id < len(r.series) { // else it never served
+		if id := int(e.Service.ID); id < len(r.series) { // otherwise it never served
 			r.series[id] = nil
 		}
 		r.services = slices.DeleteFunc(r.services, func(q *queries) bool { return !slices.Contains(r.series, q) })
@@ -108,8 +126,8 @@ func (r *Recorder) Observe(e *observe.Event) {
 	}
 }
 
-// dispatched counts a group. Its headroom is that of the first deadline in the
-// group, not of others that wait.
+// dispatched counts a group. The headroom is the time until the first deadline within the
+// group; other queued work does not matter.
 func (r *Recorder) dispatched(e *observe.Event) {
 	if missing := e.Round.Device + 1 - len(r.runs); missing > 0 {
 		r.runs = append(r.runs, make([]running, missing)...)
@@ -134,8 +152,8 @@ func (r *Recorder) dispatched(e *observe.Event) {
 	}
 }
 
-// ended counts how the group went that a device was sent last. What did not run to its end
-// is not compared with its prediction, and what was not sent is not counted.
+// ended counts the outcome of the group that a device ran. A group that did not complete is
+// not compared with its prediction, and one that was not sent is not counted.
 func (r *Recorder) ended(at time.Duration, m *executor.Outcome) {
 	if m == nil {
 		return
@@ -160,8 +178,8 @@ func (r *Recorder) ended(at time.Duration, m *executor.Outcome) {
 	}
 }
 
-// compare counts how far off the prediction was. Of one span it speaks of the time
-// in the engine.
+// compare counts the prediction error. For a single span, the measured time is that in the
+// engine.
 func (r *Recorder) compare(g *running, took time.Duration) {
 	p := g.predicted
 	if p.Latency <= 0 {
@@ -178,6 +196,7 @@ func (r *Recorder) compare(g *running, took time.Duration) {
 	r.groups.groupError.observe(math.Abs(ratio(p.Latency, took) - 1))
 }
 
+// answered counts a finished query.
 func (q *queries) answered(a *overlap.Answer, target time.Duration) {
 	latency := a.At - a.Started + a.Queue
 	q.latency.observe(latency.Seconds())
@@ -187,7 +206,7 @@ func (q *queries) answered(a *overlap.Answer, target time.Duration) {
 	}
 }
 
-// set counts a service under its name.
+// set makes the counts of a service those under its name.
 func (r *Recorder) set(s *models.Service, fresh bool) {
 	at := slices.IndexFunc(r.services, func(q *queries) bool { return q.name == s.Name })
 	if at < 0 {
@@ -204,7 +223,8 @@ func (r *Recorder) set(s *models.Service, fresh bool) {
 	r.series[s.ID] = r.services[at]
 }
 
-// copied returns a copy for another goroutine.
+// copied returns a deep copy for the exporter. Bounds are shared, because they never
+// change.
 func (r *record) copied() *record {
 	c, all := *r, make([]queries, len(r.services))
 	c.services = make([]*queries, len(all))
@@ -215,18 +235,24 @@ func (r *record) copied() *record {
 	return &c
 }
 
+// ratio returns a/b.
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
-// maxBounds is how many bounds a histogram has at most.
+// maxBounds is the maximum number of bounds of a histogram.
 const maxBounds = 20
 
-// distribution counts values in buckets. It is a value: a copy goes its own way.
+// distribution counts values in buckets. It has an array instead of a slice, so that an
+// assignment copies it.
 type distribution struct {
-	bounds []float64             // upper, ascending; never changed
-	counts [maxBounds + 1]uint64 // each bucket alone; the one after the last bound has what exceeds all
+	// bounds are upper bounds, ascending. They never change.
+	bounds []float64
+
+	// counts are not cumulative. The bucket after the last bound counts the larger values.
+	counts [maxBounds + 1]uint64
 	sum    float64
 }
 
+// observe counts a value.
 func (h *distribution) observe(v float64) {
 	i := 0
 	for i < len(h.bounds) && v > h.bounds[i] {
@@ -236,8 +262,8 @@ func (h *distribution) observe(v float64) {
 	h.sum += v
 }
 
-// cumulative returns how many values there are in all, and for each bound how
-// many do not exceed it, as Prometheus has them.
+// cumulative returns the number of all values, and for each bound the number of values up
+// to it, which is Prometheus's form.
 func (h *distribution) cumulative() (count uint64, buckets map[float64]uint64) {
 	buckets = make(map[float64]uint64, len(h.bounds))
 	for i, bound := range h.bounds {
@@ -247,8 +273,8 @@ func (h *distribution) cumulative() (count uint64, buckets map[float64]uint64) {
 	return count + h.counts[len(h.bounds)], buckets
 }
 
-// The bounds of all histograms. Those of ratios are dense around 1, where it is
-// decided whether a promise is kept.
+// Bounds of the histograms. Those of ratios are dense around 1, where a promise is kept or
+// broken.
 var (
 	latencyBounds = []float64{.0005, .001, .002, .005, .01, .02, .035, .05, .075, .1, .15, .2, .3, .5, .75, 1, 2, 5, 10, 30}
 	targetBounds  = []float64{.05, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, 1, 1.05, 1.1, 1.25, 1.5, 2, 4}
