@@ -9,32 +9,33 @@ import (
 )
 
 const (
-	// historyStep is the time between two points of a history.
+	// historyStep is the interval between two points of the history.
 	historyStep = 5 * time.Second
 
-	// historyPoints is how many points are remembered: twenty minutes.
+	// historyPoints is the number of points that are kept: twenty minutes.
 	historyPoints = 240
 
-	// recentPoints is how many points before the one that is not over yet count as
-	// now where a rate is asked for.
+	// recentPoints is how many completed points before the current one count as "now" in a
+	// rate.
 	recentPoints = 2
 )
 
-// reasonLate is the name under which a history counts queries that finished after
-// their deadline, and late its place beside the scheduler's own reasons.
+// reasonLate is the reason under which the history counts queries that missed their
+// deadline but finished. late is its index, after the scheduler's own reasons.
 const (
 	reasonLate = "late"
 	late       = overlap.ReasonCount
 )
 
-// steps holds the latest points of something: that of step n, counted since the daemon
-// started, is in n % historyPoints, unless nothing happened in it.
+// steps holds the latest points of a series. Step n since the start is at n %
+// historyPoints. numbers says which step an entry belongs to, so that steps without events
+// need not be cleared.
 type steps[P any] struct {
 	points  [historyPoints]P
 	numbers [historyPoints]int64
 }
 
-// at returns the point of a time, which is empty if it is the first to be seen of it.
+// at returns the point of a time, cleared if it is the first access in its step.
 func (s *steps[P]) at(t time.Duration) *P {
 	number := int64(max(t, 0) / historyStep)
 	i := number % historyPoints
@@ -45,8 +46,8 @@ func (s *steps[P]) at(t time.Duration) *P {
 	return &s.points[i]
 }
 
-// each yields the points from a step on at which something may have happened, with how
-// many steps later they are.
+// each yields the points of n steps from first on in which something happened, with their
+// offset from first.
 func (s *steps[P]) each(first int64, n int, yield func(i int, p *P)) {
 	for i := range n {
 		if at := (first + int64(i)) % historyPoints; s.numbers[at] == first+int64(i) {
@@ -55,7 +56,7 @@ func (s *steps[P]) each(first int64, n int, yield func(i int, p *P)) {
 	}
 }
 
-// point is what happened in one step of a history.
+// point is what happened in one step.
 type point struct {
 	gain   observe.Gain
 	busy   time.Duration
@@ -65,19 +66,22 @@ type point struct {
 	turnedAway [len(query.TurnedAwayFor)]uint64
 }
 
-// history is what a scheduler did. A round counts in the step in which it ended.
+// history is the history of a scheduler. A round counts in the step in which it ended.
 type history struct {
 	steps[point]
-	gain observe.Gain // since the start
+
+	// gain is the sum since the start.
+	gain observe.Gain
 }
 
-// served is what became in one step of the queries of a service.
+// served is the outcome of a service's queries in one step. slowest is the highest latency
+// of the finished ones.
 type served struct {
 	inTime, lost uint64
-	slowest      time.Duration // of those that finished
+	slowest      time.Duration
 }
 
-// answered counts a query that was not refused and whose client has not left.
+// answered counts a query that was accepted and whose client has not disconnected.
 func (s *served) answered(a *overlap.Answer, took time.Duration, inTime bool) {
 	if inTime {
 		s.inTime++
@@ -97,7 +101,7 @@ func (h *history) ended(e *observe.Event) {
 	h.gain.Add(e.Gain)
 }
 
-// answered counts a query that was not refused, unless its client has left.
+// answered counts an accepted query, unless its client has disconnected.
 func (h *history) answered(a *overlap.Answer, inTime bool) {
 	switch p := h.at(a.At); {
 	case a.Result == overlap.Cancelled:
@@ -110,33 +114,46 @@ func (h *history) answered(a *overlap.Answer, inTime bool) {
 	}
 }
 
-// History is what a daemon has done in the last twenty minutes. All lists have a
-// value for each step, the oldest first; the last step is not over yet.
+// History is what a daemon did in the last twenty minutes. All lists have one value for
+// each step, oldest first; the last step is not complete.
 type History struct {
-	Epoch time.Time     `json:"epoch"` // when the daemon started
+	// Epoch is when the daemon started.
+	Epoch time.Time     `json:"epoch"`
 	Step  time.Duration `json:"step_ns"`
-	First int64         `json:"first"`  // the number of the first step: it began First times Step after the epoch
-	Now   time.Duration `json:"now_ns"` // since the epoch
 
-	Overlap []time.Duration     `json:"overlap_ns"` // device time saved by overlapping, negative where it was lost
-	Merge   []time.Duration     `json:"merge_ns"`   // by merging
-	Busy    []time.Duration     `json:"busy_ns"`    // that the rounds took which ended in the step
-	InTime  []uint64            `json:"in_time"`    // queries answered before their deadline
-	Lost    map[string][]uint64 `json:"lost"`       // queries that were refused, dropped, failed or late, by reason; those reasons only that occur
+	// First is the number of the first step, which began First times Step after Epoch. Now
+	// is the time since Epoch.
+	First int64         `json:"first"`
+	Now   time.Duration `json:"now_ns"`
+
+	// Overlap and Merge are the device time saved by overlapping and by dynamic batching;
+	// negative values are losses.
+	Overlap []time.Duration `json:"overlap_ns"`
+	Merge   []time.Duration `json:"merge_ns"`
+
+	// Busy is the time of the rounds that ended in the step.
+	Busy []time.Duration `json:"busy_ns"`
+
+	// InTime counts queries that met their deadline. Lost counts those that were rejected,
+	// dropped, failed or late, by reason; reasons that did not occur are absent.
+	InTime []uint64            `json:"in_time"`
+	Lost   map[string][]uint64 `json:"lost"`
 
 	Services []serviceHistory `json:"services"`
 }
 
-// serviceHistory is what became of the queries of a service that is there.
+// serviceHistory is the history of one current service. Target is the current target.
 type serviceHistory struct {
-	Name    string          `json:"name"`
-	Target  time.Duration   `json:"target_ns"` // now
-	InTime  []uint64        `json:"in_time"`
-	Lost    []uint64        `json:"lost"`
-	Slowest []time.Duration `json:"slowest_ns"` // from arrival to answer, of the queries that finished; 0 if none did
+	Name   string        `json:"name"`
+	Target time.Duration `json:"target_ns"`
+	InTime []uint64      `json:"in_time"`
+	Lost   []uint64      `json:"lost"`
+
+	// Slowest is the highest latency of the finished queries, 0 if there were none.
+	Slowest []time.Duration `json:"slowest_ns"`
 }
 
-// newHistory returns what has happened up to a time.
+// newHistory converts points to a History that ends now.
 func newHistory(from *steps[point], now time.Duration) *History {
 	last := int64(now / historyStep)
 	h := &History{Step: historyStep, First: max(0, last-historyPoints+1), Now: now, Lost: map[string][]uint64{}, Services: []serviceHistory{}}
@@ -168,7 +185,7 @@ func (h *History) add(name string, target time.Duration, from *steps[served]) {
 	h.Services = append(h.Services, s)
 }
 
-// lose adds queries that were lost for a reason in a step.
+// lose adds queries that were lost in a step.
 func (h *History) lose(reason string, step int, count uint64) {
 	if count == 0 {
 		return
@@ -179,13 +196,14 @@ func (h *History) lose(reason string, step int, count uint64) {
 	h.Lost[reason][step] += count
 }
 
-// lately returns the device time saved for each second of late: over the step that a
-// time is in and the two before it.
+// lately returns the device time saved per second, over the current step and the two before
+// it.
 func (h *history) lately(now time.Duration) (overlap, merge float64) {
 	last := int64(now / historyStep)
 	first := max(0, last-recentPoints)
 	var sum observe.Gain
 	h.each(first, int(last-first+1), func(_ int, p *point) { sum.Add(p.gain) })
-	seconds := max(now-time.Duration(first)*historyStep, historyStep).Seconds() // a daemon that has just started has no rate yet
+	// A daemon that has just started has no rate yet, so the divisor is at least one step.
+	seconds := max(now-time.Duration(first)*historyStep, historyStep).Seconds()
 	return sum.Overlap.Seconds() / seconds, sum.Merge.Seconds() / seconds
 }

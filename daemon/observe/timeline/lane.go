@@ -9,35 +9,50 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// lane is what is remembered under one name: of the service that has it, and of
-// those that had it before or have it meanwhile. Its position is what rounds
-// name, so it stays as long as one of them does.
+// lane holds what is remembered under one service name: of the current service and of
+// earlier ones with that name. Rounds refer to a lane by its index, so a lane stays as long
+// as a round refers to it.
 type lane struct {
-	name      string
-	target    time.Duration // the latest service's
-	services  int           // how many have the name now
-	last      uint64        // round that tells of it, 0 for none
+	name string
+
+	// target is that of the latest service with the name.
+	target time.Duration
+
+	// services is the number of current services with the name. During a replacement there
+	// may be two.
+	services int
+
+	// last is the last round that refers to the lane, 0 for none.
+	last      uint64
 	latencies latencies
 	past      steps[served]
 
 	bestEffort bool
-	load       *steps[demand] // never nil
-	took       time.Duration  // of devices, since the service was first there
+
+	// load is never nil. It is a pointer because lanes are copied to readers, which do not
+	// need it.
+	load *steps[demand]
+
+	// took is the device time since the service was added.
+	took time.Duration
 }
 
-// lanes are all lanes, and where each service belongs.
+// lanes holds all lanes and the lane of each service.
 type lanes struct {
 	list []lane
-	of   []place // by the ID of the service
+
+	// of is indexed by service ID.
+	of []place
 }
 
-// place is where a service belongs.
+// place is the lane of a service. here is false once the service was dropped.
 type place struct {
 	lane int
-	here bool // it was not dropped
+	here bool
 }
 
-// set takes in a service. Rounds before oldest are remembered no more.
+// set assigns a service to the lane of its name. Rounds before oldest are no longer kept.
+// fresh clears the lane.
 func (l *lanes) set(m models.Service, fresh bool, oldest uint64) {
 	l.leave(m.ID)
 	for int(m.ID) >= len(l.of) {
@@ -53,7 +68,7 @@ func (l *lanes) set(m models.Service, fresh bool, oldest uint64) {
 	l.of[m.ID] = place{i, true}
 }
 
-// leave takes a service off its name.
+// leave removes a service from its lane.
 func (l *lanes) leave(id models.ServiceID) {
 	if id < 0 || int(id) >= len(l.of) || !l.of[id].here {
 		return
@@ -62,8 +77,8 @@ func (l *lanes) leave(id models.ServiceID) {
 	l.list[l.of[id].lane].services--
 }
 
-// named returns the lane of a name, or a new one: in the place of one that
-// no service has and no round tells of, if there is one.
+// named returns the lane of a name. A new lane takes the place of one that is not needed,
+// if there is one, so that the list does not grow with every reload.
 func (l *lanes) named(name string, oldest uint64) int {
 	free := len(l.list)
 	for i := range l.list {
@@ -81,13 +96,13 @@ func (l *lanes) named(name string, oldest uint64) int {
 	return free
 }
 
-// forgotten reports whether nothing needs a lane any more.
+// forgotten reports whether a lane has neither a service nor a round.
 func (l *lanes) forgotten(i int, oldest uint64) bool {
 	at := &l.list[i]
 	return at.services == 0 && at.last < oldest
 }
 
-// laneOf returns the lane of a service, nil if it was never there.
+// laneOf returns the lane of a service, or nil if the service is unknown.
 func (l *lanes) laneOf(id models.ServiceID) *lane {
 	if id < 0 || int(id) >= len(l.of) || l.of[id].lane < 0 {
 		return nil
@@ -95,16 +110,19 @@ func (l *lanes) laneOf(id models.ServiceID) *lane {
 	return &l.list[l.of[id].lane]
 }
 
-// Service is what became of the last queries of a service. Its position on a
-// page stays as long as there are rounds of it, also when it is gone or another
-// one with its name takes its place.
+// Service is the outcome of the last queries of a service. Its index on a page is stable
+// while there are rounds of it, even after it was removed or replaced by another service of
+// the same name.
 type Service struct {
 	Name   string        `json:"name"`
 	Target time.Duration `json:"target_ns"`
-	Gone   bool          `json:"gone,omitempty"` // it was removed
+
+	// Gone is set if the service was removed.
+	Gone bool `json:"gone,omitempty"`
 	recent
 }
 
+// tell returns the lane as readers see it.
 func (l *lane) tell() Service {
 	if l.services == 0 {
 		return Service{Name: l.name, Gone: true}
@@ -112,8 +130,8 @@ func (l *lane) tell() Service {
 	return Service{Name: l.name, Target: l.target, recent: l.latencies.recent()}
 }
 
-// position returns that of a service in a round, which is one that was never set only
-// by a mistake: it is remembered all the same.
+// position returns the lane of a service in a round and notes that the round refers to it.
+// A service that was never set is a defect, but its rounds are kept anyway.
 func (l *lanes) position(id int, services []models.Service, round, oldest uint64) int {
 	if l.laneOf(models.ServiceID(id)) == nil {
 		l.set(services[id], false, oldest)
@@ -123,7 +141,7 @@ func (l *lanes) position(id int, services []models.Service, round, oldest uint64
 	return i
 }
 
-// demands counts a query that is over, unless it is neither good nor bad.
+// demands counts the outcome of a query for the load, if it counts as good or bad.
 func (l *lane) demands(a *overlap.Answer, took, allowed time.Duration) {
 	switch {
 	case a.Result == overlap.Finished:
@@ -133,7 +151,7 @@ func (l *lane) demands(a *overlap.Answer, took, allowed time.Duration) {
 	}
 }
 
-// demanded sums up what a service demanded from a step on.
+// demanded returns the sum of a service's demand from a step on.
 func (l *lane) demanded(first int64) (sum demand) {
 	l.load.each(first, loadSteps, func(_ int, d *demand) {
 		sum.took, sum.saved, sum.total, sum.bad = sum.took+d.took, sum.saved+d.saved, sum.total+d.total, sum.bad+d.bad
@@ -144,33 +162,37 @@ func (l *lane) demanded(first int64) (sum demand) {
 	return sum
 }
 
-// window is how many of the last queries of a service are looked at.
+// window is the number of last queries of a service that statistics cover.
 const window = 256
 
-// recent is what became of the last queries of a service.
+// recent has statistics of the last queries of a service. Latencies are from arrival to
+// answer.
 type recent struct {
-	Ended  int           `json:"recent"`        // at most the length of the window
-	Missed int           `json:"recent_missed"` // those late or without outputs
-	P50    time.Duration `json:"p50_ns"`        // from arrival to answer, as the following
+	// Ended is the number of queries in the window, Missed the number of those that were
+	// late or had no outputs.
+	Ended  int           `json:"recent"`
+	Missed int           `json:"recent_missed"`
+	P50    time.Duration `json:"p50_ns"`
 	P99    time.Duration `json:"p99_ns"`
 	Max    time.Duration `json:"max_ns"`
 }
 
-// latencies holds the last queries of a service. It is a value: a copy is
-// looked at while others are added.
+// latencies holds the last queries of a service. It has arrays, so that an assignment
+// copies it: a reader evaluates the copy while queries are added.
 type latencies struct {
 	took   [window]time.Duration
 	missed [window]bool
 	added  uint64
 }
 
+// add records a query.
 func (l *latencies) add(took time.Duration, inTime bool) {
 	at := l.added % window
 	l.took[at], l.missed[at] = took, !inTime
 	l.added++
 }
 
-// recent sums the window up, and sorts it.
+// recent evaluates the window. It sorts the latencies, so it must be called on a copy.
 func (l *latencies) recent() (r recent) {
 	r.Ended = int(min(l.added, window))
 	if r.Ended == 0 {

@@ -9,34 +9,36 @@ import (
 )
 
 const (
-	// loadWindow is over how long signals for scaling are smoothed, in steps as those of a
-	// history: as long as it takes to start a worker with its model, so that what is
-	// demanded does not change before the answer to the last demand can be seen.
+	// loadWindow is the interval over which signals for autoscaling are averaged. It is
+	// about the time that a new worker needs to load its model, so that the demand does not
+	// change before the effect of the last change is visible.
 	loadWindow = time.Minute
 
-	// loadSteps is how many steps a window has, with the one that is not over.
+	// loadSteps is the number of history steps in a window, including the current one.
 	loadSteps = int(loadWindow/historyStep) + 1
 
-	// loadEvery is how often a load is published.
+	// loadEvery is how often the load is published.
 	loadEvery = time.Second
 
-	// badLimit is the bad rate above which more devices are demanded, and mostBad the one
-	// above which no more still are: the demand would be without limit.
+	// badLimit is the bad rate above which more devices are demanded. mostBad limits the
+	// rate in that calculation, since the demand would grow without limit as the rate
+	// approaches 1.
 	badLimit, mostBad = 0.01, 0.9
 
-	// leftSteps is into how many parts the time that a query is allowed is divided.
+	// leftSteps is the resolution at which the remaining time of queries is counted: 5 %
+	// each.
 	leftSteps = 20
 )
 
-// busy is what a device did in a step.
+// busy is what a device did in one step.
 type busy struct {
 	took   time.Duration
 	rounds int
 }
 
-// demand is what a service asked of the devices in a step: what its spans took, and saved by
-// running beside others, and of its queries that were good or bad how many there were, how many were bad, and how many
-// were answered with so much left of their time.
+// demand is what a service demanded in one step: the device time of its spans, the time
+// saved by overlapping, the number of good and bad queries, the number of bad ones, and a
+// histogram of the fraction of their time that was left.
 type demand struct {
 	took       time.Duration
 	saved      time.Duration
@@ -44,7 +46,8 @@ type demand struct {
 	left       [leftSteps]uint32
 }
 
-// count counts a query of which this part of its time was left; none of a bad one.
+// count counts n queries with this fraction of their time left. A bad query has nothing
+// left.
 func (d *demand) count(left float64, bad bool, n uint32) {
 	d.total += n
 	if bad {
@@ -54,20 +57,21 @@ func (d *demand) count(left float64, bad bool, n uint32) {
 	d.left[min(max(int(left*leftSteps), 0), leftSteps-1)] += n
 }
 
-// load is what the demand for devices is made of, besides the demands of the lanes.
+// load is what the load is computed from, besides the demands of the lanes.
 type load struct {
-	names   []string // of the devices
+	// names are those of the devices.
+	names   []string
 	devices []steps[busy]
 }
 
-// overloaded reports whether a reason for which a query was refused, or dropped, is that
-// there is too much to do.
+// overloaded reports whether a reason for rejecting or dropping a query means that there is
+// too much work.
 func overloaded(reason overlap.Reason) bool {
 	return reason == overlap.ReasonQueueFull || reason == overlap.ReasonDeadlinePassed || reason == overlap.ReasonCannotFinish
 }
 
-// turnedAway counts queries that did not come to the scheduler because there was too much
-// to do.
+// turnedAway counts queries that were rejected before they reached the scheduler because
+// there was too much work.
 func (d *demand) turnedAway(counts *[len(query.TurnedAwayFor)]uint64) {
 	for i, n := range counts {
 		if reason := query.TurnedAwayFor[i]; reason == query.ReasonNoMemory || reason == query.ReasonQueueFull {
@@ -76,7 +80,7 @@ func (d *demand) turnedAway(counts *[len(query.TurnedAwayFor)]uint64) {
 	}
 }
 
-// loadOf sums up what a device did from a step on, which is so long ago.
+// loadOf returns the load of a device from step first on, which began span ago.
 func loadOf(did *steps[busy], name string, first int64, span time.Duration) status.DeviceLoad {
 	var sum busy
 	did.each(first, loadSteps, func(_ int, b *busy) { sum.took, sum.rounds = sum.took+b.took, sum.rounds+b.rounds })
@@ -88,11 +92,12 @@ func loadOf(did *steps[busy], name string, first int64, span time.Duration) stat
 	return d
 }
 
+// badRate returns the fraction of bad queries.
 func (d *demand) badRate() float64 { return float64(d.bad) / float64(max(d.total, 1)) }
 
-// headroom returns the part of their time that 99 of 100 queries had left.
+// headroom returns the fraction of their time that at least 99 % of the queries had left.
 func (d *demand) headroom() float64 {
-	least := int64(d.total+99) / 100 // the rank of the query that decides, from below
+	least := int64(d.total+99) / 100 // rank of the deciding query, from below
 	for i, n := range d.left {
 		if least -= int64(n); least <= 0 && d.total > 0 {
 			return float64(i) / leftSteps

@@ -5,61 +5,76 @@ import (
 )
 
 const (
-	// Queries is how many queries that are over are remembered.
+	// Queries is the number of ended queries that are kept.
 	Queries = 8192
 
-	// pageQueries is how many are told of at once.
+	// pageQueries is the maximum number on a page.
 	pageQueries = 1024
 
-	// copiedQueries is how many are copied while whoever feeds may have to wait.
+	// copiedQueries is how many are copied under the lock at a time, so that the scheduler
+	// goroutine waits for microseconds at most.
 	copiedQueries = 64
 )
 
-// Query is a query that is over. Times are since the daemon started; in JSON all
-// of them are nanoseconds.
+// Query is a query that has ended. Times are since the daemon started, in nanoseconds in
+// JSON.
 type Query struct {
-	Service  string        `json:"service"`
-	ID       uint64        `json:"id"`
-	Batch    uint64        `json:"batch,omitempty"` // the one it ran in last, 0 if it never ran
-	Size     int           `json:"size"`
-	Arrival  time.Duration `json:"arrival_ns"`
-	Started  time.Duration `json:"started_ns,omitempty"` // the first span of its batch, 0 if it never ran
+	Service string `json:"service"`
+	ID      uint64 `json:"id"`
+
+	// Batch is the last batch that it ran in, 0 if it never ran.
+	Batch   uint64        `json:"batch,omitempty"`
+	Size    int           `json:"size"`
+	Arrival time.Duration `json:"arrival_ns"`
+
+	// Started is when the first span of its batch began, 0 if it never ran.
+	Started  time.Duration `json:"started_ns,omitempty"`
 	End      time.Duration `json:"end_ns"`
 	Deadline time.Duration `json:"deadline_ns"`
-	Result   string        `json:"result"`           // "finished", "dropped", "failed", "cancelled" or "refused"
-	Reason   string        `json:"reason,omitempty"` // why it did not finish
 
-	// Devices are those that its batch ran on one after another, of a batch that moved.
+	// Result is "finished", "dropped", "failed", "cancelled" or "refused". Reason says why
+	// it did not finish.
+	Result string `json:"result"`
+	Reason string `json:"reason,omitempty"`
+
+	// Devices lists the devices that its batch ran on, if it has moved.
 	Devices []string `json:"devices,omitempty"`
 }
 
-// QueryPage is which queries are over lately.
+// QueryPage is a page of ended queries, in the order in which they ended.
 type QueryPage struct {
-	Epoch   time.Time `json:"epoch"`   // when the daemon started
-	Queries []Query   `json:"queries"` // in the order in which they ended
-	Next    uint64    `json:"next"`    // ask for what follows it
-	Missed  uint64    `json:"missed"`  // queries that would have come first, and are forgotten
-	More    bool      `json:"more"`    // there are queries after these
+	// Epoch is when the daemon started.
+	Epoch   time.Time `json:"epoch"`
+	Queries []Query   `json:"queries"`
+
+	// Next is the "since" of the next request.
+	Next uint64 `json:"next"`
+
+	// Missed is the number of queries that belong before these but are no longer kept.
+	Missed uint64 `json:"missed"`
+
+	// More is set if there are queries after these.
+	More bool `json:"more"`
 }
 
-// queries holds the last queries that are over: query n is in n % Queries,
-// counted from 1.
+// queries is a ring of the last queries. Query n, counted from 1, is at n % Queries.
 type queries struct {
 	slots [Queries]Query
 	last  uint64
 }
 
-// add remembers a query that is over.
+// add records an ended query.
 func (q *queries) add(over Query) {
 	q.last++
 	q.slots[q.last%Queries] = over
 }
 
-// copy copies those that follow what p has, as many as chunk takes, and
-// moves p on.
+// copy copies the queries after p.Next, as many as fit into chunk, and advances p.
 func (q *queries) copy(p *QueryPage, chunk []Query) int {
 	p.Next = min(p.Next, q.last)
-	if oldest := q.last - min(q.last, Queries); p.Next < oldest { // some were overwritten meanwhile: a page has no holes
+	// Some were overwritten between two chunks. A page must have no gaps, so it starts
+	// again.
+	if oldest := q.last - min(q.last, Queries); p.Next < oldest {
 		p.Missed += oldest - p.Next + uint64(len(p.Queries))
 		p.Next, p.Queries = oldest, p.Queries[:0]
 	}

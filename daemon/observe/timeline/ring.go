@@ -1,13 +1,12 @@
-// Package timeline remembers the last rounds of a daemon and why they were
-// chosen. A [Ring] listens to the events of a scheduler goroutine and is read by the
-// endpoint; a [Page] is what clients get, and what the commands top and trace
-// decode.
+// Package timeline keeps the last rounds and queries of a daemon, and why the rounds were
+// chosen. A [Ring] listens to the events of the scheduler goroutine and is read by the
+// endpoint. Clients receive a [Page], a [QueryPage] or a [History]; the commands top and
+// trace decode them.
 //
-// What is remembered belongs to the name of a service, whoever has its ID: see
-// [Ring.Observe].
+// Everything is kept by the name of a service, whatever its ID is: see [Ring.Observe].
 //
-// Feeding copies into memory that is used again, so that it costs well under a
-// microsecond and allocates nothing once the ring has been round.
+// Recording a round takes well under a microsecond and does not allocate once the ring has
+// filled, because it copies into memory that is reused.
 package timeline
 
 import (
@@ -24,30 +23,41 @@ import (
 )
 
 const (
-	// Rounds is how many rounds are remembered.
+	// Rounds is the number of rounds that are kept.
 	Rounds = 2048
 
-	// PageRounds is how many rounds are told of at once.
+	// PageRounds is the maximum number of rounds on a page.
 	PageRounds = 256
 
-	// copied is how many rounds are copied while whoever feeds may have to
-	// wait: some microseconds.
+	// copied is how many rounds are copied under the lock at a time, so that the scheduler
+	// goroutine waits for microseconds at most.
 	copied = 16
 )
 
-// Ring holds the last rounds and answers. Rounds come in the order in which they end,
-// which on one device is that of their numbers. Observe is called by one goroutine, all
-// else by any.
+// Ring holds the last rounds and queries. Rounds are in the order in which they ended; on
+// one device that is the order of their numbers. Observe must be called by one goroutine.
+// All other methods may be called from any.
 type Ring struct {
 	epoch time.Time
-	load  atomic.Pointer[status.Load] // the last that was published
-	due   time.Duration               // when the next is; whoever feeds reads it without the lock
+
+	// load is the load that was published last.
+	load atomic.Pointer[status.Load]
+
+	// due is when the next load is published. Only Observe uses it, without the lock.
+	due time.Duration
 
 	mu struct {
 		sync.Mutex
-		slots   []Round // the n-th that has ended is in n % Rounds
-		ended   uint64  // how many have
-		running []Round // what each device runs, without a number if that is nothing
+
+		// slots is a ring. The n-th round that has ended is at n % Rounds.
+		slots []Round
+
+		// ended is the number of rounds that have ended.
+		ended uint64
+
+		// running is the current round of each device. Its number is 0 if the device is
+		// idle.
+		running []Round
 		lanes   lanes
 
 		queries queries
@@ -57,22 +67,25 @@ type Ring struct {
 	}
 }
 
-// moves are the last moves of batches between devices, the n-th in n modulo their number.
+// moves is a ring of the last moves of batches between devices. Each entry has the device
+// that the batch left.
 type moves struct {
 	last [256]struct {
 		batch models.BatchID
-		from  int // the device that it left
+		from  int
 	}
 	count uint64
 }
 
+// add records a move.
 func (m *moves) add(batch models.BatchID, from int) {
 	at := &m.last[m.count%uint64(len(m.last))]
 	at.batch, at.from = batch, from
 	m.count++
 }
 
-// way returns the devices that a batch has left, and then the last, none if it has not moved.
+// way returns the devices that a batch has left, followed by the last one, or nil if the
+// batch has not moved.
 func (m *moves) way(batch models.BatchID, last int, names []string) (way []string) {
 	size := uint64(len(m.last))
 	for n := m.count - min(m.count, size); n < m.count; n++ {
@@ -86,8 +99,8 @@ func (m *moves) way(batch models.BatchID, last int, names []string) (way []strin
 	return way
 }
 
-// New returns an empty ring. Rounds will be of these services, on devices of these
-// names, or on the one there is; all times are since the epoch.
+// New returns an empty ring for these services and devices. Without names there is one
+// device. Times are relative to epoch.
 func New(epoch time.Time, services []models.Service, devices ...string) *Ring {
 	if len(devices) == 0 {
 		devices = []string{""}
@@ -102,12 +115,13 @@ func New(epoch time.Time, services []models.Service, devices ...string) *Ring {
 	return r
 }
 
-// Observe implements [observe.Listener]. What a service that was dropped still runs
-// and answers counts for its name, until a page tells of none of its rounds any more.
-// Rounds keep the name that they ran with when a service gets another. The last queries
-// that were answered under a name stay, unless it begins afresh.
+// Observe implements [observe.Listener]. What a dropped service still runs and answers
+// counts for its name as long as a round of it is kept. Rounds keep the name under which
+// they ran. The last queries of a name are kept when another service takes it over, unless
+// that is Fresh.
 func (r *Ring) Observe(e *observe.Event) {
 	switch e.Kind {
+	// These events are frequent and record nothing, so they do not take the lock.
 	case observe.Woke, observe.Published, observe.Accepted:
 		return
 	case observe.Rested:
@@ -159,8 +173,8 @@ func (r *Ring) Observe(e *observe.Event) {
 	}
 }
 
-// finishLocked writes down how the round of a device went, and what the device says of it
-// by its own clock.
+// finishLocked records the outcome of a device's round, with the times by the device's own
+// clock.
 func (r *Ring) finishLocked(e *observe.Event) {
 	r.mu.history.ended(e)
 	r.spendLocked(e)
@@ -183,13 +197,14 @@ func (r *Ring) finishLocked(e *observe.Event) {
 		r.mu.lanes.list[*service].last = r.mu.ended
 	}
 	slot := &r.mu.slots[r.mu.ended%Rounds]
-	*slot, *at = *at, *slot // with the memory of the one that is forgotten
+	// Swapping reuses the memory of the round that is no longer kept.
+	*slot, *at = *at, *slot
 	at.Number = 0
 }
 
-// spendLocked divides the time of a round among the services of its spans, and what it saved
-// by overlapping. A span that has
-// not said how long it was in the engine, as one that overran, was there all the time.
+// spendLocked divides the time of a round, and the time it has saved by overlapping, among
+// the services of its spans. A span without a time in the engine, such as one that overran,
+// counts as if it had run for the whole round.
 func (r *Ring) spendLocked(e *observe.Event) {
 	o := e.Outcome
 	b := r.mu.load.devices[o.Device].at(e.At)
@@ -216,8 +231,7 @@ func (r *Ring) spendLocked(e *observe.Event) {
 	}
 }
 
-// answerLocked remembers how a query ended. One that nobody waits for any more has no
-// latency.
+// answerLocked records how a query ended. A cancelled query has no latency.
 func (r *Ring) answerLocked(c *query.Call, a *overlap.Answer) {
 	took, allowed := a.At-c.Arrival.Sub(r.epoch), c.Deadline().Sub(c.Arrival)
 	inTime := a.Result == overlap.Finished && took <= allowed
@@ -235,7 +249,7 @@ func (r *Ring) answerLocked(c *query.Call, a *overlap.Answer) {
 	r.addLocked(a.Service, q)
 }
 
-// turnedAwayLocked counts queries of a service that did not come to the scheduler.
+// turnedAwayLocked counts queries of a service that did not reach the scheduler.
 func (r *Ring) turnedAwayLocked(e *observe.Event) {
 	p, l := r.mu.history.at(e.At), r.mu.lanes.laneOf(e.Service.ID)
 	for i, n := range e.Turned {
@@ -249,7 +263,7 @@ func (r *Ring) turnedAwayLocked(e *observe.Event) {
 	}
 }
 
-// addLocked remembers a query of a service that is over.
+// addLocked records an ended query under the name of its service.
 func (r *Ring) addLocked(service models.ServiceID, q Query) {
 	if l := r.mu.lanes.laneOf(service); l != nil {
 		q.Service = l.name
@@ -257,15 +271,17 @@ func (r *Ring) addLocked(service models.ServiceID, q Query) {
 	r.mu.queries.add(q)
 }
 
-// resultRefused is what became of a query that the scheduler did not accept.
+// resultRefused is the result of a query that the scheduler did not accept.
 const resultRefused = "refused"
 
+// queryOf returns the record of a call that ends at the given time.
 func (r *Ring) queryOf(c *query.Call, end time.Duration) Query {
 	return Query{
 		ID: uint64(c.QueryID), Size: c.Size, Arrival: c.Arrival.Sub(r.epoch), End: end, Deadline: c.Deadline().Sub(r.epoch),
 	}
 }
 
+// reasonOf returns the name of a reason, "" for none.
 func reasonOf(r overlap.Reason) string {
 	if r == overlap.ReasonNone {
 		return ""
@@ -273,25 +289,36 @@ func reasonOf(r overlap.Reason) string {
 	return r.String()
 }
 
-// Latest asks Read for the last rounds, whatever was read before.
+// Latest as the "since" of Read asks for the last rounds.
 const Latest = ^uint64(0)
 
-// Page is what happened lately.
+// Page is a page of the timeline.
 type Page struct {
-	Epoch    time.Time     `json:"epoch"`             // when the daemon started
-	Now      time.Duration `json:"now_ns"`            // since then
-	Services []Service     `json:"services"`          // those that are gone too, as long as there are rounds of theirs
-	Rounds   []Round       `json:"rounds"`            // those that have ended, in order
-	Running  *Round        `json:"running,omitempty"` // one that has not ended
-	Beside   []Round       `json:"beside,omitempty"`  // what other devices run meanwhile
-	Next     uint64        `json:"next"`              // how many rounds had ended: ask for what follows them
-	Missed   uint64        `json:"missed"`            // rounds that would have come first, and are forgotten
-	More     bool          `json:"more"`              // there are rounds after these
+	// Epoch is when the daemon started. Now is the time since then.
+	Epoch time.Time     `json:"epoch"`
+	Now   time.Duration `json:"now_ns"`
+
+	// Services includes removed services as long as there are rounds of them.
+	Services []Service `json:"services"`
+
+	// Rounds have ended, in order. Running has not ended yet; Beside are those of other
+	// devices at the same time.
+	Rounds  []Round `json:"rounds"`
+	Running *Round  `json:"running,omitempty"`
+	Beside  []Round `json:"beside,omitempty"`
+
+	// Next is the "since" of the next request: the number of rounds that had ended.
+	Next uint64 `json:"next"`
+
+	// Missed is the number of rounds that belong before these but are no longer kept.
+	Missed uint64 `json:"missed"`
+
+	// More is set if there are rounds after these.
+	More bool `json:"more"`
 }
 
-// Read returns the rounds that ended after so many, oldest first, at most so many; or of
-// the latest ones. A page that was read before may be given to be written over, or
-// nil.
+// Read returns the rounds that ended after the first since ones, oldest first, at most
+// limit; or the latest ones if since is Latest. p is a page to reuse, or nil.
 func (r *Ring) Read(since uint64, limit int, p *Page) *Page {
 	if p == nil {
 		p = new(Page)
@@ -305,8 +332,8 @@ func (r *Ring) Read(since uint64, limit int, p *Page) *Page {
 	return p
 }
 
-// ReadLatest is Read of the latest rounds after one: those before them are
-// missed.
+// ReadLatest is like Read, but skips to the latest rounds if there are more than limit.
+// Skipped rounds count as missed.
 func (r *Ring) ReadLatest(since uint64, limit int, p *Page) *Page {
 	r.mu.Lock()
 	ended := r.mu.ended
@@ -317,14 +344,15 @@ func (r *Ring) ReadLatest(since uint64, limit int, p *Page) *Page {
 	return p
 }
 
-// Services returns what became of the last queries of each service, of two with
-// one name together. Those that were dropped are left out.
+// Services returns the statistics of the current services. Two services with the same name
+// are one.
 func (r *Ring) Services() []Service {
 	return slices.DeleteFunc(r.tell(0), func(s Service) bool { return s.Gone })
 }
 
-// tell returns what became of the last queries, each at its position: at least so
-// many, and up to the last that is needed.
+// tell returns the services by index: at least as many as given, and up to the last that is
+// needed. It locks for each lane separately, because copying a lane takes a few
+// microseconds.
 func (r *Ring) tell(least int) []Service {
 	r.mu.Lock()
 	n, oldest := len(r.mu.lanes.list), r.oldestLocked()
@@ -343,7 +371,7 @@ func (r *Ring) tell(least int) []Service {
 	return all
 }
 
-// positions returns how many services the rounds of a page need at least.
+// positions returns how many services the rounds of a page refer to at least.
 func (p *Page) positions() (n int) {
 	need := func(r *Round) {
 		for service := range r.services {
@@ -362,8 +390,8 @@ func (p *Page) positions() (n int) {
 	return n
 }
 
-// ReadQueries returns the queries that ended after so many, oldest first and at
-// most pageQueries; with Latest, none but how many there were.
+// ReadQueries returns the queries that ended after the first since ones, oldest first, at
+// most pageQueries. With Latest it returns none, only their number.
 func (r *Ring) ReadQueries(since uint64) *QueryPage {
 	p := &QueryPage{Epoch: r.epoch, Queries: []Query{}, Next: since}
 	var chunk [copiedQueries]Query
@@ -371,16 +399,17 @@ func (r *Ring) ReadQueries(since uint64) *QueryPage {
 		r.mu.Lock()
 		n := r.mu.queries.copy(p, chunk[:min(copiedQueries, pageQueries-len(p.Queries))])
 		r.mu.Unlock()
-		p.Queries = append(p.Queries, chunk[:n]...) // without the lock: it may take memory
+		p.Queries = append(p.Queries, chunk[:n]...) // without the lock, because it may allocate
 		if !p.More || len(p.Queries) == pageQueries {
 			return p
 		}
 	}
 }
 
-// History returns what has happened in the last twenty minutes.
+// History returns what happened in the last twenty minutes.
 func (r *Ring) History() *History { return r.historyUpTo(time.Since(r.epoch)) }
 
+// historyUpTo returns the history that ends now, which tests choose.
 func (r *Ring) historyUpTo(now time.Duration) *History {
 	r.mu.Lock()
 	past, lanes := r.mu.history.steps, len(r.mu.lanes.list)
@@ -398,8 +427,8 @@ func (r *Ring) historyUpTo(now time.Duration) *History {
 	return h
 }
 
-// Gained returns the device time that was saved since the start, and what is saved for
-// each second by overlapping and by merging.
+// Gained returns the device time saved since the start, and the time currently saved per
+// second by overlapping and by dynamic batching.
 func (r *Ring) Gained(now time.Duration) (sum observe.Gain, overlap, merge float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -407,9 +436,9 @@ func (r *Ring) Gained(now time.Duration) (sum observe.Gain, overlap, merge float
 	return r.mu.history.gain, overlap, merge
 }
 
-// Load returns the load as it was published last, without waiting for anybody. While the
-// scheduler shows no sign of life, or before anything was published, it demands the
-// devices that there are at least.
+// Load returns the load that was published last. It never waits. While the scheduler makes
+// no progress, it demands at least the devices that there are, so that an autoscaler does
+// not remove any.
 func (r *Ring) Load(live bool) *status.Load {
 	o := *r.load.Load()
 	o.AgeSeconds, o.Stalled = (time.Since(r.epoch) - o.At).Seconds(), !live
@@ -419,7 +448,7 @@ func (r *Ring) Load(live bool) *status.Load {
 	return &o
 }
 
-// publishLocked publishes the load of now for all who ask before the next.
+// publishLocked computes the load and publishes it for all readers until the next.
 func (r *Ring) publishLocked(now time.Duration) {
 	r.due = now + loadEvery
 	first := max(0, int64(now/historyStep)-int64(loadSteps)+1)
@@ -438,7 +467,7 @@ func (r *Ring) publishLocked(now time.Duration) {
 			o.Services[l.name] = status.ServiceLoad{
 				Headroom: sum.headroom(), DeviceSeconds: sum.took.Seconds(), BadRate: sum.badRate(), DeviceTotal: l.took, SavedSeconds: sum.saved.Seconds(),
 			}
-			if !l.bestEffort { // which promises nothing
+			if !l.bestEffort { // best effort promises nothing
 				all.total, all.bad = all.total+sum.total, all.bad+sum.bad
 			}
 		}
@@ -449,24 +478,24 @@ func (r *Ring) publishLocked(now time.Duration) {
 	if o.BadRate > badLimit {
 		o.DevicesDemanded = n / (1 - min(o.BadRate, mostBad))
 	}
-	if now < loadWindow { // it has not seen enough to give devices back
+	if now < loadWindow { // not enough seen yet to release devices
 		o.DevicesDemanded = max(o.DevicesDemanded, n)
 	}
 	r.load.Store(o)
 }
 
-// Changed reports whether a round has ended or begun since.
+// Changed reports whether a round has ended since, or is running.
 func (r *Ring) Changed(since uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.mu.ended > since || slices.ContainsFunc(r.mu.running, func(at Round) bool { return at.Number > 0 })
 }
 
-// oldestLocked returns the first round that is still there.
+// oldestLocked returns the first round that is still kept.
 func (r *Ring) oldestLocked() uint64 { return r.mu.ended - min(r.mu.ended, Rounds) + 1 }
 
-// copyRounds appends a few of the rounds after those that a page has, and reports
-// whether there are more for it. When there are none, it adds those that run.
+// copyRounds appends some of the rounds that follow those on a page, and reports whether
+// there are more for it. When there are none, it adds the running rounds.
 func (r *Ring) copyRounds(p *Page, limit int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -475,7 +504,9 @@ func (r *Ring) copyRounds(p *Page, limit int) bool {
 		p.Next = ended - min(ended, uint64(limit), ended-forgotten)
 	}
 	p.Next = min(p.Next, ended)
-	if p.Next < forgotten { // some were overwritten meanwhile: a page has no holes
+	// Some were overwritten between two calls. A page must have no gaps, so it starts
+	// again.
+	if p.Next < forgotten {
 		p.Missed += forgotten - p.Next + uint64(len(p.Rounds))
 		p.Next, p.Rounds = forgotten, p.Rounds[:0]
 	}
@@ -484,7 +515,7 @@ func (r *Ring) copyRounds(p *Page, limit int) bool {
 			break
 		}
 		n := len(p.Rounds)
-		p.Rounds = slices.Grow(p.Rounds, 1)[:n+1] // with the memory of a round that was there before
+		p.Rounds = slices.Grow(p.Rounds, 1)[:n+1] // reuses the memory of an earlier round
 		p.Next++
 		r.mu.slots[p.Next%Rounds].copyTo(&p.Rounds[n])
 	}

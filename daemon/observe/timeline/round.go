@@ -8,84 +8,131 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// Limits of what is kept of one round. What is over them is counted.
+// Limits on the details of a round. Details beyond them are only counted.
 const (
-	maxQueries = 16 // named of one span
+	maxQueries = 16 // named queries of a span
+
+	// maxDropped is the number of dropped queries listed.
 	maxDropped = 16
 )
 
-// Round is one round and the decision behind it. Times are since the daemon
-// started; in JSON all of them are nanoseconds.
+// Round is one round and the decision behind it. Times are since the daemon started, in
+// nanoseconds in JSON.
 type Round struct {
-	Number    uint64        `json:"round"`
-	Device    string        `json:"device,omitempty"` // of a pool, by its name
-	Start     time.Duration `json:"start_ns"`
-	End       time.Duration `json:"end_ns"`            // 0 while it runs
-	Took      time.Duration `json:"took_ns"`           // as measured, 0 while it runs
-	Late      time.Duration `json:"late_ns,omitempty"` // the part of Took after it was over on an emulated device
-	Predicted time.Duration `json:"predicted_ns"`
-	Bound     time.Duration `json:"bound_ns"` // what 99 of 100 runs keep
-	Deadline  time.Duration `json:"deadline_ns"`
-	Headroom  time.Duration `json:"headroom_ns"` // what the group had to keep to, 0 if nothing depended on that
-	Solo      time.Duration `json:"solo_ns"`     // its spans' time one after another, 0 if nobody asked
-	Planned   bool          `json:"planned"`     // it was chosen while the round before it ran
-	For       time.Duration `json:"for_ns"`      // when it was taken to start
+	Number uint64 `json:"round"`
 
-	// Asked counts what the predictor was asked to choose the round.
+	// Device is the name of the device in a pool.
+	Device string        `json:"device,omitempty"`
+	Start  time.Duration `json:"start_ns"`
+
+	// End and Took are 0 while the round is running. Took is the measured time.
+	End  time.Duration `json:"end_ns"`
+	Took time.Duration `json:"took_ns"`
+
+	// Late is the part of Took by which the host noticed the end late, on an emulated
+	// device.
+	Late      time.Duration `json:"late_ns,omitempty"`
+	Predicted time.Duration `json:"predicted_ns"`
+
+	// Bound is the p99 of the predicted time, which is compared with deadlines.
+	Bound    time.Duration `json:"bound_ns"`
+	Deadline time.Duration `json:"deadline_ns"`
+
+	// Headroom is the time that the bound had to keep to, 0 if nothing depended on it.
+	Headroom time.Duration `json:"headroom_ns"`
+
+	// Solo is the time of the spans one after another, 0 if it was not computed.
+	Solo time.Duration `json:"solo_ns"`
+
+	// Planned is set if the round was chosen while the previous one ran. For is when it was
+	// expected to start.
+	Planned bool          `json:"planned"`
+	For     time.Duration `json:"for_ns"`
+
+	// Asked counts the predictions that were made to choose the round.
 	Asked struct {
 		Calls  int `json:"calls"`
 		Groups int `json:"groups"`
 	} `json:"asked"`
 
-	Spans      []Span      `json:"spans"`
-	Candidates []candidate `json:"candidates"` // the most urgent first
+	Spans []Span `json:"spans"`
+
+	// Candidates are sorted by urgency, the most urgent first.
+	Candidates []candidate `json:"candidates"`
 	Dropped    []work      `json:"dropped"`
-	More       int         `json:"dropped_more,omitempty"` // dropped and not listed
+
+	// More is the number of dropped queries that are not listed.
+	More int `json:"dropped_more,omitempty"`
 }
 
-// Span is operators [Start, End) of a batch, of the Of that its model has.
+// Span is operators [Start, End) of a batch. Of is the number of operators of its model.
 type Span struct {
-	Service  int           `json:"service"` // position among the services of a page
-	Batch    uint64        `json:"batch"`
-	Start    int           `json:"start"`
-	End      int           `json:"end"`
-	Of       int           `json:"of"`
-	Size     int           `json:"size"`
-	SeqLen   int           `json:"seq_len,omitempty"`
-	Queries  int           `json:"queries"`
-	IDs      []uint64      `json:"ids"`         // the first queries'
-	Deadline time.Duration `json:"deadline_ns"` // the last one of the queries that want it, 0 if unknown
+	// Service is an index into the services of the page.
+	Service int    `json:"service"`
+	Batch   uint64 `json:"batch"`
+	Start   int    `json:"start"`
+	End     int    `json:"end"`
+	Of      int    `json:"of"`
+	Size    int    `json:"size"`
+	SeqLen  int    `json:"seq_len,omitempty"`
+	Queries int    `json:"queries"`
+
+	// IDs are those of the first queries.
+	IDs []uint64 `json:"ids"`
+
+	// Deadline is the latest deadline of the queries that still want it, 0 if it is not
+	// known.
+	Deadline time.Duration `json:"deadline_ns"`
 	Took     time.Duration `json:"took_ns"`
-	Device   time.Duration `json:"device_ns,omitempty"` // the part of Took by the device's own clock; 0 if it has none
-	Status   string        `json:"status"`              // "running" until the round has ended
+
+	// Device is the part of Took by the device's own clock, 0 if it has none.
+	Device time.Duration `json:"device_ns,omitempty"`
+
+	// Status is "running" until the round has ended.
+	Status string `json:"status"`
 }
 
 // candidate is work of one service that could have been in the group.
 type candidate struct {
 	work
-	Solo  time.Duration `json:"solo_ns"` // the time alone of all that was left of it, 0 if unknown or not asked
-	Place int           `json:"place"`   // in the group, 0 if it is not in it
-	End   int           `json:"end"`     // where its span in the group ends
-	Tried trial         `json:"tried,omitzero"`
+
+	// Solo is the isolated latency of all its remaining operators, 0 if it is not known or
+	// was not needed.
+	Solo time.Duration `json:"solo_ns"`
+
+	// Place is its position in the group, 0 if it is not in it.
+	Place int `json:"place"`
+
+	// End is where its span in the group ends.
+	End   int   `json:"end"`
+	Tried trial `json:"tried,omitzero"`
 }
 
-// trial is the group that a candidate was turned down in with all that was left of it,
-// zero if there was none. Its bound had to keep to the headroom, and its predicted
-// time, where that was asked for, had to be less than that of its parts one after
-// another.
+// trial is the group with all remaining operators of a candidate that was rejected, zero if
+// there was none. Its bound had to keep to Headroom, and its predicted time had to be less
+// than Apart, that of its parts one after another, where that was computed.
 type trial struct {
 	Predicted time.Duration `json:"predicted_ns"`
 	Bound     time.Duration `json:"bound_ns"`
-	Headroom  time.Duration `json:"headroom_ns"` // 0 if nothing depended on it
-	Apart     time.Duration `json:"apart_ns"`
+
+	// Headroom is 0 if nothing depended on it.
+	Headroom time.Duration `json:"headroom_ns"`
+	Apart    time.Duration `json:"apart_ns"`
 }
 
-// work is the most urgent work of one service, before the round.
+// work is the most urgent work of one service before the round.
 type work struct {
-	Service  int           `json:"service"` // position among the services of a page
-	Batch    uint64        `json:"batch"`   // 0 if it was to be formed
-	Query    uint64        `json:"query"`   // the most urgent
-	Start    int           `json:"start"`   // the operator to run next
+	// Service is an index into the services of the page.
+	Service int `json:"service"`
+
+	// Batch is 0 if the batch was still to be formed.
+	Batch uint64 `json:"batch"`
+
+	// Query is the most urgent query.
+	Query uint64 `json:"query"`
+
+	// Start is the next operator to run.
+	Start    int           `json:"start"`
 	Size     int           `json:"size"`
 	SeqLen   int           `json:"seq_len,omitempty"`
 	Deadline time.Duration `json:"deadline_ns"`
@@ -95,7 +142,7 @@ type work struct {
 // running is the status of a span until its round has ended.
 const running = "running"
 
-// begin writes a round into the memory of r, with services by their ID.
+// begin writes a round into r and reuses its memory. Services are identified by their IDs.
 func (r *Round) begin(from *overlap.Round, why *overlap.Explanation, services []models.Service) {
 	*r = Round{
 		Number: from.Number, Start: from.Start, Predicted: from.Predicted.Latency, Bound: from.Predicted.Bound,
@@ -126,6 +173,7 @@ func (r *Round) begin(from *overlap.Round, why *overlap.Explanation, services []
 	}
 }
 
+// workOf converts a candidate of the scheduler.
 func workOf(c *overlap.Candidate) work {
 	return work{
 		Service: int(c.Service), Batch: uint64(c.Batch), Query: uint64(c.Query), Start: c.Start,
@@ -133,8 +181,7 @@ func workOf(c *overlap.Candidate) work {
 	}
 }
 
-// addSpan appends a span, in the memory of one that was there before if there
-// is one.
+// addSpan appends a span and reuses the memory of an earlier one, if there is one.
 func (r *Round) addSpan(s models.Span, operators int, queries []models.QueryID) {
 	n := len(r.Spans)
 	r.Spans = slices.Grow(r.Spans, 1)[:n+1]
@@ -153,8 +200,8 @@ func (r *Round) addSpan(s models.Span, operators int, queries []models.QueryID) 
 	}
 }
 
-// services yields where the round names services: by their IDs, and by their positions
-// on a page once it is in the ring.
+// services yields each reference to a service in the round. It is an ID at first, and an
+// index into the lanes once the round is in the ring.
 func (r *Round) services(yield func(*int) bool) {
 	for i := range r.Spans {
 		if !yield(&r.Spans[i].Service) {
@@ -173,7 +220,7 @@ func (r *Round) services(yield func(*int) bool) {
 	}
 }
 
-// finish writes down how the round went.
+// finish records the outcome of the round.
 func (r *Round) finish(now time.Duration, o *models.Outcome) {
 	r.End, r.Took = now, o.Took
 	for i := range o.Spans {
@@ -183,7 +230,7 @@ func (r *Round) finish(now time.Duration, o *models.Outcome) {
 	}
 }
 
-// span returns that of a batch, nil if there is none.
+// span returns the span of a batch, or nil.
 func (r *Round) span(of models.BatchID) *Span {
 	i := slices.IndexFunc(r.Spans, func(s Span) bool { return s.Batch == uint64(of) })
 	if i < 0 {
@@ -192,7 +239,8 @@ func (r *Round) span(of models.BatchID) *Span {
 	return &r.Spans[i]
 }
 
-// copyTo copies the round into the memory of another. Its lists are never nil.
+// copyTo copies the round to another one and reuses its memory. The lists are never nil,
+// because JSON would encode nil as null.
 func (r *Round) copyTo(to *Round) {
 	spans, candidates, dropped := to.Spans, to.Candidates, to.Dropped
 	*to = *r
@@ -202,6 +250,7 @@ func (r *Round) copyTo(to *Round) {
 	}
 }
 
+// refill copies a list into the memory of another. The result is never nil.
 func refill[T any](to, from []T) []T {
 	if to == nil {
 		to = []T{}
