@@ -1,7 +1,7 @@
-// Package tracing is what is recorded of a query that is traced: the codecs and the
-// scheduler goroutine write a [Query] in turn, as the query goes through their
-// hands. What becomes of it is the business of package otlp; nothing here knows of
-// OpenTelemetry, so that the scheduler goroutine does not.
+// Package tracing defines the record of a traced query. The codecs and the scheduler
+// goroutine fill a [Query] in turn as the query passes through them; package otlp converts
+// it to spans and sends them. Nothing here depends on OpenTelemetry, and so neither does
+// the scheduler goroutine.
 package tracing
 
 import (
@@ -15,44 +15,63 @@ import (
 	"time"
 )
 
-// maxRuns is how many spans of operators are kept of one query. Those beyond are
+// maxRuns is how many operator ranges of a query are recorded. Further ones are only
 // counted.
 const maxRuns = 256
 
-// Query is what was recorded of one query. Whoever has it writes it: first the
-// endpoint, then the scheduler goroutine until it answers, then the endpoint
-// again, which gives it back to [otlp.Tracer.Finish].
+// Query is the record of one query. It has one owner at a time: the endpoint, then the
+// scheduler goroutine until it answers, then the endpoint again, which hands it to
+// [otlp.Tracer.Finish].
 type Query struct {
-	Parent   Parent // the context that its request carried
-	Request  Request
-	Service  string // "" if it was not found
-	Device   string // what it ran on
-	ID       string // the client's name for it
-	Number   uint64 // the daemon's
-	Size     int    // its batch dimension, 0 if it was not read as far as that
+	// Parent is the trace context of the request.
+	Parent  Parent
+	Request Request
+
+	// Service is empty if the service was not found.
+	Service string
+
+	// Device is what the query ran on.
+	Device string
+
+	// ID is the client's name for the query, Number the daemon's.
+	ID     string
+	Number uint64
+
+	// Size is the batch dimension, or 0 if the request was not read that far.
+	Size     int
 	SeqLen   int
 	Priority int
 
-	Began    time.Time // its request
-	Arrival  time.Time // when its request had been read; zero if it was not
-	Deadline time.Time // zero as well if it was not
-	Epoch    time.Time // from which the times of Runs and Answer count
-	Runs     []Run     // in the order in which they were sent
-	LeftOut  int       // runs beyond the limit
-	Answered bool      // the scheduler did, and Answer is set
-	Encoding time.Time // from when on the answer was written; zero if none was
-	Ended    time.Time // when it had been written
+	// Began is when the request began, and Arrival when it had been read. Arrival and
+	// Deadline are zero if it was not.
+	Began    time.Time
+	Arrival  time.Time
+	Deadline time.Time
 
-	// Answer is how the scheduler answered. Its reason is "none" if the query finished.
+	// Epoch is the origin of the times in Runs and Answer.
+	Epoch time.Time
+
+	// Runs are in the order in which they were sent. LeftOut counts those beyond the limit.
+	Runs    []Run
+	LeftOut int
+
+	// Answered is set if the scheduler has answered; then Answer is set.
+	Answered bool
+
+	// Encoding is when writing the response began, or zero. Ended is when it was complete.
+	Encoding time.Time
+	Ended    time.Time
+
+	// Answer is how the scheduler answered. Reason is "none" for a finished query.
 	Answer struct {
 		At, Queue, Run time.Duration
 		Result, Reason string
 		Retries        int
 	}
 
-	// Status is what the client sees: the status of HTTP, or its like, and that of
-	// gRPC. Reason and Message are those of an error, which is Ours if it is not the
-	// client's.
+	// Status is what the client sees: the HTTP status or its equivalent, and the gRPC code.
+	// Reason and Message are those of an error. Ours is set if the error is not the
+	// client's fault.
 	Status struct {
 		Code            int
 		GRPC            string
@@ -61,9 +80,10 @@ type Query struct {
 	}
 }
 
-// Parent is the context that a request carries, as W3C Trace Context writes it.
+// Parent is the trace context of a request in the form of W3C Trace Context. Each field has
+// all headers of that name.
 type Parent struct {
-	Traceparent []string // all headers of that name
+	Traceparent []string
 	Tracestate  []string
 }
 
@@ -73,22 +93,33 @@ const (
 	GRPC = "grpc"
 )
 
-// Request is how a query came.
+// Request describes the request of a query.
 type Request struct {
-	Protocol  string // "http" or "grpc"
-	Method    string // HTTP's; or gRPC's, with its service
-	Route     string // HTTP's, with the names of what varies
-	Path      string
-	Scheme    string
-	Version   string // the protocol's, "" if unknown
-	Server    string // host as the client named it, without the port
-	Port      int    // as the client named it, 0 for none
-	Client    string // address of the client, "" for none
+	Protocol string
+
+	// Method is the method of HTTP, or that of gRPC with its service.
+	Method string
+
+	// Route is the path with placeholders for its variable parts. It is set for HTTP only.
+	Route  string
+	Path   string
+	Scheme string
+
+	// Version is the version of the protocol, or "" if it is unknown.
+	Version string
+
+	// Server and Port are the host and port by which the client called the daemon. Port is
+	// 0 if it named none.
+	Server string
+	Port   int
+
+	// Client is the address of the client, or "" if it has none.
+	Client    string
 	UserAgent string
 }
 
-// SetPeers sets the client, from its address, and the server, from what the
-// client calls it. A client on a socket of this machine has no address.
+// SetPeers sets the client from its address, and the server from the host that the client
+// named. A client on a Unix socket has no address.
 func (r *Request) SetPeers(client net.Addr, host string) {
 	if tcp, ok := client.(*net.TCPAddr); ok {
 		r.Client = tcp.IP.String()
@@ -102,34 +133,46 @@ func (r *Request) SetPeers(client net.Addr, host string) {
 	r.Port, _ = strconv.Atoi(port)
 }
 
-// Run is a span of operators that ran for a query.
+// Run is an operator range that ran for a query.
 type Run struct {
-	Device    string // of a pool, by its name, else ""
+	// Device is the name of the device in a pool, otherwise "".
+	Device    string
 	Round     uint64
 	Batch     uint64
 	BatchSize int
-	Start     int // operators [Start, End)
-	End       int
-	Of        int // operators of the model
-	Reached   int // the next operator to run
-	Group     []Member
-	Planned   bool
-	Predicted time.Duration // the group's
+
+	// The range is operators [Start, End) of the Of that the model has. Reached is the next
+	// operator to run.
+	Start   int
+	End     int
+	Of      int
+	Reached int
+	Group   []Member
+	Planned bool
+
+	// Predicted and Bound are those of the group.
+	Predicted time.Duration
 	Bound     time.Duration
 	Began     time.Duration
-	Ended     time.Duration // when the round ended; 0 if the query was answered before
-	Took      time.Duration // the span's time, as measured
+
+	// Ended is when the round ended, or 0 if the query was answered before.
+	Ended time.Duration
+
+	// Took is the measured time of the range, RoundTook that of the round.
+	Took      time.Duration
 	RoundTook time.Duration
-	Status    string // "done", "stopped", "lost", "failed"; "" if it was not over
+
+	// Status is "done", "stopped", "lost" or "failed", or "" if the range had not ended.
+	Status string
 }
 
-// Member is a span of a group, the query's own among them.
+// Member is an operator range in a group. The query's own is among them.
 type Member struct {
 	Service    string
 	Start, End int
 }
 
-// Ran adds a span that is sent.
+// Ran records an operator range that was sent to a worker.
 func (q *Query) Ran(r Run) {
 	if len(q.Runs) == maxRuns {
 		q.LeftOut++
@@ -138,7 +181,7 @@ func (q *Query) Ran(r Run) {
 	q.Runs = append(q.Runs, r)
 }
 
-// Last returns the run of a round, if it is the last one, or nil.
+// Last returns the last run if it belongs to the given round, otherwise nil.
 func (q *Query) Last(round uint64) *Run {
 	if n := len(q.Runs); n > 0 && q.Runs[n-1].Round == round {
 		return &q.Runs[n-1]
@@ -146,20 +189,20 @@ func (q *Query) Last(round uint64) *Run {
 	return nil
 }
 
-// Forget empties a query, and keeps its memory.
+// Forget clears a query for reuse and keeps its memory.
 func (q *Query) Forget() {
 	clear(q.Runs)
 	*q = Query{Runs: q.Runs[:0]}
 }
 
-// ErrEndpoint is returned when the address of the collector cannot be used.
+// ErrEndpoint is returned when the address of the collector is invalid.
 var ErrEndpoint = errors.New("the endpoint of a collector is http:// or https://, a host, and a path if it is not /v1/traces")
 
-// tracesPath is where a collector takes spans, unless its address has a path.
+// tracesPath is the path of a collector whose address has none.
 const tracesPath = "/v1/traces"
 
-// FromEnvironment reports whether the environment names a collector, with the
-// variables that OpenTelemetry defines.
+// FromEnvironment reports whether the environment variables of OpenTelemetry name a
+// collector.
 func FromEnvironment() bool {
 	if strings.EqualFold(os.Getenv("OTEL_SDK_DISABLED"), "true") {
 		return false
@@ -167,7 +210,7 @@ func FromEnvironment() bool {
 	return os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != "" || os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != ""
 }
 
-// CheckEndpoint returns the address that spans are sent to.
+// CheckEndpoint validates the address of a collector and returns it with a path.
 func CheckEndpoint(text string) (string, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
