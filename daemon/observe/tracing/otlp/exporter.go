@@ -9,49 +9,54 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limits of what waits for the collector.
+// Limits on what is queued for the collector.
 const (
-	// maxWaiting is how many queries may wait to become spans. A query that
-	// ends beyond that is left out.
+	// maxWaiting is the number of ended queries that may be queued for conversion to trace
+	// spans. Further queries are discarded.
 	maxWaiting = 1024
 
-	// maxSpans is how many spans may wait to be sent, and maxBatch how many are
-	// sent at once.
+	// maxSpans is the number of trace spans that may be queued for sending, maxBatch how
+	// many are sent at a time.
 	maxSpans = 4096
 	maxBatch = 512
 
-	// batchTime is how long a span waits for others at most.
+	// batchTime is how long a trace span waits for others before it is sent.
 	batchTime = time.Second
 
-	// exportTime is how long sending a batch may take, attempts that follow a
-	// failed one included. The first of these comes after retryFirst.
+	// exportTime is how long sending a batch may take, including retries. The first retry
+	// follows after retryFirst.
 	exportTime = 10 * time.Second
 	retryFirst = 500 * time.Millisecond
 
-	// FlushTime is how long a daemon that stops may take to send what waits.
+	// FlushTime is how long a stopping daemon may take to send what is queued.
 	FlushTime = 3 * time.Second
 )
 
-// reportEvery is how often losses are reported at most.
+// reportEvery is the minimum interval between reports of losses.
 const reportEvery = time.Minute
 
-// exporter sends spans on and counts them. That some cannot be sent is reported to
-// people now and then, and to nobody else: the library would write it to stderr.
+// exporter sends trace spans and counts them. Failures are reported from time to time; the
+// library would write each to stderr.
 type exporter struct {
 	sdktrace.SpanExporter
-	dropped *atomic.Uint64 // queries, the tracer's count
 
-	life   context.Context // ends when sending is to end
+	// dropped counts discarded queries. It belongs to the tracer.
+	dropped *atomic.Uint64
+
+	// life is done when sending must end. giveUp ends it.
+	life   context.Context
 	giveUp context.CancelFunc
 
 	exported, failed atomic.Uint64
 
+	// seldom limits the reports and guards last, the counts at the last one.
 	report func(queries, spans uint64, why error)
-	seldom rate.Sometimes // guards what was reported last
+	seldom rate.Sometimes
 	last   struct{ dropped, failed uint64 }
 }
 
-// ExportSpans implements sdktrace.SpanExporter.
+// ExportSpans implements sdktrace.SpanExporter. It never returns an error, because it
+// handles failures itself.
 func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -65,8 +70,8 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	return nil
 }
 
-// lost reports a loss, unless one was reported lately. It may be one that the library
-// notices by itself, such as that the collector took a part of a batch only.
+// lost reports a loss, unless one was reported recently. err may also come from the
+// library, for example because the collector accepted only a part of a batch.
 func (e *exporter) lost(err error) {
 	if e.report == nil {
 		return

@@ -16,16 +16,17 @@ import (
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
 )
 
-// Status of a run whose worker was lost.
+// statusLost is the status of a run whose worker was lost.
 const statusLost = "lost"
 
-// scope names who made the spans.
+// scope is the instrumentation scope of the trace spans.
 const scope = "github.com/overlapd/overlapd/daemon/observe/tracing"
 
-// spans makes the spans of queries.
+// spans converts queries to trace spans.
 type spans struct{ trace.Tracer }
 
-// emit makes the spans of a query.
+// emit creates the trace spans of a query: one for the request, with children for reading,
+// queueing, running and encoding.
 func (t spans) emit(q *tracing.Query) {
 	ctx := context.Background()
 	if parent := parentOf(&q.Parent); parent.IsValid() {
@@ -47,17 +48,18 @@ func (t spans) emit(q *tracing.Query) {
 	root.End(trace.WithTimestamp(q.Ended))
 }
 
+// child creates a child span without attributes.
 func (t spans) child(ctx context.Context, name string, from, to time.Time) {
 	_, s := t.Start(ctx, name, trace.WithTimestamp(from))
 	s.End(trace.WithTimestamp(to))
 }
 
-// emitRuns makes the spans of what the scheduler did, waiting and running, and the
-// events between: a pause, in which rounds began without the query while its batch was
-// under way, and a retry, before which its worker was lost.
+// emitRuns creates the spans for queueing and running, and events between them: a pause,
+// during which rounds ran without the started batch; a move to another device; and a retry
+// after the worker was lost.
 func (t spans) emitRuns(ctx context.Context, root trace.Span, q *tracing.Query) {
 	if q.Arrival.IsZero() || !q.Answered && len(q.Runs) == 0 {
-		return // it was refused
+		return // it was rejected before it was queued
 	}
 	answered := q.Ended
 	if q.Answered {
@@ -90,6 +92,8 @@ func (t spans) emitRuns(ctx context.Context, root trace.Span, q *tracing.Query) 
 	}
 }
 
+// emitRun creates the span of one operator range. It ends when the range did, which may be
+// before the end of its round.
 func (t spans) emitRun(ctx context.Context, q *tracing.Query, r *tracing.Run, answered time.Time) {
 	end := answered
 	if r.Ended > 0 {
@@ -105,7 +109,8 @@ func (t spans) emitRun(ctx context.Context, q *tracing.Query, r *tracing.Run, an
 	s.End(trace.WithTimestamp(end))
 }
 
-// nameOf is that of the conventions: what was asked, without what varies.
+// nameOf returns the name of the server span by OpenTelemetry's conventions: the operation
+// without variable parts.
 func nameOf(q *tracing.Query) string {
 	if q.Request.Protocol == tracing.HTTP {
 		return q.Request.Method + " " + q.Request.Route
@@ -113,20 +118,22 @@ func nameOf(q *tracing.Query) string {
 	return q.Request.Method
 }
 
-// maxTextBytes is how much is sent of a text that a client chose.
+// maxTextBytes limits the length of a text that comes from a client.
 const maxTextBytes = 256
 
-// clean returns a client's text as a span can carry it.
+// clean returns a text from a client in the form that a trace span can carry: valid UTF-8
+// of limited length.
 func clean(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxTextBytes)], "\uFFFD") }
 
-// given returns those attributes that are neither empty nor 0.
+// given returns the attributes that are neither empty nor 0.
 func given(list ...attribute.KeyValue) []attribute.KeyValue {
 	return slices.DeleteFunc(list, func(a attribute.KeyValue) bool {
 		return a.Value == attribute.StringValue("") || a.Value == attribute.IntValue(0)
 	})
 }
 
-// requestAttributes are those that the conventions ask of a server.
+// requestAttributes returns the attributes that OpenTelemetry's conventions require of a
+// server.
 func requestAttributes(q *tracing.Query) []attribute.KeyValue {
 	r, s := &q.Request, &q.Status
 	a := given(
@@ -140,7 +147,8 @@ func requestAttributes(q *tracing.Query) []attribute.KeyValue {
 		semconv.URLScheme(r.Scheme), semconv.HTTPResponseStatusCode(s.Code))
 }
 
-// queryAttributes are our own, of the query, and of the batch that it ran in last.
+// queryAttributes returns overlapd's own attributes, of the query and of the last batch
+// that it ran in.
 func queryAttributes(q *tracing.Query) []attribute.KeyValue {
 	w := &q.Answer
 	a := append(given(
@@ -174,7 +182,7 @@ func queryAttributes(q *tracing.Query) []attribute.KeyValue {
 		millis("overlapd.predicted_ms", predicted), millis("overlapd.measured_ms", measured))
 }
 
-// runAttributes are of a span that ran, and of its round.
+// runAttributes returns the attributes of an operator range and its round.
 func runAttributes(r *tracing.Run) []attribute.KeyValue {
 	members := make([]string, len(r.Group))
 	for i, m := range r.Group {
@@ -196,14 +204,16 @@ func runAttributes(r *tracing.Run) []attribute.KeyValue {
 	return a
 }
 
+// millis returns an attribute in milliseconds.
 func millis(key string, d time.Duration) attribute.KeyValue {
 	return attribute.Float64(key, float64(d)/float64(time.Millisecond))
 }
 
-// at returns a moment of the scheduler's, within the query.
+// at converts a time of the scheduler, limited to the duration of the query.
 func at(q *tracing.Query, since time.Duration) time.Time { return within(q, q.Epoch.Add(since)) }
 
-// within returns the moment of the query that is next to t.
+// within limits a time to the duration of the query, because a child span must not exceed
+// its parent. The clocks of the codec and the scheduler may differ slightly.
 func within(q *tracing.Query, t time.Time) time.Time {
 	if t.Before(q.Began) {
 		return q.Began
@@ -214,12 +224,12 @@ func within(q *tracing.Query, t time.Time) time.Time {
 	return t
 }
 
-// maxStateBytes is how long a tracestate may be that is passed on. W3C asks for
-// 512 bytes at least.
+// maxStateBytes is the longest tracestate that is passed on. W3C Trace Context requires
+// support for 512 bytes.
 const maxStateBytes = 4096
 
-// parentOf returns the context of a request. What is malformed, or there more than
-// once, is as if it were not there.
+// parentOf returns the trace context of a request. A malformed or repeated header is
+// ignored.
 func parentOf(p *tracing.Parent) trace.SpanContext {
 	if len(p.Traceparent) != 1 {
 		return trace.SpanContext{}

@@ -1,10 +1,10 @@
-// Package otlp sends OpenTelemetry spans of queries to a collector. A [Tracer]
-// decides whether a query is traced, and takes in a [tracing.Query], which is what
-// was recorded of it, once it is answered; from that a goroutine of its own makes
-// the spans, which go out by OTLP over HTTP.
+// Package otlp traces queries and sends OpenTelemetry trace spans to a collector by OTLP
+// over HTTP. A [Tracer] decides whether a query is traced, and receives its record, a
+// [tracing.Query], when the query has been answered. A goroutine converts the records to
+// trace spans.
 //
-// Whoever answers queries never waits: what the collector does not take in time
-// is left out, a whole query at once, and counted. A nil Tracer traces nothing.
+// Answering queries never waits for the collector. What the collector does not accept in
+// time is discarded and counted, a whole query at a time. A nil Tracer traces nothing.
 package otlp
 
 import (
@@ -35,28 +35,38 @@ import (
 // Tracer traces queries. Its methods may be called from many goroutines.
 type Tracer struct {
 	sample   float64
-	queries  sync.Pool // pools *tracing.Query
+	queries  sync.Pool
 	ended    chan *tracing.Query
 	provider *sdktrace.TracerProvider
 	spans    spans
 	exporter *exporter
-	done     chan struct{}   // closed when the goroutine has ended
-	stop     context.Context // ended when the tracer is closed
-	end      context.CancelFunc
+
+	// done is closed when the goroutine has ended.
+	done chan struct{}
+
+	// stop is done when the tracer is being closed.
+	stop context.Context
+	end  context.CancelFunc
 
 	traced, dropped atomic.Uint64
 }
 
-// counts is what became of queries and spans since the tracer was made.
+// counts has the numbers of queries and trace spans since the tracer was created.
 type counts struct {
-	Queries  uint64 // all that were traced
-	Dropped  uint64 // those left out because the collector is slow
-	Exported uint64 // spans that the collector has
-	Failed   uint64 // spans that it did not take
+	// Queries is the number of traced queries.
+	Queries uint64
+
+	// Dropped is the number of queries discarded because the collector was too slow.
+	Dropped uint64
+
+	// Exported is the number of trace spans that the collector has accepted, Failed that of
+	// those it has not.
+	Exported uint64
+	Failed   uint64
 }
 
-// New returns a tracer, or what is wrong with the options. It does not look for
-// the collector: one that comes later is as good.
+// New returns a tracer, or an error if the options are invalid. It does not connect to the
+// collector, which may be started later.
 func New(o Options) (*Tracer, error) {
 	client, err := o.client()
 	if err != nil {
@@ -74,12 +84,12 @@ func New(o Options) (*Tracer, error) {
 	t.queries.New = func() any { return new(tracing.Query) }
 	t.exporter.dropped = &t.dropped
 	t.exporter.life, t.exporter.giveUp = context.WithCancel(context.Background())
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.exporter.lost)) // or the library writes to stderr
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(t.exporter.lost)) // otherwise the library writes to stderr
 	t.provider = sdktrace.NewTracerProvider(
-		sdktrace.WithSampler(sdktrace.AlwaysSample()), // Begin has decided
+		sdktrace.WithSampler(sdktrace.AlwaysSample()), // Begin has decided already
 		sdktrace.WithResource(o.resource()),
 		sdktrace.WithBatcher(t.exporter,
-			sdktrace.WithBlocking(), // the goroutine, not who answers queries
+			sdktrace.WithBlocking(), // blocks the tracer's goroutine, not the one that answers queries
 			sdktrace.WithMaxQueueSize(maxSpans), sdktrace.WithMaxExportBatchSize(maxBatch),
 			sdktrace.WithBatchTimeout(batchTime), sdktrace.WithExportTimeout(exportTime)),
 	)
@@ -88,8 +98,8 @@ func New(o Options) (*Tracer, error) {
 	return t, nil
 }
 
-// Begin returns where to note what becomes of a query, or nil if it is not
-// traced: as its parent is, if it has one.
+// Begin returns a record for a query, or nil if the query is not traced. A query with a
+// parent is traced if its parent is; others are sampled.
 func (t *Tracer) Begin(p tracing.Parent) *tracing.Query {
 	if t == nil {
 		return nil
@@ -104,7 +114,8 @@ func (t *Tracer) Begin(p tracing.Parent) *tracing.Query {
 	return q
 }
 
-// Finish takes in a query that is over. It does not wait.
+// Finish takes over the record of an answered query. It never blocks: if the queue is full,
+// the record is discarded.
 func (t *Tracer) Finish(q *tracing.Query) {
 	if t.stop.Err() == nil {
 		select {
@@ -118,14 +129,16 @@ func (t *Tracer) Finish(q *tracing.Query) {
 	t.free(q)
 }
 
+// errBehind is reported when the queue of ended queries is full.
 var errBehind = errors.New("the collector takes less than is traced: trace a smaller share of the queries (tracing.sample)")
 
+// free returns a record to the pool.
 func (t *Tracer) free(q *tracing.Query) {
 	q.Forget()
 	t.queries.Put(q)
 }
 
-// Counts returns the counts so far. Of a nil Tracer they are 0.
+// Counts returns the counts so far. A nil Tracer has none.
 func (t *Tracer) Counts() counts {
 	if t == nil {
 		return counts{}
@@ -136,7 +149,7 @@ func (t *Tracer) Counts() counts {
 	}
 }
 
-// run makes spans of queries until the tracer is closed and nothing waits.
+// run converts records to trace spans until the tracer is closed and the queue is empty.
 func (t *Tracer) run() {
 	defer close(t.done)
 	for {
@@ -152,15 +165,16 @@ func (t *Tracer) run() {
 	}
 }
 
-// Close sends what waits, for as long as ctx lasts, and ends the tracer. It is
-// called once. Queries that end later are left out.
+// Close sends what is queued until ctx is done, and stops the tracer. It must be called
+// once. Queries that end later are discarded.
 func (t *Tracer) Close(ctx context.Context) error {
 	if t == nil {
 		return nil
 	}
 	t.end()
 	defer context.AfterFunc(ctx, t.exporter.giveUp)()
-	<-t.done // it waits for sending, which giveUp ends
+	// The goroutine may be blocked by sending, which giveUp ends.
+	<-t.done
 	err := t.provider.Shutdown(context.Background())
 	t.exporter.giveUp()
 	if ctx.Err() != nil {
@@ -169,30 +183,29 @@ func (t *Tracer) Close(ctx context.Context) error {
 	return err
 }
 
-// maxHeaderBytes bounds a file of headers.
+// maxHeaderBytes limits the size of a file of headers.
 const maxHeaderBytes = 64 << 10
 
-// ErrHeaders is returned when a file of headers is none.
+// ErrHeaders is returned for an invalid file of headers.
 var ErrHeaders = errors.New("a file of headers has lines of the form name: value")
 
-// Options are what is traced, and where to, by the configuration and, where that
-// leaves something open, by the environment. Version is that of the daemon.
+// Options says what is traced and where to. What the configuration leaves open is taken
+// from the environment. Version is that of the daemon.
 type Options struct {
 	config.Tracing
 	Version string
 
-	// Report is called, at most once a minute and from a goroutine of the tracer's,
-	// with how many queries were left out and spans could not be sent since the last
-	// call, and why the last one was. It may be nil.
+	// Report is called at most once every reportEvery, from a goroutine of the tracer, with
+	// the number of queries discarded and trace spans lost since the last call, and the
+	// reason of the last loss. It may be nil.
 	Report func(queries, spans uint64, why error)
 }
 
-// header is a line of a file of headers: a name that HTTP allows, and a value
-// without control characters.
+// header matches a line of a file of headers: a valid HTTP field name, and a value without
+// control characters.
 var header = regexp.MustCompile("^([-!#$%&'*+.^_`|~0-9A-Za-z]+)[ \t]*:[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*)$")
 
-// parseHeaders reads a file of headers. Empty lines and those that begin with # are
-// left out.
+// parseHeaders parses a file of headers. It skips empty lines and lines that begin with #.
 func parseHeaders(text []byte) (map[string]string, error) {
 	headers, number := map[string]string{}, 0
 	for line := range bytes.Lines(text) {
@@ -203,14 +216,14 @@ func parseHeaders(text []byte) (map[string]string, error) {
 		}
 		m := header.FindSubmatch(line)
 		if m == nil {
-			return nil, fmt.Errorf("%w: line %d is not", ErrHeaders, number) // it may hold a secret: it is not told
+			return nil, fmt.Errorf("%w: line %d is not", ErrHeaders, number) // the line may contain a secret, so it is not quoted
 		}
 		headers[string(m[1])] = string(m[2])
 	}
 	return headers, nil
 }
 
-// client returns what speaks to the collector.
+// client returns a client of the collector.
 func (o *Options) client() (otlptrace.Client, error) {
 	with := []otlptracehttp.Option{
 		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{Enabled: true, InitialInterval: retryFirst, MaxInterval: exportTime / 2, MaxElapsedTime: exportTime}),
@@ -243,8 +256,8 @@ func (o *Options) client() (otlptrace.Client, error) {
 	return otlptracehttp.NewClient(with...), nil
 }
 
-// resource is whose spans they are. OTEL_RESOURCE_ATTRIBUTES may say more, and
-// OTEL_SERVICE_NAME another name if the configuration does not.
+// resource describes the daemon as the source of trace spans. OTEL_RESOURCE_ATTRIBUTES can
+// add attributes, and OTEL_SERVICE_NAME applies if the configuration does not set a name.
 func (o *Options) resource() *resource.Resource {
 	with := []resource.Option{
 		resource.WithSchemaURL(semconv.SchemaURL),
@@ -254,9 +267,9 @@ func (o *Options) resource() *resource.Resource {
 	if o.Service != defaultService {
 		with = append(with, resource.WithAttributes(semconv.ServiceName(o.Service)))
 	}
-	r, _ := resource.New(context.Background(), with...) // without what of the environment cannot be read
+	r, _ := resource.New(context.Background(), with...) // attributes that cannot be parsed are omitted
 	return r
 }
 
-// defaultService is service.name where nobody gives another.
+// defaultService is the service.name if nothing sets another.
 const defaultService = "overlapd"
