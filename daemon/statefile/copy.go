@@ -10,16 +10,17 @@ import (
 )
 
 const (
-	copyTries = 20                    // of a file that changes meanwhile
-	copyPause = 50 * time.Millisecond // between two
+	copyTries = 20                    // attempts to copy a file that keeps changing
+	copyPause = 50 * time.Millisecond // between two attempts
 )
 
-// copyBytes is how a file is copied. Tests have things happen meanwhile.
+// copyBytes copies a file. Tests replace it to change the file meanwhile.
 var copyBytes = io.Copy
 
-// Copy copies a state file that another process has open, as its last transaction left it.
-// bbolt writes a transaction to pages that nothing uses, and then one of the two meta pages at
-// the head of the file: where those are the same before and after, the copy is whole.
+// Copy copies a state file that another process has open, in the state of its last
+// transaction. bbolt writes a transaction to unused pages and then one of the two meta
+// pages at the start of the file. If these are the same before and after copying, the copy
+// is consistent.
 func Copy(from, to string) error {
 	in, err := openRegular(from, os.O_RDONLY, 0)
 	if err != nil {
@@ -29,7 +30,8 @@ func Copy(from, to string) error {
 	heads := func() ([]byte, error) {
 		both := make([]byte, 2*os.Getpagesize())
 		n, err := in.ReadAt(both, 0)
-		if errors.Is(err, io.EOF) { // whoever opens the copy sees that it is damaged
+		// A file that is too short is damaged, which opening the copy will report.
+		if errors.Is(err, io.EOF) {
 			err = nil
 		}
 		return both[:n], err
@@ -48,6 +50,7 @@ func Copy(from, to string) error {
 	return fmt.Errorf("%s changed %d times while it was copied; try again when its daemon measures less", from, copyTries)
 }
 
+// copyFile copies the current contents of in to a new file.
 func copyFile(in *os.File, to string) error {
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -1,12 +1,12 @@
-// Package statefile opens the bbolt file that outlives the daemon, in a way that
-// damage to it is an error and never worse.
+// Package statefile opens the bbolt file that holds the daemon's state, so that damage to
+// it is reported as an error and cannot take the daemon down. Its main type is [File];
+// [RunCheck] is the part of a child process.
 //
-// bbolt maps its file into memory and believes it. Where the file was cut,
-// reading is a fault; where a page holds something else, bbolt panics; and where
-// the length of a page does, it walks billions of pages that are not there, and
-// keeps each. So bbolt's own check of a file runs before it is opened for use, in
-// a child process that may take only so much memory and time: whatever becomes
-// of that, this process goes on. And before each transaction the file must be as
-// the last one left it. Only the daemon and commands that look at its state open
-// the file, by package daemon.
+// bbolt maps its file into memory and trusts its contents. If the file was truncated,
+// reading it faults. If a page has the wrong contents, bbolt panics. If the length of a
+// page is wrong, bbolt walks billions of pages that do not exist and keeps each. Therefore
+// bbolt's own check runs before the file is opened for use, in a child process with limited
+// memory and time. Before each transaction, the file must be as the last one left it.
+//
+// Only the daemon, and commands that inspect its state, open the file.
 package statefile

@@ -19,38 +19,39 @@ import (
 )
 
 var (
-	// ErrDamaged is returned when the content of the file is broken.
+	// ErrDamaged is returned when the contents of the file are invalid.
 	ErrDamaged = errors.New("the state file is damaged")
 
-	// ErrLost is returned once the file was changed behind the back of the
-	// process that has it open. It is not touched again.
+	// ErrLost is returned once another program has changed the file while it was open. It
+	// is not touched again, because its mapping can no longer be trusted.
 	ErrLost = errors.New("the state file was changed by another program while it was in use; " +
 		"nothing more is stored until the daemon is started again, which sets it aside if it is damaged")
 
-	// ErrInUse is returned when another overlapd has the file open.
+	// ErrInUse is returned when another overlapd has locked the file.
 	ErrInUse = errors.New("another overlapd uses this state folder; stop that daemon, or give each its own state_dir. " +
 		"What can be measured while a daemon serves, it measures itself (profile.on_start)")
 )
 
-// File is an open state file. Its methods may be called from any goroutine, but
-// not from within a transaction.
+// File is an open state file. Its methods may be called from any goroutine, but not within
+// a transaction.
 type File struct {
 	db   *bbolt.DB
 	path string
-	file *os.File // the one that db has open
 
-	// access is held for reading by whoever reads the file, and for writing by
-	// whoever changes it. It guards left, which is how the file was when the last
-	// transaction had ended.
+	// file is the descriptor that db has open.
+	file *os.File
+
+	// access is read-locked by View and locked by Update. It guards left, the state of the
+	// file after the last transaction.
 	access sync.RWMutex
 	left   os.FileInfo
 	lost   atomic.Pointer[error]
 }
 
-// Open opens the file at path, or makes it, once its content was checked: damage
-// must be found now and not while serving. Check is the command line of a child
-// that runs RunCheck; without one the file is believed. An error that is neither
-// ErrDamaged nor ErrInUse means that the file cannot be had.
+// Open opens the file at path, or creates it. It checks the contents first, so that damage
+// is found now and not while serving. check is the command line of a child that calls
+// RunCheck; if it is empty the file is not checked. An error other than ErrDamaged and
+// ErrInUse means that the file is not accessible.
 func Open(path string, check []string) (*File, error) {
 	f := &File{path: path}
 	open := func(name string, flag int, mode os.FileMode) (file *os.File, err error) {
@@ -68,15 +69,15 @@ func Open(path string, check []string) (*File, error) {
 	}
 	if err != nil {
 		if f.file != nil {
-			f.file.Close() // a fault leaves it open, and locked
+			f.file.Close() // after a fault bbolt leaves it open and locked
 		}
 		return nil, sortOpenError(path, err)
 	}
 	return f, nil
 }
 
-// openRegular opens what is a file, and neither a link nor a pipe that somebody
-// put there.
+// openRegular opens a regular file. It rejects links and pipes, which somebody may have
+// placed there.
 func openRegular(name string, flag int, mode os.FileMode) (*os.File, error) {
 	file, err := os.OpenFile(name, flag|unix.O_NOFOLLOW, mode)
 	if errors.Is(err, unix.ELOOP) {
@@ -95,7 +96,8 @@ func openRegular(name string, flag int, mode os.FileMode) (*os.File, error) {
 	return file, nil
 }
 
-// sortOpenError separates damaged files from those that cannot be had.
+// sortOpenError distinguishes damaged files from inaccessible ones: an error with an errno
+// comes from the system.
 func sortOpenError(path string, err error) error {
 	var number unix.Errno
 	switch {
@@ -109,15 +111,15 @@ func sortOpenError(path string, err error) error {
 	return fmt.Errorf("%s: %w: %w", path, ErrDamaged, err)
 }
 
-// View reads in a transaction.
+// View runs a read transaction.
 func (f *File) View(read func(*bbolt.Tx) error) error {
 	f.access.RLock()
 	defer f.access.RUnlock()
 	return f.do(func() error { return f.db.View(read) })
 }
 
-// Update writes in a transaction. When it returns nil, all of it is on disk,
-// otherwise nothing.
+// Update runs a write transaction. If it returns nil, all of it is on disk; otherwise none
+// of it is.
 func (f *File) Update(write func(*bbolt.Tx) error) error {
 	f.access.Lock()
 	defer f.access.Unlock()
@@ -125,12 +127,14 @@ func (f *File) Update(write func(*bbolt.Tx) error) error {
 	if f.lost.Load() != nil {
 		return err
 	}
-	left, lerr := f.file.Stat() // one that failed may have made it longer
+	// A failed transaction may still have extended the file.
+	left, lerr := f.file.Stat()
 	f.left = left
 	return errors.Join(err, lerr)
 }
 
-// do runs a transaction on the file if it is as it was left.
+// do runs a transaction if the file is as the last one left it. If it is not, or reading it
+// faults, the file is lost.
 func (f *File) do(transaction func() error) error {
 	if f.lost.Load() != nil {
 		return ErrLost
@@ -146,7 +150,7 @@ func (f *File) do(transaction func() error) error {
 	return err
 }
 
-// Lost returns ErrLost, with what was found, if the file is not used any more.
+// Lost returns ErrLost with the cause if the file is no longer used, otherwise nil.
 func (f *File) Lost() error {
 	if err := f.lost.Load(); err != nil {
 		return *err
@@ -154,8 +158,8 @@ func (f *File) Lost() error {
 	return nil
 }
 
-// asLeft returns an error if the file is not as the last transaction left it,
-// or no more where it was.
+// asLeft returns an error if the file was changed since the last transaction, or was
+// replaced.
 func (f *File) asLeft() error {
 	at, err := os.Stat(f.path)
 	if err != nil {
@@ -175,9 +179,9 @@ func (f *File) asLeft() error {
 	return nil
 }
 
-// Close gives the file back after the transactions that run. Of one that was
-// lost the mapping stays, for fear of what bbolt would wait for, and would keep
-// the lock.
+// Close waits for running transactions and closes the file. If the file is lost, it only
+// unlocks and closes the descriptor: bbolt's own Close could block or fault, and keep the
+// lock.
 func (f *File) Close() error {
 	f.access.Lock()
 	defer f.access.Unlock()
@@ -188,22 +192,22 @@ func (f *File) Close() error {
 }
 
 const (
-	// lockWait is how long another process may hold the file.
+	// lockWait is how long to wait for a lock that another process holds.
 	lockWait = time.Second
 
-	// checkTime and checkBytes are what the check of a file may take at most.
-	// It needs some 100 bytes for a page, which has 4 KiB.
+	// checkTime and checkBytes limit the check of a file. It needs about 100 bytes for each
+	// page of 4 KiB, so they suffice for a file of 20 GiB.
 	checkTime  = time.Minute
 	checkBytes = 512 << 20
 
-	// checkedFD is the descriptor by which a child has the file.
+	// checkedFD is the number of the file's descriptor in the child.
 	checkedFD = 3
 )
 
-// checkFile has a child run RunCheck on the file, and returns what that prints. An
-// empty file is new. All of it is read first: what the disk does not give is no
-// damage. A child that ends otherwise, or does not end, has met damage that bbolt is
-// no match for.
+// checkFile runs RunCheck on the file in a child process and returns what it reports. An
+// empty file is new and valid. The whole file is read first, so that an error of the disk
+// is not mistaken for damage. A child that crashes or does not finish in time has met
+// damage that bbolt cannot handle.
 func checkFile(file *os.File, command []string) error {
 	size, err := io.Copy(io.Discard, io.NewSectionReader(file, 0, 1<<62))
 	if err != nil || size == 0 || len(command) == 0 {
@@ -231,11 +235,11 @@ func checkFile(file *os.File, command []string) error {
 	return nil
 }
 
-// errFault is within what guarded makes of a panic.
+// errFault is wrapped by errors that guarded makes of a panic.
 var errFault = errors.New("reading it failed")
 
-// guarded runs f and returns a panic as ErrDamaged. A file that is shorter than
-// it says makes reading its mapping a fault, which panics here only.
+// guarded calls f and converts a panic to ErrDamaged. Reading the mapping of a truncated
+// file faults; SetPanicOnFault turns that into a panic, for this goroutine only.
 func guarded(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -246,13 +250,15 @@ func guarded(f func() error) (err error) {
 	return f()
 }
 
+// damaged returns an ErrDamaged with details.
 func damaged(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, args...))
 }
 
-// RunCheck is the child's part: it checks the file that it was given within
-// limits, and writes what is wrong to standard output. A limit that cannot be set,
-// as where a lower one holds already, is no reason to take the file for damaged.
+// RunCheck is the main function of the child. It checks the inherited file within limits
+// and prints what is wrong to standard output. A limit that cannot be set, for example
+// because a lower one applies, is ignored: the file must not be considered damaged for
+// that.
 func RunCheck() {
 	_ = limit()
 	if err := check(os.NewFile(checkedFD, "state file")); err != nil {
@@ -260,14 +266,15 @@ func RunCheck() {
 	}
 }
 
-// limit bounds the memory that this process may take besides what it has, and
-// its time.
+// limit limits the memory and CPU time of this process. The memory limit is in addition to
+// what it has now.
 func limit() error {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
 		return err
 	}
-	var pages [6]uint64 // the last one is of data and stack
+	// The last field is data and stack.
+	var pages [6]uint64
 	if _, err := fmt.Sscan(string(text), &pages[0], &pages[1], &pages[2], &pages[3], &pages[4], &pages[5]); err != nil {
 		return err
 	}
@@ -277,7 +284,7 @@ func limit() error {
 		unix.Setrlimit(unix.RLIMIT_CPU, &unix.Rlimit{Cur: seconds, Max: seconds}))
 }
 
-// check returns the first thing that is wrong with a file.
+// check returns the first fault of a file.
 func check(file *os.File) error {
 	info, err := file.Stat()
 	if err != nil {
@@ -290,7 +297,7 @@ func check(file *os.File) error {
 	if err != nil {
 		return err
 	}
-	defer db.Close() // else the lock stays with whoever has the file
+	defer db.Close() // otherwise the parent's descriptor keeps the lock
 	return db.View(func(tx *bbolt.Tx) error {
 		if info.Size() < tx.Size() {
 			return damaged("it has %d bytes and should have %d", info.Size(), tx.Size())
@@ -299,7 +306,7 @@ func check(file *os.File) error {
 			return err
 		}
 		var first error
-		for fault := range tx.Check() { // to the end, for bbolt waits
+		for fault := range tx.Check() { // bbolt blocks unless the channel is drained
 			if first == nil {
 				first = damaged("%v", fault)
 			}
@@ -308,8 +315,8 @@ func check(file *os.File) error {
 	})
 }
 
-// checkLengths looks for a page that goes over others that are not there, which
-// bbolt's check would follow.
+// checkLengths returns an error if a page claims to extend beyond the end of the file.
+// bbolt's check would follow it.
 func checkLengths(tx *bbolt.Tx) error {
 	pages := int(tx.Size() / int64(tx.DB().Info().PageSize))
 	for id := 0; id < pages; id++ {
