@@ -15,14 +15,14 @@ import (
 	"github.com/overlapd/overlapd/planning"
 )
 
-// Limits on the configuration itself.
+// Limits on the configuration itself: the size of the file, and the number of services, of
+// which each variant counts.
 const (
 	maxBytes    = 1 << 20
 	MaxServices = 64
 )
 
-// The devices of a configuration. DeviceEmulated is also what stands wherever
-// it is said what runs a model.
+// Kinds of devices. DeviceEmulated is also reported wherever the platform of a model is.
 const (
 	DeviceAuto     = "auto"
 	DeviceCPU      = "cpu"
@@ -31,20 +31,20 @@ const (
 )
 
 const (
-	// ZooPrefix starts a model that overlapd builds itself.
+	// ZooPrefix begins the name of a model that overlapd builds itself.
 	ZooPrefix = "zoo:"
 
-	// EmulatedPrefix starts a model of an emulated device.
+	// EmulatedPrefix begins the name of a model of an emulated device.
 	EmulatedPrefix = "emulated:"
 
-	// UnixPrefix starts an address that is the path of a Unix socket.
+	// UnixPrefix begins an address that is the path of a Unix socket.
 	UnixPrefix = "unix:"
 
-	// ReadyAll is the ready by which /v2/health/ready needs every service.
+	// ReadyAll is the value of ready with which /v2/health/ready requires every service.
 	ReadyAll = "all"
 
-	// Values of mps.mode: a control daemon of our own for each part of a GPU, the
-	// one that serves mps.dir, or none.
+	// Values of mps.mode: a control daemon that overlapd starts for each part of a GPU, the
+	// running one of mps.dir, or none.
 	MPSOwn      = "own"
 	MPSExisting = "existing"
 	MPSOff      = "off"
@@ -288,7 +288,8 @@ type Worker struct {
 	TrimAfter time.Duration `toml:"trim_after" default:"1m" min:"0s" max:"24h"`
 }
 
-// Default returns the configuration of an empty file. It has no service.
+// Default returns the configuration of an empty file. It has no services, so it is not
+// valid.
 func Default() Config {
 	var c Config
 	setDefaults(&c)
@@ -296,9 +297,9 @@ func Default() Config {
 	return c
 }
 
-// follow puts the services that do not say where they are where a plan has them, and gives
-// them its pipelines, or returns why it is no plan for them. What memory there is, whoever
-// loads them knows.
+// follow applies a plan: it assigns services that do not name their devices, and sets their
+// pipelines. It returns an error if the plan does not fit the services. Memory is not
+// checked here, because only the device knows how much it has.
 func follow(c *Config, p *planning.Placement) error {
 	var services []planning.Service
 	var devices []planning.Device
@@ -328,8 +329,8 @@ func follow(c *Config, p *planning.Placement) error {
 	return nil
 }
 
-// Embedded returns the configuration that runs without a file: two services
-// of the zoo on the CPU.
+// Embedded returns the configuration for running without a file: two services of the zoo on
+// the CPU.
 func Embedded() Config {
 	c := Default()
 	c.Device = DeviceCPU
@@ -341,7 +342,8 @@ func Embedded() Config {
 	return c
 }
 
-// defaultStateDir returns the state folder that systemd made, else the user's own.
+// defaultStateDir returns the state folder that systemd has created, or else that of the
+// user.
 func defaultStateDir() string {
 	if dir := SystemdFolder("STATE_DIRECTORY"); dir != "" {
 		return dir
@@ -356,26 +358,27 @@ func defaultStateDir() string {
 	return filepath.Join(home, ".local", "state", "overlapd")
 }
 
-// SystemdFolder returns the folder that systemd made for the unit and names in
-// a variable such as STATE_DIRECTORY, the first if there are several, or "".
+// SystemdFolder returns the folder that systemd has created for the unit and set in an
+// environment variable such as STATE_DIRECTORY. It is the first if there are several, or
+// "".
 func SystemdFolder(variable string) string {
 	dir, _, _ := strings.Cut(os.Getenv(variable), ":")
 	return dir
 }
 
-// Expanded returns the configuration as it is run: in the place of a service with variants
-// it has one service for each, which has the name SERVICE/VARIANT, the model of the
-// variant, and that one variant, now with its name; all else is as the service has it. An
-// expanded configuration is returned as it is.
+// Expanded returns the configuration as it runs. A service with variants is replaced by one
+// service for each variant. Such a service has the name SERVICE/VARIANT, the variant's
+// model, and the variant itself as its only one; everything else is that of the original
+// service. Expanding twice changes nothing.
 func (c Config) Expanded() Config {
 	c.Services = expanded(c.Services)
 	return c
 }
 
-// Divided returns the configuration as it is run under a policy. Under [Static] each device
-// of the pool gives way to one for the share of each service on it, DEVICE/SERVICE, on which
-// that service is alone: what runs in different shares waits for nobody, and so has
-// a place in the pool each. Under any other policy nothing changes.
+// Divided returns the configuration as it runs under a policy. Under [Static], each device
+// of the pool is replaced by one share for each of its services, named DEVICE/SERVICE, on
+// which the service is alone. Work in different shares does not wait for each other, so
+// each share is a device to the scheduler. Other policies leave the configuration as it is.
 func Divided(c Config, policy string) Config {
 	if policy != Static {
 		return c
@@ -398,9 +401,9 @@ func Divided(c Config, policy string) Config {
 	return c
 }
 
-// Pool returns the devices that the services run on, never none: without tables of
-// devices it is the one that the keys above them describe, which has no name and may
-// have the kind [DeviceAuto].
+// Pool returns the devices that services run on. It is never empty: without [[device]]
+// tables it has the one device that the top-level keys describe, which has no name and may
+// be of the kind [DeviceAuto].
 func (c *Config) Pool() Pool {
 	if len(c.Devices) == 0 {
 		return Pool{{Kind: c.Device, GPU: c.GPU, Profile: c.DeviceProfile}}
@@ -415,7 +418,7 @@ func (c *Config) Pool() Pool {
 	return pool
 }
 
-// On returns on which devices of the pool a service is, in its order.
+// On returns the indices in the pool of the devices that a service runs on.
 func (c *Config) On(service string) []int {
 	s := c.Service(service)
 	if s == nil {
@@ -424,14 +427,14 @@ func (c *Config) On(service string) []int {
 	return c.Pool().on(s)
 }
 
-// Emulated reports whether nothing is computed, and groups only take the time that
-// they would on a device. That holds for all devices of a pool or for none.
+// Emulated reports whether groups only take the time that they would take on a device,
+// without computing anything. That applies to all devices of a pool or to none.
 func (c *Config) Emulated() bool { return c.Pool()[0].Kind == DeviceEmulated }
 
-// MayUseGPU reports whether services may come to run on a GPU.
+// MayUseGPU reports whether services may run on a GPU.
 func (c *Config) MayUseGPU() bool { return len(c.Pool().GPUs()) > 0 }
 
-// Names returns the names of the services in their order.
+// Names returns the names of the services in order.
 func (c *Config) Names() []string {
 	names := make([]string, len(c.Services))
 	for i := range c.Services {
@@ -440,7 +443,7 @@ func (c *Config) Names() []string {
 	return names
 }
 
-// Service returns the entry of a service, or nil.
+// Service returns the service with this name, or nil.
 func (c *Config) Service(name string) *Service {
 	i := slices.IndexFunc(c.Services, func(s Service) bool { return s.Name == name })
 	if i < 0 {
@@ -449,20 +452,22 @@ func (c *Config) Service(name string) *Service {
 	return &c.Services[i]
 }
 
-// keys visits all keys of a configuration.
+// keys calls visit for all keys of the configuration.
 func (c *Config) keys(visit func(key)) { walk("", reflect.ValueOf(c).Elem(), visit) }
 
 // TOML returns the configuration as a file that [Parse] reads back.
 func (c Config) TOML() []byte { return c.toml(func(k key) bool { return !k.isTables() }) }
 
-// BriefTOML returns the same without the keys that have their defaults.
+// BriefTOML is like TOML but omits keys with default values.
 func (c Config) BriefTOML() []byte {
 	return c.toml(func(k key) bool { return !k.isTables() && !k.isDefault() })
 }
 
-// entryNumber is which entry of an array of tables a key is of.
+// entryNumber matches the index in the name of a key in an array of tables.
 var entryNumber = regexp.MustCompile(`\[\d+\]`)
 
+// toml returns the keys that has selects as a file. Variants are folded back into their
+// services.
 func (c Config) toml(has func(key) bool) []byte {
 	c.Services = folded(expanded(c.Services)) // variants with the names that they have
 	var b []byte

@@ -1,5 +1,5 @@
-// Package config is the configuration of a daemon: the keys of its file with their
-// defaults and bounds, and which of them a running daemon can take.
+// Package config defines the configuration of a daemon: the keys of its file with their
+// defaults and bounds, and which of them a running daemon can change.
 //
 // [Load] reads a file and reports everything that is wrong with it at once,
 // with lines. [Default] is the configuration of an empty file, and

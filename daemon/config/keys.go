@@ -14,7 +14,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 )
 
-// key is one key of a configuration, declared by the tags of a field:
+// key is one key of the configuration, declared by the tags of a field:
 //
 //	toml     its name; a struct without one has its keys in the table around it
 //	default  its value where the file does not have it, in TOML (strings without quotes)
@@ -40,15 +40,14 @@ type key struct {
 	value reflect.Value
 }
 
-// walk visits the keys of a table and of those below it, in the order in which
-// they are declared. An array of tables is visited as a key, and then each of
-// its tables.
+// walk calls visit for the keys of a table and its subtables, in the order of their
+// declaration. An array of tables is visited as a key, followed by the keys of each entry.
 func walk(prefix string, table reflect.Value, visit func(key)) {
 	for i := range table.NumField() {
 		f := table.Type().Field(i)
 		k := key{prefix + f.Tag.Get("toml"), f.Tag, table.Field(i)}
 		if f.Type.Kind() == reflect.Pointer {
-			continue // it is not of the file
+			continue // not a part of the file
 		}
 		if f.Type.Kind() == reflect.Struct {
 			if k.name != prefix {
@@ -71,7 +70,7 @@ func (k key) isTables() bool {
 	return k.value.Kind() == reflect.Slice && k.value.Type().Elem().Kind() == reflect.Struct
 }
 
-// setDefaults gives each key of a *Config or *Service its default.
+// setDefaults sets each key of a *Config or *Service to its default.
 func setDefaults(table any) {
 	walk("", reflect.ValueOf(table).Elem(), func(k key) {
 		if text, ok := k.tag.Lookup("default"); ok {
@@ -80,12 +79,13 @@ func setDefaults(table any) {
 	})
 }
 
-// declared returns the value of a tag, as a value of the key.
+// declared converts a value in a tag to the type of the key. It panics if it cannot,
+// because tags are part of the program.
 func (k key) declared(text string) reflect.Value {
 	v := reflect.New(k.value.Type()).Elem()
 	var said any = text
 	switch v.Interface().(type) {
-	case string, int64, time.Duration: // are written as they stand
+	case string, int64, time.Duration: // written as they are
 	default:
 		var file map[string]any
 		if err := toml.Unmarshal([]byte("v = "+text), &file); err != nil {
@@ -99,7 +99,7 @@ func (k key) declared(text string) reflect.Value {
 	return v
 }
 
-// isDefault reports whether the key has its default.
+// isDefault reports whether the key has its default value.
 func (k key) isDefault() bool {
 	if text, ok := k.tag.Lookup("default"); ok {
 		return reflect.DeepEqual(k.value.Interface(), k.declared(text).Interface())
@@ -125,8 +125,7 @@ var written = map[reflect.Type]struct {
 		func(text string) (any, error) { return time.ParseDuration(text) }},
 }
 
-// set gives a field the value that TOML has of it, or returns what is wrong
-// with that.
+// set assigns a value parsed from TOML to a field, or returns why it cannot.
 func set(to reflect.Value, v any) (fault string) {
 	w, ok := written[to.Type()]
 	if !ok {
@@ -161,14 +160,14 @@ func set(to reflect.Value, v any) (fault string) {
 	return ""
 }
 
-// maxDuration and maxSize bound durations and bytes of which no other bound is
-// declared: sums and products of them stay far from overflow.
+// maxDuration and maxSize limit durations and byte counts that have no other bound, so that
+// sums and products of them cannot overflow.
 const (
 	maxDuration = 24 * time.Hour
 	maxSize     = 1 << 44
 )
 
-// fault returns what is wrong with the value as it was declared, "" if nothing is.
+// fault returns what is wrong with the value according to its declaration, or "".
 func (k key) fault() string {
 	switch v := k.value.Interface().(type) {
 	case string:
@@ -201,7 +200,7 @@ func (k key) fault() string {
 	return ""
 }
 
-// bounds returns the least and the most that are declared, or those given.
+// bounds returns the declared bounds, or the given ones where none are declared.
 func (k key) bounds(least, most int64) (int64, int64) {
 	if text, ok := k.tag.Lookup("min"); ok {
 		least = k.declared(text).Int()
@@ -212,6 +211,7 @@ func (k key) bounds(least, most int64) (int64, int64) {
 	return least, most
 }
 
+// notOneOf returns a fault unless v is one of words.
 func notOneOf(v string, words []string) (fault string) {
 	if slices.Contains(words, v) {
 		return ""
@@ -219,8 +219,8 @@ func notOneOf(v string, words []string) (fault string) {
 	return fmt.Sprintf("must be one of %s, not %q", strings.Join(words, ", "), v)
 }
 
-// Guess asks whether a known key was meant by an unknown one of a table: one that is
-// written alike, or the same of another table.
+// Guess suggests the known key that an unknown one may have meant: one with a similar name
+// in the same table, or with the same name in another. It returns "" if there is none.
 func Guess(table, name string, known []string) string {
 	best, within := "", max(1, len(name)/3)+1
 	for _, k := range known {
@@ -238,7 +238,7 @@ func Guess(table, name string, known []string) string {
 	return fmt.Sprintf("; did you mean %s?", best)
 }
 
-// format writes a value in TOML.
+// format returns a value in TOML.
 func format(v reflect.Value) string {
 	switch v := v.Interface().(type) {
 	case string:
@@ -258,13 +258,13 @@ func format(v reflect.Value) string {
 	return "[" + strings.Join(items, ", ") + "]"
 }
 
-// quote returns a basic string. TOML's escapes are those of JSON, except that
-// DEL needs one too.
+// quote returns a basic string of TOML. Its escapes are those of JSON, except that DEL must
+// be escaped as well.
 func quote(s string) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // a string can be encoded
+	_ = e.Encode(s) // a string can always be encoded
 	return strings.ReplaceAll(strings.TrimSuffix(b.String(), "\n"), "\x7f", `\u007f`)
 }
 
@@ -286,7 +286,7 @@ var byteUnits = []struct {
 	bytes int64
 }{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
 
-// parseBytes reads a byte count such as "64MiB".
+// parseBytes parses a byte count such as "64MiB".
 func parseBytes(s string) (int64, error) {
 	for _, u := range byteUnits {
 		digits, ok := strings.CutSuffix(s, u.name)
@@ -302,7 +302,7 @@ func parseBytes(s string) (int64, error) {
 	return 0, strconv.ErrSyntax
 }
 
-// formatBytes writes a byte count in the largest unit that needs no fraction.
+// formatBytes formats a byte count in the largest unit that needs no fraction.
 func formatBytes(n int64) string {
 	for _, u := range byteUnits {
 		if n != 0 && n%u.bytes == 0 {

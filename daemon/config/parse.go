@@ -17,11 +17,11 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
-// Load reads and checks the configuration file at path, and the plan that it names, by
-// which services are put on devices.
+// Load reads and validates the configuration file at path and applies the plan that it
+// names.
 func Load(path string) (Config, error) {
 	data, err := textfile.ReadRegular(path, maxBytes)
-	if err != nil && len(data) <= maxBytes { // Parse refuses what is larger
+	if err != nil && len(data) <= maxBytes { // Parse reports a file that is too large
 		return Config{}, err
 	}
 	c, err := Parse(path, data)
@@ -42,7 +42,7 @@ func Load(path string) (Config, error) {
 	return c, nil
 }
 
-// in adds to faults where they are in a file, and sorts them by that.
+// in sets the file and line of each fault and sorts the faults by line.
 func (f Faults) in(path string, data []byte) Faults {
 	at := findLines(data)
 	for i := range f {
@@ -52,9 +52,9 @@ func (f Faults) in(path string, data []byte) Faults {
 	return f
 }
 
-// Parse reads and checks a configuration. The path is used in messages, and
-// paths in it are relative to its folder. A Faults error reports everything that
-// is wrong; only if the file is not TOML is there no more to say than that.
+// Parse parses and validates a configuration. path is used in messages, and relative paths
+// in the file are relative to its folder. The error is a Faults with everything that is
+// wrong; if the file is not TOML, that is the only fault.
 func Parse(path string, data []byte) (Config, error) {
 	if len(data) > maxBytes {
 		return Config{}, Faults{{File: path, Message: fmt.Sprintf("the file exceeds %d bytes", maxBytes)}}
@@ -65,6 +65,8 @@ func Parse(path string, data []byte) (Config, error) {
 		if d, ok := errors.AsType[*toml.DecodeError](err); ok {
 			f.Line, _ = d.Position()
 			f.Key = strings.Join(d.Key(), ".")
+			// Setting both device forms makes the TOML decoder itself fail, with a message
+			// that does not help.
 			if f.Key == deviceKey && strings.Contains(f.Message, "array") {
 				f.Message = deviceForms
 			}
@@ -81,7 +83,8 @@ func Parse(path string, data []byte) (Config, error) {
 	return c, nil
 }
 
-// resolve makes relative paths those of files below dir.
+// resolve makes relative paths absolute or relative to the working directory, by joining
+// them with dir.
 func (c *Config) resolve(dir string) {
 	in := func(path *string) {
 		if *path != "" && !filepath.IsAbs(*path) && !IsURL(*path) {
@@ -110,17 +113,19 @@ func (c *Config) resolve(dir string) {
 	}
 }
 
-// read takes the keys of a file into the configuration, and returns what is wrong with
-// them. Keys are taken out of their tables as they are found; what is left is unknown.
+// read assigns the keys of a file to the configuration and returns what is wrong with them.
+// It removes keys from their tables as it finds them, so that the remaining ones are
+// unknown.
 func (c *Config) read(file map[string]any) (f Faults) {
-	tables := map[string]map[string]any{"": file} // by the prefix of their keys
+	// Tables by the prefix of their keys.
+	tables := map[string]map[string]any{"": file}
 	var known []string
 	c.keys(func(k key) {
 		dot := strings.LastIndexByte(k.name, '.') + 1
 		prefix, name := k.name[:dot], k.name[dot:]
 		known = append(known, k.name, strings.TrimSuffix(prefix, "."))
 		table, ok := tables[prefix]
-		if !ok { // else it is an entry of an array
+		if !ok { // otherwise it is an entry of an array
 			of := strings.TrimSuffix(prefix, ".")
 			v, said := file[of]
 			delete(file, of)
@@ -153,7 +158,8 @@ func (c *Config) read(file map[string]any) (f Faults) {
 	return f
 }
 
-// readTables makes the entries of an array of tables, for their keys to be read.
+// readTables creates the entries of an array of tables with their defaults. walk visits
+// their keys afterwards.
 func (f *Faults) readTables(k key, v any, tables map[string]map[string]any) {
 	list, ok := v.([]any)
 	most, _ := strconv.Atoi(k.tag.Get("max"))
@@ -173,14 +179,15 @@ func (f *Faults) readTables(k key, v any, tables map[string]map[string]any) {
 	}
 }
 
-// lines has the line of a TOML file on which each key stands. Keys are written
-// with dots, entries of an array of tables with their number: service[1].name.
+// lines maps each key of a TOML file to its line. Keys are written with dots, entries of an
+// array of tables with their index: service[1].name.
 type lines map[string]int
 
-// findLines reads a file that is known to be TOML.
+// findLines returns the lines of the keys in data, which must be valid TOML.
 func findLines(data []byte) lines {
 	at := lines{}
-	arrays := map[string]int{} // how many entries each array of tables has
+	// Number of entries of each array of tables so far.
+	arrays := map[string]int{}
 	var p unstable.Parser
 	p.Reset(data)
 	prefix := ""
@@ -189,7 +196,7 @@ func findLines(data []byte) lines {
 		switch node.Kind {
 		case unstable.Table, unstable.ArrayTable:
 			key, line := joinKey(&p, "", node.Key())
-			if of, name, inside := strings.Cut(key, "."); inside && arrays[of] > 0 { // it is of the latest entry
+			if of, name, inside := strings.Cut(key, "."); inside && arrays[of] > 0 { // it belongs to the latest entry
 				key = of + "[" + strconv.Itoa(arrays[of]-1) + "]." + name
 			}
 			if node.Kind == unstable.ArrayTable {
@@ -205,13 +212,14 @@ func findLines(data []byte) lines {
 	return at
 }
 
-// keyValue enters a key, and those of a table written inline.
+// keyValue records the line of a key, and of the keys in its value.
 func (at lines) keyValue(p *unstable.Parser, prefix string, node *unstable.Node) {
 	key, line := joinKey(p, prefix, node.Key())
 	at[key] = line
 	at.inside(p, key, node.Value())
 }
 
+// inside records the lines of keys in inline tables, which may be in arrays.
 func (at lines) inside(p *unstable.Parser, key string, v *unstable.Node) {
 	n := 0
 	for it := v.Children(); it.Next(); {
@@ -225,6 +233,7 @@ func (at lines) inside(p *unstable.Parser, key string, v *unstable.Node) {
 	}
 }
 
+// joinKey returns a key with its prefix, and its line.
 func joinKey(p *unstable.Parser, prefix string, parts unstable.Iterator) (key string, line int) {
 	var names []string
 	for parts.Next() {
@@ -234,10 +243,10 @@ func joinKey(p *unstable.Parser, prefix string, parts unstable.Iterator) (key st
 	return prefix + strings.Join(names, "."), line
 }
 
-// of returns the line of a key, or that of the table it is missing from.
+// of returns the line of a key, or that of the table from which the key is missing.
 func (at lines) of(key string) int {
 	for key != "" {
-		for _, k := range []string{key, key + "[0]"} { // of an array of tables, that of the first
+		for _, k := range []string{key, key + "[0]"} { // an array of tables is at the line of its first entry
 			if line, ok := at[k]; ok {
 				return line
 			}

@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// CacheDir is the folder of what can be built again: the models of the zoo and
-// those that were cut. It is what systemd gives, else the state folder.
+// CacheDir returns the folder for files that can be built again: models of the zoo and cut
+// models. It is systemd's cache folder, or else the state folder.
 func (c *Config) CacheDir() string {
 	if dir := SystemdFolder("CACHE_DIRECTORY"); dir != "" {
 		return dir
@@ -21,15 +21,15 @@ func (c *Config) CacheDir() string {
 	return c.StateDir
 }
 
-// OpenFolders warns of folders that are there already and where others can put
-// files: the daemon would take those for its own, and a model that was cut runs in a
-// worker as it lies there. It is no fault, for who mounts a volume may mean it. User
-// is the daemon's, -1 if that is not known.
+// OpenFolders returns warnings about existing folders in which other users can create
+// files. The daemon would trust these files, and a cut model is run as it is. They are not
+// faults, because a mounted volume may be set up like that on purpose. user is the
+// daemon's, or -1 if it is not known.
 func (c *Config) OpenFolders(user int) (all []string) {
 	for _, dir := range slices.Compact([]string{c.StateDir, c.CacheDir()}) {
 		info, err := os.Stat(dir)
 		if err != nil {
-			continue // it is made, or opening it says what is wrong
+			continue // it will be created, or opening it reports the reason
 		}
 		if info.Mode().Perm()&0o002 != 0 {
 			all = append(all, fmt.Sprintf("every user of this machine can put files into %s (mode %04o), and the daemon believes them: chmod o-w %[1]s",
@@ -43,9 +43,8 @@ func (c *Config) OpenFolders(user int) (all []string) {
 	return all
 }
 
-// Exposures returns what is unsafe about the addresses: those that other
-// machines may reach although anybody may ask there, or everybody on the way
-// can read along.
+// Exposures returns warnings about addresses that other hosts can reach without a token or
+// without encryption.
 func (c *Config) Exposures() (all []string) {
 	for _, at := range []struct{ key, address string }{{"listen", c.Listen}, {"grpc_listen", c.GRPCListen}} {
 		if at.address == "" || local(at.address) {
@@ -63,7 +62,7 @@ func (c *Config) Exposures() (all []string) {
 	return all
 }
 
-// local reports whether only this machine can reach an address.
+// local reports whether only this host can reach an address.
 func local(address string) bool {
 	if strings.HasPrefix(address, UnixPrefix) {
 		return true
@@ -76,23 +75,24 @@ func local(address string) bool {
 	return err == nil && ip.Unmap().IsLoopback() || err != nil && strings.EqualFold(host, "localhost")
 }
 
-// Values of admin_socket that are no paths.
+// Values of admin_socket that are not paths.
 const (
 	adminAuto = "auto"
 	adminOff  = "off"
 )
 
-// adminName is the admin socket in a folder of one daemon.
+// adminName is the name of the admin socket in a folder that belongs to one daemon.
 const adminName = "admin.sock"
 
+// adminOff reports whether the daemon has no admin socket.
 func (c *Config) adminOff() bool { return c.Admin.Socket == "" || c.Admin.Socket == adminOff }
 
-// AdminChosen reports whether the path of the admin socket was configured, so
-// that a daemon without it is not what was asked for.
+// AdminChosen reports whether the path of the admin socket was configured. A daemon that
+// cannot create it then fails to start; otherwise it only logs that.
 func (c *Config) AdminChosen() bool { return !c.adminOff() && c.Admin.Socket != adminAuto }
 
-// AdminPath returns where the admin socket is, "" for nowhere. Two daemons of
-// one user have two, since each has a state folder of its own.
+// AdminPath returns the path of the admin socket, or "" for none. Daemons of one user have
+// different paths, because each has a state folder of its own.
 func (c *Config) AdminPath() string {
 	if paths := c.AdminPaths(); len(paths) > 0 {
 		return paths[0]
@@ -100,9 +100,9 @@ func (c *Config) AdminPath() string {
 	return ""
 }
 
-// AdminPaths returns where the admin socket of a daemon with this configuration
-// may be, which depends on how it was started: the first is where one is that
-// has this environment.
+// AdminPaths returns all paths that the admin socket of a daemon with this configuration
+// may have, depending on how it was started. The first is the one for the current
+// environment.
 func (c *Config) AdminPaths() (paths []string) {
 	switch {
 	case c.adminOff():
@@ -114,7 +114,8 @@ func (c *Config) AdminPaths() (paths []string) {
 		paths = append(paths, filepath.Join(dir, adminName))
 	}
 	if dir := UserSockets(); dir != "" {
-		own := c.StateDir // no two daemons share it
+		// The hash of the state folder, which no two daemons share, makes the name unique.
+		own := c.StateDir
 		if absolute, err := filepath.Abs(own); err == nil {
 			own = absolute
 		}
@@ -124,8 +125,7 @@ func (c *Config) AdminPaths() (paths []string) {
 	return append(paths, filepath.Join(c.StateDir, adminName))
 }
 
-// UserSockets returns the folder of the admin sockets of daemons that a user
-// started, or "".
+// UserSockets returns the folder of the admin sockets of daemons started by a user, or "".
 func UserSockets() string {
 	dir := os.Getenv("XDG_RUNTIME_DIR")
 	if !filepath.IsAbs(dir) {
@@ -134,7 +134,7 @@ func UserSockets() string {
 	return filepath.Join(dir, "overlapd")
 }
 
-// IsURL reports whether a place is a URL over HTTP, and no path.
+// IsURL reports whether a string is an HTTP URL and not a path.
 func IsURL(place string) bool {
 	return strings.HasPrefix(place, "http://") || strings.HasPrefix(place, "https://")
 }

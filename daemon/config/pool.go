@@ -9,11 +9,11 @@ import (
 	"github.com/overlapd/overlapd/cuda/mig"
 )
 
-// maxCore is the largest number of a core, by the kernel's cpu_set_t.
+// maxCore is the highest number of a core, by the kernel's cpu_set_t.
 const maxCore = 1023
 
-// deviceKey is the key of the one device, and of the tables of several, planKey that of a
-// plan of which services are on which.
+// deviceKey is the key of the single device, and of the tables of several. planKey is the
+// key of the plan.
 const (
 	deviceKey   = "device"
 	planKey     = "plan"
@@ -23,20 +23,21 @@ const (
 // Static is the policy under which each service has a share of a device to itself.
 const Static = "static"
 
-// shareOf stands between a device and the service that has a share of it, in the name of the
-// share, and in no name of a device that a file may have.
+// shareOf separates device and service in the name of a share. It is not allowed in the
+// names of devices in a file, so a share cannot collide with one.
 const shareOf = "/"
 
-// maxShares is how many shares the devices of a pool may have, each with an executor.
+// maxShares limits the number of shares, because each has an executor.
 const maxShares = 256
 
-// Whole returns the name of the device that one is or is a share of.
+// Whole returns the name of the device itself if d is a share of it, and otherwise the name
+// of d.
 func (d *Device) Whole() string {
 	name, _, _ := strings.Cut(d.Name, shareOf)
 	return name
 }
 
-// Pool are the devices that one scheduler decides about.
+// Pool is the list of devices that one scheduler uses.
 type Pool []Device
 
 // Device is one device of the pool. It has those of Cores, GPU, MIG and Profile that fit its
@@ -67,7 +68,8 @@ func (p Pool) names() (names []string) {
 	return names
 }
 
-// on returns on which of the devices a service is: those that it names, else all.
+// on returns the indices of the devices that a service runs on: those that it names,
+// otherwise all.
 func (p Pool) on(s *Service) (on []int) {
 	for i := range p {
 		if len(s.On) == 0 || slices.Contains(s.On, p[i].Name) {
@@ -77,7 +79,7 @@ func (p Pool) on(s *Service) (on []int) {
 	return on
 }
 
-// ServicesOn returns the names of the services that are on the i-th device.
+// ServicesOn returns the names of the services on the i-th device.
 func (p Pool) ServicesOn(i int, services []Service) (names []string) {
 	for j := range services {
 		if s := &services[j]; slices.Contains(p.on(s), i) {
@@ -87,8 +89,8 @@ func (p Pool) ServicesOn(i int, services []Service) (names []string) {
 	return names
 }
 
-// GPUs returns the GPUs that the pool is on, or may be, each once: an index, a UUID, or
-// "" for the first of the host.
+// GPUs returns the GPUs that the pool uses or may use, without duplicates. Each is an
+// index, a UUID, or "" for the first GPU of the host.
 func (p Pool) GPUs() (names []string) {
 	for _, d := range p {
 		if (d.Kind == DeviceAuto || d.Kind == DeviceCUDA) && !slices.Contains(names, d.GPU) {
@@ -98,8 +100,8 @@ func (p Pool) GPUs() (names []string) {
 	return names
 }
 
-// Instances returns the MIG instances of a GPU that are devices of the pool, in its
-// order, with the services on each.
+// Instances returns the MIG instances of a GPU that are devices of the pool, in order, with
+// their services.
 func (p Pool) Instances(gpu string, services []Service) (wants []mig.Want) {
 	for i, d := range p {
 		if d.MIG != "" && d.GPU == gpu {
@@ -109,13 +111,14 @@ func (p Pool) Instances(gpu string, services []Service) (wants []mig.Want) {
 	return wants
 }
 
-// CPUs returns the cores of a CPU device, rising, nil if it has all of the machine's.
+// CPUs returns the cores of a CPU device in ascending order, or nil if it uses all cores of
+// the host.
 func (d *Device) CPUs() []int {
-	cores, _ := parseCores(d.Cores) // which was checked
+	cores, _ := parseCores(d.Cores) // validated before
 	return cores
 }
 
-// parseCores reads numbers and ranges of cores such as "0-3,8".
+// parseCores parses core numbers and ranges such as "0-3,8".
 func parseCores(text string) (cores []int, err error) {
 	if text == "" {
 		return nil, nil
@@ -141,7 +144,7 @@ func parseCores(text string) (cores []int, err error) {
 	return cores, nil
 }
 
-// Idle returns a sentence about each device of the pool that no service is on.
+// Idle returns a sentence about each device that no service uses.
 func (p Pool) Idle(services []Service) (all []string) {
 	for i, d := range p {
 		if len(p.ServicesOn(i, services)) == 0 {

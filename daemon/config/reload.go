@@ -7,18 +7,20 @@ import (
 	"time"
 )
 
-// Reloaded is what a new configuration changes, and when, and what became of it once
-// it was reloaded. Services go by name, in the order of the configuration that has
-// them. A service that is replaced needs new workers, and whatever else changes of
-// it comes with that, and so does one that is retried, which had been given up; one that is moved only comes to other devices, where it stays it
-// keeps its workers, and what else changes comes with that, too; one that is changed
-// needs no worker. Settings are the keys outside
-// the services that take effect at once, such as log_level, and Restart are those
-// that take effect after a restart, such as limits.connections.
+// Reloaded says what a new configuration changes, and what became of it. Services are
+// listed by name, in the order of their configuration, each in one list:
 //
-// Failed has the reason why a service of Added, Replaced or Retried could not be loaded; of
-// Replaced the old model serves on, unless the service is in Down: it had been given
-// up before.
+//   - Replaced services need new workers; all their other changes come with these.
+//   - Retried services had failed permanently and get new workers.
+//   - Moved services change their devices and keep their workers where they stay.
+//   - Changed services need no new worker.
+//
+// Settings are the keys outside services that take effect immediately, such as log_level.
+// Restart are the keys that take effect after a restart, such as limits.connections.
+//
+// Failed says why a service of Added, Replaced or Retried could not be loaded. A replaced
+// service then continues with its old model, unless it is in Down because it had failed
+// permanently before.
 type Reloaded struct {
 	Added    []string          `json:"added,omitempty"`
 	Removed  []string          `json:"removed,omitempty"`
@@ -38,9 +40,9 @@ func (c *Reloaded) None() bool {
 	return len(c.Added)+len(c.Removed)+len(c.Replaced)+len(c.Retried)+len(c.Moved)+len(c.Changed)+len(c.Settings)+len(c.Restart) == 0
 }
 
-// States of a service in a Step, in this order: its new worker loads the model,
-// is ready and waits for its turn, and serves; or it failed, and what served
-// before serves on. A service that is only removed or changed is done at once.
+// States of a service in a Step, in this order: the new worker loads the model, is ready
+// and waits for its turn, and serves; or it has failed, and the previous worker continues.
+// A service that is only removed or changed goes to StepDone directly.
 const (
 	StepLoading = "loading"
 	StepSwitch  = "switch"
@@ -48,8 +50,8 @@ const (
 	StepFailed  = "failed"
 )
 
-// Step is progress of a reload. While a service loads, Done of Total is done, in
-// a unit of the worker's own.
+// Step is the progress of a service in a reload. While the service loads, Done of Total is
+// complete, in units of the worker.
 type Step struct {
 	Service string `json:"service"`
 	State   string `json:"state"`
@@ -57,10 +59,10 @@ type Step struct {
 	Total   int64  `json:"total,omitempty"`
 }
 
-// Diff returns what the next configuration changes of the old one. Both are
-// valid, and expanded. A model that has kept its path is asked about: rewritten reports
-// whether the file of a service is not the one that its worker has loaded, and givenUp
-// whether it was given up.
+// Diff returns what the configuration next changes compared with old. Both must be valid
+// and expanded. Only the caller knows the state of workers: rewritten reports whether the
+// model file of a service has changed since its worker loaded it, and givenUp whether the
+// service has failed permanently.
 func Diff(old, next Config, rewritten, givenUp func(service string) bool) Reloaded {
 	var c Reloaded
 	for _, name := range old.Names() {
@@ -103,7 +105,7 @@ func Diff(old, next Config, rewritten, givenUp func(service string) bool) Reload
 	return c
 }
 
-// settings returns the keys outside the services, and outside the tables of devices.
+// settings returns the keys that belong neither to services nor to devices.
 func settings(c *Config) (list []key) {
 	c.keys(func(k key) {
 		if !k.isTables() && !strings.Contains(k.name, "[") {
@@ -113,9 +115,10 @@ func settings(c *Config) (list []key) {
 	return list
 }
 
-// changes reports whether a service changes at all, but for where it is, and whether by
-// a key that its worker was started with. Other pipelines need no worker but on new devices. A worker does with whatever batches come: what else
-// changes is for it no more than what it warms up.
+// changes reports whether anything but the devices of a service has changed, and whether
+// that includes a key that its worker was started with. Changed pipelines need workers only
+// on new devices. Batch sizes need none either, because a worker accepts any; they only
+// determine what it warms up.
 func (s *Service) changes(next *Service) (any, worker bool) {
 	if len(s.Variants) != len(next.Variants) {
 		return true, true
@@ -134,10 +137,10 @@ func (s *Service) changes(next *Service) (any, worker bool) {
 	return any, worker
 }
 
-// Applied returns the configuration that holds once next has taken effect as
-// far as it can without a restart: its services and its settings, and all the
-// rest as it was. Of the devices that a service names, those count that are in the
-// old pool; where none is, a service stays where it was, and a new one is nowhere.
+// Applied returns the configuration that is in effect once next was applied as far as
+// possible without a restart: services and settings of next, and everything else of old. A
+// service can only use devices of the old pool. If it names none of these, it stays where
+// it was, and a new service runs nowhere.
 func Applied(old, next Config) Config {
 	c := old
 	for i, k := range settings(&c) {

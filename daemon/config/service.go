@@ -77,8 +77,8 @@ type Variant struct {
 	Accuracy float64 `toml:"accuracy" missing:"required"`
 }
 
-// called returns the name of a variant: its own, else the last part of its model, which of
-// a file goes without the extension.
+// called returns the name of a variant: its own, or else the last element of its model,
+// without the extension of a file.
 func (v *Variant) called() string {
 	switch _, name, prefixed := strings.Cut(v.Model, ":"); {
 	case v.Name != "":
@@ -90,7 +90,7 @@ func (v *Variant) called() string {
 	return strings.TrimSuffix(name, filepath.Ext(name))
 }
 
-// Models returns the models of a service: that of each variant, or its own.
+// Models returns the models of a service: those of its variants, or its own.
 func (s *Service) Models() (all []string) {
 	for _, v := range s.Variants {
 		all = append(all, v.Model)
@@ -101,12 +101,12 @@ func (s *Service) Models() (all []string) {
 	return all
 }
 
-// variantOf stands between a service and its variant in the name of one that is expanded,
-// and in no name that a file may have.
+// variantOf separates service and variant in the name of an expanded service. It is not
+// allowed in the names of services in a file.
 const variantOf = "/"
 
-// Of returns the service that this one is a variant of, and the variant, or "" and nil. Only
-// a service of [Config.Expanded] can be one.
+// Of returns the service that s is a variant of, and the variant, or "" and nil. Only a
+// service of [Config.Expanded] can be a variant.
 func (s *Service) Of() (service string, v *Variant) {
 	service, _, is := strings.Cut(s.Name, variantOf)
 	if !is || len(s.Variants) != 1 {
@@ -115,7 +115,7 @@ func (s *Service) Of() (service string, v *Variant) {
 	return service, &s.Variants[0]
 }
 
-// expanded returns services as they are run: see [Config.Expanded].
+// expanded expands services, see [Config.Expanded].
 func expanded(services []Service) (all []Service) {
 	for _, s := range services {
 		if of, _ := s.Of(); of != "" || len(s.Variants) == 0 {
@@ -132,7 +132,7 @@ func expanded(services []Service) (all []Service) {
 	return all
 }
 
-// folded returns services as a file has them, of such that may be expanded.
+// folded is the inverse of expanded. Services that are not expanded stay as they are.
 func folded(services []Service) (all []Service) {
 	for _, s := range services {
 		of, v := s.Of()
@@ -150,17 +150,16 @@ func folded(services []Service) (all []Service) {
 	return all
 }
 
-// DefaultService returns a service of which only the name and the model are
-// missing.
+// DefaultService returns a service that only lacks its name and model.
 func DefaultService() Service {
 	var s Service
 	setDefaults(&s)
 	return s
 }
 
-// MeasuredSizes returns the batch sizes that are measured: those that are
-// configured, or 1 and its doubles up to what is merged, and at least 4, for
-// clients choose batches of their own, too.
+// MeasuredSizes returns the batch sizes to measure: the configured ones, or powers of two
+// up to the largest batch that is formed, and at least up to 4, because clients may send
+// batches of their own.
 func (s *Service) MeasuredSizes() []int {
 	if len(s.Sizes) > 0 {
 		return s.Sizes
@@ -174,8 +173,8 @@ func (s *Service) MeasuredSizes() []int {
 	return append(sizes, most)
 }
 
-// IsPath reports whether the model of a service is a file that somebody may
-// replace, and neither of the zoo nor of an emulated device.
+// IsPath reports whether a model is a file, which somebody may replace, rather than a model
+// of the zoo or of an emulated device.
 func IsPath(model string) bool {
 	return !strings.HasPrefix(model, ZooPrefix) && !strings.HasPrefix(model, EmulatedPrefix)
 }

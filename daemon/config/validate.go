@@ -16,16 +16,16 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// MaxSocketPath is how many bytes the path of a Unix socket may have, by the
+// MaxSocketPath is the maximum length of the path of a Unix socket in bytes, by the
 // kernel's sockaddr_un.
 const MaxSocketPath = 107
 
-// Bounds of what is more than one number.
+// Limits on lists, lengths and values that the tags of a key cannot declare.
 const (
 	maxHosts     = 64
 	maxMeasured  = 32 // batch sizes, or sequence lengths, of a service
 	maxSeqLen    = 1 << 20
-	maxNameBytes = 256 // tracing.service and tracing.instance
+	maxNameBytes = 256 // of tracing.service and tracing.instance
 	maxAccuracy  = 1e12
 )
 
@@ -33,15 +33,14 @@ var (
 	serviceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$`)
 	hostName    = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.:-]{0,252}[A-Za-z0-9])?$`)
 	deviceName  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`)
-	groupName   = regexp.MustCompile(`^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9})$`) // or its number
+	groupName   = regexp.MustCompile(`^([a-z_][a-z0-9_-]{0,31}|[0-9]{1,9})$`) // a name or a number
 )
 
-// reservedName is a path of the protocol where a service's name would stand.
+// reservedName is a path of the protocol in the place of a model name.
 const reservedName = "stats"
 
-// complaint is one thing that is wrong with a configuration. Its key is such as
-// service[1].target; the file is "" if there is none, and the line 0 if it is not
-// known.
+// complaint is one fault of a configuration. Key is for example service[1].target. File is
+// "" if there is none, and Line is 0 if it is not known.
 type complaint struct {
 	File    string
 	Line    int
@@ -49,6 +48,7 @@ type complaint struct {
 	Message string
 }
 
+// text returns the complaint as a line, beginning with its location.
 func (f complaint) text() string {
 	where := f.File
 	if f.Line > 0 {
@@ -58,10 +58,11 @@ func (f complaint) text() string {
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
 }
 
-// Faults is the error of a configuration: everything that is wrong with it,
-// in the order of the file.
+// Faults is the error of an invalid configuration. It has everything that is wrong, in the
+// order of the file.
 type Faults []complaint
 
+// Error returns the faults, one a line.
 func (f Faults) Error() string {
 	all := make([]string, len(f))
 	for i := range f {
@@ -70,22 +71,23 @@ func (f Faults) Error() string {
 	return strings.Join(all, "\n")
 }
 
-// At adds a complaint about a line of a file, 0 if that is not known.
+// At adds a fault in a line of a file, 0 if the line is not known.
 func (f *Faults) At(file string, line int, format string, args ...any) {
 	*f = append(*f, complaint{File: file, Line: line, Message: fmt.Sprintf(format, args...)})
 }
 
-// ModelFault returns why the model of a service cannot be served, as a fault: the
-// configuration names something that is no good, and trying again would not change it.
+// ModelFault returns a fault that says why the model of a service cannot be served. The
+// configuration is wrong, so trying again would not help.
 func ModelFault(service string, why error) Faults {
 	return Faults{{Message: fmt.Sprintf("service %s: its model cannot be served: %v", service, why)}}
 }
 
+// add adds a fault of a key.
 func (f *Faults) add(key, format string, args ...any) {
 	*f = append(*f, complaint{Key: key, Message: fmt.Sprintf(format, args...)})
 }
 
-// when adds a complaint if something is wrong, and reports whether it is.
+// when adds a fault if wrong is set, and returns wrong.
 func (f *Faults) when(wrong bool, key, format string, args ...any) bool {
 	if wrong {
 		f.add(key, format, args...)
@@ -93,8 +95,7 @@ func (f *Faults) when(wrong bool, key, format string, args ...any) bool {
 	return wrong
 }
 
-// Validate checks the configuration and returns Faults with everything that
-// is wrong, or nil.
+// Validate returns Faults with everything that is wrong with the configuration, or nil.
 func (c *Config) Validate() error {
 	if f := c.faults(); len(f) > 0 {
 		return f
@@ -102,8 +103,8 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// faults checks each key by its declaration, and then what no declaration can
-// say: forms, and relations between keys.
+// faults checks each key by its declaration, and then what tags cannot express: formats,
+// and relations between keys.
 func (c *Config) faults() (f Faults) {
 	gpu := c.MayUseGPU()
 	c.keys(func(k key) {
@@ -138,6 +139,7 @@ func (c *Config) faults() (f Faults) {
 	return f
 }
 
+// checkAddresses checks the addresses of both endpoints.
 func (c *Config) checkAddresses(f *Faults) {
 	if err := checkListen(c.Listen); err != nil {
 		f.add("listen", "%v", err)
@@ -153,8 +155,8 @@ func (c *Config) checkAddresses(f *Faults) {
 	}
 }
 
-// checkListen checks the form of an address; whether it can be opened is
-// found when it is.
+// checkListen checks the format of an address. Whether it can be opened is only known when
+// the daemon opens it.
 func checkListen(address string) error {
 	if path, ok := strings.CutPrefix(address, UnixPrefix); ok {
 		if path == "" || len(path) > MaxSocketPath || strings.ContainsRune(path, 0) {
@@ -172,6 +174,7 @@ func checkListen(address string) error {
 	return nil
 }
 
+// checkAdmin checks the admin socket and its group.
 func (c *Config) checkAdmin(f *Faults) {
 	a := &c.Admin
 	if c.AdminChosen() {
@@ -188,6 +191,7 @@ func (c *Config) checkAdmin(f *Faults) {
 	}
 }
 
+// checkDevice checks the policy and the single device.
 func (c *Config) checkDevice(f *Faults) {
 	f.when(c.StateDir == "", "state_dir", "must not be empty")
 	var policies []string
@@ -200,8 +204,8 @@ func (c *Config) checkDevice(f *Faults) {
 	f.when(!c.Emulated() && c.DeviceProfile != "", "device_profile", `only an emulated device has one: set device = "emulated"`)
 }
 
-// check checks each device alone and beside those before it. Profile is that of emulated
-// devices that have none.
+// check checks each device by itself and against the ones before it. profile is the default
+// for emulated devices.
 func (p Pool) check(f *Faults, profile string) {
 	for i := range p {
 		d, prefix := &p[i], fmt.Sprintf("%s[%d].", deviceKey, i)
@@ -213,7 +217,7 @@ func (p Pool) check(f *Faults, profile string) {
 	}
 }
 
-// check checks what a device has by its kind.
+// check checks that a device has only the keys of its kind, and their formats.
 func (d *Device) check(f *Faults, prefix, profile string) {
 	for _, of := range []struct{ key, value, kind string }{
 		{"cores", d.Cores, DeviceCPU}, {"gpu", d.GPU, DeviceCUDA}, {"mig", d.MIG, DeviceCUDA}, {"profile", d.Profile, DeviceEmulated},
@@ -235,8 +239,8 @@ func (d *Device) check(f *Faults, prefix, profile string) {
 	f.when(strings.HasPrefix(strings.ToUpper(d.GPU), "MIG-"), prefix+"mig", "gpu = %q is an instance already: leave out mig, or name the GPU that is to be divided", d.GPU)
 }
 
-// checkBeside checks a device beside the j-th, which comes before it: no two may be, or
-// have, the same.
+// checkBeside checks a device against the j-th, which precedes it. Two devices must not
+// have the same name or share hardware.
 func (d *Device) checkBeside(f *Faults, prefix string, j int, other *Device) {
 	f.when(d.Name == other.Name, prefix+"name", "%q is the name of device[%d] too: each needs its own", d.Name, j)
 	if d.Kind != other.Kind {
@@ -258,7 +262,8 @@ func (d *Device) checkBeside(f *Faults, prefix string, j int, other *Device) {
 	}
 }
 
-// CheckCores returns faults if devices have cores that the process may not use.
+// CheckCores returns Faults if devices name cores that the process cannot use. It is not
+// part of Validate, because it depends on the host.
 func (p Pool) CheckCores(usable func(core int) bool) error {
 	var f Faults
 	for i := range p {
@@ -287,6 +292,8 @@ func (p Pool) checkOn(f *Faults, key string, on []string) {
 		}
 	}
 }
+
+// checkLimits checks relations between limits.
 func (c *Config) checkLimits(f *Faults) {
 	l, w := &c.Limits, &c.Worker
 	f.when(l.MemoryBytes < 2*l.RequestBytes, "limits.memory_bytes",
@@ -298,6 +305,7 @@ func (c *Config) checkLimits(f *Faults) {
 	f.when(w.BackoffMax < w.BackoffMin, "worker.backoff_max", "must be at least worker.backoff_min (%v), not %v", w.BackoffMin, w.BackoffMax)
 }
 
+// checkTLS checks that the TLS files are complete.
 func (c *Config) checkTLS(f *Faults) {
 	t := &c.TLS
 	f.when(t.Cert == "" && t.Key != "", "tls.cert", "is missing: tls.key names a key, and a key goes with a certificate")
@@ -305,6 +313,7 @@ func (c *Config) checkTLS(f *Faults) {
 	f.when(t.Cert == "" && t.ClientCA != "", "tls.client_ca", "needs tls.cert and tls.key: clients show certificates only to a daemon that has one")
 }
 
+// check checks the collector's address and credentials.
 func (t *Tracing) check(f *Faults) {
 	if t.Endpoint != "" {
 		if _, err := tracing.CheckEndpoint(t.Endpoint); err != nil {
@@ -316,11 +325,14 @@ func (t *Tracing) check(f *Faults) {
 	f.when(len(t.Instance) > maxNameBytes, "tracing.instance", "must have at most %d bytes", maxNameBytes)
 }
 
-// nameForm is what a name of a service or of a variant must be.
+// nameForm describes a valid name of a service or variant.
 const nameForm = `1 to 128 letters, digits, "_", "." or "-", begin with a letter or digit and not contain ".."`
 
+// isName reports whether a name is valid. Names become parts of paths and file names, hence
+// no "..".
 func isName(name string) bool { return serviceName.MatchString(name) && !strings.Contains(name, "..") }
 
+// checkServices checks all services.
 func (c *Config) checkServices(f *Faults) {
 	f.when(len(c.Services) == 0, "service", "there is no service")
 	all := len(expanded(c.Services))
@@ -369,6 +381,8 @@ func (s *Service) checkModels(f *Faults, prefix string, emulated bool) {
 	}
 }
 
+// checkModel checks the format of a model. Whether the file exists and can be served is
+// checked when it is loaded.
 func checkModel(f *Faults, key, model string, emulated bool) {
 	name, isZoo := strings.CutPrefix(model, ZooPrefix)
 	switch isEmulated := strings.HasPrefix(model, EmulatedPrefix); {
@@ -385,17 +399,18 @@ func checkModel(f *Faults, key, model string, emulated bool) {
 	}
 }
 
-// takesPipelines are the policies whose batches change their device.
+// takesPipelines are the policies that can move batches between devices.
 var takesPipelines = []string{"overlap", "edf", "reactive"}
 
-// pipelineFaults checks the services that a plan has pipelines for.
+// pipelineFaults checks the services for which a plan has pipelines. Load calls it after
+// applying the plan.
 func pipelineFaults(policy string, services []Service) (f Faults) {
 	for i := range services {
 		s, prefix := &services[i], fmt.Sprintf("service[%d].", i)
 		if s.Planned == nil {
 			continue
 		}
-		if i == 0 || services[i-1].Planned == nil { // once
+		if i == 0 || services[i-1].Planned == nil { // report it once
 			f.when(!slices.Contains(takesPipelines, policy), "policy", "%q runs a batch where it starts, and the plan has pipelines: set one of %s, or leave out the plan",
 				policy, strings.Join(takesPipelines, ", "))
 		}
@@ -412,7 +427,8 @@ func pipelineFaults(policy string, services []Service) (f Faults) {
 	return f
 }
 
-// checkMeasured checks the batch sizes or sequence lengths that are measured.
+// checkMeasured checks batch sizes or sequence lengths to measure: they must be ascending
+// and at most most.
 func checkMeasured(f *Faults, key string, list []int, most int) {
 	f.when(len(list) > maxMeasured, key, "%d numbers, the limit is %d", len(list), maxMeasured)
 	for i, n := range list {
@@ -422,8 +438,8 @@ func checkMeasured(f *Faults, key string, list []int, most int) {
 	}
 }
 
-// checkShares checks what the policy static needs: devices that can be divided, and shares
-// that fit on each.
+// checkShares checks what the policy static requires: devices that can be divided, and
+// shares that fit on each.
 func checkShares(c *Config, f *Faults) {
 	if c.Policy != Static {
 		return
@@ -449,6 +465,7 @@ func checkShares(c *Config, f *Faults) {
 	}
 }
 
+// checkMPS checks the keys of MPS.
 func (c *Config) checkMPS(f *Faults) {
 	m := &c.MPS
 	f.when(m.Dir != "" && !filepath.IsAbs(m.Dir), "mps.dir", "must be an absolute path, for workers stand elsewhere, not %q", m.Dir)
@@ -462,6 +479,7 @@ func (c *Config) checkMPS(f *Faults) {
 	})
 }
 
+// checkMIG checks the keys of MIG.
 func (c *Config) checkMIG(f *Faults) {
 	gpus, instances := 0, 0
 	for _, d := range c.Devices {
