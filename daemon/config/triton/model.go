@@ -17,26 +17,34 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// defaultFile is the file of a version unless the configuration names another one.
+// defaultFile is the file name of a version's model unless the configuration names another.
 const defaultFile = "model.onnx"
 
-// model is one model of a repository while it is read.
+// model is one model of a repository while it is being converted.
 type model struct {
 	*repository
-	name      string
-	c         *inference.ModelConfig
-	line      int // of a fault, 0 if it is not known
-	notes     []string
-	service   config.Service
+	name string
+	c    *inference.ModelConfig
+
+	// line is the line of a fault in config.pbtxt, 0 if it is not known.
+	line    int
+	notes   []string
+	service config.Service
+
+	// hasTarget is set if the configuration sets a timeout.
 	hasTarget bool
-	cpu       bool // all its instances are to be on the CPU
+
+	// cpu is set if all instances are to run on the CPU.
+	cpu bool
 }
 
+// note records something that the user should know but that is no fault.
 func (m *model) note(format string, args ...any) {
 	m.notes = append(m.notes, fmt.Sprintf(format, args...))
 }
 
-// read fills in the service, but for its target where none is configured.
+// read converts the model to a service. The target stays unset if the configuration has no
+// timeout.
 func (m *model) read() error {
 	text, err := m.readConfig(m.name)
 	if err != nil {
@@ -49,7 +57,8 @@ func (m *model) read() error {
 	return m.translate(others)
 }
 
-// translate fills in the service by the configuration that was read.
+// translate converts the parsed configuration. others are the fields that inference.proto
+// does not declare.
 func (m *model) translate(others []field) error {
 	if err := m.checkSupport(others); err != nil {
 		return err
@@ -72,8 +81,8 @@ func (m *model) translate(others []field) error {
 	return m.compare(m.service.Model)
 }
 
-// checkSupport returns why overlapd cannot serve the model, and notes what has no
-// effect on how it does.
+// checkSupport returns an unsupported error if overlapd cannot serve the model, and notes
+// fields that have no effect.
 func (m *model) checkSupport(others []field) error {
 	c := m.c
 	switch runs := cmp.Or(c.Backend, strings.TrimSuffix(c.Platform, "_onnx")); runs {
@@ -104,8 +113,8 @@ func (m *model) checkSupport(others []field) error {
 	return nil
 }
 
-// version returns the version that is served: the highest of those that the policy
-// allows.
+// version returns the version to serve: overlapd serves one version of a model, the highest
+// that the policy allows.
 func (m *model) version() (string, error) {
 	there, others, err := m.versions(m.name)
 	if err != nil {
@@ -138,8 +147,8 @@ func (m *model) version() (string, error) {
 	return strconv.FormatInt(wanted[0], 10), nil
 }
 
-// otherFormat returns why there is no ONNX file, where that is of a model which says
-// nothing of its backend.
+// otherFormat explains a missing ONNX file: a model that does not name its backend may have
+// a file in another format.
 func (m *model) otherFormat(version string, err error) error {
 	if !errors.Is(err, fs.ErrNotExist) || m.c.Backend != "" || m.c.Platform != "" || m.c.DefaultModelFilename != "" {
 		return err
@@ -150,7 +159,7 @@ func (m *model) otherFormat(version string, err error) error {
 	return err
 }
 
-// batching takes over what bounds batches, the queue and the time in it.
+// batching converts the limits of batches and of the queue.
 func (m *model) batching() {
 	s, d := &m.service, m.c.GetDynamicBatching()
 	if m.c.MaxBatchSize != 0 {
@@ -164,6 +173,8 @@ func (m *model) batching() {
 	if p.GetMaxQueueSize() > 0 {
 		s.QueueLimit = int(p.MaxQueueSize)
 	}
+	// A timeout beyond the limit of targets is reported by the validation; it must not
+	// overflow before.
 	if timeout := p.GetDefaultTimeoutMicroseconds(); timeout > 0 {
 		const most = uint64(365 * 24 * time.Hour / time.Microsecond) // more than any target may be, and far from overflow
 		s.Target, m.hasTarget = time.Duration(min(timeout, most))*time.Microsecond, true
@@ -174,7 +185,8 @@ func (m *model) batching() {
 	}
 }
 
-// instances looks at where the model is to run, and how often.
+// instances converts where the model runs. overlapd has one worker for each device, so the
+// number of instances has no effect.
 func (m *model) instances() {
 	groups := m.c.InstanceGroup
 	m.cpu = len(groups) > 0
@@ -186,7 +198,8 @@ func (m *model) instances() {
 	}
 }
 
-// parameters takes over those of the backend that there are here, too.
+// parameters converts those parameters of Triton's ONNX Runtime backend that overlapd has
+// too.
 func (m *model) parameters() {
 	for _, key := range slices.Sorted(maps.Keys(m.c.Parameters)) {
 		value := m.c.Parameters[key].GetStringValue()
@@ -199,7 +212,8 @@ func (m *model) parameters() {
 	}
 }
 
-// compare holds the configuration to the file of the model.
+// compare checks the inputs and outputs of the configuration against the model file. Only
+// the head of the file is read.
 func (m *model) compare(path string) error {
 	f, err := models.Open(path)
 	if err != nil {
@@ -216,15 +230,15 @@ func (m *model) compare(path string) error {
 	return errors.Join(comparePorts(m, "input", m.c.Input, inputs), comparePorts(m, "output", m.c.Output, outputs))
 }
 
-// port is an input or an output in a configuration.
+// port is an input or output in a configuration.
 type port interface {
 	GetName() string
 	GetDataType() inference.DataType
 	GetDims() []int64
 }
 
-// comparePorts compares all inputs or all outputs. None in the configuration are those
-// of the file; else all inputs must be there, and outputs may be left out.
+// comparePorts compares all inputs or all outputs. If the configuration has none, those of
+// the file apply. Otherwise all inputs must be present, and outputs may be left out.
 func comparePorts[P port](m *model, kind string, configured []P, ports []models.TensorSpec) error {
 	var faults []error
 	var names []string
@@ -246,13 +260,15 @@ func comparePorts[P port](m *model, kind string, configured []P, ports []models.
 	return errors.Join(faults...)
 }
 
-// compareType returns what is configured of an input or output and whether the model is
-// of that type. The worker will say what there is to say of values that are no tensors.
+// compareType returns the configured type of an input or output, and whether it matches
+// that of the model. Values that are not tensors are reported by the worker.
 func (m *model) compareType(t port, is models.Type) (says string, same bool) {
 	dims := t.GetDims()
+	// Triton's dims omit the batch dimension if max_batch_size is set.
 	if m.c.MaxBatchSize > 0 {
 		dims = slices.Concat([]int64{-1}, dims)
 	}
+	// Triton's configuration calls BYTES a string.
 	elem := strings.Replace(strings.TrimPrefix(t.GetDataType().String(), "TYPE_"), "STRING", "BYTES", 1)
 	says = elem + strings.ReplaceAll(fmt.Sprint(dims), " ", ",")
 	if is.Kind != models.KindTensor {
@@ -265,4 +281,5 @@ func (m *model) compareType(t port, is models.Type) (says string, same bool) {
 	return says, same
 }
 
+// file returns the name of the model file for errors.
 func (m *model) file() string { return filepath.Base(m.service.Model) }

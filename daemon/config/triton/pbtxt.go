@@ -18,21 +18,22 @@ import (
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
 )
 
-// field is a field that inference.proto does not declare, and the line where the file has
-// it first.
+// field is a field that inference.proto does not declare, with the line of its first
+// occurrence.
 type field struct {
 	name string
 	line int
 }
 
-// unsupported is why a model cannot be served although nothing is wrong with it.
+// unsupported says why overlapd cannot serve a model although the model is valid.
 type unsupported string
 
+// Error implements error.
 func (u unsupported) Error() string { return string(u) }
 
-// essential are fields that are not declared and without which a model would answer
-// something else, and why overlapd does not have them. All others that are not declared
-// change how fast a model answers, or what is said of it.
+// essential lists undeclared fields without which a model would give other answers, and why
+// overlapd does not support them. All other undeclared fields only affect performance or
+// what is reported about the model.
 var essential = map[string]string{
 	"batch_input":             "the model wants inputs that the server makes",
 	"batch_output":            "the model has outputs that the server takes apart",
@@ -45,15 +46,14 @@ var essential = map[string]string{
 	"sequence_batching":       "requests of a sequence would have to be kept together",
 }
 
-// ineffective are the other fields of Triton's that are not declared. They change how fast a
-// model answers, or what is said of it.
+// ineffective lists Triton's other undeclared fields. They have no effect in overlapd.
 var ineffective = []string{
 	"cc_model_filenames", "default_priority_level", "gpus", "host_policy", "label_filename", "max_queue_delay_microseconds", "metric_tags", "model_metrics",
 	"model_warmup", "optimization", "optional", "passive", "preferred_batch_size", "preserve_ordering", "priority_levels", "priority_queue_policy", "profile", "rate_limiter",
 	"response_cache", "runtime", "secondary_devices",
 }
 
-// fieldNames returns the fields that Triton has, declared or not, for who has misspelt one.
+// fieldNames returns all fields that Triton has, to suggest one for a misspelt name.
 func fieldNames() []string {
 	names := slices.AppendSeq(slices.Clone(ineffective), maps.Keys(essential))
 	var add func(protoreflect.MessageDescriptor)
@@ -70,20 +70,23 @@ func fieldNames() []string {
 	return names
 }
 
-// maxUndeclared bounds how many such fields a file may have.
+// maxUndeclared limits the number of undeclared fields in a file. parse reads the file
+// again for each.
 const maxUndeclared = 64
 
-// undeclared matches the end of prototext's error for such a field, and faultLine where
-// its errors say the line. Its option to discard these fields does not say which.
+// undeclared matches prototext's error for an undeclared field, and faultLine the line in
+// its errors. Parsing the error is necessary because the option to discard such fields does
+// not report them.
 var (
 	undeclared = regexp.MustCompile(`\(line \d+:\d+\): unknown field: (\w+)$`)
 	faultLine  = regexp.MustCompile(`\(line (\d+):\d+\)`)
 )
 
-// parse reads a config.pbtxt. It returns the fields that are not declared, apart from
-// what others of them hold, and the line of an error. prototext passes over fields whose
-// names are reserved, and reports the first that is neither declared nor reserved, so
-// each of them is reserved when it has been reported.
+// parse parses a config.pbtxt. It also returns the fields that inference.proto does not
+// declare, without fields nested in them, and the line of an error.
+//
+// prototext skips fields with reserved names and reports the first that is neither declared
+// nor reserved. So parse reserves each reported field and reads the file again.
 func parse(text []byte) (c *inference.ModelConfig, others []field, line int, err error) {
 	c = new(inference.ModelConfig)
 	schema := protodesc.ToFileDescriptorProto(inference.File_inference_proto)
@@ -107,7 +110,8 @@ func parse(text []byte) (c *inference.ModelConfig, others []field, line int, err
 	}
 }
 
-// unmarshal reads the text by a schema that may reserve more than that of c.
+// unmarshal parses the text with a schema that may reserve more names than that of c. Going
+// through the wire format converts between the two schemas.
 func unmarshal(text []byte, schema *descriptorpb.FileDescriptorProto, c *inference.ModelConfig) error {
 	file, err := protodesc.NewFile(schema, nil)
 	if err != nil {
@@ -124,7 +128,7 @@ func unmarshal(text []byte, schema *descriptorpb.FileDescriptorProto, c *inferen
 	return proto.Unmarshal(wire, c)
 }
 
-// reserve reserves a name in all messages that do not declare it.
+// reserve reserves a field name in all messages that do not declare it.
 func reserve(messages []*descriptorpb.DescriptorProto, name string) {
 	for _, m := range messages {
 		reserve(m.NestedType, name)

@@ -10,11 +10,10 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 )
 
-// Read returns a configuration with a service for each model of the repository in the
-// folder dir, and notes on what of the repository has no effect. Models whose
-// configuration has no timeout get the target. A model that is wrong is left out with a
-// note on its fault, so that it does not stop the others; if none is left, all faults are
-// returned at once, as [config.Faults].
+// Read returns a configuration with a service for each model of the repository in dir, and
+// notes on what has no effect. Models without a timeout get the given target. A faulty
+// model is left out with a note, so that it does not prevent the others from being served;
+// if no model is left, all faults are returned together, as [config.Faults].
 func Read(dir string, target time.Duration) (c config.Config, notes []string, err error) {
 	r, err := openRepository(dir)
 	if err != nil {
@@ -27,7 +26,8 @@ func Read(dir string, target time.Duration) (c config.Config, notes []string, er
 		return c, nil, err
 	}
 	var faults config.Faults
-	var faulty []string // notes on them
+	// faulty are notes on faulty models, which come after the others.
+	var faulty []string
 	var read []model
 	for _, name := range names {
 		m := model{repository: r, name: name, service: config.DefaultService()}
@@ -66,7 +66,7 @@ func Read(dir string, target time.Duration) (c config.Config, notes []string, er
 	return c, slices.Concat(notes, faulty, settle(&c, read, target)), nil
 }
 
-// valid returns what is wrong with the service of a model, with such a target if it has none.
+// valid validates the service of a model, with the given target if it has none of its own.
 func (m *model) valid(target time.Duration) error {
 	c := config.Default()
 	c.Services = []config.Service{m.service}
@@ -76,8 +76,8 @@ func (m *model) valid(target time.Duration) error {
 	return c.Validate()
 }
 
-// settle fills in what depends on all models: the targets of those that have no
-// timeout, and the device.
+// settle sets what depends on all models together: the targets of those without a timeout,
+// and the device. It returns notes.
 func settle(c *config.Config, read []model, target time.Duration) (notes []string) {
 	var without, onCPU []string
 	for i, m := range read {

@@ -11,21 +11,22 @@ import (
 	"strings"
 )
 
-// configFile is the configuration of a model, in its folder. A model needs none
-// whose file tells enough.
+// configFile is the configuration in a model's folder. It is optional: the model file often
+// says enough.
 const configFile = "config.pbtxt"
 
-// maxConfigBytes bounds the file of one model; those of real ones have a few
-// kilobytes.
+// maxConfigBytes limits the size of a config.pbtxt. Real ones have a few kilobytes.
 const maxConfigBytes = 256 << 10
 
-// repository is a model repository. What it reads lies below its folder, also behind
-// symbolic links.
+// repository is a model repository. It only reads below its folder, also through symbolic
+// links: a repository may come from somebody else.
 type repository struct {
-	dir  string // absolute
+	// dir is an absolute path.
+	dir  string
 	root *os.Root
 }
 
+// openRepository opens a repository. Its root must be closed.
 func openRepository(dir string) (*repository, error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {
@@ -38,13 +39,13 @@ func openRepository(dir string) (*repository, error) {
 	return &repository{dir: absolute, root: root}, nil
 }
 
-// path returns where something below the repository lies.
+// path returns the absolute path of something in the repository, for messages.
 func (r *repository) path(below ...string) string {
 	return filepath.Join(r.dir, filepath.Join(below...))
 }
 
-// folders returns the names of the folders below another one, and of links to such.
-// Hidden ones belong to tools.
+// folders returns the names of the folders in another one, including links to folders. It
+// skips hidden ones, which belong to tools such as git.
 func (r *repository) folders(below string) (names []string, err error) {
 	entries, err := fs.ReadDir(r.root.FS(), below)
 	for _, e := range entries {
@@ -62,7 +63,7 @@ func (r *repository) folders(below string) (names []string, err error) {
 	return names, err
 }
 
-// explain returns the error of a path that could not be reached.
+// explain returns a readable error for a path that could not be accessed.
 func (r *repository) explain(err error, below string) error {
 	if info, lerr := r.root.Lstat(below); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
 		return fmt.Errorf("%s is a symbolic link that leads out of the repository or nowhere: put the files themselves there", r.path(below))
@@ -73,8 +74,8 @@ func (r *repository) explain(err error, below string) error {
 	return fmt.Errorf("%s: %w", r.path(below), err)
 }
 
-// regular returns what a path is, which must be a regular file or, if that is allowed,
-// a folder.
+// regular returns the file info of a path, which must be a regular file or, if folder is
+// set, may be a folder.
 func (r *repository) regular(below string, folder bool) (fs.FileInfo, error) {
 	info, err := r.root.Stat(below)
 	if err != nil {
@@ -86,7 +87,7 @@ func (r *repository) regular(below string, folder bool) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// readConfig returns the text of a model's configuration, "" if there is none.
+// readConfig returns the text of a model's configuration, or nil if there is none.
 func (r *repository) readConfig(name string) ([]byte, error) {
 	file := filepath.Join(name, configFile)
 	info, err := r.regular(file, false)
@@ -101,9 +102,9 @@ func (r *repository) readConfig(name string) ([]byte, error) {
 	return r.root.ReadFile(file)
 }
 
-// modelFile returns the path of the ONNX file of a version, below the repository. In
-// the place of the file there may be a folder of that name, which holds the file under
-// the same name and its external data.
+// modelFile returns the path of the ONNX file of a version, relative to the repository.
+// Instead of the file there may be a folder of the same name that holds the file and its
+// external data.
 func (r *repository) modelFile(version, file string) (string, error) {
 	if !filepath.IsLocal(file) {
 		return "", fmt.Errorf("default_model_filename %q leads out of the folder of the version", file)
@@ -117,8 +118,8 @@ func (r *repository) modelFile(version, file string) (string, error) {
 	return below, err
 }
 
-// versions returns the numbers of a model's versions, the highest first, and the
-// folders that are none. Like Triton it takes no number with zeros before it.
+// versions returns the version numbers of a model, highest first, and the other folders.
+// Like Triton, it does not accept numbers with leading zeros.
 func (r *repository) versions(name string) (numbers []int64, others []string, err error) {
 	folders, err := r.folders(name)
 	for _, folder := range folders {
