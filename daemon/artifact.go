@@ -28,61 +28,76 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// Limits of artifacts, and of where a daemon looks for one.
+// Limits on artifacts, and on where a daemon looks for one. A source is tried at every
+// start, so it must not delay serving for long.
 const (
 	maxArtifactBytes   = 64 << 20
-	maxSourceArtifacts = 64               // in a folder; those after them in the order of their names are not read
-	sourceTimeout      = 10 * time.Second // on all of a download
+	maxSourceArtifacts = 64               // in a folder; later ones in the order of their names are not read
+	sourceTimeout      = 10 * time.Second // for a whole download
 )
 
-// artifactSuffix ends the names of the files that are read of a folder.
+// artifactSuffix is the extension of the files that are read from a folder.
 const artifactSuffix = ".json"
 
+// Errors of reading an artifact.
 var (
 	errNoArtifact      = errors.New("not an artifact of a predictor")
 	errDamagedArtifact = errors.New("damaged artifact of a predictor")
 )
 
-// artifact is a predictor with all that was measured on the way to it, as daemons share it:
-// what a new one needs to overlap from its first query. Its device is that of the predictor,
-// and its models are those that the predictor knows, whose hashes name their threads too.
-// Calibration is left out: it is about one machine.
+// artifact is a predictor with all measurements behind it, in the form in which daemons
+// share it. With it, a new daemon overlaps from its first query. Device is the device of
+// the predictor. Models are those that the predictor knows; their hashes include the number
+// of threads. The calibration is not included, because it is specific to one machine.
 type artifact struct {
-	Format  string           `json:"format"`
-	Device  string           `json:"device"`
-	Created time.Time        `json:"created"` // when the predictor was trained
+	Format string `json:"format"`
+	Device string `json:"device"`
+
+	// Created is when the predictor was trained.
+	Created time.Time        `json:"created"`
 	Models  []training.Model `json:"models"`
 	Parts   []artifactPart   `json:"parts"`
 	content artifactContent
 }
 
-// artifactPart is a JSON text. The hash finds damage and careless edits. It is no signature.
+// artifactPart is a JSON text with its hash. The hash detects damage and careless edits; it
+// is not a signature.
 type artifactPart struct {
 	Name   string `json:"name"`
 	SHA256 string `json:"sha256"`
 	Data   []byte `json:"data"`
 }
 
-// artifactContent is what the parts of an artifact hold.
+// artifactContent is the decoded contents of the parts.
 type artifactContent struct {
 	predictor predictor.File
-	solo      map[string]predictor.Snapshot       // by their keys in the state file
-	cuts      map[string]wire.CutChoice           // likewise
-	groups    training.Dataset                    // measured groups, from which another predictor may be fitted
-	operators map[string][]training.OperatorTimes // by the name of the model
+
+	// solo has the tables of isolated latencies, cuts the choices of cuts. Both have the
+	// keys of the state file.
+	solo map[string]predictor.Snapshot
+	cuts map[string]wire.CutChoice
+
+	// groups are the measured groups, from which another predictor may be fitted.
+	groups training.Dataset
+
+	// operators is indexed by the name of the model.
+	operators map[string][]training.OperatorTimes
 }
 
-// parts returns where the content of each part is, by its name.
+// parts returns pointers to the contents by the name of their part.
 func (c *artifactContent) parts() map[string]any {
 	return map[string]any{"predictor": &c.predictor, "solo-times": &c.solo, "cuts": &c.cuts, "groups": &c.groups, "operators": &c.operators}
 }
 
+// artifactKind is the file format of artifacts.
 var artifactKind = textfile.Kind[artifact]{
 	Format: "overlapd-artifact/1", MaxBytes: maxArtifactBytes, Foreign: errNoArtifact, Damaged: errDamagedArtifact,
 	Faults: (*artifact).faults, Remedy: "overlapd predictor export makes one",
 }
 
-// faults checks the parts and decodes them into the content.
+// faults checks the parts and decodes them into the content. Everything that is wrong is
+// reported together, but the number of faults is limited because a file can have any
+// number.
 func (a *artifact) faults() (faults []error) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	missing := a.content.parts()
@@ -118,7 +133,7 @@ func (a *artifact) faults() (faults []error) {
 	if f.Device != a.Device || d.Device != a.Device || !slices.Equal(a.Models, modelsOf(f)) {
 		fault("its head is of %.200q and %.1000s, its predictor of %.200q and %.1000s, and its groups are of %.200q",
 			a.Device, nameModels(a.Models), f.Device, nameModels(modelsOf(f)), d.Device)
-		return faults // what follows is compared with the models, which are as many as any predictor has
+		return faults // the following checks assume these models, whose number the predictor limits
 	}
 	for key := range a.content.solo {
 		if len(faults) <= textfile.MaxFaults && !a.holds(key) {
@@ -138,7 +153,7 @@ func (a *artifact) faults() (faults []error) {
 	return faults
 }
 
-// modelsOf returns the models that a predictor knows, as datasets name them.
+// modelsOf returns the models that a predictor knows, in the form of datasets.
 func modelsOf(f *predictor.File) (list []training.Model) {
 	for _, m := range f.Features.Models {
 		list = append(list, training.Model{Name: m.Name, Hash: m.Hash, Operators: m.Operators})
@@ -146,6 +161,7 @@ func modelsOf(f *predictor.File) (list []training.Model) {
 	return list
 }
 
+// nameModels lists the names of models for a message.
 func nameModels(list []training.Model) string {
 	var names []string
 	for _, m := range list {
@@ -154,11 +170,11 @@ func nameModels(list []training.Model) string {
 	return strings.Join(names, ", ")
 }
 
-// ortMark begins the version of ONNX Runtime in the name of a device that was measured.
+// ortMark precedes the version of ONNX Runtime in the name of a measured device.
 const ortMark = ", ONNX Runtime "
 
-// holds reports whether a key of the state file is of one of the models on the device:
-// both are the first of its words.
+// holds reports whether a key of the state file belongs to the device and to one of the
+// models, which are its first two elements.
 func (a *artifact) holds(key string) bool {
 	words := strings.SplitN(key, "|", 3)
 	text, _, _ := strings.Cut(a.Device, ortMark)
@@ -166,7 +182,8 @@ func (a *artifact) holds(key string) bool {
 		slices.ContainsFunc(a.Models, func(m training.Model) bool { hash, _, _ := strings.Cut(m.Hash, "/"); return hash == words[1] })
 }
 
-// named returns the model that has a hash, else that of a name, else nil.
+// named returns the model with the given hash, or else the one with the given name, or else
+// nil.
 func (a *artifact) named(name, hash string) *training.Model {
 	i := slices.IndexFunc(a.Models, func(m training.Model) bool { return hash != "" && m.Hash == hash })
 	if i < 0 {
@@ -178,15 +195,16 @@ func (a *artifact) named(name, hash string) *training.Model {
 	return &a.Models[i]
 }
 
+// text describes the artifact in one sentence.
 func (a *artifact) text() string {
 	c := &a.content
 	return fmt.Sprintf("a predictor of %s on %s, trained on %d groups at %s, with %d tables of solo times, %d choices of cuts and %d measured groups",
 		nameModels(a.Models), a.Device, c.predictor.Rows, a.Created.Format(time.DateTime), len(c.solo), len(c.cuts), len(c.groups.Rows))
 }
 
-// ExportPredictor writes the newest predictor of the state file, with all that was measured
-// of its models on its device, as a file that other daemons import. It returns in words what
-// it has written. A device needs to be named where there are predictors of several.
+// ExportPredictor writes the newest predictor of the state file and the measurements of its
+// models to a file that other daemons can import. It returns a description of what it has
+// written. device is required if there are predictors of several devices.
 func (s *State) ExportPredictor(path, device string) (what string, err error) {
 	all, err := s.datasets.Predictors()
 	if err != nil {
@@ -216,7 +234,7 @@ func (s *State) ExportPredictor(path, device string) (what string, err error) {
 	return a.text(), artifactKind.WriteFile(path, a)
 }
 
-// gather reads what the state file has of the models of a predictor.
+// gather collects what the state file has about the models of a predictor.
 func (s *State) gather(a *artifact, f *predictor.File) error {
 	c := &a.content
 	c.predictor, c.solo, c.cuts = *f, map[string]predictor.Snapshot{}, map[string]wire.CutChoice{}
@@ -234,9 +252,10 @@ func (s *State) gather(a *artifact, f *predictor.File) error {
 	return err
 }
 
-// ImportPredictor takes what an artifact has into the state file, where the next daemon finds
-// it. It returns in words what that is. An artifact that does not fit the configuration is
-// refused with all that differs; c may be nil, and whether it fits is for the daemon to see.
+// ImportPredictor stores the contents of an artifact in the state file, where the next
+// daemon finds them. It returns a description of them. An artifact that does not fit the
+// configuration is rejected with all differences. If c is nil this is not checked, and the
+// daemon ignores what does not fit.
 func (s *State) ImportPredictor(path string, c *config.Config, o Options) (what string, err error) {
 	a, err := artifactKind.ReadFile(path)
 	if err != nil {
@@ -254,8 +273,8 @@ func (s *State) ImportPredictor(path string, c *config.Config, o Options) (what 
 	return a.text(), s.take(a)
 }
 
-// take stores what an artifact has. What was measured here already stays: it is of this
-// machine. To take the same artifact again changes nothing.
+// take stores the contents of an artifact. Measurements that exist already are kept,
+// because they are from this machine. Taking the same artifact again changes nothing.
 func (s *State) take(a *artifact) error {
 	c := &a.content
 	known, err := s.datasets.Dataset(a.Device, a.Models)
@@ -287,7 +306,7 @@ func (s *State) take(a *artifact) error {
 	return err
 }
 
-// putMissing stores those values for whose keys there is none.
+// putMissing stores the values whose keys do not exist yet.
 func putMissing[T any](s *State, bucket string, values map[string]T) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		b := tx.Bucket([]byte(bucket))
@@ -303,9 +322,9 @@ func putMissing[T any](s *State, bucket string, values map[string]T) error {
 	})
 }
 
-// knows returns how many services an artifact knows on the device of the pool that it is of,
-// or an error with all that differs. Into how many operators the models are cut, only their
-// workers know: what differs there is found when they have loaded them.
+// knows returns how many services on the artifact's device the artifact knows, or an error
+// with all differences. The number of operators is not compared here: only the workers know
+// it once they have loaded the models.
 func (p *pool) knows(a *artifact) (services int, err error) {
 	var faults []error
 	for i, u := range p.devices {
@@ -321,6 +340,7 @@ func (p *pool) knows(a *artifact) (services int, err error) {
 	return 0, errors.Join(faults...)
 }
 
+// knows is pool.knows for one device.
 func (u *poolDevice) knows(a *artifact) (services int, err error) {
 	name := u.text
 	if u.emulation != nil {
@@ -346,11 +366,12 @@ func (u *poolDevice) knows(a *artifact) (services int, err error) {
 	return services, errors.Join(faults...)
 }
 
-// leastShared is how many services an artifact must know to be of use: groups are of several.
+// leastShared is the number of services that an artifact must know to be useful, because a
+// group has at least two.
 const leastShared = 2
 
-// knowsModel reports whether an artifact knows the model of a service, or what differs where
-// it has another of its name.
+// knowsModel reports whether an artifact knows the model of a service. If it has another
+// model of that name, the error says what differs.
 func (u *poolDevice) knowsModel(a *artifact, s *config.Service) (bool, error) {
 	if u.emulation != nil {
 		return a.named(u.emulation.model(s).Name, "") != nil, nil
@@ -367,8 +388,9 @@ func (u *poolDevice) knowsModel(a *artifact, s *config.Service) (bool, error) {
 	return false, fmt.Errorf("%w: its model was measured with %s, it has %s", predictor.ErrModels, had, has)
 }
 
-// takeSource takes over the artifact of predictor.source that knows most of the services, the
-// newest of several. Without one the daemon measures, as it does without a source.
+// takeSource imports the artifact of predictor.source that knows most services, and of
+// several such the newest. If there is none, the daemon measures, as it does without a
+// source.
 func (p *pool) takeSource() {
 	source := p.config.Predictor.Source
 	if source == "" {
@@ -407,7 +429,8 @@ func (p *pool) takeSource() {
 	p.log.Info().Str("predictor", best.text()).AnErr("others", refused).Msg("the predictor of the source is taken over")
 }
 
-// artifactsOf returns a source, or the artifacts in it if it is a folder.
+// artifactsOf returns the source itself, or the artifacts in it if it is a folder. A file
+// system that does not respond is an error after sourceTimeout.
 func artifactsOf(ctx context.Context, source string) ([]string, error) {
 	if config.IsURL(source) {
 		return []string{source}, nil
@@ -423,7 +446,7 @@ func artifactsOf(ctx context.Context, source string) ([]string, error) {
 	})
 }
 
-// readArtifact reads the file at a path, or gets that of a URL within sourceTimeout.
+// readArtifact reads a file or downloads a URL, within sourceTimeout.
 func readArtifact(ctx context.Context, from string) (*artifact, error) {
 	if !config.IsURL(from) {
 		return artifactKind.ReadFile(from)
@@ -445,7 +468,7 @@ func readArtifact(ctx context.Context, from string) (*artifact, error) {
 	return artifactKind.Read(answer.Body, "")
 }
 
-// redacted returns a source without a password.
+// redacted returns a source without its password, for the log.
 func redacted(source string) string {
 	if u, err := url.Parse(source); err == nil && u.User != nil {
 		return u.Redacted()

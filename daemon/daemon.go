@@ -19,36 +19,48 @@ import (
 )
 
 const (
-	// saveInterval is how often what was measured is stored.
+	// saveInterval is how often measurements are stored.
 	saveInterval = time.Minute
 
-	// refuseTime is how long the clients that were not answered within the
-	// drain timeout may take to read that.
+	// refuseTime is how long clients that were not answered within the drain timeout may
+	// take to read the rejection.
 	refuseTime = time.Second
 )
 
-// Daemon is one running overlapd: the state file, the devices, the loop that decides
-// about them, and the endpoints in front of it.
+// Daemon is a running overlapd: the state file, the devices, the loop that schedules them,
+// and the endpoints. New opens it, and Run or Measure runs it.
 type Daemon struct {
 	pool
 	config config.Config
 	gpus   []*gpu.GPU
 
-	tracer *otlp.Tracer // nil for none
+	// tracer is nil if queries are not traced.
+	tracer *otlp.Tracer
 	front  front
 	access *access.Access
 
-	configured sync.Mutex // guards config once the daemon runs
-	reloading  sync.Mutex // held by the reload that is on its way
+	// configured guards config while the daemon runs.
+	configured sync.Mutex
 
-	failed  chan error         // why it ends by itself, of which only the first counts
-	die     context.CancelFunc // ends what runs besides serving
-	running sync.WaitGroup     // the scheduler and what it starts; close waits for them
-	keeping sync.WaitGroup     // the keeper, which ends last
+	// reloading is locked by a running reload.
+	reloading sync.Mutex
+
+	// failed receives why the daemon must end by itself. Only the first error counts.
+	failed chan error
+
+	// die cancels life, the context of everything besides serving.
+	die context.CancelFunc
+
+	// running counts the scheduler and the goroutines it starts. close waits for them.
+	running sync.WaitGroup
+
+	// keeping counts the state writer, which ends last.
+	keeping sync.WaitGroup
 }
 
-// New opens everything that can be refused: the address, the state file, the
-// models. Nothing is served before Run. The configuration must be valid.
+// New opens everything that can fail: the addresses, the state file and the models. Nothing
+// is served before Run. The configuration must be valid. After an error everything is
+// closed.
 func New(c config.Config, o Options) (d *Daemon, err error) {
 	whole := c.Expanded()
 	c = config.Divided(whole, c.Policy)
@@ -60,7 +72,8 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 			err = errors.Join(err, d.close())
 		}
 	}()
-	if o.workers == nil { // else there are no processes
+	// With fake workers there are no processes to bind to cores.
+	if o.workers == nil {
 		err = CheckCores(&c)
 	}
 	if err != nil {
@@ -97,12 +110,13 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	if err = d.takeGPU(whole, &o); err != nil {
 		return d, err
 	}
+	// An emulated pool has its devices already.
 	if len(d.devices) == 0 {
 		d.devices = pooled(one, d.gpus)
 	}
 	d.takeSource()
 	if len(d.gpus) > 0 || c.Emulated() {
-		o.Processors = 0 // calls of the driver block, and an emulated device polls for the end of a span
+		o.Processors = 0 // driver calls block, and an emulated device polls for the end of a span
 	}
 	if err = d.openLoop(&o); err != nil || o.Offline {
 		return d, err
@@ -110,10 +124,10 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	return d, d.openEndpoints(&c, &o)
 }
 
-// Addr returns the address that the endpoint listens on.
+// Addr returns the address of the HTTP endpoint.
 func (d *Daemon) Addr() net.Addr { return d.front.listener.Addr() }
 
-// GRPCAddr returns the address of gRPC, or nil if it is off.
+// GRPCAddr returns the address of the gRPC endpoint, or nil if there is none.
 func (d *Daemon) GRPCAddr() net.Addr {
 	if d.front.remote == nil {
 		return nil
@@ -121,15 +135,15 @@ func (d *Daemon) GRPCAddr() net.Addr {
 	return d.front.remote.Addr()
 }
 
-// Ready reports what /v2/health/ready does.
+// Ready reports the state of /v2/health/ready.
 func (d *Daemon) Ready() bool { return d.backend.NotReady() == nil }
 
-// Leave has the daemon say that it is not ready, over HTTP and gRPC, or not any more. It
-// answers queries as before, since those who balance learn of it late.
+// Leave starts or ends draining: a drained daemon reports that it is not ready, over HTTP
+// and gRPC, but still answers queries, because load balancers notice with a delay.
 func (d *Daemon) Leave(leaves bool) { d.backend.Leave(leaves) }
 
-// Open returns how many requests each service has that are not answered, without those that
-// have none, and how many requests have ended since the start.
+// Open returns the number of unanswered requests by service, without services that have
+// none, and how many requests have ended since the start.
 func (d *Daemon) Open() (open map[string]int64, ended uint64) {
 	open = map[string]int64{}
 	for _, s := range d.backend.Services() {
@@ -142,9 +156,9 @@ func (d *Daemon) Open() (open map[string]int64, ended uint64) {
 	return open, ended
 }
 
-// Run serves until ctx ends, and then answers what it has accepted, for at
-// most the drain timeout. It ends at once if hurry ends. The order of starting
-// and stopping is here and nowhere else.
+// Run serves until ctx is done, and then answers the accepted requests, for at most the
+// drain timeout. It stops immediately when hurry is done. The order of starting and
+// stopping is defined here and nowhere else.
 func (d *Daemon) Run(ctx, hurry context.Context) error {
 	if err := d.start(); err != nil {
 		return errors.Join(err, d.close())
@@ -169,13 +183,12 @@ func (d *Daemon) Run(ctx, hurry context.Context) error {
 	return err
 }
 
-// shutdown answers what was accepted, for at most the drain timeout, and
-// refuses the rest. It returns an error if somebody was left without an
-// answer.
+// shutdown answers the accepted requests, for at most the drain timeout, and rejects the
+// rest. It returns an error if a client was left without an answer.
 //
-// Where a listening socket outlives the daemon, clients do not know that it stops. So nothing
-// is refused while there is time: no connection is accepted any more, and those that were are
-// closed with an answer, or asked to connect again (GOAWAY).
+// If a listening socket outlives the daemon, clients cannot know that it stops. Therefore
+// nothing is rejected while there is time. No further connections are accepted, and
+// existing ones are closed with a response, or told to reconnect (GOAWAY).
 func (d *Daemon) shutdown(hurry context.Context) error {
 	drain := d.Config().DrainTimeout
 	limit, cancel := context.WithTimeout(hurry, drain)
@@ -192,6 +205,8 @@ func (d *Daemon) shutdown(hurry context.Context) error {
 		d.backend.Drain()
 		d.backend.GiveUp()
 	})()
+	// The order matters: measuring stops first, so that no measurement delays the remaining
+	// queries.
 	merr := d.backend.StopMeasuring(last)
 	err := d.front.shutdown(last)
 	if err != nil && !errors.Is(err, context.Canceled) {
@@ -200,8 +215,8 @@ func (d *Daemon) shutdown(hurry context.Context) error {
 	return errors.Join(err, merr, closed)
 }
 
-// wait waits for the end of ctx or of the listener, or for a model that is no good, and
-// stores now and then what was measured.
+// wait blocks until ctx is done, a listener ends, or a model turns out to be invalid. It
+// stores measurements every saveInterval.
 func (d *Daemon) wait(ctx context.Context, served <-chan error) error {
 	save := time.NewTicker(saveInterval)
 	defer save.Stop()
@@ -222,11 +237,12 @@ func (d *Daemon) wait(ctx context.Context, served <-chan error) error {
 	}
 }
 
-// close ends what New opened, in the opposite order.
+// close closes what New has opened, in reverse order. It may be called on a daemon that New
+// has opened only in part.
 func (d *Daemon) close() error {
 	var errs []error
 	d.die()
-	d.reloading.Lock() // the last one sees that the daemon stops, and ends
+	d.reloading.Lock() // a running reload sees that the daemon stops, and ends
 	if d.backend != nil {
 		errs = append(errs, d.backend.Close())
 	}
@@ -249,10 +265,10 @@ func (d *Daemon) close() error {
 	return errors.Join(errs...)
 }
 
-// takeGPU takes the GPUs of a configuration into use that is not divided, if the services
-// are to run on one.
+// takeGPU takes the GPUs into use that the configuration names, if any. whole is the
+// configuration before it was divided into shares, because several shares are on one GPU.
 func (d *Daemon) takeGPU(whole config.Config, o *Options) (err error) {
-	ctx := context.Background() // every step has a limit of its own
+	ctx := context.Background() // each step has its own limit
 	if d.gpus, err = gpu.Choose(ctx, whole, o.GPU, d.log); err != nil {
 		return err
 	}
@@ -267,13 +283,13 @@ func (d *Daemon) takeGPU(whole config.Config, o *Options) (err error) {
 	return nil
 }
 
-// measureInterval is how often Measure reports.
+// measureInterval is how often Measure reports progress.
 const measureInterval = 200 * time.Millisecond
 
-// Measure measures operator groups instead of serving, until there is nothing
-// left to measure, the limit is spent, or ctx ends. What was measured is in
-// the state file, and the next time goes on from there. The daemon must have
-// been made with the option Offline. It is closed then.
+// Measure measures operator groups instead of serving, until everything is measured, the
+// limit is reached, or ctx is done. The measurements are in the state file, so that the
+// next call continues from there. The daemon must have been created with the option
+// Offline. Measure closes it.
 func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(loop.Report)) (last loop.Report, err error) {
 	d.backend.Measure(limit)
 	if err := d.start(); err != nil {
@@ -292,13 +308,12 @@ func (d *Daemon) Measure(ctx context.Context, limit time.Duration, report func(l
 	d.backend.Drain()
 	end, cancel := context.WithTimeout(context.Background(), d.config.DrainTimeout)
 	defer cancel()
-	_ = d.backend.StopMeasuring(end) // whatever is left then, closing tells
+	_ = d.backend.StopMeasuring(end) // close reports what is left
 	d.saveProfiles()
 	return last, d.close()
 }
 
-// newTracer returns what traces the queries of a daemon, or nil if none is
-// configured.
+// newTracer returns the tracer, or nil if tracing is not configured.
 func (d *Daemon) newTracer(version string) (*otlp.Tracer, error) {
 	c := d.config.Tracing
 	if c.Endpoint == "" && !tracing.FromEnvironment() {
@@ -317,8 +332,8 @@ func (d *Daemon) newTracer(version string) (*otlp.Tracer, error) {
 	return t, err
 }
 
-// identity names a daemon among those of one name: by what it runs on, or by where
-// it listens.
+// identity distinguishes daemons with the same service name in traces: by the configured
+// instance, the GPU, or the address.
 func (d *Daemon) identity() string {
 	switch {
 	case d.config.Tracing.Instance != "":
@@ -333,8 +348,8 @@ func (d *Daemon) identity() string {
 	return host + "/" + d.config.Listen
 }
 
-// closeTracer sends what waits. A collector that does not take it in time is no
-// failure of the daemon.
+// closeTracer sends the queued trace spans. If the collector does not accept them in time,
+// that is not an error of the daemon.
 func (d *Daemon) closeTracer() {
 	if d.tracer == nil {
 		return
@@ -346,15 +361,15 @@ func (d *Daemon) closeTracer() {
 	}
 }
 
-// Config returns the configuration that holds now, expanded.
+// Config returns the configuration in effect, expanded.
 func (d *Daemon) Config() config.Config {
 	d.configured.Lock()
 	defer d.configured.Unlock()
 	return d.config
 }
 
-// configure changes the configuration that holds. Its lists are not to be
-// written to: others may read them.
+// configure changes the configuration in effect. change must replace lists instead of
+// modifying them, because readers hold copies of the old slices.
 func (d *Daemon) configure(change func(*config.Config)) {
 	d.configured.Lock()
 	defer d.configured.Unlock()

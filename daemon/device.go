@@ -29,30 +29,53 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// poolDevice is a device of the pool: what its workers are given of it. Who decides about
-// all of them is the loop.
+// poolDevice is a device of the pool: what workers need to know of it. The loop schedules
+// all devices.
 type poolDevice struct {
-	config    config.Config // of the daemon
-	log       zerolog.Logger
-	state     *State
-	index     int         // in the pool
-	name      string      // in the configuration, "" for the only one
-	text      string      // in words
-	runtime   string      // the version of ONNX Runtime that workers load, "" if unknown
-	cores     int         // threads of a service that sets none
-	affinity  []int       // the cores that workers run on, nil for all of the machine's
-	slow      float64     // by which factor workers take longer, up to 1 they do not
-	memory    *gpu.Ledger // the memory of the part, nil without a GPU
-	emulation *emulation  // nil for a device that computes
-	part      *gpu.Part   // nil without a GPU
+	// config is that of the daemon.
+	config config.Config
+	log    zerolog.Logger
+	state  *State
 
-	failed     chan<- error    // ends the daemon; the first counts
-	life       context.Context // ends when the daemon closes
-	goroutines *sync.WaitGroup // those that run besides the loop
+	// index is the position in the pool, and name the name in the configuration, "" for the
+	// only device.
+	index int
+	name  string
+
+	// text describes the device for people, and identifies it in measurements.
+	text string
+
+	// runtime is the version of ONNX Runtime that workers load, or "" if it is not known.
+	runtime string
+
+	// cores is the number of threads of a service that sets none.
+	cores int
+
+	// affinity lists the cores of the workers, nil for all.
+	affinity []int
+
+	// slow is the factor by which workers slow down, for tests. Values up to 1 have no
+	// effect.
+	slow float64
+
+	// memory is the ledger of the GPU's memory, emulation the modelled device, and part the
+	// GPU or MIG instance. Each is nil if the device is of another kind.
+	memory    *gpu.Ledger
+	emulation *emulation
+	part      *gpu.Part
+
+	// failed ends the daemon. Only the first error counts.
+	failed chan<- error
+
+	// life is done when the daemon closes.
+	life context.Context
+
+	// goroutines counts those besides the loop.
+	goroutines *sync.WaitGroup
 }
 
-// describe returns the device as the loop knows it, with workers of the services that
-// the daemon starts with.
+// describe returns the device as the loop sees it. specs are the workers that the daemon
+// starts with.
 func (u *poolDevice) describe(o *Options, specs []executor.ServiceSpec) loop.Device {
 	l := loop.Device{Name: u.name, Text: u.text, Kind: fmt.Sprintf("%s, %d cores", u.text, u.cores)}
 	if u.emulation != nil {
@@ -74,14 +97,14 @@ func (u *poolDevice) describe(o *Options, specs []executor.ServiceSpec) loop.Dev
 	return l
 }
 
-// runner returns what runs rounds.
+// runner returns the executor of the device, or the fake workers of a test.
 func (u *poolDevice) runner(o *Options, specs []executor.ServiceSpec, outcomes chan executor.Outcome, events func(executor.Event)) (loop.Workers, error) {
 	workers := o.workers
 	if workers == nil {
 		workers = func(o executor.Options) (loop.Workers, error) {
 			e, err := executor.New(o)
 			if err != nil {
-				return nil, err // a nil executor would be workers that are there
+				return nil, err // a nil *executor.Executor would be a non-nil Workers
 			}
 			return e, nil
 		}
@@ -112,15 +135,15 @@ func (u *poolDevice) runner(o *Options, specs []executor.ServiceSpec, outcomes c
 	return workers(options)
 }
 
-// watchStart passes events on. Of the services that the daemon starts with, the first
-// whose model turns out to be no good before it was ever ready ends the daemon, which
-// fails in the same way as if that had been found before.
+// watchStart passes events on. If a service that the daemon starts with has an invalid
+// model, and was never ready, the daemon ends: it fails like a daemon whose configuration
+// was found invalid before the start.
 func (u *poolDevice) watchStart(specs []executor.ServiceSpec, events func(executor.Event)) func(executor.Event) {
 	loaded := make([]atomic.Bool, len(u.config.Services))
 	return func(e executor.Event) {
 		if int(e.Service) < len(loaded) && slices.ContainsFunc(specs, func(s executor.ServiceSpec) bool { return s.ID == e.Service }) {
 			switch e.Kind {
-			case executor.WorkerReady, executor.WorkerStopped: // whoever has its ID later, came later
+			case executor.WorkerReady, executor.WorkerStopped: // the ID is used for a later service from now on
 				loaded[e.Service].Store(true)
 			case executor.WorkerFailed:
 				if _, why, ok := strings.Cut(e.Err.Error(), wire.ErrModel.Error()+": "); ok && errors.Is(e.Err, wire.ErrModel) && !loaded[e.Service].Load() {
@@ -135,7 +158,8 @@ func (u *poolDevice) watchStart(specs []executor.ServiceSpec, events func(execut
 	}
 }
 
-// placeOf returns what a service has of the device. It gives back nothing.
+// placeOf returns the place of a service on the device: what it has of it. Its GiveBack
+// does nothing.
 func (u *poolDevice) placeOf(s *config.Service) loop.Place {
 	p := loop.Place{Device: u.index, Share: shareOf(u.threads(s), s, u.part != nil), GiveBack: func() {}}
 	if u.part != nil {
@@ -154,10 +178,10 @@ func (u *poolDevice) placeOf(s *config.Service) loop.Place {
 	return p
 }
 
-// worker describes the worker of a service to the executor, and what it has of the
-// device. A model of the zoo is built if it is not there yet. On a GPU, memory is
-// accounted for until the place is given back; a service that does not fit is refused,
-// and the others serve.
+// worker returns the description of a service's worker for the executor, and its place. A
+// model of the zoo is built if it does not exist. On a GPU, its memory is reserved until
+// the place is given back; a service that does not fit is refused, and the others are
+// served.
 func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec executor.ServiceSpec, place loop.Place, err error) {
 	path, err := u.model(s.Model)
 	if err != nil {
@@ -189,7 +213,7 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec execut
 		return spec, place, nil
 	}
 	spec.Env = u.part.Env(s)
-	mps := u.config.MPS.Mode != config.MPSOff // as the name of the device says
+	mps := u.config.MPS.Mode != config.MPSOff // part of the device's name
 	spec.Load.CUDA = &wire.CUDASpec{
 		MPS:         &mps,
 		MemoryBytes: u.given(s),
@@ -206,18 +230,19 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec execut
 }
 
 // sharesCores reports whether rounds of several spans run on the cores of this machine,
-// each on its part of them.
+// each span on a part of them.
 func (u *poolDevice) sharesCores() bool {
 	return u.part == nil && u.emulation == nil && learning.FormsGroups(u.config.Policy)
 }
 
-// threads returns how many threads the worker of a service has.
+// threads returns the number of threads of a service's worker: that of the service, of all
+// workers, or of the device.
 func (u *poolDevice) threads(s *config.Service) int {
 	return cmp.Or(s.Threads, u.config.Worker.Threads, u.cores)
 }
 
-// model returns the file of a model, which is built first if it is one of the
-// zoo's. A model of an emulated device has none and is known by its name.
+// model returns the path of a model file. A model of the zoo is built first. A model of an
+// emulated device has no file and is identified by its name.
 func (u *poolDevice) model(model string) (string, error) {
 	if u.emulation != nil {
 		return strings.TrimPrefix(model, config.EmulatedPrefix), nil
@@ -235,30 +260,30 @@ func (u *poolDevice) model(model string) (string, error) {
 }
 
 const (
-	// chooseBudget is how long a worker may measure what cutting its model costs,
-	// the first time; choosePart is which part of worker.load_timeout that is at
-	// most.
+	// chooseBudget is how long a worker may measure the cost of cutting its model the first
+	// time. It is limited to one part in choosePart of worker.load_timeout, so that loading
+	// does not time out.
 	chooseBudget = 20 * time.Second
 	choosePart   = 4
 )
 
-// question asks the worker of a service on a GPU to choose into how many
-// operators its model is cut, if the configuration does not say. It has what was
-// chosen before, if that is known: then nothing is measured.
+// question returns the request to choose the cut of a model on a GPU, or nil if the
+// configuration sets it. If an earlier choice is known, it is part of the request and
+// nothing is measured.
 func (u *poolDevice) question(path string, s *config.Service) *wire.ChooseSpec {
 	if s.Cut != 0 {
 		return nil
 	}
 	q := &wire.ChooseSpec{BudgetNanos: int64(min(chooseBudget, u.config.Worker.LoadTimeout/choosePart))}
 	if u.given(s) > 0 {
-		q.Finest = wire.FinestChoice // what it takes is bounded, and was admitted
+		q.Finest = wire.FinestChoice // the memory is bounded and was reserved
 	}
 	if u.state == nil {
 		return q
 	}
 	hash, err := hashModel(u.life, path, u.config.Worker.LoadTimeout)
 	if err != nil {
-		return q // the worker says what is wrong with it
+		return q // the worker reports what is wrong with it
 	}
 	if known := new(wire.CutChoice); u.state.stored(u.log, cutChoices, u.cutKey(hash, u.placeOf(s).Share, s.MaxBatch), known) {
 		q.Known = known
@@ -266,14 +291,14 @@ func (u *poolDevice) question(path string, s *config.Service) *wire.ChooseSpec {
 	return q
 }
 
-// cutKey names what a choice holds for: the model, the device, and what part of
-// it the service has. What else it depends on, the choice says itself.
+// cutKey returns the key of a choice in the state file: the device, the model, and the
+// service's share of the device. The choice itself contains what else it depends on.
 func (u *poolDevice) cutKey(hash, share string, maxBatch int) string {
 	return fmt.Sprintf("%s|%s|%s|max_batch %d", u.text, hash, share, maxBatch)
 }
 
-// shareOf returns what else than the device decides how long a service's
-// operators take: its threads, and its part of a GPU that it shares.
+// shareOf describes what determines a service's operator times besides the device: its
+// threads, and its share of a GPU.
 func shareOf(threads int, s *config.Service, gpu bool) string {
 	text := fmt.Sprintf("%d threads", threads)
 	if p := s.MPS.Percentage; gpu && p > 0 {
@@ -282,8 +307,7 @@ func shareOf(threads int, s *config.Service, gpu bool) string {
 	return text
 }
 
-// given returns how much of the GPU's memory a service may take, 0 for what
-// there is.
+// given returns the GPU memory that a service may use in bytes, 0 for no limit.
 func (u *poolDevice) given(s *config.Service) int64 {
 	limit, own := u.config.CUDA.MemoryLimit, s.MPS.PinnedMemory
 	if limit == 0 || own != 0 && own < limit {
@@ -292,13 +316,13 @@ func (u *poolDevice) given(s *config.Service) int64 {
 	return limit
 }
 
-// needs returns what a service is given if that is said, else what its model is expected
-// to need if it is cut so, 0 standing for the default; in words, too. The error is why it
-// cannot do with what it is given. Nothing is known of a model that cannot be read.
+// needs returns the GPU memory of a service: its limit if it has one, otherwise an estimate
+// for its model with the given cut (0 for the default). sums describes it. The error says
+// that the limit is too low. For a model that cannot be read, nothing is known.
 func (u *poolDevice) needs(path string, s *config.Service, cut int) (bytes int64, sums string, err error) {
 	m, err := readModel(u.life, path, u.config.Worker.LoadTimeout, func(f *models.File) wire.DeviceMemory { return wire.ExpectDeviceMemory(f, cut, s.MaxBatch) })
 	if err != nil {
-		return 0, "", nil // the worker says what is wrong with it
+		return 0, "", nil // the worker reports what is wrong with it
 	}
 	bytes, sums = m.Sum(), m.Sums()
 	switch given := u.given(s); {
@@ -311,8 +335,8 @@ func (u *poolDevice) needs(path string, s *config.Service, cut int) (bytes int64
 	return bytes, sums, err
 }
 
-// admit accounts for a service. It returns what gives that back, or why there is no room
-// for it.
+// admit reserves the GPU memory of a service. It returns a function that releases it, or
+// why there is not enough.
 func (u *poolDevice) admit(path string, s *config.Service, cut int, memory *gpu.Ledger) (release func(), refused error) {
 	bytes, sums, refused := u.needs(path, s, cut)
 	if sums != "" && refused == nil && memory != nil {
@@ -324,7 +348,8 @@ func (u *poolDevice) admit(path string, s *config.Service, cut int, memory *gpu.
 	return release, refused
 }
 
-// watchGPU starts what watches a part of a GPU, and the workers of all devices on it.
+// watchGPU starts the goroutines that sample a part of a GPU and handle failures of its MPS
+// server, which affect the workers of all devices on the part.
 func (p *pool) watchGPU(part *gpu.Part) {
 	p.goroutines.Go(func() { part.Sample(p.life) })
 	var all clients
@@ -348,7 +373,7 @@ func (p *pool) watchGPU(part *gpu.Part) {
 // clients are the executors whose workers are clients of one MPS server.
 type clients []*executor.Executor
 
-// Hold ends the workers of all. All are gone when it returns without an error.
+// Hold stops the workers of all executors. If it returns nil, all have exited.
 func (c clients) Hold(ctx context.Context, cause error) (err error) {
 	for _, e := range c {
 		err = errors.Join(err, e.Hold(ctx, cause))
@@ -356,15 +381,15 @@ func (c clients) Hold(ctx context.Context, cause error) (err error) {
 	return err
 }
 
-// Resume lets the workers of all start again.
+// Resume allows the workers of all executors to start again.
 func (c clients) Resume() {
 	for _, e := range c {
 		e.Resume()
 	}
 }
 
-// beforeKill returns what takes a worker that is to be killed off the GPU, nil
-// where there is no MPS.
+// beforeKill returns a function that removes a worker's work from the GPU before it is
+// killed, or nil without MPS.
 func (u *poolDevice) beforeKill() func(models.ServiceID, int) {
 	if u.part == nil || !u.part.HasMPS() {
 		return nil
@@ -377,7 +402,7 @@ func (u *poolDevice) beforeKill() func(models.ServiceID, int) {
 	}
 }
 
-// CheckCores returns faults if devices have cores that this process may not use.
+// CheckCores returns an error if devices name cores that this process cannot use.
 func CheckCores(c *config.Config) error {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
@@ -386,33 +411,47 @@ func CheckCores(c *config.Config) error {
 	return c.Devices.CheckCores(set.IsSet)
 }
 
-// zooSeed is the seed of the weights of the zoo's models.
+// zooSeed is the seed of the weights of zoo models. It is fixed, so that hashes and
+// measurements apply to every host.
 const zooSeed = 1
 
 // Options is what a daemon needs besides its configuration.
 type Options struct {
-	Worker  []string // command line of a worker
-	Check   []string // command line of a child that runs statefile.RunCheck, none to believe the state file
+	// Worker is the command line of a worker. Check is that of a child that calls
+	// statefile.RunCheck; if it is empty, the state file is not checked.
+	Worker  []string
+	Check   []string
 	Version string
 	Commit  string
-	Device  string       // in words, such as the processor's name
-	Runtime string       // version of ONNX Runtime that workers load, "" if unknown
-	Cores   int          // threads of a service that sets none
-	Fit     loop.FitFunc // nil if no predictor is to be fitted
-	Offline bool         // for Measure: there is no endpoint
 
-	// Listener and GRPCListener are sockets that whoever started the daemon has opened and
-	// keeps open. The daemon opens those that are nil.
+	// Device describes the CPU, such as its name.
+	Device string
+
+	// Runtime is the version of ONNX Runtime that workers load, or "" if it is not known.
+	Runtime string
+
+	// Cores is the number of threads of a service that sets none.
+	Cores int
+
+	// Fit fits predictors. If it is nil, none is fitted.
+	Fit loop.FitFunc
+
+	// Offline is set for Measure: there are no endpoints.
+	Offline bool
+
+	// Listener and GRPCListener are inherited sockets, which stay open when the daemon
+	// stops. The daemon opens those that are nil.
 	Listener, GRPCListener net.Listener
 
-	// Processors is how many processors the daemon may use where its workers are processes
-	// without a GPU; it uses as few of them as suffice. 0 leaves that to the Go runtime.
+	// Processors is the number of processors that the daemon may use if its workers are
+	// processes without a GPU; it uses as few as suffice. 0 leaves it to the Go runtime.
 	Processors int
 
 	GPU gpu.Options
 	Log zerolog.Logger
 
-	workers   func(executor.Options) (loop.Workers, error) // nil for processes
+	// workers, move and emulation are replaced by tests.
+	workers   func(executor.Options) (loop.Workers, error)
 	move      func(number uint64, from, to loop.Workers, batch executor.SpanRequest, planned time.Duration) error
-	emulation func(*config.Config) (*emulation, error) // nil for that of a profile
+	emulation func(*config.Config) (*emulation, error)
 }

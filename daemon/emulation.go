@@ -16,25 +16,33 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
-// ErrEmulated is returned when an emulated device is to be measured: it is made
-// of measurements, and none of it may be taken for one.
+// ErrEmulated is returned when an emulated device is to be measured. It is made of
+// measurements, and its times must not be mistaken for new ones.
 var ErrEmulated = errors.New(`the device is emulated: there is nothing to measure; fit a predictor with overlapd train to the data that its profile was made of`)
 
-// emulation is a modelled device, and the models of the services on it.
+// emulation is a modelled device with the models of its services.
 type emulation struct {
 	device emulated.Times
-	name   string // of the device that it is made after, "" if unknown
-	text   string // for people
-	known  []device.ModelInfo
-	hash   string // the hash of the profile
-	share  int    // of the device, in percent, 0 for the whole
+
+	// name is the device that was measured for the profile, or "" if it is not known. text
+	// describes the emulated device for people.
+	name  string
+	text  string
+	known []device.ModelInfo
+
+	// hash is that of the profile.
+	hash string
+
+	// share is the percentage of the device, 0 for the whole.
+	share int
 }
 
-// maxProfileBytes bounds what is hashed of a profile, which was read within its own limit.
+// maxProfileBytes limits what is hashed of a profile. Reading the profile has a limit of
+// its own.
 const maxProfileBytes = 64 << 20
 
-// newEmulation reads the profile of a configuration and finds the models of its
-// services in it.
+// newEmulation reads the profile of a configuration and checks that it has the models of
+// all services.
 func newEmulation(c *config.Config) (*emulation, error) {
 	profile, err := device.ReadFile(c.DeviceProfile)
 	if err != nil {
@@ -66,7 +74,7 @@ func newEmulation(c *config.Config) (*emulation, error) {
 	return e, nil
 }
 
-// model returns what the device knows of the model that a service has, or nil.
+// model returns what the profile knows about the model of a service, or nil.
 func (e *emulation) model(s *config.Service) *device.ModelInfo {
 	name := strings.TrimPrefix(s.Model, config.EmulatedPrefix)
 	if i := slices.IndexFunc(e.known, func(m device.ModelInfo) bool { return m.Name == name }); i >= 0 {
@@ -75,7 +83,7 @@ func (e *emulation) model(s *config.Service) *device.ModelInfo {
 	return nil
 }
 
-// check returns every fault of services that the device cannot run.
+// check returns all faults of services that the device cannot run.
 func (e *emulation) check(c *config.Config) error {
 	var faults []error
 	for i := range c.Services {

@@ -16,6 +16,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/status"
 )
 
+// accessOptions returns the access options of a configuration.
 func accessOptions(c *config.Config, changed func(error)) access.Options {
 	return access.Options{
 		TokenFile: c.Access.TokenFile, Cert: c.TLS.Cert, Key: c.TLS.Key, CA: c.TLS.ClientCA,
@@ -23,17 +24,17 @@ func accessOptions(c *config.Config, changed func(error)) access.Options {
 	}
 }
 
-// CheckAccess reads the files that say who may ask. It returns what is unsafe
-// about them and about the addresses, each with a remedy.
+// CheckAccess reads the token and certificate files. It returns warnings about them, the
+// addresses and the folders, each with a remedy.
 func CheckAccess(c *config.Config) (warnings []string, err error) {
 	a, err := access.Open(accessOptions(c, nil))
 	if err != nil {
 		return c.Exposures(), err
 	}
-	return slices.Concat(c.Exposures(), a.Warnings(), c.OpenFolders(-1)), nil // who asks need not be the daemon's user
+	return slices.Concat(c.Exposures(), a.Warnings(), c.OpenFolders(-1)), nil // the caller may be another user than the daemon
 }
 
-// openEndpoints makes what serves clients.
+// openEndpoints creates the HTTP and gRPC servers and what they share.
 func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 	q := &query.Server{
 		Host: d.backend, Memory: query.NewBudget(c.Limits.MemoryBytes), Connections: query.NewPlaces(c.Limits.Connections),
@@ -68,7 +69,7 @@ func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 	return nil
 }
 
-// openAccess reads who may ask, and logs what is unsafe about it.
+// openAccess reads tokens and certificates, and logs warnings about them.
 func (d *Daemon) openAccess() (err error) {
 	d.access, err = access.Open(accessOptions(&d.config, func(err error) {
 		if err != nil {
@@ -86,17 +87,16 @@ func (d *Daemon) openAccess() (err error) {
 	return nil
 }
 
-// scrapeTimeout is how long a scrape waits for a status. If there is none in time,
-// it is answered with what was published last.
+// scrapeTimeout is how long a scrape waits for a new status. After that it uses the last
+// one, because a stalled scheduler is what a scrape must show.
 const scrapeTimeout = 100 * time.Millisecond
 
-// newExporter returns what answers scrapes.
+// newExporter returns a function that answers scrapes.
 func (d *Daemon) newExporter(version string) func() ([]byte, error) {
 	return metrics.NewExporter(version, d.config.Policy, d.recorder, d.scrape).Text
 }
 
-// scrape returns how the daemon stands, what became of traces, and what is not
-// stored.
+// scrape returns what the metrics need besides the recorder's counts.
 func (d *Daemon) scrape() (s metrics.Scrape) {
 	s.Status, _ = d.backend.StatusWithin(scrapeTimeout, false)
 	d.weigh(s.Status)
@@ -106,9 +106,9 @@ func (d *Daemon) scrape() (s metrics.Scrape) {
 	return s
 }
 
-// weigh writes the memory of the services, as it is now, into a status.
+// weigh adds the current memory of the workers to a status.
 func (d *Daemon) weigh(s *status.Status) {
-	s.Services = slices.Clone(s.Services) // others have them, too
+	s.Services = slices.Clone(s.Services) // others share the slice
 	for i := range s.Services {
 		to := &s.Services[i]
 		for _, u := range d.devices {
@@ -120,7 +120,7 @@ func (d *Daemon) weigh(s *status.Status) {
 	}
 }
 
-// status returns how the daemon stands, false if the scheduler goroutine does not say.
+// status returns the current status, or false if the scheduler goroutine does not respond.
 func (d *Daemon) status() (*status.Status, bool) {
 	s, ok := d.backend.FullStatus()
 	if !ok {
@@ -131,19 +131,25 @@ func (d *Daemon) status() (*status.Status, bool) {
 	return s, true
 }
 
-// storage knows what a daemon cannot store. It serves on without, so nobody
-// would notice.
+// storage says what the daemon cannot store. The daemon continues to serve, so it must be
+// reported.
 type storage struct {
-	state     *statefile.File // nil for none
-	aside     bool            // the state file was damaged when the daemon started
-	decisions decisionLog     // nil for none
+	// state is nil if there is no state file.
+	state *statefile.File
+
+	// aside is set if the state file was damaged when the daemon started.
+	aside bool
+
+	// decisions is nil if there is no decision log.
+	decisions decisionLog
 }
 
-// decisionLog is a journal.Writer.
+// decisionLog is a journal.Writer. Tests replace it.
 type decisionLog interface {
 	Lost() (events uint64, fault error)
 }
 
+// storage returns the current storage of the daemon.
 func (d *Daemon) storage() (s storage) {
 	if d.state != nil {
 		s.state, s.aside = d.state.db, d.state.aside
@@ -154,8 +160,7 @@ func (d *Daemon) storage() (s storage) {
 	return s
 }
 
-// count writes what is not stored now into a scrape, and returns a sentence for each
-// such thing.
+// count adds what cannot be stored to a scrape, and returns a sentence for each.
 func (s storage) count(to *metrics.Scrape) (faults []string) {
 	c := &to.Storage
 	c.StateSetAside = s.aside

@@ -12,23 +12,29 @@ import (
 	"github.com/overlapd/overlapd/daemon/rpc"
 )
 
-// front is where clients come in: the endpoints of both protocols and their sockets.
+// front holds the endpoints of both protocols and their sockets.
 //
-// A socket that was inherited is lasting: it stays open when the daemon stops, connections
-// wait there, and the next daemon accepts them. So nothing is accepted before there is
-// somebody to answer, and at the end nothing that was accepted is refused.
+// An inherited socket is lasting: it stays open when the daemon stops, connections queue
+// there, and the next daemon accepts them. Therefore nothing is accepted before it can be
+// answered, and nothing that was accepted is rejected at the end.
 type front struct {
 	endpoint *http.Endpoint
 	listener net.Listener
-	rpc      *rpc.Server // nil where gRPC is off, with its listener
-	remote   net.Listener
 
-	lasting   bool
-	accepting sync.WaitGroup // while connections are accepted, or will be
-	served    chan error     // what ended accepting, one for each protocol
+	// rpc and remote are nil without gRPC.
+	rpc    *rpc.Server
+	remote net.Listener
+
+	lasting bool
+
+	// accepting counts the goroutines that accept connections, or wait for it.
+	accepting sync.WaitGroup
+
+	// served receives why accepting has ended, once for each protocol.
+	served chan error
 }
 
-// listen takes the sockets that were inherited and opens the others.
+// listen uses the inherited sockets and opens the others.
 func (f *front) listen(c *config.Config, o *Options) (err error) {
 	f.listener, f.remote, f.served = o.Listener, o.GRPCListener, make(chan error, 2)
 	f.lasting = f.listener != nil || f.remote != nil
@@ -43,8 +49,8 @@ func (f *front) listen(c *config.Config, o *Options) (err error) {
 	return err
 }
 
-// open accepts connections, if a socket is lasting not before ready returns, and not at all
-// if it returns false. It calls opened when it does.
+// open starts accepting connections and calls opened. With a lasting socket it first waits
+// for ready, and does not accept if that returns false.
 func (f *front) open(ready func() bool, opened func()) {
 	if !f.lasting {
 		f.accept(opened)
@@ -57,6 +63,7 @@ func (f *front) open(ready func() bool, opened func()) {
 	})
 }
 
+// accept starts a goroutine for each protocol.
 func (f *front) accept(opened func()) {
 	f.accepting.Go(func() { f.served <- f.endpoint.Serve(f.listener) })
 	if f.rpc != nil {
@@ -65,7 +72,7 @@ func (f *front) accept(opened func()) {
 	opened()
 }
 
-// close ends accepting. What was accepted is served on.
+// close stops accepting. Accepted connections are still served.
 func (f *front) close() error {
 	var errs []error
 	for _, l := range []net.Listener{f.listener, f.remote} {
@@ -80,7 +87,8 @@ func (f *front) close() error {
 	return errors.Join(errs...)
 }
 
-// shutdown ends both protocols, with answers to what was accepted while ctx lasts.
+// shutdown stops both protocols at the same time. Accepted requests are answered until ctx
+// is done.
 func (f *front) shutdown(ctx context.Context) error {
 	var remote error
 	var both sync.WaitGroup // so that both stop at once

@@ -11,66 +11,84 @@ import (
 )
 
 const (
-	// reportEvery is how long a load report holds. Those who ask meanwhile share it.
+	// reportEvery is how long a load report is reused.
 	reportEvery = 250 * time.Millisecond
 
-	// reportWait is how long the one who has a report made waits for the status. If there
-	// is none in time, the last one is taken.
+	// reportWait is how long making a report waits for a new status. After that it uses the
+	// last one: it delays the response of a query.
 	reportWait = 5 * time.Millisecond
 
-	// reportSamples is how many reports rates are taken over at most, and reportWindow how far
-	// back they go.
+	// reportSamples is the maximum number of statuses that rates are computed from, and
+	// reportWindow how far back they go.
 	reportSamples = 8
 	reportWindow  = reportSamples * reportEvery
 
-	// reportUnasked is how often a report is made while nobody asks, so that the first who
-	// does gets one of the latest load.
+	// reportUnasked is how often a report is made without a request, so that the first
+	// request receives a current load.
 	reportUnasked = time.Second
 
-	// reportStalled is how old a status may be. Behind an older one nothing is scheduled any
-	// more, and nobody is to send queries.
+	// reportStalled is the age of a status beyond which the scheduler counts as stalled, so
+	// that balancers send no queries here.
 	reportStalled = 2 * time.Second
 
-	// noRoom is the share of a service that is not to be asked, and the largest of others:
-	// among daemons that are all late, the one that is least so has to be told apart.
+	// noRoom is the share reported for a service that should receive no queries, and the
+	// maximum for others. It is above 1 because, if all daemons are late, balancers must
+	// still be able to tell which is the least late.
 	noRoom = 10
 )
 
-// loadReports makes what a balancer is told of the load (ORCA), of statuses: as often as
-// somebody asks, and seldom while nobody does.
+// loadReports makes the load reports (ORCA) for load balancers from statuses: on request,
+// and every reportUnasked without requests.
 type loadReports struct {
 	status  func() *status.Status
 	devices float64
 	epoch   time.Time
-	due     atomic.Int64 // when the next report is made, since the epoch
-	latest  atomic.Pointer[loadReport]
-	making  atomic.Bool  // guards samples
-	samples []loadSample // the oldest first
+
+	// due is when the next report is made, since epoch.
+	due    atomic.Int64
+	latest atomic.Pointer[loadReport]
+
+	// making guards samples, which are in order of time. A second goroutine does not wait
+	// but uses the last report.
+	making  atomic.Bool
+	samples []loadSample
 }
 
-// loadSample is what a status has counted. Services are without variants.
+// loadSample is the counts of one status. Variants are counted under their service.
 type loadSample struct {
-	at       time.Duration
-	busy     float64 // seconds of devices
+	at time.Duration
+
+	// busy is the device time in seconds.
+	busy     float64
 	services map[string]serviceCounts
-	used     map[string]float64 // as of a report, at that moment
+
+	// used is the share of the target as in a report, at that moment.
+	used map[string]float64
 }
 
-// serviceCounts counts queries, and those of them that were not answered in time.
+// serviceCounts counts the ended queries of a service, and those that were not answered in
+// time.
 type serviceCounts struct{ ended, missed uint64 }
 
-// loadReport is the load at one moment, which nobody changes.
+// loadReport is the load at one moment. It is immutable.
 type loadReport struct {
-	utilization float64                 // what weights are made of: the share of their time that devices were busy, and more where queries wait
-	rates       map[string]serviceRates // by service, "" for all
-	used        map[string]float64      // of the target of each service that has one
+	// utilization is what balancers compute weights from: the fraction of the time that
+	// devices were busy, increased when queries are queued.
+	utilization float64
+
+	// rates is indexed by service, "" for all.
+	rates map[string]serviceRates
+
+	// used is the fraction of its target that a query would take, by service. Best-effort
+	// services have none.
+	used map[string]float64
 }
 
-// serviceRates are per second.
+// serviceRates are queries per second.
 type serviceRates struct{ ended, missed float64 }
 
-// text returns the report for a service, "" for all, in a form of query.HeaderLoadForm; "" if
-// nothing is known.
+// text returns the report for a service ("" for all) in a form of query.HeaderLoadForm, or
+// "" if nothing is known yet.
 func (r *loadReports) text(service, form string) string {
 	r.refresh()
 	l := r.latest.Load()
@@ -88,7 +106,7 @@ func (r *loadReports) text(service, form string) string {
 	return rpc.EncodeLoad(form, l.utilization, rates.ended, rates.missed, used)
 }
 
-// keep makes reports while nobody asks, until ctx ends.
+// keep makes reports without requests until ctx is done.
 func (r *loadReports) keep(ctx context.Context) {
 	tick := time.NewTicker(reportUnasked)
 	defer tick.Stop()
@@ -102,21 +120,22 @@ func (r *loadReports) keep(ctx context.Context) {
 	}
 }
 
-// refresh makes a report if the last one does not hold any more.
+// refresh makes a report if the last one is too old.
 func (r *loadReports) refresh() {
 	if now, due := time.Since(r.epoch), r.due.Load(); int64(now) >= due && r.due.CompareAndSwap(due, int64(now+reportEvery)) {
 		r.renew()
 	}
 }
 
-// renew publishes a report of now, unless somebody else does.
+// renew makes and publishes a report, unless another goroutine is doing so.
 func (r *loadReports) renew() {
 	if !r.making.CompareAndSwap(false, true) {
 		return
 	}
 	defer r.making.Store(false)
 	s := r.status()
-	if s.At == 0 { // there is no status yet
+	// There is no status yet.
+	if s.At == 0 {
 		return
 	}
 	now := sampleOf(s)
@@ -129,9 +148,10 @@ func (r *loadReports) renew() {
 	l.shares(s.Services, full)
 	r.samples[len(r.samples)-1].used = l.used
 	l.used = r.mean(l.used)
-	// A weight is queries over utilization, so this has to grow as the queries do. The busy
-	// time does so until rounds follow on each other, and then does not; what a query would
-	// take of its target hardly grows before, and steeply then.
+	// A balancer's weight is queries divided by utilization, so utilization must grow with
+	// the load. Busy time does so only until rounds follow each other without gaps. The
+	// share of the target hardly grows before that point, and steeply after it. Their
+	// product covers both.
 	most := 0.0
 	for i := range s.Services {
 		if name, _, _ := strings.Cut(s.Services[i].Name, "/"); s.Services[i].Ready {
@@ -144,8 +164,8 @@ func (r *loadReports) renew() {
 	r.latest.Store(l)
 }
 
-// mean returns the shares of now, each as the mean over the samples where there was room. What
-// waits at one instant is noise, which adds up in the weights that balancers make of it.
+// mean returns each share as the mean over the samples in which there was room. The queue
+// at one instant is noise, which would accumulate in the weights that balancers compute.
 func (r *loadReports) mean(now map[string]float64) map[string]float64 {
 	means := map[string]float64{}
 	for name, share := range now {
@@ -181,8 +201,8 @@ func sampleOf(s *status.Status) loadSample {
 	return o
 }
 
-// since returns the rates of what was counted after a sample. A service that was replaced
-// counts from zero, and has none until the next report.
+// since returns the rates since an earlier sample. A service that was replaced counts from
+// zero, so its rate is 0 until the next report.
 func (s *loadSample) since(before *loadSample, devices float64) *loadReport {
 	l := &loadReport{rates: map[string]serviceRates{}, used: map[string]float64{}}
 	seconds := (s.at - before.at).Seconds()
@@ -202,8 +222,8 @@ func (s *loadSample) since(before *loadSample, devices float64) *loadReport {
 	return l
 }
 
-// shares adds which part of the target of each service a query would take that came now, by
-// that of its variants which would take least. A daemon that is full has room for none.
+// shares adds the fraction of its target that a query would take now, for each service.
+// With variants, the fastest counts. With full set, no service has room.
 func (l *loadReport) shares(services []status.Service, full bool) {
 	for i := range services {
 		s := &services[i]

@@ -13,14 +13,15 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
-// CheckModels reads the model files of a configuration and returns, as [config.Faults],
-// every service that cannot be served with what is there. That a file cannot be read, as
-// one that is not there, is another error, since that may change. What only ONNX Runtime
-// can judge is found by the worker that loads the model.
+// CheckModels reads the model files of a configuration. Services that cannot be served with
+// these files are returned as [config.Faults]. A file that cannot be read, such as a
+// missing one, is a different error, because that may change. What only ONNX Runtime can
+// detect is reported by the worker that loads the model.
 func CheckModels(c *config.Config) error {
 	var faults config.Faults
 	var unread error
-	first := map[string]*query.Signature{} // of the variants of a service
+	// Signature of the first variant of each service.
+	first := map[string]*query.Signature{}
 	all := c.Expanded().Services
 	for i := range all {
 		s := &all[i]
@@ -44,8 +45,8 @@ func CheckModels(c *config.Config) error {
 	return errors.Join(faults, unread)
 }
 
-// checkModel returns what the model file of a service looks like to clients, if it has one,
-// what is wrong with it, or why it cannot be read within limit.
+// checkModel returns the signature of a service's model file, or what is wrong with the
+// file, or why it cannot be read within limit. A model without a file has none of these.
 func checkModel(ctx context.Context, s *config.Service, limit time.Duration) (sig *query.Signature, fault, err error) {
 	if !config.IsPath(s.Model) {
 		return nil, nil, nil
@@ -70,14 +71,14 @@ func checkModel(ctx context.Context, s *config.Service, limit time.Duration) (si
 // errModelInMotion is returned when a model file shrinks while it is read.
 var errModelInMotion = errors.New("the file changed while it was read: write the new model beside it and rename it")
 
-// hashModel returns the hash of a model file, as [models.File.Hash] does.
+// hashModel returns the hash of a model file, see [models.File.Hash].
 func hashModel(ctx context.Context, path string, limit time.Duration) (hash string, err error) {
 	return readModel(ctx, path, limit, (*models.File).Hash)
 }
 
-// readModel returns what read finds in a model file, within limit, which is
-// worker.load_timeout: a worker may not take longer either. The file is mapped. One that is
-// cut short meanwhile would end the process; here it is an error.
+// readModel calls read with a model file and returns its result. limit is
+// worker.load_timeout, which also limits the worker. The file is mapped: if it is truncated
+// meanwhile, reading faults, which would end the process. Here the fault becomes an error.
 func readModel[T any](ctx context.Context, path string, limit time.Duration, read func(*models.File) T) (T, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -88,6 +89,7 @@ func readModel[T any](ctx context.Context, path string, limit time.Duration, rea
 			if fault == nil {
 				return
 			}
+			// Any other panic is a defect and not a fault of the mapping.
 			if _, ok := fault.(interface{ Addr() uintptr }); !ok {
 				panic(fault)
 			}

@@ -26,23 +26,31 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// pool is the devices that services run on, with the loop that decides about them.
+// pool is the devices that services run on, and the loop that schedules them.
 type pool struct {
-	config    config.Config // that the daemon was started with
-	log       zerolog.Logger
-	state     *State
-	keeper    *loop.Keeper
-	devices   []*poolDevice
-	backend   *loop.Backend
-	recorder  *metrics.Recorder // nil without metrics
-	decisions *journal.Writer   // nil without a decision log
+	// config is the one that the daemon was started with.
+	config  config.Config
+	log     zerolog.Logger
+	state   *State
+	keeper  *loop.Keeper
+	devices []*poolDevice
+	backend *loop.Backend
 
-	life       context.Context // ends when the daemon closes
-	goroutines *sync.WaitGroup // those that run besides the loop; the daemon waits for them
+	// recorder is nil without metrics.
+	recorder *metrics.Recorder
+
+	// decisions is nil without a decision log.
+	decisions *journal.Writer
+
+	// life is done when the daemon closes.
+	life context.Context
+
+	// goroutines counts those besides the loop. The daemon waits for them.
+	goroutines *sync.WaitGroup
 }
 
-// pooled makes the devices of the pool that compute, alike in what one has already. Those
-// that GPUs have a part for are on it.
+// pooled returns the devices of a pool that computes, as copies of one. Each device that is
+// on a GPU gets its part.
 func pooled(one poolDevice, gpus []*gpu.GPU) (list []*poolDevice) {
 	for i, c := range one.config.Pool() {
 		u := one
@@ -66,7 +74,8 @@ func pooled(one poolDevice, gpus []*gpu.GPU) (list []*poolDevice) {
 	return list
 }
 
-// emulate makes the devices of a pool that is modelled.
+// emulate returns the devices of an emulated pool. It logs a warning, because clients
+// receive zeros.
 func emulate(one poolDevice, o *Options) (list []*poolDevice, err error) {
 	if o.Offline {
 		return nil, ErrEmulated
@@ -91,7 +100,7 @@ func emulate(one poolDevice, o *Options) (list []*poolDevice, err error) {
 	return list, nil
 }
 
-// onlyOwn returns a configuration with the services on the device and its profile.
+// onlyOwn returns a configuration with only the services on the device, and its profile.
 func (u *poolDevice) onlyOwn(c config.Config) config.Config {
 	own := c
 	own.DeviceProfile = c.Pool()[u.index].Profile
@@ -99,7 +108,7 @@ func (u *poolDevice) onlyOwn(c config.Config) config.Config {
 	return own
 }
 
-// Device returns what the services run on, in words.
+// Device describes the devices that services run on.
 func (p *pool) Device() string {
 	var texts []string
 	for _, u := range p.devices {
@@ -110,7 +119,7 @@ func (p *pool) Device() string {
 	return strings.Join(texts, "; ")
 }
 
-// on returns the devices that a service is on, none if it has no place.
+// on returns the devices that a service is on.
 func (p *pool) on(c *config.Config, service string) (list []*poolDevice) {
 	for _, i := range c.On(service) {
 		list = append(list, p.devices[i])
@@ -118,13 +127,14 @@ func (p *pool) on(c *config.Config, service string) (list []*poolDevice) {
 	return list
 }
 
-// firstOn returns the first device that is on a part of a GPU. Shares of one are on the
-// same part.
+// firstOn returns the first device on a part of a GPU. Shares of a GPU are on the same
+// part.
 func (p *pool) firstOn(part *gpu.Part) *poolDevice {
 	return p.devices[slices.IndexFunc(p.devices, func(u *poolDevice) bool { return u.part == part })]
 }
 
-// account opens an account of the memory of each part of a GPU that devices are on.
+// account creates a ledger for the memory of each part of a GPU. Devices on the same part
+// share it.
 func (p *pool) account() {
 	for _, u := range p.devices {
 		switch first := p.firstOn(u.part); {
@@ -137,13 +147,14 @@ func (p *pool) account() {
 	}
 }
 
-// spread returns by memory alone on which of its devices each service has room at the
-// start, so that the first does not take all of it, and then the others. There it is
-// refused, with the sums.
+// spread decides by memory on which of its devices each service has room at the start, so
+// that the first services do not take all of it. rest are the other devices: they are tried
+// afterwards, and a service that does not fit is refused there with the sums.
 func (p *pool) spread() (room, rest [][]*poolDevice, err error) {
 	var services []planning.Service
 	var devices []planning.Device
-	var part *poolDevice // on a GPU; what a service needs is the same on all
+	// The need is computed for one device on a GPU, because it is the same on all.
+	var part *poolDevice
 	for _, u := range p.devices {
 		memory := math.Inf(1)
 		if u.memory != nil {
@@ -159,7 +170,7 @@ func (p *pool) spread() (room, rest [][]*poolDevice, err error) {
 			if err != nil {
 				return nil, nil, fmt.Errorf("service %s: %w", s.Name, err)
 			}
-			bytes, _, _ := part.needs(path, s, s.Cut) // why not, the refusal says
+			bytes, _, _ := part.needs(path, s, s.Cut) // the refusal will say why
 			to.Memory = float64(bytes) / (1 << 20)
 		}
 		services = append(services, to)
@@ -178,7 +189,7 @@ func (p *pool) spread() (room, rest [][]*poolDevice, err error) {
 	return room, rest, nil
 }
 
-// places returns what a service has of each of some devices.
+// places returns the places of a service on some devices. It reserves GPU memory on each.
 func (p *pool) places(id models.ServiceID, on []*poolDevice, s *config.Service) (places []loop.Place, err error) {
 	for _, u := range on {
 		spec, place, err := u.worker(id, s)
@@ -191,7 +202,7 @@ func (p *pool) places(id models.ServiceID, on []*poolDevice, s *config.Service) 
 	return places, nil
 }
 
-// openLoop makes the loop with the devices, and everything of it that can be refused.
+// openLoop creates the loop and everything of it that can fail.
 func (p *pool) openLoop(o *Options) error {
 	if err := p.openDecisions(); err != nil {
 		return err
@@ -211,6 +222,7 @@ func (p *pool) openLoop(o *Options) error {
 	}
 	specs := make([][]executor.ServiceSpec, len(p.devices))
 	l.Places = make([][]loop.Place, len(p.config.Services))
+	// Places with room first, so that their memory is reserved before the others are tried.
 	for _, devices := range [][][]*poolDevice{room, rest} {
 		for i := range p.config.Services {
 			places, err := p.places(models.ServiceID(i), devices[i], &p.config.Services[i])
@@ -223,6 +235,8 @@ func (p *pool) openLoop(o *Options) error {
 			}
 		}
 	}
+	// The loop expects places in the order of the devices, and the executor services in the
+	// order of their IDs.
 	for _, places := range l.Places {
 		slices.SortFunc(places, func(a, b loop.Place) int { return a.Device - b.Device })
 	}
@@ -240,13 +254,12 @@ func (p *pool) openLoop(o *Options) error {
 	return err
 }
 
-// move has a batch go from the workers of a device to those of another, which both are
-// executors.
+// move moves a batch between the workers of two devices, which must be executors.
 func move(number uint64, from, to loop.Workers, batch executor.SpanRequest, planned time.Duration) error {
 	return executor.Move(number, from.(*executor.Executor), to.(*executor.Executor), batch, planned)
 }
 
-// start lets the loop decide, and starts the workers.
+// start starts the loop, then the monitoring of GPUs, then the workers.
 func (p *pool) start() error {
 	p.backend.Begin()
 	for _, u := range p.devices {
@@ -257,8 +270,9 @@ func (p *pool) start() error {
 	return p.backend.Start()
 }
 
-// join starts the workers of a service that is to take requests, at once or, if it is held,
-// when it is told to.
+// join starts the workers of a service that is to take requests: as soon as they are ready,
+// or, if held is set, only when the caller says so. If it fails, reserved memory is
+// released.
 func (p *pool) join(ctx context.Context, all *config.Config, c *config.Service, held bool) (*loop.Joining, error) {
 	sig, fault, err := checkModel(ctx, c, p.config.Worker.LoadTimeout)
 	if of, _ := c.Of(); of != "" && sig != nil && fault == nil {
@@ -291,7 +305,7 @@ func (p *pool) join(ctx context.Context, all *config.Config, c *config.Service, 
 	return j, err
 }
 
-// openDecisions opens the decision log, if there is to be one.
+// openDecisions opens the decision log if it is configured.
 func (p *pool) openDecisions() (err error) {
 	c := &p.config.Decisions
 	if !c.Log {
@@ -309,8 +323,8 @@ func (p *pool) openDecisions() (err error) {
 	return err
 }
 
-// learning returns how the daemon is to come by predictors, with those that may be
-// used once the models are known. Serving goes on without one that cannot be read.
+// learning returns the options for obtaining a predictor, including the predictors that may
+// be used. A predictor that cannot be read does not keep the daemon from serving.
 func (p *pool) learning(fit loop.FitFunc) learning.Options {
 	o := learningOptions(&p.config)
 	o.CanFit = p.config.Predictor.Train && fit != nil
@@ -325,7 +339,7 @@ func (p *pool) learning(fit loop.FitFunc) learning.Options {
 	return o
 }
 
-// learningOptions returns what a configuration says of learning.
+// learningOptions returns the part of the options that the configuration determines.
 func learningOptions(c *config.Config) learning.Options {
 	p := &c.Profile
 	return learning.Options{
@@ -339,7 +353,7 @@ func (p *pool) Stored(kind, key string, value any) bool {
 	return p.state.stored(p.log, kind, key, value)
 }
 
-// stored is load, with a line in the log where that fails.
+// stored is load, but logs an error.
 func (s *State) stored(log zerolog.Logger, kind, key string, value any) bool {
 	ok, err := s.load(kind, key, value)
 	if err != nil {
@@ -354,8 +368,8 @@ func (p *pool) ChoseCut(s config.Service, at loop.Place, c *wire.CutChoice) {
 	p.keeper.Keep("storing the choice of a cut", func(*training.Store) error { return p.state.save(cutChoices, key, c) })
 }
 
-// fitting returns what fits predictors, once the solo times that they go with are stored, so
-// that whoever reads the state file has both.
+// fitting returns a function that fits a predictor after storing the isolated latencies that
+// go with it, so that readers of the state file find both.
 func (p *pool) fitting(fit loop.FitFunc) loop.FitFunc {
 	if fit == nil {
 		return nil
@@ -366,7 +380,7 @@ func (p *pool) fitting(fit loop.FitFunc) loop.FitFunc {
 	}
 }
 
-// saveProfiles stores what was measured of every service that was ready once.
+// saveProfiles stores what was measured of every service that has been ready.
 func (p *pool) saveProfiles() {
 	defer p.backend.Broaden()()
 	solo, calibrations := p.backend.Learned()
@@ -383,17 +397,16 @@ func (p *pool) saveProfiles() {
 	}
 }
 
-// EmulatedDevice returns what the services of a configuration would run on, in
-// words. It fails if the profile cannot be used, or does not know one of their
-// models.
+// EmulatedDevice describes the devices that the services of a configuration would be
+// emulated on. It fails if the profile is invalid or lacks one of their models.
 func EmulatedDevice(c config.Config) (string, error) {
 	list, err := emulate(poolDevice{config: config.Divided(c.Expanded(), c.Policy), log: zerolog.Nop()}, &Options{})
 	return (&pool{devices: list}).Device(), err
 }
 
-// PlanGPU returns in words what a daemon with this configuration would do with
-// a GPU, and what its services would have of the memory. It changes nothing but
-// that models of the zoo are built. On a CPU the text is that.
+// PlanGPU describes what a daemon with this configuration would do with a GPU, and how much
+// of its memory each service would have. It changes nothing, except that it builds models
+// of the zoo.
 func PlanGPU(c config.Config, o Options) (text string, err error) {
 	c = c.Expanded()
 	gpus, err := gpu.Choose(context.Background(), c, o.GPU, o.Log)
@@ -420,7 +433,7 @@ func PlanGPU(c config.Config, o Options) (text string, err error) {
 		for i, list := range devices {
 			s := &c.Services[i]
 			for _, u := range list {
-				path, _ := u.model(s.Model) // which spread has had
+				path, _ := u.model(s.Model) // spread has checked it
 				if _, refused := u.admit(path, s, s.Cut, u.memory); refused != nil {
 					refusals[p.firstOn(u.part).index] += fmt.Sprintf("  refused: %v\n", refused)
 				}
@@ -428,7 +441,7 @@ func PlanGPU(c config.Config, o Options) (text string, err error) {
 		}
 	}
 	for _, u := range p.devices {
-		if u.memory != nil && p.firstOn(u.part) == u { // shares of a GPU have one account
+		if u.memory != nil && p.firstOn(u.part) == u { // shares of a GPU have one ledger
 			b.WriteString(u.memory.String() + refusals[u.index])
 		}
 	}

@@ -18,25 +18,23 @@ import (
 )
 
 var (
-	// ErrReloading is returned when a configuration is to take effect while
-	// another one does.
+	// ErrReloading is returned while another reload is running.
 	ErrReloading = errors.New("another reload is in progress: wait until it has ended")
 
-	// ErrStopping is returned when a daemon that stops is to reload.
+	// ErrStopping is returned when the daemon is stopping.
 	ErrStopping = loop.ErrEnded
 )
 
-// Reload lets a configuration take effect while queries are served. It must be
-// valid. Services are taken away first, then changed, then added and replaced,
-// one after another: a new worker loads beside the old one, which serves until
-// the new one is ready, and goes on if that fails. A service that gets variants or loses them
-// is replaced last, and in one step. A service that was given up is tried again. What needs a restart
-// stays as it was, and is listed. Tokens and certificates are read again. Progress may be
-// nil.
+// Reload applies a valid configuration while queries are served. Services are removed
+// first, then changed, then added and replaced, one after another: a new worker loads
+// alongside the old one, which serves until the new one is ready, and continues if that
+// fails. A service that gains or loses variants is replaced last, in one step. A service
+// that failed permanently is started again. Changes that need a restart are not applied but
+// listed. Tokens and certificates are read again. progress may be nil.
 //
-// The error is why a reload did not begin or was cut short; what is in Reloaded
-// is done nevertheless. A service that cannot be loaded is no error, but stands
-// in Failed.
+// The error says why the reload did not begin or was interrupted; what Reloaded lists was
+// done nevertheless. A service that cannot be loaded is not an error but is listed in
+// Failed.
 func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(config.Step)) (*config.Reloaded, error) {
 	if d.life.Err() != nil || d.backend.Draining() {
 		return nil, ErrStopping
@@ -78,8 +76,9 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 	return &r.done, err
 }
 
-// read reads all files that a reload compares with what is in use, and returns what the
-// next configuration changes. Nothing changes if one of them cannot be read in time.
+// read reads all files that a reload compares with those in use, and returns what the new
+// configuration changes. If a file system does not respond in time, the reload fails before
+// it has changed anything.
 func (d *Daemon) read(ctx context.Context, old, next config.Config) (config.Reloaded, error) {
 	access := func() (struct{}, error) { return struct{}{}, d.access.Reload() }
 	if _, err := textfile.Within(ctx, "tokens and certificates", access); err != nil {
@@ -102,8 +101,8 @@ func (d *Daemon) read(ctx context.Context, old, next config.Config) (config.Relo
 	return changes, cmp.Or(context.Cause(ctx), hangs)
 }
 
-// rewritten reports whether the model file of a service is not the one that its worker has
-// loaded.
+// rewritten reports whether the model file of a service has changed since its worker loaded
+// it.
 func (d *Daemon) rewritten(ctx context.Context, c *config.Config, name string) (bool, error) {
 	s := d.backend.Running(name)
 	if s == nil || d.devices[0].emulation != nil {
@@ -116,15 +115,18 @@ func (d *Daemon) rewritten(ctx context.Context, c *config.Config, name string) (
 	return rewritten(ctx, of.Model, sig.Info.Hash, c.Worker.LoadTimeout)
 }
 
-// reload is one reload on its way.
+// reload is a running reload.
 type reload struct {
 	*Daemon
-	ctx      context.Context
-	next     config.Config // without what needs a restart
+	ctx context.Context
+
+	// next is the new configuration without what needs a restart.
+	next     config.Config
 	progress func(config.Step)
 	done     config.Reloaded
 }
 
+// run applies the changes in the order that Reload describes.
 func (r *reload) run() error {
 	r.configure(func(c *config.Config) {
 		c.LogLevel, c.DrainTimeout, c.Plan = r.next.LogLevel, r.next.DrainTimeout, r.next.Plan
@@ -161,12 +163,12 @@ func (r *reload) run() error {
 	return nil
 }
 
-// succession is services that all others of a name take the place of: with variants in the
-// place of one without, the other way round, or with other variants.
+// succession is services that replace others of the same name as one: with variants in
+// place of one without, the reverse, or with other variants.
 type succession struct{ old, next []string }
 
-// successions returns what of the services to be removed and added is to clients another
-// service of the same name. They have a name together before the first slash.
+// successions returns the added and removed services that clients see as one service. They
+// share the name before the first slash.
 func (r *reload) successions() (all []succession) {
 	of := func(name string) string { s, _, _ := strings.Cut(name, "/"); return s }
 	named := func(names []string, name string) []string {
@@ -182,8 +184,8 @@ func (r *reload) successions() (all []succession) {
 	return all
 }
 
-// succeed loads services and then has them answer in the place of others, in one step. If
-// one of them cannot be loaded, those that served before serve on.
+// succeed loads services and then switches to them in one step. If one of them cannot be
+// loaded, the old services continue.
 func (r *reload) succeed(s succession) (err error) {
 	var joined []*loop.Joining
 	var fault error
@@ -216,8 +218,7 @@ func (r *reload) succeed(s succession) (err error) {
 	return err
 }
 
-// moved returns the places of a service whose targets or devices change. A worker that is
-// there stays as it is.
+// moved returns the new places of a service. Existing workers are kept.
 func (r *reload) moved(s *config.Service) (places []loop.Place, err error) {
 	old := r.Config()
 	was := r.on(&old, s.Name)
@@ -235,8 +236,9 @@ func (r *reload) moved(s *config.Service) (places []loop.Place, err error) {
 	return places, nil
 }
 
-// holds enters into the configuration what services have become. It keeps the
-// order of the new configuration. What that does not have stays at the end until it is gone.
+// holds updates the configuration in effect with the new state of services. It keeps the
+// order of the new configuration. Services that it does not have stay at the end until they
+// are gone.
 func (r *reload) holds(names ...string) {
 	r.configure(func(c *config.Config) {
 		var services []config.Service
@@ -256,16 +258,15 @@ func (r *reload) holds(names ...string) {
 	})
 }
 
-// removalTimeout is how long a reload waits for a service that it takes away to answer
-// what it has accepted, before it loads others in its place. Requests that still arrive
-// hold it, too. It goes in any case.
+// removalTimeout is how long a reload waits for a removed service to answer its accepted
+// requests before it loads others in its place. Requests that are still arriving delay it
+// as well. The service is removed in any case.
 const removalTimeout = 30 * time.Second
 
-// errCutShort is why a service is not loaded when a reload is cut short.
+// errCutShort is why a service is not loaded when a reload is interrupted.
 var errCutShort = errors.New("the reload was cut short")
 
-// remove takes services away, but for those that others are to take the place of, and then
-// waits until they are gone.
+// remove removes services, except those that others replace, and waits until they are gone.
 func (r *reload) remove(successions []succession) error {
 	removed := slices.DeleteFunc(slices.Clone(r.done.Removed), func(name string) bool {
 		return slices.ContainsFunc(successions, func(s succession) bool { return slices.Contains(s.old, name) })
@@ -290,7 +291,7 @@ func (r *reload) remove(successions []succession) error {
 	return context.Cause(r.ctx)
 }
 
-// change gives a service other targets.
+// change applies new targets or devices to a service without replacing its model.
 func (r *reload) change(name string) error {
 	next := r.next.Service(name)
 	places, err := r.moved(next)
@@ -304,13 +305,13 @@ func (r *reload) change(name string) error {
 	return nil
 }
 
-// load has a service join, which then serves or, if it is held, can. It returns the fault if
-// it does not, and why the reload is cut short, if it is.
+// load starts the workers of a service and waits until it has joined. fault says why it has
+// not. cut says why the reload must be interrupted.
 func (r *reload) load(name string, held bool) (j *loop.Joining, fault, cut error) {
 	r.progress(config.Step{Service: name, State: config.StepLoading})
 	j, fault = r.join(r.ctx, &r.next, r.next.Service(name), held)
 	if errors.Is(fault, context.DeadlineExceeded) {
-		cut = fmt.Errorf("service %s: %w", name, fault) // the next one may wait for the same file system
+		cut = fmt.Errorf("service %s: %w", name, fault) // the next service may wait for the same file system
 	}
 	if fault == nil {
 		fault, cut = r.await(j)
@@ -318,15 +319,14 @@ func (r *reload) load(name string, held bool) (j *loop.Joining, fault, cut error
 	return j, fault, cut
 }
 
-// await returns when a service has joined or does not, with the fault, or when the reload is
-// cut short, with why.
+// await waits until a service has joined, or fails to, or the reload is interrupted.
 func (r *reload) await(j *loop.Joining) (fault, cut error) {
 	for {
 		select {
 		case step := <-j.News:
 			r.progress(step)
 		case fault = <-j.Ready:
-			for len(j.News) > 0 { // what came before the end is shown before it
+			for len(j.News) > 0 { // show progress before the outcome
 				r.progress(<-j.News)
 			}
 			return fault, nil
@@ -340,8 +340,8 @@ func (r *reload) await(j *loop.Joining) (fault, cut error) {
 	}
 }
 
-// ended reports what became of a service. That one could not be loaded does not
-// end the reload.
+// ended records the outcome of a service. A service that cannot be loaded does not end the
+// reload.
 func (r *reload) ended(name string, err error) {
 	if err != nil {
 		r.done.Failed[name] = err.Error()
@@ -355,19 +355,19 @@ func (r *reload) ended(name string, err error) {
 	r.progress(config.Step{Service: name, State: config.StepDone})
 }
 
-// These errors are for Restart.
+// Errors of Restart.
 var (
 	// ErrNoService is returned when there is no service of that name.
 	ErrNoService = errors.New("there is no such service; overlapd status lists them")
 
-	// ErrNotGivenUp is returned when a service was not given up, so that there
-	// is nothing to try again.
+	// ErrNotGivenUp is returned for a service that has not failed permanently, so that
+	// there is nothing to restart.
 	ErrNotGivenUp = loop.ErrNotGivenUp
 )
 
-// Restart tries a service again whose worker was lost too often, or that found
-// no room on its GPU; of one with variants each for which that holds. It does not wait
-// for the worker.
+// Restart starts a service again that has failed permanently, because its worker died too
+// often or did not fit on its GPU. With variants, it restarts each that has failed. It does
+// not wait for the worker.
 func (d *Daemon) Restart(service string) error {
 	s := d.backend.Running(service)
 	if s == nil {
@@ -389,9 +389,9 @@ func (d *Daemon) Restart(service string) error {
 	return nil
 }
 
-// rewritten reports whether the file of a model is not the one with this hash,
-// which a worker has loaded. A file that cannot be read counts as another one:
-// loading it will say why. It reads the whole file.
+// rewritten reports whether a model file has another hash than the one that a worker has
+// loaded. A file that cannot be read counts as changed: loading it will say why. It reads
+// the whole file.
 func rewritten(ctx context.Context, model, hash string, limit time.Duration) (bool, error) {
 	if !config.IsPath(model) {
 		return false, nil

@@ -13,10 +13,10 @@ import (
 	"github.com/overlapd/overlapd/selection"
 )
 
-// Selectable returns what the policies of a service with variants are for on this host: the
-// device, the target, the workers and the variants, all but their latencies. Whoever makes a
-// policy file and whoever takes one asks here, so that they agree. The loop, which compares the
-// file with the models that its workers have loaded, names both in the same way.
+// Selectable returns what the selection policies of a service with variants are for on this
+// host: the device, the target, the number of workers and the variants, without their
+// latencies. Both creating and reading a policy file use it, so that they agree. The loop,
+// which compares the file with the loaded models, uses the same names.
 func Selectable(c config.Config, service string, o Options) (w selection.Worker, err error) {
 	c = c.Expanded()
 	err = o.devices(c, func(p *pool) error {
@@ -26,8 +26,8 @@ func Selectable(c config.Config, service string, o Options) (w selection.Worker,
 	return w, err
 }
 
-// CheckSelection reads the policy files that a configuration names and compares them with what
-// is there, as a daemon does before it follows one. The error is of [config.Faults].
+// CheckSelection reads the policy files of a configuration and compares them with the host,
+// like a daemon that is about to use them. The error is a [config.Faults].
 func CheckSelection(c config.Config, o Options) error {
 	if c = c.Expanded(); !slices.ContainsFunc(c.Services, func(s config.Service) bool { return s.Selection != "" }) {
 		return nil
@@ -35,8 +35,8 @@ func CheckSelection(c config.Config, o Options) error {
 	return o.devices(c, func(p *pool) error { return p.checkSelection(&c) })
 }
 
-// devices calls do with the devices of the pool that a daemon would have, and changes nothing
-// but that models of the zoo are built.
+// devices calls do with the devices of the pool that a daemon would have. It changes
+// nothing, except that it builds models of the zoo.
 func (o *Options) devices(c config.Config, do func(*pool) error) error {
 	p := &pool{config: c, log: o.Log}
 	one := poolDevice{config: c, log: o.Log, text: o.Device, runtime: o.Runtime, cores: o.Cores, life: context.Background()}
@@ -84,7 +84,8 @@ func (p *pool) checkSelection(c *config.Config) error {
 	return nil
 }
 
-// selectable is [Selectable] for the devices of a daemon. Of several devices the first counts.
+// selectable is [Selectable] for the devices of a daemon. The first device of a service
+// determines its latencies.
 func (p *pool) selectable(c *config.Config, service string) (w selection.Worker, err error) {
 	for i := range c.Services {
 		s := &c.Services[i]
@@ -109,8 +110,9 @@ func (p *pool) selectable(c *config.Config, service string) (w selection.Worker,
 	return w, nil
 }
 
-// measuredOn names the device in what is measured on it, "" if that is not known. An emulated
-// device is what it is made after: what was measured there holds here.
+// measuredOn returns the name of the device in measurements, or "" if it is not known. An
+// emulated device has the name of the device behind its profile, whose measurements apply
+// to it.
 func (u *poolDevice) measuredOn() string {
 	switch {
 	case u.emulation != nil:
@@ -121,8 +123,8 @@ func (u *poolDevice) measuredOn() string {
 	return models.MeasuredOn(u.text, u.runtime)
 }
 
-// measuredAs names the model of a service in what is measured of it. Nobody has the files of
-// an emulated device's models, so they have no name.
+// measuredAs returns the name of a service's model in measurements. Models of an emulated
+// device have no file, and so no name.
 func (u *poolDevice) measuredAs(s *config.Service) (name string, err error) {
 	if u.emulation != nil {
 		return "", nil

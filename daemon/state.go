@@ -18,36 +18,41 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// Limits of the state file.
+// Names and limits of the state file.
 const (
 	stateName = "state.db"
 
-	// asideTime is the form of the time in the name of a file set aside.
+	// asideTime is the format of the time in the name of a file that was set aside. Its
+	// names sort by time.
 	asideTime = "20060102-150405.000000000"
 
-	// keptAside is how many damaged files are kept for who looks into them. A disk
-	// that damages a file with every start is not filled by them.
+	// keptAside is the number of damaged files that are kept for inspection. A disk that
+	// damages the file with every start must not be filled by them.
 	keptAside = 3
 )
 
 // ErrNoState is returned when a folder has no state file.
 var ErrNoState = errors.New("there is no state file")
 
-// cutChoices is into how many operators models are cut, as was measured.
+// cutChoices is the bucket of the measured choices of cuts.
 const cutChoices = "cut-choices"
 
-// State is the file that outlives the daemon: what was measured of each model on
-// this device. Commands change it while no daemon has it.
+// State is the file that outlives the daemon: what was measured of each model on this
+// device. Commands may change it while no daemon has it open.
 type State struct {
 	db       *statefile.File
 	datasets *training.Store
-	aside    bool   // the file that was here was damaged and set aside
-	copied   string // the folder of a copy, that goes with it
+
+	// aside is set if the previous file was damaged and set aside.
+	aside bool
+
+	// copied is the folder of a temporary copy, which Close removes.
+	copied string
 }
 
-// OpenState opens the state file in dir. If there is none it is made, or with
-// mustExist refused with ErrNoState. A damaged one stays as it is: the next
-// daemon sets it aside. Check is that of [Options].
+// OpenState opens the state file in dir. If there is none, it is created, or the error is
+// ErrNoState if mustExist is set. A damaged file is left alone: the next daemon sets it
+// aside. check is as in [Options].
 func OpenState(dir string, mustExist bool, check []string) (*State, error) {
 	path := filepath.Join(dir, stateName)
 	if mustExist {
@@ -75,8 +80,8 @@ func OpenState(dir string, mustExist bool, check []string) (*State, error) {
 	return s, nil
 }
 
-// ReadState opens the state file in dir to read it, or a copy of it while a daemon has it.
-// What is changed in a copy is lost.
+// ReadState opens the state file in dir for reading, or a copy of it while a daemon has it
+// open. Changes to a copy are lost.
 func ReadState(dir string, check []string) (*State, error) {
 	s, err := OpenState(dir, true, check)
 	if !errors.Is(err, statefile.ErrInUse) {
@@ -96,10 +101,10 @@ func ReadState(dir string, check []string) (*State, error) {
 	return s, nil
 }
 
-// Datasets returns what was measured.
+// Datasets returns the store of measurements.
 func (s *State) Datasets() *training.Store { return s.datasets }
 
-// Close gives the file back.
+// Close closes the file and removes a copy.
 func (s *State) Close() error {
 	err := s.db.Close()
 	if s.copied != "" {
@@ -108,8 +113,8 @@ func (s *State) Close() error {
 	return err
 }
 
-// openState opens the state file in dir. A damaged one is set aside under
-// another name, never overwritten, and its new name is returned.
+// openState opens the state file in dir. A damaged file is renamed, never overwritten, and
+// its new name is returned. Everything in it is measured again.
 func openState(dir string, check []string) (s *State, aside string, err error) {
 	if s, err = OpenState(dir, false, check); !errors.Is(err, statefile.ErrDamaged) {
 		return s, "", err
@@ -128,16 +133,16 @@ func openState(dir string, check []string) (s *State, aside string, err error) {
 	return s, aside, err
 }
 
-// forgetAside deletes the oldest files set aside, beyond those that are kept.
+// forgetAside deletes the oldest damaged files beyond keptAside.
 func forgetAside(path string) error {
-	kept, err := filepath.Glob(path + ".damaged-*") // sorted, so the oldest first
+	kept, err := filepath.Glob(path + ".damaged-*") // sorted, so the oldest come first
 	for i := range max(0, len(kept)-keptAside) {
 		err = errors.Join(err, os.Remove(kept[i]))
 	}
 	return err
 }
 
-// readBucket reads the entries of a bucket. There are no buckets in buckets.
+// readBucket checks the entries of a bucket. Buckets are not nested.
 func readBucket(name []byte, b *bbolt.Bucket) error {
 	if b == nil {
 		return fmt.Errorf("%w: %q is no bucket", statefile.ErrDamaged, name)
@@ -150,6 +155,7 @@ func readBucket(name []byte, b *bbolt.Bucket) error {
 	})
 }
 
+// makeBuckets creates the buckets that do not exist.
 func makeBuckets(tx *bbolt.Tx) error {
 	for _, name := range []string{loop.SoloProfiles, loop.Calibrations, cutChoices} {
 		if _, err := tx.CreateBucketIfNotExists([]byte(name)); err != nil {
@@ -159,8 +165,8 @@ func makeBuckets(tx *bbolt.Tx) error {
 	return nil
 }
 
-// saveCalibrations stores how well predictors did. Those of others are forgotten: there
-// is no way back to them.
+// saveCalibrations replaces the stored calibrations of predictors. Those of predictors that
+// are no longer in use are deleted, because they would never be used again.
 func (s *State) saveCalibrations(all map[string]predictor.CalibrationSnapshot) error {
 	return s.db.Update(func(tx *bbolt.Tx) error {
 		if err := tx.DeleteBucket([]byte(loop.Calibrations)); err != nil {
@@ -190,7 +196,7 @@ func store(b *bbolt.Bucket, key string, value any) error {
 	return b.Put([]byte(key), text)
 }
 
-// load reads what was stored under a key, and is false if nothing was.
+// load reads the value under a key. It returns false if there is none.
 func (s *State) load(bucket, key string, value any) (ok bool, err error) {
 	err = s.db.View(func(tx *bbolt.Tx) error {
 		text := tx.Bucket([]byte(bucket)).Get([]byte(key))
@@ -203,26 +209,27 @@ func (s *State) load(bucket, key string, value any) (ok bool, err error) {
 	return ok && err == nil, err
 }
 
-// SoloTimes returns what was measured of how long operators take alone, by the words that
-// it holds for: the device, the hash of the model, the version of ONNX Runtime, how many
-// operators there are, and what the worker had of the device, with "|" between them.
+// SoloTimes returns the measured isolated latencies of operators. A key consists of the
+// device, the hash of the model, the version of ONNX Runtime, the number of operators, and
+// the worker's share of the device, separated by "|".
 func (s *State) SoloTimes() (known map[string]predictor.Snapshot, err error) {
 	known = map[string]predictor.Snapshot{}
 	return known, eachStored(s, loop.SoloProfiles, nil, known)
 }
 
-// SoloTimesOf returns the solo times of a model on a device, by the names that
-// [models.MeasuredAs] and [models.MeasuredOn] give them, and nothing if it was never measured.
+// SoloTimesOf returns the isolated latencies of a model on a device, which have the names
+// of [models.MeasuredAs] and [models.MeasuredOn]. It returns nothing if the model was never
+// measured.
 func (s *State) SoloTimesOf(device, model string) (known predictor.Snapshot, err error) {
 	all := map[string]predictor.Snapshot{}
 	err = eachStored(s, loop.SoloProfiles, func(key string) bool { return loop.ProfileOf(key, device, model) }, all)
-	for _, key := range slices.Sorted(maps.Keys(all)) { // one for each cut, whose operators take as long in all
+	for _, key := range slices.Sorted(maps.Keys(all)) { // one for each cut; their totals are the same
 		known = all[key]
 	}
 	return known, err
 }
 
-// eachStored reads the values of a bucket that are wanted.
+// eachStored reads those values of a bucket that wanted selects, all if it is nil.
 func eachStored[T any](s *State, bucket string, wanted func(key string) bool, into map[string]T) error {
 	return s.db.View(func(tx *bbolt.Tx) error {
 		return tx.Bucket([]byte(bucket)).ForEach(func(key, text []byte) error {

@@ -13,68 +13,74 @@ import (
 	"github.com/overlapd/overlapd/daemon/loop"
 )
 
-// How a service manager is kept informed.
+// Intervals for keeping a service manager informed.
 const (
-	// loadingReport and servingReport are how often the daemon looks whether
-	// there is news: often while somebody waits for it, and seldom while nobody does, as each
-	// look wakes a processor that may have nothing else to do.
+	// loadingReport and servingReport are how often the daemon checks for news: often while
+	// it loads, when somebody waits for it, and rarely afterwards, because each check wakes
+	// up a processor that may be idle.
 	loadingReport = 50 * time.Millisecond
 	servingReport = 2 * time.Second
 
-	// extendEvery is how often a daemon that loads asks for more time, and
-	// extendBy is how much it asks for: what its scheduler goroutine may stall
-	// and a little more.
+	// extendEvery is how often a loading daemon asks for more time. extendBy is how much it
+	// asks for: the time after which its scheduler goroutine counts as stalled, and some
+	// more.
 	extendEvery = 5 * time.Second
 	extendBy    = loop.Stalled + 2*extendEvery
 
-	// stopSlack is what stopping takes at most after the last answer: the
-	// workers end and the state file is closed.
+	// stopSlack is how long stopping takes after the last answer: workers exit and the
+	// state file is closed.
 	stopSlack = 15 * time.Second
 
-	// queueTime is how long connections may wait for services that still load once another
-	// one is ready, which must not wait for them.
+	// queueTime is how long connections to an inherited socket may wait for services that
+	// are still loading once one is ready: its clients must not wait for the others.
 	queueTime = 10 * time.Second
 
-	// watchdogShare is how many signs of life are given in the time in which
-	// the manager wants one, so that one may be late.
+	// watchdogShare is the number of watchdog notifications in the interval in which the
+	// manager expects one, so that one may be late.
 	watchdogShare = 3
 )
 
-// Manager is the service manager that started the daemon, such as systemd. The words are those of sd_notify(3).
+// Manager is the service manager that started the daemon, such as systemd. Notifications
+// are as in sd_notify(3).
 type Manager struct {
-	Tell     func(state string) error // one notification, of one or more lines
-	Watchdog time.Duration            // within which it wants a sign of life, 0 for never
-	Ready    func(without []string)   // called once, when READY=1 is told; the services that were given up
+	// Tell sends a notification of one or more lines.
+	Tell func(state string) error
+
+	// Watchdog is the interval in which it expects WATCHDOG=1, 0 for none.
+	Watchdog time.Duration
+
+	// Ready is called once, after READY=1, with the services that have failed permanently.
+	Ready func(without []string)
 }
 
-// Report informs a manager when the daemon is ready, when it stops, and that it
-// lives, until ended. Stopping ends when the daemon begins to stop.
+// Report informs a manager when the daemon is ready, when it stops, and that it is alive,
+// until ended is done. stopping is done when the daemon begins to stop.
 //
-// READY=1 is told when no service loads any more and one at least can answer,
-// not when the endpoint listens: until then every query would be refused. A
-// service that was given up does not keep the others from being ready. While
-// services load, more time is asked for, for as long as they may take.
+// READY=1 is sent when no service is loading any more and at least one can answer. It is
+// not sent when the endpoint begins to listen, because until then every query would be
+// rejected. A service that failed permanently does not keep the others from being ready.
+// While services are loading, the manager is asked for more time, as long as they may take.
 //
-// WATCHDOG=1 is told only if the scheduler goroutine has shown that it runs
-// since the last one. The watchdog thus fires when nothing is scheduled any
-// more, however well the rest of the process does.
+// WATCHDOG=1 is sent only if the scheduler goroutine has completed a turn since the last
+// one. The watchdog thus fires when nothing is scheduled any more, even if the rest of the
+// process works.
 func (d *Daemon) Report(stopping, ended context.Context, m Manager) {
-	h := newHerald(d.Config(), m.Watchdog)
+	n := newNotifier(d.Config(), m.Watchdog)
 	tick := time.NewTicker(loadingReport)
 	defer tick.Stop()
 	stop := stopping.Done()
 	for last := false; ; {
-		ready := h.announced
+		ready := n.announced
 		s := d.standing()
 		if s.stopping = stopping.Err() != nil; s.stopping {
-			h.draining = drainingTime(d.Config().DrainTimeout) // which a reload may have changed
+			n.draining = drainingTime(d.Config().DrainTimeout) // a reload may have changed it
 		}
-		if states := h.step(d.backend.Now(), s); len(states) > 0 {
+		if states := n.step(d.backend.Now(), s); len(states) > 0 {
 			if err := m.Tell(strings.Join(states, "\n")); err != nil {
 				d.log.Warn().Err(err).Msg("telling the service manager")
 			}
 		}
-		if h.announced && !ready {
+		if n.announced && !ready {
 			tick.Reset(servingReport)
 			m.Ready(s.givenUp)
 		}
@@ -89,13 +95,13 @@ func (d *Daemon) Report(stopping, ended context.Context, m Manager) {
 			if s.stopping || stopping.Err() == nil {
 				return
 			}
-			last = true // a daemon that stops at once must tell that it does
+			last = true // even a daemon that stops immediately must report it
 		}
 	}
 }
 
-// awaitServices waits until no service loads any more, or the first that is ready has waited
-// for queueTime. It returns false if ctx ends before.
+// awaitServices waits until no service is loading any more, or until queueTime after the
+// first one is ready. It returns false if ctx is done before.
 func (d *Daemon) awaitServices(ctx context.Context) bool {
 	tick := time.NewTicker(loadingReport)
 	defer tick.Stop()
@@ -118,16 +124,17 @@ func (d *Daemon) awaitServices(ctx context.Context) bool {
 	}
 }
 
-// standing is how the daemon does, as a manager sees it.
+// standing is the state of the daemon that matters to a manager.
 type standing struct {
-	beat     time.Duration // the last sign of the scheduler goroutine, since the epoch
+	// beat is when the scheduler goroutine last completed a turn, since the epoch.
+	beat     time.Duration
 	services int
 	ready    int
 	givenUp  []string
 	stopping bool
 }
 
-// standing returns how the daemon does.
+// standing returns the current state.
 func (d *Daemon) standing() standing {
 	s := standing{beat: d.backend.Beat()}
 	for _, service := range d.backend.Services() {
@@ -142,9 +149,10 @@ func (d *Daemon) standing() standing {
 	return s
 }
 
-// loading returns how many services may still become ready.
+// loading returns the number of services that may still become ready.
 func (s *standing) loading() int { return s.services - s.ready - len(s.givenUp) }
 
+// text is the STATUS that a manager shows.
 func (s *standing) text() string {
 	verb := "serving"
 	switch {
@@ -160,23 +168,30 @@ func (s *standing) text() string {
 	return text
 }
 
-// herald decides what a manager is told. Time is an argument.
-type herald struct {
+// notifier decides which notifications to send. The time is an argument, so it can be tested
+// without waiting.
+type notifier struct {
 	watchdog time.Duration
-	loading  time.Duration // more time is asked for until then
-	draining time.Duration // how long stopping may take
+
+	// loading is until when a loading daemon asks for more time. draining is how long
+	// stopping may take.
+	loading  time.Duration
+	draining time.Duration
 
 	announced bool
 	stopping  bool
 	status    string
-	fed       pulse // the last WATCHDOG=1
-	extended  pulse // the last EXTEND_TIMEOUT_USEC
+
+	// fed is the last WATCHDOG=1, extended the last EXTEND_TIMEOUT_USEC.
+	fed      pulse
+	extended pulse
 }
 
-// pulse is when something was told, and the sign of life that stood behind it.
+// pulse is when a notification was sent, and the beat that justified it.
 type pulse struct{ told, beat time.Duration }
 
-// due reports whether it may be sent again, and remembers that it is.
+// due reports whether the notification may be sent again, and then records that it was.
+// There must have been a new beat, and the interval must have passed.
 func (p *pulse) due(now, beat, every time.Duration) bool {
 	if beat == p.beat || p.told != 0 && now-p.told < every {
 		return false
@@ -185,50 +200,52 @@ func (p *pulse) due(now, beat, every time.Duration) bool {
 	return true
 }
 
-func newHerald(c config.Config, watchdog time.Duration) *herald {
-	return &herald{
+// newNotifier returns the state before the first notification.
+func newNotifier(c config.Config, watchdog time.Duration) *notifier {
+	return &notifier{
 		watchdog: watchdog,
 		loading:  c.Worker.LoadTimeout * time.Duration(len(c.Services)+1),
 		draining: drainingTime(c.DrainTimeout),
 	}
 }
 
-// drainingTime returns how long stopping may take.
+// drainingTime returns how long stopping may take with a given drain timeout.
 func drainingTime(timeout time.Duration) time.Duration { return timeout + refuseTime + stopSlack }
 
-// step returns what is to be told now.
-func (h *herald) step(now time.Duration, s standing) (states []string) {
+// step returns the notifications to send now.
+func (n *notifier) step(now time.Duration, s standing) (states []string) {
 	switch {
-	case s.stopping && !h.stopping:
-		h.stopping = true
-		states = append(states, "STOPPING=1", extension(h.draining))
-	case s.stopping, h.announced:
+	case s.stopping && !n.stopping:
+		n.stopping = true
+		states = append(states, "STOPPING=1", extension(n.draining))
+	case s.stopping, n.announced:
 	case s.loading() == 0 && s.ready > 0:
-		h.announced = true
+		n.announced = true
 		states = append(states, "READY=1")
-	case s.loading() > 0 && now < h.loading && h.extended.due(now, s.beat, extendEvery):
+	case s.loading() > 0 && now < n.loading && n.extended.due(now, s.beat, extendEvery):
 		states = append(states, extension(extendBy))
 	}
-	if h.watchdog > 0 && h.fed.due(now, s.beat, h.watchdog/watchdogShare) {
+	if n.watchdog > 0 && n.fed.due(now, s.beat, n.watchdog/watchdogShare) {
 		states = append(states, "WATCHDOG=1")
 	}
-	if text := s.text(); text != h.status {
-		h.status = text
+	if text := s.text(); text != n.status {
+		n.status = text
 		states = append(states, "STATUS="+text)
 	}
 	return states
 }
 
+// extension returns a notification that asks for more time.
 func extension(by time.Duration) string {
 	return fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", by.Microseconds())
 }
 
-// Reloading informs a manager that the configuration is read again, and asks for
-// more time until the function that it returns is called, which reports the end.
-// Its error joins those of all messages. It is for a manager that was sent READY=1
-// already: it takes any other reload for the start.
+// Reloading informs a manager that a reload has begun, and asks for more time until the
+// returned function is called, which reports the end. The error of that function joins
+// those of all notifications. It must only be called after READY=1: otherwise the manager
+// would take the end of the reload for the end of the start.
 func (m Manager) Reloading() (ended func() error) {
-	var now unix.Timespec // by the clock that systemd compares it with
+	var now unix.Timespec // systemd compares the times of this clock
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
 	err := m.Tell(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d\n%s", now.Nano()/int64(time.Microsecond), extension(extendBy)))
 	end, done := make(chan struct{}), make(chan error)
@@ -239,7 +256,7 @@ func (m Manager) Reloading() (ended func() error) {
 	}
 }
 
-// extend asks for more time until it is ended.
+// extend asks for more time every extendEvery until end is closed.
 func (m Manager) extend(end <-chan struct{}) (err error) {
 	tick := time.NewTicker(extendEvery)
 	defer tick.Stop()

@@ -18,15 +18,15 @@ import (
 	"github.com/overlapd/overlapd/executor"
 )
 
-func testHerald(watchdog time.Duration) *herald {
+func testNotifier(watchdog time.Duration) *notifier {
 	c := config.Default()
 	c.Worker.LoadTimeout, c.DrainTimeout = time.Minute, 30*time.Second
 	c.Services = make([]config.Service, 2)
-	return newHerald(c, watchdog)
+	return newNotifier(c, watchdog)
 }
 
-func TestHerald(t *testing.T) {
-	h := testHerald(30 * time.Second)
+func TestNotifier(t *testing.T) {
+	n := testNotifier(30 * time.Second)
 	const loading, half = "STATUS=loading, services ready: 0 of 2", "STATUS=serving, services ready: 1 of 2"
 	for _, c := range []struct {
 		what string
@@ -53,19 +53,19 @@ func TestHerald(t *testing.T) {
 			[]string{"STOPPING=1", "EXTEND_TIMEOUT_USEC=46000000", "STATUS=stopping: answering what was accepted"}},
 		{"stopping", 215 * time.Second, standing{services: 2, ready: 0, beat: 215 * time.Second, stopping: true}, []string{"WATCHDOG=1"}},
 	} {
-		if diff := cmp.Diff(c.want, h.step(c.now, c.s)); diff != "" {
+		if diff := cmp.Diff(c.want, n.step(c.now, c.s)); diff != "" {
 			t.Fatalf("%s (-want +got):\n%s", c.what, diff)
 		}
 	}
 }
 
-// TestHeraldIsNeverReadyWithoutServices holds READY=1 back where nothing can
+// TestNotifierIsNeverReadyWithoutServices holds READY=1 back where nothing can
 // be answered.
-func TestHeraldIsNeverReadyWithoutServices(t *testing.T) {
-	h := testHerald(0)
+func TestNotifierIsNeverReadyWithoutServices(t *testing.T) {
+	n := testNotifier(0)
 	for now := range 10 {
 		s := standing{services: 2, givenUp: []string{"a", "b"}, beat: time.Duration(now) * time.Second}
-		for _, state := range h.step(s.beat, s) {
+		for _, state := range n.step(s.beat, s) {
 			if !strings.HasPrefix(state, "STATUS=") {
 				t.Errorf("second %d: told %s", now, state)
 			}
@@ -79,13 +79,13 @@ func TestHeraldIsNeverReadyWithoutServices(t *testing.T) {
 func TestWatchdogFollowsTheBeat(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		watchdog := time.Duration(rapid.IntRange(4000, 60000).Draw(t, "watchdog")) * time.Millisecond
-		h := testHerald(watchdog)
+		n := testNotifier(watchdog)
 		var beat, fed, last time.Duration
 		for now := servingReport; now < 3*time.Minute; now += servingReport {
 			if rapid.IntRange(0, 9).Draw(t, "stall") > 0 {
 				beat = now.Truncate(time.Second)
 			}
-			states := h.step(now, standing{services: 2, ready: 2, beat: beat})
+			states := n.step(now, standing{services: 2, ready: 2, beat: beat})
 			if slices.Contains(states, "WATCHDOG=1") {
 				if beat == fed {
 					t.Fatalf("%v: a sign of life, and the scheduler has given none since %v", now, fed)
