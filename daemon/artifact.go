@@ -101,6 +101,7 @@ var artifactKind = textfile.Kind[artifact]{
 func (a *artifact) faults() (faults []error) {
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	missing := a.content.parts()
+	// Twice the known parts allow for duplicates, which get a better message below.
 	if most := 2 * len(missing); len(a.Parts) > most {
 		return []error{fmt.Errorf("it has %d parts; there are %d", len(a.Parts), len(missing))}
 	}
@@ -176,6 +177,7 @@ const ortMark = ", ONNX Runtime "
 // holds reports whether a key of the state file belongs to the device and to one of the
 // models, which are its first two elements.
 func (a *artifact) holds(key string) bool {
+	// A key has the device, the hash of the model and further elements, see loop.ProfileOf.
 	words := strings.SplitN(key, "|", 3)
 	text, _, _ := strings.Cut(a.Device, ortMark)
 	return len(words) == 3 && words[0] == text &&
@@ -210,6 +212,7 @@ func (s *State) ExportPredictor(path, device string) (what string, err error) {
 	if err != nil {
 		return "", err
 	}
+	// Predictors are sorted by age, the newest first.
 	all = slices.DeleteFunc(all, func(f *predictor.File) bool { return device != "" && f.Device != device })
 	if len(all) == 0 {
 		return "", fmt.Errorf("the state file has no predictor of %s: let overlapd serve measure until it has one, or run overlapd profile and overlapd train", cmp.Or(device, "any device"))
@@ -237,6 +240,7 @@ func (s *State) ExportPredictor(path, device string) (what string, err error) {
 // gather collects what the state file has about the models of a predictor.
 func (s *State) gather(a *artifact, f *predictor.File) error {
 	c := &a.content
+	// Empty maps instead of nil ones, so that the parts are objects and not null.
 	c.predictor, c.solo, c.cuts = *f, map[string]predictor.Snapshot{}, map[string]wire.CutChoice{}
 	groups, err := s.datasets.Dataset(a.Device, a.Models)
 	if err == nil {
@@ -281,6 +285,7 @@ func (s *State) take(a *artifact) error {
 	if err != nil {
 		return err
 	}
+	// Appending known rows again would give them more weight in the next fit.
 	if fresh := c.groups.Without(known); len(fresh.Rows) > 0 {
 		err = s.datasets.Append(fresh)
 	}
@@ -328,6 +333,7 @@ func putMissing[T any](s *State, bucket string, values map[string]T) error {
 func (p *pool) knows(a *artifact) (services int, err error) {
 	var faults []error
 	for i, u := range p.devices {
+		// Devices of one kind are compared once.
 		if i > 0 && u.text == p.devices[i-1].text {
 			continue
 		}
@@ -417,6 +423,7 @@ func (p *pool) takeSource() {
 			best, most = a, known
 		}
 	}
+	// Artifacts that do not fit are normal in a shared folder, so they are only logged.
 	refused := errors.Join(faults...)
 	if best == nil {
 		p.log.Warn().Err(refused).Str("source", redacted(source)).Msg("the source has no predictor for these models on this device, so groups are measured as without it")
@@ -438,6 +445,7 @@ func artifactsOf(ctx context.Context, source string) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, sourceTimeout)
 	defer cancel()
 	return textfile.Within(ctx, source, func() ([]string, error) {
+		// A file that cannot be accessed is reported when it is read.
 		if info, err := os.Stat(source); err != nil || !info.IsDir() {
 			return []string{source}, nil
 		}
@@ -457,6 +465,7 @@ func readArtifact(ctx context.Context, from string) (*artifact, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The default client follows redirects and uses the proxy of the environment.
 	answer, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return nil, err

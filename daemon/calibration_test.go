@@ -37,8 +37,8 @@ func TestCalibrationOfAModelThatChanged(t *testing.T) {
 	}
 }
 
-// A calibration speaks of services by their place. It is stored for the models in
-// these places: with others a daemon that starts learns anew.
+// A calibration refers to services by their index. It is stored for the models at these
+// indexes: with other models, a daemon that starts learns from scratch.
 func TestCalibrationOfOtherModelsIsNotTaken(t *testing.T) {
 	dir := put(t, fakeFile(3))
 	r := startRig(t, rigOptions{services: 3, device: &calm, dir: dir})

@@ -83,6 +83,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 		d.log.Warn().Msg(line)
 	}
 	var aside string
+	// The lock of the state file also keeps a second daemon from starting in this folder.
 	if d.state, aside, err = openState(c.StateDir, o.Check); err != nil {
 		return d, err
 	}
@@ -98,6 +99,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 		}
 	}
 	if !o.Offline {
+		// Addresses are opened before GPUs, which take seconds and change the host.
 		if err = d.openAccess(); err != nil {
 			return d, err
 		}
@@ -114,6 +116,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 	if len(d.devices) == 0 {
 		d.devices = pooled(one, d.gpus)
 	}
+	// The source is asked before the loop begins, which looks for a stored predictor.
 	d.takeSource()
 	if len(d.gpus) > 0 || c.Emulated() {
 		o.Processors = 0 // driver calls block, and an emulated device polls for the end of a span
@@ -150,6 +153,7 @@ func (d *Daemon) Open() (open map[string]int64, ended uint64) {
 		if n := s.Users(); n > 0 {
 			open[s.Name] = n
 		}
+		// Requests that were rejected before a service was found are not counted.
 		counts := s.Stats.Counts()
 		ended += counts.Success.Count + counts.Fail.Count
 	}
@@ -175,8 +179,10 @@ func (d *Daemon) Run(ctx, hurry context.Context) error {
 	opened()
 
 	d.log.Info().Dur("at_most", d.Config().DrainTimeout).Msg("stopping: answering what was accepted")
+	// Workers still run here, so what was measured until the end can be stored.
 	late := d.shutdown(hurry)
 	d.saveProfiles()
+	// After an interrupted shutdown, batches still hold memory, which is no leak.
 	if cerr := d.close(); late == nil || !errors.Is(cerr, executor.ErrLeak) {
 		err = errors.Join(err, cerr)
 	}
@@ -201,6 +207,8 @@ func (d *Daemon) shutdown(hurry context.Context) error {
 	} else {
 		d.backend.Drain()
 	}
+	// When the drain timeout ends, the rest is rejected, and refuseTime remains to deliver
+	// that.
 	defer context.AfterFunc(limit, func() {
 		d.backend.Drain()
 		d.backend.GiveUp()

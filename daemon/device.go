@@ -84,6 +84,8 @@ func (u *poolDevice) describe(o *Options, specs []executor.ServiceSpec) loop.Dev
 	}
 	if u.part != nil {
 		l.GPU, l.Ladder = u.part.Status, true
+		// Without MPS the driver time-slices processes, so overlapping cannot gain
+		// anything.
 		if l.Alone = u.config.MPS.Mode == config.MPSOff; l.Alone && learning.FormsGroups(u.config.Policy) {
 			u.log.Info().Str("gpu", u.text).Msg("without MPS services take turns on the GPU: each group has one span, and none is measured")
 		}
@@ -146,6 +148,8 @@ func (u *poolDevice) watchStart(specs []executor.ServiceSpec, events func(execut
 			case executor.WorkerReady, executor.WorkerStopped: // the ID is used for a later service from now on
 				loaded[e.Service].Store(true)
 			case executor.WorkerFailed:
+				// Only an invalid model ends the daemon. Other failures may pass, so the
+				// worker is restarted.
 				if _, why, ok := strings.Cut(e.Err.Error(), wire.ErrModel.Error()+": "); ok && errors.Is(e.Err, wire.ErrModel) && !loaded[e.Service].Load() {
 					select {
 					case u.failed <- config.ModelFault(u.config.Services[e.Service].Name, errors.New(why)):
@@ -168,6 +172,8 @@ func (u *poolDevice) placeOf(s *config.Service) loop.Place {
 			p.Share += ", CUDA graphs"
 		}
 	}
+	// Such a worker runs with one thread in a group, so its measurements hold for that as
+	// well.
 	if u.sharesCores() && u.threads(s) > 1 {
 		p.Share += fmt.Sprintf(", or one beside others on %d cores", u.cores)
 	}
@@ -187,6 +193,7 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec execut
 	if err != nil {
 		return spec, place, fmt.Errorf("service %s: %w", s.Name, err)
 	}
+	// The times of an emulated share are computed when it is created.
 	if u.emulation != nil && u.emulation.share > 0 && u.emulation.share != s.MPS.Percentage {
 		return spec, place, fmt.Errorf("service %s: active_thread_percentage of an emulated device is %d since it was made: restart the daemon for another", s.Name, u.emulation.share)
 	}
@@ -220,6 +227,8 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec execut
 		TF32:        u.config.CUDA.TF32,
 		Graphs:      u.config.CUDA.Graphs,
 	}
+	// The first run with a shape is slow on a GPU, so the worker warms up the configured
+	// ones.
 	spec.Load.WarmSeqLens = s.SeqLens
 	cut := s.Cut
 	if spec.Load.Choose = u.question(path, s); spec.Load.Choose != nil && spec.Load.Choose.Known != nil {
@@ -252,6 +261,7 @@ func (u *poolDevice) model(model string) (string, error) {
 		return filepath.Abs(model)
 	}
 	started := time.Now()
+	// It returns immediately if the file exists.
 	path, err := zoo.Build(name, filepath.Join(u.config.CacheDir(), "models"), zooSeed, nil)
 	if took := time.Since(started); err == nil && took > time.Second/2 {
 		u.log.Info().Str("model", name).Dur("took", took.Round(time.Millisecond)).Msg("model of the zoo is built")

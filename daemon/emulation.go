@@ -48,6 +48,7 @@ func newEmulation(c *config.Config) (*emulation, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The file is read again for its hash, by which the loop tells kinds of devices apart.
 	data, err := textfile.ReadRegular(c.DeviceProfile, maxProfileBytes)
 	if err != nil {
 		return nil, err
@@ -58,6 +59,7 @@ func newEmulation(c *config.Config) (*emulation, error) {
 	}
 	sum := sha256.Sum256(data)
 	e := &emulation{device: model, name: profile.Device, known: model.Models(), hash: hex.EncodeToString(sum[:])}
+	// Under this policy each share is a device of its own with one service.
 	if c.Policy == config.Static && len(c.Services) == 1 {
 		e.share = c.Services[0].MPS.Percentage
 		if e.device, err = model.InShare(e.share); err != nil {

@@ -50,6 +50,7 @@ func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 	if d.tracer, err = d.newTracer(o.Version); err != nil {
 		return err
 	}
+	// A nil *otlp.Tracer in the interface would not be nil.
 	if d.tracer != nil {
 		q.Tracer = d.tracer
 	}
@@ -100,6 +101,7 @@ func (d *Daemon) newExporter(version string) func() ([]byte, error) {
 func (d *Daemon) scrape() (s metrics.Scrape) {
 	s.Status, _ = d.backend.StatusWithin(scrapeTimeout, false)
 	d.weigh(s.Status)
+	// The load is published separately, and knows whether the scheduler makes progress.
 	s.Load = *d.backend.Timeline().Load(d.backend.Live())
 	s.Traces = d.tracer.Counts()
 	d.storage().count(&s)

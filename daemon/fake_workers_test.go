@@ -94,7 +94,7 @@ func newFakeWorkers(t *testing.T, services int) *fakeWorkers {
 // fakeConfig is a configuration of so many services, which run one at a time.
 func fakeConfig(services int, change func(*config.Config)) config.Config {
 	c := config.Default()
-	c.Policy, c.GRPCListen = "edf", "" // whoever wants gRPC chooses a port
+	c.Policy, c.GRPCListen = "edf", "" // tests of gRPC choose a port
 	c.Worker.InputBytes = fakeInputBytes
 	for i := range services {
 		s := config.DefaultService()

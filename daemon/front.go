@@ -79,6 +79,7 @@ func (f *front) close() error {
 		if l == nil {
 			continue
 		}
+		// The endpoints close their listeners too.
 		if err := l.Close(); !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
@@ -91,7 +92,7 @@ func (f *front) close() error {
 // is done.
 func (f *front) shutdown(ctx context.Context) error {
 	var remote error
-	var both sync.WaitGroup // so that both stop at once
+	var both sync.WaitGroup // both protocols stop at the same time
 	if f.rpc != nil {
 		both.Go(func() { remote = f.rpc.Shutdown(ctx) })
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/overlapd/overlapd/cuda/mig"
 )
 
-// text returns what a scrape is answered with, made anew.
+// text returns a fresh response to a scrape.
 func (r *gpuRig) text() string {
 	r.t.Helper()
 	return scrape(r.t, r.Daemon)

@@ -12,8 +12,8 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Where other sizes cost a change, the daemon merges queries into batches of 1, 2, 4 and 8,
-// also after a reload; without a cost it merges as many as there are.
+// Where other sizes have a cost, the daemon forms batches of 1, 2, 4 and 8, also after a
+// reload. Without such a cost it batches all queued queries.
 func TestEmulatedLadder(t *testing.T) {
 	level := zerolog.GlobalLevel() // which a reload sets
 	defer func() { zerolog.SetGlobalLevel(level) }()

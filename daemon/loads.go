@@ -144,6 +144,7 @@ func (r *loadReports) renew() {
 		r.samples = r.samples[1:]
 	}
 	l := now.since(&r.samples[0], r.devices)
+	// No queries should be sent to a stalled or drained daemon.
 	full := s.Age > reportStalled || s.Draining
 	l.shares(s.Services, full)
 	r.samples[len(r.samples)-1].used = l.used
@@ -209,6 +210,7 @@ func (s *loadSample) since(before *loadSample, devices float64) *loadReport {
 	if seconds <= 0 {
 		return l
 	}
+	// A round counts when it ends, so the quotient can exceed 1 for a moment.
 	l.utilization = min(max((s.busy-before.busy)/seconds/devices, 0), 1)
 	rate := func(now, then uint64) float64 { return float64(max(now, then)-then) / seconds }
 	var all serviceRates
@@ -233,6 +235,7 @@ func (l *loadReport) shares(services []status.Service, full bool) {
 		name, _, _ := strings.Cut(s.Name, "/")
 		share := s.TargetShare
 		if full || !s.Ready {
+			// A service without a worker has no room, whatever its queue is.
 			share = noRoom
 		}
 		if least, ok := l.used[name]; ok {

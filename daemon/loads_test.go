@@ -35,7 +35,7 @@ func (f *fakeReports) wants(service, want string) {
 	}
 }
 
-// A report is of what was counted lately, and of what a query would take now.
+// A report has what was counted recently, and what a query would take now.
 func TestLoadReports(t *testing.T) {
 	f := newFakeReports(t)
 	f.wants("a", "") // nothing is known
@@ -101,8 +101,8 @@ func TestFirstReportAfterAPause(t *testing.T) {
 	})
 }
 
-// Which part of its target a query would take grows with what waits, also in other services,
-// and falls again.
+// The fraction of its target that a query would take grows with the queued work, also that
+// of other services, and falls again.
 func TestTargetShareFollowsWhatWaits(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2, dir: sharedState(t)})
 	r.await("serving")

@@ -62,6 +62,7 @@ func checkModel(ctx context.Context, s *config.Service, limit time.Duration) (si
 		}
 		return c
 	})
+	// The file was read but is invalid, which is a fault of the configuration.
 	if models.Refused(err) {
 		return nil, err, nil
 	}

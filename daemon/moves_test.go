@@ -139,7 +139,8 @@ func startPipeline(t *testing.T, devices int) (*reloadRig, *carrier) {
 	return r, c
 }
 
-// A batch goes on on the next device of its pipeline, and whoever looks sees where it was.
+// A batch continues on the next device of its pipeline, and the timeline shows where it
+// ran.
 func TestBatchMoves(t *testing.T) {
 	r, c := startPipeline(t, 2)
 	call := mustSubmit(t, r.backend, 0)
@@ -218,8 +219,8 @@ func TestClientLeavesWhileABatchMoves(t *testing.T) {
 	}
 }
 
-// A daemon that stops answers the query of a batch that moves, if that lands, and whoever has
-// waited as long as he may in any case.
+// A stopping daemon answers the query of a batch that is moving if the batch arrives, and
+// in any case when the drain timeout has passed.
 func TestStopWhileABatchMoves(t *testing.T) {
 	for _, lands := range []bool{true, false} {
 		r, c := startPipeline(t, 2)

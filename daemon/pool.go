@@ -81,6 +81,7 @@ func emulate(one poolDevice, o *Options) (list []*poolDevice, err error) {
 		return nil, ErrEmulated
 	}
 	read := o.emulation
+	// Tests replace the function.
 	if read == nil {
 		read = newEmulation
 	}
@@ -261,6 +262,7 @@ func move(number uint64, from, to loop.Workers, batch executor.SpanRequest, plan
 
 // start starts the loop, then the monitoring of GPUs, then the workers.
 func (p *pool) start() error {
+	// The loop must run before workers report events to it.
 	p.backend.Begin()
 	for _, u := range p.devices {
 		if u.part != nil && p.firstOn(u.part) == u {
@@ -276,6 +278,7 @@ func (p *pool) start() error {
 func (p *pool) join(ctx context.Context, all *config.Config, c *config.Service, held bool) (*loop.Joining, error) {
 	sig, fault, err := checkModel(ctx, c, p.config.Worker.LoadTimeout)
 	if of, _ := c.Of(); of != "" && sig != nil && fault == nil {
+		// A variant must have the inputs and outputs of those that serve already.
 		if front := p.backend.Service([]byte(of)); front != nil && len(front.Variants) > 0 && front.Signature() != nil {
 			fault = front.Signature().Differs(sig)
 		}

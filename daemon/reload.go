@@ -43,8 +43,10 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 		return nil, ErrReloading
 	}
 	defer d.reloading.Unlock()
+	// Loading models needs more processors than scheduling.
 	defer d.backend.Broaden()()
 	old := d.Config()
+	// The policy cannot change without a restart, so the old one divides.
 	next = config.Divided(next.Expanded(), old.Policy)
 	applied := config.Applied(old, next)
 	for _, u := range d.devices {
@@ -57,6 +59,7 @@ func (d *Daemon) Reload(ctx context.Context, next config.Config, progress func(c
 	if progress == nil {
 		progress = func(config.Step) {}
 	}
+	// A reload ends when the daemon stops, with ErrStopping as its cause.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(d.life, func() { cancel(ErrStopping) })()
@@ -174,6 +177,7 @@ func (r *reload) successions() (all []succession) {
 	named := func(names []string, name string) []string {
 		return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return of(n) != name })
 	}
+	// All services of the name must be replaced: otherwise it is a plain addition.
 	now := r.Config()
 	for _, name := range r.done.Added {
 		s := succession{named(r.done.Removed, of(name)), named(r.done.Added, of(name))}
@@ -205,6 +209,7 @@ func (r *reload) succeed(s succession) (err error) {
 		r.holds(slices.Concat(s.old, s.next)...)
 	}
 	for _, j := range joined {
+		// The new workers that have loaded must not stay around unused.
 		if fault != nil {
 			r.backend.Withdraw(j, fault)
 		}

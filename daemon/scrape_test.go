@@ -27,7 +27,7 @@ func inboxOf(b *backend) (waiting, limit int) {
 	return s.Inbox, s.InboxLimit
 }
 
-// scrape returns what a scrape of a daemon is answered with, made anew.
+// scrape returns a fresh response to a scrape of a daemon.
 func scrape(t testing.TB, d *Daemon) string {
 	t.Helper()
 	text, err := d.newExporter("test")()
@@ -118,8 +118,8 @@ func valueOf(t *testing.T, text, name string) (v float64) {
 	return v
 }
 
-// What becomes of queries that get no outputs is told by reason, to clients of
-// Triton by theirs.
+// Queries without outputs are counted by reason, and for clients of Triton by Triton's
+// reasons.
 func TestMetricsOfFailures(t *testing.T) {
 	b, f := startLoop(t, 1, func(c *config.Config) { c.Services[0].QueueLimit = 1 })
 	c := mustSubmit(t, b, 0)

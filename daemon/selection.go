@@ -65,6 +65,7 @@ func (p *pool) checkSelection(c *config.Config) error {
 	for i := range c.Services {
 		s := &c.Services[i]
 		of, _ := s.Of()
+		// Variants of a service share the file and are neighbours, so it is checked once.
 		if s.Selection == "" || of == checked {
 			continue
 		}

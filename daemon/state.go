@@ -67,6 +67,7 @@ func OpenState(dir string, mustExist bool, check []string) (*State, error) {
 	if err != nil {
 		return nil, err
 	}
+	// bbolt's check covers its pages but not the values.
 	if err = db.View(func(tx *bbolt.Tx) error { return tx.ForEach(readBucket) }); err == nil {
 		err = db.Update(makeBuckets)
 	}
@@ -120,6 +121,7 @@ func openState(dir string, check []string) (s *State, aside string, err error) {
 		return s, "", err
 	}
 	path := filepath.Join(dir, stateName)
+	// Nanoseconds in the name keep two files apart that were set aside in one second.
 	aside = fmt.Sprintf("%s.damaged-%s", path, time.Now().UTC().Format(asideTime))
 	if rerr := os.Rename(path, aside); rerr != nil {
 		return nil, "", errors.Join(err, rerr)

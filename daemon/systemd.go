@@ -218,6 +218,7 @@ func (n *notifier) step(now time.Duration, s standing) (states []string) {
 	case s.stopping && !n.stopping:
 		n.stopping = true
 		states = append(states, "STOPPING=1", extension(n.draining))
+	// READY=1 is sent once, and nothing but the watchdog and the status follows it.
 	case s.stopping, n.announced:
 	case s.loading() == 0 && s.ready > 0:
 		n.announced = true
@@ -248,6 +249,7 @@ func (m Manager) Reloading() (ended func() error) {
 	var now unix.Timespec // systemd compares the times of this clock
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now)
 	err := m.Tell(fmt.Sprintf("RELOADING=1\nMONOTONIC_USEC=%d\n%s", now.Nano()/int64(time.Microsecond), extension(extendBy)))
+	// The reload itself runs in the caller, so a goroutine asks for more time meanwhile.
 	end, done := make(chan struct{}), make(chan error)
 	go func() { done <- m.extend(end) }()
 	return func() error {

@@ -74,7 +74,7 @@ func listenUnix(path string, group int) (*socket, error) {
 }
 
 // give changes the group and mode of a socket. It works on an open descriptor of the file
-// that was created: whoever may write to the folder could have replaced the path by a link
+// that was created: a user who may write to the folder could have replaced the path by a link
 // to another user's file.
 func give(path string, made os.FileInfo, group int) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)

@@ -219,8 +219,9 @@ func opened(t *testing.T, o Options) *Access {
 	return a
 }
 
-// While the file system of the tokens does not answer, those in use let in, and one request
-// waits for it, not all. A lease hangs whoever opens the file, as such a file system does.
+// While the file system with the tokens does not respond, the tokens in use stay valid,
+// and only one request waits for it. A lease makes opening the file hang, as such a file
+// system does.
 func TestTokensThatHang(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens")
 	write(t, path, strings.Repeat("a", minTokenBytes)+"\n", 0o600)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A drain is begun, shown and taken back, and an error of the daemon is told.
+// Draining is started, shown and cancelled, and an error of the daemon is reported.
 func TestDrain(t *testing.T) {
 	f := newFakeDaemon(nothing)
 	c := f.serve(t, nil)

@@ -54,7 +54,8 @@ func TestReloadsAreOneAtATime(t *testing.T) {
 	}
 }
 
-// Whoever looks now and then sees the latest of each service, and the memory of it is bounded.
+// An occasional reader sees the latest step of each service, and the memory for steps is
+// limited.
 func TestStepsOfAReload(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newReload()

@@ -1,7 +1,6 @@
 // Package admin serves the administration of a running daemon over a Unix socket. Who may
 // use it is decided by the credentials of the peer that the kernel reports. [Listen]
-// creates the server, [Client] sends requests, and [Reloads] runs one reload at a time,
-// whoever asks for it.
+// creates the server, [Client] sends requests, and [Reloads] runs one reload at a time.
 //
 // The protocol is HTTP, so curl --unix-socket works as well:
 //
@@ -62,10 +61,10 @@ type server struct {
 	ended chan struct{}
 }
 
-// Listen creates the socket at path, or uses the inherited one, whose file and mode belong
-// to whoever opened it. Members of the group, given by name or number, may use it; "" means
-// no group. refused is called for each connection of a peer that is not allowed, and may be
-// nil. Nothing is answered before Serve.
+// Listen creates the socket at path, or uses the inherited one, whose file and mode are not
+// changed. Members of the group, given by name or number, may use it; "" means no group.
+// refused is called for each connection of a peer that is not allowed, and may be nil.
+// Nothing is answered before Serve.
 func Listen(path, groupName string, inherited net.Listener, reloads *Reloads, refused func(pid int, uid uint32)) (*server, error) {
 	group, err := findGroup(groupName)
 	if err != nil {

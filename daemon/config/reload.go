@@ -70,6 +70,7 @@ func Diff(old, next Config, rewritten, givenUp func(service string) bool) Reload
 			c.Removed = append(c.Removed, name)
 		}
 	}
+	// Devices are compared as they will be, without those that need a restart.
 	applied := Applied(old, next)
 	for i := range applied.Services {
 		s := &applied.Services[i]
@@ -125,6 +126,7 @@ func (s *Service) changes(next *Service) (any, worker bool) {
 	}
 	old, now := *s, *next
 	any = !reflect.DeepEqual(s.Planned, next.Planned)
+	// Sizes may be set or follow from max_batch; what counts is the result.
 	old.Sizes, now.Sizes = s.MeasuredSizes(), next.MeasuredSizes()
 	var was []key
 	walk("", reflect.ValueOf(&old).Elem(), func(k key) { was = append(was, k) })

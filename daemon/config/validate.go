@@ -253,6 +253,7 @@ func (d *Device) checkBeside(f *Faults, prefix string, j int, other *Device) {
 		for _, one := range []*Device{d, other} {
 			f.when(one.Cores == "", prefix+"cores", "device %q has none, and there is another CPU device: give each its cores, such as \"0-3\"", one.Name)
 		}
+		// Shared cores would make the isolated latencies of both devices wrong.
 		mine, theirs := d.CPUs(), other.CPUs()
 		both := slices.DeleteFunc(mine, func(core int) bool { return !slices.Contains(theirs, core) })
 		f.when(len(both) > 0, prefix+"cores", "device %q has cores %v too: give each device its own", other.Name, both)
@@ -279,6 +280,7 @@ func (p Pool) CheckCores(usable func(core int) bool) error {
 
 // checkOn checks the devices that a service names.
 func (p Pool) checkOn(f *Faults, key string, on []string) {
+	// An unknown name is compared with these for a suggestion.
 	known := p.names()
 	for i, name := range on {
 		switch {
@@ -337,6 +339,7 @@ func (c *Config) checkServices(f *Faults) {
 	f.when(len(c.Services) == 0, "service", "there is no service")
 	all := len(expanded(c.Services))
 	f.when(all > MaxServices, "service", "%d services with their variants, each of which counts, and the limit is %d: leave some out, or run several daemons", all, MaxServices)
+	// Index of the first service with each name.
 	first := map[string]int{}
 	for i := range c.Services {
 		s, prefix := &c.Services[i], fmt.Sprintf("service[%d].", i)
@@ -449,6 +452,7 @@ func checkShares(c *Config, f *Faults) {
 	shares := 0
 	for i, d := range c.Pool() {
 		f.when(d.Kind != DeviceCUDA && d.Kind != DeviceEmulated, "policy", "%q needs a GPU, of which MPS gives each service a share, and device %d is %q: set device = %q, or choose edf", Static, i, d.Kind, DeviceCUDA)
+		// The MPS percentages of a device's services add up.
 		sum := 0
 		for j := range c.Services {
 			if s := &c.Services[j]; slices.Contains(c.Pool().on(s), i) {

@@ -35,7 +35,7 @@ const (
 // Options replaces how the hardware is accessed. The zero value accesses the host's.
 type Options struct {
 	NVML func() (*cuda.Host, error)
-	MPS  mps.Options // without device and directory, which follow from the part
+	MPS  mps.Options
 
 	// Boot identifies the boot of the host, "" to ask the kernel. MIG instances do not
 	// survive a reboot, so a record of an earlier boot is void. MPS has no Device and

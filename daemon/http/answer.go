@@ -37,6 +37,7 @@ func writeError(ctx *fasthttp.RequestCtx, err *query.Error) {
 	if err.RetryAfter > 0 {
 		ctx.Response.Header.Set(fasthttp.HeaderRetryAfter, retrySeconds(err.RetryAfter))
 	}
+	// Reuses the memory of the response's own buffer.
 	b := ctx.Response.Body()[:0]
 	b = appendString(append(b, `{"error":`...), err.Message)
 	b = appendString(append(b, `,"reason":`...), err.Reason)

@@ -112,6 +112,7 @@ func (bs *bodies) inflate(compressed []byte, encoding string) (*query.Body, *que
 	}
 	defer r.Close()
 	b, failed := bs.fill(bs.memory, r, -1)
+	// The compressed bytes arrived completely, so what is broken is their content.
 	if failed == errBroken {
 		failed = errCompressed
 	}

@@ -314,8 +314,8 @@ func (w *watch) open() int {
 	return len(w.mu.conns)
 }
 
-// close closes the connections that which selects. It calls which and Close without the
-// lock, because Close takes it.
+// close closes the connections for which the callback returns true. It calls the callback
+// and Close without the lock, because Close takes it.
 func (w *watch) close(which func(*conn) bool) {
 	w.mu.Lock()
 	all := slices.Collect(maps.Values(w.mu.conns))

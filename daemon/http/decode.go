@@ -55,6 +55,7 @@ type tensorSize struct {
 // decode decodes a request. The first headBytes of the body are JSON, the rest is binary
 // data. c points into body until it is admitted.
 func (d *decoder) decode(c *query.Call, body []byte, headBytes int) *query.Error {
+	// The slices keep their memory from the previous request.
 	*d = decoder{scanner: scanner{b: body[:headBytes]}, c: c, sizes: d.sizes[:0], unsaid: d.unsaid[:0]}
 	if err := d.request(); err != nil {
 		return err

@@ -152,6 +152,7 @@ func (e *Endpoint) Handle(ctx *fasthttp.RequestCtx) {
 // answer dispatches a request that the gate admits to inference or to a page.
 func (e *Endpoint) answer(ctx *fasthttp.RequestCtx) {
 	ctx.Response.Header.Set(headerTypeOptions, noSniff)
+	// The gate comes first: nothing of the request may have an effect before it.
 	r, s, err := e.gate.decide(ctx)
 	if err != nil {
 		writeError(ctx, err)
@@ -167,6 +168,7 @@ func (e *Endpoint) answer(ctx *fasthttp.RequestCtx) {
 		writeError(ctx, errCrowded)
 		return
 	}
+	// The time of a heavy page determines the pause after it, see turns.
 	began := time.Now()
 	r.page(e.pages, ctx, s)
 	if r.heavy {

@@ -121,6 +121,7 @@ func jsonBytes(ctx *fasthttp.RequestCtx, bodyBytes int) (int, *query.Error) {
 	if v == nil {
 		return bodyBytes, nil
 	}
+	// A proxy may take the first and this daemon the last, so two are ambiguous.
 	if len(ctx.Request.Header.PeekAll(headerLength)) > 1 {
 		return 0, query.Invalid(headerLength + " is given twice")
 	}
@@ -184,6 +185,7 @@ func (x *exchange) Encode(c *query.Call) *query.Error {
 	if err != nil {
 		return err
 	}
+	// The head has the text of outputs that are not binary. Binary data follows it.
 	text, err := appendReplyHead(b.Bytes, c)
 	if err != nil {
 		b.Release()
@@ -204,6 +206,7 @@ func (x *exchange) Encode(c *query.Call) *query.Error {
 		ctx.Response.Header.Set(headerVariant, v)
 	}
 	b.Bytes = text
+	// The text may have outgrown the room that was accounted for it.
 	b.Settle()
 	x.bodies.send(ctx, b)
 	return nil

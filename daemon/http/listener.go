@@ -58,6 +58,8 @@ func (l *listener) Accept() (net.Conn, error) {
 			continue
 		}
 		c := newConn(nc, l, place)
+		// Without the watch, a departed client would not be noticed, so the connection is
+		// dropped.
 		if err := l.watch.add(c); err != nil {
 			c.Close()
 			continue

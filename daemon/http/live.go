@@ -116,6 +116,7 @@ func (s *events) next() error {
 		f.Overview = text
 	}
 	f.Recent = s.pages.Timeline.Services()
+	// json.Marshal leaves no line feed in the text, so the event has a single data line.
 	text, err := json.Marshal(f)
 	if err != nil {
 		return err

@@ -157,8 +157,8 @@ func TestEventsOfAnIdleDaemon(t *testing.T) {
 	}
 }
 
-// Watchers are bounded; those who are there stay, and whoever comes later may
-// watch once one has left.
+// The number of watchers is limited. Existing ones stay, and another may watch once one
+// has left.
 func TestWatchersAreBounded(t *testing.T) {
 	t.Parallel()
 	s := serve(t, testLimits())

@@ -274,6 +274,7 @@ func (p *pages) answerEvents(ctx *fasthttp.RequestCtx, _ *query.Service) {
 		return
 	}
 	ctx.SetContentType("text/event-stream")
+	// Events are only meaningful while they happen.
 	ctx.Response.Header.Set(fasthttp.HeaderCacheControl, "no-store")
 	// Tells nginx not to buffer the stream.
 	ctx.Response.Header.Set("X-Accel-Buffering", "no")
@@ -284,6 +285,8 @@ func (p *pages) answerEvents(ctx *fasthttp.RequestCtx, _ *query.Service) {
 	}
 	s := &events{pages: p, ring: p.Timeline, stopped: ctx.Done(), since: timeline.Latest}
 	s.conn, _ = ctx.Conn().(*conn)
+	// The token is checked again for each frame, because it may be replaced while the
+	// stream is open. The header itself is only valid during the request.
 	authorization := bytes.Clone(ctx.Request.Header.Peek(fasthttp.HeaderAuthorization))
 	s.allowed = func() bool { return p.Access.Allows(authorization) }
 	ctx.Response.SetBodyStream(s, -1)

@@ -245,6 +245,7 @@ func (g *gate) judge(h *fasthttp.RequestHeader, path []byte) (route, *query.Serv
 	if err == nil && r.page == nil && int64(h.ContentLength()) > g.most {
 		err = errBodyTooLarge(g.most)
 	}
+	// The error found so far is returned only to clients that may ask.
 	sent := h.Peek(fasthttp.HeaderAuthorization)
 	switch {
 	case r.open, g.access.Allows(sent):

@@ -120,6 +120,7 @@ func (s *scanner) str(scratch []byte) ([]byte, *query.Error) {
 	if !escapes || err != nil {
 		return text, err
 	}
+	// Strings of tensors have scratch of a known size; only names are limited by maxWord.
 	if len(text) > max(maxWord, cap(scratch)) {
 		return nil, s.fail("a name with escapes of more than " + strconv.Itoa(maxWord) + " bytes")
 	}
@@ -188,6 +189,7 @@ func (s *scanner) escape() (rune, *query.Error) {
 		if err != nil {
 			return 0, err
 		}
+		// DecodeRune returns the error rune for anything but a valid pair.
 		if r = utf16.DecodeRune(r, low); r != utf8.RuneError {
 			return r, nil
 		}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Strings are what encoding/json reads, except that it mends what is refused
-// here.
+// Strings are read like encoding/json does, except that it repairs some strings which are
+// rejected here.
 func TestScannerStrings(t *testing.T) {
 	for text, want := range map[string]string{
 		`""`: "", `"a"`: "a", `  "a b"`: "a b", `"ä𝄞"`: "ä𝄞",

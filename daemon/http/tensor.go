@@ -43,6 +43,7 @@ type tensorReader struct {
 func (r *tensorReader) read(in *query.Input) *query.Error {
 	flat := [1]int64{in.Elements}
 	dims := flat[:]
+	// A copy of the scanner looks ahead without consuming anything.
 	if ahead := r.scanner; ahead.take('[') && ahead.peek() == '[' && len(in.Shape) > 0 {
 		dims = in.Shape
 	}
@@ -146,6 +147,7 @@ func (r *tensorReader) whole(token []byte) *query.Error {
 		signed, err = strconv.ParseInt(string(token), 10, bits)
 		v = uint64(signed)
 	default:
+		// strconv.ParseUint accepts no sign.
 		if string(token) == "-0" {
 			token = token[1:]
 		}

@@ -521,8 +521,9 @@ func TestMeasuresOnAfterAFitThatFails(t *testing.T) {
 	}
 }
 
-// A step that queries have interrupted begins anew if a worker was lost meanwhile, and
-// what stops it while none of its rounds runs keeps nothing from being measured later.
+// A step that was interrupted by queries starts again if a worker was lost meanwhile.
+// Stopping it while none of its rounds is running does not keep anything from being
+// measured later.
 func TestInterruptedSteps(t *testing.T) {
 	r := newRig(t, nil)
 	r.bind(world())

@@ -20,7 +20,7 @@ type Gain struct {
 // isolated latencies of the predictor. It is zero if one of them is unknown, and for a
 // round of one query, which can gain nothing.
 type Apart struct {
-	Spans   time.Duration // its spans, one after another
+	Spans   time.Duration
 	Queries time.Duration
 }
 

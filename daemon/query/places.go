@@ -163,7 +163,8 @@ func (p *Place) Share(of *Budget) *Budget {
 	return of.Share(even)
 }
 
-// silentLocked returns the longest silent connection that which accepts, or nil.
+// silentLocked returns the longest silent connection for which the callback returns true,
+// or nil.
 func (p *Places) silentLocked(which func(*Place) bool) *Place {
 	if i := slices.IndexFunc(p.mu.silent, which); i >= 0 {
 		return p.mu.silent[i]

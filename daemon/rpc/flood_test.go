@@ -133,8 +133,8 @@ func readFrame(r io.Reader) (kind byte, payload []byte, err error) {
 	return head[3], payload, err
 }
 
-// Whoever begins calls without end and resets them, or may not ask at all, is told to calm
-// down, and loses its connection.
+// A client that keeps starting and resetting calls, or that has no token, receives
+// ENHANCE_YOUR_CALM and loses its connection.
 func TestRapidReset(t *testing.T) {
 	for name, resets := range map[string]bool{"reset": true, "refused": false} {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 
 const testToken = "Bearer 0123456789abcdef-right"
 
-// guarded lets in whoever has the token.
+// guarded returns an Access that requires the token.
 func guarded(t testing.TB, o access.Options) *access.Access {
 	t.Helper()
 	o.TokenFile = filepath.Join(t.TempDir(), "tokens")

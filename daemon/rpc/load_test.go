@@ -35,7 +35,7 @@ func wantReport(t *testing.T, r *orcadata.OrcaLoadReport) {
 	}
 }
 
-// Each form says the same, by the rules of whoever reads it.
+// Each form has the same values, by the rules of its format.
 func TestFormsOfLoadReports(t *testing.T) {
 	encode := func(form string) string {
 		return EncodeLoad(form, 0.75, 120.5, 2, map[string]float64{"resnet50": 1, "bert": 0.5})

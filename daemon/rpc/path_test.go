@@ -76,9 +76,9 @@ func answered(t *testing.T, r *rig, path string) bool {
 	}
 }
 
-// However the path of a method is written, it does not lead around the token:
-// without the slash at its begin gRPC once took it for another one than whoever
-// decided (CVE-2026-33186).
+// However the path of a method is written, it does not bypass the token. Without the
+// leading slash, gRPC once resolved it to another method than its interceptors saw
+// (CVE-2026-33186).
 func TestOddPathsWantAToken(t *testing.T) {
 	const live, metadata = "inference.GRPCInferenceService/ServerLive", "inference.GRPCInferenceService/ServerMetadata"
 	r := startGuarded(t, &fake{}, testLimits(), guarded(t, access.Options{}), nil)

@@ -247,8 +247,8 @@ func TestNotOffered(t *testing.T) {
 	wants(t, "an output in shared memory", err, codes.Unimplemented, "shared_memory")
 }
 
-// A query that runs out of the time that its client gave it is DEADLINE_EXCEEDED,
-// whoever notices first; one that would have missed the target of its service is not.
+// A query that exceeds the time that its client allowed gets DEADLINE_EXCEEDED, whichever
+// side notices first. One that would have missed the target of its service does not.
 func TestOwnDeadline(t *testing.T) {
 	f := &fake{}
 	r := start(t, f, testLimits())

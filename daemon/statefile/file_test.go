@@ -182,9 +182,9 @@ func later(t *testing.T, path string) {
 	t.Fatal("the clock of the file system stands")
 }
 
-// A file that another program changed is left alone from then on: not even one
-// whose pages say that billions of others follow them is followed. Its lock is
-// given back, and whoever opens it next finds the damage.
+// A file that another program has changed is not touched again, not even if its pages
+// claim to be followed by billions of others. Its lock is released, and the next open
+// reports the damage.
 func TestLost(t *testing.T) {
 	for name, c := range map[string]struct {
 		do      func(t *testing.T, path string)

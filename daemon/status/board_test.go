@@ -54,8 +54,8 @@ func TestBoardIsShared(t *testing.T) {
 	})
 }
 
-// Whoever asks first, the shapes are there if anybody wants them, and else are not
-// made.
+// The shapes are made if any reader wants them, whichever reader asks first, and otherwise
+// not.
 func TestShapesForWhoWantsThem(t *testing.T) {
 	for _, asked := range [][]bool{{false, false}, {true, false}, {false, true}} {
 		var b Board

@@ -63,6 +63,7 @@ func (m *model) translate(others []field) error {
 	if err := m.checkSupport(others); err != nil {
 		return err
 	}
+	// Triton requires the names to be equal, and clients use the folder's.
 	if m.c.Name != "" && m.c.Name != m.name {
 		return fmt.Errorf("its configuration has the name %q: name folder and model alike, or leave the name out", m.c.Name)
 	}
@@ -141,6 +142,7 @@ func (m *model) version() (string, error) {
 	if len(wanted) > 1 {
 		m.note("version_policy: version %d is served and not %v: to serve another one, give it a folder of its own", wanted[0], wanted[1:])
 	}
+	// overlapd reports every version as 1, see query.ModelVersion.
 	if wanted[0] != 1 {
 		m.note("clients see version %d as version 1", wanted[0])
 	}
@@ -162,12 +164,15 @@ func (m *model) otherFormat(version string, err error) error {
 // batching converts the limits of batches and of the queue.
 func (m *model) batching() {
 	s, d := &m.service, m.c.GetDynamicBatching()
+	// Otherwise the default of overlapd applies.
 	if m.c.MaxBatchSize != 0 {
 		s.MaxQueryBatch = int(m.c.MaxBatchSize)
 	}
 	if d == nil {
 		return
 	}
+	// Triton batches up to max_batch_size, which is 0 for a model without a batch
+	// dimension.
 	s.MaxBatch = max(int(m.c.MaxBatchSize), 1)
 	p := d.DefaultQueuePolicy
 	if p.GetMaxQueueSize() > 0 {
@@ -180,6 +185,7 @@ func (m *model) batching() {
 		s.Target, m.hasTarget = time.Duration(min(timeout, most))*time.Microsecond, true
 		m.note("the target is default_timeout_microseconds, %v, from the arrival to the answer, where Triton bounds the time in the queue", s.Target)
 	}
+	// DELAY would keep a late query in the queue; overlapd drops it.
 	if p.GetTimeoutAction() == inference.ModelQueuePolicy_DELAY {
 		m.note("timeout_action DELAY has no effect: a query that cannot be in time is refused")
 	}
@@ -189,6 +195,7 @@ func (m *model) batching() {
 // number of instances has no effect.
 func (m *model) instances() {
 	groups := m.c.InstanceGroup
+	// Without groups Triton chooses, so nothing says CPU.
 	m.cpu = len(groups) > 0
 	for _, g := range groups {
 		m.cpu = m.cpu && g.Kind == inference.ModelInstanceGroup_KIND_CPU
@@ -274,6 +281,7 @@ func (m *model) compareType(t port, is models.Type) (says string, same bool) {
 	if is.Kind != models.KindTensor {
 		return says, true
 	}
+	// TYPE_INVALID means that the configuration does not set a type.
 	same = t.GetDataType() == inference.DataType_TYPE_INVALID || elem == is.Elem.Protocol()
 	if is.HasShape && len(t.GetDims()) > 0 {
 		same = same && slices.EqualFunc(dims, is.Shape, func(want int64, d models.Dim) bool { return !d.Fixed() || want == d.Value })

@@ -95,6 +95,7 @@ func parse(text []byte) (c *inference.ModelConfig, others []field, line int, err
 		if err == nil {
 			return c, others, 0, nil
 		}
+		// Not every error has a line.
 		if m := faultLine.FindStringSubmatch(err.Error()); m != nil {
 			line, _ = strconv.Atoi(m[1])
 		}
@@ -132,6 +133,7 @@ func unmarshal(text []byte, schema *descriptorpb.FileDescriptorProto, c *inferen
 func reserve(messages []*descriptorpb.DescriptorProto, name string) {
 	for _, m := range messages {
 		reserve(m.NestedType, name)
+		// Entries of maps are generated messages, which must not have reserved names.
 		declared := m.GetOptions().GetMapEntry()
 		for _, f := range m.Field {
 			declared = declared || f.GetName() == name

@@ -38,6 +38,7 @@ func Read(dir string, target time.Duration) (c config.Config, notes []string, er
 		for _, note := range m.notes {
 			notes = append(notes, fmt.Sprintf("model %q: %s", name, note))
 		}
+		// An unsupported model is expected, so it is a note. A faulty one is an error.
 		switch reason, ok := errors.AsType[unsupported](err); {
 		case ok:
 			notes = append(notes, fmt.Sprintf("model %q is left out: %s", name, string(reason)))
@@ -71,6 +72,7 @@ func (m *model) valid(target time.Duration) error {
 	c := config.Default()
 	c.Services = []config.Service{m.service}
 	if !m.hasTarget {
+		// The real target is set later, see settle; here it only has to be valid.
 		c.Services[0].Target = target
 	}
 	return c.Validate()

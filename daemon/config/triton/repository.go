@@ -32,6 +32,7 @@ func openRepository(dir string) (*repository, error) {
 	if err != nil {
 		return nil, err
 	}
+	// os.Root keeps every later access below the folder, whatever links there are.
 	root, err := os.OpenRoot(absolute)
 	if err != nil {
 		return nil, err
@@ -65,6 +66,7 @@ func (r *repository) folders(below string) (names []string, err error) {
 
 // explain returns a readable error for a path that could not be accessed.
 func (r *repository) explain(err error, below string) error {
+	// For a symbolic link the likely reason is more useful than the error.
 	if info, lerr := r.root.Lstat(below); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
 		return fmt.Errorf("%s is a symbolic link that leads out of the repository or nowhere: put the files themselves there", r.path(below))
 	}
@@ -106,6 +108,7 @@ func (r *repository) readConfig(name string) ([]byte, error) {
 // Instead of the file there may be a folder of the same name that holds the file and its
 // external data.
 func (r *repository) modelFile(version, file string) (string, error) {
+	// The configuration may come from somebody else.
 	if !filepath.IsLocal(file) {
 		return "", fmt.Errorf("default_model_filename %q leads out of the folder of the version", file)
 	}
@@ -124,6 +127,7 @@ func (r *repository) versions(name string) (numbers []int64, others []string, er
 	folders, err := r.folders(name)
 	for _, folder := range folders {
 		n, err := strconv.ParseInt(folder, 10, 64)
+		// Formatting the number again detects leading zeros and signs.
 		if err != nil || n < 1 || strconv.FormatInt(n, 10) != folder {
 			others = append(others, strconv.Quote(folder))
 			continue

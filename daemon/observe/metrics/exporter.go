@@ -86,6 +86,7 @@ func (x *exporter) Text() ([]byte, error) {
 	if x.mu.text != nil && now-x.mu.at < freshFor {
 		return x.mu.text, nil
 	}
+	// Under the lock, so that concurrent scrapes cost one snapshot.
 	gathered, err := x.registry.Gather()
 	if err != nil {
 		return nil, err

@@ -30,8 +30,7 @@ func apart(a, b string) (line string, same bool) {
 	return "", len(x) == len(y)
 }
 
-// foreign are the rules that counters named by Triton break. Whoever reads them
-// reads Triton's.
+// foreign matches the naming rules that counters with Triton's names break.
 var foreign = regexp.MustCompile(`^nv_inference_\w+ (counter metrics should have "_total" suffix|` +
 	`metric names should not contain abbreviated units|non-histogram and non-summary metrics should not have "_count" suffix)$`)
 
@@ -234,7 +233,7 @@ func TestScrapesAreBounded(t *testing.T) {
 	}
 }
 
-// BenchmarkText is what a scrape costs whoever asks.
+// BenchmarkText measures the cost of a scrape.
 func BenchmarkText(b *testing.B) {
 	for _, services := range []int{2, 64} {
 		b.Run(fmt.Sprintf("%d services", services), func(b *testing.B) {

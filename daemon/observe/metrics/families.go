@@ -111,6 +111,7 @@ func byReason(name, help string, counts func(*status.Service) map[string]uint64,
 // histogramOfService returns a metric with a histogram for each service.
 func histogramOfService(name, help string, of func(*queries) *distribution) family {
 	return perService(name, histogram, help, []string{"service"}, func(e *emitter, s *status.Service) {
+		// A service that was just added may be in the status but not in the record.
 		for _, q := range e.record.services {
 			if q.name == s.Name {
 				e.histogram(of(q), s.Name)
@@ -196,6 +197,7 @@ var serviceFamilies = []family{
 		}),
 	perService("overlapd_variant_accuracy", gauge, "Accuracy of a variant; its service label is SERVICE/VARIANT.", []string{"service"},
 		func(e *emitter, s *status.Service) {
+			// A service without variants has no accuracy.
 			if s.Accuracy > 0 {
 				e.value(s.Accuracy, s.Name)
 			}
@@ -256,6 +258,7 @@ var serviceFamilies = []family{
 	perService("overlapd_span_device_seconds_total", counter,
 		"Time that the device took for spans, by its own clock, if it has one; the rest of the engine time is copies, launches and wake-ups.",
 		[]string{"service"}, func(e *emitter, s *status.Service) {
+			// Devices without a clock of their own have no such series.
 			if s.DeviceSeconds > 0 {
 				e.value(s.DeviceSeconds, s.Name)
 			}
@@ -311,6 +314,7 @@ var loadFamilies = []family{
 // ofLoad returns a metric with a value for each service whose load is known.
 func ofLoad(name string, k kind, help string, value func(status.ServiceLoad) float64) family {
 	return family{name: name, kind: k, help: help, labels: []string{"service"}, values: func(s *scrape, e *emitter) {
+		// The status names the services that exist, the load may have others for a moment.
 		for _, of := range s.services() {
 			if l, there := s.Load.Services[of.Name]; there {
 				e.value(value(l), of.Name)
@@ -366,6 +370,7 @@ var schedulerFamilies = []family{
 var predictionFamilies = []family{
 	whole("overlapd_predictor_serving", gauge, "1 if a network predicts groups of several spans, 0 if they are assumed to take as long as their spans one after another.",
 		func(s *scrape) int {
+			// With several kinds of devices, each must have a predictor.
 			return whether(!slices.ContainsFunc(s.predictors(), func(p *status.Predictor) bool { return p.File == nil }))
 		}),
 	histogramOf("overlapd_group_prediction_ratio", "Measured/predicted time of groups of several spans.", func(g *groups) *distribution { return &g.groupRatio }),
@@ -386,6 +391,7 @@ var predictionFamilies = []family{
 					sums[reason] += n
 				}
 			}
+			// Reasons have spaces, which are unusual in label values.
 			for reason, n := range sums {
 				e.value(float64(n), strings.ReplaceAll(reason, " ", "_"))
 			}
@@ -450,6 +456,7 @@ var gpuFamilies = []family{
 func ofGPU(name, help string, value func(*cuda.Sample) (float64, bool)) family {
 	return family{name: name, kind: gauge, help: help, labels: []string{"gpu_uuid"}, values: func(s *scrape, e *emitter) {
 		for _, part := range s.GPU {
+			// There was no sample yet, or taking it failed.
 			if part.Sample == nil {
 				continue
 			}

@@ -104,9 +104,11 @@ func (r *Recorder) Observe(e *observe.Event) {
 	case observe.Dispatched:
 		r.dispatched(e)
 	case observe.Ended:
+		// A counter must not fall, so losses are not subtracted.
 		r.merged += max(e.Gain.Merge, 0)
 		r.ended(e.At, e.Measured)
 	case observe.Answered:
+		// Only finished queries have a latency that means something.
 		if e.Answer.Result == overlap.Finished {
 			r.series[e.Answer.Service].answered(e.Answer, e.Target)
 		}
@@ -120,6 +122,7 @@ func (r *Recorder) Observe(e *observe.Event) {
 		if id := int(e.Service.ID); id < len(r.series) { // otherwise it never served
 			r.series[id] = nil
 		}
+		// A name stays as long as any service counts under it, as during a replacement.
 		r.services = slices.DeleteFunc(r.services, func(q *queries) bool { return !slices.Contains(r.series, q) })
 	case observe.Published:
 		r.latest.Store(r.copied())
@@ -138,6 +141,7 @@ func (r *Recorder) dispatched(e *observe.Event) {
 	if g.free > 0 {
 		r.groups.idle.observe(max(e.Round.Start-g.free, 0).Seconds())
 	}
+	// Candidates with a place are the members of the group.
 	first := time.Duration(math.MaxInt64)
 	for i := range e.Why.Candidates {
 		if c := &e.Why.Candidates[i]; c.Place > 0 {
@@ -155,12 +159,15 @@ func (r *Recorder) dispatched(e *observe.Event) {
 // ended counts the outcome of the group that a device ran. A group that did not complete is
 // not compared with its prediction, and one that was not sent is not counted.
 func (r *Recorder) ended(at time.Duration, m *executor.Outcome) {
+	// The round could not be sent.
 	if m == nil {
 		return
 	}
 	g := &r.runs[m.Device]
 	g.free = at
 	r.groups.round.observe(m.Took.Seconds())
+	// An incomplete group took less time than predicted for a reason that is not the
+	// predictor's.
 	for i := range m.Spans {
 		if m.Spans[i].Status != models.SpanDone {
 			return
@@ -188,6 +195,7 @@ func (r *Recorder) compare(g *running, took time.Duration) {
 	if took > p.Bound {
 		r.exceeded++
 	}
+	// A single span has its isolated latency, which the network does not predict.
 	if g.spans == 1 {
 		r.groups.soloRatio.observe(ratio(took, p.Latency))
 		return
@@ -198,6 +206,7 @@ func (r *Recorder) compare(g *running, took time.Duration) {
 
 // answered counts a finished query.
 func (q *queries) answered(a *overlap.Answer, target time.Duration) {
+	// Queue ends when the first span starts, so this is the time from arrival to answer.
 	latency := a.At - a.Started + a.Queue
 	q.latency.observe(latency.Seconds())
 	q.queue.observe(a.Queue.Seconds())
@@ -217,6 +226,7 @@ func (r *Recorder) set(s *models.Service, fresh bool) {
 		q.latency.bounds, q.target.bounds, q.queue.bounds = latencyBounds, targetBounds, latencyBounds
 		r.services[at] = q
 	}
+	// IDs grow with each reload, so the index may be beyond the list.
 	if missing := int(s.ID) + 1 - len(r.series); missing > 0 {
 		r.series = append(r.series, make([]*queries, missing)...)
 	}

@@ -165,8 +165,8 @@ func TestRecordOfQueries(t *testing.T) {
 	}
 }
 
-// However services come, go and are replaced, no series of a name goes backward, none
-// is counted twice, and a name that comes anew begins anew.
+// However services are added, removed and replaced, no series of a name decreases, none is
+// counted twice, and a name that returns starts again from zero.
 func TestSeriesFollowNames(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type line struct {

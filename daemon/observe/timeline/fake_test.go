@@ -52,14 +52,14 @@ func (r *Ring) finish(now time.Duration, o *models.Outcome) {
 // finishOnDevice ends a round one span of which took so long by the device's clock.
 func (r *Ring) finishOnDevice(now time.Duration, o *models.Outcome, span models.Span, took time.Duration) {
 	e := observe.Event{Kind: observe.Ended, At: now, Outcome: o}
-	e.Measured = anew(e.Measured)
+	e.Measured = another(e.Measured)
 	e.Measured.Round, e.Measured.Spans = o.Round, slices.Grow(e.Measured.Spans, 1)[:1]
 	e.Measured.Spans[0].Span, e.Measured.Spans[0].DeviceTook = span, took
 	r.Observe(&e)
 }
 
-// anew returns another of a type that this package does not name.
-func anew[T any](*T) *T { return new(T) }
+// another returns a new value of a type that this package does not name.
+func another[T any](*T) *T { return new(T) }
 
 func (r *Ring) setService(m models.Service, fresh bool) {
 	r.Observe(&observe.Event{Kind: observe.Set, Service: &m, Fresh: fresh})

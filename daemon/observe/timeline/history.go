@@ -196,9 +196,9 @@ func (h *History) lose(reason string, step int, count uint64) {
 	h.Lost[reason][step] += count
 }
 
-// lately returns the device time saved per second, over the current step and the two before
+// recentRate returns the device time saved per second, over the current step and the two before
 // it.
-func (h *history) lately(now time.Duration) (overlap, merge float64) {
+func (h *history) recentRate(now time.Duration) (overlap, merge float64) {
 	last := int64(now / historyStep)
 	first := max(0, last-recentPoints)
 	var sum observe.Gain

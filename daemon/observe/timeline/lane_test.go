@@ -55,7 +55,7 @@ func (s *scheduled) round(service int) {
 	s.ring.answered(models.ServiceID(service), time.Millisecond, true)
 }
 
-// Rounds keep the name they ran with, whoever has the ID now.
+// Rounds keep the name they ran with, whatever service has the ID now.
 func TestRoundsKeepTheirNames(t *testing.T) {
 	s := newScheduled(t, 2)
 	s.round(1)

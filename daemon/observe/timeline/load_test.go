@@ -111,8 +111,8 @@ func TestDemandOfIdleDevices(t *testing.T) {
 	}
 }
 
-// It is N/(1-r) where the bad rate r is above 1 %, of queries that are late, dropped, or
-// refused for want of room or time, and of services that promise something.
+// It is N/(1-r) where the bad rate r is above 1 %. Bad queries are late, dropped, or
+// rejected for lack of memory, queue places or time. Best-effort services do not count.
 func TestDemandOfALoadThatIsTooMuch(t *testing.T) {
 	turned := turnedAway(map[string]uint64{query.ReasonNoMemory: 2, query.ReasonQueueFull: 1, query.ReasonLoading: 100, query.ReasonDraining: 100})
 	for _, c := range []struct {
@@ -221,8 +221,8 @@ func TestLoadIsCheap(t *testing.T) {
 	}
 }
 
-// BenchmarkLoad is what publishing costs the scheduler once a second, and what reading
-// costs whoever asks, with as many services as there can be.
+// BenchmarkLoad measures what publishing costs the scheduler once a second, and what
+// reading costs, with the maximum number of services.
 func BenchmarkLoad(b *testing.B) {
 	list := make([]models.Service, 64)
 	for i := range list {

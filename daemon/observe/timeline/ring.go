@@ -432,7 +432,7 @@ func (r *Ring) historyUpTo(now time.Duration) *History {
 func (r *Ring) Gained(now time.Duration) (sum observe.Gain, overlap, merge float64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	overlap, merge = r.mu.history.lately(now)
+	overlap, merge = r.mu.history.recentRate(now)
 	return r.mu.history.gain, overlap, merge
 }
 

@@ -59,8 +59,8 @@ func TestRound(t *testing.T) {
 	}
 }
 
-// A candidate that was turned down has the numbers of the group that it would have
-// made, and one that was not has none.
+// A rejected candidate has the numbers of the group that it would have formed. Other
+// candidates have none.
 func TestRoundHasWhatWasTurnedDown(t *testing.T) {
 	const ms = time.Millisecond
 	why := overlap.Explanation{Candidates: []overlap.Candidate{{Place: 1}, {Service: 1}}}
