@@ -198,6 +198,7 @@ const (
 	kindIntegers = 7
 )
 
+// float, integer and integers return attributes of the three types.
 func float(name string, value float32) attribute {
 	b := protowire.AppendTag(models.AppendString(nil, 1, name), 2, protowire.Fixed32Type)
 	return models.AppendInt(protowire.AppendFixed32(b, math.Float32bits(value)), 20, kindFloat)

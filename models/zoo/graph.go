@@ -63,6 +63,7 @@ func (g *graph) output(value, name string, t models.Type) string {
 	return name
 }
 
+// rename replaces every occurrence of a name.
 func rename(names []string, from, to string) {
 	for i, n := range names {
 		if n == from {
@@ -119,6 +120,7 @@ func batched(elem models.DataType, rest ...models.Dim) models.Type {
 	return models.Tensor(elem, append([]models.Dim{free("batch")}, rest...)...)
 }
 
+// free returns a dimension that is known only when a query arrives.
 func free(name string) models.Dim { return models.Dim{Value: -1, Name: name} }
 
 func fixed(size int64) models.Dim { return models.Dim{Value: size} }
