@@ -11,7 +11,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// flat sets the solo times of a service as newSerial does.
+// flat sets the isolated latencies of a service as newSerial does.
 func flat(t testing.TB, p *Predictor, service models.ServiceID) {
 	t.Helper()
 	if err := p.solo.Reset(service, 10); err != nil {

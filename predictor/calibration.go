@@ -184,10 +184,10 @@ func (c *calibration) trusted(s *shape) bool {
 
 func (c *calibration) stale(s *shape) bool { return c.now-s.last > staleAfter }
 
-// observe records that a group which ended now took took nanoseconds, where the source had
-// predicted predicted nanoseconds. part is the prediction as a fraction of the isolated latency
-// of the group's longest model. While nothing runs, only outliers age. observe allocates only
-// for a new shape.
+// observe records the latency of a group that has just ended, and what the source had predicted
+// for it, both in nanoseconds. part is the prediction as a fraction of the isolated latency of the
+// group's longest model. While nothing runs, only outliers age. observe allocates only for a new
+// shape.
 func (c *calibration) observe(now time.Duration, key shapeKey, part, predicted, took float64) {
 	c.observations++
 	c.now += min(max(now-c.seen, 0), outlierAge)

@@ -32,8 +32,9 @@ func Apart(size, seqLen, otherSize, otherSeqLen int) float64 {
 }
 
 // CostGrid holds the costs of a model's operators for every combination of its batch sizes and
-// sequence lengths, both ascending. Costs are stored as prefix sums, so that the cost of any span is
-// a difference. Between cells it interpolates. It is immutable and safe for concurrent use.
+// sequence lengths, both ascending. Costs are stored as prefix sums, so that the cost of any
+// span is a difference. Between cells it interpolates. It is immutable and safe for concurrent
+// use.
 type CostGrid struct {
 	Sizes, SeqLens []int
 	cells          []costSums
@@ -148,8 +149,8 @@ func Together(micros []float64, work float64) float64 {
 	return top * math.Sqrt(math.Sqrt(math.Sqrt(math.Sqrt(sum))))
 }
 
-// Power16 returns x to the power of 16. Package training/fit uses it for the gradient of [Together]:
-// the logarithmic derivative by one term is Power16(term / norm).
+// Power16 returns x to the power of 16. Package training/fit uses it for the gradient of
+// [Together]: the logarithmic derivative by one term is Power16(term / norm).
 func Power16(x float64) float64 {
 	x *= x
 	x *= x

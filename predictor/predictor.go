@@ -90,8 +90,8 @@ func (p *Predictor) predict(groups []models.Group, estimates []models.Estimate) 
 	}
 }
 
-// series returns the estimate of a group whose only span runs its queries back to back: the estimate
-// of one query times their number.
+// series returns the estimate of a group whose only span runs its queries back to back: the
+// estimate of one query times their number.
 func (p *Predictor) series(g models.Group) (e models.Estimate) {
 	once, times := g.Spans[0].Once()
 	a, ok := p.ask([]models.Span{once})
@@ -105,8 +105,9 @@ func (p *Predictor) series(g models.Group) (e models.Estimate) {
 	return e
 }
 
-// ask returns the prediction for a group. If the network covers the group, ask only queues it, and
-// runNetwork fills in the prediction. ask returns false if the isolated latency of a span is unknown.
+// ask returns the prediction for a group. If the network covers the group, ask only queues it,
+// and runNetwork fills in the prediction. ask returns false if the isolated latency of a span
+// is unknown.
 func (p *Predictor) ask(spans []models.Span) (a answer, ok bool) {
 	var longest float64
 	for i := range spans {
@@ -215,7 +216,8 @@ func (p *Predictor) Observe(now time.Duration, g models.Group, took time.Duratio
 	return p.solo.Observe(s.Service, s.Start, s.End, s.Size, s.SeqLen, took)
 }
 
-// part returns a time as a fraction of the isolated latency of the longest whole model in the group.
+// part returns a time as a fraction of the isolated latency of the longest whole model in the
+// group.
 func (p *Predictor) part(spans []models.Span, nanos float64) float64 {
 	longest := nanos
 	for _, s := range spans {

@@ -273,7 +273,7 @@ func TestPredictorProperties(outer *testing.T) {
 			if e.Latency <= 0 || e.Bound < e.Latency || e.Bound > 2*MaxTime*time.Duration(len(groups[i].Spans)) {
 				t.Fatalf("%v: %v", groups[i], e)
 			}
-			// Sums of solo times are rounded span by span, in any order.
+			// Sums of isolated latencies are rounded span by span, in any order.
 			if e != again[i] {
 				t.Fatalf("%v: %v, in another order %v", groups[i], e, again[i])
 			}
@@ -393,7 +393,7 @@ func TestNames(t *testing.T) {
 }
 
 // BenchmarkPredictorPredict is what the scheduler pays for candidates, all
-// checks, solo times and margins included.
+// checks, isolated latencies and margins included.
 func BenchmarkPredictorPredict(b *testing.B) {
 	for _, width := range []int{32, 64} {
 		b.Run(fmt.Sprintf("3x%d/candidates=16", width), func(b *testing.B) {

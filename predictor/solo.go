@@ -220,8 +220,8 @@ func (sv *soloService) check(start, end, size, seqLen int) error {
 	return nil
 }
 
-// maxSpan limits the estimate of a span. No span takes that long, and the sum over a group still fits
-// into a Duration.
+// maxSpan limits the estimate of a span. No span takes that long, and the sum over a group
+// still fits into a Duration.
 const maxSpan = time.Duration(1 << 56)
 
 // duration converts nanoseconds and rounds up, so that a known time is never 0.
@@ -273,8 +273,9 @@ const (
 	hopeful = 0.99
 )
 
-// cell holds the isolated latency, in nanoseconds, of every operator of a service for one batch size
-// and sequence length. sums[i] is the sum of Nanos[:i], so that the time of any span is a difference.
+// cell holds the isolated latency, in nanoseconds, of every operator of a service for one batch
+// size and sequence length. sums[i] is the sum of Nanos[:i], so that the time of any span is a
+// difference.
 type cell struct {
 	cellSnapshot
 	sums []float64
@@ -361,10 +362,10 @@ func (c *cell) scale(start, end int, ratio float64) {
 	c.sum()
 }
 
-// valid returns the fraction of a cell's time that still counts, normally 1. The time expires if the
-// cell has not run for a while and a smaller size of the same sequence length has. It is then reduced
-// to a little less than proportional to the smaller size. A size that seems slow does not run, so
-// otherwise nothing would correct its time.
+// valid returns the fraction of a cell's time that still counts, normally 1. The time expires
+// if the cell has not run for a while and a smaller size of the same sequence length has. It is
+// then reduced to a little less than proportional to the smaller size. A size that seems slow
+// does not run, so otherwise nothing would correct its time.
 func (sv *soloService) valid(c *cell) float64 {
 	if c == nil {
 		return 1
@@ -417,8 +418,8 @@ func (sv *soloService) insert(c *cell) *cell {
 	return c
 }
 
-// around holds the cells from which the time of a batch is interpolated. Both are the same cell if it
-// matches exactly, and one is nil if there is no cell on that side.
+// around holds the cells from which the time of a batch is interpolated. Both are the same cell
+// if it matches exactly, and one is nil if there is no cell on that side.
 type around struct {
 	size, seqLen int
 	below, above *cell
@@ -426,8 +427,8 @@ type around struct {
 	low, high float64
 }
 
-// around returns the cells around a batch. It caches the last result, because a scheduler asks about
-// one batch many times.
+// around returns the cells around a batch. It caches the last result, because a scheduler asks
+// about one batch many times.
 func (sv *soloService) around(size, seqLen int) *around {
 	if a := &sv.asked; a.size == size && a.seqLen == seqLen {
 		return a
@@ -452,8 +453,8 @@ func (sv *soloService) span(start, end, size, seqLen int) float64 {
 	return sv.withCut(nanos, start, end)
 }
 
-// estimate returns the time of operators [start, end) in nanoseconds without the cost of cutting, or
-// 0 if no cell is settled.
+// estimate returns the time of operators [start, end) in nanoseconds without the cost of
+// cutting, or 0 if no cell is settled.
 func (sv *soloService) estimate(start, end, size, seqLen int) float64 {
 	a := sv.around(size, seqLen)
 	below, above := a.below, a.above
@@ -470,9 +471,9 @@ func (sv *soloService) estimate(start, end, size, seqLen int) float64 {
 	return low + (high-low)*float64(size-below.Size)/float64(above.Size-below.Size)
 }
 
-// neighbours returns the settled cells that are nearest in size, at most and at least the given size,
-// among those of the nearest sequence length. Either is nil if there is none. Of two equally near
-// sequence lengths it uses the longer.
+// neighbours returns the settled cells that are nearest in size, at most and at least the given
+// size, among those of the nearest sequence length. Either is nil if there is none. Of two
+// equally near sequence lengths it uses the longer.
 func (sv *soloService) neighbours(size, seqLen int) (below, above *cell) {
 	best := -1
 	for _, c := range sv.cells {

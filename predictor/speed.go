@@ -38,9 +38,9 @@ const (
 
 // speed tracks the speed of the device relative to the predictions of a source.
 //
-// The latest runs stay in a ring before they enter the windows, until it is clear whether the device
-// has changed. The runs of a slower device must not widen the margin of the earlier speed, nor those
-// of the earlier speed the margin of the later.
+// The latest runs stay in a ring before they enter the windows, until it is clear whether the
+// device has changed. The runs of a slower device must not widen the margin of the earlier
+// speed, nor those of the earlier speed the margin of the later.
 type speed struct {
 	source source
 
@@ -76,8 +76,8 @@ func (s *speed) reset(start Quantiles) {
 	*s = speed{source: source, start: start, level: 1, all: w}
 }
 
-// margin returns the margin of shapes without a window of their own. While there are few runs, it is
-// the more conservative of the observed and the initial margin.
+// margin returns the margin of shapes without a window of their own. While there are few runs,
+// it is the more conservative of the observed and the initial margin.
 func (s *speed) margin() margin {
 	if s.all.len() >= enoughRuns {
 		return s.all.margin()
@@ -165,8 +165,8 @@ func (s *speed) leastChange() float64 {
 
 func (s *speed) scale(by float64) { s.level = min(max(s.level*by, 1/maxLevel), maxLevel) }
 
-// relax counts a run of another source. If this source has not run for long, it discards half of the
-// slowdown, on a logarithmic scale.
+// relax counts a run of another source. If this source has not run for long, it discards half
+// of the slowdown, on a logarithmic scale.
 func (s *speed) relax(now time.Duration) {
 	if s.idle++; s.idle <= relaxRuns && now-s.ran < relaxAfter {
 		return
@@ -278,8 +278,8 @@ func (w *window) drop(r *run) {
 	}
 }
 
-// margin returns the quantiles of the runs. There must be at least one. usual treats the outliers as
-// the largest values.
+// margin returns the quantiles of the runs. There must be at least one. usual treats the
+// outliers as the largest values.
 func (w *window) margin() margin {
 	usual := w.sorted[:max(w.len()-w.outliers, 1)]
 	return margin{middle: quantile(w.sorted, 0.5), usual: quantile(usual, 0.99), high: quantile(w.sorted, 0.99)}
