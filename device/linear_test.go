@@ -41,7 +41,7 @@ func linearDevice(t testing.TB, text, device string) *Model {
 }
 
 // TestLinearIsExact at every batch size, for whole models and for spans wherever they
-// are cut, as is the table of solo times that it fills for two batch sizes.
+// are cut, as is the table of isolated latencies that it fills for two batch sizes.
 func TestLinearIsExact(t *testing.T) {
 	for device, rates := range map[string][][2]int{"A": {{54_000, 10_546_000}, {1, 700}}, "B": {{40_313_000, 28_208_000}, {7_353_000, 222_000}}} {
 		m := linearDevice(t, linearRows, device)

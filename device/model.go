@@ -98,9 +98,9 @@ func (m *Model) Index(name string) int {
 // sequences than were measured.
 func (m *Model) Covers(g models.Group) bool { return m.features.Covers(g) }
 
-// Latency returns the median latency of a group. A group that the model does not cover, or any group
-// in a share ([Model.InShare]), runs its spans one after another. The order of the spans has no
-// effect. Latency does not allocate.
+// Latency returns the median latency of a group. A group that the model does not cover, or any
+// group in a share ([Model.InShare]), runs its spans one after another. The order of the spans
+// has no effect. Latency does not allocate.
 func (m *Model) Latency(g models.Group) time.Duration { return m.run(g, nil) + m.change(g) }
 
 // Sample returns the latency of one random run of a group. It does not allocate.
@@ -187,8 +187,8 @@ func (m *Model) Unheld(g models.Group) float64 {
 	return base * math.Exp(bounded(float64(m.network.Run(1)[0])))
 }
 
-// most returns the greatest latency of any subset of a group's spans. The network does not guarantee
-// that a group takes at least as long as each of its parts; taking the maximum does.
+// most returns the greatest latency of any subset of a group's spans. The network does not
+// guarantee that a group takes at least as long as each of its parts; taking the maximum does.
 func (m *Model) most(spans []models.Span) float64 {
 	slowest := 0.0
 	for set := 1; set < 1<<len(spans); {

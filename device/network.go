@@ -9,11 +9,12 @@ import (
 	"github.com/overlapd/overlapd/predictor"
 )
 
-// Falls reports whether a unit of a hidden layer with that many units is of the falling kind: its
-// output never increases when operators are added. The other units never decrease. Weights between
-// units of one kind must not be negative, and those between kinds must not be positive. Only inputs
-// that do not count operators may have weights of any sign. With half of the units of each kind, the
-// network can represent any function that never decreases when operators are added.
+// Falls reports whether a unit of a hidden layer with that many units is of the falling kind:
+// its output never increases when operators are added. The other units never decrease. Weights
+// between units of one kind must not be negative, and those between kinds must not be positive.
+// Only inputs that do not count operators may have weights of any sign. With half of the units
+// of each kind, the network can represent any function that never decreases when operators are
+// added.
 func Falls(unit, units int) bool { return unit >= (units+1)/2 }
 
 // Sign returns the allowed sign of the weight from input i to output o of a layer: 1 for not
@@ -96,8 +97,8 @@ const (
 	leastMicros = 100
 )
 
-// encoder encodes groups as inputs of a network, both when a device is fitted and when it is used. It
-// is immutable and safe for concurrent use.
+// encoder encodes groups as inputs of a network, both when a device is fitted and when it is
+// used. It is immutable and safe for concurrent use.
 type encoder struct {
 	// Width is the number of inputs. Growing marks the inputs that count operators.
 	Width   int
@@ -133,8 +134,8 @@ func (e *encoder) grow(inputs int, growing bool) {
 	e.Width += inputs
 }
 
-// Encode sets the first Width elements of inputs for a group. It returns the time in microseconds to
-// which the network's output is relative. It does not allocate.
+// Encode sets the first Width elements of inputs for a group. It returns the time in
+// microseconds to which the network's output is relative. It does not allocate.
 func (e *encoder) Encode(g models.Group, inputs []float32) (baseMicros float64) {
 	spans := g.Spans
 	inputs = inputs[:e.Width]

@@ -46,12 +46,12 @@ type Profile struct {
 	Tested
 }
 
-// MaxSpans limits the spans of a group. The latency of a group needs a row of the network for each of
-// its subsets, of which there are 2^spans-1.
+// MaxSpans limits the spans of a group. The latency of a group needs a row of the network for
+// each of its subsets, of which there are 2^spans-1.
 const MaxSpans = 6
 
-// SoloTime is the isolated latency of a whole model for one batch size and sequence length, both as it
-// was given and as the measured groups have it.
+// SoloTime is the isolated latency of a whole model for one batch size and sequence length,
+// both as it was given and as the measured groups have it.
 type SoloTime struct {
 	Model  string `json:"model"`
 	Size   int    `json:"size"`
@@ -123,8 +123,8 @@ var kind = textfile.Kind[Profile]{
 // ReadFile reads and validates a device profile. Its errors name the path and the remedy.
 func ReadFile(path string) (*Profile, error) { return kind.ReadFile(path) }
 
-// Read reads r to its end and validates the profile. If it is not valid, the error wraps [errFormat]
-// or [errDamaged].
+// Read reads r to its end and validates the profile. If it is not valid, the error wraps
+// [errFormat] or [errDamaged].
 func Read(r io.Reader) (*Profile, error) { return kind.Read(r, "") }
 
 // WriteFile validates the profile and writes it atomically: readers of path see the old file or the

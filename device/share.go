@@ -7,9 +7,10 @@ import (
 )
 
 // InShare returns the device as an MPS client sees it that is limited to a percentage of the
-// multiprocessors ([cuda/mps.Limits]). An operator whose work occupies less than the share takes as
-// long as on the whole device. Any other operator takes as long as its work takes in the share. Work
-// comes from the costs of the profile, which were inferred from spans that ran together.
+// multiprocessors ([cuda/mps.Limits]). An operator whose work occupies less than the share
+// takes as long as on the whole device. Any other operator takes as long as its work takes in
+// the share. Work comes from the costs of the profile, which were inferred from spans that ran
+// together.
 //
 // The model assumes that other shares have no effect. This is optimistic, because clients of a real
 // GPU compete for its memory and caches. The spans of a group therefore run one after another.

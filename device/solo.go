@@ -6,13 +6,13 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// OperatorTimes returns the isolated latency of each operator of a model in nanoseconds, as profiling
-// on the device would measure it for a predictor's table.
+// OperatorTimes returns the isolated latency of each operator of a model in nanoseconds, as
+// profiling on the device would measure it for a predictor's table.
 //
-// A device knows only spans, and a span may take more than the sum of its parts. Each operator is
-// therefore assigned the mean of two differences: what it adds as the last operator of a span from the
-// beginning, and what it adds as the first of a span to the end. The sum over all operators then
-// equals the latency of the whole model.
+// A device knows only spans, and a span may take more than the sum of its parts. Each operator
+// is therefore assigned the mean of two differences: what it adds as the last operator of a
+// span from the beginning, and what it adds as the first of a span to the end. The sum over all
+// operators then equals the latency of the whole model.
 func OperatorTimes(latency func(models.Group) time.Duration, model, operators, size, seqLen int) []int64 {
 	spans := make([]models.Span, 1)
 	took := func(start, end int) int64 {
@@ -32,8 +32,8 @@ func OperatorTimes(latency func(models.Group) time.Duration, model, operators, s
 	return nanos
 }
 
-// OperatorTimes returns, and caches, the result of the function of that name for a model of the device.
-// The caller must not modify it.
+// OperatorTimes returns, and caches, the result of the function of that name for a model of the
+// device. The caller must not modify it.
 func (m *Model) OperatorTimes(model, size, seqLen int) []int64 {
 	key := batchOf{model, size, seqLen}
 	times, known := m.alone[key]

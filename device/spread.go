@@ -16,8 +16,9 @@ const (
 	maxBands = 256
 )
 
-// Spread describes how much the runs of a group differ. Some groups spread much more than similar ones,
-// for no reason that was measured. Each run therefore draws its spread from those of similar groups.
+// Spread describes how much the runs of a group differ. Some groups spread much more than
+// similar ones, for no reason that was measured. Each run therefore draws its spread from those
+// of similar groups.
 type Spread struct {
 	// Bands are sorted by spans, then by latency. Without any, all runs are equal.
 	Bands []SpreadBand `json:"bands,omitempty"`
@@ -28,8 +29,8 @@ type Spread struct {
 	Fast float64 `json:"fast"`
 }
 
-// SpreadBand holds the relative spreads of groups with Spans spans and a latency from Micros up to that
-// of the next band.
+// SpreadBand holds the relative spreads of groups with Spans spans and a latency from Micros up
+// to that of the next band.
 type SpreadBand struct {
 	Spans  int     `json:"spans"`
 	Micros float64 `json:"micros"`
@@ -38,8 +39,8 @@ type SpreadBand struct {
 	Parts []float64 `json:"parts"`
 }
 
-// Parts returns the relative spreads of groups with that many spans and that latency, or nil if runs do
-// not differ. The caller must not modify the result.
+// Parts returns the relative spreads of groups with that many spans and that latency, or nil if
+// runs do not differ. The caller must not modify the result.
 func (s *Spread) Parts(spans int, micros float64) []float64 {
 	if len(s.Bands) == 0 {
 		return nil
@@ -47,8 +48,8 @@ func (s *Spread) Parts(spans int, micros float64) []float64 {
 	return s.band(spans, micros).Parts
 }
 
-// band returns the band of a group: among those with the most spans up to the group's, the last one that
-// begins at or below its latency. There must be at least one band.
+// band returns the band of a group: among those with the most spans up to the group's, the last
+// one that begins at or below its latency. There must be at least one band.
 func (s *Spread) band(spans int, micros float64) *SpreadBand {
 	best := &s.Bands[0]
 	for i := range s.Bands {

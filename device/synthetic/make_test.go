@@ -162,7 +162,7 @@ func TestDevice(t *testing.T) {
 }
 
 // The predictor is as good as it says, on groups that it was not trained on. With
-// -update it is trained anew, on groups that were measured as a daemon measures them.
+// -update it is trained from scratch, on groups that were measured as a daemon measures them.
 func TestPredictor(t *testing.T) {
 	if *update {
 		d, operators := measure(t, 1)

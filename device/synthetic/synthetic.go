@@ -1,9 +1,11 @@
-// Package synthetic holds a device that was computed from formulas, and a predictor that was trained on
-// groups run on it: [Device] and [Predictor]. The device is a GPU that does not exist. It lets anybody
-// try the scheduler without a GPU and without measurements. Results on it say nothing about a real GPU.
+// Package synthetic holds a device that was computed from formulas, and a predictor that was
+// trained on groups run on it: [Device] and [Predictor]. The device is a GPU that does not
+// exist. It lets anybody try the scheduler without a GPU and without measurements. Results on
+// it say nothing about a real GPU.
 //
-// A test of the package computes the device from the operations and memory traffic of the operators of
-// five zoo models, and compares it with the stored file. The formulas are in docs/device.md.
+// A test of the package computes the device from the operations and memory traffic of the
+// operators of five zoo models, and compares it with the stored file. The formulas are in
+// docs/device.md.
 package synthetic
 
 import (
