@@ -77,9 +77,9 @@ func (c *csvReader) readRow(t *textfile.Table) {
 	c.data.Rows = append(c.data.Rows, row)
 }
 
-// readSlot parses the span of a slot and appends it to g. A slot without a model is empty. So is one
-// whose span starts where it ends: the original system measured groups in which a model takes part
-// without running anything.
+// readSlot parses the span of a slot and appends it to g. A slot without a model is empty. So
+// is one whose span starts where it ends: the original system measured groups in which a model
+// takes part without running anything.
 func (c *csvReader) readSlot(t *textfile.Table, at int, g *models.Group) {
 	name := t.Fields[at]
 	if name == "" {
@@ -136,8 +136,8 @@ func timeField(t *textfile.Table, at int, zero bool) float64 {
 	return v
 }
 
-// WriteCSV writes all rows. The number of slots is that of the largest group, and smaller groups leave
-// slots empty. deviceColumn is included if any row has that time.
+// WriteCSV writes all rows. The number of slots is that of the largest group, and smaller
+// groups leave slots empty. deviceColumn is included if any row has that time.
 func WriteCSV(w io.Writer, d *Dataset) error {
 	if err := d.Check(); err != nil {
 		return err

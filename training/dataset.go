@@ -40,16 +40,16 @@ type Dataset struct {
 	Rows   []Row
 }
 
-// Model is a model in a dataset. Hash is that of models.Model, or "" if it is unknown, as in imported
-// data.
+// Model is a model in a dataset. Hash is that of models.Model, or "" if it is unknown, as in
+// imported data.
 type Model struct {
 	Name      string `json:"name"`
 	Hash      string `json:"hash,omitempty"`
 	Operators int    `json:"operators"`
 }
 
-// Row is one measured group. Its spans are not empty and are in the order of the dataset's models. Times
-// are in microseconds.
+// Row is one measured group. Its spans are not empty and are in the order of the dataset's
+// models. Times are in microseconds.
 type Row struct {
 	Group models.Group
 
@@ -64,8 +64,8 @@ type Row struct {
 	Device float64
 }
 
-// Check returns the first fault of a dataset: models that are unnamed or out of order, or rows that are
-// impossible with these models.
+// Check returns the first fault of a dataset: models that are unnamed or out of order, or rows
+// that are impossible with these models.
 func (d *Dataset) Check() error {
 	if err := checkModels(d.Models); err != nil {
 		return err
@@ -154,9 +154,10 @@ func checkMicros(v float64, zero bool) error {
 	return nil
 }
 
-// Merge combines datasets of one device. Models with the same name are the same model; if their hashes
-// differ, Merge returns errMixed. It sorts the models by name and each row's spans in that order, so
-// that only the order of the rows depends on the order of the datasets. The rows are copies.
+// Merge combines datasets of one device. Models with the same name are the same model; if their
+// hashes differ, Merge returns errMixed. It sorts the models by name and each row's spans in
+// that order, so that only the order of the rows depends on the order of the datasets. The rows
+// are copies.
 func Merge(datasets ...*Dataset) (*Dataset, error) {
 	merged := &Dataset{}
 	byName := map[string]Model{}
@@ -232,8 +233,8 @@ func (d *Dataset) Model(name string) int {
 	return i
 }
 
-// Without returns the rows of d that are not in known. Rows are equal if the names of their models, their
-// spans and their times are equal.
+// Without returns the rows of d that are not in known. Rows are equal if the names of their
+// models, their spans and their times are equal.
 func (d *Dataset) Without(known *Dataset) *Dataset {
 	have := map[string]bool{}
 	for i := range known.Rows {

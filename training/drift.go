@@ -25,8 +25,8 @@ type drift struct {
 	changes []float64
 }
 
-// reference is a group that is run repeatedly. baseline is its first time in microseconds, or 0 before
-// it was measured. lost is set once it can no longer be run.
+// reference is a group that is run repeatedly. baseline is its first time in microseconds, or 0
+// before it was measured. lost is set once it can no longer be run.
 type reference struct {
 	group    models.Group
 	baseline float64
@@ -45,8 +45,8 @@ func (d *drift) known() bool {
 	return slices.ContainsFunc(d.groups, func(r *reference) bool { return r.baseline > 0 })
 }
 
-// next returns the next reference of the current check, and begins a check if one is due. A last check
-// runs at the end of the session, if anything was measured since the previous one.
+// next returns the next reference of the current check, and begins a check if one is due. A
+// last check runs at the end of the session, if anything was measured since the previous one.
 func (d *drift) next(done int, end bool, every int) (task, bool) {
 	last := -1
 	if len(d.checks) > 0 {
@@ -80,8 +80,8 @@ func (d *drift) forget(r *reference) {
 	d.settle()
 }
 
-// settle ends the check once all its references were run. The result is the median over them, so that
-// one disturbed group does not count as drift.
+// settle ends the check once all its references were run. The result is the median over them,
+// so that one disturbed group does not count as drift.
 func (d *drift) settle() {
 	if len(d.pending) == 0 && len(d.changes) > 0 {
 		d.checks = append(d.checks, driftCheck{After: d.after, Percent: math.Round(10*stats.Median(d.changes)) / 10})

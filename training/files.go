@@ -10,9 +10,9 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
-// ReadPath reads measured groups from CSV files in the form of docs/dataset.md and merges them. For a
-// folder it reads all files whose names end in .csv, in the order of their names. The number of
-// operators of a model is the largest end of its spans.
+// ReadPath reads measured groups from CSV files in the form of docs/dataset.md and merges them.
+// For a folder it reads all files whose names end in .csv, in the order of their names. The
+// number of operators of a model is the largest end of its spans.
 func ReadPath(paths ...string) (*Dataset, error) {
 	var datasets []*Dataset
 	for _, path := range paths {
@@ -54,8 +54,8 @@ func csvFiles(path string) ([]string, error) {
 	return files, nil
 }
 
-// SoloTime is the isolated latency of a whole model in microseconds, for one batch size and sequence
-// length.
+// SoloTime is the isolated latency of a whole model in microseconds, for one batch size and
+// sequence length.
 type SoloTime struct {
 	Model  string
 	Size   int
@@ -68,8 +68,8 @@ var soloSheet = textfile.Sheet{
 	MaxRows: maxRows, Unusable: ErrFormat, TooLarge: ErrLimit,
 }
 
-// ReadSoloFile reads the isolated latencies of whole models from a CSV file. It has the columns model,
-// batch, seq_len and min_ms (in milliseconds); others are ignored.
+// ReadSoloFile reads the isolated latencies of whole models from a CSV file. It has the columns
+// model, batch, seq_len and min_ms (in milliseconds); others are ignored.
 func ReadSoloFile(path string) (list []SoloTime, err error) {
 	var model, size, seqLen, millis int
 	// The keys of seen have no times.

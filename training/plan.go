@@ -25,8 +25,8 @@ const (
 	taskKinds
 )
 
-// task is one measurement, a group that is run several times. reference is nil unless the group is a
-// reference for drift.
+// task is one measurement, a group that is run several times. reference is nil unless the group
+// is a reference for drift.
 type task struct {
 	kind      taskKind
 	group     models.Group
@@ -113,8 +113,8 @@ func (s *Session) chooseReferences(sampled []task) {
 	}
 }
 
-// nextTask starts the next task, and returns false if there is none. It skips tasks with an input that
-// has failed before.
+// nextTask starts the next task, and returns false if there is none. It skips tasks with an
+// input that has failed before.
 func (s *Session) nextTask() bool {
 	for {
 		t, ok := s.pop()
@@ -130,8 +130,8 @@ func (s *Session) nextTask() bool {
 	}
 }
 
-// pop removes the next task from the plan, or returns a reference group if a check is due. The last check
-// comes when the plan is empty.
+// pop removes the next task from the plan, or returns a reference group if a check is due. The
+// last check comes when the plan is empty.
 func (s *Session) pop() (task, bool) {
 	if t, ok := s.drift.next(s.done, len(s.plan) == 0, s.options.ReferenceEvery); ok || len(s.plan) == 0 {
 		return t, ok
@@ -185,8 +185,8 @@ type sessionOptions struct {
 	DriftLimit     float64
 }
 
-// DefaultSessionOptions returns options for a device that nothing else uses. Models must be added with
-// Add.
+// DefaultSessionOptions returns options for a device that nothing else uses. Models must be
+// added with Add.
 func DefaultSessionOptions(groups int) sessionOptions {
 	return sessionOptions{
 		sampling:       sampling{Spans: 4, SoloShare: defaultSoloShare, Seed: 1},
@@ -200,8 +200,8 @@ func DefaultSessionOptions(groups int) sessionOptions {
 	}
 }
 
-// Add makes a session measure a model with these batch sizes and sequence lengths. seqLens is empty for a
-// model without any. Models must be added in the order of their names.
+// Add makes a session measure a model with these batch sizes and sequence lengths. seqLens is
+// empty for a model without any. Models must be added in the order of their names.
 func (o *sessionOptions) Add(m Model, sizes, seqLens []int) {
 	o.Subjects = append(o.Subjects, subject{m, sizes, seqLens})
 }

@@ -20,8 +20,8 @@ const (
 	defaultSoloShare = 0.1
 )
 
-// sampling describes the groups to sample. They cover all sets of 2 to Spans subjects, and a fraction
-// SoloShare between 0 and 1 of them has one span. Subjects are sorted by name.
+// sampling describes the groups to sample. They cover all sets of 2 to Spans subjects, and a
+// fraction SoloShare between 0 and 1 of them has one span. Subjects are sorted by name.
 type sampling struct {
 	Subjects  []subject
 	Spans     int
@@ -29,10 +29,11 @@ type sampling struct {
 	Seed      uint64
 }
 
-// sampler generates operator groups such as the scheduler forms while serving (Abacus, section 5.4): in
-// each group at least one batch completes, and new batches start at operator 0. Sets of models, batch
-// sizes and sequence lengths are drawn without replacement until all have occurred, so that any number
-// of groups covers them evenly. The same sampling gives the same groups.
+// sampler generates operator groups such as the scheduler forms while serving (Abacus, section
+// 5.4): in each group at least one batch completes, and new batches start at operator 0. Sets
+// of models, batch sizes and sequence lengths are drawn without replacement until all have
+// occurred, so that any number of groups covers them evenly. The same sampling gives the same
+// groups.
 type sampler struct {
 	sampling sampling
 	random   *rand.Rand
@@ -61,8 +62,8 @@ func newSampler(s sampling) *sampler {
 	return p
 }
 
-// Next returns the next group. Its spans have no batch IDs, and refer to subjects by index, in ascending
-// order.
+// Next returns the next group. Its spans have no batch IDs, and refer to subjects by index, in
+// ascending order.
 func (p *sampler) Next() models.Group {
 	set, kind := p.nextSet()
 	completes := p.choose(len(set), 1+p.random.IntN(len(set)))
@@ -98,8 +99,9 @@ func (p *sampler) choose(all, n int) []bool {
 	return chosen
 }
 
-// operators returns a random span of a model with n operators. A batch that neither starts nor completes
-// in the group gets a span in the middle. A model of two operators has none, so its batch completes.
+// operators returns a random span of a model with n operators. A batch that neither starts nor
+// completes in the group gets a span in the middle. A model of two operators has none, so its
+// batch completes.
 func (p *sampler) operators(n int, completes, starts bool) (start, end int) {
 	start, end = 0, n
 	if !starts && n > 1 {
@@ -115,8 +117,8 @@ func (p *sampler) operators(n int, completes, starts bool) (start, end int) {
 	return start, end
 }
 
-// dealer draws values in random order, without replacement until all have been drawn. left holds the
-// indices of the remaining ones.
+// dealer draws values in random order, without replacement until all have been drawn. left
+// holds the indices of the remaining ones.
 type dealer[T any] struct {
 	values []T
 	left   []int
@@ -132,8 +134,8 @@ func (d *dealer[T]) deal(random *rand.Rand) T {
 	return d.values[card]
 }
 
-// inputDeck draws the inputs of a subject: batch sizes evenly and, for each of them, sequence lengths
-// evenly.
+// inputDeck draws the inputs of a subject: batch sizes evenly and, for each of them, sequence
+// lengths evenly.
 type inputDeck struct {
 	sizes   dealer[int]
 	seqLens map[int]*dealer[int]
@@ -152,16 +154,16 @@ func (d *inputDeck) deal(random *rand.Rand) (size, seqLen int) {
 	return size, d.seqLens[size].deal(random)
 }
 
-// setDealer draws sets of models. If there are too many to enumerate, sets has no values, and each set is
-// drawn as size models from hand.
+// setDealer draws sets of models. If there are too many to enumerate, sets has no values, and
+// each set is drawn as size models from hand.
 type setDealer struct {
 	sets dealer[[]int]
 	size int
 	hand dealer[int]
 }
 
-// newSetDealer returns a dealer for all sets of n out of the first all models. If there are too many sets
-// to enumerate, it still draws the models evenly.
+// newSetDealer returns a dealer for all sets of n out of the first all models. If there are too
+// many sets to enumerate, it still draws the models evenly.
 func newSetDealer(all, n int) *setDealer {
 	d := &setDealer{size: n}
 	if combin.GeneralizedBinomial(float64(all), float64(n)) <= maxSets {

@@ -9,9 +9,9 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// Session plans the measurement of operator groups. It is a pure state machine. The caller runs the step
-// that Next returns, and reports its outcome with exactly one of Took, TookOperators, Failed or Again.
-// A Session is not safe for concurrent use.
+// Session plans the measurement of operator groups. It is a pure state machine. The caller runs
+// the step that Next returns, and reports its outcome with exactly one of Took, TookOperators,
+// Failed or Again. A Session is not safe for concurrent use.
 //
 // Each model first runs alone with all its batch sizes and sequence lengths. Sampled groups follow,
 // beginning with the reference groups. Stored measurements are not repeated.
@@ -68,8 +68,8 @@ func (s *Session) Models() []Model {
 	return list
 }
 
-// Next returns the step to run, or false at the end of the session. It returns the same step until its
-// outcome is reported.
+// Next returns the step to run, or false at the end of the session. It returns the same step
+// until its outcome is reported.
 func (s *Session) Next() (Step, bool) {
 	if s.given {
 		return s.step, true
@@ -96,8 +96,8 @@ func (s *Session) nextStep() Step {
 	return step
 }
 
-// newStep returns a step for a group. It assigns new batches to the spans, and adds the operators that
-// must run before them.
+// newStep returns a step for a group. It assigns new batches to the spans, and adds the
+// operators that must run before them.
 func (s *Session) newStep(g models.Group) (step Step) {
 	for _, span := range g.Spans {
 		s.batch++
@@ -126,9 +126,9 @@ func (s *Session) Progress() Progress {
 // maxAttempts is the number of attempts at a measurement before it is abandoned.
 const maxAttempts = 2
 
-// Took reports the time of a group: took is its latency, device its time by the device's own clock or 0,
-// and spent the time of the whole step including its preparation. It returns the row of the group once it
-// was run often enough.
+// Took reports the time of a group: took is its latency, device its time by the device's own
+// clock or 0, and spent the time of the whole step including its preparation. It returns the
+// row of the group once it was run often enough.
 func (s *Session) Took(took, device, spent time.Duration) (Row, bool) {
 	// An outcome of the wrong kind is dropped, and Next returns the step again.
 	step, ok := s.answer(spent)
@@ -160,8 +160,8 @@ func (s *Session) Took(took, device, spent time.Duration) (Row, bool) {
 	return row, true
 }
 
-// TookOperators reports the time of each operator, if possible in the engine and without communication.
-// It returns the operator times of the model once they were run often enough.
+// TookOperators reports the time of each operator, if possible in the engine and without
+// communication. It returns the operator times of the model once they were run often enough.
 func (s *Session) TookOperators(took []time.Duration, spent time.Duration) (Model, OperatorTimes, bool) {
 	step, ok := s.answer(spent)
 	if !ok || !step.Operators || len(took) != s.current.group.Spans[0].End {
@@ -187,9 +187,9 @@ func (s *Session) TookOperators(took []time.Duration, spent time.Duration) (Mode
 // Again reports that a step was disturbed and must be repeated.
 func (s *Session) Again(spent time.Duration) { s.answer(spent) }
 
-// Failed reports that a step could not be run because of the given model, or -1 if the model is unknown.
-// The measurement is tried once more. If that fails too, the model is no longer measured with this batch
-// size and sequence length.
+// Failed reports that a step could not be run because of the given model, or -1 if the model is
+// unknown. The measurement is tried once more. If that fails too, the model is no longer
+// measured with this batch size and sequence length.
 func (s *Session) Failed(model models.ServiceID, err error, spent time.Duration) {
 	step, ok := s.answer(spent)
 	if !ok {
@@ -221,7 +221,8 @@ func (s *Session) giveUp(step Step, model models.ServiceID, err error) {
 	s.skip()
 }
 
-// Cold reports that the worker of a model has restarted, so that its inputs must be warmed up again.
+// Cold reports that the worker of a model has restarted, so that its inputs must be warmed up
+// again.
 func (s *Session) Cold(model models.ServiceID) {
 	maps.DeleteFunc(s.warm, func(in input, _ bool) bool { return in.model == int(model) })
 }
@@ -243,7 +244,8 @@ func (s *Session) enough() bool {
 	return n >= s.options.MaxRepeats || n >= s.options.MinRepeats && relativeError(s.runs) <= s.options.Precision
 }
 
-// clock adds up the time of steps: of all steps, of the current task, and of finished tasks by kind.
+// clock adds up the time of steps: of all steps, of the current task, and of finished tasks by
+// kind.
 type clock struct {
 	spent    time.Duration
 	current  time.Duration
@@ -251,7 +253,8 @@ type clock struct {
 	finished [taskKinds]int
 }
 
-// mean returns the mean time of a task of a kind. Before one has finished, it is the mean over all kinds.
+// mean returns the mean time of a task of a kind. Before one has finished, it is the mean over
+// all kinds.
 func (c *clock) mean(kind taskKind) time.Duration {
 	sum, n := c.byKind[kind], c.finished[kind]
 	if n == 0 {
@@ -275,8 +278,8 @@ func (s *Session) left() (left time.Duration) {
 	return left
 }
 
-// Step is the next run that a session needs. Its spans refer to subjects by index, as their Service, and
-// have batches that no other step uses.
+// Step is the next run that a session needs. Its spans refer to subjects by index, as their
+// Service, and have batches that no other step uses.
 type Step struct {
 	// Prepare holds the operators before those of Group, for the batches that do not start in
 	// Group. If it has spans, it must run first, as a round that is not timed.
@@ -324,8 +327,8 @@ type Progress struct {
 	Drift driftReport
 }
 
-// skip describes a batch that could not be measured, the group in which it failed, and the error. Model is
-// "" if it is not known which model of the group failed.
+// skip describes a batch that could not be measured, the group in which it failed, and the
+// error. Model is "" if it is not known which model of the group failed.
 type skip struct {
 	Model  string
 	Size   int
@@ -334,8 +337,8 @@ type skip struct {
 	Err    error
 }
 
-// driftReport describes how the speed of the device changed during a session, according to the reference
-// groups. Exceeded is set if the worst change is beyond the limit.
+// driftReport describes how the speed of the device changed during a session, according to the
+// reference groups. Exceeded is set if the worst change is beyond the limit.
 type driftReport struct {
 	Checks   []driftCheck
 	Worst    driftCheck
@@ -351,8 +354,9 @@ func (d *driftReport) Add(o driftReport) {
 	d.Exceeded = d.Exceeded || o.Exceeded
 }
 
-// driftCheck is one comparison with the baselines of the reference groups, made after After measurements.
-// Percent is the median change over the groups, rounded to a tenth; it is positive if they became slower.
+// driftCheck is one comparison with the baselines of the reference groups, made after After
+// measurements. Percent is the median change over the groups, rounded to a tenth; it is
+// positive if they became slower.
 type driftCheck struct {
 	After   int
 	Percent float64
@@ -368,8 +372,9 @@ func newRow(g models.Group, runs []float64) Row {
 	return Row{Group: g, Repeats: len(runs), Median: stats.Median(runs), Mean: stats.Mean(runs), Std: stats.Deviation(runs)}
 }
 
-// relativeError estimates the standard error of the median of some runs, relative to the median. It uses
-// the median absolute deviation, so that one disturbed run does not cause more repeats.
+// relativeError estimates the standard error of the median of some runs, relative to the
+// median. It uses the median absolute deviation, so that one disturbed run does not cause more
+// repeats.
 func relativeError(runs []float64) float64 {
 	median := stats.Median(runs)
 	distances := make([]float64, len(runs))

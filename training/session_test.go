@@ -313,7 +313,7 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// A worker that was started anew pays for its first runs again.
+// A worker that was restarted pays for its first runs again.
 func TestCold(t *testing.T) {
 	d := newDevice(t, testOptions(100), nil, nil)
 	d.run(150)

@@ -31,16 +31,16 @@ var (
 	predictorBucket = []byte("predictors")
 )
 
-// rowFill is how full pages are left when they split. It is high because the keys of one set are appended
-// in ascending order.
+// rowFill is how full pages are left when they split. It is high because the keys of one set
+// are appended in ascending order.
 const rowFill = 0.9
 
 // errNoSet is returned when no set has the given ID.
 var errNoSet = errors.New("no such set of measured groups")
 
-// Store keeps measurements in a state file. It stores rows separately for each device and set of models, so
-// that the measurements of a pair can be used by every daemon that has both models. It is as safe for
-// concurrent use as the state file.
+// Store keeps measurements in a state file. It stores rows separately for each device and set
+// of models, so that the measurements of a pair can be used by every daemon that has both
+// models. It is as safe for concurrent use as the state file.
 type Store struct {
 	db stateFile
 }
@@ -51,7 +51,8 @@ type stateFile interface {
 	Update(func(*bbolt.Tx) error) error
 }
 
-// NewStore returns the store in a state file, and creates its buckets. The caller still owns the file.
+// NewStore returns the store in a state file, and creates its buckets. The caller still owns
+// the file.
 func NewStore(db stateFile) (*Store, error) {
 	err := db.Update(func(tx *bbolt.Tx) error {
 		for _, name := range [][]byte{setBucket, rowBucket, operatorBucket, predictorBucket} {
@@ -79,8 +80,9 @@ func (s *storedSet) id() string {
 	return fmt.Sprintf("%x", sum[:6])
 }
 
-// of reports whether list has all models of the set. A model without a hash, as in imported data, knows
-// only the largest end of its spans, so it also matches a model with more operators.
+// of reports whether list has all models of the set. A model without a hash, as in imported
+// data, knows only the largest end of its spans, so it also matches a model with more
+// operators.
 func (s *storedSet) of(list []Model) bool {
 	return !slices.ContainsFunc(s.Models, func(m Model) bool {
 		return !slices.ContainsFunc(list, func(l Model) bool {
@@ -107,8 +109,8 @@ func (r storedRow) row() Row {
 	return row
 }
 
-// Append adds the rows of d in one transaction, so they are on disk when it returns. Its cost depends on
-// the number of rows added, not on those stored.
+// Append adds the rows of d in one transaction, so they are on disk when it returns. Its cost
+// depends on the number of rows added, not on those stored.
 func (s *Store) Append(d *Dataset) error {
 	if err := d.Check(); err != nil {
 		return err
@@ -157,9 +159,9 @@ func putJSON(b *bbolt.Bucket, key []byte, value any) error {
 	return b.Put(key, text)
 }
 
-// Dataset returns the rows of a device whose models are all in the list, or all its rows if list is nil.
-// Models match if all their fields are equal; without a hash, their names must be equal. The dataset has
-// only the models that occur in its rows.
+// Dataset returns the rows of a device whose models are all in the list, or all its rows if
+// list is nil. Models match if all their fields are equal; without a hash, their names must be
+// equal. The dataset has only the models that occur in its rows.
 func (s *Store) Dataset(device string, list []Model) (*Dataset, error) {
 	d, err := s.read(func(_ string, set *storedSet) bool {
 		return set.Device == device && (list == nil || set.of(list))
@@ -201,8 +203,8 @@ func (s *Store) read(wanted func(string, *storedSet) bool) (*Dataset, error) {
 	return Merge(datasets...)
 }
 
-// each calls do for the values of a bucket whose keys have a prefix. Errors name what the values are, and the
-// key.
+// each calls do for the values of a bucket whose keys have a prefix. Errors name what the
+// values are, and the key.
 func each[T any](b *bbolt.Bucket, prefix, what string, do func(key string, value *T) error) error {
 	c := b.Cursor()
 	for k, text := c.Seek([]byte(prefix)); bytes.HasPrefix(k, []byte(prefix)) && k != nil; k, text = c.Next() {
@@ -250,8 +252,8 @@ func (s *Store) Delete(id string) error {
 	})
 }
 
-// PutOperators stores the operator times of a model on a device. It replaces earlier ones with the same batch
-// size and sequence length.
+// PutOperators stores the operator times of a model on a device. It replaces earlier ones with
+// the same batch size and sequence length.
 func (s *Store) PutOperators(device string, m Model, o OperatorTimes) error {
 	if err := o.check(m); err != nil {
 		return err
@@ -276,8 +278,8 @@ func (o *OperatorTimes) check(m Model) error {
 	return nil
 }
 
-// Operators returns the operator times of the models on a device, by name, sorted by batch size and sequence
-// length.
+// Operators returns the operator times of the models on a device, by name, sorted by batch size
+// and sequence length.
 func (s *Store) Operators(device string, list []Model) (map[string][]OperatorTimes, error) {
 	found := map[string][]OperatorTimes{}
 	err := s.db.View(func(tx *bbolt.Tx) error {
@@ -308,7 +310,8 @@ const (
 // predictorTime is the format of keys that sort by time.
 const predictorTime = "20060102T150405.000000000Z"
 
-// PutPredictor stores a predictor that was trained on this host. Beyond maxPredictors, it removes the oldest.
+// PutPredictor stores a predictor that was trained on this host. Beyond maxPredictors, it
+// removes the oldest.
 func (s *Store) PutPredictor(f *predictor.File) error {
 	text, err := json.Marshal(f)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package advice finds which services should share a device (Abacus, section 7.8). From measured groups
-// and from the operator costs that package fit infers, it computes the gain of overlapping each pair, the
-// division of services among devices that gains most, and what to measure next. [Advise] returns an
-// [Advice], which can be written as JSON or as a [report.Document]. It is for the command advise; nothing
-// that serves imports it.
+// Package advice finds which services should share a device (Abacus, section 7.8). From
+// measured groups and from the operator costs that package fit infers, it computes the gain of
+// overlapping each pair, the division of services among devices that gains most, and what to
+// measure next. [Advise] returns an [Advice], which can be written as JSON or as a
+// [report.Document]. It is for the command advise; nothing that serves imports it.
 package advice
 
 import (
@@ -142,8 +142,8 @@ const (
 	basisEstimated = "estimated"
 )
 
-// Advise finds which services gain by sharing a device, how to divide them among devices, and what to
-// measure next.
+// Advise finds which services gain by sharing a device, how to divide them among devices, and
+// what to measure next.
 func Advise(ctx context.Context, d *training.Dataset, o Options) (*Advice, error) {
 	p, err := newPanel(ctx, d, o)
 	if err != nil {
@@ -184,8 +184,8 @@ type panel struct {
 	options Options
 }
 
-// newPanel validates the options and computes everything that does not depend on the division: isolated
-// latencies, the gains of sets and the gains of all pairs.
+// newPanel validates the options and computes everything that does not depend on the division:
+// isolated latencies, the gains of sets and the gains of all pairs.
 func newPanel(ctx context.Context, d *training.Dataset, o Options) (*panel, error) {
 	p := &panel{Advice: &Advice{Device: d.Device, Rows: len(d.Rows)}, services: slices.Clone(o.Services), options: o}
 	if len(p.services) == 0 {
@@ -255,8 +255,8 @@ func (p *panel) check() error {
 	return nil
 }
 
-// pair returns the gain of two services. If nothing was measured at all, it expects no gain, but does not
-// call the pair bad.
+// pair returns the gain of two services. If nothing was measured at all, it expects no gain,
+// but does not call the pair bad.
 func (p *panel) pair(i, j int) pairGain {
 	y, set := p.fit.pair(p.model[i], p.model[j])
 	g := pairGain{Gain: math.Pow(2, y), Measured: set != nil, Bad: y <= 0 && len(p.Sets) > 0}
@@ -285,8 +285,8 @@ func (p *panel) set(members []int) (float64, bool) {
 	return s.compatibility(), true
 }
 
-// query returns the isolated latency of one query of a service in microseconds, at the smallest known batch
-// size and sequence length, or 0 if none is known.
+// query returns the isolated latency of one query of a service in microseconds, at the smallest
+// known batch size and sequence length, or 0 if none is known.
 func (p *panel) query(service int) float64 {
 	var list []training.SoloTime
 	for _, s := range p.Solo {
@@ -322,8 +322,8 @@ func (p *panel) division(v *divider, devices [][]int, exact bool) division {
 	return out
 }
 
-// basis returns the basis of the expected gain of services on one device. A single service has a gain of 1
-// by definition, which counts as measured.
+// basis returns the basis of the expected gain of services on one device. A single service has
+// a gain of 1 by definition, which counts as measured.
 func (p *panel) basis(members []int) string {
 	if _, ok := p.set(members); ok || len(members) == 1 {
 		return basisMeasured
@@ -338,8 +338,8 @@ func (p *panel) basis(members []int) string {
 	return basisPairs
 }
 
-// enough returns the least number of devices with which no bad pair shares a device. It returns 0 if that
-// takes more than moreDevices additional devices.
+// enough returns the least number of devices with which no bad pair shares a device. It returns
+// 0 if that takes more than moreDevices additional devices.
 func (v *divider) enough() int {
 	// The copy keeps the device count and the fair busy time of v unchanged.
 	wider := *v

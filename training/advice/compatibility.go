@@ -18,9 +18,9 @@ const (
 
 // compatibility estimates the gains of models that were never measured together.
 //
-// The compatibility of a set is log(gain)/log(models). It is 0 if the models run as if one after another,
-// and 1 for perfect overlap, for any number of models. It is modelled as the mean of all sets plus the
-// affinities of the models in the set.
+// The compatibility of a set is log(gain)/log(models). It is 0 if the models run as if one
+// after another, and 1 for perfect overlap, for any number of models. It is modelled as the
+// mean of all sets plus the affinities of the models in the set.
 type compatibility struct {
 	mean float64
 	// affinity is indexed by model. The less is known about a model, the nearer it is to 0.
@@ -114,8 +114,8 @@ func (c *compatibility) sum(members []int) (sum float64) {
 	return 2 * sum / float64(len(members))
 }
 
-// pair returns the compatibility of two models, and their set if it was measured. An unknown model has the
-// index -1.
+// pair returns the compatibility of two models, and their set if it was measured. An unknown
+// model has the index -1.
 func (c *compatibility) pair(a, b int) (float64, *setGain) {
 	if a > b {
 		a, b = b, a

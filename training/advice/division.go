@@ -42,8 +42,8 @@ type divider struct {
 	starts [][][]int
 }
 
-// score is the cost of a division; less is better. Avoiding a bad pair has priority over avoiding overload,
-// and that over compatibility.
+// score is the cost of a division; less is better. Avoiding a bad pair has priority over
+// avoiding overload, and that over compatibility.
 type score struct {
 	bad int
 	// over is the busy time in excess of the devices' time.
@@ -81,8 +81,8 @@ func (v *divider) prepare() {
 	v.fair = total / float64(v.devices) / math.Pow(float64(min(v.size, len(v.pairs))), mean/max(n, 1))
 }
 
-// compatibility returns the compatibility of services on one device: the measured one, or the mean over
-// their pairs. It is 0 for a single service.
+// compatibility returns the compatibility of services on one device: the measured one, or the
+// mean over their pairs. It is 0 for a single service.
 func (v *divider) compatibility(members []int) float64 {
 	switch len(members) {
 	case 0, 1:
@@ -116,8 +116,8 @@ func (v *divider) busyTime(members []int) (share float64) {
 	return share / v.gain(members)
 }
 
-// score returns the cost of putting services on one device. An empty device costs nothing. The balance term
-// is the squared deviation from the fair busy time, without its constant.
+// score returns the cost of putting services on one device. An empty device costs nothing. The
+// balance term is the squared deviation from the fair busy time, without its constant.
 func (v *divider) score(members []int) (s score) {
 	if v.rate != nil {
 		return v.rate(members)
@@ -178,8 +178,8 @@ func (v *divider) search() (best [][]int) {
 	return best
 }
 
-// order returns the services in one of three orders: as listed, reversed, or with those that are least
-// compatible with all others first.
+// order returns the services in one of three orders: as listed, reversed, or with those that
+// are least compatible with all others first.
 func (v *divider) order(start int) []int {
 	order := make([]int, len(v.pairs))
 	fit := make([]float64, len(v.pairs))
@@ -254,8 +254,8 @@ func (v *divider) between(devices [][]int, d, e int) (better bool) {
 	return better
 }
 
-// moved returns two devices after swapping service i of the first with service j of the second. If j is past
-// the end of the second, it moves service i there, unless that device is full.
+// moved returns two devices after swapping service i of the first with service j of the second.
+// If j is past the end of the second, it moves service i there, unless that device is full.
 func (v *divider) moved(d, e []int, i, j int) (from, to []int, ok bool) {
 	from, to = slices.Clone(d), slices.Clone(e)
 	if j < len(e) {
@@ -268,9 +268,9 @@ func (v *divider) moved(d, e []int, i, j int) (from, to []int, ok bool) {
 	return slices.Delete(from, i, i+1), append(to, d[i]), true
 }
 
-// enumerate returns the best of all divisions. It uses dynamic programming over sets of services: each
-// further device gets the first remaining service, together with the companions that leave the best
-// division of the rest.
+// enumerate returns the best of all divisions. It uses dynamic programming over sets of
+// services: each further device gets the first remaining service, together with the companions
+// that leave the best division of the rest.
 func (v *divider) enumerate() [][]int {
 	n := len(v.pairs)
 	full := 1<<n - 1
@@ -314,8 +314,8 @@ type partition struct {
 	ok   bool
 }
 
-// extend returns the best division of set when one more device is added to those of fewer. The device must
-// have the first service of set, so that no division is considered twice.
+// extend returns the best division of set when one more device is added to those of fewer. The
+// device must have the first service of set, so that no division is considered twice.
 func (v *divider) extend(fewer []partition, scores []score, set int) (best partition) {
 	first := set & -set
 	// This enumerates all subsets of others, from the largest to the empty one.

@@ -155,8 +155,8 @@ func (g pairGain) color() string {
 	return fmt.Sprintf("#%02x%02x%02x", fade(0x5f), fade(0xb3), fade(0x7a))
 }
 
-// badPairs lists the pairs and sets that should not share a device, with the reasons. Estimated pairs come
-// last, because their gains are less certain.
+// badPairs lists the pairs and sets that should not share a device, with the reasons. Estimated
+// pairs come last, because their gains are less certain.
 func (a *Advice) badPairs() (list []string) {
 	for i := range a.Sets {
 		if s := &a.Sets[i]; s.Bad() {

@@ -31,8 +31,8 @@ const (
 	verdictUnknown = "unknown"
 )
 
-// setGain is the gain of models that were measured together. The gain of a group is the sum of the isolated
-// latencies of its spans over its latency. Overlapping pays if it exceeds 1.
+// setGain is the gain of models that were measured together. The gain of a group is the sum of
+// the isolated latencies of its spans over its latency. Overlapping pays if it exceeds 1.
 type setGain struct {
 	Models []string `json:"models"`
 	Groups int      `json:"groups"`
@@ -71,7 +71,8 @@ func (g *setGain) Reason() string {
 	return "overlapping pays"
 }
 
-// gains returns the gains of all sets of models, sorted by the number of models and by descending gain.
+// gains returns the gains of all sets of models, sorted by the number of models and by
+// descending gain.
 func (t *soloTimes) gains(d *training.Dataset) []setGain {
 	list := make([]setGain, 0, len(t.sets))
 	for _, g := range t.sets {
@@ -117,8 +118,8 @@ func (g *setGain) measure(d *training.Dataset) {
 	g.Verdict = g.judge()
 }
 
-// noise returns the relative uncertainty of a gain. It combines the error of the isolated latencies, which
-// all groups share, with twice the standard error of the groups.
+// noise returns the relative uncertainty of a gain. It combines the error of the isolated
+// latencies, which all groups share, with twice the standard error of the groups.
 func noise(values []float64, gain, soloError float64) float64 {
 	spread := 0.0
 	for _, v := range values {

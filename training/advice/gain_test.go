@@ -46,7 +46,7 @@ func TestGains(t *testing.T) {
 	}
 }
 
-// TestGainIsTrue compares gains with those made of the true solo times.
+// TestGainIsTrue compares gains with those made of the true isolated latencies.
 func TestGainIsTrue(t *testing.T) {
 	w := newWorkshop(6, 5)
 	w.exposed = func(a, b int) float64 { return float64(a*b%5) / 5 }

@@ -8,8 +8,8 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// probesPerService is the number of pairs in which each model is measured to learn how it behaves with
-// others. It does not depend on the number of services.
+// probesPerService is the number of pairs in which each model is measured to learn how it
+// behaves with others. It does not depend on the number of services.
 const probesPerService = 2
 
 // nextPair is a pair of models that is worth measuring.
@@ -18,8 +18,9 @@ type nextPair struct {
 	Reason string    `json:"reason"`
 }
 
-// cost is the effort of measuring. Dividing the services first keeps it proportional to their number: only
-// pairs that share a device are measured, plus a few probes of each service (Abacus, section 7.8).
+// cost is the effort of measuring. Dividing the services first keeps it proportional to their
+// number: only pairs that share a device are measured, plus a few probes of each service
+// (Abacus, section 7.8).
 type cost struct {
 	GroupsPerPair   int     `json:"groups_per_pair"`
 	SecondsPerGroup float64 `json:"seconds_per_group"`
@@ -40,8 +41,8 @@ type measuringCost struct {
 	Hours  float64 `json:"hours"`
 }
 
-// next returns the pairs to measure: those that share a device, and up to probesPerService probes of each
-// model. Models about which nothing is known come first.
+// next returns the pairs to measure: those that share a device, and up to probesPerService
+// probes of each model. Models about which nothing is known come first.
 func (p *panel) next(devices [][]int) []nextPair {
 	n := nextPairs{panel: p, degree: make([]int, len(p.services)), list: []nextPair{}}
 	for i, m := range p.model {
@@ -93,8 +94,8 @@ func (n *nextPairs) add(a, b int, reason string) {
 	}
 }
 
-// probe adds pairs of a service with the best-known others, until it has enough. Well-known models make the
-// affinity of the service most certain.
+// probe adds pairs of a service with the best-known others, until it has enough. Well-known
+// models make the affinity of the service most certain.
 func (n *nextPairs) probe(service int, reason string) {
 	others := make([]int, len(n.services))
 	for i := range others {

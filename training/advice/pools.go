@@ -23,8 +23,8 @@ const (
 	poolStarts = 32
 )
 
-// poolPlan says which services share a pool. A pool is a number of equal devices, each with all services of
-// the pool and an equal part of their loads.
+// poolPlan says which services share a pool. A pool is a number of equal devices, each with all
+// services of the pool and an equal part of their loads.
 type poolPlan struct {
 	Pools   []pool `json:"pools"`
 	Devices int    `json:"devices"`
@@ -35,8 +35,9 @@ type poolPlan struct {
 	Others []pool `json:"others"`
 }
 
-// pool is one pool. Demanded is the number of devices that its loads keep busy. Devices is the number it
-// needs so that none exceeds fullDevice, or 0 if the services do not fit on one device together.
+// pool is one pool. Demanded is the number of devices that its loads keep busy. Devices is the
+// number it needs so that none exceeds fullDevice, or 0 if the services do not fit on one
+// device together.
 type pool struct {
 	Name     string   `json:"name"`
 	Pools    int      `json:"pools,omitempty"`
@@ -54,9 +55,9 @@ type pooler struct {
 	sizes [][]batchTimes
 }
 
-// rate returns the cost of a pool: first its number of devices, then its demand. The demand is the inverse of
-// how many times its load one device sustains within the targets. Services that do not fit on a device
-// together cost more the more there are, and an empty pool costs most.
+// rate returns the cost of a pool: first its number of devices, then its demand. The demand is
+// the inverse of how many times its load one device sustains within the targets. Services that
+// do not fit on a device together cost more the more there are, and an empty pool costs most.
 func (p *pooler) rate(members []int) score {
 	var all [][]batchTimes
 	for _, m := range members {
@@ -106,8 +107,8 @@ func (p *panel) pools(n int) (*poolPlan, [][]int, error) {
 	return of.divide(n)
 }
 
-// divide finds the pools that need the fewest devices. It is exact up to exactServices services. Beyond that
-// it improves initial divisions by moving and exchanging services.
+// divide finds the pools that need the fewest devices. It is exact up to exactServices
+// services. Beyond that it improves initial divisions by moving and exchanging services.
 func (p *pooler) divide(n int) (*poolPlan, [][]int, error) {
 	var all []int
 	var single [][]int
@@ -162,8 +163,8 @@ func (p *pooler) divider(n int, division [][]int) *divider {
 	return v
 }
 
-// balance divides services into n pools of about equal load. It assigns the largest loads first, each to the
-// least loaded pool.
+// balance divides services into n pools of about equal load. It assigns the largest loads
+// first, each to the least loaded pool.
 func balance(loads []float64, n int) [][]int {
 	order := make([]int, len(loads))
 	for i := range order {

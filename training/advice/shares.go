@@ -19,10 +19,11 @@ const (
 	mostSplit = 4
 )
 
-// staticSplit is the best static split of a device. Percent holds the share that each service has to itself.
-// Static is how many times their loads the services sustain with it. EDF and Overlap are the same for the
-// whole device with one batch at a time, and with one batch of each service concurrently. A load is
-// sustained if a query that has just missed a batch meets its target with the next one.
+// staticSplit is the best static split of a device. Percent holds the share that each service
+// has to itself. Static is how many times their loads the services sustain with it. EDF and
+// Overlap are the same for the whole device with one batch at a time, and with one batch of
+// each service concurrently. A load is sustained if a query that has just missed a batch meets
+// its target with the next one.
 type staticSplit struct {
 	Services []string `json:"services"`
 	Percent  []int    `json:"active_thread_percentage"`
@@ -31,16 +32,16 @@ type staticSplit struct {
 	Overlap  float64  `json:"overlap"`
 }
 
-// batchTimes holds the times of a batch of a service in microseconds: the isolated latency and work of the
-// whole batch, and those of each operator.
+// batchTimes holds the times of a batch of a service in microseconds: the isolated latency and
+// work of the whole batch, and those of each operator.
 type batchTimes struct {
 	queries       float64
 	micros, work  float64
 	operator, job []float64
 }
 
-// in returns the time of a batch in a share. An operator takes as long as on the whole device, or as its work
-// takes in the share if that is longer, as in package device.
+// in returns the time of a batch in a share. An operator takes as long as on the whole device,
+// or as its work takes in the share if that is longer, as in package device.
 func (b *batchTimes) in(percent int) float64 {
 	took := b.micros
 	for i, micros := range b.operator {
@@ -49,9 +50,9 @@ func (b *batchTimes) in(percent int) float64 {
 	return took
 }
 
-// batches returns the batches of a service at its longest known sequence length, by ascending size. It omits
-// those that take no less time and work than a larger batch. queries is relative to the smallest measured
-// batch.
+// batches returns the batches of a service at its longest known sequence length, by ascending
+// size. It omits those that take no less time and work than a larger batch. queries is relative
+// to the smallest measured batch.
 func (p *panel) batches(t *soloTimes, service int) (list []batchTimes) {
 	var cells []*soloCell
 	for k, c := range t.cells {
@@ -83,8 +84,8 @@ func (p *panel) batches(t *soloTimes, service int) (list []batchTimes) {
 	return list
 }
 
-// split returns the best static split of a device. It returns nil unless the load, the target and measured
-// batches of all its services are known.
+// split returns the best static split of a device. It returns nil unless the load, the target
+// and measured batches of all its services are known.
 func (p *panel) split(t *soloTimes, members []int) *staticSplit {
 	// A service alone needs no split, and more than mostSplit would get tiny shares.
 	if len(members) < 2 || len(members) > mostSplit {
@@ -126,10 +127,10 @@ func (p *panel) split(t *soloTimes, members []int) *staticSplit {
 	return s
 }
 
-// together returns how many times their loads services sustain if each runs one batch repeatedly, all
-// concurrently or one after another. It starts with the smallest batches. Only a larger batch of the service
-// that sustains least can raise the result, so it enlarges that one until a service misses its target. No
-// other choice of batches is better.
+// together returns how many times their loads services sustain if each runs one batch
+// repeatedly, all concurrently or one after another. It starts with the smallest batches. Only
+// a larger batch of the service that sustains least can raise the result, so it enlarges that
+// one until a service misses its target. No other choice of batches is better.
 func (p *panel) together(members []int, all [][]batchTimes, overlapped bool) (most float64) {
 	chosen, micros := make([]int, len(members)), make([]float64, len(members))
 	for {

@@ -82,8 +82,8 @@ func (c *soloCell) scale(micros float64) {
 	}
 }
 
-// spread sets the time of each operator in microseconds. If enough spans ran alone, the time of the whole
-// model stays as measured; otherwise it becomes the sum of the operators.
+// spread sets the time of each operator in microseconds. If enough spans ran alone, the time of
+// the whole model stays as measured; otherwise it becomes the sum of the operators.
 func (c *soloCell) spread(micros []float64) {
 	whole, sum := c.whole(), 0.0
 	for _, m := range micros {
@@ -132,7 +132,8 @@ type soloTimes struct {
 	sets []*setGain
 }
 
-// newSoloTimes collects the rows of a dataset, and infers the operator costs that explain them best.
+// newSoloTimes collects the rows of a dataset, and infers the operator costs that explain them
+// best.
 func newSoloTimes(ctx context.Context, d *training.Dataset, o *Options) (*soloTimes, error) {
 	if err := d.Check(); err != nil {
 		return nil, err

@@ -9,7 +9,7 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// workshop is a device that measures groups of made-up models whose solo times
+// workshop is a device that measures groups of made-up models whose isolated latencies
 // and overlaps are known.
 type workshop struct {
 	*rand.Rand

@@ -13,19 +13,20 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// Calibrate converts measured groups to another clock speed, at which whole models were measured alone.
-// For example, a GPU may run faster while serving than during hours of measuring.
+// Calibrate converts measured groups to another clock speed, at which whole models were
+// measured alone. For example, a GPU may run faster while serving than during hours of
+// measuring.
 //
 // The factor of a batch is its given isolated latency over its latency in the measured groups, and
 // applies to the batch alone and in groups. A batch without a given latency has the factor of the
 // nearest batch of its model. A model without any has the factor 1.
 //
-// The clock changes how long the device is busy, but not how long operators wait for their launches. A
-// group is therefore multiplied by the mean of its spans' factors, weighted by their work (see
-// [Costs]). It does not become faster than its longest span alone.
+// The clock changes how long the device is busy, but not how long operators wait for their
+// launches. A group is therefore multiplied by the mean of its spans' factors, weighted by
+// their work (see [Costs]). It does not become faster than its longest span alone.
 //
-// Calibrate returns the converted rows, and the given latencies next to those in the groups. If a given
-// latency names a model that is not in the dataset, it returns [errRows].
+// Calibrate returns the converted rows, and the given latencies next to those in the groups. If
+// a given latency names a model that is not in the dataset, it returns [errRows].
 func Calibrate(ctx context.Context, d *training.Dataset, given []training.SoloTime) (*training.Dataset, []device.SoloTime, error) {
 	for _, s := range given {
 		if d.Model(s.Model) < 0 {
@@ -53,8 +54,8 @@ func Calibrate(ctx context.Context, d *training.Dataset, given []training.SoloTi
 		}
 		factor := scaled / busy
 		if len(r.Group.Spans) > 1 {
-			// This keeps the group from becoming faster than its longest span. It never makes it slower
-			// than measured.
+			// This keeps the group from becoming faster than its longest span. It never makes
+			// it slower than measured.
 			factor = max(factor, min(longest/r.Median, 1))
 		}
 		for _, micros := range []*float64{&r.Median, &r.Mean, &r.Std, &r.Device} {
@@ -81,8 +82,8 @@ func factorOf(m training.Model, times []device.SoloTime, costs *predictor.CostGr
 	}
 }
 
-// soloTimes returns the given isolated latencies together with the medians of the measured groups that
-// consist only of the whole model.
+// soloTimes returns the given isolated latencies together with the medians of the measured
+// groups that consist only of the whole model.
 func soloTimes(d *training.Dataset, given []training.SoloTime) (times []device.SoloTime) {
 	alone := map[models.Span][]float64{}
 	for i := range d.Rows {

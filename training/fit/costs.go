@@ -30,13 +30,13 @@ const (
 	longestShare = 3.0
 )
 
-// costFit infers the cost of each operator, and how much of it is work, from the latencies of groups. Its
-// model of a group is [predictor.Together]: the group takes as long as its longest span or as all its
-// work, whichever is more. The logarithms of both costs are fitted by gradient descent on the mean error
-// of all rows.
+// costFit infers the cost of each operator, and how much of it is work, from the latencies of
+// groups. Its model of a group is [predictor.Together]: the group takes as long as its longest
+// span or as all its work, whichever is more. The logarithms of both costs are fitted by
+// gradient descent on the mean error of all rows.
 //
-// Each cell, which is a batch size and a sequence length of a model, has its own level. All its operators
-// can thus cost more than those of another cell without a penalty on each of them.
+// Each cell, which is a batch size and a sequence length of a model, has its own level. All its
+// operators can thus cost more than those of another cell without a penalty on each of them.
 type costFit struct {
 	grids  []grid
 	rows   []costRow
@@ -71,19 +71,19 @@ type costRow struct {
 	log   float64
 }
 
-// costSpan is a span of a row. shares are the cells from which its cost is interpolated, and micros and
-// work hold its current cost.
+// costSpan is a span of a row. shares are the cells from which its cost is interpolated, and
+// micros and work hold its current cost.
 type costSpan struct {
 	start, end   int
 	shares       []share
 	micros, work float64
 }
 
-// Costs infers the isolated latency and the work of each model's operators from all groups of a dataset.
-// It returns a cost grid for each model, over the batch sizes and sequence lengths of the rows, in
-// microseconds. measured holds operator times by the name of their model, if profiling has measured any;
-// the costs then keep their proportions. A model that no group contains has a meaningless grid of one
-// cell. Equal arguments give equal costs.
+// Costs infers the isolated latency and the work of each model's operators from all groups of a
+// dataset. It returns a cost grid for each model, over the batch sizes and sequence lengths of
+// the rows, in microseconds. measured holds operator times by the name of their model, if
+// profiling has measured any; the costs then keep their proportions. A model that no group
+// contains has a meaningless grid of one cell. Equal arguments give equal costs.
 func Costs(ctx context.Context, d *training.Dataset, measured map[string][]training.OperatorTimes) ([]*predictor.CostGrid, error) {
 	o := DefaultOptions()
 	o.Operators = measured
@@ -169,8 +169,8 @@ func newCostFit(list []training.Model, rows []training.Row, measured map[string]
 	return f
 }
 
-// perOperator returns a typical time of an operator of a model: the median, over the rows with the model,
-// of the latency divided by the number of operators of all spans.
+// perOperator returns a typical time of an operator of a model: the median, over the rows with
+// the model, of the latency divided by the number of operators of all spans.
 func perOperator(rows []training.Row, model int) float64 {
 	var all []float64
 	for i := range rows {
@@ -190,8 +190,8 @@ func perOperator(rows []training.Row, model int) float64 {
 	return all[len(all)/2]
 }
 
-// setPrior sets the priors of a model's parameters. It uses the operator times measured at the nearest
-// batch size and sequence length, or flat if there are none.
+// setPrior sets the priors of a model's parameters. It uses the operator times measured at the
+// nearest batch size and sequence length, or flat if there are none.
 func (f *costFit) setPrior(g *grid, flat float64, measured []training.OperatorTimes) {
 	measured = slices.DeleteFunc(slices.Clone(measured), func(m training.OperatorTimes) bool { return len(m.Micros) != g.operators })
 	for at, c := range g.each {
@@ -209,8 +209,8 @@ func (f *costFit) setPrior(g *grid, flat float64, measured []training.OperatorTi
 
 // update computes the costs and their prefix sums from the logarithms.
 //
-// The loops of this fit are excluded from race detection: with it they would dominate the time of this
-// package's tests, and all memory they access belongs to one goroutine.
+// The loops of this fit are excluded from race detection: with it they would dominate the time
+// of this package's tests, and all memory they access belongs to one goroutine.
 //
 //go:norace
 func (f *costFit) update() {
@@ -222,8 +222,8 @@ func (f *costFit) update() {
 	}
 }
 
-// slopes sets slope to the gradient of the loss, including the priors. Its sections are the derivatives by
-// deviation, by share, by level, and by levelShare.
+// slopes sets slope to the gradient of the loss, including the priors. Its sections are the
+// derivatives by deviation, by share, by level, and by levelShare.
 //
 //go:norace
 func (f *costFit) slopes(slope []float64) {
@@ -253,7 +253,8 @@ func (f *costFit) slopes(slope []float64) {
 	}
 }
 
-// addRow adds the gradient of one row. The derivatives of the 16-norm follow from predictor.Power16.
+// addRow adds the gradient of one row. The derivatives of the 16-norm follow from
+// predictor.Power16.
 //
 //go:norace
 func (f *costFit) addRow(r *costRow) {
@@ -308,13 +309,13 @@ func (f *costFit) addSlope(s *costSpan, byMicros, byWork float64) {
 	}
 }
 
-// maxKnots limits the batch sizes, and the sequence lengths, of a model that have their own cells. Others
-// are interpolated.
+// maxKnots limits the batch sizes, and the sequence lengths, of a model that have their own
+// cells. Others are interpolated.
 const maxKnots = 8
 
-// grid locates the cells of one model, one for each combination of a batch size and a sequence length.
-// firstCell is the index of its first cell among the cells of all models, and first the index of that
-// cell's first parameter.
+// grid locates the cells of one model, one for each combination of a batch size and a sequence
+// length. firstCell is the index of its first cell among the cells of all models, and first the
+// index of that cell's first parameter.
 type grid struct {
 	operators int
 	sizes     []int
@@ -329,8 +330,8 @@ type share struct {
 	weight float64
 }
 
-// newGrids lays out the cells of all models, and returns the numbers of cells and of parameters. A model
-// that is in no row has one cell.
+// newGrids lays out the cells of all models, and returns the numbers of cells and of
+// parameters. A model that is in no row has one cell.
 func newGrids(list []training.Model, rows []training.Row) (grids []grid, cells, parameters int) {
 	sizes, seqLens := make([][]int, len(list)), make([][]int, len(list))
 	for i := range rows {

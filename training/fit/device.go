@@ -23,8 +23,9 @@ type DeviceReport struct {
 	Solo []device.SoloTime `json:"solo,omitempty"`
 }
 
-// Device fits a device to a dataset. If solo is not empty, it first calibrates the rows to these isolated
-// latencies. Equal arguments give equal profiles, except for Created, which the caller sets.
+// Device fits a device to a dataset. If solo is not empty, it first calibrates the rows to
+// these isolated latencies. Equal arguments give equal profiles, except for Created, which the
+// caller sets.
 func Device(ctx context.Context, d *training.Dataset, solo []training.SoloTime, o Options) (*device.Profile, *DeviceReport, error) {
 	if o.Split == SplitFolds {
 		return nil, nil, fmt.Errorf("%w: a device cannot be made with the split %s", errOptions, o.Split)
@@ -51,8 +52,9 @@ func Device(ctx context.Context, d *training.Dataset, solo []training.SoloTime, 
 	return p, r, p.Validate()
 }
 
-// makeProfile fits a device to some rows of a dataset and tests it on others. Its costs come from a draft,
-// a network without a device's guarantees. The draft's error shows what the guarantees cost.
+// makeProfile fits a device to some rows of a dataset and tests it on others. Its costs come
+// from a draft, a network without a device's guarantees. The draft's error shows what the
+// guarantees cost.
 func makeProfile(ctx context.Context, d *training.Dataset, rows, test []training.Row, o *Options) (*device.Profile, error) {
 	// The draft is only for the costs, so the size of a predictor is enough.
 	small := *o
@@ -108,8 +110,9 @@ func testProfile(p *device.Profile, draft *predictor.File, rows, test []training
 // leastRaise is the relative raise up to which it counts as rounding.
 const leastRaise = 1e-5
 
-// repeated returns the error of predicting a held-out row of one span by the median of the other rows of
-// the same span. It is a lower bound of what any device fitted to these rows can reach.
+// repeated returns the error of predicting a held-out row of one span by the median of the
+// other rows of the same span. It is a lower bound of what any device fitted to these rows can
+// reach.
 func repeated(rows, test []training.Row) (percent float64, of int) {
 	same := map[models.Span][]float64{}
 	for _, part := range [][]training.Row{rows, test} {
@@ -146,8 +149,9 @@ type signed struct {
 	growing []bool
 }
 
-// start flips the weights that have the wrong sign. All units of a layer then act in the same direction,
-// so start also reduces the weights: each layer should pass on about the magnitude it receives.
+// start flips the weights that have the wrong sign. All units of a layer then act in the same
+// direction, so start also reduces the weights: each layer should pass on about the magnitude
+// it receives.
 func (s *signed) start(p *perceptron) {
 	s.adam.start(p)
 	s.widths = p.widths
@@ -173,8 +177,8 @@ func (s *signed) each(layer int, values []float32, f func(v, sign float32) float
 	}
 }
 
-// update takes a step of Adam and then projects the weights onto their allowed signs. Biases may have any
-// sign.
+// update takes a step of Adam and then projects the weights onto their allowed signs. Biases
+// may have any sign.
 func (s *signed) update(i int, p *param, gradient []float32) {
 	s.adam.update(i, p, gradient)
 	if p.decays {
@@ -259,9 +263,9 @@ func relativeSpreads(rows []training.Row, n int) []float64 {
 	return picked
 }
 
-// skewOf measures how much wider late runs spread than early ones. It models the runs as two half normal
-// distributions joined at the median, with half of the runs on each side. Their widths follow from the
-// distance of the mean from the median in standard deviations.
+// skewOf measures how much wider late runs spread than early ones. It models the runs as two
+// half normal distributions joined at the median, with half of the runs on each side. Their
+// widths follow from the distance of the mean from the median in standard deviations.
 func skewOf(rows []training.Row) (slow, fast float64) {
 	var mean, square float64
 	for i := range rows {
@@ -285,7 +289,8 @@ const maxLean = 0.5
 // testedParts are the quantiles at which a spread is tested.
 var testedParts = []float64{0.1, 0.25, 0.5, 0.75, 0.9, 0.95}
 
-// spreadTest compares the spread of held-out groups with the spread of the profile for similar groups.
+// spreadTest compares the spread of held-out groups with the spread of the profile for similar
+// groups.
 func spreadTest(s *device.Spread, rows []training.Row, latency []float64) []device.SpreadQuantiles {
 	var list []device.SpreadQuantiles
 	for n := 1; n <= device.MaxSpans; n++ {

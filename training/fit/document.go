@@ -65,8 +65,8 @@ func (r *Report) techniqueTable() *report.Table {
 	return t
 }
 
-// groupTable lists the errors of each technique by kind of group. With perSet, it also has the errors of
-// predictors that were fitted to each set of models separately.
+// groupTable lists the errors of each technique by kind of group. With perSet, it also has the
+// errors of predictors that were fitted to each set of models separately.
 func (r *Report) groupTable(head string, groups []groupErrors, name func(groupErrors) string, perSet bool) *report.Table {
 	columns := []string{head, "rows"}
 	for _, e := range r.Techniques {
@@ -95,8 +95,8 @@ func percent(errors map[string]float64, name string) string {
 	return "-"
 }
 
-// worstTable lists the rows with the largest errors. Their spread shows whether a better prediction was
-// possible.
+// worstTable lists the rows with the largest errors. Their spread shows whether a better
+// prediction was possible.
 func (r *Report) worstTable() *report.Table {
 	t := report.NewTable("measured ms", "spread", "predicted ms", "group")
 	for _, row := range r.Worst {
@@ -105,8 +105,8 @@ func (r *Report) worstTable() *report.Table {
 	return t
 }
 
-// scatter draws predicted over measured latencies. Both axes are logarithmic, because latencies differ by
-// orders of magnitude.
+// scatter draws predicted over measured latencies. Both axes are logarithmic, because latencies
+// differ by orders of magnitude.
 func scatter(tested []point) *report.Chart {
 	dots := report.Series{Name: "a row kept aside", Dots: true}
 	for i := 0; i < len(tested); i += max(1, (len(tested)+maxDots-1)/maxDots) {

@@ -64,8 +64,8 @@ func newSchedule(o *Options, rows int) schedule {
 	return s
 }
 
-// fitNetwork fits a predictor to rows. The file is complete except for its test errors. fitNetwork also
-// returns the regularization, which is nil for RecipePaper.
+// fitNetwork fits a predictor to rows. The file is complete except for its test errors.
+// fitNetwork also returns the regularization, which is nil for RecipePaper.
 func fitNetwork(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*predictor.File, *regularization, error) {
 	if o.Recipe == RecipePaper {
 		f := newFile(d, rows, o)
@@ -79,9 +79,9 @@ func fitNetwork(ctx context.Context, d *training.Dataset, rows []training.Row, o
 	return f, r, err
 }
 
-// fitOurs fits costs, and a network that corrects them. Effects that the costs cannot express distort the
-// inferred costs. A draft network therefore learns these effects first, and the final costs are inferred
-// from the rows without the draft's correction.
+// fitOurs fits costs, and a network that corrects them. Effects that the costs cannot express
+// distort the inferred costs. A draft network therefore learns these effects first, and the
+// final costs are inferred from the rows without the draft's correction.
 func fitOurs(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, r *regularization, stage string) (*predictor.File, error) {
 	random := rand.New(rand.NewPCG(o.Seed, 1))
 	draft := newFile(d, rows, o)
@@ -180,10 +180,11 @@ func features(d *training.Dataset, rows []training.Row, r string) predictor.Feat
 
 // trainLayers trains a network. It standardizes the inputs, except for the first, which are bits.
 //
-// For RecipeOurs, the target is the logarithm of latency over base, scaled to its spread over the rows.
-// For RecipePaper, it is milliseconds, neither centered nor scaled, and its gradient descent has no
-// momentum. The paper does not specify this. Of the variants tried, this one reproduces the reported
-// error. Without standardized slots the error is near 15 %, and with momentum near 4 %.
+// For RecipeOurs, the target is the logarithm of latency over base, scaled to its spread over
+// the rows. For RecipePaper, it is milliseconds, neither centered nor scaled, and its gradient
+// descent has no momentum. The paper does not specify this. Of the variants tried, this one
+// reproduces the reported error. Without standardized slots the error is near 15 %, and with
+// momentum near 4 %.
 func trainLayers(ctx context.Context, in *inputs, bits int, descent optimizer, o *Options, plan schedule, random *rand.Rand, stage string) ([]predictor.Layer, error) {
 	targets, scale := in.targets(o.Recipe)
 	scaled := newScaling(in)
@@ -207,7 +208,8 @@ func trainLayers(ctx context.Context, in *inputs, bits int, descent optimizer, o
 	return p.layers(scaled, scale), nil
 }
 
-// targets returns the target output of each row, and the factor by which outputs must be multiplied.
+// targets returns the target output of each row, and the factor by which outputs must be
+// multiplied.
 func (in *inputs) targets(r string) ([]float32, float64) {
 	targets := make([]float32, in.rows())
 	if r == RecipePaper {
@@ -272,7 +274,8 @@ func (p *perceptron) train(ctx context.Context, in *inputs, targets []float32, p
 	return nil
 }
 
-// predictWith returns the predictions of a file for rows, in microseconds. It uses the code that serves.
+// predictWith returns the predictions of a file for rows, in microseconds. It uses the code
+// that serves.
 func predictWith(f *predictor.File, rows []training.Row) ([]float64, error) {
 	// A file must have plausible test errors to be valid; these are not known yet.
 	untested := *f
@@ -284,8 +287,9 @@ func predictWith(f *predictor.File, rows []training.Row) ([]float64, error) {
 	return untested.Predict(groups)
 }
 
-// inputs holds rows in the form that a network takes: values has width inputs for each row. bases are the
-// times to which outputs are relative, and micros the measured latencies, both in microseconds.
+// inputs holds rows in the form that a network takes: values has width inputs for each row.
+// bases are the times to which outputs are relative, and micros the measured latencies, both in
+// microseconds.
 type inputs struct {
 	width  int
 	values []float32

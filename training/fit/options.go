@@ -90,8 +90,8 @@ type Options struct {
 	allMany bool
 }
 
-// Progress describes how far training has come. Stage names what is being fitted. Loss is the mean loss of
-// Epoch, the last complete one, which is 0 for a stage without epochs.
+// Progress describes how far training has come. Stage names what is being fitted. Loss is the
+// mean loss of Epoch, the last complete one, which is 0 for a stage without epochs.
 type Progress struct {
 	Stage  string
 	Epoch  int
@@ -108,8 +108,8 @@ func DefaultOptions() Options {
 	}
 }
 
-// DefaultDeviceOptions returns the options for a device that simulations use, with a larger network than
-// that of a predictor. Recipe, Folds, Compare and Pairs do not apply to a device.
+// DefaultDeviceOptions returns the options for a device that simulations use, with a larger
+// network than that of a predictor. Recipe, Folds, Compare and Pairs do not apply to a device.
 func DefaultDeviceOptions() Options {
 	o := DefaultOptions()
 	o.Hidden, o.TestFraction = []int{64, 64, 64}, 0.1

@@ -15,8 +15,8 @@ import (
 	"github.com/overlapd/overlapd/predictor"
 )
 
-// perceptron is a multilayer perceptron in training: a computation graph for one batch of rows. Inputs
-// and targets are written in place before each step.
+// perceptron is a multilayer perceptron in training: a computation graph for one batch of rows.
+// Inputs and targets are written in place before each step.
 type perceptron struct {
 	graph   *gorgonia.ExprGraph
 	machine gorgonia.VM
@@ -50,8 +50,8 @@ const (
 	squared
 )
 
-// building must be held while a graph is built, because gorgonia counts groups of nodes in a package
-// variable.
+// building must be held while a graph is built, because gorgonia counts groups of nodes in a
+// package variable.
 var building sync.Mutex
 
 // newPerceptron returns a network with random weights. scale applies to the relative loss.
@@ -117,8 +117,9 @@ func (p *perceptron) nodes() gorgonia.Nodes {
 	return nodes
 }
 
-// begin initializes the parameters of a layer. The relative loss uses Glorot initialization. The squared
-// loss, which is the paper's, uses the default of PyTorch, the library of its authors.
+// begin initializes the parameters of a layer. The relative loss uses Glorot initialization.
+// The squared loss, which is the paper's, uses the default of PyTorch, the library of its
+// authors.
 func (p *perceptron) begin(layer int, of lossOf, random *rand.Rand) {
 	in, out := float64(p.widths[layer]), float64(p.widths[layer+1])
 	weights, bias := &p.params[2*layer], &p.params[2*layer+1]

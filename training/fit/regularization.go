@@ -22,9 +22,9 @@ const (
 	keptErrors = 2.0
 )
 
-// regularization keeps a fit from treating the noise of a few rows as signal. For few rows it is chosen
-// by cross-validation on the rows to fit with: these are divided into folds, and each fold is predicted
-// by a fit to the others. Held-out test rows take no part in it.
+// regularization keeps a fit from treating the noise of a few rows as signal. For few rows it
+// is chosen by cross-validation on the rows to fit with: these are divided into folds, and each
+// fold is predicted by a fit to the others. Held-out test rows take no part in it.
 type regularization struct {
 	// Costs names the priors on costs, and Decay is the weight decay.
 	Costs string  `json:"costs"`
@@ -59,8 +59,8 @@ func regularize(ctx context.Context, d *training.Dataset, rows []training.Row, o
 	return r, nil
 }
 
-// regularizeCosts chooses the priors on costs. It returns the trial of the chosen ones, or nil for many
-// rows.
+// regularizeCosts chooses the priors on costs. It returns the trial of the chosen ones, or nil
+// for many rows.
 func regularizeCosts(ctx context.Context, d *training.Dataset, rows []training.Row, o *Options, stage string) (*trial, *regularization, error) {
 	r := &regularization{Decay: newSchedule(o, len(rows)).decay, Kept: 1, priors: costPriorSets[0], Costs: costPriorSets[0].name}
 	if !few(o, len(rows)) {
@@ -106,8 +106,8 @@ func (r *regularization) text() string {
 		text, 100*r.Kept, r.Folds, r.CostsError, r.Error)
 }
 
-// costPriors holds the weights of the priors on costs, which are quadratic penalties on logarithms. The
-// unit is rows: a weight of 1 counts as much as a row with an error of 100 %.
+// costPriors holds the weights of the priors on costs, which are quadratic penalties on
+// logarithms. The unit is rows: a weight of 1 counts as much as a row with an error of 100 %.
 type costPriors struct {
 	name string
 
@@ -124,9 +124,9 @@ type costPriors struct {
 	levelShare float64
 }
 
-// costPriorSets are the candidates of cross-validation for few rows, the weakest first. Many rows use the
-// weakest. Which one suits few rows best depends on their noise, and on whether operators were measured
-// one by one.
+// costPriorSets are the candidates of cross-validation for few rows, the weakest first. Many
+// rows use the weakest. Which one suits few rows best depends on their noise, and on whether
+// operators were measured one by one.
 var costPriorSets = []costPriors{
 	{"loose", 0.15, 0.1, 0, 0.001, 0.1, 0.001},
 	{"light", 0.5, 0.3, 0, 0.003, 0.3, 0.003},
@@ -179,8 +179,9 @@ func tie(values, slope []float64, a, b int, prior float64) {
 // trialFolds is the number of folds of the cross-validation.
 const trialFolds = 4
 
-// trial holds predictions of the rows to fit with, each made by a fit without the row's fold. bases are
-// the predictions by row, from the costs in the files of the folds. The files have no layers yet.
+// trial holds predictions of the rows to fit with, each made by a fit without the row's fold.
+// bases are the predictions by row, from the costs in the files of the folds. The files have no
+// layers yet.
 type trial struct {
 	rows  []training.Row
 	folds []fold
@@ -227,8 +228,8 @@ func (t *trial) corrected(ctx context.Context, o *Options, stage string) ([]floa
 	return all, nil
 }
 
-// keep returns the fraction of the correction with the least error, and that error. A gain that may be
-// chance does not count.
+// keep returns the fraction of the correction with the least error, and that error. A gain that
+// may be chance does not count.
 func (t *trial) keep(corrected []float64) (part, off float64) {
 	none := newPoints(t.rows, t.bases)
 	off = mape(none)
@@ -246,7 +247,8 @@ func (t *trial) keep(corrected []float64) (part, off float64) {
 	return part, off
 }
 
-// gain returns by how many standard errors some predictions are better than others of the same rows.
+// gain returns by how many standard errors some predictions are better than others of the same
+// rows.
 func gain(than, some []point) float64 {
 	var sum, squares float64
 	n := float64(len(some))

@@ -12,9 +12,9 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// fitted describes a fit of a predictor or a device. TrainRows counts the rows of one fold to fit with, and
-// TestRows the held-out rows of all folds. MAPETest is the mean absolute percentage error on the latter
-// (Abacus, equation 1). Seconds is the time to fit and test.
+// fitted describes a fit of a predictor or a device. TrainRows counts the rows of one fold to
+// fit with, and TestRows the held-out rows of all folds. MAPETest is the mean absolute
+// percentage error on the latter (Abacus, equation 1). Seconds is the time to fit and test.
 type fitted struct {
 	Device    string   `json:"device"`
 	Models    []string `json:"models"`
@@ -67,9 +67,9 @@ type Report struct {
 	tested map[string][]point
 }
 
-// techniqueErrors holds the errors of one technique. PerSet is its error on held-out rows with separate
-// predictors for each set of models. Fitted counts these predictors, and Skipped the rows whose set has
-// too few rows to fit one.
+// techniqueErrors holds the errors of one technique. PerSet is its error on held-out rows with
+// separate predictors for each set of models. Fitted counts these predictors, and Skipped the
+// rows whose set has too few rows to fit one.
 type techniqueErrors struct {
 	Name    string   `json:"name"`
 	Test    float64  `json:"test"`
@@ -79,8 +79,8 @@ type techniqueErrors struct {
 	Skipped int      `json:"per_set_skipped,omitempty"`
 }
 
-// groupErrors holds the errors on held-out groups of the same models, or with the same number of spans. Its
-// maps are keyed by technique.
+// groupErrors holds the errors on held-out groups of the same models, or with the same number
+// of spans. Its maps are keyed by technique.
 type groupErrors struct {
 	Models []string           `json:"models,omitempty"`
 	Spans  int                `json:"spans,omitempty"`
@@ -131,8 +131,8 @@ func groupText(d *training.Dataset, row *training.Row) string {
 	return strings.Join(parts, ", ")
 }
 
-// add records the results of a technique: one predictor for all rows and, unless sets is nil, separate
-// predictors for each set of models.
+// add records the results of a technique: one predictor for all rows and, unless sets is nil,
+// separate predictors for each set of models.
 func (r *Report) add(name string, d *training.Dataset, unified, sets *outcome) {
 	e := techniqueErrors{Name: name, Test: mape(unified.test), Train: mape(unified.train)}
 	r.tested[name] = unified.test
@@ -153,7 +153,8 @@ func (r *Report) add(name string, d *training.Dataset, unified, sets *outcome) {
 	r.Techniques = append(r.Techniques, e)
 }
 
-// tally sets the errors in list, which has one element for each kind of group, and adds missing kinds.
+// tally sets the errors in list, which has one element for each kind of group, and adds missing
+// kinds.
 func tally(list *[]groupErrors, d *training.Dataset, tested []point, kind func(*training.Row) groupErrors, set func(g *groupErrors, percent float64)) {
 	byKind := map[int][]point{}
 	for _, p := range tested {
@@ -177,7 +178,8 @@ func tally(list *[]groupErrors, d *training.Dataset, tested []point, kind func(*
 	})
 }
 
-// point is a row of the dataset, by its index, with its measured and its predicted latency in microseconds.
+// point is a row of the dataset, by its index, with its measured and its predicted latency in
+// microseconds.
 type point struct {
 	row       int
 	measured  float64

@@ -10,7 +10,7 @@ import (
 )
 
 // synthetic draws groups of one to three of four models, whose latency is the
-// longest of their solo times or the sum of their work, with a spread of 1 %.
+// longest of their isolated latencies or the sum of their work, with a spread of 1 %.
 func synthetic(rows int, seed uint64) *training.Dataset {
 	random := rand.New(rand.NewPCG(seed, 7))
 	d := &training.Dataset{Device: "formula"}

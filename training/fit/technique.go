@@ -92,8 +92,8 @@ func fitPlane(d *training.Dataset, rows []training.Row, with func(*inputs) hyper
 	}
 }
 
-// outcome holds the results of a technique on all folds: the points of both kinds of rows, the error of
-// each fold on its held-out rows, and the number of predictors fitted.
+// outcome holds the results of a technique on all folds: the points of both kinds of rows, the
+// error of each fold on its held-out rows, and the number of predictors fitted.
 type outcome struct {
 	train  []point
 	test   []point
@@ -140,8 +140,8 @@ func points(p predict, rows []training.Row, positions []int) ([]point, error) {
 	return all, nil
 }
 
-// bySet divides folds by the sets of models of their rows. It omits sets with too few rows for a predictor.
-// A subset of a set's models is a different set.
+// bySet divides folds by the sets of models of their rows. It omits sets with too few rows for
+// a predictor. A subset of a set's models is a different set.
 func bySet(rows []training.Row, folds []fold) (enough []fold) {
 	for _, whole := range folds {
 		var names []string
@@ -170,12 +170,12 @@ func bySet(rows []training.Row, folds []fold) (enough []fold) {
 	return enough
 }
 
-// hyperplane is the result of linear regression and of linear support vector regression: milliseconds as a
-// weighted sum of standardized inputs. The last weight is the constant.
+// hyperplane is the result of linear regression and of linear support vector regression:
+// milliseconds as a weighted sum of standardized inputs. The last weight is the constant.
 type hyperplane []float64
 
-// smallSingular is the fraction of the largest singular value below which one counts as zero. Some inputs
-// of section 5.3 may be constant.
+// smallSingular is the fraction of the largest singular value below which one counts as zero.
+// Some inputs of section 5.3 may be constant.
 const smallSingular = 1e-9
 
 // Planes predict milliseconds, as the paper does.
@@ -192,8 +192,8 @@ func fitLinear(in *inputs) hyperplane {
 		x.Set(i, in.width, 1)
 		y.SetVec(i, in.micros[i]/microsPerMilli)
 	}
-	// Solve the normal equations, because there are far more rows than inputs. Their singular values
-	// are the squares of those of x.
+	// Solve the normal equations, because there are far more rows than inputs. Their singular
+	// values are the squares of those of x.
 	var xx mat.Dense
 	var xy, w mat.VecDense
 	xx.Mul(x.T(), x)
@@ -214,9 +214,10 @@ func (h hyperplane) micros(row []float32) float64 {
 	return sum * microsPerMilli
 }
 
-// Constants of support vector regression. The paper specifies neither kernel, loss nor constants. The
-// linear kernel, the squared loss outside the tube, and the default constants of common libraries give
-// the errors that the paper reports. With the loss that is not squared, the error is three points lower.
+// Constants of support vector regression. The paper specifies neither kernel, loss nor
+// constants. The linear kernel, the squared loss outside the tube, and the default constants of
+// common libraries give the errors that the paper reports. With the loss that is not squared,
+// the error is three points lower.
 const (
 	svrPenalty = 1.0
 	// svrTube is in milliseconds.
@@ -226,9 +227,9 @@ const (
 	svrTolerance = 1e-4
 )
 
-// fitVectors returns the plane of linear support vector regression over standardized inputs. It uses
-// coordinate descent on the dual problem: each row has a multiplier, and the weights are the sum of the
-// rows times their multipliers.
+// fitVectors returns the plane of linear support vector regression over standardized inputs. It
+// uses coordinate descent on the dual problem: each row has a multiplier, and the weights are
+// the sum of the rows times their multipliers.
 func fitVectors(in *inputs, random *rand.Rand) hyperplane {
 	// The squared loss adds a ridge to the diagonal of the dual.
 	const ridge = 1 / (2 * svrPenalty)

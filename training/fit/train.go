@@ -11,9 +11,9 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// Train fits a predictor to a dataset and tests it on held-out rows. Equal arguments give equal files,
-// except for Created, which the caller sets, and Device if the dataset does not name it. When ctx ends,
-// Train returns its error.
+// Train fits a predictor to a dataset and tests it on held-out rows. Equal arguments give equal
+// files, except for Created, which the caller sets, and Device if the dataset does not name it.
+// When ctx ends, Train returns its error.
 func Train(ctx context.Context, d *training.Dataset, o Options) (*predictor.File, *Report, error) {
 	folds, err := begin(d, &o)
 	if err != nil {
@@ -60,8 +60,8 @@ func check(d *training.Dataset) error {
 	return nil
 }
 
-// trainNetwork fits and tests a network on all folds. The returned file is that of the only fold. With
-// several folds, it is fitted to all rows afterwards.
+// trainNetwork fits and tests a network on all folds. The returned file is that of the only
+// fold. With several folds, it is fitted to all rows afterwards.
 func trainNetwork(ctx context.Context, d *training.Dataset, o *Options, folds []fold) (*predictor.File, *regularization, *outcome, error) {
 	var file *predictor.File
 	var chosen *regularization
@@ -84,8 +84,8 @@ func trainNetwork(ctx context.Context, d *training.Dataset, o *Options, folds []
 	return file, chosen, out, nil
 }
 
-// compare adds the errors of the network, of the other techniques if o.Compare is set, and of separate
-// predictors for each set of models if o.Pairs is set.
+// compare adds the errors of the network, of the other techniques if o.Compare is set, and of
+// separate predictors for each set of models if o.Pairs is set.
 func (r *Report) compare(ctx context.Context, d *training.Dataset, o *Options, folds []fold, network *outcome) error {
 	tried := []technique{networks(d, o, func(*predictor.File, *regularization) {})}
 	if o.Compare {
