@@ -80,8 +80,8 @@ func ending(path string, c *tls.Config) []string {
 
 // ReadCredentials reads the credentials of a client: an Authorization header with the first
 // token of the file ("" without one), and a TLS configuration that trusts the CAs of the
-// file, or those of the system. The server may still speak TLS 1.2, whatever the daemon's
-// own minimum is.
+// file, or those of the system. It accepts servers that only speak TLS 1.2, such as a
+// collector of traces.
 func ReadCredentials(o Options) (authorization string, c *tls.Config, err error) {
 	c = &tls.Config{MinVersion: tls.VersionTLS12}
 	if o.TokenFile != "" {

@@ -21,8 +21,7 @@ import (
 // can be reused.
 const drainBytes = 64 << 10
 
-// Errors of reading a body. The connection is closed after each, because the position in
-// the stream is unknown.
+// Errors of reading a body.
 var (
 	errSlowClient = &query.Error{Status: http.StatusRequestTimeout, Reason: query.ReasonTimeout,
 		Message: "the request did not arrive in time (limits.read_timeout)"}
@@ -47,8 +46,9 @@ func errBodyTooLarge(most int64) *query.Error {
 		Message: "the body exceeds limits.request_bytes (" + strconv.FormatInt(most, 10) + ")"}
 }
 
-// read returns the body of a request, decompressed. The caller releases it. After an error
-// the connection is closed, because the rest of the body may still be on its way.
+// read returns the body of a request, decompressed. The caller releases it. If the body
+// does not arrive completely, the connection is closed, because its rest may still be on
+// its way.
 func (bs *bodies) read(ctx *fasthttp.RequestCtx) (*query.Body, *query.Error) {
 	stream, announced := ctx.RequestBodyStream(), int64(ctx.Request.Header.ContentLength())
 	if !ctx.Request.IsBodyStream() {

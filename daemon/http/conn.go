@@ -39,6 +39,7 @@ const (
 type conn struct {
 	net.Conn
 	tls *tls.Conn
+
 	// shaken is set after the TLS handshake.
 	shaken bool
 	watch  *watch
@@ -200,6 +201,7 @@ const watchEvents = 64
 // descriptor belongs to another connection by then.
 type watch struct {
 	fd int
+
 	// epoll owns fd.
 	epoll *os.File
 	done  chan struct{}

@@ -13,6 +13,7 @@ import (
 type decoder struct {
 	scanner
 	c *query.Call
+
 	// depth is the nesting level of the object or array being read.
 	depth int
 
@@ -35,6 +36,7 @@ type decoder struct {
 type input struct {
 	query.Input
 	port int
+
 	// size is binary_data_size, or -1 if it was not given.
 	size int64
 }
@@ -42,6 +44,7 @@ type input struct {
 // output is an output being read.
 type output struct {
 	query.Output
+
 	// said is set if the request gives binary_data for it.
 	said bool
 }

@@ -50,6 +50,7 @@ func newInference(q *query.Server, b *bodies) *inference {
 type exchange struct {
 	bodies *bodies
 	ctx    *fasthttp.RequestCtx
+
 	// read is set once Decode has begun to read the body.
 	read bool
 	decoder

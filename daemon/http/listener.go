@@ -32,6 +32,7 @@ type listener struct {
 	net.Listener
 	watch  *watch
 	places *query.Places
+
 	// guarded is set if Host and Origin are checked.
 	guarded bool
 

@@ -33,6 +33,7 @@ const (
 type events struct {
 	pages *pages
 	ring  *timeline.Ring
+
 	// conn is nil in tests without a socket.
 	conn    *conn
 	stopped <-chan struct{}

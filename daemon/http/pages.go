@@ -57,6 +57,7 @@ type Options struct {
 type pages struct {
 	Options
 	bodies *bodies
+
 	// watchers counts the clients that stream events.
 	watchers atomic.Int32
 	heavy    turns

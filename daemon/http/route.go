@@ -66,6 +66,7 @@ var (
 type gate struct {
 	queries *query.Server
 	access  *access.Access
+
 	// most is the largest body of an inference request in bytes.
 	most int64
 

@@ -34,6 +34,7 @@ type tensorReader struct {
 	scanner
 	typ models.DataType
 	dst []byte
+
 	// at is the number of bytes written to dst.
 	at int
 }

@@ -19,6 +19,7 @@ import (
 type Budget struct {
 	limit int64
 	used  atomic.Int64
+
 	// parent is nil for a whole budget.
 	of    *Budget
 	share bool

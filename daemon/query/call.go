@@ -145,6 +145,7 @@ type Call struct {
 
 	// links holds the value of each named dimension, 0 until an input has set it.
 	links []int64
+
 	// answer has a capacity of one, so that Answer never blocks.
 	answer chan struct{}
 }
@@ -301,8 +302,10 @@ type Input struct {
 
 	// dims is the storage of Shape, so that an input needs no allocation.
 	dims [MaxRank]int64
+
 	// room is an upper bound on its bytes in shared memory.
 	room int64
+
 	// given is set once the request has brought the input.
 	given bool
 }

@@ -61,6 +61,7 @@ type Place struct {
 	Spare bool
 
 	of *Places
+
 	// from is invalid if the connection has no share, as on loopback or a Unix socket.
 	from  netip.Prefix
 	since time.Time
