@@ -213,8 +213,7 @@ func (d *Daemon) shutdown(hurry context.Context) error {
 		d.backend.Drain()
 		d.backend.GiveUp()
 	})()
-	// The order matters: measuring stops first, so that no measurement delays the remaining
-	// queries.
+	// Measuring stops first, so that it does not delay the remaining queries.
 	merr := d.backend.StopMeasuring(last)
 	err := d.front.shutdown(last)
 	if err != nil && !errors.Is(err, context.Canceled) {

@@ -20,7 +20,7 @@ type Budget struct {
 	limit int64
 	used  atomic.Int64
 
-	// parent is nil for a whole budget.
+	// of is the budget that this one is a part or a share of, nil for a whole one.
 	of    *Budget
 	share bool
 
@@ -265,10 +265,10 @@ func (b *Body) Fill(r io.Reader, announced, most int64) error {
 	}
 	for int64(len(b.Bytes)) != announced {
 		if len(b.Bytes) == cap(b.Bytes) && !b.grow(announced, most) {
-			// Never read beyond the announced length: the bytes after it belong to the next
-			// request of the connection.
 			return ErrBodyMemory
 		}
+		// Never read beyond the announced length: the bytes after it belong to the next request
+		// of the connection.
 		end := cap(b.Bytes)
 		if announced >= 0 {
 			end = int(min(int64(end), announced))

@@ -588,8 +588,8 @@ func (c *Call) Admit(write func(dst []byte, in *Input) (int, *Error)) *Error {
 		if err != nil {
 			s.Backend.Free(s, m)
 			return err
-			// Text and Data pointed into the request body, which the codec may now release.
 		}
+		// Text and Data pointed into the request body, which the codec may now release.
 		in.Text, in.Data, in.Offset = nil, m.Bytes[at:at+int64(n):at+int64(n)], m.Offset+at
 		at = end
 	}

@@ -166,8 +166,7 @@ func (r *Recorder) ended(at time.Duration, m *executor.Outcome) {
 	g := &r.runs[m.Device]
 	g.free = at
 	r.groups.round.observe(m.Took.Seconds())
-	// An incomplete group took less time than predicted for a reason that is not the
-	// predictor's.
+	// The time of an incomplete group says nothing about its prediction.
 	for i := range m.Spans {
 		if m.Spans[i].Status != models.SpanDone {
 			return

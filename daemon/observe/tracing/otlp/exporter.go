@@ -49,8 +49,10 @@ type exporter struct {
 
 	exported, failed atomic.Uint64
 
-	// seldom limits the reports and guards last, the counts at the last one.
+	// report is Options.Report.
 	report func(queries, spans uint64, why error)
+
+	// seldom limits the reports and guards last, the counts at the last one.
 	seldom rate.Sometimes
 	last   struct{ dropped, failed uint64 }
 }
