@@ -124,7 +124,7 @@ func (s *setup) read(dir string) (d *variantData, err error) {
 // place is one on the axis of a figure: who serves there, what comes, and what became of it.
 type place struct {
 	fleet
-	task, name string    // and of the case
+	task, name string    // name is of the case among those of its task
 	x          float64   // on the axis
 	load       float64   // that is constant and known, 0 for the trace
 	trace      []float64 // queries a second in each step
@@ -139,7 +139,7 @@ type place struct {
 // steady is a place with a constant load.
 func (d *variantData) steady(task string, target float64, workers int, load float64) *place {
 	return &place{
-		fleet: fleet{d.variants[task], target, workers}, task: task, name: fmt.Sprintf("%s, %g ms", task, target),
+		fleet: fleet{d.variants[task], target, workers}, task: task, name: fmt.Sprintf("%g ms", target),
 		x: load, load: load, cv: 1, levels: d.levels,
 	}
 }
@@ -234,7 +234,7 @@ func contend(r *reproduction, stage string, places []*place, choosers ...chooser
 			for i, c := range choosers {
 				var err error
 				if serve[i], err = c.prepare(ctx, p, o); err != nil {
-					return fmt.Errorf("%s, %s at %v: %w", c.name, p.name, p.x, err)
+					return fmt.Errorf("%s, %s, %s at %v: %w", c.name, p.task, p.name, p.x, err)
 				}
 			}
 			for k := range o.Seeds {

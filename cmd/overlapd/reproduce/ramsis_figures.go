@@ -17,10 +17,29 @@ const (
 	axisWorkers = "workers"
 )
 
-// pictures are the two rows of pictures that section 7 has of everything: accuracy, and
-// queries that are late.
-func pictures(number, title, axis string, places []*place, choosers ...chooser) []*figure {
-	good := &figure{Figure: number, Title: title + ": accuracy", Unit: "percent of those in time", X: axis, decimals: 2, more: true, words: true, Notes: []string{
+// pictures returns the two rows of pictures that section 7 has of everything, accuracy and late
+// queries, for each task by itself.
+func pictures(number, title, axis string, decimals int, places []*place, choosers ...chooser) (drawn []*figure) {
+	for _, list := range split(places, func(p *place) string { return p.task }) {
+		drawn = append(drawn, taskPictures(number+", "+list[0].task, title, axis, decimals, list, choosers...)...)
+	}
+	return drawn
+}
+
+// split returns the runs of places that have a key in common.
+func split(places []*place, key func(*place) string) (list [][]*place) {
+	for i, p := range places {
+		if i == 0 || key(p) != key(places[i-1]) {
+			list = append(list, nil)
+		}
+		list[len(list)-1] = append(list[len(list)-1], p)
+	}
+	return list
+}
+
+// taskPictures returns the pictures of one task.
+func taskPictures(number, title, axis string, decimals int, places []*place, choosers ...chooser) []*figure {
+	good := &figure{Figure: number, Title: title + ": accuracy", Unit: "percent of those in time", X: axis, decimals: decimals, more: true, words: true, Notes: []string{
 		"As in the paper, there is no accuracy where 5 % or more are late.",
 	}}
 	late := &figure{Figure: number + ", late", Title: title + ": queries late or dropped", Unit: "late", X: axis, percent: true, decimals: 6, words: true}
@@ -74,7 +93,7 @@ func rivalry(r *reproduction, number, title, axis string, paper map[string]said,
 	}
 	contend(r, "figure "+number, all, ramsisRivals...)
 	return func() []*figure {
-		return append(pictures(number, title, axis, all, ramsisRivals...), r.selection.summary(number, title, all, paper))
+		return append(pictures(number, title, axis, 1, all, ramsisRivals...), r.selection.summary(number, title, all, paper))
 	}
 }
 
@@ -165,7 +184,7 @@ func planFidelity(r *reproduction) func() []*figure {
 	contend(r, "figure 7", all, ramsis)
 	return func() []*figure {
 		const title, expected = "expected and simulated", "expected"
-		drawn := pictures("7", title, axisLoad, all, ramsis)
+		drawn := pictures("7", title, axisLoad, 2, all, ramsis)
 		for _, p := range all {
 			for i, v := range []float64{p.expected.Accuracy, p.expected.Violations} {
 				e := seedsRow(p.name, expected, []float64{v}, 0)
@@ -219,8 +238,8 @@ func bounds(number, title string, all []*place) *figure {
 	return f
 }
 
-// ablation plans a figure of the first task that compares choosers at all loads, with so many
-// times the usual workers and for all targets or the middle one.
+// ablation plans a figure of the first task that compares choosers at all loads and in the mean of
+// loads, with so many times the usual workers and for all targets or the middle one.
 func ablation(number, title string, times float64, all bool, choosers ...chooser) planner {
 	return func(r *reproduction) func() []*figure {
 		var places []*place
@@ -231,8 +250,31 @@ func ablation(number, title string, times float64, all bool, choosers ...chooser
 			}
 		}
 		contend(r, "figure "+number, places, choosers...)
-		return func() []*figure { return pictures(number, title, axisLoad, places, choosers...) }
+		return func() []*figure {
+			return append(pictures(number, title, axisLoad, 2, places, choosers...), means(number, title, places, choosers...))
+		}
 	}
+}
+
+// means compares choosers in the mean of the loads at which all of them have an accuracy.
+func means(number, title string, places []*place, choosers ...chooser) *figure {
+	f := &figure{Figure: number + ", means", Title: title + ": mean accuracy", Unit: "percent, mean over the loads at which all have an accuracy", decimals: 2, more: true, words: true, table: true}
+	lost := func(p *place) bool {
+		return slices.ContainsFunc(choosers, func(c chooser) bool { return !p.bears(c.name) })
+	}
+	places = slices.DeleteFunc(slices.Clone(places), lost)
+	for _, same := range split(places, func(p *place) string { return p.name }) {
+		for _, c := range choosers {
+			list := make([]float64, len(same[0].runs[c.name]))
+			for _, p := range same {
+				for k, v := range p.of(c.name, (*outcome).mean) {
+					list[k] += v / float64(len(same))
+				}
+			}
+			f.Rows = append(f.Rows, seedsRow(same[0].name, c.name, list, 0))
+		}
+	}
+	return f
 }
 
 func (t *task) middle() float64 { return t.targets[len(t.targets)/2] }
@@ -285,7 +327,7 @@ func planClusters(r *reproduction) func() []*figure {
 	choosers := []chooser{ramsis, knowing, jellyfish, switching}
 	contend(r, "bursts", all, choosers...)
 	return func() []*figure {
-		return pictures("bursts", "gamma arrivals with a coefficient of variation", axisLoad, all, choosers...)
+		return pictures("bursts", "gamma arrivals with a coefficient of variation", axisLoad, 2, all, choosers...)
 	}
 }
 

@@ -118,6 +118,42 @@ func TestRAMSISGains(t *testing.T) {
 	}
 }
 
+// TestTablesByTask has a table of its own for each task, whose columns are few enough for a page.
+func TestTablesByTask(t *testing.T) {
+	of := func(task, name string) *place {
+		return &place{task: task, name: name, x: 400, runs: map[string][]outcome{ramsis.name: servedAt(70.26, 0)}}
+	}
+	r := &Result{Figures: pictures("6", "x", axisLoad, 1, []*place{of("image", "150 ms"), of("image", "300 ms"), of("text", "100 ms")}, ramsis)}
+	var b strings.Builder
+	if err := r.WriteMarkdown(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"## figure 6, image: x: accuracy\n\n| percent of those in time by queries a second | 150 ms: RAMSIS | 300 ms: RAMSIS |\n|---|--:|--:|\n| 400 | 70.3 | 70.3 |\n",
+		"## figure 6, image, late: ", "## figure 6, text: x: accuracy\n\n| percent of those in time by queries a second | RAMSIS |\n", "## figure 6, text, late: ",
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, &b)
+		}
+	}
+}
+
+// TestMeans compares choosers over the loads at which each of them has an accuracy.
+func TestMeans(t *testing.T) {
+	at := func(name string, ours, theirs, late float64) *place {
+		return &place{name: name, runs: map[string][]outcome{ramsis.name: servedAt(ours, 0), jellyfish.name: servedAt(theirs, late)}}
+	}
+	f := means("8", "x", []*place{at("150 ms", 80, 70, 0), at("150 ms", 70, 66, 4), at("150 ms", 60, 10, 5), at("300 ms", 60, 10, 5)}, ramsis, jellyfish)
+	if len(f.Rows) != 2 {
+		t.Fatalf("%d rows: %+v", len(f.Rows), f.Rows)
+	}
+	for name, want := range map[string]float64{ramsis.name: 75, jellyfish.name: 68} {
+		if r := f.find("150 ms", 0, name); r == nil || math.Abs(*r.Ours-want) > 1e-4 {
+			t.Errorf("%s: %+v, want %v", name, r, want)
+		}
+	}
+}
+
 // servedAt returns what became of a thousand queries, by percent late.
 func servedAt(accuracy, late float64) []outcome {
 	n := 1000 - int(10*late)
