@@ -57,7 +57,7 @@ test: ort ## every test, under the race detector what does more than to calculat
 short: ort ## the fast tests, without the race detector
 	go test -short -count=1 ./...
 
-numbers: ## docs/benchmarks against what prints it, in virtual time, with the data in OVERLAPD_SHARED_DATA; 90 minutes on two quiet cores (PAGE=shepherd: one page, some minutes; UPDATE=1: write it)
+numbers: ## docs/benchmarks against what prints it, in virtual time, with the data in OVERLAPD_SHARED_DATA; 100 minutes on two quiet cores (PAGE=shepherd: one page, some minutes; UPDATE=1: write it)
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/overlapd ./cmd/overlapd
 	go test -count=1 -timeout 12h -v -run '^TestNumbers$$' ./test/numbers $(if $(UPDATE),-update,-check) -page '$(PAGE)'
 
