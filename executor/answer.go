@@ -9,7 +9,7 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// listen takes answers until the connection ends. It is the reader.
+// listen receives answers until the connection ends. It is the reader's main loop.
 func (w *worker) listen() {
 	defer close(w.read)
 	var done wire.Done
@@ -25,9 +25,9 @@ func (w *worker) listen() {
 	}
 }
 
-// awaitFlight waits until a run is in flight, and sets how long to look for its
-// answer before sleeping: a worker whose last run was long is not worth it. It
-// reports false when the worker is lost and has nothing more to answer.
+// awaitFlight waits until a run is in flight. It also decides whether to poll for
+// the answer: after a run longer than Poll, polling would only burn a core. It
+// returns false when the worker is lost and owes no more answers.
 func (w *worker) awaitFlight() bool {
 	for over := false; ; {
 		w.mu.Lock()
@@ -46,13 +46,13 @@ func (w *worker) awaitFlight() bool {
 		select {
 		case <-w.fly:
 		case <-w.lost:
-			over = true // but for a run that was sent meanwhile
+			over = true // check once more, for a run that was sent meanwhile
 		}
 	}
 }
 
-// answer takes one frame. An error, which wraps ErrProtocol, means that the worker
-// lies.
+// answer handles one frame. An error wraps ErrProtocol and means that the worker
+// sent something impossible.
 func (w *worker) answer(kind wire.Kind, payload []byte, done *wire.Done) error {
 	var err error
 	switch kind {
@@ -61,7 +61,7 @@ func (w *worker) answer(kind wire.Kind, payload []byte, done *wire.Done) error {
 			err = w.done(done)
 		}
 	case wire.KindMoved:
-		var moved wire.Moved // which the next step keeps
+		var moved wire.Moved // not reused like done: the next step keeps it
 		if err = wire.Decode(payload, &moved); err == nil {
 			err = stepTaken(w, &moved)
 		}
@@ -79,6 +79,7 @@ func (w *worker) answer(kind wire.Kind, payload []byte, done *wire.Done) error {
 	return nil
 }
 
+// done ends a span that the worker reports as completed or stopped.
 func (w *worker) done(d *wire.Done) error {
 	f, err := w.flight(d.Round, d.Batch)
 	if err != nil {
@@ -103,7 +104,7 @@ func (w *worker) done(d *wire.Done) error {
 	if d.Reached < f.span.End {
 		s.Status = models.SpanStopped
 	}
-	// Nothing takes longer than the round has, whatever the worker claims.
+	// A span cannot take longer than its round has, whatever the worker claims.
 	passed := time.Since(f.round.begin)
 	s.Took, s.DeviceTook = min(time.Duration(d.Nanos), passed), min(time.Duration(d.DeviceNanos), passed)
 	w.land(f, finished, s.Took)
@@ -111,6 +112,8 @@ func (w *worker) done(d *wire.Done) error {
 	return nil
 }
 
+// failed ends a span or a move that the worker reports as failed. If the failure
+// ends the worker too, the span is only lost, and can run again.
 func (w *worker) failed(m *wire.Failed) error {
 	f, err := w.flight(m.Round, m.Batch)
 	if err != nil {
@@ -119,10 +122,10 @@ func (w *worker) failed(m *wire.Failed) error {
 	w.land(f, true, 0)
 	status, failure := models.SpanFailed, m.Err()
 	if f.move != nil {
-		f.block.free() // the worker has done with it
+		f.block.free() // the worker no longer uses it
 	}
 	if wire.Ends(failure) {
-		// The query is not to blame: another worker may run it.
+		// The query is not at fault, so another worker may run it.
 		status = models.SpanLost
 		w.expire(failure)
 	}
@@ -130,12 +133,12 @@ func (w *worker) failed(m *wire.Failed) error {
 	return nil
 }
 
-// expire expects the worker to end by itself, and ends it if it does not: what
-// it waits for may be a device that is gone.
+// expire expects the worker to exit by itself, and ends it after CloseGrace if it
+// has not: it may be waiting for a device that is gone.
 func (w *worker) expire(cause error) {
 	w.mu.Lock()
 	w.mu.dying = cause
-	if w.mu.cause == ErrExited { //nolint:errorlint // one that wraps it says more
+	if w.mu.cause == ErrExited { //nolint:errorlint // an error that wraps ErrExited is more specific
 		w.mu.cause = cause
 	}
 	w.mu.Unlock()
@@ -146,7 +149,8 @@ func (w *worker) expire(cause error) {
 	})
 }
 
-// flight returns the oldest run in flight, which an answer must be for.
+// flight returns the oldest run in flight, or an error if the answer is not for
+// that one: a worker answers in order.
 func (w *worker) flight(round uint64, batch models.BatchID) (flight, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,8 +165,9 @@ func (w *worker) flight(round uint64, batch models.BatchID) (flight, error) {
 	return *f, nil
 }
 
-// land takes the oldest run out of flight. Its stop word is cleared before
-// another run can get it.
+// land removes the oldest run from the runs in flight. It clears the run's stop
+// word first, because the next run in that slot would otherwise stop immediately.
+// gone says that the worker has forgotten the batch.
 func (w *worker) land(f flight, gone bool, took time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -178,8 +183,8 @@ func (w *worker) land(f flight, gone bool, took time.Duration) {
 	}
 }
 
-// collect leases the outputs of a finished batch. If it returns an error, none of
-// them is leased.
+// collect leases the outputs of a finished batch. If it returns an error, it has
+// leased none of them.
 func (w *worker) collect(d *wire.Done, ids []models.QueryID) (queries []QueryOutputs, err error) {
 	if len(d.Outputs) != len(ids) {
 		return nil, fmt.Errorf("outputs of %d queries, the batch has %d", len(d.Outputs), len(ids))
@@ -210,9 +215,9 @@ func (w *worker) collect(d *wire.Done, ids []models.QueryID) (queries []QueryOut
 	return queries, nil
 }
 
-// checkOutputs refuses outputs that are not the model's. Their shapes may differ
-// from those that it declares, for ONNX Runtime lets them; their types may not:
-// they are written to clients as what the model declares.
+// checkOutputs returns an error if the outputs differ from the model's in number or
+// type. Shapes may differ from the declared ones, because ONNX Runtime allows
+// that. Types may not: clients receive the outputs with the declared types.
 func (w *worker) checkOutputs(outputs []wire.OutputTensor) error {
 	if len(outputs) != len(w.info.Outputs) {
 		return fmt.Errorf("%d outputs, the model has %d", len(outputs), len(w.info.Outputs))

@@ -10,29 +10,34 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// backlogBytes bounds what waits for a worker that does not read.
+// backlogBytes limits the bytes queued for a worker that does not read.
 const backlogBytes = 2 * wire.MaxFrameBytes
 
-// errBacklog is returned when a worker does not read what it is sent.
+// errBacklog is returned when the queue of unread bytes would exceed backlogBytes.
 var errBacklog = errors.New("worker does not read")
 
-// conn is the daemon's end of a worker's socket. A send never waits: what the
-// socket does not take goes to the writer.
+// conn is the daemon's end of a worker's socket. A send never blocks: the writer
+// goroutine sends what the socket did not take.
 type conn struct {
-	*wire.Socket // its Poll and what it reads are the reader's
-	fd           int
-	flush        chan struct{} // wakes the writer when there is a backlog
+	// Only the reader uses Socket.Poll and reads from the socket.
+	*wire.Socket
+	fd int
+
+	// flush wakes the writer when there is a backlog.
+	flush chan struct{}
 
 	mu struct {
 		sync.Mutex
 		backlog []byte
-		writing bool // the writer has bytes that come before any other
+
+		// writing is set while the writer holds bytes that must precede any others.
+		writing bool
 		closed  bool
 	}
 }
 
-// newConn returns a connection and the other end of it. An end that does not block
-// waits in Go's poller.
+// newConn returns a connection and its other end. An inside worker needs an end
+// that does not block, so that its goroutine waits in Go's poller.
 func newConn(otherBlocks bool) (*conn, *os.File, error) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -47,7 +52,8 @@ func newConn(otherBlocks bool) (*conn, *os.File, error) {
 	return &conn{Socket: socket, fd: pair[0], flush: make(chan struct{}, 1)}, other, nil
 }
 
-// send sends a frame, in the order of the calls.
+// send sends a frame, or queues it behind earlier ones. Frames arrive in the order
+// of the calls.
 func (c *conn) send(frame []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +82,7 @@ func (c *conn) send(frame []byte) error {
 	return nil
 }
 
-// try writes what the socket takes at once.
+// try writes as much as the socket takes without blocking.
 func (c *conn) try(frame []byte) (int, error) {
 	for {
 		n, err := unix.SendmsgN(c.fd, frame, nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
@@ -92,7 +98,7 @@ func (c *conn) try(frame []byte) (int, error) {
 	}
 }
 
-// write sends backlogs until the connection is shut down.
+// write sends backlogs until done is closed.
 func (c *conn) write(done <-chan struct{}) {
 	for {
 		select {
@@ -102,13 +108,14 @@ func (c *conn) write(done <-chan struct{}) {
 		}
 		for data := c.take(); data != nil; data = c.take() {
 			if _, err := c.Write(data); err != nil {
-				return // the reader finds out as well
+				return // the reader gets the same error and loses the worker
 			}
 		}
 	}
 }
 
 func (c *conn) take() []byte {
+	// take returns the backlog for the writer, or nil when everything was sent.
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	data := c.mu.backlog
@@ -117,7 +124,7 @@ func (c *conn) take() []byte {
 	return data
 }
 
-// shutdown ends both directions. What has arrived can still be read.
+// shutdown ends both directions. Bytes that have arrived can still be read.
 func (c *conn) shutdown() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,7 +133,7 @@ func (c *conn) shutdown() {
 	}
 }
 
-// close frees the descriptor. Reader and writer have ended.
+// close frees the descriptor. The reader and the writer must have ended.
 func (c *conn) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

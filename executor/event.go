@@ -9,25 +9,41 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// Event is what happened to the worker of a service. What does not belong to its
-// kind is zero.
+// Event reports what happened to the worker of a service. Fields that do not
+// belong to its kind are zero.
 type Event struct {
 	Kind    EventKind
 	Service models.ServiceID
-	PID     int   // 0 without a process
-	Err     error // the cause of WorkerLost and WorkerFailed
 
-	Phase       string        // WorkerProgress: what is being loaded
-	Done, Total int64         // WorkerProgress; Total is 0 while it is not known
-	Line        string        // WorkerOutput: at most child.LineBytes
-	Info        *wire.Info    // WorkerReady: the model
-	Took        time.Duration // WorkerReady: since the start of the process
+	// PID is 0 if there is no process.
+	PID int
 
-	Batches   []models.BatchID // WorkerLost: paused or running, in order
-	RestartIn time.Duration    // WorkerLost; WorkerFailed, where it is 0 if only Restart starts another
+	// Err is the cause of WorkerLost and WorkerFailed.
+	Err error
+
+	// Phase, Done and Total belong to WorkerProgress. Total is 0 while it is not
+	// known.
+	Phase       string
+	Done, Total int64
+
+	// Line belongs to WorkerOutput, and has at most child.LineBytes.
+	Line string
+
+	// Info and Took belong to WorkerReady: the model, and the time since the
+	// process was started.
+	Info *wire.Info
+	Took time.Duration
+
+	// Batches belongs to WorkerLost: the IDs of the paused and running batches,
+	// sorted.
+	Batches []models.BatchID
+
+	// RestartIn belongs to WorkerLost and WorkerFailed. For the latter, 0 means
+	// that only Restart starts a worker.
+	RestartIn time.Duration
 }
 
-// EventKind is what happened to a worker.
+// EventKind identifies what happened to a worker.
 type EventKind uint8
 
 // The kinds of events, in the order of a worker's life.
@@ -35,106 +51,105 @@ const (
 	// WorkerStarting: a process was started and loads the model.
 	WorkerStarting EventKind = iota
 
-	// WorkerProgress: loading has come further.
+	// WorkerProgress: loading has progressed.
 	WorkerProgress
 
-	// WorkerReady: spans of the service can be run.
+	// WorkerReady: spans of the service can run.
 	WorkerReady
 
 	// WorkerOutput: the worker wrote a line to standard output or error.
 	WorkerOutput
 
-	// WorkerLost: the worker is gone, with everything it held. Err says how its
-	// process ended and quotes the last that it wrote.
+	// WorkerLost: the worker is gone, with all batches that it held. Err says how
+	// its process ended and quotes its last output.
 	WorkerLost
 
-	// WorkerFailed: the service is given up until RestartIn has passed, or Restart is
-	// called.
+	// WorkerFailed: the service failed permanently. It is retried after RestartIn,
+	// or when Restart is called.
 	WorkerFailed
 
-	// WorkerStopped: the service has no worker any more, because it was removed or
-	// the executor closes. It is the last event of a service; PID is that of the
-	// worker that was ended for it.
+	// WorkerStopped: the service will have no worker again, because it was removed
+	// or the executor closes. It is the last event of a service. PID is that of the
+	// worker that was ended, if there was one.
 	WorkerStopped
 )
 
-// Errors of calls.
+// Errors that methods return.
 var (
-	// ErrClosed is returned after Close, and is the reason of a span that
-	// Close ended.
+	// ErrClosed is returned after Close. It is also the reason of a span that Close
+	// ended.
 	ErrClosed = errors.New("executor: closed")
 
-	// ErrOptions is returned by New when there is neither a command nor an Inside,
-	// and by Add when an arena is missing or cannot be had.
+	// ErrOptions is returned by New if there is neither a Command nor an Inside, and
+	// by New and Add if an arena is missing or has an invalid size.
 	ErrOptions = errors.New("executor: bad options")
 
 	// ErrUnknownService is returned when no service has the given ID.
 	ErrUnknownService = errors.New("executor: unknown service")
 
-	// ErrBadSpan is returned when a span of a round makes no sense, or two
-	// spans are of one service.
+	// ErrBadSpan is returned if a span of a round is invalid, or two spans belong to
+	// one service.
 	ErrBadSpan = errors.New("executor: bad span")
 
-	// ErrTooManyRounds is returned when MaxRounds rounds run or have outcomes
-	// that were not received.
+	// ErrTooManyRounds is returned when MaxRounds rounds are running or have
+	// outcomes that were not received.
 	ErrTooManyRounds = errors.New("executor: too many rounds in flight")
 
-	// ErrInUse is returned by New and Add when there is a service with this ID, or
-	// one that is being removed: wait until that is gone, or take another ID.
+	// ErrInUse is returned by New and Add if the ID belongs to another service, even
+	// if that is being removed.
 	ErrInUse = errors.New("executor: service ID is in use")
 
-	// ErrLeak is returned by Close when shared memory is still in use.
+	// ErrLeak is returned by Close if outputs in shared memory were not released.
 	ErrLeak = errors.New("executor: shared memory was not given back")
 )
 
-// Reasons for which a worker, and with it a span, is lost.
+// Reasons why a worker is lost, and with it its spans.
 var (
-	// ErrNotReady is the reason of a span whose service has no worker that is
-	// ready.
+	// ErrNotReady is the reason of a span whose service has no ready worker.
 	ErrNotReady = errors.New("executor: worker is not ready")
 
-	// ErrBatchLost is the reason of a span that goes on with a batch that the
-	// worker does not have, because it was lost with an earlier worker.
+	// ErrBatchLost is the reason of a span that continues a batch the worker does
+	// not have, because the batch was lost with an earlier worker.
 	ErrBatchLost = errors.New("executor: batch was lost with its worker")
 
-	// ErrExited is the reason when the process ended by itself or was killed
-	// from outside.
+	// ErrExited is the reason if the process exited or was killed from outside.
 	ErrExited = errors.New("executor: worker exited")
 
-	// ErrKilled is ErrExited of a process that was sent SIGKILL from outside, as by
-	// the kernel where memory runs out.
+	// ErrKilled is ErrExited for a process that received SIGKILL from outside, for
+	// example from the kernel's OOM killer.
 	ErrKilled = fmt.Errorf("%w: it was killed", ErrExited)
 
-	// ErrLoadTimeout is the reason when loading took longer than LoadTimeout.
+	// ErrLoadTimeout is the reason if loading took longer than LoadTimeout.
 	ErrLoadTimeout = errors.New("executor: loading took too long")
 
-	// ErrLoad is the reason when the worker could not load its model.
+	// ErrLoad is the reason if the worker could not load its model.
 	ErrLoad = errors.New("executor: load failed")
 
-	// ErrSpanTimeout is the reason when a span took longer than SpanTimeout.
+	// ErrSpanTimeout is the reason if a span took longer than SpanTimeout.
 	ErrSpanTimeout = errors.New("executor: worker hangs")
 
-	// ErrOverrun is the reason when a span did not end for which nobody waited
-	// any more.
+	// ErrOverrun is the reason if an abandoned span did not end within
+	// OverrunGrace.
 	ErrOverrun = errors.New("executor: worker was ended for a span that overran")
 
-	// ErrProtocol is the reason when a worker sent what cannot be.
+	// ErrProtocol is the reason if a worker sent something impossible.
 	ErrProtocol = errors.New("executor: worker broke the protocol")
 
-	// ErrStart is the reason when no process could be started.
+	// ErrStart is the reason if no process could be started.
 	ErrStart = errors.New("executor: worker did not start")
 
-	// ErrHeld is the reason when Hold ended the worker.
+	// ErrHeld is the reason if Hold ended the worker.
 	ErrHeld = errors.New("executor: worker was ended with others")
 
-	// ErrRemoved is the reason when Remove ended the worker. Remove returns it
-	// for a service that is being removed already.
+	// ErrRemoved is the reason if Remove ended the worker. Remove returns it for a
+	// service that is already being removed.
 	ErrRemoved = errors.New("executor: service is removed")
 
-	// ErrRestartLimit is the reason when a service was given up.
+	// ErrRestartLimit is the reason if workers were lost too often, so that the
+	// service failed permanently.
 	ErrRestartLimit = errors.New("executor: worker was lost too often")
 
-	// ErrNoRoom is the reason when a service was given up because its model
-	// does not fit the memory of the device.
+	// ErrNoRoom is the reason if the service failed permanently because its model
+	// does not fit in the memory of the device.
 	ErrNoRoom = errors.New("executor: no room on the device")
 )

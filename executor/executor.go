@@ -13,32 +13,46 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// services are the services by ID.
+// services maps IDs to services. A published map is immutable.
 type services map[models.ServiceID]*service
 
 // Executor owns the workers of all services.
 type Executor struct {
-	opts     Options
-	services atomic.Pointer[services] // replaced, never changed, so that it is read without a lock
+	opts Options
+
+	// services is replaced as a whole under mu, so that Run can read it without
+	// a lock.
+	services atomic.Pointer[services]
 	outcomes chan Outcome
-	running  atomic.Int32 // rounds whose outcome is not delivered
-	overruns atomic.Int32 // spans that were set apart, and whose outcome is not delivered
-	moves    atomic.Int32 // from here, whose outcome is not delivered
-	ctx      context.Context
-	cancel   context.CancelFunc
-	workers  sync.WaitGroup // every goroutine
-	closing  chan struct{}  // closed by Close
-	yielding *yielding      // nil where no reader polls
+
+	// These count rounds, detached spans and moves from this executor whose
+	// outcome has not been delivered yet. They bound what outcomes must hold.
+	running  atomic.Int32
+	overruns atomic.Int32
+	moves    atomic.Int32
+
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	// workers counts every goroutine of the executor.
+	workers sync.WaitGroup
+	closing chan struct{}
+
+	// yielding is nil if no reader polls.
+	yielding *yielding
 
 	mu struct {
 		sync.Mutex
 		started bool
 		closed  bool
-		held    error // why no worker may start, nil if one may
+
+		// held is the cause that Hold was called with, nil while workers may start.
+		held error
 	}
 }
 
-// New checks the options. No process runs yet, but Close must be called.
+// New checks the options and returns an executor that runs no process yet. Close
+// must be called even if Start is not.
 func New(opts Options) (*Executor, error) {
 	opts = opts.withDefaults()
 	if len(opts.Command) == 0 && opts.Inside == nil {
@@ -71,9 +85,9 @@ func New(opts Options) (*Executor, error) {
 	return e, nil
 }
 
-// Start starts the workers and returns at once; an event comes as each is
-// ready. When ctx ends, the workers end as they do at Close, which must still
-// be called.
+// Start starts the workers and returns immediately; an event reports each one
+// that becomes ready. When ctx ends, the workers end as they do at Close, which
+// must still be called.
 func (e *Executor) Start(ctx context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -88,10 +102,10 @@ func (e *Executor) Start(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the workers and waits for everything. Spans in flight are stopped
-// or lost, their outcomes delivered, and then Outcomes is closed, unless it is that of
-// Options. The error is ErrLeak if outputs were not released; their memory stays mapped
-// until they are.
+// Close ends the workers and waits for every goroutine. Spans in flight are
+// stopped or lost and their outcomes are delivered. Then Outcomes is closed,
+// unless the caller supplied the channel in Options. Close returns ErrLeak if
+// outputs have not been released; their memory stays mapped until they are.
 func (e *Executor) Close() error {
 	e.mu.Lock()
 	if e.mu.closed {
@@ -122,15 +136,14 @@ func (e *Executor) Close() error {
 	return errors.Join(errs...)
 }
 
-// readGrace is how long Close waits for whoever receives the last outcomes to release
-// their outputs, before it calls that a leak.
+// readGrace is how long Close waits for the receiver of the last outcomes to
+// release their outputs before it reports a leak.
 const readGrace = time.Second
 
-// Run sends the spans of a round and returns at once. If it returns no error,
-// Outcomes delivers exactly one outcome for the round, when all of its spans
-// have ended, whatever becomes of the workers. A second round may be sent
-// before the first has ended; each worker runs its spans in the order in which
-// they were sent.
+// Run sends the spans of a round and returns immediately. If it returns no error,
+// Outcomes delivers exactly one outcome for the round once all of its spans have
+// ended, even if workers crash. A second round may be sent before the first has
+// ended: each worker runs its spans in the order in which they were sent.
 func (e *Executor) Run(id uint64, spans []SpanRequest) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -140,8 +153,8 @@ func (e *Executor) Run(id uint64, spans []SpanRequest) error {
 	if err := e.check(spans); err != nil {
 		return err
 	}
-	// A delivery first fills the channel and then lowers what is counted, so this
-	// never counts a round too few.
+	// deliver fills the channel before it lowers running, so this sum never
+	// counts a round too few and deliver never blocks.
 	room := cap(e.outcomes) / MaxOutcomes * MaxRounds
 	if running := int(e.running.Load()); running >= MaxRounds || running+len(e.outcomes) >= room {
 		return ErrTooManyRounds
@@ -153,7 +166,7 @@ func (e *Executor) Run(id uint64, spans []SpanRequest) error {
 	if r.threads > 0 && !slices.ContainsFunc(spans, func(s SpanRequest) bool { return s.Whole }) {
 		r.stops = e
 	}
-	var sent []models.Span // for who is inside
+	var sent []models.Span
 	for i := range spans {
 		s := e.service(spans[i].Span.Service)
 		s.rounds.Add(1)
@@ -171,8 +184,8 @@ func (e *Executor) Run(id uint64, spans []SpanRequest) error {
 // service returns the service with this ID, or nil.
 func (e *Executor) service(id models.ServiceID) *service { return (*e.services.Load())[id] }
 
-// deliver ends a round, or a span that was set apart. None of the services is
-// forgotten before.
+// deliver delivers the outcome of a round or of a detached span. It lowers the
+// services' counts last, because a service must not be forgotten before that.
 func (e *Executor) deliver(o Outcome) {
 	e.outcomes <- o
 	if o.Overrun {
@@ -187,10 +200,11 @@ func (e *Executor) deliver(o Outcome) {
 	}
 }
 
-// SetApart ends a round though spans of it still run: its outcome is delivered
-// at once, with SpanOverrun for each of them. How each of them ends is delivered
-// later, as an Outcome with Overrun set. It reports false if all of them have
-// ended, on an emulated device by its clock, or MaxOverruns would be exceeded.
+// SetApart detaches the spans of a round that still run. It delivers the outcome
+// of the round immediately, with SpanOverrun for each detached span; the end of
+// each of those is delivered later as an Outcome with Overrun set. SetApart
+// returns false if all spans have ended (on an emulated device by its clock), or
+// if there would be more than MaxOverruns detached spans.
 func (e *Executor) SetApart(id uint64) bool {
 	for _, s := range *e.services.Load() {
 		w := s.ready()
@@ -210,9 +224,9 @@ func (e *Executor) SetApart(id uint64) bool {
 	return false
 }
 
-// Abandon stops the spans of a batch for which nobody waits any more, and ends
-// the worker with ErrOverrun if one still runs after OverrunGrace: an operator
-// that does not end ends with its process only.
+// Abandon stops the spans of a batch whose clients no longer wait. If one still
+// runs after OverrunGrace, Abandon ends the worker with ErrOverrun: an operator
+// that hangs can be ended only with its process.
 func (e *Executor) Abandon(id models.ServiceID, batch models.BatchID) {
 	if s := e.service(id); s != nil {
 		if w := s.ready(); w != nil {
@@ -221,7 +235,9 @@ func (e *Executor) Abandon(id models.ServiceID, batch models.BatchID) {
 	}
 }
 
-// check refuses a round that cannot be meant.
+// check returns an error for a round that no scheduler may send: it is empty,
+// names an unknown service, runs a service twice, or has an invalid operator
+// range or inputs outside the arena.
 func (e *Executor) check(spans []SpanRequest) error {
 	if len(spans) == 0 {
 		return fmt.Errorf("%w: a round without spans", ErrBadSpan)
@@ -247,13 +263,13 @@ func (e *Executor) check(spans []SpanRequest) error {
 	return nil
 }
 
-// Outcomes delivers the outcome of every round. It is closed by Close, unless it is that
-// of Options.
+// Outcomes returns the channel that delivers the outcome of every round. Close
+// closes it, unless the caller supplied it in Options.
 func (e *Executor) Outcomes() <-chan Outcome { return e.outcomes }
 
-// Stop ends the spans of a batch that are in flight at their next operator
-// boundary. It reports whether there was one: a span that ends at the same
-// moment may end as Done nevertheless. The batch stays until it is released.
+// Stop ends the spans in flight of a batch at their next operator boundary. It
+// reports whether there was one. A span that ends at the same moment may still
+// end as SpanDone. The worker keeps the batch until Release.
 func (e *Executor) Stop(id models.ServiceID, batch models.BatchID) bool {
 	s := e.service(id)
 	if s == nil {
@@ -263,8 +279,8 @@ func (e *Executor) Stop(id models.ServiceID, batch models.BatchID) bool {
 	return w != nil && w.stop(batch, 0)
 }
 
-// Release makes the worker forget a paused batch. One that finished, failed or
-// was lost is forgotten already, and releasing it does nothing.
+// Release makes the worker forget a paused batch. It does nothing for a batch
+// that finished, failed or was lost: the worker has forgotten that one already.
 func (e *Executor) Release(id models.ServiceID, batch models.BatchID) {
 	if s := e.service(id); s != nil {
 		if w := s.ready(); w != nil {
@@ -273,7 +289,7 @@ func (e *Executor) Release(id models.ServiceID, batch models.BatchID) {
 	}
 }
 
-// State returns what is known of a service.
+// State returns a snapshot of a service's worker.
 func (e *Executor) State(id models.ServiceID) (State, error) {
 	s := e.service(id)
 	if s == nil {
@@ -282,8 +298,8 @@ func (e *Executor) State(id models.ServiceID) (State, error) {
 	return s.state(), nil
 }
 
-// Restart makes a service that was given up try again. It does nothing for
-// another.
+// Restart starts a worker for a service that failed permanently. It does nothing
+// in any other phase.
 func (e *Executor) Restart(id models.ServiceID) error {
 	s := e.service(id)
 	if s == nil {
@@ -300,9 +316,9 @@ func (e *Executor) Restart(id models.ServiceID) error {
 	return nil
 }
 
-// Add adds a service. Its worker is started at once, or at Start if that is
-// still to come, or at Resume while workers are held. The error is ErrInUse if
-// there is a service with this ID.
+// Add adds a service. Its worker starts immediately, or at Start if that has not
+// been called yet, or at Resume while workers are held. Add returns ErrInUse if
+// the ID belongs to another service, including one that is being removed.
 func (e *Executor) Add(spec ServiceSpec) error {
 	s, err := newService(e, spec)
 	if err != nil {
@@ -328,13 +344,18 @@ func (e *Executor) Add(spec ServiceSpec) error {
 	return nil
 }
 
-// Remove ends a service. It returns at once; the channel is closed once nothing is
-// left of it: its worker was asked to exit, and killed if it did not within CloseGrace,
-// a worker that loads at once; its spans in flight were stopped or lost, and Outcomes
-// delivers, or holds, the outcome of each of its rounds; its last event was
-// WorkerStopped. Until then its ID is in use, and spans of it are lost with
-// ErrRemoved. After that no worker reads its inputs, and the ID can be added again.
-// Outputs stay as they are until they are released.
+// Remove ends a service and returns immediately. The channel is closed once
+// nothing is left of the service:
+//
+//   - Its worker exited when asked to, or was killed after CloseGrace. A worker
+//     that was still loading was killed without delay.
+//   - Its spans in flight were stopped or lost, and the outcome of each of its
+//     rounds was delivered to the Outcomes channel.
+//   - Its last event was WorkerStopped.
+//
+// Until then the ID remains in use, and new spans of the service are lost with
+// ErrRemoved. Afterwards no worker reads its inputs, and the ID can be added
+// again. Outputs remain valid until they are released.
 func (e *Executor) Remove(id models.ServiceID) (<-chan struct{}, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -362,24 +383,24 @@ func (e *Executor) Remove(id models.ServiceID) (<-chan struct{}, error) {
 	return gone, nil
 }
 
-// dismantle returns when nothing is left of a service that ends.
+// dismantle waits until nothing is left of a removed service, then forgets it.
 func (e *Executor) dismantle(s *service) {
 	s.threads.Wait()
 	s.awaitRounds()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.mu.closed { // else Close says which of its outputs are in use
+	if !e.mu.closed { // Close still needs the service, to report its leaked outputs
 		next := maps.Clone(*e.services.Load())
 		delete(next, s.spec.ID)
 		e.services.Store(&next)
 	}
 }
 
-// Hold ends the workers of all services together and starts none until Resume,
-// also none of a service that is added meanwhile. It returns when all of their
-// processes are gone, or when ctx ends: then they are held nevertheless. What they
-// ran is lost with the cause and can be run again. No such loss counts towards
-// giving a service up.
+// Hold ends the workers of all services, and starts none until Resume. That
+// includes services that are added in between. Hold returns when all processes
+// are gone, or with an error when ctx ends; the workers are held in either case.
+// The spans in flight are lost with the cause and can run again. These losses do
+// not count towards RestartLimit.
 func (e *Executor) Hold(ctx context.Context, cause error) error {
 	gone := make(map[*service]<-chan struct{})
 	e.mu.Lock()
@@ -398,7 +419,7 @@ func (e *Executor) Hold(ctx context.Context, cause error) error {
 	return nil
 }
 
-// Resume lets the workers that Hold stopped start again.
+// Resume allows the workers that Hold ended to start again.
 func (e *Executor) Resume() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -6,27 +6,34 @@ import (
 	"sync"
 )
 
-// gate decides whether a worker of a service may start. Whoever shuts it ends the
-// worker that starts or lives, and learns when nothing is left of its process.
+// gate decides whether a worker of a service may start. Hold shuts it: that ends a
+// worker that is starting or running, and yields a channel that is closed when
+// nothing is left of its process.
 type gate struct {
 	mu struct {
 		sync.Mutex
-		held error                   // why none may start, nil if one may
-		free chan struct{}           // closed when it is not held any more
-		end  context.CancelCauseFunc // ends the worker
-		over chan struct{}           // closed when nothing is left of its process, nil if there is none
+
+		// held is why no worker may start, nil if one may. free is closed when
+		// the gate opens again.
+		held error
+		free chan struct{}
+
+		// end ends the current worker. over is closed when nothing is left of its
+		// process; it is nil if there is none.
+		end  context.CancelCauseFunc
+		over chan struct{}
 	}
 }
 
-// closed is a channel on which nobody waits.
+// closed is a closed channel, for a hold with nothing to wait for.
 var closed = func() <-chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// hold loses the worker, if there is one or one just starts, and returns what is
-// closed when its process is gone.
+// hold shuts the gate and ends the worker, even one that is just starting. It
+// returns a channel that is closed when the worker's process is gone.
 func (g *gate) hold(cause error) <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -50,9 +57,9 @@ func (g *gate) resume() {
 	}
 }
 
-// enter returns when a worker may start, which the caller then does, with the
-// context that ends when the gate is held; or nil when ctx ends. Whoever holds the
-// gate from then on waits until leave.
+// enter waits until a worker may start, and returns a context that ends when the
+// gate is held. The caller then starts a worker, and calls leave when it is gone:
+// hold waits for that. enter returns nil when ctx ends.
 func (g *gate) enter(ctx context.Context) (life context.Context) {
 	for ctx.Err() == nil {
 		g.mu.Lock()
@@ -73,8 +80,8 @@ func (g *gate) enter(ctx context.Context) (life context.Context) {
 	return nil
 }
 
-// leave is called when nothing is left of a worker's process, or none came of a
-// start.
+// leave records that nothing is left of a worker's process, or that its start
+// failed.
 func (g *gate) leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -12,15 +12,16 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// A worker that loads is passed on at a limited rate: whoever hears of it may be
-// the one who schedules. An honest one sends progress when a phase begins, and
-// within one no more than twenty times in a second.
+// Progress reports are rate-limited, because the receiver of events may be the
+// scheduler. A correct worker sends one when a phase begins, and at most twenty a
+// second within a phase.
 const (
 	progressBurst = 256
 	progressEvery = 10 * time.Millisecond
 )
 
-// load brings a worker that was just started to where it can run spans.
+// load sends the model to a worker that was just started, and returns when the
+// worker is ready to run spans.
 func (w *worker) load(ctx context.Context) error {
 	unwatch := context.AfterFunc(ctx, func() { w.lose(context.Cause(ctx)) })
 	defer unwatch()
@@ -45,7 +46,8 @@ func (w *worker) load(ctx context.Context) error {
 	return w.awaitReady()
 }
 
-// greet takes the first message, by which a worker says who it is.
+// greet receives the first message. It checks the worker's protocol version and
+// PID.
 func (w *worker) greet() error {
 	kind, payload, err := w.next()
 	if err != nil {
@@ -60,7 +62,7 @@ func (w *worker) greet() error {
 	}
 	own := w.process.PID()
 	if own == 0 {
-		own = os.Getpid() // it is inside of this one
+		own = os.Getpid() // an inside worker shares this process
 	}
 	if hello.Protocol != wire.ProtocolVersion || hello.PID != own {
 		return fmt.Errorf("%w: hello of process %d, version %d; expected process %d, version %d",
@@ -69,7 +71,7 @@ func (w *worker) greet() error {
 	return nil
 }
 
-// awaitReady passes on progress until the model is loaded.
+// awaitReady emits progress events until the model is loaded or loading fails.
 func (w *worker) awaitReady() error {
 	limit := rate.NewLimiter(rate.Every(progressEvery), progressBurst)
 	for {
@@ -94,7 +96,7 @@ func (w *worker) awaitReady() error {
 			if err = wire.Decode(payload, &failed); err == nil {
 				w.answered()
 				err = failed.Err()
-				if errors.Is(err, wire.ErrEngine) { // the message is all there is
+				if errors.Is(err, wire.ErrEngine) { // the sentinel's text would add nothing to the message
 					return fmt.Errorf("%w: %s", ErrLoad, failed.Message)
 				}
 				return fmt.Errorf("%w: %w", ErrLoad, err)
@@ -108,7 +110,8 @@ func (w *worker) awaitReady() error {
 	}
 }
 
-// answered is called when the worker does not load any more.
+// answered records that the worker is no longer loading, so that killing it does
+// not call BeforeKill for the load.
 func (w *worker) answered() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -11,33 +11,44 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// move is a paused batch on its way from one worker of its service to another. Its steps
-// are in flight one after the other, each in the order of what is sent to its worker
-// besides: the first worker says what there is, writes it to a block of the memory that
-// both have mapped, and forgets the batch; the second begins the batch with it. Where a batch
-// like it has moved before the first two are one: else the second would wait for the span
-// that the worker is sent next.
+// move is a paused batch on its way from one worker of its service to another. It
+// takes up to three steps, each sent in order with everything else for its worker:
+//
+//  1. Describe: the first worker lists the batch's intermediate values.
+//  2. Export: it writes them to a block of memory that both workers have mapped,
+//     and forgets the batch.
+//  3. Import: the second worker starts the batch with these values.
+//
+// If a batch of the same kind has moved before, the first two steps are combined.
+// The export would otherwise wait behind the span that the first worker is sent
+// next.
 type move struct {
 	from, to *service
 	outcome  Outcome
-	took     time.Duration // by the steps, without what ran before them
-	planned  time.Duration
-	queries  []wire.QueryTensors
-	step     wire.Move // the last that was sent
+
+	// took is the time of the steps, without the time of runs ahead of them.
+	took    time.Duration
+	planned time.Duration
+	queries []wire.QueryTensors
+
+	// step is the last step that was sent.
+	step wire.Move
 }
 
-// Move has a paused batch go on with the worker that another executor has of its service.
-// It returns at once. If it returns no error, the channel that both executors deliver to
-// gets exactly one Outcome with Moved set, whatever becomes of the workers. Its span is
-// SpanDone if the batch has arrived; else it is SpanLost, says why, and the batch exists
-// no more: its queries can be run again.
+// Move moves a paused batch to the worker that another executor runs for its
+// service, and returns immediately. If Move returns no error, the channel that both
+// executors share delivers exactly one Outcome with Moved set, even if workers
+// crash. Its span is SpanDone if the batch has arrived. Otherwise it is SpanLost
+// and Err says why; the batch no longer exists, and its queries can run again.
 //
-// The span of the request begins where the batch stands, after its first operator and
-// before its end. Queries are all of the batch, in the order in which they were given when
-// it started; they, and the memory of their inputs, must stay as they are until the outcome
-// comes. A batch that is released meanwhile may arrive nevertheless. Where nothing is
-// computed there is nothing to be sent: the workers of an emulated device take the time that
-// is planned.
+// The span of the request begins at the operator where the batch is paused, which
+// is after the first and before the end. Queries lists all queries of the batch in
+// the order in which they started. They and the memory of their inputs must remain
+// valid until the outcome. A batch that is released during the move may still
+// arrive.
+//
+// An emulated device has no values to send, so its workers wait for the planned
+// time instead.
 func Move(id uint64, from, to *Executor, request SpanRequest, planned time.Duration) error {
 	span := request.Span
 	switch {
@@ -76,10 +87,10 @@ func Move(id uint64, from, to *Executor, request SpanRequest, planned time.Durat
 	return nil
 }
 
-// kind is what decides how many bytes a batch takes along, as a rule.
+// kind identifies batches that usually take the same number of bytes along.
 type kind struct{ start, size, seqLen int }
 
-// maxKinds is of how many kinds of batch a service remembers that.
+// maxKinds limits for how many kinds of batch a service remembers that number.
 const maxKinds = 64
 
 func (m *move) kind() kind {
@@ -87,8 +98,9 @@ func (m *move) kind() kind {
 	return kind{s.Start, s.Size, s.SeqLen}
 }
 
-// expect has the first step bring a block that was large enough for the last batch of this
-// kind, if there was one.
+// expect allocates a block that was large enough for the last batch of this kind,
+// and adds it to the first step. It returns no block if there was no such batch or
+// the arena is full; the move then takes three steps.
 func (m *move) expect() block {
 	m.from.mu.Lock()
 	bytes := m.from.mu.moved[m.kind()]
@@ -105,7 +117,8 @@ func (m *move) expect() block {
 	return b
 }
 
-// remember keeps how many bytes a batch of this kind took along.
+// remember records how many bytes a batch of this kind took along. When there are
+// too many kinds, it starts over.
 func (m *move) remember(bytes int64) {
 	m.from.mu.Lock()
 	defer m.from.mu.Unlock()
@@ -115,8 +128,8 @@ func (m *move) remember(bytes int64) {
 	m.from.mu.moved[m.kind()] = bytes
 }
 
-// admit returns the service of a request, which stays until the outcome of the move is
-// delivered.
+// admit returns the service of a request. It counts as a round, so the service is
+// not forgotten before the outcome of the move is delivered.
 func (e *Executor) admit(request *SpanRequest) (*service, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -136,8 +149,8 @@ func (e *Executor) admit(request *SpanRequest) (*service, error) {
 	return s, nil
 }
 
-// take sends the next step to the worker of a service. The block is given back when that
-// fails.
+// take sends the next step to the worker of a service. If that fails, it frees the
+// block and ends the move.
 func (m *move) take(s *service, b block) {
 	w, err := s.able()
 	if err == nil {
@@ -145,7 +158,7 @@ func (m *move) take(s *service, b block) {
 			return
 		}
 		if m.step.Step != wire.MoveImport {
-			w.release(m.step.Batch) // if it has it
+			w.release(m.step.Batch)
 		}
 	}
 	b.free()
@@ -193,8 +206,8 @@ func (m *move) send(w *worker, b block) error {
 	return nil
 }
 
-// stepTaken takes in that a worker has taken a step, and takes the next. An error means that
-// the worker lies.
+// stepTaken records that a worker completed a step, and takes the next one. An
+// error means that the worker sent something impossible.
 func stepTaken(w *worker, d *wire.Moved) error {
 	f, err := w.flight(d.Round, d.Batch)
 	if err != nil {
@@ -222,8 +235,8 @@ func stepTaken(w *worker, d *wire.Moved) error {
 	return nil
 }
 
-// within returns an error unless values lie in the block of the first step, one behind the
-// other.
+// within returns an error unless the values lie in the block that came with the
+// first step, packed as [wire.Place] does.
 func (m *move) within(values []wire.Tensor) error {
 	if len(m.step.Values) == 0 {
 		return fmt.Errorf("%s, where nothing was to be written", wire.KindMoved)
@@ -240,7 +253,8 @@ func (m *move) within(values []wire.Tensor) error {
 	return nil
 }
 
-// given has the other worker go on with what the first has written.
+// given sends the exported values to the other worker. On an emulated device it
+// waits for the planned time first.
 func (m *move) given(w *worker, f *flight) {
 	w.land(*f, true, 0)
 	m.step.Step, m.step.Queries = wire.MoveImport, m.queries
@@ -256,13 +270,13 @@ func (m *move) given(w *worker, f *flight) {
 	})
 }
 
-// described has the worker write the values to a block. Where there is no room for them
-// the batch is released.
+// described tells the worker to write the values to a block. If there is no room,
+// it releases the batch and ends the move.
 func (m *move) described(w *worker, f *flight, d *wire.Moved) error {
 	b := block{memory: w.service.spec.Moves}
 	bytes, err := wire.Place(d.Values, b.memory.Bytes())
 	if err != nil && !errors.Is(err, wire.ErrArenaFull) {
-		return err // and whoever lies has the block that came with the step until it is gone
+		return err // the block that came with the step stays allocated until the worker is gone
 	}
 	w.land(*f, false, 0)
 	f.block.free()
@@ -283,7 +297,8 @@ func (m *move) described(w *worker, f *flight, d *wire.Moved) error {
 	return nil
 }
 
-// arrived ends the last step: the batch is there, unless it was released meanwhile.
+// arrived ends the last step. The move is lost if the batch was released meanwhile.
+// If the worker reads the values in place, the batch keeps the block.
 func (m *move) arrived(w *worker, f *flight, copied bool) {
 	w.land(*f, false, 0)
 	w.mu.Lock()
@@ -302,33 +317,37 @@ func (m *move) arrived(w *worker, f *flight, copied bool) {
 	m.end(nil)
 }
 
-// block is a part of the memory for moves, or none.
+// block is a block of the memory for moves. Its zero value is none.
 type block struct {
 	memory *wire.InputArena
 	offset int64
 }
 
-// free gives the block back. No worker may use it any more.
+// free frees the block, which no worker may use any more.
 func (b block) free() {
 	if b.memory != nil {
-		_ = b.memory.Free(b.offset) // it was allocated
+		_ = b.memory.Free(b.offset) // cannot fail: the block was allocated
 	}
 }
 
-// cargo is what a worker has of batches, and of the memory for moves.
+// cargo is the batches that a worker holds, and the blocks that belong to them.
 type cargo struct {
 	batches map[models.BatchID]held
-	blocks  []block // that the process may use until it is gone
+
+	// blocks may be in use by the process until it is gone.
+	blocks []block
 }
 
-// held is a batch that a worker has.
+// held is a batch that a worker holds.
 type held struct {
 	queries []models.QueryID
-	block   block // that its values lie in, if it was moved to the worker
+
+	// block holds the values of a batch that was moved to this worker.
+	block block
 }
 
-// forget forgets a batch. What it reads in the memory for moves is given back when
-// nothing of it is in flight any more.
+// forget forgets a batch. Its block is freed once none of its runs is in flight
+// any more, because such a run may read it.
 func (c *cargo) forget(id models.BatchID, sent *flights) {
 	b := c.batches[id]
 	delete(c.batches, id)
@@ -341,7 +360,7 @@ func (c *cargo) forget(id models.BatchID, sent *flights) {
 	b.block.free()
 }
 
-// free gives back all blocks of a process that is gone.
+// free frees all blocks of a process that is gone.
 func (c *cargo) free() {
 	for _, b := range c.blocks {
 		b.free()

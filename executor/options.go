@@ -9,81 +9,92 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// Options of an executor. What is zero is set to its default.
+// Options configures an executor. Zero values select the defaults.
 type Options struct {
-	Command  []string // argv of a worker
-	Inside   Inside   // runs workers in place of Command, nil for processes
+	// Command is the argv of a worker process.
+	Command []string
+
+	// Inside, if set, runs the workers on goroutines in place of Command.
+	Inside   Inside
 	Services []ServiceSpec
 
-	// Outcomes, if it is set, is where outcomes are delivered, those of other devices of a
-	// pool too, and Device says whose they are. Whoever made it closes it after all of
-	// the executors. It has room for MaxOutcomes of each of them.
+	// Outcomes, if set, is the channel on which the executors of a device pool
+	// deliver their outcomes; Device identifies the executor. It must have room
+	// for MaxOutcomes of each of them. The caller closes it after all of them.
 	Outcomes chan Outcome
 	Device   int
 
-	LoadTimeout time.Duration // from the start of a process until it is ready
-	SpanTimeout time.Duration // a worker whose span takes longer is killed
+	// LoadTimeout is the limit from the start of a process until it is ready.
+	LoadTimeout time.Duration
 
-	// OverrunGrace is how long a span that was abandoned may take to reach the end
-	// of an operator before its worker is killed.
+	// SpanTimeout is the watchdog's limit: a worker whose span takes longer is
+	// killed.
+	SpanTimeout time.Duration
+
+	// OverrunGrace is how long an abandoned span may take to reach the end of an
+	// operator before its worker is killed.
 	OverrunGrace time.Duration
-
-	// Affinity are the cores of this host that worker processes run on, nil for those of
-	// this process. Executors that share no core do not slow each other down.
+	// Affinity lists the cores that worker processes run on, nil for those of this
+	// process. Executors that share no core do not slow each other down.
 	Affinity []int
 
-	// Cores is how many cores the spans of a round share, 0 where they do not compute on
-	// those: see [wire.Run]. Workers must be ready for a single thread.
+	// Cores is how many cores the spans of a round share, 0 if they compute
+	// elsewhere; see [wire.Run]. Workers must have a session for a single thread.
 	Cores int
 
-	// Poll is how long both ends of a worker process's socket look for the next
-	// message before they sleep, 0 for not at all.
+	// Poll is how long both ends of a worker's socket poll for the next message
+	// before they sleep; 0 disables polling.
 	Poll time.Duration
 
 	// CloseGrace is how long a worker may take to exit by itself when the executor
 	// closes or its service is removed.
 	CloseGrace time.Duration
 
-	// Policy decides when a lost worker is started again, and when its service is
-	// given up.
+	// Policy decides when a lost worker is restarted, and when its service fails
+	// permanently.
 	child.Policy
 
-	// A service that was given up is tried again after RetryMin, and after twice as
-	// long each further time, up to RetryMax, until its worker serves for
-	// HealthyAfter again.
+	// A service that failed permanently is retried after RetryMin. The back-off
+	// doubles with each further failure up to RetryMax, until the worker has
+	// served for HealthyAfter.
 	RetryMin, RetryMax time.Duration
 
-	// BeforeKill, if it is set, is called before a worker is killed that has not
-	// answered all it was sent, a model to load included: whoever shares a device
-	// with it may need to be protected from its end. Its rounds are over by then.
-	// It must have a limit.
+	// BeforeKill, if set, is called before the executor kills a worker that still
+	// owes an answer, to a load request too. It may protect other processes that
+	// share a device with that worker from its end. The worker's rounds are over
+	// by then. BeforeKill must return within a bounded time.
 	BeforeKill func(id models.ServiceID, pid int)
 
-	// Events is called with what happens to the workers, from several goroutines.
-	// It must return soon.
+	// Events receives what happens to the workers. It is called from several
+	// goroutines and must return soon.
 	Events func(Event)
 }
 
 // ServiceSpec describes a service and its worker.
 type ServiceSpec struct {
-	ID          models.ServiceID
-	Name        string
-	Load        wire.LoadSpec
-	OutputBytes int64    // size of the output arena
-	Env         []string // the worker's, nil for that of this process
+	ID   models.ServiceID
+	Name string
+	Load wire.LoadSpec
 
-	// Inputs is where the inputs of the service's queries lie. Several executors may
-	// have a worker of one service: all of them read the same memory, so that a query
-	// is bound to none of them before its batch starts. Whoever made it closes it
-	// once the service is removed from each executor, or that is closed.
+	// OutputBytes is the size of the output arena.
+	OutputBytes int64
+
+	// Env is the environment of the worker, nil for that of this process.
+	Env []string
+
+	// Inputs is the arena that holds the inputs of the service's queries. If
+	// several executors run a worker for the service, all of them read the same
+	// arena, so a query is bound to none of them before its batch starts. The
+	// caller closes it after the service was removed from every executor, or
+	// those were closed.
 	Inputs *wire.InputArena
 
-	// Moves is the memory through which batches of the service go from the worker of one
-	// executor to that of another, nil where none do. It is shared and closed as Inputs.
+	// Moves is the arena through which batches move between the workers of the
+	// service, nil if none do. It is shared and closed like Inputs.
 	Moves *wire.InputArena
 
-	// Refused is why the service is given up from the beginning, without a worker
-	// before Restart is called. It is nil for a service that is to start.
+	// Refused, if set, is why the service starts out as failed permanently: it
+	// gets no worker before Restart is called.
 	Refused error
 }
 
@@ -98,7 +109,7 @@ func (o Options) withDefaults() Options {
 	})
 	o.RetryMin, o.RetryMax = cmp.Or(o.RetryMin, 15*time.Second), cmp.Or(o.RetryMax, 10*time.Minute)
 	if o.Inside != nil {
-		o.Poll = 0 // both ends share the threads of one process, which polling keeps from each other
+		o.Poll = 0 // both ends share the threads of one process, and polling would block each other's progress
 	}
 	if o.Events == nil {
 		o.Events = func(Event) {}

@@ -17,46 +17,55 @@ import (
 	serve "github.com/overlapd/overlapd/segments/worker"
 )
 
-// process is what a worker runs in.
+// process is where a worker runs: in a child process, or inside this one.
 type process interface {
-	PID() int // 0 inside of this process
+	// PID returns 0 for a worker inside this process.
+	PID() int
 	Kill()
-	Done() <-chan struct{} // closed when nothing is left of it
-	Status() string        // how it ended, "" before it is done
-	Tail() string          // the last that it wrote
+
+	// Done is closed when nothing is left of the worker.
+	Done() <-chan struct{}
+
+	// Status says how the worker ended, "" before Done is closed.
+	Status() string
+
+	// Tail returns the end of the worker's output.
+	Tail() string
 }
 
-// Inside runs workers in this process, in the place of a command: an emulated
-// device does, which must know more of rounds than a worker is sent. Its methods
-// are called with locks of the executor held, but for Serve, and return at once.
+// Inside runs workers in this process in place of a command. An emulated device
+// implements it, because it must know more about rounds than a worker receives.
+// All methods except Serve are called with locks of the executor held, and must
+// return immediately.
 type Inside interface {
-	// Serve is the worker of a service. It returns when the daemon's end of the
-	// socket is shut down or the worker is told to quit, and soon after ctx has
-	// ended.
+	// Serve runs the worker of a service. It returns when the daemon shuts down its
+	// end of the socket, when the worker receives Quit, or soon after ctx ends.
 	Serve(ctx context.Context, id models.ServiceID, files serve.Files) error
 
 	// Sent is called with the spans of a round that run together, after they were
-	// sent to their workers, and in the order of the rounds.
+	// sent to their workers. Calls are in the order of the rounds.
 	Sent(spans []models.Span)
 
-	// Runs reports whether a span that was sent still runs, or has to, by the device's
-	// clock. The host may not have noticed that it has ended.
+	// Runs reports whether a span that was sent still has to run or is running, by
+	// the device's clock. The host may not have noticed its end yet.
 	Runs(span models.Span) bool
 
-	// Stopped is called after a span was told to stop at its next operator
-	// boundary. It may have ended.
+	// Stopped is called after a span was asked to stop at its next operator
+	// boundary. The span may have ended already.
 	Stopped(span models.Span)
 }
 
-// insider is a worker inside of this process.
+// insider is a worker inside this process.
 type insider struct {
 	kill context.CancelFunc
 	done chan struct{}
-	err  error // what Serve returned, once done is closed
+
+	// err is what Serve returned. It may be read once done is closed.
+	err error
 }
 
-// startInside starts the worker of a service on a goroutine, and closes its end of the
-// socket when it has ended.
+// startInside starts the worker of a service on a goroutine. When the worker has
+// ended, it closes the worker's end of the socket.
 func startInside(in Inside, id models.ServiceID, files []*os.File) *insider {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &insider{kill: cancel, done: make(chan struct{})}
@@ -87,8 +96,8 @@ func (p *insider) Status() string {
 	}
 }
 
-// startChild starts a worker process with these files as its descriptors from 3
-// on, and on these cores. An env of nil is that of this process.
+// startChild starts a worker process on the given cores. It inherits the files as
+// descriptors from 3 on. A nil env means the environment of this process.
 func startChild(command, env []string, cores []int, files []*os.File, line func(string)) (*child.Process, error) {
 	if env == nil {
 		env = os.Environ()
@@ -104,8 +113,8 @@ func startChild(command, env []string, cores []int, files []*os.File, line func(
 	return p, nil
 }
 
-// checkCores refuses cores that this process may not run on: they are not there, or
-// were not given to it.
+// checkCores returns an error for a core that this process may not run on, either
+// because it does not exist or because this process was not given it.
 func checkCores(cores []int) error {
 	var ours unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &ours); err != nil || len(cores) == 0 {
@@ -126,14 +135,14 @@ func checkCores(cores []int) error {
 	return nil
 }
 
-// coresKnown is how many cores a [unix.CPUSet] has room for.
+// coresKnown is the capacity of a [unix.CPUSet].
 const coresKnown = 1024
 
-// withheld are the variables that a worker does not get, by how their names
-// begin. It parses models that others wrote, and needs neither what names or
-// holds secrets nor a way to speak for the daemon.
+// withheld lists the prefixes of environment variables that a worker does not get.
+// A worker parses untrusted models. It needs neither secrets, nor paths to them,
+// nor the means to act as the daemon.
 var withheld = []string{
-	"OTEL_EXPORTER_OTLP_", // headers with credentials, and the collector
+	"OTEL_EXPORTER_OTLP_", // headers with credentials, and the collector's address
 	"OVERLAPD_TOKEN_FILE=",
 	"CREDENTIALS_DIRECTORY=", // systemd's
 	"NOTIFY_SOCKET=",
@@ -141,7 +150,7 @@ var withheld = []string{
 	"LISTEN_", // sockets that systemd passes
 }
 
-// withoutSecrets returns an environment without what a worker does not get.
+// withoutSecrets returns the environment without the withheld variables.
 func withoutSecrets(env []string) []string {
 	return slices.DeleteFunc(slices.Clone(env), func(variable string) bool {
 		return slices.ContainsFunc(withheld, func(begin string) bool { return strings.HasPrefix(variable, begin) })
@@ -149,18 +158,18 @@ func withoutSecrets(env []string) []string {
 }
 
 const (
-	// oomHandicap is how much sooner than the daemon a worker is killed where
-	// memory runs out, in thousandths of all memory there is. A worker that is
-	// killed is replaced; with the daemon all services would end.
+	// oomHandicap is added to the daemon's oom_score_adj to get a worker's, in
+	// thousandths of all memory. When memory runs out, the kernel should kill a
+	// worker, which is replaced; without the daemon, all services would end.
 	oomHandicap = 500
 
-	// oomMost is the most that the kernel takes.
+	// oomMost is the largest oom_score_adj that the kernel accepts.
 	oomMost = 1000
 )
 
-// offer has the kernel kill a process before us where memory runs out. Raising
-// that of one's own processes needs no right; where it cannot be, as in some
-// containers, the kernel chooses as it likes.
+// offer makes a process the OOM killer's choice ahead of this one. A process may
+// raise the score of its own children without privileges. If that fails, as in
+// some containers, the kernel chooses by its own rules.
 func offer(pid int) {
 	ours, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
@@ -174,7 +183,7 @@ func offer(pid int) {
 	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/oom_score_adj", []byte(theirs), 0)
 }
 
-// residentBytes returns the resident set of a process, or 0.
+// residentBytes returns the resident set size of a process, or 0 if it is unknown.
 func residentBytes(pid int) int64 {
 	if pid == 0 {
 		return 0

@@ -9,29 +9,37 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// memoryTries is how often a worker is started again, one time after the
-// other, that could not load its model because a GPU had no memory left. A
-// neighbour may just be giving its memory back; after that it is not.
+// memoryTries is how often in a row a worker is restarted after it could not load
+// its model because the GPU was out of memory. Another process may just be freeing
+// its memory; after that many attempts this is unlikely.
 const memoryTries = 3
 
-// restarts decides when a lost worker is started again. Time is an argument.
+// restarts decides when a lost worker is restarted. Time is an argument, for tests.
 type restarts struct {
 	child.Restarts
 	retryMin, retryMax time.Duration
-	pause              time.Duration // the last for which the service was given up, 0 before
-	full               int           // losses in a row for want of a device's memory
-	loadTimeout        time.Duration
-	loading            time.Duration // of all workers since one was ready
+
+	// pause is the last back-off after a permanent failure, 0 before the first.
+	pause time.Duration
+
+	// full counts losses in a row because the device was out of memory.
+	full        int
+	loadTimeout time.Duration
+
+	// loading is the total lifetime of all workers since one was ready.
+	loading time.Duration
 }
 
-// next returns how long to wait before the next start, and why the service is given
-// up until then, nil if it is not: the worker was lost more often than the limit
-// allows, or the next is unlikely to do better, as with a model that is no good.
-// lived is how long there was the lost worker, and readyFor how long it was ready, 0 if it
+// next returns how long to wait before the next start. The error says why the
+// service fails permanently until then; it is nil if the service does not. A
+// service fails permanently if its worker was lost more often than the limit
+// allows, or if another start is unlikely to help, as with an invalid model. lived
+// is the lifetime of the lost worker, and readyFor how long it was ready, 0 if it
 // never was.
 //
-// All workers together may load for loadTimeout: else a model that never ends loading would
-// be tried for ever, and who waits for it to be loaded or given up would wait as long.
+// All attempts together may load for loadTimeout. Otherwise a worker that crashes
+// while loading could be retried for very long, and callers that wait for the
+// service to become ready or fail would wait as long.
 func (r *restarts) next(now time.Time, lived, readyFor time.Duration, cause error) (time.Duration, error) {
 	if r.loading += lived; readyFor > 0 {
 		r.loading = 0
@@ -62,13 +70,13 @@ func (r *restarts) next(now time.Time, lived, readyFor time.Duration, cause erro
 	return delay, nil
 }
 
-// longer returns the pause after which a service that is given up is tried again.
+// longer returns the next back-off after a permanent failure.
 func (r *restarts) longer() time.Duration {
 	r.pause = min(max(2*r.pause, r.retryMin), r.retryMax)
 	return r.pause
 }
 
-// forgive forgets the past, because a person asked for another start.
+// forgive resets the history, because an operator asked for a restart.
 func (r *restarts) forgive() {
 	r.Forgive()
 	r.full, r.pause, r.loading = 0, 0, 0

@@ -41,7 +41,7 @@ func TestNoRoom(t *testing.T) {
 	}
 }
 
-// A model that is no good is not tried again.
+// An invalid model is not retried.
 func TestModelIsNoGood(t *testing.T) {
 	cause := fmt.Errorf("%w: %w", ErrLoad, wire.ErrModel)
 	r := restarts{Restarts: child.Restarts{Policy: child.Policy{BackoffMin: 1, BackoffMax: 1, RestartLimit: 100, RestartWindow: time.Minute}}}

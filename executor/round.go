@@ -9,50 +9,77 @@ import (
 )
 
 const (
-	// MaxRounds is how many rounds may run or wait to be received.
+	// MaxRounds limits the rounds that are running or whose outcome has not been
+	// received. Each run needs a stop word, and moves need some as well.
 	MaxRounds = wire.StopWords / 2
 
-	// MaxOverruns is how many spans may run beside rounds or wait to be received.
+	// MaxOverruns limits the detached spans that run alongside rounds or whose
+	// outcome has not been received.
 	MaxOverruns = 64
 
-	// MaxMoves is how many batches may be on their way from an executor to others, or wait
-	// to be received.
+	// MaxMoves limits the batches that are moving from one executor to others, or
+	// whose outcome has not been received.
 	MaxMoves = 32
 
-	// MaxOutcomes is how many outcomes of an executor may wait to be received.
+	// MaxOutcomes is the capacity needed for the outcomes of one executor.
 	MaxOutcomes = MaxRounds + MaxOverruns + MaxMoves
 )
 
-// SpanRequest is a span to run. Queries are given if, and only if, the batch
-// starts with it. Where the spans of a round share the cores, those end early, with
-// SpanStopped, that are not at their end when the first is: a core without a span would
-// wait for them. Whole keeps a span from that.
+// SpanRequest is a span to run. It has Queries if and only if the batch starts
+// with it.
+//
+// If the spans of a round share the cores, the end of the first one stops the
+// others early, with SpanStopped, because a core without a span would stay idle
+// until they end. Whole exempts the round of a span from that.
 type SpanRequest struct {
 	Span    models.Span
 	Queries []wire.QueryTensors
 	Whole   bool
 }
 
-// Outcome is what became of a round, of one of its spans that was set apart, or of a move.
+// Outcome is the result of a round, of a detached span, or of a move.
 type Outcome struct {
-	Round   uint64
-	Device  int           // of Options
-	Took    time.Duration // of a move by its steps; else from Run until the last span ended, or the others were set apart
-	Late    time.Duration // the part of Took after the round was over on an emulated device, by that device's clock
-	Spans   []SpanOutcome // in the order in which they were given
-	Overrun bool          // it is that of a span that was set apart, and now has ended
-	Moved   bool          // it is that of a move, under the number that Move was given
+	Round uint64
+
+	// Device is the one of Options.
+	Device int
+
+	// Took is the time from Run until the last span ended or the others were
+	// detached. For a move it is the time of its steps.
+	Took time.Duration
+
+	// Late is the part of Took after the round was over by the clock of an
+	// emulated device.
+	Late time.Duration
+
+	// Spans are in the order in which they were given to Run.
+	Spans []SpanOutcome
+
+	// Overrun marks the outcome of a detached span that has now ended.
+	Overrun bool
+
+	// Moved marks the outcome of a move; Round is the ID that Move was given.
+	Moved bool
 }
 
-// SpanOutcome is what became of a span, with what the worker said of it besides.
+// SpanOutcome is the result of a span, with what its worker reported.
 type SpanOutcome struct {
 	models.SpanOutcome
-	Err        error          // why, if it is lost or failed
-	DeviceTook time.Duration  // in the engine by the device's own clock, 0 if it has none
-	Finished   bool           // the batch ran to its end
-	Queries    []QueryOutputs // the batch's if it finished, in the order in which they were given
 
-	ended bool // under round.mu
+	// Err is why the span is lost or failed.
+	Err error
+
+	// DeviceTook is its time in the engine by the device's clock, 0 if the device
+	// has none.
+	DeviceTook time.Duration
+
+	// Finished is set if the batch ran to its end. Queries then holds the outputs
+	// of the batch, in the order in which the queries were given.
+	Finished bool
+	Queries  []QueryOutputs
+
+	// ended is guarded by round.mu.
+	ended bool
 }
 
 // QueryOutputs are the outputs of one query, in the order of the model's
@@ -62,8 +89,8 @@ type QueryOutputs struct {
 	Outputs []Output
 }
 
-// Release gives the memory of the outputs back. It must be called once they
-// have been read, and nothing of them may be used after it.
+// Release frees the memory of the outputs. It must be called once they have been
+// read; their data must not be used afterwards.
 func (q *QueryOutputs) Release() {
 	for i := range q.Outputs {
 		q.Outputs[i].lease.Release()
@@ -75,23 +102,35 @@ func (q *QueryOutputs) Release() {
 type Output struct {
 	Type  models.DataType
 	Shape []int64
-	Data  []byte // in shared memory, valid until Release
+
+	// Data lies in shared memory and is valid until Release.
+	Data  []byte
 	lease wire.Lease
 }
 
-// round waits for its spans. Whoever ends the last one delivers the outcome,
-// unless it was delivered without it.
+// round collects the results of its spans. The end of the last span delivers the
+// outcome, unless it was delivered before because spans were detached.
 type round struct {
 	outcome Outcome
 	begin   time.Time
 	deliver func(Outcome)
-	threads uint8     // of each span, 0 for all that its worker has
-	stops   *Executor // to stop the others when the first has ended, nil where all run to their ends
-	inside  Inside    // whose clock counts, nil for the host's
 
-	mu    sync.Mutex
-	open  int  // spans that have not ended
-	apart bool // they were set apart
+	// threads is the number of threads for each span, 0 for all of its worker's.
+	threads uint8
+
+	// stops is set if the end of the first span stops the others.
+	stops *Executor
+
+	// inside, if set, has the clock that counts in place of the host's.
+	inside Inside
+
+	mu sync.Mutex
+
+	// open is how many spans have not ended.
+	open int
+
+	// apart is set once those were detached.
+	apart bool
 }
 
 func newRound(id uint64, spans []SpanRequest, deliver func(Outcome)) *round {
@@ -105,9 +144,10 @@ func newRound(id uint64, spans []SpanRequest, deliver func(Outcome)) *round {
 	return r
 }
 
-// threadsOf returns on how many threads each span of a round runs where workers compute
-// on so many cores, 0 for all that its worker has: one where there are not two cores for
-// each. It depends on nothing else, so that what was measured of a group holds for it.
+// threadsOf returns the number of threads for each span of a round if the workers
+// compute on the given number of cores; 0 means all threads of the worker. It is
+// one if there are fewer than two cores for each span. It depends on nothing else,
+// so a measured latency of a group holds for every later run of that group.
 func threadsOf(spans, cores int) uint8 {
 	if spans > 1 && 2*spans > cores && cores > 0 {
 		return 1
@@ -115,10 +155,12 @@ func threadsOf(spans, cores int) uint8 {
 	return 0
 }
 
-// span returns the i-th span, for the one who ends it to fill in.
+// span returns the i-th span. Only the goroutine that ends the span may fill it
+// in, without holding mu, until it calls end.
 func (r *round) span(i int) *SpanOutcome { return &r.outcome.Spans[i] }
 
-// end is called once for each span, after it was filled in.
+// end is called exactly once for each span, after it was filled in. It delivers
+// the outcome if this was the last open span, or a detached one.
 func (r *round) end(i int) {
 	r.mu.Lock()
 	r.span(i).ended = true
@@ -129,7 +171,7 @@ func (r *round) end(i int) {
 		o.Spans = o.Spans[i : i+1]
 	}
 	over := r.apart || r.open == 0
-	if r.inside != nil && over && !r.apart && o.DeviceTime() > 0 { // else nothing ran
+	if r.inside != nil && over && !r.apart && o.DeviceTime() > 0 { // without device time nothing ran
 		o.Late = o.Took - o.DeviceTime()
 	}
 	r.mu.Unlock()
@@ -141,13 +183,14 @@ func (r *round) end(i int) {
 	}
 }
 
-// stopRest stops all spans of the round early, if they are not to run to their ends and
-// one of them has. It is called when one ends and when all are sent.
+// stopRest stops the round's other spans once one has run to its end, if the round
+// asks for that. It is called when a span ends, and again after all were sent,
+// because the first may end before the last is sent.
 func (r *round) stopRest() {
 	r.mu.Lock()
 	ended := false
 	for k := range r.outcome.Spans {
-		s := &r.outcome.Spans[k] // of which the others are being filled in
+		s := &r.outcome.Spans[k] // other fields of open spans are being filled in; ended is not
 		ended = ended || r.stops != nil && s.ended && s.Status == models.SpanDone
 	}
 	r.mu.Unlock()
@@ -160,9 +203,9 @@ func (r *round) stopRest() {
 	}
 }
 
-// setApart delivers the outcome without the spans that have not ended, each of
-// which delivers its own later. It reports false if there is none, if the host only
-// has not noticed yet that they have ended, or if they are more than is allowed.
+// setApart delivers the outcome without the spans that have not ended; each of
+// those delivers its own later. It returns false if there is none, if the host
+// merely has not noticed their end yet, or if allow rejects their number.
 func (r *round) setApart(allow func(spans int) bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -179,14 +222,15 @@ func (r *round) setApart(allow func(spans int) bool) bool {
 			o.Spans[i].Span, o.Spans[i].Status, o.Spans[i].Reached = s.Span, models.SpanOverrun, s.Span.Start
 		}
 	}
-	r.deliver(o) // before that of a span which ends right now
+	r.deliver(o) // under mu, so that it precedes the outcome of a span that ends right now
 	return true
 }
 
-// runsLocked reports whether a span has not ended, on an emulated device by its clock.
+// runsLocked reports whether a span has not ended, by the clock of an emulated
+// device if there is one.
 func (r *round) runsLocked() bool {
 	for i := range r.outcome.Spans {
-		s := &r.outcome.Spans[i] // which is being filled in, if it has not ended
+		s := &r.outcome.Spans[i] // if it has not ended, its other fields are being filled in
 		if !s.ended && (r.inside == nil || r.inside.Runs(s.Span)) {
 			return true
 		}
@@ -194,27 +238,27 @@ func (r *round) runsLocked() bool {
 	return false
 }
 
-// fail ends a span that did not run to its end.
+// fail ends a span that did not complete. No operator of it counts as run.
 func (r *round) fail(i int, status models.Status, err error) {
 	s := r.span(i)
 	s.Status, s.Err, s.Reached = status, err, s.Span.Start
 	r.end(i)
 }
 
-// Latency is the latency of the round's group as predictors see it. This is its
-// one definition: what is measured to train a predictor, what a prediction is
-// compared with while serving, and what metrics say of predictions all go by it.
+// Latency returns the latency of the round's group. This is its only definition:
+// training data for predictors, the comparison of predictions with reality, and
+// the metrics about predictions all use it.
 //
-// Of several spans it is the time from Run until the last of them has ended, by
-// the host's clock: they run beside each other, so the longest decides, and
-// sending them and waking up happen once, however many there are. Of one span it
-// is its time in the engine, by the host's clock too: from before its inputs are
-// copied until the device has been waited for. What sending one span takes is
-// the same for each, and known to the scheduler as the time between rounds.
+// For several spans it is the time from Run until the last of them has ended, by
+// the host's clock. The spans overlap, so the longest decides, and the costs of
+// sending and of waking up occur once. For one span it is the span's time in the
+// engine, also by the host's clock: from before its inputs are copied until the
+// device has completed. The cost of sending one span is the same for all, and the
+// scheduler accounts for it as the time between rounds.
 //
-// The device's own clock is no part of it: a deadline is kept by the host's. See
-// [Outcome.DeviceTime] for what it says. On an emulated device the latency is the
-// time that the device drew: how late the host saw the end is no property of the device.
+// The device's own clock does not count, because deadlines are kept by the host's;
+// see [Outcome.DeviceTime]. On an emulated device the latency is the time that the
+// device drew: how late the host noticed the end is no property of the device.
 func (o *Outcome) Latency() time.Duration {
 	if len(o.Spans) == 1 {
 		return o.Spans[0].Took
@@ -222,10 +266,10 @@ func (o *Outcome) Latency() time.Duration {
 	return o.Took - o.Late
 }
 
-// DeviceTime is how long the device worked on the round's group by its own clock,
-// 0 if it has none. Of several spans it is that of the longest: each worker
-// measures with events of its own, whose zeros are not comparable. What it falls
-// short of Latency went into copying, launching and waking up.
+// DeviceTime returns how long the device worked on the round's group by its own
+// clock, 0 if it has none. For several spans it is the longest of their times,
+// because each worker's events have a different zero. The difference to Latency is
+// the time for copying, launching and waking up.
 func (o *Outcome) DeviceTime() (longest time.Duration) {
 	for i := range o.Spans {
 		longest = max(longest, o.Spans[i].DeviceTook)

@@ -16,49 +16,77 @@ import (
 )
 
 // lostGrace is how long the spans of a lost worker wait for the process to be
-// reaped, so that their error can say how it ended. A process that was killed
-// closes its socket last, so this is nearly always a moment.
+// reaped, so that their error can say how it ended. The kernel closes the socket
+// late in the exit of a process, so the wait is nearly always short.
 const lostGrace = 250 * time.Millisecond
 
-// stuckAfter is after how long there is a line of output about a worker that was
-// killed and has not ended.
+// stuckAfter is how long a killed worker may take to end before the executor logs
+// that it is stuck.
 const stuckAfter = 10 * time.Second
 
-// releaseLook is how often is looked whether the last round was received, or the last
-// output given back.
+// releaseLook is how often Close and Remove check whether the last round was
+// received or the last output was released.
 const releaseLook = 2 * time.Millisecond
 
-// service is one service with its worker, if it has one.
+// service is one service and its worker, if it has one.
 type service struct {
 	executor *Executor
 	spec     ServiceSpec
-	restart  chan struct{}           // a person wants a service that was given up to be tried again
-	rounds   atomic.Int32            // with spans of this service, whose outcome is not delivered
-	threads  sync.WaitGroup          // every goroutine of this service
-	end      context.CancelCauseFunc // ends the supervisor, nil before there is one; under Executor.mu
-	leaves   bool                    // a Remove runs; under Executor.mu
+
+	// restart requests a restart of a service that failed permanently.
+	restart chan struct{}
+
+	// rounds counts the rounds and moves with spans of this service whose outcome
+	// has not been delivered.
+	rounds atomic.Int32
+
+	// threads counts every goroutine of this service.
+	threads sync.WaitGroup
+
+	// end ends the supervisor; it is nil until there is one. leaves is set once
+	// Remove was called. Executor.mu guards both.
+	end    context.CancelCauseFunc
+	leaves bool
 
 	gate gate
 
 	mu struct {
 		sync.Mutex
-		state   State
-		gone    error           // why there will be no worker any more, nil if there may be
-		worker  *worker         // nil unless it is ready
-		outputs []*wire.Outputs // may be leased, also where the worker is gone
-		moved   map[kind]int64  // bytes that the last batch of a kind took along, as it moved
+		state State
+
+		// gone is why the service will have no worker again, nil if it may have one.
+		gone error
+
+		// worker is nil unless it is ready.
+		worker *worker
+
+		// outputs holds the arenas of this worker and of earlier ones, as long as
+		// outputs in them may be leased.
+		outputs []*wire.Outputs
+
+		// moved is how many bytes the last batch of each kind took along in a move.
+		moved map[kind]int64
 	}
 }
 
-// Phase is where a service stands in its life.
+// Phase is the phase of a service's life.
 type Phase uint8
 
 // The phases of a service.
 const (
-	Waiting  Phase = iota // for the next start
-	Starting              // a process is loading the model
-	Ready                 // spans can be run
-	GivenUp               // lost too often; Restart tries again at once
+	// Waiting: the next start is deferred by back-off or Hold.
+	Waiting Phase = iota
+
+	// Starting: a process is loading the model.
+	Starting
+
+	// Ready: spans can run.
+	Ready
+
+	// GivenUp: the service failed permanently; Restart retries immediately.
+	GivenUp
+
+	// Closed: the service was removed, or the executor is closed.
 	Closed
 )
 
@@ -70,21 +98,36 @@ func (p Phase) String() string {
 	return ""
 }
 
-// State is what is known of a service.
+// State is a snapshot of a service's worker.
 type State struct {
-	Phase             Phase
-	PID               int   // 0 without a process
-	Starts            int   // processes started so far
-	Err               error // why the last worker was lost, nil if none was
-	InFlight          int   // runs sent and not answered
-	IntermediateBytes int64 // held for batches, as the worker says
-	OutputLeases      int   // outputs that were not released yet
-	ResidentBytes     int64 // 0 if it is not known
+	Phase Phase
+
+	// PID is 0 if there is no process.
+	PID int
+
+	// Starts is how many processes have been started so far.
+	Starts int
+
+	// Err is why the last worker was lost, nil if none was.
+	Err error
+
+	// InFlight is how many runs were sent and not yet answered.
+	InFlight int
+
+	// IntermediateBytes is how much memory the worker says it holds for batches.
+	IntermediateBytes int64
+
+	// OutputLeases is how many outputs have not been released.
+	OutputLeases int
+
+	// ResidentBytes is the resident set of the process, 0 if it is not known.
+	ResidentBytes int64
 }
 
-// newService returns a service whose supervisor is still to begin.
+// newService checks a spec and returns a service without a supervisor.
 func newService(e *Executor, spec ServiceSpec) (*service, error) {
-	// The output arena is made anew for every worker, which is late to hear of it.
+	// Each worker gets a new arena, so without this check a bad size would be
+	// reported only when the worker starts.
 	if spec.OutputBytes <= 0 || spec.OutputBytes > wire.MaxArenaBytes {
 		return nil, fmt.Errorf("%w: service %s: %w: %d bytes for outputs, choose from 1 to %d",
 			ErrOptions, spec.Name, wire.ErrArenaSize, spec.OutputBytes, int64(wire.MaxArenaBytes))
@@ -95,7 +138,7 @@ func newService(e *Executor, spec ServiceSpec) (*service, error) {
 	return &service{executor: e, spec: spec, restart: make(chan struct{}, 1)}, nil
 }
 
-// begin starts the supervisor. The executor is locked.
+// begin starts the supervisor. The caller holds Executor.mu.
 func (s *service) begin(ctx context.Context) {
 	ctx, s.end = context.WithCancelCause(ctx)
 	s.start(func() { s.supervise(ctx) })
@@ -110,11 +153,12 @@ func (s *service) start(f func()) {
 	})
 }
 
-// supervise is the life of a service: a worker after the other.
+// supervise runs one worker after another until the service ends. It applies the
+// restart policy, except to losses that Hold caused.
 func (s *service) supervise(ctx context.Context) {
 	opts := &s.executor.opts
 	policy := restarts{Restarts: child.Restarts{Policy: opts.Policy}, retryMin: opts.RetryMin, retryMax: opts.RetryMax, loadTimeout: opts.LoadTimeout}
-	last := 0 // the process that ended with the service
+	last := 0 // PID of the process that ended together with the service
 	if err := s.spec.Refused; err != nil {
 		s.giveUp(ctx, &policy, err, 0)
 	}
@@ -144,7 +188,8 @@ func (s *service) supervise(ctx context.Context) {
 	s.emit(Event{Kind: WorkerStopped, PID: last})
 }
 
-// ending returns why ctx, which has ended, ends a service.
+// ending returns why a service whose ctx has ended is ending: it was removed, or
+// the executor closes.
 func ending(ctx context.Context) error {
 	if cause := context.Cause(ctx); errors.Is(cause, ErrRemoved) {
 		return cause
@@ -152,8 +197,9 @@ func ending(ctx context.Context) error {
 	return ErrClosed
 }
 
-// serve starts a worker and returns when it is gone, with how long it was
-// ready. The worker is lost when its life ends, and dismissed when ctx does.
+// serve starts a worker and returns when it is gone. readyFor is how long the
+// worker was ready. The worker is lost when life ends, and asked to exit when ctx
+// does.
 func (s *service) serve(ctx, life context.Context) (lost Event, readyFor time.Duration) {
 	w, err := newWorker(s)
 	if err != nil {
@@ -178,8 +224,8 @@ func (s *service) serve(ctx, life context.Context) (lost Event, readyFor time.Du
 	return s.bury(w), readyFor
 }
 
-// watch returns when the worker is lost, which it sees to if the worker hangs
-// or the executor closes.
+// watch returns when the worker is lost. It is the watchdog: it loses the worker
+// if a span exceeds SpanTimeout, and asks the worker to exit when ctx ends.
 func (s *service) watch(ctx context.Context, w *worker) {
 	limit := s.executor.opts.SpanTimeout
 	look := time.NewTimer(limit)
@@ -189,7 +235,7 @@ func (s *service) watch(ctx context.Context, w *worker) {
 		case <-w.lost:
 			return
 		case <-ctx.Done():
-			w.quit() // and exits by itself, if it does so in time
+			w.quit()
 			child.Within(w.lost, s.executor.opts.CloseGrace)
 			w.lose(ending(ctx))
 			return
@@ -198,13 +244,15 @@ func (s *service) watch(ctx context.Context, w *worker) {
 			if ran >= limit {
 				w.lose(fmt.Errorf("%w: span not done after %v", ErrSpanTimeout, limit))
 			}
-			look.Reset(max(limit-ran, time.Millisecond)) // no run that begins now exceeds it before
+			look.Reset(max(limit-ran, time.Millisecond)) // a run that begins now cannot exceed the limit earlier
 		}
 	}
 }
 
-// bury ends what a lost worker had to do, and returns when nothing is left of
-// it but the outputs that are still leased.
+// bury ends the spans of a lost worker and frees what it had. When it returns,
+// nothing is left of the worker but outputs that are still leased. The reader
+// must end before strand, because both end spans; the process must end before its
+// blocks are freed, because it may still write to them.
 func (s *service) bury(w *worker) Event {
 	s.setDown(Waiting, w.cause())
 	<-w.read
@@ -223,8 +271,8 @@ func (s *service) bury(w *worker) Event {
 	return Event{Kind: WorkerLost, PID: w.process.PID(), Err: w.obituary(), Batches: batches}
 }
 
-// remember lets the next worker of the service cut its model as this one has
-// chosen, without measuring again.
+// remember passes this worker's choice of cut points on to the service's next
+// worker, which then need not measure again.
 func (s *service) remember(cut *wire.CutChoice) {
 	asked := s.spec.Load.Choose
 	if asked == nil || !cut.Measured() {
@@ -235,10 +283,11 @@ func (s *service) remember(cut *wire.CutChoice) {
 	s.spec.Load.Choose = &next
 }
 
-// giveUp waits for a person, or for a pause to pass unless that is 0.
+// giveUp reports the service as failed permanently. It returns when Restart is
+// called, or after pause unless that is 0.
 func (s *service) giveUp(ctx context.Context, policy *restarts, err error, pause time.Duration) {
 	select {
-	case <-s.restart: // asked for before it was given up this time
+	case <-s.restart: // a request from before this failure is stale
 	default:
 	}
 	s.setDown(GivenUp, err)
@@ -279,6 +328,8 @@ func (s *service) state() State {
 	return state
 }
 
+// setStarting records a new worker, and drops the output arenas of earlier ones
+// that are no longer leased.
 func (s *service) setStarting(w *worker) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -294,6 +345,8 @@ func (s *service) setReady(w *worker) {
 	s.mu.worker = w
 }
 
+// setDown records that there is no worker, so that new spans are lost with
+// ErrNotReady.
 func (s *service) setDown(p Phase, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -301,14 +354,15 @@ func (s *service) setDown(p Phase, err error) {
 	s.mu.state.Phase, s.mu.state.PID, s.mu.state.Err = p, 0, err
 }
 
-// ready returns the worker, or nil if there is none that can run spans.
+// ready returns the worker that can run spans, or nil.
 func (s *service) ready() *worker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.worker
 }
 
-// checkInputs refuses queries that the worker could not read.
+// checkInputs returns an error if an input lies outside the arena, where the
+// worker could not read it.
 func (s *service) checkInputs(queries []wire.QueryTensors) error {
 	for _, q := range queries {
 		for i, t := range q.Inputs {
@@ -320,7 +374,8 @@ func (s *service) checkInputs(queries []wire.QueryTensors) error {
 	return nil
 }
 
-// leases returns how many outputs of this service are leased.
+// leases returns how many outputs of this service are leased, including those of
+// earlier workers.
 func (s *service) leases() (sum int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -330,7 +385,7 @@ func (s *service) leases() (sum int) {
 	return sum
 }
 
-// able returns the worker, or why none can run anything.
+// able returns the worker, or an error that says why there is none.
 func (s *service) able() (*worker, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -340,7 +395,8 @@ func (s *service) able() (*worker, error) {
 	return s.mu.worker, s.mu.gone
 }
 
-// run sends the span of a round to the worker. It reports whether it was sent.
+// run sends the span of a round to the worker and reports whether it was sent. A
+// span that was not sent has failed.
 func (s *service) run(r *round, index int, request *SpanRequest) bool {
 	w, err := s.able()
 	if err != nil {
@@ -350,8 +406,8 @@ func (s *service) run(r *round, index int, request *SpanRequest) bool {
 	return w.run(r, index, request)
 }
 
-// awaitRounds returns when the outcome of every round with a span of a service without
-// a worker was delivered. A round always ends.
+// awaitRounds returns when the outcomes of all rounds with a span of this service
+// have been delivered. The service has no worker by then, so every round ends.
 func (s *service) awaitRounds() {
 	ticker := time.NewTicker(releaseLook)
 	defer ticker.Stop()

@@ -14,7 +14,7 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// worker is one worker process, from its start to its burial.
+// worker is one worker process, from its start until it has been reaped.
 type worker struct {
 	service *service
 	process process
@@ -23,24 +23,40 @@ type worker struct {
 	outputs *wire.Outputs
 	info    wire.Info
 	begin   time.Time
-	fly     chan struct{} // wakes the reader when a run is in flight
-	lost    chan struct{} // closed by lose
-	read    chan struct{} // closed when the reader has ended
+
+	// fly wakes the reader when a run is in flight. lost is closed by lose, and
+	// read when the reader has ended.
+	fly  chan struct{}
+	lost chan struct{}
+	read chan struct{}
 
 	mu struct {
 		sync.Mutex
-		cause   error // why it is lost, nil while it lives
-		loads   bool  // it was sent a model and has not answered
-		dying   error // why it ends by itself, if it sent that
-		deaf    bool  // a message could not be sent to it
+
+		// cause is why the worker is lost, nil while it lives.
+		cause error
+
+		// loads is set while the worker owes an answer to a model it was sent.
+		loads bool
+
+		// dying is the reason the worker itself gave for exiting.
+		dying error
+
+		// deaf is set once a message could not be sent.
+		deaf    bool
 		flights flights
 		cargo
-		frame []byte        // memory that every send uses again
-		took  time.Duration // by the last run, in the engine
+
+		// frame is the buffer that every send reuses.
+		frame []byte
+
+		// took is the time of the last run in the engine.
+		took time.Duration
 	}
 }
 
-// newWorker starts a worker for s, and the goroutines that go with it.
+// newWorker starts a worker for s, with its waiter and its writer. load or listen
+// acts as the reader.
 func newWorker(s *service) (*worker, error) {
 	outputs, err := wire.NewOutputs(s.spec.OutputBytes)
 	if err != nil {
@@ -84,7 +100,8 @@ func newWorker(s *service) (*worker, error) {
 	return w, nil
 }
 
-// next returns the next frame. The end of the stream is ErrExited.
+// next returns the next frame. It maps the end of the stream to ErrExited, and any
+// other fault to ErrProtocol.
 func (w *worker) next() (wire.Kind, []byte, error) {
 	kind, payload, err := w.frames.Next()
 	switch {
@@ -98,15 +115,15 @@ func (w *worker) next() (wire.Kind, []byte, error) {
 
 func broken(err error) error { return fmt.Errorf("%w: %w", ErrProtocol, err) }
 
-// lose declares the worker lost and kills it. The first cause counts, but one
-// that says more than that the process exited replaces that.
+// lose declares the worker lost and kills it. The first cause counts, except that
+// a more specific one replaces ErrExited.
 func (w *worker) lose(cause error) {
 	w.mu.Lock()
-	if cause == ErrExited && w.mu.dying != nil { //nolint:errorlint // one that wraps it says more
+	if cause == ErrExited && w.mu.dying != nil { //nolint:errorlint // an error that wraps ErrExited is more specific
 		cause = w.mu.dying
 	}
 	first := w.mu.cause == nil
-	if first || w.mu.cause == ErrExited { //nolint:errorlint // one that wraps it says more
+	if first || w.mu.cause == ErrExited { //nolint:errorlint // an error that wraps ErrExited is more specific
 		w.mu.cause = cause
 	}
 	busy := w.mu.flights.count > 0 || w.mu.loads
@@ -121,7 +138,8 @@ func (w *worker) lose(cause error) {
 		close(w.lost)
 		return
 	}
-	// Once it is lost, nobody may wait for fewer goroutines than there will be.
+	// Register the goroutine before lost is closed: nobody may wait for the
+	// service's goroutines while one is still to be added.
 	w.service.start(func() {
 		<-w.lost
 		warn(w.service.spec.ID, w.process.PID())
@@ -137,8 +155,8 @@ func (w *worker) cause() error {
 	return w.mu.cause
 }
 
-// run sends a span, or ends it at once if it cannot be run. It reports whether it
-// was sent.
+// run sends a span, or fails it immediately if it cannot run. It reports whether
+// the span was sent.
 func (w *worker) run(r *round, index int, request *SpanRequest) bool {
 	status, err := w.tryRun(r, index, request)
 	if err != nil {
@@ -188,8 +206,8 @@ func queryIDs(queries []wire.QueryTensors) []models.QueryID {
 	return ids
 }
 
-// sendLocked returns an error if the message has no form. One that cannot be
-// sent loses the worker, which ends what it had to do.
+// sendLocked sends a message. It returns an error only if the message cannot be
+// encoded. If the socket fails, the worker is lost, which ends its spans.
 func (w *worker) sendLocked(m wire.Message) error {
 	frame, err := wire.AppendFrame(w.mu.frame[:0], m)
 	if err != nil {
@@ -203,9 +221,9 @@ func (w *worker) sendLocked(m wire.Message) error {
 	return nil
 }
 
-// stop ends the runs of a batch at their next operator boundary. It reports
-// whether there was one. The worker is lost if one has not ended after grace,
-// unless that is 0.
+// stop ends the runs of a batch at their next operator boundary and reports
+// whether there was one. If grace is not 0, the worker is lost when a run has not
+// ended after grace.
 func (w *worker) stop(batch models.BatchID, grace time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -240,7 +258,8 @@ func (w *worker) stopRound(r *round) {
 	}
 }
 
-// stopLocked ends the run at this place in flight at its next operator boundary.
+// stopLocked ends the i-th run in flight at its next operator boundary. It sets
+// the run's stop word in shared memory, which the engine checks between operators.
 func (w *worker) stopLocked(i int) {
 	f, word := w.mu.flights.at(i)
 	f.stopped = true
@@ -261,7 +280,7 @@ func (w *worker) release(batch models.BatchID) {
 	_ = w.sendLocked(&wire.Release{Batch: batch}) // never too large to send
 }
 
-// quit asks the worker to end what it does and exit.
+// quit stops what runs and asks the worker to exit.
 func (w *worker) quit() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -274,8 +293,8 @@ func (w *worker) quit() {
 	_ = w.sendLocked(&wire.Quit{}) // never too large to send
 }
 
-// runs returns for how long the oldest run in flight has been running, 0 if
-// there is none.
+// runs returns how long the oldest run in flight has been running, 0 if there is
+// none.
 func (w *worker) runs() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -286,7 +305,7 @@ func (w *worker) runs() time.Duration {
 	return time.Since(head.since)
 }
 
-// round returns the round with this ID of which a run is in flight, or nil.
+// round returns the round with this ID if one of its runs is in flight, else nil.
 func (w *worker) round(id uint64) *round {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -298,9 +317,9 @@ func (w *worker) round(id uint64) *round {
 	return nil
 }
 
-// strand ends every run in flight as lost, and as crashed the one that the worker
-// was at unless it was ended for a reason that lies outside of it. The reader has
-// ended.
+// strand ends every run in flight after the reader has ended. The oldest run is
+// SpanCrashed, because the worker was executing it; if the cause lies outside the
+// worker it is SpanLost. All later runs are SpanLost: they had not begun.
 func (w *worker) strand(err error) {
 	status := models.SpanCrashed
 	if errors.Is(err, ErrHeld) || errors.Is(err, ErrClosed) || errors.Is(err, ErrRemoved) {
@@ -317,16 +336,16 @@ func (w *worker) strand(err error) {
 		w.mu.flights.pop()
 		w.mu.blocks = append(w.mu.blocks, f.block)
 		w.mu.Unlock()
-		if f.unsent { // the worker cannot have died of it
+		if f.unsent { // it never reached the worker, so it cannot have crashed it
 			status = models.SpanLost
 		}
 		f.fail(status, err)
 	}
 }
 
-// awaitEnd waits until the process, which was killed, is gone. If that takes long
-// there is a line of output about it, and the wait goes on: nothing else ends such
-// a process, and while it is there it holds what it has of a device.
+// awaitEnd waits until a killed process is gone. If that takes longer than after,
+// it logs a line and continues to wait. Nothing else can end such a process, and
+// until it ends it holds its memory on the device.
 func (w *worker) awaitEnd(after time.Duration) {
 	if child.Within(w.process.Done(), after) {
 		return
@@ -336,14 +355,14 @@ func (w *worker) awaitEnd(after time.Duration) {
 	<-w.process.Done()
 }
 
-// errorLines is how many lines of standard error go into the text of an error.
+// errorLines is how many lines of standard error an error quotes.
 const errorLines = 12
 
-// obituary wraps the cause with how the process ended and the lines of standard
-// error that matter most, as far as they are known by now.
+// obituary returns the cause together with the exit status of the process and the
+// most relevant lines of its standard error, as far as they are known yet.
 func (w *worker) obituary() error {
 	cause, status := w.cause(), w.process.Status()
-	if errors.Is(cause, wire.ErrModel) { // which says all
+	if errors.Is(cause, wire.ErrModel) { // the cause is complete, and the process exited as it should
 		return fmt.Errorf("worker of %s: %w", w.service.spec.Name, cause)
 	}
 	var exit, stderr string
@@ -352,7 +371,7 @@ func (w *worker) obituary() error {
 	}
 	switch {
 	case !errors.Is(cause, ErrExited):
-	case status == "": // the kernel has not said it yet, and a query is not blamed on a guess
+	case status == "": // not reaped yet: assume an outside kill, so that no query is blamed on a guess
 		cause = fmt.Errorf("%w, or ended otherwise", ErrKilled)
 	case strings.HasPrefix(status, "signal: killed"):
 		cause = ErrKilled
@@ -363,17 +382,26 @@ func (w *worker) obituary() error {
 	return fmt.Errorf("worker of %s: %w%s%s", w.service.spec.Name, cause, exit, stderr)
 }
 
-// flight is a run that was sent and not yet answered, or a step of a move.
+// flight is a run that was sent and not yet answered, or a step of a move. Exactly
+// one of round and move is set.
 type flight struct {
-	round   *round // nil of a move
-	move    *move  // nil of a run
-	index   int    // the span's, in the round
-	block   block  // to be given back when the worker has answered
+	round *round
+	move  *move
+
+	// index is the position of the span in its round.
+	index int
+
+	// block is the memory that is freed once the worker has answered.
+	block   block
 	span    models.Span
 	queries []models.QueryID
-	since   time.Time // when nothing was before it any more
+
+	// since is when the run became the oldest in flight.
+	since   time.Time
 	stopped bool
-	unsent  bool // the worker was gone when it was to be sent
+
+	// unsent is set if the worker was already gone when the run was sent.
+	unsent bool
 }
 
 func (f *flight) number() uint64 {
@@ -383,7 +411,7 @@ func (f *flight) number() uint64 {
 	return f.round.outcome.Round
 }
 
-// fail ends what was sent and did not come to its end.
+// fail ends a run or a move that did not complete.
 func (f *flight) fail(status models.Status, err error) {
 	if f.move != nil {
 		f.move.end(err)
@@ -392,8 +420,8 @@ func (f *flight) fail(status models.Status, err error) {
 	f.round.fail(f.index, status, err)
 }
 
-// flights are the runs in flight, oldest first. The place of a flight is its
-// stop word, so no two share one.
+// flights is a ring of the runs in flight, oldest first. The slot of a flight is
+// also the index of its stop word, so no two flights share one.
 type flights struct {
 	ring  [wire.StopWords]flight
 	first uint32
@@ -405,7 +433,8 @@ func (f *flights) at(i int) (*flight, uint32) {
 	return &f.ring[word], word
 }
 
-// push adds a flight, for which there must be room, and wakes the reader.
+// push adds a flight and wakes the reader. The caller has checked that there is
+// room.
 func (f *flights) push(sent flight, wake chan<- struct{}) {
 	place, _ := f.at(f.count)
 	*place = sent
@@ -416,6 +445,8 @@ func (f *flights) push(sent flight, wake chan<- struct{}) {
 	}
 }
 
+// pop removes the oldest flight. The worker begins the next one now, so its time
+// counts from here.
 func (f *flights) pop() {
 	head, _ := f.at(0)
 	*head = flight{}
@@ -426,7 +457,7 @@ func (f *flights) pop() {
 	}
 }
 
-// check compares an answer with the span that was sent.
+// check returns an error if an answer is impossible for the span that was sent.
 func (f *flight) check(d *wire.Done, operators int) error {
 	switch {
 	case d.Reached < f.span.Start || d.Reached > f.span.End:

@@ -9,20 +9,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// networkPause is for how long at most the readers of an executor that poll keep the Go
-// runtime, where it has one processor, from looking at the network. It looks only when no
-// goroutine can run, and one that polls can; by itself it would do so every 10 ms.
+// networkPause limits how long polling readers can keep the Go runtime from
+// checking the network if it has a single processor. The runtime does so only when
+// no goroutine is runnable, and a reader that polls always is; otherwise sysmon
+// does it every 10 ms, which is longer than most deadlines allow.
 const networkPause = 50 * time.Microsecond
 
-// yielding lets others run while readers poll for answers: goroutines that can, and those
-// for which something has arrived.
+// yielding lets other goroutines run while readers poll for answers: those that
+// are runnable, and those with network events pending.
 type yielding struct {
-	file *os.File                               // an eventfd that the runtime watches
-	wait func(pass func(fd uintptr) bool) error // has the runtime wait for file until pass is true
-	last atomic.Int64                           // when the runtime was made to look, since begin
+	// file is an eventfd that the runtime watches.
+	file *os.File
 
+	// wait makes the runtime wait for file until pass returns true.
+	wait func(pass func(fd uintptr) bool) error
+
+	// last is when the runtime was last made to check the network, in nanoseconds
+	// since begin. Winning its compare-and-swap admits one caller to wait.
+	last  atomic.Int64
 	begin time.Time
-	asked bool // by pass, of which there is one at a time
+
+	// asked belongs to pass, of which one runs at a time.
+	asked bool
 }
 
 func newYielding() (*yielding, error) {
@@ -38,17 +46,18 @@ func newYielding() (*yielding, error) {
 	return y, err
 }
 
-// yield is a reader's [wire.Socket.Yield].
+// yield implements [wire.Socket.Yield] for a reader.
 func (y *yielding) yield() {
 	runtime.Gosched()
 	now := int64(time.Since(y.begin))
 	if last := y.last.Load(); now-last >= int64(networkPause) && y.last.CompareAndSwap(last, now) {
-		_ = y.wait(y.pass) // an error is that of a file that is closed
+		_ = y.wait(y.pass) // fails only if the file is closed
 	}
 }
 
-// pass makes the goroutine wait for an event of the network that is there already: it
-// goes on after all others whose events are there, too.
+// pass makes the goroutine wait for a network event that has already happened. The
+// runtime thus checks the network, and the goroutine resumes behind all others
+// whose events are pending as well.
 func (y *yielding) pass(fd uintptr) (over bool) {
 	if y.asked {
 		y.asked = false
