@@ -1,16 +1,17 @@
-// Package child runs programs as child processes that neither outlive this one
-// nor leave anything of their own behind.
+// Package child runs programs as child processes that never outlive this process
+// and leave no processes of their own behind.
 //
-// A [Process] is in a process group of its own, so that ^C on a terminal reaches
-// this process only, and what the child started dies with it. The kernel kills it
-// when this process ends, however that comes about. What it writes is passed on
-// line by line, no more than a reader can bear, and the last of it is kept for
-// the error that its end produces. [Restarts] decides when one that ended is
-// started again, with [Policy] as the rule.
+// A [Process] is in a process group of its own: ^C on a terminal reaches only this
+// process, and anything that the child started dies with it. The kernel kills the
+// child when this process ends for any reason. Its output is passed on line by
+// line at a limited rate, and the end of it is kept for the error that reports the
+// child's exit. [Restarts] decides when a child that ended is restarted, by the
+// rules in [Policy].
 //
-// Package executor runs workers by it, cuda/mps the control daemon of MPS, and the
-// commands a process that fits a predictor. It is for processes that live as long
-// as their work: a command whose output is the result is better run by os/exec.
+// Package executor runs workers with it, cuda/mps runs the MPS control daemon, and
+// the commands run a process that fits a predictor. It suits processes that run as
+// long as their caller has work. Use os/exec for a command whose output is the
+// result.
 package child
 
 import (
@@ -26,13 +27,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outputGrace is how long the pipe of a process's output may stay open after its
-// end: something that it started and that left its group may hold it.
+// outputGrace is how long the output pipe of a process may stay open after the
+// process ended. A descendant that left the process group may still hold the pipe.
 const outputGrace = 100 * time.Millisecond
 
-// Process is a child process. The zero value is one that has ended.
+// Process is a child process. Its zero value is a process that has ended.
 type Process struct {
-	Began time.Time // when it was started
+	// Began is when the process was started.
+	Began time.Time
 
 	cmd  *exec.Cmd
 	pid  int
@@ -41,14 +43,17 @@ type Process struct {
 
 	mu struct {
 		sync.Mutex
-		alive bool // not reaped yet, so that its number and its group's mean nobody else
+
+		// alive is set until the process is reaped. Only until then do its PID and
+		// process group ID certainly belong to it, so that they can be signaled.
+		alive bool
 	}
 }
 
-// Start starts cmd. Its standard error goes to line, and so does its standard
-// output unless cmd says where to; line may be nil, is called by one goroutine,
-// and must return soon. All of it has been read when Done is closed. The process and
-// what it starts run on these cores only, or if there are none on those of this one.
+// Start starts cmd. Each line of its standard error is passed to line, and each
+// line of its standard output too unless cmd redirects that. line may be nil, is
+// called by one goroutine, and must return soon. All output has been read when Done
+// is closed. If cores are given, the process and its descendants run only on those.
 func Start(cmd *exec.Cmd, line func(string), cores ...int) (*Process, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -69,9 +74,9 @@ func Start(cmd *exec.Cmd, line func(string), cores ...int) (*Process, error) {
 	return p, nil
 }
 
-// run starts the process and waits for its end on one thread, which it keeps:
-// the kernel takes the end of the thread that started a process for the end of
-// its parent.
+// run starts the process and waits for its end, both on one locked thread. The
+// kernel delivers Pdeathsig when the thread that started the process ends, not when
+// the parent process does, so that thread must live as long as the child.
 func (p *Process) run(output *os.File, line func(string), cores []int, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -94,8 +99,9 @@ func (p *Process) run(output *os.File, line func(string), cores []int, started c
 	output.Close()
 }
 
-// onCores calls start on a thread that is locked and runs on these cores meanwhile, which
-// a process that it starts inherits before it has threads of its own.
+// onCores calls start while the current thread, which must be locked, is bound to
+// the given cores. A process that start creates inherits the binding before it has
+// threads of its own.
 func onCores(cores []int, start func() error) error {
 	if len(cores) == 0 {
 		return start()
@@ -110,12 +116,12 @@ func onCores(cores []int, start func() error) error {
 	if err := unix.SchedSetaffinity(0, &during); err != nil {
 		return fmt.Errorf("running on the cores %v: %w", cores, os.NewSyscallError("sched_setaffinity", err))
 	}
-	defer func() { _ = unix.SchedSetaffinity(0, &before) }() // which it had
+	defer func() { _ = unix.SchedSetaffinity(0, &before) }() // cannot fail: it is the thread's former set
 	return start()
 }
 
-// reap waits for the process, and kills what is left of its group while the
-// number of the group cannot have come to mean another.
+// reap waits for the process and kills what is left of its group. WNOWAIT leaves
+// the process unreaped until then, so that its group ID cannot be reused.
 func (p *Process) reap() {
 	for unix.Waitid(unix.P_PID, p.pid, nil, unix.WEXITED|unix.WNOWAIT, nil) == unix.EINTR {
 	}
@@ -123,18 +129,18 @@ func (p *Process) reap() {
 	p.mu.alive = false
 	_ = unix.Kill(-p.pid, unix.SIGKILL)
 	p.mu.Unlock()
-	_ = p.cmd.Wait() // its state says how it ended
+	_ = p.cmd.Wait() // Status reads how it ended from ProcessState
 }
 
-// PID returns the number of the process.
+// PID returns the process ID.
 func (p *Process) PID() int { return p.pid }
 
-// Done returns a channel that is closed when the process has ended, is reaped,
+// Done returns a channel that is closed when the process has ended and was reaped,
 // and all of its output was read.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Kill ends the process and its group, if it has not ended yet. The process may
-// have left the group, so it is named as well.
+// Kill kills the process and its group unless it has ended. It signals the process
+// separately, because the process may have left its group.
 func (p *Process) Kill() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +150,7 @@ func (p *Process) Kill() {
 	}
 }
 
-// Within reports whether done, as that of a process, was closed within d.
+// Within reports whether done, such as that of a process, is closed within d.
 func Within(done <-chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -156,7 +162,7 @@ func Within(done <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// Status describes how the process ended, "" before it is done.
+// Status describes how the process ended. It returns "" before Done is closed.
 func (p *Process) Status() string {
 	select {
 	case <-p.done:
@@ -166,7 +172,7 @@ func (p *Process) Status() string {
 	}
 }
 
-// Succeeded reports whether the process is done and exited with status 0.
+// Succeeded reports whether the process has ended with exit status 0.
 func (p *Process) Succeeded() bool {
 	select {
 	case <-p.done:
@@ -176,6 +182,6 @@ func (p *Process) Succeeded() bool {
 	}
 }
 
-// Tail returns the last TailBytes of what the process wrote, without a line whose
-// beginning is missing.
+// Tail returns the last TailBytes of the process's output, without an incomplete
+// first line.
 func (p *Process) Tail() string { return p.tail.text() }

@@ -14,28 +14,35 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limits of what is kept and passed on of a process's output.
+// Limits on the output of a process.
 const (
-	TailBytes = 8 << 10 // kept for the error that its end produces
-	LineBytes = 4 << 10 // the limit of one line; a longer one is split
+	// TailBytes is how much output is kept for the error that reports the exit.
+	TailBytes = 8 << 10
 
-	// What a well-behaved process writes is rarely more than the trace of a
-	// crash. Lines beyond a burst are passed on at a rate that a log can bear.
+	// LineBytes limits one line. A longer one is split.
+	LineBytes = 4 << 10
+
+	// A well-behaved process rarely writes more than the trace of a crash, which
+	// fits the burst. Further lines are passed on at a rate that a log can take.
 	lineBurst = 1024
 	lineEvery = 10 * time.Millisecond
 )
 
-// tail keeps the last bytes of what a process wrote, and the last line in which the Go
-// runtime said why it ends: stacks and registers, which follow, may push that out.
+// tail keeps the end of a process's output, and the last line in which the Go
+// runtime gave the reason of a crash. The stacks and registers that follow that
+// line may exceed TailBytes.
 type tail struct {
 	mu struct {
 		sync.Mutex
-		data  []byte
-		cut   bool // the beginning is missing
+		data []byte
+
+		// cut is set once the beginning of the output was dropped.
+		cut   bool
 		crash []byte
 	}
 }
 
+// Write appends p and drops all but the last TailBytes. It never fails.
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,6 +54,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// text returns the tail as valid UTF-8, preceded by the crash line if that was
+// dropped.
 func (t *tail) text() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,11 +69,12 @@ func (t *tail) text() string {
 	return strings.ToValidUTF8(string(plain(data)), "?")
 }
 
-// Lines reads r to its end and passes its lines on, as those of a process.
+// Lines reads r to its end and passes on its lines under the same limits as those of
+// a process.
 func Lines(r io.Reader, pass func(string)) { new(tail).listen(r, pass) }
 
-// listen reads r to its end, keeps the tail and passes lines on, at a limited rate,
-// and how many of them were left out. pass is nil if nobody listens.
+// listen reads r to its end, keeps the tail and passes lines on at a limited rate.
+// It also reports how many lines it dropped. pass may be nil.
 func (t *tail) listen(r io.Reader, pass func(string)) {
 	limit, out := rate.NewLimiter(rate.Every(lineEvery), lineBurst), 0
 	confess := func() {
@@ -97,12 +107,12 @@ func (t *tail) listen(r io.Reader, pass func(string)) {
 	confess()
 }
 
-// colours are the sequences by which ONNX Runtime paints its warnings, whatever it
-// writes them to. In a log file they would only be in the way.
+// colours matches the escape sequences with which ONNX Runtime colours its warnings
+// even if it does not write to a terminal.
 var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")
 
-// plain leaves out colours. It asks first whether there are any, because a process may
-// write faster than the expression is matched.
+// plain removes colours. It looks for an escape byte first, because a process may
+// write faster than the expression matches.
 func plain(text []byte) []byte {
 	if bytes.IndexByte(text, '\x1b') < 0 {
 		return text
@@ -110,17 +120,18 @@ func plain(text []byte) []byte {
 	return colours.ReplaceAll(text, nil)
 }
 
-// crashes are how the lines begin with which the Go runtime says why it ends. What
-// follows them is where: stacks and registers, which an error has no room for.
+// crashes lists how lines begin in which the Go runtime gives the reason of a crash.
+// After them come only stacks and registers, which are too long for an error.
 var crashes = []string{"panic: ", "fatal error: ", "unexpected fault address", "SIG"}
 
 func crashed(line string) bool {
 	return slices.ContainsFunc(crashes, func(begin string) bool { return strings.HasPrefix(line, begin) })
 }
 
-// Excerpt returns the last n lines of a text on one line; or the first in which the Go
-// runtime says why the process ends, with the signal if that is on the next one, and
-// with what a library that aborts wrote before. Empty lines do not count.
+// Excerpt returns the last n non-empty lines of a text, joined into one. If the Go
+// runtime gave the reason of a crash, it returns that line instead, with the signal
+// if the next line names it. For SIGABRT it keeps the lines before as well, because
+// a library that aborts writes its reason there.
 func Excerpt(text string, n int) string {
 	var lines []string
 	for line := range strings.Lines(text) {

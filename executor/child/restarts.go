@@ -5,16 +5,23 @@ import (
 	"time"
 )
 
-// Policy is the rule by which a child that ended is started again.
+// Policy is the rule for restarting a child that ended.
 type Policy struct {
-	BackoffMin    time.Duration // before the first restart; it doubles with each further one
-	BackoffMax    time.Duration
-	HealthyAfter  time.Duration // a child that served for this long makes the next backoff the first
-	RestartLimit  int           // ends within RestartWindow after which it is given up
+	// BackoffMin is the delay before the first restart. It doubles with each further
+	// restart, up to BackoffMax.
+	BackoffMin time.Duration
+	BackoffMax time.Duration
+
+	// HealthyAfter is how long a child must serve to reset the back-off.
+	HealthyAfter time.Duration
+
+	// RestartLimit is how many ends within RestartWindow are tolerated. With one
+	// more, the child fails permanently.
+	RestartLimit  int
 	RestartWindow time.Duration
 }
 
-// WithDefaults fills in what is zero from d.
+// WithDefaults returns the policy with zero fields replaced by those of d.
 func (p Policy) WithDefaults(d Policy) Policy {
 	return Policy{
 		cmp.Or(p.BackoffMin, d.BackoffMin), cmp.Or(p.BackoffMax, d.BackoffMax), cmp.Or(p.HealthyAfter, d.HealthyAfter),
@@ -22,16 +29,20 @@ func (p Policy) WithDefaults(d Policy) Policy {
 	}
 }
 
-// Restarts applies a policy to one child. Time is an argument.
+// Restarts applies a policy to one child. Time is an argument, for tests.
 type Restarts struct {
 	Policy
-	tries int         // since it was last healthy
-	ended []time.Time // within the window
+
+	// tries counts starts since the child was last healthy.
+	tries int
+
+	// ended lists the ends within the window, oldest first.
+	ended []time.Time
 }
 
-// Next returns how long to wait before the next start, or false if the child
-// ended more often than the limit allows. served is how long it was ready, 0 if
-// it never was.
+// Next records that the child ended, and returns how long to wait before the next
+// start. It returns false if the child ended more often than the limit allows.
+// served is how long the child was ready, 0 if it never was.
 func (r *Restarts) Next(now time.Time, served time.Duration) (time.Duration, bool) {
 	if served >= r.HealthyAfter {
 		r.tries = 0
@@ -51,5 +62,5 @@ func (r *Restarts) Next(now time.Time, served time.Duration) (time.Duration, boo
 	return min(delay, r.BackoffMax), true
 }
 
-// Forgive forgets the past, because a person asked for another start.
+// Forgive clears the history, because an operator asked for a restart.
 func (r *Restarts) Forgive() { r.tries, r.ended = 0, nil }
