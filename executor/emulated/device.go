@@ -15,30 +15,31 @@ import (
 	"github.com/overlapd/overlapd/segments/worker"
 )
 
-// seedStream keeps what is drawn here apart from what others draw with the same
-// seed.
+// seedStream separates the device's random stream from others with the same seed.
+// It spells "emulated" in ASCII.
 const seedStream = 0x656d756c61746564
 
-// ErrModel is the reason of a service that the device cannot run: its model is
-// not one that the device knows.
+// ErrModel is the reason why a service cannot run on the device: the device does
+// not know its model.
 var ErrModel = errors.New("emulated: the device does not know the model")
 
-// Times are how long operator groups take on a device. Their spans name models by
-// the position that they have there. A Device asks from one goroutine at a time.
+// Times models how long operator groups take on a device. Its groups identify a
+// model by its position in the device's list, in place of the service ID. A Device
+// makes one call at a time, under its lock.
 type Times interface {
-	// Covers reports whether it is known how long a group takes. Nothing else is
-	// asked of a group that is not covered.
+	// Covers reports whether the latency of a group is known. The other methods
+	// are called only for groups that are covered.
 	Covers(models.Group) bool
 
-	// Latency returns what a group takes in the middle of its runs.
+	// Latency returns the median latency of a group.
 	Latency(models.Group) time.Duration
 
-	// Sample returns what one run of a group takes.
+	// Sample draws the time of one run of a group.
 	Sample(models.Group, *rand.Rand) time.Duration
 }
 
-// Device is a modelled device that the workers of several services share. It is
-// an [executor.Inside].
+// Device is a modelled device that the workers of several services share. It
+// implements [executor.Inside].
 type Device struct {
 	known []device.ModelInfo
 	hash  string
@@ -52,9 +53,9 @@ type Device struct {
 	}
 }
 
-// New returns a device on which services may load the given models, by their
-// names; their positions in the list are those in times. The hash is that of what
-// describes them. The same seed and the same rounds draw the same times.
+// New returns a device that knows the given models by their names. Their positions
+// in the list must be those that times uses. hash identifies the description of the
+// device. The same seed and the same rounds draw the same times.
 func New(times Times, seed uint64, known []device.ModelInfo, hash string) *Device {
 	d := &Device{known: known, hash: hash}
 	d.mu.times, d.mu.random = times, rand.New(rand.NewPCG(seed, seedStream))
@@ -62,7 +63,8 @@ func New(times Times, seed uint64, known []device.ModelInfo, hash string) *Devic
 	return d
 }
 
-// Serve is the worker of a service. Its model is the path that the service loads.
+// Serve runs the worker of a service until ctx ends or the daemon closes the
+// socket. The model path of the service names a model that the device knows.
 func (d *Device) Serve(ctx context.Context, id models.ServiceID, files worker.Files) error {
 	a, err := newAlarm()
 	if err != nil {
@@ -89,16 +91,17 @@ func (d *Device) Serve(ctx context.Context, id models.ServiceID, files worker.Fi
 	})
 }
 
-// latency returns what a group takes in the middle of its runs. A model that loads
-// has many questions, and asks them between those of the rounds.
+// latency returns the median latency of a group. It takes the lock for each group,
+// so that a model that is loading does not delay rounds.
 func (d *Device) latency(g models.Group) time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.mu.times.Latency(g)
 }
 
-// Sent plans a round: it begins when the one before it has ended, or now, and its
-// spans end after what is drawn for their group.
+// Sent plans a round. The round begins now, or when the one before it ends; its
+// spans end after the time that is drawn for their group. A span with a batch size
+// or sequence length that the device does not know fails with [wire.ErrInput].
 func (d *Device) Sent(spans []models.Span) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -110,7 +113,7 @@ func (d *Device) Sent(spans []models.Span) {
 	for _, on := range spans {
 		e := d.mu.engines[on.Service]
 		if e == nil {
-			continue // its worker was lost meanwhile
+			continue // its worker was lost before the round was planned
 		}
 		on.Service = models.ServiceID(e.position)
 		s := &span{on: on, began: r.began, reached: on.End}
@@ -127,8 +130,8 @@ func (d *Device) Sent(spans []models.Span) {
 	d.mu.last = r
 }
 
-// drawLocked draws how long the group of a round takes, as long as its spans one
-// after another if the device does not know, and divides that among them.
+// drawLocked draws the time of a round's group and derives the time of each span.
+// If the group is not covered, its time is the sum over its spans.
 func (d *Device) drawLocked(r *round, group models.Group) {
 	var took, longest time.Duration
 	covered := len(group.Spans) > 0 && d.mu.times.Covers(group)
@@ -152,17 +155,17 @@ func (d *Device) drawLocked(r *round, group models.Group) {
 	}
 }
 
-// alone returns the group of one span.
+// alone returns the group of a single span, whose latency is the isolated latency.
 func alone(s models.Span) models.Group { return models.Group{Spans: []models.Span{s}} }
 
-// look returns the span of a batch and how long it takes at least until it ends.
-// It has ended, and does not change any more, if that is not above 0. There is no
-// span as long as it was not sent. Far from the end look sets the alarm.
+// look returns the span of a batch and a lower bound on the time until it ends. If
+// that is not positive, the span has ended and no longer changes. s is nil as long
+// as the span was not sent. If the end is far away, look also sets the alarm.
 func (d *Device) look(e *engine, id models.BatchID, start int) (s *span, left time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
-	// Spans before it were refused before they came to the engine.
+	// Spans ahead of it never reached the engine: the worker's loop rejected them.
 	for len(e.spans) > 0 && (e.spans[0].on.Batch != id || e.spans[0].on.Start != start) {
 		e.spans[0].abandon(now)
 		e.spans = e.spans[1:]
@@ -181,7 +184,7 @@ func (d *Device) look(e *engine, id models.BatchID, start int) (s *span, left ti
 	return s, left
 }
 
-// Runs reports whether a span has not ended.
+// Runs reports whether a span has not ended by the device's clock.
 func (d *Device) Runs(on models.Span) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -189,7 +192,7 @@ func (d *Device) Runs(on models.Span) bool {
 	return s != nil && s.end().After(time.Now())
 }
 
-// Stopped ends a span at the boundary of the operator that runs now.
+// Stopped ends a span at the end of the operator that is running now.
 func (d *Device) Stopped(on models.Span) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -199,7 +202,8 @@ func (d *Device) Stopped(on models.Span) {
 	}
 }
 
-// spanLocked returns a span that was sent, nil if its engine has seen that it ended.
+// spanLocked returns a span that was sent, or nil if its engine has already
+// processed its end.
 func (d *Device) spanLocked(on models.Span) *span {
 	e := d.mu.engines[on.Service]
 	if e == nil {
@@ -211,8 +215,8 @@ func (d *Device) spanLocked(on models.Span) *span {
 	return nil
 }
 
-// leave ends what a worker that is gone ran. The other spans of its rounds go on
-// as if it ran on.
+// leave ends the spans of a worker that is gone. The other spans of its rounds keep
+// the times that were drawn for them.
 func (d *Device) leave(id models.ServiceID, e *engine) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -232,9 +236,9 @@ func (d *Device) ring(e *engine) {
 	e.ringLocked()
 }
 
-// round is a round that was sent.
+// round is a round that was sent. began may lie in the future.
 type round struct {
-	began time.Time // or will
+	began time.Time
 	spans []*span
 }
 
@@ -249,19 +253,25 @@ func (r *round) end() time.Time {
 	return last
 }
 
-// span is what becomes of a span of a round, in the times of the device.
+// span is a span of a round, in the device's time.
 type span struct {
-	on      models.Span // with the model's position in place of the service
-	began   time.Time   // as its round
-	err     error       // why it does not run, nil if it does
+	// on identifies the model by its position, in place of the service ID.
+	on models.Span
+
+	// began is the begin of its round.
+	began time.Time
+
+	// err is why the span fails, nil if it runs.
+	err     error
 	took    time.Duration
 	reached int
 }
 
 func (s *span) end() time.Time { return s.began.Add(s.took) }
 
-// stop ends a span at the boundary of the operator that runs now, as if all of its
-// operators took as long. One that has not begun ends when it would.
+// stop ends a span at the end of the operator that is running now, assuming that
+// all of its operators take equally long. A span that has not begun ends at its
+// begin, before its first operator.
 func (s *span) stop(now time.Time) {
 	passed, operators := now.Sub(s.began), time.Duration(s.on.Len())
 	switch {
@@ -274,5 +284,5 @@ func (s *span) stop(now time.Time) {
 	}
 }
 
-// abandon ends a span that nobody waits for.
+// abandon ends a span now, because its worker is gone or rejected it.
 func (s *span) abandon(now time.Time) { s.took = min(s.took, max(now.Sub(s.began), 0)) }

@@ -1,27 +1,32 @@
-// Package emulated runs services where there is no device and nothing is
-// computed: a [Device] answers each span once the time has passed that a modelled
-// device takes for the group that it runs in, drawn anew for each round, with
-// outputs of zeros.
+// Package emulated runs services on an emulated device, on which nothing is
+// computed. A [Device] answers each span after the time that a modelled device
+// takes for the span's group, with outputs of zeros. That time is drawn from the
+// model, [Times], for each round.
 //
-// It takes the place of worker processes in an executor ([executor.Options], field
-// Inside): the worker's own loop, package segments/worker, runs on a goroutine
-// for each service, with an engine of this package that sleeps. All else is as
-// with processes: arenas, the protocol, leases, the life of a service. Only the
-// daemon and tests make a Device, and what they serve from one they call emulated.
+// A Device takes the place of the worker processes of an executor (the field
+// Inside of [executor.Options]). Each service has a goroutine that runs the
+// worker's own loop, package segments/worker, on an engine of this package that
+// sleeps. Everything else works as with processes: arenas, the protocol, leases,
+// and restarts. Only the daemon and tests create a Device, and the results of a
+// service on it are always labelled as emulated.
 //
-// Rounds run one after another, each from when it was sent or the one before it
-// has ended. A group ends when the device says; one that it does not know, of
-// one model twice or of too many spans, takes as long as its spans one after
-// another. A span of a group ends earlier in the proportion that it would if
-// each of them ran alone. A span that is stopped ends at the boundary of the
-// operator that would be running if all of its operators took as long; the others go
-// on as if it had not been, and rounds that were sent begin when they would have.
+// # Timing
+//
+// Rounds run one after another. A round begins when it was sent or when the round
+// before it has ended, whichever is later. A group takes the time that Times draws.
+// A group that Times does not cover, because it has one model twice or too many
+// spans, takes the sum of its spans' times. The longest span of a group takes the
+// whole time; each other ends earlier, in proportion to their isolated latencies.
+//
+// A stopped span ends at the next operator boundary, as if all of its operators
+// took equally long. Its early end does not speed up the other spans of the round,
+// or rounds that were already sent.
 //
 // # Threads
 //
-// A device has no goroutine: all that changes lies under its one lock, which is
-// held for a few microseconds, and each engine sleeps on the goroutine of its
-// worker until its own span ends or something changes. No thread sleeps for it:
-// it waits for a timer of the kernel in Go's poller, a little early, and looks at
-// the clock for the rest, at most pollTime.
+// A device has no goroutine. One lock guards all of its state and is held for a few
+// microseconds. Each engine sleeps on its worker's goroutine until its own span ends
+// or something changes. Sleeping occupies no thread: the engine waits for a kernel
+// timer in Go's poller, which fires slightly early, and then polls the clock for at
+// most pollTime.
 package emulated

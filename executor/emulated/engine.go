@@ -15,42 +15,52 @@ import (
 	"github.com/overlapd/overlapd/segments/worker"
 )
 
-// What the models of an emulated device look like from outside. It is nothing
-// like what the real ones take: a query has what the daemon must see of it, its
-// batch size and its sequence length.
+// Inputs and outputs of the models of an emulated device. They do not resemble
+// those of the real models. A query has only what the daemon needs to see, a batch
+// size and a sequence length.
 const (
 	InputName  = "input"
 	OutputName = "output"
 
-	// Columns is how many numbers there are for each query of a batch, in the
-	// output and in the input of a model without sequences.
+	// Columns is the number of values for each query of a batch in the output, and
+	// in the input of a model without sequences.
 	Columns = 4
 )
 
-// engine runs the spans of one service by sleeping.
+// engine runs the spans of one service by sleeping. It implements [worker.Engine].
 type engine struct {
-	device   *Device
-	ctx      context.Context // ends with the worker
-	model    device.ModelInfo
-	position int // the model's, on the device
-	info     wire.Info
-	batches  map[models.BatchID][]int64 // the batch sizes of the queries
+	device *Device
 
-	// The device's lock covers what follows, so that no ring is lost: who sets the
-	// alarm knows all that has changed.
-	alarm *alarm  // nil once the worker is gone
-	spans []*span // sent and not ended, in order
+	// ctx ends with the worker.
+	ctx   context.Context
+	model device.ModelInfo
+
+	// position is that of the model in the device's list.
+	position int
+	info     wire.Info
+
+	// batches holds the batch size of each query.
+	batches map[models.BatchID][]int64
+
+	// The device's lock guards these two fields, so that no wake-up is lost: the
+	// goroutine that sets the alarm has seen every change.
+
+	// alarm is nil once the worker is gone.
+	alarm *alarm
+
+	// spans were sent and have not ended, in the order of their rounds.
+	spans []*span
 }
 
-// ringLocked has the engine look at its spans, of which one was sent or stopped.
+// ringLocked wakes the engine, because a span was sent or stopped.
 func (e *engine) ringLocked() {
 	if e.alarm != nil {
 		e.alarm.set(0)
 	}
 }
 
-// describe describes the model as a worker would that has loaded it, with the
-// times that the device says its operators take alone.
+// describe describes the model as a worker that has loaded it does. The isolated
+// latencies of its operators come from the device.
 func describe(m *device.ModelInfo, position int, hash string, latency func(models.Group) time.Duration) wire.Info {
 	batch := models.Dim{Value: -1, Name: "batch"}
 	columns := models.Dim{Value: Columns}
@@ -64,7 +74,7 @@ func describe(m *device.ModelInfo, position int, hash string, latency func(model
 		Operators: make([]models.Operator, m.Operators),
 		Hash:      hash,
 
-		Convolutions: true, // what a model has is not known: its device says what sizes cost
+		Convolutions: true, // the operators are unknown; the device models what each size costs
 	}
 	for o := range i.Operators {
 		i.Operators[o] = models.Operator{Name: fmt.Sprintf("%s/%d", m.Name, o), Type: "emulated", Nodes: 1}
@@ -91,8 +101,8 @@ func (e *engine) Start(id models.BatchID, queries []worker.Query) error {
 	return nil
 }
 
-// Run sleeps until the span has ended on the device, whose clock is the only one:
-// how long it took to be woken is no property of what is modelled.
+// Run sleeps until the span has ended on the device. It reports the device's time
+// as the host's time too, because the delay of waking up is not part of the model.
 func (e *engine) Run(id models.BatchID, start, _, _ int, _ *uint32, out worker.OutputFunc) (worker.Ran, error) {
 	s := e.await(id, start)
 	if s == nil {
@@ -106,7 +116,7 @@ func (e *engine) Run(id models.BatchID, start, _, _ int, _ *uint32, out worker.O
 	delete(e.batches, id)
 	for i, size := range sizes {
 		shape := []int64{size, Columns}
-		// Nobody ever writes to the arena, so that every output is zeros.
+		// The outputs are zeros, because nothing ever writes to the arena.
 		if _, err := out(i, 0, models.Float32, shape, size*Columns*int64(models.Float32.Bytes())); err != nil {
 			return ran, fmt.Errorf("outputs of query %d: %w", i, err)
 		}
@@ -114,8 +124,8 @@ func (e *engine) Run(id models.BatchID, start, _, _ int, _ *uint32, out worker.O
 	return ran, nil
 }
 
-// await returns the span of a batch when it has ended, or nil when the worker is
-// to end.
+// await returns the span of a batch once it has ended, or nil if the worker is to
+// end.
 func (e *engine) await(id models.BatchID, start int) *span {
 	for e.ctx.Err() == nil {
 		switch s, left := e.device.look(e, id, start); {
@@ -130,7 +140,8 @@ func (e *engine) await(id models.BatchID, start int) *span {
 	return nil
 }
 
-// A batch takes nothing along: all that there is of it are the sizes of its queries.
+// Describe and Export have nothing to move: a batch consists only of its queries'
+// sizes, which Import gets with the queries.
 func (e *engine) Describe(models.BatchID) ([]wire.Tensor, uint64, error) { return nil, 0, nil }
 func (e *engine) Export(models.BatchID, [][]byte) error                  { return nil }
 
@@ -140,25 +151,27 @@ func (e *engine) Import(id models.BatchID, _ int, queries []worker.Query, _ uint
 
 func (e *engine) Release(id models.BatchID) { delete(e.batches, id) }
 
-// An emulated device holds no memory.
+// IntermediateBytes returns 0, because an emulated device holds no memory.
 func (e *engine) IntermediateBytes() int64 { return 0 }
 func (e *engine) Trim()                    {}
 
 func (e *engine) Close() error { return nil }
 
-// pollTime is for how long an engine looks at the clock before its span ends,
-// since waking up takes about as long.
+// pollTime is how long before the end of its span an engine starts to poll the
+// clock. Waking up takes about that long.
 const pollTime = 100 * time.Microsecond
 
-// forever is a sleep that only others end.
+// forever is the time that an engine without a span sleeps, unless it is woken.
 const forever = time.Hour
 
-// alarm wakes one goroutine at a time that others may change. Go's own timers are
-// late by up to a millisecond where nothing else goes on; this is late by what it
-// takes to wake the thread that waits in Go's poller.
+// alarm wakes one goroutine at a time that others may change. Go's own timers can be
+// a millisecond late on an idle process; a timerfd is late only by the time to wake
+// the thread in Go's poller.
 type alarm struct {
-	fd   int
-	file *os.File // the same, for the poller
+	fd int
+
+	// file is the same descriptor, registered with the poller.
+	file *os.File
 }
 
 func newAlarm() (*alarm, error) {
@@ -169,11 +182,11 @@ func newAlarm() (*alarm, error) {
 	return &alarm{fd, os.NewFile(uintptr(fd), "alarm")}, nil
 }
 
-// set makes the alarm ring after d, and not when it was to ring before. It may
-// not be called after close.
+// set makes the alarm ring after d, and cancels the time set before. It must not be
+// called after close.
 func (a *alarm) set(d time.Duration) {
 	at := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(d, 1)))}
-	_ = unix.TimerfdSettime(a.fd, 0, &at, nil) // fails for a bad descriptor or time only
+	_ = unix.TimerfdSettime(a.fd, 0, &at, nil) // fails only for a bad descriptor or time
 }
 
 // wait returns when the alarm rings.
