@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// ArenaAlign is the alignment of every block, in bytes: a cache line, and
-	// what the vector units of the engine want.
+	// ArenaAlign is the alignment of every block in bytes: a cache line, which
+	// also suits the vector instructions of the engine.
 	ArenaAlign = 64
 
 	// MaxArenaBytes is the largest size of an arena.
@@ -18,27 +18,31 @@ const (
 
 // Errors of an arena.
 var (
-	// ErrArenaFull is returned when an arena has no free block that is large
-	// enough, or no free slot.
+	// ErrArenaFull is returned if no free block is large enough, or no slot is
+	// free.
 	ErrArenaFull = errors.New("segments: shared memory is full")
 
-	// ErrNotAllocated is returned when an offset is freed that is not the
-	// start of an allocated block.
+	// ErrNotAllocated is returned if a freed offset is not the start of an
+	// allocated block.
 	ErrNotAllocated = errors.New("segments: offset is not allocated")
 
-	// ErrArenaSize is returned when the size of an arena is zero, negative or
-	// above MaxArenaBytes.
+	// ErrArenaSize is returned if the size of an arena is not between 1 and
+	// MaxArenaBytes.
 	ErrArenaSize = errors.New("segments: arena size out of bounds")
 )
 
-// allocator divides a range of bytes into blocks, each at the lowest offset where
-// it fits: memory that was used lately is used again while it is in the caches.
-// Its state lies outside of the memory it divides: the other process can damage
-// tensors, never the allocator. It is not safe for concurrent use.
+// allocator divides a range of bytes into blocks. It places each at the lowest
+// offset where it fits, so recently used memory is reused while it is in the caches.
+// The allocator's state lies outside the memory it divides: the other process can
+// corrupt tensors, but not the allocator. It is not safe for concurrent use.
 type allocator struct {
 	bytes, used int64
-	free        []extent        // sorted by offset, no two of them neighbours
-	starts      map[int64]int64 // the bytes of each allocated block, by offset
+
+	// free is sorted by offset. Adjacent extents are always joined.
+	free []extent
+
+	// starts maps the offset of each allocated block to its size.
+	starts map[int64]int64
 }
 
 type extent struct{ offset, bytes int64 }
@@ -47,7 +51,8 @@ func newAllocator(bytes int64) *allocator {
 	return &allocator{bytes: bytes, free: []extent{{0, bytes}}, starts: make(map[int64]int64)}
 }
 
-// alloc returns the offset of a block of at least n bytes.
+// alloc returns the offset of a block of at least n bytes. A request for 0 bytes gets
+// a block as well, so that every block has an offset of its own.
 func (a *allocator) alloc(n int64) (int64, error) {
 	want := alignUp(min(max(n, 1), a.bytes+1), ArenaAlign)
 	i := 0
@@ -69,7 +74,7 @@ func (a *allocator) alloc(n int64) (int64, error) {
 	return offset, nil
 }
 
-// release gives back the block at offset.
+// release frees the block at offset and joins it with free neighbours.
 func (a *allocator) release(offset int64) error {
 	bytes, ok := a.starts[offset]
 	if !ok {

@@ -9,18 +9,19 @@ import (
 
 var le = binary.LittleEndian
 
-// decoder takes fixed fields off the front of a payload. The first field that
-// is missing or out of bounds sets failed; every later field is then zero.
+// decoder reads fixed fields from the front of a payload. The first field that is
+// missing or out of bounds sets failed; all later fields are then zero. Callers thus
+// check for errors once, with done.
 type decoder struct {
 	data   []byte
 	failed bool
 }
 
-// zeros stands for the bytes of a number that is missing.
+// zeros is returned in place of a missing number.
 var zeros [8]byte
 
-// take returns the next n bytes. Where they are missing it returns zeros, at most as
-// many as a number has.
+// take returns the next n bytes. If they are missing, it returns zeros, at most as
+// many as the largest number needs.
 func (d *decoder) take(n int) []byte {
 	if d.failed || len(d.data) < n {
 		d.failed = true
@@ -40,7 +41,7 @@ func (d *decoder) bool() bool {
 func (d *decoder) uint32() uint32 { return le.Uint32(d.take(4)) }
 func (d *decoder) uint64() uint64 { return le.Uint64(d.take(8)) }
 
-// size reads a number of bytes, elements or nanoseconds, which is never negative.
+// size reads a number of bytes, elements or nanoseconds, which must not be negative.
 func (d *decoder) size() int64 {
 	v := int64(d.uint64())
 	if v < 0 {
@@ -50,8 +51,8 @@ func (d *decoder) size() int64 {
 	return v
 }
 
-// count reads the number of elements that follow, of at least elementBytes each. A
-// number that the payload cannot hold is refused before memory is allocated for it.
+// count reads the number of elements that follow, of at least elementBytes each. It
+// rejects a number that the payload cannot hold, before memory is allocated for it.
 func (d *decoder) count(limit, elementBytes int) int {
 	n := d.uint32()
 	if d.failed || n > uint32(limit) || int(n)*elementBytes > len(d.data) {
@@ -61,7 +62,7 @@ func (d *decoder) count(limit, elementBytes int) int {
 	return int(n)
 }
 
-// done returns nil if all fields were there and nothing is left.
+// done returns an error if a field was missing or invalid, or bytes are left over.
 func (d *decoder) done(k Kind) error {
 	switch {
 	case d.failed:
@@ -72,7 +73,7 @@ func (d *decoder) done(k Kind) error {
 	return nil
 }
 
-// maxPosition is the largest position of an operator, and size of a batch.
+// maxPosition limits the position of an operator, and the size of a batch.
 const maxPosition = 1<<31 - 1
 
 // Tensor is a tensor in shared memory.
@@ -83,7 +84,7 @@ type Tensor struct {
 	Bytes  int64
 }
 
-// tensorBytes is the size of a tensor without its shape.
+// tensorBytes is the encoded size of a tensor without its shape.
 const tensorBytes = 4 + 1 + 8 + 8
 
 func (t *Tensor) check() error {
@@ -98,8 +99,8 @@ func (t *Tensor) check() error {
 	return nil
 }
 
-// In returns the bytes of the tensor in memory. It returns nil if they are outside, or
-// not as many as the shape needs, of which only a lower bound is known for strings.
+// In returns the bytes of the tensor in memory. It returns nil if they lie outside,
+// or if their number does not match the type and shape.
 func (t *Tensor) In(memory []byte) []byte {
 	if !fits(t.Type, t.Shape, t.Bytes) {
 		return nil
@@ -135,7 +136,8 @@ func appendTensor(dst []byte, t *Tensor) ([]byte, error) {
 	return le.AppendUint64(dst, uint64(t.Bytes)), nil
 }
 
-// tensor reads one tensor and appends its shape to dims.
+// tensor reads one tensor. It appends the shape to dims, which several tensors share,
+// and returns dims.
 func (d *decoder) tensor(t *Tensor, dims []int64) []int64 {
 	t.Type = models.DataType(d.uint32())
 	rank := int(d.uint8())

@@ -8,47 +8,49 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// What the driver and the libraries take of a GPU's memory, until it has been
-// measured.
+// Estimates of the GPU memory that the driver and the libraries take, used until it
+// has been measured.
 const (
-	// sessionHandleBytes is what a session needs for the handles and workspaces
-	// of cuBLAS and cuDNN. cuBLAS alone takes 32 MiB where it runs at its best on
-	// GPUs of compute capability 9.0 (NVIDIA's documentation of
-	// CUBLAS_WORKSPACE_CONFIG).
+	// sessionHandleBytes is for the handles and workspaces of cuBLAS and cuDNN in a
+	// session. The cuBLAS workspace alone is 32 MiB by default on GPUs of compute
+	// capability 9.0 (NVIDIA's documentation of CUBLAS_WORKSPACE_CONFIG).
 	sessionHandleBytes = 40 << 20
 
-	// contextBytes is what the context of a process needs, with the kernels of
-	// the libraries.
+	// contextBytes is for the context of a process, with the libraries' kernels.
 	contextBytes = 512 << 20
 )
 
-// DeviceMemory is the memory of a GPU that a model needs and that there is, in bytes.
-// Sessions is a number.
+// DeviceMemory compares the GPU memory that a model needs with what is available.
+// All fields are in bytes, except Sessions.
 type DeviceMemory struct {
-	// Intermediates are those of the largest batch that was tried, Handles those of
-	// the libraries for all sessions.
-	Weights       int64 `json:"weights"`
+	Weights int64 `json:"weights"`
+
+	// Intermediates is for the largest batch that was tried.
 	Intermediates int64 `json:"intermediates"`
 	Sessions      int   `json:"sessions"`
-	Handles       int64 `json:"handles"`
-	Context       int64 `json:"context"`
 
-	// Given limits the worker, 0 for no limit. Free is what the GPU had once the
-	// context was there, Taken how much less it has now, by any process.
+	// Handles is for the libraries in all sessions together.
+	Handles int64 `json:"handles"`
+	Context int64 `json:"context"`
+
+	// Given limits the worker, 0 for no limit.
 	Given int64 `json:"given"`
+
+	// Free is what the GPU had once the context existed. Taken is how much less it
+	// has now, because of any process.
 	Free  int64 `json:"free"`
 	Taken int64 `json:"taken"`
 }
 
-// NeedDeviceMemory returns what a model needs without its intermediates.
+// NeedDeviceMemory returns the needs of a model without its intermediates.
 func NeedDeviceMemory(weights int64, sessions int) DeviceMemory {
 	return DeviceMemory{Weights: weights, Sessions: sessions, Handles: int64(sessions) * sessionHandleBytes, Context: contextBytes}
 }
 
-// Sum returns all that the worker needs.
+// Sum returns the total that the worker needs.
 func (m DeviceMemory) Sum() int64 { return m.Weights + m.Intermediates + m.Handles + m.Context }
 
-// Sums lists the parts of Sum.
+// Sums lists the terms of Sum.
 func (m DeviceMemory) Sums() string {
 	text := "weights " + models.MiB(m.Weights)
 	if m.Intermediates > 0 {
@@ -65,7 +67,8 @@ func (m DeviceMemory) String() string {
 	return fmt.Sprintf("%s = %s; %sthe GPU has %s free besides the context", m.Sums(), models.MiB(m.Sum()), given, models.MiB(m.Free))
 }
 
-// Check returns ErrDeviceFull with the sums if the model does not fit.
+// Check returns ErrDeviceFull, with all figures, if the model does not fit. Free was
+// measured with the context in place, so the context does not count against it.
 func (m DeviceMemory) Check() error {
 	if m.Given > 0 && m.Sum() > m.Given || m.Sum()-m.Context > m.Free {
 		return fmt.Errorf("%w: %s; lower max_batch or the number of segments, give the service more memory, or move a service to another GPU",
@@ -74,7 +77,7 @@ func (m DeviceMemory) Check() error {
 	return nil
 }
 
-// Room returns the memory that is left for intermediates.
+// Room returns how much memory remains for intermediates, at least 0.
 func (m DeviceMemory) Room() int64 {
 	left := m.Free - (m.Sum() - m.Context - m.Intermediates)
 	if m.Given > 0 {
@@ -83,9 +86,10 @@ func (m DeviceMemory) Room() int64 {
 	return max(left, 0)
 }
 
-// SegmentsMemory returns what segments need without their intermediates, of each of which
-// is given how many bytes its weights have and whether it has convolutions, for which it
-// has so many sets of sessions, each with the weights.
+// SegmentsMemory returns the needs of segments without their intermediates. The
+// sequence yields for each segment the bytes of its weights and whether it has
+// convolutions. A segment with convolutions has one session for each of the given
+// number of sets, and each of these sessions holds the weights.
 func SegmentsMemory(segments iter.Seq2[int64, bool], sets int) DeviceMemory {
 	var weights int64
 	sessions := 0
@@ -99,11 +103,11 @@ func SegmentsMemory(segments iter.Seq2[int64, bool], sets int) DeviceMemory {
 	return NeedDeviceMemory(weights, sessions)
 }
 
-// ExpectDeviceMemory returns what a model is expected to need of a GPU's memory
-// before anything of it is loaded, with as many segments as LoadSpec.CutTarget asks
-// for, and a set of sessions for convolutions for each size of the ladder up to the
-// largest batch. Intermediates are not known yet and left out; the worker reckons again
-// with what the optimizer has left of the model, and its own borders.
+// ExpectDeviceMemory estimates the GPU memory that a model needs before any of it is
+// loaded. It assumes as many segments as LoadSpec.CutTarget asks for. For
+// convolutions it assumes a set of sessions for each size of the ladder up to the
+// largest batch. It leaves out intermediates, which are not known yet. The worker
+// repeats the calculation with the optimized model and its actual cut points.
 func ExpectDeviceMemory(f *models.File, cutTarget, maxBatch int) DeviceMemory {
 	segments := len(f.Graph.Nodes)
 	if cutTarget == 0 {
@@ -115,11 +119,11 @@ func ExpectDeviceMemory(f *models.File, cutTarget, maxBatch int) DeviceMemory {
 	return SegmentsMemory(evenSegments(f, segments), 1+models.Rung(maxBatch))
 }
 
-// evenSegments yields the weights of so many segments of like size, and whether they have
-// convolutions.
+// evenSegments yields the weights of n segments with equally many nodes, and whether
+// they have convolutions.
 func evenSegments(f *models.File, segments int) iter.Seq2[int64, bool] {
 	values, nodes := f.Graph.Index(), f.Graph.Nodes
-	bytes := make([]int64, len(values.Names)) // of initializers
+	bytes := make([]int64, len(values.Names)) // 0 for values that are not initializers
 	for i := range f.Graph.Initializers {
 		if id, ok := values.ID(f.Graph.Initializers[i].Name); ok {
 			bytes[id] = f.Graph.Initializers[i].Bytes
@@ -129,7 +133,7 @@ func evenSegments(f *models.File, segments int) iter.Seq2[int64, bool] {
 		for s := range segments {
 			var weights int64
 			convolutions := false
-			counted := map[int32]bool{-1: true} // an input that is left out
+			counted := map[int32]bool{-1: true} // -1 is an omitted optional input
 			for n := s * len(nodes) / segments; n < (s+1)*len(nodes)/segments; n++ {
 				convolutions = convolutions || nodes[n].Convolves()
 				for _, id := range slices.Concat(values.NodeIn[n], values.NodeCaptures[n]) {

@@ -2,70 +2,68 @@ package wire
 
 import "errors"
 
-// These errors are returned by an engine, and carried across the wire.
+// Errors that an engine returns, and that are carried across the wire.
 var (
-	// ErrEngine is returned when running an operator failed and no other error
-	// is more precise.
+	// ErrEngine is returned if an operator failed and no other error is more
+	// specific.
 	ErrEngine = errors.New("segments: engine failed")
 
-	// ErrUnknownBatch is returned for a batch that was never started, or was
-	// finished or released.
+	// ErrUnknownBatch is returned for a batch that was never started, or that has
+	// finished or was released.
 	ErrUnknownBatch = errors.New("no such batch")
 
-	// ErrBatchExists is returned when a batch is started twice.
+	// ErrBatchExists is returned if a batch is started twice.
 	ErrBatchExists = errors.New("the batch was started already")
 
-	// ErrSpanOrder is returned for a span that does not begin where the
-	// batch stands, or ends outside the model.
+	// ErrSpanOrder is returned for a span that does not begin where the batch is
+	// paused, or that ends outside the model.
 	ErrSpanOrder = errors.New("the span does not follow on what the batch has run")
 
-	// ErrMemory is returned when the intermediates of a batch would not fit
-	// the budget.
+	// ErrMemory is returned if the intermediates of a batch would exceed the budget.
 	ErrMemory = errors.New("the intermediates exceed the memory budget")
 
-	// ErrTooLarge is returned when a query needs more memory than the service may
-	// take for all of them, for its intermediates or its outputs: it will never run.
+	// ErrTooLarge is returned if a query alone needs more memory for intermediates
+	// or outputs than its service has. It can never run.
 	ErrTooLarge = errors.New("the query is too large for its service")
 
-	// ErrInput is returned when the inputs of a batch do not fit the model.
+	// ErrInput is returned if the inputs of a batch do not match the model.
 	ErrInput = errors.New("the inputs do not fit the model")
 
-	// ErrOutput is returned when an output cannot be split among the queries
-	// of a batch or handed over as a tensor.
+	// ErrOutput is returned if an output cannot be split among the queries of a
+	// batch, or is not a tensor.
 	ErrOutput = errors.New("the outputs cannot be handed over")
 
-	// ErrMove is returned when a batch cannot go from a worker to another: the two have
-	// cut the model differently, or what it holds is no tensor.
+	// ErrMove is returned if a batch cannot move between two workers: they have cut
+	// the model differently, or it holds a value that is not a tensor.
 	ErrMove = errors.New("the batch cannot be moved")
 
-	// ErrModel is returned when a model cannot be loaded as it is, so that another
-	// try would end in the same way.
+	// ErrModel is returned for an invalid model. Another attempt to load it would
+	// fail in the same way.
 	ErrModel = errors.New("the model cannot be served")
 
-	// ErrDeviceFull is returned when a model needs more of a GPU's memory than
-	// the worker is given or the GPU has.
+	// ErrDeviceFull is returned if a model needs more GPU memory than the worker is
+	// given or the GPU has.
 	ErrDeviceFull = errors.New("the model does not fit the memory of the GPU")
 
-	// ErrDeviceMemory is returned when a GPU has no memory left for what a
-	// batch needs. It ends the worker: only another process may get further.
+	// ErrDeviceMemory is returned if a GPU ran out of memory for a batch. It ends the
+	// worker, because only a new process may get further.
 	ErrDeviceMemory = errors.New("the GPU is out of memory")
 
-	// ErrDeviceLost is returned when a GPU answers nothing but errors any more:
-	// a kernel failed, the MPS server is gone, or the GPU itself. It ends the
-	// worker as well.
+	// ErrDeviceLost is returned if a GPU returns only errors: a kernel failed, or the
+	// MPS server or the GPU itself is gone. It ends the worker as well.
 	ErrDeviceLost = errors.New("the GPU cannot be used any more by this process")
 )
 
-// failures are the errors by their codes on the wire, so that errors.Is holds in the
-// daemon as it did in the worker. Any other is ErrEngine.
+// failures maps codes on the wire to errors, so that errors.Is works in the daemon as
+// it did in the worker. The codes are positions; every other error is ErrEngine.
 var failures = [...]error{
 	ErrEngine, ErrArenaFull, ErrUnknownBatch, ErrBatchExists, ErrSpanOrder, ErrMemory, ErrTooLarge, ErrInput, ErrOutput, ErrModel,
 	ErrMove, ErrDeviceMemory, ErrDeviceFull, ErrDeviceLost,
 }
 
-// codeOf returns the code of an engine's error. Of an error that wraps several
-// of those above it is the last in their order, so that the device counts before
-// what a batch asked of it.
+// codeOf returns the code of an engine's error. If an error wraps several of those
+// above, the last in their order wins, so that faults of the device take precedence
+// over those of a batch.
 func codeOf(err error) uint8 {
 	for code := len(failures) - 1; code > 0; code-- {
 		if errors.Is(err, failures[code]) {
@@ -75,8 +73,8 @@ func codeOf(err error) uint8 {
 	return 0
 }
 
-// Ends reports whether a worker ends after this error by itself: its process would
-// answer nothing else any more, or what it holds must be given back.
+// Ends reports whether a worker exits after this error: its process would only return
+// errors from now on, or must free its GPU memory.
 func Ends(err error) bool {
 	code := codeOf(err)
 	return failures[code] == ErrDeviceMemory || failures[code] == ErrDeviceLost

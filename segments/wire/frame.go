@@ -1,12 +1,14 @@
-// Package wire is what the daemon and a worker share: the protocol that they
-// speak over a socket and the memory that tensors lie in, with both ends of each.
-// The daemon's ends are [InputArena] and [Outputs], the worker's are [MapInputs], [MapMoves]
-// and [WorkerOutputs]; messages are framed by [AppendFrame] and [FrameReader].
-// Packages executor and daemon import it, and so do the loop of a worker and its
-// engine. It needs no cgo and runs nothing.
+// Package wire is what the daemon and a worker share: the protocol that they speak
+// over a socket, and the memory in which tensors lie. It has both ends of each. The
+// daemon's ends of the memory are [InputArena] and [Outputs]; the worker's are
+// [MapInputs], [MapMoves] and [WorkerOutputs]. [AppendFrame] and [FrameReader] frame
+// the messages.
 //
-// Nothing that a worker says is believed: decoders bound every field, and an
-// output is checked before it is read.
+// The package needs no cgo and starts no goroutines. Packages executor and daemon
+// import it, and so do the worker's loop and its engine.
+//
+// The daemon does not trust a worker: decoders bound every field, and an output is
+// checked before it is read.
 package wire
 
 import (
@@ -19,45 +21,50 @@ import (
 	"io"
 )
 
-// The wire protocol between the daemon and a worker is a stream of frames: a
-// length of four bytes, little-endian, that counts what follows it; one byte
-// for the kind; the payload. A Run, a Move and their answers are fixed little-endian
-// fields, all other messages are JSON.
+// The wire protocol between the daemon and a worker is a stream of frames. A frame
+// consists of a length, in four little-endian bytes that count everything after
+// them; one byte for the kind; and the payload. Run, Move and their answers have
+// fixed little-endian fields, because they are on the path of every query. All other
+// messages are JSON.
 
-// ProtocolVersion is what both ends must agree on. They are the same binary,
-// so a difference means that the file was replaced under a running daemon.
+// ProtocolVersion is the version on which both ends must agree. Both are the same
+// binary, so a mismatch means that the file was replaced under a running daemon.
 const ProtocolVersion = 8
 
-// Limits of the protocol. A decoder refuses what exceeds them.
+// Limits of the protocol. A decoder rejects messages that exceed them.
 const (
-	// MaxFrameBytes limits kind and payload of a frame, MaxQueries the queries of a
-	// batch, MaxTensors the inputs or outputs of a query, MaxRank the dimensions of
-	// a tensor.
+	// MaxFrameBytes limits the kind and payload of a frame.
 	MaxFrameBytes = 16 << 20
-	MaxQueries    = 1 << 14
-	MaxTensors    = 1 << 10
-	MaxRank       = 64
 
-	// frameHeaderBytes is the size of length and kind.
+	// MaxQueries limits the queries of a batch.
+	MaxQueries = 1 << 14
+
+	// MaxTensors limits the inputs or outputs of a query.
+	MaxTensors = 1 << 10
+
+	// MaxRank limits the dimensions of a tensor.
+	MaxRank = 64
+
+	// frameHeaderBytes is the size of the length and the kind.
 	frameHeaderBytes = 5
 
-	// readBufferBytes is the size of a reader's buffer; a larger frame has memory
+	// readBufferBytes is the size of a reader's buffer. A larger frame gets memory
 	// of its own.
 	readBufferBytes = 64 << 10
 )
 
 // Errors of the wire protocol.
 var (
-	// ErrFrameSize is returned when the length of a frame is zero or exceeds
-	// MaxFrameBytes, read or written.
+	// ErrFrameSize is returned if the length of a frame is zero or exceeds
+	// MaxFrameBytes, on reading and on writing.
 	ErrFrameSize = errors.New("segments: frame size out of bounds")
 
-	// ErrMessage is returned when a payload is not what its kind promises:
-	// too short, too long, or with a field out of bounds.
+	// ErrMessage is returned if a payload does not match its kind: it is too short
+	// or too long, or has a field out of bounds.
 	ErrMessage = errors.New("segments: malformed message")
 
-	// ErrUnexpectedKind is returned when a frame of this kind has no place in
-	// the conversation at this moment, or in this direction.
+	// ErrUnexpectedKind is returned if a message of this kind is not allowed at this
+	// point of the conversation, or in this direction.
 	ErrUnexpectedKind = errors.New("segments: unexpected message")
 )
 
@@ -112,18 +119,18 @@ func (k Kind) String() string {
 // Message is the content of one frame.
 type Message interface{ Kind() Kind }
 
-// fixed is a message of fixed fields. Its decode copies what it keeps and may
-// reuse the memory of an earlier call.
+// fixed is a message of fixed fields. Its decode copies what it keeps, and may reuse
+// memory from an earlier call.
 type fixed interface {
 	appendPayload(dst []byte) ([]byte, error)
 	decode(payload []byte) error
 }
 
-// Decode replaces m, which is empty if it is of JSON, with what payload holds.
+// Decode decodes payload into m. A JSON message must be empty before that.
 //
-// The messages of a worker that loads go into the daemon's log, its state and its
-// keys, and may come from a process that a foreign model has taken over: each part
-// of them has a limit.
+// Messages that a worker sends while loading end up in the daemon's log, state and
+// metric labels. They may come from a process that a malicious model has taken over,
+// so each part of them has a limit.
 func Decode(payload []byte, m Message) error {
 	if m, ok := m.(fixed); ok {
 		return m.decode(payload)
@@ -155,7 +162,7 @@ func appendPayload(dst []byte, m Message) ([]byte, error) {
 	return append(dst, text...), nil
 }
 
-// AppendFrame appends m as one frame to dst. After an error dst is as it was.
+// AppendFrame appends m as one frame to dst. If it fails, it returns dst unchanged.
 func AppendFrame(dst []byte, m Message) ([]byte, error) {
 	start := len(dst)
 	framed := append(dst, 0, 0, 0, 0, byte(m.Kind()))
@@ -171,11 +178,13 @@ func AppendFrame(dst []byte, m Message) ([]byte, error) {
 	return framed, nil
 }
 
-// FrameReader splits a stream into frames. It reads as much as the stream has
-// at once, so several queued frames cost one system call.
+// FrameReader splits a stream into frames. It reads as much as is available at a
+// time, so several queued frames cost one system call.
 type FrameReader struct {
-	r    *bufio.Reader
-	last int // bytes of r that the last frame lies in
+	r *bufio.Reader
+
+	// last is how many buffered bytes the last frame occupies. Next discards them.
+	last int
 }
 
 // NewFrameReader returns a reader of the frames in r.
@@ -183,10 +192,10 @@ func NewFrameReader(r io.Reader) *FrameReader {
 	return &FrameReader{r: bufio.NewReaderSize(r, readBufferBytes)}
 }
 
-// Next returns the next frame. Its payload stays valid until the next call.
-// The error is io.EOF only if the stream ends between two frames.
+// Next returns the next frame. Its payload is valid until the next call. The error
+// is io.EOF only if the stream ends between two frames.
 func (f *FrameReader) Next() (Kind, []byte, error) {
-	_, _ = f.r.Discard(f.last) // they are buffered
+	_, _ = f.r.Discard(f.last) // cannot fail: they are buffered
 	f.last = 0
 	frame, err := f.r.Peek(frameHeaderBytes)
 	if err == nil {
@@ -201,8 +210,8 @@ func (f *FrameReader) Next() (Kind, []byte, error) {
 	return Kind(frame[4]), frame[frameHeaderBytes:], nil
 }
 
-// whole returns the frame of this size: where it is buffered, or in memory of its own
-// if it is large.
+// whole returns the frame of the given size, in the reader's buffer if it fits, else
+// in memory of its own.
 func (f *FrameReader) whole(size int64) (frame []byte, err error) {
 	if size == 0 || size > MaxFrameBytes {
 		return nil, fmt.Errorf("%w: %d bytes", ErrFrameSize, size)

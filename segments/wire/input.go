@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InputArena is the memory in which the daemon puts the inputs of a service's
-// queries. It outlives the worker, so that a query whose worker was lost can
-// be run again as it is. It is safe for concurrent use.
+// InputArena is memory in which the daemon places the inputs of a service's queries.
+// It outlives the worker, so a query whose worker was lost can run again without
+// copying its inputs. It is safe for concurrent use.
 type InputArena struct {
 	file *os.File
 	data []byte
@@ -22,18 +22,18 @@ type InputArena struct {
 	}
 }
 
-// NewInputArena returns an arena of at least the given bytes. Workers can only read it,
-// unless it is to be pinned for a GPU, whose driver may refuse what they cannot write.
+// NewInputArena returns an arena of at least the given size. Workers can only read
+// it, unless pinned is set: a GPU's driver may refuse to pin read-only memory.
 func NewInputArena(bytes int64, pinned bool) (*InputArena, error) {
-	seals := unix.F_SEAL_FUTURE_WRITE // it refuses every writable mapping but the one that is there
+	seals := unix.F_SEAL_FUTURE_WRITE // rejects writable mappings other than the existing one
 	if pinned {
 		seals = 0
 	}
 	return newArena("overlapd-inputs", bytes, seals)
 }
 
-// NewMoveArena returns an arena through which the batches of a service move between its
-// workers, who write to it. The daemon allocates there and never reads.
+// NewMoveArena returns an arena through which batches of a service move between its
+// workers, which write to it. The daemon only allocates there and never reads.
 func NewMoveArena(bytes int64) (*InputArena, error) { return newArena("overlapd-moves", bytes, 0) }
 
 func newArena(name string, bytes int64, seals int) (*InputArena, error) {
@@ -46,12 +46,11 @@ func newArena(name string, bytes int64, seals int) (*InputArena, error) {
 	return a, nil
 }
 
-// File returns the memory as a file that a worker can inherit.
+// File returns the memory as a file that a worker inherits.
 func (a *InputArena) File() *os.File { return a.file }
 
-// Alloc returns a block of n bytes and its offset, aligned to ArenaAlign. Its
-// content is whatever was there before. It returns ErrArenaFull if there is no
-// room.
+// Alloc returns a block of n bytes and its offset, aligned to ArenaAlign. The block
+// is not cleared. Alloc returns ErrArenaFull if there is no room.
 func (a *InputArena) Alloc(n int64) (offset int64, data []byte, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -65,7 +64,8 @@ func (a *InputArena) Alloc(n int64) (offset int64, data []byte, err error) {
 	return offset, window(a.data, offset, n), nil
 }
 
-// Free gives a block back. No worker may be running a query that uses it.
+// Free frees a block. No worker may be running a query that uses it. The last Free
+// after Close unmaps the memory.
 func (a *InputArena) Free(offset int64) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -78,7 +78,7 @@ func (a *InputArena) Free(offset int64) error {
 	return nil
 }
 
-// Contains reports whether bytes at offset lie inside of the arena.
+// Contains reports whether a range lies inside the arena.
 func (a *InputArena) Contains(offset, bytes int64) bool {
 	return window(a.data, offset, bytes) != nil
 }
@@ -93,8 +93,8 @@ func (a *InputArena) Used() int64 {
 	return a.mu.used
 }
 
-// Close refuses further allocations and returns how many blocks are still
-// allocated. The memory goes away with the last of them.
+// Close makes further allocations fail, and returns how many blocks are still
+// allocated. The memory is unmapped when the last of them is freed.
 func (a *InputArena) Close() (leaked int, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -7,32 +7,45 @@ import (
 )
 
 // The steps of a move. The first two go to the worker that has the batch, the last to
-// the one that gets it. Each is answered with a Moved, or with a Failed: the worker has
-// no such batch any more then.
+// the one that gets it. A worker answers each with Moved, or with Failed; after a
+// Failed it no longer has the batch.
 const (
-	MoveDescribe uint8 = iota // what is there to be moved?
-	MoveExport                // write it, and forget the batch
-	MoveImport                // go on with the batch
+	// MoveDescribe asks for the list of values to move.
+	MoveDescribe uint8 = iota
+
+	// MoveExport asks the worker to write the values and forget the batch.
+	MoveExport
+
+	// MoveImport asks the worker to continue the batch with these values.
+	MoveImport
 	moveSteps
 )
 
-// Move is a step of a batch on its way between two workers of a service. Start is the
-// operator that the batch goes on with, and Queries are its own, whose inputs no worker
-// passes on. Values are what operators before Start have made and others will read,
-// outputs of the model included, in the order of the model's values, and where they lie in
-// the memory for moves. In the first step there are none, or one: a block of that memory,
-// where the worker writes what there is at once if it fits. Cut identifies that list, so
-// that a worker takes no values for others.
-//
-// The memory of Queries and Values is kept between calls of decode.
+// Move is one step of moving a batch between two workers of a service. decode reuses
+// the memory of Queries and Values.
 type Move struct {
-	Round   uint64
-	Batch   models.BatchID
-	Start   int
-	Step    uint8
-	Cut     uint64
+	Round uint64
+	Batch models.BatchID
+
+	// Start is the operator with which the batch continues.
+	Start int
+	Step  uint8
+
+	// Cut identifies the list of values, so that a worker that cut the model
+	// differently does not mistake them for others.
+	Cut uint64
+
+	// Queries are the queries of the batch, only for MoveImport. Their inputs lie in
+	// the input arena, so no worker passes them on.
 	Queries []QueryTensors
-	Values  []Tensor
+
+	// Values are the values that operators before Start have produced and that later
+	// ones read, including outputs of the model, in the order of the model's values.
+	// They say where each lies in the memory for moves.
+	//
+	// In MoveDescribe there is at most one value: a block of that memory to which
+	// the worker exports the values immediately if they fit.
+	Values []Tensor
 
 	inputs []Tensor
 	dims   []int64
@@ -78,10 +91,12 @@ func (m *Move) decode(payload []byte) error {
 	return m.check()
 }
 
-// Moved answers a step of a Move. The first is answered with the Values, which lie nowhere
-// yet, and the Cut; with Copied they lie in the block that came with it, and the batch is
-// forgotten. Copied answers the last: the worker has values of its own and does not
-// read those in the memory for moves any more.
+// Moved answers a step of a move.
+//
+// The answer to MoveDescribe has the Values and the Cut. If Copied is set, the values
+// lie in the block that came with the step, and the worker has forgotten the batch;
+// otherwise they have no place yet. In the answer to MoveImport, Copied means that the
+// worker has copied the values and no longer reads the memory for moves.
 type Moved struct {
 	Round  uint64
 	Batch  models.BatchID
@@ -115,9 +130,9 @@ func (m *Moved) decode(payload []byte) error {
 	return d.done(KindMoved)
 }
 
-// Place gives the values their places in memory, one behind the other from 0 on, and
-// returns how many bytes they take. The error is ErrMessage where one has not the bytes of
-// its type and shape, and ErrArenaFull where they exceed the limit.
+// Place lays out the values in memory one after another from offset 0, aligned to
+// ArenaAlign, and returns their total size. It returns ErrMessage if the size of a
+// value does not match its type and shape, and ErrArenaFull if they exceed the limit.
 func Place(values []Tensor, limit int64) (bytes int64, err error) {
 	for i := range values {
 		t := &values[i]

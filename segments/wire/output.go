@@ -14,26 +14,29 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// ErrBadOutput is returned when a worker reports an output that cannot be:
-// outside of its arena, over another one, under a slot that is taken, or of a
-// size that its shape does not have.
+// ErrBadOutput is returned if a worker reports an impossible output: it lies outside
+// the arena, overlaps another output, has a slot that is taken, or has a size that
+// does not match its shape.
 var ErrBadOutput = errors.New("segments: worker reported an impossible output")
 
-// Outputs is the daemon's side of the output arena and control page of one
-// worker process. What a worker reports of it is checked. It stays mapped, data for
-// reading only, until the worker is gone and the last lease is released. It is
-// safe for concurrent use.
+// Outputs is the daemon's side of the output arena and control page of one worker
+// process. It checks everything that the worker reports. The memory stays mapped, the
+// outputs read-only, until the worker is gone and the last lease is released. Outputs
+// is safe for concurrent use.
 type Outputs struct {
 	file    *os.File
 	mapped  []byte
 	control controlPage
 	data    []byte
 
-	// The live leases are sorted by their start. A slot holds the serial of its
-	// live lease, 0 for none.
 	mu struct {
 		sync.Mutex
+
+		// leases are the live leases, sorted by their start.
 		leases []span
+
+		// slots holds the serial number of each slot's live lease, 0 for none. A
+		// serial is never reused, so a second Release of a lease has no effect.
 		slots  [MaxSlots]uint64
 		serial uint64
 		closed bool
@@ -45,14 +48,14 @@ type span struct {
 	slot       uint32
 }
 
-// Lease is the right to read one output until it is released.
+// Lease is the right to read one output until Release.
 type Lease struct {
 	outputs *Outputs
 	serial  uint64
 	slot    uint32
 }
 
-// NewOutputs makes the output arena and the control page for one worker.
+// NewOutputs creates the output arena and the control page for one worker.
 func NewOutputs(bytes int64) (*Outputs, error) {
 	file, mapped, err := newMemory("overlapd-outputs", controlBytes, bytes, 0)
 	if err != nil {
@@ -66,32 +69,31 @@ func NewOutputs(bytes int64) (*Outputs, error) {
 	return o, nil
 }
 
-// File returns the memory as a file that the worker can inherit. It is closed
-// by CloseFile.
+// File returns the memory as a file that the worker inherits. CloseFile closes it.
 func (o *Outputs) File() *os.File { return o.file }
 
 // CloseFile closes the file once the worker has inherited it.
 func (o *Outputs) CloseFile() { o.file.Close() }
 
-// Stop ends the run that has this stop word at the next operator boundary.
+// Stop ends the run with this stop word at its next operator boundary.
 func (o *Outputs) Stop(word uint32) { atomic.StoreUint32(o.control.stop(word), 1) }
 
-// Held returns what the worker says that its engine holds for intermediates, in bytes.
+// Held returns how many bytes the worker says its engine holds for intermediates.
 func (o *Outputs) Held() int64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.mu.closed {
-		return 0 // it may be unmapped
+		return 0 // the control page may be unmapped
 	}
 	return max(atomic.LoadInt64(o.control.held()), 0)
 }
 
-// ClearStop frees the stop word for another run. The run that had it must have been
-// answered.
+// ClearStop makes the stop word available to another run. The run that had it must
+// have been answered.
 func (o *Outputs) ClearStop(word uint32) { atomic.StoreUint32(o.control.stop(word), 0) }
 
-// Acquire checks an output that the worker reported and returns its bytes,
-// which stay as they are until the lease is released.
+// Acquire checks an output that the worker reported, and leases it. The bytes remain
+// valid until the lease is released.
 func (o *Outputs) Acquire(t *OutputTensor) (Lease, []byte, error) {
 	data := window(o.data, t.Offset, t.Bytes)
 	switch {
@@ -108,6 +110,7 @@ func (o *Outputs) Acquire(t *OutputTensor) (Lease, []byte, error) {
 	return Lease{o, serial, t.Slot}, data, err
 }
 
+// leaseLocked adds a lease, unless its slot is taken or its bytes overlap another's.
 func (o *Outputs) leaseLocked(s span) (uint64, error) {
 	if o.mu.closed {
 		return 0, fmt.Errorf("%w: its worker is gone", ErrBadOutput)
@@ -125,8 +128,8 @@ func (o *Outputs) leaseLocked(s span) (uint64, error) {
 	return o.mu.serial, nil
 }
 
-// Release ends the lease: the bytes must not be read any more. A second call,
-// or one on a zero Lease, does nothing.
+// Release ends the lease; its bytes must not be read afterwards. A second call, or a
+// call on a zero Lease, does nothing.
 func (l Lease) Release() {
 	o := l.outputs
 	if o == nil {
@@ -153,8 +156,8 @@ func (o *Outputs) Leases() int {
 	return len(o.mu.leases)
 }
 
-// Close is called when the worker is gone and no run will be stopped any more.
-// The memory goes away with the last lease.
+// Close is called when the worker is gone and no run will be stopped any more. The
+// memory is unmapped when the last lease is released.
 func (o *Outputs) Close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -168,8 +171,8 @@ func (o *Outputs) Close() {
 	}
 }
 
-// fits reports whether a tensor of this type and shape has this many bytes.
-// Only a lower bound is known for strings: the length before each of them.
+// fits reports whether a tensor of this type and shape can have this many bytes. For
+// strings only a lower bound is known: each has a length of four bytes.
 func fits(t models.DataType, shape []int64, bytes int64) bool {
 	element := int64(t.Bytes())
 	if t == models.String {
@@ -182,16 +185,17 @@ func fits(t models.DataType, shape []int64, bytes int64) bool {
 	return ok && (n*element == bytes || t == models.String && n*element <= bytes)
 }
 
-// WorkerOutputs is the worker's side of the output arena: it allocates there, and
-// finds in the control page which slots the daemon has released, if its word of
-// releases has changed since the last sweep.
+// WorkerOutputs is the worker's side of the output arena. It allocates outputs there,
+// and reuses them once the control page shows that the daemon released their slots.
 type WorkerOutputs struct {
-	mapped   []byte
-	control  controlPage
-	data     []byte
-	space    *allocator
-	free     []uint32
-	leases   []outputLease
+	mapped  []byte
+	control controlPage
+	data    []byte
+	space   *allocator
+	free    []uint32
+	leases  []outputLease
+
+	// releases is the daemon's count of releases at the last sweep.
 	releases uint32
 }
 
@@ -200,7 +204,7 @@ type outputLease struct {
 	offset int64
 }
 
-// OpenOutputs maps the file that the daemon made for this worker.
+// OpenOutputs maps the file that the daemon created for this worker.
 func OpenOutputs(fd uintptr) (*WorkerOutputs, error) {
 	size, err := memoryBytes(fd)
 	if err != nil {
@@ -226,7 +230,8 @@ func OpenOutputs(fd uintptr) (*WorkerOutputs, error) {
 	return a, nil
 }
 
-// Alloc leases memory for one output to the daemon.
+// Alloc allocates memory for one output and leases it to the daemon. It returns
+// ErrArenaFull if the daemon has not released enough earlier outputs.
 func (a *WorkerOutputs) Alloc(t models.DataType, shape []int64, bytes int64) (OutputTensor, []byte, error) {
 	a.sweep()
 	if len(a.free) == 0 {
@@ -244,12 +249,11 @@ func (a *WorkerOutputs) Alloc(t models.DataType, shape []int64, bytes int64) (Ou
 	return out, window(a.data, offset, bytes), nil
 }
 
-// Leased returns how many outputs the daemon had not released when the last one was
-// allocated.
+// Leased returns how many outputs the daemon had not released at the last Alloc.
 func (a *WorkerOutputs) Leased() int { return len(a.leases) }
 
-// Trim gives the pages of the arena back to the system if the daemon reads none of its
-// outputs any more. No device may have them pinned.
+// Trim returns the pages of the arena to the system if no output is leased. The arena
+// must not be pinned for a device.
 func (a *WorkerOutputs) Trim() error {
 	if a.sweep(); len(a.leases) > 0 {
 		return nil
@@ -257,10 +261,10 @@ func (a *WorkerOutputs) Trim() error {
 	return os.NewSyscallError("madvise(MADV_REMOVE)", unix.Madvise(a.data, unix.MADV_REMOVE))
 }
 
-// Abandon takes back an output that was never reported to the daemon.
+// Abandon releases an output that was never reported to the daemon.
 func (a *WorkerOutputs) Abandon(out OutputTensor) { a.control.release(out.Slot) }
 
-// sweep frees what the daemon has released since the last sweep.
+// sweep frees the outputs that were released since the last sweep.
 func (a *WorkerOutputs) sweep() {
 	releases := atomic.LoadUint32(a.control.releases())
 	if releases == a.releases {
@@ -270,7 +274,7 @@ func (a *WorkerOutputs) sweep() {
 	kept := a.leases[:0]
 	for _, l := range a.leases {
 		if atomic.CompareAndSwapUint32(a.control.slot(l.slot), slotReleased, slotFree) {
-			_ = a.space.release(l.offset) // a lease is of a block
+			_ = a.space.release(l.offset) // cannot fail: each lease has a block
 			a.free = append(a.free, l.slot)
 		} else {
 			kept = append(kept, l)
@@ -279,13 +283,13 @@ func (a *WorkerOutputs) sweep() {
 	a.leases = kept
 }
 
-// SetHeld publishes what the engine holds for intermediates, in bytes.
+// SetHeld publishes how many bytes the engine holds for intermediates.
 func (a *WorkerOutputs) SetHeld(bytes int64) { atomic.StoreInt64(a.control.held(), bytes) }
 
 // Stop returns a stop word, which the daemon sets to end a run.
 func (a *WorkerOutputs) Stop(word uint32) *uint32 { return a.control.stop(word) }
 
-// Memory returns the whole mapping.
+// Memory returns the whole mapping, including the control page.
 func (a *WorkerOutputs) Memory() []byte { return a.mapped }
 
 // Close unmaps the arena.

@@ -12,31 +12,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is one end of a worker's connection, which is read by one goroutine. In
-// a process of its own a worker has a blocking descriptor, which is read by the
-// thread that runs the spans, without a detour through Go's poller; the daemon's
-// end, and both ends of a worker inside of the daemon, are known to the poller.
+// Socket is one end of a worker's connection. One goroutine reads it.
+//
+// A worker process has a blocking descriptor, so that the thread that runs the spans
+// reads it directly, without a detour through Go's poller. The daemon's end is
+// registered with the poller, as are both ends of a worker inside the daemon.
 type Socket struct {
 	*os.File
-	Poll  time.Duration // how long Read looks for bytes before it sleeps
-	Yield func()        // lets the process do all else that there is to do before each look, nil for nothing
+
+	// Poll is how long Read polls for bytes before it sleeps.
+	Poll time.Duration
+
+	// Yield, if set, lets the rest of the process run before each poll.
+	Yield func()
 
 	fd     int
 	onIdle func()
 }
 
-// NewSocket returns the socket of a file, which stays the caller's.
+// NewSocket returns the socket of a file. The caller still owns the file.
 func NewSocket(f *os.File) (*Socket, error) {
 	s := &Socket{File: f}
 	raw, err := f.SyscallConn()
 	if err == nil {
-		err = raw.Control(func(fd uintptr) { s.fd = int(fd) }) // Fd would make it block
+		err = raw.Control(func(fd uintptr) { s.fd = int(fd) }) // File.Fd would make the descriptor blocking
 	}
 	return s, err
 }
 
-// OnIdle has Read call f whenever nothing has come for d. It holds for a blocking
-// descriptor only.
+// OnIdle makes Read call f whenever nothing has arrived for d. It works only for a
+// blocking descriptor.
 func (s *Socket) OnIdle(d time.Duration, f func()) error {
 	s.onIdle = f
 	timeout := unix.NsecToTimeval(int64(d))
@@ -44,7 +49,7 @@ func (s *Socket) OnIdle(d time.Duration, f func()) error {
 }
 
 // Read implements io.Reader. A worker that dies with frames unread resets the
-// connection; that too is its end.
+// connection; Read reports that as io.EOF too.
 func (s *Socket) Read(buf []byte) (int, error) {
 	if s.Poll > 0 {
 		if n, ok := s.poll(buf); ok {
@@ -62,29 +67,28 @@ func (s *Socket) Read(buf []byte) (int, error) {
 	return n, err
 }
 
-// contended is how long giving up the core may take if nobody else wants it.
-// When it takes longer, somebody has run, and polling would only be in the way.
+// contended is how long sched_yield may take if nobody else wants the core. If it
+// takes longer, another thread has run, and polling would slow that down.
 const contended = 10 * time.Microsecond
 
-// polled is how long this process has looked in vain, in nanoseconds.
+// polled is how long this process has polled in vain, in nanoseconds.
 var polled atomic.Int64
 
-// Worked returns what this process has had of processors, without that in which it has
-// looked for bytes in vain.
+// Worked returns the CPU time of this process without the time spent polling in vain.
 func Worked() time.Duration {
 	var t unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t) // it has no way to fail
+	_ = unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t) // cannot fail for this clock
 	return time.Duration(t.Nano() - polled.Load())
 }
 
-// poll reads for at most s.Poll without sleeping. It reports false if
-// nothing came, if others want the core, or if there is something to say that
-// a system call that waits will say as well: the end of the stream, an error.
+// poll reads for at most s.Poll without sleeping. It returns false if nothing
+// arrived, if other threads want the core, or if a blocking read will report the end
+// of the stream or an error.
 //
-// Waking a thread on another core takes long where cores sleep deeply, as those
-// of virtual machines do: BenchmarkRound of package executor shows it. A span of
-// a small model takes less, so both ends of a worker's socket look for the next
-// message for a moment before they sleep.
+// Waking a thread on another core is slow if cores sleep deeply, as on virtual
+// machines; BenchmarkRound of package executor measures it. A span of a small model
+// takes less time than that. Both ends of a worker's socket therefore poll briefly
+// for the next message before they sleep.
 func (s *Socket) poll(buf []byte) (n int, ok bool) {
 	for begin := time.Now(); ; {
 		if s.Yield != nil {
@@ -107,9 +111,9 @@ func (s *Socket) poll(buf []byte) (n int, ok bool) {
 	}
 }
 
-// look reads what is there. It is recv(2) without what makes the one of x/sys
-// allocate: a source address, and a word to the Go scheduler that this may
-// take long.
+// look reads the available bytes. It is recv(2) without two things in the wrapper of
+// x/sys: the source address, which allocates, and the notice to Go's scheduler that
+// the call may block.
 func look(fd int, buf []byte) (int, syscall.Errno) {
 	n, _, err := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(buf))),
 		uintptr(len(buf)), unix.MSG_DONTWAIT, 0, 0)

@@ -9,26 +9,28 @@ import (
 )
 
 const (
-	// maxMessageBytes is the length to which the text of a failure is cut, and
-	// maxNoteBytes the JSON of one with every character escaped.
+	// maxMessageBytes is the length to which the text of a failure is cut.
 	maxMessageBytes = 16 << 10
-	maxNoteBytes    = 8 * maxMessageBytes
-	maxPhaseBytes   = 256
-	maxLabelBytes   = 256
 
-	// maxElements limits all lists and objects of a message together, and so the
+	// maxNoteBytes limits the JSON of such a message. JSON may need several bytes
+	// to escape one byte of text.
+	maxNoteBytes  = 8 * maxMessageBytes
+	maxPhaseBytes = 256
+	maxLabelBytes = 256
+
+	// maxElements limits all lists and objects of a message together, and thus the
 	// memory that decoding it takes.
 	maxElements = 1 << 20
 )
 
-// Hello is the first message of a worker.
+// Hello is the first message of a worker. It proves that both ends have the same
+// version, and that the expected process is at the other end.
 type Hello struct {
 	Protocol int `json:"protocol"`
 	PID      int `json:"pid"`
 }
 
-// Progress reports how far a worker has come with loading. Total is 0 where it is not
-// known.
+// Progress reports how far loading has progressed. Total is 0 if it is not known.
 type Progress struct {
 	Phase string `json:"phase"`
 	Done  int64  `json:"done"`
@@ -42,35 +44,41 @@ func (m *Progress) check() error {
 	return nil
 }
 
-// Info reports that a model is loaded, and what the worker learned of it. Device is
-// the name of the GPU, empty on the CPU. Cut is nil where there was nothing to choose.
-// Convolutions is set if the model has some, for which a GPU's libraries prepare themselves
-// for one batch size. WarmFault is why no run of warming up succeeded, empty if one did or
-// none was tried.
+// Info reports that a model is loaded, and what the worker learned about it.
 type Info struct {
 	Inputs     []models.TensorSpec `json:"inputs"`
 	Outputs    []models.TensorSpec `json:"outputs"`
 	Operators  []models.Operator   `json:"operators"`
 	Hash       string              `json:"hash"`
 	ORTVersion string              `json:"ort_version"`
-	Device     string              `json:"device,omitempty"`
-	Cut        *CutChoice          `json:"cut,omitempty"`
-	CacheHit   bool                `json:"cache_hit"`
-	LoadNanos  int64               `json:"load_nanos"`
-	Solo       []Solo              `json:"solo,omitempty"`
-	WarmFault  string              `json:"warm_fault,omitempty"`
 
+	// Device is the name of the GPU, empty on the CPU.
+	Device string `json:"device,omitempty"`
+
+	// Cut is nil if the worker did not have to choose the cut points.
+	Cut       *CutChoice `json:"cut,omitempty"`
+	CacheHit  bool       `json:"cache_hit"`
+	LoadNanos int64      `json:"load_nanos"`
+	Solo      []Solo     `json:"solo,omitempty"`
+
+	// WarmFault is why no warm-up run succeeded. It is empty if one did, or none was
+	// tried.
+	WarmFault string `json:"warm_fault,omitempty"`
+
+	// Convolutions is set if the model has convolutions. A GPU's libraries prepare
+	// those for one batch size at a time.
 	Convolutions bool `json:"convolutions,omitempty"`
 }
 
-// Solo is the time of each operator for a batch that runs alone: the median of a few
-// runs while warming up. SeqLen is 0 for a model without a sequence length.
+// Solo is the isolated latency of each operator for one kind of batch: the median of
+// a few runs during warm-up. SeqLen is 0 for a model without a sequence length.
 type Solo struct {
 	Size   int     `json:"size"`
 	SeqLen int     `json:"seq_len"`
 	Nanos  []int64 `json:"nanos"`
 }
 
+// check rejects an Info that exceeds a limit, and truncates its texts.
 func (i *Info) check() error {
 	if len(i.Inputs) > MaxTensors || len(i.Outputs) > MaxTensors || len(i.Operators) == 0 || i.LoadNanos < 0 {
 		return fmt.Errorf("%w: %s with %d inputs, %d outputs, %d operators, loaded in %d ns",
@@ -100,8 +108,8 @@ func (i *Info) check() error {
 	return nil
 }
 
-// OutputTensor is an output in the output arena, leased to the daemon by a slot of the
-// control page.
+// OutputTensor is an output in the output arena. A slot of the control page leases it
+// to the daemon.
 type OutputTensor struct {
 	Tensor
 	Slot uint32
@@ -109,18 +117,18 @@ type OutputTensor struct {
 
 const outputBytes = tensorBytes + 4
 
-// Done answers a Run. Reached is the operator that would run next. A batch that is
-// finished is forgotten by the worker and has outputs: those of each query, in the
-// order of the Run that started it.
+// Done answers a Run. Reached is the operator that would run next. If the batch is
+// finished, the worker forgets it, and Outputs has the outputs of each query in the
+// order of the Run that started the batch.
 //
-// It has two times of one span. Nanos is by the host's clock, from before the inputs
-// are copied until the device has been waited for: the latency of the span that
-// predictors are trained on. DeviceNanos is by the clock of the device, 0 on the CPU,
-// between two marks in its queue: from the first operator to the last, or to the last
-// copy of an output if the batch is finished. The difference is the cost of launching,
-// copying and waking up.
+// Done has two times for one span. Nanos is by the host's clock, from before the
+// inputs are copied until the device has completed. That is the latency of the span,
+// on which predictors are trained. DeviceNanos is by the device's clock, 0 on the
+// CPU. It is the time between two events in the device's queue: from the first
+// operator to the last, or to the last copy of an output if the batch is finished.
+// The difference is the cost of launching, copying and waking up.
 //
-// The memory of Outputs is kept between calls of decode.
+// decode reuses the memory of Outputs.
 type Done struct {
 	Round       uint64
 	Batch       models.BatchID
@@ -195,16 +203,18 @@ func (m *Done) decodeOutputs(d *decoder) []OutputTensor {
 	return m.tensors[start:len(m.tensors):len(m.tensors)]
 }
 
-// Failed answers a Run that could not be done, whose batch the worker has forgotten,
-// or a LoadSpec that could not be loaded: the worker then exits.
+// Failed answers a Run or a Move that failed, whose batch the worker has forgotten. It
+// also answers a LoadSpec that could not be loaded; the worker then exits.
 type Failed struct {
-	Round   uint64         `json:"round,omitempty"`
-	Batch   models.BatchID `json:"batch,omitempty"`
-	Code    uint8          `json:"code"` // of Message's error, by codeOf
-	Message string         `json:"message"`
+	Round uint64         `json:"round,omitempty"`
+	Batch models.BatchID `json:"batch,omitempty"`
+
+	// Code identifies the sentinel error of Message; see codeOf.
+	Code    uint8  `json:"code"`
+	Message string `json:"message"`
 }
 
-// Fail returns the message of an engine's error.
+// Fail returns the message for an engine's error.
 func Fail(round uint64, batch models.BatchID, err error) *Failed {
 	return &Failed{Round: round, Batch: batch, Code: codeOf(err), Message: clip(err.Error())}
 }
@@ -223,7 +233,7 @@ func (m *Failed) Err() error {
 	return fmt.Errorf("%w: %s", sentinel, strings.ReplaceAll(m.Message, sentinel.Error()+": ", ""))
 }
 
-// clip limits a foreign text and makes it valid UTF-8.
+// clip truncates an untrusted text and makes it valid UTF-8.
 func clip(text string) string {
 	if len(text) > maxMessageBytes {
 		text = text[:maxMessageBytes]

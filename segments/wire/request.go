@@ -7,79 +7,81 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// LoadSpec is the first message to a worker: which model to load, and how.
+// LoadSpec is the first message to a worker. It says which model to load and how.
 type LoadSpec struct {
 	Service   string `json:"service"`
 	ModelPath string `json:"model_path"`
 	CacheDir  string `json:"cache_dir,omitempty"`
 
-	// Threads is the number of intra-op threads of the process; 0 leaves it to the
-	// engine. With Spin they spin while they wait.
+	// Threads is the number of intra-op threads of the process; with 0 the engine
+	// chooses. Spin makes them spin while they wait for work.
 	Threads int  `json:"threads,omitempty"`
 	Spin    bool `json:"spin,omitempty"`
 
-	// OneThread has the worker be ready to run spans on a single thread, too, as a Run
-	// may ask for. On a GPU it changes nothing.
+	// OneThread makes the worker prepare for running spans on a single thread, which
+	// a Run may ask for. It has no effect on a GPU.
 	OneThread bool `json:"one_thread,omitempty"`
 
-	// Slow is by which factor operators take longer than they need, on the CPU: the
-	// thread that runs them sleeps for the rest. Up to 1 it does not.
+	// Slow is the factor by which operators on the CPU take longer than they need:
+	// the thread that runs them sleeps for the difference. Values up to 1 disable it.
 	Slow float64 `json:"slow,omitempty"`
 
-	// Moves has the worker map the memory through which batches move to other workers of
-	// the service.
+	// Moves makes the worker map the memory through which batches move to other
+	// workers of the service.
 	Moves bool `json:"moves,omitempty"`
 
 	// PollNanos is how long the worker polls for the next message before it sleeps.
 	PollNanos int64 `json:"poll_nanos,omitempty"`
 
-	// CutTarget is the number of operators to cut the model into, -1 for one at
-	// every node. 0 is every node on the CPU; on a GPU it is what the worker
-	// chooses as Choose asks, or DefaultCUDATarget where that is nil.
+	// CutTarget is the number of segments to cut the model into, -1 to cut at every
+	// node. With 0 the CPU cuts at every node; on a GPU the worker chooses as Choose
+	// asks, or uses DefaultCUDATarget if that is nil.
 	CutTarget int         `json:"cut_target,omitempty"`
 	Choose    *ChooseSpec `json:"choose,omitempty"`
 
-	// MaxBatch is the largest batch that will be run, and IntermediateBytes the
-	// budget of all batches together beside the weights, 0 for the engine's default.
+	// MaxBatch is the largest batch that will run. IntermediateBytes limits the
+	// memory of all batches together, besides the weights; with 0 the engine chooses.
 	MaxBatch          int   `json:"max_batch,omitempty"`
 	IntermediateBytes int64 `json:"intermediate_bytes,omitempty"`
 
-	// TrimNanos is after how long without a message a worker process gives back to
-	// the system what it keeps for later batches, 0 for never.
+	// TrimNanos is how long a worker process must be idle before it returns to the
+	// system the memory that it keeps for later batches, 0 for never.
 	TrimNanos int64 `json:"trim_nanos,omitempty"`
 
-	// WarmSeqLens are the sequence lengths to warm up with on a GPU; none leaves
-	// the choice to the engine. CUDA is nil for the CPU.
+	// WarmSeqLens lists the sequence lengths to warm up with on a GPU. If it is
+	// empty, the engine chooses. CUDA is nil for the CPU.
 	WarmSeqLens []int     `json:"warm_seq_lens,omitempty"`
 	CUDA        *CUDASpec `json:"cuda,omitempty"`
 }
 
-// CUDASpec configures the use of a GPU by a worker.
+// CUDASpec configures how a worker uses a GPU.
 type CUDASpec struct {
 	// Device is the ordinal or UUID of a GPU or MIG instance, empty for the first
-	// that the process sees.
+	// one visible to the process.
 	Device string `json:"device,omitempty"`
 
-	// MemoryBytes limits the memory of the process, 0 to what is free. DoubleArena
-	// doubles each growth of the arena, instead of taking what is asked for: only
-	// gpu-check compares the two.
+	// MemoryBytes limits the memory of the process, 0 for what is free. DoubleArena
+	// doubles the arena whenever it grows, instead of growing by what is needed; only
+	// gpu-check uses it, to compare the two.
 	MemoryBytes int64 `json:"memory_bytes,omitempty"`
 	DoubleArena bool  `json:"double_arena,omitempty"`
 
-	// MPS is whether the worker is to be a client of MPS, nil if it may be either. A
-	// worker that is not what it is to be ends: it would be taken for another device.
+	// MPS says whether the worker must be an MPS client, nil if it may be either. If
+	// it is not as required, the worker exits, because its latencies would be
+	// recorded for a different device.
 	MPS *bool `json:"mps,omitempty"`
 
-	// TF32 lets products of float32 round their factors to 10 bits.
+	// TF32 allows float32 matrix products and convolutions to round their factors to
+	// a mantissa of 10 bits.
 	TF32 bool `json:"tf32,omitempty"`
 
-	// Graphs runs segments as CUDA graphs where that is possible.
+	// Graphs runs segments as CUDA graphs where possible.
 	Graphs bool `json:"graphs,omitempty"`
 
-	// ConvSearch is how cuDNN chooses an algorithm, empty for the default.
+	// ConvSearch selects how cuDNN chooses an algorithm, empty for the default.
 	ConvSearch string `json:"conv_search,omitempty"`
 
-	// Spin lets a thread that waits for the GPU spin.
+	// Spin makes a thread spin while it waits for the GPU.
 	Spin bool `json:"spin,omitempty"`
 }
 
@@ -90,25 +92,31 @@ type QueryTensors struct {
 	Inputs []Tensor
 }
 
-// queryBytes is the size of a query without its inputs.
+// queryBytes is the encoded size of a query without its inputs.
 const queryBytes = 8 + 4
 
-// Run asks for operators [Start, End) of a batch. Size is the sum over the queries of
-// the batch, Threads how many to run on at most, 0 for all that the worker has, and Stop
-// the index of the stop word that ends the run early. The queries of a series run one
-// after another, each as a batch of its own would. A batch exists
-// in the worker from the Run with Start 0, which alone has queries, until it is
-// finished, released, or fails.
+// Run asks the worker to run operators [Start, End) of a batch. A batch exists in the
+// worker from the Run with Start 0, which alone has queries, until it is finished,
+// released, or fails.
 //
-// The memory of Queries is kept between calls of decode.
+// decode reuses the memory of Queries.
 type Run struct {
-	Round   uint64
-	Batch   models.BatchID
-	Start   int
-	End     int
-	Size    int
-	Stop    uint32
+	Round uint64
+	Batch models.BatchID
+	Start int
+	End   int
+
+	// Size is the sum over the queries of the batch.
+	Size int
+
+	// Stop is the index of the stop word that ends the run early.
+	Stop uint32
+
+	// Threads limits the number of threads, 0 for all that the worker has.
 	Threads uint8
+
+	// Series asks for back-to-back execution: the queries run one after another, as
+	// if each were a batch.
 	Series  bool
 	Queries []QueryTensors
 
@@ -169,7 +177,8 @@ func (m *Run) decode(payload []byte) error {
 	return m.check()
 }
 
-// queries reads a list of queries into list, and appends their inputs and shapes.
+// queries reads a list of queries into list. It appends their inputs and shapes to
+// inputs and dims.
 func (d *decoder) queries(list []QueryTensors, inputs []Tensor, dims []int64) ([]QueryTensors, []Tensor, []int64) {
 	n := d.count(MaxQueries, queryBytes)
 	list = slices.Grow(list[:0], n)[:n]
@@ -182,7 +191,7 @@ func (d *decoder) queries(list []QueryTensors, inputs []Tensor, dims []int64) ([
 	return list, inputs, dims
 }
 
-// tensors reads a list of tensors and appends them, and their shapes to dims.
+// tensors reads a list of tensors. It appends them to list, and their shapes to dims.
 func (d *decoder) tensors(list []Tensor, dims []int64) ([]Tensor, []int64) {
 	for range d.count(MaxTensors, tensorBytes) {
 		var t Tensor
@@ -192,7 +201,7 @@ func (d *decoder) tensors(list []Tensor, dims []int64) ([]Tensor, []int64) {
 	return list, dims
 }
 
-// Release makes the worker forget a batch that will not go on.
+// Release makes the worker forget a paused batch.
 type Release struct {
 	Batch models.BatchID `json:"batch"`
 }
@@ -201,45 +210,48 @@ type Release struct {
 type Quit struct{}
 
 const (
-	// DefaultCUDATarget is the number of segments of a model on a GPU by default,
-	// and the limit for one without memory of its own: each segment has handles of
-	// the libraries and launches of its own.
+	// DefaultCUDATarget is the default number of segments of a model on a GPU. It is
+	// also the limit without a memory limit of its own, because each segment has its
+	// own library handles and kernel launches.
 	DefaultCUDATarget = 24
 
-	// FinestChoice is the largest number of segments that a worker tries.
+	// FinestChoice limits the number of segments that a worker tries.
 	FinestChoice = 64
 )
 
 // ChooseSpec asks a worker to choose the number of segments of its model by measuring
-// what cutting costs on its device: from Finest segments on, 0 for DefaultCUDATarget,
-// until BudgetNanos are over. A Known choice for the same model is taken as it is.
+// what cutting costs on its device. It starts with Finest segments, 0 for
+// DefaultCUDATarget, and stops after BudgetNanos. If Known is a choice for the same
+// model, the worker uses that without measuring.
 type ChooseSpec struct {
 	Known       *CutChoice `json:"known,omitempty"`
 	Finest      int        `json:"finest,omitempty"`
 	BudgetNanos int64      `json:"budget_nanos,omitempty"`
 }
 
-// CutChoice is the number of segments that a worker has chosen, and why.
+// CutChoice is the number of segments that a worker has chosen, with the reason.
 type CutChoice struct {
-	// Hash and ORTVersion identify what was cut. MaxBatch, Finest and SeqLen are
-	// the largest batch, the most segments and the sequence length that were tried.
+	// Hash and ORTVersion identify the model that was cut. MaxBatch, Finest and
+	// SeqLen are the largest batch, the most segments and the sequence length that
+	// were tried.
 	Hash       string `json:"hash"`
 	ORTVersion string `json:"ort_version"`
 	MaxBatch   int    `json:"max_batch"`
 	Finest     int    `json:"finest"`
 	SeqLen     int    `json:"seq_len"`
 
-	// Target is the choice in the sense of LoadSpec.CutTarget, 1 for no cut. Limit
-	// is the cost of a cut, relative to the whole, that was allowed.
+	// Target is the choice, with the meaning of LoadSpec.CutTarget; 1 means no cut.
+	// Limit is the relative cost that was allowed.
 	Target int     `json:"target"`
 	Limit  float64 `json:"limit"`
 
-	// Costs are the measurements, the finest cut first.
+	// Costs are the measurements, starting with the finest cut.
 	Costs  []CutCost `json:"costs"`
 	Reason string    `json:"reason"`
 }
 
-// CutCost is the cost of a cut for one batch size: medians of runs that took turns.
+// CutCost is the cost of a cut for one batch size. The times are medians of runs of the
+// whole model and of the cut model in alternation.
 type CutCost struct {
 	Segments   int   `json:"segments"`
 	Batch      int   `json:"batch"`
@@ -247,10 +259,11 @@ type CutCost struct {
 	CutNanos   int64 `json:"cut_ns"`
 }
 
-// Relative returns the added time of the cut as a part of the time of the whole.
+// Relative returns the additional time of the cut relative to the whole model's.
 func (c *CutCost) Relative() float64 {
 	return float64(c.CutNanos)/float64(max(c.WholeNanos, 1)) - 1
 }
 
-// Measured reports whether the choice rests on measurements, and so is worth keeping.
+// Measured reports whether the choice is based on measurements, so that it is worth
+// keeping.
 func (c *CutChoice) Measured() bool { return c != nil && len(c.Costs) > 0 }

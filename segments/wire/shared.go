@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newMemory returns an anonymous file of at least head and bytes, the second rounded
-// up to a page, and maps it. Nobody can shrink or grow it: no process can make another
-// one fault on a page that is mapped but gone. More seals may be given. Pages are
-// committed when they are first touched.
+// newMemory returns an anonymous file of head bytes, plus bytes rounded up to a page,
+// and maps it. Seals keep every process from shrinking or growing it: otherwise one
+// process could make another fault on a page that is mapped but gone. More seals may
+// be given. Pages are committed when they are first touched.
 func newMemory(name string, head, bytes int64, seals int) (*os.File, []byte, error) {
 	if bytes <= 0 || bytes > MaxArenaBytes {
 		return nil, nil, fmt.Errorf("%w: %d bytes", ErrArenaSize, bytes)
@@ -44,11 +44,11 @@ func mapMemory(fd uintptr, bytes int64, protection int) ([]byte, error) {
 	return data, os.NewSyscallError("mmap", err)
 }
 
-// Unmap unmaps a whole mapping. Of none it does nothing.
+// Unmap unmaps a whole mapping. It does nothing for nil.
 func Unmap(data []byte) { _ = unix.Munmap(data) }
 
-// MapInputs maps the input arena of a worker: to read, and to write as well where a GPU's
-// driver is to pin it, which nobody does.
+// MapInputs maps the input arena of a worker read-only. If it is to be pinned, the
+// mapping is writable, because a GPU's driver may require that; nothing writes to it.
 func MapInputs(fd uintptr, pinned bool) ([]byte, error) {
 	if !pinned {
 		return mapWhole(fd, unix.PROT_READ)
@@ -75,7 +75,7 @@ func memoryBytes(fd uintptr) (int64, error) {
 	return stat.Size, nil
 }
 
-// window returns data[offset:offset+bytes], or nil if that is not inside.
+// window returns data[offset:offset+bytes], or nil if the range lies outside.
 func window(data []byte, offset, bytes int64) []byte {
 	if offset < 0 || bytes < 0 || offset > int64(len(data)) || bytes > int64(len(data))-offset {
 		return nil
@@ -85,31 +85,34 @@ func window(data []byte, offset, bytes int64) []byte {
 
 // Limits of the control page.
 const (
-	// StopWords is how many runs can be in flight in one worker.
+	// StopWords limits the runs in flight in one worker.
 	StopWords = 64
 
-	// MaxSlots is how many outputs of one worker can be leased.
+	// MaxSlots limits the leased outputs of one worker.
 	MaxSlots = 4096
 )
 
-// The control page lies before the outputs in the same file. Every word has
-// one writer at a time:
+// The control page precedes the outputs in the same file. Every word has one writer
+// at a time:
 //
-//   - releases: the daemon adds one after it has released slots. The worker
-//     looks at its slots only if the number changed.
-//   - held: the worker writes what its engine holds for batches, the daemon reads it.
-//   - a stop word belongs to one run in flight, which names it. The daemon
-//     sets it to end that run at the next operator boundary, and clears it
-//     when the run has been answered, before another run may name it. So a
-//     stop can come too late, but it never reaches another run.
-//   - a slot goes from free to leased (worker), to released (daemon), to free
-//     (worker).
+//   - releases: the daemon increments it after it has released slots. The worker
+//     checks its slots only if the number changed.
+//   - held: the worker writes how many bytes its engine holds for batches.
+//   - A stop word belongs to the run in flight that names it. The daemon sets it to
+//     end that run at the next operator boundary. It clears the word after the run
+//     was answered, before another run may name it. A stop can thus come too late,
+//     but can never reach another run.
+//   - A slot goes from free to leased (by the worker), to released (by the daemon),
+//     to free (by the worker).
 const (
 	releasesOffset = 64
 	heldOffset     = 128
 	stopsOffset    = 1024
 	slotsOffset    = 4096
-	controlBytes   = 64 << 10 // of which slotsOffset + 4*MaxSlots are used: outputs begin on a page, whatever its size
+
+	// controlBytes exceeds slotsOffset + 4*MaxSlots. The outputs follow it, and begin
+	// on a page for every page size up to 64 KiB.
+	controlBytes = 64 << 10
 )
 
 const (
@@ -118,7 +121,8 @@ const (
 	slotReleased
 )
 
-// controlPage is a mapping that starts with the control page.
+// controlPage is a mapping that begins with the control page. Its words are shared
+// with another process and must be accessed atomically.
 type controlPage []byte
 
 func (c controlPage) word(offset int) *uint32 {
@@ -130,6 +134,8 @@ func (c controlPage) releases() *uint32     { return c.word(releasesOffset) }
 func (c controlPage) stop(i uint32) *uint32 { return c.word(stopsOffset + 4*int(i%StopWords)) }
 func (c controlPage) slot(i uint32) *uint32 { return c.word(slotsOffset + 4*int(i%MaxSlots)) }
 
+// release marks a slot as released. The slot is stored before the counter, so that a
+// worker that sees the new count also sees the slot.
 func (c controlPage) release(slot uint32) {
 	atomic.StoreUint32(c.slot(slot), slotReleased)
 	atomic.AddUint32(c.releases(), 1)
