@@ -1,9 +1,11 @@
-// Package worker is the loop of a worker: it loads the model that the daemon
-// names and runs the spans that the daemon sends, one after the other, on an
-// [Engine]. It keeps no state outside of the call of [Serve], so a process may
-// serve many engines at a time, each over a socket of its own: overlapd worker
-// serves one, with package segments as the engine, and a daemon on an emulated
-// device serves all of its services from goroutines.
+// Package worker is the main loop of a worker. [Serve] loads the model that the daemon
+// names, and runs the spans that the daemon sends, one after another, on an [Engine].
 //
-// [Run] is for a process that is nothing but a worker.
+// All state belongs to the call of Serve, so a process can serve many engines at a
+// time, each on its own socket. The command overlapd worker serves one, with package
+// segments as the engine. A daemon on an emulated device serves all of its services
+// from goroutines. [Run] turns a process into a worker that does nothing else.
+//
+// The daemon trusts nothing that a worker sends, but a worker checks what it receives
+// too: operator ranges, and tensors that must lie inside the shared memory.
 package worker

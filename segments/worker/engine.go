@@ -8,8 +8,8 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// ErrKilled is returned by an engine whose worker was killed while a span ran: as a
-// process would, the worker ends and says nothing of the span.
+// ErrKilled is returned by an engine whose worker was killed while a span ran. The
+// loop then ends without an answer, as a killed process would.
 var ErrKilled = errors.New("worker: killed")
 
 // Engine runs the operators of one model. The worker's loop calls it from one
@@ -18,60 +18,68 @@ type Engine interface {
 	// Info describes the model.
 	Info() wire.Info
 
-	// Start begins a batch: it gathers the inputs of the queries, which stay
-	// where they are until the batch is finished or released.
+	// Start begins a batch with the inputs of its queries. The inputs remain valid
+	// until the batch is finished or released.
 	Start(id models.BatchID, queries []Query) error
 
-	// Run runs operators [start, end) of a batch on so many threads if it can, 0 for
-	// all that it has. It looks at stop atomically
-	// before each operator and returns early if it is not 0. A batch that gets to
-	// the end of the model is finished: its outputs are written to the memory that
-	// out returns, and it is forgotten.
+	// Run runs operators [start, end) of a batch, on the given number of threads if
+	// it can, 0 for all that it has. Before each operator it reads stop atomically,
+	// and returns early if that is not 0. When a batch reaches the end of the model,
+	// Run writes its outputs to the memory that out returns, and forgets the batch.
 	Run(id models.BatchID, start, end, threads int, stop *uint32, out OutputFunc) (Ran, error)
 
-	// Describe returns type, shape and size of what a paused batch must take along to
-	// another engine of the model, and a number by which that one knows the list. Export
-	// writes it to memory of those sizes, and forgets the batch.
+	// Describe returns the type, shape and size of each value that a paused batch
+	// needs in another engine of the model, and a number that identifies the list.
+	// Export writes the values to memory of those sizes, and forgets the batch.
 	Describe(id models.BatchID) (values []wire.Tensor, cut uint64, err error)
 	Export(id models.BatchID, to [][]byte) error
 
-	// Import begins a batch at an operator, with what another engine has exported. It
-	// reports whether it has copied that: the memory must stay as it is otherwise, until
-	// the batch is finished or released.
+	// Import begins a batch at an operator, with the values that another engine has
+	// exported. It reports whether it copied them. If it did not, the memory must
+	// remain valid until the batch is finished or released.
 	Import(id models.BatchID, at int, queries []Query, cut uint64, values []Tensor) (copied bool, err error)
 
-	// Release forgets a batch, also one that Start, Run, Export or Import failed on. Releasing
-	// one that is not there does nothing.
+	// Release forgets a batch, even one for which Start, Run, Export or Import
+	// failed. It does nothing for an unknown batch.
 	Release(id models.BatchID)
 
-	// IntermediateBytes returns the memory that is held for batches, and for later
-	// ones. Trim gives back to the system what no batch needs.
+	// IntermediateBytes returns the memory held for current and later batches. Trim
+	// returns to the system what no current batch needs.
 	IntermediateBytes() int64
 	Trim()
 
 	Close() error
 }
 
-// Ran is what Run returns.
+// Ran is the result of Engine.Run.
 type Ran struct {
-	Reached    int           // the operator that would run next
-	Took       time.Duration // on the host, 0 for what passed between call and return
-	DeviceTime time.Duration // by the clock of the device, 0 if it has none
+	// Reached is the operator that would run next.
+	Reached int
+
+	// Took is the time on the host. With 0, the loop measures the call itself.
+	Took time.Duration
+
+	// DeviceTime is the time by the clock of the device, 0 if it has none.
+	DeviceTime time.Duration
 }
 
-// LoadFunc loads the model of a worker. Memory is what the inputs and outputs of
-// queries will lie in.
+// LoadFunc loads the model of a worker. Memory is where the inputs and outputs of
+// queries will lie.
 type LoadFunc func(spec wire.LoadSpec, memory Memory, progress ProgressFunc) (Engine, error)
 
-// Memory is what a worker shares with the daemon.
+// Memory is the memory that a worker shares with the daemon.
 type Memory struct {
-	Inputs  []byte // not to be written: without a GPU that kills the process
+	// Inputs must not be written. Without a GPU it is mapped read-only, and a write
+	// crashes the process.
+	Inputs  []byte
 	Outputs []byte
-	Moves   []byte // what batches take along to other workers, nil where none do
+
+	// Moves holds the values of batches that move between workers, nil if none do.
+	Moves []byte
 }
 
-// ProgressFunc reports how far loading has come; total is 0 if it is not known.
-// It may be called from any goroutine and as often as one likes.
+// ProgressFunc reports how far loading has progressed; total is 0 if it is not known. It
+// may be called from any goroutine and at any rate.
 type ProgressFunc func(phase string, done, total int64)
 
 // Query has the inputs of one query, in the order of the model's inputs.
@@ -80,18 +88,19 @@ type Query struct {
 	Inputs []Tensor
 }
 
-// Tensor is a tensor in shared memory. One of strings is in the protocol's
-// serialized form: before the bytes of each element their number, in four bytes,
-// little-endian.
+// Tensor is a tensor in shared memory. Strings are in the serialized form of the
+// inference protocol: each element is preceded by its length in four little-endian
+// bytes.
 type Tensor struct {
 	Type  models.DataType
 	Shape []int64
-	Data  []byte // read-only memory, where it is an input: a write kills the process
+
+	// Data is read-only if the tensor is an input; see Memory.Inputs.
+	Data []byte
 }
 
-// OutputFunc returns memory for one output of one query, both numbered from
-// zero, the query within its batch. The outputs of a query are asked for in
-// order. The error is wire.ErrArenaFull if the daemon has not yet answered enough
-// earlier queries, and wire.ErrTooLarge if the outputs of the query would not fit even
-// then.
+// OutputFunc returns memory for one output of one query. Both are numbered from zero,
+// the query within its batch. The outputs of a query must be requested in order. The
+// error is wire.ErrArenaFull if the daemon has not yet released enough earlier outputs,
+// and wire.ErrTooLarge if the outputs of the query would not fit even then.
 type OutputFunc func(query, output int, t models.DataType, shape []int64, bytes int64) ([]byte, error)

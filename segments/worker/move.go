@@ -7,8 +7,8 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// step does a step of a move and sends Moved or Failed. An error that ends the worker is
-// sent, and then returned.
+// step performs one step of a move, and sends Moved or Failed. It returns an error if
+// the worker must end; that error was sent as well.
 func (w *worker) step(m *wire.Move) error {
 	moved := wire.Moved{Round: m.Round, Batch: m.Batch}
 	err := w.takeStep(m, &moved)
@@ -25,6 +25,8 @@ func (w *worker) step(m *wire.Move) error {
 	return w.fail(m.Round, m.Batch, err)
 }
 
+// takeStep performs one step of a move and fills in the answer. A batch must be paused
+// exactly where the move says.
 func (w *worker) takeStep(m *wire.Move, moved *wire.Moved) error {
 	b, exists := w.batches[m.Batch]
 	switch {
@@ -42,14 +44,15 @@ func (w *worker) takeStep(m *wire.Move, moved *wire.Moved) error {
 	return w.give(m)
 }
 
-// describe says what a batch takes along, and gives it at once where there is a block for it.
+// describe lists the values of a batch. If they fit into the block that came with the
+// step, it exports them immediately, which saves the daemon a step.
 func (w *worker) describe(m *wire.Move, moved *wire.Moved) (err error) {
 	if moved.Values, moved.Cut, err = w.engine.Describe(m.Batch); err != nil || len(m.Values) == 0 {
 		return err
 	}
 	block := &m.Values[0]
 	if _, err := wire.Place(moved.Values, block.Bytes); err != nil {
-		return nil // there will be a larger one
+		return nil // the daemon then sends MoveExport with a larger block
 	}
 	for i := range moved.Values {
 		moved.Values[i].Offset += block.Offset
@@ -60,7 +63,7 @@ func (w *worker) describe(m *wire.Move, moved *wire.Moved) (err error) {
 	return w.give(&at)
 }
 
-// give writes what a batch takes along, and forgets it.
+// give exports the values of a batch, and forgets the batch.
 func (w *worker) give(m *wire.Move) error {
 	to := make([][]byte, len(m.Values))
 	for i := range m.Values {
@@ -74,7 +77,7 @@ func (w *worker) give(m *wire.Move) error {
 	return err
 }
 
-// take begins a batch that another worker gave.
+// take begins a batch with the values that another worker exported.
 func (w *worker) take(m *wire.Move, moved *wire.Moved) error {
 	if m.Start >= w.end {
 		return fmt.Errorf("%w: move at %d of %d operators", wire.ErrSpanOrder, m.Start, w.end)

@@ -13,26 +13,29 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// ErrLoadFailed is returned by Serve when the model could not be loaded, which
-// the daemon has been told.
+// ErrLoadFailed is returned by Serve when the model could not be loaded. The daemon has
+// received the reason.
 var ErrLoadFailed = errors.New("the model could not be loaded")
 
-// Files are the descriptors that a worker works with.
+// Files are the descriptors that a worker uses.
 type Files struct {
-	Socket  *os.File // connected to the daemon
-	Inputs  uintptr  // a wire.InputArena
-	Outputs uintptr  // a wire.Outputs
-	Moves   uintptr  // from wire.NewMoveArena, of a service whose batches move
+	// Socket is the connection to the daemon.
+	Socket *os.File
+
+	// Inputs is a wire.InputArena and Outputs a wire.Outputs. Moves comes from
+	// wire.NewMoveArena, and is used only if batches of the service move.
+	Inputs  uintptr
+	Outputs uintptr
+	Moves   uintptr
 }
 
-// progressInterval is the shortest time between two messages of progress in
-// the same phase.
+// progressInterval is the minimum time between two progress messages of the same phase.
+// It keeps well below the rate that the daemon accepts.
 const progressInterval = 50 * time.Millisecond
 
-// Serve is the worker's loop: it loads the model that the daemon names and runs
-// spans in the order in which they come, until the daemon sends Quit or closes the
-// socket. It does all of it on the goroutine that calls it. The files stay the
-// caller's.
+// Serve is the worker's main loop. It loads the model that the daemon names, then runs
+// spans in the order of their arrival until the daemon sends Quit or closes the socket.
+// All of that happens on the calling goroutine. The caller still owns the files.
 func Serve(files Files, load LoadFunc) (err error) {
 	w, err := newWorker(files)
 	if err != nil {
@@ -56,7 +59,7 @@ func Serve(files Files, load LoadFunc) (err error) {
 	}
 }
 
-// atEnd makes the orderly end of the stream no error.
+// atEnd returns nil for the orderly end of the stream.
 func atEnd(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -70,18 +73,30 @@ type worker struct {
 	frames  *wire.FrameReader
 	inputs  []byte
 	outputs *wire.WorkerOutputs
-	moves   []byte // nil where no batches move
-	engine  Engine
-	end     int  // operators of the model
-	used    bool // since it was trimmed last
-	pinned  bool // a device may have the outputs pinned
+
+	// moves is nil if batches do not move.
+	moves  []byte
+	engine Engine
+
+	// end is the number of operators of the model.
+	end int
+
+	// used is set by every message, and cleared by trim.
+	used bool
+
+	// pinned is set if a device may have pinned the outputs, whose pages must then
+	// stay in place.
+	pinned  bool
 	batches map[models.BatchID]*batch
-	run     wire.Run  // memory that every run uses again
-	move    wire.Move // as run
 
-	inputsFD, movesFD uintptr // of what is mapped once the model is known
+	// run and move are reused for every message of their kind.
+	run  wire.Run
+	move wire.Move
 
-	// Progress may come from any goroutine of the engine.
+	// These are mapped only once the model is known, because that decides how.
+	inputsFD, movesFD uintptr
+
+	// mu guards sending, because any goroutine of the engine may report progress.
 	mu struct {
 		sync.Mutex
 		frame []byte
@@ -90,9 +105,12 @@ type worker struct {
 
 // batch is a batch from its first run to its last.
 type batch struct {
-	at      int                   // the operator that runs next
-	outputs [][]wire.OutputTensor // every query's, empty until the batch finishes
-	out     OutputFunc            // fills outputs
+	// at is the operator that runs next.
+	at int
+
+	// outputs holds the outputs of each query, which out adds as the batch finishes.
+	outputs [][]wire.OutputTensor
+	out     OutputFunc
 }
 
 func newWorker(files Files) (*worker, error) {
@@ -117,7 +135,7 @@ func (w *worker) close() error {
 	return errors.Join(err, w.outputs.Close())
 }
 
-// start greets the daemon and loads the model.
+// start sends Hello, loads the model, and answers with Info or Failed.
 func (w *worker) start(load LoadFunc) error {
 	if err := w.send(&wire.Hello{Protocol: wire.ProtocolVersion, PID: os.Getpid()}); err != nil {
 		return err
@@ -156,7 +174,8 @@ func (w *worker) start(load LoadFunc) error {
 	return w.send(&info)
 }
 
-// progress returns a ProgressFunc that passes on what is new or worth seeing.
+// progress returns a ProgressFunc that sends the begin and the end of each phase, and
+// what lies between them at a limited rate.
 func (w *worker) progress() ProgressFunc {
 	var mu sync.Mutex
 	var phase string
@@ -168,23 +187,25 @@ func (w *worker) progress() ProgressFunc {
 			return
 		}
 		phase, last = p, time.Now()
-		// If the daemon is gone the loop finds out.
+		// If the daemon is gone, the main loop notices.
 		_ = w.send(&wire.Progress{Phase: p, Done: done, Total: total})
 	}
 }
 
-// trim gives memory back when nothing has come for a while.
+// trim returns memory to the system after an idle time.
 func (w *worker) trim() {
 	if w.used {
 		w.used = false
 		w.engine.Trim()
 		w.outputs.SetHeld(w.engine.IntermediateBytes())
 		if !w.pinned {
-			_ = w.outputs.Trim() // the pages stay
+			_ = w.outputs.Trim() // on failure the pages merely stay
 		}
 	}
 }
 
+// handle processes one message. It returns an error if the worker must end: the daemon
+// broke the protocol, or an answer could not be sent.
 func (w *worker) handle(kind wire.Kind, payload []byte) error {
 	w.used = true
 	switch kind {
@@ -210,8 +231,8 @@ func (w *worker) handle(kind wire.Kind, payload []byte) error {
 	return fmt.Errorf("%w: %s", wire.ErrUnexpectedKind, kind)
 }
 
-// answer does a run and sends Done or Failed. An error that ends the worker is
-// sent, and then returned.
+// answer performs a run, and sends Done or Failed. It returns an error if the worker
+// must end; that error was sent as well.
 func (w *worker) answer(r *wire.Run) error {
 	begin := time.Now()
 	done := wire.Done{Round: r.Round, Batch: r.Batch}
@@ -230,8 +251,8 @@ func (w *worker) answer(r *wire.Run) error {
 	return w.fail(r.Round, r.Batch, err)
 }
 
-// fail answers a run or a step of a move that could not be done. It returns an error if
-// the worker ends.
+// fail sends the failure of a run or of a step of a move. It returns an error if the
+// worker must end.
 func (w *worker) fail(round uint64, batch models.BatchID, err error) error {
 	serr := w.send(wire.Fail(round, batch, err))
 	if wire.Ends(err) {
@@ -240,6 +261,7 @@ func (w *worker) fail(round uint64, batch models.BatchID, err error) error {
 	return serr
 }
 
+// perform runs a span and fills in the answer.
 func (w *worker) perform(r *wire.Run, done *wire.Done) error {
 	if r.End > w.end {
 		return fmt.Errorf("%w: [%d, %d) of %d operators", wire.ErrSpanOrder, r.Start, r.End, w.end)
@@ -265,8 +287,9 @@ func (w *worker) perform(r *wire.Run, done *wire.Done) error {
 	return nil
 }
 
-// series runs the queries of a batch one after another, for the engine each a batch of its
-// own. One that is stopped has not begun: the daemon may have it run again.
+// series executes the queries of a batch back to back, each as a batch of its own for the
+// engine. If it is stopped, the whole batch counts as not begun and is forgotten; the
+// daemon may run it again.
 func (w *worker) series(r *wire.Run, done *wire.Done) error {
 	if _, exists := w.batches[r.Batch]; exists || r.End != w.end {
 		return fmt.Errorf("%w: a series up to %d of %d operators as batch %d, which exists is %t", wire.ErrSpanOrder, r.End, w.end, r.Batch, exists)
@@ -299,7 +322,7 @@ func (w *worker) series(r *wire.Run, done *wire.Done) error {
 	return nil
 }
 
-// batch returns the batch of a run, which it starts if the run has queries.
+// batch returns the batch of a run. A run with queries starts it.
 func (w *worker) batch(r *wire.Run) (*batch, error) {
 	b, exists := w.batches[r.Batch]
 	switch {
@@ -330,8 +353,8 @@ func (w *worker) newBatch(id models.BatchID, at, queries int) *batch {
 	return b
 }
 
-// mapped returns the queries with the bytes of their inputs, in memory of their
-// own: the engine keeps them for as long as the batch lives.
+// mapped returns the queries with the bytes of their inputs. Shapes are copied, because
+// the engine keeps them as long as the batch lives, while the message is reused.
 func (w *worker) mapped(queries []wire.QueryTensors) ([]Query, error) {
 	list := make([]Query, len(queries))
 	for i, q := range queries {
@@ -348,8 +371,8 @@ func (w *worker) mapped(queries []wire.QueryTensors) ([]Query, error) {
 	return list, nil
 }
 
-// out returns the function through which the engine gets memory for the
-// outputs of a batch.
+// out returns the function that allocates the outputs of a batch. If the only query of a
+// batch does not fit even though no other output is leased, it never will.
 func (w *worker) out(b *batch) OutputFunc {
 	return func(query, output int, t models.DataType, shape []int64, bytes int64) ([]byte, error) {
 		if query < 0 || query >= len(b.outputs) || output != len(b.outputs[query]) {
@@ -367,8 +390,8 @@ func (w *worker) out(b *batch) OutputFunc {
 	}
 }
 
-// forget drops a batch that the daemon will hear no more of, with the outputs
-// it may have got.
+// forget drops a batch, and releases outputs of it that were not yet reported to the
+// daemon.
 func (w *worker) forget(id models.BatchID) {
 	b, ok := w.batches[id]
 	if !ok {
