@@ -12,16 +12,15 @@ import (
 	"unsafe"
 )
 
-// Flags of cuDevicePrimaryCtxSetFlags, and of cuMemHostRegister.
+// Flags of cuDevicePrimaryCtxSetFlags and cuMemHostRegister.
 const (
 	scheduleSpin     = 1
 	scheduleBlock    = 4
 	registerPortable = 1
 )
 
-// Context is the use that this process makes of a device: the device's primary
-// context, which ONNX Runtime shares. Its methods may be called by any
-// goroutine.
+// Context is this process's use of a device: the primary context of the device, which
+// ONNX Runtime shares. Its methods are safe for concurrent use.
 type Context struct {
 	lib     *Library
 	device  device
@@ -29,11 +28,13 @@ type Context struct {
 	open    struct{ memory, streams, events, pins atomic.Int64 }
 }
 
-// Retain makes the primary context of a device, or joins it. The device is the one
-// with this ordinal or UUID, "" for the first; a UUID may have the prefix "GPU-" or
-// "MIG-" and be cut short if one device only fits. With spin a thread that waits for
-// the GPU burns its core, which answers some tens of microseconds earlier, instead of
-// sleeping, if nobody in this process has made the context before.
+// Retain creates the primary context of a device, or joins the existing one. The name is
+// an ordinal or a UUID, "" for the first device. A UUID may have the prefix "GPU-" or
+// "MIG-", and may be shortened as long as it identifies one device.
+//
+// With spin, a thread that waits for the GPU keeps its core busy instead of sleeping,
+// which saves some tens of microseconds. spin has an effect only if this process has not
+// created the context before.
 func (l *Library) Retain(name string, spin bool) (*Context, error) {
 	d, err := l.find(name)
 	if err != nil {
@@ -50,8 +51,8 @@ func (l *Library) Retain(name string, spin bool) (*Context, error) {
 	return c, nil
 }
 
-// Ordinal returns the number of the device among those that are visible to this
-// process, which CUDA_VISIBLE_DEVICES decides.
+// Ordinal returns the number of the device among those visible to this process;
+// CUDA_VISIBLE_DEVICES decides about that.
 func (c *Context) Ordinal() int { return c.device.Ordinal }
 
 // Name returns the name of the device and its compute capability.
@@ -59,21 +60,20 @@ func (c *Context) Name() string {
 	return fmt.Sprintf("%s, compute capability %s", c.device.Name, c.device.capability())
 }
 
-// MPS reports whether an MPS server runs the work of this process. Drivers before that of
-// CUDA 12.1 do not know.
+// MPS reports whether an MPS server runs the work of this process. Drivers before CUDA
+// 12.1 do not know.
 func (c *Context) MPS() (on, known bool) { return c.device.MPS > 0, c.device.MPS >= 0 }
 
-// MemInfo returns the memory of the device that is free, to whomever takes it
-// first, and all of it.
+// MemInfo returns the free memory of the device, for which all processes compete, and
+// its total memory.
 func (c *Context) MemInfo() (free, total int64, err error) {
 	var f, t C.size_t
 	err = check("cuMemGetInfo", C.overlapd_cuda_memory_info(c.lib.table, c.context, &f, &t))
 	return int64(f), int64(t), err
 }
 
-// Release gives the context back. If things made from it are still open, it
-// returns ErrLeak with their number and releases nothing. Close them and call
-// it again.
+// Release releases the context. If objects made from it are still open, it returns
+// ErrLeak with their number and releases nothing. Close them and call it again.
 func (c *Context) Release() error {
 	if c.context == nil {
 		return ErrClosed
@@ -94,8 +94,8 @@ func (c *Context) Release() error {
 	return err
 }
 
-// Alloc returns the address of memory of the device, aligned to 256 bytes. The call
-// waits for nothing, but is far too slow for the way of a query.
+// Alloc allocates memory of the device, aligned to 256 bytes, and returns its address.
+// The call does not wait for queued work, but is far too slow for the path of a query.
 func (c *Context) Alloc(bytes int64) (uint64, error) {
 	if bytes <= 0 {
 		return 0, fmt.Errorf("cuMemAlloc of %d bytes: %w", bytes, InvalidValue)
@@ -108,7 +108,7 @@ func (c *Context) Alloc(bytes int64) (uint64, error) {
 	return uint64(a), nil
 }
 
-// Free gives memory back, once all work that was queued before has ended.
+// Free frees memory, after all work that was queued before has completed.
 func (c *Context) Free(a uint64) error {
 	err := check("cuMemFree", C.overlapd_cuda_memory_free(c.lib.table, c.context, C.cu_address(a)))
 	if err == nil {
@@ -117,9 +117,9 @@ func (c *Context) Free(a uint64) error {
 	return err
 }
 
-// Pin keeps host memory in place, so that copies from and to it need no detour.
-// All of its pages are taken from the system. The memory starts at a page, and this
-// process can write it: many a GPU does not take what can only be read.
+// Pin locks host memory into place, so that the GPU copies from and to it directly. That
+// commits all of its pages. The memory must begin on a page boundary and be writable by
+// this process, because many GPUs cannot pin read-only memory.
 func (c *Context) Pin(memory []byte) error {
 	r := C.overlapd_cuda_host_register(c.lib.table, c.context, unsafe.Pointer(unsafe.SliceData(memory)), C.size_t(len(memory)), registerPortable)
 	if r != 0 {
@@ -129,7 +129,7 @@ func (c *Context) Pin(memory []byte) error {
 	return nil
 }
 
-// Unpin undoes Pin.
+// Unpin undoes Pin. No copy from or to the memory may be queued.
 func (c *Context) Unpin(memory []byte) error {
 	err := check("cuMemHostUnregister",
 		C.overlapd_cuda_host_unregister(c.lib.table, c.context, unsafe.Pointer(unsafe.SliceData(memory))))

@@ -18,41 +18,40 @@ import (
 )
 
 var (
-	// ErrNoLibrary is returned when libcuda.so.1 is not on this machine or
-	// cannot be loaded.
+	// ErrNoLibrary is returned if libcuda.so.1 is missing or cannot be loaded.
 	ErrNoLibrary = errors.New("the CUDA driver library cannot be loaded")
 
-	// ErrTooOld is returned when the library lacks a function that overlapd
-	// calls.
+	// ErrTooOld is returned if the library lacks a function that overlapd calls.
 	ErrTooOld = errors.New("the CUDA driver is too old")
 
-	// ErrNotFound is returned when no visible GPU or MIG instance has the name
-	// that is asked for.
+	// ErrNotFound is returned if no visible GPU or MIG instance has the given name.
 	ErrNotFound = errors.New("no such GPU is visible to this process")
 
-	// ErrClosed is returned when a thing is used after it was closed.
+	// ErrClosed is returned if an object is used after it was closed.
 	ErrClosed = errors.New("driver: already closed")
 
-	// ErrLeak is returned when a Context is released while things made from it
-	// are still open.
+	// ErrLeak is returned if a Context is released while objects made from it are
+	// still open.
 	ErrLeak = errors.New("driver: not everything was closed")
 )
 
-// LibraryName is the file that the system's loader is asked for.
+// LibraryName is the name under which the system's loader finds the driver.
 const LibraryName = "libcuda.so.1"
 
 const remedy = "it comes with the NVIDIA driver: install the package libcuda1 (Debian), libnvidia-compute-NNN (Ubuntu) or " +
 	"nvidia-driver-cuda-libs (Fedora, RHEL); in a container, start it with the NVIDIA container toolkit"
 
-// Library is the loaded driver. It stays loaded until the process ends. Its
-// methods may be called by any goroutine.
+// Library is the loaded driver. It stays loaded until the process ends. Its methods are
+// safe for concurrent use.
 type Library struct {
-	path  string
-	table *C.struct_cuda // in C memory, never freed
+	path string
+
+	// table is in C memory that is never freed.
+	table *C.struct_cuda
 }
 
-// Open loads and initializes the driver in the file path, "" for LibraryName
-// wherever the system's loader finds it.
+// Open loads and initializes the driver from the file path. With "" the system's loader
+// searches for LibraryName.
 func Open(path string) (*Library, error) {
 	l := &Library{path: cmp.Or(path, LibraryName), table: (*C.struct_cuda)(C.calloc(1, C.sizeof_struct_cuda))}
 	if l.table == nil {
@@ -60,7 +59,7 @@ func Open(path string) (*Library, error) {
 	}
 	name := C.CString(l.path)
 	defer C.free(unsafe.Pointer(name))
-	// The reason of a failure belongs to the thread.
+	// dlerror returns the failure of the current thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var missing *C.char
@@ -77,6 +76,7 @@ func Open(path string) (*Library, error) {
 	return l, nil
 }
 
+// check returns an error for a failed call, with the call's name.
 func check(call string, r C.cu_result) error {
 	if r == 0 {
 		return nil
@@ -84,16 +84,20 @@ func check(call string, r C.cu_result) error {
 	return fmt.Errorf("%s: %w", call, Result(r))
 }
 
-// device is a GPU or MIG instance that this process sees, with its compute capability
-// and the size of its memory. Its UUID has no prefix "GPU-" or "MIG-", which the
-// driver does not tell apart.
+// device is a GPU or MIG instance that this process sees. Its UUID has no prefix "GPU-"
+// or "MIG-", because the driver does not distinguish them.
 type device struct {
-	Ordinal      int
-	UUID, Name   string
+	Ordinal    int
+	UUID, Name string
+
+	// Major and Minor are the compute capability.
 	Major, Minor int
-	MPS          int // 1 if its contexts are shared through MPS, 0 if not, below 0 if that is not known
-	TotalBytes   int64
-	device       C.cu_device
+
+	// MPS is 1 if contexts of the device are shared through MPS, 0 if not, and
+	// negative if that is not known.
+	MPS        int
+	TotalBytes int64
+	device     C.cu_device
 }
 
 func (d device) capability() string { return fmt.Sprintf("%d.%d", d.Major, d.Minor) }
@@ -118,6 +122,8 @@ func (l *Library) devices() ([]device, error) {
 	return devices, nil
 }
 
+// find returns the device with an ordinal of at most three digits, or with a UUID that
+// begins with the name. A longer number is taken for the beginning of a UUID.
 func (l *Library) find(name string) (device, error) {
 	devices, err := l.devices()
 	if err != nil {

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// Result is what the CUDA driver returns when a call fails, numbered as in its
-// CUresult. Errors of the CUDA runtime library have the same numbers where both
-// know the error. It needs no library to be read.
+// Result is the error code of a failed driver call, as in CUresult. Errors of the CUDA
+// runtime library have the same numbers if both have the error. Its text needs no
+// library.
 type Result int32
 
-// The results that are told apart.
+// The results that callers distinguish.
 const (
 	Success             Result = 0
 	InvalidValue        Result = 1
@@ -21,6 +21,8 @@ const (
 	NoDevice            Result = 100
 )
 
+// results has the driver's name of each result, and a sentence for the user. After a
+// semicolon the sentence says what to do; without one, remedy adds that.
 var results = map[Result]struct{ name, sentence string }{
 	Success:       {"CUDA_SUCCESS", "no error"},
 	InvalidValue:  {"CUDA_ERROR_INVALID_VALUE", "an argument is outside of what the call accepts"},
@@ -90,7 +92,7 @@ func (r Result) Error() string {
 	return r.Name() + " (" + strconv.Itoa(int(r)) + "): " + sentence + r.remedy(sentence)
 }
 
-// remedy returns what to do where the sentence does not say it.
+// remedy returns what to do if the sentence does not say it.
 func (r Result) remedy(sentence string) string {
 	switch {
 	case r == Success || strings.Contains(sentence, "; "):
@@ -103,12 +105,11 @@ func (r Result) remedy(sentence string) string {
 	return "; if it comes again, please report it with the log and the output of nvidia-smi -q"
 }
 
-// OutOfMemory reports whether the GPU had not enough memory. The context is
-// still good.
+// OutOfMemory reports whether the GPU ran out of memory. The context remains usable.
 func (r Result) OutOfMemory() bool { return r == OutOfMemory }
 
-// Sticky reports whether every later call of this process on the GPU will fail
-// as well: only a new process helps.
+// Sticky reports whether every later GPU call of this process will fail as well, so that
+// only a new process helps.
 func (r Result) Sticky() bool {
 	switch r {
 	case 700, 702, 710, 714, 715, 716, 717, 718, 719:
@@ -117,8 +118,8 @@ func (r Result) Sticky() bool {
 	return r.DeviceLost()
 }
 
-// DeviceLost reports whether the GPU or the MPS server went away, so that
-// another process may fail just the same until somebody mends that.
+// DeviceLost reports whether the GPU or the MPS server is gone. A new process may fail in
+// the same way until an operator has fixed the cause.
 func (r Result) DeviceLost() bool {
 	switch r {
 	case Deinitialized, 46, 201, 214, 220, 709, 802, MPSConnectionFailed, 806, 807, 810, 999:

@@ -21,16 +21,18 @@ import (
 	"unsafe"
 )
 
-// Stream is a queue of work on a device. It does not wait for the default
-// stream of the process. It belongs to one goroutine at a time.
+// Stream is a queue of work on a device. It does not synchronize with the process's
+// default stream. It may be used by one goroutine at a time.
 type Stream struct {
 	context *Context
 	stream  C.cu_stream
 }
 
+// streamNonBlocking is CU_STREAM_NON_BLOCKING: the stream does not synchronize with the
+// default stream.
 const streamNonBlocking = 1
 
-// NewStream returns a stream.
+// NewStream creates a stream.
 func (c *Context) NewStream() (*Stream, error) {
 	s := &Stream{context: c}
 	if err := check("cuStreamCreate", C.overlapd_cuda_stream_create(c.lib.table, c.context, &s.stream, streamNonBlocking)); err != nil {
@@ -40,11 +42,11 @@ func (c *Context) NewStream() (*Stream, error) {
 	return s, nil
 }
 
-// Pointer returns the stream as ONNX Runtime wants it.
+// Pointer returns the stream in the form that ONNX Runtime takes.
 func (s *Stream) Pointer() unsafe.Pointer { return unsafe.Pointer(s.stream) }
 
-// CopyIn queues a copy from host memory. src must not change or go away before
-// the stream has been synchronized, and must not be memory that Go moves.
+// CopyIn queues a copy from host memory. src must not change or be freed before the
+// stream has been synchronized, and must not be memory that the Go runtime may move.
 func (s *Stream) CopyIn(dst uint64, src []byte) error {
 	if len(src) == 0 {
 		return nil
@@ -54,8 +56,8 @@ func (s *Stream) CopyIn(dst uint64, src []byte) error {
 	return copied("cuMemcpyHtoDAsync", len(src), r)
 }
 
-// CopyOut queues a copy to host memory, which holds the bytes once the stream
-// has been synchronized. It must not be memory that Go moves.
+// CopyOut queues a copy to host memory, which holds the bytes once the stream has been
+// synchronized. It must not be memory that the Go runtime may move.
 func (s *Stream) CopyOut(dst []byte, src uint64) error {
 	if len(dst) == 0 {
 		return nil
@@ -72,13 +74,13 @@ func copied(call string, bytes int, r C.cu_result) error {
 	return fmt.Errorf("%s of %d bytes: %w", call, bytes, Result(r))
 }
 
-// Sync waits until the device has done all that was queued. It returns the
+// Sync waits until the device has completed everything that was queued. It returns the
 // first error of that work.
 func (s *Stream) Sync() error {
 	return check("cuStreamSynchronize", C.overlapd_cuda_stream_sync(s.context.lib.table, s.context.context, s.stream))
 }
 
-// Close gives the stream back. What is queued still runs.
+// Close destroys the stream. Work that is already queued still runs.
 func (s *Stream) Close() error {
 	if s.stream == nil {
 		return ErrClosed
@@ -91,16 +93,17 @@ func (s *Stream) Close() error {
 	return err
 }
 
-// Event is a mark in a stream, and the time at which the device passed it.
+// Event is a mark in a stream. It records the time at which the device passed it.
 type Event struct {
 	context *Context
 	event   C.cu_event
 }
 
+// eventBlockingSync is CU_EVENT_BLOCKING_SYNC: a thread that waits sleeps.
 const eventBlockingSync = 1
 
-// NewEvent returns an event that has not been recorded. A thread that waits for
-// it sleeps, unless spin is set.
+// NewEvent creates an event that has not been recorded. A thread that waits for it
+// sleeps, unless spin is set.
 func (c *Context) NewEvent(spin bool) (*Event, error) {
 	flags := C.unsigned(eventBlockingSync)
 	if spin {
@@ -114,20 +117,20 @@ func (c *Context) NewEvent(spin bool) (*Event, error) {
 	return e, nil
 }
 
-// Record puts the mark behind all that is queued in s.
+// Record places the mark behind everything that is queued in s.
 func (e *Event) Record(s *Stream) error {
 	return check("cuEventRecord", C.overlapd_cuda_event_record(e.context.lib.table, e.context.context, e.event, s.stream))
 }
 
-// Sync waits until the device has passed the mark. For so long at most it asks the
-// driver again and again, since a thread that sleeps takes tens of microseconds to wake;
-// then it waits as NewEvent says.
+// Sync waits until the device has passed the mark. It polls the driver for at most the
+// given time, because a sleeping thread takes tens of microseconds to wake. After that it
+// waits as NewEvent was told.
 func (e *Event) Sync(poll time.Duration) error {
 	return check("cuEventSynchronize", C.overlapd_cuda_event_sync(e.context.lib.table, e.context.context, e.event, C.int64_t(poll)))
 }
 
-// Since returns how long after an earlier event the device passed this one. It
-// must have passed both. The device counts in half microseconds.
+// Since returns the time between an earlier event and this one. The device must have
+// passed both. Its clock has a resolution of half a microsecond.
 func (e *Event) Since(earlier *Event) (time.Duration, error) {
 	var milliseconds C.float
 	err := check("cuEventElapsedTime",
@@ -135,7 +138,7 @@ func (e *Event) Since(earlier *Event) (time.Duration, error) {
 	return time.Duration(float64(milliseconds) * float64(time.Millisecond)), err
 }
 
-// Close gives the event back.
+// Close destroys the event.
 func (e *Event) Close() error {
 	if e.event == nil {
 		return ErrClosed

@@ -1,6 +1,6 @@
-// Package fakedriver is a CUDA driver without a GPU, for tests of whoever calls
-// one: [Build] compiles libcuda.so.1 and a [Driver] has its page of words, which
-// tell how it behaves and what happened. No program links it.
+// Package fakedriver is a CUDA driver without a GPU, for tests of code that calls one.
+// [Build] compiles a libcuda.so.1. A [Driver] has a page of words, shared with the
+// library, that control its behaviour and count what happened. No program links it.
 package fakedriver
 
 import (
@@ -14,24 +14,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LibraryName is the file that Build makes, as the real driver's is called.
+// LibraryName is the name of the file that Build creates, the same as the real driver's.
 const LibraryName = "libcuda.so.1"
 
-// pageVariable is where the library finds the file of its page, when it is loaded.
+// pageVariable tells the library where the file of its page is when it is loaded.
 const pageVariable = "FAKE_CUDA"
 
 //go:embed testdata/fakecuda.c
 var source []byte
 
-// Driver is one driver with its page.
+// Driver is one compiled driver with its page.
 type Driver struct {
-	Path string   // of the library
-	Page []uint64 // by the words of this package
+	// Path is the file of the library.
+	Path string
+
+	// Page is indexed by the words of this package.
+	Page []uint64
 }
 
-// Build compiles the driver in a folder and sets the variable of this process by
-// which the library finds its page. It has so many devices with so much memory
-// each. The error has the compiler's words.
+// Build compiles the driver in the folder dir, with the given number of devices and the
+// memory of each. It sets the environment variable through which the library finds its
+// page. If the compiler fails, the error has its output.
 func Build(dir string, devices, bytes uint64) (*Driver, error) {
 	d := &Driver{Path: filepath.Join(dir, LibraryName)}
 	code := filepath.Join(dir, "fakecuda.c")
@@ -49,7 +52,7 @@ func Build(dir string, devices, bytes uint64) (*Driver, error) {
 	return d, os.Setenv(pageVariable, file)
 }
 
-// share makes the file of the page and maps it.
+// share creates the file of the page and maps it.
 func (d *Driver) share(path string) error {
 	file, err := os.Create(path)
 	if err != nil {
@@ -67,49 +70,76 @@ func (d *Driver) share(path string) error {
 	return nil
 }
 
-// Calls returns how often a call was made.
+// Calls returns how often a function of the driver was called.
 func (d *Driver) Calls(call int) uint64 { return d.Page[called+call] }
 
-// Fail makes the n-th such call from now give the result, 0 none.
+// Fail makes the n-th such call from now return the result. With n = 0 no call fails.
 func (d *Driver) Fail(call int, n, result uint64) {
 	d.Page[failWith+call] = result
 	d.Page[failAfter+call] = n
 }
 
-// Words of the page that is shared with testdata/fakecuda.c: first those that the
-// test sets, then those that the driver counts.
+// Words of the page that is shared with testdata/fakecuda.c. The words below 16, and
+// those from failAfter on, are set by the test; the others are set by the driver.
 const (
-	MemoryLimit = 0 // bytes of device memory
-	Identity    = 1 // 1: device addresses can be used by the host as well
-	Devices     = 2 // how many there are
-	MemoryTaken = 3 // bytes that others hold
-	Unready     = 4 // so many questions for an event are answered with no
-	Thread      = 5 // whose records of events are counted
-	MPS         = 6 // 0: the driver does not know of it, 1: off, 2: on
+	// MemoryLimit is the device memory in bytes, and MemoryTaken how much of it other
+	// processes hold.
+	MemoryLimit = 0
 
-	Bytes       = 16 // of device memory that are held
+	// Identity makes device addresses usable by the host if it is 1.
+	Identity = 1
+
+	// Devices is the number of devices.
+	Devices     = 2
+	MemoryTaken = 3
+
+	// Unready is how many queries of an event answer that it has not passed yet.
+	Unready = 4
+
+	// Thread is the thread whose records of events are counted in Records.
+	Thread = 5
+
+	// MPS is 0 if the driver does not know of MPS, 1 for off, 2 for on.
+	MPS = 6
+
+	// Bytes is the device memory that is allocated. The following words count objects
+	// that are open.
+	Bytes       = 16
 	Allocations = 17
-	Streams     = 18 // that are open, as the next ones
+	Streams     = 18
 	Events      = 19
 	Pins        = 20
 	Contexts    = 21
-	Pending     = 22 // copies that are queued
-	CopiesIn    = 23
-	CopiesOut   = 24
-	Syncs       = 26 // of streams and events
-	Faults      = 27 // uses of what is not there, and calls without a context
-	Sticky      = 29 // the result that every call gives from now on, 0 if none
-	Flags       = 30 // of the context
 
-	Records = 32 // of events by the thread that is counted
+	// Pending counts copies that are queued.
+	Pending   = 22
+	CopiesIn  = 23
+	CopiesOut = 24
 
-	called    = 64  // by call: how often it was called
-	failAfter = 128 // by call: fail at the n-th call from now, 0 for never
-	failWith  = 192 // by call: the result
-	words     = 512
+	// Syncs counts synchronizations of streams and events.
+	Syncs = 26
+
+	// Faults counts uses of objects that do not exist, and calls without a context.
+	Faults = 27
+
+	// Sticky is the result that every call returns from now on, 0 for none.
+	Sticky = 29
+
+	// Flags are those of the context.
+	Flags   = 30
+	Records = 32
+
+	// These are the beginnings of arrays, indexed by call: how often it was called,
+	// after how many further calls it fails, and with what result.
+	called    = 64
+	failAfter = 128
+	failWith  = 192
+
+	// words is the size of the page.
+	words = 512
 )
 
-// Calls of the driver, as the fake numbers them.
+// Calls of the driver, as testdata/fakecuda.c numbers them.
 const (
 	CallInit          = 0
 	CallCount         = 1
