@@ -10,16 +10,19 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Facts are what NVML reports of a host and its GPUs.
+// Facts is what NVML reports about a host and its GPUs.
 type Facts struct {
-	Driver  string   `json:"driver"` // as "580.65.06"
-	NVML    string   `json:"nvml"`
-	CUDA    version  `json:"cuda"` // the newest that the driver runs
+	// Driver is a version such as "580.65.06".
+	Driver string `json:"driver"`
+	NVML   string `json:"nvml"`
+
+	// CUDA is the newest version that the driver supports.
+	CUDA    version  `json:"cuda"`
 	Devices []Device `json:"devices"`
 }
 
-// Facts reads all devices. A device that does not answer is in the list with a
-// fault, so that one broken GPU does not hide the others.
+// Facts reads all devices. A device that does not answer is listed with its Fault, so
+// that one broken GPU does not hide the others.
 func (h *Host) Facts() (Facts, error) {
 	done, err := h.use()
 	if err != nil {
@@ -47,7 +50,7 @@ func (h *Host) Facts() (Facts, error) {
 	return f, nil
 }
 
-// Device reads one device anew, by its UUID.
+// Device reads the current state of one device by its UUID.
 func (h *Host) Device(uuid string) (d Device, err error) {
 	err = h.with(uuid, func(handle nvml.Device) error {
 		index, code := handle.GetIndex()
@@ -69,9 +72,11 @@ type memory struct {
 
 // Device is a GPU. Its index is NVML's, in the order of PCI addresses.
 type Device struct {
-	Index      int     `json:"index"`
-	UUID       string  `json:"uuid"`
-	PCI        string  `json:"pci"` // as "00000000:3B:00.0"
+	Index int    `json:"index"`
+	UUID  string `json:"uuid"`
+
+	// PCI is an address such as "00000000:3B:00.0".
+	PCI        string  `json:"pci"`
 	Name       string  `json:"name"`
 	Capability version `json:"capability"`
 
@@ -85,12 +90,12 @@ type Device struct {
 	MIG       MIG        `json:"mig"`
 	Instances []Instance `json:"instances"`
 
-	// Fault is why the device could not be read to the end; nil for a device
-	// that answers.
+	// Fault is why the device could not be read completely, nil for a device that
+	// answers.
 	Fault error `json:"-"`
 }
 
-// String names a device for messages: its index, name and UUID.
+// String identifies a device in messages by its index, name and UUID.
 func (d Device) String() string {
 	if d.UUID == "" {
 		return fmt.Sprintf("GPU %d", d.Index)
@@ -98,8 +103,9 @@ func (d Device) String() string {
 	return fmt.Sprintf("GPU %d (%s, %s)", d.Index, d.Name, d.UUID)
 }
 
-// The compute modes: who may use a device. MPS wants ExclusiveProcess: then only its
-// server has a context, and no stranger slips in beside it.
+// The compute modes, which decide how many processes may use a device. MPS needs
+// ExclusiveProcess: only its server then has a context, so no other process can use the
+// device past it.
 const (
 	DefaultMode      = "default"
 	ExclusiveThread  = "exclusive_thread"
@@ -107,7 +113,7 @@ const (
 	ExclusiveProcess = "exclusive_process"
 )
 
-// computeModes are the modes as NVML numbers them.
+// computeModes is indexed by NVML's numbers.
 var computeModes = [...]string{DefaultMode, ExclusiveThread, Prohibited, ExclusiveProcess}
 
 func computeMode(m nvml.ComputeMode) string {
@@ -119,11 +125,11 @@ func computeMode(m nvml.ComputeMode) string {
 
 type ecc struct {
 	Enabled bool `json:"enabled"`
-	// Uncorrected are the errors since the driver was loaded.
+	// Uncorrected counts the errors since the driver was loaded.
 	Uncorrected Reading[uint64] `json:"uncorrected"`
 }
 
-// describe reads a device. What a device cannot report stays unknown; an answer
+// describe reads a device. Values that the device cannot report remain unknown. An error
 // that concerns the whole device becomes its Fault.
 func (h *Host) describe(handle nvml.Device, index int) Device {
 	d := Device{Index: index}
@@ -136,6 +142,8 @@ func (h *Host) describe(handle nvml.Device, index int) Device {
 	return d
 }
 
+// readNames reads what every device must report. An error means that the device does not
+// answer.
 func (d *Device) readNames(handle nvml.Device) (err error) {
 	var pci nvml.PciInfo
 	subject := fmt.Sprintf("GPU %d", d.Index)
@@ -151,6 +159,7 @@ func (d *Device) readNames(handle nvml.Device) (err error) {
 	return check(code, "nvmlDeviceGetCudaComputeCapability", subject)
 }
 
+// readState reads the values that a device may be unable to report.
 func (d *Device) readState(handle nvml.Device) {
 	d.Memory = readMemory(handle, d.UUID)
 	d.PowerLimit = ask("nvmlDeviceGetEnforcedPowerLimit", d.UUID, handle.GetEnforcedPowerLimit, watts)
@@ -168,6 +177,7 @@ func (d *Device) readState(handle nvml.Device) {
 	})
 }
 
+// readMemory reads the memory of a device or MIG device.
 func readMemory(handle nvml.Device, subject string) Reading[memory] {
 	return ask("nvmlDeviceGetMemoryInfo", subject, handle.GetMemoryInfo, func(m nvml.Memory) memory {
 		return memory{Total: m.Total, Free: m.Free, Used: m.Used}
@@ -176,7 +186,7 @@ func readMemory(handle nvml.Device, subject string) Reading[memory] {
 
 func enabled(s nvml.EnableState) bool { return s == nvml.FEATURE_ENABLED }
 
-// text returns the characters of a C string.
+// text converts a C string.
 func text(chars []int8) string {
 	var b []byte
 	for _, c := range chars {
@@ -188,26 +198,27 @@ func text(chars []int8) string {
 	return string(b)
 }
 
+// maxProcesses limits how many processes of a device are listed.
 const maxProcesses = 1024
 
-// Process computes on a device.
+// Process is a process that computes on a device.
 type Process struct {
 	PID    int             `json:"pid"`
 	Memory Reading[uint64] `json:"memory_bytes"`
 }
 
-// noMemory is the driver's answer where a process's memory is not known.
+// noMemory is NVML's NVML_VALUE_NOT_AVAILABLE for the memory of a process.
 const noMemory = ^uint64(0)
 
-// processes returns who computes on a device or MIG device, by PID, MPS clients
-// among them.
+// processes returns the processes that compute on a device or MIG device, including MPS
+// clients, sorted by PID.
 func (h *Host) processes(handle nvml.Device, subject string) Reading[[]Process] {
 	infos, code := handle.GetComputeRunningProcesses()
 	if err := check(code, "nvmlDeviceGetComputeRunningProcesses", subject); err != nil {
 		return Reading[[]Process]{Err: err}
 	}
 	if h.symbols[symbolMPSProcesses] {
-		// MIG devices and older GPUs have no such list; then the first one must do.
+		// MIG devices and older GPUs have no such list; the first list has to do.
 		if clients, code := handle.GetMPSComputeRunningProcesses(); code == nvml.SUCCESS {
 			infos = append(slices.Clone(infos), clients...)
 		}
@@ -224,17 +235,19 @@ func (h *Host) processes(handle nvml.Device, subject string) Reading[[]Process] 
 	return known(slices.CompactFunc(all, func(a, b Process) bool { return a.PID == b.PID }))
 }
 
-// Reading is a value that a device may be unable to report. The zero Reading is
-// unknown, never zero.
+// Reading is a value that a device may be unable to report. The zero Reading means
+// unknown, not zero.
 type Reading[T any] struct {
 	Value T
 	Known bool
-	Err   error // why it is unknown
+
+	// Err is why the value is unknown.
+	Err error
 }
 
 func known[T any](value T) Reading[T] { return Reading[T]{Value: value, Known: true} }
 
-// fetch takes an answer of NVML, unless a call before it has failed.
+// fetch stores the result of a call, unless an earlier call has failed.
 func fetch[T any](err *error, into *T, call, subject string, get func() (T, nvml.Return)) {
 	if *err == nil {
 		value, code := get()
@@ -242,7 +255,7 @@ func fetch[T any](err *error, into *T, call, subject string, get func() (T, nvml
 	}
 }
 
-// ask turns an answer of NVML into a reading.
+// ask converts the result of a call to a reading.
 func ask[T, U any](call, subject string, get func() (T, nvml.Return), convert func(T) U) Reading[U] {
 	value, code := get()
 	if err := check(code, call, subject); err != nil {
@@ -251,7 +264,7 @@ func ask[T, U any](call, subject string, get func() (T, nvml.Return), convert fu
 	return known(convert(value))
 }
 
-// MarshalJSON writes null for what is unknown.
+// MarshalJSON encodes an unknown value as null.
 func (r Reading[T]) MarshalJSON() ([]byte, error) {
 	if !r.Known {
 		return []byte("null"), nil
@@ -259,8 +272,8 @@ func (r Reading[T]) MarshalJSON() ([]byte, error) {
 	return json.Marshal(r.Value)
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote. Why a value is unknown is not in
-// it.
+// UnmarshalJSON decodes what MarshalJSON wrote. The reason why a value is unknown is
+// lost.
 func (r *Reading[T]) UnmarshalJSON(data []byte) error {
 	*r = Reading[T]{}
 	if string(data) == "null" {

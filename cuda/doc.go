@@ -1,14 +1,14 @@
-// Package cuda reads, through NVML, what NVIDIA GPUs a host has and how they do, and
-// changes how they are partitioned. The daemon's GPU code, overlapd check and the GPU
-// tests use it; packages mig, mps and driver build on it.
+// Package cuda reads the NVIDIA GPUs of a host and their state through NVML, and changes
+// how they are partitioned. The daemon's GPU code, overlapd check and the GPU tests use
+// it; packages mig, mps and driver complement it.
 //
-// A [Host] is the loaded library, [Facts] what does not change from second to
-// second (a [Device] each, with its MIG [Instance] list), and a [Sample] what
-// does. Errors are what NVML answered, in words and with a remedy. [Versions]
-// compares the driver's version with that of the libraries.
+// A [Host] is the loaded library. [Facts] is what rarely changes, with one [Device] for
+// each GPU and one [Instance] for each of its MIG instances. A [Sample] is what changes
+// from second to second. Errors explain NVML's return code and name a remedy. [Versions]
+// checks the driver's version against that of the libraries.
 //
-// The library is loaded at run time: building needs neither driver nor GPU, and
-// [Open] on a host without them returns [ErrNoDriver]. A Host may be used by
-// many goroutines. A call that the kernel driver does not answer does not
-// return, so whoever must not hang samples from a goroutine of its own.
+// The library is loaded at run time; building needs neither a driver nor a GPU. On a host
+// without them, [Open] returns [ErrNoDriver]. A Host is safe for concurrent use. A call
+// into a kernel driver that hangs does not return, so code that must not hang takes its
+// samples on a separate goroutine.
 package cuda

@@ -7,48 +7,50 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// What the error of a Host wraps.
+// Errors that the errors of a Host wrap.
 var (
-	// ErrNoDriver is returned when there is no NVML on the host or the kernel
-	// module is not loaded.
+	// ErrNoDriver is returned if the host has no NVML, or the kernel module is not
+	// loaded.
 	ErrNoDriver = errors.New("no NVIDIA driver")
-	// ErrMismatch is returned when the kernel module and the libraries are of
-	// different versions, as after an upgrade without a reboot.
+	// ErrMismatch is returned if the kernel module and the libraries have different
+	// versions, for example after an upgrade without a reboot.
 	ErrMismatch = errors.New("NVIDIA kernel module and libraries differ")
 	// ErrClosed is returned by a Host after Close.
 	ErrClosed = errors.New("the NVML library is closed")
-	// ErrLost is returned when a GPU no longer answers.
+	// ErrLost is returned if a GPU no longer answers.
 	ErrLost = errors.New("GPU is lost")
-	// ErrReset is returned when a GPU must be reset before it goes on, or before
-	// a change of its MIG mode takes effect. Nothing here resets a GPU.
+	// ErrReset is returned if a GPU must be reset before it can be used, or before a
+	// change of its MIG mode takes effect. This package never resets a GPU.
 	ErrReset = errors.New("GPU needs a reset")
-	// ErrNotFound is returned when no device or instance has the name or ID.
+	// ErrNotFound is returned if no device or instance has the name or ID.
 	ErrNotFound = errors.New("not found")
-	// ErrAmbiguous is returned when a shortened UUID fits several.
+	// ErrAmbiguous is returned if a shortened UUID matches several devices.
 	ErrAmbiguous = errors.New("ambiguous name")
-	// ErrPermission is returned when the user may not do what was asked.
+	// ErrPermission is returned if the user lacks the privileges for a call.
 	ErrPermission = errors.New("no permission")
-	// ErrUnsupported is returned when the device or the driver cannot tell or do
-	// what was asked.
+	// ErrUnsupported is returned if the device or the driver does not support a call.
 	ErrUnsupported = errors.New("not supported")
-	// ErrInUse is returned when processes or instances are in the way.
+	// ErrInUse is returned if processes or instances prevent a change.
 	ErrInUse = errors.New("in use")
-	// ErrResources is returned when a GPU or compute instance does not fit.
+	// ErrResources is returned if a GPU or compute instance does not fit.
 	ErrResources = errors.New("insufficient resources")
-	// ErrDriver is returned for every other answer of the driver.
+	// ErrDriver is returned for every other return code.
 	ErrDriver = errors.New("driver error")
 )
 
-// fault is an answer of NVML other than success. It unwraps to one of the
-// sentinel errors.
+// fault is a return code of NVML other than success. It unwraps to one of the sentinel
+// errors.
 type fault struct {
-	Call    string // NVML's name, as "nvmlDeviceGetMigMode"
-	Subject string // the device or instance it was about, or ""
+	// Call is NVML's name of the function, such as "nvmlDeviceGetMigMode".
+	Call string
+
+	// Subject is the device or instance in question, or "".
+	Subject string
 	Code    nvml.Return
 }
 
-// Error names the call, what the answer means and the remedy. It needs no
-// library.
+// Error names the call, the meaning of the return code, and the remedy. It does not call
+// the library, which may be missing.
 func (f *fault) Error() string {
 	m := meaningOf(f.Code)
 	about := ""
@@ -58,10 +60,10 @@ func (f *fault) Error() string {
 	return fmt.Sprintf("%s%s: %s (%s); %s", f.Call, about, m.means, m.name, m.remedy)
 }
 
-// Unwrap returns the sentinel error of the answer.
+// Unwrap returns the sentinel error of the return code.
 func (f *fault) Unwrap() error { return meaningOf(f.Code).is }
 
-// fatal returns an error that concerns the whole device, not only one reading, else
+// fatal returns err if it concerns the whole device rather than a single reading, else
 // nil.
 func fatal(err error) error {
 	var f *fault
@@ -76,6 +78,7 @@ func fatal(err error) error {
 	return nil
 }
 
+// check returns a fault unless the call succeeded.
 func check(code nvml.Return, call, subject string) error {
 	if code == nvml.SUCCESS {
 		return nil
@@ -83,6 +86,7 @@ func check(code nvml.Return, call, subject string) error {
 	return &fault{Call: call, Subject: subject, Code: code}
 }
 
+// meaning explains a return code. An error message joins means and remedy.
 type meaning struct {
 	code                nvml.Return
 	name, means, remedy string
@@ -91,7 +95,7 @@ type meaning struct {
 
 const reportIt = "if it comes again, please report it with the output of nvidia-smi -q"
 
-// meanings has a line for every answer that NVML's header declares.
+// meanings has an entry for every return code in NVML's header.
 var meanings = []meaning{
 	{nvml.ERROR_UNINITIALIZED, "UNINITIALIZED", "the library was not initialised or is closed already",
 		"restart overlapd; " + reportIt, ErrClosed},
@@ -157,7 +161,7 @@ var meanings = []meaning{
 		"look for Xid messages in the kernel log (dmesg); " + reportIt, ErrDriver},
 }
 
-// meaningOf returns the line of an answer; answers of later drivers have one, too.
+// meaningOf returns the entry of a return code. Codes of later drivers get a generic one.
 func meaningOf(code nvml.Return) meaning {
 	for _, m := range meanings {
 		if m.code == code {

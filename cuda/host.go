@@ -11,25 +11,27 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// maxDevices bounds every loop over devices and MIG devices, whatever the
-// driver says.
+// maxDevices limits every loop over devices and MIG devices, because the driver's count
+// is not trusted.
 const maxDevices = 256
 
 // Host is an initialised NVML library.
 type Host struct {
-	nvml    nvml.Interface
-	symbols map[string]bool // the optional ones: calling one that is not there ends the process
+	nvml nvml.Interface
 
-	// mu is held for reading during every call into the library, so that Close
-	// cannot take it away under a call.
+	// symbols says which optional functions exist.
+	symbols map[string]bool
+
+	// mu is held for reading during every call into the library, so that Close waits
+	// for calls in progress.
 	mu struct {
 		sync.RWMutex
 		closed bool
 	}
 }
 
-// The calls that drivers older than the ones we want do not have. The library is bound
-// lazily: calling what is not there ends the process.
+// Functions that older drivers lack. The library is bound lazily, and calling a function
+// that does not exist ends the process, so each is looked up first.
 const (
 	symbolEventReasons    = "nvmlDeviceGetCurrentClocksEventReasons"
 	symbolThrottleReasons = "nvmlDeviceGetCurrentClocksThrottleReasons"
@@ -37,9 +39,9 @@ const (
 	symbolMIGMode         = "nvmlDeviceGetMigMode"
 )
 
-// Open initialises NVML: a library that is given, as tests do, or libnvidia-ml.so.1 of
-// the host for nil. It returns ErrNoDriver on a host without one, ErrMismatch after an
-// upgrade without a reboot.
+// Open initialises NVML. With nil it loads the host's libnvidia-ml.so.1; tests pass a
+// library of their own. It returns ErrNoDriver on a host without NVML, and ErrMismatch
+// after a driver upgrade without a reboot.
 func Open(library nvml.Interface) (*Host, error) {
 	if library == nil {
 		library = nvml.New()
@@ -54,8 +56,7 @@ func Open(library nvml.Interface) (*Host, error) {
 	return h, nil
 }
 
-// Close gives the library back, after the calls that are under way. Closing
-// again does nothing.
+// Close waits for calls in progress and closes the library. A second call does nothing.
 func (h *Host) Close() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -66,8 +67,8 @@ func (h *Host) Close() error {
 	return check(h.nvml.Shutdown(), "nvmlShutdown", "")
 }
 
-// use begins calls into the library, which done ends. The error is ErrClosed: to
-// call into a library that is gone would crash.
+// use begins calls into the library; done ends them. It returns ErrClosed after Close,
+// when a call would crash.
 func (h *Host) use() (done func(), err error) {
 	h.mu.RLock()
 	if h.mu.closed {
@@ -77,7 +78,7 @@ func (h *Host) use() (done func(), err error) {
 	return h.mu.RUnlock, nil
 }
 
-// with calls into the library with the handle of a GPU or MIG device.
+// with calls work with the handle of a GPU or MIG device.
 func (h *Host) with(uuid string, work func(nvml.Device) error) error {
 	done, err := h.use()
 	if err != nil {
@@ -86,7 +87,7 @@ func (h *Host) with(uuid string, work func(nvml.Device) error) error {
 	defer done()
 	handle, code := h.nvml.DeviceGetHandleByUUID(uuid)
 	if code == nvml.ERROR_INVALID_ARGUMENT {
-		code = nvml.ERROR_NOT_FOUND // what some versions mean by it
+		code = nvml.ERROR_NOT_FOUND // some driver versions report an unknown UUID this way
 	}
 	if err := check(code, "nvmlDeviceGetHandleByUUID", uuid); err != nil {
 		return err
@@ -94,18 +95,19 @@ func (h *Host) with(uuid string, work func(nvml.Device) error) error {
 	return work(handle)
 }
 
-// leastPrefix is how many characters of a UUID, after GPU- or MIG-, name it: with
-// fewer a typing error would find something.
+// leastPrefix is the minimum number of characters of a shortened UUID, after GPU- or
+// MIG-. With fewer, a typing error could match a device.
 const leastPrefix = 4
 
-// Target is what a name stands for: a whole device, or an instance of it.
+// Target is what a name refers to: a whole device, or an instance of it. Instance and
+// Compute are nil for a whole device.
 type Target struct {
 	Device   Device
-	Instance *Instance        // nil for a whole device
-	Compute  *computeInstance // nil for a whole device
+	Instance *Instance
+	Compute  *computeInstance
 }
 
-// UUID returns what CUDA_VISIBLE_DEVICES takes.
+// UUID returns the UUID for CUDA_VISIBLE_DEVICES.
 func (t Target) UUID() string {
 	if t.Compute != nil {
 		return t.Compute.UUID
@@ -121,9 +123,9 @@ func (t Target) Memory() Reading[memory] {
 	return t.Device.Memory
 }
 
-// Find returns the device or MIG device of a name: an index, a PCI address with
-// or without its domain, or a UUID or the unique beginning of one. The error is
-// an ErrNotFound or ErrAmbiguous, or the device's own Fault.
+// Find returns the device or MIG device with a name. A name is an index, a PCI address
+// with or without its domain, a UUID, or a unique beginning of a UUID. The error wraps
+// ErrNotFound or ErrAmbiguous, or is the device's own Fault.
 func (f Facts) Find(name string) (Target, error) {
 	name = strings.TrimSpace(name)
 	isUUID := hasPrefixFold(name, "GPU-") || hasPrefixFold(name, "MIG-")
@@ -151,7 +153,8 @@ func (f Facts) Find(name string) (Target, error) {
 	return Target{}, fmt.Errorf("gpu = %q: %w: it fits %s and %s; write more of the UUID", name, ErrAmbiguous, found[0].UUID(), found[1].UUID())
 }
 
-// parsePCI reads domain, bus, device and function, in hexadecimal.
+// parsePCI parses domain, bus, device and function, which are hexadecimal. Domain and
+// function default to 0.
 func parsePCI(s string) (a [4]uint64, ok bool) {
 	parts := strings.FieldsFunc(s, func(r rune) bool { return r == ':' || r == '.' })
 	if strings.Count(s, ":") == 1 {
@@ -173,6 +176,7 @@ func parsePCI(s string) (a [4]uint64, ok bool) {
 	return a, true
 }
 
+// targets lists every device, followed by its MIG devices.
 func (f Facts) targets() (all []Target) {
 	for _, d := range f.Devices {
 		all = append(all, Target{Device: d})
@@ -201,10 +205,10 @@ func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
 }
 
-// ErrVersions is returned by Versions when driver and libraries do not fit.
+// ErrVersions is returned by Versions if the driver does not support the libraries.
 var ErrVersions = errors.New("driver and CUDA do not fit together")
 
-// version is a major and a minor number, of CUDA or of a compute capability.
+// version is a version of CUDA, or a compute capability.
 type version struct {
 	Major int `json:"major"`
 	Minor int `json:"minor"`
@@ -212,19 +216,19 @@ type version struct {
 
 func (v version) String() string { return fmt.Sprintf("%d.%d", v.Major, v.Minor) }
 
-// cudaVersion reads the form in which NVML and the CUDA driver give theirs:
-// 1000 × major + 10 × minor.
+// cudaVersion decodes the number that NVML and the CUDA driver return: 1000 × major +
+// 10 × minor.
 func cudaVersion(n int) version { return version{n / 1000, n % 1000 / 10} }
 
-// leastDriver is the oldest branch of the Linux driver that runs programs of a
-// CUDA major version, by the minor version compatibility of NVIDIA's CUDA
-// toolkit release notes.
+// leastDriver maps a CUDA major version to the oldest branch of the Linux driver that
+// runs its programs. It follows the minor version compatibility in the release notes of
+// NVIDIA's CUDA toolkit.
 var leastDriver = map[int]int{11: 450, 12: 525, 13: 580}
 
-// Versions checks whether a driver (as "580.65.06", with the newest CUDA it can
-// run, zero if that is unknown) runs libraries built for a CUDA major version,
-// which is what ONNX Runtime's provider was built for. The error, an
-// ErrVersions, says which do not fit and what to install.
+// Versions checks whether a driver runs libraries that were built for a CUDA major
+// version, which is that of ONNX Runtime's provider. driver is a version such as
+// "580.65.06", and runs the newest CUDA version it supports, zero if unknown. The error
+// wraps ErrVersions and says what to install.
 func Versions(driver string, runs version, wantMajor int) error {
 	least, ok := leastDriver[wantMajor]
 	first, _, _ := strings.Cut(driver, ".")

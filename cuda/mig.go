@@ -10,23 +10,24 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// MIG is how a device can be partitioned.
+// MIG is the MIG state of a device.
 type MIG struct {
 	Capable bool `json:"capable"`
 	Enabled bool `json:"enabled"`
 	// Pending is set while a change of the mode waits for a reset.
 	Pending bool `json:"pending"`
-	// Listed is set when placements and all GPU instances are known, also those
-	// without a compute instance. Without privileges they are not.
+	// Listed is set if all placements and GPU instances are known, including instances
+	// without a compute instance. That requires privileges.
 	Listed bool `json:"listed"`
 	// Why is why they are not listed, or why not even the mode is known.
 	Why error `json:"-"`
 	// Slices is the number of memory slices, 0 if unknown.
-	Slices   int       `json:"slices"`
+	Slices int `json:"slices"`
+	// Profiles are sorted from the smallest to the largest.
 	Profiles []Profile `json:"profiles"`
 }
 
-// Profile returns the profile of a name.
+// Profile returns the profile with a name.
 func (m MIG) Profile(name string) (Profile, bool) {
 	i := slices.IndexFunc(m.Profiles, func(p Profile) bool { return p.Name == name })
 	if i < 0 {
@@ -37,25 +38,29 @@ func (m MIG) Profile(name string) (Profile, bool) {
 
 // Instance is a GPU instance.
 type Instance struct {
-	ID        uint32            `json:"id"`      // on its GPU; the driver gives it again after the instance is destroyed
-	Profile   string            `json:"profile"` // "" when the driver has one that NVML does not list
-	Placement Placement         `json:"placement"`
-	Compute   []computeInstance `json:"compute"` // by ID
-	// UUID is the MIG device's when one compute instance covers the whole
-	// instance, which is how overlapd uses it, else "".
+	// ID is unique on its GPU. The driver reuses it after the instance is destroyed.
+	ID uint32 `json:"id"`
+	// Profile is "" if NVML does not list the instance's profile.
+	Profile   string    `json:"profile"`
+	Placement Placement `json:"placement"`
+	// Compute is sorted by ID.
+	Compute []computeInstance `json:"compute"`
+	// UUID is that of the MIG device if a single compute instance covers the whole
+	// instance, as overlapd creates them; otherwise it is "".
 	UUID string `json:"uuid"`
 }
 
-// computeInstance is the part of an instance that CUDA sees as a MIG device.
+// computeInstance is a part of an instance that CUDA sees as a MIG device. Its UUID
+// begins with "MIG-".
 type computeInstance struct {
 	ID        uint32             `json:"id"`
-	UUID      string             `json:"uuid"` // MIG-…
+	UUID      string             `json:"uuid"`
 	Slices    int                `json:"compute_slices"`
 	Memory    Reading[memory]    `json:"memory"`
 	Processes Reading[[]Process] `json:"processes"`
 }
 
-// Processes returns who computes in an instance, as far as is known.
+// Processes returns the known processes of all compute instances.
 func (i Instance) Processes() (all []Process) {
 	for _, c := range i.Compute {
 		all = append(all, c.Processes.Value...)
@@ -63,8 +68,8 @@ func (i Instance) Processes() (all []Process) {
 	return all
 }
 
-// readMIG fills in mode, profiles and instances. The error concerns the whole
-// device; a device without MIG is none.
+// readMIG reads the mode, the profiles and the instances. The error concerns the whole
+// device. Missing support for MIG is not an error.
 func (h *Host) readMIG(d *Device, handle nvml.Device) error {
 	if !h.symbols[symbolMIGMode] {
 		return nil
@@ -73,7 +78,7 @@ func (h *Host) readMIG(d *Device, handle nvml.Device) error {
 	if code != nvml.SUCCESS {
 		err := check(code, "nvmlDeviceGetMigMode", d.UUID)
 		if !errors.Is(err, ErrUnsupported) {
-			d.MIG.Why = err // it may have MIG
+			d.MIG.Why = err // the device may still support MIG
 		}
 		return fatal(err)
 	}
@@ -97,6 +102,8 @@ func (h *Host) readMIG(d *Device, handle nvml.Device) error {
 	return h.readInstances(d, handle)
 }
 
+// readInstances merges two sources: the GPU instances, which need privileges to list, and
+// the MIG devices, which do not.
 func (h *Host) readInstances(d *Device, handle nvml.Device) error {
 	found, err := h.migDevices(d, handle)
 	if err != nil {
@@ -110,7 +117,7 @@ func (h *Host) readInstances(d *Device, handle nvml.Device) error {
 		}
 	}
 	for _, m := range found {
-		if d.instance(m.instance) == nil { // they could not be listed
+		if d.instance(m.instance) == nil { // the GPU instances could not be listed
 			d.Instances = append(d.Instances, Instance{ID: m.instance, Profile: m.profile})
 		}
 		gi := d.instance(m.instance)
@@ -130,11 +137,11 @@ func (h *Host) readInstances(d *Device, handle nvml.Device) error {
 	return nil
 }
 
-// listInstances asks for the GPU instances, which needs privileges.
+// listInstances lists the GPU instances, which needs privileges.
 func listInstances(d *Device, handle nvml.Device) error {
 	for _, p := range d.MIG.Profiles {
 		if p.info.InstanceCount == 0 {
-			continue // the binding would index an empty list
+			continue // go-nvml would index an empty slice
 		}
 		all, code := handle.GetGpuInstances(&p.info)
 		if err := check(code, "nvmlDeviceGetGpuInstances", d.UUID); err != nil {
@@ -145,7 +152,7 @@ func listInstances(d *Device, handle nvml.Device) error {
 			if err := check(code, "nvmlGpuInstanceGetInfo", d.UUID); err != nil {
 				return err
 			}
-			if d.instance(info.Id) == nil { // profiles may share an ID
+			if d.instance(info.Id) == nil { // several profiles may share an ID
 				d.Instances = append(d.Instances, Instance{ID: info.Id, Profile: p.Name, Placement: Placement{int(info.Placement.Start), int(info.Placement.Size)}})
 			}
 		}
@@ -161,14 +168,17 @@ func (d *Device) instance(id uint32) *Instance {
 	return &d.Instances[i]
 }
 
-// migDevice is a compute instance with what is needed to find its place.
+// migDevice is a compute instance with the GPU instance that it belongs to.
 type migDevice struct {
 	computeInstance
 	instance uint32
-	profile  string // a guess from its attributes, for want of a better one
+
+	// profile is derived from the attributes of the device, and is used if the GPU
+	// instances cannot be listed.
+	profile string
 }
 
-// migDevices reads the MIG devices of a device, which needs no privileges.
+// migDevices lists the MIG devices of a device, which needs no privileges.
 func (h *Host) migDevices(d *Device, handle nvml.Device) (all []migDevice, err error) {
 	count, code := handle.GetMaxMigDeviceCount()
 	if err := check(code, "nvmlDeviceGetMaxMigDeviceCount", d.UUID); err != nil {
@@ -177,14 +187,14 @@ func (h *Host) migDevices(d *Device, handle nvml.Device) (all []migDevice, err e
 	for i := range min(count, maxDevices) {
 		m, code := handle.GetMigDeviceHandleByIndex(i)
 		if code == nvml.ERROR_NOT_FOUND {
-			continue // not created
+			continue // no MIG device with this index exists
 		}
 		if err := check(code, "nvmlDeviceGetMigDeviceHandleByIndex", d.UUID); err != nil {
 			return nil, err
 		}
 		one, err := h.describeMIG(d, m)
 		if errors.Is(err, ErrNotFound) {
-			continue // destroyed since
+			continue // destroyed in the meantime
 		}
 		if err != nil {
 			return nil, err
@@ -194,6 +204,8 @@ func (h *Host) migDevices(d *Device, handle nvml.Device) (all []migDevice, err e
 	return all, nil
 }
 
+// describeMIG reads one MIG device. The error wraps ErrNotFound if the device was
+// destroyed while it was being read.
 func (h *Host) describeMIG(d *Device, handle nvml.Device) (m migDevice, err error) {
 	var gi, ci int
 	var attributes nvml.DeviceAttributes
@@ -212,8 +224,8 @@ func (h *Host) describeMIG(d *Device, handle nvml.Device) (m migDevice, err erro
 	return m, nil
 }
 
-// guessProfile finds the profile that fits what a MIG device reports of its
-// instance: slices and memory, and the optical flow engine that only the media
+// guessProfile returns the profile that matches what a MIG device reports about its
+// instance: its slices and memory, and the optical flow engine, which only the media
 // profiles and the whole GPU have.
 func (d *Device) guessProfile(a nvml.DeviceAttributes) string {
 	name := profileName(int(a.GpuInstanceSliceCount), a.MemorySizeMB, d.Memory.Value.Total, "")
@@ -226,7 +238,7 @@ func (d *Device) guessProfile(a nvml.DeviceAttributes) string {
 	return name
 }
 
-// Placement is where a GPU instance lies: memory slices [Start, Start+Size).
+// Placement is the position of a GPU instance: memory slices [Start, Start+Size).
 type Placement struct {
 	Start int `json:"start"`
 	Size  int `json:"size"`
@@ -239,27 +251,29 @@ func (p Placement) Overlaps(q Placement) bool {
 	return p.Start < q.Start+q.Size && q.Start < p.Start+p.Size
 }
 
-// Profile is a size in which a GPU can be partitioned.
+// Profile is a size of GPU instance that a GPU supports.
 type Profile struct {
-	// Name and ID are what nvidia-smi shows and takes: "3g.40gb", "1g.10gb+me", and
-	// the number for nvidia-smi mig -cgi.
+	// Name and ID are what nvidia-smi prints and accepts, such as "3g.40gb",
+	// "1g.10gb+me", and the number for nvidia-smi mig -cgi.
 	Name       string `json:"name"`
 	ID         uint32 `json:"id"`
 	Slices     int    `json:"compute_slices"`
 	Memory     uint64 `json:"memory_bytes"`
 	Processors int    `json:"multiprocessors"`
-	// Max is how many instances an empty GPU holds, Room how many more the driver
+	// Max is how many instances an empty GPU holds. Room is how many more the driver
 	// would create now, −1 if that is unknown.
 	Max  int `json:"max"`
 	Room int `json:"room"`
-	// Placements are sorted by their start, and empty when the user may not ask.
+	// Placements are sorted by their start. They are empty if the user lacks the
+	// privileges to list them.
 	Placements []Placement `json:"placements"`
 
-	info nvml.GpuInstanceProfileInfo // as NVML wants it back
+	// info is what later calls must pass back to NVML.
+	info nvml.GpuInstanceProfileInfo
 }
 
-// suffixes are the ends of profile names by NVML's number of the profile: with
-// the media engines, without or with all of them, with graphics.
+// suffixes maps NVML's number of a profile to the suffix of its name: with a media
+// engine, with all or none of them, or with graphics.
 var suffixes = map[int]string{
 	nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV1:   "+me",
 	nvml.GPU_INSTANCE_PROFILE_2_SLICE_REV1:   "+me",
@@ -278,8 +292,8 @@ const (
 	gibi = 1 << 30
 )
 
-// profileName makes the name that nvidia-smi shows. The memory in it is not
-// what the instance has but its share, in eighths, of the GPU's memory.
+// profileName returns the name that nvidia-smi prints. The memory in it is not that of
+// the instance but its share of the GPU's memory, rounded up to eighths.
 func profileName(slices int, memoryMiB, total uint64, suffix string) string {
 	const shares = 8
 	eighths := math.Ceil(float64(memoryMiB*mebi) * shares / float64(total))
@@ -287,13 +301,13 @@ func profileName(slices int, memoryMiB, total uint64, suffix string) string {
 	return fmt.Sprintf("%dg.%.0fgb%s", slices, math.Floor(whole*eighths/shares+0.5), suffix)
 }
 
-// profiles reads the profiles of a device, the smallest first. Why the driver
-// does not tell placements is the second result.
+// profiles lists the profiles of a device, smallest first. why is the reason if the
+// driver does not list the placements.
 func profiles(handle nvml.Device, uuid string, total uint64) (all []Profile, why error, err error) {
 	for number := range nvml.GPU_INSTANCE_PROFILE_COUNT {
 		info, code := handle.GetGpuInstanceProfileInfo(number)
 		if code == nvml.ERROR_NOT_SUPPORTED || code == nvml.ERROR_INVALID_ARGUMENT {
-			continue // not a profile of this GPU, or not of this driver
+			continue // this GPU or this driver does not have the profile
 		}
 		if err := check(code, "nvmlDeviceGetGpuInstanceProfileInfo", uuid); err != nil {
 			return nil, nil, err
@@ -304,7 +318,7 @@ func profiles(handle nvml.Device, uuid string, total uint64) (all []Profile, why
 			Processors: int(info.MultiprocessorCount), Max: int(info.InstanceCount), Room: -1,
 			info: info,
 		}
-		// Where instances may lie, and how many are free, only who has privileges is told.
+		// Placements and remaining capacity need privileges.
 		places, code := handle.GetGpuInstancePossiblePlacements(&p.info)
 		if err := check(code, "nvmlDeviceGetGpuInstancePossiblePlacements", uuid); err != nil {
 			why = err
@@ -323,9 +337,9 @@ func profiles(handle nvml.Device, uuid string, total uint64) (all []Profile, why
 	return all, why, nil
 }
 
-// SetMIGMode turns the MIG mode of a GPU on or off. The driver may unbind and
-// bind the idle GPU for it. Where that does not do, the change is pending and
-// the error an ErrInUse or ErrReset.
+// SetMIGMode turns the MIG mode of a GPU on or off. The driver may unbind and rebind the
+// idle GPU. If that is not possible, the change remains pending and the error wraps
+// ErrInUse or ErrReset.
 func (h *Host) SetMIGMode(gpu string, on bool) error {
 	mode := nvml.DEVICE_MIG_DISABLE
 	if on {
@@ -340,8 +354,8 @@ func (h *Host) SetMIGMode(gpu string, on bool) error {
 	})
 }
 
-// CreateGPUInstance creates an instance of a profile at a place and returns its
-// ID. After an error the instance may exist all the same.
+// CreateGPUInstance creates an instance of a profile at a placement and returns its ID.
+// Even after an error the instance may exist.
 func (h *Host) CreateGPUInstance(gpu string, p Profile, at Placement) (id uint32, err error) {
 	subject := fmt.Sprintf("%s at %s on %s", p.Name, at, gpu)
 	err = h.with(gpu, func(handle nvml.Device) error {
@@ -356,8 +370,8 @@ func (h *Host) CreateGPUInstance(gpu string, p Profile, at Placement) (id uint32
 	return id, err
 }
 
-// CreateComputeInstance creates the compute instance that covers a GPU instance
-// and returns its ID. After an error it may exist all the same.
+// CreateComputeInstance creates the compute instance that covers a whole GPU instance
+// and returns its ID. Even after an error it may exist.
 func (h *Host) CreateComputeInstance(gpu string, instance uint32) (id uint32, err error) {
 	err = h.withInstance(gpu, instance, func(gi nvml.GpuInstance, subject string) error {
 		info, err := wholeProfile(gi, subject)
@@ -375,8 +389,8 @@ func (h *Host) CreateComputeInstance(gpu string, instance uint32) (id uint32, er
 	return id, err
 }
 
-// wholeProfile returns the compute instance profile with the most slices: that
-// of the GPU instance itself.
+// wholeProfile returns the compute instance profile with the most slices, which covers
+// the whole GPU instance.
 func wholeProfile(gi nvml.GpuInstance, subject string) (most nvml.ComputeInstanceProfileInfo, err error) {
 	for number := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
 		info, code := gi.GetComputeInstanceProfileInfo(number, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
@@ -396,7 +410,7 @@ func wholeProfile(gi nvml.GpuInstance, subject string) (most nvml.ComputeInstanc
 	return most, nil
 }
 
-// DestroyComputeInstance destroys a compute instance in which nothing runs.
+// DestroyComputeInstance destroys a compute instance. No process may be using it.
 func (h *Host) DestroyComputeInstance(gpu string, instance, compute uint32) error {
 	return h.withInstance(gpu, instance, func(gi nvml.GpuInstance, subject string) error {
 		ci, code := gi.GetComputeInstanceById(int(compute))
@@ -407,14 +421,14 @@ func (h *Host) DestroyComputeInstance(gpu string, instance, compute uint32) erro
 	})
 }
 
-// DestroyGPUInstance destroys a GPU instance that has no compute instance.
+// DestroyGPUInstance destroys a GPU instance. It must not have compute instances.
 func (h *Host) DestroyGPUInstance(gpu string, instance uint32) error {
 	return h.withInstance(gpu, instance, func(gi nvml.GpuInstance, subject string) error {
 		return check(gi.Destroy(), "nvmlGpuInstanceDestroy", subject)
 	})
 }
 
-// withInstance calls into the library with a GPU instance, and its name for errors.
+// withInstance calls work with the handle of a GPU instance, and its name for errors.
 func (h *Host) withInstance(gpu string, id uint32, work func(gi nvml.GpuInstance, subject string) error) error {
 	return h.with(gpu, func(handle nvml.Device) error {
 		subject := fmt.Sprintf("GPU instance %d on %s", id, gpu)

@@ -9,11 +9,12 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Sample is what a device or MIG device does at a moment.
+// Sample is the state of a device or MIG device at one moment.
 type Sample struct {
 	UUID string `json:"uuid"`
-	// Parent is the GPU of a MIG device, else "". Power, temperature, clocks and
-	// reasons are then the whole GPU's: instances have none of their own.
+	// Parent is the UUID of the GPU of a MIG device, else "". Power, temperature,
+	// clocks and reasons are those of the whole GPU, because instances have none of
+	// their own.
 	Parent string `json:"parent,omitempty"`
 
 	Utilization  Reading[utilization] `json:"utilization"`
@@ -28,17 +29,17 @@ type Sample struct {
 	Processes    Reading[[]Process]   `json:"processes"`
 }
 
-// utilization is the share, in percent, of the last sampling period of the
-// driver (1/6 to 1 s) in which a kernel ran, and in which memory was accessed. It
-// says nothing of how much of the GPU a kernel filled.
+// utilization is the share, in percent, of the driver's last sampling period (1/6 to 1 s)
+// during which a kernel ran, and during which memory was accessed. It does not tell how
+// much of the GPU the kernels occupied.
 type utilization struct {
 	GPU    int `json:"gpu_percent"`
 	Memory int `json:"memory_percent"`
 }
 
-// Sample reads a device or MIG device by its UUID. It makes a fixed number of
-// calls, 14 at most, and keeps nothing. A reading that the device cannot report is
-// unknown; the error is of the whole device, as ErrLost.
+// Sample reads a device or MIG device by its UUID. It makes at most 14 calls and keeps
+// no state. A reading that the device cannot report is unknown. The error concerns the
+// whole device, such as ErrLost.
 func (h *Host) Sample(uuid string) (s Sample, err error) {
 	err = h.with(uuid, func(handle nvml.Device) error {
 		s = Sample{UUID: uuid}
@@ -68,7 +69,8 @@ func (h *Host) Sample(uuid string) (s Sample, err error) {
 	return s, err
 }
 
-// parent returns the GPU that a handle belongs to, itself for a whole one.
+// parent returns the GPU that a handle belongs to, which is the handle itself unless it
+// is a MIG device's.
 func (s *Sample) parent(handle nvml.Device) (nvml.Device, error) {
 	if !strings.HasPrefix(s.UUID, "MIG-") {
 		return handle, nil
@@ -85,18 +87,21 @@ func number(n uint32) int { return int(n) }
 
 func watts(milliwatts uint32) float64 { return float64(milliwatts) / 1000 }
 
-// of gives a call its argument.
+// of binds the argument of a call.
 func of[A, T any](call func(A) (T, nvml.Return), arg A) func() (T, nvml.Return) {
 	return func() (T, nvml.Return) { return call(arg) }
 }
 
-// reasons are why the clocks of a GPU are not at their highest, in words: a list with
-// commas, or "none".
+// reasons says why the clocks of a GPU are not at their maximum: a comma-separated list,
+// or "none".
 type reasons string
 
 type reason struct {
-	bit   uint64
-	slows bool // takes speed away under load, so that measured times lie
+	bit uint64
+
+	// slows is set if the reason reduces the speed under load, so that latencies
+	// measured meanwhile do not represent the GPU.
+	slows bool
 	words string
 }
 
@@ -113,7 +118,7 @@ var reasonTable = []reason{
 	{nvml.ClocksEventReasonGpuIdle, false, "idle"},
 }
 
-// reasonsOf puts NVML's bits into words. A bit of a later driver has its number only.
+// reasonsOf converts NVML's bits to words. A bit of a later driver is shown as a number.
 func reasonsOf(bits uint64) reasons {
 	var words []string
 	for _, e := range reasonTable {
@@ -128,14 +133,13 @@ func reasonsOf(bits uint64) reasons {
 	return reasons(cmp.Or(strings.Join(words, ", "), "none"))
 }
 
-// Throttled reports whether heat or power takes speed away, so that times
-// measured now are not the ones of a GPU at ease.
+// Throttled reports whether heat or power limits reduce the speed, so that latencies
+// measured now do not represent the GPU.
 func (r reasons) Throttled() bool {
 	return slices.ContainsFunc(reasonTable, func(e reason) bool { return e.slows && strings.Contains(string(r), e.words) })
 }
 
-// clockReasons asks by the name of the call that the driver has: it was renamed
-// in version 535.
+// clockReasons uses whichever call the driver has, since it was renamed in version 535.
 func (h *Host) clockReasons(handle nvml.Device, subject string) Reading[reasons] {
 	call, get := symbolEventReasons, handle.GetCurrentClocksEventReasons
 	if !h.symbols[call] {

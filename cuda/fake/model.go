@@ -6,32 +6,37 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// Model is a kind of GPU.
+// Model is a kind of GPU. Major and Minor are its compute capability.
 type Model struct {
 	Name       string
 	MemoryMiB  uint64
-	Major      int // of the compute capability
+	Major      int
 	Minor      int
 	PowerWatts uint32
 	Profiles   []Profile
 }
 
-// Profile is a row of the MIG user guide's tables.
+// Profile is a row of the tables in NVIDIA's MIG user guide.
 type Profile struct {
-	Number    int    // NVML_GPU_INSTANCE_PROFILE_*
-	ID        uint32 // as nvidia-smi mig -lgip has it
+	// Number is an NVML_GPU_INSTANCE_PROFILE_*; ID is what nvidia-smi mig -lgip prints.
+	Number    int
+	ID        uint32
 	Slices    uint32
 	Max       uint32
 	MemoryMiB uint64
 	Starts    []uint32
-	Size      uint32 // in memory slices
-	OFA       uint32
-	FirstID   uint32 // the least number that drivers give its instances
+
+	// Size is in memory slices.
+	Size uint32
+	OFA  uint32
+
+	// FirstID is the lowest ID that drivers give to its instances.
+	FirstID uint32
 }
 
-// profiles returns the seven profiles that GPUs of seven compute and eight
-// memory slices have: A100, H100 and H200 differ only in the memory, in MiB, of an
-// eighth, a quarter, a half and the whole of a GPU.
+// profiles returns the seven profiles of GPUs with seven compute and eight memory slices.
+// A100, H100 and H200 differ only in the memory, in MiB, of an eighth, a quarter, a half
+// and the whole of the GPU.
 func profiles(eighth, quarter, half, whole uint64) []Profile {
 	each := []uint32{0, 1, 2, 3, 4, 5, 6}
 	return []Profile{
@@ -52,7 +57,7 @@ var (
 	H200      = Model{"NVIDIA H200", 143771, 9, 0, 700, profiles(16384, 33280, 71168, 143104)}
 )
 
-// Models are all of them.
+// Models lists all of them.
 var Models = []Model{A100, A100Large, H100, H200}
 
 func (m Model) find(fits func(Profile) bool) *Profile {
@@ -70,7 +75,7 @@ func (p *Profile) info() nvml.GpuInstanceProfileInfo {
 	}
 }
 
-// Slices returns the compute slices of a profile, by its ID; 0 if there is none.
+// Slices returns the compute slices of the profile with an ID, 0 if there is none.
 func (m Model) Slices(id uint32) uint32 {
 	if p := m.byID(id); p != nil {
 		return p.Slices

@@ -80,7 +80,8 @@ func (d *Driver) Fail(call int, n, result uint64) {
 }
 
 // Words of the page that is shared with testdata/fakecuda.c. The words below 16, and
-// those from failAfter on, are set by the test; the others are set by the driver.
+// those from failAfter on, are set by the test. The others are set by the driver, except
+// that a test may set or clear Sticky as well.
 const (
 	// MemoryLimit is the device memory in bytes, and MemoryTaken how much of it other
 	// processes hold.
