@@ -16,18 +16,24 @@ import (
 )
 
 const (
-	outputMax = 64 << 10               // bytes that one command may print
-	pipeGrace = 100 * time.Millisecond // for output after the program's end
+	// outputMax limits the output of one command.
+	outputMax = 64 << 10
+
+	// pipeGrace is how long to wait for output after the program has exited.
+	pipeGrace = 100 * time.Millisecond
 )
 
-// Console sends commands to the control daemon of one pipe directory, one at a
-// time. All methods may be called at the same time, and each is bounded by its
-// context and by the command timeout.
+// Console sends commands to the control daemon of one pipe directory, one at a time. All
+// methods are safe for concurrent use. Each is bounded by its context and by the command
+// timeout.
 type Console struct {
 	program string
 	pipe    string
 	timeout time.Duration
-	turn    chan struct{} // holds a token while nobody sends
+
+	// turn holds a token while no command runs. Unlike a mutex, waiting for it can be
+	// cancelled.
+	turn chan struct{}
 }
 
 func newConsole(program, pipe string, timeout time.Duration) *Console {
@@ -36,7 +42,7 @@ func newConsole(program, pipe string, timeout time.Duration) *Console {
 	return c
 }
 
-// Servers returns the PIDs of the servers, usually none or one.
+// Servers returns the PIDs of the servers. There is usually one or none.
 func (c *Console) Servers(ctx context.Context) ([]int, error) {
 	pids, err := c.pids(ctx, "get_server_list")
 	if errors.Is(err, ErrNoServer) {
@@ -58,7 +64,7 @@ func (c *Console) pids(ctx context.Context, command string) ([]int, error) {
 	return parsePIDs(command, text)
 }
 
-// Status returns what a server says of itself.
+// Status returns the state that a server reports.
 func (c *Console) Status(ctx context.Context, server int) (string, error) {
 	command := "get_server_status " + strconv.Itoa(server)
 	text, err := c.send(ctx, command)
@@ -68,8 +74,8 @@ func (c *Console) Status(ctx context.Context, server int) (string, error) {
 	return parseStatus(command, text)
 }
 
-// TerminateClient ends a client's work on the device. The process lives on,
-// and its next CUDA call fails.
+// TerminateClient ends a client's work on the device. The client's process continues, and
+// its next CUDA call fails.
 func (c *Console) TerminateClient(ctx context.Context, server, client int) error {
 	command := fmt.Sprintf("terminate_client %d %d", server, client)
 	text, err := c.send(ctx, command)
@@ -79,14 +85,14 @@ func (c *Console) TerminateClient(ctx context.Context, server, client int) error
 	return err
 }
 
-// Quit ends the control daemon and its servers.
+// Quit ends the control daemon and its servers, once no clients are connected.
 func (c *Console) Quit(ctx context.Context) error {
 	_, err := c.send(ctx, "quit")
 	return err
 }
 
-// send runs the control program with one command on its standard input, and
-// returns what it printed, or ErrNoServer if that is that there is none.
+// send runs the control program with one command on its standard input, and returns its
+// output. It returns ErrNoServer if the program reports that there is no such server.
 func (c *Console) send(ctx context.Context, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -104,7 +110,7 @@ func (c *Console) send(ctx context.Context, command string) (string, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
 	cmd.WaitDelay = pipeGrace
-	// The program is killed when its thread ends, so this one must stay.
+	// Pdeathsig kills the program when the thread that started it ends.
 	runtime.LockOSThread()
 	err := cmd.Run()
 	runtime.UnlockOSThread()
@@ -116,7 +122,7 @@ func (c *Console) send(ctx context.Context, command string) (string, error) {
 		return "", fmt.Errorf("%w in %s: start one there, or set mps mode = \"own\"", ErrNoDaemon, c.pipe)
 	case ctx.Err() != nil:
 		return "", c.unanswered(ctx, command)
-	case errors.Is(err, exec.ErrWaitDelay): // it ended well, and something it started lives on
+	case errors.Is(err, exec.ErrWaitDelay): // it succeeded, and a descendant still holds the pipe
 	case err != nil:
 		return "", fmt.Errorf("%w: %s: %w; it printed %q", ErrCommand, command, err, text[:min(len(text), quoteMax)])
 	}
@@ -134,7 +140,7 @@ func (c *Console) unanswered(ctx context.Context, command string) error {
 		ErrNoAnswer, command, c.pipe, c.timeout)
 }
 
-// output keeps what a command prints, and fails beyond outputMax.
+// output keeps the output of a command. Writes beyond outputMax fail.
 type output struct {
 	data bytes.Buffer
 	full bool
@@ -149,9 +155,9 @@ func (o *output) Write(p []byte) (int, error) {
 	return o.data.Write(p)
 }
 
-// The states of a server. A starting one takes no client yet. A faulted one
-// had a client whose kernel failed: it takes no new client until all that it
-// has are gone.
+// The states of a server. A starting server accepts no clients yet. A server is in FAULT
+// after a client's kernel failed; it accepts no new client until all its clients have
+// exited.
 const (
 	StatusStarting = "INITIALIZING"
 	StatusActive   = "ACTIVE"
@@ -159,8 +165,11 @@ const (
 )
 
 const (
-	pidMax   = 1 << 22 // Linux gives no higher PID
-	quoteMax = 200     // bytes of an output that an error quotes
+	// pidMax is the highest PID that Linux uses.
+	pidMax = 1 << 22
+
+	// quoteMax limits how many bytes of an output an error quotes.
+	quoteMax = 200
 	notFound = "Server not found"
 	noDaemon = "Cannot find MPS control daemon process"
 )
@@ -170,7 +179,7 @@ func unknown(command, text string) error {
 		ErrOutput, command, text[:min(len(text), quoteMax)], len(text))
 }
 
-// missing reports whether the control daemon said that there is no server.
+// missing reports whether the output says that there is no such server.
 func missing(text string) bool {
 	return strings.EqualFold(strings.TrimRight(strings.TrimSpace(text), "."), notFound)
 }

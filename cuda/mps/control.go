@@ -12,65 +12,71 @@ import (
 	"github.com/overlapd/overlapd/executor/child"
 )
 
-// What errors of this package wrap.
+// Errors that the errors of this package wrap.
 var (
-	// ErrNoProgram is returned when there is no nvidia-cuda-mps-control.
+	// ErrNoProgram is returned if nvidia-cuda-mps-control is not installed.
 	ErrNoProgram = errors.New("mps: no MPS control program")
 
-	// ErrDirectory is returned when the directory cannot be made private.
+	// ErrDirectory is returned if the directory cannot be made private.
 	ErrDirectory = errors.New("mps: unusable directory")
 
-	// ErrInUse is returned by Start when another control has the directory.
+	// ErrInUse is returned by Start if another Control uses the directory.
 	ErrInUse = errors.New("mps: directory is in use")
 
-	// ErrNotReady is returned by Start when the control daemon ended early or
-	// did not answer in time.
+	// ErrNotReady is returned by Start if the control daemon exited or did not answer
+	// in time.
 	ErrNotReady = errors.New("mps: control daemon did not get ready")
 
-	// ErrNoDaemon is returned when no control daemon serves the directory.
+	// ErrNoDaemon is returned if no control daemon serves the directory.
 	ErrNoDaemon = errors.New("mps: no control daemon")
 
-	// ErrNoAnswer is returned when the control daemon took too long.
+	// ErrNoAnswer is returned if the control daemon took too long to answer.
 	ErrNoAnswer = errors.New("mps: control daemon does not answer")
 
-	// ErrCommand is returned when the control program failed otherwise.
+	// ErrCommand is returned if the control program failed for another reason.
 	ErrCommand = errors.New("mps: command failed")
 
-	// ErrOutput is returned when the control program printed what is not
-	// known, or too much. The error quotes it.
+	// ErrOutput is returned if the control program printed something unknown, or too
+	// much. The error quotes it.
 	ErrOutput = errors.New("mps: output is not understood")
 
-	// ErrNoServer is returned when there is no server, or not the one named.
+	// ErrNoServer is returned if there is no server, or not the one named.
 	ErrNoServer = errors.New("mps: no such server")
 
-	// ErrExited is the reason when the control daemon ended by itself or was
-	// killed from outside.
+	// ErrExited is the reason if the control daemon exited or was killed from
+	// outside.
 	ErrExited = errors.New("mps: control daemon exited")
 
-	// ErrUser is returned by Existing when a server serves another
-	// user.
+	// ErrUser is returned by Existing if a server serves another user.
 	ErrUser = errors.New("mps: server serves another user")
 
-	// ErrRestartLimit is the reason when the daemon was given up.
+	// ErrRestartLimit is the reason if the daemon died too often to be restarted.
 	ErrRestartLimit = errors.New("mps: control daemon died too often")
 
-	// ErrKilled is returned by Stop when the daemon had to be killed.
+	// ErrKilled is returned by Stop if the daemon had to be killed.
 	ErrKilled = errors.New("mps: control daemon was killed")
 )
 
-// Control is one control daemon, ours or somebody else's. All methods may be
-// called at the same time.
+// Control is one control daemon, ours or somebody else's. All methods are safe for
+// concurrent use.
 type Control struct {
 	opts    Options
 	console *Console
-	dir     *directory // nil if the daemon is not ours
+
+	// dir is nil if the daemon is not ours.
+	dir *directory
 
 	events chan Event
-	ctx    context.Context // ends with Stop
+
+	// ctx ends with Stop.
+	ctx    context.Context
 	cancel context.CancelFunc
-	wg     sync.WaitGroup // all goroutines
-	ended  chan struct{}  // closed when the supervisor has ended
-	err    error          // what Stop returns; written before ended is closed
+
+	// wg counts all goroutines. ended is closed when the supervisor has ended; err, which
+	// Stop returns, is written before that.
+	wg    sync.WaitGroup
+	ended chan struct{}
+	err   error
 
 	mu struct {
 		sync.Mutex
@@ -89,8 +95,8 @@ func newControl(opts Options, program, pipe string) *Control {
 	return c
 }
 
-// Start runs a control daemon for one device and returns once it answers. What
-// a daemon of an earlier overlapd left in the directory is ended first.
+// Start runs a control daemon for one device and returns once it answers. It first ends
+// what a daemon of an earlier overlapd left in the directory.
 func Start(ctx context.Context, opts Options) (*Control, error) {
 	opts = opts.withDefaults()
 	program, err := findProgram(opts.Program)
@@ -114,15 +120,15 @@ func Start(ctx context.Context, opts Options) (*Control, error) {
 	return c, nil
 }
 
-// Existing attaches to a control daemon that somebody else runs, after asking
-// it once. It is watched, and never stopped.
+// Existing attaches to a control daemon that somebody else runs, and returns after it has
+// answered once. The daemon is watched but never stopped.
 func Existing(ctx context.Context, opts Options) (*Control, error) {
 	opts = opts.withDefaults()
 	program, err := findProgram(opts.Program)
 	if err != nil {
 		return nil, err
 	}
-	// Workers may stand elsewhere, and must find it too.
+	// Workers may have another working directory, so the path must be absolute.
 	pipe, err := filepath.Abs(cmp.Or(opts.Directory, os.Getenv(pipeVariable), DefaultPipe))
 	if err != nil {
 		return nil, err
@@ -144,10 +150,10 @@ func Existing(ctx context.Context, opts Options) (*Control, error) {
 // Console returns the console of this daemon.
 func (c *Control) Console() *Console { return c.console }
 
-// Events returns the channel of all events. It is closed by Stop.
+// Events returns the channel of all events. Stop closes it.
 func (c *Control) Events() <-chan Event { return c.events }
 
-// State returns how the daemon was when it was last looked at.
+// State returns the condition of the daemon at the last poll.
 func (c *Control) State() State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -165,7 +171,7 @@ func (c *Control) change(f func(*State)) {
 	f(&c.mu.state)
 }
 
-// running is called when the daemon serves.
+// running records that the daemon serves. p is nil if it is not ours.
 func (c *Control) running(p *child.Process) {
 	c.change(func(s *State) {
 		s.Phase, s.PID, s.Err = PhaseRunning, 0, nil
@@ -176,24 +182,24 @@ func (c *Control) running(p *child.Process) {
 	})
 }
 
-// ClientEnv returns the whole environment of a worker that shall be a client
-// of this daemon: ours, without what that says of devices and MPS.
+// ClientEnv returns the complete environment of a worker that is a client of this daemon.
+// It is this process's environment, except for its settings of devices and MPS.
 func (c *Control) ClientEnv(l Limits) []string {
 	env := []string{pipeVariable + "=" + c.console.pipe}
 	if c.dir != nil {
 		env = c.dir.variables()
 	}
-	// A UUID means the same device to the daemon and to its clients; numbers
-	// are counted anew by the server.
+	// A UUID means the same device to the daemon and to its clients. The server
+	// renumbers devices.
 	if device := cmp.Or(c.opts.Device, os.Getenv(deviceVariable)); device != "" {
 		env = append(env, deviceVariable+"="+device)
 	}
 	return environment(append(env, l.variables()...)...)
 }
 
-// TerminateClient ends the work of a process on the device, so that it can be
-// killed without harm to the other clients of its server. It does nothing to a
-// process that is no client.
+// TerminateClient ends the work of a process on the device, so that killing the process
+// does not harm the other clients of its server. It does nothing to a process that is not
+// a client.
 func (c *Control) TerminateClient(ctx context.Context, pid int) error {
 	servers, err := c.console.Servers(ctx)
 	if err != nil {
@@ -211,10 +217,10 @@ func (c *Control) TerminateClient(ctx context.Context, pid int) error {
 	return nil
 }
 
-// Stop ends a daemon of ours with its servers, waits for all goroutines and
-// gives the directory up. It returns ErrKilled if the daemon did not end when
-// asked, which it does not while workers are connected: end them before. A
-// second call returns the same.
+// Stop ends a daemon of ours with its servers, waits for all goroutines and releases the
+// directory. It returns ErrKilled if the daemon did not end when asked. A daemon does not
+// end while clients are connected, so end the workers first. A second call returns the
+// same.
 func (c *Control) Stop() error {
 	c.cancel()
 	<-c.ended

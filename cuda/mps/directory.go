@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What lies in a directory of ours. The lock file has the PID of who locked the
-// directory.
+// The entries of a directory of ours. The lock file contains the PID of the process that
+// holds the lock.
 const (
 	pipeName = "pipe"
 	logName  = "log"
@@ -23,31 +23,36 @@ const (
 )
 
 const (
-	logMax  = 1 << 20 // bytes of a log file that a start leaves in place
-	logTail = 8 << 10 // bytes of it that are read for an error
+	// logMax is the size from which a log file is rotated when the daemon starts.
+	logMax = 1 << 20
+
+	// logTail is how many bytes at its end are read for an error.
+	logTail = 8 << 10
 )
 
 // logNames are the files that the control daemon and its servers write.
 var logNames = []string{"control.log", "server.log"}
 
-// directory is what one control daemon of ours has to itself. Whoever holds
-// the lock may take what serves the pipe directory for a leftover.
+// directory is the private directory of one control daemon of ours. The holder of its
+// lock may treat any process that serves its pipe directory as a leftover.
 type directory struct {
 	path string
-	lock *os.File // the directory itself
+
+	// lock is the open directory itself.
+	lock *os.File
 }
 
 func (d *directory) pipe() string { return filepath.Join(d.path, pipeName) }
 func (d *directory) log() string  { return filepath.Join(d.path, logName) }
 
-// variables tell a daemon and its clients where to meet and where to log.
+// variables tell a daemon and its clients where the sockets and the logs are.
 func (d *directory) variables() []string {
 	return []string{pipeVariable + "=" + d.pipe(), "CUDA_MPS_LOG_DIRECTORY=" + d.log()}
 }
 
-// openDirectory makes the directory, locks it and makes those below.
+// openDirectory creates and locks the directory, then creates those below it.
 func openDirectory(path string) (*directory, error) {
-	path, err := filepath.Abs(path) // workers may stand elsewhere, and must find it too
+	path, err := filepath.Abs(path) // workers may have another working directory
 	d := &directory{path: path}
 	if err == nil {
 		err = checkLength(path)
@@ -70,7 +75,7 @@ func openDirectory(path string) (*directory, error) {
 	return d, nil
 }
 
-// unusable makes an ErrDirectory of an error that is not an ErrInUse.
+// unusable wraps an error in ErrDirectory, unless it is ErrInUse.
 func unusable(err error) error {
 	if err == nil || errors.Is(err, ErrInUse) {
 		return err
@@ -78,6 +83,8 @@ func unusable(err error) error {
 	return fmt.Errorf("%w: %w", ErrDirectory, err)
 }
 
+// acquire locks the directory without waiting. The kernel releases the lock when this
+// process ends.
 func (d *directory) acquire() (err error) {
 	if d.lock, err = os.Open(d.path); err != nil {
 		return err
@@ -90,7 +97,7 @@ func (d *directory) acquire() (err error) {
 		ErrInUse, strings.TrimSpace(string(holder)), d.path))
 }
 
-// prepare signs the lock and makes the directories below.
+// prepare writes the PID to the lock file and creates the directories below.
 func (d *directory) prepare() error {
 	if err := os.WriteFile(filepath.Join(d.path, lockName), []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
 		return err
@@ -109,7 +116,7 @@ func (d *directory) prepare() error {
 	return nil
 }
 
-// rotate puts long logs aside, in place of what was put aside before.
+// rotate renames long logs, and overwrites those renamed earlier.
 func (d *directory) rotate() error {
 	for _, name := range logNames {
 		path := filepath.Join(d.log(), name)
@@ -124,8 +131,8 @@ func (d *directory) rotate() error {
 	return nil
 }
 
-// clear removes what a dead daemon left in the pipe directory. Folders are not
-// a control daemon's and stay.
+// clear removes the files of a dead daemon from the pipe directory. Subdirectories are
+// not a control daemon's and stay.
 func (d *directory) clear() error {
 	entries, err := os.ReadDir(d.pipe())
 	for _, e := range entries {
@@ -139,10 +146,10 @@ func (d *directory) clear() error {
 	return unusable(err)
 }
 
-// close removes all but the logs and gives the directory up.
+// close removes everything but the logs and releases the directory.
 func (d *directory) close() error {
 	err := d.clear()
-	os.Remove(d.pipe()) // unless something else is in it
+	os.Remove(d.pipe()) // fails if something else is in it, which then stays
 	os.Remove(filepath.Join(d.path, lockName))
 	return errors.Join(err, d.lock.Close())
 }
@@ -154,14 +161,15 @@ func (d *directory) tail(name string) string {
 		return ""
 	}
 	defer f.Close()
-	_, _ = f.Seek(-logTail, io.SeekEnd) // it fails, and nothing is skipped, if there is less
+	_, _ = f.Seek(-logTail, io.SeekEnd) // fails for a shorter file, which is then read from its start
 	text, _ := io.ReadAll(io.LimitReader(f, logTail))
 	return string(text)
 }
 
 func ownerOf(info fs.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
-// checkOwner refuses a directory in which another user could put a socket.
+// checkOwner returns an error for a directory in which another user could create a
+// socket.
 func checkOwner(path string) error {
 	info, err := os.Lstat(path)
 	switch self := os.Geteuid(); {
@@ -177,16 +185,15 @@ func checkOwner(path string) error {
 	return nil
 }
 
-// checkWay refuses a directory that another user could put one of his own in the
-// place of, with sockets that workers then give their tensors to: who owns a
-// folder above it may rename what lies there, and so may everybody if the folder
-// is writable and not sticky.
+// checkWay returns an error for a directory that another user could replace with his own,
+// whose sockets would then receive the workers' tensors. The owner of a folder above it can
+// rename what lies there, and so can everybody if that folder is writable and not sticky.
 func checkWay(path string) error {
 	resolved, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return err
 	}
-	for _, end := range []string{path, resolved} { // what leads through a link leads through both
+	for _, end := range []string{path, resolved} { // with symbolic links, both paths matter
 		for at := filepath.Dir(end); ; at = filepath.Dir(at) {
 			if err := checkAbove(at, path); err != nil {
 				return err
@@ -199,7 +206,7 @@ func checkWay(path string) error {
 	return nil
 }
 
-// checkAbove looks at one folder, or link, on the way to a directory.
+// checkAbove checks one folder or symbolic link on the path of a directory.
 func checkAbove(at, path string) error {
 	info, err := os.Lstat(at)
 	switch self := os.Geteuid(); {
@@ -214,16 +221,16 @@ func checkAbove(at, path string) error {
 	return nil
 }
 
-// unmapped is whom files belong to whose user has no number in this namespace.
+// unmapped is the owner of files whose user has no ID in this user namespace.
 const unmapped = 65534
 
-// checkExisting refuses the pipe directory of a stranger: who may make one where
-// root's is looked for, below /tmp, could have workers give their tensors to him.
-// One that is not there is no stranger's; asking it says so.
+// checkExisting returns an error for the pipe directory of another user. Anybody can
+// create one below /tmp, where root's is expected, and would receive the workers' tensors.
+// A directory that does not exist is no risk; the first command reports that.
 func checkExisting(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil //nolint:nilerr // see above
+		return nil //nolint:nilerr // a missing directory is reported by the first command
 	}
 	if owner, self := ownerOf(info), os.Geteuid(); owner != 0 && owner != self && owner != unmapped {
 		return fmt.Errorf("%w: %s belongs to user %d, and to neither %d nor root: have root or this user run MPS, or set mode = \"own\" in [mps]",
@@ -232,9 +239,9 @@ func checkExisting(path string) error {
 	return nil
 }
 
-// CheckDirectory returns, without making it, why a directory cannot be that of a
-// control daemon of ours: its sockets would have too long a path, somebody else could
-// put one there, or this user cannot make it.
+// CheckDirectory returns an error if a directory cannot be used for a control daemon of
+// ours: the paths of its sockets would be too long, another user could place a socket
+// there, or this user cannot create it. It does not create the directory.
 func CheckDirectory(path string) error {
 	if err := checkLength(path); err != nil {
 		return unusable(err)
@@ -252,7 +259,7 @@ func CheckDirectory(path string) error {
 	return unusable(errors.Join(checkAbove(above, path), checkWay(above)))
 }
 
-// checkLength refuses a directory whose sockets the system could not bind.
+// checkLength returns an error for a directory whose sockets could not be bound.
 func checkLength(path string) error {
 	if socket := filepath.Join(path, pipeName, longestSocket); len(socket) > socketLimit {
 		return fmt.Errorf("the socket %s has a path of %d bytes, the system's limit is %d: use a directory whose path is %d bytes shorter",

@@ -1,50 +1,55 @@
 package mps
 
-// eventsMax is how many events wait for whoever receives them. When there are
-// more, the oldest is forgotten: State says how things are.
+// eventsMax limits the events that have not been received. If there are more, the oldest
+// is dropped; State always has the current condition.
 const eventsMax = 64
 
-// Event is what happened to a control daemon or one of its servers.
+// Event is a change of a control daemon or of one of its servers.
 type Event struct {
-	Kind   EventKind
-	PID    int   // the process it happened to, 0 if that is not ours or did not start
-	Starts int   // Restarted: how often the control daemon was started, the first time included
-	Err    error // ControlDied, Unresponsive, GaveUp: the cause
+	Kind EventKind
+
+	// PID is the process in question, 0 if it is not ours or did not start.
+	PID int
+
+	// Starts belongs to Restarted: how often the control daemon was started, including
+	// the first time.
+	Starts int
+
+	// Err is the cause of ControlDied, Unresponsive and GaveUp.
+	Err error
 }
 
-// EventKind is what happened, and with it what the owner of the workers does.
+// EventKind identifies an event, and with it what the owner of the workers must do.
 type EventKind uint8
 
 // The kinds of events.
 const (
-	// ServerActive: a server takes clients. It is new, or has recovered from a
-	// fault.
+	// ServerActive: a server accepts clients. It is new, or has recovered from a fault.
 	ServerActive EventKind = iota
 
-	// ServerFaulted: a client's kernel failed. All clients of the server get
-	// errors now, and it takes no new one until all of them have ended: end the
-	// workers, all of them, then start them again.
+	// ServerFaulted: a client's kernel failed. All clients of the server get errors
+	// now, and it accepts no new one until all of them have exited. End all workers,
+	// then start them again.
 	ServerFaulted
 
-	// ServerDied: a server is gone, and with it all its clients' CUDA contexts.
-	// The control daemon starts a new one for the next client: start the workers
-	// again.
+	// ServerDied: a server is gone, and with it the CUDA contexts of all its clients.
+	// The control daemon starts a new server for the next client. Restart the workers.
 	ServerDied
 
-	// ControlDied: the control daemon is gone, with its servers and their clients,
-	// or could not be started again. Err wraps ErrExited, ErrNotReady or
-	// ErrNoDaemon and holds the last it said.
+	// ControlDied: the control daemon is gone, with its servers and their clients, or
+	// could not be restarted. Err wraps ErrExited, ErrNotReady or ErrNoDaemon and
+	// quotes the daemon's last output.
 	ControlDied
 
-	// Restarted: the control daemon serves again: start the workers.
+	// Restarted: the control daemon serves again. Start the workers.
 	Restarted
 
-	// Unresponsive: the control daemon lives and does not answer. Clients that are
-	// connected work on; new ones hang. It is not killed for that, since they
+	// Unresponsive: the control daemon runs but does not answer. Connected clients
+	// continue to work; new ones hang. The daemon is not killed, because its clients
 	// would die with it.
 	Unresponsive
 
-	// GaveUp: the control daemon died too often. It is not started again.
+	// GaveUp: the control daemon died too often. It is not restarted.
 	GaveUp
 )
 
@@ -53,7 +58,8 @@ func (k EventKind) String() string {
 	return [...]string{"server active", "server faulted", "server died", "control died", "restarted", "unresponsive", "gave up"}[k]
 }
 
-// emit passes an event on and never waits. Only the supervisor calls it.
+// emit sends an event without blocking; it drops the oldest event if the channel is full.
+// Only the supervisor calls it, so the loop ends after one drop.
 func (c *Control) emit(e Event) {
 	for {
 		select {
@@ -70,15 +76,22 @@ func (c *Control) emit(e Event) {
 
 // The phases of a control daemon.
 const (
-	PhaseRunning    = "running"    // it serves, as far as is known
-	PhaseRestarting = "restarting" // it died and is about to be started
-	PhaseGivenUp    = "given up"   // it died too often
-	PhaseStopped    = "stopped"    // Stop was called
+	// PhaseRunning: the daemon serves, as far as is known.
+	PhaseRunning = "running"
+
+	// PhaseRestarting: the daemon died and will be restarted after the back-off.
+	PhaseRestarting = "restarting"
+
+	// PhaseGivenUp: the daemon died too often.
+	PhaseGivenUp = "given up"
+
+	// PhaseStopped: Stop was called.
+	PhaseStopped = "stopped"
 )
 
-// State is how a control daemon was when it was last looked at. PID is 0 if there
-// is no process of ours, Servers are the PIDs of its servers, in order, and Err, or
-// Fault in words, is why the last look failed or the daemon died.
+// State is the condition of a control daemon at the last poll. PID is 0 if there is no
+// process of ours. Servers lists the PIDs of its servers, sorted. Err, or Fault as text,
+// is why the last poll failed or the daemon died.
 type State struct {
 	Phase   string `json:"phase"`
 	PID     int    `json:"pid,omitempty"`

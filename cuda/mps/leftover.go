@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commName is what the kernel calls the control daemon and its servers: the
-// first 15 bytes of their file's name.
+// commName is the kernel's name of the control daemon and its servers: the first 15 bytes
+// of their file name.
 const commName = "nvidia-cuda-mps"
 
-// leftovers returns the control daemons and servers that live in a directory
-// of ours. Their environment says so; a console has no log directory.
+// leftovers returns the control daemons and servers that use a directory of ours. Their
+// environment names it. A console does not count, because it has no log directory.
 func leftovers(d *directory) (pids []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -33,7 +33,7 @@ func leftovers(d *directory) (pids []int) {
 	return pids
 }
 
-// serves reports whether a process is of MPS, of this user, and lives in d.
+// serves reports whether a process belongs to MPS and to this user, and uses d.
 func serves(pid int, d *directory) bool {
 	if userOf(pid) != os.Geteuid() {
 		return false
@@ -46,8 +46,8 @@ func serves(pid int, d *directory) bool {
 	return !slices.ContainsFunc(d.variables(), func(v string) bool { return !slices.Contains(variables, v) })
 }
 
-// userOf returns whose a process of MPS is. It is -1 if it is gone, or is not
-// of MPS: a daemon in another container numbers its processes otherwise.
+// userOf returns the user of an MPS process. It returns -1 if the process is gone or is
+// not one of MPS: the PIDs of a daemon in another container mean different processes here.
 func userOf(pid int) int {
 	folder := filepath.Join("/proc", strconv.Itoa(pid))
 	comm, err := os.ReadFile(filepath.Join(folder, "comm"))
@@ -61,16 +61,15 @@ func userOf(pid int) int {
 	return ownerOf(info)
 }
 
-// sweep ends what a dead control daemon of ours has left behind, or what a
-// dead overlapd has. Such a daemon is not taken over: it is not our child, so
-// that it would neither die with us nor tell us when it dies, and what it was
-// told before is not known. Its clients were the workers of the dead overlapd
-// and died with that.
+// sweep ends what a dead control daemon of ours, or a dead overlapd, has left behind. It
+// does not take over a running daemon. That daemon is not our child, so it would neither
+// die with us nor report its death, and its settings are unknown. Its clients were workers
+// of the dead overlapd and died with it.
 func sweep(ctx context.Context, console *Console, d *directory) error {
 	if len(leftovers(d)) == 0 {
 		return nil
 	}
-	_ = console.Quit(ctx) // what counts is whether they end
+	_ = console.Quit(ctx) // killLeftovers checks whether they ended
 	return killLeftovers(ctx, d)
 }
 
@@ -84,12 +83,12 @@ func killLeftovers(ctx context.Context, d *directory) error {
 	return errors.Join(faults...)
 }
 
-// killServing kills a process and waits for its end. The descriptor makes sure
-// that it is the process that was looked at.
+// killServing kills a process and waits for its end. It opens a pidfd before it checks the
+// process, so that a reused PID cannot make it kill another one.
 func killServing(ctx context.Context, pid int, d *directory) error {
 	w, err := watchProcess(pid)
 	if err != nil {
-		return nil // gone
+		return nil // it has ended
 	}
 	defer w.close()
 	if !serves(pid, d) {
@@ -106,8 +105,8 @@ func killServing(ctx context.Context, pid int, d *directory) error {
 	return nil
 }
 
-// watched is a process that is not our child, held so that its number cannot
-// come to mean another.
+// watched is a process that is not our child. It is identified by a pidfd, because its PID
+// may be reused.
 type watched struct {
 	pid  int
 	file *os.File
@@ -121,7 +120,8 @@ func watchProcess(pid int) (*watched, error) {
 	return &watched{pid: pid, file: os.NewFile(uintptr(fd), "pidfd")}, nil
 }
 
-// wait returns true when the process has ended, false when w was closed.
+// wait returns true when the process has ended, and false when w is closed. It waits in
+// Go's poller, without a thread.
 func (w *watched) wait() bool {
 	raw, err := w.file.SyscallConn()
 	if err != nil {

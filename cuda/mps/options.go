@@ -13,47 +13,55 @@ import (
 	"github.com/overlapd/overlapd/executor/child"
 )
 
-// programName is the control program: the daemon, and what commands it.
+// programName is the control program. It is both the daemon and the client that sends
+// commands to it.
 const programName = "nvidia-cuda-mps-control"
 
-// DefaultPipe is the pipe directory of a control daemon that was told none, and
-// RootPipe that of one which root started with protocol 3 (NVIDIA's "MPS v3
-// Interface", drivers of branch 610 on). Ours speak protocol 2, the default.
+// DefaultPipe is the default pipe directory of a control daemon. RootPipe is that of a
+// daemon that root started with protocol 3 (NVIDIA's "MPS v3 Interface", drivers of branch
+// 610 on). Our daemons use protocol 2, the default.
 const (
 	DefaultPipe = "/tmp/nvidia-mps"
 	RootPipe    = "/run/nvidia-mps"
 )
 
-// socketLimit is the longest path of a Unix socket on Linux, in bytes: 108
-// with the zero at its end.
+// socketLimit is the longest path of a Unix socket on Linux in bytes: 108 less the
+// terminating zero.
 const socketLimit = 107
 
-// longestSocket is the longest name that the control daemon binds below its
-// pipe directory.
+// longestSocket is the longest socket name that the control daemon uses in its pipe
+// directory.
 const longestSocket = "control_privileged"
 
-// Options say which daemon to run, or to attach to. Zero durations and counts
-// take the defaults that are named beside them.
+// Options selects the daemon to run or to attach to. Zero durations and counts select
+// the defaults.
 type Options struct {
-	// Program is the path of nvidia-cuda-mps-control; "" looks in PATH.
+	// Program is the path of nvidia-cuda-mps-control. With "" it is searched in PATH.
 	Program string
 
-	// Device is the UUID of the GPU or MIG instance, which Start requires: a number is
-	// counted anew by the server.
+	// Device is the UUID of the GPU or MIG instance. Start requires it, because the
+	// server renumbers devices.
 	Device string
 
-	// Directory is, for Start, ours alone and made if missing; the daemon's pipe and
-	// log directories lie below it. For Existing it is the pipe directory of the other
-	// daemon; "" is what CUDA_MPS_PIPE_DIRECTORY says, or DefaultPipe.
+	// Directory is, for Start, a directory for this daemon alone, which is created if it
+	// does not exist; the pipe and log directories lie in it. For Existing it is the pipe
+	// directory of the other daemon; "" selects CUDA_MPS_PIPE_DIRECTORY or DefaultPipe.
 	Directory string
 
-	ReadyTimeout   time.Duration // from start to the first answer: 10 s
-	CommandTimeout time.Duration // for one command: 5 s
-	StopTimeout    time.Duration // from quit to SIGKILL: 5 s
-	Poll           time.Duration // between questions for the servers: 2 s
+	// ReadyTimeout limits the time from the start to the first answer (10 s).
+	ReadyTimeout time.Duration
 
-	// Policy says when a daemon of ours that died is started again: after 100 ms
-	// to 10 s, and no more than 5 times a minute.
+	// CommandTimeout limits one command (5 s).
+	CommandTimeout time.Duration
+
+	// StopTimeout is the time from quit to SIGKILL (5 s).
+	StopTimeout time.Duration
+
+	// Poll is the interval between queries for the servers (2 s).
+	Poll time.Duration
+
+	// Policy decides when a daemon of ours that died is restarted: after 100 ms to 10 s,
+	// and at most 5 times a minute by default.
 	child.Policy
 }
 
@@ -69,6 +77,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// findProgram returns the absolute path of the control program, since commands run later
+// from any working directory.
 func findProgram(name string) (string, error) {
 	path, err := exec.LookPath(cmp.Or(name, programName))
 	if err == nil {
@@ -81,9 +91,8 @@ func findProgram(name string) (string, error) {
 	return path, nil
 }
 
-// priorities are the words of a configuration for how a client's kernels rank
-// beside those of other clients, which is a hint to the driver, and the numbers of
-// MPS for them.
+// priorities maps the configuration's priority of a client's kernels, compared with those
+// of other clients, to the number that MPS uses. The driver takes it as a hint.
 var priorities = map[string]string{"": "0", "normal": "0", "below_normal": "1"}
 
 const (
@@ -91,25 +100,25 @@ const (
 	deviceVariable = "CUDA_VISIBLE_DEVICES"
 )
 
-// Limits are what one client may use, as the configuration has checked it. The zero
-// value limits nothing.
+// Limits restricts one client. The configuration has checked the values. The zero value
+// restricts nothing.
 type Limits struct {
-	// ActiveThreadPercentage is the share of the device's multiprocessors that
-	// the client may use at most, 1 to 100; 0 leaves the server's default.
+	// ActiveThreadPercentage is the maximum share of the device's multiprocessors that
+	// the client may use, 1 to 100; 0 keeps the server's default.
 	ActiveThreadPercentage int
 
-	// PinnedMemoryBytes is how much device memory the client may allocate; 0
-	// sets no limit. MPS counts in MiB: it is rounded down.
+	// PinnedMemoryBytes limits the device memory that the client may allocate, 0 for no
+	// limit. MPS counts in MiB, so it is rounded down.
 	PinnedMemoryBytes int64
 
-	// Priority is "normal", which "" is too, or "below_normal".
+	// Priority is "normal" or "below_normal"; "" means "normal".
 	Priority string
 }
 
 const mebi = 1 << 20
 
-// variables returns what the client's environment says of the limits. Device 0
-// is the only one that a client of ours sees.
+// variables returns the environment variables that set the limits. The memory limit is
+// for device 0, because a client of ours sees only one device.
 func (l Limits) variables() []string {
 	env := []string{"CUDA_MPS_CLIENT_PRIORITY=" + priorities[l.Priority]}
 	if l.ActiveThreadPercentage > 0 {
@@ -121,18 +130,17 @@ func (l Limits) variables() []string {
 	return env
 }
 
-// offPipe is a pipe directory in which no control daemon can be.
+// offPipe is a pipe directory in which no control daemon can exist.
 const offPipe = "/dev/null"
 
-// OffEnv returns the environment of a worker that uses the device without MPS.
-// With no pipe directory set it would join a daemon in DefaultPipe, whoever
-// runs it.
+// OffEnv returns the environment of a worker that uses the device without MPS. It sets a
+// pipe directory, because without one the worker would join any daemon in DefaultPipe.
 func OffEnv(device string) []string {
 	return environment(deviceVariable+"="+device, pipeVariable+"="+offPipe)
 }
 
-// environment returns our own environment, without what it says of devices and
-// MPS, and with more.
+// environment returns the environment of this process without its settings of devices
+// and MPS, plus the given variables.
 func environment(more ...string) []string {
 	var env []string
 	for _, variable := range os.Environ() {

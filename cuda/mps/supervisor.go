@@ -13,8 +13,11 @@ import (
 )
 
 const (
-	serversMax = 16 // one daemon has no more
-	missesMax  = 3  // looks in a row may fail before there is an event
+	// serversMax is more than the servers that one control daemon has.
+	serversMax = 16
+
+	// missesMax is how many polls must fail in a row before an event is sent.
+	missesMax = 3
 )
 
 // supervisor is the goroutine that owns a daemon's life.
@@ -22,9 +25,16 @@ type supervisor struct {
 	*Control
 	restarts child.Restarts
 	servers  map[int]*server
-	gone     chan *server // ended, as the kernel says
-	dead     map[int]bool // ended, and maybe still listed: the daemon learns of it later
-	misses   int
+
+	// gone receives servers whose end the kernel has reported.
+	gone chan *server
+
+	// dead has the servers that have ended but may still be listed, because the daemon
+	// notices their end later.
+	dead map[int]bool
+
+	// misses counts the failed polls in a row.
+	misses int
 }
 
 type look struct {
@@ -39,7 +49,7 @@ func newSupervisor(c *Control) *supervisor {
 	}
 }
 
-// run watches until Stop. p is nil if the daemon is not ours.
+// run supervises the daemon until Stop. p is nil if the daemon is not ours.
 func (s *supervisor) run(p *child.Process) {
 	defer close(s.ended)
 	defer close(s.events)
@@ -51,7 +61,7 @@ func (s *supervisor) run(p *child.Process) {
 	}
 }
 
-// live watches one process after the other.
+// live watches one process after another, restarting the daemon in between.
 func (s *supervisor) live(p *child.Process) error {
 	for {
 		stopped := s.watch(p)
@@ -70,7 +80,8 @@ func (s *supervisor) live(p *child.Process) error {
 	}
 }
 
-// watch returns when the process has ended, or when Stop is called.
+// watch returns when the process has ended, or when Stop is called. It is the only place
+// where events of servers are processed.
 func (s *supervisor) watch(p *child.Process) (stopped bool) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
@@ -95,7 +106,8 @@ func (s *supervisor) watch(p *child.Process) (stopped bool) {
 	}
 }
 
-// poll looks once in a while, and as long as the console takes for that.
+// poll queries the console at an interval. A query that takes longer than the interval
+// delays the next one.
 func (c *Control) poll(ctx context.Context, looks chan<- look) {
 	for ticker := time.Tick(c.opts.Poll); ; {
 		found := c.look(ctx)
@@ -112,12 +124,12 @@ func (c *Control) poll(ctx context.Context, looks chan<- look) {
 	}
 }
 
-// end stops a process: first it is asked, at last it is killed.
+// end asks a process to quit, and kills it after StopTimeout.
 func (s *supervisor) end(p *child.Process) error {
 	ctx, cancel := context.WithTimeout(context.Background(), s.opts.StopTimeout)
 	defer cancel()
 	began := time.Now()
-	_ = s.console.Quit(ctx) // what counts is whether it ends
+	_ = s.console.Quit(ctx) // the wait below tells whether it worked
 	if child.Within(p.Done(), s.opts.StopTimeout-time.Since(began)) {
 		return s.killRest()
 	}
@@ -125,13 +137,15 @@ func (s *supervisor) end(p *child.Process) error {
 	return errors.Join(err, s.kill(p))
 }
 
+// died records and reports the death of the daemon. pid is 0 if it could not be started or
+// is not ours.
 func (s *supervisor) died(pid int, err error) {
 	s.change(func(state *State) { state.Phase, state.PID, state.Err = PhaseRestarting, 0, err })
 	s.emit(Event{Kind: ControlDied, PID: pid, Err: err})
 }
 
-// revive starts the daemon again after a pause. It returns nil when Stop is
-// called.
+// revive restarts the daemon after the back-off, as often as needed. It returns nil when
+// Stop is called.
 func (s *supervisor) revive(ranFor time.Duration) *child.Process {
 	for {
 		s.pause(ranFor)
@@ -152,8 +166,8 @@ func (s *supervisor) revive(ranFor time.Duration) *child.Process {
 	}
 }
 
-// pause waits before a restart, without end if the daemon is given up. It
-// returns early when Stop is called.
+// pause waits for the back-off before a restart, or forever if the restart limit is
+// reached. It returns early when Stop is called.
 func (s *supervisor) pause(ranFor time.Duration) {
 	var over <-chan time.Time
 	if delay, ok := s.restarts.Next(time.Now(), ranFor); ok {
@@ -190,13 +204,13 @@ func (c *Control) launch(ctx context.Context) (*child.Process, error) {
 	return p, nil
 }
 
-// Pauses between questions until the first answer.
+// Bounds of the growing delay between queries until the first answer.
 const (
 	readyDelayMin = 5 * time.Millisecond
 	readyDelayMax = 250 * time.Millisecond
 )
 
-// awaitReady asks until the daemon answers, ends, or has taken too long.
+// awaitReady queries the daemon until it answers, exits, or has taken too long.
 func (c *Control) awaitReady(ctx context.Context, p *child.Process) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.opts.ReadyTimeout, fmt.Errorf("it did not answer within %v", c.opts.ReadyTimeout))
 	defer cancel()
@@ -218,23 +232,25 @@ func (c *Control) awaitReady(ctx context.Context, p *child.Process) error {
 	}
 }
 
-const errorLines = 6 // of what the daemon said, that an error quotes
+// errorLines is how many lines of the daemon's output an error quotes.
+const errorLines = 6
 
-// kill ends a daemon at once, with all that serves its directory.
+// kill kills a daemon, and everything else that serves its directory.
 func (c *Control) kill(p *child.Process) error {
 	p.Kill()
 	<-p.Done()
 	return c.killRest()
 }
 
-// killRest ends servers whose daemon is gone. It also works during Stop.
+// killRest kills servers whose daemon is gone. It does not use c.ctx, because it must work
+// during Stop.
 func (c *Control) killRest() error {
 	ctx, cancel := context.WithTimeout(context.Background(), c.opts.StopTimeout)
 	defer cancel()
 	return killLeftovers(ctx, c.dir)
 }
 
-// lastWords quotes what a daemon printed last, else what it logged.
+// lastWords quotes the daemon's last output, or else the end of its log.
 func (c *Control) lastWords(p *child.Process) string {
 	if lines := child.Excerpt(p.Tail(), errorLines); lines != "" {
 		return "; it printed: " + lines
@@ -245,18 +261,24 @@ func (c *Control) lastWords(p *child.Process) string {
 	return "; it printed nothing; try it by hand: " + pipeVariable + "=" + c.console.pipe + " " + c.console.program + " -f"
 }
 
+// server is an MPS server as the console and the kernel report it.
 type server struct {
-	pid     int
-	status  string
-	user    int      // whom it serves; -1 if that is not known
-	process *watched // nil if it cannot be watched
+	pid    int
+	status string
+
+	// user is the user it serves, -1 if that is not known.
+	user int
+
+	// process is nil if its end cannot be watched.
+	process *watched
 }
 
-// judge compares a look with what was known.
+// judge updates the known state with the result of a poll, and emits events for the
+// differences.
 func (s *supervisor) judge(found look) {
 	if err := found.err; err != nil {
 		s.change(func(state *State) { state.Err = err })
-		if s.misses++; s.misses != missesMax { // one alone means nothing
+		if s.misses++; s.misses != missesMax { // a single failure means nothing; report only once
 			return
 		}
 		if s.dir == nil && errors.Is(err, ErrNoDaemon) {
@@ -268,7 +290,7 @@ func (s *supervisor) judge(found look) {
 		return
 	}
 	s.misses = 0
-	if s.State().Phase == PhaseRestarting { // somebody else restarted it
+	if s.State().Phase == PhaseRestarting { // the daemon is not ours, and its owner restarted it
 		s.running(nil)
 		s.emit(Event{Kind: Restarted, Starts: s.State().Starts})
 	}
@@ -289,7 +311,7 @@ func (s *supervisor) judge(found look) {
 	s.change(func(state *State) { state.Err = nil })
 }
 
-// meet takes in what a server is like, and emits an event when that changed.
+// meet records the state of a server, and emits an event if it changed.
 func (s *supervisor) meet(one server) {
 	known := s.servers[one.pid]
 	if known == nil {
@@ -308,8 +330,8 @@ func (s *supervisor) meet(one server) {
 	}
 }
 
-// follow waits for a server's end. Where that cannot be seen, looks find it
-// out.
+// follow waits for the end of a server on a goroutine. If its process cannot be watched,
+// polls find out.
 func (s *supervisor) follow(one *server) {
 	if userOf(one.pid) < 0 {
 		return
@@ -330,7 +352,7 @@ func (s *supervisor) follow(one *server) {
 	})
 }
 
-// lose emits the event of a server's end, once.
+// lose removes a server and emits the event of its end, once.
 func (s *supervisor) lose(one *server) {
 	if s.servers[one.pid] != one {
 		return
@@ -347,7 +369,7 @@ func (s *supervisor) drop(one *server) {
 	}
 }
 
-// forget drops all servers: whoever hears of their daemon's end knows.
+// forget removes all servers without events: the event of their daemon's end covers them.
 func (s *supervisor) forget() {
 	for _, one := range s.servers {
 		s.drop(one)
@@ -357,7 +379,7 @@ func (s *supervisor) forget() {
 	s.publish()
 }
 
-// publish puts what is known where State finds it.
+// publish makes the list of servers visible to State.
 func (s *supervisor) publish() {
 	pids := slices.Sorted(maps.Keys(s.servers))
 	s.change(func(state *State) { state.Servers = pids })
@@ -375,7 +397,7 @@ func (c *Control) look(ctx context.Context) (found look) {
 	for _, pid := range slices.Compact(pids) {
 		status, err := c.console.Status(ctx, pid)
 		if errors.Is(err, ErrNoServer) {
-			continue // it ended meanwhile
+			continue // it has ended since the list was made
 		}
 		if err != nil {
 			return look{err: err}
@@ -385,8 +407,8 @@ func (c *Control) look(ctx context.Context) (found look) {
 	return found
 }
 
-// checkServers finds what stands in the way of a client of the user self. A
-// server of user 0 may be one for several users.
+// checkServers returns an error if a server serves a user other than self. A server of
+// user 0 may serve several users.
 func checkServers(servers []server, self int) error {
 	for _, s := range servers {
 		if s.user > 0 && s.user != self {
