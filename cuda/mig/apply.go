@@ -8,13 +8,13 @@ import (
 	"github.com/overlapd/overlapd/cuda"
 )
 
-// Apply carries out a layout: it reads the device anew, plans again and makes
-// what is missing, so to apply twice does nothing the second time. The record is
-// handed to save before and after every step; a save that fails ends the work.
+// Apply carries out a layout. It reads the device again, plans again, and creates what is
+// missing; applying a layout twice thus changes nothing the second time. It passes the
+// record to save before and after every step, and stops if save fails.
 //
-// After an error what this call made is undone, and the error names what could
-// not be undone, which stays in the record. Leftovers of earlier runs that were
-// destroyed do not come back. The Layout returned has a UUID in each slot.
+// After an error Apply undoes what it created. The error names what could not be undone,
+// which stays in the record. Leftovers of earlier runs that it destroyed are not restored.
+// The returned Layout has a UUID in each slot.
 func Apply(h *cuda.Host, l Layout, save func(Record) error) (Layout, Record, error) {
 	record, err := l.options.Record.on(l.Device.UUID, l.options.Boot)
 	if err != nil {
@@ -28,22 +28,29 @@ func Apply(h *cuda.Host, l Layout, save func(Record) error) (Layout, Record, err
 	return done, w.record.clone(), err
 }
 
-// work is a record being changed together with its GPU.
+// work is a record that is being changed together with its GPU.
 type work struct {
-	host    *cuda.Host
-	gpu     string
-	record  Record
-	save    func(Record) error
-	earlier int  // entries at the front that this call did not make
-	enabled bool // this call turned the mode on
+	host   *cuda.Host
+	gpu    string
+	record Record
+	save   func(Record) error
+
+	// earlier is the number of entries at the front that earlier calls created.
+	earlier int
+
+	// enabled is set if this call turned the MIG mode on.
+	enabled bool
 }
 
+// apply performs the steps of a layout. The order matters: leftovers are removed first,
+// because they occupy slices, and the profiles are known for certain only once the MIG mode
+// is on.
 func (w *work) apply(l Layout) (Layout, error) {
 	l, err := w.plan(l)
 	if err != nil {
 		return l, err
 	}
-	// What does not exist any more is forgotten.
+	// Drop entries whose instance no longer exists.
 	w.record.Entries = slices.DeleteFunc(w.record.Entries, func(e entry) bool { return e.find(l.Device) == nil })
 	w.earlier = len(w.record.Entries)
 	for _, e := range l.Remove {
@@ -59,7 +66,7 @@ func (w *work) apply(l Layout) (Layout, error) {
 		if err := w.host.SetMIGMode(w.gpu, true); err != nil {
 			return l, fmt.Errorf("enabling MIG mode: %w", err)
 		}
-		if l, err = w.plan(l); err != nil { // profiles may be others now
+		if l, err = w.plan(l); err != nil { // the mode may change the profiles
 			return l, err
 		}
 	}
@@ -70,14 +77,14 @@ func (w *work) apply(l Layout) (Layout, error) {
 			}
 		}
 	}
-	l, err = w.plan(l) // for the last time: nothing may be left to do
+	l, err = w.plan(l) // verify that no step is left
 	if steps := l.Steps(); err == nil && len(steps) > 0 {
 		err = fmt.Errorf("%w: somebody changes the instances of %s at the same time (%s); stop that and start again", ErrForeign, l.Device, steps[0])
 	}
 	return l, err
 }
 
-// plan plans again for the device as it is now.
+// plan plans again for the current state of the device.
 func (w *work) plan(l Layout) (Layout, error) {
 	d, err := w.host.Device(w.gpu)
 	if err != nil {
@@ -88,8 +95,8 @@ func (w *work) plan(l Layout) (Layout, error) {
 	return Plan(d, l.wants, o)
 }
 
-// create makes the instances of a slot. Before each the record has what is about to be
-// made, so that a crash leaves nothing that nobody knows of.
+// create creates the instances of a slot. It records each step before it takes it, so that
+// a crash leaves no instance behind that the record does not know.
 func (w *work) create(l Layout, s slot) error {
 	p, ok := l.Device.MIG.Profile(s.Profile)
 	if !ok {
@@ -111,7 +118,7 @@ func (w *work) create(l Layout, s slot) error {
 	if e.Compute, err = w.host.CreateComputeInstance(w.gpu, id); err != nil {
 		return err
 	}
-	d, err := w.host.Device(w.gpu) // which has the UUID
+	d, err := w.host.Device(w.gpu) // to learn the UUID
 	if err != nil {
 		return err
 	}
@@ -123,6 +130,7 @@ func (w *work) create(l Layout, s slot) error {
 	return w.keep()
 }
 
+// keep passes the record to the caller.
 func (w *work) keep() error {
 	if err := w.save(w.record.clone()); err != nil {
 		return fmt.Errorf("keeping the MIG record: %w", err)
@@ -130,7 +138,7 @@ func (w *work) keep() error {
 	return nil
 }
 
-// undo destroys what this call made, and turns the mode off if it turned it on.
+// undo destroys what this call created, and turns the mode off if this call turned it on.
 func (w *work) undo() error {
 	made := w.record.Entries[min(w.earlier, len(w.record.Entries)):]
 	err := w.removeAll(made, "undoing")
@@ -142,7 +150,7 @@ func (w *work) undo() error {
 	return err
 }
 
-// removeAll removes entries, the last first. It goes on after errors and returns all.
+// removeAll removes entries, last first. It continues after errors and returns all of them.
 func (w *work) removeAll(entries []entry, doing string) error {
 	var errs []error
 	for _, e := range slices.Backward(slices.Clone(entries)) {
@@ -153,12 +161,13 @@ func (w *work) removeAll(entries []entry, doing string) error {
 	return errors.Join(errs...)
 }
 
-// Release destroys what a record lists, the last first, compute instances before
-// their GPU instances, and turns the MIG mode off if we turned it on and nobody
-// else has instances. What is gone already is skipped. What processes run in
-// stays, with an ErrBusy that names them, and so does what somebody else put
-// into an instance of ours, with an ErrForeign. The Record returned has what is
-// left; save gets it after every step.
+// Release destroys what a record lists, last first, and compute instances before their GPU
+// instances. It turns the MIG mode off if overlapd turned it on and no other instances
+// exist. It skips what no longer exists.
+//
+// An instance with running processes stays, with an ErrBusy that names them. So does one
+// in which somebody else created a compute instance, with an ErrForeign. The returned
+// Record has what is left; save receives it after every step.
 func Release(h *cuda.Host, r Record, boot string, save func(Record) error) (Record, error) {
 	record, err := r.on(r.GPU, boot)
 	if err != nil {
@@ -169,7 +178,7 @@ func Release(h *cuda.Host, r Record, boot string, save func(Record) error) (Reco
 		if r.Empty() {
 			return record, nil
 		}
-		return record, w.keep() // of another boot: nothing of it exists
+		return record, w.keep() // the record is from another boot, so nothing in it exists
 	}
 	err = w.removeAll(record.Entries, "releasing")
 	if w.record.EnabledMode && err == nil {
@@ -199,6 +208,8 @@ func (w *work) remove(e entry) error {
 	return w.keep()
 }
 
+// destroy destroys an instance and its compute instances, unless they are in use or not
+// ours.
 func (w *work) destroy(e entry, have *cuda.Instance) error {
 	if running := have.Processes(); len(running) > 0 {
 		return fmt.Errorf("%w: %s in GPU instance %d; stop them first", ErrBusy, pids(running), have.ID)
@@ -215,7 +226,7 @@ func (w *work) destroy(e entry, have *cuda.Instance) error {
 	return gone(w.host.DestroyGPUInstance(w.gpu, have.ID))
 }
 
-// gone takes it for success that there is nothing to destroy.
+// gone treats an instance that no longer exists as destroyed.
 func gone(err error) error {
 	if errors.Is(err, cuda.ErrNotFound) {
 		return nil
@@ -223,7 +234,7 @@ func gone(err error) error {
 	return err
 }
 
-// disable turns the mode off unless somebody has instances.
+// disable turns the mode off unless there are instances.
 func (w *work) disable() error {
 	d, err := w.host.Device(w.gpu)
 	if err != nil {
@@ -233,7 +244,7 @@ func (w *work) disable() error {
 		return fmt.Errorf("%w: MIG mode of %s stays on, for GPU instance %d is in it; turn it off with nvidia-smi -i %d -mig 0 when it is empty",
 			ErrForeign, d, d.Instances[0].ID, d.Index)
 	}
-	if d.MIG.Enabled != d.MIG.Pending { // on, or about to be
+	if d.MIG.Enabled != d.MIG.Pending { // enabled, or enabled after the next reset
 		if err := w.host.SetMIGMode(w.gpu, false); err != nil {
 			return err
 		}

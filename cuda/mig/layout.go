@@ -8,38 +8,43 @@ import (
 	"github.com/overlapd/overlapd/cuda"
 )
 
-// The states of a slot: what is to be done for a wanted instance.
+// The states of a slot, which say what Apply does about a wanted instance.
 const (
 	Keep   = "keep"
 	Create = "create"
 )
 
+// slot is a wanted instance and what happens to it. State is Keep or Create.
 type slot struct {
 	Want
-	State string // Keep or Create
-	Ours  bool   // it is in the record
-	// Instance and the UUID of the MIG device are known when it is kept.
+	State string
+	// Ours is set if the instance is in the record.
+	Ours bool
+	// Instance, and the UUID of the MIG device, are known if the instance is kept.
 	Instance uint32
 	UUID     string
-	// Placement is zero when it is kept and the driver does not list placements.
+	// Placement is zero if the instance is kept and the driver does not list
+	// placements.
 	Placement cuda.Placement
 }
 
 // Layout is a plan for one GPU.
 type Layout struct {
-	Device     cuda.Device
-	EnableMode bool // the MIG mode is to be turned on first
-	// Remove are instances of ours that are no longer wanted or were never finished,
-	// Others those that are not ours and not used.
+	Device cuda.Device
+	// EnableMode is set if the MIG mode must be turned on first.
+	EnableMode bool
+	// Remove lists instances of ours that are no longer wanted or were never finished.
+	// Others lists instances that are neither ours nor used.
 	Remove []entry
 	Others []cuda.Instance
-	Slots  []slot // one for each Want, in order
+	// Slots has one entry for each Want, in order.
+	Slots []slot
 
 	wants   []Want
 	options Options
 }
 
-// Steps are what Apply will do, in order, in words.
+// Steps describes what Apply will do, in order.
 func (l Layout) Steps() (steps []string) {
 	for _, e := range l.Remove {
 		steps = append(steps, fmt.Sprintf("destroy %s, left by an earlier run", e))
@@ -56,8 +61,8 @@ func (l Layout) Steps() (steps []string) {
 	return steps
 }
 
-// String returns the layout as a table with a bar of the memory slices, and the
-// steps to come there.
+// String returns the layout as a table, with a bar of the memory slices and the steps that
+// lead to it.
 func (l Layout) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\nmemory slices [%s]\n", l.Device, l.bar())
@@ -88,8 +93,8 @@ func where(p cuda.Placement) string {
 
 func letter(i int) byte { return 'A' + byte(i%26) }
 
-// bar draws the memory slices: the letter of a slot, # for what is not ours,
-// . for what is free.
+// bar draws the memory slices: the letter of a slot, # for an instance that is not ours,
+// and . for a free slice.
 func (l Layout) bar() string {
 	bar := []byte(strings.Repeat(".", l.Device.MIG.Slices))
 	draw := func(p cuda.Placement, c byte) {
@@ -106,8 +111,9 @@ func (l Layout) bar() string {
 	return string(bar)
 }
 
-// missing returns an error with the commands that create what is missing. Places are named
-// where the driver lists them, so that the commands do what a plan would.
+// missing returns an error with the commands that create the missing instances. If the
+// driver lists placements, the commands name them, so that the result is what a plan
+// would give.
 func (l *Layout) missing(needs []need) error {
 	placed, ok := place(needs, l.taken())
 	var names, tuples []string

@@ -11,43 +11,44 @@ import (
 	"github.com/overlapd/overlapd/cuda"
 )
 
-// What errors of planning, applying and releasing wrap.
+// Errors that planning, applying and releasing wrap.
 var (
-	// ErrWant is returned when the configuration asks for what no GPU has.
+	// ErrWant is returned if the configuration asks for a profile that the GPU does not
+	// have.
 	ErrWant = errors.New("bad MIG instance in the configuration")
 	// ErrIncapable is returned for a GPU without MIG.
 	ErrIncapable = errors.New("GPU has no MIG")
 	// ErrPending is returned while a change of the MIG mode waits for a reset.
 	ErrPending = errors.New("a change of the MIG mode waits for a reset")
-	// ErrMissing is returned when instances are missing and the daemon may not
-	// create them.
+	// ErrMissing is returned if instances are missing and the daemon may not create
+	// them.
 	ErrMissing = errors.New("MIG instances are missing")
-	// ErrNoFit is returned when no placement holds what is wanted beside what is
-	// there.
+	// ErrNoFit is returned if the missing instances do not fit beside the existing
+	// ones.
 	ErrNoFit = errors.New("MIG layout does not fit")
-	// ErrBusy is returned when processes run where something is to be changed.
+	// ErrBusy is returned if running processes prevent a change.
 	ErrBusy = errors.New("processes are running")
-	// ErrForeign is returned when something that is not ours is in the way.
+	// ErrForeign is returned if instances that are not ours prevent a change.
 	ErrForeign = errors.New("not made by overlapd")
-	// ErrRecord is returned for a record that cannot be read.
+	// ErrRecord is returned for an invalid record.
 	ErrRecord = errors.New("bad MIG record")
 )
 
-// Options are what a plan depends on besides the facts.
+// Options is what a plan depends on besides the facts.
 type Options struct {
 	// Owner allows the daemon to create and destroy instances.
 	Owner bool
-	// Record is what earlier runs made.
+	// Record lists what earlier runs created.
 	Record Record
-	// Boot is the host's, as the function Boot returns it.
+	// Boot is the host's boot ID, as the function Boot returns it.
 	Boot string
 }
 
-// Plan returns the way from a device as it is to what is wanted. Instances that
-// fit are kept, ours first; the owner does not take one in which a stranger's
-// processes run. What is missing is created if the daemon is the owner, at
-// places found by trying all; else the error is an ErrMissing with the commands
-// that create it.
+// Plan returns the steps from the current state of a device to the wanted instances. It
+// keeps instances that fit, ours first. An owner does not use a foreign instance in which
+// processes run. If the daemon is the owner, missing instances are created, at placements
+// that an exhaustive search finds. Otherwise Plan returns ErrMissing with the commands that
+// create them.
 func Plan(d cuda.Device, wants []Want, o Options) (Layout, error) {
 	l := Layout{Device: d, wants: wants, options: o}
 	if err := ready(d, o); err != nil {
@@ -78,7 +79,7 @@ func Plan(d cuda.Device, wants []Want, o Options) (Layout, error) {
 	return l, l.create(missing)
 }
 
-// ready returns why a device cannot be divided now.
+// ready returns an error if the device cannot be divided now.
 func ready(d cuda.Device, o Options) error {
 	switch {
 	case !d.MIG.Capable && d.MIG.Why != nil:
@@ -95,6 +96,7 @@ func ready(d cuda.Device, o Options) error {
 	return nil
 }
 
+// unlisted returns why the instances of a device are not listed.
 func unlisted(d cuda.Device) error { return cmp.Or(d.MIG.Why, error(cuda.ErrUnsupported)) }
 
 func pids(processes []cuda.Process) string {
@@ -109,7 +111,8 @@ func pids(processes []cuda.Process) string {
 	return "processes " + strings.Join(all, ", ")
 }
 
-// match keeps the instances that fit. What is ours and not kept is in the way.
+// match assigns existing instances to the wants. Instances of ours that are not kept are to
+// be removed.
 func (l *Layout) match(record Record) {
 	l.Slots = make([]slot, len(l.wants))
 	for i, w := range l.wants {
@@ -122,7 +125,7 @@ func (l *Layout) match(record Record) {
 			continue
 		}
 		if e.stranger(have) >= 0 {
-			continue // somebody divided it further: leave it to them
+			continue // somebody else divided it further, so it is theirs now
 		}
 		ours[have.ID] = true
 		if have.UUID == "" || e.State != Ready || !l.keep(*have, true) {
@@ -130,7 +133,7 @@ func (l *Layout) match(record Record) {
 		}
 	}
 	strangers := slices.DeleteFunc(slices.Clone(l.Device.Instances), func(have cuda.Instance) bool { return ours[have.ID] })
-	slices.SortStableFunc(strangers, func(a, b cuda.Instance) int { // the idle ones first
+	slices.SortStableFunc(strangers, func(a, b cuda.Instance) int { // idle ones first
 		return min(1, len(a.Processes())) - min(1, len(b.Processes()))
 	})
 	for _, have := range strangers {
@@ -140,8 +143,8 @@ func (l *Layout) match(record Record) {
 	}
 }
 
-// keep gives an instance to the first slot that wants it. It reports whether
-// one does.
+// keep assigns an instance to the first slot that wants its profile, and reports whether
+// there is one.
 func (l *Layout) keep(have cuda.Instance, ours bool) bool {
 	if have.UUID == "" || !ours && l.options.Owner && len(have.Processes()) > 0 {
 		return false
@@ -156,6 +159,7 @@ func (l *Layout) keep(have cuda.Instance, ours bool) bool {
 	return false
 }
 
+// create finds placements for the missing instances.
 func (l *Layout) create(missing []need) error {
 	placed, ok := place(missing, l.taken())
 	if over := l.overCount(missing); !ok || over != "" {
@@ -167,7 +171,7 @@ func (l *Layout) create(missing []need) error {
 	return nil
 }
 
-// taken returns where instances lie that stay.
+// taken returns the placements of instances that stay.
 func (l *Layout) taken() (all []cuda.Placement) {
 	for _, o := range l.Others {
 		all = append(all, o.Placement)
@@ -180,8 +184,8 @@ func (l *Layout) taken() (all []cuda.Placement) {
 	return all
 }
 
-// overCount names the profile that there would be too many of: some engines exist
-// once, whatever the slices.
+// overCount returns a description of a profile of which too many are wanted, or "". Some
+// engines exist only once, so a profile may have a lower limit than the slices allow.
 func (l *Layout) overCount(missing []need) string {
 	for _, n := range missing {
 		p := n.profile
@@ -206,7 +210,7 @@ func (l *Layout) overCount(missing []need) string {
 	return ""
 }
 
-// noFit returns an error with what is asked for, what is free, and who has the rest.
+// noFit returns an error that names what is missing, what is free, and who uses the rest.
 func (l *Layout) noFit(missing []need, over string) error {
 	var asked []string
 	memory, compute := 0, 0
@@ -222,17 +226,17 @@ func (l *Layout) noFit(missing []need, over string) error {
 		ErrNoFit, l.Device, strings.Join(asked, ", "), memory, compute, strings.Count(bar, "."), l.Device.MIG.Slices, bar, cmp.Or(over, "no placement holds them"))
 }
 
-// Want is an instance that the configuration declares: a profile such as "3g.40gb" or
-// "1g.10gb+me", and the names of the services that live in it, for messages.
+// Want is an instance that the configuration declares. Profile is a name such as "3g.40gb"
+// or "1g.10gb+me". Services are the names of the services that use it, for messages.
 type Want struct {
 	Profile  string
 	Services []string
 }
 
-// profileForm is what nvidia-smi names a GPU instance profile.
+// profileForm matches nvidia-smi's names of GPU instance profiles.
 var profileForm = regexp.MustCompile(`^[1-9][0-9]?g\.[1-9][0-9]{0,3}gb([+-](me|gfx|me\.all))?$`)
 
-// CheckProfile returns what is wrong with the name of a profile, whatever the GPU.
+// CheckProfile returns an error if the name of a profile is malformed for every GPU.
 func CheckProfile(name string) error {
 	if profileForm.MatchString(name) {
 		return nil
@@ -240,6 +244,7 @@ func CheckProfile(name string) error {
 	return fmt.Errorf("%w: profile %q is not of the form 3g.40gb or 1g.10gb+me; nvidia-smi mig -lgip lists them", ErrWant, name)
 }
 
+// resolve returns the profile of each want.
 func resolve(d cuda.Device, wants []Want) (all []cuda.Profile, err error) {
 	for _, w := range wants {
 		p, ok := d.MIG.Profile(w.Profile)
@@ -255,22 +260,24 @@ func resolve(d cuda.Device, wants []Want) (all []cuda.Profile, err error) {
 	return all, nil
 }
 
+// need is a missing instance: the index of its want, and the placement once it is found.
 type need struct {
-	want    int // whose
+	want    int
 	profile cuda.Profile
 	at      cuda.Placement
 }
 
-// searcher tries placements, the largest instances first.
+// searcher searches placements exhaustively, for the largest instances first. A GPU has few
+// slices and profiles, so the search is short.
 type searcher struct {
 	needs []need
 	taken []cuda.Placement
 }
 
-// place finds a place for every need beside what is taken, trying all. Starts
-// are tried from the last: small instances then leave the first half free,
-// where alone the largest can lie. Needs of one profile have their places in the order
-// in which they are wanted. It reports whether there is a place for all.
+// place finds a placement for every need that does not overlap those taken, and reports
+// whether it succeeded. It tries high positions first. Small instances then leave the first
+// half free, the only place for the largest ones. Needs with the same profile are placed in
+// the order in which they are wanted.
 func place(needs []need, taken []cuda.Placement) ([]need, bool) {
 	s := searcher{needs: slices.Clone(needs), taken: slices.Clone(taken)}
 	slices.SortFunc(s.needs, func(a, b need) int {
@@ -282,8 +289,9 @@ func place(needs []need, taken []cuda.Placement) ([]need, bool) {
 	return s.needs, found
 }
 
-// from places the needs from the i-th on. Needs of one profile are alike, so
-// each lies before the last of its kind: that tries every set once.
+// from places the i-th need and all after it. Needs with the same profile are
+// interchangeable, so each is placed before the previous one of its kind; every set of
+// placements is thus tried only once.
 func (s *searcher) from(i int) bool {
 	if i == len(s.needs) {
 		return true

@@ -13,23 +13,23 @@ import (
 // Format is the version of a Record's JSON.
 const Format = "overlapd-mig/1"
 
-// The states of an entry: how far an instance of ours came.
+// The states of an entry, which say how far the creation of an instance got.
 const (
-	// Creating is written before the GPU instance is asked for: it may exist.
+	// Creating: the GPU instance was about to be requested, so it may exist.
 	Creating = "creating"
-	// Bare has its GPU instance; the compute instance may exist.
+	// Bare: the GPU instance exists, and the compute instance may exist.
 	Bare = "bare"
-	// Ready has both.
+	// Ready: both exist.
 	Ready = "ready"
 )
 
-// entry is an instance that we made, or are about to make.
+// entry is an instance that overlapd created, or is about to create.
 type entry struct {
 	State     string         `json:"state"`
 	Profile   string         `json:"profile"`
 	Placement cuda.Placement `json:"placement"`
-	// Instance is not yet known when Creating; Compute and the UUID of the MIG device
-	// are known when Ready.
+	// Instance is not known in Creating. Compute and the UUID of the MIG device are
+	// known only in Ready.
 	Instance uint32 `json:"gpu_instance"`
 	Compute  uint32 `json:"compute_instance"`
 	UUID     string `json:"uuid"`
@@ -42,15 +42,14 @@ func (e entry) String() string {
 	return fmt.Sprintf("GPU instance %d (%s at %s)", e.Instance, e.Profile, e.Placement)
 }
 
-// Record is all that we made on one GPU.
+// Record lists everything that overlapd created on one GPU, which is named by its UUID.
 type Record struct {
 	Format string `json:"format"`
-	GPU    string `json:"gpu"` // UUID
-	// Boot is the host's, as the function Boot returns it: instances do not outlive
-	// it.
+	GPU    string `json:"gpu"`
+	// Boot is the host's boot ID, as the function Boot returns it. Instances do not
+	// survive a reboot.
 	Boot string `json:"boot"`
-	// EnabledMode is set when the MIG mode was off and we turned, or were about to
-	// turn, it on.
+	// EnabledMode is set if overlapd turned the MIG mode on, or was about to.
 	EnabledMode bool    `json:"enabled_mode"`
 	Entries     []entry `json:"instances"`
 }
@@ -63,8 +62,8 @@ func (r Record) clone() Record {
 	return r
 }
 
-// on returns the record for a GPU and a boot: itself, or an empty one if it
-// speaks of another boot, after which none of its instances exist.
+// on returns the record for a GPU and a boot: a copy of this one, or an empty one if this
+// is from another boot, whose instances no longer exist.
 func (r Record) on(gpu, boot string) (Record, error) {
 	switch {
 	case r.Empty(), r.Boot != boot:
@@ -75,7 +74,7 @@ func (r Record) on(gpu, boot string) (Record, error) {
 	return r.clone(), nil
 }
 
-// ParseRecord reads a record's JSON. The error is an ErrRecord.
+// ParseRecord decodes the JSON of a record. The error wraps ErrRecord.
 func ParseRecord(data []byte) (r Record, err error) {
 	if err := json.Unmarshal(data, &r); err != nil {
 		return Record{}, fmt.Errorf("%w: %w; see nvidia-smi mig -lgi for what exists, and remove it by hand", ErrRecord, err)
@@ -92,8 +91,7 @@ func ParseRecord(data []byte) (r Record, err error) {
 	return r, nil
 }
 
-// Boot returns the identity of this boot of the host, "" if the kernel
-// does not say.
+// Boot returns the boot ID of the host, "" if it cannot be read.
 func Boot() string {
 	text, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -102,9 +100,9 @@ func Boot() string {
 	return strings.TrimSpace(string(text))
 }
 
-// find returns the instance that an entry speaks of, nil if there is none. IDs
-// are given again after an instance is destroyed, so profile and place must be
-// the same, too, and the compute instance the one that we made.
+// find returns the instance of an entry, or nil if it does not exist. The driver reuses IDs
+// of destroyed instances, so the profile and the placement must match as well; stranger
+// checks the compute instance.
 func (e entry) find(d cuda.Device) *cuda.Instance {
 	for i := range d.Instances {
 		have := &d.Instances[i]
@@ -115,8 +113,8 @@ func (e entry) find(d cuda.Device) *cuda.Instance {
 	return nil
 }
 
-// stranger returns the index of a compute instance in an instance of ours that
-// we did not make, -1 if there is none.
+// stranger returns the index of a compute instance that overlapd did not create in an
+// instance of ours, or -1 if there is none.
 func (e entry) stranger(have *cuda.Instance) int {
 	for i, c := range have.Compute {
 		if e.State == Ready && c.UUID != e.UUID || have.UUID == "" {
