@@ -15,7 +15,7 @@ import (
 	"unsafe"
 )
 
-// CUDAProvider is the name of the execution provider for NVIDIA's GPUs.
+// CUDAProvider is the name of the execution provider for NVIDIA GPUs.
 const CUDAProvider = "CUDAExecutionProvider"
 
 const (
@@ -26,33 +26,36 @@ const (
 		"through LD_LIBRARY_PATH or ldconfig"
 )
 
-// ConvHeuristic is the CUDAOptions.ConvSearch that asks cuDNN for an estimate. The
-// others are EXHAUSTIVE, the runtime's default, which times all algorithms once for
-// each shape, and DEFAULT, which always takes the same one.
+// ConvHeuristic is the value of CUDAOptions.ConvSearch that asks cuDNN for an estimate. The
+// other values are EXHAUSTIVE, the runtime's default, which times all algorithms once for
+// each shape, and DEFAULT, which always selects the same algorithm.
 const ConvHeuristic = "HEURISTIC"
 
-// CUDAOptions configures the CUDA execution provider of a session. The zero
-// value leaves all to the runtime but TF32, which is off, as on the CPU.
+// CUDAOptions configures the CUDA execution provider of a session. The zero value keeps the
+// runtime's defaults, except that the arena does not double and TF32 is off, for the same
+// precision as on the CPU.
 type CUDAOptions struct {
-	// Device is the GPU's number in the order that CUDA_VISIBLE_DEVICES gives.
+	// Device is the number of the GPU in the order of CUDA_VISIBLE_DEVICES.
 	Device int
-	// Stream is a CUstream of the device's primary context on which all kernels
-	// of the session run. nil makes the runtime use one of its own.
+	// Stream is a CUstream of the device's primary context, on which all kernels of the
+	// session run. With nil the runtime uses a stream of its own.
 	Stream unsafe.Pointer
-	// DoubleArena doubles each growth of the arena. Without it the arena grows by what is
-	// asked for and no more.
+	// DoubleArena doubles the arena whenever it grows. Otherwise it grows by exactly what
+	// is needed.
 	DoubleArena bool
-	// LimitBytes bounds the arena if it is not 0.
+	// LimitBytes limits the arena, 0 for no limit.
 	LimitBytes uint64
-	// ConvSearch is how cuDNN chooses the algorithm of a convolution.
+	// ConvSearch selects how cuDNN chooses the algorithm of a convolution.
 	ConvSearch string
-	// TF32 lets float32 products round their factors to 10 bits.
+	// TF32 allows float32 matrix products and convolutions to round their factors to a
+	// mantissa of 10 bits.
 	TF32 bool
-	// Graphs makes a session that programs may run as CUDA graphs: see Program.Graphs. The
-	// runtime refuses it if an operator has no kernel for the GPU.
+	// Graphs makes a session that programs can run as CUDA graphs; see Program.Graphs. The
+	// runtime rejects the session if an operator has no kernel for the GPU.
 	Graphs bool
 }
 
+// pairs returns the options as the provider's configuration.
 func (o *CUDAOptions) pairs() map[string]string {
 	pairs := map[string]string{
 		"device_id":             strconv.Itoa(o.Device),
@@ -77,8 +80,7 @@ func (o *CUDAOptions) pairs() map[string]string {
 	return pairs
 }
 
-// needsCUDA returns ErrNoProvider for a library that has only these providers, none of
-// them CUDA's.
+// needsCUDA returns ErrNoProvider unless the library's providers include CUDA.
 func needsCUDA(path string, names []string) error {
 	if slices.Contains(names, CUDAProvider) {
 		return nil
@@ -86,9 +88,9 @@ func needsCUDA(path string, names []string) error {
 	return fmt.Errorf("%w: %s has %s, not %s; %s", ErrNoProvider, path, strings.Join(names, ", "), CUDAProvider, cudaRemedy)
 }
 
-// ProbeCUDA reports why sessions cannot run on the device: ErrNoProvider or
-// ErrProvider. It loads the provider, which takes about a second, and may not
-// find what only running a kernel does.
+// ProbeCUDA returns ErrNoProvider or ErrProvider if sessions cannot run on the device. It
+// loads the provider, which takes about a second. It does not find faults that only running
+// a kernel reveals.
 func (e *Env) ProbeCUDA(device int) error {
 	if e.env == nil {
 		return ErrClosed
@@ -100,7 +102,7 @@ func (e *Env) ProbeCUDA(device int) error {
 	return err
 }
 
-// appendCUDA makes CUDA the first provider of the session.
+// appendCUDA makes CUDA the session's first provider.
 func (e *Env) appendCUDA(options *C.OrtSessionOptions, o *CUDAOptions) error {
 	l := e.lib
 	names, err := l.Providers()
@@ -137,8 +139,8 @@ func providerError(err error) error {
 	return fmt.Errorf("%w: %w; %s", ErrProvider, err, cudaLibrariesRemedy)
 }
 
-// cStrings returns the keys and values of pairs in C memory, in the order of
-// the keys.
+// cStrings returns the keys and values of pairs in C memory, sorted by key, and a function
+// that frees them.
 func cStrings(pairs map[string]string) (keys, values []*C.char, free func()) {
 	for _, name := range slices.Sorted(maps.Keys(pairs)) {
 		keys, values = append(keys, C.CString(name)), append(values, C.CString(pairs[name]))
@@ -151,37 +153,45 @@ func cStrings(pairs map[string]string) (keys, values []*C.char, free func()) {
 	}
 }
 
-// RegisterCUDAArena makes one arena in the memory of a GPU that serves all
-// sessions made later. It can be done once for each device.
+// RegisterCUDAArena creates an arena in the memory of a GPU, which all sessions created
+// later share. It can be called once for each device.
 func (e *Env) RegisterCUDAArena(o CUDAOptions) error {
-	// The runtime ends the process when it is asked for an arena of a provider
-	// that it cannot load.
+	// The runtime ends the process if it cannot load the provider of an arena, so try
+	// that first.
 	if err := e.ProbeCUDA(o.Device); err != nil {
 		return err
 	}
 	return sharedArena{CUDAMemory, deviceAllocator, o.DoubleArena, o.LimitBytes}.register(e, o.Device)
 }
 
-// RegisterPinnedArena makes one arena in pinned memory of the host, after
-// RegisterCUDAArena. There operators such as Concat pass tables to their kernels. The
-// runtime gives that memory back in a callback of the stream, which ends the process if
-// it is the last one to hold the arena. A session's own arena may be closed by then; this
-// one is there until the Env is closed, before which the stream must have come to its end.
+// RegisterPinnedArena creates an arena in pinned host memory, after RegisterCUDAArena.
+// Operators such as Concat pass tables to their kernels through it.
+//
+// The runtime frees that memory in a callback of the stream. If the callback holds the last
+// reference to the arena, the process ends. A session's own arena may be closed by then, so
+// this shared one, which lives until the Env is closed, is required. The stream must be
+// synchronized before that.
 func (e *Env) RegisterPinnedArena(o CUDAOptions) error { return pinnedArena.register(e, o.Device) }
 
-// sharedArena is an arena that serves all sessions on a GPU.
+// sharedArena is an arena that all sessions on a GPU share.
 type sharedArena struct {
-	memory     string // where it lies
-	allocator  C.int
-	doubles    bool   // each growth doubles the last one
-	limitBytes uint64 // 0 for no limit
+	// memory is the name of the memory in which it lies.
+	memory    string
+	allocator C.int
+
+	// doubles makes each growth double the last one.
+	doubles bool
+
+	// limitBytes is 0 for no limit.
+	limitBytes uint64
 }
 
-// pinnedArena must say that it is an arena: the runtime waits for the stream at the end of
-// each run otherwise. Each growth stalls the GPU, and tables are small.
+// pinnedArena must be declared as an arena, because the runtime otherwise waits for the
+// stream at the end of each run. It doubles, because each growth stalls the GPU and tables
+// are small.
 var pinnedArena = sharedArena{memory: pinnedMemory, allocator: arenaAllocator, doubles: true}
 
-// register makes the arena.
+// register creates the arena and registers it with the Env.
 func (a sharedArena) register(e *Env, device int) error {
 	api := e.lib.api
 	memory, err := memoryInfo(e.lib, a.memory, device, a.allocator)

@@ -13,30 +13,33 @@ import (
 	"unsafe"
 )
 
-// logFatal is the least severe message that the runtime may write to stderr, as it numbers
-// them. What fails is returned as an error, whose message it would write there as well.
+// logFatal is the lowest severity that the runtime may log to stderr. It would log failures
+// there that it also returns as errors.
 const logFatal = 4
 
 // EnvOptions configures an Env. The zero value is usable.
 type EnvOptions struct {
-	// IntraThreads is the number of threads that work on one operator,
-	// counting the one that calls Run. 0 leaves it to the runtime: one per
-	// physical core.
+	// IntraThreads is the number of threads that work on one operator, including the one
+	// that calls Run. With 0 the runtime chooses one per physical core.
 	IntraThreads int
-	// Spin lets waiting threads burn their core for a while before they sleep.
+	// Spin makes waiting threads spin for a while before they sleep.
 	Spin bool
 	// Name appears in log messages.
 	Name string
 }
 
-// Env is the runtime's state in this process: one pool of threads and one
-// arena, shared by all sessions. Its methods may be called by any goroutine.
+// Env is the runtime's state in this process: one thread pool and one arena, which all
+// sessions share. Its methods are safe for concurrent use.
 type Env struct {
-	lib       *Library
-	options   EnvOptions
-	env       *C.OrtEnv
-	memory    *C.OrtMemoryInfo // the CPU's, where tensors on our memory lie
-	allocator *C.OrtAllocator  // the runtime's own, never released
+	lib     *Library
+	options EnvOptions
+	env     *C.OrtEnv
+
+	// memory describes CPU memory, for tensors on memory of ours.
+	memory *C.OrtMemoryInfo
+
+	// allocator is the runtime's own, and is never released.
+	allocator *C.OrtAllocator
 	arena     *C.struct_overlapd_arena
 	async     *C.OrtRunOptions                            // makes a run on a GPU return when its kernels are queued
 	prepacked [PackedSets]*C.OrtPrepackedWeightsContainer // what sessions share of Weights in another form
@@ -45,11 +48,11 @@ type Env struct {
 	}
 }
 
-// envOpen holds while an Env is open. The runtime would return the first one
-// again and ignore the second's options.
+// envOpen is set while an Env is open. The runtime would return the existing one and ignore
+// the options of the second.
 var envOpen atomic.Bool
 
-// NewEnv creates the process's Env.
+// NewEnv creates the Env of the process.
 func (l *Library) NewEnv(options EnvOptions) (*Env, error) {
 	if !envOpen.CompareAndSwap(false, true) {
 		return nil, ErrEnvOpen
@@ -78,7 +81,7 @@ func (e *Env) create() error {
 		func() *C.OrtStatus {
 			return C.ort_SetGlobalIntraOpNumThreads(l.api, threads, C.int(e.options.IntraThreads))
 		},
-		// Operators of one model never run side by side: that is the scheduler's part.
+		// Operators of one model never overlap; overlap is the scheduler's task.
 		func() *C.OrtStatus { return C.ort_SetGlobalInterOpNumThreads(l.api, threads, 1) },
 		func() *C.OrtStatus { return C.ort_SetGlobalSpinControl(l.api, threads, flag(e.options.Spin)) },
 		func() *C.OrtStatus {
@@ -113,33 +116,33 @@ func flag(b bool) C.int {
 	return 0
 }
 
-// Library returns the library the Env was made from.
+// Library returns the library that the Env belongs to.
 func (e *Env) Library() *Library { return e.lib }
 
-// ArenaBytes returns how much memory of the CPU the runtime has for all sessions
-// together: weights, values that it made, and what operators work in.
+// ArenaBytes returns how much CPU memory the runtime uses for all sessions together: for
+// weights, for values that it allocated, and as scratch memory of operators.
 func (e *Env) ArenaBytes() int64 { return atomic.LoadInt64((*int64)(&e.arena.in_use)) }
 
-// LimitArena has operators fail with ErrArenaFull that would take so many bytes more
-// than ArenaBytes returns now, until Unlimit.
+// LimitArena makes operators fail with ErrArenaFull if they would take the arena more than
+// room bytes above the present ArenaBytes, until UnlimitArena.
 func (e *Env) LimitArena(room int64) { C.overlapd_arena_limit(e.arena, C.int64_t(room)) }
 
-// UnlimitArena ends LimitArena.
+// UnlimitArena removes the limit that LimitArena set.
 func (e *Env) UnlimitArena() { atomic.StoreInt64((*int64)(&e.arena.limit), 0) }
 
-// ArenaPeak begins to watch ArenaBytes, and returns what returns the most that it has
-// been since.
+// ArenaPeak starts to track ArenaBytes, and returns a function that returns its maximum
+// since then.
 func (e *Env) ArenaPeak() (peak func() int64) {
 	atomic.StoreInt64((*int64)(&e.arena.peak), e.ArenaBytes())
 	return func() int64 { return atomic.LoadInt64((*int64)(&e.arena.peak)) }
 }
 
-// Trim gives the memory that the arena keeps for later back to the system. It takes
-// as long as it takes to look through it.
+// Trim returns memory that the arena keeps for reuse to the system. It has to search the
+// whole heap, so it is slow.
 func (e *Env) Trim() { C.overlapd_arena_trim() }
 
-// ran turns the status of a run into an error, which is ErrArenaFull where the arena
-// had no room: what the runtime makes of that does not say how much was wanted.
+// ran turns the status of a run into an error. If the arena rejected an allocation, that is
+// ErrArenaFull with the size, which the runtime's own message does not have.
 func (e *Env) ran(status *C.OrtStatus) error {
 	err := e.lib.check(status)
 	if err == nil {
@@ -154,9 +157,9 @@ func (e *Env) ran(status *C.OrtStatus) error {
 	return err
 }
 
-// Close releases the Env. If things made from it are still open, it returns
-// ErrLeak with their number and releases nothing: they would lose the ground
-// they stand on. Close them and call it again.
+// Close releases the Env. If objects made from it are still open, it returns ErrLeak with
+// their number and releases nothing, because they depend on the Env. Close them and call it
+// again.
 func (e *Env) Close() error {
 	if e.env == nil {
 		return ErrClosed
@@ -200,15 +203,15 @@ func (e *Env) release() {
 	envOpen.Store(false)
 }
 
-// What a memory of the runtime is made for: an allocator that is none of its arenas or
-// one that is, and any use.
+// The runtime's numbers for describing memory: the kind of allocator, which is either not
+// one of its arenas or is one, and memory for any use.
 const (
 	deviceAllocator = 0
 	arenaAllocator  = 1
 	defaultMemory   = 0
 )
 
-// config describes the arena to the runtime. The caller releases the result.
+// config returns the runtime's description of the arena. The caller releases it.
 func (a sharedArena) config(l *Library) (*C.OrtArenaCfg, error) {
 	keys := [...]*C.char{C.CString("arena_extend_strategy"), C.CString("max_mem")}
 	values := [...]C.size_t{C.size_t(flag(!a.doubles)), C.size_t(a.limitBytes)}

@@ -35,42 +35,41 @@ import (
 	"unsafe"
 )
 
-// These are the versions of ONNX Runtime that overlapd is tested with: the build for the
-// CPU, and the one for CUDA, which is released later.
+// The versions of ONNX Runtime that overlapd is tested with: the build for the CPU, and the
+// one for CUDA, which is released later.
 const (
 	PinnedVersion     = "1.32.0"
 	PinnedCUDAVersion = "1.30.0"
 )
 
-// apiVersion is the oldest version of the ABI that has every function in
-// abi.h; it is the minor version of the first release with it.
+// apiVersion is the oldest version of the ABI that has every function in abi.h. It is the
+// minor version of the first release with that ABI.
 const apiVersion = 24
 
-// Library is a loaded ONNX Runtime. It stays loaded until the process ends:
-// the runtime cannot be unloaded safely. Its methods may be called by any
-// goroutine.
+// Library is a loaded ONNX Runtime. It stays loaded until the process ends, because the
+// runtime cannot be unloaded safely. Its methods are safe for concurrent use.
 type Library struct {
 	path    string
 	version string
 	api     C.ort_table
 }
 
-// Open loads the library in the file path.
+// Open loads the library from the file path.
 func Open(path string) (*Library, error) {
 	if err := checkFile(path); err != nil {
 		return nil, fmt.Errorf("%w: %s: %v; %s", ErrNotFound, path, err, remedy)
 	}
-	// The variable is set for C as well, and for processes that are started later.
+	// os.Setenv also sets the variable for C code, and child processes inherit it.
 	if err := os.Setenv(noTelemetry, "1"); err != nil {
 		return nil, err
 	}
 	name := path
 	if !strings.Contains(name, "/") {
-		name = "./" + name // dlopen searches the system for a bare name
+		name = "./" + name // dlopen would search the system for a bare name
 	}
 	c := C.CString(name)
 	defer C.free(unsafe.Pointer(c))
-	// The reason of a failure belongs to the thread.
+	// dlerror returns the failure of the current thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var reason *C.char
@@ -84,7 +83,7 @@ func Open(path string) (*Library, error) {
 	l := &Library{path: path, version: C.GoString(C.ort_GetVersionString(base))}
 	var major, minor int
 	_, _ = fmt.Sscanf(l.version, "%d.%d", &major, &minor)
-	// The runtime writes to stderr when it is asked for what it does not have.
+	// The runtime logs to stderr if asked for an API version that it does not have.
 	if major > 1 || major == 1 && minor >= apiVersion {
 		l.api = C.ort_GetApi(base, apiVersion)
 	}
@@ -101,12 +100,12 @@ func (l *Library) Version() string { return l.version }
 // Path returns the path the library was loaded from.
 func (l *Library) Path() string { return l.path }
 
-// Pinned reports whether the library is of a version that overlapd is tested
-// with. Another version works, but is worth a warning.
+// Pinned reports whether overlapd is tested with this version of the library. Other
+// versions work, but deserve a warning.
 func (l *Library) Pinned() bool { return l.version == PinnedVersion || l.version == PinnedCUDAVersion }
 
-// Providers returns the execution providers that the library was built with. Whether
-// they can be used on this machine is another question: see Env.ProbeCUDA.
+// Providers returns the execution providers that the library was built with. They may still
+// be unusable on this machine; see Env.ProbeCUDA.
 func (l *Library) Providers() ([]string, error) {
 	var list **C.char
 	var n C.int
@@ -120,7 +119,7 @@ func (l *Library) Providers() ([]string, error) {
 	return names, l.check(C.ort_ReleaseAvailableProviders(l.api, list, n))
 }
 
-// check turns a status into an error, and releases it.
+// check converts a status to an error, and releases the status.
 func (l *Library) check(status *C.OrtStatus) error {
 	if status == nil {
 		return nil
@@ -129,15 +128,14 @@ func (l *Library) check(status *C.OrtStatus) error {
 	return &Error{codeName(int(C.ort_GetErrorCode(l.api, status))), l.explain(C.GoString(C.ort_GetErrorMessage(l.api, status)))}
 }
 
-// noTelemetry is what keeps ONNX Runtime from collecting what it is used for.
-// Since 1.30 the library does that on Linux, too: every process opens a database
-// in the user's cache folder and a log in the folder for temporary files, and
-// sends what is in them to Microsoft when it can. DisableTelemetryEvents only
-// ends that after the files are there.
+// noTelemetry is the environment variable that disables ONNX Runtime's telemetry. Since
+// 1.30 the library collects it on Linux, too: every process opens a database in the user's
+// cache folder and a log in the folder for temporary files, and sends their content to
+// Microsoft when it can. DisableTelemetryEvents takes effect only after these files exist.
 const noTelemetry = "ORT_DISABLE_TELEMETRY"
 
-// PathVariable is the environment variable that names the library to load,
-// before any other place.
+// PathVariable is the environment variable with the path of the library to load. It takes
+// precedence over all other places.
 const PathVariable = "OVERLAPD_ORT"
 
 const (
@@ -145,10 +143,9 @@ const (
 	remedy      = "run `make ort` or set " + PathVariable
 )
 
-// Find returns the path of the library: $OVERLAPD_ORT if that is set, else the
-// first of these that exists: next to the executable, ../lib and
-// ../lib/overlapd from there, overlapd's folder in the user's cache,
-// /usr/local/lib/overlapd, /usr/lib/overlapd.
+// Find returns the path of the library. That is $OVERLAPD_ORT if it is set, else the first
+// of these that exists: next to the executable, ../lib and ../lib/overlapd from there,
+// overlapd's folder in the user's cache, /usr/local/lib/overlapd, /usr/lib/overlapd.
 func Find() (string, error) {
 	if path := os.Getenv(PathVariable); path != "" {
 		if err := checkFile(path); err != nil {
@@ -175,6 +172,7 @@ func Load() (*Library, error) {
 	return Open(path)
 }
 
+// places returns the folders that Find searches, in order.
 func places() []string {
 	var dirs []string
 	if executable, err := os.Executable(); err == nil {
@@ -191,7 +189,7 @@ func places() []string {
 func checkFile(path string) error {
 	info, err := os.Stat(path)
 	if reason := new(os.PathError); errors.As(err, &reason) {
-		return reason.Err // the path is in the message already
+		return reason.Err // the caller's message has the path already
 	}
 	if err == nil && !info.Mode().IsRegular() {
 		return errors.New("not a file")
@@ -199,8 +197,8 @@ func checkFile(path string) error {
 	return err
 }
 
-// onHost reports whether the host can read what lies there. Its own memory that
-// is pinned for a GPU is reported as the GPU's.
+// onHost reports whether the host can read memory. For host memory that is pinned for a
+// GPU, the device type is the GPU's, and only the memory type tells.
 func (l *Library) onHost(info *C.OrtMemoryInfo) bool {
 	var kind C.int
 	C.ort_MemoryInfoGetDeviceType(l.api, info, &kind)
@@ -208,56 +206,53 @@ func (l *Library) onHost(info *C.OrtMemoryInfo) bool {
 	return kind == cpu || C.ort_MemoryInfoGetDeviceMemType(l.api, info) != deviceOnly
 }
 
-// What errors of this package wrap, but for those of the runtime.
+// Errors that the errors of this package wrap, besides those of the runtime.
 var (
-	// ErrNotFound is returned when there is no library where one was looked for.
+	// ErrNotFound is returned if the library does not exist.
 	ErrNotFound = errors.New("ONNX Runtime not found")
 
-	// ErrNotRuntime is returned when the file is not a loadable ONNX Runtime.
+	// ErrNotRuntime is returned if the file is not a loadable ONNX Runtime.
 	ErrNotRuntime = errors.New("not an ONNX Runtime library")
 
-	// ErrTooOld is returned when the library lacks functions that overlapd needs.
+	// ErrTooOld is returned if the library lacks functions that overlapd needs.
 	ErrTooOld = errors.New("ONNX Runtime is too old")
 
-	// ErrNoProvider is returned when the library was built without the
-	// execution provider that is asked for.
+	// ErrNoProvider is returned if the library was built without the requested
+	// execution provider.
 	ErrNoProvider = errors.New("ONNX Runtime has no such execution provider")
 
-	// ErrProvider is returned when the library has the execution provider but
-	// cannot start it.
+	// ErrProvider is returned if the library has the execution provider but cannot
+	// initialize it.
 	ErrProvider = errors.New("the execution provider cannot be used")
 
-	// ErrEnvOpen is returned when an Env is asked for while one is open: the
-	// runtime has one per process.
+	// ErrEnvOpen is returned by NewEnv while an Env is open. The runtime has one per
+	// process.
 	ErrEnvOpen = errors.New("ort: an Env is already open in this process")
 
-	// ErrLeak is returned when an Env is closed while things made from it are
-	// still open.
+	// ErrLeak is returned if an Env is closed while objects made from it are still open.
 	ErrLeak = errors.New("ort: not everything was closed")
 
-	// ErrClosed is returned when a thing is used after its Close.
+	// ErrClosed is returned if an object is used after its Close.
 	ErrClosed = errors.New("ort: already closed")
 
-	// ErrNoValue is returned when the content is asked for of an optional that
-	// is empty, or of a value that is closed.
+	// ErrNoValue is returned when reading an empty optional or a closed value.
 	ErrNoValue = errors.New("ort: no value")
 
-	// ErrArenaFull is returned when a run would take more of the arena than it may.
+	// ErrArenaFull is returned if a run would exceed the limit of the arena.
 	ErrArenaFull = errors.New("ort: the arena is full")
 
-	// ErrNoMemory is returned when the C heap is exhausted.
+	// ErrNoMemory is returned if the C heap is exhausted.
 	ErrNoMemory = errors.New("ort: out of memory")
 )
 
-// Error is the error of a call that ONNX Runtime refused or could not do: its
-// reason in a word or two, such as "invalid argument", and its message. It needs
-// no library to be read.
+// Error is the error of a failed call of ONNX Runtime. Code is a short reason, such as
+// "invalid argument". Its text does not need the library.
 type Error struct {
 	Code    string
 	Message string
 }
 
-// codes are ONNX Runtime's reasons for an error, by their numbers.
+// codes is indexed by OrtErrorCode.
 var codes = [...]string{
 	"ok",
 	"fail",

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// What ONNX Runtime puts between the words of a message: colours for a terminal, and where
-// in its source the message was written. With a path that is followed by the signature of
-// a function, without one by the function's name.
+// What ONNX Runtime adds to the text of a message: terminal colours, and the place in its
+// source where the message was written. A place with a path is followed by the signature of
+// a function, a place without one by the name of the function.
 var (
 	colours   = regexp.MustCompile("\x1b\\[[0-9;]*m")
 	placed    = regexp.MustCompile(`(^|\s)/\S+\.(?:cc|cpp|cu|cuh|h|hpp):\d+ `)
@@ -16,7 +16,7 @@ var (
 )
 
 // clean returns a message of ONNX Runtime on one line, without colours, without places in
-// its source, and without the C++ condition that a check states before it says what is wrong.
+// its source, and without the C++ condition that a failed check states first.
 func clean(message string) string {
 	message, _, _ = strings.Cut(colours.ReplaceAllString(message, ""), "\nStacktrace:")
 	message = strings.Join(strings.Fields(message), " ")
@@ -33,8 +33,8 @@ func clean(message string) string {
 	}
 }
 
-// signature returns how long the signature of a C++ function is that s begins with, 0 if it
-// begins with none.
+// signature returns the length of the signature of a C++ function at the beginning of s, 0
+// if there is none.
 func signature(s string) int {
 	open := parameters(s)
 	if open < 0 {
@@ -55,8 +55,8 @@ func signature(s string) int {
 	}
 }
 
-// parameters returns where the parameters of the function begin in whose signature s
-// begins, -1 if it does not begin with one.
+// parameters returns the index of the parameter list in the signature at the beginning of
+// s, -1 if there is no signature.
 func parameters(s string) int {
 	depth := 0
 	for i, c := range s {
@@ -71,15 +71,15 @@ func parameters(s string) int {
 			}
 		case '.', ';', '\'', '"', '{':
 			if depth == 0 {
-				return -1 // a sentence
+				return -1 // it is a sentence
 			}
 		}
 	}
 	return -1
 }
 
-// closing returns where the bracket is closed that s begins with, behind a space at most,
-// and all of s if it is not.
+// closing returns the index after the bracket that closes the first one in s, which may be
+// preceded by a space. It returns the length of s if the bracket is not closed.
 func closing(s string) int {
 	depth := 0
 	for i, c := range s {
@@ -95,8 +95,8 @@ func closing(s string) int {
 	return len(s)
 }
 
-// remedies are what to do about messages that a user can do something about. Each is found
-// by words of the message, which ends before others.
+// remedies says what to do about messages that a user can act on. An entry applies if the
+// message contains words; the message is cut before end.
 var remedies = []struct{ words, end, remedy string }{
 	{"max supported IR version", "", newer},
 	{"official released onnx opset versions", "", newer},
@@ -105,7 +105,7 @@ var remedies = []struct{ words, end, remedy string }{
 
 const newer = "export the model for a version that is supported, or set " + PathVariable + " to an ONNX Runtime newer than VERSION"
 
-// explain returns a message of the library, cleaned, with what to do about it.
+// explain returns a cleaned message of the library, with a remedy if there is one.
 func (l *Library) explain(message string) string {
 	message = clean(message)
 	for _, r := range remedies {

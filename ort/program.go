@@ -13,22 +13,24 @@ import (
 	"unsafe"
 )
 
-// Program is a list of steps, each a session with its values, that run one
-// after the other in one crossing into C. It belongs to one goroutine at a
+// Program is a list of steps that run one after another in a single crossing into C. A step
+// is a session with its inputs and outputs. A program may be used by one goroutine at a
 // time.
 //
-// An output without a value of the caller's is allocated by the runtime at each
-// run and is the program's until it runs again or is dropped. What a
-// program refers to must stay open as long as it may run.
+// If the caller sets no value for an output, the runtime allocates it at each run. The
+// program owns such an output until the step runs again or the output is dropped. All
+// sessions and values that a program refers to must stay open as long as it may run.
 type Program struct {
 	env      *Env
 	sessions []*Session
 	program  *C.struct_overlapd_program
-	steps    []C.struct_overlapd_step // in C memory
+
+	// steps is in C memory, so that a run passes no Go pointers.
+	steps []C.struct_overlapd_step
 }
 
-// NewProgram returns a program of the sessions, which are all of one Env. It
-// has no inputs yet and owns all its outputs.
+// NewProgram returns a program of sessions of one Env. It has no inputs yet, and owns all
+// of its outputs.
 func NewProgram(sessions []*Session) (*Program, error) {
 	if len(sessions) == 0 {
 		return nil, fmt.Errorf("ort: a program needs a step")
@@ -54,12 +56,11 @@ func NewProgram(sessions []*Session) (*Program, error) {
 	return p, nil
 }
 
-// NewBoundProgram is NewProgram for sessions whose inputs and outputs need not
-// lie in the host's memory. An output without a value of the caller's stays
-// where the session makes it, in whatever memory that is; an input that lies
-// elsewhere than the session takes it from is copied by the runtime, which waits
-// for no stream of the caller's. A run on a GPU returns when its kernels are
-// queued, not when they have run.
+// NewBoundProgram is NewProgram for sessions whose inputs and outputs need not lie in host
+// memory. An output without a value of the caller's stays in whatever memory the session
+// creates it. If an input lies in other memory than the session expects, the runtime copies
+// it, without waiting for the caller's streams. A run on a GPU returns when its kernels are
+// queued, not when they have completed.
 func NewBoundProgram(sessions []*Session) (*Program, error) {
 	p, err := NewProgram(sessions)
 	if err != nil {
@@ -75,11 +76,11 @@ func NewBoundProgram(sessions []*Session) (*Program, error) {
 	return p, nil
 }
 
-// noGraph is the number under which no run is a CUDA graph.
+// noGraph is the graph ID with which the runtime does not use CUDA graphs.
 const noGraph = -1
 
-// asyncOptions returns options of runs that return when their kernels are queued, under a
-// number of CUDA graphs. The caller releases them.
+// asyncOptions returns options for runs that return once their kernels are queued, with the
+// ID of a CUDA graph. The caller releases them.
 func asyncOptions(l *Library, graph int) (options *C.OrtRunOptions, err error) {
 	keys, values, free := cStrings(map[string]string{
 		"disable_synchronize_execution_providers": "1", "gpu_graph_id": strconv.Itoa(graph),
@@ -96,8 +97,9 @@ func asyncOptions(l *Library, graph int) (options *C.OrtRunOptions, err error) {
 	return options, err
 }
 
-// NumberGraphs gives a bound program the number of its CUDA graphs, which no other program
-// of its sessions has, or had: they keep their graphs until they are closed.
+// NumberGraphs sets the ID of a bound program's CUDA graphs. No other program of its
+// sessions may have used that ID, even before: sessions keep their graphs until they are
+// closed.
 func (p *Program) NumberGraphs(n int) error {
 	options, err := asyncOptions(p.env.lib, n)
 	if err != nil {
@@ -110,17 +112,17 @@ func (p *Program) NumberGraphs(n int) error {
 	return nil
 }
 
-// Graphs has the steps that follow run as CUDA graphs, after NumberGraphs, or not any
-// more. A session with CUDAOptions.Graphs captures its first run, for which it runs more
-// than once, and repeats it from then on: with the values that it had, and as scratch
-// memory whatever of the arena was free then.
+// Graphs enables or disables CUDA graphs for the steps that follow. It has no effect before
+// NumberGraphs. A session with CUDAOptions.Graphs captures its first run, for which it runs
+// several times, and replays it from then on. A replay uses the same values, and as scratch
+// memory the part of the arena that was free during the capture.
 func (p *Program) Graphs(on bool) { p.program.graphs = C.bool(on && p.program.graph != nil) }
 
-// HasGraphs reports what Graphs has set.
+// HasGraphs reports whether Graphs is enabled.
 func (p *Program) HasGraphs() bool { return bool(p.program.graphs) }
 
-// AddOneThread gives each step a second session, of the same model as the first, with
-// OneThread set. OneThread chooses which of the two the runs that follow use.
+// AddOneThread adds to each step a second session of the same model, with
+// SessionOptions.OneThread set. Program.OneThread selects which of the two later runs use.
 func (p *Program) AddOneThread(sessions []*Session) error {
 	if len(sessions) != len(p.steps) {
 		return fmt.Errorf("ort: %d sessions for %d steps", len(sessions), len(p.steps))
@@ -134,19 +136,20 @@ func (p *Program) AddOneThread(sessions []*Session) error {
 	return nil
 }
 
-// OneThread has the runs that follow use one thread, the one that calls Run, or all
-// of the Env's again. Without AddOneThread it changes nothing.
+// OneThread makes later runs use only the thread that calls Run, or all of the Env's
+// threads again. It has no effect without AddOneThread.
 func (p *Program) OneThread(on bool) { p.program.one_thread = C.bool(on) }
 
-// Synchronize has the runs of a bound program that follow wait on a GPU until their
-// kernels have run, or not any more.
+// Synchronize makes later runs of a bound program on a GPU wait until their kernels have
+// completed, or not.
 func (p *Program) Synchronize(on bool) { p.program.synchronous = C.bool(on) }
 
-// Synchronizes reports what Synchronize has set.
+// Synchronizes reports whether Synchronize is enabled.
 func (p *Program) Synchronizes() bool { return bool(p.program.synchronous) }
 
-// Slow has the steps that run take longer by a factor: the thread that runs them sleeps,
-// after each or a few, for as long as they are to take more. Up to 1 it does not.
+// Slow makes steps take longer by a factor, to emulate a slower device. The thread that runs
+// them sleeps for the additional time, after each step or after a few. Values up to 1
+// disable it.
 func (p *Program) Slow(factor float64) { p.program.slow = C.double(factor) }
 
 func (p *Program) inputs(step int) []*C.OrtValue {
@@ -165,21 +168,21 @@ func (p *Program) owned(step int) []C.uint8_t {
 	return unsafe.Slice(p.steps[step].owned, p.steps[step].outputs)
 }
 
-// SetInput makes v the input of a step. v may be nil until the step runs.
+// SetInput sets the input of a step. v may be nil until the step runs.
 func (p *Program) SetInput(step, input int, v *Value) {
 	p.links(step)[input] = nil
 	p.inputs(step)[input] = v.pointer()
 }
 
-// Link makes the input of a step whatever an earlier step's output is when the
-// step runs.
+// Link connects the input of a step to an earlier step's output, which is looked up when
+// the step runs.
 func (p *Program) Link(step, input, from, output int) {
 	p.links(step)[input] = &p.outputs(from)[output]
 	p.inputs(step)[input] = nil
 }
 
-// SetOutput makes v the buffer of an output, whose shape it must have; nil
-// hands the output back to the runtime.
+// SetOutput sets the buffer of an output, whose shape v must have. With nil the runtime
+// allocates the output.
 func (p *Program) SetOutput(step, output int, v *Value) {
 	p.Drop(step, output)
 	p.outputs(step)[output] = v.pointer()
@@ -189,7 +192,8 @@ func (p *Program) SetOutput(step, output int, v *Value) {
 	}
 }
 
-// DropAfter makes an owned output die as soon as step has run, its last user.
+// DropAfter releases an owned output as soon as step, its last reader, has run. That keeps
+// the peak memory of a run low.
 func (p *Program) DropAfter(step, from, output int) error {
 	_, _ = p.steps[step], p.outputs(from)[output]
 	if !C.overlapd_program_drop_after(p.program, C.size_t(step), C.size_t(from), C.size_t(output)) {
@@ -198,15 +202,15 @@ func (p *Program) DropAfter(step, from, output int) error {
 	return nil
 }
 
-// Drop releases an owned output that a run left behind.
+// Drop releases an owned output that a run has left.
 func (p *Program) Drop(step, output int) {
 	if p.owned(step)[output] != 0 && p.outputs(step)[output] != nil {
 		C.overlapd_program_drop(p.program, C.size_t(step), C.size_t(output))
 	}
 }
 
-// Output lends an output: the value is good until the program runs that step
-// again, drops it or is closed. It is nil if there is none.
+// Output lends an output, or returns nil if there is none. The value is valid until the
+// step runs again, the output is dropped, or the program is closed.
 func (p *Program) Output(step, output int) *Value {
 	v := p.outputs(step)[output]
 	if v == nil {
@@ -215,16 +219,16 @@ func (p *Program) Output(step, output int) *Value {
 	return &Value{env: p.env, value: v, borrowed: true}
 }
 
-// Run runs the steps [start, end). Before each one it reads stop, which may be
-// nil or lie in shared memory, and returns if it is not 0. reached is the first
-// step that did not run: end, or where it was stopped or failed. A run that
-// succeeds allocates no Go memory.
+// Run runs the steps [start, end). Before each step it reads stop, which may be nil or lie
+// in shared memory, and returns if that is not 0. reached is the first step that did not
+// run: end, or the step at which the run was stopped or failed. A successful run allocates
+// no Go memory.
 func (p *Program) Run(start, end int, stop *uint32) (reached int, err error) {
 	return p.run(start, end, stop, nil)
 }
 
-// RunTimed is Run that also writes how long each step took, in nanoseconds, to
-// the element of nanos with the step's number.
+// RunTimed is Run, and also stores how long each step took, in nanoseconds, in the element
+// of nanos with the step's number.
 func (p *Program) RunTimed(start, end int, stop *uint32, nanos []int64) (reached int, err error) {
 	if len(nanos) < end {
 		return start, fmt.Errorf("ort: room for the times of %d steps, %d needed", len(nanos), end)
@@ -248,6 +252,7 @@ func (p *Program) run(start, end int, stop *uint32, nanos *int64) (int, error) {
 	return reached, nil
 }
 
+// fail converts the status of a step to an error that names the step's session.
 func (p *Program) fail(step int, status *C.OrtStatus) error {
 	err := p.env.ran(status)
 	if name := p.sessions[step].name; name != "" {
@@ -256,8 +261,8 @@ func (p *Program) fail(step int, status *C.OrtStatus) error {
 	return fmt.Errorf("step %d: %w", step, err)
 }
 
-// Close releases the program and the outputs it owns, not the sessions and
-// values it refers to.
+// Close releases the program and the outputs that it owns, but not the sessions and values
+// that it refers to.
 func (p *Program) Close() error {
 	if p.program == nil {
 		return ErrClosed

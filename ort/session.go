@@ -11,21 +11,21 @@ import (
 	"unsafe"
 )
 
-// Session is a model that is ready to run. It may be run by several goroutines
-// at once.
+// Session is a model that is ready to run. Several goroutines may run it concurrently.
 type Session struct {
 	env     *Env
 	session *C.OrtSession
 	name    string
 	inputs  []TypeInfo
 	outputs []TypeInfo
-	// The names as C has them, for Run.
+
+	// The names in C memory, for Run. Both are parts of one allocation.
 	inputNames  **C.char
 	outputNames **C.char
 }
 
-// NewSession makes a session of an ONNX model in memory. The runtime copies
-// what it keeps of model.
+// NewSession creates a session of an ONNX model in memory. The runtime copies what it keeps
+// of the model.
 func (e *Env) NewSession(model []byte, o SessionOptions) (*Session, error) {
 	return e.newSession(o, func(options *C.OrtSessionOptions, s **C.OrtSession) *C.OrtStatus {
 		data := unsafe.Pointer(unsafe.SliceData(model))
@@ -37,8 +37,8 @@ func (e *Env) NewSession(model []byte, o SessionOptions) (*Session, error) {
 	})
 }
 
-// NewSessionFromFile makes a session of an ONNX file. External data is looked
-// for in the file's folder; who passes a file answers for what it refers to.
+// NewSessionFromFile creates a session of an ONNX file. The runtime reads external data
+// relative to the file's folder, so the caller must trust what the file refers to.
 func (e *Env) NewSessionFromFile(path string, o SessionOptions) (*Session, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
@@ -71,6 +71,7 @@ func (e *Env) newSession(
 	return s, nil
 }
 
+// describe reads the names and types of the session's inputs and outputs.
 func (s *Session) describe() error {
 	api := s.env.lib.api
 	var inputs, outputs C.size_t
@@ -80,8 +81,8 @@ func (s *Session) describe() error {
 	if err := s.env.lib.check(C.ort_SessionGetOutputCount(api, s.session, &outputs)); err != nil {
 		return err
 	}
-	// Space for all names at once: the inputs', then the outputs'. One more
-	// than needed, so that it is never empty.
+	// One allocation for all names: the inputs, then the outputs. One element more, so
+	// that it is never empty.
 	names := (**C.char)(C.calloc(inputs+outputs+1, C.size_t(unsafe.Sizeof((*C.char)(nil)))))
 	if names == nil {
 		return ErrNoMemory
@@ -109,18 +110,17 @@ func (s *Session) describe() error {
 	return nil
 }
 
-// Inputs returns the names and types of the inputs, in the order of the graph.
-// The caller must not change them.
+// Inputs returns the names and types of the inputs in the order of the graph. The caller
+// must not change them.
 func (s *Session) Inputs() []TypeInfo { return s.inputs }
 
-// Outputs returns the names and types of the outputs, in the order of the
-// graph. The caller must not change them.
+// Outputs returns the names and types of the outputs in the order of the graph. The caller
+// must not change them.
 func (s *Session) Outputs() []TypeInfo { return s.outputs }
 
-// Run runs the session once, for where a Program is too much. The inputs are in
-// the order of Inputs; outputs may be nil, or hold nil where the runtime shall
-// allocate. The returned values are the given ones and new ones, which are the
-// caller's.
+// Run runs the session once, for callers that do not need a Program. The inputs are in the
+// order of Inputs. outputs may be nil, or hold nil for outputs that the runtime is to
+// allocate; the caller must close those.
 func (s *Session) Run(inputs, outputs []*Value) ([]*Value, error) {
 	if s.session == nil {
 		return nil, ErrClosed
@@ -153,7 +153,7 @@ func (s *Session) Run(inputs, outputs []*Value) ([]*Value, error) {
 	return results, nil
 }
 
-// Close releases the session. No run may be under way.
+// Close releases the session. No run may be in progress.
 func (s *Session) Close() error {
 	if s.session == nil {
 		return ErrClosed
@@ -170,7 +170,7 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// OnHost reports, for each input and each output, whether the session takes or makes it
+// OnHost reports for each input and each output whether the session expects or creates it
 // in memory that the host can read.
 func (s *Session) OnHost() (inputs, outputs []bool, err error) {
 	if s.session == nil {
@@ -208,12 +208,12 @@ type SessionOptions struct {
 	Optimize bool
 	// OptimizedModelPath is a file to write the optimized model to.
 	OptimizedModelPath string
-	// Folder is where the files of external data lie that the model refers to. The
-	// runtime opens them by name, and maps what it can use as it lies there.
+	// Folder contains the files of external data that the model refers to. The runtime
+	// opens them by name, and maps data that it can use in place.
 	Folder string
-	// Weights are taken in the place of the initializers of their names, whose type and
-	// shape they must have, without a copy. The model refers for their data to any file in
-	// Folder, which is not read. They must stay open as long as the session.
+	// Weights replace the initializers of the same names, without a copy. They must have
+	// the same types and shapes. The model refers to any file in Folder for their data,
+	// which is not read. They must stay open as long as the session.
 	Weights map[string]*Value
 	// SharePacked, unless 0, has sessions of the same number that are made of the same Weights
 	// share what the runtime makes of them to compute faster, as long as the Env is open.
@@ -223,21 +223,21 @@ type SessionOptions struct {
 	// OneThread has the session's operators run in the thread that calls Run, without
 	// the Env's others.
 	OneThread bool
-	// NoMemoryPattern allocates each intermediate by itself. Without it the runtime takes
-	// one block for all of them, from the second run with the same shapes on.
+	// NoMemoryPattern allocates each intermediate separately. Otherwise the runtime
+	// allocates one block for all of them, from the second run with the same shapes on.
 	NoMemoryPattern bool
-	// CUDA puts the session on a GPU, nil on the CPU. Operators that have no
-	// kernel there run on the CPU.
+	// CUDA runs the session on a GPU; nil runs it on the CPU. Operators without a kernel
+	// for the GPU run on the CPU.
 	CUDA *CUDAOptions
-	// Config holds further entries of the runtime's session configuration.
+	// Config has further entries of the runtime's session configuration.
 	Config map[string]string
 	// LogID names the session in log messages and errors.
 	LogID string
 }
 
-// sessionOptions is what the runtime takes. The caller releases it.
+// sessionOptions converts options to the runtime's. The caller releases them.
 func (e *Env) sessionOptions(o SessionOptions) (*C.OrtSessionOptions, error) {
-	const all = 99 // levels of optimization
+	const all = 99 // ORT_ENABLE_ALL, the highest level of optimization
 	l := e.lib
 	var options *C.OrtSessionOptions
 	if err := l.check(C.ort_CreateSessionOptions(l.api, &options)); err != nil {
@@ -286,8 +286,8 @@ func (e *Env) sessionOptions(o SessionOptions) (*C.OrtSessionOptions, error) {
 	return options, nil
 }
 
-// chooseThreads gives a session the Env's threads, or a pool of its own of the calling
-// thread alone, which costs nothing.
+// chooseThreads gives a session the Env's threads, or a pool of its own with only the
+// calling thread, which starts none.
 func (e *Env) chooseThreads(options *C.OrtSessionOptions, one bool) error {
 	if one {
 		return e.lib.check(C.ort_SetIntraOpNumThreads(e.lib.api, options, 1))

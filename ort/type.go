@@ -12,10 +12,11 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// kinds are those of a value, as ONNX Runtime numbers them. Element types have
-// ONNX's numbers there, too.
+// kinds maps ONNX Runtime's numbers of value kinds. Element types have the same numbers as
+// in ONNX.
 var kinds = [...]models.Kind{1: models.KindTensor, 2: models.KindSequence, 3: models.KindMap, 5: models.KindSparseTensor, 6: models.KindOptional}
 
+// sequence is ONNX_TYPE_SEQUENCE.
 const sequence = 2
 
 func kindOf(number C.int) models.Kind {
@@ -25,19 +26,19 @@ func kindOf(number C.int) models.Kind {
 	return kinds[number]
 }
 
-// TypeInfo is an input or output of a session: its name, and its type as far as
-// the model declares it or the runtime infers it. The shape of a tensor is in Dims only:
-// sessions of one piece of a model are told of no shapes.
+// TypeInfo is an input or output of a session: its name, and its type as far as the model
+// declares it or the runtime infers it. The shape of a tensor is only in Dims, not in Type.
+// Sessions of a part of a model have no declared shapes.
 type TypeInfo struct {
 	Name string
 	models.Type
 	Dims []models.Dim
 }
 
-// maxTypeDepth bounds how deep sequences, optionals and maps may nest.
+// maxTypeDepth limits how deep sequences, optionals and maps may nest.
 const maxTypeDepth = 16
 
-// typeInfo reads t, which it releases.
+// typeInfo converts t, and releases it.
 func (l *Library) typeInfo(t *C.OrtTypeInfo, depth int) (info TypeInfo, err error) {
 	defer C.ort_ReleaseTypeInfo(l.api, t)
 	if depth > maxTypeDepth {
@@ -64,8 +65,8 @@ func (l *Library) typeInfo(t *C.OrtTypeInfo, depth int) (info TypeInfo, err erro
 	return info, nil
 }
 
-// itemType returns the type inside t, which the caller releases, and sets the
-// key type of a map.
+// itemType returns the type inside t, which the caller releases, and sets the key type of a
+// map. The casts return pointers into t, which need no release.
 func (l *Library) itemType(t *C.OrtTypeInfo, info *TypeInfo) (item *C.OrtTypeInfo, err error) {
 	switch info.Kind {
 	case models.KindSequence:
@@ -91,6 +92,7 @@ func (l *Library) itemType(t *C.OrtTypeInfo, info *TypeInfo) (item *C.OrtTypeInf
 	return item, err
 }
 
+// tensorInfo reads the element type and the dimensions of a tensor.
 func (l *Library) tensorInfo(t *C.OrtTypeInfo, info *TypeInfo) error {
 	var tensor *C.OrtTensorTypeAndShapeInfo
 	if err := l.check(C.ort_CastTypeInfoToTensorInfo(l.api, t, &tensor)); err != nil || tensor == nil {
@@ -116,7 +118,7 @@ func (l *Library) tensorInfo(t *C.OrtTypeInfo, info *TypeInfo) error {
 	return err
 }
 
-// readInfo fills info from what two calls gave and said. It releases t.
+// readInfo fills info with the results of the calls for a name and a type. It releases t.
 func (l *Library) readInfo(info *TypeInfo, nameStatus, typeStatus *C.OrtStatus, name *C.char, t *C.OrtTypeInfo) error {
 	err := errors.Join(l.check(nameStatus), l.check(typeStatus))
 	if t != nil {

@@ -31,19 +31,20 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Value is a tensor, a sequence, a map or an optional that a session takes or
-// returns.
+// Value is a tensor, a sequence, a map or an optional that a session takes or returns.
 type Value struct {
-	env      *Env
-	value    *C.OrtValue
-	borrowed bool // another one releases it
+	env   *Env
+	value *C.OrtValue
+
+	// borrowed is set if the value belongs to a Program, which releases it.
+	borrowed bool
 }
 
-// TensorOn returns a tensor whose elements are data, row by row. data must not
-// move and must outlive the value and all that shares it: mapped or C memory,
-// or Go memory that stays pinned (runtime.Pinner) that long. It must be aligned
-// for elem. data may be longer than the shape needs, and empty if the shape
-// holds no element.
+// TensorOn returns a tensor whose elements are data, in row-major order. data must not
+// move, and must outlive the value and everything that shares it. It may be mapped or C
+// memory, or Go memory that stays pinned (runtime.Pinner) for that time. It must be aligned
+// for elem. data may be longer than the shape needs, and empty if the shape has no
+// elements.
 func (e *Env) TensorOn(data []byte, elem models.DataType, shape []int64) (*Value, error) {
 	if err := checkFlat(elem); err != nil {
 		return nil, err
@@ -58,6 +59,7 @@ func (e *Env) TensorOn(data []byte, elem models.DataType, shape []int64) (*Value
 	})
 }
 
+// checkFlat returns an error for strings, which are objects in the runtime's memory.
 func checkFlat(elem models.DataType) error {
 	if elem == models.String {
 		return fmt.Errorf("ort: strings do not lie in flat memory; use StringTensor")
@@ -65,7 +67,8 @@ func checkFlat(elem models.DataType) error {
 	return nil
 }
 
-// NewTensor returns a tensor in memory of the arena. Its elements are not set, except strings, which are empty.
+// NewTensor returns a tensor in the arena. Its elements are not initialized, except that
+// strings are empty.
 func (e *Env) NewTensor(elem models.DataType, shape []int64) (*Value, error) {
 	return e.newValue(func(v **C.OrtValue) *C.OrtStatus {
 		return C.ort_CreateTensorAsOrtValue(e.lib.api, &e.arena.allocator,
@@ -90,16 +93,16 @@ func (e *Env) adopt(v *C.OrtValue) *Value {
 	return &Value{env: e, value: v}
 }
 
-// Kind returns what sort of value it is, KindUnknown for none.
+// Kind returns the kind of the value, KindUnknown if there is none.
 func (v *Value) Kind() models.Kind {
 	var kind C.int
-	if v.HasValue() { // else the runtime crashes when it is asked
-		_ = v.env.lib.check(C.ort_GetValueType(v.env.lib.api, v.value, &kind)) // it stays unknown
+	if v.HasValue() { // the runtime crashes if asked about an empty optional
+		_ = v.env.lib.check(C.ort_GetValueType(v.env.lib.api, v.value, &kind)) // on failure the kind stays unknown
 	}
 	return kindOf(kind)
 }
 
-// HasValue reports false for an optional that is empty, and after Close.
+// HasValue returns false for an empty optional, and after Close.
 func (v *Value) HasValue() bool {
 	if v.value == nil {
 		return false
@@ -112,14 +115,14 @@ func (v *Value) HasValue() bool {
 // IsTensor reports whether the value is a dense tensor.
 func (v *Value) IsTensor() bool { return v.Kind() == models.KindTensor }
 
-// Elem returns the element type of a tensor, models.Undefined for another value.
+// Elem returns the element type of a tensor, or models.Undefined for other values.
 func (v *Value) Elem() models.DataType {
 	elem, _ := v.tensor()
 	return elem
 }
 
-// Shape returns a copy of the shape of a tensor, nil for another value. A
-// scalar has an empty shape that is not nil.
+// Shape returns a copy of the shape of a tensor, or nil for other values. The shape of a
+// scalar is empty but not nil.
 func (v *Value) Shape() []int64 {
 	_, shape := v.tensor()
 	return shape
@@ -141,8 +144,8 @@ func (v *Value) tensor() (models.DataType, []int64) {
 	return models.DataType(elem), shape
 }
 
-// Bytes returns the elements of a tensor, in place: the slice is valid until
-// the value is closed. A tensor of strings has none.
+// Bytes returns the elements of a tensor without copying them. The slice is valid until
+// the value is closed. A tensor of strings has no bytes.
 func (v *Value) Bytes() ([]byte, error) {
 	if !v.HasValue() {
 		return nil, ErrNoValue
@@ -161,7 +164,7 @@ func (v *Value) Bytes() ([]byte, error) {
 	return unsafe.Slice((*byte)(p), n), nil
 }
 
-// pointers returns what the runtime calls the values.
+// pointers returns the C pointers of the values, nil for a nil value.
 func pointers(values []*Value) []*C.OrtValue {
 	p := make([]*C.OrtValue, len(values))
 	for i, v := range values {
@@ -177,7 +180,7 @@ func (v *Value) pointer() *C.OrtValue {
 	return v.value
 }
 
-// Close releases the value. It does nothing for one that a Program lent.
+// Close releases the value. If a Program lent it, Close only invalidates this handle.
 func (v *Value) Close() error {
 	if v.value == nil {
 		return ErrClosed
@@ -190,8 +193,8 @@ func (v *Value) Close() error {
 	return nil
 }
 
-// Sequence returns a sequence of the values, which share their memory with it
-// and may be closed. The runtime's C ABI cannot make an empty one.
+// Sequence returns a sequence of the values. It shares their memory, and they may be closed
+// afterwards. The runtime's C ABI cannot create an empty sequence.
 func (e *Env) Sequence(items []*Value) (*Value, error) {
 	for _, item := range items {
 		if item == nil || !item.HasValue() {
@@ -204,8 +207,8 @@ func (e *Env) Sequence(items []*Value) (*Value, error) {
 	})
 }
 
-// Items returns the items of a sequence, or the keys and the values of a map.
-// They are new values and the caller's.
+// Items returns the items of a sequence, or the keys and the values of a map, as new values
+// that the caller must close.
 func (v *Value) Items() ([]*Value, error) {
 	if !v.HasValue() {
 		return nil, ErrNoValue
@@ -229,8 +232,7 @@ func (v *Value) Items() ([]*Value, error) {
 	return items, nil
 }
 
-// StringTensor returns a tensor of strings, which it copies. They may hold any
-// bytes.
+// StringTensor returns a tensor with copies of the strings, which may contain any bytes.
 func (e *Env) StringTensor(values [][]byte, shape []int64) (*Value, error) {
 	if n := elements(shape); n != len(values) {
 		return nil, fmt.Errorf("ort: %d strings given for shape %v", len(values), shape)
@@ -252,8 +254,8 @@ func (e *Env) StringTensor(values [][]byte, shape []int64) (*Value, error) {
 	return v, nil
 }
 
-// elements returns the number of elements of a small shape, -1 for one that is
-// not a shape.
+// elements returns the number of elements of a shape, or -1 if the shape is invalid or has
+// 2^31 or more.
 func elements(shape []int64) int {
 	const limit = 1 << 31
 	n := int64(1)
@@ -266,8 +268,7 @@ func elements(shape []int64) int {
 	return int(n)
 }
 
-// Strings returns the elements of a tensor of strings. They are copies, but
-// share one buffer.
+// Strings returns copies of the elements of a tensor of strings. They share one buffer.
 func (v *Value) Strings() ([][]byte, error) {
 	elem, shape := v.tensor()
 	if elem != models.String {
@@ -282,7 +283,7 @@ func (v *Value) Strings() ([][]byte, error) {
 	if err := lib.check(C.ort_GetStringTensorDataLength(lib.api, v.value, &length)); err != nil {
 		return nil, err
 	}
-	text := make([]byte, length+1) // one more, so that it has an address
+	text := make([]byte, length+1) // one byte more, so that an empty buffer has an address
 	offsets := make([]C.size_t, n)
 	err := lib.check(C.ort_GetStringTensorContent(lib.api, v.value, unsafe.Pointer(&text[0]), length,
 		&offsets[0], C.size_t(n)))
@@ -298,20 +299,22 @@ func (v *Value) Strings() ([][]byte, error) {
 	return values, nil
 }
 
+// Names of memory in ONNX Runtime. pinnedMemory is host memory that a GPU can access
+// directly at any time.
 const (
 	CPUMemory    = "Cpu"
 	CUDAMemory   = "Cuda"
-	pinnedMemory = "CudaPinned" // the host's, where a GPU may copy from it at any time
+	pinnedMemory = "CudaPinned"
 )
 
-// Memory is where tensors may lie: the host's memory, or that of a GPU.
+// Memory identifies where tensors may lie: in the host's memory, or in that of a GPU.
 type Memory struct {
 	env  *Env
 	info *C.OrtMemoryInfo
 }
 
-// NewMemory returns the memory with that name of the device with that number.
-// It need not be there as long as no tensor is used.
+// NewMemory returns the memory with a name on a device. It need not exist until a tensor in
+// it is used.
 func (e *Env) NewMemory(name string, device int) (*Memory, error) {
 	if e.env == nil {
 		return nil, ErrClosed
@@ -324,7 +327,7 @@ func (e *Env) NewMemory(name string, device int) (*Memory, error) {
 	return &Memory{env: e, info: info}, nil
 }
 
-// memoryInfo describes memory to the runtime. The caller releases the result.
+// memoryInfo returns the runtime's description of memory. The caller releases it.
 func memoryInfo(l *Library, name string, device int, allocator C.int) (info *C.OrtMemoryInfo, err error) {
 	c := C.CString(name)
 	defer C.free(unsafe.Pointer(c))
@@ -332,8 +335,7 @@ func memoryInfo(l *Library, name string, device int, allocator C.int) (info *C.O
 	return info, err
 }
 
-// Close gives the memory's name back, not the memory. Tensors that lie there
-// may stay.
+// Close releases the description, not the memory. Tensors that lie there remain valid.
 func (m *Memory) Close() error {
 	if m.info == nil {
 		return ErrClosed
@@ -344,9 +346,9 @@ func (m *Memory) Close() error {
 	return nil
 }
 
-// TensorAt returns a tensor whose elements lie at an address of m, row by row,
-// in so many bytes. They must outlive the value and all that shares it. Bytes is
-// not for a tensor that the host cannot read.
+// TensorAt returns a tensor whose elements lie at an address of m, in row-major order, in
+// the given number of bytes. That memory must outlive the value and everything that shares
+// it. Bytes must not be called on a tensor that the host cannot read.
 func (e *Env) TensorAt(m *Memory, address uint64, bytes int64, elem models.DataType, shape []int64) (*Value, error) {
 	if m.info == nil {
 		return nil, ErrClosed
@@ -360,8 +362,7 @@ func (e *Env) TensorAt(m *Memory, address uint64, bytes int64, elem models.DataT
 	})
 }
 
-// Address returns where the elements of a tensor begin, in whatever memory they
-// lie.
+// Address returns the address of a tensor's first element, in whatever memory it lies.
 func (v *Value) Address() (uint64, error) {
 	if !v.HasValue() {
 		return 0, ErrNoValue
