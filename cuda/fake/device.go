@@ -8,20 +8,19 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
 )
 
-// Device is a GPU. Its fields are set before the first call.
+// Device is a GPU. Its fields must be set before the first call.
 type Device struct {
 	*dgxa100.Device
 	Model Model
-	// NeedsReset makes a change of the MIG mode wait for a reset, as on GPUs
-	// passed through to a virtual machine.
+	// NeedsReset defers a change of the MIG mode to a reset, as on GPUs that are passed
+	// through to a virtual machine.
 	NeedsReset bool
 	// NoMIG makes it a GPU without MIG.
 	NoMIG bool
 	// Mode is the compute mode.
 	Mode nvml.ComputeMode
-	// Reasons are why its clocks are low.
-	Reasons uint64
-
+	// Reasons are the reasons for low clocks.
+	Reasons   uint64
 	server    *Server
 	pending   int
 	lost      bool
@@ -29,8 +28,9 @@ type Device struct {
 	processes []process
 }
 
+// process is a process on the device or MIG device with the UUID.
 type process struct {
-	uuid   string // names the device or MIG device it runs on
+	uuid   string
 	pid    int
 	memory uint64
 }
@@ -49,14 +49,14 @@ func newDevice(s *Server, m Model, index int) *Device {
 	return d
 }
 
-// privileged are the calls that need root, and a GPU that has MIG.
+// privileged lists the calls that need root, and a GPU that supports MIG.
 var privileged = []string{
 	"nvmlDeviceSetMigMode", "nvmlDeviceGetGpuInstancePossiblePlacements", "nvmlDeviceGetGpuInstanceRemainingCapacity",
 	"nvmlDeviceCreateGpuInstanceWithPlacement", "nvmlDeviceGetGpuInstances", "nvmlDeviceGetGpuInstanceById",
 	"nvmlGpuInstanceDestroy", "nvmlGpuInstanceCreateComputeInstance", "nvmlGpuInstanceGetComputeInstanceById", "nvmlComputeInstanceDestroy",
 }
 
-// refusal is why a call about the device is not answered, whatever it asks.
+// refusal returns the code with which every call of this kind fails at present.
 func (d *Device) refusal(call string) nvml.Return {
 	needsMIG := slices.Contains(privileged, call)
 	switch {
@@ -70,10 +70,12 @@ func (d *Device) refusal(call string) nvml.Return {
 	return nvml.SUCCESS
 }
 
+// always returns a call that always returns a value.
 func always[T any](value T) func() (T, nvml.Return) {
 	return func() (T, nvml.Return) { return value, nvml.SUCCESS }
 }
 
+// setReadings implements the calls that only read.
 func (d *Device) setReadings() {
 	d.GetPciInfoFunc = func() (p nvml.PciInfo, code nvml.Return) {
 		for i, c := range []byte(d.PciBusID) {
@@ -104,7 +106,7 @@ func (d *Device) setReadings() {
 	d.GetCurrentClocksThrottleReasonsFunc = func() (uint64, nvml.Return) { return d.Reasons, nvml.SUCCESS }
 }
 
-// running returns the processes on a MIG device, or all.
+// running returns the processes on a MIG device, or with "" those on the whole device.
 func (d *Device) running(uuid string) (all []nvml.ProcessInfo) {
 	for _, p := range d.processes {
 		if uuid == "" || p.uuid == uuid {
@@ -114,7 +116,7 @@ func (d *Device) running(uuid string) (all []nvml.ProcessInfo) {
 	return all
 }
 
-// StartProcess puts a process on a device or MIG device.
+// StartProcess starts a process on a device or MIG device.
 func (s *Server) StartProcess(uuid string, pid int, memoryBytes uint64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,14 +138,14 @@ func (s *Server) StopProcess(pid int) {
 	}
 }
 
-// Lose makes a device fall off the bus.
+// Lose makes a device fail as if it had fallen off the bus.
 func (s *Server) Lose(index int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.Devices[index].lost = true
 }
 
-// Reset does what a reset of the GPU does: the pending mode comes, instances go.
+// Reset resets a GPU: the pending mode takes effect, and instances and processes are gone.
 func (s *Server) Reset(index int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,6 +153,7 @@ func (s *Server) Reset(index int) {
 	d.MigMode, d.instances, d.processes, d.lost = d.pending, nil, nil, false
 }
 
+// setMIG implements the calls for the MIG mode, profiles and placements.
 func (d *Device) setMIG() {
 	d.GetMigModeFunc = func() (int, int, nvml.Return) { return d.MigMode, d.pending, nvml.SUCCESS }
 	d.SetMigModeFunc = func(mode int) (nvml.Return, nvml.Return) { return d.setMode(mode), nvml.SUCCESS }
@@ -178,7 +181,7 @@ func (d *Device) setMIG() {
 	}
 }
 
-// inMode returns a profile by its ID, nil if there is none or the MIG mode is off.
+// inMode returns a profile by its ID, or nil if it does not exist or the MIG mode is off.
 func (d *Device) inMode(info *nvml.GpuInstanceProfileInfo) *Profile {
 	if d.MigMode != nvml.DEVICE_MIG_ENABLE {
 		return nil
@@ -186,7 +189,8 @@ func (d *Device) inMode(info *nvml.GpuInstanceProfileInfo) *Profile {
 	return d.Model.byID(info.Id)
 }
 
-// setMode changes the mode if the GPU is idle and empty, else it is pending.
+// setMode changes the mode if the GPU is idle and has no instances. Otherwise the change is
+// pending.
 func (d *Device) setMode(mode int) nvml.Return {
 	d.pending = mode
 	d.server.note("mode %d", mode)
@@ -202,7 +206,7 @@ func (d *Device) setMode(mode int) nvml.Return {
 	return nvml.SUCCESS
 }
 
-// free reports whether a profile may be placed, by slices and by count.
+// free reports whether the slices at start are free and the profile's limit is not reached.
 func (d *Device) free(p *Profile, start uint32) bool {
 	return d.count(p) < p.Max && !slices.ContainsFunc(d.instances, func(gi *gpuInstance) bool {
 		at := gi.Info.Placement
@@ -219,8 +223,8 @@ func (d *Device) count(p *Profile) (n uint32) {
 	return n
 }
 
-// room returns how many instances of a profile could be created, one after the
-// other, first places first.
+// room returns how many more instances of a profile could be created, lowest placements
+// first.
 func (d *Device) room(p *Profile) (n int) {
 	end, count := uint32(0), d.count(p)
 	for _, start := range p.Starts {
@@ -231,6 +235,7 @@ func (d *Device) room(p *Profile) (n int) {
 	return n
 }
 
+// setInstances implements the calls that create and list instances.
 func (d *Device) setInstances() {
 	d.CreateGpuInstanceWithPlacementFunc = func(info *nvml.GpuInstanceProfileInfo, at *nvml.GpuInstancePlacement) (nvml.GpuInstance, nvml.Return) {
 		p := d.inMode(info)
@@ -244,7 +249,7 @@ func (d *Device) setInstances() {
 		}
 		return d.add(p, at.Start), nvml.SUCCESS
 	}
-	d.CreateGpuInstanceFunc = nil // a place is always given
+	d.CreateGpuInstanceFunc = nil // overlapd always gives a placement
 	d.GetGpuInstancesFunc = func(info *nvml.GpuInstanceProfileInfo) (all []nvml.GpuInstance, code nvml.Return) {
 		p := d.inMode(info)
 		if p == nil {

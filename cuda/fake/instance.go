@@ -22,21 +22,21 @@ type computeInstance struct {
 	mig    *migDevice
 }
 
-// computeSlices are NVML_COMPUTE_INSTANCE_PROFILE_* by number, and what they
-// have.
+// computeSlices maps NVML_COMPUTE_INSTANCE_PROFILE_* to the compute slices of the profile.
 var computeSlices = map[int]uint32{
 	nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE: 1, nvml.COMPUTE_INSTANCE_PROFILE_2_SLICE: 2, nvml.COMPUTE_INSTANCE_PROFILE_3_SLICE: 3,
 	nvml.COMPUTE_INSTANCE_PROFILE_4_SLICE: 4, nvml.COMPUTE_INSTANCE_PROFILE_7_SLICE: 7,
 }
 
+// sorted returns the instances in the order of their placements.
 func (d *Device) sorted() []*gpuInstance {
 	return slices.SortedFunc(slices.Values(d.instances), func(a, b *gpuInstance) int {
 		return int(a.Info.Placement.Start) - int(b.Info.Placement.Start)
 	})
 }
 
-// add makes a GPU instance with the lowest free ID of its kind: drivers give the
-// ID of a destroyed instance again.
+// add creates a GPU instance with the lowest free ID of its profile, because drivers reuse
+// the IDs of destroyed instances.
 func (d *Device) add(p *Profile, start uint32) *gpuInstance {
 	id := p.FirstID
 	for slices.ContainsFunc(d.instances, func(gi *gpuInstance) bool { return gi.Info.Id == id }) {
@@ -51,11 +51,12 @@ func (d *Device) add(p *Profile, start uint32) *gpuInstance {
 	return gi
 }
 
+// set implements the calls about a GPU instance.
 func (gi *gpuInstance) set() {
 	gi.DestroyFunc = gi.destroy
 	gi.GetComputeInstanceProfileInfoFunc = func(number, engine int) (info nvml.ComputeInstanceProfileInfo, code nvml.Return) {
 		n := computeSlices[number]
-		if number == nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1 { // the last is not the largest
+		if number == nvml.COMPUTE_INSTANCE_PROFILE_1_SLICE_REV1 { // so that the last profile is not the largest
 			n = 1
 		}
 		if n == 0 || n > gi.profile.Slices {
@@ -88,7 +89,7 @@ func (gi *gpuInstance) set() {
 	gi.device.server.watch("nvmlGpuInstance", &gi.GpuInstance.GpuInstance, gi.refusal)
 }
 
-// refusal is why a call is not answered: one that was destroyed is unknown.
+// refusal returns INVALID_ARGUMENT for an instance that was destroyed.
 func (gi *gpuInstance) refusal(call string) nvml.Return {
 	if !slices.Contains(gi.device.instances, gi) {
 		return nvml.ERROR_INVALID_ARGUMENT
@@ -106,6 +107,8 @@ func (gi *gpuInstance) destroy() nvml.Return {
 	return nvml.SUCCESS
 }
 
+// add creates a compute instance with the lowest free ID. It can be destroyed while no
+// process runs in it.
 func (gi *gpuInstance) add(profile, n uint32) *computeInstance {
 	id := uint32(0)
 	for slices.ContainsFunc(gi.compute, func(ci *computeInstance) bool { return ci.Info.Id == id }) {
@@ -145,8 +148,8 @@ func (d *Device) migDevices() (all []*migDevice) {
 	return all
 }
 
-// newMIGDevice answers about a compute instance what drivers answer: no
-// utilization, and memory and processes of its own.
+// newMIGDevice returns the MIG device of a compute instance. As with real drivers, it has
+// memory and processes of its own, but no utilization.
 func newMIGDevice(gi *gpuInstance, ci *computeInstance) *migDevice {
 	d, total := gi.device, gi.profile.MemoryMiB<<20
 	m := &migDevice{uuid: uuid("MIG", fmt.Sprint(d.UUID, "/", gi.Info.Id, "/", ci.Info.Id))}

@@ -1,16 +1,16 @@
-// Package fake is a host full of GPUs for tests: the fake server of go-nvml,
-// given the rules of real MIG hardware.
+// Package fake is a host with GPUs for tests. It extends the fake server of go-nvml by the
+// rules of real MIG hardware.
 //
-// A [Server] is an nvml.Interface with [Device]s of a [Model]. It keeps where
-// instances may lie, how many there may be, what must be created and destroyed
-// before what, who may ask for what, and that nothing in use is destroyed. It
-// fails where a test asks for it and logs every call that changes something.
+// A [Server] is an nvml.Interface with [Device]s of a [Model]. It enforces where instances
+// may lie and how many there may be, the order of creating and destroying, privileges, and
+// that nothing in use is destroyed. It fails where a test asks for that, and logs every call
+// that changes something.
 //
-// Only tests import it. Sources of the tables: NVIDIA's MIG user guide
-// (docs.nvidia.com/datacenter/tesla/mig-user-guide, "Supported MIG Profiles" and
-// the outputs of nvidia-smi mig -lgip and -lgipp in "Getting Started"); the rules
-// are the comments of nvml.h. Where the guide has no number for the memory of a
-// profile, the share of the GPU's memory is used.
+// Only tests import it. The tables come from NVIDIA's MIG user guide
+// (docs.nvidia.com/datacenter/tesla/mig-user-guide, "Supported MIG Profiles" and the outputs
+// of nvidia-smi mig -lgip and -lgipp in "Getting Started"), the rules from the comments in
+// nvml.h. If the guide does not give the memory of a profile, the share of the GPU's memory
+// is used.
 package fake
 
 import (
@@ -24,18 +24,18 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
 )
 
-// Server is a host with GPUs. Its methods may be called by many goroutines; its
-// fields are set before the first call.
+// Server is a host with GPUs. Its methods are safe for concurrent use. Its fields must be
+// set before the first call.
 type Server struct {
 	*dgxa100.Server
 	// Devices are the GPUs in the order of their indices.
 	Devices []*Device
-	// Unprivileged makes calls that need root answer NO_PERMISSION.
+	// Unprivileged makes calls that need root return NO_PERMISSION.
 	Unprivileged bool
-	// Missing are symbols that the driver does not have.
+	// Missing lists symbols that the driver does not have.
 	Missing map[string]bool
-	// OnCall gets every call before it is answered; it may panic, as a process
-	// that is killed there.
+	// OnCall receives every call before it is executed. It may panic, to simulate a
+	// process that is killed at that point.
 	OnCall func(call string)
 
 	mu     sync.Mutex
@@ -45,11 +45,15 @@ type Server struct {
 	opened int
 }
 
-// failure is what a call is to answer instead of doing its work, or after it.
+// failure is a return code that calls give instead of doing their work, or after it.
 type failure struct {
-	call  string // any if ""
-	skip  int    // calls still to pass by
-	times int    // answers still to give; −1 for all
+	// call is the name of the call, "" for any.
+	call string
+
+	// skip is how many more calls succeed first, and times how many fail after that; −1
+	// means all.
+	skip  int
+	times int
 	code  nvml.Return
 	after bool
 }
@@ -90,6 +94,7 @@ func New(models ...Model) *Server {
 	return s
 }
 
+// lookup finds a device or MIG device by its UUID.
 func (s *Server) lookup(uuid string) (nvml.Device, nvml.Return) {
 	for _, d := range s.Devices {
 		if d.UUID == uuid {
@@ -104,8 +109,8 @@ func (s *Server) lookup(uuid string) (nvml.Device, nvml.Return) {
 	return nil, nvml.ERROR_NOT_FOUND
 }
 
-// watch puts do in front of every function that a mock has, under NVML's name for
-// it: prefix and the field's name. A call that is refused does no work.
+// watch wraps every function of a mock in do, under NVML's name for it, which is prefix and
+// the field's name. A call that refusal rejects does no work.
 func (s *Server) watch(prefix string, mock any, refusal func(call string) nvml.Return) {
 	fields := reflect.ValueOf(mock).Elem()
 	for i := range fields.NumField() {
@@ -132,7 +137,7 @@ func (s *Server) watch(prefix string, mock any, refusal func(call string) nvml.R
 	}
 }
 
-// do answers a call: what it is to fail with, else what the work returns.
+// do executes a call, or makes it fail as a test requested. Calls are serialized.
 func (s *Server) do(call string, work func() nvml.Return) nvml.Return {
 	if s.OnCall != nil {
 		s.OnCall(call)
@@ -160,52 +165,53 @@ func (s *Server) do(call string, work func() nvml.Return) nvml.Return {
 	return hit.code
 }
 
-// Fail makes a call, any if its name is "", answer a code: after skip calls, so
-// many times (−1 for ever).
+// Fail makes a call return a code, after skip successful calls, the given number of times
+// (−1 for always). With the name "" it applies to every call.
 func (s *Server) Fail(call string, skip, times int, code nvml.Return) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fails = append(s.fails, &failure{call, skip, times, code, false})
 }
 
-// FailAfter is Fail for a call that does its work and fails nevertheless, as
-// when an answer is lost.
+// FailAfter is Fail for a call that does its work before it fails, as if the answer were
+// lost.
 func (s *Server) FailAfter(call string, skip, times int, code nvml.Return) {
 	s.Fail(call, skip, times, code)
 	s.fails[len(s.fails)-1].after = true
 }
 
-// Mend forgets all failures.
+// Mend removes all failures that Fail and FailAfter set.
 func (s *Server) Mend() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fails = nil
 }
 
-// Calls returns how many calls there were.
+// Calls returns the number of calls so far.
 func (s *Server) Calls() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.calls
 }
 
-// Closed reports whether the library was shut down as often as initialised.
+// Closed reports whether the library was shut down as often as it was initialised.
 func (s *Server) Closed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.opened == 0
 }
 
-// Log returns what was changed, in order.
+// Log returns all changes, in order.
 func (s *Server) Log() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]string(nil), s.log...)
 }
 
+// note adds a change to the log. The caller holds mu.
 func (s *Server) note(format string, a ...any) { s.log = append(s.log, fmt.Sprintf(format, a...)) }
 
-// State returns all modes and instances as text, to compare.
+// State returns all modes and instances as text, for comparisons.
 func (s *Server) State() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -223,9 +229,8 @@ func (s *Server) State() string {
 	return b.String()
 }
 
-// uuid makes a UUID of version 5 from a name. Real MIG devices have such, too:
-// the same instance of the same GPU has the same UUID after it was destroyed and
-// created again.
+// uuid derives a UUID of version 5 from a name, as drivers do for MIG devices: an instance
+// that is destroyed and created again has the same UUID.
 func uuid(prefix, name string) string {
 	h := sha1.Sum([]byte(name))
 	h[6] = h[6]&0x0f | 0x50
@@ -233,8 +238,8 @@ func uuid(prefix, name string) string {
 	return fmt.Sprintf("%s-%x-%x-%x-%x-%x", prefix, h[0:4], h[4:6], h[6:8], h[8:10], h[10:16])
 }
 
-// Place puts an instance of a profile, by its ID, at a place as a stranger
-// would, with a compute instance of so many slices unless that is 0.
+// Place creates an instance of a profile at a placement, as somebody other than overlapd
+// would. It adds a compute instance with the given number of slices, unless that is 0.
 func (s *Server) Place(index int, profile, start, slices uint32) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,7 +257,7 @@ func (s *Server) Place(index int, profile, start, slices uint32) error {
 	return nil
 }
 
-// SetMIG sets the mode of a GPU as if it had been so since the host started.
+// SetMIG sets the MIG mode of a GPU as if it had been so since the host started.
 func (s *Server) SetMIG(index int, on bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,21 +10,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotReady is returned by Connect when the server takes no client: it
-// starts, or has faulted.
+// ErrNotReady is returned by Connect if the server accepts no clients, because it is
+// starting or has a fault.
 var ErrNotReady = errors.New("fakemps: server is not ready")
 
 // Client is this process as a client of MPS.
 type Client struct {
-	Server  int // its PID
+	// Server is the PID of the server.
+	Server  int
 	control net.Conn
-	server  *os.File // a descriptor of its process
-	lost    chan struct{}
+
+	// server is a pidfd of the server.
+	server *os.File
+	lost   chan struct{}
 }
 
-// Connect makes this process a client of the daemon that serves pipe, as
-// cuInit does. It returns an error if there is none: a real client would go on
-// without MPS.
+// Connect makes this process a client of the daemon that serves pipe, as cuInit does. It
+// returns an error if there is no daemon; a real client would continue without MPS.
 func Connect(pipe string) (*Client, error) {
 	control, err := send(pipe, fmt.Sprint("connect ", os.Getpid()))
 	if err != nil {
@@ -47,7 +49,7 @@ func Connect(pipe string) (*Client, error) {
 		return nil, err
 	}
 	c.server = os.NewFile(uintptr(fd), "pidfd")
-	if ended(uintptr(fd)) { // and its daemon does not know yet
+	if ended(uintptr(fd)) { // its daemon has not noticed yet
 		return nil, errors.Join(ErrNotReady, c.server.Close(), control.Close())
 	}
 	go func() {
@@ -59,30 +61,30 @@ func Connect(pipe string) (*Client, error) {
 	return c, nil
 }
 
-// ended reports whether the process of a descriptor is gone.
+// ended reports whether the process of a pidfd has ended.
 func ended(pidfd uintptr) bool {
 	n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
 	return n > 0 && err == nil
 }
 
-// Lost is closed when the server is gone: a real client's next CUDA call
-// fails then.
+// Lost returns a channel that is closed when the server is gone. A real client's next CUDA
+// call fails then.
 func (c *Client) Lost() <-chan struct{} { return c.lost }
 
-// Close ends the client.
+// Close disconnects the client.
 func (c *Client) Close() {
 	c.server.Close()
 	c.control.Close()
 	<-c.lost
 }
 
-// Fault makes a server fault, as a client's bad kernel does. It recovers when
+// Fault puts a server into the state FAULT, as a client's bad kernel does. It recovers when
 // all its clients are gone.
 func Fault(pipe string, server int) error {
 	conn, err := send(pipe, fmt.Sprint("fault ", server))
 	if err != nil {
 		return err
 	}
-	_, _ = conn.Read(make([]byte, packet)) // it is done
+	_, _ = conn.Read(make([]byte, packet)) // wait until it is done
 	return conn.Close()
 }

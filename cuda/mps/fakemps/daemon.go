@@ -17,27 +17,33 @@ import (
 	"time"
 )
 
-// serverName is the name of a server's program, by which the kernel calls it.
+// serverName is the name of a server's program, from which the kernel derives its comm.
 const serverName = "nvidia-cuda-mps-server"
 
+// daemon is the fake control daemon.
 type daemon struct {
 	pipe string
 	logs io.Writer
 
 	mu struct {
 		sync.Mutex
-		server  *server
-		clients []string // their PIDs
+		server *server
+
+		// clients are the PIDs of the clients.
+		clients []string
 	}
 }
 
-// server is the daemon's child. There is one at most, of one user.
+// server is the daemon's child. There is at most one, for one user.
 type server struct {
 	pid    string
 	status string
-	leash  io.Closer // it ends when this is closed
+
+	// leash ends the server when it is closed.
+	leash io.Closer
 }
 
+// runDaemon serves the control socket until the process ends.
 func runDaemon(pipe string) error {
 	if message, ok := told(pipe, "exit"); ok {
 		return errors.New(message)
@@ -65,7 +71,7 @@ func runDaemon(pipe string) error {
 	}
 }
 
-// await waits until the daemon may get ready.
+// await waits until the test allows the daemon to become ready.
 func (d *daemon) await() {
 	for {
 		file, late := told(d.pipe, "await")
@@ -82,6 +88,7 @@ func (d *daemon) log(format string, args ...any) {
 	fmt.Fprintf(d.logs, "[%s Control %5d] %s\n", stamp, os.Getpid(), fmt.Sprintf(format, args...))
 }
 
+// answer executes one command, or misbehaves as Behave asked.
 func (d *daemon) answer(conn net.Conn) {
 	defer conn.Close()
 	buf := make([]byte, packet)
@@ -157,16 +164,16 @@ func (d *daemon) obey(words []string) string {
 			return "0"
 		}
 		return "Client not found"
-	case "fault": // of the fake only
+	case "fault": // not a command of the real daemon
 		d.mu.server.status = "FAULT"
 		return ""
 	}
 	return "Unknown command: " + words[0]
 }
 
-// startServerLocked starts a server in a session of its own, so that a test
-// sees whether one is left behind. It is a shell that waits for the end of its
-// input, which an orphan holds open itself.
+// startServerLocked starts a server in a session of its own, so that a test notices one that
+// is left behind. The server is a shell that waits for the end of its input. An orphan holds
+// that input open itself.
 func (d *daemon) startServerLocked() error {
 	if d.mu.server != nil {
 		return nil
@@ -206,7 +213,7 @@ func (d *daemon) startServerLocked() error {
 	return nil
 }
 
-// connect gives a client its server and keeps it as long as it is connected.
+// connect assigns a client to the server, until the client disconnects.
 func (d *daemon) connect(conn net.Conn, pid string) {
 	d.mu.Lock()
 	err := d.startServerLocked()
@@ -220,7 +227,7 @@ func (d *daemon) connect(conn net.Conn, pid string) {
 	d.log("NEW CLIENT %s from user %d", pid, os.Getuid())
 	d.mu.Unlock()
 	fmt.Fprint(conn, s.pid)
-	_, _ = conn.Read(make([]byte, 1)) // until it goes
+	_, _ = conn.Read(make([]byte, 1)) // until it disconnects
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.mu.server != s {

@@ -1,12 +1,11 @@
-// Package fakemps is NVIDIA's MPS as a test sees it, without a GPU: a control
-// program that is daemon and console in one, servers, and clients.
+// Package fakemps imitates NVIDIA's MPS for tests, without a GPU: a control program that is
+// both daemon and console, servers, and clients.
 //
-// A test binary that calls [Take] first thing in TestMain is the control
-// program when it is started under that name, and [Install] makes the name.
-// The fake binds a SOCK_SEQPACKET socket "control" in the pipe directory, as
-// the real one does; what goes through it is the fake's own. Console, log
-// lines and messages are as NVIDIA documents them or as logs in public show
-// them. What a daemon does wrong is told it by [Behave].
+// A test binary calls [Take] at the beginning of TestMain. If the binary was started under
+// the name of the control program, which [Install] creates, Take acts as that program. The
+// fake binds a SOCK_SEQPACKET socket "control" in the pipe directory, like the real one; the
+// messages on it are the fake's own. Console output and log lines follow NVIDIA's
+// documentation and published logs. [Behave] makes a daemon misbehave.
 package fakemps
 
 import (
@@ -23,8 +22,8 @@ import (
 // Program is the name under which the control program is started.
 const Program = "nvidia-cuda-mps-control"
 
-// Take makes this process the control program and exits, if it was started under
-// the name of that: the daemon with -f, else the console.
+// Take acts as the control program and exits, if this process was started under its name:
+// as the daemon with -f, else as the console.
 func Take() {
 	if filepath.Base(os.Args[0]) != Program {
 		return
@@ -41,8 +40,8 @@ func Take() {
 	os.Exit(0)
 }
 
-// Install makes the control program in a directory, as a name of the running
-// binary, and returns its path.
+// Install creates the control program in a directory, as a link to the running binary, and
+// returns its path.
 func Install(directory string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -52,20 +51,20 @@ func Install(directory string) (string, error) {
 	return path, os.Symlink(self, path)
 }
 
-// Behave tells the daemons of one pipe directory to misbehave, now and in
-// their later lives. Each line is a verb and what it is about:
+// Behave makes the current and later daemons of one pipe directory misbehave. Each line is
+// a verb and its argument:
 //
-//	await FILE       get ready when the file exists
-//	never            never get ready
+//	await FILE       become ready when the file exists
+//	never            never become ready
 //	exit MESSAGE     print the message and exit at the start
 //	hang COMMAND     do not answer the command
 //	garbage COMMAND  answer it with garbage
 //	huge COMMAND     answer it without end
 //	stay             ignore quit
-//	orphan           have servers that outlive the daemon
-//	slow             have servers that stay INITIALIZING
+//	orphan           start servers that outlive the daemon
+//	slow             start servers that stay INITIALIZING
 //
-// No line at all makes them behave.
+// Without lines they behave.
 func Behave(pipe string, lines ...string) error {
 	path := behaviourFile(pipe)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -79,6 +78,7 @@ func Behave(pipe string, lines ...string) error {
 
 func behaviourFile(pipe string) string { return filepath.Join(filepath.Dir(pipe), "fake") }
 
+// told returns the argument of a verb that Behave was called with.
 func told(pipe, verb string) (about string, ok bool) {
 	text, err := os.ReadFile(behaviourFile(pipe))
 	if err != nil {
@@ -92,15 +92,15 @@ func told(pipe, verb string) (about string, ok bool) {
 	return "", false
 }
 
-// network is SOCK_SEQPACKET, as the real control socket is.
+// network is SOCK_SEQPACKET, like the real control socket.
 const network = "unixpacket"
 
-// packet is the largest message, in bytes.
+// packet limits a message, in bytes.
 const packet = 4 << 10
 
 func controlSocket(pipe string) string { return filepath.Join(pipe, "control") }
 
-// console sends the lines of standard input, and prints the answers.
+// console sends the lines of standard input and prints the answers.
 func console(pipe string) error {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		if lines.Text() == "" {
