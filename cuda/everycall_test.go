@@ -124,8 +124,8 @@ func TestFactsWhenACallFailsOnce(t *testing.T) {
 	})
 }
 
-// TestPartitionWhenACallFails: every call's failure is told by its name, with the
-// instance that it was about, and nothing is half done in silence.
+// TestPartitionWhenACallFails checks that the error of each failed call names the call and
+// the instance, and that no partial change goes unreported.
 func TestPartitionWhenACallFails(t *testing.T) {
 	acts := map[string]func(*cuda.Host, string, cuda.Profile) error{
 		"mode": func(h *cuda.Host, gpu string, _ cuda.Profile) error { return h.SetMIGMode(gpu, true) },

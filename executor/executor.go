@@ -127,7 +127,7 @@ func (e *Executor) Close() error {
 	end := time.Now().Add(readGrace)
 	for _, s := range *e.services.Load() {
 		for s.leases() > 0 && time.Now().Before(end) {
-			time.Sleep(releaseLook)
+			time.Sleep(releaseInterval)
 		}
 		if n := s.leases(); n > 0 {
 			errs = append(errs, fmt.Errorf("%w: %d outputs of service %s", ErrLeak, n, s.spec.Name))

@@ -125,7 +125,7 @@ func TestUnsentSpanIsLost(t *testing.T) {
 		place, _ := w.mu.flights.at(0)
 		*place = flight{round: newRound(1, make([]SpanRequest, 1), func(o Outcome) { got = o }), unsent: unsent}
 		w.mu.flights.count = 1
-		w.strand(ErrExited)
+		w.failAll(ErrExited)
 		if len(got.Spans) != 1 || got.Spans[0].Status != want {
 			t.Errorf("unsent is %v: %+v, want %s", unsent, got, want)
 		}

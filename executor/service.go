@@ -24,9 +24,9 @@ const lostGrace = 250 * time.Millisecond
 // that it is stuck.
 const stuckAfter = 10 * time.Second
 
-// releaseLook is how often Close and Remove check whether the last round was
+// releaseInterval is how often Close and Remove check whether the last round was
 // received or the last output was released.
-const releaseLook = 2 * time.Millisecond
+const releaseInterval = 2 * time.Millisecond
 
 // service is one service and its worker, if it has one.
 type service struct {
@@ -212,7 +212,7 @@ func (s *service) serve(ctx, life context.Context) (lost Event, readyFor time.Du
 	if err := w.load(ctx); err != nil {
 		w.lose(err)
 		close(w.read)
-		return s.bury(w), 0
+		return s.reap(w), 0
 	}
 	s.start(w.listen)
 	s.remember(w.info.Cut)
@@ -221,7 +221,7 @@ func (s *service) serve(ctx, life context.Context) (lost Event, readyFor time.Du
 	s.emit(Event{Kind: WorkerReady, PID: w.process.PID(), Info: &w.info, Took: ready.Sub(w.begin)})
 	s.watch(ctx, w)
 	readyFor = time.Since(ready)
-	return s.bury(w), readyFor
+	return s.reap(w), readyFor
 }
 
 // watch returns when the worker is lost. It is the watchdog: it loses the worker
@@ -249,18 +249,18 @@ func (s *service) watch(ctx context.Context, w *worker) {
 	}
 }
 
-// bury ends the spans of a lost worker and frees what it had. When it returns,
+// reap ends the spans of a lost worker and frees what it had. When it returns,
 // nothing is left of the worker but outputs that are still leased. The reader
-// must end before strand, because both end spans; the process must end before its
+// must end before failAll, because both end spans; the process must end before its
 // blocks are freed, because it may still write to them.
-func (s *service) bury(w *worker) Event {
+func (s *service) reap(w *worker) Event {
 	s.setDown(Waiting, w.cause())
 	<-w.read
 	child.Within(w.process.Done(), lostGrace)
 	w.mu.Lock()
 	batches := slices.Sorted(maps.Keys(w.mu.batches))
 	w.mu.Unlock()
-	w.strand(w.obituary())
+	w.failAll(w.exitError())
 	w.awaitEnd(stuckAfter)
 	w.mu.Lock()
 	w.mu.free()
@@ -268,7 +268,7 @@ func (s *service) bury(w *worker) Event {
 	w.conn.close()
 	w.outputs.Close()
 	s.gate.leave()
-	return Event{Kind: WorkerLost, PID: w.process.PID(), Err: w.obituary(), Batches: batches}
+	return Event{Kind: WorkerLost, PID: w.process.PID(), Err: w.exitError(), Batches: batches}
 }
 
 // remember passes this worker's choice of cut points on to the service's next
@@ -409,7 +409,7 @@ func (s *service) run(r *round, index int, request *SpanRequest) bool {
 // awaitRounds returns when the outcomes of all rounds with a span of this service
 // have been delivered. The service has no worker by then, so every round ends.
 func (s *service) awaitRounds() {
-	ticker := time.NewTicker(releaseLook)
+	ticker := time.NewTicker(releaseInterval)
 	defer ticker.Stop()
 	for s.rounds.Load() > 0 {
 		<-ticker.C

@@ -317,10 +317,10 @@ func (w *worker) round(id uint64) *round {
 	return nil
 }
 
-// strand ends every run in flight after the reader has ended. The oldest run is
+// failAll ends every run in flight after the reader has ended. The oldest run is
 // SpanCrashed, because the worker was executing it; if the cause lies outside the
 // worker it is SpanLost. All later runs are SpanLost: they had not begun.
-func (w *worker) strand(err error) {
+func (w *worker) failAll(err error) {
 	status := models.SpanCrashed
 	if errors.Is(err, ErrHeld) || errors.Is(err, ErrClosed) || errors.Is(err, ErrRemoved) {
 		status = models.SpanLost
@@ -358,9 +358,9 @@ func (w *worker) awaitEnd(after time.Duration) {
 // errorLines is how many lines of standard error an error quotes.
 const errorLines = 12
 
-// obituary returns the cause together with the exit status of the process and the
+// exitError returns the cause together with the exit status of the process and the
 // most relevant lines of its standard error, as far as they are known yet.
-func (w *worker) obituary() error {
+func (w *worker) exitError() error {
 	cause, status := w.cause(), w.process.Status()
 	if errors.Is(cause, wire.ErrModel) { // the cause is complete, and the process exited as it should
 		return fmt.Errorf("worker of %s: %w", w.service.spec.Name, cause)

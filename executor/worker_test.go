@@ -193,8 +193,8 @@ func TestLoadFailures(t *testing.T) {
 	}
 }
 
-// A worker whose model never ends loading is given up at once, since whoever waits for it has
-// waited for as long as loading may take. It is tried again like any other.
+// TestLoadThatNeverEnds checks that a service fails permanently as soon as its model exceeds
+// LoadTimeout, because its clients have waited for that long. It is retried like any other.
 func TestLoadThatNeverEnds(t *testing.T) {
 	f := start(t, func(o *Options) {
 		o.LoadTimeout, o.RetryMin, o.RetryMax = 200*time.Millisecond, 10*time.Millisecond, 20*time.Millisecond
@@ -276,9 +276,8 @@ func TestBadHello(t *testing.T) {
 	}
 }
 
-// TestBeforeKill hangs a worker: whoever shares the device with it is told
-// before it is killed, while its neighbours go on. One that has nothing to do
-// is killed without a word.
+// TestBeforeKill checks that BeforeKill is called before a hung worker is killed, while
+// the workers of other services continue. It is not called for an idle worker.
 func TestBeforeKill(t *testing.T) {
 	told := make(chan int, 8)
 	f := startReady(t, func(o *Options) {
@@ -334,9 +333,8 @@ func TestBeforeKillOfALoad(t *testing.T) {
 	}
 }
 
-// Whoever waits for a service's goroutines once its worker is lost waits for the
-// one that kills it, too. Run with the race detector, which sees one that is
-// counted too late.
+// TestKillerIsCounted checks that waiting for a service's goroutines includes the one that
+// kills its worker. The race detector finds a goroutine that is counted too late.
 func TestKillerIsCounted(t *testing.T) {
 	for range 100 {
 		told := false

@@ -11,8 +11,8 @@ import (
 
 // networkPause limits how long polling readers can keep the Go runtime from
 // checking the network if it has a single processor. The runtime does so only when
-// no goroutine is runnable, and a reader that polls always is; otherwise sysmon
-// does it every 10 ms, which is longer than most deadlines allow.
+// no goroutine is runnable, and a reader that polls always is. Otherwise it checks
+// only every 10 ms, which would add that much to the latency of a query.
 const networkPause = 50 * time.Microsecond
 
 // yielding lets other goroutines run while readers poll for answers: those that

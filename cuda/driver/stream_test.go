@@ -25,8 +25,8 @@ func TestStreamErrors(t *testing.T) {
 	page[fakedriver.Sticky] = 0
 }
 
-// TestCopiesWait shows that a result is there after the synchronization and not
-// before: what the tests of whoever uses this package count on.
+// TestCopiesWait checks that the result of a copy exists after the synchronization and not
+// before. Tests of packages that use the fake driver rely on that.
 func TestCopiesWait(t *testing.T) {
 	c := openContext(t)
 	s, a := openStream(t, c), alloc(t, c, 64)

@@ -23,8 +23,8 @@ var (
 	// ErrMissing is returned if instances are missing and the daemon may not create
 	// them.
 	ErrMissing = errors.New("MIG instances are missing")
-	// ErrNoFit is returned if the missing instances do not fit beside the existing
-	// ones.
+	// ErrNoFit is returned if the missing instances do not fit alongside the
+	// existing ones.
 	ErrNoFit = errors.New("MIG layout does not fit")
 	// ErrBusy is returned if running processes prevent a change.
 	ErrBusy = errors.New("processes are running")

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	// serversMax is more than the servers that one control daemon has.
+	// serversMax limits the servers of one control daemon. A longer list is rejected
+	// as faulty output.
 	serversMax = 16
 
 	// missesMax is how many polls must fail in a row before an event is sent.

@@ -24,7 +24,7 @@ import (
 // The wire protocol between the daemon and a worker is a stream of frames. A frame
 // consists of a length, in four little-endian bytes that count everything after
 // them; one byte for the kind; and the payload. Run, Move and their answers have
-// fixed little-endian fields, because they are on the path of every query. All other
+// fixed little-endian fields, because they are on the path of queries. All other
 // messages are JSON.
 
 // ProtocolVersion is the version on which both ends must agree. Both are the same
@@ -128,8 +128,8 @@ type fixed interface {
 
 // Decode decodes payload into m. A JSON message must be empty before that.
 //
-// Messages that a worker sends while loading end up in the daemon's log, state and
-// metric labels. They may come from a process that a malicious model has taken over,
+// Messages that a worker sends while loading end up in the daemon's log, its state
+// and its keys. They may come from a process that a malicious model has taken over,
 // so each part of them has a limit.
 func Decode(payload []byte, m Message) error {
 	if m, ok := m.(fixed); ok {

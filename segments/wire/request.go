@@ -211,8 +211,8 @@ type Quit struct{}
 
 const (
 	// DefaultCUDATarget is the default number of segments of a model on a GPU. It is
-	// also the limit without a memory limit of its own, because each segment has its
-	// own library handles and kernel launches.
+	// also the limit for a model whose service has no memory limit of its own, because
+	// each segment needs library handles and kernel launches of its own.
 	DefaultCUDATarget = 24
 
 	// FinestChoice limits the number of segments that a worker tries.
