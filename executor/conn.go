@@ -43,7 +43,7 @@ func newConn(otherBlocks bool) (*conn, *os.File, error) {
 	if err != nil {
 		return nil, nil, os.NewSyscallError("socketpair", err)
 	}
-	err = os.NewSyscallError("fcntl", unix.SetNonblock(pair[1], !otherBlocks)) // before it is a file
+	err = os.NewSyscallError("fcntl", unix.SetNonblock(pair[1], !otherBlocks)) // before os.NewFile, which registers a non-blocking descriptor with the poller
 	own, other := os.NewFile(uintptr(pair[0]), "daemon"), os.NewFile(uintptr(pair[1]), "worker")
 	socket, serr := wire.NewSocket(own)
 	if err := errors.Join(err, serr); err != nil {

@@ -109,7 +109,7 @@ func (o Options) withDefaults() Options {
 	})
 	o.RetryMin, o.RetryMax = cmp.Or(o.RetryMin, 15*time.Second), cmp.Or(o.RetryMax, 10*time.Minute)
 	if o.Inside != nil {
-		o.Poll = 0 // both ends share the threads of one process, and polling would block each other's progress
+		o.Poll = 0 // both ends share the threads of one process, so an end that polls would slow down the other
 	}
 	if o.Events == nil {
 		o.Events = func(Event) {}

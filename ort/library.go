@@ -6,8 +6,9 @@ package ort
 #include <stdlib.h>
 #include "abi.h"
 
-// Returns NULL if the file cannot be loaded, and why, good until the next call
-// on this thread; or if it is another library, and no reason.
+// load returns the base of the API. If the file cannot be loaded it returns NULL, with a
+// reason that is valid until the thread's next call. If the file is another library it
+// returns NULL without a reason.
 static ort_table load(const char *path, const char **reason) {
 	void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	*reason = NULL;
