@@ -45,7 +45,7 @@ func TestFindSocket(t *testing.T) {
 		}
 	}
 	find(socketOptions{path: "/a/b.sock"}, "/a/b.sock")
-	find(socketOptions{}, "", "no daemon runs", "--config")
+	find(socketOptions{}, "", "no running daemon with an admin socket was found", "--config")
 
 	dead := listenAt(t, filepath.Join(systemd, "1", "admin.sock"))
 	dead.SetUnlinkOnClose(false)
@@ -56,7 +56,7 @@ func TestFindSocket(t *testing.T) {
 
 	own := filepath.Join(dir, "overlapd", "admin-1234.sock")
 	listenAt(t, own)
-	find(socketOptions{}, "", "2 daemons run here", "--admin "+gpu, "--admin "+own)
+	find(socketOptions{}, "", "2 daemons are running", "--admin "+gpu, "--admin "+own)
 
 	file := func(name, text string) string {
 		path := filepath.Join(dir, name)

@@ -21,11 +21,13 @@ func benchEngineCommand() *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
 		Use:   "engine",
-		Short: "Compare models run operator by operator with the same models run whole",
-		Long: `For every model, batch and thread count, one process runs the whole model and
-the cut one in turns and compares the medians; two more processes, one for each,
-measure resident memory. Whole is one ONNX Runtime session at the highest level
-of optimization; cut is what a worker runs.`,
+		Short: "Measure what running a model operator by operator costs",
+		Long: `Engine compares each model run operator by operator, as a worker runs it, with the
+same model run as one fully optimized ONNX Runtime session. Use it to see what
+cutting a model costs before you serve it.
+
+For every model, batch size and thread count, one process runs both in turns and
+compares the medians. Two more processes, one for each way, measure resident memory.`,
 		Example: `  overlapd bench engine
   overlapd bench engine --model bert --batch 1,4 --threads 2 --json
   overlapd bench engine --model model.onnx --cut 16`,
@@ -56,14 +58,14 @@ of optimization; cut is what a worker runs.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&o.Models, "model", []string{"resnet50"}, "models: names of the zoo or ONNX files")
+	f.StringSliceVar(&o.Models, "model", []string{"resnet50"}, "zoo models or ONNX files to measure")
 	f.IntSliceVar(&o.Batches, "batch", []int{1, 4}, "batch sizes")
 	f.IntSliceVar(&o.Threads, "threads", []int{1, runtime.NumCPU()}, "intra-op thread counts")
-	f.IntVar(&o.Spec.SeqLen, "seq-len", 64, "sequence length, where a model has one")
-	f.IntVar(&o.Spec.Target, "cut", 0, "operators wanted, 0 for one at every node")
+	f.IntVar(&o.Spec.SeqLen, "seq-len", 64, "sequence length, for models that have one")
+	f.IntVar(&o.Spec.Target, "cut", 0, "number of operators to cut into, 0 to cut at every node")
 	f.Int64Var(&o.Spec.Seed, "seed", 1, "seed of the inputs")
-	f.BoolVar(&o.Spec.Spin, "spin", false, "let waiting threads spin")
-	f.DurationVar(&o.Spec.Duration, "duration", 10*time.Second, "time for each comparison")
+	f.BoolVar(&o.Spec.Spin, "spin", false, "let idle ONNX Runtime threads spin")
+	f.DurationVar(&o.Spec.Duration, "duration", 10*time.Second, "time limit for each comparison")
 	out.flag(f)
 	return cmd
 }
@@ -77,7 +79,7 @@ func benchProbeCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var spec cutcost.ProbeSpec
 			if err := json.NewDecoder(cmd.InOrStdin()).Decode(&spec); err != nil {
-				return fmt.Errorf("a measurement is described on standard input: %w", err)
+				return fmt.Errorf("no valid measurement on standard input: %w", err)
 			}
 			result, err := cutcost.Probe(spec)
 			if err != nil {
@@ -99,10 +101,15 @@ func benchServeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Put load on a running daemon and report latency, goodput and errors",
-		Long: `An open loop (--rate) sends requests when they are due, whether or not earlier
-ones were answered, and counts latency from then; a closed loop (--connections)
-sends the next request when the last one was answered. Without either, each service
-is asked twice a second; without --service, all services are asked. Ctrl-C ends the run early and reports what was measured.`,
+		Long: `Serve sends inference requests to a running daemon and reports the latency, goodput
+and errors of each service. Use it to try a configuration, or to find the load that
+a machine sustains.
+
+With --rate the load is an open loop: requests are sent when they are due, and
+latency counts from then, even if earlier answers are missing. With --connections
+alone it is a closed loop: each connection sends its next request after the answer.
+With neither, each service gets 2 requests/s. Ctrl-C ends the run early and reports
+what was measured so far.`,
 		Example: `  overlapd bench serve
   overlapd bench serve --service resnet50 --rate 10 --duration 30s
   overlapd bench serve --service resnet50,bert --rate 20 --arrivals gamma --cv 3
@@ -111,7 +118,7 @@ is asked twice a second; without --service, all services are asked. Ctrl-C ends 
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if at.client.Dial != nil {
-				return errors.New("load is put on a TCP address, and this daemon listens on a socket of Unix")
+				return errors.New("bench serve needs a TCP address, and this daemon listens on a Unix socket: set listen to host:port, or give --url")
 			}
 			if len(o.Services) == 0 {
 				var err error
@@ -140,23 +147,23 @@ is asked twice a second; without --service, all services are asked. Ctrl-C ends 
 	}
 	at.flags(cmd)
 	f := cmd.Flags()
-	f.StringSliceVar(&o.Services, "service", nil, "services to ask, all if not given")
-	f.Float64Var(&o.Rate, "rate", 0, "requests per second of an open loop, all services together")
-	f.BoolVar(&o.RatePerService, "rate-per-service", false, "the rate is that of each service")
-	f.StringVar(&o.Arrivals, "arrivals", o.Arrivals, "of an open loop: poisson, constant or gamma")
+	f.StringSliceVar(&o.Services, "service", nil, "services to query, all by default")
+	f.Float64Var(&o.Rate, "rate", 0, "requests per second, all services together; makes an open loop")
+	f.BoolVar(&o.RatePerService, "rate-per-service", false, "apply --rate to each service instead of all together")
+	f.StringVar(&o.Arrivals, "arrivals", o.Arrivals, "arrival process of an open loop: poisson, constant or gamma")
 	f.Float64Var(&o.CV, "cv", o.CV, "coefficient of variation of gamma arrivals")
-	f.IntVar(&o.Connections, "connections", 0, "connections of all services together; without a rate, of a closed loop")
-	f.DurationVar(&o.Duration, "duration", o.Duration, "time measured")
-	f.DurationVar(&o.Warmup, "warmup", o.Warmup, "time before that, not measured")
-	f.DurationVar(&o.Timeout, "give-up", o.Timeout, "when the generator gives up on an answer")
-	f.DurationVar(&o.Target, "target", 0, "latency that counts as good, 0 for the service's QoS target")
-	f.IntVar(&o.Batch, "batch", o.Batch, "batch dimension of a request")
-	f.IntVar(&o.SeqLen, "seq-len", o.SeqLen, "other dimensions that a model leaves open")
-	f.Int64Var(&o.MaxID, "max-id", o.MaxID, "made-up integers are below it; a model's vocabulary may end earlier")
+	f.IntVar(&o.Connections, "connections", 0, "connections, all services together; makes a closed loop if there is no --rate")
+	f.DurationVar(&o.Duration, "duration", o.Duration, "how long to measure")
+	f.DurationVar(&o.Warmup, "warmup", o.Warmup, "how long to send load before measuring")
+	f.DurationVar(&o.Timeout, "give-up", o.Timeout, "how long to wait for an answer")
+	f.DurationVar(&o.Target, "target", 0, "latency that counts as good, 0 for the service's latency target")
+	f.IntVar(&o.Batch, "batch", o.Batch, "batch size of each request")
+	f.IntVar(&o.SeqLen, "seq-len", o.SeqLen, "value for the other dimensions that a model leaves open")
+	f.Int64Var(&o.MaxID, "max-id", o.MaxID, "upper limit of generated integers; lower it for a model with a small vocabulary")
 	f.IntVar(&o.Inputs, "inputs", o.Inputs, "different requests per service, sent in turn")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of arrivals and inputs")
 	f.BoolVar(&o.JSONTensors, "json-tensors", false, "send tensors as JSON instead of binary")
-	f.BoolVar(&o.Verify, "verify", false, "check that answers to the same input are equal")
+	f.BoolVar(&o.Verify, "verify", false, "check that the same input always gets the same answer")
 	f.DurationVar(&o.QueryTimeout, "timeout", 0, "timeout parameter of each request, 0 for none")
 	f.IntVar(&o.Priority, "priority", 0, "priority parameter of each request, 0 for none")
 	out.flag(f)

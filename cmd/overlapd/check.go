@@ -35,46 +35,40 @@ func checkCommand() *cobra.Command {
 	var on, key string
 	cmd := &cobra.Command{
 		Use:   "check [CONFIG]",
-		Short: "Check a configuration, print the effective one, and what this host has",
-		Long: `Check reports everything that is wrong with a configuration at once. If nothing
-is, it prints the configuration with every default filled in, and to standard
-error what this host has, and what is unsafe about addresses that other machines
-reach, tokens and certificates. Without CONFIG it checks overlapd.toml in this folder,
-and if there is none the built-in configuration.
+		Short: "Check a configuration and what this host can run",
+		Long: `Check reports all faults of a configuration at once. Run it before serve, and before
+reload. If there is no fault, it prints the effective configuration, with every
+default filled in, to standard output. To standard error it prints what this host
+has, and warns of addresses, tokens and certificates that are unsafe.
+Without CONFIG it checks overlapd.toml in this folder, or else the built-in
+configuration.
 
-Each model file is read, and then loaded on the CPU by a process of its own, as a
-worker would: only ONNX Runtime knows whether it has every operator. That takes as
-long as loading does at a start. Models of the zoo are known to be good.
+It also checks:
+  models      each file is loaded on the CPU in its own process, as a worker
+              would load it; this takes as long as at a start
+  selection   policy files match the device, the models and the threads
+  sockets     those passed by a service manager (LISTEN_FDS) match the addresses
+  GPU         driver, library versions, permissions, MPS and MIG, with a remedy for
+              each fault; a small model runs on the GPU in its own process
 
-Policy files (selection) are read and compared with the device, the models and the
-threads here, as the daemon does before it follows one.
-
-Sockets that a service manager passes (LISTEN_FDS) are compared with the addresses of the
-configuration, as the daemon does before it takes them.
-
-Where the configuration may use an NVIDIA GPU, that is driver, versions and
-libraries, permissions, MPS and MIG, with what to do about each fault. A small
-model is run on the GPU, in a process of its own.
-
-With --explain it only explains one key, or each key of a table such as worker: the
-meaning, the type, the default, the value in effect in the configuration, and whether
-a reload can change it. Name a key with its table, such as limits.connections or
-service.target, or without if only one table has it.`,
+With --explain it only explains a key, or all keys of a table such as worker: meaning,
+type, default, the value in effect, and whether a reload can change it.`,
 		Example: `  overlapd check overlapd.toml
-  overlapd check --explain max_batch           one key; --json for programs
-  overlapd check --explain worker              all keys of a table
-  overlapd check --embedded > overlapd.toml    a file to start from`,
+  overlapd check --explain limits.connections  explain a key; --json for programs
+  overlapd check --explain worker              explain all keys of a table
+  overlapd check --embedded > overlapd.toml    write a file to start from
+  overlapd check overlapd.toml --on 0          check it for GPU 0`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && embedded {
-				return errors.New("check either a file or the built-in configuration")
+				return errors.New("a file and --embedded cannot be checked together: give one of them")
 			}
 			o := serveOptions{path: strings.Join(args, ""), on: on}
 			if len(args) == 0 && !embedded {
 				o.path = local(cmd)
 			}
 			if o.embedded = o.path == ""; o.embedded && !embedded {
-				fmt.Fprintf(cmd.ErrOrStderr(), "overlapd: the configuration is the built-in one: there is no %s in this folder\n", localConfig)
+				fmt.Fprintf(cmd.ErrOrStderr(), "overlapd: checking the built-in configuration: there is no %s in this folder\n", localConfig)
 			}
 			c, err := o.config()
 			if cmd.Flags().Changed("explain") {
@@ -106,7 +100,7 @@ service.target, or without if only one table has it.`,
 				found.Pool = append(found.Pool, poolDevice{d.Name, d.Kind, c.Devices.ServicesOn(i, c.Services)})
 			}
 			if bytes, err := hostMemory(&c, modelFile); err == nil && !found.Emulated {
-				found.Notes = append(found.Notes, fmt.Sprintf("memory of the host that daemon and workers take at most: %d MiB", bytes>>20))
+				found.Notes = append(found.Notes, fmt.Sprintf("peak host memory of the daemon and its workers: %d MiB", bytes>>20))
 			}
 			if found.ORTPath != "" {
 				notes, faults := tryModels(cmd.Context(), &c, found.ORTPath)
@@ -122,7 +116,7 @@ service.target, or without if only one table has it.`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print what the host has, or what --explain says of each key, as JSON")
 	cmd.Flags().BoolVar(&embedded, "embedded", false, "check the built-in configuration")
-	cmd.Flags().StringVar(&on, "on", "", "the device to check it for, as serve has it")
+	cmd.Flags().StringVar(&on, "on", "", "device to check for, as in serve --on: cpu, or index or UUID of a GPU")
 	cmd.Flags().StringVar(&key, "explain", "", "only explain this key, or all keys of this table")
 	return cmd
 }
@@ -169,7 +163,7 @@ func socketNotes(each func(func(name string, ln net.Listener))) (list []string) 
 		list = append(list, fmt.Sprintf("socket %s (%s) is inherited: connections wait while the daemon restarts", name, ln.Addr()))
 	})
 	if len(list) == 0 {
-		list = []string{"no socket is inherited here: connections are refused while a daemon restarts, unless systemd holds its sockets (overlapd@.socket, docs/install.md)"}
+		list = []string{"no socket is inherited: connections are refused while the daemon restarts, unless systemd holds its sockets (overlapd@.socket, docs/install.md)"}
 	}
 	return list
 }
@@ -177,7 +171,7 @@ func socketNotes(each func(func(name string, ln net.Listener))) (list []string) 
 // modelFile returns the file of a model that need not be built first.
 func modelFile(model string) (string, error) {
 	if !config.IsPath(model) {
-		return "", errors.New("it is built when a daemon starts")
+		return "", errors.New("it is built when the daemon starts")
 	}
 	return model, nil
 }
@@ -215,7 +209,7 @@ func loadModel(ctx context.Context, model, library string, limit time.Duration) 
 		return nil, err
 	}
 	defer os.RemoveAll(cache)
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it takes longer than worker.load_timeout (%v)", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("loading took longer than worker.load_timeout (%v)", limit))
 	defer cancel()
 	var out bytes.Buffer
 	command := self("models", "inspect", "--json", "--", model)
@@ -317,7 +311,7 @@ func (h host) writeText(w io.Writer) {
 	if h.ORTPath != "" {
 		note := ""
 		if !h.ORTPinned {
-			note = ", which is not the version overlapd is tested with"
+			note = ", not the version that overlapd is tested with"
 		}
 		fmt.Fprintf(w, "# ONNX Runtime %s%s: %s\n", h.ORTVersion, note, h.ORTPath)
 	}
@@ -348,7 +342,7 @@ func lookAtGPUs(ctx context.Context, c config.Config, lib *ort.Library) gpuRepor
 
 // tryGPU compares a small model with the CPU, in a process that a broken provider may end.
 func tryGPU(ctx context.Context, uuid string) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, tryTimeout, fmt.Errorf("it took longer than %v: the GPU or the driver hangs, look for Xid messages (dmesg)", tryTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, tryTimeout, fmt.Errorf("it took longer than %v: the GPU or the driver hangs; look for Xid messages (dmesg)", tryTimeout))
 	defer cancel()
 	path, err := modelPath(tryModel)
 	if err != nil {

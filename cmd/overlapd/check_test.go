@@ -80,7 +80,7 @@ func TestHostText(t *testing.T) {
 		want   string
 	}{
 		{func(*host) {}, "# device: cpu, 2 cores, 3.0 GiB of memory\n# ONNX Runtime 1.30.0: /lib/o.so\n"},
-		{func(h *host) { h.ORTPinned = false }, "# device: cpu, 2 cores, 3.0 GiB of memory\n# ONNX Runtime 1.30.0, which is not the version overlapd is tested with: /lib/o.so\n"},
+		{func(h *host) { h.ORTPinned = false }, "# device: cpu, 2 cores, 3.0 GiB of memory\n# ONNX Runtime 1.30.0, not the version that overlapd is tested with: /lib/o.so\n"},
 		{func(h *host) { h.ORTPath, h.Fault = "", "not found" }, "# device: cpu, 2 cores, 3.0 GiB of memory\n"},
 		{func(h *host) { h.Device, h.Emulated = "emulated: a100", true }, "# device: emulated: a100, nothing is computed\n"},
 		{func(h *host) { h.Emulated, h.Fault = true, "not found" }, ""},

@@ -32,8 +32,8 @@ type stateOptions struct {
 }
 
 func (o *stateOptions) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.dir, "state", "", "state folder, instead of the configuration's or the usual one")
-	cmd.Flags().StringVarP(&o.config, "config", "c", "", "configuration file that names the state folder; without it "+localConfig+" in this folder, if it is there")
+	cmd.Flags().StringVar(&o.dir, "state", "", "state folder, instead of the configuration's or the default")
+	cmd.Flags().StringVarP(&o.config, "config", "c", "", "configuration file that names the state folder (default "+localConfig+" in this folder, if there is one)")
 	takeLocal(cmd, &o.config, "state", "data")
 }
 
@@ -72,12 +72,13 @@ func datasetImportCommand() *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
 		Use:   "import PATH...",
-		Short: "Put measured groups of CSV files into the state file",
-		Long: `Import reads CSV files, or all .csv files of folders, and stores their rows with
-those of the same device and models. Rows that were imported before are left
-out, so that importing a file twice changes nothing. Nothing is stored if any file
-has a fault. The form is in docs/dataset.md; files of the original system are
-taken as they are.`,
+		Short: "Store measured groups from CSV files in the state file",
+		Long: `Import adds the rows of CSV files, or of all .csv files of folders, to the state file.
+Use it to train on measurements from another machine or from the Abacus authors.
+
+Rows that are already stored are skipped, so importing a file twice changes nothing.
+If any file has a fault, nothing is stored. docs/dataset.md describes the format;
+files of the original Abacus system are accepted unchanged.`,
 		Example: `  overlapd dataset import pairs/ --device A100
   overlapd dataset import bert_resnet50.csv --state /var/lib/overlapd`,
 		Args: cobra.MinimumNArgs(1),
@@ -93,14 +94,14 @@ taken as they are.`,
 					return err
 				}
 				return out.print(cmd.OutOrStdout(), done, func(w io.Writer) error {
-					_, err := fmt.Fprintf(w, "%s of %s read, %d stored; stored before: %d\n", report.Count(done.Rows, "row"), report.Count(len(done.Models), "model"), done.Rows-done.Known, done.Known)
+					_, err := fmt.Fprintf(w, "%s of %s read, %d stored; already stored: %d\n", report.Count(done.Rows, "row"), report.Count(len(done.Models), "model"), done.Rows-done.Known, done.Known)
 					return err
 				})
 			})
 		},
 	}
 	state.flags(cmd)
-	cmd.Flags().StringVar(&device, "device", "", "what the groups were measured on, in words")
+	cmd.Flags().StringVar(&device, "device", "", "device on which the groups were measured, in words")
 	out.flag(cmd.Flags())
 	return cmd
 }
@@ -141,9 +142,10 @@ func importDataset(store *training.Store, d *training.Dataset) (imported, error)
 func datasetDeleteCommand() *cobra.Command {
 	var state stateOptions
 	cmd := &cobra.Command{
-		Use:     "delete SET...",
-		Short:   "Forget sets of measured groups",
-		Long:    `Delete forgets all rows of sets, which dataset show names. What is exported stays.`,
+		Use:   "delete SET...",
+		Short: "Delete sets of measured groups",
+		Long: `Delete removes all rows of the given sets from the state file; dataset show lists the
+sets. Exported files are not touched.`,
 		Example: `  overlapd dataset delete 0a1b2c3d4e5f`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, ids []string) error {
@@ -165,10 +167,11 @@ func datasetExportCommand() *cobra.Command {
 	var o exportOptions
 	cmd := &cobra.Command{
 		Use:   "export",
-		Short: "Write measured groups of the state file as CSV",
-		Long: `Export writes one CSV file for each set of models into a folder, or all rows
-into one file if --out ends in .csv, or to standard output if it is "-". Files
-that are there already are not overwritten. The form is in docs/dataset.md.`,
+		Short: "Write the measured groups of the state file as CSV",
+		Long: `Export writes measured groups as CSV: one file for each set of models in a folder, or
+one file if --out ends in .csv, or standard output if --out is "-". Use it to move
+measurements to another machine or to look at them with other tools. Existing files
+are not overwritten. docs/dataset.md describes the format.`,
 		Example: `  overlapd dataset export --out measured/
   overlapd dataset export --out - --models bert,resnet50`,
 		Args: cobra.NoArgs,
@@ -178,9 +181,9 @@ that are there already are not overwritten. The form is in docs/dataset.md.`,
 	}
 	o.state.flags(cmd)
 	f := cmd.Flags()
-	f.StringVarP(&o.out, "out", "o", "", "folder, made if it is not there; or a file that ends in .csv; or - for standard output")
-	f.StringVar(&o.device, "device", "", "only what was measured on this device")
-	f.StringSliceVar(&o.models, "models", nil, "only groups of these models")
+	f.StringVarP(&o.out, "out", "o", "", "folder, created if needed; or a file that ends in .csv; or - for standard output")
+	f.StringVar(&o.device, "device", "", "export only groups measured on this device")
+	f.StringSliceVar(&o.models, "models", nil, "export only groups of these models")
 	_ = cmd.MarkFlagRequired("out")
 	return cmd
 }
@@ -218,7 +221,7 @@ func exportTo(path string, store *training.Store, sets []training.Summary, stdou
 	parts := make([]*training.Dataset, len(sets))
 	for i, set := range sets {
 		if set.Device != sets[0].Device {
-			return fmt.Errorf("groups of %s and of %s do not go into one file; name one with --device", cmp.Or(sets[0].Device, "unknown"), cmp.Or(set.Device, "unknown"))
+			return fmt.Errorf("groups of %s and of %s cannot share a file; name one with --device", cmp.Or(sets[0].Device, "unknown"), cmp.Or(set.Device, "unknown"))
 		}
 		var err error
 		if parts[i], err = store.Set(set.ID); err != nil {
@@ -234,7 +237,7 @@ func exportTo(path string, store *training.Store, sets []training.Summary, stdou
 	}
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("%s is there already; remove it or choose another --out", path)
+		return fmt.Errorf("%s already exists; remove it or choose another --out", path)
 	}
 	if err != nil {
 		return err
@@ -256,7 +259,7 @@ func chooseSets(store *training.Store, device string, models []string) ([]traini
 		return device != "" && s.Device != device || len(models) > 0 && slices.ContainsFunc(s.Models, unwanted)
 	})
 	if len(sets) == 0 {
-		return nil, errors.New("nothing is measured that is asked for; see overlapd dataset show for what is")
+		return nil, errors.New("no measured group matches; overlapd dataset show lists what there is")
 	}
 	return sets, nil
 }
@@ -292,7 +295,7 @@ func datasetShowCommand() *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
 		Use:   "show",
-		Short: "Show what is measured, and which predictors were trained",
+		Short: "Show measured groups and trained predictors",
 		Example: `  overlapd dataset show
   overlapd dataset show --config overlapd.toml --json`,
 		Args: cobra.NoArgs,
@@ -393,9 +396,9 @@ type measuredOptions struct {
 // fileFlags are for commands that read CSV files only.
 func (o *measuredOptions) fileFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringSliceVar(&o.data, "data", nil, "CSV files, or folders of them, of measured groups")
-	f.StringVar(&o.format, "format", "abacus", "form of the CSV files; abacus is the only one")
-	f.StringVar(&o.device, "device", "", "what the groups of CSV files were measured on, in words")
+	f.StringSliceVar(&o.data, "data", nil, "CSV files of measured groups, or folders of them")
+	f.StringVar(&o.format, "format", "abacus", "format of the CSV files; abacus is the only one")
+	f.StringVar(&o.device, "device", "", "device on which the groups of the CSV files were measured, in words")
 }
 
 // flags are for commands that read CSV files or the state file.
@@ -403,7 +406,7 @@ func (o *measuredOptions) flags(cmd *cobra.Command) {
 	o.state.flags(cmd)
 	o.fileFlags(cmd)
 	cmd.Flags().Lookup("data").Usage += ", instead of the state file"
-	cmd.Flags().Lookup("device").Usage += "; or only those of the state file that were measured on this"
+	cmd.Flags().Lookup("device").Usage += "; or use only the groups of the state file from this device"
 	cmd.MarkFlagsMutuallyExclusive("data", "state")
 }
 
@@ -448,7 +451,7 @@ func checkOut(flag, path string) error {
 		return fmt.Errorf("--%s %s is a folder; name a file in it", flag, path)
 	}
 	if info, err := os.Stat(filepath.Dir(path)); err != nil || !info.IsDir() {
-		return fmt.Errorf("--%s %s: there is no folder %s; make it first", flag, path, filepath.Dir(path))
+		return fmt.Errorf("--%s %s: folder %s does not exist; create it first", flag, path, filepath.Dir(path))
 	}
 	return nil
 }
@@ -457,19 +460,19 @@ func adviseCommand() *cobra.Command {
 	var o adviseOptions
 	cmd := &cobra.Command{
 		Use:   "advise",
-		Short: "Tell which services gain by sharing a device",
-		Long: `Advise reads measured operator groups and tells what each two models gain when
-they overlap, which should not share a device, how to divide services among
-devices, and what to measure next. Services that were never measured together
-are estimated from what they gain with others.
+		Short: "Recommend which services should share a device",
+		Long: `Advise estimates, from measured operator groups, what each pair of models gains when
+they overlap. It recommends which services share a device and what to measure next.
+Use it after profile, or on CSV files. Pairs that were never measured together are
+estimated from their gains with others.
 
-With --pools the services are divided among pools of a cluster instead: each is in
-one pool, and a pool has as many devices as the loads of its services demand within
-their targets. Of all divisions in which services fit a device of --memory together,
-that one is taken which takes the fewest devices, and beside it stands what simpler
-ways take. The services and targets are those of --config; --data may come besides.
---out writes a kustomization of each pool (docs/kubernetes.md), which builds on
---base: your own with the image, the namespace and an autoscaler.`,
+With --pools it divides the services among pools of a cluster, such as Kubernetes
+deployments. Each service is in one pool, and a pool has as many devices as the loads
+of its services need. Advise picks the division with the fewest devices in which the
+services of a pool fit the --memory of a device, and compares it with simpler ones.
+The services and targets are those of --config. --out writes a kustomization for each
+pool (docs/kubernetes.md) on top of --base, your own with the image, the namespace
+and an autoscaler.`,
 		Example: `  overlapd advise --config overlapd.toml
   overlapd advise --data pairs/
   overlapd advise --data pairs/ --solo solo.csv --size 4 --report advice.html
@@ -492,7 +495,7 @@ ways take. The services and targets are those of --config; --data may come besid
 				if err := o.pools.write(o.state.config, found); err != nil {
 					return err
 				}
-				d.Text("%s has a kustomization of each pool, and one of all: kubectl apply -k %[1]s", o.pools.out)
+				d.Text("wrote a kustomization of each pool, and one of all, to %s; next: kubectl apply -k %[1]s", o.pools.out)
 			}
 			if o.report != "" {
 				if err := textfile.Create(o.report, d.WriteHTML); err != nil {
@@ -507,12 +510,12 @@ ways take. The services and targets are those of --config; --data may come besid
 	}
 	o.measuredOptions.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.solo, "solo", "", "CSV file of what whole models take alone, to whose clock all groups are calibrated: model, batch, seq_len, min_ms")
-	f.StringSliceVar(&o.services, "services", nil, "services, each NAME or NAME=MODEL; all models if not given")
-	f.StringSliceVar(&o.loads, "load", nil, "queries per second of services, each NAME=QPS")
-	f.StringSliceVar(&o.targets, "targets", nil, "QoS targets of services, each NAME=DURATION; with loads, for the best static split of each device")
-	f.IntVar(&o.size, "size", 2, "most services of a device")
-	f.IntVar(&o.devices, "devices", 0, "devices, 0 for as few as hold all services")
+	f.StringVar(&o.solo, "solo", "", "CSV file of isolated latencies to calibrate all groups to: model, batch, seq_len, min_ms")
+	f.StringSliceVar(&o.services, "services", nil, "services, each NAME or NAME=MODEL; all models by default")
+	f.StringSliceVar(&o.loads, "load", nil, "load of services in queries/s, each NAME=QPS")
+	f.StringSliceVar(&o.targets, "targets", nil, "latency targets of services, each NAME=DURATION; with --load, for the best static split of each device")
+	f.IntVar(&o.size, "size", 2, "most services on a device")
+	f.IntVar(&o.devices, "devices", 0, "number of devices, 0 for as few as hold all services")
 	f.StringVar(&o.report, "report", "", "write a page with a heat map to this file")
 	o.pools.flags(f)
 	o.flag(f)
@@ -537,7 +540,7 @@ func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
 		return nil, err
 	}
 	if len(o.data) > 0 && o.state.config != "" && o.pools.count == 0 {
-		return nil, errors.New("--config names where measured groups are, and so does --data: leave out one of them, or give --pools")
+		return nil, errors.New("--config and --data both name measured groups: leave one of them out, or give --pools")
 	}
 	d, operators, err := o.read()
 	if err != nil {
@@ -545,7 +548,7 @@ func (o *adviseOptions) advise(ctx context.Context) (*advice.Advice, error) {
 	}
 	want := advice.Options{Size: o.size, Devices: o.devices, Operators: operators, Pools: o.pools.count, Memory: o.pools.memory}
 	if o.size < 1 {
-		return nil, fmt.Errorf("--size is %d; a device holds at least one service", o.size)
+		return nil, fmt.Errorf("--size is %d; give 1 or more", o.size)
 	}
 	if want.Services, err = o.advisedServices(d); err != nil {
 		return nil, err

@@ -33,25 +33,24 @@ func demoCommand() *cobra.Command {
 	o := demo{seed: 1}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "See within a second what overlapping gains, on an emulated GPU",
-		Long: `Demo needs no GPU, no ONNX Runtime and no data: its device is emulated, a GPU made
-of formulas, and nothing is computed. It serves three services by four policies in
-virtual time, shows what runs when, finds the highest load of each policy with at
-most 1 % of the queries late or refused, and says what overlapping gains over the
-others, which merge queries into batches as it does.
+		Short: "See in a second what overlapping gains, on an emulated GPU",
+		Long: `Demo compares four scheduling policies on an emulated GPU and shows what overlapping
+gains. Start here: it needs no GPU, no ONNX Runtime and no data. Three services run in
+virtual time. Demo shows what runs when, and the highest load of each policy with at
+most 1 % of the queries late or rejected. All policies use dynamic batching.
 
-Then it runs a daemon on the same device under load, with its dashboard, until
-Ctrl-C. With --headless or --json it ends after the comparison.`,
+Then it runs a daemon on the same emulated device under load, with its dashboard,
+until Ctrl-C. With --headless or --json it ends after the comparison.`,
 		Example: `  overlapd demo
   overlapd demo --headless --duration 10s --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.headless, "headless", false, "only compare, without a daemon and its dashboard")
-	f.DurationVar(&o.duration, "duration", 0, "how long the load lasts: in virtual time with --headless (default 3s), else of the daemon (default until Ctrl-C)")
+	f.BoolVar(&o.headless, "headless", false, "only compare; start no daemon")
+	f.DurationVar(&o.duration, "duration", 0, "how long the load lasts: in virtual time with --headless (default 3s), else on the daemon (default until Ctrl-C)")
 	f.StringVar(&o.listen, "listen", "", "address of the daemon (default 127.0.0.1:8000, or another port if that is taken)")
-	f.Uint64Var(&o.seed, "seed", o.seed, "seed of everything random in virtual time")
+	f.Uint64Var(&o.seed, "seed", o.seed, "seed of the virtual-time comparison")
 	o.flag(f)
 	return cmd
 }
@@ -234,10 +233,10 @@ func (p *demoPolicy) findHighest() error {
 
 // draw shows what ran when, one batch at a time and under ours.
 func (c *comparison) draw(p *painter) error {
-	fmt.Fprintf(p.picture, "\nNothing is computed here: the GPU is emulated, all times are formulas (docs/device.md).\n")
+	fmt.Fprintf(p.picture, "\nThe GPU is emulated: all times are formulas, and nothing is computed (docs/device.md).\n")
 	for _, shown := range []struct{ policy, how string }{
-		{demoMerging, "one batch at a time, of merged queries"},
-		{demoOurs, "operators of several services side by side"},
+		{demoMerging, "one batch at a time"},
+		{demoOurs, "operators of several services at the same time"},
 	} {
 		i := slices.Index(demoPolicies, shown.policy)
 		fmt.Fprintf(p.picture, "\n  %s: %s\n\n", shown.policy, shown.how)
@@ -253,8 +252,8 @@ func (c *comparison) write(p *painter) error {
 	for i, s := range demoServices {
 		targets[i] = fmt.Sprintf("%s %v", s.model, s.target)
 	}
-	d.Text("%.0f queries a second, batch sizes %v; targets: %s", c.QPS, demoSizes, strings.Join(targets, ", "))
-	t := report.NewTable("", "in time/s", "late or refused", "highest load with at most 1 % of them")
+	d.Text("%.0f queries/s, batch sizes %v; targets: %s", c.QPS, demoSizes, strings.Join(targets, ", "))
+	t := report.NewTable("", "in time/s", "late or rejected", "highest load with at most 1 % of them")
 	for _, p := range c.Policies {
 		t.Rowf("%s\t%.0f\t%.1f %%\t%.0f/s", p.Policy, p.GoodputQPS, 100*p.Violations, p.HighestQPS)
 	}
@@ -263,7 +262,7 @@ func (c *comparison) write(p *painter) error {
 	if err := d.WriteText(p.to); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(p.to, "\n%s\n", p.bold(fmt.Sprintf("overlap serves %.2f times the load of %s, which merges queries as it does, and %.2f times that of\nthe best other policy (%s), with at most 1 %% late or refused.", c.Gain, demoMerging, c.OverBest, c.Best)))
+	_, err := fmt.Fprintf(p.to, "\n%s\n", p.bold(fmt.Sprintf("overlap sustains %.2f times the load of %s, which also batches, and %.2f times that of\nthe best other policy (%s), with at most 1 %% late or rejected.", c.Gain, demoMerging, c.OverBest, c.Best)))
 	return err
 }
 
@@ -407,7 +406,7 @@ func (o *demo) load(ctx context.Context, out io.Writer, d *daemon.Daemon, qps fl
 		defer done()
 	}
 	url := "http://" + d.Addr().String()
-	fmt.Fprintf(out, "\nlive, %s, emulated, under %.0f queries a second: %s/\n", end, qps, url)
+	fmt.Fprintf(out, "\nlive, %s, emulated, under %.0f queries/s: %s/\n", end, qps, url)
 	fmt.Fprintf(out, "in another terminal: %s top --url %s\n", os.Args[0], url)
 	faults := make([]error, len(demoSizes))
 	var each sync.WaitGroup

@@ -27,18 +27,20 @@ func drainCommand() *cobra.Command {
 	var o drainOptions
 	cmd := &cobra.Command{
 		Use:   "drain",
-		Short: "Have balancers leave a daemon that is to be stopped",
-		Long: `Drain has a running daemon say that it is not ready, over HTTP and gRPC, and go on
-answering queries, since balancers learn of it late. With --wait it returns when
-balancers had their time, nothing is open and no query has come for a second: then
-the daemon can be stopped without losing one. It is for the preStop hook of a pod,
-whose terminationGracePeriodSeconds are more than --limit and drain_timeout.
+		Short: "Take a daemon out of load balancing before it is stopped",
+		Long: `Drain makes a running daemon report over HTTP and gRPC that it is not ready, so that
+load balancers stop sending to it. It keeps answering queries, because balancers
+notice late. Use it in the preStop hook of a pod, with terminationGracePeriodSeconds
+above --limit plus drain_timeout.
 
-Exit status: 0, nothing is open, or without --wait the daemon is not ready any more;
-1, at the limit queries were open or came still, or there was nobody to ask.`,
+With --wait it returns after --grace, once no query is open and none has arrived for a
+second. Then the daemon can be stopped without losing a query.
+
+Exit status: 0, no query is open, or without --wait the daemon reports not ready;
+1, at --limit queries were still open or arriving, or no daemon answered.`,
 		Example: `  overlapd drain --wait
   overlapd drain --wait --grace 15s --limit 2m --config /etc/overlapd/0.toml
-  overlapd drain --cancel                the daemon is ready again`,
+  overlapd drain --cancel                make the daemon ready again`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := at.client()
@@ -56,10 +58,10 @@ Exit status: 0, nothing is open, or without --wait the daemon is not ready any m
 	}
 	at.flags(cmd)
 	f := cmd.Flags()
-	f.BoolVar(&o.wait, "wait", false, "return when nothing is open any more")
-	f.DurationVar(&o.grace, "grace", drainGrace, "wait at least so long, for balancers to learn of it")
-	f.DurationVar(&o.limit, "limit", drainLimit, "wait at most so long")
-	f.BoolVar(&o.cancel, "cancel", false, "take it back")
+	f.BoolVar(&o.wait, "wait", false, "return when no query is open")
+	f.DurationVar(&o.grace, "grace", drainGrace, "wait at least this long, for balancers to notice")
+	f.DurationVar(&o.limit, "limit", drainLimit, "wait at most this long")
+	f.BoolVar(&o.cancel, "cancel", false, "make the daemon ready again")
 	cmd.MarkFlagsMutuallyExclusive("wait", "cancel")
 	return cmd
 }
@@ -72,15 +74,15 @@ type drainOptions struct {
 // drain does what the options say, and returns what to tell.
 func (o *drainOptions) drain(ctx context.Context, ask func(do string) (open map[string]int64, ended uint64, err error)) (said string, err error) {
 	if least := o.grace + drainQuiet; o.grace < 0 || o.wait && o.limit <= least {
-		return "", fmt.Errorf("--grace must not be negative, and --limit be more than it and the %v without a query that end the wait: %v", drainQuiet, least)
+		return "", fmt.Errorf("--grace must not be negative, and --limit must exceed it by more than %v, the time without a query that ends the wait: %v", drainQuiet, least)
 	}
 	if o.cancel {
 		_, _, err = ask(admin.DrainCancel)
-		return "the daemon is ready again, if its services are", err
+		return "the daemon is ready again, as far as its services are", err
 	}
 	open, ended, err := ask(admin.DrainBegin)
 	if err != nil || !o.wait {
-		return "the daemon says that it is not ready; it answers queries until it is stopped", err
+		return "the daemon reports not ready; it answers queries until it is stopped", err
 	}
 	begun := time.Now()
 	quiet := begun
@@ -92,14 +94,14 @@ func (o *drainOptions) drain(ctx context.Context, ask func(do string) (open map[
 		}
 		switch {
 		case time.Since(begun) >= o.grace && time.Since(quiet) >= drainQuiet:
-			return fmt.Sprintf("nothing is open after %v; stop the daemon, or take it back with overlapd drain --cancel", time.Since(begun).Round(drainLook)), nil
+			return fmt.Sprintf("no query is open after %v; stop the daemon, or cancel with: overlapd drain --cancel", time.Since(begun).Round(drainLook)), nil
 		case time.Since(begun) >= o.limit:
 			return "", o.late(open)
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return "", errors.New("you left; the daemon still says that it is not ready, and overlapd drain --cancel takes that back")
+			return "", errors.New("drain stopped waiting; the daemon still reports not ready; cancel with: overlapd drain --cancel")
 		}
 		if open, ended, err = ask(admin.DrainShow); err != nil {
 			return "", err
@@ -110,11 +112,11 @@ func (o *drainOptions) drain(ctx context.Context, ask func(do string) (open map[
 // late says what keeps the daemon from being stopped.
 func (o *drainOptions) late(open map[string]int64) error {
 	if len(open) == 0 {
-		return fmt.Errorf("queries still come after %v: whoever sends them does not look at readiness; have it do so, or raise --grace and --limit", o.limit)
+		return fmt.Errorf("queries still arrive after %v: their sender ignores readiness; make it check readiness, or raise --grace and --limit", o.limit)
 	}
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(open)) {
 		list = append(list, name+": "+report.Count(open[name], "query", "queries"))
 	}
-	return fmt.Errorf("not all is answered after %v: %s; raise --limit, or see overlapd status for what is slow", o.limit, strings.Join(list, ", "))
+	return fmt.Errorf("queries are still open after %v: %s; raise --limit, or see what is slow with: overlapd status", o.limit, strings.Join(list, ", "))
 }

@@ -21,18 +21,18 @@ func TestDrainOptions(t *testing.T) {
 	}{
 		"no wait": {drainOptions{}, func(int) (map[string]int64, uint64, error) { return map[string]int64{"a": 1}, 1, nil }, "it answers queries until it is stopped"},
 		"cancel":  {drainOptions{cancel: true}, func(int) (map[string]int64, uint64, error) { return nil, 1, nil }, "ready again"},
-		"nothing": {drainOptions{wait: true, limit: time.Minute}, func(int) (map[string]int64, uint64, error) { return nil, 1, nil }, "nothing is open after"},
+		"nothing": {drainOptions{wait: true, limit: time.Minute}, func(int) (map[string]int64, uint64, error) { return nil, 1, nil }, "no query is open after"},
 		"at last": {drainOptions{wait: true, grace: time.Second, limit: time.Minute}, func(n int) (map[string]int64, uint64, error) {
 			if n < 5 {
 				return map[string]int64{"a": 1}, uint64(n), nil
 			}
 			return nil, 5, nil
-		}, "nothing is open after"},
+		}, "no query is open after"},
 		"open": {drainOptions{wait: true, limit: 1100 * time.Millisecond}, func(int) (map[string]int64, uint64, error) {
 			return map[string]int64{"b": 1, "a": 3}, 1, nil
-		}, "error: not all is answered after 1.1s: a: 3 queries, b: 1 query; raise --limit"},
+		}, "error: queries are still open after 1.1s: a: 3 queries, b: 1 query; raise --limit"},
 		"still coming": {drainOptions{wait: true, limit: 1100 * time.Millisecond}, func(n int) (map[string]int64, uint64, error) { return nil, uint64(n), nil },
-			"error: queries still come after 1.1s: whoever sends them does not look at readiness"},
+			"error: queries still arrive after 1.1s: their sender ignores readiness"},
 		"nobody": {drainOptions{wait: true, limit: time.Minute}, func(int) (map[string]int64, uint64, error) { return nil, 0, gone }, "error: nobody listens"},
 		"it ends": {drainOptions{wait: true, limit: time.Minute}, func(n int) (map[string]int64, uint64, error) {
 			if n < 3 {
@@ -40,7 +40,7 @@ func TestDrainOptions(t *testing.T) {
 			}
 			return nil, 0, gone
 		}, "error: nobody listens"},
-		"too short": {drainOptions{wait: true, grace: 5 * time.Second, limit: 6 * time.Second}, nil, "error: --grace must not be negative, and --limit be more than it"},
+		"too short": {drainOptions{wait: true, grace: 5 * time.Second, limit: 6 * time.Second}, nil, "error: --grace must not be negative, and --limit must exceed it"},
 		"negative":  {drainOptions{grace: -1}, nil, "error: --grace must not be negative"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,7 +69,7 @@ func TestDrainOptions(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	o := drainOptions{wait: true, limit: time.Minute}
-	if _, err := o.drain(ctx, func(string) (map[string]int64, uint64, error) { return map[string]int64{"a": 1}, 0, nil }); err == nil || !strings.Contains(err.Error(), "overlapd drain --cancel takes that back") {
+	if _, err := o.drain(ctx, func(string) (map[string]int64, uint64, error) { return map[string]int64{"a": 1}, 0, nil }); err == nil || !strings.Contains(err.Error(), "cancel with: overlapd drain --cancel") {
 		t.Error(err)
 	}
 }
@@ -92,7 +92,7 @@ func TestReloaderDrains(t *testing.T) {
 	if open, ended, err := l.Open(); err != nil || open["a"] != 2 || ended != 7 {
 		t.Errorf("%v, %d, %v", open, ended, err)
 	}
-	if log := l.log.String(); !strings.Contains(log, "it is not ready") || !strings.Contains(log, "taken back") {
+	if log := l.log.String(); !strings.Contains(log, "reports not ready") || !strings.Contains(log, "draining cancelled") {
 		t.Error(log)
 	}
 }

@@ -36,14 +36,15 @@ func trainCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "train",
 		Short: "Fit a predictor to measured operator groups",
-		Long: `Train fits a network that tells how long operators of several models take
-together, and reports how far it is off on rows that it has not seen. It reads
-the state file of a configuration and keeps the predictor there, where the daemon
-finds it; or it reads CSV files, and writes the predictor to --out only.
+		Long: `Train fits a predictor, a small network that predicts how long operators of several
+models take together, and reports its error on rows that it has not seen. The daemon
+trains by itself; use train after profile, or to compare recipes. It reads the state
+file of a configuration and stores the predictor there for the daemon. With --data it
+reads CSV files and writes the predictor only to --out.
 
-A random split keeps single rows aside; grouped, whole configurations: all rows
-with the same models, batch sizes and sequence lengths, the harder test; kfold,
-each part of the rows in turn, and then the predictor is fitted to all of them.`,
+--split chooses the rows to test with: random takes single rows; grouped takes whole
+configurations (all rows with the same models, batch sizes and sequence lengths),
+which is harder; kfold takes each part in turn and then fits to all rows.`,
 		Example: `  overlapd train --config overlapd.toml
   overlapd train --data pairs/ --out a100.predictor.json --report report.html
   overlapd train --data pairs/ --split grouped --compare --pairs
@@ -54,12 +55,12 @@ each part of the rows in turn, and then the predictor is fitted to all of them.`
 	o.measuredOptions.flags(cmd)
 	cmd.MarkFlagsMutuallyExclusive("data", "config")
 	f := cmd.Flags()
-	o.fitFlags(f, "write the predictor to this file", "the recipe says", "random, grouped or kfold")
-	f.StringVar(&o.fit.Recipe, "recipe", o.fit.Recipe, "overlapd, or paper for that of the Abacus authors")
-	f.IntVar(&o.fit.Folds, "folds", o.fit.Folds, "folds of the split kfold")
+	o.fitFlags(f, "write the predictor to this file", "of the recipe", "random, grouped or kfold")
+	f.StringVar(&o.fit.Recipe, "recipe", o.fit.Recipe, "recipe: overlapd, or paper for that of the Abacus authors")
+	f.IntVar(&o.fit.Folds, "folds", o.fit.Folds, "number of parts with --split kfold")
 	f.BoolVar(&o.fit.Compare, "compare", false, "compare with linear regression, support vector regression, and costs without a network")
-	f.BoolVar(&o.fit.Pairs, "pairs", false, "compare with a predictor for each set of models")
-	f.StringVar(&o.report, "report", "", "write a page with tables and pictures to this file")
+	f.BoolVar(&o.fit.Pairs, "pairs", false, "compare with one predictor for each set of models")
+	f.StringVar(&o.report, "report", "", "write a page with tables and charts to this file")
 	return cmd
 }
 
@@ -74,12 +75,12 @@ type fitOptions struct {
 
 func (o *fitOptions) fitFlags(f *pflag.FlagSet, out, epochs, splits string) {
 	f.StringVarP(&o.out, "out", "o", "", out)
-	f.StringVar(&o.solo, "solo", "", "CSV file of what whole models take alone, to whose clock all groups are calibrated: model, batch, seq_len, min_ms")
+	f.StringVar(&o.solo, "solo", "", "CSV file of isolated latencies to calibrate all groups to: model, batch, seq_len, min_ms")
 	f.Uint64Var(&o.fit.Seed, "seed", o.fit.Seed, "seed of the split, the weights and the order of the rows")
 	f.IntSliceVar(&o.fit.Hidden, "hidden", o.fit.Hidden, "units of the hidden layers")
-	f.IntVar(&o.fit.Epochs, "epochs", 0, "times that all rows are seen, 0 for what "+epochs)
+	f.IntVar(&o.fit.Epochs, "epochs", 0, "passes over the rows, 0 for the number "+epochs)
 	f.StringVar(&o.fit.Split, "split", o.fit.Split, "rows to test with: "+splits)
-	f.Float64Var(&o.fit.TestFraction, "test", o.fit.TestFraction, "part of the rows, or of the configurations, to test with")
+	f.Float64Var(&o.fit.TestFraction, "test", o.fit.TestFraction, "fraction of the rows, or of the configurations, to test with")
 	o.flag(f)
 }
 
@@ -150,7 +151,7 @@ func (o *trainOptions) keep(f *predictor.File, r *fit.Report) error {
 		return nil
 	}
 	if err := o.state.use(changing, func(store *training.Store) error { return store.PutPredictor(f) }); err != nil {
-		return fmt.Errorf("the predictor is trained and cannot be kept: %w", err)
+		return fmt.Errorf("the predictor was trained but not stored: %w", err)
 	}
 	return nil
 }
@@ -175,7 +176,7 @@ func fitCommand() *cobra.Command {
 			}
 			var order fitOrder
 			if err := json.NewDecoder(os.Stdin).Decode(&order); err != nil {
-				return fmt.Errorf("reading what was measured: %w", err)
+				return fmt.Errorf("reading the measurements failed: %w", err)
 			}
 			if order.Dataset == nil {
 				return errors.New("there is no dataset")
@@ -222,18 +223,17 @@ func deviceFitCommand() *cobra.Command {
 	o.fit = fit.DefaultDeviceOptions()
 	cmd := &cobra.Command{
 		Use:   "fit",
-		Short: "Make a device profile of measured operator groups",
-		Long: `Fit makes a device profile of measured operator groups: how long any group of the
-models takes, and how much its runs differ. A profile stands for the device in
-simulations, and for a daemon that has none. It is never what a scheduler
-predicts with; for that, train a predictor on other rows, calibrated by the same
---solo.
+		Short: "Fit a device profile to measured operator groups",
+		Long: `Fit makes a device profile from measured operator groups: how long any group of the
+models takes, and how much its runs vary. Use the profile as the device in simulate, or
+in a daemon with device = "emulated". The scheduler never predicts with it; train a
+predictor for that, on other rows, calibrated with the same --solo.
 
-With --format linear the device is exact: a batch of b queries takes alpha times b
-and beta, and groups take as long as their spans one after another. The CSV file has
-a row for each model, with the columns model, alpha_ms and beta_ms, and perhaps gpu,
-of which --device names one, slo_ms, the target that a simulation takes by default,
-and exit_points, the operators. Nothing is measured, so no other flags count.`,
+With --format linear the device is exact: a batch of b queries takes alpha*b + beta,
+and operators of a group run one after another. The CSV file has a row for each model
+with the columns model, alpha_ms and beta_ms. Optional columns are gpu, of which
+--device names one; slo_ms, the default target in simulations; and exit_points, the
+number of operators. Other flags do not apply.`,
 		Example: `  overlapd device fit --data pairs/ --solo solo_ms.csv --out a100.device.json
   overlapd device fit --data pairs/ --data quad/ --out a100.device.json --json
   overlapd device fit --format linear --data profiles.csv --device A100 --out a100.device.json`,
@@ -242,9 +242,9 @@ and exit_points, the operators. Nothing is measured, so no other flags count.`,
 	}
 	o.fileFlags(cmd)
 	f := cmd.Flags()
-	o.fitFlags(f, "write the profile to this file, by custom NAME.device.json", "their number says", "random or grouped")
-	f.Lookup("format").Usage = "form of the CSV files: abacus, or linear for a file of models"
-	f.Lookup("device").Usage = "what the groups of CSV files were measured on, in words; of linear models also which of several"
+	o.fitFlags(f, "write the profile to this file, usually NAME.device.json", "that fits their count", "random or grouped")
+	f.Lookup("format").Usage = "format of the CSV files: abacus, or linear for a file of models"
+	f.Lookup("device").Usage = "device on which the groups of the CSV files were measured, in words; of linear models also which of several"
 	_ = cmd.MarkFlagRequired("data")
 	_ = cmd.MarkFlagRequired("out")
 	return cmd
@@ -298,11 +298,11 @@ const formatLinear = "linear"
 func (o *deviceFitOptions) linear(cmd *cobra.Command) error {
 	for _, name := range []string{"solo", "seed", "hidden", "epochs", "split", "test"} {
 		if cmd.Flags().Changed(name) {
-			return fmt.Errorf("--%s is for measured groups, of which --format %s has none; leave it out", name, formatLinear)
+			return fmt.Errorf("--%s applies to measured groups, and --format %s has none; leave it out", name, formatLinear)
 		}
 	}
 	if len(o.data) != 1 {
-		return fmt.Errorf("--format %s takes one file, --data names %d", formatLinear, len(o.data))
+		return fmt.Errorf("--format %s takes one file, and --data names %d", formatLinear, len(o.data))
 	}
 	p, err := device.ReadLinear(o.data[0], o.device)
 	if err != nil {
@@ -338,7 +338,7 @@ func deviceShowCommand() *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
 		Use:     "show FILE",
-		Short:   "Show what a device profile knows, and how far it is off",
+		Short:   "Show what a device profile covers, and its error",
 		Example: "  overlapd device show a100.device.json",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -379,7 +379,7 @@ func (s *shownProfile) document() *report.Document {
 	d := new(report.Document)
 	name := cmp.Or(s.Device, "a device that the measurements do not name")
 	if s.Linear {
-		d.Text("%s, on which the time of a batch is linear in its size, and groups take as long as their spans one after another", name)
+		d.Text("%s: the time of a batch is linear in its size, and operators of a group run one after another", name)
 		models := report.NewTable("MODEL", "OPERATORS", "LARGEST BATCH", "TARGET")
 		for _, m := range s.Models {
 			models.Rowf("%s\t%d\t%d\t%s", m.Name, m.Operators, slices.Max(m.Sizes), orDash("%g ms", m.TargetMillis))
@@ -387,7 +387,7 @@ func (s *shownProfile) document() *report.Document {
 		d.Table(models)
 		return d
 	}
-	d.Text("%s, made of %s of up to %s, seed %d", name, report.Count(s.Rows, "measured group"), report.Count(s.Spans, "span"), s.Seed)
+	d.Text("%s, fitted to %s of up to %s, seed %d", name, report.Count(s.Rows, "measured group"), report.Count(s.Spans, "span"), s.Seed)
 	models := report.NewTable("MODEL", "OPERATORS", "SIZES", "SEQUENCE LENGTHS")
 	for _, m := range s.Models {
 		models.Rowf("%s\t%d\t%s\t%s", m.Name, m.Operators, numbers(m.Sizes), numbers(m.SeqLens))
@@ -395,7 +395,7 @@ func (s *shownProfile) document() *report.Document {
 	d.Table(models)
 	s.addErrors(d)
 	if len(s.Test.Spread) > 0 {
-		d.Heading("standard deviation of runs over their median, of groups kept aside: measured, and as the device has it")
+		d.Heading("standard deviation of runs over their median, of groups held out: measured, and of the profile")
 		t := report.NewTable("SPANS", "GROUPS", "QUANTILE", "MEASURED", "DEVICE")
 		for _, q := range s.Test.Spread {
 			t.Rowf("%d\t%d\t%.0f %%\t%.2f %%\t%.2f %%", q.Spans, q.Rows, 100*q.Part, 100*q.Measured, 100*q.Predicted)
@@ -403,7 +403,7 @@ func (s *shownProfile) document() *report.Document {
 		d.Table(t)
 	}
 	if len(s.Solo) > 0 {
-		d.Heading("whole models alone: as given, which all groups were calibrated to, and as measured among the groups")
+		d.Heading("isolated latencies: as given, to which all groups were calibrated, and as measured among the groups")
 		t := report.NewTable("MODEL", "SIZE", "SEQUENCE", "GIVEN", "GROUPS", "GIVEN IS")
 		for _, m := range s.Solo {
 			groups, off := "-", "-"
@@ -419,14 +419,14 @@ func (s *shownProfile) document() *report.Document {
 
 func (s *shownProfile) addErrors(d *report.Document) {
 	c := s.Checks
-	d.Heading("off on groups kept aside")
+	d.Heading("error on held-out groups")
 	t := report.NewTable("GROUPS OF", "ERROR", "ROWS")
 	for _, of := range []struct {
 		name string
 		rows int
 		mape float64
 	}{
-		{"one span", s.Test.Alone.Rows, s.Test.Alone.MAPE},
+		{"one model", s.Test.Alone.Rows, s.Test.Alone.MAPE},
 		{"several", s.Test.Several.Rows, s.Test.Several.MAPE},
 		{"all", s.Test.Alone.Rows + s.Test.Several.Rows, c.Latency},
 	} {
@@ -435,10 +435,10 @@ func (s *shownProfile) addErrors(d *report.Document) {
 		}
 	}
 	d.Table(t)
-	d.Text("of them a network that promises nothing is off %.2f %%, one that never falls with more operators %.2f %%;", c.Free, c.Kept)
-	d.Text("%d are held up by a part of their spans, by at most %.1f %%", c.Raised, 100*c.RaisedMost)
+	d.Text("an unconstrained network has an error of %.2f %%, and one that never falls with more operators %.2f %%;", c.Free, c.Kept)
+	d.Text("%d groups are raised to the time of a part of them, by at most %.1f %%", c.Raised, 100*c.RaisedMost)
 	if c.RepeatedOf > 0 {
-		d.Text("%d of one span were measured several times: each is off %.2f %% from the median of its others", c.RepeatedOf, c.Repeated)
+		d.Text("%d groups of one model were measured several times: each differs %.2f %% from the median of its repeats", c.RepeatedOf, c.Repeated)
 	}
 }
 
@@ -447,24 +447,27 @@ func profileCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profile",
 		Short: "Measure operator groups on this device",
-		Long: `Profile starts the workers of a configuration, as serve does, and runs groups of
-their operators: each model alone with each batch size and sequence length, then
-groups of several, sampled as the scheduler forms them. What was measured goes
-into the state file of the configuration. Of several devices each kind is measured,
-all at once. Interrupt it at any time; the next run goes on where it stood. Nothing
-else should use the device meanwhile.`,
+		Long: `Profile measures how long operators of several models take together, and stores the
+measurements in the state file of the configuration. The daemon measures by itself
+while it is idle; use profile to measure more before it starts. Nothing else should
+use the device meanwhile.
+
+It starts the workers of the configuration, as serve does, and runs each model alone
+with each batch size and sequence length, and then groups as the scheduler forms them.
+Different kinds of devices are measured at the same time. Interrupt it at any time;
+the next run resumes.`,
 		Example: `  overlapd profile --config overlapd.toml
   overlapd profile --config overlapd.toml --groups 2000 --time 30m`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.serve.path, "config", "c", "", "configuration file; without it "+localConfig+" in this folder, if it is there")
+	f.StringVarP(&o.serve.path, "config", "c", "", "configuration file (default "+localConfig+" in this folder, if there is one)")
 	takeLocal(cmd, &o.serve.path, "embedded")
-	f.BoolVar(&o.serve.embedded, "embedded", false, "the built-in configuration: resnet50 and bert on the CPU")
-	f.IntVar(&o.groups, "groups", 0, "groups to measure in all, instead of the configuration's")
-	f.IntVar(&o.repeats, "repeats", 0, "runs of each group at most, instead of the configuration's")
-	f.DurationVar(&o.limit, "time", 0, "stop after this time of measuring, 0 for no limit")
+	f.BoolVar(&o.serve.embedded, "embedded", false, "use the built-in configuration: resnet50 and bert on the CPU")
+	f.IntVar(&o.groups, "groups", 0, "total number of groups to measure, instead of the configuration's")
+	f.IntVar(&o.repeats, "repeats", 0, "most runs of each group, instead of the configuration's")
+	f.DurationVar(&o.limit, "time", 0, "stop after measuring for this long, 0 for no limit")
 	o.flag(f)
 	cmd.MarkFlagsMutuallyExclusive("config", "embedded")
 	return cmd
@@ -500,7 +503,7 @@ func (o *profileOptions) run(cmd *cobra.Command) error {
 	c.Policy, c.Decisions.Log = "overlap", false
 	c.Profile.Groups, c.Profile.Repeats = cmp.Or(o.groups, c.Profile.Groups), cmp.Or(o.repeats, c.Profile.Repeats)
 	if o.limit < 0 {
-		return errors.New("--time must not be negative")
+		return errors.New("--time must not be negative: give 0 for no limit")
 	}
 	if err := c.Validate(); err != nil {
 		return err
@@ -546,26 +549,26 @@ func (o *profileOptions) report(w io.Writer, r *loop.Report, device string, ctx 
 		})
 	}
 	if len(r.GivenUp) > 0 {
-		fmt.Fprintf(w, "not measured, since the model does not load: %s\n", strings.Join(r.GivenUp, ", "))
+		fmt.Fprintf(w, "not measured, because the model does not load: %s\n", strings.Join(r.GivenUp, ", "))
 	}
 	if p.Total == 0 {
 		return fmt.Errorf("nothing was measured: %s", cmp.Or(r.Reason, "interrupted while loading"))
 	}
-	fmt.Fprintf(w, "%d of %d measurements made, %v of measuring\n", p.Done-p.Skipped, p.Total, p.Spent.Round(time.Second/10))
+	fmt.Fprintf(w, "%d of %d measurements made in %v\n", p.Done-p.Skipped, p.Total, p.Spent.Round(time.Second/10))
 	for _, s := range p.Skips {
-		fmt.Fprintf(w, "left out: %s batch size %d sequence length %d: %v\n", cmp.Or(s.Model, "a group"), s.Size, s.SeqLen, s.Err)
+		fmt.Fprintf(w, "skipped: %s batch size %d sequence length %d: %v\n", cmp.Or(s.Model, "a group"), s.Size, s.SeqLen, s.Err)
 	}
 	if n := len(p.Drift.Checks); n > 0 {
 		fmt.Fprintf(w, "drift of the device: %+.1f %% at worst, in %s\n", p.Drift.Worst.Percent, report.Count(n, "check"))
 	}
 	if p.Drift.Exceeded {
-		fmt.Fprintln(w, "That is much: something else used the device, or it changed its speed. Measure again when it is calm.")
+		fmt.Fprintln(w, "The drift is large: something else used the device, or its clock changed. Measure again when the device is idle.")
 	}
 	if p.Done < p.Total {
-		fmt.Fprintln(w, "Run the same command again to go on.")
+		fmt.Fprintln(w, "To resume, run the same command again.")
 		return nil
 	}
-	fmt.Fprintln(w, "All groups are measured; --groups measures more.")
+	fmt.Fprintln(w, "All groups are measured. To measure more, raise --groups.")
 	next := "overlapd train"
 	if o.serve.path != "" {
 		next += " --config " + o.serve.path

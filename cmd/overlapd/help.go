@@ -119,7 +119,7 @@ func eachCommand(cmd *cobra.Command, visit func(*cobra.Command)) {
 func manCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "man FOLDER",
-		Short:  "Write the manual pages into a folder",
+		Short:  "Write the manual pages to a folder",
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -177,33 +177,33 @@ var manualSections = []struct {
 	entries []manualEntry
 }{
 	{"FILES", []manualEntry{
-		{"/etc/overlapd/INSTANCE.toml", "The configuration of overlapd@INSTANCE.service. What its keys mean is in /usr/share/doc/overlapd/configuration.md."},
+		{"/etc/overlapd/INSTANCE.toml", "The configuration of overlapd@INSTANCE.service. /usr/share/doc/overlapd/configuration.md describes its keys."},
 		{"/etc/default/overlapd", "Environment variables and further options of every instance."},
-		{"/var/lib/overlapd/INSTANCE", "The state: what was measured, the predictors, the decision log."},
-		{"/var/cache/overlapd/INSTANCE", "Models that were built or cut, which are built again if they are missing."},
-		{"/run/overlapd/INSTANCE", "Sockets, and those of MPS, while it runs."},
+		{"/var/lib/overlapd/INSTANCE", "The state: measurements, predictors and the decision log."},
+		{"/var/cache/overlapd/INSTANCE", "Models that were built or cut. They are built again if they are missing."},
+		{"/run/overlapd/INSTANCE", "Sockets of the running daemon and of MPS."},
 		{"/run/overlapd/INSTANCE/admin.sock", "The admin socket, for root, the user overlapd and the members of admin_group."},
-		{"/usr/lib/overlapd/libonnxruntime.so.1", "ONNX Runtime, for overlapd alone."},
+		{"/usr/lib/overlapd/libonnxruntime.so.1", "ONNX Runtime, used by overlapd only."},
 	}},
 	{"ENVIRONMENT", []manualEntry{
-		{"OVERLAPD_ORT", "The ONNX Runtime to load, before any other place."},
-		{"OVERLAPD_SOLVER", "The program of HiGHS or CBC that plan runs, before any other, or none."},
-		{"OVERLAPD_URL", "The daemon that status, top, trace and bench serve ask, unless --url or --config names another."},
-		{"OVERLAPD_TOKEN_FILE", "A file whose first token status, top, trace and bench serve present, unless --token-file names another."},
-		{"NO_COLOR", "If it is not empty, top and the log on a terminal show no colours."},
-		{"STATE_DIRECTORY", "The state folder, unless the configuration names one. systemd sets it. Else it is overlapd below XDG_STATE_HOME or ~/.local/state."},
-		{"CACHE_DIRECTORY", "The folder of what can be built again. systemd sets it. Else it is overlapd below XDG_CACHE_HOME or ~/.cache; a daemon takes its state folder instead."},
-		{"RUNTIME_DIRECTORY", "The folder of sockets. systemd sets it. Else the admin socket is in overlapd below XDG_RUNTIME_DIR, or in the state folder."},
-		{"NOTIFY_SOCKET, WATCHDOG_USEC", "Where the daemon reports its state, and how often systemd wants a sign of life."},
+		{"OVERLAPD_ORT", "The ONNX Runtime to load. It takes precedence over all other places."},
+		{"OVERLAPD_SOLVER", "The HiGHS or CBC program that plan runs, or none. It takes precedence over PATH."},
+		{"OVERLAPD_URL", "The daemon that status, top, trace and bench serve connect to, unless --url or --config names another."},
+		{"OVERLAPD_TOKEN_FILE", "A file whose first token status, top, trace and bench serve send, unless --token-file names another."},
+		{"NO_COLOR", "If set and not empty, top and the log on a terminal use no colours."},
+		{"STATE_DIRECTORY", "The state folder, unless the configuration names one. systemd sets it. The default is overlapd below XDG_STATE_HOME or ~/.local/state."},
+		{"CACHE_DIRECTORY", "The folder of files that can be built again. systemd sets it. The default is overlapd below XDG_CACHE_HOME or ~/.cache; for a daemon, its state folder."},
+		{"RUNTIME_DIRECTORY", "The folder of sockets. systemd sets it. The default of the admin socket is overlapd below XDG_RUNTIME_DIR, or else the state folder."},
+		{"NOTIFY_SOCKET, WATCHDOG_USEC", "Where the daemon reports its state, and how often systemd expects a watchdog notification."},
 	}},
 	{"SIGNALS", []manualEntry{
-		{"SIGTERM, SIGINT", "Accept nothing more, answer what was accepted, and end. A second one ends at once."},
-		{"SIGHUP", "Read the configuration again, as overlapd reload has the daemon do. The log says what became of it. If it comes of a terminal that is gone, the daemon ends as with SIGTERM."},
+		{"SIGTERM, SIGINT", "Stop accepting queries, answer those accepted, and exit. A second signal quits immediately."},
+		{"SIGHUP", "Reload the configuration file, as overlapd reload does. The log reports the result. If the signal comes from a closed terminal, the daemon stops as on SIGTERM."},
 	}},
 	{"EXIT STATUS", []manualEntry{
-		{"0", "All went well."},
-		{"1", "Something failed; standard error says what."},
-		{"78", "The configuration is wrong. systemd does not start the daemon again then. Of overlapd reload: nothing was changed."},
+		{"0", "Success."},
+		{"1", "Failure; standard error has the reason."},
+		{"78", "The configuration is invalid. systemd does not restart the daemon. After overlapd reload: nothing was changed."},
 	}},
 }
 

@@ -162,22 +162,22 @@ var scenes = []struct {
 	{"another GPU is named", func(m *machine) { m.o.Config.GPU = "7" }, "gpu-unknown", `gpu = "7": not found`},
 	{"a lost GPU", func(m *machine) { m.gpus.Lose(0); m.o.Config.GPU = "0" }, "gpu-broken", "fallen off the bus"},
 
-	{"no uvm", func(m *machine) { m.remove("/dev/nvidia-uvm") }, "device-file-missing", "/dev/nvidia-uvm is not there; run nvidia-modprobe"},
-	{"a group", func(m *machine) { m.denied["/dev/nvidia0"] = true }, "device-file-denied", "may not use /dev/nvidia0: permission denied"},
+	{"no uvm", func(m *machine) { m.remove("/dev/nvidia-uvm") }, "device-file-missing", "/dev/nvidia-uvm does not exist; run nvidia-modprobe"},
+	{"a group", func(m *machine) { m.denied["/dev/nvidia0"] = true }, "device-file-denied", "has no access to /dev/nvidia0: permission denied"},
 	{"a device file of another number", func(m *machine) {
 		m.write("/proc/driver/nvidia/gpus/0000:3b:00.0/information", "Model:\tH100\nDevice Minor: \t 3\n")
-	}, "device-file-missing", "/dev/nvidia3 is not there"},
+	}, "device-file-missing", "/dev/nvidia3 does not exist"},
 
 	{"an old driver", func(m *machine) { m.gpus.DriverVersion, m.gpus.CudaDriverVersion = "535.261.03", 12020 }, "versions", "580 or newer"},
 	{"a build for the CPU", func(m *machine) { m.o.Providers = []string{"CPUExecutionProvider"} }, "ort-cpu", "onnxruntime-gpu 1.30.0"},
 	{"no runtime", func(m *machine) { m.o.RuntimePath = "" }, "", "apart"},
-	{"half a package", func(m *machine) { m.remove("/opt/ort/libonnxruntime_providers_shared.so") }, "provider-missing", "_shared.so is not beside"},
+	{"half a package", func(m *machine) { m.remove("/opt/ort/libonnxruntime_providers_shared.so") }, "provider-missing", "_shared.so is not in the folder of"},
 	{"a file that is none", func(m *machine) { m.o.Needs = needs }, "provider-unreadable", "cannot be read"},
 	{"no cuBLAS", func(m *machine) { m.remove("/opt/cuda/libcublas.so.13") }, "library-missing", "apt-get install libcublas-13-0 (NVIDIA's repository) or pip install nvidia-cublas,"},
 	{"no cuDNN", func(m *machine) { m.remove("/usr/lib64/libcudnn.so.9") }, "library-late", "apt-get install libcudnn9-cuda-13 (NVIDIA's repository) or pip install nvidia-cudnn-cu13,"},
 	{"an old driver for auto", func(m *machine) {
 		m.gpus.DriverVersion, m.gpus.CudaDriverVersion, m.o.Config.Device = "535.261.03", 12020, "auto"
-	}, "versions auto-cpu", "takes the CPU"},
+	}, "versions auto-cpu", "uses the CPU"},
 	{"an old GPU", func(m *machine) { m.gpus.Devices[0].CudaComputeCapability.Major = 7 }, "capability", "7.0"},
 	{"it does not run", func(m *machine) {
 		m.o.Try = func(_ context.Context, gpu string) error { return fmt.Errorf("%s aborted", gpu) }
@@ -187,7 +187,7 @@ var scenes = []struct {
 	{"exclusive without MPS", func(m *machine) {
 		m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_EXCLUSIVE_PROCESS
 		m.o.Config.MPS.Mode = "off"
-	}, "compute-exclusive mps-off", "EXCLUSIVE_PROCESS, there are 2 services"},
+	}, "compute-exclusive mps-off", "EXCLUSIVE_PROCESS, with 2 services"},
 	{"default without MPS", func(m *machine) {
 		m.gpus.Devices[0].Mode = nvml.COMPUTEMODE_DEFAULT
 		m.o.Config.MPS.Mode, m.o.Config.Services = "off", m.o.Config.Services[:1]
@@ -199,7 +199,7 @@ var scenes = []struct {
 	}, "persistence", "nvidia-smi -i 0 -pm 1"},
 	{"memory errors", func(m *machine) {
 		m.gpus.Devices[0].GetTotalEccErrorsFunc = func(nvml.MemoryErrorType, nvml.EccCounterType) (uint64, nvml.Return) { return 3, nvml.SUCCESS }
-	}, "ecc-errors", "has 3 memory errors"},
+	}, "ecc-errors", "has 3 uncorrectable ECC memory errors"},
 	{"no ECC", func(m *machine) {
 		m.gpus.Devices[0].GetEccModeFunc = func() (nvml.EnableState, nvml.EnableState, nvml.Return) {
 			return nvml.FEATURE_DISABLED, nvml.FEATURE_DISABLED, nvml.SUCCESS
@@ -247,7 +247,7 @@ var scenes = []struct {
 		m.o.Config.GPU = m.divide(9)
 		m.capability(30)
 		m.link("/dev/nvidia-caps/nvidia-cap30", "/dev/nvidia-caps/nvidia-cap30")
-	}, "caps-denied caps-denied", "may not use"},
+	}, "caps-denied caps-denied", "has no access to"},
 	{"MIG instances that are there", func(m *machine) { m.divide(9, 9); m.want("3g.40gb", "3g.40gb") }, "", "apart"},
 	{"MIG instances that are missing", func(m *machine) { m.gpus.SetMIG(0, true); m.want("3g.40gb") }, "mig-layout", "nvidia-smi mig -i 0 -cgi"},
 	{"MIG instances that will be made", func(m *machine) {
@@ -501,10 +501,10 @@ func TestReport(t *testing.T) {
 	r.Layout = "memory slices [AA]\nA  1g\n"
 	var b strings.Builder
 	r.WriteText(&b)
-	want := `# NVIDIA driver 580.65.06 runs CUDA 13.0 and older
+	want := `# NVIDIA driver 580.65.06 supports CUDA 13.0 and older
 # fault: two
 #   lines
-# warning: persistence mode of GPU 3 is off: without a process that uses it the driver lets go of the GPU, and the next start takes seconds longer; systemctl enable --now nvidia-persistenced, or nvidia-smi -i 3 -pm 1, as root
+# warning: persistence mode of GPU 3 is off: the driver releases an unused GPU, and the next start takes seconds longer; run systemctl enable --now nvidia-persistenced, or nvidia-smi -i 3 -pm 1, as root
 # memory slices [AA]
 # A  1g
 `

@@ -46,11 +46,11 @@ func main() {
 func remedy(err error) string {
 	switch {
 	case errors.Is(err, unix.EMFILE):
-		return "; it has come to its limit of open files: raise ulimit -n, or LimitNOFILE= of its unit, to 4096 at least"
+		return "; the process has reached its limit of open files: raise ulimit -n, or LimitNOFILE= of its unit, to at least 4096"
 	case errors.Is(err, unix.EFBIG):
-		return "; it has come to its limit on the size of files, shared memory among them: lift ulimit -f, or LimitFSIZE= of its unit, or lower worker.input_bytes and worker.output_bytes"
+		return "; the process has reached its file size limit, which includes shared memory: lift ulimit -f, or LimitFSIZE= of its unit, or lower worker.input_bytes and worker.output_bytes"
 	case errors.Is(err, unix.ENOSPC):
-		return "; make room there"
+		return "; free space there"
 	}
 	return ""
 }
@@ -75,19 +75,19 @@ func root() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "overlapd",
 		Short: "Serve several DNN models on one device and keep their latency targets",
-		Long: `overlapd runs several DNN services on one device and answers every query inside
-its latency target, or says early that it cannot. Each service is an ONNX model
-in a worker process of its own, cut into operators; a scheduler decides, round
-by round, which operators of which queries run.
+		Long: `overlapd serves several DNN models on the GPU or CPU of one host. It runs operators
+of different models at the same time, and answers each query within the latency
+target of its service or rejects it early. Each service is an ONNX model in its own
+worker process.
 
-Start with:  overlapd demo                 what overlapping gains, on an emulated GPU
-             overlapd serve --embedded     two zoo models on the CPU
-Then:        overlapd status               what it serves and has done
-             overlapd bench serve          put load on it
-             overlapd top                  watch it
-             overlapd reload               have it follow its file
-             overlapd models inspect NAME  see how a model is cut
-             overlapd check --embedded     a configuration to start from`,
+Start with:  overlapd demo                see what overlapping gains; needs no GPU
+             overlapd serve --embedded    serve two built-in models on the CPU
+             overlapd status              see what the running daemon serves
+
+Then:        overlapd bench serve         put load on the daemon
+             overlapd top                 watch it in the terminal
+             overlapd check --embedded    print a configuration to start from
+             overlapd check FILE          check your own, then: overlapd serve --config FILE`,
 		Version:       version + " (" + buildCommit() + ")",
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -107,14 +107,14 @@ Then:        overlapd status               what it serves and has done
 	topic("Measuring and predicting", profileCommand(), trainCommand(),
 		group("dataset", "Import, export and show measured operator groups",
 			datasetImportCommand(), datasetExportCommand(), datasetShowCommand(), datasetDeleteCommand()),
-		group("predictor", "Share a predictor, and what was measured for it, with other daemons", predictorExportCommand(), predictorImportCommand()))
+		group("predictor", "Share a predictor and its measurements with other daemons", predictorExportCommand(), predictorImportCommand()))
 	topic("Trying and planning", demoCommand(), adviseCommand(),
-		group("bench", "Measure what cutting costs, and put load on a running daemon", benchEngineCommand(), benchServeCommand(), benchProbeCommand()),
-		group("device", "Make a device of measurements, to simulate or to emulate", deviceFitCommand(), deviceShowCommand()),
-		group("models", "List and build the models of the zoo, and see how a model is cut",
+		group("bench", "Put load on a running daemon, and measure what cutting models costs", benchEngineCommand(), benchServeCommand(), benchProbeCommand()),
+		group("device", "Fit a device profile to measurements, to simulate or emulate the device", deviceFitCommand(), deviceShowCommand()),
+		group("models", "List and build the zoo models, and show how a model is cut",
 			modelsListCommand(), modelsBuildCommand(), modelsInspectCommand()),
-		group("plan", "Decide what is loaded where, and which model answers", planPlacementCommand(), planPipelineCommand(), planSelectionCommand()),
-		group("reproduce", "Put a paper's tables beside ours", reproduceAbacusCommand(), reproduceSymphonyCommand(), reproduceShepherdCommand(), reproduceRAMSISCommand(), reproducePPipeCommand()), simulateCommand())
+		group("plan", "Plan which models go on which devices, and which variant answers", planPlacementCommand(), planPipelineCommand(), planSelectionCommand()),
+		group("reproduce", "Reproduce the figures of published papers", reproduceAbacusCommand(), reproduceSymphonyCommand(), reproduceShepherdCommand(), reproduceRAMSISCommand(), reproducePPipeCommand()), simulateCommand())
 	topic("Others", versionCommand())
 	cmd.SetHelpCommandGroupID("Others")
 	cmd.SetCompletionCommandGroupID("Others")

@@ -183,7 +183,7 @@ func TestAdoptLines(t *testing.T) {
 		}
 	}
 	text := out.String()
-	if !strings.Contains(text, "TLS handshake error") || !strings.Contains(text, "something broke") || strings.Contains(text, "of note") || !strings.Contains(text, "were left out") {
+	if !strings.Contains(text, "TLS handshake error") || !strings.Contains(text, "something broke") || strings.Contains(text, "of note") || !strings.Contains(text, "were dropped") {
 		t.Errorf("it begins with %.500s", text)
 	}
 	if n > flood/4 {

@@ -22,16 +22,16 @@ func useOurWords(root *cobra.Command) {
 			}
 		}
 		if shell := c.Name(); c.HasParent() && c.Parent().Name() == "completion" {
-			c.Short = "Write the completions of " + shell
+			c.Short = "Write the completion script for " + shell
 			_, how, _ := strings.Cut(c.Long, "\n")
-			c.Long = c.Short + ", for the current session and for all." + "\n" + how
+			c.Long = c.Short + ", and show how to load it for this session or for all." + "\n" + how
 		}
 		switch c.CommandPath() {
 		case "overlapd help":
 			c.Short = "Show the help of a command"
 		case "overlapd completion":
-			c.Short = "Have a shell complete commands, options and names"
-			c.Long = c.Short + ". The help of each shell says how."
+			c.Short = "Write shell completion for commands, flags and names"
+			c.Long = c.Short + ". Each shell's help shows how to load the script."
 		}
 	})
 }
@@ -95,7 +95,7 @@ func togetherFault(cmd *cobra.Command) (fault string) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		for _, group := range f.Annotations["cobra_annotation_mutually_exclusive"] {
 			if both := given(group, true); len(both) > 1 {
-				fault = strings.Join(both, " and ") + " exclude each other"
+				fault = strings.Join(both, " and ") + " cannot be used together"
 			}
 		}
 		for _, group := range f.Annotations["cobra_annotation_required_if_others_set"] {
@@ -119,7 +119,7 @@ func flagFault(err error) string {
 	f := invalid.GetFlag()
 	for want, types := range map[string][]string{
 		"a time such as 1.5s": {"duration"}, "true or false": {"bool"}, "a whole number": {"int", "int64", "ints", "intSlice"},
-		"a whole number from 0 on": {"uint", "uint16", "uint64"}, "a number": {"float64"},
+		"a whole number, 0 or more": {"uint", "uint16", "uint64"}, "a number": {"float64"},
 	} {
 		if slices.Contains(types, f.Value.Type()) {
 			return fmt.Sprintf("--%s must be %s, not %q", f.Name, want, invalid.GetValue())

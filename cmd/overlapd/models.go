@@ -24,10 +24,10 @@ func modelsListCommand() *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the models of the zoo",
-		Long: `The zoo holds models that overlapd builds itself, with weights from a seed: they
-have the operators and the cost of the real ones, and know nothing. A service
-uses one with model = "zoo:NAME".`,
+		Short: "List the zoo models",
+		Long: `List prints the zoo: models that overlapd builds itself, with weights from a seed. They
+have the operators and the cost of the real models, but are not trained, so use them
+to try overlapd, not for answers. A service uses one with model = "zoo:NAME".`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			type row struct {
@@ -35,7 +35,7 @@ uses one with model = "zoo:NAME".`,
 				Bytes int64 `json:"bytes"`
 			}
 			var rows []row
-			t := report.NewTable("NAME", "PRECISION", "PARAMETERS", "FILE", "WHAT IT IS")
+			t := report.NewTable("NAME", "PRECISION", "PARAMETERS", "FILE", "DESCRIPTION")
 			for _, name := range zoo.Names() {
 				e, _ := zoo.Lookup(name)
 				rows = append(rows, row{e, e.Size()})
@@ -53,14 +53,14 @@ func modelsBuildCommand() *cobra.Command {
 	var seed uint64
 	cmd := &cobra.Command{
 		Use:   "build NAME...",
-		Short: "Write models of the zoo as ONNX files, with weights from a seed",
+		Short: "Write zoo models as ONNX files, with weights from a seed",
 		Example: `  overlapd models build resnet50 bert-fp16 --out models
   overlapd models build vgg19 --seed 7`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			for _, name := range names {
 				if _, ok := zoo.Lookup(name); !ok {
-					return fmt.Errorf("the zoo has no model %q; see overlapd models list", name)
+					return fmt.Errorf("the zoo has no model %q; overlapd models list shows all", name)
 				}
 			}
 			for _, name := range names {
@@ -73,7 +73,7 @@ func modelsBuildCommand() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVarP(&dir, "out", "o", ".", "folder to write to, made if it is not there")
+	cmd.Flags().StringVarP(&dir, "out", "o", ".", "folder for the files, created if needed")
 	cmd.Flags().Uint64Var(&seed, "seed", zooSeed, "seed of the weights")
 	return cmd
 }
@@ -84,11 +84,11 @@ func modelsInspectCommand() *cobra.Command {
 	o := inspectOptions{}
 	cmd := &cobra.Command{
 		Use:   "inspect NAME|FILE",
-		Short: "Show a model's inputs, outputs, operators, cuts and live bytes",
-		Long: `Inspect optimizes a model for this machine, cuts it and runs it once on zeros.
-It shows every operator with the bytes that are alive after it, which is what a
-query keeps when it is paused there. With --as-is the file is shown as it
-stands, without ONNX Runtime: its nodes, and the values alive at each cut.`,
+		Short: "Show the inputs, outputs, operators and cuts of a model",
+		Long: `Inspect optimizes a model for this machine, cuts it into operators and runs it once on
+zeros. Use it to see where a query can be paused, and how many bytes are live there:
+the intermediates that a paused query keeps. With --as-is it shows the nodes of the
+file without ONNX Runtime, and the values that are live at each cut.`,
 		Example: `  overlapd models inspect resnet50
   overlapd models inspect model.onnx --cut 16 --json
   overlapd models inspect model.onnx --as-is`,
@@ -111,10 +111,10 @@ stands, without ONNX Runtime: its nodes, and the values alive at each cut.`,
 	}
 	f := cmd.Flags()
 	out.flag(f)
-	f.BoolVar(&asIs, "as-is", false, "show the file as it stands, without ONNX Runtime")
-	f.IntVar(&o.target, "cut", 0, "operators wanted, 0 for one at every node")
-	f.IntVar(&o.batch, "batch", 1, "batch size that live bytes and times are given for")
-	f.IntVar(&o.threads, "threads", 1, "intra-op threads that times are given for")
+	f.BoolVar(&asIs, "as-is", false, "show the file unchanged, without ONNX Runtime")
+	f.IntVar(&o.target, "cut", 0, "number of operators to cut into, 0 to cut at every node")
+	f.IntVar(&o.batch, "batch", 1, "batch size of live bytes and times")
+	f.IntVar(&o.threads, "threads", 1, "intra-op threads of the times")
 	return cmd
 }
 
@@ -247,7 +247,7 @@ func (in *inspection) writeText(w io.Writer) error {
 	}
 	switch {
 	case in.NotRun != "":
-		d.Text("%s; it does not run on zeros, so times and bytes are not known:", report.Count(len(in.Operators), "operator"))
+		d.Text("%s; it does not run on zeros, so times and live bytes are unknown:", report.Count(len(in.Operators), "operator"))
 		d.List(in.NotRun)
 		d.Table(in.nodes())
 	case in.Batch > 0:
@@ -271,7 +271,7 @@ func (in *inspection) addTimes(d *report.Document) {
 		seq = fmt.Sprintf(", sequence length %d", in.SeqLen)
 	}
 	total := time.Duration(micros * float64(time.Microsecond)).Round(time.Microsecond)
-	d.Text("%s at batch %d%s, intra-op threads %d: %v in all, at most %.0f KiB alive at a cut",
+	d.Text("%s at batch %d%s, intra-op threads %d: %v in all, at most %.0f KiB live at a cut",
 		report.Count(len(in.Operators), "operator"), in.Batch, seq, in.Threads, total, float64(most)/1024)
 	t := report.NewTable("#", "operator", "us", "live KiB after", "", "name")
 	for _, op := range in.Operators {
@@ -282,7 +282,7 @@ func (in *inspection) addTimes(d *report.Document) {
 }
 
 func (in *inspection) nodes() *report.Table {
-	t := report.NewTable("#", "operator", "values alive after", "name")
+	t := report.NewTable("#", "operator", "live values after", "name")
 	for _, op := range in.Operators {
 		alive := "?"
 		if in.Batch == 0 {
@@ -312,7 +312,7 @@ func modelPath(name string) (string, error) {
 	name = strings.TrimPrefix(name, "zoo:")
 	if _, ok := zoo.Lookup(name); !ok {
 		if _, err := os.Stat(name); err != nil {
-			return "", fmt.Errorf("%q is neither a file nor a model of the zoo; see overlapd models list", name)
+			return "", fmt.Errorf("%q is neither a file nor a zoo model; overlapd models list shows the zoo", name)
 		}
 		return name, nil
 	}

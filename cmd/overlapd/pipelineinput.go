@@ -51,7 +51,7 @@ func (o *pipelineOptions) configured() (services []planning.Service, devices []p
 		to.Alpha = 1e-9 // what a batch takes is said by its blocks
 		switch {
 		case len(s.On) > 0:
-			return nil, nil, nil, fmt.Errorf("service %s has on, and a plan of pipelines says where it runs: leave that out", s.Name)
+			return nil, nil, nil, fmt.Errorf("service %s has on, but a pipeline plan assigns its devices: leave on out", s.Name)
 		case s.BestEffort || len(s.Variants) > 0:
 			for _, d := range in.devices {
 				to.Devices = append(to.Devices, d.Name)
@@ -81,7 +81,7 @@ func (in *pipelineInput) readDevices() (err error) {
 		}
 		for _, d := range given {
 			if memory[d.Name] = d.Memory; !slices.ContainsFunc(in.config.Devices, func(c config.Device) bool { return c.Name == d.Name }) {
-				return fmt.Errorf("--devices: the configuration has no device %s; name those that it has", d.Name)
+				return fmt.Errorf("--devices: the configuration has no device %s; name one that it has", d.Name)
 			}
 		}
 	}
@@ -144,11 +144,11 @@ func (in *pipelineInput) measure(s *config.Service, to *planning.Service) error 
 			b.Ends = planning.Group(times[smallest], plannedBlocks)
 		}
 		if b.Times[d.Class] = [][][]float64{inBlocks(times, b.Ends, s.MaxBatch)}; len(times) == 0 {
-			return fmt.Errorf("nothing is known of it on device %s", d.Name)
+			return fmt.Errorf("it has no measurements on device %s", d.Name)
 		}
 	}
 	if len(live) != to.Operators {
-		return fmt.Errorf("its model has %d operators here, and was measured with %d: set its cut, and measure it again", len(live), to.Operators)
+		return fmt.Errorf("its model has %d operators here, but was measured with %d: set cut, and measure it again", len(live), to.Operators)
 	}
 	const bits = 8 // of a byte that moves
 	for _, end := range b.Ends {
@@ -199,7 +199,7 @@ func (in *pipelineInput) inspect(s *config.Service, to *planning.Service) (live 
 		return nil, err
 	}
 	if to.Hash = found.Hash; found.NotRun != "" {
-		return nil, fmt.Errorf("%s: what is alive between its operators is not known, for it does not run on zeros: %s", path, found.NotRun)
+		return nil, fmt.Errorf("%s: its live bytes between operators are unknown, because it does not run on zeros: %s", path, found.NotRun)
 	}
 	for _, operator := range found.Operators {
 		live = append(live, operator.LiveBytes)
@@ -280,7 +280,7 @@ func (in *pipelineInput) measured(i int, s *config.Service, hash string) (found 
 		found, on = in.state[key], part[0]
 	}
 	if on == "" {
-		return found, fmt.Errorf("it was never measured on a device like %s, with %s; run the daemon there, which measures it when it starts and stores that when it ends", d.Name, share)
+		return found, fmt.Errorf("it was never measured on a device like %s, with %s; run the daemon there, which measures it at its start and stores the result when it stops", d.Name, share)
 	}
 	return found, nil
 }

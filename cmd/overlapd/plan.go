@@ -24,41 +24,42 @@ func planPlacementCommand() *cobra.Command {
 	o := planOptions{devices: "1", searched: searched{search: planning.Search{Limit: 10 * time.Second}}}
 	cmd := &cobra.Command{
 		Use:   "placement",
-		Short: "Say which models are loaded on which devices",
-		Long: `Placement reads a CSV file of models and says what is loaded where. Its columns:
+		Short: "Plan which models are loaded on which devices",
+		Long: `Placement plans which models are loaded on which devices. Use it when the models do not
+all fit on every device. docs/planning.md has the background.
 
-  model (or name)   its name; rows of one model are streams of requests to it
-  alpha_ms, beta_ms a batch of b takes alpha·b + beta, on a device of speed 1
-  slo_ms (or slo)   target, which limits the batch; without it a batch has 128 at most
-  rate              requests a second; without it 1
-  memory_mib        what the model takes on a device; without it 0 (or: memory)
-  working_mib       what a batch takes besides, while it runs; without it 0
-  gpu               with --gpu, rows of others are left out
+--data is a CSV file with a row for each model, and these columns:
+  model (or name)   its name; rows with the same model are streams of requests to it
+  alpha_ms, beta_ms a batch of b takes alpha·b + beta on a device of speed 1
+  slo_ms (or slo)   latency target, which limits the batch; default: batches up to 128
+  rate              requests per second; default 1
+  memory_mib        memory of the model on a device (or: memory); default 0
+  working_mib       additional memory of a running batch; default 0
+  gpu               with --gpu, rows with another value are skipped
 
-With --config the models are the services of a daemon's configuration and the devices
-its pool, and the plan is one that serve takes (plan = FILE). Times are then those of the
-profile of an emulated device, or what a daemon has measured of each service, and targets
-those of the configuration, so that --data needs no columns but model and rate. Without
---data each service has one request a second. A GPU's memory is not asked for: give
---devices, and the column memory_mib.
+With --config the models and devices are those of a daemon's configuration, and serve
+takes the plan by the key plan. Times come from the profile of an emulated device or
+from the daemon's measurements, so --data needs only the columns model and rate.
+Without --data each service has 1 request/s. Placement does not read the memory of
+GPUs: give --devices and the column memory_mib.
 
-There are three plans:
+There are three kinds of plans:
 
-By default each model runs on as many of the devices of one host as memory allows,
-so that the least burst tolerance is as large as can be: the speed of the devices
-that a model runs on, over what its load needs of them on average.
+By default each model runs on as many devices of one host as memory allows, to
+maximize the least burst tolerance: the speed of the devices of a model over the
+speed that its load needs on average.
 
 With --group-limit, --groups or --affinity, equal devices form serving groups, each
-with models of its own (Herd: Shepherd, section 4). The objective is the same.
+with its own models and the same objective (Herd: Shepherd, section 4).
 
-With --sub-clusters the models are divided among sub-clusters, whose devices have
---memory each, so that rates and memory are balanced (Symphony, appendix A). The
-objective is the largest difference of a rate from the average plus that of memory,
-as parts of the averages. --in-force and --max-change bound what changes.
+With --sub-clusters the models are divided among sub-clusters of --memory for each
+device, to balance rates and memory (Symphony, appendix A). The objective is the
+largest deviation of a rate from the average plus that of memory, as fractions of the
+averages. --in-force and --max-change limit the changes to an existing plan.
 
-The bound is what no plan can exceed. Where a solver is installed (highs or cbc, in
-PATH or named by OVERLAPD_SOLVER) it works on what lies between; without one the
-plan is that of a heuristic. docs/planning.md has more.`,
+The printed bound is what no plan can exceed. With a solver (highs or cbc, in PATH or
+named by OVERLAPD_SOLVER) the search goes on between heuristic and bound; without one
+the heuristic's plan is the result.`,
 		Example: `  overlapd plan placement --config overlapd.toml --data rates.csv --out plan.json
   overlapd plan placement --data models.csv --devices 4 --memory 24576 --out plan.json
   overlapd plan placement --data models.csv --devices a=40960,b=10240:0.25
@@ -68,18 +69,18 @@ plan is that of a heuristic. docs/planning.md has more.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
-	o.flags(f, "CSV file of models", "how long to search, with the solver")
-	f.StringVar(&o.gpu, "gpu", "", "only rows with this value in the column gpu")
-	f.StringVar(&o.devices, "devices", o.devices, "how many equal devices, or NAME=MEMORY[:SPEED] of each, with commas between them")
-	f.Float64Var(&o.memory, "memory", manyMiB, "MiB of each device, by default without a limit")
-	f.IntVar(&o.herd.GroupLimit, "group-limit", 0, "devices of a serving group at most")
-	f.IntVar(&o.herd.Groups, "groups", 0, "serving groups at most")
+	o.flags(f, "CSV file of models", "how long to search, with a solver")
+	f.StringVar(&o.gpu, "gpu", "", "use only rows with this value in the column gpu")
+	f.StringVar(&o.devices, "devices", o.devices, "number of equal devices, or NAME=MEMORY[:SPEED] of each, separated by commas")
+	f.Float64Var(&o.memory, "memory", manyMiB, "memory of each device in MiB, unlimited by default")
+	f.IntVar(&o.herd.GroupLimit, "group-limit", 0, "most devices of a serving group")
+	f.IntVar(&o.herd.Groups, "groups", 0, "most serving groups")
 	f.Float64Var(&o.herd.Affinity, "affinity", 0, "largest affinity of two models of a serving group, 1 or more")
-	f.IntVar(&o.clusters, "sub-clusters", 0, "divide the models among so many sub-clusters")
-	f.Float64Var(&o.partition.MaxRate, "max-rate", 0, "requests a second of a sub-cluster at most")
-	f.StringVar(&o.inForce, "in-force", "", "plan of sub-clusters that is to be changed")
-	f.Float64Var(&o.partition.MaxChange, "max-change", 0, "MiB that may be unloaded and loaded to change the plan in force")
-	f.StringVar(&o.search.Solver, "solver", "", "program of HiGHS or CBC, or none")
+	f.IntVar(&o.clusters, "sub-clusters", 0, "number of sub-clusters to divide the models among")
+	f.Float64Var(&o.partition.MaxRate, "max-rate", 0, "most requests per second of a sub-cluster")
+	f.StringVar(&o.inForce, "in-force", "", "plan of sub-clusters to start from")
+	f.Float64Var(&o.partition.MaxChange, "max-change", 0, "most MiB to unload and load when changing the plan in force")
+	f.StringVar(&o.search.Solver, "solver", "", "HiGHS or CBC program, or none")
 	cmd.MarkFlagsMutuallyExclusive("config", "sub-clusters")
 	return cmd
 }
@@ -106,7 +107,7 @@ func (o *searched) flags(f *pflag.FlagSet, data, limit string) {
 	f.StringVar(&o.data, "data", "", data)
 	f.StringVarP(&o.config, "config", "c", "", "configuration with the services and devices")
 	f.DurationVar(&o.search.Limit, "time-limit", o.search.Limit, limit)
-	f.StringVarP(&o.out, "out", "o", "", "file for the plan")
+	f.StringVarP(&o.out, "out", "o", "", "write the plan to this file")
 	o.flag(f)
 }
 
@@ -143,17 +144,17 @@ func (o *planOptions) check(changed func(string) bool) error {
 	}
 	switch apart := o.clusters > 0; {
 	case o.data == "" && o.config == "":
-		return errors.New("a plan for which models? Give --data, a CSV file of them, or --config, whose services they are, or both")
+		return errors.New("no models to plan for: give --data, a CSV file of models, or --config, whose services are planned, or both")
 	case o.clusters > maxDevices:
-		return fmt.Errorf("--sub-clusters %d: give at most %d", o.clusters, maxDevices)
+		return fmt.Errorf("--sub-clusters is %d: give at most %d", o.clusters, maxDevices)
 	case changed("affinity") && o.herd.Affinity < 1:
-		return fmt.Errorf("--affinity %v: two models that are alike have 1; give that or more", o.herd.Affinity)
+		return fmt.Errorf("--affinity is %v: give 1 or more; 1 is the affinity of two equal models", o.herd.Affinity)
 	case apart && (o.herd != planning.Herd{} || changed("devices")):
-		return errors.New("--sub-clusters does not go with --devices, --group-limit, --groups and --affinity: leave out one or the other")
+		return errors.New("--sub-clusters cannot be used with --devices, --group-limit, --groups and --affinity: leave out one or the other")
 	case !apart && (changed("max-rate") || changed("in-force") || changed("max-change")):
-		return errors.New("--max-rate, --in-force and --max-change are for --sub-clusters: give their number")
+		return errors.New("--max-rate, --in-force and --max-change need --sub-clusters: give the number of sub-clusters")
 	case changed("max-change") != changed("in-force") || !(o.partition.MaxChange >= 0):
-		return errors.New("--in-force and --max-change go together: give both, and a number from 0")
+		return errors.New("--in-force and --max-change go together: give both, with --max-change 0 or more")
 	}
 	return nil
 }
@@ -217,7 +218,7 @@ func (o *planOptions) solve(ctx context.Context) (p *planning.Placement, streams
 func (o *planOptions) parseDevices() (devices []planning.Device, err error) {
 	if n, err := strconv.Atoi(o.devices); err == nil {
 		if n < 1 || n > maxDevices {
-			return nil, fmt.Errorf("--devices %d: give a number from 1 to %d", n, maxDevices)
+			return nil, fmt.Errorf("--devices is %d: give a number from 1 to %d", n, maxDevices)
 		}
 		return numbered("device", n, o.memory), nil
 	}
@@ -231,7 +232,7 @@ func (o *planOptions) parseDevices() (devices []planning.Device, err error) {
 			d.Speed, err = strconv.ParseFloat(speed, 64)
 		}
 		if err != nil || !given || d.Name == "" {
-			return nil, fmt.Errorf("--devices %q: it must be a number, or NAME=MEMORY or NAME=MEMORY:SPEED, with the memory in MiB, as in a=40960,b=10240:0.25", text)
+			return nil, fmt.Errorf("--devices is %q: give a number, or NAME=MEMORY or NAME=MEMORY:SPEED, with the memory in MiB, as in a=40960,b=10240:0.25", text)
 		}
 		devices = append(devices, d)
 	}
@@ -284,7 +285,7 @@ func (r *planResult) document(p *planning.Placement) *report.Document {
 	d.Text("(max - min)/average: rate %.4g, memory %.4g", r.RateImbalance, r.MemoryImbalance)
 	busiest := slices.MaxFunc(p.Devices, func(a, b planning.Device) int { return cmp.Compare(a.Load, b.Load) })
 	if r.Kind != "partition" && busiest.Load > 1.001 {
-		d.Text("overloaded: %s has %.3g times the load that it can bear; give more devices", busiest.Name, busiest.Load)
+		d.Text("overloaded: %s has %.3g times the load that its devices sustain; add devices", busiest.Name, busiest.Load)
 	}
 	loaded, memory := map[string][]string{}, map[string]float64{}
 	for _, s := range p.Services {
@@ -304,7 +305,7 @@ func (r *planResult) document(p *planning.Placement) *report.Document {
 	}
 	d.Table(t)
 	if more := len(p.Devices) - mostRows; more > 0 {
-		d.Text("%d more places are not shown; --out writes all of them", more)
+		d.Text("%d more devices are not shown; --out writes all of them", more)
 	}
 	return d
 }

@@ -40,7 +40,7 @@ func unplanned(path string) (c config.Config, err error) {
 // pooled reads a configuration with several devices.
 func pooled(path string) (c config.Config, err error) {
 	if c, err = unplanned(path); err == nil && len(c.Devices) == 0 {
-		err = fmt.Errorf("%s has one device, where everything runs: a plan is for several [[device]] tables", path)
+		err = fmt.Errorf("%s has one device, which runs everything: a plan needs several [[device]] tables", path)
 	}
 	return c, err
 }
@@ -80,7 +80,7 @@ func configured(path string, memory float64) (services []planning.Service, devic
 			}
 		}
 		if to.Alpha > 0 && to.Alpha+to.Beta > to.Target {
-			return nil, nil, fmt.Errorf("service %s takes %s ms for one request alone on device %q, and its target is %v: give it a larger one", s.Name, stats.Digits(3, to.Alpha+to.Beta), first.Name, s.Target)
+			return nil, nil, fmt.Errorf("service %s: one request alone takes %s ms on device %q, and its target is %v: raise the target", s.Name, stats.Digits(3, to.Alpha+to.Beta), first.Name, s.Target)
 		}
 		services = append(services, to)
 	}
@@ -184,7 +184,7 @@ func solosOf(state *daemon.State, w *selection.Worker) (times [][]soloTime, err 
 		}
 		if len(list) == 0 {
 			_, share, _ := strings.Cut(v.Hash, "/")
-			return nil, fmt.Errorf("variant %s was never measured on %s with %s; run the daemon, which measures it when it starts and stores that when it ends, or give --profile", v.Name, w.Device, share)
+			return nil, fmt.Errorf("variant %s was never measured on %s with %s; run the daemon, which measures it at its start and stores the result when it stops, or give --profile", v.Name, w.Device, share)
 		}
 		times = append(times, list)
 	}

@@ -107,7 +107,7 @@ func TestConfiguredSpeeds(t *testing.T) {
 	}
 	for service, want := range map[string]string{
 		"[[service]]\nname = \"a\"\nmodel = \"emulated:other\"\n":                   `service a: ` + profile + ` does not know "emulated:other"; name a model that it has`,
-		"[[service]]\nname = \"a\"\nmodel = \"emulated:cnn\"\ntarget = \"100us\"\n": `service a takes 1.`,
+		"[[service]]\nname = \"a\"\nmodel = \"emulated:cnn\"\ntarget = \"100us\"\n": `service a: one request alone takes 1.`,
 	} {
 		write(service)
 		if _, _, err := configured(path, 7); err == nil || !strings.Contains(err.Error(), want) {

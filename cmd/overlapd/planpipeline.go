@@ -34,36 +34,35 @@ func planPipelineCommand() *cobra.Command {
 		searched: searched{search: planning.Search{Solver: "none", Limit: time.Minute}}}
 	cmd := &cobra.Command{
 		Use:   "pipeline",
-		Short: "Say on which devices one after another a batch runs",
+		Short: "Plan pipelines over devices of different speed",
 		Long: `Pipeline divides models among devices of several classes, such as a large and a small
-MIG instance, or a fast GPU and a slow one: a stage of a model's operators runs on one
-device, what is alive then moves to another, and the next stage runs there (PPipe). So
-devices that are too slow to answer in time alone take part.
+MIG instance, or a fast and a slow GPU (PPipe). A stage of a model's operators runs on
+one device, its intermediates move to another, and the next stage runs there. Use it
+when some devices are too slow to meet a latency target alone.
 
-A plan names for each service its pipelines, and for each stage of one its operators, its
-devices and the size of batch. All batches are in time by the times that were measured,
-with a margin. The objective is how many times its rate each service gets at least. The
-bound is what no plan can exceed.
+The plan lists the pipelines of each service, and the operators, devices and batch size
+of each stage. By the measured times, with a margin, all batches meet their targets.
+The objective is the least multiple of its rate that a service gets. The printed bound
+is what no plan can exceed.
 
-With --config the services and devices are those of a daemon's configuration, which takes
-the plan by its key plan. Times are those that a daemon has measured on each of its
-devices (in the state file, which a daemon that runs keeps to itself), or that the
-profiles of emulated devices have. Each service has one request a second, or what --data
-says: a CSV file with the columns model, the service's name, and rate, and perhaps slo_ms
-and memory_mib. Intermediates between stages take their size over --bandwidth, in Gbit/s.
-Give memory of GPUs by --devices left=40960,right=20480 in MiB, and the column memory_mib.
+With --config the services and devices are those of a daemon's configuration, which
+takes the plan by the key plan. Times are the daemon's measurements on each device (a
+running daemon locks its state file), or those of the profiles of emulated devices.
+Each service has 1 request/s, unless --data names a CSV file with the columns model
+(the service's name) and rate, and optionally slo_ms and memory_mib. Moving
+intermediates takes their size over --bandwidth. Give the memory of GPUs in MiB with
+--devices left=40960,right=20480 and the column memory_mib.
 
-With --format ppipe, --data is the folder with times of blocks that comes with that paper,
-and --case one of its authors' plans, whose problem is solved again. --counts has other
-numbers of devices than its name. The reference is the objective of that plan.
+With --format ppipe, --data is the folder of block times published with the paper, and
+--case is one of its authors' plans, whose problem is solved again. The reference is
+the objective of that plan. --counts replaces the numbers of devices in its name.
 
-By default each stage of each pipeline has devices of its own, as in the paper. With
---shared all stages on a class share its devices, one batch after another, which needs no
-more than one device: what is planned there is reached as far as batches do not wait long
-for each other, so give a larger margin.
+By default each stage of each pipeline has its own devices, as in the paper. With
+--shared, stages of a class share devices, one batch after another. The plan then
+assumes that batches rarely wait for each other, so give a larger --margin.
 
---baseline np leaves models whole, and --baseline dart-r chains one device of each of two
-classes. --report draws the plan: where a batch is when.`,
+--baseline np leaves models whole. --baseline dart-r chains one device of each of two
+classes. --report draws when each batch is where.`,
 		Example: `  overlapd plan pipeline --config overlapd.toml --out plan.json --report plan.html
   overlapd plan pipeline --config overlapd.toml --data rates.csv --margin 0.2 --stages 2 --bandwidth 100 --out plan.json
   overlapd plan pipeline --format ppipe --data ppipe --case plan_L4-T4_25-75_bw-gbps-10_v4.json --json
@@ -72,18 +71,18 @@ classes. --report draws the plan: where a batch is when.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.format, "format", o.format, "of --data with --case: ppipe")
-	o.flags(f, "folder with times of blocks, or with --config a CSV file of rates", "how long to search")
-	f.StringVar(&o.solved, "case", "", "plan whose problem is solved")
+	f.StringVar(&o.format, "format", o.format, "format of --data with --case: ppipe")
+	o.flags(f, "folder of block times, or with --config a CSV file of rates", "how long to search")
+	f.StringVar(&o.solved, "case", "", "plan whose problem is solved again")
 	f.StringVar(&o.counts, "counts", "", "devices of each class of --case, as in 25,75")
-	f.StringVar(&o.devices, "devices", "", "NAME=MIB of devices of --config, with commas between them, by default without a limit")
-	f.IntVar(&o.stages, "stages", o.stages, "of a pipeline at most, 1 to 4; with --case that of the case")
-	f.Float64Var(&o.margin, "margin", o.margin, "part of the target that is left free; with --case that of the case")
-	f.Float64Var(&o.bandwidth, "bandwidth", o.bandwidth, "of what moves intermediates, in Gbit/s; with --case that of the case")
-	f.Int64Var(&o.liveBytes, "live-bytes", o.liveBytes, "intermediates of a query between operators of a model on an emulated device, of which they are unknown")
-	f.BoolVar(&o.shared, "shared", false, "have stages and services share devices, one batch after another")
-	f.StringVar(&o.baseline, "baseline", "", "a plan to compare with: np or dart-r")
-	f.StringVar(&o.report, "report", "", "write a page with pictures to this file")
+	f.StringVar(&o.devices, "devices", "", "memory of the devices of --config, each NAME=MIB, separated by commas; unlimited by default")
+	f.IntVar(&o.stages, "stages", o.stages, "most stages of a pipeline, 1 to 4; with --case the default is that of the case")
+	f.Float64Var(&o.margin, "margin", o.margin, "fraction of the target to leave free; with --case the default is that of the case")
+	f.Float64Var(&o.bandwidth, "bandwidth", o.bandwidth, "bandwidth between stages in Gbit/s; with --case the default is that of the case")
+	f.Int64Var(&o.liveBytes, "live-bytes", o.liveBytes, "bytes of a query between two operators, for models on an emulated device")
+	f.BoolVar(&o.shared, "shared", false, "let stages and services share devices, one batch after another")
+	f.StringVar(&o.baseline, "baseline", "", "plan to compare with: np or dart-r")
+	f.StringVar(&o.report, "report", "", "write a page with charts to this file")
 	cmd.MarkFlagsMutuallyExclusive("config", "case")
 	return cmd
 }
@@ -92,30 +91,30 @@ classes. --report draws the plan: where a batch is when.`,
 func (o *pipelineOptions) check(changed func(string) bool) error {
 	for _, name := range []string{"stages", "margin", "bandwidth", "devices", "live-bytes"} {
 		if o.solved != "" && changed(name) {
-			return fmt.Errorf("--%s is for --config: a case has its own; leave it out", name)
+			return fmt.Errorf("--%s applies to --config, and a case has its own: leave it out", name)
 		}
 	}
 	switch {
 	case o.config+o.solved == "":
-		return errors.New("a plan for what? Give --config, a daemon's configuration, or --data and --case, a problem of the paper's authors")
+		return errors.New("nothing to plan for: give --config, a daemon's configuration, or --data and --case, a problem of the paper's authors")
 	case o.format != "ppipe":
-		return fmt.Errorf("--format %.40q: give ppipe", o.format)
+		return fmt.Errorf("--format is %.40q: give ppipe", o.format)
 	case o.baseline != "" && o.shared:
-		return errors.New("--shared and --baseline do not go together: leave out one of them")
+		return errors.New("--shared and --baseline cannot be used together: leave one of them out")
 	case o.baseline != "" && o.baseline != "np" && o.baseline != "dart-r":
-		return fmt.Errorf("--baseline %.40q: give np or dart-r", o.baseline)
+		return fmt.Errorf("--baseline is %.40q: give np or dart-r", o.baseline)
 	case o.solved != "" && o.data == "":
-		return errors.New("--case needs --data, the folder with the times of its blocks: give it")
+		return errors.New("--case needs --data: give the folder of its block times")
 	case o.config != "" && o.counts != "":
-		return errors.New("--counts is for --case: the devices of --config are what they are; leave it out")
+		return errors.New("--counts applies to --case, not to the devices of --config: leave it out")
 	case !(o.bandwidth > 0 && o.bandwidth <= manyMiB):
-		return fmt.Errorf("--bandwidth %v: over such a link nothing moves; give Gbit/s above 0, or --stages 1", o.bandwidth)
+		return fmt.Errorf("--bandwidth is %v: give Gbit/s above 0, or --stages 1", o.bandwidth)
 	case !(o.margin >= 0 && o.margin < 1):
-		return fmt.Errorf("--margin %v: give a part of the target, from 0 to less than 1", o.margin)
+		return fmt.Errorf("--margin is %v: give a fraction of the target, from 0 to less than 1", o.margin)
 	case o.liveBytes < 0:
-		return fmt.Errorf("--live-bytes %d: give a number from 0", o.liveBytes)
+		return fmt.Errorf("--live-bytes is %d: give 0 or more", o.liveBytes)
 	case o.search.Limit <= 0:
-		return fmt.Errorf("--time-limit %v: give a time above 0", o.search.Limit)
+		return fmt.Errorf("--time-limit is %v: give a time above 0", o.search.Limit)
 	}
 	return errors.Join(checkOut("out", o.out), checkOut("report", o.report))
 }
@@ -194,7 +193,7 @@ func parseCounts(text string) (counts []int, err error) {
 	for part := range strings.SplitSeq(text, ",") {
 		n, err := strconv.Atoi(part)
 		if sum += n; err != nil || n < 0 || sum > maxDevices {
-			return nil, fmt.Errorf("--counts %.40q: give a number for each class, as in 25,75, all together at most %d", text, maxDevices)
+			return nil, fmt.Errorf("--counts is %.40q: give a number for each class, as in 25,75, with a total of at most %d", text, maxDevices)
 		}
 		counts = append(counts, n)
 	}

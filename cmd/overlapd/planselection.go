@@ -32,36 +32,34 @@ func planSelectionCommand() *cobra.Command {
 	o.worker = selection.Worker{Workers: 1, CV: 1, Levels: 100}
 	cmd := &cobra.Command{
 		Use:   "selection",
-		Short: "Say which variant of a service runs the next batch",
-		Long: `Selection computes which of several models that can answer for a service, its variants,
-runs the next batch, given how many queries wait and how much time the first of them has
-left, so that as many as possible are answered in time by as accurate a variant as
-possible (RAMSIS). It says what accuracy and violations are to be expected of that.
+		Short: "Plan which variant of a service runs the next batch",
+		Long: `Selection computes policies for a service with variants, several models that can answer
+for it. A policy chooses the variant of the next batch by the number of queued queries
+and the time that the first of them has left. It answers as many queries in time, by as
+accurate a variant, as possible (RAMSIS), and prints the expected accuracy and
+violations.
 
-Variants come from one of
-
+Variants come from one of:
   --profile  a CSV file with a row for each batch of each variant, and the columns
              variant, accuracy, batch and latency_ms
   --data     a folder with accuracy_percent.csv and profile_summary_ms.csv, the
-             accuracies and latencies (95th percentile) that come with that paper
-  --config   a daemon's configuration, of which --service names one with variants. Its
-             target is that of the service, its workers are the devices that the service
-             is on, and latencies are what a daemon has measured of each variant, or the
-             profile of an emulated device has
+             accuracies and latencies (p95) published with the paper
+  --config   a daemon's configuration; --service names a service with variants. Target
+             and workers are those of the service, latencies are the daemon's
+             measurements of each variant, or those of the profile of an emulated device
 
-A variant that is slower than a more accurate one never runs. Give the latency that a
-batch seldom exceeds, not the mean: what takes longer than its latency may be late.
+A variant that is slower than a more accurate one never runs. Give a latency that
+batches rarely exceed, not the mean: slower batches may be late.
 
---load is for one load. --loads is for a range of them: there is a policy for so many
-loads that the expected accuracies of neighbours differ by 1 % at most, and a daemon
-takes the one for the lowest load that is at least what comes. The set ends where even
-the fastest variant cannot keep up. --out writes it to a file with all that it was made
-for, --report draws it: accuracy and violations over load, and which variant runs by
-queries that wait and time left.
+--load computes the policy for one load. --loads computes them for a range: the loads
+are chosen so that the expected accuracies of neighbours differ by at most 1 %, and a
+daemon uses the policy of the next higher load. The range ends where the fastest
+variant cannot keep up. --out writes the policies with their inputs for serve
+(selection). --report charts accuracy and violations over load, and the chosen variant
+by queued queries and time left.
 
-Queries come as a Poisson process, or in clusters with --cv above 1, and are dealt out
-to equal workers in turn. Those that are late are answered all the same, unless --drop
-has them dropped.`,
+Queries arrive as a Poisson process, or burstier with --cv above 1, and go to equal
+workers in turn. Late queries are still answered, unless --drop drops them.`,
 		Example: `  overlapd plan selection --profile variants.csv --target 100ms --loads 5:500 --out policies.json --report policies.html
   overlapd plan selection --config overlapd.toml --service vision --loads 5:500 --out policies.json
   overlapd plan selection --data ramsis --task image --target 300ms --workers 60 --load 2000
@@ -70,24 +68,24 @@ has them dropped.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.format, "format", o.format, "of --data: ramsis")
-	f.StringVar(&o.data, "data", "", "folder with accuracies and latencies")
-	f.StringVar(&o.task, "task", o.task, "of --data, image or text")
+	f.StringVar(&o.format, "format", o.format, "format of --data: ramsis")
+	f.StringVar(&o.data, "data", "", "folder of accuracies and latencies")
+	f.StringVar(&o.task, "task", o.task, "task of --data: image or text")
 	f.StringVar(&o.profile, "profile", "", "CSV file of variants")
 	f.StringVarP(&o.config, "config", "c", "", "configuration of a daemon")
-	f.StringVar(&o.service, "service", "", "of --config, the one with variants")
+	f.StringVar(&o.service, "service", "", "service of --config with variants")
 	f.DurationVar(&o.target, "target", 0, "time from a query's arrival to its answer, as in 300ms")
-	f.IntVar(&o.worker.Workers, "workers", o.worker.Workers, "how many there are")
-	f.Float64Var(&o.worker.Rate, "load", 0, "queries a second for all workers")
+	f.IntVar(&o.worker.Workers, "workers", o.worker.Workers, "number of workers")
+	f.Float64Var(&o.worker.Rate, "load", 0, "queries per second of all workers together")
 	f.StringVar(&o.loads, "loads", "", "lowest and highest load, as in 5:500")
-	f.Float64Var(&o.worker.CV, "cv", o.worker.CV, "coefficient of variation of the time between queries, from 1 on")
-	f.BoolVar(&o.worker.Drop, "drop", false, "drop queries that cannot be in time, instead of answering them late")
-	f.StringVar(&o.discretization, "discretization", o.discretization, "levels of the time left: fld, equally far apart, or md, one at each latency")
-	f.IntVar(&o.worker.Levels, "levels", o.worker.Levels, "how many levels fld has")
-	f.StringVar(&o.batching, "batching", o.batching, "max, a batch has all that wait, or variable, it may have less")
-	f.IntVar(&o.models, "models", 0, "how many variants to choose from: fewer of the best, or more that are interpolated; 0 for the best")
-	f.StringVarP(&o.out, "out", "o", "", "file for the policies")
-	f.StringVar(&o.report, "report", "", "write a page with pictures to this file")
+	f.Float64Var(&o.worker.CV, "cv", o.worker.CV, "coefficient of variation of the time between queries, 1 or more")
+	f.BoolVar(&o.worker.Drop, "drop", false, "drop queries that cannot be answered in time, instead of answering late")
+	f.StringVar(&o.discretization, "discretization", o.discretization, "levels of the time left: fld, equally spaced, or md, one at each latency")
+	f.IntVar(&o.worker.Levels, "levels", o.worker.Levels, "number of levels with fld")
+	f.StringVar(&o.batching, "batching", o.batching, "batching: max, a batch takes all queued queries, or variable, it may take fewer")
+	f.IntVar(&o.models, "models", 0, "number of variants to choose from: fewer of the best, or more by interpolation; 0 for the best")
+	f.StringVarP(&o.out, "out", "o", "", "write the policies to this file")
+	f.StringVar(&o.report, "report", "", "write a page with charts to this file")
 	o.flag(f)
 	cmd.MarkFlagsMutuallyExclusive("load", "loads")
 	cmd.MarkFlagsMutuallyExclusive("data", "profile", "config")
@@ -112,19 +110,19 @@ func (o *selectionOptions) check(cmd *cobra.Command) error {
 		"discretization": {o.discretization, []string{"fld", "md"}}, "batching": {o.batching, []string{"max", "variable"}},
 	} {
 		if !slices.Contains(at.known, at.value) {
-			return fmt.Errorf("--%s %.40q: give one of %v", name, at.value, at.known)
+			return fmt.Errorf("--%s is %.40q: give one of %v", name, at.value, at.known)
 		}
 	}
 	given := cmd.Flags().Changed
 	switch {
 	case o.data+o.profile+o.config == "" || o.target <= 0 && o.config == "" || !given("load") && !given("loads"):
-		return errors.New("a policy for what? Give --profile, --data or --config, accuracies and latencies, --target, a time above 0, and --load or --loads, queries a second")
+		return errors.New("nothing to plan for: give --profile, --data or --config for accuracies and latencies, --target above 0, and --load or --loads in queries per second")
 	case o.discretization == "md" && given("levels"):
-		return errors.New("--levels is for --discretization fld: leave out one of them")
+		return errors.New("--levels applies to --discretization fld: leave one of them out")
 	case o.discretization == "fld" && o.worker.Levels < 1:
-		return fmt.Errorf("--levels %d: give a number above 0", o.worker.Levels)
+		return fmt.Errorf("--levels is %d: give a number above 0", o.worker.Levels)
 	case o.models < 0 || o.models > maxModels:
-		return fmt.Errorf("--models %d: give a number from 1 to %d", o.models, maxModels)
+		return fmt.Errorf("--models is %d: give a number from 1 to %d", o.models, maxModels)
 	}
 	return errors.Join(checkOut("out", o.out), checkOut("report", o.report))
 }
@@ -176,7 +174,7 @@ func (o *selectionOptions) solve(ctx context.Context) (*selection.Set, error) {
 	low, err := strconv.ParseFloat(from, 64)
 	high, err2 := strconv.ParseFloat(to, 64)
 	if err := errors.Join(err, err2); err != nil {
-		return nil, fmt.Errorf("--loads %.40q: give two numbers, as in 5:500", o.loads)
+		return nil, fmt.Errorf("--loads is %.40q: give two numbers, as in 5:500", o.loads)
 	}
 	bar := newBar("policies", 1)
 	defer bar.Close() //nolint:errcheck // it is for looks

@@ -32,18 +32,18 @@ type poolOptions struct {
 }
 
 func (o *poolOptions) flags(f *pflag.FlagSet) {
-	f.IntVar(&o.count, "pools", 0, "divide the services among so many pools of equal devices, as on Kubernetes, that take the fewest devices")
-	f.Float64Var(&o.memory, "memory", 0, "MiB of each device of a pool, by default without a limit")
-	f.StringSliceVar(&o.memories, "service-memory", nil, "MiB that services take of a device, each NAME=MIB; without it what the models of --config are expected to take")
-	f.StringVarP(&o.out, "out", "o", "", "new folder for a kustomization of each pool")
-	f.StringVar(&o.base, "base", filepath.Join("deploy", "kubernetes", "overlays", "dra"), "kustomization that those of the pools build on")
+	f.IntVar(&o.count, "pools", 0, "number of pools of equal devices to divide the services among, such as Kubernetes deployments")
+	f.Float64Var(&o.memory, "memory", 0, "memory of each device of a pool in MiB, unlimited by default")
+	f.StringSliceVar(&o.memories, "service-memory", nil, "memory of services on a device in MiB, each NAME=MIB; by default estimated from the models of --config")
+	f.StringVarP(&o.out, "out", "o", "", "new folder for the kustomizations of the pools")
+	f.StringVar(&o.base, "base", filepath.Join("deploy", "kubernetes", "overlays", "dra"), "kustomization that the pools build on")
 }
 
 // check refuses options that mean nothing, or nothing together.
 func (o *poolOptions) check(changed func(string) bool, config string) error {
 	for _, name := range []string{"memory", "service-memory", "out", "base"} {
 		if changed(name) && !changed("pools") {
-			return fmt.Errorf("--%s is for --pools: say how many there are", name)
+			return fmt.Errorf("--%s needs --pools: give the number of pools", name)
 		}
 	}
 	base, _ := filepath.Abs(o.base)
@@ -52,19 +52,19 @@ func (o *poolOptions) check(changed func(string) bool, config string) error {
 	there, err := os.ReadDir(out)
 	switch {
 	case changed("pools") && o.count < 1:
-		return fmt.Errorf("--pools %d: give a number from 1", o.count)
+		return fmt.Errorf("--pools is %d: give 1 or more", o.count)
 	case changed("pools") && (changed("size") || changed("devices")):
-		return errors.New("a pool has any number of services and devices: leave out --size and --devices")
+		return errors.New("--pools sets no limit on services or devices: leave out --size and --devices")
 	case changed("memory") && !(o.memory > 0 && o.memory <= manyMiB):
-		return fmt.Errorf("--memory %v: give the MiB of a device", o.memory)
+		return fmt.Errorf("--memory is %v: give the memory of a device in MiB", o.memory)
 	case o.out == "":
 		return nil
 	case config == "":
-		return errors.New("--out needs --config, the configuration of all services, of which each pool gets a part")
+		return errors.New("--out needs --config, the configuration of all services, which is divided among the pools")
 	case missing != nil:
-		return fmt.Errorf("--base %s has no kustomization.yaml: name the folder of your own, or an overlay of deploy/kubernetes", o.base)
+		return fmt.Errorf("--base %s has no kustomization.yaml: name your own folder, or an overlay of deploy/kubernetes", o.base)
 	case strings.HasPrefix(out, base+string(filepath.Separator)):
-		return fmt.Errorf("--out %s is in --base %s, which kustomize takes for a cycle: name a folder beside it", o.out, o.base)
+		return fmt.Errorf("--out %s is inside --base %s, which kustomize rejects as a cycle: name a folder outside it", o.out, o.base)
 	case len(there) > 0 || err != nil && !os.IsNotExist(err):
 		return fmt.Errorf("--out %s is not empty: name a new folder, or remove it first", o.out)
 	}
@@ -155,7 +155,7 @@ func (o *poolOptions) take(list []advice.Service) error {
 	}
 	for _, s := range list {
 		if s.Memory == 0 {
-			return fmt.Errorf("how much memory service %s takes of a device is unknown, for its model is not here: give --service-memory %[1]s=MIB", s.Name)
+			return fmt.Errorf("service %s: its memory on a device is unknown, because its model is not here: give --service-memory %[1]s=MIB", s.Name)
 		}
 	}
 	return nil

@@ -16,12 +16,13 @@ func predictorExportCommand() *cobra.Command {
 	var device string
 	cmd := &cobra.Command{
 		Use:   "export FILE",
-		Short: "Write the predictor of the state file, and what was measured for it",
-		Long: `Export writes the newest predictor of a state file, and with it all that a daemon
-with the same models on the same kind of device would have to measure: solo times,
-how models are cut, and the measured groups. How well the predictor did of late is
-left out, since that is about one machine. The file is for overlapd predictor
-import, and for predictor.source of a configuration. A daemon may serve meanwhile.`,
+		Short: "Write the predictor of the state file and its measurements",
+		Long: `Export writes the newest predictor of a state file, and everything that a daemon with
+the same models on the same kind of device would have to measure: isolated latencies,
+cuts and measured groups. Use it to give new machines a predictor from their first
+query. The recent accuracy of the predictor is left out, because it belongs to one
+machine. The file is for overlapd predictor import, and for predictor.source of a
+configuration. A daemon may run meanwhile.`,
 		Example: `  overlapd predictor export a100.json --config overlapd.toml
   overlapd predictor export predictors/a100.json --state /var/lib/overlapd`,
 		Args: cobra.ExactArgs(1),
@@ -36,7 +37,7 @@ import, and for predictor.source of a configuration. A daemon may serve meanwhil
 		},
 	}
 	state.flags(cmd)
-	cmd.Flags().StringVar(&device, "device", "", "that the predictor is of, where there are several")
+	cmd.Flags().StringVar(&device, "device", "", "device of the predictor, if there are several")
 	return cmd
 }
 
@@ -44,13 +45,14 @@ func predictorImportCommand() *cobra.Command {
 	var state stateOptions
 	cmd := &cobra.Command{
 		Use:   "import FILE",
-		Short: "Take an exported predictor into the state file",
-		Long: `Import takes the predictor of a file, and what was measured for it, into a state
-file, so that the next daemon serves with it from its first query and measures only
-what is missing. What was measured there already stays. With --config it is refused
-unless it is of this device, and of these models with these threads; what differs is
-said. A file that was changed since it was exported is refused as well. No daemon may
-have the state file open meanwhile.`,
+		Short: "Store an exported predictor in the state file",
+		Long: `Import stores the predictor of a file and its measurements in a state file. The next
+daemon uses it from its first query and measures only what is missing. Existing
+measurements are kept.
+
+With --config the file must match this device, the models and the thread counts; the
+error names what differs. Files that were changed after their export are rejected. No
+daemon may have the state file open meanwhile.`,
 		Example: `  overlapd predictor import a100.json --config overlapd.toml`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -66,7 +68,7 @@ have the state file open meanwhile.`,
 			return state.open(making, func(s *daemon.State) error {
 				what, err := s.ImportPredictor(args[0], c, daemonOptions(newLogger(config.Default(), os.Stderr)))
 				if err == nil {
-					_, err = fmt.Fprintf(cmd.OutOrStdout(), "the state file has %s\n", what)
+					_, err = fmt.Fprintf(cmd.OutOrStdout(), "stored %s in the state file\n", what)
 				}
 				return err
 			})

@@ -27,25 +27,26 @@ func reloadCommand() *cobra.Command {
 	var last bool
 	cmd := &cobra.Command{
 		Use:   "reload",
-		Short: "Have a running daemon follow its configuration file",
-		Long: `Reload has a running daemon read its configuration file again and waits until it
-is as the file says, without dropping a query:
+		Short: "Make a running daemon apply its changed configuration file",
+		Long: `Reload makes a running daemon read its configuration file again, and waits until the
+daemon has applied it. No query is dropped. Use it after you edited the file, and run
+overlapd check first.
 
-  services   are added and removed; one that is removed answers what it has
+  services   are added and removed; a removed service answers the queries that it
              accepted
-  targets    and limits of a service hold for queries that arrive from then on
-  models     that have changed get a new worker; the old one serves until the
-             new one is ready
+  targets    and limits of a service apply to queries that arrive afterwards
+  models     that changed get a new worker; the old one serves until the new one
+             is ready
 
-All else but log_level and drain_timeout takes effect after a restart; reload says
-what that is. A file that is wrong changes nothing. SIGHUP does the same, and the
-log says how it went. docs/reload.md tells the rest.
+Of the other keys, log_level and drain_timeout apply immediately; the rest takes effect
+after a restart, and reload lists them. An invalid file changes nothing. SIGHUP does the
+same, and the log reports the result. docs/reload.md has the details.
 
-Exit status: 0, all is as the file says; 1, a model could not be loaded and what
-served before serves on, or there was nobody to ask; 78, the file is wrong.`,
+Exit status: 0, the file is applied; 1, a model could not be loaded and its previous
+state was kept, or no daemon answered; 78, the file is invalid.`,
 		Example: `  overlapd reload
   overlapd reload --config /etc/overlapd/0.toml
-  overlapd reload --last                 how the one that runs does, or the last one did`,
+  overlapd reload --last                 show the current reload, or the last one`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := at.client()
@@ -60,7 +61,7 @@ served before serves on, or there was nobody to ask; 78, the file is wrong.`,
 	}
 	at.flags(cmd)
 	out.flag(cmd.Flags())
-	cmd.Flags().BoolVar(&last, "last", false, "change nothing; show the reload that runs, or the last one")
+	cmd.Flags().BoolVar(&last, "last", false, "change nothing; show the current reload, or the last one")
 	return cmd
 }
 
@@ -75,13 +76,13 @@ func reload(cmd *cobra.Command, c *admin.Client, out output) error {
 	done, err := c.Reload(ctx, show)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return errors.New("you left; the reload goes on, and overlapd reload --last shows it")
+		return errors.New("stopped waiting; the reload continues; see its result with: overlapd reload --last")
 	case err != nil:
 		return err
 	}
 	if len(done.Failed) > 0 {
 		names := strings.Join(slices.Sorted(maps.Keys(done.Failed)), ", ")
-		err = fmt.Errorf("not all is as the file says: %s could not be loaded; what served before serves on. Mend it and reload again", names)
+		err = fmt.Errorf("the file is not fully applied: %s could not be loaded, and the previous state was kept; fix the cause, then run: overlapd reload", names)
 	}
 	return errors.Join(out.print(to, done, changes(done).WriteText), err)
 }
@@ -93,10 +94,10 @@ func lastReload(cmd *cobra.Command, c *admin.Client, out output) error {
 	}
 	return out.print(cmd.OutOrStdout(), r, func(w io.Writer) error {
 		if r.State == admin.ReportNone {
-			_, err := fmt.Fprintln(w, "the daemon has not read its configuration again since it was started")
+			_, err := fmt.Fprintln(w, "no reload since the daemon started")
 			return err
 		}
-		fmt.Fprintf(w, "%s, begun at %s\n", r.State, r.Began.Local().Format(time.DateTime))
+		fmt.Fprintf(w, "%s, started at %s\n", r.State, r.Began.Local().Format(time.DateTime))
 		show := printSteps(w)
 		for _, s := range r.Steps {
 			show(s)
@@ -114,7 +115,7 @@ func lastReload(cmd *cobra.Command, c *admin.Client, out output) error {
 // printSteps returns a function that prints each state of a service once.
 func printSteps(w io.Writer) func(config.Step) {
 	shown := map[string]string{}
-	words := map[string]string{config.StepLoading: "loading", config.StepSwitch: "loaded, takes over"}
+	words := map[string]string{config.StepLoading: "loading", config.StepSwitch: "loaded, replacing the old one"}
 	return func(s config.Step) {
 		if shown[s.Service] != s.State {
 			shown[s.Service] = s.State
@@ -127,10 +128,10 @@ func restartCommand() *cobra.Command {
 	var at socketOptions
 	cmd := &cobra.Command{
 		Use:   "restart SERVICE",
-		Short: "Try a service again that a daemon gave up",
-		Long: `Restart has a running daemon try a service again that it gave up: one whose worker
-was lost more often than worker.restart_limit allows, or for which a GPU had no
-room. The log of the daemon says which it was. The others serve meanwhile.`,
+		Short: "Restart a service that failed permanently",
+		Long: `Restart makes a running daemon start a service again that failed permanently: its worker
+exited more often than worker.restart_limit allows, or a GPU had no memory left for it.
+The daemon's log has the reason; fix it first. Other services keep serving.`,
 		Example: `  overlapd restart resnet50
   overlapd restart resnet50 --config /etc/overlapd/0.toml`,
 		Args: cobra.ExactArgs(1),
@@ -142,7 +143,7 @@ room. The log of the daemon says which it was. The others serve meanwhile.`,
 			if err := c.Restart(cmd.Context(), args[0]); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is started again; overlapd status shows when it serves\n", args[0])
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is restarting; overlapd status shows when it is ready\n", args[0])
 			return err
 		},
 	}
@@ -165,17 +166,17 @@ func changeList(r *config.Reloaded) (list []change) {
 		verb, instead string
 		names         []string
 	}{
-		{"added", "there is none of that name", r.Added},
-		{"replaced", "the old one serves on", r.Replaced},
-		{"started again", "it stays given up", r.Retried},
-		{"moved", "it serves where it can", r.Moved},
+		{"added", "there is no service of that name", r.Added},
+		{"replaced", "the old one keeps serving", r.Replaced},
+		{"started again", "it remains failed", r.Retried},
+		{"moved", "it serves on the other devices", r.Moved},
 		{"changed", "it serves as before", r.Changed},
-		{"removed", "it serves on", r.Removed},
+		{"removed", "it keeps serving", r.Removed},
 	} {
 		for _, name := range of.names {
 			c := change{name: name, verb: of.verb, fault: r.Failed[name], instead: of.instead}
 			if slices.Contains(r.Down, name) {
-				c.instead = "nothing answers for it, since the one before was given up"
+				c.instead = "nothing serves it, because the previous one failed permanently"
 			}
 			list = append(list, c)
 		}
@@ -205,7 +206,7 @@ func changes(r *config.Reloaded) *report.Document {
 	}
 	d.Table(t)
 	if r.None() {
-		d.Text("nothing has changed")
+		d.Text("nothing changed")
 	}
 	d.Text("took %v", r.Took.Round(time.Millisecond))
 	return d
@@ -218,8 +219,8 @@ type socketOptions struct {
 
 func (o *socketOptions) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.path, "admin", "", "its admin socket")
-	f.StringVarP(&o.config, "config", "c", "", "its configuration file, to find the socket by")
+	f.StringVar(&o.path, "admin", "", "path of the daemon's admin socket")
+	f.StringVarP(&o.config, "config", "c", "", "the daemon's configuration file, to find its admin socket")
 	cmd.MarkFlagsMutuallyExclusive("admin", "config")
 }
 
@@ -272,9 +273,9 @@ func (o *socketOptions) find(systemd string) (string, error) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return "", errors.New("no daemon runs that can be administered here; name its configuration with --config, or its socket with --admin (admin_socket)")
+		return "", errors.New("no running daemon with an admin socket was found; name its configuration with --config, or its socket with --admin (admin_socket)")
 	}
-	return "", fmt.Errorf("%d daemons run here; name one:\n  --admin %s", len(found), strings.Join(found, "\n  --admin "))
+	return "", fmt.Errorf("%d daemons are running; name one:\n  --admin %s", len(found), strings.Join(found, "\n  --admin "))
 }
 
 // listened reports whether a daemon listens at a path, also one that refuses this user.

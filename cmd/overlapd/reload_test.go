@@ -56,7 +56,7 @@ func TestReloadCommand(t *testing.T) {
 		Took: 1500 * time.Millisecond,
 	}}
 	path := administered(t, f, func() (config.Config, error) { return config.Embedded(), nil })
-	if out, status, _ := say(t, "reload", "--last", "--admin", path); status != 0 || !strings.Contains(out, "has not read its configuration again") {
+	if out, status, _ := say(t, "reload", "--last", "--admin", path); status != 0 || !strings.Contains(out, "no reload since the daemon started") {
 		t.Errorf("before any: %d, %s", status, out)
 	}
 	out, status, err := say(t, "reload", "--admin", path)
@@ -64,7 +64,7 @@ func TestReloadCommand(t *testing.T) {
 	if d := cmp.Diff(want, out); d != "" || status != 0 {
 		t.Errorf("%d, %v: %s", status, err, d)
 	}
-	if out, _, _ := say(t, "reload", "--last", "--admin", path); !strings.HasPrefix(out, "done, begun at ") || !strings.HasSuffix(out, want) {
+	if out, _, _ := say(t, "reload", "--last", "--admin", path); !strings.HasPrefix(out, "done, started at ") || !strings.HasSuffix(out, want) {
 		t.Errorf("afterwards: %s", out)
 	}
 	var got config.Reloaded
@@ -85,8 +85,8 @@ func TestReloadCommandThatFails(t *testing.T) {
 	path := administered(t, f, func() (config.Config, error) { return config.Embedded(), nil })
 	out, status, err := say(t, "reload", "--admin", path)
 	if status != 1 || err == nil || !strings.Contains(err.Error(), "d, n, r could not be loaded") ||
-		!strings.Contains(out, "FAILED  r  not replaced: no such file; the old one serves on") ||
-		!strings.Contains(out, "FAILED  d  not replaced: cut off; nothing answers for it, since the one before was given up") || !strings.Contains(out, "not added: no room") {
+		!strings.Contains(out, "FAILED  r  not replaced: no such file; the old one keeps serving") ||
+		!strings.Contains(out, "FAILED  d  not replaced: cut off; nothing serves it, because the previous one failed permanently") || !strings.Contains(out, "not added: no room") {
 		t.Errorf("%d, %v: %s", status, err, out)
 	}
 	wrong := administered(t, f, func() (config.Config, error) {
@@ -98,21 +98,21 @@ func TestReloadCommandThatFails(t *testing.T) {
 	if out, _, _ := say(t, "reload", "--last", "--json", "--admin", wrong); !strings.Contains(out, `"kind": "config"`) {
 		t.Errorf("afterwards: %s", out)
 	}
-	if _, status, err := say(t, "reload", "--admin", path+"x"); status != 1 || !strings.Contains(err.Error(), "there is no admin socket") {
+	if _, status, err := say(t, "reload", "--admin", path+"x"); status != 1 || !strings.Contains(err.Error(), "no daemon is running") {
 		t.Errorf("nobody there: %d, %v", status, err)
 	}
 }
 
 func TestReloadThatChangesNothing(t *testing.T) {
 	path := administered(t, &fakeRunning{done: new(config.Reloaded)}, func() (config.Config, error) { return config.Embedded(), nil })
-	if out, status, _ := say(t, "reload", "--admin", path); status != 0 || !strings.Contains(out, "nothing has changed") {
+	if out, status, _ := say(t, "reload", "--admin", path); status != 0 || !strings.Contains(out, "nothing changed") {
 		t.Errorf("%d: %s", status, out)
 	}
 }
 
 func TestRestartCommand(t *testing.T) {
 	path := administered(t, &fakeRunning{}, nil)
-	for service, want := range map[string]string{"lost": "is started again", "well": "only a service that was given up", "none": "no such service"} {
+	for service, want := range map[string]string{"lost": "is restarting", "well": "only a service that failed permanently", "none": "no such service"} {
 		out, status, err := say(t, "restart", service, "--admin", path)
 		if err != nil {
 			out = err.Error()
@@ -134,7 +134,7 @@ func TestAdministerWithoutASocket(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	var log bytes.Buffer
 	release, err := administer(&c, nil, nil, zerolog.New(&log))
-	if err != nil || !strings.Contains(log.String(), "there is no admin socket") {
+	if err != nil || !strings.Contains(log.String(), "no admin socket; reload with SIGHUP") {
 		t.Errorf("auto: %v, %s", err, &log)
 	}
 	release()

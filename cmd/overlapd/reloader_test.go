@@ -92,13 +92,13 @@ func TestReloaderLogsEachChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"info reading the configuration again",
+		"info reloading the configuration",
 		"info n the service is added", "info r the service is replaced",
-		"error s the service could not be replaced; the old one serves on no such file",
+		"error s the service could not be replaced; the old one keeps serving no such file",
 		"info m the service is moved", "info t the service is changed", "info o the service is removed",
 		"info log_level the setting is changed",
-		"warn policy the setting is another in the file, which takes effect after a restart",
-		"error the configuration was read again",
+		"warn policy setting differs in the file; it takes effect after a restart",
+		"error configuration reloaded",
 	}
 	if got := l.lines(t); !slices.Equal(got, want) {
 		t.Errorf("got\n%s", strings.Join(got, "\n"))
@@ -135,7 +135,7 @@ func TestReloaderOfAWrongFile(t *testing.T) {
 		t.Errorf("got %v, and the daemon has %v", err, f.config.Services)
 	}
 	lines := l.lines(t)
-	if len(lines) != 2 || !strings.Contains(lines[1], "error the configuration is wrong; nothing was changed") ||
+	if len(lines) != 2 || !strings.Contains(lines[1], "error configuration invalid; nothing was changed") ||
 		!strings.Contains(lines[1], "o.toml:1: ways: ") || !strings.Contains(lines[1], "; "+path+":2: policy") {
 		t.Errorf("the log: %q", lines)
 	}

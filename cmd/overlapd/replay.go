@@ -27,16 +27,17 @@ func replayCommand() *cobra.Command {
 	var round uint64
 	cmd := &cobra.Command{
 		Use:   "replay LOG",
-		Short: "Make the decisions of a decision log again, and compare",
-		Long: `Replay tells a scheduler the events of a decision log and compares what it
-decides with what the log says. It ends with an error at the first difference,
-and shows it. The predictor is not needed: what it said is in the log.
+		Short: "Reproduce the decisions of a decision log, and compare",
+		Long: `Replay feeds the events of a decision log to a scheduler and compares its decisions with
+those in the log. Use it to find out why the scheduler decided as it did, or whether
+another version would. It stops at the first difference, shows it, and fails. The
+predictor is not needed: its answers are in the log.
 
-A daemon writes the log where its configuration has log = true in [decisions];
-every file of it can be replayed by itself.`,
+A daemon writes the log if log = true in [decisions]. Each file of it can be replayed
+by itself.`,
 		Example: `  overlapd replay decisions.log
   overlapd replay decisions.log.2 --from 1000 --to 1100 --verbose
-  overlapd replay decisions.log --round 1042    what was behind one round
+  overlapd replay decisions.log --round 1042    explain one round
   overlapd replay decisions.log --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -44,11 +45,11 @@ every file of it can be replayed by itself.`,
 			defer w.Flush()
 			switch {
 			case out.json && (verbose || round != 0):
-				return errors.New("--json prints the report, not the rounds: choose one")
+				return errors.New("--json prints the report, not the rounds: leave out --json or the others")
 			case round != 0 && (verbose || o.From != 0 || o.To != 0):
 				return errors.New("--round shows one round: leave out --from, --to and --verbose")
 			case o.To != 0 && o.From > o.To:
-				return fmt.Errorf("no round is from %d on and up to %d", o.From, o.To)
+				return fmt.Errorf("--from is %d and --to is %d: give --to of at least --from", o.From, o.To)
 			case round != 0:
 				o.From, o.To = round, round
 				o.Each = func(r *journal.Report, round *journal.Round) { writeRound(w, r, round) }
@@ -73,7 +74,7 @@ every file of it can be replayed by itself.`,
 					ReplayedOn string `json:"replayed_on"`
 				}{found, args[0], buildCommit(), cpuName()}, func(w io.Writer) error { return writeReport(w, args[0], found) })
 			case found.Rounds == 0:
-				err = fmt.Errorf("%s holds no round %d from its start to its end", args[0], round)
+				err = fmt.Errorf("%s does not hold round %d completely", args[0], round)
 			}
 			if err == nil && !found.Reproduced {
 				return errReported
@@ -82,9 +83,9 @@ every file of it can be replayed by itself.`,
 		},
 	}
 	f := cmd.Flags()
-	f.Uint64Var(&o.From, "from", 0, "first round to report; those before it are replayed all the same")
+	f.Uint64Var(&o.From, "from", 0, "first round to report; earlier ones are replayed too")
 	f.Uint64Var(&o.To, "to", 0, "last round to replay, 0 for all")
-	f.Uint64Var(&round, "round", 0, "show one round: candidates, questions to the predictor, choice, measurement")
+	f.Uint64Var(&round, "round", 0, "explain one round: candidates, predictions, choice and measurement")
 	f.StringVar(&o.Policy, "policy", "", "fail unless the log was recorded with this policy")
 	f.BoolVarP(&verbose, "verbose", "v", false, "print a line for each round")
 	out.flag(f)
@@ -118,7 +119,7 @@ func writeReport(w io.Writer, path string, r *journal.Report) error {
 		fmt.Fprintf(w, "gaps: %d, events lost: %d\n", r.Gaps, r.Lost)
 	}
 	if r.Torn {
-		fmt.Fprintln(w, "the last line is torn and was left out")
+		fmt.Fprintln(w, "the last line is incomplete and was skipped")
 	}
 	fmt.Fprintf(w, "queries: %d arrived, %d finished, %d cancelled, dropped %s, failed %s, in %.1f s\n",
 		r.Arrived, r.Finished, r.Cancelled, counts(r.Dropped), counts(r.Failed), r.Seconds)
@@ -166,7 +167,7 @@ func writeRound(w io.Writer, r *journal.Report, round *journal.Round) {
 	writeCandidates(w, r, round)
 	writeQuestions(w, r, round)
 	for _, a := range round.Dropped {
-		fmt.Fprintf(w, "\nquery %d of %s ended before: %v (%v)\n", a.Query, r.Services[a.Service], a.Result, a.Reason)
+		fmt.Fprintf(w, "\nquery %d of %s ended earlier: %v (%v)\n", a.Query, r.Services[a.Service], a.Result, a.Reason)
 	}
 	fmt.Fprintf(w, "\nchosen: %s\n", spans(r, round.Group))
 	fmt.Fprintf(w, "  because %s\n", reason(r, round))
@@ -178,8 +179,8 @@ func writeRound(w io.Writer, r *journal.Report, round *journal.Round) {
 }
 
 func writeCandidates(w io.Writer, r *journal.Report, round *journal.Round) {
-	fmt.Fprintln(w, "\ncandidates, the most urgent first:")
-	t := report.NewTable("SERVICE", "QUERY", "FROM OPERATOR", "SIZE", "HEADROOM", "REST ALONE", "PLACE IN THE GROUP")
+	fmt.Fprintln(w, "\ncandidates, most urgent first:")
+	t := report.NewTable("SERVICE", "QUERY", "FROM OPERATOR", "SIZE", "HEADROOM", "REMAINING ALONE", "PLACE IN THE GROUP")
 	for _, c := range round.Candidates {
 		solo, place := "not asked", "-"
 		if c.Solo > 0 {
@@ -198,7 +199,7 @@ func writeQuestions(w io.Writer, r *journal.Report, round *journal.Round) {
 	for _, call := range round.Calls {
 		groups += len(call)
 	}
-	fmt.Fprintf(w, "\nasked of the predictor: %s in %s\n", report.Count(groups, "group"), report.Count(len(round.Calls), "call"))
+	fmt.Fprintf(w, "\npredictions: %s in %s\n", report.Count(groups, "group"), report.Count(len(round.Calls), "call"))
 	for i, call := range round.Calls {
 		for _, q := range call {
 			says := "unknown"
@@ -218,7 +219,7 @@ func reason(r *journal.Report, round *journal.Round) string {
 	}
 	switch {
 	case len(round.Group.Spans) > 1:
-		text := fmt.Sprintf("%s is the most urgent, and with the others the group is predicted to keep to %v", first, micros(round.Limit))
+		text := fmt.Sprintf("%s is the most urgent, and the whole group is predicted to finish within %v", first, micros(round.Limit))
 		if round.Solo > 0 {
 			text += fmt.Sprintf(", where one after another they take %v", micros(round.Solo))
 		}
@@ -226,17 +227,17 @@ func reason(r *journal.Report, round *journal.Round) string {
 	case len(round.Candidates) < 2:
 		return "there was nothing else to run"
 	case len(round.Calls) == 0:
-		return first + " comes first, and nothing was asked about the others"
+		return first + " comes first, and the others were not predicted"
 	case asked:
-		return first + " comes first, and no group with others was predicted to fit and to gain"
+		return first + " comes first, and no group with others was predicted to meet the deadlines and gain"
 	}
-	return first + " comes first, and no group with others was asked about"
+	return first + " comes first, and no group with others was predicted"
 }
 
 func writeMeasured(w io.Writer, r *journal.Report, round *journal.Round) {
 	fmt.Fprintf(w, "measured: %v", micros(round.Latency()))
 	if ratio, ok := round.Ratio(); ok {
-		fmt.Fprintf(w, ", %.2f of what was predicted", ratio)
+		fmt.Fprintf(w, ", %.2f times the prediction", ratio)
 	}
 	fmt.Fprintf(w, ", over at %v\n", round.Finished)
 	for _, so := range round.Outcome.Spans {

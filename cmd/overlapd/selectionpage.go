@@ -14,7 +14,7 @@ import (
 func (r *selectionResult) document(s *selection.Set) *report.Document {
 	d := &report.Document{Title: fmt.Sprintf("which of %s runs the next batch", report.Count(len(s.Variants), "variant"))}
 	if len(s.Policies) == 1 {
-		d.Text("accuracy %.3f of queries in time, and %.4f %% late, are to be expected; %s, %d states, in %.2f s",
+		d.Text("expected accuracy %.3f of queries in time, and %.4f %% late; %s, %d states, in %.2f s",
 			r.Accuracy, 100*r.Violations, report.Count(r.Models, "model"), r.States, r.Seconds)
 	} else {
 		d.Text("%s, each of %d states, for %s, in %.2f s", report.Count(len(s.Policies), "policy", "policies"), r.States, report.Count(r.Models, "model"), r.Seconds)
@@ -39,8 +39,8 @@ func (r *selectionResult) document(s *selection.Set) *report.Document {
 	for i := range shown {
 		p := s.Policies[i*(len(s.Policies)-1)/max(shown-1, 1)]
 		d.Chart(&report.Chart{
-			Caption: fmt.Sprintf("which variant runs at %s queries a second: accuracy %.2f, %.2f %% late", stats.Digits(4, p.Rate), p.Accuracy, 100*p.Violations),
-			X:       "queries that wait", Y: "ms that the first has left", Series: choices(s, p),
+			Caption: fmt.Sprintf("variant of the next batch at %s queries a second: accuracy %.2f, %.2f %% late", stats.Digits(4, p.Rate), p.Accuracy, 100*p.Violations),
+			X:       "queued queries", Y: "ms left for the first query", Series: choices(s, p),
 		})
 	}
 	return d

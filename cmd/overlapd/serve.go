@@ -45,21 +45,21 @@ func serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the daemon",
-		Long: `Serve loads every service of the configuration into a worker process of its own
-and answers inference requests over HTTP (Open Inference Protocol). With
-device = "emulated" nothing is loaded or computed: requests take the time that
-they would on the device of a profile.
+		Long: `Serve runs the daemon: it loads each service of the configuration into its own worker
+process and answers inference requests over HTTP and gRPC (Open Inference Protocol).
+With device = "emulated" nothing is computed: requests take the time that they would
+take on the device of the profile.
 
-SIGTERM and SIGINT stop accepting and answer what was accepted; a second one
-quits at once. SIGHUP reads the configuration file again, as overlapd reload
-does, and the log says what became of it.
+SIGTERM and SIGINT stop accepting queries and answer those accepted; a second one
+quits immediately. SIGHUP reloads the configuration file, as overlapd reload does, and
+the log reports the result.
 
-Sockets that a service manager passes (LISTEN_FDS) and names http, grpc or admin are
-taken instead of opening those addresses. Connections then wait while the daemon
-restarts.`,
-		Example: `  overlapd serve --embedded             two zoo models on the CPU
+Sockets that a service manager passes (LISTEN_FDS) under the names http, grpc and
+admin are used instead of opening those addresses. Connections then wait while the
+daemon restarts.`,
+		Example: `  overlapd serve --embedded                        two zoo models on the CPU
   overlapd serve --config /etc/overlapd/vision.toml
-  overlapd serve --model-repository /srv/models    a repository of Triton`,
+  overlapd serve --model-repository /srv/models    a Triton model repository`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := o.config()
@@ -79,19 +79,19 @@ restarts.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.path, "config", "c", "", "configuration file; without it "+localConfig+" in this folder, if it is there")
-	f.BoolVar(&o.embedded, "embedded", false, "run the built-in configuration: resnet50 and bert on the CPU")
-	f.StringVar(&o.repository, "model-repository", "", "serve the ONNX models of a model repository of Triton, as overlapd import reads it")
+	f.StringVarP(&o.path, "config", "c", "", "configuration file (default "+localConfig+" in this folder, if there is one)")
+	f.BoolVar(&o.embedded, "embedded", false, "serve the built-in configuration: resnet50 and bert on the CPU")
+	f.StringVar(&o.repository, "model-repository", "", "serve the ONNX models of a Triton model repository, as overlapd import reads it")
 	targetFlag(cmd, &o.target)
-	f.StringVar(&o.listen, "listen", "", "address, instead of the configuration's")
-	f.StringVar(&o.grpc, "grpc-listen", "", "address of gRPC, instead of the configuration's")
-	f.StringVar(&o.policy, "policy", "", "scheduling policy, instead of the configuration's: "+strings.Join(policyNames(), ", "))
-	f.StringVar(&o.on, "on", "", `device, where the configuration leaves it open: "cpu", or index or UUID of a GPU`)
-	f.BoolVar(&o.follow, "follow", false, "reload when the file of --config has changed, as SIGHUP does")
+	f.StringVar(&o.listen, "listen", "", "HTTP address, instead of the configuration's")
+	f.StringVar(&o.grpc, "grpc-listen", "", "gRPC address, instead of the configuration's")
+	f.StringVar(&o.policy, "policy", "", "scheduling policy, instead of the configuration's: overlap, abacus, edf, fcfs, sjf or static")
+	f.StringVar(&o.on, "on", "", `device, if the configuration names none: "cpu", or index or UUID of a GPU`)
+	f.BoolVar(&o.follow, "follow", false, "reload when the file of --config changes, as on SIGHUP")
 	cmd.MarkFlagsMutuallyExclusive("config", "embedded", "model-repository")
 	cmd.MarkFlagsMutuallyExclusive("follow", "embedded", "model-repository")
 	takeLocal(cmd, &o.path, "embedded", "model-repository")
-	f.BoolVar(&o.dryRun, "dry-run", false, "print how a GPU would be divided and who would have how much of its memory, and change nothing")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print how GPUs would be partitioned and their memory divided, and change nothing")
 	return cmd
 }
 
@@ -114,7 +114,7 @@ func local(cmd *cobra.Command) string {
 	if info, err := os.Stat(localConfig); err != nil || !info.Mode().IsRegular() {
 		return ""
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "overlapd: the configuration is %s in this folder\n", localConfig)
+	fmt.Fprintf(cmd.ErrOrStderr(), "overlapd: using %s in this folder\n", localConfig)
 	return localConfig
 }
 
@@ -154,7 +154,7 @@ func (o *serveOptions) config() (config.Config, error) {
 			return c, err
 		}
 	default:
-		return c, errors.New("which configuration? There is no " + localConfig + " in this folder: give --config FILE, or --embedded to try overlapd out")
+		return c, errors.New("no configuration: there is no " + localConfig + " in this folder; give --config FILE, or --embedded to try overlapd")
 	}
 	c.Listen, c.GRPCListen, c.Policy = cmp.Or(o.listen, c.Listen), cmp.Or(o.grpc, c.GRPCListen), cmp.Or(o.policy, c.Policy)
 	if err := runOn(&c, o.on); err != nil {
@@ -192,14 +192,14 @@ func serve(c config.Config, again func() (config.Config, error), followed string
 	defer signal.Stop(hangups)
 	const opening = 5 * time.Minute // later the daemon itself asks systemd for time
 	if err := notify(fmt.Sprintf("STATUS=opening the state and the models\nEXTEND_TIMEOUT_USEC=%d", opening.Microseconds())); err != nil {
-		log.Warn().Err(err).Msg("telling systemd")
+		log.Warn().Err(err).Msg("notifying systemd failed")
 	}
 	given, err := access.Inherit(activation.Files(true), &c)
 	if err != nil {
 		return err
 	}
 	given.Each(func(name string, ln net.Listener) {
-		log.Info().Str("inherited", name).Stringer("address", ln.Addr()).Msg("taking a socket that whoever started the daemon holds open")
+		log.Info().Str("inherited", name).Stringer("address", ln.Addr()).Msg("using a socket passed by the service manager")
 	})
 	r := &reloader{read: again, tell: notify, log: log}
 	reloads := admin.NewReloads(ctx, r)
@@ -230,7 +230,7 @@ func serve(c config.Config, again func() (config.Config, error), followed string
 	listening.Wait()
 	reloads.Wait()
 	if err == nil && hurry.Err() != nil {
-		return errors.New("quit by a second signal; some requests were not answered")
+		return errors.New("quit on a second signal; some requests were not answered")
 	}
 	return err
 }
@@ -248,7 +248,7 @@ func newDaemon(c config.Config, o daemon.Options) (*daemon.Daemon, error) {
 		o.Runtime = lib.Version()
 		if !lib.Pinned() {
 			o.Log.Warn().Str("version", lib.Version()).Str("path", lib.Path()).
-				Msg("this is not the version of ONNX Runtime that overlapd is tested with")
+				Msg("ONNX Runtime is not the version that overlapd is tested with")
 		}
 	}
 	return daemon.New(c, o)
@@ -350,14 +350,14 @@ func reportState(stopping, ended context.Context, d *daemon.Daemon, c config.Con
 	started := time.Now()
 	within, err := sd.SdWatchdogEnabled(false)
 	if err != nil {
-		r.log.Warn().Err(err).Msg("systemd's watchdog is not fed")
+		r.log.Warn().Err(err).Msg("systemd watchdog not notified")
 	}
 	d.Report(stopping, ended, daemon.Manager{Tell: notify, Watchdog: within, Ready: func(without []string) {
 		r.announced.Store(true)
 		if took := time.Since(started).Round(time.Millisecond); len(without) == 0 {
 			r.log.Info().Dur("took", took).Msg("all services are ready")
 		} else {
-			r.log.Warn().Dur("took", took).Str("without", strings.Join(without, ", ")).Msg("ready without the services that were given up")
+			r.log.Warn().Dur("took", took).Str("without", strings.Join(without, ", ")).Msg("ready without the services that failed permanently")
 		}
 		if term.IsTerminal(int(os.Stdout.Fd())) || c.LogFormat == "console" {
 			fmt.Fprint(os.Stdout, greeting(os.Args[0], d.Addr(), c))
@@ -380,19 +380,19 @@ var gpuName = regexp.MustCompile(`(?i)^([0-9]+|(GPU|MIG)-[0-9a-f-]+)$`)
 func runOn(c *config.Config, device string) error {
 	switch {
 	case len(c.Devices) > 0 && (device == "cpu" || gpuName.MatchString(device)):
-		return fmt.Errorf("the daemon is to run on %s alone, and the configuration has devices of its own: leave out the [[device]] tables, or --on", device)
+		return fmt.Errorf("--on %s does not go with the configuration's own devices: leave out the [[device]] tables, or --on", device)
 	case device == "cpu" && c.Device == "auto" && c.GPU == "":
 		c.Device = device
 	case device == "cpu" && (c.Device == "cuda" || c.GPU != ""):
-		return fmt.Errorf("the daemon is to run on the processor, and the configuration names a GPU: leave out device and gpu, or run it on that GPU")
+		return fmt.Errorf("--on cpu, but the configuration names a GPU: leave out device and gpu, or run on that GPU")
 	case !gpuName.MatchString(device) || c.Device == "emulated":
 		return nil
 	case c.Device == "cpu":
-		return fmt.Errorf("the daemon is to run on the GPU %s, and the configuration has device = \"cpu\": leave it out", device)
+		return fmt.Errorf("--on %s, but the configuration has device = \"cpu\": leave it out", device)
 	case c.GPU == "":
 		c.Device, c.GPU = "cuda", device
 	case !sameGPU(c.GPU, device):
-		return fmt.Errorf("the daemon is to run on the GPU %s, and the configuration has gpu = %q: leave it out", device, c.GPU)
+		return fmt.Errorf("--on %s, but the configuration has gpu = %q: leave it out", device, c.GPU)
 	default:
 		c.Device = "cuda"
 	}
@@ -455,7 +455,7 @@ func greeting(program string, addr net.Addr, c config.Config) string {
 		}
 	}
 	fmt.Fprintf(&b, "  %s bench serve --url %s --service %s --rate 4 --duration 10s%s\n\n", program, url, strings.Join(names, ","), authority)
-	fmt.Fprintf(&b, "Ctrl-C stops it; what was accepted is answered first.\n\n")
+	fmt.Fprintf(&b, "Ctrl-C stops the daemon after it has answered the accepted requests.\n\n")
 	return b.String()
 }
 
@@ -463,7 +463,7 @@ func greeting(program string, addr net.Addr, c config.Config) string {
 func workerCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "worker",
-		Short:  "Hold one service's model and run its spans (started by the daemon)",
+		Short:  "Hold one service's model and run its operators (started by the daemon)",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -484,7 +484,7 @@ const checkStateName = "check-state"
 func checkStateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    checkStateName,
-		Short:  "Check the state file (started by whoever opens it)",
+		Short:  "Check the state file (started by the process that opens it)",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		Run:    func(*cobra.Command, []string) { statefile.RunCheck() },
@@ -515,7 +515,7 @@ type reloader struct {
 	daemon atomic.Pointer[running]
 }
 
-var errOpening = &admin.Error{Kind: admin.KindBusy, Message: "the daemon is still opening its state and its models; try again in a moment"}
+var errOpening = &admin.Error{Kind: admin.KindBusy, Message: "the daemon is still opening its state and models; try again in a moment"}
 
 func (r *reloader) follow(d running) { r.daemon.Store(&d) }
 
@@ -531,12 +531,12 @@ func (r *reloader) Reload(ctx context.Context, progress func(config.Step)) (*con
 	if err != nil {
 		return nil, err
 	}
-	r.log.Info().Msg("reading the configuration again")
+	r.log.Info().Msg("reloading the configuration")
 	if r.announced.Load() {
 		ended := daemon.Manager{Tell: r.tell}.Reloading()
 		defer func() {
 			if err := ended(); err != nil {
-				r.log.Warn().Err(err).Msg("telling the service manager of the reload")
+				r.log.Warn().Err(err).Msg("notifying the service manager of the reload failed")
 			}
 		}()
 	}
@@ -563,9 +563,9 @@ func (r *reloader) Leave(leaves bool) error {
 	}
 	d.Leave(leaves)
 	if leaves {
-		r.log.Info().Msg("drained from outside: the daemon says that it is not ready, and answers queries until it is stopped")
+		r.log.Info().Msg("draining: reports not ready, answers queries until stopped")
 	} else {
-		r.log.Info().Msg("draining is taken back")
+		r.log.Info().Msg("draining cancelled")
 	}
 	return nil
 }
@@ -595,10 +595,10 @@ func kindOf(err error) error {
 
 func (r *reloader) sayRefused(err error) {
 	if faults, ok := errors.AsType[config.Faults](err); ok {
-		r.log.Error().Str("error", strings.ReplaceAll(faults.Error(), "\n", "; ")).Msg("the configuration is wrong; nothing was changed")
+		r.log.Error().Str("error", strings.ReplaceAll(faults.Error(), "\n", "; ")).Msg("configuration invalid; nothing was changed")
 		return
 	}
-	r.log.Error().Err(err).Msg("the configuration could not be read again")
+	r.log.Error().Err(err).Msg("reading the configuration failed")
 }
 
 // say logs each change and, at the end, the time that the reload took.
@@ -610,7 +610,7 @@ func (r *reloader) say(done *config.Reloaded) {
 		case c.setting:
 			r.log.Info().Str("key", c.name).Msg("the setting is " + c.verb)
 		case c.later:
-			r.log.Warn().Str("key", c.name).Msg("the setting is another in the file, which takes effect after a restart")
+			r.log.Warn().Str("key", c.name).Msg("setting differs in the file; it takes effect after a restart")
 		default:
 			r.log.Info().Str("service", c.name).Msg("the service is " + c.verb)
 		}
@@ -622,7 +622,7 @@ func (r *reloader) say(done *config.Reloaded) {
 	if done.None() {
 		end = end.Bool("unchanged", true)
 	}
-	end.Dur("took", done.Took.Round(time.Millisecond)).Msg("the configuration was read again")
+	end.Dur("took", done.Took.Round(time.Millisecond)).Msg("configuration reloaded")
 }
 
 func (r *reloader) Restart(service string) error {
@@ -703,21 +703,21 @@ func administer(c *config.Config, inherited net.Listener, reloads *admin.Reloads
 		return func() {}, nil
 	}
 	s, err := admin.Listen(path, c.Admin.Group, inherited, reloads, func(pid int, uid uint32) {
-		log.Warn().Uint32("uid", uid).Int("pid", pid).Msg("refused somebody at the admin socket who may not use it")
+		log.Warn().Uint32("uid", uid).Int("pid", pid).Msg("admin socket: connection refused for this user")
 	})
 	if err != nil && (c.AdminChosen() || c.Admin.Group != "") {
 		return nil, err
 	}
 	if err != nil {
-		log.Warn().Err(err).Msg("there is no admin socket; SIGHUP reloads nevertheless")
+		log.Warn().Err(err).Msg("no admin socket; reload with SIGHUP")
 		return func() {}, nil
 	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve() }()
-	log.Debug().Str("path", path).Msg("the admin socket is open")
+	log.Debug().Str("path", path).Msg("admin socket opened")
 	return func() {
 		if err := errors.Join(s.Close(), <-served); err != nil {
-			log.Warn().Err(err).Msg("closing the admin socket")
+			log.Warn().Err(err).Msg("closing the admin socket failed")
 		}
 	}, nil
 }

@@ -42,7 +42,7 @@ echo "$@" >> "$OUT/bench"
 	said := greeting("overlapd", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8000}, c)
 	_, said, ok := strings.Cut(said, "Try:\n")
 	script, last, found := strings.Cut(said, "Ctrl-C")
-	if !ok || !found || !strings.Contains(last, "answered first") {
+	if !ok || !found || !strings.Contains(last, "answered the accepted requests") {
 		t.Fatalf("greeting has another form:\n%s", said)
 	}
 	sh := exec.Command("sh", "-eu", "-c", script)
@@ -185,7 +185,7 @@ func TestRunOn(t *testing.T) {
 		{"cuda", "GPU-5c4b1a7e", "1", "cuda", "GPU-5c4b1a7e", ""},
 		{"cuda", "MIG-0f3e", "GPU-5c4b", "cuda", "MIG-0f3e", ""},
 		{"cuda", "GPU-0f3e", "GPU-5c4b", "", "", `gpu = "GPU-0f3e": leave it out`},
-		{"auto", "0", "1", "", "", `GPU 1, and the configuration has gpu = "0"`},
+		{"auto", "0", "1", "", "", `--on 1, but the configuration has gpu = "0"`},
 		{"cpu", "", "0", "", "", `device = "cpu": leave it out`},
 		{"cuda", "", "cpu", "", "", "names a GPU"},
 		{"auto", "3b:00", "cpu", "", "", "names a GPU"},

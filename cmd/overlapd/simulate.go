@@ -31,28 +31,27 @@ func simulateCommand() *cobra.Command {
 	var o simulateOptions
 	cmd := &cobra.Command{
 		Use:   "simulate",
-		Short: "Try services, loads and policies on a modelled device, in virtual time",
-		Long: `Simulate serves made-up queries with the scheduler and the predictor of the
-daemon, on a device that is a profile, in virtual time. The same seed gives the
-same result, and every policy meets the same queries.
+		Short: "Compare policies under a load on a modelled device, in virtual time",
+		Long: `Simulate serves generated queries with the daemon's scheduler and predictor on a
+modelled device, in virtual time. Use it to compare policies, targets and loads without
+a GPU. The same seed gives the same result, and every policy gets the same queries.
 
-A service has the name of a model of the profile, or is written name=model. Its
-queries have each of --sizes and --seq-lens as likely; without these, those that
-the model was measured with. Without --targets a service promises twice what its
-largest query takes alone, unless the profile has a target of its model. On a linear
-device (overlapd device fit --format linear) queries are of size 1 by default.
+A service is the name of a model of the device profile, or NAME=MODEL. Its queries have
+the batch sizes of --sizes and the lengths of --seq-lens with equal probability; the
+default is those that the model was measured with, or size 1 on a linear device
+(overlapd device fit --format linear). The default target is that of the profile, or
+twice the isolated latency of the service's largest query.
 
-Queries come by --arrivals: poisson, constant, gamma:SHAPE (a shape below 1 makes
-bursts), mmpp:QPS/MEAN,QPS/MEAN (states with their mean time), times:FILE (a CSV
-file with a column time_s or timestamp, and perhaps size, seq_len and service),
-or loads:FILE (one with a column load, the queries of each minute). --scale
-multiplies the rate, --keep is the share that is kept.
+Queries arrive by --arrivals: poisson, constant, gamma:SHAPE (a shape below 1 makes
+bursts), mmpp:QPS/MEAN,QPS/MEAN (states with their mean duration), times:FILE (CSV with
+a column time_s or timestamp, and optionally size, seq_len and service), or loads:FILE
+(CSV with a column load, the queries of each minute).
 
-Violations are queries answered late, dropped, refused or failed, of all that
-were submitted. Without a predictor, groups are taken to last as long as their
-spans one after another, and the policy overlap overlaps nothing. Without --device
-the device is a synthetic GPU, made of formulas, with resnet50, resnet152,
-inception_v3, vgg19 and bert, and there is a predictor of it.`,
+Violations are the queries that were answered late, dropped, rejected or failed, as a
+fraction of all queries. Without a predictor, operators are assumed to run one after
+another, and the policy overlap overlaps nothing. Without --device the device is a
+synthetic GPU, made of formulas, with the models resnet50, resnet152, inception_v3,
+vgg19 and bert, and with a predictor.`,
 		Example: `  overlapd simulate --services resnet50,bert --targets 75ms --max-batch 32 --qps 400 --policy edf,abacus,overlap
   overlapd simulate --device a100.device.json --predictor a100.predictor.json \
       --services resnet152,inception_v3 --targets 150ms,90ms --policy fcfs,edf,abacus,overlap --max-batch 32
@@ -67,41 +66,41 @@ A scenario file is a JSON object:
                 {"name": "bert", "target_ms": 75, "seq_lens": [8, 64]}],
    "arrivals": {"process": "gamma", "qps": 100, "shape": 0.5},
    "faults": {"every_s": 60, "restart_s": 2}, "clients": {"leaving": 0.01, "timeout_ms": 500}}
-With "devices": 4, "dispatch": "pool" a service may have "on": [0, 2], where it has workers.
-With "dispatch": "orca" devices are pods that may come and go:
+With "devices": 4, "dispatch": "pool" a service may have "on": [0, 2], the devices of its workers.
+With "dispatch": "orca" devices are pods that may start and stop:
   "pods": {"starting": 2, "start_up_s": 5, "drain_every_s": 10, "fail_every_s": 30, "slow": 4, "slowed": 2}`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.scenario, "scenario", "", "scenario file; flags go before what it says")
-	f.StringVar(&o.file.Device, "device", "", "profile of the device (*.device.json), without one a synthetic GPU with its predictor")
-	f.StringVar(&o.file.Predictor, "predictor", "", "predictor that the scheduler uses (*.predictor.json)")
+	f.StringVar(&o.scenario, "scenario", "", "scenario file; flags override it")
+	f.StringVar(&o.file.Device, "device", "", "device profile (*.device.json), by default a synthetic GPU with its predictor")
+	f.StringVar(&o.file.Predictor, "predictor", "", "predictor for the scheduler (*.predictor.json)")
 	f.StringSliceVar(&o.file.Policies, "policy", []string{"overlap"}, "policies: "+strings.Join(policyNames(), ", "))
-	f.StringSliceVar(&o.services, "services", nil, "services, by their models")
-	f.DurationSliceVar(&o.targets, "targets", nil, "QoS targets of the services in `durations`, such as 90ms,1s, or one for all")
+	f.StringSliceVar(&o.services, "services", nil, "services, by the names of their models")
+	f.DurationSliceVar(&o.targets, "targets", nil, "latency targets of the services in `durations`, such as 90ms,1s, or one for all")
 	f.Lookup("targets").DefValue = "" // or it says []
-	f.IntSliceVar(&o.shares, "shares", nil, "of the policy static: the percentage of the device that each service has to itself")
+	f.IntSliceVar(&o.shares, "shares", nil, "with the policy static: percentage of the device reserved for each service")
 	f.IntSliceVar(&o.sizes, "sizes", nil, "batch sizes of queries")
 	f.IntSliceVar(&o.seqLens, "seq-lens", nil, "sequence lengths of queries, for models that have them")
-	f.IntVar(&o.maxBatch, "max-batch", 1, "largest batch that queries are merged into, by all policies; 1 for no merging")
-	f.StringVar(&o.arrivals, "arrivals", "poisson", "how queries come")
-	f.Float64Var(&o.file.Arrivals.QPS, "qps", 100, "queries per second of poisson, constant and gamma, over all services")
-	f.Float64Var(&o.file.Arrivals.Scale, "scale", 1, "times the rate")
-	f.Float64Var(&o.file.Arrivals.Keep, "keep", 1, "share of the queries that is kept")
-	f.IntVar(&o.file.Queries, "queries", 1000, "queries, 0 for all of a file")
-	f.Uint64Var(&o.file.Seed, "seed", 1, "seed of everything random")
-	f.IntVar(&o.file.Devices, "devices", 1, "devices, all alike, with all services on each")
-	f.StringVar(&o.file.Dispatch, "dispatch", sim.RoundRobin, "to which device a query goes: round-robin, random, least-loaded, pool for one scheduler of all, split for a plan that gives each device its services, as Nexus has, orca by the weights that Envoy computes of what each device reports, or orca-two to the one of two that reports less")
-	f.IntVar(&o.file.Balancers, "balancers", 1, "balancers that each see a part of the queries, and of devices what they sent there and what is reported")
-	f.DurationVar(&o.file.ReportAge, "report-age", time.Second, "age that reports of devices reach before the next ones, of orca and orca-two")
-	f.IntVar(&o.file.Ways, "ways", 0, "groups that a search asks about at once, 0 for the default")
+	f.IntVar(&o.maxBatch, "max-batch", 1, "largest batch of dynamic batching, for all policies; 1 turns it off")
+	f.StringVar(&o.arrivals, "arrivals", "poisson", "arrival process of the queries")
+	f.Float64Var(&o.file.Arrivals.QPS, "qps", 100, "queries per second of poisson, constant and gamma, all services together")
+	f.Float64Var(&o.file.Arrivals.Scale, "scale", 1, "factor for the rate")
+	f.Float64Var(&o.file.Arrivals.Keep, "keep", 1, "fraction of the queries to keep")
+	f.IntVar(&o.file.Queries, "queries", 1000, "number of queries, 0 for all of a file")
+	f.Uint64Var(&o.file.Seed, "seed", 1, "seed of all random choices")
+	f.IntVar(&o.file.Devices, "devices", 1, "number of equal devices, with all services on each")
+	f.StringVar(&o.file.Dispatch, "dispatch", sim.RoundRobin, "how queries are assigned to devices: round-robin; random; least-loaded; pool, one scheduler for all devices; split, a plan that gives each device its services, as in Nexus; orca, by Envoy's weights from device reports; or orca-two, the better of two random devices by their reports")
+	f.IntVar(&o.file.Balancers, "balancers", 1, "number of load balancers; each sees only its own queries and the device reports")
+	f.DurationVar(&o.file.ReportAge, "report-age", time.Second, "interval of device reports, with orca and orca-two")
+	f.IntVar(&o.file.Ways, "ways", 0, "groups that the scheduler predicts per call, 0 for the default")
 	f.BoolVar(&o.file.Plan, "plan", false, "choose the next group while one runs")
-	f.StringVar(&o.file.Knows, "knows", sim.KnowsAll, "what the scheduler knows of latencies: all, order (of queries, for sjf) or nothing; without all it drops only what is past its deadline, as the server of the Abacus authors does")
-	f.DurationVar(&o.file.DecisionTime, "decision-time", 0, "time that a decision takes that was not planned")
-	f.DurationVar(&o.file.RoundTime, "round-time", 0, "time that a round takes besides its group")
-	f.StringVar(&o.trace, "trace", "", "write the timeline to this file, in the Chrome trace format; of one policy")
-	f.BoolVar(&o.bound, "bound", false, fmt.Sprintf("tell too what no schedule does better than, of up to %d queries, and how well one does that knows the future, of up to %d", bound.MaxQueries, bound.MaxForeseen))
+	f.StringVar(&o.file.Knows, "knows", sim.KnowsAll, "what the scheduler knows of latencies: all; order (of queries, for sjf); or nothing. Unless it knows all, it drops only queries past their deadline, as the server of the Abacus authors does")
+	f.DurationVar(&o.file.DecisionTime, "decision-time", 0, "time of a decision that was not planned ahead")
+	f.DurationVar(&o.file.RoundTime, "round-time", 0, "overhead of a round in addition to its group")
+	f.StringVar(&o.trace, "trace", "", "write the timeline of one policy to this file, in the Chrome trace format")
+	f.BoolVar(&o.bound, "bound", false, fmt.Sprintf("also print the violations that no schedule can avoid, for up to %d queries, and those of a schedule with foresight, for up to %d", bound.MaxQueries, bound.MaxForeseen))
 	o.flag(f)
 	return cmd
 }
@@ -129,17 +128,17 @@ func (o *simulateOptions) join(set *pflag.FlagSet) error {
 	case len(o.file.Policies) == 0:
 		return fmt.Errorf("no policy: name some of %s with --policy", strings.Join(policyNames(), ", "))
 	case o.file.Devices == 0:
-		return errors.New("--devices is 0; simulate at least one")
+		return errors.New("--devices is 0: give 1 or more")
 	case o.file.Balancers == 0:
-		return errors.New("--balancers is 0; simulate at least one")
+		return errors.New("--balancers is 0: give 1 or more")
 	case o.file.ReportAge == 0:
-		return errors.New("--report-age is 0; give a time above 0, at least 1ms")
+		return errors.New("--report-age is 0: give 1ms or more")
 	case o.file.Arrivals.Scale == 0:
-		return errors.New("--scale is 0, so that no query would come; give a factor above 0")
+		return errors.New("--scale is 0, so no query would arrive: give a factor above 0")
 	case o.file.Arrivals.Keep == 0:
-		return errors.New("--keep is 0, so that no query would be left; give a share above 0")
+		return errors.New("--keep is 0, so no query would remain: give a fraction above 0")
 	case len(o.seqLens) > 0 && slices.Min(o.seqLens) < 0:
-		return fmt.Errorf("--seq-lens has %d; give lengths of 0 or more", slices.Min(o.seqLens))
+		return fmt.Errorf("--seq-lens contains %d: give lengths of 0 or more", slices.Min(o.seqLens))
 	}
 	policies := o.file.Policies
 	if o.scenario != "" {
@@ -199,7 +198,7 @@ func (o *simulateOptions) takeServices(given func(string) bool) error {
 		}
 		if len(o.targets) > 0 {
 			if s.Target = o.targets[min(i, len(o.targets)-1)]; s.Target <= 0 {
-				return fmt.Errorf("target %v of service %s: give one above 0", s.Target, s.Name)
+				return fmt.Errorf("service %[2]s: target %[1]v is not positive: give one above 0", s.Target, s.Name)
 			}
 		}
 		if given("sizes") {
@@ -310,7 +309,7 @@ func (f *scenarioFile) scenario() (sc sim.Scenario, ignored []string, err error)
 	if slow := f.Pods.Slow; slow > 0 && slow <= sc.Devices {
 		sc.Slow = slices.Concat(slices.Repeat([]float64{f.Pods.Slowed}, slow), slices.Repeat([]float64{1}, sc.Devices-slow))
 	} else if slow != 0 {
-		return sc, nil, fmt.Errorf("%d slow pods: want 0 to %d, as many as there are devices", slow, sc.Devices)
+		return sc, nil, fmt.Errorf("%d slow pods: give 0 to %d, the number of devices", slow, sc.Devices)
 	}
 	if f.Predictor != "" {
 		if sc.Predictor, err = predictor.ReadFile(f.Predictor); err != nil {
@@ -326,7 +325,7 @@ func (f *scenarioFile) scenario() (sc sim.Scenario, ignored []string, err error)
 	switch process := sc.Arrivals.Process; {
 	case process != sim.Times && process != sim.Loads:
 	case f.Arrivals.File == "":
-		err = fmt.Errorf("the arrivals are %s, but no file of them is given", process)
+		err = fmt.Errorf("arrivals are %s, but no file is given", process)
 	case process == sim.Times:
 		ignored, err = sim.GiveRecorded(&sc, f.Arrivals.File)
 	default:
@@ -344,7 +343,7 @@ func complete(sv *sim.Service, on *device.Model) error {
 		for _, m := range on.Models() {
 			names = append(names, m.Name)
 		}
-		return fmt.Errorf("service %s: the device knows no model %s; it has %s", sv.Name, sv.Model, strings.Join(names, ", "))
+		return fmt.Errorf("service %s: the device has no model %s; it has %s", sv.Name, sv.Model, strings.Join(names, ", "))
 	}
 	m := on.Models()[at]
 	switch {
@@ -378,11 +377,11 @@ func (a *scenarioArrivals) parse(text string) error {
 	switch name {
 	case sim.Times, sim.Loads:
 		if a.File = rest; rest == "" {
-			err = errors.New("no file")
+			err = errors.New("no file is given")
 		}
 	case sim.Gamma:
 		if a.Shape, err = strconv.ParseFloat(rest, 64); err != nil {
-			err = fmt.Errorf("%q is no shape", rest)
+			err = fmt.Errorf("%q is not a shape", rest)
 		}
 	case sim.MMPP:
 		for part := range strings.SplitSeq(rest, ",") {
@@ -391,12 +390,12 @@ func (a *scenarioArrivals) parse(text string) error {
 			lasts, e2 := time.ParseDuration(mean)
 			a.States = append(a.States, sim.State{QPS: rate, Seconds: lasts.Seconds()})
 			if err == nil && (e1 != nil || e2 != nil) {
-				err = fmt.Errorf("%q is no state", part)
+				err = fmt.Errorf("%q is not a state", part)
 			}
 		}
 	case sim.Poisson, sim.Constant:
 		if rest != "" {
-			err = fmt.Errorf("%q is too much; the rate is --qps", rest)
+			err = fmt.Errorf("%q is not expected; give the rate with --qps", rest)
 		}
 	default:
 		err = errors.New("no such process")
@@ -421,7 +420,7 @@ func (o *simulateOptions) run(cmd *cobra.Command) error {
 	f := &o.file
 	for _, p := range f.Policies {
 		if !slices.Contains(policyNames(), p) {
-			return fmt.Errorf("unknown policy %q: want some of %s", p, strings.Join(policyNames(), ", "))
+			return fmt.Errorf("unknown policy %q: give some of %s", p, strings.Join(policyNames(), ", "))
 		}
 	}
 	if o.trace != "" && len(f.Policies) != 1 {
@@ -441,7 +440,7 @@ func (o *simulateOptions) run(cmd *cobra.Command) error {
 		}
 	}
 	if len(ignored) > 0 {
-		fmt.Fprintf(cmd.ErrOrStderr(), "overlapd: columns of %s that are passed over: %s\n", f.Arrivals.File, strings.Join(ignored, ", "))
+		fmt.Fprintf(cmd.ErrOrStderr(), "overlapd: ignored columns of %s: %s\n", f.Arrivals.File, strings.Join(ignored, ", "))
 	}
 	var results []*sim.Result
 	for _, sc.Policy = range f.Policies {
@@ -492,7 +491,7 @@ func (o *simulateOptions) simulate(sc sim.Scenario) (r *sim.Result, err error) {
 func simulated(sc *sim.Scenario, label string, results []*sim.Result, least *bound.Bound) *report.Document {
 	d := new(report.Document)
 	first := results[0]
-	d.Text("%s, devices: %d; %d queries in %.1f s of virtual time, seed %d; one after another they would keep a device busy for %.0f %% of it",
+	d.Text("%s, devices: %d; %d queries in %.1f s of virtual time, seed %d; their isolated latencies add up to %.0f %% of the device time",
 		label, first.Devices, first.Queries, first.Seconds, first.Seed, 100*first.Offered)
 	for _, s := range sc.Services {
 		lengths := ""
@@ -502,9 +501,9 @@ func simulated(sc *sim.Scenario, label string, results []*sim.Result, least *bou
 		d.Text("%s: target %v, sizes %v%s", s.Name, s.Target, s.Sizes, lengths)
 	}
 	if most := slices.MaxFunc(sc.Services, func(a, b sim.Service) int { return cmp.Compare(a.MaxBatch, b.MaxBatch) }).MaxBatch; most > 1 {
-		d.Text("all policies merge queries into batches of up to %d", most)
+		d.Text("all policies batch queries, up to batch size %d", most)
 	} else {
-		d.Text("no policy merges queries; with --max-batch all do")
+		d.Text("no policy batches queries; give --max-batch to batch in all")
 	}
 	if p := first.Pods; p != nil {
 		d.Text("under %s: pods drained: %d, failed: %d; queries sent to another pod: %d", first.Policy, p.Drained, p.Failed, p.Retried)
@@ -525,10 +524,10 @@ func simulated(sc *sim.Scenario, label string, results []*sim.Result, least *bou
 	}
 	d.Table(t)
 	if least != nil {
-		d.Text("offline bound: no schedule has fewer violations than %.2f %%, even one that knows all queries beforehand (as a relaxation; of %d groups the best gains %.2f times)",
+		d.Text("offline bound: no schedule has fewer violations than %.2f %%, even with knowledge of all queries (a relaxation; of %d groups the best gains %.2f times)",
 			100*least.Violations, least.Tried, least.Gain)
 		if f := least.Foresight; f != nil {
-			d.Text("foresight: one that knows all queries beforehand, and cuts no models, has %d of %d in time; no other of this kind has more than %d", f.InTime, least.Queries, f.AtMost)
+			d.Text("foresight: a schedule with knowledge of all queries, which cuts no models, answers %d of %d in time; no other of its kind answers more than %d", f.InTime, least.Queries, f.AtMost)
 		}
 	}
 	return d
@@ -539,19 +538,19 @@ func reproduceAbacusCommand() *cobra.Command {
 	var out tables
 	cmd := &cobra.Command{
 		Use:   "abacus",
-		Short: "The figures of the Abacus paper, on an emulated device",
-		Long: `Abacus fits an emulated device to one half of what the authors of Abacus (SC '21)
-measured, and predictors to the other, and has the production scheduler serve
-their deployments on it, in virtual time. Beside each number of ours stand what
-the paper says and what its authors published of their runs.
+		Short: "Reproduce the figures of the Abacus paper, on an emulated device",
+		Long: `Abacus reproduces the figures of the Abacus paper (SC '21). It fits an emulated device
+to one half of the authors' measurements and predictors to the other half, and runs the
+production scheduler on their deployments in virtual time. Each result is printed with
+the number in the paper and that of the authors' published runs.
 
---data names a folder that holds abacus-a100/pairs, and what else there is:
-abacus-a100/quad, solo_ms.csv, results_50qps_pairs.csv and
-results_100qps_pairs.csv beside pairs, and maf_loads_per_minute.csv.
+--data names a folder with abacus-a100/pairs, and optionally abacus-a100/quad,
+solo_ms.csv, results_50qps_pairs.csv and results_100qps_pairs.csv in the same folder as
+pairs, and maf_loads_per_minute.csv.
 
---out gets index.html, one page that opens offline, result.json, run.json with
-what differs from run to run, and what was fitted, which the next run with the
-same data and seed uses again. Twice with one seed gives the same result.`,
+--out gets index.html, a self-contained page; result.json; run.json with what differs
+from run to run; and the fitted device and predictors, which the next run with the same
+data and seed uses again. The same seed gives the same result.`,
 		Example: `  overlapd reproduce abacus --data data --out abacus
   overlapd reproduce abacus --data data --out abacus --figures 14,15,17 --seeds 2
   overlapd reproduce abacus --data data --out abacus --policies edf,overlap --json`,
@@ -561,14 +560,14 @@ same data and seed uses again. Twice with one seed gives the same result.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Data, "data", "", "folder with the measurements of the authors")
-	f.StringVarP(&o.Out, "out", "o", "", "folder for results and for what was fitted")
+	f.StringVar(&o.Data, "data", "", "folder with the authors' measurements")
+	f.StringVarP(&o.Out, "out", "o", "", "folder for results, and for the fitted device and predictors")
 	f.IntVar(&o.Seeds, "seeds", o.Seeds, "runs of each deployment, each with its own seed")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the halves, of fitting, and of the first run")
 	f.IntVar(&o.Queries, "queries", o.Queries, "queries of a run")
-	f.IntVar(&o.Epochs, "epochs", 0, "times that fitting sees all rows, 0 for what the recipes say")
-	f.StringSliceVar(&o.Figures, "figures", nil, "only these: "+strings.Join(reproduce.FigureNames(), ", "))
-	f.StringSliceVar(&o.Policies, "policies", nil, "only these: "+strings.Join(reproduce.VariantNames(), ", "))
+	f.IntVar(&o.Epochs, "epochs", 0, "passes over the rows when fitting, 0 for the number of the recipes")
+	f.StringSliceVar(&o.Figures, "figures", nil, "only these figures: "+strings.Join(reproduce.FigureNames(), ", "))
+	f.StringSliceVar(&o.Policies, "policies", nil, "only these policies: "+strings.Join(reproduce.VariantNames(), ", "))
 	out.flag(f)
 	return cmd
 }
@@ -581,7 +580,7 @@ type tables struct {
 
 func (t *tables) flag(f *pflag.FlagSet) {
 	t.output.flag(f)
-	f.BoolVar(&t.markdown, "markdown", false, "print the figures as tables in Markdown, which docs/benchmarks has")
+	f.BoolVar(&t.markdown, "markdown", false, "print the figures as Markdown tables, as in docs/benchmarks")
 }
 
 // reproduceWith shows progress and what came out.
@@ -611,91 +610,90 @@ func reproduceWith(cmd *cobra.Command, run func(context.Context, reproduce.Optio
 func reproduceSymphonyCommand() *cobra.Command {
 	return paperCommand(&cobra.Command{
 		Use:   "symphony",
-		Short: "The figures of the Symphony paper, on devices with linear batches",
-		Long: `Symphony serves the workloads of the Symphony paper (SOSP '23) in virtual time, on
-devices on which a batch of b queries takes alpha b + beta, under the policy
-deferred and under the paper's baselines, and writes what it finds beside what the
-paper says.
+		Short: "Reproduce the figures of the Symphony paper, on linear devices",
+		Long: `Symphony reproduces the figures of the Symphony paper (SOSP '23). It serves the paper's
+workloads in virtual time, on devices on which a batch of b queries takes alpha b +
+beta, with the policy deferred and with the paper's baselines.
 
 Goodput is the highest rate at which at most 1 % of the queries of each service are
-late or dropped, found by bisection to 0.2 % of what the devices could do at best. All
-is done with several seeds, of which the median and the range are shown.
+late or dropped. It is found by bisection, to 0.2 % of the best that the devices could
+do. All is repeated with several seeds; the results are the median and the range.
 
---data names a folder that holds symphony_profiles.csv: the paper's tables 3 and 4 as
-CSV, with the columns gpu, model, alpha_ms, beta_ms and slo_ms. Figure 15, a load that
-changes, takes that of real clients from traces/servegen/m-small in the same folder: a
-file for each client, as ServeGen has them, without names of columns, with a row every
-ten minutes: second, requests per second, coefficient of variation, and three more.
+--data names a folder with symphony_profiles.csv: tables 3 and 4 of the paper with the
+columns gpu, model, alpha_ms, beta_ms and slo_ms. The changing load of figure 15 comes
+from traces/servegen/m-small in the same folder: a file for each client, as in ServeGen,
+without a header, with a row for every ten minutes: second, requests per second,
+coefficient of variation, and three more columns.
 
---out gets index.html, one page that opens offline, result.json, and run.json with
-what differs from run to run. Twice with one seed gives the same result.`,
+--out gets index.html, a self-contained page; result.json; and run.json with what
+differs from run to run. The same seed gives the same result.`,
 		Example: `  overlapd reproduce symphony --data data --out symphony
   overlapd reproduce symphony --data data --out symphony --figures "table 2,9"`,
-	}, reproduce.Symphony, reproduce.SymphonyFigures(), reproduce.LinearSeeds, reproduce.LinearQueries, "queries of a run, at least; more where targets are long")
+	}, reproduce.Symphony, reproduce.SymphonyFigures(), reproduce.LinearSeeds, reproduce.LinearQueries, "least queries of a run; more where targets are long")
 }
 
 func reproduceShepherdCommand() *cobra.Command {
 	return paperCommand(&cobra.Command{
 		Use:   "shepherd",
-		Short: "The figures of the Shepherd paper, on devices with linear batches",
-		Long: `Shepherd serves workloads of the Shepherd paper (NSDI '23) in virtual time, on devices
-on which a batch of b queries takes alpha b + beta, with and without preemption and under
-other policies, and writes what it finds beside what the paper says: the load of real
-clients by rate and by target (figures 7 and 9), and bursts of a fast model beside a
-steady stream of a slow one (section 7.2).
+		Short: "Reproduce the figures of the Shepherd paper, on linear devices",
+		Long: `Shepherd reproduces the figures of the Shepherd paper (NSDI '23). It serves the paper's
+workloads in virtual time, on devices on which a batch of b queries takes alpha b +
+beta, with and without preemption and with other policies: the load of real clients by
+rate and by target (figures 7 and 9), and bursts of a fast model alongside a steady
+stream of a slow one (section 7.2).
 
---data names a folder that holds shepherd_profiles.csv: the paper's table 4 as CSV, with
-the columns model, alpha_ms, beta_ms and exit_points. Figures 7 and 9 need
-traces/servegen/m-small beside it, see "overlapd reproduce symphony --help".
+--data names a folder with shepherd_profiles.csv: table 4 of the paper with the columns
+model, alpha_ms, beta_ms and exit_points. Figures 7 and 9 need traces/servegen/m-small
+in the same folder, see "overlapd reproduce symphony --help".
 
---out gets index.html, one page that opens offline, result.json, and run.json with
-what differs from run to run. Twice with one seed gives the same result.`,
+--out gets index.html, a self-contained page; result.json; and run.json with what
+differs from run to run. The same seed gives the same result.`,
 		Example: `  overlapd reproduce shepherd --data data --out shepherd
   overlapd reproduce shepherd --data data --out shepherd --json`,
-	}, reproduce.Shepherd, reproduce.ShepherdFigures(), reproduce.LinearSeeds, reproduce.LinearQueries, "queries of a run, at least; more where targets are long")
+	}, reproduce.Shepherd, reproduce.ShepherdFigures(), reproduce.LinearSeeds, reproduce.LinearQueries, "least queries of a run; more where targets are long")
 }
 
 func reproduceRAMSISCommand() *cobra.Command {
 	return paperCommand(&cobra.Command{
 		Use:   "ramsis",
-		Short: "The figures of the RAMSIS paper, on workers as measured by its authors",
-		Long: `RAMSIS has equal workers answer the queries of one service in virtual time, each of them
-by any of several models, as the paper (EuroSys '24) does: by our policies, and by the
-paper's baselines Jellyfish+ and ModelSwitching. It writes accuracy and violations beside
-what the paper says. A batch takes the 95th percentile of what the authors measured.
+		Short: "Reproduce the figures of the RAMSIS paper, on equal workers",
+		Long: `RAMSIS reproduces the figures of the RAMSIS paper (EuroSys '24). Equal workers answer
+the queries of one service in virtual time, each query by one of several models, with
+our policies and with the paper's baselines Jellyfish+ and ModelSwitching. It reports
+accuracy and violations. A batch takes the p95 of the authors' measurements.
 
 --data names a folder that holds ramsis, or that folder: accuracy_percent.csv,
 profile_summary_ms.csv and twitter_trace_qps.txt.
 
---out gets index.html, one page that opens offline, result.json, and run.json with
-what differs from run to run. Twice with one seed gives the same result.`,
+--out gets index.html, a self-contained page; result.json; and run.json with what
+differs from run to run. The same seed gives the same result.`,
 		Example: `  overlapd reproduce ramsis --data data --out ramsis
   overlapd reproduce ramsis --data data --out ramsis --figures 7 --seeds 1000`,
-	}, reproduce.RAMSIS, reproduce.RAMSISFigures(), reproduce.LinearSeeds, reproduce.RAMSISQueries, "queries of a run at a constant load, at most; it ends after 30 s anyway")
+	}, reproduce.RAMSIS, reproduce.RAMSISFigures(), reproduce.LinearSeeds, reproduce.RAMSISQueries, "most queries of a run at a constant load, which ends after 30 s in any case")
 }
 
 func reproducePPipeCommand() *cobra.Command {
 	return paperCommand(&cobra.Command{
 		Use:   "ppipe",
-		Short: "The figures of the PPipe paper, on clusters of unequal GPUs",
-		Long: `PPipe serves 18 models on clusters of two classes of GPU in virtual time, as the paper
-(ATC '25) does: by plans of pipelines and reservations, with our planner and the daemon's
-scheduler, and under the paper's baselines NP, DART-r and reactive. It writes the highest
-load factors at which 99 % of the queries are in time, and how busy GPUs are, beside what
-the paper says. Load factor 1 is the throughput of PPipe's plan.
+		Short: "Reproduce the figures of the PPipe paper, on clusters of unequal GPUs",
+		Long: `PPipe reproduces the figures of the PPipe paper (ATC '25). It serves 18 models in
+virtual time on clusters with two classes of GPUs: by pipeline plans and reservations,
+with our planner and the daemon's scheduler, and with the paper's baselines NP, DART-r
+and reactive. It reports the highest load factor at which 99 % of the queries are in
+time, and GPU utilization. Load factor 1 is the throughput of PPipe's plan.
 
---data names a folder that holds ppipe, or that folder: block-timing-tf32, the times of
-blocks by model, class and share, and plans-ablation, the authors' plans for one model
-each. Figure 6 takes bursts from traces/azure-llm-2023 in the folder of the former: real
-arrivals with a coefficient of variation of 13, brought to a load as the authors bring theirs.
-With abacus-a100 there, two services also share pipelines over two instances of an A100
-that are made by scaling, and fitting takes two minutes more.
+--data names a folder that holds ppipe, or that folder: block-timing-tf32, block times
+by model, class and share, and plans-ablation, the authors' plans for one model each.
+Figure 6 takes bursts from traces/azure-llm-2023 in the folder that holds ppipe: real
+arrivals with a coefficient of variation of 13, scaled as the authors scale theirs.
+With abacus-a100 there, two services also share pipelines over two scaled instances of
+an A100, and fitting takes two minutes more.
 
---out gets index.html, one page that opens offline, result.json, and run.json with
-what differs from run to run. Twice with one seed gives the same result.`,
+--out gets index.html, a self-contained page; result.json; and run.json with what
+differs from run to run. The same seed gives the same result.`,
 		Example: `  overlapd reproduce ppipe --data data --out ppipe
   overlapd reproduce ppipe --data data --out ppipe --figures 10 --seeds 5`,
-	}, reproduce.PPipe, reproduce.PPipeFigures(), reproduce.PPipeSeeds, reproduce.PPipeQueries, "queries of a run, at most; it ends after 30 s anyway")
+	}, reproduce.PPipe, reproduce.PPipeFigures(), reproduce.PPipeSeeds, reproduce.PPipeQueries, "most queries of a run, which ends after 30 s in any case")
 }
 
 // paperCommand is the command for a paper that a folder with few files is enough for.
@@ -709,9 +707,9 @@ func paperCommand(cmd *cobra.Command, run func(context.Context, reproduce.Option
 	f.StringVar(&o.Data, "data", "", "folder with the profiles of the paper")
 	f.StringVarP(&o.Out, "out", "o", "", "folder for results")
 	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the first run")
-	f.IntVar(&o.Seeds, "seeds", o.Seeds, "runs of each, with arrivals of their own; medians and ranges are shown")
+	f.IntVar(&o.Seeds, "seeds", o.Seeds, "runs of each deployment, with different arrivals; the results are medians and ranges")
 	f.IntVar(&o.Queries, "queries", o.Queries, ofQueries)
-	f.StringSliceVar(&o.Figures, "figures", nil, "only these: "+strings.Join(figures, ", "))
+	f.StringSliceVar(&o.Figures, "figures", nil, "only these figures: "+strings.Join(figures, ", "))
 	out.flag(f)
 	return cmd
 }

@@ -27,18 +27,27 @@ func statusCommand() *cobra.Command {
 	var ready bool
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show what a running daemon serves and has done",
-		Long: `Status asks a daemon once and prints a table: the state of each service, what
-its last 256 queries took (p50, p99), the share of them that was late or without an
-answer (MISSED), the part of their time that 99 of 100 had left over the last minute
-(HEADROOM), and the share of it in which a device worked for them (DEVICE); what became
-of all queries since the start; then how many devices that demands, why queries were
-lost, what running them together saves, how rounds are chosen and how far predictions
-are off. Tables are as wide as the terminal, or 100 columns; --json leaves out nothing.`,
+		Short: "Show what a running daemon serves, and its latencies",
+		Long: `Status asks a running daemon once and prints how it is doing. Use it to see whether the
+services are ready and meet their targets; top shows the same continuously.
+
+For each service it prints:
+  STATE, TARGET   ready, loading, overrun or failed; and the latency target
+  P50, P99        latency of the last 256 queries
+  MISSED          percentage of those that were late or not answered
+  HEADROOM        time left before the deadline at p99, in % of the target, in the
+                  last minute
+  DEVICE          percentage of the last minute that a device worked for the service
+  QUEUE, MEMORY   queued queries; memory of the worker
+
+Below are totals since the start, the number of devices that the load needs, why
+queries were lost, what overlapping and batching save, how rounds are chosen, and the
+predictor's error. Tables are as wide as the terminal, or 100 columns; --json omits
+nothing.`,
 		Example: `  overlapd status
   overlapd status --config overlapd.toml
   overlapd status --url http://127.0.0.1:9000 --json
-  overlapd status --ready                for HEALTHCHECK and scripts`,
+  overlapd status --ready                for health checks and scripts`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if ready {
@@ -55,7 +64,7 @@ are off. Tables are as wide as the terminal, or 100 columns; --json leaves out n
 	}
 	at.flags(cmd)
 	out.flag(cmd.Flags())
-	cmd.Flags().BoolVar(&ready, "ready", false, "print nothing, and fail unless the daemon is ready")
+	cmd.Flags().BoolVar(&ready, "ready", false, "print nothing; exit with status 1 unless the daemon is ready")
 	return cmd
 }
 
@@ -67,7 +76,7 @@ func askReady(t *target) error {
 	if err == nil && code != fasthttp.StatusOK {
 		var why struct{ Error string }
 		_ = json.Unmarshal(body, &why) // another server may say so in another form
-		err = fmt.Errorf("the daemon is not ready: %s; overlapd status shows more", cmp.Or(why.Error, fasthttp.StatusMessage(code)))
+		err = fmt.Errorf("the daemon is not ready: %s; see overlapd status", cmp.Or(why.Error, fasthttp.StatusMessage(code)))
 	}
 	return err
 }
@@ -137,7 +146,7 @@ func emulatedNote(late float64) string {
 	if late < matters {
 		return "nothing is computed"
 	}
-	return fmt.Sprintf("nothing is computed, and this host is late %s of the time", percentOf(late))
+	return fmt.Sprintf("nothing is computed, and this host was late %s of the time", percentOf(late))
 }
 
 // askModels returns the statistics of each service.
@@ -169,7 +178,7 @@ func (s answers) document() *report.Document {
 	}
 	leaves := ""
 	if s.Overview.Draining {
-		leaves = "  draining: it is about to be stopped"
+		leaves = "  draining: about to be stopped"
 	}
 	d.Text("live: %t  ready: %t%s", s.Live, s.Ready, leaves)
 	d.Heading("device: %s%s", s.Overview.Device, note)
@@ -200,15 +209,15 @@ func (s answers) document() *report.Document {
 	for i := range s.Overview.Services {
 		service := &s.Overview.Services[i]
 		if service.Plan != "" {
-			d.Heading("%s: by a plan: %s; %s went on on another device, %d were lost on the way",
+			d.Heading("%s: runs by a plan: %s; %s moved to another device, %d were lost on the way",
 				service.Name, service.Plan, report.Count(int(service.Moves), "batch", "batches"), service.MovesLost)
 		}
 		if n := losses(service); n > 0 {
-			d.Heading("%s: %s late or without an answer since the start: %s", service.Name, report.Count(n, "query", "queries"), whyLost(service))
+			d.Heading("%s: %s late or not answered since the start: %s", service.Name, report.Count(n, "query", "queries"), whyLost(service))
 		}
 	}
 	if h := &s.History; slices.ContainsFunc(append(gained(h), lost(h)...), func(v float64) bool { return v != 0 }) {
-		d.Heading("the last %s, the newest on the right", brief((time.Duration(len(h.InTime)) * h.Step).Seconds()))
+		d.Heading("the last %s, newest on the right", brief((time.Duration(len(h.InTime)) * h.Step).Seconds()))
 		d.Text("saved  %s", sparkline(gained(h), historyWidth))
 		d.Text("lost   %s", sparkline(lost(h), historyWidth))
 	}
@@ -222,7 +231,7 @@ func (s answers) document() *report.Document {
 
 // addLoad adds how many devices are demanded, and why.
 func addLoad(d *report.Document, l *status.Load) {
-	d.Heading("%.2f of %s demanded over the last %s: idle %.0f %% of the time, %.1f %% of the queries bad", l.DevicesDemanded, report.Count(len(l.Devices), "device"), brief(l.WindowSeconds), 100*l.Idle, 100*l.BadRate)
+	d.Heading("the load of the last %[3]s needs %.2[1]f of %[2]s: idle %.0[4]f %% of the time, %.1[5]f %% of the queries late or lost", l.DevicesDemanded, report.Count(len(l.Devices), "device"), brief(l.WindowSeconds), 100*l.Idle, 100*l.BadRate)
 	for i := range l.Devices {
 		if on := &l.Devices[i]; len(l.Devices) > 1 {
 			d.Text("%s: idle %.0f %% of the time, %s before a round", on.Name, 100*on.Idle, orDash("%.1f ms", on.IdleBeforeRoundMS))
@@ -246,11 +255,11 @@ func addVariants(d *report.Document, services []status.Service) {
 				answers, sum = answers+n, sum+n*s.Accuracy
 			}
 		}
-		mean := "nothing is answered yet"
+		mean := "nothing answered yet"
 		if answers > 0 {
-			mean = fmt.Sprintf("mean accuracy %.4g of %.0f in time", sum/answers, answers)
+			mean = fmt.Sprintf("mean accuracy %.4g of %.0f answers in time", sum/answers, answers)
 		}
-		d.Heading("%s: %s; the variant is selected %s", of, mean, first.Selection)
+		d.Heading("%s: %s; variants are selected %s", of, mean, first.Selection)
 	}
 }
 
@@ -284,7 +293,7 @@ func addPool(d *report.Document, o *status.Status) {
 // gainText says what running queries together saves.
 func gainText(o *status.Status) string {
 	g := &o.Gain
-	return fmt.Sprintf("running queries together saves %.2f s of device time a second (overlapping %.2f, merging %.2f), %.1f s since the start",
+	return fmt.Sprintf("overlapping and batching save %.2f s of device time per second (overlapping %.2f, batching %.2f), %.1f s since the start",
 		g.OverlapNow+g.MergeNow, g.OverlapNow, g.MergeNow, g.OverlapSeconds+g.MergeSeconds)
 }
 
@@ -311,8 +320,8 @@ func lost(h *timeline.History) []float64 {
 	return sums
 }
 
-// stateOf names the state of a service: ready, overrun while a span that does not end
-// keeps it, loading and how far, or given up.
+// stateOf names the state of a service: ready, overrun while an operator that does
+// not end keeps it, loading and how far, or failed.
 func stateOf(o *status.Status, s *status.Service) string {
 	i := slices.IndexFunc(o.Loading, func(l status.Loading) bool { return l.Service == s.Name })
 	switch {
@@ -323,7 +332,7 @@ func stateOf(o *status.Status, s *status.Service) string {
 	case i >= 0 && o.Loading[i].Total > 0:
 		return fmt.Sprintf("loading %.0f %%", 100*float64(o.Loading[i].Done)/float64(o.Loading[i].Total))
 	case i < 0 && s.Fault != "":
-		return "given_up"
+		return "failed"
 	}
 	return "loading"
 }
@@ -357,7 +366,7 @@ func addOverview(d *report.Document, o *status.Status) {
 		d.Text("NOT STORED: %s", fault)
 	}
 	if len(p.UnknownServices) > 0 {
-		d.Text("what %s takes in groups is not predicted, so nothing is overlapped with it on a guess; to have it known, %s",
+		d.Text("%s: no predictions for groups, so its operators overlap with no others; to get predictions, %s",
 			strings.Join(p.UnknownServices, ", "), p.Remedy)
 	}
 	if m := p.Measuring; m != nil {
@@ -378,7 +387,7 @@ func addGPUs(d *report.Document, o *status.Status) {
 	}
 	for _, s := range o.Services {
 		if s.Fault != "" {
-			d.Heading("%s is given up: %s", s.Name, s.Fault)
+			d.Heading("%s has failed permanently: %s; fix the cause, then run: overlapd restart %[1]s", s.Name, s.Fault)
 		}
 		if s.Cut != nil {
 			d.Heading("%s is cut into %s: %s", s.Name, report.Count(s.Cut.Operators, "operator"), s.Cut.Reason)
@@ -400,11 +409,11 @@ func gpuText(g *gpu.Status) string {
 	add(g.Fault != "", "no readings: %s", g.Fault)
 	if s := g.Sample; s != nil {
 		add(s.Utilization.Known, "busy %d %% of the time", s.Utilization.Value.GPU)
-		add(s.Memory.Known, "%d of %d MiB taken", s.Memory.Value.Used>>20, s.Memory.Value.Total>>20)
+		add(s.Memory.Known, "%d of %d MiB used", s.Memory.Value.Used>>20, s.Memory.Value.Total>>20)
 		add(s.Power.Known && s.PowerLimit.Known, "%.0f of %.0f W", s.Power.Value, s.PowerLimit.Value)
 		add(s.Temperature.Known, "%d °C", s.Temperature.Value)
 		add(s.SMClock.Known && s.MaxSMClock.Known, "%d of %d MHz", s.SMClock.Value, s.MaxSMClock.Value)
-		add(s.ClockReasons.Known && s.ClockReasons.Value.Throttled(), "SLOWED DOWN: %s", s.ClockReasons.Value)
+		add(s.ClockReasons.Known && s.ClockReasons.Value.Throttled(), "CLOCK THROTTLED: %s", s.ClockReasons.Value)
 	}
 	return strings.Join(parts, "; ")
 }
@@ -414,13 +423,13 @@ func loadingText(l *status.Loading) string {
 	if l.Total > 0 {
 		part = fmt.Sprintf(" %.0f %%", 100*float64(l.Done)/float64(l.Total))
 	}
-	return fmt.Sprintf("%s loads its model (%s%s) since %s", l.Service, l.Phase, part, brief(l.LoadSeconds))
+	return fmt.Sprintf("%s has been loading its model (%s%s) for %s", l.Service, l.Phase, part, brief(l.LoadSeconds))
 }
 
 func measuredText(m *status.Progress) string {
 	text := fmt.Sprintf("measured %d of %d", m.Done, m.Total)
 	if m.LeftSeconds > 0 {
-		text += fmt.Sprintf(", all would take %s more", brief(m.LeftSeconds))
+		text += fmt.Sprintf(", %s left for all", brief(m.LeftSeconds))
 	}
 	return text
 }

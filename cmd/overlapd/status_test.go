@@ -20,14 +20,14 @@ func TestWriteGPUs(t *testing.T) {
 		"a GPU": {`{"gpu": [{"device": "H", "uuid": "GPU-1", "services": ["a", "b"], "mps": {"phase": "running", "starts": 2, "server_pids": [7]},
 			"sample": {"utilization": {"gpu_percent": 41}, "memory": {"total_bytes": 1073741824, "used_bytes": 1048576}, "power_watts": 300.4, "power_limit_watts": 700,
 				"temperature_celsius": 61, "sm_clock_mhz": 1200, "max_sm_clock_mhz": 1980, "clock_reasons": "power limit"}}]}`,
-			"\nH (GPU-1): a, b; MPS running, started 2 times; busy 41 % of the time; 1 of 1024 MiB taken; 300 of 700 W; 61 °C; 1200 of 1980 MHz; SLOWED DOWN: power limit\n"},
+			"\nH (GPU-1): a, b; MPS running, started 2 times; busy 41 % of the time; 1 of 1024 MiB used; 300 of 700 W; 61 °C; 1200 of 1980 MHz; CLOCK THROTTLED: power limit\n"},
 		"an instance that tells little": {`{"gpu": [{"device": "H", "uuid": "MIG-1", "services": ["a"], "sample": {"utilization": null, "memory": null, "clock_reasons": "idle"}}]}`,
 			"\nH (MIG-1): a\n"},
 		"a cut": {`{"services": [{"name": "a", "cut": {"operators": 16, "reason": "it is cheap", "costs": []}}]}`,
 			"\na is cut into 16 operators: it is cheap\n"},
 		"faults": {`{"gpu": [{"device": "H", "uuid": "GPU-1", "services": ["a"], "mps": {"phase": "given up", "starts": 6, "fault": "it died"}, "fault": "the GPU is lost"}],
 			"services": [{"name": "a", "fault": "no MPS"}, {"name": "b"}]}`,
-			"\nH (GPU-1): a; MPS given up, started 6 times; it died; no readings: the GPU is lost\n\na is given up: no MPS\n"},
+			"\nH (GPU-1): a; MPS given up, started 6 times; it died; no readings: the GPU is lost\n\na has failed permanently: no MPS; fix the cause, then run: overlapd restart a\n"},
 	} {
 		var o status.Status
 		if err := json.Unmarshal([]byte(tt.overview), &o); err != nil {
@@ -55,8 +55,8 @@ func TestBrief(t *testing.T) {
 
 func TestMeasuredText(t *testing.T) {
 	for want, m := range map[string]status.Progress{
-		"measured 0 of 20":                          {Total: 20},
-		"measured 3 of 20, all would take 45s more": {Done: 3, Total: 20, LeftSeconds: 45.2, LimitSeconds: 120},
+		"measured 0 of 20":                   {Total: 20},
+		"measured 3 of 20, 45s left for all": {Done: 3, Total: 20, LeftSeconds: 45.2, LimitSeconds: 120},
 	} {
 		if got := measuredText(&m); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -66,8 +66,8 @@ func TestMeasuredText(t *testing.T) {
 
 func TestLoadingText(t *testing.T) {
 	for want, l := range map[string]status.Loading{
-		"bert loads its model (load 12 %) since 1m": {Service: "bert", Phase: "load", Done: 41, Total: 353, LoadSeconds: 60},
-		"new loads its model (read) since 2s":       {Service: "new", Phase: "read", LoadSeconds: 2},
+		"bert has been loading its model (load 12 %) for 1m": {Service: "bert", Phase: "load", Done: 41, Total: 353, LoadSeconds: 60},
+		"new has been loading its model (read) for 2s":       {Service: "new", Phase: "read", LoadSeconds: 2},
 	} {
 		if got := loadingText(&l); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -78,7 +78,7 @@ func TestLoadingText(t *testing.T) {
 // What the predictor does not know is said with what to do.
 func TestWriteOverviewOfUnknownServices(t *testing.T) {
 	o := &status.Status{Policy: "overlap", Predictor: status.Predictor{
-		Phase: "serving", Reason: "trained; it does not know bert", UnknownServices: []string{"bert"}, Remedy: "restart overlapd",
+		Phase: "serving", Reason: "trained; it does not cover bert", UnknownServices: []string{"bert"}, Remedy: "restart overlapd",
 	}}
 	var d report.Document
 	addOverview(&d, o)
@@ -86,7 +86,7 @@ func TestWriteOverviewOfUnknownServices(t *testing.T) {
 	if err := d.WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(b.String(), "what bert takes in groups is not predicted") || !strings.Contains(b.String(), "restart overlapd\n") {
+	if !strings.Contains(b.String(), "bert: no predictions for groups") || !strings.Contains(b.String(), "restart overlapd\n") {
 		t.Error(b.String())
 	}
 }
@@ -104,10 +104,10 @@ func TestStatusText(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"\nservice-0  ready       ", "\nservice-1  loading 25 %  ", "\nservice-2  given_up     ",
-		"\nservice-1: 3 queries late or without an answer since the start: cannot_finish 2, late 1\n",
-		"\nthe last 20s, the newest on the right\nsaved   ▆ █\nlost    ▁█▄\n", "policy overlap: 1 round, 0 of them",
-		"saves 0.75 s of device time a second (overlapping 0.25, merging 0.50), 0.0 s since the start",
+		"\nservice-0  ready       ", "\nservice-1  loading 25 %  ", "\nservice-2  failed       ",
+		"\nservice-1: 3 queries late or not answered since the start: cannot_finish 2, late 1\n",
+		"\nthe last 20s, newest on the right\nsaved   ▆ █\nlost    ▁█▄\n", "policy overlap: 1 round, 0 of them",
+		"save 0.75 s of device time per second (overlapping 0.25, batching 0.50), 0.0 s since the start",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("it has no %q:\n%s", want, b.String())

@@ -46,11 +46,11 @@ type target struct {
 // flags adds the flags to a command, before which the target is found and opened.
 func (t *target) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&t.base, "url", "", "the daemon, http:// or https://; without it $"+urlVariable+", else "+defaultURL)
-	f.StringVarP(&t.config, "config", "c", "", "its configuration file, to find it by")
-	f.StringVar(&t.credentials.TokenFile, "token-file", "", "file whose first token lets in; without it $"+tokenFileVariable)
-	f.StringVar(&t.credentials.CA, "ca", "", "PEM file of the authorities that the daemon's certificate is of, instead of the system's")
-	f.StringVar(&t.credentials.Cert, "cert", "", "PEM file of a certificate to show to the daemon")
+	f.StringVar(&t.base, "url", "", "URL of the daemon, http:// or https:// (default $"+urlVariable+", or else "+defaultURL+")")
+	f.StringVarP(&t.config, "config", "c", "", "the daemon's configuration file, to find its address")
+	f.StringVar(&t.credentials.TokenFile, "token-file", "", "file whose first token is sent to the daemon (default $"+tokenFileVariable+")")
+	f.StringVar(&t.credentials.CA, "ca", "", "PEM file of the authorities that sign the daemon's certificate, instead of the system's")
+	f.StringVar(&t.credentials.Cert, "cert", "", "PEM file of the client certificate")
 	f.StringVar(&t.credentials.Key, "key", "", "PEM file of the key of --cert")
 	cmd.MarkFlagsMutuallyExclusive("url", "config")
 	cmd.PreRunE = func(*cobra.Command, []string) error { return t.open() }
@@ -71,7 +71,7 @@ func (t *target) open() (err error) {
 	t.base = cmp.Or(t.base, os.Getenv(urlVariable), defaultURL)
 	t.url, err = url.Parse(t.base)
 	if err != nil || t.url.Scheme != "http" && t.url.Scheme != "https" || t.url.Host == "" {
-		return fmt.Errorf("the URL of a daemon is http://host:port or https://host:port, not %q", t.base)
+		return fmt.Errorf("the URL of a daemon must be http://host:port or https://host:port, not %q", t.base)
 	}
 	t.client.MaxResponseBodySize, t.client.NoDefaultUserAgentHeader = maxAnswerBytes, true
 	t.header, t.client.TLSConfig, err = access.ReadCredentials(t.credentials)
@@ -96,7 +96,7 @@ func (t *target) follow(c *config.Config) error {
 	case err != nil:
 		return err
 	case port == "0":
-		return fmt.Errorf("listen = %q leaves the port to the system: give --url, the log of the daemon says which it is", c.Listen)
+		return fmt.Errorf("listen = %q leaves the port to the system: give --url; the daemon's log has the port", c.Listen)
 	case host == "" || ip.IsUnspecified() && ip.To4() != nil:
 		host = "127.0.0.1"
 	case ip.IsUnspecified():
@@ -106,7 +106,7 @@ func (t *target) follow(c *config.Config) error {
 	return nil
 }
 
-var errUnauthorized = errors.New("the daemon wants a token: name a file that holds one of its tokens with --token-file or $" + tokenFileVariable)
+var errUnauthorized = errors.New("the daemon requires a token: name a file with one of its tokens, with --token-file or $" + tokenFileVariable)
 
 // explain adds what to do about a connection that TLS ended.
 func (t *target) explain(err error) error {
@@ -115,7 +115,7 @@ func (t *target) explain(err error) error {
 	case errors.As(err, &stranger):
 		return fmt.Errorf("%w: name the file of its authority with --ca", err)
 	case t.url.Scheme == "https" && errors.Is(err, fasthttp.ErrConnectionClosed):
-		return errors.New("it closed the connection: where tls.client_ca is set, show a certificate of that authority with --cert and --key")
+		return errors.New("the daemon closed the connection: if it sets tls.client_ca, give a certificate of that authority with --cert and --key")
 	}
 	return err
 }
@@ -148,7 +148,7 @@ func (t *target) ask(path, query, what string, into any, whole func() bool) erro
 		return err
 	}
 	if err := json.Unmarshal(body, into); err != nil || code != fasthttp.StatusOK || !whole() {
-		return fmt.Errorf("what answers at %s has no %s (HTTP status %d): it is no overlapd, an older one, or has no such instance (overlapd status --json lists them)", t.base, what, code)
+		return fmt.Errorf("the server at %s has no %s (HTTP status %d): it is not overlapd, is an older version, or has no such instance (overlapd status --json lists them)", t.base, what, code)
 	}
 	return nil
 }

@@ -30,15 +30,16 @@ func topCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Watch a running daemon in the terminal",
-		Long: `Top shows how a daemon is doing, twice a second: each service with its state, its
-target, the p50 and p99 of its last 256 queries, the share of them that was late or
-without an answer, its queue, and why queries were lost; and what ran lately: a row
-for the device and one for each service, the newest on the right.
+		Long: `Top shows twice a second how a daemon is doing: for each service its state, target, p50
+and p99 of the last 256 queries, the percentage that was late or not answered, the
+queue, and why queries were lost; and a timeline with a row for the device and one for
+each service, newest on the right. Use it to watch a load test or to find out why
+queries are late.
 
-Keys: q quits, ? explains what is shown and lists all keys, s sorts by the next
-column and r the other way round, p holds the picture and lets it go on. Where the
-terminal is narrow, columns are left out; NO_COLOR in the environment leaves out
-colours. Where the output is no terminal, top prints the view once.`,
+Keys: q quits, ? explains the columns and lists all keys, s sorts by the next column, r
+reverses the order, p pauses and resumes. A narrow terminal shows fewer columns.
+NO_COLOR in the environment turns colours off. If the output is not a terminal, top
+prints the view once.`,
 		Example: `  overlapd top
   overlapd top --url http://127.0.0.1:9000
   overlapd top | head          once, as text
@@ -116,12 +117,12 @@ var keys = []struct {
 }{
 	{bind("explain", "?", "h"), func(v *view) tea.Cmd { v.help = !v.help; return nil }},
 	{bind("quit", "q", "ctrl+c", "ctrl+d"), func(*view) tea.Cmd { return tea.Quit }},
-	{bind("hold or go on", "p", "space"), func(v *view) tea.Cmd { v.held = !v.held; return nil }},
+	{bind("pause or resume", "p", "space"), func(v *view) tea.Cmd { v.held = !v.held; return nil }},
 	{bind("sort by the next column", "s"), func(v *view) tea.Cmd { v.sort = (v.sort + 1) % len(serviceColumns); return nil }},
-	{bind("turn the order round", "r"), func(v *view) tea.Cmd { v.reverse = !v.reverse; return nil }},
-	{bind("next services", "down", "j"), func(v *view) tea.Cmd { v.first++; return nil }},
-	{bind("services before", "up", "k"), func(v *view) tea.Cmd { v.first = max(0, v.first-1); return nil }},
-	{bind("give the shell the terminal", "ctrl+z"), func(*view) tea.Cmd { return tea.Suspend }},
+	{bind("reverse the order", "r"), func(v *view) tea.Cmd { v.reverse = !v.reverse; return nil }},
+	{bind("scroll down the services", "down", "j"), func(v *view) tea.Cmd { v.first++; return nil }},
+	{bind("scroll up the services", "up", "k"), func(v *view) tea.Cmd { v.first = max(0, v.first-1); return nil }},
+	{bind("suspend to the shell", "ctrl+z"), func(*view) tea.Cmd { return tea.Suspend }},
 }
 
 func bind(does string, keys ...string) key.Binding {

@@ -29,20 +29,20 @@ var serviceColumns = []struct {
 	cell    func(*serviceRow) (text string, order float64)
 }{
 	{"SERVICE", 0, "in the order of the configuration", func(r *serviceRow) (string, float64) { return r.lately.Name, -float64(r.lane) }},
-	{"STATE   ", 4, "ready, overrun by a span that does not end, loading, or given up", func(r *serviceRow) (string, float64) { return r.state, float64(len(r.state)) }},
-	{"TARGET", 6, "the latency that it promises", func(r *serviceRow) (string, float64) { return latency(r.lately.Target) }},
-	{"     P50", 5, "of the last 256 queries that ended", func(r *serviceRow) (string, float64) { return latency(r.lately.P50) }},
-	{"     P99", 1, "of the same; red where it is over the target", func(r *serviceRow) (string, float64) { return latency(r.lately.P99) }},
-	{" MISSED", 2, "share of the same that was late or got no answer", func(r *serviceRow) (string, float64) {
+	{"STATE   ", 4, "ready, overrun by an operator that does not end, loading, or failed", func(r *serviceRow) (string, float64) { return r.state, float64(len(r.state)) }},
+	{"TARGET", 6, "latency target", func(r *serviceRow) (string, float64) { return latency(r.lately.Target) }},
+	{"     P50", 5, "latency of the last 256 queries", func(r *serviceRow) (string, float64) { return latency(r.lately.P50) }},
+	{"     P99", 1, "latency of the same; red if above the target", func(r *serviceRow) (string, float64) { return latency(r.lately.P99) }},
+	{" MISSED", 2, "percentage of the same that was late or not answered", func(r *serviceRow) (string, float64) {
 		return missedOf(r.lately), float64(r.lately.Missed) / float64(max(1, r.lately.Ended))
 	}},
-	{"HEADROOM", 9, "part of their time that 99 of 100 had left over the last minute", func(r *serviceRow) (string, float64) { return percentOf(r.headroom), -r.headroom }},
-	{"QUEUE", 3, "queries that wait", func(r *serviceRow) (string, float64) { return count(r.service.Queued) }},
-	{"DONE/S", 7, "queries answered each second", func(r *serviceRow) (string, float64) { return orDash("%.0f", r.rate), r.rate }},
-	{"  MEMORY", 10, "of its worker's process", func(r *serviceRow) (string, float64) { return memoryOf(&r.service), float64(r.service.ResidentBytes) }},
-	{"LATELY      ", 11, "queries answered in time, a bar for five seconds, the newest on the right", func(r *serviceRow) (string, float64) { return sparkline(r.inTime, latelySteps), stats.Mean(r.inTime) }},
-	{"  LOST", 8, "queries that were late or got no answer, since the start", func(r *serviceRow) (string, float64) { return count(losses(&r.service)) }},
-	{"WHY", 12, "the reasons of that, the most frequent first", func(r *serviceRow) (string, float64) { return whyLost(&r.service), float64(losses(&r.service)) }},
+	{"HEADROOM", 9, "time left before the deadline at p99, in % of the target, in the last minute", func(r *serviceRow) (string, float64) { return percentOf(r.headroom), -r.headroom }},
+	{"QUEUE", 3, "queued queries", func(r *serviceRow) (string, float64) { return count(r.service.Queued) }},
+	{"DONE/S", 7, "queries answered per second", func(r *serviceRow) (string, float64) { return orDash("%.0f", r.rate), r.rate }},
+	{"  MEMORY", 10, "memory of its worker process", func(r *serviceRow) (string, float64) { return memoryOf(&r.service), float64(r.service.ResidentBytes) }},
+	{"LATELY      ", 11, "queries answered in time, a bar for five seconds, newest on the right", func(r *serviceRow) (string, float64) { return sparkline(r.inTime, latelySteps), stats.Mean(r.inTime) }},
+	{"  LOST", 8, "queries late or not answered since the start", func(r *serviceRow) (string, float64) { return count(losses(&r.service)) }},
+	{"WHY", 12, "reasons for lost queries, most frequent first", func(r *serviceRow) (string, float64) { return whyLost(&r.service), float64(losses(&r.service)) }},
 }
 
 func latency(d time.Duration) (string, float64) { return short(d), float64(d) }
@@ -105,7 +105,7 @@ func (v *view) render() string {
 		line(mood(rows[i].lately), table[i+1])
 	}
 	if n := all - len(rows); n > 0 {
-		line(plain, fmt.Sprintf("and %d more: make the terminal higher, or scroll", n))
+		line(plain, fmt.Sprintf("and %d more: enlarge the terminal, or scroll", n))
 	}
 	legend, device, lanes := v.picture(max(1, v.width-names-1))
 	line(faint, legend)
@@ -204,7 +204,7 @@ func (v *view) title() string {
 	case v.lost != nil:
 		return "CONNECTION LOST: " + v.lost.Error() + "   " + text
 	case v.held:
-		return "HELD, p goes on   " + text
+		return "PAUSED, p resumes   " + text
 	}
 	return text
 }
@@ -237,7 +237,7 @@ func (v *view) lately() []string {
 		return text + " " + sparkline(values, max(1, min(historyWidth, v.width-lipgloss.Width(text)-1)))
 	}
 	return []string{
-		draw(fmt.Sprintf("saved %.2f s/s: overlap %.2f, merge %.2f", unsigned(g.OverlapNow+g.MergeNow), unsigned(g.OverlapNow), unsigned(g.MergeNow)), gained(h)),
+		draw(fmt.Sprintf("saved %.2f s/s: overlap %.2f, batch %.2f", unsigned(g.OverlapNow+g.MergeNow), unsigned(g.OverlapNow), unsigned(g.MergeNow)), gained(h)),
 		draw(fmt.Sprintf("lost %.1f queries/s", lostNow), lost),
 	}
 }
@@ -281,7 +281,7 @@ func (v *view) picture(columns int) (legend, device string, services []string) {
 	p := &v.now.Timeline
 	rounds := p.Rounds
 	if len(rounds) == 0 {
-		return "no group has run yet: overlapd bench serve puts load on the daemon", "", make([]string, len(p.Services))
+		return "no group has run yet: put load on the daemon with overlapd bench serve", "", make([]string, len(p.Services))
 	}
 	each := columnTime(rounds)
 	end := rounds[len(rounds)-1].End
@@ -313,7 +313,7 @@ func (v *view) picture(columns int) (legend, device string, services []string) {
 	for _, row := range rows[:len(p.Services)] {
 		services = append(services, string(row))
 	}
-	return fmt.Sprintf("each column %v: # runs, v deadline, ! longer than bound", each), string(rows[len(p.Services)]), services
+	return fmt.Sprintf("each column %v: # running, v deadline, ! longer than predicted", each), string(rows[len(p.Services)]), services
 }
 
 // columnTime is 1, 2 or 5 times a power of ten: the median of rounds has about three.

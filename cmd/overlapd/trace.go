@@ -51,14 +51,16 @@ func traceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "trace",
 		Short: "Record the rounds of a running daemon for Perfetto",
-		Long: `Trace records what a daemon runs for some seconds, in the Chrome trace format:
-a row of rounds with predicted and measured times and what the scheduler saw and
-asked, and a row for each service with its spans and deadlines; and the queries
-that were answered: when they came, how long they waited, and an arrow from each
-arrival to the first span that ran for it. Open the file at
+		Long: `Trace records what a daemon runs for some seconds, as a Chrome trace. Use it to see
+which operators ran together, and why a query was late. Open the file at
 ui.perfetto.dev, which keeps it on your machine, or in chrome://tracing.
 
-Ctrl-C ends a trace early; what was recorded by then is whole.`,
+The trace has a row of rounds with predicted and measured times and the scheduler's
+candidates and predictions; a row for each service with its operators and deadlines;
+and the answered queries, with their arrival, their time in the queue, and an arrow to
+the first operators that ran for them.
+
+Ctrl-C ends a trace early; what was recorded until then is complete.`,
 		Example: `  overlapd trace --seconds 5 > trace.json
   overlapd trace --seconds 30 --out trace.json --json`,
 		Args: cobra.NoArgs,
@@ -71,8 +73,8 @@ Ctrl-C ends a trace early; what was recorded by then is whole.`,
 	o.flags(cmd)
 	f := cmd.Flags()
 	f.Float64Var(&o.seconds, "seconds", 5, "how long to record")
-	f.StringVarP(&o.out, "out", "o", "", "file, instead of standard output")
-	f.BoolVar(&o.asJSON, "json", false, "with --out: print one JSON object that says what was recorded")
+	f.StringVarP(&o.out, "out", "o", "", "write the trace to this file instead of standard output")
+	f.BoolVar(&o.asJSON, "json", false, "with --out: print one JSON object that describes the recording")
 	return cmd
 }
 
@@ -89,10 +91,10 @@ type traced struct {
 
 func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) error {
 	if !(o.seconds > 0) || o.seconds > maxTraceSeconds {
-		return fmt.Errorf("--seconds is %v: want more than 0, at most %d", o.seconds, maxTraceSeconds)
+		return fmt.Errorf("--seconds is %v: give more than 0 and at most %d", o.seconds, maxTraceSeconds)
 	}
 	if o.asJSON && o.out == "" {
-		return errors.New("--json tells of a trace in a file: give --out FILE")
+		return errors.New("--json describes the file of a trace: give --out FILE")
 	}
 	s, err := askStatus(&o.target) // first, so that no empty file is left where none answers
 	if err != nil {
@@ -108,7 +110,7 @@ func (o *traceOptions) run(ctx context.Context, stdout, stderr io.Writer) error 
 	case o.out != "":
 		err = textfile.Create(o.out, record)
 	case term.IsTerminal(int(os.Stdout.Fd())):
-		err = errors.New("a trace is for programs: send it to a file, overlapd trace --seconds 5 > trace.json")
+		err = errors.New("a trace is not for a terminal: write it to a file, overlapd trace --seconds 5 > trace.json")
 	default:
 		err = record(stdout)
 	}
@@ -194,7 +196,7 @@ func (r *recorder) catchUp(t *target) error {
 			return err
 		}
 		if !p.Epoch.Equal(r.epoch) {
-			return fmt.Errorf("the daemon at %s was started again: the trace ends there", t.base)
+			return fmt.Errorf("the daemon at %s was restarted: the trace ends there", t.base)
 		}
 		r.introduce(p.Services)
 		for i := range p.Rounds {

@@ -25,7 +25,7 @@ func versionCommand() *cobra.Command {
 	var out output
 	cmd := &cobra.Command{
 		Use:     "version",
-		Short:   "Show the version of overlapd and which ONNX Runtime it finds",
+		Short:   "Show the versions of overlapd and of ONNX Runtime",
 		Example: "  overlapd version --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
