@@ -33,7 +33,7 @@ func TestExposures(t *testing.T) {
 	}{
 		"open": {func(c *Config) { c.Listen = ":8000" }, []string{"set access.token_file", "set tls.cert"}},
 		"both": {func(c *Config) { c.Listen, c.GRPCListen = ":8000", ":8001" }, []string{
-			`listen = ":8000": whoever`, "set tls.cert", `grpc_listen = ":8001": whoever`, "set tls.cert"}},
+			`listen = ":8000": anyone`, "set tls.cert", `grpc_listen = ":8001": anyone`, "set tls.cert"}},
 		"a token in the clear": {func(c *Config) { c.Listen, c.Access.TokenFile = ":8000", "t" }, []string{"and their tokens can be read"}},
 		"TLS for everybody":    {func(c *Config) { c.Listen, c.TLS.Cert = ":8000", "c" }, []string{"set access.token_file"}},
 		"clients of ours":      {func(c *Config) { c.Listen, c.TLS.Cert, c.TLS.ClientCA = ":8000", "c", "a" }, nil},

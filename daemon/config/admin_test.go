@@ -43,11 +43,11 @@ func TestAdminConfig(t *testing.T) {
 	long := "/" + strings.Repeat("x", MaxSocketPath)
 	for text, want := range map[string]string{
 		"": "", `admin_socket = "off"`: "", "admin_socket = \"auto\"\nadmin_group = \"overlapd\"": "", `admin_group = "1000"`: "",
-		`admin_socket = "` + long + `"`:                      "107 bytes, and this has 108",
-		"admin_socket = \"/s\"\nlisten = \"unix:/s\"":        "a socket of its own",
-		"admin_socket = \"/s\"\ngrpc_listen = \"unix:/s\"":   "a socket of its own",
-		`admin_group = "a group"`:                            "name or the number",
-		"admin_socket = \"off\"\nadmin_group = \"overlapd\"": "there is no admin_socket",
+		`admin_socket = "` + long + `"`:                      "107 bytes, but this one has 108",
+		"admin_socket = \"/s\"\nlisten = \"unix:/s\"":        "give admin_socket its own path",
+		"admin_socket = \"/s\"\ngrpc_listen = \"unix:/s\"":   "give admin_socket its own path",
+		`admin_group = "a group"`:                            "name or number of a group",
+		"admin_socket = \"off\"\nadmin_group = \"overlapd\"": "needs an admin_socket: leave it out, or set admin_socket = \"auto\"",
 	} {
 		c, err := Parse("/etc/overlapd/0.toml", []byte(text+"\n"+minimalConfig))
 		switch {

@@ -102,37 +102,37 @@ func TestConfigFaults(t *testing.T) {
 		name, file string
 		want       []string // every fault, in order, each in part
 	}{
-		{"empty", "", []string{"c.toml: service: there is no service"}},
+		{"empty", "", []string{"c.toml: service: there is no service: add a [[service]] table"}},
 		{"not TOML", "listen = \n", []string{"c.toml:1: "}},
 		{"key twice", "listen = \"a:1\"\nlisten = \"b:1\"\n", []string{"c.toml"}},
 		{"unknown keys", "lisen = 1\n" + minimalConfig + "targt = \"1s\"\n[worker]\nx.y = 1\n", []string{
-			"c.toml:1: lisen: this key is unknown; did you mean listen?", "c.toml:5: service[0].targt: this key is unknown; did you mean target?", "c.toml:6: worker.x: this key is unknown"}},
+			"c.toml:1: lisen: unknown key; did you mean listen?", "c.toml:5: service[0].targt: unknown key; did you mean target?", "c.toml:6: worker.x: unknown key"}},
 		{"keys of other tables", "[workr]\nthreads = 1\n" + minimalConfig + "[limits]\npolicy = \"edf\"\nread_timeot = \"1s\"\n", []string{
-			"c.toml:1: workr: this key is unknown; did you mean worker?", "c.toml:7: limits.policy: this key is unknown; did you mean policy?",
-			"c.toml:8: limits.read_timeot: this key is unknown; did you mean read_timeout?"}},
+			"c.toml:1: workr: unknown key; did you mean worker?", "c.toml:7: limits.policy: unknown key; did you mean policy?",
+			"c.toml:8: limits.read_timeot: unknown key; did you mean read_timeout?"}},
 		{"types", "listen = 1\ndrain_timeout = 5\n[limits]\nconnections = \"9\"\nrequest_bytes = 1.5\nhosts = [1]\n[worker]\nspin = 1\n" + minimalConfig, []string{
 			"c.toml:1: listen: must be a string", "c.toml:2: drain_timeout: must be a string with a unit", "c.toml:4: limits.connections: must be an integer",
 			"c.toml:5: limits.request_bytes: must be a number of bytes", "c.toml:6: limits.hosts: must be an array of strings", "c.toml:8: worker.spin: must be true or false"}},
-		{"tables", "limits = 1\nservice = 1\n", []string{"c.toml:1: limits: must be a table", "c.toml:2: service: must be an array", "c.toml:2: service: there is no service"}},
+		{"tables", "limits = 1\nservice = 1\n", []string{"c.toml:1: limits: must be a table", "c.toml:2: service: must be an array", "c.toml:2: service: there is no service: add a [[service]] table"}},
 		{"units", "drain_timeout = \"5\"\n[limits]\nrequest_bytes = \"5MB\"\n" + minimalConfig, []string{"c.toml:1: drain_timeout", "c.toml:3: limits.request_bytes"}},
-		{"no entry", "service = [1]\n", []string{"service[0]: must be a table", "there is no service"}},
-		{"SLO zero", minimalConfig + "target = \"0s\"\n", []string{"c.toml:4: service[0].target: must be more than 0"}},
-		{"SLO negative", minimalConfig + "target = \"-1s\"\n", []string{"c.toml:4: service[0].target: must be more than 0"}},
-		{"SLO endless", minimalConfig + "target = \"1000h\"\n", []string{"c.toml:4: service[0].target: must be more than 0 and at most 24h0m0s"}},
-		{"name twice", minimalConfig + minimalConfig, []string{`c.toml:5: service[1].name: "a" is the name of service[0] too`}},
+		{"no entry", "service = [1]\n", []string{"service[0]: must be a table", "there is no service: add a [[service]] table"}},
+		{"SLO zero", minimalConfig + "target = \"0s\"\n", []string{"c.toml:4: service[0].target: must be above 0 and at most "}},
+		{"SLO negative", minimalConfig + "target = \"-1s\"\n", []string{"c.toml:4: service[0].target: must be above 0 and at most "}},
+		{"SLO endless", minimalConfig + "target = \"1000h\"\n", []string{"c.toml:4: service[0].target: must be above 0 and at most 24h0m0s"}},
+		{"name twice", minimalConfig + minimalConfig, []string{`c.toml:5: service[1].name: "a" is also the name of service[0]: choose another name`}},
 		{"inline", "service = [{name = \"a\", model = \"m\"},\n{name = \"a\", model = \"\"}]\n", []string{
-			`c.toml:2: service[1].model: must be`, `c.toml:2: service[1].name: "a" is the name`}},
+			`c.toml:2: service[1].model: must be`, `c.toml:2: service[1].name: "a" is also the name`}},
 		{"choices", "device = \"tpu\"\npolicy = \"lifo\"\nlog_level = \"loud\"\nlog_format = \"xml\"\n" + minimalConfig, []string{
 			"c.toml:1: device", "c.toml:2: policy: must be one of fcfs, sjf, edf", "c.toml:3: log_level", "c.toml:4: log_format"}},
 		{"relations", "[limits]\nrequest_bytes = \"1GiB\"\nmemory_bytes = \"1GiB\"\n[worker]\nbackoff_min = \"2s\"\nbackoff_max = \"1s\"\n" + minimalConfig, []string{
-			"c.toml:3: limits.memory_bytes: must be at least twice", "c.toml:6: worker.backoff_max: must be at least worker.backoff_min (2s), not 1s"}},
+			"c.toml:3: limits.memory_bytes: must be at least twice limits.request_bytes (", "c.toml:6: worker.backoff_max: must be at least worker.backoff_min (2s), not 1s"}},
 		{"ranges", "[limits]\nconnections = 0\nheader_bytes = 1\nread_timeout = \"0s\"\nhosts = [\"a b\"]\n[worker]\nthreads = -1\ninput_bytes = 0\n" + minimalConfig +
 			"queue_limit = 0\nmax_batch = 0\nmax_query_batch = 5000\nthreads = 2000\ncut = -2\n", []string{
 			"limits.connections", "limits.header_bytes", "limits.read_timeout", "limits.hosts", "worker.threads", "worker.input_bytes",
 			"service[0].queue_limit", "service[0].max_batch", "service[0].max_query_batch", "service[0].threads", "service[0].cut"}},
 		{"measured", "ways = 0\n" + minimalConfig + "sizes = [0, 4, 4]\nseq_lens = [1, \"a\"]\n" +
 			"[profile]\ngroups = 0\ntime = \"0s\"\nspans = 17\n[decisions]\nfile_bytes = 1\nfiles = 0\n", []string{
-			"c.toml:1: ways: must be in [1, 64]", "sizes: must be in [1, 64], not 0", "sizes: must rise, but 4 comes after 4",
+			"c.toml:1: ways: must be in [1, 64]", "sizes: must be in [1, 64], not 0", "sizes: must be ascending, but 4 comes after 4",
 			"seq_lens: must be an array of integers", "profile.groups", "profile.time", "profile.spans", "decisions.file_bytes", "decisions.files"}},
 		{"huge numbers", minimalConfig + "queue_limit = 9223372036854775807\n", []string{"service[0].queue_limit: must be in"}},
 		{"no model", "[[service]]\nname = \"a\"\n", []string{"c.toml:1: service[0].model"}},
@@ -238,7 +238,7 @@ func TestLoadConfig(t *testing.T) {
 	if err := os.WriteFile(path, make([]byte, 3*maxBytes), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "exceeds") {
+	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "is larger than") {
 		t.Errorf("a long file: %v", err)
 	}
 }
@@ -316,10 +316,10 @@ func TestEmulatedConfig(t *testing.T) {
 		t.Errorf("what is printed is read as something else: %v", err)
 	}
 	for text, want := range map[string]string{
-		"device = \"emulated\"\n" + services:       `c.toml: device_profile: must name a file made with overlapd device fit`,
-		services:                                   `c.toml:3: service[0].model: "emulated:resnet50" runs with device = "emulated" only`,
-		"device_profile = \"x\"\n" + minimalConfig: `c.toml:1: device_profile: only an emulated device has one`,
-		"device = \"emulated\"\ndevice_profile = \"x\"\n" + minimalConfig: `c.toml:5: service[0].model: must be "emulated:NAME"`,
+		"device = \"emulated\"\n" + services:       `c.toml: device_profile: is missing with device = "emulated": name a file made with overlapd device fit`,
+		services:                                   `c.toml:3: service[0].model: "emulated:resnet50" needs device = "emulated"`,
+		"device_profile = \"x\"\n" + minimalConfig: `c.toml:1: device_profile: applies only to an emulated device: set device = "emulated", or leave it out`,
+		"device = \"emulated\"\ndevice_profile = \"x\"\n" + minimalConfig: `c.toml:5: service[0].model: must be "emulated:NAME" with device = "emulated", not `,
 		"device_seed = -1\n" + minimalConfig:                              `c.toml:1: device_seed: must be`,
 	} {
 		if _, err := Parse("c.toml", []byte(text)); err == nil || !strings.Contains(err.Error(), want) {

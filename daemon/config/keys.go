@@ -179,9 +179,9 @@ func (k key) fault() string {
 		switch {
 		case int64(v) >= least && int64(v) <= most:
 		case least == 0:
-			return fmt.Sprintf("must be at least 0 and at most %v, not %v", time.Duration(most), v)
+			return fmt.Sprintf("must be from 0 to %v, not %v", time.Duration(most), v)
 		default:
-			return fmt.Sprintf("must be more than 0 and at most %v, not %v", time.Duration(most), v)
+			return fmt.Sprintf("must be above 0 and at most %v, not %v", time.Duration(most), v)
 		}
 	case int64:
 		least, most := k.bounds(0, maxSize)

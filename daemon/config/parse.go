@@ -34,7 +34,7 @@ func Load(path string) (Config, error) {
 	}
 	if err != nil {
 		return Config{}, Faults{{Key: planKey, Message: fmt.Sprintf(
-			"%v --config %s --out %s, or leave it out: services are then wherever there is room", err, path, c.Plan)}}.in(path, data)
+			"%v --config %s --out %s, or leave plan out: services then run where there is room", err, path, c.Plan)}}.in(path, data)
 	}
 	if f := pipelineFaults(c.Policy, c.Services); len(f) > 0 {
 		return Config{}, f.in(path, data)
@@ -57,7 +57,7 @@ func (f Faults) in(path string, data []byte) Faults {
 // wrong; if the file is not TOML, that is the only fault.
 func Parse(path string, data []byte) (Config, error) {
 	if len(data) > maxBytes {
-		return Config{}, Faults{{File: path, Message: fmt.Sprintf("the file exceeds %d bytes", maxBytes)}}
+		return Config{}, Faults{{File: path, Message: fmt.Sprintf("the file is larger than %d bytes", maxBytes)}}
 	}
 	var tree map[string]any
 	if err := toml.Unmarshal(data, &tree); err != nil {
@@ -152,7 +152,7 @@ func (c *Config) read(file map[string]any) (f Faults) {
 	})
 	for prefix, left := range tables {
 		for name := range left {
-			f.add(prefix+name, "this key is unknown%s", Guess(prefix, name, known))
+			f.add(prefix+name, "unknown key%s", Guess(prefix, name, known))
 		}
 	}
 	return f
@@ -164,7 +164,7 @@ func (f *Faults) readTables(k key, v any, tables map[string]map[string]any) {
 	list, ok := v.([]any)
 	most, _ := strconv.Atoi(k.tag.Get("max"))
 	if f.when(!ok, k.name, "must be an array of tables: [[%s]]", entryNumber.ReplaceAllString(k.name, "")) ||
-		f.when(len(list) > most, k.name, "%d entries, the limit is %d", len(list), most) {
+		f.when(len(list) > most, k.name, "has %d entries, and the limit is %d", len(list), most) {
 		return
 	}
 	for i := range list {

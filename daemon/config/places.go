@@ -32,11 +32,11 @@ func (c *Config) OpenFolders(user int) (all []string) {
 			continue // it will be created, or opening it reports the reason
 		}
 		if info.Mode().Perm()&0o002 != 0 {
-			all = append(all, fmt.Sprintf("every user of this machine can put files into %s (mode %04o), and the daemon believes them: chmod o-w %[1]s",
+			all = append(all, fmt.Sprintf("every user of this machine can put files into %s (mode %04o), and the daemon trusts them: chmod o-w %[1]s",
 				dir, info.Mode().Perm()))
 		}
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok && user >= 0 && stat.Uid != 0 && int(stat.Uid) != user {
-			all = append(all, fmt.Sprintf("%s belongs to user %d, who can put files there, and the daemon believes them: give it to its own user (chown %d %[1]s), or set state_dir to another folder",
+			all = append(all, fmt.Sprintf("%s belongs to user %d, who can put files there, and the daemon trusts them: give it to the daemon's user (chown %d %[1]s), or set state_dir to another folder",
 				dir, stat.Uid, user))
 		}
 	}
@@ -51,11 +51,11 @@ func (c *Config) Exposures() (all []string) {
 			continue
 		}
 		if c.Access.TokenFile == "" && c.TLS.ClientCA == "" {
-			all = append(all, fmt.Sprintf("%s = %q: whoever reaches this address may ask: set access.token_file, or listen on 127.0.0.1",
+			all = append(all, fmt.Sprintf("%s = %q: anyone who reaches this address can send queries: set access.token_file, or listen on 127.0.0.1",
 				at.key, at.address))
 		}
 		if c.TLS.Cert == "" {
-			all = append(all, fmt.Sprintf("%s = %q: requests%s can be read and changed on the way: set tls.cert and tls.key, or listen on 127.0.0.1",
+			all = append(all, fmt.Sprintf("%s = %q: requests%s can be read and changed in transit: set tls.cert and tls.key, or listen on 127.0.0.1",
 				at.key, at.address, map[bool]string{true: " and their tokens"}[c.Access.TokenFile != ""]))
 		}
 	}

@@ -148,7 +148,7 @@ func parseCores(text string) (cores []int, err error) {
 func (p Pool) Idle(services []Service) (all []string) {
 	for i, d := range p {
 		if len(p.ServicesOn(i, services)) == 0 {
-			all = append(all, fmt.Sprintf("no service is on device %q: name it in the on of one, or leave the device out", d.Name))
+			all = append(all, fmt.Sprintf("no service is on device %q: name it in on of a service, or leave the device out", d.Name))
 		}
 	}
 	return all

@@ -47,7 +47,7 @@ func TestPool(t *testing.T) {
 		t.Errorf("%q", idle)
 	}
 	usable := func(core int) bool { return core < 4 }
-	if err := c.Devices.CheckCores(usable); err == nil || !strings.Contains(err.Error(), `device[0].cores: device "left" has cores [5], which are not there`) ||
+	if err := c.Devices.CheckCores(usable); err == nil || !strings.Contains(err.Error(), `device[0].cores: device "left" has cores [5] that do not exist or are not available here: name others (nproc and taskset -cp $$ show them)`) ||
 		!strings.Contains(err.Error(), `device[1].cores: device "right" has cores [4]`) {
 		t.Error(err)
 	}
@@ -78,33 +78,33 @@ func TestPoolFaults(t *testing.T) {
 		{"one table", "[device]\nname = \"x\"\n" + minimalConfig, []string{"c.toml:1: device: must be either one device as a string, such as \"cpu\", or several as [[device]] tables"}},
 		{"a number", "device = 3\n" + minimalConfig, []string{"c.toml:1: device: must be either"}},
 		{"no tables", "device = [1]\n" + minimalConfig, []string{"c.toml: device[0]: must be a table"}},
-		{"an unknown key", device("x", "cpu", "core = 1") + minimalConfig, []string{"c.toml:4: device[0].core: this key is unknown; did you mean cores?"}},
+		{"an unknown key", device("x", "cpu", "core = 1") + minimalConfig, []string{"c.toml:4: device[0].core: unknown key; did you mean cores?"}},
 		{"no kind", "[[device]]\nname = \"x\"\n" + minimalConfig, []string{`c.toml:1: device[0].kind: must be one of cpu, cuda, emulated, not ""`}},
 		{"auto", device("x", "auto", "") + minimalConfig, []string{`c.toml:3: device[0].kind: must be one of cpu, cuda, emulated, not "auto"`}},
 		{"names", device("a b", "cpu", `cores = "0"`) + device("", "cpu", `cores = "1"`) + device("y", "cpu", `cores = "2"`) + device("y", "cpu", `cores = "3"`) + minimalConfig, []string{
-			`c.toml:2: device[0].name: "a b" must be 1 to 63 letters`, `c.toml:6: device[1].name: "" must be`, `c.toml:14: device[3].name: "y" is the name of device[2] too`}},
+			`c.toml:2: device[0].name: "a b" must be 1 to 63 letters`, `c.toml:6: device[1].name: "" must be`, `c.toml:14: device[3].name: "y" is also the name of device[2]: give each its own`}},
 		{"of other kinds", device("x", "cpu", "gpu = \"0\"\nmig = \"1g.5gb\"\nprofile = \"p\"") + device("y", "cuda", `cores = "0"`) + minimalConfig, []string{
-			`c.toml:4: device[0].gpu: only a device with kind = "cuda" has that: leave it out with kind = "cpu"`, "c.toml:5: device[0].mig: only", "c.toml:6: device[0].profile: only",
-			`c.toml:10: device[1].cores: only a device with kind = "cpu" has that`}},
+			`c.toml:4: device[0].gpu: applies only to a device with kind = "cuda": leave it out with kind = "cpu"`, "c.toml:5: device[0].mig: applies only", "c.toml:6: device[0].profile: applies only",
+			`c.toml:10: device[1].cores: applies only to a device with kind = "cpu": leave it out with kind = `}},
 		{"slow", device("x", "cpu", "slow = 0.5\ncores = \"0\"") + device("y", "cuda", "slow = 3") + device("z", "cpu", "slow = 101\ncores = \"1\"") + minimalConfig, []string{
-			"c.toml:4: device[0].slow: must be in [1, 100], not 0.5: a device can be made slower, not faster",
-			`c.toml:9: device[1].slow: only a device with kind = "cpu" has that: leave it out with kind = "cuda"`, "c.toml:13: device[2].slow: must be in [0, 100], not 101"}},
+			"c.toml:4: device[0].slow: must be in [1, 100], not 0.5: a device can be emulated slower, not faster",
+			`c.toml:9: device[1].slow: applies only to a device with kind = "cpu": leave it out with kind = "cuda"`, "c.toml:13: device[2].slow: must be in [0, 100], not 101"}},
 		{"keys of one device", "gpu = \"0\"\n" + device("x", "cuda", "") + minimalConfig, []string{"c.toml:1: gpu: each [[device]] has its own: leave it out here"}},
-		{"no GPU", device("x", "cpu", "") + "[cuda]\ntf32 = false\n" + minimalConfig, []string{`c.toml:6: cuda.tf32: only a GPU has that`}},
+		{"no GPU", device("x", "cpu", "") + "[cuda]\ntf32 = false\n" + minimalConfig, []string{`c.toml:6: cuda.tf32: applies only to a GPU: set device = "cuda", or leave it out with device = `}},
 		{"forms of cores", device("x", "cpu", `cores = "3-1"`) + device("y", "cpu", `cores = "0,,1"`) + device("z", "cpu", `cores = "0-1,1"`) + device("w", "cpu", `cores = "1024"`) + minimalConfig, []string{
 			`c.toml:4: device[0].cores: must be cores from 0 to 1023 such as "0-3" or "0,2", not "3-1"`, "c.toml:8: device[1].cores: must be", `c.toml:12: device[2].cores: "0-1,1" names a core twice`, "c.toml:16: device[3].cores: must be"}},
 		{"cores of two", device("x", "cpu", `cores = "0-3"`) + device("y", "cpu", `cores = "2-5"`) + minimalConfig, []string{
-			`c.toml:8: device[1].cores: device "x" has cores [2 3] too: give each device its own`}},
+			`c.toml:8: device[1].cores: device "x" also has cores [2 3]: give each device its own`}},
 		{"no cores", device("x", "cpu", "") + device("y", "cpu", `cores = "2-5"`) + minimalConfig, []string{
-			`device[1].cores: device "x" has none, and there is another CPU device: give each its cores, such as "0-3"`}},
-		{"a GPU twice", device("x", "cuda", "") + device("y", "cuda", `gpu = "0"`) + minimalConfig, []string{`c.toml:8: device[1].gpu: device "x" is on GPU 0 too`}},
+			`device[1].cores: device "x" has no cores, and there is another CPU device: give each its own, such as "0-3"`}},
+		{"a GPU twice", device("x", "cuda", "") + device("y", "cuda", `gpu = "0"`) + minimalConfig, []string{`c.toml:8: device[1].gpu: device "x" is also on GPU 0: give each device its own GPU, or its own instance of that GPU (mig)`}},
 		{"emulated and not", emulated + device("y", "cpu", "") + "[[service]]\nname = \"a\"\nmodel = \"emulated:a\"\n", []string{
-			`c.toml:7: device[1].kind: is "cpu" and device "x" is "emulated": a daemon computes its answers or emulates them all`}},
-		{"no profile", device("x", "emulated", "") + "[[service]]\nname = \"a\"\nmodel = \"emulated:a\"\n", []string{"device[0].profile: must name a file made with overlapd device fit"}},
+			`c.toml:7: device[1].kind: is "cpu", but device "x" is "emulated": all devices of a daemon are emulated, or none; run two daemons`}},
+		{"no profile", device("x", "emulated", "") + "[[service]]\nname = \"a\"\nmodel = \"emulated:a\"\n", []string{"device[0].profile: is missing: name a file made with overlapd device fit"}},
 		{"on of what there is not", device("left", "cpu", `cores = "0"`) + device("right", "cpu", `cores = "1"`) + minimalConfig + "on = [\"lefd\", \"right\", \"right\", \"7\"]\n", []string{
-			`c.toml:12: service[0].on: there is no device "lefd"; did you mean left?; there is left, right`, `service[0].on: names "right" twice`, `there is no device "7"; there is left, right`}},
-		{"on without devices", minimalConfig + "on = [\"cpu\"]\n", []string{"c.toml:4: service[0].on: there is no [[device]] that it could name"}},
-		{"too many", strings.Repeat(device("x", "cuda", ""), 65) + minimalConfig, []string{"device: 65 entries, the limit is 64"}},
+			`c.toml:12: service[0].on: there is no device "lefd"; did you mean left?; the devices are left, right`, `service[0].on: names "right" twice`, `there is no device "7"; the devices are left, right`}},
+		{"on without devices", minimalConfig + "on = [\"cpu\"]\n", []string{"c.toml:4: service[0].on: there is no [[device]] to name: leave it out, or declare devices"}},
+		{"too many", strings.Repeat(device("x", "cuda", ""), 65) + minimalConfig, []string{"device: has 65 entries, and the limit is 64"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			faults := faultsOf(t, tt.file, len(tt.want))
@@ -157,7 +157,7 @@ func TestPlanSaysWhere(t *testing.T) {
 		write(path, tt.file)
 		_, err := Load(path)
 		want := path + ":1: plan: "
-		for _, want := range []string{want, tt.want, "make a plan with overlapd plan placement --config " + path + " --out " + planned + ", or leave it out"} {
+		for _, want := range []string{want, tt.want, "make a plan with overlapd plan placement --config " + path + " --out " + planned + ", or leave plan out"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %q is not in: %v", name, want, err)
 			}
@@ -170,7 +170,7 @@ func TestPlanSaysWhere(t *testing.T) {
 		t.Errorf("no plan: %v", err)
 	}
 	write(path, head+minimalConfig)
-	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "c.toml:1: plan: there is no [[device]] that it could be for") {
+	if _, err := Load(path); err == nil || !strings.Contains(err.Error(), "c.toml:1: plan: there is no [[device]] to apply it to: leave it out, or declare devices") {
 		t.Errorf("no devices: %v", err)
 	}
 }
@@ -217,12 +217,12 @@ func TestPlanOfPipelines(t *testing.T) {
 	}
 	const variants = "[[service.variant]]\nmodel = \"zoo:resnet50\"\naccuracy = 1\n[[service.variant]]\nmodel = \"zoo:resnet101\"\naccuracy = 2\n"
 	for name, tt := range map[string]struct{ plan, file, want string }{
-		"policy":      {pipelinePlan, head + "policy = \"fcfs\"\n" + devices + service("max_batch = 2"), `:2: policy: "fcfs" runs a batch where it starts, and the plan has pipelines: set one of overlap, edf`},
-		"best effort": {pipelinePlan, head + devices + service("max_batch = 2\nbest_effort = true"), ":14: service[0].best_effort: the plan has pipelines for the service"},
-		"batch":       {pipelinePlan, head + devices + service("max_batch = 1"), ":13: service[0].max_batch: the plan has batches of 2, and this allows 1: raise it"},
-		"on":          {pipelinePlan, head + devices + service("max_batch = 2\non = [\"left\"]"), ":14: service[0].on: the pipelines of the plan need right, too: leave it out"},
+		"policy":      {pipelinePlan, head + "policy = \"fcfs\"\n" + devices + service("max_batch = 2"), `:2: policy: "fcfs" runs each batch on one device, but the plan has pipelines: set one of overlap, edf`},
+		"best effort": {pipelinePlan, head + devices + service("max_batch = 2\nbest_effort = true"), ":14: service[0].best_effort: the plan has pipelines for the service, which reserve devices by deadlines, and best effort has none"},
+		"batch":       {pipelinePlan, head + devices + service("max_batch = 1"), ":13: service[0].max_batch: the plan has batches of 2, but this allows 1: raise it, or make a plan with smaller batches"},
+		"on":          {pipelinePlan, head + devices + service("max_batch = 2\non = [\"left\"]"), ":14: service[0].on: the pipelines of the plan also need right: leave on out, so that the service is on all devices that they need"},
 		"variants": {strings.Replace(pipelinePlan, `"model":"zoo:resnet50",`, "", 1), head + devices + "[[service]]\nname = \"a\"\nmax_batch = 2\n" + variants,
-			":13: service[0].variant: the plan has pipelines for the service, and each variant is another model"},
+			":13: service[0].variant: the plan has pipelines for the service, but each variant is another model: give the service one model, or leave out the plan"},
 		"device":  {pipelinePlan, head + strings.Replace(devices, "left", "middle", 1) + service("max_batch = 2"), ":1: plan: the plan is for another configuration"},
 		"share":   {strings.Replace(pipelinePlan, `"share":1`, `"share":2`, 1), head + devices + service("max_batch = 2"), "is to run on parts of devices, which nothing divides"},
 		"cut":     {strings.Replace(pipelinePlan, `"end":4`, `"end":5`, 1), head + devices + service("max_batch = 2"), "stages must divide all 10"},

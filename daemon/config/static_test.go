@@ -50,14 +50,14 @@ func TestDivided(t *testing.T) {
 func TestStaticFaults(t *testing.T) {
 	change := func(from, to string) string { return strings.Replace(staticConfig, from, to, 1) }
 	for name, tt := range map[string]struct{ file, want string }{
-		"too much":   {change("60", "61"), "c.toml:1: policy: the shares on device sum up to 101 % of it"},
+		"too much":   {change("60", "61"), "c.toml:1: policy: the shares on device add up to 101 %: lower active_thread_percentage of its services to a total of 100 %"},
 		"no share":   {change("active_thread_percentage = 40\n", ""), "service[0].active_thread_percentage: is missing"},
-		"no MPS":     {change("[[service]]", "[mps]\nmode = \"off\"\n[[service]]"), "mps.mode: is \"off\", and nothing else keeps the shares"},
+		"no MPS":     {change("[[service]]", "[mps]\nmode = \"off\"\n[[service]]"), "mps.mode: is \"off\", but policy = \"static\" needs MPS to separate the shares"},
 		"no GPU":     {change("device = \"cuda\"", "device = \"cpu\""), "policy: \"static\" needs a GPU"},
 		"auto":       {change("device = \"cuda\"\n", ""), "policy: \"static\" needs a GPU"},
-		"a plan":     {change("device = \"cuda\"\n", "plan = \"p.json\"\n[[device]]\nname = \"x\"\nkind = \"cuda\"\n"), "plan: puts services where they share a whole device"},
-		"variants":   {change("model = \"m.onnx\"\n", "") + "[[service.variant]]\nmodel = \"x.onnx\"\naccuracy = 1\n", "service[1].variant: each variant would need a share"},
-		"not static": {strings.NewReplacer("static", "edf", "cuda", "cpu").Replace(staticConfig), "service[0].active_thread_percentage: only a GPU has that"},
+		"a plan":     {change("device = \"cuda\"\n", "plan = \"p.json\"\n[[device]]\nname = \"x\"\nkind = \"cuda\"\n"), "plan: assigns services that share whole devices, but with policy = "},
+		"variants":   {change("model = \"m.onnx\"\n", "") + "[[service.variant]]\nmodel = \"x.onnx\"\naccuracy = 1\n", "service[1].variant: each variant would need its own share: give the service one model, or choose another policy than "},
+		"not static": {strings.NewReplacer("static", "edf", "cuda", "cpu").Replace(staticConfig), "service[0].active_thread_percentage: applies only to a GPU: set device = \"cuda\", or leave it out with device = "},
 	} {
 		_, err := Parse("c.toml", []byte(tt.file))
 		if err == nil || !strings.Contains(err.Error(), tt.want) {

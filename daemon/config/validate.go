@@ -79,7 +79,7 @@ func (f *Faults) At(file string, line int, format string, args ...any) {
 // ModelFault returns a fault that says why the model of a service cannot be served. The
 // configuration is wrong, so trying again would not help.
 func ModelFault(service string, why error) Faults {
-	return Faults{{Message: fmt.Sprintf("service %s: its model cannot be served: %v", service, why)}}
+	return Faults{{Message: fmt.Sprintf("service %s: its model is invalid: %v", service, why)}}
 }
 
 // add adds a fault of a key.
@@ -109,7 +109,7 @@ func (c *Config) faults() (f Faults) {
 	gpu := c.MayUseGPU()
 	c.keys(func(k key) {
 		if of := k.tag.Get("gpu"); of != "" && !gpu && !(of == "share" && c.Emulated() && c.Policy == Static) {
-			f.when(!k.isDefault(), k.name, `only a GPU has that: set device = "cuda", or leave it out with device = %q`, c.Pool()[0].Kind)
+			f.when(!k.isDefault(), k.name, `applies only to a GPU: set device = "cuda", or leave it out with device = %q`, c.Pool()[0].Kind)
 			return
 		}
 		fault := k.fault()
@@ -118,14 +118,14 @@ func (c *Config) faults() (f Faults) {
 	c.checkAddresses(&f)
 	c.checkAdmin(&f)
 	c.checkDevice(&f)
-	f.when(c.Plan != "" && len(c.Devices) == 0, planKey, "there is no [[device]] that it could be for: leave it out, or declare devices")
+	f.when(c.Plan != "" && len(c.Devices) == 0, planKey, "there is no [[device]] to apply it to: leave it out, or declare devices")
 	if len(c.Devices) > 0 {
 		f.when(c.Device != DeviceAuto, deviceKey, deviceForms)
 		f.when(c.GPU != "", "gpu", "each [[device]] has its own: leave it out here")
 		c.Devices.check(&f, c.DeviceProfile)
 	}
 	source := c.Predictor.Source
-	f.when(source != "" && c.Predictor.File != "", "predictor.source", "predictor.file names the only predictor that is used: leave one of them out")
+	f.when(source != "" && c.Predictor.File != "", "predictor.source", "predictor.file already names the only predictor: leave one of them out")
 	f.when(strings.Contains(source, "://") && !IsURL(source), "predictor.source", "%q is neither a folder, nor a file, nor a URL with http:// or https://", source)
 	c.checkLimits(&f)
 	c.checkTLS(&f)
@@ -151,7 +151,7 @@ func (c *Config) checkAddresses(f *Faults) {
 		f.add("grpc_listen", "%v", err)
 	} else {
 		f.when(c.GRPCListen == c.Listen && !strings.HasSuffix(c.Listen, ":0"),
-			"grpc_listen", "%q is the address of listen too: gRPC has a port of its own", c.Listen)
+			"grpc_listen", "%q is also the address of listen: give gRPC its own port", c.Listen)
 	}
 }
 
@@ -179,14 +179,14 @@ func (c *Config) checkAdmin(f *Faults) {
 	a := &c.Admin
 	if c.AdminChosen() {
 		if !f.when(len(a.Socket) > MaxSocketPath || strings.ContainsRune(a.Socket, 0), "admin_socket",
-			"a socket path has 1 to %d bytes, and this has %d: choose a shorter one, such as /run/overlapd.sock", MaxSocketPath, len(a.Socket)) {
+			"a socket path has 1 to %d bytes, but this one has %d: choose a shorter one, such as /run/overlapd.sock", MaxSocketPath, len(a.Socket)) {
 			f.when(c.Listen == UnixPrefix+a.Socket || c.GRPCListen == UnixPrefix+a.Socket, "admin_socket",
-				"%q is where clients are served, too: administration has a socket of its own", a.Socket)
+				"%q is also an address for clients: give admin_socket its own path", a.Socket)
 		}
 	}
 	if a.Group != "" {
-		if !f.when(!groupName.MatchString(a.Group), "admin_group", "must be the name or the number of a group, not %q", a.Group) {
-			f.when(c.adminOff(), "admin_group", `there is no admin_socket for it: leave it out, or set admin_socket = "auto"`)
+		if !f.when(!groupName.MatchString(a.Group), "admin_group", "must be the name or number of a group, not %q", a.Group) {
+			f.when(c.adminOff(), "admin_group", `needs an admin_socket: leave it out, or set admin_socket = "auto"`)
 		}
 	}
 }
@@ -200,8 +200,8 @@ func (c *Config) checkDevice(f *Faults) {
 	}
 	fault := notOneOf(c.Policy, policies)
 	f.when(fault != "", "policy", "%s", fault)
-	f.when(len(c.Devices) == 0 && c.Emulated() && c.DeviceProfile == "", "device_profile", `must name a file made with overlapd device fit, for device = "emulated"`)
-	f.when(!c.Emulated() && c.DeviceProfile != "", "device_profile", `only an emulated device has one: set device = "emulated"`)
+	f.when(len(c.Devices) == 0 && c.Emulated() && c.DeviceProfile == "", "device_profile", `is missing with device = "emulated": name a file made with overlapd device fit`)
+	f.when(!c.Emulated() && c.DeviceProfile != "", "device_profile", `applies only to an emulated device: set device = "emulated", or leave it out`)
 }
 
 // check checks each device by itself and against the ones before it. profile is the default
@@ -222,44 +222,44 @@ func (d *Device) check(f *Faults, prefix, profile string) {
 	for _, of := range []struct{ key, value, kind string }{
 		{"cores", d.Cores, DeviceCPU}, {"gpu", d.GPU, DeviceCUDA}, {"mig", d.MIG, DeviceCUDA}, {"profile", d.Profile, DeviceEmulated},
 	} {
-		f.when(of.value != "" && d.Kind != of.kind, prefix+of.key, "only a device with kind = %q has that: leave it out with kind = %q", of.kind, d.Kind)
+		f.when(of.value != "" && d.Kind != of.kind, prefix+of.key, "applies only to a device with kind = %q: leave it out with kind = %q", of.kind, d.Kind)
 	}
 	if _, err := parseCores(d.Cores); err != nil {
 		f.add(prefix+"cores", "%v", err)
 	}
-	f.when(d.Slow > 0 && d.Slow < 1, prefix+"slow", "must be in [1, 100], not %v: a device can be made slower, not faster", d.Slow)
-	f.when(d.Slow > 1 && d.Kind != DeviceCPU, prefix+"slow", "only a device with kind = %q has that: leave it out with kind = %q", DeviceCPU, d.Kind)
-	f.when(d.Kind == DeviceEmulated && d.Profile == "" && profile == "", prefix+"profile", "must name a file made with overlapd device fit, or device_profile does for all")
+	f.when(d.Slow > 0 && d.Slow < 1, prefix+"slow", "must be in [1, 100], not %v: a device can be emulated slower, not faster", d.Slow)
+	f.when(d.Slow > 1 && d.Kind != DeviceCPU, prefix+"slow", "applies only to a device with kind = %q: leave it out with kind = %q", DeviceCPU, d.Kind)
+	f.when(d.Kind == DeviceEmulated && d.Profile == "" && profile == "", prefix+"profile", "is missing: name a file made with overlapd device fit, or set device_profile for all devices")
 	if d.MIG == "" {
 		return
 	}
 	if err := mig.CheckProfile(d.MIG); err != nil {
 		f.add(prefix+"mig", "%v", err)
 	}
-	f.when(strings.HasPrefix(strings.ToUpper(d.GPU), "MIG-"), prefix+"mig", "gpu = %q is an instance already: leave out mig, or name the GPU that is to be divided", d.GPU)
+	f.when(strings.HasPrefix(strings.ToUpper(d.GPU), "MIG-"), prefix+"mig", "gpu = %q is already an instance: leave out mig, or name the GPU to divide", d.GPU)
 }
 
 // checkBeside checks a device against the j-th, which precedes it. Two devices must not
 // have the same name or share hardware.
 func (d *Device) checkBeside(f *Faults, prefix string, j int, other *Device) {
-	f.when(d.Name == other.Name, prefix+"name", "%q is the name of device[%d] too: each needs its own", d.Name, j)
+	f.when(d.Name == other.Name, prefix+"name", "%q is also the name of device[%d]: give each its own", d.Name, j)
 	if d.Kind != other.Kind {
 		f.when((d.Kind == DeviceEmulated) != (other.Kind == DeviceEmulated), prefix+"kind",
-			"is %q and device %q is %q: a daemon computes its answers or emulates them all; run two", d.Kind, other.Name, other.Kind)
+			"is %q, but device %q is %q: all devices of a daemon are emulated, or none; run two daemons", d.Kind, other.Name, other.Kind)
 		return
 	}
 	switch d.Kind {
 	case DeviceCPU:
 		for _, one := range []*Device{d, other} {
-			f.when(one.Cores == "", prefix+"cores", "device %q has none, and there is another CPU device: give each its cores, such as \"0-3\"", one.Name)
+			f.when(one.Cores == "", prefix+"cores", "device %q has no cores, and there is another CPU device: give each its own, such as \"0-3\"", one.Name)
 		}
 		// Shared cores would make the isolated latencies of both devices wrong.
 		mine, theirs := d.CPUs(), other.CPUs()
 		both := slices.DeleteFunc(mine, func(core int) bool { return !slices.Contains(theirs, core) })
-		f.when(len(both) > 0, prefix+"cores", "device %q has cores %v too: give each device its own", other.Name, both)
+		f.when(len(both) > 0, prefix+"cores", "device %q also has cores %v: give each device its own", other.Name, both)
 	case DeviceCUDA:
 		f.when(cmp.Or(d.GPU, "0") == cmp.Or(other.GPU, "0") && (d.MIG == "" || other.MIG == ""), prefix+"gpu",
-			"device %q is on GPU %s too: give each device a GPU, or all of one GPU an instance of it (mig)", other.Name, cmp.Or(d.GPU, "0"))
+			"device %q is also on GPU %s: give each device its own GPU, or its own instance of that GPU (mig)", other.Name, cmp.Or(d.GPU, "0"))
 	}
 }
 
@@ -270,7 +270,7 @@ func (p Pool) CheckCores(usable func(core int) bool) error {
 	for i := range p {
 		missing := slices.DeleteFunc(p[i].CPUs(), usable)
 		f.when(len(missing) > 0, fmt.Sprintf("%s[%d].cores", deviceKey, i),
-			"device %q has cores %v, which are not there or may not be used here: name others (nproc and taskset -cp $$ show them)", p[i].Name, missing)
+			"device %q has cores %v that do not exist or are not available here: name others (nproc and taskset -cp $$ show them)", p[i].Name, missing)
 	}
 	if len(f) > 0 {
 		return f
@@ -285,10 +285,10 @@ func (p Pool) checkOn(f *Faults, key string, on []string) {
 	for i, name := range on {
 		switch {
 		case len(known) == 0:
-			f.add(key, "there is no [[device]] that it could name: leave it out, or declare devices")
+			f.add(key, "there is no [[device]] to name: leave it out, or declare devices")
 			return
 		case !slices.Contains(known, name):
-			f.add(key, "there is no device %q%s; there is %s", name, Guess("", name, known), strings.Join(known, ", "))
+			f.add(key, "there is no device %q%s; the devices are %s", name, Guess("", name, known), strings.Join(known, ", "))
 		case slices.Contains(on[:i], name):
 			f.add(key, "names %q twice", name)
 		}
@@ -299,10 +299,10 @@ func (p Pool) checkOn(f *Faults, key string, on []string) {
 func (c *Config) checkLimits(f *Faults) {
 	l, w := &c.Limits, &c.Worker
 	f.when(l.MemoryBytes < 2*l.RequestBytes, "limits.memory_bytes",
-		"must be at least twice limits.request_bytes (%s), for a body and what it inflates to, not %s", formatBytes(l.RequestBytes), formatBytes(l.MemoryBytes))
-	f.when(len(l.Hosts) > maxHosts, "limits.hosts", "%d names, the limit is %d", len(l.Hosts), maxHosts)
+		"must be at least twice limits.request_bytes (%s), for a body and its decompressed form, not %s", formatBytes(l.RequestBytes), formatBytes(l.MemoryBytes))
+	f.when(len(l.Hosts) > maxHosts, "limits.hosts", "has %d names, and the limit is %d", len(l.Hosts), maxHosts)
 	for _, h := range l.Hosts {
-		f.when(!hostName.MatchString(h), "limits.hosts", "%q is not the name of a host", h)
+		f.when(!hostName.MatchString(h), "limits.hosts", "%q is not a host name", h)
 	}
 	f.when(w.BackoffMax < w.BackoffMin, "worker.backoff_max", "must be at least worker.backoff_min (%v), not %v", w.BackoffMin, w.BackoffMax)
 }
@@ -310,8 +310,8 @@ func (c *Config) checkLimits(f *Faults) {
 // checkTLS checks that the TLS files are complete.
 func (c *Config) checkTLS(f *Faults) {
 	t := &c.TLS
-	f.when(t.Cert == "" && t.Key != "", "tls.cert", "is missing: tls.key names a key, and a key goes with a certificate")
-	f.when(t.Cert != "" && t.Key == "", "tls.key", "is missing: tls.cert names a certificate, and a certificate goes with its key")
+	f.when(t.Cert == "" && t.Key != "", "tls.cert", "is missing, but tls.key is set: set both or none")
+	f.when(t.Cert != "" && t.Key == "", "tls.key", "is missing, but tls.cert is set: set both or none")
 	f.when(t.Cert == "" && t.ClientCA != "", "tls.client_ca", "needs tls.cert and tls.key: clients show certificates only to a daemon that has one")
 }
 
@@ -336,24 +336,24 @@ func isName(name string) bool { return serviceName.MatchString(name) && !strings
 
 // checkServices checks all services.
 func (c *Config) checkServices(f *Faults) {
-	f.when(len(c.Services) == 0, "service", "there is no service")
+	f.when(len(c.Services) == 0, "service", "there is no service: add a [[service]] table")
 	all := len(expanded(c.Services))
-	f.when(all > MaxServices, "service", "%d services with their variants, each of which counts, and the limit is %d: leave some out, or run several daemons", all, MaxServices)
+	f.when(all > MaxServices, "service", "%d services, counting each variant, and the limit is %d: leave some out, or run several daemons", all, MaxServices)
 	// Index of the first service with each name.
 	first := map[string]int{}
 	for i := range c.Services {
 		s, prefix := &c.Services[i], fmt.Sprintf("service[%d].", i)
 		if !f.when(!isName(s.Name), prefix+"name", `%q must be `+nameForm, s.Name) {
-			f.when(s.Name == reservedName, prefix+"name", "%q is reserved: the protocol has /v2/models/stats", s.Name)
+			f.when(s.Name == reservedName, prefix+"name", "%q is reserved, because the protocol has /v2/models/stats: choose another name", s.Name)
 		}
 		s.checkModels(f, prefix, c.Emulated())
 		f.when(s.Cut < 0 && !c.MayUseGPU(), prefix+"cut",
-			"must be at least 0 with device = %q, not %d: only for a GPU is a cut chosen that this could replace", c.Device, s.Cut)
+			"must be at least 0 with device = %q, not %d: only on a GPU is the cut chosen by measurement", c.Device, s.Cut)
 		c.Devices.checkOn(f, prefix+"on", s.On)
 		checkMeasured(f, prefix+"sizes", s.Sizes, max(s.MaxBatch, s.MaxQueryBatch))
 		checkMeasured(f, prefix+"seq_lens", s.SeqLens, maxSeqLen)
 		j, twice := first[s.Name]
-		if !f.when(twice, prefix+"name", "%q is the name of service[%d] too", s.Name, j) {
+		if !f.when(twice, prefix+"name", "%q is also the name of service[%d]: choose another name", s.Name, j) {
 			first[s.Name] = i
 		}
 	}
@@ -363,23 +363,23 @@ func (c *Config) checkServices(f *Faults) {
 func (s *Service) checkModels(f *Faults, prefix string, emulated bool) {
 	if len(s.Variants) == 0 {
 		checkModel(f, prefix+"model", s.Model, emulated)
-		f.when(s.Selection != "", prefix+"selection", "chooses among variants, and there is no [[service.variant]]: leave it out, or give the service its variants")
+		f.when(s.Selection != "", prefix+"selection", "chooses among variants, but there is no [[service.variant]]: leave it out, or give the service variants")
 		return
 	}
-	f.when(s.Model != "", prefix+"model", "the service has variants, each with a model of its own: leave it out, or every [[service.variant]]")
-	f.when(len(s.Variants) == 1, prefix+"variant", "is the only one, so there is nothing to choose: give the service a second, or instead of it model = %q", s.Variants[0].Model)
-	f.when(s.BestEffort, prefix+"best_effort", "queries without a deadline leave nothing to choose a variant by: leave it out, or give the service one model")
+	f.when(s.Model != "", prefix+"model", "the service has variants, each with its own model: leave out model, or every [[service.variant]]")
+	f.when(len(s.Variants) == 1, prefix+"variant", "is the only one, so there is no choice: add a second variant, or replace it with model = %q", s.Variants[0].Model)
+	f.when(s.BestEffort, prefix+"best_effort", "variants are chosen by the time until the deadline, and these queries have none: leave it out, or give the service one model")
 	for j := range s.Variants {
 		v, at := &s.Variants[j], fmt.Sprintf("%svariant[%d].", prefix, j)
 		checkModel(f, at+"model", v.Model, emulated)
 		f.when(v.Model != "" && !isName(v.called()), at+"name", `%q must be `+nameForm, v.called())
 		f.when(!(v.Accuracy > 0 && v.Accuracy <= maxAccuracy), at+"accuracy",
-			"must be above 0 and at most %v, such as the percentage of answers that are right, not %v", maxAccuracy, v.Accuracy)
+			"must be above 0 and at most %v, such as the percentage of correct answers, not %v", maxAccuracy, v.Accuracy)
 		for k := range j {
 			other := &s.Variants[k]
-			f.when(v.Model != "" && other.called() == v.called(), at+"name", "%q is the name of variant[%d] too: give one of them another", v.called(), k)
+			f.when(v.Model != "" && other.called() == v.called(), at+"name", "%q is also the name of variant[%d]: choose another name", v.called(), k)
 			f.when(v.Accuracy > 0 && other.Accuracy == v.Accuracy, at+"accuracy",
-				"is %v, as that of variant[%d] (%s): only the faster of the two would ever run, so leave the other out, or correct one", v.Accuracy, k, other.called())
+				"is %v, the same as that of variant[%d] (%s): only the faster of the two would ever run; leave the other out, or correct one", v.Accuracy, k, other.called())
 		}
 	}
 }
@@ -390,9 +390,9 @@ func checkModel(f *Faults, key, model string, emulated bool) {
 	name, isZoo := strings.CutPrefix(model, ZooPrefix)
 	switch isEmulated := strings.HasPrefix(model, EmulatedPrefix); {
 	case emulated && !isEmulated:
-		f.add(key, `must be "emulated:NAME" with device = "emulated", which runs no other, not %q`, model)
+		f.add(key, `must be "emulated:NAME" with device = "emulated", not %q`, model)
 	case isEmulated && !emulated:
-		f.add(key, `%q runs with device = "emulated" only`, model)
+		f.add(key, `%q needs device = "emulated"`, model)
 	case model == "":
 		f.add(key, `must be "zoo:NAME" or the path of an ONNX file`)
 	case isZoo && !slices.Contains(zoo.Names(), name):
@@ -413,16 +413,16 @@ func pipelineFaults(policy string, services []Service) (f Faults) {
 		if s.Planned == nil {
 			continue
 		}
-		if i == 0 || services[i-1].Planned == nil { // report it once
-			f.when(!slices.Contains(takesPipelines, policy), "policy", "%q runs a batch where it starts, and the plan has pipelines: set one of %s, or leave out the plan",
+		if i == 0 || services[i-1].Planned == nil { // once
+			f.when(!slices.Contains(takesPipelines, policy), "policy", "%q runs each batch on one device, but the plan has pipelines: set one of %s, or leave out the plan",
 				policy, strings.Join(takesPipelines, ", "))
 		}
-		f.when(len(s.Variants) > 0, prefix+"variant", "the plan has pipelines for the service, and each variant is another model: give it one model, or leave out the plan")
-		f.when(s.BestEffort, prefix+"best_effort", "the plan has pipelines for the service, which reserve devices by its deadlines, and best effort has none: leave it out, or leave out the plan")
+		f.when(len(s.Variants) > 0, prefix+"variant", "the plan has pipelines for the service, but each variant is another model: give the service one model, or leave out the plan")
+		f.when(s.BestEffort, prefix+"best_effort", "the plan has pipelines for the service, which reserve devices by deadlines, and best effort has none: leave it out, or leave out the plan")
 		missing := slices.DeleteFunc(slices.Clone(s.Planned.Devices), func(name string) bool { return slices.Contains(s.On, name) })
-		f.when(len(missing) > 0, prefix+"on", "the pipelines of the plan need %s, too: leave it out, and the service is on all that they need", strings.Join(missing, ", "))
+		f.when(len(missing) > 0, prefix+"on", "the pipelines of the plan also need %s: leave on out, so that the service is on all devices that they need", strings.Join(missing, ", "))
 		for _, p := range s.Planned.Pipelines {
-			if f.when(p.Batch > s.MaxBatch, prefix+"max_batch", "the plan has batches of %d, and this allows %d: raise it, or make a plan with smaller batches", p.Batch, s.MaxBatch) {
+			if f.when(p.Batch > s.MaxBatch, prefix+"max_batch", "the plan has batches of %d, but this allows %d: raise it, or make a plan with smaller batches", p.Batch, s.MaxBatch) {
 				break
 			}
 		}
@@ -433,11 +433,11 @@ func pipelineFaults(policy string, services []Service) (f Faults) {
 // checkMeasured checks batch sizes or sequence lengths to measure: they must be ascending
 // and at most most.
 func checkMeasured(f *Faults, key string, list []int, most int) {
-	f.when(len(list) > maxMeasured, key, "%d numbers, the limit is %d", len(list), maxMeasured)
+	f.when(len(list) > maxMeasured, key, "has %d numbers, and the limit is %d", len(list), maxMeasured)
 	for i, n := range list {
 		f.when(n < 1 || n > most, key, "must be in [1, %d], not %d", most, n)
 		before := list[max(i-1, 0)]
-		f.when(i > 0 && n <= before, key, "must rise, but %d comes after %d", n, before)
+		f.when(i > 0 && n <= before, key, "must be ascending, but %d comes after %d", n, before)
 	}
 }
 
@@ -447,11 +447,11 @@ func checkShares(c *Config, f *Faults) {
 	if c.Policy != Static {
 		return
 	}
-	f.when(c.Plan != "", planKey, "puts services where they share a whole device, and with policy = %q each has a part to itself: leave it out, and name devices in on", Static)
-	f.when(c.MPS.Mode == MPSOff, "mps.mode", "is %q, and nothing else keeps the shares of policy = %q apart: set mode = \"own\", or choose another policy", MPSOff, Static)
+	f.when(c.Plan != "", planKey, "assigns services that share whole devices, but with policy = %q each service has its own share: leave it out, and name devices in on", Static)
+	f.when(c.MPS.Mode == MPSOff, "mps.mode", "is %q, but policy = %q needs MPS to separate the shares: set mode = \"own\", or choose another policy", MPSOff, Static)
 	shares := 0
 	for i, d := range c.Pool() {
-		f.when(d.Kind != DeviceCUDA && d.Kind != DeviceEmulated, "policy", "%q needs a GPU, of which MPS gives each service a share, and device %d is %q: set device = %q, or choose edf", Static, i, d.Kind, DeviceCUDA)
+		f.when(d.Kind != DeviceCUDA && d.Kind != DeviceEmulated, "policy", "%q needs a GPU, where MPS gives each service a share, but device %d is %q: set device = %q, or choose edf", Static, i, d.Kind, DeviceCUDA)
 		// The MPS percentages of a device's services add up.
 		sum := 0
 		for j := range c.Services {
@@ -459,24 +459,24 @@ func checkShares(c *Config, f *Faults) {
 				sum, shares = sum+s.MPS.Percentage, shares+1
 			}
 		}
-		f.when(sum > 100, "policy", "the shares on %s sum up to %d %% of it: lower active_thread_percentage of its services to 100 in all", strings.TrimSpace("device "+d.Name), sum)
+		f.when(sum > 100, "policy", "the shares on %s add up to %d %%: lower active_thread_percentage of its services to a total of 100 %%", strings.TrimSpace("device "+d.Name), sum)
 	}
-	f.when(shares > maxShares, "policy", "%d shares of devices, the limit is %d: put services on fewer devices with on", shares, maxShares)
+	f.when(shares > maxShares, "policy", "%d shares of devices, and the limit is %d: put services on fewer devices with on", shares, maxShares)
 	for i := range c.Services {
 		s, prefix := &c.Services[i], fmt.Sprintf("service[%d].", i)
-		f.when(s.MPS.Percentage == 0, prefix+"active_thread_percentage", "is missing, and with policy = %q each service has a share of its own: set 1 to 100 (overlapd advise --load --targets finds them)", Static)
-		f.when(len(s.Variants) > 0, prefix+"variant", "each variant would need a share of its own: give the service one model, or choose another policy than %q", Static)
+		f.when(s.MPS.Percentage == 0, prefix+"active_thread_percentage", "is missing, and with policy = %q each service needs a share: set 1 to 100 (overlapd advise --load --targets recommends shares)", Static)
+		f.when(len(s.Variants) > 0, prefix+"variant", "each variant would need its own share: give the service one model, or choose another policy than %q", Static)
 	}
 }
 
 // checkMPS checks the keys of MPS.
 func (c *Config) checkMPS(f *Faults) {
 	m := &c.MPS
-	f.when(m.Dir != "" && !filepath.IsAbs(m.Dir), "mps.dir", "must be an absolute path, for workers stand elsewhere, not %q", m.Dir)
+	f.when(m.Dir != "" && !filepath.IsAbs(m.Dir), "mps.dir", "must be an absolute path, because workers run in another folder, not %q", m.Dir)
 	if m.Mode != MPSOff {
 		return
 	}
-	f.when(m.Dir != "" || m.Program != "", "mps.mode", `is "off", so nothing may be said of dir and program: leave them out, or set mode = "own"`)
+	f.when(m.Dir != "" || m.Program != "", "mps.mode", `is "off", so dir and program have no effect: leave them out, or set mode = "own"`)
 	c.keys(func(k key) {
 		f.when(strings.HasPrefix(k.name, "service[") && k.tag.Get("gpu") != "" && !k.isDefault(),
 			k.name, `is a limit of MPS, which is off: set mode = "own" in [mps], or leave it out`)
@@ -494,7 +494,7 @@ func (c *Config) checkMIG(f *Faults) {
 			instances++
 		}
 	}
-	f.when(c.MIG.Owner && instances == 0, "mig.owner", "owns nothing without a [[device]] that has mig: declare the instances, or set it to false")
-	f.when(c.MIG.Owner && len(c.Pool().GPUs()) > 1, "mig.owner", "is for one GPU, and there are %d: make the instances yourself, or run a daemon for each GPU", len(c.Pool().GPUs()))
-	f.when(gpus > 1 && c.MPS.Mode == MPSExisting, "mps.mode", `each device needs an MPS control daemon of its own: set mode = "own" or "off" in [mps]`)
+	f.when(c.MIG.Owner && instances == 0, "mig.owner", "has no effect without a [[device]] with mig: declare the instances, or set it to false")
+	f.when(c.MIG.Owner && len(c.Pool().GPUs()) > 1, "mig.owner", "is for one GPU, but there are %d: create the instances yourself, or run a daemon for each GPU", len(c.Pool().GPUs()))
+	f.when(gpus > 1 && c.MPS.Mode == MPSExisting, "mps.mode", `each device needs its own MPS control daemon: set mode = "own" or "off" in [mps]`)
 }

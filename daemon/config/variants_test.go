@@ -90,27 +90,27 @@ func TestVariantFaults(t *testing.T) {
 		file string
 		want []string
 	}{
-		"a model, too":           {service + path + "\n" + variant(path, good) + variant(`model = "y"`, "accuracy = 2"), []string{"c.toml:3: service[0].model: the service has variants, each with a model of its own: leave it out"}},
-		"one":                    {first, []string{`c.toml:3: service[0].variant: is the only one, so there is nothing to choose: give the service a second, or instead of it model = "/m/x.onnx"`}},
-		"no accuracy":            {first + variant(`model = "y"`), []string{"c.toml:6: service[0].variant[1].accuracy: must be above 0 and at most 1e+12, such as the percentage of answers that are right, not 0"}},
+		"a model, too":           {service + path + "\n" + variant(path, good) + variant(`model = "y"`, "accuracy = 2"), []string{"c.toml:3: service[0].model: the service has variants, each with its own model: leave out model, or every [[service.variant]]"}},
+		"one":                    {first, []string{`c.toml:3: service[0].variant: is the only one, so there is no choice: add a second variant, or replace it with model = "/m/x.onnx"`}},
+		"no accuracy":            {first + variant(`model = "y"`), []string{"c.toml:6: service[0].variant[1].accuracy: must be above 0 and at most 1e+12, such as the percentage of correct answers, not 0"}},
 		"negative":               {first + variant(`model = "y"`, "accuracy = -1"), []string{"c.toml:8: service[0].variant[1].accuracy: must be above 0 and at most 1e+12"}},
-		"not a number":           {first + variant(`model = "y"`, "accuracy = nan"), []string{"c.toml:8: service[0].variant[1].accuracy: must be above 0 and at most 1e+12, such as the percentage of answers that are right, not NaN"}},
+		"not a number":           {first + variant(`model = "y"`, "accuracy = nan"), []string{"c.toml:8: service[0].variant[1].accuracy: must be above 0 and at most 1e+12, such as the percentage of correct answers, not NaN"}},
 		"infinite":               {first + variant(`model = "y"`, "accuracy = inf"), []string{"c.toml:8: service[0].variant[1].accuracy: must be above 0 and at most 1e+12"}},
-		"a text":                 {first + variant(`model = "y"`, `accuracy = "76 %"`), []string{"c.toml:8: service[0].variant[1].accuracy: must be a number", "c.toml:8: service[0].variant[1].accuracy: must be above 0"}},
-		"equal":                  {first + variant(`model = "y"`, "accuracy = 5.0"), []string{"c.toml:8: service[0].variant[1].accuracy: is 5, as that of variant[0] (x): only the faster of the two would ever run"}},
-		"one name, of models":    {first + variant(`model = "/n/x.onnx"`, good), []string{`c.toml:6: service[0].variant[1].name: "x" is the name of variant[0] too: give one of them another`}},
-		"one name, given":        {first + variant(`name = "x"`, `model = "y"`, good), []string{`c.toml:7: service[0].variant[1].name: "x" is the name of variant[0] too`}},
+		"a text":                 {first + variant(`model = "y"`, `accuracy = "76 %"`), []string{"c.toml:8: service[0].variant[1].accuracy: must be a number", "c.toml:8: service[0].variant[1].accuracy: must be above 0 and at most "}},
+		"equal":                  {first + variant(`model = "y"`, "accuracy = 5.0"), []string{"c.toml:8: service[0].variant[1].accuracy: is 5, the same as that of variant[0] (x): only the faster of the two would ever run; leave the other out, or correct one"}},
+		"one name, of models":    {first + variant(`model = "/n/x.onnx"`, good), []string{`c.toml:6: service[0].variant[1].name: "x" is also the name of variant[0]: choose another name`}},
+		"one name, given":        {first + variant(`name = "x"`, `model = "y"`, good), []string{`c.toml:7: service[0].variant[1].name: "x" is also the name of variant[0]: choose another name`}},
 		"a name with a slash":    {first + variant(`name = "a/b"`, `model = "y"`, good), []string{`c.toml:7: service[0].variant[1].name: "a/b" must be 1 to 128 letters`}},
 		"a name of no letters":   {first + variant(`model = "/m/ü v2.onnx"`, good), []string{`c.toml:6: service[0].variant[1].name: "ü v2" must be 1 to 128 letters`}},
 		"no model":               {first + variant(good), []string{`c.toml:6: service[0].variant[1].model: must be "zoo:NAME" or the path of an ONNX file`}},
 		"not in the zoo":         {first + variant(`model = "zoo:x2"`, good), []string{`c.toml:7: service[0].variant[1].model: "zoo:x2" is not in the zoo`}},
-		"emulated":               {first + variant(`model = "emulated:b"`, good), []string{`c.toml:7: service[0].variant[1].model: "emulated:b" runs with device = "emulated" only`}},
-		"best effort":            {service + "best_effort = true\n" + variant(path, good) + variant(`model = "y"`, "accuracy = 2"), []string{"c.toml:3: service[0].best_effort: queries without a deadline leave nothing to choose a variant by"}},
-		"a policy for one":       {minimalConfig + `selection = "p"`, []string{"c.toml:4: service[0].selection: chooses among variants, and there is no [[service.variant]]"}},
-		"an unknown key":         {first + variant(`model = "y"`, good, "acuracy = 5"), []string{"c.toml:9: service[0].variant[1].acuracy: this key is unknown; did you mean accuracy?"}},
+		"emulated":               {first + variant(`model = "emulated:b"`, good), []string{`c.toml:7: service[0].variant[1].model: "emulated:b" needs device = "emulated"`}},
+		"best effort":            {service + "best_effort = true\n" + variant(path, good) + variant(`model = "y"`, "accuracy = 2"), []string{"c.toml:3: service[0].best_effort: variants are chosen by the time until the deadline, and these queries have none: leave it out, or give the service one model"}},
+		"a policy for one":       {minimalConfig + `selection = "p"`, []string{"c.toml:4: service[0].selection: chooses among variants, but there is no [[service.variant]]: leave it out, or give the service variants"}},
+		"an unknown key":         {first + variant(`model = "y"`, good, "acuracy = 5"), []string{"c.toml:9: service[0].variant[1].acuracy: unknown key; did you mean accuracy?"}},
 		"no table":               {service + "variant = 1\n" + path, []string{"c.toml:3: service[0].variant: must be an array of tables: [[service.variant]]"}},
 		"one table":              {service + path + "\n[service.variant]\naccuracy = 2\n", []string{"c.toml:4: service[0].variant: must be an array of tables: [[service.variant]]"}},
-		"too many":               {service + path + "\n" + strings.Repeat(variant(), 17), []string{"c.toml:4: service[0].variant: 17 entries, the limit is 16"}},
+		"too many":               {service + path + "\n" + strings.Repeat(variant(), 17), []string{"c.toml:4: service[0].variant: has 17 entries, and the limit is 16"}},
 		"a service with a slash": {"[[service]]\nname = \"a/b\"\n" + variant(path, good) + variant(`model = "y"`, "accuracy = 2"), []string{`c.toml:2: service[0].name: "a/b" must be 1 to 128 letters`}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestVariantFaults(t *testing.T) {
 	for i := range 33 {
 		many += fmt.Sprintf("[[service]]\nname = \"s%d\"\n", i) + variant(path, good) + variant(`model = "y"`, "accuracy = 2")
 	}
-	if got := faultsOf(t, many, 1)[0].text(); !strings.Contains(got, "service: 66 services with their variants, each of which counts, and the limit is 64: leave some out, or run several daemons") {
+	if got := faultsOf(t, many, 1)[0].text(); !strings.Contains(got, "service: 66 services, counting each variant, and the limit is 64: leave some out, or run several daemons") {
 		t.Error(got)
 	}
 }

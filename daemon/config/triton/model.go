@@ -65,7 +65,7 @@ func (m *model) translate(others []field) error {
 	}
 	// Triton requires the names to be equal, and clients use the folder's.
 	if m.c.Name != "" && m.c.Name != m.name {
-		return fmt.Errorf("its configuration has the name %q: name folder and model alike, or leave the name out", m.c.Name)
+		return fmt.Errorf("its configuration has the name %q: give folder and model the same name, or leave the name out", m.c.Name)
 	}
 	version, err := m.version()
 	if err != nil {
@@ -91,10 +91,10 @@ func (m *model) checkSupport(others []field) error {
 	case "ensemble":
 		return unsupported(essential["ensemble_scheduling"])
 	default:
-		return unsupported(fmt.Sprintf("backend %q: overlapd runs ONNX models, export it as one", runs))
+		return unsupported(fmt.Sprintf("backend %q is not supported: overlapd runs ONNX models; export the model to ONNX", runs))
 	}
 	if c.ModelTransactionPolicy.GetDecoupled() {
-		return unsupported("model_transaction_policy: decoupled, but every request has one answer here")
+		return unsupported("model_transaction_policy: decoupled is not supported: every request gets one answer")
 	}
 	for _, f := range others {
 		if why := essential[f.name]; why != "" {
@@ -108,7 +108,7 @@ func (m *model) checkSupport(others []field) error {
 	}
 	for _, t := range c.Input {
 		if t.AllowRaggedBatch {
-			return unsupported(fmt.Sprintf("allow_ragged_batch of %q: queries of different shapes are not merged", t.Name))
+			return unsupported(fmt.Sprintf("allow_ragged_batch of %q: queries of different shapes are not batched", t.Name))
 		}
 	}
 	return nil
@@ -122,17 +122,17 @@ func (m *model) version() (string, error) {
 		return "", err
 	}
 	if len(others) > 0 {
-		m.note("no versions, since their names are no numbers from 1 on: %s", strings.Join(others, ", "))
+		m.note("ignored folders, whose names are not version numbers from 1: %s", strings.Join(others, ", "))
 	}
 	if len(there) == 0 {
-		return "", fmt.Errorf("it has no version: put its file to %s", m.path(m.name, "1", defaultFile))
+		return "", fmt.Errorf("it has no version: put its file at %s", m.path(m.name, "1", defaultFile))
 	}
 	wanted := there
 	switch p := m.c.VersionPolicy.GetPolicyChoice().(type) {
 	case *inference.ModelVersionPolicy_Specific_:
 		wanted = slices.DeleteFunc(slices.Clone(there), func(v int64) bool { return !slices.Contains(p.Specific.Versions, v) })
 		if len(wanted) == 0 {
-			return "", fmt.Errorf("version_policy wants %v, and there are %v", p.Specific.Versions, there)
+			return "", fmt.Errorf("version_policy names %v, but the versions are %v", p.Specific.Versions, there)
 		}
 	case *inference.ModelVersionPolicy_Latest_:
 		wanted = there[:min(int64(len(there)), max(int64(p.Latest.NumVersions), 1))]
@@ -140,7 +140,7 @@ func (m *model) version() (string, error) {
 		wanted = there[:1]
 	}
 	if len(wanted) > 1 {
-		m.note("version_policy: version %d is served and not %v: to serve another one, give it a folder of its own", wanted[0], wanted[1:])
+		m.note("version_policy: version %d is served and not %v: to serve another one, give it its own folder", wanted[0], wanted[1:])
 	}
 	// overlapd reports every version as 1, see query.ModelVersion.
 	if wanted[0] != 1 {
@@ -156,7 +156,7 @@ func (m *model) otherFormat(version string, err error) error {
 		return err
 	}
 	if others, _ := fs.Glob(m.root.FS(), filepath.Join(m.name, version, "model.*")); len(others) > 0 {
-		return unsupported(fmt.Sprintf("it is a %s: overlapd runs ONNX models, export it as one", filepath.Base(others[0])))
+		return unsupported(fmt.Sprintf("it is a %s: overlapd runs ONNX models; export it to ONNX", filepath.Base(others[0])))
 	}
 	return err
 }
@@ -183,11 +183,11 @@ func (m *model) batching() {
 	if timeout := p.GetDefaultTimeoutMicroseconds(); timeout > 0 {
 		const most = uint64(365 * 24 * time.Hour / time.Microsecond) // more than any target may be, and far from overflow
 		s.Target, m.hasTarget = time.Duration(min(timeout, most))*time.Microsecond, true
-		m.note("the target is default_timeout_microseconds, %v, from the arrival to the answer, where Triton bounds the time in the queue", s.Target)
+		m.note("the target is default_timeout_microseconds, %v, from the arrival to the answer; Triton limits only the time in the queue", s.Target)
 	}
 	// DELAY would keep a late query in the queue; overlapd drops it.
 	if p.GetTimeoutAction() == inference.ModelQueuePolicy_DELAY {
-		m.note("timeout_action DELAY has no effect: a query that cannot be in time is refused")
+		m.note("timeout_action DELAY has no effect: a query that cannot be answered in time is rejected")
 	}
 }
 
@@ -201,7 +201,7 @@ func (m *model) instances() {
 		m.cpu = m.cpu && g.Kind == inference.ModelInstanceGroup_KIND_CPU
 	}
 	if len(groups) > 1 || len(groups) == 1 && groups[0].Count > 1 {
-		m.note("instance_group: one worker serves the model, which takes several queries as a batch")
+		m.note("instance_group: one worker serves the model, and batches queries")
 	}
 }
 
@@ -257,7 +257,7 @@ func comparePorts[P port](m *model, kind string, configured []P, ports []models.
 		if i < 0 {
 			faults = append(faults, fmt.Errorf("%s has the %s %q, which is not in %s: it has %s", configFile, kind, t.GetName(), m.file(), strings.Join(names, ", ")))
 		} else if says, same := m.compareType(t, ports[i].Type); !same {
-			faults = append(faults, fmt.Errorf("%s %q is %s by %s and %s in %s: make them alike, or leave out all inputs and outputs",
+			faults = append(faults, fmt.Errorf("%s %q is %s in %s, but %s in %s: make them equal, or leave out all inputs and outputs",
 				kind, t.GetName(), says, configFile, ports[i].Type, m.file()))
 		}
 	}

@@ -35,12 +35,12 @@ func (u unsupported) Error() string { return string(u) }
 // overlapd does not support them. All other undeclared fields only affect performance or
 // what is reported about the model.
 var essential = map[string]string{
-	"batch_input":             "the model wants inputs that the server makes",
-	"batch_output":            "the model has outputs that the server takes apart",
-	"ensemble_scheduling":     "an ensemble is no model but calls others, which clients can do",
-	"is_non_linear_format_io": "TensorRT alone knows that form",
-	"is_shape_tensor":         "TensorRT alone knows that form",
-	"model_operations":        "operators of a library of one's own are not loaded",
+	"batch_input":             "the model needs inputs that the server creates",
+	"batch_output":            "the model needs outputs that the server splits",
+	"ensemble_scheduling":     "an ensemble is not a model; it calls other models, which clients can do",
+	"is_non_linear_format_io": "only TensorRT reads this format",
+	"is_shape_tensor":         "only TensorRT reads this format",
+	"model_operations":        "custom operator libraries are not loaded",
 	"model_repository_agents": "an agent would have to change the files first",
 	"reshape":                 "clients send another shape than the model takes; export the model with the shape of its clients",
 	"sequence_batching":       "requests of a sequence would have to be kept together",
@@ -104,7 +104,7 @@ func parse(text []byte) (c *inference.ModelConfig, others []field, line int, err
 		case m == nil:
 			return nil, others, line, fmt.Errorf("%s cannot be read: %w", configFile, err)
 		case len(others) == maxUndeclared:
-			return nil, others, line, errors.New("it has too many fields that overlapd does not know")
+			return nil, others, line, errors.New("it has too many fields that are unknown to overlapd")
 		}
 		others = append(others, field{m[1], line})
 		reserve(schema.MessageType, m[1])

@@ -41,7 +41,7 @@ func Read(dir string, target time.Duration) (c config.Config, notes []string, er
 		// An unsupported model is expected, so it is a note. A faulty one is an error.
 		switch reason, ok := errors.AsType[unsupported](err); {
 		case ok:
-			notes = append(notes, fmt.Sprintf("model %q is left out: %s", name, string(reason)))
+			notes = append(notes, fmt.Sprintf("skipping model %q: %s", name, string(reason)))
 		case err != nil:
 			var fault config.Faults
 			file := r.path(name)
@@ -49,7 +49,7 @@ func Read(dir string, target time.Duration) (c config.Config, notes []string, er
 				file = r.path(name, configFile)
 			}
 			fault.At(file, m.line, "%v", err)
-			faulty = append(faulty, fmt.Sprintf("model %q is left out: %v", name, fault))
+			faulty = append(faulty, fmt.Sprintf("skipping model %q: %v", name, fault))
 			faults.At(file, m.line, "model %q: %v", name, err)
 		default:
 			read = append(read, m)
@@ -60,9 +60,9 @@ func Read(dir string, target time.Duration) (c config.Config, notes []string, er
 	case len(c.Services) == 0 && len(faults) > 0:
 		return c, notes, faults
 	case len(c.Services) == 0:
-		return c, notes, fmt.Errorf("no model of %s can be served: each is a folder with a version, such as resnet50/1/model.onnx\n%s", dir, strings.Join(notes, "\n"))
+		return c, notes, fmt.Errorf("no model of %s can be served: each must be a folder with a version, such as resnet50/1/model.onnx\n%s", dir, strings.Join(notes, "\n"))
 	case len(c.Services) > config.MaxServices:
-		return c, notes, fmt.Errorf("%s has %d models, the limit is %d: serve them by several daemons", dir, len(c.Services), config.MaxServices)
+		return c, notes, fmt.Errorf("%s has %d models, and the limit is %d: run several daemons", dir, len(c.Services), config.MaxServices)
 	}
 	return c, slices.Concat(notes, faulty, settle(&c, read, target)), nil
 }
@@ -92,13 +92,13 @@ func settle(c *config.Config, read []model, target time.Duration) (notes []strin
 		}
 	}
 	if len(without) > 0 {
-		notes = append(notes, fmt.Sprintf("no default_timeout_microseconds, so the target is %v, which --target changes: %s", target, strings.Join(without, ", ")))
+		notes = append(notes, fmt.Sprintf("without default_timeout_microseconds the target is %v (--target): %s", target, strings.Join(without, ", ")))
 	}
 	switch {
 	case len(onCPU) == len(read):
 		c.Device = config.DeviceCPU
 	case len(onCPU) > 0:
-		notes = append(notes, fmt.Sprintf("KIND_CPU has no effect, for other models may use a GPU; to have both, declare them as [[device]] and name the CPU in the on of %s", strings.Join(onCPU, ", ")))
+		notes = append(notes, fmt.Sprintf("KIND_CPU has no effect, because other models may use a GPU; to use both, declare them as [[device]] and name the CPU in on of %s", strings.Join(onCPU, ", ")))
 	}
 	return notes
 }

@@ -111,7 +111,7 @@ func wantNotes(t *testing.T, notes []string, parts ...string) {
 		}
 	}
 	n := len(notes)
-	if strings.Contains(all, "no default_timeout_microseconds, so the target") {
+	if strings.Contains(all, "without default_timeout_microseconds the target is ") {
 		n--
 	}
 	if n != len(parts) {
@@ -139,7 +139,7 @@ response_cache { enable: true }
 		t.Fatal(err)
 	}
 	wantNotes(t, notes, "optimization (line 1) has no effect", "model_warmup (line 2) has", "label_filename (line 4) has", "priority_levels (line 7) has",
-		"rate_limiter (line 10) has", "response_cache (line 11) has", "preferred_batch_size (line 6) has", "timeout_action DELAY has", "gpus (line 9) has")
+		"rate_limiter (line 10) has", "response_cache (line 11) has", "preferred_batch_size (line 6) has", "timeout_action DELAY has no effect: a query that cannot be answered in time is rejected", "gpus (line 9) has")
 	if c.Device != config.DeviceAuto {
 		t.Errorf("device %s", c.Device)
 	}
@@ -150,7 +150,7 @@ func TestVersions(t *testing.T) {
 		"m/1/model.onnx": "zoo:tiny_mlp", "m/3/model.onnx": "zoo:tiny_mlp", "m/10/model.onnx": "zoo:tiny_mlp",
 		"m/v2/model.onnx": "zoo:tiny_mlp", "m/02/model.onnx": "zoo:tiny_mlp", "m/0/x": "", "m/.git/x": "",
 	}
-	others := `no versions, since their names are no numbers from 1 on: "0", "02", "v2"`
+	others := `ignored folders, whose names are not version numbers from 1: "0", "02", "v2"`
 	for policy, want := range map[string]struct {
 		version string
 		notes   []string
@@ -188,14 +188,14 @@ func TestVersions(t *testing.T) {
 // What overlapd does not do is left out by name, and the others go on.
 func TestLeftOut(t *testing.T) {
 	for config, why := range map[string]string{
-		`platform: "tensorflow_savedmodel"`: `backend "tensorflow_savedmodel": overlapd runs ONNX models`,
-		`backend: "python"`:                 `backend "python": overlapd runs ONNX models`,
-		`platform: "ensemble"` + "\nensemble_scheduling { step [ { model_name: \"a\" } ] }": "an ensemble is no model but calls others",
-		"ensemble_scheduling { }":                                                                    "an ensemble is no model",
+		`platform: "tensorflow_savedmodel"`: `backend "tensorflow_savedmodel" is not supported: overlapd runs ONNX models`,
+		`backend: "python"`:                 `backend "python" is not supported: overlapd runs ONNX models`,
+		`platform: "ensemble"` + "\nensemble_scheduling { step [ { model_name: \"a\" } ] }": "an ensemble is not a model; it calls other models, which clients can do",
+		"ensemble_scheduling { }":                                                                    "an ensemble is not a model; it calls other models, which clients can do",
 		"name: \"m\"\nsequence_batching { }":                                                         "sequence_batching (line 2): requests of a sequence",
-		"model_transaction_policy { decoupled: true }":                                               "decoupled, but every request has one answer",
+		"model_transaction_policy { decoupled: true }":                                               "decoupled is not supported: every request gets one answer",
 		`input [{ name: "input" reshape { shape: [16] } }]`:                                          "reshape (line 1): clients send another shape",
-		`input [{ name: "input" allow_ragged_batch: true }]`:                                         "allow_ragged_batch",
+		`input [{ name: "input" allow_ragged_batch: true }]`:                                         "allow_ragged_batch of \"input\"",
 		"batch_input [{ kind: BATCH_ELEMENT_COUNT }]":                                                "batch_input (line 1)",
 		"model_operations { op_library_filename: \"x.so\" }":                                         "model_operations (line 1)",
 		"model_repository_agents { agents [ { name: \"checksum\" } ] }":                              "model_repository_agents (line 1)",
@@ -206,7 +206,7 @@ func TestLeftOut(t *testing.T) {
 		want := 1
 		if why == "" {
 			want = 2
-		} else if all := strings.Join(notes, "\n"); !strings.Contains(all, `model "m" is left out: `) || !strings.Contains(all, why) {
+		} else if all := strings.Join(notes, "\n"); !strings.Contains(all, `skipping model "m": `) || !strings.Contains(all, why) {
 			t.Errorf("%s: %s", config, all)
 		}
 		if err != nil || len(c.Services) != want {
@@ -229,27 +229,27 @@ func TestFaults(t *testing.T) {
 		files map[string]string
 		want  string
 	}{
-		{"no version", map[string]string{"m/config.pbtxt": `backend: "onnxruntime"`}, `model "m": it has no version: put its file to `},
-		{"no number", map[string]string{"m/v1/model.onnx": mlp}, "it has no version"},
+		{"no version", map[string]string{"m/config.pbtxt": `backend: "onnxruntime"`}, `model "m": it has no version: put its file at `},
+		{"no number", map[string]string{"m/v1/model.onnx": mlp}, "it has no version: put its file at "},
 		{"no file", map[string]string{"m/1": "/"}, "m/1/model.onnx: no such file"},
 		{"no file of that name", map[string]string{"m/config.pbtxt": `default_model_filename: "net.onnx"`, "m/1/model.onnx": mlp}, "m/1/net.onnx: no such file"},
-		{"a name that leads out", map[string]string{"m/config.pbtxt": `default_model_filename: "../../../etc/passwd"`, "m/1/model.onnx": mlp}, "leads out of the folder of the version"},
-		{"a link that leads out", map[string]string{"m/1/model.onnx": "-> ../../../outside.onnx"}, "is a symbolic link that leads out of the repository"},
-		{"an absolute link", map[string]string{"m/1/model.onnx": "-> /etc/hostname"}, "is a symbolic link that leads out of the repository"},
-		{"a version that leads out", map[string]string{"m/1": "-> ../../out"}, "is a symbolic link that leads out of the repository"},
-		{"a configuration that leads out", map[string]string{"m/config.pbtxt": "-> /etc/hostname", "m/1/model.onnx": mlp}, "is a symbolic link that leads out of the repository"},
-		{"a configuration that leads nowhere", map[string]string{"m/config.pbtxt": "-> gone.pbtxt", "m/1/model.onnx": mlp}, "is a symbolic link that leads out of the repository or nowhere"},
+		{"a name that leads out", map[string]string{"m/config.pbtxt": `default_model_filename: "../../../etc/passwd"`, "m/1/model.onnx": mlp}, "is outside the folder of the version"},
+		{"a link that leads out", map[string]string{"m/1/model.onnx": "-> ../../../outside.onnx"}, "is a symbolic link to outside the repository"},
+		{"an absolute link", map[string]string{"m/1/model.onnx": "-> /etc/hostname"}, "is a symbolic link to outside the repository"},
+		{"a version that leads out", map[string]string{"m/1": "-> ../../out"}, "is a symbolic link to outside the repository"},
+		{"a configuration that leads out", map[string]string{"m/config.pbtxt": "-> /etc/hostname", "m/1/model.onnx": mlp}, "is a symbolic link to outside the repository"},
+		{"a configuration that leads nowhere", map[string]string{"m/config.pbtxt": "-> gone.pbtxt", "m/1/model.onnx": mlp}, "is a symbolic link to outside the repository or to nothing"},
 		{"a configuration that is a folder", map[string]string{"m/config.pbtxt/x": "", "m/1/model.onnx": mlp}, "config.pbtxt is not a regular file"},
-		{"a long configuration", map[string]string{"m/config.pbtxt": strings.Repeat("#", maxConfigBytes+1), "m/1/model.onnx": mlp}, "at most 262144 are read"},
+		{"a long configuration", map[string]string{"m/config.pbtxt": strings.Repeat("#", maxConfigBytes+1), "m/1/model.onnx": mlp}, "and the limit is 262144"},
 		{"no ONNX", map[string]string{"m/1/model.onnx": "<html>"}, "not an ONNX model"},
-		{"a name of another", map[string]string{"m/config.pbtxt": `name: "n"`, "m/1/model.onnx": mlp}, `its configuration has the name "n": name folder and model alike`},
+		{"a name of another", map[string]string{"m/config.pbtxt": `name: "n"`, "m/1/model.onnx": mlp}, `its configuration has the name "n": give folder and model the same name, or leave the name out`},
 		{"no text format", map[string]string{"m/config.pbtxt": "name: \"m\"\nmax_batch_size 8", "m/1/model.onnx": mlp}, "m/config.pbtxt:2: model \"m\": config.pbtxt cannot be read"},
 		{"a wrong type", map[string]string{"m/config.pbtxt": "\n\nmax_batch_size: \"8\"", "m/1/model.onnx": mlp}, "m/config.pbtxt:3: "},
 		{"an unknown value", map[string]string{"m/config.pbtxt": "input { data_type: TYPE_FP8 }", "m/1/model.onnx": mlp}, "m/config.pbtxt:1: "},
 		{"other dimensions", map[string]string{"m/config.pbtxt": "max_batch_size: 8 " + strings.Replace(ports, "16", "3, 16", 1), "m/1/model.onnx": mlp},
-			`input "input" is FP32[-1,3,16] by config.pbtxt and float32[batch,16] in model.onnx: make them alike`},
+			`input "input" is FP32[-1,3,16] in config.pbtxt, but float32[batch,16] in model.onnx: make them equal, or leave out all inputs and outputs`},
 		{"another type", map[string]string{"m/config.pbtxt": `output { name: "output" data_type: TYPE_STRING dims: [-1, 10] }`, "m/1/model.onnx": mlp},
-			`output "output" is BYTES[-1,10] by config.pbtxt and float32[batch,10] in model.onnx`},
+			`output "output" is BYTES[-1,10] in config.pbtxt, but float32[batch,10] in model.onnx`},
 		{"no such input", map[string]string{"m/config.pbtxt": `input { name: "image" data_type: TYPE_FP32 dims: [-1, 10] }`, "m/1/model.onnx": mlp},
 			`config.pbtxt has the input "image", which is not in model.onnx: it has "input"`},
 		{"an input too few", map[string]string{"m/config.pbtxt": `input { name: "INPUT0" data_type: TYPE_INT32 dims: [-1, 16] }`, "m/1/model.onnx": "zoo:tiny_add"},
@@ -257,7 +257,7 @@ func TestFaults(t *testing.T) {
 		{"an illegal name", map[string]string{"a b/1/model.onnx": mlp}, `"a b" must be 1 to 128 letters`},
 		{"too large a batch", map[string]string{"m/config.pbtxt": "max_batch_size: 100000", "m/1/model.onnx": mlp}, "max_query_batch: must be in [1, 4096], not 100000"},
 		{"a negative batch", map[string]string{"m/config.pbtxt": "max_batch_size: -1", "m/1/model.onnx": mlp}, "max_query_batch: must be in [1, 4096], not -1"},
-		{"too long a timeout", map[string]string{"m/config.pbtxt": "dynamic_batching { default_queue_policy { default_timeout_microseconds: 18446744073709551615 } }", "m/1/model.onnx": mlp}, "target: must be more than 0 and at most 24h"},
+		{"too long a timeout", map[string]string{"m/config.pbtxt": "dynamic_batching { default_queue_policy { default_timeout_microseconds: 18446744073709551615 } }", "m/1/model.onnx": mlp}, "target: must be above 0 and at most 24h"},
 		{"nothing", nil, "no model of "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -280,10 +280,10 @@ func TestFixedDimensions(t *testing.T) {
 		in, aux models.Dim
 		want    string
 	}{
-		{`max_batch_size: 8 input { name: "x" data_type: TYPE_FP32 dims: [4] }`, fixed, free, `input "x" is FP32[-1,4] by config.pbtxt and float32[2,4] in model.onnx`},
+		{`max_batch_size: 8 input { name: "x" data_type: TYPE_FP32 dims: [4] }`, fixed, free, `input "x" is FP32[-1,4] in config.pbtxt, but float32[2,4] in model.onnx`},
 		{`max_batch_size: 8 output { name: "y" data_type: TYPE_FP32 dims: 4 }`, free, fixed, ""},
 		{`input { name: "x" data_type: TYPE_FP32 dims: [2, 4] }`, fixed, fixed, ""},
-		{`input { name: "x" data_type: TYPE_FP32 dims: [-1, 4] }`, fixed, fixed, `input "x" is FP32[-1,4] by config.pbtxt and float32[2,4] in model.onnx`},
+		{`input { name: "x" data_type: TYPE_FP32 dims: [-1, 4] }`, fixed, fixed, `input "x" is FP32[-1,4] in config.pbtxt, but float32[2,4] in model.onnx`},
 	} {
 		dir := repo(t, map[string]string{"m/config.pbtxt": c.config, "m/1/model.onnx": string(relus(c.in, c.aux))})
 		if _, _, err := Read(dir, time.Second); err == nil != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -328,8 +328,8 @@ func TestFaultyModelsAreLeftOut(t *testing.T) {
 	if err != nil || strings.Join(c.Names(), " ") != "c" || c.Validate() != nil {
 		t.Fatalf("%v, %q", err, c.Names())
 	}
-	wantNotes(t, notes, `model "a" is left out: `+dir+"/a: "+dir+"/a/1/model.onnx: no such file", `model "b" is left out: `+dir+"/b/config.pbtxt:2: config.pbtxt cannot be read",
-		`model "d d" is left out: `+dir+`/d d: `, `model "e" is left out: `+dir+"/e: service[0].max_query_batch: must be in [1, 4096], not 100000", `model "f" is left out: `+dir+"/f: ")
+	wantNotes(t, notes, `skipping model "a": `+dir+"/a: "+dir+"/a/1/model.onnx: no such file", `skipping model "b": `+dir+"/b/config.pbtxt:2: config.pbtxt cannot be read",
+		`skipping model "d d": `+dir+`/d d: `, `skipping model "e": `+dir+"/e: service[0].max_query_batch: must be in [1, 4096], not 100000", `skipping model "f": `+dir+"/f: ")
 }
 
 // A field that Triton does not have either is a slip, and likely of one that it has.
@@ -372,5 +372,5 @@ func TestDevice(t *testing.T) {
 	if err != nil || c.Device != config.DeviceAuto {
 		t.Errorf("%v, %s", err, c.Device)
 	}
-	wantNotes(t, notes, "name the CPU in the on of a", "one worker serves the model")
+	wantNotes(t, notes, "name the CPU in on of a", "one worker serves the model")
 }

@@ -68,7 +68,7 @@ func (r *repository) folders(below string) (names []string, err error) {
 func (r *repository) explain(err error, below string) error {
 	// For a symbolic link the likely reason is more useful than the error.
 	if info, lerr := r.root.Lstat(below); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
-		return fmt.Errorf("%s is a symbolic link that leads out of the repository or nowhere: put the files themselves there", r.path(below))
+		return fmt.Errorf("%s is a symbolic link to outside the repository or to nothing: put the files themselves there", r.path(below))
 	}
 	if reason, ok := errors.AsType[*fs.PathError](err); ok {
 		err = reason.Err
@@ -99,7 +99,7 @@ func (r *repository) readConfig(name string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case info.Size() > maxConfigBytes:
-		return nil, fmt.Errorf("%s has %d bytes, at most %d are read", configFile, info.Size(), maxConfigBytes)
+		return nil, fmt.Errorf("%s has %d bytes, and the limit is %d", configFile, info.Size(), maxConfigBytes)
 	}
 	return r.root.ReadFile(file)
 }
@@ -110,7 +110,7 @@ func (r *repository) readConfig(name string) ([]byte, error) {
 func (r *repository) modelFile(version, file string) (string, error) {
 	// The configuration may come from somebody else.
 	if !filepath.IsLocal(file) {
-		return "", fmt.Errorf("default_model_filename %q leads out of the folder of the version", file)
+		return "", fmt.Errorf("default_model_filename %q is outside the folder of the version", file)
 	}
 	below := filepath.Join(version, file)
 	info, err := r.regular(below, true)
