@@ -8,9 +8,9 @@ function explain(r, services, policy) {
   const out = [html("div", { class: "bar" },
     html("h2", {}, "Round " + count(r.round)),
     html("p", { class: "badge" }, r.planned ? "chosen while the round before it ran" : "chosen when the device was free"),
-    html("button", { id: "before", type: "button", "aria-label": "the round before" }, "←"),
-    html("button", { id: "after", type: "button", "aria-label": "the round after" }, "→"),
-    html("button", { id: "share", type: "button", title: "save this round as one file that opens anywhere" }, "Share"),
+    html("button", { id: "before", type: "button", "aria-label": "previous round" }, "←"),
+    html("button", { id: "after", type: "button", "aria-label": "next round" }, "→"),
+    html("button", { id: "share", type: "button", title: "save this round as a self-contained file" }, "Share"),
     html("button", { id: "close", type: "button" }, "Close"))];
   out.push(html("p", { class: "why" }, sentence(r, name, policy)));
   out.push(compare(r));
@@ -29,11 +29,11 @@ function sentence(r, name, policy) {
     parts.push("With it ran " + with_.join(" and ") + ": together predicted to take " + duration(r.predicted_ns) +
       (r.solo_ns > r.predicted_ns ? ", " + percent(1 - r.predicted_ns / r.solo_ns, 0) + " less than one after another" : "") + ".");
   } else if (r.candidates.length > 1) {
-    parts.push(groups(policy) ? "It ran alone: nothing of the others would have fitted or gained." : "The policy " + policy + " runs one batch at a time.");
+    parts.push(groups(policy) ? "It ran alone: no operators of the others would have met the deadlines and gained." : "The policy " + policy + " runs one batch at a time.");
   } else {
-    parts.push("Nothing else was there to run.");
+    parts.push("There was nothing else to run.");
   }
-  if (r.asked.groups > 0) parts.push("The predictor was asked about " + many(r.asked.groups, "group", "groups") + " in " + many(r.asked.calls, "call", "calls") + ".");
+  if (r.asked.groups > 0) parts.push("The predictor predicted " + many(r.asked.groups, "group", "groups") + " in " + many(r.asked.calls, "call", "calls") + ".");
   return parts.join(" ");
 }
 
@@ -46,9 +46,9 @@ function compare(r) {
     const took = ranFor(r);
     const error = r.predicted_ns > 0 ? signed(took / r.predicted_ns - 1) : "";
     rows.push(["took", took, r.bound_ns > 0 && took > r.bound_ns ? "over" : "", error]);
-    if (r.late_ns > 0) rows.push(["the host was late", r.late_ns, "", ""]);
+    if (r.late_ns > 0) rows.push(["host delay", r.late_ns, "", ""]);
   }
-  if (r.headroom_ns > 0) rows.push(["headroom", r.headroom_ns, "room", "to keep to"]);
+  if (r.headroom_ns > 0) rows.push(["headroom", r.headroom_ns, "room", "limit"]);
   const most = Math.max(1, ...rows.map(row => row[1]));
   const box = html("div", { class: "compare" });
   for (const [what, ns, style, more] of rows) {
@@ -60,7 +60,7 @@ function compare(r) {
 }
 
 function candidates(r, name, policy) {
-  const head = ["place", "service", "headroom", "alone", "what became of it"];
+  const head = ["place", "service", "headroom", "alone", "result"];
   const order = c => c.place || r.candidates.length + 1; // what did not run comes last
   const rows = r.candidates.slice().sort((a, b) => order(a) - order(b)).map(c => {
     const s = r.spans.find(s => s.service === c.service && c.place > 0);
@@ -81,12 +81,12 @@ function candidates(r, name, policy) {
 function verdict(c, s, policy) {
   const work = (c.batch && c.start > 0 ? "batch " + c.batch + " from operator " + c.start : "a new batch of " + c.size);
   if (!s) {
-    if (!groups(policy)) return work + ": waits, less urgent";
-    return work + ": left out" + (against(c) || ", none of it fits or gains");
+    if (!groups(policy)) return work + ": stays queued, less urgent";
+    return work + ": left out" + (against(c) || ", no part of it fits or gains");
   }
   const ran = "operators " + s.start + " to " + s.end + " of " + s.of + ", " + many(s.queries, "query", "queries");
-  if (c.place === 1) return ran + ": first, with all that is left of it";
-  return ran + (s.end === s.of ? ": fits to its end" : ": more of it would not fit or gain" + (against(c) && "; all of it" + against(c)));
+  if (c.place === 1) return ran + ": first, with all its remaining operators";
+  return ran + (s.end === s.of ? ": fits to its end" : ": more operators would not fit or gain" + (against(c) && "; all of it" + against(c)));
 }
 
 // against says in numbers what speaks against the group with all of a candidate.
@@ -95,7 +95,7 @@ function against(c) {
   if (!t) return "";
   const took = t.predicted_ns ? " " + duration(t.predicted_ns) : "";
   if (t.headroom_ns && t.bound_ns > t.headroom_ns) return ": with it" + took + (took && ",") + " bound " + duration(t.bound_ns) + " > headroom " + duration(t.headroom_ns);
-  return ": with it" + took + ", and one after another " + duration(t.apart_ns) + ": nothing is gained";
+  return ": with it" + took + ", and one after another " + duration(t.apart_ns) + ": no gain";
 }
 
 function dropped(r, name) {

@@ -23,7 +23,7 @@ function showHistory(h) {
   plot("saved", x, [
     line("spent", perSecond(h.busy_ns, SECOND), "soft", fixed),
     line("saved by overlapping", perSecond(h.overlap_ns, SECOND), "s0", fixed),
-    line("by merging", perSecond(h.merge_ns, SECOND), "s1", fixed)]);
+    line("saved by batching", perSecond(h.merge_ns, SECOND), "s1", fixed)]);
   plot("answered", x, [
     line("in time", perSecond(h.in_time, 1), "good", rate),
     line("lost", perSecond(h.in_time.map((_, i) => sumAt(h.lost, i)), 1), "bad", rate)]);
@@ -54,7 +54,7 @@ function showSums(h, reasons) {
   byId("in-time").textContent = answered + lost > 0 ? percent(answered / (answered + lost), 2) : "–";
   byId("in-time-of").textContent = "of " + count(answered + lost) + " queries were answered in time in the last " + span;
   byId("lost-sum").textContent = count(lost);
-  byId("lost-why").textContent = lost === 0 ? "queries were lost in that time"
+  byId("lost-why").textContent = lost === 0 ? "queries were lost in this time"
     : "were lost: " + counts.sort((a, b) => b[1] - a[1]).map(([r, n]) => reasonName(r) + " " + count(n)).join(", ");
 }
 
@@ -63,9 +63,9 @@ function showSums(h, reasons) {
 function showGain(o) {
   const g = o.gain, times = saved => o.busy_seconds > 0 ? "×" + NEAR + Math.max(0, (o.busy_seconds + saved) / o.busy_seconds).toFixed(2) : "–";
   byId("saved-now").textContent = fixed(g.overlap_now) + NEAR + "s";
-  byId("saved-by").textContent = "of device time saved each second by overlapping, and " + fixed(g.merge_now) + NEAR + "s by merging";
+  byId("saved-by").textContent = "of device time saved per second by overlapping, and " + fixed(g.merge_now) + NEAR + "s by batching";
   byId("speed-up").textContent = times(g.overlap_seconds);
-  byId("speed-up-of").textContent = "the work of a device that runs the same batches one after another, and " + times(g.overlap_seconds + g.merge_seconds) + " that of one that merges nothing, since the start";
+  byId("speed-up-of").textContent = "the work of a device that runs the same batches one after another, and " + times(g.overlap_seconds + g.merge_seconds) + " that of one without batching, since the start";
 }
 const fixed = v => (v < 0 ? "−" : "") + Math.abs(v).toFixed(2);
 

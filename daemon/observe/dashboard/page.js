@@ -44,19 +44,19 @@ function showLink() {
   const barred = !byId("door").hidden;
   const quiet = performance.now() - now.frame, lost = !barred && (now.broken || now.frame > 0 && quiet > STALE_MS);
   const link = byId("link"), notice = byId("notice");
-  const text = barred ? "token wanted" : lost ? "connection lost" : now.frame ? "live" : "connecting";
+  const text = barred ? "token required" : lost ? "connection lost" : now.frame ? "live" : "connecting";
   if (link.textContent !== text) link.textContent = text;
   link.className = "link " + (lost ? "lost" : now.frame && !barred ? "live" : "");
   let say = "", bad = false;
   if (lost) {
-    say = now.frame ? "The connection to the daemon is lost: what is shown is " + ago(quiet / 1000) + " old. Trying again." : "No daemon answers here, or too many pages are open. Trying again.";
+    say = now.frame ? "The connection to the daemon is lost; this page is " + ago(quiet / 1000) + " old. Reconnecting." : "No daemon answers here, or too many pages are open. Reconnecting.";
     bad = true;
   } else if (now.frame && !barred && !now.overview) {
-    say = "The scheduler does not answer: the log of the daemon may say why.";
+    say = "The scheduler does not respond: see the log of the daemon.";
     bad = true;
   } else if (now.overview) {
     const waits = now.overview.services.filter(s => !s.ready), loading = waits.filter(s => !s.fault);
-    const faults = waits.filter(s => s.fault).map(s => s.name + " was given up: " + s.fault + ".");
+    const faults = waits.filter(s => s.fault).map(s => s.name + " has failed permanently: " + s.fault + ".");
     bad = faults.length > 0;
     say = [...faults, ...(loading.length > 0 ? ["Loading: " + loading.map(s => s.name).join(", ") + "."] : [])].join(" ");
   }
@@ -216,7 +216,7 @@ async function fromFragment() {
     if (!page.rounds.length || page.rounds[0].round !== number) {
       byId("decision").hidden = false;
       byId("decision").replaceChildren(html("div", { class: "bar" },
-        html("p", {}, "Round " + number + " is not remembered any more, or has not run yet."),
+        html("p", {}, "Round " + number + " is no longer stored, or has not run yet."),
         html("button", { id: "close", type: "button" }, "Close")));
       byId("close").onclick = close;
       return;

@@ -29,7 +29,7 @@ function showOverview(o, recent) {
   byId("device").textContent = o.device;
   const devices = Math.max(1, (o.devices || []).length), late = perSecond(h => h.late) / devices;
   byId("emulated").hidden = !o.emulated;
-  byId("emulated").textContent = "emulated: nothing is computed" + (late >= HOST_LATE ? ", and this host is late " + percent(late, 0) + " of the time" : "");
+  byId("emulated").textContent = "emulated: nothing is computed" + (late >= HOST_LATE ? ", and this host was late " + percent(late, 0) + " of the time" : "");
   document.title = "overlapd: " + o.services.length + " on " + o.device;
   const facts = [
     ["policy", o.policy], ["up", ago(o.up_seconds)], ["rounds/s", rate(perSecond(h => h.rounds))],
@@ -37,7 +37,7 @@ function showOverview(o, recent) {
   ];
   if (o.load.devices) facts.push(["demand", o.load.devices_demanded.toFixed(2) + NEAR + "of" + NEAR + o.load.devices.length + (o.load.devices.length === 1 ? " device" : " devices")]);
   if (o.plans.made > 0) facts.push(["chosen ahead", percent(o.plans.kept / Math.max(1, o.rounds), 0)]);
-  if (o.predictor.file) facts.push(["predictor's error", o.predictor.file.mape_test.toFixed(1) + NEAR + "%"]);
+  if (o.predictor.file) facts.push(["prediction error", o.predictor.file.mape_test.toFixed(1) + NEAR + "%"]);
   facts.push(...deviceFacts(o));
   byId("facts").replaceChildren(...facts.map(([name, value]) => html("div", {}, html("dt", {}, name), html("dd", {}, value))));
   byId("memory").hidden = !o.services.some(s => s.resident_bytes > 0);
@@ -68,7 +68,7 @@ function serviceRow(s, i, recent, load) {
   const share = recent.recent ? recent.recent_missed / recent.recent : 0;
   const speed = rate(perSecond(h => h.finished[i] || 0));
   const late = recent.p99_ns > target ? "bad" : "";
-  const state = s.ready ? (s.best_effort ? "best effort" : "") : s.fault ? "given up" : "loading";
+  const state = s.ready ? (s.best_effort ? "best effort" : "") : s.fault ? "failed" : "loading";
   return html("tr", { class: s.ready ? colour(i) : colour(i) + " down" },
     html("td", {},
       html("div", { class: "name" }, html("i", {}), html("span", { title: variantOf(s) }, s.name), state ? html("span", { class: s.fault ? "badge warn" : "badge", title: s.fault }, state) : null),
@@ -86,7 +86,7 @@ function serviceRow(s, i, recent, load) {
 }
 
 // variantOf says how accurate a variant is, and on the first how the one is selected that answers.
-const variantOf = s => s.name + (s.accuracy ? ", accuracy " + s.accuracy : "") + (s.selection ? "; the variant is selected " + s.selection : "");
+const variantOf = s => s.name + (s.accuracy ? ", accuracy " + s.accuracy : "") + (s.selection ? "; variants are selected " + s.selection : "");
 const mib = bytes => count(bytes / 2 ** 20) + NEAR + "MiB";
 
 // losses says what became of the queries that were not answered in time.
@@ -95,7 +95,7 @@ function losses(s) {
   for (const [how, counts] of [["refused", s.refused], ["dropped", s.dropped], ["failed", s.failed]]) {
     for (const [reason, n] of Object.entries(counts || {})) parts.push(how + ", " + reason + ": " + n);
   }
-  return parts.join("\n") || "none was missed";
+  return parts.join("\n") || "no query was missed";
 }
 
 // bullet draws p99, p50 over it, and the target as a line.
@@ -112,7 +112,7 @@ function bullet(recent, target) {
 function showPredictor(p) {
   let phase = p.phase + (p.reason ? ": " + p.reason : "");
   if (p.measuring) phase += " (" + count(p.measuring.done) + " of " + count(p.measuring.total) + " measured" +
-    (p.measuring.left_seconds ? ", all would take " + ago(p.measuring.left_seconds) + " more" : "") + ")";
+    (p.measuring.left_seconds ? ", " + ago(p.measuring.left_seconds) + " left for all" : "") + ")";
   byId("phase").textContent = phase;
   byId("shapes").hidden = p.shapes.length === 0;
   const ratio = r => r ? r.toFixed(2) : "–";

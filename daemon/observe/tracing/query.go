@@ -195,8 +195,9 @@ func (q *Query) Forget() {
 	*q = Query{Runs: q.Runs[:0]}
 }
 
+// ErrEndpoint is returned when the address of the collector cannot be used.
+var ErrEndpoint = errors.New("the endpoint of a collector must be http:// or https://, a host, and a path if it is not /v1/traces")
 // ErrEndpoint is returned when the address of the collector is invalid.
-var ErrEndpoint = errors.New("the endpoint of a collector is http:// or https://, a host, and a path if it is not /v1/traces")
 
 // tracesPath is the path of a collector whose address has none.
 const tracesPath = "/v1/traces"
