@@ -32,7 +32,7 @@ const (
 var errLinear = errors.New("unusable linear models")
 
 var linearSheet = textfile.Sheet{
-	Form:    "the columns model, alpha_ms and beta_ms, and may have gpu, slo_ms and exit_points; below, a row for each model",
+	Form:    "the columns model, alpha_ms and beta_ms, and optionally gpu, slo_ms and exit_points; below, a row for each model",
 	MaxRows: 1 << 12, Unusable: errLinear, TooLarge: errLinear,
 }
 
@@ -88,11 +88,11 @@ func (r *linearReader) row(t *textfile.Table) {
 	case name == "":
 		t.Refuse(r.model, "every model must have a name")
 	case r.gpu >= 0 && gpu == "":
-		t.Refuse(r.gpu, "every model must say what it was measured on")
+		t.Refuse(r.gpu, "every model must name the device it was measured on")
 	case known:
-		t.Refuse(r.model, "the model stands twice; remove one")
+		t.Refuse(r.model, "the model is duplicate; remove one")
 	case alpha < float64(operators) && beta < float64(operators):
-		t.Refuse(r.beta, "each of %d operators must take a nanosecond at least; give alpha_ms or beta_ms", operators)
+		t.Refuse(r.beta, "each of %d operators must take at least a nanosecond; give alpha_ms or beta_ms", operators)
 	}
 	if r.target >= 0 {
 		p.Targets[name] = t.Number(r.target, leastTarget, mostTarget)

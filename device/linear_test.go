@@ -129,7 +129,7 @@ func TestLinearFile(t *testing.T) {
 func TestLinearRefuses(t *testing.T) {
 	row := func(fields string) string { return linearHeader + "A,net,1,1,1,1\n" + fields + "\n" }
 	for name, c := range map[string]struct{ text, device, says string }{
-		"empty":           {"", "", "l.csv: unusable linear models: the file is empty; it must have the columns model"},
+		"empty":           {"", "", "l.csv: unusable linear models: the file is empty; it must have the columns model, alpha_ms and beta_ms, and optionally gpu, slo_ms and exit_points; below, a row for each model"},
 		"no rows":         {linearHeader, "", "l.csv: unusable linear models: there are columns, but no row"},
 		"no model":        {"alpha_ms,beta_ms\n1,1\n", "", "l.csv:1: unusable linear models: no column model among"},
 		"no alpha":        {"model,beta_ms\nnet,1\n", "", "l.csv:1: unusable linear models: no column alpha_ms among"},
@@ -141,13 +141,13 @@ func TestLinearRefuses(t *testing.T) {
 		"infinite":        {row("A,x,1,Inf,1,1"), "", `column 4 (beta_ms) is "Inf"`},
 		"an hour":         {row("A,x,879,1,1,1"), "", `column 3 (alpha_ms) is "879"`},
 		"no time":         {row("A,x,0,0,1,1"), "", "l.csv:3: unusable linear models: column 4 (beta_ms) is \"0\": each of 1 operators"},
-		"tiny operators":  {row("A,x,0.000005,0.000009,1,10"), "", "each of 10 operators must take a nanosecond"},
+		"tiny operators":  {row("A,x,0.000005,0.000009,1,10"), "", "each of 10 operators must take at least a nanosecond"},
 		"target":          {row("A,x,1,1,0,1"), "", `l.csv:3: unusable linear models: column 5 (slo_ms) is "0"`},
 		"operators":       {row("A,x,1,1,1,1.5"), "", `column 6 (exit_points) is "1.5": it must be a whole number`},
 		"no operators":    {row("A,x,1,1,1,0"), "", `column 6 (exit_points) is "0"`},
 		"unnamed":         {row("A,,1,1,1,1"), "", `l.csv:3: unusable linear models: column 2 (model) is "": every model must have a name`},
 		"of no GPU":       {row(",x,1,1,1,1"), "", `l.csv:3: unusable linear models: column 1 (gpu) is "": every model`},
-		"twice":           {row("A,net,2,1,1,1"), "", `l.csv:3: unusable linear models: column 2 (model) is "net": the model stands twice`},
+		"twice":           {row("A,net,2,1,1,1"), "", `l.csv:3: unusable linear models: column 2 (model) is "net": the model is duplicate; remove one`},
 		"none chosen":     {linearRows, "", "l.csv: unusable linear models: they were measured on A, B; name one with --device"},
 		"unknown chosen":  {linearRows, "C", `l.csv: unusable linear models: none was measured on "C"; name one of A, B`},
 		"too many models": {"model,alpha_ms,beta_ms\n" + manyModels(), "", "257 models; the limit is 256"},

@@ -86,7 +86,7 @@ func (w *worker) done(d *wire.Done) error {
 		return err
 	}
 	if f.move != nil {
-		return fmt.Errorf("%s, where the batch moves", wire.KindDone)
+		return fmt.Errorf("%s, but the batch moves", wire.KindDone)
 	}
 	if err := f.check(d, len(w.info.Operators)); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (w *worker) flight(round uint64, batch models.BatchID) (flight, error) {
 	}
 	f, _ := w.mu.flights.at(0)
 	if f.number() != round || f.span.Batch != batch {
-		return flight{}, fmt.Errorf("answer to round %d, batch %d, expected round %d, batch %d",
+		return flight{}, fmt.Errorf("answer to round %d, batch %d; expected round %d, batch %d",
 			round, batch, f.number(), f.span.Batch)
 	}
 	return *f, nil
@@ -187,7 +187,7 @@ func (w *worker) land(f flight, gone bool, took time.Duration) {
 // leased none of them.
 func (w *worker) collect(d *wire.Done, ids []models.QueryID) (queries []QueryOutputs, err error) {
 	if len(d.Outputs) != len(ids) {
-		return nil, fmt.Errorf("outputs of %d queries, the batch has %d", len(d.Outputs), len(ids))
+		return nil, fmt.Errorf("outputs of %d queries, but the batch has %d", len(d.Outputs), len(ids))
 	}
 	queries = make([]QueryOutputs, len(ids))
 	defer func() {
@@ -220,11 +220,11 @@ func (w *worker) collect(d *wire.Done, ids []models.QueryID) (queries []QueryOut
 // that. Types may not: clients receive the outputs with the declared types.
 func (w *worker) checkOutputs(outputs []wire.OutputTensor) error {
 	if len(outputs) != len(w.info.Outputs) {
-		return fmt.Errorf("%d outputs, the model has %d", len(outputs), len(w.info.Outputs))
+		return fmt.Errorf("%d outputs, but the model has %d", len(outputs), len(w.info.Outputs))
 	}
 	for i := range outputs {
 		if want := w.info.Outputs[i].Type.Elem; outputs[i].Type != want {
-			return fmt.Errorf("output %d is %s, the model has %s", i, outputs[i].Type, want)
+			return fmt.Errorf("output %d is %s, but the model has %s", i, outputs[i].Type, want)
 		}
 	}
 	return nil

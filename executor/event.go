@@ -97,10 +97,10 @@ var (
 
 	// ErrInUse is returned by New and Add if the ID belongs to another service, even
 	// if that is being removed.
-	ErrInUse = errors.New("executor: service ID is in use")
+	ErrInUse = errors.New("executor: service ID is already in use")
 
 	// ErrLeak is returned by Close if outputs in shared memory were not released.
-	ErrLeak = errors.New("executor: shared memory was not given back")
+	ErrLeak = errors.New("executor: shared memory was not released")
 )
 
 // Reasons why a worker is lost, and with it its spans.
@@ -130,7 +130,7 @@ var (
 
 	// ErrOverrun is the reason if an abandoned span did not end within
 	// OverrunGrace.
-	ErrOverrun = errors.New("executor: worker was ended for a span that overran")
+	ErrOverrun = errors.New("executor: worker was killed after an operator overran")
 
 	// ErrProtocol is the reason if a worker sent something impossible.
 	ErrProtocol = errors.New("executor: worker broke the protocol")
@@ -139,17 +139,17 @@ var (
 	ErrStart = errors.New("executor: worker did not start")
 
 	// ErrHeld is the reason if Hold ended the worker.
-	ErrHeld = errors.New("executor: worker was ended with others")
+	ErrHeld = errors.New("executor: worker was stopped together with others")
 
 	// ErrRemoved is the reason if Remove ended the worker. Remove returns it for a
 	// service that is already being removed.
-	ErrRemoved = errors.New("executor: service is removed")
+	ErrRemoved = errors.New("executor: service was removed")
 
 	// ErrRestartLimit is the reason if workers were lost too often, so that the
 	// service failed permanently.
-	ErrRestartLimit = errors.New("executor: worker was lost too often")
+	ErrRestartLimit = errors.New("executor: worker exited too often")
 
 	// ErrNoRoom is the reason if the service failed permanently because its model
 	// does not fit in the memory of the device.
-	ErrNoRoom = errors.New("executor: no room on the device")
+	ErrNoRoom = errors.New("executor: no memory left on the device")
 )

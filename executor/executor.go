@@ -56,7 +56,7 @@ type Executor struct {
 func New(opts Options) (*Executor, error) {
 	opts = opts.withDefaults()
 	if len(opts.Command) == 0 && opts.Inside == nil {
-		return nil, fmt.Errorf("%w: there is no command that starts a worker", ErrOptions)
+		return nil, fmt.Errorf("%w: no command to start a worker", ErrOptions)
 	}
 	if err := checkCores(opts.Affinity); err != nil {
 		return nil, err
@@ -330,7 +330,7 @@ func (e *Executor) Add(spec ServiceSpec) error {
 		return ErrClosed
 	}
 	if other := e.service(s.spec.ID); other != nil {
-		return fmt.Errorf("%w: %d is that of service %s; wait until it is removed, or take another", ErrInUse, s.spec.ID, other.spec.Name)
+		return fmt.Errorf("%w: %d belongs to service %s; wait until it is removed, or use another", ErrInUse, s.spec.ID, other.spec.Name)
 	}
 	next := maps.Clone(*e.services.Load())
 	next[s.spec.ID] = s
@@ -413,7 +413,7 @@ func (e *Executor) Hold(ctx context.Context, cause error) error {
 		select {
 		case <-gone:
 		case <-ctx.Done():
-			return fmt.Errorf("the worker of service %s (%d) does not end: %w", s.spec.Name, s.spec.ID, ctx.Err())
+			return fmt.Errorf("the worker of service %s (process %d) did not exit: %w", s.spec.Name, s.spec.ID, ctx.Err())
 		}
 	}
 	return nil

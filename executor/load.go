@@ -27,7 +27,7 @@ func (w *worker) load(ctx context.Context) error {
 	defer unwatch()
 	limit := w.service.executor.opts.LoadTimeout
 	late := time.AfterFunc(limit, func() {
-		w.lose(fmt.Errorf("%w: over %v; raise worker.load_timeout if the model takes longer", ErrLoadTimeout, limit))
+		w.lose(fmt.Errorf("%w: more than %v; raise worker.load_timeout if the model takes longer", ErrLoadTimeout, limit))
 	})
 	defer late.Stop()
 	if err := w.greet(); err != nil {

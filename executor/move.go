@@ -53,7 +53,7 @@ func Move(id uint64, from, to *Executor, request SpanRequest, planned time.Durat
 	span := request.Span
 	switch {
 	case from == to:
-		return fmt.Errorf("%w: batch %d is to move to where it is", ErrBadSpan, span.Batch)
+		return fmt.Errorf("%w: batch %d cannot move to the device that it is on", ErrBadSpan, span.Batch)
 	case from.outcomes != to.outcomes:
 		return fmt.Errorf("%w: executors between which batches move need the same Outcomes", ErrOptions)
 	case span.Start <= 0 || len(request.Queries) == 0:
@@ -65,7 +65,7 @@ func Move(id uint64, from, to *Executor, request SpanRequest, planned time.Durat
 	}
 	out, err := from.admit(&request)
 	if err == nil && (out.spec.Moves != into.spec.Moves || out.spec.Inputs != into.spec.Inputs) {
-		err = fmt.Errorf("%w: the workers of service %s do not share their memory", ErrOptions, out.spec.Name)
+		err = fmt.Errorf("%w: the workers of service %s do not share memory", ErrOptions, out.spec.Name)
 		out.rounds.Add(-1)
 	}
 	if moving := int(from.moves.Add(1)); err == nil && (moving > MaxMoves || moving+len(from.outcomes) > cap(from.outcomes)/MaxOutcomes*MaxMoves) {
@@ -190,7 +190,7 @@ func (m *move) send(w *worker, b block) error {
 	case w.mu.cause != nil:
 		return ErrNotReady
 	case arrives && known:
-		return fmt.Errorf("%w: batch %d is there already", ErrBadSpan, batch)
+		return fmt.Errorf("%w: batch %d is already there", ErrBadSpan, batch)
 	case !arrives && !known:
 		return ErrBatchLost
 	case w.mu.flights.count == wire.StopWords:
@@ -215,7 +215,7 @@ func stepTaken(w *worker, d *wire.Moved) error {
 	}
 	m := f.move
 	if m == nil {
-		return fmt.Errorf("%s, where the batch runs", wire.KindMoved)
+		return fmt.Errorf("%s, but the batch is running", wire.KindMoved)
 	}
 	m.took += time.Since(f.since)
 	switch {
@@ -239,7 +239,7 @@ func stepTaken(w *worker, d *wire.Moved) error {
 // first step, packed as [wire.Place] does.
 func (m *move) within(values []wire.Tensor) error {
 	if len(m.step.Values) == 0 {
-		return fmt.Errorf("%s, where nothing was to be written", wire.KindMoved)
+		return fmt.Errorf("%s, but nothing was to be written", wire.KindMoved)
 	}
 	room, placed := &m.step.Values[0], slices.Clone(values)
 	if _, err := wire.Place(placed, room.Bytes); err != nil {
@@ -247,7 +247,7 @@ func (m *move) within(values []wire.Tensor) error {
 	}
 	for i := range values {
 		if values[i].Offset != room.Offset+placed[i].Offset {
-			return fmt.Errorf("%w: value %d lies at %d of the memory for moves", wire.ErrMessage, i, values[i].Offset)
+			return fmt.Errorf("%w: value %d is at byte %d of the memory for moves", wire.ErrMessage, i, values[i].Offset)
 		}
 	}
 	return nil
@@ -285,7 +285,7 @@ func (m *move) described(w *worker, f *flight, d *wire.Moved) error {
 	}
 	if err != nil {
 		w.release(d.Batch)
-		m.end(fmt.Errorf("moving batch %d at operator %d: %w; let fewer batches be on their way, or raise worker.intermediate_bytes", d.Batch, m.step.Start, err))
+		m.end(fmt.Errorf("moving batch %d at operator %d: %w; limit the number of moving batches, or raise worker.intermediate_bytes", d.Batch, m.step.Start, err))
 		return nil
 	}
 	m.remember(bytes)

@@ -124,7 +124,7 @@ func TestAffinity(t *testing.T) {
 func TestCoresThatAreNotThere(t *testing.T) {
 	for _, core := range []int{-1, coresKnown - 1, coresKnown} {
 		_, err := New(Options{Command: []string{"x"}, Affinity: []int{core}})
-		if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), fmt.Sprintf("no core %d ", core)) {
+		if !errors.Is(err, ErrOptions) || !strings.Contains(err.Error(), fmt.Sprintf("core %d for workers is not available", core)) {
 			t.Errorf("core %d: %v", core, err)
 		}
 	}

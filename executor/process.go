@@ -90,7 +90,7 @@ func (p *insider) Tail() string          { return "" }
 func (p *insider) Status() string {
 	select {
 	case <-p.done:
-		return fmt.Sprintf("ended inside of the daemon: %v", p.err)
+		return fmt.Sprintf("exited inside the daemon's process: %v", p.err)
 	default:
 		return ""
 	}
@@ -130,7 +130,7 @@ func checkCores(cores []int) error {
 				there = append(there, c)
 			}
 		}
-		return fmt.Errorf("%w: there is no core %d for workers, the cores that this process may run on are %v", ErrOptions, c, there)
+		return fmt.Errorf("%w: core %d for workers is not available; this process may run on %v", ErrOptions, c, there)
 	}
 	return nil
 }

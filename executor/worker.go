@@ -240,7 +240,7 @@ func (w *worker) stop(batch models.BatchID, grace time.Duration) bool {
 	if found && grace > 0 {
 		w.service.start(func() {
 			if !child.Within(w.lost, grace) && w.stop(batch, 0) {
-				w.lose(fmt.Errorf("%w: nobody waited for its span any more, and %v later it had not reached the end of an operator", ErrOverrun, grace))
+				w.lose(fmt.Errorf("%w: its result was no longer needed, and %v later it had not reached the end of an operator", ErrOverrun, grace))
 			}
 		})
 	}
@@ -350,8 +350,8 @@ func (w *worker) awaitEnd(after time.Duration) {
 	if child.Within(w.process.Done(), after) {
 		return
 	}
-	w.service.output(fmt.Sprintf("(process %d was killed and has not ended after %v: the kernel holds it, most likely in a driver; "+
-		"see /proc/%[1]d/stack and dmesg; its service starts no other before it is gone)", w.process.PID(), after))
+	w.service.output(fmt.Sprintf("(process %d was killed and has not exited after %v: it is blocked in the kernel, most likely in a driver; "+
+		"see /proc/%[1]d/stack and dmesg; the service starts no new worker before the process is gone)", w.process.PID(), after))
 	<-w.process.Done()
 }
 
@@ -465,7 +465,7 @@ func (f *flight) check(d *wire.Done, operators int) error {
 	case d.Reached < f.span.End && !f.stopped:
 		return fmt.Errorf("span [%d, %d) ended at operator %d without being stopped", f.span.Start, f.span.End, d.Reached)
 	case f.span.Series && d.Reached > 0 && d.Reached < operators:
-		return fmt.Errorf("a series ended at operator %d of %d", d.Reached, operators)
+		return fmt.Errorf("back-to-back execution ended at operator %d of %d", d.Reached, operators)
 	case d.Finished() != (d.Reached == operators):
 		return fmt.Errorf("at operator %d of %d, finished is %t", d.Reached, operators, d.Finished())
 	}

@@ -201,7 +201,7 @@ func TestLoadThatNeverEnds(t *testing.T) {
 	}, "hang")
 	for _, want := range []time.Duration{10, 20, 20} {
 		failed := awaitEvent(f, WorkerFailed, nil)
-		if !errors.Is(failed.Err, ErrLoadTimeout) || errors.Is(failed.Err, ErrRestartLimit) || !strings.Contains(failed.Err.Error(), "over 200ms") || failed.RestartIn != want*time.Millisecond {
+		if !errors.Is(failed.Err, ErrLoadTimeout) || errors.Is(failed.Err, ErrRestartLimit) || !strings.Contains(failed.Err.Error(), "more than 200ms") || failed.RestartIn != want*time.Millisecond {
 			t.Errorf("%v, again in %v", failed.Err, failed.RestartIn)
 		}
 	}

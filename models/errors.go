@@ -25,7 +25,7 @@ var (
 
 	// ErrExternal is returned when a tensor refers to data outside the model file and the
 	// reference is not allowed.
-	ErrExternal = errors.New("external data refused")
+	ErrExternal = errors.New("external data rejected")
 
 	// ErrLimit is returned when the file exceeds one of the limits.
 	ErrLimit = errors.New("limit exceeded")

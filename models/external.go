@@ -49,7 +49,7 @@ func (e *externalEntries) add(p *parser, raw []byte) error {
 		e.entries = map[string]string{}
 	}
 	if _, ok := e.entries[key]; ok || !externalKeys[key] {
-		return refuse(ErrExternal, "its reference has the key %s twice, or may not have it", quote(key))
+		return refuse(ErrExternal, "the key %s of its reference is duplicate or not allowed", quote(key))
 	}
 	e.entries[key] = value
 	return nil
@@ -60,15 +60,15 @@ func (e *externalEntries) add(p *parser, raw []byte) error {
 func (e externalEntries) resolve(p *parser, t *Initializer, elements int64, data payload, allowed bool) error {
 	switch {
 	case e.location != 1:
-		return refuse(ErrExternal, "it has a reference but its data are not said to be external")
+		return refuse(ErrExternal, "it has a reference to external data but is not declared external")
 	case !allowed:
-		return refuse(ErrExternal, "only dense initializers of the main graph may have their data outside the file; save the model as one file")
+		return refuse(ErrExternal, "only dense initializers of the main graph may have external data; save the model as one file")
 	case p.folder == nil:
-		return refuse(ErrExternal, "a model in memory has no folder; save the model as one file")
+		return refuse(ErrExternal, "a model in memory has no folder for external data; save the model as one file")
 	case t.Type == String:
-		return refuse(ErrExternal, "strings cannot lie outside the file")
+		return refuse(ErrExternal, "strings cannot be external data; save the model as one file")
 	case data != payload{}:
-		return refuse(ErrExternal, "it has data in the file as well")
+		return refuse(ErrExternal, "it has both external data and data in the file")
 	}
 	t.Bytes = tensorBytes(t.Type, elements)
 	x, err := e.parse(t.Bytes)
@@ -84,7 +84,7 @@ func (e externalEntries) resolve(p *parser, t *Initializer, elements int64, data
 		if is := recognize(m); is != "" {
 			return within(refuse(ErrExternal, "%s", is), "file "+quote(x.Location))
 		}
-		return refuse(ErrExternal, "%d bytes from byte %d on do not lie in %s, which has %d",
+		return refuse(ErrExternal, "%d bytes from byte %d on are beyond the end of %s, which has %d",
 			x.Length, x.Offset, quote(x.Location), size)
 	}
 	return nil
@@ -103,12 +103,12 @@ func (e externalEntries) parse(size int64) (*external, error) {
 		}
 		n, err := strconv.ParseUint(value, 10, 63)
 		if err != nil {
-			return nil, refuse(ErrExternal, "its %s %s is not a number from 0 on", key, quote(value))
+			return nil, refuse(ErrExternal, "its %s %s is not a number, 0 or more", key, quote(value))
 		}
 		*to = int64(n)
 	}
 	if x.Length != size {
-		return nil, refuse(ErrExternal, "its shape asks for %d bytes, its reference for %d", size, x.Length)
+		return nil, refuse(ErrExternal, "its shape needs %d bytes, but its reference has %d", size, x.Length)
 	}
 	return x, nil
 }
@@ -123,7 +123,7 @@ func checkLocation(location string) error {
 	parts := strings.Split(location, "/")
 	for _, part := range parts {
 		if part == ".." {
-			return refuse(ErrExternal, "its location %s leads out of the model's folder", quote(location))
+			return refuse(ErrExternal, "its location %s is outside the model's folder", quote(location))
 		}
 	}
 	if !filepath.IsLocal(location) || strings.ContainsAny(location, "\x00\\") || strings.Contains(location, memoryLocation) {

@@ -119,7 +119,7 @@ func mapRegular(dir int, path string, maxBytes int64, maxLinks int) (m mapped, e
 	place, err := openBeneath(dir, path)
 	switch {
 	case err == unix.ELOOP || err == unix.ENOTDIR:
-		return m, refuse(ErrExternal, "its path leads over a symbolic link or a file; put the file itself there")
+		return m, refuse(ErrExternal, "its path contains a symbolic link or a file; put the file itself there")
 	case err != nil:
 		return m, &os.PathError{Op: "open", Path: path, Err: err}
 	}
@@ -152,7 +152,7 @@ func checkRegular(st *unix.Stat_t, maxBytes int64, maxLinks int) error {
 	case maxLinks > 0 && st.Nlink > uint64(maxLinks):
 		return refuse(ErrExternal, "it has %d names (hard links); copy the file instead", st.Nlink)
 	case st.Size > maxBytes:
-		return refuse(ErrLimit, "it has %d bytes, at most %d are read", st.Size, maxBytes)
+		return refuse(ErrLimit, "it has %d bytes, and the limit is %d", st.Size, maxBytes)
 	}
 	return nil
 }
@@ -221,4 +221,4 @@ func (m *mapped) unchanged(path string) error {
 	return nil
 }
 
-var errChanged = errors.New("the file has changed while its model was loaded; load it again once it is complete")
+var errChanged = errors.New("the file changed while its model was loaded; load it again when it is complete")

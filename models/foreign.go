@@ -16,17 +16,17 @@ var foreign = []struct {
 	{0, "version https://git-lfs.github.com/spec/", "this is a Git LFS pointer, not the file itself: run git lfs pull"},
 	{0, "<!doctype html", htmlPage},
 	{0, "<html", htmlPage},
-	{0, "PK\x03\x04", "this is a zip archive, as PyTorch, Keras and NumPy write them: unpack it, or export the model to ONNX"},
+	{0, "PK\x03\x04", "this is a zip archive, as PyTorch, Keras and NumPy write: unpack it, or export the model to ONNX"},
 	{0, "\x1f\x8b", "this is compressed with gzip: unpack it first"},
 	{0, "\x28\xb5\x2f\xfd", "this is compressed with zstd: unpack it first"},
 	{0, "\x89HDF", "this is an HDF5 file, as Keras writes them: export the model to ONNX (tf2onnx)"},
 	{0, "GGUF", "this is a GGUF file, which has weights and no graph: export the model to ONNX"},
 	{8, `{"`, "this is a safetensors file, which has weights and no graph: export the model to ONNX"},
 	{4, "TFL3", "this is a TensorFlow Lite model: convert it to ONNX (tf2onnx)"},
-	{4, "ORTM", "this is a model in ONNX Runtime's own format: take the ONNX file that it was made of"},
+	{4, "ORTM", "this is a model in ONNX Runtime's own format: use the ONNX file that it was made from"},
 }
 
-const htmlPage = "this is an HTML page, such as that of a failed download or a login: fetch the file itself"
+const htmlPage = "this is an HTML page, such as a failed download or a login page: download the file itself"
 
 // recognize describes a file that is not an ONNX model. It returns "" for an unknown format.
 func recognize(data []byte) string {
@@ -66,7 +66,7 @@ func (f *File) CheckOperators() error {
 		return nil
 	}
 	slices.Sort(unknown)
-	err := refuse(ErrOperator, "%s: custom operators cannot be served; export the model with those of ONNX",
+	err := refuse(ErrOperator, "%s: custom operators are not supported; export the model with ONNX operators only",
 		strings.Join(unknown[:min(len(unknown), 10)], ", "))
 	err.(*formatError).Path = f.Path
 	return err

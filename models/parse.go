@@ -12,7 +12,7 @@ func Parse(data []byte) (*File, error) { return parse(data, defaultLimits(), nil
 
 func parse(data []byte, l limits, dir *folder) (*File, error) {
 	if int64(len(data)) > l.FileBytes {
-		return nil, refuse(ErrLimit, "the file has %d bytes, at most %d are read", len(data), l.FileBytes)
+		return nil, refuse(ErrLimit, "the file has %d bytes, and the limit is %d", len(data), l.FileBytes)
 	}
 	p := &parser{data: data, limits: l, left: l, folder: dir, names: map[string]string{}}
 	f := &File{data: data, folder: dir}
@@ -50,7 +50,7 @@ func (p *parser) intern(b []byte) (string, error) {
 		return s, nil
 	}
 	if len(b) > p.limits.NameBytes {
-		return "", refuse(ErrLimit, "a name has %d bytes, at most %d are read", len(b), p.limits.NameBytes)
+		return "", refuse(ErrLimit, "a name has %d bytes, and the limit is %d", len(b), p.limits.NameBytes)
 	}
 	if err := p.spend(&p.left.StringBytes, p.limits.StringBytes, len(b), "bytes of names"); err != nil {
 		return "", err
@@ -70,7 +70,7 @@ func (p *parser) deeper(depth int, what string) (int, error) {
 
 func (p *parser) model(f *File) error {
 	if len(p.data) == 0 {
-		return refuse(ErrNotONNX, "there are no bytes: the file is empty")
+		return refuse(ErrNotONNX, "the file is empty")
 	}
 	var graph []byte
 	m := message{p: p, rest: p.data}
@@ -83,7 +83,7 @@ func (p *parser) model(f *File) error {
 		case 8:
 			m.each(func(raw []byte) error { return p.opset(f, raw) })
 		case 20:
-			m.err = refuse(ErrGraph, "the model holds training information; export it for inference")
+			m.err = refuse(ErrGraph, "the model contains training information; export it for inference")
 		case 25:
 			m.each(func(raw []byte) error { return p.function(f, raw) })
 		}

@@ -70,7 +70,7 @@ func (p *parser) tensor(raw []byte, mayBeExternal bool) (Initializer, error) {
 		case 2:
 			t.Type = DataType(m.int())
 		case 3:
-			m.err = refuse(ErrGraph, "it is stored in segments, which no runtime reads")
+			m.err = refuse(ErrGraph, "it is stored in segments, which no runtime supports")
 		case 8:
 			t.Name = m.name()
 		case 13:
@@ -85,7 +85,7 @@ func (p *parser) tensor(raw []byte, mayBeExternal bool) (Initializer, error) {
 		return t, m.err
 	}
 	if t.Type != String && elementBits(t.Type) == 0 {
-		return t, refuse(ErrGraph, "its element type %d is not known", int32(t.Type))
+		return t, refuse(ErrGraph, "its element type %d is unknown", int32(t.Type))
 	}
 	elements, err := product(t.Dims)
 	if err != nil {
@@ -157,7 +157,7 @@ func (p *parser) sparse(raw []byte) (Initializer, error) {
 	}
 	t.Bytes = tensorBytes(t.Type, elements)
 	if t.Bytes > p.limits.DenseBytes {
-		return t, refuse(ErrLimit, "spread out it has %d bytes, at most %d are allowed", t.Bytes, p.limits.DenseBytes)
+		return t, refuse(ErrLimit, "expanded it has %d bytes, and the limit is %d", t.Bytes, p.limits.DenseBytes)
 	}
 	return t, checkSparse(t, values, indices, elements)
 }
@@ -168,13 +168,13 @@ func (p *parser) sparse(raw []byte) (Initializer, error) {
 func checkSparse(t, values, indices Initializer, elements int64) error {
 	switch {
 	case values.Raw == nil, len(values.Dims) != 1, values.Dims[0] > elements:
-		return refuse(ErrGraph, "its values are missing or do not fit its shape %v", t.Dims)
+		return refuse(ErrGraph, "its values are missing or do not match its shape %v", t.Dims)
 	case indices.Raw == nil && values.Dims[0] == 0:
 		return nil
 	case indices.Raw == nil, !slices.Contains(indexTypes, indices.Type), len(indices.Dims) < 1, len(indices.Dims) > 2,
 		indices.Dims[0] != values.Dims[0],
 		len(indices.Dims) == 2 && indices.Dims[1] != int64(len(t.Dims)):
-		return refuse(ErrGraph, "its indices are missing or do not fit its %d values", values.Dims[0])
+		return refuse(ErrGraph, "its indices are missing or do not match its %d values", values.Dims[0])
 	}
 	return nil
 }
@@ -226,7 +226,7 @@ func (d *payload) equal(want payload, elements int64) error {
 	if *d == want {
 		return nil
 	}
-	return refuse(ErrGraph, "its shape asks for %d elements, its data have another size or stand in another field; the file may be damaged", elements)
+	return refuse(ErrGraph, "its shape needs %d elements, but its data have another size or are in another field; the file may be damaged", elements)
 }
 
 // typedPayload returns the payload of a tensor of n elements without raw data. Types without a
@@ -275,7 +275,7 @@ func Elements(dims []int64) (int64, bool) {
 func product(dims []int64) (int64, error) {
 	n, ok := Elements(dims)
 	if !ok {
-		return 0, refuse(ErrLimit, "its shape %v has more elements than fit into memory", dims)
+		return 0, refuse(ErrLimit, "its shape %v has more elements than memory can hold", dims)
 	}
 	return n, nil
 }

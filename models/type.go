@@ -217,7 +217,7 @@ func (p *parser) valueType(raw []byte, depth int) (Type, error) {
 			continue
 		}
 		if t.Kind != KindUnknown {
-			m.err = refuse(ErrNotONNX, "a type is of two kinds")
+			m.err = refuse(ErrNotONNX, "a type has two kinds")
 			break
 		}
 		t.Kind = kind

@@ -161,7 +161,7 @@ func sortNodes(g *graph) error {
 				switch {
 				case !made || by == declared || state[by] == sorted:
 				case by == at || state[by] == entered:
-					return within(refuse(ErrGraph, "it uses %s, which %s makes of its outputs: the nodes form a cycle",
+					return within(refuse(ErrGraph, "it uses %s, which %s computes from its outputs: the nodes form a cycle",
 						quote(name), g.Nodes[by].place(by)), n.place(at))
 				default:
 					path = append(path, by)
@@ -196,7 +196,7 @@ func checkOrder(g *graph, inner bool) ([]string, error) {
 				at, ok := producer[name]
 				switch {
 				case !ok && !inner:
-					return nil, within(refuse(ErrGraph, "nothing before it produces %s, which it or a subgraph of it uses", quote(name)), n.place(i))
+					return nil, within(refuse(ErrGraph, "no earlier node produces %s, which it or a subgraph of it uses", quote(name)), n.place(i))
 				case !ok:
 					free[name] = true
 				case at >= i:
@@ -208,7 +208,7 @@ func checkOrder(g *graph, inner bool) ([]string, error) {
 	}
 	for _, v := range g.Outputs {
 		if _, ok := producer[v.Name]; !ok && !inner {
-			return nil, refuse(ErrGraph, "nothing produces the output %s", quote(v.Name))
+			return nil, refuse(ErrGraph, "no node produces the output %s", quote(v.Name))
 		} else if !ok {
 			free[v.Name] = true
 		}
@@ -230,7 +230,7 @@ func definitions(g *graph) (map[string]int, error) {
 	for i := range g.Initializers {
 		name := g.Initializers[i].Name
 		if name == "" || seen[name] {
-			return nil, within(refuse(ErrGraph, "its name is empty or taken"), place("initializer", name, i))
+			return nil, within(refuse(ErrGraph, "its name is empty or already used"), place("initializer", name, i))
 		}
 		seen[name] = true
 		producer[name] = declared

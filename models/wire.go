@@ -32,7 +32,7 @@ func (m *message) next() bool {
 	}
 	num, typ, n := protowire.ConsumeTag(m.rest)
 	if n < 0 {
-		return m.fault("no field starts here")
+		return m.fault("a field tag is invalid")
 	}
 	value := m.rest[n:]
 	m.num, m.typ = num, typ
@@ -51,7 +51,7 @@ func (m *message) next() bool {
 		return m.fault("field %d has a wire type that ONNX does not use", num)
 	}
 	if n < 0 {
-		return m.fault("field %d is cut off", num)
+		return m.fault("field %d is truncated", num)
 	}
 	m.rest = value[n:]
 	return true
@@ -111,7 +111,7 @@ func (m *message) each(read func(raw []byte) error) {
 func (m *message) once(read func(raw []byte) error) {
 	bit := uint64(1) << (uint(m.num) % 64)
 	if m.seen&bit != 0 {
-		m.fault("field %d stands twice", m.num)
+		m.fault("field %d is duplicate", m.num)
 		return
 	}
 	m.seen |= bit
@@ -130,7 +130,7 @@ func (m *message) ints(add func(int64) bool) {
 	for rest := m.body(); len(rest) > 0; {
 		v, n := protowire.ConsumeVarint(rest)
 		if n < 0 {
-			m.fault("field %d holds a broken number", m.num)
+			m.fault("field %d contains an invalid number", m.num)
 			return
 		}
 		if !add(int64(v)) {
@@ -156,7 +156,7 @@ func (m *message) count(single protowire.Type, size int) int64 {
 	}
 	b := m.body()
 	if len(b)%size != 0 {
-		m.fault("field %d does not hold whole numbers", m.num)
+		m.fault("field %d does not contain whole numbers", m.num)
 	}
 	return int64(len(b) / size)
 }

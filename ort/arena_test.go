@@ -49,7 +49,7 @@ func TestArenaLimit(t *testing.T) {
 		if _, err := s.Run([]*Value{x, x}, nil); !errors.Is(err, ErrArenaFull) {
 			t.Errorf("a session: %v", err)
 		}
-		if _, err := p.Run(0, 1, nil); !errors.Is(err, ErrArenaFull) || !strings.Contains(err.Error(), "4194304 bytes asked for, 4194303 left") {
+		if _, err := p.Run(0, 1, nil); !errors.Is(err, ErrArenaFull) || !strings.Contains(err.Error(), "4194304 bytes requested, 4194303 left") {
 			t.Errorf("a program: %v", err)
 		}
 		if v, err := e.NewTensor(models.Float32, []int64{bytes / 4}); !errors.Is(err, ErrArenaFull) {

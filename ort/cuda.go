@@ -19,9 +19,9 @@ import (
 const CUDAProvider = "CUDAExecutionProvider"
 
 const (
-	cudaRemedy = "take libonnxruntime from the PyPI package onnxruntime-gpu " + PinnedCUDAVersion +
+	cudaRemedy = "use libonnxruntime from the PyPI package onnxruntime-gpu " + PinnedCUDAVersion +
 		" for CUDA 13 and set " + PathVariable + " to it"
-	cudaLibrariesRemedy = "its libonnxruntime_providers_cuda.so and libonnxruntime_providers_shared.so must lie beside " +
+	cudaLibrariesRemedy = "its libonnxruntime_providers_cuda.so and libonnxruntime_providers_shared.so must be in the folder of " +
 		"libonnxruntime.so.1, and the driver's libcuda.so.1, cuDNN 9 and CUDA's cuBLAS, cuFFT, cuRAND and runtime must be found " +
 		"through LD_LIBRARY_PATH or ldconfig"
 )

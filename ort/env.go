@@ -150,9 +150,9 @@ func (e *Env) ran(status *C.OrtStatus) error {
 	}
 	if refused := atomic.SwapInt64((*int64)(&e.arena.refused), 0); refused > 0 {
 		if left := int64(e.arena.limit) - e.ArenaBytes(); left < refused {
-			return fmt.Errorf("%w: %d bytes asked for, %d left", ErrArenaFull, refused, max(left, 0))
+			return fmt.Errorf("%w: %d bytes requested, %d left", ErrArenaFull, refused, max(left, 0))
 		}
-		return fmt.Errorf("%w: its values are so many that the records of them exceed it", ErrArenaFull)
+		return fmt.Errorf("%w: it has too many values for their records to fit", ErrArenaFull)
 	}
 	return err
 }

@@ -89,7 +89,7 @@ func Open(path string) (*Library, error) {
 		l.api = C.ort_GetApi(base, apiVersion)
 	}
 	if l.api == nil {
-		return nil, fmt.Errorf("%w: %s is version %s, overlapd needs 1.%d or newer; %s",
+		return nil, fmt.Errorf("%w: %s is version %s, but overlapd needs 1.%d or newer; %s",
 			ErrTooOld, path, l.version, apiVersion, remedy)
 	}
 	return l, nil

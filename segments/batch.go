@@ -162,7 +162,7 @@ func parseStrings(data []byte, n int64) ([][]byte, error) {
 	for len(data) >= 4 {
 		size := int64(binary.LittleEndian.Uint32(data))
 		if size > int64(len(data)-4) {
-			return nil, fmt.Errorf("%w: string %d is said to have %d bytes, %d are left", wire.ErrInput, len(list), size, len(data)-4)
+			return nil, fmt.Errorf("%w: string %d has a declared length of %d bytes, but %d are left", wire.ErrInput, len(list), size, len(data)-4)
 		}
 		list = append(list, data[4:4+size])
 		data = data[4+size:]

@@ -88,7 +88,7 @@ func (p *pool) excess(b *batch, why error) error {
 	if others == 0 && len(b.sizes) == 1 {
 		remedy := "raise worker.intermediate_bytes"
 		if p.of.far {
-			remedy += " or what the service may take of the GPU's memory"
+			remedy += " or the GPU memory limit of the service"
 		}
 		return fmt.Errorf("%w: %w: %w; the budget is %d bytes: send a smaller query, or %s", wire.ErrTooLarge, wire.ErrMemory, why, p.budget, remedy)
 	}

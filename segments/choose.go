@@ -101,7 +101,7 @@ func (c *choice) run() error {
 			continue
 		}
 		if tried, cost = segments, c.worst(segments); cost <= c.Limit {
-			c.take(target, fmt.Sprintf("the finest of those tried that costs at most %.0f %%: %.1f %%", 100*c.Limit, 100*cost))
+			c.take(target, fmt.Sprintf("the finest cut measured that costs at most %.0f %%: %.1f %%", 100*c.Limit, 100*cost))
 			return nil
 		}
 	}
@@ -144,16 +144,16 @@ func (c *choice) try(target, before int) (segments int, err error) {
 // was found, or the default if nothing is known.
 func (c *choice) guess(left []int, tried int, cost float64) {
 	if tried == 0 {
-		c.take(min(wire.DefaultCUDATarget, c.Finest), "there was no time to measure any cut")
+		c.take(min(wire.DefaultCUDATarget, c.Finest), "no cut could be measured in the time allowed")
 		return
 	}
 	for _, target := range left {
 		if target < tried && expected(tried, cost, target) <= c.Limit {
-			c.take(target, fmt.Sprintf("not measured, for the time was over: %d segments cost %.1f %%, so these should stay within %.0f %%", tried, 100*cost, 100*c.Limit))
+			c.take(target, fmt.Sprintf("not measured for lack of time: %d segments cost %.1f %%, so these should stay within %.0f %%", tried, 100*cost, 100*c.Limit))
 			return
 		}
 	}
-	c.take(1, fmt.Sprintf("not measured, for the time was over: %d segments cost %.1f %%", tried, 100*cost))
+	c.take(1, fmt.Sprintf("not measured for lack of time: %d segments cost %.1f %%", tried, 100*cost))
 }
 
 func (c *choice) take(target int, reason string) { c.Target, c.Reason = target, reason }
@@ -236,7 +236,7 @@ func measureCuts(env *ort.Env, c Config, spec *wire.LoadSpec, made *wire.CutChoi
 	}
 	if err != nil { // whether the model can be served at all, loading it will tell
 		made.Target, made.Costs = c.Target, []wire.CutCost{}
-		made.Reason = fmt.Sprintf("what cuts cost cannot be measured: %v", err)
+		made.Reason = fmt.Sprintf("the cost of cuts cannot be measured: %v", err)
 	}
 	return made, nil
 }
@@ -285,7 +285,7 @@ func (b *modelBench) room(target int) error {
 	needs := wire.NeedDeviceMemory(b.whole.memory.Weights, target)
 	beside := needs.Weights + needs.Handles
 	if beside > free || given > 0 && b.whole.memory.Sum()+beside > given {
-		return fmt.Errorf("%w: %d segments beside the whole take %d MiB more", wire.ErrDeviceFull, target, beside>>20)
+		return fmt.Errorf("%w: %d segments in addition to the whole model need %d MiB more", wire.ErrDeviceFull, target, beside>>20)
 	}
 	return nil
 }

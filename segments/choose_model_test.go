@@ -82,7 +82,7 @@ func TestChooseCannotMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := s.Info().Cut; c.Measured() || c.Target != 0 || !strings.Contains(c.Reason, "cannot be made up") {
+	if c := s.Info().Cut; c.Measured() || c.Target != 0 || !strings.Contains(c.Reason, "no data can be generated") {
 		t.Errorf("%+v", c)
 	}
 	if err := s.CutModel.Close(); err != nil {

@@ -102,7 +102,7 @@ func OpenCUDA(env *ort.Env, spec wire.CUDASpec) (*Device, error) {
 	err = env.RegisterCUDAArena(d.options)
 	if err == nil {
 		if pinned := env.RegisterPinnedArena(d.options); pinned != nil {
-			fmt.Fprintln(os.Stderr, "overlapd worker: warning: each session has an arena of pinned memory of its own, and may end the worker when it is closed:", pinned)
+			fmt.Fprintln(os.Stderr, "overlapd worker: warning: each session has its own arena of pinned memory, and closing it may end the worker:", pinned)
 		}
 		d.memory, err = env.NewMemory(ort.CUDAMemory, d.options.Device)
 	}

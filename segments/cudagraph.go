@@ -87,5 +87,5 @@ func captureFault(graph bool, err error) error {
 	if !graph {
 		return err
 	}
-	return fmt.Errorf("%w: a segment as a CUDA graph: %w; set graphs = false in [cuda] if it comes again", wire.ErrDeviceLost, err)
+	return fmt.Errorf("%w: a segment as a CUDA graph: %w; if it happens again, set graphs = false in [cuda]", wire.ErrDeviceLost, err)
 }

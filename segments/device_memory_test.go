@@ -36,7 +36,7 @@ func TestGPUAccounts(t *testing.T) {
 		t.Errorf("after a run: %v", after)
 	}
 	fake.given = contextBytes + 2*sessionHandleBytes + before.Weights/2
-	if _, err := OpenModel(env, c); !errors.Is(err, wire.ErrDeviceFull) || !strings.Contains(err.Error(), "the service is given") {
+	if _, err := OpenModel(env, c); !errors.Is(err, wire.ErrDeviceFull) || !strings.Contains(err.Error(), "the limit of the service is ") {
 		t.Errorf("given too little: %v", err)
 	}
 	fake.given = contextBytes + 2*sessionHandleBytes + before.Weights + 100

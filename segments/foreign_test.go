@@ -74,7 +74,7 @@ func TestZipMapIsDropped(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	want := list(`output "probabilities" is a tensor of probabilities instead of a sequence of maps (its ZipMap is left out); ` +
+	want := list(`output "probabilities" is a tensor of probabilities instead of a sequence of maps (its ZipMap is removed); ` +
 		`its 4 columns are the classes "no", "perhaps", "likely", "yes"`)
 	if !slices.Equal(f.Changes, want) {
 		t.Errorf("changes %q", f.Changes)

@@ -83,7 +83,7 @@ func TestNoRoomForTheCache(t *testing.T) {
 			}
 		})
 		why := map[bool]error{true: unix.ENOSPC, false: unix.ENOTDIR}[dir == full]
-		if strings.Count(said, why.Error()) != 1 || !strings.Contains(said, "served without it") {
+		if strings.Count(said, why.Error()) != 1 || !strings.Contains(said, "served uncached") {
 			t.Errorf("%s: it says %q", dir, said)
 		}
 	}

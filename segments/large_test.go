@@ -206,7 +206,7 @@ func TestWeightsThatChange(t *testing.T) {
 	if err := os.Rename(name+".new", name); err != nil {
 		t.Fatal(err)
 	}
-	if err := o.write(""); err == nil || !strings.Contains(err.Error(), "has changed") {
+	if err := o.write(""); err == nil || !strings.Contains(err.Error(), "file changed") {
 		t.Errorf("got %v", err)
 	}
 	if left, _ := os.ReadDir(cache); len(left) != 0 {

@@ -59,7 +59,7 @@ func (m *loaded) load(c Config) error {
 			return errors.Join(err, inMemory)
 		}
 		defer os.RemoveAll(folder)
-		fmt.Fprintf(os.Stderr, "overlapd worker: warning: %v; the model is served without it, and optimized again at every start: make room there\n", err)
+		fmt.Fprintf(os.Stderr, "overlapd worker: warning: %v; the model is served uncached and optimized again at every start: free space there\n", err)
 		c.CacheDir = folder
 		err = m.loadThrough(c)
 	}
@@ -203,7 +203,7 @@ func (m *loaded) findEnds(f *models.File) error {
 	for _, out := range f.Graph.Outputs {
 		id, ok := m.cut.values.ID(out.Name)
 		if !ok || m.cut.values.Producer[id] < 0 {
-			return fmt.Errorf("%s: output %q is made by no operator", f.Path, out.Name)
+			return fmt.Errorf("%s: no operator produces output %q", f.Path, out.Name)
 		}
 		m.outputs = append(m.outputs, int32(id))
 	}
@@ -327,7 +327,7 @@ func (m *loaded) newFixed(raw []byte, p int, options *ort.SessionOptions, c Conf
 // refused is why a piece cannot be loaded.
 func (m *loaded) refused(p int, err error) error {
 	op := m.cut.operator(p)
-	return fmt.Errorf("operator %d (%s %q): ONNX Runtime cannot load it by itself: %w", p, op.Type, op.Name, err)
+	return fmt.Errorf("operator %d (%s %q): ONNX Runtime cannot load it alone: %w", p, op.Type, op.Name, err)
 }
 
 // tidy gives memory back once the sessions of a piece with many bytes of weights are made:

@@ -111,7 +111,7 @@ func (m *CutModel) StartValues(id models.BatchID, values []*ort.Value) error {
 		return fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
 	}
 	if len(values) != len(m.inputs) {
-		return fmt.Errorf("%w: %d inputs given, the model has %d", wire.ErrInput, len(values), len(m.inputs))
+		return fmt.Errorf("%w: %d inputs given, but the model has %d", wire.ErrInput, len(values), len(m.inputs))
 	}
 	dims := make([][]int64, len(values))
 	size := 1
@@ -161,7 +161,7 @@ func (m *CutModel) Run(id models.BatchID, start, end int, stop *uint32) (int, er
 		return 0, fmt.Errorf("batch %d: %w", id, wire.ErrUnknownBatch)
 	}
 	if start != b.next || end < start || end > len(m.cut.pieces) {
-		return b.next, fmt.Errorf("batch %d stands at operator %d of %d, asked for [%d, %d): %w",
+		return b.next, fmt.Errorf("batch %d is at operator %d of %d, not ready for [%d, %d): %w",
 			id, b.next, len(m.cut.pieces), start, end, wire.ErrSpanOrder)
 	}
 	if err := m.run.span(b, end, stop); err != nil {
@@ -281,7 +281,7 @@ func (m *CutModel) finished(id models.BatchID) (*batch, error) {
 		return nil, fmt.Errorf("batch %d: %w", id, wire.ErrUnknownBatch)
 	}
 	if b.next != len(m.cut.pieces) {
-		return nil, fmt.Errorf("batch %d stands at operator %d of %d: %w", id, b.next, len(m.cut.pieces), ErrUnfinished)
+		return nil, fmt.Errorf("batch %d is at operator %d of %d: %w", id, b.next, len(m.cut.pieces), ErrUnfinished)
 	}
 	return b, nil
 }

@@ -45,12 +45,12 @@ func (m *CutModel) Describe(id models.BatchID) (list []wire.Tensor, cut uint64, 
 	}
 	ids, cut := m.alive(b.next)
 	if len(ids) > wire.MaxTensors {
-		return nil, 0, fmt.Errorf("%w: %d values are alive at operator %d, the limit is %d", wire.ErrMove, len(ids), b.next, wire.MaxTensors)
+		return nil, 0, fmt.Errorf("%w: %d values are live at operator %d, and the limit is %d", wire.ErrMove, len(ids), b.next, wire.MaxTensors)
 	}
 	for _, id := range ids {
 		v := b.value(&m.loaded, id)
 		if v == nil || !v.IsTensor() {
-			return nil, 0, fmt.Errorf("%w: value %q, alive at operator %d, is no tensor: let the batch go at another operator", wire.ErrMove, m.cut.values.Names[id], b.next)
+			return nil, 0, fmt.Errorf("%w: value %q, live at operator %d, is not a tensor: move the batch at another operator", wire.ErrMove, m.cut.values.Names[id], b.next)
 		}
 		t := wire.Tensor{Type: v.Elem(), Shape: v.Shape()}
 		t.Bytes = elements(t.Shape) * int64(t.Type.Bytes())
@@ -75,7 +75,7 @@ func (m *CutModel) Export(id models.BatchID, to [][]byte) error {
 	b := m.batches[id]
 	defer m.Release(id)
 	if !slices.EqualFunc(to, values, func(dst []byte, t wire.Tensor) bool { return int64(len(dst)) == t.Bytes }) {
-		return fmt.Errorf("%w: its %d values do not fit the memory that they were given", wire.ErrMove, len(values))
+		return fmt.Errorf("%w: its %d values do not fit into the memory provided", wire.ErrMove, len(values))
 	}
 	if err := m.run.span(b, b.next, nil); err != nil { // no operator: the copies follow on it
 		return m.device.fault(err)
@@ -111,7 +111,7 @@ func (m *CutModel) Import(id models.BatchID, at int, queries []worker.Query, cut
 	}
 	ids, own := m.alive(at)
 	if own != cut || len(ids) != len(values) {
-		return true, fmt.Errorf("%w: %d values came for operator %d, where %d others belong: the workers have cut the model differently", wire.ErrMove, len(values), at, len(ids))
+		return true, fmt.Errorf("%w: %d values arrived for operator %d, which needs %d: the workers have cut the model differently", wire.ErrMove, len(values), at, len(ids))
 	}
 	dims, err := m.gatherDims(queries)
 	if err != nil {
@@ -159,7 +159,7 @@ func (m *loaded) checkValue(id int32, t *worker.Tensor) error {
 		ok = !want.Shape[i].Fixed() || want.Shape[i].Value == t.Shape[i]
 	}
 	if !ok {
-		return fmt.Errorf("%w: value %q is %s%v in %d bytes, the model has %s", wire.ErrMove, m.cut.values.Names[id], t.Type, t.Shape, len(t.Data), want)
+		return fmt.Errorf("%w: value %q is %s%v in %d bytes, but the model has %s", wire.ErrMove, m.cut.values.Names[id], t.Type, t.Shape, len(t.Data), want)
 	}
 	return nil
 }

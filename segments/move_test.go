@@ -520,7 +520,7 @@ func TestMovesOfRandomModels(t *testing.T) {
 		for _, pair := range [][2]*CutModel{{near, other}, {near, far}, {far, near}} {
 			for at := 1; at < len(near.sessions); at++ {
 				for range 2 {
-					if err := runMoved(rt, pair[0], pair[1], at, queries, want); errors.Is(err, wire.ErrMove) && strings.Contains(err.Error(), "is no tensor") {
+					if err := runMoved(rt, pair[0], pair[1], at, queries, want); errors.Is(err, wire.ErrMove) && strings.Contains(err.Error(), "is not a tensor") {
 						pair[0].Release(1)
 					} else if err != nil {
 						rt.Fatalf("%s: at operator %d: %v", steps, at, err)

@@ -225,7 +225,7 @@ func (m *loaded) gatherDims(queries []worker.Query) ([][]int64, error) {
 	dims := make([][]int64, len(m.inputs))
 	for n, q := range queries {
 		if len(q.Inputs) != len(m.inputs) {
-			return nil, fmt.Errorf("%w: %d inputs given, the model has %d", wire.ErrInput, len(q.Inputs), len(m.inputs))
+			return nil, fmt.Errorf("%w: %d inputs given, but the model has %d", wire.ErrInput, len(q.Inputs), len(m.inputs))
 		}
 		for i, in := range q.Inputs {
 			if err := m.checkInput(i, in); err != nil {
@@ -265,10 +265,10 @@ func (m *loaded) checkInput(i int, in worker.Tensor) error {
 	}
 	n, ok := models.Elements(in.Shape)
 	if !ok {
-		return fmt.Errorf("%w: input %q has the impossible shape %v", wire.ErrInput, spec.Name, in.Shape)
+		return fmt.Errorf("%w: input %q has the invalid shape %v", wire.ErrInput, spec.Name, in.Shape)
 	}
 	if size := int64(in.Type.Bytes()); size > 0 && n*size != int64(len(in.Data)) {
-		return fmt.Errorf("%w: input %q of shape %v has %d bytes, not %d", wire.ErrInput, spec.Name, in.Shape, len(in.Data), n*size)
+		return fmt.Errorf("%w: input %q of shape %v has %d bytes instead of %d", wire.ErrInput, spec.Name, in.Shape, len(in.Data), n*size)
 	}
 	return nil
 }

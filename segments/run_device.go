@@ -296,7 +296,7 @@ func (r *deviceRun) pin(memory []byte) error {
 		return nil
 	}
 	if int64(len(memory)) > maxPinnedBytes {
-		return fmt.Errorf("%d bytes of shared memory are not pinned, the limit is %d: copies to the GPU are slower", len(memory), int64(maxPinnedBytes))
+		return fmt.Errorf("%d bytes of shared memory are not pinned, because the limit is %d: copies to the GPU are slower", len(memory), int64(maxPinnedBytes))
 	}
 	if err := r.context.Pin(memory); err != nil {
 		return fmt.Errorf("shared memory cannot be pinned, copies to the GPU are slower: %w", err)

@@ -403,11 +403,11 @@ func (m *CutModel) zeroQuery(size, seqLen int) (q worker.Query, _ int, err error
 		in := m.model.Inputs[i]
 		bytes := int64(in.Type.Elem.Bytes())
 		if in.Type.Kind != models.KindTensor || bytes == 0 {
-			return q, 0, fmt.Errorf("%w: input %q is %s, which cannot be made up", wire.ErrInput, in.Name, in.Type)
+			return q, 0, fmt.Errorf("%w: input %q is %s, for which no data can be generated", wire.ErrInput, in.Name, in.Type)
 		}
 		for _, d := range shape {
 			if d > maxWarmBytes/max(bytes, 1) {
-				return q, 0, fmt.Errorf("%w: input %q of shape %v is too large to be made up", wire.ErrInput, in.Name, shape)
+				return q, 0, fmt.Errorf("%w: input %q of shape %v is too large to generate", wire.ErrInput, in.Name, shape)
 			}
 			bytes *= d
 		}

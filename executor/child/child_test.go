@@ -118,7 +118,7 @@ func TestFlood(t *testing.T) {
 	if most := 2*lineBurst + 2*int(time.Since(begin)/lineEvery); len(all) > most {
 		t.Errorf("%d lines", len(all))
 	}
-	if !slices.ContainsFunc(all, func(line string) bool { return strings.Contains(line, "left out") }) {
+	if !slices.ContainsFunc(all, func(line string) bool { return strings.Contains(line, "lines were dropped") }) {
 		t.Error("nobody says that some are missing")
 	}
 	if !strings.HasSuffix(p.Tail(), "\n19999\n") {

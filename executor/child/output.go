@@ -79,7 +79,7 @@ func (t *tail) listen(r io.Reader, pass func(string)) {
 	limit, out := rate.NewLimiter(rate.Every(lineEvery), lineBurst), 0
 	confess := func() {
 		if out > 0 {
-			pass(fmt.Sprintf("(%d lines were left out: the process writes too much)", out))
+			pass(fmt.Sprintf("(%d lines were dropped: the process writes too much)", out))
 			out = 0
 		}
 	}

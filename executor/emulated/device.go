@@ -21,7 +21,7 @@ const seedStream = 0x656d756c61746564
 
 // ErrModel is the reason why a service cannot run on the device: the device does
 // not know its model.
-var ErrModel = errors.New("emulated: the device does not know the model")
+var ErrModel = errors.New("emulated: the device does not have the model")
 
 // Times models how long operator groups take on a device. Its groups identify a
 // model by its position in the device's list, in place of the service ID. A Device
@@ -80,7 +80,7 @@ func (d *Device) Serve(ctx context.Context, id models.ServiceID, files worker.Fi
 			for i := range d.known {
 				names = append(names, d.known[i].Name)
 			}
-			return nil, fmt.Errorf("%w: %q; it knows %q", ErrModel, spec.ModelPath, names)
+			return nil, fmt.Errorf("%w: %q; it has %q", ErrModel, spec.ModelPath, names)
 		}
 		e.model = d.known[e.position]
 		e.info = describe(&e.model, e.position, d.hash, d.latency)
@@ -120,7 +120,7 @@ func (d *Device) Sent(spans []models.Span) {
 		if d.mu.times.Covers(alone(on)) {
 			group.Spans = append(group.Spans, s.on)
 		} else {
-			s.err = fmt.Errorf("%w: the device does not know %s with batch size %d, sequence length %d", wire.ErrInput, e.model.Name, on.Size, on.SeqLen)
+			s.err = fmt.Errorf("%w: the device has no times of %s with batch size %d, sequence length %d", wire.ErrInput, e.model.Name, on.Size, on.SeqLen)
 		}
 		r.spans = append(r.spans, s)
 		e.spans = append(e.spans, s)

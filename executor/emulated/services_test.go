@@ -59,7 +59,7 @@ func TestUnknownModel(t *testing.T) {
 			t.Fatal("it is not given up: ", state, err)
 		}
 		if state.Phase == executor.GivenUp {
-			if !errors.Is(state.Err, executor.ErrLoad) || !strings.Contains(state.Err.Error(), `"third"; it knows ["a" "b" "c"]`) {
+			if !errors.Is(state.Err, executor.ErrLoad) || !strings.Contains(state.Err.Error(), `"third"; it has ["a" "b" "c"]`) {
 				t.Error(state.Err)
 			}
 			return

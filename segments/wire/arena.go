@@ -60,7 +60,7 @@ func (a *allocator) alloc(n int64) (int64, error) {
 		i++
 	}
 	if n < 0 || i == len(a.free) {
-		return 0, fmt.Errorf("%w: %d bytes asked for, %d of %d in use", ErrArenaFull, n, a.used, a.bytes)
+		return 0, fmt.Errorf("%w: %d bytes requested, %d of %d in use", ErrArenaFull, n, a.used, a.bytes)
 	}
 	e := &a.free[i]
 	offset := e.offset

@@ -62,9 +62,9 @@ func (m DeviceMemory) Sums() string {
 func (m DeviceMemory) String() string {
 	given := ""
 	if m.Given > 0 {
-		given = fmt.Sprintf("the service is given %s, ", models.MiB(m.Given))
+		given = fmt.Sprintf("the limit of the service is %s, ", models.MiB(m.Given))
 	}
-	return fmt.Sprintf("%s = %s; %sthe GPU has %s free besides the context", m.Sums(), models.MiB(m.Sum()), given, models.MiB(m.Free))
+	return fmt.Sprintf("%s = %s; %sthe GPU has %s free in addition to the context", m.Sums(), models.MiB(m.Sum()), given, models.MiB(m.Free))
 }
 
 // Check returns ErrDeviceFull, with all figures, if the model does not fit. Free was

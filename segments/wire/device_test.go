@@ -74,7 +74,7 @@ func TestDeviceMemory(t *testing.T) {
 		t.Errorf("the sum is %d", m.Sum())
 	}
 	want := "weights 100 MiB + intermediates 50 MiB + libraries of 3 sessions 120 MiB + context 512 MiB = 782 MiB; " +
-		"the service is given 800 MiB, the GPU has 300 MiB free besides the context"
+		"the limit of the service is 800 MiB, the GPU has 300 MiB free in addition to the context"
 	if m.String() != want {
 		t.Errorf("%q, expected %q", m, want)
 	}

@@ -13,11 +13,11 @@ var (
 	ErrUnknownBatch = errors.New("no such batch")
 
 	// ErrBatchExists is returned if a batch is started twice.
-	ErrBatchExists = errors.New("the batch was started already")
+	ErrBatchExists = errors.New("the batch was already started")
 
 	// ErrSpanOrder is returned for a span that does not begin where the batch is
 	// paused, or that ends outside the model.
-	ErrSpanOrder = errors.New("the span does not follow on what the batch has run")
+	ErrSpanOrder = errors.New("the operators do not follow those that the batch has run")
 
 	// ErrMemory is returned if the intermediates of a batch would exceed the budget.
 	ErrMemory = errors.New("the intermediates exceed the memory budget")
@@ -27,11 +27,11 @@ var (
 	ErrTooLarge = errors.New("the query is too large for its service")
 
 	// ErrInput is returned if the inputs of a batch do not match the model.
-	ErrInput = errors.New("the inputs do not fit the model")
+	ErrInput = errors.New("the inputs do not match the model")
 
 	// ErrOutput is returned if an output cannot be split among the queries of a
 	// batch, or is not a tensor.
-	ErrOutput = errors.New("the outputs cannot be handed over")
+	ErrOutput = errors.New("the outputs cannot be stored")
 
 	// ErrMove is returned if a batch cannot move between two workers: they have cut
 	// the model differently, or it holds a value that is not a tensor.
@@ -51,7 +51,7 @@ var (
 
 	// ErrDeviceLost is returned if a GPU returns only errors: a kernel failed, or the
 	// MPS server or the GPU itself is gone. It ends the worker as well.
-	ErrDeviceLost = errors.New("the GPU cannot be used any more by this process")
+	ErrDeviceLost = errors.New("this process can no longer use the GPU")
 )
 
 // failures maps codes on the wire to errors, so that errors.Is works in the daemon as

@@ -17,7 +17,7 @@ import (
 // ErrBadOutput is returned if a worker reports an impossible output: it lies outside
 // the arena, overlaps another output, has a slot that is taken, or has a size that
 // does not match its shape.
-var ErrBadOutput = errors.New("segments: worker reported an impossible output")
+var ErrBadOutput = errors.New("segments: worker reported an invalid output")
 
 // Outputs is the daemon's side of the output arena and control page of one worker
 // process. It checks everything that the worker reports. The memory stays mapped, the
@@ -116,11 +116,11 @@ func (o *Outputs) leaseLocked(s span) (uint64, error) {
 		return 0, fmt.Errorf("%w: its worker is gone", ErrBadOutput)
 	}
 	if o.mu.slots[s.slot] != 0 {
-		return 0, fmt.Errorf("%w: slot %d is taken", ErrBadOutput, s.slot)
+		return 0, fmt.Errorf("%w: slot %d is already in use", ErrBadOutput, s.slot)
 	}
 	at, _ := slices.BinarySearchFunc(o.mu.leases, s.start, func(s span, start int64) int { return cmp.Compare(s.start, start) })
 	if at > 0 && o.mu.leases[at-1].end > s.start || at < len(o.mu.leases) && o.mu.leases[at].start < s.end {
-		return 0, fmt.Errorf("%w: bytes [%d, %d) are taken", ErrBadOutput, s.start, s.end)
+		return 0, fmt.Errorf("%w: bytes [%d, %d) are already in use", ErrBadOutput, s.start, s.end)
 	}
 	o.mu.leases = slices.Insert(o.mu.leases, at, s)
 	o.mu.serial++

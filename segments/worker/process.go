@@ -35,7 +35,7 @@ func Run(load LoadFunc) error {
 	}
 	for fd := socketFD; fd <= outputsFD; fd++ {
 		if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, unix.FD_CLOEXEC); err != nil {
-			return fmt.Errorf("worker: a worker is started by the daemon, never by hand: descriptor %d: %w", fd, err)
+			return fmt.Errorf("worker: a worker is started by the daemon, not by hand: descriptor %d: %w", fd, err)
 		}
 	}
 	_, _ = unix.FcntlInt(movesFD, unix.F_SETFD, unix.FD_CLOEXEC) // the descriptor may not exist

@@ -256,7 +256,7 @@ func (w *worker) answer(r *wire.Run) error {
 func (w *worker) fail(round uint64, batch models.BatchID, err error) error {
 	serr := w.send(wire.Fail(round, batch, err))
 	if wire.Ends(err) {
-		return fmt.Errorf("worker: it ends: %w", errors.Join(err, serr))
+		return fmt.Errorf("worker: exiting: %w", errors.Join(err, serr))
 	}
 	return serr
 }
@@ -292,7 +292,7 @@ func (w *worker) perform(r *wire.Run, done *wire.Done) error {
 // daemon may run it again.
 func (w *worker) series(r *wire.Run, done *wire.Done) error {
 	if _, exists := w.batches[r.Batch]; exists || r.End != w.end {
-		return fmt.Errorf("%w: a series up to %d of %d operators as batch %d, which exists is %t", wire.ErrSpanOrder, r.End, w.end, r.Batch, exists)
+		return fmt.Errorf("%w: back-to-back execution to %d of %d operators as batch %d, which exists is %t", wire.ErrSpanOrder, r.End, w.end, r.Batch, exists)
 	}
 	queries, err := w.mapped(r.Queries)
 	if err != nil {
@@ -333,7 +333,7 @@ func (w *worker) batch(r *wire.Run) (*batch, error) {
 	case !exists:
 		return nil, fmt.Errorf("batch %d: %w", r.Batch, wire.ErrUnknownBatch)
 	case b.at != r.Start:
-		return nil, fmt.Errorf("%w: start at %d, batch %d stands at %d", wire.ErrSpanOrder, r.Start, r.Batch, b.at)
+		return nil, fmt.Errorf("%w: start at %d, but batch %d is at %d", wire.ErrSpanOrder, r.Start, r.Batch, b.at)
 	}
 	return b, nil
 }
@@ -380,7 +380,7 @@ func (w *worker) out(b *batch) OutputFunc {
 		}
 		lease, data, err := w.outputs.Alloc(t, append([]int64(nil), shape...), bytes)
 		if errors.Is(err, wire.ErrArenaFull) && len(b.outputs) == 1 && w.outputs.Leased() == len(b.outputs[0]) {
-			return nil, fmt.Errorf("%w: output %d of %d bytes: %w; ask for less, or raise worker.output_bytes", wire.ErrTooLarge, output, bytes, err)
+			return nil, fmt.Errorf("%w: output %d of %d bytes: %w; request fewer outputs, or raise worker.output_bytes", wire.ErrTooLarge, output, bytes, err)
 		}
 		if err != nil {
 			return nil, err

@@ -197,7 +197,6 @@ func (q *Query) Forget() {
 
 // ErrEndpoint is returned when the address of the collector cannot be used.
 var ErrEndpoint = errors.New("the endpoint of a collector must be http:// or https://, a host, and a path if it is not /v1/traces")
-// ErrEndpoint is returned when the address of the collector is invalid.
 
 // tracesPath is the path of a collector whose address has none.
 const tracesPath = "/v1/traces"
