@@ -41,8 +41,8 @@ const artifactSuffix = ".json"
 
 // Errors of reading an artifact.
 var (
-	errNoArtifact      = errors.New("not an artifact of a predictor")
-	errDamagedArtifact = errors.New("damaged artifact of a predictor")
+	errNoArtifact      = errors.New("not a predictor artifact")
+	errDamagedArtifact = errors.New("damaged predictor artifact")
 )
 
 // artifact is a predictor with all measurements behind it, in the form in which daemons
@@ -92,7 +92,7 @@ func (c *artifactContent) parts() map[string]any {
 // artifactKind is the file format of artifacts.
 var artifactKind = textfile.Kind[artifact]{
 	Format: "overlapd-artifact/1", MaxBytes: maxArtifactBytes, Foreign: errNoArtifact, Damaged: errDamagedArtifact,
-	Faults: (*artifact).faults, Remedy: "overlapd predictor export makes one",
+	Faults: (*artifact).faults, Remedy: "make one with overlapd predictor export",
 }
 
 // faults checks the parts and decodes them into the content. Everything that is wrong is
@@ -103,7 +103,7 @@ func (a *artifact) faults() (faults []error) {
 	missing := a.content.parts()
 	// Twice the known parts allow for duplicates, which get a better message below.
 	if most := 2 * len(missing); len(a.Parts) > most {
-		return []error{fmt.Errorf("it has %d parts; there are %d", len(a.Parts), len(missing))}
+		return []error{fmt.Errorf("it has %d parts instead of %d", len(a.Parts), len(missing))}
 	}
 	for i := range a.Parts {
 		p := &a.Parts[i]
@@ -112,9 +112,9 @@ func (a *artifact) faults() (faults []error) {
 		sum := sha256.Sum256(p.Data)
 		switch {
 		case into == nil:
-			fault("part %.40q is unknown or there twice", p.Name)
+			fault("part %.40q is unknown or duplicate", p.Name)
 		case hex.EncodeToString(sum[:]) != p.SHA256:
-			fault("part %s has the hash %x, not %.64s: it was changed after it was exported", p.Name, sum, p.SHA256)
+			fault("part %s has the hash %x, not %.64s: it was changed after its export", p.Name, sum, p.SHA256)
 		default:
 			if err := textfile.Unmarshal(p.Data, into); err != nil {
 				fault("part %s: %w", p.Name, err)
@@ -132,23 +132,23 @@ func (a *artifact) faults() (faults []error) {
 		return []error{err}
 	}
 	if f.Device != a.Device || d.Device != a.Device || !slices.Equal(a.Models, modelsOf(f)) {
-		fault("its head is of %.200q and %.1000s, its predictor of %.200q and %.1000s, and its groups are of %.200q",
+		fault("its parts disagree: the header has %.200q and %.1000s, the predictor %.200q and %.1000s, and the groups %.200q",
 			a.Device, nameModels(a.Models), f.Device, nameModels(modelsOf(f)), d.Device)
 		return faults // the following checks assume these models, whose number the predictor limits
 	}
 	for key := range a.content.solo {
 		if len(faults) <= textfile.MaxFaults && !a.holds(key) {
-			fault("solo times of %q, which is none of its models on its device", key)
+			fault("isolated latencies of %q, which is not one of its models on its device", key)
 		}
 	}
 	for key := range a.content.cuts {
 		if len(faults) <= textfile.MaxFaults && !a.holds(key) {
-			fault("the choice of a cut of %q, which is none of its models on its device", key)
+			fault("the cut of %q, which is not one of its models on its device", key)
 		}
 	}
 	for name := range a.content.operators {
 		if len(faults) <= textfile.MaxFaults && a.named(name, "") == nil {
-			fault("operator times of %q, which is none of its models", name)
+			fault("operator times of %q, which is not one of its models", name)
 		}
 	}
 	return faults
@@ -200,7 +200,7 @@ func (a *artifact) named(name, hash string) *training.Model {
 // text describes the artifact in one sentence.
 func (a *artifact) text() string {
 	c := &a.content
-	return fmt.Sprintf("a predictor of %s on %s, trained on %d groups at %s, with %d tables of solo times, %d choices of cuts and %d measured groups",
+	return fmt.Sprintf("a predictor of %s on %s, trained on %d groups at %s, with %d tables of isolated latencies, %d cuts and %d measured groups",
 		nameModels(a.Models), a.Device, c.predictor.Rows, a.Created.Format(time.DateTime), len(c.solo), len(c.cuts), len(c.groups.Rows))
 }
 
@@ -353,7 +353,7 @@ func (u *poolDevice) knows(a *artifact) (services int, err error) {
 		name = u.emulation.name
 	}
 	if of, _, _ := strings.Cut(a.Device, ortMark); of != name {
-		return 0, fmt.Errorf("%w: measured on %q, this is %q", predictor.ErrDevice, a.Device, name)
+		return 0, fmt.Errorf("%w: it was measured on %q, and this device is %q", predictor.ErrDevice, a.Device, name)
 	}
 	var faults []error
 	own := u.onlyOwn(u.config)
@@ -367,7 +367,7 @@ func (u *poolDevice) knows(a *artifact) (services int, err error) {
 		}
 	}
 	if services < leastShared {
-		faults = append(faults, fmt.Errorf("%w: it knows %s, and %d of the services here", predictor.ErrModels, nameModels(a.Models), services))
+		faults = append(faults, fmt.Errorf("%w: it covers %s, which are only %d of the services here", predictor.ErrModels, nameModels(a.Models), services))
 	}
 	return services, errors.Join(faults...)
 }
@@ -391,7 +391,7 @@ func (u *poolDevice) knowsModel(a *artifact, s *config.Service) (bool, error) {
 		return m != nil, nil
 	}
 	had, has := models.ModelsDiffer(m.Hash, name)
-	return false, fmt.Errorf("%w: its model was measured with %s, it has %s", predictor.ErrModels, had, has)
+	return false, fmt.Errorf("%w: its model was measured with %s, but has %s here", predictor.ErrModels, had, has)
 }
 
 // takeSource imports the artifact of predictor.source that knows most services, and of
@@ -404,7 +404,7 @@ func (p *pool) takeSource() {
 	}
 	places, err := artifactsOf(p.life, source)
 	if err != nil {
-		p.log.Warn().Err(err).Msg("the source of predictors cannot be listed")
+		p.log.Warn().Err(err).Msg("listing the source of predictors failed")
 		return
 	}
 	var best *artifact
@@ -426,14 +426,14 @@ func (p *pool) takeSource() {
 	// Artifacts that do not fit are normal in a shared folder, so they are only logged.
 	refused := errors.Join(faults...)
 	if best == nil {
-		p.log.Warn().Err(refused).Str("source", redacted(source)).Msg("the source has no predictor for these models on this device, so groups are measured as without it")
+		p.log.Warn().Err(refused).Str("source", redacted(source)).Msg("the source has no predictor for these models on this device; groups are measured instead")
 		return
 	}
 	if err := p.state.take(best); err != nil {
-		p.log.Warn().Err(err).Msg("storing the predictor of the source")
+		p.log.Warn().Err(err).Msg("storing the predictor from the source failed")
 		return
 	}
-	p.log.Info().Str("predictor", best.text()).AnErr("others", refused).Msg("the predictor of the source is taken over")
+	p.log.Info().Str("predictor", best.text()).AnErr("others", refused).Msg("predictor taken from the source")
 }
 
 // artifactsOf returns the source itself, or the artifacts in it if it is a folder. A file

@@ -46,7 +46,7 @@ func TestCutIsChosenOnce(t *testing.T) {
 	}
 	before := r.measured()
 	kill(t, r.pids()["a"])
-	r.eventually("another worker", func() bool { return strings.Count(r.log.String(), `"message":"worker is ready"`) == 3 })
+	r.eventually("another worker", func() bool { return strings.Count(r.log.String(), `"message":"worker ready"`) == 3 })
 	if diff := cmp.Diff(first, r.chosen(0)); diff != "" || r.measured() != before {
 		t.Errorf("another worker measured %d times more, and says %s", r.measured()-before, diff)
 	}

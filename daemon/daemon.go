@@ -88,7 +88,7 @@ func New(c config.Config, o Options) (d *Daemon, err error) {
 		return d, err
 	}
 	if aside != "" {
-		d.log.Warn().Str("kept_as", aside).Msg("the state file was damaged and set aside; what was measured is measured again")
+		d.log.Warn().Str("kept_as", aside).Msg("the state file was damaged and renamed; everything is measured again")
 	}
 	one := poolDevice{
 		config: c, log: o.Log, text: o.Device, runtime: o.Runtime, state: d.state, cores: o.Cores, life: d.life, goroutines: d.goroutines, failed: d.failed,
@@ -178,7 +178,7 @@ func (d *Daemon) Run(ctx, hurry context.Context) error {
 	err := d.wait(ctx, d.front.served)
 	opened()
 
-	d.log.Info().Dur("at_most", d.Config().DrainTimeout).Msg("stopping: answering what was accepted")
+	d.log.Info().Dur("at_most", d.Config().DrainTimeout).Msg("stopping: answering the accepted queries")
 	// Workers still run here, so what was measured until the end can be stored.
 	late := d.shutdown(hurry)
 	d.saveProfiles()
@@ -235,7 +235,7 @@ func (d *Daemon) wait(ctx context.Context, served <-chan error) error {
 			return err
 		case err := <-served:
 			if err == nil {
-				err = errors.New("the listener was closed")
+				err = errors.New("the listener closed")
 			}
 			return err
 		case <-save.C:
@@ -330,11 +330,11 @@ func (d *Daemon) newTracer(version string) (*otlp.Tracer, error) {
 	t, err := otlp.New(otlp.Options{
 		Tracing: c, Version: version,
 		Report: func(queries, spans uint64, why error) {
-			d.log.Warn().Err(why).Uint64("queries", queries).Uint64("spans", spans).Msg("traces are lost; serving goes on")
+			d.log.Warn().Err(why).Uint64("queries", queries).Uint64("spans", spans).Msg("traces cannot be sent and are lost; queries are not affected")
 		},
 	})
 	if err == nil {
-		d.log.Info().Str("endpoint", c.Endpoint).Float64("sample", c.Sample).Msg("queries are traced")
+		d.log.Info().Str("endpoint", c.Endpoint).Float64("sample", c.Sample).Msg("tracing queries")
 	}
 	return t, err
 }
@@ -364,7 +364,7 @@ func (d *Daemon) closeTracer() {
 	limit, cancel := context.WithTimeout(context.Background(), otlp.FlushTime)
 	defer cancel()
 	if err := d.tracer.Close(limit); err != nil {
-		d.log.Warn().Err(err).Msg("traces are lost")
+		d.log.Warn().Err(err).Msg("traces were lost")
 	}
 }
 

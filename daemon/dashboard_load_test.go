@@ -193,7 +193,7 @@ func TestDashboardRecovers(t *testing.T) {
 	p.await(`byId("link").innerText === "live" && now.rounds.length === 3`)
 	d.stop()
 	p.await(`byId("link").innerText === "connection lost" && byId("link").className.includes("lost") && !byId("notice").hidden`)
-	says(t, p.text("#notice"), "The connection to the daemon is lost", "Trying again")
+	says(t, p.text("#notice"), "The connection to the daemon is lost", "Reconnecting")
 	d = serveEmulated(t, c)
 	p.await(`byId("link").innerText === "live" && byId("notice").hidden && now.rounds.length === 0`)
 	if status, text := d.infer(1, 1, 8); status != http.StatusOK {

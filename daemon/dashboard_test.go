@@ -130,7 +130,7 @@ func TestDashboardOnAPhone(t *testing.T) {
 	}
 	p = b.open(d.url("/#select=77"), 390, 844, "dark")
 	p.await(`!byId("decision").hidden`)
-	says(t, p.text("#decision"), "Round 77 is not remembered any more")
+	says(t, p.text("#decision"), "Round 77 is no longer stored")
 	p.key("Escape")
 	p.await(`byId("decision").hidden && location.hash === ""`)
 	p = b.open(d.url("/"), 320, 700, "light")
@@ -168,7 +168,7 @@ func TestDashboardWantsAToken(t *testing.T) {
 		p.eval(fmt.Sprintf(`(byId("token").value = %q, "")`, token))
 		p.click("#door button")
 	}
-	p.await(`!byId("door").hidden && byId("link").innerText === "token wanted"`)
+	p.await(`!byId("door").hidden && byId("link").innerText === "token required"`)
 	if got := p.eval(`byId("services").tBodies[0].rows.length + " " + byId("wrong").hidden`); got != "0 true" {
 		t.Errorf("before a token is there: %s", got)
 	}

@@ -87,7 +87,7 @@ func (u *poolDevice) describe(o *Options, specs []executor.ServiceSpec) loop.Dev
 		// Without MPS the driver time-slices processes, so overlapping cannot gain
 		// anything.
 		if l.Alone = u.config.MPS.Mode == config.MPSOff; l.Alone && learning.FormsGroups(u.config.Policy) {
-			u.log.Info().Str("gpu", u.text).Msg("without MPS services take turns on the GPU: each group has one span, and none is measured")
+			u.log.Info().Str("gpu", u.text).Msg("without MPS services take turns on the GPU: operators do not overlap, and no groups are measured")
 		}
 	}
 	l.Workers = func(inputs, moves []*wire.InputArena, outcomes chan executor.Outcome, events func(executor.Event)) (loop.Workers, error) {
@@ -195,7 +195,7 @@ func (u *poolDevice) worker(id models.ServiceID, s *config.Service) (spec execut
 	}
 	// The times of an emulated share are computed when it is created.
 	if u.emulation != nil && u.emulation.share > 0 && u.emulation.share != s.MPS.Percentage {
-		return spec, place, fmt.Errorf("service %s: active_thread_percentage of an emulated device is %d since it was made: restart the daemon for another", s.Name, u.emulation.share)
+		return spec, place, fmt.Errorf("service %s: active_thread_percentage of an emulated device was set to %d when it was created: restart the daemon to change it", s.Name, u.emulation.share)
 	}
 	w, place := &u.config.Worker, u.placeOf(s)
 	spec = executor.ServiceSpec{
@@ -264,7 +264,7 @@ func (u *poolDevice) model(model string) (string, error) {
 	// It returns immediately if the file exists.
 	path, err := zoo.Build(name, filepath.Join(u.config.CacheDir(), "models"), zooSeed, nil)
 	if took := time.Since(started); err == nil && took > time.Second/2 {
-		u.log.Info().Str("model", name).Dur("took", took.Round(time.Millisecond)).Msg("model of the zoo is built")
+		u.log.Info().Str("model", name).Dur("took", took.Round(time.Millisecond)).Msg("zoo model built")
 	}
 	return path, err
 }
@@ -337,7 +337,7 @@ func (u *poolDevice) needs(path string, s *config.Service, cut int) (bytes int64
 	bytes, sums = m.Sum(), m.Sums()
 	switch given := u.given(s); {
 	case given > 0 && given < bytes:
-		err = fmt.Errorf("%w %s: it needs %s = %d MiB and is given %d MiB; raise pinned_memory_limit or cuda.memory_limit, or lower its cut",
+		err = fmt.Errorf("%w %s: it needs %s = %d MiB and its limit is %d MiB; raise pinned_memory_limit or cuda.memory_limit, or lower its cut",
 			gpu.ErrNoRoom, s.Name, sums, bytes>>20, given>>20)
 	case given > 0:
 		bytes, sums = given, "what it is given, for "+sums
@@ -407,7 +407,7 @@ func (u *poolDevice) beforeKill() func(models.ServiceID, int) {
 	return func(id models.ServiceID, pid int) {
 		if err := u.part.TerminateClient(u.life, pid); err != nil {
 			u.log.Warn().Err(err).Int("service_id", int(id)).Int("pid", pid).
-				Msg("a worker is killed that has work on the GPU and could not be taken off it; if others hang now, restart the control daemon of MPS with all workers")
+				Msg("killing a worker whose work on the GPU did not end; if other workers hang now, restart the MPS control daemon and all workers")
 		}
 	}
 }

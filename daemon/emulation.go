@@ -18,7 +18,7 @@ import (
 
 // ErrEmulated is returned when an emulated device is to be measured. It is made of
 // measurements, and its times must not be mistaken for new ones.
-var ErrEmulated = errors.New(`the device is emulated: there is nothing to measure; fit a predictor with overlapd train to the data that its profile was made of`)
+var ErrEmulated = errors.New(`the device is emulated and cannot be measured; fit a predictor with overlapd train to the data of its profile`)
 
 // emulation is a modelled device with the models of its services.
 type emulation struct {
@@ -97,12 +97,12 @@ func (e *emulation) check(c *config.Config) error {
 				names = append(names, e.known[i].Name)
 			}
 			slices.Sort(names)
-			faults = append(faults, fmt.Errorf("service %s: %q is not in the profile, which knows %s",
+			faults = append(faults, fmt.Errorf("service %s: model %q is not in the profile, which has %s",
 				s.Name, strings.TrimPrefix(s.Model, config.EmulatedPrefix), strings.Join(names, ", ")))
 			continue
 		}
 		if most := slices.Max(m.Sizes); s.MaxBatch > most {
-			faults = append(faults, fmt.Errorf("service %s: max_batch is %d, the largest batch of %s in the profile %d", s.Name, s.MaxBatch, m.Name, most))
+			faults = append(faults, fmt.Errorf("service %s: max_batch is %d, but the largest batch of %s in the profile is %d: lower max_batch", s.Name, s.MaxBatch, m.Name, most))
 		}
 	}
 	return errors.Join(faults...)

@@ -74,10 +74,10 @@ func (d *Daemon) openEndpoints(c *config.Config, o *Options) (err error) {
 func (d *Daemon) openAccess() (err error) {
 	d.access, err = access.Open(accessOptions(&d.config, func(err error) {
 		if err != nil {
-			d.log.Error().Err(err).Msg("changed tokens or certificates cannot be used; those before stay in use")
+			d.log.Error().Err(err).Msg("changed tokens or certificates are invalid; the previous ones stay in use")
 			return
 		}
-		d.log.Info().Msg("changed tokens or certificates are in use now")
+		d.log.Info().Msg("changed tokens or certificates are in use")
 	}))
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (s storage) count(to *metrics.Scrape) (faults []string) {
 		lost, err := s.decisions.Lost()
 		if c.DecisionsLost = lost; err != nil {
 			c.LogStopped = true
-			faults = append(faults, fmt.Sprintf("the decision log cannot be written, and has lost %d events: %v; it goes on once it can be", lost, err))
+			faults = append(faults, fmt.Sprintf("writing the decision log failed, and %d events were lost: %v; it resumes when the state folder can be written", lost, err))
 		}
 	}
 	return faults

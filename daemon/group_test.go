@@ -245,7 +245,7 @@ func TestGroupThatCannotBeSent(t *testing.T) {
 	r.workers.refuse(false)
 	r.workers.runsOn(&calm)
 	r.serves()
-	says(t, r.log.String(), "sending a round to the workers")
+	says(t, r.log.String(), "sending a round to the workers failed")
 	r.replays()
 }
 

@@ -70,7 +70,7 @@ func checkModel(ctx context.Context, s *config.Service, limit time.Duration) (si
 }
 
 // errModelInMotion is returned when a model file shrinks while it is read.
-var errModelInMotion = errors.New("the file changed while it was read: write the new model beside it and rename it")
+var errModelInMotion = errors.New("the file changed while it was read: write a new model to another file and rename it into place")
 
 // hashModel returns the hash of a model file, see [models.File.Hash].
 func hashModel(ctx context.Context, path string, limit time.Duration) (hash string, err error) {

@@ -264,7 +264,7 @@ func TestReloadWhileABatchMoves(t *testing.T) {
 			})
 			if tt.ends == 2 {
 				r.until("a worker on the new device", func() bool { return len(r.pool[2].news()) == 1 })
-				if o, _ := r.backend.FullStatus(); o.Services[0].Plan != "waits for workers that it needs" {
+				if o, _ := r.backend.FullStatus(); o.Services[0].Plan != "waiting for workers that it needs" {
 					t.Errorf("the plan is %q", o.Services[0].Plan)
 				}
 				r.pool[2].revive(0, fakeOperators)

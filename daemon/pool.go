@@ -96,7 +96,7 @@ func emulate(one poolDevice, o *Options) (list []*poolDevice, err error) {
 			continue
 		}
 		one.log.Warn().Str("device", u.text).Str("profile", c.DeviceProfile).
-			Msg("the device is emulated: nothing is computed, every output is zeros, and only the time that it takes is like a device's")
+			Msg("the device is emulated: nothing is computed, every output is zeros, and only latencies are realistic")
 	}
 	return list, nil
 }
@@ -288,10 +288,10 @@ func (p *pool) join(ctx context.Context, all *config.Config, c *config.Service, 
 	}
 	places, err := p.places(0, p.on(all, c.Name), c)
 	if err == nil && len(places) == 0 && all.Policy == config.Static {
-		err = fmt.Errorf("service %s is on no device, and under policy = %q has no share of one yet: restart the daemon", c.Name, config.Static)
+		err = fmt.Errorf("service %s is on no device that it can use without a restart, because policy = %q fixes the shares at the start: restart the daemon", c.Name, config.Static)
 	}
 	if err == nil && len(places) == 0 {
-		err = fmt.Errorf("service %s is on no device: name it in one, and restart the daemon if that is a new one", c.Name)
+		err = fmt.Errorf("service %s is on no device: name it in one, and restart the daemon if that device is new", c.Name)
 	}
 	for _, place := range places {
 		err = errors.Join(err, place.Worker.Refused)
@@ -317,10 +317,10 @@ func (p *pool) openDecisions() (err error) {
 	o := journal.DefaultOptions()
 	o.MaxFileBytes, o.MaxFiles = c.FileBytes, c.Files
 	o.Stopped = func(err error) {
-		p.log.Error().Err(err).Msg("the decision log cannot be written; serving goes on, and writing is tried again: see to it that the state folder has room")
+		p.log.Error().Err(err).Msg("writing the decision log failed and is retried; serving continues: free space in the state folder")
 	}
 	o.Resumed = func(lost uint64) {
-		p.log.Info().Uint64("lost", lost).Msg("the decision log is written again")
+		p.log.Info().Uint64("lost", lost).Msg("writing the decision log resumed")
 	}
 	p.decisions, err = journal.Open(p.config.StateDir, o)
 	return err
@@ -334,10 +334,10 @@ func (p *pool) learning(fit loop.FitFunc) learning.Options {
 	var err error
 	if o.File != "" {
 		if o.Configured, o.Refused = predictor.ReadFile(o.File); o.Refused != nil {
-			p.log.Error().Err(o.Refused).Msg("the configured predictor is refused; batches run one at a time")
+			p.log.Error().Err(o.Refused).Msg("the configured predictor was rejected; batches run one at a time")
 		}
 	} else if o.Stored, err = p.state.datasets.Predictors(); err != nil {
-		p.log.Warn().Err(err).Msg("the stored predictors cannot be read")
+		p.log.Warn().Err(err).Msg("reading the stored predictors failed")
 	}
 	return o
 }
@@ -360,7 +360,7 @@ func (p *pool) Stored(kind, key string, value any) bool {
 func (s *State) stored(log zerolog.Logger, kind, key string, value any) bool {
 	ok, err := s.load(kind, key, value)
 	if err != nil {
-		log.Warn().Err(err).Str("of", kind).Msg("what was stored cannot be read; it is measured again")
+		log.Warn().Err(err).Str("of", kind).Msg("stored measurements cannot be read; they are measured again")
 	}
 	return ok
 }
@@ -368,7 +368,7 @@ func (s *State) stored(log zerolog.Logger, kind, key string, value any) bool {
 // ChoseCut implements [loop.Profiles].
 func (p *pool) ChoseCut(s config.Service, at loop.Place, c *wire.CutChoice) {
 	key := p.devices[at.Device].cutKey(c.Hash, at.Share, s.MaxBatch)
-	p.keeper.Keep("storing the choice of a cut", func(*training.Store) error { return p.state.save(cutChoices, key, c) })
+	p.keeper.Keep("storing the cut failed", func(*training.Store) error { return p.state.save(cutChoices, key, c) })
 }
 
 // fitting returns a function that fits a predictor after storing the isolated latencies that
@@ -389,14 +389,14 @@ func (p *pool) saveProfiles() {
 	solo, calibrations := p.backend.Learned()
 	for key, known := range solo {
 		if err := p.state.save(loop.SoloProfiles, key, known); err != nil {
-			p.log.Warn().Err(err).Str("of", key).Msg("storing what was measured")
+			p.log.Warn().Err(err).Str("of", key).Msg("storing a measurement failed")
 		}
 	}
 	if len(calibrations) == 0 {
 		return
 	}
 	if err := p.state.saveCalibrations(calibrations); err != nil {
-		p.log.Warn().Err(err).Msg("storing how well predictors do")
+		p.log.Warn().Err(err).Msg("storing the accuracy of predictors failed")
 	}
 }
 
@@ -438,7 +438,7 @@ func PlanGPU(c config.Config, o Options) (text string, err error) {
 			for _, u := range list {
 				path, _ := u.model(s.Model) // spread has checked it
 				if _, refused := u.admit(path, s, s.Cut, u.memory); refused != nil {
-					refusals[p.firstOn(u.part).index] += fmt.Sprintf("  refused: %v\n", refused)
+					refusals[p.firstOn(u.part).index] += fmt.Sprintf("  rejected: %v\n", refused)
 				}
 			}
 		}

@@ -134,7 +134,7 @@ func TestNewestStoredPredictorThatFits(t *testing.T) {
 	other.Device, damaged.Layers = "abacus", nil
 	r := startRig(t, rigOptions{services: 2, device: &calm, dir: put(t, old, newer, other, damaged)})
 	says(t, r.await("serving").Reason, "at 2024-02-29 13:00:00")
-	says(t, r.log.String(), "abacus", "a stored predictor does not fit")
+	says(t, r.log.String(), "abacus", "a stored predictor does not match")
 }
 
 // A worker that comes back with another model is not served with a predictor

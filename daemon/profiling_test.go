@@ -43,7 +43,7 @@ func inDataset(t *testing.T, d *training.Dataset, device *fakeDevice) (spans map
 func TestMeasuresWhileIdle(t *testing.T) {
 	r := startRig(t, rigOptions{services: 3, device: &calm})
 	p := r.await("solo")
-	says(t, p.Reason, "24 of 24 measurements are made; make a predictor of them with overlapd train")
+	says(t, p.Reason, "24 of 24 measurements are made; make a predictor from them with overlapd train")
 	if n := r.workers.held(); n != 0 {
 		t.Errorf("the workers hold %d batches", n)
 	}
@@ -218,7 +218,7 @@ func TestWorkerOfAGroupLostWhileMeasuring(t *testing.T) {
 func TestModelThatFailsOnOneSize(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2, device: &calm, prepare: func(f *fakeWorkers) { f.failOn(1, 2, true) }})
 	says(t, r.await("solo").Reason, " of 20 measurements are made, ", " cannot be;")
-	says(t, r.log.String(), `"service":"s1","size":2,"seq_len":0,"message":"this could not be measured"`)
+	says(t, r.log.String(), `"service":"s1","size":2,"seq_len":0,"message":"measurement failed"`)
 	var report loop.Report
 	report, _ = r.backend.MeasuringReport()
 	if len(report.Progress.Skips) == 0 || report.Progress.Skips[0].Model != "s1" || report.Progress.Skips[0].Size != 2 || !strings.Contains(fmt.Sprint(report.Progress.Skips[0].Err), "did not run to its end") {

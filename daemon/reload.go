@@ -269,7 +269,7 @@ func (r *reload) holds(names ...string) {
 const removalTimeout = 30 * time.Second
 
 // errCutShort is why a service is not loaded when a reload is interrupted.
-var errCutShort = errors.New("the reload was cut short")
+var errCutShort = errors.New("the reload was interrupted")
 
 // remove removes services, except those that others replace, and waits until they are gone.
 func (r *reload) remove(successions []succession) error {
@@ -390,7 +390,7 @@ func (d *Daemon) Restart(service string) error {
 	if !restarted {
 		return fmt.Errorf("service %s: %w", service, failed)
 	}
-	d.log.Info().Str("service", service).Msg("starting a service again that was given up, as was asked for")
+	d.log.Info().Str("service", service).Msg("restarting a service that had failed permanently, on request")
 	return nil
 }
 

@@ -76,7 +76,7 @@ func (p *pool) checkSelection(c *config.Config) error {
 		}
 		if err != nil {
 			faults = append(faults, config.Faults{{Key: "service " + of + ": selection", Message: fmt.Sprintf(
-				"%v, or leave the key out: the daemon then calculates policies itself", err)}}...)
+				"%v, or leave selection out: the daemon then computes policies itself", err)}}...)
 		}
 	}
 	if len(faults) > 0 {

@@ -61,7 +61,7 @@ func OpenState(dir string, mustExist bool, check []string) (*State, error) {
 		}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("state folder: %w; set state_dir to a folder that can be written", err)
+		return nil, fmt.Errorf("state folder: %w; set state_dir to a writable folder", err)
 	}
 	db, err := statefile.Open(path, check)
 	if err != nil {
@@ -147,7 +147,7 @@ func forgetAside(path string) error {
 // readBucket checks the entries of a bucket. Buckets are not nested.
 func readBucket(name []byte, b *bbolt.Bucket) error {
 	if b == nil {
-		return fmt.Errorf("%w: %q is no bucket", statefile.ErrDamaged, name)
+		return fmt.Errorf("%w: %q is not a bucket", statefile.ErrDamaged, name)
 	}
 	return b.ForEach(func(k, text []byte) error {
 		if !json.Valid(text) {

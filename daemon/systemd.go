@@ -77,7 +77,7 @@ func (d *Daemon) Report(stopping, ended context.Context, m Manager) {
 		}
 		if states := n.step(d.backend.Now(), s); len(states) > 0 {
 			if err := m.Tell(strings.Join(states, "\n")); err != nil {
-				d.log.Warn().Err(err).Msg("telling the service manager")
+				d.log.Warn().Err(err).Msg("notifying the service manager failed")
 			}
 		}
 		if n.announced && !ready {
@@ -157,13 +157,13 @@ func (s *standing) text() string {
 	verb := "serving"
 	switch {
 	case s.stopping:
-		return "stopping: answering what was accepted"
+		return "stopping: answering the accepted queries"
 	case s.ready == 0 && s.loading() > 0:
 		verb = "loading"
 	}
 	text := fmt.Sprintf("%s, services ready: %d of %d", verb, s.ready, s.services)
 	if len(s.givenUp) > 0 {
-		text += "; given up: " + strings.Join(s.givenUp, ", ")
+		text += "; failed permanently: " + strings.Join(s.givenUp, ", ")
 	}
 	return text
 }

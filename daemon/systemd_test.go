@@ -50,7 +50,7 @@ func TestNotifier(t *testing.T) {
 		{"a worker is lost", 200 * time.Second, standing{services: 2, givenUp: []string{"b"}, beat: 200 * time.Second},
 			[]string{"WATCHDOG=1", "STATUS=loading, services ready: 0 of 2; given up: b"}},
 		{"stop", 201 * time.Second, standing{services: 2, ready: 2, beat: 201 * time.Second, stopping: true},
-			[]string{"STOPPING=1", "EXTEND_TIMEOUT_USEC=46000000", "STATUS=stopping: answering what was accepted"}},
+			[]string{"STOPPING=1", "EXTEND_TIMEOUT_USEC=46000000", "STATUS=stopping: answering the accepted queries"}},
 		{"stopping", 215 * time.Second, standing{services: 2, ready: 0, beat: 215 * time.Second, stopping: true}, []string{"WATCHDOG=1"}},
 	} {
 		if diff := cmp.Diff(c.want, n.step(c.now, c.s)); diff != "" {

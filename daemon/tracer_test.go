@@ -43,7 +43,7 @@ func TestNewTracer(t *testing.T) {
 	d.tracer = tracer
 	tracer.Finish(tracer.Begin(tracing.Parent{}))
 	d.closeTracer()
-	says(t, log.String(), "queries are traced", "traces are lost; serving goes on", "403")
+	says(t, log.String(), "tracing queries", "traces cannot be sent and are lost; queries are not affected", "403")
 	d.backend = newBackend(t, fakeConfig(1, nil), nil, nil).Backend
 	if n := d.scrape().Traces; n.Queries != 1 || n.Failed != 1 {
 		t.Errorf("a scrape tells %+v", n)

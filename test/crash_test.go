@@ -80,7 +80,7 @@ func TestBadQueryInBatches(t *testing.T) {
 	if m[`overlapd_queries_retried_total{service="series"}`] == 0 {
 		t.Log("the machine was too slow for a series with a bad query")
 	}
-	if n := p.count(func(e event) bool { return e.Message == "worker is lost" }); n != 0 {
+	if n := p.count(func(e event) bool { return e.Message == "worker exited" }); n != 0 {
 		t.Errorf("%d workers were lost", n)
 	}
 }
@@ -110,7 +110,7 @@ func TestCrashingQuery(t *testing.T) {
 	path := write(t, "quotient.onnx", quotient(numbers))
 	p := serve(t, config{worker: restarts, services: []service{tinyAdd, {"quotient", path, "max_batch = 8"}}})
 	p.crashes = true
-	isLoss := func(e event) bool { return e.Message == "worker is lost" }
+	isLoss := func(e event) bool { return e.Message == "worker exited" }
 	lost := func() int { return p.count(isLoss) }
 	a := p.infer("quotient", deadly(7))
 	refusedWith(t, a, 500, "worker_lost")

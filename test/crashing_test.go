@@ -78,7 +78,7 @@ func TestCrashingClient(t *testing.T) {
 	}
 	all.Wait()
 	for _, in := range innocents[1:] {
-		lost := p.count(func(e event) bool { return e.Message == "worker is lost" && e.Service == in.service })
+		lost := p.count(func(e event) bool { return e.Message == "worker exited" && e.Service == in.service })
 		t.Logf("%s: %d workers were lost", in.service, lost)
 	}
 }

@@ -309,7 +309,7 @@ func (p *process) finish() {
 		}
 	}
 	log := p.logged()
-	for _, sign := range []string{"DATA RACE", "panic:", "fatal error:", "goroutine ", "was not given back", "giving back the memory", "finishing a round", "sending a round"} {
+	for _, sign := range []string{"DATA RACE", "panic:", "fatal error:", "goroutine ", "was not given back", "giving back the memory", "finishing a round failed", "sending a round"} {
 		if strings.Contains(log, sign) && !(p.crashes && sign == "goroutine ") {
 			p.t.Errorf("the log holds %q", sign)
 		}
@@ -347,9 +347,9 @@ func (p *process) worker(service string) int {
 	for _, e := range p.mu.log {
 		switch {
 		case e.Service != service:
-		case e.Message == "worker is ready":
+		case e.Message == "worker ready":
 			ready = append(ready, e.PID)
-		case e.Message == "worker is lost", e.Message == "worker stopped":
+		case e.Message == "worker exited", e.Message == "worker stopped":
 			ready = slices.DeleteFunc(ready, func(pid int) bool { return pid == e.PID && pid != 0 })
 		}
 	}

@@ -88,7 +88,7 @@ func TestKilledWorkers(t *testing.T) {
 	if err := checkSum(q, p.infer("victim", q)); err != nil {
 		t.Errorf("after the last restart: %v", err)
 	}
-	if n := p.count(func(e event) bool { return e.Message == "worker is lost" }); n != kills {
+	if n := p.count(func(e event) bool { return e.Message == "worker exited" }); n != kills {
 		t.Errorf("%d workers were lost, %d killed", n, kills)
 	}
 	if steady.ok.Load() == 0 || victim.ok.Load() == 0 {
@@ -115,7 +115,7 @@ func TestHangingWorkerIsReplaced(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	q := sum(random, 1)
 	refusedWith(t, p.infer("add", q), 500, "worker_lost")
-	p.await("that it hung", func(e event) bool { return e.Message == "worker is lost" && e.Service == "add" })
+	p.await("that it hung", func(e event) bool { return e.Message == "worker exited" && e.Service == "add" })
 	if err := checkSum(q, p.infer("add", q)); err != nil {
 		t.Errorf("the query after it: %v", err)
 	}
@@ -164,7 +164,7 @@ func giveUp(t *testing.T, ready string, want int) {
 	sendSignal(first, syscall.SIGKILL)
 	p.eventually("the second worker", func() bool { w := p.worker("add"); return w != 0 && w != first })
 	sendSignal(p.awaitWorker("add"), syscall.SIGKILL)
-	p.await("that it is given up", func(e event) bool { return e.Message[:min(len(e.Message), 19)] == "service is given up" })
+	p.await("that it is given up", func(e event) bool { return e.Message[:min(len(e.Message), 26)] == "service failed permanently" })
 	q := sum(rand.New(rand.NewPCG(7, 8)), 1)
 	a := p.infer("add", q)
 	refusedWith(t, a, 503, "given_up")

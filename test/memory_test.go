@@ -70,7 +70,7 @@ func TestMemoryOfAWorkerIsBounded(t *testing.T) {
 		return p.measured(p.worker("conv")).resident < before["conv"]+slack/3 && held() == 0
 	})
 	good()
-	if n := p.count(func(e event) bool { return e.Message == "worker is lost" }); n != 0 {
+	if n := p.count(func(e event) bool { return e.Message == "worker exited" }); n != 0 {
 		t.Errorf("%d workers were lost", n)
 	}
 }

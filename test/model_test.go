@@ -55,8 +55,8 @@ func badModels(t *testing.T) map[string][2]string {
 		"folder":         {t.TempDir(), "it is a folder"},
 		"pipe":           {pipe, "regular file"},
 		"device":         {"/dev/zero", "regular file"},
-		"passwd":         {file("m", external("../../../../../../../../etc/passwd")), "external data refused"},
-		"absolute":       {file("m", external("/etc/passwd")), "external data refused"},
+		"passwd":         {file("m", external("../../../../../../../../etc/passwd")), "external data rejected"},
+		"absolute":       {file("m", external("/etc/passwd")), "external data rejected"},
 		"unconnected":    {file("m", model(graph([]message{node("Relu", []string{"nowhere"}, "Y")}, nil))), "nowhere"},
 		"circle":         {file("m", model(graph([]message{node("Add", []string{"X", "Y"}, "Y")}, nil))), "cycle"},
 		"self_call":      {file("m", model(graph([]message{call("f")}, nil), function("f", "g"), function("g", "f"))), "calls itself"},
@@ -99,7 +99,7 @@ func TestBadModels(t *testing.T) {
 	if code := p.exit(); code != faulty {
 		t.Errorf("exit status %d", code)
 	}
-	if n := p.count(func(e event) bool { return e.Message == "worker is lost" }); n != 1 {
+	if n := p.count(func(e event) bool { return e.Message == "worker exited" }); n != 1 {
 		t.Errorf("its worker was lost %d times", n)
 	}
 	text, code := p.command("check", p.path)
@@ -167,7 +167,7 @@ func TestModelThatExplodes(t *testing.T) {
 	if err := checkSum(q, p.infer("add", q)); err != nil {
 		t.Error(err)
 	}
-	if n := p.count(func(e event) bool { return e.Message == "worker is lost" }); n != 0 {
+	if n := p.count(func(e event) bool { return e.Message == "worker exited" }); n != 0 {
 		t.Errorf("%d workers were lost", n)
 	}
 }
@@ -191,7 +191,7 @@ func TestModelChangesOnDisk(t *testing.T) {
 		if err := sendSignal(pid, syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
-		p.await("the loss", func(e event) bool { return e.Message == "worker is lost" && e.PID == pid })
+		p.await("the loss", func(e event) bool { return e.Message == "worker exited" && e.PID == pid })
 	}
 	if a := p.infer("changing", one(7)); a.Status != 200 || a.Outputs[0].Data[0] != 7 {
 		t.Fatalf("the first model: %v", a)
@@ -209,7 +209,7 @@ func TestModelChangesOnDisk(t *testing.T) {
 		t.Error(err)
 	}
 	replace([]byte("half writ"))
-	p.await("that it is given up", func(e event) bool { return strings.HasPrefix(e.Message, "service is given up") })
+	p.await("that it is given up", func(e event) bool { return strings.HasPrefix(e.Message, "service failed permanently") })
 	refusedWith(t, p.infer("changing", q), 503, "given_up")
 	if err := checkSum(q, p.infer("add", q)); err != nil {
 		t.Error(err)

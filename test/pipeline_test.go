@@ -72,7 +72,7 @@ func piped(t *testing.T, policy string, batch int) (with, without *process, plan
 	pipelines(t, plan, "right", "left", without.operators(), batch)
 	c.dir, c.top = "", fmt.Sprintf("policy = %q\nplan = %q", policy, plan)
 	with = serve(t, c)
-	with.eventually("the plan", func() bool { return with.count(func(e event) bool { return e.Message == "the plan is followed" }) == 1 })
+	with.eventually("the plan", func() bool { return with.count(func(e event) bool { return e.Message == "plan followed" }) == 1 })
 	return with, without, plan
 }
 
@@ -171,7 +171,7 @@ func TestReloadPipeline(t *testing.T) {
 		pipelines(t, plan, ends[0], ends[1], without.operators(), 1)
 		p.signal(syscall.SIGHUP)
 		p.eventually("the new plan", func() bool {
-			return p.count(func(e event) bool { return e.Message == "the plan is followed" }) == turn+2
+			return p.count(func(e event) bool { return e.Message == "plan followed" }) == turn+2
 		})
 		before := rounds("left")
 		p.eventually("rounds by the new plan", func() bool { return rounds("left") > before+20 })

@@ -39,9 +39,9 @@ func (p *process) workerOn(service, device string) (pid int) {
 	for _, e := range p.mu.log {
 		switch {
 		case e.Service != service || e.Device != device:
-		case e.Message == "worker is ready":
+		case e.Message == "worker ready":
 			pid = e.PID
-		case (e.Message == "worker is lost" || e.Message == "worker stopped") && e.PID == pid:
+		case (e.Message == "worker exited" || e.Message == "worker stopped") && e.PID == pid:
 			pid = 0
 		}
 	}

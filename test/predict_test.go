@@ -350,7 +350,7 @@ func TestStopWhileMeasuringOrTraining(t *testing.T) {
 		p := serve(t, config{top: `policy = "overlap"`, services: tinies(), tables: "[profile]\nrepeats = 3\ngroups = " + groups})
 		p.reaches(phase)
 		p.stop()
-		if log := p.logged(); strings.Contains(log, `"level":"error"`) || strings.Contains(log, "fitting a predictor") {
+		if log := p.logged(); strings.Contains(log, `"level":"error"`) || strings.Contains(log, "training a predictor") {
 			t.Errorf("%s: the log holds an error:\n%s", phase, log)
 		}
 	}

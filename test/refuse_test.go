@@ -61,7 +61,7 @@ func TestModelThatFailsAtRunTime(t *testing.T) {
 			t.Fatalf("a good query after a bad one: %v", a)
 		}
 	}
-	if n := p.count(func(e event) bool { return e.Message == "worker is lost" }); n != 0 {
+	if n := p.count(func(e event) bool { return e.Message == "worker exited" }); n != 0 {
 		t.Errorf("%d workers were lost", n)
 	}
 	p.alive()

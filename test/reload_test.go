@@ -365,7 +365,7 @@ func (p *process) spoil(service, path string) {
 		p.t.Fatal(err)
 	}
 	p.await("that it is given up", func(e event) bool {
-		return e.Service == service && strings.HasPrefix(e.Message, "service is given up")
+		return e.Service == service && strings.HasPrefix(e.Message, "service failed permanently")
 	})
 }
 
@@ -392,7 +392,7 @@ func TestStopDuringAReload(t *testing.T) {
 		text, code := p.command("reload", "--config", p.path)
 		ended <- fmt.Sprintf("%s (exit status %d)", text, code)
 	}()
-	p.await("that the worker starts", func(e event) bool { return e.Message == "worker loads" && e.Service == "big" })
+	p.await("that the worker starts", func(e event) bool { return e.Message == "worker loading" && e.Service == "big" })
 	p.stop()
 	select {
 	case text := <-ended:

@@ -104,12 +104,12 @@ func TestProfileIsKept(t *testing.T) {
 	p := serve(t, c)
 	p.stop()
 	again := serve(t, c)
-	e := again.await("that the worker is ready", func(e event) bool { return e.Message == "worker is ready" })
+	e := again.await("that the worker ready", func(e event) bool { return e.Message == "worker ready" })
 	if !e.Cached {
 		t.Error("the optimized model was made again")
 	}
-	again.await("that the profile is taken", func(e event) bool { return e.Message == "the stored profile is taken" })
-	if n := p.count(func(e event) bool { return e.Message == "the stored profile is taken" }); n != 0 {
+	again.await("that the profile is taken", func(e event) bool { return e.Message == "stored profile loaded" })
+	if n := p.count(func(e event) bool { return e.Message == "stored profile loaded" }); n != 0 {
 		t.Error("a profile came from nowhere")
 	}
 }

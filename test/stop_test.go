@@ -165,10 +165,10 @@ backoff_max = "50s"`, services: []service{tinyAdd, slowService(t, "")}}
 	p := start(t, many)
 	p.stop()
 	p = start(t, many)
-	pid := p.await("that a worker loads", func(e event) bool { return e.Message == "worker starts" && e.Service == "add" }).PID
+	pid := p.await("that a worker loads", func(e event) bool { return e.Message == "worker starting" && e.Service == "add" }).PID
 	if err := sendSignal(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	p.await("that a worker is lost", func(e event) bool { return e.Message == "worker is lost" })
+	p.await("that a worker exited", func(e event) bool { return e.Message == "worker exited" })
 	p.stop()
 }

@@ -46,7 +46,7 @@ func TestSystemWorkerCrashes(t *testing.T) {
 			}
 		})
 	}
-	if n := p.count(func(e event) bool { return e.Message == "worker is lost" && e.Service == "slow" }); n != len(signals) {
+	if n := p.count(func(e event) bool { return e.Message == "worker exited" && e.Service == "slow" }); n != len(signals) {
 		t.Errorf("%d workers were lost", n)
 	}
 }
@@ -182,7 +182,7 @@ func TestSystemClockSteps(t *testing.T) {
 			}
 		}
 	}
-	if n := p.count(func(e event) bool { return e.Message == "worker is lost" }); n != 0 {
+	if n := p.count(func(e event) bool { return e.Message == "worker exited" }); n != 0 {
 		t.Errorf("%d workers were lost", n)
 	}
 }
@@ -216,7 +216,7 @@ func TestSystemDiskFull(t *testing.T) {
 	}
 	p.eventually("the log to be written again", func() bool {
 		ask()
-		return strings.Contains(p.logged(), "the decision log is written again")
+		return strings.Contains(p.logged(), "writing the decision log resumed")
 	})
 	p.stop()
 	out, log, code := run(t, "replay", filepath.Join(p.config.dir, "decisions.log"))

@@ -63,7 +63,7 @@ func readAuthorities(path string) (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%w: %s holds no certificate in PEM form", ErrCertificates, path)
+		return nil, fmt.Errorf("%w: %s contains no certificate in PEM format", ErrCertificates, path)
 	}
 	return pool, nil
 }
@@ -74,7 +74,7 @@ func ending(path string, c *tls.Config) []string {
 	if leaf == nil || time.Until(leaf.NotAfter) > endsSoon {
 		return nil
 	}
-	return []string{fmt.Sprintf("the certificate %s ends on %s: put a new pair in its place, which is taken into use without a restart",
+	return []string{fmt.Sprintf("the certificate %s expires on %s: replace certificate and key, which are used without a restart",
 		path, leaf.NotAfter.UTC().Format(time.DateTime))}
 }
 

@@ -191,8 +191,8 @@ func TestCertificateWarnings(t *testing.T) {
 	}{
 		"fine":     {365 * 24 * time.Hour, 0o640, nil},
 		"open key": {365 * 24 * time.Hour, 0o644, []string{"chmod o="}},
-		"soon":     {24 * time.Hour, 0o600, []string{"put a new pair"}},
-		"over":     {-time.Hour, 0o602, []string{"chmod o=", "put a new pair"}},
+		"soon":     {24 * time.Hour, 0o600, []string{"replace certificate and key"}},
+		"over":     {-time.Hour, 0o602, []string{"chmod o=", "replace certificate and key"}},
 	} {
 		cert, key := ca.Pair("server", c.lasts)
 		if err := os.Chmod(key, c.mode); err != nil {

@@ -156,5 +156,5 @@ func tooOpen(path string) []string {
 	if err != nil || info.Mode()&others == 0 {
 		return nil
 	}
-	return []string{fmt.Sprintf("every user of this machine can get at %s (mode %04o): chmod o= %s", path, info.Mode().Perm(), path)}
+	return []string{fmt.Sprintf("every user of this machine can access %s (mode %04o): chmod o= %s", path, info.Mode().Perm(), path)}
 }

@@ -50,11 +50,11 @@ func Inherit(files []*os.File, c *config.Config) (s sockets, err error) {
 		case fault != nil:
 			faults.At("", 0, "%s: the inherited socket %q cannot be used: %v", at.key, name, fault)
 		case at.address == "":
-			faults.At("", 0, "%s is off, and an inherited socket %q listens on %s: set %[1]s, or disable the socket unit", at.key, name, ln.Addr())
+			faults.At("", 0, "%s is off, but an inherited socket %q listens on %s: set %[1]s, or disable the socket unit", at.key, name, ln.Addr())
 		case !listensOn(ln.Addr(), at.address):
 			faults.At("", 0, "%s: the inherited socket %q listens on %s, not on %q: change %[1]s, or ListenStream= of the socket unit", at.key, name, ln.Addr(), at.address)
 		case *at.to != nil:
-			faults.At("", 0, "%s: two sockets named %q are inherited: leave one ListenStream= to the socket units", at.key, name)
+			faults.At("", 0, "%s: two sockets named %q are inherited: keep one ListenStream= in the socket units", at.key, name)
 		default:
 			*at.to = ln
 		}

@@ -22,9 +22,9 @@ const staleTimeout = time.Second
 // Errors of ListenUnix.
 var (
 	errSocketInUse = errors.New("another daemon listens there: stop it, or choose another path")
-	errNoSocket    = errors.New("there is something that is no socket: remove it, or choose another path")
-	errReplaced    = errors.New("somebody puts other files in the place of the socket: choose a path in a folder of your own")
-	errGroup       = errors.New("the socket cannot be given to its group")
+	errNoSocket    = errors.New("there is a file that is not a socket: remove it, or choose another path")
+	errReplaced    = errors.New("another process keeps replacing the socket: choose a path in a folder of the daemon's user")
+	errGroup       = errors.New("the socket's group cannot be set")
 )
 
 // Listen opens an address of the configuration: "host:port" or "unix:/path".

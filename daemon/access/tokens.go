@@ -65,15 +65,15 @@ func parseTokens(text []byte) (list [][]byte, err error) {
 		case len(line) == 0 || line[0] == '#':
 			continue
 		case !token.Match(line):
-			return nil, fmt.Errorf("line %d: a token is %d to %d letters, digits and -._~+/=; openssl rand -hex 32 makes one",
+			return nil, fmt.Errorf("line %d: a token must be %d to %d letters, digits and -._~+/=; make one with openssl rand -hex 32",
 				number, minTokenBytes, maxTokenBytes)
 		case len(list) == maxTokens:
-			return nil, fmt.Errorf("line %d: the file has more than %d tokens: remove those that nobody uses", number, maxTokens)
+			return nil, fmt.Errorf("line %d: the file has more than %d tokens: remove unused ones", number, maxTokens)
 		}
 		list = append(list, line)
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("the file has no token, and nobody could ask: openssl rand -hex 32 makes one, and without access.token_file none is needed")
+		return nil, fmt.Errorf("the file has no token, so nobody would have access: make one with openssl rand -hex 32, or leave out access.token_file")
 	}
 	return list, nil
 }

@@ -41,10 +41,10 @@ func (e *Error) status() int { return cmp.Or(statuses[e.Kind], http.StatusIntern
 // Errors of requesting a reload.
 var (
 	// ErrBusy is returned while another reload is running.
-	ErrBusy = &Error{KindBusy, "a reload is in progress; try again when it is over (overlapd reload --last shows it)"}
+	ErrBusy = &Error{KindBusy, "a reload is in progress; try again when it has ended (overlapd reload --last shows it)"}
 
 	// ErrStopping is returned when the daemon is about to exit.
-	ErrStopping = &Error{kindStopping, "the daemon is stopping; the next one reads the file as it is then"}
+	ErrStopping = &Error{kindStopping, "the daemon is stopping; the next one reads the changed file"}
 )
 
 // errPathTooLong is returned for a path that does not fit into the kernel's sockaddr_un.

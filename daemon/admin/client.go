@@ -74,7 +74,7 @@ func (c *Client) Reload(ctx context.Context, progress func(config.Step)) (*confi
 	if err == nil {
 		err = io.ErrUnexpectedEOF
 	}
-	return nil, fmt.Errorf("the daemon left before the reload was over: %w; its log says why", err)
+	return nil, fmt.Errorf("the daemon stopped before the reload ended: %w; see its log", err)
 }
 
 // Last returns the running reload, or else the last one.
@@ -137,21 +137,21 @@ func (c *Client) do(ctx context.Context, method, path string) (*http.Response, e
 func (c *Client) unreached(err error) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return fmt.Errorf("there is no admin socket %s: either no daemon runs, or it has another (admin_socket in its configuration)", c.path)
+		return fmt.Errorf("there is no admin socket %s: no daemon is running, or it uses another one (admin_socket in its configuration)", c.path)
 	case errors.Is(err, unix.ECONNREFUSED):
-		return fmt.Errorf("nobody listens at %s any more: the daemon that made it is gone; start one with overlapd serve", c.path)
+		return fmt.Errorf("nobody listens at %s: the daemon that created it is gone; start one with overlapd serve", c.path)
 	case errors.Is(err, os.ErrPermission):
-		return fmt.Errorf("you may not use %s: become root or the daemon's user, or a member of its admin_group", c.path)
+		return fmt.Errorf("you have no access to %s: become root or the daemon's user, or a member of its admin_group", c.path)
 	case len(c.path) > config.MaxSocketPath:
 		return fmt.Errorf("%s: %w", c.path, errPathTooLong)
 	}
 	if e, ok := errors.AsType[*net.OpError](err); ok && e.Op == "dial" || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("asking at %s: %w", c.path, err)
+		return fmt.Errorf("request to %s failed: %w", c.path, err)
 	}
-	return fmt.Errorf("asking at %s: %w; if it was closed at once, it has %d connections already or the daemon is ending: try again", c.path, err, maxConnections)
+	return fmt.Errorf("request to %s failed: %w; if it was closed immediately, it has %d connections already or the daemon is stopping: try again", c.path, err, maxConnections)
 }
 
 // foreign returns the error for a response that is not overlapd's.
 func (c *Client) foreign(err error) error {
-	return fmt.Errorf("what answers at %s is no overlapd, or another version of it: %w", c.path, err)
+	return fmt.Errorf("the server at %s is not overlapd, or is another version: %w", c.path, err)
 }

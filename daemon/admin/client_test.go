@@ -24,7 +24,7 @@ func TestUnreached(t *testing.T) {
 		err  error
 		want string
 	}{
-		{os.ErrNotExist, "no daemon runs"},
+		{os.ErrNotExist, "no daemon is running"},
 		{&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", unix.ECONNREFUSED)}, "start one with overlapd serve"},
 		{&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", unix.EACCES)}, "become root"},
 		{io.EOF, "try again"}, {unix.ECONNRESET, "try again"},
@@ -38,7 +38,7 @@ func TestUnreached(t *testing.T) {
 
 func TestNobodyThere(t *testing.T) {
 	path := socketPath(t)
-	if _, err := NewClient(path).Last(t.Context()); err == nil || !strings.Contains(err.Error(), "there is no admin socket") {
+	if _, err := NewClient(path).Last(t.Context()); err == nil || !strings.Contains(err.Error(), "there is no admin socket ") {
 		t.Errorf("no socket: %v", err)
 	}
 	if _, err := NewClient(filepath.Join(filepath.Dir(path), strings.Repeat("x", 200))).Last(t.Context()); !errors.Is(err, errPathTooLong) {
@@ -50,7 +50,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 	s.SetUnlinkOnClose(false)
 	s.Close()
-	if _, err := NewClient(path).Last(t.Context()); err == nil || !strings.Contains(err.Error(), "the daemon that made it is gone") {
+	if _, err := NewClient(path).Last(t.Context()); err == nil || !strings.Contains(err.Error(), "the daemon that created it is gone") {
 		t.Errorf("a dead daemon: %v", err)
 	}
 }
@@ -83,20 +83,20 @@ func answering(t *testing.T, answer string) *Client {
 func TestForeignAnswers(t *testing.T) {
 	const ok = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
 	for answer, want := range map[string]string{
-		ok + "hello\n": "no overlapd",
-		ok + "{}\n":    "left before the reload was over",
-		ok:             "left before the reload was over",
-		ok + `{"step":{"service":"a","state":"loading"}}` + "\n":                                             "left before the reload was over",
-		ok + strings.Repeat("x", maxLineBytes+1):                                                             "left before the reload was over",
-		"HTTP/1.1 500 Oh\r\nConnection: close\r\n\r\n<html>":                                                 "no overlapd",
+		ok + "hello\n": "is not overlapd",
+		ok + "{}\n":    "stopped before the reload ended",
+		ok:             "stopped before the reload ended",
+		ok + `{"step":{"service":"a","state":"loading"}}` + "\n":                                             "stopped before the reload ended",
+		ok + strings.Repeat("x", maxLineBytes+1):                                                             "stopped before the reload ended",
+		"HTTP/1.1 500 Oh\r\nConnection: close\r\n\r\n<html>":                                                 "is not overlapd",
 		"HTTP/1.1 409 No\r\nConnection: close\r\n\r\n{\"error\":{\"kind\":\"busy\",\"message\":\"wait\"}}\n": "wait",
-		"SSH-2.0\r\n": "asking at",
+		"SSH-2.0\r\n": "request to",
 	} {
 		if r, err := answering(t, answer).Reload(t.Context(), func(config.Step) {}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60q: %+v, %v", answer, r, err)
 		}
 	}
-	if _, err := answering(t, ok+"hello").Last(t.Context()); err == nil || !strings.Contains(err.Error(), "no overlapd") {
+	if _, err := answering(t, ok+"hello").Last(t.Context()); err == nil || !strings.Contains(err.Error(), "is not overlapd") {
 		t.Errorf("a report that is none: %v", err)
 	}
 }

@@ -47,9 +47,9 @@ func (r rule) allows(p peer) bool {
 func (r rule) sentence() string {
 	text := fmt.Sprintf("only root and the daemon's user (%d)", r.own)
 	if r.group >= 0 {
-		return text + fmt.Sprintf(" and members of group %d (admin_group) may administer it", r.group)
+		return text + fmt.Sprintf(" and members of group %d (admin_group) may use the admin socket", r.group)
 	}
-	return text + " may administer it; admin_group in its configuration lets the members of a group"
+	return text + " may use the admin socket; admin_group in the configuration adds a group"
 }
 
 // credentials returns the credentials of the peer of a connection. The kernel recorded them
@@ -99,7 +99,7 @@ func findGroup(name string) (int, error) {
 	}
 	g, err := user.LookupGroup(name)
 	if err != nil {
-		return -1, config.Faults{{Key: "admin_group", Message: fmt.Sprintf("this host has no group %q: make it (groupadd --system %s), or name another one", name, name)}}
+		return -1, config.Faults{{Key: "admin_group", Message: fmt.Sprintf("this host has no group %q: create it (groupadd --system %s), or name another one", name, name)}}
 	}
 	return strconv.Atoi(g.Gid)
 }

@@ -22,7 +22,7 @@ var (
 	errDivided = errors.New("the GPU is divided by MIG")
 
 	// errNoProbe is why device = "auto" takes the CPU without a Probe.
-	errNoProbe = errors.New("it is not known whether ONNX Runtime can use one")
+	errNoProbe = errors.New("it is unknown whether ONNX Runtime can use a GPU")
 )
 
 const (
@@ -81,7 +81,7 @@ func Choose(ctx context.Context, c config.Config, o Options, log zerolog.Logger)
 		// divided only once.
 		for _, other := range all {
 			if err == nil && other != g && other.target.Device.UUID == g.target.Device.UUID {
-				err = fmt.Errorf("gpu = %q and gpu = %q are one: %s; name it alike in all devices that are instances of it, and else in one only", other.name, name, g.target.Device)
+				err = fmt.Errorf("gpu = %q and gpu = %q are the same GPU: %s; use one name in all devices that are its instances, and otherwise only one device", other.name, name, g.target.Device)
 			}
 		}
 		if err != nil {
@@ -98,7 +98,7 @@ func Choose(ctx context.Context, c config.Config, o Options, log zerolog.Logger)
 func choose(ctx context.Context, c config.Config, name string, o Options, log zerolog.Logger) (*GPU, error) {
 	auto := c.Pool()[0].Kind == config.DeviceAuto
 	if auto && o.Probe == nil {
-		log.Info().Err(errNoProbe).Msg(`device = "auto" takes the CPU`)
+		log.Info().Err(errNoProbe).Msg(`device = "auto" uses the CPU`)
 		return nil, nil
 	}
 	g, err := look(c, name, o)
@@ -109,10 +109,10 @@ func choose(ctx context.Context, c config.Config, name string, o Options, log ze
 	}
 	switch {
 	case err != nil && auto:
-		log.Info().Str("why", err.Error()).Msg(`device = "auto" takes the CPU, for no GPU can be used`)
+		log.Info().Str("why", err.Error()).Msg(`device = "auto" uses the CPU, because no GPU is usable`)
 		return nil, nil
 	case err == nil && auto:
-		log.Info().Str("device", g.parts[0].Text).Msg(`device = "auto" takes the GPU`)
+		log.Info().Str("device", g.parts[0].Text).Msg(`device = "auto" uses the GPU`)
 	}
 	return g, err
 }
@@ -164,7 +164,7 @@ func (g *GPU) wants() []mig.Want { return g.config.Pool().Instances(g.name, g.co
 // plan plans the division of the GPU and makes a part of each slot.
 func (g *GPU) plan() error {
 	if g.target.Instance != nil {
-		return fmt.Errorf("%w: %s is an instance; name the GPU that is to be divided", errDivided, g.target.UUID())
+		return fmt.Errorf("%w: %s is an instance; name the GPU to divide", errDivided, g.target.UUID())
 	}
 	layout, err := mig.Plan(g.target.Device, g.wants(), mig.Options{
 		Owner: g.config.MIG.Owner, Record: g.record, Boot: g.opts.Boot,
@@ -230,7 +230,7 @@ func (g *GPU) divided() error {
 			have = append(have, i.UUID)
 		}
 	}
-	said := "it has no instance that could be used"
+	said := "it has no usable instance"
 	if len(have) > 0 {
 		said = "name one of its instances in gpu: " + strings.Join(have, ", ")
 	}
@@ -313,7 +313,7 @@ func (g *GPU) clear() error {
 		return nil
 	}
 	if err := g.release(); err != nil {
-		return fmt.Errorf("releasing what an earlier daemon left: %w", err)
+		return fmt.Errorf("releasing the MIG instances of an earlier daemon failed: %w", err)
 	}
 	if err := g.find(); err != nil {
 		return err

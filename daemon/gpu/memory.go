@@ -14,7 +14,7 @@ import (
 
 // ErrNoRoom is returned for a service whose model does not fit into the GPU memory that the
 // other services leave.
-var ErrNoRoom = errors.New("the GPU has no room for the service")
+var ErrNoRoom = errors.New("the GPU has no memory for the service")
 
 // need is the GPU memory of a service. Sums is its breakdown in words.
 type need struct {
@@ -65,9 +65,9 @@ func (l *Ledger) Admit(service string, bytes int64, sums string) (release func()
 			others = append(others, fmt.Sprintf("%s has %s", n.Service, models.MiB(n.Bytes)))
 		}
 		return nil, fmt.Errorf("%w %s: it needs %s (%s), and of the %s of %s %s: %s are left; "+
-			"lower its cut or max_batch, give a neighbour a lower pinned_memory_limit, or move a service to another GPU or instance",
+			"lower its cut or max_batch, lower pinned_memory_limit of another service, or move a service to another GPU or instance",
 			ErrNoRoom, n.Service, models.MiB(n.Bytes), n.Sums, models.MiB(l.memory), l.device,
-			cmp.Or(strings.Join(others, ", "), "nothing is taken"), models.MiB(l.mu.left))
+			cmp.Or(strings.Join(others, ", "), "all is free"), models.MiB(l.mu.left))
 	}
 	l.mu.taken, l.mu.left = append(l.mu.taken, n), l.mu.left-n.Bytes
 	return func() { l.release(n) }, nil

@@ -30,8 +30,8 @@ const (
 
 // Reasons for ending all workers of a part.
 var (
-	errServerDied    = errors.New("the MPS server died, and with it the CUDA contexts of all its clients")
-	errServerFaulted = errors.New("a kernel of one client failed, and the MPS server takes no new client until all are gone")
+	errServerDied    = errors.New("the MPS server exited, and with it the CUDA contexts of all its clients")
+	errServerFaulted = errors.New("a kernel of one client failed, and the MPS server accepts no new client until all are gone")
 )
 
 // workers stops the workers of a part together and starts them again. The executor
@@ -87,15 +87,15 @@ func (w *watch) take(e mps.Event) {
 		w.log.Info().Int("pid", e.PID).Msg("MPS server is active")
 		w.resume()
 	case mps.ServerFaulted:
-		w.log.Error().Int("pid", e.PID).Err(errServerFaulted).Msg("all workers start again")
+		w.log.Error().Int("pid", e.PID).Err(errServerFaulted).Msg("all workers restart")
 		w.hold(errServerFaulted)
 		w.recover.Reset(recoverTimeout)
 	case mps.ServerDied:
-		w.log.Error().Int("pid", e.PID).Err(errServerDied).Msg("all workers start again")
+		w.log.Error().Int("pid", e.PID).Err(errServerDied).Msg("all workers restart")
 		w.hold(errServerDied)
 		w.resume()
 	case mps.ControlDied:
-		w.log.Error().Int("pid", e.PID).Err(e.Err).Msg("MPS is gone; all workers start again when it is back")
+		w.log.Error().Int("pid", e.PID).Err(e.Err).Msg("MPS is gone; all workers restart when it is back")
 		w.down = true
 		w.hold(fmt.Errorf("MPS is gone: %w", e.Err))
 	case mps.Restarted:
@@ -103,10 +103,10 @@ func (w *watch) take(e mps.Event) {
 		w.down = false
 		w.resume()
 	case mps.Unresponsive:
-		w.log.Warn().Err(e.Err).Msg("MPS does not answer; workers that run go on")
+		w.log.Warn().Err(e.Err).Msg("MPS does not respond; running workers continue")
 	case mps.GaveUp:
 		w.down, w.gaveUp = true, true
-		err := fmt.Errorf(`MPS is given up: %w; mend the cause and restart overlapd, or set mode = "off" in [mps]`, e.Err)
+		err := fmt.Errorf(`MPS failed permanently: %w; fix the cause and restart overlapd, or set mode = "off" in [mps]`, e.Err)
 		w.hold(err)
 		w.lost(err)
 	}
@@ -117,7 +117,7 @@ func (w *watch) hold(cause error) {
 	ctx, cancel := context.WithTimeout(w.life, holdTimeout)
 	defer cancel()
 	if err := w.workers.Hold(ctx, cause); err != nil && w.life.Err() == nil {
-		w.log.Error().Err(err).Msg("ending the workers of MPS")
+		w.log.Error().Err(err).Msg("stopping the workers of MPS failed")
 	}
 }
 

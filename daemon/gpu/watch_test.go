@@ -28,8 +28,8 @@ func (h *fakeWorkers) Resume() { h.said = append(h.said, "resume") }
 func TestWatch(t *testing.T) {
 	gone := mps.Event{Kind: mps.ControlDied, Err: errors.New("exited")}
 	const (
-		died    = "hold: the MPS server died, and with it the CUDA contexts of all its clients"
-		faulted = "hold: a kernel of one client failed, and the MPS server takes no new client until all are gone"
+		died    = "hold: the MPS server exited, and with it the CUDA contexts of all its clients"
+		faulted = "hold: a kernel of one client failed, and the MPS server accepts no new client until all are gone"
 		lost    = "hold: MPS is gone"
 	)
 	for name, tt := range map[string]struct {
@@ -42,8 +42,8 @@ func TestWatch(t *testing.T) {
 		"control dies":                {[]mps.Event{gone, mps.Event{Kind: mps.ServerDied}, mps.Event{Kind: mps.ServerActive}}, []string{lost, died}},
 		"control comes back":          {[]mps.Event{gone, mps.Event{Kind: mps.Restarted}}, []string{lost, "resume"}},
 		"unresponsive":                {[]mps.Event{mps.Event{Kind: mps.Unresponsive, Err: errors.New("slow")}}, nil},
-		"given up":                    {[]mps.Event{gone, mps.Event{Kind: mps.GaveUp, Err: errors.New("too often")}, mps.Event{Kind: mps.ServerActive}}, []string{lost, "hold: MPS is given up"}},
-		"restarted after it gave up":  {[]mps.Event{mps.Event{Kind: mps.GaveUp, Err: errors.New("too often")}, mps.Event{Kind: mps.Restarted}}, []string{"hold: MPS is given up", "resume"}},
+		"given up":                    {[]mps.Event{gone, mps.Event{Kind: mps.GaveUp, Err: errors.New("too often")}, mps.Event{Kind: mps.ServerActive}}, []string{lost, "hold: MPS failed permanently"}},
+		"restarted after it gave up":  {[]mps.Event{mps.Event{Kind: mps.GaveUp, Err: errors.New("too often")}, mps.Event{Kind: mps.Restarted}}, []string{"hold: MPS failed permanently", "resume"}},
 		"a fault while it is down":    {[]mps.Event{gone, mps.Event{Kind: mps.ServerFaulted}, mps.Event{Kind: mps.ServerActive}}, []string{lost, faulted}},
 		"two faults before it serves": {[]mps.Event{mps.Event{Kind: mps.ServerFaulted}, mps.Event{Kind: mps.ServerFaulted}, mps.Event{Kind: mps.ServerActive}}, []string{faulted, faulted, "resume"}},
 	} {
@@ -58,7 +58,7 @@ func TestWatch(t *testing.T) {
 				t.Errorf("%s: %q, want %q", name, h.said, tt.want)
 			}
 			last := h.said[max(len(h.said)-1, 0):]
-			lost := len(last) > 0 && strings.Contains(last[0], "given up")
+			lost := len(last) > 0 && strings.Contains(last[0], "failed permanently")
 			if lost != (without != nil) || lost && !strings.Contains(without.Error(), `mode = "off"`) {
 				t.Errorf("%s: without MPS: %v", name, without)
 			}

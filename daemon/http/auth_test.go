@@ -96,7 +96,7 @@ func TestTokenLetsIn(t *testing.T) {
 		t.Errorf("without: %s (%s)", message, reason)
 	}
 	message, reason = g.exchange(rawRequest("POST", "/v2/models/simple/infer", bearer("0123456789abcdef-wrong"), body)).failure(t)
-	if reason != query.ReasonUnauthorized || !strings.Contains(message, "not one of the daemon's") || strings.Contains(message, "wrong") {
+	if reason != query.ReasonUnauthorized || !strings.Contains(message, "is not valid") || strings.Contains(message, "wrong") {
 		t.Errorf("with a wrong one: %s (%s)", message, reason)
 	}
 }

@@ -25,10 +25,10 @@ const drainBytes = 64 << 10
 var (
 	errSlowClient = &query.Error{Status: http.StatusRequestTimeout, Reason: query.ReasonTimeout,
 		Message: "the request did not arrive in time (limits.read_timeout)"}
-	errBroken   = query.Invalid("the body of the request is broken off or wrongly framed")
+	errBroken   = query.Invalid("the body of the request is truncated or wrongly framed")
 	errEncoding = &query.Error{Status: http.StatusUnsupportedMediaType, Reason: query.ReasonEncoding,
 		Message: "Content-Encoding must be gzip, deflate or identity"}
-	errCompressed = query.Invalid("the body of the request is not what Content-Encoding says")
+	errCompressed = query.Invalid("the body of the request does not match Content-Encoding")
 )
 
 // bodies reads request bodies and sends response bodies. Both take memory from the budget

@@ -84,10 +84,10 @@ func TestFillRefuses(t *testing.T) {
 		reason    string
 		message   string
 	}{
-		"less than announced": {strings.NewReader("abc"), 4, 1 << 20, query.ReasonInvalid, "broken off"},
+		"less than announced": {strings.NewReader("abc"), 4, 1 << 20, query.ReasonInvalid, "truncated"},
 		"over the limit":      {bytes.NewReader(make([]byte, 101)), -1, 1 << 20, query.ReasonTooLarge, "limits.request_bytes (100)"},
 		"endless":             {endless('x'), -1, 1 << 20, query.ReasonTooLarge, "limits.request_bytes (100)"},
-		"broken":              {io.MultiReader(strings.NewReader("abc"), iotest.ErrReader(broken)), -1, 1 << 20, query.ReasonInvalid, "broken off"},
+		"broken":              {io.MultiReader(strings.NewReader("abc"), iotest.ErrReader(broken)), -1, 1 << 20, query.ReasonInvalid, "truncated"},
 		"slow":                {io.MultiReader(strings.NewReader("abc"), iotest.ErrReader(os.ErrDeadlineExceeded)), 50, 1 << 20, query.ReasonTimeout, "in time"},
 		"no memory":           {strings.NewReader("abc"), 50, 49, query.ReasonNoMemory, "limits.memory_bytes"},
 	} {

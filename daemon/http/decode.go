@@ -71,7 +71,7 @@ func (d *decoder) decode(c *query.Call, body []byte, headBytes int) *query.Error
 	}
 	for _, o := range c.Outputs {
 		if p := &c.Signature.Outputs[o.Port]; !o.Binary && query.BinaryOnly(p.Type) {
-			return query.Invalid("output %q is %s, which has no JSON form: ask for binary data", p.Name, p.Type.Protocol())
+			return query.Invalid("output %q is %s, which has no JSON form: request binary data", p.Name, p.Type.Protocol())
 		}
 	}
 	return nil
@@ -86,7 +86,7 @@ func (d *decoder) split(rest []byte) *query.Error {
 	for _, t := range d.sizes {
 		in := &d.c.Inputs[t.port]
 		if t.size > int64(len(rest)) {
-			return query.Invalid("input %q: binary_data_size %d goes beyond the end of the body", in.Name, t.size)
+			return query.Invalid("input %q: binary_data_size %d exceeds the rest of the body", in.Name, t.size)
 		}
 		in.Data, rest = rest[:t.size:t.size], rest[t.size:]
 	}

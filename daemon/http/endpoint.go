@@ -190,7 +190,7 @@ func (e *Endpoint) refuseConnection(ctx *fasthttp.RequestCtx, err error) {
 	case errors.As(err, &netErr) && netErr.Timeout():
 		writeError(ctx, errSlowClient)
 	default:
-		writeError(ctx, query.Invalid("this is not an HTTP request that can be read"))
+		writeError(ctx, query.Invalid("this is not a valid HTTP request"))
 	}
 	e.beginWriting(ctx)
 	closeAfter(ctx)

@@ -133,7 +133,7 @@ func jsonBytes(ctx *fasthttp.RequestCtx, bodyBytes int) (int, *query.Error) {
 	case n == 0:
 		return 0, query.Invalid("raw binary requests are not supported: describe the inputs in JSON")
 	case n > uint64(bodyBytes):
-		return 0, query.Invalid(headerLength+" is %d, the body has %d bytes", n, bodyBytes)
+		return 0, query.Invalid(headerLength+" is %d, but the body has %d bytes", n, bodyBytes)
 	}
 	return int(n), nil
 }

@@ -20,8 +20,8 @@ import (
 // Errors of the pages. A 503 here never means that inference is unavailable.
 var (
 	errWatchers     = query.Unavailable(query.ReasonWatchers, "too many clients watch this daemon: close a dashboard")
-	errSince        = query.Invalid("since must be the number of a round: the next of the answer before, or 0")
-	errQueriesSince = query.Invalid("since must be a number of queries: the next of the answer before, or 0")
+	errSince        = query.Invalid("since must be the number of a round: next of the previous answer, or 0")
+	errQueriesSince = query.Invalid("since must be a number of queries: next of the previous answer, or 0")
 )
 
 // pageBytes limits the memory of pages that clients have not read yet, as a part of
@@ -74,7 +74,7 @@ const (
 	heavyWait = 2 * time.Second
 )
 
-var errCrowded = query.Unavailable(query.ReasonWatchers, "too many clients ask for pages of this kind: ask less often")
+var errCrowded = query.Unavailable(query.ReasonWatchers, "too many clients request pages of this kind: request them less often")
 
 // turns serializes heavy pages, with a pause after each.
 type turns chan struct{}

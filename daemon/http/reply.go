@@ -51,7 +51,7 @@ func appendReplyHead(b []byte, c *query.Call) ([]byte, *query.Error) {
 // errNotJSON returns the error for an output with a value that JSON cannot represent.
 func errNotJSON(output string) *query.Error {
 	return &query.Error{Status: http.StatusBadRequest, Reason: query.ReasonNotJSON,
-		Message: "output " + strconv.Quote(output) + " holds a value that JSON cannot carry, such as NaN: ask for binary output"}
+		Message: "output " + strconv.Quote(output) + " contains a value that JSON cannot represent, such as NaN: request binary output"}
 }
 
 // Upper bounds in bytes of the JSON around all outputs, around one output, and of one

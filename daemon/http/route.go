@@ -81,9 +81,9 @@ type gate struct {
 var (
 	errNothing     = query.NotFound("there is nothing at this path")
 	errForeignHost = &query.Error{Status: http.StatusForbidden, Reason: query.ReasonForbidden,
-		Message: "this Host is not served here; limits.hosts may name it"}
+		Message: "this Host is not allowed; add it to limits.hosts"}
 	errForeignOrigin = &query.Error{Status: http.StatusForbidden, Reason: query.ReasonForbidden,
-		Message: "pages of this Origin may not ask; limits.hosts may name it"}
+		Message: "this Origin is not allowed; add it to limits.hosts"}
 )
 
 // hostSet returns the names allowed in Host and Origin, in lower case and without a port.
@@ -141,12 +141,12 @@ func misread(ctx *fasthttp.RequestCtx) *query.Error {
 	h := &ctx.Request.Header
 	if !bytes.HasPrefix(h.Protocol(), []byte("HTTP/1.")) {
 		return &query.Error{Status: http.StatusHTTPVersionNotSupported, Reason: query.ReasonInvalid,
-			Message: "the request is " + string(h.Protocol()) + ": ask by HTTP/1.1"}
+			Message: "the request is " + string(h.Protocol()) + ": use HTTP/1.1"}
 	}
 	chunked := h.ContentLength() == -1
 	switch {
 	case bareLF(h.RawHeaders()):
-		return query.Invalid("a line of the header ends with a line feed alone: it must end with a carriage return and a line feed")
+		return query.Invalid("a header line ends with a line feed only: it must end with a carriage return and a line feed")
 	case chunked && hasHeader(h.RawHeaders(), "content-length"):
 		return query.Invalid("both Content-Length and Transfer-Encoding are given")
 	case !chunked && hasHeader(h.RawHeaders(), "transfer-encoding"):
@@ -209,9 +209,9 @@ func hasHeader(raw []byte, name string) bool {
 // Errors for requests without a valid token. Neither tells whether the path exists.
 var (
 	errNoToken = &query.Error{Status: http.StatusUnauthorized, Reason: query.ReasonUnauthorized,
-		Message: "this daemon wants a token: send the header Authorization: Bearer TOKEN, with a token of its access.token_file"}
+		Message: "this daemon requires a token: send the header Authorization: Bearer TOKEN, with a token of its access.token_file"}
 	errWrongToken = &query.Error{Status: http.StatusUnauthorized, Reason: query.ReasonUnauthorized,
-		Message: "the token of this request is not one of the daemon's: it may have been replaced in access.token_file"}
+		Message: "the token of this request is not valid: it may have been replaced in access.token_file"}
 )
 
 // decide returns the route and service of a request, or an error if the request is not
@@ -294,7 +294,7 @@ func (r route) takes(h *fasthttp.RequestHeader) *query.Error {
 	if r.post && h.IsPost() || !r.post && (h.IsGet() || h.IsHead()) {
 		return nil
 	}
-	return &query.Error{Status: http.StatusMethodNotAllowed, Reason: query.ReasonMethod, Message: "this takes " + r.methods()}
+	return &query.Error{Status: http.StatusMethodNotAllowed, Reason: query.ReasonMethod, Message: "the allowed methods are " + r.methods()}
 }
 
 // find returns the route of a path, and its service. Paths are compared as they were sent:

@@ -67,7 +67,7 @@ func (s *scanner) want(c byte) *query.Error {
 // end returns an error unless only space is left.
 func (s *scanner) end() *query.Error {
 	if s.peek(); s.i < len(s.b) {
-		return s.fail("the request goes on after its end")
+		return s.fail("the request continues after its end")
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (s *scanner) str(scratch []byte) ([]byte, *query.Error) {
 	}
 	// Strings of tensors have scratch of a known size; only names are limited by maxWord.
 	if len(text) > max(maxWord, cap(scratch)) {
-		return nil, s.fail("a name with escapes of more than " + strconv.Itoa(maxWord) + " bytes")
+		return nil, s.fail("a name has escapes in more than " + strconv.Itoa(maxWord) + " bytes")
 	}
 	v := scratch
 	for in := (scanner{b: text}); in.i < len(text); {
@@ -154,7 +154,7 @@ func (s *scanner) pass() (text []byte, escapes bool, err *query.Error) {
 			}
 			return text, escapes, nil
 		case c < ' ':
-			return nil, false, s.fail("a control character in a string")
+			return nil, false, s.fail("a string contains a control character")
 		case c == '\\':
 			escapes = true
 			if _, err := s.escape(); err != nil {
@@ -177,7 +177,7 @@ func (s *scanner) escape() (rune, *query.Error) {
 		return rune("\"\\/\b\f\n\r\t"[at]), nil
 	}
 	if c != 'u' {
-		return 0, s.fail("an unknown escape in a string")
+		return 0, s.fail("a string contains an unknown escape")
 	}
 	r, err := s.hex4()
 	if err != nil || !utf16.IsSurrogate(r) {
@@ -194,7 +194,7 @@ func (s *scanner) escape() (rune, *query.Error) {
 			return r, nil
 		}
 	}
-	return 0, s.fail("half of a surrogate pair in a string")
+	return 0, s.fail("a string contains half of a surrogate pair")
 }
 
 // hex4 reads four hexadecimal digits.
@@ -204,7 +204,7 @@ func (s *scanner) hex4() (rune, *query.Error) {
 	}
 	r, err := strconv.ParseUint(string(s.b[s.i:s.i+4]), 16, 16)
 	if err != nil {
-		return 0, s.fail("an unknown escape in a string")
+		return 0, s.fail("a string contains an unknown escape")
 	}
 	s.i += 4
 	return rune(r), nil

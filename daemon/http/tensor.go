@@ -68,7 +68,7 @@ func (r *tensorReader) array(dims []int64) *query.Error {
 		}
 		if !more || n == want {
 			if more || n < want {
-				return r.fail("the shape wants " + strconv.FormatInt(want, 10) + " elements here")
+				return r.fail("the shape needs " + strconv.FormatInt(want, 10) + " elements here")
 			}
 			return nil
 		}
@@ -102,7 +102,7 @@ func (r *tensorReader) element() *query.Error {
 	if !whole {
 		integer := integerOf(token)
 		if integer == nil {
-			return r.fail(string(query.Cut(token)) + " is not an integer, or beyond those that a double holds")
+			return r.fail(string(query.Cut(token)) + " is not an integer, or exceeds those that a double represents exactly")
 		}
 		token = integer
 	}

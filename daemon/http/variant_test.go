@@ -43,24 +43,24 @@ func TestVariantAnswers(t *testing.T) {
 func TestVariantFaults(t *testing.T) {
 	s := serve(t, testLimits())
 	for _, tt := range []struct{ service, parameters, want string }{
-		{"varied", `"variant":"slow"`, `service varied has no variant "slow": ask for one of fast (76.13), mid (77.37), best (78.31)`},
+		{"varied", `"variant":"slow"`, `service varied has no variant "slow": choose one of fast (76.13), mid (77.37), best (78.31)`},
 		{"varied", `"variant":""`, `has no variant ""`},
 		{"varied", `"variant":"` + strings.Repeat("x", 5000) + `"`, "has no variant \"xxx"},
 		{"varied", `"variant":1`, `the parameter "variant" must be a string, the name of a variant`},
 		{"varied", `"variant":null`, `the parameter "variant" must be a string`},
 		{"varied", `"variant":["fast"]`, `the parameter "variant" must be a string`},
 		{"varied", `"variant":"fast","variant":"mid"`, `"variant" is given twice`},
-		{"varied", `"least_accuracy":78.4`, `the parameter "least_accuracy" is 78.4, and the highest accuracy of a variant of varied is 78.31: ask for that or less`},
-		{"varied", `"least_accuracy":-1`, `the parameter "least_accuracy" must be a finite number from 0, not -1`},
-		{"varied", `"least_accuracy":1e999`, `the parameter "least_accuracy" must be a finite number from 0, not +Inf`},
-		{"varied", `"least_accuracy":-1e999`, `the parameter "least_accuracy" must be a finite number from 0, not -Inf`},
+		{"varied", `"least_accuracy":78.4`, `the parameter "least_accuracy" is 78.4, but the highest accuracy of a variant of varied is 78.31: request that or less`},
+		{"varied", `"least_accuracy":-1`, `the parameter "least_accuracy" must be a finite number, 0 or more, not -1`},
+		{"varied", `"least_accuracy":1e999`, `the parameter "least_accuracy" must be a finite number, 0 or more, not +Inf`},
+		{"varied", `"least_accuracy":-1e999`, `the parameter "least_accuracy" must be a finite number, 0 or more, not -Inf`},
 		{"varied", `"least_accuracy":NaN`, `the parameter "least_accuracy" must be a number`},
 		{"varied", `"least_accuracy":"77"`, `the parameter "least_accuracy" must be a number`},
 		{"varied", `"least_accuracy":true`, `the parameter "least_accuracy" must be a number`},
-		{"varied", `"least_accuracy":78,"variant":"mid"`, `the variant mid has an accuracy of 77.37, and the request wants at least 78: leave out "variant" or "least_accuracy"`},
+		{"varied", `"least_accuracy":78,"variant":"mid"`, `the variant mid has an accuracy of 77.37, but the request needs at least 78: leave out "variant" or "least_accuracy"`},
 		{"varied", `"variant":"mid","least_accuracy":78`, `the variant mid has an accuracy of 77.37`},
-		{"echo_INT8", `"variant":"fast"`, `the parameter "variant" chooses among the variants of a service, and echo_INT8 has one model: leave it out`},
-		{"echo_INT8", `"least_accuracy":0`, `the parameter "least_accuracy" chooses among the variants of a service, and echo_INT8 has one model: leave it out`},
+		{"echo_INT8", `"variant":"fast"`, `the parameter "variant" chooses among the variants of a service, but echo_INT8 has one model: leave it out`},
+		{"echo_INT8", `"least_accuracy":0`, `the parameter "least_accuracy" chooses among the variants of a service, but echo_INT8 has one model: leave it out`},
 	} {
 		a := s.infer(tt.service, `{"parameters":{`+tt.parameters+`},`+variedInput+`}`)
 		message, reason := a.failure(t)

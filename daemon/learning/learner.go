@@ -40,7 +40,7 @@ const (
 
 // ErrDisturbed is the failure of a step one of whose rounds was stopped because queries
 // were queued. The step is repeated.
-var ErrDisturbed = errors.New("queries wait")
+var ErrDisturbed = errors.New("queries are queued")
 
 // Options is what a Learner may do and what it starts with.
 type Options struct {
@@ -155,7 +155,7 @@ func New(o Options, p *predictor.Predictor, solo *predictor.Solo) *Learner {
 	case !FormsGroups(o.Policy):
 		l.stands.Phase, l.stands.Reason = Solo, fmt.Sprintf("the policy %s runs one batch at a time", o.Policy)
 	case o.Alone:
-		l.stands.Phase, l.stands.Reason = Solo, `without MPS services take turns on the GPU, so each group has one span; set mode = "own" in [mps]`
+		l.stands.Phase, l.stands.Reason = Solo, `without MPS services take turns on the GPU, so operators do not overlap; set mode = "own" in [mps]`
 	}
 	return l
 }
@@ -208,7 +208,7 @@ func (l *Learner) Bind(w World) {
 			err = l.use(l.options.Configured, w)
 		}
 		if err != nil {
-			l.enter(Solo, fmt.Sprintf("the configured predictor is refused: %v", err))
+			l.enter(Solo, fmt.Sprintf("the configured predictor was rejected: %v", err))
 		}
 		return
 	}
@@ -271,10 +271,10 @@ func (l *Learner) use(f *predictor.File, w World) error {
 	}
 	reason := fmt.Sprintf("trained on %d groups at %s, error %.1f %%", f.Rows, f.Created.Format(time.DateTime), f.Test.MAPE)
 	if len(l.stands.Unknown) > 0 {
-		reason += "; it does not know " + strings.Join(l.stands.Unknown, ", ")
+		reason += "; it does not cover " + strings.Join(l.stands.Unknown, ", ")
 	}
 	if f.Test.MAPE > poorPercent && l.options.File == "" {
-		reason += fmt.Sprintf("; more groups would lower it: stop overlapd, run overlapd profile --groups %d and overlapd train, and start it again", 2*max(l.options.Groups, f.Rows))
+		reason += fmt.Sprintf("; more groups would lower the error: stop overlapd, run overlapd profile --groups %d and overlapd train, and start it again", 2*max(l.options.Groups, f.Rows))
 	}
 	l.enter(Serving, reason)
 	return nil
@@ -304,13 +304,13 @@ func (l *Learner) plan(w World, why string) {
 	subjects := l.subjects(w.Services)
 	switch {
 	case l.options.Emulated:
-		l.enter(Solo, "there is none; an emulated device is not measured: fit one with overlapd train to the data that its profile was made of, and name it in predictor.file")
+		l.enter(Solo, "there is none; an emulated device is not measured: fit one with overlapd train to the data of its profile, and name it in predictor.file")
 		return
 	case !l.options.OnStart:
 		l.enter(Solo, "there is none for these models on this device; make one with overlapd profile and overlapd train")
 		return
 	case len(subjects) < 2:
-		l.enter(Solo, "groups need two services at least")
+		l.enter(Solo, "groups need at least two services")
 		return
 	}
 	o := training.DefaultSessionOptions(l.options.Groups)
@@ -327,10 +327,10 @@ func (l *Learner) plan(w World, why string) {
 	if limit := l.options.Limit; limit > 0 {
 		until = fmt.Sprintf("for %v", limit)
 		if l.options.CanFit {
-			until += fmt.Sprintf(", and on until there are the %d that a predictor needs", l.enough)
+			until += fmt.Sprintf(", and longer until there are the %d that a predictor needs", l.enough)
 		}
 	}
-	l.enter(Measuring, cmp.Or(why, "there is none for these models on this device")+", so batches run one at a time: groups are measured while no query comes, "+until)
+	l.enter(Measuring, cmp.Or(why, "there is none for these models on this device")+", so batches run one at a time: groups are measured while no query arrives, "+until)
 	l.work.Read = &Read{generation: l.generation, device: w.Device, models: list}
 	l.work.Read.begin = func(stored *training.Dataset, operators map[string][]training.OperatorTimes) *training.Session {
 		return training.NewSession(o, stored, operators)
@@ -398,7 +398,7 @@ func (l *Learner) Next() []models.Group {
 	if !over || l.tooFew() {
 		if step, ok := l.session.Next(); ok {
 			if over {
-				l.enter(Measuring, fmt.Sprintf("the time to measure groups, %v, is spent on fewer than the %d that a predictor needs, so batches run one at a time and measuring goes on; "+
+				l.enter(Measuring, fmt.Sprintf("in %v fewer than the %d groups that a predictor needs were measured, so batches run one at a time and measuring continues; "+
 					"it ends sooner with less load, or with overlapd profile while overlapd is stopped", l.options.Limit, l.enough))
 			}
 			l.step, l.spent, l.running, l.lost, l.stepGeneration = step, 0, true, false, l.generation
@@ -440,7 +440,7 @@ func (l *Learner) tookGroup(t Timing, spent time.Duration) {
 	}
 	l.rows++
 	d := &training.Dataset{Device: l.device, Models: l.session.Models(), Rows: []training.Row{row}}
-	l.store("storing a measured group", func(s *training.Store) error { return s.Append(d) })
+	l.store("storing a measured group failed", func(s *training.Store) error { return s.Append(d) })
 }
 
 // tookOperators records the times of the operators of a model, one round each.
@@ -451,7 +451,7 @@ func (l *Learner) tookOperators(took []Timing, spent time.Duration) {
 	}
 	if model, result, ok := l.session.TookOperators(times, spent); ok {
 		device := l.device
-		l.store("storing operator times", func(s *training.Store) error { return s.PutOperators(device, model, result) })
+		l.store("storing operator times failed", func(s *training.Store) error { return s.PutOperators(device, model, result) })
 	}
 }
 
@@ -479,13 +479,13 @@ func (l *Learner) measured() {
 	}
 	reason := fmt.Sprintf("%d of %d measurements are made", p.Done-p.Skipped, p.Total)
 	if p.Skipped > 0 {
-		reason += fmt.Sprintf(", %d cannot be", p.Skipped)
+		reason += fmt.Sprintf(", %d are impossible", p.Skipped)
 	}
 	if p.Done < p.Total {
-		reason += fmt.Sprintf(", and the time for them, %v, is spent", l.options.Limit)
+		reason += fmt.Sprintf(", and their time, %v, has passed", l.options.Limit)
 	}
 	if !l.options.CanFit {
-		l.enter(Solo, reason+"; make a predictor of them with overlapd train")
+		l.enter(Solo, reason+"; make a predictor from them with overlapd train")
 		return
 	}
 	l.enter(Training, reason)
@@ -498,7 +498,7 @@ func (l *Learner) Found(now time.Duration, f found) {
 	switch {
 	case f.generation != l.generation:
 	case f.err != nil:
-		l.enter(Solo, fmt.Sprintf("what was measured cannot be used: %v", f.err))
+		l.enter(Solo, fmt.Sprintf("the measurements cannot be used: %v", f.err))
 	case f.session != nil:
 		l.session, l.rows, l.calm = f.session, len(f.fit.Data.Rows), now
 	default:
@@ -518,7 +518,7 @@ func (l *Learner) Fitted(of *Fit, f *predictor.File, err error, w World) {
 	}
 	if err != nil {
 		l.work.Unfound = err
-		why := fmt.Sprintf("fitting one failed: %v", err)
+		why := fmt.Sprintf("training failed: %v", err)
 		if p := &l.stands.Progress; p.Done < p.Total {
 			l.enough = 2 * l.rows
 			l.plan(w, why)
@@ -527,7 +527,7 @@ func (l *Learner) Fitted(of *Fit, f *predictor.File, err error, w World) {
 		l.enter(Solo, why)
 		return
 	}
-	l.store("storing the predictor", func(s *training.Store) error { return s.PutPredictor(f) })
+	l.store("storing the predictor failed", func(s *training.Store) error { return s.PutPredictor(f) })
 	stored := slices.Insert(l.options.Stored, 0, f)
 	l.options.Stored = stored[:min(len(stored), storedPredictors)]
 }
@@ -570,7 +570,7 @@ func (l *Learner) remedy() string {
 	case l.options.File != "":
 		return byHand + "name the new file in predictor.file, and start it again"
 	case replaced && l.options.OnStart && l.options.CanFit:
-		return "restart overlapd, which then measures groups while no query comes and fits another predictor; or " + byHand + "and start it again"
+		return "restart overlapd, which then measures groups while no query arrives and fits another predictor; or " + byHand + "and start it again"
 	}
 	return byHand + "and start it again"
 }

@@ -180,8 +180,8 @@ func TestFromMeasuringToServing(t *testing.T) {
 	w := world("c")
 	w.Models[0].Hash, w.Services[0].Model.Hash, w.Reloaded = "another", "another", true
 	r.bind(w)
-	r.stands(Serving, "it does not know b")
-	if report := r.Report(); !strings.Contains(report.Remedy, "restart overlapd") {
+	r.stands(Serving, "it does not cover b")
+	if report := r.Report(); !strings.Contains(report.Remedy, "restart overlapd, which then measures groups while no query arrives and fits another predictor; or ") {
 		t.Errorf("remedy: %s", report.Remedy)
 	}
 }
@@ -192,7 +192,7 @@ func TestPoorPredictor(t *testing.T) {
 	f.Test.MAPE = 24.7
 	r := newRig(t, func(o *Options) { o.Stored = []*predictor.File{f} })
 	r.bind(world())
-	r.stands(Serving, "error 24.7 %; more groups would lower it: stop overlapd, run overlapd profile --groups ")
+	r.stands(Serving, "error 24.7 %; more groups would lower the error: stop overlapd, run overlapd profile --groups ")
 }
 
 // What goes wrong ends where batches run one at a time, and says why.
@@ -204,9 +204,9 @@ func TestNoPredictor(t *testing.T) {
 		"policy":    {func(o *Options) { o.Policy = "edf" }, "edf runs one batch at a time"},
 		"emulated":  {func(o *Options) { o.Emulated = true }, "an emulated device is not measured"},
 		"unwanted":  {func(o *Options) { o.OnStart = false }, "make one with overlapd profile"},
-		"refused":   {func(o *Options) { o.File, o.Refused = "x", errors.New("no such file") }, "refused: no such file"},
-		"other":     {func(o *Options) { o.File, o.Configured = "x", file("c", "d") }, "the configured predictor is refused"},
-		"too few":   {nil, "two services at least"},
+		"refused":   {func(o *Options) { o.File, o.Refused = "x", errors.New("no such file") }, "rejected: no such file"},
+		"other":     {func(o *Options) { o.File, o.Configured = "x", file("c", "d") }, "the configured predictor was rejected"},
+		"too few":   {nil, "at least two services"},
 		"slow file": {nil, "cannot be used: it is slow"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -280,7 +280,7 @@ func TestStepsThatFail(t *testing.T) {
 	broken := errors.New("it does not run")
 	for r.step(broken) {
 	}
-	r.stands(Solo, "8 cannot be", "make a predictor of them with overlapd train")
+	r.stands(Solo, "8 are impossible", "make a predictor from them with overlapd train")
 	if len(r.skipped.Skips) == 0 || !errors.Is(r.skipped.Skips[0].Err, broken) || r.skipped.Skips[0].Model == "" {
 		t.Errorf("skips %+v", r.skipped.Skips)
 	}
@@ -290,7 +290,7 @@ func TestStepsThatFail(t *testing.T) {
 func TestAlone(t *testing.T) {
 	r := newRig(t, func(o *Options) { o.Alone = true })
 	r.Changed()
-	r.stands(Solo, "without MPS", "one span")
+	r.stands(Solo, "without MPS", "operators do not overlap")
 	if r.Stale() {
 		t.Error("a predictor is to be chosen")
 	}
@@ -312,7 +312,7 @@ func TestMeasureOnly(t *testing.T) {
 	r.bind(world())
 	for r.step(nil) {
 	}
-	r.stands(Solo, "and the time for them, 2ms, is spent")
+	r.stands(Solo, "and their time, 2ms, has passed")
 	if p := r.Report().Progress; p.Done == 0 || p.Done == p.Total {
 		t.Errorf("progress %+v", p)
 	}
@@ -329,7 +329,7 @@ func TestRemedyOfUnknownServices(t *testing.T) {
 		want     string
 	}{
 		"none":                     {nil, "", false, true, ""},
-		"replaced":                 {[]string{"b"}, "", false, true, "restart overlapd, which then measures"},
+		"replaced":                 {[]string{"b"}, "", false, true, "restart overlapd, which then measures groups while no query arrives and fits another predictor; or "},
 		"added":                    {[]string{"new"}, "", false, true, "stop overlapd, run overlapd profile"},
 		"replaced, no training":    {[]string{"b"}, "", false, false, "stop overlapd, run overlapd profile"},
 		"a predictor of one's own": {[]string{"b"}, "x", false, true, "name the new file in predictor.file"},
@@ -468,7 +468,7 @@ func TestMeasuresEnoughUnderLoad(t *testing.T) {
 			r.bind(world())
 			began := r.now
 			pressed, longest := r.under(c.gap, c.busy, stretch)
-			if r.stands(Training, "is spent"); r.fit == nil {
+			if r.stands(Training, "has passed"); r.fit == nil {
 				t.Fatalf("after %v nothing is fitted: %+v", r.now-began, r.Report())
 			}
 			if n := len(r.fit.Data.Rows); n < training.LeastRows || n > training.LeastRows+10 {
@@ -495,7 +495,7 @@ func TestSaysWhatHelps(t *testing.T) {
 	for range 40 {
 		r.step(nil)
 	}
-	r.stands(Measuring, "1ms, is spent", "fewer than the 80", "less load", "overlapd profile")
+	r.stands(Measuring, "in 1ms fewer than the 80", "less load", "overlapd profile")
 	if !slices.Equal(r.entered, []string{"measuring", "measuring"}) {
 		t.Errorf("the log has %q", r.entered)
 	}
@@ -513,7 +513,7 @@ func TestMeasuresOnAfterAFitThatFails(t *testing.T) {
 		r.Fitted(r.fit, nil, errors.New("too noisy"), world())
 		r.do()
 		if r.Report().Phase == Measuring {
-			r.stands(Measuring, "fitting one failed: too noisy, so batches run one at a time")
+			r.stands(Measuring, "training failed: too noisy, so batches run one at a time")
 		}
 	}
 	if r.stands(Solo, "too noisy"); fits < 2 || len(r.fit.Data.Rows) != 2+150 {

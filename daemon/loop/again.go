@@ -68,7 +68,7 @@ func (a *again) finished(took []learning.Timing, err error) {
 	v := a.left[0]
 	a.left = a.left[1:]
 	if err != nil {
-		a.Log.Debug().Err(err).Str("service", v.member.config.Name).Msg("a variant was not measured again")
+		a.Log.Debug().Err(err).Str("service", v.member.config.Name).Msg("measuring a variant again failed")
 		return
 	}
 	fastest := slices.MinFunc(took, func(x, y learning.Timing) int { return int(x.Latency - y.Latency) }).Latency

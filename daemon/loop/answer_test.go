@@ -28,11 +28,11 @@ func TestFailureSaysWhy(t *testing.T) {
 		message string
 	}{
 		"deadline":           {overlap.ReasonDeadlinePassed, nil, false, 503, query.ReasonDeadline, "after 3ms in the queue"},
-		"deadline, starting": {overlap.ReasonDeadlinePassed, nil, true, 503, query.ReasonDeadline, "being started again"},
+		"deadline, starting": {overlap.ReasonDeadlinePassed, nil, true, 503, query.ReasonDeadline, "was restarting"},
 		"hopeless":           {overlap.ReasonCannotFinish, nil, false, 503, query.ReasonCannotFinish, "could not have finished"},
 		"draining":           {overlap.ReasonDraining, nil, false, 503, query.ReasonDraining, "stopping"},
 		"closed while run":   {overlap.ReasonWorkerLost, fmt.Errorf("lost: %w", executor.ErrClosed), false, 503, query.ReasonDraining, "stopping"},
-		"cancelled":          {overlap.ReasonCancelled, nil, false, 503, query.ReasonCancelled, "left"},
+		"cancelled":          {overlap.ReasonCancelled, nil, false, 503, query.ReasonCancelled, "disconnected"},
 		"worker lost":        {overlap.ReasonWorkerLost, nil, false, 503, query.ReasonWorkerLost, "no time to run the query again"},
 		"crashed":            {overlap.ReasonWorkerLost, fmt.Errorf("%w: SIGFPE", executor.ErrExited), false, 500, query.ReasonWorkerLost, "SIGFPE"},
 		"no memory":          {overlap.ReasonModelFailed, fmt.Errorf("run: %w", wire.ErrMemory), false, 503, query.ReasonNoMemory, "service s"},

@@ -31,11 +31,11 @@ const series = 250 * time.Microsecond
 
 var (
 	// ErrEnded is returned when a loop that has ended is asked for something.
-	ErrEnded = errors.New("the daemon stops: start it again with the new configuration")
+	ErrEnded = errors.New("the daemon is stopping: start it again with the new configuration")
 
 	// ErrNotGivenUp is returned when a service was not given up, so that there
 	// is nothing to try again.
-	ErrNotGivenUp = errors.New("only a service that was given up is restarted by hand")
+	ErrNotGivenUp = errors.New("only a service that failed permanently can be restarted")
 )
 
 // Backend is what others know of a loop: those who ask for its services, and those
@@ -399,7 +399,7 @@ func (c *core) Restart(s *query.Service) error {
 	case err != nil, restarted:
 		return err
 	case s.GivenUp.Load() && phase == executor.Ready:
-		return fmt.Errorf("%w, and the worker of this one runs: it is its model that cannot be served; change the model and reload", ErrNotGivenUp)
+		return fmt.Errorf("%w, and its worker still runs: the model cannot be served; change the model and reload", ErrNotGivenUp)
 	}
 	return fmt.Errorf("%w, and this one is %s", ErrNotGivenUp, phase)
 }

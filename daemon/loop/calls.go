@@ -61,7 +61,7 @@ func (d *desk) Alloc(_ *query.Service, bytes int64) (query.Memory, error) {
 // Free implements Backend.
 func (d *desk) Free(s *query.Service, m query.Memory) {
 	if err := d.inputs.Free(m.Offset); err != nil {
-		d.Log.Error().Err(err).Str("service", s.Name).Msg("giving back the memory of a query")
+		d.Log.Error().Err(err).Str("service", s.Name).Msg("releasing the memory of a query failed")
 	}
 }
 
@@ -242,7 +242,7 @@ func (cs *calls) convict(span *models.Span, members []models.QueryID) {
 	}
 	p.died(now, began, sorts[0])
 	cs.Log.Warn().Str("service", of.config.Name).Str("sender", sorts[0].sender.String()).Int("deaths", p.deaths).
-		Msg("a worker died of a query: unknown senders and shapes run alone for now")
+		Msg("a query crashed a worker: unknown senders and shapes run alone for now")
 	for id, x := range cs.pending {
 		if x.under != p || slices.Contains(members, id) {
 			continue
@@ -258,7 +258,7 @@ func (cs *calls) convict(span *models.Span, members []models.QueryID) {
 // while they do.
 func unproven(s *query.Service, wait time.Duration) *query.Error {
 	return &query.Error{Status: http.StatusServiceUnavailable, Reason: query.ReasonQuarantined, RetryAfter: wait, Message: fmt.Sprintf(
-		"service %s: its workers died of queries of this shape from this sender, or of several, and none of this kind has been answered since: try again in %v",
+		"service %s: queries of this shape from this sender, or from several, crashed its workers, and none has been answered since: try again in %v",
 		s.Name, wait.Round(time.Second))}
 }
 
@@ -328,15 +328,15 @@ func (cs *calls) failure(p *pending, a *overlap.Answer) *query.Error {
 	case errors.Is(p.failure, executor.ErrClosed), a.Reason == overlap.ReasonDraining:
 		return query.ErrDraining
 	case a.Reason == overlap.ReasonDeadlinePassed && a.InUse:
-		return unavailable(reason, "the deadline passed while its batch ran, for far longer than such batches take; send less at a time, or allow more time")
+		return unavailable(reason, "the deadline passed while its batch ran far longer than predicted; send less at a time, or allow more time")
 	case a.Reason == overlap.ReasonDeadlinePassed && !service.Ready():
-		return unavailable(reason, "the deadline passed while its worker was being started again")
+		return unavailable(reason, "the deadline passed while its worker was restarting")
 	case a.Reason == overlap.ReasonDeadlinePassed:
 		return unavailable(reason, "the deadline passed after %v in the queue; send less, or allow more time", a.Queue)
 	case a.Reason == overlap.ReasonCannotFinish:
 		return unavailable(reason, "the query could not have finished before its deadline; send less, or allow more time")
 	case a.Reason == overlap.ReasonCancelled:
-		return query.Unavailable(query.ReasonCancelled, "the client left")
+		return query.Unavailable(query.ReasonCancelled, "the client disconnected")
 	case a.Reason == overlap.ReasonWorkerLost && p.failure == nil:
 		return unavailable(reason, "its worker failed, and there was no time to run the query again")
 	case errors.Is(p.failure, wire.ErrTooLarge):

@@ -299,7 +299,7 @@ func (k *Keeper) Keep(what string, do func(*training.Store) error) bool {
 	case k.jobs <- learning.Job{What: what, Do: do}:
 		return true
 	default:
-		k.log.Warn().Str("job", what).Msg("the state file is too slow; this is left out")
+		k.log.Warn().Str("job", what).Msg("state write skipped: queue full")
 		return false
 	}
 }

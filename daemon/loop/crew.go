@@ -110,7 +110,7 @@ func (f *crew) giveUp(s *member, d *device) {
 }
 
 // errOtherModel is why a worker is not used whose model is not that of the others.
-var errOtherModel = errors.New("its model is not the one that the workers on other devices have loaded: reload, so that all of them load it anew")
+var errOtherModel = errors.New("its model differs from the one that the workers on other devices have loaded: reload, so that all load it again")
 
 func (f *crew) up(d *device, e *executor.Event) {
 	member := f.members[e.Service]
@@ -126,7 +126,7 @@ func (f *crew) up(d *device, e *executor.Event) {
 		return
 	}
 	if fault := e.Info.WarmFault; fault != "" && f.warmed(member) {
-		f.refuse(member, d, fmt.Errorf("its model fails on the zeros that it is warmed up with, which the one before did not: %s", fault))
+		f.refuse(member, d, fmt.Errorf("its model fails on the zeros that it is warmed up with, which the previous one did not: %s", fault))
 		return
 	}
 	if err := s.Loaded(f.infoOf(d, e.Info)); err != nil {
@@ -264,7 +264,7 @@ func (f *crew) profile(k *kind, spec models.Service, share string, i *wire.Info)
 	if f.Profiles != nil && !k.devices[0].Emulated {
 		var p predictor.Snapshot
 		if f.Profiles.Stored(SoloProfiles, k.profileKey(share, i), &p) && k.solo.Restore(spec.ID, p) == nil {
-			f.Log.Debug().Str("service", spec.Name).Int("cells", len(p.Cells)).Msg("the stored profile is taken")
+			f.Log.Debug().Str("service", spec.Name).Int("cells", len(p.Cells)).Msg("stored profile loaded")
 		}
 	}
 	for _, t := range i.Solo {
@@ -287,7 +287,7 @@ func (f *crew) keepCut(member *member, r *replica, info *wire.Info) {
 	if before := member.info; before != nil && before.Cut != nil && before.Cut.Reason == c.Reason && before.Hash == info.Hash {
 		return
 	}
-	f.Log.Info().Str("service", member.config.Name).Int("operators", len(info.Operators)).Str("why", c.Reason).Msg("model is cut")
+	f.Log.Info().Str("service", member.config.Name).Int("operators", len(info.Operators)).Str("why", c.Reason).Msg("model cut")
 	if c.Measured() && f.Profiles != nil {
 		f.Profiles.ChoseCut(member.config, r.Place, c)
 	}
@@ -298,24 +298,24 @@ func logEvent(log zerolog.Logger, service string, e *executor.Event) {
 	log = log.With().Str("service", service).Logger()
 	switch e.Kind {
 	case executor.WorkerStarting:
-		log.Info().Int("pid", e.PID).Msg("worker starts")
+		log.Info().Int("pid", e.PID).Msg("worker starting")
 	case executor.WorkerProgress:
-		log.Debug().Str("phase", e.Phase).Int64("done", e.Done).Int64("total", e.Total).Msg("worker loads")
+		log.Debug().Str("phase", e.Phase).Int64("done", e.Done).Int64("total", e.Total).Msg("worker loading")
 	case executor.WorkerReady:
 		if e.PID == 0 {
-			log.Info().Int("operators", len(e.Info.Operators)).Msg("model is emulated")
+			log.Info().Int("operators", len(e.Info.Operators)).Msg("model emulated")
 			return
 		}
-		log.Info().Int("pid", e.PID).Int("operators", len(e.Info.Operators)).Bool("cached", e.Info.CacheHit).Dur("took", e.Took.Round(time.Millisecond)).Msg("worker is ready")
+		log.Info().Int("pid", e.PID).Int("operators", len(e.Info.Operators)).Bool("cached", e.Info.CacheHit).Dur("took", e.Took.Round(time.Millisecond)).Msg("worker ready")
 	case executor.WorkerOutput:
-		log.Warn().Str("line", e.Line).Msg("worker says")
+		log.Warn().Str("line", e.Line).Msg("worker output")
 	case executor.WorkerLost:
-		log.Error().Err(e.Err).Int("pid", e.PID).Int("batches", len(e.Batches)).Dur("restart_in", e.RestartIn.Round(time.Millisecond)).Msg("worker is lost")
+		log.Error().Err(e.Err).Int("pid", e.PID).Int("batches", len(e.Batches)).Dur("restart_in", e.RestartIn.Round(time.Millisecond)).Msg("worker exited")
 	case executor.WorkerFailed:
 		if e.RestartIn > 0 {
 			log = log.With().Dur("retry_in", e.RestartIn).Logger()
 		}
-		log.Error().Err(e.Err).Msg("service is given up: mend what is wrong, and try again with overlapd restart")
+		log.Error().Err(e.Err).Msg("service failed permanently: fix the cause, then run: overlapd restart NAME")
 	case executor.WorkerStopped:
 		if e.PID != 0 {
 			log.Info().Int("pid", e.PID).Msg("worker stopped")

@@ -197,7 +197,7 @@ func (f *fleet) open(s *member, places []Place) error {
 		id = models.ServiceID(at)
 	}
 	if id >= predictor.MaxServices {
-		return fmt.Errorf("there are %d services and their replacements: take others away first", predictor.MaxServices)
+		return fmt.Errorf("there are %d services, including their replacements, which is the limit: remove others first", predictor.MaxServices)
 	}
 	for _, p := range places {
 		if err := f.devices[p.Device].noWorkers; err != nil {
@@ -252,7 +252,7 @@ func (f *fleet) hireAfter(s *member, r *replica, gone <-chan struct{}) {
 				return
 			}
 			if err := f.hire(s, r); err != nil {
-				f.Log.Error().Err(err).Str("service", s.config.Name).Str("device", f.devices[r.Device].Name).Msg("a worker cannot be started")
+				f.Log.Error().Err(err).Str("service", s.config.Name).Str("device", f.devices[r.Device].Name).Msg("starting a worker failed")
 				r.fault, r.givenUp = err, true
 				s.show()
 			}
@@ -380,7 +380,7 @@ func (f *fleet) withdrawFrom(id models.ServiceID, s *member, r *replica) {
 	f.changed()
 	gone, err := f.devices[r.Device].exec.Remove(id)
 	if err != nil {
-		f.Log.Error().Err(err).Str("service", s.config.Name).Msg("taking a worker off a device")
+		f.Log.Error().Err(err).Str("service", s.config.Name).Msg("removing a worker from a device failed")
 		return
 	}
 	if s.gone == nil {
@@ -507,7 +507,7 @@ func (f *fleet) left(id models.ServiceID, err error) {
 	err = errors.Join(err, f.drop(id), f.closeInputs(s))
 	f.emit(observe.Event{Kind: observe.Dropped, Service: &models.Service{ID: id}})
 	if err != nil && !errors.Is(err, executor.ErrClosed) {
-		f.Log.Error().Err(err).Str("service", s.config.Name).Msg("taking a service away")
+		f.Log.Error().Err(err).Str("service", s.config.Name).Msg("removing a service failed")
 	}
 	s.giveBack()
 	f.rebind()
@@ -528,7 +528,7 @@ func (f *fleet) closeInputs(s *member) error {
 	}
 	n, merr := s.moves.Close()
 	if n > 0 {
-		merr = errors.Join(merr, fmt.Errorf("%w: %d batches on the move of service %s", executor.ErrLeak, n, s.config.Name))
+		merr = errors.Join(merr, fmt.Errorf("%w: %d moving batches of service %s", executor.ErrLeak, n, s.config.Name))
 	}
 	return errors.Join(err, merr)
 }
@@ -578,7 +578,7 @@ func (f *fleet) varies(s *member, of string) {
 	}
 	m.Of = of
 	if err := f.scheduler.Change(f.Now(), m); err != nil {
-		f.Log.Error().Err(err).Str("service", s.config.Name).Msg("a variant cannot be scheduled as one")
+		f.Log.Error().Err(err).Str("service", s.config.Name).Msg("scheduling a variant failed")
 		return
 	}
 	f.specs[s.service.ID] = m

@@ -288,7 +288,7 @@ func (d *learner) work() {
 	if w.Restore != nil && d.Profiles != nil {
 		var c predictor.CalibrationSnapshot
 		if d.Profiles.Stored(Calibrations, d.calibrationKey(w.Restore.Identity()), &c) && d.kind.predictor.Restore(c) != nil {
-			d.Log.Warn().Msg("the stored calibration of the predictor is impossible; it is learned again")
+			d.Log.Warn().Msg("the stored calibration of the predictor is invalid; it is learned again")
 		}
 	}
 	d.logWork(&w)
@@ -305,7 +305,7 @@ func (d *learner) work() {
 
 // read has the state file read, away from the loop.
 func (d *learner) read(r *learning.Read) {
-	taken := d.keep("reading what was measured", func(s *training.Store) error {
+	taken := d.keep("reading measurements failed", func(s *training.Store) error {
 		found, err := r.From(s)
 		d.tell(message{ask: func() {
 			d.learning.Found(d.Now(), found)
@@ -341,20 +341,20 @@ func (d *learner) logWork(w *learning.Work) {
 		if i == 0 { // the newest, which may just have come from another daemon
 			line = d.Log.Info()
 		}
-		line.Err(err).Msg("a stored predictor does not fit")
+		line.Err(err).Msg("a stored predictor does not match")
 	}
 	skips, drift := w.Measured.Skips, &w.Measured.Drift
 	for _, skip := range skips[:min(len(skips), loggedSkips)] {
-		d.Log.Warn().Err(skip.Err).Str("service", skip.Model).Int("size", skip.Size).Int("seq_len", skip.SeqLen).Msg("this could not be measured")
+		d.Log.Warn().Err(skip.Err).Str("service", skip.Model).Int("size", skip.Size).Int("seq_len", skip.SeqLen).Msg("measurement failed")
 	}
 	if more := len(skips) - loggedSkips; more > 0 {
-		d.Log.Warn().Int("more", more).Msg("nor could the rest that is not listed")
+		d.Log.Warn().Int("more", more).Msg("more measurements failed; they are not listed")
 	}
 	if drift.Exceeded {
-		d.Log.Warn().Float64("percent", drift.Worst.Percent).Msg("the device became slower or faster while it was measured; measure again when it is calm")
+		d.Log.Warn().Float64("percent", drift.Worst.Percent).Msg("the speed of the device changed during the measurement; measure again when the device is idle")
 	}
 	if w.Unfound != nil {
-		d.Log.Warn().Err(w.Unfound).Msg("fitting a predictor")
+		d.Log.Warn().Err(w.Unfound).Msg("training a predictor")
 	}
 	if w.Entered {
 		r := d.learning.Report()
@@ -550,7 +550,7 @@ func (m *measurement) finish(o *executor.Outcome) (over bool, err error) {
 		case s.Status == models.SpanStopped && m.broken:
 			stopped = true
 		case s.Status != models.SpanDone:
-			err = errors.Join(fmt.Errorf("a span did not run to its end: %s", s.Status), s.Err)
+			err = errors.Join(fmt.Errorf("operators did not run to their end: %s", s.Status), s.Err)
 		}
 	}
 	m.took, m.rounds = append(m.took, t), m.rounds[1:]
@@ -606,11 +606,11 @@ func (m *measurement) alloc(s *models.Span) ([]wire.Tensor, error) {
 		ty := inputs[i].Type
 		bytes := int64(ty.Elem.Bytes())
 		if ty.Kind != models.KindTensor || bytes == 0 {
-			return nil, fmt.Errorf("input %q is %s, which cannot be made up", inputs[i].Name, ty)
+			return nil, fmt.Errorf("input %q is %s, for which no data can be generated", inputs[i].Name, ty)
 		}
 		for _, d := range shape {
 			if bytes *= d; bytes > maxMeasuredBytes {
-				return nil, fmt.Errorf("input %q of shape %v is too large to be made up", inputs[i].Name, shape)
+				return nil, fmt.Errorf("input %q of shape %v is too large to generate", inputs[i].Name, shape)
 			}
 		}
 		tensors = append(tensors, wire.Tensor{Type: ty.Elem, Shape: shape, Offset: sum, Bytes: bytes})

@@ -161,7 +161,7 @@ func (l *loop) dispatch(next overlap.Round) {
 	d.apart = l.apartOf(d.kind.solo, r)
 	l.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Apart: d.apart, Services: l.fleet.specs})
 	if err := d.exec.Run(r.Number, l.requests); err != nil {
-		l.Log.Error().Err(err).Uint64("round", r.Number).Msg("sending a round to the workers")
+		l.Log.Error().Err(err).Uint64("round", r.Number).Msg("sending a round to the workers failed")
 		o := models.Outcome{Round: r.Number, Device: d.index}
 		for i, span := range r.Group.Spans {
 			l.calls.blame(r.Queries[i], err)
@@ -243,7 +243,7 @@ func (l *loop) finish(o executor.Outcome) {
 // land takes in how a span has ended that was set apart.
 func (l *loop) land(o *executor.Outcome) {
 	if err := l.scheduler.Finish(l.Now(), l.outcome); err != nil {
-		l.Log.Error().Err(err).Uint64("round", o.Round).Msg("taking in the end of an overrun")
+		l.Log.Error().Err(err).Uint64("round", o.Round).Msg("recording the end of an overrun failed")
 	}
 	l.calls.answer()
 	for i := range l.outcome.Spans {
@@ -338,7 +338,7 @@ func (l *loop) learn(d *device, o *executor.Outcome) {
 		return
 	}
 	if err := d.kind.predictor.Observe(l.Now(), l.group, o.Latency()); err != nil {
-		l.Log.Debug().Err(err).Msg("a measured time was not taken in")
+		l.Log.Debug().Err(err).Msg("a measured time was ignored")
 	}
 }
 
@@ -353,7 +353,7 @@ func (l *loop) settle(d *device, o *models.Outcome, measured *executor.Outcome) 
 	}
 	l.emit(observe.Event{Kind: observe.Ended, At: now, Outcome: o, Measured: measured, Gain: d.apart.Gain(measured)})
 	if err := l.scheduler.Finish(now, *o); err != nil {
-		l.Log.Error().Err(err).Uint64("round", o.Round).Msg("finishing a round")
+		l.Log.Error().Err(err).Uint64("round", o.Round).Msg("finishing a round failed")
 	}
 	l.calls.answer()
 }

@@ -298,11 +298,11 @@ func (s *member) selects() string {
 	l := &s.family.live
 	switch p := l.Policy(); {
 	case p != nil:
-		return fmt.Sprintf("by a policy for %s queries a second, of which accuracy %.4g and %.2g %% late or dropped are to be expected", stats.Digits(4, p.Rate), p.Accuracy, 100*p.Violations)
+		return fmt.Sprintf("by a policy for %s queries/s, with an expected accuracy of %.3g and %.2g %% late or dropped", stats.Digits(4, p.Rate), p.Accuracy, 100*p.Violations)
 	case s.family.refused != nil:
 		return "by speed, the fastest answers: " + s.family.refused.Error()
 	}
-	return "by speed, the fastest answers until it is known how long each takes"
+	return "by speed: the fastest answers until all latencies are known"
 }
 
 // inUse reports whether a request holds the service, or may still arrive for it as a variant.

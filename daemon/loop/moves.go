@@ -32,7 +32,7 @@ func (m *moves) begin() {
 			m.devices[b.Device].moving++
 			m.devices[b.To].moving++
 			if err := m.send(m.last, &b); err != nil {
-				m.Log.Error().Err(err).Str("service", m.fleet.name(b.Service)).Msg("a batch cannot be moved")
+				m.Log.Error().Err(err).Str("service", m.fleet.name(b.Service)).Msg("moving a batch failed")
 				m.land(m.last, models.SpanLost, 0, err)
 			}
 		}
@@ -40,7 +40,7 @@ func (m *moves) begin() {
 }
 
 // errGivenUp is why a batch is not moved of which the daemon has given up a query.
-var errGivenUp = errors.New("its queries were given up")
+var errGivenUp = errors.New("its queries ended")
 
 func (m *moves) send(number uint64, b *overlap.Move) error {
 	spec := &m.fleet.specs[b.Service]
@@ -98,7 +98,7 @@ func (m *moves) land(number uint64, status models.Status, took time.Duration, er
 	now := m.Now()
 	m.emit(observe.Event{Kind: observe.Moved, At: now, Move: &b, Took: took, Arrived: status == models.SpanDone, Services: m.fleet.specs})
 	if err := m.scheduler.Moved(now, b, took, status); err != nil {
-		m.Log.Error().Err(err).Uint64("batch", uint64(b.Batch)).Msg("taking in the end of a move")
+		m.Log.Error().Err(err).Uint64("batch", uint64(b.Batch)).Msg("recording the end of a move failed")
 	}
 }
 
@@ -121,7 +121,7 @@ func (f *crew) plan(s *member) (err error) {
 	if s.route.refused = err; s.state == stateJoining {
 		return err
 	}
-	f.Log.Error().Err(err).Str("service", s.config.Name).Msg("the plan is not followed: batches end on the device on which they start")
+	f.Log.Error().Err(err).Str("service", s.config.Name).Msg("plan not followed: batches end on the device on which they start")
 	return nil
 }
 
@@ -147,6 +147,6 @@ func (f *crew) follow(s *member) error {
 	}
 	f.specs[s.service.ID] = spec
 	s.route = route{since: max(f.Now(), 1)}
-	f.Log.Info().Str("service", s.config.Name).Int("pipelines", len(spec.Pipelines)).Msg("the plan is followed")
+	f.Log.Info().Str("service", s.config.Name).Int("pipelines", len(spec.Pipelines)).Msg("plan followed")
 	return nil
 }

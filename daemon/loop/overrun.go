@@ -37,7 +37,7 @@ func (o *overruns) count(s *member) {
 	if now := o.Now(); s.overrunLogged == 0 || now-s.overrunLogged >= overrunLogEvery {
 		s.overrunLogged = now
 		o.Log.Warn().Str("service", s.config.Name).Uint64("overruns", s.line.overruns).
-			Msg("a span takes far longer than such spans do; the other services go on without it")
+			Msg("overrun: operators take far longer than predicted; other services continue")
 	}
 }
 

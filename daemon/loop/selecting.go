@@ -77,14 +77,14 @@ func (f selecting) consider(of *family) {
 func (f selecting) follow(of *family, set *selection.Set, err error) {
 	of.solving, of.refused = false, err
 	if of.live.Use(set); err != nil {
-		f.Log.Error().Err(err).Str("service", of.front.Name).Msg("there is no policy of variants: the fastest answers")
+		f.Log.Error().Err(err).Str("service", of.front.Name).Msg("no variant policy: the fastest variant answers")
 		return
 	}
 	first, last := set.Policies[0], set.Policies[len(set.Policies)-1]
 	f.Log.Info().Str("service", of.front.Name).Int("policies", len(set.Policies)).
 		Float64("from", thousandths(first.Rate)).Float64("to", thousandths(last.Rate)).
 		Float64("accuracy_from", thousandths(first.Accuracy)).Float64("accuracy_to", thousandths(last.Accuracy)).
-		Msg("variants are selected by a policy")
+		Msg("variants selected by a policy")
 }
 
 // thousandths rounds a number for the log, which would have all its digits.

@@ -66,7 +66,7 @@ func (s *member) planText(pipelines int) string {
 	case s.route.refused != nil:
 		return "not followed: " + s.route.refused.Error()
 	case s.route.waits && s.info != nil:
-		return "waits for workers that it needs"
+		return "waiting for workers that it needs"
 	case pipelines > 0:
 		return fmt.Sprintf("pipelines: %d", pipelines)
 	}

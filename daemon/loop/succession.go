@@ -41,7 +41,7 @@ func (f succession) enter(s, old *member) {
 func (f succession) replace(joined []*Joining, names []string) error {
 	for _, j := range joined {
 		if !j.member.joined() {
-			return fmt.Errorf("the worker of %s was lost before it could serve", j.member.config.Name)
+			return fmt.Errorf("the worker of %s exited before it could serve", j.member.config.Name)
 		}
 	}
 	var old []*member

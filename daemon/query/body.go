@@ -153,7 +153,7 @@ type Body struct {
 // Errors that Body.Fill returns besides those of its reader.
 var (
 	// ErrBodyMemory is returned when the budget is used up.
-	ErrBodyMemory = Unavailable(ReasonNoMemory, "the requests and answers that are under way hold all memory there is for them (limits.memory_bytes)")
+	ErrBodyMemory = Unavailable(ReasonNoMemory, "all memory for requests and answers in progress is in use (limits.memory_bytes)")
 
 	// ErrBodyTooLarge is returned when a body is larger than the caller allows.
 	ErrBodyTooLarge = errors.New("the body is too large")
@@ -176,7 +176,7 @@ func (b *Budget) Reserve(bytes int64) *Error {
 // 413 and no RetryAfter because trying again cannot help.
 func errAnswerTooLarge(bytes int64) *Error {
 	return &Error{Status: http.StatusRequestEntityTooLarge, Reason: ReasonTooLarge, Message: fmt.Sprintf(
-		"the answer could take %d bytes, more than limits.memory_bytes: ask for binary output (gRPC has no other), for fewer outputs, or send less", bytes)}
+		"the answer could take %d bytes, more than limits.memory_bytes: request binary output (gRPC has no other) or fewer outputs, or send less", bytes)}
 }
 
 // Body returns an empty body, which the caller must release.

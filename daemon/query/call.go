@@ -273,7 +273,7 @@ const (
 // changes the meaning of a request in Triton. Other unknown parameters are ignored.
 func CheckParameter[S string | []byte](key S) *Error {
 	if k := string(key); strings.HasPrefix(k, "sequence_") || strings.HasPrefix(k, "triton_") || k == "headers" {
-		return Invalid("the parameter %q is reserved, and overlapd does not offer what it asks for", Cut(k))
+		return Invalid("the parameter %q is reserved, and overlapd does not support it", Cut(k))
 	}
 	return nil
 }
@@ -283,7 +283,7 @@ func CheckParameter[S string | []byte](key S) *Error {
 func CheckTensorParameter[S string | []byte](key S) *Error {
 	switch k := string(key); {
 	case k == "classification":
-		return Invalid("the parameter %q asks for what overlapd does not offer", k)
+		return Invalid("the parameter %q asks for something that overlapd does not support", k)
 	case strings.HasPrefix(k, "shared_memory_"):
 		return errSharedMemory
 	}
@@ -338,7 +338,7 @@ func (c *Call) SetID(id []byte) *Error {
 		return Invalid(`"id" has %d bytes, the limit is %d`, len(id), MaxIDBytes)
 	}
 	if bytes.ContainsFunc(id, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		return Invalid(`"id" holds a character that is not printable`)
+		return Invalid(`"id" contains a character that is not printable`)
 	}
 	c.ID = append(c.ID[:0], id...)
 	return nil
@@ -356,7 +356,7 @@ func (c *Call) AskVariant(name []byte) *Error {
 			return nil
 		}
 	}
-	return Invalid("service %s has no variant %q: ask for one of %s", s.Name, Cut(name), s.variants())
+	return Invalid("service %s has no variant %q: choose one of %s", s.Name, Cut(name), s.variants())
 }
 
 // AskAccuracy restricts the query to variants of at least this accuracy; 0 allows all. An
@@ -368,14 +368,14 @@ func (c *Call) AskAccuracy(least float64) *Error {
 	}
 	// The negated comparison rejects NaN as well.
 	if !(least >= 0) || math.IsInf(least, 1) {
-		return Invalid("the parameter %q must be a finite number from 0, not %v", ParameterLeastAccuracy, least)
+		return Invalid("the parameter %q must be a finite number, 0 or more, not %v", ParameterLeastAccuracy, least)
 	}
 	highest := 0.0
 	for i := range s.Variants {
 		highest = max(highest, s.Variants[i].Accuracy)
 	}
 	if least > highest {
-		return Invalid("the parameter %q is %v, and the highest accuracy of a variant of %s is %v: ask for that or less",
+		return Invalid("the parameter %q is %v, but the highest accuracy of a variant of %s is %v: request that or less",
 			ParameterLeastAccuracy, least, s.Name, highest)
 	}
 	c.LeastAccuracy = least
@@ -392,7 +392,7 @@ func (c *Call) checkVariant() *Error {
 	if v.Accuracy >= c.LeastAccuracy {
 		return nil
 	}
-	return Invalid("the variant %s has an accuracy of %v, and the request wants at least %v: leave out %q or %q",
+	return Invalid("the variant %s has an accuracy of %v, but the request needs at least %v: leave out %q or %q",
 		v.Name, v.Accuracy, c.LeastAccuracy, ParameterVariant, ParameterLeastAccuracy)
 }
 
@@ -404,7 +404,7 @@ func (c *Call) Give(port int, in *Input) *Error {
 	case slot.given:
 		return Invalid("input %q is given twice", p.Name)
 	case in.Type != p.Type:
-		return Invalid("input %q is %s, the model wants %s", p.Name, in.Type.Protocol(), p.Type.Protocol())
+		return Invalid("input %q is %s, but the model has %s", p.Name, in.Type.Protocol(), p.Type.Protocol())
 	}
 	rank := len(in.Shape)
 	*slot = *in
@@ -421,7 +421,7 @@ func (c *Call) Give(port int, in *Input) *Error {
 func (c *Call) Ask(o Output) *Error {
 	for i := range c.Outputs {
 		if c.Outputs[i].Port == o.Port {
-			return Invalid("output %q is asked for twice", c.Signature.Outputs[o.Port].Name)
+			return Invalid("output %q is requested twice", c.Signature.Outputs[o.Port].Name)
 		}
 	}
 	c.Outputs = append(c.Outputs, o)
@@ -454,7 +454,7 @@ func (c *Call) Check() *Error {
 			return err
 		}
 		if sig.Batched && in.Shape[0] != c.Inputs[0].Shape[0] {
-			return Invalid("input %q has batch size %d, input %q has %d",
+			return Invalid("input %q has batch size %d, but input %q has %d",
 				p.Name, in.Shape[0], sig.Inputs[0].Name, c.Inputs[0].Shape[0])
 		}
 	}
@@ -468,19 +468,19 @@ func (c *Call) checkShape(p *Port, in *Input) *Error {
 		return nil
 	}
 	if len(in.Shape) != len(p.Dims) {
-		return Invalid("input %q has rank %d, the model wants %d", p.Name, len(in.Shape), len(p.Dims))
+		return Invalid("input %q has rank %d, but the model has %d", p.Name, len(in.Shape), len(p.Dims))
 	}
 	for i, want := range p.Dims {
 		got := in.Shape[i]
 		if want >= 0 && got != want {
-			return Invalid("input %q has %d in dimension %d, the model wants %d", p.Name, got, i, want)
+			return Invalid("input %q has %d in dimension %d, but the model has %d", p.Name, got, i, want)
 		}
 		if link := p.link[i]; link >= 0 {
 			if c.links[link] == 0 {
 				c.links[link] = got
 			}
 			if c.links[link] != got {
-				return Invalid("input %q has %d in dimension %d, another input has %d there",
+				return Invalid("input %q has %d in dimension %d, but another input has %d there",
 					p.Name, got, i, c.links[link])
 			}
 		}
@@ -514,9 +514,9 @@ func (in *Input) checkBytes() *Error {
 	}
 	switch {
 	case in.Text == nil && in.room != int64(len(in.Data)):
-		return Invalid("input %q: binary_data_size is %d, its shape needs %d", in.Name, len(in.Data), in.room)
+		return Invalid("input %q: binary_data_size is %d, but its shape needs %d", in.Name, len(in.Data), in.room)
 	case in.Text != nil && in.Elements > int64(len(in.Text))/each:
-		return Invalid("input %q: its shape has %d elements, its data fewer", in.Name, in.Elements)
+		return Invalid("input %q: its shape has %d elements, but its data has fewer", in.Name, in.Elements)
 	}
 	return nil
 }
@@ -547,7 +547,7 @@ func (in *Input) checkStrings() *Error {
 		}
 	}
 	if n != in.Elements {
-		return Invalid("input %q: its data has %d elements, its shape %d", in.Name, n, in.Elements)
+		return Invalid("input %q: its data has %d elements, but its shape has %d", in.Name, n, in.Elements)
 	}
 	return nil
 }
@@ -565,10 +565,10 @@ func (c *Call) Admit(write func(dst []byte, in *Input) (int, *Error)) *Error {
 		c.SeqLen = int(c.Inputs[sig.seq.input].Shape[sig.seq.dim])
 	}
 	if c.Size > s.MaxQueryBatch {
-		return Invalid("the batch size is %d, the limit of this service %d", c.Size, s.MaxQueryBatch)
+		return Invalid("the batch size is %d, and the limit of this service is %d", c.Size, s.MaxQueryBatch)
 	}
 	if s.MaxSeqLen > 0 && c.SeqLen > s.MaxSeqLen {
-		return Invalid("the sequence length is %d, the limit of this service %d", c.SeqLen, s.MaxSeqLen)
+		return Invalid("the sequence length is %d, and the limit of this service is %d", c.SeqLen, s.MaxSeqLen)
 	}
 	room, ok := c.room()
 	if !ok {

@@ -55,7 +55,7 @@ const defaultRetryAfter = time.Second
 // Errors of Backend.Alloc.
 var (
 	// ErrNoMemory is returned when other queries use the shared memory of the service.
-	ErrNoMemory = Unavailable(ReasonNoMemory, "the service has no memory for another query now")
+	ErrNoMemory = Unavailable(ReasonNoMemory, "the service has no memory for another query at the moment")
 
 	// ErrTooLarge is returned when the inputs of one query would not fit into the shared
 	// memory of the service even if it were empty.
@@ -73,7 +73,7 @@ var (
 
 	// ErrDrained is the readiness of a drained daemon, one that is about to be stopped. It
 	// still answers queries.
-	ErrDrained = Unavailable(ReasonDraining, "the daemon is drained: it is about to be stopped")
+	ErrDrained = Unavailable(ReasonDraining, "the daemon is draining: it is about to be stopped")
 
 	// ErrUnavailable is returned when the service has no running worker yet.
 	ErrUnavailable = Unavailable(ReasonLoading, "the service is not ready")
@@ -84,7 +84,7 @@ var ErrConnections = Unavailable(ReasonConnections, "too many connections are op
 
 // ErrInternal is what a client sees of a defect in overlapd. Details are only logged.
 var ErrInternal = &Error{Status: http.StatusInternalServerError, Reason: ReasonInternal,
-	Message: "overlapd failed to answer; its log says more"}
+	Message: "overlapd failed to answer; see its log"}
 
 // asError returns err if it is an *Error, and ErrInternal otherwise: other errors may
 // contain paths and are not meant for clients.
@@ -114,7 +114,7 @@ func NotFound(format string, args ...any) *Error {
 
 // errSharedMemory is returned for tensors that the client keeps in shared memory of its
 // own.
-var errSharedMemory = notOffered("memory of clients is not offered, neither the parameters shared_memory_* nor the calls: send tensors in the request, as binary data; they are copied once")
+var errSharedMemory = notOffered("shared memory is not supported, neither the parameters shared_memory_* nor the calls: send tensors in the request, as binary data; they are copied once")
 
 // notOffered returns an error with status 501.
 func notOffered(message string) *Error {
@@ -128,12 +128,12 @@ var extensions = []struct {
 	err   *Error
 }{
 	{regexp.MustCompile(`^/v2/repository/.*/(un)?load$|/RepositoryModel(Load|Unload)$`),
-		notOffered("models are not loaded and unloaded by request: change the services of the configuration, and run overlapd reload")},
+		notOffered("models cannot be loaded or unloaded by request: change the services of the configuration, and run overlapd reload")},
 	{regexp.MustCompile(`^/v2/(system|cuda)sharedmemory(/|$)|/(System|Cuda)SharedMemory[A-Za-z]+$`), errSharedMemory},
 	{regexp.MustCompile(`^/v2/(models/[^/]+/(versions/[^/]+/)?)?trace/setting$|/TraceSetting$`),
-		notOffered("traces are not set by request: the table [tracing] of the configuration sets them; overlapd trace records a running daemon")},
+		notOffered("traces cannot be set by request: set them in [tracing] of the configuration; overlapd trace records a running daemon")},
 	{regexp.MustCompile(`^/v2/logging$|/LogSettings$`),
-		notOffered("the log is not set by request: change log_level in the configuration, and run overlapd reload")},
+		notOffered("the log cannot be set by request: change log_level in the configuration, and run overlapd reload")},
 }
 
 // NotOffered returns the error for an HTTP path or gRPC method of an unsupported Triton

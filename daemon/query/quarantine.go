@@ -76,7 +76,7 @@ func (s *Service) submit(c *Call) error {
 		now := time.Now()
 		if until := s.quarantine.until(c.inputsHash(), now); !until.IsZero() {
 			return &Error{Status: http.StatusInternalServerError, Reason: ReasonQuarantined, Message: fmt.Sprintf(
-				"service %s: a worker has died of these very inputs; they are not run again for %v: mend them, or the model",
+				"service %s: these inputs crashed a worker; they are not run again for %v: fix them, or the model",
 				s.Name, until.Sub(now).Round(time.Second))}
 		}
 	}

@@ -147,9 +147,9 @@ func TestGivenUpSaysWhen(t *testing.T) {
 		earliest time.Duration
 		says     string
 	}{
-		{time.Unix(0, 0), 0, "waits for overlapd restart s"},
-		{time.Now().Add(time.Hour), 59 * time.Minute, "tried again in"},
-		{time.Now().Add(-time.Hour), defaultRetryAfter, "being tried again now"},
+		{time.Unix(0, 0), 0, "fix the cause, then run: overlapd restart s"},
+		{time.Now().Add(time.Hour), 59 * time.Minute, "restarted in"},
+		{time.Now().Add(-time.Hour), defaultRetryAfter, "being restarted now"},
 	} {
 		s.RetryAt.Store(c.at.UnixNano())
 		e := s.NotReady()

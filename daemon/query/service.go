@@ -132,7 +132,7 @@ func (s *Service) NotReady() *Error {
 	}
 	ends, left := s.TriedAgain()
 	return &Error{Status: http.StatusServiceUnavailable, Reason: ReasonGivenUp, RetryAfter: left,
-		Message: fmt.Sprintf("service %s is given up, and the log and the status of overlapd say why; %s", s.Name, ends)}
+		Message: fmt.Sprintf("service %s has failed permanently; overlapd status and the log have the reason; %s", s.Name, ends)}
 }
 
 // TriedAgain describes when a permanently failed service is retried. left is 0 if it waits
@@ -140,12 +140,12 @@ func (s *Service) NotReady() *Error {
 func (s *Service) TriedAgain() (text string, left time.Duration) {
 	at := s.RetryAt.Load()
 	if at == 0 {
-		return "it waits for overlapd restart " + s.Name, 0
+		return "fix the cause, then run: overlapd restart " + s.Name, 0
 	}
 	if left = time.Until(time.Unix(0, at)); left <= 0 {
-		return "it is being tried again now", defaultRetryAfter
+		return "it is being restarted now", defaultRetryAfter
 	}
-	return fmt.Sprintf("it is tried again in %v, or at once by overlapd restart %s", left.Round(time.Second), s.Name), left
+	return fmt.Sprintf("it is restarted in %v, or immediately by: overlapd restart %s", left.Round(time.Second), s.Name), left
 }
 
 // AnyReady reports whether the daemon counts as ready with these services. With all set,
@@ -174,7 +174,7 @@ func (s *Service) hasVariants(key string) *Error {
 	if len(s.Variants) > 0 {
 		return nil
 	}
-	return Invalid("the parameter %q chooses among the variants of a service, and %s has one model: leave it out", key, s.Name)
+	return Invalid("the parameter %q chooses among the variants of a service, but %s has one model: leave it out", key, s.Name)
 }
 
 // variants lists the variants and their accuracies, for errors and the configuration.

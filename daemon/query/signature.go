@@ -68,7 +68,7 @@ type Port struct {
 func newSignature(service string, i Info) (*Signature, error) {
 	sig := &Signature{seq: seqs{input: -1}, Info: i}
 	if len(i.Inputs) > maxPorts || len(i.Outputs) > maxPorts {
-		return nil, fmt.Errorf("%s: %d inputs and %d outputs, the limit is %d of each",
+		return nil, fmt.Errorf("%s: %d inputs and %d outputs, and the limit is %d of each",
 			service, len(i.Inputs), len(i.Outputs), maxPorts)
 	}
 	names := map[string]int{}
@@ -101,10 +101,10 @@ func newPorts(specs []models.TensorSpec, names map[string]int) (list []Port, err
 func newPort(spec models.TensorSpec, names map[string]int) (Port, error) {
 	t := spec.Type
 	if t.Kind != models.KindTensor || t.Elem.Protocol() == "" {
-		return Port{}, fmt.Errorf("%q: the protocol cannot carry %s", spec.Name, t)
+		return Port{}, fmt.Errorf("%q: the protocol does not support %s", spec.Name, t)
 	}
 	if len(t.Shape) > MaxRank {
-		return Port{}, fmt.Errorf("%q: rank %d, the limit is %d", spec.Name, len(t.Shape), MaxRank)
+		return Port{}, fmt.Errorf("%q: rank %d, and the limit is %d", spec.Name, len(t.Shape), MaxRank)
 	}
 	p := Port{Name: spec.Name, Type: t.Elem, AnyRank: !t.HasShape}
 	for _, d := range t.Shape {
@@ -138,7 +138,7 @@ func (s *Signature) unbatched() string {
 		}
 		switch {
 		case p.AnyRank:
-			return fmt.Sprintf("the file does not say the shape of its %s %q", what, p.Name)
+			return fmt.Sprintf("the file does not specify the shape of its %s %q", what, p.Name)
 		case len(p.Dims) == 0:
 			return fmt.Sprintf("its %s %q has no dimensions", what, p.Name)
 		case p.Dims[0] >= 0:
@@ -162,7 +162,7 @@ func CheckModel(name string, inputs, outputs []models.TensorSpec, maxBatch int) 
 		return sig, err
 	}
 	if why := sig.unbatched(); why != "" {
-		return nil, fmt.Errorf("%s: max_batch is %d, but its queries cannot be merged: %s; leave max_batch out, or export the model with one open batch dimension for all inputs and outputs",
+		return nil, fmt.Errorf("%s: max_batch is %d, but its queries cannot be batched: %s; leave max_batch out, or export the model with one open batch dimension for all inputs and outputs",
 			name, maxBatch, why)
 	}
 	return sig, nil
@@ -194,7 +194,7 @@ func Find(ports []Port, name []byte) int {
 // outputs. Variants of a service must not differ. Names of dimensions do not matter.
 func (s *Signature) Differs(other *Signature) error {
 	differs := func(format string, args ...any) error {
-		return fmt.Errorf("variants of a service have the same inputs and outputs, and "+format, args...)
+		return fmt.Errorf("variants of a service must have the same inputs and outputs, but "+format, args...)
 	}
 	for _, side := range []struct {
 		what       string
@@ -210,7 +210,7 @@ func (s *Signature) Differs(other *Signature) error {
 		}
 	}
 	if s.Batched != other.Batched {
-		return differs("queries of only one of the two can be merged: %s", s.unbatched()+other.unbatched()) // one is ""
+		return differs("queries of only one of the two can be batched: %s", s.unbatched()+other.unbatched()) // one is ""
 	}
 	return nil
 }

@@ -80,7 +80,7 @@ func TestPortLimits(t *testing.T) {
 		"an output more":    {nil, many, "257 outputs"},
 		"rank 8":            {[]models.TensorSpec{eight}, []models.TensorSpec{eight}, ""},
 		"output of rank 9":  {nil, []models.TensorSpec{spec("x", models.Int8, 1, 1, 1, 1, 1, 1, 1, 1, 1)}, `output "x": rank 9`},
-		"output complex":    {nil, []models.TensorSpec{spec("x", models.Complex64, 1)}, `output "x": the protocol cannot carry`},
+		"output complex":    {nil, []models.TensorSpec{spec("x", models.Complex64, 1)}, `output "x": the protocol does not support`},
 	} {
 		err := NewService(0, "s").Loaded(Info{Inputs: tt.in, Outputs: tt.out})
 		if (err == nil) != (tt.fault == "") || err != nil && !strings.Contains(err.Error(), tt.fault) {
@@ -104,13 +104,13 @@ func TestCheckModel(t *testing.T) {
 	}{
 		"open":              {list(open), list(open), 8, ""},
 		"fixed and alone":   {list(fixed), list(fixed), 1, ""},
-		"fixed input":       {list(fixed), list(open), 8, `m: max_batch is 8, but its queries cannot be merged: the first dimension of its input "x" is fixed at 1; leave`},
+		"fixed input":       {list(fixed), list(open), 8, `m: max_batch is 8, but its queries cannot be batched: the first dimension of its input "x" is fixed at 1; leave max_batch out, or export the model with one open batch dimension for all inputs and outputs`},
 		"fixed output":      {list(open), list(fixed), 8, `its output "x" is fixed at 1`},
 		"scalar":            {list(spec("x", models.Int8)), nil, 2, `its input "x" has no dimensions`},
 		"output of no rank": {list(open), list(models.TensorSpec{Name: "y", Type: models.Type{Kind: models.KindTensor, Elem: models.Int8}}), 2, `the shape of its output "y"`},
 		"two names":         {list(named("a", "N"), named("b", "M")), nil, 2, `inputs "a" and "b" have different names`},
 		"no inputs":         {nil, list(open), 2, "no inputs"},
-		"cannot be carried": {list(spec("x", models.Complex64, 1)), nil, 1, `m: input "x": the protocol cannot carry`},
+		"cannot be carried": {list(spec("x", models.Complex64, 1)), nil, 1, `m: input "x": the protocol does not support`},
 	} {
 		_, err := CheckModel("m", tt.in, tt.out, tt.most)
 		if (err == nil) != (tt.fault == "") || err != nil && !strings.Contains(err.Error(), tt.fault) {

@@ -19,7 +19,7 @@ func TestDiffers(t *testing.T) {
 	}{
 		"alike":               {list(x), list(y), ""},
 		"names of dimensions": {list(renamed), list(y), ""},
-		"name":                {list(spec("z", models.Float32, -2, 4)), list(y), `and input 0 of this one is "z" FP32 [-1 4], of the first "x" FP32 [-1 4]`},
+		"name":                {list(spec("z", models.Float32, -2, 4)), list(y), `but input 0 of this one is "z" FP32 [-1 4], of the first "x" FP32 [-1 4]`},
 		"type":                {list(spec("x", models.Float16, -2, 4)), list(y), `input 0 of this one is "x" FP16 [-1 4], of the first "x" FP32`},
 		"shape":               {list(x), list(spec("y", models.Float32, -2, 100)), `output 0 of this one is "y" FP32 [-1 100], of the first "y" FP32 [-1 10]`},
 		"rank":                {list(spec("x", models.Float32, -2, 4, 1)), list(y), `[-1 4 1], of the first`},
@@ -38,7 +38,7 @@ func TestDiffers(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = first.Differs(own)
-		if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "variants of a service have the same inputs and outputs, and ")) {
+		if (err == nil) != (tt.want == "") || err != nil && (!strings.Contains(err.Error(), tt.want) || !strings.HasPrefix(err.Error(), "variants of a service must have the same inputs and outputs, but ")) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -49,7 +49,7 @@ func TestDiffers(t *testing.T) {
 		}
 		return sig
 	}
-	const want = `queries of only one of the two can be merged: the first dimensions of its inputs "a" and "b" have different names`
+	const want = `queries of only one of the two can be batched: the first dimensions of its inputs "a" and "b" have different names`
 	for _, err := range []error{two(-2, -2).Differs(two(-2, -3)), two(-2, -3).Differs(two(-2, -2))} {
 		if err == nil || !strings.HasSuffix(err.Error(), want) {
 			t.Error(err)

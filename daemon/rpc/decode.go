@@ -34,7 +34,7 @@ func (x *exchange) fill(c *query.Call) *query.Error {
 	}
 	// An input in shared memory would have no raw contents, but those are rejected above.
 	if raw > 0 && raw != inputs {
-		return query.Invalid("there are %d inputs and %d raw_input_contents: raw bytes are for all inputs or for none", inputs, raw)
+		return query.Invalid("there are %d inputs and %d raw_input_contents: send raw bytes for all inputs or for none", inputs, raw)
 	}
 	if err := c.SetID([]byte(m.Id)); err != nil {
 		return err
@@ -155,7 +155,7 @@ func (x *exchange) input(c *query.Call, n int, in *inference.ModelInferRequest_I
 	case !known:
 		return query.Invalid("input %q: unknown datatype %q", name, query.Cut(in.GetDatatype()))
 	case len(raw) > 0 && in.Contents != nil:
-		return query.Invalid("input %q has contents, and the request has raw_input_contents: send one of them", name)
+		return query.Invalid("input %q has contents, but the request has raw_input_contents: send one of them", name)
 	case port < 0:
 		return query.Invalid("the model has no input %q", name)
 	}
@@ -243,7 +243,7 @@ func packContents(input string, t models.DataType, c *contents) ([]byte, *query.
 		return nil, query.Invalid("input %q: a value is out of the range of %s", input, t.Protocol())
 	case elements != len(c.BoolContents)+len(c.IntContents)+len(c.Int64Contents)+len(c.UintContents)+
 		len(c.Uint64Contents)+len(c.Fp32Contents)+len(c.Fp64Contents)+len(c.BytesContents):
-		return nil, query.Invalid("input %q is %s, and its contents have values of another type", input, t.Protocol())
+		return nil, query.Invalid("input %q is %s, but its contents are values of another type", input, t.Protocol())
 	}
 	return data, nil
 }

@@ -146,7 +146,7 @@ func (f *fake) Submit(c *query.Call) error {
 			select {
 			case <-f.hold:
 			case <-left:
-				r = query.Reply{Err: query.Unavailable(query.ReasonCancelled, "the client left")}
+				r = query.Reply{Err: query.Unavailable(query.ReasonCancelled, "the client disconnected")}
 			}
 		}
 		f.mu.Lock()

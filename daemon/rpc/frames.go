@@ -66,7 +66,7 @@ const (
 
 // errRestless is the reason for closing a connection with too many unsuccessful calls. Its
 // text is sent in the GOAWAY frame.
-var errRestless = errors.New("too_many_calls: most of those that this connection begins are reset, bring no request, or have no token")
+var errRestless = errors.New("too_many_calls: most calls of this connection are reset, contain no request, or have no token")
 
 // frames tracks the HTTP/2 frames in one direction of a connection.
 type frames struct {

@@ -25,9 +25,9 @@ import (
 // Errors for calls without a valid token.
 var (
 	errNoToken = &query.Error{Status: http.StatusUnauthorized, Reason: query.ReasonUnauthorized,
-		Message: "this daemon wants a token: send the metadata authorization: Bearer TOKEN, with a token of its access.token_file"}
+		Message: "this daemon requires a token: send the metadata authorization: Bearer TOKEN, with a token of its access.token_file"}
 	errWrongToken = &query.Error{Status: http.StatusUnauthorized, Reason: query.ReasonUnauthorized,
-		Message: "the token of this call is not one of the daemon's: it may have been replaced in access.token_file"}
+		Message: "the token of this call is not valid: it may have been replaced in access.token_file"}
 )
 
 // openMethods need no token because probes have none. Checking a single service by name

@@ -52,7 +52,7 @@ func TestHealthWatch(t *testing.T) {
 	}
 	cancel()
 	_, err = w.Recv()
-	wants(t, "after the client left", err, codes.Canceled, "")
+	wants(t, "after the client disconnected", err, codes.Canceled, "")
 
 	w, err = c.Watch(r.context(), &grpc_health_v1.HealthCheckRequest{Service: "none"})
 	if err != nil {

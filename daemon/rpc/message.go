@@ -13,10 +13,10 @@ import (
 )
 
 var (
-	errReflections = query.Unavailable(query.ReasonNoMemory, "too many streams of reflection are open: close some")
+	errReflections = query.Unavailable(query.ReasonNoMemory, "too many reflection streams are open: close some")
 	errDecoded     = &query.Error{Status: http.StatusRequestEntityTooLarge, Reason: query.ReasonTooLarge,
-		Message: "the request takes more memory once it is decoded than limits.memory_bytes: send raw_input_contents, or less"}
-	errMalformed = query.Invalid("the message is not one of the protocol")
+		Message: "the decoded request exceeds limits.memory_bytes: send raw_input_contents, or less"}
+	errMalformed = query.Invalid("the message does not match the protocol")
 )
 
 // discardUnknown drops unknown fields, which nothing here would read.

@@ -75,12 +75,12 @@ func TestMeasureRefuses(t *testing.T) {
 		"parameters of output": {repeated(fieldOutputs, keys(fieldOutputParameters, query.MaxParameters+1), 1), "65 parameters"},
 		"shape":                {input(repeated(fieldShape, make([]byte, maxDimensions+1), 1)), "too many dimensions"},
 		"shape, not packed":    {input(shape), "too many dimensions"},
-		"half a tag":           {[]byte{0x80}, "not one of the protocol"},
-		"field 0":              {[]byte{0x00, 0x00}, "not one of the protocol"},
-		"length over the end":  {[]byte{0x2a, 0x05, 0x00}, "not one of the protocol"},
-		"broken input":         {input([]byte{0xff}), "not one of the protocol"},
-		"broken output":        {repeated(fieldOutputs, []byte{0xff}, 1), "not one of the protocol"},
-		"text that is not":     {protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "\xff"), "not one of the protocol"},
+		"half a tag":           {[]byte{0x80}, "does not match the protocol"},
+		"field 0":              {[]byte{0x00, 0x00}, "does not match the protocol"},
+		"length over the end":  {[]byte{0x2a, 0x05, 0x00}, "does not match the protocol"},
+		"broken input":         {input([]byte{0xff}), "does not match the protocol"},
+		"broken output":        {repeated(fieldOutputs, []byte{0xff}, 1), "does not match the protocol"},
+		"text that is not":     {protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), "\xff"), "does not match the protocol"},
 	} {
 		var m exchange
 		b := query.NewBudget(1 << 30)
@@ -182,7 +182,7 @@ func TestDecode(t *testing.T) {
 		"no datatype":   {func(r *inference.ModelInferRequest) { r.Inputs[0].Datatype = "" }, "unknown datatype"},
 		"classification": {func(r *inference.ModelInferRequest) {
 			r.Outputs = []*inference.ModelInferRequest_InferRequestedOutputTensor{{Name: "X", Parameters: named("classification", int64(3))}}
-		}, "does not offer"},
+		}, "does not support"},
 		"sequence":          {func(r *inference.ModelInferRequest) { r.Parameters = named("sequence_id", int64(1)) }, "reserved"},
 		"triton":            {func(r *inference.ModelInferRequest) { r.Parameters = named("triton_x", int64(1)) }, "reserved"},
 		"headers":           {func(r *inference.ModelInferRequest) { r.Parameters = named("headers", "a") }, "reserved"},

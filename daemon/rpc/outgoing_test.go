@@ -130,7 +130,7 @@ func TestAnswersWithoutMemory(t *testing.T) {
 	}
 	f.setAnswer(make([]byte, 4<<20-64))
 	_, err = r.client.ModelInfer(r.context(), rawRequest(8))
-	wants(t, "no memory now", err, codes.Unavailable, "hold all memory")
+	wants(t, "no memory now", err, codes.Unavailable, "all memory for requests and answers")
 	f.setAnswer(nil)
 	send(t, s, rawRequest(8))
 	if a, err := s.Recv(); err != nil || a.ErrorMessage != "" {

@@ -53,9 +53,9 @@ var (
 		Message: "the request is larger than max, limits.request_bytes, before or after it is decompressed"}
 	errLargeControl = &query.Error{Status: http.StatusRequestEntityTooLarge, Reason: query.ReasonTooLarge,
 		Message: fmt.Sprintf("the request is larger than max, %d bytes for all methods but ModelInfer and ModelStreamInfer", controlBytes)}
-	errCompressed = query.Invalid("the request is not what grpc-encoding says")
-	errOneMessage = query.Invalid("the call brings one request, neither none nor several")
-	errBrokenOff  = query.Invalid("the request is broken off")
+	errCompressed = query.Invalid("the request does not match grpc-encoding")
+	errOneMessage = query.Invalid("the call must have exactly one request")
+	errBrokenOff  = query.Invalid("the request is truncated")
 )
 
 // incoming is the source of the requests of a call. It is gRPC's own transport stream, read
@@ -72,7 +72,7 @@ type incoming interface {
 func incomingOf(ctx context.Context) (incoming, error) {
 	in, ok := grpc.ServerTransportStreamFromContext(ctx).(incoming)
 	if !ok {
-		return nil, status.Error(codes.Internal, "overlapd was built with a gRPC that it does not know")
+		return nil, status.Error(codes.Internal, "overlapd was built with an unknown version of gRPC")
 	}
 	return in, nil
 }

@@ -217,7 +217,7 @@ func TestFaults(t *testing.T) {
 	}
 	r.fail(context.DeadlineExceeded) // what is not meant for clients
 	_, err := r.client.ModelInfer(r.context(), typedRequest("1"))
-	wants(t, "an error of the host's own", err, codes.Internal, "its log says more")
+	wants(t, "an error of the host's own", err, codes.Internal, "see its log")
 }
 
 // What Triton offers and overlapd does not is refused with what does its work here.

@@ -40,13 +40,13 @@ func TestVariantFaults(t *testing.T) {
 		parameters map[string]*inference.InferParameter
 		want       string
 	}{
-		{"unknown", named("variant", "slow"), `service varied has no variant "slow": ask for one of fast (76.13), best (78.31)`},
+		{"unknown", named("variant", "slow"), `service varied has no variant "slow": choose one of fast (76.13), best (78.31)`},
 		{"a number", named("variant", int64(1)), `the parameter "variant" must be the name of a variant: set string_param`},
 		{"nothing", named("variant", nil), "set string_param"},
-		{"above all", named("least_accuracy", 79.0), `the highest accuracy of a variant of varied is 78.31: ask for that or less`},
-		{"negative", named("least_accuracy", int64(-1)), "must be a finite number from 0, not -1"},
-		{"NaN", named("least_accuracy", math.NaN()), "must be a finite number from 0, not NaN"},
-		{"infinite", named("least_accuracy", math.Inf(1)), "must be a finite number from 0, not +Inf"},
+		{"above all", named("least_accuracy", 79.0), `the highest accuracy of a variant of varied is 78.31: request that or less`},
+		{"negative", named("least_accuracy", int64(-1)), "must be a finite number, 0 or more, not -1"},
+		{"NaN", named("least_accuracy", math.NaN()), "must be a finite number, 0 or more, not NaN"},
+		{"infinite", named("least_accuracy", math.Inf(1)), "must be a finite number, 0 or more, not +Inf"},
 		{"a text", named("least_accuracy", "76"), `the parameter "least_accuracy" must be a number: set double_param`},
 		{"contradicting", map[string]*inference.InferParameter{"variant": parameter("fast"), "least_accuracy": parameter(77.0)}, `leave out "variant" or "least_accuracy"`},
 	} {

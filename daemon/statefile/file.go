@@ -25,11 +25,11 @@ var (
 	// ErrLost is returned once another program has changed the file while it was open. It
 	// is not touched again, because its mapping can no longer be trusted.
 	ErrLost = errors.New("the state file was changed by another program while it was in use; " +
-		"nothing more is stored until the daemon is started again, which sets it aside if it is damaged")
+		"nothing more is stored until the daemon is restarted, which renames the file if it is damaged")
 
 	// ErrInUse is returned when another overlapd has locked the file.
 	ErrInUse = errors.New("another overlapd uses this state folder; stop that daemon, or give each its own state_dir. " +
-		"What can be measured while a daemon serves, it measures itself (profile.on_start)")
+		"A running daemon measures by itself (profile.on_start)")
 )
 
 // File is an open state file. Its methods may be called from any goroutine, but not within
@@ -81,14 +81,14 @@ func Open(path string, check []string) (*File, error) {
 func openRegular(name string, flag int, mode os.FileMode) (*os.File, error) {
 	file, err := os.OpenFile(name, flag|unix.O_NOFOLLOW, mode)
 	if errors.Is(err, unix.ELOOP) {
-		return nil, fmt.Errorf("%s is a link, and not followed; put the file itself there: %w", name, err)
+		return nil, fmt.Errorf("%s is a link, which is not followed; put the file itself there: %w", name, err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	info, err := file.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is no file (%v); move it away: %w", name, info.Mode().Type(), unix.EINVAL)
+		err = fmt.Errorf("%s is not a file (%v); move it away: %w", name, info.Mode().Type(), unix.EINVAL)
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
@@ -170,7 +170,7 @@ func (f *File) asLeft() error {
 	case err != nil:
 		return err
 	case !os.SameFile(info, at):
-		return errors.New("another file is in its place")
+		return errors.New("another file has replaced it")
 	case info.Size() != f.left.Size():
 		return fmt.Errorf("it had %d bytes and has %d", f.left.Size(), info.Size())
 	case !info.ModTime().Equal(f.left.ModTime()):
@@ -221,7 +221,7 @@ func checkFile(file *os.File, command []string) error {
 	var ended *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
-		return damaged("checking it takes longer than %v", checkTime)
+		return damaged("checking it took longer than %v", checkTime)
 	case errors.As(err, &ended):
 		first, _, _ := strings.Cut(strings.TrimSpace(string(ended.Stderr)), "\n")
 		return damaged("checking it failed: %v: %s", ended, first)
@@ -300,7 +300,7 @@ func check(file *os.File) error {
 	defer db.Close() // otherwise the parent's descriptor keeps the lock
 	return db.View(func(tx *bbolt.Tx) error {
 		if info.Size() < tx.Size() {
-			return damaged("it has %d bytes and should have %d", info.Size(), tx.Size())
+			return damaged("it has %d bytes instead of %d", info.Size(), tx.Size())
 		}
 		if err := checkLengths(tx); err != nil {
 			return err
@@ -328,7 +328,7 @@ func checkLengths(tx *bbolt.Tx) error {
 			continue
 		}
 		if id += p.OverflowCount; id >= pages {
-			return damaged("page %d goes over pages that do not exist", p.ID)
+			return damaged("page %d refers to pages that do not exist", p.ID)
 		}
 	}
 	return nil

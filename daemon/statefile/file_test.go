@@ -212,7 +212,7 @@ func TestLost(t *testing.T) {
 			if err := errors.Join(os.WriteFile(path+".new", nil, 0o600), os.Rename(path+".new", path)); err != nil {
 				t.Fatal(err)
 			}
-		}, "another file", false},
+		}, "another file has replaced it", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filled(t)
