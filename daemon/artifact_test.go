@@ -52,7 +52,7 @@ func exported(t *testing.T) (path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	says(t, what, "a predictor of s0, s1 on "+fakeDeviceName, "trained on 1000 groups", "2 tables of solo times, 1 choices of cuts and 16 measured groups")
+	says(t, what, "a predictor of s0, s1 on "+fakeDeviceName, "trained on 1000 groups", "2 tables of isolated latencies, 1 cuts and 16 measured groups")
 	return path
 }
 
@@ -188,13 +188,13 @@ func TestTamperedArtifact(t *testing.T) {
 		"solo times":          {edit("solo-times", `"operators":4`, `"operators":5`, false), "part solo-times has the hash"},
 		"an impossible part":  {edit("predictor", `"rows":1000`, `"rows":-1`, true), "trained on -1 rows"},
 		"a part without form": {edit("groups", `{`, `[`, true), "part groups: "},
-		"another device":      {strings.Replace(file, `"device":"fake`, `"device":"fast`, 1), `its head is of "fast, ONNX Runtime 0"`},
+		"another device":      {strings.Replace(file, `"device":"fake`, `"device":"fast`, 1), `the header has "fast, ONNX Runtime 0"`},
 		"solo times of others": {edit("solo-times", `"fake|`, `"fast|`, true),
-			`solo times of "fast|`},
-		"a cut of others":       {edit("cuts", `"fake|`, `"fast|`, true), `the choice of a cut of "fast|`},
+			`isolated latencies of "fast|`},
+		"a cut of others":       {edit("cuts", `"fake|`, `"fast|`, true), `the cut of "fast|`},
 		"operators of others":   {edit("operators", `"s0"`, `"s7"`, true), `operator times of "s7"`},
 		"a part is missing":     {strings.Replace(file, `"name":"cuts"`, `"name":"cats"`, 1), "part cuts is missing"},
-		"a part is there twice": {strings.Replace(file, `"name":"cuts"`, `"name":"groups"`, 1), "part \"groups\" is unknown or there twice"},
+		"a part is there twice": {strings.Replace(file, `"name":"cuts"`, `"name":"groups"`, 1), "part \"groups\" is unknown or duplicate"},
 		"truncated":             {file[:len(file)/2], "truncated"},
 		"another kind":          {predictorText(t, nil), `its format is "overlapd-predictor/1"`},
 		"another version":       {strings.Replace(file, "artifact/1", "artifact/2", 1), `its format is "overlapd-artifact/2"`},
@@ -292,13 +292,13 @@ func TestForeignArtifactIsRefusedWithWhatDiffers(t *testing.T) {
 	}{
 		"fits":         {func(*config.Config, *Options) {}, "", nil},
 		"another name": {func(c *config.Config, _ *Options) { c.Services[0].Name = "x" }, "", nil},
-		"device":       {func(_ *config.Config, o *Options) { o.Device = "slow" }, `measured on "fake, ONNX Runtime 1", this is "slow"`, predictor.ErrDevice},
+		"device":       {func(_ *config.Config, o *Options) { o.Device = "slow" }, `measured on "fake, ONNX Runtime 1", and this device is "slow"`, predictor.ErrDevice},
 		"threads": {func(c *config.Config, _ *Options) { c.Worker.Threads = 3 },
-			"service tiny_mlp: predictor of other models: its model was measured with 2 threads, it has 3 threads", predictor.ErrModels},
+			"service tiny_mlp: predictor of other models: its model was measured with 2 threads, but has 3 threads here", predictor.ErrModels},
 		"model": {func(c *config.Config, _ *Options) { c.Services[1].Model = "zoo:tiny_cnn" },
 			"service tiny_mlp: predictor of other models: its model was measured with model file", predictor.ErrModels},
 		"too few": {func(c *config.Config, _ *Options) { c.Services[1].Name, c.Services[1].Model = "y", "zoo:tiny_cnn" },
-			"it knows tiny_add, tiny_mlp, and 1 of the services here", predictor.ErrModels},
+			"it covers tiny_add, tiny_mlp, which are only 1 of the services here", predictor.ErrModels},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conf, o := zooConfig(t)
@@ -333,13 +333,13 @@ func TestSourceOfPredictors(t *testing.T) {
 		rows   int // of the predictor that is taken, 0 for none
 		says   []string
 	}{
-		"folder":        {dir, 2000, []string{"is taken over", "c.json", "d.json", `this is \"fake\"`}},
-		"file":          {filepath.Join(dir, "a.json"), 1000, []string{"is taken over"}},
-		"foreign":       {filepath.Join(dir, "c.json"), 0, []string{`this is \"fake\"`, "groups are measured"}},
+		"folder":        {dir, 2000, []string{"predictor taken from the source", "c.json", "d.json", `this device is \"fake\"`}},
+		"file":          {filepath.Join(dir, "a.json"), 1000, []string{"predictor taken from the source"}},
+		"foreign":       {filepath.Join(dir, "c.json"), 0, []string{`this device is \"fake\"`, "groups are measured"}},
 		"no folder":     {filepath.Join(dir, "x"), 0, []string{"no such file", "groups are measured"}},
 		"empty folder":  {t.TempDir(), 0, []string{"groups are measured"}},
-		"URL":           {server.URL + "/b.json", 2000, []string{"is taken over"}},
-		"URL, foreign":  {server.URL + "/c.json", 0, []string{`this is \"fake\"`}},
+		"URL":           {server.URL + "/b.json", 2000, []string{"predictor taken from the source"}},
+		"URL, foreign":  {server.URL + "/c.json", 0, []string{`this device is \"fake\"`}},
 		"URL, nothing":  {server.URL + "/x.json", 0, []string{"HTTP status 404"}},
 		"URL, password": {strings.Replace(server.URL, "://", "://me:secret@", 1) + "/x.json", 0, []string{"HTTP status 404", "me:xxxxx@"}},
 		"nobody":        {"http://127.0.0.1:1/x.json", 0, []string{"connection refused"}},

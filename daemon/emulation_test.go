@@ -300,9 +300,9 @@ func TestEmulatedRefuses(t *testing.T) {
 		service, size, seqLen int
 		want                  string
 	}{
-		{0, 9, 0, "the batch size is 9, the limit of this service 8"},
-		{1, 1, 33, "the sequence length is 33, the limit of this service 32"},
-		{0, 1 << 12, 0, "the limit of this service 8"},
+		{0, 9, 0, "the batch size is 9, and the limit of this service is 8"},
+		{1, 1, 33, "the sequence length is 33, and the limit of this service is 32"},
+		{0, 1 << 12, 0, "the limit of this service is 8"},
 	} {
 		if status, text := d.infer(c.service, c.size, c.seqLen); status != http.StatusBadRequest || !strings.Contains(text, c.want) {
 			t.Errorf("%+v: status %d: %s", c, status, text)
@@ -385,11 +385,11 @@ func TestEmulationFaults(t *testing.T) {
 		change func(*config.Config)
 		want   []string
 	}{
-		"unknown model": {func(c *config.Config) { c.Services[1].Model = "emulated:resnet50" }, []string{`service s1: "resnet50" is not in the profile, which knows first, second`}},
+		"unknown model": {func(c *config.Config) { c.Services[1].Model = "emulated:resnet50" }, []string{`service s1: model "resnet50" is not in the profile, which has first, second`}},
 		"variant": {func(c *config.Config) {
 			c.Services[1].Variants = []config.Variant{{Model: "emulated:second", Accuracy: 1}, {Model: "emulated:third", Accuracy: 2}}
-		}, []string{`service s1/third: "third" is not in the profile, which knows first, second`}},
-		"large batch": {func(c *config.Config) { c.Services[0].MaxBatch = 9 }, []string{"service s0: max_batch is 9, the largest batch of first in the profile 8"}},
+		}, []string{`service s1/third: model "third" is not in the profile, which has first, second`}},
+		"large batch": {func(c *config.Config) { c.Services[0].MaxBatch = 9 }, []string{"service s0: max_batch is 9, but the largest batch of first in the profile is 8"}},
 	} {
 		config := emulatedConfig(t, c.change)
 		_, err := New(config, Options{Log: zerolog.Nop(), emulation: formulaEmulation})

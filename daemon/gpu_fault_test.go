@@ -48,7 +48,7 @@ func TestFaultOfOneServiceOnGPU(t *testing.T) {
 		order, says string
 		again       bool // the query is not to blame, and another worker runs it
 	}{
-		{faultMemory, "out of memory", true}, {faultLost, "cannot be used any more", true}, {faultHang, "worker hangs", false},
+		{faultMemory, "out of memory", true}, {faultLost, "can no longer use the GPU", true}, {faultHang, "worker hangs", false},
 	} {
 		r.eventually("ready", r.Ready)
 		before := r.pids()

@@ -112,7 +112,7 @@ func TestGroupsNeedMPS(t *testing.T) {
 				t.Errorf("%s of %s groups have one span", single, all)
 			}
 			o := r.overview()
-			text, said := o.GPU[0].Device, strings.Count(r.log.String(), "each group has one span, and none is measured")
+			text, said := o.GPU[0].Device, strings.Count(r.log.String(), "operators do not overlap, and no groups are measured")
 			if strings.HasSuffix(text, ", MPS") != shares || text != r.devices[0].text || (said == 0) != shares || said > 1 {
 				t.Errorf("the device is %q, and the log says %d times that groups have one span", text, said)
 			}
@@ -141,7 +141,7 @@ func TestNoRoomOnGPU(t *testing.T) {
 			t.Errorf("%q is not in %q", want, o.Services[1].Fault)
 		}
 	}
-	if want := "is given 1 MiB"; !strings.Contains(o.Services[2].Fault, want) {
+	if want := "its limit is 1 MiB"; !strings.Contains(o.Services[2].Fault, want) {
 		t.Errorf("%q is not in %q", want, o.Services[2].Fault)
 	}
 	if status, text := r.ask(http.DefaultClient, "a"); status != http.StatusOK {
@@ -168,7 +168,7 @@ func TestMPSGivenUp(t *testing.T) {
 		})
 	}
 	r.eventually("a fault", func() bool { return r.overview().Services[0].Fault != "" })
-	if fault := r.overview().Services[0].Fault; !strings.Contains(fault, "MPS is given up") {
+	if fault := r.overview().Services[0].Fault; !strings.Contains(fault, "MPS failed permanently") {
 		t.Error(fault)
 	}
 	if status, text := r.ask(http.DefaultClient, "a"); status != http.StatusServiceUnavailable {
@@ -209,12 +209,12 @@ func TestAuto(t *testing.T) {
 		gpu    bool
 		log    string
 	}{
-		"a GPU":  {func(*gpuRig) {}, true, "takes the GPU"},
+		"a GPU":  {func(*gpuRig) {}, true, "uses the GPU"},
 		"no GPU": {func(r *gpuRig) { r.server.Devices = nil }, false, "this host has no GPU"},
 		"no CUDA": {func(r *gpuRig) {
 			r.opts.GPU.Probe = func(context.Context, string) error { return errors.New("no cuDNN") }
 		}, false, "no cuDNN"},
-		"not known": {func(r *gpuRig) { r.opts.GPU.Probe = nil }, false, "not known"},
+		"not known": {func(r *gpuRig) { r.opts.GPU.Probe = nil }, false, "unknown whether"},
 	} {
 		r := newGPURig(t, "a")
 		r.config.Device, r.opts.Offline = config.DeviceAuto, true
@@ -240,7 +240,7 @@ func TestPlanGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"1. enable MIG mode", "A  1g.10gb", "memory of NVIDIA H100 80GB HBM3, compute capability 9.0, MIG 1g.10gb, MPS: 9984 MiB free",
-		"a  9900 MiB", "refused: " + gpu.ErrNoRoom.Error() + " b"} {
+		"a  9900 MiB", "rejected: " + gpu.ErrNoRoom.Error() + " b"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}
@@ -268,7 +268,7 @@ func TestSeveralGPUs(t *testing.T) {
 	}
 	c.Services[2].On = []string{"zero", "one"}
 	text, err := PlanGPU(*c, r.opts)
-	if err != nil || strings.Count(text, "memory of NVIDIA H100") != 2 || strings.Count(text, "refused: ") != 2 ||
+	if err != nil || strings.Count(text, "memory of NVIDIA H100") != 2 || strings.Count(text, "rejected: ") != 2 ||
 		!strings.Contains(text, "b: it needs 56320 MiB") || !strings.Contains(text, "a: it needs 51200 MiB") {
 		t.Errorf("%v\n%s", err, text)
 	}

@@ -56,7 +56,7 @@ func TestMeasureIsInterruptedWhileAWorkerHangs(t *testing.T) {
 func TestMeasureWithinATime(t *testing.T) {
 	r := newRig(t, rigOptions{services: 2, device: &calm})
 	last := r.measure(context.Background(), time.Nanosecond, ignore)
-	says(t, last.Reason, "1ns, is spent")
+	says(t, last.Reason, "1ns, has passed")
 	if !last.Over || last.Progress.Done == last.Progress.Total {
 		t.Errorf("%+v", last)
 	}

@@ -112,7 +112,7 @@ func TestCheckVariants(t *testing.T) {
 	}
 	c.Services[0].Variants[1] = config.Variant{Model: paths[1], Accuracy: 2}
 	err := CheckModels(&c)
-	const want = "service s/tiny_add: its model cannot be served: variants of a service must have the same inputs and outputs, but this one has 2 inputs, the first 1"
+	const want = "service s/tiny_add: its model is invalid: variants of a service must have the same inputs and outputs, but this one has 2 inputs, the first 1"
 	if faults, faulty := errors.AsType[config.Faults](err); !faulty || len(faults) != 1 || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -320,5 +320,5 @@ func TestPlanForAnotherModel(t *testing.T) {
 	if o, _ := r.backend.FullStatus(); !strings.HasPrefix(o.Services[0].Plan, "not followed: ") || !strings.Contains(o.Services[0].Plan, "was planned with the model another") {
 		t.Errorf("%q", o.Services[0].Plan)
 	}
-	says(t, r.log.String(), "the plan is not followed")
+	says(t, r.log.String(), "plan not followed")
 }

@@ -73,7 +73,7 @@ func TestConfiguredPredictor(t *testing.T) {
 			}
 			r := startRig(t, rigOptions{services: 2, device: &calm, change: func(config *config.Config) { config.Predictor.File = path }})
 			p := r.await("solo")
-			says(t, p.Reason, append(c.says, "the configured predictor is refused")...)
+			says(t, p.Reason, append(c.says, "the configured predictor was rejected")...)
 			says(t, unquoted(r.log.String()), c.says...)
 			if p.File != nil || p.Measuring != nil {
 				t.Errorf("%+v", p)
@@ -98,7 +98,7 @@ func TestConfiguredPredictorThatFits(t *testing.T) {
 	}
 	r := startRig(t, rigOptions{services: 3, device: &calm, change: func(c *config.Config) { c.Predictor.File = path }})
 	p := r.await("serving")
-	says(t, p.Reason, "trained on 1000 groups at 2024-02-29 12:00:00", "does not know s2")
+	says(t, p.Reason, "trained on 1000 groups at 2024-02-29 12:00:00", "does not cover s2")
 	if p.File == nil || p.File.Rows != 1000 || p.File.MAPE != 3 {
 		t.Errorf("%+v", p.File)
 	}
@@ -232,8 +232,8 @@ func TestFittingFails(t *testing.T) {
 		err  error
 		says string
 	}{
-		"error": {nil, errNoFit, "fitting one failed: the rows do not suffice"},
-		"wrong": {wrong, nil, `fitting one failed: `},
+		"error": {nil, errNoFit, "training failed: the rows do not suffice"},
+		"wrong": {wrong, nil, `training failed: `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := rigOptions{services: 2, device: &calm, dir: t.TempDir()}
@@ -242,7 +242,7 @@ func TestFittingFails(t *testing.T) {
 			}
 			r := startRig(t, o)
 			says(t, r.await("solo").Reason, c.says)
-			says(t, r.log.String(), "fitting")
+			says(t, r.log.String(), "training")
 			r.serves()
 			r.stop()
 			s, err := OpenState(o.dir, true, checkState)
@@ -318,6 +318,6 @@ func TestUnreadableMeasurements(t *testing.T) {
 	if err := r.workers.Start(context.Background()); err != nil {
 		t.Fatal(err)
 	}
-	says(t, r.await("solo").Reason, "what was measured cannot be used: the state file was changed by another program")
+	says(t, r.await("solo").Reason, "the measurements cannot be used: the state file was changed by another program")
 	r.serves()
 }

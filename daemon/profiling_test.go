@@ -217,11 +217,11 @@ func TestWorkerOfAGroupLostWhileMeasuring(t *testing.T) {
 // is told.
 func TestModelThatFailsOnOneSize(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2, device: &calm, prepare: func(f *fakeWorkers) { f.failOn(1, 2, true) }})
-	says(t, r.await("solo").Reason, " of 20 measurements are made, ", " cannot be;")
+	says(t, r.await("solo").Reason, " of 20 measurements are made, ", " are impossible;")
 	says(t, r.log.String(), `"service":"s1","size":2,"seq_len":0,"message":"measurement failed"`)
 	var report loop.Report
 	report, _ = r.backend.MeasuringReport()
-	if len(report.Progress.Skips) == 0 || report.Progress.Skips[0].Model != "s1" || report.Progress.Skips[0].Size != 2 || !strings.Contains(fmt.Sprint(report.Progress.Skips[0].Err), "did not run to its end") {
+	if len(report.Progress.Skips) == 0 || report.Progress.Skips[0].Model != "s1" || report.Progress.Skips[0].Size != 2 || !strings.Contains(fmt.Sprint(report.Progress.Skips[0].Err), "did not run to their end") {
 		t.Errorf("skips: %+v", report.Progress.Skips)
 	}
 	r.serves()
@@ -245,7 +245,7 @@ func TestInputsThatDoNotFit(t *testing.T) {
 	r := startRig(t, rigOptions{services: 2, device: &calm, change: func(c *config.Config) {
 		c.Services[0].Sizes = []int{1, 2 * fakeInputBytes / 64}
 	}})
-	says(t, r.await("solo").Reason, " cannot be;")
+	says(t, r.await("solo").Reason, " are impossible;")
 	says(t, r.log.String(), "memory for inputs of batch size 2048")
 	r.serves()
 }
@@ -327,8 +327,8 @@ func TestInputsThatCannotBeMadeUp(t *testing.T) {
 	r := startRig(t, rigOptions{services: 3, device: &calm, prepare: func(f *fakeWorkers) {
 		f.takes(1, spec("X", models.String, -1, 16))
 	}})
-	says(t, r.await("solo").Reason, " of 24 measurements are made, ", " cannot be;")
-	says(t, unquoted(r.log.String()), `input "X" is`, "which cannot be made up")
+	says(t, r.await("solo").Reason, " of 24 measurements are made, ", " are impossible;")
+	says(t, unquoted(r.log.String()), `input "X" is`, "for which no data can be generated")
 	r.stop()
 	if d, _ := stored(t, r.config.StateDir); len(d.Models) != 2 {
 		t.Errorf("measured: %v", d.Models)

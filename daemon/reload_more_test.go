@@ -37,7 +37,7 @@ func TestReloadKeepsThePredictor(t *testing.T) {
 	if p.Phase != "serving" {
 		t.Fatalf("%s: %s", p.Phase, p.Reason)
 	}
-	says(t, p.Reason, "does not know s1")
+	says(t, p.Reason, "does not cover s1")
 	if n := strings.Count(p.Reason, "s1"); n != 1 {
 		t.Errorf("it is told %d times: %s", n, p.Reason)
 	}
@@ -173,6 +173,6 @@ func TestReloadOfACut(t *testing.T) {
 	if p.Phase != "serving" {
 		t.Errorf("%s: %s", p.Phase, p.Reason)
 	}
-	says(t, p.Reason, "does not know s1")
+	says(t, p.Reason, "does not cover s1")
 	r.serves()
 }

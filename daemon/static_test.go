@@ -96,7 +96,7 @@ func TestStaticEmulated(t *testing.T) {
 	late.Name, late.MPS.Percentage = "late", 10
 	next.Services = append(next.Services, late)
 	done, err := d.Reload(t.Context(), next, nil)
-	if err != nil || !strings.Contains(done.Failed["s0"], "is 20 since it was made: restart") || !strings.Contains(done.Failed["late"], "has no share of one yet: restart") {
+	if err != nil || !strings.Contains(done.Failed["s0"], "was set to 20 when it was created: restart") || !strings.Contains(done.Failed["late"], "fixes the shares at the start: restart") {
 		t.Errorf("%v, %+v", err, done)
 	}
 }

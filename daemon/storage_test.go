@@ -48,8 +48,8 @@ func TestStorage(t *testing.T) {
 	if len(faults) != 2 {
 		t.Fatalf("%q", faults)
 	}
-	says(t, faults[0], "until the daemon is started again", "no such file")
-	says(t, faults[1], "has lost 4 events: no space left on device")
+	says(t, faults[0], "until the daemon is restarted", "no such file")
+	says(t, faults[1], "4 events were lost: no space left on device")
 	if !later.Storage.StateLost || !later.Storage.LogStopped || later.Storage.DecisionsLost != 4 {
 		t.Errorf("%+v", later.Storage)
 	}
