@@ -173,7 +173,7 @@ func (p *Profile) faults() (faults []error) {
 			"band %d of spread is not in order", i)
 	}
 	fault(!(p.ChangeMillis >= 0 && p.ChangeMillis <= mostChange), "change_ms of %v: want 0 to %v", p.ChangeMillis, mostChange)
-	fault(len(p.Solo) > maxSoloTimes, "%d solo times; the limit is %d", len(p.Solo), maxSoloTimes)
+	fault(len(p.Solo) > maxSoloTimes, "%d isolated latencies; the limit is %d", len(p.Solo), maxSoloTimes)
 	for name, target := range p.Targets {
 		// Without this limit, a file could make this loop quadratic in its size.
 		if len(faults) > textfile.MaxFaults || len(p.Network.Models) > predictor.MaxFeatureModels {
@@ -190,10 +190,10 @@ func (p *Profile) faults() (faults []error) {
 		}
 		k := SoloTime{Model: s.Model, Size: s.Size, SeqLen: s.SeqLen}
 		known := slices.ContainsFunc(p.Network.Models, func(m predictor.FeatureModel) bool { return m.Name == s.Model })
-		fault(!known || seen[k], "a solo time of %.40q, which is unknown or has that twice", s.Model)
+		fault(!known || seen[k], "an isolated latency of %.40q, which is unknown or has that twice", s.Model)
 		fault(s.Size < 1 || s.Size > predictor.MaxSize || s.SeqLen < 0 || s.SeqLen > predictor.MaxSeqLen ||
 			!(s.Micros > 0 && s.Micros <= maxMicros && s.Groups >= 0 && s.Groups <= maxMicros),
-			"solo time %d: %s of size %d, sequence length %d takes %v µs, %v in groups", i, s.Model, s.Size, s.SeqLen, s.Micros, s.Groups)
+			"isolated latency %d: %s of size %d, sequence length %d takes %v µs, %v in groups", i, s.Model, s.Size, s.SeqLen, s.Micros, s.Groups)
 		seen[k] = true
 	}
 	for _, e := range []*predictor.Errors{&p.Test.Alone, &p.Test.Several} {

@@ -37,7 +37,7 @@ var (
 
 	// errSnapshot is returned when a snapshot is damaged or belongs to another service. Nothing
 	// has changed.
-	errSnapshot = errors.New("unusable snapshot of solo times")
+	errSnapshot = errors.New("unusable snapshot of isolated latencies")
 )
 
 // Solo is the table of isolated latencies: how long the operators of each service take when nothing

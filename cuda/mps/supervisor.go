@@ -174,7 +174,7 @@ func (s *supervisor) pause(ranFor time.Duration) {
 	if delay, ok := s.restarts.Next(time.Now(), ranFor); ok {
 		over = time.After(delay)
 	} else {
-		err := fmt.Errorf("%w: more than %d times within %v; mend the cause, then restart overlapd: %w",
+		err := fmt.Errorf("%w: more than %d times within %v; fix the cause, then restart overlapd: %w",
 			ErrRestartLimit, s.opts.RestartLimit, s.opts.RestartWindow, s.State().Err)
 		s.change(func(state *State) { state.Phase, state.Err = PhaseGivenUp, err })
 		s.emit(Event{Kind: GaveUp, Err: err})

@@ -59,7 +59,7 @@ func (a *Advice) showSolo(d *report.Document) {
 	for _, s := range a.Solo {
 		counts[s.Source]++
 	}
-	d.Heading("Solo times of %s", report.Count(len(a.Solo), "model and batch size", "models and batch sizes"))
+	d.Heading("Isolated latencies of %s", report.Count(len(a.Solo), "model and batch size", "models and batch sizes"))
 	for _, s := range []struct {
 		source string
 		means  string
@@ -82,7 +82,7 @@ func (a *Advice) showSets(d *report.Document) {
 		d.Text("No two models were measured together.")
 		return
 	}
-	d.Text("Gain is solo time over the group's latency; beyond 1 overlapping pays.")
+	d.Text("Gain is isolated latency over the group's latency; beyond 1 overlapping pays.")
 	t := report.NewTable("MODELS", "GROUPS", "GAIN", "P10", "MEDIAN", "P90", "PAYS", "HIDDEN", "NOISE", "VERDICT")
 	for _, s := range a.Sets[:min(len(a.Sets), maxShownSets)] {
 		t.Rowf("%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f %%\t%.0f %%\t%.0f %%\t%s", s.name(), s.Groups, s.Gain,

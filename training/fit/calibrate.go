@@ -30,7 +30,7 @@ import (
 func Calibrate(ctx context.Context, d *training.Dataset, given []training.SoloTime) (*training.Dataset, []device.SoloTime, error) {
 	for _, s := range given {
 		if d.Model(s.Model) < 0 {
-			return nil, nil, fmt.Errorf("%w: the solo times name %s, of which no group was measured", errRows, s.Model)
+			return nil, nil, fmt.Errorf("%w: the isolated latencies name %s, of which no group was measured", errRows, s.Model)
 		}
 	}
 	costs, err := Costs(ctx, d, nil)

@@ -50,7 +50,7 @@ func check(d *training.Dataset) error {
 		return err
 	}
 	if !slices.ContainsFunc(d.Rows, func(r training.Row) bool { return len(r.Group.Spans) > 1 }) {
-		return fmt.Errorf("%w: none of %d rows holds spans of several models; where nothing overlaps, solo times say all", errRows, len(d.Rows))
+		return fmt.Errorf("%w: none of %d rows holds spans of several models; where nothing overlaps, isolated latencies say all", errRows, len(d.Rows))
 	}
 	// Only the limits on models, spans and sizes matter here, so the simpler features will do.
 	f := features(d, d.Rows, RecipePaper)
