@@ -103,7 +103,7 @@ var remedies = []struct{ words, end, remedy string }{
 	{"Failed to construct locale", ":locale::facet", "install that locale (Debian: apt-get install locales-all), or export the model with one that this host has (locale -a lists them)"},
 }
 
-const newer = "export the model for a version that is supported, or set " + PathVariable + " to an ONNX Runtime newer than VERSION"
+const newer = "export the model for a supported version, or set " + PathVariable + " to an ONNX Runtime newer than VERSION"
 
 // explain returns a cleaned message of the library, with a remedy if there is one.
 func (l *Library) explain(message string) string {

@@ -54,7 +54,7 @@ It also checks:
 With --explain it only explains a key, or all keys of a table such as worker: meaning,
 type, default, the value in effect, and whether a reload can change it.`,
 		Example: `  overlapd check overlapd.toml
-  overlapd check --explain limits.connections  explain a key; --json for programs
+  overlapd check --explain max_batch           explain a key; --json for programs
   overlapd check --explain worker              explain all keys of a table
   overlapd check --embedded > overlapd.toml    write a file to start from
   overlapd check overlapd.toml --on 0          check it for GPU 0`,
