@@ -17,7 +17,7 @@ import (
 
 // reloadEnds are what the log says at the end of a reload.
 var reloadEnds = []string{
-	"the configuration was read again", "the configuration is wrong; nothing was changed", "the configuration could not be read again",
+	"configuration reloaded", "configuration invalid; nothing was changed", "reading the configuration failed",
 }
 
 // edits are what is changed in the configuration of a daemon, by what they are.

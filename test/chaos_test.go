@@ -328,7 +328,7 @@ func (c *chaos) again() {
 		c.t.Errorf("a predictor of nothing was imported with %d MiB: %v", most>>20, err)
 	}
 	c.note("again: %s", spoil(filepath.Join(c.dir, "state.db"), random))
-	for key, with := range map[string][2]string{"file": {spoilt, "the configured predictor is refused"}, "source": {empty, "the source has no predictor"}} {
+	for key, with := range map[string][2]string{"file": {spoilt, "the configured predictor was rejected"}, "source": {empty, "the source has no predictor"}} {
 		p := serve(c.t, c.config(fmt.Sprintf("[predictor]\n%s = %q", key, with[0])))
 		says(c.t, p.logged(), with[1])
 		for range 10 {

@@ -167,7 +167,7 @@ func TestReloadToAModelThatFails(t *testing.T) {
 	other := write(t, "other.onnx", failing())
 	p := serve(t, administered(t, config{services: []service{{name: "m", model: path}, {name: "other", model: other}}}))
 	replaceFile(t, path, failing())
-	p.reload(1, "FAILED m not replaced:", "fails on the zeros", "the old one serves on")
+	p.reload(1, "FAILED m not replaced:", "fails on the zeros", "the old one keeps serving")
 	if a := p.infer("m", one(1)); a.Status != 200 || a.Outputs[0].Data[0] != 4 {
 		t.Errorf("the old model: %v", a)
 	}

@@ -180,7 +180,7 @@ func TestReloadOfAPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.edit(func(*config) {})
-	p.reload(0, "nothing has changed")
+	p.reload(0, "nothing changed")
 	p.stop()
 }
 

@@ -168,7 +168,7 @@ func giveUp(t *testing.T, ready string, want int) {
 	q := sum(rand.New(rand.NewPCG(7, 8)), 1)
 	a := p.infer("add", q)
 	refusedWith(t, a, 503, "given_up")
-	if again, err := strconv.Atoi(a.Retry); err != nil || again < 2 || !strings.Contains(a.Error, "tried again in") {
+	if again, err := strconv.Atoi(a.Retry); err != nil || again < 2 || !strings.Contains(a.Error, "restarted in") {
 		t.Errorf("the client is to come back in %q seconds: %s", a.Retry, a.Error)
 	}
 	if status := p.health("/v2/health/ready"); status != want {

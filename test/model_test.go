@@ -42,12 +42,12 @@ func badModels(t *testing.T) map[string][2]string {
 	}
 	file := func(name string, data []byte) string { return write(t, name, data) }
 	return map[string][2]string{
-		"empty":          {file("m", nil), "no bytes"},
+		"empty":          {file("m", nil), "the file is empty"},
 		"four_bytes":     {file("m", []byte("ONNX")), "not an ONNX model"},
 		"garbage":        {file("m", garbage), "not an ONNX model"},
 		"text":           {file("m", []byte(strings.Repeat("not a model\n", 100))), "not an ONNX model"},
-		"truncated":      {file("m", mlp[:len(mlp)/2]), "cut off"},
-		"cut_short":      {file("m", mlp[:len(mlp)-1]), "cut off"},
+		"truncated":      {file("m", mlp[:len(mlp)/2]), "is truncated"},
+		"cut_short":      {file("m", mlp[:len(mlp)-1]), "is truncated"},
 		"unknown_op":     {file("m", bytes.ReplaceAll(mlp, []byte("\x22\x04Gemm"), []byte("\x22\x04Gumm"))), "Gumm"},
 		"custom_op":      {file("m", model(graph([]message{node("Relu", []string{"X"}, "Y").text(7, "my.ops")}, nil))), `"Relu" of the domain "my.ops"`},
 		"lfs":            {file("m", []byte("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n")), "git lfs pull"},
@@ -80,10 +80,10 @@ func TestBadModels(t *testing.T) {
 	unknown := bad["unknown_op"]
 	delete(bad, "unknown_op")
 	c := config{services: []service{tinyAdd, {name: "single", model: write(t, "m.onnx", fixed()), lines: "max_batch = 4"}}}
-	wanted := []string{`service single: its model cannot be served: `, `max_batch is 4, but its queries cannot be merged: the first dimension of its input "X" is fixed at 1`}
+	wanted := []string{`service single: its model is invalid: `, `max_batch is 4, but its queries cannot be batched: the first dimension of its input "X" is fixed at 1`}
 	for name, m := range bad {
 		c.services = append(c.services, service{name: name, model: m[0]})
-		wanted = append(wanted, "service "+name+": its model cannot be served: ", m[1])
+		wanted = append(wanted, "service "+name+": its model is invalid: ", m[1])
 	}
 	p := launch(t, c)
 	if code := p.exit(); code != faulty {

@@ -179,7 +179,7 @@ repeats = 3
 	says(t, p.reaches("serving"), "trained on ")
 	before := p.answers()
 	artifact := filepath.Join(source, "tinies.json")
-	if out, log, code := run(t, "predictor", "export", artifact, "--config", p.path); code != 0 || !strings.Contains(out, "a predictor of add, cnn, mlp on ") || !strings.Contains(out, "with 3 tables of solo times") {
+	if out, log, code := run(t, "predictor", "export", artifact, "--config", p.path); code != 0 || !strings.Contains(out, "a predictor of add, cnn, mlp on ") || !strings.Contains(out, "with 3 tables of isolated latencies") {
 		t.Fatalf("export from a daemon that serves: %d\n%s%s", code, out, log)
 	}
 	p.alive()
@@ -205,7 +205,7 @@ repeats = 3
 
 	c = config{dir: t.TempDir(), top: `policy = "overlap"`, services: tinies(), tables: tables}
 	path := write(t, "overlapd.toml", []byte(c.text()))
-	if out, log, code := run(t, "predictor", "import", artifact, "--config", path); code != 0 || !strings.Contains(out, "the state file has a predictor of add, cnn, mlp") {
+	if out, log, code := run(t, "predictor", "import", artifact, "--config", path); code != 0 || !strings.Contains(out, "stored a predictor of add, cnn, mlp") {
 		t.Fatalf("import: %d\n%s%s", code, out, log)
 	}
 	serveWith(c)
@@ -215,10 +215,10 @@ repeats = 3
 	c.dir, c.tables = t.TempDir(), tables+fmt.Sprintf("source = %q", source)
 	other := serve(t, c)
 	other.reaches("measuring")
-	says(t, other.logged(), "service add: predictor of other models: its model was measured with 1 threads", "it has 2 threads")
+	says(t, other.logged(), "service add: predictor of other models: its model was measured with 1 threads", "but has 2 threads")
 	other.stop()
 	path = write(t, "overlapd.toml", []byte(c.text()))
-	if out, log, code := run(t, "predictor", "import", artifact, "--config", path); code != 1 || !strings.Contains(log, "it has 2 threads") {
+	if out, log, code := run(t, "predictor", "import", artifact, "--config", path); code != 1 || !strings.Contains(log, "but has 2 threads") {
 		t.Errorf("import: %d\n%s%s", code, out, log)
 	}
 }
@@ -311,7 +311,7 @@ time = "50ms"`})
 	if s.Predictor.File == nil || s.Predictor.File.Rows < 64 {
 		t.Errorf("status: %+v", s)
 	}
-	if log := p.logged(); !strings.Contains(log, "is spent on fewer than the 80 that a predictor needs") {
+	if log := p.logged(); !strings.Contains(log, "fewer than the 80 groups that a predictor needs were measured") {
 		t.Errorf("the log:\n%s", log)
 	}
 }
@@ -452,7 +452,7 @@ func TestProfileRefuses(t *testing.T) {
 	if code != 1 {
 		t.Errorf("exit status %d", code)
 	}
-	says(t, log, "nothing was measured", "two services at least")
+	says(t, log, "nothing was measured", "at least two services")
 	p := serve(t, c)
 	_, log, code = run(t, "profile", "--config", path)
 	if code != 1 {

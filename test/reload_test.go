@@ -113,7 +113,7 @@ func (p *process) mustScale(service string, want float64) {
 func TestReloadAddsChangesAndRemoves(t *testing.T) {
 	t.Parallel()
 	p := serve(t, administered(t, config{services: []service{tinyAdd, {name: "two", model: write(t, "m.onnx", scaled(2))}}}))
-	p.reload(0, "nothing has changed")
+	p.reload(0, "nothing changed")
 	p.edit(func(c *config) {
 		c.services = append(c.services, service{name: "three", model: write(t, "m.onnx", scaled(3))})
 	})
@@ -253,7 +253,7 @@ func TestReloadOfAWrongFile(t *testing.T) {
 	p := serve(t, administered(t, config{services: []service{{name: "two", model: write(t, "m.onnx", scaled(2))}}}))
 	good := p.config.text()
 	p.write(good + "color = \"blue\"\ncut = -7\n")
-	says(t, p.reload(faulty), p.path+":", "color: this key is unknown", "cut: must be")
+	says(t, p.reload(faulty), p.path+":", "color: unknown key", "cut: must be")
 	p.mustScale("two", 4)
 	p.write("[[service")
 	p.reload(faulty)
@@ -262,11 +262,11 @@ func TestReloadOfAWrongFile(t *testing.T) {
 	}
 	p.signal(syscall.SIGHUP)
 	p.await("that the file is gone", func(e event) bool {
-		return e.Message == "the configuration could not be read again" && strings.Contains(e.Error, "no such file")
+		return e.Message == "reading the configuration failed" && strings.Contains(e.Error, "no such file")
 	})
 	p.mustScale("two", 4)
 	p.write(good)
-	p.reload(0, "nothing has changed")
+	p.reload(0, "nothing changed")
 }
 
 // A model that does not load leaves the old one serving, and the next reload
@@ -277,7 +277,7 @@ func TestReloadOfABadModelKeepsTheOld(t *testing.T) {
 	p := serve(t, administered(t, config{services: []service{{name: "m", model: path}, tinyAdd}}))
 	replaceFile(t, path, []byte("half a model"))
 	p.edit(func(c *config) { c.services = append(c.services, service{name: "none", model: "/no/such.onnx"}) })
-	p.reload(1, "m: failed", "FAILED m not replaced:", "not an ONNX model", "the old one serves on", "FAILED none not added:", "no such file")
+	p.reload(1, "m: failed", "FAILED m not replaced:", "not an ONNX model", "the old one keeps serving", "FAILED none not added:", "no such file")
 	p.mustScale("m", 4)
 	if status, _ := p.get("/v2/models/none"); status != 404 {
 		t.Errorf("a service that could not be added: status %d", status)
@@ -314,13 +314,13 @@ func TestHangupReloads(t *testing.T) {
 		c.tables = "[limits]\nconnections = 77\n"
 	})
 	p.signal(syscall.SIGHUP)
-	end := p.await("the end of the reload", func(e event) bool { return e.Message == "the configuration was read again" })
+	end := p.await("the end of the reload", func(e event) bool { return e.Message == "configuration reloaded" })
 	if end.Level != "info" {
 		t.Errorf("the end has level %s", end.Level)
 	}
 	for message, service := range map[string]string{
 		"the service is replaced": "m", "the service is changed": "add", "the service is added": "more",
-		"the setting is another in the file, which takes effect after a restart": "",
+		"setting differs in the file; it takes effect after a restart": "",
 	} {
 		if n := p.count(func(e event) bool { return e.Message == message && e.Service == service }); n != 1 {
 			t.Errorf("%q of %q: %d lines", message, service, n)
@@ -333,7 +333,7 @@ func TestHangupReloads(t *testing.T) {
 	p.write(p.config.text() + "color = \"blue\"\n")
 	p.signal(syscall.SIGHUP)
 	p.await("what is wrong with the file", func(e event) bool {
-		return e.Message == "the configuration is wrong; nothing was changed" && strings.Contains(e.Error, "color: this key is unknown")
+		return e.Message == "configuration invalid; nothing was changed" && strings.Contains(e.Error, "color: unknown key")
 	})
 	p.mustScale("m", 9)
 }
@@ -346,7 +346,7 @@ func TestRestartOfAServiceThatWasGivenUp(t *testing.T) {
 	p := serve(t, administered(t, config{services: []service{{name: "m", model: path}, tinyAdd}}))
 	p.spoil("m", path)
 	text, code := p.command("restart", "add", "--config", p.path)
-	if code != 1 || !strings.Contains(text, "only a service that was given up") {
+	if code != 1 || !strings.Contains(text, "only a service that failed permanently") {
 		t.Errorf("a service that serves: %d, %s", code, text)
 	}
 	replaceFile(t, path, scaled(2))

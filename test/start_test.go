@@ -52,7 +52,7 @@ func TestAllFaultsOfAConfigurationAtOnce(t *testing.T) {
 			tinyAdd, {name: "add", model: "zoo:tiny_mlp", lines: `target = "0s"`},
 			{name: "negative", model: "zoo:tiny_mlp", lines: "target = \"-1s\"\nqueue_limit = 0"},
 		},
-	}, faulty), "no_such_key", "luck", "span_timeout", "target", "queue_limit", `"add" is the name of`)
+	}, faulty), "no_such_key", "luck", "span_timeout", "target", "queue_limit", `"add" is also the name of`)
 }
 
 func TestUnknownZooModel(t *testing.T) {
@@ -72,7 +72,7 @@ func TestDamagedStateFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			p := serve(t, config{dir: dir, services: []service{tinyAdd}})
-			says(t, p.logged(), "damaged and set aside")
+			says(t, p.logged(), "damaged and renamed")
 			kept, _ := filepath.Glob(path + ".damaged-*")
 			if len(kept) != 1 {
 				t.Fatalf("set aside: %v", kept)

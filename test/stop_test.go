@@ -125,7 +125,7 @@ func TestSecondSignalQuitsAtOnce(t *testing.T) {
 	if unanswered == 0 {
 		t.Error("it answered everything first")
 	}
-	says(t, p.logged(), "quit by a second signal")
+	says(t, p.logged(), "quit on a second signal")
 }
 
 // Workers do not outlive a daemon that is killed.

@@ -209,7 +209,7 @@ func TestSystemDiskFull(t *testing.T) {
 	}
 	p.eventually("the log to say so", func() bool {
 		ask()
-		return strings.Contains(p.logged(), "the decision log cannot be written; serving goes on")
+		return strings.Contains(p.logged(), "writing the decision log failed")
 	})
 	if err := unix.Prlimit(pid, unix.RLIMIT_FSIZE, &was, nil); err != nil {
 		t.Fatal(err)
