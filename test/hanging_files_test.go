@@ -52,8 +52,8 @@ func mountHanging(t *testing.T, content []byte) (*hangingFolder, string) {
 		if err := unix.Unmount(dir, unix.MNT_FORCE|unix.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
+		<-ended // reading fails once the folder is unmounted
 		f.device.Close()
-		<-ended
 	})
 	return f, filepath.Join(dir, hangingFile)
 }
