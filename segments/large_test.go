@@ -323,17 +323,23 @@ func serveTables(t *testing.T, env *ort.Env, tables int) {
 	}
 }
 
+// largeTable writes a model that is hashed while it loads: one operator on an empty table.
+func largeTable(t *testing.T, op string) (path string) {
+	const rows, columns = hashBeside / (64 << 10), 16 << 10
+	g := newGraph()
+	g.input("i", models.Int64, open)
+	g.outside("table", "table", 0, rows, columns)
+	g.node(op, list("table", "i"), list("y"))
+	g.output("y", models.Float32)
+	path = g.write(t)
+	hollow(t, filepath.Join(filepath.Dir(path), "table"), rows*columns*4)
+	return path
+}
+
 // A large model is hashed while it is loaded. A form in the cache that was made of other data
 // is found out, and made again.
 func TestLargeModelsAreHashedWhileTheyLoad(t *testing.T) {
-	g := newGraph()
-	g.input("i", models.Int64, open)
-	const rows, columns = hashBeside / (64 << 10), 16 << 10
-	g.outside("table", "table", 0, rows, columns)
-	g.node("Gather", list("table", "i"), list("y"))
-	g.output("y", models.Float32)
-	path, cache, env := g.write(t), t.TempDir(), openEnv(t)
-	hollow(t, filepath.Join(filepath.Dir(path), "table"), rows*columns*4)
+	path, cache, env := largeTable(t, "Gather"), t.TempDir(), openEnv(t)
 	f, err := models.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -398,14 +404,7 @@ func TestLoadBytes(t *testing.T) {
 
 // A large model that cannot be loaded leaves nothing in the cache.
 func TestLargeModelThatIsRefused(t *testing.T) {
-	g := newGraph()
-	g.input("i", models.Int64, open)
-	const rows, columns = hashBeside / (64 << 10), 16 << 10
-	g.outside("table", "table", 0, rows, columns)
-	g.node("NoSuchOperator", list("table", "i"), list("y"))
-	g.output("y", models.Float32)
-	path, cache := g.write(t), t.TempDir()
-	hollow(t, filepath.Join(filepath.Dir(path), "table"), rows*columns*4)
+	path, cache := largeTable(t, "NoSuchOperator"), t.TempDir()
 	if _, err := OpenModel(openEnv(t), Config{Path: path, CacheDir: cache}); !errors.Is(err, wire.ErrModel) {
 		t.Errorf("got %v", err)
 	}

@@ -10,9 +10,10 @@ import (
 	"github.com/overlapd/overlapd/models/zoo"
 )
 
-// Each further size of the ladder takes the sessions and the weights of convolutions again.
-func TestExpectLadder(t *testing.T) {
-	path, err := zoo.Build("tiny_cnn", t.TempDir(), 1, nil)
+// openZoo builds a model of the zoo and opens it for the time of a test.
+func openZoo(t *testing.T, name string) *models.File {
+	t.Helper()
+	path, err := zoo.Build(name, t.TempDir(), 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,7 +21,13 @@ func TestExpectLadder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer f.Close()
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// Each further size of the ladder takes the sessions and the weights of convolutions again.
+func TestExpectLadder(t *testing.T) {
+	f := openZoo(t, "tiny_cnn")
 	const convolutions = 3
 	nodes, once := len(f.Graph.Nodes), ExpectDeviceMemory(f, -1, 1)
 	for most, sets := range map[int]int{0: 1, 2: 2, 3: 3, 8: 4, 4096: 13} {
@@ -35,15 +42,7 @@ func TestExpectLadder(t *testing.T) {
 }
 
 func TestExpectDeviceMemory(t *testing.T) {
-	path, err := zoo.Build("tiny_mlp", t.TempDir(), 1, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := models.Open(filepath.Clean(path))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
+	f := openZoo(t, "tiny_mlp")
 	nodes := len(f.Graph.Nodes)
 	for target, sessions := range map[int]int{0: min(nodes, DefaultCUDATarget), -1: nodes, 2: 2, 1000: nodes} {
 		m := ExpectDeviceMemory(f, target, 32)
