@@ -60,6 +60,9 @@ var (
 	ErrBadOutcome = errors.New("outcome contradicts its round")
 )
 
+// ErrUnknownEvent is returned by Step when the kind of an event is none of those declared.
+var ErrUnknownEvent = errors.New("unknown kind of event")
+
 // ErrSnapshot is returned by Restore when a snapshot contradicts itself or the
 // configuration.
 var ErrSnapshot = errors.New("impossible snapshot")
