@@ -12,30 +12,32 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// Limits of choosing.
+// Limits of choosing a cut by measurement.
 const (
-	// costLimit is by how much longer a cut model may take than the whole one.
+	// costLimit is the largest acceptable cost of a cut: the latency of the cut model over
+	// that of the whole model, minus 1.
 	costLimit = 0.05
 
-	// chooseRounds is how often a cut takes turns with the whole, for each batch,
-	// after chooseWarmups that are not timed; chooseLeast is after how many the
-	// time may end it.
+	// chooseRounds is how often a cut and the whole model run alternately with each batch
+	// size, after chooseWarmups rounds that are not timed. When the time budget is spent,
+	// chooseLeast timed rounds suffice.
 	chooseRounds  = 11
 	chooseLeast   = 5
 	chooseWarmups = 2
 
-	// hopelessCost is from what part of the limit on a cut is not tried that is
-	// expected to exceed it, by what a finer one was measured to cost.
+	// hopelessCost is a multiple of the limit. A cut is skipped if its expected cost,
+	// extrapolated from a finer cut, exceeds hopelessCost times the limit.
 	hopelessCost = 2
 )
 
-// holds reports whether a choice was made for what is asked now. Whether it is of
-// the same model turns out when that is loaded.
+// holds reports whether the choice c was made under the same conditions as of. It does not compare
+// the models, because the hash of the model is known only once it is loaded.
 func holds(c, of *wire.CutChoice) bool {
 	return c.Measured() && c.Target > 0 && c.ORTVersion == of.ORTVersion && c.MaxBatch == of.MaxBatch && c.Finest == of.Finest && c.SeqLen == of.SeqLen
 }
 
-// worst returns the largest cost of a cut, over the batches.
+// worst returns the largest measured cost of a cut with this number of segments, over the
+// batch sizes.
 func (c *choice) worst(segments int) (worst float64) {
 	for i := range c.Costs {
 		if c.Costs[i].Segments == segments {
@@ -45,31 +47,36 @@ func (c *choice) worst(segments int) (worst float64) {
 	return worst
 }
 
-// cutBench measures cuts of one model.
+// cutBench measures cuts of one model. Tests replace it.
 type cutBench interface {
-	// open loads a cut, in the place of the one before, and returns how many
-	// segments it has. The error is ErrDeviceFull if there is no room for it
-	// beside the whole model.
+	// open loads a cut in place of the one before, and returns its number of segments. The
+	// error is ErrDeviceFull if the cut does not fit alongside the whole model.
 	open(target int) (segments int, err error)
 
-	// time runs the whole model and the open cut in turns with a batch.
+	// time runs the whole model and the open cut alternately with a batch of this size
+	// while more returns true, and returns the median time of each.
 	time(batch int, more func(rounds int) bool) (whole, cut time.Duration, err error)
 }
 
-// choice is one that is being made.
+// choice is a choice of a cut while it is being made.
 type choice struct {
 	*wire.CutChoice
 	bench   cutBench
 	batches []int
-	over    func() bool       // no time is left
-	at      func(cut, of int) // is told which of the cuts is tried next
+
+	// over reports whether the time budget is spent.
+	over func() bool
+
+	// at is called before each cut that is tried, with its position in the list of cuts and
+	// their number.
+	at func(cut, of int)
 }
 
-// errNoTime ends choosing.
+// errNoTime is returned by try when the time budget is spent.
 var errNoTime = errors.New("no time is left")
 
-// cuts returns the cuts that are tried, the finest first: each has about two
-// thirds of the segments of the one before.
+// cuts returns the numbers of segments to try, the largest first. Each is about two thirds
+// of the one before.
 func cuts(finest int) (targets []int) {
 	for n := finest; n > 1; n = n * 2 / 3 {
 		targets = append(targets, n)
@@ -77,12 +84,12 @@ func cuts(finest int) (targets []int) {
 	return targets
 }
 
-// run tries cuts from the finest on, until one costs little enough with every
-// batch, and takes that. If none does, the model is not cut. An error is one of
-// running the model.
+// run tries cuts, starting with the finest, and takes the first whose cost is within the
+// limit for every batch size. If none is, it chooses not to cut the model. An error comes
+// from loading or running the model.
 func (c *choice) run() error {
 	targets := cuts(c.Finest)
-	tried, cost := 0, 0.0 // the last that was measured
+	tried, cost := 0, 0.0 // of the last cut that was measured
 	for i, target := range targets {
 		if tried > 0 && (target >= tried || expected(tried, cost, target) > hopelessCost*c.Limit) {
 			continue
@@ -112,12 +119,14 @@ func (c *choice) run() error {
 	return nil
 }
 
-// expected returns what a cut would cost if each border cost the same.
+// expected extrapolates the cost of a cut with target segments from a measured one,
+// assuming that every border costs the same.
 func expected(segments int, cost float64, target int) float64 {
 	return cost * float64(target-1) / float64(max(segments-1, 1))
 }
 
-// try measures a cut, unless it has as many segments as the one before.
+// try measures a cut and returns its number of segments. It does not measure a cut that has
+// the same number of segments as the one before.
 func (c *choice) try(target, before int) (segments int, err error) {
 	if c.over() {
 		return 0, errNoTime
@@ -140,8 +149,8 @@ func (c *choice) try(target, before int) (segments int, err error) {
 	return segments, nil
 }
 
-// guess takes what a cut is expected to cost when the time is over before one
-// was found, or the default if nothing is known.
+// guess chooses by expected costs when the time budget is spent before an acceptable cut
+// was measured. If no cut was measured at all, it takes the default.
 func (c *choice) guess(left []int, tried int, cost float64) {
 	if tried == 0 {
 		c.take(min(wire.DefaultCUDATarget, c.Finest), "no cut could be measured in the time allowed")
@@ -156,11 +165,13 @@ func (c *choice) guess(left []int, tried int, cost float64) {
 	c.take(1, fmt.Sprintf("not measured for lack of time: %d segments cost %.1f %%", tried, 100*cost))
 }
 
+// take records the result and the reason for it.
 func (c *choice) take(target int, reason string) { c.Target, c.Reason = target, reason }
 
-// openChosen opens a service's model, cut as the spec says, as was chosen before,
-// or as is chosen now by measuring. The choice is nil if the spec asks for none.
-// It is made before the worker is ready, so nothing is served meanwhile.
+// openChosen opens a service's model. If the spec asks for a choice, the cut is the one
+// chosen earlier, as long as it still holds, or one chosen now by measuring; otherwise the
+// spec gives the cut and the returned choice is nil. Measuring is finished before the
+// worker reports that it is ready, so no query is served meanwhile.
 func openChosen(env *ort.Env, c Config, spec *wire.LoadSpec) (*CutModel, *wire.CutChoice, error) {
 	c.Target = spec.CutTarget
 	if c.Target == 0 && c.Device != nil {
@@ -178,7 +189,7 @@ func openChosen(env *ort.Env, c Config, spec *wire.LoadSpec) (*CutModel, *wire.C
 		if err != nil || m.Model().Hash == known.Hash {
 			return m, known, err
 		}
-		if err := m.Close(); err != nil { // the file is another one now
+		if err := m.Close(); err != nil { // the file has changed since
 			return nil, nil, err
 		}
 	}
@@ -191,8 +202,8 @@ func openChosen(env *ort.Env, c Config, spec *wire.LoadSpec) (*CutModel, *wire.C
 	return m, made, err
 }
 
-// askedOf returns a choice that is not made yet, with all that it depends on but
-// the model.
+// askedOf returns a choice without a result, with everything that it depends on except the
+// model.
 func askedOf(env *ort.Env, spec *wire.LoadSpec) *wire.CutChoice {
 	asked := &wire.CutChoice{
 		ORTVersion: env.Library().Version(), MaxBatch: max(spec.MaxBatch, 1), Finest: wire.DefaultCUDATarget,
@@ -202,18 +213,18 @@ func askedOf(env *ort.Env, spec *wire.LoadSpec) *wire.CutChoice {
 		asked.Finest = min(finest, wire.FinestChoice)
 	}
 	if len(spec.WarmSeqLens) > 0 {
-		asked.SeqLen = slices.Min(spec.WarmSeqLens) // where cutting costs most
+		asked.SeqLen = slices.Min(spec.WarmSeqLens) // where cutting is relatively most expensive
 	}
 	return asked
 }
 
-// measureCuts chooses. Where that is not possible, as for a model that nothing
-// can be made up for, the target of c stays, and the reason is told; only that
-// the device is lost is an error.
+// measureCuts completes the choice made by measuring cuts. If measuring fails, as for a
+// model for which no inputs can be generated, it keeps the target of c and records the
+// reason. It returns an error only if the device is lost.
 func measureCuts(env *ort.Env, c Config, spec *wire.LoadSpec, made *wire.CutChoice) (_ *wire.CutChoice, err error) {
 	b := &modelBench{env: env, config: c, seqLen: made.SeqLen, queries: map[int]worker.Query{}}
-	b.config.Progress = func(string, int64, int64) {} // of each model that is tried
-	b.config.Rungs = 1                                // more would take the time for trying, and change no cost
+	b.config.Progress = func(string, int64, int64) {} // the progress of loading each candidate is not shown
+	b.config.Rungs = 1                                // sessions for more batch sizes take time to load and do not affect the cost
 	defer func() {
 		if cerr := b.close(); errors.Is(cerr, wire.ErrDeviceLost) {
 			err = errors.Join(err, cerr)
@@ -234,28 +245,33 @@ func measureCuts(env *ort.Env, c Config, spec *wire.LoadSpec, made *wire.CutChoi
 	if errors.Is(err, wire.ErrDeviceLost) {
 		return nil, err
 	}
-	if err != nil { // whether the model can be served at all, loading it will tell
+	if err != nil { // loading the chosen model decides whether it can be served
 		made.Target, made.Costs = c.Target, []wire.CutCost{}
 		made.Reason = fmt.Sprintf("the cost of cuts cannot be measured: %v", err)
 	}
 	return made, nil
 }
 
-// modelBench measures cuts of a model beside the whole of it, which is the same
-// engine with one segment: what differs is the cut and nothing else.
+// modelBench is the cutBench of a real model. The whole model runs in the same engine as a
+// single segment, so that nothing but the cut differs.
 type modelBench struct {
-	env     *ort.Env
-	config  Config
-	whole   *CutModel
-	cut     *CutModel
-	seqLen  int
-	spent   time.Duration        // on loading and running
-	queries map[int]worker.Query // by batch, of zeros
+	env    *ort.Env
+	config Config
+	whole  *CutModel
+	cut    *CutModel
+	seqLen int
+
+	// spent is the time spent on loading and running.
+	spent time.Duration
+
+	// queries holds the query of zeros for each batch size.
+	queries map[int]worker.Query
 }
 
-// spend counts the time since began.
+// spend adds the time since began to spent.
 func (b *modelBench) spend(began time.Time) { b.spent += time.Since(began) }
 
+// load opens the model with the given number of segments.
 func (b *modelBench) load(target int) (*CutModel, error) {
 	defer b.spend(time.Now())
 	b.config.Target = target
@@ -276,7 +292,7 @@ func (b *modelBench) open(target int) (int, error) {
 	return len(b.cut.sessions), nil
 }
 
-// room returns ErrDeviceFull if a cut does not fit the device beside the whole.
+// room returns ErrDeviceFull if a cut does not fit on the device alongside the whole model.
 func (b *modelBench) room(target int) error {
 	free, given, err := b.whole.device.free()
 	if err != nil {
@@ -312,7 +328,7 @@ func (b *modelBench) time(batch int, more func(rounds int) bool) (whole, cut tim
 	return stats.Median(a), stats.Median(c), err
 }
 
-// runOnce runs a batch of one query to its end and forgets it.
+// runOnce runs a batch of one query to its end and releases it.
 func (m *CutModel) runOnce(q worker.Query) error {
 	if err := m.Start(warmBatch, []worker.Query{q}); err != nil {
 		return err
@@ -324,6 +340,7 @@ func (m *CutModel) runOnce(q worker.Query) error {
 	return m.device.fault(m.run.collect())
 }
 
+// closeCut closes the open cut, if any.
 func (b *modelBench) closeCut() error {
 	if b.cut == nil {
 		return nil
@@ -344,10 +361,9 @@ func (b *modelBench) close() error {
 	return err
 }
 
-// TakeTurns runs two things one after the other, in changing order, so that
-// whatever slows the machine down slows both. It goes on while more
-// returns true for the number of rounds done, and returns how long each took, by
-// round.
+// TakeTurns runs two functions alternately and swaps their order in each round, so that
+// anything that slows the machine down affects both. It continues while more returns true
+// for the number of completed rounds. It returns the times of each function by round.
 func TakeTurns(first, second func() error, more func(rounds int) bool) (a, b []time.Duration, err error) {
 	runs := [2]func() error{first, second}
 	var took [2][]time.Duration

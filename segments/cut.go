@@ -8,34 +8,52 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// piece is one segment before it is loaded: nodes [first, last) of the
-// optimized graph and the values that cross its borders.
+// piece is one segment before it is loaded: the nodes [first, last) of the optimized graph
+// and the values that cross its borders.
 type piece struct {
 	first, last int
-	inputs      []int32 // values made outside, in the order of their first use
-	outputs     []int32 // values that somebody outside uses
-	weights     []int32 // initializers that its nodes use
-	convolves   bool    // it has convolutions
-	pins        bool    // on a GPU its kernels may leave pinned memory behind
-	fixed       bool    // it does the same in each run, and its session may be run as a CUDA graph
-	reuse       reuse   // for a piece of one node, what its output may share
-	nodeInputs  []int32 // for a piece of one node, its inputs by position
+
+	// inputs are the values produced outside the piece, in the order of their first use.
+	// outputs are those that later pieces read or the model returns.
+	inputs  []int32
+	outputs []int32
+
+	// weights are the initializers that the nodes use.
+	weights []int32
+
+	// convolves is set if the piece has convolutions.
+	convolves bool
+
+	// pins is set if the kernels of the piece may leave pinned memory behind on a GPU.
+	pins bool
+
+	// fixed is set if every run does the same, so that the session may run as a CUDA graph.
+	fixed bool
+
+	// reuse and nodeInputs are set only for a piece of one node: which inputs its output
+	// may share memory with, and its inputs by position.
+	reuse      reuse
+	nodeInputs []int32
 }
 
-// cutting is a graph cut into pieces.
+// cutting is a graph that is cut into pieces.
 type cutting struct {
-	file   *models.File  // nil once the sessions are made, and so are the two that follow
-	parts  *models.Parts // of the file
-	inits  map[int32]*models.Initializer
+	// file, parts and inits are nil once the sessions are loaded.
+	file  *models.File
+	parts *models.Parts
+	inits map[int32]*models.Initializer
+
 	values *models.Values
 	pieces []piece
-	lastAt []int // per value, the piece that uses it last; len(pieces) if it is an output of the model, -1 if none
+
+	// lastAt holds, for each value, the last piece that uses it: len(pieces) for an output
+	// of the model, and -1 if no piece does.
+	lastAt []int
 }
 
-// cut divides the graph of f. A target of 0 cuts at every node; otherwise the
-// graph is divided into about target pieces of like size, each border moved a
-// little to where the fewest values are alive. What is joined stays in one
-// piece.
+// cut divides the graph of f. A target of 0 cuts at every node. Otherwise the result has
+// about target pieces of similar size, with each border moved slightly to where the fewest
+// values are live. No border falls into a joined range.
 func cut(f *models.File, target int, joined []nodes) (*cutting, error) {
 	g := &f.Graph
 	if len(g.Nodes) == 0 {
@@ -69,7 +87,7 @@ func cut(f *models.File, target int, joined []nodes) (*cutting, error) {
 	return c, nil
 }
 
-// borders returns the first node of every piece, and the end.
+// borders returns the first node of every piece, followed by the number of nodes.
 func (c *cutting) borders(target int) []int {
 	n := len(c.file.Graph.Nodes)
 	if target <= 0 || target >= n {
@@ -91,7 +109,8 @@ func (c *cutting) borders(target int) []int {
 	return append(borders, n)
 }
 
-// findBorderValues fills in what crosses the borders of piece p.
+// findBorderValues determines the values that cross the borders of piece p, and the
+// properties of its nodes.
 func (c *cutting) findBorderValues(p int) {
 	pc := &c.pieces[p]
 	pc.fixed = true
@@ -134,14 +153,15 @@ func (c *cutting) findBorderValues(p int) {
 		pc.reuse = reuseOf(&c.file.Graph.Nodes[pc.first])
 		pc.nodeInputs = c.values.NodeIn[pc.first]
 	}
-	// A session must have an output, even one that nobody wants.
+	// A session must have an output, even if nothing reads it.
 	if len(pc.outputs) == 0 && len(all) > 0 {
 		pc.outputs = all[:1]
 	}
 }
 
-// oneProduct reports whether node n multiplies by a matrix of the model's: ONNX Runtime
-// takes all that is multiplied as one matrix, and needs no table of several.
+// oneProduct reports whether node n is a product with a matrix among the weights. ONNX
+// Runtime treats the other factor as a single matrix then, and needs no table of matrices
+// in pinned memory.
 func (c *cutting) oneProduct(n int) bool {
 	node := &c.file.Graph.Nodes[n]
 	if !defaultDomain(node.Domain) || node.OpType != "MatMul" || len(node.Inputs) != 2 {
@@ -151,10 +171,10 @@ func (c *cutting) oneProduct(n int) bool {
 	return w != nil && len(w.Dims) == 2
 }
 
-// appendModel appends piece p as a model of its own. Types has the types of
-// values made by earlier pieces; the bytes of nodes and initializers are
-// passed on as they are, also where they refer to a file of external data, but without
-// the data of initializers that are held apart, which refer to the file at location.
+// appendModel appends piece p to dst as a model of its own. types holds the types of values
+// that earlier pieces produce. Nodes and initializers are copied unchanged, including
+// references to files of external data. Initializers for which held returns true are
+// replaced by references to the file at location.
 func (c *cutting) appendModel(dst []byte, p int, types []models.Type, held func(id int32) bool, location string) []byte {
 	pc := &c.pieces[p]
 	parts := *c.parts
@@ -180,7 +200,7 @@ func (c *cutting) appendModel(dst []byte, p int, types []models.Type, held func(
 	return parts.Append(dst)
 }
 
-// operator describes piece p as the scheduler sees it.
+// operator describes piece p for the scheduler.
 func (c *cutting) operator(p int) models.Operator {
 	pc := &c.pieces[p]
 	nodes := c.file.Graph.Nodes[pc.first:pc.last]
@@ -202,7 +222,8 @@ func (c *cutting) operator(p int) models.Operator {
 	}
 }
 
-// weightsOf returns the size of the weights that piece p uses.
+// weightsOf returns the bytes of the weights that piece p uses. A weight that several
+// pieces use counts for each of them.
 func (c *cutting) weightsOf(p int) (total int64) {
 	for _, id := range c.pieces[p].weights {
 		init := c.inits[id]
@@ -214,8 +235,8 @@ func (c *cutting) weightsOf(p int) (total int64) {
 	return total
 }
 
-// halfConv reports whether piece p has convolutions with weights of float16, and no
-// matrix of float32 that would be rounded like them where that makes them faster.
+// halfConv reports whether piece p has convolutions with float16 weights and no float32
+// matrix. TF32 makes such convolutions faster, but it would also round a float32 matrix.
 func (c *cutting) halfConv(p int) (half bool) {
 	pc := &c.pieces[p]
 	for n := pc.first; n < pc.last; n++ {
@@ -229,14 +250,15 @@ func (c *cutting) halfConv(p int) (half bool) {
 	})
 }
 
-// An optional may be empty, and ONNX Runtime cannot take an empty one as the
-// input of a session. So what makes an optional and all that uses it go into
-// one piece.
+// An optional may be empty, and ONNX Runtime does not accept an empty optional as the input
+// of a session. The operator that produces an optional and all operators that use it
+// therefore belong in one piece.
 
-// nodes is a range of nodes, both ends included, that must not be divided.
+// nodes is a range of nodes, including both ends, that must stay in one piece.
 type nodes struct{ first, last int }
 
-// optionals returns the ranges over which pieces hand each other optionals.
+// optionals returns the ranges of nodes over which optionals are passed from one piece to
+// another.
 func (c *cutting) optionals(types []models.Type) []nodes {
 	var ranges []nodes
 	for p := range c.pieces {
@@ -252,7 +274,7 @@ func (c *cutting) optionals(types []models.Type) []nodes {
 	return ranges
 }
 
-// join takes away the borders that divide what is joined.
+// join removes the borders that divide a joined range.
 func join(borders []int, joined []nodes) []int {
 	return slices.DeleteFunc(borders, func(border int) bool {
 		return slices.ContainsFunc(joined, func(r nodes) bool { return r.first < border && border <= r.last })

@@ -1,21 +1,24 @@
-// Package segments is the engine of a worker. It has ONNX Runtime optimize a
-// model, cuts the optimized graph into segments (one session for each operator),
-// runs spans of operators and keeps the intermediates of the batches that are not
-// finished yet. [OpenModel] opens a [CutModel], which does all of that for one
-// model; [LoadONNX] wraps one as the engine that package segments/worker serves. The
-// commands that compare the engine with the whole model open one themselves. The
-// daemon's process never runs it: the daemon knows package segments/wire only.
+// Package segments is the engine of a worker. It lets ONNX Runtime optimize a model, cuts
+// the optimized graph into segments with one session each, runs operator ranges of batches,
+// and keeps the intermediates of batches that are not finished. By default each segment is
+// one operator.
 //
-// A model runs on the CPU or, through a [Device], on a GPU: its intermediates
-// then lie in the GPU's memory, and its work is queued on one stream.
+// [OpenModel] returns a [CutModel], which does all of that for one model. [LoadONNX] wraps a
+// CutModel as the engine that package segments/worker serves. Commands that compare the
+// engine with the whole model call OpenModel themselves. The daemon's process never runs the
+// engine; it communicates with workers through package segments/wire.
 //
-// A paused batch may go on with another engine of the same model, which knows it by the
-// values that are alive where it stands ([CutModel.Export], [CutModel.Import]).
+// A model runs on the CPU or, through a [Device], on a GPU. On a GPU its intermediates lie
+// in the GPU's memory, and its work is queued on one stream.
 //
-// A CutModel belongs to one goroutine. It consists of what was loaded, which does
-// not change any more, of a pool with the memory of its batches, and of a runner for
-// the place where it runs. The four conditions that make cutting at every node cheap
-// are kept here: one thread pool for all sessions of the process, one arena for all
-// sessions, intermediates that reuse each other's memory by liveness, and residual
-// inputs that die at their node and so share its output's memory.
+// A paused batch may continue in another engine of the same model. The two engines agree on
+// the values that are live at the operator where the batch paused; see [CutModel.Export]
+// and [CutModel.Import].
+//
+// A CutModel belongs to one goroutine. It consists of three parts: the loaded model, which
+// does not change after loading; a pool, which owns the memory of its batches; and a runner
+// for the CPU or the GPU. The package maintains four conditions that make it cheap to cut
+// at every node: all sessions of the process share one thread pool, all sessions share one
+// arena, intermediates with disjoint lifetimes share memory, and a residual input whose
+// last use is its node shares the memory of the node's output.
 package segments

@@ -13,27 +13,37 @@ import (
 	"github.com/overlapd/overlapd/segments/worker"
 )
 
-// hashBeside is from how many bytes on a model is hashed while it is loaded. The hash of a
-// smaller one takes less than a fifth of a second, and comes first.
+// hashBeside is the size in bytes from which a model is hashed while it is being loaded.
+// The hash of a smaller model takes less than a fifth of a second and is computed first.
 const hashBeside = 256 << 20
 
-// errOtherHash is returned of a cached form that was made of other data, in files of which the
-// file system says the same.
+// errOtherHash is returned if a cached form was made from other data, although the file
+// system reports the same stamps for the files.
 var errOtherHash = errors.New("the optimized form in the cache was made of other data")
 
-// identity is the hash by which a model is known. That of a large model is computed while the
-// model is loaded: until then its optimized form has the name of the stamps of its files, and
-// the hash is the end of that name.
+// identity is the hash that identifies a model. The hash of a large model is computed while
+// the model is being loaded. The name of its cached form therefore begins with a hash of
+// the files' stamps and ends with the hash of the model.
 type identity struct {
-	stamp string // empty for a model that is hashed first
-	made  string // the optimized form that was made of it and awaits the hash
-	done  chan struct{}
-	hash  string // once done is closed
+	// stamp identifies the files without reading them. It is empty for a model that is
+	// hashed first.
+	stamp string
+
+	// made is the path of an optimized form that was just made and waits for the hash, or
+	// "".
+	made string
+
+	// hash is valid once done is closed.
+	done chan struct{}
+	hash string
+
+	// shown makes the progress of hashing visible. over stops the hashing.
 	shown atomic.Bool
 	over  atomic.Bool
 }
 
-// identify hashes a model, or begins to. The file must stay open until end returns.
+// identify hashes a model, or starts hashing a large one in the background. The file must
+// stay open until end returns.
 func identify(f *models.File, progress worker.ProgressFunc) *identity {
 	id := &identity{done: make(chan struct{})}
 	hash := func() error {
@@ -48,7 +58,7 @@ func identify(f *models.File, progress worker.ProgressFunc) *identity {
 	}
 	if f.Bytes() < hashBeside {
 		id.shown.Store(true)
-		_ = hash() // it has none
+		_ = hash() // hash always returns nil
 		return id
 	}
 	id.stamp = f.Stamp()
@@ -56,7 +66,7 @@ func identify(f *models.File, progress worker.ProgressFunc) *identity {
 	return id
 }
 
-// known returns the hash, "" if it is not known yet.
+// known returns the hash, or "" if it is not known yet.
 func (id *identity) known() string {
 	select {
 	case <-id.done:
@@ -66,24 +76,25 @@ func (id *identity) known() string {
 	}
 }
 
-// wait returns the hash once it is known, and shows how far that is until then.
+// wait returns the hash once it is known. Until then it reports the progress of hashing.
 func (id *identity) wait() string {
 	id.shown.Store(true)
 	<-id.done
 	return id.hash
 }
 
-// end stops hashing, and removes a form that was not confirmed.
+// end stops hashing, and removes an optimized form that was not confirmed.
 func (id *identity) end() {
 	id.over.Store(true)
 	<-id.done
 	if id.made != "" {
-		_ = os.Remove(id.made) // the next one tries again
+		_ = os.Remove(id.made) // if this fails, newIncoming removes the file later
 	}
 }
 
-// cached returns the path of the optimized form of a name in the cache, if there is one. Of
-// a model whose hash is not known yet it is one that confirm decides about.
+// cached returns the path of a usable optimized form for the given name in the cache, or
+// "". If the hash of the model is not known yet, confirm decides later whether the form is
+// the right one.
 func (id *identity) cached(path string) string {
 	if id.stamp == "" {
 		if kept(path) {
@@ -95,7 +106,7 @@ func (id *identity) cached(path string) string {
 	if of == "" {
 		of = "*"
 	}
-	found, _ := filepath.Glob(id.final(path, of)) // the pattern is good
+	found, _ := filepath.Glob(id.final(path, of)) // the pattern is valid
 	for _, path := range found {
 		if kept(path) {
 			return path
@@ -104,8 +115,9 @@ func (id *identity) cached(path string) string {
 	return ""
 }
 
-// provisional returns where the optimized form of a name is written: to a file that no other
-// worker has, and that does not count as part of the cache until its model is hashed.
+// provisional returns the path to which the optimized form for a name is written. For a
+// model that is hashed in the background, it is the path of a file that no other worker
+// uses, and that becomes part of the cache only once the hash is known.
 func (id *identity) provisional(path string) string {
 	if id.stamp == "" {
 		return path
@@ -115,19 +127,22 @@ func (id *identity) provisional(path string) string {
 	return id.made
 }
 
+// final returns the path in the cache of the optimized form for a name, once the hash is
+// known.
 func (id *identity) final(path, hash string) string {
 	return strings.TrimSuffix(path, ".onnx") + "-" + hash + ".onnx"
 }
 
-// confirm returns the hash of the model, of which the form at path was loaded. It makes one
-// that was made just now part of the cache; one that was there may be of another model.
+// confirm waits for the hash of the model whose optimized form at path was loaded, and
+// returns it. If the form was just made, confirm adds it to the cache. If it was cached, it
+// may belong to another model with the same stamp; then confirm returns errOtherHash.
 func (id *identity) confirm(path string) (hash string, err error) {
 	hash = id.wait()
 	switch {
 	case id.stamp == "":
 	case path == id.made:
 		_, name, _ := strings.Cut(filepath.Base(path)[len(incomingPrefix):], "-")
-		_ = os.Rename(path, id.final(filepath.Join(filepath.Dir(path), name), hash)) // or it is made again at the next start
+		_ = os.Rename(path, id.final(filepath.Join(filepath.Dir(path), name), hash)) // if this fails, the next start makes the form again
 		id.made = ""
 	case !strings.HasSuffix(path, "-"+hash+".onnx"):
 		return "", errOtherHash

@@ -15,41 +15,77 @@ import (
 	"github.com/overlapd/overlapd/segments/worker"
 )
 
-// loaded is a model that was optimized and cut, with a session of each piece. Once
-// it is loaded it does not change, but for the live bytes of its operators.
+// loaded is a model that is optimized and cut, with a session for each piece. It does not
+// change after loading, except for the live bytes of its operators.
 type loaded struct {
-	env       *ort.Env
-	device    device
-	far       bool    // the device has memory of its own
-	slow      float64 // by which factor operators take longer
-	model     models.Model
-	convolves bool // the model has convolutions
-	cut       *cutting
-	sessions  []*ort.Session
-	rungs     int              // how many sizes of the ladder have sessions of their own
-	more      [][]*ort.Session // by rung from the second on: those for convolutions, and else the first
-	oneThread []*ort.Session   // the same for a single thread, none if that is not asked for
-	weights   weights
-	types     []models.Type // by value, as its session reports it
-	known     []knowledge   // by value
-	inputs    []int32       // values of the model's inputs, in its order
-	outputs   []int32       // values of the model's outputs, in its order
-	batchDims []int         // by input, its batch dimension, -1 if none
-	uses      [][]use       // by input, where it is used
-	made      []use         // by value, where it is made; piece is -1 for the model's inputs
-	hostHome  []bool        // by value, whether it lies in the host's memory; of a device only
-	waits     []bool        // by piece, whether the device must have come that far before it runs
-	memory    wire.DeviceMemory
-	identity  *identity
-	cacheHit  bool
-	loadTook  time.Duration
+	env    *ort.Env
+	device device
+
+	// far is set if the device has memory of its own.
+	far bool
+
+	// slow is the factor by which operators take longer.
+	slow float64
+
+	model models.Model
+
+	// convolves is set if the model has convolutions.
+	convolves bool
+
+	cut      *cutting
+	sessions []*ort.Session
+
+	// rungs is how many batch sizes of the ladder have sessions of their own. more holds
+	// the sessions for the sizes from the second on. Only pieces with convolutions have
+	// separate sessions; the others share the first.
+	rungs int
+	more  [][]*ort.Session
+
+	// oneThread holds a second session for each piece, which runs on one thread. It is nil
+	// unless the configuration asks for it.
+	oneThread []*ort.Session
+
+	weights weights
+
+	// types holds the type of each value as reported by its session. known holds what
+	// follows about each value from the shapes of the inputs.
+	types []models.Type
+	known []knowledge
+
+	// inputs and outputs are the values of the model's inputs and outputs, in the model's
+	// order.
+	inputs  []int32
+	outputs []int32
+
+	// batchDims holds the position of the batch dimension of each input, or -1 if it has
+	// none.
+	batchDims []int
+
+	// uses lists for each input where it is used. made says for each value which piece
+	// produces it; the piece is -1 for inputs of the model.
+	uses [][]use
+	made []use
+
+	// hostHome says for each value whether it lies in the host's memory. It is set only for
+	// a GPU.
+	hostHome []bool
+
+	// waits says for each piece whether the device must finish the queued work before the
+	// piece runs.
+	waits []bool
+
+	memory   wire.DeviceMemory
+	identity *identity
+	cacheHit bool
+	loadTook time.Duration
 }
 
-// use is a place where a value enters or leaves a session.
+// use is a place where a value enters or leaves a session: a piece, and the position among
+// its inputs or outputs.
 type use struct{ piece, pos int }
 
-// load loads the model through the cache of optimized models, or without it where that
-// has no room: every start takes longer then, and that is all.
+// load loads the model through the cache of optimized models. If the cache cannot be
+// written, it loads the model without it, which makes every start slower.
 func (m *loaded) load(c Config) error {
 	started := time.Now()
 	err := m.loadThrough(c)
@@ -67,6 +103,7 @@ func (m *loaded) load(c Config) error {
 	return err
 }
 
+// loadThrough loads the model through the cache in c.CacheDir.
 func (m *loaded) loadThrough(c Config) (err error) {
 	file, err := m.read(c)
 	if err != nil {
@@ -84,10 +121,10 @@ func (m *loaded) loadThrough(c Config) (err error) {
 	}
 	err = m.device.fault(m.loadOptimized(file, path, c))
 	if err != nil && m.cacheHit && !errors.Is(err, wire.ErrDeviceFull) && !wire.Ends(err) {
-		// A cached file that does not load is worth one more try from the
-		// model itself: the disk may have been full when it was written.
+		// The cached file may be damaged, for example because the disk was full when it was
+		// written. Optimize the model again.
 		os.Remove(path)
-		_ = m.closeSessions() // they are made anew
+		_ = m.closeSessions() // the next attempt creates them again
 		if path, err = m.optimize(file, c); err == nil {
 			err = m.loadOptimized(file, path, c)
 		}
@@ -95,7 +132,7 @@ func (m *loaded) loadThrough(c Config) (err error) {
 	return err
 }
 
-// read opens the model and reads what is known of it before it is optimized.
+// read opens the model and determines what is known before it is optimized.
 func (m *loaded) read(c Config) (*models.File, error) {
 	c.Progress("read", 0, 1)
 	file, err := models.Open(c.Path)
@@ -115,8 +152,8 @@ func (m *loaded) read(c Config) (*models.File, error) {
 	return file, nil
 }
 
-// optimize returns the path of the optimized form of the model. Neither the pages of the
-// model nor what ONNX Runtime took for optimizing it stay in memory.
+// optimize returns the path of the optimized form of the model. Afterwards neither the
+// pages of the model nor the memory that ONNX Runtime used for optimizing stay resident.
 func (m *loaded) optimize(file *models.File, c Config) (string, error) {
 	c.Progress("optimize", 0, 1)
 	path, hit, err := optimize(m.env, m.device, file, m.identity, c.CacheDir)
@@ -126,7 +163,7 @@ func (m *loaded) optimize(file *models.File, c Config) (string, error) {
 	return path, err
 }
 
-// loadOptimized cuts the optimized form of a model, the file at path, and makes the sessions.
+// loadOptimized cuts the optimized form at path and creates the sessions.
 func (m *loaded) loadOptimized(model *models.File, path string, c Config) error {
 	c.Progress("cut", 0, 1)
 	file, err := model.OpenDerived(path)
@@ -141,9 +178,9 @@ func (m *loaded) loadOptimized(model *models.File, path string, c Config) error 
 	if err := m.cutAndLoad(file, c, nil); err != nil {
 		return err
 	}
-	// Only now the types of all values are known.
+	// The types of all values are known only now.
 	if joined := m.cut.optionals(m.types); len(joined) > 0 {
-		_ = m.closeSessions() // they are made anew
+		_ = m.closeSessions() // cutAndLoad creates them again
 		if err := m.cutAndLoad(file, c, joined); err != nil {
 			return err
 		}
@@ -154,7 +191,7 @@ func (m *loaded) loadOptimized(model *models.File, path string, c Config) error 
 	if m.model.Hash, err = m.identity.confirm(path); err != nil {
 		return err
 	}
-	if m.far { // ONNX Runtime has read the weights by name
+	if m.far { // ONNX Runtime has opened the file of the weights by name
 		if err := model.Unchanged(); err != nil {
 			return err
 		}
@@ -166,6 +203,8 @@ func (m *loaded) loadOptimized(model *models.File, path string, c Config) error 
 	return nil
 }
 
+// cutAndLoad cuts the graph of file, without borders in the joined ranges, and creates the
+// sessions.
 func (m *loaded) cutAndLoad(file *models.File, c Config, joined []nodes) (err error) {
 	if m.cut, err = cut(file, c.Target, joined); err != nil {
 		return err
@@ -181,8 +220,7 @@ func (m *loaded) cutAndLoad(file *models.File, c Config, joined []nodes) (err er
 	return m.makeSessions(c)
 }
 
-// findEnds maps the inputs and outputs of the model to values of the optimized
-// graph.
+// findEnds maps the inputs and outputs of the model to values of the optimized graph.
 func (m *loaded) findEnds(f *models.File) error {
 	m.inputs, m.outputs = nil, nil
 	for _, in := range f.Graph.Inputs {
@@ -193,7 +231,7 @@ func (m *loaded) findEnds(f *models.File) error {
 	for _, in := range m.model.Inputs {
 		id, ok := m.cut.values.ID(in.Name)
 		if !ok {
-			return fmt.Errorf("%s: input %q is gone after optimization", f.Path, in.Name)
+			return fmt.Errorf("%s: input %q is missing after optimization", f.Path, in.Name)
 		}
 		m.inputs = append(m.inputs, int32(id))
 	}
@@ -210,12 +248,14 @@ func (m *loaded) findEnds(f *models.File) error {
 	return nil
 }
 
-// manyBytes is how large the weights of a piece are whose pages of the file do not stay
-// in memory while the others are loaded: with what ONNX Runtime makes of them they add up.
+// manyBytes is the size of weights from which tidy frees memory after a piece is loaded.
+// Without that, the pages of the file and ONNX Runtime's copies of the weights would
+// accumulate.
 const manyBytes = 1 << 20
 
-// makeSessions loads every piece, in order: a session knows the types of
-// its outputs, which are the input types of later ones.
+// makeSessions loads all pieces in order. The order matters because the types of a
+// session's outputs are known only once it is loaded, and later pieces need them as input
+// types.
 func (m *loaded) makeSessions(c Config) (err error) {
 	folder, location := m.cut.file.Folder(), ""
 	if !m.far {
@@ -283,17 +323,18 @@ func (m *loaded) makeSessions(c Config) (err error) {
 	return nil
 }
 
-// sessionWork is what making a session without weights counts beside bytes of weights in
+// sessionWork is the cost of creating a session without weights, as a number of bytes in
 // the progress of loading.
 const sessionWork = 64 << 10
 
-// loadWork is how much of the sessions is made: bytes of weights, once for copying them and
-// once for the sessions that use them.
+// loadWork is the progress of creating the sessions. It counts bytes of weights, once when
+// they are copied and once when a session that uses them is created.
 type loadWork struct {
 	progress    worker.ProgressFunc
 	done, total int64
 }
 
+// work returns the progress of loading with nothing done.
 func (m *loaded) work(progress worker.ProgressFunc) *loadWork {
 	total := int64(len(m.weights.memory)) + int64(len(m.cut.pieces))*sessionWork
 	for p := range m.cut.pieces {
@@ -303,12 +344,14 @@ func (m *loaded) work(progress worker.ProgressFunc) *loadWork {
 	return &loadWork{progress, 0, total}
 }
 
+// add counts work as done and reports the progress.
 func (w *loadWork) add(bytes int64) {
 	w.done += bytes
 	w.progress("load", w.done, w.total)
 }
 
-// newFixed makes the session of a piece, and has it take CUDA graphs if it can.
+// newFixed creates the session of a piece, with CUDA graphs enabled if the piece and the
+// session allow it.
 func (m *loaded) newFixed(raw []byte, p int, options *ort.SessionOptions, c Config) (*ort.Session, error) {
 	pc := &m.cut.pieces[p]
 	pc.fixed = pc.fixed && c.Device != nil && c.Device.graphs
@@ -317,22 +360,22 @@ func (m *loaded) newFixed(raw []byte, p int, options *ort.SessionOptions, c Conf
 	}
 	options.CUDA.Graphs = true
 	s, err := m.env.NewSession(raw, *options)
-	if err != nil { // an operator has no kernel for the GPU, or it is refused without graphs, too
+	if err != nil { // an operator has no kernel for the GPU, or the session fails without graphs as well
 		options.CUDA.Graphs, pc.fixed = false, false
 		s, err = m.env.NewSession(raw, *options)
 	}
 	return s, err
 }
 
-// refused is why a piece cannot be loaded.
+// refused returns the error for a piece that cannot be loaded.
 func (m *loaded) refused(p int, err error) error {
 	op := m.cut.operator(p)
 	return fmt.Errorf("operator %d (%s %q): ONNX Runtime cannot load it alone: %w", p, op.Type, op.Name, err)
 }
 
-// tidy gives memory back once the sessions of a piece with many bytes of weights are made:
-// pages of the file, and what ONNX Runtime packed for the second session, only to find the
-// first one's.
+// tidy frees memory once all sessions of a piece with large weights are created: the pages
+// of the file, and the weights that ONNX Runtime packed for the second session before it
+// found those of the first.
 func (m *loaded) tidy(p int) {
 	if m.cut.weightsOf(p) >= manyBytes {
 		m.cut.file.Forget()
@@ -340,12 +383,13 @@ func (m *loaded) tidy(p int) {
 	}
 }
 
-// setOf returns the number of the set of sessions that runs batches of a size, which is its
-// rung: ONNX Runtime's convolutions on CUDA keep one plan of cuDNN, for the shape of their
-// last call. A size off the ladder runs in the set of the next one, a larger one in the last.
+// setOf returns the index of the set of sessions that runs batches of a size. Each rung of
+// the ladder has a set, because ONNX Runtime's CUDA convolutions keep a single cuDNN plan,
+// for the shape of their last call. A size between two rungs uses the set of the larger
+// one, and a size beyond the last rung uses the last set.
 func (m *loaded) setOf(size int) int { return min(models.Rung(size), len(m.more)) }
 
-// set returns a set of sessions, one for each piece.
+// set returns the set of sessions with index n, one session for each piece.
 func (m *loaded) set(n int) []*ort.Session {
 	if n == 0 {
 		return m.sessions
@@ -353,20 +397,20 @@ func (m *loaded) set(n int) []*ort.Session {
 	return m.more[n-1]
 }
 
-// lasting are the reasons for which ONNX Runtime refuses a model that it would refuse
-// again. A failure without a better name is one as well, unless its message has one of
-// the words that speak of memory, of the disk or of a GPU.
+// lasting are codes of ONNX Runtime's errors for a model that it would reject again. An
+// error with the general code "fail" counts as lasting, too, unless its message contains
+// one of the words in passing, which indicate a problem with memory, the disk or the GPU.
 var lasting = []string{"invalid argument", "no model", "invalid protobuf", "not implemented", "invalid graph"}
 
 var passing = []string{"bad_alloc", "allocat", "serialization", "No space", "write", "CUDA", "CUDNN", "CUBLAS"}
 
-// unservable is an error that another try would end in as well. It reads as what it
-// wraps, and is wire.ErrModel.
+// unservable marks an error that another attempt to load would return as well. It has the
+// message of the error that it wraps, and is also wire.ErrModel.
 type unservable struct{ error }
 
 func (e unservable) Unwrap() []error { return []error{wire.ErrModel, e.error} }
 
-// judge returns err, as unservable if the model is at fault.
+// judge returns err, wrapped as unservable if the model itself is the cause.
 func judge(err error) error {
 	lasts := errors.Is(err, ErrUnservable) || models.Refused(err)
 	var said *ort.Error
@@ -380,6 +424,8 @@ func judge(err error) error {
 	return unservable{err}
 }
 
+// closeSessions closes each session once, although a session may be part of several sets,
+// and then the weights.
 func (m *loaded) closeSessions() error {
 	var errs []error
 	own := slices.Concat(m.sessions, m.oneThread)

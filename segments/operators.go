@@ -2,14 +2,13 @@ package segments
 
 import "github.com/overlapd/overlapd/models"
 
-// The memory plan of a batch is made once for each set of input shapes. That
-// is sound for a value only if its shape follows from the input shapes alone.
-// The tables below name the operators for which that can be said; a value of
-// any other operator is allocated anew in each run, which is slower and always
-// right.
+// The memory plan of a batch is made once for each set of input shapes. A value may be part
+// of the plan only if its shape follows from the input shapes alone. The tables below list
+// the operators for which that is known. ONNX Runtime allocates the values of all other
+// operators in each run, which is slower but always correct.
 
-// pureOps are operators of the default domain whose output shapes follow from
-// their attributes and the shapes of their inputs.
+// pureOps are operators of the default domain whose output shapes follow from their
+// attributes and the shapes of their inputs.
 var pureOps = set(
 	"Abs", "Acos", "Acosh", "Add", "And", "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atanh",
 	"Attention", "AveragePool", "BatchNormalization", "Bernoulli", "BitShift", "BitwiseAnd",
@@ -29,12 +28,12 @@ var pureOps = set(
 	"Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Size", "Softmax", "SoftmaxCrossEntropyLoss",
 	"Softplus", "Softsign", "SpaceToDepth", "Sqrt", "Sub", "Sum", "Swish", "Tan", "Tanh",
 	"ThresholdedRelu", "Transpose", "Trilu", "Where", "Xor",
-	// What ONNX Runtime puts between the host and a device.
+	// ONNX Runtime inserts these between the host and a device.
 	"MemcpyFromHost", "MemcpyToHost",
 )
 
-// shapedOps are operators of the default domain whose output shapes also
-// follow from the values of the inputs listed.
+// shapedOps are operators of the default domain whose output shapes also depend on the
+// contents of the listed inputs.
 var shapedOps = map[string][]int{
 	"AffineGrid":      {1},
 	"CenterCropPad":   {1},
@@ -66,10 +65,10 @@ var shapedOps = map[string][]int{
 }
 
 // microsoftOps are the operators of ONNX Runtime's own domain whose output shapes follow
-// from their attributes and the shapes of their inputs: those that its optimizer makes, and
-// those of models that another tool has fused or quantized. Left out are those whose
-// shapes follow from data, such as GroupQueryAttention, RelativePositionBias and
-// RemovePadding, and those that search.
+// from their attributes and the shapes of their inputs. They include operators that its
+// optimizer creates, and those in models that another tool has fused or quantized. The list
+// omits operators whose output shapes depend on data, such as GroupQueryAttention,
+// RelativePositionBias and RemovePadding, and search operators such as BeamSearch.
 var microsoftOps = set(
 	"Attention", "BiasAdd", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "ComplexMul",
 	"DequantizeLinear", "DequantizeWithOrder", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "EmbedLayerNormalization",
@@ -86,20 +85,21 @@ var microsoftOps = set(
 	"SkipLayerNormalization", "SkipSimplifiedLayerNormalization", "TransposeMatMul", "Trilu",
 )
 
-// sharingOps keep tensors in sequences and optionals. How long the bytes of
-// such a tensor are needed cannot be told from who uses the tensor.
+// sharingOps store tensors in sequences and optionals. The uses of such a tensor do not
+// show how long its memory is needed.
 var sharingOps = set("Optional", "SequenceConstruct", "SequenceInsert", "SplitToSequence")
 
-// pinningOps are operators whose kernels on a GPU may copy from pinned memory of the host,
-// which ONNX Runtime takes for each run and gives back at the end of one that
-// synchronizes: tables of their tensors, of batches of matrices, or of lengths.
+// pinningOps are operators whose GPU kernels may copy tables from pinned memory of the
+// host: tables of tensors, of batches of matrices, or of lengths. ONNX Runtime allocates
+// that memory in each run, and releases it only at the end of a run that synchronizes.
 var pinningOps = set("Concat", "FusedMatMul", "GRU", "GatherND", "LSTM", "LongformerAttention", "MatMul",
 	"NonMaxSuppression", "RNN", "ScatterND", "Split", "TransposeMatMul")
 
-// randomOps give another result at every run.
+// randomOps return a different result in every run.
 var randomOps = set("Bernoulli", "Dropout", "Multinomial", "RandomNormal", "RandomNormalLike",
 	"RandomUniform", "RandomUniformLike")
 
+// set returns a set of names.
 func set(names ...string) map[string]bool {
 	m := make(map[string]bool, len(names))
 	for _, n := range names {
@@ -108,10 +108,12 @@ func set(names ...string) map[string]bool {
 	return m
 }
 
+// defaultDomain reports whether a domain is that of the standard ONNX operators.
 func defaultDomain(domain string) bool { return domain == "" || domain == "ai.onnx" }
 
-// shapeInputs returns which inputs of n decide its output shapes by their
-// value, and false if the output shapes cannot be told from shapes at all.
+// shapeInputs returns which inputs of n determine its output shapes by their contents. It
+// returns false if the output shapes do not follow from the inputs' shapes and these
+// contents.
 func shapeInputs(n *models.Node) ([]int, bool) {
 	switch {
 	case n.Subgraphs:
@@ -129,13 +131,14 @@ func shapeInputs(n *models.Node) ([]int, bool) {
 	return nil, false
 }
 
-// knowledge is what the shapes of a model's inputs tell of a value.
+// knowledge is what follows about a value from the shapes of the model's inputs.
 type knowledge struct {
-	shape bool // its shape follows
-	value bool // its very content follows
+	// shape is set if its shape follows, and value if its contents follow.
+	shape bool
+	value bool
 }
 
-// trace returns, for every value of the graph, what its input shapes tell.
+// trace returns what follows about every value of the graph from the shapes of its inputs.
 func trace(f *models.File, v *models.Values) []knowledge {
 	g := &f.Graph
 	known := make([]knowledge, len(v.Names))
@@ -161,7 +164,7 @@ func trace(f *models.File, v *models.Values) []knowledge {
 	return known
 }
 
-// forget leaves values to ONNX Runtime, which counts who still refers to them.
+// forget leaves values to ONNX Runtime, which counts references to them.
 func forget(known []knowledge, ids []int32) {
 	for _, id := range ids {
 		if id >= 0 {
@@ -170,6 +173,8 @@ func forget(known []knowledge, ids []int32) {
 	}
 }
 
+// traceNode returns what follows about the outputs of n from what is known about its
+// inputs.
 func traceNode(n *models.Node, in []int32, known []knowledge) knowledge {
 	shapes, values := true, !n.Subgraphs && !randomOps[n.OpType]
 	for _, id := range in {
@@ -191,34 +196,37 @@ func traceNode(n *models.Node, in []int32, known []knowledge) knowledge {
 	return knowledge{shape: ok && shapes, value: ok && shapes && isShape}
 }
 
-// Some operators need no memory of their own for their output. ONNX Runtime
-// finds that out when it plans a whole graph; a session of one node cannot,
-// because its inputs belong to the caller. So it is decided here, by giving
-// the output the memory of an input: the kernels compare the two addresses and
-// skip the copy.
+// The output of some operators can use the memory of an input. ONNX Runtime plans that for
+// a whole graph, but cannot for a session of one node, because the inputs of a session
+// belong to the caller. The engine therefore assigns the memory of an input to the output.
+// If the two addresses are equal, the kernels skip the copy.
 
-// viewOps give their first input another shape and leave its bytes alone.
+// viewOps change the shape of their first input and not its bytes.
 var viewOps = set("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 
-// unaryOps and binaryOps compute each output element from the input elements
-// at the same place, and may write it there.
+// unaryOps and binaryOps compute each output element from the input elements at the same
+// position, and may overwrite these.
 var (
 	unaryOps  = set("Abs", "Clip", "Exp", "LeakyRelu", "Neg", "Relu", "Sigmoid", "Sqrt", "Tanh")
 	binaryOps = set("Add", "Div", "Mul", "Sub")
 )
 
-// reuse is how the output of an operator may take the memory of an input.
+// reuse describes how the output of an operator may use the memory of an input.
 type reuse struct {
-	inputs []int // candidates, by position among the node's inputs
-	view   bool  // the bytes stay: input and output may both live on
+	// inputs are the candidates, as positions among the node's inputs.
+	inputs []int
+
+	// view is set if the operator does not change the bytes, so that input and output may
+	// both stay live.
+	view bool
 }
 
-// sumInput is where the fused convolutions of ONNX Runtime take the residual
-// that they add to their result.
+// sumInput is the position at which ONNX Runtime's fused convolutions read a residual,
+// which they add to their result.
 const sumInput = 3
 
-// reuseOf returns what n may reuse. An input that is overwritten must die at n
-// and have exactly the size of the output.
+// reuseOf returns the inputs whose memory the output of n may use. An input that n
+// overwrites must have its last use at n, and exactly the size of the output.
 func reuseOf(n *models.Node) reuse {
 	switch {
 	case n.Subgraphs:

@@ -19,37 +19,39 @@ import (
 	"github.com/overlapd/overlapd/ort"
 )
 
-// cacheVersion changes whenever normalize or the way of optimizing changes, so
-// that files of an older overlapd are not taken.
+// cacheVersion must change whenever normalize or the way of optimizing changes, so that
+// files in the cache from an older version of overlapd are not used.
 const cacheVersion = 4
 
-// cacheName names the optimized form of a model. What ONNX Runtime writes at
-// its highest level holds for one version of it and the device of that key. It
-// does not depend on the batch: batch dimensions stay open.
+// cacheName returns the file name of the optimized form of a model. What ONNX Runtime
+// writes at its highest optimization level is valid for one version of ONNX Runtime and one
+// device key. It is valid for all batch sizes, because batch dimensions stay open.
 func cacheName(hash string, lib *ort.Library, key string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%d %s ort %s %s", cacheVersion, hash, lib.Version(), key))
 	return hex.EncodeToString(sum[:16]) + ".onnx"
 }
 
-// cacheKey is what an optimized form depends on, besides the hash of the model and ONNX
-// Runtime. It may refer to the file of the model by name.
+// cacheKey returns everything that an optimized form depends on besides the hash of the
+// model and the version of ONNX Runtime. That includes the name of the model's file, to
+// which the form may refer.
 func cacheKey(d device, f *models.File) string {
 	return d.key() + " " + filepath.Base(f.Path)
 }
 
-// cpuFeatures names the vector instructions that decide which kernels and
-// memory formats the optimizer chooses.
+// cpuFeatures lists the vector instructions that determine which kernels and memory formats
+// the optimizer chooses.
 func cpuFeatures() string {
 	return fmt.Sprintf("sse4.1=%t avx=%t avx2=%t fma=%t avx512f=%t avx512vnni=%t", cpu.X86.HasSSE41, cpu.X86.HasAVX,
 		cpu.X86.HasAVX2, cpu.X86.HasFMA, cpu.X86.HasAVX512F, cpu.X86.HasAVX512VNNI)
 }
 
-// errCache is returned when the cache of optimized models cannot be written.
+// errCache is returned if the cache of optimized models cannot be written.
 var errCache = errors.New("cache of optimized models")
 
-// probe returns why no more can be written to a file. ONNX Runtime does not say so.
+// probe returns the reason why f cannot be extended, for example a full disk, or nil if it
+// can. ONNX Runtime does not report the reason.
 func probe(f *os.File) error {
-	const enough = 1 << 20 // what it had room for may be this much less than it wanted to write at once
+	const enough = 1 << 20 // ONNX Runtime writes large blocks, so this much may be free after a failed write
 	end, err := f.Seek(0, io.SeekEnd)
 	if err == nil {
 		_, err = f.Write(make([]byte, enough))
@@ -61,21 +63,21 @@ func probe(f *os.File) error {
 // memoryDir is a folder in memory. Tests change it.
 var memoryDir = "/dev/shm"
 
-// uncached makes a folder in memory that takes the place of the cache while a model is
-// loaded. What was left by those who were killed is removed.
+// uncached creates a folder in memory that replaces the cache while a model is loaded. It
+// also removes old folders that killed processes have left.
 func uncached() (dir string, err error) {
 	const name = "overlapd-uncached-"
-	left, _ := filepath.Glob(filepath.Join(memoryDir, name+"*")) // the pattern is good
+	left, _ := filepath.Glob(filepath.Join(memoryDir, name+"*")) // the pattern is valid
 	for _, path := range left {
 		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) > incomingGrace {
-			_ = os.RemoveAll(path) // the next one tries again
+			_ = os.RemoveAll(path) // if this fails, the next call tries again
 		}
 	}
 	return os.MkdirTemp(memoryDir, name)
 }
 
-// optimize returns the path of the optimized form of f, making it if the cache does not
-// hold it.
+// optimize returns the path of the optimized form of f, and creates the form if the cache
+// does not hold it. hit reports whether the cache held it.
 func optimize(env *ort.Env, d device, f *models.File, id *identity, cacheDir string) (path string, hit bool, err error) {
 	if err := os.MkdirAll(cacheDir, 0o700); err != nil {
 		return "", false, fmt.Errorf("%w: %w", errCache, err)
@@ -99,21 +101,26 @@ func optimize(env *ort.Env, d device, f *models.File, id *identity, cacheDir str
 	return o.path, false, err
 }
 
-// noProtobuf is what ONNX Runtime says of a model with more bytes than protobuf can count.
-// It has none but what it computes of weights: those themselves stay where they are.
+// noProtobuf is ONNX Runtime's message for a model that is larger than protobuf allows.
+// Such a form contains only weights that ONNX Runtime has computed; the original weights
+// stay in their files.
 const noProtobuf = "Protobuf serialization failed"
 
-// optimizing is a model that is being optimized, and where its optimized form will be.
+// optimizing describes a model to optimize, and the path for the result.
 type optimizing struct {
 	env    *ort.Env
 	device device
 	file   *models.File
-	inside int64 // how many bytes of the weights in file itself may stand in the optimized form
-	path   string
+
+	// inside is how many bytes of weights of the file itself the optimized form may
+	// contain.
+	inside int64
+
+	path string
 }
 
-// write makes the optimized form, with its weights in a file of a name beside it unless that
-// is empty.
+// write creates the optimized form. If weights is not empty, it names the file, in the same
+// folder, for the weights.
 func (o *optimizing) write(weights string) error {
 	incoming, err := newIncoming(filepath.Dir(o.path))
 	if err != nil {
@@ -126,7 +133,7 @@ func (o *optimizing) write(weights string) error {
 		OptimizedModelPath: incoming.Name(),
 		Folder:             o.file.Folder(),
 		LogID:              "optimize",
-		Config:             map[string]string{"session.disable_prepacking": "1"}, // for runs that there will not be
+		Config:             map[string]string{"session.disable_prepacking": "1"}, // this session never runs
 	}
 	if weights != "" {
 		options.Config["session.optimized_model_external_initializers_file_name"] = weights
@@ -154,9 +161,10 @@ func (o *optimizing) write(weights string) error {
 	return nil
 }
 
-// writeBeside makes the optimized form with its weights beside it, in a file of a name that
-// no other has, since somebody may still read the last one. What was left of earlier ones is
-// removed: there is no model that refers to it. One worker does so at a time.
+// writeBeside creates the optimized form with its weights in a separate file. The name of
+// that file is new each time, since another process may still be reading the previous one.
+// writeBeside first removes the files of earlier attempts, to which no model refers. The
+// lock ensures that only one worker does this at a time.
 func (o *optimizing) writeBeside() error {
 	dir := filepath.Dir(o.path)
 	unlock, err := lock(dir)
@@ -164,13 +172,13 @@ func (o *optimizing) writeBeside() error {
 		return err
 	}
 	defer unlock()
-	if kept(o.path) { // another worker has made it meanwhile
+	if kept(o.path) { // another worker has created it in the meantime
 		return nil
 	}
 	stem := strings.TrimSuffix(o.path, ".onnx") + "-"
-	left, _ := filepath.Glob(stem + "*.data") // the pattern is good
+	left, _ := filepath.Glob(stem + "*.data") // the pattern is valid
 	for _, old := range left {
-		_ = os.Remove(old) // the next one tries again
+		_ = os.Remove(old) // if this fails, the next call tries again
 	}
 	data, err := os.CreateTemp(dir, filepath.Base(stem)+"*.data")
 	if err != nil {
@@ -185,8 +193,8 @@ func (o *optimizing) writeBeside() error {
 	return err
 }
 
-// lock keeps other workers from writing weights to a cache, until it is unlocked or the
-// process ends.
+// lock prevents other workers from writing separate weights to a cache, until unlock is
+// called or the process ends.
 func lock(cacheDir string) (unlock func(), err error) {
 	dir, err := os.Open(cacheDir)
 	if err == nil {
@@ -198,9 +206,10 @@ func lock(cacheDir string) (unlock func(), err error) {
 	return nil, fmt.Errorf("%w: %w", errCache, err)
 }
 
-// kept reports whether the cache holds a file that we made, or root: what it holds
-// runs as it is. Links and files of others are what somebody put there who may
-// write in the folder; they are made anew.
+// kept reports whether path is a file of the cache that this user or root owns and no one
+// else may write to. The check matters because the process runs whatever the file contains.
+// If it is false, for a link or a file of another user for example, the form is created
+// again.
 func kept(path string) bool {
 	info, err := os.Lstat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
@@ -210,8 +219,8 @@ func kept(path string) bool {
 	return ok && (stat.Uid == 0 || int(stat.Uid) == os.Geteuid()) && info.Mode().Perm()&0o022 == 0
 }
 
-// finish gives every output of the optimized model at path an operator that makes it,
-// where the optimizer has found it to be a constant.
+// finish adds an operator for each output of the optimized model at path that the optimizer
+// has replaced by a constant, so that every output has an operator that produces it.
 func (o *optimizing) finish(path string) error {
 	f, err := o.file.OpenDerived(path)
 	if err != nil {
@@ -226,7 +235,7 @@ func (o *optimizing) finish(path string) error {
 		return nil
 	}
 	raw := parts.Append(make([]byte, 0, parts.Size()))
-	// The file is mapped: another one takes its place.
+	// The file is mapped, so write another one and replace it.
 	finished := path + ".finished"
 	if err := os.WriteFile(finished, raw, 0o600); err != nil {
 		os.Remove(finished)
@@ -235,20 +244,20 @@ func (o *optimizing) finish(path string) error {
 	return os.Rename(finished, path)
 }
 
-// incomingGrace is after how long a file that is being made is taken for that of a
-// maker who was killed.
+// incomingGrace is the age from which an incomplete file is assumed to belong to a process
+// that was killed.
 const incomingGrace = time.Hour
 
-// incomingPrefix begins the names of such files.
+// incomingPrefix begins the names of incomplete files.
 const incomingPrefix = ".incoming-"
 
-// newIncoming makes a file that is to become part of the cache. Those of makers who
-// were killed are removed first: they are as large as models.
+// newIncoming creates a file that later becomes part of the cache. It first removes files
+// that killed processes have left, because they are as large as models.
 func newIncoming(dir string) (*os.File, error) {
-	left, _ := filepath.Glob(filepath.Join(dir, incomingPrefix+"*")) // the pattern is good
+	left, _ := filepath.Glob(filepath.Join(dir, incomingPrefix+"*")) // the pattern is valid
 	for _, path := range left {
 		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) > incomingGrace {
-			_ = os.Remove(path) // the next one tries again
+			_ = os.Remove(path) // if this fails, the next call tries again
 		}
 	}
 	f, err := os.CreateTemp(dir, incomingPrefix+"*.onnx")
@@ -258,35 +267,38 @@ func newIncoming(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// minIRVersion is the first version of the format in which an initializer is a
-// constant unless it is listed as an input. Older files list all of them,
-// which forbids ONNX Runtime to fold or fuse them.
+// minIRVersion is the first version of the format in which an initializer is a constant
+// unless it is listed as an input. Older files list all initializers as inputs, which
+// prevents ONNX Runtime from folding or fusing them.
 const minIRVersion = 4
 
-// bridgeSuffix ends the name of an output that is an input or an initializer
-// of the graph, so that some operator makes every output.
+// bridgeSuffix ends the name of the value that replaces an input or an initializer as an
+// output of the graph.
 const bridgeSuffix = "/overlapd_output"
 
-// leastOutside is how many bytes a weight must have to stay outside of the optimized model.
-// Smaller ones may decide about shapes, for which ONNX Runtime reads no other file.
+// leastOutside is the size in bytes from which a weight stays outside the optimized model.
+// Smaller weights may determine shapes, and ONNX Runtime does not read other files for
+// these.
 const leastOutside = 4 << 10
 
-// insideBytes is how many bytes of weights a model may have in its own file and be optimized
-// into one that has them all. While that is made it is in memory several times.
+// insideBytes is the most bytes of weights in a model's own file that the optimized form
+// may contain as well. While the form is being created, these weights are in memory several
+// times.
 const insideBytes = 256 << 20
 
-// How many times its weights a model takes at most while it is loaded for the first time.
-// Matrices that stay where they are take 1.1 times (bert, and external data); twice leaves
-// room for what is computed of them. All others the optimizer copies: resnet50 takes 5.8 times.
+// The peak memory of loading a model for the first time, as a multiple of the size of its
+// weights. Matrices that stay in their files take 1.1 times their size, measured with bert
+// and with external data; 2 leaves room for weights that ONNX Runtime computes from them.
+// The optimizer copies all other weights: resnet50 takes 5.8 times their size.
 const (
 	insideFactor  = 6
 	outsideFactor = 2
 )
 
-// LoadBytes returns the most memory that the weights of f take while it is loaded for the first
-// time on the CPU.
+// LoadBytes returns an upper bound for the memory that the weights of f take while f is
+// loaded on the CPU for the first time.
 func LoadBytes(f *models.File) (bytes int64) {
-	const matrix = 2 // dimensions: those of convolutions are computed anew
+	const matrix = 2 // dimensions; weights with more, such as those of convolutions, are reordered
 	many := insideWeights(f) > insideBytes
 	for i := range f.Graph.Initializers {
 		init := &f.Graph.Initializers[i]
@@ -299,7 +311,7 @@ func LoadBytes(f *models.File) (bytes int64) {
 	return bytes
 }
 
-// insideWeights returns the bytes of the weights that stand in f itself.
+// insideWeights returns the bytes of the weights that are stored in f itself.
 func insideWeights(f *models.File) (bytes int64) {
 	for i := range f.Graph.Initializers {
 		if init := &f.Graph.Initializers[i]; init.External == nil {
@@ -309,9 +321,9 @@ func insideWeights(f *models.File) (bytes int64) {
 	return bytes
 }
 
-// normalize returns f in the form that is optimized and cut: no weight is an input, every
-// output is made by an operator, and large weights in other files stay there. So do those in
-// the file itself if they have more than so many bytes.
+// normalize returns f in the form that is optimized and cut. No weight is an input, an
+// operator produces every output, and large weights in other files stay there. Large
+// weights in the file itself stay there as well if they have more than inside bytes in all.
 func normalize(f *models.File, inside int64) []byte {
 	parts := f.Parts()
 	parts.IRVersion = max(f.IRVersion, minIRVersion)
@@ -335,8 +347,8 @@ func normalize(f *models.File, inside int64) []byte {
 	return parts.Append(make([]byte, 0, parts.Size()))
 }
 
-// bridgeOutputs adds the outputs of a file, behind an operator of their own where
-// no node makes them.
+// bridgeOutputs adds the outputs of f to parts. For an output that no node produces, it
+// also adds an Identity operator that does.
 func bridgeOutputs(parts *models.Parts, f *models.File) {
 	g := &f.Graph
 	made := map[string]bool{}

@@ -2,34 +2,39 @@ package segments
 
 import "github.com/overlapd/overlapd/ort"
 
-// seconds makes the second sessions of pieces, for a single thread, while the first ones of
-// later pieces are made: ONNX Runtime packs weights again for each, to find that they are
-// packed, and does so on one thread.
+// seconds creates the second session of each piece, for a single thread, while the first
+// sessions of later pieces are being created. ONNX Runtime packs the weights again for each
+// session, on one thread, before it finds that they are already packed; creating the
+// sessions in parallel hides that time.
 type seconds struct {
-	of     *loaded
-	sets   map[int32]int // of packed weights, by the value that is their largest
+	of *loaded
+
+	// sets maps the largest weight of a piece to a set of packed weights.
+	sets map[int32]int
+
 	wanted chan second
 	done   chan error
 }
 
-// second is what the second session of a piece is made of, as the first was.
+// second holds what the first session of a piece was created from.
 type second struct {
 	piece   int
 	raw     []byte
 	options ort.SessionOptions
 }
 
-// maxSeconds is how many sessions may wait to be made.
+// maxSeconds is how many sessions may be queued.
 const maxSeconds = 1
 
-// startSeconds begins to make second sessions of m. Until end returns they belong to it.
+// startSeconds starts to create the second sessions of m in the background. Until end
+// returns, m.oneThread belongs to that goroutine.
 func startSeconds(m *loaded) *seconds {
 	s := &seconds{m, map[int32]int{}, make(chan second, maxSeconds), make(chan error, 1)}
 	go func() {
 		s.done <- kindly(func() (err error) {
 			for next := range s.wanted {
-				if err != nil {
-					continue // it is the error that counts
+				if err != nil { // the first error is returned; drain the queue
+					continue
 				}
 				next.options.OneThread = true
 				var one *ort.Session
@@ -46,15 +51,15 @@ func startSeconds(m *loaded) *seconds {
 	return s
 }
 
-// end waits until all that were wanted are made, and returns why one is not.
+// end waits until all queued sessions are created, and returns the first error.
 func (s *seconds) end() error {
 	close(s.wanted)
 	return <-s.done
 }
 
-// set returns in which set of packed weights the sessions of piece p share theirs: one set for
-// each weight, and mostly another one than that of the piece before, since ONNX Runtime fills
-// a set by one session at a time.
+// set returns the number of the set in which the sessions of piece p share packed weights.
+// Pieces with the same largest weight use the same set. Consecutive pieces mostly use
+// different sets, because ONNX Runtime lets only one session at a time add to a set.
 func (s *seconds) set(p int) int {
 	m := s.of
 	largest, bytes := int32(-1), int64(-1)

@@ -9,30 +9,39 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// leastShared is how large weights are that are worth sharing, in bytes. Tests change it.
+// leastShared is the size in bytes from which weights are shared between sessions. Tests
+// change it.
 var leastShared = 4 << 10
 
-// repacked are operators that ONNX Runtime computes with a copy of a matrix of weights, the
-// input at this position, in an order that suits the processor. It reads the weights once,
-// to make that copy.
+// repacked are operators for which ONNX Runtime creates a copy of a matrix of weights in an
+// order that suits the CPU. The number is the position of the matrix among the inputs. ONNX
+// Runtime reads the original only to create the copy.
 var repacked = map[string]int{
 	"MatMul": 1, "Gemm": 1, "FusedMatMul": 1, "FusedGemm": 1, "MatMulInteger": 1, "MatMulIntegerToFloat": 1,
 	"DynamicQuantizeMatMul": 1, "QLinearMatMul": 3, "Attention": 1, "QAttention": 1,
 }
 
-// weights are the large weights of a model on the CPU, which ONNX Runtime takes where they
-// lie, once for all sessions that use them. Those that it packs stay in the mapped file.
-// The others are copied out of it, so that they neither leave memory nor change when somebody
-// writes to the file.
+// weights are the large weights of a model on the CPU. ONNX Runtime uses them in place,
+// once for all sessions. Weights that it repacks stay in the mapped file. The others are
+// copied to memory, so that they stay resident and do not change if another process writes
+// to the file.
 type weights struct {
-	files  []*models.File       // hold those of repacked operators; their pages may leave memory
-	memory []byte               // holds the others, aligned
-	values map[int32]*ort.Value // by value of the graph
-	copies map[int32][]byte     // by value, its place in memory, until its data are there
+	// files are the mapped files with the repacked weights. The kernel may evict their
+	// pages.
+	files []*models.File
+
+	// memory holds the copied weights, each aligned.
+	memory []byte
+
+	// values holds a tensor for each weight. copies holds the destination of each weight
+	// that is still to be copied into memory.
+	values map[int32]*ort.Value
+	copies map[int32][]byte
 }
 
-// holdWeights makes a value of each weight of the pieces that is large, or that no model may
-// hold. The file and those that it was made of must stay open until the sessions are closed.
+// holdWeights creates a tensor for each weight that is large, or that the models of the
+// pieces cannot contain. The file and those from which it was made must stay open until the
+// sessions are closed.
 func (m *loaded) holdWeights(file *models.File) error {
 	w := &m.weights
 	w.values, w.copies = map[int32]*ort.Value{}, map[int32][]byte{}
@@ -73,8 +82,9 @@ func (m *loaded) holdWeights(file *models.File) error {
 	return nil
 }
 
-// apart reports whether a weight with so many bytes of data does not stand in the models
-// of its pieces. Small numbers do that may decide about shapes.
+// apart reports whether a weight with this many bytes of data is kept outside the models of
+// its pieces. Unless they are external data, small weights and integers of 32 or 64 bits
+// stay inside, because they may determine shapes.
 func (c *cutting) apart(id int32, bytes int64) bool {
 	init := c.inits[id]
 	if bytes == 0 {
@@ -83,18 +93,18 @@ func (c *cutting) apart(id int32, bytes int64) bool {
 	return init.External != nil || bytes >= int64(leastShared) && init.Type != models.Int64 && init.Type != models.Int32
 }
 
-// packs reports whether ONNX Runtime computes pc with a packed copy of a weight.
+// packs reports whether ONNX Runtime runs pc with a repacked copy of a weight.
 func (c *cutting) packs(pc *piece, id int32) bool {
-	const matrix = 2 // dimensions: tensors of more are taken as they are
+	const matrix = 2 // dimensions; tensors with more are not repacked
 	at, ok := repacked[c.file.Graph.Nodes[pc.first].OpType]
 	return ok && len(pc.nodeInputs) > at && pc.nodeInputs[at] == id && len(c.inits[id].Dims) == matrix
 }
 
-// held reports whether sessions are given a weight as a value.
+// held reports whether sessions receive a weight as a tensor.
 func (w *weights) held(id int32) bool { return w.values[id] != nil }
 
-// of returns the weights of a piece that are held, by name, with their data. It calls
-// progress with how many bytes were copied.
+// of returns the tensors of the weights of a piece, by name. It first copies those that are
+// still in the file, and calls progress with the number of bytes copied.
 func (w *weights) of(c *cutting, pc *piece, progress func(bytes int64)) map[string]*ort.Value {
 	held := map[string]*ort.Value{}
 	for _, id := range pc.weights {
@@ -109,7 +119,7 @@ func (w *weights) of(c *cutting, pc *piece, progress func(bytes int64)) map[stri
 	return held
 }
 
-// close is called once the sessions are closed.
+// close frees the weights. The sessions must be closed before.
 func (w *weights) close() error {
 	var errs []error
 	for _, v := range w.values {
