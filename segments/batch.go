@@ -10,35 +10,56 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// batch is one batch between its first and its last operator.
+// batch is a batch between its first and its last operator.
 type batch struct {
-	id       models.BatchID
-	sizes    []int // batch dimension of each query, in gather order
-	size     int   // their sum
-	next     int   // the operator to run next
-	frame    *frame
-	given    []*ort.Value // model inputs, and values from elsewhere, that are the batch's to close
-	moved    []movedValue // from elsewhere, and not in the frame's memory
-	key      layoutKey
-	shapes   []shape  // by value, what this run taught so far; nil if nothing is to learn
-	bytes    int64    // what ONNX Runtime holds for it
-	gathered int64    // the part of bytes that holds gathered inputs
-	planned  int64    // while it is learned from, the part of bytes that will lie in a frame
-	work     int64    // while it is learned from, what it had besides at most
-	regions  []region // memory of the device for the batch to free
+	id models.BatchID
+
+	// sizes holds the batch dimension of each query, in the order in which inputs are
+	// gathered. size is their sum.
+	sizes []int
+	size  int
+
+	// next is the operator that runs next.
+	next int
+
+	frame *frame
+
+	// given holds the values that the batch closes: inputs of the model, and values that
+	// another worker has produced. moved lists the latter unless they lie in the frame.
+	given []*ort.Value
+	moved []movedValue
+
+	key layoutKey
+
+	// shapes holds, by value, what the current run has shown. It is nil if the layout is
+	// known.
+	shapes []shape
+
+	// bytes is the memory that ONNX Runtime holds for the batch. gathered is the part of it
+	// that holds gathered inputs.
+	bytes    int64
+	gathered int64
+
+	// planned and work are used only while the layout is being learned. planned is the part
+	// of bytes that will lie in a frame; work is the peak of the remaining memory.
+	planned int64
+	work    int64
+
+	// regions is device memory that the batch frees.
+	regions []region
 }
 
-// grew counts what ONNX Runtime has allocated on a device for a batch whose shapes
-// are known.
+// grew updates bytes after an operator has run on a device, for a batch with a known
+// layout.
 func (b *batch) grew() {
 	if len(b.frame.loose) > 0 {
 		b.bytes = b.gathered + b.frame.looseBytes()
 	}
 }
 
-// taught takes in that operator p has run: it keeps the shapes that are to be
-// learned, and frees what p used last. Peak is what the batch had of the arena at most
-// meanwhile.
+// taught records that operator p has run, for a batch whose layout is being learned. It
+// stores the shapes of the outputs, and frees the values that p was the last to use. peak
+// is the most arena memory that the batch had while p ran.
 func (b *batch) taught(m *loaded, p int, peak int64) {
 	pc := &m.cut.pieces[p]
 	for pos, id := range pc.outputs {
@@ -58,7 +79,8 @@ func (b *batch) taught(m *loaded, p int, peak int64) {
 	}
 }
 
-// count adds a value that the batch holds, or takes it away.
+// count adds the size of a value to the memory that the batch holds if sign is 1, and
+// subtracts it if sign is -1.
 func (b *batch) count(s shape, sign int64) {
 	b.bytes += sign * s.bytes
 	if s.known {
@@ -66,7 +88,7 @@ func (b *batch) count(s shape, sign int64) {
 	}
 }
 
-// value returns the value of id, nil if it does not exist any more.
+// value returns the value with this ID, or nil if it no longer exists.
 func (b *batch) value(m *loaded, id int32) *ort.Value {
 	if v := b.frame.values[id]; v != nil {
 		return v
@@ -80,12 +102,13 @@ func (b *batch) value(m *loaded, id int32) *ort.Value {
 	return b.frame.program.Output(made.piece, made.pos)
 }
 
-// reads reports whether the batch needs an input of the model.
+// reads reports whether the batch needs an input of the model. A batch that continues from
+// another worker needs only the inputs that later operators read.
 func (b *batch) reads(m *loaded, id int32) bool {
 	return b.key.from == 0 || m.cut.lastAt[id] >= b.key.from
 }
 
-// share returns the shape of a query's part of an output of this shape.
+// share returns the shape of one query's part of an output that has the shape dims.
 func (b *batch) share(query int, dims []int64) []int64 {
 	share := append([]int64(nil), dims...)
 	if len(b.sizes) > 1 {
@@ -94,8 +117,8 @@ func (b *batch) share(query int, dims []int64) []int64 {
 	return share
 }
 
-// close lets go of all that the batch holds but its frame. Nothing that uses
-// it may be queued.
+// close releases everything that the batch holds except its frame. No queued work may still
+// use it.
 func (b *batch) close(d device) {
 	for _, v := range b.given {
 		v.Close()
@@ -107,14 +130,17 @@ func (b *batch) close(d device) {
 	b.bytes = 0
 }
 
-// shape is what a run teaches of one value.
+// shape is what a run has shown about one value.
 type shape struct {
 	dims  []int64
 	bytes int64
-	known bool // whether the value is a tensor whose shape holds for every batch of this signature
+
+	// known is set if the value is a tensor and its shape is the same in every batch with
+	// this layout key.
+	known bool
 }
 
-// shapeOf returns the shape of a tensor, and nothing for any other value.
+// shapeOf returns the shape of a tensor, and the zero shape for any other value.
 func shapeOf(v *ort.Value) shape {
 	if !v.IsTensor() {
 		return shape{}
@@ -123,13 +149,14 @@ func shapeOf(v *ort.Value) shape {
 	return shape{dims: dims, bytes: elements(dims) * int64(v.Elem().Bytes())}
 }
 
-// elements returns the number of elements of a tensor with these dimensions.
+// elements returns the number of elements of a tensor with these dimensions. The dimensions
+// are those of an existing tensor, so the product does not overflow.
 func elements(dims []int64) int64 {
-	n, _ := models.Elements(dims) // of a shape that there is
+	n, _ := models.Elements(dims)
 	return n
 }
 
-// signature writes shapes as a key.
+// signature returns a string that identifies a list of shapes.
 func signature(dims [][]int64) string {
 	var buf [128]byte
 	key := buf[:0]
@@ -143,6 +170,7 @@ func signature(dims [][]int64) string {
 	return string(key)
 }
 
+// sum returns the sum of the batch dimensions of a batch's queries.
 func sum(sizes []int) (total int) {
 	for _, n := range sizes {
 		total += n
@@ -150,10 +178,10 @@ func sum(sizes []int) (total int) {
 	return total
 }
 
-// A tensor of strings travels as the Open Inference Protocol has it: for each
-// element its length in four little-endian bytes, then its bytes.
+// A tensor of strings is serialized as in the Open Inference Protocol: for each element its
+// length in four little-endian bytes, then its bytes.
 
-// parseStrings splits the serialized form of n strings.
+// parseStrings splits the serialized form of n strings. The results point into data.
 func parseStrings(data []byte, n int64) ([][]byte, error) {
 	if n < 0 || n*4 > int64(len(data)) {
 		return nil, fmt.Errorf("%w: %d bytes cannot hold %d strings", wire.ErrInput, len(data), n)
@@ -168,11 +196,12 @@ func parseStrings(data []byte, n int64) ([][]byte, error) {
 		data = data[4+size:]
 	}
 	if len(data) != 0 || int64(len(list)) != n {
-		return nil, fmt.Errorf("%w: %d strings and %d stray bytes where %d strings belong", wire.ErrInput, len(list), len(data), n)
+		return nil, fmt.Errorf("%w: found %d strings and %d more bytes, expected %d strings", wire.ErrInput, len(list), len(data), n)
 	}
 	return list, nil
 }
 
+// stringsBytes returns the size of the serialized form of list.
 func stringsBytes(list [][]byte) int64 {
 	n := int64(4 * len(list))
 	for _, s := range list {
@@ -181,7 +210,8 @@ func stringsBytes(list [][]byte) int64 {
 	return n
 }
 
-// putStrings writes the serialized form of list to dst, which has its size.
+// putStrings writes the serialized form of list to dst, which must be stringsBytes(list)
+// long.
 func putStrings(dst []byte, list [][]byte) {
 	for _, s := range list {
 		binary.LittleEndian.PutUint32(dst, uint32(len(s)))

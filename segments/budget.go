@@ -8,12 +8,12 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// The budget of a model is for all that its batches need beside its weights: their
-// frames, the values that ONNX Runtime allocates, and on the CPU what operators work
-// in. What they work in cannot be planned: it is bounded where it is allocated.
+// The budget of a model covers everything that its batches need in addition to the weights:
+// frames, values that ONNX Runtime allocates, and, on the CPU, the scratch memory of
+// operators. Scratch memory cannot be planned, so it is limited when it is allocated.
 
-// IntermediateBytes returns the memory held for intermediates: of running and
-// paused batches, and what is kept for the next ones.
+// IntermediateBytes returns the memory held for intermediates: that of running and paused
+// batches, and of frames kept for later batches.
 func (p *pool) IntermediateBytes() int64 {
 	total := p.used
 	for _, b := range p.batches {
@@ -22,10 +22,10 @@ func (p *pool) IntermediateBytes() int64 {
 	return total
 }
 
-// bounded runs f, which works for b on the CPU, within what is left of the budget, and
-// counts what b holds afterwards. Where that is not enough, the frames that are kept
-// for later batches make room and f runs again: an operator takes its memory before
-// it writes.
+// bounded runs f, which works for b on the CPU, and limits the arena to what remains of the
+// budget. Afterwards it updates b.bytes. If the arena is full, bounded closes the idle
+// frames and runs f again. That is safe because an operator allocates its memory before it
+// writes.
 func (p *pool) bounded(b *batch, f func() error) error {
 	for {
 		err := p.boundedOnce(b, f)
@@ -39,6 +39,7 @@ func (p *pool) bounded(b *batch, f func() error) error {
 	}
 }
 
+// boundedOnce runs f once with the arena limited to what remains of the budget.
 func (p *pool) boundedOnce(b *batch, f func() error) error {
 	env, held := p.of.env, b.bytes
 	before := env.ArenaBytes()
@@ -49,8 +50,8 @@ func (p *pool) boundedOnce(b *batch, f func() error) error {
 	return err
 }
 
-// makeRoom closes idle frames until so many bytes more are within the budget,
-// and reports whether they are.
+// makeRoom closes idle frames until the given number of additional bytes fits into the
+// budget. It reports whether they fit.
 func (p *pool) makeRoom(bytes int64) bool {
 	for p.IntermediateBytes()+bytes > p.budget && len(p.idle) > 0 {
 		p.closeIdle(0)
@@ -58,8 +59,8 @@ func (p *pool) makeRoom(bytes int64) bool {
 	return p.IntermediateBytes()+bytes <= p.budget
 }
 
-// workBytes returns what the batches and one more of layout l may need to work in
-// besides their frames: one of them runs at a time.
+// workBytes returns the scratch memory to reserve for the batches and one more with layout
+// l. It is the largest need of any of them, since only one batch runs at a time.
 func (p *pool) workBytes(l *layout) int64 {
 	most := l.work
 	for _, b := range p.batches {
@@ -70,7 +71,7 @@ func (p *pool) workBytes(l *layout) int64 {
 	return most
 }
 
-// check returns the error of a batch that has grown over the budget.
+// check returns an error if b has grown beyond the budget.
 func (p *pool) check(b *batch) error {
 	if p.makeRoom(0) {
 		return nil
@@ -78,8 +79,9 @@ func (p *pool) check(b *batch) error {
 	return p.excess(b, fmt.Errorf("a batch of %d needs %d bytes at operator %d", b.size, b.bytes, b.next))
 }
 
-// excess returns the error of a batch for which the budget is too small. One query
-// that had it all to itself can never run; others may find room, alone or later.
+// excess returns the error for a batch that exceeds the budget. A single query that has the
+// whole budget to itself can never run, so its error is also wire.ErrTooLarge. Other
+// batches may fit later, or as single queries.
 func (p *pool) excess(b *batch, why error) error {
 	others := len(p.batches)
 	if p.batches[b.id] == b {
@@ -96,13 +98,14 @@ func (p *pool) excess(b *batch, why error) error {
 		wire.ErrMemory, why, p.IntermediateBytes(), p.budget, others)
 }
 
+// closeAllIdle frees all frames that are kept for later batches.
 func (p *pool) closeAllIdle() {
 	for len(p.idle) > 0 {
 		p.closeIdle(0)
 	}
 }
 
-// trim gives back to the system what no batch needs.
+// trim returns memory that no batch needs to the operating system.
 func (p *pool) trim() {
 	p.closeAllIdle()
 	p.of.env.Trim()

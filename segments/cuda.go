@@ -15,26 +15,27 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// How far the host runs ahead of the device. What is queued hides launches that take
-// longer than their kernels and the time that the host needs to wake, and is done even
-// after a stop word is set: a pause comes later by as much.
+// Limits on how far the host runs ahead of the device. Queued work hides launches that take
+// longer than their kernels, and the time that the host needs to wake up. Queued work also
+// completes after a stop word is set, so running ahead delays a pause.
 const (
-	// leastAhead is how many segments the host launches at least before it waits for the
-	// first of them, mostAhead how many at most.
+	// leastAhead is how many segments the host launches before it waits for the first of
+	// them. It launches at most mostAhead before it waits.
 	leastAhead = 4
 	mostAhead  = 128
 
-	// timeAhead is how much work stays queued between the two, by the least time that
-	// each segment has taken. Segments may take as little as 5 µs, and waking 60.
+	// timeAhead is how much work the host keeps queued when the count is between the two
+	// limits. The estimate uses the shortest time that each segment has taken. A segment
+	// can take as little as 5 µs, and waking up takes 60 µs.
 	timeAhead = 300 * time.Microsecond
 
-	// pollTime is for how long a wait asks the driver before it sleeps.
+	// pollTime is how long a wait polls the driver before it sleeps.
 	pollTime = 50 * time.Microsecond
 )
 
-// Device is a GPU that models run on, or one of its MIG instances, with the one
-// stream on which all of their work is queued. It belongs to the goroutine that
-// runs the models, which are closed before it.
+// Device is a GPU, or one of its MIG instances, on which models run, with the one stream
+// for all of their work. It belongs to the goroutine that runs the models. Close the models
+// before the device.
 type Device struct {
 	provider
 	env     *ort.Env
@@ -42,54 +43,65 @@ type Device struct {
 	stream  *driver.Stream
 	memory  *ort.Memory
 	options ort.CUDAOptions
-	given   int64
-	graphs  bool // segments may run as CUDA graphs
-	serving bool // on the thread that serves, which has the graphs
 
-	first, last *driver.Event // around the span
-	poll        time.Duration // of each wait
+	// given is the memory that this process may use in all, or 0 for no limit.
+	given int64
+
+	// graphs is set if segments may run as CUDA graphs. serving is set once the calling
+	// thread is the one that serves: graphs are captured on that thread only.
+	graphs  bool
+	serving bool
+
+	// first and last are the events before and after a span.
+	first, last *driver.Event
+
+	// poll is pollTime, except in tests.
+	poll time.Duration
 	ahead
 }
 
-// ahead is what was launched since the last wait for all of it. Segments are counted from
-// there on, and the n-th has the n-th place of the ring, which goes around.
+// ahead is the work launched since the last wait for everything. It counts segments from
+// that wait. Segment n has entry n of the ring, modulo its length.
 type ahead struct {
 	least          int
 	ring           []mark
 	launched, done int
-	work           time.Duration // what those between take
+
+	// work is the estimated time of the segments that are launched and not known to be
+	// done.
+	work time.Duration
 }
 
-// mark is an event behind a segment, and how long that takes, 0 if it is not known.
+// mark is an event recorded after a segment, with the time that the segment takes, or 0 if
+// that is not known.
 type mark struct {
 	*driver.Event
 	takes time.Duration
 }
 
-// oldest returns the mark of the segment that is done next.
+// oldest returns the mark of the segment that completes next.
 func (a *ahead) oldest() *mark { return &a.ring[a.done%len(a.ring)] }
 
-// enough reports whether the host may wait for the oldest segment: the device has
-// enough to do without it.
+// enough reports whether the host may wait for the oldest segment, because the device has
+// enough queued work after it.
 func (a *ahead) enough() bool {
 	n, oldest := a.launched-a.done, a.oldest().takes
 	return n >= len(a.ring) || n >= a.least && (oldest == 0 || a.work-oldest >= timeAhead)
 }
 
-// provider is ONNX Runtime's side of a device. Tests run sessions of the host on a
-// device without a GPU.
+// provider is the part of a device that ONNX Runtime decides. Tests replace it to run
+// sessions of the host on a device without a GPU.
 type provider interface {
 	key() string
 	Session(o *ort.SessionOptions, half bool)
-	// homes reports, for each input and output of a session, whether it lies in
-	// memory that the host reads.
+	// homes reports, for each input and output of a session, whether it lies in memory that
+	// the host can read.
 	homes(s *ort.Session) (inputs, outputs []bool, err error)
 }
 
-// OpenCUDA takes the GPU into use: it makes a context and a stream, and one
-// arena for the sessions of env. The error is ort.ErrNoProvider or
-// ort.ErrProvider if ONNX Runtime cannot use a GPU, and one of cuda/driver if
-// there is none.
+// OpenCUDA opens a GPU: it creates a context, a stream, and one arena for all sessions of
+// env. The error is ort.ErrNoProvider or ort.ErrProvider if ONNX Runtime cannot use a GPU,
+// and an error of cuda/driver if there is none.
 func OpenCUDA(env *ort.Env, spec wire.CUDASpec) (*Device, error) {
 	lib, err := driver.Open("")
 	if err != nil {
@@ -112,7 +124,8 @@ func OpenCUDA(env *ort.Env, spec wire.CUDASpec) (*Device, error) {
 	return d, nil
 }
 
-// openCUDA takes a GPU into use that keeps at least so many segments in its queue.
+// openCUDA opens a GPU through lib. The host launches at least the given number of segments
+// before it waits.
 func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, least int) (*Device, error) {
 	context, err := lib.Retain(spec.Device, spec.Spin)
 	if err != nil {
@@ -130,22 +143,23 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, least int) 
 		LimitBytes:  uint64(max(spec.MemoryBytes, 0)),
 		TF32:        spec.TF32,
 
-		// Trying all algorithms takes a moment for each convolution and shape, and
-		// what wins differs from start to start.
+		// An exhaustive search takes noticeable time for each convolution and shape, and
+		// its winner differs between starts.
 		ConvSearch: cmp.Or(spec.ConvSearch, ort.ConvHeuristic),
 	}
 	d.provider = cudaProvider{d}
 	return d, nil
 }
 
-// The driver and the configuration disagree about MPS.
+// Errors for a driver whose use of MPS contradicts the configuration.
 var (
 	errMPS   = errors.New("the CUDA driver uses an MPS server")
 	errNoMPS = errors.New("the CUDA driver uses no MPS server")
 )
 
-// checkMPS returns an error if the driver says that MPS is used where it is not to be, or
-// the other way round: it runs a process without MPS that cannot connect, and says nothing.
+// checkMPS returns an error if the driver uses MPS although the configuration says
+// otherwise, or the reverse. The check is necessary because the driver runs a process
+// without MPS if it cannot connect to the server, and reports nothing.
 func checkMPS(context *driver.Context, want *bool) error {
 	on, known := context.MPS()
 	switch {
@@ -157,6 +171,7 @@ func checkMPS(context *driver.Context, want *bool) error {
 	return fmt.Errorf(`%w: its control daemon cannot be reached, or serves another user; see its log, or set mode = "off" in [mps]`, errNoMPS)
 }
 
+// open creates the stream and the events.
 func (d *Device) open(spec wire.CUDASpec) (err error) {
 	d.stream, err = d.context.NewStream()
 	events := []**driver.Event{&d.first, &d.last}
@@ -169,8 +184,8 @@ func (d *Device) open(spec wire.CUDASpec) (err error) {
 	return err
 }
 
-// Close gives the GPU back. It waits for what is queued: ONNX Runtime has callbacks there
-// that give pinned memory back, and its arenas end with the Env.
+// Close releases the GPU. It first waits for queued work, because ONNX Runtime's callbacks
+// in the stream release pinned memory, and its arenas are closed with the Env.
 func (d *Device) Close() error {
 	var errs []error
 	if d.stream != nil {
@@ -196,20 +211,20 @@ func (d *Device) Name() string { return d.context.Name() }
 // cudaProvider is ONNX Runtime's CUDA execution provider.
 type cudaProvider struct{ *Device }
 
-// key has all that the optimizer's result depends on: the GPU, and options that choose
-// kernels.
+// key names everything on the device that the optimizer's result depends on: the GPU, and
+// the options that select kernels.
 func (p cudaProvider) key() string {
 	return fmt.Sprintf("%s %s tf32=%t", ort.CUDAProvider, p.Name(), p.options.TF32)
 }
 
-// keyDeviceInitializers keeps weights out of the arena, which would round their
-// memory up.
+// keyDeviceInitializers is an option of ONNX Runtime that keeps weights out of the arena,
+// which would round up the size of their memory.
 const keyDeviceInitializers = "session.use_device_allocator_for_initializers"
 
-// Session sets TF32 where there are convolutions of half precision, which cuDNN keeps off
-// the tensor cores without it. It takes no block for all intermediates of a session: older
-// versions of ONNX Runtime do not give back those that another thread has taken, and the
-// arena is everybody's.
+// Session enables TF32 for convolutions of half precision, because cuDNN does not use the
+// tensor cores for them otherwise. It disables ONNX Runtime's single block for all
+// intermediates of a session: older versions do not return blocks that another thread has
+// allocated, and all sessions share the arena.
 func (p cudaProvider) Session(o *ort.SessionOptions, half bool) {
 	cuda := p.options
 	cuda.TF32 = cuda.TF32 || half
@@ -227,6 +242,8 @@ func (d *Device) program(sessions []*ort.Session) (*ort.Program, error) {
 	return ort.NewBoundProgram(sessions)
 }
 
+// admit implements [device]. It estimates the memory that the cut model needs and compares
+// it with what is free.
 func (d *Device) admit(m *loaded) (err error) {
 	m.memory = wire.SegmentsMemory(func(yield func(int64, bool) bool) {
 		for p := range m.cut.pieces {
@@ -249,8 +266,8 @@ func (d *Device) alloc(bytes int64) (region, error) {
 	return region{address: uint64(address), bytes: bytes}, nil
 }
 
-// release gives memory back. What cannot be freed is gone with the device, which
-// whoever uses it next is told.
+// release frees memory. An error means that the device is lost, and the next call that uses
+// the device returns it.
 func (d *Device) release(r region) { _ = d.context.Free(r.address) }
 
 func (d *Device) tensor(r region, offset, bytes int64, elem models.DataType, dims []int64) (*ort.Value, error) {
@@ -262,8 +279,8 @@ func (d *Device) free() (free, given int64, err error) {
 	return free, d.given, d.fault(err)
 }
 
-// copyIn and copyOut queue a copy; the host's side of it must stay as it is until
-// the next wait.
+// copyIn queues a copy to the device, and copyOut one from it. The host's side of a copy
+// must not change before the next wait.
 func (d *Device) copyIn(r region, offset int64, src []byte) error {
 	return d.fault(d.stream.CopyIn(r.address+uint64(offset), src))
 }
@@ -272,8 +289,8 @@ func (d *Device) copyOut(dst []byte, address uint64) error {
 	return d.fault(d.stream.CopyOut(dst, address))
 }
 
-// begin marks the start of a span, end its end; end waits for it and returns how
-// long the device took from one to the other.
+// begin marks the start of a span and end marks its end. end also waits for the span, and
+// returns how long the device took for it.
 func (d *Device) begin() error { return d.fault(d.first.Record(d.stream)) }
 
 func (d *Device) end() (time.Duration, error) {
@@ -284,8 +301,8 @@ func (d *Device) end() (time.Duration, error) {
 	return took, d.fault(err)
 }
 
-// follow is called after each segment, which is known to take so long, and waits while
-// more is queued than the device needs.
+// follow is called after each segment is launched, with the time that it usually takes. It
+// waits while more work is queued than the device needs.
 func (d *Device) follow(takes time.Duration) error {
 	m := &d.ring[d.launched%len(d.ring)]
 	err := m.Record(d.stream)
@@ -300,7 +317,7 @@ func (d *Device) follow(takes time.Duration) error {
 	return d.fault(err)
 }
 
-// sync waits for all that is queued.
+// sync waits for all queued work.
 func (d *Device) sync() error {
 	d.launched, d.done, d.work = 0, 0, 0
 	err := d.last.Record(d.stream)
@@ -310,9 +327,9 @@ func (d *Device) sync() error {
 	return d.fault(err)
 }
 
-// fault adds to an error what it means for the worker. ONNX Runtime only has
-// words for what the driver said, and keeps errors of a kernel for itself until
-// the next one; so the driver is asked again.
+// fault wraps an error of the device in the error that it means for the worker, such as
+// wire.ErrDeviceLost. ONNX Runtime reports driver errors only as text, and may report a
+// kernel's error later; fault therefore asks the driver as well.
 func (d *Device) fault(err error) error {
 	if err == nil || errors.Is(err, wire.ErrDeviceMemory) || errors.Is(err, wire.ErrDeviceLost) {
 		return err
@@ -330,7 +347,7 @@ func (d *Device) fault(err error) error {
 	return err
 }
 
-// deviceError wraps err, which the result is the reason of.
+// deviceError wraps err according to the driver's result that caused it.
 func deviceError(r driver.Result, err error) error {
 	switch {
 	case r.OutOfMemory():
@@ -341,8 +358,8 @@ func deviceError(r driver.Result, err error) error {
 	return err
 }
 
-// resultOf finds the driver's result in an error: as itself, or in the words of
-// ONNX Runtime.
+// resultOf finds the driver's result in an error, either as the error itself or in the text
+// of an error of ONNX Runtime.
 func resultOf(err error) (driver.Result, bool) {
 	var r driver.Result
 	if errors.As(err, &r) {
@@ -365,10 +382,10 @@ func resultOf(err error) (driver.Result, bool) {
 	return 0, false
 }
 
-// findHomes asks the sessions where their ends lie. Every value has a home: the
-// device, or the host for what sessions make or want there, such as shapes. Values
-// at home on the device are planned and bounded like all intermediates. Those of
-// the host are small, and left to ONNX Runtime.
+// findHomes finds out where each value lies. The home of a value is the device, or the host
+// for values that sessions produce or expect there, such as shapes. Values on the device
+// are planned and count toward the budget. Values on the host are small and left to ONNX
+// Runtime.
 func (d *Device) findHomes(m *loaded) error {
 	m.hostHome = make([]bool, len(m.types))
 	m.waits = make([]bool, len(m.cut.pieces))
@@ -385,8 +402,8 @@ func (d *Device) findHomes(m *loaded) error {
 	for p := range m.cut.pieces {
 		for pos, id := range m.cut.pieces[p].inputs {
 			made := m.made[id].piece >= 0
-			// What the host reads must be there, and ONNX Runtime copies between
-			// homes without waiting for the stream.
+			// The host reads this input, so the device must have written it; and ONNX
+			// Runtime copies between homes without waiting for the stream.
 			m.waits[p] = m.waits[p] || made && m.hostHome[id] || !m.hostHome[id] && wants[p][pos]
 		}
 	}
@@ -398,8 +415,8 @@ func (d *Device) findHomes(m *loaded) error {
 	return nil
 }
 
-// homesOfSessions sets the homes of what the sessions make and returns, for
-// each of their inputs, whether it is wanted in the host's memory.
+// homesOfSessions sets the homes of the values that sessions produce. It returns, for each
+// input of each session, whether the session expects it in the host's memory.
 func (d *Device) homesOfSessions(m *loaded) (wants [][]bool, err error) {
 	wants = make([][]bool, len(m.sessions))
 	for p, s := range m.sessions {

@@ -6,30 +6,40 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// On a GPU a segment may run as a CUDA graph: ONNX Runtime records what one of its runs
-// launches, and launches that as a whole from then on. The kernels have the addresses that
-// they had: so each frame has graphs of its own, of segments all of whose ends lie in the
-// frame, and the scratch memory that they took of the arena then must be free now.
+// On a GPU a segment may run as a CUDA graph: ONNX Runtime records the launches of one run,
+// and from then on launches them as a whole. The kernels in a graph keep the addresses of
+// the recording. Each frame therefore has its own graphs, only for segments whose inputs
+// and outputs all lie in the frame. The scratch memory that a recording took from the arena
+// must be free whenever its graph runs.
 
 const (
-	// captureRuns is how many batches a frame has had before its segments are captured:
-	// until then libraries choose kernels, and the arena grows, which a capture forbids.
+	// captureRuns is how many batches a frame runs before its segments are captured. During
+	// the first runs libraries choose kernels and the arena grows, neither of which may
+	// happen in a capture.
 	captureRuns = 2
 
-	// mostCaptures is how many frames of a model have graphs. ONNX Runtime keeps the graphs
-	// of a frame that is closed until the model is.
+	// mostCaptures is how many frames of a model may have graphs. ONNX Runtime keeps the
+	// graphs of a closed frame until the model is closed.
 	mostCaptures = 32
 )
 
-// captures says which segments of a frame may be CUDA graphs.
+// captures records which segments of a frame may run as CUDA graphs.
 type captures struct {
-	fixed  []bool // by piece, none where there are no graphs
-	strays bool   // values of its batches lie in the GPU's arena between segments
-	ran    int    // how many batches it has had
-	number int    // of its graphs, 0 if it has none yet
+	// fixed says for each piece whether it may be a graph. It is empty if graphs are not
+	// possible.
+	fixed []bool
+
+	// strays is set if the frame's batches have values in the GPU's arena between segments.
+	strays bool
+
+	// ran is how many batches the frame has run.
+	ran int
+
+	// number is the ID of the frame's graphs, 0 if it has none yet.
+	number int
 }
 
-// capturesOf looks at a frame whose values are bound.
+// capturesOf returns the captures of a frame whose values are bound.
 func capturesOf(m *loaded, f *frame) (c captures) {
 	if !m.far {
 		return c
@@ -50,16 +60,17 @@ func capturesOf(m *loaded, f *frame) (c captures) {
 	return c
 }
 
-// forget has a segment not be a graph, since one of its inputs lies elsewhere.
+// forget excludes a segment from graphs because one of its inputs does not lie in the
+// frame.
 func (c *captures) forget(piece int) {
 	if c.fixed != nil {
 		c.fixed[piece] = false
 	}
 }
 
-// mayCapture reports whether segments of b may run as graphs now. A graph may write to
-// any memory of the arena that was free when it was captured, so no batch may have a value
-// there.
+// mayCapture reports whether segments of b may run as graphs now, and assigns the frame its
+// graph ID the first time. A graph may write to any arena memory that was free when it was
+// captured, so no batch may have a value in the arena.
 func (r *deviceRun) mayCapture(b *batch) (bool, error) {
 	f := b.frame
 	if !r.Device.graphs || !r.serving || f.layout == nil || f.ran < captureRuns {
@@ -81,11 +92,11 @@ func (r *deviceRun) mayCapture(b *batch) (bool, error) {
 	return true, nil
 }
 
-// captureFault adds to an error of a segment that ran as a graph what may help. The stream
-// may still be recording, so the worker ends.
+// captureFault adds advice to the error of a segment that ran as a graph. The error ends
+// the worker, because the stream may still be recording.
 func captureFault(graph bool, err error) error {
 	if !graph {
 		return err
 	}
-	return fmt.Errorf("%w: a segment as a CUDA graph: %w; if it happens again, set graphs = false in [cuda]", wire.ErrDeviceLost, err)
+	return fmt.Errorf("%w: a segment failed as a CUDA graph: %w; if it happens again, set graphs = false in [cuda]", wire.ErrDeviceLost, err)
 }

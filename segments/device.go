@@ -11,44 +11,50 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// device is where sessions run, and the memory that their intermediates lie in.
+// device is where sessions run, and the memory that holds their intermediates.
 type device interface {
-	// Name is for people, "" for the processor of this machine.
+	// Name returns a name for people, or "" for this machine's CPU.
 	Name() string
 
-	// key names what an optimized model depends on, besides ONNX Runtime.
+	// key names everything that an optimized model depends on, besides the version of ONNX
+	// Runtime.
 	key() string
 
-	// Session makes a session with these options run here, one with convolutions of half
-	// precision if half is true.
+	// Session sets the options so that a session runs on this device. half is set for a
+	// session that has convolutions of half precision.
 	Session(o *ort.SessionOptions, half bool)
 	program(sessions []*ort.Session) (*ort.Program, error)
 
-	// admit refuses a model for which there is not enough memory, before anything
-	// of it is loaded, and findHomes asks its sessions where their ends lie.
+	// admit returns an error if there is not enough memory for a model. It is called before
+	// any part of the model is loaded. findHomes then finds out where the inputs and
+	// outputs of its sessions lie.
 	admit(m *loaded) error
 	findHomes(m *loaded) error
 
+	// alloc allocates memory, and release frees it. tensor returns a tensor on a part of a
+	// region.
 	alloc(bytes int64) (region, error)
 	release(r region)
 	tensor(r region, offset, bytes int64, elem models.DataType, dims []int64) (*ort.Value, error)
 
-	// free returns what is free and what this process may take in all, 0 for no
+	// free returns the free memory, and how much this process may use in all, or 0 for no
 	// limit.
 	free() (free, given int64, err error)
 
-	// fault adds to an error of ONNX Runtime what it means for the device.
+	// fault wraps an error of ONNX Runtime in the error that it means for the device.
 	fault(err error) error
 }
 
-// region is memory of a device.
+// region is a block of a device's memory.
 type region struct {
 	address uint64
 	bytes   int64
-	host    []byte // the same memory as the host sees it, nil if it cannot
+
+	// host is the same memory as the host sees it, nil if the host cannot access it.
+	host []byte
 }
 
-// hostDevice is the processor that this process runs on.
+// hostDevice is the CPU that this process runs on.
 type hostDevice struct{ env *ort.Env }
 
 func (hostDevice) Name() string                      { return "" }
@@ -69,7 +75,8 @@ func (hostDevice) alloc(bytes int64) (region, error) {
 	return region{bytes: int64(len(memory)), host: memory}, err
 }
 
-// hostMemory returns memory of the host, all zeros, which wire.Unmap gives back.
+// hostMemory returns zeroed memory of the host, to be released with wire.Unmap. what names
+// its purpose in errors.
 func hostMemory(bytes int64, what string) ([]byte, error) {
 	memory, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {

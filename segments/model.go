@@ -14,29 +14,48 @@ import (
 )
 
 var (
-	// ErrUnservable is returned when a model cannot be offered over the
-	// endpoint, because an input or output is not a tensor.
+	// ErrUnservable is returned if a model cannot be served over the endpoint because an
+	// input or output is not a tensor.
 	ErrUnservable = errors.New("the model has an input or output that is not a tensor")
 
-	// ErrUnfinished is returned when outputs are asked of a batch that has
-	// operators left.
+	// ErrUnfinished is returned if the caller asks for the outputs of a batch before it has
+	// run all operators.
 	ErrUnfinished = errors.New("the batch is not finished")
 )
 
-// Config is how a model is loaded.
+// Config describes which model to load, and how.
 type Config struct {
-	Path              string              // the ONNX file
-	CacheDir          string              // where optimized forms are kept
-	Target            int                 // number of segments wanted, 0 for one at every node
-	IntermediateBytes int64               // budget for the intermediates of all batches, 0 for DefaultIntermediateBytes
-	Device            *Device             // nil for the CPU
-	OneThread         bool                // spans may run on one thread, too; of the CPU only
-	Slow              float64             // by which factor operators take longer; of the CPU only, up to 1 for not at all
-	Rungs             int                 // of the ladder that have sessions of their own; of a GPU only, up to 1 all sizes share them
-	Progress          worker.ProgressFunc // may be nil
+	// Path is the ONNX file. CacheDir is the folder of the cache of optimized models.
+	Path     string
+	CacheDir string
+
+	// Target is the desired number of segments, or 0 for one segment at every node.
+	Target int
+
+	// IntermediateBytes is the budget for the intermediates of all batches. 0 is
+	// DefaultIntermediateBytes.
+	IntermediateBytes int64
+
+	// Device is nil for the CPU.
+	Device *Device
+
+	// OneThread prepares the model for running spans on a single thread as well. It applies
+	// only to the CPU.
+	OneThread bool
+
+	// Slow is the factor by which operators take longer. It applies only to the CPU; values
+	// up to 1 have no effect.
+	Slow float64
+
+	// Rungs is how many batch sizes of the ladder have sessions of their own. It applies
+	// only to a GPU; with values up to 1 all sizes share the same sessions.
+	Rungs int
+
+	// Progress may be nil.
+	Progress worker.ProgressFunc
 }
 
-// DefaultIntermediateBytes is the budget for intermediates where none is set.
+// DefaultIntermediateBytes is the budget for intermediates if Config sets none.
 const DefaultIntermediateBytes = 2 << 30
 
 // CutModel runs the operators of one model. It belongs to one goroutine.
@@ -44,10 +63,12 @@ type CutModel struct {
 	loaded
 	pool
 	run runner
-	one bool // what runs next does so on one thread
+
+	// one makes the next span run on one thread.
+	one bool
 }
 
-// OpenModel reads, optimizes and cuts a model and makes a session of each segment.
+// OpenModel reads, optimizes and cuts a model, and creates a session for each segment.
 func OpenModel(env *ort.Env, c Config) (*CutModel, error) {
 	if c.Progress == nil {
 		c.Progress = func(string, int64, int64) {}
@@ -69,20 +90,19 @@ func OpenModel(env *ort.Env, c Config) (*CutModel, error) {
 	if m.far {
 		m.budget = min(m.budget, m.memory.Room())
 	}
-	// The bytes of every segment passed through the heap; ONNX Runtime has its
-	// own copy of the weights now.
+	// The serialized form of every segment was on the heap. ONNX Runtime has its own copy
+	// of what it needs.
 	debug.FreeOSMemory()
 	env.Trim()
 	return m, nil
 }
 
-// Model returns what is known of the model.
+// Model returns the description of the model.
 func (m *CutModel) Model() *models.Model { return &m.model }
 
-// Start begins batch id with these queries. The data of a single query is
-// used where it lies; the data of several is gathered along their batch
-// dimension. The inputs must stay valid until the batch is finished or
-// released.
+// Start begins batch id with these queries. On the CPU the inputs of a single query are
+// used in place. The inputs of several queries are gathered along their batch dimension.
+// The inputs must stay valid until the batch is finished or released.
 func (m *CutModel) Start(id models.BatchID, queries []worker.Query) error {
 	if m.batches[id] != nil {
 		return fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
@@ -103,9 +123,8 @@ func (m *CutModel) Start(id models.BatchID, queries []worker.Query) error {
 	return nil
 }
 
-// StartValues begins batch id with a value for each input of the model, of
-// whatever kind. They stay the caller's, and must stay open until the batch is
-// finished or released.
+// StartValues begins batch id with a value of any kind for each input of the model. The
+// caller keeps the values, and must not close them until the batch is finished or released.
 func (m *CutModel) StartValues(id models.BatchID, values []*ort.Value) error {
 	if m.batches[id] != nil {
 		return fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
@@ -132,8 +151,9 @@ func (m *CutModel) StartValues(id models.BatchID, values []*ort.Value) error {
 	return nil
 }
 
-// newBatch makes a batch that begins at an operator, for inputs of these shapes, with a
-// frame. The sizes are those of its queries.
+// newBatch creates a batch, with a frame, that begins at operator from. dims are the shapes
+// of its inputs, and of any values from another worker. sizes are the batch dimensions of
+// its queries.
 func (m *CutModel) newBatch(batchID models.BatchID, from int, dims [][]int64, sizes []int) (*batch, error) {
 	b := &batch{id: batchID, key: layoutKey{signature(dims), len(sizes) > 1 || m.far, from}, sizes: sizes, size: sum(sizes), next: from}
 	l := m.layout(b.key)
@@ -152,9 +172,9 @@ func (m *CutModel) newBatch(batchID models.BatchID, from int, dims [][]int64, si
 	return b, err
 }
 
-// Run runs operators [start, end) of batch id, and stops at the next operator
-// boundary once *stop is not zero. It returns how far the batch has got. After
-// an error the batch is gone.
+// Run runs operators [start, end) of batch id. It stops at the next operator boundary once
+// *stop is not zero. It returns the operator at which the batch continues. After an error
+// in an operator the batch no longer exists.
 func (m *CutModel) Run(id models.BatchID, start, end int, stop *uint32) (int, error) {
 	b := m.batches[id]
 	if b == nil {
@@ -167,28 +187,29 @@ func (m *CutModel) Run(id models.BatchID, start, end int, stop *uint32) (int, er
 	if err := m.run.span(b, end, stop); err != nil {
 		m.Release(id)
 		if errors.Is(err, wire.ErrMemory) {
-			m.trim() // it has tried to make room, and left holes
+			m.trim() // making room for the batch has fragmented the memory
 		}
 		return b.next, m.explain(b.next, m.device.fault(err))
 	}
 	return b.next, nil
 }
 
-// explain adds to an error of ONNX Runtime which operator it comes from.
+// explain adds to an error of ONNX Runtime the operator that failed.
 func (m *CutModel) explain(at int, err error) error {
 	if at >= len(m.model.Operators) || m.far && errors.Is(err, wire.ErrMemory) {
 		return err
 	}
 	if m.far {
-		// Of what was queued, something before may be the reason.
+		// An earlier operator that is still queued may be the cause.
 		return fmt.Errorf("at or before operator %d: %w", at, err)
 	}
 	op := m.model.Operators[at]
 	return fmt.Errorf("operator %d (%s %q): %w", at, op.Type, op.Name, err)
 }
 
-// Finish splits the outputs of a finished batch among its queries, writes them
-// to the memory that out returns, and forgets the batch, also when it fails.
+// Finish splits the outputs of a finished batch among its queries, writes them to the
+// memory that out returns, and releases the batch. It releases the batch even if it returns
+// an error.
 func (m *CutModel) Finish(id models.BatchID, out worker.OutputFunc) error {
 	b, err := m.finished(id)
 	if err != nil {
@@ -203,7 +224,7 @@ func (m *CutModel) Finish(id models.BatchID, out worker.OutputFunc) error {
 	return m.device.fault(m.run.collect())
 }
 
-// split hands the i-th output to the queries of b.
+// split writes the i-th output to the memory of the queries of b.
 func (m *CutModel) split(b *batch, i int, out worker.OutputFunc) error {
 	name := m.model.Outputs[i].Name
 	v := b.value(&m.loaded, m.outputs[i])
@@ -212,7 +233,7 @@ func (m *CutModel) split(b *batch, i int, out worker.OutputFunc) error {
 	}
 	elem, dims := v.Elem(), v.Shape()
 	if len(b.sizes) > 1 && (len(dims) == 0 || dims[0] != int64(b.size)) {
-		return fmt.Errorf("%w: output %q has shape %v, it cannot be split among %d queries of %d in all; set max_batch = 1 for this service",
+		return fmt.Errorf("%w: output %q has shape %v and cannot be split among %d queries with a total batch size of %d; set max_batch = 1 for this service",
 			wire.ErrOutput, name, dims, len(b.sizes), b.size)
 	}
 	if elem == models.String {
@@ -240,6 +261,7 @@ func (m *CutModel) split(b *batch, i int, out worker.OutputFunc) error {
 	return nil
 }
 
+// splitStrings is split for an output of strings.
 func splitStrings(b *batch, i int, v *ort.Value, dims []int64, out worker.OutputFunc) error {
 	list, err := v.Strings()
 	if err != nil {
@@ -258,8 +280,8 @@ func splitStrings(b *batch, i int, v *ort.Value, dims []int64, out worker.Output
 	return nil
 }
 
-// Values lends the outputs of a batch that has run to its end. They are good
-// until the batch is released.
+// Values lends the outputs of a batch that has run all operators. They are valid until the
+// batch is released.
 func (m *CutModel) Values(id models.BatchID) ([]*ort.Value, error) {
 	b, err := m.finished(id)
 	if err != nil {
@@ -274,7 +296,7 @@ func (m *CutModel) Values(id models.BatchID) ([]*ort.Value, error) {
 	return values, m.run.collect()
 }
 
-// finished returns a batch that has run to its end.
+// finished returns batch id, or an error if it has not run all operators.
 func (m *CutModel) finished(id models.BatchID) (*batch, error) {
 	b := m.batches[id]
 	if b == nil {
@@ -286,8 +308,8 @@ func (m *CutModel) finished(id models.BatchID) (*batch, error) {
 	return b, nil
 }
 
-// Release forgets a batch and its intermediates. Releasing a batch that is
-// not there does nothing.
+// Release releases a batch and its intermediates. It does nothing if there is no such
+// batch.
 func (m *CutModel) Release(id models.BatchID) {
 	if b := m.batches[id]; b != nil {
 		delete(m.batches, id)
@@ -295,15 +317,16 @@ func (m *CutModel) Release(id models.BatchID) {
 	}
 }
 
+// drop frees what b holds and returns its frame to the pool.
 func (m *CutModel) drop(b *batch) {
-	// An error is one of the device, and comes back to whoever uses it next.
+	// An error is one of the device, and the next call that uses the device returns it.
 	_ = m.run.settle()
 	b.close(m.device)
 	m.give(b.frame, b.key)
 	b.frame = nil
 }
 
-// learned makes a layout of what the run of b taught.
+// learned creates a layout from what the run of b has shown.
 func (m *CutModel) learned(b *batch) {
 	if m.layouts[b.key] != nil {
 		return
@@ -321,12 +344,13 @@ func (m *CutModel) learned(b *batch) {
 	}
 	l := newLayout(m.cut, b.shapes, gathered, m.layoutOptions)
 	l.work = b.work
-	// Where there is no room for it, batches run on as this one has; a GPU must have it.
+	// On the CPU a layout that exceeds the budget is not kept, and later batches run as
+	// this one did. On a GPU it is always kept, so that take rejects such batches.
 	if m.far || l.bytes+l.work <= m.budget {
 		m.remember(b.key, l)
 	}
 	if b.key.from > 0 {
-		return // the rest says nothing of the whole
+		return // a batch from another worker does not show the live bytes of all operators
 	}
 	l.size = b.size
 	if b.size == 1 && len(b.sizes) == 1 {
@@ -336,13 +360,12 @@ func (m *CutModel) learned(b *batch) {
 	}
 }
 
-// DeviceTime returns how long the device took for the last span, from its first
-// operator to its last, or to the last copy of an output: 0 on the CPU.
+// DeviceTime returns how long the device took for the last span, from its first operator to
+// its last, or to the last copy of an output. It is 0 on the CPU.
 func (m *CutModel) DeviceTime() time.Duration { return m.run.took() }
 
-// DeviceMemory returns what the model needs of the GPU's memory as far as it is
-// known: the intermediates are those of the batches that have run. It is zero
-// on the CPU.
+// DeviceMemory returns the GPU memory that the model needs, as far as it is known. The
+// intermediates are the most that a layout of a past batch needs. It is zero on the CPU.
 func (m *CutModel) DeviceMemory() wire.DeviceMemory {
 	needs := m.memory
 	if m.far {
@@ -356,12 +379,12 @@ func (m *CutModel) DeviceMemory() wire.DeviceMemory {
 	return needs
 }
 
-// Pin keeps memory of queries and outputs in place, so that the device copies
-// it without a detour. It lasts until the model is closed. A refusal only costs
-// time: it is for the caller to tell somebody.
+// Pin locks memory of queries and outputs in place until the model is closed, so that the
+// device can copy it directly. If it returns an error, copies are only slower, so the
+// caller should log the error and continue.
 func (m *CutModel) Pin(memory []byte) error { return m.run.pin(memory) }
 
-// Close frees everything the engine holds.
+// Close frees everything that the engine holds.
 func (m *CutModel) Close() error {
 	for id := range m.batches {
 		m.Release(id)

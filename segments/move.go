@@ -12,19 +12,19 @@ import (
 	"github.com/overlapd/overlapd/segments/worker"
 )
 
-// A batch that goes on in another process takes along the values that operators have made
-// and others will read, outputs of the model included. There they are what inputs are to a
-// batch that starts: its frame is laid out for the rest of the operators alone, and on the
-// CPU they are used where they lie.
+// A batch that moves to another process takes along the values that operators have produced
+// and that later operators read, including outputs of the model. The receiving engine
+// treats these values like inputs: the batch's frame is laid out only for the remaining
+// operators, and on the CPU the values are used in place.
 
-// movedValue is a value that another process has made.
+// movedValue is a value that another process has produced.
 type movedValue struct {
 	id    int32
 	value *ort.Value
 }
 
-// alive returns the values that a batch takes along at an operator, in their order, and a
-// number that only the same values have.
+// alive returns, in ascending order, the values that a batch takes along at an operator.
+// The number cut is a hash of their names, so that engines can compare their lists.
 func (m *loaded) alive(at int) (ids []int32, cut uint64) {
 	h := fnv.New64a()
 	for id, made := range m.made {
@@ -36,8 +36,8 @@ func (m *loaded) alive(at int) (ids []int32, cut uint64) {
 	return ids, h.Sum64()
 }
 
-// Describe returns what batch id takes along to another engine, with the bytes that Export
-// writes. The number is that of the list of values.
+// Describe returns the types, shapes and sizes of the values that batch id takes along to
+// another engine, and the number that identifies the list of values.
 func (m *CutModel) Describe(id models.BatchID) (list []wire.Tensor, cut uint64, err error) {
 	b := m.batches[id]
 	if b == nil {
@@ -66,7 +66,7 @@ func (m *CutModel) Describe(id models.BatchID) (list []wire.Tensor, cut uint64, 
 	return list, cut, nil
 }
 
-// Export writes what batch id takes along, and forgets the batch.
+// Export writes the values that batch id takes along, and releases the batch.
 func (m *CutModel) Export(id models.BatchID, to [][]byte) error {
 	values, _, err := m.Describe(id)
 	if err != nil {
@@ -77,7 +77,7 @@ func (m *CutModel) Export(id models.BatchID, to [][]byte) error {
 	if !slices.EqualFunc(to, values, func(dst []byte, t wire.Tensor) bool { return int64(len(dst)) == t.Bytes }) {
 		return fmt.Errorf("%w: its %d values do not fit into the memory provided", wire.ErrMove, len(values))
 	}
-	if err := m.run.span(b, b.next, nil); err != nil { // no operator: the copies follow on it
+	if err := m.run.span(b, b.next, nil); err != nil { // runs no operator, but opens the span to which the copies belong
 		return m.device.fault(err)
 	}
 	ids, _ := m.alive(b.next)
@@ -102,9 +102,9 @@ func (m *CutModel) Export(id models.BatchID, to [][]byte) error {
 	return m.device.fault(m.run.collect())
 }
 
-// Import begins batch id at an operator, with what Export of another engine of the model
-// wrote. It reports whether that is copied: what is not is used where it lies until the
-// batch is finished or released.
+// Import begins batch id at an operator with the values that Export of another engine of
+// the same model has written. It reports whether the values were copied. If not, they are
+// used in place until the batch is finished or released.
 func (m *CutModel) Import(id models.BatchID, at int, queries []worker.Query, cut uint64, values []worker.Tensor) (copied bool, err error) {
 	if m.batches[id] != nil {
 		return true, fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
@@ -117,7 +117,8 @@ func (m *CutModel) Import(id models.BatchID, at int, queries []worker.Query, cut
 	if err != nil {
 		return true, err
 	}
-	// Layouts go by the shapes of what came as well, so that a wrong one spoils no others.
+	// The layout key includes the shapes of the values, so that a wrong shape does not
+	// affect other batches.
 	given := slices.Clip(dims)
 	for i, id := range ids {
 		if err := m.checkValue(id, &values[i]); err != nil {
@@ -149,7 +150,7 @@ func (m *CutModel) Import(id models.BatchID, at int, queries []worker.Query, cut
 	return copied, nil
 }
 
-// checkValue refuses a tensor that cannot be the value of id.
+// checkValue returns an error if a tensor cannot be the value with this ID.
 func (m *loaded) checkValue(id int32, t *worker.Tensor) error {
 	want := m.types[id]
 	n, ok := models.Elements(t.Shape)
@@ -164,7 +165,7 @@ func (m *loaded) checkValue(id int32, t *worker.Tensor) error {
 	return nil
 }
 
-// placeValue makes a tensor from elsewhere the value of id.
+// placeValue makes a tensor from another process the value with this ID.
 func (m *CutModel) placeValue(b *batch, id int32, t *worker.Tensor) (copied bool, err error) {
 	data, elem := t.Data, t.Type
 	if b.shapes != nil && m.far && m.known[id].shape && elem.Bytes() > 0 {
@@ -186,8 +187,8 @@ func (m *CutModel) placeValue(b *batch, id int32, t *worker.Tensor) (copied bool
 	})
 }
 
-// within runs f within what is left of the budget, which on a device with memory of its
-// own is not for what lies with the host.
+// within runs f within what remains of the budget. On a GPU it runs f without a limit,
+// because the budget is for the GPU's memory.
 func (m *CutModel) within(b *batch, f func() error) error {
 	if m.far {
 		return f()
@@ -195,7 +196,7 @@ func (m *CutModel) within(b *batch, f func() error) error {
 	return m.bounded(b, f)
 }
 
-// adopt makes v, which the batch closes, the value of id.
+// adopt makes v the value with this ID. The batch closes v.
 func (m *loaded) adopt(b *batch, id int32, v *ort.Value) {
 	b.given = append(b.given, v)
 	b.moved = append(b.moved, movedValue{id, v})

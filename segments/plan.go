@@ -6,22 +6,39 @@ import (
 	"time"
 )
 
-// layout is where the values of a batch lie in its memory. It holds for
-// all batches whose inputs have the same shapes.
+// layout describes where the values of a batch lie in its memory. It applies to all batches
+// whose inputs have the same shapes.
 type layout struct {
-	shapes  []shape // by value
-	buffer  []int   // by value, its buffer, -1 if ONNX Runtime allocates it
+	// shapes holds the shape of each value. buffer holds the index of each value's buffer,
+	// or -1 if ONNX Runtime allocates the value.
+	shapes  []shape
+	buffer  []int
 	buffers []lifetime
-	bytes   int64 // all of it together
-	work    int64 // what its batches had besides at most, for operators to work in
-	live    []int64
-	size    int             // the size of the batch that it was made for, 0 of one that came from another worker
-	used    uint64          // when it was used last, by the clock of the pool
-	times   []time.Duration // by piece, the least that it has taken on a device, 0 if that is not known
+
+	// bytes is the size of all buffers together.
+	bytes int64
+
+	// work is the peak of the memory that batches needed in addition, as scratch memory of
+	// operators.
+	work int64
+
+	// live holds the result of liveBytes.
+	live []int64
+
+	// size is the size of the batch from which the layout was made, or 0 if that came from
+	// another worker.
+	size int
+
+	// used is the time of the last use, on the pool's clock.
+	used uint64
+
+	// times holds the least time that each piece has taken on a device, or 0 if it is not
+	// known.
+	times []time.Duration
 }
 
-// takes returns the least time that a piece has taken on the device, as far as that is
-// known, 0 else and without a layout.
+// takes returns the least time that a piece has taken on the device. It returns 0 if the
+// time is not known or there is no layout.
 func (l *layout) takes(piece int) time.Duration {
 	if l == nil || l.times == nil {
 		return 0
@@ -29,9 +46,9 @@ func (l *layout) takes(piece int) time.Duration {
 	return l.times[piece]
 }
 
-// took takes in how long the device took for some pieces together. Those that are not
-// known share alike. What is known together to take more was measured with more beside
-// it: waits of the host, or the work of others.
+// took records how long the device took for the pieces [from, to) together. Pieces whose
+// times are not known get equal shares of it. If the known times add up to more, they
+// include waits of the host or work of other processes, so took scales them down.
 func (l *layout) took(from, to int, together time.Duration) {
 	if l.times == nil {
 		l.times = make([]time.Duration, len(l.live))
@@ -48,25 +65,31 @@ func (l *layout) took(from, to int, together time.Duration) {
 	}
 }
 
-// planner makes a layout.
+// planner creates a layout.
 type planner struct {
 	cut *cutting
 	layoutOptions
 	out *layout
 }
 
+// layoutOptions control how layouts use memory.
 type layoutOptions struct {
-	inPlace bool // an output may take the memory of an input that dies
-	noReuse bool // every value has memory of its own
-	far     bool // the memory is a device's
+	// inPlace lets an output share the memory of an input that is not used later.
+	inPlace bool
+
+	// noReuse gives every value memory of its own, for tests.
+	noReuse bool
+
+	// far is set if the memory is a device's.
+	far bool
 }
 
-// deviceAlign is the alignment of every value in a device's memory, in bytes:
-// what its allocations have, and what kernels may count on.
+// deviceAlign is the alignment in bytes of every value in a device's memory. Allocations
+// have that alignment, and kernels may rely on it.
 const deviceAlign = 256
 
-// newLayout plans the memory of a batch whose values have these shapes.
-// Values of the model's inputs are given only when the batch is gathered.
+// newLayout plans the memory of a batch whose values have the given shapes. gathered lists
+// the values that the frame holds from the start, such as the inputs of a gathered batch.
 func newLayout(c *cutting, shapes []shape, gathered []int32, o layoutOptions) *layout {
 	l := &layout{shapes: shapes, buffer: make([]int, len(shapes))}
 	for id := range l.buffer {
@@ -88,7 +111,7 @@ func newLayout(c *cutting, shapes []shape, gathered []int32, o layoutOptions) *l
 	return l
 }
 
-// give makes a buffer for the value.
+// give creates a buffer for a value that is produced in a step.
 func (p *planner) give(id int32, step int) {
 	last := max(step, p.cut.lastAt[id])
 	if p.noReuse {
@@ -102,8 +125,8 @@ func (p *planner) give(id int32, step int) {
 	p.out.buffers = append(p.out.buffers, lifetime{bytes: bytes, first: step, last: last})
 }
 
-// share puts the value into the buffer of an input of its operator, if that
-// is allowed.
+// share places a value in the buffer of an input of its operator, if that is allowed, and
+// reports whether it did.
 func (p *planner) share(id int32, step int) bool {
 	pc := &p.cut.pieces[step]
 	if !p.inPlace || p.noReuse || len(pc.outputs) != 1 {
@@ -111,7 +134,7 @@ func (p *planner) share(id int32, step int) bool {
 	}
 	r, in := pc.reuse, pc.nodeInputs
 	if p.far && !r.view {
-		return false // no kernel of a device copies there what is not shared
+		return false // on a GPU, sharing saves a copy only for views
 	}
 	for _, pos := range r.inputs {
 		if pos >= len(in) || in[pos] < 0 {
@@ -131,8 +154,8 @@ func (p *planner) share(id int32, step int) bool {
 	return false
 }
 
-// mayOverwrite reports whether the buffer of input pos holds nothing, under
-// whatever name, that is needed after this step or by another input of it.
+// mayOverwrite reports whether buffer b, in which input pos lies, holds no value that is
+// needed after this step or that is another input of it.
 func (p *planner) mayOverwrite(b, pos int, in []int32, step int) bool {
 	if p.out.buffers[b].last > step {
 		return false
@@ -145,8 +168,8 @@ func (p *planner) mayOverwrite(b, pos int, in []int32, step int) bool {
 	return true
 }
 
-// liveBytes returns, for every operator, the bytes of intermediates alive
-// after it, outputs of the model included, each value counted once.
+// liveBytes returns for every operator the bytes of intermediates that are live after it.
+// These include outputs of the model. Each value counts once.
 func liveBytes(c *cutting, shapes []shape) []int64 {
 	live := make([]int64, len(c.pieces))
 	var alive int64
@@ -164,21 +187,22 @@ func liveBytes(c *cutting, shapes []shape) []int64 {
 	return live
 }
 
-// tensorAlign is the alignment of every intermediate, in bytes: a cache line,
-// and what the widest vector instructions want.
+// tensorAlign is the alignment of every intermediate in bytes: the size of a cache line,
+// and enough for the widest vector instructions.
 const tensorAlign = 64
 
-// lifetime is a buffer that is needed from step first to step last, both
-// included.
+// lifetime is a buffer that is needed from step first to step last, including both.
 type lifetime struct {
 	bytes       int64
 	first, last int
-	offset      int64 // set by place
+
+	// place sets offset.
+	offset int64
 }
 
-// place gives every buffer an offset so that no two that live at the same
-// time overlap, and returns how many bytes that takes. The largest come first, each
-// at the lowest offset where nothing lies that lives at the same time.
+// place assigns an offset to every buffer, so that buffers with overlapping lifetimes do
+// not overlap in memory. It returns the total size. It places the largest buffers first,
+// each at the lowest offset that is free during its lifetime.
 func place(buffers []lifetime) int64 {
 	order := make([]int, len(buffers))
 	for i := range order {
@@ -207,6 +231,7 @@ func place(buffers []lifetime) int64 {
 	return total
 }
 
+// aligned rounds a size up to a positive multiple of tensorAlign.
 func aligned(bytes int64) int64 {
 	return max(tensorAlign, (bytes+tensorAlign-1)&^(tensorAlign-1))
 }

@@ -12,40 +12,48 @@ import (
 
 // Limits of a pool.
 const (
-	// maxLayouts is how many sets of input shapes an engine remembers the
-	// memory layout of. The least recently used one is forgotten.
+	// maxLayouts is how many layouts an engine keeps, one for each set of input shapes. It
+	// drops the least recently used layout when there are more.
 	maxLayouts = 256
 
-	// maxIdleFrames is how many frames without a batch are kept to be used
-	// again.
+	// maxIdleFrames is how many frames without a batch are kept for later batches.
 	maxIdleFrames = 16
 )
 
-// pool has the memory of the batches of a model, within a budget: the layouts
-// that earlier batches taught, the frames that are kept for later ones, and the
-// batches that run or pause.
+// pool owns the memory of a model's batches, within a budget: the layouts learned from
+// earlier batches, the frames kept for later ones, and the batches that are running or
+// paused.
 type pool struct {
 	of      *loaded
 	layouts map[layoutKey]*layout
-	clock   uint64 // counts uses of layouts, to forget the oldest
+
+	// clock counts uses of layouts, to find the least recently used one.
+	clock uint64
+
 	idle    []*frame
 	batches map[models.BatchID]*batch
 	budget  int64
-	used    int64 // by frames, in use and idle
-	graphs  int   // numbers of CUDA graphs that frames have had
+
+	// used is the memory of all frames, both idle and in use.
+	used int64
+
+	// graphs is the last ID given to the CUDA graphs of a frame.
+	graphs int
+
 	layoutOptions
 }
 
-// layoutKey names the set of input shapes that a layout holds for, and the operator at
-// which its batches come from another worker, 0 for those that start here.
+// layoutKey identifies what a layout applies to: a set of input shapes, whether the inputs
+// are gathered into the frame, and the operator from which batches run. That operator is 0
+// unless the batches come from another worker.
 type layoutKey struct {
 	shapes   string
 	gathered bool
 	from     int
 }
 
-// LiveBytes returns, for each operator, the bytes of intermediates alive after
-// it in a batch of the given size, nil if no such batch has run.
+// LiveBytes returns for each operator the bytes of intermediates that are live after it in
+// a batch of the given size. It returns nil if the layout for that size is not known.
 func (p *pool) LiveBytes(size int) []int64 {
 	for _, l := range p.layouts {
 		if l.size == size {
@@ -55,7 +63,7 @@ func (p *pool) LiveBytes(size int) []int64 {
 	return nil
 }
 
-// layout returns the layout of a key, nil if it is still to be learned.
+// layout returns the layout for a key, or nil if it is not known.
 func (p *pool) layout(key layoutKey) *layout {
 	l := p.layouts[key]
 	if l != nil {
@@ -65,8 +73,8 @@ func (p *pool) layout(key layoutKey) *layout {
 	return l
 }
 
-// remember keeps a layout, in the place of the one that was not used for longest
-// if there are too many.
+// remember stores a layout. If there are too many, it drops the least recently used one and
+// closes that layout's idle frames.
 func (p *pool) remember(key layoutKey, l *layout) {
 	for len(p.layouts) >= maxLayouts {
 		var oldest layoutKey
@@ -88,7 +96,7 @@ func (p *pool) remember(key layoutKey, l *layout) {
 	p.layouts[key] = l
 }
 
-// take returns a frame for b, whose layout is l, an idle one if there is one.
+// take returns a frame for b, whose layout is l. It reuses an idle frame if there is one.
 func (p *pool) take(b *batch, l *layout) (*frame, error) {
 	for i, f := range p.idle {
 		if f.layout == l && l != nil {
@@ -101,7 +109,8 @@ func (p *pool) take(b *batch, l *layout) (*frame, error) {
 	}
 	f, err := newFrame(p.of, l, b.size)
 	if errors.Is(err, wire.ErrDeviceMemory) && len(p.idle) > 0 {
-		// Others take memory of a GPU as well: what is kept for later may help.
+		// Other processes use the GPU's memory, too. Closing the idle frames may free
+		// enough.
 		p.closeAllIdle()
 		f, err = newFrame(p.of, l, b.size)
 	}
@@ -111,8 +120,8 @@ func (p *pool) take(b *batch, l *layout) (*frame, error) {
 	return f, err
 }
 
-// give keeps a frame for the next batch of its layout, unless that layout is
-// not remembered any more.
+// give keeps a frame for the next batch with its layout. It closes the frame if the layout
+// is no longer stored.
 func (p *pool) give(f *frame, key layoutKey) {
 	f.reset()
 	p.idle = append(p.idle, f)
@@ -125,29 +134,37 @@ func (p *pool) give(f *frame, key layoutKey) {
 	}
 }
 
+// closeIdle closes the idle frame with index i.
 func (p *pool) closeIdle(i int) {
 	p.used -= p.idle[i].memory.bytes
 	p.idle[i].close(p.of.device)
 	p.idle = slices.Delete(p.idle, i, i+1)
 }
 
-// frame is the memory of one batch in execution: a mapping laid out by a
-// layout, with a tensor on every planned value, and a program bound to them.
-// It is used again for the next batch of the same layout. Values without a
-// place in the layout are allocated by ONNX Runtime as they are made and freed
-// after their last use.
+// frame is the memory of a batch in execution: a region arranged by a layout, a tensor for
+// each planned value, and a program that is bound to these tensors. The next batch with the
+// same layout reuses it. ONNX Runtime allocates values that are not part of the layout when
+// they are produced, and frees them after their last use.
 type frame struct {
-	layout  *layout // nil while the shapes are being learned
+	// layout is nil while the shapes are being learned.
+	layout *layout
+
 	memory  region
 	staging staging
-	values  []*ort.Value // by value; planned ones only
+
+	// values holds the tensor of each planned value, and nil for other values.
+	values []*ort.Value
+
 	program *ort.Program
-	loose   []use // values that ONNX Runtime allocates for each batch
+
+	// loose lists the values that ONNX Runtime allocates for each batch.
+	loose []use
+
 	captures
 }
 
-// newFrame binds the sessions of m for batches of a size to fresh memory laid out by l,
-// or to none if l is nil.
+// newFrame binds the sessions of m for batches of the given size to new memory that l
+// arranges. If l is nil, ONNX Runtime allocates all values.
 func newFrame(m *loaded, l *layout, size int) (*frame, error) {
 	program, err := m.device.program(m.set(m.setOf(size)))
 	if err != nil {
@@ -172,7 +189,7 @@ func newFrame(m *loaded, l *layout, size int) (*frame, error) {
 	return f, nil
 }
 
-// place makes the tensors that lie in the frame's memory.
+// place allocates the frame's memory and creates the tensors in it.
 func (f *frame) place(m *loaded) (err error) {
 	if f.layout == nil || f.layout.bytes == 0 {
 		return nil
@@ -193,14 +210,15 @@ func (f *frame) place(m *loaded) (err error) {
 	return nil
 }
 
-// bind connects piece p to its values, but for the inputs of the model.
+// bind connects piece p to its values, except for inputs of the model that do not lie in
+// the frame.
 func (f *frame) bind(m *loaded, p int) error {
 	for pos, id := range m.cut.pieces[p].outputs {
 		f.program.SetOutput(p, pos, f.values[id])
 		if f.values[id] == nil {
 			f.loose = append(f.loose, use{p, pos})
 		}
-		// What learns keeps its values until they were looked at.
+		// While a layout is being learned, values are kept until taught has seen them.
 		last := m.cut.lastAt[id]
 		if f.values[id] == nil && f.layout != nil && last < len(m.cut.pieces) {
 			if err := f.program.DropAfter(max(p, last), p, pos); err != nil {
@@ -220,10 +238,11 @@ func (f *frame) bind(m *loaded, p int) error {
 	return nil
 }
 
-// offset returns where a planned value lies in the frame's memory.
+// offset returns the position of a planned value in the frame's memory.
 func (f *frame) offset(id int32) int64 { return f.layout.buffers[f.layout.buffer[id]].offset }
 
-// looseBytes returns the size of the values that ONNX Runtime holds.
+// looseBytes returns the size of the values that ONNX Runtime currently holds for the
+// batch.
 func (f *frame) looseBytes() (total int64) {
 	for _, at := range f.loose {
 		if v := f.program.Output(at.piece, at.pos); v != nil {
@@ -233,7 +252,7 @@ func (f *frame) looseBytes() (total int64) {
 	return total
 }
 
-// reset makes the frame ready for another batch.
+// reset prepares the frame for another batch.
 func (f *frame) reset() {
 	f.ran++
 	for _, at := range f.loose {
@@ -241,7 +260,7 @@ func (f *frame) reset() {
 	}
 }
 
-// close frees the frame. Nothing that uses it may be queued.
+// close frees the frame. No queued work may still use it.
 func (f *frame) close(d device) {
 	f.program.Close()
 	for _, v := range f.values {

@@ -11,50 +11,50 @@ import (
 	"github.com/overlapd/overlapd/segments/worker"
 )
 
-// runner runs the batches of a model where its intermediates lie.
+// runner runs the batches of a model on the CPU or on a GPU.
 type runner interface {
-	// start brings the inputs of the queries to where their sessions want them.
-	// Dims are the shapes of the batch's inputs.
+	// start brings the inputs of the queries to the memory in which the sessions expect
+	// them. dims are the shapes of the batch's inputs.
 	start(b *batch, dims [][]int64, queries []worker.Query) error
 
-	// place puts a value, of which data are the bytes, where the sessions that read it
-	// want it. It reports whether data may change then.
+	// place brings a value with the given bytes to the memory in which the sessions that
+	// read it expect it. It reports whether data was copied and may change afterwards.
 	place(b *batch, id int32, elem models.DataType, dims []int64, data []byte) (copied bool, err error)
 
-	// span runs operators [b.next, end) and stops early at an operator boundary
-	// once *stop is not zero.
+	// span runs operators [b.next, end). It stops early at an operator boundary once *stop
+	// is not zero.
 	span(b *batch, end int, stop *uint32) error
 
-	// open returns where v lies, the value of id, and read copies from there. What
-	// was read is there after collect.
+	// open returns where v lies, which is the value id. read copies from there to dst. The
+	// copied bytes are valid after collect.
 	open(v *ort.Value, id int32) (source, error)
 	read(dst []byte, from source) error
 	collect() error
 
-	// hosted returns v, the value of id, or a copy of it that the host sees after
-	// collect. The batch closes it.
+	// hosted returns v, which is the value id, or a copy of it that the host can read after
+	// collect. The batch closes the copy.
 	hosted(b *batch, v *ort.Value, id int32) (*ort.Value, error)
 
-	// settle waits for whatever is queued.
+	// settle waits for all queued work.
 	settle() error
 
-	// took returns the time of the last span by the device's own clock, 0 if it
-	// has none.
+	// took returns the time of the last span as measured by the device, or 0 if the device
+	// has no clock.
 	took() time.Duration
 
-	// pin keeps memory in place until close, so that it is copied faster.
+	// pin locks memory in place until close, which makes copies faster.
 	pin(memory []byte) error
 	close()
 }
 
-// source is the rest of a value that is being read: bytes of the host, or an
-// address of the device.
+// source is the remaining part of a value that is being read: bytes on the host, or an
+// address on the device.
 type source struct {
 	data    []byte
 	address uint64
 }
 
-// skip returns what follows after n bytes.
+// skip returns the source without its first n bytes.
 func (s source) skip(n int64) source {
 	if s.data != nil {
 		return source{data: s.data[n:]}
@@ -62,8 +62,8 @@ func (s source) skip(n int64) source {
 	return source{address: s.address + uint64(n)}
 }
 
-// hostRun runs a model on the processor of this machine, where everything is done
-// at once and inputs are used where they lie.
+// hostRun runs a model on the CPU. It completes all work immediately and uses the inputs of
+// single queries in place.
 type hostRun struct{ m *CutModel }
 
 func (r *hostRun) collect() error      { return nil }
@@ -76,6 +76,8 @@ func (r *hostRun) start(b *batch, dims [][]int64, queries []worker.Query) error 
 	return r.m.bounded(b, func() error { return r.giveInputs(b, dims, queries) })
 }
 
+// giveInputs sets the inputs that the batch reads. Inputs of several queries are gathered
+// in the frame, or in memory of ONNX Runtime if the frame has no place for them.
 func (r *hostRun) giveInputs(b *batch, dims [][]int64, queries []worker.Query) error {
 	for i, id := range r.m.inputs {
 		if !b.reads(&r.m.loaded, id) {
@@ -112,7 +114,8 @@ func (r *hostRun) span(b *batch, end int, stop *uint32) error {
 	})
 }
 
-// learn is span with a look at the shape of every value on the way.
+// learn is span for a batch whose layout is not known yet. It runs one operator at a time
+// and records the shapes of the outputs.
 func (r *hostRun) learn(b *batch, end int, stop *uint32) error {
 	env := r.m.env
 	others := env.ArenaBytes() - b.bytes
@@ -144,8 +147,8 @@ func (r *hostRun) read(dst []byte, from source) error {
 
 func (r *hostRun) hosted(_ *batch, v *ort.Value, _ int32) (*ort.Value, error) { return v, nil }
 
-// giveInput makes the i-th input of b a value of the host: the tensor of a single
-// query where it lies, those of several gathered in memory of ONNX Runtime's.
+// giveInput creates a value on the host for the i-th input of b. The tensor of a single
+// query is used in place; those of several are gathered in memory of ONNX Runtime.
 func (m *loaded) giveInput(b *batch, i int, dims []int64, queries []worker.Query) error {
 	in := &queries[0].Inputs[i]
 	var v *ort.Value
@@ -176,6 +179,7 @@ func (m *loaded) giveInput(b *batch, i int, dims []int64, queries []worker.Query
 	return nil
 }
 
+// stringInput creates a tensor from the i-th inputs of the queries, which are strings.
 func (m *loaded) stringInput(i int, dims []int64, queries []worker.Query) (*ort.Value, error) {
 	var list [][]byte
 	for _, q := range queries {
@@ -188,14 +192,15 @@ func (m *loaded) stringInput(i int, dims []int64, queries []worker.Query) (*ort.
 	return m.env.StringTensor(list, dims)
 }
 
-// gather copies the i-th inputs of the queries behind each other.
+// gather copies the i-th inputs of the queries to dst, one after another.
 func gather(dst []byte, i int, queries []worker.Query) {
 	for _, q := range queries {
 		dst = dst[copy(dst, q.Inputs[i].Data):]
 	}
 }
 
-// bindInput makes v the i-th input of the model.
+// bindInput makes v the i-th input of the model. It also excludes the segments that read it
+// from CUDA graphs, because v does not lie in the frame.
 func (m *loaded) bindInput(b *batch, i int, v *ort.Value) {
 	for _, u := range m.uses[i] {
 		b.frame.program.SetInput(u.piece, u.pos, v)
@@ -203,8 +208,8 @@ func (m *loaded) bindInput(b *batch, i int, v *ort.Value) {
 	}
 }
 
-// batchSizes returns the size of each query: the batch dimension of its first
-// input that has one, 1 if none has.
+// batchSizes returns the size of each query: the batch dimension of the first input that
+// has one, or 1 if no input has.
 func (m *loaded) batchSizes(queries []worker.Query) []int {
 	sizes := make([]int, len(queries))
 	for n := range queries {
@@ -216,8 +221,8 @@ func (m *loaded) batchSizes(queries []worker.Query) []int {
 	return sizes
 }
 
-// gatherDims checks the queries against the model and each other, and returns
-// the shapes of the batch's inputs.
+// gatherDims checks the queries against the model and against each other. It returns the
+// shapes of the batch's inputs.
 func (m *loaded) gatherDims(queries []worker.Query) ([][]int64, error) {
 	if len(queries) == 0 {
 		return nil, fmt.Errorf("%w: a batch without queries", wire.ErrInput)
@@ -249,7 +254,7 @@ func (m *loaded) gatherDims(queries []worker.Query) ([][]int64, error) {
 	return dims, nil
 }
 
-// checkInput refuses a tensor that is not what the model's i-th input takes.
+// checkInput returns an error if a tensor is not valid for the model's i-th input.
 func (m *loaded) checkInput(i int, in worker.Tensor) error {
 	spec := &m.model.Inputs[i]
 	if in.Type != spec.Type.Elem {

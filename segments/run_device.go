@@ -11,40 +11,54 @@ import (
 	"github.com/overlapd/overlapd/segments/worker"
 )
 
-// directCopyBytes is the size from which a query's part of a gathered input is
-// copied to the device from where it lies. Smaller ones are gathered by the
-// host first, since a copy of its own costs each of them several microseconds.
+// directCopyBytes is the size from which a query's part of a gathered input is copied to
+// the device directly. The host gathers smaller parts first, because each separate copy
+// costs several microseconds.
 const directCopyBytes = 64 << 10
 
-// maxPinnedBytes is the largest range that is pinned, since all of its pages
-// are taken from the system for good.
+// maxPinnedBytes is the largest range that is pinned, because all pages of a pinned range
+// stay allocated.
 const maxPinnedBytes = 1 << 30
 
-// synchronizeEvery is after how many runs a segment that may leave pinned memory of the
-// host behind runs so that ONNX Runtime waits for it, and gives that memory back.
+// synchronizeEvery is how often, in runs, a segment that may leave pinned memory behind
+// runs synchronously. ONNX Runtime waits for such a run and then releases the pinned
+// memory.
 const synchronizeEvery = 64
 
-// deviceRun runs a model on a device with memory of its own: inputs and outputs
-// are copied, and work is queued instead of done at once. All but the last span of
-// a batch end with a wait; the last one ends when its outputs have been copied.
+// deviceRun runs a model on a device with memory of its own. It copies inputs and outputs,
+// and it queues work instead of completing it immediately. Each span of a batch ends with a
+// wait. For the last span that is the wait for the copies of the outputs.
 type deviceRun struct {
 	*Device
-	m       *CutModel
-	pending bool // something was queued since the last wait
-	last    time.Duration
-	later   []func() // copies of what the host has, after the wait
-	pins    [][]byte
-	runs    []int    // by set of sessions and piece, how often it ran
-	timed   struct { // the segments between the events around the span
-		of       *layout // nil if those of no layout
+	m *CutModel
+
+	// pending is set if work was queued since the last wait.
+	pending bool
+
+	// last is the device time of the last span.
+	last time.Duration
+
+	// later holds copies from host memory, to be made after the wait.
+	later []func()
+
+	// pins lists the memory that close unpins.
+	pins [][]byte
+
+	// runs counts the runs of each piece in each set of sessions.
+	runs []int
+
+	// timed describes the span between the two events: its layout, which is nil if the
+	// batch has none, and its segments.
+	timed struct {
+		of       *layout
 		from, to int
 	}
 }
 
 func (r *deviceRun) took() time.Duration { return r.last }
 
-// start copies each byte of the inputs to the device once. What the host's side of
-// a copy holds must not change before the next wait.
+// start copies each byte of the inputs to the device once. The host's side of a copy must
+// not change before the next wait.
 func (r *deviceRun) start(b *batch, dims [][]int64, queries []worker.Query) error {
 	r.pending = true
 	staged := 0
@@ -78,8 +92,8 @@ func (r *deviceRun) start(b *batch, dims [][]int64, queries []worker.Query) erro
 	return nil
 }
 
-// inputPlace returns where the i-th input lies on the device: in the frame, or
-// in memory of its own while the batch is being learned from.
+// inputPlace returns where the i-th input lies on the device: in the frame, or in separate
+// memory while the layout is being learned.
 func (r *deviceRun) inputPlace(b *batch, i int, dims []int64) (region, int64, error) {
 	id := r.m.inputs[i]
 	if b.frame.values[id] != nil {
@@ -93,7 +107,7 @@ func (r *deviceRun) inputPlace(b *batch, i int, dims []int64) (region, int64, er
 	return to, 0, err
 }
 
-// apart returns a tensor in memory of its own, which the batch frees.
+// apart allocates a tensor in separate memory, which the batch frees.
 func (r *deviceRun) apart(b *batch, elem models.DataType, dims []int64) (region, *ort.Value, error) {
 	bytes := elements(dims) * int64(elem.Bytes())
 	to, err := r.alloc(max(bytes, 1))
@@ -107,8 +121,8 @@ func (r *deviceRun) apart(b *batch, elem models.DataType, dims []int64) (region,
 	return to, v, err
 }
 
-// place copies a value to the device, or to memory of the host where it is at home there:
-// so nothing of the batch needs the memory that it came in.
+// place copies a value to the device, or to memory of the host if that is its home.
+// Afterwards the batch does not need the memory in which the value arrived.
 func (r *deviceRun) place(b *batch, id int32, elem models.DataType, dims []int64, data []byte) (copied bool, err error) {
 	if r.m.hostHome[id] {
 		v, err := r.m.env.NewTensor(elem, dims)
@@ -131,8 +145,9 @@ func (r *deviceRun) place(b *batch, id int32, elem models.DataType, dims []int64
 	return true, r.copyIn(to, 0, data)
 }
 
-// gather gathers the i-th input in the frame's staging memory, of which so many
-// bytes are taken, and copies it to the device from there.
+// gather gathers the i-th input in the frame's staging memory and copies it to the device
+// from there. staged is how many bytes of the staging memory are in use; gather returns the
+// new number.
 func (r *deviceRun) gather(b *batch, staged int, to region, offset int64, i int, queries []worker.Query) (int, error) {
 	bytes := 0
 	for _, q := range queries {
@@ -142,7 +157,7 @@ func (r *deviceRun) gather(b *batch, staged int, to region, offset int64, i int,
 	}
 	s := &b.frame.staging
 	if len(s.data) < bytes || bytes == 0 {
-		if s.data != nil { // strings are longer than those of the batch before
+		if s.data != nil { // the strings need more memory than those of the previous batch
 			if err := r.settle(); err != nil {
 				return staged, err
 			}
@@ -155,7 +170,7 @@ func (r *deviceRun) gather(b *batch, staged int, to region, offset int64, i int,
 	for _, q := range queries {
 		staged += copy(s.data[staged:], q.Inputs[i].Data)
 	}
-	r.pending = true // making room may have waited for what was queued
+	r.pending = true // settle may have cleared it
 	return staged, r.copyIn(to, offset, s.data[start:staged])
 }
 
@@ -208,8 +223,8 @@ func (r *deviceRun) span(b *batch, end int, stop *uint32) error {
 	return nil
 }
 
-// synchronizes counts a run of a segment and reports whether it is one that synchronizes.
-// Their turns are spread over batches, so that none waits for all of them.
+// synchronizes counts a run of piece p and reports whether it must run synchronously. The
+// piece number shifts the turn, so that a batch does not wait for all pieces.
 func (r *deviceRun) synchronizes(set, p int) bool {
 	pieces := len(r.m.cut.pieces)
 	if r.runs == nil {
@@ -220,7 +235,7 @@ func (r *deviceRun) synchronizes(set, p int) bool {
 	return r.m.cut.pieces[p].pins && (*runs+p)%synchronizeEvery == 0
 }
 
-// endSpan waits for the device and keeps how long it took.
+// endSpan waits for the device and records how long the span took.
 func (r *deviceRun) endSpan() (err error) {
 	r.last, err = r.end()
 	r.pending = err != nil
@@ -254,7 +269,7 @@ func (r *deviceRun) read(dst []byte, from source) error {
 	if from.data == nil {
 		return r.copyOut(dst, from.address)
 	}
-	// The device may still be writing it.
+	// The device may still be writing the value.
 	r.later = append(r.later, func() { copy(dst, from.data) })
 	return nil
 }
@@ -314,16 +329,18 @@ func (r *deviceRun) close() {
 	r.pins = nil
 }
 
-// staging is memory of the host in which small inputs are gathered for a copy.
+// staging is memory of the host in which small inputs are gathered before they are copied.
 type staging struct {
-	data     []byte
-	pinnedBy *Device // nil if it could not be pinned
+	data []byte
+
+	// pinnedBy is nil if the memory could not be pinned.
+	pinnedBy *Device
 }
 
-// open makes room for so many bytes. Nothing that uses the memory before may be
-// queued.
+// open replaces the memory by at least the given number of bytes. No queued work may still
+// use the old memory.
 func (s *staging) open(d *Device, bytes int) error {
-	memory, err := hostMemory(int64(bytes), "to gather inputs in")
+	memory, err := hostMemory(int64(bytes), "for gathering inputs")
 	if err != nil {
 		return err
 	}
@@ -335,9 +352,10 @@ func (s *staging) open(d *Device, bytes int) error {
 	return nil
 }
 
+// close unpins and frees the memory.
 func (s *staging) close() {
 	if s.pinnedBy != nil {
-		_ = s.pinnedBy.context.Unpin(s.data) // what stays pinned is gone with the device
+		_ = s.pinnedBy.context.Unpin(s.data) // an error means that the device is lost, and the pin with it
 	}
 	wire.Unmap(s.data)
 	*s = staging{}

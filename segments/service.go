@@ -20,20 +20,29 @@ import (
 
 var _ worker.Engine = (*service)(nil)
 
-// service is the model of a worker process, together with the runtime that
-// the process has for it alone.
+// service is the model of a worker process, with the runtime that only this model uses.
 type service struct {
 	*CutModel
-	env    *ort.Env
-	device *Device         // nil for the CPU
-	choice *wire.CutChoice // nil if none was asked for
-	solo   []wire.Solo
-	fault  string // why the first run of warming up failed
-	moves  []byte // to be pinned when the first batch moves, nil if there is none
+	env *ort.Env
+
+	// device is nil for the CPU.
+	device *Device
+
+	// choice is nil if the spec does not ask for one.
+	choice *wire.CutChoice
+
+	// solo holds the isolated latencies measured while warming up.
+	solo []wire.Solo
+
+	// fault is the error of the first run, if warming up failed there.
+	fault string
+
+	// moves is memory to pin when the first batch moves, or nil.
+	moves []byte
 }
 
-// LoadONNX loads the model of a worker process with ONNX Runtime and warms it
-// up. It is the LoadFunc of a real worker.
+// LoadONNX loads the model of a worker process with ONNX Runtime and warms it up. It is the
+// worker.LoadFunc of workers that run real models.
 func LoadONNX(spec wire.LoadSpec, memory worker.Memory, progress worker.ProgressFunc) (worker.Engine, error) {
 	progress("runtime", 0, 1)
 	var lib *ort.Library
@@ -44,7 +53,8 @@ func LoadONNX(spec wire.LoadSpec, memory worker.Memory, progress worker.Progress
 	if err != nil {
 		return nil, err
 	}
-	// The threads of the pool have the priority of the one that makes them.
+	// The threads of the pool inherit the priority of the calling thread, so create them
+	// outside of kindly.
 	env, err := lib.NewEnv(ort.EnvOptions{
 		Name:         spec.Service,
 		IntraThreads: max(spec.Threads, 1),
@@ -60,12 +70,12 @@ func LoadONNX(spec wire.LoadSpec, memory worker.Memory, progress worker.Progress
 	return s, nil
 }
 
-// openService loads the model on the device that the spec names, which open opens if
-// it is a GPU. It is called on the thread that will serve.
+// openService loads the model on the device that the spec names. If that is a GPU, it opens
+// the GPU with open. The calling thread is the one that serves later.
 func openService(env *ort.Env, open func(*ort.Env, wire.CUDASpec) (*Device, error), spec wire.LoadSpec, memory worker.Memory, progress worker.ProgressFunc) (s *service, err error) {
 	var device *Device
 	if spec.CUDA != nil {
-		// The driver's threads, too, have the priority of the one that makes them.
+		// The driver's threads inherit the priority of the calling thread as well.
 		progress("device", 0, 1)
 		if device, err = open(env, *spec.CUDA); err != nil {
 			return nil, err
@@ -90,17 +100,17 @@ func openService(env *ort.Env, open func(*ort.Env, wire.CUDASpec) (*Device, erro
 	return s, nil
 }
 
-// loadNice is by how much loading yields to what serves, as nice(1) has it. It
-// still gets about a tenth of a busy core.
+// loadNice is the nice value of the threads that load a model. They still get about a tenth
+// of a busy core.
 const loadNice = 10
 
-// kindly runs f on a thread of low priority. A worker that loads, above all
-// one that comes back after a crash, must not make its neighbours late.
+// kindly runs f on a thread of low priority. A worker that loads a model, for example after
+// a crash, must not delay the queries of other workers.
 func kindly(f func() error) error {
 	done := make(chan error)
 	go func() {
-		// The thread is never unlocked, so it ends with its goroutine and
-		// nothing else runs at its priority.
+		// The thread is never unlocked, so it ends with its goroutine and no other
+		// goroutine runs at its priority.
 		runtime.LockOSThread()
 		_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), loadNice)
 		done <- f()
@@ -108,6 +118,7 @@ func kindly(f func() error) error {
 	return <-done
 }
 
+// loadService opens the model, checks that it can be served, and warms it up.
 func loadService(env *ort.Env, device *Device, spec wire.LoadSpec, progress worker.ProgressFunc) (*service, error) {
 	rungs := 1
 	if device != nil {
@@ -140,7 +151,7 @@ func loadService(env *ort.Env, device *Device, spec wire.LoadSpec, progress work
 	return s, nil
 }
 
-// servable refuses models whose inputs and outputs the endpoint cannot carry.
+// servable returns an error if the endpoint cannot carry an input or output of the model.
 func servable(m *models.Model) error {
 	for _, list := range [2][]models.TensorSpec{m.Inputs, m.Outputs} {
 		for _, t := range list {
@@ -152,12 +163,13 @@ func servable(m *models.Model) error {
 	return nil
 }
 
-// maxWarmSizes is up to which batch size each one is warmed up on a GPU, where
-// the first run of a shape chooses kernels. Above that, and where there are convolutions,
-// sizes on the ladder and the largest are.
+// maxWarmSizes is the largest maximum batch size for which every batch size is warmed up on
+// a GPU, where the first run of a shape selects kernels. For larger maxima, and for models
+// with convolutions, only the maximum and the sizes on the ladder are warmed up.
 const maxWarmSizes = 32
 
-// warmSizes returns the batch sizes to warm up: on the CPU the ends are enough.
+// warmSizes returns the batch sizes to warm up. On the CPU these are only 1 and the
+// largest.
 func warmSizes(largest int, far, convolves bool) []int {
 	sizes := []int{1}
 	for n := 2; n < largest && far; n++ {
@@ -171,9 +183,9 @@ func warmSizes(largest int, far, convolves bool) []int {
 	return sizes
 }
 
-// warm runs batches of several sizes and lengths. A model that cannot run on
-// zeros is served all the same, and learns from its first queries. An error is
-// one that ends the worker.
+// warm runs batches of several sizes and sequence lengths, and measures their isolated
+// latencies. If the model cannot run on zeros, it is served without warming up, and its
+// layouts are learned from the first queries. warm returns only errors that end the worker.
 func (s *service) warm(spec wire.LoadSpec, progress worker.ProgressFunc) error {
 	sizes := warmSizes(max(spec.MaxBatch, 1), s.device != nil, s.convolves)
 	lengths := []int{warmSeqLen}
@@ -188,11 +200,11 @@ func (s *service) warm(spec wire.LoadSpec, progress worker.ProgressFunc) error {
 			case wire.Ends(err):
 				return err
 			case errors.Is(err, wire.ErrInput):
-				return nil // nothing can be made up for this model
+				return nil // no inputs can be generated for this model
 			case errors.Is(err, wire.ErrMemory) && s.device != nil:
-				return fmt.Errorf("%w: a batch of %d does not: %w; %s", wire.ErrDeviceFull, size, err, s.DeviceMemory())
+				return fmt.Errorf("%w: a batch of %d does not fit: %w; %s", wire.ErrDeviceFull, size, err, s.DeviceMemory())
 			case err != nil:
-				fmt.Fprintf(os.Stderr, "warming up with a batch of %d: %v\n", size, err)
+				fmt.Fprintf(os.Stderr, "warming up with a batch of %d failed: %v\n", size, err)
 				if len(s.solo) == 0 {
 					s.fault = err.Error()
 				}
@@ -204,17 +216,19 @@ func (s *service) warm(spec wire.LoadSpec, progress worker.ProgressFunc) error {
 	return nil
 }
 
-// maxThreadBatches is how many batches warm the thread that serves, at most.
+// maxThreadBatches limits the number of batches with which warmThread warms up the serving
+// thread.
 const maxThreadBatches = 32
 
-// warmThread runs a batch of zeros of each size that is a power of two, and of the
-// largest, on the thread that calls it. The model was warmed on one that has ended since,
-// and what CUDA's libraries keep for each thread has gone with it: the first query
-// would wait for that. On the CPU nothing is kept so. An error is one that ends the worker.
+// warmThread runs batches of zeros on the calling thread: for each size that ran in warm
+// and is on the ladder, and for the largest. The thread on which warm ran has ended, and
+// with it the state that CUDA's libraries keep for each thread. Without warmThread the
+// first query would wait until that state is created again. The CPU has no such state.
+// warmThread returns only errors that end the worker.
 func (s *service) warmThread(progress worker.ProgressFunc) error {
-	var sizes []wire.Solo // of those that the model ran
+	var sizes []wire.Solo // only sizes that the model has run
 	for i, solo := range s.solo {
-		n, largest := solo.Size, i == len(s.solo)-1 || s.solo[i+1].Size < solo.Size // of a length
+		n, largest := solo.Size, i == len(s.solo)-1 || s.solo[i+1].Size < solo.Size // of this sequence length
 		if (models.OnLadder(n) || largest) && len(sizes) < maxThreadBatches {
 			sizes = append(sizes, solo)
 		}
@@ -230,15 +244,15 @@ func (s *service) warmThread(progress worker.ProgressFunc) error {
 			return err
 		}
 		if err != nil {
-			fmt.Fprintf(os.Stderr, "warming up the thread that serves with a batch of %d: %v\n", solo.Size, err)
+			fmt.Fprintf(os.Stderr, "warming up the serving thread with a batch of %d failed: %v\n", solo.Size, err)
 			return nil
 		}
 	}
 	return nil
 }
 
-// pin keeps the shared memory in place. What cannot be pinned is copied more
-// slowly, and that is all.
+// pin pins the memory of inputs and outputs. An error is only logged, because copies then
+// still work but are slower.
 func (s *service) pin(memory worker.Memory) {
 	for _, err := range []error{s.Pin(memory.Inputs), s.Pin(memory.Outputs)} {
 		if err != nil {
@@ -248,8 +262,8 @@ func (s *service) pin(memory worker.Memory) {
 	s.moves = memory.Moves
 }
 
-// pinMoves pins the memory for moves when the first batch moves: a service whose batches
-// stay where they are does not take all of its pages.
+// pinMoves pins the memory for moves when the first batch moves. Pinned memory takes all of
+// its pages, so a service whose batches never move does not pin it.
 func (s *service) pinMoves() {
 	if err := s.Pin(s.moves); err != nil {
 		fmt.Fprintln(os.Stderr, "overlapd worker: warning:", err)
@@ -257,18 +271,20 @@ func (s *service) pinMoves() {
 	s.moves = nil
 }
 
-// Describe implements [worker.Engine], and Import does.
+// Describe implements [worker.Engine]. It pins the memory for moves on its first call.
 func (s *service) Describe(id models.BatchID) ([]wire.Tensor, uint64, error) {
 	s.pinMoves()
 	return s.CutModel.Describe(id)
 }
 
+// Import implements [worker.Engine]. It pins the memory for moves on its first call.
 func (s *service) Import(id models.BatchID, at int, queries []worker.Query, cut uint64, values []worker.Tensor) (bool, error) {
 	s.pinMoves()
 	return s.CutModel.Import(id, at, queries, cut, values)
 }
 
-// Run runs operators of a batch, and finishes it at its end.
+// Run implements [worker.Engine]. It runs operators of a batch, and finishes the batch
+// after its last operator.
 func (s *service) Run(id models.BatchID, start, end, threads int, stop *uint32, out worker.OutputFunc) (worker.Ran, error) {
 	s.one = threads == 1
 	reached, err := s.CutModel.Run(id, start, end, stop)
@@ -278,13 +294,14 @@ func (s *service) Run(id models.BatchID, start, end, threads int, stop *uint32, 
 	return worker.Ran{Reached: reached, DeviceTime: s.DeviceTime()}, err
 }
 
-// Trim gives back to the system what no batch needs, what Go keeps included.
+// Trim implements [worker.Engine]. It returns memory that no batch needs to the operating
+// system, including memory that Go's runtime keeps.
 func (s *service) Trim() {
 	s.trim()
 	debug.FreeOSMemory()
 }
 
-// Info returns what the daemon is told of the model.
+// Info returns the description of the model for the daemon.
 func (s *service) Info() wire.Info {
 	m := s.Model()
 	info := wire.Info{
@@ -307,7 +324,7 @@ func (s *service) Info() wire.Info {
 	return info
 }
 
-// Close frees the model and the runtime.
+// Close closes the model, the device, and the runtime.
 func (s *service) Close() error {
 	err := s.CutModel.Close()
 	if s.device != nil {
@@ -318,27 +335,25 @@ func (s *service) Close() error {
 
 // Limits of warming up.
 const (
-	// warmRuns is how often a batch is run to be timed, after the run that
-	// teaches its shapes.
+	// warmRuns is how often each batch is run and timed, after a first run from which the
+	// layout is learned.
 	warmRuns = 3
 
-	// warmSeqLen is the sequence length that is tried where a model leaves
-	// it open.
+	// warmSeqLen is the sequence length for warming up if the model does not fix it.
 	warmSeqLen = 64
 
-	// maxWarmBytes is the largest input that is made up to warm a model.
+	// maxWarmBytes is the largest input that is generated for warming up.
 	maxWarmBytes = 1 << 30
 
-	// warmBatch is a batch ID that no scheduler gives.
+	// warmBatch is a batch ID that no scheduler assigns.
 	warmBatch = models.BatchID(math.MaxUint64)
 )
 
-// Warm runs a batch of zeros of the given size a few times, so that its memory
-// is laid out before the first query comes, and returns how long its operators
-// took.
+// Warm runs a batch of zeros of the given size several times, so that its memory is laid
+// out before the first query arrives. It returns the median time of each operator.
 func (m *CutModel) Warm(size int) (wire.Solo, error) { return m.WarmAt(size, warmSeqLen) }
 
-// WarmAt is Warm with a sequence length, which a model that has none ignores.
+// WarmAt is Warm with a sequence length. A model without a sequence length ignores it.
 func (m *CutModel) WarmAt(size, seqLen int) (wire.Solo, error) {
 	q, seqLen, err := m.zeroQuery(size, seqLen)
 	if err != nil {
@@ -363,7 +378,7 @@ func (m *CutModel) WarmAt(size, seqLen int) (wire.Solo, error) {
 	return wire.Solo{Size: size, SeqLen: seqLen, Nanos: stats.Medians(times)}, nil
 }
 
-// runTimed runs a whole batch and writes how long each operator took.
+// runTimed runs a whole batch and stores the time of each operator in nanos.
 func (m *CutModel) runTimed(id models.BatchID, nanos []int64) error {
 	b := m.batches[id]
 	known := b.shapes == nil && !m.far
@@ -378,7 +393,7 @@ func (m *CutModel) runTimed(id models.BatchID, nanos []int64) error {
 		if _, err := m.Run(id, p, p+1, nil); err != nil {
 			return err
 		}
-		if p == len(nanos)-1 { // the others have waited
+		if p == len(nanos)-1 { // Run has waited for the device after the other operators
 			if err := m.run.collect(); err != nil {
 				return err
 			}
@@ -388,8 +403,8 @@ func (m *CutModel) runTimed(id models.BatchID, nanos []int64) error {
 	return nil
 }
 
-// zeroQuery makes a query of zeros. Dimensions that are open and neither the
-// batch nor the sequence length are taken as 1.
+// zeroQuery creates a query of zeros. Open dimensions other than the batch size and the
+// sequence length are set to 1. It returns the sequence length, or 0 if the model has none.
 func (m *CutModel) zeroQuery(size, seqLen int) (q worker.Query, _ int, err error) {
 	if !models.HasSeqLen(m.model.Inputs) {
 		seqLen = 0
@@ -413,7 +428,7 @@ func (m *CutModel) zeroQuery(size, seqLen int) (q worker.Query, _ int, err error
 		}
 		view := worker.Tensor{Type: in.Type.Elem, Shape: shape}
 		if bytes > 0 {
-			if view.Data, err = hostMemory(bytes, "to warm the model with"); err != nil {
+			if view.Data, err = hostMemory(bytes, "for warming up the model"); err != nil {
 				return q, 0, err
 			}
 		}
@@ -422,7 +437,7 @@ func (m *CutModel) zeroQuery(size, seqLen int) (q worker.Query, _ int, err error
 	return q, seqLen, nil
 }
 
-// unmapQuery gives back what zeroQuery made.
+// unmapQuery frees the memory of a query that zeroQuery created.
 func unmapQuery(q worker.Query) {
 	for i := range q.Inputs {
 		if in := &q.Inputs[i]; in.Data != nil {
