@@ -11,7 +11,7 @@ import (
 	"github.com/overlapd/overlapd/segments/worker"
 )
 
-// openTiny opens a model of the zoo beside the whole one.
+// openTiny opens a model of the zoo, and the same model uncut.
 func openTiny(t testing.TB, name string, c Config) (*CutModel, *whole) {
 	t.Helper()
 	env := openEnv(t)

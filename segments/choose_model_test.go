@@ -100,7 +100,7 @@ func TestChooseWithoutRoom(t *testing.T) {
 	env := openEnv(t)
 	device, fake := openFakeGPU(t, env, fakeSpec{})
 	spec := chooseSpec(t, "tiny_add", 0)
-	fake.given = contextBytes + 5*sessionHandleBytes/2 // room for its two operators, not beside the whole
+	fake.given = contextBytes + 5*sessionHandleBytes/2 // room for its two operators, but not alongside the whole
 	s, err := loadService(env, device, spec, nothing)
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 type pricedBench struct {
 	operators int
 	border    map[int]float64
-	room      int // segments beside the whole, 0 for any
+	room      int // segments that fit alongside the whole, 0 for any number
 	fails     error
 	left      int // measurements that there is time for
 	opened    []int

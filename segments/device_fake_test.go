@@ -54,7 +54,7 @@ func (d *fakeGPU) Session(o *ort.SessionOptions, half bool) {
 
 func (d *fakeGPU) key() string { return fmt.Sprint("cpu ", cpuFeatures(), d.onnx) }
 
-// fakeSpec says how many segments are queued besides.
+// fakeSpec is a CUDASpec with the number of segments that are queued.
 type fakeSpec struct {
 	wire.CUDASpec
 	Ahead int // 0 for leastAhead

@@ -197,7 +197,7 @@ func TestSegmentsAreTimed(t *testing.T) {
 	}{
 		{"a span of which nothing is known", 0, 2, 200, []time.Duration{100, 100, 0, 0}},
 		{"one segment alone", 1, 2, 40, []time.Duration{100, 40, 0, 0}},
-		{"what took longer beside others", 0, 2, 500, []time.Duration{100, 40, 0, 0}},
+		{"two that took longer alongside others", 0, 2, 500, []time.Duration{100, 40, 0, 0}},
 		{"all, half of them unknown", 0, 4, 400, []time.Duration{100, 40, 100, 100}},
 		{"all in less", 0, 4, 139, []time.Duration{40, 16, 40, 40}},
 		{"nothing", 2, 2, 7, []time.Duration{40, 16, 40, 40}},
@@ -254,10 +254,9 @@ func TestGPUGather(t *testing.T) {
 	}
 }
 
-// TestGPUFaults fails each call of the driver in turn: the error tells that the
-// worker has to end, nothing is left behind, and a driver that recovers serves
-// on. (After an error that sticks to the process nothing can be freed; but then
-// it ends.)
+// TestGPUFaults makes each call of the driver fail in turn. The error says that the worker
+// has to end, nothing is left behind, and a driver that recovers continues to serve. After an
+// error that lasts for the whole process nothing can be freed, but then the process ends.
 func TestGPUFaults(t *testing.T) {
 	m, w := openGPU(t, "tiny_mlp", Config{}, fakeSpec{Ahead: 2})
 	a, b := queryOf(t, m, 1, 0), queryOf(t, m, 2, 0)
@@ -291,8 +290,7 @@ func TestGPUFaults(t *testing.T) {
 	}
 }
 
-// TestGPUMemoryOfNeighbours takes back what is kept for later when there is no
-// memory left for a batch.
+// TestGPUMemoryOfNeighbours frees the idle frames when no memory is left for a batch.
 func TestGPUMemoryOfNeighbours(t *testing.T) {
 	m, w := openGPU(t, "tiny_mlp", Config{}, fakeSpec{})
 	small, large := queryOf(t, m, 1, 0), queryOf(t, m, 8, 0)
@@ -538,7 +536,7 @@ func TestGPUWithMPSByFact(t *testing.T) {
 	}
 }
 
-// TestCUDASessionOptions looks at what sessions are told.
+// TestCUDASessionOptions checks the options that sessions receive.
 func TestCUDASessionOptions(t *testing.T) {
 	env := openEnv(t)
 	_, fake := openFakeGPU(t, env, fakeSpec{CUDASpec: wire.CUDASpec{

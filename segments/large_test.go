@@ -139,7 +139,7 @@ func TestWeightsBeside(t *testing.T) {
 	if err := compare(outputs[0], outputs[1]); err != nil {
 		t.Error(err)
 	}
-	// Without its weights it is made anew.
+	// Without its weights it is created again.
 	if err := os.Truncate(files[0], 100); err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestWeightsOfARefusedModel(t *testing.T) {
 	}
 }
 
-// Loading says how far it is, also within one weight.
+// TestLoadingProgresses checks that loading reports progress within a single weight.
 func TestLoadingProgresses(t *testing.T) {
 	g := newGraph()
 	g.input("i", models.Int64, open)
@@ -336,8 +336,8 @@ func largeTable(t *testing.T, op string) (path string) {
 	return path
 }
 
-// A large model is hashed while it is loaded. A form in the cache that was made of other data
-// is found out, and made again.
+// A large model is hashed while it is loaded. A form in the cache that was made from other
+// data is detected and created again.
 func TestLargeModelsAreHashedWhileTheyLoad(t *testing.T) {
 	path, cache, env := largeTable(t, "Gather"), t.TempDir(), openEnv(t)
 	f, err := models.Open(path)

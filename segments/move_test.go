@@ -165,7 +165,7 @@ func TestMovesOfBranches(t *testing.T) {
 	expectMoves(t, openEnv(t), g.write(t), []worker.Query{q(1, 1)}, []worker.Query{q(3, 1)}, []worker.Query{q(3, -1)}, []worker.Query{q(0, 1)})
 }
 
-// Strings, empty ones too, are written one behind the other and made anew.
+// Strings, including empty ones, are written one after another and created again.
 func TestMovesOfStrings(t *testing.T) {
 	g := newGraph()
 	g.input("text", models.String, open, 2)
@@ -237,8 +237,8 @@ func TestMoveOfASequence(t *testing.T) {
 	m.Release(1)
 }
 
-// What another engine says of a batch is not believed: types, shapes and sizes are those
-// of the model, or there is no batch.
+// Import trusts nothing that another engine reports about a batch: if types, shapes and sizes
+// are not those of the model, there is no batch.
 func TestImportRefuses(t *testing.T) {
 	env := openEnv(t)
 	m, path := openTinyIn(t, env, "tiny_cnn")

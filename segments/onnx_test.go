@@ -55,11 +55,11 @@ func TestLoadONNX(t *testing.T) {
 				t.Errorf("%+v", info)
 			}
 			if len(info.Solo) != 2 || info.Solo[0].Size != 1 || info.Solo[1].Size != 4 || info.Solo[0].SeqLen != warmSeqLen {
-				t.Fatalf("solo times %+v", info.Solo)
+				t.Fatalf("isolated latencies %+v", info.Solo)
 			}
 			for _, s := range info.Solo {
 				if len(s.Nanos) != n {
-					t.Errorf("%d solo times of %d operators", len(s.Nanos), n)
+					t.Errorf("%d isolated latencies of %d operators", len(s.Nanos), n)
 				}
 			}
 		})

@@ -7,7 +7,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// emptyOptional is the attribute that tells what an empty Optional could hold.
+// emptyOptional is the attribute with the type that an empty Optional could hold.
 func emptyOptional() []byte {
 	const typeProto, kindTypeProto = 14, 13
 	item := tensorType(models.Float32, open, 4)

@@ -37,7 +37,7 @@ func (w *worker) takeStep(m *wire.Move, moved *wire.Moved) error {
 	case !exists:
 		return fmt.Errorf("batch %d: %w", m.Batch, wire.ErrUnknownBatch)
 	case b.at != m.Start:
-		return fmt.Errorf("%w: move at %d, batch %d stands at %d", wire.ErrSpanOrder, m.Start, m.Batch, b.at)
+		return fmt.Errorf("%w: move at %d, batch %d is at %d", wire.ErrSpanOrder, m.Start, m.Batch, b.at)
 	case m.Step == wire.MoveDescribe:
 		return w.describe(m, moved)
 	}

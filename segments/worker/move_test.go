@@ -8,7 +8,7 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// pause starts a batch that stands at operator 2.
+// pause starts a batch that is at operator 2.
 func (w *workerTest) pause(id models.BatchID) {
 	w.t.Helper()
 	w.send(&wire.Run{Batch: id, End: 2, Size: 1, Queries: []wire.QueryTensors{w.query(1, "abc")}})

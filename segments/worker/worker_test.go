@@ -363,7 +363,7 @@ func TestServeAnswersBadRuns(t *testing.T) {
 	}
 	for _, second := range []wire.Run{
 		{Batch: 1, End: 1, Queries: []wire.QueryTensors{inside}}, // exists
-		{Batch: 1, Start: 2, End: 3},                             // stands at 1
+		{Batch: 1, Start: 2, End: 3},                             // is at 1
 	} {
 		w.send(&wire.Run{Batch: 1, End: 1, Queries: []wire.QueryTensors{inside}})
 		expect[*wire.Done](w)
@@ -425,7 +425,7 @@ func TestServeOutputTooLarge(t *testing.T) {
 		{[]wire.QueryTensors{several(1, 5)}, wire.ErrTooLarge},
 		{[]wire.QueryTensors{several(2, 3), several(3, 3)}, wire.ErrArenaFull},
 		{[]wire.QueryTensors{several(4, 4)}, nil},
-		{[]wire.QueryTensors{several(5, 5)}, wire.ErrArenaFull}, // beside the one before
+		{[]wire.QueryTensors{several(5, 5)}, wire.ErrArenaFull}, // in addition to the previous one
 	} {
 		w.send(&wire.Run{Batch: models.BatchID(n), End: 4, Queries: test.queries})
 		if test.want == nil {

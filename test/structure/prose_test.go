@@ -69,6 +69,7 @@ var plainGo = []string{
 	"executor",
 	"executor/child",
 	"executor/emulated",
+	"segments",
 	"segments/wire",
 	"segments/worker",
 	"cuda",
