@@ -13,16 +13,29 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// The processes by which queries come: Arrivals.Process.
+// The values of Arrivals.Process.
 const (
-	Constant = "constant" // at equal distances
-	Poisson  = "poisson"
-	Gamma    = "gamma" // distances of a gamma distribution; its shape below 1 makes bursts
-	MMPP     = "mmpp"  // Poisson, whose rate changes with a hidden state
-	Times    = "times" // at given times
-	Loads    = "loads" // Poisson, whose rate is given for every minute
+	// Constant arrivals come at equal intervals.
+	Constant = "constant"
+
+	// Poisson arrivals come at exponentially distributed intervals.
+	Poisson = "poisson"
+
+	// Gamma arrivals come at gamma-distributed intervals. A shape below 1 makes them
+	// bursty.
+	Gamma = "gamma"
+
+	// MMPP is a Markov-modulated Poisson process: its rate depends on a hidden state.
+	MMPP = "mmpp"
+
+	// Times arrivals come at given times.
+	Times = "times"
+
+	// Loads is a Poisson process with a given rate for every minute.
+	Loads = "loads"
 )
 
+// processes lists the values of Arrivals.Process.
 var processes = []string{Constant, Poisson, Gamma, MMPP, Times, Loads}
 
 // Limits of arrivals.
@@ -30,47 +43,54 @@ const (
 	maxQPS    = 1e9
 	maxStates = 64
 	minKeep   = 1e-6
-	maxSwaps  = 1e4                  // of states between two queries, in the mean
-	maxTime   = 365 * 24 * time.Hour // at which a query may come
+
+	// maxSwaps limits the mean number of state changes of MMPP between two queries.
+	maxSwaps = 1e4
+
+	// maxTime is the latest time of an arrival, and the longest duration in a scenario.
+	maxTime = 365 * 24 * time.Hour
 )
 
-// Arrivals describe when queries come.
+// Arrivals describes when queries arrive.
 type Arrivals struct {
 	Process string `json:"process"`
 
-	// QPS is the rate of constant, poisson and gamma in queries per second, Shape that
-	// of gamma.
+	// QPS is the rate of Constant, Poisson and Gamma in queries per second. Shape is the
+	// shape parameter of Gamma.
 	QPS   float64 `json:"qps"`
 	Shape float64 `json:"shape"`
 
-	// States are those of mmpp.
+	// States are the states of MMPP.
 	States []State `json:"states"`
 
-	// Times are when the queries of times come, in ascending order; Loads are how many
-	// of loads come in each minute.
+	// Times are the arrival times of Times, in ascending order. Loads holds the number of
+	// queries in each minute of Loads.
 	Times []time.Duration `json:"-"`
 	Loads []float64       `json:"-"`
 
-	// Scale multiplies the rate of any process, 0 is 1. Keep is the share of the
-	// queries that is kept, each by chance; 0 keeps all.
+	// Scale multiplies the rate of any process. 0 means 1. Keep is the fraction of the
+	// queries that is kept, chosen at random. 0 keeps all.
 	Scale float64 `json:"scale"`
 	Keep  float64 `json:"keep"`
 }
 
-// State is one of mmpp, with so many queries per second. After an exponential time
-// with the given mean comes one of the others, each as likely.
+// State is a state of MMPP, with its rate in queries per second. A state lasts for an
+// exponentially distributed time with the mean Seconds. Then one of the others follows, all
+// with the same probability.
 type State struct {
 	QPS     float64 `json:"qps"`
 	Seconds float64 `json:"seconds"`
 }
 
+// check returns an error if the arrivals are invalid. queries is the number of queries of
+// the scenario.
 func (a *Arrivals) check(queries int) error {
 	finite := a.Process == Times || a.Process == Loads
 	switch {
 	case !within(a.Scale, 0, maxQPS) || !within(a.Keep, 0, 1) || a.Keep > 0 && a.Keep < minKeep:
-		return fault("scaled by %v, of which %v are kept: want a factor and a share, at least %v", a.Scale, a.Keep, minKeep)
+		return fault("scale %v and keep %v: want a scale from 0 to 1e9, and a keep of 0 or from %v to 1", a.Scale, a.Keep, minKeep)
 	case queries == 0 && !finite:
-		return fault("no number of queries, and %s goes on for ever", a.Process)
+		return fault("no number of queries: give one, because the process %s is endless", a.Process)
 	}
 	switch a.Process {
 	case Constant, Poisson, Gamma:
@@ -85,10 +105,12 @@ func (a *Arrivals) check(queries int) error {
 	return fault("unknown process %q: want %s", a.Process, strings.Join(processes, ", "))
 }
 
+// fault returns an error that wraps ErrArrivals.
 func fault(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrArrivals, fmt.Sprintf(format, args...))
 }
 
+// checkRate checks the fields of Constant, Poisson and Gamma.
 func (a *Arrivals) checkRate() error {
 	if !within(a.QPS, 0, maxQPS) || a.QPS == 0 {
 		return fault("%v queries per second: want more than 0, at most %v", a.QPS, maxQPS)
@@ -99,9 +121,10 @@ func (a *Arrivals) checkRate() error {
 	return nil
 }
 
+// checkTimes checks the field of Times.
 func (a *Arrivals) checkTimes() error {
 	if len(a.Times) == 0 {
-		return fault("the trace is empty")
+		return fault("the trace is empty: give at least one time")
 	}
 	for i, at := range a.Times {
 		if at < 0 || at > maxTime || i > 0 && at < a.Times[i-1] {
@@ -111,6 +134,7 @@ func (a *Arrivals) checkTimes() error {
 	return nil
 }
 
+// checkLoads checks the field of Loads.
 func (a *Arrivals) checkLoads() error {
 	total := 0.0
 	for i, load := range a.Loads {
@@ -120,11 +144,12 @@ func (a *Arrivals) checkLoads() error {
 		total += load
 	}
 	if total == 0 {
-		return fault("no minute has a load")
+		return fault("no minute has a load: give at least one that has")
 	}
 	return nil
 }
 
+// checkStates checks the field of MMPP.
 func (a *Arrivals) checkStates() error {
 	if n := len(a.States); n < 2 || n > maxStates {
 		return fault("mmpp with %d states: want 2 to %d", n, maxStates)
@@ -132,24 +157,24 @@ func (a *Arrivals) checkStates() error {
 	queries := 0.0 // while each state lasts once
 	for i, s := range a.States {
 		if !within(s.QPS, 0, maxQPS) || s.Seconds <= 0 {
-			return fault("state %d has %v queries per second for %v s: want 0 or more, for more than 0", i, s.QPS, s.Seconds)
+			return fault("state %d has %v queries per second for %v s: want 0 or more queries per second, for more than 0 s", i, s.QPS, s.Seconds)
 		}
 		queries += s.QPS * s.Seconds
 	}
 	switch {
 	case queries == 0:
-		return fault("no state of mmpp has queries")
+		return fault("no state of mmpp has queries: give at least one a rate above 0")
 	case queries*maxSwaps < float64(len(a.States)):
 		return fault("states change more than %v times from one query to the next; give longer states, or more queries per second", maxSwaps)
 	}
 	return nil
 }
 
-// within is false for what is no number.
+// within reports whether x lies in [low, high]. It returns false for NaN.
 func within(x, low, high float64) bool { return x >= low && x <= high }
 
-// times returns when queries come, n of them, or all if there are fewer or n is
-// 0.
+// times returns the arrival times of n queries, or of all if there are fewer or n is 0. r
+// drives the process, and thinning chooses the queries that are kept.
 func (a *Arrivals) times(n int, r, thinning *rand.Rand) ([]time.Duration, error) {
 	scale, keep, most := cmp.Or(a.Scale, 1), cmp.Or(a.Keep, 1), cmp.Or(n, MaxQueries)
 	next := a.process(r)
@@ -160,7 +185,7 @@ func (a *Arrivals) times(n int, r, thinning *rand.Rand) ([]time.Duration, error)
 			break
 		}
 		if seconds /= scale; seconds > maxTime.Seconds() {
-			return nil, fmt.Errorf("%w: query %d comes after %v; give more queries per second, or fewer queries", ErrArrivals, len(list), maxTime)
+			return nil, fmt.Errorf("%w: query %d would arrive after %v; give more queries per second, or fewer queries", ErrArrivals, len(list), maxTime)
 		}
 		if keep < 1 && thinning.Float64() >= keep {
 			continue
@@ -168,13 +193,13 @@ func (a *Arrivals) times(n int, r, thinning *rand.Rand) ([]time.Duration, error)
 		list = append(list, time.Duration(math.Round(seconds*float64(time.Second))))
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("%w: no query is left; keep more of them", ErrArrivals)
+		return nil, fmt.Errorf("%w: no query is left; keep a larger share of them", ErrArrivals)
 	}
 	return list, nil
 }
 
-// process returns a function that returns the times of queries one after the
-// other, in seconds.
+// process returns a function that returns the arrival times one after another, in seconds,
+// and false after the last.
 func (a *Arrivals) process(r *rand.Rand) func() (float64, bool) {
 	at := 0.0
 	switch a.Process {
@@ -199,7 +224,8 @@ func (a *Arrivals) process(r *rand.Rand) func() (float64, bool) {
 	return func() (float64, bool) { i++; return i / a.QPS, true }
 }
 
-// modulated is a Poisson process whose rate is that of the state.
+// modulated is process for MMPP. It draws the amount of expected arrivals until the next
+// query, and consumes it at the rate of each state.
 func (a *Arrivals) modulated(r *rand.Rand) func() (float64, bool) {
 	at, state := 0.0, r.IntN(len(a.States))
 	until := r.ExpFloat64() * a.States[state].Seconds
@@ -218,7 +244,7 @@ func (a *Arrivals) modulated(r *rand.Rand) func() (float64, bool) {
 	}
 }
 
-// minutes is a Poisson process whose rate is that of the minute.
+// minutes is process for Loads. It works like modulated, with the rate of each minute.
 func (a *Arrivals) minutes(r *rand.Rand) func() (float64, bool) {
 	const minute = 60.0
 	at, number := 0.0, 0
@@ -236,8 +262,8 @@ func (a *Arrivals) minutes(r *rand.Rand) func() (float64, bool) {
 	}
 }
 
-// Query is one query that a client submits at a time. Its client leaves at Leaves, or
-// never if that is 0.
+// Query is a query that a client submits at the time At. The client leaves at the time
+// Leaves, or never if that is 0.
 type Query struct {
 	At      time.Duration
 	Service models.ServiceID
@@ -245,13 +271,13 @@ type Query struct {
 	SeqLen  int
 	Leaves  time.Duration
 
-	// Timeout is the deadline that the client asks for, 0 for the target of the service,
-	// which a longer one is cut to.
+	// Timeout is the relative deadline that the client asks for. 0 means the target of the
+	// service, which is also the maximum.
 	Timeout time.Duration
 }
 
-// Submissions returns the queries that a run of the scenario serves, so that a
-// daemon can be asked the same.
+// Submissions returns the queries that a run of the scenario serves. It is exported so that
+// the same queries can be sent to a daemon.
 func (sc *Scenario) Submissions() ([]Query, error) {
 	if err := sc.Validate(); err != nil {
 		return nil, err
@@ -280,8 +306,8 @@ func (sc *Scenario) Submissions() ([]Query, error) {
 	return queries, nil
 }
 
-// oneOf draws from a list. It takes a number from the stream in any case, so
-// that a change of one list changes nothing else.
+// oneOf draws an element of a list, or returns without if the list is empty. It always
+// consumes one random number, so that a change of one list does not change other draws.
 func oneOf(list []int, without int, r *rand.Rand) int {
 	at := r.Float64()
 	if len(list) == 0 {
@@ -290,7 +316,8 @@ func oneOf(list []int, without int, r *rand.Rand) int {
 	return list[int(at*float64(len(list)))]
 }
 
-// picker returns a function from [0, 1) to services, by their shares.
+// picker returns a function that maps a number in [0, 1) to a service according to the
+// shares.
 func (sc *Scenario) picker() func(float64) models.ServiceID {
 	total, asked := 0.0, 0.0
 	for i := range sc.Services {
@@ -299,7 +326,7 @@ func (sc *Scenario) picker() func(float64) models.ServiceID {
 		}
 	}
 	ends := make([]float64, len(sc.Services))
-	sum, last := 0.0, 0 // that has a share
+	sum, last := 0.0, 0 // last is the last service with a share
 	for i := range sc.Services {
 		share := sc.Services[i].Share / total
 		if total == 0 {
@@ -318,11 +345,12 @@ func (sc *Scenario) picker() func(float64) models.ServiceID {
 		if i := slices.IndexFunc(ends, func(end float64) bool { return at < end }); i >= 0 {
 			return models.ServiceID(i)
 		}
-		return models.ServiceID(last) // the ends do not quite add up to 1
+		return models.ServiceID(last) // because of rounding, the shares may add up to less than 1
 	}
 }
 
-// leaves draws when the client of a query that comes at a time leaves, 0 for never.
+// leaves draws when the client of a query that arrives at the given time leaves. It returns
+// 0 for never.
 func (c *clients) leaves(at, target time.Duration, r *rand.Rand) time.Duration {
 	leaving, within := r.Float64() < c.Leaving, r.Float64()
 	switch {
@@ -334,11 +362,11 @@ func (c *clients) leaves(at, target time.Duration, r *rand.Rand) time.Duration {
 	return 0
 }
 
-// purpose names a stream of random numbers.
+// purpose identifies a stream of random numbers.
 type purpose uint64
 
-// The purposes. Where each of several things has a stream of its own, it has a number
-// besides: each device for forNoise and forFailing, each worker for forFaults.
+// The purposes. forNoise and forFailing have a stream for each device, and forFaults has
+// one for each worker; the number of a stream distinguishes them.
 const (
 	forTimes purpose = iota + 1
 	forThinning
@@ -355,7 +383,8 @@ const (
 	forBad
 )
 
-// stream returns the random numbers for one purpose.
+// stream returns the random numbers for a purpose. number distinguishes streams with the
+// same purpose.
 func stream(seed uint64, p purpose, number int) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, uint64(p)<<32|uint64(number)))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/overlapd/overlapd/predictor"
 )
 
-// control is a scheduler with the devices that it decides for.
+// control is a scheduler with the devices for which it decides.
 type control struct {
 	*world
 	number    int
@@ -19,8 +19,8 @@ type control struct {
 	nodes     []*node
 }
 
-// newControl returns the scheduler of so many devices, the first of which is at number
-// times as many.
+// newControl creates the scheduler with this number. It decides for the given number of
+// devices, beginning with device number*devices.
 func newControl(w *world, number, devices int) (*control, error) {
 	c := &control{world: w, number: number}
 	known := map[int]*informant{}
@@ -57,7 +57,7 @@ func newControl(w *world, number, devices int) (*control, error) {
 	return c, nil
 }
 
-// newPredictor returns what predicts the devices of a kind.
+// newPredictor returns the predictor for devices like d.
 func (w *world) newPredictor(d Device) (*predictor.Predictor, error) {
 	solo, err := soloTable(w.scenario, d, w.bound)
 	if err != nil {
@@ -70,7 +70,8 @@ func (w *world) newPredictor(d Device) (*predictor.Predictor, error) {
 	return p, err
 }
 
-// arrive hands a query to the scheduler. It is false if that refused it.
+// arrive passes a query to the scheduler. It returns false if the scheduler rejects the
+// query.
 func (c *control) arrive(number int) bool {
 	c.touched()
 	q, sv := &c.submitted[number], &c.scenario.Services[c.submitted[number].Service]
@@ -87,10 +88,10 @@ func (c *control) arrive(number int) bool {
 	return true
 }
 
-// touched has the scheduler decide at this instant, at which something has happened.
+// touched makes the scheduler decide at this instant, because something has happened.
 func (c *control) touched() { c.wakes.set(c.number, int64(c.now)) }
 
-// decide gives the next rounds to the devices that are free.
+// decide starts the next rounds on idle devices.
 func (c *control) decide() error {
 	c.asking.choosing = true
 	defer func() { c.asking.choosing = false }()
@@ -122,8 +123,8 @@ func (c *control) decide() error {
 	return nil
 }
 
-// clock reads the time of the processor if somebody watches the rounds. What is
-// simulated does not depend on it.
+// clock returns the real time if an observer needs it, and the zero time otherwise. The
+// simulation does not depend on it.
 func (c *control) clock() (t time.Time) {
 	if c.scenario.Observer.Round != nil {
 		t = time.Now()
@@ -131,7 +132,8 @@ func (c *control) clock() (t time.Time) {
 	return t
 }
 
-// settle takes the answers and the moves, and checks the scheduler if that is asked for.
+// settle processes the moves, stops and answers that the scheduler has produced. If the
+// scenario asks for it, settle also checks the scheduler's invariants.
 func (c *control) settle() error {
 	c.scheduler.Released()
 	for _, m := range c.scheduler.Moves() {
@@ -160,7 +162,7 @@ func (c *control) settle() error {
 	return nil
 }
 
-// cancel takes in that a client has left. A batch that nobody else wants stops at
+// cancel tells the scheduler that a client has left. A batch without other clients stops at
 // the next operator.
 func (c *control) cancel(number int) error {
 	c.touched()

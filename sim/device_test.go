@@ -9,7 +9,7 @@ import (
 	"github.com/overlapd/overlapd/predictor"
 )
 
-// profile returns one whose network says what the costs do.
+// profile returns a profile whose network predicts what the costs are.
 func profile(t testing.TB, names ...string) *device.Profile {
 	t.Helper()
 	p := &device.Profile{Format: device.Format, Device: "formula", Rows: 1}

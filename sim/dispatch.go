@@ -7,36 +7,56 @@ import (
 	"time"
 )
 
-// The ways to spread queries over several devices: Scenario.Dispatch. Where each device
-// has a scheduler of its own, it is a pod of a cluster, and balancers choose one for each
-// query.
+// The values of Scenario.Dispatch: how queries are distributed over several devices. Except
+// with Pool, each device has a scheduler of its own. Unless a plan assigns the queries
+// (Split), such devices are the pods of a cluster, and balancers choose a pod for each query.
 const (
-	RoundRobin  = "round-robin"
-	Random      = "random"
-	LeastLoaded = "least-loaded" // to the device with the fewest queries of the balancer that are not answered
-	Pool        = "pool"         // one scheduler decides for all devices
-	Split       = "split"        // each device has some services to itself, or parts of them, by a plan in the manner of Nexus
-	ORCA        = "orca"         // by weights that follow from what pods report, as Envoy and gRPC compute them
-	ORCATwo     = "orca-two"     // of two devices by chance, to the one that reports less, its own queries added
+	// RoundRobin uses the pods in turn.
+	RoundRobin = "round-robin"
+
+	// Random chooses a pod at random.
+	Random = "random"
+
+	// LeastLoaded chooses the pod with the fewest unanswered queries of the same balancer.
+	LeastLoaded = "least-loaded"
+
+	// Pool uses one scheduler for all devices.
+	Pool = "pool"
+
+	// Split assigns services, or fractions of their queries, to devices by a static plan
+	// like that of Nexus.
+	Split = "split"
+
+	// ORCA uses weights computed from the pods' reports, as Envoy and gRPC do.
+	ORCA = "orca"
+
+	// ORCATwo draws two pods and chooses the one with less work, which is the work it
+	// reports plus that of the balancer's own queries.
+	ORCATwo = "orca-two"
 )
 
+// dispatches lists the values of Scenario.Dispatch.
 var dispatches = []string{RoundRobin, Random, LeastLoaded, Pool, Split, ORCA, ORCATwo}
 
-// balancer chooses a pod for each of its queries. Of those of others it knows only what
-// pods report.
+// balancer chooses a pod for each of its queries. It knows the queries of other balancers
+// only from the pods' reports.
 type balancer struct {
 	*cluster
 	rand        *rand.Rand
 	first, last int
-	open        least   // of its queries those not answered, of pods that are ready
-	held        []int64 // the same, of all pods
 
-	// turns counts for each service the steps of its weighted round. work is what its queries
-	// that are not answered take alone.
+	// open holds the number of the balancer's unanswered queries on each ready pod. held
+	// holds the same for all pods.
+	open least
+	held []int64
+
+	// turns counts for each service the steps of weighted. work is for each pod the
+	// isolated latency of the balancer's unanswered queries.
 	turns []uint64
 	work  []time.Duration
 }
 
+// newBalancer creates the balancer with this number. Balancers start at different pods.
 func newBalancer(c *cluster, number int) *balancer {
 	pods := len(c.pods)
 	first := number * pods / len(c.balancers)
@@ -50,7 +70,7 @@ func newBalancer(c *cluster, number int) *balancer {
 	return b
 }
 
-// choose returns a pod that is ready for a query of a service, -1 if none is.
+// choose returns a ready pod for a query of a service, or -1 if no pod is ready.
 func (b *balancer) choose(service int) int {
 	if len(b.ready) == 0 {
 		return -1
@@ -60,7 +80,7 @@ func (b *balancer) choose(service int) int {
 		return b.ready[b.rand.IntN(len(b.ready))]
 	case LeastLoaded:
 		least := b.open.smallest()
-		return max(b.open.next(b.first, least), b.open.next(0, least)) // or all balancers would prefer the first pods
+		return max(b.open.next(b.first, least), b.open.next(0, least)) // start at first, or all balancers would prefer the first pods
 	case ORCA:
 		return b.weighted(service)
 	case ORCATwo:
@@ -70,8 +90,9 @@ func (b *balancer) choose(service int) int {
 	return b.ready[(b.last-1)%len(b.ready)]
 }
 
-// weighted takes pods in turns, of which one with half the largest weight has every second:
-// the static stride scheduler of gRFC A58. Envoy's keeps the same proportions.
+// weighted chooses pods in proportion to their weights: a pod with half the largest weight
+// gets every second turn. It is the static stride scheduler of gRFC A58. Envoy's scheduler
+// has the same proportions.
 func (b *balancer) weighted(service int) int {
 	n := uint64(len(b.pods))
 	for {
@@ -85,9 +106,10 @@ func (b *balancer) weighted(service int) int {
 	}
 }
 
-// lesser takes of two pods the one on which a query would take less of its target, going by
-// the mean of what others and it have sent there and by what it has there now. What waits at
-// one instant, as old as a report, would have all balancers prefer the same pods for long.
+// lesser draws two pods and returns the one on which the query would finish earlier. It
+// compares the reported mean of the pod's work plus the current work of this balancer's
+// queries there. A report of the momentary queue would be worse: until the next report, all
+// balancers would prefer the same pods.
 func (b *balancer) lesser(service int) int {
 	n := len(b.ready)
 	first := b.rand.IntN(n)
@@ -102,7 +124,8 @@ func (b *balancer) lesser(service int) int {
 	return best
 }
 
-// add counts a query that goes to a pod or comes back.
+// add counts queries that the balancer sends to a pod. Negative numbers count queries that
+// have ended.
 func (b *balancer) add(pod int, queries int64, work time.Duration) {
 	b.held[pod] += queries
 	b.work[pod] += work
@@ -111,7 +134,7 @@ func (b *balancer) add(pod int, queries int64, work time.Duration) {
 	}
 }
 
-// setReady tells which pods may be chosen.
+// setReady sets whether balancers may choose a pod.
 func (c *cluster) setReady(pod int, ready bool) {
 	c.pods[pod].ready = ready
 	if at, found := slices.BinarySearch(c.ready, pod); ready && !found {

@@ -1,31 +1,30 @@
-// Package sim serves made-up queries in virtual time: the scheduler and the
-// predictor are those of the daemon, the device is a model of one, and nothing
-// waits. [Run] takes a [Scenario] and returns a [Result]; its Observer sees every
-// round and answer. The same scenario gives the same result, byte for byte. The
-// commands simulate and reproduce call it, and tests that compare it with a daemon.
+// Package sim serves synthetic queries in virtual time. The scheduler and the predictor are
+// those of the daemon, the device is a model, and nothing sleeps. [Run] takes a [Scenario]
+// and returns a [Result]. The scenario's Observer sees every round and every answer. The
+// same scenario always gives the same result, byte for byte. The commands simulate and
+// reproduce use the package, and so do tests that compare it with a daemon.
 //
 // # Randomness
 //
-// Everything random comes from the seed of the scenario, and every purpose has
-// a stream of its own: when queries come, which service they are for, how large
-// they are, who leaves, when workers die, how long rounds take. So another
-// policy meets the same queries, and another mix of services the same arrival
-// times.
+// Everything random is derived from the seed of the scenario. Each purpose has a stream of
+// its own: arrival times, services, sizes, clients that leave, worker deaths, and the
+// duration of rounds, among others. Another policy therefore gets the same queries, and
+// another mix of services gets the same arrival times.
 //
 // # Time
 //
-// What happens at one instant is taken in before anything is decided, as the
-// daemon does: first the rounds that end, then workers, then clients that
-// leave, then arrivals. After a round the predictor learns from it as it does
-// in the daemon.
+// As in the daemon, all events of one instant are processed before anything is decided.
+// Their order is: rounds that end; moves and overruns that end; workers that return or die;
+// clients that leave; changes of pods; arrivals. After a round the predictor learns from it
+// as it does in the daemon.
 //
 // # Counting
 //
-// A query violates its target if it is answered late, dropped, refused or
-// failed. One whose client left before its deadline does not; one whose client
-// left later does. The run lasts from time 0 to the last answer or arrival.
-// Throughput is queries answered, late ones too, over that time, as the authors
-// of Abacus count it (section 7.3); goodput, those in time.
+// A query violates its target if it is answered late, dropped, rejected or failed. A query
+// that is cancelled because its client leaves counts only if the client leaves after the
+// deadline. The run lasts from time 0 to the last answer or arrival. Throughput is the number
+// of answered queries, including late ones, over that time, as in the paper on Abacus
+// (section 7.3). Goodput counts only the queries that are answered in time.
 //
 // A [Scenario] belongs to one run at a time, and so does a [Device].
 package sim

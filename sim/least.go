@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// least holds a number for each of some positions in a tournament tree: the smallest is
-// at the root, and a change takes as many steps as the tree is high. Each inner node at
-// i holds the smaller number of those at 2i and 2i+1.
+// least stores a number for each of several positions in a tournament tree. The smallest
+// number is at the root, and a change takes as many steps as the tree is high. The inner
+// node i holds the smaller number of the nodes 2i and 2i+1.
 type least struct {
 	tree   []int64
 	leaves int
 }
 
-// newLeast returns one for so many positions, all with the largest number there is.
+// newLeast returns a least for the given number of positions. All numbers are
+// math.MaxInt64.
 func newLeast(positions int) least {
 	leaves := 1
 	for leaves < positions {
@@ -27,6 +28,7 @@ func newLeast(positions int) least {
 	return l
 }
 
+// set changes the number at a position.
 func (l *least) set(position int, number int64) {
 	at := l.leaves + position
 	l.tree[at] = number
@@ -43,15 +45,15 @@ func (l *least) set(position int, number int64) {
 // smallest returns the smallest number.
 func (l *least) smallest() int64 { return l.tree[1] }
 
-// next returns the first position from one on whose number is at most so much, -1 if
-// there is none.
+// next returns the first position, beginning with from, whose number is at most most. It
+// returns -1 if there is none.
 func (l *least) next(from int, most int64) int {
 	if from >= l.leaves {
 		return -1
 	}
 	at := l.leaves + from
 	for l.tree[at] > most {
-		for at&1 == 1 { // nothing more below its parent
+		for at&1 == 1 { // a right child has no sibling that follows it
 			at /= 2
 		}
 		if at == 0 {
@@ -67,8 +69,9 @@ func (l *least) next(from int, most int64) int {
 	return at - l.leaves
 }
 
-// until yields the positions whose number is no later than a time, in their order, as
-// they are when their turn comes.
+// until yields, in ascending order, the positions whose number is at most now. It reads
+// each number only when it reaches the position, so it sees changes that the caller makes
+// in between.
 func (l *least) until(now time.Duration) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i := l.next(0, int64(now)); i >= 0 && yield(i); i = l.next(i+1, int64(now)) {

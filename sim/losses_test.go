@@ -41,7 +41,7 @@ var rivals = []string{"overlap", "edf", "clockwork", "abacus"}
 // best of its rivals, on the same arrivals. Each is made up from a seed. One whose first
 // runs speak against overlap is run again, more often and on other arrivals, and these
 // runs alone decide: it is a loss where the mean difference is above its standard error.
-// All that was found is printed with
+// These commands print everything that was found:
 //
 //	go test ./sim -run TestLosses -v -losses 3000
 //	go test ./sim -run TestLosses -v -seed N
@@ -212,7 +212,7 @@ func logUniform(r *rand.Rand, low, high float64) float64 {
 	return low * math.Pow(high/low, r.Float64())
 }
 
-// scenario makes one up, and says what it is.
+// scenario generates a scenario and its description.
 func (a *arena) scenario(t testing.TB, seed uint64) (sc Scenario, c contest) {
 	r := rand.New(rand.NewPCG(seed, 54321))
 	f := a.family(t, seed, r)

@@ -9,36 +9,51 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// moving is a batch on its way from one device to another.
+// moving is a batch that moves from one device to another.
 type moving struct {
 	Moved
 	from, to *node
 	begun    bool
-	over     bool // its timer has nothing to say any more
+
+	// over is set once the move has ended. Its timer then has no effect.
+	over bool
 }
 
-// moves are the batches on their way. A link carries one out and one in at a time: of those
-// that wait, the first for which both sides are free goes next.
+// moves are the batches that currently move. A link carries one batch out and one in at a
+// time. When links become free, the first waiting batch for which both links are free
+// starts.
 type moves struct {
-	links   []int        // of each device, nil if nothing waits
-	out, in map[int]bool // links that carry one
-	under   []*moving    // asked for and not over, in that order
-	each    []map[int]time.Duration
-	count   moveTally
-	waited  time.Duration
-	took    time.Duration
+	// links holds the link of each device. It is nil if moves do not wait for links.
+	links []int
+
+	// out and in hold the links that currently carry a batch in that direction.
+	out, in map[int]bool
+
+	// under lists the moves that are not over, in the order in which they were requested.
+	under []*moving
+
+	// each holds for each service the time that a query adds to a move, by the operator
+	// with which the batch continues.
+	each []map[int]time.Duration
+
+	count  moveTally
+	waited time.Duration
+	took   time.Duration
 }
 
-// moveTally counts moves. Those that were lost count, and not in the times.
+// moveTally counts moves. It includes lost moves, but not in the times.
 type moveTally struct {
-	Moves    int     `json:"moves"`
-	Lost     int     `json:"lost"`
-	WaitedMS float64 `json:"waited_ms"` // for links, in the mean
-	TookMS   float64 `json:"took_ms"`   // after that, in the mean
+	Moves int `json:"moves"`
+	Lost  int `json:"lost"`
+
+	// WaitedMS is the mean time for which moves waited for links. TookMS is the mean time
+	// of the transfer.
+	WaitedMS float64 `json:"waited_ms"`
+	TookMS   float64 `json:"took_ms"`
 }
 
-// newMoves finds out what each query adds to the moves of a service, by the operator that
-// they go on with.
+// newMoves returns the moves of a scenario, with the time that a query of each service adds
+// to a move.
 func newMoves(sc *Scenario) moves {
 	m := moves{links: sc.Links, out: map[int]bool{}, in: map[int]bool{}, each: make([]map[int]time.Duration, len(sc.Services))}
 	for i := range sc.Services {
@@ -52,10 +67,10 @@ func newMoves(sc *Scenario) moves {
 	return m
 }
 
-// move begins a move, or has it wait for the links.
+// move starts a move, or queues it until its links are free.
 func (c *control) move(m overlap.Move) error {
 	if m.Device == m.To || c.nodes[m.Device].down[m.Service] || c.nodes[m.To].down[m.Service] {
-		return fmt.Errorf("%w: a move of batch %d from device %d to %d", ErrInvariant, m.Batch, m.Device, m.To)
+		return fmt.Errorf("%w: batch %d cannot move from device %d to %d", ErrInvariant, m.Batch, m.Device, m.To)
 	}
 	w := c.world
 	w.moves.under = append(w.moves.under, &moving{Moved: Moved{Move: m, Asked: w.now}, from: c.nodes[m.Device], to: c.nodes[m.To]})
@@ -63,7 +78,7 @@ func (c *control) move(m overlap.Move) error {
 	return nil
 }
 
-// goOn begins the moves whose links are free.
+// goOn starts the queued moves whose links are free.
 func (w *world) goOn() {
 	m := &w.moves
 	for _, b := range m.under {
@@ -76,14 +91,14 @@ func (w *world) goOn() {
 	}
 }
 
-// hold takes the links of a move, or gives them back.
+// hold marks the links of a move as busy or free.
 func (m *moves) hold(b *moving, held bool) {
 	if m.links != nil {
 		m.out[m.links[b.from.index]], m.in[m.links[b.to.index]] = held, held
 	}
 }
 
-// arrived ends a move whose time is over.
+// arrived ends a move when its timer fires.
 func (w *world) arrived(b *moving) error {
 	if b.over {
 		return nil
@@ -91,7 +106,8 @@ func (w *world) arrived(b *moving) error {
 	return w.endMove(b, models.SpanDone)
 }
 
-// loseMoves ends the moves of a service from and to a device on which its worker was lost.
+// loseMoves ends, as lost, the moves of a service from and to a device whose worker has
+// died.
 func (w *world) loseMoves(n *node, service models.ServiceID) error {
 	for _, b := range slices.Clone(w.moves.under) {
 		if b.Service == service && (b.from == n || b.to == n) {
@@ -103,7 +119,8 @@ func (w *world) loseMoves(n *node, service models.ServiceID) error {
 	return nil
 }
 
-// endMove hands over a batch that has moved, or tells that it is lost.
+// endMove reports to the scheduler that a batch has arrived or is lost, and starts queued
+// moves.
 func (w *world) endMove(b *moving, status models.Status) error {
 	m := &w.moves
 	b.over, b.End, b.Status = true, w.now, status
@@ -132,12 +149,12 @@ func (w *world) endMove(b *moving, status models.Status) error {
 	return c.settle()
 }
 
-// sum sums up a run, nil if nothing was moved.
+// sum returns the totals of a run, or nil if nothing was moved.
 func (m *moves) sum() *moveTally {
 	if m.count.Moves == 0 {
 		return nil
 	}
-	count := m.count // by itself, so that a result does not keep the run in memory
+	count := m.count // a copy, so that the result does not keep the run in memory
 	done := float64(count.Moves - count.Lost)
 	count.WaitedMS, count.TookMS = ratio(millis(m.waited), done), ratio(millis(m.took), done)
 	return &count

@@ -14,35 +14,55 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// never is a time that does not come.
+// never is later than all other times.
 const never = time.Duration(math.MaxInt64)
 
-// node is one device.
+// node is a device of the simulation.
 type node struct {
 	*control
-	index     int // of all
-	place     int // of those of its scheduler
-	device    Device
-	slow      float64
-	kind      int                  // the first device that is like it
-	predictor *predictor.Predictor // of all devices of its scheduler that are like it
-	noise     *rand.Rand
-	failing   *rand.Rand
-	down      []bool // by service, while its worker is lost
-	busy      time.Duration
 
-	// The round that runs will be over at its End, with this outcome. on is its group
-	// as the device knows it, by models instead of services.
+	// index is the position among all devices. place is the position among the devices of
+	// the scheduler.
+	index int
+	place int
+
+	device Device
+	slow   float64
+
+	// kind is the index of the first device that is like this one. predictor is shared by
+	// all devices of the scheduler that are alike.
+	kind      int
+	predictor *predictor.Predictor
+
+	noise   *rand.Rand
+	failing *rand.Rand
+
+	// down says for each service whether its worker is lost.
+	down []bool
+
+	// busy is the time that the device has worked.
+	busy time.Duration
+
+	// round is the current round if running is set. outcome is how it will end if nothing
+	// changes.
 	running bool
 	round   Round
-	limit   time.Duration // when the round is over at the latest
-	late    []*late       // the spans that it was then over without
-	group   models.Group  // as the scheduler knows it
+
+	// limit is the time at which the current round is over at the latest. late lists the
+	// overruns of the device that are still running.
+	limit time.Duration
+	late  []*late
+
+	// group is the round's group as the scheduler knows it. on is the same group for the
+	// device, with positions of models instead of services.
+	group models.Group
+
 	queries []models.QueryID
 	outcome models.Outcome
 	on      models.Group
 }
 
+// newNode creates the device with this index.
 func newNode(c *control, index int) *node {
 	d, slow, kind := c.scenario.kind(index)
 	return &node{
@@ -53,7 +73,7 @@ func newNode(c *control, index int) *node {
 	}
 }
 
-// start runs a round, whose time is known from now on.
+// start starts a round. Its duration is determined here.
 func (n *node) start(r *overlap.Round) error {
 	n.running = true
 	at := n.now
@@ -86,7 +106,7 @@ func (n *node) start(r *overlap.Round) error {
 	n.round.Spans = append(n.round.Spans[:0], r.Group.Spans...)
 	n.group = models.Group{Spans: n.round.Spans}
 	if n.scenario.Observer.Round != nil {
-		// The scheduler's memory of who is in the round does not last.
+		// The scheduler reuses the memory of r.Queries, so copy them.
 		n.queries, n.round.Queries = n.queries[:0], n.round.Queries[:0]
 		for _, in := range r.Queries {
 			from := len(n.queries)
@@ -98,7 +118,8 @@ func (n *node) start(r *overlap.Round) error {
 	return nil
 }
 
-// finish ends the round: the predictor learns from it, the scheduler goes on.
+// finish ends the round. The predictor learns from it, and the scheduler receives the
+// outcome.
 func (n *node) finish() error {
 	if n.now < n.round.End {
 		n.setApart()
@@ -111,7 +132,7 @@ func (n *node) finish() error {
 		n.outcome.Spans[i].Took = n.round.Took
 	}
 	if n.whole() {
-		_ = n.predictor.Observe(n.now, n.group, scaled(n.took(), 1/n.slow)) // the daemon goes on as well with one that is out of range
+		_ = n.predictor.Observe(n.now, n.group, scaled(n.took(), 1/n.slow)) // the daemon, too, ignores observations that are out of range
 	}
 	n.busy += n.round.Took
 	n.tally.ended(n)
@@ -125,13 +146,13 @@ func (n *node) finish() error {
 	return n.settle()
 }
 
-// whole reports whether all spans ran to their ends.
+// whole reports whether all spans of the round ran to their ends.
 func (n *node) whole() bool {
 	return !slices.ContainsFunc(n.outcome.Spans, func(o models.SpanOutcome) bool { return o.Status != models.SpanDone })
 }
 
-// took is what the predictor learns from: of one span its own time, of several
-// that of the round.
+// took returns the time from which the predictor learns: the span's own time for a single
+// span, and the time of the round for several.
 func (n *node) took() time.Duration {
 	if len(n.round.Spans) == 1 {
 		return n.round.Took
@@ -139,7 +160,8 @@ func (n *node) took() time.Duration {
 	return n.outcome.Took
 }
 
-// stop has a batch stop at the next operator.
+// stop stops a batch at the next operator. For a round of several spans that does not
+// change the time of the round.
 func (n *node) stop(batch models.BatchID) {
 	for i, s := range n.round.Spans {
 		o := &n.outcome.Spans[i]
@@ -156,8 +178,8 @@ func (n *node) stop(batch models.BatchID) {
 	}
 }
 
-// die loses the worker of a service and what it runs. A round that has nothing
-// left to run ends.
+// die removes the worker of a service, with its running span. If nothing is left of a
+// round, the round ends.
 func (n *node) die(service models.ServiceID) error {
 	n.touch(service, true)
 	n.scheduler.Down(n.now, service, n.place)
@@ -185,7 +207,7 @@ func (n *node) die(service models.ServiceID) error {
 	return n.settle()
 }
 
-// touch takes in that a worker was lost or is back.
+// touch records that a worker was lost or is ready again.
 func (n *node) touch(service models.ServiceID, down bool) {
 	n.touched()
 	n.down[service] = down
@@ -194,42 +216,51 @@ func (n *node) touch(service models.ServiceID, down bool) {
 	}
 }
 
-// cut ends the round earlier.
+// cut makes the round end no later than the given time.
 func (n *node) cut(end time.Duration) {
 	n.round.End = min(n.round.End, max(end, n.now))
 	n.ends.set(n.index, int64(min(n.round.End, n.limit)))
 	n.round.Took = min(n.round.Took, max(n.round.End-n.round.Start, 1))
 }
 
+// back makes the worker of a service ready again.
 func (n *node) back(service models.ServiceID) error {
 	n.touch(service, false)
 	n.scheduler.Up(n.now, service, n.place)
 	return n.settle()
 }
 
-// What the scheduler knows of how long groups take: Scenario.Knows. With less than all
-// of it a query is dropped only once its deadline has passed, and otherwise runs even if it ends late, as on the
-// server of the Abacus authors (section 7.1): nothing under its fcfs and edf,
-// the order under its sjf. Nothing is overlapped or merged then.
+// The values of Scenario.Knows: what the scheduler knows about the latencies of groups.
+// KnowsOrder and KnowsNothing reproduce the server of the Abacus authors (section 7.1),
+// which knows nothing under its fcfs and edf, and only the order under its sjf. With them a
+// query is dropped only after its deadline has passed and otherwise runs even if it ends
+// late; nothing is overlapped or batched.
 const (
-	KnowsAll     = "all"
-	KnowsOrder   = "order"   // when it puts queries into their order, and not when it chooses a group
-	KnowsNothing = "nothing" // not even when it orders
+	// KnowsAll gives the scheduler all predictions.
+	KnowsAll = "all"
+
+	// KnowsOrder gives it predictions when it orders queries, but not when it chooses a
+	// group.
+	KnowsOrder = "order"
+
+	// KnowsNothing gives it no predictions.
+	KnowsNothing = "nothing"
 )
 
+// knowledges lists the values of Scenario.Knows.
 var knowledges = []string{KnowsAll, KnowsOrder, KnowsNothing}
 
-// asking is set to choosing while a scheduler is asked for a group. It counts the calls of
-// its predictors since the last round, and the groups that they were about.
+// asking counts the predictor calls of a scheduler since its last round, and the groups in
+// these calls. choosing is set while the scheduler chooses a group.
 type asking struct {
 	choosing bool
 	calls    int
 	groups   int
 }
 
-// informant is the predictor of a scheduler that may not know everything. What it
-// withholds is unknown to the scheduler, so that nothing is dropped for it. What it says of
-// a slow device is so many times what it says of others.
+// informant is the predictor of a scheduler that may not know everything. The scheduler
+// treats latencies that the informant withholds as unknown, and drops no query because of
+// them. For a slow device the informant multiplies all latencies by slow.
 type informant struct {
 	*predictor.Predictor
 	knows string
@@ -237,7 +268,7 @@ type informant struct {
 	*asking
 }
 
-// scaled is so many times a time.
+// scaled multiplies d by factor.
 func scaled(d time.Duration, factor float64) time.Duration {
 	if factor == 1 {
 		return d
@@ -245,6 +276,7 @@ func scaled(d time.Duration, factor float64) time.Duration {
 	return time.Duration(float64(d) * factor)
 }
 
+// Predict implements [overlap.Predictor].
 func (p *informant) Predict(groups []models.Group, estimates []models.Estimate) {
 	p.calls++
 	p.groups += len(groups)
@@ -259,9 +291,9 @@ func (p *informant) Predict(groups []models.Group, estimates []models.Estimate) 
 	}
 }
 
-// soloTable measures the services alone on a device, as a profile would: the middle of the
-// runs of every operator, for the sizes and sequence lengths that the device
-// was measured with and those that the service is asked for.
+// soloTable returns the isolated latencies of the services on a device, as a device profile
+// contains them: the median latency of every operator. It covers the sizes and sequence
+// lengths that the device was measured with, and those of the service's queries.
 func soloTable(sc *Scenario, d Device, bound []int) (*predictor.Solo, error) {
 	known := d.Models()
 	operators := make([]int, len(bound))
@@ -285,7 +317,8 @@ func soloTable(sc *Scenario, d Device, bound []int) (*predictor.Solo, error) {
 	return table, nil
 }
 
-// soloShapes returns the sizes and sequence lengths that fit into a table.
+// soloShapes returns the sizes and sequence lengths for soloTable, thinned to fit into a
+// table.
 func soloShapes(s *Service, m *device.ModelInfo) (sizes, seqLens []int) {
 	sizes = sorted(m.Sizes, s.Sizes, []int{max(s.MaxBatch, 1)})
 	seqLens = sorted(m.SeqLens, s.SeqLens)
@@ -296,7 +329,7 @@ func soloShapes(s *Service, m *device.ModelInfo) (sizes, seqLens []int) {
 	return stats.Thin(sizes, max(predictor.MaxCells/len(seqLens), 1)), seqLens
 }
 
-// sorted returns what is in any of the lists, once.
+// sorted returns the sorted elements of all lists without duplicates.
 func sorted(lists ...[]int) []int {
 	all := slices.Concat(lists...)
 	slices.Sort(all)

@@ -10,23 +10,31 @@ import (
 	"github.com/overlapd/overlapd/predictor"
 )
 
-// defaultOverrunFactor is that of the daemon's configuration.
+// defaultOverrunFactor is the default of the daemon's configuration.
 const defaultOverrunFactor = 2
 
-// late is a span that its round did not wait for. It runs beside the rounds that follow,
-// which take no longer for that.
+// late is an overrun: a detached span, which its round did not wait for. It runs alongside
+// the following rounds, and does not slow them down.
 type late struct {
-	node    *node
-	round   uint64
-	outcome models.SpanOutcome // with which it will end
-	start   time.Duration
-	end     time.Duration
-	learned *predictor.Overrun // of its round
-	over    bool
+	node  *node
+	round uint64
+
+	// outcome is the outcome with which the span ends.
+	outcome models.SpanOutcome
+
+	start time.Duration
+	end   time.Duration
+
+	// learned collects what the predictor learns from the span's round.
+	learned *predictor.Overrun
+
+	// over is set once the overrun has ended or was replaced. Its timer then has no effect.
+	over bool
 }
 
-// limit returns until when a round may run that starts at a time. One of which nothing
-// is known may run for ever: it is that of a baseline whose authors had no such limit.
+// limitOf returns the time until which a round that starts at the given time may run. A
+// round without a known bound may run without limit; it occurs only in baselines whose
+// authors have no such limit.
 func (n *node) limitOf(start, bound time.Duration) time.Duration {
 	if bound == 0 {
 		return never
@@ -34,13 +42,13 @@ func (n *node) limitOf(start, bound time.Duration) time.Duration {
 	return start + n.scheduler.Allowed(n.place, bound, cmp.Or(n.scenario.OverrunFactor, defaultOverrunFactor))
 }
 
-// setApart ends the round without the spans that still run.
+// setApart ends the round and detaches the spans that are still running.
 func (n *node) setApart() {
 	var open []*late
 	for i := range n.outcome.Spans {
 		o := &n.outcome.Spans[i]
 		if o.Status == models.SpanLost {
-			n.group.Spans = nil // nothing is learned of the round
+			n.group.Spans = nil // the predictor learns nothing from this round
 			continue
 		}
 		l := &late{node: n, round: n.outcome.Round, outcome: *o, start: n.round.Start, end: n.round.End}
@@ -57,7 +65,7 @@ func (n *node) setApart() {
 	n.cut(n.now)
 }
 
-// abandon stops an overrun that nobody waits for any more at its next operator.
+// abandon stops an overrun at its next operator, because no client waits for its queries.
 func (n *node) abandon(batch models.BatchID) {
 	for _, l := range n.late {
 		s := &l.outcome.Span
@@ -77,7 +85,7 @@ func (n *node) abandon(batch models.BatchID) {
 	}
 }
 
-// land ends an overrun.
+// land ends an overrun and reports it to the scheduler.
 func (l *late) land() error {
 	if l.over {
 		return nil
@@ -96,7 +104,7 @@ func (l *late) land() error {
 	return n.settle()
 }
 
-// loseLate loses the overrun of a service whose worker has died.
+// loseLate ends the overruns of a service whose worker has died.
 func (n *node) loseLate(service models.ServiceID) error {
 	for _, l := range slices.Clone(n.late) {
 		if l.outcome.Span.Service == service {

@@ -12,78 +12,120 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// What Envoy's client-side weighted round robin has by default. Weights are new with every
-// report.
+// Defaults of Envoy's client-side weighted round robin. The simulation updates weights with
+// every report.
 const (
-	errorPenalty = 1.0              // of the share of queries that violate their target
-	blackout     = 10 * time.Second // after the start of a pod, in which its reports are not used
+	// errorPenalty weights the fraction of queries that violate their target.
+	errorPenalty = 1.0
+
+	// blackout is how long after the start of a pod its reports are not used.
+	blackout = 10 * time.Second
 )
 
+// Limits and defaults of pods.
 const (
 	maxBalancers     = 1024
 	defaultReportAge = time.Second
 	minReportAge     = time.Millisecond
 
-	// reportWindow is what utilization is the mean of: weights follow from those before, and
-	// what waits at one instant would add up in them as noise.
+	// reportWindow is the time constant of the means in a report. A report of the momentary
+	// queue would be noise, which accumulates because weights influence later weights.
 	reportWindow = time.Second
 
-	// maxStride is the weight of the pod that has the largest.
+	// maxStride is the weight of the pod with the largest weight.
 	maxStride = math.MaxUint16
 )
 
-// pods describe how pods come and go. One that drains is not ready any more, finishes what
-// it has and is replaced; one that fails is replaced, and its queries are sent once more.
+// pods describes how pods start, drain and fail. A pod that drains takes no new queries,
+// finishes those that it has, and is replaced. A pod that fails is replaced as well, and
+// its queries are sent once more to other pods.
 type pods struct {
-	Starting   int           // of them are not ready before StartUp
-	StartUp    time.Duration // from the start of a pod until it is ready
-	DrainEvery time.Duration // so often the next one drains, never if 0
-	FailEvery  time.Duration // so often one fails by chance, never if 0
+	// Starting is the number of pods that become ready only after StartUp.
+	Starting int
+
+	// StartUp is the time from the start of a pod until it is ready.
+	StartUp time.Duration
+
+	// DrainEvery is the interval at which pods drain, one after another. 0 means never.
+	DrainEvery time.Duration
+
+	// FailEvery is the interval at which a random pod fails. 0 means never.
+	FailEvery time.Duration
 }
 
-// podTally counts what became of pods. Retried queries were sent to another pod.
+// podTally counts pods that drained or failed. Retried counts queries that were sent to a
+// second pod.
 type podTally struct {
 	Drained int `json:"drained"`
 	Failed  int `json:"failed"`
 	Retried int `json:"retried"`
 }
 
-// cluster is the pods of a run and the balancers before them.
+// cluster is the pods of a run with their balancers.
 type cluster struct {
 	*world
-	pods      []pod
-	ready     []int // pods that may be chosen, in their order
+	pods []pod
+
+	// ready lists the pods that may be chosen, in ascending order.
+	ready []int
+
 	balancers []*balancer
-	via       []uint16 // the balancer of each query, nil where there is one
-	retried   map[int]bool
-	failing   *rand.Rand
-	next      int             // to drain
-	alone     []time.Duration // what a query of each service takes, in the mean
+
+	// via holds the balancer of each query. It is nil if there is only one balancer.
+	via []uint16
+
+	retried map[int]bool
+	failing *rand.Rand
+
+	// next is the first candidate for the next pod to drain.
+	next int
+
+	// alone is the mean isolated latency of each service's queries.
+	alone []time.Duration
+
+	// reporting is set if the dispatch uses reports.
 	reporting bool
-	count     podTally
+
+	count podTally
 }
 
-// pod is one device with a scheduler.
+// pod is a device with a scheduler of its own.
 type pod struct {
-	ready    bool // for balancers
-	gone     bool // it has failed, which balancers learn when no report comes
-	draining bool
-	since    time.Duration // it is ready
-	slow     float64
-	open     int
-	work     time.Duration // that its open queries take alone
+	// ready is set if balancers may choose the pod.
+	ready bool
 
-	// The means of the last reportWindow, up to a time: of work in seconds, of the time in
-	// which there was any, and of queries that ended and of those of them that violated
-	// their target, per second.
+	// gone is set if the pod has failed. Balancers notice that when its next report is
+	// missing.
+	gone bool
+
+	draining bool
+
+	// since is the time at which the pod became ready.
+	since time.Duration
+
+	slow float64
+
+	// open is the number of the pod's unanswered queries. work is their isolated latency.
+	open int
+	work time.Duration
+
+	// Exponential means over reportWindow, as of the time until: the work in seconds, the
+	// fraction of the time with unanswered queries, ended queries per second, and ended
+	// queries per second that violated their target.
 	until                 time.Duration
 	waits, busy, rps, eps float64
 
-	reported time.Duration // mean of work, as last reported
-	weight   float64       // as it follows from the last report; 0 before
-	stride   uint16        // as balancers use it
+	// reported is the mean work in the last report.
+	reported time.Duration
+
+	// weight follows from the last report. It is 0 before the first.
+	weight float64
+
+	// stride is the weight in the form that balancers use.
+	stride uint16
 }
 
+// newCluster creates the pods and balancers, and schedules the first changes of pods.
 func newCluster(w *world) *cluster {
 	sc := w.scenario
 	c := &cluster{world: w, pods: make([]pod, len(w.controls)), balancers: make([]*balancer, max(sc.Balancers, 1)), retried: map[int]bool{}, failing: stream(sc.Seed, forPods, 0)}
@@ -100,7 +142,7 @@ func newCluster(w *world) *cluster {
 	}
 	for i := range c.pods {
 		p := &c.pods[i]
-		p.since, p.slow = -blackout, w.controls[i].nodes[0].slow // they have served before
+		p.since, p.slow = -blackout, w.controls[i].nodes[0].slow // pods that are ready at time 0 count as running for long
 		if i < len(c.pods)-sc.Pods.Starting {
 			c.setReady(i, true)
 		} else {
@@ -122,12 +164,12 @@ func newCluster(w *world) *cluster {
 	return c
 }
 
-// later has something happen to pods, or to one, after a time.
+// later schedules an event of all pods, or of one, after a time.
 func (c *cluster) later(after time.Duration, kind timerKind, pod int) {
 	c.timers.push(timer{at: c.now + after, kind: kind, worker: pod})
 }
 
-// measure finds out what a query of each service takes alone in the mean.
+// measure computes the mean isolated latency of each service's queries.
 func (c *cluster) measure() {
 	c.alone = make([]time.Duration, len(c.scenario.Services))
 	counts := make([]time.Duration, len(c.alone))
@@ -141,6 +183,7 @@ func (c *cluster) measure() {
 	}
 }
 
+// of returns the balancer of a query.
 func (c *cluster) of(number int) *balancer {
 	if c.via == nil {
 		return c.balancers[0]
@@ -148,7 +191,7 @@ func (c *cluster) of(number int) *balancer {
 	return c.balancers[c.via[number]]
 }
 
-// moved counts a query that a pod has accepted, or one fewer.
+// moved adds a query to a pod's counts if queries is 1, and removes it if queries is -1.
 func (c *cluster) moved(number, pod, queries int) {
 	p, work := &c.pods[pod], time.Duration(0)
 	if c.reporting {
@@ -163,7 +206,7 @@ func (c *cluster) moved(number, pod, queries int) {
 	}
 }
 
-// ended counts how a query ended for what its pod reports.
+// ended counts the end of a query for the pod's report.
 func (c *cluster) ended(device int, a *Answer) {
 	if !c.reporting {
 		return
@@ -176,7 +219,7 @@ func (c *cluster) ended(device int, a *Answer) {
 	}
 }
 
-// pass has means forget by the time that has passed.
+// pass updates the means for the time that has passed since the last update.
 func (p *pod) pass(now time.Duration) {
 	if now > p.until {
 		keeps := math.Exp(-float64(now-p.until) / float64(reportWindow))
@@ -186,10 +229,10 @@ func (p *pod) pass(now time.Duration) {
 	}
 }
 
-// errNoPod is why a query is refused that no pod is ready for.
+// errNoPod is the reason for rejecting a query if no pod is ready.
 var errNoPod = errors.New("no pod is ready")
 
-// send hands a query to a pod.
+// send passes a query to a pod.
 func (c *cluster) send(number int) error {
 	to := c.of(number).choose(int(c.submitted[number].Service))
 	if to < 0 {
@@ -205,7 +248,8 @@ func (c *cluster) send(number int) error {
 	return nil
 }
 
-// again sends a query that a pod has lost to another, once.
+// again sends a query that a pod has lost to another pod. A query is sent again only once,
+// and fails otherwise.
 func (c *cluster) again(number, lost int) error {
 	q := &c.submitted[number]
 	if c.retried[number] || c.now >= c.due(q) {
@@ -221,7 +265,7 @@ func (c *cluster) again(number, lost int) error {
 	return err
 }
 
-// happen takes in what happens to pods.
+// happen processes an event of pods.
 func (c *cluster) happen(t *timer) error {
 	switch t.kind {
 	case podsReport:
@@ -239,9 +283,10 @@ func (c *cluster) happen(t *timer) error {
 	return nil
 }
 
-// report has all pods tell what they have to do. That is in use until they do so again.
-// Utilization is the share of its time that a pod is busy, and more by what part of its target
-// a query that came now would use up: what waits, and the query itself, as the predictor says.
+// report updates the reports of all pods, which stay in use until the next call. The
+// reported utilization is the fraction of time that the pod is busy, increased by the
+// fraction of its target that a query arriving now would use up, for the queued work and
+// for itself.
 func (c *cluster) report() {
 	for i := range c.pods {
 		p := &c.pods[i]
@@ -264,8 +309,8 @@ func (c *cluster) report() {
 	c.weigh()
 }
 
-// weigh brings weights into the form in which they are used. A pod without one has the
-// median of the others.
+// weigh converts the weights into strides. A pod without a usable weight gets the median of
+// the others.
 func (c *cluster) weigh() {
 	if c.scenario.Dispatch != ORCA {
 		return
@@ -291,7 +336,8 @@ func (c *cluster) weigh() {
 	}
 }
 
-// start makes a pod ready, in the place of one that drained or failed if there was one.
+// start makes a pod ready. If the pod has drained, it gets a new scheduler first; one that
+// failed already has one.
 func (c *cluster) start(number int) error {
 	p := &c.pods[number]
 	if p.draining {
@@ -306,7 +352,7 @@ func (c *cluster) start(number int) error {
 	return nil
 }
 
-// drain has the next pod that is ready finish, unless it is the only one.
+// drain starts to drain the next ready pod, unless it is the only one.
 func (c *cluster) drain() {
 	if len(c.ready) < 2 {
 		return
@@ -327,7 +373,7 @@ func (c *cluster) drain() {
 	}
 }
 
-// fail loses a pod, drawn by chance, with all it has.
+// fail makes a random pod fail, with all of its queries.
 func (c *cluster) fail() error {
 	if len(c.ready) == 0 {
 		return nil
@@ -356,7 +402,8 @@ func (c *cluster) fail() error {
 	return nil
 }
 
-// renew puts a new scheduler, predictor and device into the place of a pod.
+// renew replaces the scheduler, the predictor and the device of a pod. The random numbers
+// and the busy time continue.
 func (c *cluster) renew(number int) error {
 	old := c.nodes[number]
 	fresh, err := newControl(c.world, number, 1)

@@ -284,13 +284,13 @@ func TestPodsAreTheSameAgain(t *testing.T) {
 
 func TestPodsThatCannotBe(t *testing.T) {
 	for want, change := range map[string]func(*Scenario){
-		"-1 balancers":              func(sc *Scenario) { sc.Balancers = -1 },
-		"reports are 1ns old":       func(sc *Scenario) { sc.ReportAge = 1 },
-		"3 pods that start":         func(sc *Scenario) { sc.Pods.Starting = 3 },
-		"drain every 1ns":           func(sc *Scenario) { sc.Pods.DrainEvery = 1 },
-		"fail every -1ns":           func(sc *Scenario) { sc.Pods.FailEvery = -1 },
-		"that chooses a pod":        func(sc *Scenario) { sc.Pods.Starting, sc.Dispatch = 1, Pool },
-		"no workers that die besid": func(sc *Scenario) { sc.Pods.Starting, sc.Faults.Every = 1, time.Second },
+		"-1 balancers":        func(sc *Scenario) { sc.Balancers = -1 },
+		"reports are 1ns old": func(sc *Scenario) { sc.ReportAge = 1 },
+		"3 pods start late":   func(sc *Scenario) { sc.Pods.Starting = 3 },
+		"drain every 1ns":     func(sc *Scenario) { sc.Pods.DrainEvery = 1 },
+		"fail every -1ns":     func(sc *Scenario) { sc.Pods.FailEvery = -1 },
+		"that chooses a pod":  func(sc *Scenario) { sc.Pods.Starting, sc.Dispatch = 1, Pool },
+		"no workers that die": func(sc *Scenario) { sc.Pods.Starting, sc.Faults.Every = 1, time.Second },
 	} {
 		sc := plainScenario(Query{})
 		sc.Devices = 2

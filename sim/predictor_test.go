@@ -10,8 +10,8 @@ import (
 )
 
 // formulaPredictor returns a predictor of the models of a formula, whose
-// weights are random: it says about what it is told of the costs, and is off by
-// some percent.
+// weights are random. It predicts roughly the costs that it receives, and is off by a few
+// percent.
 func formulaPredictor(t testing.TB, f *formula, seed uint64) *predictor.File {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 0))

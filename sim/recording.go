@@ -12,12 +12,13 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
-// GiveRecorded has a scenario, complete but for its arrivals, serve the queries of
-// a CSV file with a line for each query, as many as the scenario wants and as its
-// arrivals scale and keep. A column has when the query came: time_s in seconds since
-// the start, or timestamp or arrived_at, a date and time, of which the first is taken
-// for the start. The columns size, seq_len and service may follow; what the file lacks
-// is drawn as for any arrivals. The names of all other columns are returned.
+// GiveRecorded sets the queries of a scenario, which must be complete except for its
+// arrivals, to those in a CSV file with one line for each query. The number of queries, and
+// Scale and Keep of the arrivals, apply as usual. One column has the arrival times: time_s,
+// in seconds since the start; or timestamp or arrived_at, a date and time, where the first
+// query defines the start. The columns size, seq_len and service are optional. Values that
+// the file does not have are drawn as for other arrivals. GiveRecorded returns the names of
+// all other columns.
 func GiveRecorded(sc *Scenario, path string) (ignored []string, err error) {
 	r, err := readRecording(sc, path)
 	if err != nil {
@@ -26,31 +27,36 @@ func GiveRecorded(sc *Scenario, path string) (ignored []string, err error) {
 	return r.ignored, r.give()
 }
 
-// recording is queries that came, for the services of a scenario, in ascending order of
-// their times. The columns of the file are by position, -1 for those that it does not
-// have; queries is nil if there are only times.
+// recording holds recorded queries for the services of a scenario, in ascending order of
+// their times.
 type recording struct {
 	scenario *Scenario
 	path     string
 
+	// Positions of the columns, -1 for those that the file does not have.
 	seconds, clock, size, seqLen, service int
 	ignored                               []string
 
-	first   time.Time // clock time of the first query
+	// first is the time of day of the first query.
+	first time.Time
+
+	// times holds the arrival times. queries is nil if the file has only times.
 	times   []time.Duration
 	queries []recorded
 }
 
-// recorded is what the file holds of a query besides its time.
+// recorded is what the file says about a query besides its time.
 type recorded struct {
 	service, size, seqLen, line int
 }
 
+// timesSheet describes a file of queries.
 var timesSheet = textfile.Sheet{
 	Form:    "a header line with the column time_s (seconds since the start) or timestamp (dates and times) and, below, a line for each query",
 	MaxRows: MaxQueries, Unusable: ErrArrivals, TooLarge: ErrArrivals,
 }
 
+// readRecording reads a file of queries.
 func readRecording(sc *Scenario, path string) (*recording, error) {
 	r := &recording{scenario: sc, path: path}
 	if err := timesSheet.ReadFile(path, r.head, r.row); err != nil {
@@ -59,6 +65,7 @@ func readRecording(sc *Scenario, path string) (*recording, error) {
 	return r, nil
 }
 
+// head finds the columns.
 func (r *recording) head(t *textfile.Table) {
 	r.seconds, r.clock = t.Column("time_s"), t.Column("timestamp", "arrived_at")
 	r.size, r.seqLen, r.service = t.Column("size"), t.Column("seq_len"), t.Column("service")
@@ -75,10 +82,11 @@ func (r *recording) head(t *textfile.Table) {
 	}
 }
 
+// row reads a query.
 func (r *recording) row(t *textfile.Table) {
 	at := r.time(t)
 	if n := len(r.times); n > 0 && at < r.times[n-1] {
-		t.Refuse(max(r.seconds, r.clock), "it comes before that of the line above; sort the lines")
+		t.Refuse(max(r.seconds, r.clock), "it is before the time in the line above; sort the lines")
 	}
 	r.times = append(r.times, at)
 	if r.size < 0 && r.seqLen < 0 && r.service < 0 {
@@ -104,16 +112,16 @@ func (r *recording) row(t *textfile.Table) {
 	r.queries = append(r.queries, q)
 }
 
-// clockForms are how dates and times may be written. Fractions of a second may
-// follow each.
+// clockForms are the accepted formats of dates and times. Fractions of a second may follow
+// each.
 var clockForms = []string{time.RFC3339, time.DateTime, "2006-01-02T15:04:05"}
 
-// time returns when the query of a line came.
+// time returns the arrival time of the query in a line.
 func (r *recording) time(t *textfile.Table) time.Duration {
 	if r.seconds >= 0 {
 		seconds := t.Number(r.seconds, 0, math.MaxFloat64)
 		if seconds > maxTime.Seconds() {
-			t.Refuse(r.seconds, "it is after %v; give seconds since the start, not the time of the clock", maxTime)
+			t.Refuse(r.seconds, "it is after %v; give seconds since the start, not the time of day", maxTime)
 		}
 		return time.Duration(seconds * float64(time.Second))
 	}
@@ -127,7 +135,7 @@ func (r *recording) time(t *textfile.Table) time.Duration {
 		}
 		at := clock.Sub(r.first)
 		if at > maxTime {
-			t.Refuse(r.clock, "it is more than %v after the first; cut the file", maxTime)
+			t.Refuse(r.clock, "it is more than %v after the first query; shorten the file", maxTime)
 		}
 		return at
 	}
@@ -135,7 +143,7 @@ func (r *recording) time(t *textfile.Table) time.Duration {
 	return 0
 }
 
-// give has the scenario serve what was recorded.
+// give sets the recorded queries as those of the scenario.
 func (r *recording) give() error {
 	sc := r.scenario
 	sc.Arrivals.Process, sc.Arrivals.Times, sc.Given = Times, r.times, nil
@@ -155,7 +163,8 @@ func (r *recording) give() error {
 		was := left[0]
 		left = left[1:]
 		if r.service >= 0 {
-			// What else the file does not say is drawn for the service that it says.
+			// Draw the values that the file does not have according to the service that it
+			// has.
 			s, random := &sc.Services[was.service], stream(sc.Seed, forSizes, i+1)
 			q.Service = models.ServiceID(was.service)
 			q.Size, q.SeqLen = oneOf(s.Sizes, 1, random), oneOf(s.SeqLens, 0, random)
@@ -175,7 +184,7 @@ func (r *recording) give() error {
 	return nil
 }
 
-// check refuses what the device does not know.
+// check returns an error if a query is larger or longer than the device was measured with.
 func (r *recording) check(q *Query, line int) error {
 	sc := r.scenario
 	i, _ := sc.model(&sc.Services[q.Service])
@@ -187,13 +196,14 @@ func (r *recording) check(q *Query, line int) error {
 	return nil
 }
 
+// loadsSheet describes a file of loads.
 var loadsSheet = textfile.Sheet{
 	Form:    "a header line with the column load and, below, the queries of each minute",
 	MaxRows: MaxQueries, Unusable: ErrArrivals, TooLarge: ErrArrivals,
 }
 
-// ReadLoads reads a CSV file of loads: a column load, the number of queries in
-// each minute, one line for each. Further columns are passed over.
+// ReadLoads reads a CSV file of loads. Its column load has the number of queries in each
+// minute, one line for each minute. Other columns are ignored.
 func ReadLoads(path string) ([]float64, error) {
 	var loads []float64
 	var at int

@@ -50,20 +50,20 @@ func TestRecordingTimes(t *testing.T) {
 
 func TestRecordingFaults(t *testing.T) {
 	for want, text := range map[string]string{
-		`trace.csv:2: unusable arrivals: column 1 (timestamp) is "1700000000": it must be a date and time such as`:                      "timestamp\n1700000000\n",
-		`trace.csv:3: unusable arrivals: column 1 (timestamp) is "2024-01-01 00:00:00": it comes before that of the line above; sort`:   "timestamp\n2024-01-01 00:00:01\n2024-01-01 00:00:00\n",
-		`trace.csv:4: unusable arrivals: column 1 (timestamp) is "2024-01-01 00:00:01": it comes before that of the line above; sort`:   "timestamp\n2024-01-01 00:00:00\n2024-01-01 00:00:02\n2024-01-01 00:00:01\n",
-		`trace.csv:3: unusable arrivals: column 1 (timestamp) is "2026-01-01 00:00:00": it is more than 8760h0m0s after the first; cut`: "timestamp\n2024-01-01 00:00:00\n2026-01-01 00:00:00\n",
-		"trace.csv:1: unusable arrivals: columns 1 and 3 are both timestamp or arrived_at; rename one":                                  "timestamp,x,arrived_at\n",
-		"trace.csv:1: unusable arrivals: columns 1 and 2 are both time_s; rename one":                                                   "time_s,TIME_S\n1,2\n",
-		`trace.csv:2: unusable arrivals: column 2 (size) is "0": it must be a whole number from 1`:                                      "time_s,size\n0,0\n",
-		`trace.csv:3: unusable arrivals: column 2 (size) is "1.5": it must be a whole number`:                                           "time_s,size\n0,1\n0,1.5\n",
-		`trace.csv:2: unusable arrivals: column 2 (seq_len) is "-1": it must be a whole number from 0`:                                  "time_s,seq_len\n0,-1\n",
-		`trace.csv:2: unusable arrivals: column 1 (time_s) is "Inf": it must be a number from 0`:                                        "time_s\nInf\n",
-		"trace.csv: unusable arrivals: not plain text: compressed with gzip; unpack it first":                                           "\x1f\x8b\x08",
-		"trace.csv:2: unusable arrivals: too large: more than 1048576 bytes and no row":                                                 "time_s\n" + strings.Repeat("1", 2<<20),
-		`trace.csv:1: unusable arrivals: no column time_s or timestamp among "` + strings.Repeat("x", 80) + "\"":                        strings.Repeat("x", 1000) + "\n",
-		"trace.csv:3: unusable arrivals: wrong syntax":                                                                                  "time_s\n1\n\"2\n",
+		`trace.csv:2: unusable arrivals: column 1 (timestamp) is "1700000000": it must be a date and time such as`:                                "timestamp\n1700000000\n",
+		`trace.csv:3: unusable arrivals: column 1 (timestamp) is "2024-01-01 00:00:00": it is before the time in the line above; sort`:            "timestamp\n2024-01-01 00:00:01\n2024-01-01 00:00:00\n",
+		`trace.csv:4: unusable arrivals: column 1 (timestamp) is "2024-01-01 00:00:01": it is before the time in the line above; sort`:            "timestamp\n2024-01-01 00:00:00\n2024-01-01 00:00:02\n2024-01-01 00:00:01\n",
+		`trace.csv:3: unusable arrivals: column 1 (timestamp) is "2026-01-01 00:00:00": it is more than 8760h0m0s after the first query; shorten`: "timestamp\n2024-01-01 00:00:00\n2026-01-01 00:00:00\n",
+		"trace.csv:1: unusable arrivals: columns 1 and 3 are both timestamp or arrived_at; rename one":                                            "timestamp,x,arrived_at\n",
+		"trace.csv:1: unusable arrivals: columns 1 and 2 are both time_s; rename one":                                                             "time_s,TIME_S\n1,2\n",
+		`trace.csv:2: unusable arrivals: column 2 (size) is "0": it must be a whole number from 1`:                                                "time_s,size\n0,0\n",
+		`trace.csv:3: unusable arrivals: column 2 (size) is "1.5": it must be a whole number`:                                                     "time_s,size\n0,1\n0,1.5\n",
+		`trace.csv:2: unusable arrivals: column 2 (seq_len) is "-1": it must be a whole number from 0`:                                            "time_s,seq_len\n0,-1\n",
+		`trace.csv:2: unusable arrivals: column 1 (time_s) is "Inf": it must be a number from 0`:                                                  "time_s\nInf\n",
+		"trace.csv: unusable arrivals: not plain text: compressed with gzip; unpack it first":                                                     "\x1f\x8b\x08",
+		"trace.csv:2: unusable arrivals: too large: more than 1048576 bytes and no row":                                                           "time_s\n" + strings.Repeat("1", 2<<20),
+		`trace.csv:1: unusable arrivals: no column time_s or timestamp among "` + strings.Repeat("x", 80) + "\"":                                  strings.Repeat("x", 1000) + "\n",
+		"trace.csv:3: unusable arrivals: wrong syntax":                                                                                            "time_s\n1\n\"2\n",
 	} {
 		if _, err := readRecording(new(Scenario), writeTrace(t, text)); !errors.Is(err, ErrArrivals) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got  %v\nwant %s", err, want)

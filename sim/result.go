@@ -9,8 +9,8 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// Result is what came out of a run. Shares are of 1, and what cannot be computed
-// since there was none of it is 0.
+// Result is the outcome of a run. Fractions are between 0 and 1. A value that is not
+// defined, such as the mean of no queries, is 0.
 type Result struct {
 	Policy  string `json:"policy"`
 	Seed    uint64 `json:"seed"`
@@ -18,67 +18,72 @@ type Result struct {
 
 	totals
 
-	// Seconds of virtual time pass from time 0 to the last answer or arrival.
+	// Seconds is the virtual time from 0 to the last answer or arrival.
 	Seconds float64 `json:"seconds"`
 
-	// Offered is the time that the queries would take one after another, over the
-	// time in which they came, per device.
+	// Offered is the sum of the queries' isolated latencies over the time in which they
+	// arrive, per device.
 	Offered float64 `json:"offered_load"`
 
 	Services []serviceResult `json:"services"`
 	Rounds   int             `json:"rounds"`
 
-	// Groups counts the rounds with one span, two, and so on.
+	// Groups counts the rounds with one span, with two, and so on.
 	Groups []int `json:"groups"`
 
-	// Batches were started; Merged queries started in one with others.
+	// Batches is the number of batches that started. Merged is the number of queries that
+	// started in a batch with others.
 	Batches int `json:"batches"`
 	Merged  int `json:"merged"`
 
-	// Plans counts the rounds that were chosen ahead.
+	// Plans counts the rounds that were chosen ahead of time.
 	Plans struct {
 		Made       uint64 `json:"made"`
 		Kept       uint64 `json:"kept"`
 		Overturned uint64 `json:"overturned"`
 	} `json:"plans"`
 
-	// Prediction is how far the scheduler's predictor was off: the mean absolute
-	// percentage error of all rounds and of those with several spans, and the share
-	// of the rounds that took longer than their bound.
+	// Prediction describes the errors of the scheduler's predictor: the mean absolute
+	// percentage error of all rounds and of rounds with several spans, and the fraction of
+	// the rounds that took longer than their bound.
 	Prediction struct {
 		MAPE       float64 `json:"mape"`
 		GroupsMAPE float64 `json:"groups_mape"`
 		Exceeded   float64 `json:"exceeded"`
 	} `json:"prediction"`
 
-	// Busy is the share of the time that a device worked. Of a scenario with Kinds, Kinds has
-	// it of each, in the order of their first devices.
+	// Busy is the mean fraction of the time that a device worked. Kinds breaks it down by
+	// kind, in the order of the first device of each; it is set only if the scenario has
+	// Kinds.
 	Busy  float64    `json:"busy"`
 	Kinds []kindUse  `json:"kinds,omitempty"`
 	Moves *moveTally `json:"moves,omitempty"`
 
-	// Pods is nil if none of them came or went.
+	// Pods is nil if the scenario does not let pods come or go.
 	Pods *podTally `json:"pods,omitempty"`
 }
 
-// kindUse is how busy the devices of a kind were.
+// kindUse is the utilization of the devices of a kind.
 type kindUse struct {
 	Devices int     `json:"devices"`
 	Busy    float64 `json:"busy"`
 }
 
-// serviceResult is what came out for one service.
+// serviceResult is the result of one service.
 type serviceResult struct {
 	Name string `json:"name"`
 	totals
 }
 
-// totals are what is counted of all queries, and of those of each service. Late
-// queries were answered, and refused ones count as dropped.
+// totals are counted for all queries and for those of each service. Late queries are also
+// answered. Rejected queries count as dropped.
 type totals struct {
-	Queries       int     `json:"queries"`
-	Violations    float64 `json:"violations"`
-	P99OverTarget float64 `json:"p99_over_target"` // latency over target, of the answered queries
+	Queries    int     `json:"queries"`
+	Violations float64 `json:"violations"`
+
+	// P99OverTarget is the 99th percentile of latency over target, for answered queries.
+	P99OverTarget float64 `json:"p99_over_target"`
+
 	ThroughputQPS float64 `json:"throughput_qps"`
 	GoodputQPS    float64 `json:"goodput_qps"`
 	Answered      int     `json:"answered"`
@@ -89,7 +94,7 @@ type totals struct {
 	LatencyMS     latency `json:"latency_ms"`
 }
 
-// latency sums up the answered queries, in milliseconds.
+// latency summarizes the latencies of answered queries in milliseconds.
 type latency struct {
 	Mean float64 `json:"mean"`
 	P50  float64 `json:"p50"`
@@ -97,19 +102,22 @@ type latency struct {
 	Max  float64 `json:"max"`
 }
 
-// tally counts while a run goes on.
+// tally holds the counts of a run in progress.
 type tally struct {
 	services []serviceTally
 	offered  float64
-	last     time.Duration // answer
+
+	// last is the time of the last answer.
+	last time.Duration
+
 	groups   []int
 	errors   mean
 	several  mean
 	exceeded mean
 }
 
-// serviceTally counts queries and keeps the latencies of those answered, whose mean in
-// milliseconds is taken in the order of answers.
+// serviceTally counts the queries of a service and keeps the latencies of the answered
+// ones. millis is their mean, computed in the order of the answers.
 type serviceTally struct {
 	totals
 	violations int
@@ -117,16 +125,19 @@ type serviceTally struct {
 	millis     mean
 }
 
-// mean is that of numbers seen one by one.
+// mean computes the mean of numbers that are added one by one.
 type mean struct {
 	sum float64
 	n   int
 }
 
+// add adds a number.
 func (m *mean) add(x float64) { m.sum += x; m.n++ }
 
+// value returns the mean, or 0 if there are no numbers.
 func (m *mean) value() float64 { return ratio(m.sum, float64(m.n)) }
 
+// started counts a round by its number of spans.
 func (t *tally) started(r *overlap.Round) {
 	for len(t.groups) < len(r.Group.Spans) {
 		t.groups = append(t.groups, 0)
@@ -134,6 +145,8 @@ func (t *tally) started(r *overlap.Round) {
 	t.groups[len(r.Group.Spans)-1]++
 }
 
+// ended compares the time of a round with its prediction. It skips rounds without a
+// prediction, and those in which a span did not run to its end.
 func (t *tally) ended(n *node) {
 	if !n.whole() || n.round.Predicted.Latency == 0 {
 		return
@@ -151,6 +164,7 @@ func (t *tally) ended(n *node) {
 	t.exceeded.add(late)
 }
 
+// answered counts how a query ended.
 func (t *tally) answered(a *Answer) {
 	s := &t.services[a.Query.Service]
 	s.Queries++
@@ -174,6 +188,7 @@ func (t *tally) answered(a *Answer) {
 	}
 }
 
+// result computes the result of a finished run.
 func (w *world) result() *Result {
 	t := &w.tally
 	r := &Result{Policy: w.scenario.Policy, Seed: w.scenario.Seed, Devices: len(w.nodes), Groups: t.groups, Offered: t.offered}
@@ -183,7 +198,7 @@ func (w *world) result() *Result {
 	r.Busy, r.Kinds = w.use(r.Seconds)
 	r.Moves = w.moves.sum()
 	if w.scenario.Pods != (pods{}) {
-		count := w.cluster.count // by itself, so that a result does not keep the run in memory
+		count := w.cluster.count // a copy, so that the result does not keep the run in memory
 		r.Pods = &count
 	}
 	for _, n := range t.groups {
@@ -217,7 +232,8 @@ func (w *world) result() *Result {
 	return r
 }
 
-// use is the share of so many seconds that devices worked, and that of each kind.
+// use returns the fraction of the given time that the devices worked, for all devices and
+// for each kind.
 func (w *world) use(seconds float64) (all float64, kinds []kindUse) {
 	var sum time.Duration
 	var of []int
@@ -239,6 +255,7 @@ func (w *world) use(seconds float64) (all float64, kinds []kindUse) {
 	return ratio(sum.Seconds(), seconds*float64(len(w.nodes))), kinds
 }
 
+// add adds the counts of o.
 func (s *serviceTally) add(o *serviceTally) {
 	s.Queries += o.Queries
 	s.Answered += o.Answered
@@ -252,14 +269,16 @@ func (s *serviceTally) add(o *serviceTally) {
 	}
 }
 
+// took records the latency of an answered query.
 func (s *serviceTally) took(l time.Duration) {
 	s.latencies = append(s.latencies, l)
 	s.millis.add(millis(l))
 }
 
+// millis returns d in milliseconds.
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// sum sums up a run of so many seconds. It sorts the latencies.
+// sum returns the totals of a run of the given duration. It sorts the latencies.
 func (s *serviceTally) sum(seconds float64) totals {
 	slices.Sort(s.latencies)
 	t := s.totals
@@ -270,7 +289,7 @@ func (s *serviceTally) sum(seconds float64) totals {
 	return t
 }
 
-// ratio is 0 where there is nothing to compare with.
+// ratio returns a/b, or 0 if b is 0.
 func ratio(a, b float64) float64 {
 	if b == 0 {
 		return 0

@@ -14,26 +14,30 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// world is a run that goes on.
+// world is a run in progress.
 type world struct {
 	scenario *Scenario
 
-	// bound holds the model on the device of each service, bind that of the predictor;
-	// it is nil if there is no predictor.
+	// bound holds the position of each service's model on the device. bind holds the
+	// position of each service's model in the predictor, and is nil without a predictor.
 	bound []int
 	bind  []int
 
-	// with holds the number of the control that has each of the submitted queries, or
-	// one of those below. The next one to come is at arriving, and left are not answered.
+	// with holds for each of the submitted queries the number of the control that has it,
+	// or notHere or answered. arriving is the position of the next query to arrive. left is
+	// the number of unanswered queries.
 	submitted []Query
 	with      []int32
-	bad       map[models.QueryID]bool // that the model fails on
-	arriving  int
-	left      int
 
-	// ends holds when the round of each device ends. wakes holds for each control when
-	// something happens to it by the passing of time, and the present where something
-	// has happened that it has not decided about. Some were replaced.
+	// bad holds the queries on which the model fails.
+	bad map[models.QueryID]bool
+
+	arriving int
+	left     int
+
+	// ends holds the time at which the round of each device ends. wakes holds the time at
+	// which each control must decide next, which is the present if something has happened.
+	// replaced holds controls of pods that were replaced.
 	nodes    []*node
 	ends     least
 	controls []*control
@@ -42,22 +46,30 @@ type world struct {
 	services []models.Service
 	solos    map[models.Span]time.Duration
 	cluster  *cluster
-	split    *split // nil unless queries go by a plan
-	moves    moves
-	timers   timers
-	deaths   []*rand.Rand
-	now      time.Duration
-	tally    tally
-	answer   Answer // that was given last, here so that answering does not allocate
+
+	// split is nil unless the dispatch is Split.
+	split *split
+
+	moves  moves
+	timers timers
+	deaths []*rand.Rand
+	now    time.Duration
+	tally  tally
+
+	// answer is the last answer. It is a field so that answering does not allocate.
+	answer Answer
 }
 
-// Who may have a query besides a control.
+// Values of world.with for queries that no control has.
 const (
-	notHere  = -1 // it has not arrived
+	// notHere is the value for a query that has not arrived.
+	notHere = -1
+
+	// answered is the value for a query that has been answered.
 	answered = -2
 )
 
-// Run serves the queries of a scenario.
+// Run serves the queries of a scenario and returns the result.
 func Run(sc Scenario) (*Result, error) {
 	w, err := newWorld(&sc)
 	if err != nil {
@@ -71,6 +83,7 @@ func Run(sc Scenario) (*Result, error) {
 	return w.result(), nil
 }
 
+// newWorld prepares a run.
 func newWorld(sc *Scenario) (*world, error) {
 	submitted, err := sc.Submissions()
 	if err != nil {
@@ -115,8 +128,8 @@ func newWorld(sc *Scenario) (*world, error) {
 	return w, w.checkLoad()
 }
 
-// bindPredictor finds the models of the predictor. One service alone has no
-// groups for it.
+// bindPredictor finds the services' models in the predictor. A single service needs no
+// predictor, because it forms no groups.
 func (w *world) bindPredictor(services []models.Service) error {
 	f := w.scenario.Predictor
 	if f == nil || len(services) == 1 {
@@ -127,7 +140,7 @@ func (w *world) bindPredictor(services []models.Service) error {
 		served[i] = predictor.Served{Service: s.Name, Model: w.scenario.Services[i].model(), Operators: s.Operators}
 	}
 	device := w.scenario.DeviceName
-	if device == "" || f.Device == "" { // measurements do not always say what they are of
+	if device == "" || f.Device == "" { // measurements do not always name their device
 		device = f.Device
 	}
 	bind, err := f.Match(device, served)
@@ -135,23 +148,24 @@ func (w *world) bindPredictor(services []models.Service) error {
 	return err
 }
 
-// checkLoad refuses what no device can hold.
+// checkLoad returns an error if the load exceeds the devices so far that almost all queries
+// would be dropped.
 func (w *world) checkLoad() error {
 	w.tally.offered = w.offered()
-	merged := 1 // as many queries at least as may take little longer than one
+	merged := 1 // batching may serve this many queries in little more than the time of one
 	for i := range w.scenario.Services {
 		merged = max(merged, w.scenario.Services[i].MaxBatch)
 	}
 	if w.tally.offered > maxLoad*float64(merged) {
 		rate := float64(len(w.submitted)) / w.submitted[len(w.submitted)-1].At.Seconds()
-		return fmt.Errorf("%w: %s queries per second need %.0f times what the devices can do one query after another, which is about %s per second; give fewer queries per second, or more devices",
+		return fmt.Errorf("%w: %s queries per second are %.0f times what the devices can answer one after another, which is about %s per second; give fewer queries per second, or more devices",
 			ErrLoad, stats.Digits(3, rate), w.tally.offered, stats.Digits(3, rate/w.tally.offered))
 	}
 	return nil
 }
 
-// offered is the time that the queries take alone, in proportion to the time in
-// which they come.
+// offered returns the sum of the queries' isolated latencies over the time in which they
+// arrive, per device.
 func (w *world) offered() float64 {
 	last := w.submitted[len(w.submitted)-1].At
 	if len(w.submitted) < 2 || last == 0 {
@@ -163,12 +177,12 @@ func (w *world) offered() float64 {
 	}
 	devices := len(w.nodes)
 	if w.scenario.Policy == staticPolicy {
-		devices = 1 // which its shares are of
+		devices = 1 // the shares of static belong to one device
 	}
 	return work.Seconds() / last.Seconds() / float64(devices)
 }
 
-// solo is the time that a query takes alone, as it is predicted before the run.
+// solo returns the isolated latency of a query as predicted before the run.
 func (w *world) solo(q *Query) time.Duration {
 	whole := models.Span{Service: q.Service, End: w.services[q.Service].Operators, Size: q.Size, SeqLen: q.SeqLen}
 	took, asked := w.solos[whole]
@@ -187,7 +201,8 @@ func (w *world) solo(q *Query) time.Duration {
 	return took
 }
 
-// step goes on to the next instant at which something happens.
+// step advances to the next instant at which something happens, and lets the schedulers
+// decide.
 func (w *world) step() error {
 	at := time.Duration(min(w.ends.smallest(), w.wakes.smallest()))
 	if w.arriving < len(w.submitted) {
@@ -197,7 +212,7 @@ func (w *world) step() error {
 		at = min(at, w.timers.items[0].at)
 	}
 	if at == never {
-		return fmt.Errorf("%w: %d queries wait for ever", ErrInvariant, w.left)
+		return fmt.Errorf("%w: %d queries are never answered", ErrInvariant, w.left)
 	}
 	w.now = max(w.now, at)
 	if err := w.happen(); err != nil {
@@ -211,7 +226,7 @@ func (w *world) step() error {
 	return nil
 }
 
-// happen takes in all that happens now.
+// happen processes all events of this instant.
 func (w *world) happen() error {
 	for i := range w.ends.until(w.now) {
 		if err := w.nodes[i].finish(); err != nil {
@@ -232,6 +247,7 @@ func (w *world) happen() error {
 	return nil
 }
 
+// arrive submits a query to a control.
 func (w *world) arrive(number int) error {
 	if at := w.submitted[number].Leaves; at > 0 {
 		w.timers.push(timer{at: at, kind: clientLeaves, query: number})
@@ -248,13 +264,14 @@ func (w *world) arrive(number int) error {
 	return nil
 }
 
-// due is the deadline of a query.
+// due returns the deadline of a query.
 func (w *world) due(q *Query) time.Duration {
 	target := w.scenario.Services[q.Service].Target
 	return q.At + min(cmp.Or(q.Timeout, target), target)
 }
 
-// answered takes in how a query ended.
+// answered records an answer of a scheduler. It returns an error if the scheduler does not
+// have the query.
 func (w *world) answered(c *control, a *overlap.Answer) error {
 	number, device := int(a.Query)-1, c.nodes[a.Device].index
 	if number < 0 || number >= len(w.with) || int(w.with[number]) != c.number {
@@ -264,15 +281,17 @@ func (w *world) answered(c *control, a *overlap.Answer) error {
 	return nil
 }
 
-var errTwice = errors.New("a second answer, or one to nobody")
+// errTwice is returned for an answer to a query that the scheduler does not have.
+var errTwice = errors.New("a second answer, or an answer to a query that the device does not have")
 
-// refused takes in that a query was not accepted.
+// refused records that a query was rejected.
 func (w *world) refused(device, number int, err error) {
 	w.end(device, number, err, &overlap.Answer{
 		Query: models.QueryID(number + 1), Service: w.submitted[number].Service, Result: overlap.Dropped, Reason: overlap.ReasonOf(err), At: w.now,
 	})
 }
 
+// end records how a query ended, and tells the observer.
 func (w *world) end(device, number int, refuse error, ended *overlap.Answer) {
 	a := &w.answer
 	*a = Answer{Device: device, Number: number, Query: w.submitted[number], Refuse: refuse, Ended: *ended}
@@ -287,7 +306,7 @@ func (w *world) end(device, number int, refuse error, ended *overlap.Answer) {
 	}
 }
 
-// leave takes in that a client has gone.
+// leave cancels a query whose client has left, unless it has ended.
 func (w *world) leave(number int) error {
 	if at := w.with[number]; at >= 0 {
 		return w.controls[at].cancel(number)
@@ -295,21 +314,22 @@ func (w *world) leave(number int) error {
 	return nil
 }
 
-// beginFaults starts the lives of all workers: of each service on each device. Each
-// has its own random numbers, so that the death of one changes no other.
+// beginFaults schedules the first death of each worker. A worker belongs to one service on
+// one device, and has random numbers of its own, so that its death does not change the
+// others.
 func (w *world) beginFaults(services int) {
 	if w.scenario.Faults.Every == 0 {
 		return
 	}
 	for i := range len(w.nodes) * services {
 		w.deaths = append(w.deaths, stream(w.scenario.Seed, forFaults, i))
-		if !w.nodes[i/services].down[i%services] { // else there is none
+		if !w.nodes[i/services].down[i%services] { // otherwise the service has no worker on this device
 			w.live(i, 0)
 		}
 	}
 }
 
-// spoil draws the queries that the model fails on.
+// spoil draws the queries on which the model fails.
 func (w *world) spoil() {
 	share, random := w.scenario.Faults.Bad, stream(w.scenario.Seed, forBad, 0)
 	w.bad = map[models.QueryID]bool{}
@@ -320,13 +340,14 @@ func (w *world) spoil() {
 	}
 }
 
-// live has a worker die after a time.
+// live schedules the death of a worker.
 func (w *world) live(worker int, from time.Duration) {
 	mean := float64(w.scenario.Faults.Every)
 	lives := min(w.deaths[worker].ExpFloat64()*mean, float64(maxTime))
 	w.timers.push(timer{at: from + max(time.Duration(lives), 1), kind: workerDies, worker: worker})
 }
 
+// fire processes a timer.
 func (w *world) fire(t timer) error {
 	services := len(w.scenario.Services)
 	switch t.kind {
@@ -346,9 +367,9 @@ func (w *world) fire(t timer) error {
 	return w.nodes[t.worker/services].back(models.ServiceID(t.worker % services))
 }
 
-// timer is something that happens at a time known before, to the client of a query, to
-// a worker, to a batch that moves or to an overrun. seq orders what is of one kind at one instant, so that a run is the
-// same each time.
+// timer is an event at a known time: of a query's client, a worker, a pod, a moving batch
+// or an overrun. seq orders events of one kind at one instant, which makes runs
+// reproducible.
 type timer struct {
 	at     time.Duration
 	kind   timerKind
@@ -359,7 +380,8 @@ type timer struct {
 	late   *late
 }
 
-// timerKind orders what happens at one instant.
+// timerKind is the kind of an event. Events of one instant are processed in the order of
+// their kinds.
 type timerKind uint8
 
 const (
@@ -374,24 +396,25 @@ const (
 	podFails
 )
 
-// before orders timers by time, what happens at one instant by its kind.
+// before orders timers by time, then by kind, then by the order in which they were added.
 func (t timer) before(o timer) bool {
 	return cmp.Or(cmp.Compare(t.at, o.at), cmp.Compare(t.kind, o.kind), cmp.Compare(t.seq, o.seq)) < 0
 }
 
-// timers are those that have not fired, the next one first.
+// timers holds the timers that have not fired. The next one is first.
 type timers struct {
 	ordered[timer]
 	seq int
 }
 
+// push adds a timer.
 func (h *timers) push(t timer) {
 	h.seq++
 	t.seq = h.seq
 	h.add(t)
 }
 
-// ordered is a heap for container/heap.
+// ordered is a heap for container/heap, ordered by before.
 type ordered[T any] struct {
 	items  []T
 	before func(a, b T) bool

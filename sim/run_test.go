@@ -301,7 +301,7 @@ func TestScenarioFaults(t *testing.T) {
 			sc.DeviceName = "another"
 			sc.Predictor = formulaPredictor(t, sc.Device.(*formula), 1)
 		},
-		"queries per second need": func(sc *Scenario) { sc.Arrivals.QPS = 1e6 },
+		"queries per second are": func(sc *Scenario) { sc.Arrivals.QPS = 1e6 },
 	} {
 		sc := busyScenario("edf")
 		change(&sc)

@@ -19,142 +19,148 @@ import (
 const (
 	MaxQueries = 10_000_000
 	MaxDevices = 1024
-	MaxShapes  = 1024 // sizes or sequence lengths of one service
 
-	// maxLoad is how many times more work may be offered than the devices can
-	// do without overlapping. With more, next to everything is dropped, and
-	// what is seen is a mistake in the load.
+	// MaxShapes limits the batch sizes, and the sequence lengths, of one service.
+	MaxShapes = 1024
+
+	// maxLoad limits the offered load, as a multiple of what the devices can do without
+	// overlapping. Beyond it almost all queries would be dropped, so the load is probably a
+	// mistake.
 	maxLoad = 100
 )
 
-// defaultQueueLimit is that of the daemon's configuration.
+// defaultQueueLimit is the default of the daemon's configuration.
 const defaultQueueLimit = 1024
 
-// Scenario is what is simulated. Its JSON is the part of a scenario file that needs
-// no unit and no other file.
+// Scenario describes a simulation. The fields with JSON names are those of a scenario file
+// that need neither a unit nor another file.
 type Scenario struct {
 	Services []Service `json:"-"`
 	Arrivals Arrivals  `json:"-"`
 
-	// Given are served instead of Arrivals, in the order of arrival.
+	// Given, if set, replaces Arrivals. The queries are in the order of arrival.
 	Given []Query `json:"-"`
 
-	// Queries is how many come, 0 for as many as the arrivals have.
+	// Queries is the number of queries. 0 means as many as the arrivals have.
 	Queries int `json:"queries"`
 
 	Seed   uint64 `json:"seed"`
 	Policy string `json:"-"`
 
-	// Ways is how many groups a search asks about at once, 0 for
-	// overlap.DefaultWays. With Plan the next group is chosen while one runs. A query
-	// whose worker was lost is queued again up to MaxRetries times.
+	// Ways is how many groups a search predicts at once. 0 means overlap.DefaultWays. Plan
+	// makes the scheduler choose the next group while one runs. A query whose worker was
+	// lost is queued again up to MaxRetries times.
 	Ways       int  `json:"ways"`
 	Plan       bool `json:"plan"`
 	MaxRetries int  `json:"max_retries"`
 
-	// Knows is KnowsAll if it is empty.
+	// Knows is one of KnowsAll, KnowsOrder and KnowsNothing. Empty means KnowsAll.
 	Knows string `json:"knows"`
 
 	Device Device `json:"-"`
 
-	// Kinds is what each device is where they are not all Device: those with the same one
-	// are alike. All know the same models, at the same positions.
+	// Kinds lists the device type of each device, if they are not all like Device. Devices
+	// with the same value are alike. All must know the same models in the same order.
 	Kinds []Device `json:"-"`
 
-	// Slow has for each device how many times as long it takes as what it is, without it 1.
+	// Slow is the factor by which each device is slower than its type. If it is nil, all
+	// factors are 1.
 	Slow []float64 `json:"-"`
 
-	// Links has for each device the link over which batches come and go, of which each
-	// carries one out and one in at a time. Without it no batch waits for another's move.
+	// Links holds for each device the link over which batches arrive and leave. A link
+	// carries one batch out and one in at a time. If Links is nil, moves do not wait for
+	// each other.
 	Links []int `json:"-"`
 
-	// Predictor is nil to take groups for the sum of their solo times. It must have
-	// been trained for DeviceName, unless that is empty.
+	// Predictor predicts the latency of groups. If it is nil, the prediction is the sum of
+	// the isolated latencies. It must have been trained for DeviceName, unless that is
+	// empty.
 	Predictor  *predictor.File `json:"-"`
 	DeviceName string          `json:"-"`
 
-	// Devices is their number, 0 is one. Among several, queries go by Dispatch, which is
-	// RoundRobin if it is empty.
+	// Devices is the number of devices. 0 means 1. Dispatch distributes queries over
+	// several devices. Empty means RoundRobin.
 	Devices  int    `json:"devices"`
 	Dispatch string `json:"dispatch"`
 
-	// Balancers each see a part of the queries, by chance, 0 is one. ReportAge is how old the
-	// reports of ORCA and ORCATwo become before the next ones, and after how long it is noticed
-	// that a pod has failed, one second if it is 0.
+	// Balancers is the number of balancers, to which queries are assigned at random. 0
+	// means 1. ReportAge is the interval of the pods' reports, which ORCA and ORCATwo use
+	// and whose absence shows that a pod has failed. 0 means one second.
 	Balancers int           `json:"balancers"`
 	ReportAge time.Duration `json:"-"`
 	Pods      pods          `json:"-"`
 
-	// OverrunFactor is how many times its bound a round may take before its spans are overruns,
-	// which run on beside the next rounds; 0 is the default of the daemon.
+	// OverrunFactor limits the time of a round, as a multiple of its bound. Spans that are
+	// still running then are detached and run alongside the next rounds. 0 means the
+	// daemon's default.
 	OverrunFactor float64 `json:"-"`
 
-	// DecisionTime passes between the end of a round and the start of one that
-	// was not planned. RoundTime is what sending a round and waiting for it
-	// adds.
+	// DecisionTime passes between the end of a round and the start of one that was not
+	// planned. RoundTime is the overhead of sending a round and waiting for it.
 	DecisionTime time.Duration `json:"-"`
 	RoundTime    time.Duration `json:"-"`
 
-	// Selector says which variant answers what waits for a service that has some. Without
-	// one that is the fastest.
+	// Selector chooses the variant that answers the queued queries of a service with
+	// variants. If it is nil, the fastest variant answers.
 	Selector overlap.Selector `json:"-"`
 
 	Faults   faults   `json:"-"`
 	Clients  clients  `json:"-"`
 	Observer observer `json:"-"`
 
-	// Check holds the schedulers to their invariants after every event, which is slow.
+	// Check makes the schedulers check their invariants after every event, which is slow.
 	Check bool `json:"-"`
 }
 
-// Service is a model with a target, and what is asked of it.
+// Service is a model with a target, and the queries for it.
 type Service struct {
 	Name string `json:"name"`
 
-	// Model is "" if it has the name of the service.
+	// Model is the name of the model. Empty means the name of the service.
 	Model  string        `json:"model"`
 	Target time.Duration `json:"-"`
 
-	// MaxBatch is the largest batch that queries are merged into; 0 and 1 for none.
+	// MaxBatch is the largest batch of dynamic batching. 0 and 1 disable batching.
 	MaxBatch int `json:"max_batch"`
 
-	// QueueLimit is 0 for the daemon's default.
+	// QueueLimit is the largest number of queued queries. 0 means the daemon's default.
 	QueueLimit int  `json:"queue_limit"`
 	BestEffort bool `json:"best_effort"`
 	Priority   int  `json:"priority"`
 
-	// Queries have one of these batch sizes and sequence lengths, each as likely;
-	// without any, size 1 and no sequence length.
+	// Sizes and SeqLens are the batch sizes and sequence lengths of the queries. All
+	// elements have the same probability. Empty lists mean size 1 and no sequence length.
 	Sizes   []int `json:"sizes"`
 	SeqLens []int `json:"seq_lens"`
 
-	// On are the devices that the service has a worker on, all without any. Where not
-	// every service is on every device, the dispatch is Pool.
+	// On lists the devices on which the service has a worker. Empty means all. If it is
+	// set, the dispatch must be Pool.
 	On []int `json:"on"`
 
-	// Percentage is how much of the multiprocessors of a device the service has to itself
-	// under the policy static; no other heeds it.
+	// Percentage is the share of a device's multiprocessors that the policy static reserves
+	// for the service. Other policies ignore it.
 	Percentage int `json:"active_thread_percentage"`
 
-	// Share of the queries is in proportion to those of the other services. If all are
-	// 0, the shares are equal.
+	// Share is the service's part of the queries, relative to the shares of the other
+	// services. If all shares are 0, they are equal.
 	Share float64 `json:"share"`
 
-	// Of is the service that it is a variant of, "" for none. All queries of that come for
-	// its first variant, which says how they are, and any may answer.
+	// Of is the service of which this one is a variant, or empty. The queries of a service
+	// with variants arrive at its first variant, which defines their sizes and target; any
+	// variant may answer.
 	Of       string  `json:"-"`
 	Accuracy float64 `json:"-"`
 
-	// Pipelines are the ways of its batches over several devices. A move takes as long as
-	// their stages say. Their dispatch is Pool.
+	// Pipelines are the pipelines of the service's batches over several devices, with the
+	// times of the moves. They need the dispatch Pool.
 	Pipelines []models.Pipeline `json:"-"`
 }
 
-// faults describe how workers die. A worker of a service lives for Every in the mean,
-// for ever if that is 0, and the next one is ready after Restart; both times are
-// exponential. Failing is the share of spans that end with an error of the model. Bad is
-// the share of queries that the model fails on: at its last operator, with all that are
-// in the same batch.
+// faults describes how workers and models fail. A worker of a service lives for an
+// exponentially distributed time with the mean Every, or for ever if that is 0. Its successor
+// is ready after the fixed time Restart. Failing is the fraction of spans that end with an
+// error. Bad is the fraction of queries on which the model fails: at its last operator, and
+// with all queries of the same batch.
 type faults struct {
 	Every   time.Duration
 	Restart time.Duration
@@ -162,14 +168,14 @@ type faults struct {
 	Bad     float64
 }
 
-// clients describe how clients leave: the share Leaving at some time before the
-// deadline, unless answered, and all others after Timeout, or never if that is 0.
+// clients describes how clients leave. The fraction Leaving leaves at a random time before
+// the deadline. All others leave after Timeout, or never if that is 0.
 type clients struct {
 	Leaving float64
 	Timeout time.Duration
 }
 
-// Validate reports every fault of the scenario.
+// Validate returns an error with all faults of the scenario.
 func (sc *Scenario) Validate() error {
 	if sc.Device == nil {
 		return errors.New("no device")
@@ -188,25 +194,25 @@ func (sc *Scenario) Validate() error {
 	fault(sc.Knows != "" && !slices.Contains(knowledges, sc.Knows), "unknown knowledge %q: want one of %v", sc.Knows, knowledges)
 	fault(!lasts(sc.DecisionTime) || !lasts(sc.RoundTime), "a decision takes %v and a round %v: want 0 to a year", sc.DecisionTime, sc.RoundTime)
 	fault(!lasts(f.Every) || !lasts(f.Restart) || !within(f.Failing, 0, 1) || !within(f.Bad, 0, 1),
-		"workers live %v, are back after %v and fail %v of their spans and %v of the queries: want times and shares", f.Every, f.Restart, f.Failing, f.Bad)
-	fault(!within(c.Leaving, 0, 1) || !lasts(c.Timeout), "%v of the clients leave, the others after %v: want a share and a time", c.Leaving, c.Timeout)
+		"workers live %v, restart in %v, and fail %v of their spans and %v of the queries: want times from 0 to a year and shares from 0 to 1", f.Every, f.Restart, f.Failing, f.Bad)
+	fault(!within(c.Leaving, 0, 1) || !lasts(c.Timeout), "%v of the clients leave, the others after %v: want a share from 0 to 1 and a time from 0 to a year", c.Leaving, c.Timeout)
 	p, alone := &sc.Pods, sc.Dispatch != Pool && sc.Dispatch != Split
 	fault(sc.Balancers < 0 || sc.Balancers > maxBalancers, "%d balancers: want 1 to %d", sc.Balancers, maxBalancers)
 	fault(sc.ReportAge < 0 || sc.ReportAge > 0 && sc.ReportAge < minReportAge || sc.ReportAge > maxTime, "reports are %v old: want %v to a year", sc.ReportAge, minReportAge)
-	fault(p.Starting < 0 || p.Starting > sc.devices(), "%d pods that start: want at most the %d there are", p.Starting, sc.devices())
+	fault(p.Starting < 0 || p.Starting > sc.devices(), "%d pods start late: want at most %d, the number of pods", p.Starting, sc.devices())
 	fault(!lasts(p.StartUp) || !lasts(p.DrainEvery) || !lasts(p.FailEvery) || min(cmp.Or(p.DrainEvery, minReportAge), cmp.Or(p.FailEvery, minReportAge)) < minReportAge,
 		"pods start in %v, drain every %v and fail every %v: want times up to a year, the latter 0 or at least %v", p.StartUp, p.DrainEvery, p.FailEvery, minReportAge)
-	fault(*p != pods{} && (!alone || f.Every > 0), "pods that come and go: want a dispatch that chooses a pod for each query, and no workers that die besides")
+	fault(*p != pods{} && (!alone || f.Every > 0), "pods that start, drain or fail: want a dispatch that chooses a pod for each query, and no workers that die")
 	fault(len(sc.Kinds) > 0 && len(sc.Kinds) != sc.devices(), "%d kinds: want one for each of %d devices", len(sc.Kinds), sc.devices())
 	fault(len(sc.Slow) > 0 && len(sc.Slow) != sc.devices(), "%d factors of slowness: want one for each of %d devices", len(sc.Slow), sc.devices())
 	for _, factor := range sc.Slow {
-		fault(!within(factor, 1e-3, 1e3), "a device that is slowed by %v: want 0.001 to 1000", factor)
+		fault(!within(factor, 1e-3, 1e3), "a device is slower by the factor %v: want 0.001 to 1000", factor)
 	}
 	for _, k := range sc.Kinds {
 		alike := func(a, b device.ModelInfo) bool { return a.Name == b.Name && a.Operators == b.Operators }
-		fault(!slices.EqualFunc(k.Models(), sc.Device.Models(), alike), "devices with different models, or in another order")
+		fault(!slices.EqualFunc(k.Models(), sc.Device.Models(), alike), "devices with different models, or in another order: give all devices the same models in the same order")
 	}
-	fault(sc.Policy == staticPolicy && sc.devices() > 1, "%d devices: the policy static has one, of which each service has a share", sc.devices())
+	fault(sc.Policy == staticPolicy && sc.devices() > 1, "%d devices: the policy static divides a single device; set the number of devices to 1", sc.devices())
 	names, given := map[string]bool{}, 0
 	for i := range sc.Services {
 		s := &sc.Services[i]
@@ -227,10 +233,10 @@ func (sc *Scenario) Validate() error {
 	return errors.Join(faults...)
 }
 
-// lasts reports whether a time can be added to others.
+// lasts reports whether d is a valid duration, short enough to be added to others.
 func lasts(d time.Duration) bool { return d >= 0 && d <= maxTime }
 
-// checkService leaves to the scheduler what it checks itself.
+// checkService checks a service, except for what the scheduler checks itself.
 func (sc *Scenario) checkService(s *Service, fault func(bad bool, format string, args ...any)) {
 	known, ok := sc.model(s)
 	if !ok {
@@ -249,15 +255,15 @@ func (sc *Scenario) checkService(s *Service, fault func(bad bool, format string,
 	}
 	fault(!within(s.Share, 0, math.MaxFloat32), "share %v: want 0 or more", s.Share)
 	for _, device := range s.On {
-		fault(device < 0 || device >= sc.devices(), "on device %d: there are %d, counted from 0", device, sc.devices())
+		fault(device < 0 || device >= sc.devices(), "on device %d: there are %d devices, numbered from 0", device, sc.devices())
 	}
-	fault(len(s.On) > 0 && sc.Dispatch != Pool, "on some devices: want dispatch %q, in which a scheduler knows where services run", Pool)
-	fault(len(s.Pipelines) > 0 && sc.Dispatch != Pool, "pipelines: want dispatch %q, in which a scheduler has several devices", Pool)
+	fault(len(s.On) > 0 && sc.Dispatch != Pool, "on some devices: want dispatch %q, in which one scheduler knows where services run", Pool)
+	fault(len(s.Pipelines) > 0 && sc.Dispatch != Pool, "pipelines: want dispatch %q, in which one scheduler has several devices", Pool)
 	fault(s.Priority < 0, "priority %d: want 0 or more", s.Priority)
-	fault(s.Of != "" && sc.Dispatch == Split, "a variant of %s: dispatch %q sends each query to a device for its service", s.Of, Split)
+	fault(s.Of != "" && sc.Dispatch == Split, "a variant of %s: dispatch %q sends each query to a device for its service; choose another dispatch", s.Of, Split)
 }
 
-// most returns the largest of a list, or what there is without one.
+// most returns the largest element of a list, or without if the list is empty.
 func most(list []int, without int) int {
 	if len(list) == 0 {
 		return without
@@ -265,16 +271,19 @@ func most(list []int, without int) int {
 	return slices.Max(list)
 }
 
+// model returns the name of the service's model.
 func (s *Service) model() string {
 	return cmp.Or(s.Model, s.Name)
 }
 
-// model returns the position of a service's model on the device.
+// model returns the position of a service's model on the device, and whether the device has
+// it.
 func (sc *Scenario) model(s *Service) (int, bool) {
 	i := slices.IndexFunc(sc.Device.Models(), func(m device.ModelInfo) bool { return m.Name == s.model() })
 	return i, i >= 0
 }
 
+// modelNames lists the models of the device.
 func (sc *Scenario) modelNames() (names []string) {
 	for _, m := range sc.Device.Models() {
 		names = append(names, m.Name)
@@ -282,15 +291,18 @@ func (sc *Scenario) modelNames() (names []string) {
 	return names
 }
 
-// asked reports whether queries come for a service: it is no variant, or the first.
+// asked reports whether queries arrive for service i, which is true unless it is a variant
+// other than the first.
 func (sc *Scenario) asked(i int) bool {
 	of := sc.Services[i].Of
 	return of == "" || slices.IndexFunc(sc.Services, func(s Service) bool { return s.Of == of }) == i
 }
 
+// devices returns the number of devices.
 func (sc *Scenario) devices() int { return max(sc.Devices, 1) }
 
-// kind returns what a device is, how much slower, and the first that is like it.
+// kind returns the type of a device, the factor by which it is slower, and the first device
+// like it.
 func (sc *Scenario) kind(device int) (d Device, slow float64, like int) {
 	d, slow = sc.Device, 1
 	if len(sc.Kinds) > 0 {
@@ -308,8 +320,8 @@ func (sc *Scenario) kind(device int) (d Device, slow float64, like int) {
 	return d, slow, like
 }
 
-// schedulerServices returns the services as a scheduler knows them, and the
-// position of the model of each on the device.
+// schedulerServices returns the services in the form that a scheduler needs, and the
+// position of each service's model on the device.
 func (sc *Scenario) schedulerServices() (list []models.Service, bound []int) {
 	known := sc.Device.Models()
 	for i := range sc.Services {
@@ -325,37 +337,36 @@ func (sc *Scenario) schedulerServices() (list []models.Service, bound []int) {
 	return list, bound
 }
 
-// Device is what groups run on: a *device.Model, or another in tests. The spans
-// of a group name models by their position in Models.
+// Device runs groups. It is a *device.Model, or another type in tests. The spans of a group
+// name models by their position in Models.
 type Device interface {
 	// Models lists the models that the device can run.
 	Models() []device.ModelInfo
 
-	// Latency returns how long a group takes in the middle of its runs.
+	// Latency returns the median latency of a group.
 	Latency(g models.Group) time.Duration
 
-	// Sample returns how long one run of a group takes.
+	// Sample returns the duration of one run of a group.
 	Sample(g models.Group, r *rand.Rand) time.Duration
 
-	// OperatorTimes returns what each operator of a model takes alone, in
-	// nanoseconds, as device.OperatorTimes defines it.
+	// OperatorTimes returns the isolated latency of each operator of a model in
+	// nanoseconds, as defined by device.OperatorTimes.
 	OperatorTimes(model, size, seqLen int) []int64
 }
 
 // Errors of scenarios and arrivals.
 var (
-	// ErrUnknownModel is returned when a service has a model that the device
-	// does not know.
+	// ErrUnknownModel is returned if the device does not have the model of a service.
 	ErrUnknownModel = errors.New("unknown model")
 
-	// ErrArrivals is returned when arrivals are contradictory, or a file of
-	// them cannot be used. One of a file names it and the line.
+	// ErrArrivals is returned for invalid arrivals. An error in a file names the file and
+	// the line.
 	ErrArrivals = errors.New("unusable arrivals")
 
-	// ErrLoad is returned when far more is asked than the devices can do.
-	ErrLoad = errors.New("no device can hold the load")
+	// ErrLoad is returned if the load is far more than the devices can sustain.
+	ErrLoad = errors.New("the devices cannot sustain the load")
 
-	// ErrInvariant is returned when a run broke a rule that every run must
-	// keep. The scenario runs into it again.
+	// ErrInvariant is returned if a run violates a rule that every run must keep. It is a
+	// bug in the scheduler or the simulation, and the scenario reproduces it.
 	ErrInvariant = errors.New("broken invariant")
 )

@@ -253,7 +253,7 @@ func (w *witness) round(r *Round) {
 	}
 }
 
-// late is told of a span that its round did not wait for.
+// late receives a span that its round did not wait for.
 func (w *witness) late(device int, o *models.SpanOutcome) { w.reached(device, o) }
 
 // reached records where a batch is after one of its spans.

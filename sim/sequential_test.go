@@ -10,9 +10,9 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// plain serves queries one at a time as textbooks have it, in thirty lines that share
-// nothing with the scheduler: of all that wait the least by some order goes first,
-// and what is past its deadline is dropped. It returns how many were late or dropped.
+// plain serves queries one at a time as in a textbook, in thirty lines that share nothing
+// with the scheduler. The least of the queued queries by some order goes first, and a query
+// past its deadline is dropped. plain returns how many were late or dropped.
 func plain(queries []Query, alone []time.Duration, target time.Duration, before func(a, b int) bool) (violations int) {
 	var waiting []int
 	now, next := time.Duration(0), 0

@@ -13,8 +13,7 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// slower is a device that is by a factor slower than it is told to be, once it
-// serves.
+// slower is a device that, once it serves, is slower by a factor than the formula says.
 type slower struct {
 	*formula
 	by float64

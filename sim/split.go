@@ -8,52 +8,56 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// split is a static plan in the manner of Nexus (SOSP 2019, section 6.1): which devices
-// serve a service, in batches of what size, and what part of its queries each gets. It is
-// made once, for the rates of the whole run, and so knows more than Nexus, which plans
-// for the rates of the time before.
+// split is a static plan like that of Nexus (SOSP 2019, section 6.1). It determines which
+// devices serve a service, in batches of what size, and which part of its queries each device
+// gets. The plan is made once, for the rates of the whole run. It therefore knows more than
+// Nexus, which plans for the rates of the recent past.
 //
-// On its device a service may have larger batches than are planned for the rate, as large
-// as they are where it is alone: measured, that has more queries in time.
+// On its device a service may form larger batches than planned for its rate: as large as if
+// it had the device to itself. In measurements that answered more queries in time.
 type split struct {
-	parts   [][]part // of each service
-	largest []int    // batch of each service
+	// parts holds the parts of each service, and largest its largest batch.
+	parts   [][]part
+	largest []int
 }
 
-// bin is what one device does again and again within a cycle of so many seconds.
+// bin is the work that a device repeats in every cycle, whose length is in seconds.
 type bin struct {
 	cycle  float64
 	shares []share
 }
 
-// share is a part of a service on a device: so many queries per second, in batches of up
-// to so many.
+// share is a part of a service on a device: its rate in queries per second, and its largest
+// batch.
 type share struct {
 	service models.ServiceID
 	rate    float64
 	batch   int
 }
 
-// part is the place of a service on a device, and how many of its queries that is owed.
+// part is the rate of a service on a device. owed is how many queries the device should
+// have received beyond those that it got.
 type part struct {
 	device int
 	rate   float64
 	owed   float64
 }
 
-// demand is what is to be planned of a service.
+// demand is the load of a service, for which the plan is made.
 type demand struct {
-	rate   float64 // queries per second
-	target float64 // seconds
-	most   int     // largest batch
+	// rate is in queries per second, target in seconds. most is the largest batch, and took
+	// returns its isolated latency in seconds.
+	rate   float64
+	target float64
+	most   int
 	took   func(batch int) float64
 }
 
-// splitTries is how often the load that just fits is halved in; the last half is of no
-// account.
+// splitTries is the number of steps of the binary search for the largest load that fits.
+// The last step no longer matters.
 const splitTries = 20
 
-// newSplit plans for as many times the queries of a run as the devices can be planned for.
+// newSplit plans for the largest multiple of the run's rates that fits the devices.
 func newSplit(sc *Scenario, submitted []Query, bound []int) *split {
 	seconds := max(submitted[len(submitted)-1].At.Seconds(), 1e-9)
 	streams := make([]demand, len(sc.Services))
@@ -93,8 +97,8 @@ func newSplit(sc *Scenario, submitted []Query, bound []int) *split {
 	return p
 }
 
-// deal gives each device a bin, or those that are one too many the device of another, and
-// devices that are left what others do.
+// deal assigns bins to devices. If there are more bins than devices, devices get several
+// bins. If there are fewer, the remaining devices repeat the bins of others.
 func deal(packed []bin, devices, services int) *split {
 	p := &split{parts: make([][]part, services)}
 	for i := range max(devices, len(packed)) {
@@ -103,15 +107,15 @@ func deal(packed []bin, devices, services int) *split {
 		}
 	}
 	for i := range p.parts {
-		if len(p.parts[i]) == 0 { // nothing is asked of it, or so much of others that no plan is to be had
+		if len(p.parts[i]) == 0 { // it has no queries, or the other services need more devices than a plan may have
 			p.parts[i] = []part{{device: i % devices, rate: 1}}
 		}
 	}
 	return p
 }
 
-// next returns the device for the next query of a service. Each gets its part as evenly
-// as can be.
+// next returns the device for the next query of a service. It distributes the queries over
+// the parts as evenly as possible.
 func (p *split) next(service models.ServiceID) int {
 	parts := p.parts[service]
 	total, first := 0.0, 0
@@ -126,16 +130,16 @@ func (p *split) next(service models.ServiceID) int {
 	return parts[first].device
 }
 
-// limit gives the services the largest batches that they may have.
+// limit sets the largest batch of each service.
 func (p *split) limit(services []models.Service) {
 	for i := range services {
 		services[i].MaxBatch = p.largest[i]
 	}
 }
 
-// pack returns the bins for so many times the rates: as many devices as a service fills
-// alone, in batches of which one may wait for another, and what is left together with
-// others, the fullest first, each where it leaves the least room.
+// pack returns bins for the given multiple of the rates. Each service first gets as many
+// devices as it fills alone, in batches of which one may wait for another. The remainders
+// share devices: the fullest comes first, and each goes where it leaves the least room.
 func pack(streams []demand, factor float64) (bins []bin) {
 	var rest []bin
 	for i := range streams {
@@ -156,7 +160,7 @@ func pack(streams []demand, factor float64) (bins []bin) {
 		}
 		alone := batch
 		batch = s.largest(func(took float64, batch int) bool { return took+float64(batch)/left <= s.target })
-		if float64(batch)/left < s.took(batch) { // too small a batch to keep up: it has a device to itself
+		if float64(batch)/left < s.took(batch) { // the batch is too small to keep up, so the remainder gets its own device
 			rest = append(rest, bin{took, []share{{models.ServiceID(i), left, alone}}})
 			continue
 		}
@@ -189,7 +193,7 @@ func pack(streams []demand, factor float64) (bins []bin) {
 	return bins
 }
 
-// with returns both bins as one, whose cycle is the shorter of theirs.
+// with returns the two bins as one. Its cycle is the shorter of theirs.
 func (b *bin) with(o *bin) bin {
 	both := bin{min(b.cycle, o.cycle), slices.Concat(b.shares, o.shares)}
 	for i := range both.shares {
@@ -199,12 +203,13 @@ func (b *bin) with(o *bin) bin {
 	return both
 }
 
-// turns is the largest batch of which one may wait for another.
+// turns returns the largest batch of which one may wait for another and still meet the
+// target.
 func (s *demand) turns() int {
 	return s.largest(func(took float64, _ int) bool { return 2*took <= s.target })
 }
 
-// largest returns the largest batch that fits, at least 1.
+// largest returns the largest batch for which fits returns true, or 1 if there is none.
 func (s *demand) largest(fits func(took float64, batch int) bool) int {
 	low, high := 1, s.most
 	for low < high {

@@ -49,7 +49,7 @@ func TestPack(t *testing.T) {
 }
 
 // TestSplit serves a service on devices that cannot take turns: as many as Symphony's
-// equation says of such (table 2), in batches of at most 7, and equally many on each.
+// equation gives for such devices (table 2), in batches of at most 7, and equally many on each.
 func TestSplit(t *testing.T) {
 	sc := Scenario{
 		Device: linearDevice(t, "a,1.053,5.072\n"), Devices: 8, Dispatch: Split, Queries: 20_000,
@@ -61,7 +61,7 @@ func TestSplit(t *testing.T) {
 		violations[policy] = run(t, sc).Violations
 	}
 	if violations["nexus"] > 0.01 || violations["eager"] < 0.1 {
-		t.Errorf("violations %v: want the first queries to be given up in time", violations)
+		t.Errorf("violations %v: want the first queries to be dropped in time", violations)
 	}
 	sc.Policy = "nexus"
 	rounds, _ := watch(t, sc)

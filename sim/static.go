@@ -7,20 +7,20 @@ import (
 	"github.com/overlapd/overlapd/device"
 )
 
-// staticPolicy is the policy whose services each have a share of the device.
+// staticPolicy is the policy that gives each service a share of the device.
 const staticPolicy = "static"
 
-// divisible is a device of which a part can be had: a *device.Model.
+// divisible is a device that can be divided, such as a *device.Model.
 type divisible interface {
 	InShare(percent int) (*device.Model, error)
 }
 
-// divide puts a device for the share of each service in the place of the one device, since
-// what runs in different shares waits for nobody. It is for a valid scenario.
+// divide replaces the device of a valid scenario by one device for the share of each
+// service. That is possible because work in different shares does not wait for each other.
 func (sc *Scenario) divide() error {
 	whole, ok := sc.Device.(divisible)
 	if !ok {
-		return errors.New("the policy static needs a device of which a share can be had, such as a device profile")
+		return errors.New("the policy static needs a device that can be divided, such as a device profile")
 	}
 	services := sc.Services
 	sc.Services, sc.Devices, sc.Dispatch, sc.Kinds = nil, len(services), Pool, nil

@@ -56,7 +56,7 @@ func TestStaticRefuses(t *testing.T) {
 	formula.Services[0].Name, formula.Services[1].Name = "a", "b"
 	for want, sc := range map[string]Scenario{
 		"service slow: 0 % of the device": none, "sum up to 101 % of the device: want at most 100": over,
-		"2 devices: the policy static has one": twice, "of which a share can be had": formula,
+		"2 devices: the policy static divides a single device": twice, "needs a device that can be divided": formula,
 	} {
 		if _, err := Run(sc); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

@@ -10,33 +10,30 @@ import (
 	"github.com/overlapd/overlapd/perfetto"
 )
 
-// Rows of a device in a trace. The row of a service is its position and
-// serviceRow.
+// Rows of a device in a trace. The row of a service is serviceRow plus its position.
 const (
 	roundRow   = 1
 	serviceRow = 2
 )
 
-// trace is a timeline that is being written, of devices that are known to it once they
-// were named.
+// trace writes a timeline. known holds the devices that it has already named.
 type trace struct {
 	w        *perfetto.Writer
 	services []Service
 	known    map[int]bool
 }
 
-// Trace has a run of the scenario write its timeline in the Chrome trace event
-// format, which Perfetto shows: for each device a row of rounds, with the end that
-// was predicted, and a row of spans for each service, with its deadlines, and the
-// queries. When the run is over, close ends the trace and returns the first error of
-// writing it. It does not close w.
+// Trace makes a run of the scenario write its timeline to w in the Chrome trace event
+// format, which Perfetto displays. Each device has a row of rounds with their predicted
+// ends, and for each service a row of spans, queries and deadlines. Call close after the
+// run. It ends the trace and returns the first error in writing it, but does not close w.
 func Trace(sc *Scenario, w io.Writer) (close func() error) {
 	t := &trace{perfetto.NewWriter(w), sc.Services, map[int]bool{}}
 	sc.Observer = observer{Round: t.round, Answer: t.answer, Move: t.move, worker: t.worker}
 	return t.w.Close
 }
 
-// introduce names a device and its rows.
+// introduce names a device and its rows when it first appears.
 func (t *trace) introduce(device int) {
 	if t.known[device] {
 		return
@@ -49,9 +46,11 @@ func (t *trace) introduce(device int) {
 	}
 }
 
-// process returns what stands for a device: viewers take 0 for the idle process.
+// process returns the process ID of a device in the trace. It is not 0, because viewers use
+// 0 for the idle process.
 func process(device int) int { return device + 1 }
 
+// round writes a round and its spans.
 func (t *trace) round(r *Round) {
 	t.introduce(r.Device)
 	lasted := r.End - r.Start
@@ -74,6 +73,7 @@ func (t *trace) round(r *Round) {
 	}
 }
 
+// answer writes a query and its deadline.
 func (t *trace) answer(a *Answer) {
 	t.introduce(a.Device)
 	row, name := serviceRow+int(a.Query.Service), fmt.Sprintf("query %d", a.Number+1)
@@ -91,6 +91,7 @@ func (t *trace) answer(a *Answer) {
 	t.instant("deadline of "+name, a.Due, a.Device, row, map[string]any{"result": how})
 }
 
+// move writes a move.
 func (t *trace) move(m *Moved) {
 	t.introduce(m.Device)
 	t.w.Range(perfetto.Event{Name: fmt.Sprintf("batch %d to device %d", m.Batch, m.To), Kind: "move", At: m.Asked, Device: process(m.Device), Row: serviceRow + int(m.Service),
@@ -98,6 +99,7 @@ func (t *trace) move(m *Moved) {
 		fmt.Sprintf("move %d", m.Batch), m.End)
 }
 
+// worker writes that a worker was lost or is ready.
 func (t *trace) worker(device int, service models.ServiceID, at time.Duration, ready bool) {
 	t.introduce(device)
 	name := "worker lost"
@@ -107,32 +109,35 @@ func (t *trace) worker(device int, service models.ServiceID, at time.Duration, r
 	t.instant(name, at, device, serviceRow+int(service), nil)
 }
 
+// instant writes an event without a duration.
 func (t *trace) instant(name string, at time.Duration, device, row int, args map[string]any) {
 	t.w.Instant(perfetto.Event{Name: name, Kind: "instant", At: at, Device: process(device), Row: row, Args: args})
 }
 
-// observer is called when something happens. Functions that are nil are not called,
-// and what the others are given is valid until they return.
+// observer holds functions that are called when something happens. A nil function is not
+// called. Arguments are valid only until the function returns.
 type observer struct {
-	Arrive func(*Query) // before the scheduler has it
+	// Arrive is called before the scheduler receives the query.
+	Arrive func(*Query)
+
 	Round  func(*Round)
 	Answer func(*Answer)
 	Move   func(*Moved)
 
-	// late is called when a span has ended that its round did not wait for.
+	// late is called when an overrun has ended.
 	late func(device int, o *models.SpanOutcome)
 
-	// worker is called when a worker of a service was lost, or is ready again.
+	// worker is called when a service's worker is lost or is ready again.
 	worker func(device int, service models.ServiceID, at time.Duration, ready bool)
 }
 
-// Round is a round that is over.
+// Round describes a round that is over.
 type Round struct {
 	Device int
 	Number uint64
 
-	// The scheduler gave the round out when it was Chosen. It was sent at Start, and
-	// the device worked on the group for Took.
+	// Chosen is when the scheduler chose the round, and Start when it was sent. The device
+	// worked on the group for Took.
 	Chosen time.Duration
 	Start  time.Duration
 	End    time.Duration
@@ -141,21 +146,21 @@ type Round struct {
 	Predicted models.Estimate
 	Planned   bool
 
-	// Decision is what the scheduler took for the round, by the processor's clock.
-	// Since the round before it called the predictor Calls times, about Groups.
+	// Decision is the real time that the scheduler took to choose the round. Since the
+	// previous round it has called the predictor Calls times, for Groups groups.
 	Decision time.Duration
 	Calls    int
 	Groups   int
 
-	// Spans ran for Queries, by span. The ID of a query is one more than its
-	// position.
+	// Spans ran for Queries, which are listed by span. The ID of a query is its position
+	// plus one.
 	Spans   []models.Span
 	Queries [][]models.QueryID
 	Outcome models.Outcome
 }
 
-// Moved is a batch that was moved from one device to another. It was asked for, waited for
-// the links of both until its start, and was there at its end, or lost.
+// Moved describes a move of a batch. It was requested at Asked, waited for the links until
+// Start, and ended at End. Status says whether the batch arrived or was lost.
 type Moved struct {
 	overlap.Move
 	Asked  time.Duration
@@ -164,13 +169,16 @@ type Moved struct {
 	Status models.Status
 }
 
-// Answer is how a query ended: the one at position Number, which came to a device.
-// Refuse is why it was not accepted; of Ended only result, reason and time are set then.
+// Answer describes how the query at position Number ended. If it was rejected, Refuse is
+// the reason, and only the result, the reason and the time of Ended are set.
 type Answer struct {
 	Device int
 	Number int
 	Query  Query
-	Due    time.Duration // the deadline
+
+	// Due is the deadline.
+	Due time.Duration
+
 	Ended  overlap.Answer
 	Refuse error
 	InTime bool

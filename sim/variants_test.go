@@ -28,7 +28,7 @@ type contender struct {
 	name   string
 	policy string
 	only   string        // the variant that answers all, "" for the one selected
-	fixed  time.Duration // that the policy is told as time left, and of no other service; 0 for what is left
+	fixed  time.Duration // the slack that the policy receives, for this service only; 0 for the real one
 }
 
 // duel is a service with variants, the fastest first, and another service.

@@ -48,7 +48,7 @@ func TestSecondAnswerIsAFault(t *testing.T) {
 func TestWaitingForEverIsAFault(t *testing.T) {
 	w := begun(t, plainScenario(Query{}))
 	w.arriving = 1
-	if err := w.step(); !errors.Is(err, ErrInvariant) || !strings.Contains(err.Error(), "1 queries wait for ever") {
+	if err := w.step(); !errors.Is(err, ErrInvariant) || !strings.Contains(err.Error(), "1 queries are never answered") {
 		t.Errorf("%v", err)
 	}
 }
@@ -64,8 +64,7 @@ func TestLostWorkerRunsNothing(t *testing.T) {
 	}
 }
 
-// TestTraceOfTroubles tells of workers that are lost and back, of failures
-// and of late answers.
+// TestTraceOfTroubles traces workers that are lost and return, failures and late answers.
 func TestTraceOfTroubles(t *testing.T) {
 	sc := busyScenario("edf")
 	sc.Queries, sc.Devices, sc.Dispatch, sc.Knows = 400, 2, Pool, KnowsNothing
