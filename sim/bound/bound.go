@@ -1,28 +1,28 @@
-// Package bound computes how few violations a schedule could have: one that knows
-// all queries beforehand, stops and goes on where it likes, and always overlaps
-// and merges as well as the device ever does. [Of] compares with the runs of
-// package sim.
+// Package bound computes a lower bound for the violations of any schedule, even one that
+// knows all queries in advance, pauses and resumes batches at any time, and always overlaps
+// and batches as well as the device ever does. Compare [Of] with the runs of package sim.
 //
 // # Why no schedule does better
 //
-// Let the work of a query be what its share of the best batch takes alone, over
-// the largest gain of any group: the time that its spans take alone, as parts
-// of their models, over that of the group. Then a group never does more work
-// than it takes time. A schedule that answers a set of queries in time does all
-// their work between their arrivals and their deadlines, at most one second of
-// it in each second of each device. Dropping that it does each query's work
-// whole, the most queries are done by taking those with the least work first,
-// each as far as the intervals allow that hold its time: the work that fits is a
+// The work of a query is its share of the isolated latency of the best batch, divided by
+// the largest gain of any group. The gain of a group is the sum of the isolated latencies
+// of its spans, as parts of their models, over the latency of the group. With that
+// definition, a group never does more work than it takes time. A schedule that answers a
+// set of queries in time does all of their work between their arrivals and their deadlines,
+// and at most one second of work per second on each device.
+//
+// If queries may also be done in part, the largest number of queries is reached as follows:
+// take the queries in ascending order of their work, and do as much of each as fits in
+// every interval that contains its time. That is optimal, because the work that fits is a
 // polymatroid, for which the greedy algorithm is optimal.
 //
-// # What it is not
+// # Limitations
 //
-// It is a bound, and no schedule may reach it: groups of the largest gain need
-// the right partners at the right time. It is that of a device whose runs all
-// take the middle of their time; single runs that are faster may beat it where
-// the runs of a device spread. And the largest gain is that of the groups that
-// were tried: of up to four spans that start and end at some operators of each
-// model, in some sizes; [Bound].Tried is their number.
+// The result is a bound that a schedule may not reach, because groups of the largest gain
+// need the right partners at the right time. It assumes median latencies, so runs with
+// lower latencies may beat it if the latencies of the device vary. The largest gain is that
+// of the groups that were tried: up to four spans that start and end at certain operators
+// of each model, in certain sizes. [Bound].Tried is their number.
 package bound
 
 import (
@@ -34,15 +34,15 @@ import (
 	"github.com/overlapd/overlapd/sim"
 )
 
-// MaxQueries limits the queries of a case: what is calculated grows with their
+// MaxQueries limits the queries of a scenario, because the computing time grows with their
 // third power.
 const MaxQueries = 2000
 
-// ErrTooMany is returned when a scenario has more than MaxQueries.
+// ErrTooMany is returned if a scenario is too large for [Of] or [Foresee].
 var ErrTooMany = errors.New("too many queries for a bound")
 
-// Bound is what no schedule does better than: at most InTime queries are answered in
-// time, so that at least the share Violations is not. Gain is the largest of the Tried
+// Bound is a bound for all schedules. At most InTime queries are answered in time, so at
+// least the fraction Violations violates its target. Gain is the largest gain of the Tried
 // groups.
 type Bound struct {
 	Queries    int     `json:"queries"`
@@ -51,24 +51,24 @@ type Bound struct {
 	Gain       float64 `json:"gain"`
 	Tried      int     `json:"tried"`
 
-	// Foresight is nil unless the caller asks [Foresee], too.
+	// Foresight is nil unless the caller sets it to the result of [Foresee].
 	Foresight *Foresight `json:"foresight,omitempty"`
 }
 
-// job is a query whose work is to be done between two times.
+// job is a query whose work, in seconds, must be done between two times.
 type job struct {
 	from, to time.Duration
-	work     float64 // seconds
+	work     float64
 }
 
-// Of returns the bound for the queries of a scenario, whatever its policy.
+// Of returns the bound for the queries of a scenario. It does not depend on the policy.
 func Of(sc sim.Scenario) (*Bound, error) {
 	queries, err := sc.Submissions()
 	if err != nil {
 		return nil, err
 	}
 	if len(queries) > MaxQueries {
-		return nil, fmt.Errorf("%w: %d, of which %d are allowed; give fewer", ErrTooMany, len(queries), MaxQueries)
+		return nil, fmt.Errorf("%w: %d, and at most %d are allowed; give fewer", ErrTooMany, len(queries), MaxQueries)
 	}
 	c := newCosts(&sc)
 	c.grow(0, nil, 0, 0)
@@ -79,7 +79,7 @@ func Of(sc sim.Scenario) (*Bound, error) {
 		q := &queries[i]
 		due := q.At + sc.Services[q.Service].Target
 		if q.Leaves > 0 && q.Leaves < due {
-			excused++ // whatever becomes of it is no violation
+			excused++ // it cannot violate its target
 			continue
 		}
 		share, fastest := c.of(q)

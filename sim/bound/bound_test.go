@@ -144,7 +144,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// TestMergingOnlyHelps: who may merge can do all that others can.
+// TestMergingOnlyHelps: batching never lowers the bound.
 func TestMergingOnlyHelps(t *testing.T) {
 	of := func(maxBatch int) *Bound {
 		sc := scenario(1, 60, 100)

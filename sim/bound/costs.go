@@ -11,19 +11,19 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// points is at how many places a model is cut to look for groups that gain, by
-// the number of models in the group.
+// points is the number of places at which the models of a group may be cut, by the number
+// of models. It keeps the number of groups that grow tries small.
 var points = [...]int{0, 9, 7, 4, 3}
 
-// maxShapes limits the batches of one service that groups are tried with.
+// maxShapes limits the batch shapes of one service in the groups that are tried.
 const maxShapes = 6
 
-// costs are what batches take on a device, and the largest gain of a group.
+// costs computes the latencies of batches on a device, and the largest gain of a group.
 type costs struct {
 	sc *sim.Scenario
 
-	// By service: the position of its model on the device, how many operators that
-	// has, and the shapes that its batches may have.
+	// bound, operators and shapes hold for each service the position of its model on the
+	// device, the model's number of operators, and the shapes of its batches.
 	bound     []int
 	operators []int
 	shapes    [][]shape
@@ -33,16 +33,20 @@ type costs struct {
 	tried  int
 }
 
+// shape is the batch size and the sequence length of a batch.
 type shape struct{ size, seqLen int }
 
+// shapeOf is the shape of a service's query.
 type shapeOf struct {
 	service models.ServiceID
 	shape
 }
 
+// answer is the result of of.
 type answer struct{ share, fastest time.Duration }
 
-// newCosts returns those of a valid scenario, for groups that gain nothing.
+// newCosts returns the costs for a valid scenario. The gain is 1 before grow has tried
+// groups.
 func newCosts(sc *sim.Scenario) *costs {
 	c := &costs{sc: sc, gain: 1, shares: map[shapeOf]answer{}}
 	known := sc.Device.Models()
@@ -56,8 +60,7 @@ func newCosts(sc *sim.Scenario) *costs {
 	return c
 }
 
-// shapesOf returns sizes of batches that a service may run, with its sequence
-// lengths.
+// shapesOf returns shapes of batches that a service may run.
 func shapesOf(s *sim.Service, measured []int) (list []shape) {
 	sizes := slices.Clone(s.Sizes)
 	if len(sizes) == 0 {
@@ -82,22 +85,23 @@ func shapesOf(s *sim.Service, measured []int) (list []shape) {
 	return list
 }
 
-// distinct returns what is in a list, once and in order.
+// distinct returns the sorted elements of a list without duplicates.
 func distinct(list []int) []int { return slices.Compact(slices.Sorted(slices.Values(list))) }
 
+// latency returns the median latency of a group.
 func (c *costs) latency(spans ...models.Span) time.Duration {
 	return c.sc.Device.Latency(models.Group{Spans: spans})
 }
 
-// of returns the least that a query's share of a batch takes alone, and the
-// least that a batch takes in which it could be.
+// of returns the smallest share of a batch's isolated latency that a query can have, and
+// the smallest latency of a batch that contains it.
 func (c *costs) of(q *sim.Query) (share, fastest time.Duration) {
 	key := shapeOf{q.Service, shape{q.Size, q.SeqLen}}
 	a, ok := c.shares[key]
 	if !ok {
 		a.fastest = c.latency(c.whole(q.Service, q.Size, q.SeqLen))
 		a.share = a.fastest
-		// Every size is tried, since the queries in a batch may add up to any.
+		// Try every size, because the queries of a batch may add up to any.
 		for size := q.Size + 1; size <= c.sc.Services[q.Service].MaxBatch; size++ {
 			took := c.latency(c.whole(q.Service, size, q.SeqLen))
 			a.fastest = min(a.fastest, took)
@@ -108,16 +112,16 @@ func (c *costs) of(q *sim.Query) (share, fastest time.Duration) {
 	return a.share, a.fastest
 }
 
-// part is a span, and what it counts: the part of the whole model's time that
-// passes from its first operator to its last. What the spans of a batch count
-// adds up to what the batch takes alone, however it is cut.
+// part is a span with its isolated latency as part of its model: the time from its first
+// operator to its last in a run of the whole model. The parts of a batch add up to its
+// isolated latency, however it is cut.
 type part struct {
 	span  models.Span
 	count time.Duration
 }
 
-// grow looks for the group that gains most: it tries all that add spans of the services
-// from one on to these spans.
+// grow finds the largest gain. It tries all groups that extend the given spans by spans of
+// the services from service on. count is the isolated latency of the given spans.
 func (c *costs) grow(service int, spans []models.Span, count time.Duration, depth int) {
 	if service == len(c.bound) || depth == len(points)-1 {
 		return

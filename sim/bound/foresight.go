@@ -14,65 +14,70 @@ import (
 
 // Limits of [Foresee].
 const (
-	// MaxForeseen limits its queries, a set of which is the bits of a word.
+	// MaxForeseen limits the queries, because a set of queries is a word of 64 bits.
 	MaxForeseen = 64
 
-	// maxTogether limits its services.
+	// maxTogether limits the services.
 	maxTogether = 4
 
-	// maxWidth is how many states of one slot of time are gone on from, the most
-	// promising first. There are as many slots as the shortest batch fits into the
-	// time up to the last deadline, which limits them all.
+	// maxWidth is how many states of one time slot are continued, the most promising first.
+	// The number of slots is the time of the last deadline over the latency of the shortest
+	// batch, so maxWidth limits the states in all.
 	maxWidth = 256
 
-	// maxCompared is with how many others, the latest, a state is compared.
+	// maxCompared is the number of earlier states, the most recent ones, with which a state
+	// is compared.
 	maxCompared = 4096
 )
 
-// Foresight is the best schedule of whole models, one that knows all queries
-// beforehand: it answers InTime of them in time, and no other of its kind more than
-// AtMost. Where the two are equal the search was exact.
+// Foresight describes the best schedule of whole models that knows all queries in advance.
+// It answers InTime queries in time, and no other schedule of this kind answers more than
+// AtMost. If the two are equal, the search was exact.
 //
-// Such a schedule is a sequence of rounds of one device. A round is a group of
-// batches of different services, none of them cut. It lasts as the device says in the
-// middle of its runs, and all that is in it ends with it. A batch is of queries of one
-// service and sequence length that have arrived, of no more than the service's
-// MaxBatch. A query that would be late is not run.
+// Such a schedule is a sequence of rounds on one device. A round is a group of batches of
+// different services, none of them cut. It takes the median latency of the group, and all
+// of its batches end with it. A batch consists of queries of one service and one sequence
+// length that have arrived, and it is at most as large as the service's MaxBatch. A query
+// that would be late is not run.
 //
-// So this is what knowing the future is worth to a scheduler that cuts no models, and
-// one that does may still do better, if by little; no scheduler does better than [Of]
-// says.
+// Foresight therefore shows what knowledge of the future is worth to a scheduler that does
+// not cut models. A scheduler that cuts models may do slightly better, but none does better
+// than [Of].
 type Foresight struct {
 	InTime int `json:"in_time"`
 	AtMost int `json:"at_most"`
-	States int `json:"states"` // that were gone on from
+
+	// States is the number of states from which the search continued.
+	States int `json:"states"`
 
 	last *state
 }
 
-// Foresee looks for the best schedule of whole models for up to MaxForeseen queries, of
-// up to four services on one device. Its error wraps [ErrTooMany] if there are more.
+// Foresee finds the best schedule of whole models for up to MaxForeseen queries of up to
+// four services on one device. Its error wraps [ErrTooMany] if the scenario exceeds that.
 //
-// It is a branch and bound over the ends of rounds, in the order of time. It takes it
-// that a round takes no longer with less in it. So one starts when that before has
-// ended or a query of it arrives, the device does not wait where one could run
-// meanwhile, and queries of one shape are taken in the order of arrival, but for
-// those that would be late.
+// Foresee is a branch and bound search over the ends of rounds, in the order of time. It
+// assumes that a round with fewer queries does not take longer. It therefore considers only
+// schedules with these properties: a round starts when the previous one ends or when one of
+// its queries arrives; the device does not wait as long as another batch could run in the
+// meantime; and queries of one shape run in the order of arrival, except for those that
+// would be late.
 func Foresee(sc sim.Scenario) (*Foresight, error) {
 	queries, err := sc.Submissions()
 	switch {
 	case err != nil:
 		return nil, err
 	case len(queries) > MaxForeseen || len(sc.Services) > maxTogether || sc.Devices > 1:
-		return nil, fmt.Errorf("%w: %d of %d services on %d devices can not be foreseen, but %d of %d on one; give fewer",
+		return nil, fmt.Errorf("%w: %d queries of %d services on %d devices, and foresight handles at most %d of %d services on one device; give fewer",
 			ErrTooMany, len(queries), len(sc.Services), max(sc.Devices, 1), MaxForeseen, maxTogether)
 	}
 	return newSearch(&sc, queries).widen(maxWidth), nil
 }
 
-// state is what a schedule has come to at the end of a round. What is left has not run
-// and could still be in time, done have been, and most may be in the end. The round
-// began at start with members, after the state from.
+// state is the result of a schedule at the end of a round, at the time at. left are the
+// queries that have not run and could still be in time. done is how many queries have been
+// in time, and most how many can be in the end. The last round began at start, with the
+// queries members, after the state from.
 type state struct {
 	at, start     time.Duration
 	left, members uint64
@@ -80,30 +85,47 @@ type state struct {
 	from          *state
 }
 
-// search goes from state to state. Sets of queries are the bits of their positions.
+// search finds the best schedule. A set of queries is a word in which the bit at a query's
+// position is set.
 type search struct {
 	*costs
 	queries []sim.Query
-	jobs    []job           // by query: its work is its share of the best batch
-	alone   []time.Duration // by query
-	merges  []uint64        // by query: those that it could be in one batch with
-	alike   []uint64        // by query: those of the same size among them
-	mine    []uint64        // by service: its queries
-	took    map[[maxTogether]models.Span]time.Duration
 
-	slot   time.Duration // no round is shorter
-	slots  [][]*state
-	seen   []*state
-	cutOff int // the most of a state that was not gone on from
-	found  Foresight
+	// jobs holds a job for each query. Its work is the query's share of the best batch.
+	jobs []job
 
-	// The round that is put together.
+	// alone holds the isolated latency of each query.
+	alone []time.Duration
+
+	// merges holds for each query those that can be in one batch with it. alike holds those
+	// among them that have the same size.
+	merges []uint64
+	alike  []uint64
+
+	// mine holds the queries of each service.
+	mine []uint64
+
+	took map[[maxTogether]models.Span]time.Duration
+
+	// slot is the length of a time slot. No round is shorter.
+	slot time.Duration
+
+	slots [][]*state
+	seen  []*state
+
+	// cutOff is the largest most of a state that was not continued.
+	cutOff int
+
+	found Foresight
+
+	// These fields describe the round that choose, fill and round put together.
 	now     *state
 	start   time.Duration
 	waiting uint64
 	group   []models.Span
 }
 
+// newSearch prepares a search.
 func newSearch(sc *sim.Scenario, queries []sim.Query) *search {
 	f := &search{
 		costs: newCosts(sc), queries: queries, slot: math.MaxInt64, mine: make([]uint64, len(sc.Services)),
@@ -129,8 +151,8 @@ func newSearch(sc *sim.Scenario, queries []sim.Query) *search {
 	return f
 }
 
-// widen goes on from more and more states, until nothing is left out or there are as
-// many of a slot as may be.
+// widen runs the search with growing widths, until no state was omitted or the width is the
+// maximum.
 func (f *search) widen(width int) *Foresight {
 	for w := min(16, width); ; w = min(8*w, width) {
 		f.run(w)
@@ -141,8 +163,8 @@ func (f *search) widen(width int) *Foresight {
 	}
 }
 
-// run goes on from so many states of each slot. What a run before has found remains, and
-// nobody is gone on from who cannot have more.
+// run continues from up to width states of each slot. It keeps the best schedule of earlier
+// runs, and omits states that cannot improve on it.
 func (f *search) run(width int) {
 	end, left := time.Duration(0), uint64(0)
 	for i := range f.jobs {
@@ -168,7 +190,7 @@ func (f *search) run(width int) {
 	}
 }
 
-// put keeps a state for its slot.
+// put adds a state to its slot, unless it cannot improve on the best schedule.
 func (f *search) put(s state) {
 	for left := s.left; left != 0; left &= left - 1 {
 		if i := bits.TrailingZeros64(left); max(s.at, f.queries[i].At)+f.alone[i] > f.jobs[i].to {
@@ -183,17 +205,17 @@ func (f *search) put(s state) {
 	}
 }
 
-// hopeless reports whether nothing is to be gained by going on from a state: it cannot
-// have more in the end than was found, or than another one has. Otherwise the state is
-// remembered.
+// hopeless reports whether a state need not be continued, because it cannot end with more
+// queries in time than the best schedule or than another state. Otherwise hopeless
+// remembers the state.
 func (f *search) hopeless(s *state) bool {
-	// Whatever follows, the other does the same without the queries that it has not
-	// left, and has been in time with as many more.
+	// Whatever follows s, o can be followed by the same rounds without the queries that it
+	// no longer has, and it has already answered at least as many more in time.
 	better := func(o *state) bool { return o.at <= s.at && o.done-s.done >= bits.OnesCount64(s.left&^o.left) }
 	if slices.ContainsFunc(f.seen[max(0, len(f.seen)-maxCompared):], better) {
 		return true
 	}
-	// There is no more than if each service had the device to itself.
+	// The number is limited by what is possible if each service has the device to itself.
 	s.most = s.done
 	for _, mine := range f.mine {
 		var jobs []job
@@ -211,8 +233,9 @@ func (f *search) hopeless(s *state) bool {
 	return false
 }
 
-// expand puts the states that may follow one. A round starts at its time or when a query
-// arrives, but not once a query that has arrived could have run meanwhile.
+// expand puts the successors of a state. Their rounds start at the time of the state or
+// when a query arrives, but only as long as no query that has arrived could have run in the
+// meantime.
 func (f *search) expand(s *state) {
 	const never = time.Duration(math.MaxInt64)
 	f.now = s
@@ -235,7 +258,8 @@ func (f *search) expand(s *state) {
 	}
 }
 
-// choose tries all batches of the services from one on, beside members of the others.
+// choose tries all batches of the services from service on, in a round with members of the
+// others.
 func (f *search) choose(service int, members uint64) {
 	if service == len(f.mine) {
 		if members != 0 {
@@ -246,7 +270,8 @@ func (f *search) choose(service int, members uint64) {
 	f.fill(service, f.waiting&f.mine[service], members, models.Span{})
 }
 
-// fill tries to add queries to a batch. Those of one size are added in a row.
+// fill tries to add the queries in from to a batch. It adds queries of one size
+// consecutively: once one of them is a member and the next is skipped, it skips the rest.
 func (f *search) fill(service int, from, members uint64, batch models.Span) {
 	if from == 0 {
 		if batch.Size > 0 {
@@ -268,8 +293,8 @@ func (f *search) fill(service int, from, members uint64, batch models.Span) {
 	}
 }
 
-// round runs the group, unless a member would be late, or could give its place to a
-// query of the same size that came before it, or the round has waited for none.
+// round puts the state after the round, unless a member would be late, a member could be
+// replaced by an earlier query of the same size, or the round has waited without a reason.
 func (f *search) round(members uint64) {
 	end := f.start + f.takes(f.group...)
 	came := f.start == f.now.at
@@ -293,7 +318,7 @@ func (f *search) round(members uint64) {
 	}
 }
 
-// takes returns how long a group takes, and remembers it.
+// takes returns the latency of a group, which it caches.
 func (f *search) takes(group ...models.Span) time.Duration {
 	var key [maxTogether]models.Span
 	copy(key[:], group)

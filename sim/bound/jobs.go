@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// tolerance is by how many seconds work may exceed an interval, for the sake of
+// tolerance is the number of seconds by which work may exceed an interval because of
 // rounding.
 const tolerance = 1e-9
 
-// relaxed returns how many jobs could be done at most if a part of a job counted
-// as that part of one.
+// relaxed returns the largest number of jobs that can be done if a part of a job counts as
+// that part of one.
 func relaxed(jobs []job) int {
 	t := newTimetable(jobs)
 	done := 0.0
@@ -30,9 +30,9 @@ func relaxed(jobs []job) int {
 	return min(int(done+tolerance*float64(len(jobs))), len(jobs))
 }
 
-// timetable is the work that has been taken of each job. byFrom holds the jobs, the
-// latest start first; ends are those of all jobs, once and in ascending order, and end
-// has the position of each job's among them.
+// timetable records how much work of each job is done. byFrom lists the jobs with the
+// latest start first. ends lists the distinct ends of all jobs in ascending order. end
+// holds for each job the position of its end in ends.
 type timetable struct {
 	jobs   []job
 	byFrom []int
@@ -42,6 +42,7 @@ type timetable struct {
 	sums   []float64
 }
 
+// newTimetable returns a timetable in which no work is done.
 func newTimetable(jobs []job) *timetable {
 	t := &timetable{jobs: jobs, end: make([]int, len(jobs)), taken: make([]float64, len(jobs))}
 	for i := range jobs {
@@ -57,15 +58,15 @@ func newTimetable(jobs []job) *timetable {
 	return t
 }
 
-// byWork returns the jobs, the least work first.
+// byWork returns the jobs in ascending order of their work.
 func (t *timetable) byWork() []int {
 	order := slices.Clone(t.byFrom)
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(t.jobs[a].work, t.jobs[b].work) })
 	return order
 }
 
-// room returns how much work of a job still fits: the least that is free of any
-// interval that holds its own.
+// room returns how much work of job i still fits: the smallest free time in any interval
+// that contains the job's own.
 func (t *timetable) room(i int) float64 {
 	clear(t.sums)
 	least := (t.jobs[i].to - t.jobs[i].from).Seconds()
