@@ -69,6 +69,8 @@ var plainGo = []string{
 	"executor",
 	"executor/child",
 	"executor/emulated",
+	"sim",
+	"sim/bound",
 	"segments",
 	"segments/wire",
 	"segments/worker",
