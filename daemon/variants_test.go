@@ -204,14 +204,14 @@ func TestReloadOfPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	for want, path := range map[string]string{
-		"truncated after":                     cut,
-		"it is not a regular file":            pipe,
-		"no such file":                        good + "x",
-		"the target in ms is":                 policyFile(t, &c, 123, func(w *selection.Worker) { w.Target += 7 }),
-		"the accuracy of twin is 80":          policyFile(t, &c, 123, func(w *selection.Worker) { w.Variants[1].Accuracy = 81 }),
-		"there is no variant other":           policyFile(t, &c, 123, func(w *selection.Worker) { w.Variants[1].Name = "other" }),
-		"the device is":                       policyFile(t, &c, 123, func(w *selection.Worker) { w.Device = "another" }),
-		"the number of workers is 1, and the": policyFile(t, &c, 123, func(w *selection.Worker) { w.Workers = 2 }),
+		"truncated after":                              cut,
+		"it is not a regular file":                     pipe,
+		"no such file":                                 good + "x",
+		"the target in ms is":                          policyFile(t, &c, 123, func(w *selection.Worker) { w.Target += 7 }),
+		"the accuracy of twin is 80":                   policyFile(t, &c, 123, func(w *selection.Worker) { w.Variants[1].Accuracy = 81 }),
+		"variant other of the policies does not exist": policyFile(t, &c, 123, func(w *selection.Worker) { w.Variants[1].Name = "other" }),
+		"the device is":                                policyFile(t, &c, 123, func(w *selection.Worker) { w.Device = "another" }),
+		"the number of workers is 1, but the":          policyFile(t, &c, 123, func(w *selection.Worker) { w.Workers = 2 }),
 	} {
 		check, reload := with(path)
 		for who, err := range map[string]error{"check": check, "reload": reload} {

@@ -6,11 +6,11 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// negligible is a probability of a count; those that have less are left out.
+// negligible is the probability below which the count of arrivals is cut off.
 const negligible = 1e-14
 
-// logCount returns the logarithm of the probability of k arrivals at the central queue
-// within t milliseconds.
+// logCount returns the logarithm of the probability of k arrivals at the central queue within t
+// milliseconds: of a Poisson distribution if CV is 1, else of a negative binomial one.
 func (w *Worker) logCount(k int, t float64) float64 {
 	mean, n := w.Rate/1000*t, float64(k)
 	if mean <= 0 {
@@ -30,8 +30,8 @@ func (w *Worker) logCount(k int, t float64) float64 {
 	return above - all - below - size*math.Log(dispersion) + n*math.Log1p(-1/dispersion)
 }
 
-// counts returns the probability of each number of arrivals within t milliseconds, as far as
-// it is not negligible.
+// counts returns the probability of each number of arrivals within t milliseconds, up to the first
+// negligible one above the mean. The probabilities sum to 1.
 func (w *Worker) counts(t float64) (p []float64) {
 	mean := w.Rate / 1000 * max(t, 0)
 	for k := 0; ; k++ {
@@ -44,13 +44,14 @@ func (w *Worker) counts(t float64) (p []float64) {
 	return p
 }
 
-// phase returns the probability that the central queue has had r arrivals since the worker's
-// last one, for each r below K, when the worker's first of n has waited so long: the
-// conditional probabilities of interval A (section 4.4.2).
+// phase returns, for each r below K, the probability that the central queue has received r queries
+// since the worker's last one, given that the worker has n queries and the first of them has waited
+// for the given time. These are the conditional probabilities of interval A (section 4.4.2).
 func (w *Worker) phase(n int, waited float64) []float64 {
 	p := make([]float64, w.Workers)
 	if waited <= 0 {
-		p[0] = 1 // the first has only just come, and with it the others, if there are any
+		// The first query has only just arrived, and any others arrived with it.
+		p[0] = 1
 		return p
 	}
 	for r := range p {

@@ -2,28 +2,38 @@ package selection
 
 import "gonum.org/v1/gonum/mathext"
 
-// What is carried over. A batch of b of n queries, or dropping the first, leaves some behind,
-// and the next of them is then the most urgent. It came within interval A, as the b·K-th
-// arrival at the central queue since the first one. Of (n-1)·K + r arrivals within A, which
-// are uniform in time, at least b·K are in a part of it with the probability of a binomial
-// distribution. How many more come while the batch runs depends on r too, so both are taken
-// by groups of phases r: exactly if there are no more phases than groups.
+// The parameters of what a run leaves in the queue. A batch of b of n queries leaves n-b, and so
+// does dropping the first, with b = 1. The first one left is then the most urgent. It arrived
+// within interval A, as the b·K-th arrival at the central queue since the first query. A has
+// (n-1)·K + r arrivals, which are uniform in time. So the probability that at least b·K of them are
+// in a given part of A follows from a binomial distribution. The number of arrivals while the batch
+// runs depends on the phase r too. Both are computed for groups of phases, which is exact if there
+// are at most as many phases as groups.
 const (
 	groups = 4
-	grain  = 1024 // points of A at which the distribution is known
 
-	unlikely = 1e-10 // probability that is left out
+	// grain is the number of steps of A at which the distribution is computed.
+	grain = 1024
+
+	// unlikely is the probability below which an outcome is ignored.
+	unlikely = 1e-10
 )
 
-// carry has what is known of the queries that are left.
+// carry holds the distributions for runs that leave queries behind.
 type carry struct {
-	came [][]order     // probability that the next came in the first i/grain of A, by (n, b) and group
-	more [][][]float64 // how many come to the worker during each run, by phase
+	// came is the distribution of the arrival of the first query left, as a part of A. Its indices
+	// are (n, b) and the group of phases.
+	came [][]order
+
+	// more is the distribution of the worker's arrivals during a run. Its indices are the run and
+	// the phase.
+	more [][][]float64
 }
 
 // partial reports whether an action may take b of n queries and leave the others.
 func (c *chain) partial(n, b int) bool { return b < n && (c.Variable || c.Drop && b == 1) }
 
+// newCarry computes both for every action of the chain that leaves queries behind.
 func newCarry(c *chain) *carry {
 	came := parallel((c.Queue+1)*(c.Queue+1), func(i int) (list []order) {
 		if n, b := i/(c.Queue+1), i%(c.Queue+1); b > 0 && c.partial(n, b) {
@@ -37,13 +47,14 @@ func newCarry(c *chain) *carry {
 	return &carry{came, parallel(len(c.runs), func(r int) [][]float64 { return c.dealt(c.runs[r].latency, c.Workers) })}
 }
 
-// group returns the phases of a group.
+// group returns the phases of a group, as a half-open range.
 func (c *chain) group(g int) (from, to int) {
 	n := min(groups, c.Workers)
 	return g * c.Workers / n, (g + 1) * c.Workers / n
 }
 
-// order is the distribution of an order statistic: the probability that it is below i/grain.
+// order is the distribution of an order statistic: element i is the probability that it is below
+// i/grain.
 type order []float64
 
 // orderStatistic returns the distribution of the m-th smallest of k numbers from 0 to 1.
@@ -61,7 +72,7 @@ func orderStatistic(k, m int) (o order) {
 	return o
 }
 
-// before returns the probability that it is below x.
+// before returns the probability that the order statistic is below x, by linear interpolation.
 func (o order) before(x float64) float64 {
 	i := int(x * grain)
 	if i >= grain {
@@ -70,9 +81,8 @@ func (o order) before(x float64) float64 {
 	return o[i] + (x*grain-float64(i))*(o[i+1]-o[i])
 }
 
-// carried returns what is to be expected after a run that leaves queries behind, given what
-// each state is worth. If next is not nil, it instead adds to it q times the probability of
-// each state.
+// carried returns the expected value after a run that leaves queries behind, given the value of
+// each state. If next is not nil, carried instead adds to it q times the probability of each state.
 func (c *chain) carried(state, r int, value, next []float64, q float64) (sum float64) {
 	n, level := c.split(state)
 	b, latency := c.runs[r].batch, c.runs[r].latency
@@ -105,9 +115,10 @@ func (c *chain) carried(state, r int, value, next []float64, q float64) (sum flo
 	return sum
 }
 
-// moreOf adds to sum, for each phase of a group, its probability times that of so many queries
-// that come to the worker during a run, and returns what is filled of sum from the first number
-// on that is not unlikely.
+// moreOf computes the distribution of the worker's arrivals during run r for a group of phases,
+// weighted with the probabilities of the phases. It adds the distribution to sum and returns the
+// part of it that starts at first, the smallest number that is not unlikely. The probability of
+// smaller numbers is added to that of first.
 func (c *chain) moreOf(g, state, r int, sum []float64) (first int, p []float64) {
 	from, to := c.group(g)
 	most := 0

@@ -9,45 +9,62 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// chain is a worker's Markov chain: what an action leads to.
+// chain is a worker's Markov chain: the outcomes of each action.
 //
-// Time is cut at the waits at which the slack of a query passes from a level to the next. What
-// is still unknown when a batch of latency l starts is when the worker's first query comes:
-// some time x before the end, 0 < x < l. Going back from the end, x = 0, an interval at a
-// time, the value of "x to go, r arrivals at the central queue since the worker's last, and
-// none at the worker since the batch started" follows from that of the interval after it. It
-// does not depend on the action, which only says where to stop. So no transition matrix is
-// ever made, and an action costs as much as there are phases r.
+// Cuts divide time at the waits at which the slack of a query passes from a level to the next. When
+// a batch of latency l starts, it is unknown when the worker's next query will arrive: at some time
+// x before the end, 0 < x < l. The chain works backwards from the end, x = 0, one interval at a
+// time. For each interval it derives the value of "x to go, r arrivals at the central queue since
+// the worker's last, and none at the worker since the batch started" from that of the interval
+// after it. This value does not depend on the action, which only determines at which x to stop. So
+// the chain never builds a transition matrix, and an action costs one step for each phase r.
 //
-// In the terms of section 4.4.2, the intervals from l down to x are B, the one in which the
-// first query comes is C, and those after it are D.
+// In the terms of section 4.4.2, the intervals from l down to x are B, the interval in which the
+// first query arrives is C, and the intervals after it are D.
 type chain struct {
 	*Worker
-	slack   []float64     // levels, ascending from 0 to the target
-	waited  []float64     // cuts, ascending from 0 to the target
-	steps   [][]float64   // arrivals within the interval above each cut but the last
-	after   [][][]float64 // worker's arrivals in D, by the cut at which it starts and arrivals of C in excess
-	phases  [][]float64   // of each state
-	runs    []run
-	byBatch [][]int // runs of each batch, the fastest first
-	dropped int     // run that drops a query and takes no time
 
-	*carry // nil where nothing is left behind
+	// slack holds the levels and waited the cuts, both ascending from 0 to the target.
+	slack  []float64
+	waited []float64
 
-	// Scratch space of expect and spread: values by cut, of the phases without an arrival and
-	// of the excess beyond one, and values of the runs by phase.
+	// steps is the distribution of arrivals within the interval above each cut but the last.
+	steps [][]float64
+
+	// after is the distribution of the worker's arrivals in D. Its indices are the cut at which D
+	// starts and the excess, the arrivals of C after the worker's first.
+	after [][][]float64
+
+	// phases is the distribution of the phase r for each state.
+	phases [][]float64
+	runs   []run
+
+	// byBatch lists the runs of each batch size, the fastest first. dropped is the index of the run
+	// that drops a query and takes no time.
+	byBatch [][]int
+	dropped int
+
+	// carry is nil if no action leaves queries behind.
+	*carry
+
+	// The scratch space of expect and spread. at holds values by cut: first those of the phases
+	// without an arrival, then those of each excess. ahead holds the values of the runs by phase.
 	at    [][]float64
 	ahead [][]float64
 }
 
-// run is a batch of a variant.
+// run is the execution of one batch by one variant.
 type run struct {
 	variant, batch int
 	latency        float64
-	cut            int       // the last one below its latency
-	first          []float64 // arrivals within what is above that cut
+
+	// cut is the last cut below the latency, and first the distribution of arrivals in the interval
+	// between that cut and the latency.
+	cut   int
+	first []float64
 }
 
+// newChain computes the distributions that do not depend on the policy.
 func newChain(w *Worker) *chain {
 	c := &chain{Worker: w, slack: levelsOf(w), byBatch: make([][]int, w.Queue+1)}
 	for _, s := range slices.Backward(c.slack) {
@@ -66,7 +83,8 @@ func newChain(w *Worker) *chain {
 	if w.Drop || w.Variable {
 		c.carry = newCarry(c)
 	}
-	excess := make([]int, len(c.waited)) // arrivals within the interval above each cut, beyond one
+	// excess is the most arrivals within the interval above each cut, less one.
+	excess := make([]int, len(c.waited))
 	for i, p := range c.steps {
 		excess[i] = len(p) - 1
 	}
@@ -85,8 +103,8 @@ func newChain(w *Worker) *chain {
 	return c
 }
 
-// levelsOf returns the levels of slack (section 4.2). With one at each latency, 0 and the
-// target are levels too: a query may have less than the shortest, or all.
+// levelsOf returns the levels of slack (section 4.2). It includes, apart from the latencies, 0 and
+// the target, because a query may have less slack than the shortest latency, or all of it.
 func levelsOf(w *Worker) (levels []float64) {
 	if w.Levels > 0 {
 		for j := range w.Levels {
@@ -106,8 +124,8 @@ func levelsOf(w *Worker) (levels []float64) {
 	return slices.Compact(levels)
 }
 
-// addRuns adds the runs of a batch, the fastest first. It is the one where no time is left;
-// of the others those that could never be in time are left out.
+// addRuns adds the runs of a batch size, the fastest first. The fastest is always added, because it
+// runs when no time is left. The others are added only if they can be in time at all.
 func (c *chain) addRuns(batch int) {
 	var runs []run
 	for v := range c.Variants {
@@ -121,30 +139,32 @@ func (c *chain) addRuns(batch int) {
 			break
 		}
 		at, _ := slices.BinarySearch(c.waited, r.latency)
-		r.cut = at - 1 // latencies are above 0, the first cut
+		// Latencies are above 0, the first cut.
+		r.cut = at - 1
 		r.first = c.counts(r.latency - c.waited[r.cut])
 		c.byBatch[batch] = append(c.byBatch[batch], len(c.runs))
 		c.runs = append(c.runs, r)
 	}
 }
 
-// dealt returns the probability of each number of queries that come to the worker within t
-// milliseconds, for each number below most that the central queue has had since the worker's
-// last one.
+// dealt returns the distributions of the number of queries that reach the worker within t
+// milliseconds. Element i is for i arrivals at the central queue since the worker's last one, for
+// each i below most.
 func (c *chain) dealt(t float64, most int) (numbers [][]float64) {
 	counts := c.counts(t)
 	for since := range most {
 		p := make([]float64, min((since+len(counts)-1)/c.Workers, c.Queue)+1)
 		for k, q := range counts {
-			p[min((since+k)/c.Workers, c.Queue)] += q // the queue is full anyway
+			// The queue holds no more.
+			p[min((since+k)/c.Workers, c.Queue)] += q
 		}
 		numbers = append(numbers, p)
 	}
 	return numbers
 }
 
-// state returns the index of a state with n queries, which is at least 1. One that has more
-// than fit is the full queue, without slack (section 4.2.3).
+// state returns the index of a state with n queries, at least 1. More queries than the queue holds
+// become the full queue without slack (section 4.2.3).
 func (c *chain) state(n, level int) int {
 	if n > c.Queue {
 		n, level = c.Queue, 0
@@ -152,18 +172,19 @@ func (c *chain) state(n, level int) int {
 	return (n-1)*len(c.slack) + level
 }
 
+// split is the reverse of state.
 func (c *chain) split(state int) (n, level int) {
 	return state/len(c.slack) + 1, state % len(c.slack)
 }
 
-// fresh is the state after an empty queue: one query with all of its time (case 1).
+// fresh returns the state after an empty queue: one query with all of its time (section 4.4.1).
 func (c *chain) fresh() int { return c.state(1, len(c.slack)-1) }
 
-// level returns the level of slack of a query that comes in the interval above a cut. Beyond
-// the target its slack is below 0, and it is late whatever is done: it has the lowest.
+// level returns the level of slack of a query that arrives in the interval above a cut. Above the
+// target its slack is negative. It will be late in any case and gets the lowest level.
 func (c *chain) level(cut int) int { return max(0, len(c.slack)-2-cut) }
 
-// expect sets ahead to what is to be expected after each run, given what each state is worth.
+// expect sets ahead to the expected value after each run, given the value of each state.
 func (c *chain) expect(value []float64) {
 	k := c.Workers
 	each(len(c.at), func(i int) {
@@ -185,8 +206,8 @@ func (c *chain) expect(value []float64) {
 	each(len(c.runs), func(i int) { pull(c.at[c.runs[i].cut], c.runs[i].first, c.ahead[i]) })
 }
 
-// spread is the reverse of expect: it adds to next the probability of each state after the
-// runs, which the phases in ahead have started with.
+// spread is the reverse of expect. Given the phases in ahead with which each run starts, it adds
+// the probability of each state after the runs to next.
 func (c *chain) spread(next []float64) {
 	k := c.Workers
 	for i := range c.at {
@@ -209,14 +230,15 @@ func (c *chain) spread(next []float64) {
 	}
 }
 
-// pull sets each phase to what is to be expected after so many arrivals, and push, its reverse,
-// adds to each the probability of those that so many arrivals bring there.
+// pull sets each element of to to the expected value after a number of arrivals with the
+// distribution p.
 func pull(from, p, to []float64) {
 	for r := range to {
 		to[r] = floats.Dot(p, from[r:r+len(p)])
 	}
 }
 
+// push is the reverse of pull: it adds to each element of to the probability of reaching it.
 func push(from, p, to []float64) {
 	for r, q := range from {
 		if q > 0 {
@@ -225,7 +247,7 @@ func push(from, p, to []float64) {
 	}
 }
 
-// inTime reports whether a run ends before a query with such slack is late.
+// inTime reports whether a run ends before a query of that level of slack is late.
 func (c *chain) inTime(r, level int) bool {
 	return c.runs[r].latency <= c.slack[level]*(1+1e-12)
 }
@@ -235,7 +257,7 @@ func (c *chain) onTime(r, level int) bool {
 	return c.runs[r].variant != Dropped && c.inTime(r, level)
 }
 
-// parallel returns f of each number below n, found on all cores.
+// parallel returns the values of f for each number below n, computed on all cores.
 func parallel[T any](n int, f func(int) T) []T {
 	list := make([]T, n)
 	each(n, func(i int) { list[i] = f(i) })

@@ -8,10 +8,11 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// Front returns the variants on the front of accuracy and latency, the fastest first (section
-// 4.3.3): each other one is slower than one that is as accurate. Its fastest batch counts,
-// which as a rule is that of a single query. What a batch takes stays as it was measured,
-// also where a larger one is faster: nobody pads it to that.
+// Front returns the variants on the Pareto front of accuracy and latency, the fastest first
+// (section 4.3.3). Every other variant is slower than one of them that is at least as accurate.
+// Variants are compared by their fastest batch, which usually is a single query. Front does not
+// change a latency, even where a larger batch is faster, because no batch is padded to a larger
+// size.
 func Front(variants []Variant) (front []Variant) {
 	variants = slices.Clone(variants)
 	slices.SortStableFunc(variants, func(a, b Variant) int {
@@ -25,7 +26,8 @@ func Front(variants []Variant) (front []Variant) {
 	return front
 }
 
-// LeftOut says of each variant that is not on the [Front] why it never runs.
+// LeftOut returns a sentence for each variant that is not on the [Front], with the reason why it
+// never runs.
 func LeftOut(variants []Variant) (why []string) {
 	front := Front(variants)
 	for _, v := range variants {
@@ -39,10 +41,10 @@ func LeftOut(variants []Variant) (why []string) {
 	return why
 }
 
-// Resize returns a set of n variants from a front. A smaller one has its first and last
-// variants, and those between them at equal distances. A larger one has all of it, and
-// variants between neighbours whose accuracy and latency are interpolated, wherever the
-// accuracies are furthest apart (RAMSIS, section 7.3.2).
+// Resize returns a set of n variants made from a front. A smaller set has the first and the last
+// variant of the front, and equally spaced ones between them. A larger set has the whole front, and
+// variants whose accuracy and latency are interpolated between neighbours, where the accuracies are
+// furthest apart (RAMSIS, section 7.3.2).
 func Resize(front []Variant, n int) (set []Variant) {
 	if n <= 1 {
 		return front[:max(n, 0)]
@@ -53,7 +55,8 @@ func Resize(front []Variant, n int) (set []Variant) {
 		}
 		return set
 	}
-	between := make([]int, len(front)-1) // variants that are put behind each one
+	// between counts the variants to insert after each one.
+	between := make([]int, len(front)-1)
 	for range n - len(front) {
 		widest, at := -1.0, 0
 		for i, k := range between {
@@ -77,6 +80,7 @@ func Resize(front []Variant, n int) (set []Variant) {
 	return set
 }
 
+// interpolate returns the variant at a part of the way from a to b.
 func interpolate(a, b Variant, part float64) Variant {
 	v := Variant{Name: fmt.Sprintf("%s+%.0f%%", a.Name, 100*part), Accuracy: a.Accuracy + part*(b.Accuracy-a.Accuracy)}
 	for i := range min(len(a.Latency), len(b.Latency)) {

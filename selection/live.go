@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// How a load is found out: the arrivals of a window (section 6 of the paper has 500 ms), but
-// of no fewer queries than leastArrivals, within the longest window. Before anything is known
-// so many are enough. As long as a window differs from the load by no more than chance, steady
-// standard deviations of a Poisson process, the load is the mean of windows, as of the last
-// memory: the policy for the highest of them would be less accurate than it need be.
+// How Live measures a load. It counts the arrivals in windows. A window lasts at least 500 ms, as
+// in section 6 of the paper, and has at least leastArrivals queries, unless it reaches the longest
+// window. The first window ends as soon as it has that many queries. If a window differs from the
+// load by less than steady standard deviations of a Poisson process, the difference may be chance.
+// The load then is a moving average over the last memory: following the highest window would select
+// a policy that is less accurate than necessary.
 const (
 	window        = 500 * time.Millisecond
 	longestWindow = 5 * time.Second
@@ -18,42 +19,50 @@ const (
 	memory        = 4 * time.Second
 )
 
-// patience is for how long a load must have been lower than that of the policy before it
-// is left for that of a lower one. That of a higher one is taken at once.
+// patience is the time for which the load must have been lower before Live changes to a policy for
+// a lower load. It changes to one for a higher load immediately.
 const patience = 2 * time.Second
 
-// Live is a set of policies in use: it follows the load. It is not safe for concurrent use.
+// Live selects the policy of a set that suits the current load. It is not safe for concurrent use.
 type Live struct {
-	set    *Set // nil for none
+	// set is nil if there are no policies.
+	set    *Set
 	policy *Policy
 
-	taken float64 // part of the time of the devices that others take
+	// taken is the fraction of the devices' time that other services take.
+	taken float64
 
-	arrived int           // in the window that runs
-	since   time.Duration // when that began
-	rate    float64       // queries a second, 0 before the first has ended
-	over    time.Duration // what that is the mean of
-	low     time.Duration // since when the load has been lower, 0 if it is not
+	// arrived counts the arrivals of the current window, which began at since.
+	arrived int
+	since   time.Duration
+
+	// rate is the load in queries a second, 0 before the first window has ended. over is the time
+	// that it is an average of.
+	rate float64
+	over time.Duration
+
+	// low is the time since which the load has been lower than the policy's, 0 if it is not.
+	low time.Duration
 }
 
-// Use has policies followed from now on, or none.
+// Use replaces the policies. A nil set removes them.
 func (l *Live) Use(s *Set) {
 	if l.set, l.policy = s, nil; s != nil {
 		l.policy = s.At(l.rate / (1 - l.taken))
 	}
 }
 
-// Set returns the policies that are followed, nil for none.
+// Set returns the policies in use, or nil.
 func (l *Live) Set() *Set { return l.set }
 
-// Policy returns the policy for the load as it is, nil for none.
+// Policy returns the policy for the current load, or nil.
 func (l *Live) Policy() *Policy { return l.policy }
 
-// Share tells which part of the time of the devices other services take. What is left of
-// it bears only that part of a load, so a policy for a higher one is followed.
+// Share sets the fraction of the devices' time that other services take. The remaining time
+// sustains only a part of a load, so Live selects a policy for a higher load.
 func (l *Live) Share(others float64) { l.taken = min(max(others, 0), 0.9) }
 
-// Arrived tells that a query came, at a time that never goes back.
+// Arrived records the arrival of a query. Times must not decrease.
 func (l *Live) Arrived(at time.Duration) {
 	took := at - l.since
 	l.arrived++
@@ -75,7 +84,8 @@ func (l *Live) Arrived(at time.Duration) {
 	l.arrived, l.since = 0, at
 }
 
-// consider follows the load of a window, at once upward and downward with patience.
+// consider selects the policy for the load after a window: a higher one immediately, a lower one
+// with patience.
 func (l *Live) consider(from, to time.Duration) {
 	next := l.set.At(l.rate / (1 - l.taken))
 	if next.Rate < l.policy.Rate {
@@ -89,8 +99,8 @@ func (l *Live) consider(from, to time.Duration) {
 	l.policy, l.low = next, 0
 }
 
-// Choose returns the name of the variant for so many queries, whose first has some time
-// until it is late. Without a policy, and where there is no time, it is "".
+// Choose returns the name of the variant for the queued queries, given the slack of the first. It
+// returns "" without a policy, and if the policy drops the queries.
 func (l *Live) Choose(waiting int, slack time.Duration) string {
 	if l.policy == nil {
 		return ""

@@ -8,44 +8,50 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// Limits of the search for a policy, and when it ends: values that are so near to each other,
-// as a part of the largest accuracy, are equal.
+// Limits of the search for a policy. It ends when values differ by less than precision times the
+// largest accuracy. firstSweeps is the number of sweeps in the first rounds, doubled when they were
+// too few.
 const (
-	firstSweeps = 200 // of the first rounds, doubled whenever they were too few
+	firstSweeps = 200
 	maxSweeps   = 100_000
 	evaluations = 20
 	maxRounds   = 50
 	precision   = 1e-9
 )
 
-// Policy says which variant runs the next batch, which has all queries that wait.
+// Policy determines the variant and the size of the next batch for each queue.
 type Policy struct {
-	Variants []Variant `json:"-"`    // that it chooses from, the fastest first
-	Rate     float64   `json:"load"` // queries a second for all workers
+	// Variants are the variants that the policy chooses from, the fastest first.
+	Variants []Variant `json:"-"`
 
-	// Accuracy is the expected mean accuracy of the queries that are in time, Violations the
-	// expected part of those answered that is late, or of all that is late or dropped. Both
-	// weight a state by its queries, and count all of them as late when the first of them may
-	// be (section 5.1). Slack is rounded down, so that in truth more are in time. Queries
-	// beyond the longest queue are not counted.
+	// Rate is the load in queries a second for all workers.
+	Rate float64 `json:"load"`
+
+	// Accuracy is the expected mean accuracy of the queries in time. Violations is the expected
+	// fraction of late queries of those answered or, if the worker drops queries, of late and
+	// dropped ones of all. Both weight a state by its queries, and count all of them as late if the
+	// first of them may be (section 5.1). Slack is rounded down, so that more queries are in time
+	// than predicted. Queries beyond the longest queue are not counted.
 	Accuracy   float64 `json:"accuracy"`
 	Violations float64 `json:"violations"`
 
-	States int `json:"states"` // including one for all empty queues and one for the full queue
+	// States includes one for all empty queues and one for the full queue.
+	States int `json:"states"`
 
-	slack  []float64 // levels
-	choice []action  // by length of the queue and level
+	// slack holds the levels. choice holds the actions by length of the queue and level.
+	slack  []float64
+	choice []action
 }
 
-// action is what is done in a state.
+// action is the decision for a state.
 type action struct{ variant, batch int16 }
 
-// Dropped stands for the variant of queries that are not answered.
+// Dropped stands in place of a variant if the queries are dropped.
 const Dropped = -1
 
-// Choose returns the index of the variant for a queue of n queries, whose first has so many
-// milliseconds until it is late, and how many of them, the first ones, it has to answer. It is
-// the fastest where no time is left, or, for a [Worker] that drops, [Dropped].
+// Choose returns the index of the variant for a queue of n queries, whose first has the given slack
+// in milliseconds, and the number of queries from the front of the queue that it answers. Without
+// time left the variant is the fastest, or [Dropped] if the [Worker] drops queries.
 func (p *Policy) Choose(n int, slack float64) (variant, batch int) {
 	levels := len(p.slack)
 	n = min(max(n, 1), len(p.choice)/levels)
@@ -53,7 +59,7 @@ func (p *Policy) Choose(n int, slack float64) (variant, batch int) {
 	return int(a.variant), int(a.batch)
 }
 
-// levelOf returns the last level that is no more than a slack, and the lowest if none is.
+// levelOf returns the index of the last level that does not exceed a slack, or 0.
 func levelOf(levels []float64, slack float64) int {
 	low, high := 0, len(levels)
 	for high-low > 1 {
@@ -66,12 +72,13 @@ func levelOf(levels []float64, slack float64) int {
 	return low
 }
 
-// Solve returns the policy with which a query's expected accuracy is largest, where that of a
-// query that is late is 0. The variants that it chooses from are the [Front].
+// Solve returns the policy with the largest expected accuracy of a query, where a late query has
+// the accuracy 0. The policy chooses from the variants on the [Front].
 //
-// The value of a policy is a ratio, of the accuracy to the queries answered, each an average
-// over batches. It is found by Dinkelbach's method: a round looks for the policy with the
-// largest average of accuracy minus g, for each query, by value iteration, and then g is set
+// The value of a policy is a ratio of two averages over batches: the accuracy and the queries
+// answered. Solve maximizes it by Dinkelbach's method. In each round, value iteration finds the
+// policy with the largest average of accuracy minus g for each query. Then g becomes the ratio that
+// this policy reaches, until it no longer changes.
 // to what that policy reaches, until it reaches no more.
 func (w Worker) Solve(ctx context.Context) (*Policy, error) {
 	if err := w.check(); err != nil {
@@ -93,15 +100,24 @@ func (w Worker) Solve(ctx context.Context) (*Policy, error) {
 	return p, nil
 }
 
-// solver is the search for a policy.
+// solver is the search for a policy on a chain.
 type solver struct {
 	*chain
-	goal        float64   // g, an accuracy
-	value, next []float64 // of states, relative to a fresh one
-	choice      []int     // run of each state
-	share       []float64 // of batches that start in each state
+
+	// goal is Dinkelbach's g, an accuracy.
+	goal float64
+
+	// value and next are the values of the states, relative to the fresh one.
+	value, next []float64
+
+	// choice is the run of each state.
+	choice []int
+
+	// share is the fraction of batches that start in each state.
+	share []float64
 }
 
+// newSolver returns a search that starts from the largest accuracy as its goal.
 func newSolver(c *chain) *solver {
 	n := c.Queue * len(c.slack)
 	s := &solver{chain: c, value: make([]float64, n), next: make([]float64, n), choice: make([]int, n), share: make([]float64, n)}
@@ -111,6 +127,7 @@ func newSolver(c *chain) *solver {
 	return s
 }
 
+// solve sets choice to the best run of each state, and share to the fractions that follow from it.
 func (s *solver) solve(ctx context.Context) error {
 	most := s.goal
 	s.share[s.fresh()] = 1
@@ -137,11 +154,11 @@ func (s *solver) solve(ctx context.Context) error {
 	return fmt.Errorf("%w: the accuracy still changed after %d rounds", errWorker, maxRounds)
 }
 
-// iterate repeats value iteration until all values change by the same, and returns false if
-// they do not after so many sweeps: where some states are rarely left, that may take very
-// many, and the policy found so far is good enough to set the next goal. Between two sweeps,
-// which look for the best run of each state, there are some with the runs found, which take
-// less time and bring values on almost as far (modified policy iteration).
+// iterate repeats value iteration until all values change by the same amount. It returns false if
+// that needs more sweeps than given: if the worker rarely leaves some states, it may take a great
+// many, and the policy found so far is good enough to set the next goal. Each sweep that looks for
+// the best runs is followed by a few that keep the runs, which are cheaper and bring the values
+// almost as far (modified policy iteration).
 func (s *solver) iterate(ctx context.Context, tolerance float64, sweeps int) (bool, error) {
 	for range sweeps / evaluations {
 		if err := ctx.Err(); err != nil {
@@ -159,7 +176,7 @@ func (s *solver) iterate(ctx context.Context, tolerance float64, sweeps int) (bo
 	return false, nil
 }
 
-// sweep replaces the values of all states and returns how far apart their changes are.
+// sweep replaces the values of all states and returns the spread of their changes.
 func (s *solver) sweep(worth func(state int) float64) float64 {
 	s.expect(s.value)
 	each(len(s.value), func(state int) { s.next[state] = worth(state) })
@@ -172,7 +189,7 @@ func (s *solver) sweep(worth func(state int) float64) float64 {
 	return high - low
 }
 
-// best finds the run with the largest value in a state, and returns that.
+// best sets the choice of a state to the run with the largest value, and returns that value.
 func (s *solver) best(state int) float64 {
 	n, level := s.split(state)
 	best, choice := math.Inf(-1), s.byBatch[n][0]
@@ -186,8 +203,8 @@ func (s *solver) best(state int) float64 {
 			}
 		}
 	}
-	// Where nothing is in time, and with variable batches also where only a part is: to be done
-	// with queries that are late anyway may save those behind them.
+	// No run is in time, or, with variable batches, only runs of a part of the queue. In the second
+	// case it may still pay to finish the late queries first, to save those behind them.
 	if math.IsInf(best, -1) || s.Variable {
 		late := s.byBatch[n][0]
 		if s.Drop {
@@ -201,7 +218,7 @@ func (s *solver) best(state int) float64 {
 	return best
 }
 
-// worth is the value of a run in a state.
+// worth returns the value of a run in a state.
 func (s *solver) worth(state, r int) float64 {
 	n, level := s.split(state)
 	if s.runs[r].batch < n {
@@ -210,7 +227,8 @@ func (s *solver) worth(state, r int) float64 {
 	return s.reward(r, level) + floats.Dot(s.phases[state], s.ahead[r])
 }
 
-// reward is that of section 4.1, for each query, less the goal.
+// reward returns the reward of section 4.1 summed over the queries of a run, less the goal for
+// each.
 func (s *solver) reward(r, level int) float64 {
 	accuracy := 0.0
 	if s.onTime(r, level) {
@@ -219,8 +237,8 @@ func (s *solver) reward(r, level int) float64 {
 	return float64(s.runs[r].batch) * (accuracy - s.goal)
 }
 
-// settle finds the share of batches that start in each state, by power iteration. It returns
-// false if shares still change after so many sweeps.
+// settle computes the fraction of batches that start in each state, by power iteration. It returns
+// false if the fractions still change after the given number of sweeps.
 func (s *solver) settle(ctx context.Context, sweeps int) (bool, error) {
 	next := make([]float64, len(s.share))
 	for range sweeps {
@@ -248,10 +266,11 @@ func (s *solver) settle(ctx context.Context, sweeps int) (bool, error) {
 	return false, nil
 }
 
-// sums are averages over batches: of the queries in one, and of those in time and their
-// accuracy.
+// sums are averages over batches: the queries in a batch, those in time, and the accuracy summed
+// over those in time.
 type sums struct{ queries, inTime, accuracy float64 }
 
+// average returns the averages under the current choices.
 func (s *solver) average() (sum sums) {
 	for state, q := range s.share {
 		_, level := s.split(state)

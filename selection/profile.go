@@ -11,16 +11,17 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
+// errProfile is wrapped by errors about a file of measured variants.
 var errProfile = errors.New("unusable profile of variants")
 
-// sheet returns a kind of files that have these columns.
+// sheet returns the format of CSV files with the given columns.
 func sheet(columns string) *textfile.Sheet {
 	return &textfile.Sheet{Form: "a header line with the columns " + columns, MaxRows: 1_000_000, Unusable: errProfile, TooLarge: errProfile}
 }
 
-// ReadProfile reads variants from a CSV file with a row for each batch of each of them, in the
-// columns variant, accuracy (the same in each row of a variant), batch and latency_ms. It
-// leaves latencies of batches between those in the file to [Interpolate].
+// ReadProfile reads variants from a CSV file with one row for each batch of each variant. Its
+// columns are variant, accuracy (the same in each row of a variant), batch and latency_ms.
+// [Interpolate] fills in the batches that the file leaves out.
 func ReadProfile(path string) ([]Variant, error) {
 	var p profile
 	var accuracy int
@@ -37,9 +38,9 @@ func ReadProfile(path string) ([]Variant, error) {
 	return p.interpolated(), err
 }
 
-// ReadRAMSIS reads the variants for a task, image or text, from the measurements that come
-// with RAMSIS: the files accuracy_percent.csv and profile_summary_ms.csv of a folder. Latency
-// is the 95th percentile, as in the paper.
+// ReadRAMSIS reads the variants for a task, image or text, from the measurements published with
+// RAMSIS: the files accuracy_percent.csv and profile_summary_ms.csv of a folder. Latencies are 95th
+// percentiles, as in the paper.
 func ReadRAMSIS(folder, task string) ([]Variant, error) {
 	accuracy := map[string]float64{}
 	var p profile
@@ -70,27 +71,32 @@ func ReadRAMSIS(folder, task string) ([]Variant, error) {
 	return p.interpolated(), err
 }
 
-// profile is variants that are being read, with the latencies that were measured, by batch.
+// profile collects variants while a file is read.
 type profile struct {
-	name, batch, latency int // columns
+	// name, batch and latency are the indices of columns.
+	name, batch, latency int
 	variants             []Variant
-	measured             []map[int]float64
+
+	// measured maps batches to latencies, for each variant.
+	measured []map[int]float64
 }
 
+// columns looks up the columns that every kind of profile has.
 func (p *profile) columns(t *textfile.Table, name, latency string) {
 	p.name, p.batch, p.latency = t.Require(name), t.Require("batch"), t.Require(latency)
 }
 
-// add adds a row and returns its variant, nil if the row has a fault.
+// add adds a row and returns its variant, or nil if the row does not name a variant or names one
+// too many.
 func (p *profile) add(t *textfile.Table, accuracy float64) *Variant {
 	i := slices.IndexFunc(p.variants, func(v Variant) bool { return v.Name == t.Fields[p.name] })
 	b, ms := t.Whole(p.batch, 1, maxQueue), t.Number(p.latency, 1e-6, 1e9)
 	switch {
 	case t.Fields[p.name] == "":
-		t.Refuse(p.name, "every row must name what was measured")
+		t.Refuse(p.name, "every row must name a variant")
 		return nil
 	case i < 0 && len(p.variants) == maxVariants:
-		t.Refuse(p.name, "there are more than %d variants", maxVariants)
+		t.Refuse(p.name, "more than %d variants; leave some out", maxVariants)
 		return nil
 	case i < 0:
 		i = len(p.variants)
@@ -103,6 +109,7 @@ func (p *profile) add(t *textfile.Table, accuracy float64) *Variant {
 	return &p.variants[i]
 }
 
+// interpolated returns the variants with a latency for every batch.
 func (p *profile) interpolated() []Variant {
 	for i, m := range p.measured {
 		p.variants[i].Latency = Interpolate(m, maxQueue, 0)
@@ -110,9 +117,10 @@ func (p *profile) interpolated() []Variant {
 	return p.variants
 }
 
-// Interpolate returns the latency of every batch from 1 to the largest that was measured and is
-// no larger than most, given those that were, by batch. Between two of them it is on the line
-// through both, and a batch below the smallest is taken to last as long as that. Beyond them, up to a queue of so many, it is that of several batches one after another.
+// Interpolate returns the latencies of batches of 1 and up, given measured latencies by batch. It
+// covers every batch up to the largest one measured, but at most most. Between two measured batches
+// it interpolates linearly, and a batch below the smallest one takes as long as the smallest.
+// Batches beyond, up to queue, take the time of several batches run one after another.
 func Interpolate(measured map[int]float64, most, queue int) (latency []float64) {
 	before := 0
 	for _, b := range slices.Sorted(maps.Keys(measured)) {

@@ -34,7 +34,7 @@ func TestReadProfile(t *testing.T) {
 		`column 4 (latency_ms) is "-1"`:                  head + "a,1,1,-1\n",
 		`:3: unusable profile of variants: column 2 (accuracy) is "71": an earlier row gives the same variant 70`: head + "a,70,1,5\na,71,2,6\n",
 		"an earlier row gives the same batch 5 ms":                                                                head + "a,70,1,5\na,70,1,5\n",
-		"every row must name what was measured":                                                                   head + ",70,1,5\n",
+		"every row must name a variant":                                                                           head + ",70,1,5\n",
 		"it must be a whole number from 1 to 128":                                                                 head + "a,70,200,5\n",
 		"no row below them":       head,
 		"more than 1000 variants": head + manyVariants(),

@@ -16,10 +16,10 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
-// How the loads of a set are found: neighbours differ in their expected accuracy by at most
-// maxGap of the most accurate variant's (section 6), or, where all are nearly as accurate,
-// of nearness times what they differ by. Policies are bounded, and so is by what part of the
-// highest load two may differ.
+// How SolveSet chooses the loads of a set. Neighbouring policies differ in their expected accuracy
+// by at most maxGap of the most accurate variant's (section 6). If the accuracies of all variants
+// are close, maxGap is relative to nearness times their difference instead. The number of policies
+// is limited, and the loads of two neighbours differ by at least leastStep of the highest load.
 const (
 	maxGap      = 0.01
 	nearness    = 5
@@ -27,31 +27,35 @@ const (
 	leastStep   = 1e-3
 )
 
-// Set is the policies of a worker for several loads, and what they were made for.
+// Set is the policies of a worker for several loads.
 type Set struct {
-	Worker // Rate is the highest load
+	// Worker is the worker that the policies were made for. Its Rate is the highest load.
+	Worker
 
+	// Made is the time at which the policies were computed.
 	Made time.Time `json:"made"`
 
-	// Note says why the set ends at a lower load, or has larger gaps, than it should.
+	// Note is the reason why the set ends at a lower load than requested, or has larger gaps than
+	// maxGap.
 	Note string `json:"note,omitempty"`
 
-	Policies []*Policy `json:"policies"` // at least one, by ascending Rate
+	// Policies has at least one element and is ordered by ascending Rate.
+	Policies []*Policy `json:"policies"`
 }
 
-// At returns the policy for the lowest load that is at least rate, or the one for the highest
-// load of all. It neither fails nor allocates.
+// At returns the policy for the lowest load that is at least rate, or else the one for the highest
+// load. It does not allocate.
 func (s *Set) At(rate float64) *Policy {
 	last := len(s.Policies) - 1
 	return s.Policies[sort.Search(last, func(i int) bool { return s.Policies[i].Rate >= rate })]
 }
 
-// SolveSet returns the policies of a worker for loads from low to high queries a second: for
-// both, and for so many between them that the expected accuracies of neighbours differ by at
-// most 1 % of the most accurate variant's, and 5 % of what variants differ by. If no variant
-// bears the highest load, the set ends at what one bears, or at the most arrivals within a
-// target, and its note says so. Progress, unless it is nil, is called with the number of
-// policies after each and the largest gap left, as a part of what it is compared with.
+// SolveSet returns the policies of a worker for loads from low to high queries a second. It adds
+// policies between the two until the expected accuracies of neighbours differ by at most 1 % of the
+// most accurate variant's and 5 % of the difference between the variants. If no variant sustains
+// the highest load, or if it exceeds the limit of arrivals within a target, the set ends at a lower
+// load and its Note gives the reason. SolveSet calls progress, unless it is nil, after each policy,
+// with the number of policies and the largest remaining gap.
 func (w Worker) SolveSet(ctx context.Context, low, high float64, progress func(policies int, gap float64)) (*Set, error) {
 	w.Rate = low
 	if err := w.check(); err != nil {
@@ -63,15 +67,15 @@ func (w Worker) SolveSet(ctx context.Context, low, high float64, progress func(p
 	case peak == 0:
 		return nil, fmt.Errorf("%w: no variant answers a query within %v ms; give a larger target or a faster variant", errWorker, w.Target)
 	case low > peak:
-		return nil, fmt.Errorf("%w: %v queries a second are more than any variant bears, %s bears %s; give lower loads or more workers", errWorker, low, best, stats.Digits(4, peak))
+		return nil, fmt.Errorf("%w: %v queries a second are too many: the most that a variant sustains (%s) is %s; give lower loads or more workers", errWorker, low, best, stats.Digits(4, peak))
 	case !(high >= low):
-		return nil, fmt.Errorf("%w: loads from %v to %v; give the lower one first", errWorker, low, high)
+		return nil, fmt.Errorf("%w: loads from %v to %v are in the wrong order; give the lower one first", errWorker, low, high)
 	case high > peak:
-		s.Note = fmt.Sprintf("the policies end at %s queries a second: %s bears so many, and no variant bears more; ", stats.Digits(4, peak), best)
+		s.Note = fmt.Sprintf("the policies end at %s queries a second, the most that a variant sustains (%s); ", stats.Digits(4, peak), best)
 		high = peak
 	}
 	if most := maxArrivals * 1000 / w.Target; high > most {
-		s.Note = fmt.Sprintf("the policies end at %s queries a second, %d within a target; ", stats.Digits(4, most), maxArrivals)
+		s.Note = fmt.Sprintf("the policies end at %s queries a second, which is the limit of %d queries within the target; ", stats.Digits(4, most), maxArrivals)
 		high = most
 	}
 	s.Rate = high
@@ -99,9 +103,9 @@ func (w Worker) SolveSet(ctx context.Context, low, high float64, progress func(p
 	return s, nil
 }
 
-// peak returns the most queries a second that all workers can answer in time with one
-// variant, and its name. A query may wait for the batch before its own, which takes as long,
-// so a batch may take half of the target, or, if it has one query, all.
+// peak returns the highest rate in queries a second that all workers can answer in time with one
+// variant, and the variant's name. A query may wait for the batch before its own, which takes as
+// long. So a batch may take half of the target or, if it is a single query, all of it.
 func (w *Worker) peak() (peak float64, name string) {
 	for _, v := range Front(w.Variants) {
 		for i, l := range v.Latency[:min(len(v.Latency), w.Queue)] {
@@ -113,9 +117,10 @@ func (w *Worker) peak() (peak float64, name string) {
 	return peak, name
 }
 
-// gap returns the largest difference between the accuracies of neighbours, as a part of what
-// maxGap is of, and the load in the middle between the two that differ most and are not
-// too near to each other; 0 if all are.
+// gap returns the largest difference in accuracy between neighbours, as a fraction of the base of
+// maxGap. It also returns the load halfway between the two neighbours that differ most, among those
+// that differ by more than maxGap and whose loads are at least leastStep apart. middle is 0 if
+// there are none.
 func (s *Set) gap() (gap, middle float64) {
 	least, most := math.Inf(1), 0.0
 	for _, v := range Front(s.Variants) {
@@ -135,15 +140,15 @@ func (s *Set) gap() (gap, middle float64) {
 	return gap, middle
 }
 
-// Fits returns an error that lists what differs between a worker and the one that the set was
-// made for: the device, the target, how many workers there are, and the variants, whatever
-// their order. An empty device and an empty hash fit any. Latencies are not compared.
+// Fits returns an error that lists the differences between a worker and the one that the set was
+// made for: the device, the target, the number of workers, and the variants in any order. An empty
+// device or hash fits any. Latencies are not compared; see [Set.Drifted].
 func (s *Set) Fits(w *Worker) error {
 	var faults []error
 	bad := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	differ := func(what string, ours, theirs any) {
 		if ours != theirs {
-			bad("%s is %v, and they are for %v", what, ours, theirs)
+			bad("%s is %v, but the policies are for %v", what, ours, theirs)
 		}
 	}
 	if w.Device != s.Device && w.Device != "" && s.Device != "" {
@@ -156,13 +161,13 @@ func (s *Set) Fits(w *Worker) error {
 	for _, theirs := range s.Variants {
 		ours := w.variant(theirs.Name)
 		if ours == nil {
-			bad("there is no variant %s, which they have", theirs.Name)
+			bad("variant %s of the policies does not exist", theirs.Name)
 			continue
 		}
 		differ("the accuracy of "+theirs.Name, ours.Accuracy, theirs.Accuracy)
 		if ours.Hash != theirs.Hash && ours.Hash != "" && theirs.Hash != "" {
 			has, had := models.ModelsDiffer(ours.Hash, theirs.Hash)
-			bad("variant %s has %s, and they were made with %s", theirs.Name, has, had)
+			bad("variant %s has %s, but the policies were made with %s", theirs.Name, has, had)
 		}
 	}
 	if len(faults) > 0 {
@@ -171,12 +176,12 @@ func (s *Set) Fits(w *Worker) error {
 	return nil
 }
 
-// drift is the factor by which a latency may change before policies are solved again.
+// drift is the factor by which a latency may change before the policies are computed again.
 const drift = 1.2
 
-// Drifted reports whether a worker needs other policies: the set does not fit it, or a variant
-// takes more or less time than it did. A batch that only one of the two has, or that is longer
-// than the queue, is not compared.
+// Drifted reports whether a worker needs other policies: the set does not fit it, or the latency of
+// a variant changed by more than drift. It compares the batches that both the set and the worker
+// have, up to the longest queue.
 func (s *Set) Drifted(w *Worker) bool {
 	if s.Fits(w) != nil {
 		return true
@@ -192,7 +197,7 @@ func (s *Set) Drifted(w *Worker) bool {
 	})
 }
 
-// variant returns the variant of a name, nil if there is none.
+// variant returns the variant with a name, or nil.
 func (w *Worker) variant(name string) *Variant {
 	if i := slices.IndexFunc(w.Variants, func(v Variant) bool { return v.Name == name }); i >= 0 {
 		return &w.Variants[i]
@@ -200,21 +205,24 @@ func (w *Worker) variant(name string) *Variant {
 	return nil
 }
 
+// The errors of reading a set, each wrapped with the cause.
 var (
 	errForeign = errors.New("not a file of policies")
 	errDamaged = errors.New("damaged file of policies")
 	errOther   = errors.New("the policies are for something else")
 )
 
+// setRemedy completes the errors of files that cannot be used.
 const setRemedy = "make new ones with overlapd plan selection"
 
-// maxChoices is how many choices a file may have in all, which take 4 bytes each in memory.
+// maxChoices is the largest number of choices that a file may have for all policies together. Each
+// takes 4 bytes of memory.
 const maxChoices = 4 << 20
 
-// setFile is a set as it is in a file. All policies have the same levels of slack. What one
-// chooses is a list of three numbers for each run of equal choices: its length, the variant, by
-// its place on the front, and the batch. Choices are in the order of the levels for a queue of
-// one query, then of two and so on.
+// setFile is a set in its file format. All policies have the same levels of slack. The choices of a
+// policy are run-length encoded: three numbers for each run of equal choices, its length, the
+// variant's index on the front, and the batch. They are ordered by length of the queue, and then by
+// level.
 type setFile struct {
 	Format string `json:"format"`
 	*Set
@@ -222,6 +230,7 @@ type setFile struct {
 	Choices [][]int   `json:"choices"`
 }
 
+// setKind is the format and the limits of a file of policies.
 var setKind = textfile.Kind[setFile]{
 	Format:   "overlapd-selection/1",
 	MaxBytes: 64 << 20,
@@ -231,9 +240,8 @@ var setKind = textfile.Kind[setFile]{
 	Remedy:   setRemedy,
 }
 
-// ReadSet reads the policies for a worker from a regular file. What it returns is whole, with a
-// choice of a variant that is there for every queue and every slack, and fits the worker:
-// whoever follows it need not check an index.
+// ReadSet reads the policies for a worker from a regular file and checks that they fit the worker.
+// Every queue and slack has a choice of an existing variant, so the caller need not check an index.
 func ReadSet(path string, w *Worker) (*Set, error) {
 	f, err := setKind.ReadFile(path)
 	if err != nil {
@@ -246,7 +254,7 @@ func ReadSet(path string, w *Worker) (*Set, error) {
 	return s, nil
 }
 
-// WriteFile writes the set to a file, whole or not at all.
+// WriteFile writes the set to a file atomically.
 func (s *Set) WriteFile(path string) error {
 	f := &setFile{Format: setKind.Format, Set: s, Slack: s.Policies[0].slack}
 	for _, p := range s.Policies {
@@ -271,7 +279,7 @@ func (f *setFile) set() *Set {
 	return f.Set
 }
 
-// choices returns what a policy chooses, nil if that is not possible.
+// choices decodes the choices of a policy. It returns nil if they are invalid.
 func (f *setFile) choices(policy int, front []Variant) (list []action) {
 	runs, all := f.Choices[policy], f.Queue*len(f.Slack)
 	for ; len(runs) >= 3 && len(list) < all; runs = runs[3:] {
@@ -289,12 +297,11 @@ func (f *setFile) choices(policy int, front []Variant) (list []action) {
 	return list
 }
 
-// faults returns what contradicts itself in a file. Where something is not there, what depends
-// on it is not looked at.
+// faults returns the contradictions in a file. It does not check what depends on a missing part.
 func (f *setFile) faults() (faults []error) {
 	bad := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if f.Set == nil || len(f.Policies) == 0 || len(f.Policies) > maxPolicies || len(f.Choices) != len(f.Policies) {
-		bad("it must have 1 to %d policies, and choices for each", maxPolicies)
+		bad("give 1 to %d policies, and choices for each", maxPolicies)
 		return faults
 	}
 	f.Rate = f.Policies[len(f.Policies)-1].Rate
@@ -304,19 +311,19 @@ func (f *setFile) faults() (faults []error) {
 	rate := 0.0
 	for _, p := range f.Policies {
 		if p.Rate <= rate || p.Accuracy < 0 || p.Violations < 0 || p.Violations > 1 {
-			bad("the policy for %v queries a second must be for more than the one before, with an accuracy from 0 and violations from 0 to 1", p.Rate)
+			bad("the policy for %v queries a second is out of order or out of range; order policies by load, with an accuracy of at least 0 and violations from 0 to 1", p.Rate)
 		}
 		rate = p.Rate
 	}
 	names := map[string]bool{}
 	for _, v := range f.Variants {
 		if v.Name == "" || names[v.Name] {
-			bad("variant %.40q has no name of its own", v.Name)
+			bad("variant %.40q has no name or one that another variant has; give each a name of its own", v.Name)
 		}
 		names[v.Name] = true
 	}
 	if n := len(f.Slack) * f.Queue * len(f.Policies); n == 0 || n > maxChoices {
-		bad("there are %d choices; there must be 1 to %d", n, maxChoices)
+		bad("%d choices; give 1 to %d", n, maxChoices)
 		return faults
 	}
 	for i, slack := range f.Slack {
@@ -324,12 +331,12 @@ func (f *setFile) faults() (faults []error) {
 			return faults
 		}
 		if i == 0 && slack != 0 || i > 0 && slack <= f.Slack[i-1] || slack > f.Target {
-			bad("level %d of slack is %v ms; levels must rise from 0 to the target at most", i, slack)
+			bad("level %d of slack is %v ms; let levels rise from 0 to at most the target", i, slack)
 		}
 	}
 	for i := range f.Choices {
 		if len(faults) == 0 && f.choices(i, Front(f.Variants)) == nil {
-			bad("policy %d: its choices must be one for each queue of 1 to %d and each level of slack, of variants that are there and batches that they can have", i+1, f.Queue)
+			bad("policy %d has invalid choices; give one for each queue of 1 to %d queries and each level of slack, with an existing variant and a batch that it can run", i+1, f.Queue)
 		}
 	}
 	return faults

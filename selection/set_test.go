@@ -41,7 +41,7 @@ func TestSetIsDense(t *testing.T) {
 		if first.Rate != 30 || last.Rate != most || s.Rate != most || len(s.Policies) != solved {
 			t.Errorf("%d of %d policies, from %v to %v", len(s.Policies), solved, first.Rate, last.Rate)
 		}
-		if ends := strings.Contains(s.Note, "the policies end at 375 queries a second: fast bears so many"); ends != (high > most) {
+		if ends := strings.Contains(s.Note, "the policies end at 375 queries a second, the most that a variant sustains (fast)"); ends != (high > most) {
 			t.Errorf("up to %v: %q", high, s.Note)
 		}
 		for i, p := range s.Policies[1:] {
@@ -86,12 +86,12 @@ func TestSetRefuses(t *testing.T) {
 		low, high float64
 		target    float64
 	}{
-		"give a number above 0 and at most":         {0, 10, 100},
-		"loads from 30 to 20":                       {30, 20, 100},
-		"loads from 30 to NaN":                      {30, math.NaN(), 100},
-		"than any variant bears, fast bears 375":    {400, 500, 100},
-		"no variant answers a query within 9 ms":    {30, 60, 9},
-		"a target of NaN ms; give one from 0.001 t": {30, 60, math.NaN()},
+		"give a number above 0 and at most":              {0, 10, 100},
+		"loads from 30 to 20":                            {30, 20, 100},
+		"loads from 30 to NaN":                           {30, math.NaN(), 100},
+		"the most that a variant sustains (fast) is 375": {400, 500, 100},
+		"no variant answers a query within 9 ms":         {30, 60, 9},
+		"target of NaN ms; give 0.001 to":                {30, 60, math.NaN()},
 	} {
 		w := small(3, 1, 1, 10)
 		w.Target = c.target
@@ -166,21 +166,21 @@ func TestReadSetRefuses(t *testing.T) {
 		"accuracy":      {`"accuracy":75`, `"accuracy":-75`, errDamaged, "variant mean has an accuracy of -75"},
 		"null":          {`"accuracy":75`, `"accuracy":null`, errDamaged, "null in place of a value"},
 		"NaN":           {`"accuracy":75`, `"accuracy":NaN`, errDamaged, "invalid character"},
-		"target":        {`"target_ms":100`, `"target_ms":0`, errDamaged, "a target of 0 ms"},
-		"same name":     {`"name":"mean"`, `"name":"fast"`, errDamaged, `variant "fast" has no name of its own`},
+		"target":        {`"target_ms":100`, `"target_ms":0`, errDamaged, "target of 0 ms"},
+		"same name":     {`"name":"mean"`, `"name":"fast"`, errDamaged, `variant "fast" has no name or one that another variant has`},
 		"levels":        {`"slack_ms":[0,25,50`, `"slack_ms":[0,25,20`, errDamaged, "level 2 of slack is 20 ms"},
 		"negative slack": {
 			`"slack_ms":[0`, `"slack_ms":[-1`, errDamaged, "level 0 of slack is -1 ms"},
-		"too many levels": {`"slack_ms":[0`, `"slack_ms":[0` + strings.Repeat(",0", maxChoices/16), errDamaged, "there must be 1 to"},
-		"load":            {`"load":30`, `"load":300`, errDamaged, "must be for more than the one before"},
+		"too many levels": {`"slack_ms":[0`, `"slack_ms":[0` + strings.Repeat(",0", maxChoices/16), errDamaged, "choices; give 1 to"},
+		"load":            {`"load":30`, `"load":300`, errDamaged, "is out of order"},
 		"violations":      {`"violations":`, `"violations":-1e-3,"x":`, errDamaged, "unknown field"},
-		"length":          {`"choices":[[1,`, `"choices":[[0,`, errDamaged, "policy 1: its choices must be one for each"},
+		"length":          {`"choices":[[1,`, `"choices":[[0,`, errDamaged, "policy 1 has invalid choices; give one for each"},
 		"long":            {`"choices":[[1,`, `"choices":[[4000000000,`, errDamaged, "policy 1"},
 		"variant":         {`"choices":[[1,0,1`, `"choices":[[1,3,1`, errDamaged, "policy 1"},
 		"batch":           {`"choices":[[1,0,1`, `"choices":[[1,0,2`, errDamaged, "policy 1"},
 		"dropped":         {`"choices":[[1,0,1`, `"choices":[[1,-1,1`, errDamaged, "policy 1"},
 		"odd":             {`"choices":[[1,0,1`, `"choices":[[1,0`, errDamaged, "policy 1"},
-		"queue":           {`"queue":4`, `"queue":3`, errDamaged, "one for each queue of 1 to 3 and"},
+		"queue":           {`"queue":4`, `"queue":3`, errDamaged, "one for each queue of 1 to 3 queries and"},
 	} {
 		text := strings.Replace(string(data), c.old, c.new, 1)
 		if text == string(data) {
@@ -190,7 +190,7 @@ func TestReadSetRefuses(t *testing.T) {
 	}
 	refused(t, "truncated", string(data[:len(data)/2]), errDamaged, "truncated after")
 	refused(t, "empty", "", errForeign, "it is empty")
-	refused(t, "nothing", `{"format":"overlapd-selection/1"}`, errDamaged, "it must have 1 to 100 policies")
+	refused(t, "nothing", `{"format":"overlapd-selection/1"}`, errDamaged, "give 1 to 100 policies")
 	refused(t, "binary", "\x00\x01", errForeign, "not plain text")
 }
 
@@ -216,13 +216,13 @@ func TestSetFits(t *testing.T) {
 	s := smallSet(t, nil)
 	for want, change := range map[string]func(w *Worker){
 		"": func(w *Worker) { slices.Reverse(w.Variants) },
-		"the device is far, and they are for here":        func(w *Worker) { w.Device = "far" },
-		"the target in ms is 90, and they are for 100":    func(w *Worker) { w.Target = 90 },
-		"the number of workers is 2, and they are for 3":  func(w *Worker) { w.Workers = 2 },
-		"variant fast has model file ffff, and they were": func(w *Worker) { w.Variants[0].Hash = "ffff" },
-		"the accuracy of mean is 76, and they are for 75": func(w *Worker) { w.Variants[1].Accuracy = 76 },
-		"there is no variant slow, which they have":       func(w *Worker) { w.Variants = w.Variants[:2] },
-		"the number of variants is 4, and they are for 3": func(w *Worker) { w.Variants = append(w.Variants, Variant{Name: "new"}) },
+		"the device is far, but the policies are for here":        func(w *Worker) { w.Device = "far" },
+		"the target in ms is 90, but the policies are for 100":    func(w *Worker) { w.Target = 90 },
+		"the number of workers is 2, but the policies are for 3":  func(w *Worker) { w.Workers = 2 },
+		"variant fast has model file ffff, but the policies were": func(w *Worker) { w.Variants[0].Hash = "ffff" },
+		"the accuracy of mean is 76, but the policies are for 75": func(w *Worker) { w.Variants[1].Accuracy = 76 },
+		"variant slow of the policies does not exist":             func(w *Worker) { w.Variants = w.Variants[:2] },
+		"the number of variants is 4, but the policies are for 3": func(w *Worker) { w.Variants = append(w.Variants, Variant{Name: "new"}) },
 	} {
 		w := s.Worker
 		w.Variants = slices.Clone(s.Variants)
