@@ -304,7 +304,7 @@ func TestPlanForAnotherModel(t *testing.T) {
 		other.Operators, other.Pipelines[0].Stages[1].End = 9, 9
 		c.Services[0].Planned = other
 	})
-	says(t, done.Failed["s0"], "service s0 was planned with 9 operators, and its model has 4", "overlapd plan pipeline")
+	says(t, done.Failed["s0"], "service s0 was planned with 9 operators, but its model has 4", "overlapd plan pipeline")
 	call := mustSubmit(t, r.backend, 0)
 	c.await().end()
 	if err := answerOf(t, r.backend, call); err != nil {

@@ -5,34 +5,47 @@ import (
 	"slices"
 )
 
-// A plan is searched in a box: of each class as many devices as are not given out before.
-// Where the devices are few that is all of them, and the plan is the best there is. Of
-// more, the relaxed solution gives most out, in whole devices.
+// The search for a plan is limited to a box: a number of devices of each class that are not
+// assigned in advance. If there are few devices, the box has all of them, and the plan found is the
+// best. If there are more, the relaxed solution assigns most of them in advance, in whole devices.
 
-// assignment is a course with the requests a second that it answers.
+// assignment is a course, the rate that it sustains in requests a second, and its devices.
 type assignment struct {
 	service int
-	leaf    int // the list of the full length whose pipeline it is
-	course  *course
-	rate    float64
-	devices [maxPlaces]int // of each stage
+
+	// leaf is the list of full length to which the pipeline belongs.
+	leaf   int
+	course *course
+	rate   float64
+
+	// devices is the number of devices of each stage.
+	devices [maxPlaces]int
 }
 
-// load is the part of their time for which the devices of a stage are busy.
+// load returns the fraction of their time for which the devices of a stage are busy.
 func (a *assignment) load(d int) float64 { return a.rate / (float64(a.devices[d]) * a.course.rate[d]) }
 
-// box is the search for what to do with the devices of a box.
+// box is a search for the best use of the devices of a box.
 type box struct {
 	*pipes
 	relaxed *relaxed
-	given   []assignment
-	size    []int // devices of each class
-	stride  []int
-	states  int     // so many ways there are to take devices: the next ones are state 0, none, to states - 1, all
-	slack   float64 // by how much a plan may be below the bound to be found
+	// given are the assignments made in advance.
+	given []assignment
+
+	// size is the number of devices of each class.
+	size   []int
+	stride []int
+
+	// states is the number of ways to take devices from the box. State 0 takes none and state
+	// states - 1 takes all. One device more of class k adds stride[k].
+	states int
+
+	// slack is the amount below the bound at which a plan still counts, in objective.
+	slack float64
 }
 
-// point is what a pipeline can do with devices of the box.
+// point is a number of devices, as counts by class and as a state, and the rate that a course
+// sustains with them.
 type point struct {
 	devices []int
 	state   int
@@ -40,12 +53,13 @@ type point struct {
 	rate    float64
 }
 
-// maxStates is how many states a box has at most, and maxChoices those of all pipelines.
+// maxStates limits the states of a box, and maxChoices those of all pipelines together.
 const (
 	maxStates  = 40_000
 	maxChoices = 16_000_000
 )
 
+// shape computes stride and states from size.
 func (b *box) shape() {
 	b.stride, b.states = make([]int, len(b.size)), 1
 	for k := len(b.size) - 1; k >= 0; k-- {
@@ -54,9 +68,11 @@ func (b *box) shape() {
 	}
 }
 
-// fit chooses the size of the box, and gives the devices that it has no room for to the
-// courses of the relaxed solution, in the proportions that these have there.
+// fit chooses the size of the box. It assigns the devices that exceed the box to the courses of the
+// relaxed solution, in the proportions of that solution.
 func (b *box) fit() {
+	// The memory and the time of the search grow with the states, once for each list of full length
+	// and service.
 	leaves := 1
 	for range b.stages {
 		leaves *= len(b.classes)
@@ -69,7 +85,8 @@ func (b *box) fit() {
 	if b.shape(); b.states <= most {
 		return
 	}
-	for side := 1; ; side++ { // until the next larger box is too large
+	// Grow the box until the next larger one exceeds the limit.
+	for side := 1; ; side++ {
 		before := b.size
 		b.size = nil
 		for _, n := range all {
@@ -80,6 +97,8 @@ func (b *box) fit() {
 			break
 		}
 	}
+	// Assign in advance as large a part of the relaxed solution as possible: no more than there are
+	// devices, and no more than leaves the box its size in a class that has a price.
 	columns := b.apart()
 	give := func(part float64) (left []int) {
 		b.given, left = nil, slices.Clone(all)
@@ -96,12 +115,14 @@ func (b *box) fit() {
 	part := min(greatest(1, enough), greatest(1, func(part float64) bool {
 		for k, n := range give(part) {
 			if n > b.size[k] && b.relaxed.price[k] > 0 {
-				return true // than the box has room for
+				// The box has no room for the remaining devices of a class that matters.
+				return true
 			}
 		}
 		return false
 	}))
-	for !enough(part) { // by rounding
+	// Rounding may leave one device too many.
+	for !enough(part) {
 		part *= 1 - negligible
 	}
 	for k, n := range give(part) {
@@ -110,17 +131,19 @@ func (b *box) fit() {
 	b.shape()
 }
 
-// apart returns what the relaxed solution has of each course, for pipelines with lists of
-// their own: as long as two courses need the same list, the smaller one is left out and the
-// rest solved again.
+// apart returns the relaxed solution with at most one course for each list of full length of a
+// service. While two courses need the same list, it drops the one with the lower rate and solves
+// the relaxation again.
 func (b *box) apart() (columns []assignment) {
 	type at struct{ service, list int }
+	// only holds the course that keeps a contested list, for each service and list.
 	only := map[at]int{}
 	for {
 		r := b.relax(func(service, course int) bool {
 			kept, one := only[at{service, b.courses[service][course].list}]
 			return !one || kept == course
 		})
+		// Longer lists choose first, as they have fewer lists of full length to choose from.
 		slices.SortFunc(r.columns, func(x, y column) int {
 			return cmp.Or(cmp.Compare(b.courses[y.service][y.course].list, b.courses[x.service][x.course].list), cmp.Compare(y.rate, x.rate))
 		})
@@ -143,7 +166,7 @@ func (b *box) apart() (columns []assignment) {
 	}
 }
 
-// free returns a list of the full length that begins with a list and is free, 0 if none is.
+// free returns a list of full length that begins with a list and that is reports as free, or 0.
 func (b *box) free(list int, is func(leaf int) bool) int {
 	for _, longer := range b.longer[list] {
 		if leaf := b.free(longer, is); leaf > 0 {
@@ -156,7 +179,7 @@ func (b *box) free(list int, is func(leaf int) bool) int {
 	return 0
 }
 
-// waste is by how much less than they cost, in objective, devices bring a service.
+// waste returns the cost of devices for a service less the worth of the rate, in objective.
 func (b *box) waste(service int, devices []int, rate float64) float64 {
 	sum := -b.relaxed.worth[service] * rate
 	for k, n := range devices {
@@ -165,8 +188,8 @@ func (b *box) waste(service int, devices []int, rate float64) float64 {
 	return sum
 }
 
-// points returns what the courses of a service can do that are allowed, one of them. A
-// course that devices are given to can get more of them.
+// points returns the points of the courses of a service that waste at most the slack. If given is not
+// nil, it returns those that add devices to that assignment.
 func (b *box) points(service int, courses []*course, given *assignment) (points []point) {
 	before := make([]int, len(b.size))
 	first, most := [maxPlaces]int{}, 0.0
@@ -176,8 +199,11 @@ func (b *box) points(service int, courses []*course, given *assignment) (points 
 	}
 	total, more := make([]int, len(b.size)), make([]int, len(b.size))
 	for _, c := range courses {
+		// regret is the waste of a request a second even if all devices are fully used.
 		regret := c.cost(b.pipes, b.relaxed.price) - b.relaxed.worth[service]
 		for d := range b.lists[c.list] {
+			// Only rates at which some stage uses its devices fully are worth considering. Here
+			// that is stage d, with n devices.
 			for n := first[d] + 1; ; n++ {
 				rate := float64(n) * c.rate[d]
 				if rate <= most {
@@ -206,15 +232,16 @@ func (b *box) points(service int, courses []*course, given *assignment) (points 
 	return points
 }
 
-// add adds the devices of stages up by class.
+// add adds the devices of a course's stages to counts by class.
 func (b *box) add(to []int, c *course, stages [maxPlaces]int) {
 	for d, k := range b.lists[c.list] {
 		to[k] += stages[d]
 	}
 }
 
-// efficient returns the points that no other one does as well as with fewer devices.
+// efficient returns the points that no other point matches with fewer devices.
 func (b *box) efficient(points []point) (best []point) {
+	// Of the points with the same devices only the fastest counts.
 	at, most := make([]int32, b.states), make([]float64, b.states)
 	for i := range points {
 		if p := &points[i]; p.rate > most[p.state] {
@@ -229,11 +256,13 @@ func (b *box) efficient(points []point) (best []point) {
 	return best
 }
 
-// rise makes values by state those of the best that needs no more devices, and calls
-// found for each state that has a better one than all with fewer.
+// rise raises the value of each state to that of the best state that takes no more devices of any
+// class. It calls found for each state that is better than all those with fewer devices.
 func (b *box) rise(values []float64, found func(state int)) {
 	devices := make([]int, len(b.size))
 	for state := range values {
+		// The states with one device less of one class come earlier and already have the best value
+		// of all smaller states.
 		before := 0.0
 		for k, n := range devices {
 			if n > 0 {
@@ -245,6 +274,7 @@ func (b *box) rise(values []float64, found func(state int)) {
 		} else {
 			values[state] = before
 		}
+		// Count up devices to match the next state.
 		for k := len(devices) - 1; k >= 0; k-- {
 			if devices[k]++; devices[k] <= b.size[k] {
 				break
@@ -254,15 +284,21 @@ func (b *box) rise(values []float64, found func(state int)) {
 	}
 }
 
-// tables are the most that a service gets of each state, and by which points.
+// tables hold, for one service, the highest rate with the devices of each state, and how to reach
+// it.
 type tables struct {
-	most    []float64
-	points  [][]point // by leaf
-	choices [][]int32 // by leaf and state: the point that it has, from 1, 0 for none
+	most []float64
+
+	// points holds the points of each leaf.
+	points [][]point
+
+	// choices holds, by leaf and state, the index of the chosen point plus 1, or 0 for none.
+	choices [][]int32
 	leaves  []int
 }
 
-// tabulate finds the best pipelines of a service for each state, at most one for each list.
+// tabulate computes the best pipelines of a service for each state, with at most one for each list
+// of full length.
 func (b *box) tabulate(service int) *tables {
 	t := &tables{most: make([]float64, b.states)}
 	byList := make([][]point, len(b.lists))
@@ -271,6 +307,8 @@ func (b *box) tabulate(service int) *tables {
 		c := &b.courses[service][i]
 		courses[c.list] = append(courses[c.list], c)
 	}
+	// A pipeline that ends early leaves the later places of its list unused. So a list of full
+	// length can have the points of any list that it begins with.
 	for list := range b.lists {
 		byList[list] = b.points(service, courses[list], nil)
 	}
@@ -283,6 +321,7 @@ func (b *box) tabulate(service int) *tables {
 		if len(b.longer[list]) > 0 {
 			return
 		}
+		// A list that has devices in advance keeps their course.
 		if at := slices.IndexFunc(b.given, func(a assignment) bool { return a.service == service && a.leaf == list }); at >= 0 {
 			points = b.points(service, nil, &b.given[at])
 		}
@@ -290,6 +329,7 @@ func (b *box) tabulate(service int) *tables {
 			t.leaves = append(t.leaves, list)
 			t.points = append(t.points, points)
 			t.choices = append(t.choices, make([]int32, b.states))
+			// Each leaf adds at most one point to what the leaves before it reached.
 			after := slices.Clone(t.most)
 			for i := range points {
 				b.take(after, t.most, t.choices[len(t.choices)-1], &points[i], int32(i+1), 0, 0)
@@ -301,8 +341,8 @@ func (b *box) tabulate(service int) *tables {
 	return t
 }
 
-// take has each state take a point where that is better than what it has: the states of
-// class k and the classes after it, of those that begin at a state.
+// take updates the states that begin at state and take devices of class k and the classes after it.
+// A state chooses the point p if that improves its rate.
 func (b *box) take(after, before []float64, choices []int32, p *point, choice int32, k, state int) {
 	if k < len(b.size)-1 {
 		for n := p.devices[k]; n <= b.size[k]; n++ {
@@ -310,6 +350,8 @@ func (b *box) take(after, before []float64, choices []int32, p *point, choice in
 		}
 		return
 	}
+	// The last class is a plain loop over adjacent states, because this is where the search spends
+	// its time.
 	to, from := after[state+p.devices[k]:state+b.size[k]+1], before[state+p.devices[k]-p.state:]
 	choices = choices[state+p.devices[k] : state+b.size[k]+1]
 	from = from[:len(to)]
@@ -320,14 +362,16 @@ func (b *box) take(after, before []float64, choices []int32, p *point, choice in
 	}
 }
 
-// solve returns the best plan that is found with the devices of the box, and its objective.
+// solve returns the best plan found with the devices of the box, and its objective.
 func (b *box) solve() (best []assignment, objective float64) {
 	all := make([]*tables, len(b.services))
-	var reached []float64 // by state: the objective of the services so far
+	// reached is the objective of the services handled so far, by state.
+	var reached []float64
 	splits := make([][]int32, len(b.services))
 	for s := range b.services {
 		b.say("pipelines of %s: %d courses, %d states", b.services[s].Name, len(b.courses[s]), b.states)
 		all[s] = b.tabulate(s)
+		// base is the rate that the service has in advance, in every state.
 		base := 0.0
 		for _, a := range b.given {
 			if a.service == s {
@@ -344,6 +388,7 @@ func (b *box) solve() (best []assignment, objective float64) {
 		}
 		reached, splits[s] = b.share(s, reached, values)
 	}
+	// Walk back from the state with all devices, and split it between the services.
 	state := b.states - 1
 	objective = reached[state]
 	for s := len(all) - 1; s >= 0; s-- {
@@ -357,8 +402,9 @@ func (b *box) solve() (best []assignment, objective float64) {
 	return best, objective
 }
 
-// share returns the largest least of two objectives for each state, and the part of it
-// that the second, a service's, takes.
+// share divides devices between the services handled so far, whose objective is first, and one more
+// service, whose objective is second. It returns the largest possible minimum of the two for each
+// state, and the part of the state that the additional service takes.
 func (b *box) share(service int, first, second []float64) (reached []float64, taken []int32) {
 	reached, taken = make([]float64, b.states), make([]int32, b.states)
 	given := make([]int, len(b.size))
@@ -377,6 +423,8 @@ func (b *box) share(service int, first, second []float64) (reached []float64, ta
 		for k := range devices {
 			devices[k] += given[k]
 		}
+		// Skip a state that wastes too much, or in which the service alone is too far below the
+		// bound.
 		if b.waste(service, devices, second[state]*b.services[service].Rate) > b.slack || second[state] < b.relaxed.bound-b.slack || b.over() {
 			return
 		}
@@ -388,7 +436,7 @@ func (b *box) share(service int, first, second []float64) (reached []float64, ta
 	return reached, taken
 }
 
-// least is [box.take] for the least of both values instead of their sum.
+// least is [box.take] for the minimum of two values instead of their sum.
 func (b *box) least(after, before []float64, taken []int32, p *point, k, state int) {
 	if k < len(b.size)-1 {
 		for n := p.devices[k]; n <= b.size[k]; n++ {
@@ -403,7 +451,7 @@ func (b *box) least(after, before []float64, taken []int32, p *point, k, state i
 	}
 }
 
-// chosen returns the pipelines of a service that a state stands for.
+// chosen returns the pipelines of a service that tabulate chose for a state.
 func (b *box) chosen(service int, t *tables, state int) (chosen []assignment) {
 	for _, a := range b.given {
 		if a.service == service {
@@ -411,6 +459,8 @@ func (b *box) chosen(service int, t *tables, state int) (chosen []assignment) {
 		}
 	}
 	for i := len(t.leaves) - 1; i >= 0; i-- {
+		// The leaves were added in order, so the last one's choice determines the state of those
+		// before.
 		choice := t.choices[i][state]
 		if choice == 0 {
 			continue
@@ -421,12 +471,13 @@ func (b *box) chosen(service int, t *tables, state int) (chosen []assignment) {
 			chosen[at].rate += p.rate
 			continue
 		}
+		// A leaf without devices in advance starts a pipeline of its own.
 		chosen = append(chosen, assignment{service: service, leaf: t.leaves[i], course: p.course, rate: p.rate})
 	}
 	return chosen
 }
 
-// needs returns the devices of each stage of a course for a rate of requests.
+// needs returns the number of devices that each stage of a course needs for a rate.
 func (c *course) needs(b *box, rate float64) (stages [maxPlaces]int) {
 	for d := range b.lists[c.list] {
 		stages[d] = whole(rate / c.rate[d])
@@ -434,9 +485,9 @@ func (c *course) needs(b *box, rate float64) (stages [maxPlaces]int) {
 	return stages
 }
 
-// search returns the best plan that is found. Points that waste much are left out at
-// first, and then those that waste more than the plan found is below the bound, which are
-// in no better one.
+// search returns the best plan found, and its objective. It first ignores points with much waste.
+// Then it allows as much waste as the plan found is below the bound: points with more waste cannot
+// be part of a better plan.
 func (b *box) search() (best []assignment, objective float64) {
 	const first, more = 0.002, 4
 	bound := b.relaxed.bound
@@ -445,6 +496,7 @@ func (b *box) search() (best []assignment, objective float64) {
 		if reached > objective {
 			best, objective = found, reached
 		}
+		// A plan that is better than the best wastes less than the best is below the bound.
 		below := bound - objective
 		if b.slack >= below || b.over() {
 			if !b.over() && len(b.given) == 0 {

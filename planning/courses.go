@@ -2,33 +2,50 @@ package planning
 
 import "slices"
 
-// class is devices on which everything takes equally long.
+// class is a set of devices on which all latencies are equal.
 type class struct {
 	name    string
 	devices []int
-	memory  float64 // of the one that has least
-	perLink int     // that share a link at most
+
+	// memory is that of the device with the least memory.
+	memory float64
+
+	// perLink is the largest number of the devices that share a link.
+	perLink int
 }
 
-// pipes is the problem of which ways the batches of services take over devices (PPipe,
-// appendix A.2). To the paper's limits one is added: the devices of a stage are whole, as
-// the shares of a device are equal and its stage loads only what it runs. So a plan of ours
-// is one of the paper's, and of its authors' program, where the devices at one place of all
-// pipelines of a service are whole.
+// pipes is the problem of planning pipelines (PPipe, appendix A.2). It adds one limit to the
+// paper's: each stage has whole devices, since the shares of a device are equal and each part loads
+// only its own stage. So our plans satisfy the paper's limits. They also satisfy those of its
+// authors' program, where the devices at one place of all pipelines of a service are whole.
 type pipes struct {
 	*search
 	services []Service
 	classes  []class
-	stages   int
-	whole    bool       // no device is divided
-	shared   bool       // devices have several stages
-	lists    [][]int    // of classes, one for each stage of a pipeline, by rising length
-	longer   [][]int    // by list and class: the list that has that class, too, if there is one
-	fill     []float64  // microseconds for each query of a batch after the first, by service
-	courses  [][]course // by service
+	// stages is the most stages of a pipeline.
+	stages int
+
+	// whole forbids dividing a device.
+	whole bool
+
+	// shared lets a device run several stages.
+	shared bool
+
+	// lists are the lists of classes, one class for each stage of a pipeline, the shortest first.
+	lists [][]int
+
+	// longer holds, by list and class, the list that is longer by that class, if there is one.
+	longer [][]int
+
+	// fill is the time in microseconds that each query of a batch after the first adds until the
+	// batch is full, by service.
+	fill []float64
+
+	// courses holds the courses of each service.
+	courses [][]course
 }
 
-// enlist makes the lists of classes, the first of them empty.
+// enlist builds the lists of classes. The first of them is empty.
 func (p *pipes) enlist() {
 	p.lists = [][]int{{}}
 	for i := 0; i < len(p.lists); i++ {
@@ -44,36 +61,53 @@ func (p *pipes) enlist() {
 	}
 }
 
-// maxPlaces is how many stages a planned pipeline has at most: the paper's have 3, and each
-// more has all ways of the one before for each class, share and cut.
+// maxPlaces is the largest number of stages of a planned pipeline. The paper's pipelines have at
+// most 3. Each stage more multiplies the courses by the classes, shares and cuts.
 const maxPlaces = 4
 
-// course is a way that a pipeline can take: all but how many devices its stages have.
+// course is the division of a model into stages, without the number of devices of each stage.
 type course struct {
+	// list is the index of its list of classes.
 	list  int
 	batch int
-	ends  [maxPlaces]int // blocks
+
+	// ends holds the block that each stage ends before, and share the number of parts of its
+	// devices.
+	ends  [maxPlaces]int
 	share [maxPlaces]int
-	rate  [maxPlaces]float64 // requests a second of one device of the stage
-	spent float64            // microseconds of a batch, with what it takes until it is full
+
+	// rate is the rate in requests a second that one device of a stage sustains.
+	rate [maxPlaces]float64
+
+	// spent is the time in microseconds of a batch, in stages and on links.
+	spent float64
 }
 
-// enumeration is the search for the courses of a service with one size of batch.
+// enumeration is the search for the courses of a service, one size of batch at a time.
 type enumeration struct {
 	*pipes
 	service *Service
 	batch   int
 	target  float64
-	sums    [][][]float64 // by class, share and block: of the times of the blocks before it
-	rest    []float64     // by block: the least time from there to the end
-	now     course
-	fronts  [][]course // by list: those that no other of the same batch or a smaller one dominates
+
+	// sums holds the prefix sums of the times of blocks, by class, share and block.
+	sums [][][]float64
+
+	// rest holds, for each block, the least time from its start to the end.
+	rest []float64
+	now  course
+
+	// fronts holds, by list, the courses that no other course of the same or a smaller batch
+	// dominates.
+	fronts [][]course
 }
 
+// enumerate returns the courses of a service that meet its target.
 func (p *pipes) enumerate(service int) []course {
 	s := &p.services[service]
 	e := &enumeration{pipes: p, service: s, fronts: make([][]course, len(p.lists))}
 	for e.batch = 1; e.batch <= maxBatch && !p.over(); e.batch++ {
+		// The first query of a batch waits until the batch is full.
 		e.target = s.allowed() - float64(e.batch-1)*p.fill[service]
 		if !e.accumulate() {
 			break
@@ -81,13 +115,14 @@ func (p *pipes) enumerate(service int) []course {
 		e.now.batch = e.batch
 		e.extend(0, 0, 0)
 	}
+	// Lists compete for different devices, so that no course dominates one of another list.
 	return slices.Concat(e.fronts...)
 }
 
-// leastTime is what a block takes at least, in microseconds, so that no rate is infinite.
+// leastTime is the least time of a block in microseconds, so that no rate is infinite.
 const leastTime = 1
 
-// accumulate adds the times of blocks up, and reports whether there are any for the batch.
+// accumulate computes the sums of times, and reports whether there are any for the batch.
 func (e *enumeration) accumulate() (any bool) {
 	n := len(e.service.Blocks.Ends)
 	e.sums, e.rest = make([][][]float64, len(e.classes)), make([]float64, n+1)
@@ -98,6 +133,7 @@ func (e *enumeration) accumulate() (any bool) {
 	for k, c := range e.classes {
 		for share, batches := range e.service.Blocks.Times[c.name] {
 			e.sums[k] = append(e.sums[k], nil)
+			// Skip shares that were not measured, are not allowed, or do not hold the service.
 			if len(batches) < e.batch || e.whole && share > 0 || !atMost(e.service.needs(), c.memory) {
 				continue
 			}
@@ -116,7 +152,7 @@ func (e *enumeration) accumulate() (any bool) {
 	return any
 }
 
-// extend has the course of a list go on at a place from a block on, in all ways.
+// extend continues a course of a list at a place, from a block on, in all possible ways.
 func (e *enumeration) extend(list, place, from int) {
 	n, before := len(e.service.Blocks.Ends), e.now.spent
 	for k, class := range e.classes {
@@ -127,10 +163,13 @@ func (e *enumeration) extend(list, place, from int) {
 		for share, sums := range e.sums[k] {
 			first := from + 1
 			if place == e.stages-1 {
-				first = n // the last stage takes all that is left
+				// The last stage takes all remaining blocks.
+				first = n
 			}
 			for end := first; sums != nil && end <= n; end++ {
 				took := sums[end] - sums[from]
+				// The time so far includes moving the intermediates to the next stage. Even on the
+				// fastest devices the remaining blocks must then be in time.
 				e.now.spent = before + took
 				if end < n {
 					e.now.spent += e.service.Blocks.Moves[end-1] * float64(e.batch)
@@ -138,6 +177,8 @@ func (e *enumeration) extend(list, place, from int) {
 				if e.now.spent+e.rest[end] > e.target {
 					continue
 				}
+				// A stage is as fast as its slowest part: all shares of its device, the link in and
+				// the link out, which other devices may share.
 				rate := float64(share+1) * 1e6 * float64(e.batch) / took
 				for _, cut := range []int{from, end} {
 					if cut > 0 && cut < n {
@@ -156,9 +197,10 @@ func (e *enumeration) extend(list, place, from int) {
 	e.now.spent = before
 }
 
-// keep adds the course to those of its list, unless one of them is as fast in each stage.
+// keep adds the course to its list's front, unless one of the front is as fast in each stage.
 func (e *enumeration) keep(list, places int) {
-	as := func(a, b *course) bool { // fast
+	// as reports whether a is at least as fast as b in each stage.
+	as := func(a, b *course) bool {
 		for d := range places {
 			if a.rate[d] < b.rate[d] {
 				return false
@@ -169,7 +211,8 @@ func (e *enumeration) keep(list, places int) {
 	front := e.fronts[list]
 	for i := range front {
 		if as(&front[i], &e.now) {
-			front[0], front[i] = front[i], front[0] // it dominates the next, too, most likely
+			// It probably dominates the next course too.
+			front[0], front[i] = front[i], front[0]
 			return
 		}
 	}

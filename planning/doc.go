@@ -1,19 +1,20 @@
-// Package planning decides by optimization what is loaded where, offline or every few
-// minutes, never for a query.
+// Package planning decides by optimization which services are loaded on which devices. It runs
+// offline or every few minutes, never for a query.
 //
-//   - [Greedy] puts the services of one host on its devices by their memory alone.
-//   - [Place] spreads the services of one host over its devices (Shepherd, section 4,
-//     with each device a worker of its own).
+//   - [Greedy] places the services of one host on its devices by their memory alone.
+//   - [Place] spreads the services of one host over its devices (Shepherd, section 4, with each
+//     device a worker of its own).
 //   - [Herd] forms serving groups of many equal devices (Shepherd, section 4).
-//   - [Partition] divides services among sub-clusters (Symphony, appendix A).
-//   - Pipelines take batches over devices of several classes (PPipe, section 3).
+//   - [Partition] divides services among sub-clusters (Symphony, section 4.4 and appendix A).
+//   - [Pipe] and [PipeShared] plan pipelines over devices of several classes (PPipe, section 3),
+//     and [Chains] those of PPipe's baseline.
 //
-// Each has a heuristic of its own and a bound that no plan can exceed. Where a solver of
-// mixed integer linear programs is installed, CBC or HiGHS, it is run as a process for
-// what lies between the two, within a time limit. Its answer is checked before it is
-// believed, and where it fails the heuristic's plan stands.
+// Each has its own heuristic and a bound that no plan can exceed. Where a solver of mixed integer
+// linear programs is installed, CBC or HiGHS, a process runs it to close the gap between the two,
+// within a time limit. The package checks the solver's answer. If the solver fails or its answer is
+// invalid, the heuristic's plan stays.
 //
-// A [Placement] is what comes out, and a file.
+// The result is a [Placement], which can be written to a file and read again.
 package planning
 
 import (
@@ -26,112 +27,130 @@ import (
 	"time"
 )
 
-// errNoPlan is wrapped by errors that say why there is no plan, or why none was found.
+// errNoPlan is wrapped by errors that report why there is no plan, or why none was found.
 var errNoPlan = errors.New("no plan")
 
-// Service is a service as planning sees it.
+// Service describes a service for planning, and its part of a plan.
 type Service struct {
-	Name  string `json:"name"`
-	Model string `json:"model,omitempty"` // that it was planned with, "" for any
+	// Name identifies the service within the plan.
+	Name string `json:"name"`
 
-	// Memory is what its model takes on each device that it is loaded on, Working what a
-	// batch of it needs besides while it runs, in MiB.
+	// Model is the model that the service was planned with. "" fits any model.
+	Model string `json:"model,omitempty"`
+
+	// Memory is the memory of the model on each device that loads it. Working is the additional
+	// memory of a running batch. Both are in MiB.
 	Memory  float64 `json:"memory_mib"`
 	Working float64 `json:"working_mib,omitempty"`
 
-	// Rate is requests a second. Load is how many devices of speed 1 these keep busy: Rate
-	// over the most that one device answers in time (Shepherd's n).
+	// Rate is in requests a second. Load is the number of devices of speed 1 that this rate keeps
+	// busy: the rate over the highest rate that one device answers in time (Shepherd's n, section
+	// 4).
 	Rate float64 `json:"rate"`
 	Load float64 `json:"load"`
 
-	// A batch of b takes Alpha·b + Beta milliseconds on a device of speed 1. The target
-	// and the largest batch limit b, where they are not 0.
+	// A batch of b takes Alpha·b + Beta milliseconds on a device of speed 1. Target, in
+	// milliseconds, and MaxBatch limit b unless they are 0.
 	Alpha    float64 `json:"alpha_ms,omitempty"`
 	Beta     float64 `json:"beta_ms,omitempty"`
 	Target   float64 `json:"target_ms,omitempty"`
 	MaxBatch int     `json:"max_batch,omitempty"`
 
-	// Devices are the names of those that a plan has it run on; for [Greedy], of those
-	// that it must be on.
+	// Devices are the names of the devices that the service runs on. For [Greedy] they are those
+	// that it must run on.
 	Devices []string `json:"devices,omitempty"`
 
-	// Pipelines are the ways of its batches over Devices that a plan of pipelines has, and
-	// Hash and Operators are those of the model whose operators they divide.
+	// Pipelines are the service's pipelines over Devices, in a plan of pipelines. Hash and
+	// Operators identify the model whose operators they divide.
 	Pipelines []Pipeline `json:"pipelines,omitempty"`
 	Hash      string     `json:"hash,omitempty"`
 	Operators int        `json:"operators,omitempty"`
 
-	// Blocks is what a plan of pipelines is made of.
+	// Blocks is the input for planning pipelines.
 	Blocks Blocks `json:"-"`
 }
 
-// Blocks is what pipelines of a model are planned by: its operators in a few blocks of
-// about equal time (PPipe, section 5.2).
+// Blocks holds the operators of a model grouped into a few blocks of about equal time, the unit in
+// which pipelines are planned (PPipe, section 5.2).
 type Blocks struct {
-	Ends []int // for each block the operator that it ends before
+	// Ends holds the operator that each block ends before.
+	Ends []int
 
-	// Times are microseconds by class of devices, share - 1, batch - 1 and block: of a batch
-	// on one of so many equal parts of a device, all of which are busy.
+	// Times holds the latencies of blocks in microseconds, by class of devices, share - 1, batch -
+	// 1 and block. With a share of n the device is divided into n equal parts, all of them busy.
 	Times map[string][][][]float64
-	Moves []float64 // microseconds by block: of what is alive behind it for one query, over an idle link
 
-	// Margin is the part of the target that a plan leaves free. Fill is how many requests
-	// come in a second while a batch waits until it is full, 0 for as many as the plan
-	// without partitions answers.
+	// Moves holds, for each block, the microseconds that moving the intermediates behind it takes
+	// for one query over an idle link.
+	Moves []float64
+
+	// Margin is the fraction of the target that a plan leaves free. Fill is the rate in requests a
+	// second at which a batch is assumed to fill. 0 stands for the rate that a plan without
+	// pipelines sustains.
 	Margin float64
 	Fill   float64
 }
 
-// Device is a device, or a sub-cluster of equal ones.
+// Device is a device, or a sub-cluster of equal devices.
 type Device struct {
+	// Name identifies the device within the plan. Memory is in MiB.
 	Name   string  `json:"name"`
 	Memory float64 `json:"memory_mib"`
-	Speed  float64 `json:"speed"` // work that it does while one of speed 1 does 1
 
-	// Class is the same for devices on which everything takes equally long, and Link, from
-	// 1, for those that share what carries intermediates to and from other devices. Each
-	// device of link 0 has its own.
+	// Speed is the work of the device while a device of speed 1 does a work of 1.
+	Speed float64 `json:"speed"`
+
+	// Class is equal for devices on which all latencies are equal. Link, from 1, is equal for
+	// devices that share the link that moves intermediates to and from other devices. Each device
+	// of link 0 has a link of its own.
 	Class string `json:"class,omitempty"`
 	Link  int    `json:"link,omitempty"`
 
-	// Load is the part of its time that a plan's services keep it busy for, Group its
-	// serving group from 1, 0 where a plan has no groups.
+	// Load is the fraction of its time for which the plan's services keep the device busy. Group is
+	// its serving group, from 1, or 0 in a plan without groups.
 	Load  float64 `json:"load"`
 	Group int     `json:"group,omitempty"`
 }
 
-// Search is how a plan is searched for.
+// Search holds the options of a search for a plan.
 type Search struct {
-	// Solver is the program that solves mixed integer linear programs, "none" for none, or
-	// "" for the one that OVERLAPD_SOLVER names, or else the first that is found.
+	// Solver is the path of a program that solves mixed integer linear programs, or "none". If it
+	// is "", the environment variable OVERLAPD_SOLVER names the program, and without that the first
+	// one found is used.
 	Solver string
 
-	Limit    time.Duration      // of all of it
-	Progress func(doing string) // is called with what is being done, and may be nil
+	// Limit bounds the time of the whole search.
+	Limit time.Duration
+
+	// Progress, unless nil, receives a description of each step of the search.
+	Progress func(doing string)
 }
 
-// search is a Search under way.
+// search is a Search in progress.
 type search struct {
 	Search
 	ctx             context.Context
 	solver          *solver
 	began, deadline time.Time
-	by, note        string // of the plan: Solver and Note
+
+	// by and note become the Solver and the Note of the plan.
+	by, note string
 }
 
-// begin checks what a plan is to be made for.
+// begin checks the input of a plan and starts the clock of its search.
 func (s Search) begin(ctx context.Context, services []Service, devices []Device) (*search, error) {
 	faults := faultsOf(services, devices)
 	if !slices.ContainsFunc(services, func(s Service) bool { return s.Load > 0 }) {
-		faults = append(faults, errors.New("no service has a load above 0; give some"))
+		faults = append(faults, errors.New("no service has a load above 0; give at least one a rate above 0"))
 	}
+	// A service that no device can hold alone has no plan, whatever the search.
 	largest := 0.0
 	for _, d := range devices {
 		largest = max(largest, d.Memory)
 	}
 	for _, s := range services {
 		if !atMost(s.needs(), largest) {
-			faults = append(faults, fmt.Errorf("service %s needs %.0f MiB, and no device has more than %.0f; give larger devices or leave it out", s.Name, s.needs(), largest))
+			faults = append(faults, fmt.Errorf("service %s needs %.0f MiB, but no device has more than %.0f; add larger devices or remove the service", s.Name, s.needs(), largest))
 		}
 	}
 	found, err := findSolver(s.Solver)
@@ -142,24 +161,25 @@ func (s Search) begin(ctx context.Context, services []Service, devices []Device)
 	return &search{Search: s, ctx: ctx, solver: found, began: now, deadline: now.Add(s.Limit), by: heuristic}, listFaults(errNoPlan, faults)
 }
 
-// over reports whether the search has no time left, or nobody waits for it.
+// over reports whether the time limit has passed or the caller has cancelled the search.
 func (s *search) over() bool {
 	return s != nil && (s.ctx.Err() != nil || time.Now().After(s.deadline))
 }
 
+// say reports a step of the search as progress.
 func (s *search) say(format string, args ...any) {
 	if s.Progress != nil {
 		s.Progress(fmt.Sprintf(format, args...))
 	}
 }
 
-// ask has the solver work on a program for the time that is left. It returns nil if that
-// found no solution, which the note then says, unless it says that there is none.
+// ask runs the solver on a program for the remaining time. It returns nil and sets the note if the
+// solver failed, or found neither a solution nor that there is none.
 func (s *search) ask(p *program, start []float64) *answer {
 	s.say("asking %s about %d variables", s.solver.name, len(p.variables))
 	a, err := s.solver.solve(s.ctx, p, start, time.Until(s.deadline))
 	if err == nil && a.x == nil && !a.infeasible {
-		err = fmt.Errorf("%s found nothing better in its time, and not that there is nothing", s.solver.name)
+		err = fmt.Errorf("%s found neither a better plan in its time nor a proof that there is none", s.solver.name)
 	}
 	if err != nil {
 		s.note = err.Error()
@@ -170,19 +190,33 @@ func (s *search) ask(p *program, start []float64) *answer {
 
 // Limits of searches for a burst tolerance.
 const (
-	halvings     = 80   // of what is between bounds
-	climbs       = 10   // of what is between the best and its bound
-	attempts     = 200  // at random, for one burst tolerance
-	mostOverload = 1000 // beyond it no least overload is looked for
-	overloadStep = 1.02 // by how much devices may be overloaded more when no plan was found
-	negligible   = 1e-6 // difference, relative or as part of an average
+	// halvings is the number of steps of a bisection.
+	halvings = 80
+
+	// climbs is the number of steps of climb.
+	climbs = 10
+
+	// attempts is the number of attempts of Place for one burst tolerance, more random from one to
+	// the next.
+	attempts = 200
+
+	// mostOverload limits the search for the least overload, as a multiple of 1 plus the load.
+	mostOverload = 1000
+
+	// overloadStep is the factor between two levels of overload that are tried.
+	overloadStep = 1.02
+
+	// negligible is a difference that does not count, relative or as a fraction of an average.
+	negligible = 1e-6
 )
 
-// climb looks for something of a larger value than the best: it tries the bound, bisects,
-// and then tries for anything that is better.
+// climb searches for an element of a larger value than the best. It calls find first for the bound,
+// then for values found by bisection, and last for any larger value, as long as there is one.
 func climb[T any](s *search, best T, bound float64, value func(T) float64, find func(aim float64) (T, bool)) T {
 	high := bound
 	for step := 0; step <= climbs && value(best) < bound*(1-epsilon) && !s.over(); step++ {
+		// The first step tries the bound, and the last asks for any improvement. An improvement in
+		// the last step repeats it.
 		aim := (value(best) + high) / 2
 		switch step {
 		case 0:
@@ -199,7 +233,8 @@ func climb[T any](s *search, best T, bound float64, value func(T) float64, find 
 	return best
 }
 
-// greatest bisects for the greatest value up to high that may be, or one a little above.
+// greatest returns the greatest value up to high that may allows, or a slightly larger one, by
+// bisection.
 func greatest(high float64, may func(float64) bool) float64 {
 	low := 0.0
 	if may(high) {
@@ -215,9 +250,10 @@ func greatest(high float64, may func(float64) bool) float64 {
 	return high
 }
 
-// leastOverload sets how busy devices may be to 1, or to the least for which a plan is
-// found. It finds none where there is none however busy they may be.
+// leastOverload sets load, the limit of how busy devices may be, to 1 or to the least value above
+// it for which find succeeds. It fails if find fails without a limit.
 func leastOverload[T any](load *float64, sum, devices float64, find func() (T, bool)) (T, bool) {
+	// Without a limit only memory matters. If even that fails, no overload helps.
 	*load = infinite
 	found, ok := find()
 	for next := max(1, sum/devices); ok && next < mostOverload*(1+sum); next *= overloadStep {
@@ -230,16 +266,16 @@ func leastOverload[T any](load *float64, sum, devices float64, find func() (T, b
 	return found, ok
 }
 
-// epsilon is the relative error that sums of loads, memory and rates may have.
+// epsilon is the relative error allowed in sums of loads, memory and rates.
 const epsilon = 1e-9
 
-// atMost reports whether a ≤ b but for rounding.
+// atMost reports whether a ≤ b, apart from rounding.
 func atMost(a, b float64) bool { return a <= b+epsilon*max(1, math.Abs(b)) }
 
-// whole returns the least whole number of devices that are x.
+// whole returns x rounded up to a whole number of devices, apart from rounding errors.
 func whole(x float64) int { return int(math.Ceil(x - epsilon*max(1, x))) }
 
-// part returns a number as a part of an average, 0 where that is 0.
+// part returns v as a fraction of an average, or 0 if the average is 0.
 func part(v, average float64) float64 {
 	if average == 0 {
 		return 0
@@ -247,8 +283,8 @@ func part(v, average float64) float64 {
 	return v / average
 }
 
-// falling returns the numbers below n by falling keys, and by themselves where these are
-// equal.
+// falling returns the numbers below n in the order of falling keys. Numbers with equal keys stay in
+// ascending order.
 func falling(n int, key func(i int) float64) []int {
 	order := make([]int, n)
 	for i := range order {
@@ -258,5 +294,5 @@ func falling(n int, key func(i int) float64) []int {
 	return order
 }
 
-// needs is what a device needs for the service where several services run at a time.
+// needs returns the memory that the service needs on a device that runs several services at a time.
 func (s *Service) needs() float64 { return s.Memory + s.Working }

@@ -9,52 +9,77 @@ import (
 	"slices"
 )
 
-// Herd is how serving groups are formed of equal devices (Shepherd, section 4, equation
-// 2). A serving group is devices that have the same models loaded and share their queues.
-// The burst tolerance of a model-stream is the devices of its group over those that it
-// needs on average; the least of all is the objective.
+// Herd forms serving groups of equal devices (Shepherd, section 4, equation 2). A serving group is
+// a set of devices with the same models loaded and shared queues. The burst tolerance of a
+// model-stream is the number of devices of its group over the number that it needs on average. The
+// objective is the lowest burst tolerance of all.
 //
-// To the paper's limits (a) to (e) one is added, without which one group of all models
-// would be best however overloaded: the average loads of a group fit its devices, or
-// exceed them by as little as was found possible where all devices are too few. Of groups
-// with the same objective, those are better whose busiest is less busy.
+// One limit is added to the paper's limits (a) to (e), because without it a single group of all
+// models would be best however overloaded it is. The average loads of a group fit its devices, or
+// exceed them by the least overload found if all devices together are too few. Among plans with the
+// same objective, the one whose busiest group is least busy wins.
 type Herd struct {
-	GroupLimit int     // devices of a group at most (G); 0 for no limit
-	Groups     int     // groups at most; 0 for no limit
-	Affinity   float64 // of any two models of a group at most (K); 0 for no limit
+	// GroupLimit is the largest number of devices of a group (G in the paper), 0 for no limit.
+	GroupLimit int
+
+	// Groups is the largest number of groups, 0 for no limit.
+	Groups int
+
+	// Affinity is the largest affinity of any two models of a group (K in the paper), 0 for no
+	// limit.
+	Affinity float64
 }
 
-// herd is the problem, whose loads are in devices.
+// herd is the problem. Loads are in devices.
 type herd struct {
 	*search
 	services []Service
-	streams  []stream // by falling load
-	devices  int
-	limit    int // devices of a group
-	groups   int
-	sets     int
-	affinity float64 // of two models of a group at most, 0 for no limit
-	memory   float64 // of a device
-	load     float64 // of a device at most, 1 unless all are overloaded
+
+	// streams is ordered by falling load.
+	streams []stream
+	devices int
+
+	// limit is the most devices of a group, groups the most groups, and sets the number of sets of
+	// streams (see separate).
+	limit  int
+	groups int
+	sets   int
+
+	// affinity is the most that two models of a group may have, 0 for no limit.
+	affinity float64
+
+	// memory is that of one device.
+	memory float64
+
+	// load is the most that a device may be busy: 1 unless all are overloaded.
+	load float64
 }
 
-// stream is a model-stream: all requests of one service, or an equal part of them where
-// they need more than half of the largest group. Parts are in different groups.
+// stream is a model-stream: all requests of one service, or an equal part of them if the service
+// needs more than half of the largest group. The parts of a service are in different groups.
 type stream struct {
 	service      int
 	load, memory float64
-	set          int // no group has streams of two sets
-	parts        int // that the service has
+
+	// set is the number of the stream's set. No group has streams of two sets.
+	set int
+
+	// parts is the number of streams of the service.
+	parts int
 }
 
-// servingGroup is streams, with the devices that they need or have.
+// servingGroup is a group of streams with its devices.
 type servingGroup struct {
-	members            []int
-	peak, load, memory float64 // the largest load of a stream; sums
-	size               int     // devices
+	members []int
+
+	// peak is the largest load of a stream. load and memory are sums over the streams.
+	peak, load, memory float64
+
+	// size is the number of devices.
+	size int
 }
 
-// Plan forms groups.
+// Plan forms the groups. All devices must be equal.
 func (h Herd) Plan(ctx context.Context, services []Service, devices []Device, how Search) (*Placement, error) {
 	s, err := how.begin(ctx, services, devices)
 	if err != nil {
@@ -62,21 +87,24 @@ func (h Herd) Plan(ctx context.Context, services []Service, devices []Device, ho
 	}
 	for _, d := range devices {
 		if d.Memory != devices[0].Memory || d.Speed != devices[0].Speed {
-			return nil, fmt.Errorf("%w: serving groups are formed of equal devices, and %s and %s differ; give no limits of groups", errNoPlan, devices[0].Name, d.Name)
+			return nil, fmt.Errorf("%w: serving groups need equal devices, but %s and %s differ; plan without limits of groups", errNoPlan, devices[0].Name, d.Name)
 		}
 	}
 	p, sum := h.problem(services, devices)
 	p.search = s
 	s.say("forming groups of %d model-streams", len(p.streams))
+	// A tolerance of 0 asks only for groups that fit memory and load. The search for a higher one
+	// starts from these.
 	best, ok := leastOverload(&p.load, sum, float64(min(p.devices, p.limit*p.groups)), func() ([]servingGroup, bool) { return p.find(0) })
 	if !ok {
-		return nil, fmt.Errorf("%w of at most %d groups was found in which the models of each fit the %.0f MiB of a device: give more memory, more groups or a larger affinity", errNoPlan, p.groups, p.memory)
+		return nil, fmt.Errorf("%w of at most %d groups was found whose models fit the %.0f MiB of a device; give more memory, more groups or a larger affinity", errNoPlan, p.groups, p.memory)
 	}
 	bound := p.reachable(greatest(float64(p.limit)/p.streams[0].load, p.mayReach))
 	best = climb(s, best, bound, tolerance, p.find)
 	if s.solver != nil && tolerance(best) < bound*(1-epsilon) {
 		best, bound = p.solve(best, bound)
 	}
+	// The groups of the plan take devices in the order given.
 	plan := &Placement{Kind: "herd", Objective: tolerance(best), Bound: bound, Services: slices.Clone(services), Devices: slices.Clone(devices)}
 	next := 0
 	for at, g := range p.even(best) {
@@ -93,7 +121,7 @@ func (h Herd) Plan(ctx context.Context, services []Service, devices []Device, ho
 	return s.finish(plan)
 }
 
-// problem aggregates services into model-streams, and returns the sum of the loads, too.
+// problem aggregates services into model-streams. It also returns the sum of the loads.
 func (h Herd) problem(services []Service, devices []Device) (p *herd, sum float64) {
 	n := len(devices)
 	p = &herd{services: services, devices: n, limit: n, groups: n, affinity: h.Affinity, memory: devices[0].Memory, load: 1}
@@ -106,6 +134,8 @@ func (h Herd) problem(services []Service, devices []Device) (p *herd, sum float6
 	for i, s := range services {
 		load := s.Load / devices[0].Speed
 		sum += load
+		// A part needs at most half of a group of the largest size, if there are enough devices and
+		// groups for so many.
 		parts := min(max(whole(2*load/float64(p.limit)), 1), n/p.limit, p.groups)
 		for range parts {
 			p.streams = append(p.streams, stream{service: i, load: load / float64(parts), memory: s.needs(), parts: parts})
@@ -116,14 +146,16 @@ func (h Herd) problem(services []Service, devices []Device) (p *herd, sum float6
 	return p, sum
 }
 
-// separate divides the streams into sets: no group can have streams of two of them. The bound
-// counts the groups and devices of each set.
+// separate divides the streams into sets such that no group can have streams of two of them. The
+// bound counts the groups and devices of each set separately.
 func (p *herd) separate() {
 	rest := make([]*stream, len(p.streams))
 	for i := range rest {
 		rest[i] = &p.streams[i]
 	}
 	for p.sets = 0; len(rest) > 0; p.sets++ {
+		// A set is a connected component of the streams, where an edge joins two that may be in one
+		// group.
 		set := []*stream{rest[0]}
 		rest = rest[1:]
 		for at := 0; at < len(set); at++ {
@@ -139,9 +171,9 @@ func (p *herd) separate() {
 	}
 }
 
-// apart reports whether two streams may not be in one group. The paper divides models into
-// affinity sets beforehand, to make its program smaller (section 4, constraint e). That rules
-// out groups that keep the limit, so that devices are overloaded needlessly.
+// apart reports whether two streams must be in different groups. The paper instead divides models
+// into affinity sets in advance, to make its program smaller (section 4, constraint e). That
+// excludes groups that respect the limit, and may overload devices needlessly.
 func (p *herd) apart(a, b *stream) bool {
 	if a.service == b.service || !atMost(a.memory+b.memory, p.memory) {
 		return true
@@ -150,8 +182,8 @@ func (p *herd) apart(a, b *stream) bool {
 	return p.affinity > 0 && max(affinity(i, j), affinity(j, i)) > p.affinity
 }
 
-// affinity returns A(i, j) of Shepherd, section 5.2: close to 1 where the times of
-// batches are alike.
+// affinity returns A(i, j) (Shepherd, section 5.2). It is close to 1 for models with similar
+// latencies of batches.
 func affinity(i, j *Service) float64 {
 	a := (i.Alpha + i.Beta) / j.Alpha
 	if d := j.Alpha + j.Beta - i.Beta; d > 0 {
@@ -160,26 +192,28 @@ func affinity(i, j *Service) float64 {
 	return a
 }
 
-// need returns the devices that a group needs for a burst tolerance.
+// need returns the number of devices that a group needs for a burst tolerance.
 func (p *herd) need(peak, load, tolerance float64) int {
 	return max(whole(peak*tolerance), whole(load/p.load), 1)
 }
 
-// takes reports whether a stream may be in a group, but for devices.
+// takes reports whether a stream may join a group, regardless of the group's devices.
 func (p *herd) takes(g *servingGroup, st *stream) bool {
 	return atMost(g.memory+st.memory, p.memory) && (p.affinity == 0 && st.parts == 1 ||
 		!slices.ContainsFunc(g.members, func(i int) bool { return p.apart(&p.streams[i], st) }))
 }
 
+// take adds stream i to the group.
 func (g *servingGroup) take(i int, st *stream) {
 	g.members = append(g.members, i)
 	g.peak = max(g.peak, st.load)
 	g.load, g.memory = g.load+st.load, g.memory+st.memory
 }
 
+// tolerance returns the lowest burst tolerance in a group, that of its largest stream.
 func (g *servingGroup) tolerance() float64 { return float64(g.size) / max(g.peak, 1e-300) }
 
-// tolerance returns the least burst tolerance.
+// tolerance returns the lowest burst tolerance of all groups.
 func tolerance(groups []servingGroup) float64 {
 	least := infinite
 	for i := range groups {
@@ -188,9 +222,9 @@ func tolerance(groups []servingGroup) float64 {
 	return least
 }
 
-// find looks for groups of a burst tolerance: it packs streams by falling load, or by
-// falling memory, and then moves and swaps streams at random as long as the groups need
-// no more devices then.
+// find looks for groups with a burst tolerance. It packs the streams in the order of falling load,
+// then of falling memory. If that is not enough, it moves and swaps streams at random as long as
+// this does not increase the number of devices needed.
 func (p *herd) find(aim float64) ([]servingGroup, bool) {
 	for _, key := range []func(st *stream) float64{func(st *stream) float64 { return st.load }, func(st *stream) float64 { return st.memory }} {
 		groups := p.pack(aim, key)
@@ -205,11 +239,12 @@ func (p *herd) find(aim float64) ([]servingGroup, bool) {
 	return nil, false
 }
 
-// pack forms groups stream by stream, by a falling key, each in the first of the groups
-// that then need the fewest devices more for a burst tolerance.
+// pack forms groups one stream at a time, in the order of falling keys. A stream joins the first of
+// the groups that then need the fewest additional devices.
 func (p *herd) pack(aim float64, key func(*stream) float64) (groups []servingGroup) {
 	for _, i := range falling(len(p.streams), func(i int) float64 { return key(&p.streams[i]) }) {
 		st := &p.streams[i]
+		// A new group is an option only while there are fewer than allowed.
 		best, least := len(groups), p.cost(st.load, st.load, aim)
 		if len(groups) >= p.groups {
 			least = math.MaxInt
@@ -229,8 +264,8 @@ func (p *herd) pack(aim float64, key func(*stream) float64) (groups []servingGro
 	return groups
 }
 
-// cost is the devices that a group needs for a burst tolerance, and as many as there are
-// besides if these are more than a group may have.
+// cost returns the number of devices that a group needs for a burst tolerance. A group that exceeds
+// the limit of a group costs as many more as there are devices.
 func (p *herd) cost(peak, load, aim float64) int {
 	if load == 0 && peak == 0 {
 		return 0
@@ -242,9 +277,10 @@ func (p *herd) cost(peak, load, aim float64) int {
 	return size
 }
 
-// lacking returns how many devices groups need that are not there, and as many as there
-// are besides for each group too many.
+// lacking returns the number of devices that the groups need beyond those that exist. Each group
+// too many counts as all devices.
 func (p *herd) lacking(groups []servingGroup, aim float64) int {
+	// Up to the allowed number of groups the two terms with p.groups cancel out.
 	sum := -p.devices * (1 + p.groups)
 	used := 0
 	for _, g := range groups {
@@ -256,15 +292,16 @@ func (p *herd) lacking(groups []servingGroup, aim float64) int {
 	return sum + p.devices*max(used, p.groups)
 }
 
-// How many moves and swaps are tried for a burst tolerance: so many for each pair of
-// streams, and no more than so many, or than look at so many streams.
+// Limits of the random exchanges for one burst tolerance: for each pair of streams, in total, and
+// in streams that they examine.
 const (
 	exchangesPerPair = 200
 	exchanges        = 100_000
 	exchangesLookAt  = 1_000_000
 )
 
-// exchange moves and swaps streams until no devices are lacking.
+// exchange moves and swaps streams at random until no devices are lacking. It reports whether that
+// succeeded.
 func (p *herd) exchange(groups []servingGroup, aim float64) bool {
 	random := rand.New(rand.NewPCG(1, 1))
 	for try := range min(exchanges, exchangesPerPair*len(p.streams)*len(p.streams), exchangesLookAt*len(groups)/len(p.streams)) {
@@ -275,6 +312,7 @@ func (p *herd) exchange(groups []servingGroup, aim float64) bool {
 		if a == b || len(a.members) == 0 {
 			continue
 		}
+		// One member moves from a to b. In half of the cases one of b, if it has any, moves back.
 		out, in := random.IntN(len(a.members)), random.IntN(2*len(b.members)+1)
 		with := []int{a.members[out]}
 		var back []int
@@ -289,6 +327,7 @@ func (p *herd) exchange(groups []servingGroup, aim float64) bool {
 		if more > 0 {
 			continue
 		}
+		// Exchanges that cost nothing are kept as well, to leave local optima.
 		if *a, *b = *c, *d; more < 0 && p.lacking(groups, aim) <= 0 {
 			return true
 		}
@@ -296,7 +335,8 @@ func (p *herd) exchange(groups []servingGroup, aim float64) bool {
 	return false
 }
 
-// regroup returns a group without some members and with others, nil if they do not fit.
+// regroup returns a copy of a group without some members and with others, or nil if they do not
+// fit.
 func (p *herd) regroup(g *servingGroup, without, with []int) *servingGroup {
 	other := &servingGroup{members: make([]int, 0, len(g.members)+1)}
 	for _, i := range g.members {
@@ -313,7 +353,7 @@ func (p *herd) regroup(g *servingGroup, without, with []int) *servingGroup {
 	return other
 }
 
-// spread gives devices that are left to the groups that tolerate least.
+// spread adds the remaining devices to the groups with the lowest burst tolerance.
 func (p *herd) spread(groups []servingGroup) []servingGroup {
 	for left := p.left(groups); left > 0; left-- {
 		poorest := -1
@@ -330,6 +370,7 @@ func (p *herd) spread(groups []servingGroup) []servingGroup {
 	return groups
 }
 
+// left returns the number of devices in no group.
 func (p *herd) left(groups []servingGroup) int {
 	left := p.devices
 	for i := range groups {
@@ -338,14 +379,15 @@ func (p *herd) left(groups []servingGroup) int {
 	return left
 }
 
-// even moves streams from the busiest group to less busy ones, and to new groups of
-// devices that are left, as long as no burst tolerance falls below the least.
+// even moves streams from the busiest group to less busy ones, and to new groups of the remaining
+// devices, as long as no burst tolerance falls below the lowest.
 func (p *herd) even(groups []servingGroup) []servingGroup {
 	keep := tolerance(groups) * (1 - epsilon)
 	for left := p.left(groups); left > 0 && len(groups) < p.groups; left = p.left(groups) {
 		groups = append(groups, servingGroup{size: min(left, p.limit)})
 	}
-	done := make([]bool, len(groups)) // nothing of it can move
+	// done marks groups from which no stream can move.
+	done := make([]bool, len(groups))
 	for range len(p.streams) + len(groups) {
 		from := -1
 		for i := range groups {
@@ -357,6 +399,7 @@ func (p *herd) even(groups []servingGroup) []servingGroup {
 			break
 		}
 		g := groups[from]
+		// Find the move after which the busier of the two groups is least busy.
 		least, at, to := g.load/float64(g.size)*(1-epsilon), -1, -1
 		for n, i := range g.members {
 			st := &p.streams[i]
@@ -372,6 +415,7 @@ func (p *herd) even(groups []servingGroup) []servingGroup {
 			done[from] = true
 			continue
 		}
+		// Both groups keep their devices.
 		moves := g.members[at]
 		groups[to].take(moves, &p.streams[moves])
 		groups[from] = *p.regroup(&g, []int{moves}, nil)
@@ -380,8 +424,8 @@ func (p *herd) even(groups []servingGroup) []servingGroup {
 	return slices.DeleteFunc(groups, func(g servingGroup) bool { return len(g.members) == 0 })
 }
 
-// reachable returns the largest burst tolerance up to one that a whole number of
-// devices can give a stream.
+// reachable returns the largest burst tolerance up to most that a whole number of devices can give
+// a stream.
 func (p *herd) reachable(most float64) (best float64) {
 	for _, st := range p.streams {
 		if st.load > 0 {
@@ -391,14 +435,16 @@ func (p *herd) reachable(most float64) (best float64) {
 	return best
 }
 
-// mayReach reports whether there may be groups of a burst tolerance. The streams of a set
-// with the largest loads need a number of groups, for their memory, for their loads, or
-// because some of them are apart from each other. So as many groups have a stream of the
-// least of those loads, or of a larger one.
+// mayReach reports whether groups with a burst tolerance may exist. The largest streams of a set
+// need a certain number of groups for their memory, their loads, or because some must be apart. So
+// that many groups have a stream with at least the smallest of those loads, and the devices that it
+// needs.
 func (p *herd) mayReach(aim float64) bool {
 	type prefix struct {
-		memory, load    float64
-		apart           []*stream // from each other
+		memory, load float64
+
+		// apart holds streams that must all be in different groups.
+		apart           []*stream
 		groups, devices int
 	}
 	sets := make([]prefix, p.sets)
@@ -422,26 +468,30 @@ func (p *herd) mayReach(aim float64) bool {
 	return groups <= p.groups && devices <= p.devices
 }
 
-// maxProgram is how many variables a program may have to be given to a solver: writing
-// and reading a larger one takes the time that there is.
+// maxProgram is the most variables of a program that is passed to a solver. Writing and reading a
+// larger one takes the whole time limit.
 const maxProgram = 5_000
 
-// solve bisects on the burst tolerance between the best groups and the bound, with a
-// program for each step.
+// solve bisects between the burst tolerance of the best groups and the bound, with a program for
+// each step. It returns the better groups and the lower bound.
 func (p *herd) solve(best []servingGroup, bound float64) ([]servingGroup, float64) {
+	// A program needs no more groups than there are streams.
 	columns := min(p.groups, len(p.streams))
 	if len(p.streams)*columns > maxProgram {
-		p.note = fmt.Sprintf("%s was not asked: its program would have %d variables", p.solver.name, len(p.streams)*columns)
+		p.note = fmt.Sprintf("%s did not run: its program would have %d variables", p.solver.name, len(p.streams)*columns)
 		return best, bound
 	}
 	steps := p.steps(tolerance(best), bound)
 	for len(steps) > 0 {
+		// Only these burst tolerances are possible, so the bisection is over a finite list and ends
+		// with a proof.
 		at := (len(steps) - 1) / 2
 		m, inGroup := p.program(steps[at], columns)
 		found := p.ask(m, nil)
 		switch {
 		case found == nil:
 			return best, bound
+		// No plan has this burst tolerance, so the bound is the one before.
 		case found.infeasible:
 			p.by, steps = p.solver.name, steps[:at]
 			if bound = tolerance(best); at > 0 {
@@ -451,7 +501,7 @@ func (p *herd) solve(best []servingGroup, bound float64) ([]servingGroup, float6
 		}
 		better := p.decode(found.x, inGroup, columns)
 		if better == nil || tolerance(better) <= tolerance(best) {
-			p.note = p.solver.name + " takes for rounding what exceeds limits"
+			p.note = p.solver.name + " returned groups that exceed limits by more than rounding"
 			return best, bound
 		}
 		p.by, best = p.solver.name, better
@@ -460,7 +510,7 @@ func (p *herd) solve(best []servingGroup, bound float64) ([]servingGroup, float6
 	return best, bound
 }
 
-// steps returns the burst tolerances above low, up to high, that a group can have.
+// steps returns the burst tolerances between low and high that a group can have, without low.
 func (p *herd) steps(low, high float64) (steps []float64) {
 	for _, st := range p.streams {
 		for size := math.Floor(low * st.load); st.load > 0 && size <= high*st.load*(1+epsilon); size++ {
@@ -473,10 +523,10 @@ func (p *herd) steps(low, high float64) (steps []float64) {
 	return slices.Compact(steps)
 }
 
-// program returns a program whose solutions are groups of a burst tolerance: the ILP of
-// Shepherd (equation 2), linear because the tolerance is given. Equal groups are ordered
-// by their first streams, so that each grouping is one solution. The variables of a
-// stream, one for each group it may be in, begin at inGroup.
+// program returns a program whose solutions are groups with a burst tolerance: the ILP of Shepherd
+// (equation 2), which is linear because the tolerance is given. Groups are ordered by their first
+// streams, so that each grouping is one solution. The variables of stream i, one for each group
+// that it may join, begin at inGroup[i].
 func (p *herd) program(aim float64, columns int) (m *program, inGroup []int) {
 	m = &program{}
 	for i := range p.streams {
@@ -488,16 +538,21 @@ func (p *herd) program(aim float64, columns int) (m *program, inGroup []int) {
 	for j := range columns {
 		all = append(all, term{size + j, 1})
 		load, memory := []term{{size + j, -p.load}}, []term{}
-		var before []term // of streams before i in the group before
+		// before sums the earlier streams in the previous group.
+		var before []term
 		for i := j; i < len(p.streams); i++ {
 			st, x := p.streams[i], inGroup[i]+j
 			load, memory = append(load, term{x, st.load}), append(memory, term{x, part(st.memory, p.memory)})
+			// A group is large enough for each of its streams to have the burst tolerance.
 			m.require(0, infinite, term{size + j, 1}, term{x, -float64(p.need(st.load, 0, aim))})
 			if j > 0 {
+				// Stream i may be first in group j only if an earlier stream is in the group
+				// before.
 				before = append(before, term{inGroup[i-1] + j - 1, 1})
 				m.require(0, infinite, append(slices.Clone(before), term{x, -1})...)
 			}
 		}
+		// Average loads fit the devices of the group, and memory fits one device.
 		m.require(-infinite, 0, load...)
 		m.require(-infinite, 1, memory...)
 		for _, clique := range cliques {
@@ -514,6 +569,7 @@ func (p *herd) program(aim float64, columns int) (m *program, inGroup []int) {
 	}
 	m.require(-infinite, float64(p.devices), all...)
 	for i := range p.streams {
+		// Each stream is in exactly one group.
 		var once []term
 		for j := range min(i+1, columns) {
 			once = append(once, term{inGroup[i] + j, 1})
@@ -523,10 +579,11 @@ func (p *herd) program(aim float64, columns int) (m *program, inGroup []int) {
 	return m, inGroup
 }
 
-// cliques returns lists of streams that are all apart from each other, so that at most one
-// of a list is in a group. Every two streams that are apart share a list.
+// cliques returns lists of streams that must all be in different groups, so that at most one of
+// each list is in a group. Every two streams that must be apart share a list.
 func (p *herd) cliques() (cliques [][]int) {
-	covered := make([][]bool, len(p.streams)) // pairs that share a list
+	// covered marks the pairs that share a list.
+	covered := make([][]bool, len(p.streams))
 	for i := range covered {
 		covered[i] = make([]bool, len(p.streams))
 	}
@@ -535,6 +592,7 @@ func (p *herd) cliques() (cliques [][]int) {
 			if covered[k][i] || !p.apart(&p.streams[k], &p.streams[i]) {
 				continue
 			}
+			// Extend the pair by every stream that must be apart from all members.
 			clique := []int{k, i}
 			for l := range p.streams {
 				if !slices.Contains(clique, l) && !slices.ContainsFunc(clique, func(c int) bool { return !p.apart(&p.streams[c], &p.streams[l]) }) {
@@ -552,8 +610,8 @@ func (p *herd) cliques() (cliques [][]int) {
 	return cliques
 }
 
-// decode returns the groups of a solution with as many devices as they can have, nil if
-// they break a limit by what a solver takes for rounding.
+// decode returns the groups of a solution, with all devices distributed, or nil if they exceed a
+// limit within the solver's tolerance.
 func (p *herd) decode(x []float64, inGroup []int, columns int) []servingGroup {
 	var groups []servingGroup
 	for j := range columns {

@@ -244,17 +244,17 @@ func TestNoPipe(t *testing.T) {
 		return err
 	}
 	for want, err := range map[string]error{
-		"pipelines of 0 stages at most":                              pipe(0, func(*Service, []Device) {}),
-		"pipelines of 5 stages at most":                              pipe(5, func(*Service, []Device) {}),
-		"its target of 0.1 ms with a margin of 40 % leaves 0.06":     pipe(2, func(s *Service, _ []Device) { s.Target = 0.1 }),
-		"no service has a load above 0":                              pipe(2, func(s *Service, _ []Device) { s.Rate = 0 }),
-		"service s0 needs 11 MiB, and no device has more than 10":    pipe(2, func(s *Service, _ []Device) { s.Memory = 11 }),
-		"must be numbers from 0, the margin below 1":                 pipe(2, func(s *Service, _ []Device) { s.Blocks.Margin = 1 }),
-		"takes +Inf us: it must be a number from 0, as over a link":  pipe(2, func(s *Service, _ []Device) { s.Blocks.Moves[1] = math.Inf(1) }),
-		"block 2 ends before operator 2, and the one before it":      pipe(2, func(s *Service, _ []Device) { s.Blocks.Ends[1] = 2 }),
-		"there are 3 blocks and 1 times for moving":                  pipe(2, func(s *Service, _ []Device) { s.Blocks.Moves = s.Blocks.Moves[:1] }),
-		`for 0 shares of the devices of class "C"; measure it there`: pipe(2, func(_ *Service, d []Device) { d[0].Class = "C" }),
-		"must have a time for each of 3 blocks":                      pipe(2, func(s *Service, _ []Device) { s.Blocks.Times["B"][0][0] = nil }),
+		"pipelines of at most 0 stages":                                       pipe(0, func(*Service, []Device) {}),
+		"pipelines of at most 5 stages":                                       pipe(5, func(*Service, []Device) {}),
+		"its target of 0.1 ms with a margin of 40 % leaves 0.06":              pipe(2, func(s *Service, _ []Device) { s.Target = 0.1 }),
+		"no service has a load above 0":                                       pipe(2, func(s *Service, _ []Device) { s.Rate = 0 }),
+		"service s0 needs 11 MiB, but no device has more than 10":             pipe(2, func(s *Service, _ []Device) { s.Memory = 11 }),
+		"give numbers from 0, the margin below 1":                             pipe(2, func(s *Service, _ []Device) { s.Blocks.Margin = 1 }),
+		"takes +Inf us; give a number from 0, or a link":                      pipe(2, func(s *Service, _ []Device) { s.Blocks.Moves[1] = math.Inf(1) }),
+		"block 2 ends before operator 2, and the block before it":             pipe(2, func(s *Service, _ []Device) { s.Blocks.Ends[1] = 2 }),
+		"3 blocks and 1 times for moving":                                     pipe(2, func(s *Service, _ []Device) { s.Blocks.Moves = s.Blocks.Moves[:1] }),
+		`for 0 shares of the devices of class "C"; measure the service there`: pipe(2, func(_ *Service, d []Device) { d[0].Class = "C" }),
+		"needs a time from 0 for each of 3 blocks":                            pipe(2, func(s *Service, _ []Device) { s.Blocks.Times["B"][0][0] = nil }),
 	} {
 		if !errors.Is(err, errNoPlan) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in: %v", want, err)
@@ -262,14 +262,14 @@ func TestNoPipe(t *testing.T) {
 	}
 	services, devices := tinyCase(rand.New(rand.NewPCG(1, 1)), 2)
 	for name, plan := range map[string]func(context.Context, []Service, []Device, int, Search) (*Placement, error){"chains": Chains, "shared": PipeShared} {
-		if _, err := plan(ctx(), services, devices, 1000, alone()); !errors.Is(err, errNoPlan) || !strings.Contains(err.Error(), "pipelines of 1000 stages at most") {
+		if _, err := plan(ctx(), services, devices, 1000, alone()); !errors.Is(err, errNoPlan) || !strings.Contains(err.Error(), "pipelines of at most 1000 stages") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := Pipe(ctx(), services, devices[:1], 2, alone()); !errors.Is(err, errNoPlan) || !strings.Contains(err.Error(), "each of 2 services has devices of its own, of which there are 1") {
+	if _, err := Pipe(ctx(), services, devices[:1], 2, alone()); !errors.Is(err, errNoPlan) || !strings.Contains(err.Error(), "each of 2 services devices of its own out of 1") {
 		t.Error(err)
 	}
-	if _, err := Chains(ctx(), services, devices[:1], 2, alone()); !errors.Is(err, errNoPlan) || !strings.Contains(err.Error(), "two classes, and there are 1") {
+	if _, err := Chains(ctx(), services, devices[:1], 2, alone()); !errors.Is(err, errNoPlan) || !strings.Contains(err.Error(), "two classes, but there are 1") {
 		t.Error(err)
 	}
 	one, devices := tinyCase(rand.New(rand.NewPCG(3, 1)), 1)
@@ -340,7 +340,7 @@ func TestPipeShared(t *testing.T) {
 	for i := range services {
 		services[i].Memory, services[i].Target = 10, 0
 	}
-	if _, err := PipeShared(ctx(), services, devices, 3, alone()); !errors.Is(err, errNoPlan) || !strings.Contains(err.Error(), "MiB, and one of them has 10; give more memory") {
+	if _, err := PipeShared(ctx(), services, devices, 3, alone()); !errors.Is(err, errNoPlan) || !strings.Contains(err.Error(), "MiB, but one of these devices has 10; give more memory") {
 		t.Error(err)
 	}
 }

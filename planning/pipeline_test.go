@@ -55,10 +55,10 @@ func TestRoutes(t *testing.T) {
 	divided := twoWays().Services[0]
 	divided.Pipelines[1].Stages[0].Share = 2
 	for want, err := range map[string]error{
-		"was planned with the model abc, and abd is loaded":    routesError(s, "abd", 10, "big", "small", "tiny"),
-		"was planned with 10 operators, and its model has 11":  routesError(s, "abc", 11, "big", "small", "tiny"),
-		"is to run on device tiny, which is not there":         routesError(s, "abc", 10, "big", "small"),
-		"is to run on parts of devices, which nothing divides": routesError(&divided, "abc", 10, "big", "small", "tiny"),
+		"was planned with the model abc, but abd is loaded":                      routesError(s, "abd", 10, "big", "small", "tiny"),
+		"was planned with 10 operators, but its model has 11":                    routesError(s, "abc", 11, "big", "small", "tiny"),
+		"is planned on device tiny, which does not exist":                        routesError(s, "abc", 10, "big", "small"),
+		"is planned on parts of devices, but the daemon does not divide devices": routesError(&divided, "abc", 10, "big", "small", "tiny"),
 	} {
 		if !errors.Is(err, errRoutes) || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "overlapd plan pipeline") {
 			t.Errorf("%q is not in: %v", want, err)
@@ -82,20 +82,20 @@ func TestDamagedPipelines(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct{ old, new, want string }{
-		"kind":        {`"kind":"pipeline"`, `"kind":"place"`, `has 2 pipelines in a plan of the kind "place"`},
-		"gap":         {`"start":7`, `"start":8`, "stages must divide all 10"},
-		"empty stage": {`"end":7`, `"end":0`, "stages must divide all 10"},
-		"short":       {`"operators":10`, `"operators":11`, "stages must divide all 11"},
-		"stranger":    {`"devices":["tiny"]`, `"devices":["huge"]`, `device "huge" is not there, or of another class`},
+		"kind":        {`"kind":"pipeline"`, `"kind":"place"`, `has 2 pipelines, too many or in a plan of the wrong kind, "place"`},
+		"gap":         {`"start":7`, `"start":8`, "divide all 10 among stages"},
+		"empty stage": {`"end":7`, `"end":0`, "divide all 10 among stages"},
+		"short":       {`"operators":10`, `"operators":11`, "divide all 11 among stages"},
+		"stranger":    {`"devices":["tiny"]`, `"devices":["huge"]`, `device "huge" does not exist or is of another class`},
 		"twice":       {`"devices":["tiny"]`, `"devices":["tiny","tiny"]`, `device "tiny" has fewer parts than are used`},
-		"divided":     {`["small"],"share":1`, `["tiny"],"share":2`, `device "tiny" is divided, and has parts of other stages`},
-		"class":       {`"end":7,"class":"A"`, `"end":7,"class":"B"`, `device "big" is not there, or of another class`},
+		"divided":     {`["small"],"share":1`, `["tiny"],"share":2`, `device "tiny" is divided but also runs other stages`},
+		"class":       {`"end":7,"class":"A"`, `"end":7,"class":"B"`, `device "big" does not exist or is of another class`},
 		"nowhere":     {`"devices":["tiny"]`, `"devices":[]`, "stage 2 has 0 devices"},
 		"share":       {`"share":1`, `"share":0`, "in 0 parts each"},
-		"batch":       {`"batch":4`, `"batch":0`, "a batch of 0"},
-		"rate":        {`"rate":20`, `"rate":-1`, "a rate of -1"},
-		"last move":   {`"time_ms":20`, `"time_ms":20,"move_us":1`, "nothing comes after the last"},
-		"where":       {`"devices":["big","small","tiny"]`, `"devices":["big"]`, "other devices than those of its pipelines"},
+		"batch":       {`"batch":4`, `"batch":0`, "batch of 0"},
+		"rate":        {`"rate":20`, `"rate":-1`, "rate of -1"},
+		"last move":   {`"time_ms":20`, `"time_ms":20,"move_us":1`, "and 0 after the last stage"},
+		"where":       {`"devices":["big","small","tiny"]`, `"devices":["big"]`, "not run on exactly the devices of its pipelines"},
 	} {
 		text := strings.Replace(string(data), c.old, c.new, 1)
 		if text == string(data) {

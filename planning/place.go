@@ -9,19 +9,19 @@ import (
 	"slices"
 )
 
-// Place spreads services over the devices of a host. Each device is a worker of its own,
-// and a service runs on any number of them, so that its burst tolerance is the speed of
-// its devices together over its load (Shepherd, section 4). The least burst tolerance is
-// the objective; what memory is left gets more of those that tolerate least. No device is
-// busier than its time, or than the overload of all that was found to be least. Where
-// memory lets everything run everywhere, that is the plan.
+// Place spreads services over the devices of a host. A service runs on any number of devices, so
+// its burst tolerance is the total speed of these devices over its load (Shepherd, section 4, with
+// each device a worker of its own). The objective is the lowest burst tolerance. Memory that
+// remains gets further replicas of the services with the lowest. No device is busier than its whole
+// time, or than the least overload found if all are overloaded. If memory suffices for every
+// service on every device, that is the plan.
 func Place(ctx context.Context, services []Service, devices []Device, how Search) (*Placement, error) {
 	s, err := how.begin(ctx, services, devices)
 	if err != nil {
 		return nil, err
 	}
 	if len(devices) > maxHost {
-		return nil, fmt.Errorf("%w: a host has at most %d devices, and there are %d; form serving groups of them", errNoPlan, maxHost, len(devices))
+		return nil, fmt.Errorf("%w: a host may have at most %d devices, but there are %d; form serving groups instead", errNoPlan, maxHost, len(devices))
 	}
 	s.say("placing %d services on %d devices", len(services), len(devices))
 	p := &host{search: s, services: services, devices: devices}
@@ -34,13 +34,14 @@ func Place(ctx context.Context, services []Service, devices []Device, how Search
 	}
 	best, ok := leastOverload(&p.load, sum, speed, func() (*replicas, bool) { return p.find(0) })
 	if !ok {
-		return nil, fmt.Errorf("%w was found by which the memory of the devices holds all services: give more", errNoPlan)
+		return nil, fmt.Errorf("%w was found that fits all services into the memory of the devices; give more memory", errNoPlan)
 	}
 	bound := greatest(p.mostAlone(), p.mayReach)
 	best = climb(s, best, bound, (*replicas).tolerance, p.find)
 	if s.solver != nil && best.tolerance() < bound*(1-epsilon) {
 		best, bound = p.solve(best, bound)
 	}
+	// With equal keys the services keep their order, and fill then orders them by tolerance.
 	best.fill(falling(len(services), func(int) float64 { return 0 }))
 	plan := &Placement{Kind: "place", Objective: best.tolerance(), Bound: max(bound, best.tolerance()), Services: slices.Clone(services), Devices: slices.Clone(devices)}
 	_, shares := best.route()
@@ -55,11 +56,11 @@ func Place(ctx context.Context, services []Service, devices []Device, how Search
 	return s.finish(plan)
 }
 
-// Greedy returns on which devices each service is where no plan says it and no load is
-// known: by memory alone, which may be infinite. What names its Devices is on those that
-// have room for it. The others come by falling memory, each to the device with most room,
-// and then, as long as one has room, on one more those that are on the fewest. What fits
-// nowhere is nowhere.
+// Greedy returns the devices of each service if neither a plan nor loads exist. It goes by memory
+// alone, which may be infinite. A service that names Devices runs on those of them that have room.
+// The others, by falling memory, go to the device with the most room. Then, as long as a device has
+// room, the services on the fewest devices get one more. A service that fits nowhere has no
+// devices.
 func Greedy(services []Service, devices []Device) [][]int {
 	p := &host{services: slices.Clone(services), devices: slices.Clone(devices)}
 	for i := range services {
@@ -76,11 +77,14 @@ func Greedy(services []Service, devices []Device) [][]int {
 			}
 		}
 	}
+	// The services with fixed devices are done. The others get one device each, and then further
+	// ones.
 	order = slices.DeleteFunc(order, func(i int) bool { return len(services[i].Devices) > 0 })
 	for _, i := range order {
 		r.addMost(i)
 	}
 	r.fill(order)
+	// The result lists the devices of each service by index.
 	where := make([][]int, len(services))
 	for i, on := range r.on {
 		for d := range on {
@@ -92,7 +96,7 @@ func Greedy(services []Service, devices []Device) [][]int {
 	return where
 }
 
-// maxHost is how many devices a host may have.
+// maxHost is the largest number of devices of a host.
 const maxHost = 256
 
 // host is the problem.
@@ -100,16 +104,23 @@ type host struct {
 	*search
 	services []Service
 	devices  []Device
-	load     float64 // of a device at most, 1 unless all are overloaded
+
+	// load is the most that a device may be busy: 1 unless all are overloaded.
+	load float64
 }
 
-// replicas is which services run where.
+// replicas is an assignment of services to devices.
 type replicas struct {
 	*host
-	on   [][]bool  // by service and device
-	room []float64 // MiB that are left of each device
+
+	// on is indexed by service and device.
+	on [][]bool
+
+	// room is the remaining memory of each device in MiB.
+	room []float64
 }
 
+// none returns an assignment without any service.
 func (p *host) none() *replicas {
 	r := &replicas{host: p}
 	for range p.services {
@@ -121,7 +132,7 @@ func (p *host) none() *replicas {
 	return r
 }
 
-// add has a service run on one more device, where there is room.
+// add places a service on one more device and reports whether the device had room.
 func (r *replicas) add(i, d int) bool {
 	if r.on[i][d] || !atMost(r.services[i].needs(), r.room[d]) {
 		return false
@@ -131,6 +142,7 @@ func (r *replicas) add(i, d int) bool {
 	return true
 }
 
+// speed returns the total speed of the devices of a service.
 func (r *replicas) speed(i int) (sum float64) {
 	for d, on := range r.on[i] {
 		if on {
@@ -140,8 +152,10 @@ func (r *replicas) speed(i int) (sum float64) {
 	return sum
 }
 
+// toleranceOf returns the burst tolerance of a service.
 func (r *replicas) toleranceOf(i int) float64 { return r.speed(i) / max(r.services[i].Load, 1e-300) }
 
+// tolerance returns the lowest burst tolerance.
 func (r *replicas) tolerance() float64 {
 	least := infinite
 	for i := range r.services {
@@ -150,13 +164,13 @@ func (r *replicas) tolerance() float64 {
 	return least
 }
 
-// sweeps is how often route shares out the load of each service again.
+// sweeps is the most rounds in which route distributes the loads.
 const sweeps = 100
 
-// route shares the load of each service out among its devices so that the busiest is as
-// little busy as can be, up to rounding: service by service, to the level at which its
-// devices are equally busy. It returns how busy the busiest is, and the load of each
-// service on each device.
+// route distributes the load of each service over its devices such that the busiest device is as
+// little busy as possible, up to rounding. It goes service by service, to the level at which the
+// service's devices are equally busy. It returns how busy the busiest device is, and the load of
+// each service on each device.
 func (r *replicas) route() (busiest float64, shares [][]float64) {
 	loads := make([]float64, len(r.devices))
 	for range r.services {
@@ -168,6 +182,7 @@ func (r *replicas) route() (busiest float64, shares [][]float64) {
 			for d, share := range shares[i] {
 				loads[d] -= share
 			}
+			// loads now holds the load of the other services only.
 			level := r.level(i, loads)
 			for d, on := range r.on[i] {
 				if on {
@@ -188,8 +203,8 @@ func (r *replicas) route() (busiest float64, shares [][]float64) {
 	return busiest, shares
 }
 
-// level returns how busy the devices of a service are that get some of its load, where
-// others put these loads on them.
+// level returns how busy those devices of service i are that take part of its load, given the loads
+// of the other services.
 func (r *replicas) level(i int, loads []float64) (level float64) {
 	var on []int
 	for d, runs := range r.on[i] {
@@ -211,13 +226,14 @@ func (r *replicas) level(i int, loads []float64) (level float64) {
 	return level
 }
 
-// find looks for replicas with a burst tolerance: each service runs on as many devices as
-// that takes, first by falling memory on the devices with the most room, then by orders
-// and choices that are more and more random.
+// find looks for replicas with a burst tolerance. Each service gets as many devices as that takes.
+// The first attempt places services by falling memory on the devices with the most room. Later
+// attempts choose the order and the devices more and more at random.
 func (p *host) find(aim float64) (*replicas, bool) {
 	random := rand.New(rand.NewPCG(1, 1))
 	key, rank := make([]float64, len(p.services)), make([]float64, len(p.devices))
 	for try := 0; try < attempts && (try == 0 || !p.over()); try++ {
+		// The noise grows with the attempts, from none in the first.
 		noise := func() float64 { return math.Exp(float64(try) / attempts * random.NormFloat64()) }
 		for i, s := range p.services {
 			key[i] = s.needs() * noise()
@@ -229,11 +245,13 @@ func (p *host) find(aim float64) (*replicas, bool) {
 		for _, i := range falling(len(key), func(i int) float64 { return key[i] }) {
 			for d := range rank {
 				rank[d] = r.room[d] * r.devices[d].Speed * noise()
-				if try%4 >= 2 { // the fullest first
+				// This attempt prefers full devices.
+				if try%4 >= 2 {
 					rank[d] = -rank[d]
 				}
 			}
 			for _, d := range falling(len(rank), func(d int) float64 { return rank[d] }) {
+				// The service has enough devices.
 				if speed := r.speed(i); speed > 0 && atMost(aim*p.services[i].Load, speed) {
 					break
 				}
@@ -241,6 +259,7 @@ func (p *host) find(aim float64) (*replicas, bool) {
 			}
 		}
 		if low := r.tolerance(); low > 0 && atMost(aim, low) && r.runsAll() {
+			// The burst tolerance alone does not limit the load of a device.
 			if busiest, _ := r.route(); busiest <= p.load*(1+negligible) {
 				return r, true
 			}
@@ -249,12 +268,13 @@ func (p *host) find(aim float64) (*replicas, bool) {
 	return nil, false
 }
 
+// runsAll reports whether each service runs somewhere.
 func (r *replicas) runsAll() bool {
 	return !slices.ContainsFunc(r.on, func(on []bool) bool { return !slices.Contains(on, true) })
 }
 
-// mostAlone returns the least burst tolerance where each service runs on all devices that
-// hold it.
+// mostAlone returns the lowest burst tolerance if each service runs on all devices that could hold
+// it alone.
 func (p *host) mostAlone() float64 {
 	alone := p.none()
 	for i, s := range p.services {
@@ -265,8 +285,8 @@ func (p *host) mostAlone() float64 {
 	return alone.tolerance()
 }
 
-// mayReach reports whether the memory of all devices together holds the services that
-// often that they have a burst tolerance, each on the fastest devices.
+// mayReach reports whether the memory of all devices together suffices for a burst tolerance, if
+// each service has the fastest devices.
 func (p *host) mayReach(aim float64) bool {
 	left := 0.0
 	fastest := falling(len(p.devices), func(d int) float64 { return p.devices[d].Speed })
@@ -286,7 +306,7 @@ func (p *host) mayReach(aim float64) bool {
 	return atMost(0, left)
 }
 
-// fill uses the memory that is left for those of some services that tolerate least.
+// fill gives the remaining memory to the services in order with the lowest burst tolerances.
 func (r *replicas) fill(order []int) {
 	for gained := true; gained; {
 		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(r.toleranceOf(a), r.toleranceOf(b)) })
@@ -294,7 +314,8 @@ func (r *replicas) fill(order []int) {
 	}
 }
 
-// addMost adds a service where there is most room of the devices that it is not on.
+// addMost adds a service on the device with the most room, of those without it, and reports whether
+// that device has room.
 func (r *replicas) addMost(i int) bool {
 	most := -1
 	for d, room := range r.room {
@@ -305,7 +326,8 @@ func (r *replicas) addMost(i int) bool {
 	return most >= 0 && r.add(i, most)
 }
 
-// solve has a solver look for replicas that tolerate more than the best.
+// solve lets a solver look for replicas with a higher burst tolerance. It returns the better
+// replicas and bound.
 func (p *host) solve(best *replicas, bound float64) (*replicas, float64) {
 	m, start := p.program(best, bound)
 	found := p.ask(m, start)
@@ -316,7 +338,7 @@ func (p *host) solve(best *replicas, bound float64) (*replicas, float64) {
 	for i := range p.services {
 		for d := range p.devices {
 			if found.x[i*len(p.devices)+d] > 0.5 && !r.add(i, d) {
-				p.note = p.solver.name + " takes for rounding what exceeds memory"
+				p.note = p.solver.name + " returned a plan that exceeds memory by more than rounding"
 				return best, bound
 			}
 		}
@@ -330,9 +352,9 @@ func (p *host) solve(best *replicas, bound float64) (*replicas, float64) {
 	return best, bound
 }
 
-// program returns the program of a placement, and replicas as its solution, nil if their
-// routes are not exact enough. The variable of service i on device d is the one at
-// i·devices + d, and the part of its load that this has comes as far behind all those.
+// program returns the program of a placement, and the replicas as its solution, or nil if their
+// routes are too inexact. The variable of service i on device d has the index i·devices + d. The
+// fraction of its load on that device has the same index, counted from parts.
 func (p *host) program(best *replicas, bound float64) (m *program, start []float64) {
 	m = &program{}
 	n := len(p.devices)
@@ -347,6 +369,7 @@ func (p *host) program(best *replicas, bound float64) (m *program, start []float
 		var speed, all []term
 		for d, device := range p.devices {
 			on, of := i*n+d, parts+i*n+d
+			// A device can only take load of a service that it runs.
 			m.require(-infinite, 0, term{of, 1}, term{on, -1})
 			all, speed = append(all, term{of, 1}), append(speed, term{on, part(device.Speed, s.Load)})
 			memory[d] = append(memory[d], term{on, part(s.needs(), device.Memory)})
@@ -357,6 +380,7 @@ func (p *host) program(best *replicas, bound float64) (m *program, start []float
 		}
 		m.require(1, 1, all...)
 		if s.Load > 0 {
+			// The variable least is at most the burst tolerance of each service with load.
 			m.require(0, infinite, append(speed, term{least, -1})...)
 		} else {
 			start[parts+i*n+slices.Index(best.on[i], true)] = 1

@@ -47,11 +47,11 @@ func TestPlacementFile(t *testing.T) {
 	}{
 		"version":       {"overlapd-placement/1", "overlapd-placement/2", errForeign, `its format is "overlapd-placement/2"`},
 		"unknown field": {`"speed"`, `"spied"`, errDamaged, `unknown field "spied"`},
-		"device":        {`"devices":["gpu0"`, `"devices":["gpu7"`, errDamaged, `runs on device "gpu7", which is`},
-		"memory":        {`"name":"gpu0","memory_mib":40`, `"name":"gpu0","memory_mib":4`, errDamaged, `device "gpu0" has 4 MiB, and its services need`},
+		"device":        {`"devices":["gpu0"`, `"devices":["gpu7"`, errDamaged, `runs on device "gpu7", which does not`},
+		"memory":        {`"name":"gpu0","memory_mib":40`, `"name":"gpu0","memory_mib":4`, errDamaged, `device "gpu0" has 4 MiB, but its services need`},
 		"same name":     {`"name":"gpu1"`, `"name":"gpu0"`, errDamaged, `device "gpu0" has no name of its own`},
-		"speed":         {`"speed":1`, `"speed":-1`, errDamaged, "speed one above 0"},
-		"objective":     {`"objective":`, `"objective":-`, errDamaged, "must be numbers from 0"},
+		"speed":         {`"speed":1`, `"speed":-1`, errDamaged, "and a speed above 0"},
+		"objective":     {`"objective":`, `"objective":-`, errDamaged, "give numbers from 0"},
 	} {
 		text := strings.Replace(string(data), c.old, c.new, 1)
 		if text == string(data) {
@@ -61,7 +61,7 @@ func TestPlacementFile(t *testing.T) {
 	}
 	refused(t, "truncated", string(data[:len(data)/2]), errDamaged, "truncated after")
 	refused(t, "empty", "", errForeign, "it is empty")
-	refused(t, "nothing", `{"format":"overlapd-placement/1"}`, errDamaged, "there are 0 services and 0 devices")
+	refused(t, "nothing", `{"format":"overlapd-placement/1"}`, errDamaged, "0 services and 0 devices")
 	plan.Objective = math.NaN()
 	if err := plan.WriteFile(path); !errors.Is(err, errDamaged) {
 		t.Errorf("wrote NaN: %v", err)
@@ -101,11 +101,11 @@ func TestPlacementFits(t *testing.T) {
 		t.Errorf("more room than planned: %v", err)
 	}
 	for want, change := range map[string]func(s []Service, d []Device){
-		"the plan has service m0, which is not there":              func(s []Service, _ []Device) { s[0].Name = "other" },
-		"the plan has no service other":                            func(s []Service, _ []Device) { s[0].Name = "other" },
-		"the plan has device gpu1, which is not there":             func(_ []Service, d []Device) { d[1].Name = "gpu9" },
-		"service m0 has or needs 1000 MiB, and the plan counts on": func(s []Service, _ []Device) { s[0].Memory, s[0].Working = 1000, 0 },
-		"device gpu1 has or needs 20 MiB, and the plan counts on":  func(_ []Service, d []Device) { d[1].Memory = 20 },
+		"the plan has service m0, which does not exist":          func(s []Service, _ []Device) { s[0].Name = "other" },
+		"the plan has no service other":                          func(s []Service, _ []Device) { s[0].Name = "other" },
+		"the plan has device gpu1, which does not exist":         func(_ []Service, d []Device) { d[1].Name = "gpu9" },
+		"service m0 has or needs 1000 MiB, but the plan assumes": func(s []Service, _ []Device) { s[0].Memory, s[0].Working = 1000, 0 },
+		"device gpu1 has or needs 20 MiB, but the plan assumes":  func(_ []Service, d []Device) { d[1].Memory = 20 },
 	} {
 		s, d := same()
 		change(s, d)
@@ -180,11 +180,11 @@ func TestReadServices(t *testing.T) {
 		t.Errorf("%v, %v", services, err)
 	}
 	for want, c := range map[string][2]string{
-		"other times or memory than in a row before":    {two, ""},
+		"other times or memory than in an earlier row":  {two, ""},
 		"no row has H100 in its column gpu":             {two, "H100"},
 		"no column gpu among":                           {"model,alpha_ms,beta_ms\na,1,1\n", "T4"},
 		"no column alpha_ms among":                      {"model,beta_ms\na,1\n", ""},
-		"takes 12 ms for one request alone":             {"model,alpha_ms,beta_ms,slo_ms\na,2,10,11\n", ""},
+		"takes 12 ms for a single request":              {"model,alpha_ms,beta_ms,slo_ms\na,2,10,11\n", ""},
 		`column 2 (alpha_ms) is "0": it must be`:        {"model,alpha_ms,beta_ms\na,0,1\n", ""},
 		`column 4 (rate) is "NaN": it must be`:          {"model,alpha_ms,beta_ms,rate\na,1,1,NaN\n", ""},
 		"there are columns, but no row below them":      {"model,alpha_ms,beta_ms\n", ""},
@@ -205,12 +205,12 @@ func TestNoPlan(t *testing.T) {
 		return err
 	}
 	for want, err := range map[string]error{
-		"service a needs 10 MiB, and no device has more than 5": place([]Service{a}, equalDevices(2, 5)),
-		"the memory of the devices holds all services":          place([]Service{a, b}, equalDevices(1, 15)),
-		"0 devices":              place([]Service{a}, nil),
-		"no name of its own":     place([]Service{a, a}, equalDevices(1, 50)),
-		"no service has a load":  place([]Service{{Name: "a"}}, equalDevices(1, 1)),
-		"must be numbers from 0": place([]Service{{Name: "a", Load: math.Inf(1)}}, equalDevices(1, 1)),
+		"service a needs 10 MiB, but no device has more than 5": place([]Service{a}, equalDevices(2, 5)),
+		"fits all services into the memory of the devices":      place([]Service{a, b}, equalDevices(1, 15)),
+		"0 devices":             place([]Service{a}, nil),
+		"no name of its own":    place([]Service{a, a}, equalDevices(1, 50)),
+		"no service has a load": place([]Service{{Name: "a"}}, equalDevices(1, 1)),
+		"give numbers from 0":   place([]Service{{Name: "a", Load: math.Inf(1)}}, equalDevices(1, 1)),
 		"give more memory, more groups": func() error {
 			_, err := Herd{Groups: 1, Affinity: 2}.Plan(ctx(), []Service{a, b}, equalDevices(2, 50), alone())
 			return err
@@ -219,7 +219,7 @@ func TestNoPlan(t *testing.T) {
 			_, err := Herd{Groups: 1}.Plan(ctx(), []Service{a}, append(equalDevices(1, 50), Device{Name: "slow", Memory: 50, Speed: 0.5}), alone())
 			return err
 		}(),
-		"takes 10 MiB of changes; allow as many": func() error {
+		"takes 10 MiB of changes; allow at least that": func() error {
 			before, err := Partition{}.Plan(ctx(), []Service{a}, subClusters(2, 50), alone())
 			if err != nil {
 				return err

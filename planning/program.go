@@ -9,34 +9,38 @@ import (
 	"strconv"
 )
 
-// program is a mixed integer linear program: the sum of cost·x is to be least, with
-// low ≤ x ≤ high for each variable and low ≤ Σ coefficient·x ≤ high for each row.
+// program is a mixed integer linear program. It minimizes the sum of cost·x subject to low ≤ x ≤
+// high for each variable and low ≤ Σ coefficient·x ≤ high for each row.
 type program struct {
 	variables []variable
 	rows      []row
 }
 
+// variable is a kind of x: its range, its cost and whether it must be whole.
 type variable struct {
 	low, high, cost float64
 	integer         bool
 }
 
+// row is a linear constraint.
 type row struct {
 	terms     []term
 	low, high float64
 }
 
+// term is a variable, by index, and its coefficient in a row.
 type term struct {
 	variable    int
 	coefficient float64
 }
 
+// binary is the kind of variables that are 0 or 1. infinite stands for no limit.
 var (
 	binary   = variable{high: 1, integer: true}
 	infinite = math.Inf(1)
 )
 
-// add adds variables of a kind, and returns the first of them.
+// add adds a number of variables of a kind, and returns the index of the first.
 func (p *program) add(v variable, count int) int {
 	for range count {
 		p.variables = append(p.variables, v)
@@ -44,10 +48,12 @@ func (p *program) add(v variable, count int) int {
 	return len(p.variables) - count
 }
 
+// require adds a row.
 func (p *program) require(low, high float64, terms ...term) {
 	p.rows = append(p.rows, row{terms, low, high})
 }
 
+// value returns the cost of x.
 func (p *program) value(x []float64) (sum float64) {
 	for i, v := range p.variables {
 		sum += v.cost * x[i]
@@ -55,16 +61,18 @@ func (p *program) value(x []float64) (sum float64) {
 	return sum
 }
 
-// Tolerances of what a solver calls feasible and whole.
+// Tolerances within which a solution counts as feasible and whole. feasibility is relative to the
+// largest term of a row.
 const (
-	feasibility = 1e-6 // relative to the terms of a row
+	feasibility = 1e-6
 	integrality = 1e-5
 )
 
+// errBroken is wrapped by errors about a solution that violates the program.
 var errBroken = errors.New("it breaks the program")
 
-// check rounds what must be whole, and returns what then breaks the program. It knows
-// the program only, neither who wrote it nor who solved it.
+// check rounds the variables that must be whole, and returns an error if the result violates the
+// program. It trusts neither the program's author nor the solver.
 func (p *program) check(x []float64) error {
 	within := func(v, low, high, scale float64) bool {
 		return v >= low-feasibility*scale && v <= high+feasibility*scale
@@ -75,7 +83,7 @@ func (p *program) check(x []float64) error {
 			r = math.Round(x[i])
 		}
 		if !(math.Abs(r-x[i]) <= integrality) || !within(r, v.low, v.high, max(1, math.Abs(r))) {
-			return fmt.Errorf("%w: x%d is %v and must be from %v to %v, whole: %v", errBroken, i, x[i], v.low, v.high, v.integer)
+			return fmt.Errorf("%w: x%d is %v, but must be from %v to %v (whole: %v)", errBroken, i, x[i], v.low, v.high, v.integer)
 		}
 		x[i] = r
 	}
@@ -86,18 +94,19 @@ func (p *program) check(x []float64) error {
 			largest = max(largest, math.Abs(t.coefficient*x[t.variable]))
 		}
 		if !within(sum, r.low, r.high, largest) {
-			return fmt.Errorf("%w: row c%d is %v and must be from %v to %v", errBroken, i, sum, r.low, r.high)
+			return fmt.Errorf("%w: row c%d is %v, but must be from %v to %v", errBroken, i, sum, r.low, r.high)
 		}
 	}
 	return nil
 }
 
-// writeLP writes the program in the LP format of CPLEX, as CBC and HiGHS read it.
+// writeLP writes the program in CPLEX's LP format, which both CBC and HiGHS read.
 func (p *program) writeLP(to io.Writer) error {
 	w := bufio.NewWriter(to)
 	fmt.Fprint(w, "Minimize\n obj:")
 	for i, v := range p.variables {
-		if v.cost != 0 || i == 0 { // an empty sum is no LP
+		// LP does not allow an empty sum.
+		if v.cost != 0 || i == 0 {
 			writeTerm(w, i, term{i, v.cost})
 		}
 	}
@@ -124,6 +133,7 @@ func (p *program) writeLP(to io.Writer) error {
 	return w.Flush()
 }
 
+// writeRow writes one side of a row, unless that side has no limit.
 func writeRow(w io.Writer, name string, i int, r row, relation string, bound float64) {
 	if math.IsInf(bound, 0) || len(r.terms) == 0 {
 		return
@@ -135,7 +145,7 @@ func writeRow(w io.Writer, name string, i int, r row, relation string, bound flo
 	fmt.Fprintf(w, " %s %s\n", relation, number(bound))
 }
 
-// termsPerLine keeps the lines short that CBC reads into a buffer.
+// termsPerLine limits the length of a line, because CBC reads lines into a buffer.
 const termsPerLine = 8
 
 // writeTerm writes the n-th term of a sum.
@@ -147,6 +157,7 @@ func writeTerm(w io.Writer, n int, t term) {
 	fmt.Fprintf(w, " %+.17g x%d%s", t.coefficient, t.variable, end)
 }
 
+// number formats a number for a solver, without loss.
 func number(v float64) string {
 	if math.IsInf(v, 0) {
 		return map[bool]string{true: "+inf", false: "-inf"}[v > 0]

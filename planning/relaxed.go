@@ -2,46 +2,56 @@ package planning
 
 import "math"
 
-// relaxed is the solution of the linear program in which stages have parts of devices: no
-// plan is better (PPipe, appendix A.2, without equations 16 to 22).
+// relaxed is the solution of the linear program in which stages may have parts of devices. No plan
+// is better (PPipe, appendix A.2, without equations 16 to 22).
 type relaxed struct {
-	bound   float64   // of the objective
-	price   []float64 // of a device of each class, in objective
-	worth   []float64 // of a request a second of each service
+	// bound is the objective.
+	bound float64
+
+	// price is the price of a device of each class, in objective.
+	price []float64
+
+	// worth is the worth of a request a second of each service, in objective.
+	worth   []float64
 	columns []column
 }
 
-// column is a course of a service with the requests a second that it gets.
+// column is a course of a service, with the rate assigned to it.
 type column struct {
 	service, course int
 	rate            float64
 }
 
-// Limits of the linear program's search.
+// Limits of the simplex method: the number of pivots, and the value below which a number counts as
+// 0.
 const (
 	maxPivots = 10_000
 	tiny      = 1e-9
 )
 
-// relax solves the linear program with the simplex method: its rows are services, each of
-// which gets the objective times its rate, and classes, whose devices are all that there
-// are. Courses are looked at one by one, and only those of the basis are kept.
+// relax solves the linear program with the simplex method. It has a row for each service, which
+// gets the objective times its rate, and one for each class, whose devices are limited. The courses
+// are priced one by one, and only those in the basis are stored.
 func (p *pipes) relax(allowed func(service, course int) bool) *relaxed {
 	services, rows := len(p.services), len(p.services)+len(p.classes)
+	// The basis starts with the slacks of all rows, whose inverse is the identity.
 	inverse, x, cost := make([][]float64, rows), make([]float64, rows), make([]float64, rows)
-	basis := make([]column, rows) // course -1 is the slack of a row, service -1 the objective
+	// In the basis, the course -1 is the slack of a row, and the service -1 the objective.
+	basis := make([]column, rows)
 	for i := range inverse {
 		inverse[i] = make([]float64, rows)
 		inverse[i][i] = 1
 		basis[i].course = -1
 		if i < services {
-			x[i] = tiny * float64(1+i) // so that no step is 0
+			// A value above 0 prevents degenerate steps.
+			x[i] = tiny * float64(1+i)
 		} else {
 			x[i] = float64(len(p.classes[i-services].devices))
 		}
 	}
 	entering, dual := make([]float64, rows), make([]float64, rows)
 	for range maxPivots {
+		// The duals price the rows under the current basis.
 		for i := range dual {
 			dual[i] = 0
 			for r := range inverse {
@@ -52,6 +62,7 @@ func (p *pipes) relax(allowed func(service, course int) bool) *relaxed {
 		if gain <= tiny || p.over() {
 			break
 		}
+		// The entering column replaces the first variable of the basis that it reduces to 0.
 		leaving, least := -1, infinite
 		direction := make([]float64, rows)
 		for r := range inverse {
@@ -63,12 +74,14 @@ func (p *pipes) relax(allowed func(service, course int) bool) *relaxed {
 			}
 		}
 		if leaving < 0 {
-			break // which needs courses that cost nothing
+			// The program is unbounded, which takes courses without cost.
+			break
 		}
 		for r := range inverse {
 			if r == leaving {
 				continue
 			}
+			// Eliminate the entering column from the other rows.
 			f := direction[r] / direction[leaving]
 			x[r] = max(0, x[r]-f*x[leaving])
 			for i := range inverse[r] {
@@ -80,6 +93,7 @@ func (p *pipes) relax(allowed func(service, course int) bool) *relaxed {
 			inverse[leaving][i] /= direction[leaving]
 		}
 		basis[leaving], cost[leaving] = best, 0
+		// Only the objective has a cost.
 		if best.service < 0 {
 			cost[leaving] = 1
 		}
@@ -95,9 +109,10 @@ func (p *pipes) relax(allowed func(service, course int) bool) *relaxed {
 	return result
 }
 
-// price returns the column that gains most by duals, and fills in its coefficients.
+// price returns the column with the largest gain for the duals, and sets its coefficients.
 func (p *pipes) price(dual []float64, allowed func(service, course int) bool, entering []float64) (best column, gain float64) {
 	services := len(p.services)
+	// Three kinds of columns may enter: a slack, the objective, or a course.
 	slack := -1
 	for i, v := range dual {
 		if -v > gain {
@@ -139,7 +154,7 @@ func (p *pipes) price(dual []float64, allowed func(service, course int) bool, en
 	return best, gain
 }
 
-// cost returns what a request a second costs on a course.
+// cost returns the cost of a request a second on a course.
 func (c *course) cost(p *pipes, price []float64) (sum float64) {
 	for d, k := range p.lists[c.list] {
 		sum += price[k] / c.rate[d]
@@ -147,8 +162,8 @@ func (c *course) cost(p *pipes, price []float64) (sum float64) {
 	return sum
 }
 
-// certify makes a bound of prices: whatever these are, no service gets a request for less
-// than on its cheapest course.
+// certify turns prices into a bound. For any prices, no service gets a request for less than its
+// cheapest course costs, so the bound holds even if the simplex method stopped early.
 func (p *pipes) certify(r *relaxed, allowed func(service, course int) bool) {
 	sum := 0.0
 	for k := range r.price {

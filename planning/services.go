@@ -12,13 +12,16 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
-// Limits of a file of services, and of what its columns hold.
+// Limits of a file of services, and of its columns. maxBatch limits a batch if no target does; it
+// is Shepherd's.
 const (
 	maxStreams = 10_000_000
 	maxNumber  = 1e12
-	maxBatch   = 128 // Shepherd's, where the target does not limit a batch
+	maxBatch   = 128
 )
 
+// servicesSheet is the format of a file of services, and errServices is wrapped by errors about
+// one.
 var (
 	errServices   = errors.New("unusable services")
 	servicesSheet = textfile.Sheet{
@@ -29,14 +32,18 @@ var (
 	}
 )
 
-// ReadServices reads a CSV file with a row for each stream of requests, and aggregates
-// the streams of one model into one service (Shepherd, section 4: a model-stream), in the
-// order of their first rows. The columns are model (or name), alpha_ms and beta_ms, and
-// perhaps slo_ms (or slo), without which no target limits a batch, rate, without which
-// each stream has one request a second, and memory_mib (or memory) and working_mib,
-// without which they are zero. If gpu is not empty, only rows with it in the column gpu
-// count. Where services are known, rows are of these, and say what is known otherwise or
-// not; those without a row have no requests. Without a file each has one a second.
+// ReadServices reads a CSV file with a row for each stream of requests. It aggregates the streams
+// of one model into one service (a model-stream, Shepherd, section 4), in the order of their first
+// rows.
+//
+// The columns model (or name), alpha_ms and beta_ms are required. Without slo_ms (or slo) no target
+// limits a batch. Without rate each stream has one request a second. Without memory_mib (or memory)
+// or working_mib these are 0. If gpu is not empty, only the rows with this value in the column gpu
+// count.
+//
+// If known is not nil, rows must be of known services and override what is known of them. Known
+// services without a row have no requests. Without a file each known service has one request a
+// second.
 func ReadServices(path, gpu string, known []Service) (services []Service, streams int, err error) {
 	if path == "" {
 		for i := range known {
@@ -71,7 +78,7 @@ func ReadServices(path, gpu string, known []Service) (services []Service, stream
 		if i := slices.IndexFunc(known, func(k Service) bool { return k.Name == s.Name }); i >= 0 {
 			s = known[i]
 		} else if known != nil {
-			t.Refuse(model, "the configuration has no service of this name; name one that it has")
+			t.Refuse(model, "the configuration has no service with this name; name one that it has")
 			return
 		}
 		s.Alpha, s.Beta, s.Rate = number(alpha, epsilon, s.Alpha), number(beta, 0, s.Beta), number(rate, 0, 1)
@@ -81,7 +88,7 @@ func ReadServices(path, gpu string, known []Service) (services []Service, stream
 			s.Target = target
 		}
 		if s.Alpha+s.Beta > target {
-			t.Refuse(max(slo, 0), "model %.40q takes %s ms for one request alone; give a larger target or a faster device", s.Name, stats.Digits(3, s.Alpha+s.Beta))
+			t.Refuse(max(slo, 0), "model %.40q takes %s ms for a single request; give a larger target or a faster device", s.Name, stats.Digits(3, s.Alpha+s.Beta))
 			return
 		}
 		if err := s.load(target); err != nil {
@@ -89,16 +96,18 @@ func ReadServices(path, gpu string, known []Service) (services []Service, stream
 			return
 		}
 		streams++
+		// Further streams of a model add to its service, if they have the same profile.
 		at, known := position[s.Name]
 		if !known {
-			s.Name = strings.Clone(s.Name) // of the line, which need not stay in memory
+			// The clone does not keep the whole line in memory.
+			s.Name = strings.Clone(s.Name)
 			position[s.Name] = len(services)
 			services = append(services, s)
 			return
 		}
 		first := &services[at]
 		if first.Alpha != s.Alpha || first.Beta != s.Beta || first.Memory != s.Memory || first.Working != s.Working {
-			t.Fault("model %.40q has other times or memory than in a row before; keep one profile of each model, or say which GPU's", s.Name)
+			t.Fault("model %.40q has other times or memory than in an earlier row; keep one profile for each model, or select a GPU", s.Name)
 		}
 		first.Rate += s.Rate
 		first.Load += s.Load
@@ -106,6 +115,7 @@ func ReadServices(path, gpu string, known []Service) (services []Service, stream
 	if err == nil && len(services) == 0 {
 		err = &textfile.Fault{File: path, Err: errors.New("no row has " + gpu + " in its column gpu; name another GPU")}
 	}
+	// Known services without a row follow last.
 	for _, k := range known {
 		if _, there := position[k.Name]; !there {
 			services = append(services, k)
@@ -114,18 +124,18 @@ func ReadServices(path, gpu string, known []Service) (services []Service, stream
 	return services, streams, err
 }
 
-// load calculates the load of the service by its rate.
+// load computes the load of the service from its rate.
 func (s *Service) load(target float64) error {
 	if s.Alpha == 0 {
-		return fmt.Errorf("%w: nobody knows how long service %s takes; give alpha_ms and beta_ms, or measure it (overlapd profile)", errServices, s.Name)
+		return fmt.Errorf("%w: the latency of service %s is unknown; give alpha_ms and beta_ms, or measure it (overlapd profile)", errServices, s.Name)
 	}
 	s.Load = s.Rate / throughput(s.Alpha, s.Beta, target, cmp.Or(s.MaxBatch, maxBatch))
 	return nil
 }
 
-// throughput returns the most requests a second that one device of speed 1 answers in
-// time: with the largest batch of which two fit the target, the one that runs and the
-// one that waits for it, or with one request at a time.
+// throughput returns the highest rate in requests a second that one device of speed 1 answers in
+// time. The batch is the largest of which two fit within the target, one running and one waiting,
+// or else a single request.
 func throughput(alpha, beta, target float64, most int) float64 {
 	batch := min(max(math.Floor((target/2-beta)/alpha), 1), float64(most))
 	return 1000 * batch / (alpha*batch + beta)

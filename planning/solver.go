@@ -19,22 +19,25 @@ import (
 	"github.com/overlapd/overlapd/textfile"
 )
 
+// The environment variable that names a solver, the name for none, and the remedy of errors.
 const (
-	solverVariable = "OVERLAPD_SOLVER" // of the environment, names the solver's program
+	solverVariable = "OVERLAPD_SOLVER"
 	noSolver       = "none"
-	solverRemedy   = "name the program of HiGHS or CBC, install one (Debian: coinor-cbc; or make solver), or say none"
+	solverRemedy   = "name the program of HiGHS or CBC, install one (Debian: coinor-cbc; or make solver), or give none"
 )
 
-// errSolver is wrapped by errors of a solver that did not do what it is for.
+// errSolver is wrapped by errors of a solver that failed or returned a wrong answer.
 var errSolver = errors.New("the solver failed")
 
 // solver is a program that solves mixed integer linear programs.
 type solver struct {
 	path string
-	name string // highs or cbc: which command line it has
+
+	// name is highs or cbc, and determines the command line.
+	name string
 }
 
-// findSolver returns the solver that is named, or the first that is found, or nil.
+// findSolver returns the named solver, or the first one found, or nil if there is none.
 func findSolver(named string) (*solver, error) {
 	from := "--solver "
 	if named == "" {
@@ -46,7 +49,8 @@ func findSolver(named string) (*solver, error) {
 	candidates := []string{named}
 	if named == "" {
 		candidates = []string{"highs", "cbc"}
-		if cache, err := os.UserCacheDir(); err == nil { // where make solver puts it
+		// This is where make solver installs HiGHS.
+		if cache, err := os.UserCacheDir(); err == nil {
 			candidates = append(candidates, filepath.Join(cache, "overlapd", "highs-1.15.1", "highs"))
 		}
 	}
@@ -69,30 +73,41 @@ func findSolver(named string) (*solver, error) {
 	return nil, nil
 }
 
-// answer is what a solver found out about a program. All but x is what it says.
+// answer is the result of a solver. bound, optimal and infeasible are the solver's claims.
 type answer struct {
-	x          []float64 // nil if it found no solution
-	bound      float64   // no solution is below it
-	optimal    bool      // no solution is better than x
-	infeasible bool      // there is no solution
+	// x is nil without a solution.
+	x []float64
+
+	// bound is a lower bound of all solutions.
+	bound float64
+
+	// optimal means that no solution is better than x.
+	optimal bool
+
+	// infeasible means that there is no solution.
+	infeasible bool
 }
 
-// Names of files that a solver reads and writes, and the limits of its process.
+// The names of a solver's files, and the limits of its process.
 const (
 	modelFile    = "model.lp"
 	startFile    = "start.sol"
 	optionsFile  = "options"
 	solutionFile = "solution"
 
-	solverGrace      = 2 * time.Second // after its time limit, for writing the solution
+	// solverGrace is the time after the time limit in which the solver writes its solution.
+	solverGrace      = 2 * time.Second
 	maxSolutionBytes = 256 << 20
-	exactGap         = "1e-7" // the relative gap at which a solution counts as optimal
+
+	// exactGap is the relative gap below which a solution counts as optimal.
+	exactGap = "1e-7"
 )
 
-// solve has the solver look for a solution within a time limit, from a start if one is
-// given. What comes back has been checked, and contradicts neither the program nor the
-// start; else the error says what the solver did.
+// solve runs the solver within a time limit, from a start if one is given. The answer has been
+// checked and contradicts neither the program nor the start. Otherwise solve returns an error about
+// the solver.
 func (s *solver) solve(ctx context.Context, p *program, start []float64, limit time.Duration) (*answer, error) {
+	// The solver works in a folder of its own.
 	dir, err := os.MkdirTemp("", "overlapd-solver-")
 	if err != nil {
 		return nil, err
@@ -102,6 +117,7 @@ func (s *solver) solve(ctx context.Context, p *program, start []float64, limit t
 	if err != nil {
 		return nil, err
 	}
+	// The solver gets a short time beyond its limit to write what it found.
 	said, err := s.run(ctx, dir, args, limit+solverGrace)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s %w", errSolver, s.path, err)
@@ -120,14 +136,14 @@ func (s *solver) solve(ctx context.Context, p *program, start []float64, limit t
 	return a, nil
 }
 
-// prepare writes what the solver reads, and returns its arguments.
+// prepare writes the input files of the solver, and returns its arguments.
 func (s *solver) prepare(dir string, p *program, start []float64, limit time.Duration) (args []string, err error) {
 	write := func(name string, fill func(io.Writer) error) {
 		err = errors.Join(err, textfile.Create(filepath.Join(dir, name), fill))
 	}
 	seconds := strconv.FormatFloat(limit.Seconds(), 'f', 3, 64)
 	write(modelFile, p.writeLP)
-	// The solution that a solver starts from is of the form in which it writes one.
+	// A start has the format in which the solver writes a solution.
 	head, line := "Model status\nUnknown\n\n# Primal solution values\nFeasible\nObjective 0\n# Columns "+strconv.Itoa(len(start)), "x%[1]d %[2]s\n"
 	begin := []string{"--read_solution_file", startFile}
 	if s.name == "cbc" {
@@ -155,14 +171,16 @@ func (s *solver) prepare(dir string, p *program, start []float64, limit time.Dur
 	return append(begin, "--options_file", optionsFile, "--time_limit", seconds, "--solution_file", solutionFile, modelFile), err
 }
 
-// run runs the solver to its end, or kills it, and returns the last that it wrote.
+// run runs the solver until it ends, or kills it after the limit, and returns the end of its
+// output.
 func (s *solver) run(ctx context.Context, dir string, args []string, limit time.Duration) (string, error) {
 	cmd := exec.Command(s.path, args...)
 	cmd.Dir = dir
 	process, err := child.Start(cmd, nil)
 	if err != nil {
-		return "", fmt.Errorf("does not start: %w; %s", err, solverRemedy)
+		return "", fmt.Errorf("failed to start: %w; %s", err, solverRemedy)
 	}
+	// A solver that ignores its own limit is killed.
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	defer context.AfterFunc(within, process.Kill)()
@@ -178,14 +196,16 @@ func (s *solver) run(ctx context.Context, dir string, args []string, limit time.
 	return process.Tail(), nil
 }
 
+// Patterns of the output of CBC and HiGHS: the status of a solution, its bound, and the value of a
+// variable.
 var (
 	statusLine = regexp.MustCompile(`^(?:Model status\n)?(Optimal|Infeasible|Integer infeasible|Stopped|Time limit|[A-Z][a-z]+ limit|Unknown|Unbounded|Primal infeasible)`)
 	boundLine  = regexp.MustCompile(`(?m)^ *(?:Dual|Lower) bound:? +(\S+)`)
 	valueLine  = regexp.MustCompile(`(?m)^[* ]*(?:\d+ +)?x(\d+) +(\S+)`)
 )
 
-// readAnswer reads a solution file, and the bound of what the solver said at last.
-// Variables of which it has no value are zero, as CBC leaves them out.
+// readAnswer parses a solution file, and the bound from the solver's output. Variables without a
+// value are 0, because CBC omits them.
 func readAnswer(solution, said string, variables int) (*answer, error) {
 	status := statusLine.FindStringSubmatch(solution)
 	if status == nil {
@@ -205,7 +225,7 @@ func readAnswer(solution, said string, variables int) (*answer, error) {
 	for _, m := range values {
 		i, err := strconv.Atoi(m[1])
 		if err != nil || i >= variables {
-			return nil, fmt.Errorf("wrote a solution with %.40q, and there are %d variables", m[0], variables)
+			return nil, fmt.Errorf("wrote a solution with %.40q, but there are %d variables", m[0], variables)
 		}
 		if a.x[i], err = strconv.ParseFloat(m[2], 64); err != nil {
 			return nil, fmt.Errorf("wrote a solution with %.40q: %w", m[0], err)
@@ -214,11 +234,11 @@ func readAnswer(solution, said string, variables int) (*answer, error) {
 	return a, nil
 }
 
-// believe checks what a solver says: its solution against the program, and its claims
-// against that and the start, which is the solution if the solver's is worse.
+// believe checks the solver's claims: its solution against the program, and its bound against that
+// solution and the start. If the start is at least as good as the solution, it replaces it.
 func (a *answer) believe(p *program, start []float64) error {
 	if a.infeasible && start != nil {
-		return errors.New("says that there is no solution, and there is the one that it began with")
+		return errors.New("reports that there is no solution, but it started from one")
 	}
 	best := math.Inf(1)
 	if a.x != nil {
@@ -226,11 +246,13 @@ func (a *answer) believe(p *program, start []float64) error {
 		case err == nil:
 			best = p.value(a.x)
 		case a.optimal:
-			return fmt.Errorf("calls a solution what is none: %w", err)
-		default: // it ran out of time, and has written what it had
+			return fmt.Errorf("reports an invalid solution as optimal: %w", err)
+		// The solver ran out of time and wrote what it had.
+		default:
 			a.x = nil
 		}
 	}
+	// With an optimal solution, the solver's bound can be no worse than its value.
 	if a.optimal {
 		a.bound = max(a.bound, best)
 	}
@@ -238,7 +260,7 @@ func (a *answer) believe(p *program, start []float64) error {
 		a.x, best = start, p.value(start)
 	}
 	if a.bound > best+feasibility*max(1, math.Abs(best)) {
-		return fmt.Errorf("says that no solution is below %v, and there is one of %v", a.bound, best)
+		return fmt.Errorf("reports that no solution is below %v, but there is one of %v", a.bound, best)
 	}
 	return nil
 }

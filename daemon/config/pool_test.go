@@ -147,9 +147,9 @@ func TestPlanSaysWhere(t *testing.T) {
 	}
 	for name, tt := range map[string]struct{ plan, file, want string }{
 		"a service more": {plan, head + devices + service("a", "") + service("b", "") + service("c", ""), "the plan has no service c"},
-		"a service less": {plan, head + devices + service("a", ""), "the plan has service b, which is not there"},
-		"another device": {plan, head + strings.Replace(devices, "left", "middle", 1) + service("a", "") + service("b", ""), "the plan has device left, which is not there"},
-		"another model":  {plan, head + devices + strings.Replace(service("a", ""), "resnet50", "bert", 1) + service("b", ""), "service a has the model zoo:bert, and the plan is for zoo:resnet50"},
+		"a service less": {plan, head + devices + service("a", ""), "the plan has service b, which does not exist"},
+		"another device": {plan, head + strings.Replace(devices, "left", "middle", 1) + service("a", "") + service("b", ""), "the plan has device left, which does not exist"},
+		"another model":  {plan, head + devices + strings.Replace(service("a", ""), "resnet50", "bert", 1) + service("b", ""), "service a has the model zoo:bert, but the plan is for zoo:resnet50"},
 		"damaged":        {plan[:len(plan)-9], head + devices + service("a", "") + service("b", ""), "damaged placement plan"},
 		"something else": {"{}", head + devices + service("a", "") + service("b", ""), "not a placement plan"},
 	} {
@@ -224,9 +224,9 @@ func TestPlanOfPipelines(t *testing.T) {
 		"variants": {strings.Replace(pipelinePlan, `"model":"zoo:resnet50",`, "", 1), head + devices + "[[service]]\nname = \"a\"\nmax_batch = 2\n" + variants,
 			":13: service[0].variant: the plan has pipelines for the service, but each variant is another model: give the service one model, or leave out the plan"},
 		"device":  {pipelinePlan, head + strings.Replace(devices, "left", "middle", 1) + service("max_batch = 2"), ":1: plan: the plan is for another configuration"},
-		"share":   {strings.Replace(pipelinePlan, `"share":1`, `"share":2`, 1), head + devices + service("max_batch = 2"), "is to run on parts of devices, which nothing divides"},
-		"cut":     {strings.Replace(pipelinePlan, `"end":4`, `"end":5`, 1), head + devices + service("max_batch = 2"), "stages must divide all 10"},
-		"nothing": {strings.Replace(pipelinePlan, `"kind":"pipeline"`, `"kind":"place"`, 1), head + devices + service("max_batch = 2"), `in a plan of the kind "place"`},
+		"share":   {strings.Replace(pipelinePlan, `"share":1`, `"share":2`, 1), head + devices + service("max_batch = 2"), "is planned on parts of devices, but the daemon does not divide devices"},
+		"cut":     {strings.Replace(pipelinePlan, `"end":4`, `"end":5`, 1), head + devices + service("max_batch = 2"), "divide all 10 among stages"},
+		"nothing": {strings.Replace(pipelinePlan, `"kind":"pipeline"`, `"kind":"place"`, 1), head + devices + service("max_batch = 2"), `in a plan of the wrong kind, "place"`},
 	} {
 		write(planned, tt.plan)
 		write(path, tt.file)

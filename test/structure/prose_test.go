@@ -79,6 +79,7 @@ var plainGo = []string{
 	"cuda/mps",
 	"cuda/mig",
 	"ort",
+	"planning",
 	"selection",
 	"test/structure",
 }
