@@ -29,6 +29,7 @@ func (a *assignment) load(d int) float64 { return a.rate / (float64(a.devices[d]
 type box struct {
 	*pipes
 	relaxed *relaxed
+
 	// given are the assignments made in advance.
 	given []assignment
 

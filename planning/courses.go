@@ -22,6 +22,7 @@ type pipes struct {
 	*search
 	services []Service
 	classes  []class
+
 	// stages is the most stages of a pipeline.
 	stages int
 

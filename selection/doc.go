@@ -34,6 +34,7 @@ const (
 	maxQueue    = 128
 	maxLevels   = 10_000
 	maxWorkers  = 10_000
+
 	// maxArrivals is the most arrivals at the central queue within a target.
 	maxArrivals = 20_000
 )

@@ -67,7 +67,7 @@ func TestParseAuthorsRefuses(t *testing.T) {
 		line("Res50+Bert", "NaN"):                               `column 2 (FCFS_tail) is "NaN"`,
 		line("Res50+Bert", "many"):                              `column 2 (FCFS_tail) is "many"`,
 		line("Alexnet", "1"):                                    `"Alexnet" does not name models`,
-		drawnResults("Res50Bert", "Res50+Bert"):                 "x.csv:3: unusable data: Res50+Bert stands twice",
+		drawnResults("Res50Bert", "Res50+Bert"):                 "x.csv:3: unusable data: Res50+Bert has two lines",
 		header + "Res50+Bert,1,1001" + strings.Repeat(",0", 10): `column 3 (FCFS_throughput) is "1001": it must be a number from 0 to 1000`,
 		header + "Res50+Bert,1,1,1.5" + strings.Repeat(",0", 9): `column 4 (FCFS_violation) is "1.5": it must be a number from 0 to 1`,
 		header + strings.Repeat("\n", 2<<20):                    "more than 1048576 bytes",

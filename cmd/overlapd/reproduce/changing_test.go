@@ -41,7 +41,7 @@ func TestReadDay(t *testing.T) {
 	if a.rates[0] != 4 || a.rates[1] != 8 || a.rates[2] != 0 || b.rates[2] != 2 || a.shapes[0] != 0.25 || a.shapes[1] != 1.0/(maxVariation*maxVariation) {
 		t.Errorf("%v %v, %v", a.rates, a.shapes, b.rates)
 	}
-	for rows, want := range map[string]string{"0,x,1,,,\n": "must be a number", "0,1\n": "2 fields", "0,0,0,,0,0\n600,1,1,,0,0\n": "no client asks"} {
+	for rows, want := range map[string]string{"0,x,1,,,\n": "must be a number", "0,1\n": "2 fields", "0,0,0,,0,0\n600,1,1,,0,0\n": "no client has requests"} {
 		bad := t.TempDir()
 		writeDay(t, bad, rows)
 		if _, err := readDay(bad); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), bad) {

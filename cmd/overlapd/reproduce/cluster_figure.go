@@ -12,30 +12,30 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// The cluster of section 7.6.
+// The cluster of section 7.6 (Abacus).
 const (
 	clusterDevices = 16
 
-	// replayed is the part of each minute of the trace that is replayed: two
-	// seconds, one after the other.
+	// replayed is the factor by which each minute of the trace is shortened: to two seconds,
+	// replayed back to back.
 	replayed = 30.0
 
-	// crowded is how many times what the devices do one query after another
-	// the scaled trace asks for.
+	// crowded is the load of the scaled trace, as a multiple of what the devices sustain one query
+	// after another.
 	crowded = 1.2
 )
 
-// clusterVariants are those of figure 22, where they were chosen.
+// clusterVariants are the variants of figure 22, unless options exclude them.
 var clusterVariants = []string{"edf-unmerged", "clockwork-unmerged", "abacus-authors", "overlap-unmerged", "edf", "clockwork", "abacus", "overlap"}
 
-// clusterWays are how the queries of a variant may be spread.
+// clusterWays are the ways to distribute the queries of a variant.
 var clusterWays = []string{sim.LeastLoaded, sim.Pool}
 
-// clusterLoads name the loads of the trace.
+// clusterLoads are the names of the trace's loads.
 var clusterLoads = []string{"as given", "scaled"}
 
-// clusterRun is what a variant made of a load of the trace, so many times as high as
-// the trace has it.
+// clusterRun is the result of a variant at a load of the trace. times is the factor by which the
+// load exceeds that of the trace.
 type clusterRun struct {
 	variant variant
 	load    string
@@ -43,22 +43,24 @@ type clusterRun struct {
 	result  *sim.Result
 }
 
-// planCluster plans figure 22.
+// planCluster plans figure 22: a cluster of 16 devices under a trace.
 func planCluster(r *reproduction) func() []*figure {
 	s, minutes := r.quad(), r.data.minutes
 	if s == nil {
 		return nil
 	}
 	if minutes == nil {
-		return r.missing("22", "a cluster of 16 devices", "there is no "+loadsFile)
+		return r.missing("22", "a cluster of 16 devices", "the folder with data has no "+loadsFile)
 	}
+	// Each variant runs each load once, with both ways to distribute queries.
 	deploy := s.quadruplet()
 	var runs []*clusterRun
 	for _, load := range clusterLoads {
 		for _, v := range among(r.variants, clusterVariants...) {
 			run := &clusterRun{variant: v, load: load, times: 1}
 			runs = append(runs, run)
-			queries := stats.Mean(minutes) * float64(len(minutes)) / replayed // times some, where they are scaled
+			// A scaled trace has several times as many queries, which is not known yet.
+			queries := stats.Mean(minutes) * float64(len(minutes)) / replayed
 			r.plan.add("figure 22", secondsOf(int(queries)), func(_ context.Context, l *lane) error {
 				return run.serve(l, trial{stock: s, deploy: deploy, variant: v, seed: r.options.Seed}, minutes)
 			})
@@ -67,13 +69,14 @@ func planCluster(r *reproduction) func() []*figure {
 	return func() []*figure { return clusterFigures(runs, minutes, s.sizes()) }
 }
 
-// serve serves the trace in the way that has the fewest violations, and of those that
-// have as few the shortest tail.
+// serve runs the trace in each way of distributing queries, and keeps the one with the fewest
+// violations. Among equals it keeps the one with the shortest tail.
 func (r *clusterRun) serve(l *lane, t trial, minutes []float64) error {
 	d, err := l.device(t.stock)
 	if err != nil {
 		return err
 	}
+	// The capacity is that of running queries one after another, without batching.
 	if r.load == "scaled" {
 		capacity := clusterDevices / meanSolo(d, t.deploy).Seconds()
 		r.times = max(int(math.Ceil(crowded*capacity/(stats.Mean(minutes)/60))), 1)
@@ -93,16 +96,17 @@ func (r *clusterRun) serve(l *lane, t trial, minutes []float64) error {
 	return nil
 }
 
-// clusterFigures are figure 22, one for each unit.
+// clusterFigures returns figure 22, as one figure for each unit.
 func clusterFigures(runs []*clusterRun, minutes []float64, sizes map[string][]int) []*figure {
+	// All scaled runs have the same factor, since the device is the same.
 	scale := 1
 	for _, r := range runs {
 		scale = max(scale, r.times)
 	}
 	notes := []string{
-		fmt.Sprintf("The four models of figure 18 share each device, with a target of %v. %s The paper's devices were V100s. %d minutes, of each of which two seconds are replayed. As given, the loads are %.0f queries per second for all devices; \"scaled\" multiplies them by %d, so that they ask for more than the devices do one query after another.",
+		fmt.Sprintf("The four models of figure 18 share each device, with a target of %v. %s The paper's devices were V100s. %d minutes, of which two seconds each are replayed. As given, the load is %.0f queries per second for all devices; \"scaled\" multiplies it by %d, to more than the devices sustain one query after another.",
 			manyTarget, unusualSizes(sizes), len(minutes), stats.Mean(minutes)/60, scale),
-		"A query goes to the device with the fewest queries, or all wait together and one scheduler decides for all devices; of each policy that is shown which has fewer violations or, with as many, the shorter tail.",
+		"Queries either go to the device with the fewest queries, or share one queue whose scheduler decides for all devices. For each policy the figure shows the way with fewer violations or, if equal, the shorter tail.",
 	}
 	filled := func(f *figure, name string, value func(*sim.Result) float64) *figure {
 		for _, r := range runs {
@@ -122,20 +126,34 @@ func clusterFigures(runs []*clusterRun, minutes []float64, sizes map[string][]in
 	return []*figure{served, filled(missed, "", violations), filled(took, "mean, ", func(r *sim.Result) float64 { return r.LatencyMS.Mean })}
 }
 
-// podsCase is a load of pods behind balancers, of which some are slow.
+// podsCase is a load of pods behind balancers, some of them slow.
 type podsCase struct {
-	name             string
-	pods, balancers  int
-	slow             int
-	age              time.Duration // of reports
-	arrivals         sim.Arrivals
-	queries          int // 0 for all that the arrivals have
-	variant          string
-	dispatches       []string
-	clockwork, rates bool // beside it, and rates are of interest, not violations
+	// name is the name of the load in the figure.
+	name string
+
+	// pods run in parallel, each with a queue of its own unless the dispatch is central. Queries
+	// are spread over the balancers.
+	pods, balancers int
+
+	// slow is the number of pods that run at half the speed, and age the age that load reports
+	// reach.
+	slow     int
+	age      time.Duration
+	arrivals sim.Arrivals
+
+	// queries is the number of queries, 0 for all those of the arrivals.
+	queries int
+
+	// variant is the policy of the pods, and dispatches are the ways to distribute queries.
+	variant    string
+	dispatches []string
+
+	// clockwork adds clockwork for comparison. rates shows goodput instead of violations.
+	clockwork, rates bool
 }
 
-// Pods as pages have them: so many a balancer sees, half of the speed for slow ones.
+// The loads of the page about clusters. Rates are for each pod. Slow pods take podsSlowed times as
+// long.
 const (
 	podsQPS     = 120.0
 	podsSeconds = 20
@@ -144,10 +162,10 @@ const (
 	podsSlowed  = 2.0
 )
 
-// podsAges are how old reports become. Within the longest nothing is reported in a run.
+// podsAges are the ages that load reports reach. With the longest, no report arrives within a run.
 var podsAges = []time.Duration{100 * time.Millisecond, time.Second, 3 * time.Second, 10 * time.Second, time.Hour}
 
-// podsCases lists the loads of the figures of pods.
+// podsCases returns the loads of the figures of pods.
 func podsCases(minutes []float64) (list []podsCase) {
 	even := func(slow int) string {
 		if slow == 0 {
@@ -155,6 +173,8 @@ func podsCases(minutes []float64) (list []podsCase) {
 		}
 		return fmt.Sprintf("%d half as fast", slow)
 	}
+	// Sixteen pods, all equal or a quarter of them slow. Only the ways that use reports depend on
+	// their age.
 	for _, slow := range []int{0, clusterDevices / 4} {
 		c := podsCase{name: even(slow), pods: clusterDevices, balancers: 1, slow: slow, age: time.Second, variant: "overlap",
 			arrivals: poisson(podsQPS * clusterDevices), queries: podsQPS * clusterDevices * podsSeconds}
@@ -165,10 +185,12 @@ func podsCases(minutes []float64) (list []podsCase) {
 			list = append(list, c)
 		}
 	}
+	// A thousand pods behind ten balancers, each of which sees a tenth of the queries.
 	for _, slow := range []int{0, podsMany / 8} {
 		list = append(list, podsCase{name: fmt.Sprintf("%d pods, %s", podsMany, even(slow)), pods: podsMany, balancers: 10, slow: slow, age: time.Second, variant: "overlap",
 			arrivals: poisson(podsManyQPS * podsMany), queries: 4 * podsManyQPS * podsMany, dispatches: []string{sim.Pool, sim.ORCA, sim.ORCATwo, sim.RoundRobin}})
 	}
+	// The trace of figure 22 at several times its load.
 	all := []string{sim.Pool, sim.ORCA, sim.ORCATwo, sim.LeastLoaded, sim.RoundRobin}
 	for _, c := range []struct {
 		name    string
@@ -188,16 +210,18 @@ func planPods(r *reproduction) func() []*figure {
 	if s == nil {
 		return nil
 	}
-	missed := &figure{Figure: "pods", Title: "pods behind balancers that go by their reports", Unit: "violations", decimals: 4, percent: true}
+	missed := &figure{Figure: "pods", Title: "pods behind balancers that use load reports", Unit: "violations", decimals: 4, percent: true}
 	good := &figure{Figure: "pods, trace", Title: "16 pods under the trace of section 7.6", Unit: "queries per second in time", decimals: 0, more: true}
 	var fill []func()
 	deploy := s.quadruplet()
 	for _, c := range podsCases(r.data.minutes) {
+		// Options scale the length of runs from the authors' number of queries.
 		c.queries = c.queries * r.options.Queries / authorsQueries
 		if c.rates && r.data.minutes == nil {
-			r.missing("pods, trace", "the trace of section 7.6", "there is no "+loadsFile)
+			r.missing("pods, trace", "the trace of section 7.6", "the folder with data has no "+loadsFile)
 			continue
 		}
+		// serve plans one run and, later, its row in a figure.
 		serve := func(f *figure, line, column, variant, dispatch string) {
 			result := new(sim.Result)
 			r.plan.add("pods", secondsOf(max(c.queries, 40_000)), func(_ context.Context, l *lane) error {
@@ -229,6 +253,7 @@ func planPods(r *reproduction) func() []*figure {
 			})
 		}
 		for _, dispatch := range c.dispatches {
+			// The page has another name for the pool.
 			name := map[string]string{sim.Pool: "central dispatch"}[dispatch]
 			name = cmp.Or(name, dispatch)
 			switch reports := dispatch == sim.ORCA || dispatch == sim.ORCATwo; {

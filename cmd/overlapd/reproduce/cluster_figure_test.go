@@ -47,7 +47,7 @@ func TestClusterFigures(t *testing.T) {
 	if c := served.Comparisons[2]; c.Paper != nil {
 		t.Errorf("the paper says nothing of goodput: %+v", c)
 	}
-	for _, want := range []string{"2 minutes", "15 queries per second", "multiplies them by 7", "but for Res101 [1 2]", "one scheduler decides for all devices"} {
+	for _, want := range []string{"2 minutes", "15 queries per second", "multiplies it by 7", "but for Res101 [1 2]", "whose scheduler decides for all devices"} {
 		if !strings.Contains(strings.Join(served.Notes, " "), want) {
 			t.Errorf("%q is not among the notes %q", want, served.Notes)
 		}

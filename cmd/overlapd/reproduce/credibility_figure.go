@@ -12,16 +12,21 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// trust is by how many percent a device is off: from groups of one span and of several
-// that it was not made of, and from the solo times that were given.
+// trust holds the errors of a device in percent: for groups of one span and of several spans that
+// it was not fitted to, and for the given isolated latencies.
 type trust struct {
-	name                 string
+	// name is the kind and the clock of the device.
+	name string
+
+	// alone holds the errors of groups of one span, several those of larger groups, and solo those
+	// of isolated latencies.
 	alone, several, solo []float64
 }
 
-// planCredibility plans how far each device that serves is off, and its violations from
-// those of the authors.
+// planCredibility plans the figure of the errors of each emulated device, and of the violations on
+// it compared with the authors'.
 func planCredibility(r *reproduction) func() []*figure {
+	// The violations are those of figure 15, which share its runs.
 	pairs := servePairs(r)
 	var devices []*trust
 	for _, key := range []stockKey{{pairsStock, 0}, {quadStock, 0}, {pairsStock, 1}, {quadStock, 1}} {
@@ -44,11 +49,15 @@ func planCredibility(r *reproduction) func() []*figure {
 	}
 }
 
+// offBy returns the error of a latency in percent.
 func offBy(took time.Duration, micros float64) float64 {
 	return 100 * math.Abs(float64(took)/1e3-micros) / micros
 }
 
+// compare fills in the errors of a device made from one half of the groups, measured against the
+// other half.
 func (t *trust) compare(d sim.Device, s *stock) {
+	// The device may number models differently from the groups.
 	position := map[string]int{}
 	for i, m := range d.Models() {
 		position[m.Name] = i
@@ -73,10 +82,9 @@ func (t *trust) compare(d sim.Device, s *stock) {
 	}
 }
 
-// credibility shows how far the emulated device is to be believed, given the violations
-// of the pairs.
+// credibility returns the figure, given the violations of the pairs.
 func credibility(violations *figure, devices []*trust) *figure {
-	f := &figure{Figure: "credibility", Title: "how far the emulated device is off", Unit: "percent, or points", decimals: 2, table: true, Notes: []string{
+	f := &figure{Figure: "credibility", Title: "errors of the emulated device", Unit: "percent, or points", decimals: 2, table: true, Notes: []string{
 		"The device is made of one half of the measured groups and compared with the other, which it has not seen. Violations are compared with the authors' own runs, pair by pair, in percentage points. The authors' clients, network and Python are not emulated, and neither is what they count as late.",
 	}}
 	for _, t := range devices {
@@ -98,7 +106,7 @@ func credibility(violations *figure, devices []*trust) *figure {
 	return f
 }
 
-// believe compares the violations of a policy with the authors'.
+// believe compares a policy's violations at a load with the authors'.
 func (f *figure) believe(violations *figure, load float64, policy string) {
 	var ours, theirs, apart, absolute []float64
 	for _, pair := range violations.cases(load) {
@@ -106,6 +114,7 @@ func (f *figure) believe(violations *figure, load float64, policy string) {
 		if r == nil || r.Authors == nil || isMean(pair) {
 			continue
 		}
+		// The difference is in percentage points.
 		off := 100**r.Ours - 100**r.Authors
 		ours, theirs = append(ours, 100**r.Ours), append(theirs, 100**r.Authors)
 		apart, absolute = append(apart, off), append(absolute, math.Abs(off))
@@ -126,7 +135,7 @@ func (f *figure) believe(violations *figure, load float64, policy string) {
 		policy, load, stats.Mean(ours), stats.Mean(theirs), correlation(ours, theirs)))
 }
 
-// correlation is 0 where one list does not vary.
+// correlation returns the correlation coefficient of two lists, or 0 if one of them does not vary.
 func correlation(a, b []float64) float64 {
 	x, y := stats.Mean(a), stats.Mean(b)
 	var xy, xx, yy float64

@@ -18,7 +18,7 @@ import (
 	"github.com/overlapd/overlapd/training/fit"
 )
 
-// Where things lie below the folder with data.
+// The names of folders and files below the folder with data.
 const (
 	abacusFolder = "abacus-a100"
 	pairsFolder  = "pairs"
@@ -29,45 +29,62 @@ const (
 	loadsFile    = "maf_loads_per_minute.csv"
 )
 
-// deviceName is what the authors measured on.
+// deviceName is the device that the authors measured.
 const deviceName = "NVIDIA A100, as measured by the authors of Abacus"
 
-// data is what the authors measured, and what they published of their runs.
+// data holds the authors' measurements and their published results.
 type data struct {
-	sha256  string
-	pairs   *training.Dataset
-	quad    *training.Dataset // groups of quadruplets, nil without
-	solo    []training.SoloTime
-	authors map[float64]authorsResults // by load
-	minutes []float64                  // loads of the trace, nil without
+	// sha256 identifies the files that were read.
+	sha256 string
 
-	// groups are what devices and predictors are made of, by clock: that of all
-	// figures, and perhaps another for those that show both.
+	// pairs holds groups of one and of two models.
+	pairs *training.Dataset
+
+	// quad holds groups of up to four models, or is nil.
+	quad *training.Dataset
+
+	// solo holds isolated latencies from the serving logs, or is nil.
+	solo []training.SoloTime
+
+	// authors holds the results by load.
+	authors map[float64]authorsResults
+
+	// minutes holds the loads of the trace, or is nil.
+	minutes []float64
+
+	// groups are the inputs for devices and predictors, by clock. The first are those of all
+	// figures. A second one is for figures that show both clocks.
 	groups []groups
 }
 
-// groups are measured groups at one clock, by the kind of stock.
+// groups are measured groups at one clock, by kind of stock.
 type groups struct {
+	// clock is servingClock or profilingClock.
 	clock string
+
+	// kinds maps kinds of stock to their groups.
 	kinds map[string]*training.Dataset
 }
 
-// The kinds of stock: of pairs, and of the models of section 7.4, pairs of them among
-// them, so that a device knows what each takes alone and in pairs too.
+// The kinds of stock. quadStock has the models of section 7.4 with all their groups, including
+// pairs, so that a device knows isolated latencies and pairs too.
 const (
 	pairsStock = "pairs"
 	quadStock  = "quadruplets"
 )
 
-// The authors measured at two clocks: large batches took up to twice as long in their
-// groups, each of which ran a hundred times on end, as the same batches took alone on
-// their server. Which of them a server under full load has the data does not say.
+// The authors measured at two clocks. In their groups, each of which ran a hundred times in a row,
+// large batches took up to twice as long as alone on their server. The data do not show which of
+// the two a server under full load has.
 const (
-	servingClock   = "serving clock"   // groups calibrated to the serving logs, see fit.Calibrate
-	profilingClock = "profiling clock" // groups as they were measured
+	// servingClock has groups calibrated to the serving logs, see [fit.Calibrate].
+	servingClock = "serving clock"
+
+	// profilingClock has the groups as measured.
+	profilingClock = "profiling clock"
 )
 
-// atClocks sets the groups, at the serving clock where solo times are known.
+// atClocks sets the groups. The serving clock requires isolated latencies.
 func (d *data) atClocks(ctx context.Context) (err error) {
 	measured := groups{profilingClock, map[string]*training.Dataset{pairsStock: d.pairs}}
 	if d.quad != nil {
@@ -79,6 +96,7 @@ func (d *data) atClocks(ctx context.Context) (err error) {
 	if len(d.solo) == 0 {
 		return nil
 	}
+	// The serving clock comes first, because figures use it unless they state otherwise.
 	serving := groups{servingClock, map[string]*training.Dataset{}}
 	for kind, of := range measured.kinds {
 		if serving.kinds[kind], _, err = fit.Calibrate(ctx, of, d.soloOf(of)); err != nil {
@@ -89,14 +107,16 @@ func (d *data) atClocks(ctx context.Context) (err error) {
 	return nil
 }
 
-// readData reads the folder. Only the pairs must be there.
+// readData reads the folder with data. Only the pairs are required.
 func readData(dir string) (*data, error) {
+	// The folder may contain the authors' data among that of other papers, or be that folder
+	// itself.
 	base := filepath.Join(dir, abacusFolder)
 	if !exists(base) {
 		base = dir
 	}
 	if !exists(filepath.Join(base, pairsFolder)) {
-		return nil, fmt.Errorf("%s: %w: there is neither %s nor %s in it; --data names the folder with the measurements of the authors",
+		return nil, fmt.Errorf("%s: %w: it has neither %s nor %s; give --data the folder with the authors' measurements",
 			dir, errData, filepath.Join(abacusFolder, pairsFolder), pairsFolder)
 	}
 	d := &data{authors: map[float64]authorsResults{}}
@@ -117,6 +137,7 @@ func readData(dir string) (*data, error) {
 			return nil, err
 		}
 	}
+	// The trace is next to the authors' folder.
 	loads := filepath.Join(dir, loadsFile)
 	if !exists(loads) {
 		loads = filepath.Join(base, "..", loadsFile)
@@ -130,12 +151,13 @@ func readData(dir string) (*data, error) {
 	return d, err
 }
 
+// exists reports whether a file or folder exists.
 func exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
-// hashOf names what was read, by content.
+// hashOf returns a hash of the names and the contents of all files that were read.
 func hashOf(base string, more ...string) (string, error) {
 	var paths []string
 	for _, pattern := range []string{"*.csv", filepath.Join(pairsFolder, "*"), filepath.Join(quadFolder, "*")} {
@@ -156,15 +178,17 @@ func hashOf(base string, more ...string) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		// The name and the length separate the files.
 		fmt.Fprintf(h, "%s %d\n", filepath.Base(path), len(content))
 		h.Write(content)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// beyondPairs are the groups of the models of section 7.4, pairs of them among them.
+// beyondPairs returns all groups of the models of section 7.4, including pairs.
 func (d *data) beyondPairs() (*training.Dataset, error) {
 	pairs := &training.Dataset{}
+	// The models of the quadruplets get new numbers. A pair with any other model is left out.
 	to := make([]models.ServiceID, len(d.pairs.Models))
 	for i, m := range d.pairs.Models {
 		to[i] = -1
@@ -186,13 +210,13 @@ func (d *data) beyondPairs() (*training.Dataset, error) {
 	return training.Merge(pairs, d.quad)
 }
 
-// soloOf are the solo times of the models of a dataset.
+// soloOf returns the isolated latencies of the models of a dataset.
 func (d *data) soloOf(of *training.Dataset) []training.SoloTime {
 	return slices.DeleteFunc(slices.Clone(d.solo), func(s training.SoloTime) bool { return of.Model(s.Model) < 0 })
 }
 
-// halve divides the rows into those that the device is made of and those that
-// predictors are trained on. They have none in common.
+// halve divides the rows at random into two disjoint halves: one to make the device from, and one
+// to train predictors on.
 func halve(d *training.Dataset, seed uint64) (device, predictor *training.Dataset) {
 	order := rand.New(rand.NewPCG(seed, halveStream)).Perm(len(d.Rows))
 	part := func(positions []int) *training.Dataset {
@@ -203,9 +227,11 @@ func halve(d *training.Dataset, seed uint64) (device, predictor *training.Datase
 		}
 		return half
 	}
+	// The first half makes the device and the second trains predictors, so that no predictor knows
+	// the groups of its device.
 	middle := len(order) / 2
 	return part(order[:middle]), part(order[middle:])
 }
 
-// halveStream keeps this use of a seed apart from others.
+// halveStream separates this use of a seed from others.
 const halveStream = 0x5bd1

@@ -7,25 +7,35 @@ import (
 	"time"
 )
 
-// deployment is services that share a device.
+// deployment is a set of services that share a device.
 type deployment struct {
-	models  []string
-	load    float64       // queries per second over all services
-	target  time.Duration // of every service
-	sizes   [][]int       // batch sizes of queries, by model
-	seqLens []int         // sequence model only
+	// models are the models of the services, in the order of sizes.
+	models []string
+
+	// load is in queries per second over all services.
+	load float64
+
+	// target is the target of every service.
+	target time.Duration
+
+	// sizes are the batch sizes of queries, by model.
+	sizes [][]int
+
+	// seqLens are the sequence lengths of the sequence model's queries.
+	seqLens []int
 }
 
+// label returns the name of the deployment.
 func (d *deployment) label() string { return label(d.models) }
 
-// The inputs of the paper's table 1.
+// The inputs of the paper's table 1 (Abacus).
 var (
 	pairSizes   = []int{4, 8, 16, 32}
 	pairSeqLens = []int{8, 16, 32, 64}
 )
 
-// pairTargets are those of the authors' pairs: resnet50 with each later model
-// of table 1, resnet101 with each later one, and so on.
+// pairTargets are the targets of the authors' pairs in milliseconds: of resnet50 with each later
+// model of table 1, of resnet101 with each later one, and so on.
 var pairTargets = []int{
 	100, 150, 100, 50, 50, 75,
 	160, 150, 90, 80, 130,
@@ -35,16 +45,18 @@ var pairTargets = []int{
 	60,
 }
 
-// Loads of the authors' runs, queries per second over all services.
+// The loads of the authors' runs, in queries per second over all services.
 const (
 	calmLoad = 50.0
 	fullLoad = 100.0
 )
 
+// loads lists them.
 var loads = []float64{calmLoad, fullLoad}
 
-// pairs returns the authors' pairs whose models were all measured together.
+// pairs returns those of the authors' pairs whose models were measured together.
 func (s *stock) pairs(loads ...float64) []deployment {
+	// A pair was measured if it occurs as a group.
 	known := map[string]bool{}
 	for i := range s.measured.Rows {
 		var names []string
@@ -56,7 +68,7 @@ func (s *stock) pairs(loads ...float64) []deployment {
 	return slices.DeleteFunc(allPairs(loads...), func(d deployment) bool { return !known[key(d.models)] })
 }
 
-// allPairs are those of the authors, measured or not.
+// allPairs returns all of the authors' pairs, whether measured or not.
 func allPairs(loads ...float64) (list []deployment) {
 	for _, load := range loads {
 		targets := pairTargets
@@ -65,6 +77,7 @@ func allPairs(loads ...float64) (list []deployment) {
 				d := deployment{models: []string{first.model, second.model}, load: load, sizes: [][]int{pairSizes, pairSizes}, seqLens: pairSeqLens}
 				d.target = time.Duration(targets[0]) * time.Millisecond
 				targets = targets[1:]
+				// The authors lowered this target at full load.
 				if load == fullLoad && d.label() == "VGG16+VGG19" {
 					d.target = 40 * time.Millisecond
 				}
@@ -75,19 +88,20 @@ func allPairs(loads ...float64) (list []deployment) {
 	return list
 }
 
-// quadModels are those of the paper's section 7.4.
+// quadModels are the models of section 7.4.
 var quadModels = []string{"resnet101", "resnet152", "vgg19", "bert"}
 
-// manyTarget is the target of three and of four services, that of section 7.6:
-// the paper gives none for section 7.4.
+// manyTarget is the target of three and of four services. It is that of section 7.6, because the
+// paper gives none for section 7.4.
 const manyTarget = 100 * time.Millisecond
 
-// beyondPairs returns the triplets and, last, the quadruplet of section 7.4.
+// beyondPairs returns the triplets of section 7.4 and, last, the quadruplet.
 func beyondPairs(load float64, sizes map[string][]int) []deployment {
 	list := make([]deployment, 0, len(quadModels)+1)
 	for left := range quadModels {
 		list = append(list, deployment{models: slices.Delete(slices.Clone(quadModels), left, left+1)})
 	}
+	// The first triplet then has the first three models.
 	slices.Reverse(list)
 	list = append(list, deployment{models: quadModels})
 	for i := range list {
@@ -100,13 +114,13 @@ func beyondPairs(load float64, sizes map[string][]int) []deployment {
 	return list
 }
 
-// quadruplet returns the one of section 7.4 at full load.
+// quadruplet returns the quadruplet of section 7.4 at full load.
 func (s *stock) quadruplet() *deployment {
 	return &beyondPairs(fullLoad, s.sizes())[len(quadModels)]
 }
 
-// sizes are those of the paper's table 1 with which a model was
-// measured in groups of more than two, or all such if it has none of these.
+// sizes returns the batch sizes of each model that were measured in groups of more than two models:
+// those of table 1 or, if a model has none of these, all.
 func (s *stock) sizes() map[string][]int {
 	measured := map[string][]int{}
 	for i := range s.measured.Rows {
@@ -120,6 +134,7 @@ func (s *stock) sizes() map[string][]int {
 	for m, sizes := range measured {
 		slices.Sort(sizes)
 		sizes = slices.Compact(sizes)
+		// Sizes of table 1 are preferred, so that figures are comparable with those of pairs.
 		usual := slices.DeleteFunc(slices.Clone(sizes), func(size int) bool { return !slices.Contains(pairSizes, size) })
 		if len(usual) > 0 {
 			sizes = usual
@@ -129,7 +144,7 @@ func (s *stock) sizes() map[string][]int {
 	return measured
 }
 
-// unusualSizes names the models whose sizes differ from those of the table.
+// unusualSizes returns a sentence about the models whose sizes differ from those of table 1.
 func unusualSizes(sizes map[string][]int) string {
 	var parts []string
 	for _, m := range quadModels {
@@ -143,7 +158,7 @@ func unusualSizes(sizes map[string][]int) string {
 	return fmt.Sprintf("Batch sizes are those of the paper's table 1, but for %s: in groups of more than two models, others were not measured. The queries of the paper were larger.", strings.Join(parts, ", "))
 }
 
-// key names the models of a deployment whatever their order is.
+// key identifies the models of a deployment regardless of their order.
 func key(models []string) string {
 	sorted := slices.Sorted(slices.Values(models))
 	return strings.Join(sorted, "\n")

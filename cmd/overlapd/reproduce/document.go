@@ -11,11 +11,11 @@ import (
 	"github.com/overlapd/overlapd/report"
 )
 
-// absent stands where nobody has a number.
+// absent stands in place of a missing number.
 const absent = "-"
 
-// Document returns the result as text, tables and charts. A terminal gets the
-// means of figures that have many rows, a page all of them.
+// Document returns the result as text, tables and charts. Of figures with many rows a terminal
+// shows the means, and a page all rows.
 func (r *Result) Document() *report.Document {
 	d := &report.Document{Title: cmp.Or(r.title, "Abacus, reproduced"), Label: r.Label}
 	d.Text("%s", r.verdict())
@@ -24,8 +24,9 @@ func (r *Result) Document() *report.Document {
 		runs = fmt.Sprintf(" %d queries a run,", r.Queries)
 	}
 	d.Text("%d seeds from %d,%s on %s; data %.12s, commit %.12s", r.Seeds, r.Seed, runs, r.Device, r.Data, r.Commit)
-	d.Text("%s Times that differ from run to run are in %s.", cmp.Or(r.about, "Beside ours stand what the paper says in words (its figures show no numbers) and what its authors published of their runs."), timingFile)
-	policies := report.NewTable("policy", "what it does")
+	d.Text("%s Times that differ from run to run are in %s.", cmp.Or(r.about, "Our numbers appear next to those that the paper states in words (its figures show none) and those that its authors published of their runs."), timingFile)
+	// The descriptions are folded, because most readers know the policies.
+	policies := report.NewTable("policy", "description")
 	for _, p := range r.Policies {
 		policies.Row(p.Name, p.Summary)
 	}
@@ -40,8 +41,8 @@ func (r *Result) Document() *report.Document {
 	return d
 }
 
-// verdict says how many of the numbers that the paper gives in words are met, and which is
-// missed by the most: gains in points, other values in parts of them.
+// verdict returns a sentence on how many of the paper's stated numbers are met, and which is missed
+// by the most. Gains are compared in points, and other values relatively.
 func (r *Result) verdict() string {
 	var gains, values agreement
 	for _, f := range r.Figures {
@@ -54,9 +55,10 @@ func (r *Result) verdict() string {
 			if v.Ours == nil || v.Paper == nil || *v.Paper == 0 {
 				continue
 			}
+			// off is above 0 if our value is worse than the paper's.
 			off := *v.Ours / *v.Paper - 1
 			switch {
-			case f.table: // of which nobody says what is better
+			case f.table: // Neither direction is better, so any difference counts.
 				off = math.Abs(off)
 			case f.more:
 				off = -off
@@ -68,19 +70,22 @@ func (r *Result) verdict() string {
 		gains.text("gain", fmt.Sprintf("%d points", missedPoints)), values.text("value", fmt.Sprintf("%.0f %%", 100*missedPart)),
 	}, func(s string) bool { return s == "" })
 	if len(list) == 0 {
-		return "The paper gives no number to hold these to."
+		return "The paper states no number to compare with."
 	}
 	return strings.Join(list, " ")
 }
 
-// agreement counts numbers that are held to others.
+// agreement counts the numbers that are compared with stated ones.
 type agreement struct {
+	// all counts the numbers, and met those that are met.
 	all, met int
-	most     float64 // by how much the worst is off
-	worst    string  // which one that is, "" if all are met
+
+	// most is the difference of the worst number, and worst its description, "" if all are met.
+	most  float64
+	worst string
 }
 
-// add counts a number that is worse than another by off. It is met below least.
+// add counts a number that is worse than the stated one by off. It is met if off is below least.
 func (a *agreement) add(off, least float64, format string, args ...any) {
 	switch a.all++; {
 	case off < least:
@@ -90,13 +95,14 @@ func (a *agreement) add(off, least float64, format string, args ...any) {
 	}
 }
 
+// text returns the counts as a sentence, or "" if nothing was compared.
 func (a *agreement) text(what, within string) string {
 	if a.all == 0 {
 		return ""
 	}
-	s := fmt.Sprintf("Of %s that the paper gives, %d are met within %s", report.Count(a.all, what), a.met, within)
+	s := fmt.Sprintf("Of %s that the paper states, %d are met within %s", report.Count(a.all, what), a.met, within)
 	if a.worst != "" {
-		s += "; furthest off is " + a.worst
+		s += "; the worst is " + a.worst
 	}
 	return s + "."
 }
@@ -108,7 +114,8 @@ func fold(d *report.Document, summary string, t *report.Table) {
 	d.Fold(summary, inside)
 }
 
-// figureName is "figure 14", or the name of what the paper has no figure of.
+// figureName returns "figure 14" for a number, or the name of a figure that the paper does not
+// have.
 func figureName(number string) string {
 	if number != "" && number[0] >= '0' && number[0] <= '9' {
 		if strings.Contains(number, " and ") {
@@ -119,6 +126,7 @@ func figureName(number string) string {
 	return number
 }
 
+// show adds the figure to a document.
 func (f *figure) show(d *report.Document) {
 	d.Heading("%s: %s (emulated)", figureName(f.Figure), f.Title)
 	for _, c := range f.charts() {
@@ -126,7 +134,8 @@ func (f *figure) show(d *report.Document) {
 	}
 	means, all := f.lines(false), f.lines(true)
 	if f.X != "" {
-		means = nil // the lines of the charts say it
+		// The lines of the charts show the numbers.
+		means = nil
 	}
 	d.Table(f.numbers(means))
 	d.Table(f.comparisons())
@@ -136,15 +145,15 @@ func (f *figure) show(d *report.Document) {
 	}
 }
 
-// maxBriefRows is how many rows of a load are shown beside means.
+// maxBriefRows is the largest number of rows of a load that are shown in addition to means.
 const maxBriefRows = 24
 
-// lines are the rows, all of a load and a case together, means first. Where a
-// load has many rows and means of them, only those are left unless all are
-// wanted.
+// lines returns the rows grouped by load and case, the means first. If a load has many rows, it
+// returns only the means, unless all is true.
 func (f *figure) lines(all bool) []row {
 	var list []row
 	for _, qps := range f.loads() {
+		// Rows of a case stay together. A long list of cases is cut to its means.
 		cases := f.meansFirst(qps)
 		if isMean(cases[0]) && len(cases)*len(f.policies()) > maxBriefRows && !all {
 			cases = slices.DeleteFunc(cases, func(c string) bool { return !isMean(c) })
@@ -160,14 +169,15 @@ func (f *figure) lines(all bool) []row {
 	return list
 }
 
-// meansFirst are the cases of a load, with the means, which are what is in sight
-// on a small screen, before the others.
+// meansFirst returns the cases of a load. Means come first, because a small screen shows only the
+// first ones.
 func (f *figure) meansFirst(qps float64) []string {
 	cases := f.cases(qps)
 	rest := slices.DeleteFunc(slices.Clone(cases), isMean)
 	return append(slices.DeleteFunc(cases, func(c string) bool { return !isMean(c) }), rest...)
 }
 
+// numbers returns the rows as a table.
 func (f *figure) numbers(rows []row) *report.Table {
 	if f.words {
 		head := []string{f.Unit, "policy", "ours", "least", "most", "paper", "ours less paper"}
@@ -191,13 +201,14 @@ func (f *figure) numbers(rows []row) *report.Table {
 	return t
 }
 
-// missedColor is behind numbers that are worse than those they are compared
-// with.
+// missedColor is the background of numbers that are worse than those they are compared with.
 const missedColor = "#f4b8b0"
 
+// comparisons returns the comparisons of policies as a table, in percent.
 func (f *figure) comparisons() *report.Table {
 	t := report.NewTable("better by", "qps", "ours", "paper", "section", "authors", "less paper", "less authors")
 	for _, r := range f.Comparisons {
+		// Most comparisons are of means, so the table does not repeat that.
 		name, _ := strings.CutPrefix(r.Case, caseMean+": ")
 		t.Row(name, load(r.QPS), percentage(r.Ours), percentage(r.Paper), r.Section, percentage(r.Authors), distance(r.Ours, r.Paper), distance(r.Ours, r.Authors))
 		for column, other := range map[int]*float64{6: r.Paper, 7: r.Authors} {
@@ -209,7 +220,7 @@ func (f *figure) comparisons() *report.Table {
 	return t
 }
 
-// number writes a value of a figure.
+// number formats a value of the figure.
 func (f *figure) number(v *float64) string {
 	if f.percent {
 		return written("%.*f %%", max(f.decimals-2, 0), 100, v)
@@ -217,7 +228,7 @@ func (f *figure) number(v *float64) string {
 	return written("%.*f", f.decimals, 1, v)
 }
 
-// written writes a number, times a factor, that may be missing.
+// written formats a number times a factor, or a missing number.
 func written(format string, decimals int, factor float64, v *float64) string {
 	if v == nil {
 		return absent
@@ -225,8 +236,10 @@ func written(format string, decimals int, factor float64, v *float64) string {
 	return fmt.Sprintf(format, decimals, factor**v)
 }
 
+// percentage formats a number in percent.
 func percentage(v *float64) string { return written("%.*f %%", 1, 1, v) }
 
+// load formats a load.
 func load(qps float64) string {
 	if qps == 0 {
 		return absent
@@ -234,6 +247,7 @@ func load(qps float64) string {
 	return fmt.Sprintf("%g", qps)
 }
 
+// distance formats the difference of two numbers.
 func distance(a, b *float64) string {
 	if a == nil || b == nil {
 		return absent
@@ -241,7 +255,7 @@ func distance(a, b *float64) string {
 	return fmt.Sprintf("%+.1f", *a-*b)
 }
 
-// relative writes by what part of b a number is off from it.
+// relative formats the relative difference of a from b.
 func relative(a, b *float64) string {
 	if a == nil || b == nil || *b == 0 {
 		return absent
@@ -249,19 +263,18 @@ func relative(a, b *float64) string {
 	return fmt.Sprintf("%+.0f %%", 100*(*a / *b - 1))
 }
 
-// missedPoints is from how many percentage points on a number that is not met
-// is painted.
+// missedPoints is the difference in percentage points at which a number is painted as missed.
 const missedPoints = 2
 
-// missedPart is from which part of a value on it is not met.
+// missedPart is the relative difference at which a value counts as missed.
 const missedPart = 0.1
 
-// missed reports whether ours is worse than another's.
+// missed reports whether our number is worse than another one.
 func missed(ours, other *float64) bool {
 	return ours != nil && other != nil && *other-*ours >= missedPoints
 }
 
-// charts draws the rows, each load by itself.
+// charts returns one chart for each load, or for each case if the figure has an axis.
 func (f *figure) charts() []*report.Chart {
 	if f.table {
 		return nil
@@ -292,9 +305,10 @@ func (f *figure) charts() []*report.Chart {
 	return list
 }
 
+// percentUnit completes the unit of values in percent.
 const percentUnit = ", percent"
 
-// curves draws a case as a line for each policy, without what has no value.
+// curves returns the chart of a case, with a line for each policy that has values.
 func (f *figure) curves(name string) *report.Chart {
 	c := &report.Chart{Caption: name + ": " + f.Unit + ", emulated", X: f.X, Y: f.Unit}
 	if f.percent {
@@ -334,7 +348,7 @@ func (f *figure) draw(c *report.Chart, qps float64, policy string) {
 	}
 }
 
-// value is a number as charts have it, NaN for one that is missing.
+// value returns a number as charts need it, NaN if it is missing.
 func (f *figure) value(v *float64) float64 {
 	switch {
 	case v == nil:
@@ -345,9 +359,10 @@ func (f *figure) value(v *float64) float64 {
 	return *v
 }
 
-// colorOf gives policies and bounds the same colour in all charts, ours the
-// strongest, and anything else that of its place.
+// colorOf returns a colour index. Policies and bounds have the same colour in all charts, ours the
+// strongest. Any other series has the colour of its place.
 func colorOf(series string, place int) int {
+	// The last names are ours and get the first colours.
 	names := slices.Concat([]string{boundMerged, boundUnmerged}, VariantNames())
 	if at := slices.Index(names, series); at >= 0 {
 		return len(names) - 1 - at
@@ -355,10 +370,10 @@ func colorOf(series string, place int) int {
 	return place
 }
 
-// WriteMarkdown writes each figure under a heading as a page of docs/benchmarks holds it: for
-// each load a table with a row for each case and a column for each policy, and the notes.
-// A cell has the number, what seeds it varies by, and in brackets what the paper or its
-// authors have.
+// WriteMarkdown writes each figure under a heading, in the form of the pages in docs/benchmarks:
+// for each load a table with a row for each case and a column for each policy, and then the notes.
+// A cell has the number, its variation over seeds, and in brackets the numbers of the paper or its
+// authors.
 func (r *Result) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	for _, f := range r.Figures {
@@ -381,8 +396,8 @@ func (r *Result) WriteMarkdown(w io.Writer) error {
 	return err
 }
 
-// place returns the line and the column of a table that a row is in. What is drawn as lines
-// has a line for each place of these.
+// place returns the line and the column of a row in a table. A figure with an axis has a line for
+// each place on the axis.
 func (f *figure) place(r *row) (line, column string) {
 	switch {
 	case f.X == "":
@@ -393,8 +408,9 @@ func (f *figure) place(r *row) (line, column string) {
 	return fmt.Sprintf("%g", r.X), r.Case + ": " + r.Policy
 }
 
-// pivot writes the rows of a load.
+// pivot writes the table of a load.
 func (f *figure) pivot(b *strings.Builder, qps float64) {
+	// Lines and columns keep the order in which rows first have them.
 	cells := map[[2]string]string{}
 	var lines, columns []string
 	for _, r := range f.Rows {
@@ -410,6 +426,7 @@ func (f *figure) pivot(b *strings.Builder, qps float64) {
 		}
 		cells[[2]string{line, column}] = f.cell(&r)
 	}
+	// The head of the first column has the load, the unit and the axis.
 	unit := f.Unit
 	if qps > 0 {
 		unit = fmt.Sprintf("at %g queries/s, %s", qps, unit)
@@ -430,13 +447,14 @@ func (f *figure) pivot(b *strings.Builder, qps float64) {
 	}
 }
 
-// cell is a row without a unit, which stands above.
+// cell formats a row without its unit, which the table's head has.
 func (f *figure) cell(r *row) string {
 	number := func(v *float64) string { return strings.TrimSuffix(f.number(v), " %") }
 	text := number(r.Ours)
 	if r.Spread != nil && *r.Spread > 0 {
 		text += " ± " + number(r.Spread)
 	}
+	// A range that rounding hides is left out.
 	if r.Least != nil && number(r.Least) != number(r.Most) {
 		text += fmt.Sprintf(", %s to %s", number(r.Least), number(r.Most))
 	}

@@ -174,7 +174,7 @@ func TestTimingAsText(t *testing.T) {
 	if err := (&Result{timing: times}).Times().WriteText(&b); err != nil {
 		t.Fatal(err)
 	}
-	for want, times := range map[string]int{"what a decision took": 1, "abacus      4  12.3\n": 1, "overlap    16   5.0\n": 1, "\n61 s in all\n": 1} {
+	for want, times := range map[string]int{"median time of a decision": 1, "abacus      4  12.3\n": 1, "overlap    16   5.0\n": 1, "\n61 s in all\n": 1} {
 		if n := strings.Count(b.String(), want); n != times {
 			t.Errorf("%q is there %d times in\n%s", want, n, &b)
 		}
@@ -188,7 +188,7 @@ func TestTimingAsText(t *testing.T) {
 // TestVerdict says before anything else how many of the paper's numbers are met.
 func TestVerdict(t *testing.T) {
 	r := example()
-	if got, want := r.verdict(), "Of 1 gain that the paper gives, 0 are met within 2 points; furthest off is figure 15, mean: abacus-authors against fcfs-authors, with 50.0 % instead of 55.7 %."; got != want {
+	if got, want := r.verdict(), "Of 1 gain that the paper states, 0 are met within 2 points; the worst is figure 15, mean: abacus-authors against fcfs-authors, with 50.0 % instead of 55.7 %."; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 	var text strings.Builder
@@ -206,11 +206,11 @@ func TestVerdict(t *testing.T) {
 		}},
 		{Figure: "latency", Unit: "ms", decimals: 1, Rows: []row{{Case: "e", X: 2, Policy: "q", Ours: rounded(160), Paper: rounded(100)}, {Case: "f", Policy: "q", Ours: rounded(40), Paper: rounded(100)}}},
 	}
-	if got, want := r.verdict(), "Of 5 values that the paper gives, 3 are met within 10 %; furthest off is latency, e, q, with 160.0 instead of 100.0."; got != want {
+	if got, want := r.verdict(), "Of 5 values that the paper states, 3 are met within 10 %; the worst is latency, e, q, with 160.0 instead of 100.0."; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 	r.Figures = nil
-	if got, want := r.verdict(), "The paper gives no number to hold these to."; got != want {
+	if got, want := r.verdict(), "The paper states no number to compare with."; got != want {
 		t.Errorf("%s\nwant\n%s", got, want)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/overlapd/overlapd/training/fit"
 )
 
-// The techniques of figure 10.
+// The techniques of figure 10 (Abacus).
 const (
 	techniqueLinear  = "linear regression"
 	techniqueVectors = "support vector regression"
@@ -21,30 +21,40 @@ const (
 	techniqueOurFold = "cross-validation, ours"
 )
 
+// crossFolds is the number of folds of cross-validation. networkOfFit is the network's name in a
+// report of package fit.
 const (
 	crossFolds   = 2
 	networkOfFit = "network"
 )
 
-// errorTable is how far a technique is off, in percent: with a predictor for
-// each set of models, by label, and with one for all of them.
+// errorTable holds the errors of techniques in percent: with one predictor for each set of models,
+// by label, and with one for all sets.
 type errorTable struct {
-	Own     map[string]map[string]float64 `json:"own"`     // technique, label
-	Unified map[string]map[string]float64 `json:"unified"` // technique, label
-	All     map[string]float64            `json:"all"`     // technique
+	// Own has the errors by technique and label, with one predictor for each set.
+	Own map[string]map[string]float64 `json:"own"`
+
+	// Unified has them by technique and label, with one predictor for all sets.
+	Unified map[string]map[string]float64 `json:"unified"`
+
+	// All has the errors by technique over all sets.
+	All map[string]float64 `json:"all"`
 }
 
+// errorsKind is the format of a file with an errorTable.
 var errorsKind = textfile.Kind[errorTable]{MaxBytes: 1 << 20, Foreign: errData, Damaged: errData}
 
-// WriteFile writes the table for the next run.
+// WriteFile writes the table for later runs.
 func (t *errorTable) WriteFile(path string) error { return errorsKind.WriteFile(path, t) }
 
+// newErrorTable returns the errors of a fitting report.
 func newErrorTable(r *fit.Report) *errorTable {
 	t := &errorTable{map[string]map[string]float64{}, map[string]map[string]float64{}, map[string]float64{}}
 	for _, e := range r.Techniques {
 		t.All[e.Name] = e.Test
 		t.Own[e.Name], t.Unified[e.Name] = map[string]float64{}, map[string]float64{}
 		for _, s := range r.Sets {
+			// The figure is about groups of several models.
 			if len(s.Models) < 2 {
 				continue
 			}
@@ -57,15 +67,16 @@ func newErrorTable(r *fit.Report) *errorTable {
 	return t
 }
 
-// setLabel names models in the paper's order.
+// setLabel returns the label of models in the paper's order.
 func setLabel(list []string) string {
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b string) int { return shortPosition(short(a)) - shortPosition(short(b)) })
 	return label(list)
 }
 
-// planErrors plans figure 10.
+// planErrors plans figure 10: the errors of predictors.
 func planErrors(r *reproduction) func() []*figure {
+	// train plans to fit one predictor, or reads the errors of an earlier run.
 	train := func(what string, work float64, d *training.Dataset, recipe string, change func(*fit.Options)) *errorTable {
 		into, o := new(errorTable), r.train(recipe)
 		change(&o)
@@ -85,6 +96,7 @@ func planErrors(r *reproduction) func() []*figure {
 		return into
 	}
 	plain := func(*fit.Options) {}
+	// Cross-validation has folds instead of the usual split into rows for fitting and testing.
 	folds := func(o *fit.Options) { o.Split, o.Folds = fit.SplitFolds, crossFolds }
 	pairs, quad := r.data.pairs, r.data.quad
 	paper := train("paper", 2*errorsWork, pairs, fit.RecipePaper, func(o *fit.Options) { o.Compare, o.Pairs = true, true })
@@ -100,8 +112,8 @@ func planErrors(r *reproduction) func() []*figure {
 		f := &figure{
 			Figure: "10", Title: "errors of prediction, one predictor for each pair", Unit: "mean absolute percentage error", decimals: 2,
 			Notes: []string{
-				"80 % of the rows to fit with, the rest to test with, as section 5.5 has it. \"all\" is one predictor for all pairs; \"quadruplets\" one for the groups of up to four models (paper: 4.9 % for three, 6.4 % for four).",
-				"Cross-validation keeps each half of the rows aside in turn, with one predictor for all pairs. The device of the other figures and the predictors that schedule on it are fitted to disjoint halves, which this figure does not use.",
+				"Fitted on 80 % of the rows and tested on the rest, as in section 5.5. \"all\" is one predictor for all pairs; \"quadruplets\" is one for the groups of up to four models (paper: 4.9 % for three, 6.4 % for four).",
+				"Cross-validation holds out each half of the rows in turn, with one predictor for all pairs. The device of the other figures and its predictors are fitted to disjoint halves, which this figure does not use.",
 			},
 			Rows: slices.Concat(
 				errorRows(techniqueLinear, paper.Own[techniqueLinear], paper.All[techniqueLinear], 23.5, 30.1),
@@ -120,9 +132,8 @@ func planErrors(r *reproduction) func() []*figure {
 	}
 }
 
-// errorRows are the errors of a technique: of the predictor of each pair, the
-// mean of these, and the error of one predictor for all pairs. The paper's are 0 where
-// it has none.
+// errorRows returns the errors of a technique: that of each pair's own predictor, their mean, and
+// that of one predictor for all pairs. The paper's numbers are 0 if it has none.
 func errorRows(technique string, own map[string]float64, all, paperOwn, paperAll float64) (rows []row) {
 	var list []float64
 	for _, l := range slices.SortedFunc(maps.Keys(own), compareLabels) {
@@ -138,12 +149,13 @@ func errorRows(technique string, own map[string]float64, all, paperOwn, paperAll
 	return rows
 }
 
-// compareLabels orders labels of sets as the paper orders its models.
+// compareLabels orders labels in the paper's order of models.
 func compareLabels(a, b string) int {
 	x, y := strings.Split(a, "+"), strings.Split(b, "+")
 	return slices.CompareFunc(x, y, func(p, q string) int { return shortPosition(p) - shortPosition(q) })
 }
 
+// shortPosition returns the position of a short name in table 1.
 func shortPosition(name string) int {
 	for i, n := range shortNames {
 		if n.short == name {

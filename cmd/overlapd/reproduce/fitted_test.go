@@ -38,7 +38,7 @@ func TestKeep(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	writeFile(t, r.path("x", ".json"), "{")
-	if _, err := kept(r, "x", ".json", errorsKind.ReadFile, table); err == nil || !strings.Contains(err.Error(), "remove it to have it made again") {
+	if _, err := kept(r, "x", ".json", errorsKind.ReadFile, table); err == nil || !strings.Contains(err.Error(), "remove it, and the next run makes it again") {
 		t.Errorf("a damaged file: %v", err)
 	}
 }

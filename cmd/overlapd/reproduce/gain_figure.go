@@ -9,36 +9,44 @@ import (
 	"github.com/overlapd/overlapd/training/fit"
 )
 
-// Variants that overlap is compared with in figures of what it gains only.
+// Variants that only the figures of gains compare with overlap: EDF with load shedding, and overlap
+// that does not cut models.
 var (
 	sheddingVariant = variant{"edf-shedding", "edf-shedding", mergedBatch, fit.RecipeOurs, sim.KnowsAll, ""}
 	wholeVariant    = variant{"overlap-whole", "overlap-whole", mergedBatch, fit.RecipeOurs, sim.KnowsAll, ""}
 )
 
-// The best of several policies, chosen for each deployment and group of seeds.
+// The best of several policies, chosen for each deployment and group of seeds after the runs.
 const (
 	bestOther   = "the better of edf and static"
 	bestWithout = "the best of edf, edf-shedding and static"
 )
 
+// bestOf lists the policies of each choice.
 var bestOf = map[string][]string{bestOther: {"edf", "static"}, bestWithout: {"edf", "edf-shedding", "static"}}
 
-// question is circumstances in which others and overlap are compared.
+// question is a comparison of overlap with other policies under certain circumstances.
 type question struct {
-	name   string
-	kind   string // of stock
-	clock  int
+	// name is the case in the figure, without the clock.
+	name string
+
+	// kind and clock select the stock.
+	kind  string
+	clock int
+
+	// others are the policies that overlap is compared with.
 	others []string
 	circumstances
 }
 
-// Arrivals and targets of other kinds than the authors'.
+// Arrivals and targets that differ from the authors'.
 const (
 	burstyVariation = 2
 	tightTargets    = 2
 )
 
-// gainQuestions are those of the figures of gains. The first of a clock are shown by pair.
+// gainQuestions are those of the figures of gains. The first ones of a clock also appear pair by
+// pair.
 var gainQuestions = []question{
 	{name: "21 pairs", kind: pairsStock, others: []string{"edf", "edf-shedding", "static", "abacus", "overlap-whole"}},
 	{name: "four services", kind: quadStock, others: []string{"edf", "edf-shedding", "abacus", "overlap-whole"}},
@@ -49,19 +57,24 @@ var gainQuestions = []question{
 	{name: "four services", kind: quadStock, clock: 1, others: []string{"edf", "edf-shedding", "abacus", "overlap-whole"}},
 }
 
-// asked is a question, and the highest loads that were found: by policy, of each deployment,
-// once for each group of seeds.
+// asked is a question with its answers.
 type asked struct {
+	// question is what was asked.
 	*question
+
+	// stock and deploys are what it was asked of.
 	stock   *stock
 	deploys []deployment
-	found   map[string][][]float64
+
+	// found holds the highest loads by policy, deployment and group of seeds.
+	found map[string][][]float64
 }
 
 // ask plans the searches that answer a question.
 func ask(r *reproduction, q *question, s *stock, deploys []deployment, queries int, seeds uint64) *asked {
 	a := &asked{question: q, stock: s, deploys: deploys, found: map[string][][]float64{}}
 	for _, v := range among(slices.Concat(variants, []variant{sheddingVariant, splitVariant, wholeVariant}), append(slices.Clone(q.others), "overlap")...) {
+		// Each group of seeds has a search of its own, so that the spread of the gains is known.
 		found := make([][]float64, len(deploys))
 		a.found[v.name] = found
 		for i := range deploys {
@@ -70,6 +83,7 @@ func ask(r *reproduction, q *question, s *stock, deploys []deployment, queries i
 				t := trial{stock: s, deploy: &deploys[i], variant: v, queries: queries, circumstances: q.circumstances}
 				seed := r.options.Seed + uint64(k)*seeds
 				r.plan.add(q.name, secondsOf(bisections*int(seeds)*queries/2), func(ctx context.Context, l *lane) (err error) {
+					// A static split is searched for its shares as well.
 					if v.policy == splitVariant.policy {
 						found[i][k], _, err = l.bestHighest(ctx, t, seed)
 						return err
@@ -85,11 +99,12 @@ func ask(r *reproduction, q *question, s *stock, deploys []deployment, queries i
 	return a
 }
 
-// gains are how many times the load of another policy overlap bears in a deployment, by group
+// gains returns the highest load of overlap over that of another policy in a deployment, by group
 // of seeds.
 func (a *asked) gains(other string, deploy int) []float64 {
 	list := slices.Clone(a.found["overlap"][deploy])
 	for k := range list {
+		// The best of several policies is the one with the highest load of this search.
 		most := 0.0
 		for _, policy := range append(slices.Clone(bestOf[other]), other) {
 			if found := a.found[policy]; found != nil {
@@ -101,19 +116,21 @@ func (a *asked) gains(other string, deploy int) []float64 {
 	return list
 }
 
-// compared are the policies that overlap is compared with.
+// compared returns the policies that overlap is compared with.
 func (a *asked) compared() []string {
 	list := slices.Clone(a.others)
+	// Choices among several policies only make sense where static was searched.
 	if at := slices.Index(list, "static"); at >= 0 {
 		list = slices.Insert(list, at+1, bestOther, bestWithout)
 	}
 	return list
 }
 
-// rows are the gains over each other policy in the geometric mean of the deployments of which
-// some are taken.
+// rows returns the gains over each other policy, as the geometric mean over the deployments that
+// takes accepts.
 func (a *asked) rows(name string, takes func(*deployment) bool) (rows []row) {
 	for _, other := range a.compared() {
+		// There is one geometric mean for each group of seeds.
 		means := make([]float64, len(a.found["overlap"][0]))
 		for k := range means {
 			var list []float64
@@ -129,10 +146,11 @@ func (a *asked) rows(name string, takes func(*deployment) bool) (rows []row) {
 	return rows
 }
 
+// withBert reports whether a deployment has the model bert.
 func withBert(d *deployment) bool { return slices.Contains(d.models, sequenceModel) }
 
-// planGain plans the figures of what overlap gains: over whom, of which pairs, and in which
-// circumstances.
+// planGain plans the figures of what overlap gains: over which policies, for which pairs, and under
+// which circumstances.
 func planGain(r *reproduction) func() []*figure {
 	var all []*asked
 	for i := range gainQuestions {
@@ -140,6 +158,7 @@ func planGain(r *reproduction) func() []*figure {
 		if q.kind == quadStock && r.data.quad == nil {
 			continue
 		}
+		// Questions without data are skipped.
 		s := r.stock(q.kind, q.clock)
 		if s == nil {
 			continue
@@ -151,7 +170,7 @@ func planGain(r *reproduction) func() []*figure {
 		all = append(all, ask(r, q, s, deploys, r.options.Queries, seeds))
 	}
 	return func() []*figure {
-		sum := &figure{Figure: "gain", Title: "how many times the load of another policy overlap bears with at most 1 % violations", Unit: "times", decimals: 2, more: true, words: true, Notes: []string{
+		sum := &figure{Figure: "gain", Title: "load that overlap sustains over that of other policies, with at most 1 % violations", Unit: "times", decimals: 2, more: true, words: true, Notes: []string{
 			fmt.Sprintf("Highest loads by bisection to 2 %%, with %d runs at each load (%d of four services). The number is the median over %d such searches, each with other seeds, beside the least and the most of them; of pairs, of the geometric mean over them.", highestSeeds, highestManySeeds, max(r.options.Seeds/highestSeeds, 1)),
 			"edf-shedding is edf that postpones, by Moore's rule, the fewest queries for which there is too little time. " + splitNote,
 			"overlap-whole is overlap that cuts no model.",
@@ -163,6 +182,7 @@ func planGain(r *reproduction) func() []*figure {
 			if !slices.Contains(a.others, "static") {
 				continue
 			}
+			// Pairs with bert gain most, so they are also shown separately.
 			if bert := slices.ContainsFunc(a.deploys, func(d deployment) bool { return withBert(&d) }); bert && len(a.deploys) > 1 {
 				sum.Rows = append(sum.Rows, a.rows(name("the pairs with bert"), withBert)...)
 				sum.Rows = append(sum.Rows, a.rows(name("the pairs without bert"), func(d *deployment) bool { return !withBert(d) })...)
@@ -173,10 +193,11 @@ func planGain(r *reproduction) func() []*figure {
 	}
 }
 
-// inShort is what the README says of the gains, as a figure without rows: from the least of
-// any search at any clock to the most.
+// inShort returns the summary of the gains for the README, as a figure without rows. Ranges are
+// over all searches at both clocks.
 func inShort(f *figure) *figure {
 	of := func(pairs, other string) string {
+		// The range is from the least to the largest of all searches at both clocks.
 		var all []float64
 		for _, clock := range []string{servingClock, profilingClock} {
 			if r := f.find(pairs+", "+clock, 0, "over "+other); r != nil && r.Least != nil {
@@ -198,7 +219,7 @@ func inShort(f *figure) *figure {
 		of("the pairs with bert", shedding), of("the pairs with bert", best), of("the pairs without bert", shedding), of("the pairs without bert", best))}}
 }
 
-// clockOf is the name of a clock.
+// clockOf returns the name of a clock.
 func (d *data) clockOf(clock int) string {
 	if clock >= len(d.groups) {
 		return servingClock
@@ -206,7 +227,7 @@ func (d *data) clockOf(clock int) string {
 	return d.groups[clock].clock
 }
 
-// byPair is the figure of each pair by itself.
+// byPair returns the figure of the gains in each pair.
 func (a *asked) byPair(name func(string) string) *figure {
 	f := &figure{Figure: name("gain by pair"), Title: "the same, pair by pair", Unit: "times", decimals: 2, more: true, words: true}
 	for i := range a.deploys {
@@ -217,23 +238,27 @@ func (a *asked) byPair(name func(string) string) *figure {
 	return f
 }
 
-// A pool of devices that all models share.
+// The pool of devices that the services of all models share.
 const (
 	poolTargets = 2
-	poolQueries = 4 // times those of a run
+
+	// poolQueries is the number of queries of a run, in multiples of the usual number.
+	poolQueries = 4
 )
 
+// The sizes of the pool, and the policies compared on it.
 var (
 	poolSizes  = []int{2, 4, 8}
 	poolOthers = []string{"edf", "edf-shedding", "abacus", "overlap-whole"}
 )
 
-// planPool plans the figure of pools of devices: the highest load of each policy, and what
-// overlap gains.
+// planPool plans the figures of pools of devices: the highest load of each policy, and the gain of
+// overlap.
 func planPool(r *reproduction) func() []*figure {
 	var all []*asked
 	for clock := range max(len(r.data.groups), 1) {
 		s := r.stock(pairsStock, clock)
+		// The pool serves all models that occur in the measured pairs.
 		d := deployment{seqLens: pairSeqLens}
 		for _, m := range shortNames {
 			if slices.ContainsFunc(s.pairs(calmLoad), func(d deployment) bool { return slices.Contains(d.models, m.model) }) {
@@ -249,9 +274,10 @@ func planPool(r *reproduction) func() []*figure {
 		borne := &figure{Figure: "pool", Title: "the services of all models on a pool of devices: highest load with at most 1 % violations", Unit: "queries per second", decimals: 0, more: true, words: true, Notes: []string{
 			fmt.Sprintf("Targets are %d times what the largest query of a service takes alone. The number is the median over %d searches, each with other seeds and %d queries at each load, beside the least and the most.", poolTargets, max(r.options.Seeds/highestSeeds, 1), poolQueries*r.options.Queries),
 		}}
-		gain := &figure{Figure: "pool, gain", Title: "how many times the load of another policy overlap bears on a pool", Unit: "times", decimals: 2, more: true, words: true}
+		gain := &figure{Figure: "pool, gain", Title: "load that overlap sustains on a pool, over that of other policies", Unit: "times", decimals: 2, more: true, words: true}
 		for _, a := range all {
 			for _, policy := range append(slices.Clone(a.others), "overlap") {
+				// Searches are for the load of one device.
 				loads := slices.Clone(a.found[policy][0])
 				for k := range loads {
 					loads[k] *= float64(a.devices)

@@ -16,35 +16,35 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// How goodput is found: the highest rate at which at most goodputBad of the queries of
-// each service are not answered in time, which is that the 99th percentile of each is
-// within its target (Symphony, section 2.1). It is searched for by bisection between 0
-// and what the devices would do if all batches were as large as targets allow, in
-// goodputSteps steps, with the same queries at all rates, closer together or farther
-// apart. A run lasts at least goodputTargets times the longest target.
+// How goodput is found. It is the highest rate at which at most goodputBad of the queries of each
+// service miss their target, so that the 99th percentile of each service is within its target
+// (Symphony, section 2.1). A bisection of goodputSteps steps searches between 0 and the rate of the
+// devices with batches as large as targets allow. All rates have the same queries, closer together
+// or farther apart. A run lasts at least goodputTargets times the longest target.
 const (
 	goodputBad     = 0.01
 	goodputSteps   = 9
 	goodputTargets = 20
 )
 
-// What a run is unless options say otherwise: how many queries it has at least, and how
-// many there are, each with arrivals of its own.
+// The defaults of a run: its least number of queries, and the number of runs, each with arrivals of
+// its own.
 const (
 	LinearQueries = 20_000
 	LinearSeeds   = 5
 )
 
-// queueRoom is how many queries of a service may wait, so that none is refused for that.
+// queueRoom is the longest queue of a service, long enough that no query is rejected for it.
 const queueRoom = 1 << 16
 
-// gpu is a linear device: its profile, of which each run makes a model of its own, and one
-// to plan with.
+// gpu is a linear device. Each run makes a model of its own from the profile. The model here is for
+// planning.
 type gpu struct {
 	profile *device.Profile
 	model   *device.Model
 }
 
+// newGPU returns the device of a profile, unless reading the profile failed.
 func newGPU(p *device.Profile, err error) (gpu, error) {
 	if err != nil {
 		return gpu{}, err
@@ -53,36 +53,55 @@ func newGPU(p *device.Profile, err error) (gpu, error) {
 	return gpu{p, m}, err
 }
 
-// workload is what a goodput is of.
+// workload describes the load and the devices of a run.
 type workload struct {
 	gpu
-	services []sim.Service // Share is the part of the queries
-	devices  int
-	shape    float64 // of the gamma distribution of distances in each service, 1 for Poisson
-	queries  int
-	seed     uint64
-	part     time.Duration // runs are also looked at in parts of this length, 0 for not
+
+	// services are the services of the run. Share is a service's fraction of the queries.
+	services []sim.Service
+
+	// devices is the number of equal devices that all services share.
+	devices int
+
+	// shape is that of the gamma distribution of each service's inter-arrival times, 1 for a
+	// Poisson process.
+	shape float64
+
+	// queries is the least number of queries of a run, and seed determines their arrivals.
+	queries int
+	seed    uint64
+
+	// part is the length of the parts of a run that are also examined separately, 0 for none.
+	part time.Duration
 }
 
 // contender is a policy over several devices.
 type contender struct {
+	// name is the name in figures, policy the name in package overlap, and dispatch the way to
+	// distribute queries over devices.
 	name, policy, dispatch string
-	summary                string
-	alone                  bool // each query is a batch of its own
+
+	// summary describes the contender in the result.
+	summary string
+
+	// alone makes each query a batch of its own.
+	alone bool
 }
 
+// contenders are the policies compared in the figures, ours last.
 var contenders = []contender{
 	{"deferred", "deferred", sim.Pool, "Symphony", false},
-	{"clockwork", "clockwork", sim.Pool, "earliest deadline first over all devices, which merges as many queries as are in time together; Clockwork merges less", false},
-	{"clockwork-unmerged", "clockwork", sim.Pool, "the same, each query a batch of its own, which is what the paper measured of Clockwork", true},
-	{"nexus", "nexus", sim.Split, "squishy bin packing, by the rates of the very run; on each device the batch that must start first, not its turn, with early drop", false},
-	{"shepherd", "flex", sim.Pool, "largest batch first, which stops one a third as large", false},
+	{"clockwork", "clockwork", sim.Pool, "earliest deadline first over all devices, with batches as large as are in time; Clockwork's own batches are smaller", false},
+	{"clockwork-unmerged", "clockwork", sim.Pool, "the same without batching, which is what the paper measured of Clockwork", true},
+	{"nexus", "nexus", sim.Split, "squishy bin packing with the run's own rates; each device runs the batch that must start first, instead of taking turns, with early drop", false},
+	{"shepherd", "flex", sim.Pool, "largest batch first; it preempts a batch of a third of its size", false},
 	{"no-preemption", "largest", sim.Pool, "Shepherd without preemption", false},
-	{"eager", "eager", sim.Pool, "of all batches the one that must start first, as soon as a device is free", false},
-	{"flex-resume", "flex-resume", sim.Pool, "as shepherd, but what was stopped goes on from there", false},
-	{"overlap", "overlap", sim.Pool, "ours; on devices that gain nothing from running batches together", false},
+	{"eager", "eager", sim.Pool, "the batch that must start first, as soon as a device is free", false},
+	{"flex-resume", "flex-resume", sim.Pool, "shepherd, with preempted batches resumed where they stopped", false},
+	{"overlap", "overlap", sim.Pool, "ours, on devices that gain nothing from overlapping", false},
 }
 
+// contenderNames returns the names of all contenders.
 func contenderNames() (names []string) {
 	for _, c := range contenders {
 		names = append(names, c.name)
@@ -90,12 +109,13 @@ func contenderNames() (names []string) {
 	return names
 }
 
+// contenderNamed returns the contender with a name, which must exist.
 func contenderNamed(name string) contender {
 	return contenders[slices.IndexFunc(contenders, func(c contender) bool { return c.name == name })]
 }
 
-// service returns a model with a target as a service that merges as many queries as
-// could ever be in time.
+// service returns a service for a model with a target. Its largest batch is the largest that can be
+// in time at all.
 func (g gpu) service(model string, target time.Duration) sim.Service {
 	most := 1
 	for most < device.LinearMaxSize && solo(g.model, model, most+1, 0) <= target {
@@ -104,9 +124,10 @@ func (g gpu) service(model string, target time.Duration) sim.Service {
 	return sim.Service{Name: model, Model: model, Target: target, MaxBatch: most, QueueLimit: queueRoom, Share: 1}
 }
 
-// zoo returns services of all models that a rule takes, with their targets.
+// zoo returns services with their targets for all models that a rule accepts.
 func (g gpu) zoo(takes func(alpha, beta float64) bool) (list []sim.Service) {
 	for _, info := range g.model.Models() {
+		// Two batches determine alpha and beta.
 		one, two := solo(g.model, info.Name, 1, 0), solo(g.model, info.Name, 2, 0)
 		if takes(float64(two-one), float64(2*one-two)) {
 			list = append(list, g.service(info.Name, time.Duration(g.profile.Targets[info.Name]*float64(time.Millisecond))))
@@ -115,8 +136,8 @@ func (g gpu) zoo(takes func(alpha, beta float64) bool) (list []sim.Service) {
 	return list
 }
 
-// copies returns services that are alike but for their names, with shares as of Zipf's
-// law with an exponent, 0 for equal ones.
+// copies returns n services that differ only in their names and shares. The shares follow Zipf's
+// law with the given exponent, 0 for equal ones.
 func copies(s sim.Service, n int, zipf float64) (list []sim.Service) {
 	for i := range n {
 		s.Name, s.Share = fmt.Sprintf("%s %d", s.Model, i+1), math.Pow(float64(i+1), -zipf)
@@ -125,7 +146,7 @@ func copies(s sim.Service, n int, zipf float64) (list []sim.Service) {
 	return list
 }
 
-// longest is the longest target.
+// longest returns the longest target.
 func (w *workload) longest() (target time.Duration) {
 	for i := range w.services {
 		target = max(target, w.services[i].Target)
@@ -133,7 +154,7 @@ func (w *workload) longest() (target time.Duration) {
 	return target
 }
 
-// ceiling is what the devices would do with the largest batches that are in time.
+// ceiling returns the rate of the devices with the largest batches that are in time.
 func (w *workload) ceiling() float64 {
 	seconds, shares := 0.0, 0.0
 	for i := range w.services {
@@ -144,8 +165,7 @@ func (w *workload) ceiling() float64 {
 	return float64(w.devices) * shares / seconds
 }
 
-// arrivals returns when queries come at one per second. Those of each service have
-// random numbers of their own.
+// arrivals returns queries at one per second in total. Each service has random numbers of its own.
 func (w *workload) arrivals(queries int) (list []sim.Query) {
 	shares := 0.0
 	for i := range w.services {
@@ -153,6 +173,7 @@ func (w *workload) arrivals(queries int) (list []sim.Query) {
 	}
 	for i := range w.services {
 		r := rand.New(rand.NewPCG(w.seed, uint64(i)))
+		// mean is the mean inter-arrival time of the service's queries, in seconds.
 		mean, at := shares/w.services[i].Share, 0.0
 		for {
 			if at += stats.Gamma(w.shape, r) / w.shape * mean; at >= float64(queries) {
@@ -167,23 +188,34 @@ func (w *workload) arrivals(queries int) (list []sim.Query) {
 	return list
 }
 
-// rateRun is a run at one rate, or what a search over such runs found.
+// rateRun is a run at one rate, or the result of a search over such runs.
 type rateRun struct {
 	*sim.Result
+
+	// found is the rate of the run, or the result of a search.
 	found float64
-	good  float64 // in time per second, without those of the first and the last target
-	batch int     // median
-	parts []part  // of workload.part each
+
+	// good is the rate of queries in time, without those of the first and of the last target.
+	good float64
+
+	// batch is the median batch size.
+	batch int
+
+	// parts are of length workload.part each.
+	parts []part
 }
 
-// part is what happened in a part of a run: how many queries came, how many of these were
-// in time, and how long the devices were busy.
+// part holds the events of a part of a run: the number of queries that arrived, the number of these
+// that were in time, and how long the devices were busy.
 type part struct {
+	// came counts the queries that arrived, and good those of them that were in time.
 	came, good int
-	busy       time.Duration
+
+	// busy is the sum over all devices.
+	busy time.Duration
 }
 
-// partOf returns a part of a run, which is empty if the run was over before.
+// partOf returns a part of a run. It is empty if the run ended before.
 func (r *rateRun) partOf(number int) part {
 	if number >= len(r.parts) {
 		return part{}
@@ -191,8 +223,9 @@ func (r *rateRun) partOf(number int) part {
 	return r.parts[number]
 }
 
-// serve runs queries, that come at one per second, at a rate.
+// serve runs queries, given at one per second, at another rate.
 func (w *workload) serve(c contender, once []sim.Query, rate float64) (run rateRun, err error) {
+	// All rates have the same queries, at times divided by the rate.
 	sc := sim.Scenario{Services: w.services, Given: make([]sim.Query, len(once)), Seed: w.seed, Policy: c.policy, Device: w.model, Devices: w.devices, Dispatch: c.dispatch}
 	if c.alone {
 		sc.Services = slices.Clone(w.services)
@@ -205,7 +238,9 @@ func (w *workload) serve(c contender, once []sim.Query, rate float64) (run rateR
 		sc.Given[i] = q
 	}
 	last := sc.Given[len(once)-1].At
-	from, until := w.longest(), last-w.longest() // before, nobody waits yet; after it, devices are asked no more
+	// Before from the queues are still filling, and after until they are draining.
+	from, until := w.longest(), last-w.longest()
+	// A run of less than two targets counts as a whole.
 	if until <= from {
 		from, until = 0, max(last, 1)
 	}
@@ -229,6 +264,7 @@ func (w *workload) serve(c contender, once []sim.Query, rate float64) (run rateR
 	sc.Observer.Round = func(r *sim.Round) {
 		sizes = append(sizes, int64(r.Spans[0].Size))
 		for i := range run.parts {
+			// Each part counts the portion of the round within it.
 			begin := time.Duration(i) * w.part
 			run.parts[i].busy += max(min(r.Start+r.Took, begin+w.part)-max(r.Start, begin), 0)
 		}
@@ -239,7 +275,7 @@ func (w *workload) serve(c contender, once []sim.Query, rate float64) (run rateR
 	return run, err
 }
 
-// keeps reports whether each service is within its target.
+// keeps reports whether each service keeps its target.
 func (m *rateRun) keeps() bool {
 	for i := range m.Services {
 		if m.Services[i].Violations > goodputBad {
@@ -249,10 +285,11 @@ func (m *rateRun) keeps() bool {
 	return true
 }
 
-// goodput returns the highest rate that the search finds, 0 if there is none, and what
-// the run at it was like.
+// goodput returns the run at the highest rate that the search finds, with the rate 0 if there is
+// none.
 func (w *workload) goodput(ctx context.Context, c contender) (at rateRun, err error) {
 	low, high := 0.0, w.ceiling()
+	// A run is long enough for several times the longest target at the ceiling.
 	once := w.arrivals(min(max(w.queries, int(goodputTargets*w.longest().Seconds()*high)), maxQueries))
 	for range goodputSteps {
 		mid := (low + high) / 2
@@ -271,13 +308,20 @@ func (w *workload) goodput(ctx context.Context, c contender) (at rateRun, err er
 
 // linearPaper is a paper whose devices are linear.
 type linearPaper struct {
+	// title is the name of the paper, and file its table of profiles below the folder with data.
 	title, file string
-	gpus        []string
-	own         string // rows of gpuOwn, which the file does not have
-	figures     []shown
+
+	// gpus are the devices to read from the file.
+	gpus []string
+
+	// own has the rows of the device gpuOwn, which the file lacks.
+	own string
+
+	// figures are those that Options.Figures may name.
+	figures []shown
 }
 
-// run writes what is reproduced of a paper.
+// run reproduces the figures of a paper and writes them.
 func (p *linearPaper) run(ctx context.Context, o Options) (*Result, error) {
 	if _, err := o.check(p.figures); err != nil {
 		return nil, err
@@ -291,6 +335,7 @@ func (p *linearPaper) run(ctx context.Context, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Profiles are read from the paper's table. Rows that only the text has are in own.
 	gpus := map[string]gpu{}
 	for _, name := range p.gpus {
 		if gpus[name], err = newGPU(device.ReadLinear(path, name)); err != nil {
@@ -302,35 +347,41 @@ func (p *linearPaper) run(ctx context.Context, o Options) (*Result, error) {
 			return nil, err
 		}
 	}
-	r := o.result("Emulated: no GPU was used. A batch of b queries takes alpha b + beta, as the paper's tables say, in virtual time, and nothing else takes any; the scheduler is that of the daemon.",
+	r := o.result("Emulated: no GPU was used. A batch of b queries takes alpha b + beta, as in the paper's tables, in virtual time, and nothing else takes time; the scheduler is that of the daemon.",
 		sum, "linear devices of "+p.file)
 	r.title = p.title + ", reproduced"
-	r.about = "Beside ours stands what the paper says in words and tables. Its baselines ran on real networks and in other programs; ours merge, drop what cannot be in time, know exactly what batches take, and have no network, and so do better than the paper's."
+	r.about = "Our numbers appear next to those of the paper's text and tables. Its baselines ran on real networks and in other programs. Ours do better, because they batch, drop queries that cannot be in time, know the exact latencies of batches, and have no network."
 	for _, c := range contenders {
 		r.Policies = append(r.Policies, policy{c.name, c.summary})
 	}
 	return (&reproduction{options: &o, gpus: gpus, day: load, result: r}).write(ctx, p.figures)
 }
 
-// newWorkload returns one with the queries and the seed of the options.
+// newWorkload returns a workload with the queries and the seed of the options.
 func newWorkload(r *reproduction, g gpu, devices int, services ...sim.Service) workload {
 	return workload{gpu: g, services: services, devices: devices, shape: 1, queries: r.options.Queries, seed: r.options.Seed}
 }
 
-// cell is what contenders made of a workload, each with one seed after the other.
+// cell holds the runs of contenders on a workload, one for each seed.
 type cell struct {
-	name     string
+	// name is the case in a figure.
+	name string
+
+	// policies are the contenders, in the order of the figure.
 	policies []string
-	runs     map[string][]rateRun
+
+	// runs holds the runs by contender, in the order of the seeds.
+	runs map[string][]rateRun
 }
 
-// compete plans that contenders do something with a workload.
+// compete plans a run of do for each contender and seed.
 func compete(r *reproduction, stage, name string, w workload, policies []string, work float64, do func(context.Context, *workload, contender) (rateRun, error)) cell {
 	c := cell{name, policies, map[string][]rateRun{}}
 	for _, policy := range policies {
 		runs := make([]rateRun, r.options.Seeds)
 		c.runs[policy] = runs
 		for k := range runs {
+			// Each seed has a workload and a device of its own, because jobs run in parallel.
 			w := w
 			w.seed += uint64(k)
 			r.plan.add(stage, work, func(ctx context.Context, _ *lane) (err error) {
@@ -344,21 +395,21 @@ func compete(r *reproduction, stage, name string, w workload, policies []string,
 	return c
 }
 
-// goodputs plans to search for those of contenders.
+// goodputs plans the search for the goodput of each contender.
 func goodputs(r *reproduction, stage, name string, w workload, policies []string) cell {
 	return compete(r, stage, name, w, policies, goodputSteps*secondsOf(w.queries)/32, func(ctx context.Context, w *workload, c contender) (rateRun, error) {
 		return w.goodput(ctx, c)
 	})
 }
 
-// atRate plans to serve at one rate.
+// atRate plans runs at one rate.
 func atRate(r *reproduction, stage, name string, w workload, policies []string, rate float64) cell {
 	return compete(r, stage, name, w, policies, secondsOf(w.queries)/32, func(_ context.Context, w *workload, c contender) (rateRun, error) {
 		return w.serve(c, w.arrivals(w.queries), rate)
 	})
 }
 
-// of returns a value of the runs of a contender, by seed.
+// of returns a value of a contender's runs, by seed.
 func (c *cell) of(policy string, value func(*rateRun) float64) []float64 {
 	list := make([]float64, len(c.runs[policy]))
 	for i := range list {
@@ -367,20 +418,21 @@ func (c *cell) of(policy string, value func(*rateRun) float64) []float64 {
 	return list
 }
 
+// The values of runs that figures show.
 func foundRate(r *rateRun) float64   { return r.found }
 func medianBatch(r *rateRun) float64 { return float64(r.batch) }
 func timely(r *rateRun) float64      { return r.good }
 func useOf(r *rateRun) float64       { return r.Busy }
 
-// fill adds values to a figure, and those of the paper, by policy.
+// fill adds a value of the runs to a figure, with the paper's numbers by policy.
 func (c *cell) fill(f *figure, value func(*rateRun) float64, paper map[string]float64) {
 	for _, policy := range c.policies {
 		f.Rows = append(f.Rows, seedsRow(c.name, policy, c.of(policy, value), paper[policy]))
 	}
 }
 
-// seedsRow returns one with the median over the seeds, the range if there are several,
-// and the number of the paper if that is not 0.
+// seedsRow returns a row with the median over the seeds, the range if there are several seeds, and
+// the paper's number unless it is 0.
 func seedsRow(name, policy string, ours []float64, paper float64) row {
 	r := row{Case: name, Policy: policy, Ours: rounded(stats.Median(ours))}
 	if len(ours) > 1 {
@@ -392,8 +444,8 @@ func seedsRow(name, policy string, ours []float64, paper float64) row {
 	return r
 }
 
-// fewest finds with how many devices, at most those of the workload, a rate is borne, 0 if
-// not with all of them.
+// fewest returns the smallest number of devices that sustain a rate, at most those of the workload,
+// or 0 if all of them do not.
 func (w *workload) fewest(ctx context.Context, c contender, rate float64) (at rateRun, err error) {
 	once, some := w.arrivals(w.queries), *w
 	low, high := 0, w.devices+1

@@ -121,7 +121,7 @@ func TestLinearPapers(t *testing.T) {
 	if _, err := Symphony(t.Context(), Options{Data: t.TempDir(), Out: t.TempDir(), Queries: 1, Seeds: 1}); err == nil || !strings.Contains(err.Error(), symphony.file) {
 		t.Errorf("without profiles: %v", err)
 	}
-	if _, err := Shepherd(t.Context(), Options{Data: data, Out: t.TempDir(), Queries: 1, Seeds: 1, Figures: []string{"99"}}); err == nil || !strings.Contains(err.Error(), "there are 7, 9, 11") {
+	if _, err := Shepherd(t.Context(), Options{Data: data, Out: t.TempDir(), Queries: 1, Seeds: 1, Figures: []string{"99"}}); err == nil || !strings.Contains(err.Error(), "give some of 7, 9, 11") {
 		t.Errorf("an unknown figure: %v", err)
 	}
 }

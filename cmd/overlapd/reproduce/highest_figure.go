@@ -9,31 +9,44 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// The search for the highest load.
+// The search for the highest load: the violations allowed, and the range of loads.
 const (
 	mostViolations = 0.01
 	leastQPS       = 5.0
 	mostQPS        = 640.0
-	bisections     = 8 // leave an error of 2 %
 
-	// Runs at each load: the mean over the pairs needs fewer than a quadruplet alone.
+	// With 8 bisections the error is 2 %.
+	bisections = 8
+
+	// Runs at each load. The mean over the pairs needs fewer than a single quadruplet.
 	highestSeeds     = 2
 	highestManySeeds = 6
 )
 
-// contest is deployments whose highest loads under each policy are searched.
+// contest is a search for the highest loads of deployments under each policy.
 type contest struct {
+	// stock is what the deployments run on.
 	stock *stock
-	shown string // the case that stands for all
-	mean  string // of the cases that are none
-	seeds uint64 // runs at each load
-	rows  []*row
+
+	// shown is the case that the ratios are computed for.
+	shown string
+
+	// mean is the name of the mean over all other cases.
+	mean string
+
+	// seeds is the number of runs at each load.
+	seeds uint64
+
+	// rows holds a row for each deployment and policy.
+	rows []*row
 }
 
-// planHighest plans the table of the highest loads that each policy bears, of pairs and
-// of more services, at each clock, and what follows for ours.
+// planHighest plans the table of the highest load that each policy sustains, for pairs and for more
+// services, at each clock. A first figure has the ratios of overlap to the other policies.
 func planHighest(r *reproduction) func() []*figure {
 	var contests []*contest
+	// Each clock has a contest of the pairs, and one of more services if their groups were
+	// measured.
 	for clock := range max(len(r.data.groups), 1) {
 		pairs := &contest{stock: r.stock(pairsStock, clock), shown: caseMean, mean: caseMean, seeds: highestSeeds}
 		r.search(pairs, pairs.stock.pairs(calmLoad), r.contenders())
@@ -45,7 +58,7 @@ func planHighest(r *reproduction) func() []*figure {
 		}
 	}
 	return func() []*figure {
-		borne := &figure{Figure: "headline", Title: "load that overlap bears, over that of another policy", Unit: "times", decimals: 2, more: true, level: 1,
+		borne := &figure{Figure: "headline", Title: "load that overlap sustains, over that of another policy", Unit: "times", decimals: 2, more: true, level: 1,
 			Notes: []string{"Of the highest loads below. What overlapping adds to merging is what overlap bears over edf, sjf and clockwork, which merge as it does. Large batches took longer while groups were measured (" + profilingClock + ") than on the authors' server (" + servingClock + "), and no data says which of the two a server under full load has."}}
 		list := []*figure{borne}
 		for _, c := range contests {
@@ -62,6 +75,7 @@ func (r *reproduction) search(c *contest, deploys []deployment, variants []varia
 	o := r.options
 	for i := range deploys {
 		for _, v := range variants {
+			// The search fills in the row.
 			found := &row{Case: deploys[i].label(), Policy: v.name}
 			if len(deploys[i].models) == len(quadModels) {
 				found.Case = caseQuadruplet
@@ -77,7 +91,7 @@ func (r *reproduction) search(c *contest, deploys []deployment, variants []varia
 	}
 }
 
-// draw is the figure of a contest, with a name of its own unless it is the first.
+// draw returns the figure of a contest. Only the first has the plain name.
 func (c *contest) draw(first bool) *figure {
 	f := &figure{Figure: "highest-load", Title: "highest load with at most 1 % violations, " + c.stock.name, Unit: "queries per second", decimals: 1, more: true,
 		Notes: []string{fmt.Sprintf("By bisection, %d runs at each load, all policies with the same queries, and the targets of the runs at 50 queries per second. The mean is geometric. The paper has no such figure.", c.seeds)}}
@@ -91,7 +105,8 @@ func (c *contest) draw(first bool) *figure {
 	return f
 }
 
-// ratios are how many times the load of others ours bears by the figure of a contest.
+// ratios returns the loads that our variants sustain over those of other policies, from the figure
+// of a contest.
 func (c *contest) ratios(of *figure) (rows []row) {
 	for _, policy := range own {
 		a := of.find(c.shown, 0, policy)
@@ -104,8 +119,8 @@ func (c *contest) ratios(of *figure) (rows []row) {
 	return rows
 }
 
-// meanViolations serves a trial at a load with one seed after the other, until the mean
-// is more than is allowed, whatever comes.
+// meanViolations runs a trial at a load with one seed after another and returns the mean
+// violations. It stops as soon as no further run could bring the mean below the limit.
 func (l *lane) meanViolations(ctx context.Context, t trial, qps float64, seed, seeds uint64) (float64, error) {
 	t.arrivals = t.arriving(qps)
 	var list []*sim.Result
@@ -125,11 +140,12 @@ func (l *lane) meanViolations(ctx context.Context, t trial, qps float64, seed, s
 	return sum / float64(seeds), nil
 }
 
-// highest returns the highest load that violates at most the part that is
-// allowed, taking violations to grow with the load.
+// highest returns the highest load with at most the allowed violations, by bisection. It assumes
+// that violations grow with the load.
 func highest(violations func(qps float64) (float64, error)) (float64, error) {
 	low, high := leastQPS, mostQPS
 	for range bisections {
+		// The error of the search is relative, so it bisects on the logarithm.
 		middle := math.Sqrt(low * high)
 		v, err := violations(middle)
 		if err != nil {
@@ -144,6 +160,7 @@ func highest(violations func(qps float64) (float64, error)) (float64, error) {
 	return low, nil
 }
 
+// geometricMean returns the geometric mean of values.
 func geometricMean(values []float64) float64 {
 	logs := make([]float64, len(values))
 	for i, v := range values {

@@ -2,6 +2,7 @@ package reproduce
 
 import "fmt"
 
+// The figures of three and of four services (Abacus, section 7.4), with the paper's statements.
 var (
 	manyTails = series{
 		figure: figure{Figure: "18", Title: "three and four services: 99th percentile of latency over the target", Unit: "p99 / target", decimals: 2, level: 1},
@@ -31,7 +32,7 @@ var (
 	}
 )
 
-// planMany plans figures of three and four services.
+// planMany plans figures of three and four services. All of them share the same runs.
 func planMany(list ...*series) planner {
 	return func(r *reproduction) func() []*figure {
 		s := r.quad()
@@ -39,6 +40,7 @@ func planMany(list ...*series) planner {
 			return nil
 		}
 		sizes := s.sizes()
+		// The first of the figures plans the runs.
 		if r.manyRuns == nil {
 			var deploys []deployment
 			for _, load := range loads {
@@ -49,7 +51,7 @@ func planMany(list ...*series) planner {
 		return func() (drawn []*figure) {
 			for _, k := range list {
 				f := k.draw(r.manyRuns, nil, caseTriplets)
-				f.Notes = []string{fmt.Sprintf("%s The target of every service is %v, that of section 7.6, since the paper gives none.", unusualSizes(sizes), manyTarget)}
+				f.Notes = []string{fmt.Sprintf("%s The target of every service is %v, as in section 7.6, because the paper gives none here.", unusualSizes(sizes), manyTarget)}
 				drawn = append(drawn, f)
 			}
 			return drawn

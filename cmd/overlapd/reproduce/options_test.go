@@ -12,7 +12,7 @@ func TestOptionsTellEveryFault(t *testing.T) {
 	if !errors.Is(err, errOptions) {
 		t.Fatalf("%v", err)
 	}
-	for _, want := range []string{"--data DIR", "--out DIR", "1001 seeds, not 1 to 1000", "0 queries a run", "-1 epochs", `no figure "99"; there are highest-load, gain, pool, 10, 14`, `unknown policy "lifo"; there are fcfs-authors, `} {
+	for _, want := range []string{"--data DIR", "--out DIR", "1001 seeds; give 1 to 1000", "0 queries a run", "-1 epochs", `no figure "99"; give some of highest-load, gain, pool, 10, 14`, `unknown policy "lifo"; give some of fcfs-authors, `} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not among\n%v", want, err)
 		}

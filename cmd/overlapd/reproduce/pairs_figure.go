@@ -12,30 +12,41 @@ import (
 	"github.com/overlapd/overlapd/training/fit"
 )
 
-// series is a figure of one value of runs, beside that of the authors if they
-// published it.
+// series is a figure of one value of runs, with the authors' value if they published it.
 type series struct {
+	// figure has the title and the format, without rows.
 	figure
-	ours     func(*sim.Result) float64
-	authors  func(measured) float64
+
+	// ours returns the value of a run of ours.
+	ours func(*sim.Result) float64
+
+	// authors returns the value of an authors' result, and is nil if they published none.
+	authors func(measured) float64
+
+	// compared lists the comparisons of the figure.
 	compared []comparison
 }
 
-// comparison is of policies with others, at one load. The paper's statement
-// may be empty.
+// comparison compares policies with others at one load. The paper's statement may be empty.
 type comparison struct {
-	name           string
+	// name is the case of the figure, whose and against are policies.
+	name string
+
+	// qps is the load at which they are compared.
 	qps            float64
 	whose, against []string
-	says           statement
+
+	// says is the paper's statement on the comparison.
+	says statement
 }
 
-// draw fills the figure with what was served, adds the means under a name, and
-// compares.
+// draw fills the figure with the runs, adds the means under a name, and compares policies.
 func (s *series) draw(list []*served, authors map[float64]authorsResults, mean string) *figure {
 	f := s.figure
 	f.Notes = slices.Clone(f.Notes)
 	for _, k := range list {
+		// The authors' number is that of the same load, co-location and policy, if they published
+		// one.
 		row := row{Case: k.deploy.label(), QPS: k.deploy.load, Policy: k.variant}
 		if len(k.deploy.models) == len(quadModels) {
 			row.Case = caseQuadruplet
@@ -56,10 +67,11 @@ func (s *series) draw(list []*served, authors map[float64]authorsResults, mean s
 // overlapping are the variants that run several models at a time.
 var overlapping = []string{"abacus-authors", "overlap-unmerged", "abacus", "overlap"}
 
+// The figures of the authors' pairs (Abacus, sections 7.2 and 7.3), with the paper's statements.
 var (
 	pairTails = series{
 		figure: figure{Figure: "14", Title: "99th percentile of latency over the QoS target", Unit: "p99 / target", decimals: 2, level: 1,
-			Notes: []string{"Of answered queries, late ones too; dropped ones are not among them, so that a policy that drops much looks good here and bad in figure 15. The paper's figure is at 50 queries per second."}},
+			Notes: []string{"Of answered queries, late ones included and dropped ones excluded, so that a policy that drops much looks good here and bad in figure 15. The paper's figure is at 50 queries per second."}},
 		ours: tail, authors: func(m measured) float64 { return m.tail },
 		compared: []comparison{{caseMean, calmLoad, overlapping, sequentials, statement{"7.2", map[string]float64{"fcfs-authors": 23.1, "sjf-authors": 34.1, "edf-authors": 23.8}}}},
 	}
@@ -77,7 +89,7 @@ var (
 	}
 	pairAnswered = series{
 		figure: figure{Figure: "17", Title: "queries answered of 1,000, late ones too", Unit: "answered of 1,000", more: true,
-			Notes: []string{"As the authors count throughput. The paper's figure is at 100 queries per second."}},
+			Notes: []string{"This is the authors' measure of throughput. The paper's figure is at 100 queries per second."}},
 		ours: answeredOf1000, authors: func(m measured) float64 { return m.answered },
 		compared: []comparison{{caseMean, fullLoad, overlapping, sequentials, statement{"7.3", map[string]float64{"fcfs-authors": 25.7, "sjf-authors": 38.1, "edf-authors": 25.7}}}},
 	}
@@ -105,9 +117,10 @@ func planPairs(list ...*series) planner {
 	}
 }
 
-// planViolations plans figure 15: violations beside their bounds, and those at the
-// other clock if there is one.
+// planViolations plans figure 15: violations with their lower bounds, and violations at the other
+// clock if there is one.
 func planViolations(r *reproduction) func() []*figure {
+	// The figure at the first clock also has the bounds.
 	draw, bounds := planPairs(&pairViolations)(r), planBounds(r)
 	var other []*served
 	if s := r.stock(pairsStock, 1); s != nil {
@@ -128,13 +141,15 @@ func planViolations(r *reproduction) func() []*figure {
 	}
 }
 
-// worse names the pairs in which ours violates more than the best of its rivals does.
+// worse returns a sentence that lists the pairs in which overlap violates more targets than the
+// best of its rivals.
 func (f *figure) worse() string {
 	var found []string
 	compared := false
 	for _, load := range loads {
 		for _, pair := range f.cases(load) {
 			for _, policy := range own {
+				// Compare with the best rival of this pair and load.
 				r, best := f.find(pair, load, policy), f.least(pair, load, rivals[policy])
 				if isMean(pair) || r == nil || best == nil {
 					continue
@@ -155,7 +170,7 @@ func (f *figure) worse() string {
 	return "Worse under overlap than under the best sequential policy that merges as it does: " + strings.Join(found, "; ") + "."
 }
 
-// least returns the row with the least value under some policies, nil without any.
+// least returns the row with the least value under some policies, or nil.
 func (f *figure) least(name string, qps float64, policies []string) (best *row) {
 	for _, policy := range policies {
 		if r := f.find(name, qps, policy); r != nil && (best == nil || *r.Ours < *best.Ours) {
@@ -165,17 +180,17 @@ func (f *figure) least(name string, qps float64, policies []string) (best *row) 
 	return best
 }
 
-// The series of what no schedule does better than.
+// The series of lower bounds.
 const (
 	boundUnmerged = "bound, unmerged"
 	boundMerged   = "bound, merged"
 )
 
-// boundWork is about what a bound takes, in seconds.
+// boundWork is the rough duration of computing a bound, in seconds.
 const boundWork = 0.75
 
-// planBounds plans the fewest violations that any schedule of a pair could have. It
-// takes longer than serving them, so that only one seed is bounded.
+// planBounds plans lower bounds of the violations of each pair under any schedule. A bound takes
+// longer than a run, so only the first seed has one.
 func planBounds(r *reproduction) (list []*served) {
 	s := r.pairs()
 	deploys := s.pairs(loads...)
@@ -192,6 +207,7 @@ func planBounds(r *reproduction) (list []*served) {
 					return err
 				}
 				t := trial{stock: s, deploy: d, variant: v, arrivals: poisson(d.load), queries: min(r.options.Queries, bound.MaxQueries), seed: r.options.Seed}
+				// A bound is stored like a run that has only violations.
 				b, err := bound.Of(t.scenario(on))
 				if err == nil {
 					result.Violations = b.Violations
@@ -210,6 +226,7 @@ func (f *figure) addBounds(bounds []*served) {
 	}
 	f.Notes = append(f.Notes, "The bounds are of sim/bound: no schedule does better, not even one that knows all queries beforehand, though none may do as well. They are of the first seed.")
 	for _, load := range loads {
+		// Means are computed over the bounds alone, and then added to the figure.
 		of := figure{}
 		for _, b := range bounds {
 			if b.deploy.load == load {

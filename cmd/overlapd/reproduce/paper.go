@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// The models of the paper's table 1, in its order, and how its authors
-// shorten their names.
+// shortNames are the models of the paper's table 1, in its order, with the authors' short names.
 var shortNames = []struct{ short, model string }{
 	{"Res50", "resnet50"},
 	{"Res101", "resnet101"},
@@ -17,24 +16,25 @@ var shortNames = []struct{ short, model string }{
 	{"Bert", "bert"},
 }
 
-// sequenceModel is the one model whose queries have a sequence length.
+// sequenceModel is the only model whose queries have a sequence length.
 const sequenceModel = "bert"
 
-// colocation reads the name of models that share a device, such as
-// Res50+Bert or Res50Bert.
+// colocation parses the name of a co-location, such as Res50+Bert or Res50Bert, and returns its
+// models.
 func colocation(name string) ([]string, error) {
 	var list []string
 	rest := name
 	for rest != "" {
 		model := ""
 		for _, n := range shortNames {
+			// No short name is the beginning of another one.
 			if after, ok := strings.CutPrefix(rest, n.short); ok {
 				model, rest = n.model, after
 				break
 			}
 		}
 		if model == "" {
-			return nil, fmt.Errorf("%.60q does not name models as Res50+Bert does", name)
+			return nil, fmt.Errorf("%.60q does not name models; give names as in Res50+Bert", name)
 		}
 		list = append(list, model)
 		if after, ok := strings.CutPrefix(rest, "+"); ok && after != "" {
@@ -42,12 +42,12 @@ func colocation(name string) ([]string, error) {
 		}
 	}
 	if len(list) == 0 {
-		return nil, fmt.Errorf("there is no name of a co-location")
+		return nil, fmt.Errorf("the co-location has no name; give one as in Res50+Bert")
 	}
 	return list, nil
 }
 
-// short shortens the name of a model as the paper does.
+// short returns the paper's short name of a model.
 func short(model string) string {
 	for _, n := range shortNames {
 		if n.model == model {
@@ -57,7 +57,7 @@ func short(model string) string {
 	return model
 }
 
-// label names models that share a device, as the paper's figures do.
+// label returns the name of a co-location in the paper's figures.
 func label(list []string) string {
 	parts := make([]string, len(list))
 	for i, m := range list {
@@ -66,12 +66,14 @@ func label(list []string) string {
 	return strings.Join(parts, "+")
 }
 
-// What the paper gives in words; its figures show no numbers.
-// Abacus, SC '21.
+// The paper (Abacus, SC '21) states numbers in words. Its figures show none.
 
-// statement is a published comparison of Abacus with others: by how much it is better
-// than each policy, in percent of the policy's value.
+// statement is a published comparison of Abacus with other policies: the improvement over each of
+// them, in percent of that policy's value.
 type statement struct {
+	// section is the paper's section with the statement.
 	section string
+
+	// against maps the other policies to the improvement over them.
 	against map[string]float64
 }

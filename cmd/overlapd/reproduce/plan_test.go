@@ -66,8 +66,8 @@ func TestPlanWithoutJobs(t *testing.T) {
 	}
 }
 
-// TestPlanIsCancelled before it begins, so that nothing is done, and in the
-// middle, so that jobs are left and those that run are told.
+// TestPlanIsCancelled cancels a plan before it begins, so that no job runs, and halfway, so that
+// jobs are left and the running ones are notified.
 func TestPlanIsCancelled(t *testing.T) {
 	var done atomic.Int64
 	p := &plan{}

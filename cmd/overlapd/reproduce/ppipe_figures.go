@@ -10,6 +10,7 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
+// ppipeFigures are the figures of the PPipe paper, and one of ours.
 var ppipeFigures = []shown{
 	{"6", planFactors},
 	{"7", planAttainment},
@@ -19,23 +20,28 @@ var ppipeFigures = []shown{
 	{"shared", planShared},
 }
 
-// The parts of targets that plans leave free (section 7.1; that of the ablation is in the
-// authors' program).
+// The margins of plans: that of section 7.1, and that of the ablation, which is in the authors'
+// program.
 const (
 	mainMargin     = 0.4
 	ablationMargin = 0.1
 )
 
-// hosted is a group of models on a cluster: what its plans are, by system, and what became
-// of each model under them.
+// hosted is a group of models on a cluster: its plans by system, and the runs of each model.
 type hosted struct {
 	*hybrid
+
+	// group is the index of hybridGroups.
 	group int
+
+	// plans holds the services of the group with their pipelines, by system.
 	plans map[string][]planning.Service
-	runs  map[string][][]hybridRun // by system: by model, then seed
+
+	// runs holds the runs by system, model and seed.
+	runs map[string][][]hybridRun
 }
 
-// host plans all groups on all clusters, once for each kind of arrivals.
+// host plans the pipelines of all groups on all clusters, once for each kind of arrivals.
 func (d *blockData) host(r *reproduction, bursty bool) []*hosted {
 	shares, name := poissonShares, "figure 6, Poisson"
 	if bursty {
@@ -46,6 +52,7 @@ func (d *blockData) host(r *reproduction, bursty bool) []*hosted {
 			for g, names := range hybridGroups {
 				p := &hosted{hybrid: &hybrids[i], group: g, plans: map[string][]planning.Service{}, runs: map[string][][]hybridRun{}}
 				d.hosted[bursty] = append(d.hosted[bursty], p)
+				// Plans are made before any run, because the loads of runs depend on PPipe's plan.
 				services := d.services(p.hybrid, names, shares, 1, mainMargin)
 				r.fitting.add("plans of "+name, 1, func(ctx context.Context, _ *lane) (err error) {
 					for _, s := range systems {
@@ -61,7 +68,7 @@ func (d *blockData) host(r *reproduction, bursty bool) []*hosted {
 	return d.hosted[bursty]
 }
 
-// searched has the load factors of all models on all clusters searched for, once.
+// searched plans the search for the load factor of each model on each cluster, once.
 func (d *blockData) searched(r *reproduction, bursty bool) []*hosted {
 	all := d.host(r, bursty)
 	var trace []float64
@@ -69,6 +76,7 @@ func (d *blockData) searched(r *reproduction, bursty bool) []*hosted {
 		trace = d.bursty
 	}
 	for _, p := range all {
+		// Another figure already planned the search.
 		if len(p.runs) > 0 {
 			return all
 		}
@@ -89,23 +97,24 @@ func (d *blockData) searched(r *reproduction, bursty bool) []*hosted {
 	return all
 }
 
-// full is how many queries a second of a model come at load factor 1: its part of the most
-// that PPipe's plan answers of the whole load.
+// full returns the rate of a model at load factor 1, in queries a second: its share of the highest
+// total load that PPipe's plan sustains.
 func (p *hosted) full(model int) float64 {
 	least := math.Inf(1)
 	for i := range p.plans[ppipe.name] {
 		s := &p.plans[ppipe.name][i]
+		// All models of a group scale together, so the one that gets least limits the load.
 		least = min(least, planned(s)/s.Rate)
 	}
 	return least * p.plans[ppipe.name][model].Rate
 }
 
-// factors returns the mean load factor of the models of groups under a system, by seed.
+// factors returns the mean load factor of the models under a system, by seed.
 func factors(list []*hosted, system string) []float64 {
 	return acrossSeeds(list, system, func(r *hybridRun) float64 { return r.factor })
 }
 
-// acrossSeeds returns the mean over the models of groups of a value, by seed.
+// acrossSeeds returns the mean of a value over the models of groups, by seed.
 func acrossSeeds(list []*hosted, system string, value func(*hybridRun) float64) (means []float64) {
 	for k := range list[0].runs[system][0] {
 		var all []float64
@@ -119,13 +128,13 @@ func acrossSeeds(list []*hosted, system string, value func(*hybridRun) float64) 
 	return means
 }
 
-// on are the groups on a cluster.
+// on returns the groups on a cluster.
 func on(all []*hosted, h *hybrid) []*hosted {
 	return slices.DeleteFunc(slices.Clone(all), func(p *hosted) bool { return p.hybrid != h })
 }
 
-// What the paper says of figure 6: the means, and how many percent more than others PPipe has
-// on each cluster and in the mean (section 7.2).
+// The paper's statements on figure 6 (section 7.2): mean load factors, and PPipe's gain over others
+// in percent, on each cluster and on average.
 var (
 	saidFactors = map[bool]map[string]float64{
 		false: {ppipe.name: 0.965, dart.name: 0.749, unparted.name: 0.668},
@@ -137,14 +146,15 @@ var (
 	}
 )
 
-// planFactors is figure 6.
+// planFactors plans figure 6: the highest load factors.
 func planFactors(r *reproduction) func() []*figure {
+	// Bursty arrivals need the trace. Without it there is only the Poisson part.
 	kinds := map[bool]string{false: "Poisson", true: "bursty"}
 	all := map[bool][]*hosted{false: r.blocks.searched(r, false)}
 	if r.blocks.bursty != nil {
 		all[true] = r.blocks.searched(r, true)
 	} else {
-		r.missing("6, bursty", "load factors of bursty arrivals", "there is no "+burstyFile+" in the folder with data")
+		r.missing("6, bursty", "load factors of bursty arrivals", "the folder with data has no "+burstyFile+"")
 	}
 	return func() (list []*figure) {
 		for _, bursty := range []bool{false, true} {
@@ -175,7 +185,7 @@ func planFactors(r *reproduction) func() []*figure {
 	}
 }
 
-// gainRows have how many percent more PPipe has than others.
+// gainRows returns PPipe's gain over the other systems in percent.
 func gainRows(name string, list []*hosted, paper map[string][]float64, at int) (rows []row) {
 	for _, s := range systems[1:] {
 		var means []float64
@@ -183,6 +193,7 @@ func gainRows(name string, list []*hosted, paper map[string][]float64, at int) (
 			var each []float64
 			for _, p := range list {
 				for i := range p.runs[s.name] {
+					// A model that another system cannot serve has no finite gain.
 					if other := p.runs[s.name][i][k].factor; other > 0 {
 						each = append(each, 100*(p.runs[ppipe.name][i][k].factor/other-1))
 					}
@@ -195,14 +206,14 @@ func gainRows(name string, list []*hosted, paper map[string][]float64, at int) (
 	return rows
 }
 
-// planClasses is figure 8: how busy both classes are at the load factors of figure 6.
+// planClasses plans figure 8: the use of both classes at the load factors of figure 6.
 func planClasses(r *reproduction) func() []*figure {
 	all := r.blocks.searched(r, false)
 	return func() []*figure {
 		f := &figure{Figure: "8", Title: "use of GPUs at the highest load factor, Poisson arrivals", Unit: "share of time", percent: true, decimals: 3, more: true, words: true}
 		said := map[string]float64{ppipe.name: 0.736, dart.name: 0.295, unparted.name: 0.081}
 		for c, class := range []string{"high class", "low class"} {
-			// A group's models together have all devices.
+			// The models of a group together have all devices.
 			use := func(list []*hosted, system string) []float64 {
 				means := acrossSeeds(list, system, func(r *hybridRun) float64 { return r.use[c] })
 				for k := range means {
@@ -227,16 +238,23 @@ func planClasses(r *reproduction) func() []*figure {
 	}
 }
 
-// planAttainment is figure 7: a group whose models are served together, by load factor.
+// planAttainment plans figure 7: the models of a group served together, by load factor.
 func planAttainment(r *reproduction) func() []*figure {
 	type point struct {
 		*hosted
+
+		// system is the name of the system.
 		system string
+
+		// factor is the load factor, the same for all models.
 		factor float64
-		runs   []hybridRun
+
+		// runs are in the order of the seeds.
+		runs []hybridRun
 	}
 	var all []*point
 	for _, p := range r.blocks.host(r, false) {
+		// The paper shows the first group only.
 		if p.group > 0 {
 			continue
 		}
@@ -278,12 +296,15 @@ func planAttainment(r *reproduction) func() []*figure {
 	}
 }
 
-// planReservation is figure 10: reservations against pools by themselves, with small margins.
+// planReservation plans figure 10: reservations compared with independent pools, with small
+// margins.
 func planReservation(r *reproduction) func() []*figure {
 	h := &hybrids[1]
+	// The systems share a plan, so that only the way to run it differs.
 	contenders := []system{{name: "PPipe", policy: "edf"}, reactive, overlapped}
 	var all []map[string][]hybridRun
 	for _, s := range r.blocks.services(h, r.blocks.names(), nil, 1, ablationMargin) {
+		// The key "" is our plan and gurobi the authors'.
 		plans, runs := map[string]*planning.Service{"": {}, gurobi: &s}, map[string][]hybridRun{}
 		all = append(all, runs)
 		r.fitting.add("plans of figure 10", 1, func(ctx context.Context, _ *lane) error {
@@ -328,21 +349,29 @@ func planReservation(r *reproduction) func() []*figure {
 	}
 }
 
+// gurobi marks the runs that use the authors' plans, which their solver Gurobi made.
 const gurobi = ", Gurobi's plan"
 
-// small is HC1-S with other numbers of devices of each class.
+// small returns HC1-S with the given numbers of devices of each class.
 func small(high, low int) *hybrid {
 	return &hybrid{"HC1-S", hybrids[0].classes, []int{high, low}, hybrids[0].perServer, hybrids[0].gbps}
 }
 
-// planSensitivity is figure 13: targets, devices and margins for each model on 16 devices.
+// planSensitivity plans figure 13: each model on 16 devices, with varying targets, devices and
+// margins.
 func planSensitivity(r *reproduction) func() []*figure {
 	type place struct {
-		x    float64
-		said float64 // percent more than NP
+		// x is the position on the axis.
+		x float64
+
+		// said is the paper's gain over NP, in percent.
+		said float64
+
+		// runs holds the runs by system, model and seed.
 		runs map[string][][]hybridRun
 	}
 	type panel struct {
+		// number, title and axis are those of the figure.
 		number, title, axis string
 		places              []*place
 	}
@@ -351,6 +380,8 @@ func planSensitivity(r *reproduction) func() []*figure {
 		p := &panel{number: number, title: title, axis: axis}
 		all = append(all, p)
 		for _, x := range list {
+			// set translates the position on the axis into a cluster, a scale of targets and a
+			// margin.
 			h, scale, margin := set(x)
 			at := &place{x: x, said: said[x], runs: map[string][][]hybridRun{}}
 			p.places = append(p.places, at)
@@ -364,7 +395,8 @@ func planSensitivity(r *reproduction) func() []*figure {
 					for _, c := range []system{ppipe, unparted} {
 						made, err := c.make(ctx, h, []planning.Service{s})
 						if err != nil {
-							continue // no plan: nothing is in time
+							// Without a plan no query is in time.
+							continue
 						}
 						if rate == 0 {
 							rate = planned(&made[0])

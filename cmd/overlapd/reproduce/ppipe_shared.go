@@ -12,34 +12,43 @@ import (
 	"github.com/overlapd/overlapd/training/fit"
 )
 
-// The instances of an A100 that two services share, by their slowness: with 3 and 4 of 7
-// parts of it everything takes so many times as long. That is not measured: what a part of a
-// device does does not follow from what the whole does, see figureMIG.
+// instances are the parts of an A100 that two services share: 3 and 4 of its 7 parts. Everything is
+// assumed to take 7/3 and 7/4 times as long there. That was not measured, and cannot be derived
+// from the whole device (see figureMIG).
 var instances = []float64{7.0 / 3, 7.0 / 4}
 
+// The parameters of the figure of shared devices.
 const (
-	sharedSize   = 4 // of queries
+	// sharedSize is the batch size of a query, and sharedBatch the largest batch.
+	sharedSize   = 4
 	sharedBatch  = 16
 	sharedSeqLen = 32
-	sharedTarget = 5 // times what two queries of the slower model take in one batch on the better instance
+
+	// sharedTarget is the target, as a multiple of the time of two queries of the slower model in
+	// one batch on the faster instance.
+	sharedTarget = 5
 	sharedMove   = 50 * time.Microsecond
-	sharedSteps  = 9 // of the search for a goodput
-	mostShared   = 4000.0
-	sharedRun    = 4000 // queries
+
+	// sharedSteps is the number of steps of the search for a goodput.
+	sharedSteps = 9
+	mostShared  = 4000.0
+
+	// sharedRun is the number of queries of a run.
+	sharedRun = 4000
 )
 
-// sharing is the ways to serve two services on both instances.
+// sharing are the ways to serve two services on both instances.
 var sharing = []contender{
-	{name: "edf, pipelines", policy: "edf", summary: "PPipe's own rule: a device has one batch at a time"},
+	{name: "edf, pipelines", policy: "edf", summary: "PPipe's own rule: a device runs one batch at a time"},
 	{name: "overlap, pipelines", policy: "overlap", summary: "ours with the same pipelines"},
 	{name: "overlap, whole", policy: "overlap", summary: "ours without pipelines", alone: true},
 }
 
-// planShared has two services go from the slow instance of an A100 to the fast one, both on
-// the same two devices, which PPipe's plans do not do.
+// planShared plans a figure in which two services run pipelines from the slow instance of an A100
+// to the fast one. Both use the same two devices, which PPipe's plans do not allow.
 func planShared(r *reproduction) func() []*figure {
 	if r.data == nil {
-		return r.missing("shared", "two services on the same two devices", "there is no "+pairsFolder+" in the folder with data")
+		return r.missing("shared", "two services on the same two devices", "the folder with data has no "+pairsFolder+"")
 	}
 	s := r.pairs()
 	var all []cell
@@ -75,8 +84,8 @@ func planShared(r *reproduction) func() []*figure {
 	}
 }
 
-// shared is the scenario of services of some models with one target, whose queries are as
-// frequent as they are short. The slow instance has as much of the operators as of the GPU.
+// shared returns the scenario of services with one target, whose rates are inversely proportional
+// to their latencies. The slow instance runs the part of the operators that it is of the GPU.
 func shared(on sim.Device, names []string, way contender) sim.Scenario {
 	sc := sim.Scenario{Device: on, Devices: len(instances), Dispatch: sim.Pool, Slow: instances, Links: []int{0, 1}, Policy: way.policy, Plan: true, Queries: sharedRun}
 	longest := time.Duration(0)
@@ -84,6 +93,7 @@ func shared(on sim.Device, names []string, way contender) sim.Scenario {
 		if !slices.Contains(names, m.Name) {
 			continue
 		}
+		// Shares and targets follow from the time of two queries in one batch.
 		took := solo(on, m.Name, 2*sharedSize, sharedSeqLen)
 		longest = max(longest, took)
 		s := sim.Service{Name: m.Name, MaxBatch: min(sharedBatch, largest(on, m.Name)), Sizes: []int{sharedSize}, Share: 1 / took.Seconds(), QueueLimit: queueRoom}
@@ -91,6 +101,7 @@ func shared(on sim.Device, names []string, way contender) sim.Scenario {
 			s.SeqLens = []int{sharedSeqLen}
 		}
 		if !way.alone {
+			// Both stages then take about the same time.
 			cut := int(math.Round(float64(m.Operators) / instances[0]))
 			s.Pipelines = []models.Pipeline{{Batch: s.MaxBatch, Stages: []models.Stage{{End: cut, Devices: []int{0}, Move: sharedMove}, {End: m.Operators, Devices: []int{1}}}}}
 		}
@@ -102,8 +113,8 @@ func shared(on sim.Device, names []string, way contender) sim.Scenario {
 	return sc
 }
 
-// highestShared finds the highest rate at which no service violates more targets than
-// goodputBad.
+// highestShared returns the highest rate at which no service violates more than goodputBad of its
+// targets.
 func highestShared(ctx context.Context, sc sim.Scenario) (found float64, err error) {
 	low, high := 0.0, mostShared
 	for range sharedSteps {

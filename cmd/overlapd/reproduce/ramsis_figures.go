@@ -11,14 +11,14 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// Axes of figures.
+// The axes of figures.
 const (
 	axisLoad    = "queries a second"
 	axisWorkers = "workers"
 )
 
-// pictures returns the two rows of pictures that section 7 has of everything, accuracy and late
-// queries, for each task by itself.
+// pictures returns the two kinds of pictures that section 7 has, accuracy and late queries, for
+// each task.
 func pictures(number, title, axis string, decimals int, places []*place, choosers ...chooser) (drawn []*figure) {
 	for _, list := range split(places, func(p *place) string { return p.task }) {
 		drawn = append(drawn, taskPictures(number+", "+list[0].task, title, axis, decimals, list, choosers...)...)
@@ -26,7 +26,7 @@ func pictures(number, title, axis string, decimals int, places []*place, chooser
 	return drawn
 }
 
-// split returns the runs of places that have a key in common.
+// split divides places into runs of adjacent places with the same key.
 func split(places []*place, key func(*place) string) (list [][]*place) {
 	for i, p := range places {
 		if i == 0 || key(p) != key(places[i-1]) {
@@ -37,7 +37,7 @@ func split(places []*place, key func(*place) string) (list [][]*place) {
 	return list
 }
 
-// taskPictures returns the pictures of one task.
+// taskPictures returns the two pictures of one task.
 func taskPictures(number, title, axis string, decimals int, places []*place, choosers ...chooser) []*figure {
 	good := &figure{Figure: number, Title: title + ": accuracy", Unit: "percent of those in time", X: axis, decimals: decimals, more: true, words: true, Notes: []string{
 		"As in the paper, there is no accuracy where 5 % or more are late.",
@@ -45,6 +45,7 @@ func taskPictures(number, title, axis string, decimals int, places []*place, cho
 	late := &figure{Figure: number + ", late", Title: title + ": queries late or dropped", Unit: "late", X: axis, percent: true, decimals: 6, words: true}
 	for _, p := range places {
 		for i, c := range choosers {
+			// An accuracy with many late queries is left out, but their percentage is shown.
 			g, l := seedsRow(p.name, c.name, p.of(c.name, (*outcome).mean), 0), seedsRow(p.name, c.name, p.of(c.name, (*outcome).violations), 0)
 			if !p.bears(c.name) {
 				g.Ours, g.Least, g.Most = nil, nil, nil
@@ -59,11 +60,12 @@ func taskPictures(number, title, axis string, decimals int, places []*place, cho
 	return []*figure{good, late}
 }
 
-// planTrace is figure 5 and table 3: the load of the trace, by workers.
+// planTrace plans figure 5 and table 3: the load of the trace, by number of workers.
 func planTrace(r *reproduction) func() []*figure {
 	d := r.selection
 	return rivalry(r, "5", "the load of a day, in 270 seconds", axisWorkers, saidOfTrace, func(t task, target float64, i int) (list []*place) {
 		for k, workers := range d.workers {
+			// A load of 0 stands for one that is not known in advance.
 			p := d.steady(t.name, target, workers, 0)
 			p.x, p.trace, p.paper = float64(workers), d.trace, table3[t.name].of(k, i)
 			list = append(list, p)
@@ -72,7 +74,7 @@ func planTrace(r *reproduction) func() []*figure {
 	})
 }
 
-// planSteady is figure 6 and table 4: a constant load.
+// planSteady plans figure 6 and table 4: a constant load.
 func planSteady(r *reproduction) func() []*figure {
 	return rivalry(r, "6", "constant load", axisLoad, saidOfSteady, func(t task, target float64, i int) []*place {
 		list := r.selection.grid(t.name, target, t.workers)
@@ -97,10 +99,12 @@ func rivalry(r *reproduction, number, title, axis string, paper map[string]said,
 	}
 }
 
-// summary compares RAMSIS with its rivals over all places where both have an accuracy.
+// summary returns a comparison of RAMSIS with its rivals, over all places where both have an
+// accuracy.
 func (d *variantData) summary(number, title string, all []*place, paper map[string]said) *figure {
 	f := &figure{Figure: number + ", sums", Title: title + ": RAMSIS against baselines", Unit: "where both have an accuracy", decimals: 2, words: true, table: true}
 	for _, t := range d.tasks {
+		// Compare only places where both have an accuracy.
 		ours := slices.DeleteFunc(slices.Clone(all), func(p *place) bool { return p.task != t.name || !p.bears(ramsis.name) })
 		for _, other := range ramsisRivals[1:] {
 			both := slices.DeleteFunc(slices.Clone(ours), func(p *place) bool { return !p.bears(other.name) })
@@ -136,7 +140,7 @@ func (d *variantData) summary(number, title string, all []*place, paper map[stri
 	return f
 }
 
-// shareOf is the part of a list that has a property.
+// shareOf returns the fraction of a list that has a property.
 func shareOf(list []float64, has func(float64) bool) float64 {
 	n := 0.0
 	for _, v := range list {
@@ -147,11 +151,12 @@ func shareOf(list []float64, has func(float64) bool) float64 {
 	return n / float64(len(list))
 }
 
-// saved is how many percent fewer workers RAMSIS needs for the accuracy that another has at
-// a place, in the mean of places. It may have them at any of ours.
+// saved returns by how many percent fewer workers RAMSIS reaches the accuracy of another chooser,
+// on average over places. It may reach it at any place of ours with the same name.
 func saved(places, ours []*place, other string, seed int) float64 {
 	var list []float64
 	for _, p := range places {
+		// Look for a place with fewer workers and the same target that is at least as accurate.
 		fewest := p.workers
 		for _, q := range ours {
 			if q.name == p.name && q.workers < fewest && q.runs[ramsis.name][seed].mean() >= p.runs[other][seed].mean() {
@@ -171,7 +176,7 @@ func (d *variantData) grid(task string, target float64, workers int) (list []*pl
 	return list
 }
 
-// planFidelity is figure 7, and section 5.1: what is expected, and what is simulated.
+// planFidelity plans figure 7 (section 5.1): predicted and simulated accuracy and violations.
 func planFidelity(r *reproduction) func() []*figure {
 	d, t := r.selection, r.selection.tasks[0]
 	var all []*place
@@ -187,6 +192,7 @@ func planFidelity(r *reproduction) func() []*figure {
 		drawn := pictures("7", title, axisLoad, 2, all, ramsis)
 		for _, p := range all {
 			for i, v := range []float64{p.expected.Accuracy, p.expected.Violations} {
+				// The prediction is one number, without seeds.
 				e := seedsRow(p.name, expected, []float64{v}, 0)
 				if e.X = p.x; i == 0 && p.expected.Violations >= shownLate {
 					e.Ours = nil
@@ -198,8 +204,8 @@ func planFidelity(r *reproduction) func() []*figure {
 	}
 }
 
-// bounds says where the expected accuracy is a lower bound of the simulated one, and the
-// expected violations an upper bound of the simulated ones.
+// bounds returns a figure that shows where the predicted accuracy is a lower bound of the simulated
+// one, and the predicted violations an upper bound.
 func bounds(number, title string, all []*place) *figure {
 	f := &figure{Figure: number + ", sums", Title: title + ": is what is expected a bound?", Unit: "where less than 5 % are expected late", decimals: 2, words: true, table: true, Notes: []string{
 		"The paper takes the expected accuracy for a lower bound and the expected violations for an upper one (section 5.1). The mean keeps to a bound if it is beyond it by at most two standard errors.",
@@ -215,6 +221,7 @@ func bounds(number, title string, all []*place) *figure {
 		for _, p := range all {
 			if p.expected.Violations < shownLate {
 				list := p.of(ramsis.name, func(o *outcome) float64 { return bound.better(p, o) })
+				// A mean keeps to the bound if it is beyond it by at most two standard errors.
 				seeds, means = append(seeds, list...), append(means, stats.Mean(list))
 				within = append(within, stats.Mean(list)+2*stats.Deviation(list)/math.Sqrt(float64(len(list))))
 			}
@@ -238,8 +245,9 @@ func bounds(number, title string, all []*place) *figure {
 	return f
 }
 
-// ablation plans a figure of the first task that compares choosers at all loads and in the mean of
-// loads, with so many times the usual workers and for all targets or the middle one.
+// ablation returns a planner for a figure that compares choosers on the first task, at all loads
+// and on average over them. times multiplies the usual number of workers. all selects all targets
+// instead of the middle one.
 func ablation(number, title string, times float64, all bool, choosers ...chooser) planner {
 	return func(r *reproduction) func() []*figure {
 		var places []*place
@@ -256,9 +264,12 @@ func ablation(number, title string, times float64, all bool, choosers ...chooser
 	}
 }
 
-// means compares choosers in the mean of the loads at which all of them have an accuracy.
+// means returns a comparison of choosers, as a mean over the loads at which all of them have an
+// accuracy.
 func means(number, title string, places []*place, choosers ...chooser) *figure {
 	f := &figure{Figure: number + ", means", Title: title + ": mean accuracy", Unit: "percent, mean over the loads at which all have an accuracy", decimals: 2, more: true, words: true, table: true}
+	// A load at which one chooser has no accuracy is left out for all, so that means are
+	// comparable.
 	lost := func(p *place) bool {
 		return slices.ContainsFunc(choosers, func(c chooser) bool { return !p.bears(c.name) })
 	}
@@ -277,14 +288,15 @@ func means(number, title string, places []*place, choosers ...chooser) *figure {
 	return f
 }
 
+// middle returns the middle target of a task.
 func (t *task) middle() float64 { return t.targets[len(t.targets)/2] }
 
-// many returns 60 variants for the 9 of a front (section 7.3.2).
+// many returns a set of 60 variants made from a front of 9 (section 7.3.2).
 func many(front []selection.Variant) []selection.Variant {
 	return selection.Resize(front, len(front)*60/9)
 }
 
-// three returns the fastest variant, a medium one and a slow one, those of appendix E.
+// three returns a fast, a medium and a slow variant, those of appendix E.
 func three(front []selection.Variant) (set []selection.Variant) {
 	for i := range 3 {
 		set = append(set, front[i*len(front)/3])
@@ -292,18 +304,19 @@ func three(front []selection.Variant) (set []selection.Variant) {
 	return set
 }
 
-// levels returns a chooser with so many levels of slack, 0 for one at each latency.
+// levels returns a chooser with n levels of slack, 0 for one at each latency.
 func levels(name string, n int) chooser {
 	return byPolicy(name, "RAMSIS with other levels of slack", func(_ *place, w *selection.Worker) { w.Levels = n })
 }
 
-// What is compared with RAMSIS itself.
+// Modifications of RAMSIS that are compared with it.
 var (
-	variable = byPolicy("RAMSIS, variable batches", "RAMSIS whose batches may have less than all that wait", func(_ *place, w *selection.Worker) { w.Variable = true })
-	dropping = byPolicy("RAMSIS, dropping", "RAMSIS that drops what cannot be in time", func(_ *place, w *selection.Worker) { w.Drop = true })
-	knowing  = byPolicy("RAMSIS, CV known", "RAMSIS whose policy knows how far from Poisson the arrivals are", func(p *place, w *selection.Worker) { w.CV = p.cv })
+	variable = byPolicy("RAMSIS, variable batches", "RAMSIS whose batches may have a part of the queued queries", func(_ *place, w *selection.Worker) { w.Variable = true })
+	dropping = byPolicy("RAMSIS, dropping", "RAMSIS that drops queries that cannot be in time", func(_ *place, w *selection.Worker) { w.Drop = true })
+	knowing  = byPolicy("RAMSIS, CV known", "RAMSIS whose policy knows the coefficient of variation of the arrivals", func(p *place, w *selection.Worker) { w.CV = p.cv })
 )
 
+// The planners of figures that compare RAMSIS with modifications of it.
 var (
 	planModels   = ablation("8", "9 and 60 models", 5./3, true, ramsis, switching, with(ramsis, "RAMSIS, 60 models", many), with(switching, "ModelSwitching, 60 models", many))
 	planLevels   = ablation("10", "levels of slack", 1, true, levels("MD", 0), levels("FLD, 100", 100), levels("FLD, 10", 10), levels("FLD, 2", 2))
@@ -312,8 +325,8 @@ var (
 	planDropping = ablation("dropping", "late queries are served, or dropped", 1, true, ramsis, dropping)
 )
 
-// planClusters has arrivals that come in clusters: what a policy for a Poisson process makes of
-// them, and one that knows.
+// planClusters plans a figure of arrivals in clusters. It compares a policy for a Poisson process
+// with one that knows the coefficient of variation.
 func planClusters(r *reproduction) func() []*figure {
 	t := r.selection.tasks[0]
 	var all []*place
@@ -331,13 +344,14 @@ func planClusters(r *reproduction) func() []*figure {
 	}
 }
 
-// planSolving is table 2. It is one job, done before all others, so that nothing else takes
-// time, and its numbers are among what differs from run to run.
+// planSolving plans table 2. It is one job that runs before all others, so that nothing else takes
+// time. Its numbers belong to the timing.
 func planSolving(r *reproduction) func() []*figure {
 	d, t := r.selection, r.selection.tasks[0]
 	r.fitting.add("table 2", 32, func(ctx context.Context, _ *lane) error {
 		for _, row := range table2OfRAMSIS {
 			p := d.steady(t.name, slices.Max(t.targets), t.workers, d.loads[len(d.loads)/2])
+			// The number of variants is relative to the front of 9.
 			p.variants = selection.Resize(p.variants, len(p.variants)*row.Models/9)
 			c := byPolicy("", "", func(_ *place, w *selection.Worker) { w.Levels, w.Variable = min(row.Levels, d.levels), row.Variable })
 			began := time.Now()

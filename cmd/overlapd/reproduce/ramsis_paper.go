@@ -1,10 +1,10 @@
 package reproduce
 
-// lateness is the percentage of late queries that the paper has for a task: a row for each
-// number of workers or load, in which each target has RAMSIS, Jellyfish+ and ModelSwitching.
+// lateness holds the paper's percentages of late queries for a task. It has a row for each number
+// of workers or load. In a row, each target has RAMSIS, Jellyfish+ and ModelSwitching.
 type lateness [][]float64
 
-// of returns the numbers of a row and a target, none if the paper has none.
+// of returns the numbers of a row and a target, or nil if the paper has none.
 func (l lateness) of(row, target int) []float64 {
 	if row >= len(l) || 3*target+3 > len(l[row]) {
 		return nil
@@ -13,7 +13,7 @@ func (l lateness) of(row, target int) []float64 {
 }
 
 var (
-	// table3 is by workers, under the trace.
+	// table3 is by number of workers, under the trace.
 	table3 = map[string]lateness{
 		"image": {
 			{93.38, 100, 100, 81.77, 99.9, 99.9, 58.61, 99.76, 99.78},
@@ -39,8 +39,8 @@ var (
 		},
 	}
 
-	// table4 is by load. It is not known for text here, where the copy that this was taken from
-	// has lost rows.
+	// table4 is by load. The numbers for text are missing, because the copy of the paper at hand
+	// lacks rows.
 	table4 = map[string]lateness{
 		"image": {
 			{0.0669, 0, 1.2377, 0.0252, 0.0419, 0, 0.5038, 0, 0},
@@ -57,9 +57,9 @@ var (
 	}
 )
 
-// said is what the paper says of RAMSIS and a baseline: by how many points of accuracy it is
-// ahead, how many percent of queries more are late, and how many percent of the workers it
-// saves for equal accuracy; 0 for nothing.
+// said is the paper's statement on RAMSIS and a baseline: the mean and the largest gain in points
+// of accuracy, the percentage of additional late queries, and the percentage of workers saved at
+// equal accuracy. 0 stands for no statement.
 type said struct{ mean, most, late, fewer float64 }
 
 var (
@@ -69,22 +69,30 @@ var (
 		"text over Jellyfish+": {2.01, 4.55, -0.06, 31.25}, "text over ModelSwitching": {1.93, 3.85, -0.15, 25.31},
 	}
 
-	// saidOfSteady is from section 7.2, which says no most of each baseline.
+	// saidOfSteady is from section 7.2, which states no largest gain for each baseline.
 	saidOfSteady = map[string]said{
 		"image over Jellyfish+": {4.95, 0, -0.15, 0}, "image over ModelSwitching": {4.82, 0, 0.13, 0},
 		"text over Jellyfish+": {2.26, 0, -0.01, 0}, "text over ModelSwitching": {2.25, 0, -0.02, 0},
 	}
 )
 
-// solvingTime is a row of table 2: how long a policy took.
+// solvingTime is a row of table 2: the time to compute a policy.
 type solvingTime struct {
-	Levels   int     `json:"levels"` // of slack, 0 for one at each latency
-	Variable bool    `json:"variable"`
-	Models   int     `json:"models"`
-	Seconds  float64 `json:"seconds"`
-	Paper    float64 `json:"paper"`
+	// Levels is the number of levels of slack, 0 for one at each latency.
+	Levels int `json:"levels"`
+
+	// Variable means batches of a part of the queue.
+	Variable bool `json:"variable"`
+
+	// Models is the number of variants.
+	Models int `json:"models"`
+
+	// Seconds is our time, and Paper that of the paper.
+	Seconds float64 `json:"seconds"`
+	Paper   float64 `json:"paper"`
 }
 
+// table2OfRAMSIS holds the rows of table 2, with the paper's times.
 var table2OfRAMSIS = []solvingTime{
 	{0, true, 9, 0, 3693.53}, {100, true, 9, 0, 3014.89}, {0, false, 9, 0, 115.50}, {100, false, 9, 0, 132.20}, {10, false, 9, 0, 14.62},
 	{100, false, 60, 0, 1355.09}, {10, false, 60, 0, 148.87},

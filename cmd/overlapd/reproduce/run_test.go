@@ -26,7 +26,7 @@ func quick(t *testing.T, data string) Options {
 	return o
 }
 
-// anew is quick with everything still to be fitted.
+// anew returns the options of quick, in a folder without fitted files.
 func anew(t *testing.T, data string) Options {
 	o := DefaultOptions()
 	o.Data, o.Out, o.Seeds, o.Queries, o.Epochs, o.Commit = data, t.TempDir(), 2, 20, 1, "none"
@@ -89,8 +89,8 @@ func TestRun(t *testing.T) {
 		t.Error("the output does not say everywhere that it is emulated")
 	}
 
-	// In another folder, with all fitted anew on one core, the same comes out. That
-	// training does so package fit's tests see to, which figure 10 has most of.
+	// In another folder, with everything fitted again on one core, the result is the same. Figure
+	// 10 mostly trains, and the tests of package fit check that training is deterministic.
 	fresh := anew(t, data)
 	fresh.Figures = slices.DeleteFunc(FigureNames(), func(name string) bool { return name == "10" })
 	cores := runtime.GOMAXPROCS(1)
@@ -139,7 +139,7 @@ func TestRunOfSome(t *testing.T) {
 	}
 }
 
-// With solo times there are two clocks, and what is said of overlapping is said of both.
+// With isolated latencies there are two clocks, and figures about overlapping have both.
 func TestRunAtBothClocks(t *testing.T) {
 	o := quick(t, drawnData(t))
 	writeFile(t, filepath.Join(o.Data, abacusFolder, soloFile), "model,batch,seq_len,min_ms\nresnet50,4,0,1\nresnet50,32,0,1\n")
@@ -169,9 +169,9 @@ func TestMissingFiguresAreTold(t *testing.T) {
 		figures, remove []string
 		want            map[string]string
 	}{
-		"no quadruplets": {[]string{"19", "23"}, []string{"abacus-a100/quad"}, map[string]string{"18, 19, 22 and 23": "no groups of four models below quad"}},
-		"neither":        {[]string{"18", "22"}, []string{"abacus-a100/quad", loadsFile}, map[string]string{"18, 19, 22 and 23": "no groups of four models below quad"}},
-		"no loads":       {[]string{"22"}, []string{loadsFile}, map[string]string{"22": "there is no " + loadsFile}},
+		"no quadruplets": {[]string{"19", "23"}, []string{"abacus-a100/quad"}, map[string]string{"18, 19, 22 and 23": "no groups of four models in quad"}},
+		"neither":        {[]string{"18", "22"}, []string{"abacus-a100/quad", loadsFile}, map[string]string{"18, 19, 22 and 23": "no groups of four models in quad"}},
+		"no loads":       {[]string{"22"}, []string{loadsFile}, map[string]string{"22": "the folder with data has no " + loadsFile}},
 		"never any MIG":  {[]string{"21"}, nil, map[string]string{"20 and 21": "nothing was measured on MIG instances"}},
 		"not asked for":  {[]string{"15"}, []string{"abacus-a100/quad", loadsFile}, map[string]string{}},
 	} {

@@ -11,12 +11,13 @@ import (
 	"github.com/overlapd/overlapd/sim"
 )
 
-// Shepherd reproduces the figures of the Shepherd paper, as Run those of Abacus.
+// Shepherd reproduces the figures of the Shepherd paper, as [Run] does those of Abacus.
 func Shepherd(ctx context.Context, o Options) (*Result, error) { return shepherd.run(ctx, o) }
 
-// ShepherdFigures lists what Options.Figures may name for Shepherd.
+// ShepherdFigures returns the values of Options.Figures for Shepherd.
 func ShepherdFigures() []string { return namesOf(shepherd.figures) }
 
+// shepherd has one device, whose name its table leaves empty.
 var shepherd = linearPaper{"Shepherd", "shepherd_profiles.csv", []string{""}, "", []shown{
 	{"7", planWild("7", "load", "The paper: at 144,000 requests per second shepherd has 4.6 (bursty 5.2) times the goodput of clockwork and 7.1 (18.1) times that of nexus.",
 		[]float64{3e3, 6e3, 12e3, 36e3, 144e3}, []time.Duration{wildTarget})},
@@ -25,8 +26,8 @@ var shepherd = linearPaper{"Shepherd", "shepherd_profiles.csv", []string{""}, ""
 	{"11", planBursts},
 }}
 
-// The streams of section 7.2: A asks a fast model for many queries at once, B a slow one
-// for one each millisecond. No batch is larger than the paper's default.
+// The streams of section 7.2. A sends many queries at a time to a fast model, and B one query each
+// millisecond to a slow model. The largest batch is the paper's default.
 const (
 	burstModel  = "ResNet18 (RN18)"
 	steadyModel = "ResNeSt269 (RS269)"
@@ -36,7 +37,7 @@ const (
 	burstBatch  = 128
 )
 
-// bursts returns the queries of both streams, about as many of the first as are wanted.
+// bursts returns the queries of both streams, with about the given number of queries in the first.
 func bursts(queries int) (list []sim.Query) {
 	next, rounds := burstFirst, max(queries/burstSize, 1)
 	for at := time.Duration(0); at < time.Duration(rounds)*burstEvery; at += time.Millisecond {
@@ -51,16 +52,22 @@ func bursts(queries int) (list []sim.Query) {
 	return list
 }
 
-// planBursts is figure 11, left, of section 7.2.
+// planBursts plans the left part of figure 11 (section 7.2).
 func planBursts(r *reproduction) func() []*figure {
 	cases := []struct {
-		target             time.Duration
-		clockwork, without float64 // how many times as much goodput preemption has, as the paper says
+		// target is the target of both streams.
+		target time.Duration
+
+		// clockwork and without are the gains in goodput over clockwork and over no preemption that
+		// the paper states.
+		clockwork, without float64
 	}{{250 * time.Millisecond, 3.7, 1}, {90 * time.Millisecond, 6.2, 6.2}}
 	names := []string{"shepherd", "no-preemption", "clockwork", "flex-resume", "eager", "deferred", "overlap"}
 	type goodput struct {
 		sim.Result
-		first float64 // of the first burst
+
+		// first is the number of queries of the first burst that are in time.
+		first float64
 	}
 	all := map[string]*goodput{}
 	for _, c := range cases {
@@ -76,6 +83,7 @@ func planBursts(r *reproduction) func() []*figure {
 				for i := range services {
 					services[i].MaxBatch = min(services[i].MaxBatch, burstBatch)
 				}
+				// A first run has many bursts, and a second one only the first burst.
 				sc := sim.Scenario{Services: services, Given: bursts(longer * r.options.Queries), Seed: r.options.Seed, Policy: contenderNamed(name).policy, Device: g.model, Dispatch: sim.Pool}
 				all, err := sim.Run(sc)
 				if err != nil {
@@ -91,9 +99,10 @@ func planBursts(r *reproduction) func() []*figure {
 		}
 	}
 	return func() []*figure {
-		rates := &figure{Figure: "11", Title: "bursts beside a steady stream on one device: goodput", Unit: "requests per second", more: true, words: true}
-		times := &figure{Figure: "11, gain", Title: "bursts beside a steady stream on one device: goodput of shepherd over others", Unit: "times", decimals: 2, more: true, words: true}
+		rates := &figure{Figure: "11", Title: "bursts and a steady stream on one device: goodput", Unit: "requests per second", more: true, words: true}
+		times := &figure{Figure: "11, gain", Title: "bursts and a steady stream on one device: goodput of shepherd over others", Unit: "times", decimals: 2, more: true, words: true}
 		for _, c := range cases {
+			// of returns the goodput of a policy with this target.
 			of := func(name string) float64 { return all[c.target.String()+name].GoodputQPS }
 			name := fmt.Sprintf("target %v", c.target)
 			for _, policy := range names {
@@ -103,7 +112,8 @@ func planBursts(r *reproduction) func() []*figure {
 				says := map[string]float64{"clockwork": c.clockwork, "no-preemption": c.without}[other]
 				first := func(name string) float64 { return all[c.target.String()+name].first }
 				times.Rows = append(times.Rows, seedsRow(name, "over "+other, []float64{of("shepherd") / of(other)}, says))
-				if c.target < burstEvery { // and so a burst is over before the next
+				// A burst then ends before the next one.
+				if c.target < burstEvery {
 					times.Rows = append(times.Rows, seedsRow(name+", first burst", "over "+other, []float64{first("shepherd") / first(other)}, says))
 				}
 			}
@@ -121,16 +131,17 @@ const (
 	wildHour    = 250 * time.Millisecond
 )
 
-// wildNames are the contenders there.
+// wildNames are the contenders on the testbed.
 var wildNames = []string{"shepherd", "clockwork", "nexus", "no-preemption", "deferred", "overlap"}
 
-// wildLoads are what the two kinds of arrivals are called.
+// wildLoads are the names of the two kinds of arrivals.
 var wildLoads = map[bool]string{true: "stable", false: "bursty"}
 
-// wild plans to serve the load of a day with a mean rate. The models are those that take
-// least for one query: the paper has thirteen and does not say which.
+// wild plans to serve the load of a day with a mean rate. The models are the thirteen that take the
+// least time for one query, because the paper does not name its thirteen.
 func wild(r *reproduction, name string, target time.Duration, rate float64, stable bool) cell {
 	g := r.gpus[""]
+	// Sort by isolated latency, and take the fastest.
 	list := slices.Clone(g.model.Models())
 	slices.SortStableFunc(list, func(a, b device.ModelInfo) int {
 		return cmp.Compare(solo(g.model, a.Name, 1, 0), solo(g.model, b.Name, 1, 0))
@@ -145,7 +156,8 @@ func wild(r *reproduction, name string, target time.Duration, rate float64, stab
 	})
 }
 
-// planWild is figures 7, by load, and 9, by target: goodput and use of the devices.
+// planWild returns a planner for figure 7, by load, or 9, by target: goodput and use of the
+// devices.
 func planWild(number, by, says string, rates []float64, targets []time.Duration) planner {
 	return func(r *reproduction) func() []*figure {
 		title := "the load of a day on 12 devices by " + by

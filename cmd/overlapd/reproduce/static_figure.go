@@ -10,21 +10,21 @@ import (
 	"github.com/overlapd/overlapd/training/fit"
 )
 
-// The shares of the first of two models that are tried, in percent of the device; the
-// second has the rest.
+// The shares of the first of two models that are tried, in percent of the device. The second model
+// has the rest.
 const (
 	leastShare = 5
 	shareStep  = 5
 )
 
-// splitVariant is a static split. It is in no other figure, since its shares are to be
-// found for each deployment.
+// splitVariant is a static split. Figures with fixed variants exclude it, because its shares must
+// be found for each deployment.
 var splitVariant = variant{"static", "static", mergedBatch, fit.RecipeOurs, sim.KnowsAll, ""}
 
-// besideSplit are what a static split stands beside.
+// besideSplit are the policies that a static split is compared with.
 var besideSplit = []string{"edf", "overlap"}
 
-// sweep calls for all shares, the middle first, until one fails.
+// sweep calls try for all shares, the middle first, until one fails.
 func sweep(try func(first int) error) error {
 	for at := 0; leastShare+at <= 50; at += shareStep {
 		for _, first := range slices.Compact([]int{50 - at, 50 + at}) {
@@ -36,12 +36,13 @@ func sweep(try func(first int) error) error {
 	return nil
 }
 
-// bestHighest finds the highest load that any share bears. A share that does not bear what
-// another does is not looked at further.
+// bestHighest returns the highest load that any share sustains, and that share. It skips a share
+// that does not sustain more than the best one so far.
 func (l *lane) bestHighest(ctx context.Context, t trial, seed uint64) (best float64, first int, err error) {
 	err = sweep(func(share int) error {
 		t.shares = []int{share, 100 - share}
 		bears := func(qps float64) (float64, error) { return l.meanViolations(ctx, t, qps, seed, highestSeeds) }
+		// One run at a slightly higher load rules out most shares.
 		if first > 0 {
 			if v, err := bears(best * splitMore); err != nil || v > mostViolations {
 				return err
@@ -56,12 +57,12 @@ func (l *lane) bestHighest(ctx context.Context, t trial, seed uint64) (best floa
 	return best, first, err
 }
 
-// splitMore is by how much another share must bear more to be looked at, which is within
-// the error of the search.
+// splitMore is the factor by which another share must sustain more. It is within the error of the
+// search.
 const splitMore = 1.01
 
-// bestShare finds the share with the fewest violations at the load of a deployment, in the
-// first runs.
+// bestShare returns the share with the fewest violations at the load of a deployment, by the first
+// runs.
 func (l *lane) bestShare(ctx context.Context, t trial, seed uint64) (first int, err error) {
 	least := 0.0
 	err = sweep(func(share int) error {
@@ -83,8 +84,8 @@ func (l *lane) bestShare(ctx context.Context, t trial, seed uint64) (first int, 
 	return first, err
 }
 
-// planStatic plans the tables of the best static split of the device beside edf and ours:
-// what each bears, and violations at the loads of the authors.
+// planStatic plans the tables of the best static split of the device, compared with edf and
+// overlap: the load that each sustains, and violations at the authors' loads.
 func planStatic(r *reproduction) func() []*figure {
 	var drawn []func() []*figure
 	for clock := range max(len(r.data.groups), 1) {
@@ -98,13 +99,15 @@ func planStatic(r *reproduction) func() []*figure {
 	}
 }
 
-// splitNote says what a static split is here.
+// splitNote describes the static split of these figures.
 const splitNote = "static: each service has a share of the multiprocessors to itself, in which it runs beside the others, merging and dropping as under edf. Shares were not measured. An operator is taken to last as on the whole device, or as long as its work takes in the share, whichever is longer, and neighbours to cost nothing. Shares are the best of all steps of 5 %, by the queries that are counted."
 
+// splitLoads plans the table of loads at a clock.
 func splitLoads(r *reproduction, clock int) func() []*figure {
 	s, o := r.stock(pairsStock, clock), r.options
 	deploys := s.pairs(calmLoad)
 	rows, shares := make([]row, len(deploys)), make([]int, len(deploys))
+	// The other policies have the same search, so their loads are comparable.
 	others := &contest{stock: s, shown: caseMean, mean: caseMean, seeds: highestSeeds}
 	r.search(others, deploys, among(variants, besideSplit...))
 	for i := range deploys {
@@ -117,9 +120,10 @@ func splitLoads(r *reproduction, clock int) func() []*figure {
 	}
 	return func() []*figure {
 		f := others.draw(false)
+		// Remove the means, which are computed again with the rows of the split.
 		f.Rows = slices.DeleteFunc(f.Rows, func(r row) bool { return isMean(r.Case) })
 		f.Figure, f.Rows = clockName("static", s, clock), append(f.Rows, rows...)
-		f.Title += ", beside the best static split"
+		f.Title += ", with the best static split"
 		f.addMeans(caseMean, geometricMean)
 		var wins []string
 		for _, c := range deploys {
@@ -134,7 +138,7 @@ func splitLoads(r *reproduction, clock int) func() []*figure {
 	}
 }
 
-// clockName is the name of a figure at the first clock, and with it at another.
+// clockName returns the name of a figure, which includes the clock unless it is the first.
 func clockName(name string, s *stock, clock int) string {
 	if clock > 0 {
 		name += ", " + s.name
@@ -142,7 +146,7 @@ func clockName(name string, s *stock, clock int) string {
 	return name
 }
 
-// splitShares says which shares the first models have.
+// splitShares returns a sentence with the shares of the first models.
 func splitShares(deploys []deployment, shares []int) string {
 	var list []string
 	for i := range deploys {
@@ -151,9 +155,12 @@ func splitShares(deploys []deployment, shares []int) string {
 	return "Shares of the first model, percent: " + strings.Join(list, ", ") + "."
 }
 
+// splitViolations plans the table of violations at a clock.
 func splitViolations(r *reproduction, clock int) func() []*figure {
 	s, o := r.stock(pairsStock, clock), r.options
 	deploys := s.pairs(loads...)
+	// The other policies run with all seeds. The split first searches for its shares and then does
+	// the same.
 	list := r.serve("static split, violations", o.Seeds, among(variants, besideSplit...), trial{stock: s}, deploys)
 	shares := make([]int, len(deploys))
 	for i := range deploys {
@@ -176,7 +183,7 @@ func splitViolations(r *reproduction, clock int) func() []*figure {
 	}
 	return func() []*figure {
 		f := (&series{figure: pairViolations.figure, ours: violations}).draw(list, nil, caseMean)
-		f.Figure, f.Title = clockName("static violations", s, clock), f.Title+", beside the best static split, "+s.name
+		f.Figure, f.Title = clockName("static violations", s, clock), f.Title+", with the best static split, "+s.name
 		f.Notes = []string{splitNote, splitShares(deploys, shares)}
 		return []*figure{f}
 	}

@@ -9,21 +9,25 @@ import (
 	"github.com/overlapd/overlapd/sim"
 )
 
-// Symphony reproduces the figures of the Symphony paper, as Run those of Abacus.
+// Symphony reproduces the figures of the Symphony paper, as [Run] does those of Abacus.
 func Symphony(ctx context.Context, o Options) (*Result, error) { return symphony.run(ctx, o) }
 
-// SymphonyFigures lists what Options.Figures may name for Symphony.
+// SymphonyFigures returns the values of Options.Figures for Symphony.
 func SymphonyFigures() []string { return namesOf(symphony.figures) }
 
+// The devices of the paper.
 const (
 	gpuA100   = "A100"
 	gpu1080Ti = "1080Ti"
-	gpuOwn    = "table 2" // the models of which this and other parts of the paper speak
+
+	// gpuOwn has the models of table 2 and of other parts of the paper's text.
+	gpuOwn = "table 2"
 )
 
-// zooGPUs are those of the tables 3 and 4.
+// zooGPUs are the devices of tables 3 and 4.
 var zooGPUs = []string{gpu1080Ti, gpuA100}
 
+// symphony describes the paper. Its own rows are those of table 2.
 var symphony = linearPaper{"Symphony", "symphony_profiles.csv", zooGPUs, "ResNet50,1.053,5.072\nInceptionResNetV2,5.090,18.368\n", []shown{
 	{"table 2", planTable2},
 	{"9", planMixed},
@@ -35,18 +39,25 @@ var symphony = linearPaper{"Symphony", "symphony_profiles.csv", zooGPUs, "ResNet
 	{"15", planChanging},
 }}
 
-// table2 is the paper's table 2: 8 devices, one model.
+// table2 is the paper's table 2: one model on 8 devices.
 var table2 = []struct {
-	model   string
-	target  time.Duration
+	// model is the only model of the workload, with one target.
+	model  string
+	target time.Duration
+
+	// goodput holds the paper's numbers by policy, in requests per second.
 	goodput map[string]float64
-	batch   map[string]float64 // in the median, of section 2.2
+
+	// batch is the median batch size, from section 2.2.
+	batch map[string]float64
 }{
 	{"ResNet50", 25 * time.Millisecond, map[string]float64{"deferred": 5264, "clockwork": 1358, "nexus": 4027, "shepherd": 4445}, map[string]float64{"deferred": 14, "clockwork": 1, "nexus": 6, "shepherd": 9}},
 	{"InceptionResNetV2", 70 * time.Millisecond, map[string]float64{"deferred": 926, "clockwork": 458, "nexus": 618, "shepherd": 778}, map[string]float64{"deferred": 8, "clockwork": 1, "nexus": 2, "shepherd": 4}},
 }
 
+// planTable2 plans table 2: goodput, and the median batch at that rate.
 func planTable2(r *reproduction) func() []*figure {
+	// Each model is a workload of its own.
 	const devices = 8
 	var all []cell
 	for _, t := range table2 {
@@ -66,11 +77,16 @@ func planTable2(r *reproduction) func() []*figure {
 	}
 }
 
-// mixes are the settings of figure 9, with what the paper says in words of the best
-// baseline.
+// mixes are the settings of figure 9. times is the gain over the best baseline that the paper
+// states, by device.
 var mixes = []struct {
-	name  string
+	// name is the name of the setting.
+	name string
+
+	// takes selects models by the alpha and beta of their batches.
 	takes func(alpha, beta float64) bool
+
+	// times holds the stated gains by device.
 	times map[string]float64
 }{
 	{"mixed", func(_, _ float64) bool { return true }, map[string]float64{gpu1080Ti: 2.0, gpuA100: 2.4}},
@@ -84,6 +100,7 @@ var rivalsOfDeferred = []string{"clockwork", "nexus", "shepherd", "clockwork-unm
 // mixedNames are the contenders of figure 9.
 var mixedNames = slices.Concat(pooledNames, []string{"clockwork-unmerged"})
 
+// planMixed plans figure 9: many models on 64 devices.
 func planMixed(r *reproduction) func() []*figure {
 	const devices = 64
 	type setting struct {
@@ -105,6 +122,7 @@ func planMixed(r *reproduction) func() []*figure {
 			rates.Rows = append(rates.Rows, seedsRow(s.name, "ceiling", []float64{s.ceiling}, 0))
 			ours := s.of("deferred", foundRate)
 			for _, rival := range rivalsOfDeferred {
+				// Gains are computed for each seed, so that their range is known.
 				theirs, gain := s.of(rival, foundRate), make([]float64, len(ours))
 				for k := range gain {
 					gain[k] = ours[k] / theirs[k]
@@ -118,25 +136,25 @@ func planMixed(r *reproduction) func() []*figure {
 	}
 }
 
-// pooledNames are the contenders where there are many services and devices.
+// pooledNames are the contenders of figures with many services and devices.
 var pooledNames = []string{"deferred", "clockwork", "nexus", "shepherd", "eager"}
 
-// resNets returns a workload of copies of the model of the figures that speak of ResNets in
-// general, that of table 2.
+// resNets returns a workload of copies of ResNet50, for the figures that do not name a model.
 func resNets(r *reproduction, devices, models int, target time.Duration, zipf float64) workload {
 	g := r.gpus[gpuOwn]
 	return newWorkload(r, g, devices, copies(g.service("ResNet50", target), models, zipf)...)
 }
 
-// longer is how many times as long runs are of which usual ones would be over within ten
-// targets: of this figure and of Shepherd's bursts.
+// longer multiplies the length of runs that would otherwise last less than ten targets: those of
+// figure 2 and of Shepherd's bursts.
 const longer = 5
 
-// planOverload offers less and more than the devices bear: figure 2.
+// planOverload plans figure 2: loads below and above what the devices sustain.
 func planOverload(r *reproduction) func() []*figure {
 	const models, devices, target = 10, 24, 100 * time.Millisecond
 	w := resNets(r, devices, models, target, 0)
 	w.queries *= longer
+	// Loads are fractions of the ceiling.
 	most := w.ceiling()
 	loads := []float64{0.25, 0.5, 0.75, 0.9, 1, 1.1, 1.25, 1.5}
 	var all []cell
@@ -155,7 +173,7 @@ func planOverload(r *reproduction) func() []*figure {
 	}
 }
 
-// Table 1 of the paper.
+// Table 1 of the paper: the parameters of its synthetic workloads, and their number.
 var (
 	syntheticModels   = []string{"DenseNet121", "InceptionV3", "ResNet50V2", "VGG16", "Xception", "BERT"}
 	syntheticNumbers  = []int{8, 16, 24, 32, 48, 64}
@@ -165,13 +183,14 @@ var (
 	syntheticWorkload = 5880
 )
 
-// syntheticSample is how many of the workloads of table 1 are served. They are spread
-// evenly over the table, with a step that has no factor in common with its sides.
+// syntheticSample is the number of workloads of table 1 that are run. They are spread evenly over
+// the table, with a step that has no factor in common with its sides.
 const syntheticSample = 60
 
-// synthetic returns a workload of table 1, nil where not one query can be in time: the
-// paper's text does not say which of the combinations make its 5,880.
+// synthetic returns a workload of table 1, or nil if not even one query can be in time. The paper
+// does not state which of the combinations are its 5,880.
 func synthetic(r *reproduction, number int) *workload {
+	// The number encodes one choice for each parameter of the table.
 	pick := func(n int) (at int) {
 		at = number % n
 		number /= n
@@ -189,7 +208,7 @@ func synthetic(r *reproduction, number int) *workload {
 	return &w
 }
 
-// planSynthetic compares deferred with eager: figure 7.
+// planSynthetic plans figure 7: deferred compared with eager.
 func planSynthetic(r *reproduction) func() []*figure {
 	all := len(syntheticModels) * len(syntheticNumbers) * len(syntheticDevices) * len(syntheticTargets) * len(syntheticShapes)
 	var list []cell
@@ -208,6 +227,7 @@ func planSynthetic(r *reproduction) func() []*figure {
 		}{{"at least 0.95 times", 0.95, 0}, {"at least 1.05 times", 1.05, 0}, {"at least 1.5 times", 1.5, 0.16}, {"at least twice", 2, 0}} {
 			shares := make([]float64, r.options.Seeds)
 			for k := range shares {
+				// Workloads in which neither policy reaches any goodput do not count.
 				n, of := 0.0, 0.0
 				for _, c := range list {
 					ours, theirs := c.runs["deferred"][k].found, c.runs["eager"][k].found
@@ -226,7 +246,7 @@ func planSynthetic(r *reproduction) func() []*figure {
 	}
 }
 
-// planFewest finds how many devices bear 15,000 requests per second: figure 10.
+// planFewest plans figure 10: the number of devices that sustain 15,000 requests per second.
 func planFewest(r *reproduction) func() []*figure {
 	const rate, most = 15_000, 256
 	g := r.gpus[gpuA100]
@@ -250,7 +270,7 @@ func planFewest(r *reproduction) func() []*figure {
 	}
 }
 
-// planCharacter varies target, popularity and arrivals: figure 11.
+// planCharacter plans figure 11: varying targets, popularity and arrivals.
 func planCharacter(r *reproduction) func() []*figure {
 	const models, devices = 20, 32
 	var all []cell
@@ -273,7 +293,7 @@ func planCharacter(r *reproduction) func() []*figure {
 	}
 }
 
-// planScale varies the number of devices: figure 13, right.
+// planScale plans the right part of figure 13: varying numbers of devices.
 func planScale(r *reproduction) func() []*figure {
 	const models, target = 20, 100 * time.Millisecond
 	numbers := []int{8, 16, 32, 64, 128}

@@ -11,56 +11,66 @@ import (
 	"github.com/overlapd/overlapd/training/fit"
 )
 
-// variant is a policy as it is put into a figure.
+// variant is a policy as it appears in a figure.
 type variant struct {
-	name     string
-	policy   string // name in package overlap
-	maxBatch int    // 1 for no merging
-	recipe   string // how its predictor is fitted
-	knows    string
-	summary  string
+	// name is the name in figures.
+	name string
+
+	// policy is the name in package overlap.
+	policy string
+
+	// maxBatch is the largest batch, 1 for no batching.
+	maxBatch int
+
+	// recipe determines how the predictor is fitted.
+	recipe string
+
+	// knows is what the policy knows of queries, see [sim.Scenario].
+	knows string
+
+	// summary describes the variant in the result.
+	summary string
 }
 
-// mergedBatch is the largest batch that is merged: the largest that was
-// measured.
+// mergedBatch is the largest batch, which is the largest one measured.
 const mergedBatch = 32
 
-// The variants, in the order of the figures. One that is named like a policy of the
-// daemon is that policy as the daemon runs it, with merging.
+// variants are in the order of the figures. A variant with the name of one of the daemon's policies
+// is that policy as in the daemon, with batching.
 var variants = []variant{
-	{"fcfs-authors", "fcfs", 1, fit.RecipeOurs, sim.KnowsNothing, "first come, first served, as on the authors' server: unmerged, and a query is dropped only once it is late (section 7.1)"},
-	{"sjf-authors", "sjf", 1, fit.RecipeOurs, sim.KnowsOrder, "shortest job first of all that wait, likewise. The authors explain by the time that predictions take why theirs is worst (section 7.2); here they take none"},
+	{"fcfs-authors", "fcfs", 1, fit.RecipeOurs, sim.KnowsNothing, "first come, first served, as on the authors' server: without batching, and a query is dropped only once it is late (section 7.1)"},
+	{"sjf-authors", "sjf", 1, fit.RecipeOurs, sim.KnowsOrder, "shortest job first of all queued queries, likewise. The authors attribute its bad results to the time of predictions (section 7.2), which take none here"},
 	{"edf-authors", "edf", 1, fit.RecipeOurs, sim.KnowsNothing, "earliest deadline first, likewise"},
-	{"edf-unmerged", "edf", 1, fit.RecipeOurs, sim.KnowsAll, "edf, each query a batch of its own"},
-	{"sjf-unmerged", "sjf", 1, fit.RecipeOurs, sim.KnowsAll, "sjf, each query a batch of its own"},
-	{"clockwork-unmerged", "clockwork", 1, fit.RecipeOurs, sim.KnowsAll, "clockwork, each query a batch of its own"},
-	{"abacus-authors", "abacus", 1, fit.RecipePaper, sim.KnowsAll, "the published algorithm, each query a batch of its own, with a predictor of the paper's recipe"},
-	{"overlap-unmerged", "overlap", 1, fit.RecipeOurs, sim.KnowsAll, "overlap, each query a batch of its own"},
-	{"edf", "edf", mergedBatch, fit.RecipeOurs, sim.KnowsAll, "earliest deadline first, one batch at a time, queries of a service merged up to the largest measured batch; what cannot be in time is dropped. Where all services have one target, as here, fcfs does the same"},
-	{"sjf", "sjf", mergedBatch, fit.RecipeOurs, sim.KnowsAll, "shortest job first, with merging and dropping as under edf"},
-	{"clockwork", "clockwork", mergedBatch, fit.RecipeOurs, sim.KnowsAll, "edf, but work that might be late is never started"},
-	{"abacus", "abacus", mergedBatch, fit.RecipeOurs, sim.KnowsAll, "the published algorithm with merging and dropping as under edf, which it has not, and the predictor of overlap"},
-	{"overlap", "overlap", mergedBatch, fit.RecipeOurs, sim.KnowsAll, "ours: operators of several services at a time, with merging and dropping as under edf"},
+	{"edf-unmerged", "edf", 1, fit.RecipeOurs, sim.KnowsAll, "edf without batching"},
+	{"sjf-unmerged", "sjf", 1, fit.RecipeOurs, sim.KnowsAll, "sjf without batching"},
+	{"clockwork-unmerged", "clockwork", 1, fit.RecipeOurs, sim.KnowsAll, "clockwork without batching"},
+	{"abacus-authors", "abacus", 1, fit.RecipePaper, sim.KnowsAll, "the published algorithm, without batching, with a predictor of the paper's recipe"},
+	{"overlap-unmerged", "overlap", 1, fit.RecipeOurs, sim.KnowsAll, "overlap without batching"},
+	{"edf", "edf", mergedBatch, fit.RecipeOurs, sim.KnowsAll, "earliest deadline first, one batch at a time, with batching up to the largest measured batch; drops queries that cannot be in time. As all services have one target here, fcfs does the same"},
+	{"sjf", "sjf", mergedBatch, fit.RecipeOurs, sim.KnowsAll, "shortest job first, with batching and dropping as in edf"},
+	{"clockwork", "clockwork", mergedBatch, fit.RecipeOurs, sim.KnowsAll, "edf that never starts work that might be late"},
+	{"abacus", "abacus", mergedBatch, fit.RecipeOurs, sim.KnowsAll, "the published algorithm, with the batching and dropping of edf added, and the predictor of overlap"},
+	{"overlap", "overlap", mergedBatch, fit.RecipeOurs, sim.KnowsAll, "ours: operators of several services at a time, with batching and dropping as in edf"},
 }
 
 // sequentials are the variants that the paper compares Abacus with.
 var sequentials = []string{"fcfs-authors", "sjf-authors", "edf-authors"}
 
-// rivals are the variants that merge as a variant of ours does.
+// rivals are the variants that batch as one of ours does.
 var rivals = map[string][]string{
 	"overlap-unmerged": {"edf-unmerged", "sjf-unmerged", "clockwork-unmerged"},
 	"overlap":          {"edf", "sjf", "clockwork", "abacus"},
 }
 
-// own are the variants with rivals, in the order of the figures.
+// own are our variants, in the order of the figures.
 var own = []string{"overlap-unmerged", "overlap"}
 
-// contenders are the variants without those that only stand beside the authors' runs.
+// contenders returns the variants without those that only reproduce the authors' server.
 func (r *reproduction) contenders() []variant {
 	return slices.DeleteFunc(slices.Clone(r.variants), func(v variant) bool { return slices.Contains(sequentials, v.name) })
 }
 
-// VariantNames lists what Options.Policies may name.
+// VariantNames returns the values of Options.Policies.
 func VariantNames() (names []string) {
 	for _, v := range variants {
 		names = append(names, v.name)
@@ -68,32 +78,45 @@ func VariantNames() (names []string) {
 	return names
 }
 
-// among returns the variants of these names, in the order of the figures.
+// among returns the variants with the given names, in the order of the figures.
 func among(list []variant, names ...string) []variant {
 	return slices.DeleteFunc(slices.Clone(list), func(v variant) bool { return !slices.Contains(names, v.name) })
 }
 
-// trial is one run.
+// trial describes one run.
 type trial struct {
-	stock    *stock
-	deploy   *deployment
-	variant  variant
+	// stock is what the deployment runs on, and variant the policy.
+	stock   *stock
+	deploy  *deployment
+	variant variant
+
+	// arrivals, queries and seed determine the queries.
 	arrivals sim.Arrivals
 	queries  int
 	seed     uint64
-	shares   []int // of a static split, percent, by model
+
+	// shares holds the shares of a static split, in percent, by model.
+	shares []int
 	circumstances
 }
 
-// circumstances are what a trial has that is not as in the authors' runs.
+// circumstances are the differences of a trial from the authors' runs.
 type circumstances struct {
-	variation float64 // of the distances between queries (their coefficient), 0 for Poisson
-	targets   float64 // times what the largest query takes alone, 0 for those of the deployment
-	devices   int     // in a pool, 0 for one device
-	each      bool    // what is allowed to violate is so of each service, not of all queries
+	// variation is the coefficient of variation of inter-arrival times, 0 for a Poisson process.
+	variation float64
+
+	// targets are multiples of the isolated latency of the largest query, 0 for the deployment's
+	// targets.
+	targets float64
+
+	// devices is the size of a pool, 0 for one device.
+	devices int
+
+	// each applies the limit on violations to each service, instead of all queries together.
+	each bool
 }
 
-// arriving are arrivals of so many queries per second.
+// arriving returns arrivals at a rate.
 func (c *circumstances) arriving(qps float64) sim.Arrivals {
 	if c.variation == 0 {
 		return poisson(qps)
@@ -101,8 +124,8 @@ func (c *circumstances) arriving(qps float64) sim.Arrivals {
 	return sim.Arrivals{Process: sim.Gamma, QPS: qps, Shape: 1 / (c.variation * c.variation)}
 }
 
-// bad is the part of the queries that violate, of the service of which most do where each
-// counts by itself.
+// bad returns the violations summed over runs. If each service counts separately, it returns those
+// of the service with the most.
 func (c *circumstances) bad(of []*sim.Result) (most float64) {
 	for i := range of[0].Services {
 		sum, all := 0.0, 0.0
@@ -117,12 +140,11 @@ func (c *circumstances) bad(of []*sim.Result) (most float64) {
 	return most
 }
 
-// poisson are arrivals of so many queries per second.
+// poisson returns Poisson arrivals at a rate.
 func poisson(qps float64) sim.Arrivals { return sim.Arrivals{Process: sim.Poisson, QPS: qps} }
 
-// scenario is the trial as the simulator takes it. Groups are chosen while
-// others run; to choose, send and await them takes no time beside what the
-// authors measured of groups.
+// scenario returns the trial in the simulator's form. Groups are chosen while others run. Choosing,
+// sending and awaiting a group takes no time beyond what the authors measured of groups.
 func (t *trial) scenario(d sim.Device) sim.Scenario {
 	sc := sim.Scenario{
 		Arrivals: t.arrivals, Queries: t.queries, Seed: t.seed,
@@ -133,6 +155,7 @@ func (t *trial) scenario(d sim.Device) sim.Scenario {
 		sc.Devices, sc.Dispatch = t.devices, sim.Pool
 	}
 	for i, m := range t.deploy.models {
+		// Batches are at most as large as those that were measured.
 		s := sim.Service{Name: m, Target: t.deploy.target, MaxBatch: min(t.variant.maxBatch, largest(d, m)), Sizes: t.deploy.sizes[i]}
 		if m == sequenceModel {
 			s.SeqLens = t.deploy.seqLens
@@ -148,8 +171,8 @@ func (t *trial) scenario(d sim.Device) sim.Scenario {
 	return sc
 }
 
-// largest is the largest measured batch of a model, 1 if the device does not
-// know it.
+// largest returns the largest measured batch of a model, or 1 if the device does not have the
+// model.
 func largest(d sim.Device, model string) int {
 	for _, m := range d.Models() {
 		if m.Name == model && len(m.Sizes) > 0 {
@@ -159,7 +182,7 @@ func largest(d sim.Device, model string) int {
 	return 1
 }
 
-// run serves the queries of a trial.
+// run runs a trial.
 func (l *lane) run(t *trial) (*sim.Result, error) {
 	d, err := l.device(t.stock)
 	if err != nil {
@@ -168,8 +191,7 @@ func (l *lane) run(t *trial) (*sim.Result, error) {
 	return sim.Run(t.scenario(d))
 }
 
-// solo is what a whole model takes alone on a device, 0 if that does not know
-// it.
+// solo returns the isolated latency of a whole model, or 0 if the device does not have it.
 func solo(d sim.Device, model string, size, seqLen int) time.Duration {
 	if model != sequenceModel {
 		seqLen = 0
@@ -184,7 +206,7 @@ func solo(d sim.Device, model string, size, seqLen int) time.Duration {
 	return 0
 }
 
-// meanSolo is what a query of a deployment takes alone in the mean.
+// meanSolo returns the mean isolated latency of the queries of a deployment.
 func meanSolo(d sim.Device, of *deployment) time.Duration {
 	var sum time.Duration
 	n := time.Duration(0)
@@ -199,25 +221,29 @@ func meanSolo(d sim.Device, of *deployment) time.Duration {
 	return sum / max(n, 1)
 }
 
-// secondsOf is about what a run of so many queries takes one core. All work is exact in
-// binary, so that it adds up to the whole.
+// secondsOf returns the rough duration of a run on one core. The numbers are exact in binary, so
+// that the parts of the work add up to the whole.
 func secondsOf(queries int) float64 { return float64(queries) / 8192 }
 
-// served is a deployment under a variant, with one seed after the other.
+// served holds the runs of a deployment under a variant, one for each seed.
 type served struct {
+	// deploy and variant are what was run.
 	deploy  *deployment
 	variant string
+
+	// results are in the order of the seeds.
 	results []*sim.Result
 }
 
-// serve adds runs of every deployment under each of some variants, each with so many
-// seeds, and with what all of them have in common.
+// serve plans runs of every deployment under each variant and for each seed. common has what all
+// runs share.
 func (r *reproduction) serve(stage string, seeds int, variants []variant, common trial, deploys []deployment) (list []*served) {
 	for i := range deploys {
 		for _, v := range variants {
 			s := &served{&deploys[i], v.name, make([]*sim.Result, seeds)}
 			list = append(list, s)
 			for k := range s.results {
+				// Runs that only differ in the seed are separate jobs.
 				t := common
 				t.deploy, t.variant, t.seed = s.deploy, v, r.options.Seed+uint64(k)
 				t.arrivals, t.queries = poisson(s.deploy.load), r.options.Queries
@@ -240,13 +266,14 @@ func (s *served) of(value func(*sim.Result) float64) (mid, spread *float64) {
 	return meanOf(list), rounded(stats.Deviation(list))
 }
 
+// The values of runs that figures show.
 func violations(r *sim.Result) float64 { return r.Violations }
 func tail(r *sim.Result) float64       { return r.P99OverTarget }
 func throughput(r *sim.Result) float64 { return r.ThroughputQPS }
 func goodput(r *sim.Result) float64    { return r.GoodputQPS }
 
-// answeredOf1000 is what the authors call throughput: queries answered, late
-// ones too, of 1,000.
+// answeredOf1000 returns what the authors call throughput: the number of queries answered, late
+// ones included, out of 1,000.
 func answeredOf1000(r *sim.Result) float64 {
 	return authorsQueries * float64(r.Answered) / float64(max(r.Queries, 1))
 }

@@ -9,21 +9,27 @@ import (
 	"github.com/overlapd/overlapd/stats"
 )
 
-// searchWays are those of figure 23.
+// searchWays are the numbers of search ways in figure 23 (Abacus, section 7.7).
 var searchWays = []int{1, 2, 4, 8, 16}
 
-// waysRun is what decisions of a variant ask of the predictor with so many ways.
+// waysRun is the cost of a variant's decisions with a number of search ways.
 type waysRun struct {
+	// variant and ways are what was run.
 	variant variant
 	ways    int
-	calls   float64 // of the predictor, per decision
-	groups  float64 // predicted per decision
-	median  time.Duration
+
+	// calls is the mean number of calls of the predictor for a decision.
+	calls float64
+
+	// groups is the mean number of groups predicted for a decision.
+	groups float64
+
+	// median is the median time of a decision.
+	median time.Duration
 }
 
-// serve serves a trial and looks at every decision: how often the predictor is
-// asked for it, about how many groups, and how long it takes. Nothing is chosen
-// ahead, so that a decision is one call.
+// serve runs a trial and records, for every decision, the calls of the predictor, the number of
+// groups, and the time. No group is chosen ahead, so that a decision is one call.
 func (r *waysRun) serve(l *lane, t *trial) error {
 	d, err := l.device(t.stock)
 	if err != nil {
@@ -33,6 +39,7 @@ func (r *waysRun) serve(l *lane, t *trial) error {
 	sc.Ways, sc.Plan = r.ways, false
 	calls, groups := 0, 0
 	var took []time.Duration
+	// Without choosing ahead, each round has exactly one decision.
 	sc.Observer.Round = func(d *sim.Round) {
 		calls, groups, took = calls+d.Calls, groups+d.Groups, append(took, d.Decision)
 	}
@@ -44,14 +51,17 @@ func (r *waysRun) serve(l *lane, t *trial) error {
 	return nil
 }
 
-// decisionTime is what a decision took, which differs from run to run.
+// decisionTime is the time of a decision, which differs from run to run.
 type decisionTime struct {
-	Policy string  `json:"policy"`
-	Ways   int     `json:"ways"`
+	// Policy is the variant's name, and Ways the number of search ways.
+	Policy string `json:"policy"`
+	Ways   int    `json:"ways"`
+
+	// Median is in microseconds.
 	Median float64 `json:"median_us"`
 }
 
-// planWays plans figure 23. The times of decisions go to the timing.
+// planWays plans figure 23. The times of decisions belong to the timing.
 func planWays(r *reproduction) func() []*figure {
 	s := r.quad()
 	if s == nil {
@@ -62,14 +72,15 @@ func planWays(r *reproduction) func() []*figure {
 	for _, v := range among(r.variants, overlapping...) {
 		t.variant = v
 		for _, ways := range searchWays {
+			// Each job has a copy of the trial.
 			run, t := &waysRun{variant: v, ways: ways}, t
 			runs = append(runs, run)
 			r.plan.add("figure 23", secondsOf(t.queries), func(_ context.Context, l *lane) error { return run.serve(l, &t) })
 		}
 	}
 	return func() []*figure {
-		f := &figure{Figure: "23", Title: "search ways: what a decision asks of the predictor", Unit: "for each decision, mean", decimals: 1, Notes: []string{
-			"The four services of figure 18 at 100 queries per second. The paper: most decisions take fewer than 3 calls with four ways and 0.26 ms; one call takes 0.066 ms with one way, 0.088 ms with more. What a decision took here is in run.json and on the terminal, since it differs from run to run. A call of ours may ask about all that does not depend on an answer, also without searching.",
+		f := &figure{Figure: "23", Title: "search ways: predictions for a decision", Unit: "for each decision, mean", decimals: 1, Notes: []string{
+			"The four services of figure 18 at 100 queries per second. The paper: most decisions take fewer than 3 calls with four ways and 0.26 ms; one call takes 0.066 ms with one way, 0.088 ms with more. The time of a decision here is in run.json and on the terminal, because it differs from run to run. One of our calls may predict all groups that do not depend on another answer, even without a search.",
 		}}
 		for _, k := range runs {
 			row := row{Case: fmt.Sprintf("calls, %d ways", k.ways), Policy: k.variant.name, Ours: rounded(k.calls)}

@@ -18,8 +18,8 @@ func threeVariants() []selection.Variant {
 	}
 }
 
-// TestCentral follows a queue by hand: workers take what waits as soon as they are free, the
-// first first, and no more than the largest batch.
+// TestCentral follows a queue by hand: free workers immediately take the queued queries in order,
+// up to the largest batch.
 func TestCentral(t *testing.T) {
 	f := fleet{[]selection.Variant{{Accuracy: 50, Latency: []float64{10, 15, 18}}}, 20, 2}
 	s := &stream{times: []float64{0, 1, 2, 3, 4, 5}}
