@@ -226,26 +226,26 @@ func (p *panel) check() error {
 	n := len(p.services)
 	switch {
 	case n == 0:
-		return fmt.Errorf("%w: no services", errAdvice)
+		return fmt.Errorf("%w: no services; give at least one", errAdvice)
 	case n > maxServices:
-		return fmt.Errorf("%w: %d services, the limit is %d", errAdvice, n, maxServices)
+		return fmt.Errorf("%w: %d services; give at most %d", errAdvice, n, maxServices)
 	case o.Size < 1 || o.Size > maxShare:
-		return fmt.Errorf("%w: %d services to a device, not 1 to %d", errAdvice, o.Size, maxShare)
+		return fmt.Errorf("%w: at most %d services for each device; give 1 to %d", errAdvice, o.Size, maxShare)
 	}
 	// Size must be valid here, because the default number of devices divides by it.
 	o.Devices = cmp.Or(o.Devices, (n+o.Size-1)/o.Size)
 	if o.Devices < 0 || o.Devices > maxServices || o.Devices*o.Size < n {
-		return fmt.Errorf("%w: %d services do not go on %d devices of at most %d", errAdvice, n, o.Devices, o.Size)
+		return fmt.Errorf("%w: %d services do not fit on %d devices with at most %d services each; give more devices or a higher limit", errAdvice, n, o.Devices, o.Size)
 	}
 	names := map[string]bool{}
 	for _, s := range p.services {
 		switch {
 		case s.Name == "" || s.Model == "":
-			return fmt.Errorf("%w: a service without a name or a model", errAdvice)
+			return fmt.Errorf("%w: a service has no name or no model; give both", errAdvice)
 		case names[s.Name]:
-			return fmt.Errorf("%w: service %s stands twice", errAdvice, s.Name)
+			return fmt.Errorf("%w: service %s is listed twice; give each service a name of its own", errAdvice, s.Name)
 		case !(s.QPS >= 0) || math.IsInf(s.QPS, 0):
-			return fmt.Errorf("%w: service %s has a load of %v queries per second", errAdvice, s.Name, s.QPS)
+			return fmt.Errorf("%w: service %s has a load of %v queries per second; give a number from 0", errAdvice, s.Name, s.QPS)
 		}
 		names[s.Name] = true
 	}

@@ -38,7 +38,7 @@ func (a *Advice) Document() *report.Document {
 	for _, n := range a.Next {
 		next = append(next, fmt.Sprintf("%s + %s: %s", n.Models[0], n.Models[1], n.Reason))
 	}
-	d.List(orElse(next, "nothing; all that share a device were measured together")...)
+	d.List(orElse(next, "nothing: the services on each device were measured together")...)
 	if a.Pools == nil {
 		a.showCost(d)
 	}
@@ -64,9 +64,9 @@ func (a *Advice) showSolo(d *report.Document) {
 		source string
 		means  string
 	}{
-		{soloGiven, "from the file given; how they spread over operators stays as measured"},
-		{soloMeasured, "measured: spans that ran alone, fitted together with groups of several"},
-		{SoloProfiled, "the sum of what each operator takes"},
+		{soloGiven, "from the given file, divided among operators as measured"},
+		{soloMeasured, "measured: spans that ran alone, fitted together with larger groups"},
+		{SoloProfiled, "the sum of the latencies of their operators"},
 		{SoloInferred, "inferred from groups of several spans"},
 	} {
 		if n := counts[s.source]; n > 0 {
@@ -82,7 +82,7 @@ func (a *Advice) showSets(d *report.Document) {
 		d.Text("No two models were measured together.")
 		return
 	}
-	d.Text("Gain is isolated latency over the group's latency; beyond 1 overlapping pays.")
+	d.Text("The gain is the sum of isolated latencies over the group's latency. Above 1, overlapping pays.")
 	t := report.NewTable("MODELS", "GROUPS", "GAIN", "P10", "MEDIAN", "P90", "PAYS", "HIDDEN", "NOISE", "VERDICT")
 	for _, s := range a.Sets[:min(len(a.Sets), maxShownSets)] {
 		t.Rowf("%s\t%d\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f %%\t%.0f %%\t%.0f %%\t%s", s.name(), s.Groups, s.Gain,
@@ -123,7 +123,7 @@ func (a *Advice) showPairs(d *report.Document) {
 	}
 	d.Table(t)
 	if estimated {
-		d.Text("Estimates take a model to gain alike with all others, which misses the measured gains by %.0f %%.", 100*a.Off)
+		d.Text("Estimates assume that a model gains equally with all others. They differ from the measured gains by %.0f %%.", 100*a.Off)
 	}
 }
 
@@ -166,7 +166,7 @@ func (a *Advice) badPairs() (list []string) {
 	for i, row := range a.Pairs {
 		for j, g := range row[:i] {
 			if g.Bad && !g.Measured {
-				list = append(list, fmt.Sprintf("%s + %s: no gain is expected, from what they gain with others", a.Services[j], a.Services[i]))
+				list = append(list, fmt.Sprintf("%s + %s: no gain is expected, given their gains with others", a.Services[j], a.Services[i]))
 			}
 		}
 	}
@@ -176,9 +176,9 @@ func (a *Advice) badPairs() (list []string) {
 // showDivision shows the services of each device, and the bad pairs that could not be kept apart.
 func (a *Advice) showDivision(d *report.Document) {
 	v := &a.Division
-	how := "the best there is"
+	how := "optimal"
 	if !v.Exact {
-		how = "found by exchanging services while that helped"
+		how = "found by exchanging services"
 	}
 	d.Heading("Division into groups of at most %d, %s", v.Size, how)
 	t := report.NewTable("DEVICE", "SERVICES", "GAIN")
@@ -187,12 +187,12 @@ func (a *Advice) showDivision(d *report.Document) {
 	}
 	d.Table(t)
 	// Even the best division may have bad pairs, so say how many devices would avoid them.
-	unavoidable := "no division without was found"
+	unavoidable := "no division without such a pair was found"
 	if v.Enough > 0 {
-		unavoidable = fmt.Sprintf("it takes %d devices to keep such services apart", v.Enough)
+		unavoidable = fmt.Sprintf("keeping such services apart takes %d devices", v.Enough)
 	}
 	for _, b := range v.Bad {
-		d.List(fmt.Sprintf("%s and %s share a device all the same: %s", b[0], b[1], unavoidable))
+		d.List(fmt.Sprintf("%s and %s still share a device: %s", b[0], b[1], unavoidable))
 	}
 }
 
@@ -207,7 +207,7 @@ func (s *deviceShare) note() string {
 		notes = append(notes, fmt.Sprintf("busy %.0f %%", 100*s.Busy))
 	}
 	if s.Busy > 1 {
-		notes = append(notes, "more than the device has")
+		notes = append(notes, "overloaded")
 	}
 	return strings.Join(notes, "; ")
 }

@@ -62,9 +62,9 @@ func (g *setGain) Bad() bool { return g.Verdict == verdictSequential || g.Verdic
 func (g *setGain) Reason() string {
 	switch g.Verdict {
 	case verdictSlower:
-		return fmt.Sprintf("overlapped they take %.0f %% longer than one after the other", 100*(1/g.Gain-1))
+		return fmt.Sprintf("overlapped, they take %.0f %% longer than back to back", 100*(1/g.Gain-1))
 	case verdictSequential:
-		return fmt.Sprintf("as long as one after the other: a gain of %.2f, give or take %.0f %%", g.Gain, 100*g.Noise)
+		return fmt.Sprintf("as long as back to back: a gain of %.2f ± %.0f %%", g.Gain, 100*g.Noise)
 	case verdictUnknown:
 		return fmt.Sprintf("only %d groups measured", g.Groups)
 	}

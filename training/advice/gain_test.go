@@ -20,7 +20,7 @@ func TestGains(t *testing.T) {
 		"m00 + m01": verdictPays, "m00 + m03": verdictSequential, "m02 + m03": verdictSlower, "m01 + m02": verdictUnknown,
 	}
 	reasons := map[string]string{
-		verdictPays: "pays", verdictSequential: "as long as one after the other", verdictSlower: "longer than one after the other",
+		verdictPays: "pays", verdictSequential: "as long as back to back", verdictSlower: "longer than back to back",
 		verdictUnknown: "only 9 groups",
 	}
 	gains := c.gains(d)

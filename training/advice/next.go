@@ -52,7 +52,7 @@ func (p *panel) next(devices [][]int) []nextPair {
 	}
 	for i := range p.services {
 		if n.degree[i] == 0 {
-			n.probe(i, "nothing is known of "+p.services[i].Model+" with others")
+			n.probe(i, "no groups of "+p.services[i].Model+" with other models are known")
 		}
 	}
 	for _, members := range devices {
@@ -64,7 +64,7 @@ func (p *panel) next(devices [][]int) []nextPair {
 	}
 	// Probes come last, because the pairs above may already be enough.
 	for i := range p.services {
-		n.probe(i, "little is known of "+p.services[i].Model+" with others")
+		n.probe(i, "few groups of "+p.services[i].Model+" with other models are known")
 	}
 	return n.list
 }

@@ -85,14 +85,14 @@ func (p *panel) memory(members []int) (sum float64) {
 // checkPools returns an error if too little is known about a service to plan pools.
 func (p *panel) checkPools() error {
 	if n := len(p.services); p.options.Pools > n {
-		return fmt.Errorf("%w: %d pools of %d services, and each pool has one at least; take %d pools or fewer", errAdvice, p.options.Pools, n, n)
+		return fmt.Errorf("%w: %d pools of %d services, but each pool needs at least one; give at most %d pools", errAdvice, p.options.Pools, n, n)
 	}
 	for _, s := range p.services {
 		switch {
 		case s.QPS == 0 || s.Target <= 0:
-			return fmt.Errorf("%w: how many devices service %s takes follows from its load and its target, and one is unknown; give both (--load %[2]s=QPS, --targets %[2]s=DURATION)", errAdvice, s.Name)
+			return fmt.Errorf("%w: service %s has no load or no target, which determine its number of devices; give both (--load %[2]s=QPS, --targets %[2]s=DURATION)", errAdvice, s.Name)
 		case s.Memory > p.options.Memory && p.options.Memory > 0:
-			return fmt.Errorf("%w: service %s needs %.0f MiB, and no device has more than %.0f; take larger devices (--memory)", errAdvice, s.Name, s.Memory, p.options.Memory)
+			return fmt.Errorf("%w: service %s needs %.0f MiB, but no device has more than %.0f; give larger devices (--memory)", errAdvice, s.Name, s.Memory, p.options.Memory)
 		}
 	}
 	return nil
@@ -115,11 +115,11 @@ func (p *pooler) divide(n int) (*poolPlan, [][]int, error) {
 	var alone []float64
 	for i, s := range p.services {
 		if len(p.sizes[i]) == 0 {
-			return nil, nil, fmt.Errorf("%w: nothing was measured of model %s, so that nobody knows what service %s takes; measure it, or name a model that was (--services %[3]s=MODEL)", errAdvice, s.Model, s.Name)
+			return nil, nil, fmt.Errorf("%w: model %s was not measured, so the latency of service %s is unknown; measure it, or name a measured model (--services %[3]s=MODEL)", errAdvice, s.Model, s.Name)
 		}
 		cost := p.rate([]int{i})
 		if cost.bad > 0 {
-			return nil, nil, fmt.Errorf("%w: service %s takes %s ms alone, and a query that has just missed a batch waits for two, which no device answers within %v; give it a larger target",
+			return nil, nil, fmt.Errorf("%w: service %s takes %s ms alone, and a query that just missed a batch waits for two batches, which exceeds its target of %v; give it a larger target",
 				errAdvice, s.Name, stats.Digits(3, p.sizes[i][0].micros/1000), s.Target)
 		}
 		all, single, alone = append(all, i), append(single, []int{i}), append(alone, cost.cost)
@@ -130,7 +130,7 @@ func (p *pooler) divide(n int) (*poolPlan, [][]int, error) {
 	devices, exact := v.divide()
 	plan := &poolPlan{Exact: exact, Devices: int(v.total(devices).over)}
 	if v.total(devices).bad > 0 {
-		return nil, nil, fmt.Errorf("%w: no division into %s was found whose services fit a device together, by their targets and memory; take more pools", errAdvice, report.Count(n, "pool"))
+		return nil, nil, fmt.Errorf("%w: no division into %s was found in which the services of each pool fit a device by their targets and memory; give more pools", errAdvice, report.Count(n, "pool"))
 	}
 	for i, members := range devices {
 		cost := p.rate(members)
@@ -182,9 +182,9 @@ func balance(loads []float64, n int) [][]int {
 
 // show adds the pools, and the divisions for comparison, to a document.
 func (v *poolPlan) show(d *report.Document) {
-	how := "the best there is"
+	how := "optimal"
 	if !v.Exact {
-		how = "found by moving and exchanging services while that helped"
+		how = "found by moving and exchanging services"
 	}
 	d.Heading("%s, which take %s: %s", report.Count(len(v.Pools), "pool"), report.Count(v.Devices, "device"), how)
 	t := report.NewTable("POOL", "DEVICES", "DEMANDED", "MIB", "MEASURED TOGETHER", "SERVICES")
@@ -198,11 +198,11 @@ func (v *poolPlan) show(d *report.Document) {
 	t = report.NewTable("WAY", "POOLS", "DEVICES", "DEMANDED")
 	for _, o := range append([]pool{these}, v.Others...) {
 		if o.Devices == 0 {
-			t.Rowf("%s, which do not fit\t%d\t-\t-", o.Name, o.Pools)
+			t.Rowf("%s (services do not fit)\t%d\t-\t-", o.Name, o.Pools)
 			continue
 		}
 		t.Rowf("%s\t%d\t%d\t%.2f", o.Name, o.Pools, o.Devices, o.Demanded)
 	}
 	d.Table(t)
-	d.Text("Devices are demanded by queries that come evenly; a pool takes so many that none is busy for more than %.0f %% of its time.", 100*fullDevice)
+	d.Text("The demand assumes evenly spaced queries. A pool gets enough devices that none is busy for more than %.0f %% of its time.", 100*fullDevice)
 }

@@ -159,7 +159,7 @@ func TestPoolsRefused(t *testing.T) {
 		"--targets s01=DURATION)":     func(p *pooler) { p.services[1].Target = 0 },
 		"s01 needs 101 MiB":           func(p *pooler) { p.services[1].Memory = 101 },
 		"give it a larger target":     func(p *pooler) { p.services[1].Target = time.Microsecond },
-		"nobody knows what service":   func(p *pooler) { p.sizes[1] = nil },
+		"latency of service":          func(p *pooler) { p.sizes[1] = nil },
 		"no division into 1 pool was": func(p *pooler) { p.options.Pools, p.services[1].Memory, p.services[2].Memory = 1, 90, 90 },
 	} {
 		p := randomPooler(2, 3)

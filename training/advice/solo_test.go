@@ -49,8 +49,8 @@ func TestGivenSoloTimes(t *testing.T) {
 	}
 }
 
-// The times of operators tell how the time spreads; all of it only where nothing
-// ran alone; and what a file says of the whole holds all the same.
+// The times of operators determine how a model's time spreads over them. They determine its sum
+// only if no span ran alone, and a file of isolated latencies takes precedence.
 func TestProfiledSoloTimes(t *testing.T) {
 	w := newWorkshop(4, 2)
 	d := w.dataset(200, []int{0, 1})
