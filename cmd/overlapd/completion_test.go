@@ -30,7 +30,8 @@ func TestCompletedValues(t *testing.T) {
 		want []string
 	}{
 		{"ser", []string{"serve"}},
-		{"serve --policy ", []string{"overlap", "edf", "abacus"}},
+		{"serve --policy ", []string{"overlap\nabacus\nedf\nfcfs\nsjf\nstatic\n:4"}}, // no baselines
+		{"simulate --policy ", []string{"overlap", "nexus", ":4"}},
 		{"bench engine --model ", []string{"resnet50", "bert"}},
 		{"serve --config ", []string{"toml", ":8"}}, // 8: the endings of files
 		{"check ", []string{"toml", ":8"}},

@@ -40,8 +40,15 @@ func completeValues(root *cobra.Command) error {
 			}
 			return splits, cobra.ShellCompDirectiveNoFileComp
 		},
-		"policy": words(policyNames()...),
-		"model":  zooModels,
+		"policy": func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+			policies := policyNames()
+			if cmd.CommandPath() == "overlapd serve" {
+				// The others are baselines for simulations.
+				policies = []string{"overlap", "abacus", "edf", "fcfs", "sjf", "static"}
+			}
+			return policies, cobra.ShellCompDirectiveNoFileComp
+		},
+		"model": zooModels,
 	}
 	var fault error
 	eachCommand(root, func(cmd *cobra.Command) {
