@@ -23,6 +23,7 @@ type backlog struct {
 	lastID   models.BatchID
 	queries  index        // those that are not answered
 	waiting  heap[*query] // queries in a queue, by deadline
+	ranked   int          // of those, how many have a priority
 	paused   heap[*batch] // batches of all services, by deadline
 	pool     pool
 	match    *matching
@@ -107,12 +108,23 @@ func (l *backlog) enqueue(q *query) {
 	}
 	sv.queue.push(q)
 	sv.view.queue.joined(q)
-	l.waiting.push(q)
+	l.await(q)
 	l.match.joined(sv, q)
+}
+
+// await watches the deadline of a query in a queue.
+func (l *backlog) await(q *query) {
+	l.waiting.push(q)
+	if q.Priority > 0 {
+		l.ranked++
+	}
 }
 
 func (l *backlog) dequeue(q *query) *query {
 	sv := l.services[q.Service]
+	if q.Priority > 0 {
+		l.ranked--
+	}
 	sv.view.queue.left(q)
 	sv.queue.remove(q.queuePos)
 	l.match.renewal(sv)
@@ -122,13 +134,18 @@ func (l *backlog) dequeue(q *query) *query {
 // rankOf returns the rank of a query of which a span is left, and so much after it that it
 // must end earlier than at its deadline.
 func (l *backlog) rankOf(q *query, left models.Span, later time.Duration) rank {
-	return rank{
-		Filler:  q.Rank.Filler,
-		Level:   level(q.Priority),
-		Key:     l.policy.key(work{q.Arrival, q.Deadline - later, left, l.predict(l.services[q.Service])}),
-		Arrival: q.Arrival,
-		ID:      q.ID,
+	r := rank{
+		Filler:   q.Rank.Filler,
+		Level:    level(q.Priority),
+		Key:      l.policy.key(work{q.Arrival, q.Deadline - later, left, l.predict(l.services[q.Service])}),
+		Arrival:  q.Arrival,
+		ID:       q.ID,
+		Priority: level(q.Priority),
 	}
+	if _, sheds := l.policy.(overlap); sheds {
+		r.Level = 0
+	}
+	return r
 }
 
 // form makes a batch of queries, which it takes out of their queue, and binds it to a
@@ -157,12 +174,13 @@ func (l *backlog) candidate(b *batch, next int) candidate {
 // left: those of its most urgent and its latest member that are not cancelled, so much
 // earlier as it has stages to go. There must be one.
 func (l *backlog) standing(b *batch, left models.Span) (least rank, latest time.Duration) {
-	first, later := true, b.later()
+	first, later, priority := true, b.later(), math.MaxInt
 	for _, q := range b.members {
 		if q.Cancelled {
 			continue
 		}
 		r := l.rankOf(q, left, later)
+		priority = min(priority, r.Priority)
 		if first || r.before(&least) {
 			least = r
 		}
@@ -171,6 +189,7 @@ func (l *backlog) standing(b *batch, left models.Span) (least rank, latest time.
 		}
 		first = false
 	}
+	least.Priority = priority
 	return least, latest
 }
 

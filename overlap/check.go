@@ -74,7 +74,15 @@ func (s *Scheduler) Check() error {
 }
 
 func (l *backlog) check() error {
-	queued, paused := 0, 0
+	queued, paused, ranked := 0, 0, 0
+	for _, q := range l.waiting.items {
+		if q.Priority > 0 {
+			ranked++
+		}
+	}
+	if ranked != l.ranked {
+		return fmt.Errorf("%d queries in queues have a priority, %d are counted", ranked, l.ranked)
+	}
 	for _, sv := range l.services {
 		if err := sv.check(); err != nil {
 			return fmt.Errorf("service %s: %w", sv.Name, err)

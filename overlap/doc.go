@@ -13,10 +13,15 @@
 //
 // # Order
 //
-// A policy gives every waiting query and every paused batch a key. A numbered
-// priority goes before the key: 1 is the highest, and 0, the default, comes
-// after all numbered ones. Equal keys are ordered by arrival, then by ID. All
-// work of best-effort services comes after all other.
+// A policy gives every waiting query and every paused batch a key. Equal keys
+// are ordered by arrival, then by ID. All work of best-effort services comes
+// after all other.
+//
+// A priority is a number: 1 is the highest, and 0, the default, comes after all
+// others. Under overlap it decides who is postponed where there is not time for
+// all (see Load shedding), and the deadline alone decides the order: to serve
+// what is due later first would cost others their deadlines and gain nothing.
+// Under the other policies the priority goes before the key.
 //
 // # Drops
 //
@@ -39,7 +44,7 @@
 // The sequential policies and abacus look at the most urgent work
 // only, overlap at the head of each service. Where there is not enough time for
 // all that waits, overlap postpones what takes longest, which then is dropped as
-// everything else is (see Triage). The queries of a batch that has
+// everything else is (see Load shedding). The queries of a batch that has
 // started share its fate: it is dropped when none of them can be answered in
 // time any more.
 //
@@ -102,7 +107,7 @@
 // size costs it a preparation ([models.Service].Ladder), queries are merged into batches of
 // these sizes alone. A query of another size runs by itself, and pays.
 //
-// # Triage
+// # Load shedding
 //
 // Where there is not time for all, earliest deadline first lets everything wait
 // until it is late. So before it chooses, overlap finds out for which work there
@@ -114,7 +119,8 @@
 // merged. Of a batch that has started that is what is left, for each of its queries; what
 // has run does not count, or a few operators that once filled a group would put the
 // rest before all that is more urgent. Priorities come first: nothing is postponed for
-// what has less. Where two or more would be postponed, a query that cannot be merged is
+// what has less, and the others get what time is left: nothing is added to a group that would make
+// something kept of a higher priority late. Where two or more would be postponed, a query that cannot be merged is
 // kept only if it has two fifths of its time alone to spare: else all that is kept ends up
 // with no time to run beside other work. The suspects of a failed batch are postponed before
 // all others of their priority: a service with bad queries pays for finding them, and not its

@@ -63,7 +63,7 @@ func (p overlap) choose(d *decision) {
 // by deadline would come too late for it to be in time, or never where a triage postpones it.
 func (overlap) explore(d *decision) {
 	i := slices.IndexFunc(d.candidates, func(c candidate) bool { return c.explores && c.batch == nil })
-	if i > 0 && d.candidates[i].rank.Level == d.candidates[0].rank.Level {
+	if i > 0 && d.candidates[i].rank.Priority <= d.candidates[0].rank.Priority {
 		d.promote(i)
 	}
 }
@@ -78,7 +78,7 @@ func (overlap) hold(d *decision) {
 	soon := d.at + first.solo.Latency
 	for i := range d.candidates {
 		c := &d.candidates[i]
-		if c.batch == nil || c.postponed || c.rank.Filler || c.rank.Level != first.rank.Level || soon+c.solo.Latency <= c.deadline {
+		if c.batch == nil || c.postponed || c.rank.Filler || c.rank.Priority > first.rank.Priority || soon+c.solo.Latency <= c.deadline {
 			continue
 		}
 		d.promote(i)
@@ -214,7 +214,7 @@ func startBy(deadline time.Duration, solo models.Estimate) time.Duration {
 // get into it. Best effort may put off none of those that a triage has kept.
 func (overlap) room(d *decision, i int) time.Duration {
 	room := d.limit
-	if slack := d.sorting.slack; d.candidates[i].rank.Filler && slack < forever {
+	if slack := d.sorting.above(&d.candidates[i].rank); slack < forever {
 		room = min(room, d.at+d.solo+slack)
 	}
 	soon := d.at + d.candidates[0].solo.Latency
@@ -296,7 +296,7 @@ func (p overlap) addBest(d *decision, bestEffort bool) bool {
 // of a higher priority.
 func (overlap) dares(d *decision, c *candidate) bool {
 	first := &d.candidates[0]
-	if c.latest >= d.at+first.solo.Latency || c.rank.Level != first.rank.Level || c.rank.Filler {
+	if c.latest >= d.at+first.solo.Latency || c.rank.Priority > first.rank.Priority || c.rank.Filler {
 		return false
 	}
 	risked := 0

@@ -67,14 +67,20 @@ type rank struct {
 	// Filler is set if the service was best effort when the query arrived: it runs
 	// after all that is not.
 	Filler bool
-	// Level is the priority, with 0 moved behind the numbered ones.
+	// Level is the priority, with 0 moved behind the numbered ones. It is 0 under a policy that
+	// sheds load: there a priority protects a query from being postponed, and the deadline alone
+	// decides the order.
 	Level int
 	// Key is given by the policy.
 	Key     time.Duration
 	Arrival time.Duration
 	ID      models.QueryID
+	// Priority is the same as Level under every policy, and takes no part in the order. That of a
+	// batch is the highest of its members.
+	Priority int
 }
 
+// level returns a number for a priority that grows as the priority falls.
 func level(priority int) int {
 	if priority == 0 {
 		return math.MaxInt

@@ -179,7 +179,7 @@ func (s *Scheduler) restore(k *Snapshot) error {
 		if err != nil {
 			return err
 		}
-		s.waiting.push(q)
+		s.await(q)
 	}
 	batches := map[models.BatchID]*batch{}
 	for i := range k.Batches {

@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -10,31 +11,52 @@ import (
 // Limits of a triage.
 const (
 	// triageScan is how many waiting queries a triage looks at, the most urgent
-	// first. Those behind them count as in time.
+	// first, or for each of triageLevels where some have priorities. Those behind them count as
+	// in time.
 	triageScan = 128
 
 	// triageLeast is with how many waiting queries it begins: with fewer there
 	// is nothing to choose.
 	triageLeast = 2
+
+	// triageLevels is how many priorities a triage tells apart. The lowest ones count as one.
+	triageLevels = 4
 )
 
 // triage finds the work for which there is no time, by the rule of Moore: see the
 // package comment. A batch that has started takes its place by its deadline, as a
 // query that waits does, with what is left of it.
 type triage struct {
-	number  uint64        // counts triages; work remembers the one that postponed it
-	lost    int           // so much was postponed
-	crowded int           // the priority at which that was a crowd, 0 for none
-	spare   int           // from this priority on single queries must have time to spare, 0 for none
-	taken   time.Duration // by what is kept so far
-	level   int           // the priority that kept is of
-	slack   time.Duration // by which all of it may be put off and is in time; forever if there is none
-	pooled  bool          // some of what waits can run on another device, too
-	begun   []job         // memory of started
-	started []job         // the batches that have started, the most urgent first
-	jobs    []job         // that were added
-	kept    heap[int]     // positions in jobs, the longest first
-	lines   heap[*view]   // of the services, the most urgent query first
+	number  uint64      // counts triages; work remembers the one that postponed it
+	lost    int         // so much was postponed
+	crowded int         // the priority at which that was a crowd, 0 for none
+	spare   int         // from this priority on single queries must have time to spare, 0 for none
+	slacks  []slack     // of what is kept, the highest priority first
+	pooled  bool        // some of what waits can run on another device, too
+	begun   []job       // memory of started
+	started []job       // the batches that have started, the most urgent first
+	jobs    []job       // that were added
+	kept    heap[int]   // positions in jobs, the longest first
+	lines   heap[*view] // of the services, the most urgent query first
+}
+
+// slack is by how long all kept work of a priority and of higher ones may be deferred and is in
+// time, forever if there is none.
+type slack struct {
+	priority int
+	time     time.Duration
+}
+
+// above returns the slack of what comes before work of a rank: of all that is kept before best
+// effort, of higher priorities before the rest.
+func (t *triage) above(r *rank) time.Duration {
+	least := forever
+	for _, s := range t.slacks {
+		if r.Filler || s.priority < r.Priority {
+			least = s.time
+		}
+	}
+	return least
 }
 
 // job is what a triage keeps or postpones: a query that waits, or what is left of a
@@ -112,11 +134,10 @@ func (t *triage) sort(d *decision) {
 		return
 	}
 	t.start(d)
-	if t.list(d); t.crowded > 0 {
+	t.list(d)
+	if t.shed(d.at); t.crowded > 0 {
 		t.begin(d.s, t.crowded)
-		for i := range t.jobs {
-			t.keep(i, d.at)
-		}
+		t.shed(d.at)
 	}
 }
 
@@ -124,8 +145,7 @@ func (t *triage) sort(d *decision) {
 // be merged are kept only if they have some time to spare; with 0 all are.
 func (t *triage) begin(s *Scheduler, spare int) {
 	s.triages++
-	t.number, t.spare, t.lost, t.crowded, t.taken, t.level, t.slack = s.triages, spare, 0, 0, 0, 0, forever
-	t.kept.items = t.kept.items[:0]
+	t.number, t.spare, t.lost, t.crowded, t.slacks = s.triages, spare, 0, 0, t.slacks[:0]
 	for _, sv := range s.services {
 		sv.view.triage = t.number
 	}
@@ -139,7 +159,11 @@ func (t *triage) list(d *decision) {
 			t.lines.push(&sv.view)
 		}
 	}
-	for n := 0; n < triageScan && t.lines.len() > 0; n++ {
+	scan := triageScan
+	if d.s.ranked > 0 { // those that are protected may have later deadlines than many others
+		scan *= triageLevels
+	}
+	for n := 0; n < scan && t.lines.len() > 0; n++ {
 		q := t.next()
 		for len(t.started) > 0 && t.started[0].rank.before(&q.Rank) {
 			t.add(t.started[0], d.at)
@@ -208,32 +232,57 @@ func (t *triage) add(j job, at time.Duration) {
 		return
 	}
 	t.jobs = append(t.jobs, j)
-	t.keep(len(t.jobs)-1, at)
 }
 
-// keep takes in one of the jobs, and postpones the longest so far while it would be late.
-// A batch that has started stays where what waits could run elsewhere.
-func (t *triage) keep(i int, at time.Duration) {
-	j := &t.jobs[i]
-	if j.rank.Level != t.level {
-		t.level, t.kept.items = j.rank.Level, t.kept.items[:0]
-	}
-	t.taken += j.share
-	if j.waits || !t.pooled {
-		t.kept.push(i)
-	}
-	due := j.deadline - (j.alone - j.share)
-	latest := due
-	if j.single && t.spare > 0 && j.rank.Level >= t.spare {
-		latest -= time.Duration(crowding * float64(j.alone))
-	}
-	for t.kept.len() > 0 && at+t.taken > latest {
-		longest := &t.jobs[t.kept.pop()]
-		*longest.postponed = t.number
-		t.taken -= longest.share
-		if t.lost++; t.lost == crowd {
-			t.crowded = j.rank.Level
+// shed postpones work until there is time for the rest: of the highest priority first, then
+// of each lower one what does not fit besides all that is kept of higher ones.
+func (t *triage) shed(at time.Duration) {
+	const none = -1
+	for level, above := 0, none; level < triageLevels; level++ {
+		priority := math.MaxInt
+		if level < triageLevels-1 {
+			for i := range t.jobs {
+				if p := t.jobs[i].rank.Priority; p > above {
+					priority = min(priority, p)
+				}
+			}
+		}
+		t.keep(above, priority, at)
+		if above = priority; above == math.MaxInt {
+			return
 		}
 	}
-	t.slack = min(t.slack, max(due-at-t.taken, 0))
+}
+
+// keep adds up what the work takes that has at least a priority, in the order of ranks, and
+// postpones the longest so far whose priority is below another while something would be late. A
+// batch that has started stays where what waits could run elsewhere.
+func (t *triage) keep(above, priority int, at time.Duration) {
+	t.kept.items = t.kept.items[:0]
+	taken, least := time.Duration(0), forever
+	for i := range t.jobs {
+		j := &t.jobs[i]
+		if j.rank.Priority > priority || *j.postponed == t.number {
+			continue
+		}
+		taken += j.share
+		if j.rank.Priority > above && (j.waits || !t.pooled) {
+			t.kept.push(i)
+		}
+		due := j.deadline - (j.alone - j.share)
+		latest := due
+		if j.single && t.spare > 0 && j.rank.Priority >= t.spare {
+			latest -= time.Duration(crowding * float64(j.alone))
+		}
+		for t.kept.len() > 0 && at+taken > latest {
+			longest := &t.jobs[t.kept.pop()]
+			*longest.postponed = t.number
+			taken -= longest.share
+			if t.lost++; t.lost == crowd {
+				t.crowded = j.rank.Priority
+			}
+		}
+		least = min(least, max(due-at-taken, 0))
+	}
+	t.slacks = append(t.slacks, slack{priority, least})
 }

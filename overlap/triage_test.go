@@ -47,10 +47,11 @@ func TestTriageIsTheBestChoice(t *testing.T) {
 		list, at := sorted(t, 9), time.Duration(rapid.IntRange(0, 5).Draw(t, "at"))
 		started := time.Duration(rapid.IntRange(0, 10).Draw(t, "started"))
 		tr := newTriage()
-		tr.number, tr.taken = 7, started
+		tr.number = 7
 		for _, q := range list {
 			tr.add(q.job(new(service)), at)
 		}
+		tr.shed(at + started)
 		hopeless := func(q *query) bool { return at+q.Alone > q.Deadline && q.Alone > 0 }
 		kept := func(i int) bool { return list[i].postponed != 7 && !hopeless(list[i]) }
 		if n := late(list, kept, at+started); n > 0 {
@@ -77,15 +78,16 @@ func TestTriageIsTheBestChoice(t *testing.T) {
 // with more take.
 func TestTriageKeepsPriorities(t *testing.T) {
 	queries := []*query{
-		{queryState: queryState{Query: models.Query{ID: 1, Deadline: 100}, Rank: rank{Level: 1}, Alone: 60}},
-		{queryState: queryState{Query: models.Query{ID: 2, Deadline: 100}, Rank: rank{Level: 2}, Alone: 30}},
-		{queryState: queryState{Query: models.Query{ID: 3, Deadline: 100}, Rank: rank{Level: 2}, Alone: 20}},
+		{queryState: queryState{Query: models.Query{ID: 1, Deadline: 100}, Rank: rank{Priority: 1}, Alone: 60}},
+		{queryState: queryState{Query: models.Query{ID: 2, Deadline: 100}, Rank: rank{Priority: 2}, Alone: 30}},
+		{queryState: queryState{Query: models.Query{ID: 3, Deadline: 100}, Rank: rank{Priority: 2}, Alone: 20}},
 	}
 	tr := newTriage()
 	tr.number = 1
 	for _, q := range queries {
 		tr.add(q.job(new(service)), 0)
 	}
+	tr.shed(0)
 	for i, want := range []uint64{0, 1, 0} {
 		if queries[i].postponed != want {
 			t.Errorf("query %d is postponed by triage %d, want %d", queries[i].ID, queries[i].postponed, want)

@@ -196,7 +196,7 @@ func (f *family) limit(l *backlog, v *device, first *query, at time.Duration) ti
 			continue
 		}
 		q, took := sv.family.next(l, v, at)
-		if q == nil || q.Rank.Filler || q.Rank.Level > first.Rank.Level {
+		if q == nil || q.Rank.Filler || q.Rank.Priority > first.Rank.Priority {
 			continue
 		}
 		if latest := q.Deadline - took; latest > at {
