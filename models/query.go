@@ -1,6 +1,7 @@
 package models
 
 import (
+	"fmt"
 	"time"
 )
 
@@ -17,42 +18,42 @@ type ServiceID int
 // the scheduler chooses. They come from a monotonic clock, so that a step of the wall clock
 // has no effect.
 type Query struct {
-	ID      QueryID
-	Service ServiceID
+	ID      QueryID   `json:"id"`
+	Service ServiceID `json:"sv"`
 	// Size is the client's own batch dimension, at least 1.
-	Size int
+	Size int `json:"n"`
 	// SeqLen is the sequence length, or 0 if the model has none.
-	SeqLen int
+	SeqLen int `json:"seq,omitempty"`
 	// Shape is a hash of all input shapes without their batch dimension. Only queries with
 	// equal hashes can share a batch.
-	Shape uint64
+	Shape uint64 `json:"shape,omitempty,string"`
 	// Arrival is when the query was accepted. After Deadline its answer has no value.
-	Arrival  time.Duration
-	Deadline time.Duration
+	Arrival  time.Duration `json:"arrived"`
+	Deadline time.Duration `json:"deadline"`
 	// Priority is 0 for none. Otherwise 1 is the highest priority.
-	Priority int
+	Priority int `json:"priority,omitempty"`
 	// Alone keeps the query out of batches with other queries.
-	Alone bool `json:",omitempty"`
+	Alone bool `json:"alone,omitempty"`
 
 	// Accuracy is the least accuracy of the variant that may answer. If Fixed is set, only the
 	// service that the query names may answer.
-	Accuracy float64 `json:",omitempty"`
-	Fixed    bool    `json:",omitempty"`
+	Accuracy float64 `json:"accuracy,omitempty"`
+	Fixed    bool    `json:"fixed,omitempty"`
 }
 
 // Span is the operator range [Start, End) of one batch, run without interruption.
 type Span struct {
-	Service ServiceID
-	Batch   BatchID
-	Start   int
-	End     int
+	Service ServiceID `json:"sv"`
+	Batch   BatchID   `json:"b"`
+	Start   int       `json:"from"`
+	End     int       `json:"to"`
 	// Size is the size of the batch, the sum over its queries.
-	Size   int
-	SeqLen int
+	Size   int `json:"n"`
+	SeqLen int `json:"seq,omitempty"`
 
 	// Series marks back-to-back execution: the queries of the batch, each of size 1, run one
 	// after another and not as one tensor. Each runs from the first operator to the last.
-	Series bool `json:",omitempty"`
+	Series bool `json:"series,omitempty"`
 }
 
 // Len returns the number of operators in the span.
@@ -71,40 +72,40 @@ func (s Span) Once() (once Span, times int) {
 // Group is an operator group: spans of different batches, at most one per service, that run
 // together in one round.
 type Group struct {
-	Spans []Span
+	Spans []Span `json:"g"`
 }
 
 // Estimate is a predictor's estimate for an operator group.
 type Estimate struct {
 	// Latency is the median latency of the group, or 0 if unknown.
-	Latency time.Duration
+	Latency time.Duration `json:"latency"`
 	// Bound is the p99 latency of the group. It is at least Latency, or 0 if unknown.
-	Bound time.Duration
+	Bound time.Duration `json:"bound"`
 }
 
 // Outcome is the result of a round, as an executor measured it or a device model computed it.
 // The scheduler and its journal take it as input.
 type Outcome struct {
-	Round uint64
+	Round uint64 `json:"round"`
 	// Device is the index in the pool of the device that ran the round.
-	Device int
+	Device int `json:"dev,omitempty"`
 	// Took is the time from sending the round until its last span ended.
-	Took time.Duration
+	Took time.Duration `json:"took"`
 	// Latency is the latency of the group in the sense of predictions, or 0 if it was not
 	// measured.
-	Latency time.Duration
+	Latency time.Duration `json:"latency,omitempty"`
 	// Spans has one element for each span of the group, in any order.
-	Spans []SpanOutcome
+	Spans []SpanOutcome `json:"s"`
 }
 
 // SpanOutcome is the result of one span of a round.
 type SpanOutcome struct {
-	Span   Span
-	Status Status
+	Span   Span   `json:"span"`
+	Status Status `json:"as"`
 	// Reached is the next operator to run. It is the span's End unless the span was stopped.
-	Reached int
+	Reached int `json:"to"`
 	// Took is the time in the engine, as the worker measured it.
-	Took time.Duration
+	Took time.Duration `json:"took"`
 }
 
 // Status says how a span left its round. After SpanLost, SpanFailed and SpanCrashed the batch
@@ -136,4 +137,18 @@ func (s Status) String() string {
 		return names[s]
 	}
 	return "unknown"
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (s Status) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler. "unknown" stands for a status that does not
+// exist, which a scheduler may be given.
+func (s *Status) UnmarshalText(text []byte) error {
+	for *s = SpanDone; *s <= SpanOverrun+1; *s++ {
+		if s.String() == string(text) {
+			return nil
+		}
+	}
+	return fmt.Errorf("status %q is not known", text)
 }

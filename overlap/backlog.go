@@ -373,10 +373,10 @@ func (l *backlog) Released() []Held { return l.released.take() }
 // next operator boundary, since the last call. The slice is valid until the next call.
 func (l *backlog) Stops() []Held { return l.stops.take() }
 
-// Ended returns what Answers, Released, Stops and Moves would return, without taking it.
-// The slices are valid until the next call of another method.
-func (l *backlog) Ended() (answers []Answer, released, stops []Held, moves []Move) {
-	return l.answers.fill, l.released.fill, l.stops.fill, l.moves.fill
+// Ended reports whether something has ended that [Scheduler.Ready] has not returned yet. If so,
+// its next call decides nothing.
+func (l *backlog) Ended() bool {
+	return len(l.answers.fill)+len(l.released.fill)+len(l.stops.fill)+len(l.moves.fill) > 0
 }
 
 // drain is a list that is taken whole. Two buffers take turns, so that what

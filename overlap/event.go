@@ -24,18 +24,28 @@ const (
 	Drain                  // no further query is to be accepted
 )
 
+var kindNames = [...]string{"unknown", "arrive", "cancel", "finish", "moved", "down", "up", "load", "add", "change", "remove", "drain"}
+
+// String returns the name of a kind, as the decision log has it.
+func (k Kind) String() string {
+	if int(k) >= len(kindNames) {
+		k = 0
+	}
+	return kindNames[k]
+}
+
 // Event is something that has happened, for [Scheduler.Step]. The scheduler keeps no part of
 // it, so that a caller may use one value for all its events.
 type Event struct {
-	Kind       Kind
-	Query      models.Query
-	Outcome    models.Outcome
-	Move       Move
-	Took       time.Duration
-	Status     models.Status
-	Service    models.ServiceID
-	Device     int
-	Definition models.Service
+	Kind       Kind             `json:"-"`
+	Query      models.Query     `json:"query,omitzero"`
+	Outcome    models.Outcome   `json:"outcome,omitzero"`
+	Move       Move             `json:"move,omitzero"`
+	Took       time.Duration    `json:"took,omitempty"`
+	Status     models.Status    `json:"as,omitempty"`
+	Service    models.ServiceID `json:"sv,omitempty"`
+	Device     int              `json:"dev,omitempty"`
+	Definition models.Service   `json:"service,omitzero"`
 }
 
 // Ready is what the caller of a scheduler is to do next, see [Scheduler.Ready]. Its slices
@@ -56,7 +66,8 @@ type Ready struct {
 	// followed by one Moved event.
 	Moves []Move
 
-	// Round is to be started, nil if there is none. Its device is busy until a Finish event.
+	// Round is to be started, nil if there is none. Its device is busy until a Finish event. It
+	// is valid until its device is given the next one.
 	Round *Round
 
 	// Wake is when Ready is to be called again though nothing happens: now or earlier if there
@@ -105,9 +116,9 @@ func (s *Scheduler) Step(now time.Duration, e *Event) error {
 // free device runs. So a caller answers first and starts rounds then: it calls Ready until
 // Wake is later than now.
 func (s *Scheduler) Ready(now time.Duration) (r Ready) {
-	if answers, released, stops, moves := s.Ended(); len(answers)+len(released)+len(stops)+len(moves) == 0 {
-		if round, ok := s.Next(now); ok {
-			r.Round = &round
+	if !s.Ended() {
+		if _, ok := s.Next(now); ok {
+			r.Round = &s.last.device.round
 		}
 	}
 	r.Answers, r.Released, r.Stops, r.Moves = s.Answers(), s.Released(), s.Stops(), s.Moves()
@@ -122,3 +133,10 @@ func (s *Scheduler) Ready(now time.Duration) (r Ready) {
 // Advance decides ahead, for the round that is predicted to end first, while the caller has
 // nothing else to do: after it has started what Ready has returned.
 func (s *Scheduler) Advance(now time.Duration) { s.Plan(now) }
+
+// Planned reports whether a round was decided ahead that no event has overturned. Such a plan is
+// no part of a [Snapshot].
+func (s *Scheduler) Planned() bool { return s.planned }
+
+// Routed reports whether Ready may change what waits for a pipeline without returning anything.
+func (s *Scheduler) Routed() bool { return len(s.piped)+len(s.onWay) > 0 }

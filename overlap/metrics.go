@@ -111,33 +111,51 @@ type Waiting struct {
 
 // Explanation is what a policy saw and chose for a round.
 type Explanation struct {
-	Round      uint64
-	Planned    bool          // it was decided ahead
-	For        time.Duration // the time it was decided for: the start of the round, or when a plan took it to start
-	Candidates []Candidate   // the most urgent first
-	Dropped    []Candidate   // predicted to be too late even alone
-	Asked      asked         // what the predictor was asked
-	Solo       time.Duration // the time its spans are predicted to take one after another, where the policy asked
-	Headroom   time.Duration // what the group had to keep to, 0 if nothing depended on that
+	Round uint64 `json:"-"`
+
+	// Planned is set if the round was decided ahead. For is the time for which it was decided.
+	Planned bool          `json:"planned,omitempty"`
+	For     time.Duration `json:"for,omitempty"`
+
+	// Candidates come in the order of their urgency. Dropped are those that were predicted to be
+	// late even alone.
+	Candidates []Candidate `json:"c,omitempty"`
+	Dropped    []Candidate `json:"-"`
+
+	// Asked counts what the predictor was asked.
+	Asked asked `json:"-"`
+
+	// Solo is the predicted time of the spans one after another, where the policy asked.
+	// Headroom is the time that the group had to respect, 0 if there was none.
+	Solo     time.Duration `json:"solo,omitempty"`
+	Headroom time.Duration `json:"limit,omitempty"`
 }
 
 // Candidate is the most urgent work of one service, which could have been in a
 // group: a paused batch, or the query that its next batch is formed around, as it
 // was before the round.
 type Candidate struct {
-	Service  models.ServiceID
-	Batch    models.BatchID // 0 if it is to be formed
-	Query    models.QueryID // the most urgent
-	Deadline time.Duration
-	Start    int // the operator to run next
-	Size     int
-	SeqLen   int
+	// Batch is 0 if it is to be formed. Query is the most urgent of its queries.
+	Service  models.ServiceID `json:"sv"`
+	Batch    models.BatchID   `json:"b,omitempty"`
+	Query    models.QueryID   `json:"id"`
+	Deadline time.Duration    `json:"-"`
 
-	Headroom time.Duration   // until the deadline of the last that wants it
-	Solo     models.Estimate // the estimate of all that was left of it, 0 if unknown or not asked
-	Place    int             // in the group, 0 if it is not in it
-	End      int             // where its span in the group ends
-	Tried    trial           // the group with all of it that was turned down
+	// Start is the operator to run next.
+	Start  int `json:"from,omitempty"`
+	Size   int `json:"n"`
+	SeqLen int `json:"seq,omitempty"`
+
+	// Headroom is the time until the deadline of the last query that wants it. Solo is the
+	// estimate of its remaining operators, zero if it is unknown or was not asked for.
+	Headroom time.Duration   `json:"headroom"`
+	Solo     models.Estimate `json:"solo,omitzero"`
+
+	// Place is its position in the group from 1, 0 if it is not in it, and End where its span
+	// ends. Tried is the last group with all of it that was rejected.
+	Place int   `json:"place,omitempty"`
+	End   int   `json:"-"`
+	Tried trial `json:"-"`
 }
 
 // explain returns work of a decision for a time.

@@ -10,10 +10,13 @@ import (
 // Move is a batch that has come to the end of a stage and goes on on another device: its
 // intermediates are to be brought there, see [Scheduler.Moved].
 type Move struct {
-	Held     // the batch, and the device that it leaves
-	To       int
-	Operator int // that it goes on with
-	Size     int
+	// Held is the batch on the device that it leaves.
+	Held
+	To int `json:"to"`
+
+	// Operator is the first one that runs on the other device.
+	Operator int `json:"from"`
+	Size     int `json:"n"`
 }
 
 // leg is a stage on the way of a batch.

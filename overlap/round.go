@@ -8,20 +8,23 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Round is one group to run. Its slices belong to the scheduler and are valid
-// until the next call of Next.
+// Round is one group to run. It belongs to the scheduler and is valid until its device is given
+// the next one.
 type Round struct {
-	Number uint64 // counts from 1, over all devices
-	Device int    // position in Config.Devices
+	// Number counts from 1, over all devices, and Device is the position in Config.Devices.
+	Number uint64 `json:"number"`
+	Device int    `json:"dev,omitempty"`
 	models.Group
-	Start     time.Duration // when it was given out
-	Predicted models.Estimate
-	Planned   bool // it was chosen by Plan
+
+	// Start is when the round was given out. Planned is set if it was decided ahead.
+	Start     time.Duration   `json:"start"`
+	Predicted models.Estimate `json:"predicted"`
+	Planned   bool            `json:"planned,omitempty"`
 
 	// Queries are those in the batch of each span, in the order in which their
 	// tensors are gathered. Where the span starts at operator 0 the worker
 	// gathers them; in later spans the batch is the same.
-	Queries [][]models.QueryID
+	Queries [][]models.QueryID `json:"q"`
 }
 
 // clone returns a copy that shares no memory with the round.
@@ -36,9 +39,9 @@ func (r Round) clone() Round {
 // Held names a batch by the worker that holds its intermediates: that of a service on
 // a device.
 type Held struct {
-	Service models.ServiceID
-	Batch   models.BatchID
-	Device  int
+	Service models.ServiceID `json:"sv"`
+	Batch   models.BatchID   `json:"b"`
+	Device  int              `json:"dev,omitempty"`
 }
 
 // outcomeOf returns the outcome of a span of the batch. If there is none that is

@@ -24,6 +24,7 @@ type Snapshot struct {
 	Released       []Held            // not taken yet
 	Stops          []Held            `json:",omitempty"` // not taken yet
 	Moves          []Move            `json:",omitempty"` // not taken yet
+	Estimates      []knownStage      `json:",omitempty"` // of stages of pipelines
 	Metrics        Metrics
 }
 
@@ -43,8 +44,17 @@ type serviceSnapshot struct {
 	models.Service
 	serviceState
 	Queue           []models.QueryID
+	Intent          intentSnapshot    `json:",omitzero"` // of a service with pipelines
 	replicaSnapshot                   // on the first device
 	Replicas        []replicaSnapshot `json:",omitempty"` // on the others
+}
+
+// intentSnapshot is when the queue of a service with pipelines is looked at again.
+type intentSnapshot struct {
+	Stale  bool          `json:",omitempty"`
+	Until  time.Duration `json:",omitempty"`
+	Queued int           `json:",omitempty"`
+	Lead   time.Duration `json:",omitempty"`
 }
 
 // replicaSnapshot is a service on a device.
@@ -64,19 +74,17 @@ type batchSnapshot struct {
 }
 
 // Snapshot copies the state of the scheduler. It must not be called while
-// another method runs, as from a Predictor. A plan, offers and what is remembered of
-// predictions are no part of a snapshot: they are made again, so that this scheduler and
-// one restored go on alike.
+// another method runs, as from a Predictor. It changes nothing: this scheduler and one that is
+// restored from the snapshot decide alike, and as if no snapshot had been taken. A plan is no
+// part of it, so there must be none, see [Scheduler.Planned].
 func (s *Scheduler) Snapshot() Snapshot {
-	s.overturn()
-	for _, sv := range s.services {
-		s.match.renewal(sv)
+	if s.match != nil {
+		s.renewOffers() // which are no part of a snapshot
 	}
-	s.regard()
 	k := Snapshot{
 		Now: s.now, Draining: s.draining, LastBatch: s.lastID,
 		Answers: slices.Clone(s.answers.fill), Released: slices.Clone(s.released.fill), Stops: slices.Clone(s.stops.fill), Moves: append([]Move(nil), s.moves.fill...),
-		Metrics: s.Metrics(),
+		Metrics: s.Metrics(), Estimates: s.estimates(),
 	}
 	for _, sv := range s.services {
 		k.Services = append(k.Services, sv.snapshot())
@@ -106,6 +114,14 @@ func (s *Scheduler) Snapshot() Snapshot {
 	return k
 }
 
+// renewOffers marks the offers of all services stale, as they are in a scheduler that was
+// restored.
+func (s *Scheduler) renewOffers() {
+	for _, sv := range s.services {
+		s.match.renewal(sv)
+	}
+}
+
 // Definitions returns the services that the snapshot holds, by ID. One that was
 // removed has its ID only.
 func (k *Snapshot) Definitions() []models.Service {
@@ -133,6 +149,9 @@ func (sv *service) snapshot() serviceSnapshot {
 		} else {
 			k.Replicas = append(k.Replicas, r)
 		}
+	}
+	if n := &sv.intent; len(sv.Pipelines) > 0 {
+		k.Intent = intentSnapshot{n.stale, n.until, n.queued, n.lead}
 	}
 	k.Queue = slices.Grow(k.Queue, sv.queue.len())
 	for _, q := range sv.queue.items {
@@ -228,6 +247,11 @@ func (s *Scheduler) restore(k *Snapshot) error {
 			}
 		}
 	}
+	for i, sv := range s.services {
+		if n := &k.Services[i].Intent; len(sv.Pipelines) > 0 {
+			sv.intent = intent{n.Stale, n.Until, n.Queued, n.Lead}
+		}
+	}
 	return s.Check()
 }
 
@@ -290,6 +314,9 @@ func (s *Scheduler) restoreServices(k *Snapshot) error {
 	}
 	s.families = regroup(s.services)
 	s.regard()
+	for _, e := range k.Estimates {
+		s.known[e.asking] = e.estimated
+	}
 	return nil
 }
 

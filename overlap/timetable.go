@@ -1,6 +1,7 @@
 package overlap
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -154,15 +155,34 @@ const maxEstimates = 1 << 13
 
 // asking is a stage of a batch on a kind of device, whose estimate is remembered.
 type asking struct {
-	service    models.ServiceID
-	start, end int
-	size, seq  int
-	kind       int
+	Service      models.ServiceID
+	Start, End   int
+	Size, SeqLen int
+	Kind         int
 }
 
+// estimated is an estimate that is asked for again if it is stale.
 type estimated struct {
 	models.Estimate
-	stale bool
+	Stale bool `json:",omitempty"`
+}
+
+// knownStage is an estimate in the form that a snapshot has.
+type knownStage struct {
+	asking
+	estimated
+}
+
+// estimates returns all that are remembered, in an order that depends on them alone.
+func (x *tables) estimates() (all []knownStage) {
+	for of, e := range x.known {
+		all = append(all, knownStage{of, e})
+	}
+	slices.SortFunc(all, func(a, b knownStage) int {
+		return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End),
+			cmp.Compare(a.Size, b.Size), cmp.Compare(a.SeqLen, b.SeqLen), cmp.Compare(a.Kind, b.Kind))
+	})
+	return all
 }
 
 // probe finds, stage by stage, the device on which a batch ends first, with what it waits
@@ -326,7 +346,7 @@ func (x *tables) fits(last int, v *device, t, travel, took time.Duration) (depar
 // estimate returns what a stage takes alone on a device.
 func (x *tables) estimate(v *device, span models.Span) models.Estimate {
 	key := asking{span.Service, span.Start, span.End, span.Size, span.SeqLen, v.kind}
-	if e, ok := x.known[key]; ok && !e.stale {
+	if e, ok := x.known[key]; ok && !e.Stale {
 		return e.Estimate
 	}
 	if len(x.known) >= maxEstimates {
@@ -348,7 +368,7 @@ func (x *tables) forget(b *batch) {
 	}
 	key := asking{b.service.ID, start, b.end(), b.Size, b.SeqLen, b.device.kind}
 	if e, ok := x.known[key]; ok {
-		e.stale = true
+		e.Stale = true
 		x.known[key] = e
 	}
 }
