@@ -19,17 +19,17 @@ type ServiceID int
 // has no effect.
 type Query struct {
 	ID      QueryID   `json:"id"`
-	Service ServiceID `json:"sv"`
+	Service ServiceID `json:"sv,omitempty"`
 	// Size is the client's own batch dimension, at least 1.
-	Size int `json:"n"`
+	Size int `json:"n,omitempty"`
 	// SeqLen is the sequence length, or 0 if the model has none.
 	SeqLen int `json:"seq,omitempty"`
 	// Shape is a hash of all input shapes without their batch dimension. Only queries with
 	// equal hashes can share a batch.
 	Shape uint64 `json:"shape,omitempty,string"`
 	// Arrival is when the query was accepted. After Deadline its answer has no value.
-	Arrival  time.Duration `json:"arrived"`
-	Deadline time.Duration `json:"deadline"`
+	Arrival  time.Duration `json:"arrived,omitempty"`
+	Deadline time.Duration `json:"deadline,omitempty"`
 	// Priority is 0 for none. Otherwise 1 is the highest priority.
 	Priority int `json:"priority,omitempty"`
 	// Alone keeps the query out of batches with other queries.

@@ -19,10 +19,11 @@ func reload(t *testing.T, l *load, services []models.Service) (after []models.Se
 	t.Helper()
 	for i, m := range services {
 		m.ID, m.QoSTarget = models.ServiceID(len(services)+i), 2*m.QoSTarget
-		if err := l.s.Add(l.now, m); err != nil {
-			t.Fatal(err)
+		for _, e := range []overlap.Event{{Kind: overlap.Add, Definition: m}, {Kind: overlap.Up, Service: m.ID}} {
+			if err := l.s.Step(l.now, &e); err != nil {
+				t.Fatal(err)
+			}
 		}
-		l.s.Up(l.now, m.ID, 0)
 		l.serve[i] = m.ID
 		after = append(after, m)
 	}
@@ -36,7 +37,7 @@ func reload(t *testing.T, l *load, services []models.Service) (after []models.Se
 func finish(t *testing.T, l *load, id models.ServiceID) {
 	t.Helper()
 	for range 10_000 {
-		err := l.s.Remove(l.now, id)
+		err := l.s.Step(l.now, &overlap.Event{Kind: overlap.Remove, Service: id})
 		if err == nil {
 			return
 		}

@@ -47,18 +47,17 @@ func TestReplayOfASlotThatIsUsedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		if err := s.Remove(1, 1); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Remove(1, 1); !errors.Is(err, overlap.ErrUnknownService) {
-			t.Fatal(err)
-		}
 		m := testConfig("edf", 2, 1).Services[1]
 		m.Name = "heir"
-		if err := s.Add(2, m); err != nil {
+		remove := overlap.Event{Kind: overlap.Remove, Service: 1}
+		if err := errors.Join(s.Step(1, &remove), s.Step(1, &remove)); !errors.Is(err, overlap.ErrUnknownService) {
 			t.Fatal(err)
 		}
-		s.Up(2, 1, 0)
+		for _, e := range []overlap.Event{{Kind: overlap.Add, Definition: m}, {Kind: overlap.Up, Service: 1}} {
+			if err := s.Step(2, &e); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)

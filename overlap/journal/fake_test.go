@@ -69,27 +69,16 @@ func testHeader() Header {
 	return Header{Version: "0.0.0", Commit: "c0ffee", Device: "a test", Epoch: time.Unix(1, 0).UTC()}
 }
 
-// scheduler is what a scheduler that records has in common with one that does not.
-type scheduler interface {
-	Arrive(now time.Duration, q models.Query) error
-	Cancel(now time.Duration, id models.QueryID) (stop overlap.Held, running bool)
-	Next(now time.Duration) (overlap.Round, bool)
-	Plan(now time.Duration)
-	Finish(now time.Duration, o models.Outcome) error
-	Down(now time.Duration, id models.ServiceID, device int)
-	Up(now time.Duration, id models.ServiceID, device int)
-	Load(now time.Duration, m models.Service) error
-	Add(now time.Duration, m models.Service) error
-	Change(now time.Duration, m models.Service) error
-	Remove(now time.Duration, id models.ServiceID) error
-	Answers() []overlap.Answer
-	Released() []overlap.Held
-	Metrics() overlap.Metrics
+// door is what a scheduler that records has in common with one that does not.
+type door interface {
+	Step(now time.Duration, e *overlap.Event) error
+	Ready(now time.Duration) overlap.Ready
+	Advance(now time.Duration)
 }
 
 // world drives a scheduler with what a daemon would tell it, from a seed.
 type world struct {
-	s        scheduler
+	s        door
 	rand     *rand.Rand
 	services []models.Service
 	now      time.Duration
@@ -99,7 +88,7 @@ type world struct {
 	answers  int
 }
 
-func newWorld(s scheduler, c overlap.Config, seed uint64) *world {
+func newWorld(s door, c overlap.Config, seed uint64) *world {
 	return &world{
 		s: s, rand: rand.New(rand.NewPCG(seed, 1)), services: append([]models.Service(nil), c.Services...),
 		down: make([]bool, len(c.Services)),
@@ -116,14 +105,14 @@ func (w *world) step(t testing.TB) {
 	case n < 65:
 		w.finish(t)
 	case n < 70:
-		w.s.Cancel(w.now, models.QueryID(1+w.rand.IntN(int(w.id)+2)))
+		_ = w.s.Step(w.now, &overlap.Event{Kind: overlap.Cancel, Query: models.Query{ID: models.QueryID(1 + w.rand.IntN(int(w.id)+2))}})
 	case n < 72:
 		w.down[sv] = true
-		w.s.Down(w.now, sv, 0)
+		_ = w.s.Step(w.now, &overlap.Event{Kind: overlap.Down, Service: sv})
 		if w.rand.IntN(2) == 0 { // with another model
 			m := w.services[sv]
 			m.Operators = 2 + w.rand.IntN(12)
-			if w.s.Load(w.now, m) == nil {
+			if w.s.Step(w.now, &overlap.Event{Kind: overlap.Load, Definition: m}) == nil {
 				w.services[sv] = m
 			}
 		}
@@ -131,14 +120,12 @@ func (w *world) step(t testing.TB) {
 		w.deploy(sv)
 	case n < 80:
 		w.down[sv] = false
-		w.s.Up(w.now, sv, 0)
+		_ = w.s.Step(w.now, &overlap.Event{Kind: overlap.Up, Service: sv})
 	}
 	w.next()
 	if w.rand.IntN(3) > 0 {
-		w.s.Plan(w.now)
+		w.s.Advance(w.now)
 	}
-	w.answers += len(w.s.Answers())
-	w.s.Released()
 }
 
 // deploy adds a service, changes one or removes it.
@@ -147,19 +134,19 @@ func (w *world) deploy(sv models.ServiceID) {
 	switch w.rand.IntN(4) {
 	case 0:
 		m.Name, m.ID = string(rune('a'+w.rand.IntN(26))), models.ServiceID(len(w.services))
-		if w.s.Add(w.now, m) == nil {
+		if w.s.Step(w.now, &overlap.Event{Kind: overlap.Add, Definition: m}) == nil {
 			w.services, w.down = append(w.services, m), append(w.down, true)
 		}
 	case 1:
 		m.QoSTarget, m.BestEffort = m.QoSTarget*3/2, !m.BestEffort
-		if w.s.Change(w.now, m) == nil {
+		if w.s.Step(w.now, &overlap.Event{Kind: overlap.Change, Definition: m}) == nil {
 			w.services[sv] = m
 		}
 	default:
-		if w.s.Remove(w.now, sv) == nil && w.rand.IntN(2) == 0 {
+		if w.s.Step(w.now, &overlap.Event{Kind: overlap.Remove, Service: sv}) == nil && w.rand.IntN(2) == 0 {
 			m.Operators = 1 + w.rand.IntN(9)
 			w.services[sv] = m
-			_ = w.s.Add(w.now, m)
+			_ = w.s.Step(w.now, &overlap.Event{Kind: overlap.Add, Definition: m})
 		}
 	}
 }
@@ -174,12 +161,17 @@ func (w *world) arrive(sv models.ServiceID) {
 	if w.rand.IntN(50) == 0 {
 		q.Service = models.ServiceID(len(w.services)) - models.ServiceID(w.rand.IntN(2))*100
 	}
-	_ = w.s.Arrive(w.now, q)
+	_ = w.s.Step(w.now, &overlap.Event{Kind: overlap.Arrive, Query: q})
 }
 
 func (w *world) next() {
-	if r, ok := w.s.Next(w.now); ok {
-		w.round = &r
+	for more := true; more; {
+		r := w.s.Ready(w.now)
+		if w.answers += len(r.Answers); r.Round != nil {
+			round := *r.Round
+			w.round = &round
+		}
+		more = r.Wake <= w.now
 	}
 }
 
@@ -203,7 +195,7 @@ func (w *world) finish(t testing.TB) {
 		o.Spans = append(o.Spans, so)
 	}
 	w.now += o.Took
-	_ = w.s.Finish(w.now, o)
+	_ = w.s.Step(w.now, &overlap.Event{Kind: overlap.Finish, Outcome: o})
 	w.round = nil
 }
 

@@ -10,163 +10,140 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// line is a record as it is written: JSON, appended by way of the fields of its
-// event, since encoding/json takes longer and allocates.
+// line is a record as it is written: JSON, by the tags of its fields. encoding/json writes the
+// same, but takes longer and allocates.
 type line []byte
 
-// chosen stands for a next that has chosen a round.
-const chosen event = "chosen"
-
-// came are the keys of what came of an event, whichever it is.
-const came = " stop? running? err? a? r? m?"
-
-// layouts are the fields of each event, by their keys, in the order in which
-// they are written. One with a ? is left out where it is zero.
-var layouts = map[event][]field{
-	eventArrive:     recordFields("e t id sv n seq? shape? arrived deadline priority? accuracy? fixed? alone? p?" + came),
-	eventNext:       recordFields("e t p? v?" + came),
-	chosen:          recordFields("e t p? v? c solo? limit? planned? round dev? predicted bound g" + came),
-	eventPlan:       recordFields("e t p? v?" + came),
-	eventFinish:     recordFields("e t round dev? took latency? s p?" + came),
-	eventMoved:      recordFields("e t sv b dev? to? took as p?" + came),
-	eventCancel:     recordFields("e t id p?" + came),
-	eventDown:       recordFields("e t sv dev? p?" + came),
-	eventUp:         recordFields("e t sv dev? p?" + came),
-	eventLoad:       recordFields("e t service p?" + came),
-	eventAdd:        recordFields("e t service p?" + came),
-	eventChange:     recordFields("e t service p?" + came),
-	eventRemove:     recordFields("e t sv p?" + came),
-	eventDrain:      recordFields("e t p?" + came),
-	eventCheckpoint: recordFields("e t state"),
-	eventGap:        recordFields("e lost why"),
-}
-
-// field is a field of a record, or of an item in one of its lists.
+// field is a field of a struct, with the fields of the struct that it, or an item of it, is.
 type field struct {
-	key    string
-	before string  // what stands before its value; the first is always written
-	index  int     // in the struct
-	zero   bool    // it is written though it is zero
-	items  []field // of the items, if it is a list of structs
+	key    string // with what stands around it
+	index  int
+	omit   bool // where it is zero
+	quoted bool
+	inline bool // its own fields take its place
+	fields []field
 }
 
-func recordFields(keys string) []field { return structFields(reflect.TypeFor[record](), keys) }
+var recordFields = fieldsOf(reflect.TypeFor[record]())
 
-// structFields returns the fields of a struct, those of the keys or else all, as
-// their tags have them.
-func structFields(typ reflect.Type, keys string) (fields []field) {
-	byKey := map[string]field{}
+func fieldsOf(typ reflect.Type) (fields []field) {
 	for i := range typ.NumField() {
 		f := typ.Field(i)
-		key, optional, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if key == "" {
-			continue
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name == "-" || name == "state" || !f.IsExported() {
+			continue // put writes a state
 		}
-		found := field{key: key, index: i, zero: optional == ""}
-		if f.Type.Kind() == reflect.Slice && f.Type.Elem().Kind() == reflect.Struct {
-			found.items = structFields(f.Type.Elem(), "")
+		x := field{index: i, omit: strings.Contains(options, "omit"), quoted: strings.Contains(options, "string"), inline: f.Anonymous && name == ""}
+		if name == "" {
+			name = f.Name
 		}
-		byKey[key], fields = found, append(fields, found)
+		x.key = `"` + name + `":`
+		of := f.Type
+		for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice {
+			of = of.Elem()
+		}
+		if of.Kind() == reflect.Struct {
+			x.fields = fieldsOf(of)
+		}
+		fields = append(fields, x)
 	}
-	if keys != "" {
-		fields = fields[:0]
-	}
-	for _, key := range strings.Fields(keys) {
-		key, optional := strings.CutSuffix(key, "?")
-		f := byKey[key]
-		f.zero = !optional
-		fields = append(fields, f)
-	}
-	for i := range fields {
-		fields[i].before = `,"` + fields[i].key + `":`
-	}
-	fields[0].before = "{" + fields[0].before[1:]
 	return fields
 }
 
-// layout returns the fields that the record has.
-func (r *record) layout() []field {
-	if r.Event == eventNext && r.Round != 0 {
-		return layouts[chosen]
-	}
-	return layouts[r.Event]
-}
-
-// put appends a record and the end of its line. It fails if the state of a
-// checkpoint cannot be written.
+// put appends a record and the end of its line. It fails if the state of a checkpoint cannot be
+// written.
 func (l *line) put(r *record) error {
-	err := l.object(reflect.ValueOf(r).Elem(), r.layout())
-	*l = append(*l, '\n')
+	*l = append(*l, '{')
+	l.members(reflect.ValueOf(r).Elem(), recordFields)
+	var err error
+	if r.State != nil {
+		*l = append(*l, `,"state":`...)
+		err = l.json(r.State)
+	}
+	*l = append(*l, '}', '\n')
 	return err
 }
 
-func (l *line) object(v reflect.Value, fields []field) (err error) {
+// members appends the fields of a struct.
+func (l *line) members(v reflect.Value, fields []field) {
 	for i := range fields {
 		f := &fields[i]
 		x := v.Field(f.index)
-		if !f.zero && zero(x) {
+		if x.Kind() == reflect.Pointer {
+			if x.IsNil() {
+				continue
+			}
+			x = x.Elem()
+		}
+		if f.inline {
+			l.members(x, f.fields)
 			continue
 		}
-		*l = append(*l, f.before...)
-		if verr := l.value(x, f); verr != nil {
-			err = verr
+		if f.omit && zero(x) {
+			continue
 		}
+		l.next('{')
+		*l = append(*l, f.key...)
+		l.value(x, f)
 	}
-	*l = append(*l, '}')
-	return err
+}
+
+// next appends a comma, unless what follows is the first behind a bracket.
+func (l *line) next(bracket byte) {
+	if (*l)[len(*l)-1] != bracket {
+		*l = append(*l, ',')
+	}
 }
 
 func zero(v reflect.Value) bool {
-	switch v.Kind() {
-	case reflect.Int, reflect.Int64:
-		return v.Int() == 0
-	case reflect.Slice, reflect.String:
+	if v.Kind() == reflect.Slice {
 		return v.Len() == 0
 	}
 	return v.IsZero()
 }
 
-func (l *line) value(v reflect.Value, f *field) error {
+func (l *line) value(v reflect.Value, f *field) {
 	switch v.Kind() {
+	case reflect.Bool:
+		*l = strconv.AppendBool(*l, v.Bool())
 	case reflect.Int, reflect.Int64:
 		*l = strconv.AppendInt(*l, v.Int(), 10)
+	case reflect.Uint8:
+		l.text(models.Status(v.Uint()).String())
 	case reflect.Uint64:
-		if f.key != "shape" {
-			*l = strconv.AppendUint(*l, v.Uint(), 10)
-		} else {
-			*l = append(strconv.AppendUint(append(*l, '"'), v.Uint(), 16), '"')
+		if f.quoted {
+			*l = append(strconv.AppendUint(append(*l, '"'), v.Uint(), 10), '"')
+			return
 		}
+		*l = strconv.AppendUint(*l, v.Uint(), 10)
 	case reflect.Float64:
 		*l = strconv.AppendFloat(*l, v.Float(), 'g', -1, 64)
 	case reflect.String:
-		if strings.ContainsFunc(v.String(), escaped) {
-			return l.json(v.String())
-		}
-		*l = append(append(append(*l, '"'), v.String()...), '"')
+		l.text(v.String())
+	case reflect.Struct:
+		*l = append(*l, '{')
+		l.members(v, f.fields)
+		*l = append(*l, '}')
 	case reflect.Slice:
-		if f.key == "p" {
+		if v.Type().Elem().Kind() == reflect.Uint8 { // JSON already
 			*l = append(*l, v.Bytes()...)
-			return nil
+			return
 		}
 		*l = append(*l, '[')
 		for i := range v.Len() {
-			if i > 0 {
-				*l = append(*l, ',')
-			}
-			if f.items != nil {
-				_ = l.object(v.Index(i), f.items)
-			} else {
-				_ = l.value(v.Index(i), f)
-			}
+			l.next('[')
+			l.value(v.Index(i), f)
 		}
 		*l = append(*l, ']')
-	default:
-		if v.Elem().Kind() == reflect.Int64 {
-			return l.value(v.Elem(), f)
-		}
-		return l.json(v.Interface())
 	}
-	return nil
+}
+
+func (l *line) text(s string) {
+	if strings.ContainsFunc(s, escaped) {
+		_ = l.json(s)
+		return
+	}
+	*l = append(append(append(*l, '"'), s...), '"')
 }
 
 // escaped reports whether JSON may not have a character as it is.
@@ -178,16 +155,9 @@ func (l *line) json(v any) error {
 	return err
 }
 
-// item starts an item of an array, after its bracket or another item.
-func (l *line) item() {
-	if (*l)[len(*l)-1] != '[' {
-		*l = append(*l, ',')
-	}
-}
-
 // call appends a call of the predictor, see question.
 func (l *line) call(groups []models.Group, estimates []models.Estimate) {
-	l.item()
+	l.next('[')
 	*l = append(*l, '[')
 	var last []models.Span
 	for i := range groups {
@@ -196,7 +166,7 @@ func (l *line) call(groups []models.Group, estimates []models.Estimate) {
 		for same < min(len(last), len(spans)) && alike(last[same], spans[same]) {
 			same++
 		}
-		l.item()
+		l.next('[')
 		*l = append(*l, '[')
 		l.numbers(int64(same), int64(estimates[i].Latency), int64(estimates[i].Bound))
 		for _, s := range spans[same:] {
@@ -214,7 +184,7 @@ func (l *line) call(groups []models.Group, estimates []models.Estimate) {
 
 func (l *line) numbers(values ...int64) {
 	for _, v := range values {
-		l.item()
+		l.next('[')
 		*l = strconv.AppendInt(*l, v, 10)
 	}
 }

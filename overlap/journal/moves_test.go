@@ -33,7 +33,7 @@ func routed(policy string, seed uint64) overlap.Config {
 
 // herd drives a scheduler of several devices at random.
 type herd struct {
-	s      *Scheduler
+	s      *Tee
 	rand   *rand.Rand
 	now    time.Duration
 	id     models.QueryID
@@ -47,10 +47,10 @@ func (h *herd) step(c *overlap.Config) {
 	switch n := h.rand.IntN(100); {
 	case n < 30:
 		h.id++
-		_ = h.s.Arrive(h.now, models.Query{
+		h.event(overlap.Event{Kind: overlap.Arrive, Query: models.Query{
 			ID: h.id, Service: models.ServiceID(h.rand.IntN(2)), Size: 1 + h.rand.IntN(2),
 			Arrival: h.now, Deadline: h.now + time.Duration(30+h.rand.IntN(200))*time.Millisecond,
-		})
+		}})
 	case n < 70:
 		h.finish(h.rand.IntN(3))
 	case n < 90 && len(h.moves) == 0:
@@ -59,31 +59,32 @@ func (h *herd) step(c *overlap.Config) {
 		i := h.rand.IntN(len(h.moves))
 		m := h.moves[i]
 		h.moves = slices.Delete(h.moves, i, i+1)
-		_ = h.s.Moved(h.now, m, time.Duration(h.rand.IntN(9))*time.Millisecond, status)
+		h.event(overlap.Event{Kind: overlap.Moved, Move: m, Took: time.Duration(h.rand.IntN(9)) * time.Millisecond, Status: status})
 		h.moved++
 	case n < 91:
-		h.s.Down(h.now, 0, h.rand.IntN(3))
+		h.event(overlap.Event{Kind: overlap.Down, Device: h.rand.IntN(3)})
 	case n < 96:
-		h.s.Up(h.now, 0, h.rand.IntN(3))
+		h.event(overlap.Event{Kind: overlap.Up, Device: h.rand.IntN(3)})
 	case n < 97:
 		m := c.Services[0]
 		m.Pipelines = m.Pipelines[h.rand.IntN(2):]
-		_ = h.s.Change(h.now, m)
+		h.event(overlap.Event{Kind: overlap.Change, Definition: m})
 	case n < 98:
-		h.s.Cancel(h.now, h.id-models.QueryID(h.rand.IntN(5)))
+		h.event(overlap.Event{Kind: overlap.Cancel, Query: models.Query{ID: h.id - models.QueryID(h.rand.IntN(5))}})
 	}
-	for {
-		r, ok := h.s.Next(h.now)
-		if !ok {
-			break
+	for more := true; more; {
+		r := h.s.Ready(h.now)
+		if h.moves = append(h.moves, r.Moves...); r.Round != nil {
+			round := *r.Round
+			h.rounds[r.Round.Device] = &round
 		}
-		h.rounds[r.Device] = &r
+		more = r.Wake <= h.now
 	}
-	h.s.Plan(h.now)
-	h.moves = append(h.moves, h.s.Moves()...)
-	h.s.Answers()
-	h.s.Released()
+	h.s.Advance(h.now)
 }
+
+// event passes on what has happened, which may have been impossible.
+func (h *herd) event(e overlap.Event) { _ = h.s.Step(h.now, &e) }
 
 func (h *herd) finish(device int) {
 	r := h.rounds[device]
@@ -96,7 +97,7 @@ func (h *herd) finish(device int) {
 		o.Spans = append(o.Spans, models.SpanOutcome{Span: s, Reached: s.End, Took: o.Took})
 	}
 	h.now = max(h.now, r.Start+o.Took)
-	_ = h.s.Finish(h.now, o)
+	h.event(overlap.Event{Kind: overlap.Finish, Outcome: o})
 }
 
 // A replay makes the reservations and the moves of pipelines again, in every file of a log.
@@ -125,7 +126,7 @@ func replayRouted(t *testing.T, policy string, seed uint64) {
 		h.step(&c)
 		w.keepUp()
 	}
-	if err := s.Check(); err != nil {
+	if err := s.Scheduler.Check(); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {

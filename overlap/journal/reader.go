@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/overlapd/overlapd/overlap"
 )
 
 // Errors of reading. Their text names the file, the line and what to do.
@@ -93,17 +95,17 @@ func (r *reader) read() (*record, error) {
 		}
 		return nil, err
 	}
-	rec := &record{line: r.line, text: text}
+	rec := &record{Event: new(overlap.Event), Explanation: new(overlap.Explanation), line: r.line, text: text}
 	if err := strict(text, rec); err != nil {
 		return nil, r.fault(ErrRecord, err.Error())
 	}
 	if err := rec.validate(); err != nil {
 		return nil, r.fault(ErrRecord, err.Error())
 	}
-	if r.resumes && rec.Event != eventCheckpoint && rec.Event != eventGap {
-		return nil, r.fault(ErrCheckpoint, fmt.Sprintf("%q stands where one is due", rec.Event))
+	if r.resumes && rec.Type != typeCheckpoint && rec.Type != typeGap {
+		return nil, r.fault(ErrCheckpoint, fmt.Sprintf("%q stands where one is due", rec.Type))
 	}
-	r.resumes = rec.Event == eventGap
+	r.resumes = rec.Type == typeGap
 	return rec, nil
 }
 

@@ -6,162 +6,58 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
-	"strconv"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// event is the kind of a record.
-type event string
-
+// The types of records besides the kinds of events.
 const (
-	eventArrive     event = "arrive"
-	eventNext       event = "next"
-	eventPlan       event = "plan"
-	eventFinish     event = "finish"
-	eventMoved      event = "moved"
-	eventCancel     event = "cancel"
-	eventDown       event = "down"
-	eventUp         event = "up"
-	eventLoad       event = "load"
-	eventAdd        event = "add"
-	eventChange     event = "change"
-	eventRemove     event = "remove"
-	eventDrain      event = "drain"
-	eventCheckpoint event = "checkpoint"
-	eventGap        event = "gap"
+	typeReady      = "ready"
+	typeAdvance    = "advance"
+	typeCheckpoint = "checkpoint"
+	typeGap        = "gap"
 )
 
-// record is one line of a log: an event, what the scheduler learned by it, what the
-// scheduler asked and what it decided. It is the same when it is written, read
-// and compared: which fields an event has stands in layouts, and how a difference
-// in what was decided is called in the tags.
+// record is one line of a log: an event, or a call of Ready or Advance, with what the scheduler
+// asked and what came of it. It is the same when it is written, read and compared.
 type record struct {
-	Event event         `json:"e"`
-	At    time.Duration `json:"t"`
+	Type string        `json:"e"`
+	At   time.Duration `json:"t"`
+	*overlap.Event
 
-	// What the event brings.
-	ID       models.QueryID   `json:"id,omitempty"`
-	Service  models.ServiceID `json:"sv,omitempty"`
-	Size     int              `json:"n,omitempty"`
-	SeqLen   int              `json:"seq,omitempty"`
-	Shape    shapeHash        `json:"shape,omitempty"`
-	Arrived  time.Duration    `json:"arrived,omitempty"`
-	Deadline time.Duration    `json:"deadline,omitempty"`
-	Priority int              `json:"priority,omitempty"`
-	Accuracy float64          `json:"accuracy,omitempty"`
-	Fixed    int              `json:"fixed,omitempty"`
-	Alone    int              `json:"alone,omitempty"`
-	Defined  *models.Service  `json:"service,omitempty"`
-	Took     time.Duration    `json:"took,omitempty"`
-	Latency  time.Duration    `json:"latency,omitempty"`
-	Spans    []spanRecord     `json:"s,omitempty"`
-	Device   int              `json:"dev,omitempty"`
-	Batch    models.BatchID   `json:"b,omitempty"`
-	To       int              `json:"to,omitempty"`
-	Status   string           `json:"as,omitempty"`
+	// Asked is what the predictor was asked, see question. Variants are what the selector
+	// answered, in the order in which it was asked.
+	Asked    json.RawMessage `json:"p,omitempty"`
+	Variants []string        `json:"v,omitempty"`
 
-	// What it asked the predictor, see question; nil for nothing.
-	Asked json.RawMessage `json:"p,omitempty" what:"what the predictor was asked"`
+	// Failure is why Step refused the event.
+	Failure string `json:"err,omitempty"`
 
-	// Variants are what the selector answered, in the order in which it was asked.
-	Variants []string `json:"v,omitempty" what:"the variants that were selected"`
-
-	// What it decided. Round is decided by next, and the one that finish ends.
-	Candidates []candidateRecord `json:"c,omitempty" what:"the candidates"`
-	Solo       time.Duration     `json:"solo,omitempty" what:"the solo time of the group"`
-	Limit      time.Duration     `json:"limit,omitempty" what:"what the group had to keep to"`
-	Planned    *time.Duration    `json:"planned,omitempty" what:"the time of the plan"`
-	Round      uint64            `json:"round,omitempty" what:"the round"`
-	Predicted  time.Duration     `json:"predicted,omitempty" what:"the predicted time"`
-	Bound      time.Duration     `json:"bound,omitempty" what:"the bound of the predicted time"`
-	Group      []groupRecord     `json:"g,omitempty" what:"the group"`
-	Stop       models.BatchID    `json:"stop,omitempty" what:"the batch to stop"`
-	Running    int               `json:"running,omitempty" what:"whether the batch runs"`
-	Failure    string            `json:"err,omitempty" what:"the refusal"`
-	Answers    []answerRecord    `json:"a,omitempty" what:"the queries that ended"`
-	Released   []releaseRecord   `json:"r,omitempty" what:"the batches that were released"`
-	Moves      []moveRecord      `json:"m,omitempty" what:"the batches that move"`
+	// What Ready returned, and why it chose the round.
+	*overlap.Explanation
+	Round    *overlap.Round `json:"round,omitempty"`
+	Stops    []overlap.Held `json:"stop,omitempty"`
+	Answers  []answer       `json:"a,omitempty"`
+	Released []overlap.Held `json:"r,omitempty"`
+	Moves    []overlap.Move `json:"m,omitempty"`
 
 	// State is what a checkpoint holds; Lost and Why are what a gap does.
 	State *overlap.Snapshot `json:"state,omitempty"`
 	Lost  uint64            `json:"lost,omitempty"`
 	Why   string            `json:"why,omitempty"`
 
-	line    int          // where it was read
-	text    []byte       // as it was read, valid until the next record is
-	calls   [][]question // Asked, where it was read
-	planned time.Duration
+	line  int          // where it was read
+	text  []byte       // as it was read, valid until the next record is
+	calls [][]question // Asked, where it was read
 }
 
-type candidateRecord struct {
-	Service  models.ServiceID `json:"sv"`
-	Batch    models.BatchID   `json:"b,omitempty"`
-	ID       models.QueryID   `json:"id"`
-	Headroom time.Duration    `json:"headroom"`
-	From     int              `json:"from,omitempty"`
-	Size     int              `json:"n"`
-	SeqLen   int              `json:"seq,omitempty"`
-	Solo     time.Duration    `json:"solo,omitempty"`
-	Place    int              `json:"place,omitempty"`
-}
-
-type groupRecord struct {
-	Service models.ServiceID `json:"sv"`
-	Batch   models.BatchID   `json:"b"`
-	From    int              `json:"from,omitempty"`
-	To      int              `json:"to"`
-	Size    int              `json:"n"`
-	SeqLen  int              `json:"seq,omitempty"`
-	Queries []models.QueryID `json:"q"`
-}
-
-type spanRecord struct {
-	Batch  models.BatchID `json:"b"`
-	Status string         `json:"as"`
-	To     int            `json:"to"`
-	Took   time.Duration  `json:"took"`
-}
-
-type answerRecord struct {
+// answer is the part of an overlap.Answer that does not follow from other records.
+type answer struct {
 	ID     models.QueryID `json:"id"`
 	Result string         `json:"as"`
 	Reason string         `json:"why,omitempty"`
-}
-
-type releaseRecord struct {
-	Service models.ServiceID `json:"sv"`
-	Batch   models.BatchID   `json:"b"`
-	Device  int              `json:"dev,omitempty"`
-}
-
-type moveRecord struct {
-	Service models.ServiceID `json:"sv"`
-	Batch   models.BatchID   `json:"b"`
-	Device  int              `json:"dev,omitempty"`
-	To      int              `json:"to,omitempty"`
-	From    int              `json:"from"`
-	Size    int              `json:"n"`
-}
-
-// shapeHash is written as hexadecimal text, since many readers of JSON cannot
-// hold 64 bits as a number.
-type shapeHash uint64
-
-// MarshalText implements encoding.TextMarshaler.
-func (h shapeHash) MarshalText() ([]byte, error) { return strconv.AppendUint(nil, uint64(h), 16), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (h *shapeHash) UnmarshalText(text []byte) error {
-	v, err := strconv.ParseUint(string(text), 16, 64)
-	if err != nil {
-		return fmt.Errorf("shape %q is not a hash", text)
-	}
-	*h = shapeHash(v)
-	return nil
 }
 
 // failures are the errors that the scheduler's methods return, by the names
@@ -198,143 +94,35 @@ func failureName(err error) string {
 	return "refused"
 }
 
-// statusNamed returns the status of this name, also of one that cannot be: a
-// scheduler may be given one, and takes it for a failure.
-func statusNamed(name string) (models.Status, bool) {
-	for s := models.SpanDone; s <= models.SpanOverrun; s++ {
-		if s.String() == name {
-			return s, true
-		}
-	}
-	const impossible = models.SpanOverrun + 1
-	return impossible, name == impossible.String()
-}
-
-// clear makes an empty record of an event, in the memory of the one before.
-func (r *record) clear(e event, at time.Duration) {
-	*r = record{
-		Event: e, At: at,
-		Spans: r.Spans[:0], Candidates: r.Candidates[:0], Group: r.Group[:0], Answers: r.Answers[:0], Released: r.Released[:0],
-		Variants: r.Variants[:0], Moves: r.Moves[:0],
-	}
-}
-
-func (r *record) tellQuery(q *models.Query) {
-	r.ID, r.Service, r.Size, r.SeqLen, r.Shape = q.ID, q.Service, q.Size, q.SeqLen, shapeHash(q.Shape)
-	r.Arrived, r.Deadline, r.Priority, r.Accuracy = q.Arrival, q.Deadline, q.Priority, q.Accuracy
-	if q.Fixed {
-		r.Fixed = 1
-	}
-	if q.Alone {
-		r.Alone = 1
-	}
-}
-
-func (r *record) tellOutcome(o *models.Outcome) {
-	r.Round, r.Device, r.Took, r.Latency = o.Round, o.Device, o.Took, o.Latency
-	for i := range o.Spans {
-		s := &o.Spans[i]
-		r.Spans = append(r.Spans, spanRecord{s.Span.Batch, s.Status.String(), s.Reached, s.Took})
-	}
-}
-
-// decide takes in a round and what was behind it: the candidates, the most
-// urgent first, and what the group had to keep to.
-func (r *record) decide(round *overlap.Round, e *overlap.Explanation) {
-	for i := range e.Candidates {
-		c := &e.Candidates[i]
-		r.Candidates = append(r.Candidates, candidateRecord{
-			c.Service, c.Batch, c.Query, c.Headroom, c.Start, c.Size, c.SeqLen, c.Solo.Latency, c.Place,
-		})
-	}
-	r.Solo, r.Limit = e.Solo, e.Headroom
-	if e.Planned {
-		r.planned = e.For
-		r.Planned = &r.planned
-	}
-	r.Round, r.Device, r.Predicted, r.Bound = round.Number, round.Device, round.Predicted.Latency, round.Predicted.Bound
-	for i := range round.Group.Spans {
-		s := &round.Group.Spans[i]
-		r.Group = append(r.Group, groupRecord{s.Service, s.Batch, s.Start, s.End, s.Size, s.SeqLen, round.Queries[i]})
-	}
-}
-
-// ended takes in what ended with the event.
-func (r *record) ended(answers []overlap.Answer, released, stops []overlap.Held, moves []overlap.Move) {
-	for i := range answers {
-		a := &answers[i]
-		ended := answerRecord{ID: a.Query, Result: a.Result.String()}
-		if a.Reason != overlap.ReasonNone {
-			ended.Reason = a.Reason.String()
-		}
-		r.Answers = append(r.Answers, ended)
-	}
-	for _, x := range stops {
-		r.Stop = x.Batch // an event stops one at most
-	}
-	for _, x := range released {
-		r.Released = append(r.Released, releaseRecord(x))
-	}
-	for _, m := range moves {
-		r.Moves = append(r.Moves, moveRecord{m.Service, m.Batch, m.Device, m.To, m.Operator, m.Size})
-	}
-}
-
-// maxNumber bounds sizes, lengths and positions, so that sums of them are
-// numbers too.
+// maxNumber bounds sizes and lengths, so that sums of them are numbers too.
 const maxNumber = math.MaxInt32
 
-// validate reports the first thing that cannot be, and decodes what was asked.
+// validate reports the first thing that cannot be. It sets the kind of an event, and decodes what
+// was asked.
 func (r *record) validate() (err error) {
-	if layouts[r.Event] == nil || r.Event == chosen {
-		return fmt.Errorf("unknown event %q", r.Event)
+	r.Kind = 0
+	for k := overlap.Arrive; k <= overlap.Drain; k++ {
+		if r.Type == k.String() {
+			r.Kind = k
+		}
 	}
-	for _, n := range []int{r.Size, r.SeqLen, r.Priority} {
+	switch r.Type {
+	case typeReady, typeAdvance, typeCheckpoint, typeGap:
+	default:
+		if r.Kind == 0 {
+			return fmt.Errorf("unknown event %q", r.Type)
+		}
+	}
+	for _, n := range []int{r.Query.Size, r.Query.SeqLen, r.Query.Priority} {
 		if n < -maxNumber || n > maxNumber {
 			return fmt.Errorf("%d is out of range", n)
 		}
 	}
-	for _, s := range r.Spans {
-		if _, ok := statusNamed(s.Status); !ok {
-			return fmt.Errorf("status %q", s.Status)
-		}
-	}
-	if _, ok := statusNamed(r.Status); !ok && r.Event == eventMoved {
-		return fmt.Errorf("status %q", r.Status)
-	}
-	has := func(key string) bool {
-		return slices.ContainsFunc(r.layout(), func(f field) bool { return f.key == key })
-	}
-	if has("service") != (r.Defined != nil) || has("state") != (r.State != nil) {
-		return fmt.Errorf("not what belongs to %q", r.Event)
+	if (r.Type == typeCheckpoint) != (r.State != nil) {
+		return fmt.Errorf("not what belongs to %q", r.Type)
 	}
 	r.calls, err = questions(r.Asked)
 	return err
-}
-
-// query returns the query of an arrival.
-func (r *record) query() models.Query {
-	return models.Query{
-		ID: r.ID, Service: r.Service, Size: r.Size, SeqLen: r.SeqLen, Shape: uint64(r.Shape),
-		Arrival: r.Arrived, Deadline: r.Deadline, Priority: r.Priority, Accuracy: r.Accuracy, Fixed: r.Fixed != 0,
-		Alone: r.Alone != 0,
-	}
-}
-
-// outcome returns how a round went.
-func (r *record) outcome() models.Outcome {
-	o := models.Outcome{Round: r.Round, Device: r.Device, Took: r.Took, Latency: r.Latency}
-	for _, s := range r.Spans {
-		status, _ := statusNamed(s.Status)
-		o.Spans = append(o.Spans, models.SpanOutcome{Span: models.Span{Batch: s.Batch}, Status: status, Reached: s.To, Took: s.Took})
-	}
-	return o
-}
-
-// moved returns the move that has ended, and how.
-func (r *record) moved() (overlap.Move, models.Status) {
-	status, _ := statusNamed(r.Status)
-	return overlap.Move{Held: overlap.Held{Service: r.Service, Batch: r.Batch, Device: r.Device}, To: r.To}, status
 }
 
 // question is a group that the predictor was asked about, and its answer. In a

@@ -6,9 +6,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"reflect"
+	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -49,6 +48,7 @@ func Replay(name string, log io.Reader, o ReplayOptions) (*Report, error) {
 			return nil, err
 		}
 	}
+	p.end(nil)
 	p.report.Torn = in.torn
 	p.report.finish()
 	return p.report, nil
@@ -60,11 +60,12 @@ type replay struct {
 	in        *reader
 	config    overlap.Config
 	kinds     []int // of the devices
-	s         *Scheduler
+	tee       *Tee
 	decided   capture
 	predictor answering
 	selector  selected
 	round     *Round        // the one that runs, nil if it was not seen from its start
+	ended     *Round        // the one whose end was seen last and that is not reported yet
 	plan      [][]question  // what the last plan was made from
 	planning  time.Duration // how long that took
 	report    *Report
@@ -73,19 +74,19 @@ type replay struct {
 
 // take replays one record.
 func (p *replay) take(r *record) error {
-	switch r.Event {
-	case eventCheckpoint:
+	switch r.Type {
+	case typeCheckpoint:
 		return p.restore(r)
-	case eventGap:
+	case typeGap:
 		p.report.Gaps++
 		p.report.Lost += r.Lost
 		return nil
 	}
 	p.report.event(r.At)
 	p.predictor.recorded, p.selector = slices.Concat(r.calls...), r.Variants
-	p.decided.last = &record{Event: r.Event, At: r.At} // if it is left out
+	p.decided.last = &record{Type: r.Type, At: r.At} // if it is left out
 	start := time.Now()
-	p.drive(r)
+	ready := p.drive(r)
 	took := time.Since(start)
 	if d := compare(r, p.decided.last); d != nil {
 		p.report.Difference, p.over = d, true
@@ -94,32 +95,27 @@ func (p *replay) take(r *record) error {
 		}
 		return nil
 	}
-	answers := p.s.Answers()
-	p.s.Released()
-	p.s.Stops()
-	p.s.Moves()
-	p.account(r, answers, took)
+	p.account(r, &ready, took)
 	return nil
 }
 
 func (p *replay) restore(r *record) error {
-	s := &Scheduler{sink: &p.decided, now: r.State.Now}
+	t, c := &Tee{sink: &p.decided, now: r.State.Now}, p.config
 	var err error
-	if p.config.Devices, err = p.devices(); err != nil {
+	if c.Devices, err = p.devices(); err != nil {
 		return p.in.fault(ErrCheckpoint, err.Error())
 	}
-	p.config.Devices, p.config.Selector = s.listen(p.config.Devices), nil
 	if p.in.head.Config.Selects {
-		p.config.Selector = s.listenTo(&p.selector)
+		c.Selector = &p.selector
 	}
-	if s.Scheduler, err = overlap.Restore(p.config, *r.State); err != nil {
+	t.listen(&c)
+	if t.Scheduler, err = overlap.Restore(c, *r.State); err != nil {
 		return p.in.fault(ErrCheckpoint, err.Error())
 	}
-	s.count()
-	p.s, p.round = s, nil
+	p.end(nil)
+	p.tee, p.round = t, nil
 	for _, m := range r.State.Definitions() {
 		p.report.service(m)
-		s.routed = s.routed || len(m.Pipelines) > 0
 	}
 	p.report.Checkpoints++
 	return nil
@@ -143,84 +139,73 @@ func (p *replay) devices() (all []overlap.Predictor, err error) {
 	return all, nil
 }
 
-// drive gives the scheduler an event. What it returns is in the record
-// that it makes.
-func (p *replay) drive(r *record) {
-	switch r.Event {
-	case eventArrive:
-		_ = p.s.Arrive(r.At, r.query())
-	case eventNext:
-		p.s.Next(r.At)
-	case eventPlan:
-		p.s.Plan(r.At)
-	case eventFinish:
-		_ = p.s.Finish(r.At, r.outcome())
-	case eventMoved:
-		m, status := r.moved()
-		_ = p.s.Moved(r.At, m, r.Took, status)
-	case eventCancel:
-		p.s.Cancel(r.At, r.ID)
-	case eventDown:
-		p.s.Down(r.At, r.Service, r.Device)
-	case eventUp:
-		p.s.Up(r.At, r.Service, r.Device)
-	case eventLoad:
-		_ = p.s.Load(r.At, *r.Defined)
-	case eventAdd:
-		_ = p.s.Add(r.At, *r.Defined)
-	case eventChange:
-		_ = p.s.Change(r.At, *r.Defined)
-	case eventRemove:
-		_ = p.s.Remove(r.At, r.Service)
-	case eventDrain:
-		p.s.Drain(r.At)
+// drive gives the scheduler an event, or asks it. All that it returns is in the record that it
+// makes.
+func (p *replay) drive(r *record) (ready overlap.Ready) {
+	switch r.Type {
+	case typeReady:
+		return p.tee.Ready(r.At)
+	case typeAdvance:
+		p.tee.Advance(r.At)
+	default:
+		_ = p.tee.Step(r.At, r.Event)
 	}
+	return ready
 }
 
-// account takes a record that was reproduced into the report.
-func (p *replay) account(r *record, answers []overlap.Answer, took time.Duration) {
+// account adds a record that was reproduced to the report.
+func (p *replay) account(r *record, ready *overlap.Ready, took time.Duration) {
 	switch {
-	case r.Event == eventAdd && r.Failure == "":
-		p.report.service(*r.Defined)
-	case r.Event == eventPlan:
+	case r.Kind == overlap.Add && r.Failure == "":
+		p.report.service(r.Definition)
+	case r.Kind == overlap.Arrive && r.Failure == "":
+		p.report.Arrived++
+	case r.Kind == overlap.Finish && p.round != nil && r.Outcome.Round == p.round.Number:
+		p.end(nil)
+		p.ended, p.round = p.round, nil
+		p.ended.Outcome, p.ended.Finished = r.Outcome, r.At
+	case r.Type == typeAdvance:
 		p.plan, p.planning = r.calls, took
-	case r.Event == eventNext && r.Round != 0:
-		p.round = newRound(r, answers, took)
+	case r.Type == typeReady && r.Round == nil:
+		p.end(ready.Answers)
+	case r.Type == typeReady:
+		if p.end(nil); p.over {
+			return
+		}
+		p.round = &Round{
+			Round: *r.Round, Why: *r.Explanation, Line: r.line, At: r.At, Calls: r.calls, Decision: took, Dropped: slices.Clone(ready.Answers),
+		}
 		if p.round.Planned {
 			p.round.Calls = append(p.plan, p.round.Calls...)
 			p.round.Decision += p.planning
 		}
-	case r.Event == eventFinish && p.round != nil && r.Round == p.round.Number:
-		p.round.Outcome, p.round.Finished, p.round.Answers = r.outcome(), r.At, slices.Clone(answers)
-		p.end()
 	}
-	for i := range answers {
-		p.report.answer(&answers[i])
-	}
-	if r.Event == eventArrive && r.Failure == "" {
-		p.report.Arrived++
+	for i := range ready.Answers {
+		p.report.answer(&ready.Answers[i])
 	}
 }
 
-// end reports the round that is over.
-func (p *replay) end() {
-	round := p.round
-	p.round = nil
-	o := &p.options
+// end reports the round that has ended, if there is one, with the answers that were given then.
+func (p *replay) end(answers []overlap.Answer) {
+	round, o := p.ended, &p.options
+	if round == nil {
+		return
+	}
+	p.ended, round.Answers = nil, slices.Clone(answers)
 	if o.From <= round.Number && (o.To == 0 || round.Number <= o.To) {
 		p.report.round(round)
 		if o.Each != nil {
 			o.Each(p.report, round)
 		}
 	}
-	p.over = o.To != 0 && round.Number >= o.To
+	p.over = p.over || o.To != 0 && round.Number >= o.To
 }
 
 // capture is a sink that lends the last record.
 type capture struct{ last *record }
 
-func (c *capture) begin(time.Duration, *overlap.Scheduler) bool { return true }
-func (c *capture) record(r *record)                             { c.last = r }
+func (c *capture) begin(time.Duration, *overlap.Scheduler) {}
+func (c *capture) record(r *record)                        { c.last = r }
 
 // device is the predictor of one device, told apart from those of others.
 type device struct{ *answering }
@@ -268,49 +253,62 @@ type difference struct {
 	Decided string `json:"decided"`
 }
 
+// differences are the fields that hold what was decided, in the order in which they are compared,
+// and what they are called.
+var differences = []struct{ key, what string }{
+	{"p", "what the predictor was asked"}, {"v", "the variants that were selected"}, {"c", "the candidates"},
+	{"solo", "the isolated latency of the group"}, {"limit", "the time that the group had to respect"}, {"planned", "whether the round was planned"},
+	{"for", "the time that the round was decided for"}, {"number", "the round"}, {"predicted", "the predicted time"}, {"g", "the group"},
+	{"q", "the queries of the group"}, {"stop", "the batches to stop"}, {"err", "the refusal"}, {"a", "the queries that ended"},
+	{"r", "the batches that were released"}, {"m", "the batches that move"},
+}
+
 // nothing stands for a field that a log or a replay leaves out.
 const nothing = "nothing"
 
-// compare returns the first difference between a record and the one that a
-// scheduler made of the same event now, or nil. What was decided comes before
-// what the event brought.
+// compare returns the first difference between a record and the one that a scheduler made of the
+// same event now, or nil. What was decided comes before what the event brought.
 func compare(logged, decided *record) *difference {
-	var same line
-	if same.put(decided) == nil && bytes.Equal(bytes.TrimSuffix(same, []byte("\n")), logged.text) {
+	var was bytes.Buffer
+	var is line
+	if is.put(decided) == nil && json.Compact(&was, logged.text) == nil && bytes.Equal(bytes.TrimSuffix(is, []byte("\n")), was.Bytes()) {
 		return nil
 	}
-	d := &difference{Line: logged.line, Event: string(logged.Event), At: logged.At}
-	was, is := reflect.ValueOf(logged).Elem(), reflect.ValueOf(decided).Elem()
-	for _, decisions := range []bool{true, false} {
-		for i := range was.NumField() {
-			tag := was.Type().Field(i).Tag
-			what := tag.Get("what")
-			if d.Field, _, _ = strings.Cut(tag.Get("json"), ","); d.Field == "" || decisions != (what != "") {
-				continue
-			}
-			d.What = cmp.Or(what, "the event itself")
-			if d.Logged, d.Decided = text(was.Field(i)), text(is.Field(i)); d.Logged == d.Decided {
-				continue
-			}
-			if d.Field == "p" {
-				d.Logged, d.Decided = apart(questionTexts(d.Logged), questionTexts(d.Decided))
-			}
+	a, b := members(was.Bytes()), members(is)
+	differs := func(key, what string) *difference {
+		d := &difference{
+			Line: logged.line, Event: logged.Type, At: logged.At, Field: key, What: what,
+			Logged: cmp.Or(string(a[key]), nothing), Decided: cmp.Or(string(b[key]), nothing),
+		}
+		if d.Logged == d.Decided {
+			return nil
+		}
+		if key == "p" {
+			d.Logged, d.Decided = apart(questionTexts(d.Logged), questionTexts(d.Decided))
+		}
+		return d
+	}
+	for _, f := range differences {
+		if d := differs(f.key, f.what); d != nil {
+			return d
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(a)) {
+		if d := differs(key, "the event itself"); d != nil {
 			return d
 		}
 	}
 	return nil
 }
 
-// text returns a field as it stands in a log.
-func text(v reflect.Value) string {
-	if zero(v) {
-		return nothing
-	}
-	b, err := json.Marshal(v.Interface())
-	if err != nil {
-		return err.Error()
-	}
-	return string(b)
+// members returns the fields of a record by their keys, those of its round among them.
+func members(text []byte) (all map[string]json.RawMessage) {
+	var round map[string]json.RawMessage
+	_ = json.Unmarshal(text, &all)
+	_ = json.Unmarshal(all["round"], &round) // none
+	delete(all, "round")
+	maps.Copy(all, round)
+	return all
 }
 
 // questionTexts returns what the predictor was asked, each group with its place.

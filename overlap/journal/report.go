@@ -163,43 +163,17 @@ func (e *spanErrors) finish() {
 
 // Round is one round of a log.
 type Round struct {
-	Number     uint64
-	Line       int               // where it stands in the log
-	At         time.Duration     // when it was chosen
-	Candidates []candidateRecord // the most urgent first
-	Calls      [][]question      // what the predictor was asked
-	Group      models.Group
-	Queries    [][]models.QueryID // the members of the batch of each span
-	Predicted  models.Estimate
-	Solo       time.Duration    // the time of the spans one after another, 0 if nobody asked
-	Limit      time.Duration    // what the group had to keep to, 0 if there was none
-	Planned    bool             // it was chosen ahead, while another round ran
-	For        time.Duration    // when the round was to start
-	Dropped    []overlap.Answer // ended before it was chosen
-	Decision   time.Duration    // the time that choosing it again has taken, with planning it
+	overlap.Round
+	Why      overlap.Explanation
+	Line     int              // where it stands in the log
+	At       time.Duration    // when it was chosen
+	Calls    [][]question     // what the predictor was asked
+	Dropped  []overlap.Answer // ended before it was chosen
+	Decision time.Duration    // the time that choosing it again has taken, with planning it
 
 	Outcome  models.Outcome
 	Finished time.Duration    // when it was over
 	Answers  []overlap.Answer // given when it was over
-}
-
-func newRound(r *record, dropped []overlap.Answer, decision time.Duration) *Round {
-	round := &Round{
-		Number: r.Round, Line: r.line, At: r.At, Decision: decision,
-		Predicted: models.Estimate{Latency: r.Predicted, Bound: r.Bound},
-		Solo:      r.Solo, Limit: r.Limit, Planned: r.Planned != nil, For: r.At,
-		Candidates: r.Candidates, Calls: r.calls, Dropped: slices.Clone(dropped),
-	}
-	if r.Planned != nil {
-		round.For = *r.Planned
-	}
-	for _, g := range r.Group {
-		round.Group.Spans = append(round.Group.Spans, models.Span{
-			Service: g.Service, Batch: g.Batch, Start: g.From, End: g.To, Size: g.Size, SeqLen: g.SeqLen,
-		})
-		round.Queries = append(round.Queries, g.Queries)
-	}
-	return round
 }
 
 // Latency returns how long the group took, as predictions are of: on an emulated device

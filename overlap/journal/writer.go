@@ -11,7 +11,7 @@ import (
 )
 
 // Format is the first field of every decision log.
-const Format = "overlapd-decisions/4"
+const Format = "overlapd-decisions/5"
 
 // Header is where a log comes from: the program's version and commit, the device,
 // and the time from which the times of the log count.
@@ -85,7 +85,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// Writer takes the records of one Scheduler to files.
+// Writer takes the records of one Tee to files.
 //
 // The scheduler's goroutine appends to what is pending, under a lock that is
 // never held for longer than a copy takes. The writer's goroutine, which alone
@@ -175,25 +175,19 @@ func (w *Writer) use(h Header, c overlap.Config) {
 	w.mu.head = head{Format: Format, Header: h, Config: config{c, kinds(c.Devices), c.Selector != nil}}
 }
 
-// begin implements sink.
-func (w *Writer) begin(now time.Duration, s *overlap.Scheduler) bool {
+// begin implements sink. It takes a checkpoint if one is due: where the log begins or has a gap,
+// and where a file is full. A plan is no part of one, so it waits until there is none: meanwhile
+// records go on in the full file, or are lost behind the gap.
+func (w *Writer) begin(now time.Duration, s *overlap.Scheduler) {
 	w.mu.Lock()
-	goesOn := w.mu.open && w.mu.since < w.options.MaxFileBytes
-	takes := goesOn
-	switch {
-	case goesOn:
-	case w.mu.stopped:
-		w.miss(1)
-	case len(w.mu.pending.data) > pendingBytes/2:
-		w.lose()
-	default:
-		takes = true
+	due := w.mu.since >= w.options.MaxFileBytes
+	if !w.mu.open {
+		due = !w.mu.stopped && len(w.mu.pending.data) <= pendingBytes/2
 	}
 	w.mu.Unlock()
-	if takes && !goesOn {
+	if due && !s.Planned() {
 		w.checkpoint(now, s.Snapshot())
 	}
-	return takes
 }
 
 // checkpoint takes the state of the scheduler before an event.
@@ -226,11 +220,12 @@ func (w *Writer) record(r *record) {
 	defer w.mu.Unlock()
 	p := &w.mu.pending
 	switch {
-	case !w.mu.open: // since begin
+	case !w.mu.open:
 		w.miss(1)
 		return
 	case len(p.data) > 0 && len(p.data)+len(line) > pendingBytes:
-		w.lose()
+		w.mu.open, w.mu.why = false, "the writer was behind"
+		w.miss(1)
 		return
 	case len(p.parts) == 0:
 		w.part(nil)
@@ -244,14 +239,6 @@ func (w *Writer) record(r *record) {
 		default: // it was woken already
 		}
 	}
-}
-
-// lose drops a record, for which there is no room. What follows needs a
-// checkpoint.
-func (w *Writer) lose() {
-	w.mu.open = false
-	w.miss(1)
-	w.mu.why = "the writer was behind"
 }
 
 // miss counts records that are not written.
@@ -360,12 +347,12 @@ func (w *Writer) preface(l *line, s *stateBefore) error {
 		*l = append(*l, '\n')
 	}
 	if s.lost > 0 {
-		if err := l.put(&record{Event: eventGap, Lost: s.lost, Why: s.why}); err != nil {
+		if err := l.put(&record{Type: typeGap, Lost: s.lost, Why: s.why}); err != nil {
 			return err
 		}
 	}
 	before := len(*l)
-	if err := l.put(&record{Event: eventCheckpoint, At: s.now, State: &s.state}); err != nil {
+	if err := l.put(&record{Type: typeCheckpoint, At: s.now, State: &s.state}); err != nil {
 		return err
 	}
 	if n := len(*l) - before; n > maxLineBytes {

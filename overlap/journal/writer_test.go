@@ -248,7 +248,7 @@ func TestCloseReportsTheDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Drain(0)
+	_ = s.Step(0, &overlap.Event{Kind: overlap.Drain})
 	if err := w.Close(); !errors.Is(err, unix.ENOSPC) {
 		t.Errorf("got %v", err)
 	}
@@ -269,7 +269,7 @@ func TestSlowDisk(t *testing.T) {
 	events := uint64(0)
 	event := func() {
 		events++
-		_ = s.Arrive(0, models.Query{ID: 1, Service: 9, Shape: 1 << 63})
+		_ = s.Step(0, &overlap.Event{Kind: overlap.Arrive, Query: models.Query{ID: 1, Service: 9, Shape: 1 << 63}})
 	}
 	for range 8 * pendingBytes / 80 {
 		event() // nothing is read from the writer meanwhile
@@ -312,7 +312,7 @@ func TestFlush(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Drain(0)
+	_ = s.Step(0, &overlap.Event{Kind: overlap.Drain})
 	for {
 		text, err := os.ReadFile(filepath.Join(dir, FileName))
 		if err != nil {
