@@ -162,7 +162,7 @@ func writeRoundLine(w io.Writer, r *journal.Report, round *journal.Round) {
 func writeRound(w io.Writer, r *journal.Report, round *journal.Round) {
 	fmt.Fprintf(w, "round %d at %v, policy %s, line %d\n", round.Number, round.At, r.Policy, round.Line)
 	if round.Planned {
-		fmt.Fprintf(w, "planned ahead for %v, while another round ran\n", round.For)
+		fmt.Fprintf(w, "planned ahead for %v, while another round ran\n", round.Why.For)
 	}
 	writeCandidates(w, r, round)
 	writeQuestions(w, r, round)
@@ -181,15 +181,15 @@ func writeRound(w io.Writer, r *journal.Report, round *journal.Round) {
 func writeCandidates(w io.Writer, r *journal.Report, round *journal.Round) {
 	fmt.Fprintln(w, "\ncandidates, most urgent first:")
 	t := report.NewTable("SERVICE", "QUERY", "FROM OPERATOR", "SIZE", "HEADROOM", "REMAINING ALONE", "PLACE IN THE GROUP")
-	for _, c := range round.Candidates {
+	for _, c := range round.Why.Candidates {
 		solo, place := "not asked", "-"
-		if c.Solo > 0 {
-			solo = micros(c.Solo).String()
+		if c.Solo.Latency > 0 {
+			solo = micros(c.Solo.Latency).String()
 		}
 		if c.Place > 0 {
 			place = fmt.Sprint(c.Place)
 		}
-		t.Rowf("%s\t%d\t%d\t%d\t%v\t%s\t%s", r.Services[c.Service], c.ID, c.From, c.Size, micros(c.Headroom), solo, place)
+		t.Rowf("%s\t%d\t%d\t%d\t%v\t%s\t%s", r.Services[c.Service], c.Query, c.Start, c.Size, micros(c.Headroom), solo, place)
 	}
 	_ = t.WriteText(w) // w keeps its first error
 }
@@ -219,12 +219,12 @@ func reason(r *journal.Report, round *journal.Round) string {
 	}
 	switch {
 	case len(round.Group.Spans) > 1:
-		text := fmt.Sprintf("%s is the most urgent, and the whole group is predicted to finish within %v", first, micros(round.Limit))
-		if round.Solo > 0 {
-			text += fmt.Sprintf(", where one after another they take %v", micros(round.Solo))
+		text := fmt.Sprintf("%s is the most urgent, and the whole group is predicted to finish within %v", first, micros(round.Why.Headroom))
+		if round.Why.Solo > 0 {
+			text += fmt.Sprintf(", where one after another they take %v", micros(round.Why.Solo))
 		}
 		return text
-	case len(round.Candidates) < 2:
+	case len(round.Why.Candidates) < 2:
 		return "there was nothing else to run"
 	case len(round.Calls) == 0:
 		return first + " comes first, and the others were not predicted"

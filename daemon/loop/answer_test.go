@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -94,34 +95,77 @@ func TestRefusalOfTheScheduler(t *testing.T) {
 	}
 }
 
-// batches is a scheduler that knows batches of rounds that run, and overruns with how many
-// queries they began.
-type batches struct {
-	scheduler
-	runs, overran map[models.BatchID][]models.QueryID
-	began         map[models.BatchID]int
-}
+// flat is a predictor for which a batch takes as long as a query.
+type flat struct{}
 
-func (b batches) Members(id models.BatchID) []models.QueryID { return b.runs[id] }
-func (b batches) Unanswered(id models.BatchID) (waiting []models.QueryID, all bool) {
-	return b.overran[id], len(b.overran[id]) == b.began[id]
+func (flat) Predict(groups []models.Group, estimates []models.Estimate) {
+	for i := range groups {
+		estimates[i] = models.Estimate{Latency: time.Millisecond, Bound: time.Millisecond}
+	}
 }
 
 // Only a query that was all of its batch is to blame for what became of
 // that, also where the others have been answered before.
 func TestBlame(t *testing.T) {
-	cs := &calls{core: &core{scheduler: batches{
-		runs:    map[models.BatchID][]models.QueryID{1: {1, 2}, 2: {2}, 3: {1}, 4: {7}},
-		overran: map[models.BatchID][]models.QueryID{5: {1, 2}, 6: {2}, 7: {1}},
-		began:   map[models.BatchID]int{5: 2, 6: 2, 7: 1},
-	}}, pending: map[models.QueryID]*pending{1: {}, 2: {}}}
+	config := overlap.Config{Policy: "edf", Devices: []overlap.Predictor{flat{}, flat{}}}
+	for id := range models.ServiceID(5) {
+		config.Services = append(config.Services, models.Service{ID: id, Name: string(rune('a' + id)), Operators: 1, QoSTarget: time.Hour, QueueLimit: 9, MaxBatch: 2})
+	}
+	s, err := overlap.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cs := &calls{core: &core{mailbox: mailbox{epoch: time.Now()}, door: s, scheduler: s}, pending: map[models.QueryID]*pending{}}
+	step := func(e overlap.Event) {
+		t.Helper()
+		if err := cs.step(e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := func(service models.ServiceID, ids ...models.QueryID) *overlap.Round {
+		t.Helper()
+		for _, id := range ids {
+			cs.pending[id] = &pending{}
+			step(overlap.Event{Kind: overlap.Arrive, Query: models.Query{ID: id, Service: service, Size: 1, Deadline: time.Hour}})
+		}
+		r := s.Ready(cs.Now())
+		if r.Round == nil || len(r.Round.Queries[0]) != len(ids) {
+			t.Fatalf("%v are not one batch: %+v", ids, r.Round)
+		}
+		return r.Round
+	}
+	overrun := func(service models.ServiceID, ids ...models.QueryID) models.BatchID {
+		t.Helper()
+		r := run(service, ids...)
+		span := r.Spans[0]
+		step(overlap.Event{Kind: overlap.Finish, Outcome: models.Outcome{
+			Round: r.Number, Device: r.Device, Spans: []models.SpanOutcome{{Span: span, Status: models.SpanOverrun}},
+		}})
+		return span.Batch
+	}
+	blamed := map[models.BatchID][]models.QueryID{
+		overrun(0, 1):    {1},
+		overrun(1, 2, 3): nil,
+		overrun(2, 4, 5): nil, // of which one is answered
+		99:               nil,
+	}
+	step(overlap.Event{Kind: overlap.Cancel, Query: models.Query{ID: 5}})
+	s.Ready(cs.Now())
+	blamed[run(3, 6).Spans[0].Batch] = []models.QueryID{6}
+	blamed[run(4, 7, 8).Spans[0].Batch] = nil
 	l := &loop{core: cs.core, calls: cs}
-	for batch, want := range map[models.BatchID][2]bool{2: {false, true}, 3: {true, false}, 7: {true, false}, 1: {}, 4: {}, 5: {}, 6: {}} {
-		cs.pending[1].failure, cs.pending[2].failure = nil, nil
+	for batch, want := range blamed {
 		span := executor.SpanOutcome{SpanOutcome: models.SpanOutcome{Span: models.Span{Batch: batch}}}
 		cs.blame(l.members(&span), executor.ErrExited)
-		if got := [2]bool{cs.pending[1].failure != nil, cs.pending[2].failure != nil}; got != want {
-			t.Errorf("batch %d: %v", batch, got)
+		var got []models.QueryID
+		for id, p := range cs.pending {
+			if p.failure != nil {
+				got = append(got, id)
+			}
+			p.failure = nil
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("batch %d: %v are to blame, want %v", batch, got, want)
 		}
 	}
 }

@@ -74,7 +74,7 @@ func New(c config.Config, o Options) (_ *Backend, err error) {
 	if shared.pool, err = newPool(o.Devices, operators); err != nil {
 		return nil, err
 	}
-	if shared.scheduler, err = newScheduler(shared, list, fleet); err != nil {
+	if err = shared.schedule(list, fleet); err != nil {
 		return nil, err
 	}
 	b.timeline = timeline.New(b.epoch, list, shared.names()...)
@@ -104,9 +104,9 @@ func New(c config.Config, o Options) (_ *Backend, err error) {
 	return b, nil
 }
 
-// newScheduler returns the scheduler of services that are all down, or the one
-// that logs what it decides.
-func newScheduler(c *core, list []models.Service, by overlap.Selector) (s scheduler, err error) {
+// schedule makes the scheduler of services, which are all down, and records it if decisions are
+// logged.
+func (c *core) schedule(list []models.Service, by overlap.Selector) error {
 	rules := overlap.Config{Services: list, Policy: c.config.Policy, Ways: c.config.Ways, MaxRetries: maxRetries, Series: series, Selector: by}
 	for _, d := range c.devices {
 		if d.Emulated { // which models what runs beside each other in a round, and not after
@@ -120,19 +120,24 @@ func newScheduler(c *core, list []models.Service, by overlap.Selector) (s schedu
 	}
 	if c.Journal != nil {
 		c.Header.Epoch = c.epoch
-		s, err = journal.New(rules, c.Journal, c.Header)
+		tee, err := journal.New(rules, c.Journal, c.Header)
+		if err != nil {
+			return err
+		}
+		c.door, c.scheduler = tee, tee.Scheduler
 	} else {
-		s, err = overlap.New(rules)
-	}
-	if err != nil {
-		return nil, err
+		s, err := overlap.New(rules)
+		if err != nil {
+			return err
+		}
+		c.door, c.scheduler = s, s
 	}
 	for i := range list {
 		for _, d := range c.devices {
-			s.Down(0, models.ServiceID(i), d.index)
+			_ = c.step(overlap.Event{Kind: overlap.Down, Service: models.ServiceID(i), Device: d.index})
 		}
 	}
-	return s, nil
+	return nil
 }
 
 // Begin lets the loop decide. The workers are started by whoever made them.
@@ -161,7 +166,7 @@ func (b *Backend) Workers(device int) Workers { return b.devices[device].exec }
 // Drain refuses further queries and lets those that were accepted finish.
 func (b *Backend) Drain() {
 	b.draining.Store(true)
-	b.tell(message{ask: func() { b.scheduler.Drain(b.Now()) }})
+	b.tell(message{ask: func() { _ = b.step(overlap.Event{Kind: overlap.Drain}) }})
 }
 
 // GiveUp answers what was accepted and has not finished.

@@ -148,7 +148,7 @@ func (cs *calls) arrive(c *query.Call) {
 		return
 	}
 	q.Alone = ruling.alone
-	if err := cs.scheduler.Arrive(cs.Now(), q); err != nil {
+	if err := cs.step(overlap.Event{Kind: overlap.Arrive, Query: q}); err != nil {
 		cs.emit(observe.Event{Kind: observe.Refused, At: cs.Now(), Call: c, Err: err})
 		c.Answer(query.Reply{Err: refusal(err)})
 		return
@@ -201,12 +201,8 @@ func (cs *calls) address(c *query.Call, q *models.Query) *query.Service {
 // cancel takes a query back whose client has left. What runs of it is stopped at the
 // next operator, unless others are in its batch.
 func (cs *calls) cancel(id models.QueryID) {
-	p := cs.pending[id]
-	if p == nil {
-		return
-	}
-	if stop, _ := cs.scheduler.Cancel(cs.Now(), id); stop.Batch != 0 {
-		cs.devices[stop.Device].exec.Stop(stop.Service, stop.Batch)
+	if cs.pending[id] != nil {
+		_ = cs.step(overlap.Event{Kind: overlap.Cancel, Query: models.Query{ID: id}})
 	}
 }
 
@@ -262,19 +258,26 @@ func unproven(s *query.Service, wait time.Duration) *query.Error {
 		s.Name, wait.Round(time.Second))}
 }
 
-// answer answers the queries that are over, frees what they held, stops what is preempted at
-// the next operator, and sends batches on their way to another device.
+// answer answers what is over, without a decision.
 func (cs *calls) answer() {
-	cs.moves.begin()
-	for _, r := range cs.scheduler.Released() {
-		cs.devices[r.Device].exec.Release(r.Service, r.Batch)
+	for cs.scheduler.Ended() {
+		r := cs.door.Ready(cs.Now())
+		cs.end(&r)
 	}
-	for _, s := range cs.scheduler.Stops() {
-		cs.devices[s.Device].exec.Stop(s.Service, s.Batch)
+}
+
+// end answers the queries that are over, frees what they held, stops what is preempted at the
+// next operator, and sends batches on their way to another device. That comes last: a move that
+// fails may end further queries, whose answers take the place of these.
+func (cs *calls) end(r *overlap.Ready) {
+	for _, b := range r.Released {
+		cs.devices[b.Device].exec.Release(b.Service, b.Batch)
 	}
-	answers := cs.scheduler.Answers()
-	for i := range answers {
-		a := &answers[i]
+	for _, b := range r.Stops {
+		cs.devices[b.Device].exec.Stop(b.Service, b.Batch)
+	}
+	for i := range r.Answers {
+		a := &r.Answers[i]
 		p, member := cs.pending[a.Query], cs.fleet.members[a.Service]
 		e := observe.Event{Kind: observe.Answered, Answer: a, Target: member.config.Target}
 		if p != nil {
@@ -295,6 +298,7 @@ func (cs *calls) answer() {
 			p.call.Answer(reply)
 		}
 	}
+	cs.moves.begin(r.Moves)
 }
 
 // reply makes the reply of a query that is over.

@@ -23,38 +23,12 @@ import (
 	"github.com/overlapd/overlapd/training"
 )
 
-// scheduler is what the loop drives: an [overlap.Scheduler], or the one of
-// package journal that records it.
-type scheduler interface {
-	Arrive(now time.Duration, q models.Query) error
-	Cancel(now time.Duration, id models.QueryID) (stop overlap.Held, running bool)
-	Next(now time.Duration) (overlap.Round, bool)
-	Plan(now time.Duration)
-	Finish(now time.Duration, o models.Outcome) error
-	Wake() (at time.Duration, ok bool)
-	Idle() bool
-	Allowed(device int, bound time.Duration, factor float64) time.Duration
-	Drain(now time.Duration)
-	Moves() []overlap.Move
-	Moving(id models.BatchID) []models.QueryID
-	Moved(now time.Duration, m overlap.Move, took time.Duration, status models.Status) error
-	Answers() []overlap.Answer
-	Released() []overlap.Held
-	Stops() []overlap.Held
-	Paused(device int) int
-	Members(id models.BatchID) []models.QueryID
-	Unanswered(id models.BatchID) (waiting []models.QueryID, all bool)
-
-	Down(now time.Duration, id models.ServiceID, device int)
-	Up(now time.Duration, id models.ServiceID, device int)
-	Load(now time.Duration, m models.Service) error
-	Add(now time.Duration, m models.Service) error
-	Change(now time.Duration, m models.Service) error
-	Remove(now time.Duration, id models.ServiceID) error
-
-	Explain() overlap.Explanation
-	Metrics() overlap.Metrics
-	Waiting(to []overlap.Waiting) []overlap.Waiting
+// door is how the loop drives the scheduler: an [overlap.Scheduler] itself, or the [journal.Tee]
+// that records what passes.
+type door interface {
+	Step(now time.Duration, e *overlap.Event) error
+	Ready(now time.Duration) overlap.Ready
+	Advance(now time.Duration)
 }
 
 // What is stored of each model and device, by keys that name what it holds for.
@@ -103,8 +77,12 @@ type core struct {
 	mailbox
 	*query.Registry
 	Options
-	config    config.Config
-	scheduler scheduler
+	config config.Config
+	door   door
+
+	// scheduler is the one behind the door, for questions that change nothing.
+	scheduler *overlap.Scheduler
+	event     overlap.Event // used by step
 	pool
 	outcomes chan executor.Outcome // of all devices
 	memory   observe.Event         // used by emit
@@ -161,6 +139,12 @@ func (c *core) keep(what string, do func(*training.Store) error) bool {
 		defer c.Broaden()()
 		return do(s)
 	})
+}
+
+// step gives the scheduler an event that has just happened, in memory that is used again.
+func (c *core) step(e overlap.Event) error {
+	c.event = e
+	return c.door.Step(c.Now(), &c.event)
 }
 
 // Draining reports whether no further queries are taken.

@@ -97,7 +97,7 @@ func (f *crew) down(id models.ServiceID, d *device) {
 	r := s.replicas[d.index]
 	r.fresh, r.ready, r.overrun = false, false, false
 	s.show()
-	f.scheduler.Down(f.Now(), id, d.index)
+	_ = f.step(overlap.Event{Kind: overlap.Down, Service: id, Device: d.index})
 	f.answerOver()
 }
 
@@ -242,7 +242,7 @@ func (f *crew) load(d *device, spec models.Service, e *executor.Event) error {
 	member := f.members[spec.ID]
 	if member.info == nil || !reflect.DeepEqual(f.specs[spec.ID], spec) || member.info.Hash != e.Info.Hash {
 		spec.Pipelines = nil // they are of the model that was
-		if err := f.scheduler.Load(f.Now(), spec); err != nil {
+		if err := f.step(overlap.Event{Kind: overlap.Load, Definition: spec}); err != nil {
 			return err
 		}
 		if err := f.forget(spec.ID, spec.Operators); err != nil {

@@ -209,7 +209,7 @@ func (f *fleet) open(s *member, places []Place) error {
 	}
 	m := scheduled(id, &s.config)
 	m.Of = "" // until it serves
-	if err := f.scheduler.Add(f.Now(), m); err != nil {
+	if err := f.step(overlap.Event{Kind: overlap.Add, Definition: m}); err != nil {
 		return errors.Join(err, f.closeInputs(s))
 	}
 	if int(id) == len(f.members) { // also if it stays free: all tables are of one length
@@ -225,7 +225,7 @@ func (f *fleet) open(s *member, places []Place) error {
 				_, rerr := f.devices[p.Device].exec.Remove(id)
 				err = errors.Join(err, rerr)
 			}
-			return errors.Join(err, f.scheduler.Remove(f.Now(), id), f.drop(id), f.closeInputs(s))
+			return errors.Join(err, f.step(overlap.Event{Kind: overlap.Remove, Service: id}), f.drop(id), f.closeInputs(s))
 		}
 	}
 	f.members[id], f.specs[id], f.reloaded = s, m, true
@@ -306,7 +306,7 @@ func (f *fleet) change(s *member, c *config.Service, places []Place) error {
 			return err
 		}
 	}
-	if err := f.scheduler.Change(f.Now(), m); err != nil {
+	if err := f.step(overlap.Event{Kind: overlap.Change, Definition: m}); err != nil {
 		return err
 	}
 	f.specs[id], s.config, s.service = m, *c, next
@@ -374,7 +374,7 @@ func (f *fleet) shrink() {
 
 // withdrawFrom takes the worker of a service off a device.
 func (f *fleet) withdrawFrom(id models.ServiceID, s *member, r *replica) {
-	f.scheduler.Down(f.Now(), id, r.Device)
+	_ = f.step(overlap.Event{Kind: overlap.Down, Service: id, Device: r.Device})
 	s.replicas[r.Device] = nil
 	s.show()
 	f.changed()
@@ -401,7 +401,7 @@ func (f *fleet) take(d *device) {
 	d.taken = true
 	for id, s := range f.members {
 		if len(f.devices) > 1 && s != nil && s.replicas[d.index] != nil {
-			f.scheduler.Down(f.Now(), models.ServiceID(id), d.index)
+			_ = f.step(overlap.Event{Kind: overlap.Down, Service: models.ServiceID(id), Device: d.index})
 		}
 	}
 }
@@ -423,7 +423,7 @@ func (f *fleet) resume(id models.ServiceID, d *device) {
 		return
 	}
 	if r := s.replicas[d.index]; r != nil && r.ready && !r.overrun && (!d.taken || len(f.devices) == 1) {
-		f.scheduler.Up(f.Now(), id, d.index)
+		_ = f.step(overlap.Event{Kind: overlap.Up, Service: id, Device: d.index})
 	}
 }
 
@@ -473,7 +473,7 @@ func (f *fleet) reap() {
 
 func (f *fleet) takeOut(id models.ServiceID, s *member) {
 	counted := f.scheduler.Metrics().Services[id]
-	if f.scheduler.Remove(f.Now(), id) != nil {
+	if f.step(overlap.Event{Kind: overlap.Remove, Service: id}) != nil {
 		return // it still has queries
 	}
 	s.line.past.Add(counted)
@@ -577,7 +577,7 @@ func (f *fleet) varies(s *member, of string) {
 		return
 	}
 	m.Of = of
-	if err := f.scheduler.Change(f.Now(), m); err != nil {
+	if err := f.step(overlap.Event{Kind: overlap.Change, Definition: m}); err != nil {
 		f.Log.Error().Err(err).Str("service", s.config.Name).Msg("scheduling a variant failed")
 		return
 	}

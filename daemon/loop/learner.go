@@ -11,6 +11,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/training"
@@ -102,21 +103,20 @@ func (d *learner) pending() bool {
 
 // turn goes on with measuring, of which a round may run, when the scheduler has decided.
 // It returns when to ask again.
-func (d *learner) turn(idle bool) (next time.Duration, wake bool) {
+func (d *learner) turn(idle, waits bool) (next time.Duration, wake bool) {
 	switch m := &d.measurement; {
 	case !m.active():
 		if idle && d.pending() {
 			return d.measure(), true
 		}
-	case d.fleet.loading.active(), !idle && d.wanted():
+	case d.fleet.loading.active(), !idle && d.wanted(waits):
 		return m.yield()
 	}
 	return 0, false
 }
 
-// wanted reports whether what waits may wait for a device that measures.
-func (d *learner) wanted() bool {
-	_, waits := d.scheduler.Wake()
+// wanted reports whether what waits, if anything does, may wait for a device that measures.
+func (d *learner) wanted(waits bool) bool {
 	return len(d.devices) == 1 || waits && !slices.ContainsFunc(d.devices, (*device).free)
 }
 
@@ -225,7 +225,7 @@ func (d *learner) finished(on *device, o *executor.Outcome) {
 			d.fleet.lost(s.Span.Service, on)
 		case models.SpanOverrun: // its worker can run nothing else meanwhile
 			d.fleet.members[s.Span.Service].replicas[on.index].overrun = true
-			d.scheduler.Down(d.Now(), s.Span.Service, on.index)
+			_ = d.step(overlap.Event{Kind: overlap.Down, Service: s.Span.Service, Device: on.index})
 			on.exec.Abandon(s.Span.Service, s.Span.Batch)
 		}
 		if s.Status != models.SpanDone {

@@ -92,38 +92,44 @@ func (l *loop) take(m message) {
 	}
 }
 
-// decide answers what is over, chooses the next round of each device that is free,
-// and sets the timer for what happens by the passing of time alone.
+// decide answers what is over, starts the next round of each device that is free, and sets the
+// timer for what happens by the passing of time alone.
 func (l *loop) decide() {
 	l.fleet.reap()
-	for len(l.devices) > 1 || !l.devices[0].taken {
-		round, ok := l.scheduler.Next(l.Now())
-		l.calls.answer()
-		if !ok {
-			break
-		}
-		l.dispatch(round)
-	}
-	l.scheduler.Plan(l.Now())
-	next, wake := l.scheduler.Wake()
-	if len(l.devices) == 1 && l.devices[0].taken {
-		wake = false // whatever waits, waits for the outcome
-	}
+	next := l.ready()
+	l.door.Advance(l.Now())
+	idle, waits := l.scheduler.Idle(), next < overlap.Never
 	sooner := func(at time.Duration, ok bool) {
-		if ok && (!wake || at < next) {
-			next, wake = at, true
+		if ok {
+			next = min(next, at)
 		}
 	}
-	idle := l.scheduler.Idle()
 	for _, r := range l.learners {
-		sooner(r.turn(idle))
+		sooner(r.turn(idle, waits))
 	}
 	for _, d := range l.devices {
 		sooner(l.watch(d))
 	}
-	if wake {
+	if next < overlap.Never {
 		l.timer.Reset(max(next-l.Now(), 0))
 	}
+}
+
+// ready does what the scheduler has ready, until it has nothing more. It returns when to ask
+// again though nothing happens. While the only device measures, all but answers wait for it.
+func (l *loop) ready() (wake time.Duration) {
+	for len(l.devices) > 1 || !l.devices[0].taken || l.scheduler.Ended() {
+		now := l.Now()
+		r := l.door.Ready(now)
+		l.calls.end(&r)
+		if r.Round != nil {
+			l.dispatch(r.Round)
+		}
+		if r.Wake > now {
+			return r.Wake
+		}
+	}
+	return overlap.Never
 }
 
 // watch ends the round that a device runs once it has exceeded its limit, be it one that
@@ -140,9 +146,9 @@ func (l *loop) watch(d *device) (at time.Duration, ok bool) {
 
 // dispatch sends a round to the workers. A round that cannot be sent fails at
 // once, so that its queries are answered.
-func (l *loop) dispatch(next overlap.Round) {
+func (l *loop) dispatch(next *overlap.Round) {
 	d := l.devices[next.Device]
-	d.round = next
+	d.round = *next
 	d.rounds++
 	r := &d.round
 	l.requests = l.requests[:0]
@@ -242,7 +248,7 @@ func (l *loop) finish(o executor.Outcome) {
 
 // land takes in how a span has ended that was set apart.
 func (l *loop) land(o *executor.Outcome) {
-	if err := l.scheduler.Finish(l.Now(), l.outcome); err != nil {
+	if err := l.step(overlap.Event{Kind: overlap.Finish, Outcome: l.outcome}); err != nil {
 		l.Log.Error().Err(err).Uint64("round", o.Round).Msg("recording the end of an overrun failed")
 	}
 	l.calls.answer()
@@ -345,14 +351,13 @@ func (l *loop) learn(d *device, o *executor.Outcome) {
 // settle hands the outcome of a round to the scheduler, which frees the workers of
 // what they need not keep any more. Nothing was measured of a round that could not be sent.
 func (l *loop) settle(d *device, o *models.Outcome, measured *executor.Outcome) {
-	now := l.Now()
 	d.until = 0
 	d.busy += o.Took
 	if measured != nil {
 		d.late += measured.Late
 	}
-	l.emit(observe.Event{Kind: observe.Ended, At: now, Outcome: o, Measured: measured, Gain: d.apart.Gain(measured)})
-	if err := l.scheduler.Finish(now, *o); err != nil {
+	l.emit(observe.Event{Kind: observe.Ended, At: l.Now(), Outcome: o, Measured: measured, Gain: d.apart.Gain(measured)})
+	if err := l.step(overlap.Event{Kind: overlap.Finish, Outcome: *o}); err != nil {
 		l.Log.Error().Err(err).Uint64("round", o.Round).Msg("finishing a round failed")
 	}
 	l.calls.answer()

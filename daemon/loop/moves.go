@@ -24,17 +24,16 @@ type moves struct {
 
 // begin sends the batches on their way that the scheduler has move. The first step of a move
 // comes before the next round of the device that the batch leaves, or it would wait for it.
-func (m *moves) begin() {
-	for list := m.scheduler.Moves(); len(list) > 0; list = m.scheduler.Moves() {
-		for _, b := range slices.Clone(list) { // a worker that is lost has others begin meanwhile
-			m.last++
-			m.open[m.last] = b
-			m.devices[b.Device].moving++
-			m.devices[b.To].moving++
-			if err := m.send(m.last, &b); err != nil {
-				m.Log.Error().Err(err).Str("service", m.fleet.name(b.Service)).Msg("moving a batch failed")
-				m.land(m.last, models.SpanLost, 0, err)
-			}
+func (m *moves) begin(list []overlap.Move) {
+	for _, b := range slices.Clone(list) { // a worker that is lost has others begin meanwhile
+		m.last++
+		number := m.last
+		m.open[number] = b
+		m.devices[b.Device].moving++
+		m.devices[b.To].moving++
+		if err := m.send(number, &b); err != nil {
+			m.Log.Error().Err(err).Str("service", m.fleet.name(b.Service)).Msg("moving a batch failed")
+			m.land(number, models.SpanLost, 0, err)
 		}
 	}
 }
@@ -95,9 +94,8 @@ func (m *moves) land(number uint64, status models.Status, took time.Duration, er
 	} else {
 		line.movesLost++
 	}
-	now := m.Now()
-	m.emit(observe.Event{Kind: observe.Moved, At: now, Move: &b, Took: took, Arrived: status == models.SpanDone, Services: m.fleet.specs})
-	if err := m.scheduler.Moved(now, b, took, status); err != nil {
+	m.emit(observe.Event{Kind: observe.Moved, At: m.Now(), Move: &b, Took: took, Arrived: status == models.SpanDone, Services: m.fleet.specs})
+	if err := m.step(overlap.Event{Kind: overlap.Moved, Move: b, Took: took, Status: status}); err != nil {
 		m.Log.Error().Err(err).Uint64("batch", uint64(b.Batch)).Msg("recording the end of a move failed")
 	}
 }
@@ -142,7 +140,7 @@ func (f *crew) follow(s *member) error {
 		return nil
 	}
 	spec.Pipelines = s.route.next
-	if err := f.scheduler.Change(f.Now(), spec); err != nil {
+	if err := f.step(overlap.Event{Kind: overlap.Change, Definition: spec}); err != nil {
 		return err
 	}
 	f.specs[s.service.ID] = spec

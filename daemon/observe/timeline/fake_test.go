@@ -92,13 +92,13 @@ func (r *Ring) ended(service models.ServiceID, q Query) {
 
 // scheduled is a real scheduler whose rounds go into a ring.
 type scheduled struct {
-	t *testing.T
-	*overlap.Scheduler
-	ring     *Ring
-	services []models.Service
-	now      time.Duration
-	lastID   models.QueryID
-	onDevice time.Duration // of the first span of a round, 0 if the device has no clock
+	t         *testing.T
+	scheduler *overlap.Scheduler
+	ring      *Ring
+	services  []models.Service
+	now       time.Duration
+	lastID    models.QueryID
+	onDevice  time.Duration // of the first span of a round, 0 if the device has no clock
 }
 
 func newScheduled(t *testing.T, n int) *scheduled {
@@ -108,7 +108,14 @@ func newScheduled(t *testing.T, n int) *scheduled {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &scheduled{t: t, Scheduler: s, ring: New(time.Now(), list), services: list}
+	return &scheduled{t: t, scheduler: s, ring: New(time.Now(), list), services: list}
+}
+
+func (s *scheduled) step(e overlap.Event) {
+	s.t.Helper()
+	if err := s.scheduler.Step(s.now, &e); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // arrive queues a query.
@@ -116,21 +123,19 @@ func (s *scheduled) arrive(service int, target time.Duration) {
 	s.t.Helper()
 	s.lastID++
 	q := models.Query{ID: s.lastID, Service: models.ServiceID(service), Size: 1, Arrival: s.now, Deadline: s.now + target}
-	if err := s.Arrive(s.now, q); err != nil {
-		s.t.Fatal(err)
-	}
+	s.step(overlap.Event{Kind: overlap.Arrive, Query: q})
 }
 
 // begin starts a round.
 func (s *scheduled) begin() overlap.Round {
 	s.t.Helper()
-	r, ok := s.Next(s.now)
-	if !ok {
+	r := s.scheduler.Ready(s.now)
+	if r.Round == nil {
 		s.t.Fatal("no round")
 	}
-	why := s.Explain()
-	s.ring.begin(&r, &why, s.services)
-	return r
+	why := s.scheduler.Explain()
+	s.ring.begin(r.Round, &why, s.services)
+	return *r.Round
 }
 
 // end ends it as predicted and a tenth more.
@@ -146,10 +151,10 @@ func (s *scheduled) end(r overlap.Round) {
 	} else {
 		s.ring.finish(s.now, &o)
 	}
-	if err := s.Finish(s.now, o); err != nil {
-		s.t.Fatal(err)
+	s.step(overlap.Event{Kind: overlap.Finish, Outcome: o})
+	if s.scheduler.Ended() {
+		s.scheduler.Ready(s.now)
 	}
-	s.Answers()
 }
 
 // rounds runs so many, of a query each.

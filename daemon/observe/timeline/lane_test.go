@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
 )
 
 // names returns those of services, with a mark on those that are gone.
@@ -26,10 +27,8 @@ func names(list []Service) (all []string) {
 // add takes a service into the scheduler and the ring, up at once.
 func (s *scheduled) add(m models.Service) {
 	s.t.Helper()
-	if err := s.Add(s.now, m); err != nil {
-		s.t.Fatal(err)
-	}
-	s.Up(s.now, m.ID, 0)
+	s.step(overlap.Event{Kind: overlap.Add, Definition: m})
+	s.step(overlap.Event{Kind: overlap.Up, Service: m.ID})
 	if int(m.ID) == len(s.services) {
 		s.services = append(s.services, m)
 	}
@@ -40,9 +39,7 @@ func (s *scheduled) add(m models.Service) {
 // remove removes a service, of which nothing is left.
 func (s *scheduled) remove(id models.ServiceID) {
 	s.t.Helper()
-	if err := s.Remove(s.now, id); err != nil {
-		s.t.Fatal(err)
-	}
+	s.step(overlap.Event{Kind: overlap.Remove, Service: id})
 	s.ring.dropService(id)
 }
 

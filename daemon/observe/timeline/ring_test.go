@@ -129,12 +129,12 @@ func TestFeedingAllocatesNothing(t *testing.T) {
 	s := newScheduled(t, 2)
 	s.arrive(0, time.Second)
 	s.arrive(1, time.Second)
-	r, _ := s.Next(0)
-	why := s.Explain()
+	r := s.scheduler.Ready(0).Round
+	why := s.scheduler.Explain()
 	answer := s.ring.answer(0, time.Millisecond, true)
 	feed := func() {
 		r.Number++
-		s.ring.begin(&r, &why, s.services)
+		s.ring.begin(r, &why, s.services)
 		s.ring.Observe(answer)
 	}
 	for range Rounds {
@@ -150,10 +150,10 @@ func BenchmarkFeed(b *testing.B) {
 	for i := range 4 {
 		s.arrive(i, time.Second)
 	}
-	r, _ := s.Next(0)
+	r := s.scheduler.Ready(0).Round
 	b.ReportAllocs()
 	for b.Loop() {
-		why := s.Explain()
-		s.ring.begin(&r, &why, s.services)
+		why := s.scheduler.Explain()
+		s.ring.begin(r, &why, s.services)
 	}
 }
