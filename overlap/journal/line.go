@@ -3,6 +3,7 @@ package journal
 import (
 	"encoding/json"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -24,7 +25,29 @@ type field struct {
 	fields []field
 }
 
-var recordFields = fieldsOf(reflect.TypeFor[record]())
+// brings are the keys of what each kind of event brings.
+var brings = map[string]string{
+	"arrive": "query", "cancel": "query", "finish": "outcome", "moved": "move took as", "down": "sv dev", "up": "sv dev",
+	"load": "service", "add": "service", "change": "service", "remove": "sv", "drain": "-",
+}
+
+// layouts are the fields of the records of each type.
+var layouts = map[string][]field{}
+
+func init() {
+	all := fieldsOf(reflect.TypeFor[record]())
+	at := slices.IndexFunc(all, func(f field) bool { return f.inline }) // its event
+	for _, name := range []string{typeReady, typeAdvance, typeCheckpoint, typeGap} {
+		layouts[name] = slices.Delete(slices.Clone(all), at, at+1)
+	}
+	for name, keys := range brings {
+		event := all[at]
+		event.fields = slices.DeleteFunc(slices.Clone(event.fields), func(f field) bool {
+			return !slices.Contains(strings.Fields(keys), strings.Trim(f.key, `":`))
+		})
+		layouts[name] = append(append(all[:at:at], event), all[at+1:at+4]...) // and p, v, err
+	}
+}
 
 func fieldsOf(typ reflect.Type) (fields []field) {
 	for i := range typ.NumField() {
@@ -54,7 +77,7 @@ func fieldsOf(typ reflect.Type) (fields []field) {
 // written.
 func (l *line) put(r *record) error {
 	*l = append(*l, '{')
-	l.members(reflect.ValueOf(r).Elem(), recordFields)
+	l.members(reflect.ValueOf(r).Elem(), layouts[r.Type])
 	var err error
 	if r.State != nil {
 		*l = append(*l, `,"state":`...)
@@ -96,8 +119,11 @@ func (l *line) next(bracket byte) {
 }
 
 func zero(v reflect.Value) bool {
-	if v.Kind() == reflect.Slice {
+	switch v.Kind() {
+	case reflect.Slice, reflect.String:
 		return v.Len() == 0
+	case reflect.Int, reflect.Int64:
+		return v.Int() == 0
 	}
 	return v.IsZero()
 }

@@ -95,7 +95,8 @@ func (x selecting) Select(of string, waiting int, slack time.Duration) (variant 
 func (t *Tee) Step(now time.Duration, e *overlap.Event) error {
 	t.begin(now)
 	err := t.Scheduler.Step(t.now, e)
-	t.end(record{Type: e.Kind.String(), Event: e, Failure: failureName(err)})
+	t.record = record{Type: e.Kind.String(), Event: e, Failure: failureName(err)}
+	t.end()
 	return err
 }
 
@@ -108,12 +109,12 @@ func (t *Tee) Ready(now time.Duration) overlap.Ready {
 	if r.Wake > t.now && !t.any() && planned == t.Scheduler.Planned() && !t.Scheduler.Routed() {
 		return r
 	}
-	rec := record{Type: typeReady, Round: r.Round, Stops: r.Stops, Answers: t.ended(r.Answers), Released: r.Released, Moves: r.Moves}
+	t.record = record{Type: typeReady, Round: r.Round, Stops: r.Stops, Answers: t.ended(r.Answers), Released: r.Released, Moves: r.Moves}
 	if r.Round != nil {
 		t.why = t.Scheduler.Explain()
-		rec.Explanation = &t.why
+		t.record.Explanation = &t.why
 	}
-	t.end(rec)
+	t.end()
 	return r
 }
 
@@ -122,7 +123,8 @@ func (t *Tee) Ready(now time.Duration) overlap.Ready {
 func (t *Tee) Advance(now time.Duration) {
 	t.begin(now)
 	if t.Scheduler.Advance(t.now); t.any() {
-		t.end(record{Type: typeAdvance})
+		t.record = record{Type: typeAdvance}
+		t.end()
 	}
 }
 
@@ -135,13 +137,12 @@ func (t *Tee) begin(now time.Duration) {
 // any reports whether the predictor or the selector was asked.
 func (t *Tee) any() bool { return len(t.asked) > 1 || len(t.variants) > 0 }
 
-// end completes a record and hands it over.
-func (t *Tee) end(r record) {
-	if r.At, r.Variants = t.now, t.variants; len(t.asked) > 1 {
+// end completes the record and hands it over.
+func (t *Tee) end() {
+	if t.record.At, t.record.Variants = t.now, t.variants; len(t.asked) > 1 {
 		t.asked = append(t.asked, ']')
-		r.Asked = []byte(t.asked)
+		t.record.Asked = []byte(t.asked)
 	}
-	t.record = r
 	t.sink.record(&t.record)
 }
 
