@@ -1,15 +1,34 @@
 // Package overlap decides, each round, which spans run together. Its
-// [Scheduler] is a value: events go in ([Scheduler.Arrive],
-// [Scheduler.Finish], [Scheduler.Cancel], …), decisions come out
-// ([Scheduler.Next] gives a [Round], [Scheduler.Answers] the queries that are
-// over), and time is an argument. It has no goroutine, clock, log or I/O, and
+// [Scheduler] is a value with two doors: [Scheduler.Step] records an [Event], and
+// [Scheduler.Ready] returns what the caller is to do next: answers, batches to free, to stop and to
+// move, and the next [Round]. Time is an argument. It has no goroutine, clock, log or I/O, and
 // the same events always give the same decisions, so that a daemon, a
-// simulator and a test drive the same code.
+// simulator and a test drive the same code:
+//
+//	for {
+//		for {
+//			r := s.Ready(now())
+//			answer(r.Answers)
+//			if r.Round != nil {
+//				start(r.Round)
+//			}
+//			if wake = r.Wake; wake > now() {
+//				break
+//			}
+//		}
+//		s.Advance(now()) // plan ahead while devices are busy
+//		e := wait(wake)  // until an event or a time: a query has come, a round is over
+//		if err := s.Step(now(), e); err != nil {
+//			refuse(e, err)
+//		}
+//	}
+//
+// All else that a Scheduler can be asked changes nothing. [Scheduler.Snapshot] copies its state,
+// which [Restore] continues.
 //
 // All times are durations since one epoch that the caller chooses. A Scheduler
 // is not safe for concurrent use: one goroutine owns it, and the [Predictor]
-// with it. Slices it hands out are its own and are overwritten later, as the
-// doc of each method has it.
+// with it. What Ready returns belongs to the scheduler and is valid until the next call.
 //
 // # Order
 //
