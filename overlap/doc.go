@@ -153,11 +153,11 @@
 //
 // A scheduler decides for a pool: the devices of [Config]. A query waits in the one
 // queue of its service and is bound to a device when its batch starts, on which that
-// then stays, since its intermediates are there, unless it follows a pipeline. [Scheduler.Next] gives the next round
+// then stays, since its intermediates are there, unless it follows a pipeline. [Scheduler.Ready] returns the next round
 // of any device that is free, and what it decides for one is what it would with that
 // device alone, of what can run there: the services whose worker on it is up, and the
-// batches that it holds. A service of which no worker is on a device is down there, see
-// [Scheduler.Down].
+// batches that it holds. A service of which no worker is on a device is down there, after an
+// event [Down].
 //
 // But under overlap what can run on other devices, too, makes way for what cannot: a batch
 // that has started comes first where it would be late after a more urgent query, and no
@@ -174,7 +174,7 @@
 //
 // The batches of a service that has pipelines ([models.Service]) move from device to
 // device, as in PPipe (section 5). What waits for it is no candidate. Instead
-// [Scheduler.Next] first reserves (section 5.4): it forms the largest batch that a way
+// [Scheduler.Ready] first reserves (section 5.4): it forms the largest batch that a way
 // is found for, by the timetables of devices and links, on which it is in time at the
 // end, and drops a query that has no such way. A batch that is not full starts at once if
 // nothing is in its way. If a device or a link is, it waits until the way is free, so that more
@@ -188,7 +188,7 @@
 // first device of its way. Its rest ends where its stage does, and its deadline is
 // earlier by what the stages and moves after that take. At the end of a stage its way on
 // is found again, so that what took longer or shorter than it should is made good;
-// [Scheduler.Moves] names it when its links are free, and [Scheduler.Moved] lets it go
+// [Ready] names it in its Moves when its links are free, and an event [Moved] lets it go
 // on, or sends its queries back to the queue if its intermediates are lost. What moves
 // take is learned. A device that is down is passed over, for another of the stage, or
 // for the one that the batch is on.
@@ -198,26 +198,26 @@
 // it and are not there yet, or come before it. So under edf a device runs one batch of a
 // stage at a time, which is PPipe's own rule, and under overlap others join it where
 // they fit, and what is due sooner goes before those who have reserved the device and
-// have so much time to spare. A new plan is a [Scheduler.Change] of each service: batches keep the way
+// have so much time to spare. A new plan is an event [Change] for each service: batches keep the way
 // that they are on, and nobody waits. The policy reactive reserves nothing ahead: a
 // batch is formed when a device of its first stage is free. Policies that match batches
 // with devices take no pipelines.
 //
 // # Plans
 //
-// [Scheduler.Plan] decides ahead for the predicted end of the round that ends first,
+// [Scheduler.Advance] decides ahead for the predicted end of the round that ends first,
 // equation 3 of Abacus, so that the device need not wait for a decision. A
 // decision reads the state as it will be then: batches whose spans do not end
 // with the round wait at the operator that they will have reached, and what
-// is past its deadline by then is gone. It changes nothing until Next carries
+// is past its deadline by then is gone. It changes nothing until Ready carries
 // it out.
 //
 // A plan is overturned by a round that starts on another device, by every arrival, cancellation, loss, return or load of
 // a worker, by a service that comes, changes or goes, by a span that did not run
-// to its end, and by a deadline that passes unforeseen. What is left to Next is one call of the predictor: what
+// to its end, and by a deadline that passes unforeseen. What is left to Ready is one call of the predictor: what
 // the plan drops must still be hopeless, and a group of more than one query
 // must, by its bound and from the true start, keep to the limit that it was
-// chosen for. Otherwise Next decides afresh.
+// chosen for. Otherwise Ready decides afresh.
 //
 // So where rounds end when they were predicted to, decisions are those that
 // would be made without plans. Where one ends at another time, a plan that is
@@ -227,14 +227,14 @@
 // # Overruns
 //
 // A round ends when its last span does, unless that takes longer than
-// [Scheduler.Allowed]: then Finish is given SpanOverrun for what still runs. Such
+// [Scheduler.Allowed]: then its event [Finish] has SpanOverrun for what still runs. Such
 // a span goes on beside the rounds that follow, which its service, whose worker
 // is busy, has no part in. Its queries are answered at their deadlines. When it
-// has ended, Finish takes its outcome, and its batch goes on.
+// has ended, another Finish has its outcome, and its batch goes on.
 //
 // # Services that come and go
 //
-// [Scheduler.Add], [Scheduler.Change] and [Scheduler.Remove] change the
+// The events [Add], [Change] and [Remove] change the
 // services while queries run. An ID is a position that a later service may
 // have again once nothing is left of the one before. A model is replaced by a
 // service of the same name beside it: the new one is added and goes up, new

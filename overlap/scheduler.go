@@ -9,10 +9,8 @@ import (
 )
 
 // Scheduler decides which spans run together. Events must come in the order of
-// their time; an earlier time is taken as the latest seen.
-//
-// Answers and Released fill up until they are drained, so the caller drains
-// them after every event.
+// their time; an earlier time is taken as the latest seen. The caller gives it an event by Step,
+// calls Ready until there is nothing more to do, and lets it plan ahead by Advance.
 type Scheduler struct {
 	backlog
 

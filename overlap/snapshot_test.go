@@ -24,7 +24,16 @@ func TestSnapshotChangesNothing(t *testing.T) {
 				w.b.Snapshot()
 			}
 		}
-		w.run(map[string]func(*rapid.T){"restore": w.restore, "restore ": w.restore, "snapshot": take})
+		w.run(map[string]func(*rapid.T){"restore": w.restore, "snapshot": take, "snapshot ": take})
+	})
+}
+
+// A scheduler that is replaced by its own snapshot goes on as the one would
+// that was not.
+func TestRestoredGoesOnAlike(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := newTwin(t)
+		w.run(map[string]func(*rapid.T){"restore": w.restore, "restore ": w.restore})
 	})
 }
 
