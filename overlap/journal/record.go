@@ -100,18 +100,13 @@ const maxNumber = math.MaxInt32
 // validate reports the first thing that cannot be. It sets the kind of an event, and decodes what
 // was asked.
 func (r *record) validate() (err error) {
-	r.Kind = 0
 	for k := overlap.Arrive; k <= overlap.Drain; k++ {
 		if r.Type == k.String() {
 			r.Kind = k
 		}
 	}
-	switch r.Type {
-	case typeReady, typeAdvance, typeCheckpoint, typeGap:
-	default:
-		if r.Kind == 0 {
-			return fmt.Errorf("unknown event %q", r.Type)
-		}
+	if layouts[r.Type] == nil {
+		return fmt.Errorf("unknown event %q", r.Type)
 	}
 	for _, n := range []int{r.Query.Size, r.Query.SeqLen, r.Query.Priority} {
 		if n < -maxNumber || n > maxNumber {

@@ -36,7 +36,7 @@ func Replay(name string, log io.Reader, o ReplayOptions) (*Report, error) {
 	if o.Policy != "" && o.Policy != c.Policy {
 		return nil, fmt.Errorf("%s was recorded with policy %.80q, not %.80q: %w", name, c.Policy, o.Policy, ErrPolicy)
 	}
-	p := &replay{options: o, in: in, config: c, kinds: in.head.Config.Devices, report: newReport(&in.head)}
+	p := &replay{options: o, in: in, config: c, report: newReport(&in.head)}
 	for !p.over {
 		rec, err := in.read()
 		if err == io.EOF {
@@ -59,7 +59,6 @@ type replay struct {
 	options   ReplayOptions
 	in        *reader
 	config    overlap.Config
-	kinds     []int // of the devices
 	tee       *Tee
 	decided   capture
 	predictor answering
@@ -123,18 +122,16 @@ func (p *replay) restore(r *record) error {
 
 // devices returns what predicts the devices, by what is recorded.
 func (p *replay) devices() (all []overlap.Predictor, err error) {
-	if len(p.kinds) == 0 {
-		return []overlap.Predictor{&device{&p.predictor}}, nil
+	kinds := p.in.head.Config.Devices
+	if len(kinds) == 0 {
+		kinds = []int{0}
 	}
-	for i, like := range p.kinds {
-		switch {
-		case like == i:
-			all = append(all, &device{&p.predictor})
-		case like >= 0 && like < i:
-			all = append(all, all[like])
-		default:
+	for i, like := range kinds {
+		if like < 0 || like > i {
 			return nil, fmt.Errorf("device %d is like device %d, which does not come before it", i, like)
 		}
+		all = append(all, &device{&p.predictor})
+		all[i] = all[like]
 	}
 	return all, nil
 }

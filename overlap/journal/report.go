@@ -70,14 +70,10 @@ type spanErrors struct {
 }
 
 func newReport(h *head) *Report {
-	r := &Report{
+	return &Report{
 		Version: h.Version, Commit: h.Commit, Device: h.Device, Created: h.Created, Policy: h.Config.Policy,
 		Dropped: map[string]uint64{}, Failed: map[string]uint64{}, Errors: []spanErrors{}, bySpans: map[int]*spanErrors{},
 	}
-	for i := range h.Config.Services {
-		r.Services = append(r.Services, h.Config.Services[i].Name)
-	}
-	return r
 }
 
 // service takes in the name of a service in the log. One that was

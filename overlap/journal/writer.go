@@ -128,20 +128,19 @@ type pending struct {
 	parts []part
 }
 
-// part is records that go on where the part before it ended, or follow a state.
+// part is records that go on where the part before it ended, or, if it has a state, follow that.
 type part struct {
 	from    int // in the data
 	records uint64
-	state   *stateBefore // nil if they go on
-}
 
-// stateBefore is the state of the scheduler before the first record of a part.
-type stateBefore struct {
+	// state is that of the scheduler at its latest time, now. It begins a file if rotate is set.
+	state  *overlap.Snapshot
 	now    time.Duration
-	state  overlap.Snapshot
 	rotate bool
-	lost   uint64 // events, before it
-	why    string
+
+	// lost is the number of records before the state that are missing, and why they are.
+	lost uint64
+	why  string
 }
 
 // Open starts a new log in a folder, which is made if need be. Files of an
@@ -185,30 +184,20 @@ func (w *Writer) begin(now time.Duration, s *overlap.Scheduler) {
 		due = !w.mu.stopped && len(w.mu.pending.data) <= pendingBytes/2
 	}
 	w.mu.Unlock()
-	if due && !s.Planned() {
-		w.checkpoint(now, s.Snapshot())
+	if !due || s.Planned() {
+		return
 	}
-}
-
-// checkpoint takes the state of the scheduler before an event.
-func (w *Writer) checkpoint(now time.Duration, state overlap.Snapshot) {
+	state := s.Snapshot()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.stopped {
-		return // since begin
+		return // meanwhile
 	}
-	rotate := w.mu.since >= w.options.MaxFileBytes
-	if rotate {
+	p, rotate := &w.mu.pending, w.mu.since >= w.options.MaxFileBytes
+	p.parts = append(p.parts, part{from: len(p.data), state: &state, now: now, rotate: rotate, lost: w.mu.lost, why: w.mu.why})
+	if w.mu.open, w.mu.lost, w.mu.why = true, 0, ""; rotate {
 		w.mu.since = 0
 	}
-	w.part(&stateBefore{now: now, state: state, rotate: rotate, lost: w.mu.lost, why: w.mu.why})
-	w.mu.open, w.mu.lost, w.mu.why = true, 0, ""
-}
-
-// part begins a part of what is pending.
-func (w *Writer) part(s *stateBefore) {
-	p := &w.mu.pending
-	p.parts = append(p.parts, part{from: len(p.data), state: s})
 }
 
 // record implements sink.
@@ -228,7 +217,7 @@ func (w *Writer) record(r *record) {
 		w.miss(1)
 		return
 	case len(p.parts) == 0:
-		w.part(nil)
+		p.parts = append(p.parts, part{from: len(p.data)})
 	}
 	p.data = append(p.data, line...)
 	p.parts[len(p.parts)-1].records++
@@ -290,7 +279,7 @@ func (w *Writer) flush() {
 			break
 		}
 		if !w.failedAt.IsZero() {
-			w.resume(p.parts[i].state.lost) // after a failure the first part has one
+			w.resume(p.parts[i].lost) // after a failure the first part has one
 		}
 	}
 	clear(p.parts) // of their states
@@ -318,13 +307,13 @@ func (w *Writer) write(p *part, records []byte) error {
 	if p.state == nil {
 		return w.files.write(records)
 	}
-	if p.state.rotate && w.files.size > 0 || w.files.current == nil {
+	if p.rotate && w.files.size > 0 || w.files.current == nil {
 		if err := w.files.rotate(); err != nil {
 			return fmt.Errorf("beginning a file: %w", err)
 		}
 	}
 	w.text = w.text[:0]
-	if err := w.preface(&w.text, p.state); err != nil {
+	if err := w.preface(&w.text, p); err != nil {
 		return err
 	}
 	err := w.files.write(append(w.text, records...))
@@ -335,24 +324,22 @@ func (w *Writer) write(p *part, records []byte) error {
 }
 
 // preface appends what must stand before the records that follow a state.
-func (w *Writer) preface(l *line, s *stateBefore) error {
+func (w *Writer) preface(l *line, p *part) error {
 	if w.files.size == 0 {
 		w.mu.Lock()
 		h := w.mu.head
 		w.mu.Unlock()
-		h.Created, h.Config.Services = time.Now().UTC(), s.state.Definitions()
+		h.Created, h.Config.Services = time.Now().UTC(), p.state.Definitions()
 		if err := l.json(&h); err != nil {
 			return err
 		}
 		*l = append(*l, '\n')
 	}
-	if s.lost > 0 {
-		if err := l.put(&record{Type: typeGap, Lost: s.lost, Why: s.why}); err != nil {
-			return err
-		}
+	if p.lost > 0 {
+		_ = l.put(&record{Type: typeGap, Lost: p.lost, Why: p.why})
 	}
 	before := len(*l)
-	if err := l.put(&record{Type: typeCheckpoint, At: s.now, State: &s.state}); err != nil {
+	if err := l.put(&record{Type: typeCheckpoint, At: p.now, State: p.state}); err != nil {
 		return err
 	}
 	if n := len(*l) - before; n > maxLineBytes {
@@ -370,9 +357,8 @@ func (w *Writer) fail(err error, left []part) {
 	w.mu.open, w.mu.stopped, w.mu.why, w.mu.fault = false, true, err.Error(), err
 	for _, parts := range [][]part{left, w.mu.pending.parts} {
 		for _, p := range parts {
-			if w.miss(p.records); p.state != nil {
-				w.mu.lost += p.state.lost // no gap counts them now
-			}
+			w.miss(p.records)
+			w.mu.lost += p.lost // no gap counts them now
 		}
 	}
 	w.mu.pending = pending{data: w.mu.pending.data[:0], parts: w.mu.pending.parts[:0]}
