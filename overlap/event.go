@@ -36,7 +36,7 @@ func (k Kind) String() string {
 
 // Event is something that has happened, for [Scheduler.Step]. The scheduler keeps no part of
 // it, so that a caller may use one value for all its events. Fields that its kind does not read
-// should be zero: a log of the events holds all that are not.
+// should be zero.
 type Event struct {
 	Kind       Kind             `json:"-"`
 	Query      models.Query     `json:"query,omitzero"`

@@ -24,7 +24,7 @@ type Snapshot struct {
 	Released       []Held            // not taken yet
 	Stops          []Held            `json:",omitempty"` // not taken yet
 	Moves          []Move            `json:",omitempty"` // not taken yet
-	Estimates      []knownStage      `json:",omitempty"` // of stages of pipelines
+	Estimates      []knownStage      `json:",omitempty"`
 	Metrics        Metrics
 }
 
@@ -44,7 +44,7 @@ type serviceSnapshot struct {
 	models.Service
 	serviceState
 	Queue           []models.QueryID
-	Intent          intentSnapshot    `json:",omitzero"` // of a service with pipelines
+	Intent          intentSnapshot    `json:",omitzero"`
 	replicaSnapshot                   // on the first device
 	Replicas        []replicaSnapshot `json:",omitempty"` // on the others
 }

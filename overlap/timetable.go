@@ -173,7 +173,7 @@ type knownStage struct {
 	estimated
 }
 
-// estimates returns all that are remembered, in an order that depends on them alone.
+// estimates returns the remembered estimates, sorted by what they are of.
 func (x *tables) estimates() (all []knownStage) {
 	for of, e := range x.known {
 		all = append(all, knownStage{of, e})

@@ -15,14 +15,13 @@ import (
 // same, but takes longer and allocates.
 type line []byte
 
-// field is a field of a struct, with the fields of the struct that it, or an item of it, is.
+// field is a field of a struct. Its key has quotes and a colon. If it is a struct, or a list of
+// some, fields are those of the struct; inline ones take its place.
 type field struct {
-	key    string // with what stands around it
-	index  int
-	omit   bool // where it is zero
-	quoted bool
-	inline bool // its own fields take its place
-	fields []field
+	key                  string
+	index                int
+	omit, quoted, inline bool
+	fields               []field
 }
 
 // brings are the keys of what each kind of event brings.
@@ -56,7 +55,8 @@ func fieldsOf(typ reflect.Type) (fields []field) {
 		if name == "-" || name == "state" || !f.IsExported() {
 			continue // put writes a state
 		}
-		x := field{index: i, omit: strings.Contains(options, "omit"), quoted: strings.Contains(options, "string"), inline: f.Anonymous && name == ""}
+		x := field{index: i, omit: strings.Contains(options, "omit"), quoted: strings.Contains(options, "string")}
+		x.inline = f.Anonymous && name == ""
 		if name == "" {
 			name = f.Name
 		}

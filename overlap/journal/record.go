@@ -48,9 +48,11 @@ type record struct {
 	Lost  uint64            `json:"lost,omitempty"`
 	Why   string            `json:"why,omitempty"`
 
-	line  int          // where it was read
-	text  []byte       // as it was read, valid until the next record is
-	calls [][]question // Asked, where it was read
+	// Of a record that was read: the number of its line, its text, which is valid until the next
+	// record is read, and Asked.
+	line  int
+	text  []byte
+	calls [][]question
 }
 
 // answer is the part of an overlap.Answer that does not follow from other records.

@@ -63,12 +63,16 @@ type replay struct {
 	decided   capture
 	predictor answering
 	selector  selected
-	round     *Round        // the one that runs, nil if it was not seen from its start
-	ended     *Round        // the one whose end was seen last and that is not reported yet
-	plan      [][]question  // what the last plan was made from
-	planning  time.Duration // how long that took
 	report    *Report
 	over      bool
+
+	// round is the one that runs, nil if it was not seen from its start. ended is the one that
+	// has ended last, until it is reported.
+	round, ended *Round
+
+	// plan is what was asked for the last plan, and planning the time that it took.
+	plan     [][]question
+	planning time.Duration
 }
 
 // take replays one record.
@@ -136,8 +140,8 @@ func (p *replay) devices() (all []overlap.Predictor, err error) {
 	return all, nil
 }
 
-// drive gives the scheduler an event, or asks it. All that it returns is in the record that it
-// makes.
+// drive gives the scheduler an event, or asks it what to do. The record that the tee makes holds
+// the outcome.
 func (p *replay) drive(r *record) (ready overlap.Ready) {
 	switch r.Type {
 	case typeReady:

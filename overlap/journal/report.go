@@ -160,16 +160,20 @@ func (e *spanErrors) finish() {
 // Round is one round of a log.
 type Round struct {
 	overlap.Round
-	Why      overlap.Explanation
-	Line     int              // where it stands in the log
-	At       time.Duration    // when it was chosen
-	Calls    [][]question     // what the predictor was asked
-	Dropped  []overlap.Answer // ended before it was chosen
-	Decision time.Duration    // the time that choosing it again has taken, with planning it
+	Why overlap.Explanation
 
+	// Line is the number of its line in the log. At is when it was chosen, and Calls are what the
+	// predictor was asked for it. Decision is the time that choosing it again has taken.
+	Line     int
+	At       time.Duration
+	Calls    [][]question
+	Decision time.Duration
+
+	// Dropped are the queries that ended when it was chosen, Answers those when it was over.
+	Dropped  []overlap.Answer
 	Outcome  models.Outcome
-	Finished time.Duration    // when it was over
-	Answers  []overlap.Answer // given when it was over
+	Finished time.Duration
+	Answers  []overlap.Answer
 }
 
 // Latency returns how long the group took, as predictions are of: on an emulated device

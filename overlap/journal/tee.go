@@ -15,11 +15,13 @@ type Tee struct {
 	// Scheduler is for questions that change nothing.
 	Scheduler *overlap.Scheduler
 
-	sink   sink
-	now    time.Duration // the latest time seen, as the scheduler takes it
-	record record
+	sink sink
 
-	// Memory of the record.
+	// now is the latest time seen, as the scheduler takes it.
+	now time.Duration
+
+	// record is the last one, and what follows is its memory.
+	record   record
 	asked    line
 	variants []string
 	answers  []answer

@@ -130,7 +130,8 @@ type pending struct {
 
 // part is records that go on where the part before it ended, or, if it has a state, follow that.
 type part struct {
-	from    int // in the data
+	// from is where it begins in the data.
+	from    int
 	records uint64
 
 	// state is that of the scheduler at its latest time, now. It begins a file if rotate is set.
