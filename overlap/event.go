@@ -35,8 +35,7 @@ func (k Kind) String() string {
 }
 
 // Event is something that has happened, for [Scheduler.Step]. The scheduler keeps no part of
-// it, so that a caller may use one value for all its events. Fields that its kind does not read
-// should be zero.
+// it, so that a caller may use one value for all its events.
 type Event struct {
 	Kind       Kind             `json:"-"`
 	Query      models.Query     `json:"query,omitzero"`
