@@ -441,6 +441,7 @@ func (w *twin) settle() {
 	moves := append([]Move{}, w.a.Moves()...)
 	w.same("moves", moves, append([]Move{}, w.b.Moves()...))
 	w.moves = append(w.moves, moves...)
+	w.same("stops", append([]Held{}, w.a.Stops()...), append([]Held{}, w.b.Stops()...))
 	w.same("answers", answers, w.b.Answers())
 	w.same("released", released, w.b.Released())
 	for _, a := range answers {

@@ -83,7 +83,7 @@ func (s *Scheduler) Snapshot() Snapshot {
 	}
 	k := Snapshot{
 		Now: s.now, Draining: s.draining, LastBatch: s.lastID,
-		Answers: slices.Clone(s.answers.fill), Released: slices.Clone(s.released.fill), Stops: slices.Clone(s.stops.fill), Moves: append([]Move(nil), s.moves.fill...),
+		Answers: slices.Clone(s.answers.fill), Released: slices.Clone(s.released.fill), Stops: append([]Held(nil), s.stops.fill...), Moves: append([]Move(nil), s.moves.fill...),
 		Metrics: s.Metrics(), Estimates: s.estimates(),
 	}
 	for _, sv := range s.services {
