@@ -45,7 +45,7 @@ type Query struct {
 type Span struct {
 	Service ServiceID `json:"sv"`
 	Batch   BatchID   `json:"b"`
-	Start   int       `json:"from"`
+	Start   int       `json:"from,omitempty"`
 	End     int       `json:"to"`
 	// Size is the size of the batch, the sum over its queries.
 	Size   int `json:"n"`

@@ -114,7 +114,7 @@ type Explanation struct {
 	Round uint64 `json:"-"`
 
 	// Planned is set if the round was decided ahead. For is the time for which it was decided.
-	Planned bool          `json:"planned,omitempty"`
+	Planned bool          `json:"-"`
 	For     time.Duration `json:"for,omitempty"`
 
 	// Candidates come in the order of their urgency. Dropped are those that were predicted to be

@@ -114,7 +114,9 @@ func (t *Tee) Ready(now time.Duration) overlap.Ready {
 	t.record = record{Type: typeReady, Round: r.Round, Stops: r.Stops, Answers: t.ended(r.Answers), Released: r.Released, Moves: r.Moves}
 	if r.Round != nil {
 		t.why = t.Scheduler.Explain()
-		t.record.Explanation = &t.why
+		if t.record.Explanation = &t.why; !r.Round.Planned {
+			t.why.For = 0 // which is the start of the round
+		}
 	}
 	t.end()
 	return r
