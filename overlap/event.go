@@ -116,16 +116,22 @@ func (s *Scheduler) Step(now time.Duration, e *Event) error {
 // free device runs. So a caller answers first and starts rounds then: it calls Ready until
 // Wake is later than now.
 func (s *Scheduler) Ready(now time.Duration) (r Ready) {
-	if !s.Ended() {
-		if _, ok := s.Next(now); ok {
-			r.Round = &s.last.device.round
+	answers, released, stops, moves := s.Ended()
+	ended := len(answers)+len(released)+len(stops)+len(moves) > 0
+	if !ended {
+		if round, ok := s.Next(now); ok {
+			r.Round = &round
 		}
 	}
 	r.Answers, r.Released, r.Stops, r.Moves = s.Answers(), s.Released(), s.Stops(), s.Moves()
-	if at, ok := s.Wake(); r.Round != nil || len(r.Answers)+len(r.Released)+len(r.Stops)+len(r.Moves) > 0 {
+	at, ok := s.Wake()
+	switch {
+	case r.Round != nil || ended:
 		r.Wake = now
-	} else if r.Wake = Never; ok {
-		r.Wake = max(at, now+1) // what is due now was looked at
+	case ok:
+		r.Wake = at
+	default:
+		r.Wake = Never
 	}
 	return r
 }

@@ -10,11 +10,30 @@ import (
 	"github.com/overlapd/overlapd/predictor"
 )
 
-// control is a scheduler with the devices for which it decides.
+// Scheduler decides what the devices of a control run. A *[overlap.Scheduler] is one; the
+// methods are described there.
+type Scheduler interface {
+	Step(now time.Duration, e *overlap.Event) error
+	Ready(now time.Duration) overlap.Ready
+	Advance(now time.Duration)
+	Metrics() overlap.Metrics
+	Check() error
+}
+
+// overruns is a Scheduler that runs other rounds while a span takes too long. Rounds of
+// another Scheduler end when their spans do.
+type overruns interface {
+	Allowed(device int, bound time.Duration, factor float64) time.Duration
+	Unanswered(id models.BatchID) (waiting []models.QueryID, all bool)
+}
+
+// control is a scheduler with the devices that it decides for. event is the last one that
+// the scheduler received, here so that an event does not allocate.
 type control struct {
 	*world
 	number    int
-	scheduler *overlap.Scheduler
+	scheduler Scheduler
+	event     overlap.Event
 	asking    asking
 	nodes     []*node
 }
@@ -39,7 +58,7 @@ func newControl(w *world, number, devices int) (*control, error) {
 		c.nodes, w.nodes[n.index] = append(c.nodes, n), n
 	}
 	var err error
-	c.scheduler, err = overlap.New(overlap.Config{
+	c.scheduler, err = w.scenario.newScheduler(overlap.Config{
 		Services: w.services, Policy: w.scenario.Policy, Devices: informants, Links: w.scenario.Links,
 		Ways: w.scenario.Ways, MaxRetries: w.scenario.MaxRetries, Selector: w.scenario.Selector,
 	})
@@ -50,14 +69,24 @@ func newControl(w *world, number, devices int) (*control, error) {
 		for i := range w.scenario.Services {
 			if on := w.scenario.Services[i].On; len(on) > 0 && !slices.Contains(on, n.index) {
 				n.down[i] = true
-				c.scheduler.Down(0, models.ServiceID(i), n.place)
+				if err := c.step(overlap.Event{Kind: overlap.Down, Service: models.ServiceID(i), Device: n.place}); err != nil {
+					return nil, err
+				}
 			}
 		}
 	}
 	return c, nil
 }
 
-// newPredictor returns the predictor for devices like d.
+// newScheduler returns the scheduler of a scenario.
+func (sc *Scenario) newScheduler(c overlap.Config) (Scheduler, error) {
+	if sc.Scheduler != nil {
+		return sc.Scheduler(c)
+	}
+	return overlap.New(c)
+}
+
+// newPredictor returns what predicts the devices of a kind.
 func (w *world) newPredictor(d Device) (*predictor.Predictor, error) {
 	solo, err := soloTable(w.scenario, d, w.bound)
 	if err != nil {
@@ -70,56 +99,72 @@ func (w *world) newPredictor(d Device) (*predictor.Predictor, error) {
 	return p, err
 }
 
-// arrive passes a query to the scheduler. It returns false if the scheduler rejects the
-// query.
-func (c *control) arrive(number int) bool {
+// arrive hands a query to the scheduler, which may refuse it.
+func (c *control) arrive(number int) error {
 	c.touched()
 	q, sv := &c.submitted[number], &c.scenario.Services[c.submitted[number].Service]
-	err := c.scheduler.Arrive(c.now, models.Query{
+	c.event = overlap.Event{Kind: overlap.Arrive, Query: models.Query{
 		ID: models.QueryID(number + 1), Service: q.Service, Size: q.Size, SeqLen: q.SeqLen,
 		Arrival: q.At, Deadline: c.due(q), Priority: sv.Priority,
-	})
-	if err != nil {
+	}}
+	if err := c.scheduler.Step(c.now, &c.event); err != nil {
 		c.refused(c.nodes[0].index, number, err)
-		return false
+		return nil
 	}
 	c.cluster.moved(number, c.number, 1)
 	c.with[number] = int32(c.number)
-	return true
+	return c.check()
+}
+
+// step gives the scheduler an event. It checks the scheduler if the scenario asks for that.
+func (c *control) step(e overlap.Event) error {
+	c.event = e
+	if err := c.scheduler.Step(c.now, &c.event); err != nil {
+		return err
+	}
+	return c.check()
+}
+
+func (c *control) check() error {
+	if !c.scenario.Check {
+		return nil
+	}
+	if err := c.scheduler.Check(); err != nil {
+		return fmt.Errorf("%w: device %d at %v: %w", ErrInvariant, c.nodes[0].index, c.now, err)
+	}
+	return nil
 }
 
 // touched makes the scheduler decide at this instant, because something has happened.
 func (c *control) touched() { c.wakes.set(c.number, int64(c.now)) }
 
-// decide starts the next rounds on idle devices.
+// decide takes the answers, and gives the next rounds to the devices that are free.
 func (c *control) decide() error {
 	c.asking.choosing = true
 	defer func() { c.asking.choosing = false }()
 	for {
 		began := c.clock()
-		r, ok := c.scheduler.Next(c.now)
+		r := c.scheduler.Ready(c.now)
 		took := c.clock().Sub(began)
-		if err := c.settle(); err != nil {
+		if err := c.settle(&r); err != nil {
 			return err
 		}
-		if !ok {
+		if r.Round != nil {
+			n := c.nodes[r.Round.Device]
+			if err := n.start(r.Round); err != nil {
+				return err
+			}
+			n.round.Decision, n.round.Calls, n.round.Groups = took, c.asking.calls, c.asking.groups
+			c.asking.calls, c.asking.groups = 0, 0
+		}
+		c.wakes.set(c.number, int64(r.Wake))
+		if r.Wake > c.now {
 			break
 		}
-		n := c.nodes[r.Device]
-		if err := n.start(&r); err != nil {
-			return err
-		}
-		n.round.Decision, n.round.Calls, n.round.Groups = took, c.asking.calls, c.asking.groups
-		c.asking.calls, c.asking.groups = 0, 0
 	}
 	if c.scenario.Plan {
-		c.scheduler.Plan(c.now)
+		c.scheduler.Advance(c.now)
 	}
-	wake := never
-	if at, ok := c.scheduler.Wake(); ok {
-		wake = at
-	}
-	c.wakes.set(c.number, int64(wake))
 	return nil
 }
 
@@ -132,42 +177,34 @@ func (c *control) clock() (t time.Time) {
 	return t
 }
 
-// settle processes the moves, stops and answers that the scheduler has produced. If the
-// scenario asks for it, settle also checks the scheduler's invariants.
-func (c *control) settle() error {
-	c.scheduler.Released()
-	for _, m := range c.scheduler.Moves() {
+// settle takes all of what a scheduler has ready but the round.
+func (c *control) settle(r *overlap.Ready) error {
+	for _, m := range r.Moves {
 		if err := c.move(m); err != nil {
 			return err
 		}
 	}
-	for _, stop := range c.scheduler.Stops() {
+	for _, stop := range r.Stops {
 		c.nodes[stop.Device].stop(stop.Batch)
 	}
-	for _, a := range c.scheduler.Answers() {
-		if err := c.answered(c, &a); err != nil {
+	for i := range r.Answers {
+		a := &r.Answers[i]
+		if err := c.answered(c, a); err != nil {
 			return err
 		}
-		if waiting, _ := c.scheduler.Unanswered(a.Batch); a.InUse && len(waiting) == 0 {
-			c.nodes[a.Device].abandon(a.Batch)
+		if o, ok := c.scheduler.(overruns); ok && a.InUse {
+			if waiting, _ := o.Unanswered(a.Batch); len(waiting) == 0 {
+				c.nodes[a.Device].abandon(a.Batch)
+			}
 		}
 		c.cluster.moved(int(a.Query)-1, c.number, -1)
 	}
-	if !c.scenario.Check {
-		return nil
-	}
-	if err := c.scheduler.Check(); err != nil {
-		return fmt.Errorf("%w: device %d at %v: %w", ErrInvariant, c.nodes[0].index, c.now, err)
-	}
-	return nil
+	return c.check()
 }
 
 // cancel tells the scheduler that a client has left. A batch without other clients stops at
 // the next operator.
 func (c *control) cancel(number int) error {
 	c.touched()
-	if stop, _ := c.scheduler.Cancel(c.now, models.QueryID(number+1)); stop.Batch != 0 {
-		c.nodes[stop.Device].stop(stop.Batch)
-	}
-	return c.settle()
+	return c.step(overlap.Event{Kind: overlap.Cancel, Query: models.Query{ID: models.QueryID(number + 1)}})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
 )
 
 // trouble is a time during which a device takes longer than it is known to.
@@ -320,7 +321,7 @@ func disturbances(seed uint64) func(w *world) {
 				lost = append(lost, down{n, service, w.now + time.Duration(r.Int64N(int64(time.Second)))})
 			}
 		case 1:
-			_ = n.scheduler.Change(w.now, m)
+			_ = n.step(overlap.Event{Kind: overlap.Change, Definition: m})
 			n.touched()
 		case 2:
 			s := w.nodes[r.IntN(len(w.nodes))]

@@ -143,10 +143,10 @@ func (w *world) endMove(b *moving, status models.Status) error {
 	}
 	c := b.from.control
 	c.touched()
-	if err := c.scheduler.Moved(w.now, b.Move, b.End-b.Asked, status); err != nil {
+	if err := c.step(overlap.Event{Kind: overlap.Moved, Move: b.Move, Took: b.End - b.Asked, Status: status}); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvariant, err)
 	}
-	return c.settle()
+	return nil
 }
 
 // sum returns the totals of a run, or nil if nothing was moved.

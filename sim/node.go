@@ -140,10 +140,10 @@ func (n *node) finish() error {
 		n.round.Device, n.round.Outcome = n.index, n.outcome
 		n.scenario.Observer.Round(&n.round)
 	}
-	if err := n.scheduler.Finish(n.now, n.outcome); err != nil {
+	if err := n.step(overlap.Event{Kind: overlap.Finish, Outcome: n.outcome}); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvariant, err)
 	}
-	return n.settle()
+	return nil
 }
 
 // whole reports whether all spans of the round ran to their ends.
@@ -182,7 +182,9 @@ func (n *node) stop(batch models.BatchID) {
 // round, the round ends.
 func (n *node) die(service models.ServiceID) error {
 	n.touch(service, true)
-	n.scheduler.Down(n.now, service, n.place)
+	if err := n.step(overlap.Event{Kind: overlap.Down, Service: service, Device: n.place}); err != nil {
+		return err
+	}
 	if n.running {
 		left := 0
 		for i, s := range n.round.Spans {
@@ -201,10 +203,7 @@ func (n *node) die(service models.ServiceID) error {
 	if err := n.loseLate(service); err != nil {
 		return err
 	}
-	if err := n.loseMoves(n, service); err != nil {
-		return err
-	}
-	return n.settle()
+	return n.loseMoves(n, service)
 }
 
 // touch records that a worker was lost or is ready again.
@@ -226,8 +225,7 @@ func (n *node) cut(end time.Duration) {
 // back makes the worker of a service ready again.
 func (n *node) back(service models.ServiceID) error {
 	n.touch(service, false)
-	n.scheduler.Up(n.now, service, n.place)
-	return n.settle()
+	return n.step(overlap.Event{Kind: overlap.Up, Service: service, Device: n.place})
 }
 
 // The values of Scenario.Knows: what the scheduler knows about the latencies of groups.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
 )
 
@@ -32,14 +33,14 @@ type late struct {
 	over bool
 }
 
-// limitOf returns the time until which a round that starts at the given time may run. A
-// round without a known bound may run without limit; it occurs only in baselines whose
-// authors have no such limit.
+// limitOf returns until when a round may run that starts at a time. One of which nothing
+// is known may run for ever: it is that of a baseline whose authors had no such limit.
 func (n *node) limitOf(start, bound time.Duration) time.Duration {
-	if bound == 0 {
+	o, ok := n.scheduler.(overruns)
+	if bound == 0 || !ok {
 		return never
 	}
-	return start + n.scheduler.Allowed(n.place, bound, cmp.Or(n.scenario.OverrunFactor, defaultOverrunFactor))
+	return start + o.Allowed(n.place, bound, cmp.Or(n.scenario.OverrunFactor, defaultOverrunFactor))
 }
 
 // setApart ends the round and detaches the spans that are still running.
@@ -98,10 +99,7 @@ func (l *late) land() error {
 	if n.scenario.Observer.late != nil {
 		n.scenario.Observer.late(n.index, &l.outcome)
 	}
-	if err := n.scheduler.Finish(n.now, models.Outcome{Round: l.round, Device: n.place, Spans: []models.SpanOutcome{l.outcome}}); err != nil {
-		return err
-	}
-	return n.settle()
+	return n.step(overlap.Event{Kind: overlap.Finish, Outcome: models.Outcome{Round: l.round, Device: n.place, Spans: []models.SpanOutcome{l.outcome}}})
 }
 
 // loseLate ends the overruns of a service whose worker has died.

@@ -242,10 +242,7 @@ func (c *cluster) send(number int) error {
 	if c.pods[to].gone {
 		return c.again(number, to)
 	}
-	if at := c.controls[to]; at.arrive(number) {
-		return at.settle()
-	}
-	return nil
+	return c.controls[to].arrive(number)
 }
 
 // again sends a query that a pod has lost to another pod. A query is sent again only once,

@@ -258,10 +258,7 @@ func (w *world) arrive(number int) error {
 	if w.split == nil {
 		return w.cluster.send(number)
 	}
-	if c := w.controls[w.split.next(w.submitted[number].Service)]; c.arrive(number) {
-		return c.settle()
-	}
-	return nil
+	return w.controls[w.split.next(w.submitted[number].Service)].arrive(number)
 }
 
 // due returns the deadline of a query.

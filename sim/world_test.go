@@ -25,8 +25,8 @@ func begun(t *testing.T, sc Scenario) *world {
 func TestSecondAnswerIsAFault(t *testing.T) {
 	w := begun(t, plainScenario(Query{}, Query{}))
 	n := w.nodes[0]
-	if !n.arrive(0) {
-		t.Fatal("the query was refused")
+	if err := n.arrive(0); err != nil || w.with[0] != 0 {
+		t.Fatalf("the query was refused: %v", err)
 	}
 	answer := func(id models.QueryID) error {
 		return w.answered(n.control, &overlap.Answer{Query: id, Result: overlap.Finished})
@@ -58,7 +58,9 @@ func TestLostWorkerRunsNothing(t *testing.T) {
 	w := begun(t, plainScenario(Query{}))
 	n := w.nodes[0]
 	n.down[0] = true // and the scheduler is not told
-	n.arrive(0)
+	if err := n.arrive(0); err != nil {
+		t.Fatal(err)
+	}
 	if err := n.decide(); !errors.Is(err, ErrInvariant) || !strings.Contains(err.Error(), "whose worker is lost") {
 		t.Errorf("%v", err)
 	}
