@@ -181,7 +181,7 @@ func TestPoolOfUnlikeDevices(t *testing.T) {
 func TestPoolUnderRandomEvents(t *testing.T) {
 	const services, clients, each = 3, 8, 50
 	for seed := range uint64(6) {
-		policy := []string{"overlap", "flex", "edf"}[seed%3]
+		policy := []string{"overlap", "abacus", "edf"}[seed%3]
 		r := startRig(t, rigOptions{services: services, devices: 2 + int(seed%2), dir: put(t, fakeFile(services)), change: func(c *config.Config) {
 			c.Decisions.Log, c.Policy, c.Profile.Groups = true, policy, 300
 			for i := range c.Services {

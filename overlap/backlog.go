@@ -26,7 +26,6 @@ type backlog struct {
 	ranked   int          // of those, how many have a priority
 	paused   heap[*batch] // batches of all services, by deadline
 	pool     pool
-	match    *matching
 	families families
 	selector Selector
 	answers  drain[Answer]
@@ -82,9 +81,6 @@ func (l *backlog) Wake() (at time.Duration, ok bool) {
 			at, ok = first, true
 		}
 	}
-	if first, some := l.match.alarm(); some && (!ok || first < at) {
-		at, ok = first, true
-	}
 	if first, some := l.alarm(); some && (!ok || first < at) {
 		at, ok = first, true
 	}
@@ -108,8 +104,8 @@ func (l *backlog) enqueue(q *query) {
 	}
 	sv.queue.push(q)
 	sv.view.queue.joined(q)
-	l.await(q)
-	l.match.joined(sv, q)
+	l.waiting.push(q)
+	sv.intent.stale = sv.intent.stale || sv.queue.top() == q
 }
 
 // await watches the deadline of a query in a queue.
@@ -127,7 +123,7 @@ func (l *backlog) dequeue(q *query) *query {
 	}
 	sv.view.queue.left(q)
 	sv.queue.remove(q.queuePos)
-	l.match.renewal(sv)
+	sv.intent.stale = true
 	return l.waiting.remove(q.expiryPos)
 }
 
@@ -277,7 +273,7 @@ func (l *backlog) verdict(b *batch, failed bool) (changed bool) {
 		if q.halved(l.lastID, k, len(others)); failed {
 			q.Part, q.Apart = 0, false
 		}
-		l.match.renewal(l.services[q.Service])
+		l.services[q.Service].intent.stale = true
 	}
 	return len(others) > 0
 }

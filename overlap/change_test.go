@@ -44,10 +44,6 @@ func runAll(t *testing.T, s *Scheduler) (answers []Answer) {
 	t.Helper()
 	for {
 		r, ok := s.Next(s.now)
-		if at, later := s.Wake(); !ok && later && s.match != nil {
-			s.clock(at)
-			continue
-		}
 		if !ok {
 			return append(answers, s.Answers()...)
 		}

@@ -24,7 +24,7 @@ const (
 // Config is what a Scheduler schedules, and by which rules.
 type Config struct {
 	Services   []models.Service // each ID is its position
-	Policy     string           // one of Policies
+	Policy     string           // one of Policies or Comparisons
 	Devices    []Predictor      // what predicts each device of the pool, called only inside the scheduler's methods; devices with the same one are alike
 	Ways       int              // groups that a search asks about at once, 0 for DefaultWays
 	MaxRetries int              // times that a query whose worker was lost is queued again
@@ -55,7 +55,7 @@ func (c *Config) Validate() error {
 	n := len(c.Services)
 	faults.when(n < 1 || n > MaxServices, "%d services: want 1 to %d", n, MaxServices)
 	for i := range c.Services {
-		faults = append(faults, serviceFaults(&c.Services[i], i, len(c.Devices), policyNamed(c.Policy))...)
+		faults = append(faults, serviceFaults(&c.Services[i], i, len(c.Devices))...)
 	}
 	return errors.Join(faults...)
 }
@@ -87,7 +87,7 @@ func (c *Config) ruleFaults() (f faults) {
 	return f
 }
 
-func serviceFaults(sv *models.Service, position, devices int, p policy) (f faults) {
+func serviceFaults(sv *models.Service, position, devices int) (f faults) {
 	f.when(sv.ID != models.ServiceID(position), "ID %d is not its position", sv.ID)
 	f.when(sv.Name == "", "no name")
 	f.when(sv.Operators < 1, "%d operators: want at least 1", sv.Operators)
@@ -95,8 +95,6 @@ func serviceFaults(sv *models.Service, position, devices int, p policy) (f fault
 	f.when(sv.QueueLimit < 1 || sv.QueueLimit > MaxQueueLimit, "queue limit %d: want 1 to %d", sv.QueueLimit, MaxQueueLimit)
 	f.when(!(sv.Accuracy >= 0) || math.IsInf(sv.Accuracy, 0), "accuracy %v: want a number of at least 0", sv.Accuracy)
 	f.when(sv.MaxBatch < 0 || sv.MaxBatch > MaxMaxBatch, "max batch %d: want 0 to %d", sv.MaxBatch, MaxMaxBatch)
-	_, matches := p.(matcher)
-	f.when(matches && len(sv.Pipelines) > 0, "pipelines: the policy matches batches with single devices, choose overlap, edf or reactive")
 	f.when(sv.BestEffort && len(sv.Pipelines) > 0, "pipelines: best effort reserves nothing, leave them out")
 	f.when(len(sv.Pipelines) > maxPipelines, "%d pipelines: want at most %d", len(sv.Pipelines), maxPipelines)
 	for i := range sv.Pipelines {
@@ -133,7 +131,7 @@ func pipelineFaults(p *models.Pipeline, operators, devices int) (f faults) {
 
 // badService reports every fault of a definition.
 func badService(l *backlog, m *models.Service) error {
-	if faults := serviceFaults(m, int(m.ID), len(l.devices), l.policy); len(faults) > 0 {
+	if faults := serviceFaults(m, int(m.ID), len(l.devices)); len(faults) > 0 {
 		return fmt.Errorf("%w: %w", ErrBadService, errors.Join(faults...))
 	}
 	return nil

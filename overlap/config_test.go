@@ -2,6 +2,7 @@ package overlap
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +57,6 @@ func TestConfigReportsEveryFault(t *testing.T) {
 		"stage 1 has no device":                          func(c *Config) { pipe(c).Stages[1].Devices = nil },
 		"stage 1 on device 1: the pool has 0 to 0":       func(c *Config) { pipe(c).Stages[1].Devices[0] = 1 },
 		"stage 0 has device 0 twice":                     func(c *Config) { pipe(c).Stages[0].Devices = []int{0, 0} },
-		"matches batches with single devices":            func(c *Config) { pipe(c); c.Policy = "deferred" },
 		"best effort reserves nothing":                   func(c *Config) { pipe(c); c.Services[1].BestEffort = true },
 	}
 	for want, fault := range faults {
@@ -107,20 +107,10 @@ func TestPipelinesAreRefused(t *testing.T) {
 	if got := s.services[1].Pipelines[0].Stages[0]; got.End != 12 || got.Devices[0] != 0 {
 		t.Errorf("it has %+v", got)
 	}
-	pipe(&c)
-	c.Policy = "deferred"
-	c.Services[1].Pipelines = nil
-	if s, err = New(c); err != nil {
-		t.Fatal(err)
-	}
-	pipe(&c)
-	if err := s.Change(0, c.Services[1]); !errors.Is(err, ErrBadService) {
-		t.Errorf("pipelines under a policy that matches: %v", err)
-	}
 }
 
 func TestPoliciesAreDescribed(t *testing.T) {
-	for _, info := range Policies() {
+	for _, info := range slices.Concat(Policies(), Comparisons()) {
 		c := goodConfig(1)
 		c.Policy = info.Name
 		if _, err := New(c); err != nil {

@@ -96,17 +96,6 @@ func (d *decision) decide(v *device, at time.Duration) {
 	d.asked = d.ask.counts
 }
 
-// take makes a decision of one candidate with all its operators, at a time.
-func (d *decision) take(v *device, c candidate, at time.Duration) {
-	d.device, d.ask, d.kept, d.at = v, &v.predict, false, at
-	d.ask.counts = asked{}
-	c.solo = d.ask.alone(c.rest)
-	d.progress, d.steps, d.drops = progress{limit: forever}, d.steps[:0], d.drops[:0]
-	d.candidates, d.group, d.spans = append(d.candidates[:0], c), d.group[:0], d.spans[:0]
-	d.addWhole(0)
-	d.limit, d.asked = forever, d.ask.counts
-}
-
 // foresee takes it that the round that runs is over, each span at its end.
 func (d *decision) foresee() {
 	s := d.s

@@ -164,12 +164,6 @@
 // triage postpones it. A query counts there with its part of the devices that it can
 // run on, and as due so much earlier that it can run on one of them to its end.
 //
-// The policies eager, deferred, timeout and flex are for devices that run one batch at
-// a time. They do not choose among the most urgent work for one device, but match the
-// offers of all services with all devices (Symphony, section 3; Shepherd, section 5):
-// the offer of a service is the batch that it would start next, and each policy says
-// from when on it may start and which comes first.
-//
 // # Pipelines
 //
 // The batches of a service that has pipelines ([models.Service]) move from device to
@@ -200,8 +194,7 @@
 // they fit, and what is due sooner goes before those who have reserved the device and
 // have so much time to spare. A new plan is an event [Change] for each service: batches keep the way
 // that they are on, and nobody waits. The policy reactive reserves nothing ahead: a
-// batch is formed when a device of its first stage is free. Policies that match batches
-// with devices take no pipelines.
+// batch is formed when a device of its first stage is free.
 //
 // # Plans
 //

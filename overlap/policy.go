@@ -2,8 +2,6 @@ package overlap
 
 import (
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -39,36 +37,19 @@ type named struct {
 }
 
 var policies = []named{
+	{"overlap", "Overlap by headroom where it is predicted to gain, with merging, margins and best effort.", overlap{}},
+	{"abacus", "The published algorithm: overlap by headroom, as far as the prediction allows. It merges where services allow it, which the paper does not.", abacus{}},
+	{"edf", "Earliest deadline first, one batch at a time.", edf{}},
 	{"fcfs", "First come, first served, one batch at a time.", fcfs{}},
 	{"sjf", "Shortest job first by predicted time left, one batch at a time.", sjf{}},
-	{"edf", "Earliest deadline first, one batch at a time.", edf{}},
-	{"edf-shedding", "As edf; by Moore's rule no more queries are postponed than there is too little time for. What overlapping gains beyond load shedding is compared with it.", shedding{}},
 	{"static", "As edf, each service in its own share of a device, which MPS keeps apart; the baseline that needs no prediction of groups.", static{}},
-	{"reactive", "As edf; batches of pipelines go from pool to pool without reservation.", reactive{}},
-	{"clockwork", "Earliest deadline first, one batch at a time, never started if it might end late.", clockwork{}},
-	{"eager", "The batch that must start first, one at a time, as soon as a device is free.", eager{}},
-	{"deferred", "Symphony: a batch is held back while it could grow, one at a time.", deferred{}},
-	{"timeout:0.25", "A batch is held back until a share of the target of its first query has passed, here a quarter.", timeout{share: 0.25}},
-	{"nexus", "As eager, but the first queries are given up for the sake of the largest batch; for a plan's devices.", nexus{}},
-	{"largest", "Shepherd without preemption: the largest batch first, one at a time.", flex{}},
-	{"flex", "Shepherd: the largest batch first, which stops one a third as large; that starts anew.", flex{threshold: flexThreshold}},
-	{"flex-resume", "As flex, but what was stopped goes on from there.", flex{threshold: flexThreshold, resume: true}},
-	{"abacus", "The published algorithm: overlap by headroom, as far as the prediction allows. It merges where services allow it, which the paper does not.", abacus{}},
-	{"overlap", "Overlap by headroom where it is predicted to gain, with merging, margins and best effort.", overlap{}},
-	{"overlap-whole", "As overlap, but each round runs whole models. What cutting gains is compared with it.", overlap{whole: true}},
 }
 
-// Policies lists the policies that Config.Policy may name.
+// Policies lists the policies of the daemon. Config.Policy may also name one of Comparisons.
 func Policies() []named { return slices.Clone(policies) }
 
 func policyNamed(name string) policy {
-	if share, found := strings.CutPrefix(name, "timeout:"); found {
-		if f, err := strconv.ParseFloat(share, 64); err == nil && f >= 0 && f <= 1 {
-			return timeout{share: f}
-		}
-		return nil
-	}
-	for _, p := range policies {
+	for _, p := range slices.Concat(policies, comparisons) {
 		if p.Name == name {
 			return p.policy
 		}
@@ -97,21 +78,10 @@ type edf struct{ sequential }
 
 func (edf) key(w work) time.Duration { return w.deadline }
 
-// shedding serves as edf does what the triage of overlap has kept.
-type shedding struct{ edf }
-
-func (shedding) triages() {}
-
 // static is for devices that are each the share of one service of a GPU (MPS percentages).
 // Which services are on which, and how large a share is, is the business of whoever makes
 // the devices: nothing is decided between shares.
 type static struct{ edf }
-
-// reactive serves as edf does. A batch of a pipeline is formed when a device of the first
-// stage is free, as large as the time allows that a plan leaves to that stage, and goes on
-// to the device of the next stage that is free first (PPipe, section 7.4). It is what
-// reservation is compared with.
-type reactive struct{ edf }
 
 // sjf serves what has the least predicted time left, as predicted when the
 // query was queued or the batch paused. What is unknown goes first, and so
@@ -119,40 +89,6 @@ type reactive struct{ edf }
 type sjf struct{ sequential }
 
 func (sjf) key(w work) time.Duration { return w.predict.alone(w.left).Latency }
-
-// clockwork serves as Clockwork does on each device (Abacus, section 7.6): the
-// earliest deadline first, one batch at a time, and never one that might end
-// late, by the bound of its estimate. Such a query waits, since somebody may
-// still learn that it is faster, and is dropped once it would be late in the
-// middle of its runs.
-type clockwork struct{ edf }
-
-func (clockwork) choose(d *decision) {
-	for len(d.settle(1)) > 0 {
-		c := &d.candidates[0]
-		if c.batch == nil && d.at+c.solo.Bound > c.deadline { // nothing else tells whether the bound is right
-			c.explores = c.explores || c.service.exploration(d.device).allows(d.at, c.solo.Bound, c.head)
-		}
-		known := c.solo.Latency > 0 && !c.explores && !c.rank.Filler
-		if !known || d.at+c.solo.Bound <= c.deadline {
-			d.strict = known
-			d.merge(0)
-			d.addWhole(0)
-			return
-		}
-		d.skip()
-	}
-}
-
-// skip leaves the first candidate waiting, and looks at what comes next of its
-// service.
-func (d *decision) skip() {
-	c := d.candidates[0]
-	d.candidates = append(d.candidates[:0], d.candidates[1:]...)
-	d.unsure = d.unsure || d.device.busy // it may start if the round that runs ends earlier
-	c.service.view.pass(&c)
-	d.gather(c.service)
-}
 
 // abacus is the algorithm of the paper, section 6, to the letter. The query
 // with the least headroom gets all its operators. The others follow in the

@@ -7,6 +7,19 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
+// affine predicts batches that take grow for each query and base besides.
+type affine struct{ grow, base time.Duration }
+
+func (a *affine) Predict(groups []models.Group, estimates []models.Estimate) {
+	for i, g := range groups {
+		took := time.Duration(0)
+		for _, s := range g.Spans {
+			took += a.base + time.Duration(s.Size)*a.grow
+		}
+		estimates[i] = models.Estimate{Latency: took, Bound: took}
+	}
+}
+
 // believe has a scheduler explore nothing: who would be late by the estimate is dropped.
 func believe(s *Scheduler) {
 	for _, sv := range s.services {

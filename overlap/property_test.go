@@ -115,8 +115,7 @@ func newTwin(t *rapid.T) *twin {
 
 func anyPolicy(t *rapid.T) policy {
 	return rapid.SampledFrom([]policy{
-		overlap{}, abacus{}, fcfs{}, sjf{}, edf{}, reactive{}, clockwork{}, eager{}, deferred{}, timeout{share: 0.5},
-		flex{threshold: 2}, flex{threshold: 2, resume: true},
+		overlap{}, abacus{}, fcfs{}, sjf{}, edf{}, reactive{}, clockwork{},
 		together{operators: 1}, together{operators: 3}, alone{},
 	}).Draw(t, "policy")
 }
@@ -462,8 +461,8 @@ func (w *twin) settle() {
 	}
 }
 
-// justified checks that a query was not given up that could have finished, unless the
-// policy gives up some for the sake of larger batches.
+// justified checks that a query was not dropped that could have finished, unless a
+// reservation leaves it no time.
 func (w *twin) justified(a Answer, q models.Query) {
 	left := models.Span{Service: a.Service, End: w.services[a.Service].Operators, Size: q.Size}
 	b := w.batches[a.Batch]
@@ -473,22 +472,18 @@ func (w *twin) justified(a Answer, q models.Query) {
 	rest := w.costs.span(left)
 	hopeless := rest > 0 && w.now+rest > q.Deadline && !w.filler[q.ID]
 	expired := w.now >= q.Deadline
-	ok, early := true, w.routed
-	switch w.a.policy.(type) {
-	case deferred, nexus:
-		early = true
-	}
+	ok := true
 	switch a.Reason {
 	case ReasonNone:
 		ok = a.Result == Finished && b.next == left.End && !w.left[q.ID]
 	case ReasonCancelled:
 		ok = a.Result == Cancelled && w.left[q.ID]
 	case ReasonCannotFinish:
-		ok = a.Result == Dropped && (hopeless || early && (a.Batch == 0 || w.routed))
+		ok = a.Result == Dropped && (hopeless || w.routed)
 	case ReasonDeadlinePassed:
 		ok = a.Result == Dropped && expired
 	case ReasonWorkerLost:
-		ok = a.Result == Failed && (hopeless || expired || a.Retries == w.config.MaxRetries || early && a.Retries > 0)
+		ok = a.Result == Failed && (hopeless || expired || a.Retries == w.config.MaxRetries || w.routed && a.Retries > 0)
 	}
 	if !ok {
 		w.Fatalf("at %v: %+v for %+v, of which %v is left", w.now, a, q, rest)
@@ -556,7 +551,7 @@ func (w *twin) drain() {
 // route draws pipelines for a service, or none.
 func (w *twin) route(t *rapid.T, m *models.Service) {
 	m.Pipelines = nil
-	if _, matches := w.policy.(matcher); matches || m.BestEffort {
+	if m.BestEffort {
 		return
 	}
 	for range rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "pipelines") {

@@ -73,15 +73,13 @@ type device struct {
 	paused   int  // batches
 	reserved timetable
 	busy     bool
-	stopping bool // what runs is preempted
-	anew     bool // and starts anew
 	round    Round
 	running  []*batch // the batch of each span, none once the round is over
 }
 
 // open begins a round without spans.
 func (v *device) open(number uint64, now time.Duration, predicted models.Estimate, planned bool) {
-	v.busy, v.stopping, v.anew = true, false, false
+	v.busy = true
 	v.running = v.running[:0]
 	r := &v.round
 	r.Number, r.Start, r.Predicted, r.Planned = number, now, predicted, planned

@@ -35,11 +35,6 @@ func New(config Config) (*Scheduler, error) {
 
 func newScheduler(config Config, p policy) *Scheduler {
 	s := &Scheduler{backlog: newBacklog(config, p)}
-	if s.match = newMatching(&s.backlog); s.match != nil {
-		for _, v := range s.devices {
-			v.kind = 0 // they are all taken for alike
-		}
-	}
 	s.open(s, config.Links)
 	s.draft, s.last = newDecision(s, config.Ways), newDecision(s, config.Ways)
 	return s
@@ -129,15 +124,6 @@ func (s *Scheduler) Next(now time.Duration) (Round, bool) {
 	s.clock(now)
 	s.expire()
 	s.serve()
-	if s.match != nil {
-		s.families.vary(&s.backlog, nil, s.now)
-		v, c, ok := s.match.next()
-		if !ok {
-			return Round{}, false
-		}
-		s.draft.take(v, c, s.now)
-		return s.commit(false)
-	}
 	waits := s.waiting.len() > s.queued()
 	for i := s.idle.next(0); i >= 0; i = s.idle.next(i + 1) {
 		if len(s.devices) > 1 && !waits {
@@ -165,7 +151,7 @@ func (s *Scheduler) Next(now time.Duration) (Round, bool) {
 // overturned, and while a device is free, Plan does nothing.
 func (s *Scheduler) Plan(now time.Duration) {
 	s.clock(now)
-	if s.planned || s.match != nil || s.idle.next(0) >= 0 {
+	if s.planned || s.idle.next(0) >= 0 {
 		return
 	}
 	first := s.devices[0]
@@ -273,7 +259,7 @@ func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
 		if so.Status == models.SpanOverrun {
 			s.overturn()
 			s.setApart(b, v.round.Group.Spans[i].End)
-			s.match.renewal(b.service)
+			b.service.intent.stale = true
 			s.relieve(b)
 			continue
 		}
@@ -295,7 +281,7 @@ func (s *Scheduler) land(o *models.Outcome) error {
 		}
 		so, ok := outcomeOf(o, b, b.span(b.Overrun))
 		s.host.land(b)
-		s.match.renewal(b.service)
+		b.service.intent.stale = true
 		b.Run += max(so.Took, 0)
 		s.overturn()
 		s.ran(b, so)
@@ -334,7 +320,7 @@ func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
 			s.overturn() // another variant may answer
 		}
 		s.again(b, models.SpanLost)
-	case so.Reached == 0 || b.device.anew:
+	case so.Reached == 0:
 		s.takeBack(b)
 	case so.Reached == b.end():
 		s.forget(b)

@@ -23,7 +23,6 @@ type service struct {
 	up       bitset    // devices on which it has a worker that is not lost
 	busy     bitset    // devices on which an overrun, beside the rounds, keeps its worker busy
 	replicas []replica // by device
-	offer    offer
 	intent   intent
 	rivals   []rival
 	alike    bool // the devices of each stage of its pipelines are of one kind
@@ -65,7 +64,6 @@ func newService(m models.Service, devices int) *service {
 	}
 	sv.define(m)
 	sv.view.queue = newWalk(&sv.queue)
-	sv.offer = offer{service: sv, timerAt: -1, openAt: -1}
 	for i := range sv.replicas {
 		sv.up.set(i)
 		r := &sv.replicas[i]
@@ -84,7 +82,7 @@ func (sv *service) define(m models.Service) {
 // exploration returns that of a service on devices like one. For what takes its way over
 // several of them there is one.
 func (sv *service) exploration(v *device) *exploration {
-	if v == nil || len(sv.Pipelines) > 0 {
+	if len(sv.Pipelines) > 0 {
 		return &sv.replicas[0].exploration
 	}
 	return &sv.replicas[v.kind].exploration
@@ -219,7 +217,7 @@ func (s *Scheduler) Change(now time.Duration, m models.Service) error {
 	s.families = regroup(s.services)
 	s.regard()
 	s.overturn()
-	s.match.renewal(sv)
+	sv.intent.stale = true
 	return nil
 }
 
@@ -237,7 +235,7 @@ func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
 	if n := sv.queue.len(); n > 0 || started > 0 {
 		return fmt.Errorf("service %s: %w: %d queries wait, %d batches are paused or run; remove it when they have ended", sv.Name, ErrServiceBusy, n, started)
 	}
-	s.match.renewal(sv)
+	sv.intent.stale = true
 	free := newService(models.Service{ID: id}, len(s.devices))
 	free.removed = true
 	free.takeDown()
@@ -271,7 +269,7 @@ func (s *Scheduler) Down(now time.Duration, id models.ServiceID, device int) {
 	}
 	s.services[id].up.clear(device)
 	s.overturn()
-	s.match.renewal(s.services[id])
+	s.services[id].intent.stale = true
 	for r.paused.len() > 0 {
 		b := r.paused.top()
 		s.unpause(b)
@@ -291,7 +289,7 @@ func (s *Scheduler) Up(now time.Duration, id models.ServiceID, device int) {
 	if s.service(id).replica(device) != nil {
 		s.services[id].up.set(device)
 		s.overturn()
-		s.match.renewal(s.services[id])
+		s.services[id].intent.stale = true
 	}
 }
 
@@ -308,13 +306,13 @@ func (s *Scheduler) Load(now time.Duration, m models.Service) error {
 	if _, overruns := sv.started(); !sv.down() || s.runs(sv)+s.under(sv)+overruns > 0 {
 		return fmt.Errorf("service %s: %w: take it down, and load when its batch that runs has ended", sv.Name, ErrServiceBusy)
 	}
-	if faults := serviceFaults(&m, int(m.ID), len(s.devices), s.policy); len(faults) > 0 {
+	if faults := serviceFaults(&m, int(m.ID), len(s.devices)); len(faults) > 0 {
 		return faults[0]
 	}
 	sv.Operators, sv.MaxBatch, sv.Ladder, sv.Pipelines = m.Operators, m.MaxBatch, m.Ladder, m.Pipelines
 	sv.Relapse = relapse{} // another model has done nothing yet
 	s.regard()
 	s.overturn()
-	s.match.renewal(sv)
+	sv.intent.stale = true
 	return nil
 }

@@ -30,10 +30,9 @@ type Snapshot struct {
 
 // deviceSnapshot is a device.
 type deviceSnapshot struct {
-	Busy           bool
-	Round          Round            // the last one, which runs if Busy
-	Running        []models.BatchID // the batch of each span of the round
-	Stopping, Anew bool             `json:",omitempty"`
+	Busy    bool
+	Round   Round            // the last one, which runs if Busy
+	Running []models.BatchID // the batch of each span of the round
 }
 
 // serviceSnapshot is a service, which may have been added or changed since the
@@ -78,8 +77,9 @@ type batchSnapshot struct {
 // restored from the snapshot decide alike, and as if no snapshot had been taken. A plan is no
 // part of it, so there must be none, see [Scheduler.Planned].
 func (s *Scheduler) Snapshot() Snapshot {
-	if s.match != nil {
-		s.renewOffers() // which are no part of a snapshot
+	s.overturn()
+	for _, sv := range s.services {
+		sv.intent.stale = true
 	}
 	k := Snapshot{
 		Now: s.now, Draining: s.draining, LastBatch: s.lastID,
@@ -97,7 +97,7 @@ func (s *Scheduler) Snapshot() Snapshot {
 		k.Batches = append(k.Batches, b.snapshot())
 	}
 	for i, v := range s.devices {
-		kv := deviceSnapshot{Busy: v.busy, Round: v.round.clone(), Stopping: v.stopping, Anew: v.anew}
+		kv := deviceSnapshot{Busy: v.busy, Round: v.round.clone()}
 		for _, b := range v.running {
 			kv.Running = append(kv.Running, b.id)
 			k.Batches = append(k.Batches, b.snapshot())
@@ -236,7 +236,7 @@ func (s *Scheduler) restore(k *Snapshot) error {
 			}
 			sv.queue.push(q)
 		}
-		s.match.renewal(sv)
+		sv.intent.stale = true
 		for d, r := range append([]replicaSnapshot{k.Services[i].replicaSnapshot}, k.Services[i].Replicas...) {
 			for _, id := range r.Paused {
 				b := batches[id]
@@ -262,7 +262,7 @@ func (h *host) restore(k *Snapshot, batches map[models.BatchID]*batch) (latest u
 	}
 	for i, kv := range append([]deviceSnapshot{k.deviceSnapshot}, k.Further...) {
 		v := h.devices[i]
-		v.busy, v.stopping, v.anew, v.round = kv.Busy, kv.Stopping, kv.Anew, kv.Round.clone()
+		v.busy, v.round = kv.Busy, kv.Round.clone()
 		latest = max(latest, v.round.Number)
 		if v.busy {
 			h.idle.clear(i)

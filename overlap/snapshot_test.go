@@ -186,8 +186,8 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 		{backlog{}, map[string]string{
 			"policy": "Config", "host": "by its fields", "seriesTime": "Config", "maxRetries": "Config", "lastID": "LastBatch",
 			"now": "Now", "services": "Services", "queries": "rebuilt",
-			"waiting": "Waiting", "ranked": "counted again", "paused": "Batches", "pool": "memory only",
-			"answers": "Answers", "released": "Released", "stops": "Stops", "match": "made again",
+			"waiting": "Waiting", "paused": "Batches", "pool": "memory only",
+			"answers": "Answers", "released": "Released", "stops": "Stops",
 			"families": "made of Services", "selector": "Config", "routes": "by its fields",
 		}},
 		{routes{}, map[string]string{
@@ -201,12 +201,12 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 		{host{}, map[string]string{"devices": "the first and Further", "overruns": "by Batches", "idle": "by Busy", "holding": "by Batches"}},
 		{device{}, map[string]string{
 			"index": "its position", "kind": "Config", "alone": "Config", "predict": "Config, and scratch", "paused": "by Batches",
-			"busy": "Busy", "stopping": "Stopping", "anew": "Anew", "round": "Round", "running": "Running", "reserved": "by Batches",
+			"busy": "Busy", "round": "Round", "running": "Running", "reserved": "by Batches",
 		}},
 		{replica{}, map[string]string{"paused": "Paused", "walk": "scratch", "exploration": "Exploration"}},
 		{service{}, map[string]string{
 			"Service": "whole", "serviceState": "whole", "family": "made of Services", "removed": "Removed", "queue": "Queue", "up": "Down", "busy": "by Batches", "replicas": "the first and Replicas",
-			"full": "made of Service", "metrics": "Metrics", "view": "scratch", "offer": "made again", "intent": "Intent", "rivals": "made again", "alike": "made again",
+			"full": "made of Service", "metrics": "Metrics", "view": "scratch", "intent": "made again", "rivals": "made again", "alike": "made again",
 		}},
 		{query{}, map[string]string{
 			"queryState": "whole", "postponed": "of one decision",

@@ -73,7 +73,7 @@ func regroup(services []*service) (choices families) {
 }
 
 // vary has what waits for variants wait where it is to be answered, if a group of a device
-// starts at a time. Without a device it is one of any.
+// starts at a time.
 func (fs families) vary(l *backlog, v *device, at time.Duration) {
 	for _, f := range fs {
 		if first, waiting := f.waiting(at); first != nil {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/device"
@@ -9,10 +10,18 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
+// Others are the policies that are not in package overlap, and what makes schedulers of all.
+// The external tests set them, since what they are in imports this package.
+var Others struct {
+	Policies []string
+	New      func(overlap.Config) (Scheduler, error)
+}
+
 // wholePolicies are those that a scenario may have whose services have no shares of the
 // device.
-func wholePolicies() (names []string) {
-	for _, p := range overlap.Policies() {
+func wholePolicies() []string {
+	names := slices.Clone(Others.Policies)
+	for _, p := range slices.Concat(overlap.Policies(), overlap.Comparisons()) {
 		if p.Name != staticPolicy {
 			names = append(names, p.Name)
 		}

@@ -102,7 +102,7 @@ func byTime(lists ...[]Query) []Query {
 }
 
 // healers are the policies of which none may be locked out by what was learned.
-var healers = []string{"fcfs", "edf", "sjf", "clockwork", "eager", "deferred", "abacus", "overlap"}
+var healers = []string{"fcfs", "edf", "sjf", "clockwork", "abacus", "overlap"}
 
 // TestSlowMomentLocksNobodyOut: the estimate that a slow moment leaves is below the target and
 // above the timeout of the clients, so that by it nothing would ever run again.

@@ -27,7 +27,7 @@ func busyScenario(policy string) Scenario {
 			{Name: "a", Target: 50 * ms, Sizes: []int{1, 4}, MaxBatch: 8},
 			{Name: "b", Target: 80 * ms, Sizes: []int{1, 4, 8}},
 		},
-		Arrivals: Arrivals{Process: Poisson, QPS: 130}, Queries: 2000, Seed: 1, Policy: policy,
+		Arrivals: Arrivals{Process: Poisson, QPS: 130}, Queries: 2000, Seed: 1, Policy: policy, Scheduler: Others.New,
 		Device: newFormula(0.6, 0.05, 400*time.Microsecond, 300*time.Microsecond),
 	}
 }

@@ -154,7 +154,7 @@ func anyScenario(t testing.TB, seed uint64) Scenario {
 	}
 	policies := wholePolicies()
 	sc := Scenario{
-		Seed: seed, Queries: 100 + r.IntN(300), Device: f, Check: true,
+		Seed: seed, Queries: 100 + r.IntN(300), Device: f, Check: true, Scheduler: Others.New,
 		Policy: policies[r.IntN(len(policies))], Ways: pick(0, 0, 1, 2, 16), Plan: chance(2), MaxRetries: pick(0, 1, 3),
 		Knows: [...]string{KnowsOrder, KnowsNothing, 11: KnowsAll}[r.IntN(12)], Devices: pick(1, 1, 1, 2, 3), Dispatch: dispatches[r.IntN(len(dispatches))],
 		DecisionTime: time.Duration(pick(0, 0, 100)) * time.Microsecond, RoundTime: time.Duration(pick(0, 0, 50)) * time.Microsecond,

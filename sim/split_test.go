@@ -52,7 +52,7 @@ func TestPack(t *testing.T) {
 // equation gives for such devices (table 2), in batches of at most 7, and equally many on each.
 func TestSplit(t *testing.T) {
 	sc := Scenario{
-		Device: linearDevice(t, "a,1.053,5.072\n"), Devices: 8, Dispatch: Split, Queries: 20_000,
+		Scheduler: Others.New, Device: linearDevice(t, "a,1.053,5.072\n"), Devices: 8, Dispatch: Split, Queries: 20_000,
 		Services: []Service{{Name: "a", Target: 25 * ms, MaxBatch: 64}},
 	}
 	violations := map[string]float64{}
@@ -124,7 +124,7 @@ func TestNexusIsAsGoodAsTurns(t *testing.T) {
 	const alpha, beta, largest = 1.0, 4.0, 8
 	ours, turns := 0, 0
 	for seed := range uint64(8) {
-		sc := Scenario{Policy: "nexus", Dispatch: Split, Device: linearDevice(t, "a,1,4\n")}
+		sc := Scenario{Policy: "nexus", Scheduler: Others.New, Dispatch: Split, Device: linearDevice(t, "a,1,4\n")}
 		for i, target := range []time.Duration{25, 40, 60, 100} {
 			sc.Services = append(sc.Services, Service{Name: string(rune('a' + i)), Model: "a", Target: target * ms, MaxBatch: largest})
 		}

@@ -41,12 +41,11 @@ func completeValues(root *cobra.Command) error {
 			return splits, cobra.ShellCompDirectiveNoFileComp
 		},
 		"policy": func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-			policies := policyNames()
-			if cmd.CommandPath() == "overlapd serve" {
-				// The others are baselines for simulations.
-				policies = []string{"overlap", "abacus", "edf", "fcfs", "sjf", "static"}
+			names, comparing := policyNames()
+			if cmd.Name() == "simulate" {
+				names = append(names, comparing...)
 			}
-			return policies, cobra.ShellCompDirectiveNoFileComp
+			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 		"model": zooModels,
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/overlapd/overlapd/cmd/overlapd/reproduce"
 	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/device/synthetic"
+	"github.com/overlapd/overlapd/lab/baselines"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
@@ -76,7 +77,8 @@ With "dispatch": "orca" devices are pods that may start and stop:
 	f.StringVar(&o.scenario, "scenario", "", "scenario file; flags override it")
 	f.StringVar(&o.file.Device, "device", "", "device profile (*.device.json), by default a synthetic GPU with its predictor")
 	f.StringVar(&o.file.Predictor, "predictor", "", "predictor for the scheduler (*.predictor.json)")
-	f.StringSliceVar(&o.file.Policies, "policy", []string{"overlap"}, "policies: "+strings.Join(policyNames(), ", "))
+	serving, comparing := policyNames()
+	f.StringSliceVar(&o.file.Policies, "policy", []string{"overlap"}, "policies: "+strings.Join(serving, ", ")+"; only for comparison: "+strings.Join(comparing, ", "))
 	f.StringSliceVar(&o.services, "services", nil, "services, by the names of their models")
 	f.DurationSliceVar(&o.targets, "targets", nil, "latency targets of the services in `durations`, such as 90ms,1s, or one for all")
 	f.Lookup("targets").DefValue = "" // or it says []
@@ -126,7 +128,7 @@ type simulateOptions struct {
 func (o *simulateOptions) join(set *pflag.FlagSet) error {
 	switch {
 	case len(o.file.Policies) == 0:
-		return fmt.Errorf("no policy: name some of %s with --policy", strings.Join(policyNames(), ", "))
+		return fmt.Errorf("no policy: name some of %s with --policy", strings.Join(slices.Concat(policyNames()), ", "))
 	case o.file.Devices == 0:
 		return errors.New("--devices is 0: give 1 or more")
 	case o.file.Balancers == 0:
@@ -305,6 +307,7 @@ func (f *scenarioFile) scenario() (sc sim.Scenario, ignored []string, err error)
 		return sc, nil, err
 	}
 	sc = f.Scenario
+	sc.Scheduler = baselines.New
 	sc.Device, sc.DeviceName, sc.Predictor, sc.Arrivals = on, profile.Device, trained, f.Arrivals.Arrivals
 	if slow := f.Pods.Slow; slow > 0 && slow <= sc.Devices {
 		sc.Slow = slices.Concat(slices.Repeat([]float64{f.Pods.Slowed}, slow), slices.Repeat([]float64{1}, sc.Devices-slow))
@@ -406,21 +409,28 @@ func (a *scenarioArrivals) parse(text string) error {
 	return nil
 }
 
-func policyNames() (names []string) {
+// policyNames returns the policies of the daemon, and those that only simulations have.
+func policyNames() (serving, comparing []string) {
 	for _, p := range overlap.Policies() {
-		names = append(names, p.Name)
+		serving = append(serving, p.Name)
 	}
-	return names
+	for _, p := range overlap.Comparisons() {
+		comparing = append(comparing, p.Name)
+	}
+	for _, p := range baselines.Policies() {
+		comparing = append(comparing, p.Name)
+	}
+	return serving, comparing
 }
 
 func (o *simulateOptions) run(cmd *cobra.Command) error {
 	if err := o.join(cmd.Flags()); err != nil {
 		return err
 	}
-	f := &o.file
+	f, known := &o.file, slices.Concat(policyNames())
 	for _, p := range f.Policies {
-		if !slices.Contains(policyNames(), p) {
-			return fmt.Errorf("unknown policy %q: give some of %s", p, strings.Join(policyNames(), ", "))
+		if !slices.Contains(known, p) {
+			return fmt.Errorf("unknown policy %q: give some of %s", p, strings.Join(known, ", "))
 		}
 	}
 	if o.trace != "" && len(f.Policies) != 1 {

@@ -78,8 +78,7 @@ type Config struct {
 	// This file of overlapd plan placement or plan pipeline assigns services to devices, or
 	// batches to pipelines.
 	Plan string `toml:"plan" path:"file" reload:"now"`
-	// This policy schedules queries: overlap, abacus, edf, fcfs, sjf, static, or another one of
-	// overlapd simulate.
+	// This policy schedules queries: overlap, abacus, edf, fcfs, sjf or static.
 	Policy string `toml:"policy" default:"overlap"`
 	// The search for the next group asks the predictor about this many groups at once.
 	Ways int `toml:"ways" default:"4" min:"1" max:"64"`

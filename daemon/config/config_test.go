@@ -123,7 +123,9 @@ func TestConfigFaults(t *testing.T) {
 		{"inline", "service = [{name = \"a\", model = \"m\"},\n{name = \"a\", model = \"\"}]\n", []string{
 			`c.toml:2: service[1].model: must be`, `c.toml:2: service[1].name: "a" is also the name`}},
 		{"choices", "device = \"tpu\"\npolicy = \"lifo\"\nlog_level = \"loud\"\nlog_format = \"xml\"\n" + minimalConfig, []string{
-			"c.toml:1: device", "c.toml:2: policy: must be one of fcfs, sjf, edf", "c.toml:3: log_level", "c.toml:4: log_format"}},
+			"c.toml:1: device", "c.toml:2: policy: must be one of overlap, abacus, edf, fcfs, sjf, static, not \"lifo\"", "c.toml:3: log_level", "c.toml:4: log_format"}},
+		{"policy for comparison", "policy = \"clockwork\"\n" + minimalConfig, []string{
+			`c.toml:1: policy: "clockwork" is only for comparison in overlapd simulate: choose overlap, abacus, edf, fcfs, sjf or static`}},
 		{"relations", "[limits]\nrequest_bytes = \"1GiB\"\nmemory_bytes = \"1GiB\"\n[worker]\nbackoff_min = \"2s\"\nbackoff_max = \"1s\"\n" + minimalConfig, []string{
 			"c.toml:3: limits.memory_bytes: must be at least twice limits.request_bytes (", "c.toml:6: worker.backoff_max: must be at least worker.backoff_min (2s), not 1s"}},
 		{"ranges", "[limits]\nconnections = 0\nheader_bytes = 1\nread_timeout = \"0s\"\nhosts = [\"a b\"]\n[worker]\nthreads = -1\ninput_bytes = 0\n" + minimalConfig +

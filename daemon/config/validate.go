@@ -194,14 +194,26 @@ func (c *Config) checkAdmin(f *Faults) {
 // checkDevice checks the policy and the single device.
 func (c *Config) checkDevice(f *Faults) {
 	f.when(c.StateDir == "", "state_dir", "must not be empty")
-	var policies []string
-	for _, p := range overlap.Policies() {
-		policies = append(policies, p.Name)
-	}
-	fault := notOneOf(c.Policy, policies)
-	f.when(fault != "", "policy", "%s", fault)
+	c.checkPolicy(f)
 	f.when(len(c.Devices) == 0 && c.Emulated() && c.DeviceProfile == "", "device_profile", `is missing with device = "emulated": name a file made with overlapd device fit`)
 	f.when(!c.Emulated() && c.DeviceProfile != "", "device_profile", `applies only to an emulated device: set device = "emulated", or leave it out`)
+}
+
+// checkPolicy accepts the policies that serve, and not those for comparison.
+func (c *Config) checkPolicy(f *Faults) {
+	var names []string
+	for _, p := range overlap.Policies() {
+		names = append(names, p.Name)
+	}
+	for _, p := range overlap.Comparisons() {
+		if p.Name == c.Policy {
+			last := len(names) - 1
+			f.add("policy", "%q is only for comparison in overlapd simulate: choose %s or %s", c.Policy, strings.Join(names[:last], ", "), names[last])
+			return
+		}
+	}
+	fault := notOneOf(c.Policy, names)
+	f.when(fault != "", "policy", "%s", fault)
 }
 
 // check checks each device by itself and against the ones before it. profile is the default
@@ -403,7 +415,7 @@ func checkModel(f *Faults, key, model string, emulated bool) {
 }
 
 // takesPipelines are the policies that can move batches between devices.
-var takesPipelines = []string{"overlap", "edf", "reactive"}
+var takesPipelines = []string{"overlap", "edf"}
 
 // pipelineFaults checks the services for which a plan has pipelines. Load calls it after
 // applying the plan.

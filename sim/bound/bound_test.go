@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/lab/baselines"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/sim"
@@ -43,12 +44,23 @@ func (f formula) Sample(g models.Group, _ *rand.Rand) time.Duration { return f.L
 
 func scenario(seed uint64, queries int, qps float64) sim.Scenario {
 	return sim.Scenario{
-		Device: formula{0.5}, Seed: seed, Queries: queries, Arrivals: sim.Arrivals{Process: sim.Poisson, QPS: qps}, Policy: "edf",
+		Device: formula{0.5}, Seed: seed, Queries: queries, Arrivals: sim.Arrivals{Process: sim.Poisson, QPS: qps}, Policy: "edf", Scheduler: baselines.New,
 		Services: []sim.Service{
 			{Name: "a", Target: 60 * time.Millisecond, Sizes: []int{1, 4}, MaxBatch: 8},
 			{Name: "b", Target: 90 * time.Millisecond, Sizes: []int{1, 2}},
 		},
 	}
+}
+
+// policyNames lists all policies.
+func policyNames() (names []string) {
+	for _, p := range slices.Concat(overlap.Policies(), overlap.Comparisons()) {
+		names = append(names, p.Name)
+	}
+	for _, p := range baselines.Policies() {
+		names = append(names, p.Name)
+	}
+	return names
 }
 
 // TestNoPolicyBeatsTheBound tries all of them, on few queries and on more.
@@ -60,8 +72,8 @@ func TestNoPolicyBeatsTheBound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range overlap.Policies() {
-			if sc.Policy = p.Name; sc.Policy == "static" {
+		for _, policy := range policyNames() {
+			if sc.Policy = policy; policy == "static" {
 				continue // no service has a share
 			}
 			r, err := sim.Run(sc)
@@ -69,7 +81,7 @@ func TestNoPolicyBeatsTheBound(t *testing.T) {
 				t.Fatal(err)
 			}
 			if in := r.Answered - r.Late; in > b.InTime || r.Violations < b.Violations-1e-9 {
-				t.Errorf("seed %d: %s answers %d in time, the bound is %d", seed, p.Name, in, b.InTime)
+				t.Errorf("seed %d: %s answers %d in time, the bound is %d", seed, policy, in, b.InTime)
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/lab/baselines"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/sim"
 	"github.com/overlapd/overlapd/stats"
@@ -225,8 +226,7 @@ func (r *rateRun) partOf(number int) part {
 
 // serve runs queries, given at one per second, at another rate.
 func (w *workload) serve(c contender, once []sim.Query, rate float64) (run rateRun, err error) {
-	// All rates have the same queries, at times divided by the rate.
-	sc := sim.Scenario{Services: w.services, Given: make([]sim.Query, len(once)), Seed: w.seed, Policy: c.policy, Device: w.model, Devices: w.devices, Dispatch: c.dispatch}
+	sc := sim.Scenario{Services: w.services, Given: make([]sim.Query, len(once)), Seed: w.seed, Policy: c.policy, Scheduler: baselines.New, Device: w.model, Devices: w.devices, Dispatch: c.dispatch}
 	if c.alone {
 		sc.Services = slices.Clone(w.services)
 		for i := range sc.Services {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/lab/baselines"
 	"github.com/overlapd/overlapd/sim"
 )
 
@@ -83,8 +84,7 @@ func planBursts(r *reproduction) func() []*figure {
 				for i := range services {
 					services[i].MaxBatch = min(services[i].MaxBatch, burstBatch)
 				}
-				// A first run has many bursts, and a second one only the first burst.
-				sc := sim.Scenario{Services: services, Given: bursts(longer * r.options.Queries), Seed: r.options.Seed, Policy: contenderNamed(name).policy, Device: g.model, Dispatch: sim.Pool}
+				sc := sim.Scenario{Services: services, Given: bursts(longer * r.options.Queries), Seed: r.options.Seed, Policy: contenderNamed(name).policy, Scheduler: baselines.New, Device: g.model, Dispatch: sim.Pool}
 				all, err := sim.Run(sc)
 				if err != nil {
 					return err

@@ -13,7 +13,7 @@ import (
 // TestVariants holds each to what its name says.
 func TestVariants(t *testing.T) {
 	var policies []string
-	for _, p := range overlap.Policies() {
+	for _, p := range slices.Concat(overlap.Policies(), overlap.Comparisons()) {
 		policies = append(policies, p.Name)
 	}
 	for _, v := range variants {

@@ -1,4 +1,4 @@
-package sim
+package baselines
 
 import (
 	"flag"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/sim"
 )
 
 var instances = flag.Int("instances", 300, "random instances on which policies are compared with the optimum")
@@ -27,7 +28,7 @@ func affinity(i, j rates) float64 {
 
 // optimum returns how many queries one device could have in time that knows them all and
 // cuts no models. For each set of queries it finds when all of them can be over.
-func optimum(sc *Scenario, of []rates) (most int) {
+func optimum(sc *sim.Scenario, of []rates) (most int) {
 	const late = time.Duration(1 << 62)
 	over := make([]time.Duration, 1<<len(sc.Given))
 	for set := 1; set < len(over); set++ {
@@ -46,7 +47,7 @@ func optimum(sc *Scenario, of []rates) (most int) {
 				}
 			}
 			m := of[first.Service]
-			end := start + time.Duration((m.alpha*float64(bits.OnesCount(uint(batch)))+m.beta)*float64(ms))
+			end := start + time.Duration((m.alpha*float64(bits.OnesCount(uint(batch)))+m.beta)*float64(time.Millisecond))
 			if one && end <= due {
 				over[set] = min(over[set], end)
 			}
@@ -63,7 +64,7 @@ func optimum(sc *Scenario, of []rates) (most int) {
 // worst of other policies too. Those that keep what they stop may have more than the
 // optimum, which cuts no models.
 //
-//	go test ./sim -run TestCompetitiveRatio -v -args -instances 20000
+//	go test ./lab/baselines -run TestCompetitiveRatio -v -args -instances 20000
 func TestCompetitiveRatio(t *testing.T) {
 	worst, seeds := map[string]float64{}, map[string]int{}
 	policies := []string{"flex", "flex-resume", "overlap", "largest", "eager"}
@@ -71,20 +72,20 @@ func TestCompetitiveRatio(t *testing.T) {
 	for seed := range n {
 		r := rand.New(rand.NewPCG(uint64(seed), 3))
 		of := make([]rates, 1+r.IntN(2))
-		rows, sc := "", Scenario{Dispatch: Pool, Check: seed%16 == 0}
+		rows, sc := "", sim.Scenario{Scheduler: New, Dispatch: sim.Pool, Check: seed%16 == 0}
 		for i := range of {
 			of[i] = rates{0.1 * float64(1+r.IntN(30)), 0.1 * float64(r.IntN(200))}
 			rows += fmt.Sprintf("%d,%.1f,%.1f\n", i, of[i].alpha, of[i].beta)
 			target := (of[i].alpha + of[i].beta) * (1.05 + 2*r.Float64())
-			sc.Services = append(sc.Services, Service{Name: fmt.Sprint(i), Target: time.Duration(target * float64(ms)), MaxBatch: 8})
+			sc.Services = append(sc.Services, sim.Service{Name: fmt.Sprint(i), Target: time.Duration(target * float64(time.Millisecond)), MaxBatch: 8})
 		}
 		sc.Device = linearDevice(t, rows)
 		at := time.Duration(0)
 		for range 2 + r.IntN(6) {
 			if r.IntN(3) > 0 {
-				at += time.Duration(1+r.IntN(8)) * ms
+				at += time.Duration(1+r.IntN(8)) * time.Millisecond
 			}
-			sc.Given = append(sc.Given, Query{At: at, Service: models.ServiceID(r.IntN(len(of))), Size: 1})
+			sc.Given = append(sc.Given, sim.Query{At: at, Service: models.ServiceID(r.IntN(len(of))), Size: 1})
 		}
 		k := 1.0
 		for _, i := range of {
