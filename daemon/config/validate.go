@@ -194,25 +194,25 @@ func (c *Config) checkAdmin(f *Faults) {
 // checkDevice checks the policy and the single device.
 func (c *Config) checkDevice(f *Faults) {
 	f.when(c.StateDir == "", "state_dir", "must not be empty")
-	c.checkPolicy(f)
+	checkPolicy(f, c.Policy)
 	f.when(len(c.Devices) == 0 && c.Emulated() && c.DeviceProfile == "", "device_profile", `is missing with device = "emulated": name a file made with overlapd device fit`)
 	f.when(!c.Emulated() && c.DeviceProfile != "", "device_profile", `applies only to an emulated device: set device = "emulated", or leave it out`)
 }
 
 // checkPolicy accepts the policies that serve, and not those for comparison.
-func (c *Config) checkPolicy(f *Faults) {
+func checkPolicy(f *Faults, policy string) {
 	var names []string
 	for _, p := range overlap.Policies() {
 		names = append(names, p.Name)
 	}
 	for _, p := range overlap.Comparisons() {
-		if p.Name == c.Policy {
+		if p.Name == policy {
 			last := len(names) - 1
-			f.add("policy", "%q is only for comparison in overlapd simulate: choose %s or %s", c.Policy, strings.Join(names[:last], ", "), names[last])
+			f.add("policy", "%q is only for comparison in overlapd simulate: choose %s or %s", policy, strings.Join(names[:last], ", "), names[last])
 			return
 		}
 	}
-	fault := notOneOf(c.Policy, names)
+	fault := notOneOf(policy, names)
 	f.when(fault != "", "policy", "%s", fault)
 }
 

@@ -7,7 +7,7 @@ import (
 
 // Check reports the first invariant that does not hold. It looks at everything that
 // waits, so it is for tests.
-func (s *Scheduler) Check() error {
+func (s *scheduler) Check() error {
 	known := 0
 	for _, sv := range s.services {
 		known += len(sv.queue)
@@ -31,9 +31,7 @@ func (s *Scheduler) Check() error {
 			return fmt.Errorf("service %s: an offer of %d of %d queries, open is %v, stale is %v", sv.Name, len(o.members), len(sv.queue), o.open, o.stale)
 		}
 	}
-	paused := 0
 	for _, v := range s.devices {
-		paused += len(v.paused)
 		for _, b := range v.paused {
 			if b.next < 1 || b.next >= b.service.Operators || !b.wanted() || !b.service.up[v.index] {
 				return fmt.Errorf("batch %d is paused at operator %d", b.id, b.next)
@@ -50,8 +48,8 @@ func (s *Scheduler) Check() error {
 			known += len(b.members)
 		}
 	}
-	if known != len(s.queries) || paused != s.paused {
-		return fmt.Errorf("%d queries are known, %d are queued or in batches; %d batches are paused, %d are counted", len(s.queries), known, paused, s.paused)
+	if known != len(s.queries) {
+		return fmt.Errorf("%d queries are known, %d are queued or in batches", len(s.queries), known)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func (a *affine) Predict(groups []models.Group, estimates []models.Estimate) {
 // turns drives a scheduler whose queries come at given times.
 type turns struct {
 	*testing.T
-	s      *Scheduler
+	s      *scheduler
 	coming []models.Query
 	now    time.Duration
 	wake   time.Duration
@@ -228,7 +228,7 @@ func TestNames(t *testing.T) {
 	}
 	for _, p := range append(Policies(), named{Name: "timeout:0.5", Summary: "."}) {
 		c.Policy = p.Name
-		if s, err := New(c); err != nil || s.(*Scheduler) == nil || !strings.HasSuffix(p.Summary, ".") {
+		if s, err := New(c); err != nil || s.(*scheduler) == nil || !strings.HasSuffix(p.Summary, ".") {
 			t.Errorf("%s: %T, %v; %q", p.Name, s, err, p.Summary)
 		}
 	}

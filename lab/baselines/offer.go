@@ -26,18 +26,18 @@ type offer struct {
 	stale, open bool
 }
 
-// before reports whether an offer that may start comes before another one.
-func (s *Scheduler) before(a, b *offer) bool {
-	p, q := a.members[0], b.members[0]
+// before reports whether an offer that may start comes before another one under a policy.
+func (o *offer) before(other *offer, p policy) bool {
+	level, than := o.members[0].level, other.members[0].level
 	switch {
-	case a.service.BestEffort != b.service.BestEffort:
-		return b.service.BestEffort
-	case p.level != q.level:
-		return p.level < q.level
-	case s.policy.before(a, b):
+	case o.service.BestEffort != other.service.BestEffort:
+		return other.service.BestEffort
+	case level != than:
+		return level < than
+	case p.before(o, other):
 		return true
 	}
-	return !s.policy.before(b, a) && a.service.ID < b.service.ID
+	return !p.before(other, o) && o.service.ID < other.service.ID
 }
 
 // renewal marks the offer of a service stale. A service without queries has none.
@@ -49,28 +49,14 @@ func (o *offer) renewal() {
 	o.stale = len(o.service.queue) > 0
 }
 
-// joined updates an offer after a query was queued. If all queued queries are in the
-// offer, the query is added, or left if it comes last and does not fit.
-func (s *Scheduler) joined(o *offer, q *query) {
-	if o.stale {
-		return
-	}
-	switch n := len(o.members); {
-	case n == 0 || q.before(o.members[n-1]):
-		o.renewal()
-	case n == len(o.service.queue)-1 && s.add(o, q):
-		s.schedule(o)
-	}
-}
-
 // add makes a query the last member of an offer, if it fits.
-func (s *Scheduler) add(o *offer, q *query) bool {
+func (s *scheduler) add(o *offer, q *query) bool {
 	size, due := o.size+q.Size, min(o.due, q.Deadline)
 	if len(o.members) > 0 {
 		if size > o.service.MaxBatch || !q.batchesWith(o.members[0]) {
 			return false
 		}
-		if took := s.takes(o, size); took == 0 || s.now+took > due && !o.service.BestEffort {
+		if took := s.estimate(o, size).Bound; took == 0 || s.now+took > due && !o.service.BestEffort {
 			return false
 		}
 	}
@@ -81,16 +67,13 @@ func (s *Scheduler) add(o *offer, q *query) bool {
 
 // estimate returns how long a batch of queries like those of an offer takes, zero if that
 // is unknown.
-func (s *Scheduler) estimate(o *offer, size int) models.Estimate {
+func (s *scheduler) estimate(o *offer, size int) models.Estimate {
 	q := o.members[0]
-	return s.predict(o.service.first(), models.Span{Service: q.Service, End: o.service.Operators, Size: size, SeqLen: q.SeqLen})
+	return s.on(o.service).predict(models.Span{Service: q.Service, End: o.service.Operators, Size: size, SeqLen: q.SeqLen})
 }
 
-// takes returns the bound of that estimate.
-func (s *Scheduler) takes(o *offer, size int) time.Duration { return s.estimate(o, size).Bound }
-
 // renew rebuilds an offer, and drops what can no longer be in time.
-func (s *Scheduler) renew(o *offer) {
+func (s *scheduler) renew(o *offer) {
 	sv := o.service
 	o.stale = true // while its queries are dropped
 	o.open = false
@@ -115,7 +98,7 @@ func (s *Scheduler) renew(o *offer) {
 
 // giveUp drops the most urgent queries of a service that would be late even alone, or
 // that keep its batch from the target of the policy.
-func (s *Scheduler) giveUp(o *offer) {
+func (s *scheduler) giveUp(o *offer) {
 	sv := o.service
 	for len(sv.queue) > 0 {
 		q := sv.queue[0]
@@ -129,7 +112,7 @@ func (s *Scheduler) giveUp(o *offer) {
 			return
 		case !late:
 			size := min(s.policy.target(s, o), len(sv.queue)*q.Size)
-			if size <= q.Size || s.now+s.takes(o, size) <= q.Deadline {
+			if size <= q.Size || s.now+s.estimate(o, size).Bound <= q.Deadline {
 				return
 			}
 		}
@@ -138,8 +121,8 @@ func (s *Scheduler) giveUp(o *offer) {
 }
 
 // schedule sets from when until when an offer may start.
-func (s *Scheduler) schedule(o *offer) {
-	took := s.takes(o, o.size)
+func (s *scheduler) schedule(o *offer) {
+	took := s.estimate(o, o.size).Bound
 	o.opens, o.latest = s.now, o.due-took
 	switch {
 	case took == 0 || o.service.BestEffort || o.latest < s.now:
@@ -156,7 +139,7 @@ func (s *Scheduler) schedule(o *offer) {
 
 // look rebuilds stale offers, opens those whose time has come, and rebuilds those whose
 // time has passed.
-func (s *Scheduler) look() {
+func (s *scheduler) look() {
 	for _, sv := range s.services {
 		o := &sv.offer
 		if o.stale {
@@ -174,10 +157,10 @@ func (s *Scheduler) look() {
 
 // best returns the first open offer that a device can run, nil if there is none. With a
 // negative device it is the first of all.
-func (s *Scheduler) best(device int) (first *offer) {
+func (s *scheduler) best(device int) (first *offer) {
 	for _, sv := range s.services {
 		o := &sv.offer
-		if o.open && (device < 0 || sv.up[device]) && (first == nil || s.before(o, first)) {
+		if o.open && (device < 0 || sv.up[device]) && (first == nil || o.before(first, s.policy)) {
 			first = o
 		}
 	}
@@ -187,7 +170,7 @@ func (s *Scheduler) best(device int) (first *offer) {
 // preempt stops the smallest running batch for the first offer, if the offer is larger by
 // the factor of the policy. A batch that has just started runs on, so that a stop costs
 // time.
-func (s *Scheduler) preempt() {
+func (s *scheduler) preempt() {
 	times, restarts := s.policy.preempts()
 	if times == 0 {
 		return
@@ -220,7 +203,7 @@ func (s *Scheduler) preempt() {
 
 // together returns the size of an offer with the queries of a batch of its service, 0 if
 // they cannot be in time together.
-func (s *Scheduler) together(o *offer, b *batch) int {
+func (s *scheduler) together(o *offer, b *batch) int {
 	size, due := o.size+b.size, o.due
 	for _, q := range b.members {
 		if !q.batchesWith(o.members[0]) {
@@ -228,7 +211,7 @@ func (s *Scheduler) together(o *offer, b *batch) int {
 		}
 		due = min(due, q.Deadline)
 	}
-	if size > o.service.MaxBatch || s.now+s.takes(o, size) > due {
+	if size > o.service.MaxBatch || s.now+s.estimate(o, size).Bound > due {
 		return 0
 	}
 	return size

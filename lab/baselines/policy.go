@@ -10,14 +10,14 @@ import (
 // policy is a rule by which offers start. It keeps no state.
 type policy interface {
 	// opens returns from when on an offer may start that can grow.
-	opens(s *Scheduler, o *offer) time.Duration
+	opens(s *scheduler, o *offer) time.Duration
 
 	// before orders offers that may start and are equal in best effort and priority.
 	before(a, b *offer) bool
 
 	// target returns the batch size for which a service drops its most urgent queries. With
 	// 0 it drops none that could be in time.
-	target(s *Scheduler, o *offer) int
+	target(s *scheduler, o *offer) int
 
 	// resumes reports whether a paused batch resumes before an offer starts.
 	resumes(b *batch, o *offer) bool
@@ -65,11 +65,11 @@ func policyNamed(name string) policy {
 // start first. Symphony compares itself with it (section 3.4).
 type eager struct{}
 
-func (eager) opens(s *Scheduler, _ *offer) time.Duration { return s.now }
+func (eager) opens(s *scheduler, _ *offer) time.Duration { return s.now }
 
 func (eager) before(a, b *offer) bool { return a.latest < b.latest }
 
-func (eager) target(*Scheduler, *offer) int { return 0 }
+func (eager) target(*scheduler, *offer) int { return 0 }
 
 func (eager) resumes(*batch, *offer) bool { return true }
 
@@ -82,7 +82,7 @@ func (eager) preempts() (times float64, restarts bool) { return 0, false }
 // when a batch must start. The batch may then start earlier by the time that it takes.
 type deferred struct{ eager }
 
-func (deferred) opens(s *Scheduler, o *offer) time.Duration {
+func (deferred) opens(s *scheduler, o *offer) time.Duration {
 	e := s.estimate(o, o.size+o.members[0].Size)
 	opens := o.due - e.Bound - (e.Bound - e.Latency)
 	if len(s.services) > len(s.devices) {
@@ -95,12 +95,12 @@ func (deferred) opens(s *Scheduler, o *offer) time.Duration {
 // service (Symphony, equation 1). Each service counts with as many devices as it has when
 // all share them equally. With all devices for each of many services, queries would be
 // dropped for batches with which the devices cannot take turns.
-func (deferred) target(s *Scheduler, o *offer) int {
+func (deferred) target(s *scheduler, o *offer) int {
 	devices := max(time.Duration(len(s.devices)/len(s.services)), 1)
 	low, high := 0, o.service.MaxBatch
 	for low < high {
 		mid := (low + high + 1) / 2
-		if took := s.takes(o, mid); took+took/devices <= o.service.QoSTarget {
+		if took := s.estimate(o, mid).Bound; took+took/devices <= o.service.QoSTarget {
 			low = mid
 		} else {
 			high = mid - 1
@@ -114,7 +114,7 @@ func (deferred) target(s *Scheduler, o *offer) int {
 // services have the largest batches of a plan, see [sim.Split].
 type nexus struct{ eager }
 
-func (nexus) target(_ *Scheduler, o *offer) int { return o.service.MaxBatch }
+func (nexus) target(_ *scheduler, o *offer) int { return o.service.MaxBatch }
 
 // timeout holds a batch back until a share of the target of its first query has passed
 // (Symphony, section 3.4), as many servers do.
@@ -123,7 +123,7 @@ type timeout struct {
 	share float64
 }
 
-func (p timeout) opens(_ *Scheduler, o *offer) time.Duration {
+func (p timeout) opens(_ *scheduler, o *offer) time.Duration {
 	return o.members[0].Arrival + time.Duration(p.share*float64(o.service.QoSTarget))
 }
 

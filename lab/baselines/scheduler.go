@@ -13,16 +13,15 @@ import (
 	"github.com/overlapd/overlapd/sim"
 )
 
-// Scheduler matches batches with devices by a policy of this package. It has the methods
+// scheduler matches batches with devices by a policy of this package. It has the methods
 // of an [overlap.Scheduler] that a simulation calls.
-type Scheduler struct {
+type scheduler struct {
 	policy     policy
 	maxRetries int
 	now        time.Duration
 	services   []*service // by ID
 	devices    []*device
 	queries    map[models.QueryID]*query // those without an answer
-	paused     int
 	rounds     uint64
 	lastBatch  models.BatchID
 	started    []overlap.ServiceMetrics
@@ -30,11 +29,6 @@ type Scheduler struct {
 	// What has happened since the last call of Ready, and what that call returned.
 	answers, given  []overlap.Answer
 	stops, stopping []overlap.Held
-
-	// Arguments of the predictor, here so that asking does not allocate.
-	span      [1]models.Span
-	group     [1]models.Group
-	estimates [1]models.Estimate
 }
 
 // service is a deployed model: where its worker is up, its queue, the most urgent query
@@ -117,13 +111,48 @@ func (b *batch) rank() {
 // device runs one batch at a time. A batch that is stopped for a larger one is paused
 // there, or restarts.
 type device struct {
-	index     int
+	index    int
+	running  *batch // nil while the device is free
+	stopping bool
+	restarts bool
+	round    overlap.Round
+	paused   []*batch
+
+	// The predictor and its arguments, here so that asking does not allocate.
 	predictor overlap.Predictor
-	running   *batch // nil while the device is free
-	stopping  bool
-	restarts  bool
-	round     overlap.Round
-	paused    []*batch
+	span      [1]models.Span
+	group     [1]models.Group
+	estimates [1]models.Estimate
+}
+
+// predict estimates how long a span takes alone, zero if that is unknown.
+func (v *device) predict(span models.Span) models.Estimate {
+	v.span[0], v.estimates[0] = span, models.Estimate{}
+	v.predictor.Predict(v.group[:], v.estimates[:])
+	e := v.estimates[0]
+	if e.Latency <= 0 {
+		return models.Estimate{}
+	}
+	return models.Estimate{Latency: e.Latency, Bound: max(e.Bound, e.Latency)}
+}
+
+// start runs the remaining operators of a batch.
+func (v *device) start(b *batch, round uint64, now time.Duration) *overlap.Round {
+	v.running, v.stopping, v.restarts = b, false, false
+	r := &v.round
+	r.Number, r.Start, r.Predicted = round, now, v.predict(b.rest())
+	r.Spans = append(r.Spans[:0], b.rest())
+	ids := make([]models.QueryID, 0, len(b.members))
+	for _, q := range b.members {
+		ids = append(ids, q.ID)
+	}
+	r.Queries = append(r.Queries[:0], ids)
+	return r
+}
+
+func (v *device) unpause(b *batch) {
+	at := slices.Index(v.paused, b)
+	v.paused = slices.Delete(v.paused, at, at+1)
 }
 
 // New returns the scheduler of a policy of this package, and for any other policy that of
@@ -136,14 +165,14 @@ func New(c overlap.Config) (sim.Scheduler, error) {
 	return newScheduler(c, p)
 }
 
-func newScheduler(c overlap.Config, p policy) (*Scheduler, error) {
+func newScheduler(c overlap.Config, p policy) (*scheduler, error) {
 	if err := validate(c); err != nil {
 		return nil, err
 	}
-	s := &Scheduler{policy: p, maxRetries: c.MaxRetries, now: math.MinInt64, queries: map[models.QueryID]*query{}}
+	s := &scheduler{policy: p, maxRetries: c.MaxRetries, now: math.MinInt64, queries: map[models.QueryID]*query{}}
 	for i, predictor := range c.Devices {
 		v := &device{index: i, predictor: predictor}
-		v.round.Device = i
+		v.group[0].Spans, v.round.Device = v.span[:], i
 		s.devices = append(s.devices, v)
 	}
 	for _, m := range c.Services {
@@ -152,7 +181,6 @@ func newScheduler(c overlap.Config, p policy) (*Scheduler, error) {
 		s.services = append(s.services, sv)
 		s.started = append(s.started, overlap.ServiceMetrics{Name: m.Name})
 	}
-	s.group[0].Spans = s.span[:]
 	return s, nil
 }
 
@@ -175,7 +203,7 @@ func validate(c overlap.Config) error {
 
 // Step records an event. It knows the events of a simulation without variants, pipelines and
 // overruns.
-func (s *Scheduler) Step(now time.Duration, e *overlap.Event) error {
+func (s *scheduler) Step(now time.Duration, e *overlap.Event) error {
 	s.now = max(s.now, now)
 	switch e.Kind {
 	case overlap.Arrive:
@@ -197,7 +225,7 @@ func (s *Scheduler) Step(now time.Duration, e *overlap.Event) error {
 }
 
 // Ready returns the answers since the last call, and if there are none, the next round.
-func (s *Scheduler) Ready(now time.Duration) (r overlap.Ready) {
+func (s *scheduler) Ready(now time.Duration) (r overlap.Ready) {
 	s.now = max(s.now, now)
 	ended := len(s.answers)+len(s.stops) > 0
 	if !ended {
@@ -213,16 +241,16 @@ func (s *Scheduler) Ready(now time.Duration) (r overlap.Ready) {
 }
 
 // Advance does nothing: no round is chosen ahead.
-func (s *Scheduler) Advance(time.Duration) {}
+func (s *scheduler) Advance(time.Duration) {}
 
 // Metrics returns how many batches have started, and how many queries in batches with
 // others. It counts nothing else.
-func (s *Scheduler) Metrics() overlap.Metrics {
+func (s *scheduler) Metrics() overlap.Metrics {
 	return overlap.Metrics{Rounds: s.rounds, Services: slices.Clone(s.started)}
 }
 
 // wake returns when Ready is to be called again though nothing happens.
-func (s *Scheduler) wake() time.Duration {
+func (s *scheduler) wake() time.Duration {
 	at := overlap.Never
 	for _, sv := range s.services {
 		if o := &sv.offer; o.stale {
@@ -231,18 +259,16 @@ func (s *Scheduler) wake() time.Duration {
 			at = min(at, sv.queue[0].Deadline)
 		}
 	}
-	if s.paused > 0 {
-		for _, v := range s.devices {
-			for _, b := range v.paused {
-				at = min(at, b.deadline)
-			}
+	for _, v := range s.devices {
+		for _, b := range v.paused {
+			at = min(at, b.deadline)
 		}
 	}
 	return at
 }
 
 // arrive queues a query, or returns why it is refused.
-func (s *Scheduler) arrive(m models.Query) error {
+func (s *scheduler) arrive(m models.Query) error {
 	if m.Service < 0 || int(m.Service) >= len(s.services) {
 		return overlap.ErrUnknownService
 	}
@@ -266,17 +292,26 @@ func (s *Scheduler) arrive(m models.Query) error {
 	return nil
 }
 
-func (s *Scheduler) enqueue(q *query) {
+// enqueue queues a query and updates the offer of its service.
+func (s *scheduler) enqueue(q *query) {
 	sv := s.services[q.Service]
 	at := len(sv.queue)
 	for at > 0 && q.before(sv.queue[at-1]) {
 		at--
 	}
 	sv.queue = slices.Insert(sv.queue, at, q)
-	s.joined(&sv.offer, q)
+	o := &sv.offer
+	switch n := len(o.members); {
+	case o.stale:
+	case n == 0 || q.before(o.members[n-1]):
+		o.renewal()
+	case n == len(sv.queue)-1 && s.add(o, q): // all queued queries are in the offer, and q fits
+		s.schedule(o)
+	}
 }
 
-func (s *Scheduler) dequeue(q *query) *query {
+// dequeue takes a query out of the queue of its service.
+func (s *scheduler) dequeue(q *query) *query {
 	sv := s.services[q.Service]
 	if at := slices.Index(sv.queue, q); at == 0 {
 		sv.queue[0], sv.queue = nil, sv.queue[1:] // without moving the others
@@ -288,7 +323,7 @@ func (s *Scheduler) dequeue(q *query) *query {
 }
 
 // cancel ends a query whose client has left, once its batch is over or nobody wants that.
-func (s *Scheduler) cancel(id models.QueryID) {
+func (s *scheduler) cancel(id models.QueryID) {
 	q := s.queries[id]
 	if q == nil || q.cancelled {
 		return
@@ -305,37 +340,38 @@ func (s *Scheduler) cancel(id models.QueryID) {
 	case runs:
 		s.stops = append(s.stops, b.held())
 	default:
-		s.unpause(b)
+		b.device.unpause(b)
 		s.end(b, overlap.Cancelled, overlap.ReasonCancelled)
 	}
 }
 
+// on returns the device by whose estimates the offers of a service are made: the first that
+// it is up on, or the first of all.
+func (s *scheduler) on(sv *service) *device { return s.devices[max(sv.first(), 0)] }
+
 // down loses the worker of a service on a device, with its paused batches.
-func (s *Scheduler) down(sv *service, v *device) {
+func (s *scheduler) down(sv *service, v *device) {
 	sv.up[v.index] = false
 	sv.offer.renewal()
 	for _, b := range slices.Clone(v.paused) {
 		if b.service == sv {
-			s.unpause(b)
+			b.device.unpause(b)
 			s.lost(b)
 		}
 	}
 }
 
 // expire drops what has waited past its deadline.
-func (s *Scheduler) expire() {
+func (s *scheduler) expire() {
 	for _, sv := range s.services {
 		for len(sv.queue) > 0 && sv.queue[0].Deadline <= s.now {
 			s.answer(s.dequeue(sv.queue[0]), overlap.Dropped, overlap.ReasonDeadlinePassed)
 		}
 	}
-	if s.paused == 0 {
-		return
-	}
 	for _, v := range s.devices {
 		for _, b := range slices.Clone(v.paused) {
 			if b.deadline <= s.now {
-				s.unpause(b)
+				b.device.unpause(b)
 				s.end(b, overlap.Dropped, overlap.ReasonDeadlinePassed)
 			}
 		}
@@ -343,34 +379,35 @@ func (s *Scheduler) expire() {
 }
 
 // next starts the next batch and returns its round, nil if no free device can run any.
-func (s *Scheduler) next() *overlap.Round {
+func (s *scheduler) next() *overlap.Round {
 	s.expire()
 	s.look()
 	if !slices.ContainsFunc(s.devices, func(v *device) bool { return v.running == nil }) {
 		s.preempt()
 		return nil
 	}
-	if s.paused == 0 && s.best(-1) == nil {
-		return nil
-	}
+	waits := s.best(-1) != nil
 	for _, v := range s.devices {
-		if v.running != nil {
+		if v.running != nil || !waits && len(v.paused) == 0 {
 			continue
 		}
 		o, b := s.best(v.index), s.pausedOn(v)
 		switch {
 		case b != nil && (o == nil || s.policy.resumes(b, o)):
-			s.unpause(b)
-			return s.start(b)
+			v.unpause(b)
 		case o != nil:
-			return s.start(s.form(o, v))
+			b = s.form(o, v)
+		default:
+			continue
 		}
+		s.rounds++
+		return v.start(b, s.rounds, s.now)
 	}
 	return nil
 }
 
 // form makes a batch of an offer, for a device.
-func (s *Scheduler) form(o *offer, v *device) *batch {
+func (s *scheduler) form(o *offer, v *device) *batch {
 	n, size := o.take()
 	s.lastBatch++
 	b := &batch{id: s.lastBatch, service: o.service, device: v, members: slices.Clone(o.members[:n]), size: size, started: s.now}
@@ -386,24 +423,9 @@ func (s *Scheduler) form(o *offer, v *device) *batch {
 	return b
 }
 
-// start runs the remaining operators of a batch.
-func (s *Scheduler) start(b *batch) *overlap.Round {
-	v, r := b.device, &b.device.round
-	v.running, v.stopping, v.restarts = b, false, false
-	s.rounds++
-	r.Number, r.Start, r.Predicted = s.rounds, s.now, s.predict(v.index, b.rest())
-	r.Spans = append(r.Spans[:0], b.rest())
-	ids := make([]models.QueryID, 0, len(b.members))
-	for _, q := range b.members {
-		ids = append(ids, q.ID)
-	}
-	r.Queries = append(r.Queries[:0], ids)
-	return r
-}
-
 // pausedOn returns the most urgent batch that is paused on a device and can be in time,
 // nil if there is none. Of each service, it drops the batches before that.
-func (s *Scheduler) pausedOn(v *device) (first *batch) {
+func (s *scheduler) pausedOn(v *device) (first *batch) {
 	if len(v.paused) == 0 {
 		return nil
 	}
@@ -418,8 +440,8 @@ func (s *Scheduler) pausedOn(v *device) (first *batch) {
 		if slices.Contains(seen, b.service) {
 			continue
 		}
-		if !b.service.BestEffort && s.now+s.predict(v.index, b.rest()).Latency > b.deadline {
-			s.unpause(b)
+		if !b.service.BestEffort && s.now+v.predict(b.rest()).Latency > b.deadline {
+			b.device.unpause(b)
 			s.end(b, overlap.Dropped, overlap.ReasonCannotFinish)
 			continue
 		}
@@ -431,15 +453,8 @@ func (s *Scheduler) pausedOn(v *device) (first *batch) {
 	return first
 }
 
-func (s *Scheduler) unpause(b *batch) {
-	v := b.device
-	at := slices.Index(v.paused, b)
-	v.paused = slices.Delete(v.paused, at, at+1)
-	s.paused--
-}
-
 // finish records the outcome of a device's round.
-func (s *Scheduler) finish(o *models.Outcome) error {
+func (s *scheduler) finish(o *models.Outcome) error {
 	if o.Device < 0 || o.Device >= len(s.devices) {
 		return overlap.ErrUnknownRound
 	}
@@ -478,17 +493,16 @@ func (s *Scheduler) finish(o *models.Outcome) error {
 		b.next = so.Reached
 		b.rank()
 		v.paused = append(v.paused, b)
-		s.paused++
 	}
 	return nil
 }
 
 // lost queues the queries of a batch again whose worker was lost, as long as they can
 // finish and have retries left.
-func (s *Scheduler) lost(b *batch) {
+func (s *scheduler) lost(b *batch) {
 	s.requeue(b, func(q *query) bool {
 		alone := models.Span{Service: q.Service, End: b.service.Operators, Size: q.Size, SeqLen: q.SeqLen}
-		possible := q.Deadline > s.now && (b.service.BestEffort || s.now+s.predict(b.service.first(), alone).Latency <= q.Deadline)
+		possible := q.Deadline > s.now && (b.service.BestEffort || s.now+s.on(b.service).predict(alone).Latency <= q.Deadline)
 		if q.retries >= s.maxRetries || !possible {
 			s.answer(q, overlap.Failed, overlap.ReasonWorkerLost)
 			return false
@@ -499,7 +513,7 @@ func (s *Scheduler) lost(b *batch) {
 }
 
 // requeue dissolves a batch and queues the members again that are kept.
-func (s *Scheduler) requeue(b *batch, keep func(q *query) bool) {
+func (s *scheduler) requeue(b *batch, keep func(q *query) bool) {
 	if b.explores {
 		b.service.exploration.ended(s.now, b, false)
 	}
@@ -514,7 +528,7 @@ func (s *Scheduler) requeue(b *batch, keep func(q *query) bool) {
 }
 
 // end answers every member of a batch.
-func (s *Scheduler) end(b *batch, result overlap.Result, reason overlap.Reason) {
+func (s *scheduler) end(b *batch, result overlap.Result, reason overlap.Reason) {
 	s.requeue(b, func(q *query) bool {
 		s.answer(q, result, reason)
 		return false
@@ -522,7 +536,7 @@ func (s *Scheduler) end(b *batch, result overlap.Result, reason overlap.Reason) 
 }
 
 // answer ends a query that is in no queue.
-func (s *Scheduler) answer(q *query, result overlap.Result, reason overlap.Reason) {
+func (s *scheduler) answer(q *query, result overlap.Result, reason overlap.Reason) {
 	if result == overlap.Dropped && q.retries > 0 {
 		result, reason = overlap.Failed, overlap.ReasonWorkerLost
 	}
@@ -538,16 +552,4 @@ func (s *Scheduler) answer(q *query, result overlap.Result, reason overlap.Reaso
 	}
 	s.answers = append(s.answers, a)
 	delete(s.queries, q.ID)
-}
-
-// predict estimates how long a span takes alone on a device, zero if that is unknown. What
-// is up nowhere is estimated for the first device.
-func (s *Scheduler) predict(device int, span models.Span) models.Estimate {
-	s.span[0], s.estimates[0] = span, models.Estimate{}
-	s.devices[max(device, 0)].predictor.Predict(s.group[:], s.estimates[:])
-	e := s.estimates[0]
-	if e.Latency <= 0 {
-		return models.Estimate{}
-	}
-	return models.Estimate{Latency: e.Latency, Bound: max(e.Bound, e.Latency)}
 }

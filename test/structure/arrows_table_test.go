@@ -50,6 +50,7 @@ var unreachable = []struct {
 	{"executor", "cuda/driver", "a context of CUDA is a worker's"},
 	{"daemon/observe", "daemon/observe/metrics", "an event is plain memory; Prometheus is a listener's business"},
 	{"daemon/observe", "daemon/observe/tracing/otlp", "an event is plain memory; OpenTelemetry belongs to the exporter"},
+	{"daemon", "lab/baselines", "policies for comparison do not serve"},
 	{"daemon/loop", "daemon/http", "who decides knows no protocol"},
 	{"daemon/loop", "daemon/rpc", "who decides knows no protocol"},
 	{"daemon/loop", "daemon/observe/metrics", "who decides emits events; Prometheus is a listener's business"},

@@ -53,6 +53,9 @@ func checkImport(dir, path string, test bool) string {
 }
 
 func checkArrow(dir, ours string, test bool) string {
+	if below(ours, "lab") && !test && !below(dir, "lab") && !below(dir, "cmd") {
+		return fmt.Sprintf("in %s: what serves does not depend on the lab", dir)
+	}
 	for _, a := range arrows() {
 		if a.pkg != dir {
 			continue
@@ -100,6 +103,10 @@ func TestCheckImport(t *testing.T) {
 		{"daemon", "example.com/new", false, "no package owns it"},
 		{"daemon", module + "/cmd/overlapd/load", false, "not in daemon"},
 		{"elsewhere", module + "/models", false, "not in the table"},
+		{"daemon", module + "/lab/baselines", false, "does not depend on the lab"},
+		{"sim", module + "/lab/baselines", false, "does not depend on the lab"},
+		{"sim", module + "/lab/baselines", true, ""},
+		{"cmd/overlapd", module + "/lab/baselines", false, ""},
 	} {
 		got := checkImport(c.dir, c.path, c.test)
 		if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
