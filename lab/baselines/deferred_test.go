@@ -153,7 +153,7 @@ func TestSymphony(t *testing.T) {
 	w.run(15 * slot)
 	w.s.policy = eager{}
 	for _, sv := range w.s.services {
-		sv.offer.renewal()
+		sv.offer.invalidate()
 	}
 	check("figure 5a", w.run(overlap.Never), `
 11.25 GPU 1: R16-R16

@@ -40,8 +40,8 @@ func (o *offer) before(other *offer, p policy) bool {
 	return !p.before(other, o) && o.service.ID < other.service.ID
 }
 
-// renewal marks the offer of a service stale. A service without queries has none.
-func (o *offer) renewal() {
+// invalidate marks the offer of a service stale. A service without queries has none.
+func (o *offer) invalidate() {
 	if o.stale {
 		return
 	}
@@ -72,14 +72,14 @@ func (s *scheduler) estimate(o *offer, size int) models.Estimate {
 	return s.on(o.service).predict(models.Span{Service: q.Service, End: o.service.Operators, Size: size, SeqLen: q.SeqLen})
 }
 
-// renew rebuilds an offer, and drops what can no longer be in time.
-func (s *scheduler) renew(o *offer) {
+// rebuild rebuilds an offer, and drops what can no longer be in time.
+func (s *scheduler) rebuild(o *offer) {
 	sv := o.service
 	o.stale = true // while its queries are dropped
 	o.open = false
 	runs := sv.first() >= 0
 	if runs {
-		s.giveUp(o)
+		s.shed(o)
 	}
 	o.stale = false
 	o.members, o.size, o.due, o.alarm = o.members[:0], 0, overlap.Never, overlap.Never
@@ -96,9 +96,9 @@ func (s *scheduler) renew(o *offer) {
 	}
 }
 
-// giveUp drops the most urgent queries of a service that would be late even alone, or
+// shed drops the most urgent queries of a service that would be late even alone, or
 // that keep its batch from the target of the policy.
-func (s *scheduler) giveUp(o *offer) {
+func (s *scheduler) shed(o *offer) {
 	sv := o.service
 	for len(sv.queue) > 0 {
 		q := sv.queue[0]
@@ -137,19 +137,19 @@ func (s *scheduler) schedule(o *offer) {
 	}
 }
 
-// look rebuilds stale offers, opens those whose time has come, and rebuilds those whose
+// refresh rebuilds stale offers, opens those whose time has come, and rebuilds those whose
 // time has passed.
-func (s *scheduler) look() {
+func (s *scheduler) refresh() {
 	for _, sv := range s.services {
 		o := &sv.offer
 		if o.stale {
-			s.renew(o)
+			s.rebuild(o)
 		}
 		for o.alarm <= s.now {
 			if o.alarm == o.opens && !o.open {
 				o.open, o.alarm = true, max(o.latest, o.latest+1)
 			} else {
-				s.renew(o)
+				s.rebuild(o)
 			}
 		}
 	}

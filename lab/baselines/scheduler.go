@@ -217,7 +217,7 @@ func (s *scheduler) Step(now time.Duration, e *overlap.Event) error {
 	case overlap.Up:
 		sv := s.services[e.Service]
 		sv.up[e.Device] = true
-		sv.offer.renewal()
+		sv.offer.invalidate()
 	default:
 		return overlap.ErrUnknownEvent
 	}
@@ -304,7 +304,7 @@ func (s *scheduler) enqueue(q *query) {
 	switch n := len(o.members); {
 	case o.stale:
 	case n == 0 || q.before(o.members[n-1]):
-		o.renewal()
+		o.invalidate()
 	case n == len(sv.queue)-1 && s.add(o, q): // all queued queries are in the offer, and q fits
 		s.schedule(o)
 	}
@@ -318,7 +318,7 @@ func (s *scheduler) dequeue(q *query) *query {
 	} else {
 		sv.queue = slices.Delete(sv.queue, at, at+1)
 	}
-	sv.offer.renewal()
+	sv.offer.invalidate()
 	return q
 }
 
@@ -352,7 +352,7 @@ func (s *scheduler) on(sv *service) *device { return s.devices[max(sv.first(), 0
 // down loses the worker of a service on a device, with its paused batches.
 func (s *scheduler) down(sv *service, v *device) {
 	sv.up[v.index] = false
-	sv.offer.renewal()
+	sv.offer.invalidate()
 	for _, b := range slices.Clone(v.paused) {
 		if b.service == sv {
 			b.device.unpause(b)
@@ -381,7 +381,7 @@ func (s *scheduler) expire() {
 // next starts the next batch and returns its round, nil if no free device can run any.
 func (s *scheduler) next() *overlap.Round {
 	s.expire()
-	s.look()
+	s.refresh()
 	if !slices.ContainsFunc(s.devices, func(v *device) bool { return v.running == nil }) {
 		s.preempt()
 		return nil
