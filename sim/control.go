@@ -14,6 +14,7 @@ import (
 // methods are described there.
 type Scheduler interface {
 	Step(now time.Duration, e *overlap.Event) error
+	Ended() (answers []overlap.Answer, released, stops []overlap.Held, moves []overlap.Move)
 	Ready(now time.Duration) overlap.Ready
 	Advance(now time.Duration)
 	Metrics() overlap.Metrics
@@ -116,11 +117,17 @@ func (c *control) arrive(number int) error {
 	return c.check()
 }
 
-// step gives the scheduler an event. It checks the scheduler if the scenario asks for that.
+// step gives the scheduler an event, and takes what has ended by it: at the same instant a
+// balancer knows of an answer when the next query comes. It checks the scheduler if the
+// scenario asks for that.
 func (c *control) step(e overlap.Event) error {
 	c.event = e
 	if err := c.scheduler.Step(c.now, &c.event); err != nil {
 		return err
+	}
+	if answers, released, stops, moves := c.scheduler.Ended(); len(answers)+len(released)+len(stops)+len(moves) > 0 {
+		r := c.scheduler.Ready(c.now) // which decides nothing then
+		return c.settle(&r)
 	}
 	return c.check()
 }
@@ -138,7 +145,7 @@ func (c *control) check() error {
 // touched makes the scheduler decide at this instant, because something has happened.
 func (c *control) touched() { c.wakes.set(c.number, int64(c.now)) }
 
-// decide takes the answers, and gives the next rounds to the devices that are free.
+// decide gives the next rounds to the devices that are free.
 func (c *control) decide() error {
 	c.asking.choosing = true
 	defer func() { c.asking.choosing = false }()

@@ -49,3 +49,14 @@ func TestBalance(t *testing.T) {
 		t.Errorf("violations %v", violations)
 	}
 }
+
+// TestBalancerKnowsOfAnswers: a query that comes when the only one before it is answered goes
+// to the same device, which is the first of those with the fewest queries.
+func TestBalancerKnowsOfAnswers(t *testing.T) {
+	sc := plainScenario(Query{}, Query{At: 10 * ms})
+	sc.Devices, sc.Dispatch = 2, LeastLoaded
+	_, answers := watch(t, sc)
+	if len(answers) != 2 || answers[0].Ended.At != 10*ms || answers[0].Device != 0 || answers[1].Device != 0 {
+		t.Errorf("%+v", answers)
+	}
+}

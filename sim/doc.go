@@ -16,8 +16,8 @@
 //
 // What happens at one instant is taken in before anything is decided, as the
 // daemon does: first the rounds that end, then workers, then clients that
-// leave, then arrivals. Then each scheduler that something has happened to gives its
-// answers, and after them its rounds. After a round the predictor learns from it as it does
+// leave, then arrivals. A scheduler gives its answers after each event, and decides
+// after all of them. After a round the predictor learns from it as it does
 // in the daemon.
 //
 // # Counting

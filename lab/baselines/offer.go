@@ -72,7 +72,7 @@ func (s *scheduler) estimate(o *offer, size int) models.Estimate {
 	return s.on(o.service).predict(models.Span{Service: q.Service, End: o.service.Operators, Size: size, SeqLen: q.SeqLen})
 }
 
-// rebuild rebuilds an offer, and drops what can no longer be in time.
+// rebuild forms an offer from its queue, and drops what can no longer be in time.
 func (s *scheduler) rebuild(o *offer) {
 	sv := o.service
 	o.stale = true // while its queries are dropped

@@ -240,6 +240,11 @@ func (s *scheduler) Ready(now time.Duration) (r overlap.Ready) {
 	return r
 }
 
+// Ended returns what Ready would return, without taking it.
+func (s *scheduler) Ended() (answers []overlap.Answer, released, stops []overlap.Held, moves []overlap.Move) {
+	return s.answers, nil, s.stops, nil
+}
+
 // Advance does nothing: no round is chosen ahead.
 func (s *scheduler) Advance(time.Duration) {}
 
