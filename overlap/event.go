@@ -75,6 +75,11 @@ type Ready struct {
 	Wake time.Duration
 }
 
+// Ended reports whether anything has ended: whether there is more to do than to start a round.
+func (r *Ready) Ended() bool {
+	return len(r.Answers)+len(r.Released)+len(r.Stops)+len(r.Moves) > 0
+}
+
 // Never is a time that does not come.
 const Never = forever
 
@@ -116,11 +121,10 @@ func (s *Scheduler) Step(now time.Duration, e *Event) error {
 // free device runs. So a caller answers first and starts rounds then: it calls Ready until
 // Wake is later than now.
 func (s *Scheduler) Ready(now time.Duration) (r Ready) {
-	answers, released, stops, moves := s.Ended()
-	ended := len(answers)+len(released)+len(stops)+len(moves) > 0
+	ended := s.Ended()
 	if !ended {
-		if round, ok := s.Next(now); ok {
-			r.Round = &round
+		if _, ok := s.Next(now); ok {
+			r.Round = &s.last.device.round
 		}
 	}
 	r.Answers, r.Released, r.Stops, r.Moves = s.Answers(), s.Released(), s.Stops(), s.Moves()

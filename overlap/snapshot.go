@@ -77,10 +77,6 @@ type batchSnapshot struct {
 // restored from the snapshot decide alike, and as if no snapshot had been taken. A plan is no
 // part of it, so there must be none, see [Scheduler.Planned].
 func (s *Scheduler) Snapshot() Snapshot {
-	s.overturn()
-	for _, sv := range s.services {
-		sv.intent.stale = true
-	}
 	k := Snapshot{
 		Now: s.now, Draining: s.draining, LastBatch: s.lastID,
 		Answers: slices.Clone(s.answers.fill), Released: slices.Clone(s.released.fill), Stops: append([]Held(nil), s.stops.fill...), Moves: append([]Move(nil), s.moves.fill...),
@@ -112,14 +108,6 @@ func (s *Scheduler) Snapshot() Snapshot {
 		k.Batches = append(k.Batches, b.snapshot())
 	}
 	return k
-}
-
-// renewOffers marks the offers of all services stale, as they are in a scheduler that was
-// restored.
-func (s *Scheduler) renewOffers() {
-	for _, sv := range s.services {
-		s.match.renewal(sv)
-	}
 }
 
 // Definitions returns the services that the snapshot holds, by ID. One that was

@@ -125,7 +125,7 @@ func (l *loop) ready() (wake time.Duration) {
 		if r.Round != nil {
 			l.dispatch(r.Round)
 		}
-		if r.Wake > now {
+		if r.Wake > now || r.Round == nil && !r.Ended() {
 			return r.Wake
 		}
 	}
