@@ -12,7 +12,7 @@ import (
 // Event reports what happened to the worker of a service. Fields that do not
 // belong to its kind are zero.
 type Event struct {
-	Kind    EventKind
+	Kind    eventKind
 	Service models.ServiceID
 
 	// PID is 0 if there is no process.
@@ -43,13 +43,13 @@ type Event struct {
 	RestartIn time.Duration
 }
 
-// EventKind identifies what happened to a worker.
-type EventKind uint8
+// eventKind identifies what happened to a worker.
+type eventKind uint8
 
 // The kinds of events, in the order of a worker's life.
 const (
 	// WorkerStarting: a process was started and loads the model.
-	WorkerStarting EventKind = iota
+	WorkerStarting eventKind = iota
 
 	// WorkerProgress: loading has progressed.
 	WorkerProgress

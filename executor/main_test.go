@@ -277,7 +277,7 @@ func (f *fixture) event(e Event) {
 }
 
 // awaitEvent returns the first event of a kind that fits, and forgets it.
-func awaitEvent(f *fixture, kind EventKind, fits func(Event) bool) Event {
+func awaitEvent(f *fixture, kind eventKind, fits func(Event) bool) Event {
 	f.t.Helper()
 	deadline := time.After(patience)
 	for {

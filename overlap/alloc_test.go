@@ -39,28 +39,28 @@ func (l *load) arrive(t testing.TB) {
 		ID: l.id, Service: models.ServiceID(int(l.id) % l.services), Size: 1 + int(l.id)%2,
 		Shape: uint64(l.id / 7 % 2), Arrival: l.now, Deadline: l.now + time.Hour - time.Duration(l.id*7919%1000),
 	}
-	if err := l.s.Arrive(l.now, q); err != nil {
+	if err := l.s.arrive(l.now, q); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // round runs one group, and lets as many queries arrive as it has answered.
 func (l *load) round(t testing.TB) int {
-	r, ok := l.s.Next(l.now)
+	r, ok := l.s.next(l.now)
 	if !ok {
 		t.Fatal("nothing to run")
 	}
-	l.s.Plan(l.now)
+	l.s.Advance(l.now)
 	l.now += r.Predicted.Latency
 	l.spans = l.spans[:0]
 	for _, s := range r.Group.Spans {
 		l.spans = append(l.spans, models.SpanOutcome{Span: s, Reached: s.End, Took: r.Predicted.Latency})
 	}
-	if err := l.s.Finish(l.now, models.Outcome{Round: r.Number, Took: r.Predicted.Latency, Spans: l.spans}); err != nil {
+	if err := l.s.finish(l.now, models.Outcome{Round: r.Number, Took: r.Predicted.Latency, Spans: l.spans}); err != nil {
 		t.Fatal(err)
 	}
-	l.s.Released()
-	answers := len(l.s.Answers())
+	l.s.released.take()
+	answers := len(l.s.answers.take())
 	for range answers {
 		l.arrive(t)
 	}
@@ -93,7 +93,7 @@ func TestNextAsksAboutHeadsOnly(t *testing.T) {
 	}
 	asked := config.Devices[0].(*costs)
 	asked.calls = 0
-	l.s.Next(0)
+	l.s.next(0)
 	if asked.calls > 2 {
 		t.Errorf("the predictor was asked %d times", asked.calls)
 	}

@@ -19,6 +19,7 @@ type backlog struct {
 	seriesTime time.Duration
 
 	now      time.Duration // the latest time seen
+	draining bool          // no query is accepted
 	services []*service    // by ID
 	lastID   models.BatchID
 	queries  index        // those that are not answered
@@ -69,10 +70,10 @@ func (l *backlog) service(id models.ServiceID) *service {
 	return l.services[id]
 }
 
-// Wake returns when Next is to be called though nothing happens: the earliest deadline
+// wake returns when next is to be called though nothing happens: the earliest deadline
 // passes of what waits or is in an overrun, a batch is to be formed, or to be moved. It is
 // false if there is nothing.
-func (l *backlog) Wake() (at time.Duration, ok bool) {
+func (l *backlog) wake() (at time.Duration, ok bool) {
 	if l.waiting.len() > 0 {
 		at, ok = l.waiting.top().Deadline, true
 	}
@@ -88,6 +89,23 @@ func (l *backlog) Wake() (at time.Duration, ok bool) {
 		at, ok = first, true
 	}
 	return at, ok
+}
+
+// refusal returns why a query is not accepted, nil if it is.
+func (l *backlog) refusal(sv *service, m *models.Query) error {
+	switch {
+	case badQuery(m) || m.Accuracy > sv.Accuracy || math.IsNaN(m.Accuracy):
+		return ErrBadQuery
+	case l.draining:
+		return ErrDraining
+	case m.Deadline <= l.now:
+		return ErrExpired
+	case l.queries.get(m.ID) != nil:
+		return ErrDuplicateQuery
+	case sv.family.queued() >= sv.QueueLimit:
+		return sv.full
+	}
+	return nil
 }
 
 // enqueue puts a query without a batch into the queue of its service.
@@ -355,19 +373,6 @@ func (l *backlog) report(q *query, result Result, reason Reason) {
 	l.answers.add(a)
 	l.queries.remove(q.ID)
 }
-
-// Answers returns the queries that have ended since the last call, in that
-// order. The slice is valid until the next call.
-func (l *backlog) Answers() []Answer { return l.answers.take() }
-
-// Released returns the batches whose intermediates may be freed, in the order
-// in which they were given up since the last call. The slice is valid until
-// the next call. A batch that finished or was lost is not among them.
-func (l *backlog) Released() []Held { return l.released.take() }
-
-// Stops returns the batches that run and whose workers should be asked to stop at the
-// next operator boundary, since the last call. The slice is valid until the next call.
-func (l *backlog) Stops() []Held { return l.stops.take() }
 
 // Ended reports whether something has ended that [Scheduler.Ready] has not returned yet. If so,
 // its next call decides nothing.

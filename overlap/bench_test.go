@@ -77,7 +77,7 @@ func (c *crowd) round() {
 	}
 	c.replace()
 	if c.plans {
-		c.s.Plan(c.now)
+		c.s.Advance(c.now)
 	}
 	c.now += r.Predicted.Latency
 	c.outcome.Round, c.outcome.Took, c.outcome.Spans = r.Number, r.Predicted.Latency, c.outcome.Spans[:0]
@@ -233,11 +233,11 @@ func (s *scale) turn() {
 	s.time(onNext, func() { r, ok = s.s.Next(s.now) })
 	for _, a := range s.s.Answers() {
 		s.time(onArrive, func() { s.arrive(a.Service) })
-		s.time(onPlan, func() { s.s.Plan(s.now) })
+		s.time(onPlan, func() { s.s.Advance(s.now) })
 	}
 	gone := s.id - models.QueryID(s.random.IntN(8)) // of the latest, most of which wait
 	s.time(onCancel, func() { s.s.Cancel(s.now, gone) })
-	s.time(onPlan, func() { s.s.Plan(s.now) })
+	s.time(onPlan, func() { s.s.Advance(s.now) })
 	if at, waits := s.s.Wake(); ok && waits && at < s.now+r.Predicted.Latency {
 		s.now = max(s.now, at)
 		s.time(onExpire, func() { s.s.Next(s.now) })

@@ -34,7 +34,7 @@ func third() models.Service {
 func ask(t *testing.T, s *Scheduler, id models.QueryID, service models.ServiceID) {
 	t.Helper()
 	s.clock(0)
-	if err := s.Arrive(s.now, models.Query{ID: id, Service: service, Size: 1, Arrival: s.now, Deadline: s.now + time.Second}); err != nil {
+	if err := s.arrive(s.now, models.Query{ID: id, Service: service, Size: 1, Arrival: s.now, Deadline: s.now + time.Second}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -43,21 +43,21 @@ func ask(t *testing.T, s *Scheduler, id models.QueryID, service models.ServiceID
 func runAll(t *testing.T, s *Scheduler) (answers []Answer) {
 	t.Helper()
 	for {
-		r, ok := s.Next(s.now)
+		r, ok := s.next(s.now)
 		if !ok {
-			return append(answers, s.Answers()...)
+			return append(answers, s.answers.take()...)
 		}
 		o := models.Outcome{Round: r.Number}
 		for _, span := range r.Group.Spans {
 			o.Spans = append(o.Spans, models.SpanOutcome{Span: span, Reached: span.End})
 		}
-		if err := s.Finish(s.now+r.Predicted.Latency, o); err != nil {
+		if err := s.finish(s.now+r.Predicted.Latency, o); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Check(); err != nil {
 			t.Fatal(err)
 		}
-		answers = append(answers, s.Answers()...)
+		answers = append(answers, s.answers.take()...)
 	}
 }
 
@@ -67,31 +67,31 @@ func TestReplaceAService(t *testing.T) {
 	for _, p := range Policies() {
 		s, services := deployed(t, p.Name)
 		ask(t, s, 1, 0)
-		_, ok := s.Next(s.now)
-		if at, later := s.Wake(); !ok && later {
-			_, ok = s.Next(at)
+		_, ok := s.next(s.now)
+		if at, later := s.wake(); !ok && later {
+			_, ok = s.next(at)
 		}
 		if !ok {
 			t.Fatal("no round")
 		}
 		successor := third()
 		successor.Name = services[0].Name
-		if err := s.Add(s.now, successor); err != nil {
+		if err := s.add(s.now, successor); err != nil {
 			t.Fatal(err)
 		}
 		ask(t, s, 2, 2) // which waits
-		s.Up(s.now, 2, 0)
-		if err := s.Remove(s.now, 0); !errors.Is(err, ErrServiceBusy) {
+		s.up(s.now, 2, 0)
+		if err := s.remove(s.now, 0); !errors.Is(err, ErrServiceBusy) {
 			t.Fatalf("Remove while a query runs: %v", err)
 		}
-		if err := s.Finish(s.now+10*time.Millisecond, models.Outcome{Round: 1, Spans: []models.SpanOutcome{{Span: models.Span{Batch: 1}, Reached: 10}}}); err != nil {
+		if err := s.finish(s.now+10*time.Millisecond, models.Outcome{Round: 1, Spans: []models.SpanOutcome{{Span: models.Span{Batch: 1}, Reached: 10}}}); err != nil {
 			t.Fatal(err)
 		}
 		answers := runAll(t, s)
 		if len(answers) != 2 || answers[0].Result != Finished || answers[1].Result != Finished || answers[1].Service != 2 {
 			t.Fatalf("%s: %+v", p.Name, answers)
 		}
-		if err := s.Remove(s.now, 0); err != nil {
+		if err := s.remove(s.now, 0); err != nil {
 			t.Fatal(err)
 		}
 		if m := s.Metrics().Services; len(m) != 3 || m[0] != (ServiceMetrics{}) || m[2].Finished != 1 {
@@ -102,20 +102,20 @@ func TestReplaceAService(t *testing.T) {
 
 func TestRemovedServiceIsGone(t *testing.T) {
 	s, services := deployed(t, "overlap")
-	if err := s.Remove(0, 1); err != nil {
+	if err := s.remove(0, 1); err != nil {
 		t.Fatal(err)
 	}
-	s.Up(0, 1, 0)
-	s.Down(0, 1, 0)
-	s.Up(0, 1, 0)
+	s.up(0, 1, 0)
+	s.down(0, 1, 0)
+	s.up(0, 1, 0)
 	if !s.services[1].down() {
 		t.Error("it came up")
 	}
 	for what, err := range map[string]error{
-		"Arrive": s.Arrive(0, models.Query{ID: 1, Service: 1, Size: 1, Deadline: time.Hour}),
-		"Load":   s.Load(0, services[1]),
-		"Change": s.Change(0, services[1]),
-		"Remove": s.Remove(0, 1),
+		"Arrive": s.arrive(0, models.Query{ID: 1, Service: 1, Size: 1, Deadline: time.Hour}),
+		"Load":   s.load(0, services[1]),
+		"Change": s.change(0, services[1]),
+		"Remove": s.remove(0, 1),
 	} {
 		if !errors.Is(err, ErrUnknownService) {
 			t.Errorf("%s: %v", what, err)
@@ -124,7 +124,7 @@ func TestRemovedServiceIsGone(t *testing.T) {
 	if waiting := s.Waiting(nil); len(waiting) != 2 {
 		t.Errorf("%d positions", len(waiting))
 	}
-	if err := s.Add(0, services[1]); err != nil {
+	if err := s.add(0, services[1]); err != nil {
 		t.Fatal(err)
 	}
 	if m := s.Metrics().Services[1]; m.Name != "b" || !m.Down || m.Refused[ReasonNone] != 0 {
@@ -150,7 +150,7 @@ func TestAddRefuses(t *testing.T) {
 		s, _ := deployed(t, "edf")
 		m := third()
 		c.spoil(&m)
-		if err := s.Add(0, m); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
+		if err := s.add(0, m); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 		if len(s.services) != 2 {
@@ -167,20 +167,20 @@ func TestServicesAreBounded(t *testing.T) {
 	}
 	m := third()
 	for m.ID = 1; m.ID < MaxServices; m.ID++ {
-		if err := s.Add(0, m); err != nil {
+		if err := s.add(0, m); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Add(0, m); !errors.Is(err, ErrTooManyServices) {
+	if err := s.add(0, m); !errors.Is(err, ErrTooManyServices) {
 		t.Errorf("one more: %v", err)
 	}
-	if err := s.Remove(0, 5); err != nil {
+	if err := s.remove(0, 5); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Add(0, m); !errors.Is(err, ErrServiceID) {
+	if err := s.add(0, m); !errors.Is(err, ErrServiceID) {
 		t.Errorf("beyond the last while 5 is free: %v", err)
 	}
-	if m.ID = 5; s.Add(0, m) != nil {
+	if m.ID = 5; s.add(0, m) != nil {
 		t.Error("5 is not free")
 	}
 }
@@ -199,7 +199,7 @@ func TestChangeRefuses(t *testing.T) {
 	} {
 		m := services[1]
 		c.spoil(&m)
-		if err := s.Change(0, m); !errors.Is(err, c.want) {
+		if err := s.change(0, m); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
@@ -224,7 +224,7 @@ func TestChangeKeepsRanks(t *testing.T) {
 	ask(t, s, 2, 1)
 	for i := range c.Services {
 		c.Services[i].BestEffort = !c.Services[i].BestEffort
-		if err := s.Change(0, c.Services[i]); err != nil {
+		if err := s.change(0, c.Services[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -247,14 +247,14 @@ func TestChangeHolds(t *testing.T) {
 	for id := models.QueryID(1); id <= 3; id++ {
 		ask(t, s, id, 0)
 	}
-	if err := s.Change(0, m); err != nil {
+	if err := s.change(0, m); err != nil {
 		t.Fatal(err)
 	}
-	err := s.Arrive(0, models.Query{ID: 4, Size: 1, Deadline: time.Hour})
+	err := s.arrive(0, models.Query{ID: 4, Size: 1, Deadline: time.Hour})
 	if !errors.Is(err, ErrQueueFull) || !strings.Contains(err.Error(), "3 queries wait") {
 		t.Errorf("a fourth query: %v", err)
 	}
-	if r, ok := s.Next(0); !ok || len(r.Queries[0]) != 1 {
+	if r, ok := s.next(0); !ok || len(r.Queries[0]) != 1 {
 		t.Errorf("a round of %+v", r)
 	}
 	if got := s.services[0].QoSTarget; got != time.Minute {
@@ -265,19 +265,19 @@ func TestChangeHolds(t *testing.T) {
 // Each of the three gives up a plan.
 func TestChangesOverturnPlans(t *testing.T) {
 	for name, change := range map[string]func(s *Scheduler, m models.Service) error{
-		"add":    func(s *Scheduler, _ models.Service) error { return s.Add(0, third()) },
-		"change": func(s *Scheduler, m models.Service) error { return s.Change(0, m) },
-		"remove": func(s *Scheduler, _ models.Service) error { return s.Remove(0, 1) },
+		"add":    func(s *Scheduler, _ models.Service) error { return s.add(0, third()) },
+		"change": func(s *Scheduler, m models.Service) error { return s.change(0, m) },
+		"remove": func(s *Scheduler, _ models.Service) error { return s.remove(0, 1) },
 	} {
 		s, services := deployed(t, "fcfs")
 		services[0].MaxBatch = 1
-		if err := s.Change(0, services[0]); err != nil {
+		if err := s.change(0, services[0]); err != nil {
 			t.Fatal(err)
 		}
 		ask(t, s, 1, 0)
 		ask(t, s, 2, 0)
-		s.Next(0)
-		if s.Plan(0); !s.planned {
+		s.next(0)
+		if s.Advance(0); !s.planned {
 			t.Fatal("no plan")
 		}
 		if err := change(s, services[0]); err != nil {
@@ -294,7 +294,7 @@ func TestRestoreKnowsChanges(t *testing.T) {
 	s, services := deployed(t, "edf")
 	services[0].QoSTarget, services[0].BestEffort = time.Minute, true
 	added := third()
-	if err := errors.Join(s.Change(0, services[0]), s.Remove(0, 1), s.Add(0, added)); err != nil {
+	if err := errors.Join(s.change(0, services[0]), s.remove(0, 1), s.add(0, added)); err != nil {
 		t.Fatal(err)
 	}
 	c := goodConfig(2)
@@ -348,7 +348,7 @@ func TestRemovedServiceIsNotAskedAbout(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Remove(0, 1); err != nil {
+		if err := s.remove(0, 1); err != nil {
 			t.Fatal(err)
 		}
 		ask(t, s, 1, 0)

@@ -90,18 +90,18 @@ func TestPipelinesAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Down(0, 1, 0)
+	s.down(0, 1, 0)
 	m := c.Services[1]
 	m.Operators = 12
-	if err := s.Load(0, m); err == nil || !strings.Contains(err.Error(), "make the plan anew") {
+	if err := s.load(0, m); err == nil || !strings.Contains(err.Error(), "make the plan anew") {
 		t.Errorf("a model with more operators: %v", err)
 	}
 	m.Pipelines = []models.Pipeline{{Batch: 4, Stages: []models.Stage{{End: 12, Devices: []int{0}}}}}
-	if err := s.Load(0, m); err != nil {
+	if err := s.load(0, m); err != nil {
 		t.Errorf("with pipelines for them: %v", err)
 	}
 	m.Pipelines = []models.Pipeline{{Batch: 4, Stages: []models.Stage{{End: 12, Devices: []int{1}}}}}
-	if err := s.Change(0, m); !errors.Is(err, ErrBadService) {
+	if err := s.change(0, m); !errors.Is(err, ErrBadService) {
 		t.Errorf("a pipeline over a device that is not there: %v", err)
 	}
 	if got := s.services[1].Pipelines[0].Stages[0]; got.End != 12 || got.Devices[0] != 0 {
@@ -130,7 +130,7 @@ func TestQueueFullError(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id := range models.QueryID(2) {
-		err = s.Arrive(0, models.Query{ID: id, Size: 1, Deadline: time.Hour})
+		err = s.arrive(0, models.Query{ID: id, Size: 1, Deadline: time.Hour})
 	}
 	if !errors.Is(err, ErrQueueFull) || !strings.Contains(err.Error(), "service a: queue is full: 1 queries wait") {
 		t.Errorf("%v", err)

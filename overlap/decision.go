@@ -278,7 +278,7 @@ func (d *decision) takeBack() *candidate {
 // overturned the plan before, and expire has where more deadlines passed.
 func (d *decision) holds() bool {
 	s := d.s
-	if at, ok := s.Wake(); d.unsure || ok && at <= d.at {
+	if at, ok := s.wake(); d.unsure || ok && at <= d.at {
 		return false
 	}
 	d.ask.clear()

@@ -107,7 +107,7 @@ func (f *flow) step() {
 	for i := range f.moves {
 		at = min(at, f.moves[i].until)
 	}
-	if wake, ok := f.s.Wake(); ok {
+	if wake, ok := f.s.wake(); ok {
 		at = min(at, wake)
 	}
 	if at == forever {
@@ -131,7 +131,7 @@ func (f *flow) events() {
 	for d, end := range f.ends {
 		if end <= f.now {
 			f.ends[d] = forever
-			if err := f.s.Finish(f.now, f.outs[d]); err != nil {
+			if err := f.s.finish(f.now, f.outs[d]); err != nil {
 				f.Fatal(err)
 			}
 		}
@@ -140,7 +140,7 @@ func (f *flow) events() {
 		if m := f.moves[i]; m.until <= f.now {
 			f.moves = slices.Delete(f.moves, i, i+1)
 			i--
-			if err := f.s.Moved(f.now, m.Move, m.until-m.from, models.SpanDone); err != nil {
+			if err := f.s.moved(f.now, m.Move, m.until-m.from, models.SpanDone); err != nil {
 				f.Fatal(err)
 			}
 		}
@@ -148,7 +148,7 @@ func (f *flow) events() {
 	if f.next <= f.now {
 		f.id++
 		q := models.Query{ID: f.id, Size: 1, Arrival: f.now, Deadline: f.now + f.target}
-		if err := f.s.Arrive(f.now, q); err != nil {
+		if err := f.s.arrive(f.now, q); err != nil {
 			f.Fatal(err)
 		}
 		if f.next += time.Duration(f.rand.ExpFloat64() * float64(f.gap)); f.next >= f.stop {
@@ -159,7 +159,7 @@ func (f *flow) events() {
 
 func (f *flow) rounds() {
 	for {
-		r, ok := f.s.Next(f.now)
+		r, ok := f.s.next(f.now)
 		if !ok {
 			break
 		}
@@ -173,17 +173,17 @@ func (f *flow) rounds() {
 		}
 		f.ends[r.Device] = f.now + o.Took
 	}
-	for _, m := range f.s.Moves() {
+	for _, m := range f.s.moves.take() {
 		f.moves = append(f.moves, underWay{m, f.now, forever})
 	}
 	f.carry()
-	for _, a := range f.s.Answers() {
+	for _, a := range f.s.answers.take() {
 		f.ended++
 		if a.Result != Finished || a.At-a.Started+a.Queue > f.target {
 			f.late++
 		}
 	}
-	f.s.Released()
+	f.s.released.take()
 }
 
 // takes returns how long a move takes.
@@ -256,7 +256,7 @@ func TestOverloadKeepsBatchesWhole(t *testing.T) {
 	f := newFlow(t, edf{}, 20, 1)
 	c := f.s.services[0].Service
 	c.Pipelines = c.Pipelines[:1] // with batches of 8
-	if err := f.s.Change(0, c); err != nil {
+	if err := f.s.change(0, c); err != nil {
 		t.Fatal(err)
 	}
 	f.gap /= 4

@@ -113,7 +113,7 @@ func (d *drifting) finish(r *overlap.Round) {
 	for d.next < end { // they arrive while it runs
 		d.now = d.next
 		d.arrive()
-		d.s.Plan(d.now)
+		d.s.Advance(d.now)
 	}
 	d.now = end
 	o := models.Outcome{Round: r.Number, Took: took}

@@ -14,10 +14,10 @@ func TestPausedBatchesAreBounded(t *testing.T) {
 	var last models.Span
 	for i := range MaxPaused + 3 {
 		q := models.Query{ID: models.QueryID(i + 1), Size: 4, Deadline: time.Hour - time.Duration(i)}
-		if err := s.Arrive(0, q); err != nil {
+		if err := s.arrive(0, q); err != nil {
 			t.Fatal(err)
 		}
-		r, ok := s.Next(0)
+		r, ok := s.next(0)
 		if !ok {
 			t.Fatal("nothing to run")
 		}
@@ -25,8 +25,8 @@ func TestPausedBatchesAreBounded(t *testing.T) {
 		if i < MaxPaused && last.Start != 0 {
 			t.Fatalf("query %d does not start its batch: %+v", q.ID, last)
 		}
-		s.Plan(0) // a batch that goes on counts as paused
-		if err := s.Finish(0, models.Outcome{Round: r.Number, Spans: []models.SpanOutcome{{Span: models.Span{Batch: last.Batch}, Reached: last.End}}}); err != nil {
+		s.Advance(0) // a batch that goes on counts as paused
+		if err := s.finish(0, models.Outcome{Round: r.Number, Spans: []models.SpanOutcome{{Span: models.Span{Batch: last.Batch}, Reached: last.End}}}); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Check(); err != nil {
@@ -44,10 +44,10 @@ func TestPausedBatchesAreBounded(t *testing.T) {
 // A policy may choose nothing although there is work.
 func TestNoChoice(t *testing.T) {
 	s := newScheduler(goodConfig(1), idle{})
-	if err := s.Arrive(0, models.Query{ID: 1, Size: 1, Deadline: time.Hour}); err != nil {
+	if err := s.arrive(0, models.Query{ID: 1, Size: 1, Deadline: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	if r, ok := s.Next(0); ok {
+	if r, ok := s.next(0); ok {
 		t.Errorf("round %+v", r)
 	}
 	if err := s.Check(); err != nil {
@@ -62,20 +62,20 @@ func TestNoChoice(t *testing.T) {
 func TestUnanswered(t *testing.T) {
 	s := newScheduler(goodConfig(1), overlap{})
 	for id := range models.QueryID(2) {
-		if err := s.Arrive(0, models.Query{ID: id + 1, Size: 1, Deadline: time.Duration(id+1) * time.Second}); err != nil {
+		if err := s.arrive(0, models.Query{ID: id + 1, Size: 1, Deadline: time.Duration(id+1) * time.Second}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r, _ := s.Next(0)
+	r, _ := s.next(0)
 	batch := r.Group.Spans[0].Batch
 	if waiting, all := s.Unanswered(batch); waiting != nil || all {
 		t.Errorf("%v of a batch that is no overrun, %t", waiting, all)
 	}
-	if err := s.Finish(1, models.Outcome{Round: r.Number, Spans: []models.SpanOutcome{{Span: models.Span{Batch: batch}, Status: models.SpanOverrun}}}); err != nil {
+	if err := s.finish(1, models.Outcome{Round: r.Number, Spans: []models.SpanOutcome{{Span: models.Span{Batch: batch}, Status: models.SpanOverrun}}}); err != nil {
 		t.Fatal(err)
 	}
 	for now, want := range []int{2, 1} {
-		s.Next(time.Duration(now) * time.Second)
+		s.next(time.Duration(now) * time.Second)
 		if waiting, all := s.Unanswered(batch); len(waiting) != want || waiting[want-1] != 2 || all != (want == 2) {
 			t.Errorf("after %d s %v wait, all %t", now, waiting, all)
 		}

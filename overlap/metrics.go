@@ -19,7 +19,7 @@ type Metrics struct {
 // were kept or overturned.
 type planMetrics struct {
 	Made       uint64
-	Kept       uint64 // carried out by Next
+	Kept       uint64 // carried out by Ready
 	Overturned uint64 // by news, or because it did not fit when its time came
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // Move is a batch that has come to the end of a stage and goes on on another device: its
-// intermediates are to be brought there, see [Scheduler.Moved].
+// intermediates are to be brought there, see [Moved].
 type Move struct {
 	// Held is the batch on the device that it leaves.
 	Held
@@ -38,10 +38,6 @@ const (
 	moving                  // it is in Moves, and was not told to Moved
 )
 
-// Moves returns the batches that are to be moved, since the last call. The slice is valid
-// until the next call.
-func (r *routes) Moves() []Move { return r.moves.take() }
-
 // Moving returns the queries of a batch that Moves has named and Moved was not told of, in
 // the order in which they were gathered, those that were cancelled among them.
 func (r *routes) Moving(id models.BatchID) (members []models.QueryID) {
@@ -56,11 +52,11 @@ func (r *routes) Moving(id models.BatchID) (members []models.QueryID) {
 	return members
 }
 
-// Moved takes in that a batch has arrived with its intermediates, which its source holds
+// moved takes in that a batch has arrived with its intermediates, which its source holds
 // no more, or, with a status other than SpanDone, that they are lost: its queries then run
 // again from their inputs, as those of a worker that is lost. Every Move must be followed
 // by one call of Moved. Until then nobody in the batch is answered.
-func (r *routes) Moved(now time.Duration, m Move, took time.Duration, status models.Status) error {
+func (r *routes) moved(now time.Duration, m Move, took time.Duration, status models.Status) error {
 	s := r.s
 	s.clock(now)
 	at := slices.IndexFunc(r.onWay, func(b *batch) bool { return b.Transit == moving && b.held() == m.Held && b.Legs[b.Leg].Device == m.To })
@@ -69,7 +65,7 @@ func (r *routes) Moved(now time.Duration, m Move, took time.Duration, status mod
 	}
 	b := r.onWay[at]
 	s.overturn()
-	r.arrive(at)
+	r.arrived(at)
 	if status == models.SpanDone {
 		r.learn(b, took)
 		b.device = s.devices[m.To]
@@ -171,7 +167,7 @@ func (r *routes) depart() {
 		to := b.Legs[b.Leg].Device
 		switch {
 		case to == b.device.index:
-			r.arrive(first)
+			r.arrived(first)
 			r.s.pause(b)
 		case !b.service.runnable(to):
 			r.reroute(b)
@@ -201,8 +197,8 @@ func (r *routes) occupy(b *batch) {
 	}
 }
 
-// arrive ends the transit of the batch at a position in onWay.
-func (r *routes) arrive(at int) {
+// arrived ends the transit of the batch at a position in onWay.
+func (r *routes) arrived(at int) {
 	b := r.onWay[at]
 	r.onWay = slices.Delete(r.onWay, at, at+1)
 	r.vacate(b)
@@ -220,7 +216,7 @@ func (r *routes) arrive(at int) {
 func (r *routes) strand(sv *service, device int) {
 	for at := 0; at < len(r.onWay); at++ {
 		if b := r.onWay[at]; b.Transit == awaiting && b.service == sv && b.device.index == device {
-			r.arrive(at)
+			r.arrived(at)
 			r.s.again(b, models.SpanLost)
 			at--
 		}
@@ -231,7 +227,7 @@ func (r *routes) strand(sv *service, device int) {
 // under way is in use until that has ended.
 func (r *routes) recall(b *batch) (inUse bool) {
 	if b.Transit == awaiting && !b.wanted() {
-		r.arrive(slices.Index(r.onWay, b))
+		r.arrived(slices.Index(r.onWay, b))
 		r.s.abandon(b, Cancelled, ReasonCancelled)
 		return false
 	}

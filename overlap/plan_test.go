@@ -37,7 +37,7 @@ func TestPlansChangeNothing(t *testing.T) {
 			}
 		}
 		w := &ahead{T: t, plans: newScheduler(config, p), plain: newScheduler(config, p)}
-		plan := func(*rapid.T) { w.plans.Plan(w.now) }
+		plan := func(*rapid.T) { w.plans.Advance(w.now) }
 		t.Repeat(map[string]func(*rapid.T){
 			"":       func(*rapid.T) { w.compare() },
 			"arrive": w.arrive, "arrive ": w.arrive, "arrive  ": w.arrive,
@@ -67,12 +67,12 @@ func (w *ahead) arrive(t *rapid.T) {
 		Size: rapid.IntRange(1, 3).Draw(t, "size"), Priority: rapid.IntRange(0, 1).Draw(t, "priority"),
 		Arrival: w.now, Deadline: w.now + time.Duration(rapid.IntRange(0, 120).Draw(t, "deadline")),
 	}
-	w.each(func(s *Scheduler) { _ = s.Arrive(w.now, q) })
+	w.each(func(s *Scheduler) { _ = s.arrive(w.now, q) })
 }
 
 func (w *ahead) next(t *rapid.T) {
-	r, ok := w.plain.Next(w.now)
-	planned, same := w.plans.Next(w.now)
+	r, ok := w.plain.next(w.now)
+	planned, same := w.plans.next(w.now)
 	if planned.Planned = false; ok != same || cmp.Diff(r, planned, exported) != "" {
 		t.Fatalf("at %v: %+v, with plans %+v", w.now, r, planned)
 	}
@@ -96,7 +96,7 @@ func (w *ahead) finish(t *rapid.T) {
 	}
 	w.round = nil
 	w.each(func(s *Scheduler) {
-		if err := s.Finish(w.now, o); err != nil {
+		if err := s.finish(w.now, o); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -116,7 +116,7 @@ func (w *ahead) wait(t *rapid.T) {
 func (w *ahead) cancel(t *rapid.T) {
 	if w.lastID > 0 {
 		id := models.QueryID(rapid.Uint64Range(1, uint64(w.lastID)).Draw(t, "query"))
-		w.each(func(s *Scheduler) { s.Cancel(w.now, id) })
+		w.each(func(s *Scheduler) { s.cancel(w.now, id) })
 	}
 }
 
@@ -125,9 +125,9 @@ func (w *ahead) worker(t *rapid.T) {
 	down := rapid.IntRange(0, 3).Draw(t, "down") == 0
 	w.each(func(s *Scheduler) {
 		if down {
-			s.Down(w.now, id, 0)
+			s.down(w.now, id, 0)
 		} else {
-			s.Up(w.now, id, 0)
+			s.up(w.now, id, 0)
 		}
 	})
 }
@@ -135,7 +135,7 @@ func (w *ahead) worker(t *rapid.T) {
 func (w *ahead) compare() {
 	varied := len(w.plain.families) > 0 // then a plan may change where queries wait, but not how they are answered
 	answers := func(s *Scheduler) []Answer {
-		list := slices.Clone(s.Answers())
+		list := slices.Clone(s.answers.take())
 		for i := range list {
 			if varied && list[i].Batch == 0 {
 				list[i].Service = 0
@@ -146,7 +146,7 @@ func (w *ahead) compare() {
 	if diff := cmp.Diff(answers(w.plain), answers(w.plans)); diff != "" {
 		w.Fatalf("answers:\n%s", diff)
 	}
-	if diff := cmp.Diff(w.plain.Released(), w.plans.Released()); diff != "" {
+	if diff := cmp.Diff(w.plain.released.take(), w.plans.released.take()); diff != "" {
 		w.Fatalf("released:\n%s", diff)
 	}
 	m := w.plans.Metrics()
@@ -172,18 +172,18 @@ func TestPlanIsMadeOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	arrive := func(id models.QueryID) {
-		if err := s.Arrive(0, models.Query{ID: id, Size: 1, Deadline: time.Hour}); err != nil {
+		if err := s.arrive(0, models.Query{ID: id, Size: 1, Deadline: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	arrive(1)
-	s.Next(0)
-	s.Plan(1)
+	s.next(0)
+	s.Advance(1)
 	arrive(2)
-	s.Plan(2)
+	s.Advance(2)
 	asked := config.Devices[0].(*costs)
 	calls := asked.calls
-	s.Plan(3)
+	s.Advance(3)
 	if asked.calls != calls {
 		t.Errorf("the predictor was asked about %d groups", asked.calls-calls)
 	}
@@ -200,26 +200,26 @@ func TestPlanDropsAreBounded(t *testing.T) {
 	s := newScheduler(config, overlap{})
 	arrive := func(id models.QueryID, service models.ServiceID, deadline time.Duration) {
 		q := models.Query{ID: id, Service: service, Size: 1, Deadline: deadline}
-		if err := s.Arrive(0, q); err != nil {
+		if err := s.arrive(0, q); err != nil {
 			t.Fatal(err)
 		}
 	}
 	arrive(1, 0, time.Hour)
-	r, _ := s.Next(0)
+	r, _ := s.next(0)
 	for i := range models.QueryID(hopeless) {
 		arrive(i+2, 1, r.Predicted.Latency+time.Millisecond)
 	}
 	asked := config.Devices[0].(*costs)
 	calls := asked.calls
-	s.Plan(0)
+	s.Advance(0)
 	if n := asked.calls - calls; n > maxPlannedDrops+2 {
 		t.Errorf("a plan asked about %d groups", n)
 	}
 	end := r.Predicted.Latency
-	if err := s.Finish(end, models.Outcome{Round: 1, Spans: []models.SpanOutcome{{Span: models.Span{Batch: 1}, Reached: 10}}}); err != nil {
+	if err := s.finish(end, models.Outcome{Round: 1, Spans: []models.SpanOutcome{{Span: models.Span{Batch: 1}, Reached: 10}}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := s.Next(end); ok || len(s.Answers()) != 1+hopeless {
+	if _, ok := s.next(end); ok || len(s.answers.take()) != 1+hopeless {
 		t.Error("not all that was hopeless is dropped")
 	}
 	if p := s.Metrics().Plans; p != (planMetrics{Made: 1, Overturned: 1}) {
@@ -239,22 +239,22 @@ func TestPlanAsksAgain(t *testing.T) {
 		asked.pair(0, 1, 0.8)
 		s := newScheduler(config, overlap{})
 		arrive := func(id models.QueryID, service models.ServiceID) {
-			if err := s.Arrive(0, models.Query{ID: id, Service: service, Size: 1, Deadline: 27 * time.Millisecond}); err != nil {
+			if err := s.arrive(0, models.Query{ID: id, Service: service, Size: 1, Deadline: 27 * time.Millisecond}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		arrive(1, 0)
-		if _, ok := s.Next(0); !ok {
+		if _, ok := s.next(0); !ok {
 			t.Fatal("no round")
 		}
 		arrive(2, 0)
 		arrive(3, 1)
-		s.Plan(0)
+		s.Advance(0)
 		change(asked)
-		if err := s.Finish(10*time.Millisecond, models.Outcome{Round: 1, Spans: []models.SpanOutcome{{Span: models.Span{Batch: 1}, Reached: 10}}}); err != nil {
+		if err := s.finish(10*time.Millisecond, models.Outcome{Round: 1, Spans: []models.SpanOutcome{{Span: models.Span{Batch: 1}, Reached: 10}}}); err != nil {
 			t.Fatal(err)
 		}
-		r, ok := s.Next(10 * time.Millisecond)
+		r, ok := s.next(10 * time.Millisecond)
 		if kept := ok && r.Planned && len(r.Group.Spans) == 2; kept != (name == "as before") {
 			t.Errorf("%s: round %+v", name, r)
 		}
@@ -268,20 +268,20 @@ func TestPlanPassesFewThatExpire(t *testing.T) {
 	config.Services[1].QueueLimit = MaxQueueLimit
 	for _, p := range []policy{edf{}, overlap{}} {
 		s := newScheduler(config, p)
-		if err := s.Arrive(0, models.Query{ID: 1, Size: 1, Deadline: time.Hour}); err != nil {
+		if err := s.arrive(0, models.Query{ID: 1, Size: 1, Deadline: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
-		r, _ := s.Next(0)
+		r, _ := s.next(0)
 		for id := range models.QueryID(10 * walkMost) {
-			if err := s.Arrive(0, models.Query{ID: id + 2, Service: 1, Size: 1, Deadline: r.Predicted.Latency - 1}); err != nil {
+			if err := s.arrive(0, models.Query{ID: id + 2, Service: 1, Size: 1, Deadline: r.Predicted.Latency - 1}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		s.Plan(0)
+		s.Advance(0)
 		if n := len(s.services[1].view.queue.order); s.planned || n > walkMost {
 			t.Errorf("%T: a plan is made %t after %d queries were put in order", p, s.planned, n)
 		}
-		if _, ok := s.Next(r.Predicted.Latency); ok || len(s.Answers()) != 10*walkMost {
+		if _, ok := s.next(r.Predicted.Latency); ok || len(s.answers.take()) != 10*walkMost {
 			t.Errorf("%T: not all that expired is answered", p)
 		}
 	}

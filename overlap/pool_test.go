@@ -43,25 +43,25 @@ func TestSlowDeviceLeavesQueries(t *testing.T) {
 		}
 		believe(s)
 		for id, due := range []time.Duration{50, 30, 8} {
-			if err := s.Arrive(0, models.Query{ID: models.QueryID(id + 1), Size: 1, Deadline: due * time.Millisecond}); err != nil {
+			if err := s.arrive(0, models.Query{ID: models.QueryID(id + 1), Size: 1, Deadline: due * time.Millisecond}); err != nil {
 				t.Fatal(err)
 			}
 		}
 		now := time.Duration(0)
 		for range 2 {
-			r, ok := s.Next(now)
+			r, ok := s.next(now)
 			if !ok || r.Device != 1 {
 				t.Fatalf("%s: %v, a round of device %d, want the fast one", policy, ok, r.Device)
 			}
-			if more, ok := s.Next(now); ok {
+			if more, ok := s.next(now); ok {
 				t.Fatalf("%s: the slow device runs %v", policy, more.Queries)
 			}
 			now += 10 * time.Millisecond
-			if err := s.Finish(now, models.Outcome{Round: r.Number, Device: 1, Spans: []models.SpanOutcome{{Span: r.Spans[0], Reached: 1}}}); err != nil {
+			if err := s.finish(now, models.Outcome{Round: r.Number, Device: 1, Spans: []models.SpanOutcome{{Span: r.Spans[0], Reached: 1}}}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		answers := s.Answers()
+		answers := s.answers.take()
 		if len(answers) != 3 || answers[0].Query != 3 || answers[0].Result != Dropped || answers[1].Result != Finished || answers[2].Result != Finished {
 			t.Errorf("%s: %+v", policy, answers)
 		}

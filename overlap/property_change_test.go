@@ -33,7 +33,7 @@ func (w *twin) add(t *rapid.T) {
 	}
 	m := anyService(t, w.costs, id)
 	w.route(t, &m)
-	if err := w.both(func(s *Scheduler) error { return s.Add(w.now, m) }); err != nil {
+	if err := w.both(func(s *Scheduler) error { return s.add(w.now, m) }); err != nil {
 		t.Fatal(err)
 	}
 	if int(id) == len(w.services) {
@@ -53,7 +53,7 @@ func (w *twin) change(t *rapid.T) {
 	id := w.service(t)
 	m := anyPromise(t, w.services[id])
 	w.route(t, &m)
-	err := w.both(func(s *Scheduler) error { return s.Change(w.now, m) })
+	err := w.both(func(s *Scheduler) error { return s.change(w.now, m) })
 	if w.removed[id] != errors.Is(err, ErrUnknownService) || !w.removed[id] && err != nil {
 		t.Fatalf("change of service %d, removed is %v: %v", id, w.removed[id], err)
 	}
@@ -80,7 +80,7 @@ func (w *twin) remove(t *rapid.T) {
 	if w.removed[id] {
 		want = ErrUnknownService
 	}
-	err := w.both(func(s *Scheduler) error { return s.Remove(w.now, id) })
+	err := w.both(func(s *Scheduler) error { return s.remove(w.now, id) })
 	if !errors.Is(err, want) && !w.varied {
 		t.Fatalf("remove of service %d: %v, want %v", id, err, want)
 	}

@@ -180,7 +180,7 @@ func (w *twin) arrive(t *rapid.T) {
 		Accuracy: float64(rapid.SampledFrom([]int{0, 0, 0, 1, 2}).Draw(t, "accuracy")), Fixed: rapid.IntRange(0, 4).Draw(t, "fixed") == 0,
 		Alone: rapid.IntRange(0, 4).Draw(t, "alone") == 0,
 	}
-	errA, errB := w.a.Arrive(w.now, q), w.b.Arrive(w.now, q)
+	errA, errB := w.a.arrive(w.now, q), w.b.arrive(w.now, q)
 	if !errors.Is(errB, errors.Unwrap(errA)) && !errors.Is(errB, errA) {
 		t.Fatalf("%v against %v", errA, errB)
 	}
@@ -201,8 +201,8 @@ func (w *twin) arrive(t *rapid.T) {
 }
 
 func (w *twin) next(t *rapid.T) {
-	r, ok := w.a.Next(w.now)
-	rb, okB := w.b.Next(w.now)
+	r, ok := w.a.next(w.now)
+	rb, okB := w.b.next(w.now)
 	w.same("next", ok, okB)
 	if !ok {
 		return
@@ -281,8 +281,8 @@ func (w *twin) startedInTime(r *Round) {
 // plan decides ahead, which nobody must notice.
 func (w *twin) plan(*rapid.T) {
 	before := w.a.Metrics()
-	w.a.Plan(w.now)
-	w.b.Plan(w.now)
+	w.a.Advance(w.now)
+	w.b.Advance(w.now)
 	after := w.a.Metrics()
 	after.Plans = before.Plans
 	if !w.varied { // or what waits may wait elsewhere
@@ -360,7 +360,7 @@ func (w *twin) finish(t *rapid.T) {
 		w.now += round.Predicted.Latency
 	}
 	w.rounds[device] = nil
-	if err := errors.Join(w.a.Finish(w.now, o), w.b.Finish(w.now, o)); err != nil {
+	if err := errors.Join(w.a.finish(w.now, o), w.b.finish(w.now, o)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -397,7 +397,7 @@ func (w *twin) land(t *rapid.T) {
 	w.apart = w.apart[1:]
 	o.Spans[0] = w.outcome(t, o.Spans[0].Span, o.Device)
 	w.batches[o.Spans[0].Span.Batch].next = o.Spans[0].Reached
-	if err := errors.Join(w.a.Finish(w.now, o), w.b.Finish(w.now, o)); err != nil {
+	if err := errors.Join(w.a.finish(w.now, o), w.b.finish(w.now, o)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -408,8 +408,8 @@ func (w *twin) cancel(t *rapid.T) {
 	}
 	id := models.QueryID(rapid.Uint64Range(1, uint64(w.lastID)).Draw(t, "query"))
 	w.left[id] = true
-	stop, running := w.a.Cancel(w.now, id)
-	stopB, runningB := w.b.Cancel(w.now, id)
+	stop, running := w.a.cancel(w.now, id)
+	stopB, runningB := w.b.cancel(w.now, id)
 	w.same("stop", stop, stopB)
 	w.same("running", running, runningB)
 	if stop.Batch != 0 && (!running || w.batches[stop.Batch] == nil) {
@@ -425,9 +425,9 @@ func (w *twin) setDown(at worker, down bool) {
 	w.down[at] = down
 	for _, s := range []*Scheduler{w.a, w.b} {
 		if down {
-			s.Down(w.now, at.service, at.device)
+			s.down(w.now, at.service, at.device)
 		} else {
-			s.Up(w.now, at.service, at.device)
+			s.up(w.now, at.service, at.device)
 		}
 	}
 }
@@ -436,13 +436,13 @@ func (w *twin) wait(t *rapid.T) { w.now += time.Duration(rapid.IntRange(1, 30).D
 
 // settle takes the answers and checks the invariants after an event.
 func (w *twin) settle() {
-	answers, released := w.a.Answers(), w.a.Released()
-	moves := append([]Move{}, w.a.Moves()...)
-	w.same("moves", moves, append([]Move{}, w.b.Moves()...))
+	answers, released := w.a.answers.take(), w.a.released.take()
+	moves := append([]Move{}, w.a.moves.take()...)
+	w.same("moves", moves, append([]Move{}, w.b.moves.take()...))
 	w.moves = append(w.moves, moves...)
-	w.same("stops", append([]Held{}, w.a.Stops()...), append([]Held{}, w.b.Stops()...))
-	w.same("answers", answers, w.b.Answers())
-	w.same("released", released, w.b.Released())
+	w.same("stops", append([]Held{}, w.a.stops.take()...), append([]Held{}, w.b.stops.take()...))
+	w.same("answers", answers, w.b.answers.take())
+	w.same("released", released, w.b.released.take())
 	for _, a := range answers {
 		q, ok := w.open[a.Query]
 		if !ok || w.removed[a.Service] {
@@ -498,8 +498,8 @@ func (w *twin) drain() {
 		}
 	}
 	w.settle()
-	w.a.Drain(w.now)
-	w.b.Drain(w.now)
+	_ = w.a.Step(w.now, &Event{Kind: Drain})
+	_ = w.b.Step(w.now, &Event{Kind: Drain})
 	for range 10_000 {
 		if len(w.apart) > 0 {
 			w.land(w.T)
@@ -524,7 +524,7 @@ func (w *twin) drain() {
 			}
 			w.now = max(w.now, round.Start+round.Predicted.Latency)
 			w.rounds[device] = nil
-			if err := errors.Join(w.a.Finish(w.now, o), w.b.Finish(w.now, o)); err != nil {
+			if err := errors.Join(w.a.finish(w.now, o), w.b.finish(w.now, o)); err != nil {
 				w.Fatal(err)
 			}
 		}
@@ -533,7 +533,7 @@ func (w *twin) drain() {
 			w.ended(0, models.SpanDone)
 			w.settle()
 		}
-		if at, ok := w.a.Wake(); ok && !ran {
+		if at, ok := w.a.wake(); ok && !ran {
 			w.now = max(w.now, at)
 		}
 		w.settle()
@@ -582,10 +582,10 @@ func (w *twin) ended(i int, status models.Status) {
 	} else if status == models.SpanDone {
 		b.device = m.To
 	}
-	if err := w.both(func(s *Scheduler) error { return s.Moved(w.now, m, 1, status) }); err != nil {
+	if err := w.both(func(s *Scheduler) error { return s.moved(w.now, m, 1, status) }); err != nil {
 		w.Fatal(err)
 	}
-	if err := w.both(func(s *Scheduler) error { return s.Moved(w.now, m, 1, status) }); !errors.Is(err, ErrUnknownRound) {
+	if err := w.both(func(s *Scheduler) error { return s.moved(w.now, m, 1, status) }); !errors.Is(err, ErrUnknownRound) {
 		w.Fatalf("a move ends twice: %v", err)
 	}
 }

@@ -57,7 +57,7 @@ func (h *hanging) run(t *testing.T, end time.Duration) {
 			}
 			o.Spans = append(o.Spans, models.SpanOutcome{Span: s, Status: status, Reached: reached})
 		}
-		if err := h.s.Finish(h.now, o); err != nil {
+		if err := h.s.finish(h.now, o); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -65,7 +65,7 @@ func (h *hanging) run(t *testing.T, end time.Duration) {
 		if h.now%(50*time.Millisecond) == 0 {
 			h.asked++
 			q := models.Query{ID: models.QueryID(h.asked), Size: 1, Arrival: h.now, Deadline: h.now + 500*time.Millisecond}
-			if err := h.s.Arrive(h.now, q); err != nil {
+			if err := h.s.arrive(h.now, q); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -83,16 +83,16 @@ func (h *hanging) run(t *testing.T, end time.Duration) {
 			h.die = h.now + 500*time.Millisecond
 		}
 		if h.die > 0 && h.now >= h.die {
-			h.s.Down(h.now, h.slow, 0)
+			h.s.down(h.now, h.slow, 0)
 			finish(h.round, models.SpanCrashed, []models.Span{{Service: h.slow, Batch: h.batch, End: 4}})
 			h.batch, h.die, h.up = 0, 0, h.now+300*time.Millisecond
 		}
 		if h.up > 0 && h.now >= h.up {
 			h.up = 0
-			h.s.Up(h.now, h.slow, 0)
+			h.s.up(h.now, h.slow, 0)
 		}
 		if over == 0 {
-			if r, ok := h.s.Next(h.now); ok {
+			if r, ok := h.s.next(h.now); ok {
 				round = r.clone()
 				over = h.now + round.Predicted.Latency
 				if s := round.Spans[0]; s.Service == h.slow && h.now < h.until {
@@ -100,7 +100,7 @@ func (h *hanging) run(t *testing.T, end time.Duration) {
 				}
 			}
 		}
-		for _, a := range h.s.Answers() {
+		for _, a := range h.s.answers.take() {
 			switch {
 			case a.Result != Finished:
 				h.late++
@@ -108,8 +108,8 @@ func (h *hanging) run(t *testing.T, end time.Duration) {
 				h.accurate++
 			}
 		}
-		h.s.Released()
-		h.s.Stops()
+		h.s.released.take()
+		h.s.stops.take()
 	}
 }
 
@@ -119,20 +119,20 @@ func TestVariantThatRestsIsAsked(t *testing.T) {
 	h.s.services[h.slow].Relapse = relapse{2, time.Hour}
 	for id, q := range []models.Query{{}, {Service: h.slow, Accuracy: 80}, {Service: h.slow, Fixed: true}} {
 		q.ID, q.Size, q.Shape, q.Deadline = models.QueryID(id+1), 1, uint64(id), h.now+500*time.Millisecond
-		if err := h.s.Arrive(h.now, q); err != nil {
+		if err := h.s.arrive(h.now, q); err != nil {
 			t.Fatal(err)
 		}
 		want := h.slow
 		if id == 0 {
 			want = 0
 		}
-		r, ok := h.s.Next(h.now)
+		r, ok := h.s.next(h.now)
 		if !ok || len(r.Spans) != 1 || r.Spans[0].Service != want {
 			t.Fatalf("query %d is answered by %v, want %d", q.ID, r.Spans, want)
 		}
 		s := r.Spans[0]
 		h.now += r.Predicted.Latency
-		if err := h.s.Finish(h.now, models.Outcome{Round: r.Number, Spans: []models.SpanOutcome{{Span: s, Reached: s.End}}}); err != nil {
+		if err := h.s.finish(h.now, models.Outcome{Round: r.Number, Spans: []models.SpanOutcome{{Span: s, Reached: s.End}}}); err != nil {
 			t.Fatal(err)
 		}
 		h.s.services[h.slow].Relapse = relapse{2, time.Hour}

@@ -163,6 +163,9 @@ func idles(sv *service, idling bitset) bool {
 	return idle*idleShare >= all
 }
 
+// Routed reports whether [Scheduler.Ready] may change what waits for a pipeline without returning anything.
+func (r *routes) Routed() bool { return len(r.piped)+len(r.onWay) > 0 }
+
 // queued returns how many queries wait for a reservation.
 func (r *routes) queued() (n int) {
 	for _, sv := range r.piped {

@@ -168,7 +168,7 @@ func (h *host) runs(sv *service) (n int) {
 
 // Members returns the queries of a batch that is in a round that runs, in the
 // order in which they were gathered, and nil for any other batch. The slice is
-// valid until the next call of Next.
+// valid until the next call of Ready.
 func (h *host) Members(id models.BatchID) []models.QueryID {
 	for _, v := range h.devices {
 		for i, b := range v.running {

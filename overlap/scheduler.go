@@ -1,7 +1,6 @@
 package overlap
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -14,13 +13,12 @@ import (
 type Scheduler struct {
 	backlog
 
-	draining bool
-	rounds   uint64    // given out so far
-	triages  uint64    // made so far; a query remembers the last that postponed it
-	draft    *decision // the plan, or where the next decision is made
-	planned  bool      // draft is a plan, for its device
-	last     *decision // the one behind the last round
-	metrics  Metrics
+	rounds  uint64    // given out so far
+	triages uint64    // made so far; a query remembers the last that postponed it
+	draft   *decision // the plan, or where the next decision is made
+	planned bool      // draft is a plan, for its device
+	last    *decision // the one behind the last round
+	metrics Metrics
 
 	explained Explanation // reused by Explain
 }
@@ -40,9 +38,71 @@ func newScheduler(config Config, p policy) *Scheduler {
 	return s
 }
 
-// Arrive queues a query. Unless it returns an error the query is accepted and
+// Step records an event. An error means that the scheduler has refused it; then nothing has
+// changed, unless the method of that name says otherwise.
+func (s *Scheduler) Step(now time.Duration, e *Event) error {
+	switch e.Kind {
+	case Arrive:
+		return s.arrive(now, e.Query)
+	case Cancel:
+		if stop, _ := s.cancel(now, e.Query.ID); stop.Batch != 0 {
+			s.stops.add(stop)
+		}
+	case Finish:
+		return s.finish(now, e.Outcome)
+	case Moved:
+		return s.moved(now, e.Move, e.Took, e.Status)
+	case Down:
+		s.down(now, e.Service, e.Device)
+	case Up:
+		s.up(now, e.Service, e.Device)
+	case Load:
+		return s.load(now, e.Definition)
+	case Add:
+		return s.add(now, e.Definition)
+	case Change:
+		return s.change(now, e.Definition)
+	case Remove:
+		return s.remove(now, e.Service)
+	case Drain:
+		s.clock(now)
+		s.draining = true // what was accepted is served to its end, after which the scheduler is Idle
+	default:
+		return ErrUnknownEvent
+	}
+	return nil
+}
+
+// Ready returns what has ended since the last call, and if nothing has, decides what the next
+// free device runs. So a caller answers first and starts rounds then: it calls Ready until
+// Wake is later than now.
+func (s *Scheduler) Ready(now time.Duration) (r Ready) {
+	ended := s.Ended()
+	if !ended {
+		if _, ok := s.next(now); ok {
+			r.Round = &s.last.device.round
+		}
+	}
+	r.Answers, r.Released, r.Stops, r.Moves = s.answers.take(), s.released.take(), s.stops.take(), s.moves.take()
+	at, ok := s.wake()
+	switch {
+	case r.Round != nil || ended:
+		r.Wake = now
+	case ok:
+		r.Wake = at
+	default:
+		r.Wake = Never
+	}
+	return r
+}
+
+// Planned reports whether a round was decided ahead that no event has overturned. Such a plan is
+// no part of a [Snapshot].
+func (s *Scheduler) Planned() bool { return s.planned }
+
+// arrive queues a query. Unless it returns an error the query is accepted and
 // gets one Answer.
-func (s *Scheduler) Arrive(now time.Duration, m models.Query) error {
+func (s *Scheduler) arrive(now time.Duration, m models.Query) error {
 	s.clock(now)
 	sv := s.service(m.Service)
 	if sv == nil {
@@ -62,27 +122,11 @@ func (s *Scheduler) Arrive(now time.Duration, m models.Query) error {
 	return nil
 }
 
-func (s *Scheduler) refusal(sv *service, m *models.Query) error {
-	switch {
-	case badQuery(m) || m.Accuracy > sv.Accuracy || math.IsNaN(m.Accuracy):
-		return ErrBadQuery
-	case s.draining:
-		return ErrDraining
-	case m.Deadline <= s.now:
-		return ErrExpired
-	case s.queries.get(m.ID) != nil:
-		return ErrDuplicateQuery
-	case sv.family.queued() >= sv.QueueLimit:
-		return sv.full
-	}
-	return nil
-}
-
-// Cancel gives up a query whose client has left. running reports that the batch
+// cancel gives up a query whose client has left. running reports that the batch
 // of the query runs now, or is moved; if nobody else wants that batch, stop names it, and
 // its worker should be asked to stop at the next operator boundary. A query
 // that is unknown or answered is left alone.
-func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop Held, running bool) {
+func (s *Scheduler) cancel(now time.Duration, id models.QueryID) (stop Held, running bool) {
 	s.clock(now)
 	q := s.queries.get(id)
 	if q == nil || q.Cancelled {
@@ -115,12 +159,12 @@ func (s *Scheduler) Cancel(now time.Duration, id models.QueryID) (stop Held, run
 	return Held{}, false
 }
 
-// Next returns the next round to run, after which its device is busy until
+// next returns the next round to run, after which its device is busy until
 // Finish. Devices that are free are tried in their order. It is false while all are
 // busy and when there is nothing that a free one could run; Wake then returns when to
-// call it again though nothing happened. What Plan has decided is carried out if it
+// call it again though nothing happened. What Advance has decided is carried out if it
 // still holds.
-func (s *Scheduler) Next(now time.Duration) (Round, bool) {
+func (s *Scheduler) next(now time.Duration) (Round, bool) {
 	s.clock(now)
 	s.expire()
 	s.serve()
@@ -144,12 +188,13 @@ func (s *Scheduler) Next(now time.Duration) (Round, bool) {
 	return Round{}, false
 }
 
-// Plan chooses, while no device is free, the group that is to start when the first
+// Advance decides ahead, while the caller has nothing else to do: after it has started what
+// Ready has returned. It chooses the group that is to start when the first
 // round ends: at the predicted latency after its start (Abacus, equation 3), or now if
-// that has passed. Nothing is dequeued, dropped or answered. Next takes the
+// that has passed. Nothing is dequeued, dropped or answered. Ready takes the
 // plan if it still holds. While there is a plan already that no event has
-// overturned, and while a device is free, Plan does nothing.
-func (s *Scheduler) Plan(now time.Duration) {
+// overturned, and while a device is free, Advance does nothing.
+func (s *Scheduler) Advance(now time.Duration) {
 	s.clock(now)
 	if s.planned || s.idle.next(0) >= 0 {
 		return
@@ -231,13 +276,13 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 	return d.device.round, true
 }
 
-// Finish takes in how the round of a device has gone, and frees the device, or how
+// finish takes in how the round of a device has gone, and frees the device, or how
 // an overrun of an earlier round has ended, see Allowed. A span whose worker was
 // lost sends its queries back into the queue, as long as they can still finish and
 // have retries left. So does one that failed, or that its worker died of, if
 // several queries were merged in it, so that the one at fault fails alone, which then is
-// not run again. Tell Down before Finish, or Next may choose that service again.
-func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error {
+// not run again.
+func (s *Scheduler) finish(now time.Duration, o models.Outcome) error {
 	s.clock(now)
 	if o.Device < 0 || o.Device >= len(s.devices) {
 		return ErrUnknownRound
@@ -357,13 +402,6 @@ func (s *Scheduler) expired(deadline time.Duration) {
 	if s.planned && deadline > s.draft.at {
 		s.overturn()
 	}
-}
-
-// Drain makes Arrive refuse every further query. What was accepted is served
-// to its end, after which the scheduler is Idle.
-func (s *Scheduler) Drain(now time.Duration) {
-	s.clock(now)
-	s.draining = true
 }
 
 // Idle reports whether every accepted query is answered and nothing runs.

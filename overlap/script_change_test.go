@@ -18,18 +18,18 @@ func (c *script) change(a args) bool {
 	switch a.name {
 	case "add":
 		m := a.service(models.ServiceID(a.number("id", len(c.config.Services))))
-		if err = c.s.Add(c.now, m); err == nil {
+		if err = c.s.add(c.now, m); err == nil {
 			c.costs.set(m.ID, a.ms("op", 10), a.number("grow", 100))
 			c.define(m)
 		}
 	case "change":
 		m := a.service(c.service(a.words[0]))
-		if err = c.s.Change(c.now, m); err == nil {
+		if err = c.s.change(c.now, m); err == nil {
 			c.define(m)
 		}
 	case "remove":
 		id := c.service(a.words[0])
-		if err = c.s.Remove(c.now, id); err == nil {
+		if err = c.s.remove(c.now, id); err == nil {
 			c.config.Services[id].Name = ""
 		}
 	default:

@@ -200,7 +200,7 @@ func (c *script) event(a args) {
 	case "next":
 		c.next()
 	case "plan":
-		c.s.Plan(c.now)
+		c.s.Advance(c.now)
 	case "plans":
 		c.printf("%+v", c.s.Metrics().Plans)
 	case "explain":
@@ -214,24 +214,24 @@ func (c *script) event(a args) {
 	case "limit":
 		c.printf("%v", c.s.Allowed(0, c.round.Predicted.Bound, 2))
 	case "cancel":
-		stop, running := c.s.Cancel(c.now, models.QueryID(a.id()))
+		stop, running := c.s.cancel(c.now, models.QueryID(a.id()))
 		c.printf("running %v, stop %d", running, stop.Batch)
 	case "down":
-		c.s.Down(c.now, c.service(a.words[0]), a.number("on", 0))
+		c.s.down(c.now, c.service(a.words[0]), a.number("on", 0))
 	case "up":
-		c.s.Up(c.now, c.service(a.words[0]), a.number("on", 0))
+		c.s.up(c.now, c.service(a.words[0]), a.number("on", 0))
 	case "moved":
 		m, status := c.moves[a.id()], models.SpanDone
 		if a.text("as") == "lost" {
 			status = models.SpanLost
 		}
-		if err := c.s.Moved(c.now, m, a.ms("took", 0), status); err != nil {
+		if err := c.s.moved(c.now, m, a.ms("took", 0), status); err != nil {
 			c.printf("%v", err)
 		}
 	case "pipeline":
 		m := c.config.Services[c.service(a.words[0])]
 		m.Pipelines = []models.Pipeline{a.pipeline()}
-		if err := c.s.Change(c.now, m); err != nil {
+		if err := c.s.change(c.now, m); err != nil {
 			c.printf("%v", err)
 		}
 	case "restore":
@@ -242,9 +242,9 @@ func (c *script) event(a args) {
 		}
 		c.s = s
 	case "drain":
-		c.s.Drain(c.now)
+		_ = c.s.Step(c.now, &Event{Kind: Drain})
 	case "wake":
-		at, ok := c.s.Wake()
+		at, ok := c.s.wake()
 		c.printf("%v %v", at, ok)
 	case "idle":
 		c.printf("%v", c.s.Idle())
@@ -258,7 +258,7 @@ func (c *script) event(a args) {
 }
 
 func (c *script) arrive(a args) {
-	err := c.s.Arrive(c.now, models.Query{
+	err := c.s.arrive(c.now, models.Query{
 		ID: models.QueryID(a.id()), Service: c.service(a.words[1]),
 		Size: a.number("size", 1), SeqLen: a.number("seq", 0), Shape: uint64(a.number("shape", 0)),
 		Arrival: c.now, Deadline: a.ms("deadline", 1000), Priority: a.number("priority", 0),
@@ -271,7 +271,7 @@ func (c *script) arrive(a args) {
 }
 
 func (c *script) next() {
-	r, ok := c.s.Next(c.now)
+	r, ok := c.s.next(c.now)
 	if !ok {
 		c.printf("nothing")
 		return
@@ -334,7 +334,7 @@ func (c *script) finish(a args) {
 		}
 		o.Spans = append(o.Spans, so)
 	}
-	if err := c.s.Finish(c.now, o); err != nil {
+	if err := c.s.finish(c.now, o); err != nil {
 		c.printf("%v", err)
 	}
 }
@@ -361,14 +361,14 @@ func (c *script) land(a args) {
 		o := c.apart[id]
 		delete(c.apart, id)
 		o.Spans = []models.SpanOutcome{c.ended(o.Spans[0].Span, a)}
-		if err := c.s.Finish(c.now, o); err != nil {
+		if err := c.s.finish(c.now, o); err != nil {
 			c.printf("%v", err)
 		}
 	}
 }
 
 func (c *script) drain() {
-	for _, a := range c.s.Answers() {
+	for _, a := range c.s.answers.take() {
 		inUse := ""
 		if a.InUse {
 			inUse = ", in use"
@@ -376,11 +376,11 @@ func (c *script) drain() {
 		c.printf("answer %d %v (%v): batch %d of size %d, retries %d, queue %v, run %v%s",
 			a.Query, a.Result, a.Reason, a.Batch, a.BatchSize, a.Retries, a.Queue, a.Run, inUse)
 	}
-	for _, m := range c.s.Moves() {
+	for _, m := range c.s.moves.take() {
 		c.moves[int(m.Batch)] = m
 		c.printf("move batch %d of %s from %d to %d at %d size %d", m.Batch, c.config.Services[m.Service].Name, m.Device, m.To, m.Operator, m.Size)
 	}
-	for _, r := range c.s.Released() {
+	for _, r := range c.s.released.take() {
 		c.printf("release batch %d of %s", r.Batch, c.config.Services[r.Service].Name)
 	}
 }

@@ -170,10 +170,10 @@ func (sv *service) waiting(triage uint64) (w Waiting) {
 	return w
 }
 
-// Add takes in a further service, which is down on all devices until Up. Its ID is the next
+// add takes in a further service, which is down on all devices until Up. Its ID is the next
 // one, or that of a service that was removed, of which nothing is left. It may
 // have the name of a service whose place it is to take.
-func (s *Scheduler) Add(now time.Duration, m models.Service) error {
+func (s *Scheduler) add(now time.Duration, m models.Service) error {
 	s.clock(now)
 	if err := badService(&s.backlog, &m); err != nil {
 		return err
@@ -196,11 +196,11 @@ func (s *Scheduler) Add(now time.Duration, m models.Service) error {
 	return nil
 }
 
-// Change gives a service another target, queue limit or largest batch, other pipelines,
+// change gives a service another target, queue limit or largest batch, other pipelines,
 // which batches follow that are formed from then on, or makes it best effort or not; ID, name and operators must be what they were.
 // Queries that were accepted keep their deadlines and their ranks: of those
 // that arrived before, best effort stays best effort.
-func (s *Scheduler) Change(now time.Duration, m models.Service) error {
+func (s *Scheduler) change(now time.Duration, m models.Service) error {
 	s.clock(now)
 	sv := s.service(m.ID)
 	if sv == nil {
@@ -221,10 +221,10 @@ func (s *Scheduler) Change(now time.Duration, m models.Service) error {
 	return nil
 }
 
-// Remove takes out a service of which nothing is left: every query it accepted
+// remove takes out a service of which nothing is left: every query it accepted
 // is answered. Its ID is free then, and its metrics are gone. Take Answers and
 // Released before, or they tell of a service that is not there.
-func (s *Scheduler) Remove(now time.Duration, id models.ServiceID) error {
+func (s *Scheduler) remove(now time.Duration, id models.ServiceID) error {
 	s.clock(now)
 	sv := s.service(id)
 	if sv == nil {
@@ -257,11 +257,11 @@ func (sv *service) replica(device int) *replica {
 // takeDown leaves the service without a worker.
 func (sv *service) takeDown() { clear(sv.up) }
 
-// Down takes a service out of scheduling on a device because its worker there is lost,
+// down takes a service out of scheduling on a device because its worker there is lost,
 // or there is none. Its batches that are paused there are lost with it; its queries
 // wait, without holding up other services, or run on other devices. A service that was
 // removed stays as it is.
-func (s *Scheduler) Down(now time.Duration, id models.ServiceID, device int) {
+func (s *Scheduler) down(now time.Duration, id models.ServiceID, device int) {
 	s.clock(now)
 	r := s.service(id).replica(device)
 	if r == nil {
@@ -282,9 +282,9 @@ func (s *Scheduler) Down(now time.Duration, id models.ServiceID, device int) {
 	s.strand(s.services[id], device)
 }
 
-// Up lets a service be scheduled on a device, because its worker there is ready. A
+// up lets a service be scheduled on a device, because its worker there is ready. A
 // service that was removed stays down.
-func (s *Scheduler) Up(now time.Duration, id models.ServiceID, device int) {
+func (s *Scheduler) up(now time.Duration, id models.ServiceID, device int) {
 	s.clock(now)
 	if s.service(id).replica(device) != nil {
 		s.services[id].up.set(device)
@@ -293,11 +293,11 @@ func (s *Scheduler) Up(now time.Duration, id models.ServiceID, device int) {
 	}
 }
 
-// Load sets what a worker has learned of a service's model: the number of
+// load sets what a worker has learned of a service's model: the number of
 // its operators, which batches may be formed, and its pipelines. The other fields
 // of m must be what they were. The service must be down on all devices, and none of its
 // batches may be running.
-func (s *Scheduler) Load(now time.Duration, m models.Service) error {
+func (s *Scheduler) load(now time.Duration, m models.Service) error {
 	s.clock(now)
 	sv := s.service(m.ID)
 	if sv == nil {

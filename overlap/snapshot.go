@@ -309,18 +309,18 @@ func (s *Scheduler) restoreServices(k *Snapshot) error {
 }
 
 // restoreQuery restores a query that is in no batch and no queue yet.
-func (s *Scheduler) restoreQuery(k *queryState) (*query, error) {
+func (l *backlog) restoreQuery(k *queryState) (*query, error) {
 	switch {
-	case s.service(k.Service) == nil:
+	case l.service(k.Service) == nil:
 		return nil, fmt.Errorf("query %d: %w", k.ID, ErrUnknownService)
 	case badQuery(&k.Query) || k.Retries < 0:
 		return nil, fmt.Errorf("query %d: %w", k.ID, ErrBadQuery)
-	case s.queries.get(k.ID) != nil:
+	case l.queries.get(k.ID) != nil:
 		return nil, fmt.Errorf("query %d: %w", k.ID, ErrDuplicateQuery)
 	}
-	q := s.pool.query()
+	q := l.pool.query()
 	if q.queryState = *k; !q.Answered {
-		s.queries.put(q)
+		l.queries.put(q)
 	}
 	return q, nil
 }

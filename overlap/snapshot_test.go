@@ -67,7 +67,7 @@ func (w *twin) restore(*rapid.T) {
 // What was not taken yet is not lost.
 func TestRestoreKeepsWhatEnded(t *testing.T) {
 	s := paused(t)
-	s.Cancel(s.now, 1)
+	s.cancel(s.now, 1)
 	if n, m := len(s.answers.fill), len(s.released.fill); n != 1 || m != 1 {
 		t.Fatalf("%d answers and %d releases wait", n, m)
 	}
@@ -76,7 +76,7 @@ func TestRestoreKeepsWhatEnded(t *testing.T) {
 	if err := r.restore(&k); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]any{s.Answers(), s.Released()}, []any{r.Answers(), r.Released()}); diff != "" {
+	if diff := cmp.Diff([]any{s.answers.take(), s.released.take()}, []any{r.answers.take(), r.released.take()}); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -88,16 +88,16 @@ func paused(t *testing.T) *Scheduler {
 	s := newScheduler(goodConfig(2), together{operators: 2})
 	arrive := func(id models.QueryID, service models.ServiceID) {
 		q := models.Query{ID: id, Service: service, Size: 1, Deadline: time.Hour}
-		if err := s.Arrive(0, q); err != nil {
+		if err := s.arrive(0, q); err != nil {
 			t.Fatal(err)
 		}
 	}
 	arrive(1, 0)
-	r, ok := s.Next(0)
+	r, ok := s.next(0)
 	if !ok {
 		t.Fatal("no round")
 	}
-	if err := s.Finish(1, models.Outcome{Round: r.Number, Spans: []models.SpanOutcome{{Span: models.Span{Batch: 1}, Reached: 2}}}); err != nil {
+	if err := s.finish(1, models.Outcome{Round: r.Number, Spans: []models.SpanOutcome{{Span: models.Span{Batch: 1}, Reached: 2}}}); err != nil {
 		t.Fatal(err)
 	}
 	if s.paused.len() != 1 {
@@ -105,7 +105,7 @@ func paused(t *testing.T) *Scheduler {
 	}
 	s.services[0].up.clear(0) // so that it stays
 	arrive(2, 1)
-	if _, ok := s.Next(1); !ok {
+	if _, ok := s.next(1); !ok {
 		t.Fatal("no round")
 	}
 	s.services[0].up.set(0)
@@ -176,13 +176,13 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 		known map[string]string // how each field is kept
 	}{
 		{Scheduler{}, map[string]string{
-			"backlog": "by its fields", "rounds": "the latest Round", "draining": "Draining",
+			"backlog": "by its fields", "rounds": "the latest Round",
 			"draft": "scratch, or a plan", "planned": "there must be no plan", "last": "for Explain only",
 			"explained": "scratch", "triages": "only told apart from others", "metrics": "Metrics",
 		}},
 		{backlog{}, map[string]string{
 			"policy": "Config", "host": "by its fields", "seriesTime": "Config", "maxRetries": "Config", "lastID": "LastBatch",
-			"now": "Now", "services": "Services", "queries": "rebuilt",
+			"now": "Now", "draining": "Draining", "services": "Services", "queries": "rebuilt",
 			"waiting": "Waiting", "paused": "Batches", "pool": "memory only",
 			"answers": "Answers", "released": "Released", "stops": "Stops",
 			"families": "made of Services", "selector": "Config", "routes": "by its fields",

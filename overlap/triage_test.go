@@ -105,7 +105,7 @@ func TestTriageIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 3 * triageScan {
-		if err := s.Arrive(0, models.Query{ID: models.QueryID(i + 1), Size: 1, Deadline: 50 * time.Millisecond}); err != nil {
+		if err := s.arrive(0, models.Query{ID: models.QueryID(i + 1), Size: 1, Deadline: 50 * time.Millisecond}); err != nil {
 			t.Fatal(err)
 		}
 	}

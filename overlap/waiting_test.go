@@ -26,12 +26,12 @@ func TestWaiting(t *testing.T) {
 	want("idle", Waiting{}, Waiting{})
 	for i, arrival := range []time.Duration{3, 1, 2} {
 		q := models.Query{ID: models.QueryID(i + 1), Service: 0, Size: 1, Arrival: arrival, Deadline: time.Hour}
-		if err := s.Arrive(5, q); err != nil {
+		if err := s.arrive(5, q); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want("three wait", Waiting{Oldest: 1}, Waiting{})
-	if _, ok := s.Next(5); !ok {
+	if _, ok := s.next(5); !ok {
 		t.Fatal("nothing runs")
 	}
 	want("the first runs", Waiting{Oldest: 2}, Waiting{})

@@ -19,26 +19,26 @@ func TestLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	model := models.Service{Name: "a", Operators: 7, QoSTarget: time.Second, QueueLimit: 4, MaxBatch: 1}
-	if err := s.Load(0, model); !errors.Is(err, ErrServiceBusy) {
+	if err := s.load(0, model); !errors.Is(err, ErrServiceBusy) {
 		t.Fatalf("Load of a service that is up: %v", err)
 	}
-	s.Down(0, 0, 0)
-	if err := s.Load(0, models.Service{ID: 3}); !errors.Is(err, ErrUnknownService) {
+	s.down(0, 0, 0)
+	if err := s.load(0, models.Service{ID: 3}); !errors.Is(err, ErrUnknownService) {
 		t.Fatalf("Load of an unknown service: %v", err)
 	}
-	if err := s.Load(0, models.Service{Name: "a", QoSTarget: time.Second, QueueLimit: 4}); err == nil {
+	if err := s.load(0, models.Service{Name: "a", QoSTarget: time.Second, QueueLimit: 4}); err == nil {
 		t.Fatal("Load of a model without operators succeeded")
 	}
-	if err := s.Load(0, model); err != nil {
+	if err := s.load(0, model); err != nil {
 		t.Fatal(err)
 	}
-	s.Up(0, 0, 0)
+	s.up(0, 0, 0)
 	for id := models.QueryID(1); id <= 2; id++ {
-		if err := s.Arrive(0, models.Query{ID: id, Size: 1, Deadline: time.Second}); err != nil {
+		if err := s.arrive(0, models.Query{ID: id, Size: 1, Deadline: time.Second}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r, ok := s.Next(0)
+	r, ok := s.next(0)
 	if !ok || r.Group.Spans[0].End != 7 || len(r.Queries[0]) != 1 {
 		t.Fatalf("after Load: %v, %+v; want 7 operators of one query", ok, r)
 	}
@@ -48,8 +48,8 @@ func TestLoad(t *testing.T) {
 	if got := s.Members(99); got != nil {
 		t.Fatalf("Members of no batch: %v", got)
 	}
-	s.Down(0, 0, 0)
-	if err := s.Load(0, model); !errors.Is(err, ErrServiceBusy) {
+	s.down(0, 0, 0)
+	if err := s.load(0, model); !errors.Is(err, ErrServiceBusy) {
 		t.Fatalf("Load while a batch runs: %v", err)
 	}
 }

@@ -10,33 +10,36 @@ import (
 	"github.com/overlapd/overlapd/predictor"
 )
 
-// Scheduler decides what the devices of a control run. A *[overlap.Scheduler] is one; the
-// methods are described there.
+// Scheduler decides what the devices of a control run. [overlap.Scheduler] implements it, and
+// describes the methods.
 type Scheduler interface {
 	Step(now time.Duration, e *overlap.Event) error
-	Ended() (answers []overlap.Answer, released, stops []overlap.Held, moves []overlap.Move)
+	Ended() bool
 	Ready(now time.Duration) overlap.Ready
 	Advance(now time.Duration)
 	Metrics() overlap.Metrics
 	Check() error
 }
 
-// overruns is a Scheduler that runs other rounds while a span takes too long. Rounds of
-// another Scheduler end when their spans do.
+// overruns is implemented by a Scheduler that starts further rounds while a span overruns.
+// Without it, a round ends when all its spans have ended.
 type overruns interface {
 	Allowed(device int, bound time.Duration, factor float64) time.Duration
 	Unanswered(id models.BatchID) (waiting []models.QueryID, all bool)
 }
 
-// control is a scheduler with the devices that it decides for. event is the last one that
-// the scheduler received, here so that an event does not allocate.
+// control is a scheduler with the devices for which it decides.
 type control struct {
 	*world
 	number    int
 	scheduler Scheduler
-	event     overlap.Event
-	asking    asking
-	nodes     []*node
+
+	// event is the event that the scheduler received last. It is reused, so that events do not
+	// allocate.
+	event overlap.Event
+
+	asking asking
+	nodes  []*node
 }
 
 // newControl creates the scheduler with this number. It decides for the given number of
@@ -100,7 +103,7 @@ func (w *world) newPredictor(d Device) (*predictor.Predictor, error) {
 	return p, err
 }
 
-// arrive hands a query to the scheduler, which may refuse it.
+// arrive passes a query to the scheduler, and records it as refused if the scheduler rejects it.
 func (c *control) arrive(number int) error {
 	c.touched()
 	q, sv := &c.submitted[number], &c.scenario.Services[c.submitted[number].Service]
@@ -117,21 +120,21 @@ func (c *control) arrive(number int) error {
 	return c.check()
 }
 
-// step gives the scheduler an event, and takes what has ended by it: at the same instant a
-// balancer knows of an answer when the next query comes. It checks the scheduler if the
-// scenario asks for that.
+// step passes an event to the scheduler and processes what has ended with it. A balancer must
+// know of an answer before a query that arrives at the same instant.
 func (c *control) step(e overlap.Event) error {
 	c.event = e
 	if err := c.scheduler.Step(c.now, &c.event); err != nil {
 		return err
 	}
-	if answers, released, stops, moves := c.scheduler.Ended(); len(answers)+len(released)+len(stops)+len(moves) > 0 {
-		r := c.scheduler.Ready(c.now) // which decides nothing then
+	if c.scheduler.Ended() {
+		r := c.scheduler.Ready(c.now) // it decides nothing while something has ended
 		return c.settle(&r)
 	}
 	return c.check()
 }
 
+// check checks the scheduler's invariants if the scenario asks for it.
 func (c *control) check() error {
 	if !c.scenario.Check {
 		return nil
@@ -145,7 +148,7 @@ func (c *control) check() error {
 // touched makes the scheduler decide at this instant, because something has happened.
 func (c *control) touched() { c.wakes.set(c.number, int64(c.now)) }
 
-// decide gives the next rounds to the devices that are free.
+// decide starts the next rounds on idle devices.
 func (c *control) decide() error {
 	c.asking.choosing = true
 	defer func() { c.asking.choosing = false }()
@@ -165,7 +168,7 @@ func (c *control) decide() error {
 			c.asking.calls, c.asking.groups = 0, 0
 		}
 		c.wakes.set(c.number, int64(r.Wake))
-		if r.Wake > c.now {
+		if r.Wake > c.now || r.Round == nil && !r.Ended() {
 			break
 		}
 	}
@@ -184,7 +187,7 @@ func (c *control) clock() (t time.Time) {
 	return t
 }
 
-// settle takes all of what a scheduler has ready but the round.
+// settle processes the moves, stops and answers that the scheduler has returned.
 func (c *control) settle(r *overlap.Ready) error {
 	for _, m := range r.Moves {
 		if err := c.move(m); err != nil {

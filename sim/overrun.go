@@ -33,8 +33,9 @@ type late struct {
 	over bool
 }
 
-// limitOf returns until when a round may run that starts at a time. One of which nothing
-// is known may run for ever: it is that of a baseline whose authors had no such limit.
+// limitOf returns the time until which a round that starts at the given time may run. A
+// round without a known bound may run without limit; it occurs only in baselines whose
+// authors have no such limit.
 func (n *node) limitOf(start, bound time.Duration) time.Duration {
 	o, ok := n.scheduler.(overruns)
 	if bound == 0 || !ok {

@@ -47,12 +47,12 @@ type Scenario struct {
 	Seed   uint64 `json:"seed"`
 	Policy string `json:"-"`
 
-	// Scheduler makes what decides by the policy, nil for overlap.New.
+	// Scheduler creates the scheduler that implements Policy. nil means overlap.New.
 	Scheduler func(overlap.Config) (Scheduler, error) `json:"-"`
 
-	// Ways is how many groups a search asks about at once, 0 for
-	// overlap.DefaultWays. With Plan the next group is chosen while one runs. A query
-	// whose worker was lost is queued again up to MaxRetries times.
+	// Ways is how many groups a search predicts at once. 0 means overlap.DefaultWays. Plan
+	// makes the scheduler choose the next group while one runs. A query whose worker was
+	// lost is queued again up to MaxRetries times.
 	Ways       int  `json:"ways"`
 	Plan       bool `json:"plan"`
 	MaxRetries int  `json:"max_retries"`

@@ -23,10 +23,10 @@ const (
 	pipeGrace = 100 * time.Millisecond
 )
 
-// Console sends commands to the control daemon of one pipe directory, one at a time. All
+// console sends commands to the control daemon of one pipe directory, one at a time. All
 // methods are safe for concurrent use. Each is bounded by its context and by the command
 // timeout.
-type Console struct {
+type console struct {
 	program string
 	pipe    string
 	timeout time.Duration
@@ -36,14 +36,14 @@ type Console struct {
 	turn chan struct{}
 }
 
-func newConsole(program, pipe string, timeout time.Duration) *Console {
-	c := &Console{program: program, pipe: pipe, timeout: timeout, turn: make(chan struct{}, 1)}
+func newConsole(program, pipe string, timeout time.Duration) *console {
+	c := &console{program: program, pipe: pipe, timeout: timeout, turn: make(chan struct{}, 1)}
 	c.turn <- struct{}{}
 	return c
 }
 
 // Servers returns the PIDs of the servers. There is usually one or none.
-func (c *Console) Servers(ctx context.Context) ([]int, error) {
+func (c *console) Servers(ctx context.Context) ([]int, error) {
 	pids, err := c.pids(ctx, "get_server_list")
 	if errors.Is(err, ErrNoServer) {
 		return nil, nil
@@ -52,11 +52,11 @@ func (c *Console) Servers(ctx context.Context) ([]int, error) {
 }
 
 // ClientPIDs returns the PIDs of a server's clients.
-func (c *Console) ClientPIDs(ctx context.Context, server int) ([]int, error) {
+func (c *console) ClientPIDs(ctx context.Context, server int) ([]int, error) {
 	return c.pids(ctx, "get_client_list "+strconv.Itoa(server))
 }
 
-func (c *Console) pids(ctx context.Context, command string) ([]int, error) {
+func (c *console) pids(ctx context.Context, command string) ([]int, error) {
 	text, err := c.send(ctx, command)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (c *Console) pids(ctx context.Context, command string) ([]int, error) {
 }
 
 // Status returns the state that a server reports.
-func (c *Console) Status(ctx context.Context, server int) (string, error) {
+func (c *console) Status(ctx context.Context, server int) (string, error) {
 	command := "get_server_status " + strconv.Itoa(server)
 	text, err := c.send(ctx, command)
 	if err != nil {
@@ -76,7 +76,7 @@ func (c *Console) Status(ctx context.Context, server int) (string, error) {
 
 // TerminateClient ends a client's work on the device. The client's process continues, and
 // its next CUDA call fails.
-func (c *Console) TerminateClient(ctx context.Context, server, client int) error {
+func (c *console) TerminateClient(ctx context.Context, server, client int) error {
 	command := fmt.Sprintf("terminate_client %d %d", server, client)
 	text, err := c.send(ctx, command)
 	if err == nil && strings.TrimSpace(text) != "0" {
@@ -86,14 +86,14 @@ func (c *Console) TerminateClient(ctx context.Context, server, client int) error
 }
 
 // Quit ends the control daemon and its servers, once no clients are connected.
-func (c *Console) Quit(ctx context.Context) error {
+func (c *console) Quit(ctx context.Context) error {
 	_, err := c.send(ctx, "quit")
 	return err
 }
 
 // send runs the control program with one command on its standard input, and returns its
 // output. It returns ErrNoServer if the program reports that there is no such server.
-func (c *Console) send(ctx context.Context, command string) (string, error) {
+func (c *console) send(ctx context.Context, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	select {
@@ -132,7 +132,7 @@ func (c *Console) send(ctx context.Context, command string) (string, error) {
 	return text, nil
 }
 
-func (c *Console) unanswered(ctx context.Context, command string) error {
+func (c *console) unanswered(ctx context.Context, command string) error {
 	if ctx.Err() == context.Canceled {
 		return fmt.Errorf("mps: %s: %w", command, ctx.Err())
 	}

@@ -61,7 +61,7 @@ var (
 // concurrent use.
 type Control struct {
 	opts    Options
-	console *Console
+	console *console
 
 	// dir is nil if the daemon is not ours.
 	dir *directory
@@ -148,7 +148,7 @@ func Existing(ctx context.Context, opts Options) (*Control, error) {
 }
 
 // Console returns the console of this daemon.
-func (c *Control) Console() *Console { return c.console }
+func (c *Control) Console() *console { return c.console }
 
 // Events returns the channel of all events. Stop closes it.
 func (c *Control) Events() <-chan Event { return c.events }

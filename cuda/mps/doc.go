@@ -5,7 +5,7 @@
 // it dies. [Existing] attaches to a daemon that somebody else runs, and never stops it.
 // [OffEnv] is the environment of a worker that uses no MPS. A Control provides the
 // environment of its workers, and sends each [Event] that concerns them on one channel.
-// A [Console] sends single commands in the documented way: as lines on the standard input
+// A [console] sends single commands in the documented way: as lines on the standard input
 // of nvidia-cuda-mps-control.
 //
 // # Caveats
@@ -16,7 +16,7 @@
 //   - A worker without a control daemon silently runs without MPS, so no worker may be
 //     started while the daemon is down.
 //   - A server serves one user at a time; clients of other users wait.
-//   - Concurrent commands make the control program fail occasionally. A Console therefore
+//   - Concurrent commands make the control program fail occasionally. A console therefore
 //     sends one at a time, and a single failed command means nothing.
 //
 // # Threads

@@ -6,7 +6,7 @@ const eventsMax = 64
 
 // Event is a change of a control daemon or of one of its servers.
 type Event struct {
-	Kind EventKind
+	Kind eventKind
 
 	// PID is the process in question, 0 if it is not ours or did not start.
 	PID int
@@ -19,13 +19,13 @@ type Event struct {
 	Err error
 }
 
-// EventKind identifies an event, and with it what the owner of the workers must do.
-type EventKind uint8
+// eventKind identifies an event, and with it what the owner of the workers must do.
+type eventKind uint8
 
 // The kinds of events.
 const (
 	// ServerActive: a server accepts clients. It is new, or has recovered from a fault.
-	ServerActive EventKind = iota
+	ServerActive eventKind = iota
 
 	// ServerFaulted: a client's kernel failed. All clients of the server get errors
 	// now, and it accepts no new one until all of them have exited. End all workers,
@@ -54,7 +54,7 @@ const (
 )
 
 // String returns the kind in words.
-func (k EventKind) String() string {
+func (k eventKind) String() string {
 	return [...]string{"server active", "server faulted", "server died", "control died", "restarted", "unresponsive", "gave up"}[k]
 }
 

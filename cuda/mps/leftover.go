@@ -65,7 +65,7 @@ func userOf(pid int) int {
 // does not take over a running daemon. That daemon is not our child, so it would neither
 // die with us nor report its death, and its settings are unknown. Its clients were workers
 // of the dead overlapd and died with it.
-func sweep(ctx context.Context, console *Console, d *directory) error {
+func sweep(ctx context.Context, console *console, d *directory) error {
 	if len(leftovers(d)) == 0 {
 		return nil
 	}

@@ -106,7 +106,7 @@ func start(t testing.TB, o Options) *Control {
 }
 
 // await returns the next event of a kind, and forgets those before.
-func await(t testing.TB, c *Control, kind EventKind) Event {
+func await(t testing.TB, c *Control, kind eventKind) Event {
 	t.Helper()
 	timeout := time.After(patience)
 	var before []Event
@@ -135,7 +135,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-func startServer(ctx context.Context, c *Console) error {
+func startServer(ctx context.Context, c *console) error {
 	_, err := c.send(ctx, "start_server -uid "+strconv.Itoa(os.Getuid()))
 	return err
 }

@@ -69,7 +69,7 @@ func (s *scheduler) add(o *offer, q *query) bool {
 // is unknown.
 func (s *scheduler) estimate(o *offer, size int) models.Estimate {
 	q := o.members[0]
-	return s.on(o.service).predict(models.Span{Service: q.Service, End: o.service.Operators, Size: size, SeqLen: q.SeqLen})
+	return o.service.on(s.devices).predict(models.Span{Service: q.Service, End: o.service.Operators, Size: size, SeqLen: q.SeqLen})
 }
 
 // rebuild forms an offer from its queue, and drops what can no longer be in time.

@@ -44,6 +44,10 @@ type service struct {
 // first returns the first device that the service is up on, -1 if there is none.
 func (sv *service) first() int { return slices.Index(sv.up, true) }
 
+// on returns the device whose estimates count for work that no device has yet: the first that
+// the service is up on, or the first of all.
+func (sv *service) on(devices []*device) *device { return devices[max(sv.first(), 0)] }
+
 // query is an accepted query. Its batch is nil while it is queued. One that runs alone was
 // in a batch that failed.
 type query struct {
@@ -240,10 +244,8 @@ func (s *scheduler) Ready(now time.Duration) (r overlap.Ready) {
 	return r
 }
 
-// Ended returns what Ready would return, without taking it.
-func (s *scheduler) Ended() (answers []overlap.Answer, released, stops []overlap.Held, moves []overlap.Move) {
-	return s.answers, nil, s.stops, nil
-}
+// Ended reports whether something has ended that Ready has not returned yet.
+func (s *scheduler) Ended() bool { return len(s.answers)+len(s.stops) > 0 }
 
 // Advance does nothing: no round is chosen ahead.
 func (s *scheduler) Advance(time.Duration) {}
@@ -349,10 +351,6 @@ func (s *scheduler) cancel(id models.QueryID) {
 		s.end(b, overlap.Cancelled, overlap.ReasonCancelled)
 	}
 }
-
-// on returns the device by whose estimates the offers of a service are made: the first that
-// it is up on, or the first of all.
-func (s *scheduler) on(sv *service) *device { return s.devices[max(sv.first(), 0)] }
 
 // down loses the worker of a service on a device, with its paused batches.
 func (s *scheduler) down(sv *service, v *device) {
@@ -507,7 +505,7 @@ func (s *scheduler) finish(o *models.Outcome) error {
 func (s *scheduler) lost(b *batch) {
 	s.requeue(b, func(q *query) bool {
 		alone := models.Span{Service: q.Service, End: b.service.Operators, Size: q.Size, SeqLen: q.SeqLen}
-		possible := q.Deadline > s.now && (b.service.BestEffort || s.now+s.on(b.service).predict(alone).Latency <= q.Deadline)
+		possible := q.Deadline > s.now && (b.service.BestEffort || s.now+b.service.on(s.devices).predict(alone).Latency <= q.Deadline)
 		if q.retries >= s.maxRetries || !possible {
 			s.answer(q, overlap.Failed, overlap.ReasonWorkerLost)
 			return false

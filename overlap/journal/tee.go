@@ -108,7 +108,7 @@ func (t *Tee) Ready(now time.Duration) overlap.Ready {
 	planned := t.Scheduler.Planned()
 	t.begin(now)
 	r := t.Scheduler.Ready(t.now)
-	if r.Wake > t.now && !t.any() && planned == t.Scheduler.Planned() && !t.Scheduler.Routed() {
+	if r.Round == nil && !r.Ended() && !t.any() && planned == t.Scheduler.Planned() && !t.Scheduler.Routed() {
 		return r
 	}
 	t.record = record{Type: typeReady, Round: r.Round, Stops: r.Stops, Answers: t.ended(r.Answers), Released: r.Released, Moves: r.Moves}
