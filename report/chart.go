@@ -99,7 +99,9 @@ const (
 	// rowWidth is the greatest width of a row of bars. The page has room for 34 cm.
 	rowWidth = 32 * vg.Centimeter
 	axisRoom = 2 * vg.Centimeter
-	barWidth = 0.17 * vg.Centimeter
+	// fileLegend is the width of the legend in a file.
+	fileLegend = 6 * vg.Centimeter
+	barWidth   = 0.17 * vg.Centimeter
 	// barGap is the space between groups, in bar widths.
 	barGap = 1.5
 )
@@ -132,6 +134,28 @@ func (c *Chart) svg() (template.HTML, error) {
 		all += row
 	}
 	return all, nil
+}
+
+// File returns a chart of lines as an SVG file, on white and with the legend on the right.
+func (c *Chart) File() ([]byte, error) {
+	p := c.plot()
+	p.BackgroundColor = color.White
+	if err := c.lines(p); err != nil {
+		return nil, err
+	}
+	legend := plot.NewLegend()
+	legend.Top, legend.Left = true, true
+	for i := range c.Series {
+		legend.Add(c.Series[i].Name, &plotter.Line{LineStyle: draw.LineStyle{Color: c.Series[i].color(), Width: vg.Points(1.5)}})
+	}
+	canvas := vgsvg.New(width+fileLegend, height)
+	all := draw.New(canvas)
+	all.FillPolygon(color.White, []vg.Point{{}, {X: all.Max.X}, all.Max, {Y: all.Max.Y}})
+	legend.Draw(draw.Crop(all, width, 0, 0, 0))
+	p.Draw(draw.Crop(all, 0, -fileLegend-vg.Centimeter/2, 0, 0))
+	var b bytes.Buffer
+	_, err := canvas.WriteTo(&b)
+	return b.Bytes(), err
 }
 
 // plot returns a drawing with axes and a grid but no data.

@@ -106,3 +106,24 @@ func TestLogarithmic(t *testing.T) {
 		}
 	}
 }
+
+// TestChartFile draws a chart of two lines for a file: their names and both axes are in the
+// drawing, and no colour needs a page around it.
+func TestChartFile(t *testing.T) {
+	c := &Chart{X: "load", Y: "goodput", Series: []Series{
+		{Name: "first", X: []float64{1, 2}, Y: []float64{3, 4}},
+		{Name: "second", Color: 1, X: []float64{1, 2}, Y: []float64{4, 3}},
+	}}
+	drawing, err := c.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"<?xml", ">load<", ">goodput<", ">first<", ">second<"} {
+		if !strings.Contains(string(drawing), text) {
+			t.Errorf("no %q in %s", text, drawing)
+		}
+	}
+	if strings.Contains(string(drawing), "var(") {
+		t.Errorf("a colour of a page in %s", drawing)
+	}
+}
