@@ -58,10 +58,13 @@ func (c *config) text() string {
 		line(`log_level = "debug"`)
 	}
 	line("state_dir = %q\nlog_format = \"json\"\n%s", c.dir, c.top)
-	if !strings.Contains(c.worker, "output_bytes") {
-		c.worker = "output_bytes = \"8MiB\"\n" + c.worker
+	line("[worker]")
+	for _, key := range []string{"threads = 1", `input_bytes = "8MiB"`, `output_bytes = "8MiB"`} {
+		if name, _, _ := strings.Cut(key, " "); !strings.Contains(c.worker, name) {
+			line("%s", key)
+		}
 	}
-	line("[worker]\nthreads = 1\ninput_bytes = \"8MiB\"\n%s\n%s", c.worker, c.tables)
+	line("%s\n%s", c.worker, c.tables)
 	for _, s := range c.services {
 		line("[[service]]\nname = %q", s.name)
 		if s.model != "" { // else there are variants

@@ -137,8 +137,7 @@ func (c *endpointCase) measure(b *testing.B) (rows []endpointRow) {
 			for _, t := range s.turns {
 				all = append(all, what(t))
 			}
-			slices.Sort(all)
-			return (all[(len(all)-1)/2] + all[len(all)/2]) / 2
+			return middle(all)
 		}
 		rows = append(rows, endpointRow{Case: c.name, Server: s.name, Turns: s.turns, Calls: s.systemCalls(), cost: cost{
 			of(func(c cost) float64 { return c.Answers }), of(func(c cost) float64 { return c.P50 }), of(func(c cost) float64 { return c.P99 }),
@@ -149,6 +148,15 @@ func (c *endpointCase) measure(b *testing.B) (rows []endpointRow) {
 		return slices.Index(names, x.Server) - slices.Index(names, y.Server)
 	})
 	return rows
+}
+
+// middle returns the median of values in any order, zero without values.
+func middle(values []float64) float64 {
+	n, sorted := len(values), slices.Sorted(slices.Values(values))
+	if n == 0 {
+		return 0
+	}
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
 }
 
 // served is a server under measurement.
@@ -175,11 +183,13 @@ func (c *endpointCase) start(b *testing.B, name string) *served {
 		s.settles()
 		s.web, s.rpc = s.address, s.grpcAddress()
 	case name == "triton":
-		if os.Getenv("TRITON") == "" {
-			b.Log("without Triton: TRITON names no folder with its bin/tritonserver, lib and backends/onnxruntime (see scripts/fetch-triton)")
+		batching := ""
+		if s.batch > 1 {
+			batching = "dynamic_batching {}"
+		}
+		if !s.startTriton(b, tritonConfig(s.batch, 1, s.threads)+batching, s.model) {
 			return nil
 		}
-		s.startTriton(b)
 	case name == "engine":
 		s.process = &process{t: b}
 		if _, err := zoo.Build(c.model, modelDir, 1, nil); err != nil {
@@ -215,28 +225,36 @@ func (s *served) other(b *testing.B, cmd *exec.Cmd, env ...string) (line string)
 	return line
 }
 
-// startTriton starts Triton with the model of the case, as it comes but for the threads.
-func (s *served) startTriton(b *testing.B) {
+// tritonConfig returns a config.pbtxt of Triton that sets the batch size, the number of
+// instances and the threads of each, and nothing else.
+func tritonConfig(batch, instances, threads int) string {
+	return fmt.Sprintf("backend: \"onnxruntime\" max_batch_size: %d instance_group { count: %d kind: KIND_CPU }\n"+
+		"parameters { key: \"intra_op_thread_count\" value: { string_value: \"%d\" } }\n", batch, instances, threads)
+}
+
+// startTriton starts Triton with models of the zoo that share the text of a config.pbtxt. It
+// returns false if there is no Triton.
+func (s *served) startTriton(b *testing.B, config string, models ...string) bool {
 	root, repository := os.Getenv("TRITON"), b.TempDir()
-	version := filepath.Join(repository, s.model, "1")
-	file, err := zoo.Build(s.model, modelDir, 1, nil)
-	if err == nil {
-		err = os.MkdirAll(version, 0o700)
+	if root == "" {
+		b.Log("without Triton: TRITON names no folder with its bin/tritonserver, lib and backends/onnxruntime (see scripts/fetch-triton)")
+		return false
 	}
-	if err == nil {
-		err = os.Symlink(file, filepath.Join(version, "model.onnx"))
-	}
-	batching := ""
-	if s.batch > 1 {
-		batching = "dynamic_batching {}"
-	}
-	text := fmt.Sprintf("backend: \"onnxruntime\" max_batch_size: %d %s instance_group { count: 1 kind: KIND_CPU }\n"+
-		"parameters { key: \"intra_op_thread_count\" value: { string_value: \"%d\" } }\n", s.batch, batching, s.threads)
-	if err == nil {
-		err = os.WriteFile(filepath.Join(repository, s.model, "config.pbtxt"), []byte(text), 0o600)
-	}
-	if err != nil {
-		b.Fatal(err)
+	for _, model := range models {
+		version := filepath.Join(repository, model, "1")
+		file, err := zoo.Build(model, modelDir, 1, nil)
+		if err == nil {
+			err = os.MkdirAll(version, 0o700)
+		}
+		if err == nil {
+			err = os.Symlink(file, filepath.Join(version, "model.onnx"))
+		}
+		if err == nil {
+			err = os.WriteFile(filepath.Join(repository, model, "config.pbtxt"), []byte(config), 0o600)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
 	}
 	s.web, s.rpc = freeAddress(b), freeAddress(b)
 	args := []string{"--model-repository=" + repository, "--backend-directory=" + root + "/backends", "--allow-metrics=false"}
@@ -252,11 +270,12 @@ func (s *served) startTriton(b *testing.B) {
 		if a, err := http.Get("http://" + s.web + "/v2/health/ready"); err == nil {
 			a.Body.Close()
 			if a.StatusCode == http.StatusOK {
-				return
+				return true
 			}
 		}
 	}
 	b.Fatalf("Triton is not ready: %s", &said)
+	return false
 }
 
 func freeAddress(b *testing.B) string {

@@ -13,7 +13,7 @@ import (
 
 // twoCores returns a pool of the first two cores that this process may use, "" if there
 // is but one.
-func twoCores(t *testing.T) string {
+func twoCores(t testing.TB) string {
 	var set unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &set); err != nil {
 		t.Fatal(err)
