@@ -24,7 +24,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.commit=$(COMMIT)
 
-.PHONY: help build demo run test short clients losses numbers chaos soak fuzz conformance ort ort-notices solver lint bench bench-endpoint gpu-bundle gpu-check release check-release deb check-deb check-units image-tree image check-image check-kubernetes clean
+.PHONY: help build demo run test short clients losses numbers chaos soak fuzz conformance ort ort-notices solver lint bench bench-cpu bench-endpoint gpu-bundle gpu-check release check-release deb check-deb check-units image-tree image check-image check-kubernetes clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -88,11 +88,14 @@ bench: build ## what cutting models at every node costs
 	bin/overlapd bench engine --model resnet50 --batch 1,4,8 --threads 1,2
 	bin/overlapd bench engine --model bert --batch 1 --threads 1,2
 
-bench-endpoint: CPUS ?= 0,1
+bench-cpu bench-endpoint: CPUS ?= 0,1
 bench-endpoint: export ENDPOINT_OUT := $(ENDPOINT_OUT)
-bench-endpoint: export TRITON := $(or $(TRITON),$(wildcard $(CACHE_DIR)/triton))
+bench-cpu bench-endpoint: export TRITON := $(or $(TRITON),$(wildcard $(CACHE_DIR)/triton))
 bench-endpoint: ort ## what a query costs, beside other servers, on CPUS (0,1) in TURNS (6); ENDPOINT_OUT=FILE for JSON; see scripts/fetch-triton
 	taskset -c $(CPUS) go test ./test -run XXX -bench '^BenchmarkEndpoint$$' -benchtime $(or $(TURNS),6)x -timeout 2h
+
+bench-cpu: ort ## answers in time of resnet50 and bert on CPUS (0,1), beside Triton, in TURNS (3) of a WINDOW (10s) a load; CPU_OUT=DIR for JSON and a chart
+	CPU_WINDOW='$(WINDOW)' CPU_OUT='$(abspath $(CPU_OUT))' taskset -c $(CPUS) go test ./test -run XXX -bench '^BenchmarkCPU$$' -benchtime $(or $(TURNS),3)x -timeout 2h
 
 gpu-bundle: build ## bin/gpu-bundle: what a machine with a GPU needs to be checked, three files to carry (GPU_CUDA, GPU_ARCH), and all in pieces (GPU_LIBS)
 	go test -c -trimpath -ldflags '-s -w' -o bin/gpu.test ./test/gpu
