@@ -122,7 +122,7 @@ func (l *backlog) enqueue(q *query) {
 	}
 	sv.queue.push(q)
 	sv.view.queue.joined(q)
-	l.waiting.push(q)
+	l.await(q)
 	sv.intent.stale = sv.intent.stale || sv.queue.top() == q
 }
 

@@ -183,7 +183,7 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 		{backlog{}, map[string]string{
 			"policy": "Config", "host": "by its fields", "seriesTime": "Config", "maxRetries": "Config", "lastID": "LastBatch",
 			"now": "Now", "draining": "Draining", "services": "Services", "queries": "rebuilt",
-			"waiting": "Waiting", "paused": "Batches", "pool": "memory only",
+			"waiting": "Waiting", "ranked": "counted again", "paused": "Batches", "pool": "memory only",
 			"answers": "Answers", "released": "Released", "stops": "Stops",
 			"families": "made of Services", "selector": "Config", "routes": "by its fields",
 		}},
