@@ -1,9 +1,9 @@
-// Package sim serves made-up queries in virtual time: the scheduler and the
-// predictor are those of the daemon, the device is a model of one, and nothing
-// waits. [Run] takes a [Scenario] and returns a [Result]; its Observer sees every
-// round and answer. A scenario may bring another [Scheduler], to compare policies that the
-// daemon does not have. The same scenario gives the same result, byte for byte. The
-// commands simulate and reproduce call it, and tests that compare it with a daemon.
+// Package sim serves synthetic queries in virtual time. The scheduler and the predictor are
+// those of the daemon, the device is a model, and nothing sleeps. [Run] takes a [Scenario]
+// and returns a [Result]. The scenario's Observer sees every round and every answer. A
+// scenario may bring another [Scheduler], for policies that the daemon does not have. The
+// same scenario always gives the same result, byte for byte. The commands simulate and
+// reproduce use the package, and so do tests that compare it with a daemon.
 //
 // # Randomness
 //
@@ -14,11 +14,10 @@
 //
 // # Time
 //
-// What happens at one instant is taken in before anything is decided, as the
-// daemon does: first the rounds that end, then workers, then clients that
-// leave, then arrivals. A scheduler gives its answers after each event, and decides
-// after all of them. After a round the predictor learns from it as it does
-// in the daemon.
+// As in the daemon, all events of one instant are processed before anything is decided.
+// Their order is: rounds that end; moves and overruns that end; workers that return or die;
+// clients that leave; changes of pods; arrivals. A scheduler gives its answers after each
+// event. After a round the predictor learns from it as it does in the daemon.
 //
 // # Counting
 //
