@@ -24,7 +24,7 @@ export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 COMMIT  := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X main.commit=$(COMMIT)
 
-.PHONY: help build demo run test short clients losses numbers chaos soak fuzz conformance ort ort-notices solver lint bench bench-cpu bench-endpoint gpu-bundle gpu-check release check-release deb check-deb check-units image-tree image check-image check-kubernetes clean
+.PHONY: help build demo run test short clients losses ledger numbers chaos soak fuzz conformance ort ort-notices solver lint bench bench-cpu bench-endpoint gpu-bundle gpu-check release check-release deb check-deb check-units image-tree image check-image check-kubernetes clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -73,6 +73,9 @@ clients: build ## the clients of KServe, Triton and the Open Inference Protocol,
 
 losses: ## 3,000 made-up scenarios (LOSSES): where overlap does worse than the best baseline; OVERLAPD_FITTED adds fitted devices
 	go test -count=1 -timeout 1h -v -run '^TestLosses$$' ./sim -losses $(or $(LOSSES),3000)
+
+ledger: ## what each rule of the policy overlap gains, on every mix; fails where a rule gains nothing or costs too much (OVERLAPD_FITTED adds the A100 of "overlapd reproduce abacus"); 5 to 15 minutes
+	go test -count=1 -timeout 1h -v -run '^TestLedger$$' ./lab/ledger -ledger
 
 chaos: ort ## two minutes under load while everything goes wrong around the daemon (CHAOS_TIME, CHAOS_SEED, CHAOS_OUT)
 	CHAOS_TIME=$(or $(CHAOS_TIME),2m) go test -count=1 -timeout 30m -v -run '^TestChaos$$' ./test

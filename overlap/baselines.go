@@ -18,7 +18,7 @@ func Comparisons() []named { return slices.Clone(comparisons) }
 // shedding serves as edf does what the triage of overlap has kept.
 type shedding struct{ edf }
 
-func (shedding) triages() {}
+func (shedding) triages() overlap { return overlap{} }
 
 // reactive serves as edf does. A batch of a pipeline is formed when a device of the first
 // stage is free, as large as the time allows that a plan leaves to that stage, and goes on

@@ -80,7 +80,8 @@ func (d *decision) decide(v *device, at time.Duration) {
 	if v.busy {
 		d.foresee()
 	}
-	if _, sorts := s.policy.(triager); sorts {
+	if t, sorts := s.policy.(triager); sorts {
+		d.sorting.rules = t.triages()
 		d.sorting.sort(d)
 	}
 	for _, sv := range s.services {

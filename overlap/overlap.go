@@ -19,9 +19,11 @@ const maxCandidates = 16
 type overlap struct {
 	edf
 	whole bool // no batch ends its round before its last operator
+	off   rule // rules that are switched off
 }
 
-func (overlap) triages() {}
+// triages implements triager.
+func (p overlap) triages() overlap { return p }
 
 // verdict is what became of a candidate of which all operators were tried.
 type verdict uint8
@@ -39,7 +41,9 @@ func (p overlap) choose(d *decision) {
 	}
 	d.candidates = candidates
 	p.explore(d)
-	p.hold(d)
+	if p.has(ruleHold) {
+		p.hold(d)
+	}
 	p.form(d)
 	first := &d.candidates[0]
 	if first.rank.Filler && !p.whole {
@@ -53,9 +57,13 @@ func (p overlap) choose(d *decision) {
 	if !d.device.alone {
 		p.fill(d, false)
 		p.fill(d, true)
-		p.yield(d)
+		if p.has(ruleYield) {
+			p.yield(d)
+		}
 	}
-	p.slice(d)
+	if p.has(ruleSlice) {
+		p.slice(d)
+	}
 	d.limit = p.room(d, 0)
 }
 
@@ -212,7 +220,7 @@ func startBy(deadline time.Duration, solo models.Estimate) time.Duration {
 // service and what comes behind a batch in the group, if they would be in time
 // right after the most urgent batch alone. Those that were not tried may still
 // get into it. Best effort may put off none of those that a triage has kept.
-func (overlap) room(d *decision, i int) time.Duration {
+func (p overlap) room(d *decision, i int) time.Duration {
 	room := d.limit
 	if slack := d.sorting.above(&d.candidates[i].rank); slack < forever {
 		room = min(room, d.at+d.solo+slack)
@@ -220,6 +228,9 @@ func (overlap) room(d *decision, i int) time.Duration {
 	soon := d.at + d.candidates[0].solo.Latency
 	if d.candidates[i].end == 0 || len(d.group) > 1 {
 		room = min(room, d.device.reserved.spared(d, d.candidates[i].batch, soon))
+	}
+	if !p.has(ruleRoom) {
+		return room
 	}
 	spare := func(r *rank, latest time.Duration) {
 		if latest >= soon && !r.Filler {
@@ -273,6 +284,7 @@ func (p overlap) addBest(d *decision, bestEffort bool) bool {
 			c.verdict = unknown
 		case e.Latency >= d.predicted.Latency+c.solo.Latency || d.at+d.bounds(e, p.dares(d, c)) > limit:
 			d.turnDown(c, e, limit)
+		case best >= 0 && !p.has(ruleOrder):
 		case gain > bestGain:
 			best, bestGain, found = i, gain, e
 		}
@@ -281,7 +293,7 @@ func (p overlap) addBest(d *decision, bestEffort bool) bool {
 		return false
 	}
 	c := &d.candidates[best]
-	if float64(found.Latency) > roomy*float64(d.predicted.Latency) && p.addPart(d, best, bestGain) {
+	if p.has(ruleRoomy) && float64(found.Latency) > roomy*float64(d.predicted.Latency) && p.addPart(d, best, bestGain) {
 		return true
 	}
 	dares := p.dares(d, c)
@@ -294,7 +306,13 @@ func (p overlap) addBest(d *decision, bestEffort bool) bool {
 // estimate, and not by its bound: it would be late right after the most urgent batch
 // alone, so nothing can be lost by it but those in the group, which must not be more, nor
 // of a higher priority.
-func (overlap) dares(d *decision, c *candidate) bool {
+func (p overlap) dares(d *decision, c *candidate) bool {
+	if !p.has(ruleBound) {
+		return true
+	}
+	if !p.has(ruleDare) {
+		return false
+	}
 	first := &d.candidates[0]
 	if c.latest >= d.at+first.solo.Latency || c.rank.Priority > first.rank.Priority || c.rank.Filler {
 		return false
@@ -357,7 +375,7 @@ const (
 // after the group. Ends are tried some at a time, first over all operators, then
 // around the best.
 func (p overlap) addPart(d *decision, i int, gain float64) bool {
-	if p.whole {
+	if p.whole || !p.has(ruleParts) {
 		return false
 	}
 	c := &d.candidates[i]

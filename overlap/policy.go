@@ -2,6 +2,7 @@ package overlap
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -19,7 +20,7 @@ type policy interface {
 }
 
 // triager is a policy before whose choices a triage is made.
-type triager interface{ triages() }
+type triager interface{ triages() overlap }
 
 // work is a waiting query or a paused batch, seen by a policy.
 type work struct {
@@ -49,6 +50,9 @@ var policies = []named{
 func Policies() []named { return slices.Clone(policies) }
 
 func policyNamed(name string) policy {
+	if names, found := strings.CutPrefix(name, "overlap-without:"); found {
+		return without(names)
+	}
 	for _, p := range slices.Concat(policies, comparisons) {
 		if p.Name == name {
 			return p.policy

@@ -27,6 +27,7 @@ const (
 // package comment. A batch that has started takes its place by its deadline, as a
 // query that waits does, with what is left of it.
 type triage struct {
+	rules   overlap
 	number  uint64      // counts triages; work remembers the one that postponed it
 	lost    int         // so much was postponed
 	crowded int         // the priority at which that was a crowd, 0 for none
@@ -88,7 +89,7 @@ const (
 )
 
 // job returns a query that waits.
-func (q *query) job(sv *service) job {
+func (q *query) job(sv *service, trusts bool) job {
 	taken, devices := q.Alone, 1+time.Duration(sv.view.others)
 	if q.suspect() {
 		// The runs that find a bad query are its service's own fault. Where they leave no time
@@ -101,7 +102,9 @@ func (q *query) job(sv *service) job {
 	merged := float64(min(sv.queue.len(), sv.MaxBatch/q.Size))
 	further := float64(q.Full-q.Alone) / float64(sv.MaxBatch-q.Size) * float64(q.Size)
 	part := (float64(q.Alone) + further*(merged-1)) / merged
-	taken -= time.Duration(mergeTrust * max(float64(q.Alone)-part, 0))
+	if trusts {
+		taken -= time.Duration(mergeTrust * max(float64(q.Alone)-part, 0))
+	}
 	return job{&q.Rank, q.Deadline, taken, taken / devices, taken, true, false, &q.postponed}
 }
 
@@ -130,12 +133,12 @@ func (t *triage) sort(d *decision) {
 	}
 	t.begin(d.s, 0)
 	t.jobs = t.jobs[:0]
-	if waiting < triageLeast {
+	if waiting < triageLeast || !t.rules.has(ruleShedding) {
 		return
 	}
 	t.start(d)
 	t.list(d)
-	if t.shed(d.at); t.crowded > 0 {
+	if t.shed(d.at); t.crowded > 0 && t.rules.has(ruleCrowd) {
 		t.begin(d.s, t.crowded)
 		t.shed(d.at)
 	}
@@ -169,7 +172,7 @@ func (t *triage) list(d *decision) {
 			t.add(t.started[0], d.at)
 			t.started = t.started[1:]
 		}
-		t.add(q.job(d.s.services[q.Service]), d.at)
+		t.add(q.job(d.s.services[q.Service], t.rules.has(ruleTrust)), d.at)
 	}
 	for _, sv := range d.s.services {
 		sv.view.looked = sv.view.queue.at
