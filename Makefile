@@ -74,7 +74,7 @@ clients: build ## the clients of KServe, Triton and the Open Inference Protocol,
 losses: ## 3,000 made-up scenarios (LOSSES): where overlap does worse than the best baseline; OVERLAPD_FITTED adds fitted devices
 	go test -count=1 -timeout 1h -v -run '^TestLosses$$' ./sim -losses $(or $(LOSSES),3000)
 
-ledger: ## what each rule of the policy overlap gains, on every mix; fails where a rule gains nothing or costs too much (OVERLAPD_FITTED adds the A100 of "overlapd reproduce abacus"); 5 to 15 minutes
+ledger: ## what each rule of the policy overlap gains, on every mix; fails where a rule gains nothing or costs too much (OVERLAPD_FITTED adds the A100 of "overlapd reproduce abacus"); 15 minutes on two quiet cores
 	go test -count=1 -timeout 1h -v -run '^TestLedger$$' ./lab/ledger -ledger
 
 chaos: ort ## two minutes under load while everything goes wrong around the daemon (CHAOS_TIME, CHAOS_SEED, CHAOS_OUT)

@@ -22,7 +22,7 @@ func TestLedger(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := options{Seeds: 5, Queries: 4000, Workers: 2}
+	o := options{Seeds: 3, Queries: 3000, Workers: 2}
 	if !*full {
 		mixes, o = mixes[4:5], options{Seeds: 1, Queries: 300, Workers: 2}
 	}
