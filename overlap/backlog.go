@@ -22,10 +22,10 @@ type backlog struct {
 	draining bool          // no query is accepted
 	services []*service    // by ID
 	lastID   models.BatchID
-	queries  index        // those that are not answered
-	waiting  heap[*query] // queries in a queue, by deadline
-	ranked   int          // of those, how many have a priority
-	paused   heap[*batch] // batches of all services, by deadline
+	queries  map[models.QueryID]*query // those that are not answered
+	waiting  heap[*query]              // queries in a queue, by deadline
+	ranked   int                       // of those, how many have a priority
+	paused   heap[*batch]              // batches of all services, by deadline
 	pool     pool
 	families families
 	selector Selector
@@ -42,6 +42,7 @@ func newBacklog(config Config, p policy) backlog {
 		seriesTime: config.Series,
 		selector:   config.Selector,
 		now:        math.MinInt64,
+		queries:    map[models.QueryID]*query{},
 		host:       newHost(&config),
 		waiting: heap[*query]{
 			before: func(a, b *query) bool { return a.Deadline < b.Deadline || a.Deadline == b.Deadline && a.ID < b.ID },
@@ -100,7 +101,7 @@ func (l *backlog) refusal(sv *service, m *models.Query) error {
 		return ErrDraining
 	case m.Deadline <= l.now:
 		return ErrExpired
-	case l.queries.get(m.ID) != nil:
+	case l.queries[m.ID] != nil:
 		return ErrDuplicateQuery
 	case sv.family.queued() >= sv.QueueLimit:
 		return sv.full
@@ -371,7 +372,7 @@ func (l *backlog) report(q *query, result Result, reason Reason) {
 	}
 	l.services[q.Service].metrics.count(&a, q.Deadline)
 	l.answers.add(a)
-	l.queries.remove(q.ID)
+	delete(l.queries, q.ID)
 }
 
 // Ended reports whether something has ended that [Scheduler.Ready] has not returned yet. If so,

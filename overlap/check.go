@@ -64,11 +64,11 @@ func (s *Scheduler) Check() error {
 	if err := s.routes.check(); err != nil {
 		return err
 	}
-	if queued := s.waiting.len(); s.queries.count != queued+batched {
-		return fmt.Errorf("%d queries are known, %d queued and %d in batches", s.queries.count, queued, batched)
+	if queued := s.waiting.len(); len(s.queries) != queued+batched {
+		return fmt.Errorf("%d queries are known, %d queued and %d in batches", len(s.queries), queued, batched)
 	}
-	if accepted != answered+uint64(s.queries.count) {
-		return fmt.Errorf("%d queries accepted, %d answered, %d known", accepted, answered, s.queries.count)
+	if accepted != answered+uint64(len(s.queries)) {
+		return fmt.Errorf("%d queries accepted, %d answered, %d known", accepted, answered, len(s.queries))
 	}
 	return nil
 }

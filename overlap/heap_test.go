@@ -5,8 +5,6 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
-
-	"github.com/overlapd/overlapd/models"
 )
 
 type heapItem struct{ key, pos int }
@@ -98,36 +96,6 @@ func TestWalk(t *testing.T) {
 			}
 			if _, more := w.top(); more != (steps < len(want)) {
 				t.Fatalf("after %d of %d there is more: %t", steps, len(want), more)
-			}
-		}
-	})
-}
-
-// The index finds what a map would.
-func TestIndex(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var x index
-		want := map[models.QueryID]*query{}
-		ids := rapid.Custom(func(t *rapid.T) models.QueryID {
-			// Multiples of a large power of two share their home.
-			return models.QueryID(rapid.Uint64Range(1, 200).Draw(t, "id") << rapid.SampledFrom([]int{0, 40}).Draw(t, "shift"))
-		})
-		for range rapid.IntRange(1, 400).Draw(t, "steps") {
-			id := ids.Draw(t, "query")
-			if want[id] == nil {
-				want[id] = &query{queryState: queryState{Query: models.Query{ID: id}}}
-				x.put(want[id])
-			} else {
-				delete(want, id)
-				x.remove(id)
-			}
-			if x.get(id) != want[id] || x.count != len(want) {
-				t.Fatalf("query %d: %v of %d, want %v of %d", id, x.get(id), x.count, want[id], len(want))
-			}
-		}
-		for id, q := range want {
-			if x.get(id) != q {
-				t.Fatalf("query %d is not found", id)
 			}
 		}
 	})

@@ -117,7 +117,7 @@ func (s *Scheduler) arrive(now time.Duration, m models.Query) error {
 	s.overturn()
 	q := s.pool.query()
 	q.Query, q.Rank.Filler, q.Apart = m, sv.BestEffort, m.Alone
-	s.queries.put(q)
+	s.queries[q.ID] = q
 	s.enqueue(q)
 	return nil
 }
@@ -128,7 +128,7 @@ func (s *Scheduler) arrive(now time.Duration, m models.Query) error {
 // that is unknown or answered is left alone.
 func (s *Scheduler) cancel(now time.Duration, id models.QueryID) (stop Held, running bool) {
 	s.clock(now)
-	q := s.queries.get(id)
+	q := s.queries[id]
 	if q == nil || q.Cancelled {
 		return Held{}, false
 	}
@@ -406,7 +406,7 @@ func (s *Scheduler) expired(deadline time.Duration) {
 
 // Idle reports whether every accepted query is answered and nothing runs.
 func (s *Scheduler) Idle() bool {
-	return s.queries.count == 0 && len(s.overruns)+len(s.onWay) == 0 && !slices.ContainsFunc(s.devices, func(v *device) bool { return v.busy })
+	return len(s.queries) == 0 && len(s.overruns)+len(s.onWay) == 0 && !slices.ContainsFunc(s.devices, func(v *device) bool { return v.busy })
 }
 
 // Metrics returns a copy of the counters, by service ID. Those of a service

@@ -218,7 +218,7 @@ func (s *Scheduler) restore(k *Snapshot) error {
 	}
 	for i, sv := range s.services {
 		for _, id := range k.Services[i].Queue {
-			q := s.queries.get(id)
+			q := s.queries[id]
 			if q == nil || q.Service != sv.ID {
 				return fmt.Errorf("query %d is not of service %s", id, sv.Name)
 			}
@@ -315,12 +315,12 @@ func (l *backlog) restoreQuery(k *queryState) (*query, error) {
 		return nil, fmt.Errorf("query %d: %w", k.ID, ErrUnknownService)
 	case badQuery(&k.Query) || k.Retries < 0:
 		return nil, fmt.Errorf("query %d: %w", k.ID, ErrBadQuery)
-	case l.queries.get(k.ID) != nil:
+	case l.queries[k.ID] != nil:
 		return nil, fmt.Errorf("query %d: %w", k.ID, ErrDuplicateQuery)
 	}
 	q := l.pool.query()
 	if q.queryState = *k; !q.Answered {
-		l.queries.put(q)
+		l.queries[q.ID] = q
 	}
 	return q, nil
 }
