@@ -118,7 +118,7 @@ func TestDashboardUnderLoad(t *testing.T) {
 		const o = {...now.overview, host_late_seconds: (now.overview.host_late_seconds || 0) + 60};
 		remember(o);
 		showOverview(o, now.recent);
-		return byId("emulated").innerText })()`), "emulated: nothing is computed, and this host is late ", "% of the time")
+		return byId("emulated").innerText })()`), "emulated: nothing is computed, and this host was late ", "% of the time")
 	b.clean()
 }
 
