@@ -131,15 +131,20 @@ func TestControlCallsAreBounded(t *testing.T) {
 	if got := <-large.status; got != "8" {
 		t.Errorf("a large one ends with %q, want 8 (RESOURCE_EXHAUSTED)", got)
 	}
-	refused := 0
+	statuses := make(chan string, maxStreams)
 	for range maxStreams {
 		c := h.begin(inference.GRPCInferenceService_ServerLive_FullMethodName, controlBytes, controlBytes-1)
+		go func() { statuses <- <-c.status }()
+	}
+	refused := 0
+	for timeout := time.After(10 * time.Second); refused == 0; {
 		select {
-		case got := <-c.status:
+		case got := <-statuses:
 			if refused++; got != "14" {
 				t.Fatalf("a probe over the share of a connection ends with %q, want 14 (UNAVAILABLE)", got)
 			}
-		case <-time.After(time.Millisecond):
+		case <-timeout:
+			t.Fatal("no probe of one connection is refused")
 		}
 	}
 	if used, most := r.server.guard.probes.Used(), r.server.guard.probes.Limit(); refused == 0 || used > most/2 {
