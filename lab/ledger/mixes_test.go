@@ -56,8 +56,8 @@ func mixesOf(folder string) ([]mix, error) {
 			sim.Service{Name: "vgg19", Target: 50 * ms, MaxBatch: 8, Sizes: []int{1}},
 		)),
 		onSynthetic("best effort", "resnet50 and bert, and vgg19 in what they leave", given(
-			sim.Service{Name: "resnet50", Target: 50 * ms, MaxBatch: 8, Sizes: []int{1, 2, 4}},
-			sim.Service{Name: "bert", Target: 75 * ms, MaxBatch: 8, Sizes: []int{1, 2, 4}, SeqLens: []int{8, 64}},
+			sim.Service{Name: "resnet50", Target: 50 * ms, MaxBatch: 8, Sizes: []int{1, 2, 4}, Share: 1},
+			sim.Service{Name: "bert", Target: 75 * ms, MaxBatch: 8, Sizes: []int{1, 2, 4}, SeqLens: []int{8, 64}, Share: 1},
 			sim.Service{Name: "vgg19", Target: 200 * ms, MaxBatch: 8, Sizes: []int{1}, BestEffort: true, Share: 0.2},
 		)),
 	}
