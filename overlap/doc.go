@@ -12,7 +12,7 @@
 //			if r.Round != nil {
 //				start(r.Round)
 //			}
-//			if wake = r.Wake; wake > now() {
+//			if wake = r.Wake; wake > now() || r.Round == nil && !r.Ended() {
 //				break
 //			}
 //		}

@@ -43,7 +43,7 @@ var rules = []ruleInfo{
 	{"parts", "A batch may end its round before its last operator, where the group gains most (Abacus, section 6).", ruleParts},
 	{"roomy", "A candidate that fits whole is cut as well, if it makes the group more than 1.2 times as long and gains more so.", ruleRoomy},
 	{"yield", "The most urgent batch ends its round with a shorter one, where the two gain more than the group.", ruleYield},
-	{"slice", "A batch that runs alone ends its round early, so that arrivals of other services can run beside the rest.", ruleSlice},
+	{"slice", "A batch that runs alone ends its round early, so that arrivals of other services can overlap its remaining operators.", ruleSlice},
 }
 
 // Rules lists the rules of the policy overlap that the policy "overlap-without:NAME,NAME"

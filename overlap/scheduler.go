@@ -38,8 +38,8 @@ func newScheduler(config Config, p policy) *Scheduler {
 	return s
 }
 
-// Step records an event. An error means that the scheduler has refused it; then nothing has
-// changed, unless the method of that name says otherwise.
+// Step records an event. An error means that the scheduler has rejected it and that nothing has
+// changed, except for ErrBadOutcome.
 func (s *Scheduler) Step(now time.Duration, e *Event) error {
 	switch e.Kind {
 	case Arrive:
@@ -75,7 +75,7 @@ func (s *Scheduler) Step(now time.Duration, e *Event) error {
 
 // Ready returns what has ended since the last call, and if nothing has, decides what the next
 // free device runs. So a caller answers first and starts rounds then: it calls Ready until
-// Wake is later than now.
+// Wake is later than now, or Ready has returned nothing.
 func (s *Scheduler) Ready(now time.Duration) (r Ready) {
 	ended := s.Ended()
 	if !ended {

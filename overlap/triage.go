@@ -48,8 +48,8 @@ type slack struct {
 	time     time.Duration
 }
 
-// above returns the slack of what comes before work of a rank: of all that is kept before best
-// effort, of higher priorities before the rest.
+// above returns for how long a group may hold up the kept work that has a higher priority than a
+// rank. To best effort, all kept work has a higher priority.
 func (t *triage) above(r *rank) time.Duration {
 	least := forever
 	for _, s := range t.slacks {
@@ -237,8 +237,8 @@ func (t *triage) add(j job, at time.Duration) {
 	t.jobs = append(t.jobs, j)
 }
 
-// shed postpones work until there is time for the rest: of the highest priority first, then
-// of each lower one what does not fit besides all that is kept of higher ones.
+// shed postpones work until there is time for the rest. It begins with the highest priority. Of
+// each lower one it keeps what fits in addition to the work kept so far.
 func (t *triage) shed(at time.Duration) {
 	const none = -1
 	for level, above := 0, none; level < triageLevels; level++ {
