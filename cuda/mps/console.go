@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"strconv"
 	"strings"
@@ -21,7 +22,13 @@ const (
 
 	// pipeGrace is how long to wait for output after the program has exited.
 	pipeGrace = 100 * time.Millisecond
+
+	// Bounds of the growing delay before a refused command is repeated.
+	refusedDelayMin = 5 * time.Millisecond
+	refusedDelayMax = 250 * time.Millisecond
 )
+
+var errRefused = errors.New("mps: control daemon refused the command")
 
 // console sends commands to the control daemon of one pipe directory, one at a time. All
 // methods are safe for concurrent use. Each is bounded by its context and by the command
@@ -92,7 +99,9 @@ func (c *console) Quit(ctx context.Context) error {
 }
 
 // send runs the control program with one command on its standard input, and returns its
-// output. It returns ErrNoServer if the program reports that there is no such server.
+// output. It returns ErrNoServer if the program reports that there is no such server. A control
+// daemon that serves another program's command refuses ours (seen with driver 580, on an H100
+// whose daemon ten overlapds shared), so send repeats a refused command.
 func (c *console) send(ctx context.Context, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
@@ -102,6 +111,21 @@ func (c *console) send(ctx context.Context, command string) (string, error) {
 	case <-ctx.Done():
 		return "", c.unanswered(ctx, command)
 	}
+	for delay := refusedDelayMin; ; delay = min(2*delay, refusedDelayMax) {
+		text, err := c.sendOnce(ctx, command)
+		if !errors.Is(err, errRefused) {
+			return text, err
+		}
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return "", c.unanswered(ctx, command)
+		}
+	}
+}
+
+// sendOnce returns errRefused if the control daemon did not take the command.
+func (c *console) sendOnce(ctx context.Context, command string) (string, error) {
 	var out output
 	cmd := exec.CommandContext(ctx, c.program)
 	cmd.Env = environment(pipeVariable + "=" + c.pipe)
@@ -122,6 +146,8 @@ func (c *console) send(ctx context.Context, command string) (string, error) {
 		return "", fmt.Errorf("%w in %s: start one there, or set mps mode = \"own\"", ErrNoDaemon, c.pipe)
 	case ctx.Err() != nil:
 		return "", c.unanswered(ctx, command)
+	case strings.Contains(text, refused):
+		return "", errRefused
 	case errors.Is(err, exec.ErrWaitDelay): // it succeeded, and a descendant still holds the pipe
 	case err != nil:
 		return "", fmt.Errorf("%w: %s: %w; it printed %q", ErrCommand, command, err, text[:min(len(text), quoteMax)])
@@ -170,8 +196,8 @@ const (
 
 	// quoteMax limits how many bytes of an output an error quotes.
 	quoteMax = 200
-	notFound = "Server not found"
 	noDaemon = "Cannot find MPS control daemon process"
+	refused  = "Cannot send command to MPS control daemon process"
 )
 
 func unknown(command, text string) error {
@@ -179,9 +205,12 @@ func unknown(command, text string) error {
 		ErrOutput, command, text[:min(len(text), quoteMax)], len(text))
 }
 
+// noServer matches what drivers print: 580 names the server, others do not.
+var noServer = regexp.MustCompile(`(?i)^\s*server (\d+ )?not found\.?\s*$`)
+
 // missing reports whether the output says that there is no such server.
 func missing(text string) bool {
-	return strings.EqualFold(strings.TrimRight(strings.TrimSpace(text), "."), notFound)
+	return noServer.MatchString(text)
 }
 
 func parsePIDs(command, text string) ([]int, error) {

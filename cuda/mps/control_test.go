@@ -210,6 +210,35 @@ func TestStalePipe(t *testing.T) {
 	}
 }
 
+// TestRefusedCommandIsRepeated: a control daemon that is busy with another program is asked again,
+// and a console gives up within its time.
+func TestRefusedCommandIsRepeated(t *testing.T) {
+	t.Parallel()
+	o := newOptions(t)
+	c := start(t, o)
+	file := filepath.Join(o.Directory, "busy")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	behave(t, o, "refuse "+file)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*refusedDelayMin)
+	defer cancel()
+	if _, err := c.Console().Servers(ctx); !errors.Is(err, ErrNoAnswer) {
+		t.Errorf("a daemon that stays busy: %v", err)
+	}
+	asked := make(chan error, 1)
+	go func() {
+		_, err := c.Console().Servers(t.Context())
+		asked <- err
+	}()
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-asked; err != nil {
+		t.Errorf("a daemon that was busy: %v", err)
+	}
+}
+
 func TestClients(t *testing.T) {
 	t.Parallel()
 	o := newOptions(t)

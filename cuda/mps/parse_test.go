@@ -51,7 +51,7 @@ func TestParseStatus(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
-	for text, want := range map[string]bool{"Server not found\n": true, "server not found.": true, "": false, "Server": false} {
+	for text, want := range map[string]bool{"Server not found\n": true, "server not found.": true, "Server 1 not found\n": true, "Server x not found": false, "": false, "Server": false} {
 		if got := missing(text); got != want {
 			t.Errorf("%q: %t", text, got)
 		}

@@ -146,7 +146,7 @@ func (d *daemon) obey(words []string) string {
 		os.Exit(0)
 	}
 	if d.mu.server == nil || args[0] != d.mu.server.pid {
-		return "Server not found"
+		return "Server " + args[0] + " not found"
 	}
 	switch words[0] {
 	case "get_server_status":

@@ -11,6 +11,7 @@ package fakemps
 import (
 	"bufio"
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -60,6 +61,7 @@ func Install(directory string) (string, error) {
 //	hang COMMAND     do not answer the command
 //	garbage COMMAND  answer it with garbage
 //	huge COMMAND     answer it without end
+//	refuse FILE      refuse commands while the file is there
 //	stay             ignore quit
 //	orphan           start servers that outlive the daemon
 //	slow             start servers that stay INITIALIZING
@@ -105,6 +107,12 @@ func console(pipe string) error {
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
 		if lines.Text() == "" {
 			continue
+		}
+		if file, ok := told(pipe, "refuse"); ok {
+			if _, err := os.Stat(file); err == nil {
+				fmt.Println("Cannot send command to MPS control daemon process")
+				return errors.New("refused")
+			}
 		}
 		conn, err := send(pipe, lines.Text())
 		if err != nil {
