@@ -136,7 +136,7 @@ func TestSpecOfAGPU(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := spec.Load.CUDA
-		if c == nil || !c.TF32 || c.DoubleArena || c.MPS == nil || *c.MPS != (mode != config.MPSOff) {
+		if c == nil || !c.TF32 || c.MPS == nil || *c.MPS != (mode != config.MPSOff) {
 			t.Errorf("MPS %s: %+v", mode, c)
 		}
 	}

@@ -32,7 +32,7 @@ const (
 const ConvHeuristic = "HEURISTIC"
 
 // CUDAOptions configures the CUDA execution provider of a session. The zero value keeps the
-// runtime's defaults, except that the arena does not double and TF32 is off, for the same
+// runtime's defaults, except that the arena grows by exactly what is needed and TF32 is off, for the same
 // precision as on the CPU.
 type CUDAOptions struct {
 	// Device is the number of the GPU in the order of CUDA_VISIBLE_DEVICES.
@@ -40,9 +40,6 @@ type CUDAOptions struct {
 	// Stream is a CUstream of the device's primary context, on which all kernels of the
 	// session run. With nil the runtime uses a stream of its own.
 	Stream unsafe.Pointer
-	// DoubleArena doubles the arena whenever it grows. Otherwise it grows by exactly what
-	// is needed.
-	DoubleArena bool
 	// LimitBytes limits the arena, 0 for no limit.
 	LimitBytes uint64
 	// ConvSearch selects how cuDNN chooses the algorithm of a convolution.
@@ -67,9 +64,6 @@ func (o *CUDAOptions) pairs() map[string]string {
 	}
 	if o.Graphs {
 		pairs["enable_cuda_graph"] = "1"
-	}
-	if o.DoubleArena {
-		pairs["arena_extend_strategy"] = "kNextPowerOfTwo"
 	}
 	if o.LimitBytes > 0 {
 		pairs["gpu_mem_limit"] = strconv.FormatUint(o.LimitBytes, 10)
@@ -161,7 +155,7 @@ func (e *Env) RegisterCUDAArena(o CUDAOptions) error {
 	if err := e.ProbeCUDA(o.Device); err != nil {
 		return err
 	}
-	return sharedArena{CUDAMemory, deviceAllocator, o.DoubleArena, o.LimitBytes}.register(e, o.Device)
+	return sharedArena{CUDAMemory, deviceAllocator, false, o.LimitBytes}.register(e, o.Device)
 }
 
 // RegisterPinnedArena creates an arena in pinned host memory, after RegisterCUDAArena.

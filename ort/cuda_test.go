@@ -70,10 +70,10 @@ func TestCUDAPairs(t *testing.T) {
 		t.Error(diff)
 	}
 	o := CUDAOptions{
-		Device: 3, DoubleArena: true, LimitBytes: 1 << 33, ConvSearch: ConvHeuristic, TF32: true, Graphs: true,
+		Device: 3, LimitBytes: 1 << 33, ConvSearch: ConvHeuristic, TF32: true, Graphs: true,
 	}
 	want := map[string]string{
-		"device_id": "3", "use_tf32": "1", "arena_extend_strategy": "kNextPowerOfTwo", "gpu_mem_limit": "8589934592",
+		"device_id": "3", "use_tf32": "1", "arena_extend_strategy": "kSameAsRequested", "gpu_mem_limit": "8589934592",
 		"cudnn_conv_algo_search": "HEURISTIC", "enable_cuda_graph": "1",
 	}
 	if diff := cmp.Diff(want, o.pairs()); diff != "" {

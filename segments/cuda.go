@@ -137,11 +137,10 @@ func openCUDA(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, least int) 
 		return nil, errors.Join(err, d.Close())
 	}
 	d.options = ort.CUDAOptions{
-		Device:      context.Ordinal(),
-		Stream:      d.stream.Pointer(),
-		DoubleArena: spec.DoubleArena,
-		LimitBytes:  uint64(max(spec.MemoryBytes, 0)),
-		TF32:        spec.TF32,
+		Device:     context.Ordinal(),
+		Stream:     d.stream.Pointer(),
+		LimitBytes: uint64(max(spec.MemoryBytes, 0)),
+		TF32:       spec.TF32,
 
 		// An exhaustive search takes noticeable time for each convolution and shape, and
 		// its winner differs between starts.

@@ -12,8 +12,8 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// fakeLimitBytes is the memory of the fake GPU.
-const fakeLimitBytes = 8 << 30
+// fakeLimitBytes is the memory of the fake GPU, as of an H100.
+const fakeLimitBytes = 80 << 30
 
 var (
 	fakeDriver  *fakedriver.Driver

@@ -540,13 +540,13 @@ func TestGPUWithMPSByFact(t *testing.T) {
 func TestCUDASessionOptions(t *testing.T) {
 	env := openEnv(t)
 	_, fake := openFakeGPU(t, env, fakeSpec{CUDASpec: wire.CUDASpec{
-		MemoryBytes: 1 << 30, DoubleArena: true, TF32: true, ConvSearch: "DEFAULT",
+		MemoryBytes: 1 << 30, TF32: true, ConvSearch: "DEFAULT",
 	}})
 	o := ort.SessionOptions{Config: map[string]string{"x": "y"}}
 	real := cudaProvider{fake.Device}
 	real.Session(&o, false)
 	c := o.CUDA
-	if c == nil || c.Stream != fake.stream.Pointer() || !c.TF32 || c.LimitBytes != 1<<30 || !c.DoubleArena || !o.NoMemoryPattern ||
+	if c == nil || c.Stream != fake.stream.Pointer() || !c.TF32 || c.LimitBytes != 1<<30 || !o.NoMemoryPattern ||
 		c.ConvSearch != "DEFAULT" || o.Config["x"] != "y" || o.Config[keyDeviceInitializers] != "1" {
 		t.Errorf("%+v", o)
 	}

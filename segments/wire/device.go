@@ -12,9 +12,9 @@ import (
 // has been measured.
 const (
 	// sessionHandleBytes is for the handles and workspaces of cuBLAS and cuDNN in a
-	// session. The cuBLAS workspace alone is 32 MiB by default on GPUs of compute
-	// capability 9.0 (NVIDIA's documentation of CUBLAS_WORKSPACE_CONFIG).
-	sessionHandleBytes = 40 << 20
+	// session: 142 to 146 MiB on an H100, for 12 models of 2 to 354 sessions
+	// (docs/benchmarks/gpu.md).
+	sessionHandleBytes = 146 << 20
 
 	// contextBytes is for the context of a process, with the libraries' kernels.
 	contextBytes = 512 << 20

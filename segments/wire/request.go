@@ -60,11 +60,8 @@ type CUDASpec struct {
 	// one visible to the process.
 	Device string `json:"device,omitempty"`
 
-	// MemoryBytes limits the memory of the process, 0 for what is free. DoubleArena
-	// doubles the arena whenever it grows, instead of growing by what is needed; only
-	// gpu-check uses it, to compare the two.
+	// MemoryBytes limits the memory of the process, 0 for what is free.
 	MemoryBytes int64 `json:"memory_bytes,omitempty"`
-	DoubleArena bool  `json:"double_arena,omitempty"`
 
 	// MPS says whether the worker must be an MPS client, nil if it may be either. If
 	// it is not as required, the worker exits, because its latencies would be

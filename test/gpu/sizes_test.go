@@ -40,7 +40,6 @@ func (c *check) measureSizes(ctx context.Context) error {
 	ways := []sizesWay{
 		{"", both, wire.CUDASpec{}},
 		{"off the ladder", [2]int{both[1] - 1, both[1]}, wire.CUDASpec{}}, // they share sessions
-		{"with an arena that doubles", both, wire.CUDASpec{DoubleArena: true}},
 		{"as CUDA graphs", both, wire.CUDASpec{Graphs: true}},
 	}
 	if c.rehearsal() {
