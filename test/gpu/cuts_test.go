@@ -175,7 +175,7 @@ func (c *check) measureCuts(ctx context.Context) error {
 		for _, m := range c.services {
 			for _, batch := range c.batches {
 				r, err := c.probe(ctx, m, cutcost.ProbeSpec{
-					Mode: cutcost.ModeTime, Batch: batch, Target: wanted, Duration: each, CUDA: wire.CUDASpec{TF32: c.tf32()}, // as it is served
+					Mode: cutcost.ModeTime, Batch: batch, Target: wanted, Duration: each, CUDA: c.cudaSpec(), // as it is served
 				})
 				if ctx.Err() != nil {
 					return ctx.Err()

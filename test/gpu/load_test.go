@@ -174,6 +174,9 @@ func (c *check) writeConfig(ctx context.Context, dir string, d served) (string, 
 	default:
 		fmt.Fprintf(&b, "gpu = %q\n\n[mps]\nmode = \"existing\"\ndir = %q\n", c.gpu, variable(env, pipeVariable))
 	}
+	if *graphsFlag {
+		fmt.Fprintf(&b, "\n[cuda]\ngraphs = true\n")
+	}
 	fmt.Fprintf(&b, "\n[worker]\nthreads = 1\n\n[decisions]\nlog = %t\nfile_bytes = \"1GiB\"\n", d.log)
 	fmt.Fprintf(&b, "\n[profile]\non_start = false\ngroups = %d\nspans = %d\nseed = %d\n", c.groups, len(d.services), seed)
 	both := c.bothSizes()
@@ -196,18 +199,20 @@ func (c *check) writeConfig(ctx context.Context, dir string, d served) (string, 
 	return path, os.WriteFile(path, []byte(b.String()), 0o644)
 }
 
-// loadSetting is the load that all policies get.
+// loadSetting is one load that all policies get.
 type loadSetting struct {
 	Rate    float64 `json:"rate_rps"` // all services together
 	Offered float64 `json:"offered"`  // work, in parts of what one batch after another can do
 	Turn    float64 `json:"turn_seconds"`
 	Rounds  int     `json:"rounds"` // turns of each policy
 	TF32    bool    `json:"tf32"`   // of all
+	Graphs  bool    `json:"graphs"` // of all
 }
 
 // turnRow is what one policy made of the load for a short time.
 type turnRow struct {
 	Round      int     `json:"round"`
+	Offered    float64 `json:"offered"`
 	Policy     string  `json:"policy"`
 	Requests   int64   `json:"requests"`
 	Violations float64 `json:"violations"` // part of the requests: late, dropped and refused
@@ -220,8 +225,9 @@ type turnRow struct {
 	Errors map[string]int64 `json:"errors"` // by reason, among the violations
 }
 
-// policyResult is all turns of a policy.
+// policyResult is all turns of a policy with one load.
 type policyResult struct {
+	Offered    float64 `json:"offered"`
 	Policy     string  `json:"policy"`
 	Turns      int     `json:"turns"`
 	Requests   int64   `json:"requests"`
@@ -240,10 +246,12 @@ func (c *check) loadPolicies(ctx context.Context) (err error) {
 	}
 	daemons := make([][]*serving, len(c.policies))
 	defer func() {
-		err = errors.Join(err, stopAll(slices.Concat(daemons...)))
-		for _, name := range c.policies {
-			if p := c.sumUp(name); p.Turns > 0 {
-				keep(c, &c.mu.Policies, p)
+		err = errors.Join(err, stopAll(slices.Concat(daemons...)), c.keepLogs(daemons))
+		for _, s := range c.mu.Load {
+			for _, name := range c.policies {
+				if p := c.sumUp(name, s.Offered); p.Turns > 0 {
+					keep(c, &c.mu.Policies, p)
+				}
 			}
 		}
 	}()
@@ -284,33 +292,49 @@ func (c *check) loadPolicies(ctx context.Context) (err error) {
 			served = append(served, i)
 		}
 	}
-	s := c.setting(timeLeft(ctx)-processGrace, len(served))
-	keep(c, &c.mu.Load, s)
-	c.rest = s.Rounds * len(served)
-	for round := range s.Rounds {
-		for _, i := range served {
-			if faults[i] != nil {
-				continue
+	settings := c.settings(timeLeft(ctx)-processGrace, len(served))
+	for _, s := range settings {
+		keep(c, &c.mu.Load, s)
+		c.rest += s.Rounds * len(served)
+	}
+	warmup := turnWarmup + min(learning, c.turn)
+	for round := range settings[0].Rounds {
+		for _, s := range settings {
+			for _, i := range served {
+				if faults[i] != nil {
+					continue
+				}
+				t, err := c.turnOf(ctx, daemons[i], &s, round, warmup)
+				if ctx.Err() != nil {
+					return errors.Join(append(faults, ctx.Err())...)
+				}
+				c.rest--
+				if fail(i, err); err != nil {
+					continue
+				}
+				t.Policy = c.policies[i]
+				keep(c, &c.mu.Turns, t)
 			}
-			t, err := c.turnOf(ctx, daemons[i], &s, round)
-			if ctx.Err() != nil {
-				return errors.Join(append(faults, ctx.Err())...)
-			}
-			c.rest--
-			if fail(i, err); err != nil {
-				continue
-			}
-			t.Policy = c.policies[i]
-			keep(c, &c.mu.Turns, t)
+			warmup = turnWarmup
 		}
 	}
 	return errors.Join(faults...)
 }
 
+// keepLogs puts the decision logs of daemons beside the report, for overlapd replay.
+func (c *check) keepLogs(daemons [][]*serving) (err error) {
+	for _, d := range slices.Concat(daemons...) {
+		if d != nil && d.log {
+			err = errors.Join(err, copyFile(filepath.Join(c.out, d.policy+".log"), filepath.Join(d.dir, "decisions.log")))
+		}
+	}
+	return err
+}
+
 // daemonsOf returns the daemons of a way of serving: one for all services, or some for each,
 // none where MPS is missing. Models are cut only where groups are made.
 func (c *check) daemonsOf(ctx context.Context, name string) (list []served, err error) {
-	list = []served{{services: c.services, policy: name, whole: name == "edf" || name == staticSplit}}
+	list = []served{{services: c.services, policy: name, log: name == overlapping, whole: name == "edf" || name == staticSplit}}
 	each := map[string]int{timeSlicing: 1, plainMPS: 1, copiesMPS: 2}[name]
 	if each > 0 {
 		list = nil
@@ -369,15 +393,19 @@ func (c *check) work(batch int) (sum float64) {
 	return sum
 }
 
-// setting returns the load that fits into the time, for so many ways of serving.
-func (c *check) setting(left time.Duration, ways int) loadSetting {
-	sum, n := c.work(1), float64(len(c.services))
-	rate := min(c.loadFactor*n*1000/sum, c.maxRate)
-	round := time.Duration(max(ways, 1)) * (c.turn + turnWarmup + turnSlack)
-	rounds := max(int(min(c.load, left)/round), leastRounds)
+// settings returns the loads, with turns that fit into the time for so many ways of serving.
+func (c *check) settings(left time.Duration, ways int) []loadSetting {
+	turns := max(ways, 1) * len(c.loads) // of a round
+	rounds := max(int(min(c.load, left)/(time.Duration(turns)*(c.turn+turnWarmup+turnSlack))), leastRounds)
 	left -= time.Duration(ways) * learning
-	turn := min(c.turn, left/time.Duration(max(ways, 1)*rounds)-turnWarmup-turnSlack)
-	return loadSetting{Rate: rate, Offered: rate / n * sum / 1000, Rounds: rounds, Turn: max(turn, leastTurn).Seconds(), TF32: c.tf32()}
+	turn := max(min(c.turn, left/time.Duration(turns*rounds)-turnWarmup-turnSlack), leastTurn)
+	list := make([]loadSetting, len(c.loads))
+	for i, factor := range c.loads {
+		sum, n := c.work(1), float64(len(c.services))
+		rate := min(factor*n*1000/sum, c.maxRate)
+		list[i] = loadSetting{Rate: rate, Offered: rate / n * sum / 1000, Rounds: rounds, Turn: turn.Seconds(), TF32: c.tf32(), Graphs: *graphsFlag}
+	}
+	return list
 }
 
 // put loads daemons with queries of one batch size for a while, each service by a
@@ -408,12 +436,8 @@ func (c *check) put(ctx context.Context, daemons []*serving, batch int, rate, se
 
 // turnOf puts the load on the daemons of one policy. All policies get the same arrivals
 // in a round.
-func (c *check) turnOf(ctx context.Context, daemons []*serving, s *loadSetting, round int) (turnRow, error) {
-	t := turnRow{Round: round, Violations: 1, Errors: map[string]int64{}}
-	warmup := turnWarmup
-	if round == 0 {
-		warmup += min(learning, c.turn)
-	}
+func (c *check) turnOf(ctx context.Context, daemons []*serving, s *loadSetting, round int, warmup time.Duration) (turnRow, error) {
+	t := turnRow{Round: round, Offered: s.Offered, Violations: 1, Errors: map[string]int64{}}
 	results, err := c.put(ctx, daemons, 1, s.Rate, s.Turn, warmup, seed+round)
 	if err != nil {
 		return t, err
@@ -444,12 +468,12 @@ func (c *check) turnOf(ctx context.Context, daemons []*serving, s *loadSetting, 
 	return t, nil
 }
 
-// sumUp puts the turns of a policy together.
-func (c *check) sumUp(policy string) policyResult {
-	p := policyResult{Policy: policy}
+// sumUp puts the turns of a policy with one load together.
+func (c *check) sumUp(policy string, offered float64) policyResult {
+	p := policyResult{Offered: offered, Policy: policy}
 	var goodput, p99, alone []float64
 	for _, t := range c.mu.Turns {
-		if t.Policy != policy {
+		if t.Policy != policy || t.Offered != offered {
 			continue
 		}
 		p.Turns++

@@ -35,6 +35,7 @@ var (
 	budgetFlag  = flag.Duration("budget", callBudget, "time of all steps of one call; what does not fit is left to the next call")
 	slowerFlag  = flag.Float64("slower", 1, "each step may take so many times its limit")
 	spentFlag   = flag.Duration("spent", 0, "time that went before, as on unpacking: a part of the budget")
+	graphsFlag  = flag.Bool("graphs", false, "workers launch segments as CUDA graphs, in all steps but outputs and sizes")
 	outFlag     = flag.String("out", "", "folder of "+reportName+" and "+stateName+"; without it they are not kept")
 	programFlag = flag.String("overlapd", "", "the overlapd binary; without it one is built")
 )
@@ -42,7 +43,7 @@ var (
 const (
 	reportName   = "gpu-check.json"
 	pageName     = "gpu-check.md"
-	reportFormat = "overlapd-gpu-check/4"
+	reportFormat = "overlapd-gpu-check/5"
 
 	// stateName is the state file that the step profile leaves beside the report, so that
 	// load and mixed find it on another machine.
@@ -98,9 +99,9 @@ type plan struct {
 	soak     time.Duration
 	policies []string
 
-	loadFactor float64 // work offered: 1 keeps the device busy one batch after another
-	maxRate    float64 // requests a second, all services together, that are never exceeded
-	targets    float64 // the QoS target is the time alone, so many times
+	loads   []float64 // work offered: 1 keeps the device busy one batch after another
+	maxRate float64   // requests a second, all services together, that are never exceeded
+	targets float64   // the QoS target is the time alone, so many times
 }
 
 // onGPU suits a GPU. The models are in the order of their sizes: what runs out of time
@@ -110,11 +111,11 @@ var onGPU = plan{
 	models: []string{"tiny_add", "tiny_mlp", "tiny_cnn", "tiny_bert", "inception_v3-fp16", "resnet50-fp16", "inception_v3", "resnet50",
 		"bert-fp16", "vgg16-fp16", "bert", "vgg16"},
 	services: []string{"resnet50", "inception_v3", "bert"},
-	batches:  []int{1, 8}, cuts: []int{16, 4, 64, 0}, seqLen: 64,
+	batches:  []int{1, 8}, cuts: []int{16, 4}, seqLen: 64,
 	profile: 2 * time.Minute, groups: 1500, rounds: 200,
-	load: 190 * time.Second, turn: 5 * time.Second, soak: 50 * time.Second,
-	policies:   []string{timeSlicing, plainMPS, copiesMPS, staticSplit, "edf", "abacus", overlapping},
-	loadFactor: 1, maxRate: 2000, targets: 4,
+	load: 220 * time.Second, turn: 5 * time.Second, soak: 50 * time.Second,
+	policies: []string{timeSlicing, plainMPS, copiesMPS, staticSplit, "edf", "abacus", overlapping},
+	loads:    []float64{0.7, 1, 1.5}, maxRate: 2000, targets: 4,
 }
 
 // onCPU runs every step on the CPU, with the smallest models, in a few minutes.
@@ -125,8 +126,8 @@ var onCPU = plan{
 	batches:  []int{1, 4}, cuts: []int{4, 0}, seqLen: 16,
 	profile: 40 * time.Second, groups: 600, rounds: 200,
 	load: 32 * time.Second, turn: 2 * time.Second, soak: 10 * time.Second,
-	policies:   []string{timeSlicing, copiesMPS, "edf", "abacus", overlapping},
-	loadFactor: 0.5, maxRate: 400, targets: 20,
+	policies: []string{timeSlicing, copiesMPS, "edf", "abacus", overlapping},
+	loads:    []float64{0.5}, maxRate: 400, targets: 20,
 }
 
 // inSeconds is onCPU with as little of everything as shows that each step works.

@@ -65,37 +65,46 @@ func (r *report) page() []byte {
 
 // sideBySide is the table of what each way of serving made of the same load.
 func (r *report) sideBySide(b *bytes.Buffer) {
-	b.WriteString("\n## The same load, served in different ways\n\n")
+	b.WriteString("\n## The same load, served in different ways\n")
 	for _, l := range r.Load {
-		fmt.Fprintf(b, "%.1f requests a second, as much work as %.2f of what one batch after another can do, in %d turns of %.1f s. TF32 is %s for all.\n\n",
-			l.Rate, l.Offered, l.Rounds, l.Turn, map[bool]string{true: "on", false: "off"}[l.TF32])
+		r.sameLoad(b, &l)
 	}
+	b.WriteString(references)
+}
+
+// sameLoad is the table of one load.
+func (r *report) sameLoad(b *bytes.Buffer, l *loadSetting) {
+	on := map[bool]string{true: "on", false: "off"}
+	fmt.Fprintf(b, "\n%.1f requests a second, as much work as %.2f of what one batch after another can do, in %d turns of %.1f s. TF32 is %s, CUDA graphs are %s for all.\n\n",
+		l.Rate, l.Offered, l.Rounds, l.Turn, on[l.TF32], on[l.Graphs])
 	var overlap policyResult
 	for _, p := range r.Policies {
-		if p.Policy == overlapping {
+		if p.Policy == overlapping && p.Offered == l.Offered {
 			overlap = p
 		}
 	}
 	b.WriteString("| | turns | violations, % | goodput, 1/s | of overlap's | p99/target | p99/alone |\n|---|---:|---:|---:|---:|---:|---:|\n")
 	for _, p := range r.Policies {
+		if p.Offered != l.Offered {
+			continue
+		}
 		share := "–"
 		if overlap.Goodput > 0 {
 			share = fmt.Sprintf("%.2f", p.Goodput/overlap.Goodput)
 		}
 		fmt.Fprintf(b, "| %s | %d | %.1f | %.1f | %s | %.2f | %.2f |\n", p.Policy, p.Turns, 100*p.Violations, p.Goodput, share, p.P99, p.Alone)
 	}
-	b.WriteString(references)
 }
 
 // TestPage: ways of serving stand side by side, and a rehearsal says what it is.
 func TestPage(t *testing.T) {
 	r := report{Device: "a GPU", Load: []loadSetting{{Rate: 100, Offered: 1, Turn: 5, Rounds: 3}}, Steps: []stepResult{{Name: "bits", Failed: true, NotRun: 4}}, Mixed: []mixedRow{{Spans: 2, Rounds: 3, MAPE: 4, P50: 1.04}}, Policies: []policyResult{
-		{Policy: timeSlicing, Turns: 2, Violations: .25, Goodput: 50, P99: 1.5, Alone: 6}, {Policy: overlapping, Turns: 2, Goodput: 100, P99: .5, Alone: 2},
+		{Offered: 1, Policy: timeSlicing, Turns: 2, Violations: .25, Goodput: 50, P99: 1.5, Alone: 6}, {Offered: 1, Policy: overlapping, Turns: 2, Goodput: 100, P99: .5, Alone: 2},
 	}}
 	got := string(r.page())
 	for _, line := range []string{
 		"| time slicing | 2 | 25.0 | 50.0 | 0.50 | 1.50 | 6.00 |\n| overlap | 2 | 0.0 | 100.0 | 1.00 | 0.50 | 2.00 |\n",
-		"| 2 | 3 | 4.0 | 1.04 |", "100.0 requests a second", "in 3 turns of 5.0 s. TF32 is off for all",
+		"| 2 | 3 | 4.0 | 1.04 |", "100.0 requests a second", "in 3 turns of 5.0 s. TF32 is off, CUDA graphs are off for all",
 		"| bits | 0 | 4 measurements not run |", "3.6 times the throughput of one", "1,153 ms at 100",
 	} {
 		if !strings.Contains(got, line) {

@@ -107,8 +107,8 @@ func (r *report) judge() []verdict {
 		{"pairs", fmt.Sprintf("some pair at least %.1f times faster together", wantGain), r.judgePairs},
 		{"spread", fmt.Sprintf("pairs spread by at most %.0f %% of their latency", wantSpread), r.judgeSpread},
 		{"prediction", fmt.Sprintf("groups kept aside are predicted within %.0f %%", wantMAPE), r.judgeProfile},
-		{"violations", "fewer under overlap than under anything else, at the same load", r.judgeViolations},
-		{"goodput", "more under overlap than under anything else, at the same load", r.judgeGoodput},
+		{"violations", "fewer under overlap than under anything else, at each load", r.judgeViolations},
+		{"goodput", "more under overlap than under anything else, at each load", r.judgeGoodput},
 		{"mixed", fmt.Sprintf("groups are predicted within %.0f %% where batch sizes change", wantMAPE), r.judgeMixed},
 		{"soak", fmt.Sprintf("a run leaves at most %.0f KiB behind", wantLeak), r.judgeSoak},
 	}
@@ -183,15 +183,15 @@ func (r *report) judgeProfile(v *verdict) {
 	}
 }
 
-// rivals returns what overlap made of the load, and the best of the others: the
+// rivals returns what overlap made of a load, and the best of the others: the
 // least violations and the most goodput. It is false if overlap or all others had no
 // turn.
-func (r *report) rivals() (overlap policyResult, violations, goodput float64, ok bool) {
+func (r *report) rivals(offered float64) (overlap policyResult, violations, goodput float64, ok bool) {
 	rivals := 0
 	violations = 1
 	for _, p := range r.Policies {
 		switch {
-		case p.Turns == 0:
+		case p.Turns == 0 || p.Offered != offered:
 		case p.Policy == overlapping:
 			overlap = p
 		default:
@@ -202,15 +202,21 @@ func (r *report) rivals() (overlap policyResult, violations, goodput float64, ok
 	return overlap, violations, goodput, overlap.Turns > 0 && rivals > 1
 }
 
+// judgeViolations judges the first load at which overlap misses, or else the last one.
 func (r *report) judgeViolations(v *verdict) {
-	if overlap, best, _, ok := r.rivals(); ok {
-		v.found(100*overlap.Violations, 100*best, overlap.Violations < best, "%.1f %% against %.1f %%", 100*overlap.Violations, 100*best)
+	for _, l := range r.Load {
+		if overlap, best, _, ok := r.rivals(l.Offered); ok && v.Answer != miss {
+			v.found(100*overlap.Violations, 100*best, overlap.Violations < best, "%.1f %% against %.1f %% at load %.2f", 100*overlap.Violations, 100*best, l.Offered)
+		}
 	}
 }
 
+// judgeGoodput judges the first load at which overlap misses, or else the last one.
 func (r *report) judgeGoodput(v *verdict) {
-	if overlap, _, best, ok := r.rivals(); ok {
-		v.found(overlap.Goodput, best, overlap.Goodput > best, "%.0f/s against %.0f/s", overlap.Goodput, best)
+	for _, l := range r.Load {
+		if overlap, _, best, ok := r.rivals(l.Offered); ok && v.Answer != miss {
+			v.found(overlap.Goodput, best, overlap.Goodput > best, "%.0f/s against %.0f/s at load %.2f", overlap.Goodput, best, l.Offered)
+		}
 	}
 }
 
@@ -240,6 +246,7 @@ func (r *report) judgeSoak(v *verdict) {
 func TestJudge(t *testing.T) {
 	three := func(worst float64) []choice { return []choice{{Worst: 1}, {Worst: worst}, {Worst: 1}} }
 	late := func(step string) []stepResult { return []stepResult{{Name: step, Failed: true, NotRun: 3}} }
+	load := []loadSetting{{}}
 	policies := func(overlap policyResult) []policyResult {
 		overlap.Policy, overlap.Turns = overlapping, 1
 		return []policyResult{overlap, {Policy: timeSlicing, Turns: 1, Violations: .3, Goodput: 50}, {Policy: "edf", Turns: 1, Violations: .2, Goodput: 60}}
@@ -255,8 +262,8 @@ func TestJudge(t *testing.T) {
 		{"pairs", report{Pairs: []pairRow{{Gain: 1.1}, {Gain: 1.3}}}, report{Pairs: []pairRow{{Gain: 1.25}}}, report{}, 1.3, 1.25},
 		{"spread", report{Pairs: []pairRow{{Rounds: steadyRounds, Spread: .06}}}, report{Pairs: []pairRow{{Rounds: steadyRounds, Spread: .0625}}}, report{Pairs: []pairRow{{Rounds: 2, Spread: 1}}}, 6, 6.25},
 		{"prediction", report{Profile: []profileRow{{Rows: 9, MAPE: 6}}}, report{Profile: []profileRow{{Rows: 9, MAPE: 6.5}}}, report{Profile: []profileRow{{Measured: 9}}}, 6, 6.5},
-		{"violations", report{Policies: policies(policyResult{Violations: .1875})}, report{Policies: policies(policyResult{Violations: .25})}, report{Policies: policies(policyResult{})[:2]}, 18.75, 25},
-		{"goodput", report{Policies: policies(policyResult{Goodput: 61})}, report{Policies: policies(policyResult{Goodput: 60})}, report{}, 61, 60},
+		{"violations", report{Load: load, Policies: policies(policyResult{Violations: .1875})}, report{Load: load, Policies: policies(policyResult{Violations: .25})}, report{Load: load, Policies: policies(policyResult{})[:2]}, 18.75, 25},
+		{"goodput", report{Load: load, Policies: policies(policyResult{Goodput: 61})}, report{Load: load, Policies: policies(policyResult{Goodput: 60})}, report{}, 61, 60},
 		{"bits", report{Bits: []bitsRow{{Equal: true}}}, report{Bits: []bitsRow{{Equal: true}, {}}}, report{Bits: []bitsRow{{Equal: true}}, Steps: late("bits")}, 1, 1},
 		{"sizes", report{Sizes: []sizesRow{{AloneMS: 2, AfterMS: 2}, {AloneMS: 2, AfterMS: 2.125}, {Way: "off the ladder", AloneMS: 2, AfterMS: 9}}}, report{Sizes: []sizesRow{{AloneMS: 2, AfterMS: 2}, {AloneMS: 2, AfterMS: 3}}}, report{}, 6.25, 50},
 		{"mixed", report{Mixed: []mixedRow{{MAPE: 5}, {MAPE: 6}}}, report{Mixed: []mixedRow{{MAPE: 7}, {MAPE: 5}}}, report{}, 6, 7},

@@ -55,7 +55,7 @@ type part struct{ service, batch, end int }
 // The environment is that of the workers, nil for ours. Batches of up to maxBatch are
 // warmed up; larger ones warm up when they are measured: a GPU takes seconds for each.
 func (c *check) startWorkers(ctx context.Context, env, services []string, maxBatch int) (*workers, error) {
-	return c.startWorkersWith(ctx, env, services, maxBatch, wire.CUDASpec{})
+	return c.startWorkersWith(ctx, env, services, maxBatch, c.cudaSpec())
 }
 
 // startWorkersWith starts them with other options of a GPU than the usual ones.
@@ -115,6 +115,9 @@ func (c *check) beforeKill(env []string) func(models.ServiceID, int) {
 		}
 	}
 }
+
+// cudaSpec returns the options of a GPU that daemons and workers have in common.
+func (c *check) cudaSpec() wire.CUDASpec { return wire.CUDASpec{TF32: c.tf32(), Graphs: *graphsFlag} }
 
 // tf32 is whether daemons use TF32, so that workers do the same.
 func (c *check) tf32() bool { return config.Default().CUDA.TF32 }
