@@ -113,7 +113,7 @@ func (m *Model) Sample(g models.Group, random *rand.Rand) time.Duration {
 func (m *Model) change(g models.Group) time.Duration {
 	millis := 0.0
 	for i := range g.Spans {
-		if once, _ := g.Spans[i].Once(); once.Start == 0 && !models.OnLadder(once.Size) {
+		if s := &g.Spans[i]; s.Start == 0 && !models.OnLadder(s.Size) {
 			millis += m.profile.ChangeMillis
 		}
 	}

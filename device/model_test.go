@@ -174,8 +174,6 @@ func TestChange(t *testing.T) {
 	span := func(model models.ServiceID, start, size int) models.Span {
 		return models.Span{Service: model, Start: start, End: start + 1, Size: size, SeqLen: 8 * int(model%2)}
 	}
-	series := span(0, 0, 3)
-	series.Series = true
 	for _, c := range []struct {
 		spans []models.Span
 		want  time.Duration
@@ -184,7 +182,6 @@ func TestChange(t *testing.T) {
 		{[]models.Span{span(0, 0, 3), span(1, 0, 2)}, 40 * time.Millisecond},
 		{[]models.Span{span(0, 0, 3), span(1, 0, 3)}, 80 * time.Millisecond},
 		{[]models.Span{span(0, 1, 3), span(1, 0, 4)}, 0}, // it began in another round
-		{[]models.Span{series}, 0},
 	} {
 		g := models.Group{Spans: c.spans}
 		if got := m.Latency(g) - plain.Latency(g); got != c.want {

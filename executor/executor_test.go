@@ -31,19 +31,19 @@ func TestRunABatch(t *testing.T) {
 	}
 }
 
-func TestRunASeries(t *testing.T) {
+func TestRunBackToBack(t *testing.T) {
 	f := startReady(t, nil, 1)
-	series := f.whole(0, 1, "abc", "", "xy")
-	series.Span.Series = true
-	s := f.do(series)
+	batch := f.whole(0, 1, "abc", "", "xy")
+	batch.Span.Size = 1
+	s := f.do(batch)
 	if got := texts(s); !slices.Equal(got, []string{"abc0123", "0123", "xy0123"}) || s.Queries[2].ID != 2 {
 		t.Errorf("outputs %q: %+v", got, s)
 	}
 	// It may end before its first operator or after its last, and nowhere else.
-	stopped := flight{span: models.Span{End: fakeOperators, Size: 2, Series: true}, stopped: true}
+	stopped := flight{span: models.Span{End: fakeOperators, Size: 1}, queries: make([]models.QueryID, 2), stopped: true}
 	for reached := range fakeOperators {
 		if err := stopped.check(&wire.Done{Reached: reached}, fakeOperators); (err == nil) != (reached == 0) {
-			t.Errorf("a series that ended at operator %d: %v", reached, err)
+			t.Errorf("back to back, ended at operator %d: %v", reached, err)
 		}
 	}
 }

@@ -188,7 +188,7 @@ func (w *worker) tryRun(r *round, index int, request *SpanRequest) (models.Statu
 	}
 	err := w.sendLocked(&wire.Run{
 		Round: r.outcome.Round, Batch: span.Batch, Start: span.Start, End: span.End,
-		Size: span.Size, Stop: word, Threads: r.threads, Series: span.Series, Queries: request.Queries,
+		Size: span.Size, Stop: word, Threads: r.threads, Queries: request.Queries,
 	})
 	if err != nil {
 		return models.SpanFailed, err
@@ -464,7 +464,7 @@ func (f *flight) check(d *wire.Done, operators int) error {
 		return fmt.Errorf("span [%d, %d) reached operator %d", f.span.Start, f.span.End, d.Reached)
 	case d.Reached < f.span.End && !f.stopped:
 		return fmt.Errorf("span [%d, %d) ended at operator %d without being stopped", f.span.Start, f.span.End, d.Reached)
-	case f.span.Series && d.Reached > 0 && d.Reached < operators:
+	case f.span.Times(len(f.queries)) > 1 && d.Reached > 0 && d.Reached < operators:
 		return fmt.Errorf("back-to-back execution ended at operator %d of %d", d.Reached, operators)
 	case d.Finished() != (d.Reached == operators):
 		return fmt.Errorf("at operator %d of %d, finished is %t", d.Reached, operators, d.Finished())

@@ -47,26 +47,23 @@ type Span struct {
 	Batch   BatchID   `json:"b"`
 	Start   int       `json:"from,omitempty"`
 	End     int       `json:"to"`
-	// Size is the size of the batch, the sum over its queries.
+	// Size is the size of one tensor of the batch: the sum over its queries or, in back-to-back
+	// execution, the size of each query.
 	Size   int `json:"n"`
 	SeqLen int `json:"seq,omitempty"`
-
-	// Series marks back-to-back execution: the queries of the batch, each of size 1, run one
-	// after another and not as one tensor. Each runs from the first operator to the last.
-	Series bool `json:"series,omitempty"`
 }
 
 // Len returns the number of operators in the span.
 func (s Span) Len() int { return s.End - s.Start }
 
-// Once returns the span that runs as one tensor, and how many times it runs: for back-to-back
-// execution one query and the number of queries, otherwise the whole span and 1.
-func (s Span) Once() (once Span, times int) {
-	if !s.Series {
-		return s, 1
+// Times returns how many times a worker executes the span for a number of queries. More queries
+// than its size do not fit in one tensor, so they run back to back: each by itself, from the
+// first operator to the last. Otherwise it returns 1.
+func (s Span) Times(queries int) int {
+	if queries > s.Size {
+		return queries
 	}
-	times, s.Size, s.Series = s.Size, 1, false
-	return s, times
+	return 1
 }
 
 // Group is an operator group: spans of different batches, at most one per service, that run

@@ -169,9 +169,12 @@ func (l *backlog) form(c *candidate, v *device) *batch {
 	b := l.pool.batch(c.service)
 	l.lastID++
 	b.id, b.device, b.Started = l.lastID, v, l.now
-	b.SeqLen, b.Rank, b.Series = c.head.SeqLen, c.head.Rank, c.rest.Series
+	b.SeqLen, b.Rank = c.head.SeqLen, c.head.Rank
 	for _, q := range c.members {
 		b.add(l.dequeue(q))
+	}
+	if c.service.MaxBatch <= 1 { // several queries run back to back
+		b.Size = c.head.Size
 	}
 	return b
 }

@@ -159,7 +159,7 @@ func (b *batch) check() error {
 		}
 		size += q.Size
 	}
-	if b.id == 0 || size != b.Size {
+	if b.id == 0 || size != b.Size*b.span(b.end()).Times(len(b.members)) {
 		return fmt.Errorf("batch %d has size %d, its members %d", b.id, b.Size, size)
 	}
 	return nil

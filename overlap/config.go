@@ -37,10 +37,10 @@ type Config struct {
 	// kernels of different processes take turns. Without it none of them is so.
 	Alone []bool `json:",omitempty"`
 
-	// Series is how long at most the queries of a service whose largest batch is 1 run one
-	// after another within one round, 0 for one query a round: handing a round to a worker
-	// and back takes longer than a small model does. The first of them is answered with the
-	// last, and so much longer does whatever arrives meanwhile wait.
+	// Series is how long a batch of a service whose MaxBatch is 1 may take. Its queries run back
+	// to back, because handing a round to a worker and back takes longer than a small model.
+	// The first query is answered with the last, and a query that arrives meanwhile waits for
+	// both. 0 turns such batches off.
 	Series time.Duration `json:",omitempty"`
 
 	// Selector says which variant answers what waits for a service that has some. Without

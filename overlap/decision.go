@@ -298,8 +298,9 @@ func (d *decision) holds() bool {
 	if len(d.group) == 0 {
 		return true
 	}
-	d.predicted = estimates[len(d.drops)]
-	first, took := &d.candidates[d.group[0]], d.bounds(d.predicted, d.daring)
+	first := &d.candidates[d.group[0]]
+	d.predicted = repeated(estimates[len(d.drops)], first.rest.Times(len(first.members)))
+	took := d.bounds(d.predicted, d.daring)
 	switch {
 	case len(d.group) > 1 && d.predicted.Latency == 0, first.explores:
 		return false

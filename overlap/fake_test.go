@@ -42,9 +42,6 @@ func (c *costs) pair(a, b models.ServiceID, factor float64) {
 }
 
 func (c *costs) span(s models.Span) time.Duration {
-	if once, times := s.Once(); times > 1 {
-		return time.Duration(times) * c.span(once)
-	}
 	took := c.op[s.Service] * time.Duration(s.Len()) * time.Duration(100+c.grow[s.Service]*(s.Size-1)) / 100
 	if s.Start > 0 && took > 0 {
 		took += c.cut

@@ -100,14 +100,15 @@ func (c *clientLoop) run(long time.Duration) []int {
 			c.now = c.next()
 			continue
 		}
-		took := c.takes(r.Group.Spans)
+		one := c.takes(r.Group.Spans)
+		took := one * time.Duration(r.Group.Spans[0].Times(len(r.Queries[0])))
 		o := models.Outcome{Round: r.Number, Took: took}
 		for _, span := range r.Group.Spans {
 			o.Spans = append(o.Spans, models.SpanOutcome{Span: span, Reached: span.End, Took: took})
 		}
 		c.now += took
 		c.arrive(c.now)
-		if err := c.p.Observe(c.now, r.Group, took); err != nil {
+		if err := c.p.Observe(c.now, r.Group, one); err != nil {
 			c.t.Fatal(err)
 		}
 		if err := c.s.Finish(c.now, o); err != nil {
@@ -122,10 +123,9 @@ func (c *clientLoop) run(long time.Duration) []int {
 // takes returns what spans take one after another, within 5 %.
 func (c *clientLoop) takes(spans []models.Span) (sum time.Duration) {
 	for _, span := range spans {
-		once, times := span.Once()
 		v := &c.services[span.Service]
-		took := time.Duration(times) * v.takes(once.Size) * time.Duration(once.Len()) / operators
-		if once.Len() < operators {
+		took := v.takes(span.Size) * time.Duration(span.Len()) / operators
+		if span.Len() < operators {
 			took += v.cut
 		}
 		sum += time.Duration(float64(took) * (0.95 + 0.1*c.random.Float64()))

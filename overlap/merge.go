@@ -163,62 +163,52 @@ func (c *candidate) follower() *query {
 	return q
 }
 
-// lengthen makes a group of one query whose service merges none a series, if it is short: those
-// that come next are run in the same round, one after another, for at most Config.Series.
-// Nobody is to be late for it, no other work passed, and each device to have its share, which
-// of a service with variants is that for which this one was selected.
+// lengthen makes the only query of a group a batch that runs back to back, if its service merges
+// none and it is short: the queries behind it run in the same round, for at most Config.Series.
+// None of them may be late for it, nor pass other work, and each device must get its share, which
+// for a service with variants is the share that this variant was selected for.
 func (d *decision) lengthen() {
 	if len(d.group) != 1 || d.s.seriesTime == 0 {
 		return
 	}
 	i := d.group[0]
 	c := &d.candidates[i]
-	e, most := c.solo, mergeScan
-	if places := c.service.places(); e.Latency > 0 && places > 0 {
-		most = min(most, int(d.s.seriesTime/e.Latency), (c.service.queue.len()+places-1)/places)
+	e, view, limit, from := c.solo, &c.service.view, d.limit, len(d.members)
+	if c.batch != nil || c.end < c.service.Operators || c.service.MaxBatch > 1 || c.explores || e.Latency == 0 {
+		return
 	}
+	places := c.service.places()
+	most := min(mergeScan, int(d.s.seriesTime/e.Latency), (c.service.queue.len()+places-1)/places)
 	if share := c.service.family.share; share > 0 {
 		most = min(most, share)
 	}
-	whole := c.batch == nil && c.end == c.service.Operators && len(c.service.Pipelines) == 0
-	if !whole || c.service.MaxBatch > 1 || c.head.Size > 1 || c.head.Apart || c.explores || e.Latency == 0 || most < 2 {
-		return
-	}
-	view, limit, from := &c.service.view, d.limit, len(d.members)
 	started, paused := view.started()
-	if !c.rank.Filler {
-		limit = min(limit, c.head.Deadline)
-	}
-	d.members = append(d.members, c.head)
-	if q, _ := view.query(); q == c.head {
-		view.queue.pass()
-	}
-	for n := 2; n <= most; n++ {
-		q, ok := view.query()
-		if !ok || view.second || q.Size > 1 || !q.mergesWith(c.head) || d.outranks(i, q) || paused && started.rank.before(&q.Rank) {
+	for q, ok := c.head, true; ok && len(d.members)-from < most; q, ok = view.query() {
+		if view.second || q.Size > 1 || !q.mergesWith(c.head) || d.outranks(i, q) || paused && started.rank.before(&q.Rank) {
 			break
 		}
 		if !q.Rank.Filler {
 			limit = min(limit, q.Deadline)
 		}
-		if end := d.at + time.Duration(n)*e.Bound; end > limit {
+		if end := d.at + time.Duration(len(d.members)-from+1)*e.Bound; end > limit {
 			break
 		}
-		view.queue.pass()
+		if top, _ := view.query(); top == q {
+			view.queue.pass()
+		}
 		d.members = append(d.members, q)
 		c.deadline = max(c.deadline, q.Deadline)
 	}
-	n := len(d.members) - from
-	if n < 2 {
-		return
+	if n := len(d.members) - from; n > 1 {
+		c.members = slices.Clip(d.members[from:])
+		c.solo = repeated(e, n)
+		d.predicted, d.solo, d.limit = c.solo, c.solo.Latency, limit
 	}
-	c.members = slices.Clip(d.members[from:])
-	c.rest.Size, c.rest.Series = n, true
-	c.solo = d.ask.alone(c.rest)
-	c.aim(d.at + c.solo.Bound)
-	d.takeBack()
-	d.add(i, c.rest.End, c.solo, c.solo.Latency)
-	d.limit = limit
+}
+
+// repeated returns the estimate of work that runs some times, one after another.
+func repeated(e models.Estimate, times int) models.Estimate {
+	return models.Estimate{Latency: time.Duration(times) * e.Latency, Bound: time.Duration(times) * e.Bound}
 }
 
 // outranks reports whether a candidate besides the i-th comes before a query.

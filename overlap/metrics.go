@@ -87,7 +87,7 @@ func (m *ServiceMetrics) count(a *Answer, deadline time.Duration) {
 // started counts a batch.
 func (m *ServiceMetrics) started(b *batch) {
 	m.Batches++
-	if n := len(b.members); n > 1 && !b.Series {
+	if n := len(b.members); n > 1 && n <= b.Size { // not back to back
 		m.Merged += uint64(n)
 	}
 }

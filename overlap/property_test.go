@@ -308,7 +308,7 @@ func (w *twin) span(s models.Span, device int, queries []models.QueryID) {
 				w.Fatalf("%+v is answered by %+v", q, w.services[s.Service])
 			}
 		}
-		if s.Series {
+		if len(queries) > s.Size {
 			w.inSeries(s, device)
 		} else if largest := max(w.services[s.Service].MaxBatch, w.open[queries[0]].Size); s.Size > largest && !w.routed { // or it was reserved before that changed
 			w.Fatalf("batch %d of size %d starts, at most %d is merged", s.Batch, s.Size, largest)
@@ -329,7 +329,7 @@ func (w *twin) span(s models.Span, device int, queries []models.QueryID) {
 // time for that, and all in time.
 func (w *twin) inSeries(s models.Span, device int) {
 	r, sv := w.rounds[device], &w.services[s.Service]
-	if len(r.Group.Spans) != 1 || s.Size < 2 || s.Size != len(r.Queries[0]) || s.Start > 0 || s.End < sv.Operators || sv.MaxBatch > 1 || w.costs.span(s) > w.config.Series {
+	if len(r.Group.Spans) != 1 || s.Size != 1 || s.Start > 0 || s.End < sv.Operators || sv.MaxBatch > 1 || w.costs.span(s)*time.Duration(len(r.Queries[0])) > w.config.Series {
 		w.Fatalf("a series of %v: %+v", w.config.Series, r)
 	}
 	for _, id := range r.Queries[0] {
@@ -371,7 +371,7 @@ func (w *twin) outcome(t *rapid.T, s models.Span, device int) models.SpanOutcome
 	switch rapid.IntRange(0, 9).Draw(t, "status") {
 	case 0:
 		so.Status, so.Reached = models.SpanStopped, rapid.IntRange(s.Start, s.End).Draw(t, "reached")
-		if s.Series {
+		if len(w.batches[s.Batch].queries) > s.Size {
 			so.Reached = rapid.SampledFrom([]int{0, s.End}).Draw(t, "reached all")
 		}
 	case 1:

@@ -102,7 +102,8 @@ func (r *rank) before(o *rank) bool {
 	return r.ID < o.ID
 }
 
-// batch is one or more queries that run as one tensor.
+// batch is one or more queries that run as one tensor or, in back-to-back execution, one after
+// another.
 type batch struct {
 	id        models.BatchID
 	service   *service
@@ -117,14 +118,14 @@ type batch struct {
 
 // batchState is what a snapshot holds of a batch, besides what it consists of.
 type batchState struct {
-	Next     int // the operator to run next
+	Next int // the operator to run next
+	// Size is the sum over the members or, in back-to-back execution, the size of each.
 	Size     int
 	SeqLen   int
 	Rank     rank          // the rank of its most urgent member that is not cancelled
 	Deadline time.Duration // the latest of its members that are not cancelled
 	Started  time.Duration
 	Run      time.Duration
-	Series   bool `json:",omitempty"` // its queries run one after another
 	Explores bool `json:",omitempty"` // it runs although it is predicted to be late
 	Overrun  int  `json:",omitempty"` // where the span ends that has overrun, 0 if none has
 
@@ -189,7 +190,7 @@ func (b *batch) move() Move {
 func (b *batch) span(end int) models.Span {
 	return models.Span{
 		Service: b.service.ID, Batch: b.id, Start: b.Next, End: end,
-		Size: b.Size, SeqLen: b.SeqLen, Series: b.Series,
+		Size: b.Size, SeqLen: b.SeqLen,
 	}
 }
 

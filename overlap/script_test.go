@@ -279,12 +279,8 @@ func (c *script) next() {
 	c.round, c.rounds[r.Device] = r, r.clone()
 	c.printf("round %d, predicted %s", r.Number, c.predicted(&r))
 	for i, s := range r.Group.Spans {
-		series := ""
-		if s.Series {
-			series = " in series"
-		}
-		c.printf("  %s batch %d [%d,%d) size %d%s queries %v", c.config.Services[s.Service].Name,
-			s.Batch, s.Start, s.End, s.Size, series, r.Queries[i])
+		c.printf("  %s batch %d [%d,%d) size %d queries %v", c.config.Services[s.Service].Name,
+			s.Batch, s.Start, s.End, s.Size, r.Queries[i])
 	}
 }
 
@@ -327,8 +323,9 @@ func (c *script) turnedDown() {
 func (c *script) finish(a args) {
 	r := c.rounds[a.number("on", c.round.Device)]
 	o := models.Outcome{Round: r.Number, Device: r.Device, Took: r.Predicted.Latency}
-	for _, s := range r.Group.Spans {
+	for i, s := range r.Group.Spans {
 		so := c.ended(s, a)
+		so.Took *= time.Duration(s.Times(len(r.Queries[i])))
 		if so.Status == models.SpanOverrun {
 			c.apart[s.Service] = models.Outcome{Round: o.Round, Device: o.Device, Spans: []models.SpanOutcome{so}}
 		}

@@ -66,10 +66,6 @@ func (p *Predictor) Predict(groups []models.Group, estimates []models.Estimate) 
 func (p *Predictor) predict(groups []models.Group, estimates []models.Estimate) {
 	p.asked = 0
 	for i := range groups {
-		if s := groups[i].Spans; len(s) == 1 && s[0].Series {
-			estimates[i] = p.series(groups[i])
-			continue
-		}
 		a, ok := p.ask(groups[i].Spans)
 		switch {
 		case !ok:
@@ -88,21 +84,6 @@ func (p *Predictor) predict(groups []models.Group, estimates []models.Estimate) 
 		p.answers[sourceNetwork]++
 		estimates[p.of[k]] = p.estimate(p.answer[k])
 	}
-}
-
-// series returns the estimate of a group whose only span runs its queries back to back: the
-// estimate of one query times their number.
-func (p *Predictor) series(g models.Group) (e models.Estimate) {
-	once, times := g.Spans[0].Once()
-	a, ok := p.ask([]models.Span{once})
-	if !ok {
-		p.unknown++
-		return e
-	}
-	p.answers[a.key.source]++
-	e = p.estimate(a)
-	e.Latency, e.Bound = time.Duration(times)*e.Latency, time.Duration(times)*e.Bound
-	return e
 }
 
 // ask returns the prediction for a group. If the network covers the group, ask only queues it,
@@ -189,11 +170,6 @@ func (p *Predictor) estimate(a answer) models.Estimate {
 func (p *Predictor) Observe(now time.Duration, g models.Group, took time.Duration) error {
 	if took <= 0 || took > MaxTime {
 		return fmt.Errorf("group took %v: %w", took, errRange)
-	}
-	// In back-to-back execution, each query took an equal part of the time.
-	if len(g.Spans) == 1 && g.Spans[0].Series {
-		once, times := g.Spans[0].Once()
-		g.Spans, took = []models.Span{once}, max(took/time.Duration(times), 1)
 	}
 	p.asked = 0
 	fallbacks := p.fallbacks

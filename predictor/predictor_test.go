@@ -87,24 +87,6 @@ func TestPredictWithoutNetwork(t *testing.T) {
 	}
 }
 
-// Each query of a series takes what one takes alone, and teaches that.
-func TestPredictSeries(t *testing.T) {
-	p := newSerial(t, 1)
-	one, series := span(0, 0, 10, 1, 0), span(0, 0, 10, 5, 0)
-	series.Series = true
-	within(t, "five in series", ask(p, series), 5*ms, 5*ms)
-	if took, ok := p.solo.Span(series); took != 5*ms || !ok {
-		t.Errorf("its solo time is %v, known %t", took, ok)
-	}
-	teach(t, p, 1000, 10*ms, series)
-	if e := ask(p, one); e.Latency < 19*ms/10 || e.Latency > 21*ms/10 {
-		t.Errorf("one of five that took 10 ms takes %v", e)
-	}
-	if e := ask(p, series); e.Latency < 95*ms/10 || e.Latency > 105*ms/10 {
-		t.Errorf("five that took 10 ms take %v", e)
-	}
-}
-
 func TestPredictByNetwork(t *testing.T) {
 	p, f := newSerial(t, 3), constant(testFile(2), 0.9)
 	use(t, p, f, 1, -1, 0) // service 0 has model b, service 2 model a
@@ -287,12 +269,6 @@ func TestPredictorDoesNotAllocate(t *testing.T) {
 	groups, estimates := manyGroups(MaxRows+3), make([]models.Estimate, MaxRows+3)
 	if n := testing.AllocsPerRun(20, func() { p.Predict(groups, estimates) }); n != 0 {
 		t.Errorf("Predict allocates %v times", n)
-	}
-	series := groupOf(groups[0].Spans[0])
-	series.Spans[0].Series = true
-	of := []models.Group{series}
-	if n := testing.AllocsPerRun(500, func() { p.Predict(of, estimates); teach(t, p, 1, ms, series.Spans...) }); n != 0 {
-		t.Errorf("a series allocates %v times", n)
 	}
 	if n := testing.AllocsPerRun(500, func() { teach(t, p, 1, ms, groups[0].Spans...) }); n != 0 {
 		t.Errorf("Observe allocates %v times", n)

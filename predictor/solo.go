@@ -119,12 +119,11 @@ func (sv *soloService) replace(operators int) {
 // interpolates between measured batch sizes. Beyond them it scales in proportion to the nearest
 // size, and for an unmeasured sequence length in proportion to the nearest length.
 func (t *Solo) Span(s models.Span) (time.Duration, bool) {
-	s, times := s.Once()
 	sv, err := t.service(s.Service)
 	if err != nil || sv.check(s.Start, s.End, s.Size, s.SeqLen) != nil {
 		return 0, false
 	}
-	nanos := float64(times) * sv.span(s.Start, s.End, s.Size, s.SeqLen)
+	nanos := sv.span(s.Start, s.End, s.Size, s.SeqLen)
 	return duration(nanos), nanos > 0
 }
 

@@ -25,8 +25,8 @@ import (
 // maxRetries is how often a query is run again whose worker was lost.
 const maxRetries = 2
 
-// series is for how long small queries run one after another within one round. Handing a
-// round to a worker and back takes 20 to 50 µs.
+// series is how long queries may run back to back within one round. Handing a round to a
+// worker and back takes 20 to 50 µs.
 const series = 250 * time.Microsecond
 
 var (

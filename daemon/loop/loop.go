@@ -189,6 +189,7 @@ func (l *loop) apartOf(solo *predictor.Solo, r *overlap.Round) (sum observe.Apar
 		if !ok {
 			return observe.Apart{}
 		}
+		took *= time.Duration(span.Times(len(r.Queries[i])))
 		sum.Spans += took
 		sum.Queries += l.unmerged(solo, span, r.Queries[i], took)
 	}
@@ -289,7 +290,7 @@ func (l *loop) spanOutcome(d *device, s *executor.SpanOutcome) models.SpanOutcom
 		member.service.Stats.Ran(s.Took, s.DeviceTook)
 	}
 	if s.Finished {
-		_, times := s.Span.Once()
+		times := s.Span.Times(len(s.Queries))
 		member.service.Stats.Executed(times)
 		if member.family != nil {
 			member.family.front.Stats.Executed(times)
@@ -318,10 +319,13 @@ func (l *loop) members(s *executor.SpanOutcome) []models.QueryID {
 }
 
 // learn lets the predictor follow what was measured of a group, of which each span is
-// what ran of it.
+// what ran of it. In back-to-back execution, each query took an equal part of the time.
 func (l *loop) learn(d *device, o *executor.Outcome) {
 	l.group.Spans = l.group.Spans[:0]
-	open := 0
+	open, times := 0, time.Duration(1)
+	if len(o.Spans) == 1 {
+		times = time.Duration(o.Spans[0].Span.Times(len(d.round.Queries[0])))
+	}
 	for i := range o.Spans {
 		s := &o.Spans[i]
 		ran := s.Span
@@ -340,10 +344,10 @@ func (l *loop) learn(d *device, o *executor.Outcome) {
 		l.group.Spans = append(l.group.Spans, ran)
 	}
 	if open > 0 {
-		l.overruns.learned[o.Round] = predictor.NewOverrun(l.group, o.Took, open)
+		l.overruns.learned[o.Round] = predictor.NewOverrun(l.group, o.Took/times, open)
 		return
 	}
-	if err := d.kind.predictor.Observe(l.Now(), l.group, o.Latency()); err != nil {
+	if err := d.kind.predictor.Observe(l.Now(), l.group, o.Latency()/times); err != nil {
 		l.Log.Debug().Err(err).Msg("a measured time was ignored")
 	}
 }

@@ -49,6 +49,7 @@ func TestTimesApart(t *testing.T) {
 	}{
 		"one query":        {round([][]models.QueryID{{1}}, models.Span{End: 4, Size: 1}), observe.Apart{}},
 		"two of two":       {round([][]models.QueryID{{4}, {5}}, models.Span{End: 4, Size: 1}, models.Span{Service: 1, End: 2, Size: 1}), observe.Apart{Spans: 13 * ms, Queries: 13 * ms}},
+		"back to back":     {round([][]models.QueryID{{1, 2}}, models.Span{End: 4, Size: 1}), observe.Apart{Spans: 20 * ms, Queries: 20 * ms}},
 		"merged":           {round([][]models.QueryID{{1, 2, 3}}, models.Span{End: 4, Size: 4}), observe.Apart{Spans: 20 * ms, Queries: 35 * ms}},
 		"part of it":       {round([][]models.QueryID{{1, 2, 3}}, models.Span{Start: 3, End: 4, Size: 4}), observe.Apart{Spans: 8 * ms, Queries: 14 * ms}},
 		"merged, beside":   {round([][]models.QueryID{{1, 3, 2}, {4}}, models.Span{End: 4, Size: 4}, models.Span{Service: 1, End: 4, Size: 1}), observe.Apart{Spans: 30 * ms, Queries: 45 * ms}},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
 )
 
@@ -40,7 +41,8 @@ func TestStallIsNoOverrun(t *testing.T) {
 }
 
 // A device that has become so slow that every round is an overrun is known to be slow once
-// a few of them have ended. While they run, and if they never end, nothing is learned.
+// a few of them have ended. While they run, and if they never end, nothing is learned. Queries
+// that run back to back teach what one of them takes, in overruns and in other rounds.
 func TestOverrunsTeach(t *testing.T) {
 	const ms = time.Millisecond
 	solo, err := predictor.NewSolo(1)
@@ -53,10 +55,10 @@ func TestOverrunsTeach(t *testing.T) {
 	k := &kind{solo: solo, predictor: predictor.New(solo)}
 	l := &loop{core: &core{mailbox: mailbox{epoch: time.Now()}}}
 	l.overruns = &overruns{core: l.core, learned: map[uint64]*predictor.Overrun{}}
-	d := &device{kind: k}
+	d := &device{kind: k, round: overlap.Round{Queries: [][]models.QueryID{{1, 2}}}}
 	overrun := func(round uint64, ended models.Status) time.Duration {
 		span := models.Span{Batch: models.BatchID(round), End: 1, Size: 1}
-		o := executor.Outcome{Round: round, Took: 20 * ms, Spans: []executor.SpanOutcome{{SpanOutcome: models.SpanOutcome{Span: span, Status: models.SpanOverrun}}}}
+		o := executor.Outcome{Round: round, Took: 40 * ms, Spans: []executor.SpanOutcome{{SpanOutcome: models.SpanOutcome{Span: span, Status: models.SpanOverrun}}}}
 		l.learn(d, &o)
 		l.overruns.learn(d, round, models.SpanOutcome{Span: span, Status: ended, Reached: 1})
 		known, _ := solo.Span(span)
@@ -72,6 +74,14 @@ func TestOverrunsTeach(t *testing.T) {
 		known = overrun(round+10, models.SpanDone)
 	}
 	if known < 16*ms || len(l.overruns.learned) > 0 {
-		t.Errorf("after eight rounds that took more than 20 ms one takes %v; %d are remembered", known, len(l.overruns.learned))
+		t.Errorf("after eight rounds of two that took more than 40 ms one takes %v; %d are remembered", known, len(l.overruns.learned))
+	}
+	for round := range uint64(16) {
+		span := models.SpanOutcome{Span: models.Span{Batch: models.BatchID(round), End: 1, Size: 1}, Reached: 1, Took: 10 * ms}
+		l.learn(d, &executor.Outcome{Round: round, Took: 10 * ms, Spans: []executor.SpanOutcome{{SpanOutcome: span}}})
+		known, _ = solo.Span(span.Span)
+	}
+	if known < 4*ms || known > 6*ms {
+		t.Errorf("after rounds of two that took 10 ms one takes %v", known)
 	}
 }

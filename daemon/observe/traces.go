@@ -79,7 +79,7 @@ func (t *Traces) dispatched(e *Event) {
 				}
 			}
 			q.Ran(tracing.Run{
-				Device: t.names[r.Device], Round: r.Number, Batch: uint64(span.Batch), BatchSize: span.Size, Start: span.Start, End: span.End, Of: e.Services[span.Service].Operators,
+				Device: t.names[r.Device], Round: r.Number, Batch: uint64(span.Batch), BatchSize: span.Size * span.Times(len(r.Queries[i])), Start: span.Start, End: span.End, Of: e.Services[span.Service].Operators,
 				Group: group, Planned: r.Planned, Predicted: r.Predicted.Latency, Bound: r.Predicted.Bound, Began: r.Start,
 			})
 			q.Device = t.devices[r.Device]

@@ -196,11 +196,7 @@ func (l *line) call(groups []models.Group, estimates []models.Estimate) {
 		*l = append(*l, '[')
 		l.numbers(int64(same), int64(estimates[i].Latency), int64(estimates[i].Bound))
 		for _, s := range spans[same:] {
-			size := int64(s.Size)
-			if s.Series {
-				size = -size
-			}
-			l.numbers(int64(s.Service), int64(s.Start), int64(s.End), size, int64(s.SeqLen))
+			l.numbers(int64(s.Service), int64(s.Start), int64(s.End), int64(s.Size), int64(s.SeqLen))
 		}
 		*l = append(*l, ']')
 		last = spans

@@ -133,7 +133,7 @@ type question struct {
 
 const (
 	questionNumbers = 3 // spans of the question before, latency, bound
-	spanNumbers     = 5 // service, start, end, size, less than 0 of a series, sequence length
+	spanNumbers     = 5 // service, start, end, size, sequence length
 )
 
 // questions decodes the calls of the predictor.
@@ -167,11 +167,7 @@ func decodeQuestion(n []int64, last []models.Span) (q question, err error) {
 	q.Estimate = models.Estimate{Latency: time.Duration(n[1]), Bound: time.Duration(n[2])}
 	q.Group.Spans = append(q.Group.Spans, last[:n[0]]...)
 	for s := n[questionNumbers:]; len(s) > 0; s = s[spanNumbers:] {
-		span := models.Span{Service: models.ServiceID(s[0]), Start: int(s[1]), End: int(s[2]), Size: int(s[3]), SeqLen: int(s[4])}
-		if span.Size < 0 {
-			span.Size, span.Series = -span.Size, true
-		}
-		q.Group.Spans = append(q.Group.Spans, span)
+		q.Group.Spans = append(q.Group.Spans, models.Span{Service: models.ServiceID(s[0]), Start: int(s[1]), End: int(s[2]), Size: int(s[3]), SeqLen: int(s[4])})
 	}
 	if spans := len(q.Group.Spans); spans > overlap.MaxServices {
 		return q, fmt.Errorf("a question about %d spans", spans)

@@ -11,7 +11,7 @@ import (
 )
 
 // Format is the first field of every decision log.
-const Format = "overlapd-decisions/5"
+const Format = "overlapd-decisions/6"
 
 // Header is where a log comes from: the program's version and commit, the device,
 // and the time from which the times of the log count.

@@ -32,12 +32,7 @@ func (d *decoder) take(n int) []byte {
 	return field
 }
 
-func (d *decoder) uint8() uint8 { return d.take(1)[0] }
-func (d *decoder) bool() bool {
-	b := d.uint8()
-	d.failed = d.failed || b > 1
-	return b == 1
-}
+func (d *decoder) uint8() uint8   { return d.take(1)[0] }
 func (d *decoder) uint32() uint32 { return le.Uint32(d.take(4)) }
 func (d *decoder) uint64() uint64 { return le.Uint64(d.take(8)) }
 

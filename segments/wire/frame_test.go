@@ -50,7 +50,7 @@ func testMessages() []Message {
 		&LoadSpec{Service: "resnet50", ModelPath: "/m.onnx", Threads: 2, CutTarget: 9},
 		&Run{Round: 7, Batch: 1 << 40, Start: 3, End: 12, Size: 4, Stop: 63, Threads: 1},
 		&Run{Batch: 1, End: 1, Size: 2, Queries: []QueryTensors{{ID: 5, Inputs: []Tensor{testTensor, {Type: models.String}}}, {ID: 6}}},
-		&Run{Batch: 1, End: 1, Size: 2, Series: true, Queries: []QueryTensors{{ID: 5}, {ID: 6}}},
+		&Run{Batch: 1, End: 1, Size: 1, Queries: []QueryTensors{{ID: 5}, {ID: 6}}},
 		&Release{Batch: 9},
 		&Quit{},
 		&Hello{Protocol: ProtocolVersion, PID: 4711},
@@ -124,7 +124,6 @@ func TestEncodeRefuses(t *testing.T) {
 	bad := map[string]Message{
 		"end before start":  &Run{Start: 2, End: 1},
 		"negative start":    &Run{Start: -1, End: 1},
-		"series in middle":  &Run{Start: 1, End: 2, Series: true},
 		"stop word":         &Run{Start: 1, End: 2, Stop: StopWords},
 		"start, no queries": &Run{End: 2},
 		"queries in middle": &Run{Start: 1, End: 2, Queries: []QueryTensors{{}}},

@@ -103,7 +103,8 @@ type Run struct {
 	Start int
 	End   int
 
-	// Size is the sum over the queries of the batch.
+	// Size is the size of one tensor of the batch. More queries than that run back to back,
+	// each as if it were a batch.
 	Size int
 
 	// Stop is the index of the stop word that ends the run early.
@@ -112,9 +113,6 @@ type Run struct {
 	// Threads limits the number of threads, 0 for all that the worker has.
 	Threads uint8
 
-	// Series asks for back-to-back execution: the queries run one after another, as
-	// if each were a batch.
-	Series  bool
 	Queries []QueryTensors
 
 	inputs []Tensor
@@ -127,8 +125,6 @@ func (m *Run) check() error {
 		return fmt.Errorf("%w: run of [%d, %d), size %d", ErrMessage, m.Start, m.End, m.Size)
 	case m.Stop >= StopWords:
 		return fmt.Errorf("%w: run with stop word %d", ErrMessage, m.Stop)
-	case m.Series && m.Start != 0:
-		return fmt.Errorf("%w: a series from operator %d", ErrMessage, m.Start)
 	case (len(m.Queries) > 0) != (m.Start == 0):
 		return fmt.Errorf("%w: run from operator %d with %d queries", ErrMessage, m.Start, len(m.Queries))
 	}
@@ -145,10 +141,7 @@ func (m *Run) appendPayload(dst []byte) ([]byte, error) {
 	dst = le.AppendUint32(dst, uint32(m.End))
 	dst = le.AppendUint32(dst, uint32(m.Size))
 	dst = le.AppendUint32(dst, m.Stop)
-	dst = append(dst, m.Threads, 0)
-	if m.Series {
-		dst[len(dst)-1] = 1
-	}
+	dst = append(dst, m.Threads)
 	return appendList(dst, m.Queries, MaxQueries, appendQuery)
 }
 
@@ -166,7 +159,6 @@ func (m *Run) decode(payload []byte) error {
 	m.Size = int(d.uint32())
 	m.Stop = d.uint32()
 	m.Threads = d.uint8()
-	m.Series = d.bool()
 	m.Queries, m.inputs, m.dims = d.queries(m.Queries, m.inputs[:0], m.dims[:0])
 	if err := d.done(KindRun); err != nil {
 		return err

@@ -266,8 +266,8 @@ func (w *worker) perform(r *wire.Run, done *wire.Done) error {
 	if r.End > w.end {
 		return fmt.Errorf("%w: [%d, %d) of %d operators", wire.ErrSpanOrder, r.Start, r.End, w.end)
 	}
-	if r.Series {
-		return w.series(r, done)
+	if len(r.Queries) > max(r.Size, 1) {
+		return w.backToBack(r, done)
 	}
 	b, err := w.batch(r)
 	if err != nil {
@@ -287,10 +287,10 @@ func (w *worker) perform(r *wire.Run, done *wire.Done) error {
 	return nil
 }
 
-// series executes the queries of a batch back to back, each as a batch of its own for the
+// backToBack executes the queries of a batch back to back, each as a batch of its own for the
 // engine. If it is stopped, the whole batch counts as not begun and is forgotten; the
 // daemon may run it again.
-func (w *worker) series(r *wire.Run, done *wire.Done) error {
+func (w *worker) backToBack(r *wire.Run, done *wire.Done) error {
 	if _, exists := w.batches[r.Batch]; exists || r.End != w.end {
 		return fmt.Errorf("%w: back-to-back execution to %d of %d operators as batch %d, which exists is %t", wire.ErrSpanOrder, r.End, w.end, r.Batch, exists)
 	}

@@ -290,8 +290,8 @@ func TestServeStops(t *testing.T) {
 	}
 }
 
-// The engine sees each query of a series as a batch of its own.
-func TestServeRunsASeries(t *testing.T) {
+// In back-to-back execution, the engine sees each query as a batch of its own.
+func TestServeRunsBackToBack(t *testing.T) {
 	stop := false
 	w := startLoaded(t, func(w *workerTest) {
 		w.engine.took = time.Microsecond
@@ -301,7 +301,7 @@ func TestServeRunsASeries(t *testing.T) {
 			}
 		}
 	})
-	run := wire.Run{Round: 1, Batch: 7, End: 4, Size: 2, Series: true, Queries: []wire.QueryTensors{w.query(1, "abc"), w.query(2, "x")}}
+	run := wire.Run{Round: 1, Batch: 7, End: 4, Size: 1, Queries: []wire.QueryTensors{w.query(1, "abc"), w.query(2, "x")}}
 	w.send(&run)
 	d := expect[*wire.Done](w)
 	if d.Reached != 4 || len(d.Outputs) != 2 || d.DeviceNanos != 2000 {
@@ -329,7 +329,7 @@ func TestServeRunsASeries(t *testing.T) {
 	for i := range bad {
 		w.send(&bad[i])
 		if f := expect[*wire.Failed](w); !errors.Is(f.Err(), wire.ErrSpanOrder) && !errors.Is(f.Err(), wire.ErrInput) {
-			t.Errorf("bad series %d: %v", i, f.Err())
+			t.Errorf("bad run %d: %v", i, f.Err())
 		}
 	}
 	w.send(&wire.Quit{})

@@ -188,7 +188,7 @@ func (r *Round) addSpan(s models.Span, operators int, queries []models.QueryID) 
 	to := &r.Spans[n]
 	*to = Span{
 		Service: int(s.Service), Batch: uint64(s.Batch), Start: s.Start, End: s.End, Of: operators,
-		Size: s.Size, SeqLen: s.SeqLen, Queries: len(queries), IDs: to.IDs[:0], Status: running,
+		Size: s.Size * s.Times(len(queries)), SeqLen: s.SeqLen, Queries: len(queries), IDs: to.IDs[:0], Status: running,
 	}
 	for _, id := range queries[:min(len(queries), maxQueries)] {
 		to.IDs = append(to.IDs, uint64(id))
