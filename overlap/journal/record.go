@@ -29,8 +29,8 @@ type record struct {
 
 	// Asked is what the predictor was asked, see question. Variants are what the selector
 	// answered, in the order in which it was asked.
-	Asked    json.RawMessage `json:"p,omitempty"`
-	Variants []string        `json:"v,omitempty"`
+	Asked    *json.RawMessage `json:"p,omitempty"`
+	Variants []string         `json:"v,omitempty"`
 
 	// Failure is why Step refused the event.
 	Failure string `json:"err,omitempty"`
@@ -107,8 +107,12 @@ func (r *record) validate() (err error) {
 			r.Kind = k
 		}
 	}
-	if layouts[r.Type] == nil {
-		return fmt.Errorf("unknown event %q", r.Type)
+	switch r.Type {
+	case typeReady, typeAdvance, typeCheckpoint, typeGap:
+	default:
+		if r.Kind == 0 {
+			return fmt.Errorf("unknown event %q", r.Type)
+		}
 	}
 	for _, n := range []int{r.Query.Size, r.Query.SeqLen, r.Query.Priority} {
 		if n < -maxNumber || n > maxNumber {
@@ -137,12 +141,12 @@ const (
 )
 
 // questions decodes the calls of the predictor.
-func questions(text json.RawMessage) ([][]question, error) {
-	if len(text) == 0 {
+func questions(text *json.RawMessage) ([][]question, error) {
+	if text == nil {
 		return nil, nil
 	}
 	var numbers [][][]int64
-	if err := strict(text, &numbers); err != nil {
+	if err := strict(*text, &numbers); err != nil {
 		return nil, err
 	}
 	calls := make([][]question, len(numbers))

@@ -271,11 +271,11 @@ const nothing = "nothing"
 // same event now, or nil. What was decided comes before what the event brought.
 func compare(logged, decided *record) *difference {
 	var was bytes.Buffer
-	var is line
-	if is.put(decided) == nil && json.Compact(&was, logged.text) == nil && bytes.Equal(bytes.TrimSuffix(is, []byte("\n")), was.Bytes()) {
+	is := newLines()
+	if is.put(decided) == nil && json.Compact(&was, logged.text) == nil && bytes.Equal(bytes.TrimSuffix(is.text.Bytes(), []byte("\n")), was.Bytes()) {
 		return nil
 	}
-	a, b := members(was.Bytes()), members(is)
+	a, b := members(was.Bytes()), members(is.text.Bytes())
 	differs := func(key, what string) *difference {
 		d := &difference{
 			Line: logged.line, Event: logged.Type, At: logged.At, Field: key, What: what,

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"encoding/json"
 	"math"
 	"slices"
 	"time"
@@ -22,7 +23,9 @@ type Tee struct {
 
 	// record is the last one, and what follows is its memory.
 	record   record
-	asked    line
+	event    overlap.Event
+	asked    asking
+	text     json.RawMessage // asked, as the record refers to it
 	variants []string
 	answers  []answer
 	why      overlap.Explanation
@@ -97,7 +100,8 @@ func (x selecting) Select(of string, waiting int, slack time.Duration) (variant 
 func (t *Tee) Step(now time.Duration, e *overlap.Event) error {
 	t.begin(now)
 	err := t.Scheduler.Step(t.now, e)
-	t.record = record{Type: e.Kind.String(), Event: e, Failure: failureName(err)}
+	t.event = brought(e)
+	t.record = record{Type: e.Kind.String(), Event: &t.event, Failure: failureName(err)}
 	t.end()
 	return err
 }
@@ -145,7 +149,8 @@ func (t *Tee) any() bool { return len(t.asked) > 1 || len(t.variants) > 0 }
 func (t *Tee) end() {
 	if t.record.At, t.record.Variants = t.now, t.variants; len(t.asked) > 1 {
 		t.asked = append(t.asked, ']')
-		t.record.Asked = []byte(t.asked)
+		t.text = json.RawMessage(t.asked)
+		t.record.Asked = &t.text
 	}
 	t.sink.record(&t.record)
 }

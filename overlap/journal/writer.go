@@ -114,12 +114,12 @@ type Writer struct {
 		head    head   // begins every file
 	}
 
-	line line // scratch of the scheduler's goroutine
+	line *lines // scratch of the scheduler's goroutine
 
 	// What follows belongs to the writer's goroutine.
 	failedAt time.Time // zero if the last attempt went well
 	writing  pending
-	text     line // what stands before the records of a part
+	text     *lines // what stands before the records of a part
 }
 
 // pending are records that are not written yet.
@@ -153,7 +153,7 @@ func Open(dir string, o Options) (*Writer, error) {
 func open(dir string, o Options, create func(path string) (file, error)) (*Writer, error) {
 	w := &Writer{
 		options: o, files: files{dir: dir, max: o.MaxFiles, create: create},
-		wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
+		wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}), line: newLines(), text: newLines(),
 	}
 	w.mu.pending.data, w.writing.data = make([]byte, 0, pendingBytes), make([]byte, 0, pendingBytes)
 	err := os.MkdirAll(dir, 0o700)
@@ -203,9 +203,9 @@ func (w *Writer) begin(now time.Duration, s *overlap.Scheduler) {
 
 // record implements sink.
 func (w *Writer) record(r *record) {
-	line := w.line[:0]
-	_ = line.put(r) // only the state of a checkpoint could fail
-	w.line = line
+	w.line.text.Reset()
+	_ = w.line.put(r) // only the state of a checkpoint could fail
+	line := w.line.text.Bytes()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	p := &w.mu.pending
@@ -313,37 +313,39 @@ func (w *Writer) write(p *part, records []byte) error {
 			return fmt.Errorf("beginning a file: %w", err)
 		}
 	}
-	w.text = w.text[:0]
-	if err := w.preface(&w.text, p); err != nil {
+	text := &w.text.text
+	text.Reset()
+	if err := w.preface(p); err != nil {
 		return err
 	}
-	err := w.files.write(append(w.text, records...))
-	if cap(w.text) > 2*pendingBytes {
-		w.text = nil
+	text.Write(records)
+	err := w.files.write(text.Bytes())
+	if text.Cap() > 2*pendingBytes {
+		w.text = newLines()
 	}
 	return err
 }
 
 // preface appends what must stand before the records that follow a state.
-func (w *Writer) preface(l *line, p *part) error {
+func (w *Writer) preface(p *part) error {
+	l := w.text
 	if w.files.size == 0 {
 		w.mu.Lock()
 		h := w.mu.head
 		w.mu.Unlock()
 		h.Created, h.Config.Services = time.Now().UTC(), p.state.Definitions()
-		if err := l.json(&h); err != nil {
+		if err := l.put(&h); err != nil {
 			return err
 		}
-		*l = append(*l, '\n')
 	}
 	if p.lost > 0 {
 		_ = l.put(&record{Type: typeGap, Lost: p.lost, Why: p.why})
 	}
-	before := len(*l)
+	before := l.text.Len()
 	if err := l.put(&record{Type: typeCheckpoint, At: p.now, State: p.state}); err != nil {
 		return err
 	}
-	if n := len(*l) - before; n > maxLineBytes {
+	if n := l.text.Len() - before; n > maxLineBytes {
 		return fmt.Errorf("%w: a checkpoint of %d bytes, at most %d can be read again; lower the queue limits of services", ErrLimit, n, maxLineBytes)
 	}
 	return nil
