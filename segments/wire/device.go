@@ -12,8 +12,8 @@ import (
 // has been measured.
 const (
 	// sessionHandleBytes is for the handles and workspaces of cuBLAS and cuDNN in a
-	// session: 142 to 146 MiB on an H100, for 12 models of 2 to 354 sessions
-	// (docs/benchmarks/gpu.md).
+	// session: 142 to 146 MiB on an H100 for ten models of 2 to 354 sessions, and 113 and
+	// 130 MiB for two (docs/benchmarks/gpu.md).
 	sessionHandleBytes = 146 << 20
 
 	// contextBytes is for the context of a process, with the libraries' kernels.

@@ -35,7 +35,7 @@ var (
 	budgetFlag  = flag.Duration("budget", callBudget, "time of all steps of one call; what does not fit is left to the next call")
 	slowerFlag  = flag.Float64("slower", 1, "each step may take so many times its limit")
 	spentFlag   = flag.Duration("spent", 0, "time that went before, as on unpacking: a part of the budget")
-	graphsFlag  = flag.Bool("graphs", false, "workers launch segments as CUDA graphs, in all steps but outputs and sizes")
+	graphsFlag  = flag.Bool("graphs", false, "workers and daemons launch segments as CUDA graphs, in pairs and all steps after it")
 	outFlag     = flag.String("out", "", "folder of "+reportName+" and "+stateName+"; without it they are not kept")
 	programFlag = flag.String("overlapd", "", "the overlapd binary; without it one is built")
 )
@@ -210,7 +210,7 @@ func TestGPU(t *testing.T) {
 		return
 	}
 	c.prepare()
-	c.resume(report{Format: reportFormat, Rehearsal: c.rehearsal(), GPU: c.gpu, Device: c.device, Started: began.UTC().Truncate(time.Second), Seed: seed, Program: c.hashOfProgram()})
+	c.resume(report{Format: reportFormat, Rehearsal: c.rehearsal(), GPU: c.gpu, Device: c.device, Started: began.UTC().Truncate(time.Second), Seed: seed, Program: c.hashOfProgram(), Graphs: *graphsFlag})
 	if c.rehearsal() {
 		t.Log("a rehearsal on the CPU: no figure says anything about a GPU")
 	}

@@ -39,7 +39,7 @@ func (c *check) loadMixed(ctx context.Context) (err error) {
 	faults := make([]error, len(both))
 	for i, batch := range both {
 		sum := cmp.Or(c.work(batch), float64(batch)*c.work(1)) // pairs may not have measured this size
-		rate := min(c.loads[0]*float64(len(c.services))*1000/sum, c.maxRate) / 2
+		rate := min(c.loads[len(c.loads)/2]*float64(len(c.services))*1000/sum, c.maxRate) / 2
 		wait.Go(func() { _, faults[i] = c.put(ctx, []*serving{d}, batch, rate, seconds, turnWarmup, seed+i) })
 	}
 	wait.Wait()

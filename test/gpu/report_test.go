@@ -13,6 +13,7 @@ type report struct {
 	Format    string    `json:"format"`
 	Rehearsal bool      `json:"rehearsal"` // on the CPU: nothing here is about a GPU
 	Program   string    `json:"program"`   // the hash of overlapd
+	Graphs    bool      `json:"graphs"`    // as -graphs says
 	GPU       string    `json:"gpu"`       // as it was named
 	Device    string    `json:"device"`
 	Started   time.Time `json:"started"`
