@@ -230,7 +230,8 @@ func (w *twin) next(t *rapid.T) {
 // could be in time alone. The published algorithm promises that of the most
 // urgent only, and by the latency.
 func (w *twin) inTime(r *Round) {
-	w.same("estimate", w.costs.estimate(r.Group), r.Predicted)
+	times := r.Group.Spans[0].Times(len(r.Queries[0]))
+	w.same("estimate", repeated(w.costs.estimate(r.Group), times), r.Predicted)
 	w.startedInTime(r)
 	if len(r.Group.Spans) < 2 {
 		return
