@@ -134,7 +134,9 @@
 // is no time, by the rule of Moore (Management Science 15(1), 1968),
 // which keeps as many as any choice could: in the order of deadlines it adds up
 // what queries take, and whenever one would be late, postpones the longest so
-// far. A query that can be merged with others that wait counts with the middle between
+// far. Of queries that take equally long it postpones the latest, but before these the most urgent
+// one that leaves no time for the largest batch of its service: such a head would keep every batch
+// small, and more would be late behind it. A query that can be merged with others that wait counts with the middle between
 // what it takes alone and its part of their batch, since not all of them will be
 // merged. Of a batch that has started that is what is left, for each of its queries; what
 // has run does not count, or a few operators that once filled a group would put the

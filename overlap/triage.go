@@ -63,13 +63,15 @@ func (t *triage) above(r *rank) time.Duration {
 // job is what a triage keeps or postpones: a query that waits, or what is left of a
 // batch.
 type job struct {
-	rank      *rank
-	deadline  time.Duration
-	alone     time.Duration // the time that it takes
-	share     time.Duration // of that on the device of the decision
-	each      time.Duration // the same as alone for each query in it, forever for a suspect: what is longest goes first
-	waits     bool          // it has not started
-	single    bool          // a query that waits and cannot be merged with others
+	rank     *rank
+	deadline time.Duration
+	alone    time.Duration // the time that it takes
+	share    time.Duration // of that on the device of the decision
+	each     time.Duration // the same as alone for each query in it, forever for a suspect: what is longest goes first
+	waits    bool          // it has not started
+	single   bool          // a query that waits and cannot be merged with others
+	// Its deadline leaves no time for the largest batch of the queued queries of its service.
+	tight     bool
 	postponed *uint64
 }
 
@@ -88,31 +90,41 @@ const (
 	crowding = 0.4
 )
 
-// job returns a query that waits.
+// job returns a query that waits. It is tight if the largest batch of the queued queries would end
+// after its deadline. To keep it would cost its service that batch.
 func (q *query) job(sv *service, trusts bool) job {
 	taken, devices := q.Alone, 1+time.Duration(sv.view.others)
 	if q.suspect() {
 		// The runs that find a bad query are its service's own fault. Where they leave no time
 		// for everybody, they go first, and not the queries of a neighbour that takes longer.
-		return job{&q.Rank, q.Deadline, taken, taken / devices, forever, true, q.Apart, &q.postponed}
+		return job{&q.Rank, q.Deadline, taken, taken / devices, forever, true, q.Apart, false, &q.postponed}
 	}
 	if q.Full == 0 || q.Size >= sv.MaxBatch {
-		return job{&q.Rank, q.Deadline, taken, taken / devices, taken, true, true, &q.postponed}
+		return job{&q.Rank, q.Deadline, taken, taken / devices, taken, true, true, false, &q.postponed}
 	}
 	merged := float64(min(sv.queue.len(), sv.MaxBatch/q.Size))
 	further := float64(q.Full-q.Alone) / float64(sv.MaxBatch-q.Size) * float64(q.Size)
-	part := (float64(q.Alone) + further*(merged-1)) / merged
+	batch := float64(q.Alone) + further*(merged-1)
 	if trusts {
-		taken -= time.Duration(mergeTrust * max(float64(q.Alone)-part, 0))
+		taken -= time.Duration(mergeTrust * max(float64(q.Alone)-batch/merged, 0))
 	}
-	return job{&q.Rank, q.Deadline, taken, taken / devices, taken, true, false, &q.postponed}
+	tight := q.Deadline < sv.view.at+time.Duration(batch)
+	return job{&q.Rank, q.Deadline, taken, taken / devices, taken, true, false, tight, &q.postponed}
 }
 
 func newTriage() *triage {
 	t := &triage{lines: heap[*view]{before: func(a, b *view) bool { return a.first.Rank.before(&b.first.Rank) }}}
 	t.kept.before = func(i, k int) bool {
 		a, b := &t.jobs[i], &t.jobs[k]
-		return a.each > b.each || a.each == b.each && b.rank.before(a.rank)
+		switch {
+		case a.each != b.each:
+			return a.each > b.each
+		case a.tight != b.tight:
+			return a.tight
+		case a.tight:
+			return a.rank.before(b.rank)
+		}
+		return b.rank.before(a.rank)
 	}
 	return t
 }
