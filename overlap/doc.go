@@ -95,8 +95,7 @@
 //     to fit by the latency only, if no more queries than its own are risked for it and
 //     none of a higher priority: without it, it is lost for certain.
 //   - A span is added only if the group is then predicted to end before it
-//     would if the span ran after it. Of those that fit, the one comes first
-//     with which the group gains the most solo time per time.
+//     would if the span ran after it. Of those that fit, the most urgent one comes first.
 //   - A span ends where the group gains most, not where it fills the headroom:
 //     operators that run on when all others have ended overlap nothing, and
 //     run as well beside those of the next round.

@@ -13,9 +13,8 @@ import (
 const maxCandidates = 16
 
 // overlap is our policy. A triage finds out which queries there is no time for. Of
-// the others, the most urgent batch gets all its operators, and those are added
-// with which most is gained as long as everybody's deadline allows, up to the
-// operator where that is most.
+// the others, the most urgent batch gets all its operators. The next ones are added as long
+// as everybody's deadline allows, up to the operator where most is gained.
 type overlap struct {
 	edf
 	whole bool // no batch ends its round before its last operator
@@ -29,7 +28,7 @@ func (p overlap) triages() overlap { return p }
 type verdict uint8
 
 const (
-	untried verdict = iota // or another one was better
+	untried verdict = iota // or another one was added before
 	unfit                  // somebody would be late, or nothing is gained
 	unknown                // how long it takes, or it is known to be late
 )
@@ -252,7 +251,7 @@ func (p overlap) room(d *decision, i int) time.Duration {
 // that fit whole, less those for which somebody who did not get in would be
 // late, then a part of one that does not fit.
 func (p overlap) fill(d *decision, bestEffort bool) {
-	for p.addBest(d, bestEffort) {
+	for p.addFirst(d, bestEffort) {
 	}
 	for len(d.group) > 1 && d.at+d.bounds(d.predicted, d.daring) > p.room(d, 0) {
 		with, limit := d.predicted, p.room(d, 0)
@@ -266,38 +265,35 @@ func (p overlap) fill(d *decision, bestEffort bool) {
 	}
 }
 
-// addBest asks about all candidates at once and adds the one with which the
-// group gains the most solo time per time: whole, or up to the operator where
-// it gains still more. It is false if there is none that fits whole and with
-// which the group is predicted to end before it would if the candidate ran
-// after it.
-func (p overlap) addBest(d *decision, bestEffort bool) bool {
+// addFirst asks about all candidates at once and adds the most urgent one that fits whole and with
+// which the group is predicted to end before it would if the candidate ran after it: whole, or up
+// to the operator where the group gains still more. It is false if there is none.
+func (p overlap) addFirst(d *decision, bestEffort bool) bool {
 	p.tryWhole(d, bestEffort)
-	best, bestGain := -1, 0.0
-	var found models.Estimate
+	first, found := -1, models.Estimate{}
 	for k, e := range d.ask.take() {
 		i := d.trials[k]
 		c := &d.candidates[i]
 		limit := min(p.room(d, i), c.due)
-		switch gain := float64(d.solo+c.solo.Latency) / float64(e.Latency); {
+		switch {
 		case e.Latency == 0:
 			c.verdict = unknown
 		case e.Latency >= d.predicted.Latency+c.solo.Latency || d.at+d.bounds(e, p.dares(d, c)) > limit:
 			d.turnDown(c, e, limit)
-		case best >= 0 && !p.has(ruleOrder):
-		case gain > bestGain:
-			best, bestGain, found = i, gain, e
+		case first < 0:
+			first, found = i, e
 		}
 	}
-	if best < 0 {
+	if first < 0 {
 		return false
 	}
-	c := &d.candidates[best]
-	if p.has(ruleRoomy) && float64(found.Latency) > roomy*float64(d.predicted.Latency) && p.addPart(d, best, bestGain) {
+	c := &d.candidates[first]
+	gain := float64(d.solo+c.solo.Latency) / float64(found.Latency)
+	if p.has(ruleRoomy) && float64(found.Latency) > roomy*float64(d.predicted.Latency) && p.addPart(d, first, gain) {
 		return true
 	}
 	dares := p.dares(d, c)
-	d.add(best, c.rest.End, found, c.solo.Latency)
+	d.add(first, c.rest.End, found, c.solo.Latency)
 	d.limit, d.daring = min(d.limit, c.due), d.daring || dares
 	return true
 }

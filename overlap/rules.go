@@ -17,7 +17,6 @@ const (
 	ruleBound
 	ruleDare
 	ruleRoom
-	ruleOrder
 	ruleParts
 	ruleRoomy
 	ruleYield
@@ -39,7 +38,6 @@ var rules = []ruleInfo{
 	{"bound", "Deadlines are kept by the bound of an estimate, not by its latency.", ruleBound},
 	{"dare", "What would be late right after the most urgent batch joins it by its latency, if it risks no more queries than its own.", ruleDare},
 	{"room", "Nothing joins a group that makes the next query of a service late that could follow the most urgent batch in time.", ruleRoom},
-	{"order", "Of the candidates that fit, the one with the largest gain is added first, not the most urgent.", ruleOrder},
 	{"parts", "A batch may end its round before its last operator, where the group gains most (Abacus, section 6).", ruleParts},
 	{"roomy", "A candidate that fits whole is cut as well, if it makes the group more than 1.2 times as long and gains more so.", ruleRoomy},
 	{"yield", "The most urgent batch ends its round with a shorter one, where the two gain more than the group.", ruleYield},
