@@ -134,16 +134,15 @@
 // which keeps as many as any choice could: in the order of deadlines it adds up
 // what queries take, and whenever one would be late, postpones the longest so
 // far. Of queries that take equally long it postpones the latest, but before these the most urgent
-// one that leaves no time for the largest batch of its service: such a head would keep every batch
-// small, and more would be late behind it. A query that can be merged with others that wait counts with the middle between
+// one that leaves less than 1.4 times the isolated latency of the largest batch that it could be in,
+// if its service has others: such a head would keep every batch small, or without time to overlap
+// other work, and more would be late behind it. A query that can be merged with others that wait counts with the middle between
 // what it takes alone and its part of their batch, since not all of them will be
 // merged. Of a batch that has started that is what is left, for each of its queries; what
 // has run does not count, or a few operators that once filled a group would put the
 // rest before all that is more urgent. Priorities come first: nothing is postponed for
 // what has less, and the others get what time is left: nothing is added to a group that would make
-// something kept of a higher priority late. Where two or more would be postponed, a query that cannot be merged is
-// kept only if it has two fifths of its time alone to spare: else all that is kept ends up
-// with no time to run beside other work. The suspects of a failed batch are postponed before
+// something kept of a higher priority late. The suspects of a failed batch are postponed before
 // all others of their priority: a service with bad queries pays for finding them, and not its
 // neighbours. What is postponed waits until its service has nothing else, and fills the room that groups leave; a query may join a batch. With every
 // decision the choice is made again.

@@ -29,9 +29,6 @@ const (
 type triage struct {
 	rules   overlap
 	number  uint64      // counts triages; work remembers the one that postponed it
-	lost    int         // so much was postponed
-	crowded int         // the priority at which that was a crowd, 0 for none
-	spare   int         // from this priority on single queries must have time to spare, 0 for none
 	slacks  []slack     // of what is kept, the highest priority first
 	pooled  bool        // some of what waits can run on another device, too
 	begun   []job       // memory of started
@@ -69,8 +66,7 @@ type job struct {
 	share    time.Duration // of that on the device of the decision
 	each     time.Duration // the same as alone for each query in it, forever for a suspect: what is longest goes first
 	waits    bool          // it has not started
-	single   bool          // a query that waits and cannot be merged with others
-	// Its deadline leaves no time for the largest batch of the queued queries of its service.
+	// Its deadline leaves too little time for the largest batch that it could be in: see hurry.
 	tight     bool
 	postponed *uint64
 }
@@ -80,27 +76,24 @@ type job struct {
 // wait for its service were merged. Not all of them can be.
 const mergeTrust = 0.5
 
-// Where a triage would postpone a crowd, queries that cannot be merged are kept only with
-// a part of their time alone to spare, crowding. Else the most urgent is always one that
-// has no time left to run beside another: it runs alone, the device does less with its
-// time, and the next one has none left either. What can be merged needs nobody beside it to
-// use the device well, and one that there is no time for may be in time as groups save some.
-const (
-	crowd    = 2
-	crowding = 0.4
-)
+// A query is tight if its service has others queued, and its deadline leaves less than hurry times
+// the isolated latency of the largest batch of them that it could be in. To keep it would cost its
+// service that batch, or the time in which the batch could overlap other work.
+const hurry = 1.4
 
-// job returns a query that waits. It is tight if the largest batch of the queued queries would end
-// after its deadline. To keep it would cost its service that batch.
+// job returns a query that waits.
 func (q *query) job(sv *service, trusts bool) job {
 	taken, devices := q.Alone, 1+time.Duration(sv.view.others)
+	tight := func(batch float64) bool {
+		return sv.queue.len() > 1 && q.Deadline < sv.view.at+time.Duration(hurry*batch)
+	}
 	if q.suspect() {
 		// The runs that find a bad query are its service's own fault. Where they leave no time
 		// for everybody, they go first, and not the queries of a neighbour that takes longer.
-		return job{&q.Rank, q.Deadline, taken, taken / devices, forever, true, q.Apart, false, &q.postponed}
+		return job{&q.Rank, q.Deadline, taken, taken / devices, forever, true, false, &q.postponed}
 	}
 	if q.Full == 0 || q.Size >= sv.MaxBatch {
-		return job{&q.Rank, q.Deadline, taken, taken / devices, taken, true, true, false, &q.postponed}
+		return job{&q.Rank, q.Deadline, taken, taken / devices, taken, true, tight(float64(taken)), &q.postponed}
 	}
 	merged := float64(min(sv.queue.len(), sv.MaxBatch/q.Size))
 	further := float64(q.Full-q.Alone) / float64(sv.MaxBatch-q.Size) * float64(q.Size)
@@ -108,8 +101,7 @@ func (q *query) job(sv *service, trusts bool) job {
 	if trusts {
 		taken -= time.Duration(mergeTrust * max(float64(q.Alone)-batch/merged, 0))
 	}
-	tight := q.Deadline < sv.view.at+time.Duration(batch)
-	return job{&q.Rank, q.Deadline, taken, taken / devices, taken, true, false, tight, &q.postponed}
+	return job{&q.Rank, q.Deadline, taken, taken / devices, taken, true, tight(batch), &q.postponed}
 }
 
 func newTriage() *triage {
@@ -143,24 +135,20 @@ func (t *triage) sort(d *decision) {
 			t.pooled = t.pooled || sv.view.others > 0
 		}
 	}
-	t.begin(d.s, 0)
+	t.begin(d.s)
 	t.jobs = t.jobs[:0]
 	if waiting < triageLeast || !t.rules.has(ruleShedding) {
 		return
 	}
 	t.start(d)
 	t.list(d)
-	if t.shed(d.at); t.crowded > 0 && t.rules.has(ruleCrowd) {
-		t.begin(d.s, t.crowded)
-		t.shed(d.at)
-	}
+	t.shed(d.at)
 }
 
-// begin forgets what was kept and what was postponed. From a level on, queries that cannot
-// be merged are kept only if they have some time to spare; with 0 all are.
-func (t *triage) begin(s *Scheduler, spare int) {
+// begin forgets what was kept and what was postponed.
+func (t *triage) begin(s *Scheduler) {
 	s.triages++
-	t.number, t.spare, t.lost, t.crowded, t.slacks = s.triages, spare, 0, 0, t.slacks[:0]
+	t.number, t.slacks = s.triages, t.slacks[:0]
 	for _, sv := range s.services {
 		sv.view.triage = t.number
 	}
@@ -285,17 +273,10 @@ func (t *triage) keep(above, priority int, at time.Duration) {
 			t.kept.push(i)
 		}
 		due := j.deadline - (j.alone - j.share)
-		latest := due
-		if j.single && t.spare > 0 && j.rank.Priority >= t.spare {
-			latest -= time.Duration(crowding * float64(j.alone))
-		}
-		for t.kept.len() > 0 && at+taken > latest {
+		for t.kept.len() > 0 && at+taken > due {
 			longest := &t.jobs[t.kept.pop()]
 			*longest.postponed = t.number
 			taken -= longest.share
-			if t.lost++; t.lost == crowd {
-				t.crowded = j.rank.Priority
-			}
 		}
 		least = min(least, max(due-at-taken, 0))
 	}
