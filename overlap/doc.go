@@ -160,9 +160,8 @@
 // batches that it holds. A service of which no worker is on a device is down there, after an
 // event [Down].
 //
-// But under overlap what can run on other devices, too, makes way for what cannot: a batch
-// that has started comes first where it would be late after a more urgent query, and no
-// triage postpones it. A query counts there with its part of the devices that it can
+// But under overlap what can run on other devices, too, makes way for what cannot: no triage
+// postpones a batch that has started. A query counts there with its part of the devices that it can
 // run on, and as due so much earlier that it can run on one of them to its end.
 //
 // # Pipelines

@@ -40,9 +40,6 @@ func (p overlap) choose(d *decision) {
 	}
 	d.candidates = candidates
 	p.explore(d)
-	if p.has(ruleHold) {
-		p.hold(d)
-	}
 	p.form(d)
 	first := &d.candidates[0]
 	if first.rank.Filler && !p.whole {
@@ -72,24 +69,6 @@ func (overlap) explore(d *decision) {
 	i := slices.IndexFunc(d.candidates, func(c candidate) bool { return c.explores && c.batch == nil })
 	if i > 0 && d.candidates[i].rank.Priority <= d.candidates[0].rank.Priority {
 		d.promote(i)
-	}
-}
-
-// hold has the most urgent batch that has started come first, if it would be late after
-// the most urgent query and that can run on another device: the batch cannot.
-func (overlap) hold(d *decision) {
-	first := &d.candidates[0]
-	if first.batch != nil || first.service.view.others == 0 {
-		return
-	}
-	soon := d.at + first.solo.Latency
-	for i := range d.candidates {
-		c := &d.candidates[i]
-		if c.batch == nil || c.postponed || c.rank.Filler || c.rank.Priority > first.rank.Priority || soon+c.solo.Latency <= c.deadline {
-			continue
-		}
-		d.promote(i)
-		return
 	}
 }
 

@@ -12,7 +12,6 @@ type rule uint16
 const (
 	ruleShedding rule = 1 << iota
 	ruleTrust
-	ruleHold
 	ruleBound
 	ruleDare
 	ruleRoom
@@ -32,7 +31,6 @@ type ruleInfo struct {
 var rules = []ruleInfo{
 	{"shedding", "Work is postponed for which there is no time, by Moore's rule (Management Science 15(1), 1968).", ruleShedding},
 	{"trust", "Shedding counts a query that can be batched with the middle between its isolated latency and its part of a full batch.", ruleTrust},
-	{"hold", "In a pool, a batch that has started goes before a query that another device could run.", ruleHold},
 	{"bound", "Deadlines are kept by the bound of an estimate, not by its latency.", ruleBound},
 	{"dare", "What would be late right after the most urgent batch joins it by its latency, if it risks no more queries than its own.", ruleDare},
 	{"room", "Nothing joins a group that makes the next query of a service late that could follow the most urgent batch in time.", ruleRoom},
