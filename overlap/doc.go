@@ -134,7 +134,7 @@
 // which keeps as many as any choice could: in the order of deadlines it adds up
 // what queries take, and whenever one would be late, postpones the longest so
 // far. Of queries that take equally long it postpones the latest, but before these the most urgent
-// one that leaves less than 1.4 times the isolated latency of the largest batch that it could be in,
+// one that leaves less than 1.8 times the isolated latency of the largest batch that it could be in,
 // if its service has others: such a head would keep every batch small, or without time to overlap
 // other work, and more would be late behind it. A query that can be merged with others that wait counts with the middle between
 // what it takes alone and its part of their batch, since not all of them will be

@@ -79,7 +79,7 @@ const mergeTrust = 0.5
 // A query is tight if its service has others queued, and its deadline leaves less than hurry times
 // the isolated latency of the largest batch of them that it could be in. To keep it would cost its
 // service that batch, or the time in which the batch could overlap other work.
-const hurry = 1.4
+const hurry = 1.8
 
 // job returns a query that waits.
 func (q *query) job(sv *service, trusts bool) job {
