@@ -16,7 +16,7 @@ type backlog struct {
 	host
 	policy     policy
 	maxRetries int
-	seriesTime time.Duration
+	roundTime  time.Duration
 
 	now      time.Duration // the latest time seen
 	draining bool          // no query is accepted
@@ -39,7 +39,7 @@ func newBacklog(config Config, p policy) backlog {
 	l := backlog{
 		policy:     p,
 		maxRetries: config.MaxRetries,
-		seriesTime: config.Series,
+		roundTime:  config.RoundTime,
 		selector:   config.Selector,
 		now:        math.MinInt64,
 		queries:    map[models.QueryID]*query{},

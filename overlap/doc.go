@@ -112,7 +112,7 @@
 //     stay in time. Spans from the same queue are the same operators on other
 //     data, so nothing overlaps as well as they do.
 //   - Where none may be merged, and one query would be the whole group, those behind it
-//     join its batch while that is short ([Config].Series), whatever the policy. The worker
+//     join its batch while that is short ([Config].RoundTime), whatever the policy. The worker
 //     runs such a batch query by query, so it takes as long as its queries one by one.
 //   - On a device of [Config].Alone a group has one span. The policy abacus has that too.
 //   - Best effort gets what room is left: what the group saves, and the slack of all

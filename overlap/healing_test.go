@@ -69,7 +69,7 @@ func newClientLoop(t testing.TB, list []loopService) *clientLoop {
 			c.asks = append(c.asks, clientAsk{c.think(i), models.ServiceID(i)})
 		}
 	}
-	config := overlap.Config{Services: deployed, Policy: "overlap", Devices: []overlap.Predictor{c.p}, Series: 25 * time.Millisecond}
+	config := overlap.Config{Services: deployed, Policy: "overlap", Devices: []overlap.Predictor{c.p}, RoundTime: 5 * time.Millisecond}
 	if c.s, err = overlap.New(config); err != nil {
 		t.Fatal(err)
 	}

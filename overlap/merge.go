@@ -163,12 +163,16 @@ func (c *candidate) follower() *query {
 	return q
 }
 
+// mostBackToBack is how long queries may run back to back, in times of a round. The first one is
+// answered with the last, and a query that arrives meanwhile waits for all of them.
+const mostBackToBack = 5
+
 // lengthen makes the only query of a group a batch that runs back to back, if its service merges
-// none and it is short: the queries behind it run in the same round, for at most Config.Series.
+// none and it is short: the queries behind it run in the same round, for at most mostBackToBack.
 // None of them may be late for it, nor pass other work, and each device must get its share, which
 // for a service with variants is the share that this variant was selected for.
 func (d *decision) lengthen() {
-	if len(d.group) != 1 || d.s.seriesTime == 0 {
+	if len(d.group) != 1 || d.s.roundTime == 0 {
 		return
 	}
 	i := d.group[0]
@@ -178,7 +182,7 @@ func (d *decision) lengthen() {
 		return
 	}
 	places := c.service.places()
-	most := min(mergeScan, int(d.s.seriesTime/e.Latency), (c.service.queue.len()+places-1)/places)
+	most := min(mergeScan, int(mostBackToBack*d.s.roundTime/e.Latency), (c.service.queue.len()+places-1)/places)
 	if share := c.service.family.share; share > 0 {
 		most = min(most, share)
 	}

@@ -115,19 +115,17 @@ func (p overlap) yield(d *decision) {
 	}
 }
 
-// What a batch that is alone in its round may take of it: a part of the least target of
-// the other services, but no less than what makes the cost of a round small. A batch of
-// which hardly more is left runs to its end.
+// What a batch that is alone in its round may take at once: a part of the least target of the other
+// services that get queries. It is no less than some times what a round costs, so that cutting takes
+// a twentieth of the time at most, and no more than others: however late the targets are, what runs
+// alone leaves a part of the device idle, on two cores a third of it. A batch of which hardly more is
+// left runs to its end.
 const (
 	sliceShare = 1.0 / 24
-	leastSlice = time.Millisecond
+	leastSlice = 20  // rounds
+	mostSlice  = 200 // rounds
 	sliceTail  = 2.0 // slices
 )
-
-// mostSlice is how long that is at most: however late the targets are, what runs alone
-// leaves a part of the device idle, on two cores a third of it. Tests change it whose
-// operators take longer.
-var mostSlice = 10 * time.Millisecond
 
 // slice has the most urgent batch, where nobody is found to run beside it, end the round
 // early and go on in the next one. So what arrives for another service need not wait for
@@ -141,17 +139,20 @@ func (p overlap) slice(d *decision) {
 		return
 	}
 	for _, sv := range d.s.services {
-		if sv != c.service && sv.sorted() {
+		if sv != c.service && sv.sorted() && sv.asked() {
 			least = min(least, sv.QoSTarget)
 		}
 	}
-	most := min(max(time.Duration(sliceShare*float64(least)), leastSlice), mostSlice)
+	most := max(time.Duration(sliceShare*float64(least)), leastSlice*d.s.roundTime)
+	if d.s.roundTime > 0 {
+		most = min(most, mostSlice*d.s.roundTime)
+	}
 	if least == forever || float64(c.solo.Latency) <= sliceTail*float64(most) {
 		return
 	}
 	end, found := d.within(c, most)
 	left := d.ask.alone(c.from(end)).Latency
-	lost := float64(found.Latency + left - c.solo.Latency)
+	lost := float64(found.Latency + d.s.roundTime + left - c.solo.Latency)
 	if lost*float64(c.solo.Latency) > float64(c.due-d.at-c.solo.Latency)*float64(found.Latency) {
 		return
 	}
@@ -380,7 +381,8 @@ func (p overlap) addPart(d *decision, i int, gain float64) bool {
 
 // tryParts asks about candidate i up to every step-th operator in (low, high),
 // and takes what is better than the best. A part is worth the time by which less is left
-// of the candidate, and not what it takes itself: to cut may cost something.
+// of the candidate, and not what it takes itself: to cut may cost something, and what is left takes a
+// further round.
 func (p overlap) tryParts(d *decision, i, low, high, step int, best *part) {
 	c, room := &d.candidates[i], p.room(d, i)
 	dares := p.dares(d, c)
@@ -393,7 +395,7 @@ func (p overlap) tryParts(d *decision, i, low, high, step int, best *part) {
 	for end := low + step; end < high; end += step {
 		group, left := estimates[0], estimates[1].Latency
 		estimates = estimates[2:]
-		alone := c.solo.Latency - left
+		alone := c.solo.Latency - left - d.s.roundTime
 		if group.Latency == 0 || left == 0 || alone <= 0 {
 			continue
 		}

@@ -105,8 +105,8 @@ type abacus struct{ edf }
 
 func (abacus) choose(d *decision) {
 	settled := 1
-	for _, sv := range d.s.services {
-		if sv.MaxBatch > 1 {
+	for i := range d.candidates {
+		if d.candidates[i].service.MaxBatch > 1 {
 			settled = maxCandidates
 		}
 	}

@@ -92,7 +92,7 @@ func newTwin(t *rapid.T) *twin {
 	w.config = Config{
 		Devices: slices.Repeat([]Predictor{c}, len(w.rounds)), MaxRetries: rapid.IntRange(0, 2).Draw(t, "retries"),
 		Ways:     rapid.SampledFrom([]int{0, 1, 2, 3, 16}).Draw(t, "ways"),
-		Services: anyServices(t, c), Selector: whichever{}, Series: rapid.SampledFrom([]time.Duration{0, 8, 40}).Draw(t, "series"),
+		Services: anyServices(t, c), Selector: whichever{}, RoundTime: rapid.SampledFrom([]time.Duration{0, 2, 8}).Draw(t, "round time"),
 	}
 	if rapid.Bool().Draw(t, "links") {
 		for range w.rounds {
@@ -330,8 +330,8 @@ func (w *twin) span(s models.Span, device int, queries []models.QueryID) {
 // time for that, and all in time.
 func (w *twin) inSeries(s models.Span, device int) {
 	r, sv := w.rounds[device], &w.services[s.Service]
-	if len(r.Group.Spans) != 1 || s.Size != 1 || s.Start > 0 || s.End < sv.Operators || sv.MaxBatch > 1 || w.costs.span(s)*time.Duration(len(r.Queries[0])) > w.config.Series {
-		w.Fatalf("a series of %v: %+v", w.config.Series, r)
+	if len(r.Group.Spans) != 1 || s.Size != 1 || s.Start > 0 || s.End < sv.Operators || sv.MaxBatch > 1 || w.costs.span(s)*time.Duration(len(r.Queries[0])) > mostBackToBack*w.config.RoundTime {
+		w.Fatalf("back to back where a round takes %v: %+v", w.config.RoundTime, r)
 	}
 	for _, id := range r.Queries[0] {
 		if q := w.open[id]; q.Size != 1 || q.SeqLen != s.SeqLen || !w.filler[id] && w.now+r.Predicted.Bound > q.Deadline {

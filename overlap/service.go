@@ -124,6 +124,11 @@ func (sv *service) started() (paused, overruns int) {
 // target that others must leave room for.
 func (sv *service) promises() bool { return !sv.removed && !sv.BestEffort }
 
+// asked reports whether a query has ever arrived for it, or for another variant of its service.
+func (sv *service) asked() bool {
+	return sv.LastSize > 0 || slices.ContainsFunc(sv.family.members, func(of *service) bool { return of.LastSize > 0 })
+}
+
 // typical returns the span of a whole query like the latest that arrived.
 func (sv *service) typical() models.Span {
 	return models.Span{Service: sv.ID, End: sv.Operators, Size: max(sv.LastSize, 1), SeqLen: sv.LastSeqLen}

@@ -181,7 +181,7 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 			"explained": "scratch", "triages": "only told apart from others", "metrics": "Metrics",
 		}},
 		{backlog{}, map[string]string{
-			"policy": "Config", "host": "by its fields", "seriesTime": "Config", "maxRetries": "Config", "lastID": "LastBatch",
+			"policy": "Config", "host": "by its fields", "roundTime": "Config", "maxRetries": "Config", "lastID": "LastBatch",
 			"now": "Now", "draining": "Draining", "services": "Services", "queries": "rebuilt",
 			"waiting": "Waiting", "ranked": "counted again", "paused": "Batches", "pool": "memory only",
 			"answers": "Answers", "released": "Released", "stops": "Stops",

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -64,7 +65,7 @@ func newControl(w *world, number, devices int) (*control, error) {
 	var err error
 	c.scheduler, err = w.scenario.newScheduler(overlap.Config{
 		Services: w.services, Policy: w.scenario.Policy, Devices: informants, Links: w.scenario.Links,
-		Ways: w.scenario.Ways, MaxRetries: w.scenario.MaxRetries, Selector: w.scenario.Selector,
+		Ways: w.scenario.Ways, MaxRetries: w.scenario.MaxRetries, RoundTime: cmp.Or(w.scenario.RoundTime, overlap.DefaultRoundTime), Selector: w.scenario.Selector,
 	})
 	if err != nil {
 		return nil, err

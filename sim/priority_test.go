@@ -27,8 +27,8 @@ func TestPrioritiesProtect(t *testing.T) {
 		first, other := serve("overlap", c.qps)
 		_, published := serve("abacus", c.qps)
 		t.Logf("at %v queries a second %.2f %% of those with priority and %.2f %% of the others violate their target, %.2f %% under abacus", c.qps, first, other, published)
-		if first > 0.3 || other > c.other || other > published+1 {
-			t.Errorf("want at most 0.3 %% and %v %%, and of the others no more than under abacus", c.other)
+		if first > 0.5 || other > c.other || other > published+1 {
+			t.Errorf("want at most 0.5 %% and %v %%, and of the others no more than under abacus", c.other)
 		}
 	}
 }

@@ -99,7 +99,8 @@ type Scenario struct {
 	OverrunFactor float64 `json:"-"`
 
 	// DecisionTime passes between the end of a round and the start of one that was not
-	// planned. RoundTime is the overhead of sending a round and waiting for it.
+	// planned. RoundTime is the overhead of sending a round and waiting for it; the
+	// scheduler takes that of a daemon to be one if it is 0.
 	DecisionTime time.Duration `json:"-"`
 	RoundTime    time.Duration `json:"-"`
 

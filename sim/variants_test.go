@@ -241,12 +241,12 @@ func (d *duel) table(t *testing.T, contenders []contender, peak, other float64) 
 }
 
 // TestVariantsByLoad: with variants, overlap and a policy, accuracy falls as the load rises, is
-// at least that of the fastest variant, and violations are those of the fastest within a point.
+// at least that of the fastest variant, and violations are those of the fastest within 1.5 points.
 func TestVariantsByLoad(t *testing.T) {
 	t.Parallel()
 	f := newFormula(0.6, 0.02, 600*time.Microsecond, 1200*time.Microsecond, 2*ms, ms)
 	d := duel{
-		Scenario: Scenario{Policy: "overlap", Plan: true, Device: f, Predictor: formulaPredictor(t, f, 1), Queries: 4000, Services: []Service{
+		Scenario: Scenario{Policy: "overlap", Plan: true, Device: f, Predictor: formulaPredictor(t, f, 1), Queries: 8000, Services: []Service{
 			{Name: "a", Of: "f", Accuracy: 80}, {Name: "b", Of: "f", Accuracy: 82}, {Name: "c", Of: "f", Accuracy: 83}, {Name: "d"},
 		}},
 		devices: make(chan Device, 1),
@@ -264,7 +264,7 @@ func TestVariantsByLoad(t *testing.T) {
 	for _, part := range loads {
 		load := part * highest
 		p, q := d.play(t, ours, load, other, 2), d.play(t, fastest, load, other, 2)
-		if p.accuracy > before || p.accuracy < 80 || part < 0.5 && p.accuracy < 82 || p.violations > q.violations+1 || p.other > q.other+1 {
+		if p.accuracy > before || p.accuracy < 80 || part < 0.5 && p.accuracy < 82 || p.violations > q.violations+1.5 || p.other > q.other+1.5 {
 			t.Errorf("at %.0f queries a second: %+v, after an accuracy of %.2f; the fastest alone %+v", load, p, before, q)
 		}
 		before = p.accuracy

@@ -25,10 +25,6 @@ import (
 // maxRetries is how often a query is run again whose worker was lost.
 const maxRetries = 2
 
-// series is how long queries may run back to back within one round. Handing a round to a
-// worker and back takes 20 to 50 µs.
-const series = 250 * time.Microsecond
-
 var (
 	// ErrEnded is returned when a loop that has ended is asked for something.
 	ErrEnded = errors.New("the daemon is stopping: start it again with the new configuration")
@@ -107,10 +103,10 @@ func New(c config.Config, o Options) (_ *Backend, err error) {
 // schedule makes the scheduler of services, which are all down, and records it if decisions are
 // logged.
 func (c *core) schedule(list []models.Service, by overlap.Selector) error {
-	rules := overlap.Config{Services: list, Policy: c.config.Policy, Ways: c.config.Ways, MaxRetries: maxRetries, Series: series, Selector: by}
+	rules := overlap.Config{Services: list, Policy: c.config.Policy, Ways: c.config.Ways, MaxRetries: maxRetries, RoundTime: overlap.DefaultRoundTime, Selector: by}
 	for _, d := range c.devices {
-		if d.Emulated { // which models what runs beside each other in a round, and not after
-			rules.Series = 0
+		if d.Emulated { // which models what runs beside each other in a round, and not what it costs
+			rules.RoundTime = 0
 		}
 		rules.Devices = append(rules.Devices, d.kind.predictor)
 		rules.Alone = append(rules.Alone, d.Alone)
