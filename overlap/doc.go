@@ -191,8 +191,7 @@
 // device that would end, by its bound, when it is too late for those who have reserved
 // it and are not there yet, or come before it. So under edf a device runs one batch of a
 // stage at a time, which is PPipe's own rule, and under overlap others join it where
-// they fit, and what is due sooner goes before those who have reserved the device and
-// have so much time to spare. A new plan is an event [Change] for each service: batches keep the way
+// they fit. A new plan is an event [Change] for each service: batches keep the way
 // that they are on, and nobody waits. The policy reactive reserves nothing ahead: a
 // batch is formed when a device of its first stage is free.
 //

@@ -116,7 +116,6 @@ func (r *routes) embark(b *batch) {
 func (r *routes) reroute(b *batch) {
 	r.vacate(b)
 	r.trial.legs = append(r.trial.legs[:0], b.Legs[b.Leg:]...)
-	r.due = b.Due
 	r.probe(&r.trial, b.service, way{
 		device: b.device.index, next: b.Next, size: b.Size, seqLen: b.SeqLen, move: b.Legs[b.Leg-1].Move,
 	})
@@ -126,7 +125,6 @@ func (r *routes) reroute(b *batch) {
 		copy(b.Legs[b.Leg:], r.trial.legs)
 	}
 	r.reserve(b)
-	r.precede(b)
 }
 
 // shift returns when a batch ends on the devices of its way, if whoever has reserved them after

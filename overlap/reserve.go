@@ -44,7 +44,6 @@ func (r *routes) open(s *Scheduler, links []int) {
 	if _, r.blind = s.policy.(reactive); r.blind {
 		r.links = nil // moves contend
 	}
-	_, r.cedes = s.policy.(overlap)
 	for i := range s.devices {
 		r.everywhere = append(r.everywhere, i)
 	}
@@ -220,9 +219,8 @@ func (r *routes) turn(sv *service) bool {
 	n.stale, n.until, n.queued = false, forever, math.MaxInt
 	there, due := r.gather(sv)
 	head := r.members[0]
-	part, kept := r.patience(sv)
 	idle := !r.blind && idles(sv, r.pool.idle)
-	if wait := (due - s.now - n.lead) / part; !idle && fresh && n.lead > 0 && due < forever && wait >= leastWait && !s.draining && !head.suspect() {
+	if wait := (due - s.now - n.lead) / 2; !idle && fresh && n.lead > 0 && due < forever && wait >= leastWait && !s.draining && !head.suspect() {
 		if missing := sv.smallest() - there; missing > 0 { // there is time to look closer later
 			n.until, n.queued = s.now+wait, sv.queue.len()+missing
 			return false
@@ -253,7 +251,7 @@ func (r *routes) turn(sv *service) bool {
 		r.try(&r.trial, sv, p, more)
 		ends := r.trial.ends + r.trial.spare
 		r.try(&r.trial, sv, p, there) // which may take longer
-		wait := due - max(ends, r.trial.ends+r.trial.spare) - r.others(sv) - kept
+		wait := due - max(ends, r.trial.ends+r.trial.spare) - r.others(sv)
 		if idle { // until the rest of the way is free
 			wait = min(wait-r.trial.reserve(), r.trial.waits)
 		}
@@ -265,16 +263,6 @@ func (r *routes) turn(sv *service) bool {
 	}
 	r.book(sv, p, min(size, there), false)
 	return true
-}
-
-// patience is how a batch whose way is not free waits for more queries: at first for a part of the
-// time that it has to spare, and then until so much of that is left. Where others on the same
-// devices may run beside it, they need that time to go before it.
-func (x *tables) patience(sv *service) (part, kept time.Duration) {
-	if x.cedes && len(sv.rivals) > 0 {
-		return 3, sv.QoSTarget / 2
-	}
-	return 2, 0
 }
 
 // gather lists the queries that may be in the next batch of a service, and returns their
@@ -403,7 +391,6 @@ func (t *route) inTime(due time.Duration) bool { return t.ends+t.spare <= due }
 // try probes a pipeline with a batch of a size (algorithm 2).
 func (r *routes) try(to *route, sv *service, p, size int) bool {
 	head := r.members[0]
-	r.due = head.Deadline
 	to.legs, to.p, to.size, to.target = to.legs[:0], p, size, head.Deadline-head.Arrival
 	for _, stage := range sv.Pipelines[p].Stages {
 		to.legs = append(to.legs, leg{Stage: stage})
@@ -433,7 +420,6 @@ func (r *routes) book(sv *service, p, size int, explores bool) {
 		}
 	}
 	r.reserve(b)
-	r.precede(b)
 	s.pause(b)
 	s.overturn()
 	sv.intent.stale, sv.intent.lead = true, r.best.ends+r.best.spare-s.now

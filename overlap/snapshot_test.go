@@ -193,7 +193,7 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 			"best": "scratch", "trial": "scratch", "members": "scratch",
 		}},
 		{tables{}, map[string]string{
-			"pool": "itself", "now": "Now", "everywhere": "Config", "links": "Config", "out": "by Batches", "in": "by Batches", "known": "Estimates", "blind": "Config", "cedes": "Config", "due": "by probes",
+			"pool": "itself", "now": "Now", "everywhere": "Config", "links": "Config", "out": "by Batches", "in": "by Batches", "known": "Estimates", "blind": "Config",
 		}},
 		{host{}, map[string]string{"devices": "the first and Further", "overruns": "by Batches", "idle": "by Busy", "holding": "by Batches"}},
 		{device{}, map[string]string{

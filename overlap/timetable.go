@@ -28,50 +28,15 @@ func (t *timetable) full() bool { return len(t.slots) >= maxReserved }
 
 // earliest returns when something can begin that takes a time, at or after another.
 func (t *timetable) earliest(at, took time.Duration) time.Duration {
-	return t.ahead(at, took, forever)
-}
-
-// ahead is earliest for what is due at a time and goes before those who are due later and
-// have so much time to spare.
-func (t *timetable) ahead(at, took, due time.Duration) time.Duration {
 	for i := range t.slots {
 		if s := &t.slots[i]; s.until > at {
 			if at+took <= s.from {
 				break
 			}
-			if s.batch.Due <= due || s.batch.Due-s.batch.laterThan(s.leg)-s.until < took {
-				at = s.until
-			}
+			at = s.until
 		}
 	}
 	return at
-}
-
-// cede has those wait, or go on later, in whose time an interval lies that was added.
-func (t *timetable) cede(to slot) {
-	end := to.until
-	for i := range t.slots {
-		s := &t.slots[i]
-		if s.batch == to.batch && s.leg == to.leg || s.until <= to.from || s.from >= end {
-			continue
-		}
-		if s.from < to.from {
-			s.until += to.until - to.from
-		} else {
-			s.from, s.until = end, end+s.until-s.from
-		}
-		g := &s.batch.Legs[s.leg]
-		g.Start, g.Took, end = s.from, s.until-s.from, s.until
-	}
-	slices.SortFunc(t.slots, func(a, b slot) int {
-		switch {
-		case a.before(&b):
-			return -1
-		case b.before(&a):
-			return 1
-		}
-		return 0
-	})
 }
 
 // common returns when something can begin that needs two timetables at once.
@@ -125,9 +90,7 @@ type tables struct {
 	links      []int       // of each device, nil if no move waits for another
 	out, in    []timetable // of each link
 	known      map[asking]estimated
-	due        time.Duration // of the batch that a probe is for
-	cedes      bool          // who has time to spare lets go before what is due sooner
-	blind      bool          // nobody looks further than to the next device, see reactive
+	blind      bool // nobody looks further than to the next device, see reactive
 }
 
 // route is a way that a probe has found.
@@ -337,9 +300,6 @@ func (x *tables) fits(last int, v *device, t, travel, took time.Duration) (depar
 	if v.busy {
 		at = max(at, v.ends())
 	}
-	if x.cedes {
-		return depart, v.reserved.ahead(at, took, x.due)
-	}
 	return depart, v.reserved.earliest(at, took)
 }
 
@@ -409,14 +369,6 @@ func (x *tables) enter(b *batch, add bool) {
 			x.mark(&x.in[x.links[g.Device]], move, add)
 		}
 		from = g.Device
-	}
-}
-
-// precede has others wait for the rest of the way of a batch, which was found so.
-func (x *tables) precede(b *batch) {
-	for k := b.Leg; x.cedes && k < len(b.Legs); k++ {
-		g := &b.Legs[k]
-		x.pool.devices[g.Device].reserved.cede(slot{g.Start, g.Start + g.Took, b, k})
 	}
 }
 
