@@ -423,9 +423,6 @@ func (r *routes) book(sv *service, p, size int, explores bool) {
 	s.pause(b)
 	s.overturn()
 	sv.intent.stale, sv.intent.lead = true, r.best.ends+r.best.spare-s.now
-	for i := range sv.rivals { // they counted on the time that this one has taken
-		sv.rivals[i].service.intent.stale = true
-	}
 }
 
 // begin takes in that a span of a batch starts now, of which so much is left in the stage.
