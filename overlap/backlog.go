@@ -32,7 +32,9 @@ type backlog struct {
 	answers  drain[Answer]
 	released drain[Held]
 	stops    drain[Held]
-	routes
+	moves    drain[Move]
+	transits
+	routes routes
 }
 
 func newBacklog(config Config, p policy) backlog {
@@ -83,7 +85,7 @@ func (l *backlog) wake() (at time.Duration, ok bool) {
 			at, ok = first, true
 		}
 	}
-	if first, some := l.alarm(); some && (!ok || first < at) {
+	if first, some := l.routes.alarm(); some && (!ok || first < at) {
 		at, ok = first, true
 	}
 	if first, some := l.overdue(); some && (!ok || first < at) {
@@ -124,7 +126,7 @@ func (l *backlog) enqueue(q *query) {
 	sv.queue.push(q)
 	sv.view.queue.joined(q)
 	l.await(q)
-	sv.intent.stale = sv.intent.stale || sv.queue.top() == q
+	sv.line.Stale = sv.line.Stale || sv.queue.top() == q
 }
 
 // await watches the deadline of a query in a queue.
@@ -142,7 +144,7 @@ func (l *backlog) dequeue(q *query) *query {
 	}
 	sv.view.queue.left(q)
 	sv.queue.remove(q.queuePos)
-	sv.intent.stale = true
+	sv.line.Stale = true
 	return l.waiting.remove(q.expiryPos)
 }
 
@@ -192,7 +194,7 @@ func (l *backlog) candidate(b *batch, next int) candidate {
 // left: those of its most urgent and its latest member that are not cancelled, so much
 // earlier as it has stages to go. There must be one.
 func (l *backlog) standing(b *batch, left models.Span) (least rank, latest time.Duration) {
-	first, later, priority := true, b.later(), math.MaxInt
+	first, later, priority := true, b.Later(), math.MaxInt
 	for _, q := range b.members {
 		if q.Cancelled {
 			continue
@@ -295,7 +297,7 @@ func (l *backlog) verdict(b *batch, failed bool) (changed bool) {
 		if q.halved(l.lastID, k, len(others)); failed {
 			q.Part, q.Apart = 0, false
 		}
-		l.services[q.Service].intent.stale = true
+		l.services[q.Service].line.Stale = true
 	}
 	return len(others) > 0
 }
@@ -344,7 +346,7 @@ func (l *backlog) dissolve(b *batch, give func(q *query)) {
 			give(q)
 		}
 	}
-	l.vacate(b)
+	l.routes.vacate(b)
 	l.pool.putBatch(b)
 }
 

@@ -1,11 +1,11 @@
 package overlap
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap/reserve"
 )
 
 // Check reports the first invariant that does not hold. It looks at everything
@@ -133,7 +133,7 @@ func (r *replica) check(sv *service, device int) error {
 	if err := r.exploration.check(); err != nil {
 		return err
 	}
-	if up := sv.up.has(device); !up && r.paused.len() > 0 || r.paused.len() > MaxPaused+maxReserved {
+	if up := sv.up.has(device); !up && r.paused.len() > 0 || r.paused.len() > MaxPaused+reserve.MaxSlots {
 		return fmt.Errorf("%d batches are paused, up is %v", r.paused.len(), up)
 	}
 	for _, b := range r.paused.items {
@@ -154,7 +154,7 @@ func (b *batch) check() error {
 		if q.batch != b || q.Service != b.service.ID || q.queuePos >= 0 || q.expiryPos >= 0 || q.SeqLen != b.SeqLen || q.Part != b.members[0].Part {
 			return fmt.Errorf("query %d does not belong in batch %d", q.ID, b.id)
 		}
-		if !q.Cancelled && b.Transit == settled && q.Deadline-b.later() > b.Deadline {
+		if !q.Cancelled && b.Transit == settled && q.Deadline-b.Later() > b.Deadline {
 			return fmt.Errorf("query %d ends after its batch %d", q.ID, b.id)
 		}
 		size += q.Size
@@ -165,69 +165,24 @@ func (b *batch) check() error {
 	return nil
 }
 
-// checkLegs reports whether the way of a batch is one over so many devices.
-func (b *batch) checkLegs(devices int) error {
-	start := 0
-	if n := len(b.Legs); n > 0 && (b.Leg < 0 || b.Leg >= n || b.Leg == 0 && b.Transit != settled) || n == 0 && b.Transit != settled {
-		return fmt.Errorf("it is at stage %d of %d", b.Leg, n)
-	}
-	for k, g := range b.Legs {
-		if g.Device < -1 || g.Device >= devices || g.Device < 0 && k <= b.Leg || g.End <= start || k == len(b.Legs)-1 && g.End != b.service.Operators {
-			return fmt.Errorf("its stage %d ends at %d on device %d", k, g.End, g.Device)
-		}
-		for _, d := range g.Devices {
-			if d < 0 || d >= devices {
-				return fmt.Errorf("its stage %d may be on device %d", k, d)
-			}
-		}
-		start = g.End
-	}
-	return nil
-}
-
-// check finds what is reserved for nobody, twice, or not at all.
+// check finds what is reserved for nobody, twice, or not at all, and batches that are not on their
+// way.
 func (r *routes) check() error {
-	alive := map[*batch]bool{}
-	legs := 0
-	enlist := func(b *batch) {
-		alive[b] = true
-		for k := b.Leg; k < len(b.Legs); k++ {
-			if g := &b.Legs[k]; g.Device >= 0 {
-				legs++
-				if r.s.devices[g.Device].reserved.find(b, k) < 0 {
-					legs = -1 << 30
-				}
-			}
-		}
+	s := r.s
+	var ways []*reserve.Way
+	for _, b := range slices.Concat(s.paused.items, s.overruns, s.onWay) {
+		ways = append(ways, &b.Way)
 	}
-	for _, b := range r.s.paused.items {
-		enlist(b)
-	}
-	for _, b := range slices.Concat(r.s.overruns, r.onWay) {
-		enlist(b)
-	}
-	for _, v := range r.s.devices {
+	for _, v := range s.devices {
 		for _, b := range v.running {
-			enlist(b)
+			ways = append(ways, &b.Way)
 		}
 	}
-	reserved := 0
-	for _, v := range r.s.devices {
-		if err := v.reserved.check(alive); err != nil {
-			return fmt.Errorf("device %d: %w", v.index, err)
-		}
-		reserved += len(v.reserved.slots)
-	}
-	if reserved != legs {
-		return fmt.Errorf("%d stages are to come, %d are reserved", legs, reserved)
-	}
-	for i := range r.out {
-		if err := errors.Join(r.out[i].check(alive), r.in[i].check(alive)); err != nil {
-			return fmt.Errorf("link %d: %w", i, err)
-		}
+	if err := r.tables.Check(ways); err != nil {
+		return err
 	}
 	blocked := 0
-	for _, b := range r.onWay {
+	for _, b := range s.onWay {
 		if b.running || b.pausedPos >= 0 || b.expiryPos >= 0 || b.Transit == settled || b.Leg < 1 || b.Next != b.Legs[b.Leg-1].End {
 			return fmt.Errorf("batch %d is on its way from operator %d, and is at %d", b.id, b.Next, b.Leg)
 		}
@@ -238,18 +193,8 @@ func (r *routes) check() error {
 			return err
 		}
 	}
-	if blocked != r.blocked {
-		return fmt.Errorf("%d batches wait for links, %d are counted", blocked, r.blocked)
-	}
-	return nil
-}
-
-func (t *timetable) check(alive map[*batch]bool) error {
-	for i := range t.slots {
-		s := &t.slots[i]
-		if !alive[s.batch] || s.until < s.from || i > 0 && s.before(&t.slots[i-1]) {
-			return fmt.Errorf("from %v to %v it is reserved for batch %d", s.from, s.until, s.batch.id)
-		}
+	if blocked != s.blocked {
+		return fmt.Errorf("%d batches wait for links, %d are counted", blocked, s.blocked)
 	}
 	return nil
 }

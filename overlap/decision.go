@@ -154,7 +154,7 @@ func (d *decision) settle(n int) []candidate {
 			if c := &first[i]; !c.settled {
 				c.settled = true
 				c.dropped = d.hopeless(c)
-				c.waits = !c.dropped && d.at+c.solo.Bound > d.device.reserved.spared(d, c.batch, d.at)
+				c.waits = !c.dropped && d.at+c.solo.Bound > d.s.routes.spared(d, c.batch, d.at)
 			}
 		}
 		d.replace()
@@ -249,7 +249,7 @@ func (d *decision) addWhole(i int) {
 	c := &d.candidates[i]
 	d.add(i, c.rest.End, c.solo, c.solo.Latency)
 	d.limit = min(d.limit, c.due)
-	if limit := d.device.reserved.spared(d, c.batch, d.at); limit < forever {
+	if limit := d.s.routes.spared(d, c.batch, d.at); limit < forever {
 		d.limit, d.strict = min(d.limit, limit), true
 	}
 }
@@ -375,7 +375,7 @@ func (q *query) candidate(sv *service) candidate {
 
 // candidate returns a paused batch as it will go on.
 func (b *batch) candidate() candidate {
-	return candidate{service: b.service, batch: b, rank: b.Rank, rest: b.rest(), deadline: b.Deadline, later: b.later()}
+	return candidate{service: b.service, batch: b, rank: b.Rank, rest: b.rest(), deadline: b.Deadline, later: b.Later()}
 }
 
 // upTo returns the span that ends before operator end.

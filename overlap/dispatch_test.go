@@ -120,7 +120,7 @@ func (f *flow) step() {
 	f.s.expire()
 	if at, ok := f.s.routes.alarm(); ok && at <= f.now { // to read the clock takes as long as to look
 		served := time.Now()
-		f.s.serve()
+		f.s.routes.serve()
 		f.serving += time.Since(served)
 	}
 	f.rounds()
@@ -140,7 +140,7 @@ func (f *flow) events() {
 		if m := f.moves[i]; m.until <= f.now {
 			f.moves = slices.Delete(f.moves, i, i+1)
 			i--
-			if err := f.s.moved(f.now, m.Move, m.until-m.from, models.SpanDone); err != nil {
+			if err := f.s.routes.moved(f.now, m.Move, m.until-m.from, models.SpanDone); err != nil {
 				f.Fatal(err)
 			}
 		}
@@ -242,7 +242,7 @@ func TestFlowEnds(t *testing.T) {
 			t.Errorf("%T: of %d queries %d are answered, %d too late or dropped", p, f.id, f.ended, f.late)
 		}
 		for _, v := range f.s.devices {
-			if len(v.reserved.slots) > 0 {
+			if f.s.routes.tables.Reserved(v.index) > 0 {
 				t.Errorf("%T: device %d is reserved", p, v.index)
 			}
 		}

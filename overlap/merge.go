@@ -34,7 +34,7 @@ func (d *decision) merge(i int) {
 	if d.scan(c); len(d.joining) == 1 {
 		return
 	}
-	best, bestGain, spared := c.head.Size, 1.0, d.device.reserved.spared(d, nil, d.at)
+	best, bestGain, spared := c.head.Size, 1.0, d.s.routes.spared(d, nil, d.at)
 	var found models.Estimate
 	d.sizes = append(d.sizes[:0], c.head.Size)
 	for _, j := range d.joining[1:] {

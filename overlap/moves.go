@@ -19,16 +19,6 @@ type Move struct {
 	Size     int `json:"n"`
 }
 
-// leg is a stage on the way of a batch.
-type leg struct {
-	models.Stage
-	Device int           // -1 if it is not chosen yet
-	Depart time.Duration // when the move to it begins, if the batch comes from another device
-	Travel time.Duration // what that takes
-	Start  time.Duration // when the stage does
-	Took   time.Duration // what the stage is predicted to take
-}
-
 // transit is how far the move of a batch is.
 type transit uint8
 
@@ -38,10 +28,17 @@ const (
 	moving                  // it is in Moves, and was not told to Moved
 )
 
-// Moving returns the queries of a batch that Moves has named and Moved was not told of, in
-// the order in which they were gathered, those that were cancelled among them.
-func (r *routes) Moving(id models.BatchID) (members []models.QueryID) {
-	for _, b := range r.onWay {
+// transits are the batches of services that have pipelines, as far as a scheduler must look for them.
+type transits struct {
+	piped   []*service // that have pipelines, by ID
+	onWay   []*batch   // between two devices, in the order in which they left
+	blocked int        // how many of them wait for links
+}
+
+// Moving returns the queries of a batch that Moves has named and for which no event Moved has come,
+// in the order in which they were gathered, including those that were cancelled.
+func (t *transits) Moving(id models.BatchID) (members []models.QueryID) {
+	for _, b := range t.onWay {
 		if b.id != id {
 			continue
 		}
@@ -52,6 +49,27 @@ func (r *routes) Moving(id models.BatchID) (members []models.QueryID) {
 	return members
 }
 
+// Routed reports whether [Scheduler.Ready] may change what waits for a pipeline without returning anything.
+func (t *transits) Routed() bool { return len(t.piped)+len(t.onWay) > 0 }
+
+// queued returns how many queries wait for a reservation.
+func (t *transits) queued() (n int) {
+	for _, sv := range t.piped {
+		n += sv.queue.len()
+	}
+	return n
+}
+
+// under returns how many moves of a service wait or are under way.
+func (t *transits) under(sv *service) (n int) {
+	for _, b := range t.onWay {
+		if b.service == sv {
+			n++
+		}
+	}
+	return n
+}
+
 // moved takes in that a batch has arrived with its intermediates, which its source holds
 // no more, or, with a status other than SpanDone, that they are lost: its queries then run
 // again from their inputs, as those of a worker that is lost. Every Move must be followed
@@ -59,15 +77,15 @@ func (r *routes) Moving(id models.BatchID) (members []models.QueryID) {
 func (r *routes) moved(now time.Duration, m Move, took time.Duration, status models.Status) error {
 	s := r.s
 	s.clock(now)
-	at := slices.IndexFunc(r.onWay, func(b *batch) bool { return b.Transit == moving && b.held() == m.Held && b.Legs[b.Leg].Device == m.To })
+	at := slices.IndexFunc(r.s.onWay, func(b *batch) bool { return b.Transit == moving && b.held() == m.Held && b.At().Device == m.To })
 	if at < 0 {
 		return ErrUnknownRound
 	}
-	b := r.onWay[at]
+	b := r.s.onWay[at]
 	s.overturn()
 	r.arrived(at)
 	if status == models.SpanDone {
-		r.learn(b, took)
+		r.tables.Moved(&b.service.line, &b.Way, b.Size, took)
 		b.device = s.devices[m.To]
 	} else if b.service.up.has(m.Device) {
 		s.release(b)
@@ -80,7 +98,7 @@ func (r *routes) moved(now time.Duration, m Move, took time.Duration, status mod
 	case !b.wanted():
 		s.abandon(b, Cancelled, ReasonCancelled)
 	default:
-		r.correct(b, max(s.now, b.Legs[b.Leg].Start), b.Legs[b.Leg].Took)
+		r.tables.Correct(&b.Way, max(s.now, b.At().Start), b.At().Took)
 		s.pause(b)
 	}
 	r.depart()
@@ -101,68 +119,37 @@ func (r *routes) leave(b *batch) {
 
 // embark begins the transit of a batch, or takes it up where it was.
 func (r *routes) embark(b *batch) {
-	r.onWay = append(r.onWay, b)
+	r.s.onWay = append(r.s.onWay, b)
 	if b.Transit == awaiting {
-		r.blocked++
+		r.s.blocked++
 	} else {
-		r.occupy(b)
+		r.tables.Occupy(b.device.index, b.At().Device, true)
 	}
 }
 
-// reroute finds the way of a batch on from the end of a stage again. Where no device of the
-// next stage can run it, it stays on the one that it is on. It keeps its places if it ends
-// sooner so: one that is a moment late would fit no more between those that have reserved
-// before and after it, and come after all of them.
+// reroute finds the way of a batch on from the end of a stage again.
 func (r *routes) reroute(b *batch) {
-	r.vacate(b)
-	r.trial.legs = append(r.trial.legs[:0], b.Legs[b.Leg:]...)
-	r.probe(&r.trial, b.service, way{
-		device: b.device.index, next: b.Next, size: b.Size, seqLen: b.SeqLen, move: b.Legs[b.Leg-1].Move,
-	})
-	if kept, ok := r.shift(b, false); ok && kept < r.trial.ends {
-		r.shift(b, true)
-	} else {
-		copy(b.Legs[b.Leg:], r.trial.legs)
-	}
-	r.reserve(b)
-}
-
-// shift returns when a batch ends on the devices of its way, if whoever has reserved them after
-// it makes room. It is false where one of them can run nothing. It may set its way to that.
-func (x *tables) shift(b *batch, set bool) (ends time.Duration, ok bool) {
-	t := *x.now
-	for k := b.Leg; k < len(b.Legs); k++ {
-		g := b.Legs[k]
-		if g.Device < 0 || !b.service.runnable(g.Device) {
-			return 0, false
-		}
-		g.Depart, g.Start = t, max(t+g.Travel, g.Start)
-		t = g.Start + g.Took
-		if set {
-			b.Legs[k] = g
-		}
-	}
-	return t, true
+	r.tables.Reroute(r.s.now, &b.Way, &b.service.line, b.device.index, b.Next, b.Size, b.SeqLen)
 }
 
 // depart begins the moves whose time has come and whose links are free, the one first that
 // was reserved first. A batch whose device has gone down is sent elsewhere.
 func (r *routes) depart() {
-	for r.blocked > 0 {
+	for r.s.blocked > 0 {
 		first := -1
-		for i, b := range r.onWay {
+		for i, b := range r.s.onWay {
 			if b.Transit != awaiting || !r.ready(b) {
 				continue
 			}
-			if first < 0 || b.Legs[b.Leg].Depart < r.onWay[first].Legs[r.onWay[first].Leg].Depart {
+			if first < 0 || b.At().Depart < r.s.onWay[first].At().Depart {
 				first = i
 			}
 		}
 		if first < 0 {
 			return
 		}
-		b := r.onWay[first]
-		to := b.Legs[b.Leg].Device
+		b := r.s.onWay[first]
+		to := b.At().Device
 		switch {
 		case to == b.device.index:
 			r.arrived(first)
@@ -171,40 +158,31 @@ func (r *routes) depart() {
 			r.reroute(b)
 		default:
 			b.Transit = moving
-			r.blocked--
-			r.occupy(b)
-			r.moves.add(b.move())
+			r.s.blocked--
+			r.tables.Occupy(b.device.index, b.At().Device, true)
+			r.s.moves.add(b.move())
 		}
 	}
 }
 
 // ready reports whether the move of a batch may begin.
 func (r *routes) ready(b *batch) bool {
-	g := &b.Legs[b.Leg]
+	g := b.At()
 	if g.Device == b.device.index || !b.service.runnable(g.Device) {
 		return true
 	}
-	return g.Depart <= r.s.now && (r.links == nil || !r.sends.has(r.links[b.device.index]) && !r.receives.has(r.links[g.Device]))
-}
-
-// occupy takes the links of a batch that is moving.
-func (r *routes) occupy(b *batch) {
-	if r.links != nil {
-		r.sends.set(r.links[b.device.index])
-		r.receives.set(r.links[b.Legs[b.Leg].Device])
-	}
+	return g.Depart <= r.s.now && !r.tables.Occupied(b.device.index, g.Device)
 }
 
 // arrived ends the transit of the batch at a position in onWay.
 func (r *routes) arrived(at int) {
-	b := r.onWay[at]
-	r.onWay = slices.Delete(r.onWay, at, at+1)
+	b := r.s.onWay[at]
+	r.s.onWay = slices.Delete(r.s.onWay, at, at+1)
 	r.vacate(b)
 	if b.Transit == awaiting {
-		r.blocked--
-	} else if r.links != nil {
-		r.sends.clear(r.links[b.device.index])
-		r.receives.clear(r.links[b.Legs[b.Leg].Device])
+		r.s.blocked--
+	} else {
+		r.tables.Occupy(b.device.index, b.At().Device, false)
 	}
 	b.Transit = settled
 	r.reserve(b)
@@ -212,8 +190,8 @@ func (r *routes) arrived(at int) {
 
 // strand loses what waits for links with a worker that is lost.
 func (r *routes) strand(sv *service, device int) {
-	for at := 0; at < len(r.onWay); at++ {
-		if b := r.onWay[at]; b.Transit == awaiting && b.service == sv && b.device.index == device {
+	for at := 0; at < len(r.s.onWay); at++ {
+		if b := r.s.onWay[at]; b.Transit == awaiting && b.service == sv && b.device.index == device {
 			r.arrived(at)
 			r.s.again(b, models.SpanLost)
 			at--
@@ -225,38 +203,9 @@ func (r *routes) strand(sv *service, device int) {
 // under way is in use until that has ended.
 func (r *routes) recall(b *batch) (inUse bool) {
 	if b.Transit == awaiting && !b.wanted() {
-		r.arrived(slices.Index(r.onWay, b))
+		r.arrived(slices.Index(r.s.onWay, b))
 		r.s.abandon(b, Cancelled, ReasonCancelled)
 		return false
 	}
 	return true
-}
-
-// moves of a service that wait or are under way.
-func (r *routes) under(sv *service) (n int) {
-	for _, b := range r.onWay {
-		if b.service == sv {
-			n++
-		}
-	}
-	return n
-}
-
-// Limits of what moves are learned to take, against what a pipeline says.
-const (
-	moveInertia = 8.0
-	mostTravel  = 16.0
-)
-
-// learn takes in how long the move of a batch has taken.
-func (r *routes) learn(b *batch, took time.Duration) {
-	planned := float64(b.Legs[b.Leg-1].Move) * float64(b.Size)
-	if planned <= 0 || took <= 0 || r.blind {
-		return
-	}
-	sv := b.service
-	if sv.Travel == 0 {
-		sv.Travel = 1
-	}
-	sv.Travel += (min(float64(took)/planned, mostTravel) - sv.Travel) / moveInertia
 }

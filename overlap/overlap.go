@@ -206,7 +206,7 @@ func (p overlap) room(d *decision, i int) time.Duration {
 	}
 	soon := d.at + d.candidates[0].solo.Latency
 	if d.candidates[i].end == 0 || len(d.group) > 1 {
-		room = min(room, d.device.reserved.spared(d, d.candidates[i].batch, soon))
+		room = min(room, d.s.routes.spared(d, d.candidates[i].batch, soon))
 	}
 	if !p.has(ruleRoom) {
 		return room

@@ -543,7 +543,7 @@ func (w *twin) drain() {
 		w.Fatalf("%d queries were never answered", len(w.open))
 	}
 	for _, v := range w.a.devices {
-		if len(v.reserved.slots) > 0 {
+		if w.a.routes.tables.Reserved(v.index) > 0 {
 			w.Fatalf("device %d is reserved for nobody", v.index)
 		}
 	}
@@ -583,10 +583,10 @@ func (w *twin) ended(i int, status models.Status) {
 	} else if status == models.SpanDone {
 		b.device = m.To
 	}
-	if err := w.both(func(s *Scheduler) error { return s.moved(w.now, m, 1, status) }); err != nil {
+	if err := w.both(func(s *Scheduler) error { return s.routes.moved(w.now, m, 1, status) }); err != nil {
 		w.Fatal(err)
 	}
-	if err := w.both(func(s *Scheduler) error { return s.moved(w.now, m, 1, status) }); !errors.Is(err, ErrUnknownRound) {
+	if err := w.both(func(s *Scheduler) error { return s.routes.moved(w.now, m, 1, status) }); !errors.Is(err, ErrUnknownRound) {
 		w.Fatalf("a move ends twice: %v", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap/reserve"
 )
 
 // query is an accepted query until it is answered.
@@ -129,13 +130,10 @@ type batchState struct {
 	Explores bool `json:",omitempty"` // it runs although it is predicted to be late
 	Overrun  int  `json:",omitempty"` // where the span ends that has overrun, 0 if none has
 
-	// Of a batch of a pipeline: its way, where it is on it, and the earliest deadline that
-	// it is to meet at the end.
-	Legs     []leg         `json:",omitempty"`
-	Leg      int           `json:",omitempty"`
-	Due      time.Duration `json:",omitempty"`
-	Reserved bool          `json:",omitempty"` // its first span has not started yet
-	Transit  transit       `json:",omitempty"`
+	// Way is that of a batch of a pipeline.
+	reserve.Way
+	Reserved bool    `json:",omitempty"` // its first span has not started yet
+	Transit  transit `json:",omitempty"`
 }
 
 // replica returns where the batch is held.
@@ -160,30 +158,22 @@ func (b *batch) rest() models.Span { return b.span(b.end()) }
 // moves to.
 func (b *batch) end() int {
 	if len(b.Legs) > 0 {
-		return b.Legs[b.Leg].End
+		return b.At().End
 	}
 	return b.service.Operators
 }
 
-// later returns what the stages and the moves after the one that the batch is in take
-// without waiting: so much earlier than its queries must it end there. Best effort ends
-// when it can, and what only shows how long it takes may be late.
-func (b *batch) later() time.Duration { return b.laterThan(b.Leg) }
-
-// laterThan is later for a leg.
-func (b *batch) laterThan(k int) (left time.Duration) {
-	if len(b.Legs) == 0 || b.Explores || b.members[0].Rank.Filler {
-		return 0
+// from returns the device from which the rest of the way of a batch begins.
+func (b *batch) from() int {
+	if b.Transit == settled {
+		return b.At().Device
 	}
-	for _, g := range b.Legs[k+1:] {
-		left += g.Travel + g.Took
-	}
-	return left
+	return b.device.index
 }
 
 // move returns what Moves has of a batch.
 func (b *batch) move() Move {
-	return Move{Held: b.held(), To: b.Legs[b.Leg].Device, Operator: b.Next, Size: b.Size}
+	return Move{Held: b.held(), To: b.At().Device, Operator: b.Next, Size: b.Size}
 }
 
 // span returns the operators up to end.
@@ -233,7 +223,7 @@ func (p *pool) batch(sv *service) *batch {
 	last := len(p.batches) - 1
 	b := p.batches[last]
 	p.batches = p.batches[:last]
-	*b = batch{service: sv, members: b.members[:0], pausedPos: -1, expiryPos: -1, batchState: batchState{Legs: b.Legs[:0]}}
+	*b = batch{service: sv, members: b.members[:0], pausedPos: -1, expiryPos: -1, batchState: batchState{Way: reserve.Way{Legs: b.Legs[:0]}}}
 	return b
 }
 

@@ -66,15 +66,14 @@ func outcomeOf(o *models.Outcome, b *batch, span models.Span) (so models.SpanOut
 // device is a device of the pool: what predicts it, and the round that it runs, or
 // else the last one that it ran.
 type device struct {
-	index    int
-	kind     int // the first device that is like it
-	predict  prediction
-	alone    bool // its groups have one span
-	paused   int  // batches
-	reserved timetable
-	busy     bool
-	round    Round
-	running  []*batch // the batch of each span, none once the round is over
+	index   int
+	kind    int // the first device that is like it
+	predict prediction
+	alone   bool // its groups have one span
+	paused  int  // batches
+	busy    bool
+	round   Round
+	running []*batch // the batch of each span, none once the round is over
 }
 
 // open begins a round without spans.

@@ -33,7 +33,7 @@ func New(config Config) (*Scheduler, error) {
 
 func newScheduler(config Config, p policy) *Scheduler {
 	s := &Scheduler{backlog: newBacklog(config, p)}
-	s.open(s, config.Links)
+	s.routes.open(s, config.Links)
 	s.draft, s.last = newDecision(s, config.Ways), newDecision(s, config.Ways)
 	return s
 }
@@ -51,7 +51,7 @@ func (s *Scheduler) Step(now time.Duration, e *Event) error {
 	case Finish:
 		return s.finish(now, e.Outcome)
 	case Moved:
-		return s.moved(now, e.Move, e.Took, e.Status)
+		return s.routes.moved(now, e.Move, e.Took, e.Status)
 	case Down:
 		s.down(now, e.Service, e.Device)
 	case Up:
@@ -113,7 +113,7 @@ func (s *Scheduler) arrive(now time.Duration, m models.Query) error {
 		return err
 	}
 	sv.metrics.Arrived++
-	sv.LastSize, sv.LastSeqLen = m.Size, m.SeqLen
+	sv.LastSize, sv.LastSeqLen, sv.line.SeqLen = m.Size, m.SeqLen, m.SeqLen
 	s.overturn()
 	q := s.pool.query()
 	q.Query, q.Rank.Filler, q.Apart = m, sv.BestEffort, m.Alone
@@ -144,7 +144,7 @@ func (s *Scheduler) cancel(now time.Duration, id models.QueryID) (stop Held, run
 	}
 	switch wanted := b.wanted(); {
 	case b.Transit != settled:
-		return Held{}, s.recall(b)
+		return Held{}, s.routes.recall(b)
 	case b.running && !wanted:
 		return b.held(), true
 	case b.running:
@@ -167,7 +167,7 @@ func (s *Scheduler) cancel(now time.Duration, id models.QueryID) (stop Held, run
 func (s *Scheduler) next(now time.Duration) (Round, bool) {
 	s.clock(now)
 	s.expire()
-	s.serve()
+	s.routes.serve()
 	waits := s.waiting.len() > s.queued()
 	for i := s.idle.next(0); i >= 0; i = s.idle.next(i + 1) {
 		if len(s.devices) > 1 && !waits {
@@ -240,7 +240,7 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 	d := s.draft
 	for _, o := range d.drops {
 		if o.batch != nil {
-			s.forget(o.batch) // what its way was found by is no longer so
+			s.routes.forget(o.batch) // what its way was found by is no longer so
 			s.abandon(o.batch, Dropped, ReasonCannotFinish)
 		} else {
 			s.answer(s.dequeue(o.query), Dropped, ReasonCannotFinish)
@@ -266,7 +266,7 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 			b.service.metrics.started(b)
 		}
 		if len(b.Legs) > 0 {
-			s.begin(b, c.solo.Latency)
+			s.routes.begin(b, c.solo.Latency)
 		}
 		d.device.start(b, c.end)
 		c.rest.Batch = b.id
@@ -304,7 +304,7 @@ func (s *Scheduler) finish(now time.Duration, o models.Outcome) error {
 		if so.Status == models.SpanOverrun {
 			s.overturn()
 			s.setApart(b, v.round.Group.Spans[i].End)
-			b.service.intent.stale = true
+			b.service.line.Stale = true
 			s.relieve(b)
 			continue
 		}
@@ -313,7 +313,7 @@ func (s *Scheduler) finish(now time.Duration, o models.Outcome) error {
 		s.ran(b, so)
 	}
 	v.running = v.running[:0]
-	s.freed(v.index)
+	s.routes.freed(v.index)
 	return err
 }
 
@@ -326,7 +326,7 @@ func (s *Scheduler) land(o *models.Outcome) error {
 		}
 		so, ok := outcomeOf(o, b, b.span(b.Overrun))
 		s.host.land(b)
-		b.service.intent.stale = true
+		b.service.line.Stale = true
 		b.Run += max(so.Took, 0)
 		s.overturn()
 		s.ran(b, so)
@@ -355,7 +355,7 @@ func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
 	case failed, so.Status == models.SpanLost:
 		s.again(b, so.Status)
 	case so.Reached == b.service.Operators:
-		s.forget(b)
+		s.routes.forget(b)
 		b.service.exploration(b.device).ended(s.now, b, true)
 		s.end(b, Finished, ReasonNone)
 	case !b.wanted():
@@ -368,9 +368,9 @@ func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
 	case so.Reached == 0:
 		s.takeBack(b)
 	case so.Reached == b.end():
-		s.forget(b)
+		s.routes.forget(b)
 		b.Next = so.Reached
-		s.leave(b)
+		s.routes.leave(b)
 	default:
 		b.Next = so.Reached
 		s.pause(b)
@@ -388,7 +388,7 @@ func (s *Scheduler) expire() {
 	}
 	for s.paused.len() > 0 && s.paused.top().Deadline <= s.now {
 		b, reason := s.paused.top(), ReasonDeadlinePassed
-		if s.expired(b.Deadline); b.later() > 0 {
+		if s.expired(b.Deadline); b.Later() > 0 {
 			reason = ReasonCannotFinish
 		}
 		s.abandon(b, Dropped, reason)

@@ -218,7 +218,7 @@ func (c *script) event(a args) {
 		if a.text("as") == "lost" {
 			status = models.SpanLost
 		}
-		if err := c.s.moved(c.now, m, a.ms("took", 0), status); err != nil {
+		if err := c.s.routes.moved(c.now, m, a.ms("took", 0), status); err != nil {
 			c.printf("%v", err)
 		}
 	case "pipeline":

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap/reserve"
 )
 
 // MaxPaused is how many batches of a service may be paused on a device. With that
@@ -23,12 +24,12 @@ type service struct {
 	up       bitset    // devices on which it has a worker that is not lost
 	busy     bitset    // devices on which an overrun, beside the rounds, keeps its worker busy
 	replicas []replica // by device
-	intent   intent
-	rivals   []rival
-	alike    bool // the devices of each stage of its pipelines are of one kind
 	full     error
 	metrics  ServiceMetrics
 	view     view
+
+	// line is the queue as the reservations of pipelines see it.
+	line reserve.Queue
 }
 
 // replica is what a service has paused on one device.
@@ -44,9 +45,6 @@ type serviceState struct {
 	// The dimensions of the query that arrived last.
 	LastSize   int `json:"Size"`
 	LastSeqLen int `json:"SeqLen"`
-
-	// Travel is how many times as long as planned its moves take, 0 before the first.
-	Travel float64 `json:",omitempty"`
 
 	Relapse relapse `json:",omitzero"`
 }
@@ -134,18 +132,6 @@ func (sv *service) typical() models.Span {
 	return models.Span{Service: sv.ID, End: sv.Operators, Size: max(sv.LastSize, 1), SeqLen: sv.LastSeqLen}
 }
 
-// largest returns the largest batch of a pipeline.
-func (sv *service) largest(p int) int { return min(sv.Pipelines[p].Batch, max(sv.MaxBatch, 1)) }
-
-// smallest returns the least of them.
-func (sv *service) smallest() int {
-	least := sv.largest(0)
-	for p := range sv.Pipelines {
-		least = min(least, sv.largest(p))
-	}
-	return least
-}
-
 // together returns how many of some queries, from the first on, are in a batch of them, and
 // its size: all, or as many as have a size on the ladder. The first may be of any size.
 func (sv *service) together(queries []*query) (n, size int) {
@@ -196,7 +182,7 @@ func (s *Scheduler) add(now time.Duration, m models.Service) error {
 	sv.takeDown()
 	s.services[m.ID] = sv
 	s.families = regroup(s.services)
-	s.regard()
+	s.routes.regard()
 	s.overturn()
 	return nil
 }
@@ -220,9 +206,9 @@ func (s *Scheduler) change(now time.Duration, m models.Service) error {
 	}
 	sv.define(m)
 	s.families = regroup(s.services)
-	s.regard()
+	s.routes.regard()
 	s.overturn()
-	sv.intent.stale = true
+	sv.line.Stale = true
 	return nil
 }
 
@@ -240,13 +226,13 @@ func (s *Scheduler) remove(now time.Duration, id models.ServiceID) error {
 	if n := sv.queue.len(); n > 0 || started > 0 {
 		return fmt.Errorf("service %s: %w: %d queries wait, %d batches are paused or run; remove it when they have ended", sv.Name, ErrServiceBusy, n, started)
 	}
-	sv.intent.stale = true
+	sv.line.Stale = true
 	free := newService(models.Service{ID: id}, len(s.devices))
 	free.removed = true
 	free.takeDown()
 	s.services[id] = free
 	s.families = regroup(s.services)
-	s.regard()
+	s.routes.regard()
 	s.overturn()
 	return nil
 }
@@ -274,7 +260,7 @@ func (s *Scheduler) down(now time.Duration, id models.ServiceID, device int) {
 	}
 	s.services[id].up.clear(device)
 	s.overturn()
-	s.services[id].intent.stale = true
+	s.services[id].line.Stale = true
 	for r.paused.len() > 0 {
 		b := r.paused.top()
 		s.unpause(b)
@@ -284,7 +270,7 @@ func (s *Scheduler) down(now time.Duration, id models.ServiceID, device int) {
 			s.again(b, models.SpanLost)
 		}
 	}
-	s.strand(s.services[id], device)
+	s.routes.strand(s.services[id], device)
 }
 
 // up lets a service be scheduled on a device, because its worker there is ready. A
@@ -294,7 +280,7 @@ func (s *Scheduler) up(now time.Duration, id models.ServiceID, device int) {
 	if s.service(id).replica(device) != nil {
 		s.services[id].up.set(device)
 		s.overturn()
-		s.services[id].intent.stale = true
+		s.services[id].line.Stale = true
 	}
 }
 
@@ -316,8 +302,8 @@ func (s *Scheduler) load(now time.Duration, m models.Service) error {
 	}
 	sv.Operators, sv.MaxBatch, sv.Ladder, sv.Pipelines = m.Operators, m.MaxBatch, m.Ladder, m.Pipelines
 	sv.Relapse = relapse{} // another model has done nothing yet
-	s.regard()
+	s.routes.regard()
 	s.overturn()
-	sv.intent.stale = true
+	sv.line.Stale = true
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap/reserve"
 )
 
 // Snapshot is everything that a Scheduler's later decisions depend on, apart
@@ -24,7 +25,7 @@ type Snapshot struct {
 	Released       []Held            // not taken yet
 	Stops          []Held            `json:",omitempty"` // not taken yet
 	Moves          []Move            `json:",omitempty"` // not taken yet
-	Estimates      []knownStage      `json:",omitempty"`
+	Estimates      []reserve.Known   `json:",omitempty"`
 	Metrics        Metrics
 }
 
@@ -43,17 +44,10 @@ type serviceSnapshot struct {
 	models.Service
 	serviceState
 	Queue           []models.QueryID
-	Intent          intentSnapshot    `json:",omitzero"`
+	Intent          reserve.Queue     `json:",omitzero"`
+	Travel          float64           `json:",omitempty"` // see reserve.Queue
 	replicaSnapshot                   // on the first device
 	Replicas        []replicaSnapshot `json:",omitempty"` // on the others
-}
-
-// intentSnapshot is when the queue of a service with pipelines is looked at again.
-type intentSnapshot struct {
-	Stale  bool          `json:",omitempty"`
-	Until  time.Duration `json:",omitempty"`
-	Queued int           `json:",omitempty"`
-	Lead   time.Duration `json:",omitempty"`
 }
 
 // replicaSnapshot is a service on a device.
@@ -80,7 +74,7 @@ func (s *Scheduler) Snapshot() Snapshot {
 	k := Snapshot{
 		Now: s.now, Draining: s.draining, LastBatch: s.lastID,
 		Answers: slices.Clone(s.answers.fill), Released: slices.Clone(s.released.fill), Stops: append([]Held(nil), s.stops.fill...), Moves: append([]Move(nil), s.moves.fill...),
-		Metrics: s.Metrics(), Estimates: s.estimates(),
+		Metrics: s.Metrics(), Estimates: s.routes.tables.Estimates(),
 	}
 	for _, sv := range s.services {
 		k.Services = append(k.Services, sv.snapshot())
@@ -125,7 +119,7 @@ func (sv *service) snapshot() serviceSnapshot {
 	if sv.removed {
 		return serviceSnapshot{Removed: true}
 	}
-	k := serviceSnapshot{Service: sv.Service, serviceState: sv.serviceState}
+	k := serviceSnapshot{Service: sv.Service, serviceState: sv.serviceState, Travel: sv.line.Travel}
 	k.Service.ID = 0
 	for i := range sv.replicas {
 		r := replicaSnapshot{Down: !sv.up.has(i), Exploration: sv.replicas[i].exploration.clone()}
@@ -138,8 +132,8 @@ func (sv *service) snapshot() serviceSnapshot {
 			k.Replicas = append(k.Replicas, r)
 		}
 	}
-	if n := &sv.intent; len(sv.Pipelines) > 0 {
-		k.Intent = intentSnapshot{n.stale, n.until, n.queued, n.lead}
+	if q := &sv.line; len(sv.Pipelines) > 0 {
+		k.Intent = reserve.Queue{Stale: q.Stale, Until: q.Until, Queued: q.Queued, Lead: q.Lead}
 	}
 	k.Queue = slices.Grow(k.Queue, sv.queue.len())
 	for _, q := range sv.queue.items {
@@ -150,7 +144,7 @@ func (sv *service) snapshot() serviceSnapshot {
 
 func (b *batch) snapshot() batchSnapshot {
 	k := batchSnapshot{ID: b.id, Service: b.service.ID, Device: b.device.index, batchState: b.batchState, Members: make([]queryState, 0, len(b.members))}
-	k.Legs = append([]leg(nil), b.Legs...)
+	k.Way = reserve.Way{Legs: slices.Clone(b.Legs), Leg: b.Leg, Due: b.Due}
 	for _, q := range b.members {
 		k.Members = append(k.Members, q.queryState)
 	}
@@ -205,12 +199,12 @@ func (s *Scheduler) restore(k *Snapshot) error {
 	}
 	for i := range k.Batches {
 		b := batches[k.Batches[i].ID]
-		s.reserve(b)
+		s.routes.reserve(b)
 		switch {
 		case b.Overrun > 0:
 			s.setApart(b, b.Overrun)
 		case b.Transit != settled:
-			s.embark(b)
+			s.routes.embark(b)
 		case !b.running:
 			s.hold(b.device, 1)
 			s.paused.push(b)
@@ -224,7 +218,7 @@ func (s *Scheduler) restore(k *Snapshot) error {
 			}
 			sv.queue.push(q)
 		}
-		sv.intent.stale = true
+		sv.line.Stale = true
 		for d, r := range append([]replicaSnapshot{k.Services[i].replicaSnapshot}, k.Services[i].Replicas...) {
 			for _, id := range r.Paused {
 				b := batches[id]
@@ -236,8 +230,8 @@ func (s *Scheduler) restore(k *Snapshot) error {
 		}
 	}
 	for i, sv := range s.services {
-		if n := &k.Services[i].Intent; len(sv.Pipelines) > 0 {
-			sv.intent = intent{n.Stale, n.Until, n.Queued, n.Lead}
+		if n, q := &k.Services[i].Intent, &sv.line; len(sv.Pipelines) > 0 {
+			q.Stale, q.Until, q.Queued, q.Lead = n.Stale, n.Until, n.Queued, n.Lead
 		}
 	}
 	return s.Check()
@@ -287,6 +281,7 @@ func (s *Scheduler) restoreServices(k *Snapshot) error {
 		}
 		sv := newService(m, len(s.devices))
 		sv.serviceState, sv.metrics, sv.removed = ks.serviceState, k.Metrics.Services[i], ks.Removed
+		sv.line.SeqLen, sv.line.Travel = sv.LastSeqLen, ks.Travel
 		sv.metrics.Name, sv.metrics.Down, sv.metrics.Queued, sv.metrics.Paused = m.Name, false, 0, 0
 		if sv.removed {
 			sv.takeDown()
@@ -301,10 +296,8 @@ func (s *Scheduler) restoreServices(k *Snapshot) error {
 		s.services = append(s.services, sv)
 	}
 	s.families = regroup(s.services)
-	s.regard()
-	for _, e := range k.Estimates {
-		s.known[e.asking] = e.estimated
-	}
+	s.routes.regard()
+	s.routes.tables.Restore(k.Estimates)
 	return nil
 }
 
@@ -337,7 +330,7 @@ func (s *Scheduler) restoreBatch(k *batchSnapshot) (*batch, error) {
 	b := s.pool.batch(sv)
 	b.id, b.device, b.batchState = k.ID, s.devices[k.Device], k.batchState
 	b.Legs = slices.Clone(k.Legs)
-	if err := b.checkLegs(len(s.devices)); err != nil {
+	if err := b.Way.Check(len(s.devices), sv.Operators, b.Transit != settled); err != nil {
 		return nil, err
 	}
 	for i := range k.Members {
@@ -347,6 +340,9 @@ func (s *Scheduler) restoreBatch(k *batchSnapshot) (*batch, error) {
 		}
 		q.batch = b
 		b.members = append(b.members, q)
+	}
+	if len(b.Legs) > 0 {
+		b.Batch, b.Late = b.id, b.Explores || len(b.members) > 0 && b.members[0].Rank.Filler
 	}
 	return b, nil
 }

@@ -185,25 +185,19 @@ func TestSnapshotKnowsEveryField(t *testing.T) {
 			"now": "Now", "draining": "Draining", "services": "Services", "queries": "rebuilt",
 			"waiting": "Waiting", "ranked": "counted again", "paused": "Batches", "pool": "memory only",
 			"answers": "Answers", "released": "Released", "stops": "Stops",
-			"families": "made of Services", "selector": "Config", "routes": "by its fields",
+			"families": "made of Services", "selector": "Config", "moves": "Moves", "transits": "by its fields", "routes": "by its fields",
 		}},
-		{routes{}, map[string]string{
-			"s": "itself", "moves": "Moves", "tables": "by its fields",
-			"sends": "by Batches", "receives": "by Batches", "onWay": "Batches", "blocked": "by Batches", "piped": "Services",
-			"best": "scratch", "trial": "scratch", "members": "scratch",
-		}},
-		{tables{}, map[string]string{
-			"pool": "itself", "now": "Now", "everywhere": "Config", "links": "Config", "out": "by Batches", "in": "by Batches", "known": "Estimates", "blind": "Config",
-		}},
+		{transits{}, map[string]string{"piped": "Services", "onWay": "Batches", "blocked": "by Batches"}},
+		{routes{}, map[string]string{"s": "itself", "tables": "Estimates, and by Batches", "members": "scratch"}},
 		{host{}, map[string]string{"devices": "the first and Further", "overruns": "by Batches", "idle": "by Busy", "holding": "by Batches"}},
 		{device{}, map[string]string{
 			"index": "its position", "kind": "Config", "alone": "Config", "predict": "Config, and scratch", "paused": "by Batches",
-			"busy": "Busy", "round": "Round", "running": "Running", "reserved": "by Batches",
+			"busy": "Busy", "round": "Round", "running": "Running",
 		}},
 		{replica{}, map[string]string{"paused": "Paused", "walk": "scratch", "exploration": "Exploration"}},
 		{service{}, map[string]string{
 			"Service": "whole", "serviceState": "whole", "family": "made of Services", "removed": "Removed", "queue": "Queue", "up": "Down", "busy": "by Batches", "replicas": "the first and Replicas",
-			"full": "made of Service", "metrics": "Metrics", "view": "scratch", "intent": "made again", "rivals": "made again", "alike": "made again",
+			"full": "made of Service", "metrics": "Metrics", "view": "scratch", "line": "Intent and Travel",
 		}},
 		{query{}, map[string]string{
 			"queryState": "whole", "postponed": "of one decision",

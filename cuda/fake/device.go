@@ -158,7 +158,7 @@ func (d *Device) setMIG() {
 	d.GetMigModeFunc = func() (int, int, nvml.Return) { return d.MigMode, d.pending, nvml.SUCCESS }
 	d.SetMigModeFunc = func(mode int) (nvml.Return, nvml.Return) { return d.setMode(mode), nvml.SUCCESS }
 	d.GetGpuInstanceProfileInfoFunc = func(number int) (info nvml.GpuInstanceProfileInfo, code nvml.Return) {
-		if p := d.Model.find(func(p Profile) bool { return p.Number == number }); p != nil {
+		if p := d.Model.find(func(p profile) bool { return p.Number == number }); p != nil {
 			return p.info(), nvml.SUCCESS
 		}
 		return info, nvml.ERROR_NOT_SUPPORTED
@@ -182,7 +182,7 @@ func (d *Device) setMIG() {
 }
 
 // inMode returns a profile by its ID, or nil if it does not exist or the MIG mode is off.
-func (d *Device) inMode(info *nvml.GpuInstanceProfileInfo) *Profile {
+func (d *Device) inMode(info *nvml.GpuInstanceProfileInfo) *profile {
 	if d.MigMode != nvml.DEVICE_MIG_ENABLE {
 		return nil
 	}
@@ -207,14 +207,14 @@ func (d *Device) setMode(mode int) nvml.Return {
 }
 
 // free reports whether the slices at start are free and the profile's limit is not reached.
-func (d *Device) free(p *Profile, start uint32) bool {
+func (d *Device) free(p *profile, start uint32) bool {
 	return d.count(p) < p.Max && !slices.ContainsFunc(d.instances, func(gi *gpuInstance) bool {
 		at := gi.Info.Placement
 		return start < at.Start+at.Size && at.Start < start+p.Size
 	})
 }
 
-func (d *Device) count(p *Profile) (n uint32) {
+func (d *Device) count(p *profile) (n uint32) {
 	for _, gi := range d.instances {
 		if gi.profile == p {
 			n++
@@ -225,7 +225,7 @@ func (d *Device) count(p *Profile) (n uint32) {
 
 // room returns how many more instances of a profile could be created, lowest placements
 // first.
-func (d *Device) room(p *Profile) (n int) {
+func (d *Device) room(p *profile) (n int) {
 	end, count := uint32(0), d.count(p)
 	for _, start := range p.Starts {
 		if start >= end && count < p.Max && d.free(p, start) {

@@ -12,7 +12,7 @@ import (
 type gpuInstance struct {
 	*dgxa100.GpuInstance
 	device  *Device
-	profile *Profile
+	profile *profile
 	compute []*computeInstance
 }
 
@@ -37,7 +37,7 @@ func (d *Device) sorted() []*gpuInstance {
 
 // add creates a GPU instance with the lowest free ID of its profile, because drivers reuse
 // the IDs of destroyed instances.
-func (d *Device) add(p *Profile, start uint32) *gpuInstance {
+func (d *Device) add(p *profile, start uint32) *gpuInstance {
 	id := p.FirstID
 	for slices.ContainsFunc(d.instances, func(gi *gpuInstance) bool { return gi.Info.Id == id }) {
 		id++

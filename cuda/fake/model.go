@@ -13,11 +13,11 @@ type Model struct {
 	Major      int
 	Minor      int
 	PowerWatts uint32
-	Profiles   []Profile
+	Profiles   []profile
 }
 
-// Profile is a row of the tables in NVIDIA's MIG user guide.
-type Profile struct {
+// profile is a row of the tables in NVIDIA's MIG user guide.
+type profile struct {
 	// Number is an NVML_GPU_INSTANCE_PROFILE_*; ID is what nvidia-smi mig -lgip prints.
 	Number    int
 	ID        uint32
@@ -37,9 +37,9 @@ type Profile struct {
 // profiles returns the seven profiles of GPUs with seven compute and eight memory slices.
 // A100, H100 and H200 differ only in the memory, in MiB, of an eighth, a quarter, a half
 // and the whole of the GPU.
-func profiles(eighth, quarter, half, whole uint64) []Profile {
+func profiles(eighth, quarter, half, whole uint64) []profile {
 	each := []uint32{0, 1, 2, 3, 4, 5, 6}
-	return []Profile{
+	return []profile{
 		{nvml.GPU_INSTANCE_PROFILE_1_SLICE, 19, 1, 7, eighth, each, 1, 0, 7},
 		{nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV1, 20, 1, 1, eighth, each, 1, 1, 7},
 		{nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV2, 15, 1, 4, quarter, []uint32{0, 2, 4, 6}, 2, 0, 3},
@@ -60,16 +60,16 @@ var (
 // Models lists all of them.
 var Models = []Model{A100, A100Large, H100, H200}
 
-func (m Model) find(fits func(Profile) bool) *Profile {
+func (m Model) find(fits func(profile) bool) *profile {
 	if i := slices.IndexFunc(m.Profiles, fits); i >= 0 {
 		return &m.Profiles[i]
 	}
 	return nil
 }
 
-func (m Model) byID(id uint32) *Profile { return m.find(func(p Profile) bool { return p.ID == id }) }
+func (m Model) byID(id uint32) *profile { return m.find(func(p profile) bool { return p.ID == id }) }
 
-func (p *Profile) info() nvml.GpuInstanceProfileInfo {
+func (p *profile) info() nvml.GpuInstanceProfileInfo {
 	return nvml.GpuInstanceProfileInfo{
 		Id: p.ID, SliceCount: p.Slices, InstanceCount: p.Max, OfaCount: p.OFA, MemorySizeMB: p.MemoryMiB,
 	}

@@ -1,6 +1,6 @@
 // Package observe is how the scheduler goroutine makes its work visible. It emits one
 // [Event] for each thing that happens and passes it to every [Listener] in the same
-// goroutine. The listeners are [Traces], which completes the records of traced queries, and
+// goroutine. The listeners are what [NewTraces] returns, which completes the records of traced queries, and
 // those of the packages below: metrics counts and timeline remembers.
 package observe
 

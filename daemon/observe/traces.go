@@ -7,10 +7,10 @@ import (
 	"github.com/overlapd/overlapd/models"
 )
 
-// Traces is the listener that records what the scheduler does with traced queries, from
+// traces is the listener that records what the scheduler does with traced queries, from
 // when they are accepted until they are answered. Without traced queries an event costs one
 // comparison. It is owned by the scheduler goroutine.
-type Traces struct {
+type traces struct {
 	epoch time.Time
 
 	// devices describes the devices, names has their names in the configuration.
@@ -32,12 +32,12 @@ type tracedRun struct {
 
 // NewTraces returns a listener for a scheduler of the given devices. Its times count from
 // epoch.
-func NewTraces(epoch time.Time, devices, names []string) *Traces {
-	return &Traces{epoch: epoch, devices: devices, names: names, open: map[models.QueryID]*tracing.Query{}, ran: make([][]tracedRun, len(devices))}
+func NewTraces(epoch time.Time, devices, names []string) *traces {
+	return &traces{epoch: epoch, devices: devices, names: names, open: map[models.QueryID]*tracing.Query{}, ran: make([][]tracedRun, len(devices))}
 }
 
 // Observe implements [Listener].
-func (t *Traces) Observe(e *Event) {
+func (t *traces) Observe(e *Event) {
 	switch e.Kind {
 	case Accepted:
 		if q := e.Call.Trace; q != nil {
@@ -64,7 +64,7 @@ func (t *Traces) Observe(e *Event) {
 }
 
 // dispatched adds a run to each traced query of the round.
-func (t *Traces) dispatched(e *Event) {
+func (t *traces) dispatched(e *Event) {
 	r := e.Round
 	var group []tracing.Member // shared by all runs, which do not change it
 	for i, span := range r.Group.Spans {
@@ -90,7 +90,7 @@ func (t *Traces) dispatched(e *Event) {
 
 // ended completes the runs of the round. A query that was answered before, because its
 // client has disconnected, is no longer open.
-func (t *Traces) ended(e *Event) {
+func (t *traces) ended(e *Event) {
 	device := e.Outcome.Device
 	for _, ran := range t.ran[device] {
 		q := t.open[ran.query]

@@ -52,7 +52,7 @@ type Bound struct {
 	Tried      int     `json:"tried"`
 
 	// Foresight is nil unless the caller sets it to the result of [Foresee].
-	Foresight *Foresight `json:"foresight,omitempty"`
+	Foresight *foresight `json:"foresight,omitempty"`
 }
 
 // job is a query whose work, in seconds, must be done between two times.

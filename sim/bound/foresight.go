@@ -30,7 +30,7 @@ const (
 	maxCompared = 4096
 )
 
-// Foresight describes the best schedule of whole models that knows all queries in advance.
+// foresight describes the best schedule of whole models that knows all queries in advance.
 // It answers InTime queries in time, and no other schedule of this kind answers more than
 // AtMost. If the two are equal, the search was exact.
 //
@@ -40,10 +40,10 @@ const (
 // length that have arrived, and it is at most as large as the service's MaxBatch. A query
 // that would be late is not run.
 //
-// Foresight therefore shows what knowledge of the future is worth to a scheduler that does
+// It therefore shows what knowledge of the future is worth to a scheduler that does
 // not cut models. A scheduler that cuts models may do slightly better, but none does better
 // than [Of].
-type Foresight struct {
+type foresight struct {
 	InTime int `json:"in_time"`
 	AtMost int `json:"at_most"`
 
@@ -62,7 +62,7 @@ type Foresight struct {
 // its queries arrives; the device does not wait as long as another batch could run in the
 // meantime; and queries of one shape run in the order of arrival, except for those that
 // would be late.
-func Foresee(sc sim.Scenario) (*Foresight, error) {
+func Foresee(sc sim.Scenario) (*foresight, error) {
 	queries, err := sc.Submissions()
 	switch {
 	case err != nil:
@@ -116,7 +116,7 @@ type search struct {
 	// cutOff is the largest most of a state that was not continued.
 	cutOff int
 
-	found Foresight
+	found foresight
 
 	// These fields describe the round that choose, fill and round put together.
 	now     *state
@@ -153,7 +153,7 @@ func newSearch(sc *sim.Scenario, queries []sim.Query) *search {
 
 // widen runs the search with growing widths, until no state was omitted or the width is the
 // maximum.
-func (f *search) widen(width int) *Foresight {
+func (f *search) widen(width int) *foresight {
 	for w := min(16, width); ; w = min(8*w, width) {
 		f.run(w)
 		f.found.AtMost = max(f.cutOff, f.found.InTime)

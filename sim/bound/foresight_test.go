@@ -64,7 +64,7 @@ func TestForesightIsASchedule(t *testing.T) {
 }
 
 // follow holds a schedule to the rules.
-func follow(sc *sim.Scenario, queries []sim.Query, f *Foresight) error {
+func follow(sc *sim.Scenario, queries []sim.Query, f *foresight) error {
 	ran := uint64(0)
 	for s := f.last; s.from != nil; s = s.from {
 		var spans [2]models.Span

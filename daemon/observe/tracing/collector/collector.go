@@ -41,12 +41,12 @@ type Span struct {
 	Error               string // message of its status, if that is an error
 	Failed              bool
 	Attributes          map[string]any // string, bool, int64, float64 or []string
-	Events              []Event
+	Events              []event
 	Resource            map[string]any
 }
 
-// Event is an event of a span.
-type Event struct {
+// event is an event of a span.
+type event struct {
 	Name       string
 	At         time.Time
 	Attributes map[string]any
@@ -123,7 +123,7 @@ func span(s *trace.Span, resource map[string]any) Span {
 		Attributes: attributes(s.Attributes), Resource: resource,
 	}
 	for _, e := range s.Events {
-		to.Events = append(to.Events, Event{Name: e.Name, At: time.Unix(0, int64(e.TimeUnixNano)), Attributes: attributes(e.Attributes)})
+		to.Events = append(to.Events, event{Name: e.Name, At: time.Unix(0, int64(e.TimeUnixNano)), Attributes: attributes(e.Attributes)})
 	}
 	return to
 }
