@@ -27,7 +27,6 @@ type queryState struct {
 	Apart        bool   `json:",omitempty"` // it runs in no batch with others any more
 	Part         uint64 `json:",omitempty"` // of a batch that failed or was lost: it is merged with nobody else
 	Cancelled    bool
-	Waited       bool `json:",omitempty"` // for its batch of a pipeline to grow
 	Answered     bool `json:",omitempty"` // though its batch, an overrun, still uses its tensors
 }
 

@@ -106,7 +106,6 @@ func (r *routes) turn(sv *service) bool {
 	r.gather(sv)
 	head := r.members[0]
 	what, size := r.tables.Next(s.now, &sv.line)
-	head.Waited = sv.line.Waited
 	switch doubted := what == reserve.Doubt; {
 	case what == reserve.Wait:
 		return false
@@ -139,7 +138,7 @@ func (r *routes) gather(sv *service) {
 		}
 	}
 	head := r.members[0]
-	q.Head, q.Alone, q.Suspect, q.Waited = &head.Query, head.Apart, head.suspect(), head.Waited
+	q.Head, q.Alone, q.Suspect = &head.Query, head.Apart, head.suspect()
 	q.Waiting, q.Draining = sv.queue.len(), r.s.draining
 }
 
@@ -154,12 +153,10 @@ func (r *routes) book(sv *service, size int, explores bool) {
 	c := candidate{service: sv, head: r.members[0], members: r.members[:n]}
 	b := s.form(&c, nil)
 	b.Batch, b.Reserved, b.Explores, b.Late = b.id, true, explores, explores || c.head.Rank.Filler
-	ends := r.tables.Book(s.now, &sv.line, reach, &b.Way)
+	r.tables.Book(s.now, &sv.line, reach, &b.Way)
 	b.device, b.Due = s.devices[b.At().Device], forever
 	for _, q := range b.members {
-		if q.Deadline >= ends {
-			b.Due = min(b.Due, q.Deadline)
-		}
+		b.Due = min(b.Due, q.Deadline)
 	}
 	r.tables.Reserve(&b.Way, b.device.index)
 	s.pause(b)

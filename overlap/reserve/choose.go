@@ -50,7 +50,7 @@ func (t *Tables) Next(now time.Duration, q *Queue) (what action, size int) {
 	}
 	most := q.most(p)
 	if !t.best.inTime(q.Due) {
-		if most = t.shrink(now, q, &p, most); most == 0 {
+		if most = t.shrink(now, q, p, most); most == 0 {
 			if t.best.ends > q.Due {
 				return Doubt, q.Head.Size
 			}
@@ -69,7 +69,6 @@ func (t *Tables) Next(now time.Duration, q *Queue) (what action, size int) {
 			wait = min(wait-t.trial.reserve(), t.trial.waits)
 		}
 		if wait >= leastWait {
-			q.Waited = true
 			q.Until, q.Queued = now+wait, q.Waiting+most-q.Size
 			return Wait, 0
 		}
@@ -81,14 +80,13 @@ func (t *Tables) Next(now time.Duration, q *Queue) (what action, size int) {
 func (t *Tables) Took(now time.Duration) time.Duration { return t.best.ends - t.best.waits - now }
 
 // Book gives a batch that has just been formed, of the queries of a queue and of a size, the way that
-// Next has found, and returns when it ends. The way is to be reserved when its other fields are set.
-func (t *Tables) Book(now time.Duration, q *Queue, size int, w *Way) (ends time.Duration) {
+// Next has found, The way is to be reserved when its other fields are set.
+func (t *Tables) Book(now time.Duration, q *Queue, size int, w *Way) {
 	if t.best.size != size {
 		t.try(now, &t.best, q, t.best.pipeline, size)
 	}
 	w.Legs, w.Leg = append(w.Legs[:0], t.best.legs...), 0
 	q.Stale, q.Lead = true, t.best.ends+t.best.spare-now
-	return t.best.ends
 }
 
 // try probes a pipeline with a batch of a size. It is false if no device can begin it.
@@ -119,31 +117,19 @@ func (t *Tables) choose(now time.Duration, q *Queue) (p int, found bool) {
 	return p, found
 }
 
-// shrink returns the size of the largest batch that is in time (lines 9 to 14), 0 if not even the
-// most urgent query is, on any pipeline.
-func (t *Tables) shrink(now time.Duration, q *Queue, p *int, size int) int {
+// shrink returns the size of the largest batch of a pipeline that is in time (lines 9 to 14), 0 if
+// not even the most urgent query is.
+func (t *Tables) shrink(now time.Duration, q *Queue, p, high int) int {
 	low := q.Head.Size
-	if !t.try(now, &t.best, q, *p, low) || !t.best.inTime(q.Due) {
-		chosen := -1
-		for i := range q.Service.Pipelines {
-			if i != *p && t.try(now, &t.best, q, i, low) && t.best.inTime(q.Due) {
-				chosen = i
-				break
-			}
-		}
-		if chosen < 0 {
-			t.try(now, &t.best, q, *p, low)
-			return 0
-		}
-		*p, size = chosen, q.most(chosen)
+	if !t.try(now, &t.best, q, p, low) || !t.best.inTime(q.Due) {
+		return 0
 	}
-	if t.try(now, &t.trial, q, *p, size) && t.trial.inTime(q.Due) {
-		return size
+	if t.try(now, &t.trial, q, p, high) && t.trial.inTime(q.Due) {
+		return high
 	}
-	high := size
 	for low+1 < high {
 		mid := (low + high) / 2
-		if t.try(now, &t.trial, q, *p, mid); t.trial.inTime(q.Due) {
+		if t.try(now, &t.trial, q, p, mid); t.trial.inTime(q.Due) {
 			low = mid
 		} else {
 			high = mid
@@ -188,11 +174,11 @@ func (t *Tables) idles(q *Queue) bool {
 // spoils reports whether the most urgent query has come to wait so long for others that the batches
 // of a pipeline with which it is in time are smaller than planned. Then there is not time for all:
 // with smaller batches still less is answered, those who come next wait longer, and theirs are
-// smaller still. A query whose own target is too short for a whole batch, or that has waited for its
-// batch to grow, spoils nothing, nor does one for which nothing is in the way.
+// smaller still. A query whose own target is too short for a whole batch spoils nothing, nor does one
+// for which nothing is in the way.
 func (t *Tables) spoils(now time.Duration, q *Queue, p, size int) bool {
 	full := q.most(p)
-	if q.Waited || q.Suspect || size >= int(math.Round(fullShare*float64(full))) {
+	if q.Suspect || size >= int(math.Round(fullShare*float64(full))) {
 		return false
 	}
 	t.try(now, &t.trial, q, p, full)

@@ -21,10 +21,9 @@ type Queue struct {
 	Due  time.Duration `json:"-"`
 
 	// Alone is set if Head runs in no batch with others, Suspect if it was in a batch that failed or
-	// was lost, Waited if it has waited for its batch to grow, and Draining if no more queries come.
+	// was lost, and Draining if no more queries come.
 	Alone    bool `json:"-"`
 	Suspect  bool `json:"-"`
-	Waited   bool `json:"-"`
 	Draining bool `json:"-"`
 
 	// SeqLen is the sequence length of the query that arrived last.

@@ -43,7 +43,7 @@ type Way struct {
 	Legs []leg `json:",omitempty"`
 	Leg  int   `json:",omitempty"`
 
-	// Due is the earliest deadline that the batch meets at the end, never if it meets none.
+	// Due is the earliest deadline of the batch.
 	Due time.Duration `json:",omitempty"`
 
 	// Batch is the ID of the batch.
@@ -222,8 +222,8 @@ func (t *Tables) Occupy(from, to int, begun bool) {
 
 // Limit returns when a group on a device must have ended for the sake of reservations, never if
 // there is none. The batches for which in returns true, which are in the group or run already,
-// impose no limit, nor do those that would miss their deadline if they started at soon. If before is
-// set, only reservations before that of this batch count.
+// impose no limit, nor do those that may be late, or would be late if they started at soon. If before
+// is set, only reservations before that of this batch limit the group.
 func (t *Tables) Limit(device int, before *Way, soon time.Duration, in func(*Way) bool) time.Duration {
 	limit, slots := never, t.devices[device].slots
 	if len(slots) == 0 || t.reactive {
@@ -240,7 +240,7 @@ func (t *Tables) Limit(device int, before *Way, soon time.Duration, in func(*Way
 	}
 	for i := last; i >= 0; i-- {
 		s := &slots[i]
-		if s.way.Due == never || in(s.way) {
+		if s.way.Late || in(s.way) {
 			continue
 		}
 		if latest := min(limit, s.way.Due-s.way.after(s.leg)) - (s.until - s.from); latest >= soon {

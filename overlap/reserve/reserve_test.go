@@ -46,7 +46,7 @@ func three(reactive bool, queues ...*Queue) (*Tables, *plain) {
 // hold makes n queries of size 1 wait that arrive at 0 and have a deadline.
 func (q *Queue) hold(n int, deadline time.Duration) {
 	q.Head = &models.Query{Size: 1, Deadline: deadline}
-	q.Size, q.Waiting, q.Due, q.Waited = n, n, deadline, false
+	q.Size, q.Waiting, q.Due = n, n, deadline
 }
 
 // form books and reserves a batch of a size for a queue.
@@ -205,7 +205,7 @@ func TestLimit(t *testing.T) {
 			t.Errorf("device %d from %v: got %v, want %v", c.device, c.soon, got, c.want)
 		}
 	}
-	if w.Late = true; w.Later() != 0 {
+	if w.Late = true; w.Later() != 0 || x.Limit(0, nil, 0, nobody) != never {
 		t.Error("a batch that may be late must end early")
 	}
 }
