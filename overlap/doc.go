@@ -167,16 +167,14 @@
 // # Pipelines
 //
 // The batches of a service that has pipelines ([models.Service]) move from device to
-// device, as in PPipe (section 5). What waits for it is no candidate. Instead
-// [Scheduler.Ready] first reserves (section 5.4): it forms the largest batch that a way
-// is found for, by the timetables of devices and links, on which it is in time at the
-// end, and drops a query that has no such way. A batch that is not full starts at once if
-// nothing is in its way. If a device or a link is, it waits until the way is free, so that more
-// queries can join, but no longer than it can be in time, with a reserve for the bounds of its
-// stages and for its moves. Of several pipelines that one is taken on which a whole batch is in time and
-// waits least. Where there is not time for all, a query that has come to wait so long
-// that its batch would be smaller than planned is dropped, so that those after it are in
-// whole ones.
+// device, as in PPipe (section 5). Its queued queries are no candidates. Instead
+// [Scheduler.Ready] first reserves (section 5.4, package reserve): it forms the largest batch that
+// ends in time on some way, by the timetables of devices and links, and drops a query that has no
+// such way. A batch that is not full starts immediately if its way is free. Otherwise it waits until
+// the way is free, so that more queries can join, but not longer than it can be in time. Of several
+// pipelines, it takes the one on which a whole batch is in time and waits least. When there is not
+// enough time for all queries, a query whose wait has made its batch smaller than planned is
+// dropped, so that the queries after it are in whole batches.
 //
 // From then on the batch is like one that is paused before its first operator, on the
 // first device of its way. Its rest ends where its stage does, and its deadline is

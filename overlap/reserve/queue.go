@@ -102,7 +102,8 @@ func (q *Queue) travel(move time.Duration, size int) time.Duration {
 	return took
 }
 
-// Limits of the factor by which moves take longer than planned.
+// Limits of the factor by which moves take longer than planned. If moves take twice as long, and this
+// is not learned, the load factor of figure 10 (reproduce ppipe) is 0.61 instead of 0.78.
 const (
 	travelInertia = 8.0
 	mostTravel    = 16.0
