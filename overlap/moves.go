@@ -28,11 +28,15 @@ const (
 	moving                  // it is in Moves, and was not told to Moved
 )
 
-// transits are the batches of services that have pipelines, as far as a scheduler must look for them.
+// transits are the services that have pipelines, and their batches that are between two devices.
 type transits struct {
-	piped   []*service // that have pipelines, by ID
-	onWay   []*batch   // between two devices, in the order in which they left
-	blocked int        // how many of them wait for links
+	// piped are the services that have pipelines, by ID.
+	piped []*service
+
+	// onWay are the batches between two devices, in the order in which they left. blocked is the
+	// number of them that wait for links.
+	onWay   []*batch
+	blocked int
 }
 
 // Moving returns the queries of a batch that Moves has named and for which no event Moved has come,

@@ -12,9 +12,11 @@ import (
 // them from device to device. A batch that is formed is like one that is paused before its first
 // operator.
 type routes struct {
-	s       *Scheduler
-	tables  *reserve.Tables
-	members []*query // that could be in the next batch of a service, the most urgent first
+	s      *Scheduler
+	tables *reserve.Tables
+
+	// members are the queries that may be in the next batch of a service, the most urgent first.
+	members []*query
 }
 
 // workers are the devices of a scheduler, and its workers on them, as package reserve sees them.

@@ -83,7 +83,7 @@ func (t *Tables) Next(now time.Duration, q *Queue) (what action, size int) {
 func (t *Tables) Took(now time.Duration) time.Duration { return t.best.ends - t.best.waits - now }
 
 // Book gives a batch that has just been formed, of the queries of a queue and of a size, the way that
-// Next has found, The way is to be reserved when its other fields are set.
+// Next has found. The way is to be reserved when its other fields are set.
 func (t *Tables) Book(now time.Duration, q *Queue, size int, w *Way) {
 	if t.best.size != size {
 		t.try(now, &t.best, q, t.best.pipeline, size)

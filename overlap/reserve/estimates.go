@@ -33,8 +33,10 @@ type Known struct {
 
 // estimates are what is known of stages on the devices of a pool.
 type estimates struct {
-	pool  pool
-	kinds []int // of each device, the first device that is like it
+	pool pool
+
+	// kinds holds for each device the first device that is like it.
+	kinds []int
 	known map[asking]estimated
 }
 

@@ -141,9 +141,12 @@ func (t *Tables) fits(last, device int, at, travel, took time.Duration) (depart,
 func (t *Tables) first(g *leg, devices []int, q *Queue, span models.Span, last int, at, travel time.Duration) (found bool) {
 	least := never
 	for _, i := range devices {
-		ends, runs := t.pool.Ends(i)
 		queued := t.devices[i].slots
-		if !t.pool.Runs(q.Service.ID, i) || t.devices[i].full() || last < 0 && (runs || len(queued) > 0) {
+		if last < 0 && len(queued) > 0 || t.devices[i].full() || !t.pool.Runs(q.Service.ID, i) {
+			continue
+		}
+		ends, runs := t.pool.Ends(i)
+		if last < 0 && runs {
 			continue
 		}
 		if len(queued) > 0 {

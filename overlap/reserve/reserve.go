@@ -107,8 +107,10 @@ type pool interface {
 // Tables are the timetables of the devices and links of a pool, and what was estimated for them.
 type Tables struct {
 	estimates
-	everywhere []int // all devices
+
+	// devices are the timetables of the devices, and everywhere the indices of all of them.
 	devices    []timetable
+	everywhere []int
 
 	// links holds the link of each device, and is nil if no move waits for another. out and in are
 	// the timetables of each link, sends and receives whether a batch uses it now.
