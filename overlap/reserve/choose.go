@@ -34,7 +34,7 @@ const (
 	idleShare = 4
 
 	// fullShare is the smallest share of the planned size of a batch from which a query is not
-	// dropped for making it smaller. With 1, the two services above sustain 3 % less.
+	// dropped for making it smaller. With 1, the two services above sustain 8 % less under overlap.
 	fullShare = 0.95
 )
 
@@ -102,7 +102,7 @@ func (t *Tables) try(now time.Duration, to *route, q *Queue, p, size int) bool {
 }
 
 // choose finds the pipeline whose largest batch waits least (lines 4 to 8), and its route, preferably
-// one on which that batch is in time: otherwise the load factor of figure 10 (reproduce ppipe) is 2 %
+// one on which that batch is in time: otherwise the load factor of figure 10 (reproduce ppipe) is 3 %
 // lower. It is false if no device can begin any.
 func (t *Tables) choose(now time.Duration, q *Queue) (p int, found bool) {
 	for i := range q.Service.Pipelines {
@@ -179,7 +179,7 @@ func (t *Tables) idles(q *Queue) bool {
 // of a pipeline with which it is in time are smaller than planned. Then there is not time for all:
 // with smaller batches still less is answered, those who come next wait longer, and theirs are
 // smaller still. A query whose own target is too short for a whole batch spoils nothing, nor does one
-// for which nothing is in the way. This rule of the authors' program is worth 4 % of the load factor
+// for which nothing is in the way. This rule of the authors' program is worth 2 % of the load factor
 // of figure 10 (reproduce ppipe).
 func (t *Tables) spoils(now time.Duration, q *Queue, p, size int) bool {
 	full := q.most(p)
