@@ -144,7 +144,8 @@ func (sv *service) snapshot() serviceSnapshot {
 
 func (b *batch) snapshot() batchSnapshot {
 	k := batchSnapshot{ID: b.id, Service: b.service.ID, Device: b.device.index, batchState: b.batchState, Members: make([]queryState, 0, len(b.members))}
-	k.Way = reserve.Way{Legs: slices.Clone(b.Legs), Leg: b.Leg, Due: b.Due}
+	k.Way = reserve.Way{Leg: b.Leg, Due: b.Due}
+	k.Legs = append(k.Legs, b.Legs...)
 	for _, q := range b.members {
 		k.Members = append(k.Members, q.queryState)
 	}
