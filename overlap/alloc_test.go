@@ -59,8 +59,8 @@ func (l *load) round(t testing.TB) int {
 	if err := l.s.finish(l.now, models.Outcome{Round: r.Number, Took: r.Predicted.Latency, Spans: l.spans}); err != nil {
 		t.Fatal(err)
 	}
-	l.s.released.take()
-	answers := len(l.s.answers.take())
+	l.s.backlog.released.take()
+	answers := len(l.s.backlog.answers.take())
 	for range answers {
 		l.arrive(t)
 	}

@@ -13,7 +13,7 @@ import (
 // wait in the queue of their service, and batches that are paused or run. It
 // gives every query its one Answer.
 type backlog struct {
-	host
+	host       host
 	policy     policy
 	maxRetries int
 	roundTime  time.Duration
@@ -56,7 +56,7 @@ func newBacklog(config Config, p policy) backlog {
 		},
 	}
 	for _, m := range config.Services {
-		l.services = append(l.services, newService(m, len(l.devices)))
+		l.services = append(l.services, newService(m, len(l.host.devices)))
 	}
 	l.families = regroup(l.services)
 	return l
@@ -117,7 +117,7 @@ func (l *backlog) enqueue(q *query) {
 	whole := q.span(sv.Operators)
 	q.Rank = l.rankOf(q, whole, 0)
 	if _, sorts := l.policy.(triager); sorts && sv.places() > 0 && !sv.BestEffort && !q.Rank.Filler {
-		predict := l.predict(sv)
+		predict := l.host.predict(sv)
 		q.Alone = predict.alone(whole).Latency
 		if whole.Size = sv.MaxBatch; q.Size < whole.Size {
 			q.Full = predict.alone(whole).Latency
@@ -154,7 +154,7 @@ func (l *backlog) rankOf(q *query, left models.Span, later time.Duration) rank {
 	r := rank{
 		Filler:   q.Rank.Filler,
 		Level:    level(q.Priority),
-		Key:      l.policy.key(work{q.Arrival, q.Deadline - later, left, l.predict(l.services[q.Service])}),
+		Key:      l.policy.key(work{q.Arrival, q.Deadline - later, left, l.host.predict(l.services[q.Service])}),
 		Arrival:  q.Arrival,
 		ID:       q.ID,
 		Priority: level(q.Priority),
@@ -217,13 +217,13 @@ func (l *backlog) standing(b *batch, left models.Span) (least rank, latest time.
 func (l *backlog) pause(b *batch) {
 	b.Rank, b.Deadline = l.standing(b, b.rest())
 	b.replica().paused.push(b)
-	l.hold(b.device, 1)
+	l.host.hold(b.device, 1)
 	l.paused.push(b)
 }
 
 func (l *backlog) unpause(b *batch) {
 	b.replica().paused.remove(b.pausedPos)
-	l.hold(b.device, -1)
+	l.host.hold(b.device, -1)
 	l.paused.remove(b.expiryPos)
 }
 
@@ -306,7 +306,7 @@ func (l *backlog) verdict(b *batch, failed bool) (changed bool) {
 func (l *backlog) canFinish(q *query) bool {
 	own := l.services[q.Service]
 	return q.Deadline > l.now && (q.Rank.Filler || slices.ContainsFunc(own.family.members, func(sv *service) bool {
-		return (sv == own || q.fits(sv) && sv.runs(nil)) && l.now+l.aloneOn(nil, sv, q).Latency <= q.Deadline
+		return (sv == own || q.fits(sv) && sv.runs(nil)) && l.now+l.host.aloneOn(nil, sv, q).Latency <= q.Deadline
 	}))
 }
 
@@ -362,7 +362,7 @@ func (l *backlog) report(q *query, result Result, reason Reason) {
 	if result == Dropped && q.Retries > 0 {
 		result, reason = Failed, ReasonWorkerLost
 	}
-	for i, v := range l.devices {
+	for i, v := range l.host.devices {
 		if v.kind == i && reason == ReasonCannotFinish { // what its estimate forbids may be doubted
 			l.services[q.Service].exploration(v).remember(l.now, q)
 		}
@@ -378,12 +378,6 @@ func (l *backlog) report(q *query, result Result, reason Reason) {
 	l.services[q.Service].metrics.count(&a, q.Deadline)
 	l.answers.add(a)
 	delete(l.queries, q.ID)
-}
-
-// Ended reports whether something has ended that [Scheduler.Ready] has not returned yet. If so,
-// its next call decides nothing.
-func (l *backlog) Ended() bool {
-	return len(l.answers.fill)+len(l.released.fill)+len(l.stops.fill)+len(l.moves.fill) > 0
 }
 
 // drain is a list that is taken whole. Two buffers take turns, so that what

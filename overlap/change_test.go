@@ -33,8 +33,8 @@ func third() models.Service {
 
 func ask(t *testing.T, s *Scheduler, id models.QueryID, service models.ServiceID) {
 	t.Helper()
-	s.clock(0)
-	if err := s.arrive(s.now, models.Query{ID: id, Service: service, Size: 1, Arrival: s.now, Deadline: s.now + time.Second}); err != nil {
+	s.backlog.clock(0)
+	if err := s.arrive(s.backlog.now, models.Query{ID: id, Service: service, Size: 1, Arrival: s.backlog.now, Deadline: s.backlog.now + time.Second}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -43,21 +43,21 @@ func ask(t *testing.T, s *Scheduler, id models.QueryID, service models.ServiceID
 func runAll(t *testing.T, s *Scheduler) (answers []Answer) {
 	t.Helper()
 	for {
-		r, ok := s.next(s.now)
+		r, ok := s.next(s.backlog.now)
 		if !ok {
-			return append(answers, s.answers.take()...)
+			return append(answers, s.backlog.answers.take()...)
 		}
 		o := models.Outcome{Round: r.Number}
 		for _, span := range r.Group.Spans {
 			o.Spans = append(o.Spans, models.SpanOutcome{Span: span, Reached: span.End})
 		}
-		if err := s.finish(s.now+r.Predicted.Latency, o); err != nil {
+		if err := s.finish(s.backlog.now+r.Predicted.Latency, o); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Check(); err != nil {
 			t.Fatal(err)
 		}
-		answers = append(answers, s.answers.take()...)
+		answers = append(answers, s.backlog.answers.take()...)
 	}
 }
 
@@ -67,8 +67,8 @@ func TestReplaceAService(t *testing.T) {
 	for _, p := range Policies() {
 		s, services := deployed(t, p.Name)
 		ask(t, s, 1, 0)
-		_, ok := s.next(s.now)
-		if at, later := s.wake(); !ok && later {
+		_, ok := s.next(s.backlog.now)
+		if at, later := s.backlog.wake(); !ok && later {
 			_, ok = s.next(at)
 		}
 		if !ok {
@@ -76,22 +76,22 @@ func TestReplaceAService(t *testing.T) {
 		}
 		successor := third()
 		successor.Name = services[0].Name
-		if err := s.add(s.now, successor); err != nil {
+		if err := s.add(s.backlog.now, successor); err != nil {
 			t.Fatal(err)
 		}
 		ask(t, s, 2, 2) // which waits
-		s.up(s.now, 2, 0)
-		if err := s.remove(s.now, 0); !errors.Is(err, ErrServiceBusy) {
+		s.up(s.backlog.now, 2, 0)
+		if err := s.remove(s.backlog.now, 0); !errors.Is(err, ErrServiceBusy) {
 			t.Fatalf("Remove while a query runs: %v", err)
 		}
-		if err := s.finish(s.now+10*time.Millisecond, models.Outcome{Round: 1, Spans: []models.SpanOutcome{{Span: models.Span{Batch: 1}, Reached: 10}}}); err != nil {
+		if err := s.finish(s.backlog.now+10*time.Millisecond, models.Outcome{Round: 1, Spans: []models.SpanOutcome{{Span: models.Span{Batch: 1}, Reached: 10}}}); err != nil {
 			t.Fatal(err)
 		}
 		answers := runAll(t, s)
 		if len(answers) != 2 || answers[0].Result != Finished || answers[1].Result != Finished || answers[1].Service != 2 {
 			t.Fatalf("%s: %+v", p.Name, answers)
 		}
-		if err := s.remove(s.now, 0); err != nil {
+		if err := s.remove(s.backlog.now, 0); err != nil {
 			t.Fatal(err)
 		}
 		if m := s.Metrics().Services; len(m) != 3 || m[0] != (ServiceMetrics{}) || m[2].Finished != 1 {
@@ -108,7 +108,7 @@ func TestRemovedServiceIsGone(t *testing.T) {
 	s.up(0, 1, 0)
 	s.down(0, 1, 0)
 	s.up(0, 1, 0)
-	if !s.services[1].down() {
+	if !s.backlog.services[1].down() {
 		t.Error("it came up")
 	}
 	for what, err := range map[string]error{
@@ -153,8 +153,8 @@ func TestAddRefuses(t *testing.T) {
 		if err := s.add(0, m); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
-		if len(s.services) != 2 {
-			t.Errorf("%s: there are %d services", name, len(s.services))
+		if len(s.backlog.services) != 2 {
+			t.Errorf("%s: there are %d services", name, len(s.backlog.services))
 		}
 	}
 }
@@ -257,7 +257,7 @@ func TestChangeHolds(t *testing.T) {
 	if r, ok := s.next(0); !ok || len(r.Queries[0]) != 1 {
 		t.Errorf("a round of %+v", r)
 	}
-	if got := s.services[0].QoSTarget; got != time.Minute {
+	if got := s.backlog.services[0].QoSTarget; got != time.Minute {
 		t.Errorf("target %v", got)
 	}
 }

@@ -14,7 +14,7 @@ func (s *Scheduler) Check() error {
 	if err := s.backlog.check(); err != nil {
 		return err
 	}
-	for _, v := range s.devices {
+	for _, v := range s.backlog.host.devices {
 		if err := v.check(); err != nil {
 			return fmt.Errorf("device %d: %w", v.index, err)
 		}
@@ -29,7 +29,7 @@ func (s *Scheduler) Check() error {
 	}
 	var accepted, answered uint64
 	busy := 0
-	for _, sv := range s.services {
+	for _, sv := range s.backlog.services {
 		_, overruns := sv.started()
 		busy += overruns
 		accepted += sv.metrics.Arrived + uint64(sv.metrics.Moved)
@@ -40,7 +40,7 @@ func (s *Scheduler) Check() error {
 			}
 		}
 	}
-	for _, b := range s.overruns {
+	for _, b := range s.backlog.host.overruns {
 		count(b)
 		busy--
 		if sv := b.service; !b.running || b.pausedPos >= 0 || b.Overrun <= b.Next || b.Overrun > sv.Operators || !sv.busy.has(b.device.index) {
@@ -53,22 +53,22 @@ func (s *Scheduler) Check() error {
 	if busy != 0 {
 		return fmt.Errorf("%d workers are busy without an overrun", busy)
 	}
-	for _, v := range s.devices {
+	for _, v := range s.backlog.host.devices {
 		for _, b := range v.running {
 			count(b)
 		}
 	}
-	for _, b := range s.onWay {
+	for _, b := range s.backlog.onWay {
 		count(b)
 	}
-	if err := s.routes.check(); err != nil {
+	if err := s.backlog.routes.check(); err != nil {
 		return err
 	}
-	if queued := s.waiting.len(); len(s.queries) != queued+batched {
-		return fmt.Errorf("%d queries are known, %d queued and %d in batches", len(s.queries), queued, batched)
+	if queued := s.backlog.waiting.len(); len(s.backlog.queries) != queued+batched {
+		return fmt.Errorf("%d queries are known, %d queued and %d in batches", len(s.backlog.queries), queued, batched)
 	}
-	if accepted != answered+uint64(len(s.queries)) {
-		return fmt.Errorf("%d queries accepted, %d answered, %d known", accepted, answered, len(s.queries))
+	if accepted != answered+uint64(len(s.backlog.queries)) {
+		return fmt.Errorf("%d queries accepted, %d answered, %d known", accepted, answered, len(s.backlog.queries))
 	}
 	return nil
 }
@@ -170,10 +170,10 @@ func (b *batch) check() error {
 func (r *routes) check() error {
 	s := r.s
 	var ways []*reserve.Way
-	for _, b := range slices.Concat(s.paused.items, s.overruns, s.onWay) {
+	for _, b := range slices.Concat(s.backlog.paused.items, s.backlog.host.overruns, s.backlog.onWay) {
 		ways = append(ways, &b.Way)
 	}
-	for _, v := range s.devices {
+	for _, v := range s.backlog.host.devices {
 		for _, b := range v.running {
 			ways = append(ways, &b.Way)
 		}
@@ -182,7 +182,7 @@ func (r *routes) check() error {
 		return err
 	}
 	blocked := 0
-	for _, b := range s.onWay {
+	for _, b := range s.backlog.onWay {
 		if b.running || b.pausedPos >= 0 || b.expiryPos >= 0 || b.Transit == settled || b.Leg < 1 || b.Next != b.Legs[b.Leg-1].End {
 			return fmt.Errorf("batch %d is on its way from operator %d, and is at %d", b.id, b.Next, b.Leg)
 		}
@@ -193,8 +193,8 @@ func (r *routes) check() error {
 			return err
 		}
 	}
-	if blocked != s.blocked {
-		return fmt.Errorf("%d batches wait for links, %d are counted", blocked, s.blocked)
+	if blocked != s.backlog.blocked {
+		return fmt.Errorf("%d batches wait for links, %d are counted", blocked, s.backlog.blocked)
 	}
 	return nil
 }

@@ -134,7 +134,7 @@ func pipelineFaults(p *models.Pipeline, operators, devices int) (f faults) {
 
 // badService reports every fault of a definition.
 func badService(l *backlog, m *models.Service) error {
-	if faults := serviceFaults(m, int(m.ID), len(l.devices)); len(faults) > 0 {
+	if faults := serviceFaults(m, int(m.ID), len(l.host.devices)); len(faults) > 0 {
 		return fmt.Errorf("%w: %w", ErrBadService, errors.Join(faults...))
 	}
 	return nil

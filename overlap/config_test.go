@@ -104,7 +104,7 @@ func TestPipelinesAreRefused(t *testing.T) {
 	if err := s.change(0, m); !errors.Is(err, ErrBadService) {
 		t.Errorf("a pipeline over a device that is not there: %v", err)
 	}
-	if got := s.services[1].Pipelines[0].Stages[0]; got.End != 12 || got.Devices[0] != 0 {
+	if got := s.backlog.services[1].Pipelines[0].Stages[0]; got.End != 12 || got.Devices[0] != 0 {
 		t.Errorf("it has %+v", got)
 	}
 }

@@ -74,24 +74,24 @@ func (d *decision) decide(v *device, at time.Duration) {
 	d.progress, d.steps = progress{limit: forever}, d.steps[:0]
 	d.candidates, d.drops, d.members = d.candidates[:0], d.drops[:0], d.members[:0]
 	d.group, d.spans = d.group[:0], d.spans[:0]
-	for _, sv := range s.services {
+	for _, sv := range s.backlog.services {
 		sv.look(v, at)
 	}
 	if v.busy {
 		d.foresee()
 	}
-	if t, sorts := s.policy.(triager); sorts {
+	if t, sorts := s.backlog.policy.(triager); sorts {
 		d.sorting.rules = t.triages()
 		d.sorting.sort(d)
 	}
-	for _, sv := range s.services {
+	for _, sv := range s.backlog.services {
 		d.gather(sv)
 	}
 	if len(d.candidates) > 0 {
-		s.policy.choose(d)
+		s.backlog.policy.choose(d)
 		d.lengthen()
 	}
-	if slices.ContainsFunc(s.services, func(sv *service) bool { return sv.view.late > maxLate }) {
+	if slices.ContainsFunc(s.backlog.services, func(sv *service) bool { return sv.view.late > maxLate }) {
 		d.group, d.drops = d.group[:0], d.drops[:0] // no plan
 	}
 	d.asked = d.ask.counts
@@ -104,7 +104,7 @@ func (d *decision) foresee() {
 		o := &b.service.view
 		o.runs = true
 		if end := d.device.round.Group.Spans[i].End; end < b.end() && b.wanted() {
-			if c := s.candidate(b, end); c.deadline > d.at {
+			if c := s.backlog.candidate(b, end); c.deadline > d.at {
 				o.going, o.goesOn = c, true
 				o.open--
 			}
@@ -154,7 +154,7 @@ func (d *decision) settle(n int) []candidate {
 			if c := &first[i]; !c.settled {
 				c.settled = true
 				c.dropped = d.hopeless(c)
-				c.waits = !c.dropped && d.at+c.solo.Bound > d.s.routes.spared(d, c.batch, d.at)
+				c.waits = !c.dropped && d.at+c.solo.Bound > d.s.backlog.routes.spared(d, c.batch, d.at)
 			}
 		}
 		d.replace()
@@ -212,10 +212,10 @@ func (d *decision) elsewhere(c *candidate) bool {
 	if c.batch != nil {
 		return false
 	}
-	for _, v := range d.s.devices {
+	for _, v := range d.s.backlog.host.devices {
 		for _, sv := range c.service.family.members {
 			other := v.kind != d.device.kind || sv != c.service
-			if other && c.head.fits(sv) && sv.runs(v) && d.at+d.s.aloneOn(v, sv, c.head).Latency <= c.deadline {
+			if other && c.head.fits(sv) && sv.runs(v) && d.at+d.s.backlog.host.aloneOn(v, sv, c.head).Latency <= c.deadline {
 				return true
 			}
 		}
@@ -249,7 +249,7 @@ func (d *decision) addWhole(i int) {
 	c := &d.candidates[i]
 	d.add(i, c.rest.End, c.solo, c.solo.Latency)
 	d.limit = min(d.limit, c.due)
-	if limit := d.s.routes.spared(d, c.batch, d.at); limit < forever {
+	if limit := d.s.backlog.routes.spared(d, c.batch, d.at); limit < forever {
 		d.limit, d.strict = min(d.limit, limit), true
 	}
 }
@@ -279,7 +279,7 @@ func (d *decision) takeBack() *candidate {
 // overturned the plan before, and expire has where more deadlines passed.
 func (d *decision) holds() bool {
 	s := d.s
-	if at, ok := s.wake(); d.unsure || ok && at <= d.at {
+	if at, ok := s.backlog.wake(); d.unsure || ok && at <= d.at {
 		return false
 	}
 	d.ask.clear()
@@ -291,7 +291,7 @@ func (d *decision) holds() bool {
 	}
 	estimates := d.ask.take()
 	for i, o := range d.drops {
-		if s.now+estimates[i].Latency <= o.deadline {
+		if s.backlog.now+estimates[i].Latency <= o.deadline {
 			return false
 		}
 	}
@@ -305,10 +305,10 @@ func (d *decision) holds() bool {
 	case len(d.group) > 1 && d.predicted.Latency == 0, first.explores:
 		return false
 	case d.strict || len(d.group) > 1 || len(first.members) > 1 && first.batch == nil:
-		return s.now+took <= d.limit
+		return s.backlog.now+took <= d.limit
 	}
 	left := first.solo.Latency - d.solo // of what does not end with its only span
-	return first.rank.Filler || s.now+d.predicted.Latency+left <= first.deadline
+	return first.rank.Filler || s.backlog.now+d.predicted.Latency+left <= first.deadline
 }
 
 // candidate is the most urgent work of one service: a batch that has started,

@@ -107,7 +107,7 @@ func (f *flow) step() {
 	for i := range f.moves {
 		at = min(at, f.moves[i].until)
 	}
-	if wake, ok := f.s.wake(); ok {
+	if wake, ok := f.s.backlog.wake(); ok {
 		at = min(at, wake)
 	}
 	if at == forever {
@@ -116,11 +116,11 @@ func (f *flow) step() {
 	f.now = max(f.now, at)
 	began := time.Now()
 	f.events()
-	f.s.clock(f.now)
+	f.s.backlog.clock(f.now)
 	f.s.expire()
-	if at, ok := f.s.routes.alarm(); ok && at <= f.now { // to read the clock takes as long as to look
+	if at, ok := f.s.backlog.routes.alarm(); ok && at <= f.now { // to read the clock takes as long as to look
 		served := time.Now()
-		f.s.routes.serve()
+		f.s.backlog.routes.serve()
 		f.serving += time.Since(served)
 	}
 	f.rounds()
@@ -140,7 +140,7 @@ func (f *flow) events() {
 		if m := f.moves[i]; m.until <= f.now {
 			f.moves = slices.Delete(f.moves, i, i+1)
 			i--
-			if err := f.s.routes.moved(f.now, m.Move, m.until-m.from, models.SpanDone); err != nil {
+			if err := f.s.backlog.routes.moved(f.now, m.Move, m.until-m.from, models.SpanDone); err != nil {
 				f.Fatal(err)
 			}
 		}
@@ -173,22 +173,22 @@ func (f *flow) rounds() {
 		}
 		f.ends[r.Device] = f.now + o.Took
 	}
-	for _, m := range f.s.moves.take() {
+	for _, m := range f.s.backlog.moves.take() {
 		f.moves = append(f.moves, underWay{m, f.now, forever})
 	}
 	f.carry()
-	for _, a := range f.s.answers.take() {
+	for _, a := range f.s.backlog.answers.take() {
 		f.ended++
 		if a.Result != Finished || a.At-a.Started+a.Queue > f.target {
 			f.late++
 		}
 	}
-	f.s.released.take()
+	f.s.backlog.released.take()
 }
 
 // takes returns how long a move takes.
 func (f *flow) takes(m *Move) time.Duration {
-	for _, p := range f.s.services[0].Pipelines {
+	for _, p := range f.s.backlog.services[0].Pipelines {
 		for _, g := range p.Stages {
 			if g.End == m.Operator {
 				return g.Move * time.Duration(m.Size)
@@ -241,8 +241,8 @@ func TestFlowEnds(t *testing.T) {
 		if f.ended != int(f.id) || f.late > f.ended/10 {
 			t.Errorf("%T: of %d queries %d are answered, %d too late or dropped", p, f.id, f.ended, f.late)
 		}
-		for _, v := range f.s.devices {
-			if f.s.routes.tables.Reserved(v.index) > 0 {
+		for _, v := range f.s.backlog.host.devices {
+			if f.s.backlog.routes.tables.Reserved(v.index) > 0 {
 				t.Errorf("%T: device %d is reserved", p, v.index)
 			}
 		}
@@ -254,7 +254,7 @@ func TestFlowEnds(t *testing.T) {
 // service behind.
 func TestOverloadKeepsBatchesWhole(t *testing.T) {
 	f := newFlow(t, edf{}, 20, 1)
-	c := f.s.services[0].Service
+	c := f.s.backlog.services[0].Service
 	c.Pipelines = c.Pipelines[:1] // with batches of 8
 	if err := f.s.change(0, c); err != nil {
 		t.Fatal(err)

@@ -17,8 +17,8 @@ func (s *Scheduler) Next(now time.Duration) (Round, bool) { return s.next(now) }
 
 func (s *Scheduler) Finish(now time.Duration, o models.Outcome) error { return s.finish(now, o) }
 
-func (s *Scheduler) Wake() (time.Duration, bool) { return s.wake() }
+func (s *Scheduler) Wake() (time.Duration, bool) { return s.backlog.wake() }
 
-func (s *Scheduler) Answers() []Answer { return s.answers.take() }
+func (s *Scheduler) Answers() []Answer { return s.backlog.answers.take() }
 
-func (s *Scheduler) Released() []Held { return s.released.take() }
+func (s *Scheduler) Released() []Held { return s.backlog.released.take() }

@@ -34,7 +34,7 @@ func (d *decision) merge(i int) {
 	if d.scan(c); len(d.joining) == 1 {
 		return
 	}
-	best, bestGain, spared := c.head.Size, 1.0, d.s.routes.spared(d, nil, d.at)
+	best, bestGain, spared := c.head.Size, 1.0, d.s.backlog.routes.spared(d, nil, d.at)
 	var found models.Estimate
 	d.sizes = append(d.sizes[:0], c.head.Size)
 	for _, j := range d.joining[1:] {
@@ -172,7 +172,7 @@ const mostBackToBack = 5
 // None of them may be late for it, nor pass other work, and each device must get its share, which
 // for a service with variants is the share that this variant was selected for.
 func (d *decision) lengthen() {
-	if len(d.group) != 1 || d.s.roundTime == 0 {
+	if len(d.group) != 1 || d.s.backlog.roundTime == 0 {
 		return
 	}
 	i := d.group[0]
@@ -182,7 +182,7 @@ func (d *decision) lengthen() {
 		return
 	}
 	places := c.service.places()
-	most := min(mergeScan, int(mostBackToBack*d.s.roundTime/e.Latency), (c.service.queue.len()+places-1)/places)
+	most := min(mergeScan, int(mostBackToBack*d.s.backlog.roundTime/e.Latency), (c.service.queue.len()+places-1)/places)
 	if share := c.service.family.share; share > 0 {
 		most = min(most, share)
 	}

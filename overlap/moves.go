@@ -39,23 +39,6 @@ type transits struct {
 	blocked int
 }
 
-// Moving returns the queries of a batch that Moves has named and for which no event Moved has come,
-// in the order in which they were gathered, including those that were cancelled.
-func (t *transits) Moving(id models.BatchID) (members []models.QueryID) {
-	for _, b := range t.onWay {
-		if b.id != id {
-			continue
-		}
-		for _, q := range b.members {
-			members = append(members, q.ID)
-		}
-	}
-	return members
-}
-
-// Routed reports whether [Scheduler.Ready] may change what waits for a pipeline without returning anything.
-func (t *transits) Routed() bool { return len(t.piped)+len(t.onWay) > 0 }
-
 // queued returns how many queries wait for a reservation.
 func (t *transits) queued() (n int) {
 	for _, sv := range t.piped {
@@ -80,30 +63,30 @@ func (t *transits) under(sv *service) (n int) {
 // by one call of Moved. Until then nobody in the batch is answered.
 func (r *routes) moved(now time.Duration, m Move, took time.Duration, status models.Status) error {
 	s := r.s
-	s.clock(now)
-	at := slices.IndexFunc(r.s.onWay, func(b *batch) bool { return b.Transit == moving && b.held() == m.Held && b.At().Device == m.To })
+	s.backlog.clock(now)
+	at := slices.IndexFunc(r.s.backlog.onWay, func(b *batch) bool { return b.Transit == moving && b.held() == m.Held && b.At().Device == m.To })
 	if at < 0 {
 		return ErrUnknownRound
 	}
-	b := r.s.onWay[at]
+	b := r.s.backlog.onWay[at]
 	s.overturn()
 	r.arrived(at)
 	if status == models.SpanDone {
 		r.tables.Moved(&b.service.line, &b.Way, b.Size, took)
-		b.device = s.devices[m.To]
+		b.device = s.backlog.host.devices[m.To]
 	} else if b.service.up.has(m.Device) {
-		s.release(b)
+		s.backlog.release(b)
 	}
 	switch {
 	case status != models.SpanDone:
-		s.again(b, models.SpanLost)
+		s.backlog.again(b, models.SpanLost)
 	case !b.service.up.has(m.To):
-		s.again(b, models.SpanLost)
+		s.backlog.again(b, models.SpanLost)
 	case !b.wanted():
-		s.abandon(b, Cancelled, ReasonCancelled)
+		s.backlog.abandon(b, Cancelled, ReasonCancelled)
 	default:
-		r.tables.Correct(&b.Way, max(s.now, b.At().Start), b.At().Took)
-		s.pause(b)
+		r.tables.Correct(&b.Way, max(s.backlog.now, b.At().Start), b.At().Took)
+		s.backlog.pause(b)
 	}
 	r.depart()
 	return nil
@@ -123,9 +106,9 @@ func (r *routes) leave(b *batch) {
 
 // embark begins the transit of a batch, or takes it up where it was.
 func (r *routes) embark(b *batch) {
-	r.s.onWay = append(r.s.onWay, b)
+	r.s.backlog.onWay = append(r.s.backlog.onWay, b)
 	if b.Transit == awaiting {
-		r.s.blocked++
+		r.s.backlog.blocked++
 	} else {
 		r.tables.Occupy(b.device.index, b.At().Device, true)
 	}
@@ -133,38 +116,38 @@ func (r *routes) embark(b *batch) {
 
 // reroute finds the way of a batch on from the end of a stage again.
 func (r *routes) reroute(b *batch) {
-	r.tables.Reroute(r.s.now, &b.Way, &b.service.line, b.device.index, b.Next, b.Size, b.SeqLen)
+	r.tables.Reroute(r.s.backlog.now, &b.Way, &b.service.line, b.device.index, b.Next, b.Size, b.SeqLen)
 }
 
 // depart begins the moves whose time has come and whose links are free, the one first that
 // was reserved first. A batch whose device has gone down is sent elsewhere.
 func (r *routes) depart() {
-	for r.s.blocked > 0 {
+	for r.s.backlog.blocked > 0 {
 		first := -1
-		for i, b := range r.s.onWay {
+		for i, b := range r.s.backlog.onWay {
 			if b.Transit != awaiting || !r.ready(b) {
 				continue
 			}
-			if first < 0 || b.At().Depart < r.s.onWay[first].At().Depart {
+			if first < 0 || b.At().Depart < r.s.backlog.onWay[first].At().Depart {
 				first = i
 			}
 		}
 		if first < 0 {
 			return
 		}
-		b := r.s.onWay[first]
+		b := r.s.backlog.onWay[first]
 		to := b.At().Device
 		switch {
 		case to == b.device.index:
 			r.arrived(first)
-			r.s.pause(b)
+			r.s.backlog.pause(b)
 		case !b.service.runnable(to):
 			r.reroute(b)
 		default:
 			b.Transit = moving
-			r.s.blocked--
+			r.s.backlog.blocked--
 			r.tables.Occupy(b.device.index, b.At().Device, true)
-			r.s.moves.add(b.move())
+			r.s.backlog.moves.add(b.move())
 		}
 	}
 }
@@ -175,16 +158,16 @@ func (r *routes) ready(b *batch) bool {
 	if g.Device == b.device.index || !b.service.runnable(g.Device) {
 		return true
 	}
-	return g.Depart <= r.s.now && !r.tables.Occupied(b.device.index, g.Device)
+	return g.Depart <= r.s.backlog.now && !r.tables.Occupied(b.device.index, g.Device)
 }
 
 // arrived ends the transit of the batch at a position in onWay.
 func (r *routes) arrived(at int) {
-	b := r.s.onWay[at]
-	r.s.onWay = slices.Delete(r.s.onWay, at, at+1)
+	b := r.s.backlog.onWay[at]
+	r.s.backlog.onWay = slices.Delete(r.s.backlog.onWay, at, at+1)
 	r.vacate(b)
 	if b.Transit == awaiting {
-		r.s.blocked--
+		r.s.backlog.blocked--
 	} else {
 		r.tables.Occupy(b.device.index, b.At().Device, false)
 	}
@@ -194,10 +177,10 @@ func (r *routes) arrived(at int) {
 
 // strand loses what waits for links with a worker that is lost.
 func (r *routes) strand(sv *service, device int) {
-	for at := 0; at < len(r.s.onWay); at++ {
-		if b := r.s.onWay[at]; b.Transit == awaiting && b.service == sv && b.device.index == device {
+	for at := 0; at < len(r.s.backlog.onWay); at++ {
+		if b := r.s.backlog.onWay[at]; b.Transit == awaiting && b.service == sv && b.device.index == device {
 			r.arrived(at)
-			r.s.again(b, models.SpanLost)
+			r.s.backlog.again(b, models.SpanLost)
 			at--
 		}
 	}
@@ -207,8 +190,8 @@ func (r *routes) strand(sv *service, device int) {
 // under way is in use until that has ended.
 func (r *routes) recall(b *batch) (inUse bool) {
 	if b.Transit == awaiting && !b.wanted() {
-		r.arrived(slices.Index(r.s.onWay, b))
-		r.s.abandon(b, Cancelled, ReasonCancelled)
+		r.arrived(slices.Index(r.s.backlog.onWay, b))
+		r.s.backlog.abandon(b, Cancelled, ReasonCancelled)
 		return false
 	}
 	return true

@@ -138,21 +138,21 @@ func (p overlap) slice(d *decision) {
 	if p.whole || len(d.group) > 1 || c.rank.Filler {
 		return
 	}
-	for _, sv := range d.s.services {
+	for _, sv := range d.s.backlog.services {
 		if sv != c.service && sv.sorted() && sv.asked() {
 			least = min(least, sv.QoSTarget)
 		}
 	}
-	most := max(time.Duration(sliceShare*float64(least)), leastSlice*d.s.roundTime)
-	if d.s.roundTime > 0 {
-		most = min(most, mostSlice*d.s.roundTime)
+	most := max(time.Duration(sliceShare*float64(least)), leastSlice*d.s.backlog.roundTime)
+	if d.s.backlog.roundTime > 0 {
+		most = min(most, mostSlice*d.s.backlog.roundTime)
 	}
 	if least == forever || float64(c.solo.Latency) <= sliceTail*float64(most) {
 		return
 	}
 	end, found := d.within(c, most)
 	left := d.ask.alone(c.from(end)).Latency
-	lost := float64(found.Latency + d.s.roundTime + left - c.solo.Latency)
+	lost := float64(found.Latency + d.s.backlog.roundTime + left - c.solo.Latency)
 	if lost*float64(c.solo.Latency) > float64(c.due-d.at-c.solo.Latency)*float64(found.Latency) {
 		return
 	}
@@ -206,7 +206,7 @@ func (p overlap) room(d *decision, i int) time.Duration {
 	}
 	soon := d.at + d.candidates[0].solo.Latency
 	if d.candidates[i].end == 0 || len(d.group) > 1 {
-		room = min(room, d.s.routes.spared(d, d.candidates[i].batch, soon))
+		room = min(room, d.s.backlog.routes.spared(d, d.candidates[i].batch, soon))
 	}
 	if !p.has(ruleRoom) {
 		return room
@@ -395,7 +395,7 @@ func (p overlap) tryParts(d *decision, i, low, high, step int, best *part) {
 	for end := low + step; end < high; end += step {
 		group, left := estimates[0], estimates[1].Latency
 		estimates = estimates[2:]
-		alone := c.solo.Latency - left - d.s.roundTime
+		alone := c.solo.Latency - left - d.s.backlog.roundTime
 		if group.Latency == 0 || left == 0 || alone <= 0 {
 			continue
 		}
@@ -433,14 +433,14 @@ func (overlap) addSlice(d *decision) {
 // is the QoS target less the time alone of a query like the latest.
 func allowance(d *decision) time.Duration {
 	d.ask.clear()
-	for _, sv := range d.s.services {
+	for _, sv := range d.s.backlog.services {
 		if sv.promises() {
 			d.ask.add(nil, sv.typical())
 		}
 	}
 	estimates := d.ask.take()
 	least := forever
-	for _, sv := range d.s.services {
+	for _, sv := range d.s.backlog.services {
 		if !sv.promises() {
 			continue
 		}

@@ -63,7 +63,7 @@ func (w *ahead) each(f func(s *Scheduler)) {
 func (w *ahead) arrive(t *rapid.T) {
 	w.lastID++
 	q := models.Query{
-		ID: w.lastID, Service: models.ServiceID(rapid.IntRange(0, len(w.plain.services)-1).Draw(t, "service")),
+		ID: w.lastID, Service: models.ServiceID(rapid.IntRange(0, len(w.plain.backlog.services)-1).Draw(t, "service")),
 		Size: rapid.IntRange(1, 3).Draw(t, "size"), Priority: rapid.IntRange(0, 1).Draw(t, "priority"),
 		Arrival: w.now, Deadline: w.now + time.Duration(rapid.IntRange(0, 120).Draw(t, "deadline")),
 	}
@@ -121,7 +121,7 @@ func (w *ahead) cancel(t *rapid.T) {
 }
 
 func (w *ahead) worker(t *rapid.T) {
-	id := models.ServiceID(rapid.IntRange(0, len(w.plain.services)-1).Draw(t, "service"))
+	id := models.ServiceID(rapid.IntRange(0, len(w.plain.backlog.services)-1).Draw(t, "service"))
 	down := rapid.IntRange(0, 3).Draw(t, "down") == 0
 	w.each(func(s *Scheduler) {
 		if down {
@@ -133,9 +133,9 @@ func (w *ahead) worker(t *rapid.T) {
 }
 
 func (w *ahead) compare() {
-	varied := len(w.plain.families) > 0 // then a plan may change where queries wait, but not how they are answered
+	varied := len(w.plain.backlog.families) > 0 // then a plan may change where queries wait, but not how they are answered
 	answers := func(s *Scheduler) []Answer {
-		list := slices.Clone(s.answers.take())
+		list := slices.Clone(s.backlog.answers.take())
 		for i := range list {
 			if varied && list[i].Batch == 0 {
 				list[i].Service = 0
@@ -146,7 +146,7 @@ func (w *ahead) compare() {
 	if diff := cmp.Diff(answers(w.plain), answers(w.plans)); diff != "" {
 		w.Fatalf("answers:\n%s", diff)
 	}
-	if diff := cmp.Diff(w.plain.released.take(), w.plans.released.take()); diff != "" {
+	if diff := cmp.Diff(w.plain.backlog.released.take(), w.plans.backlog.released.take()); diff != "" {
 		w.Fatalf("released:\n%s", diff)
 	}
 	m := w.plans.Metrics()
@@ -219,7 +219,7 @@ func TestPlanDropsAreBounded(t *testing.T) {
 	if err := s.finish(end, models.Outcome{Round: 1, Spans: []models.SpanOutcome{{Span: models.Span{Batch: 1}, Reached: 10}}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := s.next(end); ok || len(s.answers.take()) != 1+hopeless {
+	if _, ok := s.next(end); ok || len(s.backlog.answers.take()) != 1+hopeless {
 		t.Error("not all that was hopeless is dropped")
 	}
 	if p := s.Metrics().Plans; p != (planMetrics{Made: 1, Overturned: 1}) {
@@ -278,10 +278,10 @@ func TestPlanPassesFewThatExpire(t *testing.T) {
 			}
 		}
 		s.Advance(0)
-		if n := len(s.services[1].view.queue.order); s.planned || n > walkMost {
+		if n := len(s.backlog.services[1].view.queue.order); s.planned || n > walkMost {
 			t.Errorf("%T: a plan is made %t after %d queries were put in order", p, s.planned, n)
 		}
-		if _, ok := s.next(r.Predicted.Latency); ok || len(s.answers.take()) != 10*walkMost {
+		if _, ok := s.next(r.Predicted.Latency); ok || len(s.backlog.answers.take()) != 10*walkMost {
 			t.Errorf("%T: not all that expired is answered", p)
 		}
 	}

@@ -22,7 +22,7 @@ func (a *affine) Predict(groups []models.Group, estimates []models.Estimate) {
 
 // believe has a scheduler explore nothing: who would be late by the estimate is dropped.
 func believe(s *Scheduler) {
-	for _, sv := range s.services {
+	for _, sv := range s.backlog.services {
 		for i := range sv.replicas {
 			sv.replicas[i].exploration.Until = forever
 		}
@@ -61,7 +61,7 @@ func TestSlowDeviceLeavesQueries(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		answers := s.answers.take()
+		answers := s.backlog.answers.take()
 		if len(answers) != 3 || answers[0].Query != 3 || answers[0].Result != Dropped || answers[1].Result != Finished || answers[2].Result != Finished {
 			t.Errorf("%s: %+v", policy, answers)
 		}

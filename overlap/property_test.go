@@ -437,13 +437,13 @@ func (w *twin) wait(t *rapid.T) { w.now += time.Duration(rapid.IntRange(1, 30).D
 
 // settle takes the answers and checks the invariants after an event.
 func (w *twin) settle() {
-	answers, released := w.a.answers.take(), w.a.released.take()
-	moves := append([]Move{}, w.a.moves.take()...)
-	w.same("moves", moves, append([]Move{}, w.b.moves.take()...))
+	answers, released := w.a.backlog.answers.take(), w.a.backlog.released.take()
+	moves := append([]Move{}, w.a.backlog.moves.take()...)
+	w.same("moves", moves, append([]Move{}, w.b.backlog.moves.take()...))
 	w.moves = append(w.moves, moves...)
-	w.same("stops", append([]Held{}, w.a.stops.take()...), append([]Held{}, w.b.stops.take()...))
-	w.same("answers", answers, w.b.answers.take())
-	w.same("released", released, w.b.released.take())
+	w.same("stops", append([]Held{}, w.a.backlog.stops.take()...), append([]Held{}, w.b.backlog.stops.take()...))
+	w.same("answers", answers, w.b.backlog.answers.take())
+	w.same("released", released, w.b.backlog.released.take())
 	for _, a := range answers {
 		q, ok := w.open[a.Query]
 		if !ok || w.removed[a.Service] {
@@ -534,7 +534,7 @@ func (w *twin) drain() {
 			w.ended(0, models.SpanDone)
 			w.settle()
 		}
-		if at, ok := w.a.wake(); ok && !ran {
+		if at, ok := w.a.backlog.wake(); ok && !ran {
 			w.now = max(w.now, at)
 		}
 		w.settle()
@@ -542,8 +542,8 @@ func (w *twin) drain() {
 	if len(w.open) != 0 || !w.a.Idle() || !w.b.Idle() {
 		w.Fatalf("%d queries were never answered", len(w.open))
 	}
-	for _, v := range w.a.devices {
-		if w.a.routes.tables.Reserved(v.index) > 0 {
+	for _, v := range w.a.backlog.host.devices {
+		if w.a.backlog.routes.tables.Reserved(v.index) > 0 {
 			w.Fatalf("device %d is reserved for nobody", v.index)
 		}
 	}
@@ -583,10 +583,10 @@ func (w *twin) ended(i int, status models.Status) {
 	} else if status == models.SpanDone {
 		b.device = m.To
 	}
-	if err := w.both(func(s *Scheduler) error { return s.routes.moved(w.now, m, 1, status) }); err != nil {
+	if err := w.both(func(s *Scheduler) error { return s.backlog.routes.moved(w.now, m, 1, status) }); err != nil {
 		w.Fatal(err)
 	}
-	if err := w.both(func(s *Scheduler) error { return s.routes.moved(w.now, m, 1, status) }); !errors.Is(err, ErrUnknownRound) {
+	if err := w.both(func(s *Scheduler) error { return s.backlog.routes.moved(w.now, m, 1, status) }); !errors.Is(err, ErrUnknownRound) {
 		w.Fatalf("a move ends twice: %v", err)
 	}
 }

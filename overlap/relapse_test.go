@@ -100,7 +100,7 @@ func (h *hanging) run(t *testing.T, end time.Duration) {
 				}
 			}
 		}
-		for _, a := range h.s.answers.take() {
+		for _, a := range h.s.backlog.answers.take() {
 			switch {
 			case a.Result != Finished:
 				h.late++
@@ -108,15 +108,15 @@ func (h *hanging) run(t *testing.T, end time.Duration) {
 				h.accurate++
 			}
 		}
-		h.s.released.take()
-		h.s.stops.take()
+		h.s.backlog.released.take()
+		h.s.backlog.stops.take()
 	}
 }
 
 // A variant that rests still answers where no other may.
 func TestVariantThatRestsIsAsked(t *testing.T) {
 	h := newHanging(t, 0)
-	h.s.services[h.slow].Relapse = relapse{2, time.Hour}
+	h.s.backlog.services[h.slow].Relapse = relapse{2, time.Hour}
 	for id, q := range []models.Query{{}, {Service: h.slow, Accuracy: 80}, {Service: h.slow, Fixed: true}} {
 		q.ID, q.Size, q.Shape, q.Deadline = models.QueryID(id+1), 1, uint64(id), h.now+500*time.Millisecond
 		if err := h.s.arrive(h.now, q); err != nil {
@@ -135,7 +135,7 @@ func TestVariantThatRestsIsAsked(t *testing.T) {
 		if err := h.s.finish(h.now, models.Outcome{Round: r.Number, Spans: []models.SpanOutcome{{Span: s, Reached: s.End}}}); err != nil {
 			t.Fatal(err)
 		}
-		h.s.services[h.slow].Relapse = relapse{2, time.Hour}
+		h.s.backlog.services[h.slow].Relapse = relapse{2, time.Hour}
 	}
 }
 

@@ -165,20 +165,6 @@ func (h *host) runs(sv *service) (n int) {
 	return n
 }
 
-// Members returns the queries of a batch that is in a round that runs, in the
-// order in which they were gathered, and nil for any other batch. The slice is
-// valid until the next call of Ready.
-func (h *host) Members(id models.BatchID) []models.QueryID {
-	for _, v := range h.devices {
-		for i, b := range v.running {
-			if b != nil && b.id == id {
-				return v.round.Queries[i]
-			}
-		}
-	}
-	return nil
-}
-
 // setApart makes an overrun of a batch, which holds its worker until end.
 func (h *host) setApart(b *batch, end int) {
 	b.Overrun, b.running = end, true
@@ -206,6 +192,3 @@ func (h *host) overrunOf(id models.BatchID) *batch {
 	}
 	return nil
 }
-
-// Paused returns how many batches are paused on a device.
-func (h *host) Paused(device int) int { return h.devices[device].paused }

@@ -23,23 +23,25 @@ type routes struct {
 type workers struct{ s *Scheduler }
 
 func (w workers) Ends(device int) (at time.Duration, runs bool) {
-	v := w.s.devices[device]
+	v := w.s.backlog.host.devices[device]
 	return v.ends(), v.busy
 }
 
-func (w workers) Runs(id models.ServiceID, device int) bool { return w.s.services[id].runnable(device) }
+func (w workers) Runs(id models.ServiceID, device int) bool {
+	return w.s.backlog.services[id].runnable(device)
+}
 
 func (w workers) Alone(device int, span models.Span) models.Estimate {
-	return w.s.devices[device].predict.alone(span)
+	return w.s.backlog.host.devices[device].predict.alone(span)
 }
 
 // open makes the tables of a pool.
 func (r *routes) open(s *Scheduler, links []int) {
-	kinds := make([]int, len(s.devices))
-	for i, v := range s.devices {
+	kinds := make([]int, len(s.backlog.host.devices))
+	for i, v := range s.backlog.host.devices {
 		kinds[i] = v.kind
 	}
-	_, isReactive := s.policy.(reactive)
+	_, isReactive := s.backlog.policy.(reactive)
 	r.s, r.tables = s, reserve.New(workers{s}, kinds, links, isReactive)
 	r.regard()
 }
@@ -47,11 +49,11 @@ func (r *routes) open(s *Scheduler, links []int) {
 // regard finds out which services have pipelines, after one has changed.
 func (r *routes) regard() {
 	s := r.s
-	s.piped = s.piped[:0]
+	s.backlog.piped = s.backlog.piped[:0]
 	var lines []*reserve.Queue
-	for _, sv := range s.services {
+	for _, sv := range s.backlog.services {
 		if sv.line.Service = &sv.Service; len(sv.Pipelines) > 0 && !sv.removed {
-			s.piped, lines = append(s.piped, sv), append(lines, &sv.line)
+			s.backlog.piped, lines = append(s.backlog.piped, sv), append(lines, &sv.line)
 		}
 	}
 	r.tables.Share(lines)
@@ -59,7 +61,7 @@ func (r *routes) regard() {
 
 // freed marks the queues of services whose batches start on a device that has become free.
 func (r *routes) freed(device int) {
-	for _, sv := range r.s.piped {
+	for _, sv := range r.s.backlog.piped {
 		if sv.queue.len() > 0 {
 			r.tables.Freed(&sv.line, device)
 		}
@@ -68,12 +70,12 @@ func (r *routes) freed(device int) {
 
 // serve makes the reservations whose time has come, and begins moves.
 func (r *routes) serve() {
-	if r.s.blocked > 0 {
+	if r.s.backlog.blocked > 0 {
 		r.depart()
 	}
 	for more := true; more; {
 		more = false
-		for _, sv := range r.s.piped {
+		for _, sv := range r.s.backlog.piped {
 			for r.turn(sv) {
 				more = true
 			}
@@ -85,12 +87,12 @@ func (r *routes) serve() {
 func (r *routes) alarm() (at time.Duration, ok bool) {
 	s := r.s
 	at = forever
-	for _, sv := range s.piped {
-		at = min(at, sv.line.Wake(s.now, sv.queue.len()))
+	for _, sv := range s.backlog.piped {
+		at = min(at, sv.line.Wake(s.backlog.now, sv.queue.len()))
 	}
-	if s.blocked > 0 {
-		for _, b := range s.onWay {
-			if depart := b.At().Depart; b.Transit == awaiting && depart > s.now {
+	if s.backlog.blocked > 0 {
+		for _, b := range s.backlog.onWay {
+			if depart := b.At().Depart; b.Transit == awaiting && depart > s.backlog.now {
 				at = min(at, depart)
 			}
 		}
@@ -102,17 +104,17 @@ func (r *routes) alarm() (at time.Duration, ok bool) {
 // queries. It returns whether there may be more to do.
 func (r *routes) turn(sv *service) bool {
 	s := r.s
-	if sv.queue.len() == 0 || sv.line.Wake(s.now, sv.queue.len()) > s.now {
+	if sv.queue.len() == 0 || sv.line.Wake(s.backlog.now, sv.queue.len()) > s.backlog.now {
 		return false
 	}
 	r.gather(sv)
 	head := r.members[0]
-	what, size := r.tables.Next(s.now, &sv.line)
+	what, size := r.tables.Next(s.backlog.now, &sv.line)
 	switch doubted := what == reserve.Doubt; {
 	case what == reserve.Wait:
 		return false
-	case what == reserve.Drop, doubted && !sv.exploration(nil).allows(s.now, r.tables.Took(s.now), head):
-		s.answer(s.dequeue(head), Dropped, ReasonCannotFinish)
+	case what == reserve.Drop, doubted && !sv.exploration(nil).allows(s.backlog.now, r.tables.Took(s.backlog.now), head):
+		s.backlog.answer(s.backlog.dequeue(head), Dropped, ReasonCannotFinish)
 	default:
 		r.book(sv, size, doubted)
 	}
@@ -141,7 +143,7 @@ func (r *routes) gather(sv *service) {
 	}
 	head := r.members[0]
 	q.Head, q.Alone, q.Suspect = &head.Query, head.Apart, head.suspect()
-	q.Waiting, q.Draining = sv.queue.len(), r.s.draining
+	q.Waiting, q.Draining = sv.queue.len(), r.s.backlog.draining
 }
 
 // book forms the batch of a service: of those that were gathered as many as are of a size together.
@@ -153,24 +155,24 @@ func (r *routes) book(sv *service, size int, explores bool) {
 	}
 	n, reach = sv.together(r.members[:n])
 	c := candidate{service: sv, head: r.members[0], members: r.members[:n]}
-	b := s.form(&c, nil)
+	b := s.backlog.form(&c, nil)
 	b.Batch, b.Reserved, b.Explores, b.Late = b.id, true, explores, explores || c.head.Rank.Filler
-	r.tables.Book(s.now, &sv.line, reach, &b.Way)
-	b.device, b.Due = s.devices[b.At().Device], forever
+	r.tables.Book(s.backlog.now, &sv.line, reach, &b.Way)
+	b.device, b.Due = s.backlog.host.devices[b.At().Device], forever
 	for _, q := range b.members {
 		b.Due = min(b.Due, q.Deadline)
 	}
 	r.tables.Reserve(&b.Way, b.device.index)
-	s.pause(b)
+	s.backlog.pause(b)
 	s.overturn()
 }
 
 // begin records that a span of a batch starts now, of which so much is left in the stage.
 func (r *routes) begin(b *batch, left time.Duration) {
 	if b.Reserved {
-		b.Reserved, b.Started = false, r.s.now
+		b.Reserved, b.Started = false, r.s.backlog.now
 	}
-	r.tables.Correct(&b.Way, r.s.now, left)
+	r.tables.Correct(&b.Way, r.s.backlog.now, left)
 }
 
 // forget asks again for the estimate of the stage that has just run on the device of a batch.
@@ -203,7 +205,7 @@ func (r *routes) spared(d *decision, of *batch, soon time.Duration) time.Duratio
 	return r.tables.Limit(d.device.index, before, soon, func(w *reserve.Way) bool {
 		its := func(b *batch) bool { return b != nil && &b.Way == w }
 		return its(of) || slices.ContainsFunc(d.device.running, its) ||
-			slices.ContainsFunc(r.s.overruns, func(b *batch) bool { return its(b) && b.device == d.device }) ||
+			slices.ContainsFunc(r.s.backlog.host.overruns, func(b *batch) bool { return its(b) && b.device == d.device }) ||
 			slices.ContainsFunc(d.group, func(i int) bool { return its(d.candidates[i].batch) })
 	})
 }

@@ -11,7 +11,7 @@ import (
 // their time; an earlier time is taken as the latest seen. The caller gives it an event by Step,
 // calls Ready until there is nothing more to do, and lets it plan ahead by Advance.
 type Scheduler struct {
-	backlog
+	backlog backlog
 
 	rounds  uint64    // given out so far
 	triages uint64    // made so far; a query remembers the last that postponed it
@@ -33,7 +33,7 @@ func New(config Config) (*Scheduler, error) {
 
 func newScheduler(config Config, p policy) *Scheduler {
 	s := &Scheduler{backlog: newBacklog(config, p)}
-	s.routes.open(s, config.Links)
+	s.backlog.routes.open(s, config.Links)
 	s.draft, s.last = newDecision(s, config.Ways), newDecision(s, config.Ways)
 	return s
 }
@@ -46,12 +46,12 @@ func (s *Scheduler) Step(now time.Duration, e *Event) error {
 		return s.arrive(now, e.Query)
 	case Cancel:
 		if stop, _ := s.cancel(now, e.Query.ID); stop.Batch != 0 {
-			s.stops.add(stop)
+			s.backlog.stops.add(stop)
 		}
 	case Finish:
 		return s.finish(now, e.Outcome)
 	case Moved:
-		return s.routes.moved(now, e.Move, e.Took, e.Status)
+		return s.backlog.routes.moved(now, e.Move, e.Took, e.Status)
 	case Down:
 		s.down(now, e.Service, e.Device)
 	case Up:
@@ -65,8 +65,8 @@ func (s *Scheduler) Step(now time.Duration, e *Event) error {
 	case Remove:
 		return s.remove(now, e.Service)
 	case Drain:
-		s.clock(now)
-		s.draining = true // what was accepted is served to its end, after which the scheduler is Idle
+		s.backlog.clock(now)
+		s.backlog.draining = true // what was accepted is served to its end, after which the scheduler is Idle
 	default:
 		return ErrUnknownEvent
 	}
@@ -83,8 +83,8 @@ func (s *Scheduler) Ready(now time.Duration) (r Ready) {
 			r.Round = &s.last.device.round
 		}
 	}
-	r.Answers, r.Released, r.Stops, r.Moves = s.answers.take(), s.released.take(), s.stops.take(), s.moves.take()
-	at, ok := s.wake()
+	r.Answers, r.Released, r.Stops, r.Moves = s.backlog.answers.take(), s.backlog.released.take(), s.backlog.stops.take(), s.backlog.moves.take()
+	at, ok := s.backlog.wake()
 	switch {
 	case r.Round != nil || ended:
 		r.Wake = now
@@ -103,22 +103,22 @@ func (s *Scheduler) Planned() bool { return s.planned }
 // arrive queues a query. Unless it returns an error the query is accepted and
 // gets one Answer.
 func (s *Scheduler) arrive(now time.Duration, m models.Query) error {
-	s.clock(now)
-	sv := s.service(m.Service)
+	s.backlog.clock(now)
+	sv := s.backlog.service(m.Service)
 	if sv == nil {
 		return ErrUnknownService
 	}
-	if err := s.refusal(sv, &m); err != nil {
+	if err := s.backlog.refusal(sv, &m); err != nil {
 		sv.metrics.Refused[ReasonOf(err)]++
 		return err
 	}
 	sv.metrics.Arrived++
 	sv.LastSize, sv.LastSeqLen, sv.line.SeqLen = m.Size, m.SeqLen, m.SeqLen
 	s.overturn()
-	q := s.pool.query()
+	q := s.backlog.pool.query()
 	q.Query, q.Rank.Filler, q.Apart = m, sv.BestEffort, m.Alone
-	s.queries[q.ID] = q
-	s.enqueue(q)
+	s.backlog.queries[q.ID] = q
+	s.backlog.enqueue(q)
 	return nil
 }
 
@@ -127,34 +127,34 @@ func (s *Scheduler) arrive(now time.Duration, m models.Query) error {
 // its worker should be asked to stop at the next operator boundary. A query
 // that is unknown or answered is left alone.
 func (s *Scheduler) cancel(now time.Duration, id models.QueryID) (stop Held, running bool) {
-	s.clock(now)
-	q := s.queries[id]
+	s.backlog.clock(now)
+	q := s.backlog.queries[id]
 	if q == nil || q.Cancelled {
 		return Held{}, false
 	}
 	s.overturn()
 	b := q.batch
 	if b == nil {
-		s.answer(s.dequeue(q), Cancelled, ReasonCancelled)
+		s.backlog.answer(s.backlog.dequeue(q), Cancelled, ReasonCancelled)
 		return Held{}, false
 	}
 	q.Cancelled = true
 	if b.Overrun > 0 {
-		s.relieve(b)
+		s.backlog.relieve(b)
 	}
 	switch wanted := b.wanted(); {
 	case b.Transit != settled:
-		return Held{}, s.routes.recall(b)
+		return Held{}, s.backlog.routes.recall(b)
 	case b.running && !wanted:
 		return b.held(), true
 	case b.running:
 		return Held{}, true
 	case !wanted:
-		s.abandon(b, Cancelled, ReasonCancelled)
+		s.backlog.abandon(b, Cancelled, ReasonCancelled)
 	default:
-		b.Rank, b.Deadline = s.standing(b, b.rest())
+		b.Rank, b.Deadline = s.backlog.standing(b, b.rest())
 		b.replica().paused.fix(b.pausedPos)
-		s.paused.fix(b.expiryPos)
+		s.backlog.paused.fix(b.expiryPos)
 	}
 	return Held{}, false
 }
@@ -165,21 +165,21 @@ func (s *Scheduler) cancel(now time.Duration, id models.QueryID) (stop Held, run
 // call it again though nothing happened. What Advance has decided is carried out if it
 // still holds.
 func (s *Scheduler) next(now time.Duration) (Round, bool) {
-	s.clock(now)
+	s.backlog.clock(now)
 	s.expire()
-	s.routes.serve()
-	waits := s.waiting.len() > s.queued()
-	for i := s.idle.next(0); i >= 0; i = s.idle.next(i + 1) {
-		if len(s.devices) > 1 && !waits {
-			if i = s.idle.both(s.holding, i); i < 0 {
+	s.backlog.routes.serve()
+	waits := s.backlog.waiting.len() > s.backlog.queued()
+	for i := s.backlog.host.idle.next(0); i >= 0; i = s.backlog.host.idle.next(i + 1) {
+		if len(s.backlog.host.devices) > 1 && !waits {
+			if i = s.backlog.host.idle.both(s.backlog.host.holding, i); i < 0 {
 				break
 			}
 		}
-		v := s.devices[i]
+		v := s.backlog.host.devices[i]
 		planned := s.keepPlan(v)
 		if !planned {
-			s.families.vary(&s.backlog, v, s.now)
-			s.draft.decide(v, s.now)
+			s.backlog.families.vary(&s.backlog, v, s.backlog.now)
+			s.draft.decide(v, s.backlog.now)
 		}
 		if r, ok := s.commit(planned); ok {
 			return r, true
@@ -195,18 +195,18 @@ func (s *Scheduler) next(now time.Duration) (Round, bool) {
 // plan if it still holds. While there is a plan already that no event has
 // overturned, and while a device is free, Advance does nothing.
 func (s *Scheduler) Advance(now time.Duration) {
-	s.clock(now)
-	if s.planned || s.idle.next(0) >= 0 {
+	s.backlog.clock(now)
+	if s.planned || s.backlog.host.idle.next(0) >= 0 {
 		return
 	}
-	first := s.devices[0]
-	for _, v := range s.devices {
+	first := s.backlog.host.devices[0]
+	for _, v := range s.backlog.host.devices {
 		if v.ends() < first.ends() {
 			first = v
 		}
 	}
-	at := max(s.now, first.ends())
-	s.families.vary(&s.backlog, first, at)
+	at := max(s.backlog.now, first.ends())
+	s.backlog.families.vary(&s.backlog, first, at)
 	s.draft.decide(first, at)
 	if len(s.draft.group) > 0 || len(s.draft.drops) > 0 {
 		s.planned = true
@@ -240,33 +240,33 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 	d := s.draft
 	for _, o := range d.drops {
 		if o.batch != nil {
-			s.routes.forget(o.batch) // what its way was found by is no longer so
-			s.abandon(o.batch, Dropped, ReasonCannotFinish)
+			s.backlog.routes.forget(o.batch) // what its way was found by is no longer so
+			s.backlog.abandon(o.batch, Dropped, ReasonCannotFinish)
 		} else {
-			s.answer(s.dequeue(o.query), Dropped, ReasonCannotFinish)
+			s.backlog.answer(s.backlog.dequeue(o.query), Dropped, ReasonCannotFinish)
 		}
 	}
 	if len(d.group) == 0 {
 		return Round{}, false
 	}
 	s.rounds++
-	s.idle.clear(d.device.index)
-	d.device.open(s.rounds, s.now, d.predicted, planned)
+	s.backlog.host.idle.clear(d.device.index)
+	d.device.open(s.rounds, s.backlog.now, d.predicted, planned)
 	s.metrics.Rounds++
 	for _, i := range d.group {
 		c := &d.candidates[i]
 		b := c.batch
 		if b == nil {
-			b = s.form(c, d.device)
+			b = s.backlog.form(c, d.device)
 			b.Explores = c.explores
 		} else {
-			s.unpause(b)
+			s.backlog.unpause(b)
 		}
 		if c.batch == nil || b.Reserved {
 			b.service.metrics.started(b)
 		}
 		if len(b.Legs) > 0 {
-			s.routes.begin(b, c.solo.Latency)
+			s.backlog.routes.begin(b, c.solo.Latency)
 		}
 		d.device.start(b, c.end)
 		c.rest.Batch = b.id
@@ -283,17 +283,17 @@ func (s *Scheduler) commit(planned bool) (Round, bool) {
 // several queries were merged in it, so that the one at fault fails alone, which then is
 // not run again.
 func (s *Scheduler) finish(now time.Duration, o models.Outcome) error {
-	s.clock(now)
-	if o.Device < 0 || o.Device >= len(s.devices) {
+	s.backlog.clock(now)
+	if o.Device < 0 || o.Device >= len(s.backlog.host.devices) {
 		return ErrUnknownRound
 	}
-	v := s.devices[o.Device]
+	v := s.backlog.host.devices[o.Device]
 	if !v.busy || o.Round != v.round.Number {
 		return s.land(&o)
 	}
 	var err error
 	v.busy = false
-	s.idle.set(v.index)
+	s.backlog.host.idle.set(v.index)
 	s.metrics.Busy += max(o.Took, 0)
 	for i, b := range v.running {
 		so, ok := outcomeOf(&o, b, v.round.Group.Spans[i])
@@ -303,9 +303,9 @@ func (s *Scheduler) finish(now time.Duration, o models.Outcome) error {
 		v.running[i] = nil
 		if so.Status == models.SpanOverrun {
 			s.overturn()
-			s.setApart(b, v.round.Group.Spans[i].End)
+			s.backlog.host.setApart(b, v.round.Group.Spans[i].End)
 			b.service.line.Stale = true
-			s.relieve(b)
+			s.backlog.relieve(b)
 			continue
 		}
 		b.running = false
@@ -313,19 +313,19 @@ func (s *Scheduler) finish(now time.Duration, o models.Outcome) error {
 		s.ran(b, so)
 	}
 	v.running = v.running[:0]
-	s.routes.freed(v.index)
+	s.backlog.routes.freed(v.index)
 	return err
 }
 
 // land takes in how overruns have ended, and lets their batches go on.
 func (s *Scheduler) land(o *models.Outcome) error {
 	for i := range o.Spans {
-		b := s.overrunOf(o.Spans[i].Span.Batch)
+		b := s.backlog.host.overrunOf(o.Spans[i].Span.Batch)
 		if b == nil {
 			return ErrUnknownRound
 		}
 		so, ok := outcomeOf(o, b, b.span(b.Overrun))
-		s.host.land(b)
+		s.backlog.host.land(b)
 		b.service.line.Stale = true
 		b.Run += max(so.Took, 0)
 		s.overturn()
@@ -342,38 +342,38 @@ func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
 	if so.Status != models.SpanDone {
 		s.overturn()
 	}
-	b.service.Relapse.ended(s.now, b, so)
+	b.service.Relapse.ended(s.backlog.now, b, so)
 	alone, failed := len(b.members) == 1, so.Status == models.SpanFailed || so.Status == models.SpanCrashed
-	if ended := so.Reached == b.service.Operators && so.Status <= models.SpanStopped; (failed || ended) && s.verdict(b, failed) {
+	if ended := so.Reached == b.service.Operators && so.Status <= models.SpanStopped; (failed || ended) && s.backlog.verdict(b, failed) {
 		s.overturn()
 	}
 	switch {
 	case so.Status == models.SpanFailed && alone:
-		s.abandon(b, Failed, ReasonModelFailed)
+		s.backlog.abandon(b, Failed, ReasonModelFailed)
 	case so.Status == models.SpanCrashed && alone:
-		s.end(b, Failed, ReasonWorkerLost)
+		s.backlog.end(b, Failed, ReasonWorkerLost)
 	case failed, so.Status == models.SpanLost:
-		s.again(b, so.Status)
+		s.backlog.again(b, so.Status)
 	case so.Reached == b.service.Operators:
-		s.routes.forget(b)
-		b.service.exploration(b.device).ended(s.now, b, true)
-		s.end(b, Finished, ReasonNone)
+		s.backlog.routes.forget(b)
+		b.service.exploration(b.device).ended(s.backlog.now, b, true)
+		s.backlog.end(b, Finished, ReasonNone)
 	case !b.wanted():
-		s.abandon(b, Cancelled, ReasonCancelled)
+		s.backlog.abandon(b, Cancelled, ReasonCancelled)
 	case !b.service.up.has(b.device.index):
 		if len(b.service.family.members) > 1 {
 			s.overturn() // another variant may answer
 		}
-		s.again(b, models.SpanLost)
+		s.backlog.again(b, models.SpanLost)
 	case so.Reached == 0:
-		s.takeBack(b)
+		s.backlog.takeBack(b)
 	case so.Reached == b.end():
-		s.routes.forget(b)
+		s.backlog.routes.forget(b)
 		b.Next = so.Reached
-		s.routes.leave(b)
+		s.backlog.routes.leave(b)
 	default:
 		b.Next = so.Reached
-		s.pause(b)
+		s.backlog.pause(b)
 	}
 }
 
@@ -381,20 +381,20 @@ func (s *Scheduler) ran(b *batch, so models.SpanOutcome) {
 // past it. A plan has foreseen what is past
 // by the time that it is for.
 func (s *Scheduler) expire() {
-	for s.waiting.len() > 0 && s.waiting.top().Deadline <= s.now {
-		q := s.dequeue(s.waiting.top())
+	for s.backlog.waiting.len() > 0 && s.backlog.waiting.top().Deadline <= s.backlog.now {
+		q := s.backlog.dequeue(s.backlog.waiting.top())
 		s.expired(q.Deadline)
-		s.answer(q, Dropped, ReasonDeadlinePassed)
+		s.backlog.answer(q, Dropped, ReasonDeadlinePassed)
 	}
-	for s.paused.len() > 0 && s.paused.top().Deadline <= s.now {
-		b, reason := s.paused.top(), ReasonDeadlinePassed
+	for s.backlog.paused.len() > 0 && s.backlog.paused.top().Deadline <= s.backlog.now {
+		b, reason := s.backlog.paused.top(), ReasonDeadlinePassed
 		if s.expired(b.Deadline); b.Later() > 0 {
 			reason = ReasonCannotFinish
 		}
-		s.abandon(b, Dropped, reason)
+		s.backlog.abandon(b, Dropped, reason)
 	}
-	for _, b := range s.overruns {
-		s.relieve(b)
+	for _, b := range s.backlog.host.overruns {
+		s.backlog.relieve(b)
 	}
 }
 
@@ -406,15 +406,15 @@ func (s *Scheduler) expired(deadline time.Duration) {
 
 // Idle reports whether every accepted query is answered and nothing runs.
 func (s *Scheduler) Idle() bool {
-	return len(s.queries) == 0 && len(s.overruns)+len(s.onWay) == 0 && !slices.ContainsFunc(s.devices, func(v *device) bool { return v.busy })
+	return len(s.backlog.queries) == 0 && len(s.backlog.host.overruns)+len(s.backlog.onWay) == 0 && !slices.ContainsFunc(s.backlog.host.devices, func(v *device) bool { return v.busy })
 }
 
 // Metrics returns a copy of the counters, by service ID. Those of a service
 // that was removed are zero, its name too.
 func (s *Scheduler) Metrics() Metrics {
 	m := s.metrics
-	m.Services = make([]ServiceMetrics, len(s.services))
-	for i, sv := range s.services {
+	m.Services = make([]ServiceMetrics, len(s.backlog.services))
+	for i, sv := range s.backlog.services {
 		if sv.removed {
 			continue
 		}
@@ -428,7 +428,7 @@ func (s *Scheduler) Metrics() Metrics {
 
 // Waiting appends how the queue of each service stands.
 func (s *Scheduler) Waiting(to []Waiting) []Waiting {
-	for _, sv := range s.services {
+	for _, sv := range s.backlog.services {
 		to = append(to, sv.waiting(s.triages))
 	}
 	return to
@@ -463,3 +463,85 @@ func (s *Scheduler) Explain() Explanation {
 	}
 	return *e
 }
+
+// Ended reports whether something has ended that [Scheduler.Ready] has not returned yet. If so,
+// its next call decides nothing.
+func (s *Scheduler) Ended() bool {
+	return len(s.backlog.answers.fill)+len(s.backlog.released.fill)+len(s.backlog.stops.fill)+len(s.backlog.moves.fill) > 0
+}
+
+// Members returns the queries of a batch that is in a round that runs, in the
+// order in which they were gathered, and nil for any other batch. The slice is
+// valid until the next call of Ready.
+func (s *Scheduler) Members(id models.BatchID) []models.QueryID {
+	for _, v := range s.backlog.host.devices {
+		for i, b := range v.running {
+			if b != nil && b.id == id {
+				return v.round.Queries[i]
+			}
+		}
+	}
+	return nil
+}
+
+// Paused returns how many batches are paused on a device.
+func (s *Scheduler) Paused(device int) int { return s.backlog.host.devices[device].paused }
+
+// Allowed returns for how long a round of a device may run that is predicted to stay within a
+// bound, 0 if nothing is known of it. What has not ended by then is an overrun:
+// once a round has taken its bound times factor, the device has changed, or the
+// estimate was of something else. The caller then ends it by Finish with
+// SpanOverrun for each span that still runs.
+//
+// An overrun goes on beside the rounds that follow. Its service has no span in
+// them, since its worker is busy. For the others it is a device that is slower
+// than usual, which the predictor follows as it follows any other drift, and each
+// overrun is taken to have an equal share of it when a round is allowed its time.
+// Its queries are answered at their deadlines, or at once when they are
+// cancelled, see Answer.InUse. When it ends, Finish takes its outcome under the
+// number of its round, and the batch goes on.
+func (s *Scheduler) Allowed(device int, bound time.Duration, factor float64) time.Duration {
+	shares, strictest := 1, patienceShare*maxPatience
+	for _, sv := range s.backlog.services {
+		if sv.busy.has(device) {
+			shares++
+		}
+		if sv.promises() {
+			strictest = min(strictest, sv.QoSTarget)
+		}
+	}
+	return max(time.Duration(factor*float64(shares)*float64(bound)), strictest/patienceShare)
+}
+
+// Unanswered returns the queries of an overrun that have no answer yet, in the
+// order in which they were gathered, and whether those are all of its batch. Of any
+// other batch there are none.
+func (s *Scheduler) Unanswered(id models.BatchID) (waiting []models.QueryID, all bool) {
+	b := s.backlog.host.overrunOf(id)
+	if b == nil {
+		return nil, false
+	}
+	for _, q := range b.members {
+		if !q.Answered {
+			waiting = append(waiting, q.ID)
+		}
+	}
+	return waiting, len(waiting) == len(b.members)
+}
+
+// Moving returns the queries of a batch that Moves has named and for which no event Moved has come,
+// in the order in which they were gathered, including those that were cancelled.
+func (s *Scheduler) Moving(id models.BatchID) (members []models.QueryID) {
+	for _, b := range s.backlog.onWay {
+		if b.id != id {
+			continue
+		}
+		for _, q := range b.members {
+			members = append(members, q.ID)
+		}
+	}
+	return members
+}
+
+// Routed reports whether [Scheduler.Ready] may change what waits for a pipeline without returning anything.
+func (s *Scheduler) Routed() bool { return len(s.backlog.piped)+len(s.backlog.onWay) > 0 }

@@ -124,7 +124,7 @@ func (c *script) run(line string) {
 	if !c.configure(a) {
 		if c.s == nil {
 			c.s = newScheduler(c.config, testPolicy(c.t, c.config.Policy))
-			for _, sv := range c.s.services {
+			for _, sv := range c.s.backlog.services {
 				sv.LastSize = 1 // each has had a query before
 			}
 			if !c.explores {
@@ -218,7 +218,7 @@ func (c *script) event(a args) {
 		if a.text("as") == "lost" {
 			status = models.SpanLost
 		}
-		if err := c.s.routes.moved(c.now, m, a.ms("took", 0), status); err != nil {
+		if err := c.s.backlog.routes.moved(c.now, m, a.ms("took", 0), status); err != nil {
 			c.printf("%v", err)
 		}
 	case "pipeline":
@@ -228,7 +228,7 @@ func (c *script) event(a args) {
 			c.printf("%v", err)
 		}
 	case "restore":
-		s := newScheduler(c.config, c.s.policy)
+		s := newScheduler(c.config, c.s.backlog.policy)
 		k := c.s.Snapshot()
 		if err := s.restore(&k); err != nil {
 			c.t.Fatal(err)
@@ -237,7 +237,7 @@ func (c *script) event(a args) {
 	case "drain":
 		_ = c.s.Step(c.now, &Event{Kind: Drain})
 	case "wake":
-		at, ok := c.s.wake()
+		at, ok := c.s.backlog.wake()
 		c.printf("%v %v", at, ok)
 	case "idle":
 		c.printf("%v", c.s.Idle())
@@ -358,7 +358,7 @@ func (c *script) land(a args) {
 }
 
 func (c *script) drain() {
-	for _, a := range c.s.answers.take() {
+	for _, a := range c.s.backlog.answers.take() {
 		inUse := ""
 		if a.InUse {
 			inUse = ", in use"
@@ -366,11 +366,11 @@ func (c *script) drain() {
 		c.printf("answer %d %v (%v): batch %d of size %d, retries %d, queue %v, run %v%s",
 			a.Query, a.Result, a.Reason, a.Batch, a.BatchSize, a.Retries, a.Queue, a.Run, inUse)
 	}
-	for _, m := range c.s.moves.take() {
+	for _, m := range c.s.backlog.moves.take() {
 		c.moves[int(m.Batch)] = m
 		c.printf("move batch %d of %s from %d to %d at %d size %d", m.Batch, c.config.Services[m.Service].Name, m.Device, m.To, m.Operator, m.Size)
 	}
-	for _, r := range c.s.released.take() {
+	for _, r := range c.s.backlog.released.take() {
 		c.printf("release batch %d of %s", r.Batch, c.config.Services[r.Service].Name)
 	}
 }

@@ -165,24 +165,24 @@ func (sv *service) waiting(triage uint64) (w Waiting) {
 // one, or that of a service that was removed, of which nothing is left. It may
 // have the name of a service whose place it is to take.
 func (s *Scheduler) add(now time.Duration, m models.Service) error {
-	s.clock(now)
+	s.backlog.clock(now)
 	if err := badService(&s.backlog, &m); err != nil {
 		return err
 	}
-	next := len(s.services)
+	next := len(s.backlog.services)
 	switch {
-	case !slices.ContainsFunc(s.services, func(sv *service) bool { return sv.removed }) && next >= MaxServices:
+	case !slices.ContainsFunc(s.backlog.services, func(sv *service) bool { return sv.removed }) && next >= MaxServices:
 		return fmt.Errorf("service %s: %w: %d are in use, remove one first", m.Name, ErrTooManyServices, next)
-	case m.ID < 0 || int(m.ID) > next || s.service(m.ID) != nil || int(m.ID) == MaxServices:
+	case m.ID < 0 || int(m.ID) > next || s.backlog.service(m.ID) != nil || int(m.ID) == MaxServices:
 		return fmt.Errorf("service %s: %w: %d, want %d or that of a service that was removed", m.Name, ErrServiceID, m.ID, next)
 	case int(m.ID) == next:
-		s.services = append(s.services, nil)
+		s.backlog.services = append(s.backlog.services, nil)
 	}
-	sv := newService(m, len(s.devices))
+	sv := newService(m, len(s.backlog.host.devices))
 	sv.takeDown()
-	s.services[m.ID] = sv
-	s.families = regroup(s.services)
-	s.routes.regard()
+	s.backlog.services[m.ID] = sv
+	s.backlog.families = regroup(s.backlog.services)
+	s.backlog.routes.regard()
 	s.overturn()
 	return nil
 }
@@ -192,8 +192,8 @@ func (s *Scheduler) add(now time.Duration, m models.Service) error {
 // Queries that were accepted keep their deadlines and their ranks: of those
 // that arrived before, best effort stays best effort.
 func (s *Scheduler) change(now time.Duration, m models.Service) error {
-	s.clock(now)
-	sv := s.service(m.ID)
+	s.backlog.clock(now)
+	sv := s.backlog.service(m.ID)
 	if sv == nil {
 		return ErrUnknownService
 	}
@@ -205,8 +205,8 @@ func (s *Scheduler) change(now time.Duration, m models.Service) error {
 			sv.Name, ErrOtherModel, sv.Operators, m.Name, m.Operators)
 	}
 	sv.define(m)
-	s.families = regroup(s.services)
-	s.routes.regard()
+	s.backlog.families = regroup(s.backlog.services)
+	s.backlog.routes.regard()
 	s.overturn()
 	sv.line.Stale = true
 	return nil
@@ -216,23 +216,23 @@ func (s *Scheduler) change(now time.Duration, m models.Service) error {
 // is answered. Its ID is free then, and its metrics are gone. Take Answers and
 // Released before, or they tell of a service that is not there.
 func (s *Scheduler) remove(now time.Duration, id models.ServiceID) error {
-	s.clock(now)
-	sv := s.service(id)
+	s.backlog.clock(now)
+	sv := s.backlog.service(id)
 	if sv == nil {
 		return ErrUnknownService
 	}
 	started, overruns := sv.started()
-	started += overruns + s.runs(sv) + s.under(sv)
+	started += overruns + s.backlog.host.runs(sv) + s.backlog.under(sv)
 	if n := sv.queue.len(); n > 0 || started > 0 {
 		return fmt.Errorf("service %s: %w: %d queries wait, %d batches are paused or run; remove it when they have ended", sv.Name, ErrServiceBusy, n, started)
 	}
 	sv.line.Stale = true
-	free := newService(models.Service{ID: id}, len(s.devices))
+	free := newService(models.Service{ID: id}, len(s.backlog.host.devices))
 	free.removed = true
 	free.takeDown()
-	s.services[id] = free
-	s.families = regroup(s.services)
-	s.routes.regard()
+	s.backlog.services[id] = free
+	s.backlog.families = regroup(s.backlog.services)
+	s.backlog.routes.regard()
 	s.overturn()
 	return nil
 }
@@ -253,34 +253,34 @@ func (sv *service) takeDown() { clear(sv.up) }
 // wait, without holding up other services, or run on other devices. A service that was
 // removed stays as it is.
 func (s *Scheduler) down(now time.Duration, id models.ServiceID, device int) {
-	s.clock(now)
-	r := s.service(id).replica(device)
+	s.backlog.clock(now)
+	r := s.backlog.service(id).replica(device)
 	if r == nil {
 		return
 	}
-	s.services[id].up.clear(device)
+	s.backlog.services[id].up.clear(device)
 	s.overturn()
-	s.services[id].line.Stale = true
+	s.backlog.services[id].line.Stale = true
 	for r.paused.len() > 0 {
 		b := r.paused.top()
-		s.unpause(b)
+		s.backlog.unpause(b)
 		if b.Reserved {
-			s.takeBack(b)
+			s.backlog.takeBack(b)
 		} else {
-			s.again(b, models.SpanLost)
+			s.backlog.again(b, models.SpanLost)
 		}
 	}
-	s.routes.strand(s.services[id], device)
+	s.backlog.routes.strand(s.backlog.services[id], device)
 }
 
 // up lets a service be scheduled on a device, because its worker there is ready. A
 // service that was removed stays down.
 func (s *Scheduler) up(now time.Duration, id models.ServiceID, device int) {
-	s.clock(now)
-	if s.service(id).replica(device) != nil {
-		s.services[id].up.set(device)
+	s.backlog.clock(now)
+	if s.backlog.service(id).replica(device) != nil {
+		s.backlog.services[id].up.set(device)
 		s.overturn()
-		s.services[id].line.Stale = true
+		s.backlog.services[id].line.Stale = true
 	}
 }
 
@@ -289,20 +289,20 @@ func (s *Scheduler) up(now time.Duration, id models.ServiceID, device int) {
 // of m must be what they were. The service must be down on all devices, and none of its
 // batches may be running.
 func (s *Scheduler) load(now time.Duration, m models.Service) error {
-	s.clock(now)
-	sv := s.service(m.ID)
+	s.backlog.clock(now)
+	sv := s.backlog.service(m.ID)
 	if sv == nil {
 		return ErrUnknownService
 	}
-	if _, overruns := sv.started(); !sv.down() || s.runs(sv)+s.under(sv)+overruns > 0 {
+	if _, overruns := sv.started(); !sv.down() || s.backlog.host.runs(sv)+s.backlog.under(sv)+overruns > 0 {
 		return fmt.Errorf("service %s: %w: take it down, and load when its batch that runs has ended", sv.Name, ErrServiceBusy)
 	}
-	if faults := serviceFaults(&m, int(m.ID), len(s.devices)); len(faults) > 0 {
+	if faults := serviceFaults(&m, int(m.ID), len(s.backlog.host.devices)); len(faults) > 0 {
 		return faults[0]
 	}
 	sv.Operators, sv.MaxBatch, sv.Ladder, sv.Pipelines = m.Operators, m.MaxBatch, m.Ladder, m.Pipelines
 	sv.Relapse = relapse{} // another model has done nothing yet
-	s.routes.regard()
+	s.backlog.routes.regard()
 	s.overturn()
 	sv.line.Stale = true
 	return nil

@@ -72,21 +72,21 @@ type batchSnapshot struct {
 // part of it, so there must be none, see [Scheduler.Planned].
 func (s *Scheduler) Snapshot() Snapshot {
 	k := Snapshot{
-		Now: s.now, Draining: s.draining, LastBatch: s.lastID,
-		Answers: slices.Clone(s.answers.fill), Released: slices.Clone(s.released.fill), Stops: append([]Held(nil), s.stops.fill...), Moves: append([]Move(nil), s.moves.fill...),
-		Metrics: s.Metrics(), Estimates: s.routes.tables.Estimates(),
+		Now: s.backlog.now, Draining: s.backlog.draining, LastBatch: s.backlog.lastID,
+		Answers: slices.Clone(s.backlog.answers.fill), Released: slices.Clone(s.backlog.released.fill), Stops: append([]Held(nil), s.backlog.stops.fill...), Moves: append([]Move(nil), s.backlog.moves.fill...),
+		Metrics: s.Metrics(), Estimates: s.backlog.routes.tables.Estimates(),
 	}
-	for _, sv := range s.services {
+	for _, sv := range s.backlog.services {
 		k.Services = append(k.Services, sv.snapshot())
 	}
-	k.Waiting = slices.Grow(k.Waiting, s.waiting.len())
-	for _, q := range s.waiting.items {
+	k.Waiting = slices.Grow(k.Waiting, s.backlog.waiting.len())
+	for _, q := range s.backlog.waiting.items {
 		k.Waiting = append(k.Waiting, q.queryState)
 	}
-	for _, b := range s.paused.items {
+	for _, b := range s.backlog.paused.items {
 		k.Batches = append(k.Batches, b.snapshot())
 	}
-	for i, v := range s.devices {
+	for i, v := range s.backlog.host.devices {
 		kv := deviceSnapshot{Busy: v.busy, Round: v.round.clone()}
 		for _, b := range v.running {
 			kv.Running = append(kv.Running, b.id)
@@ -98,7 +98,7 @@ func (s *Scheduler) Snapshot() Snapshot {
 			k.Further = append(k.Further, kv)
 		}
 	}
-	for _, b := range slices.Concat(s.overruns, s.onWay) {
+	for _, b := range slices.Concat(s.backlog.host.overruns, s.backlog.onWay) {
 		k.Batches = append(k.Batches, b.snapshot())
 	}
 	return k
@@ -173,20 +173,20 @@ func (s *Scheduler) restore(k *Snapshot) error {
 	if err := s.restoreServices(k); err != nil {
 		return err
 	}
-	s.now, s.draining, s.lastID = k.Now, k.Draining, k.LastBatch
-	s.answers.fill, s.released.fill, s.stops.fill = slices.Clone(k.Answers), slices.Clone(k.Released), slices.Clone(k.Stops)
-	s.moves.fill = slices.Clone(k.Moves)
+	s.backlog.now, s.backlog.draining, s.backlog.lastID = k.Now, k.Draining, k.LastBatch
+	s.backlog.answers.fill, s.backlog.released.fill, s.backlog.stops.fill = slices.Clone(k.Answers), slices.Clone(k.Released), slices.Clone(k.Stops)
+	s.backlog.moves.fill = slices.Clone(k.Moves)
 	for i := range k.Waiting {
-		q, err := s.restoreQuery(&k.Waiting[i])
+		q, err := s.backlog.restoreQuery(&k.Waiting[i])
 		if err != nil {
 			return err
 		}
-		s.await(q)
+		s.backlog.await(q)
 	}
 	batches := map[models.BatchID]*batch{}
 	for i := range k.Batches {
 		b, err := s.restoreBatch(&k.Batches[i])
-		if err == nil && (b.id > s.lastID || batches[b.id] != nil) {
+		if err == nil && (b.id > s.backlog.lastID || batches[b.id] != nil) {
 			err = errors.New("the ID cannot be")
 		}
 		if err != nil {
@@ -195,25 +195,25 @@ func (s *Scheduler) restore(k *Snapshot) error {
 		batches[b.id] = b
 	}
 	var err error
-	if s.rounds, err = s.host.restore(k, batches); err != nil {
+	if s.rounds, err = s.backlog.host.restore(k, batches); err != nil {
 		return err
 	}
 	for i := range k.Batches {
 		b := batches[k.Batches[i].ID]
-		s.routes.reserve(b)
+		s.backlog.routes.reserve(b)
 		switch {
 		case b.Overrun > 0:
-			s.setApart(b, b.Overrun)
+			s.backlog.host.setApart(b, b.Overrun)
 		case b.Transit != settled:
-			s.routes.embark(b)
+			s.backlog.routes.embark(b)
 		case !b.running:
-			s.hold(b.device, 1)
-			s.paused.push(b)
+			s.backlog.host.hold(b.device, 1)
+			s.backlog.paused.push(b)
 		}
 	}
-	for i, sv := range s.services {
+	for i, sv := range s.backlog.services {
 		for _, id := range k.Services[i].Queue {
-			q := s.queries[id]
+			q := s.backlog.queries[id]
 			if q == nil || q.Service != sv.ID {
 				return fmt.Errorf("query %d is not of service %s", id, sv.Name)
 			}
@@ -230,7 +230,7 @@ func (s *Scheduler) restore(k *Snapshot) error {
 			}
 		}
 	}
-	for i, sv := range s.services {
+	for i, sv := range s.backlog.services {
 		if n, q := &k.Services[i].Intent, &sv.line; len(sv.Pipelines) > 0 {
 			q.Stale, q.Until, q.Queued, q.Lead = n.Stale, n.Until, n.Queued, n.Lead
 		}
@@ -268,7 +268,7 @@ func (s *Scheduler) restoreServices(k *Snapshot) error {
 		return fmt.Errorf("%d services: the limit is %d", n, MaxServices)
 	}
 	s.metrics = k.Metrics
-	s.metrics.Services, s.services = nil, nil
+	s.metrics.Services, s.backlog.services = nil, nil
 	for i, m := range k.Definitions() {
 		ks := &k.Services[i]
 		if err := badService(&s.backlog, &m); err != nil && !ks.Removed {
@@ -277,10 +277,10 @@ func (s *Scheduler) restoreServices(k *Snapshot) error {
 		if i >= len(k.Metrics.Services) {
 			return fmt.Errorf("metrics of %d services", i)
 		}
-		if n := 1 + len(ks.Replicas); n != len(s.devices) && !ks.Removed {
-			return fmt.Errorf("service %s: replicas on %d devices: the configuration has %d", m.Name, n, len(s.devices))
+		if n := 1 + len(ks.Replicas); n != len(s.backlog.host.devices) && !ks.Removed {
+			return fmt.Errorf("service %s: replicas on %d devices: the configuration has %d", m.Name, n, len(s.backlog.host.devices))
 		}
-		sv := newService(m, len(s.devices))
+		sv := newService(m, len(s.backlog.host.devices))
 		sv.serviceState, sv.metrics, sv.removed = ks.serviceState, k.Metrics.Services[i], ks.Removed
 		sv.line.SeqLen, sv.line.Travel = sv.LastSeqLen, ks.Travel
 		sv.metrics.Name, sv.metrics.Down, sv.metrics.Queued, sv.metrics.Paused = m.Name, false, 0, 0
@@ -294,11 +294,11 @@ func (s *Scheduler) restoreServices(k *Snapshot) error {
 				}
 			}
 		}
-		s.services = append(s.services, sv)
+		s.backlog.services = append(s.backlog.services, sv)
 	}
-	s.families = regroup(s.services)
-	s.routes.regard()
-	s.routes.tables.Restore(k.Estimates)
+	s.backlog.families = regroup(s.backlog.services)
+	s.backlog.routes.regard()
+	s.backlog.routes.tables.Restore(k.Estimates)
 	return nil
 }
 
@@ -321,21 +321,21 @@ func (l *backlog) restoreQuery(k *queryState) (*query, error) {
 
 // restoreBatch restores a batch that neither runs nor is paused yet.
 func (s *Scheduler) restoreBatch(k *batchSnapshot) (*batch, error) {
-	sv := s.service(k.Service)
+	sv := s.backlog.service(k.Service)
 	if sv == nil {
 		return nil, ErrUnknownService
 	}
-	if k.Device < 0 || k.Device >= len(s.devices) {
+	if k.Device < 0 || k.Device >= len(s.backlog.host.devices) {
 		return nil, fmt.Errorf("there is no device %d", k.Device)
 	}
-	b := s.pool.batch(sv)
-	b.id, b.device, b.batchState = k.ID, s.devices[k.Device], k.batchState
+	b := s.backlog.pool.batch(sv)
+	b.id, b.device, b.batchState = k.ID, s.backlog.host.devices[k.Device], k.batchState
 	b.Legs = slices.Clone(k.Legs)
-	if err := b.Way.Check(len(s.devices), sv.Operators, b.Transit != settled); err != nil {
+	if err := b.Way.Check(len(s.backlog.host.devices), sv.Operators, b.Transit != settled); err != nil {
 		return nil, err
 	}
 	for i := range k.Members {
-		q, err := s.restoreQuery(&k.Members[i])
+		q, err := s.backlog.restoreQuery(&k.Members[i])
 		if err != nil {
 			return nil, err
 		}

@@ -52,7 +52,7 @@ func (w *twin) restore(*rapid.T) {
 		w.Fatal(err)
 	}
 	calls := w.costs.calls
-	s := newScheduler(w.config, w.b.policy)
+	s := newScheduler(w.config, w.b.backlog.policy)
 	if err := s.restore(&k); err != nil {
 		w.Fatal(err)
 	}
@@ -60,15 +60,15 @@ func (w *twin) restore(*rapid.T) {
 		w.Fatal("the predictor was asked")
 	}
 	w.same("snapshot", before, s.Snapshot())
-	s.answers.taken, s.released.taken = w.b.answers.taken, w.b.released.taken // memory, nil or empty
+	s.backlog.answers.taken, s.backlog.released.taken = w.b.backlog.answers.taken, w.b.backlog.released.taken // memory, nil or empty
 	w.b = s
 }
 
 // What was not taken yet is not lost.
 func TestRestoreKeepsWhatEnded(t *testing.T) {
 	s := paused(t)
-	s.cancel(s.now, 1)
-	if n, m := len(s.answers.fill), len(s.released.fill); n != 1 || m != 1 {
+	s.cancel(s.backlog.now, 1)
+	if n, m := len(s.backlog.answers.fill), len(s.backlog.released.fill); n != 1 || m != 1 {
 		t.Fatalf("%d answers and %d releases wait", n, m)
 	}
 	r := newScheduler(goodConfig(2), together{operators: 2})
@@ -76,7 +76,7 @@ func TestRestoreKeepsWhatEnded(t *testing.T) {
 	if err := r.restore(&k); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]any{s.answers.take(), s.released.take()}, []any{r.answers.take(), r.released.take()}); diff != "" {
+	if diff := cmp.Diff([]any{s.backlog.answers.take(), s.backlog.released.take()}, []any{r.backlog.answers.take(), r.backlog.released.take()}); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -100,15 +100,15 @@ func paused(t *testing.T) *Scheduler {
 	if err := s.finish(1, models.Outcome{Round: r.Number, Spans: []models.SpanOutcome{{Span: models.Span{Batch: 1}, Reached: 2}}}); err != nil {
 		t.Fatal(err)
 	}
-	if s.paused.len() != 1 {
+	if s.backlog.paused.len() != 1 {
 		t.Fatal("nothing is paused")
 	}
-	s.services[0].up.clear(0) // so that it stays
+	s.backlog.services[0].up.clear(0) // so that it stays
 	arrive(2, 1)
 	if _, ok := s.next(1); !ok {
 		t.Fatal("no round")
 	}
-	s.services[0].up.set(0)
+	s.backlog.services[0].up.set(0)
 	arrive(3, 1)
 	return s
 }

@@ -125,7 +125,7 @@ func newTriage() *triage {
 func (t *triage) sort(d *decision) {
 	waiting := 0
 	t.pooled = false
-	for _, sv := range d.s.services {
+	for _, sv := range d.s.backlog.services {
 		if sv.queue.len() == 0 || sv.view.reserves {
 			continue
 		}
@@ -149,7 +149,7 @@ func (t *triage) sort(d *decision) {
 func (t *triage) begin(s *Scheduler) {
 	s.triages++
 	t.number, t.slacks = s.triages, t.slacks[:0]
-	for _, sv := range s.services {
+	for _, sv := range s.backlog.services {
 		sv.view.triage = t.number
 	}
 }
@@ -157,13 +157,13 @@ func (t *triage) begin(s *Scheduler) {
 // list goes through all work, the most urgent first.
 func (t *triage) list(d *decision) {
 	t.lines.items = t.lines.items[:0]
-	for _, sv := range d.s.services {
+	for _, sv := range d.s.backlog.services {
 		if sv.sorted() && sv.view.advance() {
 			t.lines.push(&sv.view)
 		}
 	}
 	scan := triageScan
-	if d.s.ranked > 0 { // those that are protected may have later deadlines than many others
+	if d.s.backlog.ranked > 0 { // those that are protected may have later deadlines than many others
 		scan *= triageLevels
 	}
 	for n := 0; n < scan && t.lines.len() > 0; n++ {
@@ -172,9 +172,9 @@ func (t *triage) list(d *decision) {
 			t.add(t.started[0], d.at)
 			t.started = t.started[1:]
 		}
-		t.add(q.job(d.s.services[q.Service], t.rules.has(ruleTrust)), d.at)
+		t.add(q.job(d.s.backlog.services[q.Service], t.rules.has(ruleTrust)), d.at)
 	}
-	for _, sv := range d.s.services {
+	for _, sv := range d.s.backlog.services {
 		sv.view.looked = sv.view.queue.at
 		sv.view.queue.start()
 	}
@@ -191,7 +191,7 @@ func (t *triage) start(d *decision) {
 		d.ask.add(nil, rest)
 		t.started = append(t.started, job{rank: rank, deadline: deadline, each: time.Duration(len(b.members)), postponed: &b.postponed})
 	}
-	for _, sv := range d.s.services {
+	for _, sv := range d.s.backlog.services {
 		if !sv.sorted() {
 			continue
 		}

@@ -109,9 +109,9 @@ func TestTriageIsBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.draft.decide(s.devices[0], 0)
+	s.draft.decide(s.backlog.host.devices[0], 0)
 	postponed := 0
-	for _, q := range s.services[0].queue.items {
+	for _, q := range s.backlog.services[0].queue.items {
 		if q.postponed == s.triages {
 			postponed++
 		}

@@ -121,7 +121,7 @@ func (f *family) assign(l *backlog, v *device, first *query, waiting int, at tim
 		if to = f.fastest(l, v, first, 0); to == nil {
 			return // nobody can run
 		}
-		if at+l.aloneOn(v, to, first).Latency > first.Deadline {
+		if at+l.host.aloneOn(v, to, first).Latency > first.Deadline {
 			to = cmp.Or(f.doubted(l, v, first, at), to)
 		}
 	}
@@ -163,7 +163,7 @@ func (f *family) selected(l *backlog, v *device, first *query, at time.Duration)
 		return nil
 	}
 	sv := f.members[i]
-	switch alone := l.aloneOn(v, sv, first); {
+	switch alone := l.host.aloneOn(v, sv, first); {
 	case alone.Latency == 0:
 		return nil
 	case at+alone.Bound > limit:
@@ -178,7 +178,7 @@ func (f *family) selected(l *backlog, v *device, first *query, at time.Duration)
 // doubted returns a variant that may explore a query at a time, nil if there is none.
 func (f *family) doubted(l *backlog, v *device, q *query, at time.Duration) *service {
 	for _, sv := range f.members {
-		if q.fits(sv) && sv.runs(v) && sv.exploration(v).allows(at, l.aloneOn(v, sv, q).Latency, q) {
+		if q.fits(sv) && sv.runs(v) && sv.exploration(v).allows(at, l.host.aloneOn(v, sv, q).Latency, q) {
 			return sv
 		}
 	}
@@ -225,7 +225,7 @@ func (f *family) next(l *backlog, v *device, at time.Duration) (q *query, took t
 	if sv = f.fastest(l, v, q, q.Accuracy); sv == nil {
 		return nil, 0
 	}
-	return q, l.aloneOn(v, sv, q).Latency
+	return q, l.host.aloneOn(v, sv, q).Latency
 }
 
 // fastest returns the variant with an accuracy at least that has a query in the least time
@@ -248,7 +248,7 @@ func (f *family) quickest(l *backlog, v *device, q *query, accuracy float64, at 
 		if sv.Accuracy < accuracy || !sv.runs(v) || at < sv.Relapse.Until {
 			continue
 		}
-		took := l.aloneOn(v, sv, q).Latency
+		took := l.host.aloneOn(v, sv, q).Latency
 		if took == 0 {
 			took = forever
 		}

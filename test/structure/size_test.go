@@ -17,7 +17,7 @@ import (
 // holds a concept that has no name yet, and splitting its file would only hide
 // that.
 const (
-	maxMethods      = 30  // of a type
+	maxMethods      = 40  // of a type, with those that it gets by embedding types of its package
 	maxTypeFiles    = 4   // that declare the methods of a type
 	maxFiles        = 30  // of a package, without tests
 	maxBackArrows   = 10  // percent of a package of the daemon
@@ -38,6 +38,7 @@ type room struct {
 // typeSize counts the methods of a type and the files that declare them.
 type typeSize struct {
 	methods int
+	embeds  []string
 	files   map[string]bool
 }
 
@@ -70,22 +71,81 @@ func (r *room) add(f *goFile) {
 		switch d := d.(type) {
 		case *ast.GenDecl:
 			for _, s := range d.Specs {
-				if s, ok := s.(*ast.TypeSpec); ok && s.Name.IsExported() {
-					r.exported++
+				if s, ok := s.(*ast.TypeSpec); ok {
+					if s.Name.IsExported() {
+						r.exported++
+					}
+					r.sizeOf(s.Name.Name).embeds = embedded(s)
 				}
 			}
 		case *ast.FuncDecl:
 			if d.Recv == nil {
 				continue
 			}
-			name := receiver(d)
-			if r.types[name] == nil {
-				r.types[name] = &typeSize{files: map[string]bool{}}
-			}
-			r.types[name].methods++
-			r.types[name].files[f.path] = true
+			s := r.sizeOf(receiver(d))
+			s.methods++
+			s.files[f.path] = true
 		}
 	}
+}
+
+func (r *room) sizeOf(name string) *typeSize {
+	if r.types[name] == nil {
+		r.types[name] = &typeSize{files: map[string]bool{}}
+	}
+	return r.types[name]
+}
+
+// embedded returns the names of the types of its package that a struct embeds.
+func embedded(s *ast.TypeSpec) (names []string) {
+	x, ok := s.Type.(*ast.StructType)
+	if !ok {
+		return nil
+	}
+	for _, f := range x.Fields.List {
+		of := f.Type
+		if star, ok := of.(*ast.StarExpr); ok {
+			of = star.X
+		}
+		if name, ok := of.(*ast.Ident); ok && len(f.Names) == 0 {
+			names = append(names, name.Name)
+		}
+	}
+	return names
+}
+
+// promoted returns how many methods a type has, with those of the types that it embeds. A method
+// that hides another counts twice.
+func (r *room) promoted(name string) int {
+	s := r.types[name]
+	if s == nil {
+		return 0
+	}
+	n := s.methods
+	for _, of := range s.embeds {
+		n += r.promoted(of)
+	}
+	return n
+}
+
+// large are types above the limit for methods, which they must not exceed further.
+var large = map[string]int{
+	"daemon.Daemon":          50,
+	"daemon.reload":          60,
+	"daemon/http.decoder":    44,
+	"daemon/http.exchange":   46,
+	"daemon/loop.Backend":    47,
+	"daemon/loop.again":      60,
+	"daemon/loop.crew":       74,
+	"daemon/loop.fleet":      56,
+	"daemon/loop.learner":    46,
+	"daemon/loop.loop":       42,
+	"daemon/loop.selecting":  61,
+	"daemon/loop.succession": 59,
+	"segments.CutModel":      67,
+	"segments.service":       77,
+	"sim.balancer":           42,
+	"sim.node":               45,
 }
 
 // receiver returns the name of the type that a method belongs to.
@@ -120,9 +180,10 @@ func TestSize(t *testing.T) {
 			t.Errorf("%s: %.0f %% of the references between its files run back up, it must be less than %d %%: %s", dir, p, maxBackArrows, strings.Join(r.back, ", "))
 		}
 		for _, name := range slices.Sorted(maps.Keys(r.types)) {
-			if s := r.types[name]; s.methods > maxMethods || len(s.files) > maxTypeFiles {
+			n, most := r.promoted(name), max(maxMethods, large[dir+"."+name])
+			if s := r.types[name]; n > most || len(s.files) > maxTypeFiles {
 				t.Errorf("%s.%s has %d methods in %d files, the limits are %d and %d: which type is missing?",
-					dir, name, s.methods, len(s.files), maxMethods, maxTypeFiles)
+					dir, name, n, len(s.files), most, maxTypeFiles)
 			}
 		}
 		sum.files, sum.lines, sum.exported = sum.files+r.files, sum.lines+r.lines, sum.exported+r.exported
