@@ -38,7 +38,7 @@ func (d *decision) merge(i int) {
 	var found models.Estimate
 	d.sizes = append(d.sizes[:0], c.head.Size)
 	for _, j := range d.joining[1:] {
-		if c.service.allows(j.size) {
+		if j.size <= c.service.MaxBatch && c.service.allows(j.size) {
 			d.sizes = append(d.sizes, j.size)
 		}
 	}
@@ -67,14 +67,15 @@ func (d *decision) merge(i int) {
 	c.take(d, best, found)
 }
 
-// scan lists the head of a candidate and those that may join it, up to the
-// largest batch.
+// scan lists the head of a candidate and those that may join it, until those of them fill the
+// largest batch that have time for it. Others are listed for smaller batches.
 func (d *decision) scan(c *candidate) {
-	head, queue := c.head, &c.service.view.queue
+	head, queue, due := c.head, &c.service.view.queue, d.at+c.head.Full
 	d.joining = append(d.joining[:0], joiner{head, c.solo.Latency, head.Size})
 	d.ask.clear()
 	queue.pass()
-	for size, scanned := head.Size, 1; size < c.service.MaxBatch && scanned < mergeScan; scanned++ {
+	last := head
+	for size, all, scanned := head.Size, head.Size, 1; size < c.service.MaxBatch && scanned < mergeScan; scanned++ {
 		q, ok := c.service.view.anyQuery()
 		if !ok {
 			break
@@ -85,11 +86,14 @@ func (d *decision) scan(c *candidate) {
 			c.leaves(q)
 			continue
 		}
-		size += q.Size
-		d.joining = append(d.joining, joiner{query: q, size: size})
-		if last := d.joining[len(d.joining)-2]; q.Size != last.Size {
+		if all += q.Size; q.Deadline >= due {
+			size += q.Size
+		}
+		d.joining = append(d.joining, joiner{query: q, size: all})
+		if q.Size != last.Size {
 			d.ask.add(nil, q.span(c.service.Operators))
 		}
+		last = q
 	}
 	estimates := d.ask.take()
 	for i := range d.joining[1:] {
