@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,9 +39,10 @@ func (c *check) bothSizes() [2]int { return [2]int{c.batches[0], max(c.batches[l
 func (c *check) measureSizes(ctx context.Context) error {
 	both := c.bothSizes()
 	ways := []sizesWay{
-		{"", both, wire.CUDASpec{}},
-		{"off the ladder", [2]int{both[1] - 1, both[1]}, wire.CUDASpec{}}, // they share sessions
-		{"as CUDA graphs", both, wire.CUDASpec{Graphs: true}},
+		{name: "", both: both},
+		{name: "off the ladder", both: [2]int{both[1] - 1, both[1]}}, // they share sessions
+		{name: "as CUDA graphs", both: both, gpu: wire.CUDASpec{Graphs: true}},
+		{name: "with a small workspace", both: both, env: "CUBLAS_WORKSPACE_CONFIG=:16:8"}, // takes an eighth of the memory
 	}
 	if c.rehearsal() {
 		ways = ways[:1] // the CPU has none of them
@@ -59,10 +61,15 @@ type sizesWay struct {
 	name string
 	both [2]int
 	gpu  wire.CUDASpec
+	env  string // a further variable of the workers, "" for none
 }
 
 func (c *check) sizesIn(ctx context.Context, way sizesWay, end time.Time) (err error) {
-	w, err := c.startWorkersWith(ctx, c.workerEnv(ctx), c.services, way.both[1], way.gpu)
+	env := c.workerEnv(ctx)
+	if way.env != "" {
+		env = append(slices.Clone(env), way.env)
+	}
+	w, err := c.startWorkersWith(ctx, env, c.services, way.both[1], way.gpu)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ var steps = []step{
 	{"mps", 20 * time.Second, "", "", "what MPS prints and does, and pinning memory", (*check).lookAtMPS},
 	{"outputs", 120 * time.Second, "outputs", "", "models cut on the GPU against whole on the CPU", (*check).compareOutputs},
 	{"bits", 150 * time.Second, "bits", "", "models cut on the GPU against whole on the GPU, bit for bit", (*check).compareBits},
-	{"sizes", 160 * time.Second, "sizes", "", "the first query after loading, and two batch sizes in turns, in three ways", (*check).measureSizes},
+	{"sizes", 160 * time.Second, "sizes", "", "the first query after loading, and two batch sizes in turns, in four ways", (*check).measureSizes},
 	{"cuts", 140 * time.Second, "cuts choices", "", "cut against whole in turns", (*check).measureCuts},
 	{"pairs", 60 * time.Second, "pairs", "", "every two services, alone and together, without MPS and with it", (*check).measurePairs},
 	{"profile", 120 * time.Second, "profile", "pairs", "what a predictor is made of, and its error", (*check).profileGroups},
