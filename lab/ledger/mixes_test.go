@@ -38,6 +38,13 @@ func mixesOf(folder string) ([]mix, error) {
 		onSynthetic("demo", "the services of overlapd demo", given(demo...)),
 		onSynthetic("demo, pool of 2", "the same on two devices", pooled(2, given(demo...))),
 		onSynthetic("demo, pool of 8", "the same on eight devices", pooled(8, given(demo...))),
+		onSynthetic("demo, unequal pool", "two devices, one half as fast, on which bert does not run", func(sc *sim.Scenario) error {
+			if err := pooled(2, given(demo...))(sc); err != nil {
+				return err
+			}
+			sc.Slow, sc.Services[2].On = []float64{1, 2}, []int{0}
+			return nil
+		}),
 		onSynthetic("demo, slow rounds", "the same, where a round costs 0.5 ms", func(sc *sim.Scenario) error {
 			sc.RoundTime = 500 * time.Microsecond
 			return given(demo...)(sc)
