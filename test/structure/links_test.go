@@ -19,7 +19,7 @@ var (
 // TestLinks follows every link within the documents: the file is there, and so is the heading.
 func TestLinks(t *testing.T) {
 	inRoot()
-	pages := []string{"README.md", "ARCHITECTURE.md", "CHANGELOG.md"}
+	pages := []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"}
 	for _, pattern := range []string{"docs/*.md", "docs/benchmarks/*.md", "python/*.md"} {
 		more, _ := filepath.Glob(pattern)
 		pages = append(pages, more...)

@@ -103,7 +103,7 @@ var dialectWords = func() (list []*regexp.Regexp) {
 // TestPlainEnglish keeps phrases from coming back that nobody says to a colleague.
 func TestPlainEnglish(t *testing.T) {
 	inRoot()
-	pages := []string{"README.md", "ARCHITECTURE.md"}
+	pages := []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"}
 	for _, pattern := range []string{"docs/*.md", "docs/benchmarks/*.md"} {
 		more, _ := filepath.Glob(pattern)
 		pages = append(pages, more...)

@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// testName matches what the page of security names as a test.
+// testName matches what a page names as a test.
 var testName = regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z0-9]+)`")
 
-// TestSecurityPageNamesTests holds docs/security.md to the tests that there are:
-// every class of faults names at least one, and none that is gone.
+// TestSecurityPageNamesTests holds docs/security.md to the tests that there are: every class
+// of faults names at least one, and none that is gone. Nor does CONTRIBUTING.md name such a test.
 func TestSecurityPageNamesTests(t *testing.T) {
 	page := string(readFile(t, "docs/security.md"))
 	tests := map[string]bool{}
@@ -24,9 +24,11 @@ func TestSecurityPageNamesTests(t *testing.T) {
 			}
 		}
 	}
-	for _, m := range testName.FindAllStringSubmatch(page, -1) {
-		if !tests[m[1]] {
-			t.Errorf("docs/security.md names %s, which is no test", m[1])
+	for _, path := range []string{"docs/security.md", "CONTRIBUTING.md"} {
+		for _, m := range testName.FindAllSubmatch(readFile(t, path), -1) {
+			if !tests[string(m[1])] {
+				t.Errorf("%s names %s, which is no test", path, m[1])
+			}
 		}
 	}
 	_, faults, _ := strings.Cut(page, "## Faults of other servers\n")
