@@ -104,7 +104,7 @@ var dialectWords = func() (list []*regexp.Regexp) {
 func TestPlainEnglish(t *testing.T) {
 	inRoot()
 	pages := []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"}
-	for _, pattern := range []string{"docs/*.md", "docs/benchmarks/*.md"} {
+	for _, pattern := range []string{"docs/*.md", "docs/benchmarks/*.md", "docs/decisions/*.md"} {
 		more, _ := filepath.Glob(pattern)
 		pages = append(pages, more...)
 	}
