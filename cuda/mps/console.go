@@ -28,8 +28,6 @@ const (
 	refusedDelayMax = 250 * time.Millisecond
 )
 
-var errRefused = errors.New("mps: control daemon refused the command")
-
 // console sends commands to the control daemon of one pipe directory, one at a time. All
 // methods are safe for concurrent use. Each is bounded by its context and by the command
 // timeout.
@@ -112,8 +110,8 @@ func (c *console) send(ctx context.Context, command string) (string, error) {
 		return "", c.unanswered(ctx, command)
 	}
 	for delay := refusedDelayMin; ; delay = min(2*delay, refusedDelayMax) {
-		text, err := c.sendOnce(ctx, command)
-		if !errors.Is(err, errRefused) {
+		text, refusal, err := c.sendOnce(ctx, command)
+		if !refusal {
 			return text, err
 		}
 		select {
@@ -124,8 +122,8 @@ func (c *console) send(ctx context.Context, command string) (string, error) {
 	}
 }
 
-// sendOnce returns errRefused if the control daemon did not take the command.
-func (c *console) sendOnce(ctx context.Context, command string) (string, error) {
+// sendOnce runs the program once. refusal reports whether the control daemon did not take the command.
+func (c *console) sendOnce(ctx context.Context, command string) (_ string, refusal bool, _ error) {
 	var out output
 	cmd := exec.CommandContext(ctx, c.program)
 	cmd.Env = environment(pipeVariable + "=" + c.pipe)
@@ -141,21 +139,21 @@ func (c *console) sendOnce(ctx context.Context, command string) (string, error) 
 	text := out.data.String()
 	switch {
 	case out.full:
-		return "", fmt.Errorf("%w: %s printed more than %d bytes, beginning with %q", ErrOutput, command, outputMax, text[:quoteMax])
+		return "", false, fmt.Errorf("%w: %s printed more than %d bytes, beginning with %q", ErrOutput, command, outputMax, text[:quoteMax])
 	case strings.Contains(text, noDaemon):
-		return "", fmt.Errorf("%w in %s: start one there, or set mps mode = \"own\"", ErrNoDaemon, c.pipe)
+		return "", false, fmt.Errorf("%w in %s: start one there, or set mps mode = \"own\"", ErrNoDaemon, c.pipe)
 	case ctx.Err() != nil:
-		return "", c.unanswered(ctx, command)
+		return "", false, c.unanswered(ctx, command)
 	case strings.Contains(text, refused):
-		return "", errRefused
+		return "", true, nil
 	case errors.Is(err, exec.ErrWaitDelay): // it succeeded, and a descendant still holds the pipe
 	case err != nil:
-		return "", fmt.Errorf("%w: %s: %w; it printed %q", ErrCommand, command, err, text[:min(len(text), quoteMax)])
+		return "", false, fmt.Errorf("%w: %s: %w; it printed %q", ErrCommand, command, err, text[:min(len(text), quoteMax)])
 	}
 	if missing(text) {
-		return "", ErrNoServer
+		return "", false, ErrNoServer
 	}
-	return text, nil
+	return text, false, nil
 }
 
 func (c *console) unanswered(ctx context.Context, command string) error {
