@@ -271,8 +271,10 @@ func TestFirstAnswersAreOverlapped(t *testing.T) {
 		if client%2 == 0 {
 			name, in = "encoder", rows("input", "INT64", random, 8, 128)
 		}
-		if a := p.inferBinary(name, query{Inputs: []tensor{in}}); a.Status != 200 {
-			t.Error(a)
+		for range 4 { // however late the others are, some queries run beside them
+			if a := p.inferBinary(name, query{Inputs: []tensor{in}}); a.Status != 200 {
+				t.Error(a)
+			}
 		}
 	})
 	if gained := p.metrics()["overlapd_overlap_gained_seconds_total"]; gained <= 0 {
