@@ -13,7 +13,7 @@ var comparisons = []named{
 	{"edf-shedding", "As edf; by Moore's rule no more queries are postponed than there is too little time for. What overlapping gains beyond load shedding is compared with it.", shedding{}},
 	{"reactive", "As edf; batches of pipelines go from pool to pool without reservation.", reactive{}},
 	{"clockwork", "Earliest deadline first, one batch at a time, never started if it might end late.", clockwork{}},
-	{"pair", "As edf-shedding, and beside the most urgent batch one whole batch of another service, if both gain. What more than two batches, parts and slices gain is compared with it.", pair{}},
+	{"pair", "As edf-shedding, but the most urgent batch overlaps with one whole batch of another service if the two gain. It shows what cutting and larger groups add.", pair{}},
 	{"overlap-whole", "As overlap, but each round runs whole models. What cutting gains is compared with it.", overlap{whole: true}},
 }
 

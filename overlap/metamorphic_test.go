@@ -137,7 +137,7 @@ func (m *mixture) run(t *testing.T) (said []string) {
 	return nil
 }
 
-// permuted is the same world with its services in the opposite order.
+// permuted returns the same world with its services in reverse order.
 func (m *mixture) permuted() *mixture {
 	p := *m
 	n := len(m.services)
@@ -153,7 +153,7 @@ func (m *mixture) permuted() *mixture {
 	return &p
 }
 
-// scaled is the same world in which everything takes so many times as long.
+// scaled returns the same world with all times multiplied by k.
 func (m *mixture) scaled(k time.Duration) *mixture {
 	p := *m
 	p.tick *= k

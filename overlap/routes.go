@@ -194,9 +194,10 @@ func (r *routes) reserve(b *batch) {
 	}
 }
 
-// spared returns when the group of a decision must have ended if a batch gets into it, or with nil other work, for
-// the sake of those that have reserved the device: for a batch alone those before it, and for a
-// group all that are not in it. Those that would be late even if they started at soon are ignored.
+// spared returns when the group of a decision must have ended, for the sake of the batches that
+// have reserved the device, if a batch joins it, or other work if the batch is nil. A batch alone
+// regards the reservations before its own, and a group those of all batches outside it. Batches
+// that would be late even if they started at soon impose nothing.
 func (r *routes) spared(d *decision, of *batch, soon time.Duration) time.Duration {
 	var before *reserve.Way
 	if of != nil && len(d.group) == 0 {

@@ -493,10 +493,10 @@ func (s *Scheduler) Paused(device int) int { return s.backlog.host.devices[devic
 // estimate was of something else. The caller then ends it by Finish with
 // SpanOverrun for each span that still runs.
 //
-// An overrun goes on beside the rounds that follow. Its service has no span in
-// them, since its worker is busy. For the others it is a device that is slower
-// than usual, which the predictor follows as it follows any other drift, and each
-// overrun is taken to have an equal share of it when a round is allowed its time.
+// An overrun keeps running during the rounds that follow. Its service has no span in
+// them, because its worker is busy. To the others the device seems slower than usual,
+// and the predictor adapts as to any other drift. Each overrun counts as an equal share
+// of the device when the time of a round is allowed.
 // Its queries are answered at their deadlines, or at once when they are
 // cancelled, see Answer.InUse. When it ends, Finish takes its outcome under the
 // number of its round, and the batch goes on.

@@ -271,7 +271,7 @@ func TestFirstAnswersAreOverlapped(t *testing.T) {
 		if client%2 == 0 {
 			name, in = "encoder", rows("input", "INT64", random, 8, 128)
 		}
-		for range 4 { // however late the others are, some queries run beside them
+		for range 4 { // so that some queries overlap even if the clients start far apart
 			if a := p.inferBinary(name, query{Inputs: []tensor{in}}); a.Status != 200 {
 				t.Error(a)
 			}

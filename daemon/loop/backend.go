@@ -105,7 +105,7 @@ func New(c config.Config, o Options) (_ *Backend, err error) {
 func (c *core) schedule(list []models.Service, by overlap.Selector) error {
 	rules := overlap.Config{Services: list, Policy: c.config.Policy, Ways: c.config.Ways, MaxRetries: maxRetries, RoundTime: overlap.DefaultRoundTime, Selector: by}
 	for _, d := range c.devices {
-		if d.Emulated { // which models what runs beside each other in a round, and not what it costs
+		if d.Emulated { // the emulation charges nothing for a round
 			rules.RoundTime = 0
 		}
 		rules.Devices = append(rules.Devices, d.kind.predictor)

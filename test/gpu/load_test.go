@@ -321,7 +321,7 @@ func (c *check) loadPolicies(ctx context.Context) (err error) {
 	return errors.Join(faults...)
 }
 
-// keepLogs puts the decision logs of daemons beside the report, for overlapd replay.
+// keepLogs copies the decision logs of daemons to the folder of the report, for overlapd replay.
 func (c *check) keepLogs(daemons [][]*serving) (err error) {
 	for _, d := range slices.Concat(daemons...) {
 		if d != nil && d.log {
