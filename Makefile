@@ -47,7 +47,7 @@ run: build ## the daemon on the CPU with resnet50 and bert; prints a request to 
 
 # Packages that only calculate: the detector, under which they take ten times as long,
 # has nothing to find there but in reproduce and selection, whose scripts run under it.
-CALCULATING := ./cmd/overlapd/reproduce ./device/... ./overlap ./planning ./selection ./sim/... ./training/...
+CALCULATING := ./executor/emulated/device ./lab/reproduce ./lab/sim/... ./lab/synthetic ./overlap ./planning/... ./training/...
 
 test: export GORACE := atexit_sleep_ms=0
 test: ort ## every test, under the race detector what does more than to calculate
@@ -72,7 +72,7 @@ clients: build ## the clients of KServe, Triton and the Open Inference Protocol,
 	OVERLAPD_TEST_PYTHON='$(CURDIR)/bin/clients/bin/python' go test -count=1 -v -run '^TestClients$$' ./test
 
 losses: ## 3,000 made-up scenarios (LOSSES): where overlap does worse than the best baseline; OVERLAPD_FITTED adds fitted devices
-	go test -count=1 -timeout 1h -v -run '^TestLosses$$' ./sim -losses $(or $(LOSSES),3000)
+	go test -count=1 -timeout 1h -v -run '^TestLosses$$' ./lab/sim -losses $(or $(LOSSES),3000)
 
 ledger: ## what each rule of the policy overlap gains, on every mix; fails where a rule gains nothing or costs too much (OVERLAPD_FITTED adds the A100 of "overlapd reproduce abacus"); 15 minutes on two quiet cores
 	go test -count=1 -timeout 1h -v -run '^TestLedger$$' ./lab/ledger -ledger
@@ -131,7 +131,7 @@ $(ORT_CUDA)/notices/nvrtc/files:
 	scripts/fetch-ort-gpu 13 '$(ORT_CUDA)' cublas cudart cudnn cufft curand nvjitlink nvrtc
 
 image: image-tree ## a container image without an engine, and what is in it, in bin/image-VARIANT (cpu, cuda); as root
-	cd scripts/image && go build -o '$(CURDIR)/bin/image' .
+	cd deploy/image && go build -o '$(CURDIR)/bin/image' .
 	bin/image Containerfile '$(TREE)' 'bin/image-$(VARIANT)/oci' "$$(git log -1 --format=%ct)" "$$(git rev-parse HEAD)"
 
 check-image: image ## unpack that image, look at every file, and run it read-only as any user, as deploy/kubernetes does

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/overlapd/overlapd/cuda"
-	"github.com/overlapd/overlapd/cuda/fake"
+	"github.com/overlapd/overlapd/internal/fakes/fakegpu"
 )
 
 func TestComputeModes(t *testing.T) {
@@ -18,7 +18,7 @@ func TestComputeModes(t *testing.T) {
 		nvml.COMPUTEMODE_DEFAULT: cuda.DefaultMode, nvml.COMPUTEMODE_EXCLUSIVE_THREAD: cuda.ExclusiveThread,
 		nvml.COMPUTEMODE_PROHIBITED: cuda.Prohibited, nvml.COMPUTEMODE_EXCLUSIVE_PROCESS: cuda.ExclusiveProcess, 9: "mode 9",
 	} {
-		s := fake.New()
+		s := fakegpu.New()
 		s.Devices[0].Mode = mode
 		if got := facts(t, open(t, s)).Devices[0].ComputeMode.Value; got != want {
 			t.Errorf("%d is %s", mode, got)
@@ -73,7 +73,7 @@ func TestPlacementOverlaps(t *testing.T) {
 // TestCloseWaits closes the library under the calls of many goroutines. The
 // fake answers a call after its Shutdown with a failure of the test.
 func TestCloseWaits(t *testing.T) {
-	s := fake.New(fake.H100)
+	s := fakegpu.New(fakegpu.H100)
 	h, err := cuda.Open(s)
 	if err != nil {
 		t.Fatal(err)

@@ -11,16 +11,16 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/overlapd/overlapd/cuda"
-	"github.com/overlapd/overlapd/cuda/fake"
+	"github.com/overlapd/overlapd/internal/fakes/fakegpu"
 )
 
 // divided returns a host of two GPUs, the first of which has two instances.
 func divided(t interface {
 	Helper()
 	Fatal(...any)
-}) *fake.Server {
+}) *fakegpu.Server {
 	t.Helper()
-	s := fake.New(fake.H100, fake.A100)
+	s := fakegpu.New(fakegpu.H100, fakegpu.A100)
 	s.SetMIG(0, true)
 	for _, start := range []uint32{0, 4} {
 		if err := s.Place(0, 9, start, 3); err != nil {
@@ -31,7 +31,7 @@ func divided(t interface {
 }
 
 // callsOf returns the calls that something makes, each once.
-func callsOf(t *testing.T, s *fake.Server, do func(*cuda.Host)) []string {
+func callsOf(t *testing.T, s *fakegpu.Server, do func(*cuda.Host)) []string {
 	t.Helper()
 	made := map[string]bool{}
 	h := open(t, s)
@@ -140,8 +140,8 @@ func TestPartitionWhenACallFails(t *testing.T) {
 		"end of a compute instance": func(h *cuda.Host, gpu string, _ cuda.Profile) error { return h.DestroyComputeInstance(gpu, 2, 0) },
 		"end of a GPU instance":     func(h *cuda.Host, gpu string, _ cuda.Profile) error { return h.DestroyGPUInstance(gpu, 1) },
 	}
-	prepare := func(t *testing.T) *fake.Server {
-		s := fake.New(fake.H100)
+	prepare := func(t *testing.T) *fakegpu.Server {
+		s := fakegpu.New(fakegpu.H100)
 		s.SetMIG(0, true)
 		place(t, s, 14, 0, 0) // GPU instance 3 without, another with a compute instance
 		place(t, s, 14, 2, 2)

@@ -9,11 +9,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/overlapd/overlapd/cuda"
-	"github.com/overlapd/overlapd/cuda/fake"
+	"github.com/overlapd/overlapd/internal/fakes/fakegpu"
 )
 
 func TestFacts(t *testing.T) {
-	s := fake.New(fake.A100, fake.H200)
+	s := fakegpu.New(fakegpu.A100, fakegpu.H200)
 	s.Devices[1].Mode = nvml.COMPUTEMODE_EXCLUSIVE_PROCESS
 	if err := s.StartProcess(s.Devices[1].UUID, 99, 1<<30); err != nil {
 		t.Fatal(err)
@@ -40,16 +40,16 @@ func TestFacts(t *testing.T) {
 // TestProfileNames holds the names made from sizes to those of NVIDIA's tables.
 func TestProfileNames(t *testing.T) {
 	for _, c := range []struct {
-		model fake.Model
+		model fakegpu.Model
 		names string
 	}{
-		{fake.A100, "1g.5gb 1g.5gb+me 1g.10gb 2g.10gb 3g.20gb 4g.20gb 7g.40gb"},
-		{fake.A100Large, "1g.10gb 1g.10gb+me 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb"},
-		{fake.H100, "1g.10gb 1g.10gb+me 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb"},
-		{fake.H200, "1g.18gb 1g.18gb+me 1g.35gb 2g.35gb 3g.71gb 4g.71gb 7g.141gb"},
+		{fakegpu.A100, "1g.5gb 1g.5gb+me 1g.10gb 2g.10gb 3g.20gb 4g.20gb 7g.40gb"},
+		{fakegpu.A100Large, "1g.10gb 1g.10gb+me 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb"},
+		{fakegpu.H100, "1g.10gb 1g.10gb+me 1g.20gb 2g.20gb 3g.40gb 4g.40gb 7g.80gb"},
+		{fakegpu.H200, "1g.18gb 1g.18gb+me 1g.35gb 2g.35gb 3g.71gb 4g.71gb 7g.141gb"},
 	} {
 		var names []string
-		for _, p := range facts(t, open(t, fake.New(c.model))).Devices[0].MIG.Profiles {
+		for _, p := range facts(t, open(t, fakegpu.New(c.model))).Devices[0].MIG.Profiles {
 			names = append(names, p.Name)
 		}
 		if got := strings.Join(names, " "); got != c.names {
@@ -59,7 +59,7 @@ func TestProfileNames(t *testing.T) {
 }
 
 func TestInstances(t *testing.T) {
-	s := fake.New(fake.H100)
+	s := fakegpu.New(fakegpu.H100)
 	s.SetMIG(0, true)
 	place(t, s, 9, 4, 3)  // whole
 	place(t, s, 14, 0, 1) // its compute instance is smaller
@@ -92,7 +92,7 @@ func TestInstances(t *testing.T) {
 // TestUnprivileged sees MIG devices with their profiles, and says that there may
 // be more.
 func TestUnprivileged(t *testing.T) {
-	s := fake.New(fake.H100)
+	s := fakegpu.New(fakegpu.H100)
 	s.Unprivileged = true
 	s.SetMIG(0, true)
 	place(t, s, 20, 0, 1)
@@ -116,7 +116,7 @@ func TestUnprivileged(t *testing.T) {
 
 // TestListingRefused may ask for placements and not for instances.
 func TestListingRefused(t *testing.T) {
-	s := fake.New(fake.H100)
+	s := fakegpu.New(fakegpu.H100)
 	s.SetMIG(0, true)
 	place(t, s, 9, 4, 3)
 	s.Fail("nvmlDeviceGetGpuInstances", 2, -1, nvml.ERROR_NO_PERMISSION)
@@ -127,7 +127,7 @@ func TestListingRefused(t *testing.T) {
 }
 
 func TestWithoutMIG(t *testing.T) {
-	s := fake.New()
+	s := fakegpu.New()
 	s.Devices[0].NoMIG = true
 	for _, missing := range []bool{false, true} {
 		s.Missing["nvmlDeviceGetMigMode"] = missing
@@ -139,7 +139,7 @@ func TestWithoutMIG(t *testing.T) {
 
 // TestOneLostGPU shows the others.
 func TestOneLostGPU(t *testing.T) {
-	s := fake.New(fake.A100, fake.A100)
+	s := fakegpu.New(fakegpu.A100, fakegpu.A100)
 	s.Lose(0)
 	f := facts(t, open(t, s))
 	if !errors.Is(f.Devices[0].Fault, cuda.ErrLost) || f.Devices[1].Fault != nil {
@@ -152,7 +152,7 @@ func TestOneLostGPU(t *testing.T) {
 
 // TestLostMeanwhile loses the GPU in the middle.
 func TestLostMeanwhile(t *testing.T) {
-	s := fake.New()
+	s := fakegpu.New()
 	s.Devices[0].NoMIG = true
 	s.Fail("nvmlDeviceGetMemoryInfo", 0, 1, nvml.ERROR_GPU_IS_LOST)
 	if d := facts(t, open(t, s)).Devices[0]; !errors.Is(d.Fault, cuda.ErrLost) {

@@ -8,11 +8,11 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/overlapd/overlapd/cuda"
-	"github.com/overlapd/overlapd/cuda/fake"
+	"github.com/overlapd/overlapd/internal/fakes/fakegpu"
 )
 
 func TestFind(t *testing.T) {
-	s := fake.New(fake.H100, fake.A100)
+	s := fakegpu.New(fakegpu.H100, fakegpu.A100)
 	s.SetMIG(0, true)
 	place(t, s, 9, 4, 3)
 	f := facts(t, open(t, s))
@@ -63,7 +63,7 @@ func TestFindOnEmptyHost(t *testing.T) {
 
 // TestFindAnything finds one device or says why, whatever the name.
 func TestFindAnything(t *testing.T) {
-	f := facts(t, open(t, fake.New(fake.H100, fake.A100)))
+	f := facts(t, open(t, fakegpu.New(fakegpu.H100, fakegpu.A100)))
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.OneOf(rapid.String(), rapid.StringMatching(`(GPU-|MIG-)?[0-9a-f:.\-]{0,12}`)).Draw(t, "name")
 		got, err := f.Find(name)

@@ -9,7 +9,7 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/overlapd/overlapd/cuda"
-	"github.com/overlapd/overlapd/cuda/fake"
+	"github.com/overlapd/overlapd/internal/fakes/fakegpu"
 )
 
 func TestOpenWithoutDriver(t *testing.T) {
@@ -19,7 +19,7 @@ func TestOpenWithoutDriver(t *testing.T) {
 		nvml.ERROR_LIB_RM_VERSION_MISMATCH: cuda.ErrMismatch,
 		nvml.ERROR_NO_PERMISSION:           cuda.ErrPermission,
 	} {
-		s := fake.New()
+		s := fakegpu.New()
 		s.Fail("nvmlInit", 0, 1, code)
 		if _, err := cuda.Open(s); !errors.Is(err, is) {
 			t.Errorf("%v: got %v", code, err)
@@ -45,7 +45,7 @@ func TestOpenThisHost(t *testing.T) {
 }
 
 func TestClosed(t *testing.T) {
-	s := fake.New()
+	s := fakegpu.New()
 	h := open(t, s)
 	if err := h.Close(); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestFaultTableInDocs(t *testing.T) {
 }
 
 func TestPartition(t *testing.T) {
-	s := fake.New(fake.H100)
+	s := fakegpu.New(fakegpu.H100)
 	h := open(t, s)
 	gpu := s.Devices[0].UUID
 	before := s.State()
@@ -157,7 +157,7 @@ func TestPartition(t *testing.T) {
 }
 
 func TestSetMIGModePending(t *testing.T) {
-	s := fake.New(fake.H100)
+	s := fakegpu.New(fakegpu.H100)
 	s.Devices[0].NeedsReset = true
 	h := open(t, s)
 	if err := h.SetMIGMode(s.Devices[0].UUID, true); !errors.Is(err, cuda.ErrReset) {

@@ -8,11 +8,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/overlapd/overlapd/cuda"
-	"github.com/overlapd/overlapd/cuda/fake"
+	"github.com/overlapd/overlapd/internal/fakes/fakegpu"
 )
 
 // tellProcesses has a device tell its own processes and its MPS clients.
-func tellProcesses(s *fake.Server, own, clients []nvml.ProcessInfo) {
+func tellProcesses(s *fakegpu.Server, own, clients []nvml.ProcessInfo) {
 	d := s.Devices[0]
 	d.GetComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) { return own, nvml.SUCCESS }
 	d.GetMPSComputeRunningProcessesFunc = func() ([]nvml.ProcessInfo, nvml.Return) { return clients, nvml.SUCCESS }
@@ -21,7 +21,7 @@ func tellProcesses(s *fake.Server, own, clients []nvml.ProcessInfo) {
 // TestProcesses tells each process once, by PID, and no memory where the driver
 // has none to tell.
 func TestProcesses(t *testing.T) {
-	s := fake.New()
+	s := fakegpu.New()
 	tellProcesses(s, []nvml.ProcessInfo{{Pid: 30, UsedGpuMemory: 3}, {Pid: 10, UsedGpuMemory: ^uint64(0)}},
 		[]nvml.ProcessInfo{{Pid: 20, UsedGpuMemory: 0}, {Pid: 30, UsedGpuMemory: 3}})
 	got := facts(t, open(t, s)).Devices[0].Processes
@@ -36,7 +36,7 @@ func TestProcesses(t *testing.T) {
 }
 
 func TestManyProcesses(t *testing.T) {
-	s := fake.New()
+	s := fakegpu.New()
 	var many []nvml.ProcessInfo
 	for pid := range uint32(5000) {
 		many = append(many, nvml.ProcessInfo{Pid: pid})
@@ -50,7 +50,7 @@ func TestManyProcesses(t *testing.T) {
 
 // TestProcessesWithoutMPS does not call what the driver does not have.
 func TestProcessesWithoutMPS(t *testing.T) {
-	s := fake.New()
+	s := fakegpu.New()
 	tellProcesses(s, []nvml.ProcessInfo{{Pid: 1}}, nil)
 	s.Devices[0].GetMPSComputeRunningProcessesFunc = nil // to call it would panic
 	s.Missing["nvmlDeviceGetMPSComputeRunningProcesses"] = true
@@ -60,7 +60,7 @@ func TestProcessesWithoutMPS(t *testing.T) {
 }
 
 func TestProcessesRefused(t *testing.T) {
-	s := fake.New()
+	s := fakegpu.New()
 	s.Fail("nvmlDeviceGetComputeRunningProcesses", 0, -1, nvml.ERROR_NO_PERMISSION)
 	d := facts(t, open(t, s)).Devices[0]
 	if d.Processes.Known || !errors.Is(d.Processes.Err, cuda.ErrPermission) || d.Fault != nil {

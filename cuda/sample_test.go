@@ -9,11 +9,11 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/overlapd/overlapd/cuda"
-	"github.com/overlapd/overlapd/cuda/fake"
+	"github.com/overlapd/overlapd/internal/fakes/fakegpu"
 )
 
 func TestSample(t *testing.T) {
-	s := fake.New(fake.H100)
+	s := fakegpu.New(fakegpu.H100)
 	s.Devices[0].Reasons = nvml.ClocksEventReasonSwPowerCap | nvml.ClocksEventReasonGpuIdle
 	h := open(t, s)
 	calls := s.Calls()
@@ -38,7 +38,7 @@ func TestSample(t *testing.T) {
 // TestSampleOfInstance has its own memory and processes, the GPU's power, and no
 // utilization.
 func TestSampleOfInstance(t *testing.T) {
-	s := fake.New(fake.H100)
+	s := fakegpu.New(fakegpu.H100)
 	s.SetMIG(0, true)
 	place(t, s, 9, 4, 3)
 	h := open(t, s)
@@ -65,7 +65,7 @@ func TestSampleOfInstance(t *testing.T) {
 // TestSampleReadings fails every call: the reading is unknown, or the error is
 // returned.
 func TestSampleReadings(t *testing.T) {
-	s := fake.New(fake.H100)
+	s := fakegpu.New(fakegpu.H100)
 	h := open(t, s)
 	good, err := h.Sample(s.Devices[0].UUID)
 	if err != nil {
@@ -95,7 +95,7 @@ func TestSampleReadings(t *testing.T) {
 }
 
 func TestSampleOfLostGPU(t *testing.T) {
-	s := fake.New(fake.H100)
+	s := fakegpu.New(fakegpu.H100)
 	h := open(t, s)
 	s.Lose(0)
 	if _, err := h.Sample(s.Devices[0].UUID); !errors.Is(err, cuda.ErrLost) {
@@ -108,7 +108,7 @@ func TestSampleOfLostGPU(t *testing.T) {
 
 // TestClockReasonsByName asks as the driver can be asked.
 func TestClockReasonsByName(t *testing.T) {
-	s := fake.New(fake.H100)
+	s := fakegpu.New(fakegpu.H100)
 	s.Missing["nvmlDeviceGetCurrentClocksEventReasons"] = true
 	s.Fail("nvmlDeviceGetCurrentClocksEventReasons", 0, -1, nvml.ERROR_UNKNOWN)
 	if got, err := open(t, s).Sample(s.Devices[0].UUID); err != nil || !got.ClockReasons.Known {

@@ -4,11 +4,11 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/cuda"
-	"github.com/overlapd/overlapd/cuda/fake"
+	"github.com/overlapd/overlapd/internal/fakes/fakegpu"
 )
 
 // open opens a fake host, which must be closed as often as it was opened.
-func open(t *testing.T, s *fake.Server) *cuda.Host {
+func open(t *testing.T, s *fakegpu.Server) *cuda.Host {
 	t.Helper()
 	h, err := cuda.Open(s)
 	if err != nil {
@@ -31,7 +31,7 @@ func facts(t *testing.T, h *cuda.Host) cuda.Facts {
 	return f
 }
 
-func place(t *testing.T, s *fake.Server, profile, start, slices uint32) {
+func place(t *testing.T, s *fakegpu.Server, profile, start, slices uint32) {
 	t.Helper()
 	if err := s.Place(0, profile, start, slices); err != nil {
 		t.Fatal(err)

@@ -21,10 +21,10 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
+	"github.com/overlapd/overlapd/internal/textfile"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/textfile"
 	"github.com/overlapd/overlapd/training"
 )
 

@@ -11,9 +11,9 @@ import (
 	"strings"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/executor/emulated"
-	"github.com/overlapd/overlapd/textfile"
+	"github.com/overlapd/overlapd/executor/emulated/device"
+	"github.com/overlapd/overlapd/internal/textfile"
 )
 
 // ErrEmulated is returned when an emulated device is to be measured. It is made of

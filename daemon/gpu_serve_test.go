@@ -10,14 +10,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	gpufake "github.com/overlapd/overlapd/cuda/fake"
 	"github.com/overlapd/overlapd/cuda/mig"
-	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
+	gpufake "github.com/overlapd/overlapd/internal/fakes/fakegpu"
+	"github.com/overlapd/overlapd/internal/fakes/fakemps"
 )
 
 // Two MIG instances with two services each, behind one endpoint: MPS dies in

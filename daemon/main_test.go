@@ -7,8 +7,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 	"github.com/overlapd/overlapd/daemon/statefile"
+	"github.com/overlapd/overlapd/internal/fakes/fakemps"
 	segworker "github.com/overlapd/overlapd/segments/worker"
 )
 

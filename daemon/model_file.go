@@ -9,8 +9,8 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/internal/textfile"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/textfile"
 )
 
 // CheckModels reads the model files of a configuration. Services that cannot be served with

@@ -14,7 +14,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/executor"
-	"github.com/overlapd/overlapd/textfile"
+	"github.com/overlapd/overlapd/internal/textfile"
 )
 
 var (

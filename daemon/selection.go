@@ -10,7 +10,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/selection"
+	"github.com/overlapd/overlapd/planning/selection"
 )
 
 // Selectable returns what the selection policies of a service with variants are for on this

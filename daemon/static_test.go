@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/executor/emulated/device"
 	"github.com/overlapd/overlapd/models"
 )
 

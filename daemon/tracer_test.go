@@ -11,8 +11,8 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
-	"github.com/overlapd/overlapd/daemon/observe/tracing/collector"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
+	"github.com/overlapd/overlapd/internal/fakes/collector"
 )
 
 // A daemon has a tracer if the configuration or the environment names a

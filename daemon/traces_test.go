@@ -10,10 +10,10 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/observe/tracing/collector"
 	"github.com/overlapd/overlapd/daemon/observe/tracing/otlp"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
+	"github.com/overlapd/overlapd/internal/fakes/collector"
 	"github.com/overlapd/overlapd/models"
 )
 

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/selection"
+	"github.com/overlapd/overlapd/planning/selection"
 )
 
 // variantsConfig is one service with both models of the formula as its variants.

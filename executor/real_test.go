@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/models/zoo"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/stats"
 )
 
 // realPool is a pool of two workers that run a model of the zoo with ONNX Runtime.

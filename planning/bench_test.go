@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/overlapd/overlapd/stats"
+	"github.com/overlapd/overlapd/internal/stats"
 )
 
 // figure16 returns a configuration of Symphony's appendix A.2: 800 models, variants of 37

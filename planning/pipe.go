@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/overlapd/overlapd/stats"
+	"github.com/overlapd/overlapd/internal/stats"
 )
 
 // batchFill is the time until a batch is full, relative to arrivals at an even rate. The value is

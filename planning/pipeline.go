@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/overlapd/overlapd/internal/textfile"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/textfile"
 )
 
 // Pipeline is a route of a service's batches over several devices, one after another (PPipe,

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/overlapd/overlapd/stats"
-	"github.com/overlapd/overlapd/textfile"
+	"github.com/overlapd/overlapd/internal/stats"
+	"github.com/overlapd/overlapd/internal/textfile"
 )
 
 // Placement is a plan: which services run on which devices.

@@ -13,7 +13,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/overlapd/overlapd/textfile"
+	"github.com/overlapd/overlapd/internal/textfile"
 )
 
 // maxTableBytes limits the size of a table of block times, and of a case.

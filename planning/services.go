@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/overlapd/overlapd/stats"
-	"github.com/overlapd/overlapd/textfile"
+	"github.com/overlapd/overlapd/internal/stats"
+	"github.com/overlapd/overlapd/internal/textfile"
 )
 
 // Limits of a file of services, and of its columns. maxBatch limits a batch if no target does; it

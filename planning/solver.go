@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/executor/child"
-	"github.com/overlapd/overlapd/textfile"
+	"github.com/overlapd/overlapd/internal/textfile"
 )
 
 // The environment variable that names a solver, the name for none, and the remedy of errors.

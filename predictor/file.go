@@ -11,8 +11,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/overlapd/overlapd/internal/textfile"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/textfile"
 )
 
 // The errors of reading a predictor file and of using it.

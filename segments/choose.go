@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/segments/worker"
-	"github.com/overlapd/overlapd/stats"
 )
 
 // Limits of choosing a cut by measurement.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/cuda/driver"
-	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
+	"github.com/overlapd/overlapd/internal/fakes/fakedriver"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
 )

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/overlapd/overlapd/cuda/driver"
-	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
+	"github.com/overlapd/overlapd/internal/fakes/fakedriver"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"

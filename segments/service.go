@@ -11,11 +11,11 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/segments/worker"
-	"github.com/overlapd/overlapd/stats"
 )
 
 var _ worker.Engine = (*service)(nil)

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/cmd/overlapd/load"
-	"github.com/overlapd/overlapd/report"
+	"github.com/overlapd/overlapd/internal/report"
 )
 
 // The load of BenchmarkCPU: half of the queries are for each model.

@@ -25,8 +25,8 @@ import (
 
 	"github.com/overlapd/overlapd/cmd/overlapd/load"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
+	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/models/zoo"
-	"github.com/overlapd/overlapd/report"
 )
 
 // turnTime is for how long a server is asked before it is another's turn, warmTime what of

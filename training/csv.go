@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/overlapd/overlapd/internal/textfile"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/textfile"
 )
 
 // The columns of a CSV file: slotColumns for each span that a group may have, then timeColumns.

@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/stats"
 )
 
 // drift detects that the device has become faster or slower, by repeating a few reference groups.

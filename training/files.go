@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/overlapd/overlapd/textfile"
+	"github.com/overlapd/overlapd/internal/textfile"
 )
 
 // ReadPath reads measured groups from CSV files in the form of docs/dataset.md and merges them.

@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/stats"
 )
 
 // Session plans the measurement of operator groups. It is a pure state machine. The caller runs

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
-	"github.com/overlapd/overlapd/stats"
+	"github.com/overlapd/overlapd/internal/stats"
 )
 
 func testSubjects() []subject {

@@ -13,9 +13,9 @@ import (
 
 	"go.etcd.io/bbolt"
 
+	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/stats"
 )
 
 // The buckets of the state file. Values are JSON, and buckets are not nested.

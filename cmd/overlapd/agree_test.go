@@ -20,9 +20,9 @@ import (
 
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/executor/emulated/device"
+	"github.com/overlapd/overlapd/lab/sim"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/sim"
 )
 
 // agreement is one load, for the simulator and for a daemon on the same device,

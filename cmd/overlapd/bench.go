@@ -10,10 +10,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/overlapd/overlapd/cmd/overlapd/cutcost"
 	"github.com/overlapd/overlapd/cmd/overlapd/load"
+	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/lab/cutcost"
 	"github.com/overlapd/overlapd/ort"
-	"github.com/overlapd/overlapd/report"
 )
 
 func benchEngineCommand() *cobra.Command {

@@ -20,13 +20,13 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/overlapd/overlapd/cmd/overlapd/cutcost"
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/lab/cutcost"
 	"github.com/overlapd/overlapd/ort"
-	"github.com/overlapd/overlapd/report"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 

@@ -18,8 +18,8 @@ import (
 
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/report"
-	"github.com/overlapd/overlapd/textfile"
+	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/internal/textfile"
 	"github.com/overlapd/overlapd/training"
 	"github.com/overlapd/overlapd/training/advice"
 	"github.com/overlapd/overlapd/training/fit"

@@ -22,11 +22,11 @@ import (
 	"github.com/overlapd/overlapd/cmd/overlapd/load"
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/device"
-	"github.com/overlapd/overlapd/device/synthetic"
+	"github.com/overlapd/overlapd/executor/emulated/device"
+	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/lab/sim"
+	"github.com/overlapd/overlapd/lab/synthetic"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/report"
-	"github.com/overlapd/overlapd/sim"
 )
 
 func demoCommand() *cobra.Command {

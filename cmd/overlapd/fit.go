@@ -21,11 +21,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/daemon/loop"
-	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/executor/child"
+	"github.com/overlapd/overlapd/executor/emulated/device"
+	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/internal/textfile"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/report"
-	"github.com/overlapd/overlapd/textfile"
 	"github.com/overlapd/overlapd/training"
 	"github.com/overlapd/overlapd/training/fit"
 )

@@ -15,11 +15,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/overlapd/overlapd/cuda"
-	"github.com/overlapd/overlapd/cuda/fake"
 	"github.com/overlapd/overlapd/cuda/mps"
-	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/gpu"
+	"github.com/overlapd/overlapd/internal/fakes/fakegpu"
+	"github.com/overlapd/overlapd/internal/fakes/fakemps"
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 // machine is a host that a test breaks: a file tree, GPUs, and a user.
 type machine struct {
 	t      *testing.T
-	gpus   *fake.Server
+	gpus   *fakegpu.Server
 	o      hostOptions
 	denied map[string]bool
 }
@@ -46,7 +46,7 @@ func newMachine(t *testing.T) *machine {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &machine{t: t, gpus: fake.New(fake.H100), denied: map[string]bool{}}
+	m := &machine{t: t, gpus: fakegpu.New(fakegpu.H100), denied: map[string]bool{}}
 	m.o = hostOptions{
 		Config:      config.Config{Device: "cuda", StateDir: "/state", Services: make([]config.Service, 2)},
 		RuntimePath: runtimePath, Providers: []string{"CUDAExecutionProvider", "CPUExecutionProvider"},
@@ -104,7 +104,7 @@ func (m *machine) divide(profiles ...uint32) string {
 	m.t.Helper()
 	m.gpus.SetMIG(0, true)
 	for i, id := range profiles {
-		if err := m.gpus.Place(0, id, uint32(4*i), fake.H100.Slices(id)); err != nil {
+		if err := m.gpus.Place(0, id, uint32(4*i), fakegpu.H100.Slices(id)); err != nil {
 			m.t.Fatal(err)
 		}
 	}

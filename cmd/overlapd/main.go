@@ -23,7 +23,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/admin"
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/report"
+	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 

@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/models/zoo"
 	"github.com/overlapd/overlapd/ort"
-	"github.com/overlapd/overlapd/report"
 	"github.com/overlapd/overlapd/segments"
 )
 

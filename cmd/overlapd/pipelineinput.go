@@ -12,11 +12,11 @@ import (
 
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/executor/emulated/device"
+	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/planning"
+	"github.com/overlapd/overlapd/planning/selection"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/report"
-	"github.com/overlapd/overlapd/selection"
 )
 
 // plannedBlocks is how many blocks the operators of a model are grouped into (PPipe,

@@ -15,9 +15,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/internal/textfile"
 	"github.com/overlapd/overlapd/planning"
-	"github.com/overlapd/overlapd/report"
-	"github.com/overlapd/overlapd/textfile"
 )
 
 func planPlacementCommand() *cobra.Command {

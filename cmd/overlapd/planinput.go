@@ -13,11 +13,11 @@ import (
 
 	"github.com/overlapd/overlapd/daemon"
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/executor/emulated/device"
+	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/planning"
-	"github.com/overlapd/overlapd/selection"
-	"github.com/overlapd/overlapd/stats"
+	"github.com/overlapd/overlapd/planning/selection"
 	"github.com/overlapd/overlapd/training"
 )
 

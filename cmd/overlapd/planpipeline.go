@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/planning"
-	"github.com/overlapd/overlapd/report"
-	"github.com/overlapd/overlapd/stats"
 )
 
 type pipelineOptions struct {

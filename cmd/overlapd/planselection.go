@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/overlapd/overlapd/report"
-	"github.com/overlapd/overlapd/selection"
+	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/planning/selection"
 )
 
 type selectionOptions struct {

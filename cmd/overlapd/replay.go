@@ -12,12 +12,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/internal/stats"
+	"github.com/overlapd/overlapd/internal/textfile"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/overlap/journal"
-	"github.com/overlapd/overlapd/report"
-	"github.com/overlapd/overlapd/stats"
-	"github.com/overlapd/overlapd/textfile"
 )
 
 func replayCommand() *cobra.Command {

@@ -17,8 +17,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"golang.org/x/sys/unix"
 
-	"github.com/overlapd/overlapd/cuda/mps/fakemps"
-	"github.com/overlapd/overlapd/daemon/access/fakeca"
+	"github.com/overlapd/overlapd/internal/fakes/fakeca"
+	"github.com/overlapd/overlapd/internal/fakes/fakemps"
 	"github.com/overlapd/overlapd/ort"
 )
 

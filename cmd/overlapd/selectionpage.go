@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/overlapd/overlapd/report"
-	"github.com/overlapd/overlapd/selection"
-	"github.com/overlapd/overlapd/stats"
+	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/internal/stats"
+	"github.com/overlapd/overlapd/planning/selection"
 )
 
 // document says what is to be expected of policies. On a page it also draws that over load, and

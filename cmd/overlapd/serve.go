@@ -34,10 +34,10 @@ import (
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/statefile"
 	"github.com/overlapd/overlapd/executor/child"
+	"github.com/overlapd/overlapd/internal/textfile"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments"
 	"github.com/overlapd/overlapd/segments/worker"
-	"github.com/overlapd/overlapd/textfile"
 )
 
 func serveCommand() *cobra.Command {

@@ -15,17 +15,17 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/overlapd/overlapd/cmd/overlapd/reproduce"
-	"github.com/overlapd/overlapd/device"
-	"github.com/overlapd/overlapd/device/synthetic"
+	"github.com/overlapd/overlapd/executor/emulated/device"
+	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/internal/textfile"
 	"github.com/overlapd/overlapd/lab/baselines"
+	"github.com/overlapd/overlapd/lab/reproduce"
+	"github.com/overlapd/overlapd/lab/sim"
+	"github.com/overlapd/overlapd/lab/sim/bound"
+	"github.com/overlapd/overlapd/lab/synthetic"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/report"
-	"github.com/overlapd/overlapd/sim"
-	"github.com/overlapd/overlapd/sim/bound"
-	"github.com/overlapd/overlapd/textfile"
 )
 
 func simulateCommand() *cobra.Command {

@@ -17,8 +17,8 @@ import (
 	"github.com/overlapd/overlapd/daemon/gpu"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
-	"github.com/overlapd/overlapd/report"
-	"github.com/overlapd/overlapd/stats"
+	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/internal/stats"
 )
 
 func statusCommand() *cobra.Command {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
-	"github.com/overlapd/overlapd/report"
+	"github.com/overlapd/overlapd/internal/report"
 )
 
 func TestWriteGPUs(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/overlapd/overlapd/daemon/loop"
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
 	"github.com/overlapd/overlapd/daemon/status"
-	"github.com/overlapd/overlapd/report"
-	"github.com/overlapd/overlapd/selection"
+	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/planning/selection"
 	"github.com/overlapd/overlapd/training"
 )
 

@@ -14,8 +14,8 @@ import (
 	"charm.land/lipgloss/v2"
 
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
-	"github.com/overlapd/overlapd/report"
-	"github.com/overlapd/overlapd/stats"
+	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/internal/stats"
 )
 
 // serviceColumns are the columns of services: the text of a cell, and what they are

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/term"
 
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
-	"github.com/overlapd/overlapd/perfetto"
-	"github.com/overlapd/overlapd/report"
-	"github.com/overlapd/overlapd/textfile"
+	"github.com/overlapd/overlapd/internal/perfetto"
+	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/internal/textfile"
 )
 
 const (

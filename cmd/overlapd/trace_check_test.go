@@ -14,7 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/overlapd/overlapd/daemon/observe/timeline"
-	"github.com/overlapd/overlapd/perfetto"
+	"github.com/overlapd/overlapd/internal/perfetto"
 )
 
 // maxTraceFaults is how many faults of a trace are told.

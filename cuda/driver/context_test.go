@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
+	"github.com/overlapd/overlapd/internal/fakes/fakedriver"
 )
 
 func TestContext(t *testing.T) {

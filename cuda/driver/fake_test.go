@@ -8,7 +8,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
+	"github.com/overlapd/overlapd/internal/fakes/fakedriver"
 )
 
 var (

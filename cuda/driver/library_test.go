@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
+	"github.com/overlapd/overlapd/internal/fakes/fakedriver"
 )
 
 func TestOpen(t *testing.T) {

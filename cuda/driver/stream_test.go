@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
+	"github.com/overlapd/overlapd/internal/fakes/fakedriver"
 )
 
 func TestStreamErrors(t *testing.T) {

@@ -11,12 +11,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/overlapd/overlapd/cuda"
-	"github.com/overlapd/overlapd/cuda/fake"
 	"github.com/overlapd/overlapd/cuda/mig"
+	"github.com/overlapd/overlapd/internal/fakes/fakegpu"
 )
 
 func TestApplyAndRelease(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	f.place(19, 6, 1)
 	before := f.State()
 	done := f.apply("3g.40gb", "2g.20gb")
@@ -50,7 +50,7 @@ func TestApplyAndRelease(t *testing.T) {
 }
 
 func TestRemovesLeftovers(t *testing.T) {
-	f := open(t, fake.A100)
+	f := open(t, fakegpu.A100)
 	before := f.State()
 	f.apply("3g.20gb", "3g.20gb")
 	done := f.apply("3g.20gb", "2g.10gb", "1g.5gb")
@@ -64,7 +64,7 @@ func TestRemovesLeftovers(t *testing.T) {
 
 // TestBusyLeftover changes nothing while a process runs in what is to go.
 func TestBusyLeftover(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	done := f.apply("3g.40gb")
 	if err := f.StartProcess(done.Slots[0].UUID, 31, 1); err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestBusyLeftover(t *testing.T) {
 
 // TestStaleRecord forgets what somebody destroyed.
 func TestStaleRecord(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	f.apply("3g.40gb", "1g.10gb")
 	f.Reset(0)
 	before := f.State()
@@ -96,7 +96,7 @@ func TestStaleRecord(t *testing.T) {
 
 // TestSomebodyElseDivides takes the place between the plan and its work.
 func TestSomebodyElseDivides(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	l, err := f.plan("3g.40gb")
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestSomebodyElseDivides(t *testing.T) {
 
 // TestPlaceGivenAgain has a stranger get our place and profile, with another ID.
 func TestPlaceGivenAgain(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	done := f.apply("2g.20gb")
 	f.Reset(0)
 	f.place(15, 0, 1) // takes the ID
@@ -127,7 +127,7 @@ func TestPlaceGivenAgain(t *testing.T) {
 
 // TestDestroyedMeanwhile takes it for success that somebody was faster.
 func TestDestroyedMeanwhile(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	before := f.State()
 	f.apply("2g.20gb")
 	f.FailAfter("nvmlComputeInstanceDestroy", 0, 1, nvml.ERROR_NOT_FOUND)
@@ -140,7 +140,7 @@ func TestDestroyedMeanwhile(t *testing.T) {
 // TestFailureAfterLeftovers undoes what is new when something old was removed
 // before.
 func TestFailureAfterLeftovers(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	empty := f.State()
 	f.apply("3g.40gb", "3g.40gb")
 	l, err := f.plan("2g.20gb", "1g.10gb")
@@ -155,7 +155,7 @@ func TestFailureAfterLeftovers(t *testing.T) {
 
 // TestReleaseUnprivileged keeps the record while it cannot see.
 func TestReleaseUnprivileged(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	f.apply("2g.20gb")
 	f.Unprivileged = true
 	if err := f.release(); !errors.Is(err, cuda.ErrPermission) || len(f.last().Entries) != 1 {
@@ -165,7 +165,7 @@ func TestReleaseUnprivileged(t *testing.T) {
 
 // TestDestroyedAtTheEnd notices that what it made is gone before it was done.
 func TestDestroyedAtTheEnd(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	l, err := f.plan("2g.20gb")
 	if err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func TestDestroyedAtTheEnd(t *testing.T) {
 // TestIDGivenAgain destroys our instance behind our back and has a stranger get
 // its ID.
 func TestIDGivenAgain(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	done := f.apply("2g.20gb")
 	id := done.Slots[0].Instance
 	for _, err := range []error{f.host.DestroyComputeInstance(f.gpu(), id, 0), f.host.DestroyGPUInstance(f.gpu(), id)} {
@@ -205,7 +205,7 @@ func TestIDGivenAgain(t *testing.T) {
 }
 
 func TestReleaseLeavesWhatIsInUse(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	before := f.State()
 	done := f.apply("3g.40gb", "2g.20gb")
 	if err := f.StartProcess(done.Slots[0].UUID, 4242, 1<<30); err != nil {
@@ -225,7 +225,7 @@ func TestReleaseLeavesWhatIsInUse(t *testing.T) {
 }
 
 func TestReleaseLeavesStrangersInside(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	done := f.apply("2g.20gb")
 	id := done.Slots[0].Instance
 	if err := f.host.DestroyComputeInstance(f.gpu(), id, 0); err != nil {
@@ -241,7 +241,7 @@ func TestReleaseLeavesStrangersInside(t *testing.T) {
 }
 
 func TestRecordOfAnotherBoot(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	f.apply("3g.40gb")
 	state := f.State() // as a stranger might have made it after the reboot
 	left, err := mig.Release(f.host, f.last(), "boot-2", f.save)
@@ -251,7 +251,7 @@ func TestRecordOfAnotherBoot(t *testing.T) {
 }
 
 func TestRecordOfAnotherGPU(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	f.apply("3g.40gb")
 	r := f.last()
 	r.GPU = "GPU-elsewhere"
@@ -261,7 +261,7 @@ func TestRecordOfAnotherGPU(t *testing.T) {
 }
 
 func TestEnablesAndRestoresMode(t *testing.T) {
-	f := open(t, fake.H200)
+	f := open(t, fakegpu.H200)
 	f.SetMIG(0, false)
 	before := f.State()
 	done := f.apply("3g.71gb", "1g.18gb+me")
@@ -274,7 +274,7 @@ func TestEnablesAndRestoresMode(t *testing.T) {
 }
 
 func TestModeStaysForStrangers(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	f.SetMIG(0, false)
 	f.apply("3g.40gb")
 	f.place(19, 0, 1)
@@ -287,7 +287,7 @@ func TestModeStaysForStrangers(t *testing.T) {
 }
 
 func TestModeThatNeedsReset(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	f.SetMIG(0, false)
 	f.Devices[0].NeedsReset = true
 	before := f.State()
@@ -306,14 +306,14 @@ func TestModeThatNeedsReset(t *testing.T) {
 
 // scene is a random GPU with strangers on it, and what is wanted of it.
 type scene struct {
-	model    fake.Model
+	model    fakegpu.Model
 	off      bool // MIG mode
 	existing [][3]uint32
 	profiles []string
 }
 
 func drawScene(t *rapid.T) scene {
-	s := scene{model: rapid.SampledFrom(fake.Models).Draw(t, "model"), off: rapid.IntRange(0, 5).Draw(t, "off") == 0}
+	s := scene{model: rapid.SampledFrom(fakegpu.Models).Draw(t, "model"), off: rapid.IntRange(0, 5).Draw(t, "off") == 0}
 	for range rapid.IntRange(0, 3).Draw(t, "strangers") {
 		p := rapid.SampledFrom(s.model.Profiles).Draw(t, "stranger")
 		s.existing = append(s.existing, [3]uint32{p.ID, rapid.SampledFrom(p.Starts).Draw(t, "start"), rapid.SampledFrom([]uint32{0, 1, p.Slices}).Draw(t, "compute")})
@@ -386,7 +386,7 @@ func TestPlansApply(t *testing.T) {
 
 // TestUndoThatFails keeps in the record what could not be undone.
 func TestUndoThatFails(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	before := f.State()
 	l, err := f.plan("3g.40gb", "3g.40gb")
 	if err != nil {
@@ -410,7 +410,7 @@ func TestUndoThatFails(t *testing.T) {
 func TestSaveThatFails(t *testing.T) {
 	full := errors.New("disk full")
 	for n := range 7 {
-		f := open(t, fake.H100)
+		f := open(t, fakegpu.H100)
 		before := f.State()
 		l, err := f.plan("3g.40gb", "1g.10gb")
 		if err != nil {
@@ -433,7 +433,7 @@ func TestSaveThatFails(t *testing.T) {
 }
 
 func TestLostGPU(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	f.apply("3g.40gb")
 	f.Lose(0)
 	if err := f.release(); !errors.Is(err, cuda.ErrLost) || len(f.last().Entries) != 1 {

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/overlapd/overlapd/cuda"
-	"github.com/overlapd/overlapd/cuda/fake"
 	"github.com/overlapd/overlapd/cuda/mig"
+	"github.com/overlapd/overlapd/internal/fakes/fakegpu"
 )
 
 // failOnce applies a scene with its n-th call failing, before or after its
@@ -49,8 +49,8 @@ func failOnce(t failer, s scene, n int, after bool) bool {
 // TestFailuresLeaveNothing fails every call of an Apply in turn.
 func TestFailuresLeaveNothing(t *testing.T) {
 	for _, s := range []scene{
-		{model: fake.H100, existing: [][3]uint32{{19, 0, 1}, {19, 1, 0}}, profiles: []string{"1g.10gb", "3g.40gb", "1g.10gb"}},
-		{model: fake.A100, off: true, profiles: []string{"2g.10gb", "1g.5gb+me"}},
+		{model: fakegpu.H100, existing: [][3]uint32{{19, 0, 1}, {19, 1, 0}}, profiles: []string{"1g.10gb", "3g.40gb", "1g.10gb"}},
+		{model: fakegpu.A100, off: true, profiles: []string{"2g.10gb", "1g.5gb+me"}},
 	} {
 		for _, after := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s after %t", s.model.Name, after), func(t *testing.T) {
@@ -83,7 +83,7 @@ type crash struct{}
 func TestCrashesLeakNothing(t *testing.T) {
 	t.Parallel()
 	for _, off := range []bool{false, true} {
-		s := scene{model: fake.H100, off: off, existing: [][3]uint32{{19, 0, 1}}, profiles: []string{"1g.10gb", "3g.40gb"}}
+		s := scene{model: fakegpu.H100, off: off, existing: [][3]uint32{{19, 0, 1}}, profiles: []string{"1g.10gb", "3g.40gb"}}
 		all := func(f *fixture) func() {
 			l, err := f.plan(s.profiles...)
 			if err != nil {
@@ -165,9 +165,9 @@ func TestApplyAfterCrash(t *testing.T) {
 		}
 		return func() { _, _, _ = mig.Apply(f.host, l, f.save) }
 	}
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	for _, n := range crashPoints(t, f, apply(f)) {
-		f := open(t, fake.H100)
+		f := open(t, fakegpu.H100)
 		before := f.State()
 		if !crashAt(f, n, apply(f)) {
 			t.Fatalf("there is no call %d", n)
@@ -190,7 +190,7 @@ func TestApplyAfterCrash(t *testing.T) {
 // TestPlanOfUnknownMode: a GPU that does not tell its mode is not called one
 // without MIG.
 func TestPlanOfUnknownMode(t *testing.T) {
-	s := fake.New(fake.H100)
+	s := fakegpu.New(fakegpu.H100)
 	s.Fail("nvmlDeviceGetMigMode", 0, -1, nvml.ERROR_TIMEOUT)
 	h, err := cuda.Open(s)
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/overlapd/overlapd/cuda"
-	"github.com/overlapd/overlapd/cuda/fake"
 	"github.com/overlapd/overlapd/cuda/mig"
+	"github.com/overlapd/overlapd/internal/fakes/fakegpu"
 )
 
 func TestLayoutString(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	f.place(19, 6, 1)
 	f.place(14, 0, 2)
 	l, err := mig.Plan(f.device(), []mig.Want{
@@ -39,7 +39,7 @@ B  2g.20gb  0:2  keep    ` + l.Slots[1].UUID + `  resnet50, vgg19
 }
 
 func TestStepsWithMode(t *testing.T) {
-	f := open(t, fake.A100)
+	f := open(t, fakegpu.A100)
 	f.SetMIG(0, false)
 	l, err := f.plan("7g.40gb")
 	if err != nil {
@@ -53,40 +53,40 @@ func TestStepsWithMode(t *testing.T) {
 
 func TestPlanRefuses(t *testing.T) {
 	for name, c := range map[string]struct {
-		model   fake.Model
+		model   fakegpu.Model
 		change  func(*fixture)
 		guest   bool // not the owner
 		wants   []string
 		is      error
 		phrases []string
 	}{
-		"no fit": {model: fake.H100, wants: []string{"3g.40gb", "3g.40gb", "1g.10gb"}, is: mig.ErrNoFit,
+		"no fit": {model: fakegpu.H100, wants: []string{"3g.40gb", "3g.40gb", "1g.10gb"}, is: mig.ErrNoFit,
 			phrases: []string{"3g.40gb, 3g.40gb, 1g.10gb", "9 memory slices", "7 compute slices", "8 of 8", "no placement", "nvidia-smi mig -lgi"}},
-		"no fit beside strangers": {model: fake.H100, change: func(f *fixture) { f.place(19, 2, 1); f.place(19, 5, 0) }, wants: []string{"3g.40gb"}, is: mig.ErrNoFit,
+		"no fit beside strangers": {model: fakegpu.H100, change: func(f *fixture) { f.place(19, 2, 1); f.place(19, 5, 0) }, wants: []string{"3g.40gb"}, is: mig.ErrNoFit,
 			phrases: []string{"..#..#..", "6 of 8"}},
-		"too many with media": {model: fake.A100, wants: []string{"1g.5gb+me", "1g.5gb+me"}, is: mig.ErrNoFit,
+		"too many with media": {model: fakegpu.A100, wants: []string{"1g.5gb+me", "1g.5gb+me"}, is: mig.ErrNoFit,
 			phrases: []string{"1 at most"}},
-		"less room than places": {model: fake.H100, change: func(f *fixture) {
+		"less room than places": {model: fakegpu.H100, change: func(f *fixture) {
 			f.Devices[0].GetGpuInstanceRemainingCapacityFunc = func(*nvml.GpuInstanceProfileInfo) (int, nvml.Return) { return 1, nvml.SUCCESS }
 		}, wants: []string{"1g.10gb", "1g.10gb"}, is: mig.ErrNoFit, phrases: []string{"the driver says that there is room for 1"}},
-		"unknown profile": {model: fake.A100, wants: []string{"3g.40gb"}, is: mig.ErrWant,
+		"unknown profile": {model: fakegpu.A100, wants: []string{"3g.40gb"}, is: mig.ErrWant,
 			phrases: []string{"no profile 3g.40gb", "1g.5gb, 1g.5gb+me, 1g.10gb, 2g.10gb, 3g.20gb, 4g.20gb, 7g.40gb"}},
-		"no profile": {model: fake.A100, wants: []string{"half"}, is: mig.ErrWant, phrases: []string{"no profile half"}},
-		"no MIG": {model: fake.A100, change: func(f *fixture) { f.Devices[0].NoMIG = true }, wants: []string{"1g.5gb"}, is: mig.ErrIncapable,
+		"no profile": {model: fakegpu.A100, wants: []string{"half"}, is: mig.ErrWant, phrases: []string{"no profile half"}},
+		"no MIG": {model: fakegpu.A100, change: func(f *fixture) { f.Devices[0].NoMIG = true }, wants: []string{"1g.5gb"}, is: mig.ErrIncapable,
 			phrases: []string{"[[device]]"}},
-		"missing": {model: fake.H100, guest: true, change: func(f *fixture) { f.place(19, 6, 1) }, wants: []string{"3g.40gb", "1g.10gb", "2g.20gb"}, is: mig.ErrMissing,
+		"missing": {model: fakegpu.H100, guest: true, change: func(f *fixture) { f.place(19, 6, 1) }, wants: []string{"3g.40gb", "1g.10gb", "2g.20gb"}, is: mig.ErrMissing,
 			phrases: []string{"3g.40gb, 2g.20gb;", "  nvidia-smi mig -i 0 -cgi 9:0,14:4 -C\n", "owner = true"}},
-		"missing, mode off": {model: fake.H100, guest: true, change: func(f *fixture) { f.SetMIG(0, false) }, wants: []string{"3g.40gb"}, is: mig.ErrMissing,
+		"missing, mode off": {model: fakegpu.H100, guest: true, change: func(f *fixture) { f.SetMIG(0, false) }, wants: []string{"3g.40gb"}, is: mig.ErrMissing,
 			phrases: []string{"  nvidia-smi -i 0 -mig 1\n  nvidia-smi mig -i 0 -cgi 9:4 -C"}},
-		"missing, unprivileged": {model: fake.H100, guest: true, change: func(f *fixture) { f.Unprivileged = true }, wants: []string{"3g.40gb"}, is: mig.ErrMissing,
+		"missing, unprivileged": {model: fakegpu.H100, guest: true, change: func(f *fixture) { f.Unprivileged = true }, wants: []string{"3g.40gb"}, is: mig.ErrMissing,
 			phrases: []string{"-cgi 9 -C"}},
-		"owner, unprivileged": {model: fake.H100, change: func(f *fixture) { f.Unprivileged = true }, wants: []string{"3g.40gb"}, is: cuda.ErrPermission,
+		"owner, unprivileged": {model: fakegpu.H100, change: func(f *fixture) { f.Unprivileged = true }, wants: []string{"3g.40gb"}, is: cuda.ErrPermission,
 			phrases: []string{"owner = true", "run overlapd as root"}},
-		"pending": {model: fake.H100, change: func(f *fixture) {
+		"pending": {model: fakegpu.H100, change: func(f *fixture) {
 			f.Devices[0].NeedsReset = true
 			f.Devices[0].SetMigMode(0)
 		}, wants: []string{"3g.40gb"}, is: mig.ErrPending, phrases: []string{"--gpu-reset -i 0", "never resets"}},
-		"mode off, busy": {model: fake.H100, change: func(f *fixture) {
+		"mode off, busy": {model: fakegpu.H100, change: func(f *fixture) {
 			f.SetMIG(0, false)
 			if err := f.StartProcess(f.gpu(), 77, 1); err != nil {
 				f.Fatal(err)
@@ -114,7 +114,7 @@ func TestPlanRefuses(t *testing.T) {
 // TestGuestUsesWhatIsThere needs neither privileges nor ownership.
 func TestGuestUsesWhatIsThere(t *testing.T) {
 	for _, unprivileged := range []bool{false, true} {
-		f := open(t, fake.H100)
+		f := open(t, fakegpu.H100)
 		f.place(9, 4, 3)
 		f.place(20, 0, 1)
 		f.place(15, 2, 1)
@@ -137,7 +137,7 @@ func TestGuestUsesWhatIsThere(t *testing.T) {
 
 // TestOwnerLeavesBusyStrangers makes an instance of its own rather than share.
 func TestOwnerLeavesBusyStrangers(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	f.place(14, 4, 2)
 	busy := f.device().Instances[0].UUID
 	if err := f.StartProcess(busy, 7, 1); err != nil {
@@ -155,7 +155,7 @@ func TestOwnerLeavesBusyStrangers(t *testing.T) {
 // TestDividedInstancesAreNotUsed leaves instances alone that have no compute
 // instance, or a smaller one.
 func TestDividedInstancesAreNotUsed(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	f.place(14, 4, 1)
 	f.place(14, 2, 0)
 	l, err := f.plan("2g.20gb")

@@ -8,12 +8,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/overlapd/overlapd/cuda/fake"
 	"github.com/overlapd/overlapd/cuda/mig"
+	"github.com/overlapd/overlapd/internal/fakes/fakegpu"
 )
 
 func TestRecordJSON(t *testing.T) {
-	f := open(t, fake.H100)
+	f := open(t, fakegpu.H100)
 	f.apply("3g.40gb", "1g.10gb+me")
 	for _, r := range f.saved {
 		text, err := json.Marshal(r)

@@ -2,8 +2,8 @@ package mig_test
 
 import (
 	"github.com/overlapd/overlapd/cuda"
-	"github.com/overlapd/overlapd/cuda/fake"
 	"github.com/overlapd/overlapd/cuda/mig"
+	"github.com/overlapd/overlapd/internal/fakes/fakegpu"
 )
 
 const boot = "boot-1"
@@ -18,14 +18,14 @@ type failer interface {
 // fixture is a host with one GPU in MIG mode.
 type fixture struct {
 	failer
-	*fake.Server
+	*fakegpu.Server
 	host  *cuda.Host
 	saved []mig.Record
 }
 
-func open(t failer, model fake.Model) *fixture {
+func open(t failer, model fakegpu.Model) *fixture {
 	t.Helper()
-	s := fake.New(model)
+	s := fakegpu.New(model)
 	s.SetMIG(0, true)
 	host, err := cuda.Open(s)
 	if err != nil {

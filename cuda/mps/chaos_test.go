@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/overlapd/overlapd/cuda/mps/fakemps"
+	"github.com/overlapd/overlapd/internal/fakes/fakemps"
 )
 
 // checker holds the events of one control to what their comments promise.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/overlapd/overlapd/cuda/mps/fakemps"
+	"github.com/overlapd/overlapd/internal/fakes/fakemps"
 )
 
 func TestStartAndStop(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
-	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 	"github.com/overlapd/overlapd/executor/child"
+	"github.com/overlapd/overlapd/internal/fakes/fakemps"
 )
 
 // parentVariable makes this binary a process that starts a control daemon in

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/overlapd/overlapd/cuda/mps/fakemps"
+	"github.com/overlapd/overlapd/internal/fakes/fakemps"
 )
 
 func TestControlDies(t *testing.T) {

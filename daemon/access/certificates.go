@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/overlapd/overlapd/textfile"
+	"github.com/overlapd/overlapd/internal/textfile"
 )
 
 // maxPEMBytes is the size limit of a certificate, key or CA file.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/overlapd/overlapd/daemon/access/fakeca"
+	"github.com/overlapd/overlapd/internal/fakes/fakeca"
 )
 
 // shake returns what client and server agree on.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/overlapd/overlapd/daemon/access/fakeca"
+	"github.com/overlapd/overlapd/internal/fakes/fakeca"
 )
 
 // What a client brings lets it in.

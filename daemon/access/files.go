@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/overlapd/overlapd/textfile"
+	"github.com/overlapd/overlapd/internal/textfile"
 )
 
 var (

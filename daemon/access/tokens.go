@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"regexp"
 
-	"github.com/overlapd/overlapd/textfile"
+	"github.com/overlapd/overlapd/internal/textfile"
 )
 
 // Limits on tokens. At 16 characters a token cannot be guessed, at whatever rate requests

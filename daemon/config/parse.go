@@ -13,8 +13,8 @@ import (
 	"github.com/pelletier/go-toml/v2"
 	"github.com/pelletier/go-toml/v2/unstable"
 
+	"github.com/overlapd/overlapd/internal/textfile"
 	"github.com/overlapd/overlapd/planning"
-	"github.com/overlapd/overlapd/textfile"
 )
 
 // Load reads and validates the configuration file at path and applies the plan that it

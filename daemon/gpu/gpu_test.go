@@ -12,13 +12,13 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/overlapd/overlapd/cuda"
-	"github.com/overlapd/overlapd/cuda/fake"
 	"github.com/overlapd/overlapd/cuda/mig"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/internal/fakes/fakegpu"
 )
 
 func TestWholeGPU(t *testing.T) {
-	r := newRig(t, fake.New(fake.A100, fake.H100))
+	r := newRig(t, fakegpu.New(fakegpu.A100, fakegpu.H100))
 	r.config.GPU = "1"
 	state := r.server.State()
 	g := r.take()
@@ -55,7 +55,7 @@ func TestWholeGPU(t *testing.T) {
 }
 
 func TestOff(t *testing.T) {
-	r := newRig(t, fake.New())
+	r := newRig(t, fakegpu.New())
 	r.config.MPS.Mode = config.MPSOff
 	g := r.take()
 	p := g.parts[0]
@@ -68,7 +68,7 @@ func TestOff(t *testing.T) {
 }
 
 func TestDivided(t *testing.T) {
-	r := newRig(t, fake.New()).divided()
+	r := newRig(t, fakegpu.New()).divided()
 	state := r.server.State()
 	g := r.look()
 	if text := g.String(); !strings.Contains(text, "enable MIG mode") || !strings.Contains(text, "A  3g.40gb") || r.server.State() != state {
@@ -105,7 +105,7 @@ func TestDivided(t *testing.T) {
 // A daemon that died leaves its record, by which the next one finds what is to
 // be taken over or destroyed.
 func TestAfterACrash(t *testing.T) {
-	r := newRig(t, fake.New()).divided()
+	r := newRig(t, fakegpu.New()).divided()
 	state := r.server.State()
 	crash := func() {
 		g := r.take()
@@ -143,7 +143,7 @@ func TestTakeFails(t *testing.T) {
 		"no control program":  func(r *rig) { r.opts.MPS.Program = "/nonexistent" },
 		"the state directory": func(r *rig) { r.config.StateDir = filepath.Join(r.config.StateDir, "gone") },
 	} {
-		r := newRig(t, fake.New()).divided()
+		r := newRig(t, fakegpu.New()).divided()
 		state := r.server.State()
 		spoil(r)
 		g := r.look()
@@ -169,7 +169,7 @@ func TestLookRefuses(t *testing.T) {
 		"may not create":   {func(r *rig) { r.divided().config.MIG.Owner = false }, mig.ErrMissing},
 		"a damaged record": {func(r *rig) { os.WriteFile(filepath.Join(r.config.StateDir, recordName), []byte("{"), 0o600) }, errRecordFile},
 	} {
-		r := newRig(t, fake.New())
+		r := newRig(t, fakegpu.New())
 		tt.prepare(r)
 		if _, err := look(r.config, r.config.Pool().GPUs()[0], r.opts); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v", name, err, tt.want)
@@ -182,7 +182,7 @@ func TestLookRefuses(t *testing.T) {
 
 // An instance that somebody else made is used as it is, and stays.
 func TestNamedInstance(t *testing.T) {
-	r := newRig(t, fake.New())
+	r := newRig(t, fakegpu.New())
 	r.server.SetMIG(0, true)
 	if err := r.server.Place(0, 9, 4, 3); err != nil {
 		t.Fatal(err)
@@ -228,7 +228,7 @@ func TestLedger(t *testing.T) {
 
 // A driver that does not tell of memory keeps no service away.
 func TestUnknownMemory(t *testing.T) {
-	r := newRig(t, fake.New())
+	r := newRig(t, fakegpu.New())
 	r.server.Fail("nvmlDeviceGetMemoryInfo", 0, -1, nvml.ERROR_NOT_SUPPORTED)
 	g := r.look()
 	l := g.parts[0].Ledger()

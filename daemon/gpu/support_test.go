@@ -11,10 +11,10 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/overlapd/overlapd/cuda"
-	"github.com/overlapd/overlapd/cuda/fake"
 	"github.com/overlapd/overlapd/cuda/mps"
-	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/internal/fakes/fakegpu"
+	"github.com/overlapd/overlapd/internal/fakes/fakemps"
 )
 
 func TestMain(m *testing.M) {
@@ -35,12 +35,12 @@ const patience = 20 * time.Second
 // rig is a host with fake GPUs and a fake MPS.
 type rig struct {
 	t      *testing.T
-	server *fake.Server
+	server *fakegpu.Server
 	config config.Config
 	opts   Options
 }
 
-func newRig(t *testing.T, s *fake.Server) *rig {
+func newRig(t *testing.T, s *fakegpu.Server) *rig {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "gpu") // the path of a socket has little room
 	if err != nil {

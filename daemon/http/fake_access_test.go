@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/access"
-	"github.com/overlapd/overlapd/daemon/access/fakeca"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/internal/fakes/fakeca"
 )
 
 // testToken is one that lets in.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/access"
-	"github.com/overlapd/overlapd/daemon/access/fakeca"
+	"github.com/overlapd/overlapd/internal/fakes/fakeca"
 )
 
 func (g *guardedServer) secure() *tls.Conn {

@@ -8,11 +8,11 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/planning/selection"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/selection"
-	"github.com/overlapd/overlapd/stats"
 )
 
 // member is a service of the fleet with its workers. Its position is the ID by which

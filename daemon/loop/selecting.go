@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/selection"
+	"github.com/overlapd/overlapd/planning/selection"
 )
 
 // selecting keeps the policies by which variants are selected.

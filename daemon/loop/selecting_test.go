@@ -16,8 +16,8 @@ import (
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/planning/selection"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/selection"
 )
 
 // variantRig is the fleet of a service with variants, on a device that computes nothing. Its

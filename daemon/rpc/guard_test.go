@@ -17,8 +17,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/overlapd/overlapd/daemon/access"
-	"github.com/overlapd/overlapd/daemon/access/fakeca"
 	"github.com/overlapd/overlapd/daemon/rpc/inference"
+	"github.com/overlapd/overlapd/internal/fakes/fakeca"
 )
 
 const testToken = "Bearer 0123456789abcdef-right"

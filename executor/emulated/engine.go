@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/executor/emulated/device"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/segments/worker"

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/executor/emulated/device"
 	"github.com/overlapd/overlapd/models"
 )
 

@@ -10,8 +10,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/overlapd/overlapd/device"
 	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/executor/emulated/device"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
 )

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/lab/sim"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/sim"
 )
 
 var instances = flag.Int("instances", 300, "random instances on which policies are compared with the optimum")

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	modelled "github.com/overlapd/overlapd/device"
+	modelled "github.com/overlapd/overlapd/executor/emulated/device"
+	"github.com/overlapd/overlapd/lab/sim"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/sim"
 )
 
 // affine predicts batches that take grow for each query and base besides.

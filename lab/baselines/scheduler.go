@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/overlapd/overlapd/lab/sim"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/sim"
 )
 
 // scheduler matches batches with devices by a policy of this package. It has the methods

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/overlapd/overlapd/lab/sim"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/sim"
 )
 
 const (

@@ -6,11 +6,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/overlapd/overlapd/device"
-	"github.com/overlapd/overlapd/device/synthetic"
+	"github.com/overlapd/overlapd/executor/emulated/device"
+	"github.com/overlapd/overlapd/lab/sim"
+	"github.com/overlapd/overlapd/lab/synthetic"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/sim"
 )
 
 // mix is a set of services on devices.

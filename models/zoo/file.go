@@ -11,8 +11,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/overlapd/overlapd/internal/textfile"
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/textfile"
 )
 
 // The header that every file of the zoo declares.

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/stats"
 )
 
 // Report is what a replay found.

@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/cuda/driver"
-	"github.com/overlapd/overlapd/cuda/driver/fakedriver"
-	"github.com/overlapd/overlapd/cuda/mps/fakemps"
+	"github.com/overlapd/overlapd/internal/fakes/fakedriver"
+	"github.com/overlapd/overlapd/internal/fakes/fakemps"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 

@@ -13,7 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/overlapd/overlapd/cmd/overlapd/cutcost"
+	"github.com/overlapd/overlapd/lab/cutcost"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 

@@ -19,10 +19,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/overlapd/overlapd/cmd/overlapd/cutcost"
 	"github.com/overlapd/overlapd/cuda"
 	"github.com/overlapd/overlapd/cuda/mps"
-	"github.com/overlapd/overlapd/cuda/mps/fakemps"
+	"github.com/overlapd/overlapd/internal/fakes/fakemps"
+	"github.com/overlapd/overlapd/lab/cutcost"
 	"github.com/overlapd/overlapd/models/zoo"
 	"github.com/overlapd/overlapd/ort"
 )

@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/overlapd/overlapd/cuda"
-	"github.com/overlapd/overlapd/cuda/fake"
 	"github.com/overlapd/overlapd/cuda/mps"
-	"github.com/overlapd/overlapd/cuda/mps/fakemps"
 	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/internal/fakes/fakegpu"
+	"github.com/overlapd/overlapd/internal/fakes/fakemps"
 )
 
 const (
@@ -329,9 +329,9 @@ func (l *mpsLooks) until(ctx context.Context, is func(mps.Event) bool) error {
 }
 
 // withFakes returns a check of a GPU whose NVML, MPS and clients are fakes.
-func withFakes(t *testing.T) (*check, *fake.Server) {
+func withFakes(t *testing.T) (*check, *fakegpu.Server) {
 	t.Helper()
-	gpus := fake.New(fake.A100, fake.H100)
+	gpus := fakegpu.New(fakegpu.A100, fakegpu.H100)
 	gpus.SetMIG(1, true)
 	program, err := fakemps.Install(t.TempDir())
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/cuda/mps"
-	"github.com/overlapd/overlapd/stats"
+	"github.com/overlapd/overlapd/internal/stats"
 )
 
 const (

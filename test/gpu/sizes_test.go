@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/stats"
 )
 
 // sizesRow is what a batch size costs a model, alone and after another size. Times are

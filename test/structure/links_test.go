@@ -20,7 +20,7 @@ var (
 func TestLinks(t *testing.T) {
 	inRoot()
 	pages := []string{"README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md"}
-	for _, pattern := range []string{"docs/*.md", "docs/benchmarks/*.md", "docs/decisions/*.md", "python/*.md"} {
+	for _, pattern := range []string{"docs/*.md", "docs/benchmarks/*.md", "docs/decisions/*.md", "deploy/python/*.md"} {
 		more, _ := filepath.Glob(pattern)
 		pages = append(pages, more...)
 	}

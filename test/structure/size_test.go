@@ -144,8 +144,8 @@ var large = map[string]int{
 	"daemon/loop.succession": 59,
 	"segments.CutModel":      67,
 	"segments.service":       77,
-	"sim.balancer":           42,
-	"sim.node":               45,
+	"lab/sim.balancer":       42,
+	"lab/sim.node":           45,
 }
 
 // receiver returns the name of the type that a method belongs to.

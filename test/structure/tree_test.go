@@ -66,7 +66,7 @@ func walk() (paths []string, err error) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && (path == "bin" || path == "scripts/image"), // the latter is a module of its own
+		case d.IsDir() && (path == "bin" || path == "deploy/image"), // the latter is a module of its own
 			d.IsDir() && path != "." && path != ".ci" && strings.HasPrefix(d.Name(), "."):
 			return fs.SkipDir
 		case d.Type().IsRegular() && path != ".git": // of a worktree, a file

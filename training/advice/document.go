@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/overlapd/overlapd/report"
+	"github.com/overlapd/overlapd/internal/report"
 )
 
 // Limits of what a document shows. The JSON form has everything.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/overlapd/overlapd/stats"
+	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/training"
 )
 

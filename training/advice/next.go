@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/overlapd/overlapd/stats"
+	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/training"
 )
 

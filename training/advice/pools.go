@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/overlapd/overlapd/report"
-	"github.com/overlapd/overlapd/stats"
+	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/internal/stats"
 )
 
 // Constants of planning pools.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/overlapd/overlapd/internal/report"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/report"
 )
 
 // Constants of static splits.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/executor/emulated/device"
+	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/stats"
 	"github.com/overlapd/overlapd/training"
 )
 

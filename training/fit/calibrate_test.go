@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/executor/emulated/device"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/training"
 )

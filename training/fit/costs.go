@@ -7,9 +7,9 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/stats"
 	"github.com/overlapd/overlapd/training"
 )
 

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/overlapd/overlapd/device"
+	"github.com/overlapd/overlapd/executor/emulated/device"
+	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/stats"
 	"github.com/overlapd/overlapd/training"
 )
 

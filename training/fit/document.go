@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/overlapd/overlapd/report"
+	"github.com/overlapd/overlapd/internal/report"
 )
 
 // Limits of a chart.

@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/predictor"
-	"github.com/overlapd/overlapd/stats"
 	"github.com/overlapd/overlapd/training"
 )
 

@@ -4,7 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/overlapd/overlapd/stats"
+	"github.com/overlapd/overlapd/internal/stats"
 )
 
 // The distributions of the gaps between the times at which requests are due in an

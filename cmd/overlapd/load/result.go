@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/overlapd/overlapd/report"
-	"github.com/overlapd/overlapd/stats"
+	"github.com/overlapd/overlapd/internal/report"
+	"github.com/overlapd/overlapd/internal/stats"
 )
 
 // Result is what a run measured. Requests of the warm-up appear in Warmup only.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/valyala/fasthttp"
 
-	"github.com/overlapd/overlapd/stats"
+	"github.com/overlapd/overlapd/internal/stats"
 )
 
 // busyTries is how often a test makes a short run in which a busy machine may

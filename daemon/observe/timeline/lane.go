@@ -4,9 +4,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/stats"
 )
 
 // lane holds what is remembered under one service name: of the current service and of

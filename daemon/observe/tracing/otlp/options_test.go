@@ -13,7 +13,7 @@ import (
 	"github.com/overlapd/overlapd/daemon/access"
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
-	"github.com/overlapd/overlapd/daemon/observe/tracing/collector"
+	"github.com/overlapd/overlapd/internal/fakes/collector"
 )
 
 func TestCheckEndpoint(t *testing.T) {

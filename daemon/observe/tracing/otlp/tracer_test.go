@@ -11,7 +11,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/observe/tracing"
-	"github.com/overlapd/overlapd/daemon/observe/tracing/collector"
+	"github.com/overlapd/overlapd/internal/fakes/collector"
 )
 
 // losses are what a tracer reported.
