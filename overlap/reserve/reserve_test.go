@@ -58,6 +58,25 @@ func form(t *Tables, q *Queue, id models.BatchID, size int, now time.Duration) *
 	return w
 }
 
+// formed returns the tables of three idle devices with one batch of a query with a deadline.
+func formed(deadline time.Duration) (*Tables, *plain, *Queue, *Way) {
+	q := pipe(1)
+	t, p := three(false, q)
+	q.hold(1, deadline)
+	t.Next(0, q)
+	return t, p, q, form(t, q, 1, 1, 0)
+}
+
+// crowded returns the tables of three devices that are busy until 20 ms, and n queries that wait for a
+// pipeline with batches of 4.
+func crowded(n int, deadline time.Duration, others ...*Queue) (*Tables, *Queue) {
+	q := pipe(4)
+	t, p := three(false, append(others, q)...)
+	p.ends = []time.Duration{20 * ms, 20 * ms, 20 * ms}
+	q.hold(n, deadline)
+	return t, q
+}
+
 // TestWay reserves two batches: the second one starts on the other device of the first stage, waits
 // for the link and then for the device of the second stage.
 func TestWay(t *testing.T) {
@@ -113,10 +132,7 @@ func TestNext(t *testing.T) {
 		{"a batch is made as small as its deadline needs", 4, 70 * ms, Form, 2, never},
 		{"a query that even alone is late is doubted", 1, 30 * ms, Doubt, 1, never},
 	} {
-		q := pipe(4)
-		x, p := three(false, q)
-		p.ends = []time.Duration{20 * ms, 20 * ms, 20 * ms}
-		q.hold(c.waiting, c.deadline)
+		x, q := crowded(c.waiting, c.deadline)
 		q.Head.Arrival = c.deadline - 60*ms // too short for a whole batch, so that nothing is spoiled
 		what, size := x.Next(0, q)
 		if what != c.what || size != c.size || q.Until != c.until {
@@ -127,10 +143,7 @@ func TestNext(t *testing.T) {
 
 // TestSpoiled drops a query that has come to wait so long that its batch would be smaller than planned.
 func TestSpoiled(t *testing.T) {
-	q := pipe(4)
-	x, p := three(false, q)
-	p.ends = []time.Duration{20 * ms, 20 * ms, 20 * ms}
-	q.hold(4, 100*ms)
+	x, q := crowded(4, 100*ms)
 	if what, _ := x.Next(0, q); what != Drop {
 		t.Errorf("got action %d, want it to be dropped", what)
 	}
@@ -148,11 +161,9 @@ func TestIdle(t *testing.T) {
 
 // TestOthers leaves time for a batch of a service that shares a device.
 func TestOthers(t *testing.T) {
-	q, other := pipe(4), pipe(1)
+	other := pipe(1)
 	other.Service.ID = 1
-	x, p := three(false, q, other)
-	p.ends = []time.Duration{20 * ms, 20 * ms, 20 * ms}
-	q.hold(2, 200*ms)
+	x, q := crowded(2, 200*ms, other)
 	if x.Next(0, q); q.Until != 200*ms-(20+66)*ms-20*ms {
 		t.Errorf("it waits until %v, want 94ms", q.Until)
 	}
@@ -161,11 +172,7 @@ func TestOthers(t *testing.T) {
 // TestReroute: a batch that ends its first stage late keeps its device and makes later ones wait, and
 // one whose device is down stays where it is.
 func TestReroute(t *testing.T) {
-	q := pipe(1)
-	x, p := three(false, q)
-	q.hold(1, 100*ms)
-	x.Next(0, q)
-	w := form(x, q, 1, 1, 0)
+	x, p, q, w := formed(100 * ms)
 	x.Next(0, q)
 	form(x, q, 2, 1, 0)
 	x.Vacate(w, 0)
@@ -183,11 +190,7 @@ func TestReroute(t *testing.T) {
 
 // TestLimit: others must leave a device in time for those that have reserved it.
 func TestLimit(t *testing.T) {
-	q := pipe(1)
-	x, _ := three(false, q)
-	q.hold(1, 50*ms)
-	x.Next(0, q)
-	w := form(x, q, 1, 1, 0)
+	x, _, _, w := formed(50 * ms)
 	nobody := func(*Way) bool { return false }
 	for _, c := range []struct {
 		device int
@@ -212,11 +215,7 @@ func TestLimit(t *testing.T) {
 
 // TestMoved learns that moves take longer than planned.
 func TestMoved(t *testing.T) {
-	q := pipe(1)
-	x, _ := three(false, q)
-	q.hold(1, 100*ms)
-	x.Next(0, q)
-	w := form(x, q, 1, 1, 0)
+	x, _, q, w := formed(100 * ms)
 	w.Leg = 1
 	for range 100 {
 		x.Moved(q, w, 1, 6*ms)
@@ -228,11 +227,7 @@ func TestMoved(t *testing.T) {
 
 // TestEstimates asks once about each stage, and again after it has run.
 func TestEstimates(t *testing.T) {
-	q := pipe(1)
-	x, p := three(false, q)
-	q.hold(1, 100*ms)
-	x.Next(0, q)
-	w := form(x, q, 1, 1, 0)
+	x, p, q, w := formed(100 * ms)
 	if x.Next(0, q); p.asked != 2 || len(x.Estimates()) != 2 {
 		t.Errorf("%d questions, %d estimates, want 2 and 2", p.asked, len(x.Estimates()))
 	}
