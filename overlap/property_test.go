@@ -115,7 +115,7 @@ func newTwin(t *rapid.T) *twin {
 
 func anyPolicy(t *rapid.T) policy {
 	return rapid.SampledFrom([]policy{
-		overlap{}, abacus{}, fcfs{}, sjf{}, edf{}, reactive{}, clockwork{},
+		overlap{}, overlap{whole: true}, abacus{}, fcfs{}, sjf{}, edf{}, shedding{}, pair{}, reactive{}, clockwork{},
 		together{operators: 1}, together{operators: 3}, alone{},
 	}).Draw(t, "policy")
 }
@@ -238,6 +238,7 @@ func (w *twin) inTime(r *Round) {
 	}
 	end, spans := w.now+r.Predicted.Bound, r.Group.Spans
 	switch w.policy.(type) {
+	case pair:
 	case overlap:
 		if w.a.last.daring { // who would be late right after the most urgent may get in by the latency
 			end = w.now + r.Predicted.Latency
@@ -323,7 +324,21 @@ func (w *twin) span(s models.Span, device int, queries []models.QueryID) {
 	if s.Start != b.next || s.End <= s.Start || s.End > w.services[s.Service].Operators {
 		w.Fatalf("batch %d is at operator %d and runs [%d,%d)", s.Batch, b.next, s.Start, s.End)
 	}
+	if s.End < w.services[s.Service].Operators && !w.routed && !w.cuts() {
+		w.Fatalf("batch %d runs [%d,%d) of %d operators", s.Batch, s.Start, s.End, w.services[s.Service].Operators)
+	}
 	w.same("members of a batch", b.queries, queries)
+}
+
+// cuts reports whether the policy ends a round before the last operator of a batch.
+func (w *twin) cuts() bool {
+	switch p := w.policy.(type) {
+	case overlap:
+		return !p.whole
+	case abacus, together, alone:
+		return true
+	}
+	return false
 }
 
 // inSeries checks that queries run one after another only where no batch is merged, within the
