@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"bytes"
 	"errors"
 	"hash/fnv"
 	"io/fs"
@@ -10,6 +11,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -216,20 +219,20 @@ func quick() Options {
 func (w *Writer) keepUp() {
 	for {
 		w.mu.Lock()
-		n := len(w.mu.pending.data)
+		n, files := w.pending(), len(w.mu.pending)
 		w.mu.Unlock()
-		if n <= pendingBytes/2 {
+		if n <= pendingBytes/2 && files < pendingFiles {
 			return
 		}
 		runtime.Gosched()
 	}
 }
 
-// simulate runs steps of a random world into a new log, and returns the folder.
-func simulate(t testing.TB, c overlap.Config, o Options, seed uint64, steps int) string {
+// begin returns a scheduler that is recorded to a new log in a folder.
+func begin(t testing.TB, c overlap.Config, o Options, create func(path string) (file, error)) (*Tee, *Writer, string) {
 	t.Helper()
 	dir := t.TempDir()
-	w, err := Open(dir, o)
+	w, err := open(dir, o, create)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,9 +240,17 @@ func simulate(t testing.TB, c overlap.Config, o Options, seed uint64, steps int)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s, w, dir
+}
+
+// simulate runs steps of a random world into a new log, and returns the folder.
+func simulate(t testing.TB, c overlap.Config, o Options, seed uint64, steps int) string {
+	t.Helper()
+	s, w, dir := begin(t, c, o, createFile)
 	run := newWorld(s, c, seed)
 	for range steps {
 		run.step(t)
+		w.keepUp()
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
@@ -247,7 +258,34 @@ func simulate(t testing.TB, c overlap.Config, o Options, seed uint64, steps int)
 	return dir
 }
 
-// recorded returns the text of the only file of a log, nil if nothing happened.
+// replayAll replays every file of a log by itself, and fails the test unless each comes out as it was. The
+// newest file is the first.
+func replayAll(t testing.TB, dir string) (all []*Log) {
+	t.Helper()
+	for f := (files{dir: dir}); ; {
+		text, err := os.ReadFile(f.path(len(all)))
+		if errors.Is(err, fs.ErrNotExist) && len(all) > 0 {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, replayText(t, text))
+	}
+}
+
+// replayText replays a log that must come out as it was.
+func replayText(t rapid.TB, text []byte) *Log {
+	t.Helper()
+	l, err := Replay("log", bytes.NewReader(text), goOn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func goOn(*Log, *Record) bool { return true }
+
+// recorded returns the text of the newest file of a log, nil if nothing happened.
 func recorded(t testing.TB, c overlap.Config, seed uint64, steps int) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(simulate(t, c, quick(), seed, steps), FileName))

@@ -2,23 +2,24 @@ package journal
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 )
 
 // FileName is the name of the file that is being written. Those before it
 // have .1, .2 and so on behind their name, the older the higher.
 const FileName = "decisions.log"
 
+// mostFiles is the largest number of files that a configuration may ask for.
+const mostFiles = 1024
+
 // file is what the writer needs of an open file.
 type file interface {
-	Write(b []byte) (int, error)
-	Truncate(size int64) error
+	io.WriteCloser
 	Sync() error
-	Close() error
 }
 
 // files is the files of a log in one folder.
@@ -27,8 +28,7 @@ type files struct {
 	max     int
 	create  func(path string) (file, error)
 	current file // nil if none is open
-	// size is that of the current file up to its last whole record.
-	size int64
+	used    bool // something was written to the current file
 }
 
 func createFile(path string) (file, error) {
@@ -43,79 +43,60 @@ func (f *files) path(n int) string {
 	return p
 }
 
-// rotate gives every file the next number and begins a new one. An empty file
-// makes way, so that trying again and again loses no older ones.
+// prune removes the files that an earlier configuration kept and this one does not.
+func (f *files) prune() (err error) {
+	for n := f.max; n < mostFiles; n++ {
+		err = errors.Join(err, absent(os.Remove(f.path(n))))
+	}
+	return err
+}
+
+// rotate gives every file the next number, which replaces the oldest, and begins a new one. An empty
+// file makes way, so that trying again and again loses no older ones.
 func (f *files) rotate() error {
 	if err := f.close(); err != nil {
 		return err
 	}
-	info, err := os.Lstat(f.path(0))
-	switch {
-	case err == nil && (info.Size() == 0 || f.max == 1):
-		err = os.Remove(f.path(0))
-	case err == nil:
-		err = f.shift()
+	if info, err := os.Lstat(f.path(0)); err == nil && info.Size() > 0 {
+		for n := f.max - 2; n >= 0; n-- {
+			if err := absent(os.Rename(f.path(n), f.path(n+1))); err != nil {
+				return err
+			}
+		}
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := absent(os.Remove(f.path(0))); err != nil {
 		return err
 	}
 	current, err := f.create(f.path(0))
-	if err != nil {
-		return err
+	if err == nil {
+		f.current, f.used = current, false
 	}
-	f.current, f.size = current, 0
-	return nil
+	return err
 }
 
-func (f *files) shift() error {
-	if err := f.prune(); err != nil {
-		return err
-	}
-	for n := f.max - 2; n >= 0; n-- {
-		if err := os.Rename(f.path(n), f.path(n+1)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return nil
+// write appends records. After an error only the first n bytes are in the file.
+func (f *files) write(records []byte) (n int, err error) {
+	n, err = f.current.Write(records)
+	f.used = f.used || err == nil
+	return n, err
 }
 
-// prune removes the files that would have too high a number after the next
-// step of rotation.
-func (f *files) prune() error {
-	entries, err := os.ReadDir(f.dir)
-	if err != nil {
-		return err
-	}
-	var faults []error
-	for _, e := range entries {
-		number, ok := strings.CutPrefix(e.Name(), FileName+".")
-		n, err := strconv.Atoi(number)
-		if ok && err == nil && n >= max(1, f.max-1) && e.Name() == filepath.Base(f.path(n)) {
-			faults = append(faults, os.Remove(filepath.Join(f.dir, e.Name())))
-		}
-	}
-	return errors.Join(faults...)
-}
-
-// write appends whole records. After an error none of them is in the file, as
-// far as that can be.
-func (f *files) write(records []byte) error {
-	if _, err := f.current.Write(records); err != nil {
-		return errors.Join(err, f.current.Truncate(f.size))
-	}
-	f.size += int64(len(records))
-	return nil
-}
-
+// close closes the current file, and removes it if nothing was written to it.
 func (f *files) close() error {
 	if f.current == nil {
 		return nil
 	}
-	current := f.current
-	f.current = nil
-	err := errors.Join(current.Sync(), current.Close())
-	if f.size == 0 {
+	err := errors.Join(f.current.Sync(), f.current.Close())
+	if f.current = nil; !f.used {
 		err = errors.Join(err, os.Remove(f.path(0)))
+	}
+	return err
+}
+
+// absent returns an error unless it says that there is no file.
+func absent(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
 	return err
 }

@@ -2,10 +2,7 @@ package journal
 
 import (
 	"fmt"
-	"io/fs"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -124,16 +121,9 @@ func TestReplayOfAPool(t *testing.T) {
 
 func replayPool(t *testing.T, c overlap.Config, seed uint64) (moved int) {
 	t.Helper()
-	dir, o := t.TempDir(), quick()
+	o := quick()
 	o.MaxFileBytes, o.MaxFiles = 1<<14, 1000
-	w, err := Open(dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := New(c, w, testHeader())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, w, dir := begin(t, c, o, createFile)
 	h := &herd{s: s, rand: rand.New(rand.NewPCG(seed, 3))}
 	for range 1500 {
 		h.step(&c)
@@ -145,28 +135,12 @@ func replayPool(t *testing.T, c overlap.Config, seed uint64) (moved int) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	files, rounds := 0, uint64(0)
-	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		f, err := os.Open(path)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = f.Close() }()
-		report, err := Replay(path, f, ReplayOptions{})
-		if err != nil {
-			return err
-		}
-		if files++; !report.Reproduced {
-			t.Errorf("%s: %+v", path, report.Difference)
-		}
-		rounds += report.Rounds
-		return nil
-	})
-	if err != nil || files < 2 || rounds == 0 {
-		t.Errorf("%d files: %v", files, err)
+	logs, rounds := replayAll(t, dir), uint64(0)
+	for _, l := range logs {
+		rounds += l.Rounds
+	}
+	if len(logs) < 2 || rounds == 0 {
+		t.Errorf("%d files, %d rounds", len(logs), rounds)
 	}
 	return h.moved
 }

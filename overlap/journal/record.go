@@ -3,9 +3,9 @@ package journal
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 
 	"github.com/overlapd/overlapd/models"
@@ -14,25 +14,23 @@ import (
 
 // The types of records besides the kinds of events.
 const (
-	typeReady      = "ready"
-	typeAdvance    = "advance"
-	typeCheckpoint = "checkpoint"
-	typeGap        = "gap"
+	typeReady   = "ready"
+	typeAdvance = "advance"
 )
 
-// record is one line of a log: an event, or a call of Ready or Advance, with what the scheduler
-// asked and what came of it. It is the same when it is written, read and compared.
-type record struct {
+// Record is one line of a log: an event, or a call of Ready or Advance, with what the scheduler
+// asked and what it returned. It is the same when it is written, read and compared.
+type Record struct {
 	Type string        `json:"e"`
 	At   time.Duration `json:"t"`
 	*overlap.Event
 
-	// Asked is what the predictor was asked, see question. Variants are what the selector
-	// answered, in the order in which it was asked.
-	Asked    *json.RawMessage `json:"p,omitempty"`
-	Variants []string         `json:"v,omitempty"`
+	// Asked is what the predictor was asked. Variants are what the selector answered, in the order
+	// in which it was asked.
+	Asked    *asking  `json:"p,omitempty"`
+	Variants []string `json:"v,omitempty"`
 
-	// Failure is why Step refused the event.
+	// Failure is set if Step rejected the event, see failure.
 	Failure string `json:"err,omitempty"`
 
 	// What Ready returned, and why it chose the round.
@@ -43,16 +41,10 @@ type record struct {
 	Released []overlap.Held `json:"r,omitempty"`
 	Moves    []overlap.Move `json:"m,omitempty"`
 
-	// State is what a checkpoint holds; Lost and Why are what a gap does.
-	State *overlap.Snapshot `json:"state,omitempty"`
-	Lost  uint64            `json:"lost,omitempty"`
-	Why   string            `json:"why,omitempty"`
-
-	// Of a record that was read: the number of its line, its text, which is valid until the next
-	// record is read, and Asked.
-	line  int
-	text  []byte
-	calls [][]question
+	// Of a record that was replayed: its line, what it asked, and all that is known of its answers.
+	Line  int              `json:"-"`
+	Calls [][]question     `json:"-"`
+	Ended []overlap.Answer `json:"-"`
 }
 
 // answer is the part of an overlap.Answer that does not follow from other records.
@@ -62,91 +54,112 @@ type answer struct {
 	Reason string         `json:"why,omitempty"`
 }
 
-// failures are the errors that the scheduler's methods return, by the names
-// they have in the log.
-var failures = []struct {
-	err  error
-	name string
-}{
-	{overlap.ErrQueueFull, "queue_full"},
-	{overlap.ErrExpired, "expired"},
-	{overlap.ErrDraining, "draining"},
-	{overlap.ErrBadQuery, "bad_query"},
-	{overlap.ErrDuplicateQuery, "duplicate_query"},
-	{overlap.ErrUnknownService, "unknown_service"},
-	{overlap.ErrUnknownRound, "unknown_round"},
-	{overlap.ErrBadOutcome, "bad_outcome"},
-	{overlap.ErrServiceBusy, "service_busy"},
-	{overlap.ErrServiceID, "service_id"},
-	{overlap.ErrTooManyServices, "too_many_services"},
-	{overlap.ErrOtherModel, "other_model"},
-	{overlap.ErrBadService, "bad_service"},
-}
-
-// failureName returns the name of an error, "" for none.
-func failureName(err error) string {
-	if err == nil {
+// failure returns the reason behind an error of Step, as answers have it, or "rejected" if it is the
+// caller's fault.
+func failure(err error) string {
+	switch why := overlap.ReasonOf(err); {
+	case err == nil:
 		return ""
+	case why == overlap.ReasonNone:
+		return "rejected"
+	default:
+		return why.String()
 	}
-	for i := range failures {
-		if errors.Is(err, failures[i].err) {
-			return failures[i].name
-		}
-	}
-	return "refused"
 }
 
 // maxNumber bounds sizes and lengths, so that sums of them are numbers too.
 const maxNumber = math.MaxInt32
 
-// validate reports the first thing that cannot be. It sets the kind of an event, and decodes what
-// was asked.
-func (r *record) validate() (err error) {
-	for k := overlap.Arrive; k <= overlap.Drain; k++ {
+// complete checks a record that was read, sets the kind of its event, and decodes its questions.
+func (r *Record) complete() (err error) {
+	for k := overlap.Arrive; k.String() != "unknown"; k++ {
 		if r.Type == k.String() {
 			r.Kind = k
 		}
 	}
-	switch r.Type {
-	case typeReady, typeAdvance, typeCheckpoint, typeGap:
-	default:
-		if r.Kind == 0 {
-			return fmt.Errorf("unknown event %q", r.Type)
-		}
+	if r.Kind == 0 && r.Type != typeReady && r.Type != typeAdvance {
+		return fmt.Errorf("unknown event %q", r.Type)
 	}
 	for _, n := range []int{r.Query.Size, r.Query.SeqLen, r.Query.Priority} {
 		if n < -maxNumber || n > maxNumber {
 			return fmt.Errorf("%d is out of range", n)
 		}
 	}
-	if (r.Type == typeCheckpoint) != (r.State != nil) {
-		return fmt.Errorf("not what belongs to %q", r.Type)
+	if r.Asked != nil {
+		r.Calls, err = r.Asked.decode()
 	}
-	r.calls, err = questions(r.Asked)
 	return err
 }
 
-// question is a group that the predictor was asked about, and its answer. In a
-// log, a call of the predictor is a list of questions, and a question is a list
-// of numbers: how many of its spans are those of the question before it, the
-// latency and the bound, and then the five numbers of each other span.
-type question struct {
-	Group    models.Group // without batches, which a predictor does not know
-	Estimate models.Estimate
-}
+// asking is the text of what the predictor was asked, without the last bracket: a list of calls. A
+// call is a list of questions, and a question is a list of numbers: how many of its spans are those
+// of the question before it, the latency and the bound, and then the five numbers of each other span.
+type asking []byte
 
 const (
 	questionNumbers = 3 // spans of the question before, latency, bound
 	spanNumbers     = 5 // service, start, end, size, sequence length
 )
 
-// questions decodes the calls of the predictor.
-func questions(text *json.RawMessage) ([][]question, error) {
-	if text == nil {
-		return nil, nil
+// question is a group that the predictor was asked about, and its answer.
+type question struct {
+	Group    models.Group // without batches, which a predictor does not know
+	Estimate models.Estimate
+}
+
+// call appends a call of the predictor.
+func (a *asking) call(groups []models.Group, estimates []models.Estimate) {
+	a.open()
+	var last []models.Span
+	for i := range groups {
+		spans := groups[i].Spans
+		same := 0
+		for same < min(len(last), len(spans)) && alike(last[same], spans[same]) {
+			same++
+		}
+		a.open()
+		a.numbers(int64(same), int64(estimates[i].Latency), int64(estimates[i].Bound))
+		for _, s := range spans[same:] {
+			a.numbers(int64(s.Service), int64(s.Start), int64(s.End), int64(s.Size), int64(s.SeqLen))
+		}
+		*a = append(*a, ']')
+		last = spans
 	}
+	*a = append(*a, ']')
+}
+
+func (a *asking) open() {
+	a.comma()
+	*a = append(*a, '[')
+}
+
+func (a *asking) numbers(values ...int64) {
+	for _, v := range values {
+		a.comma()
+		*a = strconv.AppendInt(*a, v, 10)
+	}
+}
+
+// comma separates what follows from what is before it in the same list.
+func (a *asking) comma() {
+	if (*a)[len(*a)-1] != '[' {
+		*a = append(*a, ',')
+	}
+}
+
+// MarshalJSON implements json.Marshaler.
+func (a *asking) MarshalJSON() ([]byte, error) { return append(*a, ']'), nil }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (a *asking) UnmarshalJSON(text []byte) error {
+	*a = bytes.Clone(text[:len(text)-1])
+	return nil
+}
+
+// decode returns the calls.
+func (a *asking) decode() ([][]question, error) {
 	var numbers [][][]int64
-	if err := strict(*text, &numbers); err != nil {
+	if err := json.Unmarshal(append(*a, ']'), &numbers); err != nil {
 		return nil, err
 	}
 	calls := make([][]question, len(numbers))
@@ -184,18 +197,4 @@ func decodeQuestion(n []int64, last []models.Span) (q question, err error) {
 func alike(a, b models.Span) bool {
 	a.Batch, b.Batch = 0, 0
 	return a == b
-}
-
-// strict decodes one JSON value that has no unknown fields and nothing behind
-// it.
-func strict(text []byte, v any) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil {
-		return err
-	}
-	if d.More() {
-		return fmt.Errorf("more than one value")
-	}
-	return nil
 }

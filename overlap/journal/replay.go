@@ -2,11 +2,8 @@ package journal
 
 import (
 	"bytes"
-	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"time"
 
@@ -14,199 +11,131 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// ReplayOptions is what of a log is replayed.
-type ReplayOptions struct {
-	From, To uint64 // rounds to report, 0 for no bound; the replay ends after To
-	Policy   string // refused with ErrPolicy unless it is that of the log, "" for any
-
-	// Each is called for every round to report once it is over, with the report
-	// so far.
-	Each func(*Report, *Round)
+// Log is a log that was replayed, or the part of it so far.
+type Log struct {
+	Header
+	Records, Rounds uint64
+	Torn            bool // the last line has no end, and was left out
 }
 
-// Replay gives a scheduler the events of a log and compares what it decides
-// with what is in the log, up to the first difference, which is part of the
-// report. Messages call the log by the name.
-func Replay(name string, log io.Reader, o ReplayOptions) (*Report, error) {
-	in, err := newReader(name, log)
-	if err != nil {
+// Difference is the error of a scheduler that decided otherwise than a log has it.
+type Difference struct {
+	Line   int           `json:"line"`
+	Column int           `json:"column"`
+	Event  string        `json:"event"`
+	At     time.Duration `json:"at_ns"`
+
+	// Logged and Decided are what the line has around the column, and what it would have now.
+	Logged  string `json:"logged"`
+	Decided string `json:"decided"`
+}
+
+func (d *Difference) Error() string {
+	return fmt.Sprintf("line %d, column %d: %s at %v\n  logged:  %s\n  decided: %s", d.Line, d.Column, d.Event, d.At, d.Logged, d.Decided)
+}
+
+// Replay gives a scheduler the events of a log and compares what it decides with what is in the
+// log. The first difference is an error, of type [*Difference]. Errors call the log by the name.
+// Each record that came out as it was is passed to each, which returns whether to go on.
+func Replay(name string, in io.Reader, each func(*Log, *Record) bool) (l *Log, err error) {
+	r := newReader(name, in)
+	l = &Log{}
+	if l.Header, err = r.header(); err != nil {
 		return nil, err
 	}
-	c := in.head.Config.Config
-	if o.Policy != "" && o.Policy != c.Policy {
-		return nil, fmt.Errorf("%s was recorded with policy %.80q, not %.80q: %w", name, c.Policy, o.Policy, ErrPolicy)
+	p, err := newReplay(&l.Header)
+	if err != nil {
+		return nil, r.fault(fmt.Errorf("impossible state: %w", err), damaged)
 	}
-	p := &replay{options: o, in: in, config: c, report: newReport(&in.head)}
-	for !p.over {
-		rec, err := in.read()
-		if err == io.EOF {
-			break
+	for {
+		logged, text, err := r.record()
+		if l.Torn = r.torn; err == io.EOF {
+			return l, nil
 		} else if err != nil {
 			return nil, err
 		}
-		if err := p.take(rec); err != nil {
-			return nil, err
+		p.drive(logged)
+		if d := p.compare(logged, text); d != nil {
+			return l, d
+		}
+		if l.Records++; logged.Round != nil {
+			l.Rounds++
+		}
+		if !each(l, logged) {
+			return l, nil
 		}
 	}
-	p.end(nil)
-	p.report.Torn = in.torn
-	p.report.finish()
-	return p.report, nil
 }
 
-// replay is a scheduler and the log that drives it.
+// replay is a scheduler that a log drives.
 type replay struct {
-	options   ReplayOptions
-	in        *reader
-	config    overlap.Config
 	tee       *Tee
-	decided   capture
 	predictor answering
 	selector  selected
-	report    *Report
-	over      bool
-
-	// round is the one that runs, nil if it was not seen from its start. ended is the one that
-	// has ended last, until it is reported.
-	round, ended *Round
-
-	// plan is what was asked for the last plan, and planning the time that it took.
-	plan     [][]question
-	planning time.Duration
+	line      *lines // scratch of compare
 }
 
-// take replays one record.
-func (p *replay) take(r *record) error {
-	switch r.Type {
-	case typeCheckpoint:
-		return p.restore(r)
-	case typeGap:
-		p.report.Gaps++
-		p.report.Lost += r.Lost
-		return nil
-	}
-	p.report.event(r.At)
-	p.predictor.recorded, p.selector = slices.Concat(r.calls...), r.Variants
-	p.decided.last = &record{Type: r.Type, At: r.At} // if it is left out
-	start := time.Now()
-	ready := p.drive(r)
-	took := time.Since(start)
-	if d := compare(r, p.decided.last); d != nil {
-		p.report.Difference, p.over = d, true
-		if p.round != nil {
-			d.Round = p.round.Number
+// newReplay returns the scheduler as it was when a file began.
+func newReplay(h *Header) (*replay, error) {
+	p := &replay{tee: &Tee{now: h.State.Now}, line: newLines()}
+	c, devices := h.Config.Config, map[int]overlap.Predictor{}
+	for _, i := range h.Config.Devices {
+		if devices[i] == nil {
+			devices[i] = &device{&p.predictor}
 		}
-		return nil
+		c.Devices = append(c.Devices, devices[i])
 	}
-	p.account(r, &ready, took)
-	return nil
-}
-
-func (p *replay) restore(r *record) error {
-	t, c := &Tee{sink: &p.decided, now: r.State.Now}, p.config
-	var err error
-	if c.Devices, err = p.devices(); err != nil {
-		return p.in.fault(ErrCheckpoint, err.Error())
-	}
-	if p.in.head.Config.Selects {
+	if h.Config.Selects {
 		c.Selector = &p.selector
 	}
-	t.listen(&c)
-	if t.Scheduler, err = overlap.Restore(c, *r.State); err != nil {
-		return p.in.fault(ErrCheckpoint, err.Error())
-	}
-	p.end(nil)
-	p.tee, p.round = t, nil
-	for _, m := range r.State.Definitions() {
-		p.report.service(m)
-	}
-	p.report.Checkpoints++
-	return nil
+	p.tee.listen(&c)
+	var err error
+	p.tee.Scheduler, err = overlap.Restore(c, *h.State)
+	return p, err
 }
 
-// devices returns what predicts the devices, by what is recorded.
-func (p *replay) devices() (all []overlap.Predictor, err error) {
-	kinds := p.in.head.Config.Devices
-	if len(kinds) == 0 {
-		kinds = []int{0}
-	}
-	for i, like := range kinds {
-		if like < 0 || like > i {
-			return nil, fmt.Errorf("device %d is like device %d, which does not come before it", i, like)
-		}
-		all = append(all, &device{&p.predictor})
-		all[i] = all[like]
-	}
-	return all, nil
-}
-
-// drive gives the scheduler an event, or asks it what to do. The record that the tee makes holds
-// the outcome.
-func (p *replay) drive(r *record) (ready overlap.Ready) {
+// drive does what a record says. The record that the tee makes of it holds what came of it.
+func (p *replay) drive(r *Record) {
+	p.predictor.recorded, p.selector = slices.Concat(r.Calls...), r.Variants
+	p.tee.record = Record{Type: r.Type, At: r.At} // unless another is made
 	switch r.Type {
 	case typeReady:
-		return p.tee.Ready(r.At)
+		r.Ended = slices.Clone(p.tee.Ready(r.At).Answers)
 	case typeAdvance:
 		p.tee.Advance(r.At)
 	default:
 		_ = p.tee.Step(r.At, r.Event)
 	}
-	return ready
 }
 
-// account adds a record that was reproduced to the report.
-func (p *replay) account(r *record, ready *overlap.Ready, took time.Duration) {
-	switch {
-	case r.Kind == overlap.Add && r.Failure == "":
-		p.report.service(r.Definition)
-	case r.Kind == overlap.Arrive && r.Failure == "":
-		p.report.Arrived++
-	case r.Kind == overlap.Finish && p.round != nil && r.Outcome.Round == p.round.Number:
-		p.end(nil)
-		p.ended, p.round = p.round, nil
-		p.ended.Outcome, p.ended.Finished = r.Outcome, r.At
-	case r.Type == typeAdvance:
-		p.plan, p.planning = r.calls, took
-	case r.Type == typeReady && r.Round == nil:
-		p.end(ready.Answers)
-	case r.Type == typeReady:
-		if p.end(nil); p.over {
-			return
-		}
-		p.round = &Round{
-			Round: *r.Round, Why: *r.Explanation, Line: r.line, At: r.At, Calls: r.calls, Decision: took, Dropped: slices.Clone(ready.Answers),
-		}
-		if p.round.Planned {
-			p.round.Calls = append(p.plan, p.round.Calls...)
-			p.round.Decision += p.planning
-		}
+// compare returns the first difference between a record and the one that was made now, or nil. What
+// was asked comes before what was decided from it.
+func (p *replay) compare(logged *Record, was []byte) error {
+	p.line.Reset()
+	_ = p.line.encoder.Encode(&p.tee.record)
+	is := bytes.TrimSuffix(p.line.Bytes(), []byte("\n"))
+	if bytes.Equal(was, is) {
+		return nil
 	}
-	for i := range ready.Answers {
-		p.report.answer(&ready.Answers[i])
+	at := 0
+	for at < min(len(was), len(is)) && was[at] == is[at] {
+		at++
+	}
+	return &Difference{
+		Line: logged.Line, Column: at + 1, Event: logged.Type, At: logged.At, Logged: around(was, at), Decided: around(is, at),
 	}
 }
 
-// end reports the round that has ended, if there is one, with the answers that were given then.
-func (p *replay) end(answers []overlap.Answer) {
-	round, o := p.ended, &p.options
-	if round == nil {
-		return
+// around returns a part of a line with its last key before a position.
+func around(text []byte, at int) string {
+	const before, after = 60, 100
+	key := bytes.LastIndex(text[:min(at+1, len(text))], []byte(`,"`)) + 1
+	head := ""
+	if name, _, ok := bytes.Cut(text[key:], []byte(":")); ok && at-key > before {
+		head, key = string(name)+": …", at-before
 	}
-	p.ended, round.Answers = nil, slices.Clone(answers)
-	if o.From <= round.Number && (o.To == 0 || round.Number <= o.To) {
-		p.report.round(round)
-		if o.Each != nil {
-			o.Each(p.report, round)
-		}
-	}
-	p.over = p.over || o.To != 0 && round.Number >= o.To
+	return head + string(text[key:min(at+after, len(text))])
 }
-
-// capture is a sink that lends the last record.
-type capture struct{ last *record }
-
-func (c *capture) begin(time.Duration, *overlap.Scheduler) {}
-func (c *capture) record(r *record)                        { c.last = r }
 
 // device is the predictor of one device, told apart from those of others.
 type device struct{ *answering }
@@ -238,98 +167,4 @@ func (a *selected) Select(string, int, time.Duration) (variant string) {
 		variant, *a = (*a)[0], (*a)[1:]
 	}
 	return variant
-}
-
-// difference is where a replay decided otherwise than the log has it.
-type difference struct {
-	Line  int           `json:"line"`
-	Event string        `json:"event"`
-	At    time.Duration `json:"at_ns"`
-	// Round is the one that was running, 0 for none.
-	Round uint64 `json:"round,omitempty"`
-	// Field is the key of the first field that differs, What that in words.
-	Field   string `json:"field"`
-	What    string `json:"what"`
-	Logged  string `json:"logged"`
-	Decided string `json:"decided"`
-}
-
-// differences are the fields that hold what was decided, in the order in which they are compared,
-// and what they are called.
-var differences = []struct{ key, what string }{
-	{"p", "what the predictor was asked"}, {"v", "the variants that were selected"}, {"c", "the candidates"},
-	{"solo", "the isolated latency of the group"}, {"limit", "the time that the group had to respect"}, {"planned", "whether the round was planned"},
-	{"for", "the time that the round was decided for"}, {"number", "the round"}, {"predicted", "the predicted time"}, {"g", "the group"},
-	{"q", "the queries of the group"}, {"stop", "the batches to stop"}, {"err", "the refusal"}, {"a", "the queries that ended"},
-	{"r", "the batches that were released"}, {"m", "the batches that move"},
-}
-
-// nothing stands for a field that a log or a replay leaves out.
-const nothing = "nothing"
-
-// compare returns the first difference between a record and the one that a scheduler made of the
-// same event now, or nil. What was decided comes before what the event brought.
-func compare(logged, decided *record) *difference {
-	var was bytes.Buffer
-	is := newLines()
-	if is.put(decided) == nil && json.Compact(&was, logged.text) == nil && bytes.Equal(bytes.TrimSuffix(is.text.Bytes(), []byte("\n")), was.Bytes()) {
-		return nil
-	}
-	a, b := members(was.Bytes()), members(is.text.Bytes())
-	differs := func(key, what string) *difference {
-		d := &difference{
-			Line: logged.line, Event: logged.Type, At: logged.At, Field: key, What: what,
-			Logged: cmp.Or(string(a[key]), nothing), Decided: cmp.Or(string(b[key]), nothing),
-		}
-		if d.Logged == d.Decided {
-			return nil
-		}
-		if key == "p" {
-			d.Logged, d.Decided = apart(questionTexts(d.Logged), questionTexts(d.Decided))
-		}
-		return d
-	}
-	for _, f := range differences {
-		if d := differs(f.key, f.what); d != nil {
-			return d
-		}
-	}
-	for _, key := range slices.Sorted(maps.Keys(a)) {
-		if d := differs(key, "the event itself"); d != nil {
-			return d
-		}
-	}
-	return nil
-}
-
-// members returns the fields of a record by their keys, those of its round among them.
-func members(text []byte) (all map[string]json.RawMessage) {
-	var round map[string]json.RawMessage
-	_ = json.Unmarshal(text, &all)
-	_ = json.Unmarshal(all["round"], &round) // none
-	delete(all, "round")
-	maps.Copy(all, round)
-	return all
-}
-
-// questionTexts returns what the predictor was asked, each group with its place.
-func questionTexts(asked string) (texts []string) {
-	var calls [][]json.RawMessage
-	_ = strict([]byte(asked), &calls) // none, if nothing was asked
-	for i, call := range calls {
-		for j, group := range call {
-			texts = append(texts, fmt.Sprintf("call %d, group %d: %s", i+1, j+1, group))
-		}
-	}
-	return texts
-}
-
-// apart returns the first items of two lists that are not the same.
-func apart(a, b []string) (string, string) {
-	i := 0
-	for i < min(len(a), len(b)) && a[i] == b[i] {
-		i++
-	}
-	a, b = append(a, nothing), append(b, nothing)
-	return a[i], b[i]
 }

@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"encoding/json"
 	"math"
 	"slices"
 	"time"
@@ -10,45 +9,30 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 )
 
-// Tee drives a scheduler and records every event that it passes on and what comes of it. One
-// goroutine uses it, as it would use the scheduler.
+// Tee drives a scheduler and records every event that it passes on and what the scheduler makes of
+// it. One goroutine uses it, as it would use the scheduler.
 type Tee struct {
 	// Scheduler is for questions that change nothing.
 	Scheduler *overlap.Scheduler
 
-	sink sink
+	log *Writer // nil in a replay, which reads record
 
 	// now is the latest time seen, as the scheduler takes it.
 	now time.Duration
 
 	// record is the last one, and what follows is its memory.
-	record   record
-	event    overlap.Event
+	record   Record
 	asked    asking
-	text     json.RawMessage // asked, as the record refers to it
 	variants []string
 	answers  []answer
 	why      overlap.Explanation
 }
 
-// sink takes records.
-type sink interface {
-	// begin is called before a scheduler, whose latest time is now, is given an event.
-	begin(now time.Duration, s *overlap.Scheduler)
-
-	// record takes the record of what was done. It keeps no part of it.
-	record(r *record)
-}
-
 // New returns an idle scheduler that is recorded to w, which belongs to it from then on, or
-// every fault of the configuration.
-func New(config overlap.Config, w *Writer, header Header) (*Tee, error) {
+// every fault of the configuration. Of the header, the caller sets Version, Commit, Device and Epoch.
+func New(config overlap.Config, w *Writer, header Header) (t *Tee, err error) {
+	t = &Tee{log: w, now: math.MinInt64}
 	w.use(header, config)
-	return newTee(config, w)
-}
-
-func newTee(config overlap.Config, to sink) (t *Tee, err error) {
-	t = &Tee{sink: to, now: math.MinInt64}
 	t.listen(&config)
 	t.Scheduler, err = overlap.New(config)
 	return t, err
@@ -100,9 +84,7 @@ func (x selecting) Select(of string, waiting int, slack time.Duration) (variant 
 func (t *Tee) Step(now time.Duration, e *overlap.Event) error {
 	t.begin(now)
 	err := t.Scheduler.Step(t.now, e)
-	t.event = brought(e)
-	t.record = record{Type: e.Kind.String(), Event: &t.event, Failure: failureName(err)}
-	t.end()
+	t.end(Record{Type: e.Kind.String(), Event: e, Failure: failure(err)})
 	return err
 }
 
@@ -111,19 +93,19 @@ func (t *Tee) Step(now time.Duration, e *overlap.Event) error {
 func (t *Tee) Ready(now time.Duration) overlap.Ready {
 	planned := t.Scheduler.Planned()
 	t.begin(now)
-	r := t.Scheduler.Ready(t.now)
-	if r.Round == nil && !r.Ended() && !t.any() && planned == t.Scheduler.Planned() && !t.Scheduler.Routed() {
-		return r
+	y := t.Scheduler.Ready(t.now)
+	if y.Round == nil && !y.Ended() && !t.any() && planned == t.Scheduler.Planned() && !t.Scheduler.Routed() {
+		return y
 	}
-	t.record = record{Type: typeReady, Round: r.Round, Stops: r.Stops, Answers: t.ended(r.Answers), Released: r.Released, Moves: r.Moves}
-	if r.Round != nil {
+	r := Record{Type: typeReady, Round: y.Round, Stops: y.Stops, Answers: t.ended(y.Answers), Released: y.Released, Moves: y.Moves}
+	if y.Round != nil {
 		t.why = t.Scheduler.Explain()
-		if t.record.Explanation = &t.why; !r.Round.Planned {
+		if r.Explanation = &t.why; !y.Round.Planned {
 			t.why.For = 0 // which is the start of the round
 		}
 	}
-	t.end()
-	return r
+	t.end(r)
+	return y
 }
 
 // Advance is that of overlap.Scheduler. It is recorded if it asked for something, without which
@@ -131,13 +113,14 @@ func (t *Tee) Ready(now time.Duration) overlap.Ready {
 func (t *Tee) Advance(now time.Duration) {
 	t.begin(now)
 	if t.Scheduler.Advance(t.now); t.any() {
-		t.record = record{Type: typeAdvance}
-		t.end()
+		t.end(Record{Type: typeAdvance})
 	}
 }
 
 func (t *Tee) begin(now time.Duration) {
-	t.sink.begin(t.now, t.Scheduler)
+	if t.log != nil {
+		t.log.begin(t.Scheduler)
+	}
 	t.now = max(t.now, now)
 	t.asked, t.variants = append(t.asked[:0], '['), t.variants[:0]
 }
@@ -146,13 +129,13 @@ func (t *Tee) begin(now time.Duration) {
 func (t *Tee) any() bool { return len(t.asked) > 1 || len(t.variants) > 0 }
 
 // end completes the record and hands it over.
-func (t *Tee) end() {
-	if t.record.At, t.record.Variants = t.now, t.variants; len(t.asked) > 1 {
-		t.asked = append(t.asked, ']')
-		t.text = json.RawMessage(t.asked)
-		t.record.Asked = &t.text
+func (t *Tee) end(r Record) {
+	if r.At, r.Variants = t.now, t.variants; len(t.asked) > 1 {
+		r.Asked = &t.asked
 	}
-	t.sink.record(&t.record)
+	if t.record = r; t.log != nil {
+		t.log.record(&t.record)
+	}
 }
 
 func (t *Tee) ended(answers []overlap.Answer) []answer {

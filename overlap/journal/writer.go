@@ -1,6 +1,8 @@
 package journal
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"slices"
@@ -11,58 +13,53 @@ import (
 )
 
 // Format is the first field of every decision log.
-const Format = "overlapd-decisions/6"
+const Format = "overlapd-decisions/7"
 
-// Header is where a log comes from: the program's version and commit, the device,
-// and the time from which the times of the log count.
+// Header is the first line of a file.
 type Header struct {
+	Format string `json:"format"`
+
+	// The daemon's version and commit, the device, and the time from which the times of the log
+	// count: given to [New].
 	Version string    `json:"version"`
 	Commit  string    `json:"commit"`
 	Device  string    `json:"device"`
 	Epoch   time.Time `json:"epoch"`
+
+	// Created is when the file was begun. Lost is the number of records that are missing before it,
+	// and Why is the reason.
+	Created time.Time `json:"created"`
+	Lost    uint64    `json:"lost,omitempty"`
+	Why     string    `json:"why,omitempty"`
+
+	Config config            `json:"config"`
+	State  *overlap.Snapshot `json:"state"`
 }
 
-// head is the first line of a file. The services of its configuration are those
-// of the checkpoint that follows; of one that was removed there is the ID only.
-type head struct {
-	Format string `json:"format"`
-	Header
-	Created time.Time `json:"created"` // when the file was begun
-	Config  config    `json:"config"`
-}
-
-// config is a configuration without its predictors: of each device there is the first
-// that is like it. Without any there is one device.
+// config is a configuration without its predictors and services: of each device there is the first
+// that has the same predictor. The services are those of the state.
 type config struct {
 	overlap.Config
-	Devices []int `json:"Devices,omitempty"`
-	Selects bool  `json:"Selects,omitempty"` // it has a selector
-}
-
-// kinds returns the Devices of a config.
-func kinds(devices []overlap.Predictor) (like []int) {
-	if len(devices) == 1 {
-		return nil
-	}
-	for _, p := range devices {
-		like = append(like, slices.Index(devices, p))
-	}
-	return like
+	Services *struct{} `json:",omitempty"`
+	Devices  []int
+	Selects  bool `json:",omitempty"` // it has a selector
 }
 
 const (
 	// maxLineBytes is the length of the longest line that is written or read.
 	maxLineBytes = 64 << 20
 
-	// pendingBytes is what may wait for the writer, besides what it is writing,
-	// and wakeBytes is with how much it begins before the flush interval is over.
-	pendingBytes = 512 << 10
+	// pendingBytes is what may wait for the writer, besides what it is writing, and wakeBytes is with
+	// how much it begins before the flush interval is over.
+	pendingBytes = 4 << 20
 	wakeBytes    = 64 << 10
+	// pendingFiles bounds the files that wait to begin, each of which has a state.
+	pendingFiles = 8
 )
 
 // Options of a Writer.
 type Options struct {
-	// MaxFileBytes is how many bytes of records a file takes, besides its checkpoint,
+	// MaxFileBytes is how many bytes of records a file takes, besides its header,
 	// before the next is begun, and MaxFiles how many files are kept.
 	MaxFileBytes int64
 	MaxFiles     int
@@ -87,14 +84,13 @@ func DefaultOptions() Options {
 
 // Writer takes the records of one Tee to files.
 //
-// The scheduler's goroutine appends to what is pending, under a lock that is
-// never held for longer than a copy takes. The writer's goroutine, which alone
-// touches files, takes all of it at once and leaves the memory of what it wrote
-// last in its place. When too much is pending, records are lost until it was
-// taken; then a gap and a checkpoint are written, with which a replay goes on.
+// The scheduler's goroutine appends to what is pending, under a lock that is never held for longer
+// than it takes to encode a record or to copy the scheduler's state. The writer's goroutine, which
+// alone touches files, takes all of it at once. When too much is pending, records are lost until it
+// was taken; then a new file begins, with which a replay goes on.
 type Writer struct {
 	options Options
-	files   files
+	files   files         // belongs to the writer's goroutine
 	wake    chan struct{} // holds one token
 	closing chan struct{}
 	done    chan struct{}
@@ -103,45 +99,37 @@ type Writer struct {
 
 	mu struct {
 		sync.Mutex
-		pending pending
-		open    bool   // records go on where the last one ended; else a checkpoint must come first
-		stopped bool   // the disk takes nothing
-		since   int64  // bytes of records in the file since its checkpoint
-		lost    uint64 // events, before the next checkpoint
-		why     string // the last record was lost
-		total   uint64 // events lost since the log was opened
-		fault   error  // what the disk answers now
-		head    head   // begins every file
+		header  Header // begins every file
+		pending []part
+		spare   *lines    // empty, for the next part
+		size    int64     // bytes of records in the file
+		broken  bool      // records are lost until the next file begins
+		retry   time.Time // when that may be
+		lost    uint64    // records, before the next file
+		why     string    // the last record was lost
+		total   uint64    // records lost since the log was opened
+		fault   error     // what the disk answers now
 	}
-
-	line *lines // scratch of the scheduler's goroutine
-
-	// What follows belongs to the writer's goroutine.
-	failedAt time.Time // zero if the last attempt went well
-	writing  pending
-	text     *lines // what stands before the records of a part
 }
 
-// pending are records that are not written yet.
-type pending struct {
-	data  []byte
-	parts []part
-}
-
-// part is records that go on where the part before it ended, or, if it has a state, follow that.
+// part is records that go on in the file where the part before it ended, or begin a file if they have
+// a header.
 type part struct {
-	// from is where it begins in the data.
-	from    int
-	records uint64
+	header *Header
+	lines  *lines
+}
 
-	// state is that of the scheduler at its latest time, now. It begins a file if rotate is set.
-	state  *overlap.Snapshot
-	now    time.Duration
-	rotate bool
+// lines is a text of JSON values, each on a line of its own.
+type lines struct {
+	bytes.Buffer
+	encoder *json.Encoder
+}
 
-	// lost is the number of records before the state that are missing, and why they are.
-	lost uint64
-	why  string
+func newLines() *lines {
+	l := &lines{}
+	l.encoder = json.NewEncoder(l)
+	l.encoder.SetEscapeHTML(false)
+	return l
 }
 
 // Open starts a new log in a folder, which is made if need be. Files of an
@@ -153,10 +141,13 @@ func Open(dir string, o Options) (*Writer, error) {
 func open(dir string, o Options, create func(path string) (file, error)) (*Writer, error) {
 	w := &Writer{
 		options: o, files: files{dir: dir, max: o.MaxFiles, create: create},
-		wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}), line: newLines(), text: newLines(),
+		wake: make(chan struct{}, 1), closing: make(chan struct{}), done: make(chan struct{}),
 	}
-	w.mu.pending.data, w.writing.data = make([]byte, 0, pendingBytes), make([]byte, 0, pendingBytes)
+	w.mu.broken = true
 	err := os.MkdirAll(dir, 0o700)
+	if err == nil {
+		err = w.files.prune()
+	}
 	if err == nil {
 		err = w.files.rotate()
 	}
@@ -169,61 +160,57 @@ func open(dir string, o Options, create func(path string) (file, error)) (*Write
 
 // use gives the log to a scheduler.
 func (w *Writer) use(h Header, c overlap.Config) {
-	c.Services = nil // those of each file's first checkpoint
+	h.Format, h.Config = Format, config{Config: c, Selects: c.Selector != nil}
+	for _, p := range c.Devices {
+		h.Config.Devices = append(h.Config.Devices, slices.Index(c.Devices, p))
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.mu.head = head{Format: Format, Header: h, Config: config{c, kinds(c.Devices), c.Selector != nil}}
+	w.mu.header = h
 }
 
-// begin implements sink. It takes a checkpoint if one is due: where the log begins or has a gap,
-// and where a file is full. A plan is no part of one, so it waits until there is none: meanwhile
-// records go on in the full file, or are lost behind the gap.
-func (w *Writer) begin(now time.Duration, s *overlap.Scheduler) {
-	w.mu.Lock()
-	due := w.mu.since >= w.options.MaxFileBytes
-	if !w.mu.open {
-		due = !w.mu.stopped && len(w.mu.pending.data) <= pendingBytes/2
-	}
-	w.mu.Unlock()
-	if !due || s.Planned() {
-		return
-	}
-	state := s.Snapshot()
+// begin is called before the scheduler is given an event. It begins a file if one is due: at first,
+// behind a gap, and where a file is full. It waits while too many do, and while there is a plan, which
+// is no part of the state: meanwhile records go on in the full file, or are lost.
+func (w *Writer) begin(s *overlap.Scheduler) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.mu.stopped {
-		return // meanwhile
+	due := w.mu.size >= w.options.MaxFileBytes
+	if w.mu.broken {
+		due = w.pending() <= pendingBytes/2 && !time.Now().Before(w.mu.retry)
 	}
-	p, rotate := &w.mu.pending, w.mu.since >= w.options.MaxFileBytes
-	p.parts = append(p.parts, part{from: len(p.data), state: &state, now: now, rotate: rotate, lost: w.mu.lost, why: w.mu.why})
-	if w.mu.open, w.mu.lost, w.mu.why = true, 0, ""; rotate {
-		w.mu.since = 0
+	if !due || len(w.mu.pending) == pendingFiles || s.Planned() {
+		return
 	}
+	h, state := w.mu.header, s.Snapshot()
+	h.Created, h.Lost, h.Why, h.State = time.Now().UTC(), w.mu.lost, w.mu.why, &state
+	w.append(&h)
+	w.mu.broken, w.mu.size, w.mu.lost, w.mu.why = false, 0, 0, ""
 }
 
-// record implements sink.
-func (w *Writer) record(r *record) {
-	w.line.text.Reset()
-	_ = w.line.put(r) // only the state of a checkpoint could fail
-	line := w.line.text.Bytes()
+// record takes a record of which it keeps no part.
+func (w *Writer) record(r *Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	p := &w.mu.pending
-	switch {
-	case !w.mu.open:
-		w.miss(1)
-		return
-	case len(p.data) > 0 && len(p.data)+len(line) > pendingBytes:
-		w.mu.open, w.mu.why = false, "the writer was behind"
-		w.miss(1)
-		return
-	case len(p.parts) == 0:
-		p.parts = append(p.parts, part{from: len(p.data)})
+	if !w.mu.broken && w.pending() > pendingBytes {
+		w.mu.broken, w.mu.why = true, "the writer was behind"
 	}
-	p.data = append(p.data, line...)
-	p.parts[len(p.parts)-1].records++
-	w.mu.since += int64(len(line))
-	if len(p.data) >= wakeBytes {
+	if w.mu.broken {
+		w.miss(1)
+		return
+	}
+	if len(w.mu.pending) == 0 {
+		w.append(nil)
+	}
+	l := w.mu.pending[len(w.mu.pending)-1].lines
+	before := l.Len()
+	if err := l.encoder.Encode(r); err != nil { // as of a number that is none
+		w.mu.broken, w.mu.why = true, err.Error()
+		w.miss(1)
+		return
+	}
+	w.mu.size += int64(l.Len() - before)
+	if w.pending() >= wakeBytes {
 		select {
 		case w.wake <- struct{}{}:
 		default: // it was woken already
@@ -231,10 +218,27 @@ func (w *Writer) record(r *record) {
 	}
 }
 
+// append begins a part.
+func (w *Writer) append(h *Header) {
+	l := w.mu.spare
+	if w.mu.spare = nil; l == nil {
+		l = newLines()
+	}
+	w.mu.pending = append(w.mu.pending, part{h, l})
+}
+
+// pending returns how many bytes of records are pending.
+func (w *Writer) pending() (n int) {
+	for i := range w.mu.pending {
+		n += w.mu.pending[i].lines.Len()
+	}
+	return n
+}
+
 // miss counts records that are not written.
-func (w *Writer) miss(n uint64) {
-	w.mu.lost += n
-	w.mu.total += n
+func (w *Writer) miss(n int) {
+	w.mu.lost += uint64(n)
+	w.mu.total += uint64(n)
 }
 
 // Close writes what was recorded and closes the file. It returns the last
@@ -258,7 +262,8 @@ func (w *Writer) run() {
 			w.flush()
 		case <-w.closing:
 			w.flush()
-			if err := w.files.close(); w.err == nil {
+			err := w.files.close()
+			if _, w.err = w.Lost(); w.err == nil {
 				w.err = err
 			}
 			return
@@ -268,121 +273,88 @@ func (w *Writer) run() {
 
 // flush writes all that was recorded.
 func (w *Writer) flush() {
-	w.take()
-	p := &w.writing
-	for i := range p.parts {
-		end := len(p.data)
-		if i+1 < len(p.parts) {
-			end = p.parts[i+1].from
-		}
-		if err := w.write(&p.parts[i], p.data[p.parts[i].from:end]); err != nil {
-			w.fail(err, p.parts[i:])
-			break
-		}
-		if !w.failedAt.IsZero() {
-			w.resume(p.parts[i].lost) // after a failure the first part has one
+	parts := w.take()
+	for i := range parts {
+		if err := w.write(&parts[i]); err != nil {
+			w.fail(err, parts[i:])
+			return
 		}
 	}
-	clear(p.parts) // of their states
-	p.parts, p.data = p.parts[:0], p.data[:0]
-	if cap(p.data) > 2*pendingBytes {
-		p.data = nil
+	if len(parts) > 0 {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if l := parts[0].lines; l.Cap() <= 2*pendingBytes {
+			l.Reset()
+			w.mu.spare = l
+		}
 	}
 }
 
-// take makes what is pending what is written now.
-func (w *Writer) take() {
+// take returns what is pending. A header alone waits for its records.
+func (w *Writer) take() (parts []part) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.mu.pending.data) > 0 { // a state alone waits for its records
-		w.mu.pending, w.writing = w.writing, w.mu.pending
+	if w.pending() > 0 {
+		parts, w.mu.pending = w.mu.pending, nil
 	}
-	if w.mu.stopped && time.Since(w.failedAt) >= w.options.RetryInterval {
-		w.mu.stopped = false
-	}
+	return parts
 }
 
-// write appends the records of a part to the file, behind what must stand
-// before them.
-func (w *Writer) write(p *part, records []byte) error {
-	if p.state == nil {
-		return w.files.write(records)
-	}
-	if p.rotate && w.files.size > 0 || w.files.current == nil {
-		if err := w.files.rotate(); err != nil {
-			return fmt.Errorf("beginning a file: %w", err)
+// write appends a part to the file, or begins one with it. After an error the part holds the records
+// that are in no file.
+func (w *Writer) write(p *part) error {
+	if p.header == nil {
+		n, err := w.files.write(p.lines.Bytes())
+		if err != nil {
+			p.lines.Next(n)
 		}
-	}
-	text := &w.text.text
-	text.Reset()
-	if err := w.preface(p); err != nil {
 		return err
 	}
-	text.Write(records)
-	err := w.files.write(text.Bytes())
-	if text.Cap() > 2*pendingBytes {
-		w.text = newLines()
+	if err := w.files.rotate(); err != nil {
+		return fmt.Errorf("beginning a file: %w", err)
 	}
-	return err
-}
-
-// preface appends what must stand before the records that follow a state.
-func (w *Writer) preface(p *part) error {
-	l := w.text
-	if w.files.size == 0 {
-		w.mu.Lock()
-		h := w.mu.head
-		w.mu.Unlock()
-		h.Created, h.Config.Services = time.Now().UTC(), p.state.Definitions()
-		if err := l.put(&h); err != nil {
-			return err
-		}
-	}
-	if p.lost > 0 {
-		_ = l.put(&record{Type: typeGap, Lost: p.lost, Why: p.why})
-	}
-	before := l.text.Len()
-	if err := l.put(&record{Type: typeCheckpoint, At: p.now, State: p.state}); err != nil {
+	text := newLines()
+	if err := text.encoder.Encode(p.header); err != nil {
 		return err
 	}
-	if n := l.text.Len() - before; n > maxLineBytes {
-		return fmt.Errorf("%w: a checkpoint of %d bytes, at most %d can be read again; lower the queue limits of services", ErrLimit, n, maxLineBytes)
+	if n := text.Len(); n > maxLineBytes {
+		return fmt.Errorf("a header of %d bytes, at most %d can be read again; lower the queue limits of services", n, maxLineBytes)
+	}
+	text.Write(p.lines.Bytes())
+	if _, err := w.files.write(text.Bytes()); err != nil {
+		return err
+	}
+	w.mu.Lock()
+	failed := w.mu.fault != nil
+	w.mu.fault = nil
+	w.mu.Unlock()
+	if failed {
+		w.options.Resumed(p.header.Lost)
 	}
 	return nil
 }
 
-// fail stops the log, and calls Stopped once. What is not written is lost, with
-// all that is pending.
+// fail stops the log, and calls Stopped once. What is not written is lost, with all that is pending.
 func (w *Writer) fail(err error, left []part) {
-	first := w.failedAt.IsZero()
-	w.failedAt, w.err = time.Now(), err
 	w.mu.Lock()
-	w.mu.open, w.mu.stopped, w.mu.why, w.mu.fault = false, true, err.Error(), err
-	for _, parts := range [][]part{left, w.mu.pending.parts} {
-		for _, p := range parts {
-			w.miss(p.records)
-			w.mu.lost += p.lost // no gap counts them now
+	first := w.mu.fault == nil
+	for _, p := range append(left, w.mu.pending...) {
+		w.miss(bytes.Count(p.lines.Bytes(), []byte("\n")))
+		if p.header != nil {
+			w.mu.lost += p.header.Lost // which no file holds now
 		}
 	}
-	w.mu.pending = pending{data: w.mu.pending.data[:0], parts: w.mu.pending.parts[:0]}
+	w.mu.pending, w.mu.broken, w.mu.retry = nil, true, time.Now().Add(w.options.RetryInterval)
+	w.mu.fault, w.mu.why = err, err.Error()
 	w.mu.Unlock()
 	if first {
 		w.options.Stopped(err)
 	}
 }
 
-// resume ends what fail began.
-func (w *Writer) resume(lost uint64) {
-	w.failedAt, w.err = time.Time{}, nil
-	w.mu.Lock()
-	w.mu.fault = nil
-	w.mu.Unlock()
-	w.options.Resumed(lost)
-}
-
-// Lost returns how many events were not written since the log was opened, and
+// Lost returns how many records were not written since the log was opened, and
 // why none are written now, nil if they are.
-func (w *Writer) Lost() (events uint64, fault error) {
+func (w *Writer) Lost() (records uint64, fault error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.mu.total, w.mu.fault
