@@ -29,6 +29,7 @@ type decision struct {
 	spans      []models.Span // the spans of the group
 	progress
 	steps  []progress // before each span was added
+	lax    bool       // the latency of the group must keep to the limit, and not its bound
 	strict bool       // its bound must keep to the limit though nobody else is in it
 	unsure bool       // as a plan it cannot hold
 	asked  asked
@@ -46,7 +47,6 @@ type progress struct {
 	predicted models.Estimate
 	solo      time.Duration // the time the spans take one after another
 	limit     time.Duration // when the group must have ended, forever if nothing depends on that
-	daring    bool          // only its latency must keep to the limit, and not its bound
 }
 
 // drop is work that cannot finish in time.
@@ -70,7 +70,7 @@ func (d *decision) decide(v *device, at time.Duration) {
 	s := d.s
 	d.device, d.ask, d.kept = v, &v.predict, false
 	d.ask.counts = asked{}
-	d.at, d.strict, d.unsure = at, false, false
+	d.at, d.lax, d.strict, d.unsure = at, false, false, false
 	d.progress, d.steps = progress{limit: forever}, d.steps[:0]
 	d.candidates, d.drops, d.members = d.candidates[:0], d.drops[:0], d.members[:0]
 	d.group, d.spans = d.group[:0], d.spans[:0]
@@ -254,9 +254,9 @@ func (d *decision) addWhole(i int) {
 	}
 }
 
-// bounds returns within what time a group counts as done.
-func (*decision) bounds(e models.Estimate, daring bool) time.Duration {
-	if daring {
+// bound returns within what time a group counts as done.
+func (d *decision) bound(e models.Estimate) time.Duration {
+	if d.lax {
 		return e.Latency
 	}
 	return e.Bound
@@ -300,12 +300,13 @@ func (d *decision) holds() bool {
 	}
 	first := &d.candidates[d.group[0]]
 	d.predicted = repeated(estimates[len(d.drops)], first.rest.Times(len(first.members)))
-	took := d.bounds(d.predicted, d.daring)
 	switch {
 	case len(d.group) > 1 && d.predicted.Latency == 0, first.explores:
 		return false
-	case d.strict || len(d.group) > 1 || len(first.members) > 1 && first.batch == nil:
-		return s.backlog.now+took <= d.limit
+	case d.strict || len(d.group) > 1:
+		return s.backlog.now+d.bound(d.predicted) <= d.limit
+	case len(first.members) > 1 && first.batch == nil:
+		return s.backlog.now+d.predicted.Latency <= d.limit
 	}
 	left := first.solo.Latency - d.solo // of what does not end with its only span
 	return first.rank.Filler || s.backlog.now+d.predicted.Latency+left <= first.deadline
@@ -332,11 +333,8 @@ type candidate struct {
 	solo     models.Estimate // the estimate of rest, alone
 	explores bool            // it runs although it is predicted to be late: alone, or not at all
 	due      time.Duration   // the earliest deadline of its members that the rest, alone, would meet
-	next     *query          // the most urgent that merge has left out; the overlap policy looks further
 
 	// What the overlap policy finds out.
-	latest  time.Duration // when its batch, as it was before merging, must start to be in time
-	behind  time.Duration // the same for what is next
 	verdict verdict
 	tried   trial
 }

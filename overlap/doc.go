@@ -90,10 +90,8 @@
 //   - What must fit is the bound of the estimate, and it must fit everybody
 //     whose batch ends with the group and who could be in time alone. What is
 //     left of a batch that does not end must be in time after it. The latency
-//     serves for comparing gains, and for drops: nobody is dropped for the
-//     sake of a margin. What would be late right after the most urgent batch needs
-//     to fit by the latency only, if no more queries than its own are risked for it and
-//     none of a higher priority: without it, it is lost for certain.
+//     serves for comparing gains, for the size of a batch where no other service has work, and for
+//     drops: nobody is dropped for the sake of a margin.
 //   - A span is added only if the group is then predicted to end before it
 //     would if the span ran after it. Of those that fit, the most urgent one comes first.
 //   - A span ends where the group gains most, not where it fills the headroom:
@@ -103,11 +101,6 @@
 //     least target of the other services, and goes on in the next one: what arrives
 //     for them meanwhile then runs beside the rest of it. Parts may take longer than the
 //     whole: it does so only if what they all lose is within its slack.
-//   - Whoever waits and would be in time right after the most urgent batch
-//     alone, as far as the head of each service and the query behind each
-//     batch of the group go, is not made late. A group is first grown without
-//     regard to those who may still get into it, and then cut back for those
-//     who did not.
 //   - Queries of a service are merged where that saves time and all of them
 //     stay in time. Spans from the same queue are the same operators on other
 //     data, so nothing overlaps as well as they do.
@@ -128,24 +121,31 @@
 //
 // # Load shedding
 //
-// Where there is not time for all, earliest deadline first lets everything wait
-// until it is late. So before it chooses, overlap finds out for which work there
-// is no time, by the rule of Moore (Management Science 15(1), 1968),
-// which keeps as many as any choice could: in the order of deadlines it adds up
-// what queries take, and whenever one would be late, postpones the longest so
-// far. Of queries that take equally long it postpones the latest, but before these the most urgent
+// Where there is not enough time for all, earliest deadline first lets everything wait until it is
+// late. So before it chooses, overlap finds out for which work there is no time, by Moore's rule
+// (Management Science 15(1), 1968), which keeps as many queries as any choice could. It adds up
+// what queries take in the order of deadlines, and whenever one would be late, postpones the longest
+// so far. Of queries that take equally long it postpones the latest, but before these the most urgent
 // one that leaves less than 1.8 times the isolated latency of the largest batch that it could be in,
 // if its service has others: such a head would keep every batch small, or without time to overlap
-// other work, and more would be late behind it. A query that can be merged with others that wait counts with the middle between
-// what it takes alone and its part of their batch, since not all of them will be
-// merged. Of a batch that has started that is what is left, for each of its queries; what
-// has run does not count, or a few operators that once filled a group would put the
-// rest before all that is more urgent. Priorities come first: nothing is postponed for
-// what has less, and the others get what time is left: nothing is added to a group that would make
-// something kept of a higher priority late. The suspects of a failed batch are postponed before
-// all others of their priority: a service with bad queries pays for finding them, and not its
-// neighbours. What is postponed waits until its service has nothing else, and fills the room that groups leave; a query may join a batch. With every
-// decision the choice is made again.
+// other work, and more would be late behind it. A query that can be batched with others counts with
+// the middle between its isolated latency and its part of their batch, because not all of them will
+// be batched. A batch that has started counts with the operators that are left, for each of its
+// queries. If those that have run counted as well, a few operators that once filled a group would put
+// the rest before all that is more urgent.
+//
+// Where all work is queries of one service that take equally long, none is the longest, and what a
+// query costs is that its deadline makes a batch smaller. These are batched in the order of deadlines
+// as they would run. If some would be late, or hardly any time is to spare, the most urgent are
+// postponed, as few as possible, so that the others are in time and the next batch is as large as it
+// could be.
+//
+// Priorities come first: nothing is postponed for what has a lower one, and that gets the time that is
+// left: nothing is added to a group that would make something kept of a higher priority late. The
+// suspects of a failed batch are postponed before all others of their priority: a service with bad
+// queries pays for finding them, and not its neighbours. What is postponed waits until its service has
+// nothing else, and fills the room that groups leave; a query may join a batch. With every decision
+// the choice is made again.
 //
 // Whatever is asked of the predictor and does not depend on an answer is asked
 // in one call, and ends are searched several at a time ([Config].Ways).

@@ -20,7 +20,7 @@ type joiner struct {
 // merge fills the batch of candidate i, if it is one to be formed, with
 // queries that wait behind its head, have the same shape and fit under
 // MaxBatch; for a service with variants, no more of them than its share for each device, for
-// which the variant is selected. It looks for the largest batch that ends, by its bound, before
+// which the variant is selected. It looks for the largest batch that ends, see reach, before
 // the deadline of everybody in it, and takes, of the sizes that it asked about, the one that
 // saves most time against running its queries one after another; if none saves any, the head
 // stays alone. So does a query that is to run by itself. A service on the ladder rounds down:
@@ -49,7 +49,7 @@ func (d *decision) merge(i int) {
 	}
 	judge := func(n int, e models.Estimate) bool {
 		size := d.sizes[n]
-		apart, ok := d.apart(size, d.at+e.Bound)
+		apart, ok := d.apart(size, d.at+d.reach(e))
 		if !ok || e.Latency == 0 || d.at+e.Bound > spared {
 			return false
 		}
@@ -60,7 +60,6 @@ func (d *decision) merge(i int) {
 	}
 	d.search(0, len(d.sizes)-1, propose, judge)
 	if bestGain == 1 {
-		c.leaves(d.joining[1].query)
 		return
 	}
 	c.rest.Size = best
@@ -83,7 +82,6 @@ func (d *decision) scan(c *candidate) {
 		queue.pass()
 		full := c.service.family.share > 0 && len(d.joining) == c.service.family.share
 		if full || !q.mergesWith(head) || size+q.Size > c.service.MaxBatch {
-			c.leaves(q)
 			continue
 		}
 		if all += q.Size; q.Deadline >= due {
@@ -102,6 +100,15 @@ func (d *decision) scan(c *candidate) {
 			j.solo, estimates = estimates[0].Latency, estimates[1:]
 		}
 	}
+}
+
+// reach returns within what time the members of a batch must be in time: the bound of its estimate,
+// or, where no other service has work that could be late with them, the latency.
+func (d *decision) reach(e models.Estimate) time.Duration {
+	if len(d.candidates) == 1 {
+		return e.Latency
+	}
+	return e.Bound
 }
 
 // joins reports whether a batch that has a size so far, is to reach another
@@ -128,43 +135,17 @@ func (d *decision) apart(reach int, end time.Duration) (apart time.Duration, ok 
 
 // take makes a batch of the given size of those that were scanned.
 func (c *candidate) take(d *decision, reach int, solo models.Estimate) {
-	from, size, end := len(d.members), 0, d.at+solo.Bound
+	from, size, end := len(d.members), 0, d.at+d.reach(solo)
 	for i := range d.joining {
 		if j := &d.joining[i]; j.joins(size, reach, end) {
 			size += j.Size
 			d.members = append(d.members, j.query)
 			c.deadline = max(c.deadline, j.Deadline)
-		} else {
-			c.leaves(j.query)
 		}
 	}
 	c.members = slices.Clip(d.members[from:])
 	c.solo = solo
 	c.aim(end)
-}
-
-// leaves remembers a query that waits behind the batch and is not postponed.
-func (c *candidate) leaves(q *query) {
-	if c.service.view.postpones(q.postponed) {
-		return
-	}
-	if c.next == nil || q.Rank.before(&c.next.Rank) {
-		c.next = q
-	}
-}
-
-// follower returns the most urgent query that waits behind the batch and is
-// not postponed, nil if there is none.
-func (c *candidate) follower() *query {
-	if c.next != nil || c.service.view.second {
-		return c.next
-	}
-	q, ok := c.service.view.query()
-	if ok && q == c.head {
-		c.service.view.queue.pass()
-		q, _ = c.service.view.query()
-	}
-	return q
 }
 
 // mostBackToBack is how long queries may run back to back, in times of a round. The first one is

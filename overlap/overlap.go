@@ -1,7 +1,6 @@
 package overlap
 
 import (
-	"math"
 	"slices"
 	"time"
 
@@ -38,9 +37,11 @@ func (p overlap) choose(d *decision) {
 	if len(candidates) == 0 {
 		return
 	}
-	d.candidates = candidates
+	d.candidates, d.lax = candidates, !p.has(ruleBound)
 	p.explore(d)
-	p.form(d)
+	for i := range d.candidates {
+		d.merge(i)
+	}
 	first := &d.candidates[0]
 	if first.rank.Filler && !p.whole {
 		p.addSlice(d)
@@ -161,81 +162,25 @@ func (p overlap) slice(d *decision) {
 	d.limit = min(d.limit, c.due-left)
 }
 
-// form merges what is to be merged, and finds out when those must start that
-// wait: the most urgent work of each service, and what comes behind it.
-func (overlap) form(d *decision) {
-	for i := range d.candidates {
-		c := &d.candidates[i]
-		c.latest = startBy(c.due, c.solo)
-		d.merge(i)
-	}
-	d.ask.clear()
-	for i := range d.candidates {
-		c := &d.candidates[i]
-		if c.next = c.follower(); c.next != nil {
-			d.ask.add(nil, c.next.span(c.service.Operators))
-		}
-	}
-	estimates := d.ask.take()
-	for i := range d.candidates {
-		if c := &d.candidates[i]; c.next != nil {
-			c.behind = startBy(c.next.Deadline, estimates[0])
-			estimates = estimates[1:]
-		}
-	}
-}
-
-// startBy returns when work must start to be in time. What is unknown should
-// have started long ago, which makes nobody wait for it.
-func startBy(deadline time.Duration, solo models.Estimate) time.Duration {
-	if solo.Latency == 0 {
-		return math.MinInt64
-	}
-	return deadline - solo.Latency
-}
-
-// room returns when the group must have ended if candidate i gets into it, for
-// the sake of those in the group and of those that wait outside: the head of each
-// service and what comes behind a batch in the group, if they would be in time
-// right after the most urgent batch alone. Those that were not tried may still
-// get into it. Best effort may put off none of those that a triage has kept.
+// room returns when the group must have ended if candidate i gets into it, for the sake of those in
+// the group, of those that have reserved the device, and of what a triage has kept of higher
+// priorities than the candidate's.
 func (p overlap) room(d *decision, i int) time.Duration {
 	room := d.limit
 	if slack := d.sorting.above(&d.candidates[i].rank); slack < forever {
 		room = min(room, d.at+d.solo+slack)
 	}
-	soon := d.at + d.candidates[0].solo.Latency
 	if d.candidates[i].end == 0 || len(d.group) > 1 {
+		soon := d.at + d.candidates[0].solo.Latency
 		room = min(room, d.s.backlog.routes.spared(d, d.candidates[i].batch, soon))
-	}
-	if !p.has(ruleRoom) {
-		return room
-	}
-	spare := func(r *rank, latest time.Duration) {
-		if latest >= soon && !r.Filler {
-			room = min(room, latest)
-		}
-	}
-	for j := range d.candidates {
-		switch c := &d.candidates[j]; {
-		case c.next != nil && (i == j || c.end > 0):
-			spare(&c.next.Rank, c.behind)
-		case i != j && c.end == 0 && c.verdict != untried && !c.postponed:
-			spare(&c.rank, c.latest)
-		}
 	}
 	return room
 }
 
-// fill adds candidates that are best effort, or those that are not: first those
-// that fit whole, less those for which somebody who did not get in would be
-// late, then a part of one that does not fit.
+// fill adds candidates that are best effort, or those that are not: first those that fit whole, then
+// a part of one that does not.
 func (p overlap) fill(d *decision, bestEffort bool) {
 	for p.addFirst(d, bestEffort) {
-	}
-	for len(d.group) > 1 && d.at+d.bounds(d.predicted, d.daring) > p.room(d, 0) {
-		with, limit := d.predicted, p.room(d, 0)
-		d.turnDown(d.takeBack(), with, limit)
 	}
 	gain := float64(d.solo) / float64(d.predicted.Latency)
 	for i := range d.candidates {
@@ -258,7 +203,7 @@ func (p overlap) addFirst(d *decision, bestEffort bool) bool {
 		switch {
 		case e.Latency == 0:
 			c.verdict = unknown
-		case e.Latency >= d.predicted.Latency+c.solo.Latency || d.at+d.bounds(e, p.dares(d, c)) > limit:
+		case e.Latency >= d.predicted.Latency+c.solo.Latency || d.at+d.bound(e) > limit:
 			d.turnDown(c, e, limit)
 		case first < 0:
 			first, found = i, e
@@ -272,32 +217,9 @@ func (p overlap) addFirst(d *decision, bestEffort bool) bool {
 	if p.has(ruleRoomy) && float64(found.Latency) > roomy*float64(d.predicted.Latency) && p.addPart(d, first, gain) {
 		return true
 	}
-	dares := p.dares(d, c)
 	d.add(first, c.rest.End, found, c.solo.Latency)
-	d.limit, d.daring = min(d.limit, c.due), d.daring || dares
+	d.limit = min(d.limit, c.due)
 	return true
-}
-
-// dares reports whether a candidate may get into the group by the latency of the
-// estimate, and not by its bound: it would be late right after the most urgent batch
-// alone, so nothing can be lost by it but those in the group, which must not be more, nor
-// of a higher priority.
-func (p overlap) dares(d *decision, c *candidate) bool {
-	if !p.has(ruleBound) {
-		return true
-	}
-	if !p.has(ruleDare) {
-		return false
-	}
-	first := &d.candidates[0]
-	if c.latest >= d.at+first.solo.Latency || c.rank.Priority > first.rank.Priority || c.rank.Filler {
-		return false
-	}
-	risked := 0
-	for _, i := range d.group {
-		risked += len(d.candidates[i].members)
-	}
-	return risked <= len(c.members)
 }
 
 // tryWhole asks about the group with each candidate that may get into it.
@@ -309,8 +231,7 @@ func (p overlap) tryWhole(d *decision, bestEffort bool) {
 		if c.end > 0 || c.verdict != untried || c.rank.Filler != bestEffort {
 			continue
 		}
-		limit, dares := min(p.room(d, i), c.due), p.dares(d, c)
-		least := max(d.bounds(d.predicted, dares), d.bounds(c.solo, dares))
+		limit, least := min(p.room(d, i), c.due), max(d.bound(d.predicted), d.bound(c.solo))
 		switch {
 		case c.explores || c.solo.Latency == 0:
 			c.verdict = unknown
@@ -370,12 +291,11 @@ func (p overlap) addPart(d *decision, i int, gain float64) bool {
 		return false
 	}
 	limit := min(d.limit, c.due-(c.solo.Latency-best.alone))
-	dares := p.dares(d, c)
-	if d.at+d.bounds(best.group, dares) > limit {
+	if d.at+d.bound(best.group) > limit {
 		return false
 	}
 	d.add(i, best.end, best.group, best.alone)
-	d.limit, d.daring = limit, d.daring || dares
+	d.limit = limit
 	return true
 }
 
@@ -385,7 +305,6 @@ func (p overlap) addPart(d *decision, i int, gain float64) bool {
 // further round.
 func (p overlap) tryParts(d *decision, i, low, high, step int, best *part) {
 	c, room := &d.candidates[i], p.room(d, i)
-	dares := p.dares(d, c)
 	d.ask.clear()
 	for end := low + step; end < high; end += step {
 		d.ask.add(d.spans, c.upTo(end))
@@ -400,7 +319,7 @@ func (p overlap) tryParts(d *decision, i, low, high, step int, best *part) {
 			continue
 		}
 		gain := float64(d.solo+alone) / float64(group.Latency)
-		if gain > best.gain && d.at+d.bounds(group, dares) <= min(room, c.due-left) {
+		if gain > best.gain && d.at+d.bound(group) <= min(room, c.due-left) {
 			*best = part{end, group, alone, gain}
 		}
 	}

@@ -117,7 +117,7 @@ func (abacus) choose(d *decision) {
 	for i := range first {
 		d.merge(i)
 	}
-	d.daring = true
+	d.lax = true
 	d.addWhole(0)
 	if first := &d.candidates[0]; d.device.alone || first.explores || first.solo.Latency == 0 {
 		return

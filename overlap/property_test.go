@@ -240,7 +240,7 @@ func (w *twin) inTime(r *Round) {
 	switch w.policy.(type) {
 	case pair:
 	case overlap:
-		if w.a.last.daring { // who would be late right after the most urgent may get in by the latency
+		if w.a.last.lax {
 			end = w.now + r.Predicted.Latency
 		}
 	case abacus:

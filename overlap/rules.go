@@ -13,8 +13,6 @@ const (
 	ruleShedding rule = 1 << iota
 	ruleTrust
 	ruleBound
-	ruleDare
-	ruleRoom
 	ruleParts
 	ruleRoomy
 	ruleYield
@@ -32,8 +30,6 @@ var rules = []ruleInfo{
 	{"shedding", "Work is postponed for which there is no time, by Moore's rule (Management Science 15(1), 1968).", ruleShedding},
 	{"trust", "Shedding counts a query that can be batched with the middle between its isolated latency and its part of a full batch.", ruleTrust},
 	{"bound", "Deadlines are kept by the bound of an estimate, not by its latency.", ruleBound},
-	{"dare", "What would be late right after the most urgent batch joins it by its latency, if it risks no more queries than its own.", ruleDare},
-	{"room", "Nothing joins a group that makes the next query of a service late that could follow the most urgent batch in time.", ruleRoom},
 	{"parts", "A batch may end its round before its last operator, where the group gains most (Abacus, section 6).", ruleParts},
 	{"roomy", "A candidate that fits whole is cut as well, if it makes the group more than 1.2 times as long and gains more so.", ruleRoomy},
 	{"yield", "The most urgent batch ends its round with a shorter one, where the two gain more than the group.", ruleYield},

@@ -36,6 +36,7 @@ type triage struct {
 	jobs    []job       // that were added
 	kept    heap[int]   // positions in jobs, the longest first
 	lines   heap[*view] // of the services, the most urgent query first
+	queries []*query    // that wait, the most urgent first
 }
 
 // slack is by how long all kept work of a priority and of higher ones may be deferred and is in
@@ -141,7 +142,13 @@ func (t *triage) sort(d *decision) {
 		return
 	}
 	t.start(d)
-	t.list(d)
+	alone := t.list(d)
+	if alone != nil && len(t.begun) == 0 && d.s.backlog.ranked == 0 {
+		if a, ok := t.alike(d, alone); ok {
+			t.trim(d.at, &a)
+			return
+		}
+	}
 	t.shed(d.at)
 }
 
@@ -154,13 +161,18 @@ func (t *triage) begin(s *Scheduler) {
 	}
 }
 
-// list goes through all work, the most urgent first.
-func (t *triage) list(d *decision) {
-	t.lines.items = t.lines.items[:0]
+// list goes through all work, the most urgent first. It returns the service if only one has queries
+// that wait.
+func (t *triage) list(d *decision) (alone *service) {
+	t.lines.items, t.queries = t.lines.items[:0], t.queries[:0]
 	for _, sv := range d.s.backlog.services {
 		if sv.sorted() && sv.view.advance() {
 			t.lines.push(&sv.view)
+			alone = sv
 		}
+	}
+	if t.lines.len() > 1 {
+		alone = nil
 	}
 	scan := triageScan
 	if d.s.backlog.ranked > 0 { // those that are protected may have later deadlines than many others
@@ -168,6 +180,7 @@ func (t *triage) list(d *decision) {
 	}
 	for n := 0; n < scan && t.lines.len() > 0; n++ {
 		q := t.next()
+		t.queries = append(t.queries, q)
 		for len(t.started) > 0 && t.started[0].rank.before(&q.Rank) {
 			t.add(t.started[0], d.at)
 			t.started = t.started[1:]
@@ -178,6 +191,7 @@ func (t *triage) list(d *decision) {
 		sv.view.looked = sv.view.queue.at
 		sv.view.queue.start()
 	}
+	return alone
 }
 
 // start lists the batches that have started.
