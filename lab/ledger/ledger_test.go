@@ -22,7 +22,7 @@ func TestLedger(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := options{Seeds: 3, Queries: 3000, Workers: 2}
+	o := options{Seeds: 6, Queries: 3000, Workers: 2}
 	if !*full {
 		mixes, o = mixes[len(mixes)-1:], options{Seeds: 1, Queries: 1000, Workers: 2}
 	}
