@@ -33,10 +33,10 @@ const (
 )
 
 // What overlap may lose: part of the contests, and points in one. One service alone has nothing to
-// overlap with; nexus and deferred, which wait for larger batches and drop earlier, may do better.
+// overlap with, and only its batches and what is shed decide.
 var (
-	mayLose      = lossLimit{0.015, 6}
-	mayLoseAlone = lossLimit{0.3, 10}
+	mayLose      = lossLimit{0.02, 7}
+	mayLoseAlone = lossLimit{0.03, 3}
 )
 
 type lossLimit struct{ part, points float64 }
