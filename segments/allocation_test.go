@@ -42,10 +42,10 @@ func expectNoAllocations(t *testing.T, m *CutModel) {
 		t.Fatal(err)
 	}
 	var stop uint32
-	b := m.batches[1]
+	b := m.pool.batches[1]
 	n := testing.AllocsPerRun(100, func() {
 		b.next = 0
-		for p := range m.sessions {
+		for p := range m.loaded.sessions {
 			if _, err := m.Run(1, p, p+1, &stop); err != nil {
 				t.Fatal(err)
 			}
@@ -74,7 +74,7 @@ func expectFewAllocations(t *testing.T, m *CutModel) {
 		if err := m.Start(1, queries); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.Run(1, 0, len(m.sessions), nil); err != nil {
+		if _, err := m.Run(1, 0, len(m.loaded.sessions), nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := m.Finish(1, out); err != nil {

@@ -77,7 +77,7 @@ func TestBudget(t *testing.T) {
 	if frame == 0 {
 		t.Fatal("a frame without bytes")
 	}
-	m.budget = 2 * frame
+	m.pool.budget = 2 * frame
 	if _, err := runAll(m, 1, large); !errors.Is(err, wire.ErrMemory) {
 		t.Fatalf("a batch of 16 with the budget of two: %v", err)
 	}
@@ -93,7 +93,7 @@ func TestBudget(t *testing.T) {
 	m.Release(1)
 	works()
 	m.Release(0)
-	if n := len(m.batches); n != 0 {
+	if n := len(m.pool.batches); n != 0 {
 		t.Errorf("%d batches are left", n)
 	}
 }
@@ -107,7 +107,7 @@ func TestIdleFramesMakeRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m.budget = m.IntermediateBytes()
+	m.pool.budget = m.IntermediateBytes()
 	if _, err := runAll(m, 1, one); err != nil {
 		t.Errorf("with nothing but idle frames in the way: %v", err)
 	}
@@ -133,7 +133,7 @@ func TestRefusedInputs(t *testing.T) {
 			t.Errorf("%s: %v, expected %v", name, err, wire.ErrInput)
 		}
 	}
-	if len(m.batches) != 0 {
+	if len(m.pool.batches) != 0 {
 		t.Error("a refused batch was started")
 	}
 }
@@ -184,12 +184,12 @@ func TestFailingOutputFunc(t *testing.T) {
 	if err := m.Start(1, []worker.Query{q}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Run(1, 0, len(m.sessions), nil); err != nil {
+	if _, err := m.Run(1, 0, len(m.loaded.sessions), nil); err != nil {
 		t.Fatal(err)
 	}
 	err := m.Finish(1, func(int, int, models.DataType, []int64, int64) ([]byte, error) { return nil, full })
-	if !errors.Is(err, full) || len(m.batches) != 0 {
-		t.Errorf("%v with %d batches left", err, len(m.batches))
+	if !errors.Is(err, full) || len(m.pool.batches) != 0 {
+		t.Errorf("%v with %d batches left", err, len(m.pool.batches))
 	}
 	if err := m.Finish(1, nil); !errors.Is(err, wire.ErrUnknownBatch) {
 		t.Errorf("second Finish: %v", err)
@@ -217,8 +217,8 @@ func TestFailingOperator(t *testing.T) {
 	defer thaw(good)
 	defer thaw(bad)
 	for round := range 3 { // a bad index while learning and while planned
-		if _, err := runAll(m, 1, bad); err == nil || len(m.batches) != 0 {
-			t.Errorf("round %d: index 9 of 2: %v, %d batches left", round, err, len(m.batches))
+		if _, err := runAll(m, 1, bad); err == nil || len(m.pool.batches) != 0 {
+			t.Errorf("round %d: index 9 of 2: %v, %d batches left", round, err, len(m.pool.batches))
 		}
 		if _, err := runAll(m, 1, good); err != nil {
 			t.Errorf("round %d: index 1 of 2: %v", round, err)
@@ -253,10 +253,10 @@ func TestForgottenLayouts(t *testing.T) {
 		}
 		thaw(q)
 	}
-	if len(m.layouts) > maxLayouts || len(m.idle) > maxIdleFrames {
-		t.Errorf("%d layouts and %d idle frames are kept", len(m.layouts), len(m.idle))
+	if len(m.pool.layouts) > maxLayouts || len(m.pool.idle) > maxIdleFrames {
+		t.Errorf("%d layouts and %d idle frames are kept", len(m.pool.layouts), len(m.pool.idle))
 	}
-	if _, err := m.Run(1, 0, len(m.sessions), nil); err != nil {
+	if _, err := m.Run(1, 0, len(m.loaded.sessions), nil); err != nil {
 		t.Fatal(err)
 	}
 	var got collect
@@ -265,7 +265,7 @@ func TestForgottenLayouts(t *testing.T) {
 	if err := errors.Join(err, wholeErr, compare(got, want)); err != nil {
 		t.Error(err)
 	}
-	for _, f := range m.idle {
+	for _, f := range m.pool.idle {
 		if !remembered(m, f.layout) {
 			t.Error("a frame of a forgotten layout is kept")
 		}
@@ -273,7 +273,7 @@ func TestForgottenLayouts(t *testing.T) {
 }
 
 func remembered(m *CutModel, l *layout) bool {
-	for _, entry := range m.layouts {
+	for _, entry := range m.pool.layouts {
 		if entry == l {
 			return true
 		}

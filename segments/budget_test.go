@@ -106,8 +106,8 @@ func TestBudgetOfOperators(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			base := m.env.ArenaBytes() - (m.IntermediateBytes() - m.used)
-			peak := m.env.ArenaPeak()
+			base := m.loaded.env.ArenaBytes() - (m.IntermediateBytes() - m.pool.used)
+			peak := m.loaded.env.ArenaPeak()
 			works := func() {
 				t.Helper()
 				if got, err := runAll(m, 1, fits); err != nil || !bytes.Equal(got[0][0].data, want[0][0].data) {

@@ -76,8 +76,8 @@ func closeCut(t failer, m *CutModel) {
 	if n := m.IntermediateBytes(); n != 0 {
 		t.Errorf("%d bytes of intermediates after Close", n)
 	}
-	if len(m.batches) != 0 || len(m.idle) != 0 {
-		t.Errorf("%d batches and %d idle frames after Close", len(m.batches), len(m.idle))
+	if len(m.pool.batches) != 0 || len(m.pool.idle) != 0 {
+		t.Errorf("%d batches and %d idle frames after Close", len(m.pool.batches), len(m.pool.idle))
 	}
 }
 
@@ -284,7 +284,7 @@ func runAll(m *CutModel, id models.BatchID, queries ...worker.Query) (collect, e
 		return nil, err
 	}
 	defer m.Release(id)
-	if _, err := m.Run(id, 0, len(m.sessions), nil); err != nil {
+	if _, err := m.Run(id, 0, len(m.loaded.sessions), nil); err != nil {
 		return nil, err
 	}
 	var got collect

@@ -9,6 +9,7 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/gpu"
 	"github.com/overlapd/overlapd/segments/worker"
 )
 
@@ -19,11 +20,11 @@ func expectWhole(t *testing.T, path string, queries ...worker.Query) {
 	t.Helper()
 	env := openEnv(t)
 	w := openWhole(t, env, path)
-	gpu, _ := openFakeGPU(t, env, fakeSpec{})
+	far, _ := openFakeGPU(t, env, fakeSpec{})
 	for i, target := range []int{0, 1, 2, 0, 1, 2} {
 		c := Config{Path: path, Target: target}
 		if i >= 3 {
-			c.Device = gpu
+			c.Device = far
 		}
 		m := openCut(t, env, c)
 		for run := range 3 {
@@ -221,8 +222,8 @@ func TestStrings(t *testing.T) {
 	g.node("Identity", list("a"), list("b"))
 	g.output("b", models.String)
 	path, env := g.write(t), openEnv(t)
-	gpu, _ := openFakeGPU(t, env, fakeSpec{})
-	for name, device := range map[string]*Device{"CPU": nil, "GPU": gpu} {
+	far, _ := openFakeGPU(t, env, fakeSpec{})
+	for name, device := range map[string]*gpu.Device{"CPU": nil, "GPU": far} {
 		t.Run(name, func(t *testing.T) { checkStrings(t, openCut(t, env, Config{Path: path, Device: device})) })
 	}
 }
@@ -250,7 +251,7 @@ func checkStrings(t *testing.T, m *CutModel) {
 			t.Errorf("%q was gathered as two strings", bad)
 		}
 	}
-	if len(m.batches) != 0 {
+	if len(m.pool.batches) != 0 {
 		t.Error("a refused batch was started")
 	}
 }
@@ -267,8 +268,8 @@ func TestValues(t *testing.T) {
 	g.node("SequenceInsert", list("s", "negative"), list("longer"))
 	g.parts.Outputs = append(g.parts.Outputs, models.AppendValueInfo(nil, "longer", sequence))
 	path, env := g.write(t), openEnv(t)
-	gpu, _ := openFakeGPU(t, env, fakeSpec{})
-	for name, device := range map[string]*Device{"CPU": nil, "GPU": gpu} {
+	far, _ := openFakeGPU(t, env, fakeSpec{})
+	for name, device := range map[string]*gpu.Device{"CPU": nil, "GPU": far} {
 		t.Run(name, func(t *testing.T) { checkValues(t, env, openCut(t, env, Config{Path: path, Device: device})) })
 	}
 }
@@ -285,7 +286,7 @@ func checkValues(t *testing.T, env *ort.Env, m *CutModel) {
 		if _, err := m.Values(1); err == nil {
 			t.Error("outputs of a batch that has not run")
 		}
-		if _, err := m.Run(1, 0, len(m.sessions), nil); err != nil {
+		if _, err := m.Run(1, 0, len(m.loaded.sessions), nil); err != nil {
 			t.Fatal(err)
 		}
 		out, err := m.Values(1)

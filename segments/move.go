@@ -39,18 +39,18 @@ func (m *loaded) alive(at int) (ids []int32, cut uint64) {
 // Describe returns the types, shapes and sizes of the values that batch id takes along to
 // another engine, and the number that identifies the list of values.
 func (m *CutModel) Describe(id models.BatchID) (list []wire.Tensor, cut uint64, err error) {
-	b := m.batches[id]
+	b := m.pool.batches[id]
 	if b == nil {
 		return nil, 0, fmt.Errorf("batch %d: %w", id, wire.ErrUnknownBatch)
 	}
-	ids, cut := m.alive(b.next)
+	ids, cut := m.loaded.alive(b.next)
 	if len(ids) > wire.MaxTensors {
 		return nil, 0, fmt.Errorf("%w: %d values are live at operator %d, and the limit is %d", wire.ErrMove, len(ids), b.next, wire.MaxTensors)
 	}
 	for _, id := range ids {
-		v := b.value(&m.loaded, id)
+		v := b.value(m.loaded, id)
 		if v == nil || !v.IsTensor() {
-			return nil, 0, fmt.Errorf("%w: value %q, live at operator %d, is not a tensor: move the batch at another operator", wire.ErrMove, m.cut.values.Names[id], b.next)
+			return nil, 0, fmt.Errorf("%w: value %q, live at operator %d, is not a tensor: move the batch at another operator", wire.ErrMove, m.loaded.cut.values.Names[id], b.next)
 		}
 		t := wire.Tensor{Type: v.Elem(), Shape: v.Shape()}
 		t.Bytes = elements(t.Shape) * int64(t.Type.Bytes())
@@ -72,17 +72,17 @@ func (m *CutModel) Export(id models.BatchID, to [][]byte) error {
 	if err != nil {
 		return err
 	}
-	b := m.batches[id]
+	b := m.pool.batches[id]
 	defer m.Release(id)
 	if !slices.EqualFunc(to, values, func(dst []byte, t wire.Tensor) bool { return int64(len(dst)) == t.Bytes }) {
 		return fmt.Errorf("%w: its %d values do not fit into the memory provided", wire.ErrMove, len(values))
 	}
 	if err := m.run.span(b, b.next, nil); err != nil { // runs no operator, but opens the span to which the copies belong
-		return m.device.fault(err)
+		return m.loaded.device.Fault(err)
 	}
-	ids, _ := m.alive(b.next)
+	ids, _ := m.loaded.alive(b.next)
 	for i, id := range ids {
-		v := b.value(&m.loaded, id)
+		v := b.value(m.loaded, id)
 		if values[i].Type == models.String {
 			text, err := v.Strings()
 			if err != nil {
@@ -96,24 +96,24 @@ func (m *CutModel) Export(id models.BatchID, to [][]byte) error {
 			err = m.run.read(to[i], from)
 		}
 		if err != nil {
-			return m.device.fault(err)
+			return m.loaded.device.Fault(err)
 		}
 	}
-	return m.device.fault(m.run.collect())
+	return m.loaded.device.Fault(m.run.collect())
 }
 
 // Import begins batch id at an operator with the values that Export of another engine of
 // the same model has written. It reports whether the values were copied. If not, they are
 // used in place until the batch is finished or released.
 func (m *CutModel) Import(id models.BatchID, at int, queries []worker.Query, cut uint64, values []worker.Tensor) (copied bool, err error) {
-	if m.batches[id] != nil {
+	if m.pool.batches[id] != nil {
 		return true, fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
 	}
-	ids, own := m.alive(at)
+	ids, own := m.loaded.alive(at)
 	if own != cut || len(ids) != len(values) {
 		return true, fmt.Errorf("%w: %d values arrived for operator %d, which needs %d: the workers have cut the model differently", wire.ErrMove, len(values), at, len(ids))
 	}
-	dims, err := m.gatherDims(queries)
+	dims, err := m.loaded.gatherDims(queries)
 	if err != nil {
 		return true, err
 	}
@@ -121,14 +121,14 @@ func (m *CutModel) Import(id models.BatchID, at int, queries []worker.Query, cut
 	// affect other batches.
 	given := slices.Clip(dims)
 	for i, id := range ids {
-		if err := m.checkValue(id, &values[i]); err != nil {
+		if err := m.loaded.checkValue(id, &values[i]); err != nil {
 			return true, err
 		}
-		if m.known[id].shape {
+		if m.loaded.known[id].shape {
 			given = append(given, values[i].Shape)
 		}
 	}
-	b, err := m.newBatch(id, at, given, m.batchSizes(queries))
+	b, err := m.newBatch(id, at, given, m.loaded.batchSizes(queries))
 	if err != nil {
 		return true, err
 	}
@@ -144,9 +144,9 @@ func (m *CutModel) Import(id models.BatchID, at int, queries []worker.Query, cut
 	}
 	if err != nil {
 		m.drop(b)
-		return true, m.device.fault(err)
+		return true, m.loaded.device.Fault(err)
 	}
-	m.batches[id] = b
+	m.pool.batches[id] = b
 	return copied, nil
 }
 
@@ -168,7 +168,7 @@ func (m *loaded) checkValue(id int32, t *worker.Tensor) error {
 // placeValue makes a tensor from another process the value with this ID.
 func (m *CutModel) placeValue(b *batch, id int32, t *worker.Tensor) (copied bool, err error) {
 	data, elem := t.Data, t.Type
-	if b.shapes != nil && m.far && m.known[id].shape && elem.Bytes() > 0 {
+	if b.shapes != nil && m.loaded.far && m.loaded.known[id].shape && elem.Bytes() > 0 {
 		b.shapes[id] = shape{dims: t.Shape, bytes: elements(t.Shape) * int64(elem.Bytes()), known: true}
 	}
 	if elem != models.String {
@@ -179,9 +179,9 @@ func (m *CutModel) placeValue(b *batch, id int32, t *worker.Tensor) (copied bool
 		return true, err
 	}
 	return true, m.within(b, func() error {
-		v, err := m.env.StringTensor(list, t.Shape)
+		v, err := m.loaded.env.StringTensor(list, t.Shape)
 		if err == nil {
-			m.adopt(b, id, v)
+			m.loaded.adopt(b, id, v)
 		}
 		return err
 	})
@@ -190,10 +190,10 @@ func (m *CutModel) placeValue(b *batch, id int32, t *worker.Tensor) (copied bool
 // within runs f within what remains of the budget. On a GPU it runs f without a limit,
 // because the budget is for the GPU's memory.
 func (m *CutModel) within(b *batch, f func() error) error {
-	if m.far {
+	if m.loaded.far {
 		return f()
 	}
-	return m.bounded(b, f)
+	return m.pool.bounded(b, f)
 }
 
 // adopt makes v the value with this ID. The batch closes v.

@@ -25,7 +25,7 @@ func moves(t failer, values []wire.Tensor) (memory []byte, windows [][]byte) {
 	if err != nil {
 		t.Errorf("%v", err)
 	}
-	memory, err = hostMemory(max(bytes, 1), "of a test")
+	memory, err = wire.MapPrivate(max(bytes, 1), "of a test")
 	if err != nil {
 		t.Errorf("%v", err)
 	}
@@ -39,7 +39,7 @@ func moves(t failer, values []wire.Tensor) (memory []byte, windows [][]byte) {
 // gives the memory back that it reads from then on.
 func move(t failer, from, to *CutModel, id models.BatchID, queries []worker.Query) (free func(), err error) {
 	t.Helper()
-	at := from.batches[id].next
+	at := from.pool.batches[id].next
 	values, cut, err := from.Describe(id)
 	if err != nil {
 		return func() {}, err
@@ -77,10 +77,10 @@ func runMoved(t failer, from, to *CutModel, at int, queries []worker.Query, want
 		return err
 	}
 	defer to.Release(1)
-	if len(from.batches) != 0 {
-		return fmt.Errorf("%d batches are left", len(from.batches))
+	if len(from.pool.batches) != 0 {
+		return fmt.Errorf("%d batches are left", len(from.pool.batches))
 	}
-	if _, err := to.Run(1, at, len(to.sessions), nil); err != nil {
+	if _, err := to.Run(1, at, len(to.loaded.sessions), nil); err != nil {
 		return err
 	}
 	var got collect
@@ -103,7 +103,7 @@ func expectMoves(t *testing.T, env *ort.Env, path string, batches ...[]worker.Qu
 	for name, pair := range map[string][2]*CutModel{
 		"CPU": {near, other}, "to GPU": {near, far}, "from GPU": {far, near}, "to mixed": {other, mixed}, "from mixed": {mixed, other},
 	} {
-		for at := 1; at < len(near.sessions); at++ {
+		for at := 1; at < len(near.loaded.sessions); at++ {
 			for run := range 3 {
 				for i, queries := range batches {
 					want, err := w.run(queries)
@@ -202,7 +202,7 @@ func TestMovesOfStrings(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, pair := range [][2]*CutModel{{from, to}, {from, far}, {far, to}} {
-			for at := 1; at < len(from.sessions); at++ {
+			for at := 1; at < len(from.loaded.sessions); at++ {
 				for run := range 2 {
 					if err := runMoved(t, pair[0], pair[1], at, queries, want); err != nil {
 						t.Errorf("%d queries, run %d, at operator %d: %v", len(queries), run, at, err)
@@ -250,7 +250,7 @@ func TestImportRefuses(t *testing.T) {
 	if _, err := runAll(from, 1, q...); err != nil {
 		t.Fatal(err)
 	}
-	at := len(from.sessions) / 2
+	at := len(from.loaded.sessions) / 2
 	if err := from.Start(1, q); err != nil {
 		t.Fatal(err)
 	}
@@ -281,8 +281,8 @@ func TestImportRefuses(t *testing.T) {
 		"too few bytes":  {cut, func(v []worker.Tensor) []worker.Tensor { v[0].Data = v[0].Data[4:]; return v }},
 	} {
 		for _, to := range []*CutModel{m, far} {
-			if _, err := to.Import(2, at, q, c.cut, c.change(good())); !errors.Is(err, wire.ErrMove) || len(to.batches) != 0 {
-				t.Errorf("%s: %v, %d batches", name, err, len(to.batches))
+			if _, err := to.Import(2, at, q, c.cut, c.change(good())); !errors.Is(err, wire.ErrMove) || len(to.pool.batches) != 0 {
+				t.Errorf("%s: %v, %d batches", name, err, len(to.pool.batches))
 			}
 		}
 	}
@@ -295,7 +295,7 @@ func TestImportRefuses(t *testing.T) {
 	if _, err := m.Import(2, at, []worker.Query{{}}, cut, good()); !errors.Is(err, wire.ErrInput) {
 		t.Errorf("without inputs: %v", err)
 	}
-	if err := from.Export(1, nil); !errors.Is(err, wire.ErrMove) || len(from.batches) != 0 {
+	if err := from.Export(1, nil); !errors.Is(err, wire.ErrMove) || len(from.pool.batches) != 0 {
 		t.Errorf("exported to nowhere: %v", err)
 	}
 	if err := from.Export(1, nil); !errors.Is(err, wire.ErrUnknownBatch) {
@@ -316,7 +316,7 @@ func TestImportOfAnotherSize(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := len(m.sessions) / 2
+	at := len(m.loaded.sessions) / 2
 	for range 3 {
 		for _, into := range []*CutModel{to, far} {
 			if err := m.Start(1, two); err != nil {
@@ -327,7 +327,7 @@ func TestImportOfAnotherSize(t *testing.T) {
 			}
 			free, err := move(t, m, into, 1, one) // whose values are of two
 			if err == nil {
-				_, _ = into.Run(1, at, len(into.sessions), nil)
+				_, _ = into.Run(1, at, len(into.loaded.sessions), nil)
 			}
 			into.Release(1)
 			free()
@@ -354,28 +354,28 @@ func TestImportWithinBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	to.budget = to.IntermediateBytes()
-	for at := 3; at < len(m.sessions); at++ {
+	to.pool.budget = to.IntermediateBytes()
+	for at := 3; at < len(m.loaded.sessions); at++ {
 		if err := runMoved(t, m, to, at, q, want); err != nil {
 			t.Errorf("with nothing but idle frames in the way, at operator %d: %v", at, err)
 		}
 	}
-	to.budget = 1
-	if err := runMoved(t, m, to, 1, q, want); !errors.Is(err, wire.ErrMemory) || len(to.batches) != 0 {
-		t.Errorf("%d batches, %v", len(to.batches), err)
+	to.pool.budget = 1
+	if err := runMoved(t, m, to, 1, q, want); !errors.Is(err, wire.ErrMemory) || len(to.pool.batches) != 0 {
+		t.Errorf("%d batches, %v", len(to.pool.batches), err)
 	}
 }
 
 // A driver that fails while a batch moves ends its worker, and leaves nothing behind.
 func TestGPUFaultsOfMoves(t *testing.T) {
 	far, w := openGPU(t, "tiny_mlp", Config{}, fakeSpec{})
-	near, _ := openTinyIn(t, far.env, "tiny_mlp")
+	near, _ := openTinyIn(t, far.loaded.env, "tiny_mlp")
 	q := []worker.Query{queryOf(t, far, 2, 0)}
 	want, err := w.run(q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := len(far.sessions) / 2
+	at := len(far.loaded.sessions) / 2
 	for name, c := range map[string]struct {
 		from, to *CutModel
 		call     int
@@ -388,14 +388,14 @@ func TestGPUFaultsOfMoves(t *testing.T) {
 		"settle":   {near, far, fakedriver.CallEventQuery, 1, wire.ErrDeviceLost},
 		"memory":   {near, far, fakedriver.CallAlloc, 1, wire.ErrDeviceMemory},
 	} {
-		far.closeAllIdle() // so that memory is wanted
+		far.pool.closeAllIdle() // so that memory is wanted
 		result := driver.Result(806)
 		if c.want == wire.ErrDeviceMemory {
 			result = driver.OutOfMemory
 		}
 		failCall(t, c.call, c.nth, result)
-		if err := runMoved(t, c.from, c.to, at, q, want); !errors.Is(err, c.want) || !wire.Ends(err) || len(far.batches)+len(near.batches) != 0 {
-			t.Errorf("%s: %d and %d batches, %v", name, len(far.batches), len(near.batches), err)
+		if err := runMoved(t, c.from, c.to, at, q, want); !errors.Is(err, c.want) || !wire.Ends(err) || len(far.pool.batches)+len(near.pool.batches) != 0 {
+			t.Errorf("%s: %d and %d batches, %v", name, len(far.pool.batches), len(near.pool.batches), err)
 		}
 		fakeDriver.Fail(c.call, 0, 0)
 		fakePage[fakedriver.Sticky] = 0
@@ -411,7 +411,7 @@ func TestMovesTeachNothingOfWholes(t *testing.T) {
 	m, path := openTinyIn(t, env, "tiny_cnn")
 	to := openCut(t, env, Config{Path: path})
 	one, two := []worker.Query{queryOf(t, m, 1, 0)}, []worker.Query{queryOf(t, m, 2, 0)}
-	at := len(m.sessions) / 2
+	at := len(m.loaded.sessions) / 2
 	for _, q := range [][]worker.Query{one, two} {
 		want, err := runAll(m, 5, q...)
 		if err := errors.Join(err, runMoved(t, m, to, at, q, want)); err != nil {
@@ -459,15 +459,15 @@ func TestImportCopiesWhatIsRead(t *testing.T) {
 			t.Errorf("run %d: %d copies to the device", run, copies)
 		}
 		free()
-		for at := 1; at < len(far.sessions); at++ {
+		for at := 1; at < len(far.loaded.sessions); at++ {
 			if _, err := far.Run(1, at, at+1, nil); err != nil {
 				t.Fatal(err)
 			}
-			lies := far.batches[1].frame.looseBytes()
-			for _, r := range far.batches[1].regions {
+			lies := far.pool.batches[1].frame.looseBytes()
+			for _, r := range far.pool.batches[1].regions {
 				lies += r.bytes
 			}
-			if n := far.batches[1].bytes; n < lies {
+			if n := far.pool.batches[1].bytes; n < lies {
 				t.Errorf("run %d, operator %d: %d bytes are counted, %d lie on the device", run, at, n, lies)
 			}
 		}
@@ -518,7 +518,7 @@ func TestMovesOfRandomModels(t *testing.T) {
 			rt.Fatal(err)
 		}
 		for _, pair := range [][2]*CutModel{{near, other}, {near, far}, {far, near}} {
-			for at := 1; at < len(near.sessions); at++ {
+			for at := 1; at < len(near.loaded.sessions); at++ {
 				for range 2 {
 					if err := runMoved(rt, pair[0], pair[1], at, queries, want); errors.Is(err, wire.ErrMove) && strings.Contains(err.Error(), "is not a tensor") {
 						pair[0].Release(1)

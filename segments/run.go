@@ -31,20 +31,12 @@ type runner interface {
 	read(dst []byte, from source) error
 	collect() error
 
-	// hosted returns v, which is the value id, or a copy of it that the host can read after
-	// collect. The batch closes the copy.
-	hosted(b *batch, v *ort.Value, id int32) (*ort.Value, error)
-
 	// settle waits for all queued work.
 	settle() error
 
 	// took returns the time of the last span as measured by the device, or 0 if the device
 	// has no clock.
 	took() time.Duration
-
-	// pin locks memory in place until close, which makes copies faster.
-	pin(memory []byte) error
-	close()
 }
 
 // source is the remaining part of a value that is being read: bytes on the host, or an
@@ -69,18 +61,16 @@ type hostRun struct{ m *CutModel }
 func (r *hostRun) collect() error      { return nil }
 func (r *hostRun) settle() error       { return nil }
 func (r *hostRun) took() time.Duration { return 0 }
-func (r *hostRun) pin([]byte) error    { return nil }
-func (r *hostRun) close()              {}
 
 func (r *hostRun) start(b *batch, dims [][]int64, queries []worker.Query) error {
-	return r.m.bounded(b, func() error { return r.giveInputs(b, dims, queries) })
+	return r.m.pool.bounded(b, func() error { return r.giveInputs(b, dims, queries) })
 }
 
 // giveInputs sets the inputs that the batch reads. Inputs of several queries are gathered
 // in the frame, or in memory of ONNX Runtime if the frame has no place for them.
 func (r *hostRun) giveInputs(b *batch, dims [][]int64, queries []worker.Query) error {
-	for i, id := range r.m.inputs {
-		if !b.reads(&r.m.loaded, id) {
+	for i, id := range r.m.loaded.inputs {
+		if !b.reads(r.m.loaded, id) {
 			continue
 		}
 		if len(queries) > 1 && b.frame.values[id] != nil {
@@ -88,7 +78,7 @@ func (r *hostRun) giveInputs(b *batch, dims [][]int64, queries []worker.Query) e
 			gather(b.frame.memory.host[at:], i, queries)
 			continue
 		}
-		if err := r.m.giveInput(b, i, dims[i], queries); err != nil {
+		if err := r.m.loaded.giveInput(b, i, dims[i], queries); err != nil {
 			return err
 		}
 	}
@@ -96,16 +86,16 @@ func (r *hostRun) giveInputs(b *batch, dims [][]int64, queries []worker.Query) e
 }
 
 func (r *hostRun) place(b *batch, id int32, elem models.DataType, dims []int64, data []byte) (bool, error) {
-	v, err := r.m.env.TensorOn(data, elem, dims)
+	v, err := r.m.loaded.env.TensorOn(data, elem, dims)
 	if err == nil {
-		r.m.adopt(b, id, v)
+		r.m.loaded.adopt(b, id, v)
 	}
 	return false, err
 }
 
 func (r *hostRun) span(b *batch, end int, stop *uint32) error {
 	b.frame.program.OneThread(r.m.one)
-	return r.m.bounded(b, func() (err error) {
+	return r.m.pool.bounded(b, func() (err error) {
 		if b.shapes != nil {
 			return r.learn(b, end, stop)
 		}
@@ -117,7 +107,7 @@ func (r *hostRun) span(b *batch, end int, stop *uint32) error {
 // learn is span for a batch whose layout is not known yet. It runs one operator at a time
 // and records the shapes of the outputs.
 func (r *hostRun) learn(b *batch, end int, stop *uint32) error {
-	env := r.m.env
+	env := r.m.loaded.env
 	others := env.ArenaBytes() - b.bytes
 	for b.next < end {
 		p := b.next
@@ -127,9 +117,9 @@ func (r *hostRun) learn(b *batch, end int, stop *uint32) error {
 			return err
 		}
 		b.next = reached
-		b.taught(&r.m.loaded, p, peak()-others)
+		b.taught(r.m.loaded, p, peak()-others)
 	}
-	if b.next == len(r.m.cut.pieces) {
+	if b.next == len(r.m.loaded.cut.pieces) {
 		r.m.learned(b)
 	}
 	return nil
@@ -144,8 +134,6 @@ func (r *hostRun) read(dst []byte, from source) error {
 	copy(dst, from.data)
 	return nil
 }
-
-func (r *hostRun) hosted(_ *batch, v *ort.Value, _ int32) (*ort.Value, error) { return v, nil }
 
 // giveInput creates a value on the host for the i-th input of b. The tensor of a single
 // query is used in place; those of several are gathered in memory of ONNX Runtime.
@@ -204,7 +192,7 @@ func gather(dst []byte, i int, queries []worker.Query) {
 func (m *loaded) bindInput(b *batch, i int, v *ort.Value) {
 	for _, u := range m.uses[i] {
 		b.frame.program.SetInput(u.piece, u.pos, v)
-		b.frame.forget(u.piece)
+		b.frame.captures.forget(u.piece)
 	}
 }
 

@@ -104,11 +104,11 @@ func compareCut(t *testing.T, path string, lengths []int64) {
 			thaw(q)
 		}
 	}
-	for _, entry := range m.layouts {
-		for _, pc := range m.cut.pieces {
+	for _, entry := range m.pool.layouts {
+		for _, pc := range m.loaded.cut.pieces {
 			for _, id := range pc.outputs {
 				if entry.buffer[id] < 0 {
-					t.Errorf("%s has no place in memory", m.cut.values.Names[id])
+					t.Errorf("%s has no place in memory", m.loaded.cut.values.Names[id])
 				}
 			}
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/gpu"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/segments/worker"
 )
@@ -94,7 +95,7 @@ const (
 
 type probe struct {
 	spec    ProbeSpec
-	onGPU   *segments.Device // nil for the CPU
+	onGPU   *gpu.Device // nil for the CPU
 	env     *ort.Env
 	cut     *segments.CutModel
 	uncut   *segments.CutModel // on a GPU, the whole model in the form that is cut
@@ -188,7 +189,7 @@ func (p *probe) openDevice() (err error) {
 	if p.spec.Device != CUDA {
 		return nil
 	}
-	if p.onGPU, err = segments.OpenCUDA(p.env, p.spec.CUDA); err != nil {
+	if p.onGPU, err = gpu.Open(p.env, p.spec.CUDA); err != nil {
 		return err
 	}
 	p.close = append(p.close, p.onGPU.Close)

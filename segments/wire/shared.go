@@ -44,6 +44,16 @@ func mapMemory(fd uintptr, bytes int64, protection int) ([]byte, error) {
 	return data, os.NewSyscallError("mmap", err)
 }
 
+// MapPrivate maps zeroed memory of this process alone, to be released with Unmap. what names
+// its purpose in errors.
+func MapPrivate(bytes int64, what string) ([]byte, error) {
+	memory, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("memory %s (%d bytes): %w", what, bytes, err)
+	}
+	return memory, nil
+}
+
 // Unmap unmaps a whole mapping. It does nothing for nil.
 func Unmap(data []byte) { _ = unix.Munmap(data) }
 
