@@ -2,6 +2,7 @@ package executor
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/executor/child"
@@ -202,14 +203,16 @@ func (w *worker) collect(d *wire.Done, ids []models.QueryID) (queries []QueryOut
 			return queries, err
 		}
 		q := &queries[i]
-		*q = QueryOutputs{ID: ids[i], Outputs: make([]Output, 0, len(outputs))}
+		*q = QueryOutputs{ID: ids[i], Outputs: make([]models.Tensor, 0, len(outputs)), leases: make([]wire.Lease, 0, len(outputs))}
 		for j := range outputs {
 			t := &outputs[j]
-			right, data, err := w.outputs.Acquire(t)
+			lease, data, err := w.outputs.Acquire(t)
 			if err != nil {
 				return queries, err
 			}
-			q.Outputs = append(q.Outputs, Output{Type: t.Type, Shape: append([]int64(nil), t.Shape...), Data: data, lease: right})
+			out := t.Tensor
+			out.Shape, out.Data = slices.Clone(t.Shape), data
+			q.Outputs, q.leases = append(q.Outputs, out), append(q.leases, lease)
 		}
 	}
 	return queries, nil

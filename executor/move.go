@@ -113,7 +113,7 @@ func (m *move) expect() block {
 	if b.offset, _, err = b.memory.Alloc(bytes); err != nil {
 		return block{}
 	}
-	m.step.Values = []wire.Tensor{{Type: models.Uint8, Shape: []int64{bytes}, Offset: b.offset, Bytes: bytes}}
+	m.step.Values = []models.Tensor{{Type: models.Uint8, Shape: []int64{bytes}, Offset: b.offset, Bytes: bytes}}
 	return b
 }
 
@@ -237,7 +237,7 @@ func stepTaken(w *worker, d *wire.Moved) error {
 
 // within returns an error unless the values lie in the block that came with the
 // first step, packed as [wire.Place] does.
-func (m *move) within(values []wire.Tensor) error {
+func (m *move) within(values []models.Tensor) error {
 	if len(m.step.Values) == 0 {
 		return fmt.Errorf("%s, but nothing was to be written", wire.KindMoved)
 	}

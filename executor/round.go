@@ -83,29 +83,20 @@ type SpanOutcome struct {
 }
 
 // QueryOutputs are the outputs of one query, in the order of the model's
-// outputs.
+// outputs. Their data lie in shared memory and are valid until Release.
 type QueryOutputs struct {
 	ID      models.QueryID
-	Outputs []Output
+	Outputs []models.Tensor
+	leases  []wire.Lease
 }
 
 // Release frees the memory of the outputs. It must be called once they have been
 // read; their data must not be used afterwards.
 func (q *QueryOutputs) Release() {
-	for i := range q.Outputs {
-		q.Outputs[i].lease.Release()
+	for i := range q.leases {
+		q.leases[i].Release()
 		q.Outputs[i].Data = nil
 	}
-}
-
-// Output is one output of one query.
-type Output struct {
-	Type  models.DataType
-	Shape []int64
-
-	// Data lies in shared memory and is valid until Release.
-	Data  []byte
-	lease wire.Lease
 }
 
 // round collects the results of its spans. The end of the last span delivers the

@@ -9,7 +9,6 @@ import (
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/gpu"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // openChosen opens a service's model. If the spec asks for a choice, the cut is the one
@@ -50,7 +49,7 @@ func openChosen(env *ort.Env, c Config, spec *wire.LoadSpec) (*CutModel, *wire.C
 // model for which no inputs can be generated, it keeps the target of c and records the
 // reason. It returns an error only if the device is lost.
 func measureCuts(env *ort.Env, c Config, spec *wire.LoadSpec, made *wire.CutChoice) (_ *wire.CutChoice, err error) {
-	b := &modelBench{env: env, config: c, seqLen: made.SeqLen, queries: map[int]worker.Query{}}
+	b := &modelBench{env: env, config: c, seqLen: made.SeqLen, queries: map[int]wire.QueryTensors{}}
 	b.config.Progress = func(string, int64, int64) {} // the progress of loading each candidate is not shown
 	b.config.Rungs = 1                                // sessions for more batch sizes take time to load and do not affect the cost
 	defer func() {
@@ -90,7 +89,7 @@ type modelBench struct {
 	at func(cut, of int)
 
 	// queries holds the query of zeros for each batch size.
-	queries map[int]worker.Query
+	queries map[int]wire.QueryTensors
 }
 
 // spend adds the time since began to spent.

@@ -10,7 +10,6 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // openGraphs opens a model on a device that has CUDA graphs.
@@ -30,9 +29,9 @@ type graphCount struct {
 }
 
 // run runs a batch segment by segment, and returns which ran as graphs.
-func (n *graphCount) run(t *testing.T, m *CutModel, id models.BatchID, q worker.Query) (graphs []bool) {
+func (n *graphCount) run(t *testing.T, m *CutModel, id models.BatchID, q wire.QueryTensors) (graphs []bool) {
 	t.Helper()
-	if err := m.Start(id, []worker.Query{q}); err != nil {
+	if err := m.Start(id, []wire.QueryTensors{q}); err != nil {
 		t.Fatal(err)
 	}
 	defer m.Release(id)
@@ -83,19 +82,19 @@ func TestGraphsAreCaptured(t *testing.T) {
 		t.Errorf("%d captures and %d replays of %d segments and two shapes", n.captures, n.replays, segments)
 	}
 	w := openWhole(t, m.loaded.env, openZoo(t, "tiny_mlp"))
-	for _, queries := range [][]worker.Query{{q}, {other}, {q, other}, {q}, {other}} {
+	for _, queries := range [][]wire.QueryTensors{{q}, {other}, {q, other}, {q}, {other}} {
 		expectRun(t, m, w, queries)
 	}
 }
 
 // TestNoGraphs looks at where none may be.
 func TestNoGraphs(t *testing.T) {
-	settle := func(m *CutModel, q worker.Query) {
+	settle := func(m *CutModel, q wire.QueryTensors) {
 		for range 2 + captureRuns {
 			newGraphCount().run(t, m, 1, q)
 		}
 	}
-	expect := func(name string, m *CutModel, q worker.Query, want ...bool) {
+	expect := func(name string, m *CutModel, q wire.QueryTensors, want ...bool) {
 		t.Helper()
 		if got := newGraphCount().run(t, m, 1, q); !slices.Equal(got, want) {
 			t.Errorf("%s: graphs %v, expected %v", name, got, want)
@@ -127,7 +126,7 @@ func TestNoGraphs(t *testing.T) {
 	settle(m, q)
 	expect("all", m, q, true, false, false, true, true)
 
-	if err := m.Start(9, []worker.Query{longer}); err != nil { // it learns, from values in the arena
+	if err := m.Start(9, []wire.QueryTensors{longer}); err != nil { // it learns, from values in the arena
 		t.Fatal(err)
 	}
 	expect("beside a batch with values in the arena", m, q, make([]bool, 5)...)

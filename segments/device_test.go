@@ -52,7 +52,7 @@ func TestGPUModels(t *testing.T) {
 				a, b := randomQuery(t, m.Model(), 1, 16, r), randomQuery(t, m.Model(), 2, 16, r)
 				defer thaw(a)
 				defer thaw(b)
-				for _, queries := range [][]worker.Query{{a}, {b}, {a, b}, {b, a}, {a}} {
+				for _, queries := range [][]wire.QueryTensors{{a}, {b}, {a, b}, {b, a}, {a}} {
 					expectRun(t, m, w, queries)
 				}
 			})
@@ -61,7 +61,7 @@ func TestGPUModels(t *testing.T) {
 }
 
 // expectRun runs a batch and expects what the whole model gives.
-func expectRun(t *testing.T, m *CutModel, w *whole, queries []worker.Query) {
+func expectRun(t *testing.T, m *CutModel, w *whole, queries []wire.QueryTensors) {
 	t.Helper()
 	want, err := w.run(queries)
 	if err != nil {
@@ -91,7 +91,7 @@ func TestGPUCopies(t *testing.T) {
 		f                       func() error
 		in, out, waits, pending uint64
 	}{
-		{"start", func() error { return m.Start(1, []worker.Query{q}) }, inputs, 0, 0, inputs},
+		{"start", func() error { return m.Start(1, []wire.QueryTensors{q}) }, inputs, 0, 0, inputs},
 		{"first span", func() error { _, err := m.Run(1, 0, middle, nil); return err }, 0, 0, 1, 0},
 		{"last span", func() error { _, err := m.Run(1, middle, len(m.loaded.sessions), nil); return err }, 0, 0, 0, 0},
 		{"finish", func() error { return m.Finish(1, new(collect).take) }, 0, outputs, 1, 0},
@@ -189,7 +189,7 @@ func TestGPUGather(t *testing.T) {
 				failCall(t, fakedriver.CallPin, 1, driver.OutOfMemory)
 			}
 			a, b := queryOf(t, m, 1, 0), queryOf(t, m, 2, 0)
-			for _, queries := range [][]worker.Query{{a, b}, {b, a}, {a, b}, {a}} {
+			for _, queries := range [][]wire.QueryTensors{{a, b}, {b, a}, {a, b}, {a}} {
 				expectRun(t, m, w, queries)
 			}
 			if pins := fakePage[fakedriver.Pins]; pinned && pins == 0 {
@@ -231,7 +231,7 @@ func TestGPUFaults(t *testing.T) {
 			t.Errorf("%s: %d batches are left", name, len(m.pool.batches))
 		}
 		fakePage[fakedriver.Sticky] = 0
-		expectRun(t, m, w, []worker.Query{a, b})
+		expectRun(t, m, w, []wire.QueryTensors{a, b})
 	}
 }
 
@@ -240,8 +240,8 @@ func TestGPUMemoryOfNeighbours(t *testing.T) {
 	m, w := openGPU(t, "tiny_mlp", Config{}, fakeSpec{})
 	small, large := queryOf(t, m, 1, 0), queryOf(t, m, 8, 0)
 	for range 2 {
-		expectRun(t, m, w, []worker.Query{small})
-		expectRun(t, m, w, []worker.Query{large})
+		expectRun(t, m, w, []wire.QueryTensors{small})
+		expectRun(t, m, w, []wire.QueryTensors{large})
 	}
 	for i := range m.pool.idle {
 		if m.pool.idle[i].layout == m.pool.layouts[layoutKey{signature([][]int64{small.Inputs[0].Shape}), true, 0}] {
@@ -251,7 +251,7 @@ func TestGPUMemoryOfNeighbours(t *testing.T) {
 	}
 	kept := len(m.pool.idle)
 	failCall(t, fakedriver.CallAlloc, 1, driver.OutOfMemory)
-	expectRun(t, m, w, []worker.Query{small})
+	expectRun(t, m, w, []wire.QueryTensors{small})
 	if kept == 0 || len(m.pool.idle) != 1 {
 		t.Errorf("%d frames were kept before and %d after", kept, len(m.pool.idle))
 	}
@@ -301,12 +301,12 @@ func TestHomes(t *testing.T) {
 func TestGPUValues(t *testing.T) {
 	m, w := openGPU(t, "tiny_mlp", Config{}, fakeSpec{})
 	q := queryOf(t, m, 2, 0)
-	want, err := w.run([]worker.Query{q})
+	want, err := w.run([]wire.QueryTensors{q})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := m.Start(1, []worker.Query{q}); err != nil {
+		if err := m.Start(1, []wire.QueryTensors{q}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := m.Run(1, 0, len(m.loaded.sessions), nil); err != nil {
@@ -412,7 +412,7 @@ func TestGPUSynchronizes(t *testing.T) {
 	const rounds = 2
 	turns := make([]int, len(kinds))
 	for range rounds * synchronizeEvery {
-		if err := m.Start(1, []worker.Query{q}); err != nil {
+		if err := m.Start(1, []wire.QueryTensors{q}); err != nil {
 			t.Fatal(err)
 		}
 		waiting := 0

@@ -14,7 +14,6 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // outside adds a tensor of floats whose data lie in a file, and returns its name.
@@ -310,7 +309,7 @@ func serveTables(t *testing.T, env *ort.Env, tables int) {
 		}
 	}
 	m := openCut(t, env, Config{Path: path})
-	q := query(t, worker.Tensor{Type: models.Int64, Shape: []int64{2}, Data: binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(row)), 3)})
+	q := query(t, models.Tensor{Type: models.Int64, Shape: []int64{2}, Data: binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(row)), 3)})
 	defer thaw(q)
 	got, err := runAll(m, 1, q)
 	if err != nil {

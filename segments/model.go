@@ -105,7 +105,7 @@ func (m *CutModel) Model() *models.Model { return &m.loaded.model }
 // Start begins batch id with these queries. On the CPU the inputs of a single query are
 // used in place. The inputs of several queries are gathered along their batch dimension.
 // The inputs must stay valid until the batch is finished or released.
-func (m *CutModel) Start(id models.BatchID, queries []worker.Query) error {
+func (m *CutModel) Start(id models.BatchID, queries []wire.QueryTensors) error {
 	if m.pool.batches[id] != nil {
 		return fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // A batch that moves to another process takes along the values that operators have produced
@@ -38,7 +37,7 @@ func (m *loaded) alive(at int) (ids []int32, cut uint64) {
 
 // Describe returns the types, shapes and sizes of the values that batch id takes along to
 // another engine, and the number that identifies the list of values.
-func (m *CutModel) Describe(id models.BatchID) (list []wire.Tensor, cut uint64, err error) {
+func (m *CutModel) Describe(id models.BatchID) (list []models.Tensor, cut uint64, err error) {
 	b := m.pool.batches[id]
 	if b == nil {
 		return nil, 0, fmt.Errorf("batch %d: %w", id, wire.ErrUnknownBatch)
@@ -52,7 +51,7 @@ func (m *CutModel) Describe(id models.BatchID) (list []wire.Tensor, cut uint64, 
 		if v == nil || !v.IsTensor() {
 			return nil, 0, fmt.Errorf("%w: value %q, live at operator %d, is not a tensor: move the batch at another operator", wire.ErrMove, m.loaded.cut.values.Names[id], b.next)
 		}
-		t := wire.Tensor{Type: v.Elem(), Shape: v.Shape()}
+		t := models.Tensor{Type: v.Elem(), Shape: v.Shape()}
 		t.Bytes = elements(t.Shape) * int64(t.Type.Bytes())
 		if t.Type == models.String {
 			text, err := v.Strings()
@@ -67,14 +66,14 @@ func (m *CutModel) Describe(id models.BatchID) (list []wire.Tensor, cut uint64, 
 }
 
 // Export writes the values that batch id takes along, and releases the batch.
-func (m *CutModel) Export(id models.BatchID, to [][]byte) error {
+func (m *CutModel) Export(id models.BatchID, to []models.Tensor) error {
 	values, _, err := m.Describe(id)
 	if err != nil {
 		return err
 	}
 	b := m.pool.batches[id]
 	defer m.Release(id)
-	if !slices.EqualFunc(to, values, func(dst []byte, t wire.Tensor) bool { return int64(len(dst)) == t.Bytes }) {
+	if !slices.EqualFunc(to, values, func(dst, t models.Tensor) bool { return int64(len(dst.Data)) == t.Bytes }) {
 		return fmt.Errorf("%w: its %d values do not fit into the memory provided", wire.ErrMove, len(values))
 	}
 	if err := m.run.span(b, b.next, nil); err != nil { // runs no operator, but opens the span to which the copies belong
@@ -88,12 +87,12 @@ func (m *CutModel) Export(id models.BatchID, to [][]byte) error {
 			if err != nil {
 				return err
 			}
-			putStrings(to[i], text)
+			putStrings(to[i].Data, text)
 			continue
 		}
 		from, err := m.run.open(v, id)
 		if err == nil {
-			err = m.run.read(to[i], from)
+			err = m.run.read(to[i].Data, from)
 		}
 		if err != nil {
 			return m.loaded.device.Fault(err)
@@ -105,7 +104,7 @@ func (m *CutModel) Export(id models.BatchID, to [][]byte) error {
 // Import begins batch id at an operator with the values that Export of another engine of
 // the same model has written. It reports whether the values were copied. If not, they are
 // used in place until the batch is finished or released.
-func (m *CutModel) Import(id models.BatchID, at int, queries []worker.Query, cut uint64, values []worker.Tensor) (copied bool, err error) {
+func (m *CutModel) Import(id models.BatchID, at int, queries []wire.QueryTensors, cut uint64, values []models.Tensor) (copied bool, err error) {
 	if m.pool.batches[id] != nil {
 		return true, fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
 	}
@@ -151,7 +150,7 @@ func (m *CutModel) Import(id models.BatchID, at int, queries []worker.Query, cut
 }
 
 // checkValue returns an error if a tensor cannot be the value with this ID.
-func (m *loaded) checkValue(id int32, t *worker.Tensor) error {
+func (m *loaded) checkValue(id int32, t *models.Tensor) error {
 	want := m.types[id]
 	n, ok := models.Elements(t.Shape)
 	ok = ok && want.Kind == models.KindTensor && t.Type == want.Elem && (!want.HasShape || len(want.Shape) == len(t.Shape))
@@ -166,10 +165,10 @@ func (m *loaded) checkValue(id int32, t *worker.Tensor) error {
 }
 
 // placeValue makes a tensor from another process the value with this ID.
-func (m *CutModel) placeValue(b *batch, id int32, t *worker.Tensor) (copied bool, err error) {
+func (m *CutModel) placeValue(b *batch, id int32, t *models.Tensor) (copied bool, err error) {
 	data, elem := t.Data, t.Type
 	if b.shapes != nil && m.loaded.far && m.loaded.known[id].shape && elem.Bytes() > 0 {
-		b.shapes[id] = shape{dims: t.Shape, bytes: elements(t.Shape) * int64(elem.Bytes()), known: true}
+		b.shapes[id] = shape{dims: slices.Clone(t.Shape), bytes: elements(t.Shape) * int64(elem.Bytes()), known: true}
 	}
 	if elem != models.String {
 		return m.run.place(b, id, elem, t.Shape, data)

@@ -13,7 +13,6 @@ import (
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/gpu"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // Limits of the random models and batches.
@@ -227,7 +226,7 @@ type play struct {
 }
 
 type running struct {
-	queries []worker.Query
+	queries []wire.QueryTensors
 	next    int
 }
 
@@ -236,7 +235,7 @@ func (p *play) start(t *rapid.T) {
 		t.Skip("enough batches")
 	}
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "data"), 0))
-	var queries []worker.Query
+	var queries []wire.QueryTensors
 	for range rapid.IntRange(1, maxTestQueries).Draw(t, "queries") {
 		size := rapid.Int64Range(1, maxTestSize).Draw(t, "size")
 		queries = append(queries, randomQuery(t, p.m.Model(), size, 0, r))

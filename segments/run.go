@@ -8,14 +8,13 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // runner runs the batches of a model on the CPU or on a GPU.
 type runner interface {
 	// start brings the inputs of the queries to the memory in which the sessions expect
 	// them. dims are the shapes of the batch's inputs.
-	start(b *batch, dims [][]int64, queries []worker.Query) error
+	start(b *batch, dims [][]int64, queries []wire.QueryTensors) error
 
 	// place brings a value with the given bytes to the memory in which the sessions that
 	// read it expect it. It reports whether data was copied and may change afterwards.
@@ -62,13 +61,13 @@ func (r *hostRun) collect() error      { return nil }
 func (r *hostRun) settle() error       { return nil }
 func (r *hostRun) took() time.Duration { return 0 }
 
-func (r *hostRun) start(b *batch, dims [][]int64, queries []worker.Query) error {
+func (r *hostRun) start(b *batch, dims [][]int64, queries []wire.QueryTensors) error {
 	return r.m.pool.bounded(b, func() error { return r.giveInputs(b, dims, queries) })
 }
 
 // giveInputs sets the inputs that the batch reads. Inputs of several queries are gathered
 // in the frame, or in memory of ONNX Runtime if the frame has no place for them.
-func (r *hostRun) giveInputs(b *batch, dims [][]int64, queries []worker.Query) error {
+func (r *hostRun) giveInputs(b *batch, dims [][]int64, queries []wire.QueryTensors) error {
 	for i, id := range r.m.loaded.inputs {
 		if !b.reads(r.m.loaded, id) {
 			continue
@@ -137,7 +136,7 @@ func (r *hostRun) read(dst []byte, from source) error {
 
 // giveInput creates a value on the host for the i-th input of b. The tensor of a single
 // query is used in place; those of several are gathered in memory of ONNX Runtime.
-func (m *loaded) giveInput(b *batch, i int, dims []int64, queries []worker.Query) error {
+func (m *loaded) giveInput(b *batch, i int, dims []int64, queries []wire.QueryTensors) error {
 	in := &queries[0].Inputs[i]
 	var v *ort.Value
 	var err error
@@ -168,7 +167,7 @@ func (m *loaded) giveInput(b *batch, i int, dims []int64, queries []worker.Query
 }
 
 // stringInput creates a tensor from the i-th inputs of the queries, which are strings.
-func (m *loaded) stringInput(i int, dims []int64, queries []worker.Query) (*ort.Value, error) {
+func (m *loaded) stringInput(i int, dims []int64, queries []wire.QueryTensors) (*ort.Value, error) {
 	var list [][]byte
 	for _, q := range queries {
 		part, err := parseStrings(q.Inputs[i].Data, elements(q.Inputs[i].Shape))
@@ -181,7 +180,7 @@ func (m *loaded) stringInput(i int, dims []int64, queries []worker.Query) (*ort.
 }
 
 // gather copies the i-th inputs of the queries to dst, one after another.
-func gather(dst []byte, i int, queries []worker.Query) {
+func gather(dst []byte, i int, queries []wire.QueryTensors) {
 	for _, q := range queries {
 		dst = dst[copy(dst, q.Inputs[i].Data):]
 	}
@@ -198,7 +197,7 @@ func (m *loaded) bindInput(b *batch, i int, v *ort.Value) {
 
 // batchSizes returns the size of each query: the batch dimension of the first input that
 // has one, or 1 if no input has.
-func (m *loaded) batchSizes(queries []worker.Query) []int {
+func (m *loaded) batchSizes(queries []wire.QueryTensors) []int {
 	sizes := make([]int, len(queries))
 	for n := range queries {
 		sizes[n] = 1
@@ -211,7 +210,7 @@ func (m *loaded) batchSizes(queries []worker.Query) []int {
 
 // gatherDims checks the queries against the model and against each other. It returns the
 // shapes of the batch's inputs.
-func (m *loaded) gatherDims(queries []worker.Query) ([][]int64, error) {
+func (m *loaded) gatherDims(queries []wire.QueryTensors) ([][]int64, error) {
 	if len(queries) == 0 {
 		return nil, fmt.Errorf("%w: a batch without queries", wire.ErrInput)
 	}
@@ -243,7 +242,7 @@ func (m *loaded) gatherDims(queries []worker.Query) ([][]int64, error) {
 }
 
 // checkInput returns an error if a tensor is not valid for the model's i-th input.
-func (m *loaded) checkInput(i int, in worker.Tensor) error {
+func (m *loaded) checkInput(i int, in models.Tensor) error {
 	spec := &m.model.Inputs[i]
 	if in.Type != spec.Type.Elem {
 		return fmt.Errorf("%w: input %q is %s, the model takes %s", wire.ErrInput, spec.Name, in.Type, spec.Type.Elem)

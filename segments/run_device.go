@@ -6,7 +6,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/gpu"
-	"github.com/overlapd/overlapd/segments/worker"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // synchronizeEvery is how often, in runs, a segment that may leave pinned memory behind
@@ -40,7 +40,7 @@ func (r *deviceRun) settle() error       { return r.device.Settle() }
 
 // start copies each byte of the inputs to the device once. The host's side of a copy must
 // not change before the next wait.
-func (r *deviceRun) start(b *batch, dims [][]int64, queries []worker.Query) error {
+func (r *deviceRun) start(b *batch, dims [][]int64, queries []wire.QueryTensors) error {
 	for i, id := range r.m.loaded.inputs {
 		if !b.reads(r.m.loaded, id) {
 			continue

@@ -156,13 +156,13 @@ func (s *service) pinMoves() {
 }
 
 // Describe implements [worker.Engine]. It pins the memory for moves on its first call.
-func (s *service) Describe(id models.BatchID) ([]wire.Tensor, uint64, error) {
+func (s *service) Describe(id models.BatchID) ([]models.Tensor, uint64, error) {
 	s.pinMoves()
 	return s.model.Describe(id)
 }
 
 // Import implements [worker.Engine]. It pins the memory for moves on its first call.
-func (s *service) Import(id models.BatchID, at int, queries []worker.Query, cut uint64, values []worker.Tensor) (bool, error) {
+func (s *service) Import(id models.BatchID, at int, queries []wire.QueryTensors, cut uint64, values []models.Tensor) (bool, error) {
 	s.pinMoves()
 	return s.model.Import(id, at, queries, cut, values)
 }
@@ -178,11 +178,11 @@ func (s *service) Run(id models.BatchID, start, end, threads int, stop *uint32, 
 	return worker.Ran{Reached: reached, DeviceTime: s.model.DeviceTime()}, err
 }
 
-func (s *service) Start(id models.BatchID, queries []worker.Query) error {
+func (s *service) Start(id models.BatchID, queries []wire.QueryTensors) error {
 	return s.model.Start(id, queries)
 }
 
-func (s *service) Export(id models.BatchID, to [][]byte) error { return s.model.Export(id, to) }
+func (s *service) Export(id models.BatchID, to []models.Tensor) error { return s.model.Export(id, to) }
 
 func (s *service) Release(id models.BatchID) { s.model.Release(id) }
 

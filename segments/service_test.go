@@ -55,7 +55,7 @@ func TestServeOnGPU(t *testing.T) {
 	}
 	q := randomQuery(t, &models.Model{Inputs: info.Inputs}, 2, 0, rand.New(rand.NewPCG(7, 8)))
 	defer thaw(q)
-	want, err := reference.run([]worker.Query{q})
+	want, err := reference.run([]wire.QueryTensors{q})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,7 @@ func (w *daemonEnd) done() *wire.Done {
 }
 
 // tensors puts the inputs of q into the input arena.
-func (w *daemonEnd) tensors(q worker.Query) wire.QueryTensors {
+func (w *daemonEnd) tensors(q wire.QueryTensors) wire.QueryTensors {
 	w.t.Helper()
 	t := wire.QueryTensors{ID: 1}
 	for _, in := range q.Inputs {
@@ -203,7 +203,7 @@ func (w *daemonEnd) tensors(q worker.Query) wire.QueryTensors {
 			w.t.Fatal(err)
 		}
 		copy(data, in.Data)
-		t.Inputs = append(t.Inputs, wire.Tensor{Type: in.Type, Shape: in.Shape, Offset: offset, Bytes: int64(len(in.Data))})
+		t.Inputs = append(t.Inputs, models.Tensor{Type: in.Type, Shape: in.Shape, Offset: offset, Bytes: int64(len(in.Data))})
 	}
 	return t
 }

@@ -143,7 +143,7 @@ func (m *CutModel) WarmAt(size, seqLen int) (wire.Solo, error) {
 	defer unmapQuery(q)
 	times := make([][]int64, 0, warmRuns)
 	for run := range 1 + warmRuns {
-		if err := m.Start(warmBatch, []worker.Query{q}); err != nil {
+		if err := m.Start(warmBatch, []wire.QueryTensors{q}); err != nil {
 			return wire.Solo{}, err
 		}
 		nanos := make([]int64, len(m.loaded.sessions))
@@ -160,8 +160,8 @@ func (m *CutModel) WarmAt(size, seqLen int) (wire.Solo, error) {
 }
 
 // runOnce runs a batch of one query to its end and releases it.
-func (m *CutModel) runOnce(q worker.Query) error {
-	if err := m.Start(warmBatch, []worker.Query{q}); err != nil {
+func (m *CutModel) runOnce(q wire.QueryTensors) error {
+	if err := m.Start(warmBatch, []wire.QueryTensors{q}); err != nil {
 		return err
 	}
 	defer m.Release(warmBatch)
@@ -198,7 +198,7 @@ func (m *CutModel) runTimed(id models.BatchID, nanos []int64) error {
 
 // zeroQuery creates a query of zeros. Open dimensions other than the batch size and the
 // sequence length are set to 1. It returns the sequence length, or 0 if the model has none.
-func zeroQuery(m *models.Model, size, seqLen int) (q worker.Query, _ int, err error) {
+func zeroQuery(m *models.Model, size, seqLen int) (q wire.QueryTensors, _ int, err error) {
 	if !models.HasSeqLen(m.Inputs) {
 		seqLen = 0
 	}
@@ -219,7 +219,7 @@ func zeroQuery(m *models.Model, size, seqLen int) (q worker.Query, _ int, err er
 			}
 			bytes *= d
 		}
-		view := worker.Tensor{Type: in.Type.Elem, Shape: shape}
+		view := models.Tensor{Type: in.Type.Elem, Shape: shape}
 		if bytes > 0 {
 			if view.Data, err = wire.MapPrivate(bytes, "for warming up the model"); err != nil {
 				return q, 0, err
@@ -231,7 +231,7 @@ func zeroQuery(m *models.Model, size, seqLen int) (q worker.Query, _ int, err er
 }
 
 // unmapQuery frees the memory of a query that zeroQuery created.
-func unmapQuery(q worker.Query) {
+func unmapQuery(q wire.QueryTensors) {
 	for i := range q.Inputs {
 		if in := &q.Inputs[i]; in.Data != nil {
 			wire.Unmap(in.Data[:cap(in.Data)])

@@ -78,17 +78,6 @@ type Memory struct {
 // cache line and of the widest vector register.
 const Alignment = 64
 
-// Tensor is an input or output of one query. Data holds the elements in row-major order and
-// little endian. Offset is the position of Data in the shared memory file; only inputs have
-// one.
-type Tensor struct {
-	Name   string
-	Type   models.DataType
-	Shape  []int64
-	Data   []byte
-	Offset int64
-}
-
 // Call is one query on its way through the daemon. A codec fills it with SetID, Give and
 // Ask, validates it with Check, and copies its inputs with Admit. Calls are pooled: nothing
 // that a call points to may be used after it was released.
@@ -100,13 +89,13 @@ type Call struct {
 	Signature *Signature
 
 	// The codec sets the fields down to Arrival. Sender identifies the client, see
-	// [Sender]. ID is the client's name for the query: printable and possibly empty. Inputs
-	// are in the order of the model, Outputs in the order of the response. A positive
-	// Timeout can shorten the QoS target but not lengthen it. Priority 1 is the highest,
-	// and 0 means none.
+	// [Sender]. ID is the client's name for the query: printable and possibly empty. Given
+	// has the decoded inputs in the order of the model, Outputs in the order of the
+	// response. A positive Timeout can shorten the QoS target but not lengthen it. Priority
+	// 1 is the highest, and 0 means none.
 	Sender   netip.Prefix
 	ID       []byte
-	Inputs   []Input
+	Given    []Input
 	Outputs  []Output
 	Timeout  time.Duration
 	Priority int
@@ -119,11 +108,12 @@ type Call struct {
 	// Arrival is when the request was read completely. The deadline counts from it.
 	Arrival time.Time
 
-	// Admit sets these: the shared memory that holds the inputs, the client's batch
-	// dimension (at least 1), the sequence length (0 if the model has none), and a hash of
-	// all input shapes without their batch dimension. Only queries of the same Shape can be
-	// batched.
+	// Admit sets these: the shared memory that holds the inputs, the inputs as they lie
+	// there, the client's batch dimension (at least 1), the sequence length (0 if the model
+	// has none), and a hash of all input shapes without their batch dimension. Only queries
+	// of the same Shape can be batched.
 	Memory Memory
+	Inputs []models.Tensor
 	Size   int
 	SeqLen int
 	Shape  uint64
@@ -164,7 +154,7 @@ type Output struct {
 // Deadly is set if the query killed a worker. Queue is the time before its first round.
 // Compute is the time from its first operator range to its last, pauses included.
 type Reply struct {
-	Outputs []Tensor
+	Outputs []models.Tensor
 	Variant string
 	Err     *Error
 	Deadly  bool
@@ -185,17 +175,20 @@ func (c *Call) reset(s *Service, sig *Signature) {
 	c.Service, c.Signature, c.Sender = s, sig, netip.Prefix{}
 	c.ID, c.Outputs, c.Timeout, c.Priority = c.ID[:0], c.Outputs[:0], 0, 0
 	c.Variant, c.LeastAccuracy = -1, 0
-	c.Memory, c.Size, c.SeqLen, c.Shape, c.TextBytes, c.QueryID = Memory{}, 0, 0, 0, 0, 0
+	c.Inputs, c.Memory, c.Size, c.SeqLen, c.Shape, c.TextBytes, c.QueryID = c.Inputs[:0], Memory{}, 0, 0, 0, 0, 0
 	c.Arrival, c.Reply, c.Trace = time.Time{}, Reply{}, nil
 	if sig != nil {
-		c.Inputs, c.links = resize(c.Inputs, len(sig.Inputs)), resize(c.links, sig.links)
+		c.Given, c.links = resize(c.Given, len(sig.Inputs)), resize(c.links, sig.links)
 	}
 }
 
 // forget drops all references into a request body, shared memory or a service, so that a
 // pooled call keeps none of them alive.
 func (c *Call) forget() {
-	clear(c.Inputs)
+	clear(c.Given)
+	for i := range c.Inputs {
+		c.Inputs[i].Data = nil
+	}
 	c.Service, c.Signature, c.Memory, c.Reply, c.Trace = nil, nil, Memory{}, Reply{}, nil
 }
 
@@ -290,12 +283,12 @@ func CheckTensorParameter[S string | []byte](key S) *Error {
 	return nil
 }
 
-// Input is a decoded input of a query. Until Admit, Data points into the request;
-// afterwards it points into shared memory. Instead of Data a request may bring Text, a JSON
-// array whose elements are parsed only when they are copied. TextAt is the position of Text
-// in the body, for errors.
+// Input is a decoded input of a query. Data points into the request, until Admit has copied
+// it. Instead of Data a request may bring Text, a JSON array whose elements are parsed only
+// when they are copied. TextAt is the position of Text in the body, for errors.
 type Input struct {
-	Tensor
+	models.Tensor
+	Name     string
 	Text     []byte
 	TextAt   int
 	Elements int64
@@ -399,7 +392,7 @@ func (c *Call) checkVariant() *Error {
 // Give sets an input of the model. in must have its type and shape; its data may follow
 // later. The input is copied, so in may be reused.
 func (c *Call) Give(port int, in *Input) *Error {
-	p, slot := &c.Signature.Inputs[port], &c.Inputs[port]
+	p, slot := &c.Signature.Inputs[port], &c.Given[port]
 	switch {
 	case slot.given:
 		return Invalid("input %q is given twice", p.Name)
@@ -443,7 +436,7 @@ func (c *Call) AskAll(binary bool) {
 func (c *Call) Check() *Error {
 	sig := c.Signature
 	for n := range sig.Inputs {
-		p, in := &sig.Inputs[n], &c.Inputs[n]
+		p, in := &sig.Inputs[n], &c.Given[n]
 		if !in.given {
 			return Invalid("input %q is missing", p.Name)
 		}
@@ -453,9 +446,9 @@ func (c *Call) Check() *Error {
 		if err := in.checkBytes(); err != nil {
 			return err
 		}
-		if sig.Batched && in.Shape[0] != c.Inputs[0].Shape[0] {
+		if sig.Batched && in.Shape[0] != c.Given[0].Shape[0] {
 			return Invalid("input %q has batch size %d, but input %q has %d",
-				p.Name, in.Shape[0], sig.Inputs[0].Name, c.Inputs[0].Shape[0])
+				p.Name, in.Shape[0], sig.Inputs[0].Name, c.Given[0].Shape[0])
 		}
 	}
 	return c.checkVariant()
@@ -559,10 +552,10 @@ func (c *Call) Admit(write func(dst []byte, in *Input) (int, *Error)) *Error {
 	s, sig := c.Service, c.Signature
 	c.Size, c.SeqLen, c.Shape = 1, 0, c.shapeHash()
 	if sig.Batched {
-		c.Size = int(c.Inputs[0].Shape[0])
+		c.Size = int(c.Given[0].Shape[0])
 	}
 	if sig.seq.input >= 0 {
-		c.SeqLen = int(c.Inputs[sig.seq.input].Shape[sig.seq.dim])
+		c.SeqLen = int(c.Given[sig.seq.input].Shape[sig.seq.dim])
 	}
 	if c.Size > s.MaxQueryBatch {
 		return Invalid("the batch size is %d, and the limit of this service is %d", c.Size, s.MaxQueryBatch)
@@ -579,8 +572,8 @@ func (c *Call) Admit(write func(dst []byte, in *Input) (int, *Error)) *Error {
 		return asError(failed)
 	}
 	at := int64(0)
-	for i := range c.Inputs {
-		in := &c.Inputs[i]
+	for i := range c.Given {
+		in := &c.Given[i]
 		at = Aligned(at)
 		end := at + in.room
 		c.TextBytes += len(in.Text)
@@ -590,7 +583,10 @@ func (c *Call) Admit(write func(dst []byte, in *Input) (int, *Error)) *Error {
 			return err
 		}
 		// Text and Data pointed into the request body, which the codec may now release.
-		in.Text, in.Data, in.Offset = nil, m.Bytes[at:at+int64(n):at+int64(n)], m.Offset+at
+		in.Text, in.Data = nil, nil
+		c.Inputs = append(c.Inputs, models.Tensor{
+			Type: in.Type, Shape: in.Shape, Data: m.Bytes[at : at+int64(n) : at+int64(n)], Offset: m.Offset + at, Bytes: int64(n),
+		})
 		at = end
 	}
 	c.Memory = m
@@ -601,8 +597,8 @@ func (c *Call) Admit(write func(dst []byte, in *Input) (int, *Error)) *Error {
 // false if the sum overflows.
 func (c *Call) room() (int64, bool) {
 	var sum int64
-	for i := range c.Inputs {
-		n := c.Inputs[i].room
+	for i := range c.Given {
+		n := c.Given[i].room
 		if n > math.MaxInt64-Alignment-sum {
 			return 0, false
 		}
@@ -624,9 +620,9 @@ func (c *Call) shapeHash() uint64 {
 		before uint64
 		value  int
 	}
-	h := uint64(len(c.Inputs))
-	for i := range c.Inputs {
-		dims := c.Inputs[i].Shape
+	h := uint64(len(c.Given))
+	for i := range c.Given {
+		dims := c.Given[i].Shape
 		if c.Signature.Batched {
 			dims = dims[1:]
 		}

@@ -294,13 +294,12 @@ func (w *worker) backToBack(r *wire.Run, done *wire.Done) error {
 	if _, exists := w.batches[r.Batch]; exists || r.End != w.end {
 		return fmt.Errorf("%w: back-to-back execution to %d of %d operators as batch %d, which exists is %t", wire.ErrSpanOrder, r.End, w.end, r.Batch, exists)
 	}
-	queries, err := w.mapped(r.Queries)
-	if err != nil {
+	if err := w.find(r.Queries); err != nil {
 		return err
 	}
-	b := w.newBatch(r.Batch, 0, len(queries))
-	for i := range queries {
-		if err := w.engine.Start(r.Batch, queries[i:i+1]); err != nil {
+	b := w.newBatch(r.Batch, 0, len(r.Queries))
+	for i := range r.Queries {
+		if err := w.engine.Start(r.Batch, r.Queries[i:i+1]); err != nil {
 			return err
 		}
 		ran, err := w.engine.Run(r.Batch, 0, r.End, int(r.Threads), w.outputs.Stop(r.Stop),
@@ -339,11 +338,10 @@ func (w *worker) batch(r *wire.Run) (*batch, error) {
 }
 
 func (w *worker) startBatch(r *wire.Run) (*batch, error) {
-	queries, err := w.mapped(r.Queries)
-	if err != nil {
+	if err := w.find(r.Queries); err != nil {
 		return nil, err
 	}
-	return w.newBatch(r.Batch, 0, len(queries)), w.engine.Start(r.Batch, queries)
+	return w.newBatch(r.Batch, 0, len(r.Queries)), w.engine.Start(r.Batch, r.Queries)
 }
 
 func (w *worker) newBatch(id models.BatchID, at, queries int) *batch {
@@ -353,22 +351,16 @@ func (w *worker) newBatch(id models.BatchID, at, queries int) *batch {
 	return b
 }
 
-// mapped returns the queries with the bytes of their inputs. Shapes are copied, because
-// the engine keeps them as long as the batch lives, while the message is reused.
-func (w *worker) mapped(queries []wire.QueryTensors) ([]Query, error) {
-	list := make([]Query, len(queries))
-	for i, q := range queries {
-		list[i] = Query{ID: q.ID, Inputs: make([]Tensor, len(q.Inputs))}
-		for j := range q.Inputs {
-			t := &q.Inputs[j]
-			data := t.In(w.inputs)
-			if data == nil {
-				return nil, fmt.Errorf("%w: input %d is %s%v in %d bytes at %d", wire.ErrInput, j, t.Type, t.Shape, t.Bytes, t.Offset)
+// find sets the data of the inputs of queries.
+func (w *worker) find(queries []wire.QueryTensors) error {
+	for i := range queries {
+		for j := range queries[i].Inputs {
+			if t := &queries[i].Inputs[j]; !wire.Find(t, w.inputs) {
+				return fmt.Errorf("%w: input %d is %s%v in %d bytes at %d", wire.ErrInput, j, t.Type, t.Shape, t.Bytes, t.Offset)
 			}
-			list[i].Inputs[j] = Tensor{Type: t.Type, Shape: append([]int64(nil), t.Shape...), Data: data}
 		}
 	}
-	return list, nil
+	return nil
 }
 
 // out returns the function that allocates the outputs of a batch. If the only query of a
