@@ -106,6 +106,9 @@ type round struct {
 	begin   time.Time
 	deliver func(Outcome)
 
+	// message is reused for each span, which Run sends one after another.
+	message wire.Run
+
 	// threads is the number of threads for each span, 0 for all of its worker's.
 	threads uint8
 
@@ -228,6 +231,10 @@ func (r *round) runsLocked() bool {
 	}
 	return false
 }
+
+func (r *round) number() uint64 { return r.outcome.Round }
+
+func (r *round) lost(f *flight, status models.Status, err error) { r.fail(f.index, status, err) }
 
 // fail ends a span that did not complete. No operator of it counts as run.
 func (r *round) fail(i int, status models.Status, err error) {
