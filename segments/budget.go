@@ -22,8 +22,8 @@ func (p *pool) bytes() int64 {
 	return total
 }
 
-// bounded runs f, which works for b on the CPU, and limits the arena to what remains of the
-// budget. Afterwards it updates b.bytes. If the arena is full, bounded closes the idle
+// bounded runs f, which works for b on the host, and limits the arena to what remains of the
+// budget, unless that is for the memory of a GPU. Afterwards it updates b.bytes. If the arena is full, bounded closes the idle
 // frames and runs f again. That is safe because an operator allocates its memory before it
 // writes.
 func (p *pool) bounded(b *batch, f func() error) error {
@@ -41,6 +41,9 @@ func (p *pool) bounded(b *batch, f func() error) error {
 
 // boundedOnce runs f once with the arena limited to what remains of the budget.
 func (p *pool) boundedOnce(b *batch, f func() error) error {
+	if p.of.far {
+		return f()
+	}
 	env, held := p.of.env, b.bytes
 	before := env.ArenaBytes()
 	env.LimitArena(p.budget - p.bytes())

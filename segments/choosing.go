@@ -20,36 +20,34 @@ func openChosen(env *ort.Env, c Config, spec *wire.LoadSpec) (*CutModel, *wire.C
 	if c.Target == 0 && c.Device != nil {
 		c.Target = wire.DefaultCUDATarget
 	}
-	if spec.CutTarget != 0 || spec.Choose == nil {
-		m, err := OpenModel(env, c)
-		return m, nil, err
-	}
-	asked := gpu.Ask(env.Library().Version(), spec, warmSeqLen)
-	if known := spec.Choose.Known; gpu.Holds(known, asked) {
-		cut := c
-		cut.Target = known.Target
-		m, err := OpenModel(env, cut)
-		if err != nil || m.Model().Hash == known.Hash {
-			return m, known, err
+	var choice *wire.CutChoice
+	if spec.CutTarget == 0 && spec.Choose != nil {
+		choice = gpu.Ask(env.Library().Version(), spec, warmSeqLen)
+		if known := spec.Choose.Known; gpu.Holds(known, choice) {
+			cut := c
+			cut.Target = known.Target
+			m, err := OpenModel(env, cut)
+			if err != nil || m.Model().Hash == known.Hash {
+				return m, known, err
+			}
+			if err := m.Close(); err != nil { // the file has changed since
+				return nil, nil, err
+			}
 		}
-		if err := m.Close(); err != nil { // the file has changed since
+		if err := measureCuts(env, c, spec, choice); err != nil {
 			return nil, nil, err
 		}
+		c.Target = choice.Target
 	}
-	made, err := measureCuts(env, c, spec, asked)
-	if err != nil {
-		return nil, nil, err
-	}
-	c.Target = made.Target
 	m, err := OpenModel(env, c)
-	return m, made, err
+	return m, choice, err
 }
 
 // measureCuts completes the choice made by measuring cuts. If measuring fails, as for a
 // model for which no inputs can be generated, it keeps the target of c and records the
 // reason. It returns an error only if the device is lost.
-func measureCuts(env *ort.Env, c Config, spec *wire.LoadSpec, made *wire.CutChoice) (_ *wire.CutChoice, err error) {
-	b := &modelBench{env: env, config: c, seqLen: made.SeqLen, queries: map[int]wire.QueryTensors{}}
+func measureCuts(env *ort.Env, c Config, spec *wire.LoadSpec, made *wire.CutChoice) (err error) {
+	b := &modelBench{env: env, config: c, seqLen: made.SeqLen, queries: map[int]wire.QueryTensors{}, budget: time.Duration(spec.Choose.BudgetNanos)}
 	b.config.Progress = func(string, int64, int64) {} // the progress of loading each candidate is not shown
 	b.config.Rungs = 1                                // sessions for more batch sizes take time to load and do not affect the cost
 	defer func() {
@@ -57,24 +55,22 @@ func measureCuts(env *ort.Env, c Config, spec *wire.LoadSpec, made *wire.CutChoi
 			err = errors.Join(err, cerr)
 		}
 	}()
-	b.at = func(cut, of int) { c.Progress("choose", int64(cut), int64(of)) }
-	b.budget = time.Duration(spec.Choose.BudgetNanos)
 	if b.whole, err = b.load(1); err == nil {
 		made.Hash = b.whole.Model().Hash
-		err = gpu.Choose(made, b)
+		err = gpu.Choose(made, b, func(cut, of int) { c.Progress("choose", int64(cut), int64(of)) })
 	}
 	if errors.Is(err, wire.ErrDeviceLost) {
-		return nil, err
+		return err
 	}
 	if err != nil { // loading the chosen model decides whether it can be served
 		made.Target, made.Costs = c.Target, []wire.CutCost{}
 		made.Reason = fmt.Sprintf("the cost of cuts cannot be measured: %v", err)
 	}
-	return made, nil
+	return nil
 }
 
-// modelBench measures cuts of a model for gpu.Choose. The whole model runs in the same engine as a
-// single segment, so that nothing but the cut differs.
+// modelBench measures cuts of a model for gpu.Choose. The whole model runs in the same
+// engine as a single segment, so that nothing but the cut differs.
 type modelBench struct {
 	env    *ort.Env
 	config Config
@@ -84,9 +80,6 @@ type modelBench struct {
 
 	// spent is the time spent on loading and running, and budget the limit for it.
 	spent, budget time.Duration
-
-	// at reports the progress.
-	at func(cut, of int)
 
 	// queries holds the query of zeros for each batch size.
 	queries map[int]wire.QueryTensors
@@ -101,9 +94,6 @@ func (b *modelBench) load(target int) (*CutModel, error) {
 	b.config.Target = target
 	return OpenModel(b.env, b.config)
 }
-
-// Trying implements gpu.Choose's bench, as Over, Open and Time do.
-func (b *modelBench) Trying(cut, of int) { b.at(cut, of) }
 
 func (b *modelBench) Over() bool { return b.spent > b.budget }
 

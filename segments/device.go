@@ -113,12 +113,18 @@ func (d gpuDevice) tensor(r region, offset, bytes int64, elem models.DataType, d
 // for values that sessions produce or expect there, such as shapes. Values on the device
 // are planned and count toward the budget. Values on the host are small and left to ONNX
 // Runtime.
-func (d gpuDevice) findHomes(m *loaded) error {
+func (d gpuDevice) findHomes(m *loaded) (err error) {
 	m.hostHome = make([]bool, len(m.types))
 	m.waits = make([]bool, len(m.cut.pieces))
-	wants, err := d.homesOfSessions(m)
-	if err != nil {
-		return err
+	wants := make([][]bool, len(m.sessions)) // which inputs a session expects in the host's memory
+	for p, s := range m.sessions {
+		var made []bool
+		if wants[p], made, err = d.Homes(s); err != nil {
+			return err
+		}
+		for pos, id := range m.cut.pieces[p].outputs {
+			m.hostHome[id] = made[pos]
+		}
 	}
 	for i, id := range m.inputs {
 		m.hostHome[id] = true
@@ -140,20 +146,4 @@ func (d gpuDevice) findHomes(m *loaded) error {
 		}
 	}
 	return nil
-}
-
-// homesOfSessions sets the homes of the values that sessions produce. It returns, for each
-// input of each session, whether the session expects it in the host's memory.
-func (d gpuDevice) homesOfSessions(m *loaded) (wants [][]bool, err error) {
-	wants = make([][]bool, len(m.sessions))
-	for p, s := range m.sessions {
-		var made []bool
-		if wants[p], made, err = d.Homes(s); err != nil {
-			return nil, err
-		}
-		for pos, id := range m.cut.pieces[p].outputs {
-			m.hostHome[id] = made[pos]
-		}
-	}
-	return wants, nil
 }

@@ -38,7 +38,6 @@ func openFakeCUDA(dir string) (err error) {
 // copies and waits go through the driver, as late as they may. So what is
 // copied too early, not waited for, or freed too soon gives wrong results.
 type fakeGPU struct {
-	ahead  int
 	random *rand.Rand // gives ends of sessions to the host, nil for none
 	half   []bool     // of each session that runs, whether its convolutions are of half precision
 	onnx   bool       // the optimizer leaves convolutions as ONNX has them, as it does for CUDA
@@ -47,8 +46,6 @@ type fakeGPU struct {
 func (f *fakeGPU) Memory(env *ort.Env, _ ort.CUDAOptions) (*ort.Memory, error) {
 	return env.NewMemory(ort.CPUMemory, 0)
 }
-
-func (f *fakeGPU) Ahead() int { return f.ahead }
 
 func (f *fakeGPU) Session(o *ort.SessionOptions, _ ort.CUDAOptions, half bool) {
 	if !o.Optimize {
@@ -94,8 +91,8 @@ func openFakeGPU(t testing.TB, env *ort.Env, spec fakeSpec) (*gpu.Device, *fakeG
 }
 
 func newFakeGPU(env *ort.Env, spec fakeSpec) (*gpu.Device, *fakeGPU, error) {
-	fake := &fakeGPU{ahead: cmp.Or(spec.Ahead, 4)}
-	d, err := gpu.OpenWith(fakeLibrary, env, spec.CUDASpec, fake)
+	fake := &fakeGPU{}
+	d, err := gpu.OpenWith(fakeLibrary, env, spec.CUDASpec, fake, cmp.Or(spec.Ahead, 4))
 	if err == nil && !spec.Loads {
 		d.Serve()
 	}

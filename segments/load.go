@@ -16,7 +16,6 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // loader loads a model. Its model is complete once load returns nil.
@@ -223,7 +222,7 @@ func (l *loader) makeSessions() (err error) {
 	for id := range m.made {
 		m.made[id].piece = -1
 	}
-	work := newLoadWork(m, l.config.Progress)
+	add, end := l.work()
 	var seconds *seconds
 	if l.config.OneThread {
 		seconds = startSeconds(m)
@@ -233,7 +232,7 @@ func (l *loader) makeSessions() (err error) {
 		raw := m.cut.appendModel(nil, p, m.types, m.weights.held, location)
 		options := ort.SessionOptions{Folder: folder}
 		m.device.Session(&options, m.cut.halfConv(p))
-		options.Weights = m.weights.of(m.cut, &m.cut.pieces[p], work.add)
+		options.Weights = m.weights.of(m.cut, &m.cut.pieces[p], add)
 		if l.config.OneThread {
 			options.SharePacked = seconds.set(p)
 		}
@@ -255,7 +254,7 @@ func (l *loader) makeSessions() (err error) {
 			}
 			m.more[i] = append(m.more[i], s)
 		}
-		work.add(m.cut.weightsOf(p) + sessionWork)
+		add(m.cut.weightsOf(p) + sessionWork)
 		m.model.Operators = append(m.model.Operators, m.cut.operator(p))
 		for i, id := range m.cut.pieces[p].outputs {
 			m.made[id] = use{p, i}
@@ -267,7 +266,7 @@ func (l *loader) makeSessions() (err error) {
 			}
 		}
 	}
-	work.add(work.total - work.done)
+	end()
 	return nil
 }
 
@@ -275,27 +274,21 @@ func (l *loader) makeSessions() (err error) {
 // the progress of loading.
 const sessionWork = 64 << 10
 
-// loadWork is the progress of creating the sessions. It counts bytes of weights, once when
-// they are copied and once when a session that uses them is created.
-type loadWork struct {
-	progress    worker.ProgressFunc
-	done, total int64
-}
-
-// newLoadWork returns the progress of loading with nothing done.
-func newLoadWork(m *loaded, progress worker.ProgressFunc) *loadWork {
+// work reports the progress of creating the sessions. It counts bytes of weights, once when
+// they are copied and once when a session that uses them is created. With add more bytes are
+// done, and with end all are.
+func (l *loader) work() (add func(bytes int64), end func()) {
+	m, done := l.model, int64(0)
 	total := int64(len(m.weights.memory)) + int64(len(m.cut.pieces))*sessionWork
 	for p := range m.cut.pieces {
 		total += m.cut.weightsOf(p)
 	}
-	progress("load", 0, total)
-	return &loadWork{progress, 0, total}
-}
-
-// add counts work as done and reports the progress.
-func (w *loadWork) add(bytes int64) {
-	w.done += bytes
-	w.progress("load", w.done, w.total)
+	add = func(bytes int64) {
+		done += bytes
+		l.config.Progress("load", done, total)
+	}
+	add(0)
+	return add, func() { add(total - done) }
 }
 
 // newFixed creates the session of a piece, with CUDA graphs enabled if the piece and the

@@ -106,23 +106,51 @@ func (m *CutModel) Model() *models.Model { return &m.loaded.model }
 // used in place. The inputs of several queries are gathered along their batch dimension.
 // The inputs must stay valid until the batch is finished or released.
 func (m *CutModel) Start(id models.BatchID, queries []wire.QueryTensors) error {
+	_, err := m.begin(id, 0, queries, nil, nil)
+	return err
+}
+
+// begin begins batch id at an operator, with the values that another engine has exported. It
+// reports whether all of these were copied.
+func (m *CutModel) begin(id models.BatchID, at int, queries []wire.QueryTensors, ids []int32, values []models.Tensor) (copied bool, err error) {
 	if m.pool.batches[id] != nil {
-		return fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
+		return true, fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
 	}
-	dims, err := m.loaded.gatherDims(queries)
+	dims, sizes, err := m.loaded.gather(queries)
 	if err != nil {
-		return err
+		return true, err
 	}
-	b, err := m.newBatch(id, 0, dims, m.loaded.batchSizes(queries))
+	// The layout key includes the shapes of the values, so that a wrong shape does not
+	// affect other batches.
+	given := slices.Clip(dims)
+	for i, id := range ids {
+		if err := m.loaded.checkValue(id, &values[i]); err != nil {
+			return true, err
+		}
+		if m.loaded.known[id].shape {
+			given = append(given, values[i].Shape)
+		}
+	}
+	b, err := m.newBatch(id, at, given, sizes)
 	if err != nil {
-		return err
+		return true, err
 	}
-	if err := m.run.start(b, dims, queries); err != nil {
+	err = m.run.start(b, dims, queries)
+	copied = true
+	for i := 0; i < len(ids) && err == nil; i++ {
+		var c bool
+		c, err = m.placeValue(b, ids[i], &values[i])
+		copied = copied && c
+	}
+	if err == nil && copied && len(ids) > 0 {
+		err = m.run.settle()
+	}
+	if err != nil {
 		m.drop(b)
-		return err
+		return true, m.loaded.device.Fault(err)
 	}
 	m.pool.batches[id] = b
-	return nil
+	return copied, nil
 }
 
 // StartValues begins batch id with a value of any kind for each input of the model. The
@@ -134,8 +162,7 @@ func (m *CutModel) StartValues(id models.BatchID, values []*ort.Value) error {
 	if len(values) != len(m.loaded.inputs) {
 		return fmt.Errorf("%w: %d inputs given, but the model has %d", wire.ErrInput, len(values), len(m.loaded.inputs))
 	}
-	dims := make([][]int64, len(values))
-	size := 1
+	dims, size := make([][]int64, len(values)), 1
 	for i, v := range values {
 		dims[i] = v.Shape()
 		if i == slices.Index(m.loaded.batchDims, 0) && len(dims[i]) > 0 {
@@ -238,46 +265,36 @@ func (m *CutModel) split(b *batch, i int, out worker.OutputFunc) error {
 		return fmt.Errorf("%w: output %q has shape %v and cannot be split among %d queries with a total batch size of %d; set max_batch = 1 for this service",
 			wire.ErrOutput, name, dims, len(b.sizes), b.size)
 	}
-	if elem == models.String {
-		if err := m.run.settle(); err != nil {
-			return err
-		}
-		return splitStrings(b, i, v, dims, out)
+	var text [][]byte
+	var from source
+	var err error
+	if elem != models.String {
+		from, err = m.run.open(v, m.loaded.outputs[i])
+	} else if err = m.run.settle(); err == nil {
+		text, err = v.Strings()
 	}
-	from, err := m.run.open(v, m.loaded.outputs[i])
 	if err != nil {
 		return fmt.Errorf("%w: output %q: %w", wire.ErrOutput, name, err)
 	}
 	for q := range b.sizes {
 		share := b.share(q, dims)
-		n := elements(share) * int64(elem.Bytes())
-		dst, err := out(q, i, elem, share, n)
-		if err != nil {
-			return err
-		}
-		if err := m.run.read(dst[:n], from); err != nil {
-			return err
-		}
-		from = from.skip(n)
-	}
-	return nil
-}
-
-// splitStrings is split for an output of strings.
-func splitStrings(b *batch, i int, v *ort.Value, dims []int64, out worker.OutputFunc) error {
-	list, err := v.Strings()
-	if err != nil {
-		return err
-	}
-	for q := range b.sizes {
-		share := b.share(q, dims)
 		n := elements(share)
-		dst, err := out(q, i, models.String, share, stringsBytes(list[:n]))
+		bytes := n * int64(elem.Bytes())
+		if elem == models.String {
+			bytes = stringsBytes(text[:n])
+		}
+		dst, err := out(q, i, elem, share, bytes)
 		if err != nil {
 			return err
 		}
-		putStrings(dst, list[:n])
-		list = list[n:]
+		if elem == models.String {
+			putStrings(dst, text[:n])
+			text = text[n:]
+			continue
+		}
+		if from, err = m.run.read(dst[:bytes], from); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -381,7 +398,14 @@ func (m *CutModel) DeviceMemory() wire.DeviceMemory {
 
 // LiveBytes returns for each operator the bytes of intermediates that are live after it in
 // a batch of the given size. It returns nil if the layout for that size is not known.
-func (m *CutModel) LiveBytes(size int) []int64 { return m.pool.liveBytes(size) }
+func (m *CutModel) LiveBytes(size int) []int64 {
+	for _, l := range m.pool.layouts {
+		if l.size == size {
+			return l.live
+		}
+	}
+	return nil
+}
 
 // IntermediateBytes returns the memory held for intermediates: that of running and paused
 // batches, and of frames kept for later batches.

@@ -92,7 +92,7 @@ func (m *CutModel) Export(id models.BatchID, to []models.Tensor) error {
 		}
 		from, err := m.run.open(v, id)
 		if err == nil {
-			err = m.run.read(to[i].Data, from)
+			_, err = m.run.read(to[i].Data, from)
 		}
 		if err != nil {
 			return m.loaded.device.Fault(err)
@@ -105,48 +105,11 @@ func (m *CutModel) Export(id models.BatchID, to []models.Tensor) error {
 // the same model has written. It reports whether the values were copied. If not, they are
 // used in place until the batch is finished or released.
 func (m *CutModel) Import(id models.BatchID, at int, queries []wire.QueryTensors, cut uint64, values []models.Tensor) (copied bool, err error) {
-	if m.pool.batches[id] != nil {
-		return true, fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
-	}
 	ids, own := m.loaded.alive(at)
 	if own != cut || len(ids) != len(values) {
 		return true, fmt.Errorf("%w: %d values arrived for operator %d, which needs %d: the workers have cut the model differently", wire.ErrMove, len(values), at, len(ids))
 	}
-	dims, err := m.loaded.gatherDims(queries)
-	if err != nil {
-		return true, err
-	}
-	// The layout key includes the shapes of the values, so that a wrong shape does not
-	// affect other batches.
-	given := slices.Clip(dims)
-	for i, id := range ids {
-		if err := m.loaded.checkValue(id, &values[i]); err != nil {
-			return true, err
-		}
-		if m.loaded.known[id].shape {
-			given = append(given, values[i].Shape)
-		}
-	}
-	b, err := m.newBatch(id, at, given, m.loaded.batchSizes(queries))
-	if err != nil {
-		return true, err
-	}
-	err = m.run.start(b, dims, queries)
-	copied = true
-	for i := 0; i < len(ids) && err == nil; i++ {
-		var c bool
-		c, err = m.placeValue(b, ids[i], &values[i])
-		copied = copied && c
-	}
-	if err == nil && copied {
-		err = m.run.settle()
-	}
-	if err != nil {
-		m.drop(b)
-		return true, m.loaded.device.Fault(err)
-	}
-	m.pool.batches[id] = b
-	return copied, nil
+	return m.begin(id, at, queries, ids, values)
 }
 
 // checkValue returns an error if a tensor cannot be the value with this ID.
@@ -177,22 +140,13 @@ func (m *CutModel) placeValue(b *batch, id int32, t *models.Tensor) (copied bool
 	if err != nil {
 		return true, err
 	}
-	return true, m.within(b, func() error {
+	return true, m.pool.bounded(b, func() error {
 		v, err := m.loaded.env.StringTensor(list, t.Shape)
 		if err == nil {
 			m.loaded.adopt(b, id, v)
 		}
 		return err
 	})
-}
-
-// within runs f within what remains of the budget. On a GPU it runs f without a limit,
-// because the budget is for the GPU's memory.
-func (m *CutModel) within(b *batch, f func() error) error {
-	if m.loaded.far {
-		return f()
-	}
-	return m.pool.bounded(b, f)
 }
 
 // adopt makes v the value with this ID. The batch closes v.

@@ -64,16 +64,6 @@ type layoutKey struct {
 	from     int
 }
 
-// liveBytes returns the live bytes of the layout for batches of the given size, or nil.
-func (p *pool) liveBytes(size int) []int64 {
-	for _, l := range p.layouts {
-		if l.size == size {
-			return l.live
-		}
-	}
-	return nil
-}
-
 // layout returns the layout for a key, or nil if it is not known.
 func (p *pool) layout(key layoutKey) *layout {
 	l := p.layouts[key]

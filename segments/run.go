@@ -24,10 +24,10 @@ type runner interface {
 	// is not zero.
 	span(b *batch, end int, stop *uint32) error
 
-	// open returns where v lies, which is the value id. read copies from there to dst. The
-	// copied bytes are valid after collect.
+	// open returns where v lies, which is the value id. read copies from there to dst, and
+	// returns where the rest lies. The copied bytes are valid after collect.
 	open(v *ort.Value, id int32) (source, error)
-	read(dst []byte, from source) error
+	read(dst []byte, from source) (source, error)
 	collect() error
 
 	// settle waits for all queued work.
@@ -43,14 +43,6 @@ type runner interface {
 type source struct {
 	data    []byte
 	address uint64
-}
-
-// skip returns the source without its first n bytes.
-func (s source) skip(n int64) source {
-	if s.data != nil {
-		return source{data: s.data[n:]}
-	}
-	return source{address: s.address + uint64(n)}
 }
 
 // hostRun runs a model on the CPU. It completes all work immediately and uses the inputs of
@@ -129,9 +121,8 @@ func (r *hostRun) open(v *ort.Value, _ int32) (source, error) {
 	return source{data: data}, err
 }
 
-func (r *hostRun) read(dst []byte, from source) error {
-	copy(dst, from.data)
-	return nil
+func (r *hostRun) read(dst []byte, from source) (source, error) {
+	return source{data: from.data[copy(dst, from.data):]}, nil
 }
 
 // giveInput creates a value on the host for the i-th input of b. The tensor of a single
@@ -195,50 +186,43 @@ func (m *loaded) bindInput(b *batch, i int, v *ort.Value) {
 	}
 }
 
-// batchSizes returns the size of each query: the batch dimension of the first input that
-// has one, or 1 if no input has.
-func (m *loaded) batchSizes(queries []wire.QueryTensors) []int {
-	sizes := make([]int, len(queries))
-	for n := range queries {
-		sizes[n] = 1
-		if i := slices.Index(m.batchDims, 0); i >= 0 {
-			sizes[n] = int(queries[n].Inputs[i].Shape[0])
-		}
-	}
-	return sizes
-}
-
-// gatherDims checks the queries against the model and against each other. It returns the
-// shapes of the batch's inputs.
-func (m *loaded) gatherDims(queries []wire.QueryTensors) ([][]int64, error) {
+// gather checks the queries against the model and against each other. It returns the shapes
+// of the batch's inputs, and the size of each query: the batch dimension of the first input
+// that has one, or 1 if no input has.
+func (m *loaded) gather(queries []wire.QueryTensors) (dims [][]int64, sizes []int, err error) {
 	if len(queries) == 0 {
-		return nil, fmt.Errorf("%w: a batch without queries", wire.ErrInput)
+		return nil, nil, fmt.Errorf("%w: a batch without queries", wire.ErrInput)
 	}
-	dims := make([][]int64, len(m.inputs))
+	dims, sizes = make([][]int64, len(m.inputs)), make([]int, len(queries))
+	sized := slices.Index(m.batchDims, 0)
 	for n, q := range queries {
 		if len(q.Inputs) != len(m.inputs) {
-			return nil, fmt.Errorf("%w: %d inputs given, but the model has %d", wire.ErrInput, len(q.Inputs), len(m.inputs))
+			return nil, nil, fmt.Errorf("%w: %d inputs given, but the model has %d", wire.ErrInput, len(q.Inputs), len(m.inputs))
 		}
 		for i, in := range q.Inputs {
 			if err := m.checkInput(i, in); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			if n == 0 {
 				dims[i] = append([]int64(nil), in.Shape...)
 				continue
 			}
 			if m.batchDims[i] != 0 {
-				return nil, fmt.Errorf("%w: input %q has no batch dimension, so %d queries cannot run as one batch",
+				return nil, nil, fmt.Errorf("%w: input %q has no batch dimension, so %d queries cannot run as one batch",
 					wire.ErrInput, m.model.Inputs[i].Name, len(queries))
 			}
 			if !slices.Equal(dims[i][1:], in.Shape[1:]) {
-				return nil, fmt.Errorf("%w: input %q has shape %v in one query and %v in another of the same batch",
+				return nil, nil, fmt.Errorf("%w: input %q has shape %v in one query and %v in another of the same batch",
 					wire.ErrInput, m.model.Inputs[i].Name, dims[i], in.Shape)
 			}
 			dims[i][0] += in.Shape[0]
 		}
+		sizes[n] = 1
+		if sized >= 0 {
+			sizes[n] = int(q.Inputs[sized].Shape[0])
+		}
 	}
-	return dims, nil
+	return dims, sizes, nil
 }
 
 // checkInput returns an error if a tensor is not valid for the model's i-th input.

@@ -197,13 +197,13 @@ func (r *deviceRun) open(v *ort.Value, id int32) (from source, err error) {
 	return from, err
 }
 
-func (r *deviceRun) read(dst []byte, from source) error {
+func (r *deviceRun) read(dst []byte, from source) (source, error) {
 	if len(dst) == 0 {
-		return nil
+		return from, nil
 	}
 	if from.data == nil {
-		return r.device.CopyOut(dst, from.address)
+		return source{address: from.address + uint64(len(dst))}, r.device.CopyOut(dst, from.address)
 	}
 	r.device.CopyHost(dst, from.data)
-	return nil
+	return source{data: from.data[len(dst):]}, nil
 }

@@ -1,6 +1,7 @@
 package segments
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -74,7 +75,7 @@ func (w *warmer) warm(spec *wire.LoadSpec) error {
 	for i, length := range lengths {
 		for j, size := range sizes {
 			w.progress("warm", int64(i*len(sizes)+j), int64(len(lengths)*len(sizes)))
-			solo, err := m.WarmAt(size, length)
+			solo, err := m.Warm(size, length)
 			switch {
 			case wire.Ends(err):
 				return err
@@ -130,13 +131,11 @@ func (w *warmer) warmThread() error {
 	return nil
 }
 
-// Warm runs a batch of zeros of the given size several times, so that its memory is laid
-// out before the first query arrives. It returns the median time of each operator.
-func (m *CutModel) Warm(size int) (wire.Solo, error) { return m.WarmAt(size, warmSeqLen) }
-
-// WarmAt is Warm with a sequence length. A model without a sequence length ignores it.
-func (m *CutModel) WarmAt(size, seqLen int) (wire.Solo, error) {
-	q, seqLen, err := zeroQuery(m.Model(), size, seqLen)
+// Warm runs a batch of zeros of the given size and sequence length, 0 for warmSeqLen, several
+// times, so that its memory is laid out before the first query arrives. It returns the median
+// time of each operator.
+func (m *CutModel) Warm(size, seqLen int) (wire.Solo, error) {
+	q, seqLen, err := zeroQuery(m.Model(), size, cmp.Or(seqLen, warmSeqLen))
 	if err != nil {
 		return wire.Solo{}, err
 	}

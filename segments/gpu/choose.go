@@ -61,9 +61,7 @@ func (c *choice) worst(segments int) (worst float64) {
 
 // bench measures cuts of one model.
 type bench interface {
-	// Trying is called before each cut that is tried, with its position in the list of cuts
-	// and their number. Over reports whether the time budget is spent.
-	Trying(cut, of int)
+	// Over reports whether the time budget is spent.
 	Over() bool
 
 	// Open loads a cut in place of the one before, and returns its number of segments. The
@@ -95,8 +93,9 @@ func cuts(finest int) (targets []int) {
 
 // Choose completes the choice made, which comes from Ask. It tries cuts, starting with the
 // finest, and takes the first whose cost is within the limit for every batch size. If none
-// is, it chooses not to cut the model. An error comes from loading or running the model.
-func Choose(made *wire.CutChoice, b bench) error {
+// is, it chooses not to cut the model. An error comes from loading or running the model. trying is called before each cut
+// that is tried, with its position in the list of cuts and their number.
+func Choose(made *wire.CutChoice, b bench, trying func(cut, of int)) error {
 	c := choice{made, b}
 	targets := cuts(c.made.Finest)
 	tried, cost := 0, 0.0 // of the last cut that was measured
@@ -104,7 +103,7 @@ func Choose(made *wire.CutChoice, b bench) error {
 		if tried > 0 && (target >= tried || expected(tried, cost, target) > hopelessCost*c.made.Limit) {
 			continue
 		}
-		b.Trying(i, len(targets))
+		trying(i, len(targets))
 		segments, err := c.try(target, tried)
 		switch {
 		case errors.Is(err, errNoTime):

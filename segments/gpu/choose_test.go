@@ -47,12 +47,11 @@ func (b *pricedBench) Time(batch int, more func(int) bool) (whole, cut time.Dura
 	return whole, whole + time.Duration(float64(whole)*b.border[batch]*float64(b.cut-1)), b.fails
 }
 
-func (b *pricedBench) Trying(int, int) {}
-func (b *pricedBench) Over() bool      { return b.left <= 0 }
+func (b *pricedBench) Over() bool { return b.left <= 0 }
 
 func (b *pricedBench) choose(finest int) (*wire.CutChoice, error) {
 	made := &wire.CutChoice{Finest: finest, MaxBatch: 8, Limit: costLimit}
-	return made, Choose(made, b)
+	return made, Choose(made, b, func(int, int) {})
 }
 
 func TestCuts(t *testing.T) {

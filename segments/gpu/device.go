@@ -68,9 +68,6 @@ type provider interface {
 	// Homes reports, for each input and output of a session, whether it lies in memory that
 	// the host can read.
 	Homes(s *ort.Session) (inputs, outputs []bool, err error)
-
-	// Ahead is how many segments the host launches at least before it waits for the first.
-	Ahead() int
 }
 
 // Open opens a GPU: it creates a context, a stream, and one arena for all sessions of env.
@@ -81,16 +78,18 @@ func Open(env *ort.Env, spec wire.CUDASpec) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	return OpenWith(lib, env, spec, cuda{})
+	return OpenWith(lib, env, spec, cuda{}, leastAhead)
 }
 
-// OpenWith is Open with a driver and a provider that a test replaces.
-func OpenWith(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, p provider) (*Device, error) {
+// OpenWith is Open with a driver, a provider and a number of segments to launch at least
+// before a wait that a test chooses.
+func OpenWith(lib *driver.Library, env *ort.Env, spec wire.CUDASpec, p provider, least int) (*Device, error) {
 	context, err := lib.Retain(spec.Device, spec.Spin)
 	if err != nil {
 		return nil, err
 	}
 	d := &Device{provider: p, env: env, context: context, limit: spec.MemoryBytes, graphs: spec.Graphs, poll: pollTime}
+	d.ahead = ahead{least: least, ring: make([]mark, max(least, mostAhead))}
 	if err := errors.Join(checkMPS(context, spec.MPS), d.open(spec)); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -122,8 +121,6 @@ func (d *Device) open(spec wire.CUDASpec) (err error) {
 	if d.stream, err = d.context.NewStream(); err != nil {
 		return err
 	}
-	least := d.provider.Ahead()
-	d.ahead = ahead{least: least, ring: make([]mark, max(least, mostAhead))}
 	for _, e := range d.events() {
 		if *e, err = d.context.NewEvent(spec.Spin); err != nil {
 			return err

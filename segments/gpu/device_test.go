@@ -53,7 +53,7 @@ func (noRuntime) Memory(*ort.Env, ort.CUDAOptions) (*ort.Memory, error) { return
 // must leave nothing behind.
 func openFake(t *testing.T, spec wire.CUDASpec) *Device {
 	t.Helper()
-	d, err := OpenWith(fakeLibrary, nil, spec, noRuntime{})
+	d, err := OpenWith(fakeLibrary, nil, spec, noRuntime{}, leastAhead)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,11 +238,11 @@ func TestFaultIsAskedFor(t *testing.T) {
 func TestOpenFails(t *testing.T) {
 	for _, call := range []int{fakedriver.CallStreamCreate, fakedriver.CallEventCreate} {
 		fakeDriver.Fail(call, 1, uint64(driver.OutOfMemory))
-		if _, err := OpenWith(fakeLibrary, nil, wire.CUDASpec{}, noRuntime{}); !errors.Is(err, driver.OutOfMemory) {
+		if _, err := OpenWith(fakeLibrary, nil, wire.CUDASpec{}, noRuntime{}, leastAhead); !errors.Is(err, driver.OutOfMemory) {
 			t.Errorf("call %d: %v", call, err)
 		}
 	}
-	if _, err := OpenWith(fakeLibrary, nil, wire.CUDASpec{Device: "7"}, noRuntime{}); !errors.Is(err, driver.ErrNotFound) {
+	if _, err := OpenWith(fakeLibrary, nil, wire.CUDASpec{Device: "7"}, noRuntime{}, leastAhead); !errors.Is(err, driver.ErrNotFound) {
 		t.Errorf("no such device: %v", err)
 	}
 	expectNothingLeft(t)
@@ -251,7 +251,7 @@ func TestOpenFails(t *testing.T) {
 // TestStreamEndsFirst closes a device with work in its stream, as the callbacks are in which
 // ONNX Runtime gives pinned memory back.
 func TestStreamEndsFirst(t *testing.T) {
-	d, err := OpenWith(fakeLibrary, nil, wire.CUDASpec{}, noRuntime{})
+	d, err := OpenWith(fakeLibrary, nil, wire.CUDASpec{}, noRuntime{}, leastAhead)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +285,7 @@ func TestMPSByFact(t *testing.T) {
 		{1, &on, "uses no MPS server"}, {2, &off, "uses an MPS server"},
 	} {
 		fakePage[fakedriver.MPS] = tt.fact
-		d, err := OpenWith(fakeLibrary, nil, wire.CUDASpec{MPS: tt.want}, noRuntime{})
+		d, err := OpenWith(fakeLibrary, nil, wire.CUDASpec{MPS: tt.want}, noRuntime{}, leastAhead)
 		if err == nil {
 			closeFake(t, d)
 		}

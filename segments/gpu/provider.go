@@ -44,5 +44,3 @@ func (cuda) Session(o *ort.SessionOptions, cuda ort.CUDAOptions, half bool) {
 }
 
 func (cuda) Homes(s *ort.Session) (inputs, outputs []bool, err error) { return s.OnHost() }
-
-func (cuda) Ahead() int { return leastAhead }

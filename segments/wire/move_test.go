@@ -73,12 +73,12 @@ func TestMoveArena(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	one, err := MapMoves(a.File().Fd())
+	one, err := MapArena(a.File().Fd(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer Unmap(one)
-	other, err := MapMoves(a.File().Fd())
+	other, err := MapArena(a.File().Fd(), true)
 	if err != nil {
 		t.Fatal(err)
 	}

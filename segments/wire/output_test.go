@@ -265,7 +265,7 @@ func TestMemoryIsSealed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pinned.Close()
-	memory, err := MapInputs(pinned.File().Fd(), true)
+	memory, err := MapArena(pinned.File().Fd(), true)
 	if err != nil {
 		t.Fatal(err)
 	}

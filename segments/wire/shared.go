@@ -57,22 +57,17 @@ func MapPrivate(bytes int64, what string) ([]byte, error) {
 // Unmap unmaps a whole mapping. It does nothing for nil.
 func Unmap(data []byte) { _ = unix.Munmap(data) }
 
-// MapInputs maps the input arena of a worker read-only. If it is to be pinned, the
-// mapping is writable, because a GPU's driver may require that; nothing writes to it.
-func MapInputs(fd uintptr, pinned bool) ([]byte, error) {
-	if !pinned {
-		return mapWhole(fd, unix.PROT_READ)
-	}
-	return mapWhole(fd, unix.PROT_READ|unix.PROT_WRITE)
-}
-
-// MapMoves maps the memory through which batches move.
-func MapMoves(fd uintptr) ([]byte, error) { return mapWhole(fd, unix.PROT_READ|unix.PROT_WRITE) }
-
-func mapWhole(fd uintptr, protection int) ([]byte, error) {
+// MapArena maps an arena of the daemon in a worker. The inputs of a GPU, which are to
+// be pinned, are writable as well, because the driver may require that; nothing writes
+// to them.
+func MapArena(fd uintptr, writable bool) ([]byte, error) {
 	size, err := memoryBytes(fd)
 	if err != nil {
 		return nil, err
+	}
+	protection := unix.PROT_READ
+	if writable {
+		protection |= unix.PROT_WRITE
 	}
 	return mapMemory(fd, size, protection)
 }

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/overlapd/overlapd/segments/wire"
@@ -12,17 +11,7 @@ import (
 func (w *worker) step(m *wire.Move) error {
 	moved := wire.Moved{Round: m.Round, Batch: m.Batch}
 	err := w.takeStep(m, &moved)
-	if errors.Is(err, ErrKilled) {
-		return err
-	}
-	if err != nil {
-		w.forget(m.Batch)
-	}
-	w.outputs.SetHeld(w.engine.IntermediateBytes())
-	if err == nil {
-		return w.send(&moved)
-	}
-	return w.fail(m.Round, m.Batch, err)
+	return w.reply(m.Round, m.Batch, &moved, err)
 }
 
 // takeStep performs one step of a move and fills in the answer. A batch must be paused
@@ -65,7 +54,7 @@ func (w *worker) describe(m *wire.Move, moved *wire.Moved) (err error) {
 
 // give exports the values of a batch, and forgets the batch.
 func (w *worker) give(m *wire.Move) error {
-	if err := w.findValues(m); err != nil {
+	if err := findIn(w.moves, m.Values, wire.ErrMove); err != nil {
 		return err
 	}
 	err := w.engine.Export(m.Batch, m.Values)
@@ -80,7 +69,7 @@ func (w *worker) take(m *wire.Move, moved *wire.Moved) error {
 	}
 	err := w.find(m.Queries)
 	if err == nil {
-		err = w.findValues(m)
+		err = findIn(w.moves, m.Values, wire.ErrMove)
 	}
 	if err != nil {
 		return err
@@ -88,14 +77,4 @@ func (w *worker) take(m *wire.Move, moved *wire.Moved) error {
 	w.newBatch(m.Batch, m.Start, len(m.Queries))
 	moved.Copied, err = w.engine.Import(m.Batch, m.Start, m.Queries, m.Cut, m.Values)
 	return err
-}
-
-// findValues sets the data of the values of a move.
-func (w *worker) findValues(m *wire.Move) error {
-	for i := range m.Values {
-		if t := &m.Values[i]; !wire.Find(t, w.moves) {
-			return fmt.Errorf("%w: value %d is %s%v in %d bytes at %d of the memory for moves", wire.ErrMove, i, t.Type, t.Shape, t.Bytes, t.Offset)
-		}
-	}
-	return nil
 }
