@@ -69,7 +69,7 @@ func submit(t *testing.T, b query.Host, service int, timeout time.Duration) (*qu
 		return nil, err
 	}
 	c.Memory = m
-	c.Inputs = []query.Input{{Tensor: query.Tensor{Type: models.Int32, Shape: []int64{1, 16}, Data: m.Bytes, Offset: m.Offset}}}
+	c.Inputs = []models.Tensor{{Type: models.Int32, Shape: []int64{1, 16}, Data: m.Bytes, Offset: m.Offset, Bytes: int64(len(m.Bytes))}}
 	if err := c.Service.Backend.Submit(c); err != nil {
 		c.Service.Backend.Free(c.Service, m)
 		c.Service.LetGo()

@@ -55,7 +55,7 @@ func spec(name string, t models.DataType, shape ...int64) models.TensorSpec {
 	for i := range shape {
 		dims[i].Value = shape[i]
 	}
-	return models.TensorSpec{Name: name, Type: models.Tensor(t, dims...)}
+	return models.TensorSpec{Name: name, Type: models.TensorType(t, dims...)}
 }
 
 func testLimits() config.Limits {

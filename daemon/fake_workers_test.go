@@ -267,7 +267,7 @@ func (f *fakeWorkers) endSpanLocked(i int, status models.Status) {
 // finishLocked gives out the outputs of a batch.
 func (f *fakeWorkers) finishLocked(s *executor.SpanOutcome, queries []models.QueryID) {
 	for _, id := range queries {
-		q := executor.QueryOutputs{ID: id, Outputs: []executor.Output{{Data: []byte(fmt.Sprint(id))}}}
+		q := executor.QueryOutputs{ID: id, Outputs: []models.Tensor{{Data: []byte(fmt.Sprint(id))}}}
 		s.Queries = append(s.Queries, q)
 		f.mu.given = append(f.mu.given, q)
 	}

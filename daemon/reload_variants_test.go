@@ -118,7 +118,7 @@ func TestReloadAnswersWhatWasHeldBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.Memory = m
-		c.Inputs = []query.Input{{Tensor: query.Tensor{Type: models.Int32, Shape: []int64{1, 16}, Data: m.Bytes, Offset: m.Offset}}}
+		c.Inputs = []models.Tensor{{Type: models.Int32, Shape: []int64{1, 16}, Data: m.Bytes, Offset: m.Offset, Bytes: int64(len(m.Bytes))}}
 		if err := c.Service.Backend.Submit(c); err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/executor/child"
@@ -52,18 +53,18 @@ func (w *worker) awaitFlight() bool {
 }
 
 // answer handles one frame. An error wraps ErrProtocol and means that the worker
-// sent something impossible.
+// sent something impossible. done is reused; a move keeps what answers its steps.
 func (w *worker) answer(kind wire.Kind, payload []byte, done *wire.Done) error {
 	var err error
 	switch kind {
 	case wire.KindDone:
 		if err = wire.Decode(payload, done); err == nil {
-			err = w.done(done)
+			err = w.record(done.Round, done.Batch, done)
 		}
 	case wire.KindMoved:
-		var moved wire.Moved // not reused like done: the next step keeps it
+		var moved wire.Moved
 		if err = wire.Decode(payload, &moved); err == nil {
-			err = stepTaken(w, &moved)
+			err = w.record(moved.Round, moved.Batch, &moved)
 		}
 	case wire.KindFailed:
 		var failed wire.Failed
@@ -79,19 +80,25 @@ func (w *worker) answer(kind wire.Kind, payload []byte, done *wire.Done) error {
 	return nil
 }
 
-// done ends a span that the worker reports as completed or stopped.
-func (w *worker) done(d *wire.Done) error {
-	f, err := w.flight(d.Round, d.Batch)
+// record lets the oldest task in flight record its answer.
+func (w *worker) record(round uint64, batch models.BatchID, answer wire.Message) error {
+	f, err := w.flight(round, batch)
 	if err != nil {
 		return err
 	}
-	if f.move != nil {
-		return fmt.Errorf("%s, but the batch moves", wire.KindDone)
+	return f.task.answered(w, f, answer)
+}
+
+// answered ends a span that the worker reports as completed or stopped.
+func (r *round) answered(w *worker, f *flight, answer wire.Message) error {
+	d, ok := answer.(*wire.Done)
+	if !ok {
+		return fmt.Errorf("%s, but the batch is running", answer.Kind())
 	}
 	if err := f.check(d, len(w.info.Operators)); err != nil {
 		return err
 	}
-	s := f.round.span(f.index)
+	s := r.span(f.index)
 	finished := d.Finished()
 	if finished {
 		queries, err := w.collect(d, f.queries)
@@ -105,31 +112,28 @@ func (w *worker) done(d *wire.Done) error {
 		s.Status = models.SpanStopped
 	}
 	// A span cannot take longer than its round has, whatever the worker claims.
-	passed := time.Since(f.round.begin)
+	passed := time.Since(r.begin)
 	s.Took, s.DeviceTook = min(time.Duration(d.Nanos), passed), min(time.Duration(d.DeviceNanos), passed)
-	w.land(f, finished, s.Took)
-	f.round.end(f.index)
+	w.land(f, finished, s.Took).free()
+	r.end(f.index)
 	return nil
 }
 
-// failed ends a span or a move that the worker reports as failed. If the failure
-// ends the worker too, the span is only lost, and can run again.
+// failed ends a task that the worker reports as failed. If the failure ends the
+// worker too, a span is only lost, and can run again.
 func (w *worker) failed(m *wire.Failed) error {
 	f, err := w.flight(m.Round, m.Batch)
 	if err != nil {
 		return err
 	}
-	w.land(f, true, 0)
+	w.land(f, true, 0).free()
 	status, failure := models.SpanFailed, m.Err()
-	if f.move != nil {
-		f.block.free() // the worker no longer uses it
-	}
 	if wire.Ends(failure) {
 		// The query is not at fault, so another worker may run it.
 		status = models.SpanLost
 		w.expire(failure)
 	}
-	f.fail(status, failure)
+	f.task.lost(f, status, failure)
 	return nil
 }
 
@@ -149,38 +153,40 @@ func (w *worker) expire(cause error) {
 	})
 }
 
-// flight returns the oldest run in flight, or an error if the answer is not for
+// flight returns the oldest task in flight, or an error if the answer is not for
 // that one: a worker answers in order.
-func (w *worker) flight(round uint64, batch models.BatchID) (flight, error) {
+func (w *worker) flight(round uint64, batch models.BatchID) (*flight, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.mu.flights.count == 0 {
-		return flight{}, fmt.Errorf("answer to round %d, but nothing is in flight", round)
+		return nil, fmt.Errorf("answer to round %d, but nothing is in flight", round)
 	}
 	f, _ := w.mu.flights.at(0)
-	if f.number() != round || f.span.Batch != batch {
-		return flight{}, fmt.Errorf("answer to round %d, batch %d; expected round %d, batch %d",
-			round, batch, f.number(), f.span.Batch)
+	if f.task.number() != round || f.span.Batch != batch {
+		return nil, fmt.Errorf("answer to round %d, batch %d; expected round %d, batch %d",
+			round, batch, f.task.number(), f.span.Batch)
 	}
-	return *f, nil
+	w.oldest = *f // a copy, because others change the flight under mu
+	return &w.oldest, nil
 }
 
-// land removes the oldest run from the runs in flight. It clears the run's stop
-// word first, because the next run in that slot would otherwise stop immediately.
-// gone says that the worker has forgotten the batch.
-func (w *worker) land(f flight, gone bool, took time.Duration) {
+// land removes the oldest task from those in flight, and returns the block that it
+// had. It clears the stop word first, because the next run in that slot would
+// otherwise stop immediately. gone says that the worker has forgotten the batch.
+func (w *worker) land(f *flight, gone bool, took time.Duration) block {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	head, word := w.mu.flights.at(0)
 	w.outputs.ClearStop(word)
-	if f.move == nil {
+	if f.round() != nil {
 		w.mu.took = took
-		head.block.free()
 	}
+	b := head.block
 	w.mu.flights.pop()
 	if gone {
 		w.mu.forget(f.span.Batch, &w.mu.flights)
 	}
+	return b
 }
 
 // collect leases the outputs of a finished batch. If it returns an error, it has
@@ -202,14 +208,16 @@ func (w *worker) collect(d *wire.Done, ids []models.QueryID) (queries []QueryOut
 			return queries, err
 		}
 		q := &queries[i]
-		*q = QueryOutputs{ID: ids[i], Outputs: make([]Output, 0, len(outputs))}
+		*q = QueryOutputs{ID: ids[i], Outputs: make([]models.Tensor, 0, len(outputs)), leases: make([]wire.Lease, 0, len(outputs))}
 		for j := range outputs {
 			t := &outputs[j]
-			right, data, err := w.outputs.Acquire(t)
+			lease, data, err := w.outputs.Acquire(t)
 			if err != nil {
 				return queries, err
 			}
-			q.Outputs = append(q.Outputs, Output{Type: t.Type, Shape: append([]int64(nil), t.Shape...), Data: data, lease: right})
+			out := t.Tensor
+			out.Shape, out.Data = slices.Clone(t.Shape), data
+			q.Outputs, q.leases = append(q.Outputs, out), append(q.leases, lease)
 		}
 	}
 	return queries, nil

@@ -26,16 +26,16 @@ type fakeEngine struct {
 }
 
 type fakeBatch struct {
-	queries []segworker.Query
-	moved   []byte // what ran elsewhere
-	ran     string
+	texts [][]byte
+	moved []byte // what ran elsewhere
+	ran   string
 }
 
 const fakeOperators = 4
 
 var fakeInfo = wire.Info{
-	Inputs:    []models.TensorSpec{{Name: "in", Type: models.Tensor(models.Uint8, models.Dim{Value: -1})}},
-	Outputs:   []models.TensorSpec{{Name: "out", Type: models.Tensor(models.Uint8, models.Dim{Value: -1})}},
+	Inputs:    []models.TensorSpec{{Name: "in", Type: models.TensorType(models.Uint8, models.Dim{Value: -1})}},
+	Outputs:   []models.TensorSpec{{Name: "out", Type: models.TensorType(models.Uint8, models.Dim{Value: -1})}},
 	Operators: make([]models.Operator, fakeOperators),
 	Hash:      "fake",
 }
@@ -78,9 +78,17 @@ func (e *fakeEngine) Info() wire.Info {
 	return info
 }
 
-func (e *fakeEngine) Start(id models.BatchID, queries []segworker.Query) error {
-	e.batches[id] = &fakeBatch{queries: queries}
+func (e *fakeEngine) Start(id models.BatchID, queries []wire.QueryTensors) error {
+	e.batches[id] = &fakeBatch{texts: textsOf(queries)}
 	return nil
+}
+
+// textsOf returns the texts of queries, whose list is valid only during a call.
+func textsOf(queries []wire.QueryTensors) (list [][]byte) {
+	for _, q := range queries {
+		list = append(list, q.Inputs[0].Data)
+	}
+	return list
 }
 
 // Run adds the number of each operator to the outputs, with a mark if it is to run on
@@ -89,8 +97,8 @@ func (e *fakeEngine) Run(id models.BatchID, start, end, threads int, stop *uint3
 	b := e.batches[id]
 	op := start
 	for ; op < end && atomic.LoadUint32(stop) == 0; op++ {
-		for _, q := range b.queries {
-			if err := e.obey(string(q.Inputs[0].Data), op, id); err != nil {
+		for _, text := range b.texts {
+			if err := e.obey(string(text), op, id); err != nil {
 				return ran, err
 			}
 		}
@@ -120,8 +128,8 @@ func (e *fakeEngine) obey(text string, op int, id models.BatchID) error {
 
 func (e *fakeEngine) finish(id models.BatchID, out segworker.OutputFunc) error {
 	b := e.batches[id]
-	for i, q := range b.queries {
-		text := string(q.Inputs[0].Data) + string(b.moved) + b.ran
+	for i, given := range b.texts {
+		text := string(given) + string(b.moved) + b.ran
 		data, err := out(i, 0, models.Uint8, []int64{int64(len(text))}, int64(len(text)))
 		if err != nil {
 			return err
@@ -140,27 +148,27 @@ const (
 )
 
 // Describe tells of one value, which is what has run so far.
-func (e *fakeEngine) Describe(id models.BatchID) ([]wire.Tensor, uint64, error) {
+func (e *fakeEngine) Describe(id models.BatchID) ([]models.Tensor, uint64, error) {
 	b := e.batches[id]
 	if err := e.obeyAll(b, atDescribe, id); err != nil {
 		return nil, 0, err
 	}
 	n := int64(len(b.moved) + len(b.ran))
-	if string(b.queries[0].Inputs[0].Data) == "huge" {
+	if string(b.texts[0]) == "huge" {
 		n = 1 << 50
 	}
-	return []wire.Tensor{{Type: models.Uint8, Shape: []int64{n}, Bytes: n}}, 7, nil
+	return []models.Tensor{{Type: models.Uint8, Shape: []int64{n}, Bytes: n}}, 7, nil
 }
 
-func (e *fakeEngine) Export(id models.BatchID, to [][]byte) error {
+func (e *fakeEngine) Export(id models.BatchID, to []models.Tensor) error {
 	b := e.batches[id]
-	copy(to[0], string(b.moved)+b.ran)
+	copy(to[0].Data, string(b.moved)+b.ran)
 	return e.obeyAll(b, atExport, id)
 }
 
 // Import uses the value where it lies, unless the text says that it is to be copied.
-func (e *fakeEngine) Import(id models.BatchID, at int, queries []segworker.Query, cut uint64, values []segworker.Tensor) (bool, error) {
-	b := &fakeBatch{queries: queries, moved: values[0].Data}
+func (e *fakeEngine) Import(id models.BatchID, at int, queries []wire.QueryTensors, cut uint64, values []models.Tensor) (bool, error) {
+	b := &fakeBatch{texts: textsOf(queries), moved: values[0].Data}
 	e.batches[id] = b
 	if err := e.obeyAll(b, atImport, id); err != nil {
 		return false, err
@@ -173,8 +181,8 @@ func (e *fakeEngine) Import(id models.BatchID, at int, queries []segworker.Query
 }
 
 func (e *fakeEngine) obeyAll(b *fakeBatch, op int, id models.BatchID) error {
-	for _, q := range b.queries {
-		if err := e.obey(string(q.Inputs[0].Data), op, id); err != nil {
+	for _, text := range b.texts {
+		if err := e.obey(string(text), op, id); err != nil {
 			return err
 		}
 	}
@@ -275,7 +283,7 @@ func misbehave(verb, arg string, id models.BatchID) {
 // lie sends an answer that the daemon must not believe. The first round of a
 // test is number 1.
 func lie(about string, id models.BatchID) {
-	out := wire.OutputTensor{Tensor: wire.Tensor{Type: models.Uint8, Shape: []int64{4}, Bytes: 4}}
+	out := wire.OutputTensor{Tensor: models.Tensor{Type: models.Uint8, Shape: []int64{4}, Bytes: 4}}
 	done := &wire.Done{Round: 1, Batch: id, Reached: fakeOperators, Outputs: [][]wire.OutputTensor{{out}}}
 	var m wire.Message = done
 	first := &done.Outputs[0][0]
@@ -322,11 +330,11 @@ func lie(about string, id models.BatchID) {
 	case "move of another":
 		m = &wire.Moved{Round: moveRound + 1, Batch: id}
 	case "move of a shape":
-		m = &wire.Moved{Round: moveRound, Batch: id, Values: []wire.Tensor{{Type: models.Float32, Shape: []int64{4}, Bytes: 4}}}
+		m = &wire.Moved{Round: moveRound, Batch: id, Values: []models.Tensor{{Type: models.Float32, Shape: []int64{4}, Bytes: 4}}}
 	case "move of a type":
-		m = &wire.Moved{Round: moveRound, Batch: id, Values: []wire.Tensor{{Type: 77, Shape: []int64{4}, Bytes: 4}}}
+		m = &wire.Moved{Round: moveRound, Batch: id, Values: []models.Tensor{{Type: 77, Shape: []int64{4}, Bytes: 4}}}
 	case "move": // more values than there can be
-		d := wire.Moved{Round: moveRound, Batch: id, Values: make([]wire.Tensor, wire.MaxTensors)}
+		d := wire.Moved{Round: moveRound, Batch: id, Values: make([]models.Tensor, wire.MaxTensors)}
 		frame, _ := wire.AppendFrame(nil, &d)
 		frame[4+1+8+8+8+1]++
 		unix.Write(socketFD, frame)

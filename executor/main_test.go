@@ -112,7 +112,7 @@ func parent() {
 		copy(data, text)
 		e.Run(1, []SpanRequest{{
 			Span:    models.Span{Batch: 1, End: fakeOperators},
-			Queries: []wire.QueryTensors{{Inputs: []wire.Tensor{{Type: models.Uint8, Shape: []int64{int64(len(text))}, Offset: offset, Bytes: int64(len(text))}}}},
+			Queries: []wire.QueryTensors{{Inputs: []models.Tensor{{Type: models.Uint8, Shape: []int64{int64(len(text))}, Offset: offset, Bytes: int64(len(text))}}}},
 		}})
 	}
 	fmt.Println(pid)
@@ -315,7 +315,7 @@ func (f *fixture) place(service models.ServiceID, id models.QueryID, text string
 		f.t.Fatal(err)
 	}
 	copy(data, text)
-	return wire.QueryTensors{ID: id, Inputs: []wire.Tensor{{
+	return wire.QueryTensors{ID: id, Inputs: []models.Tensor{{
 		Type: models.Uint8, Shape: []int64{int64(len(text))}, Offset: offset, Bytes: int64(len(text)),
 	}}}, func() { arena.Free(offset) }
 }

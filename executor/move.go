@@ -113,7 +113,7 @@ func (m *move) expect() block {
 	if b.offset, _, err = b.memory.Alloc(bytes); err != nil {
 		return block{}
 	}
-	m.step.Values = []wire.Tensor{{Type: models.Uint8, Shape: []int64{bytes}, Offset: b.offset, Bytes: bytes}}
+	m.step.Values = []models.Tensor{{Type: models.Uint8, Shape: []int64{bytes}, Offset: b.offset, Bytes: bytes}}
 	return b
 }
 
@@ -154,7 +154,8 @@ func (e *Executor) admit(request *SpanRequest) (*service, error) {
 func (m *move) take(s *service, b block) {
 	w, err := s.able()
 	if err == nil {
-		if err = m.send(w, b); err == nil {
+		err = w.send(flight{task: m, span: m.outcome.Spans[0].Span, since: time.Now(), block: b}, &m.step, m.step.Queries)
+		if err == nil {
 			return
 		}
 		if m.step.Step != wire.MoveImport {
@@ -179,43 +180,15 @@ func (m *move) end(err error) {
 	m.to.rounds.Add(-1)
 }
 
-// send sends the next step to a worker.
-func (m *move) send(w *worker, b block) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	batch := m.step.Batch
-	_, known := w.mu.batches[batch]
-	arrives := m.step.Step == wire.MoveImport
-	switch {
-	case w.mu.cause != nil:
-		return ErrNotReady
-	case arrives && known:
-		return fmt.Errorf("%w: batch %d is already there", ErrBadSpan, batch)
-	case !arrives && !known:
-		return ErrBatchLost
-	case w.mu.flights.count == wire.StopWords:
-		return ErrTooManyRounds
-	}
-	if err := w.sendLocked(&m.step); err != nil {
-		return err
-	}
-	if arrives {
-		w.mu.batches[batch] = held{queries: queryIDs(m.queries)}
-	}
-	w.mu.flights.push(flight{move: m, span: m.outcome.Spans[0].Span, since: time.Now(), unsent: w.mu.deaf, block: b}, w.fly)
-	return nil
-}
+func (m *move) number() uint64 { return m.outcome.Round }
 
-// stepTaken records that a worker completed a step, and takes the next one. An
-// error means that the worker sent something impossible.
-func stepTaken(w *worker, d *wire.Moved) error {
-	f, err := w.flight(d.Round, d.Batch)
-	if err != nil {
-		return err
-	}
-	m := f.move
-	if m == nil {
-		return fmt.Errorf("%s, but the batch is running", wire.KindMoved)
+func (m *move) lost(_ *flight, _ models.Status, err error) { m.end(err) }
+
+// answered records that a worker completed a step, and takes the next one.
+func (m *move) answered(w *worker, f *flight, answer wire.Message) error {
+	d, ok := answer.(*wire.Moved)
+	if !ok {
+		return fmt.Errorf("%s, but the batch moves", answer.Kind())
 	}
 	m.took += time.Since(f.since)
 	switch {
@@ -224,20 +197,20 @@ func stepTaken(w *worker, d *wire.Moved) error {
 			return err
 		}
 		m.step.Values, m.step.Cut = d.Values, d.Cut
-		m.given(w, &f)
+		m.given(w, f)
 	case m.step.Step == wire.MoveDescribe:
-		return m.described(w, &f, d)
+		return m.described(w, f, d)
 	case m.step.Step == wire.MoveExport:
-		m.given(w, &f)
+		m.given(w, f)
 	default:
-		m.arrived(w, &f, d.Copied)
+		m.arrived(w, f, d.Copied)
 	}
 	return nil
 }
 
 // within returns an error unless the values lie in the block that came with the
 // first step, packed as [wire.Place] does.
-func (m *move) within(values []wire.Tensor) error {
+func (m *move) within(values []models.Tensor) error {
 	if len(m.step.Values) == 0 {
 		return fmt.Errorf("%s, but nothing was to be written", wire.KindMoved)
 	}
@@ -256,9 +229,8 @@ func (m *move) within(values []wire.Tensor) error {
 // given sends the exported values to the other worker. On an emulated device it
 // waits for the planned time first.
 func (m *move) given(w *worker, f *flight) {
-	w.land(*f, true, 0)
+	b := w.land(f, true, 0)
 	m.step.Step, m.step.Queries = wire.MoveImport, m.queries
-	b := f.block
 	if w.service.executor.opts.Inside == nil || m.planned <= 0 {
 		m.take(m.to, b)
 		return
@@ -278,8 +250,7 @@ func (m *move) described(w *worker, f *flight, d *wire.Moved) error {
 	if err != nil && !errors.Is(err, wire.ErrArenaFull) {
 		return err // the block that came with the step stays allocated until the worker is gone
 	}
-	w.land(*f, false, 0)
-	f.block.free()
+	w.land(f, false, 0).free()
 	if err == nil {
 		b.offset, _, err = b.memory.Alloc(bytes)
 	}
@@ -300,14 +271,14 @@ func (m *move) described(w *worker, f *flight, d *wire.Moved) error {
 // arrived ends the last step. The move is lost if the batch was released meanwhile.
 // If the worker reads the values in place, the batch keeps the block.
 func (m *move) arrived(w *worker, f *flight, copied bool) {
-	w.land(*f, false, 0)
+	b := w.land(f, false, 0)
 	w.mu.Lock()
-	b, known := w.mu.batches[f.span.Batch]
+	batch, known := w.mu.batches[f.span.Batch]
 	if known && !copied {
-		b.block = f.block
-		w.mu.batches[f.span.Batch] = b
+		batch.block = b
+		w.mu.batches[f.span.Batch] = batch
 	} else {
-		f.block.free()
+		b.free()
 	}
 	w.mu.Unlock()
 	if !known {
@@ -315,57 +286,4 @@ func (m *move) arrived(w *worker, f *flight, copied bool) {
 		return
 	}
 	m.end(nil)
-}
-
-// block is a block of the memory for moves. Its zero value is none.
-type block struct {
-	memory *wire.InputArena
-	offset int64
-}
-
-// free frees the block, which no worker may use any more.
-func (b block) free() {
-	if b.memory != nil {
-		_ = b.memory.Free(b.offset) // cannot fail: the block was allocated
-	}
-}
-
-// cargo is the batches that a worker holds, and the blocks that belong to them.
-type cargo struct {
-	batches map[models.BatchID]held
-
-	// blocks may be in use by the process until it is gone.
-	blocks []block
-}
-
-// held is a batch that a worker holds.
-type held struct {
-	queries []models.QueryID
-
-	// block holds the values of a batch that was moved to this worker.
-	block block
-}
-
-// forget forgets a batch. Its block is freed once none of its runs is in flight
-// any more, because such a run may read it.
-func (c *cargo) forget(id models.BatchID, sent *flights) {
-	b := c.batches[id]
-	delete(c.batches, id)
-	for i := sent.count - 1; i >= 0; i-- {
-		if f, _ := sent.at(i); f.span.Batch == id && f.move == nil {
-			f.block = b.block
-			return
-		}
-	}
-	b.block.free()
-}
-
-// free frees all blocks of a process that is gone.
-func (c *cargo) free() {
-	for _, b := range c.blocks {
-		b.free()
-	}
-	for _, b := range c.batches {
-		b.block.free()
-	}
 }

@@ -434,7 +434,7 @@ func TestMoveRefuses(t *testing.T) {
 	another := startReady(t, func(o *Options) { o.Services[0].Moves, o.Outcomes = p.moves, p.one.outcomes }, 1)
 	start, none, strange, far := r, r, r, r
 	start.Span.Start, none.Queries, strange.Span.Service = 0, nil, 7
-	far.Queries = []wire.QueryTensors{{Inputs: []wire.Tensor{{Offset: 1 << 40, Bytes: 1}}}}
+	far.Queries = []wire.QueryTensors{{Inputs: []models.Tensor{{Offset: 1 << 40, Bytes: 1}}}}
 	for name, c := range map[string]struct {
 		from, to *fixture
 		request  SpanRequest

@@ -123,7 +123,7 @@ func TestUnsentSpanIsLost(t *testing.T) {
 		var got Outcome
 		w := new(worker)
 		place, _ := w.mu.flights.at(0)
-		*place = flight{round: newRound(1, make([]SpanRequest, 1), func(o Outcome) { got = o }), unsent: unsent}
+		*place = flight{task: newRound(1, make([]SpanRequest, 1), func(o Outcome) { got = o }), unsent: unsent}
 		w.mu.flights.count = 1
 		w.failAll(ErrExited)
 		if len(got.Spans) != 1 || got.Spans[0].Status != want {

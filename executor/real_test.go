@@ -73,7 +73,7 @@ func (f *fixture) tensors(info *wire.Info, id models.QueryID, size int) wire.Que
 				data[j] = byte(j/elem.Bytes()+int(id)) % 2
 			}
 		}
-		q.Inputs = append(q.Inputs, wire.Tensor{Type: elem, Shape: shape, Offset: offset, Bytes: int64(len(data))})
+		q.Inputs = append(q.Inputs, models.Tensor{Type: elem, Shape: shape, Offset: offset, Bytes: int64(len(data))})
 	}
 	return q
 }

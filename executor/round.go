@@ -83,29 +83,20 @@ type SpanOutcome struct {
 }
 
 // QueryOutputs are the outputs of one query, in the order of the model's
-// outputs.
+// outputs. Their data lie in shared memory and are valid until Release.
 type QueryOutputs struct {
 	ID      models.QueryID
-	Outputs []Output
+	Outputs []models.Tensor
+	leases  []wire.Lease
 }
 
 // Release frees the memory of the outputs. It must be called once they have been
 // read; their data must not be used afterwards.
 func (q *QueryOutputs) Release() {
-	for i := range q.Outputs {
-		q.Outputs[i].lease.Release()
+	for i := range q.leases {
+		q.leases[i].Release()
 		q.Outputs[i].Data = nil
 	}
-}
-
-// Output is one output of one query.
-type Output struct {
-	Type  models.DataType
-	Shape []int64
-
-	// Data lies in shared memory and is valid until Release.
-	Data  []byte
-	lease wire.Lease
 }
 
 // round collects the results of its spans. The end of the last span delivers the
@@ -114,6 +105,9 @@ type round struct {
 	outcome Outcome
 	begin   time.Time
 	deliver func(Outcome)
+
+	// message is reused for each span, which Run sends one after another.
+	message wire.Run
 
 	// threads is the number of threads for each span, 0 for all of its worker's.
 	threads uint8
@@ -237,6 +231,10 @@ func (r *round) runsLocked() bool {
 	}
 	return false
 }
+
+func (r *round) number() uint64 { return r.outcome.Round }
+
+func (r *round) lost(f *flight, status models.Status, err error) { r.fail(f.index, status, err) }
 
 // fail ends a span that did not complete. No operator of it counts as run.
 func (r *round) fail(i int, status models.Status, err error) {

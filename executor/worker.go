@@ -30,6 +30,9 @@ type worker struct {
 	lost chan struct{}
 	read chan struct{}
 
+	// oldest is the task whose answer the reader records.
+	oldest flight
+
 	mu struct {
 		sync.Mutex
 
@@ -158,44 +161,54 @@ func (w *worker) cause() error {
 // run sends a span, or fails it immediately if it cannot run. It reports whether
 // the span was sent.
 func (w *worker) run(r *round, index int, request *SpanRequest) bool {
-	status, err := w.tryRun(r, index, request)
-	if err != nil {
-		r.fail(index, status, err)
+	span := request.Span
+	if span.End > len(w.info.Operators) {
+		r.fail(index, models.SpanFailed, fmt.Errorf("%w: [%d, %d) of %d operators", ErrBadSpan, span.Start, span.End, len(w.info.Operators)))
+		return false
+	}
+	r.message = wire.Run{
+		Round: r.outcome.Round, Batch: span.Batch, Start: span.Start, End: span.End,
+		Size: span.Size, Threads: r.threads, Queries: request.Queries,
+	}
+	err := w.send(flight{task: r, index: index, span: span, since: r.begin}, &r.message, request.Queries)
+	switch {
+	case errors.Is(err, ErrNotReady), errors.Is(err, ErrBatchLost):
+		r.fail(index, models.SpanLost, err)
+	case err != nil:
+		r.fail(index, models.SpanFailed, err)
 	}
 	return err == nil
 }
 
-func (w *worker) tryRun(r *round, index int, request *SpanRequest) (models.Status, error) {
-	span := request.Span
-	if span.End > len(w.info.Operators) {
-		return models.SpanFailed, fmt.Errorf("%w: [%d, %d) of %d operators", ErrBadSpan, span.Start, span.End, len(w.info.Operators))
-	}
+// send sends a flight with its message, unless the worker cannot take it. With
+// queries the worker gets the batch; without, it must hold the batch already.
+func (w *worker) send(f flight, m wire.Message, queries []wire.QueryTensors) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.mu.cause != nil {
-		return models.SpanLost, ErrNotReady
-	}
-	batch, known := w.mu.batches[span.Batch]
+	batch, known := w.mu.batches[f.span.Batch]
 	switch {
-	case span.Start == 0:
-		batch = held{queries: queryIDs(request.Queries)}
-	case !known:
-		return models.SpanLost, ErrBatchLost
+	case w.mu.cause != nil:
+		return ErrNotReady
+	case len(queries) == 0 && !known:
+		return ErrBatchLost
+	case len(queries) > 0 && known && f.round() == nil: // a round may begin a batch again that was stopped before its first operator
+		return fmt.Errorf("%w: batch %d is already there", ErrBadSpan, f.span.Batch)
+	case w.mu.flights.count == wire.StopWords:
+		return ErrTooManyRounds
 	}
-	_, word := w.mu.flights.at(w.mu.flights.count)
-	if w.mu.flights.count == wire.StopWords {
-		return models.SpanFailed, ErrTooManyRounds
+	if len(queries) > 0 {
+		batch = held{queries: queryIDs(queries)}
 	}
-	err := w.sendLocked(&wire.Run{
-		Round: r.outcome.Round, Batch: span.Batch, Start: span.Start, End: span.End,
-		Size: span.Size, Stop: word, Threads: r.threads, Queries: request.Queries,
-	})
-	if err != nil {
-		return models.SpanFailed, err
+	if run, ok := m.(*wire.Run); ok {
+		_, run.Stop = w.mu.flights.at(w.mu.flights.count)
 	}
-	w.mu.batches[span.Batch] = batch
-	w.mu.flights.push(flight{round: r, index: index, span: span, queries: batch.queries, since: r.begin, unsent: w.mu.deaf}, w.fly)
-	return 0, nil
+	if err := w.sendLocked(m); err != nil {
+		return err
+	}
+	w.mu.batches[f.span.Batch] = batch
+	f.queries, f.unsent = batch.queries, w.mu.deaf
+	w.mu.flights.push(f, w.fly)
+	return nil
 }
 
 func queryIDs(queries []wire.QueryTensors) []models.QueryID {
@@ -232,7 +245,7 @@ func (w *worker) stop(batch models.BatchID, grace time.Duration) bool {
 	}
 	found := false
 	for i := range w.mu.flights.count {
-		if f, _ := w.mu.flights.at(i); f.span.Batch == batch && f.move == nil {
+		if f, _ := w.mu.flights.at(i); f.span.Batch == batch && f.round() != nil {
 			w.stopLocked(i)
 			found = true
 		}
@@ -252,7 +265,7 @@ func (w *worker) stopRound(r *round) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.mu.flights.count {
-		if f, _ := w.mu.flights.at(i); f.round == r && w.mu.cause == nil {
+		if f, _ := w.mu.flights.at(i); f.round() == r && w.mu.cause == nil {
 			w.stopLocked(i)
 		}
 	}
@@ -310,8 +323,9 @@ func (w *worker) round(id uint64) *round {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range w.mu.flights.count {
-		if f, _ := w.mu.flights.at(i); f.round != nil && f.round.outcome.Round == id {
-			return f.round
+		f, _ := w.mu.flights.at(i)
+		if r := f.round(); r != nil && r.number() == id {
+			return r
 		}
 	}
 	return nil
@@ -339,7 +353,7 @@ func (w *worker) failAll(err error) {
 		if f.unsent { // it never reached the worker, so it cannot have crashed it
 			status = models.SpanLost
 		}
-		f.fail(status, err)
+		f.task.lost(&f, status, err)
 	}
 }
 
@@ -382,11 +396,23 @@ func (w *worker) exitError() error {
 	return fmt.Errorf("worker of %s: %w%s%s", w.service.spec.Name, cause, exit, stderr)
 }
 
-// flight is a run that was sent and not yet answered, or a step of a move. Exactly
-// one of round and move is set.
+// task is what a worker does with a batch: a span of a round, or a step of a move.
+// A worker takes tasks in order, and answers each or is lost.
+type task interface {
+	// number identifies the task in messages.
+	number() uint64
+
+	// answered records an answer, which is no failure, and lands the flight. An
+	// error means that the worker sent something impossible.
+	answered(w *worker, f *flight, answer wire.Message) error
+
+	// lost ends a task that did not complete, once its flight has landed.
+	lost(f *flight, status models.Status, err error)
+}
+
+// flight is a task that was sent and not yet answered.
 type flight struct {
-	round *round
-	move  *move
+	task task
 
 	// index is the position of the span in its round.
 	index int
@@ -396,31 +422,21 @@ type flight struct {
 	span    models.Span
 	queries []models.QueryID
 
-	// since is when the run became the oldest in flight.
+	// since is when the task became the oldest in flight.
 	since   time.Time
 	stopped bool
 
-	// unsent is set if the worker was already gone when the run was sent.
+	// unsent is set if the worker was already gone when the task was sent.
 	unsent bool
 }
 
-func (f *flight) number() uint64 {
-	if f.move != nil {
-		return f.move.outcome.Round
-	}
-	return f.round.outcome.Round
+// round returns the round of a span, nil for a step of a move.
+func (f *flight) round() *round {
+	r, _ := f.task.(*round)
+	return r
 }
 
-// fail ends a run or a move that did not complete.
-func (f *flight) fail(status models.Status, err error) {
-	if f.move != nil {
-		f.move.end(err)
-		return
-	}
-	f.round.fail(f.index, status, err)
-}
-
-// flights is a ring of the runs in flight, oldest first. The slot of a flight is
+// flights is a ring of the tasks in flight, oldest first. The slot of a flight is
 // also the index of its stop word, so no two flights share one.
 type flights struct {
 	ring  [wire.StopWords]flight

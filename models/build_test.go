@@ -51,7 +51,7 @@ func raw64(v ...int64) pb {
 }
 
 func testValue(name string) pb {
-	return AppendValueInfo(nil, name, Tensor(Float32, Dim{Value: -1, Name: "N"}, Dim{Value: 4}))
+	return AppendValueInfo(nil, name, TensorType(Float32, Dim{Value: -1, Name: "N"}, Dim{Value: 4}))
 }
 
 // testGraph returns a GraphProto with the given inputs, outputs and nodes.

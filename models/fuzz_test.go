@@ -21,7 +21,7 @@ func fuzzSeeds() []pb {
 	relu := testNode("Relu", "x", "y")
 	sparse := pb(nil).sub(1, testTensor("s", Float32, 1).sub(9, make(pb, 4))).
 		sub(2, testTensor("", Int64, 1).sub(9, raw64(2))).int(3, 4)
-	item := Tensor(Float32, Dim{Value: 2}, Dim{Value: -1})
+	item := TensorType(Float32, Dim{Value: 2}, Dim{Value: -1})
 	types := pb(nil)
 	for i, kind := range []Kind{KindSequence, KindOptional, KindMap} {
 		types = types.sub(11, AppendValueInfo(nil, string(rune('a'+i)), Type{Kind: kind, Key: Int64, Item: &item}))

@@ -17,7 +17,7 @@ func nested(depth int) pb {
 // Each model exceeds one limit by one and is read when the limit is raised.
 func TestLimits(t *testing.T) {
 	optional := func(depth int) pb {
-		ty := Tensor(Float32)
+		ty := TensorType(Float32)
 		for range depth {
 			item := ty
 			ty = Type{Kind: KindOptional, Item: &item}

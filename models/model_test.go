@@ -9,7 +9,7 @@ import (
 func TestModelOfFile(t *testing.T) {
 	f := mustParse(t, testModel(testGraph("w x", "y", testNode("Relu", "x", "h"), testNode("Add", "h w", "y")).
 		sub(5, testTensor("w", Float32, 0))))
-	ty := Tensor(Float32, Dim{Value: -1, Name: "N"}, Dim{Value: 4})
+	ty := TensorType(Float32, Dim{Value: -1, Name: "N"}, Dim{Value: 4})
 	want := &Model{
 		Hash:    f.Hash(),
 		Inputs:  []TensorSpec{{"x", ty}},

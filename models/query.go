@@ -149,3 +149,19 @@ func (s *Status) UnmarshalText(text []byte) error {
 	}
 	return fmt.Errorf("status %q is not known", text)
 }
+
+// Tensor is an input, an output or an intermediate value of a query, on its way through the
+// daemon and its workers. The elements are in row-major order and little endian. Each
+// element of strings is preceded by its length in four little-endian bytes.
+type Tensor struct {
+	Type  DataType
+	Shape []int64
+
+	// Data holds the elements. It is nil where a process only passes the tensor on.
+	Data []byte
+
+	// Offset and Bytes say where the elements lie in memory that the daemon shares with
+	// workers.
+	Offset int64
+	Bytes  int64
+}

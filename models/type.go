@@ -145,8 +145,8 @@ type Type struct {
 	Item *Type
 }
 
-// Tensor returns the type of a tensor of the given shape.
-func Tensor(elem DataType, shape ...Dim) Type {
+// TensorType returns the type of a tensor of the given shape.
+func TensorType(elem DataType, shape ...Dim) Type {
 	return Type{Kind: KindTensor, Elem: elem, HasShape: true, Shape: shape}
 }
 

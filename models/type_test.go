@@ -36,11 +36,11 @@ func TestTypesWithoutAName(t *testing.T) {
 }
 
 func TestTypeString(t *testing.T) {
-	tensor := Tensor(Float16, Dim{Value: -1, Name: "N"}, Dim{Value: 3}, Dim{Value: -1})
+	tensor := TensorType(Float16, Dim{Value: -1, Name: "N"}, Dim{Value: 3}, Dim{Value: -1})
 	for want, ty := range map[string]Type{
 		"float16[N,3,?]":                 tensor,
 		"int64":                          {Kind: KindTensor, Elem: Int64},
-		"float32[]":                      Tensor(Float32),
+		"float32[]":                      TensorType(Float32),
 		"sequence(float16[N,3,?])":       {Kind: KindSequence, Item: &tensor},
 		"optional(float16[N,3,?])":       {Kind: KindOptional, Item: &tensor},
 		"map(int64,float16[N,3,?])":      {Kind: KindMap, Key: Int64, Item: &tensor},

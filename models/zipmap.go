@@ -30,7 +30,7 @@ func dropZipMaps(f *File) {
 			if g.Outputs[j].Name != name || classes == 0 {
 				continue
 			}
-			t := Tensor(Float32, Dim{Value: -1}, Dim{Value: classes})
+			t := TensorType(Float32, Dim{Value: -1}, Dim{Value: classes})
 			g.Outputs[j] = valueInfo{Name: name, Type: t, Raw: AppendValueInfo(nil, name, t)}
 			*n = Node{Raw: Identity(in, name), OpType: "Identity", Inputs: n.Inputs, Outputs: n.Outputs}
 			f.Changes = append(f.Changes, fmt.Sprintf("output %s is a tensor of probabilities instead of a sequence of maps (its ZipMap is removed); its %d columns are the classes %s",

@@ -52,7 +52,7 @@ func (n node) encode() []byte {
 
 // tensorOf returns a tensor type; a dimension is an int or a name.
 func tensorOf(elem models.DataType, dims ...any) models.Type {
-	t := models.Tensor(elem)
+	t := models.TensorType(elem)
 	for _, d := range dims {
 		switch d := d.(type) {
 		case int:

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/overlapd/overlapd/models"
-	"github.com/overlapd/overlapd/segments/worker"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // maxSteadyAllocations bounds what one whole batch allocates once its layout
@@ -38,14 +38,14 @@ func expectNoAllocations(t *testing.T, m *CutModel) {
 	if _, err := runAll(m, 1, q); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Start(1, []worker.Query{q}); err != nil {
+	if err := m.Start(1, []wire.QueryTensors{q}); err != nil {
 		t.Fatal(err)
 	}
 	var stop uint32
-	b := m.batches[1]
+	b := m.pool.batches[1]
 	n := testing.AllocsPerRun(100, func() {
 		b.next = 0
-		for p := range m.sessions {
+		for p := range m.loaded.sessions {
 			if _, err := m.Run(1, p, p+1, &stop); err != nil {
 				t.Fatal(err)
 			}
@@ -67,14 +67,14 @@ func TestBatchAllocatesLittle(t *testing.T) {
 
 func expectFewAllocations(t *testing.T, m *CutModel) {
 	q := queryOf(t, m, 1, 0)
-	queries := []worker.Query{q}
+	queries := []wire.QueryTensors{q}
 	room := make([]byte, 1<<16)
 	out := func(_, _ int, _ models.DataType, _ []int64, n int64) ([]byte, error) { return room[:n], nil }
 	whole := func() {
 		if err := m.Start(1, queries); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.Run(1, 0, len(m.sessions), nil); err != nil {
+		if _, err := m.Run(1, 0, len(m.loaded.sessions), nil); err != nil {
 			t.Fatal(err)
 		}
 		if err := m.Finish(1, out); err != nil {

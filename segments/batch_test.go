@@ -8,7 +8,6 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // openTiny opens a model of the zoo, and the same model uncut.
@@ -19,7 +18,7 @@ func openTiny(t testing.TB, name string, c Config) (*CutModel, *whole) {
 	return openCut(t, env, c), openWhole(t, env, c.Path)
 }
 
-func queryOf(t testing.TB, m *CutModel, size, seqLen int64) worker.Query {
+func queryOf(t testing.TB, m *CutModel, size, seqLen int64) wire.QueryTensors {
 	t.Helper()
 	q := randomQuery(t, m.Model(), size, seqLen, rand.New(rand.NewPCG(uint64(size), uint64(seqLen))))
 	t.Cleanup(func() { thaw(q) })
@@ -30,13 +29,13 @@ func queryOf(t testing.TB, m *CutModel, size, seqLen int64) worker.Query {
 func TestStopAndResume(t *testing.T) {
 	m, w := openTiny(t, "tiny_cnn", Config{})
 	q := queryOf(t, m, 2, 0)
-	want, err := w.run([]worker.Query{q})
+	want, err := w.run([]wire.QueryTensors{q})
 	if err != nil {
 		t.Fatal(err)
 	}
 	end := len(m.Model().Operators)
 	for round := range 2 { // the first run learns, the second is planned
-		if err := m.Start(1, []worker.Query{q}); err != nil {
+		if err := m.Start(1, []wire.QueryTensors{q}); err != nil {
 			t.Fatal(err)
 		}
 		stop := uint32(1)
@@ -66,7 +65,7 @@ func TestBudget(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want, err := w.run([]worker.Query{small})
+		want, err := w.run([]wire.QueryTensors{small})
 		if err = errors.Join(err, compare(got, want)); err != nil {
 			t.Fatal(err)
 		}
@@ -77,13 +76,13 @@ func TestBudget(t *testing.T) {
 	if frame == 0 {
 		t.Fatal("a frame without bytes")
 	}
-	m.budget = 2 * frame
+	m.pool.budget = 2 * frame
 	if _, err := runAll(m, 1, large); !errors.Is(err, wire.ErrMemory) {
 		t.Fatalf("a batch of 16 with the budget of two: %v", err)
 	}
 	works()
 	for id, want := range []error{nil, nil, wire.ErrMemory} {
-		if err := m.Start(models.BatchID(id), []worker.Query{small}); !errors.Is(err, want) {
+		if err := m.Start(models.BatchID(id), []wire.QueryTensors{small}); !errors.Is(err, want) {
 			t.Fatalf("batch %d: %v, expected %v", id, err, want)
 		}
 	}
@@ -93,7 +92,7 @@ func TestBudget(t *testing.T) {
 	m.Release(1)
 	works()
 	m.Release(0)
-	if n := len(m.batches); n != 0 {
+	if n := len(m.pool.batches); n != 0 {
 		t.Errorf("%d batches are left", n)
 	}
 }
@@ -107,7 +106,7 @@ func TestIdleFramesMakeRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	m.budget = m.IntermediateBytes()
+	m.pool.budget = m.IntermediateBytes()
 	if _, err := runAll(m, 1, one); err != nil {
 		t.Errorf("with nothing but idle frames in the way: %v", err)
 	}
@@ -117,23 +116,23 @@ func TestRefusedInputs(t *testing.T) {
 	m, _ := openTiny(t, "tiny_mlp", Config{})
 	row := make([]float32, 16)
 	good := floatView([]int64{1, 16}, row...)
-	for name, queries := range map[string][]worker.Query{
+	for name, queries := range map[string][]wire.QueryTensors{
 		"no query":            {},
 		"no inputs":           {{}},
-		"too many inputs":     {{Inputs: []worker.Tensor{good, good}}},
-		"another type":        {{Inputs: []worker.Tensor{{Type: models.Int32, Shape: []int64{1, 16}, Data: good.Data}}}},
-		"another rank":        {{Inputs: []worker.Tensor{floatView([]int64{16}, row...)}}},
-		"another fixed size":  {{Inputs: []worker.Tensor{floatView([]int64{2, 8}, row...)}}},
-		"too few bytes":       {{Inputs: []worker.Tensor{floatView([]int64{1, 16}, row[1:]...)}}},
-		"a negative size":     {{Inputs: []worker.Tensor{floatView([]int64{-1, 16}, row...)}}},
-		"a size out of hand":  {{Inputs: []worker.Tensor{{Type: models.Float32, Shape: []int64{1 << 62, 16}, Data: nil}}}},
-		"the second is wrong": {{Inputs: []worker.Tensor{good}}, {Inputs: []worker.Tensor{floatView([]int64{2, 8}, row...)}}},
+		"too many inputs":     {{Inputs: []models.Tensor{good, good}}},
+		"another type":        {{Inputs: []models.Tensor{{Type: models.Int32, Shape: []int64{1, 16}, Data: good.Data}}}},
+		"another rank":        {{Inputs: []models.Tensor{floatView([]int64{16}, row...)}}},
+		"another fixed size":  {{Inputs: []models.Tensor{floatView([]int64{2, 8}, row...)}}},
+		"too few bytes":       {{Inputs: []models.Tensor{floatView([]int64{1, 16}, row[1:]...)}}},
+		"a negative size":     {{Inputs: []models.Tensor{floatView([]int64{-1, 16}, row...)}}},
+		"a size out of hand":  {{Inputs: []models.Tensor{{Type: models.Float32, Shape: []int64{1 << 62, 16}, Data: nil}}}},
+		"the second is wrong": {{Inputs: []models.Tensor{good}}, {Inputs: []models.Tensor{floatView([]int64{2, 8}, row...)}}},
 	} {
 		if err := m.Start(1, queries); !errors.Is(err, wire.ErrInput) {
 			t.Errorf("%s: %v, expected %v", name, err, wire.ErrInput)
 		}
 	}
-	if len(m.batches) != 0 {
+	if len(m.pool.batches) != 0 {
 		t.Error("a refused batch was started")
 	}
 }
@@ -148,7 +147,7 @@ func TestMergeNeedsBatchDimension(t *testing.T) {
 	m := openCut(t, openEnv(t), Config{Path: g.write(t)})
 	q := query(t, floatView([]int64{2, 2}, 1, 2, 3, 4), floatView([]int64{1}, 2))
 	defer thaw(q)
-	if err := m.Start(1, []worker.Query{q, q}); !errors.Is(err, wire.ErrInput) {
+	if err := m.Start(1, []wire.QueryTensors{q, q}); !errors.Is(err, wire.ErrInput) {
 		t.Errorf("two queries with a scale each: %v, expected %v", err, wire.ErrInput)
 	}
 	got, err := runAll(m, 1, q)
@@ -181,15 +180,15 @@ func TestFailingOutputFunc(t *testing.T) {
 	m, _ := openTiny(t, "tiny_mlp", Config{})
 	q := queryOf(t, m, 1, 0)
 	full := errors.New("full")
-	if err := m.Start(1, []worker.Query{q}); err != nil {
+	if err := m.Start(1, []wire.QueryTensors{q}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.Run(1, 0, len(m.sessions), nil); err != nil {
+	if _, err := m.Run(1, 0, len(m.loaded.sessions), nil); err != nil {
 		t.Fatal(err)
 	}
 	err := m.Finish(1, func(int, int, models.DataType, []int64, int64) ([]byte, error) { return nil, full })
-	if !errors.Is(err, full) || len(m.batches) != 0 {
-		t.Errorf("%v with %d batches left", err, len(m.batches))
+	if !errors.Is(err, full) || len(m.pool.batches) != 0 {
+		t.Errorf("%v with %d batches left", err, len(m.pool.batches))
 	}
 	if err := m.Finish(1, nil); !errors.Is(err, wire.ErrUnknownBatch) {
 		t.Errorf("second Finish: %v", err)
@@ -209,16 +208,16 @@ func TestFailingOperator(t *testing.T) {
 	g.node("Tanh", list("b"), list("y"))
 	g.output("y", models.Float32)
 	m := openCut(t, openEnv(t), Config{Path: g.write(t)})
-	index := func(i byte) worker.Tensor {
-		return worker.Tensor{Type: models.Int64, Shape: []int64{1}, Data: []byte{i, 0, 0, 0, 0, 0, 0, 0}}
+	index := func(i byte) models.Tensor {
+		return models.Tensor{Type: models.Int64, Shape: []int64{1}, Data: []byte{i, 0, 0, 0, 0, 0, 0, 0}}
 	}
 	x := floatView([]int64{1, 2}, 1, 2)
 	good, bad := query(t, x, index(1)), query(t, x, index(9))
 	defer thaw(good)
 	defer thaw(bad)
 	for round := range 3 { // a bad index while learning and while planned
-		if _, err := runAll(m, 1, bad); err == nil || len(m.batches) != 0 {
-			t.Errorf("round %d: index 9 of 2: %v, %d batches left", round, err, len(m.batches))
+		if _, err := runAll(m, 1, bad); err == nil || len(m.pool.batches) != 0 {
+			t.Errorf("round %d: index 9 of 2: %v, %d batches left", round, err, len(m.pool.batches))
 		}
 		if _, err := runAll(m, 1, good); err != nil {
 			t.Errorf("round %d: index 1 of 2: %v", round, err)
@@ -241,7 +240,7 @@ func TestForgottenLayouts(t *testing.T) {
 	if _, err := runAll(m, 1, first); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.Start(1, []worker.Query{first}); err != nil {
+	if err := m.Start(1, []wire.QueryTensors{first}); err != nil {
 		t.Fatal(err)
 	}
 	for n := range int64(maxLayouts + 5) {
@@ -253,19 +252,19 @@ func TestForgottenLayouts(t *testing.T) {
 		}
 		thaw(q)
 	}
-	if len(m.layouts) > maxLayouts || len(m.idle) > maxIdleFrames {
-		t.Errorf("%d layouts and %d idle frames are kept", len(m.layouts), len(m.idle))
+	if len(m.pool.layouts) > maxLayouts || len(m.pool.idle) > maxIdleFrames {
+		t.Errorf("%d layouts and %d idle frames are kept", len(m.pool.layouts), len(m.pool.idle))
 	}
-	if _, err := m.Run(1, 0, len(m.sessions), nil); err != nil {
+	if _, err := m.Run(1, 0, len(m.loaded.sessions), nil); err != nil {
 		t.Fatal(err)
 	}
 	var got collect
 	err := m.Finish(1, got.take)
-	want, wholeErr := w.run([]worker.Query{first})
+	want, wholeErr := w.run([]wire.QueryTensors{first})
 	if err := errors.Join(err, wholeErr, compare(got, want)); err != nil {
 		t.Error(err)
 	}
-	for _, f := range m.idle {
+	for _, f := range m.pool.idle {
 		if !remembered(m, f.layout) {
 			t.Error("a frame of a forgotten layout is kept")
 		}
@@ -273,7 +272,7 @@ func TestForgottenLayouts(t *testing.T) {
 }
 
 func remembered(m *CutModel, l *layout) bool {
-	for _, entry := range m.layouts {
+	for _, entry := range m.pool.layouts {
 		if entry == l {
 			return true
 		}

@@ -30,7 +30,7 @@ func BenchmarkConditions(b *testing.B) {
 			path := openZoo(b, "resnet50")
 			before := residentBytes(b)
 			m := openCut(b, env, Config{Path: path})
-			m.layoutOptions = c.layout
+			m.pool.options = c.layout
 			q := randomQuery(b, m.Model(), batch, 0, rand.New(rand.NewPCG(1, 1)))
 			defer thaw(q)
 			if _, err := runAll(m, 1, q); err != nil {

@@ -12,9 +12,9 @@ import (
 // frames, values that ONNX Runtime allocates, and, on the CPU, the scratch memory of
 // operators. Scratch memory cannot be planned, so it is limited when it is allocated.
 
-// IntermediateBytes returns the memory held for intermediates: that of running and paused
-// batches, and of frames kept for later batches.
-func (p *pool) IntermediateBytes() int64 {
+// bytes returns the memory of running and paused batches, and of frames kept for later
+// batches.
+func (p *pool) bytes() int64 {
 	total := p.used
 	for _, b := range p.batches {
 		total += b.bytes
@@ -22,8 +22,8 @@ func (p *pool) IntermediateBytes() int64 {
 	return total
 }
 
-// bounded runs f, which works for b on the CPU, and limits the arena to what remains of the
-// budget. Afterwards it updates b.bytes. If the arena is full, bounded closes the idle
+// bounded runs f, which works for b on the host, and limits the arena to what remains of the
+// budget, unless that is for the memory of a GPU. Afterwards it updates b.bytes. If the arena is full, bounded closes the idle
 // frames and runs f again. That is safe because an operator allocates its memory before it
 // writes.
 func (p *pool) bounded(b *batch, f func() error) error {
@@ -41,9 +41,12 @@ func (p *pool) bounded(b *batch, f func() error) error {
 
 // boundedOnce runs f once with the arena limited to what remains of the budget.
 func (p *pool) boundedOnce(b *batch, f func() error) error {
+	if p.of.far {
+		return f()
+	}
 	env, held := p.of.env, b.bytes
 	before := env.ArenaBytes()
-	env.LimitArena(p.budget - p.IntermediateBytes())
+	env.LimitArena(p.budget - p.bytes())
 	err := f()
 	env.UnlimitArena()
 	b.bytes = held + env.ArenaBytes() - before
@@ -53,10 +56,10 @@ func (p *pool) boundedOnce(b *batch, f func() error) error {
 // makeRoom closes idle frames until the given number of additional bytes fits into the
 // budget. It reports whether they fit.
 func (p *pool) makeRoom(bytes int64) bool {
-	for p.IntermediateBytes()+bytes > p.budget && len(p.idle) > 0 {
+	for p.bytes()+bytes > p.budget && len(p.idle) > 0 {
 		p.closeIdle(0)
 	}
-	return p.IntermediateBytes()+bytes <= p.budget
+	return p.bytes()+bytes <= p.budget
 }
 
 // workBytes returns the scratch memory to reserve for the batches and one more with layout
@@ -95,7 +98,7 @@ func (p *pool) excess(b *batch, why error) error {
 		return fmt.Errorf("%w: %w: %w; the budget is %d bytes: send a smaller query, or %s", wire.ErrTooLarge, wire.ErrMemory, why, p.budget, remedy)
 	}
 	return fmt.Errorf("%w: %w; %d of %d bytes (worker.intermediate_bytes) are in use by %d other batches",
-		wire.ErrMemory, why, p.IntermediateBytes(), p.budget, others)
+		wire.ErrMemory, why, p.bytes(), p.budget, others)
 }
 
 // closeAllIdle frees all frames that are kept for later batches.

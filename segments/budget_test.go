@@ -9,7 +9,6 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // convolutions is a small net that takes images of any size.
@@ -69,12 +68,12 @@ func looped(kept int64) *graph {
 	return g
 }
 
-func images(t *testing.T, side int64) worker.Query {
+func images(t *testing.T, side int64) wire.QueryTensors {
 	return query(t, floatView([]int64{1, 1, side, side}, make([]float32, side*side)...))
 }
 
-func trips(t *testing.T, n uint64) worker.Query {
-	return query(t, worker.Tensor{Type: models.Int64, Shape: []int64{1}, Data: binary.LittleEndian.AppendUint64(nil, n)})
+func trips(t *testing.T, n uint64) wire.QueryTensors {
+	return query(t, models.Tensor{Type: models.Int64, Shape: []int64{1}, Data: binary.LittleEndian.AppendUint64(nil, n)})
 }
 
 // TestBudgetOfOperators runs queries for which operators take more than the budget,
@@ -84,17 +83,17 @@ func TestBudgetOfOperators(t *testing.T) {
 	const budget = 4 << 20
 	for name, test := range map[string]struct {
 		model       *graph
-		fits, large func(t *testing.T) worker.Query
+		fits, large func(t *testing.T) wire.QueryTensors
 	}{
 		"convolution": {
 			convolutions(),
-			func(t *testing.T) worker.Query { return images(t, 32) },
-			func(t *testing.T) worker.Query { return images(t, 512) },
+			func(t *testing.T) wire.QueryTensors { return images(t, 32) },
+			func(t *testing.T) wire.QueryTensors { return images(t, 512) },
 		},
 		"loop": {
 			looped(4096),
-			func(t *testing.T) worker.Query { return trips(t, 8) },
-			func(t *testing.T) worker.Query { return trips(t, 100_000) },
+			func(t *testing.T) wire.QueryTensors { return trips(t, 8) },
+			func(t *testing.T) wire.QueryTensors { return trips(t, 100_000) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,8 +105,8 @@ func TestBudgetOfOperators(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			base := m.env.ArenaBytes() - (m.IntermediateBytes() - m.used)
-			peak := m.env.ArenaPeak()
+			base := m.loaded.env.ArenaBytes() - (m.IntermediateBytes() - m.pool.used)
+			peak := m.loaded.env.ArenaPeak()
 			works := func() {
 				t.Helper()
 				if got, err := runAll(m, 1, fits); err != nil || !bytes.Equal(got[0][0].data, want[0][0].data) {
@@ -121,7 +120,7 @@ func TestBudgetOfOperators(t *testing.T) {
 					t.Fatalf("alone: %v", err)
 				}
 				works()
-				if err := m.Start(3, []worker.Query{fits}); err != nil {
+				if err := m.Start(3, []wire.QueryTensors{fits}); err != nil {
 					t.Fatal(err)
 				}
 				if _, err := m.Run(3, 0, 1, new(uint32)); err != nil {

@@ -37,7 +37,7 @@ func TestChooseOnGPU(t *testing.T) {
 			t.Fatal(err)
 		}
 		info := s.Info()
-		if err := s.CutModel.Close(); err != nil {
+		if err := s.model.Close(); err != nil {
 			t.Error(err)
 		}
 		return info
@@ -50,7 +50,9 @@ func TestChooseOnGPU(t *testing.T) {
 	if first := c.Costs[0]; first.Segments != 6 || first.Batch != 1 || first.WholeNanos <= 0 || first.CutNanos <= 0 || c.Costs[1].Batch != 3 {
 		t.Errorf("%+v", c.Costs)
 	}
-	if c.Target > 6 || len(info.Operators) > c.Target || c.Target > 1 && (&choice{CutChoice: c}).worst(len(info.Operators)) > costLimit {
+	if c.Target > 6 || len(info.Operators) > c.Target || c.Target > 1 && slices.ContainsFunc(c.Costs, func(cost wire.CutCost) bool {
+		return cost.Segments == len(info.Operators) && cost.Relative() > c.Limit
+	}) {
 		t.Errorf("%d operators of %+v", len(info.Operators), c)
 	}
 	known := *c
@@ -85,7 +87,7 @@ func TestChooseCannotMeasure(t *testing.T) {
 	if c := s.Info().Cut; c.Measured() || c.Target != 0 || !strings.Contains(c.Reason, "no data can be generated") {
 		t.Errorf("%+v", c)
 	}
-	if err := s.CutModel.Close(); err != nil {
+	if err := s.model.Close(); err != nil {
 		t.Error(err)
 	}
 	spec.ModelPath = "/nonexistent"
@@ -98,9 +100,12 @@ func TestChooseCannotMeasure(t *testing.T) {
 // meanwhile ends the worker.
 func TestChooseWithoutRoom(t *testing.T) {
 	env := openEnv(t)
-	device, fake := openFakeGPU(t, env, fakeSpec{})
 	spec := chooseSpec(t, "tiny_add", 0)
-	fake.given = contextBytes + 5*sessionHandleBytes/2 // room for its two operators, but not alongside the whole
+	limit := contextBytes + 5*sessionHandleBytes/2 // room for its two operators, but not alongside the whole
+	device, _, err := newFakeGPU(env, fakeSpec{CUDASpec: wire.CUDASpec{MemoryBytes: limit}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	s, err := loadService(env, device, spec, nothing)
 	if err != nil {
 		t.Fatal(err)
@@ -108,10 +113,11 @@ func TestChooseWithoutRoom(t *testing.T) {
 	if c := s.Info().Cut; c.Measured() || c.Target != wire.DefaultCUDATarget || !strings.Contains(c.Reason, wire.ErrDeviceFull.Error()) {
 		t.Errorf("%+v", c)
 	}
-	if err := s.CutModel.Close(); err != nil {
+	if err := s.model.Close(); err != nil {
 		t.Error(err)
 	}
-	fake.given = 0
+	closeFakeGPU(t, device)
+	device, _ = openFakeGPU(t, env, fakeSpec{})
 	failCall(t, fakedriver.CallEventQuery, 2, 806)
 	if _, err := loadService(env, device, spec, nothing); !errors.Is(err, wire.ErrDeviceLost) {
 		t.Errorf("a device that fails: %v", err)

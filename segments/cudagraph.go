@@ -73,21 +73,21 @@ func (c *captures) forget(piece int) {
 // captured, so no batch may have a value in the arena.
 func (r *deviceRun) mayCapture(b *batch) (bool, error) {
 	f := b.frame
-	if !r.Device.graphs || !r.serving || f.layout == nil || f.ran < captureRuns {
+	if !r.device.Captures() || f.layout == nil || f.captures.ran < captureRuns {
 		return false, nil
 	}
-	for _, other := range r.m.batches {
-		if other.frame.strays {
+	for _, other := range r.m.pool.batches {
+		if other.frame.captures.strays {
 			return false, nil
 		}
 	}
-	if f.number == 0 {
+	if f.captures.number == 0 {
 		if r.m.pool.graphs == mostCaptures {
 			return false, nil
 		}
 		r.m.pool.graphs++
-		f.number = r.m.pool.graphs
-		return true, f.program.NumberGraphs(f.number)
+		f.captures.number = r.m.pool.graphs
+		return true, f.program.NumberGraphs(f.captures.number)
 	}
 	return true, nil
 }

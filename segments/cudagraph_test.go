@@ -10,7 +10,6 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // openGraphs opens a model on a device that has CUDA graphs.
@@ -30,19 +29,19 @@ type graphCount struct {
 }
 
 // run runs a batch segment by segment, and returns which ran as graphs.
-func (n *graphCount) run(t *testing.T, m *CutModel, id models.BatchID, q worker.Query) (graphs []bool) {
+func (n *graphCount) run(t *testing.T, m *CutModel, id models.BatchID, q wire.QueryTensors) (graphs []bool) {
 	t.Helper()
-	if err := m.Start(id, []worker.Query{q}); err != nil {
+	if err := m.Start(id, []wire.QueryTensors{q}); err != nil {
 		t.Fatal(err)
 	}
 	defer m.Release(id)
-	for p := range m.sessions {
+	for p := range m.loaded.sessions {
 		if _, err := m.Run(id, p, p+1, nil); err != nil {
 			t.Fatal(err)
 		}
-		f := m.batches[id].frame
+		f := m.pool.batches[id].frame
 		graphs = append(graphs, f.program.HasGraphs())
-		if at := [2]int{f.number, p}; !f.program.HasGraphs() {
+		if at := [2]int{f.captures.number, p}; !f.program.HasGraphs() {
 			continue
 		} else if n.seen[at] {
 			n.replays++
@@ -61,7 +60,7 @@ func newGraphCount() *graphCount { return &graphCount{seen: map[[2]int]bool{}} }
 func TestGraphsAreCaptured(t *testing.T) {
 	m, _ := openGraphs(t, openZoo(t, "tiny_mlp"), Config{})
 	q, other := queryOf(t, m, 1, 0), queryOf(t, m, 2, 0)
-	n, segments := newGraphCount(), len(m.sessions)
+	n, segments := newGraphCount(), len(m.loaded.sessions)
 	for run := range 1 + captureRuns { // the first teaches shapes
 		if n.run(t, m, 1, q); n.captures != 0 {
 			t.Errorf("%d captures in run %d", n.captures, run)
@@ -82,20 +81,20 @@ func TestGraphsAreCaptured(t *testing.T) {
 	if n.run(t, m, 1, q); n.captures != 2*segments || n.replays != 5*segments {
 		t.Errorf("%d captures and %d replays of %d segments and two shapes", n.captures, n.replays, segments)
 	}
-	w := openWhole(t, m.env, openZoo(t, "tiny_mlp"))
-	for _, queries := range [][]worker.Query{{q}, {other}, {q, other}, {q}, {other}} {
+	w := openWhole(t, m.loaded.env, openZoo(t, "tiny_mlp"))
+	for _, queries := range [][]wire.QueryTensors{{q}, {other}, {q, other}, {q}, {other}} {
 		expectRun(t, m, w, queries)
 	}
 }
 
 // TestNoGraphs looks at where none may be.
 func TestNoGraphs(t *testing.T) {
-	settle := func(m *CutModel, q worker.Query) {
+	settle := func(m *CutModel, q wire.QueryTensors) {
 		for range 2 + captureRuns {
 			newGraphCount().run(t, m, 1, q)
 		}
 	}
-	expect := func(name string, m *CutModel, q worker.Query, want ...bool) {
+	expect := func(name string, m *CutModel, q wire.QueryTensors, want ...bool) {
 		t.Helper()
 		if got := newGraphCount().run(t, m, 1, q); !slices.Equal(got, want) {
 			t.Errorf("%s: graphs %v, expected %v", name, got, want)
@@ -108,18 +107,26 @@ func TestNoGraphs(t *testing.T) {
 	g.node("Add", list("b", "c"), list("d"))
 	g.node("Tanh", list("d"), list("y"))
 	g.output("y", models.Float32)
-	m, fake := openGraphs(t, g.write(t), Config{})
+	path := g.write(t)
+	for name, spec := range map[string]fakeSpec{
+		"turned off": {}, "on another thread": {CUDASpec: wire.CUDASpec{Graphs: true}, Loads: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			env := openEnv(t)
+			device, _ := openFakeGPU(t, env, spec)
+			m := openCut(t, env, Config{Path: path, Device: device})
+			q := queryOf(t, m, 1, 0)
+			settle(m, q)
+			expect(name, m, q, make([]bool, 5)...)
+		})
+	}
+	m, fake := openGraphs(t, path, Config{})
+	device := m.loaded.device.(gpuDevice).Device
 	q, longer := queryOf(t, m, 1, 0), queryOf(t, m, 3, 0)
 	settle(m, q)
 	expect("all", m, q, true, false, false, true, true)
 
-	fake.serving = false
-	expect("on another thread", m, q, make([]bool, 5)...)
-	fake.serving, fake.graphs = true, false
-	expect("turned off", m, q, make([]bool, 5)...)
-	fake.graphs = true
-
-	if err := m.Start(9, []worker.Query{longer}); err != nil { // it learns, from values in the arena
+	if err := m.Start(9, []wire.QueryTensors{longer}); err != nil { // it learns, from values in the arena
 		t.Fatal(err)
 	}
 	expect("beside a batch with values in the arena", m, q, make([]bool, 5)...)
@@ -131,13 +138,13 @@ func TestNoGraphs(t *testing.T) {
 	loose.node("NonZero", list("a"), list("b"))
 	loose.node("Neg", list("b"), list("y"))
 	loose.output("y", models.Int64)
-	m = openCut(t, m.env, Config{Path: loose.write(t), Device: fake.Device})
+	m = openCut(t, m.loaded.env, Config{Path: loose.write(t), Device: device})
 	q = queryOf(t, m, 1, 0)
 	settle(m, q)
 	expect("with a value whose shape follows from data", m, q, false, false, false)
 
 	fake.random = rand.New(rand.NewPCG(5, 6))
-	m = openCut(t, m.env, Config{Path: openZoo(t, "tiny_bert"), Device: fake.Device})
+	m = openCut(t, m.loaded.env, Config{Path: openZoo(t, "tiny_bert"), Device: device})
 	q = queryOf(t, m, 1, 16)
 	settle(m, q)
 	graphs := 0
@@ -146,9 +153,9 @@ func TestNoGraphs(t *testing.T) {
 			continue
 		}
 		graphs++
-		for _, id := range slices.Concat(m.cut.pieces[p].inputs, m.cut.pieces[p].outputs) {
-			if m.hostHome[id] || m.waits[p] {
-				t.Errorf("segment %d is a graph, and %s is with the host", p, m.cut.values.Names[id])
+		for _, id := range slices.Concat(m.loaded.cut.pieces[p].inputs, m.loaded.cut.pieces[p].outputs) {
+			if m.loaded.hostHome[id] || m.loaded.waits[p] {
+				t.Errorf("segment %d is a graph, and %s is with the host", p, m.loaded.cut.values.Names[id])
 			}
 		}
 	}
@@ -162,7 +169,7 @@ func TestGraphsAreLimited(t *testing.T) {
 	m, _ := openGraphs(t, openZoo(t, "tiny_mlp"), Config{Target: 1})
 	q, n := queryOf(t, m, 1, 0), newGraphCount()
 	for range mostCaptures + 2 {
-		m.closeAllIdle()
+		m.pool.closeAllIdle()
 		for range 2 + captureRuns {
 			n.run(t, m, 1, q)
 		}

@@ -46,6 +46,9 @@ type cutting struct {
 	values *models.Values
 	pieces []piece
 
+	// leastShared is the size in bytes from which weights are shared between sessions.
+	leastShared int
+
 	// lastAt holds, for each value, the last piece that uses it: len(pieces) for an output
 	// of the model, and -1 if no piece does.
 	lastAt []int

@@ -9,6 +9,7 @@ import (
 	"github.com/overlapd/overlapd/cuda/driver"
 	"github.com/overlapd/overlapd/internal/fakes/fakedriver"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/gpu"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
@@ -32,48 +33,54 @@ func openFakeCUDA(dir string) (err error) {
 	return err
 }
 
-// fakeGPU is the CUDA device on a driver that needs no GPU, and whose memory
+// fakeGPU is the provider of a device on a driver that needs no GPU, and whose memory
 // the host's processor can use: ONNX Runtime computes there, at once, while
 // copies and waits go through the driver, as late as they may. So what is
 // copied too early, not waited for, or freed too soon gives wrong results.
 type fakeGPU struct {
-	*Device
 	random *rand.Rand // gives ends of sessions to the host, nil for none
 	half   []bool     // of each session that runs, whether its convolutions are of half precision
 	onnx   bool       // the optimizer leaves convolutions as ONNX has them, as it does for CUDA
 }
 
-func (d *fakeGPU) Session(o *ort.SessionOptions, half bool) {
+func (f *fakeGPU) Memory(env *ort.Env, _ ort.CUDAOptions) (*ort.Memory, error) {
+	return env.NewMemory(ort.CPUMemory, 0)
+}
+
+func (f *fakeGPU) Session(o *ort.SessionOptions, _ ort.CUDAOptions, half bool) {
 	if !o.Optimize {
-		d.half = append(d.half, half)
+		f.half = append(f.half, half)
 	}
-	if d.onnx && o.Optimize {
+	if f.onnx && o.Optimize {
 		o.Config = map[string]string{"optimization.disable_specified_optimizers": "ConvActivationFusion;ConvAddActivationFusion;NchwcTransformer"}
 	}
 }
 
-func (d *fakeGPU) key() string { return fmt.Sprint("cpu ", cpuFeatures(), d.onnx) }
-
-// fakeSpec is a CUDASpec with the number of segments that are queued.
-type fakeSpec struct {
-	wire.CUDASpec
-	Ahead int // 0 for leastAhead
+func (f *fakeGPU) Key(string, ort.CUDAOptions) string {
+	return fmt.Sprint("cpu ", cpuFeatures(), f.onnx)
 }
 
-func (d *fakeGPU) homes(s *ort.Session) (inputs, outputs []bool, err error) {
+func (f *fakeGPU) Homes(s *ort.Session) (inputs, outputs []bool, err error) {
 	draw := func(n int) []bool {
 		onHost := make([]bool, n)
 		for i := range onHost {
-			onHost[i] = d.random != nil && d.random.IntN(4) == 0
+			onHost[i] = f.random != nil && f.random.IntN(4) == 0
 		}
 		return onHost
 	}
 	return draw(len(s.Inputs())), draw(len(s.Outputs())), nil
 }
 
+// fakeSpec is a CUDASpec with the number of segments that are queued.
+type fakeSpec struct {
+	wire.CUDASpec
+	Ahead int  // 0 for 4
+	Loads bool // the device does not serve yet
+}
+
 // openFakeGPU returns a device that is closed after the test, which must leave
 // nothing behind.
-func openFakeGPU(t testing.TB, env *ort.Env, spec fakeSpec) (*Device, *fakeGPU) {
+func openFakeGPU(t testing.TB, env *ort.Env, spec fakeSpec) (*gpu.Device, *fakeGPU) {
 	t.Helper()
 	d, fake, err := newFakeGPU(env, spec)
 	if err != nil {
@@ -83,25 +90,22 @@ func openFakeGPU(t testing.TB, env *ort.Env, spec fakeSpec) (*Device, *fakeGPU) 
 	return d, fake
 }
 
-func newFakeGPU(env *ort.Env, spec fakeSpec) (*Device, *fakeGPU, error) {
-	d, err := openCUDA(fakeLibrary, env, spec.CUDASpec, cmp.Or(spec.Ahead, leastAhead))
-	if err != nil {
-		return nil, nil, err
+func newFakeGPU(env *ort.Env, spec fakeSpec) (*gpu.Device, *fakeGPU, error) {
+	fake := &fakeGPU{}
+	d, err := gpu.OpenWith(fakeLibrary, env, spec.CUDASpec, fake, cmp.Or(spec.Ahead, 4))
+	if err == nil && !spec.Loads {
+		d.Serve()
 	}
-	d.memory, err = env.NewMemory(ort.CPUMemory, 0)
-	d.serving = true
-	fake := &fakeGPU{Device: d}
-	d.provider = fake
 	return d, fake, err
 }
 
-func closeFakeGPU(t failer, d *Device) {
+func closeFakeGPU(t failer, d *gpu.Device) {
 	t.Helper()
 	fakePage[fakedriver.Sticky] = 0
-	expectEmptyGPU(t)
 	if err := d.Close(); err != nil {
 		t.Errorf("%v", err)
 	}
+	expectEmptyGPU(t)
 	for _, word := range []int{fakedriver.Streams, fakedriver.Events, fakedriver.Contexts} {
 		if fakePage[word] != 0 {
 			t.Errorf("word %d of the fake driver is %d after the test", word, fakePage[word])

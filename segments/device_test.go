@@ -16,6 +16,7 @@ import (
 	"github.com/overlapd/overlapd/internal/fakes/fakedriver"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/gpu"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/segments/worker"
 )
@@ -51,7 +52,7 @@ func TestGPUModels(t *testing.T) {
 				a, b := randomQuery(t, m.Model(), 1, 16, r), randomQuery(t, m.Model(), 2, 16, r)
 				defer thaw(a)
 				defer thaw(b)
-				for _, queries := range [][]worker.Query{{a}, {b}, {a, b}, {b, a}, {a}} {
+				for _, queries := range [][]wire.QueryTensors{{a}, {b}, {a, b}, {b, a}, {a}} {
 					expectRun(t, m, w, queries)
 				}
 			})
@@ -60,7 +61,7 @@ func TestGPUModels(t *testing.T) {
 }
 
 // expectRun runs a batch and expects what the whole model gives.
-func expectRun(t *testing.T, m *CutModel, w *whole, queries []worker.Query) {
+func expectRun(t *testing.T, m *CutModel, w *whole, queries []wire.QueryTensors) {
 	t.Helper()
 	want, err := w.run(queries)
 	if err != nil {
@@ -83,16 +84,16 @@ func TestGPUCopies(t *testing.T) {
 	if _, err := runAll(m, 1, q); err != nil {
 		t.Fatal(err)
 	}
-	middle := len(m.sessions) / 2
-	inputs, outputs := uint64(len(m.inputs)), uint64(len(m.outputs))
+	middle := len(m.loaded.sessions) / 2
+	inputs, outputs := uint64(len(m.loaded.inputs)), uint64(len(m.loaded.outputs))
 	for _, step := range []struct {
 		name                    string
 		f                       func() error
 		in, out, waits, pending uint64
 	}{
-		{"start", func() error { return m.Start(1, []worker.Query{q}) }, inputs, 0, 0, inputs},
+		{"start", func() error { return m.Start(1, []wire.QueryTensors{q}) }, inputs, 0, 0, inputs},
 		{"first span", func() error { _, err := m.Run(1, 0, middle, nil); return err }, 0, 0, 1, 0},
-		{"last span", func() error { _, err := m.Run(1, middle, len(m.sessions), nil); return err }, 0, 0, 0, 0},
+		{"last span", func() error { _, err := m.Run(1, middle, len(m.loaded.sessions), nil); return err }, 0, 0, 0, 0},
 		{"finish", func() error { return m.Finish(1, new(collect).take) }, 0, outputs, 1, 0},
 	} {
 		var err error
@@ -123,66 +124,10 @@ func TestGPURunsAhead(t *testing.T) {
 					t.Fatal(err)
 				}
 			}, fakedriver.Syncs)[0]
-			if want := uint64(max(0, len(m.sessions)-ahead+1) + 1); waits != want {
-				t.Errorf("%d segments: %d waits, expected %d", len(m.sessions), waits, want)
+			if want := uint64(max(0, len(m.loaded.sessions)-ahead+1) + 1); waits != want {
+				t.Errorf("%d segments: %d waits, expected %d", len(m.loaded.sessions), waits, want)
 			}
 		})
-	}
-}
-
-// TestQueueByTime launches segments that take so long, and looks at how many of them are
-// queued when the next may be launched.
-func TestQueueByTime(t *testing.T) {
-	const us = time.Microsecond
-	d, _ := openFakeGPU(t, openEnv(t), fakeSpec{})
-	for _, tt := range []struct {
-		name   string
-		takes  []time.Duration // in turns
-		queued int
-	}{
-		{"not known", []time.Duration{0}, leastAhead - 1},
-		{"long", []time.Duration{200 * us}, leastAhead - 1},
-		{"300 µs in five", []time.Duration{60 * us}, 5},
-		{"short", []time.Duration{5 * us}, 60},
-		{"shorter than can be queued", []time.Duration{time.Nanosecond}, mostAhead - 1},
-		{"long and short", []time.Duration{140 * us, 5 * us, 5 * us}, 6},
-	} {
-		for n := range 3 * mostAhead {
-			if err := d.follow(tt.takes[n%len(tt.takes)]); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if n := d.launched - d.done; n != tt.queued {
-			t.Errorf("%s: %d segments are queued, expected %d", tt.name, n, tt.queued)
-		}
-		if err := d.sync(); err != nil || d.launched != d.done {
-			t.Errorf("%s: %d of %d are done after a wait for all, %v", tt.name, d.done, d.launched, err)
-		}
-	}
-}
-
-// TestWaitsPoll counts how often a wait asks before it sleeps.
-func TestWaitsPoll(t *testing.T) {
-	d, _ := openFakeGPU(t, openEnv(t), fakeSpec{})
-	wait := func(unready uint64) (asked, slept uint64) {
-		fakePage[fakedriver.Unready] = unready
-		asked, slept = fakeDriver.Calls(fakedriver.CallEventQuery), fakeDriver.Calls(fakedriver.CallEventSync)
-		if err := d.sync(); err != nil {
-			t.Fatal(err)
-		}
-		fakePage[fakedriver.Unready] = 0
-		return fakeDriver.Calls(fakedriver.CallEventQuery) - asked, fakeDriver.Calls(fakedriver.CallEventSync) - slept
-	}
-	if d.poll != pollTime {
-		t.Errorf("waits ask for %v", d.poll)
-	}
-	d.poll = time.Hour
-	if asked, slept := wait(2); asked != 3 || slept != 0 {
-		t.Errorf("it asked %d times and slept %d times for what was done at the third question", asked, slept)
-	}
-	d.poll = time.Microsecond
-	if asked, slept := wait(1 << 60); asked == 0 || slept != 1 {
-		t.Errorf("it asked %d times and slept %d times for what takes long", asked, slept)
 	}
 }
 
@@ -216,7 +161,7 @@ func TestSegmentsAreTimed(t *testing.T) {
 		if _, err := runAll(m, 1, queryOf(t, m, 1, 0)); err != nil {
 			t.Fatal(err)
 		}
-		for _, l := range m.layouts {
+		for _, l := range m.pool.layouts {
 			if known := l.times != nil && !slices.Contains(l.times, 0); known != want {
 				t.Errorf("times %v, expected to be known: %t", l.times, want)
 			}
@@ -228,7 +173,7 @@ func TestSegmentsAreTimed(t *testing.T) {
 // some from the staging memory, pinned or not.
 func TestGPUGather(t *testing.T) {
 	g := newGraph()
-	g.input("wide", models.Float32, open, directCopyBytes/4)
+	g.input("wide", models.Float32, open, 16<<10)
 	g.input("narrow", models.Float32, open, 3)
 	g.node("Relu", list("wide"), list("a"))
 	g.node("Neg", list("narrow"), list("b"))
@@ -244,7 +189,7 @@ func TestGPUGather(t *testing.T) {
 				failCall(t, fakedriver.CallPin, 1, driver.OutOfMemory)
 			}
 			a, b := queryOf(t, m, 1, 0), queryOf(t, m, 2, 0)
-			for _, queries := range [][]worker.Query{{a, b}, {b, a}, {a, b}, {a}} {
+			for _, queries := range [][]wire.QueryTensors{{a, b}, {b, a}, {a, b}, {a}} {
 				expectRun(t, m, w, queries)
 			}
 			if pins := fakePage[fakedriver.Pins]; pinned && pins == 0 {
@@ -273,8 +218,8 @@ func TestGPUFaults(t *testing.T) {
 		"copy out":          {fakedriver.CallCopyOut, 1, 214, wire.ErrDeviceLost},
 		"memory of the MPS": {fakedriver.CallEventRecord, 1, driver.OutOfMemory, wire.ErrDeviceMemory},
 	} {
-		if len(m.idle) > 0 { // so that memory is wanted
-			m.closeIdle(0)
+		if len(m.pool.idle) > 0 { // so that memory is wanted
+			m.pool.closeIdle(0)
 		}
 		failCall(t, c.call, c.nth, c.result)
 		_, err := runAll(m, 1, a, b)
@@ -282,11 +227,11 @@ func TestGPUFaults(t *testing.T) {
 		if !errors.Is(err, c.want) || !errors.As(err, &r) || r != c.result || !wire.Ends(err) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if len(m.batches) != 0 {
-			t.Errorf("%s: %d batches are left", name, len(m.batches))
+		if len(m.pool.batches) != 0 {
+			t.Errorf("%s: %d batches are left", name, len(m.pool.batches))
 		}
 		fakePage[fakedriver.Sticky] = 0
-		expectRun(t, m, w, []worker.Query{a, b})
+		expectRun(t, m, w, []wire.QueryTensors{a, b})
 	}
 }
 
@@ -295,20 +240,20 @@ func TestGPUMemoryOfNeighbours(t *testing.T) {
 	m, w := openGPU(t, "tiny_mlp", Config{}, fakeSpec{})
 	small, large := queryOf(t, m, 1, 0), queryOf(t, m, 8, 0)
 	for range 2 {
-		expectRun(t, m, w, []worker.Query{small})
-		expectRun(t, m, w, []worker.Query{large})
+		expectRun(t, m, w, []wire.QueryTensors{small})
+		expectRun(t, m, w, []wire.QueryTensors{large})
 	}
-	for i := range m.idle {
-		if m.idle[i].layout == m.layouts[layoutKey{signature([][]int64{small.Inputs[0].Shape}), true, 0}] {
-			m.closeIdle(i)
+	for i := range m.pool.idle {
+		if m.pool.idle[i].layout == m.pool.layouts[layoutKey{signature([][]int64{small.Inputs[0].Shape}), true, 0}] {
+			m.pool.closeIdle(i)
 			break
 		}
 	}
-	kept := len(m.idle)
+	kept := len(m.pool.idle)
 	failCall(t, fakedriver.CallAlloc, 1, driver.OutOfMemory)
-	expectRun(t, m, w, []worker.Query{small})
-	if kept == 0 || len(m.idle) != 1 {
-		t.Errorf("%d frames were kept before and %d after", kept, len(m.idle))
+	expectRun(t, m, w, []wire.QueryTensors{small})
+	if kept == 0 || len(m.pool.idle) != 1 {
+		t.Errorf("%d frames were kept before and %d after", kept, len(m.pool.idle))
 	}
 }
 
@@ -320,26 +265,26 @@ func TestHomes(t *testing.T) {
 	fake.random = rand.New(rand.NewPCG(5, 6))
 	m := openCut(t, env, Config{Path: openZoo(t, "tiny_bert"), Device: device})
 	homes, waits := 0, 0
-	for id, host := range m.hostHome {
+	for id, host := range m.loaded.hostHome {
 		if host {
 			homes++
-			if m.known[id].shape {
-				t.Errorf("%s lives on the host and is planned for the device", m.cut.values.Names[id])
+			if m.loaded.known[id].shape {
+				t.Errorf("%s lives on the host and is planned for the device", m.loaded.cut.values.Names[id])
 			}
 		}
 	}
-	for p := range m.cut.pieces {
-		if m.waits[p] {
+	for p := range m.loaded.cut.pieces {
+		if m.loaded.waits[p] {
 			waits++
 		}
-		for _, id := range m.cut.pieces[p].inputs {
-			if m.hostHome[id] && m.made[id].piece >= 0 && !m.waits[p] {
-				t.Errorf("segment %d does not wait for %s", p, m.cut.values.Names[id])
+		for _, id := range m.loaded.cut.pieces[p].inputs {
+			if m.loaded.hostHome[id] && m.loaded.made[id].piece >= 0 && !m.loaded.waits[p] {
+				t.Errorf("segment %d does not wait for %s", p, m.loaded.cut.values.Names[id])
 			}
 		}
 	}
-	if homes == 0 || waits == 0 || waits == len(m.waits) {
-		t.Fatalf("%d values live on the host, %d of %d segments wait: nothing is tested", homes, waits, len(m.waits))
+	if homes == 0 || waits == 0 || waits == len(m.loaded.waits) {
+		t.Fatalf("%d values live on the host, %d of %d segments wait: nothing is tested", homes, waits, len(m.loaded.waits))
 	}
 	q := queryOf(t, m, 1, 16)
 	done := counted(func() {
@@ -356,15 +301,15 @@ func TestHomes(t *testing.T) {
 func TestGPUValues(t *testing.T) {
 	m, w := openGPU(t, "tiny_mlp", Config{}, fakeSpec{})
 	q := queryOf(t, m, 2, 0)
-	want, err := w.run([]worker.Query{q})
+	want, err := w.run([]wire.QueryTensors{q})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := m.Start(1, []worker.Query{q}); err != nil {
+		if err := m.Start(1, []wire.QueryTensors{q}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := m.Run(1, 0, len(m.sessions), nil); err != nil {
+		if _, err := m.Run(1, 0, len(m.loaded.sessions), nil); err != nil {
 			t.Fatal(err)
 		}
 		values, err := m.Values(1)
@@ -379,70 +324,10 @@ func TestGPUValues(t *testing.T) {
 	}
 }
 
-func TestPin(t *testing.T) {
-	m, _ := openGPU(t, "tiny_add", Config{}, fakeSpec{})
-	memory, err := hostMemory(8192, "to pin")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer wire.Unmap(memory)
-	if err := m.Pin(memory); err != nil || fakePage[fakedriver.Pins] != 1 {
-		t.Errorf("%d ranges are pinned: %v", fakePage[fakedriver.Pins], err)
-	}
-	if err := m.Pin(memory); err == nil || !strings.Contains(err.Error(), "slower") {
-		t.Errorf("pinned twice: %v", err)
-	}
-	if err := m.Pin(frozen(t, make([]byte, 4096))); err == nil {
-		t.Error("memory that can only be read was pinned")
-	}
-	if err := m.Pin(make([]byte, maxPinnedBytes+1)); err == nil {
-		t.Error("too much was pinned")
-	}
-	near, _ := openTinyIn(t, m.env, "tiny_add")
-	if err := near.Pin(memory); err != nil {
-		t.Errorf("on the CPU: %v", err)
-	}
-}
-
 func openTinyIn(t testing.TB, env *ort.Env, name string) (*CutModel, string) {
 	t.Helper()
 	path := openZoo(t, name)
 	return openCut(t, env, Config{Path: path}), path
-}
-
-func TestResultOf(t *testing.T) {
-	for message, want := range map[string]driver.Result{
-		"CUDA failure 700: an illegal memory access was encountered ; GPU=0 ; hostname=h": 700,
-		"a kernel: CUDA failure 2: out of memory ; GPU=0":                                 driver.OutOfMemory,
-		"Failed to allocate memory for requested buffer of size 123":                      driver.OutOfMemory,
-		"Available memory of 1 is smaller than requested bytes of 2":                      driver.OutOfMemory,
-		"CUBLAS failure 3: CUBLAS_STATUS_ALLOC_FAILED ; GPU=0":                            driver.OutOfMemory,
-		"CUDA failure without a number":                                                   0,
-		"an invalid argument":                                                             0,
-	} {
-		if got, ok := resultOf(&ort.Error{Code: "fail", Message: message}); got != want || ok != (want != 0) {
-			t.Errorf("%q is %v, %t; expected %v", message, got, ok, want)
-		}
-	}
-	if _, ok := resultOf(errors.New("CUDA failure 700:")); ok {
-		t.Error("an error of somebody else is taken for one of CUDA")
-	}
-}
-
-// TestGPUFaultIsAskedFor has ONNX Runtime fail for a reason that only the
-// driver tells.
-func TestGPUFaultIsAskedFor(t *testing.T) {
-	env := openEnv(t)
-	_, fake := openFakeGPU(t, env, fakeSpec{})
-	said := &ort.Error{Code: "fail", Message: "something went wrong"}
-	if err := fake.fault(said); err != error(said) {
-		t.Errorf("with a device that works: %v", err)
-	}
-	fakePage[fakedriver.Sticky] = 719
-	if err := fake.fault(said); !errors.Is(err, wire.ErrDeviceLost) || !errors.Is(err, said) {
-		t.Errorf("with one that does not: %v", err)
-	}
-	fakePage[fakedriver.Sticky] = 0
 }
 
 // TestLoadONNXWithoutDriver leaves the runtime free for the next one.
@@ -459,105 +344,6 @@ func TestLoadONNXWithoutDriver(t *testing.T) {
 	}
 	spec.CUDA = nil
 	loadTiny(t, spec)
-}
-
-func TestOpenGPUFails(t *testing.T) {
-	env := openEnv(t)
-	for _, call := range []int{fakedriver.CallStreamCreate, fakedriver.CallEventCreate} {
-		failCall(t, call, 1, driver.OutOfMemory)
-		if _, err := openCUDA(fakeLibrary, env, wire.CUDASpec{}, leastAhead); !errors.Is(err, driver.OutOfMemory) {
-			t.Errorf("call %d: %v", call, err)
-		}
-	}
-	if _, err := openCUDA(fakeLibrary, env, wire.CUDASpec{Device: "7"}, leastAhead); !errors.Is(err, driver.ErrNotFound) {
-		t.Errorf("no such device: %v", err)
-	}
-	if fakePage[fakedriver.Contexts] != 0 || fakePage[fakedriver.Events] != 0 || fakePage[fakedriver.Streams] != 0 {
-		t.Error("something was left open")
-	}
-}
-
-// TestGPUClosesLast closes a device with work in its stream, as the callbacks are in which
-// ONNX Runtime gives pinned memory back.
-func TestGPUClosesLast(t *testing.T) {
-	env := openEnv(t)
-	d, _, err := newFakeGPU(env, fakeSpec{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	memory, err := hostMemory(8, "of somebody else")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer wire.Unmap(memory)
-	memory[0] = 7
-	v, err := env.TensorOn(memory[:4], models.Int32, []int64{1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer v.Close()
-	address, err := v.Address()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(d.stream.CopyOut(memory[4:], address), d.Close()); err != nil {
-		t.Error(err)
-	}
-	if memory[4] != 7 || fakePage[fakedriver.Pending] != 0 {
-		t.Error("the device was closed before its stream came to its end")
-	}
-	expectEmptyGPU(t)
-}
-
-// TestGPUWithMPSByFact opens devices on drivers that use MPS, do not, and do not say.
-func TestGPUWithMPSByFact(t *testing.T) {
-	env := openEnv(t)
-	on, off := true, false
-	defer func() { fakePage[fakedriver.MPS] = 0 }()
-	for _, tt := range []struct {
-		fact uint64
-		want *bool
-		says string // "" for no error
-	}{
-		{0, &on, ""}, {0, &off, ""}, {1, nil, ""}, {2, nil, ""}, {1, &off, ""}, {2, &on, ""},
-		{1, &on, "uses no MPS server"}, {2, &off, "uses an MPS server"},
-	} {
-		fakePage[fakedriver.MPS] = tt.fact
-		d, _, err := newFakeGPU(env, fakeSpec{CUDASpec: wire.CUDASpec{MPS: tt.want}})
-		if err == nil {
-			closeFakeGPU(t, d)
-		}
-		if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
-			t.Errorf("driver says %d: %v, expected %q", tt.fact, err, tt.says)
-		}
-	}
-	if fakePage[fakedriver.Contexts] != 0 {
-		t.Error("a context was left open")
-	}
-}
-
-// TestCUDASessionOptions checks the options that sessions receive.
-func TestCUDASessionOptions(t *testing.T) {
-	env := openEnv(t)
-	_, fake := openFakeGPU(t, env, fakeSpec{CUDASpec: wire.CUDASpec{
-		MemoryBytes: 1 << 30, TF32: true, ConvSearch: "DEFAULT",
-	}})
-	o := ort.SessionOptions{Config: map[string]string{"x": "y"}}
-	real := cudaProvider{fake.Device}
-	real.Session(&o, false)
-	c := o.CUDA
-	if c == nil || c.Stream != fake.stream.Pointer() || !c.TF32 || c.LimitBytes != 1<<30 || !o.NoMemoryPattern ||
-		c.ConvSearch != "DEFAULT" || o.Config["x"] != "y" || o.Config[keyDeviceInitializers] != "1" {
-		t.Errorf("%+v", o)
-	}
-	key := real.key()
-	if !strings.Contains(key, "Fake GPU 0") || !strings.Contains(key, "9.0") || !strings.Contains(key, ort.CUDAProvider) {
-		t.Errorf("key %q", key)
-	}
-	lib := env.Library()
-	if cacheName("h", lib, key) == cacheName("h", lib, (hostDevice{}).key()) {
-		t.Error("both devices share optimized models")
-	}
 }
 
 // TestTF32 takes convolutions of half precision to the tensor cores, and nothing of
@@ -587,19 +373,12 @@ func TestTF32(t *testing.T) {
 				env := openEnv(t)
 				device, fake := openFakeGPU(t, env, fakeSpec{})
 				path, cache := g.write(t), t.TempDir()
-				plant(t, env, fake, path, cache) // the optimizer for the CPU would make all of it float32
+				plant(t, env, device, path, cache) // the optimizer for the CPU would make all of it float32
 				m := openCut(t, env, Config{Path: path, CacheDir: cache, Target: target, Device: device})
-				if !m.cacheHit || !slices.Equal(fake.half, want) {
+				if !m.loaded.cacheHit || !slices.Equal(fake.half, want) {
 					t.Errorf("sessions for half precision %v, expected %v", fake.half, want)
 				}
 			})
-		}
-	}
-	_, fake := openFakeGPU(t, openEnv(t), fakeSpec{})
-	for _, half := range []bool{true, false} {
-		var o ort.SessionOptions
-		if (cudaProvider{fake.Device}).Session(&o, half); o.CUDA.TF32 != half {
-			t.Errorf("half precision %t: TF32 is %t", half, o.CUDA.TF32)
 		}
 	}
 }
@@ -618,9 +397,9 @@ func TestGPUSynchronizes(t *testing.T) {
 	g.node("If", list(g.weights("yes", models.Bool, nil, []byte{1})), list("y"), graphAttribute("then_branch", branch), graphAttribute("else_branch", branch))
 	g.output("y", models.Float32)
 	env := openEnv(t)
-	device, fake := openFakeGPU(t, env, fakeSpec{})
+	device, _ := openFakeGPU(t, env, fakeSpec{})
 	path, cache := g.write(t), t.TempDir()
-	plant(t, env, fake, path, cache) // the optimizer would take the branch, and be done
+	plant(t, env, device, path, cache) // the optimizer would take the branch, and be done
 	m := openCut(t, env, Config{Path: path, CacheDir: cache, Device: device})
 	q := queryOf(t, m, 1, 0)
 	var kinds []string
@@ -633,7 +412,7 @@ func TestGPUSynchronizes(t *testing.T) {
 	const rounds = 2
 	turns := make([]int, len(kinds))
 	for range rounds * synchronizeEvery {
-		if err := m.Start(1, []worker.Query{q}); err != nil {
+		if err := m.Start(1, []wire.QueryTensors{q}); err != nil {
 			t.Fatal(err)
 		}
 		waiting := 0
@@ -641,7 +420,7 @@ func TestGPUSynchronizes(t *testing.T) {
 			if _, err := m.Run(1, p, p+1, nil); err != nil {
 				t.Fatal(err)
 			}
-			if m.batches[1].frame.program.Synchronizes() {
+			if m.pool.batches[1].frame.program.Synchronizes() {
 				turns[p]++
 				waiting++
 			}
@@ -657,14 +436,14 @@ func TestGPUSynchronizes(t *testing.T) {
 }
 
 // plant puts the model at path into the cache as its own optimized form.
-func plant(t *testing.T, env *ort.Env, d device, path, cacheDir string) {
+func plant(t *testing.T, env *ort.Env, d *gpu.Device, path, cacheDir string) {
 	t.Helper()
 	f, err := models.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := os.WriteFile(filepath.Join(cacheDir, cacheName(f.Hash(), env.Library(), cacheKey(d, f))), f.Parts().Append(nil), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(cacheDir, cacheName(f.Hash(), env.Library(), cacheKey(gpuDevice{d}, f))), f.Parts().Append(nil), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

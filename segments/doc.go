@@ -8,8 +8,8 @@
 // engine with the whole model call OpenModel themselves. The daemon's process never runs the
 // engine; it communicates with workers through package segments/wire.
 //
-// A model runs on the CPU or, through a [Device], on a GPU. On a GPU its intermediates lie
-// in the GPU's memory, and its work is queued on one stream.
+// A model runs on the CPU or, through package segments/gpu, on a GPU. On a GPU its
+// intermediates lie in the GPU's memory, and its work is queued on one stream.
 //
 // A paused batch may continue in another engine of the same model. The two engines agree on
 // the values that are live at the operator where the batch paused; see [CutModel.Export]
@@ -17,7 +17,8 @@
 //
 // A CutModel belongs to one goroutine. It consists of three parts: the loaded model, which
 // does not change after loading; a pool, which owns the memory of its batches; and a runner
-// for the CPU or the GPU. The package maintains four conditions that make it cheap to cut
+// for the CPU or the GPU. A loader makes the first, and a worker's service runs a warmer
+// before it serves. The package maintains four conditions that make it cheap to cut
 // at every node: all sessions of the process share one thread pool, all sessions share one
 // arena, intermediates with disjoint lifetimes share memory, and a residual input whose
 // last use is its node shares the memory of the node's output.

@@ -13,7 +13,7 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/models/zoo"
 	"github.com/overlapd/overlapd/ort"
-	"github.com/overlapd/overlapd/segments/worker"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // openEnv returns an Env that is closed, and checked for leaks, after the
@@ -76,8 +76,8 @@ func closeCut(t failer, m *CutModel) {
 	if n := m.IntermediateBytes(); n != 0 {
 		t.Errorf("%d bytes of intermediates after Close", n)
 	}
-	if len(m.batches) != 0 || len(m.idle) != 0 {
-		t.Errorf("%d batches and %d idle frames after Close", len(m.batches), len(m.idle))
+	if len(m.pool.batches) != 0 || len(m.pool.idle) != 0 {
+		t.Errorf("%d batches and %d idle frames after Close", len(m.pool.batches), len(m.pool.idle))
 	}
 }
 
@@ -107,7 +107,7 @@ func frozen(t failer, data []byte) []byte {
 	return m
 }
 
-func thaw(q worker.Query) {
+func thaw(q wire.QueryTensors) {
 	for _, in := range q.Inputs {
 		if in.Data != nil {
 			unix.Munmap(in.Data)
@@ -116,9 +116,9 @@ func thaw(q worker.Query) {
 }
 
 // query is made of tensors in frozen memory. Call thaw at its end.
-func query(t failer, views ...worker.Tensor) worker.Query {
+func query(t failer, views ...models.Tensor) wire.QueryTensors {
 	t.Helper()
-	q := worker.Query{Inputs: slices.Clone(views)}
+	q := wire.QueryTensors{Inputs: slices.Clone(views)}
 	for i := range q.Inputs {
 		q.Inputs[i].Data = frozen(t, q.Inputs[i].Data)
 	}
@@ -126,17 +126,17 @@ func query(t failer, views ...worker.Tensor) worker.Query {
 }
 
 // floatView is a tensor of floats.
-func floatView(shape []int64, values ...float32) worker.Tensor {
-	return worker.Tensor{Type: models.Float32, Shape: shape, Data: floatBytes(values...)}
+func floatView(shape []int64, values ...float32) models.Tensor {
+	return models.Tensor{Type: models.Float32, Shape: shape, Data: floatBytes(values...)}
 }
 
 // randomQuery makes up a query of the given batch size and sequence length.
-func randomQuery(t failer, m *models.Model, size, seqLen int64, r *rand.Rand) worker.Query {
+func randomQuery(t failer, m *models.Model, size, seqLen int64, r *rand.Rand) wire.QueryTensors {
 	t.Helper()
 	dims := models.BatchDims(m.Inputs)
-	var views []worker.Tensor
+	var views []models.Tensor
 	for i, in := range m.Inputs {
-		view := worker.Tensor{Type: in.Type.Elem}
+		view := models.Tensor{Type: in.Type.Elem}
 		for j, d := range in.Type.Shape {
 			switch {
 			case d.Fixed():
@@ -154,7 +154,7 @@ func randomQuery(t failer, m *models.Model, size, seqLen int64, r *rand.Rand) wo
 }
 
 // randomData makes floats between 1 and 2, or small integers.
-func randomData(v worker.Tensor, r *rand.Rand) []byte {
+func randomData(v models.Tensor, r *rand.Rand) []byte {
 	data := make([]byte, 0, elements(v.Shape)*int64(v.Type.Bytes()))
 	for range elements(v.Shape) {
 		switch v.Type {
@@ -212,7 +212,7 @@ func openWhole(t testing.TB, env *ort.Env, path string) *whole {
 }
 
 // run runs queries as one batch and splits the outputs among them.
-func (w *whole) run(queries []worker.Query) (collect, error) {
+func (w *whole) run(queries []wire.QueryTensors) (collect, error) {
 	inputs := make([]*ort.Value, len(queries[0].Inputs))
 	defer func() {
 		for _, v := range inputs {
@@ -251,7 +251,7 @@ func (w *whole) run(queries []worker.Query) (collect, error) {
 }
 
 // joined returns the i-th input of all queries behind each other.
-func joined(queries []worker.Query, i int) worker.Tensor {
+func joined(queries []wire.QueryTensors, i int) models.Tensor {
 	view := queries[0].Inputs[i]
 	view.Shape = slices.Clone(view.Shape)
 	view.Data = nil
@@ -264,7 +264,7 @@ func joined(queries []worker.Query, i int) worker.Tensor {
 	return view
 }
 
-func split(parts collect, queries []worker.Query, o output) {
+func split(parts collect, queries []wire.QueryTensors, o output) {
 	for n, q := range queries {
 		part := output{o.elem, slices.Clone(o.shape), nil}
 		size := len(o.data)
@@ -279,12 +279,12 @@ func split(parts collect, queries []worker.Query, o output) {
 }
 
 // runAll runs a batch from start to end.
-func runAll(m *CutModel, id models.BatchID, queries ...worker.Query) (collect, error) {
+func runAll(m *CutModel, id models.BatchID, queries ...wire.QueryTensors) (collect, error) {
 	if err := m.Start(id, queries); err != nil {
 		return nil, err
 	}
 	defer m.Release(id)
-	if _, err := m.Run(id, 0, len(m.sessions), nil); err != nil {
+	if _, err := m.Run(id, 0, len(m.loaded.sessions), nil); err != nil {
 		return nil, err
 	}
 	var got collect

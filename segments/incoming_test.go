@@ -63,9 +63,7 @@ func TestNoRoomForTheCache(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	before := memoryDir
-	memoryDir = t.TempDir()
-	t.Cleanup(func() { memoryDir = before })
+	memory := t.TempDir()
 	env, model := openEnv(t), openZoo(t, "tiny_bert")
 	want, err := runAll(openCut(t, env, Config{Path: model}), 1, queryOf(t, openCut(t, env, Config{Path: model}), 1, 4))
 	if err != nil {
@@ -76,7 +74,7 @@ func TestNoRoomForTheCache(t *testing.T) {
 			continue
 		}
 		said := stderrOf(t, func() {
-			m := openCut(t, env, Config{Path: model, CacheDir: dir})
+			m := openCut(t, env, Config{Path: model, CacheDir: dir, memoryDir: memory})
 			got, err := runAll(m, 1, queryOf(t, m, 1, 4))
 			if err = errors.Join(err, compare(got, want)); err != nil {
 				t.Errorf("%s: %v", dir, err)
@@ -87,7 +85,7 @@ func TestNoRoomForTheCache(t *testing.T) {
 			t.Errorf("%s: it says %q", dir, said)
 		}
 	}
-	if left, _ := filepath.Glob(filepath.Join(memoryDir, "*")); len(left) != 0 {
+	if left, _ := filepath.Glob(filepath.Join(memory, "*")); len(left) != 0 {
 		t.Errorf("left: %v", left)
 	}
 }

@@ -9,26 +9,27 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
-	"github.com/overlapd/overlapd/segments/worker"
+	"github.com/overlapd/overlapd/segments/gpu"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // expectWhole runs a model cut into segments of several sizes, a few times
 // each, on the CPU and on a device without a GPU, and expects what the whole
 // model gives.
-func expectWhole(t *testing.T, path string, queries ...worker.Query) {
+func expectWhole(t *testing.T, path string, queries ...wire.QueryTensors) {
 	t.Helper()
 	env := openEnv(t)
 	w := openWhole(t, env, path)
-	gpu, _ := openFakeGPU(t, env, fakeSpec{})
+	far, _ := openFakeGPU(t, env, fakeSpec{})
 	for i, target := range []int{0, 1, 2, 0, 1, 2} {
 		c := Config{Path: path, Target: target}
 		if i >= 3 {
-			c.Device = gpu
+			c.Device = far
 		}
 		m := openCut(t, env, c)
 		for run := range 3 {
 			for _, q := range queries {
-				want, err := w.run([]worker.Query{q})
+				want, err := w.run([]wire.QueryTensors{q})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -44,7 +45,7 @@ func expectWhole(t *testing.T, path string, queries ...worker.Query) {
 	}
 }
 
-func rows(t *testing.T, n int64) worker.Query {
+func rows(t *testing.T, n int64) wire.QueryTensors {
 	values := make([]float32, 4*n)
 	for i := range values {
 		values[i] = float32(i) - 3
@@ -89,7 +90,7 @@ func TestNoInputs(t *testing.T) {
 	g.floats("a", []int64{2}, 1, 2)
 	g.node("Relu", list("a"), list("b"))
 	g.output("b", models.Float32)
-	expectWhole(t, g.write(t), worker.Query{})
+	expectWhole(t, g.write(t), wire.QueryTensors{})
 }
 
 func TestViewsOfOutputs(t *testing.T) {
@@ -207,8 +208,8 @@ func TestBoolAndHalf(t *testing.T) {
 	g.node("Where", list("other", "h", "negative"), list("y"))
 	g.output("other", models.Bool)
 	g.output("y", models.Float16)
-	q := query(t, worker.Tensor{Type: models.Bool, Shape: []int64{2, 2}, Data: []byte{0, 1, 1, 0}},
-		worker.Tensor{Type: models.Float16, Shape: []int64{2, 2}, Data: []byte{0, 0x3c, 0, 0x40, 0, 0x42, 0, 0x44}})
+	q := query(t, models.Tensor{Type: models.Bool, Shape: []int64{2, 2}, Data: []byte{0, 1, 1, 0}},
+		models.Tensor{Type: models.Float16, Shape: []int64{2, 2}, Data: []byte{0, 0x3c, 0, 0x40, 0, 0x42, 0, 0x44}})
 	defer thaw(q)
 	expectWhole(t, g.write(t), q)
 }
@@ -221,8 +222,8 @@ func TestStrings(t *testing.T) {
 	g.node("Identity", list("a"), list("b"))
 	g.output("b", models.String)
 	path, env := g.write(t), openEnv(t)
-	gpu, _ := openFakeGPU(t, env, fakeSpec{})
-	for name, device := range map[string]*Device{"CPU": nil, "GPU": gpu} {
+	far, _ := openFakeGPU(t, env, fakeSpec{})
+	for name, device := range map[string]*gpu.Device{"CPU": nil, "GPU": far} {
 		t.Run(name, func(t *testing.T) { checkStrings(t, openCut(t, env, Config{Path: path, Device: device})) })
 	}
 }
@@ -230,8 +231,8 @@ func TestStrings(t *testing.T) {
 func checkStrings(t *testing.T, m *CutModel) {
 	one := []byte("\x02\x00\x00\x00hi\x00\x00\x00\x00")
 	two := []byte("\x01\x00\x00\x00a\x03\x00\x00\x00b\x00c\x00\x00\x00\x00\x01\x00\x00\x00d")
-	a := worker.Query{Inputs: []worker.Tensor{{Type: models.String, Shape: []int64{1, 2}, Data: one}}}
-	b := worker.Query{Inputs: []worker.Tensor{{Type: models.String, Shape: []int64{2, 2}, Data: two}}}
+	a := wire.QueryTensors{Inputs: []models.Tensor{{Type: models.String, Shape: []int64{1, 2}, Data: one}}}
+	b := wire.QueryTensors{Inputs: []models.Tensor{{Type: models.String, Shape: []int64{2, 2}, Data: two}}}
 	for range 2 {
 		got, err := runAll(m, 1, a, b)
 		if err != nil {
@@ -242,15 +243,15 @@ func checkStrings(t *testing.T, m *CutModel) {
 		}
 	}
 	for _, bad := range list("", "\x02\x00\x00\x00hi", "\xff\x00\x00\x00hi\x00\x00\x00\x00", string(one)+"x") {
-		q := worker.Query{Inputs: []worker.Tensor{{Type: models.String, Shape: []int64{1, 2}, Data: []byte(bad)}}}
-		if err := m.Start(1, []worker.Query{q}); err == nil {
+		q := wire.QueryTensors{Inputs: []models.Tensor{{Type: models.String, Shape: []int64{1, 2}, Data: []byte(bad)}}}
+		if err := m.Start(1, []wire.QueryTensors{q}); err == nil {
 			t.Errorf("%q was taken for two strings", bad)
 		}
-		if err := m.Start(1, []worker.Query{a, q}); err == nil {
+		if err := m.Start(1, []wire.QueryTensors{a, q}); err == nil {
 			t.Errorf("%q was gathered as two strings", bad)
 		}
 	}
-	if len(m.batches) != 0 {
+	if len(m.pool.batches) != 0 {
 		t.Error("a refused batch was started")
 	}
 }
@@ -267,8 +268,8 @@ func TestValues(t *testing.T) {
 	g.node("SequenceInsert", list("s", "negative"), list("longer"))
 	g.parts.Outputs = append(g.parts.Outputs, models.AppendValueInfo(nil, "longer", sequence))
 	path, env := g.write(t), openEnv(t)
-	gpu, _ := openFakeGPU(t, env, fakeSpec{})
-	for name, device := range map[string]*Device{"CPU": nil, "GPU": gpu} {
+	far, _ := openFakeGPU(t, env, fakeSpec{})
+	for name, device := range map[string]*gpu.Device{"CPU": nil, "GPU": far} {
 		t.Run(name, func(t *testing.T) { checkValues(t, env, openCut(t, env, Config{Path: path, Device: device})) })
 	}
 }
@@ -285,7 +286,7 @@ func checkValues(t *testing.T, env *ort.Env, m *CutModel) {
 		if _, err := m.Values(1); err == nil {
 			t.Error("outputs of a batch that has not run")
 		}
-		if _, err := m.Run(1, 0, len(m.sessions), nil); err != nil {
+		if _, err := m.Run(1, 0, len(m.loaded.sessions), nil); err != nil {
 			t.Fatal(err)
 		}
 		out, err := m.Values(1)

@@ -92,15 +92,15 @@ func TestRungs(t *testing.T) {
 	expectSame(t, several, one, 1, 2, 5, 3, 4, 1, 8, 2)
 
 	for size, want := range []int{0, 0, 1, 2, 2, 2, 2, 2, 2, 2} {
-		if got := several.setOf(size); got != want {
+		if got := several.loaded.setOf(size); got != want {
 			t.Errorf("batch %d: set %d, expected %d", size, got, want)
 		}
-		if one.setOf(size) != 0 {
+		if one.loaded.setOf(size) != 0 {
 			t.Errorf("batch %d has a set of its own where there is one", size)
 		}
 	}
 	for p, kind := range kinds(several) {
-		a, b, c := several.set(0)[p], several.set(1)[p], several.set(2)[p]
+		a, b, c := several.loaded.set(0)[p], several.loaded.set(1)[p], several.loaded.set(2)[p]
 		if own := a != b && b != c && a != c; own != (kind == "Conv") || !own && (a != b || b != c) {
 			t.Errorf("%s has sessions of its own in each set: %t", kind, own)
 		}
@@ -112,16 +112,16 @@ func TestRungs(t *testing.T) {
 	}
 
 	// What runs is what was chosen: without the session of the second set, no batch of two.
-	if err := several.set(1)[2].Close(); err != nil {
+	if err := several.loaded.set(1)[2].Close(); err != nil {
 		t.Fatal(err)
 	}
-	several.closeAllIdle()
+	several.pool.closeAllIdle()
 	for size, want := range map[int64]error{1: nil, 2: ort.ErrClosed, 3: nil} {
 		if _, err := runAll(several, 1, queryOf(t, several, size, 0)); !errors.Is(err, want) {
 			t.Errorf("batch %d: %v, expected %v", size, err, want)
 		}
 	}
-	several.more[0][2] = several.sessions[2] // it is closed once
+	several.loaded.more[0][2] = several.loaded.sessions[2] // it is closed once
 }
 
 // TestRungsOfService: a worker has sessions for each size of the ladder up to the largest
@@ -140,10 +140,10 @@ func TestRungsOfService(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if sets := 1 + len(s.more); sets != want || !s.Info().Convolutions {
+			if sets := 1 + len(s.model.loaded.more); sets != want || !s.Info().Convolutions {
 				t.Errorf("%s, up to %d: %d sets, want %d; convolutions %t", name, most, sets, want, s.Info().Convolutions)
 			}
-			closeCut(t, s.CutModel)
+			closeCut(t, s.model)
 		}
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // outside adds a tensor of floats whose data lie in a file, and returns its name.
@@ -128,8 +127,8 @@ func TestWeightsBeside(t *testing.T) {
 	var outputs [2]collect
 	for i, dir := range []string{cache, t.TempDir()} {
 		m := openCut(t, env, Config{Path: path, CacheDir: dir})
-		if m.cacheHit != (i == 0) {
-			t.Errorf("cache hit %t", m.cacheHit)
+		if m.loaded.cacheHit != (i == 0) {
+			t.Errorf("cache hit %t", m.loaded.cacheHit)
 		}
 		var err error
 		if outputs[i], err = runAll(m, 1, q); err != nil {
@@ -143,7 +142,7 @@ func TestWeightsBeside(t *testing.T) {
 	if err := os.Truncate(files[0], 100); err != nil {
 		t.Fatal(err)
 	}
-	if m := openCut(t, env, Config{Path: path, CacheDir: cache}); m.cacheHit {
+	if m := openCut(t, env, Config{Path: path, CacheDir: cache}); m.loaded.cacheHit {
 		t.Error("a cached form without its weights was taken")
 	}
 	// What was left is removed by the next that writes some.
@@ -190,8 +189,8 @@ func TestWeightsStayInTheModel(t *testing.T) {
 	}
 	m := openCut(t, env, Config{Path: path, CacheDir: cache})
 	got, err := runAll(m, 1, q)
-	if err = errors.Join(err, compare(got, want)); err != nil || !m.cacheHit {
-		t.Errorf("cache hit %t, %v", m.cacheHit, err)
+	if err = errors.Join(err, compare(got, want)); err != nil || !m.loaded.cacheHit {
+		t.Errorf("cache hit %t, %v", m.loaded.cacheHit, err)
 	}
 }
 
@@ -310,7 +309,7 @@ func serveTables(t *testing.T, env *ort.Env, tables int) {
 		}
 	}
 	m := openCut(t, env, Config{Path: path})
-	q := query(t, worker.Tensor{Type: models.Int64, Shape: []int64{2}, Data: binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(row)), 3)})
+	q := query(t, models.Tensor{Type: models.Int64, Shape: []int64{2}, Data: binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(row)), 3)})
 	defer thaw(q)
 	got, err := runAll(m, 1, q)
 	if err != nil {
@@ -362,7 +361,7 @@ func TestLargeModelsAreHashedWhileTheyLoad(t *testing.T) {
 		if err != nil || len(held) != 1 || !strings.HasSuffix(held[0].Name(), "-"+hash+".onnx") {
 			t.Fatalf("the cache holds %v, %v", held, err)
 		}
-		return m.cacheHit, filepath.Join(cache, held[0].Name())
+		return m.loaded.cacheHit, filepath.Join(cache, held[0].Name())
 	}
 	if hit, _ := load(); hit {
 		t.Error("an empty cache has the model")

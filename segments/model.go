@@ -9,6 +9,7 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/gpu"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/segments/worker"
 )
@@ -37,7 +38,7 @@ type Config struct {
 	IntermediateBytes int64
 
 	// Device is nil for the CPU.
-	Device *Device
+	Device *gpu.Device
 
 	// OneThread prepares the model for running spans on a single thread as well. It applies
 	// only to the CPU.
@@ -53,6 +54,10 @@ type Config struct {
 
 	// Progress may be nil.
 	Progress worker.ProgressFunc
+
+	// Tests set memoryDir and leastShared; otherwise the constants of these names apply.
+	memoryDir   string
+	leastShared int
 }
 
 // DefaultIntermediateBytes is the budget for intermediates if Config sets none.
@@ -60,9 +65,9 @@ const DefaultIntermediateBytes = 2 << 30
 
 // CutModel runs the operators of one model. It belongs to one goroutine.
 type CutModel struct {
-	loaded
-	pool
-	run runner
+	loaded *loaded
+	pool   *pool
+	run    runner
 
 	// one makes the next span run on one thread.
 	one bool
@@ -73,22 +78,19 @@ func OpenModel(env *ort.Env, c Config) (*CutModel, error) {
 	if c.Progress == nil {
 		c.Progress = func(string, int64, int64) {}
 	}
-	if c.IntermediateBytes <= 0 {
-		c.IntermediateBytes = DefaultIntermediateBytes
-	}
-	m := &CutModel{}
-	m.env, m.device, m.slow, m.rungs = env, hostDevice{env}, c.Slow, max(c.Rungs, 1)
+	l := &loaded{env: env, device: hostDevice{env}, slow: c.Slow}
+	m := &CutModel{loaded: l}
 	m.run = &hostRun{m}
 	if c.Device != nil {
-		m.device, m.run, m.far = c.Device, &deviceRun{Device: c.Device, m: m}, true
+		l.device, l.far = gpuDevice{c.Device}, true
+		m.run = &deviceRun{m: m, device: c.Device}
 	}
-	m.pool = pool{of: &m.loaded, layouts: map[layoutKey]*layout{}, batches: map[models.BatchID]*batch{}, budget: c.IntermediateBytes}
-	m.layoutOptions = layoutOptions{inPlace: true, far: m.far}
-	if err := m.load(c); err != nil {
-		return nil, errors.Join(judge(m.device.fault(err)), m.Close())
+	m.pool = newPool(l, c.IntermediateBytes)
+	if err := (&loader{config: c, model: l}).load(); err != nil {
+		return nil, errors.Join(judge(l.device.Fault(err)), m.Close())
 	}
-	if m.far {
-		m.budget = min(m.budget, m.memory.Room())
+	if l.far {
+		m.pool.budget = min(m.pool.budget, l.memory.Room())
 	}
 	// The serialized form of every segment was on the heap. ONNX Runtime has its own copy
 	// of what it needs.
@@ -98,45 +100,72 @@ func OpenModel(env *ort.Env, c Config) (*CutModel, error) {
 }
 
 // Model returns the description of the model.
-func (m *CutModel) Model() *models.Model { return &m.model }
+func (m *CutModel) Model() *models.Model { return &m.loaded.model }
 
 // Start begins batch id with these queries. On the CPU the inputs of a single query are
 // used in place. The inputs of several queries are gathered along their batch dimension.
 // The inputs must stay valid until the batch is finished or released.
-func (m *CutModel) Start(id models.BatchID, queries []worker.Query) error {
-	if m.batches[id] != nil {
-		return fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
+func (m *CutModel) Start(id models.BatchID, queries []wire.QueryTensors) error {
+	_, err := m.begin(id, 0, queries, nil, nil)
+	return err
+}
+
+// begin begins batch id at an operator, with the values that another engine has exported. It
+// reports whether all of these were copied.
+func (m *CutModel) begin(id models.BatchID, at int, queries []wire.QueryTensors, ids []int32, values []models.Tensor) (copied bool, err error) {
+	if m.pool.batches[id] != nil {
+		return true, fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
 	}
-	dims, err := m.gatherDims(queries)
+	dims, sizes, err := m.loaded.gather(queries)
 	if err != nil {
-		return err
+		return true, err
 	}
-	b, err := m.newBatch(id, 0, dims, m.batchSizes(queries))
+	// The layout key includes the shapes of the values, so that a wrong shape does not
+	// affect other batches.
+	given := slices.Clip(dims)
+	for i, id := range ids {
+		if err := m.loaded.checkValue(id, &values[i]); err != nil {
+			return true, err
+		}
+		if m.loaded.known[id].shape {
+			given = append(given, values[i].Shape)
+		}
+	}
+	b, err := m.newBatch(id, at, given, sizes)
 	if err != nil {
-		return err
+		return true, err
 	}
-	if err := m.run.start(b, dims, queries); err != nil {
+	err = m.run.start(b, dims, queries)
+	copied = true
+	for i := 0; i < len(ids) && err == nil; i++ {
+		var c bool
+		c, err = m.placeValue(b, ids[i], &values[i])
+		copied = copied && c
+	}
+	if err == nil && copied && len(ids) > 0 {
+		err = m.run.settle()
+	}
+	if err != nil {
 		m.drop(b)
-		return err
+		return true, m.loaded.device.Fault(err)
 	}
-	m.batches[id] = b
-	return nil
+	m.pool.batches[id] = b
+	return copied, nil
 }
 
 // StartValues begins batch id with a value of any kind for each input of the model. The
 // caller keeps the values, and must not close them until the batch is finished or released.
 func (m *CutModel) StartValues(id models.BatchID, values []*ort.Value) error {
-	if m.batches[id] != nil {
+	if m.pool.batches[id] != nil {
 		return fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
 	}
-	if len(values) != len(m.inputs) {
-		return fmt.Errorf("%w: %d inputs given, but the model has %d", wire.ErrInput, len(values), len(m.inputs))
+	if len(values) != len(m.loaded.inputs) {
+		return fmt.Errorf("%w: %d inputs given, but the model has %d", wire.ErrInput, len(values), len(m.loaded.inputs))
 	}
-	dims := make([][]int64, len(values))
-	size := 1
+	dims, size := make([][]int64, len(values)), 1
 	for i, v := range values {
 		dims[i] = v.Shape()
-		if i == slices.Index(m.batchDims, 0) && len(dims[i]) > 0 {
+		if i == slices.Index(m.loaded.batchDims, 0) && len(dims[i]) > 0 {
 			size = int(dims[i][0])
 		}
 	}
@@ -145,9 +174,9 @@ func (m *CutModel) StartValues(id models.BatchID, values []*ort.Value) error {
 		return err
 	}
 	for i, v := range values {
-		m.bindInput(b, i, v)
+		m.loaded.bindInput(b, i, v)
 	}
-	m.batches[id] = b
+	m.pool.batches[id] = b
 	return nil
 }
 
@@ -155,20 +184,20 @@ func (m *CutModel) StartValues(id models.BatchID, values []*ort.Value) error {
 // of its inputs, and of any values from another worker. sizes are the batch dimensions of
 // its queries.
 func (m *CutModel) newBatch(batchID models.BatchID, from int, dims [][]int64, sizes []int) (*batch, error) {
-	b := &batch{id: batchID, key: layoutKey{signature(dims), len(sizes) > 1 || m.far, from}, sizes: sizes, size: sum(sizes), next: from}
-	l := m.layout(b.key)
+	b := &batch{id: batchID, key: layoutKey{signature(dims), len(sizes) > 1 || m.loaded.far, from}, sizes: sizes, size: sum(sizes), next: from}
+	l := m.pool.layout(b.key)
 	if l == nil {
-		b.shapes = make([]shape, len(m.types))
-		for i, id := range m.inputs {
-			bytes := int64(m.types[id].Elem.Bytes())
-			s := shape{dims: dims[i], bytes: elements(dims[i]) * bytes, known: bytes > 0 && m.known[id].shape}
-			if b.shapes[id] = s; b.key.gathered && s.known && b.reads(&m.loaded, id) {
+		b.shapes = make([]shape, len(m.loaded.types))
+		for i, id := range m.loaded.inputs {
+			bytes := int64(m.loaded.types[id].Elem.Bytes())
+			s := shape{dims: dims[i], bytes: elements(dims[i]) * bytes, known: bytes > 0 && m.loaded.known[id].shape}
+			if b.shapes[id] = s; b.key.gathered && s.known && b.reads(m.loaded, id) {
 				b.planned += s.bytes
 			}
 		}
 	}
 	var err error
-	b.frame, err = m.take(b, l)
+	b.frame, err = m.pool.take(b, l)
 	return b, err
 }
 
@@ -176,34 +205,34 @@ func (m *CutModel) newBatch(batchID models.BatchID, from int, dims [][]int64, si
 // *stop is not zero. It returns the operator at which the batch continues. After an error
 // in an operator the batch no longer exists.
 func (m *CutModel) Run(id models.BatchID, start, end int, stop *uint32) (int, error) {
-	b := m.batches[id]
+	b := m.pool.batches[id]
 	if b == nil {
 		return 0, fmt.Errorf("batch %d: %w", id, wire.ErrUnknownBatch)
 	}
-	if start != b.next || end < start || end > len(m.cut.pieces) {
+	if start != b.next || end < start || end > len(m.loaded.cut.pieces) {
 		return b.next, fmt.Errorf("batch %d is at operator %d of %d, not ready for [%d, %d): %w",
-			id, b.next, len(m.cut.pieces), start, end, wire.ErrSpanOrder)
+			id, b.next, len(m.loaded.cut.pieces), start, end, wire.ErrSpanOrder)
 	}
 	if err := m.run.span(b, end, stop); err != nil {
 		m.Release(id)
 		if errors.Is(err, wire.ErrMemory) {
-			m.trim() // making room for the batch has fragmented the memory
+			m.pool.trim() // making room for the batch has fragmented the memory
 		}
-		return b.next, m.explain(b.next, m.device.fault(err))
+		return b.next, m.explain(b.next, m.loaded.device.Fault(err))
 	}
 	return b.next, nil
 }
 
 // explain adds to an error of ONNX Runtime the operator that failed.
 func (m *CutModel) explain(at int, err error) error {
-	if at >= len(m.model.Operators) || m.far && errors.Is(err, wire.ErrMemory) {
+	if at >= len(m.loaded.model.Operators) || m.loaded.far && errors.Is(err, wire.ErrMemory) {
 		return err
 	}
-	if m.far {
+	if m.loaded.far {
 		// An earlier operator that is still queued may be the cause.
 		return fmt.Errorf("at or before operator %d: %w", at, err)
 	}
-	op := m.model.Operators[at]
+	op := m.loaded.model.Operators[at]
 	return fmt.Errorf("operator %d (%s %q): %w", at, op.Type, op.Name, err)
 }
 
@@ -216,18 +245,18 @@ func (m *CutModel) Finish(id models.BatchID, out worker.OutputFunc) error {
 		return err
 	}
 	defer m.Release(id)
-	for i := range m.outputs {
+	for i := range m.loaded.outputs {
 		if err := m.split(b, i, out); err != nil {
-			return m.device.fault(err)
+			return m.loaded.device.Fault(err)
 		}
 	}
-	return m.device.fault(m.run.collect())
+	return m.loaded.device.Fault(m.run.collect())
 }
 
 // split writes the i-th output to the memory of the queries of b.
 func (m *CutModel) split(b *batch, i int, out worker.OutputFunc) error {
-	name := m.model.Outputs[i].Name
-	v := b.value(&m.loaded, m.outputs[i])
+	name := m.loaded.model.Outputs[i].Name
+	v := b.value(m.loaded, m.loaded.outputs[i])
 	if v == nil || !v.IsTensor() {
 		return fmt.Errorf("%w: output %q is not a tensor", wire.ErrOutput, name)
 	}
@@ -236,74 +265,62 @@ func (m *CutModel) split(b *batch, i int, out worker.OutputFunc) error {
 		return fmt.Errorf("%w: output %q has shape %v and cannot be split among %d queries with a total batch size of %d; set max_batch = 1 for this service",
 			wire.ErrOutput, name, dims, len(b.sizes), b.size)
 	}
-	if elem == models.String {
-		if err := m.run.settle(); err != nil {
-			return err
-		}
-		return splitStrings(b, i, v, dims, out)
+	var text [][]byte
+	var from source
+	var err error
+	if elem != models.String {
+		from, err = m.run.open(v, m.loaded.outputs[i])
+	} else if err = m.run.settle(); err == nil {
+		text, err = v.Strings()
 	}
-	from, err := m.run.open(v, m.outputs[i])
 	if err != nil {
 		return fmt.Errorf("%w: output %q: %w", wire.ErrOutput, name, err)
 	}
 	for q := range b.sizes {
 		share := b.share(q, dims)
-		n := elements(share) * int64(elem.Bytes())
-		dst, err := out(q, i, elem, share, n)
-		if err != nil {
-			return err
-		}
-		if err := m.run.read(dst[:n], from); err != nil {
-			return err
-		}
-		from = from.skip(n)
-	}
-	return nil
-}
-
-// splitStrings is split for an output of strings.
-func splitStrings(b *batch, i int, v *ort.Value, dims []int64, out worker.OutputFunc) error {
-	list, err := v.Strings()
-	if err != nil {
-		return err
-	}
-	for q := range b.sizes {
-		share := b.share(q, dims)
 		n := elements(share)
-		dst, err := out(q, i, models.String, share, stringsBytes(list[:n]))
+		bytes := n * int64(elem.Bytes())
+		if elem == models.String {
+			bytes = stringsBytes(text[:n])
+		}
+		dst, err := out(q, i, elem, share, bytes)
 		if err != nil {
 			return err
 		}
-		putStrings(dst, list[:n])
-		list = list[n:]
+		if elem == models.String {
+			putStrings(dst, text[:n])
+			text = text[n:]
+			continue
+		}
+		if from, err = m.run.read(dst[:bytes], from); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// Values lends the outputs of a batch that has run all operators. They are valid until the
-// batch is released.
+// Values lends the outputs of a batch that has run all operators, where they lie. They are
+// valid until the batch is released.
 func (m *CutModel) Values(id models.BatchID) ([]*ort.Value, error) {
 	b, err := m.finished(id)
 	if err != nil {
 		return nil, err
 	}
-	values := make([]*ort.Value, len(m.outputs))
-	for i, out := range m.outputs {
-		if values[i], err = m.run.hosted(b, b.value(&m.loaded, out), out); err != nil {
-			return nil, m.device.fault(err)
-		}
+	values := make([]*ort.Value, len(m.loaded.outputs))
+	for i, out := range m.loaded.outputs {
+		values[i] = b.value(m.loaded, out)
 	}
 	return values, m.run.collect()
 }
 
 // finished returns batch id, or an error if it has not run all operators.
 func (m *CutModel) finished(id models.BatchID) (*batch, error) {
-	b := m.batches[id]
+	b := m.pool.batches[id]
 	if b == nil {
 		return nil, fmt.Errorf("batch %d: %w", id, wire.ErrUnknownBatch)
 	}
-	if b.next != len(m.cut.pieces) {
-		return nil, fmt.Errorf("batch %d is at operator %d of %d: %w", id, b.next, len(m.cut.pieces), ErrUnfinished)
+	if b.next != len(m.loaded.cut.pieces) {
+		return nil, fmt.Errorf("batch %d is at operator %d of %d: %w", id, b.next, len(m.loaded.cut.pieces), ErrUnfinished)
 	}
 	return b, nil
 }
@@ -311,8 +328,8 @@ func (m *CutModel) finished(id models.BatchID) (*batch, error) {
 // Release releases a batch and its intermediates. It does nothing if there is no such
 // batch.
 func (m *CutModel) Release(id models.BatchID) {
-	if b := m.batches[id]; b != nil {
-		delete(m.batches, id)
+	if b := m.pool.batches[id]; b != nil {
+		delete(m.pool.batches, id)
 		m.drop(b)
 	}
 }
@@ -321,19 +338,19 @@ func (m *CutModel) Release(id models.BatchID) {
 func (m *CutModel) drop(b *batch) {
 	// An error is one of the device, and the next call that uses the device returns it.
 	_ = m.run.settle()
-	b.close(m.device)
-	m.give(b.frame, b.key)
+	b.close(m.loaded.device)
+	m.pool.give(b.frame, b.key)
 	b.frame = nil
 }
 
 // learned creates a layout from what the run of b has shown.
 func (m *CutModel) learned(b *batch) {
-	if m.layouts[b.key] != nil {
+	if m.pool.layouts[b.key] != nil {
 		return
 	}
 	var gathered []int32
-	for _, id := range m.inputs {
-		if b.key.gathered && b.shapes[id].known && b.reads(&m.loaded, id) {
+	for _, id := range m.loaded.inputs {
+		if b.key.gathered && b.shapes[id].known && b.reads(m.loaded, id) {
 			gathered = append(gathered, id)
 		}
 	}
@@ -342,20 +359,20 @@ func (m *CutModel) learned(b *batch) {
 			gathered = append(gathered, id)
 		}
 	}
-	l := newLayout(m.cut, b.shapes, gathered, m.layoutOptions)
+	l := newLayout(m.loaded.cut, b.shapes, gathered, m.pool.options)
 	l.work = b.work
 	// On the CPU a layout that exceeds the budget is not kept, and later batches run as
 	// this one did. On a GPU it is always kept, so that take rejects such batches.
-	if m.far || l.bytes+l.work <= m.budget {
-		m.remember(b.key, l)
+	if m.loaded.far || l.bytes+l.work <= m.pool.budget {
+		m.pool.remember(b.key, l)
 	}
 	if b.key.from > 0 {
 		return // a batch from another worker does not show the live bytes of all operators
 	}
 	l.size = b.size
 	if b.size == 1 && len(b.sizes) == 1 {
-		for p := range m.model.Operators {
-			m.model.Operators[p].LiveBytes = l.live[p]
+		for p := range m.loaded.model.Operators {
+			m.loaded.model.Operators[p].LiveBytes = l.live[p]
 		}
 	}
 }
@@ -367,30 +384,38 @@ func (m *CutModel) DeviceTime() time.Duration { return m.run.took() }
 // DeviceMemory returns the GPU memory that the model needs, as far as it is known. The
 // intermediates are the most that a layout of a past batch needs. It is zero on the CPU.
 func (m *CutModel) DeviceMemory() wire.DeviceMemory {
-	needs := m.memory
-	if m.far {
-		for _, l := range m.layouts {
+	needs := m.loaded.memory
+	if m.loaded.far {
+		for _, l := range m.pool.layouts {
 			needs.Intermediates = max(needs.Intermediates, l.bytes)
 		}
-		if free, _, err := m.device.free(); err == nil {
+		if free, _, err := m.loaded.device.Free(); err == nil {
 			needs.Taken = needs.Free - free
 		}
 	}
 	return needs
 }
 
-// Pin locks memory of queries and outputs in place until the model is closed, so that the
-// device can copy it directly. If it returns an error, copies are only slower, so the
-// caller should log the error and continue.
-func (m *CutModel) Pin(memory []byte) error { return m.run.pin(memory) }
+// LiveBytes returns for each operator the bytes of intermediates that are live after it in
+// a batch of the given size. It returns nil if the layout for that size is not known.
+func (m *CutModel) LiveBytes(size int) []int64 {
+	for _, l := range m.pool.layouts {
+		if l.size == size {
+			return l.live
+		}
+	}
+	return nil
+}
+
+// IntermediateBytes returns the memory held for intermediates: that of running and paused
+// batches, and of frames kept for later batches.
+func (m *CutModel) IntermediateBytes() int64 { return m.pool.bytes() }
 
 // Close frees everything that the engine holds.
 func (m *CutModel) Close() error {
-	for id := range m.batches {
+	for id := range m.pool.batches {
 		m.Release(id)
 	}
-	m.closeAllIdle()
-	err := m.closeSessions()
-	m.run.close()
-	return err
+	m.pool.closeAllIdle()
+	return m.loaded.closeSessions()
 }

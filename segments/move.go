@@ -9,7 +9,6 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // A batch that moves to another process takes along the values that operators have produced
@@ -38,21 +37,21 @@ func (m *loaded) alive(at int) (ids []int32, cut uint64) {
 
 // Describe returns the types, shapes and sizes of the values that batch id takes along to
 // another engine, and the number that identifies the list of values.
-func (m *CutModel) Describe(id models.BatchID) (list []wire.Tensor, cut uint64, err error) {
-	b := m.batches[id]
+func (m *CutModel) Describe(id models.BatchID) (list []models.Tensor, cut uint64, err error) {
+	b := m.pool.batches[id]
 	if b == nil {
 		return nil, 0, fmt.Errorf("batch %d: %w", id, wire.ErrUnknownBatch)
 	}
-	ids, cut := m.alive(b.next)
+	ids, cut := m.loaded.alive(b.next)
 	if len(ids) > wire.MaxTensors {
 		return nil, 0, fmt.Errorf("%w: %d values are live at operator %d, and the limit is %d", wire.ErrMove, len(ids), b.next, wire.MaxTensors)
 	}
 	for _, id := range ids {
-		v := b.value(&m.loaded, id)
+		v := b.value(m.loaded, id)
 		if v == nil || !v.IsTensor() {
-			return nil, 0, fmt.Errorf("%w: value %q, live at operator %d, is not a tensor: move the batch at another operator", wire.ErrMove, m.cut.values.Names[id], b.next)
+			return nil, 0, fmt.Errorf("%w: value %q, live at operator %d, is not a tensor: move the batch at another operator", wire.ErrMove, m.loaded.cut.values.Names[id], b.next)
 		}
-		t := wire.Tensor{Type: v.Elem(), Shape: v.Shape()}
+		t := models.Tensor{Type: v.Elem(), Shape: v.Shape()}
 		t.Bytes = elements(t.Shape) * int64(t.Type.Bytes())
 		if t.Type == models.String {
 			text, err := v.Strings()
@@ -67,91 +66,54 @@ func (m *CutModel) Describe(id models.BatchID) (list []wire.Tensor, cut uint64, 
 }
 
 // Export writes the values that batch id takes along, and releases the batch.
-func (m *CutModel) Export(id models.BatchID, to [][]byte) error {
+func (m *CutModel) Export(id models.BatchID, to []models.Tensor) error {
 	values, _, err := m.Describe(id)
 	if err != nil {
 		return err
 	}
-	b := m.batches[id]
+	b := m.pool.batches[id]
 	defer m.Release(id)
-	if !slices.EqualFunc(to, values, func(dst []byte, t wire.Tensor) bool { return int64(len(dst)) == t.Bytes }) {
+	if !slices.EqualFunc(to, values, func(dst, t models.Tensor) bool { return int64(len(dst.Data)) == t.Bytes }) {
 		return fmt.Errorf("%w: its %d values do not fit into the memory provided", wire.ErrMove, len(values))
 	}
 	if err := m.run.span(b, b.next, nil); err != nil { // runs no operator, but opens the span to which the copies belong
-		return m.device.fault(err)
+		return m.loaded.device.Fault(err)
 	}
-	ids, _ := m.alive(b.next)
+	ids, _ := m.loaded.alive(b.next)
 	for i, id := range ids {
-		v := b.value(&m.loaded, id)
+		v := b.value(m.loaded, id)
 		if values[i].Type == models.String {
 			text, err := v.Strings()
 			if err != nil {
 				return err
 			}
-			putStrings(to[i], text)
+			putStrings(to[i].Data, text)
 			continue
 		}
 		from, err := m.run.open(v, id)
 		if err == nil {
-			err = m.run.read(to[i], from)
+			_, err = m.run.read(to[i].Data, from)
 		}
 		if err != nil {
-			return m.device.fault(err)
+			return m.loaded.device.Fault(err)
 		}
 	}
-	return m.device.fault(m.run.collect())
+	return m.loaded.device.Fault(m.run.collect())
 }
 
 // Import begins batch id at an operator with the values that Export of another engine of
 // the same model has written. It reports whether the values were copied. If not, they are
 // used in place until the batch is finished or released.
-func (m *CutModel) Import(id models.BatchID, at int, queries []worker.Query, cut uint64, values []worker.Tensor) (copied bool, err error) {
-	if m.batches[id] != nil {
-		return true, fmt.Errorf("batch %d: %w", id, wire.ErrBatchExists)
-	}
-	ids, own := m.alive(at)
+func (m *CutModel) Import(id models.BatchID, at int, queries []wire.QueryTensors, cut uint64, values []models.Tensor) (copied bool, err error) {
+	ids, own := m.loaded.alive(at)
 	if own != cut || len(ids) != len(values) {
 		return true, fmt.Errorf("%w: %d values arrived for operator %d, which needs %d: the workers have cut the model differently", wire.ErrMove, len(values), at, len(ids))
 	}
-	dims, err := m.gatherDims(queries)
-	if err != nil {
-		return true, err
-	}
-	// The layout key includes the shapes of the values, so that a wrong shape does not
-	// affect other batches.
-	given := slices.Clip(dims)
-	for i, id := range ids {
-		if err := m.checkValue(id, &values[i]); err != nil {
-			return true, err
-		}
-		if m.known[id].shape {
-			given = append(given, values[i].Shape)
-		}
-	}
-	b, err := m.newBatch(id, at, given, m.batchSizes(queries))
-	if err != nil {
-		return true, err
-	}
-	err = m.run.start(b, dims, queries)
-	copied = true
-	for i := 0; i < len(ids) && err == nil; i++ {
-		var c bool
-		c, err = m.placeValue(b, ids[i], &values[i])
-		copied = copied && c
-	}
-	if err == nil && copied {
-		err = m.run.settle()
-	}
-	if err != nil {
-		m.drop(b)
-		return true, m.device.fault(err)
-	}
-	m.batches[id] = b
-	return copied, nil
+	return m.begin(id, at, queries, ids, values)
 }
 
 // checkValue returns an error if a tensor cannot be the value with this ID.
-func (m *loaded) checkValue(id int32, t *worker.Tensor) error {
+func (m *loaded) checkValue(id int32, t *models.Tensor) error {
 	want := m.types[id]
 	n, ok := models.Elements(t.Shape)
 	ok = ok && want.Kind == models.KindTensor && t.Type == want.Elem && (!want.HasShape || len(want.Shape) == len(t.Shape))
@@ -166,10 +128,10 @@ func (m *loaded) checkValue(id int32, t *worker.Tensor) error {
 }
 
 // placeValue makes a tensor from another process the value with this ID.
-func (m *CutModel) placeValue(b *batch, id int32, t *worker.Tensor) (copied bool, err error) {
+func (m *CutModel) placeValue(b *batch, id int32, t *models.Tensor) (copied bool, err error) {
 	data, elem := t.Data, t.Type
-	if b.shapes != nil && m.far && m.known[id].shape && elem.Bytes() > 0 {
-		b.shapes[id] = shape{dims: t.Shape, bytes: elements(t.Shape) * int64(elem.Bytes()), known: true}
+	if b.shapes != nil && m.loaded.far && m.loaded.known[id].shape && elem.Bytes() > 0 {
+		b.shapes[id] = shape{dims: slices.Clone(t.Shape), bytes: elements(t.Shape) * int64(elem.Bytes()), known: true}
 	}
 	if elem != models.String {
 		return m.run.place(b, id, elem, t.Shape, data)
@@ -178,22 +140,13 @@ func (m *CutModel) placeValue(b *batch, id int32, t *worker.Tensor) (copied bool
 	if err != nil {
 		return true, err
 	}
-	return true, m.within(b, func() error {
-		v, err := m.env.StringTensor(list, t.Shape)
+	return true, m.pool.bounded(b, func() error {
+		v, err := m.loaded.env.StringTensor(list, t.Shape)
 		if err == nil {
-			m.adopt(b, id, v)
+			m.loaded.adopt(b, id, v)
 		}
 		return err
 	})
-}
-
-// within runs f within what remains of the budget. On a GPU it runs f without a limit,
-// because the budget is for the GPU's memory.
-func (m *CutModel) within(b *batch, f func() error) error {
-	if m.far {
-		return f()
-	}
-	return m.bounded(b, f)
 }
 
 // adopt makes v the value with this ID. The batch closes v.

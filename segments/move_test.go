@@ -15,45 +15,42 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/segments/worker"
 )
 
-// moves is memory of a test in which values lie on their way.
-func moves(t failer, values []wire.Tensor) (memory []byte, windows [][]byte) {
+// moves is memory of a test in which values lie on their way, which it tells them.
+func moves(t failer, values []models.Tensor) (memory []byte) {
 	t.Helper()
 	bytes, err := wire.Place(values, 1<<30)
 	if err != nil {
 		t.Errorf("%v", err)
 	}
-	memory, err = hostMemory(max(bytes, 1), "of a test")
+	memory, err = wire.MapPrivate(max(bytes, 1), "of a test")
 	if err != nil {
 		t.Errorf("%v", err)
 	}
 	for i := range values {
-		windows = append(windows, values[i].In(memory))
+		if !wire.Find(&values[i], memory) {
+			t.Errorf("value %d lies outside", i)
+		}
 	}
-	return memory, windows
+	return memory
 }
 
 // move takes a batch from an engine to another, as their workers do, and returns what
 // gives the memory back that it reads from then on.
-func move(t failer, from, to *CutModel, id models.BatchID, queries []worker.Query) (free func(), err error) {
+func move(t failer, from, to *CutModel, id models.BatchID, queries []wire.QueryTensors) (free func(), err error) {
 	t.Helper()
-	at := from.batches[id].next
+	at := from.pool.batches[id].next
 	values, cut, err := from.Describe(id)
 	if err != nil {
 		return func() {}, err
 	}
-	memory, windows := moves(t, values)
+	memory := moves(t, values)
 	free = func() { wire.Unmap(memory) }
-	if err := from.Export(id, windows); err != nil {
+	if err := from.Export(id, values); err != nil {
 		return free, err
 	}
-	var tensors []worker.Tensor
-	for i, v := range values {
-		tensors = append(tensors, worker.Tensor{Type: v.Type, Shape: v.Shape, Data: windows[i]})
-	}
-	copied, err := to.Import(id, at, queries, cut, tensors)
+	copied, err := to.Import(id, at, queries, cut, values)
 	if copied {
 		for i := range memory {
 			memory[i] = 0xff // nobody reads it any more
@@ -63,7 +60,7 @@ func move(t failer, from, to *CutModel, id models.BatchID, queries []worker.Quer
 }
 
 // runMoved runs a batch that moves at an operator, and expects what was given.
-func runMoved(t failer, from, to *CutModel, at int, queries []worker.Query, want collect) error {
+func runMoved(t failer, from, to *CutModel, at int, queries []wire.QueryTensors, want collect) error {
 	t.Helper()
 	if err := from.Start(1, queries); err != nil {
 		return err
@@ -77,10 +74,10 @@ func runMoved(t failer, from, to *CutModel, at int, queries []worker.Query, want
 		return err
 	}
 	defer to.Release(1)
-	if len(from.batches) != 0 {
-		return fmt.Errorf("%d batches are left", len(from.batches))
+	if len(from.pool.batches) != 0 {
+		return fmt.Errorf("%d batches are left", len(from.pool.batches))
 	}
-	if _, err := to.Run(1, at, len(to.sessions), nil); err != nil {
+	if _, err := to.Run(1, at, len(to.loaded.sessions), nil); err != nil {
 		return err
 	}
 	var got collect
@@ -92,7 +89,7 @@ func runMoved(t failer, from, to *CutModel, at int, queries []worker.Query, want
 
 // expectMoves moves batches at every operator, between engines on the CPU and on a device
 // without a GPU, more often than it takes to learn layouts and to use frames again.
-func expectMoves(t *testing.T, env *ort.Env, path string, batches ...[]worker.Query) {
+func expectMoves(t *testing.T, env *ort.Env, path string, batches ...[]wire.QueryTensors) {
 	t.Helper()
 	gpu, fake := openFakeGPU(t, env, fakeSpec{})
 	w := openWhole(t, env, path)
@@ -103,7 +100,7 @@ func expectMoves(t *testing.T, env *ort.Env, path string, batches ...[]worker.Qu
 	for name, pair := range map[string][2]*CutModel{
 		"CPU": {near, other}, "to GPU": {near, far}, "from GPU": {far, near}, "to mixed": {other, mixed}, "from mixed": {mixed, other},
 	} {
-		for at := 1; at < len(near.sessions); at++ {
+		for at := 1; at < len(near.loaded.sessions); at++ {
 			for run := range 3 {
 				for i, queries := range batches {
 					want, err := w.run(queries)
@@ -127,7 +124,7 @@ func TestMovesOfZoo(t *testing.T) {
 			r := rand.New(rand.NewPCG(1, 2))
 			a, b := randomQuery(t, m.Model(), 1, 16, r), randomQuery(t, m.Model(), 2, 16, r)
 			t.Cleanup(func() { thaw(a); thaw(b) })
-			expectMoves(t, env, path, []worker.Query{a}, []worker.Query{a, b}, []worker.Query{b})
+			expectMoves(t, env, path, []wire.QueryTensors{a}, []wire.QueryTensors{a, b}, []wire.QueryTensors{b})
 		})
 	}
 }
@@ -153,7 +150,7 @@ func TestMovesOfBranches(t *testing.T) {
 	}
 	g.output("places", models.Int64)
 	g.output("h", models.Float32)
-	q := func(n int64, sign float32) worker.Query {
+	q := func(n int64, sign float32) wire.QueryTensors {
 		values := make([]float32, 4*n)
 		for i := range values {
 			values[i] = (float32(i) - 3) * sign
@@ -162,7 +159,7 @@ func TestMovesOfBranches(t *testing.T) {
 		t.Cleanup(func() { thaw(q) })
 		return q
 	}
-	expectMoves(t, openEnv(t), g.write(t), []worker.Query{q(1, 1)}, []worker.Query{q(3, 1)}, []worker.Query{q(3, -1)}, []worker.Query{q(0, 1)})
+	expectMoves(t, openEnv(t), g.write(t), []wire.QueryTensors{q(1, 1)}, []wire.QueryTensors{q(3, 1)}, []wire.QueryTensors{q(3, -1)}, []wire.QueryTensors{q(0, 1)})
 }
 
 // Strings, including empty ones, are written one after another and created again.
@@ -183,7 +180,7 @@ func TestMovesOfStrings(t *testing.T) {
 	from, to := openCut(t, env, Config{Path: path}), openCut(t, env, Config{Path: path})
 	device, _ := openFakeGPU(t, env, fakeSpec{})
 	far := openCut(t, env, Config{Path: path, Device: device})
-	texts := func(all ...string) worker.Query {
+	texts := func(all ...string) wire.QueryTensors {
 		var bytes [][]byte
 		for _, s := range all {
 			bytes = append(bytes, []byte(s))
@@ -191,18 +188,18 @@ func TestMovesOfStrings(t *testing.T) {
 		data := make([]byte, stringsBytes(bytes))
 		putStrings(data, bytes)
 		n := int64(len(all) / 2)
-		q := query(t, worker.Tensor{Type: models.String, Shape: []int64{n, 2}, Data: data}, floatView([]int64{n, 2}, make([]float32, 2*n)...))
+		q := query(t, models.Tensor{Type: models.String, Shape: []int64{n, 2}, Data: data}, floatView([]int64{n, 2}, make([]float32, 2*n)...))
 		t.Cleanup(func() { thaw(q) })
 		return q
 	}
 	one, two := texts("", "a longer text"), texts("x", "", "y\x00z", strings.Repeat("w", 5000))
-	for _, queries := range [][]worker.Query{{one}, {one, two}, {two}, {texts()}} {
+	for _, queries := range [][]wire.QueryTensors{{one}, {one, two}, {two}, {texts()}} {
 		want, err := runAll(from, 9, queries...)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, pair := range [][2]*CutModel{{from, to}, {from, far}, {far, to}} {
-			for at := 1; at < len(from.sessions); at++ {
+			for at := 1; at < len(from.loaded.sessions); at++ {
 				for run := range 2 {
 					if err := runMoved(t, pair[0], pair[1], at, queries, want); err != nil {
 						t.Errorf("%d queries, run %d, at operator %d: %v", len(queries), run, at, err)
@@ -224,7 +221,7 @@ func TestMoveOfASequence(t *testing.T) {
 	env := openEnv(t)
 	m := openCut(t, env, Config{Path: g.write(t)})
 	q := rows(t, 1)
-	if err := m.Start(1, []worker.Query{q}); err != nil {
+	if err := m.Start(1, []wire.QueryTensors{q}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := m.Run(1, 0, 2, nil); err != nil {
@@ -246,11 +243,11 @@ func TestImportRefuses(t *testing.T) {
 	device, _ := openFakeGPU(t, env, fakeSpec{})
 	far := openCut(t, env, Config{Path: path, Device: device})
 	coarse := openCut(t, env, Config{Path: path, Target: 3})
-	q := []worker.Query{queryOf(t, m, 2, 0)}
+	q := []wire.QueryTensors{queryOf(t, m, 2, 0)}
 	if _, err := runAll(from, 1, q...); err != nil {
 		t.Fatal(err)
 	}
-	at := len(from.sessions) / 2
+	at := len(from.loaded.sessions) / 2
 	if err := from.Start(1, q); err != nil {
 		t.Fatal(err)
 	}
@@ -262,27 +259,27 @@ func TestImportRefuses(t *testing.T) {
 	if err != nil || len(list) == 0 {
 		t.Fatal(list, err)
 	}
-	good := func() (values []worker.Tensor) {
+	good := func() (values []models.Tensor) {
 		for _, v := range list {
-			values = append(values, worker.Tensor{Type: v.Type, Shape: slices.Clone(v.Shape), Data: make([]byte, v.Bytes)})
+			values = append(values, models.Tensor{Type: v.Type, Shape: slices.Clone(v.Shape), Data: make([]byte, v.Bytes)})
 		}
 		return values
 	}
 	for name, c := range map[string]struct {
 		cut    uint64
-		change func(values []worker.Tensor) []worker.Tensor
+		change func(values []models.Tensor) []models.Tensor
 	}{
-		"another cut":    {cut + 1, func(v []worker.Tensor) []worker.Tensor { return v }},
-		"too few":        {cut, func(v []worker.Tensor) []worker.Tensor { return v[1:] }},
-		"too many":       {cut, func(v []worker.Tensor) []worker.Tensor { return append(v, v...) }},
-		"another type":   {cut, func(v []worker.Tensor) []worker.Tensor { v[0].Type = models.Int32; return v }},
-		"no such shape":  {cut, func(v []worker.Tensor) []worker.Tensor { v[0].Shape[0] = -1; return v }},
-		"an endless one": {cut, func(v []worker.Tensor) []worker.Tensor { v[0].Shape[0] = 1 << 62; return v }},
-		"too few bytes":  {cut, func(v []worker.Tensor) []worker.Tensor { v[0].Data = v[0].Data[4:]; return v }},
+		"another cut":    {cut + 1, func(v []models.Tensor) []models.Tensor { return v }},
+		"too few":        {cut, func(v []models.Tensor) []models.Tensor { return v[1:] }},
+		"too many":       {cut, func(v []models.Tensor) []models.Tensor { return append(v, v...) }},
+		"another type":   {cut, func(v []models.Tensor) []models.Tensor { v[0].Type = models.Int32; return v }},
+		"no such shape":  {cut, func(v []models.Tensor) []models.Tensor { v[0].Shape[0] = -1; return v }},
+		"an endless one": {cut, func(v []models.Tensor) []models.Tensor { v[0].Shape[0] = 1 << 62; return v }},
+		"too few bytes":  {cut, func(v []models.Tensor) []models.Tensor { v[0].Data = v[0].Data[4:]; return v }},
 	} {
 		for _, to := range []*CutModel{m, far} {
-			if _, err := to.Import(2, at, q, c.cut, c.change(good())); !errors.Is(err, wire.ErrMove) || len(to.batches) != 0 {
-				t.Errorf("%s: %v, %d batches", name, err, len(to.batches))
+			if _, err := to.Import(2, at, q, c.cut, c.change(good())); !errors.Is(err, wire.ErrMove) || len(to.pool.batches) != 0 {
+				t.Errorf("%s: %v, %d batches", name, err, len(to.pool.batches))
 			}
 		}
 	}
@@ -292,10 +289,10 @@ func TestImportRefuses(t *testing.T) {
 	if _, err := from.Import(1, at, q, cut, good()); !errors.Is(err, wire.ErrBatchExists) {
 		t.Errorf("twice: %v", err)
 	}
-	if _, err := m.Import(2, at, []worker.Query{{}}, cut, good()); !errors.Is(err, wire.ErrInput) {
+	if _, err := m.Import(2, at, []wire.QueryTensors{{}}, cut, good()); !errors.Is(err, wire.ErrInput) {
 		t.Errorf("without inputs: %v", err)
 	}
-	if err := from.Export(1, nil); !errors.Is(err, wire.ErrMove) || len(from.batches) != 0 {
+	if err := from.Export(1, nil); !errors.Is(err, wire.ErrMove) || len(from.pool.batches) != 0 {
 		t.Errorf("exported to nowhere: %v", err)
 	}
 	if err := from.Export(1, nil); !errors.Is(err, wire.ErrUnknownBatch) {
@@ -311,12 +308,12 @@ func TestImportOfAnotherSize(t *testing.T) {
 	to := openCut(t, env, Config{Path: path})
 	device, _ := openFakeGPU(t, env, fakeSpec{})
 	far := openCut(t, env, Config{Path: path, Device: device})
-	one, two := []worker.Query{queryOf(t, m, 1, 0)}, []worker.Query{queryOf(t, m, 2, 0)}
+	one, two := []wire.QueryTensors{queryOf(t, m, 1, 0)}, []wire.QueryTensors{queryOf(t, m, 2, 0)}
 	want, err := runAll(m, 5, one...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := len(m.sessions) / 2
+	at := len(m.loaded.sessions) / 2
 	for range 3 {
 		for _, into := range []*CutModel{to, far} {
 			if err := m.Start(1, two); err != nil {
@@ -327,7 +324,7 @@ func TestImportOfAnotherSize(t *testing.T) {
 			}
 			free, err := move(t, m, into, 1, one) // whose values are of two
 			if err == nil {
-				_, _ = into.Run(1, at, len(into.sessions), nil)
+				_, _ = into.Run(1, at, len(into.loaded.sessions), nil)
 			}
 			into.Release(1)
 			free()
@@ -344,7 +341,7 @@ func TestImportWithinBudget(t *testing.T) {
 	env := openEnv(t)
 	m, path := openTinyIn(t, env, "tiny_cnn")
 	to := openCut(t, env, Config{Path: path})
-	q := []worker.Query{queryOf(t, m, 16, 0)}
+	q := []wire.QueryTensors{queryOf(t, m, 16, 0)}
 	want, err := runAll(m, 5, q...)
 	for at := 1; at < 3 && err == nil; at++ { // what two operators teach is kept
 		for range 2 {
@@ -354,28 +351,28 @@ func TestImportWithinBudget(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	to.budget = to.IntermediateBytes()
-	for at := 3; at < len(m.sessions); at++ {
+	to.pool.budget = to.IntermediateBytes()
+	for at := 3; at < len(m.loaded.sessions); at++ {
 		if err := runMoved(t, m, to, at, q, want); err != nil {
 			t.Errorf("with nothing but idle frames in the way, at operator %d: %v", at, err)
 		}
 	}
-	to.budget = 1
-	if err := runMoved(t, m, to, 1, q, want); !errors.Is(err, wire.ErrMemory) || len(to.batches) != 0 {
-		t.Errorf("%d batches, %v", len(to.batches), err)
+	to.pool.budget = 1
+	if err := runMoved(t, m, to, 1, q, want); !errors.Is(err, wire.ErrMemory) || len(to.pool.batches) != 0 {
+		t.Errorf("%d batches, %v", len(to.pool.batches), err)
 	}
 }
 
 // A driver that fails while a batch moves ends its worker, and leaves nothing behind.
 func TestGPUFaultsOfMoves(t *testing.T) {
 	far, w := openGPU(t, "tiny_mlp", Config{}, fakeSpec{})
-	near, _ := openTinyIn(t, far.env, "tiny_mlp")
-	q := []worker.Query{queryOf(t, far, 2, 0)}
+	near, _ := openTinyIn(t, far.loaded.env, "tiny_mlp")
+	q := []wire.QueryTensors{queryOf(t, far, 2, 0)}
 	want, err := w.run(q)
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := len(far.sessions) / 2
+	at := len(far.loaded.sessions) / 2
 	for name, c := range map[string]struct {
 		from, to *CutModel
 		call     int
@@ -388,14 +385,14 @@ func TestGPUFaultsOfMoves(t *testing.T) {
 		"settle":   {near, far, fakedriver.CallEventQuery, 1, wire.ErrDeviceLost},
 		"memory":   {near, far, fakedriver.CallAlloc, 1, wire.ErrDeviceMemory},
 	} {
-		far.closeAllIdle() // so that memory is wanted
+		far.pool.closeAllIdle() // so that memory is wanted
 		result := driver.Result(806)
 		if c.want == wire.ErrDeviceMemory {
 			result = driver.OutOfMemory
 		}
 		failCall(t, c.call, c.nth, result)
-		if err := runMoved(t, c.from, c.to, at, q, want); !errors.Is(err, c.want) || !wire.Ends(err) || len(far.batches)+len(near.batches) != 0 {
-			t.Errorf("%s: %d and %d batches, %v", name, len(far.batches), len(near.batches), err)
+		if err := runMoved(t, c.from, c.to, at, q, want); !errors.Is(err, c.want) || !wire.Ends(err) || len(far.pool.batches)+len(near.pool.batches) != 0 {
+			t.Errorf("%s: %d and %d batches, %v", name, len(far.pool.batches), len(near.pool.batches), err)
 		}
 		fakeDriver.Fail(c.call, 0, 0)
 		fakePage[fakedriver.Sticky] = 0
@@ -410,9 +407,9 @@ func TestMovesTeachNothingOfWholes(t *testing.T) {
 	env := openEnv(t)
 	m, path := openTinyIn(t, env, "tiny_cnn")
 	to := openCut(t, env, Config{Path: path})
-	one, two := []worker.Query{queryOf(t, m, 1, 0)}, []worker.Query{queryOf(t, m, 2, 0)}
-	at := len(m.sessions) / 2
-	for _, q := range [][]worker.Query{one, two} {
+	one, two := []wire.QueryTensors{queryOf(t, m, 1, 0)}, []wire.QueryTensors{queryOf(t, m, 2, 0)}
+	at := len(m.loaded.sessions) / 2
+	for _, q := range [][]wire.QueryTensors{one, two} {
 		want, err := runAll(m, 5, q...)
 		if err := errors.Join(err, runMoved(t, m, to, at, q, want)); err != nil {
 			t.Fatal(err)
@@ -439,7 +436,7 @@ func TestImportCopiesWhatIsRead(t *testing.T) {
 	device, _ := openFakeGPU(t, env, fakeSpec{})
 	from, far := openCut(t, env, Config{Path: path}), openCut(t, env, Config{Path: path, Device: device})
 	rows := floatView([]int64{2, 4}, 1, 2, 3, 4, 5, 6, 7, 8)
-	q := []worker.Query{query(t, rows, rows, rows)}
+	q := []wire.QueryTensors{query(t, rows, rows, rows)}
 	t.Cleanup(func() { thaw(q[0]) })
 	for run := range 3 {
 		if err := from.Start(1, q); err != nil {
@@ -459,15 +456,15 @@ func TestImportCopiesWhatIsRead(t *testing.T) {
 			t.Errorf("run %d: %d copies to the device", run, copies)
 		}
 		free()
-		for at := 1; at < len(far.sessions); at++ {
+		for at := 1; at < len(far.loaded.sessions); at++ {
 			if _, err := far.Run(1, at, at+1, nil); err != nil {
 				t.Fatal(err)
 			}
-			lies := far.batches[1].frame.looseBytes()
-			for _, r := range far.batches[1].regions {
+			lies := far.pool.batches[1].frame.looseBytes()
+			for _, r := range far.pool.batches[1].regions {
 				lies += r.bytes
 			}
-			if n := far.batches[1].bytes; n < lies {
+			if n := far.pool.batches[1].bytes; n < lies {
 				t.Errorf("run %d, operator %d: %d bytes are counted, %d lie on the device", run, at, n, lies)
 			}
 		}
@@ -501,7 +498,7 @@ func TestMovesOfRandomModels(t *testing.T) {
 		target := rapid.IntRange(0, 6).Draw(rt, "target")
 		near, other, far := open(Config{Target: target}), open(Config{Target: target}), open(Config{Target: target, Device: device})
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "data"), 0))
-		var queries []worker.Query
+		var queries []wire.QueryTensors
 		for range rapid.IntRange(1, maxTestQueries).Draw(rt, "queries") {
 			queries = append(queries, randomQuery(rt, near.Model(), rapid.Int64Range(1, maxTestSize).Draw(rt, "size"), 0, r))
 		}
@@ -518,7 +515,7 @@ func TestMovesOfRandomModels(t *testing.T) {
 			rt.Fatal(err)
 		}
 		for _, pair := range [][2]*CutModel{{near, other}, {near, far}, {far, near}} {
-			for at := 1; at < len(near.sessions); at++ {
+			for at := 1; at < len(near.loaded.sessions); at++ {
 				for range 2 {
 					if err := runMoved(rt, pair[0], pair[1], at, queries, want); errors.Is(err, wire.ErrMove) && strings.Contains(err.Error(), "is not a tensor") {
 						pair[0].Release(1)

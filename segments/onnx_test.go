@@ -115,7 +115,7 @@ func TestDamagedCache(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := openCut(t, env, c)
-	if m.cacheHit {
+	if m.loaded.cacheHit {
 		t.Error("the damaged file was used")
 	}
 	if _, err := runAll(m, 1, queryOf(t, m, 1, 0)); err != nil {
@@ -129,8 +129,8 @@ func TestOneCacheFile(t *testing.T) {
 	dir := t.TempDir()
 	for i, name := range list("tiny_mlp", "tiny_add", "tiny_mlp") {
 		m := openCut(t, env, Config{Path: openZoo(t, name), CacheDir: dir})
-		if m.cacheHit != (i == 2) {
-			t.Errorf("load %d: cache hit %t", i, m.cacheHit)
+		if m.loaded.cacheHit != (i == 2) {
+			t.Errorf("load %d: cache hit %t", i, m.loaded.cacheHit)
 		}
 	}
 	if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) != 2 {
@@ -148,10 +148,10 @@ func TestWarmNeedsPlainInputs(t *testing.T) {
 	g.node("Identity", list("s"), list("y"))
 	g.output("y", models.String)
 	m := openCut(t, openEnv(t), Config{Path: g.write(t)})
-	if _, err := m.Warm(1); !errors.Is(err, wire.ErrInput) {
+	if _, err := m.Warm(1, 0); !errors.Is(err, wire.ErrInput) {
 		t.Errorf("strings: %v, expected %v", err, wire.ErrInput)
 	}
-	if _, _, err := m.zeroQuery(1, warmSeqLen); !errors.Is(err, wire.ErrInput) {
+	if _, _, err := zeroQuery(m.Model(), 1, warmSeqLen); !errors.Is(err, wire.ErrInput) {
 		t.Errorf("a query of strings: %v", err)
 	}
 }
@@ -167,7 +167,7 @@ func TestWarmGivesMemoryBack(t *testing.T) {
 	g.output("y", models.String)
 	g.output("z", models.Float32)
 	m := openCut(t, openEnv(t), Config{Path: g.write(t)})
-	if q, _, err := m.zeroQuery(1, warmSeqLen); !errors.Is(err, wire.ErrInput) || len(q.Inputs) != 1 || q.Inputs[0].Data != nil {
+	if q, _, err := zeroQuery(m.Model(), 1, warmSeqLen); !errors.Is(err, wire.ErrInput) || len(q.Inputs) != 1 || q.Inputs[0].Data != nil {
 		t.Errorf("%v, %d inputs are kept", err, len(q.Inputs))
 	}
 }

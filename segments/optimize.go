@@ -35,7 +35,7 @@ func cacheName(hash string, lib *ort.Library, key string) string {
 // model and the version of ONNX Runtime. That includes the name of the model's file, to
 // which the form may refer.
 func cacheKey(d device, f *models.File) string {
-	return d.key() + " " + filepath.Base(f.Path)
+	return d.Key() + " " + filepath.Base(f.Path)
 }
 
 // cpuFeatures lists the vector instructions that determine which kernels and memory formats
@@ -60,12 +60,12 @@ func probe(f *os.File) error {
 	return err
 }
 
-// memoryDir is a folder in memory. Tests change it.
-var memoryDir = "/dev/shm"
+// memoryDir is a folder in memory.
+const memoryDir = "/dev/shm"
 
-// uncached creates a folder in memory that replaces the cache while a model is loaded. It
+// uncached creates a folder in memoryDir that replaces the cache while a model is loaded. It
 // also removes old folders that killed processes have left.
-func uncached() (dir string, err error) {
+func uncached(memoryDir string) (dir string, err error) {
 	const name = "overlapd-uncached-"
 	left, _ := filepath.Glob(filepath.Join(memoryDir, name+"*")) // the pattern is valid
 	for _, path := range left {

@@ -67,9 +67,9 @@ func (l *layout) took(from, to int, together time.Duration) {
 
 // planner creates a layout.
 type planner struct {
-	cut *cutting
-	layoutOptions
-	out *layout
+	cut     *cutting
+	options layoutOptions
+	out     *layout
 }
 
 // layoutOptions control how layouts use memory.
@@ -95,7 +95,7 @@ func newLayout(c *cutting, shapes []shape, gathered []int32, o layoutOptions) *l
 	for id := range l.buffer {
 		l.buffer[id] = -1
 	}
-	p := &planner{cut: c, layoutOptions: o, out: l}
+	p := &planner{cut: c, options: o, out: l}
 	for _, id := range gathered {
 		p.give(id, 0)
 	}
@@ -114,11 +114,11 @@ func newLayout(c *cutting, shapes []shape, gathered []int32, o layoutOptions) *l
 // give creates a buffer for a value that is produced in a step.
 func (p *planner) give(id int32, step int) {
 	last := max(step, p.cut.lastAt[id])
-	if p.noReuse {
+	if p.options.noReuse {
 		last = len(p.cut.pieces)
 	}
 	bytes := p.out.shapes[id].bytes
-	if p.far {
+	if p.options.far {
 		bytes = (max(bytes, 1) + deviceAlign - 1) &^ (deviceAlign - 1)
 	}
 	p.out.buffer[id] = len(p.out.buffers)
@@ -129,11 +129,11 @@ func (p *planner) give(id int32, step int) {
 // reports whether it did.
 func (p *planner) share(id int32, step int) bool {
 	pc := &p.cut.pieces[step]
-	if !p.inPlace || p.noReuse || len(pc.outputs) != 1 {
+	if !p.options.inPlace || p.options.noReuse || len(pc.outputs) != 1 {
 		return false
 	}
 	r, in := pc.reuse, pc.nodeInputs
-	if p.far && !r.view {
+	if p.options.far && !r.view {
 		return false // on a GPU, sharing saves a copy only for views
 	}
 	for _, pos := range r.inputs {

@@ -26,11 +26,11 @@ func TestLiveBytes(t *testing.T) {
 
 func checkLiveBytes(t *testing.T, name string, m *CutModel) {
 	t.Helper()
-	for _, entry := range m.layouts {
+	for _, entry := range m.pool.layouts {
 		for p, op := range m.Model().Operators {
 			var want int64
-			for id, producer := range m.cut.values.Producer {
-				if at := int32(m.cut.pieces[p].last); producer >= 0 && producer < at && m.cut.values.LastUse[id] >= at {
+			for id, producer := range m.loaded.cut.values.Producer {
+				if at := int32(m.loaded.cut.pieces[p].last); producer >= 0 && producer < at && m.loaded.cut.values.LastUse[id] >= at {
 					want += entry.shapes[id].bytes
 				}
 			}
@@ -48,13 +48,13 @@ func TestLayoutReusesMemory(t *testing.T) {
 	var bytes [3]int64
 	for i, options := range []layoutOptions{{inPlace: true}, {}, {inPlace: true, noReuse: true}} {
 		m := openCut(t, env, Config{Path: path})
-		m.layoutOptions = options
+		m.pool.options = options
 		q := randomQuery(t, m.Model(), 2, 16, rand.New(rand.NewPCG(1, 1)))
 		defer thaw(q)
 		if _, err := runAll(m, 1, q); err != nil {
 			t.Fatal(err)
 		}
-		for _, entry := range m.layouts {
+		for _, entry := range m.pool.layouts {
 			bytes[i] = entry.bytes
 		}
 	}

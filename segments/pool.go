@@ -40,7 +40,19 @@ type pool struct {
 	// graphs is the last ID given to the CUDA graphs of a frame.
 	graphs int
 
-	layoutOptions
+	options layoutOptions
+}
+
+// newPool returns an empty pool for the batches of a model. A budget of 0 is
+// DefaultIntermediateBytes.
+func newPool(m *loaded, budget int64) *pool {
+	if budget <= 0 {
+		budget = DefaultIntermediateBytes
+	}
+	return &pool{
+		of: m, budget: budget, options: layoutOptions{inPlace: true, far: m.far},
+		layouts: map[layoutKey]*layout{}, batches: map[models.BatchID]*batch{},
+	}
 }
 
 // layoutKey identifies what a layout applies to: a set of input shapes, whether the inputs
@@ -50,17 +62,6 @@ type layoutKey struct {
 	shapes   string
 	gathered bool
 	from     int
-}
-
-// LiveBytes returns for each operator the bytes of intermediates that are live after it in
-// a batch of the given size. It returns nil if the layout for that size is not known.
-func (p *pool) LiveBytes(size int) []int64 {
-	for _, l := range p.layouts {
-		if l.size == size {
-			return l.live
-		}
-	}
-	return nil
 }
 
 // layout returns the layout for a key, or nil if it is not known.
@@ -149,8 +150,7 @@ type frame struct {
 	// layout is nil while the shapes are being learned.
 	layout *layout
 
-	memory  region
-	staging staging
+	memory region
 
 	// values holds the tensor of each planned value, and nil for other values.
 	values []*ort.Value
@@ -160,13 +160,13 @@ type frame struct {
 	// loose lists the values that ONNX Runtime allocates for each batch.
 	loose []use
 
-	captures
+	captures captures
 }
 
 // newFrame binds the sessions of m for batches of the given size to new memory that l
 // arranges. If l is nil, ONNX Runtime allocates all values.
 func newFrame(m *loaded, l *layout, size int) (*frame, error) {
-	program, err := m.device.program(m.set(m.setOf(size)))
+	program, err := m.device.Program(m.set(m.setOf(size)))
 	if err != nil {
 		return nil, err
 	}
@@ -241,6 +241,9 @@ func (f *frame) bind(m *loaded, p int) error {
 // offset returns the position of a planned value in the frame's memory.
 func (f *frame) offset(id int32) int64 { return f.layout.buffers[f.layout.buffer[id]].offset }
 
+// address returns where a planned value lies on a device.
+func (f *frame) address(id int32) uint64 { return f.memory.address + uint64(f.offset(id)) }
+
 // looseBytes returns the size of the values that ONNX Runtime currently holds for the
 // batch.
 func (f *frame) looseBytes() (total int64) {
@@ -254,7 +257,7 @@ func (f *frame) looseBytes() (total int64) {
 
 // reset prepares the frame for another batch.
 func (f *frame) reset() {
-	f.ran++
+	f.captures.ran++
 	for _, at := range f.loose {
 		f.program.Drop(at.piece, at.pos)
 	}
@@ -272,5 +275,4 @@ func (f *frame) close(d device) {
 		d.release(f.memory)
 		f.memory = region{}
 	}
-	f.staging.close()
 }

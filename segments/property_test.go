@@ -11,8 +11,8 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/gpu"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // Limits of the random models and batches.
@@ -182,7 +182,7 @@ func TestInterleavedBatchesOnGPU(t *testing.T) {
 	})
 }
 
-func checkInterleaved(t *testing.T, rt *rapid.T, env *ort.Env, device *Device) {
+func checkInterleaved(t *testing.T, rt *rapid.T, env *ort.Env, device *gpu.Device) {
 	g, steps := drawGraph(rt)
 	path := g.write(t)
 	session, err := env.NewSessionFromFile(path, ort.SessionOptions{Optimize: true})
@@ -190,20 +190,20 @@ func checkInterleaved(t *testing.T, rt *rapid.T, env *ort.Env, device *Device) {
 		rt.Fatalf("%s: %v", steps, err)
 	}
 	defer session.Close()
-	defer func(usual int) { leastShared = usual }(leastShared)
-	leastShared = 1
 	m, err := OpenModel(env, Config{
 		Path:      path,
 		CacheDir:  t.TempDir(),
 		Target:    rapid.IntRange(0, 6).Draw(rt, "target"),
 		Device:    device,
 		OneThread: device == nil && rapid.Bool().Draw(rt, "one thread"),
+
+		leastShared: 1,
 	})
 	if err != nil {
 		rt.Fatalf("%s: %v", steps, err)
 	}
 	defer closeCut(rt, m)
-	m.inPlace = rapid.Bool().Draw(rt, "in place")
+	m.pool.options.inPlace = rapid.Bool().Draw(rt, "in place")
 	p := &play{T: rt, m: m, whole: &whole{env, session}, running: map[models.BatchID]*running{}}
 	defer p.releaseAll()
 	rt.Repeat(map[string]func(*rapid.T){
@@ -226,7 +226,7 @@ type play struct {
 }
 
 type running struct {
-	queries []worker.Query
+	queries []wire.QueryTensors
 	next    int
 }
 
@@ -235,7 +235,7 @@ func (p *play) start(t *rapid.T) {
 		t.Skip("enough batches")
 	}
 	r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "data"), 0))
-	var queries []worker.Query
+	var queries []wire.QueryTensors
 	for range rapid.IntRange(1, maxTestQueries).Draw(t, "queries") {
 		size := rapid.Int64Range(1, maxTestSize).Draw(t, "size")
 		queries = append(queries, randomQuery(t, p.m.Model(), size, 0, r))
@@ -263,7 +263,7 @@ func (p *play) pick(t *rapid.T) (models.BatchID, *running) {
 
 func (p *play) run(t *rapid.T) {
 	id, b := p.pick(t)
-	end := rapid.IntRange(b.next, len(p.m.sessions)).Draw(t, "end")
+	end := rapid.IntRange(b.next, len(p.m.loaded.sessions)).Draw(t, "end")
 	p.m.one = rapid.Bool().Draw(t, "on one thread")
 	stop := uint32(0)
 	if rapid.IntRange(0, 4).Draw(t, "stop") == 0 {
@@ -281,7 +281,7 @@ func (p *play) run(t *rapid.T) {
 
 func (p *play) finish(t *rapid.T) {
 	id, b := p.pick(t)
-	if _, err := p.m.Run(id, b.next, len(p.m.sessions), nil); err != nil {
+	if _, err := p.m.Run(id, b.next, len(p.m.loaded.sessions), nil); err != nil {
 		t.Fatal(err)
 	}
 	var got collect
@@ -324,7 +324,7 @@ func (p *play) misuse(t *rapid.T) {
 	if err := p.m.Start(id, b.queries); !errors.Is(err, wire.ErrBatchExists) {
 		t.Fatalf("second Start: %v", err)
 	}
-	for _, span := range [][2]int{{b.next + 1, b.next + 1}, {b.next, len(p.m.sessions) + 1}, {b.next, b.next - 1}} {
+	for _, span := range [][2]int{{b.next + 1, b.next + 1}, {b.next, len(p.m.loaded.sessions) + 1}, {b.next, b.next - 1}} {
 		if _, err := p.m.Run(id, span[0], span[1], nil); !errors.Is(err, wire.ErrSpanOrder) {
 			t.Fatalf("Run of %v at %d: %v", span, b.next, err)
 		}
@@ -332,7 +332,7 @@ func (p *play) misuse(t *rapid.T) {
 	if _, err := p.m.Run(p.last+1, 0, 0, nil); !errors.Is(err, wire.ErrUnknownBatch) {
 		t.Fatalf("Run of an unknown batch: %v", err)
 	}
-	if b.next < len(p.m.sessions) {
+	if b.next < len(p.m.loaded.sessions) {
 		if err := p.m.Finish(id, nil); !errors.Is(err, ErrUnfinished) {
 			t.Fatalf("Finish at %d: %v", b.next, err)
 		}
@@ -340,10 +340,10 @@ func (p *play) misuse(t *rapid.T) {
 }
 
 func (p *play) check(t *rapid.T) {
-	if n := len(p.m.batches); n != len(p.running) {
+	if n := len(p.m.pool.batches); n != len(p.running) {
 		t.Fatalf("%d batches, expected %d", n, len(p.running))
 	}
-	if n := p.m.IntermediateBytes(); n < 0 || n > p.m.budget {
-		t.Fatalf("%d bytes of intermediates, the budget is %d", n, p.m.budget)
+	if n := p.m.IntermediateBytes(); n < 0 || n > p.m.pool.budget {
+		t.Fatalf("%d bytes of intermediates, the budget is %d", n, p.m.pool.budget)
 	}
 }

@@ -8,14 +8,13 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // runner runs the batches of a model on the CPU or on a GPU.
 type runner interface {
 	// start brings the inputs of the queries to the memory in which the sessions expect
 	// them. dims are the shapes of the batch's inputs.
-	start(b *batch, dims [][]int64, queries []worker.Query) error
+	start(b *batch, dims [][]int64, queries []wire.QueryTensors) error
 
 	// place brings a value with the given bytes to the memory in which the sessions that
 	// read it expect it. It reports whether data was copied and may change afterwards.
@@ -25,15 +24,11 @@ type runner interface {
 	// is not zero.
 	span(b *batch, end int, stop *uint32) error
 
-	// open returns where v lies, which is the value id. read copies from there to dst. The
-	// copied bytes are valid after collect.
+	// open returns where v lies, which is the value id. read copies from there to dst, and
+	// returns where the rest lies. The copied bytes are valid after collect.
 	open(v *ort.Value, id int32) (source, error)
-	read(dst []byte, from source) error
+	read(dst []byte, from source) (source, error)
 	collect() error
-
-	// hosted returns v, which is the value id, or a copy of it that the host can read after
-	// collect. The batch closes the copy.
-	hosted(b *batch, v *ort.Value, id int32) (*ort.Value, error)
 
 	// settle waits for all queued work.
 	settle() error
@@ -41,10 +36,6 @@ type runner interface {
 	// took returns the time of the last span as measured by the device, or 0 if the device
 	// has no clock.
 	took() time.Duration
-
-	// pin locks memory in place until close, which makes copies faster.
-	pin(memory []byte) error
-	close()
 }
 
 // source is the remaining part of a value that is being read: bytes on the host, or an
@@ -54,14 +45,6 @@ type source struct {
 	address uint64
 }
 
-// skip returns the source without its first n bytes.
-func (s source) skip(n int64) source {
-	if s.data != nil {
-		return source{data: s.data[n:]}
-	}
-	return source{address: s.address + uint64(n)}
-}
-
 // hostRun runs a model on the CPU. It completes all work immediately and uses the inputs of
 // single queries in place.
 type hostRun struct{ m *CutModel }
@@ -69,18 +52,16 @@ type hostRun struct{ m *CutModel }
 func (r *hostRun) collect() error      { return nil }
 func (r *hostRun) settle() error       { return nil }
 func (r *hostRun) took() time.Duration { return 0 }
-func (r *hostRun) pin([]byte) error    { return nil }
-func (r *hostRun) close()              {}
 
-func (r *hostRun) start(b *batch, dims [][]int64, queries []worker.Query) error {
-	return r.m.bounded(b, func() error { return r.giveInputs(b, dims, queries) })
+func (r *hostRun) start(b *batch, dims [][]int64, queries []wire.QueryTensors) error {
+	return r.m.pool.bounded(b, func() error { return r.giveInputs(b, dims, queries) })
 }
 
 // giveInputs sets the inputs that the batch reads. Inputs of several queries are gathered
 // in the frame, or in memory of ONNX Runtime if the frame has no place for them.
-func (r *hostRun) giveInputs(b *batch, dims [][]int64, queries []worker.Query) error {
-	for i, id := range r.m.inputs {
-		if !b.reads(&r.m.loaded, id) {
+func (r *hostRun) giveInputs(b *batch, dims [][]int64, queries []wire.QueryTensors) error {
+	for i, id := range r.m.loaded.inputs {
+		if !b.reads(r.m.loaded, id) {
 			continue
 		}
 		if len(queries) > 1 && b.frame.values[id] != nil {
@@ -88,7 +69,7 @@ func (r *hostRun) giveInputs(b *batch, dims [][]int64, queries []worker.Query) e
 			gather(b.frame.memory.host[at:], i, queries)
 			continue
 		}
-		if err := r.m.giveInput(b, i, dims[i], queries); err != nil {
+		if err := r.m.loaded.giveInput(b, i, dims[i], queries); err != nil {
 			return err
 		}
 	}
@@ -96,16 +77,16 @@ func (r *hostRun) giveInputs(b *batch, dims [][]int64, queries []worker.Query) e
 }
 
 func (r *hostRun) place(b *batch, id int32, elem models.DataType, dims []int64, data []byte) (bool, error) {
-	v, err := r.m.env.TensorOn(data, elem, dims)
+	v, err := r.m.loaded.env.TensorOn(data, elem, dims)
 	if err == nil {
-		r.m.adopt(b, id, v)
+		r.m.loaded.adopt(b, id, v)
 	}
 	return false, err
 }
 
 func (r *hostRun) span(b *batch, end int, stop *uint32) error {
 	b.frame.program.OneThread(r.m.one)
-	return r.m.bounded(b, func() (err error) {
+	return r.m.pool.bounded(b, func() (err error) {
 		if b.shapes != nil {
 			return r.learn(b, end, stop)
 		}
@@ -117,7 +98,7 @@ func (r *hostRun) span(b *batch, end int, stop *uint32) error {
 // learn is span for a batch whose layout is not known yet. It runs one operator at a time
 // and records the shapes of the outputs.
 func (r *hostRun) learn(b *batch, end int, stop *uint32) error {
-	env := r.m.env
+	env := r.m.loaded.env
 	others := env.ArenaBytes() - b.bytes
 	for b.next < end {
 		p := b.next
@@ -127,9 +108,9 @@ func (r *hostRun) learn(b *batch, end int, stop *uint32) error {
 			return err
 		}
 		b.next = reached
-		b.taught(&r.m.loaded, p, peak()-others)
+		b.taught(r.m.loaded, p, peak()-others)
 	}
-	if b.next == len(r.m.cut.pieces) {
+	if b.next == len(r.m.loaded.cut.pieces) {
 		r.m.learned(b)
 	}
 	return nil
@@ -140,16 +121,13 @@ func (r *hostRun) open(v *ort.Value, _ int32) (source, error) {
 	return source{data: data}, err
 }
 
-func (r *hostRun) read(dst []byte, from source) error {
-	copy(dst, from.data)
-	return nil
+func (r *hostRun) read(dst []byte, from source) (source, error) {
+	return source{data: from.data[copy(dst, from.data):]}, nil
 }
-
-func (r *hostRun) hosted(_ *batch, v *ort.Value, _ int32) (*ort.Value, error) { return v, nil }
 
 // giveInput creates a value on the host for the i-th input of b. The tensor of a single
 // query is used in place; those of several are gathered in memory of ONNX Runtime.
-func (m *loaded) giveInput(b *batch, i int, dims []int64, queries []worker.Query) error {
+func (m *loaded) giveInput(b *batch, i int, dims []int64, queries []wire.QueryTensors) error {
 	in := &queries[0].Inputs[i]
 	var v *ort.Value
 	var err error
@@ -180,7 +158,7 @@ func (m *loaded) giveInput(b *batch, i int, dims []int64, queries []worker.Query
 }
 
 // stringInput creates a tensor from the i-th inputs of the queries, which are strings.
-func (m *loaded) stringInput(i int, dims []int64, queries []worker.Query) (*ort.Value, error) {
+func (m *loaded) stringInput(i int, dims []int64, queries []wire.QueryTensors) (*ort.Value, error) {
 	var list [][]byte
 	for _, q := range queries {
 		part, err := parseStrings(q.Inputs[i].Data, elements(q.Inputs[i].Shape))
@@ -193,7 +171,7 @@ func (m *loaded) stringInput(i int, dims []int64, queries []worker.Query) (*ort.
 }
 
 // gather copies the i-th inputs of the queries to dst, one after another.
-func gather(dst []byte, i int, queries []worker.Query) {
+func gather(dst []byte, i int, queries []wire.QueryTensors) {
 	for _, q := range queries {
 		dst = dst[copy(dst, q.Inputs[i].Data):]
 	}
@@ -204,58 +182,51 @@ func gather(dst []byte, i int, queries []worker.Query) {
 func (m *loaded) bindInput(b *batch, i int, v *ort.Value) {
 	for _, u := range m.uses[i] {
 		b.frame.program.SetInput(u.piece, u.pos, v)
-		b.frame.forget(u.piece)
+		b.frame.captures.forget(u.piece)
 	}
 }
 
-// batchSizes returns the size of each query: the batch dimension of the first input that
-// has one, or 1 if no input has.
-func (m *loaded) batchSizes(queries []worker.Query) []int {
-	sizes := make([]int, len(queries))
-	for n := range queries {
-		sizes[n] = 1
-		if i := slices.Index(m.batchDims, 0); i >= 0 {
-			sizes[n] = int(queries[n].Inputs[i].Shape[0])
-		}
-	}
-	return sizes
-}
-
-// gatherDims checks the queries against the model and against each other. It returns the
-// shapes of the batch's inputs.
-func (m *loaded) gatherDims(queries []worker.Query) ([][]int64, error) {
+// gather checks the queries against the model and against each other. It returns the shapes
+// of the batch's inputs, and the size of each query: the batch dimension of the first input
+// that has one, or 1 if no input has.
+func (m *loaded) gather(queries []wire.QueryTensors) (dims [][]int64, sizes []int, err error) {
 	if len(queries) == 0 {
-		return nil, fmt.Errorf("%w: a batch without queries", wire.ErrInput)
+		return nil, nil, fmt.Errorf("%w: a batch without queries", wire.ErrInput)
 	}
-	dims := make([][]int64, len(m.inputs))
+	dims, sizes = make([][]int64, len(m.inputs)), make([]int, len(queries))
+	sized := slices.Index(m.batchDims, 0)
 	for n, q := range queries {
 		if len(q.Inputs) != len(m.inputs) {
-			return nil, fmt.Errorf("%w: %d inputs given, but the model has %d", wire.ErrInput, len(q.Inputs), len(m.inputs))
+			return nil, nil, fmt.Errorf("%w: %d inputs given, but the model has %d", wire.ErrInput, len(q.Inputs), len(m.inputs))
 		}
 		for i, in := range q.Inputs {
 			if err := m.checkInput(i, in); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			if n == 0 {
 				dims[i] = append([]int64(nil), in.Shape...)
 				continue
 			}
 			if m.batchDims[i] != 0 {
-				return nil, fmt.Errorf("%w: input %q has no batch dimension, so %d queries cannot run as one batch",
+				return nil, nil, fmt.Errorf("%w: input %q has no batch dimension, so %d queries cannot run as one batch",
 					wire.ErrInput, m.model.Inputs[i].Name, len(queries))
 			}
 			if !slices.Equal(dims[i][1:], in.Shape[1:]) {
-				return nil, fmt.Errorf("%w: input %q has shape %v in one query and %v in another of the same batch",
+				return nil, nil, fmt.Errorf("%w: input %q has shape %v in one query and %v in another of the same batch",
 					wire.ErrInput, m.model.Inputs[i].Name, dims[i], in.Shape)
 			}
 			dims[i][0] += in.Shape[0]
 		}
+		sizes[n] = 1
+		if sized >= 0 {
+			sizes[n] = int(q.Inputs[sized].Shape[0])
+		}
 	}
-	return dims, nil
+	return dims, sizes, nil
 }
 
 // checkInput returns an error if a tensor is not valid for the model's i-th input.
-func (m *loaded) checkInput(i int, in worker.Tensor) error {
+func (m *loaded) checkInput(i int, in models.Tensor) error {
 	spec := &m.model.Inputs[i]
 	if in.Type != spec.Type.Elem {
 		return fmt.Errorf("%w: input %q is %s, the model takes %s", wire.ErrInput, spec.Name, in.Type, spec.Type.Elem)

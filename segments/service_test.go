@@ -15,6 +15,7 @@ import (
 	"github.com/overlapd/overlapd/internal/fakes/fakedriver"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
+	"github.com/overlapd/overlapd/segments/gpu"
 	"github.com/overlapd/overlapd/segments/wire"
 	"github.com/overlapd/overlapd/segments/worker"
 )
@@ -30,7 +31,8 @@ func TestServeOnGPU(t *testing.T) {
 	w := serve(t, func(_ wire.LoadSpec, memory worker.Memory, progress worker.ProgressFunc) (worker.Engine, error) {
 		s, err := loadService(env, device, spec, progress)
 		if err == nil {
-			s.pin(memory)
+			s.pin(memory.Inputs)
+			s.pin(memory.Outputs)
 		}
 		return shared{s}, err
 	})
@@ -53,7 +55,7 @@ func TestServeOnGPU(t *testing.T) {
 	}
 	q := randomQuery(t, &models.Model{Inputs: info.Inputs}, 2, 0, rand.New(rand.NewPCG(7, 8)))
 	defer thaw(q)
-	want, err := reference.run([]worker.Query{q})
+	want, err := reference.run([]wire.QueryTensors{q})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +87,7 @@ func TestServeOnGPU(t *testing.T) {
 // shared is a service whose device and environment are the test's to close.
 type shared struct{ *service }
 
-func (s shared) Close() error { return s.CutModel.Close() }
+func (s shared) Close() error { return s.model.Close() }
 
 // TestMovesArePinnedWhenOneMoves looks at what is pinned of the memory for moves.
 func TestMovesArePinnedWhenOneMoves(t *testing.T) {
@@ -95,17 +97,16 @@ func TestMovesArePinnedWhenOneMoves(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer closeCut(t, e.CutModel)
+	defer closeCut(t, e.model)
 	page := func() []byte {
-		memory, err := hostMemory(4096, "to pin")
+		memory, err := wire.MapPrivate(4096, "to pin")
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { wire.Unmap(memory) })
 		return memory
 	}
-	inputs, outputs, moves := page(), page(), page()
-	e.pin(worker.Memory{Inputs: inputs, Outputs: outputs, Moves: moves})
+	e.moves = page()
 	before := fakePage[fakedriver.Pins]
 	for range 2 {
 		if _, _, err := e.Describe(7); !errors.Is(err, wire.ErrUnknownBatch) {
@@ -193,7 +194,7 @@ func (w *daemonEnd) done() *wire.Done {
 }
 
 // tensors puts the inputs of q into the input arena.
-func (w *daemonEnd) tensors(q worker.Query) wire.QueryTensors {
+func (w *daemonEnd) tensors(q wire.QueryTensors) wire.QueryTensors {
 	w.t.Helper()
 	t := wire.QueryTensors{ID: 1}
 	for _, in := range q.Inputs {
@@ -202,7 +203,7 @@ func (w *daemonEnd) tensors(q worker.Query) wire.QueryTensors {
 			w.t.Fatal(err)
 		}
 		copy(data, in.Data)
-		t.Inputs = append(t.Inputs, wire.Tensor{Type: in.Type, Shape: in.Shape, Offset: offset, Bytes: int64(len(in.Data))})
+		t.Inputs = append(t.Inputs, models.Tensor{Type: in.Type, Shape: in.Shape, Offset: offset, Bytes: int64(len(in.Data))})
 	}
 	return t
 }
@@ -230,7 +231,10 @@ func TestWarmSizes(t *testing.T) {
 // where the device does.
 func TestWarmLengths(t *testing.T) {
 	env := openEnv(t)
-	device, fake := openFakeGPU(t, env, fakeSpec{})
+	device, _, err := newFakeGPU(env, fakeSpec{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	spec := wire.LoadSpec{
 		ModelPath: openZoo(t, "tiny_bert"), CacheDir: t.TempDir(), MaxBatch: 2, WarmSeqLens: []int{8, 16}, CutTarget: 2,
 	}
@@ -245,18 +249,19 @@ func TestWarmLengths(t *testing.T) {
 	if !slices.Equal(warmed, [][2]int{{1, 8}, {2, 8}, {1, 16}, {2, 16}}) {
 		t.Errorf("warmed up %v", warmed)
 	}
-	if len(s.layouts) != len(warmed) {
-		t.Errorf("%d layouts", len(s.layouts))
+	if len(s.model.pool.layouts) != len(warmed) {
+		t.Errorf("%d layouts", len(s.model.pool.layouts))
 	}
-	memory := s.DeviceMemory()
-	if err := s.CutModel.Close(); err != nil {
+	memory := s.model.DeviceMemory()
+	if err := s.model.Close(); err != nil {
 		t.Error(err)
 	}
 	failCall(t, fakedriver.CallEventQuery, 3, 806)
 	if _, err := loadService(env, device, spec, nothing); !errors.Is(err, wire.ErrDeviceLost) {
 		t.Errorf("a device that fails: %v", err)
 	}
-	fake.given = memory.Sum() - 1
+	closeFakeGPU(t, device)
+	device, _ = openFakeGPU(t, env, fakeSpec{CUDASpec: wire.CUDASpec{MemoryBytes: memory.Sum() - 1}})
 	if _, err := loadService(env, device, spec, nothing); !errors.Is(err, wire.ErrDeviceFull) || !strings.Contains(err.Error(), "a batch of 2") {
 		t.Errorf("a byte too little: %v", err)
 	}
@@ -270,7 +275,7 @@ func TestServingThreadIsWarm(t *testing.T) {
 	defer runtime.UnlockOSThread()
 	fakePage[fakedriver.Thread] = uint64(unix.Gettid())
 	defer func() { fakePage[fakedriver.Thread] = 0 }()
-	open := func(env *ort.Env, spec wire.CUDASpec) (*Device, error) {
+	open := func(env *ort.Env, spec wire.CUDASpec) (*gpu.Device, error) {
 		d, _, err := newFakeGPU(env, fakeSpec{CUDASpec: spec})
 		return d, err
 	}
@@ -283,7 +288,7 @@ func TestServingThreadIsWarm(t *testing.T) {
 	did := fakePage[fakedriver.Records] - before
 	want := counted(func() {
 		for _, size := range []int64{1, 2, 4, 6} {
-			if err := s.runOnce(queryOf(t, s.CutModel, size, 0)); err != nil {
+			if err := s.model.runOnce(queryOf(t, s.model, size, 0)); err != nil {
 				t.Error(err)
 			}
 		}
@@ -292,13 +297,13 @@ func TestServingThreadIsWarm(t *testing.T) {
 		t.Errorf("the thread recorded %d events, expected %d", did, want)
 	}
 
-	s.solo = []wire.Solo{{Size: 1 << 40}, {Size: 1}} // the first can be of no model
+	s.warmer.solo = []wire.Solo{{Size: 1 << 40}, {Size: 1}} // the first can be of no model
 	var failed error
-	said := stderrOf(t, func() { failed = s.warmThread(nothing) })
+	said := stderrOf(t, func() { failed = s.warmer.warmThread() })
 	if failed != nil || !strings.Contains(said, "a batch of 1099511627776") {
 		t.Errorf("a size that is impossible: %v, it said %q", failed, said)
 	}
-	closeCut(t, s.CutModel)
+	closeCut(t, s.model)
 	closeFakeGPU(t, s.device)
 
 	fails := func(phase string, _, _ int64) {
@@ -339,7 +344,7 @@ func TestServiceClosesItsDevice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Pin(make([]byte, 4096)); err != nil {
+	if err := s.device.Pin(make([]byte, 4096)); err != nil {
 		t.Error(err)
 	}
 	if err := s.Close(); err != nil {

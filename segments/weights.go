@@ -9,9 +9,8 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// leastShared is the size in bytes from which weights are shared between sessions. Tests
-// change it.
-var leastShared = 4 << 10
+// leastShared is the size in bytes from which weights are shared between sessions.
+const leastShared = 4 << 10
 
 // repacked are operators for which ONNX Runtime creates a copy of a matrix of weights in an
 // order that suits the CPU. The number is the position of the matrix among the inputs. ONNX
@@ -39,23 +38,22 @@ type weights struct {
 	copies map[int32][]byte
 }
 
-// holdWeights creates a tensor for each weight that is large, or that the models of the
+// hold creates a tensor for each weight that is large, or that the models of the
 // pieces cannot contain. The file and those from which it was made must stay open until the
 // sessions are closed.
-func (m *loaded) holdWeights(file *models.File) error {
-	w := &m.weights
+func (w *weights) hold(env *ort.Env, c *cutting) error {
 	w.values, w.copies = map[int32]*ort.Value{}, map[int32][]byte{}
 	data := map[int32][]byte{}
 	var bytes int64
-	for p := range m.cut.pieces {
-		pc := &m.cut.pieces[p]
+	for p := range c.pieces {
+		pc := &c.pieces[p]
 		for _, id := range pc.weights {
-			from := file.Data(*m.cut.inits[id])
-			if !m.cut.apart(id, int64(len(from))) {
+			from := c.file.Data(*c.inits[id])
+			if !c.apart(id, int64(len(from))) {
 				continue
 			}
 			data[id] = from
-			if _, copied := w.copies[id]; !copied && !m.cut.packs(pc, id) {
+			if _, copied := w.copies[id]; !copied && !c.packs(pc, id) {
 				w.copies[id] = nil
 				bytes += aligned(int64(len(from)))
 			}
@@ -63,7 +61,7 @@ func (m *loaded) holdWeights(file *models.File) error {
 	}
 	var err error
 	if bytes > 0 {
-		if w.memory, err = hostMemory(bytes, "for weights"); err != nil {
+		if w.memory, err = wire.MapPrivate(bytes, "for weights"); err != nil {
 			return err
 		}
 	}
@@ -74,8 +72,8 @@ func (m *loaded) holdWeights(file *models.File) error {
 			at, free = free[:n:n], free[aligned(int64(n)):]
 			w.copies[id] = at
 		}
-		init := m.cut.inits[id]
-		if w.values[id], err = m.env.TensorOn(at, init.Type, init.Dims); err != nil {
+		init := c.inits[id]
+		if w.values[id], err = env.TensorOn(at, init.Type, init.Dims); err != nil {
 			return fmt.Errorf("weights %q: %w", init.Name, err)
 		}
 	}
@@ -90,7 +88,7 @@ func (c *cutting) apart(id int32, bytes int64) bool {
 	if bytes == 0 {
 		return false
 	}
-	return init.External != nil || bytes >= int64(leastShared) && init.Type != models.Int64 && init.Type != models.Int32
+	return init.External != nil || bytes >= int64(c.leastShared) && init.Type != models.Int64 && init.Type != models.Int32
 }
 
 // packs reports whether ONNX Runtime runs pc with a repacked copy of a weight.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/models/zoo"
-	"github.com/overlapd/overlapd/segments/worker"
+	"github.com/overlapd/overlapd/segments/wire"
 )
 
 // zooVariable set to "all" makes TestZoo build and run every model of the zoo,
@@ -46,7 +46,7 @@ func fusedBERT(t *testing.T) string {
 	g.parts.Opsets = append(g.parts.Opsets, opsetID("com.microsoft", 1))
 	r := rand.New(rand.NewPCG(3, 4))
 	weights := func(name string, dims ...int64) string {
-		return g.weights(name, models.Float32, dims, randomData(worker.Tensor{Type: models.Float32, Shape: dims}, r))
+		return g.weights(name, models.Float32, dims, randomData(models.Tensor{Type: models.Float32, Shape: dims}, r))
 	}
 	fused := func(op string, in, out []string, attributes ...[]byte) string {
 		g.parts.Nodes = append(g.parts.Nodes, nodeProto(op, "com.microsoft", in, out, attributes...))
@@ -87,7 +87,7 @@ func compareCut(t *testing.T, path string, lengths []int64) {
 	for _, size := range []int64{1, 3} {
 		for _, length := range lengths {
 			q := randomQuery(t, m.Model(), size, length, rand.New(rand.NewPCG(1, 1)))
-			want, err := w.run([]worker.Query{q})
+			want, err := w.run([]wire.QueryTensors{q})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -104,11 +104,11 @@ func compareCut(t *testing.T, path string, lengths []int64) {
 			thaw(q)
 		}
 	}
-	for _, entry := range m.layouts {
-		for _, pc := range m.cut.pieces {
+	for _, entry := range m.pool.layouts {
+		for _, pc := range m.loaded.cut.pieces {
 			for _, id := range pc.outputs {
 				if entry.buffer[id] < 0 {
-					t.Errorf("%s has no place in memory", m.cut.values.Names[id])
+					t.Errorf("%s has no place in memory", m.loaded.cut.values.Names[id])
 				}
 			}
 		}

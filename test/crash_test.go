@@ -18,7 +18,7 @@ import (
 // choose how many quotients they ask for.
 func quotient(numbers int) message {
 	column := func(of models.DataType) models.Type {
-		return models.Tensor(of, models.Dim{Value: -1, Name: "n"}, models.Dim{Value: -1, Name: "w"})
+		return models.TensorType(of, models.Dim{Value: -1, Name: "n"}, models.Dim{Value: -1, Name: "w"})
 	}
 	m := message(nil).text(2, "g").message(12, models.AppendValueInfo(nil, "Y", column(models.Float32)))
 	for _, name := range []string{"A", "B", "C"} {

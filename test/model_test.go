@@ -134,7 +134,7 @@ func TestBadModels(t *testing.T) {
 
 // fixed is a model that takes one element, never a batch.
 func fixed() []byte {
-	shape := models.Tensor(models.Float32, models.Dim{Value: 1})
+	shape := models.TensorType(models.Float32, models.Dim{Value: 1})
 	parts := models.Parts{
 		IRVersion: 8, Name: "g", Opsets: [][]byte{message(nil).number(2, 17)}, Nodes: [][]byte{node("Relu", []string{"X"}, "Y")},
 		Inputs: [][]byte{models.AppendValueInfo(nil, "X", shape)}, Outputs: [][]byte{models.AppendValueInfo(nil, "Y", shape)},

@@ -80,7 +80,7 @@ func outside(name, location string) message {
 
 // graph is a GraphProto from X to Y, both one float.
 func graph(nodes, initializers []message) message {
-	one := models.Tensor(models.Float32, models.Dim{Value: 1})
+	one := models.TensorType(models.Float32, models.Dim{Value: 1})
 	m := message(nil).text(2, "g").
 		message(11, models.AppendValueInfo(nil, "X", one)).message(12, models.AppendValueInfo(nil, "Y", one))
 	for _, n := range nodes {
@@ -151,8 +151,8 @@ func convolutions() message {
 // convolutionsOf is convolutions for so many images of such sides.
 func convolutionsOf(images, height, width models.Dim) message {
 	const channels = 16
-	image := models.Tensor(models.Float32, images, models.Dim{Value: 1}, height, width)
-	all := models.Tensor(models.Float32, images, models.Dim{Value: channels}, models.Dim{Value: 1}, models.Dim{Value: 1})
+	image := models.TensorType(models.Float32, images, models.Dim{Value: 1}, height, width)
+	all := models.TensorType(models.Float32, images, models.Dim{Value: channels}, models.Dim{Value: 1}, models.Dim{Value: 1})
 	unit := func(int) float32 { return 1 }
 	g := message(nil).text(2, "g").message(11, models.AppendValueInfo(nil, "X", image)).message(12, models.AppendValueInfo(nil, "Y", all)).
 		message(1, node("Conv", []string{"X", "V"}, "a")).message(1, node("Conv", []string{"a", "W"}, "b")).
@@ -181,14 +181,14 @@ func checkImage(q query, a answer) error {
 // keeping returns a loop that keeps 16 KiB of each of its trips, and answers the
 // greatest number in all of it, which is one.
 func keeping() message {
-	scalar := models.Tensor(models.Bool)
+	scalar := models.TensorType(models.Bool)
 	body := message(nil).text(2, "body").
-		message(11, models.AppendValueInfo(nil, "i", models.Tensor(models.Int64))).message(11, models.AppendValueInfo(nil, "c", scalar)).
-		message(12, models.AppendValueInfo(nil, "d", scalar)).message(12, models.AppendValueInfo(nil, "kept", models.Tensor(models.Float32, models.Dim{Value: 4096}))).
+		message(11, models.AppendValueInfo(nil, "i", models.TensorType(models.Int64))).message(11, models.AppendValueInfo(nil, "c", scalar)).
+		message(12, models.AppendValueInfo(nil, "d", scalar)).message(12, models.AppendValueInfo(nil, "kept", models.TensorType(models.Float32, models.Dim{Value: 4096}))).
 		message(1, node("Identity", []string{"c"}, "d")).message(1, node("Identity", []string{"K"}, "kept"))
 	g := message(nil).text(2, "g").
-		message(11, models.AppendValueInfo(nil, "N", models.Tensor(models.Int64, models.Dim{Value: 1}))).
-		message(12, models.AppendValueInfo(nil, "Y", models.Tensor(models.Float32))).
+		message(11, models.AppendValueInfo(nil, "N", models.TensorType(models.Int64, models.Dim{Value: 1}))).
+		message(12, models.AppendValueInfo(nil, "Y", models.TensorType(models.Float32))).
 		message(1, node("Loop", []string{"N", ""}, "all", graphAttribute("body", body))).
 		message(1, node("ReduceMax", []string{"all"}, "Y", message(nil).text(1, "keepdims").number(3, 0).number(20, 2))).
 		message(5, floats("K", []int64{4096}, func(int) float32 { return 1 }))

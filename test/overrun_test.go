@@ -12,9 +12,9 @@ import (
 // enough, one operator does not end for years.
 func loops() message {
 	scalar := func(name string, t models.DataType) message {
-		return models.AppendValueInfo(nil, name, models.Tensor(t))
+		return models.AppendValueInfo(nil, name, models.TensorType(t))
 	}
-	one := models.Tensor(models.Float32, models.Dim{Value: 1})
+	one := models.TensorType(models.Float32, models.Dim{Value: 1})
 	body := message(nil).text(2, "body").
 		message(11, scalar("i", models.Int64)).message(11, scalar("c", models.Bool)).message(11, models.AppendValueInfo(nil, "v", one)).
 		message(12, scalar("c2", models.Bool)).message(12, models.AppendValueInfo(nil, "v2", one)).

@@ -34,7 +34,8 @@ var shared = map[string]string{
 	"ort":      "ErrEnvOpen ErrLeak ErrClosed ErrNoValue ErrArenaFull",
 	"executor": "ErrClosed ErrOptions ErrUnknownService ErrBadSpan ErrTooManyRounds ErrInUse ErrLeak ErrRemoved ErrProtocol errBacklog",
 	// Models, queries and the wire between daemon and worker.
-	"segments":        "ErrUnservable ErrUnfinished errNoTime errCache",
+	"segments":        "ErrUnservable ErrUnfinished errCache",
+	"segments/gpu":    "errNoTime",
 	"segments/worker": "ErrKilled",
 	"segments/wire": "ErrUnknownBatch ErrBatchExists ErrSpanOrder ErrInput ErrOutput ErrModel ErrMove " +
 		"ErrFrameSize ErrMessage ErrUnexpectedKind ErrBadOutput ErrArenaFull ErrNotAllocated ErrArenaSize",

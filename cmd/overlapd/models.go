@@ -202,7 +202,7 @@ func (o *inspectOptions) optimized(path string) (*inspection, error) {
 		return nil, err
 	}
 	defer m.Close()
-	solo, warmErr := m.Warm(o.batch)
+	solo, warmErr := m.Warm(o.batch, 0)
 	in := describe(m.Model())
 	in.Batch, in.SeqLen, in.Threads, in.ORT = o.batch, solo.SeqLen, o.threads, lib.Version()
 	if warmErr != nil {

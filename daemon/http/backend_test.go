@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -54,7 +55,7 @@ func dims(values ...int64) []models.Dim {
 
 // spec describes an input or output. A dimension of less than -1 has a name.
 func spec(name string, t models.DataType, shape ...int64) models.TensorSpec {
-	return models.TensorSpec{Name: name, Type: models.Tensor(t, dims(shape...)...)}
+	return models.TensorSpec{Name: name, Type: models.TensorType(t, dims(shape...)...)}
 }
 
 // elementTypes are those that the protocol carries.
@@ -136,7 +137,7 @@ func (f *backend) Submit(c *query.Call) error {
 	f.check(c)
 	f.Mu.Lock()
 	f.Mu.Last = query.Call{Service: c.Service, ID: bytes.Clone(c.ID), Size: c.Size, SeqLen: c.SeqLen, Shape: c.Shape,
-		Timeout: c.Timeout, Priority: c.Priority}
+		Timeout: c.Timeout, Priority: c.Priority, Given: slices.Clone(c.Given)}
 	for _, in := range c.Inputs {
 		in.Data = bytes.Clone(in.Data)
 		f.Mu.Last.Inputs = append(f.Mu.Last.Inputs, in)
@@ -153,16 +154,16 @@ func (f *backend) Submit(c *query.Call) error {
 
 // check holds what every call promises.
 func (f *backend) check(c *query.Call) {
-	for _, in := range c.Inputs {
+	for i, in := range c.Inputs {
 		elements := int64(1)
 		for _, d := range in.Shape {
 			elements *= d
 		}
 		if size := int64(in.Type.Bytes()); size > 0 && int64(len(in.Data)) != elements*size {
-			f.t.Errorf("input %s: %d bytes for shape %v of %v", in.Name, len(in.Data), in.Shape, in.Type)
+			f.t.Errorf("input %d: %d bytes for shape %v of %v", i, len(in.Data), in.Shape, in.Type)
 		}
 		if in.Offset%query.Alignment != 0 {
-			f.t.Errorf("input %s is not aligned: %d", in.Name, in.Offset)
+			f.t.Errorf("input %d is not aligned: %d", i, in.Offset)
 		}
 	}
 }
@@ -177,7 +178,7 @@ func (f *backend) Run(c *query.Call) query.Reply {
 		}
 	}
 	for _, in := range c.Inputs {
-		r.Outputs = append(r.Outputs, in.Tensor)
+		r.Outputs = append(r.Outputs, in)
 	}
 	if c.Service.Name == "simple" {
 		sum, diff := make([]byte, len(c.Inputs[0].Data)), make([]byte, len(c.Inputs[0].Data))

@@ -10,6 +10,7 @@ import (
 	"github.com/valyala/fasthttp"
 
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/models"
 )
 
 // reuse gives every query the same memory, so that what is counted is the
@@ -17,7 +18,7 @@ import (
 type reuse struct {
 	*fake
 	memory  []byte
-	outputs []query.Tensor
+	outputs []models.Tensor
 }
 
 func (r *reuse) Alloc(*query.Service, int64) (query.Memory, error) {
@@ -29,7 +30,7 @@ func (r *reuse) Release(*query.Call)               {}
 func (r *reuse) Submit(c *query.Call) error {
 	r.outputs = r.outputs[:0]
 	for i := range c.Inputs {
-		r.outputs = append(r.outputs, c.Inputs[i].Tensor)
+		r.outputs = append(r.outputs, c.Inputs[i])
 	}
 	reply := query.Reply{Outputs: r.outputs}
 	if c.Variant >= 0 {

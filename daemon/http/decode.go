@@ -84,7 +84,7 @@ func (d *decoder) forget() { *d = decoder{sizes: d.sizes, unsaid: d.unsaid} }
 // The sizes must add up exactly.
 func (d *decoder) split(rest []byte) *query.Error {
 	for _, t := range d.sizes {
-		in := &d.c.Inputs[t.port]
+		in := &d.c.Given[t.port]
 		if t.size > int64(len(rest)) {
 			return query.Invalid("input %q: binary_data_size %d exceeds the rest of the body", in.Name, t.size)
 		}
@@ -295,7 +295,7 @@ func (d *decoder) readInput() *query.Error {
 	if err := d.c.Give(in.port, &in.Input); err != nil {
 		return err
 	}
-	name := d.c.Inputs[in.port].Name
+	name := d.c.Given[in.port].Name
 	switch {
 	case in.size >= 0 && in.Text != nil:
 		return query.Invalid("input %q has both data and binary_data_size", name)

@@ -49,9 +49,7 @@ func FuzzInferRequest(f *testing.F) {
 		if !json.Valid(body[:headBytes]) {
 			t.Fatalf("written, and no JSON: %q", body[:headBytes])
 		}
-		for i := range c.Inputs {
-			c.Reply.Outputs = append(c.Reply.Outputs, c.Inputs[i].Tensor)
-		}
+		c.Reply.Outputs = append(c.Reply.Outputs, c.Inputs...)
 		if len(s.Variants) > 0 {
 			c.Reply.Variant = s.Variants[max(c.Variant, 0)].Name
 		}
@@ -75,8 +73,8 @@ func checkRefusal(t *testing.T, err *query.Error) {
 // stripData empties the arrays that decode has not looked into yet.
 func stripData(c *query.Call, head []byte) []byte {
 	out := bytes.Clone(head)
-	for i := range c.Inputs {
-		if in := &c.Inputs[i]; in.Text != nil {
+	for i := range c.Given {
+		if in := &c.Given[i]; in.Text != nil {
 			for j := in.TextAt + 1; j < in.TextAt+len(in.Text)-1; j++ {
 				out[j] = ' '
 			}
@@ -94,8 +92,8 @@ func checkAccepted(t *testing.T, c *query.Call) {
 	if v := c.Service.Variants; c.Variant >= len(v) || c.Variant >= 0 && !(v[c.Variant].Accuracy >= c.LeastAccuracy) || !(c.LeastAccuracy >= 0 && c.LeastAccuracy <= 78.31) {
 		t.Fatalf("variant %d of at least %v", c.Variant, c.LeastAccuracy)
 	}
-	for i := range c.Inputs {
-		in := &c.Inputs[i]
+	for i := range c.Given {
+		in := &c.Given[i]
 		elements := int64(1)
 		for _, d := range in.Shape {
 			elements *= d
@@ -123,8 +121,8 @@ func fuzzWrite(t *testing.T, c *query.Call, bodyBytes int) bool {
 	for i := range c.Inputs {
 		in := &c.Inputs[i]
 		if in.Type != models.String {
-			if int64(len(in.Data)) != in.Elements*int64(in.Type.Bytes()) {
-				t.Fatalf("%d bytes for %d elements of %v", len(in.Data), in.Elements, in.Type)
+			if int64(len(in.Data)) != c.Given[i].Elements*int64(in.Type.Bytes()) {
+				t.Fatalf("%d bytes for %d elements of %v", len(in.Data), c.Given[i].Elements, in.Type)
 			}
 			continue
 		}
@@ -132,8 +130,8 @@ func fuzzWrite(t *testing.T, c *query.Call, bodyBytes int) bool {
 		for rest := in.Data; len(rest) > 0; elements++ {
 			rest = rest[query.StringHead+binary.LittleEndian.Uint32(rest):]
 		}
-		if elements != in.Elements {
-			t.Fatalf("%d strings were written for %d elements", elements, in.Elements)
+		if elements != c.Given[i].Elements {
+			t.Fatalf("%d strings were written for %d elements", elements, c.Given[i].Elements)
 		}
 	}
 	return true

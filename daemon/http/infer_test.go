@@ -82,8 +82,10 @@ func TestCallIsFilled(t *testing.T) {
 	var names []string
 	var offsets []int64
 	for _, in := range c.Inputs {
-		names = append(names, in.Name)
 		offsets = append(offsets, in.Offset)
+	}
+	for _, in := range c.Given {
+		names = append(names, in.Name)
 	}
 	if diff := cmp.Diff([]string{"A", "B", "C"}, names); diff != "" {
 		t.Error("inputs are not in the order of the model:", diff)

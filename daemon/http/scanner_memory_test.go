@@ -51,7 +51,7 @@ func TestLongNumbersOfTensors(t *testing.T) {
 		if err := new(decoder).decode(c, body, len(body)); err != nil {
 			t.Fatal(err)
 		}
-		_, err := writeInput(make([]byte, 8), &c.Inputs[0])
+		_, err := writeInput(make([]byte, 8), &c.Given[0])
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Message, want) {
 			t.Errorf("%d digits: %v", digits, err)
 		}

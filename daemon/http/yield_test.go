@@ -14,7 +14,7 @@ import (
 func TestLongTensorsLetOthersRun(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const elements = 4 * sliceBytes / 8
-	in := query.Input{Tensor: query.Tensor{Name: "X", Type: models.Float64, Shape: []int64{1, elements}}, Elements: elements}
+	in := query.Input{Name: "X", Tensor: models.Tensor{Type: models.Float64, Shape: []int64{1, elements}}, Elements: elements}
 	in.Text = []byte("[" + strings.Repeat("1,", elements-1) + "1]")
 	data := make([]byte, 8*elements)
 	for what, work := range map[string]func(){

@@ -43,7 +43,7 @@ func TestFailureSaysWhy(t *testing.T) {
 		"model, no word":     {overlap.ReasonModelFailed, nil, false, 500, query.ReasonModelFailed, "the model failed"},
 	} {
 		s := query.NewService(0, "s")
-		if err := s.Loaded(query.Info{Inputs: []models.TensorSpec{{Name: "x", Type: models.Tensor(models.Int8, models.Dim{Value: 1})}}}); err != nil {
+		if err := s.Loaded(query.Info{Inputs: []models.TensorSpec{{Name: "x", Type: models.TensorType(models.Int8, models.Dim{Value: 1})}}}); err != nil {
 			t.Fatal(err)
 		}
 		s.SetReady(!tt.unready)
@@ -65,7 +65,7 @@ func TestFailureSaysWhy(t *testing.T) {
 
 func TestReplyOfAFinishedQuery(t *testing.T) {
 	p := &pending{call: &query.Call{}}
-	p.outputs.Outputs = []executor.Output{
+	p.outputs.Outputs = []models.Tensor{
 		{Type: models.Int8, Shape: []int64{2}, Data: []byte{1, 2}},
 		{Type: models.Bool, Shape: []int64{}, Data: []byte{1}},
 	}

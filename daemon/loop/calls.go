@@ -28,12 +28,10 @@ type calls struct {
 // pending is what the backend keeps of a call, in Call.Backend.
 type pending struct {
 	call    *query.Call
-	tensors []wire.Tensor
 	outputs executor.QueryOutputs
-	reply   []query.Tensor // memory of Reply.Outputs
-	failure error          // why its batch failed, if it did, or a refusal
-	under   *probation     // of its service
-	lent    bool           // its memory is held until its batch ends, which has overrun
+	failure error      // why its batch failed, if it did, or a refusal
+	under   *probation // of its service
+	lent    bool       // its memory is held until its batch ends, which has overrun
 }
 
 // desk is where the calls of a service are handed in, by any goroutine: its
@@ -76,13 +74,6 @@ func (d *desk) Submit(c *query.Call) error {
 		c.Backend = p
 	}
 	p.call = c
-	p.tensors = p.tensors[:0]
-	for i := range c.Inputs {
-		in := &c.Inputs[i]
-		p.tensors = append(p.tensors, wire.Tensor{
-			Type: in.Type, Shape: in.Shape, Offset: in.Offset, Bytes: int64(len(in.Data)),
-		})
-	}
 	c.QueryID = models.QueryID(d.lastID.Add(1))
 	select {
 	case d.inbox <- message{call: c}:
@@ -308,11 +299,7 @@ func (cs *calls) reply(p *pending, a *overlap.Answer) query.Reply {
 		r.Err = cs.failure(p, a)
 		return r
 	}
-	p.reply = p.reply[:0]
-	for _, out := range p.outputs.Outputs {
-		p.reply = append(p.reply, query.Tensor{Type: out.Type, Shape: out.Shape, Data: out.Data})
-	}
-	r.Outputs = p.reply
+	r.Outputs = p.outputs.Outputs
 	return r
 }
 

@@ -597,10 +597,10 @@ func (m *measurement) giveBack(some func(h *heldBatch) bool) {
 }
 
 // alloc makes up the inputs of a span's batch.
-func (m *measurement) alloc(s *models.Span) ([]wire.Tensor, error) {
+func (m *measurement) alloc(s *models.Span) ([]models.Tensor, error) {
 	member := m.fleet.members[s.Service]
 	inputs := member.info.Inputs
-	var tensors []wire.Tensor
+	var tensors []models.Tensor
 	var sum int64
 	for i, shape := range models.Fill(inputs, s.Size, s.SeqLen) {
 		ty := inputs[i].Type
@@ -613,7 +613,7 @@ func (m *measurement) alloc(s *models.Span) ([]wire.Tensor, error) {
 				return nil, fmt.Errorf("input %q of shape %v is too large to generate", inputs[i].Name, shape)
 			}
 		}
-		tensors = append(tensors, wire.Tensor{Type: ty.Elem, Shape: shape, Offset: sum, Bytes: bytes})
+		tensors = append(tensors, models.Tensor{Type: ty.Elem, Shape: shape, Offset: sum, Bytes: bytes})
 		sum += query.Aligned(bytes)
 	}
 	offset, data, err := member.inputs.Alloc(max(sum, 1))

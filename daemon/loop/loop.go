@@ -157,7 +157,7 @@ func (l *loop) dispatch(next *overlap.Round) {
 		request := executor.SpanRequest{Span: span}
 		if span.Start == 0 {
 			for _, id := range r.Queries[i] {
-				request.Queries = append(request.Queries, wire.QueryTensors{ID: id, Inputs: l.calls.pending[id].tensors})
+				request.Queries = append(request.Queries, wire.QueryTensors{ID: id, Inputs: l.calls.pending[id].call.Inputs})
 			}
 		}
 		l.requests = append(l.requests, request)

@@ -49,7 +49,7 @@ func (m *moves) send(number uint64, b *overlap.Move) error {
 		if p == nil {
 			return errGivenUp
 		}
-		r.Queries = append(r.Queries, wire.QueryTensors{ID: id, Inputs: p.tensors})
+		r.Queries = append(r.Queries, wire.QueryTensors{ID: id, Inputs: p.call.Inputs})
 	}
 	return m.Move(number, m.devices[b.Device].exec, m.devices[b.To].exec, r, travel(spec, b))
 }

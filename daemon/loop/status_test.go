@@ -71,7 +71,7 @@ func TestInputsCanBePinned(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		memory, err := wire.MapInputs(inputs.File().Fd(), true)
+		memory, err := wire.MapArena(inputs.File().Fd(), true)
 		if (err == nil) != there {
 			t.Errorf("a GPU in the pool: %t, mapped to write: %v", there, err)
 		}

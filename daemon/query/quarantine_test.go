@@ -18,7 +18,7 @@ func (taken) Submit(*Call) error { return nil }
 func admitted(s *Service, data string) *Call {
 	c := NewCall(s)
 	c.Size = 1
-	c.Inputs = append(c.Inputs, Input{Tensor: Tensor{Data: []byte(data)}})
+	c.Inputs = append(c.Inputs, models.Tensor{Data: []byte(data)})
 	return c
 }
 
@@ -88,7 +88,7 @@ func TestInputsHash(t *testing.T) {
 	s := NewService(0, "s")
 	two := func(a, b string, size int, shape uint64) uint64 {
 		c := admitted(s, a)
-		c.Inputs = append(c.Inputs, Input{Tensor: Tensor{Data: []byte(b)}})
+		c.Inputs = append(c.Inputs, models.Tensor{Data: []byte(b)})
 		c.Size, c.Shape = size, shape
 		return c.inputsHash()
 	}

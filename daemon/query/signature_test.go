@@ -94,7 +94,7 @@ func TestPortLimits(t *testing.T) {
 func TestCheckModel(t *testing.T) {
 	open, fixed := spec("x", models.Int8, -2, 4), spec("x", models.Int8, 1, 4)
 	named := func(name, dim string) models.TensorSpec {
-		return models.TensorSpec{Name: name, Type: models.Tensor(models.Int8, models.Dim{Value: -1, Name: dim})}
+		return models.TensorSpec{Name: name, Type: models.TensorType(models.Int8, models.Dim{Value: -1, Name: dim})}
 	}
 	list := func(s ...models.TensorSpec) []models.TensorSpec { return s }
 	for name, tt := range map[string]struct {
@@ -147,5 +147,5 @@ func spec(name string, t models.DataType, shape ...int64) models.TensorSpec {
 			d[i] = models.Dim{Value: -1, Name: fmt.Sprintf("n%d", -v)}
 		}
 	}
-	return models.TensorSpec{Name: name, Type: models.Tensor(t, d...)}
+	return models.TensorSpec{Name: name, Type: models.TensorType(t, d...)}
 }

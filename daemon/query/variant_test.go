@@ -11,7 +11,7 @@ import (
 func TestDiffers(t *testing.T) {
 	list := func(s ...models.TensorSpec) []models.TensorSpec { return s }
 	x, y := spec("x", models.Float32, -2, 4), spec("y", models.Float32, -2, 10)
-	renamed := models.TensorSpec{Name: "x", Type: models.Tensor(models.Float32, models.Dim{Value: -1, Name: "other"}, models.Dim{Value: 4})}
+	renamed := models.TensorSpec{Name: "x", Type: models.TensorType(models.Float32, models.Dim{Value: -1, Name: "other"}, models.Dim{Value: 4})}
 	anyShape := models.TensorSpec{Name: "x", Type: models.Type{Kind: models.KindTensor, Elem: models.Float32}}
 	for name, tt := range map[string]struct {
 		in, out []models.TensorSpec

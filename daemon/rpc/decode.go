@@ -159,7 +159,7 @@ func (x *exchange) input(c *query.Call, n int, in *inference.ModelInferRequest_I
 	case port < 0:
 		return query.Invalid("the model has no input %q", name)
 	}
-	t := query.Input{Tensor: query.Tensor{Type: typ}}
+	t := query.Input{Tensor: models.Tensor{Type: typ}}
 	if len(raw) > 0 {
 		t.Data = raw[n]
 	} else if t.Data, err = packContents(name, typ, in.Contents); err != nil {

@@ -64,7 +64,7 @@ func (f *fake) services(t testing.TB) {
 		return models.TensorSpec{Name: name, Type: models.Type{Kind: models.KindTensor, Elem: typ}}
 	}
 	batched := func(name string, typ models.DataType, width int64) models.TensorSpec {
-		return models.TensorSpec{Name: name, Type: models.Tensor(typ, models.Dim{Value: -1, Name: "n"}, models.Dim{Value: width})}
+		return models.TensorSpec{Name: name, Type: models.TensorType(typ, models.Dim{Value: -1, Name: "n"}, models.Dim{Value: width})}
 	}
 	x := batched("X", models.Float32, 4)
 	add("echo", []models.TensorSpec{x}, []models.TensorSpec{x})
@@ -118,11 +118,11 @@ func (f *fake) Submit(c *query.Call) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	seen := query.Call{ID: bytes.Clone(c.ID)}
-	var outputs []query.Tensor
+	var outputs []models.Tensor
 	for i := range c.Inputs {
-		seen.Inputs = append(seen.Inputs, query.Input{Tensor: query.Tensor{Name: c.Inputs[i].Name, Data: bytes.Clone(c.Inputs[i].Data)}})
+		seen.Inputs = append(seen.Inputs, models.Tensor{Data: bytes.Clone(c.Inputs[i].Data)})
 		if i < len(c.Signature.Outputs) {
-			outputs = append(outputs, c.Inputs[i].Tensor)
+			outputs = append(outputs, c.Inputs[i])
 		}
 	}
 	if f.mu.answer != nil {

@@ -131,7 +131,7 @@ func FuzzRequest(f *testing.F) {
 		if len(r.Inputs) > maxTensors || len(r.Outputs) > maxTensors || len(r.RawInputContents) > maxTensors || len(r.Parameters) > query.MaxParameters {
 			t.Fatal("the limits do not hold")
 		}
-		for _, in := range c.Inputs {
+		for _, in := range c.Given {
 			c.Reply.Outputs = append(c.Reply.Outputs, in.Tensor)
 		}
 		if v := c.Service.Variants; c.Variant >= 0 {

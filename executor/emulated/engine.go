@@ -64,13 +64,13 @@ func (e *engine) ringLocked() {
 func describe(m *device.ModelInfo, position int, hash string, latency func(models.Group) time.Duration) wire.Info {
 	batch := models.Dim{Value: -1, Name: "batch"}
 	columns := models.Dim{Value: Columns}
-	input := models.Tensor(models.Float32, batch, columns)
+	input := models.TensorType(models.Float32, batch, columns)
 	if m.SeqLens[len(m.SeqLens)-1] > 0 {
-		input = models.Tensor(models.Int64, batch, models.Dim{Value: -1, Name: "sequence"})
+		input = models.TensorType(models.Int64, batch, models.Dim{Value: -1, Name: "sequence"})
 	}
 	i := wire.Info{
 		Inputs:    []models.TensorSpec{{Name: InputName, Type: input}},
-		Outputs:   []models.TensorSpec{{Name: OutputName, Type: models.Tensor(models.Float32, batch, columns)}},
+		Outputs:   []models.TensorSpec{{Name: OutputName, Type: models.TensorType(models.Float32, batch, columns)}},
 		Operators: make([]models.Operator, m.Operators),
 		Hash:      hash,
 
@@ -89,7 +89,7 @@ func describe(m *device.ModelInfo, position int, hash string, latency func(model
 
 func (e *engine) Info() wire.Info { return e.info }
 
-func (e *engine) Start(id models.BatchID, queries []worker.Query) error {
+func (e *engine) Start(id models.BatchID, queries []wire.QueryTensors) error {
 	var sizes []int64
 	for _, q := range queries {
 		if len(q.Inputs) != 1 || len(q.Inputs[0].Shape) == 0 {
@@ -142,10 +142,10 @@ func (e *engine) await(id models.BatchID, start int) *span {
 
 // Describe and Export have nothing to move: a batch consists only of its queries'
 // sizes, which Import gets with the queries.
-func (e *engine) Describe(models.BatchID) ([]wire.Tensor, uint64, error) { return nil, 0, nil }
-func (e *engine) Export(models.BatchID, [][]byte) error                  { return nil }
+func (e *engine) Describe(models.BatchID) ([]models.Tensor, uint64, error) { return nil, 0, nil }
+func (e *engine) Export(models.BatchID, []models.Tensor) error             { return nil }
 
-func (e *engine) Import(id models.BatchID, _ int, queries []worker.Query, _ uint64, _ []worker.Tensor) (bool, error) {
+func (e *engine) Import(id models.BatchID, _ int, queries []wire.QueryTensors, _ uint64, _ []models.Tensor) (bool, error) {
 	return true, e.Start(id, queries)
 }
 

@@ -178,7 +178,7 @@ func (r *rig) inputs(id models.ServiceID, first models.QueryID, sizes ...int) (a
 				r.t.Error(err)
 			}
 		})
-		all = append(all, wire.QueryTensors{ID: first + models.QueryID(i), Inputs: []wire.Tensor{
+		all = append(all, wire.QueryTensors{ID: first + models.QueryID(i), Inputs: []models.Tensor{
 			{Type: models.Float32, Shape: []int64{int64(size), Columns}, Offset: offset, Bytes: bytes},
 		}})
 	}

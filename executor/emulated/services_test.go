@@ -26,7 +26,7 @@ func (r *rig) once(id models.ServiceID, batch models.BatchID) (executor.SpanRequ
 	}
 	return executor.SpanRequest{
 			Span: models.Span{Service: id, Batch: batch, End: operators, Size: 1},
-			Queries: []wire.QueryTensors{{ID: 1, Inputs: []wire.Tensor{
+			Queries: []wire.QueryTensors{{ID: 1, Inputs: []models.Tensor{
 				{Type: models.Float32, Shape: []int64{1, Columns}, Offset: offset, Bytes: Columns * 4}}}},
 		}, func() {
 			if err := arena.Free(offset); err != nil {

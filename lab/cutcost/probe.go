@@ -19,8 +19,8 @@ import (
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/ort"
 	"github.com/overlapd/overlapd/segments"
+	"github.com/overlapd/overlapd/segments/gpu"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/overlapd/overlapd/segments/worker"
 )
 
 // Bounds of one measurement.
@@ -94,13 +94,13 @@ const (
 
 type probe struct {
 	spec    ProbeSpec
-	onGPU   *segments.Device // nil for the CPU
+	onGPU   *gpu.Device // nil for the CPU
 	env     *ort.Env
 	cut     *segments.CutModel
 	uncut   *segments.CutModel // on a GPU, the whole model in the form that is cut
 	whole   *ort.Program       // on the CPU
 	close   []func() error
-	query   worker.Query
+	query   wire.QueryTensors
 	batch   models.BatchID
 	last    [][]byte // outputs of the last cut run
 	ofUncut [][]byte
@@ -188,7 +188,7 @@ func (p *probe) openDevice() (err error) {
 	if p.spec.Device != CUDA {
 		return nil
 	}
-	if p.onGPU, err = segments.OpenCUDA(p.env, p.spec.CUDA); err != nil {
+	if p.onGPU, err = gpu.Open(p.env, p.spec.CUDA); err != nil {
 		return err
 	}
 	p.close = append(p.close, p.onGPU.Close)
@@ -279,7 +279,7 @@ func (p *probe) makeInput(in models.TensorSpec, shape []int64, random *rand.Rand
 	if p.whole != nil {
 		p.whole.SetInput(0, len(p.query.Inputs), v)
 	}
-	p.query.Inputs = append(p.query.Inputs, worker.Tensor{Type: elem, Shape: shape, Data: data})
+	p.query.Inputs = append(p.query.Inputs, models.Tensor{Type: elem, Shape: shape, Data: data})
 	return nil
 }
 
@@ -364,7 +364,7 @@ func (p *probe) runCut() error { return p.run(p.cut, &p.last) }
 // run runs a model and keeps the outputs, in memory of the run before.
 func (p *probe) run(m *segments.CutModel, last *[][]byte) error {
 	p.batch++
-	if err := m.Start(p.batch, []worker.Query{p.query}); err != nil {
+	if err := m.Start(p.batch, []wire.QueryTensors{p.query}); err != nil {
 		return err
 	}
 	if _, err := m.Run(p.batch, 0, len(m.Model().Operators), nil); err != nil {

@@ -117,7 +117,7 @@ func (g *graph) params() int64 {
 
 // batched returns a tensor type whose first dimension is the batch size.
 func batched(elem models.DataType, rest ...models.Dim) models.Type {
-	return models.Tensor(elem, append([]models.Dim{free("batch")}, rest...)...)
+	return models.TensorType(elem, append([]models.Dim{free("batch")}, rest...)...)
 }
 
 // free returns a dimension that is known only when a query arrives.

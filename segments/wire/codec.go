@@ -71,18 +71,10 @@ func (d *decoder) done(k Kind) error {
 // maxPosition limits the position of an operator, and the size of a batch.
 const maxPosition = 1<<31 - 1
 
-// Tensor is a tensor in shared memory.
-type Tensor struct {
-	Type   models.DataType
-	Shape  []int64
-	Offset int64
-	Bytes  int64
-}
-
 // tensorBytes is the encoded size of a tensor without its shape.
 const tensorBytes = 4 + 1 + 8 + 8
 
-func (t *Tensor) check() error {
+func checkTensor(t *models.Tensor) error {
 	if len(t.Shape) > MaxRank || t.Offset < 0 || t.Bytes < 0 {
 		return fmt.Errorf("%w: tensor of rank %d, %d bytes at %d", ErrMessage, len(t.Shape), t.Bytes, t.Offset)
 	}
@@ -94,13 +86,14 @@ func (t *Tensor) check() error {
 	return nil
 }
 
-// In returns the bytes of the tensor in memory. It returns nil if they lie outside,
-// or if their number does not match the type and shape.
-func (t *Tensor) In(memory []byte) []byte {
-	if !fits(t.Type, t.Shape, t.Bytes) {
-		return nil
+// Find sets the data of a tensor in memory. It returns false if they lie outside, or if
+// their number does not match the type and shape.
+func Find(t *models.Tensor, memory []byte) bool {
+	t.Data = nil
+	if fits(t.Type, t.Shape, t.Bytes) {
+		t.Data = window(memory, t.Offset, t.Bytes)
 	}
-	return window(memory, t.Offset, t.Bytes)
+	return t.Data != nil
 }
 
 // appendList appends the length of a list and each of its elements.
@@ -118,8 +111,8 @@ func appendList[T any](dst []byte, list []T, limit int, one func([]byte, *T) ([]
 	return dst, nil
 }
 
-func appendTensor(dst []byte, t *Tensor) ([]byte, error) {
-	if err := t.check(); err != nil {
+func appendTensor(dst []byte, t *models.Tensor) ([]byte, error) {
+	if err := checkTensor(t); err != nil {
 		return nil, err
 	}
 	dst = le.AppendUint32(dst, uint32(t.Type))
@@ -133,7 +126,7 @@ func appendTensor(dst []byte, t *Tensor) ([]byte, error) {
 
 // tensor reads one tensor. It appends the shape to dims, which several tensors share,
 // and returns dims.
-func (d *decoder) tensor(t *Tensor, dims []int64) []int64 {
+func (d *decoder) tensor(t *models.Tensor, dims []int64) []int64 {
 	t.Type = models.DataType(d.uint32())
 	rank := int(d.uint8())
 	if rank > MaxRank {

@@ -1,8 +1,7 @@
 // Package wire is what the daemon and a worker share: the protocol that they speak
 // over a socket, and the memory in which tensors lie. It has both ends of each. The
 // daemon's ends of the memory are [InputArena] and [Outputs]; the worker's are
-// [MapInputs], [MapMoves] and [WorkerOutputs]. [AppendFrame] and [FrameReader] frame
-// the messages.
+// [MapArena] and [WorkerOutputs]. [AppendFrame] and [FrameReader] frame the messages.
 //
 // The package needs no cgo and starts no goroutines. Packages executor and daemon
 // import it, and so do the worker's loop and its engine.

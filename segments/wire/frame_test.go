@@ -42,30 +42,30 @@ func newMessage(k Kind) Message {
 	return nil
 }
 
-var testTensor = Tensor{Type: models.Float32, Shape: []int64{1, 3, 224, 224}, Offset: 4096, Bytes: 602112}
+var testTensor = models.Tensor{Type: models.Float32, Shape: []int64{1, 3, 224, 224}, Offset: 4096, Bytes: 602112}
 
 // testMessages has at least one message of every kind.
 func testMessages() []Message {
 	return []Message{
 		&LoadSpec{Service: "resnet50", ModelPath: "/m.onnx", Threads: 2, CutTarget: 9},
 		&Run{Round: 7, Batch: 1 << 40, Start: 3, End: 12, Size: 4, Stop: 63, Threads: 1},
-		&Run{Batch: 1, End: 1, Size: 2, Queries: []QueryTensors{{ID: 5, Inputs: []Tensor{testTensor, {Type: models.String}}}, {ID: 6}}},
+		&Run{Batch: 1, End: 1, Size: 2, Queries: []QueryTensors{{ID: 5, Inputs: []models.Tensor{testTensor, {Type: models.String}}}, {ID: 6}}},
 		&Run{Batch: 1, End: 1, Size: 1, Queries: []QueryTensors{{ID: 5}, {ID: 6}}},
 		&Release{Batch: 9},
 		&Quit{},
 		&Hello{Protocol: ProtocolVersion, PID: 4711},
 		&Progress{Phase: "sessions", Done: 3, Total: 58},
 		&Info{
-			Inputs:    []models.TensorSpec{{Name: "x", Type: models.Tensor(models.Float32, models.Dim{Value: -1, Name: "N"}, models.Dim{Value: 3})}},
+			Inputs:    []models.TensorSpec{{Name: "x", Type: models.TensorType(models.Float32, models.Dim{Value: -1, Name: "N"}, models.Dim{Value: 3})}},
 			Operators: []models.Operator{{Name: "conv", Type: "Conv+Relu", Nodes: 2, LiveBytes: -1}},
 			Hash:      "00ff", ORTVersion: "1.30.0", CacheHit: true, LoadNanos: 5,
 		},
 		&Done{Round: 7, Batch: 8, Reached: 12, Nanos: 99, DeviceNanos: 90},
 		&Done{Round: 1, Outputs: [][]OutputTensor{{{testTensor, 3}, {testTensor, 4}}, {}}},
 		&Move{Round: 1, Batch: 2, Start: 3},
-		&Move{Start: 3, Step: MoveExport, Cut: 1 << 63, Values: []Tensor{testTensor, {Type: models.String}}},
-		&Move{Start: 3, Step: MoveImport, Queries: []QueryTensors{{ID: 5, Inputs: []Tensor{testTensor}}, {ID: 6}}, Values: []Tensor{testTensor}},
-		&Moved{Round: 1, Batch: 2, Cut: 3, Values: []Tensor{testTensor, testTensor}},
+		&Move{Start: 3, Step: MoveExport, Cut: 1 << 63, Values: []models.Tensor{testTensor, {Type: models.String}}},
+		&Move{Start: 3, Step: MoveImport, Queries: []QueryTensors{{ID: 5, Inputs: []models.Tensor{testTensor}}, {ID: 6}}, Values: []models.Tensor{testTensor}},
+		&Moved{Round: 1, Batch: 2, Cut: 3, Values: []models.Tensor{testTensor, testTensor}},
 		&Moved{Copied: true},
 		Fail(1, 2, ErrMemory),
 		Fail(0, 0, errors.New("no such file")),
@@ -128,18 +128,18 @@ func TestEncodeRefuses(t *testing.T) {
 		"start, no queries": &Run{End: 2},
 		"queries in middle": &Run{Start: 1, End: 2, Queries: []QueryTensors{{}}},
 		"too many queries":  &Run{End: 1, Queries: make([]QueryTensors, MaxQueries+1)},
-		"too many inputs":   &Run{End: 1, Queries: []QueryTensors{{Inputs: make([]Tensor, MaxTensors+1)}}},
-		"rank":              &Run{End: 1, Queries: []QueryTensors{{Inputs: []Tensor{{Shape: make([]int64, MaxRank+1)}}}}},
-		"negative dim":      &Run{End: 1, Queries: []QueryTensors{{Inputs: []Tensor{{Shape: []int64{-1}}}}}},
-		"negative offset":   &Run{End: 1, Queries: []QueryTensors{{Inputs: []Tensor{{Offset: -1}}}}},
+		"too many inputs":   &Run{End: 1, Queries: []QueryTensors{{Inputs: make([]models.Tensor, MaxTensors+1)}}},
+		"rank":              &Run{End: 1, Queries: []QueryTensors{{Inputs: []models.Tensor{{Shape: make([]int64, MaxRank+1)}}}}},
+		"negative dim":      &Run{End: 1, Queries: []QueryTensors{{Inputs: []models.Tensor{{Shape: []int64{-1}}}}}},
+		"negative offset":   &Run{End: 1, Queries: []QueryTensors{{Inputs: []models.Tensor{{Offset: -1}}}}},
 		"negative time":     &Done{Nanos: -1},
 		"negative device":   &Done{DeviceNanos: -1},
 		"move at the start": &Move{},
 		"step of a move":    &Move{Start: 1, Step: moveSteps},
 		"move, no queries":  &Move{Start: 1, Step: MoveImport},
 		"queries too early": &Move{Start: 1, Step: MoveExport, Queries: []QueryTensors{{}}},
-		"values too early":  &Move{Start: 1, Values: []Tensor{testTensor, testTensor}},
-		"too many values":   &Moved{Values: make([]Tensor, MaxTensors+1)},
+		"values too early":  &Move{Start: 1, Values: []models.Tensor{testTensor, testTensor}},
+		"too many values":   &Moved{Values: make([]models.Tensor, MaxTensors+1)},
 		"too many outputs":  &Done{Outputs: [][]OutputTensor{make([]OutputTensor, MaxTensors+1)}},
 	}
 	for name, m := range bad {
@@ -213,7 +213,7 @@ func TestFrameReaderGivesMemoryBack(t *testing.T) {
 }
 
 func TestHotMessagesDoNotAllocate(t *testing.T) {
-	run := &Run{Batch: 1, End: 1, Size: 1, Queries: []QueryTensors{{ID: 1, Inputs: []Tensor{testTensor}}}}
+	run := &Run{Batch: 1, End: 1, Size: 1, Queries: []QueryTensors{{ID: 1, Inputs: []models.Tensor{testTensor}}}}
 	done := &Done{Outputs: [][]OutputTensor{{{testTensor, 1}}}}
 	buf := make([]byte, 0, 4096)
 	for _, m := range []Message{run, done} {

@@ -45,9 +45,9 @@ type Move struct {
 	//
 	// In MoveDescribe there is at most one value: a block of that memory to which
 	// the worker exports the values immediately if they fit.
-	Values []Tensor
+	Values []models.Tensor
 
-	inputs []Tensor
+	inputs []models.Tensor
 	dims   []int64
 }
 
@@ -102,7 +102,7 @@ type Moved struct {
 	Batch  models.BatchID
 	Cut    uint64
 	Copied bool
-	Values []Tensor
+	Values []models.Tensor
 
 	dims []int64
 }
@@ -133,7 +133,7 @@ func (m *Moved) decode(payload []byte) error {
 // Place lays out the values in memory one after another from offset 0, aligned to
 // ArenaAlign, and returns their total size. It returns ErrMessage if the size of a
 // value does not match its type and shape, and ErrArenaFull if they exceed the limit.
-func Place(values []Tensor, limit int64) (bytes int64, err error) {
+func Place(values []models.Tensor, limit int64) (bytes int64, err error) {
 	for i := range values {
 		t := &values[i]
 		if !fits(t.Type, t.Shape, t.Bytes) {

@@ -16,9 +16,9 @@ func TestPlace(t *testing.T) {
 	const limit = 1 << 12
 	memory := make([]byte, limit)
 	rapid.Check(t, func(t *rapid.T) {
-		var values []Tensor
+		var values []models.Tensor
 		for range rapid.IntRange(0, 8).Draw(t, "values") {
-			v := Tensor{Type: models.Float32, Shape: []int64{rapid.Int64Range(0, 300).Draw(t, "elements")}, Offset: rapid.Int64().Draw(t, "offset")}
+			v := models.Tensor{Type: models.Float32, Shape: []int64{rapid.Int64Range(0, 300).Draw(t, "elements")}, Offset: rapid.Int64().Draw(t, "offset")}
 			v.Bytes = 4 * v.Shape[0]
 			values = append(values, v)
 		}
@@ -35,7 +35,7 @@ func TestPlace(t *testing.T) {
 		}
 		end := int64(0)
 		for _, v := range values {
-			if v.Offset%ArenaAlign != 0 || v.Offset < end || v.In(memory) == nil {
+			if v.Offset%ArenaAlign != 0 || v.Offset < end || !Find(&v, memory) {
 				t.Fatalf("%+v behind %d", v, end)
 			}
 			end = v.Offset + v.Bytes
@@ -48,18 +48,18 @@ func TestPlace(t *testing.T) {
 
 func TestPlaceRefusesLies(t *testing.T) {
 	for name, c := range map[string]struct {
-		value Tensor
+		value models.Tensor
 		want  error
 	}{
-		"too few bytes":     {Tensor{Type: models.Float32, Shape: []int64{2}, Bytes: 7}, ErrMessage},
-		"too many bytes":    {Tensor{Type: models.Float32, Shape: []int64{2}, Bytes: 9}, ErrMessage},
-		"no such type":      {Tensor{Type: 99, Shape: []int64{1}, Bytes: 1}, ErrMessage},
-		"strings":           {Tensor{Type: models.String, Shape: []int64{2}, Bytes: 7}, ErrMessage},
-		"an endless tensor": {Tensor{Type: models.Float32, Shape: slices.Repeat([]int64{1 << 62}, 4), Bytes: 4}, ErrMessage},
-		"bytes of nothing":  {Tensor{Type: models.Float32, Shape: []int64{0}, Bytes: 4}, ErrMessage},
-		"too large":         {Tensor{Type: models.Uint8, Shape: []int64{1 << 50}, Bytes: 1 << 50}, ErrArenaFull},
+		"too few bytes":     {models.Tensor{Type: models.Float32, Shape: []int64{2}, Bytes: 7}, ErrMessage},
+		"too many bytes":    {models.Tensor{Type: models.Float32, Shape: []int64{2}, Bytes: 9}, ErrMessage},
+		"no such type":      {models.Tensor{Type: 99, Shape: []int64{1}, Bytes: 1}, ErrMessage},
+		"strings":           {models.Tensor{Type: models.String, Shape: []int64{2}, Bytes: 7}, ErrMessage},
+		"an endless tensor": {models.Tensor{Type: models.Float32, Shape: slices.Repeat([]int64{1 << 62}, 4), Bytes: 4}, ErrMessage},
+		"bytes of nothing":  {models.Tensor{Type: models.Float32, Shape: []int64{0}, Bytes: 4}, ErrMessage},
+		"too large":         {models.Tensor{Type: models.Uint8, Shape: []int64{1 << 50}, Bytes: 1 << 50}, ErrArenaFull},
 	} {
-		values := []Tensor{{Type: models.Uint8, Shape: []int64{3}, Bytes: 3}, c.value}
+		values := []models.Tensor{{Type: models.Uint8, Shape: []int64{3}, Bytes: 3}, c.value}
 		if _, err := Place(values, 1<<20); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
@@ -73,12 +73,12 @@ func TestMoveArena(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	one, err := MapMoves(a.File().Fd())
+	one, err := MapArena(a.File().Fd(), true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer Unmap(one)
-	other, err := MapMoves(a.File().Fd())
+	other, err := MapArena(a.File().Fd(), true)
 	if err != nil {
 		t.Fatal(err)
 	}

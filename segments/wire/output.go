@@ -245,7 +245,7 @@ func (a *WorkerOutputs) Alloc(t models.DataType, shape []int64, bytes int64) (Ou
 	a.free = a.free[:len(a.free)-1]
 	a.leases = append(a.leases, outputLease{slot, offset})
 	atomic.StoreUint32(a.control.slot(slot), slotLeased)
-	out := OutputTensor{Tensor: Tensor{Type: t, Shape: shape, Offset: offset, Bytes: bytes}, Slot: slot}
+	out := OutputTensor{Tensor: models.Tensor{Type: t, Shape: shape, Offset: offset, Bytes: bytes}, Slot: slot}
 	return out, window(a.data, offset, bytes), nil
 }
 

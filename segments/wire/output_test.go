@@ -108,7 +108,7 @@ func TestOutputsRefuseLies(t *testing.T) {
 		"negative bytes":    func(o *OutputTensor) { o.Bytes, o.Shape = -1, []int64{-1} },
 	}
 	for name, lie := range lies {
-		o := OutputTensor{Tensor: Tensor{Type: models.Uint8, Shape: []int64{256}, Offset: 4096, Bytes: 256}, Slot: 17}
+		o := OutputTensor{Tensor: models.Tensor{Type: models.Uint8, Shape: []int64{256}, Offset: 4096, Bytes: 256}, Slot: 17}
 		lie(&o)
 		if _, _, err := outputs.Acquire(&o); !errors.Is(err, ErrBadOutput) {
 			t.Errorf("%s: %v", name, err)
@@ -232,7 +232,7 @@ func TestOutputsOutliveWorker(t *testing.T) {
 	if string(got) != "abc" {
 		t.Fatalf("got %q", got)
 	}
-	if _, _, err := outputs.Acquire(&OutputTensor{Tensor: Tensor{Type: models.Uint8, Shape: []int64{1}, Offset: 64, Bytes: 1}, Slot: 5}); !errors.Is(err, ErrBadOutput) {
+	if _, _, err := outputs.Acquire(&OutputTensor{Tensor: models.Tensor{Type: models.Uint8, Shape: []int64{1}, Offset: 64, Bytes: 1}, Slot: 5}); !errors.Is(err, ErrBadOutput) {
 		t.Errorf("Acquire after Close: %v", err)
 	}
 	l.Release()
@@ -265,7 +265,7 @@ func TestMemoryIsSealed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pinned.Close()
-	memory, err := MapInputs(pinned.File().Fd(), true)
+	memory, err := MapArena(pinned.File().Fd(), true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -111,7 +111,7 @@ func (i *Info) check() error {
 // OutputTensor is an output in the output arena. A slot of the control page leases it
 // to the daemon.
 type OutputTensor struct {
-	Tensor
+	models.Tensor
 	Slot uint32
 }
 

@@ -86,7 +86,7 @@ type CUDASpec struct {
 // model's inputs.
 type QueryTensors struct {
 	ID     models.QueryID
-	Inputs []Tensor
+	Inputs []models.Tensor
 }
 
 // queryBytes is the encoded size of a query without its inputs.
@@ -115,7 +115,7 @@ type Run struct {
 
 	Queries []QueryTensors
 
-	inputs []Tensor
+	inputs []models.Tensor
 	dims   []int64
 }
 
@@ -168,7 +168,7 @@ func (m *Run) decode(payload []byte) error {
 
 // queries reads a list of queries into list. It appends their inputs and shapes to
 // inputs and dims.
-func (d *decoder) queries(list []QueryTensors, inputs []Tensor, dims []int64) ([]QueryTensors, []Tensor, []int64) {
+func (d *decoder) queries(list []QueryTensors, inputs []models.Tensor, dims []int64) ([]QueryTensors, []models.Tensor, []int64) {
 	n := d.count(MaxQueries, queryBytes)
 	list = slices.Grow(list[:0], n)[:n]
 	for i := range list {
@@ -181,9 +181,9 @@ func (d *decoder) queries(list []QueryTensors, inputs []Tensor, dims []int64) ([
 }
 
 // tensors reads a list of tensors. It appends them to list, and their shapes to dims.
-func (d *decoder) tensors(list []Tensor, dims []int64) ([]Tensor, []int64) {
+func (d *decoder) tensors(list []models.Tensor, dims []int64) ([]models.Tensor, []int64) {
 	for range d.count(MaxTensors, tensorBytes) {
-		var t Tensor
+		var t models.Tensor
 		dims = d.tensor(&t, dims)
 		list = append(list, t)
 	}

@@ -44,25 +44,30 @@ func mapMemory(fd uintptr, bytes int64, protection int) ([]byte, error) {
 	return data, os.NewSyscallError("mmap", err)
 }
 
+// MapPrivate maps zeroed memory of this process alone, to be released with Unmap. what names
+// its purpose in errors.
+func MapPrivate(bytes int64, what string) ([]byte, error) {
+	memory, err := unix.Mmap(-1, 0, int(bytes), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("memory %s (%d bytes): %w", what, bytes, err)
+	}
+	return memory, nil
+}
+
 // Unmap unmaps a whole mapping. It does nothing for nil.
 func Unmap(data []byte) { _ = unix.Munmap(data) }
 
-// MapInputs maps the input arena of a worker read-only. If it is to be pinned, the
-// mapping is writable, because a GPU's driver may require that; nothing writes to it.
-func MapInputs(fd uintptr, pinned bool) ([]byte, error) {
-	if !pinned {
-		return mapWhole(fd, unix.PROT_READ)
-	}
-	return mapWhole(fd, unix.PROT_READ|unix.PROT_WRITE)
-}
-
-// MapMoves maps the memory through which batches move.
-func MapMoves(fd uintptr) ([]byte, error) { return mapWhole(fd, unix.PROT_READ|unix.PROT_WRITE) }
-
-func mapWhole(fd uintptr, protection int) ([]byte, error) {
+// MapArena maps an arena of the daemon in a worker. The inputs of a GPU, which are to
+// be pinned, are writable as well, because the driver may require that; nothing writes
+// to them.
+func MapArena(fd uintptr, writable bool) ([]byte, error) {
 	size, err := memoryBytes(fd)
 	if err != nil {
 		return nil, err
+	}
+	protection := unix.PROT_READ
+	if writable {
+		protection |= unix.PROT_WRITE
 	}
 	return mapMemory(fd, size, protection)
 }

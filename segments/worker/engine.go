@@ -18,9 +18,10 @@ type Engine interface {
 	// Info describes the model.
 	Info() wire.Info
 
-	// Start begins a batch with the inputs of its queries. The inputs remain valid
-	// until the batch is finished or released.
-	Start(id models.BatchID, queries []Query) error
+	// Start begins a batch with the inputs of its queries. Their data remain valid
+	// until the batch is finished or released, the list and the shapes only during
+	// the call. The data must not be written, see Memory.Inputs.
+	Start(id models.BatchID, queries []wire.QueryTensors) error
 
 	// Run runs operators [start, end) of a batch, on the given number of threads if
 	// it can, 0 for all that it has. Before each operator it reads stop atomically,
@@ -31,13 +32,13 @@ type Engine interface {
 	// Describe returns the type, shape and size of each value that a paused batch
 	// needs in another engine of the model, and a number that identifies the list.
 	// Export writes the values to memory of those sizes, and forgets the batch.
-	Describe(id models.BatchID) (values []wire.Tensor, cut uint64, err error)
-	Export(id models.BatchID, to [][]byte) error
+	Describe(id models.BatchID) (values []models.Tensor, cut uint64, err error)
+	Export(id models.BatchID, to []models.Tensor) error
 
 	// Import begins a batch at an operator, with the values that another engine has
-	// exported. It reports whether it copied them. If it did not, the memory must
+	// exported. It reports whether it copied them. If it did not, their data must
 	// remain valid until the batch is finished or released.
-	Import(id models.BatchID, at int, queries []Query, cut uint64, values []Tensor) (copied bool, err error)
+	Import(id models.BatchID, at int, queries []wire.QueryTensors, cut uint64, values []models.Tensor) (copied bool, err error)
 
 	// Release forgets a batch, even one for which Start, Run, Export or Import
 	// failed. It does nothing for an unknown batch.
@@ -81,23 +82,6 @@ type Memory struct {
 // ProgressFunc reports how far loading has progressed; total is 0 if it is not known. It
 // may be called from any goroutine and at any rate.
 type ProgressFunc func(phase string, done, total int64)
-
-// Query has the inputs of one query, in the order of the model's inputs.
-type Query struct {
-	ID     models.QueryID
-	Inputs []Tensor
-}
-
-// Tensor is a tensor in shared memory. Strings are in the serialized form of the
-// inference protocol: each element is preceded by its length in four little-endian
-// bytes.
-type Tensor struct {
-	Type  models.DataType
-	Shape []int64
-
-	// Data is read-only if the tensor is an input; see Memory.Inputs.
-	Data []byte
-}
 
 // OutputFunc returns memory for one output of one query. Both are numbered from zero,
 // the query within its batch. The outputs of a query must be requested in order. The

@@ -1,7 +1,6 @@
 package worker
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/overlapd/overlapd/segments/wire"
@@ -12,17 +11,7 @@ import (
 func (w *worker) step(m *wire.Move) error {
 	moved := wire.Moved{Round: m.Round, Batch: m.Batch}
 	err := w.takeStep(m, &moved)
-	if errors.Is(err, ErrKilled) {
-		return err
-	}
-	if err != nil {
-		w.forget(m.Batch)
-	}
-	w.outputs.SetHeld(w.engine.IntermediateBytes())
-	if err == nil {
-		return w.send(&moved)
-	}
-	return w.fail(m.Round, m.Batch, err)
+	return w.reply(m.Round, m.Batch, &moved, err)
 }
 
 // takeStep performs one step of a move and fills in the answer. A batch must be paused
@@ -65,14 +54,10 @@ func (w *worker) describe(m *wire.Move, moved *wire.Moved) (err error) {
 
 // give exports the values of a batch, and forgets the batch.
 func (w *worker) give(m *wire.Move) error {
-	to := make([][]byte, len(m.Values))
-	for i := range m.Values {
-		t := &m.Values[i]
-		if to[i] = t.In(w.moves); to[i] == nil {
-			return outsideOfMoves(i, t)
-		}
+	if err := findIn(w.moves, m.Values, wire.ErrMove); err != nil {
+		return err
 	}
-	err := w.engine.Export(m.Batch, to)
+	err := w.engine.Export(m.Batch, m.Values)
 	w.forget(m.Batch)
 	return err
 }
@@ -82,23 +67,14 @@ func (w *worker) take(m *wire.Move, moved *wire.Moved) error {
 	if m.Start >= w.end {
 		return fmt.Errorf("%w: move at %d of %d operators", wire.ErrSpanOrder, m.Start, w.end)
 	}
-	queries, err := w.mapped(m.Queries)
+	err := w.find(m.Queries)
+	if err == nil {
+		err = findIn(w.moves, m.Values, wire.ErrMove)
+	}
 	if err != nil {
 		return err
 	}
-	values := make([]Tensor, len(m.Values))
-	for i := range m.Values {
-		t := &m.Values[i]
-		values[i] = Tensor{Type: t.Type, Shape: append([]int64(nil), t.Shape...), Data: t.In(w.moves)}
-		if values[i].Data == nil {
-			return outsideOfMoves(i, t)
-		}
-	}
-	w.newBatch(m.Batch, m.Start, len(queries))
-	moved.Copied, err = w.engine.Import(m.Batch, m.Start, queries, m.Cut, values)
+	w.newBatch(m.Batch, m.Start, len(m.Queries))
+	moved.Copied, err = w.engine.Import(m.Batch, m.Start, m.Queries, m.Cut, m.Values)
 	return err
-}
-
-func outsideOfMoves(i int, t *wire.Tensor) error {
-	return fmt.Errorf("%w: value %d is %s%v in %d bytes at %d of the memory for moves", wire.ErrMove, i, t.Type, t.Shape, t.Bytes, t.Offset)
 }

@@ -16,8 +16,8 @@ func (w *workerTest) pause(id models.BatchID) {
 }
 
 // value is what the fake engine moves, at an offset.
-func value(offset int64) []wire.Tensor {
-	return []wire.Tensor{{Type: models.Uint8, Shape: []int64{1}, Offset: offset, Bytes: 1}}
+func value(offset int64) []models.Tensor {
+	return []models.Tensor{{Type: models.Uint8, Shape: []int64{1}, Offset: offset, Bytes: 1}}
 }
 
 func TestServeMoves(t *testing.T) {

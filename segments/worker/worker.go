@@ -151,11 +151,11 @@ func (w *worker) start(load LoadFunc) error {
 	if err := wire.Decode(payload, &spec); err != nil {
 		return err
 	}
-	if w.inputs, err = wire.MapInputs(w.inputsFD, spec.CUDA != nil); err != nil {
+	if w.inputs, err = wire.MapArena(w.inputsFD, spec.CUDA != nil); err != nil {
 		return fmt.Errorf("inputs: %w", err)
 	}
 	if spec.Moves {
-		if w.moves, err = wire.MapMoves(w.movesFD); err != nil {
+		if w.moves, err = wire.MapArena(w.movesFD, true); err != nil {
 			return err
 		}
 	}
@@ -237,24 +237,22 @@ func (w *worker) answer(r *wire.Run) error {
 	begin := time.Now()
 	done := wire.Done{Round: r.Round, Batch: r.Batch}
 	err := w.perform(r, &done)
+	done.Nanos = cmp.Or(done.Nanos, int64(time.Since(begin)))
+	return w.reply(r.Round, r.Batch, &done, err)
+}
+
+// reply sends the answer to a run or to a step of a move, or its failure. It returns
+// an error if the worker must end.
+func (w *worker) reply(round uint64, batch models.BatchID, answer wire.Message, err error) error {
 	if errors.Is(err, ErrKilled) {
 		return err
 	}
 	if err != nil {
-		w.forget(r.Batch)
+		w.forget(batch)
+		answer = wire.Fail(round, batch, err)
 	}
 	w.outputs.SetHeld(w.engine.IntermediateBytes())
-	if err == nil {
-		done.Nanos = cmp.Or(done.Nanos, int64(time.Since(begin)))
-		return w.send(&done)
-	}
-	return w.fail(r.Round, r.Batch, err)
-}
-
-// fail sends the failure of a run or of a step of a move. It returns an error if the
-// worker must end.
-func (w *worker) fail(round uint64, batch models.BatchID, err error) error {
-	serr := w.send(wire.Fail(round, batch, err))
+	serr := w.send(answer)
 	if wire.Ends(err) {
 		return fmt.Errorf("worker: exiting: %w", errors.Join(err, serr))
 	}
@@ -294,13 +292,12 @@ func (w *worker) backToBack(r *wire.Run, done *wire.Done) error {
 	if _, exists := w.batches[r.Batch]; exists || r.End != w.end {
 		return fmt.Errorf("%w: back-to-back execution to %d of %d operators as batch %d, which exists is %t", wire.ErrSpanOrder, r.End, w.end, r.Batch, exists)
 	}
-	queries, err := w.mapped(r.Queries)
-	if err != nil {
+	if err := w.find(r.Queries); err != nil {
 		return err
 	}
-	b := w.newBatch(r.Batch, 0, len(queries))
-	for i := range queries {
-		if err := w.engine.Start(r.Batch, queries[i:i+1]); err != nil {
+	b := w.newBatch(r.Batch, 0, len(r.Queries))
+	for i := range r.Queries {
+		if err := w.engine.Start(r.Batch, r.Queries[i:i+1]); err != nil {
 			return err
 		}
 		ran, err := w.engine.Run(r.Batch, 0, r.End, int(r.Threads), w.outputs.Stop(r.Stop),
@@ -329,21 +326,16 @@ func (w *worker) batch(r *wire.Run) (*batch, error) {
 	case len(r.Queries) > 0 && exists:
 		return nil, fmt.Errorf("batch %d: %w", r.Batch, wire.ErrBatchExists)
 	case len(r.Queries) > 0:
-		return w.startBatch(r)
+		if err := w.find(r.Queries); err != nil {
+			return nil, err
+		}
+		return w.newBatch(r.Batch, 0, len(r.Queries)), w.engine.Start(r.Batch, r.Queries)
 	case !exists:
 		return nil, fmt.Errorf("batch %d: %w", r.Batch, wire.ErrUnknownBatch)
 	case b.at != r.Start:
 		return nil, fmt.Errorf("%w: start at %d, but batch %d is at %d", wire.ErrSpanOrder, r.Start, r.Batch, b.at)
 	}
 	return b, nil
-}
-
-func (w *worker) startBatch(r *wire.Run) (*batch, error) {
-	queries, err := w.mapped(r.Queries)
-	if err != nil {
-		return nil, err
-	}
-	return w.newBatch(r.Batch, 0, len(queries)), w.engine.Start(r.Batch, queries)
 }
 
 func (w *worker) newBatch(id models.BatchID, at, queries int) *batch {
@@ -353,22 +345,24 @@ func (w *worker) newBatch(id models.BatchID, at, queries int) *batch {
 	return b
 }
 
-// mapped returns the queries with the bytes of their inputs. Shapes are copied, because
-// the engine keeps them as long as the batch lives, while the message is reused.
-func (w *worker) mapped(queries []wire.QueryTensors) ([]Query, error) {
-	list := make([]Query, len(queries))
-	for i, q := range queries {
-		list[i] = Query{ID: q.ID, Inputs: make([]Tensor, len(q.Inputs))}
-		for j := range q.Inputs {
-			t := &q.Inputs[j]
-			data := t.In(w.inputs)
-			if data == nil {
-				return nil, fmt.Errorf("%w: input %d is %s%v in %d bytes at %d", wire.ErrInput, j, t.Type, t.Shape, t.Bytes, t.Offset)
-			}
-			list[i].Inputs[j] = Tensor{Type: t.Type, Shape: append([]int64(nil), t.Shape...), Data: data}
+// find sets the data of the inputs of queries.
+func (w *worker) find(queries []wire.QueryTensors) error {
+	for _, q := range queries {
+		if err := findIn(w.inputs, q.Inputs, wire.ErrInput); err != nil {
+			return err
 		}
 	}
-	return list, nil
+	return nil
+}
+
+// findIn sets the data of tensors in memory. The error wraps invalid.
+func findIn(memory []byte, tensors []models.Tensor, invalid error) error {
+	for i := range tensors {
+		if t := &tensors[i]; !wire.Find(t, memory) {
+			return fmt.Errorf("%w: tensor %d is %s%v in %d bytes at %d", invalid, i, t.Type, t.Shape, t.Bytes, t.Offset)
+		}
+	}
+	return nil
 }
 
 // out returns the function that allocates the outputs of a batch. If the only query of a

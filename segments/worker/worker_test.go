@@ -23,7 +23,7 @@ import (
 // fakeEngine has four operators, each of which adds one to every byte. It
 // fails where a test tells it to.
 type fakeEngine struct {
-	batches map[models.BatchID][]Query
+	batches map[models.BatchID][]wire.QueryTensors
 	steps   map[models.BatchID]int
 	fail    map[string]error // by method
 	onStep  func(op int)
@@ -38,7 +38,7 @@ const fakeOperators = 4
 
 func newFakeEngine() *fakeEngine {
 	return &fakeEngine{
-		batches: map[models.BatchID][]Query{},
+		batches: map[models.BatchID][]wire.QueryTensors{},
 		steps:   map[models.BatchID]int{},
 		fail:    map[string]error{},
 		onStep:  func(int) {},
@@ -49,9 +49,21 @@ func (e *fakeEngine) Info() wire.Info {
 	return wire.Info{Hash: "fake", Operators: make([]models.Operator, fakeOperators)}
 }
 
-func (e *fakeEngine) Start(id models.BatchID, queries []Query) error {
-	e.batches[id] = queries
+func (e *fakeEngine) Start(id models.BatchID, queries []wire.QueryTensors) error {
+	e.batches[id] = keep(queries)
 	return e.fail["start"]
+}
+
+// keep copies queries, but for their data, since the list is valid only during a call.
+func keep(queries []wire.QueryTensors) []wire.QueryTensors {
+	list := slices.Clone(queries)
+	for i := range list {
+		list[i].Inputs = slices.Clone(list[i].Inputs)
+		for j := range list[i].Inputs {
+			list[i].Inputs[j].Shape = slices.Clone(list[i].Inputs[j].Shape)
+		}
+	}
+	return list
 }
 
 func (e *fakeEngine) Run(id models.BatchID, start, end, _ int, stop *uint32, out OutputFunc) (Ran, error) {
@@ -86,17 +98,17 @@ func (e *fakeEngine) finish(id models.BatchID, out OutputFunc) error {
 	return e.fail["finish"]
 }
 
-func (e *fakeEngine) Describe(id models.BatchID) ([]wire.Tensor, uint64, error) {
-	return []wire.Tensor{{Type: models.Uint8, Shape: []int64{1}, Bytes: 1}}, 7, e.fail["describe"]
+func (e *fakeEngine) Describe(id models.BatchID) ([]models.Tensor, uint64, error) {
+	return []models.Tensor{{Type: models.Uint8, Shape: []int64{1}, Bytes: 1}}, 7, e.fail["describe"]
 }
 
-func (e *fakeEngine) Export(id models.BatchID, to [][]byte) error {
-	to[0][0] = byte(e.steps[id])
+func (e *fakeEngine) Export(id models.BatchID, to []models.Tensor) error {
+	to[0].Data[0] = byte(e.steps[id])
 	return e.fail["export"]
 }
 
-func (e *fakeEngine) Import(id models.BatchID, at int, queries []Query, cut uint64, values []Tensor) (bool, error) {
-	e.batches[id], e.steps[id] = queries, int(values[0].Data[0])
+func (e *fakeEngine) Import(id models.BatchID, at int, queries []wire.QueryTensors, cut uint64, values []models.Tensor) (bool, error) {
+	e.batches[id], e.steps[id] = keep(queries), int(values[0].Data[0])
 	return e.copies, e.fail["import"]
 }
 
@@ -221,7 +233,7 @@ func (w *workerTest) query(id models.QueryID, content string) wire.QueryTensors 
 		w.t.Fatal(err)
 	}
 	copy(data, content)
-	return wire.QueryTensors{ID: id, Inputs: []wire.Tensor{{
+	return wire.QueryTensors{ID: id, Inputs: []models.Tensor{{
 		Type: models.Uint8, Shape: []int64{int64(len(content))}, Offset: offset, Bytes: int64(len(content)),
 	}}}
 }

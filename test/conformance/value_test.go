@@ -186,7 +186,7 @@ func readValues(dir, direction string, infos []ort.TypeInfo) ([]value, error) {
 		if _, err := os.Stat(path); err != nil {
 			break
 		}
-		t := ort.TypeInfo{Type: models.Tensor(models.Undefined)}
+		t := ort.TypeInfo{Type: models.TensorType(models.Undefined)}
 		if i < len(infos) {
 			t = infos[i]
 		}

@@ -44,7 +44,7 @@ type workers struct {
 	round  uint64
 	batch  models.BatchID
 	seqLen int
-	inputs map[part][]wire.Tensor // by service and batch size
+	inputs map[part][]models.Tensor // by service and batch size
 }
 
 // part is what one service has in a group: operators [0, end) of a batch, all of
@@ -65,7 +65,7 @@ func (c *check) startWorkersWith(ctx context.Context, env, services []string, ma
 		infos:  make([]wire.Info, len(services)),
 		pids:   make([]int, len(services)),
 		news:   make(chan executor.Event, 4*len(services)), // each is ready once or lost once
-		seqLen: c.seqLen, inputs: map[part][]wire.Tensor{},
+		seqLen: c.seqLen, inputs: map[part][]models.Tensor{},
 	}
 	o := executor.Options{
 		Command:     []string{c.program, "worker"},
@@ -226,13 +226,13 @@ func release(o *executor.Outcome) {
 
 // inputsOf returns inputs of zeros. They are made once: a worker only reads them,
 // and has one batch at a time.
-func (w *workers) inputsOf(p part) ([]wire.Tensor, error) {
+func (w *workers) inputsOf(p part) ([]models.Tensor, error) {
 	p.end = 0
 	if t, ok := w.inputs[p]; ok {
 		return t, nil
 	}
 	specs := w.infos[p.service].Inputs
-	var tensors []wire.Tensor
+	var tensors []models.Tensor
 	var sum int64
 	for i, shape := range models.Fill(specs, p.batch, w.seqLen) {
 		elem := specs[i].Type.Elem
@@ -243,7 +243,7 @@ func (w *workers) inputsOf(p part) ([]wire.Tensor, error) {
 		if bytes == 0 {
 			return nil, fmt.Errorf("input %q is %s, which cannot be made up", specs[i].Name, specs[i].Type)
 		}
-		tensors = append(tensors, wire.Tensor{Type: elem, Shape: shape, Offset: sum, Bytes: bytes})
+		tensors = append(tensors, models.Tensor{Type: elem, Shape: shape, Offset: sum, Bytes: bytes})
 		sum += (bytes + wire.ArenaAlign - 1) / wire.ArenaAlign * wire.ArenaAlign
 	}
 	offset, data, err := w.arenas[p.service].Alloc(sum)

@@ -73,6 +73,7 @@ var plainGo = []string{
 	"lab/sim",
 	"lab/sim/bound",
 	"segments",
+	"segments/gpu",
 	"segments/wire",
 	"segments/worker",
 	"cuda",

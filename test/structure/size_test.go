@@ -142,8 +142,6 @@ var large = map[string]int{
 	"daemon/loop.loop":       42,
 	"daemon/loop.selecting":  61,
 	"daemon/loop.succession": 59,
-	"segments.CutModel":      67,
-	"segments.service":       77,
 	"lab/sim.balancer":       42,
 	"lab/sim.node":           45,
 }

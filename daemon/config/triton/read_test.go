@@ -300,7 +300,7 @@ func relus(in, aux models.Dim) []byte {
 		graph = models.AppendField(graph, 1, node)
 	}
 	port := func(field protowire.Number, name string, first models.Dim) {
-		graph = models.AppendField(graph, field, models.AppendValueInfo(nil, name, models.Tensor(models.Float32, first, models.Dim{Value: 4})))
+		graph = models.AppendField(graph, field, models.AppendValueInfo(nil, name, models.TensorType(models.Float32, first, models.Dim{Value: 4})))
 	}
 	port(11, "x", in)
 	port(12, "y", models.Dim{Value: -1, Name: "n"})

@@ -1,4 +1,4 @@
-package segments
+package gpu
 
 import (
 	"errors"
@@ -25,7 +25,7 @@ type pricedBench struct {
 	cut       int
 }
 
-func (b *pricedBench) open(target int) (int, error) {
+func (b *pricedBench) Open(target int) (int, error) {
 	if b.room > 0 && target > b.room {
 		return 0, fmt.Errorf("%w: %d", wire.ErrDeviceFull, target)
 	}
@@ -34,7 +34,7 @@ func (b *pricedBench) open(target int) (int, error) {
 	return b.cut, nil
 }
 
-func (b *pricedBench) time(batch int, more func(int) bool) (whole, cut time.Duration, err error) {
+func (b *pricedBench) Time(batch int, more func(int) bool) (whole, cut time.Duration, err error) {
 	n := 0
 	for more(n) {
 		n++
@@ -47,9 +47,11 @@ func (b *pricedBench) time(batch int, more func(int) bool) (whole, cut time.Dura
 	return whole, whole + time.Duration(float64(whole)*b.border[batch]*float64(b.cut-1)), b.fails
 }
 
-func (b *pricedBench) choice(finest int) *choice {
+func (b *pricedBench) Over() bool { return b.left <= 0 }
+
+func (b *pricedBench) choose(finest int) (*wire.CutChoice, error) {
 	made := &wire.CutChoice{Finest: finest, MaxBatch: 8, Limit: costLimit}
-	return &choice{CutChoice: made, bench: b, batches: []int{1, 8}, over: func() bool { return b.left <= 0 }, at: func(int, int) {}}
+	return made, Choose(made, b, func(int, int) {})
 }
 
 func TestCuts(t *testing.T) {
@@ -85,8 +87,8 @@ func TestChoose(t *testing.T) {
 		"room for some":               {pricedBench{operators: 60, border: price(0.001, 0), room: 12, left: 99}, 24, 10, []int{10}, "0.9 %"},
 		"the whole is as fast or not": {pricedBench{operators: 60, border: price(-0.001, -0.001), left: 99}, 24, 24, []int{24}, "0.0 %"},
 	} {
-		c := tt.bench.choice(tt.finest)
-		if err := c.run(); err != nil {
+		c, err := tt.bench.choose(tt.finest)
+		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if c.Target != tt.target || !slices.Equal(tt.bench.opened, tt.opened) || !strings.Contains(c.Reason, tt.reason) {
@@ -97,11 +99,11 @@ func TestChoose(t *testing.T) {
 		}
 	}
 	full := pricedBench{operators: 60, room: 1, left: 99}
-	if err := full.choice(24).run(); !errors.Is(err, wire.ErrDeviceFull) {
+	if _, err := full.choose(24); !errors.Is(err, wire.ErrDeviceFull) {
 		t.Errorf("room for none: %v", err)
 	}
 	broken := pricedBench{operators: 60, left: 99, fails: wire.ErrInput}
-	if c := broken.choice(24); !errors.Is(c.run(), wire.ErrInput) || c.Measured() {
+	if c, err := broken.choose(24); !errors.Is(err, wire.ErrInput) || c.Measured() {
 		t.Error("what cannot run was measured")
 	}
 }
@@ -116,19 +118,19 @@ func TestChooseProperties(t *testing.T) {
 			left:      rapid.IntRange(0, 12).Draw(t, "left"),
 			room:      rapid.IntRange(2, 100).Draw(t, "room"),
 		}
-		c := b.choice(rapid.IntRange(2, wire.FinestChoice).Draw(t, "finest"))
-		if err := c.run(); err != nil {
+		c, err := b.choose(rapid.IntRange(2, wire.FinestChoice).Draw(t, "finest"))
+		if err != nil {
 			t.Fatal(err)
 		}
 		dearest := max(b.border[1], b.border[8]) * float64(min(c.Target, b.operators)-1)
 		if c.Target < 1 || c.Target > c.Finest || c.Reason == "" {
-			t.Fatalf("%+v", c.CutChoice)
+			t.Fatalf("%+v", c)
 		}
 		if c.Measured() && dearest > c.Limit+1e-6 {
 			t.Fatalf("%d segments cost %v: %s", c.Target, dearest, c.Reason)
 		}
 		for i := range c.Costs {
-			if c.Costs[i].Segments > min(c.Target, b.operators) && c.worst(c.Costs[i].Segments) <= c.Limit {
+			if c.Costs[i].Segments > min(c.Target, b.operators) && (&choice{made: c}).worst(c.Costs[i].Segments) <= c.Limit {
 				t.Fatalf("%+v is finer than %d and within the limit", c.Costs[i], c.Target)
 			}
 		}
@@ -149,11 +151,11 @@ func TestChoiceHolds(t *testing.T) {
 		"other model": func(c *wire.CutChoice) { c.Hash = "g" }, // loading tells
 	} {
 		c := made
-		if change(&c); holds(&c, &asked) != (name == "same" || name == "other model") {
-			t.Errorf("%s: %t", name, holds(&c, &asked))
+		if change(&c); Holds(&c, &asked) != (name == "same" || name == "other model") {
+			t.Errorf("%s: %t", name, Holds(&c, &asked))
 		}
 	}
-	if holds(nil, &asked) {
+	if Holds(nil, &asked) {
 		t.Error("nothing holds")
 	}
 }
