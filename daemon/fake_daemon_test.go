@@ -148,7 +148,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		}
 	}
 	d, err := New(c, Options{
-		Version: "test", Device: "fake", Cores: 1, Fit: o.fit, Offline: true, move: o.move,
+		Version: "test", Device: "fake", Cores: 1, Fit: o.fit, Offline: true, move: o.move, listener: r.seen,
 		Log: zerolog.New(r.log).Level(zerolog.DebugLevel),
 		workers: func(e executor.Options) (loop.Workers, error) {
 			var inputs []*wire.InputArena
@@ -163,8 +163,6 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		t.Fatal(err)
 	}
 	r.Daemon = d
-	b := d.backend
-	b.Listeners = append(b.Listeners, r.seen)
 	level := zerolog.GlobalLevel() // which a reload sets
 	t.Cleanup(func() { r.stop(); zerolog.SetGlobalLevel(level) })
 	return r

@@ -251,6 +251,9 @@ func (p *pool) openLoop(o *Options) error {
 		p.recorder = metrics.NewRecorder(p.config.Names())
 		l.Listeners = append(l.Listeners, p.recorder)
 	}
+	if o.listener != nil {
+		l.Listeners = append(l.Listeners, o.listener)
+	}
 	p.backend, err = loop.New(p.config, l)
 	return err
 }

@@ -16,27 +16,28 @@ const againRuns = 3
 // A worker that is warmed up while others load seems slower than it is. A service that runs is
 // corrected by its own rounds; a variant that is not selected for its time never would be.
 type again struct {
-	*fleet
-	kind *kind
-	left []variantTime
-	seen map[models.ServiceID]string // the hash of the model that was listed
-	runs bool                        // the step that was begun last is the first of those left
+	env      *env
+	services *services
+	kind     *kind
+	left     []variantTime
+	seen     map[models.ServiceID]string // the hash of the model that was listed
+	runs     bool                        // the step that was begun last is the first of those left
 }
 
 // variantTime is what warming up has found of a variant.
 type variantTime struct {
-	member *member
+	member *service
 	model  *wire.Info
 	time   wire.Solo
 }
 
 // list adds what is to be measured of the variants that have loaded.
 func (a *again) list() {
-	for _, s := range a.served() {
-		if s.family == nil || s.info == nil || s.on(a.kind) == nil || a.kind.devices[0].Emulated || a.seen[s.service.ID] == s.info.Hash {
+	for _, s := range a.services.served() {
+		if s.family == nil || s.info == nil || s.on(a.kind) == nil || a.kind.devices[0].Emulated || a.seen[s.entry.ID] == s.info.Hash {
 			continue
 		}
-		a.seen[s.service.ID] = s.info.Hash
+		a.seen[s.entry.ID] = s.info.Hash
 		for _, t := range s.info.Solo {
 			a.left = append(a.left, variantTime{s, s.info, t})
 		}
@@ -50,7 +51,7 @@ func (a *again) rounds() (rounds []models.Group) {
 		return nil
 	}
 	v := &a.left[0]
-	whole := models.Span{Service: v.member.service.ID, End: len(v.time.Nanos), Size: v.time.Size, SeqLen: v.time.SeqLen}
+	whole := models.Span{Service: v.member.entry.ID, End: len(v.time.Nanos), Size: v.time.Size, SeqLen: v.time.SeqLen}
 	for range againRuns {
 		whole.Batch++
 		rounds = append(rounds, models.Group{Spans: []models.Span{whole}})
@@ -68,7 +69,7 @@ func (a *again) finished(took []learning.Timing, err error) {
 	v := a.left[0]
 	a.left = a.left[1:]
 	if err != nil {
-		a.Log.Debug().Err(err).Str("service", v.member.config.Name).Msg("measuring a variant again failed")
+		a.env.log.Debug().Err(err).Str("service", v.member.config.Name).Msg("measuring a variant again failed")
 		return
 	}
 	fastest := slices.MinFunc(took, func(x, y learning.Timing) int { return int(x.Latency - y.Latency) }).Latency
@@ -86,8 +87,8 @@ func (a *again) correct(v *variantTime, took time.Duration) {
 	for _, n := range v.time.Nanos {
 		scaled.Nanos = append(scaled.Nanos, int64(float64(n)*float64(took)/float64(max(sum, 1))))
 	}
-	id := v.member.service.ID
-	if a.kind.slower(a.specs[id], scaled) || a.kind.solo.SetOperators(id, scaled.Size, scaled.SeqLen, scaled.Nanos) != nil {
+	id := v.member.entry.ID
+	if a.kind.slower(a.services.specs[id], scaled) || a.kind.solo.SetOperators(id, scaled.Size, scaled.SeqLen, scaled.Nanos) != nil {
 		return
 	}
 	v.member.family.solved = 0

@@ -18,10 +18,9 @@ import (
 // calls are the queries that the scheduler goroutine has accepted and not answered.
 // Each is answered exactly once, whatever happens.
 type calls struct {
-	*core
-	fleet    *fleet
+	env      *env
+	services *services
 	overruns *overruns
-	moves    *moves
 	pending  map[models.QueryID]*pending
 }
 
@@ -39,7 +38,7 @@ type pending struct {
 // desk is where the calls of a service are handed in, by any goroutine: its
 // [query.Backend].
 type desk struct {
-	*core
+	env    *env
 	inputs *wire.InputArena
 }
 
@@ -61,13 +60,13 @@ func (d *desk) Alloc(_ *query.Service, bytes int64) (query.Memory, error) {
 // Free implements Backend.
 func (d *desk) Free(s *query.Service, m query.Memory) {
 	if err := d.inputs.Free(m.Offset); err != nil {
-		d.Log.Error().Err(err).Str("service", s.Name).Msg("releasing the memory of a query failed")
+		d.env.log.Error().Err(err).Str("service", s.Name).Msg("releasing the memory of a query failed")
 	}
 }
 
 // Submit implements Backend.
 func (d *desk) Submit(c *query.Call) error {
-	if d.draining.Load() {
+	if d.env.mail.draining.Load() {
 		return query.ErrDraining
 	}
 	p, ok := c.Backend.(*pending)
@@ -83,15 +82,15 @@ func (d *desk) Submit(c *query.Call) error {
 			Type: in.Type, Shape: in.Shape, Offset: in.Offset, Bytes: int64(len(in.Data)),
 		})
 	}
-	c.QueryID = models.QueryID(d.lastID.Add(1))
+	c.QueryID = models.QueryID(d.env.mail.lastID.Add(1))
 	select {
-	case d.inbox <- message{call: c}:
+	case d.env.mail.inbox <- message{call: c}:
 	default:
 		return query.ErrQueueFull
 	}
 	select {
-	case <-d.ending:
-		d.refuseAll() // the loop may have looked for the last time
+	case <-d.env.mail.ending:
+		d.env.mail.refuseAll() // the loop may have looked for the last time
 	default:
 	}
 	return nil
@@ -100,7 +99,7 @@ func (d *desk) Submit(c *query.Call) error {
 // Cancel implements Backend. If the inbox is full the query runs in vain.
 func (d *desk) Cancel(c *query.Call) {
 	select {
-	case d.inbox <- message{cancel: c.QueryID}:
+	case d.env.mail.inbox <- message{cancel: c.QueryID}:
 	default:
 	}
 }
@@ -129,8 +128,8 @@ func (cs *calls) arrive(c *query.Call) {
 		Size:     c.Size,
 		SeqLen:   c.SeqLen,
 		Shape:    c.Shape,
-		Arrival:  c.Arrival.Sub(cs.epoch),
-		Deadline: c.Deadline().Sub(cs.epoch),
+		Arrival:  c.Arrival.Sub(cs.env.mail.epoch),
+		Deadline: c.Deadline().Sub(cs.env.mail.epoch),
 		Priority: c.Priority,
 	}
 	to := cs.address(c, &q)
@@ -139,8 +138,8 @@ func (cs *calls) arrive(c *query.Call) {
 		return
 	}
 	q.Service = to.ID
-	under := cs.fleet.members[to.ID].probation()
-	ruling := under.judge(cs.Now(), sortOf(c))
+	under := cs.services.list[to.ID].probation()
+	ruling := under.judge(cs.env.now(), sortOf(c))
 	if ruling.wait > 0 {
 		refusal := unproven(c.Service, ruling.wait)
 		c.Service.Stats.TurnAway(refusal)
@@ -148,8 +147,8 @@ func (cs *calls) arrive(c *query.Call) {
 		return
 	}
 	q.Alone = ruling.alone
-	if err := cs.step(overlap.Event{Kind: overlap.Arrive, Query: q}); err != nil {
-		cs.emit(observe.Event{Kind: observe.Refused, At: cs.Now(), Call: c, Err: err})
+	if err := cs.env.step(overlap.Event{Kind: overlap.Arrive, Query: q}); err != nil {
+		cs.env.emit(observe.Event{Kind: observe.Refused, At: cs.env.now(), Call: c, Err: err})
 		c.Answer(query.Reply{Err: refusal(err)})
 		return
 	}
@@ -158,11 +157,11 @@ func (cs *calls) arrive(c *query.Call) {
 	}
 	p := c.Backend.(*pending)
 	p.under, cs.pending[q.ID] = under, p
-	cs.breadth.large(cs.Now(), c, 0)
-	for _, k := range cs.kinds {
+	cs.env.breadth.large(cs.env.now(), c, 0)
+	for _, k := range cs.env.kinds {
 		k.learning.Arrived(q.Arrival)
 	}
-	cs.emit(observe.Event{Kind: observe.Accepted, Call: c})
+	cs.env.emit(observe.Event{Kind: observe.Accepted, Call: c})
 }
 
 // address says for which service of the scheduler a call is, nil for none.
@@ -170,7 +169,7 @@ func (cs *calls) address(c *query.Call, q *models.Query) *query.Service {
 	if len(c.Service.Variants) == 0 {
 		return c.Service
 	}
-	f := cs.fleet.families[c.Service.Name]
+	f := cs.services.families[c.Service.Name]
 	if f == nil {
 		return nil
 	}
@@ -179,30 +178,30 @@ func (cs *calls) address(c *query.Call, q *models.Query) *query.Service {
 		q.Fixed = true
 		for _, m := range f.variants {
 			if m.variant == name {
-				return m.service
+				return m.entry
 			}
 		}
 		return nil
 	}
 	f.live.Arrived(q.Arrival)
 	q.Accuracy = c.LeastAccuracy
-	var found *member
+	var found *service
 	for _, m := range f.variants {
-		if cs.fleet.specs[m.service.ID].Accuracy >= q.Accuracy && (found == nil || m.service.Ready() && !found.service.Ready()) {
+		if cs.services.specs[m.entry.ID].Accuracy >= q.Accuracy && (found == nil || m.entry.Ready() && !found.entry.Ready()) {
 			found = m
 		}
 	}
 	if found == nil {
 		return nil
 	}
-	return found.service
+	return found.entry
 }
 
 // cancel takes a query back whose client has left. What runs of it is stopped at the
 // next operator, unless others are in its batch.
 func (cs *calls) cancel(id models.QueryID) {
 	if cs.pending[id] != nil {
-		_ = cs.step(overlap.Event{Kind: overlap.Cancel, Query: models.Query{ID: id}})
+		_ = cs.env.step(overlap.Event{Kind: overlap.Cancel, Query: models.Query{ID: id}})
 	}
 }
 
@@ -221,7 +220,7 @@ func (cs *calls) blame(members []models.QueryID, err error) {
 // convict records that a worker died while it ran a span, and refuses what waits of the sorts
 // that rest from now on: else one client would have its queries end one worker after another.
 func (cs *calls) convict(span *models.Span, members []models.QueryID) {
-	now, of := cs.Now(), cs.fleet.members[span.Service]
+	now, of := cs.env.now(), cs.services.list[span.Service]
 	began, p := now, of.probation()
 	var sorts []querySort
 	for _, h := range cs.overruns.held[span.Batch] {
@@ -237,7 +236,7 @@ func (cs *calls) convict(span *models.Span, members []models.QueryID) {
 		return
 	}
 	p.died(now, began, sorts[0])
-	cs.Log.Warn().Str("service", of.config.Name).Str("sender", sorts[0].sender.String()).Int("deaths", p.deaths).
+	cs.env.log.Warn().Str("service", of.config.Name).Str("sender", sorts[0].sender.String()).Int("deaths", p.deaths).
 		Msg("a query crashed a worker: unknown senders and shapes run alone for now")
 	for id, x := range cs.pending {
 		if x.under != p || slices.Contains(members, id) {
@@ -258,47 +257,31 @@ func unproven(s *query.Service, wait time.Duration) *query.Error {
 		s.Name, wait.Round(time.Second))}
 }
 
-// answer answers what is over, without a decision.
-func (cs *calls) answer() {
-	for cs.scheduler.Ended() {
-		r := cs.door.Ready(cs.Now())
-		cs.end(&r)
-	}
-}
-
-// end answers the queries that are over, frees what they held, stops what is preempted at the
-// next operator, and sends batches on their way to another device. That comes last: a move that
-// fails may end further queries, whose answers take the place of these.
-func (cs *calls) end(r *overlap.Ready) {
-	for _, b := range r.Released {
-		cs.devices[b.Device].exec.Release(b.Service, b.Batch)
-	}
-	for _, b := range r.Stops {
-		cs.devices[b.Device].exec.Stop(b.Service, b.Batch)
-	}
-	for i := range r.Answers {
-		a := &r.Answers[i]
-		p, member := cs.pending[a.Query], cs.fleet.members[a.Service]
-		e := observe.Event{Kind: observe.Answered, Answer: a, Target: member.config.Target}
+// end answers the queries that are over.
+func (cs *calls) end(answers []overlap.Answer) {
+	for i := range answers {
+		a := &answers[i]
+		p, s := cs.pending[a.Query], cs.services.list[a.Service]
+		e := observe.Event{Kind: observe.Answered, Answer: a, Target: s.config.Target}
 		if p != nil {
 			e.Call = p.call
 		}
-		cs.emit(e)
+		cs.env.emit(e)
 		if a.InUse {
 			cs.overruns.keep(p, a)
 		}
-		if p != nil {
-			delete(cs.pending, a.Query)
-			reply := cs.reply(p, a)
-			p.under.answered(a.Query, sortOf(p.call), reply.Err == nil)
-			for i := range reply.Outputs {
-				cs.breadth.large(cs.Now(), p.call, len(reply.Outputs[i].Data))
-			}
-			reply.Variant = member.variant
-			p.call.Answer(reply)
+		if p == nil {
+			continue // it was given up
 		}
+		delete(cs.pending, a.Query)
+		reply := cs.reply(p, a)
+		p.under.answered(a.Query, sortOf(p.call), reply.Err == nil)
+		for i := range reply.Outputs {
+			cs.env.breadth.large(cs.env.now(), p.call, len(reply.Outputs[i].Data))
+		}
+		reply.Variant = s.variant
+		p.call.Answer(reply)
 	}
-	cs.moves.begin(r.Moves)
 }
 
 // reply makes the reply of a query that is over.
@@ -370,8 +353,8 @@ func (cs *calls) abandon() {
 		delete(cs.pending, id)
 		p.call.Answer(query.Reply{Err: query.ErrDraining})
 	}
-	close(cs.ending)
-	cs.refuseAll()
+	close(cs.env.mail.ending)
+	cs.env.mail.refuseAll()
 }
 
 // refusal translates an error of the scheduler's Arrive.

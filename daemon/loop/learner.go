@@ -25,10 +25,11 @@ const loggedSkips = 20
 // has the state file read and written, and has predictors fitted, both away from the
 // scheduler goroutine.
 type learner struct {
-	*core
+	env         *env
+	workers     *workers
+	services    *services
 	kind        *kind
 	learning    *learning.Learner
-	fleet       *crew
 	measurement measurement
 	again       again
 	endFit      context.CancelFunc // ends the fit that was begun last, nil if none was
@@ -37,7 +38,7 @@ type learner struct {
 // bind chooses the predictor for the models of now, if they have changed
 // and every worker has loaded its own or was given up.
 func (d *learner) bind() {
-	if !d.fleet.settled(d.kind) {
+	if !d.workers.settled(d.kind) {
 		return
 	}
 	d.again.list()
@@ -49,8 +50,8 @@ func (d *learner) bind() {
 
 // world describes the device and the models of all members to the learner.
 func (d *learner) world() learning.World {
-	w := learning.World{Device: measuredOn(d.kind, d.fleet.served()), Models: make([]predictor.Served, len(d.fleet.members)), Reloaded: d.fleet.reloaded}
-	for i, s := range d.fleet.members {
+	w := learning.World{Device: measuredOn(d.kind, d.services.served()), Models: make([]predictor.Served, len(d.services.list)), Reloaded: d.services.reloaded}
+	for i, s := range d.services.list {
 		if s == nil || s.on(d.kind) == nil {
 			continue
 		}
@@ -68,12 +69,12 @@ func (d *learner) world() learning.World {
 }
 
 // subject describes a service that may be measured.
-func (s *member) subject(m training.Model, on *kind) learning.Service {
-	l := learning.Service{ID: s.service.ID, Model: m, GivenUp: s.givenUp(on.devices), Sizes: []int{1}}
+func (s *service) subject(m training.Model, on *kind) learning.Service {
+	l := learning.Service{ID: s.entry.ID, Model: m, GivenUp: s.givenUp(on.devices), Sizes: []int{1}}
 	if !s.config.BestEffort {
 		l.Target = s.config.Target
 	}
-	if s.service.Mergeable() {
+	if s.entry.Mergeable() {
 		l.Sizes = s.config.MeasuredSizes()
 	}
 	if info := s.info; info != nil && models.HasSeqLen(info.Inputs) {
@@ -86,8 +87,8 @@ func (s *member) subject(m training.Model, on *kind) learning.Service {
 // operators before it is loaded. Its threads are part of what makes it the same:
 // they decide how long it takes.
 func (d *learner) measured(id models.ServiceID) training.Model {
-	m := training.Model{Name: d.fleet.name(id)}
-	if s := d.fleet.members[id]; s.info != nil && s.on(d.kind) != nil {
+	m := training.Model{Name: d.services.name(id)}
+	if s := d.services.list[id]; s.info != nil && s.on(d.kind) != nil {
 		m.Hash, m.Operators = s.measuredAs(d.kind), len(s.info.Operators)
 	}
 	return m
@@ -109,7 +110,7 @@ func (d *learner) turn(idle, waits bool) (next time.Duration, wake bool) {
 		if idle && d.pending() {
 			return d.measure(), true
 		}
-	case d.fleet.loading.active(), !idle && d.wanted(waits):
+	case d.workers.loading.active(), !idle && d.wanted(waits):
 		return m.yield()
 	}
 	return 0, false
@@ -117,17 +118,17 @@ func (d *learner) turn(idle, waits bool) (next time.Duration, wake bool) {
 
 // wanted reports whether what waits, if anything does, may wait for a device that measures.
 func (d *learner) wanted(waits bool) bool {
-	return len(d.devices) == 1 || waits && !slices.ContainsFunc(d.devices, (*device).free)
+	return len(d.env.devices) == 1 || waits && !slices.ContainsFunc(d.env.devices, (*device).free)
 }
 
 // measure runs the next round that measures if one is due and the services are ready:
 // that of a step which queries have interrupted, or the first of the next. It returns
 // when to ask again.
 func (d *learner) measure() (next time.Duration) {
-	if due := d.learning.DueAt(d.scheduler.Idle()); due > d.Now() {
+	if due := d.learning.DueAt(d.env.scheduler.Idle()); due > d.env.now() {
 		return due
 	}
-	for ready := !d.Keeper.Full() && !d.draining.Load() && d.measurable(); ready; {
+	for ready := !d.env.options.Keeper.Full() && !d.env.mail.draining.Load() && d.measurable(); ready; {
 		if d.measurement.waits() && !d.again.runs && d.learning.Lost() {
 			d.measurement.end()
 			d.over(nil, -1, learning.ErrDisturbed)
@@ -156,7 +157,7 @@ func (d *learner) measure() (next time.Duration) {
 		}
 		err := d.measurement.run()
 		if err == nil {
-			d.measurement.until = d.learning.Began(d.Now())
+			d.measurement.until = d.learning.Began(d.env.now())
 			break
 		}
 		if errors.Is(err, executor.ErrClosed) {
@@ -165,7 +166,7 @@ func (d *learner) measure() (next time.Duration) {
 		}
 		d.over(nil, -1, err)
 	}
-	return d.Now() + learning.Quiet
+	return d.env.now() + learning.Quiet
 }
 
 // measurable reports whether the workers of all services that are measured
@@ -173,18 +174,18 @@ func (d *learner) measure() (next time.Duration) {
 func (d *learner) measurable() bool {
 	down := func(id models.ServiceID) bool {
 		return slices.ContainsFunc(d.kind.devices, func(on *device) bool {
-			r := d.fleet.members[id].replicas[on.index]
+			r := d.services.list[id].replicas[on.index]
 			return r != nil && !r.ready && !r.givenUp
 		})
 	}
-	return !d.measurement.active() && !d.fleet.loading.active() && slices.ContainsFunc(d.kind.devices, d.vacant) &&
+	return !d.measurement.active() && !d.workers.loading.active() && slices.ContainsFunc(d.kind.devices, d.vacant) &&
 		!slices.ContainsFunc(d.learning.Services(), down)
 }
 
 // vacant reports whether a device runs nothing, and holds nothing that would be lost if
 // it were taken. The only device is not taken from queries: they wait.
 func (d *learner) vacant(on *device) bool {
-	return on.free() && on.moving == 0 && (len(d.devices) == 1 || d.scheduler.Paused(on.index) == 0)
+	return on.free() && on.moving == 0 && (len(d.env.devices) == 1 || d.env.scheduler.Paused(on.index) == 0)
 }
 
 // errApart is why a group cannot be measured of which the services are on no device
@@ -196,7 +197,7 @@ func (d *learner) place(rounds []models.Group) (*device, error) {
 	err := errApart
 	for _, on := range d.kind.devices {
 		missing := func(s models.Span) bool {
-			r := d.fleet.members[s.Service].replicas[on.index]
+			r := d.services.list[s.Service].replicas[on.index]
 			return r == nil || !r.ready
 		}
 		if slices.ContainsFunc(rounds, func(g models.Group) bool { return slices.ContainsFunc(g.Spans, missing) }) {
@@ -222,10 +223,10 @@ func (d *learner) finished(on *device, o *executor.Outcome) {
 		s := &o.Spans[i]
 		switch s.Status {
 		case models.SpanLost, models.SpanCrashed:
-			d.fleet.lost(s.Span.Service, on)
+			d.workers.lost(s.Span.Service, on)
 		case models.SpanOverrun: // its worker can run nothing else meanwhile
-			d.fleet.members[s.Span.Service].replicas[on.index].overrun = true
-			_ = d.step(overlap.Event{Kind: overlap.Down, Service: s.Span.Service, Device: on.index})
+			d.services.list[s.Span.Service].replicas[on.index].overrun = true
+			_ = d.env.step(overlap.Event{Kind: overlap.Down, Service: s.Span.Service, Device: on.index})
 			on.exec.Abandon(s.Span.Service, s.Span.Batch)
 		}
 		if s.Status != models.SpanDone {
@@ -236,7 +237,7 @@ func (d *learner) finished(on *device, o *executor.Outcome) {
 	if failed > 1 {
 		culprit = -1
 	}
-	d.learning.Ended(d.Now(), d.measurement.broken)
+	d.learning.Ended(d.env.now(), d.measurement.broken)
 	over, err := d.measurement.finish(o)
 	if over {
 		d.over(d.measurement.took, culprit, err)
@@ -259,13 +260,13 @@ func (d *learner) landed(on *device, s *executor.SpanOutcome) {
 		s.Queries[i].Release()
 	}
 	d.measurement.giveBack(func(h *heldBatch) bool { return h.batch == s.Span.Batch })
-	if r := d.fleet.members[s.Span.Service].replicas[on.index]; r != nil {
+	if r := d.services.list[s.Span.Service].replicas[on.index]; r != nil {
 		r.overrun = false
 	}
 	if s.Status == models.SpanLost || s.Status == models.SpanCrashed {
-		d.fleet.lost(s.Span.Service, on)
+		d.workers.lost(s.Span.Service, on)
 	} else {
-		d.fleet.resume(s.Span.Service, on)
+		d.workers.resume(s.Span.Service, on)
 	}
 }
 
@@ -285,15 +286,15 @@ func (d *learner) work() {
 			d.endFit = nil
 		}
 	}
-	if w.Restore != nil && d.Profiles != nil {
+	if w.Restore != nil && d.env.options.Profiles != nil {
 		var c predictor.CalibrationSnapshot
-		if d.Profiles.Stored(Calibrations, d.calibrationKey(w.Restore.Identity()), &c) && d.kind.predictor.Restore(c) != nil {
-			d.Log.Warn().Msg("the stored calibration of the predictor is invalid; it is learned again")
+		if d.env.options.Profiles.Stored(Calibrations, d.calibrationKey(w.Restore.Identity()), &c) && d.kind.predictor.Restore(c) != nil {
+			d.env.log.Warn().Msg("the stored calibration of the predictor is invalid; it is learned again")
 		}
 	}
 	d.logWork(&w)
 	for _, job := range w.Store {
-		d.keep(job.What, job.Do)
+		d.env.keep(job.What, job.Do)
 	}
 	if w.Read != nil {
 		d.read(w.Read)
@@ -305,60 +306,60 @@ func (d *learner) work() {
 
 // read has the state file read, away from the loop.
 func (d *learner) read(r *learning.Read) {
-	taken := d.keep("reading measurements failed", func(s *training.Store) error {
+	taken := d.env.keep("reading measurements failed", func(s *training.Store) error {
 		found, err := r.From(s)
-		d.tell(message{ask: func() {
-			d.learning.Found(d.Now(), found)
+		d.env.mail.tell(func() {
+			d.learning.Found(d.env.now(), found)
 			d.work()
-		}})
+		})
 		return err
 	})
 	if !taken {
-		d.learning.Found(d.Now(), r.Not(errors.New("the state file is too slow")))
+		d.learning.Found(d.env.now(), r.Not(errors.New("the state file is too slow")))
 		d.work()
 	}
 }
 
 // fit has a predictor fitted, away from the loop.
 func (d *learner) fit(f *learning.Fit) {
-	ctx, cancel := context.WithCancel(d.Life)
+	ctx, cancel := context.WithCancel(d.env.options.Life)
 	d.endFit = cancel
-	d.Goroutines.Go(func() {
-		file, err := d.Fit(ctx, f.Data, f.Operators)
-		d.tell(message{ask: func() {
+	d.env.options.Goroutines.Go(func() {
+		file, err := d.env.options.Fit(ctx, f.Data, f.Operators)
+		d.env.mail.tell(func() {
 			if ctx.Err() == nil {
 				d.learning.Fitted(f, file, err, d.world())
 				d.work()
 			}
-		}})
+		})
 	})
 }
 
 // logWork writes into the log what the learner has come to.
 func (d *learner) logWork(w *learning.Work) {
 	for i, err := range w.Unfit {
-		line := d.Log.Debug()
+		line := d.env.log.Debug()
 		if i == 0 { // the newest, which may just have come from another daemon
-			line = d.Log.Info()
+			line = d.env.log.Info()
 		}
 		line.Err(err).Msg("a stored predictor does not match")
 	}
 	skips, drift := w.Measured.Skips, &w.Measured.Drift
 	for _, skip := range skips[:min(len(skips), loggedSkips)] {
-		d.Log.Warn().Err(skip.Err).Str("service", skip.Model).Int("size", skip.Size).Int("seq_len", skip.SeqLen).Msg("measurement failed")
+		d.env.log.Warn().Err(skip.Err).Str("service", skip.Model).Int("size", skip.Size).Int("seq_len", skip.SeqLen).Msg("measurement failed")
 	}
 	if more := len(skips) - loggedSkips; more > 0 {
-		d.Log.Warn().Int("more", more).Msg("more measurements failed; they are not listed")
+		d.env.log.Warn().Int("more", more).Msg("more measurements failed; they are not listed")
 	}
 	if drift.Exceeded {
-		d.Log.Warn().Float64("percent", drift.Worst.Percent).Msg("the speed of the device changed during the measurement; measure again when the device is idle")
+		d.env.log.Warn().Float64("percent", drift.Worst.Percent).Msg("the speed of the device changed during the measurement; measure again when the device is idle")
 	}
 	if w.Unfound != nil {
-		d.Log.Warn().Err(w.Unfound).Msg("training a predictor")
+		d.env.log.Warn().Err(w.Unfound).Msg("training a predictor")
 	}
 	if w.Entered {
 		r := d.learning.Report()
-		d.Log.Info().Str("predictor", r.Phase).Str("why", r.Reason).Msg("prediction of operator groups")
+		d.env.log.Info().Str("predictor", r.Phase).Str("why", r.Reason).Msg("prediction of operator groups")
 	}
 }
 
@@ -380,14 +381,14 @@ func (r *Report) add(l *learner) {
 	if r.Reason != "" {
 		r.Reason += "; "
 	}
-	if len(l.kinds) > 1 {
+	if len(l.env.kinds) > 1 {
 		r.Reason += l.device().Name + ": "
 	}
 	r.Reason += p.Reason
 	if p.Progress.Total == 0 {
 		return
 	}
-	r.Devices = append(r.Devices, measuredOn(l.kind, l.fleet.served()))
+	r.Devices = append(r.Devices, measuredOn(l.kind, l.services.served()))
 	sum.Done, sum.Total, sum.Skipped = sum.Done+p.Progress.Done, sum.Total+p.Progress.Total, sum.Skipped+p.Progress.Skipped
 	sum.Spent, sum.Left = max(sum.Spent, p.Progress.Spent), max(sum.Left, p.Progress.Left)
 	sum.Skips = append(sum.Skips, p.Progress.Skips...)
@@ -399,7 +400,7 @@ func (r *Report) add(l *learner) {
 // its place, or its name.
 func (d *learner) calibrationKey(identity string) string {
 	key := []byte(identity)
-	for i, s := range d.fleet.members {
+	for i, s := range d.services.list {
 		if key = append(key, '|'); s == nil || s.on(d.kind) == nil {
 			continue
 		}
@@ -421,7 +422,8 @@ const maxMeasuredBytes = 1 << 30
 // measurement runs the rounds of a step, on inputs of zeros, and times each. Between
 // two of them queries may be served: its batches stay with the workers.
 type measurement struct {
-	fleet   *crew
+	env     *env
+	workers *workers
 	device  *device // that the rounds of the step run on
 	lastID  uint64
 	rounds  []models.Group // the groups that are left
@@ -498,9 +500,9 @@ func (m *measurement) send() error {
 		return err
 	}
 	for _, s := range spans {
-		m.fleet.members[s.Service].replicas[m.device.index].fresh = false
+		m.workers.services.list[s.Service].replicas[m.device.index].fresh = false
 	}
-	m.fleet.take(m.device)
+	m.workers.take(m.device)
 	m.running, m.broken = true, false
 	return nil
 }
@@ -508,7 +510,7 @@ func (m *measurement) send() error {
 // yield ends the round that runs at the next operators, if queries have waited for it
 // as long as they may. Otherwise it returns when to ask again.
 func (m *measurement) yield() (again time.Duration, wake bool) {
-	if m.fleet.Now() < m.until {
+	if m.env.now() < m.until {
 		return m.until, true
 	}
 	m.stop()
@@ -523,7 +525,7 @@ func (m *measurement) stop() {
 	if !m.active() || m.broken {
 		return
 	}
-	m.broken, m.limit = true, m.fleet.Now()+stopPatience
+	m.broken, m.limit = true, m.env.now()+stopPatience
 	for _, s := range m.rounds[0].Spans {
 		m.device.exec.Stop(s.Service, s.Batch|measuringIDs)
 	}
@@ -533,7 +535,7 @@ func (m *measurement) stop() {
 // over: all rounds have run, or there is an error.
 func (m *measurement) finish(o *executor.Outcome) (over bool, err error) {
 	m.running = false
-	m.fleet.giveBack(m.device)
+	m.workers.giveBack(m.device)
 	t := learning.Timing{Latency: o.Latency(), Device: o.DeviceTime()}
 	stopped := false
 	for i := range o.Spans {
@@ -598,7 +600,7 @@ func (m *measurement) giveBack(some func(h *heldBatch) bool) {
 
 // alloc makes up the inputs of a span's batch.
 func (m *measurement) alloc(s *models.Span) ([]wire.Tensor, error) {
-	member := m.fleet.members[s.Service]
+	member := m.workers.services.list[s.Service]
 	inputs := member.info.Inputs
 	var tensors []wire.Tensor
 	var sum int64

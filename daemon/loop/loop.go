@@ -3,8 +3,10 @@ package loop
 import (
 	"errors"
 	"runtime"
+	"slices"
 	"time"
 
+	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/daemon/observe"
 	"github.com/overlapd/overlapd/daemon/status"
 	"github.com/overlapd/overlapd/executor"
@@ -21,13 +23,17 @@ const inboxBurst = 256
 // loop is the scheduler goroutine: it takes in what happens, decides, sends rounds
 // to the workers and settles what became of them.
 type loop struct {
-	*core
-	fleet    *crew
-	learners []*learner // of each kind of device
+	env      *env
+	services *services
+	workers  *workers
+	policies *policies
 	calls    *calls
 	overruns *overruns
+	moves    *moves
+	learners []*learner // of each kind of device
 
-	timer *time.Timer
+	timer    *time.Timer
+	outcomes chan executor.Outcome // of all devices
 
 	// Memory that is used again for each round.
 	why      overlap.Explanation
@@ -37,9 +43,28 @@ type loop struct {
 	group    models.Group
 }
 
+func newLoop(e *env, all *services) *loop {
+	l := &loop{env: e, services: all, timer: time.NewTimer(time.Hour), outcomes: make(chan executor.Outcome, len(e.devices)*executor.MaxOutcomes)}
+	l.workers = &workers{env: e, services: all, loading: loading{}}
+	l.policies = &policies{env: e, services: all}
+	l.overruns = &overruns{env: e, held: map[models.BatchID][]heldQuery{}, learned: map[uint64]*predictor.Overrun{}}
+	l.calls = &calls{env: e, services: all, overruns: l.overruns, pending: map[models.QueryID]*pending{}}
+	l.moves = &moves{env: e, workers: l.workers, calls: l.calls, open: map[uint64]overlap.Move{}}
+	for _, k := range e.kinds {
+		of := e.options.Learning
+		of.Emulated, of.Alone = k.devices[0].Emulated, k.devices[0].Alone
+		k.learning = learning.New(of, k.predictor, k.solo)
+		l.learners = append(l.learners, &learner{
+			env: e, workers: l.workers, services: all, kind: k, learning: k.learning, measurement: measurement{env: e, workers: l.workers},
+			again: again{env: e, services: all, kind: k, seen: map[models.ServiceID]string{}},
+		})
+	}
+	return l
+}
+
 // run takes events in and gives rounds out until all executors are closed.
 func (l *loop) run() {
-	defer close(l.done)
+	defer close(l.env.mail.done)
 	defer l.calls.abandon()
 	defer l.timer.Stop()
 	beat := time.NewTicker(heartbeat)
@@ -49,17 +74,17 @@ func (l *loop) run() {
 		var ended executor.Outcome
 		open := true
 		select {
-		case first = <-l.inbox:
+		case first = <-l.env.mail.inbox:
 		case ended, open = <-l.outcomes:
 		case <-l.timer.C:
 		case <-beat.C:
-			l.fleet.turnedAway()
-			selecting{l.fleet.fleet}.heed()
+			l.services.turnedAway()
+			l.policies.heed()
 		}
 		if !open {
 			return
 		}
-		l.emit(observe.Event{Kind: observe.Woke, At: l.Now()})
+		l.env.emit(observe.Event{Kind: observe.Woke, At: l.env.now()})
 		l.take(first)
 		if ended.Round != 0 {
 			l.finish(ended)
@@ -67,7 +92,7 @@ func (l *loop) run() {
 		runtime.Gosched() // who is about to hand in a call does, so that one decision has all of them
 		for range inboxBurst {
 			select {
-			case m := <-l.inbox:
+			case m := <-l.env.mail.inbox:
 				l.take(m)
 				continue
 			default:
@@ -75,7 +100,7 @@ func (l *loop) run() {
 			break
 		}
 		l.decide()
-		l.board.Publish(l.status)
+		l.env.mail.board.Publish(l.status)
 		l.rest()
 	}
 }
@@ -89,16 +114,34 @@ func (l *loop) take(m message) {
 		l.calls.cancel(m.cancel)
 	case m.ask != nil:
 		m.ask()
+		l.answer()
+		l.follow()
+	}
+}
+
+// follow has the learners do what has become due for them with what happened to services.
+func (l *loop) follow() {
+	stop, rebind := l.services.stop, l.services.rebind
+	l.services.stop, l.services.rebind = false, false
+	for _, r := range l.learners {
+		if stop {
+			r.stop()
+		}
+		if rebind {
+			r.bind()
+		}
 	}
 }
 
 // decide answers what is over, starts the next round of each device that is free, and sets the
 // timer for what happens by the passing of time alone.
 func (l *loop) decide() {
-	l.fleet.reap()
+	l.workers.shrink()
+	l.services.reap(slices.ContainsFunc(l.learners, func(r *learner) bool { return r.measurement.reads() }))
+	l.follow()
 	next := l.ready()
-	l.door.Advance(l.Now())
-	idle, waits := l.scheduler.Idle(), next < overlap.Never
+	l.env.door.Advance(l.env.now())
+	idle, waits := l.env.scheduler.Idle(), next < overlap.Never
 	sooner := func(at time.Duration, ok bool) {
 		if ok {
 			next = min(next, at)
@@ -107,21 +150,21 @@ func (l *loop) decide() {
 	for _, r := range l.learners {
 		sooner(r.turn(idle, waits))
 	}
-	for _, d := range l.devices {
+	for _, d := range l.env.devices {
 		sooner(l.watch(d))
 	}
 	if next < overlap.Never {
-		l.timer.Reset(max(next-l.Now(), 0))
+		l.timer.Reset(max(next-l.env.now(), 0))
 	}
 }
 
 // ready does what the scheduler has ready, until it has nothing more. It returns when to ask
 // again though nothing happens. While the only device measures, all but answers wait for it.
 func (l *loop) ready() (wake time.Duration) {
-	for len(l.devices) > 1 || !l.devices[0].taken || l.scheduler.Ended() {
-		now := l.Now()
-		r := l.door.Ready(now)
-		l.calls.end(&r)
+	for len(l.env.devices) > 1 || !l.env.devices[0].taken || l.env.scheduler.Ended() {
+		now := l.env.now()
+		r := l.env.door.Ready(now)
+		l.end(&r)
 		if r.Round != nil {
 			l.dispatch(r.Round)
 		}
@@ -132,28 +175,55 @@ func (l *loop) ready() (wake time.Duration) {
 	return overlap.Never
 }
 
+// answer does what the scheduler wants done with what is over, without a decision.
+func (l *loop) answer() {
+	for l.env.scheduler.Ended() {
+		r := l.env.door.Ready(l.env.now())
+		l.end(&r)
+	}
+}
+
+// end frees what the queries that are over have held, stops what is preempted at the next operator,
+// answers, and sends batches on their way to another device.
+func (l *loop) end(r *overlap.Ready) {
+	for _, b := range r.Released {
+		l.env.devices[b.Device].exec.Release(b.Service, b.Batch)
+	}
+	for _, b := range r.Stops {
+		l.env.devices[b.Device].exec.Stop(b.Service, b.Batch)
+	}
+	l.calls.end(r.Answers)
+	l.moves.begin(r.Moves)
+}
+
+// lost is called when a span is lost, and with it its worker.
+func (l *loop) lost(id models.ServiceID, d *device) {
+	l.workers.lost(id, d)
+	l.answer()
+}
+
 // watch ends the round that a device runs once it has exceeded its limit, be it one that
 // serves or one that measures. It returns when to look again.
 func (l *loop) watch(d *device) (at time.Duration, ok bool) {
 	switch m := &l.learners[d.kind.index].measurement; {
 	case d.taken && m.broken:
-		return d.watch(l.Now(), m.round, &m.limit)
+		return d.watch(l.env.now(), m.round, &m.limit)
 	case d.taken, d.until == 0:
 		return 0, false // nobody waits for the device
 	}
-	return d.watch(l.Now(), d.round.Number, &d.until)
+	return d.watch(l.env.now(), d.round.Number, &d.until)
 }
 
 // dispatch sends a round to the workers. A round that cannot be sent fails at
 // once, so that its queries are answered.
 func (l *loop) dispatch(next *overlap.Round) {
-	d := l.devices[next.Device]
+	d := l.env.devices[next.Device]
 	d.round = *next
 	d.rounds++
 	r := &d.round
 	l.requests = l.requests[:0]
 	for i, span := range r.Group.Spans {
-		l.fleet.members[span.Service].replicas[d.index].fresh = false
+		l.services.list[span.Service].replicas[d.index].fresh = false
 		request := executor.SpanRequest{Span: span}
 		if span.Start == 0 {
 			for _, id := range r.Queries[i] {
@@ -162,12 +232,12 @@ func (l *loop) dispatch(next *overlap.Round) {
 		}
 		l.requests = append(l.requests, request)
 	}
-	d.until = r.Start + l.scheduler.Allowed(r.Device, r.Predicted.Bound, l.config.Worker.OverrunFactor)
-	l.why = l.scheduler.Explain()
+	d.until = r.Start + l.env.scheduler.Allowed(r.Device, r.Predicted.Bound, l.env.config.Worker.OverrunFactor)
+	l.why = l.env.scheduler.Explain()
 	d.apart = l.apartOf(d.kind.solo, r)
-	l.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Apart: d.apart, Services: l.fleet.specs})
+	l.env.emit(observe.Event{Kind: observe.Dispatched, Round: r, Why: &l.why, Apart: d.apart, Services: l.services.specs})
 	if err := d.exec.Run(r.Number, l.requests); err != nil {
-		l.Log.Error().Err(err).Uint64("round", r.Number).Msg("sending a round to the workers failed")
+		l.env.log.Error().Err(err).Uint64("round", r.Number).Msg("sending a round to the workers failed")
 		o := models.Outcome{Round: r.Number, Device: d.index}
 		for i, span := range r.Group.Spans {
 			l.calls.blame(r.Queries[i], err)
@@ -220,14 +290,17 @@ func (l *loop) unmerged(solo *predictor.Solo, span models.Span, queries []models
 
 // finish takes in what became of a round.
 func (l *loop) finish(o executor.Outcome) {
-	d := l.devices[o.Device]
+	d := l.env.devices[o.Device]
 	if o.Moved {
-		l.calls.moves.landed(&o)
-		l.fleet.catchUp()
+		l.moves.land(o.Round, o.Spans[0].Status, o.Took, o.Spans[0].Err)
+		l.answer()
+		l.workers.catchUp()
+		l.follow()
 		return
 	}
 	if o.Round >= measuringIDs {
 		l.learners[d.kind.index].finished(d, &o)
+		l.answer()
 		return
 	}
 	l.ran = o
@@ -241,7 +314,8 @@ func (l *loop) finish(o executor.Outcome) {
 		l.learn(d, &o)
 		l.settle(d, &l.outcome, &l.ran)
 	}
-	l.fleet.catchUp()
+	l.workers.catchUp()
+	l.follow()
 	if r := l.learners[d.kind.index]; d.until == 0 && r.pending() {
 		r.measure() // between two rounds, if it has not been quiet for long
 	}
@@ -249,12 +323,12 @@ func (l *loop) finish(o executor.Outcome) {
 
 // land takes in how a span has ended that was set apart.
 func (l *loop) land(o *executor.Outcome) {
-	if err := l.step(overlap.Event{Kind: overlap.Finish, Outcome: l.outcome}); err != nil {
-		l.Log.Error().Err(err).Uint64("round", o.Round).Msg("recording the end of an overrun failed")
+	if err := l.env.step(overlap.Event{Kind: overlap.Finish, Outcome: l.outcome}); err != nil {
+		l.env.log.Error().Err(err).Uint64("round", o.Round).Msg("recording the end of an overrun failed")
 	}
-	l.calls.answer()
+	l.answer()
 	for i := range l.outcome.Spans {
-		l.overruns.learn(l.devices[o.Device], o.Round, l.outcome.Spans[i])
+		l.overruns.learn(l.env.devices[o.Device], o.Round, l.outcome.Spans[i])
 	}
 	l.overruns.landed(o)
 }
@@ -265,33 +339,33 @@ func (l *loop) spanOutcome(d *device, s *executor.SpanOutcome) models.SpanOutcom
 	out := s.SpanOutcome
 	switch s.Status {
 	case models.SpanDone:
-		if !s.Finished && s.Reached == l.fleet.specs[s.Span.Service].Operators {
+		if !s.Finished && s.Reached == l.services.specs[s.Span.Service].Operators {
 			// The worker came back with another model, which is not known yet.
 			out.Status = models.SpanFailed
-			l.calls.blame(l.members(s), errors.New("its model has just changed"))
+			l.calls.blame(l.queriesOf(s), errors.New("its model has just changed"))
 		}
 	case models.SpanLost:
-		l.fleet.lost(s.Span.Service, d)
+		l.lost(s.Span.Service, d)
 	case models.SpanCrashed:
-		l.fleet.lost(s.Span.Service, d)
+		l.lost(s.Span.Service, d)
 		if errors.Is(s.Err, executor.ErrKilled) {
 			out.Status = models.SpanLost // it is not known to be at fault, and may run again
 		} else {
-			l.calls.convict(&s.Span, l.members(s))
+			l.calls.convict(&s.Span, l.queriesOf(s))
 		}
-		l.calls.blame(l.members(s), s.Err)
+		l.calls.blame(l.queriesOf(s), s.Err)
 	case models.SpanOverrun:
-		l.overruns.count(l.fleet.members[s.Span.Service])
+		l.overruns.count(l.services.list[s.Span.Service])
 	case models.SpanFailed:
-		l.calls.blame(l.members(s), s.Err)
+		l.calls.blame(l.queriesOf(s), s.Err)
 	}
-	member := l.fleet.members[s.Span.Service]
+	member := l.services.list[s.Span.Service]
 	if s.Status == models.SpanDone || s.Status == models.SpanStopped {
-		member.service.Stats.Ran(s.Took, s.DeviceTook)
+		member.entry.Stats.Ran(s.Took, s.DeviceTook)
 	}
 	if s.Finished {
 		times := s.Span.Times(len(s.Queries))
-		member.service.Stats.Executed(times)
+		member.entry.Stats.Executed(times)
 		if member.family != nil {
 			member.family.front.Stats.Executed(times)
 		}
@@ -308,11 +382,11 @@ func (l *loop) spanOutcome(d *device, s *executor.SpanOutcome) models.SpanOutcom
 
 // members returns the queries of the batch that a span ran. Of an overrun only those that
 // still wait are known, and none is returned if that is not all.
-func (l *loop) members(s *executor.SpanOutcome) []models.QueryID {
-	if ids := l.scheduler.Members(s.Span.Batch); ids != nil {
+func (l *loop) queriesOf(s *executor.SpanOutcome) []models.QueryID {
+	if ids := l.env.scheduler.Members(s.Span.Batch); ids != nil {
 		return ids
 	}
-	if ids, all := l.scheduler.Unanswered(s.Span.Batch); all {
+	if ids, all := l.env.scheduler.Unanswered(s.Span.Batch); all {
 		return ids
 	}
 	return nil
@@ -347,8 +421,8 @@ func (l *loop) learn(d *device, o *executor.Outcome) {
 		l.overruns.learned[o.Round] = predictor.NewOverrun(l.group, o.Took/times, open)
 		return
 	}
-	if err := d.kind.predictor.Observe(l.Now(), l.group, o.Latency()/times); err != nil {
-		l.Log.Debug().Err(err).Msg("a measured time was ignored")
+	if err := d.kind.predictor.Observe(l.env.now(), l.group, o.Latency()/times); err != nil {
+		l.env.log.Debug().Err(err).Msg("a measured time was ignored")
 	}
 }
 
@@ -360,24 +434,24 @@ func (l *loop) settle(d *device, o *models.Outcome, measured *executor.Outcome) 
 	if measured != nil {
 		d.late += measured.Late
 	}
-	l.emit(observe.Event{Kind: observe.Ended, At: l.Now(), Outcome: o, Measured: measured, Gain: d.apart.Gain(measured)})
-	if err := l.step(overlap.Event{Kind: overlap.Finish, Outcome: *o}); err != nil {
-		l.Log.Error().Err(err).Uint64("round", o.Round).Msg("finishing a round failed")
+	l.env.emit(observe.Event{Kind: observe.Ended, At: l.env.now(), Outcome: o, Measured: measured, Gain: d.apart.Gain(measured)})
+	if err := l.env.step(overlap.Event{Kind: overlap.Finish, Outcome: *o}); err != nil {
+		l.env.log.Error().Err(err).Uint64("round", o.Round).Msg("finishing a round failed")
 	}
-	l.calls.answer()
+	l.answer()
 }
 
 // rest shows that the loop is alive and has nothing more to do.
 func (l *loop) rest() {
-	now := l.Now()
-	l.beat.Store(int64(now))
-	l.breadth.look(now, l.lastID.Load())
-	l.emit(observe.Event{Kind: observe.Rested, At: now})
+	now := l.env.now()
+	l.env.mail.beat.Store(int64(now))
+	l.env.breadth.look(now, l.env.mail.lastID.Load())
+	l.env.emit(observe.Event{Kind: observe.Rested, At: now})
 }
 
 // status returns how the loop stands, and has the listeners copy what they have
 // counted so far, so that both are of one moment.
 func (l *loop) status(shapes bool) *status.Status {
-	l.emit(observe.Event{Kind: observe.Published})
-	return statusOf(l.core, l.fleet.fleet, shapes)
+	l.env.emit(observe.Event{Kind: observe.Published})
+	return statusOf(l, shapes)
 }

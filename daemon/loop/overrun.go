@@ -13,7 +13,7 @@ import (
 // overruns are the spans that run on beside the rounds, after they have exceeded
 // their limits, and what their workers still use.
 type overruns struct {
-	*core
+	env     *env
 	held    map[models.BatchID][]heldQuery
 	learned map[uint64]*predictor.Overrun // by round
 }
@@ -32,11 +32,11 @@ type heldQuery struct {
 const overrunLogEvery = 10 * time.Second
 
 // count counts an overrun of a service.
-func (o *overruns) count(s *member) {
+func (o *overruns) count(s *service) {
 	s.line.overruns++
-	if now := o.Now(); s.overrunLogged == 0 || now-s.overrunLogged >= overrunLogEvery {
+	if now := o.env.now(); s.overrunLogged == 0 || now-s.overrunLogged >= overrunLogEvery {
 		s.overrunLogged = now
-		o.Log.Warn().Str("service", s.config.Name).Uint64("overruns", s.line.overruns).
+		o.env.log.Warn().Str("service", s.config.Name).Uint64("overruns", s.line.overruns).
 			Msg("overrun: operators take far longer than predicted; other services continue")
 	}
 }
@@ -48,14 +48,14 @@ func (o *overruns) keep(p *pending, a *overlap.Answer) {
 		p.lent = true
 		o.held[a.Batch] = append(o.held[a.Batch], heldQuery{p.call.Service, p.call.Memory, sortOf(p.call), a.Started})
 	}
-	if waiting, _ := o.scheduler.Unanswered(a.Batch); len(waiting) == 0 {
-		o.devices[a.Device].exec.Abandon(a.Service, a.Batch)
+	if waiting, _ := o.env.scheduler.Unanswered(a.Batch); len(waiting) == 0 {
+		o.env.devices[a.Device].exec.Abandon(a.Service, a.Batch)
 	}
 }
 
 // learn lets the predictor of a device learn from a round once all its spans have ended.
 func (o *overruns) learn(d *device, round uint64, ended models.SpanOutcome) {
-	if r := o.learned[round]; r != nil && r.Ended(d.kind.predictor, o.Now(), ended) {
+	if r := o.learned[round]; r != nil && r.Ended(d.kind.predictor, o.env.now(), ended) {
 		delete(o.learned, round)
 	}
 }

@@ -25,17 +25,17 @@ func (a *apart) SetApart(uint64) bool {
 // much time as the stall has taken, once.
 func TestStallIsNoOverrun(t *testing.T) {
 	workers := &apart{}
-	o, d := &mailbox{epoch: time.Now()}, &device{exec: workers}
-	limit := o.Now() - time.Hour
-	next, ok := d.watch(o.Now(), 1, &limit)
-	if left := next - o.Now(); !ok || workers.rounds > 0 || next != limit || left < 59*time.Minute || left > 61*time.Minute {
+	o, d := newMailbox(), &device{exec: workers}
+	limit := o.now() - time.Hour
+	next, ok := d.watch(o.now(), 1, &limit)
+	if left := next - o.now(); !ok || workers.rounds > 0 || next != limit || left < 59*time.Minute || left > 61*time.Minute {
 		t.Fatalf("after a stall of an hour: %v, %v more; %d rounds ended", ok, left, workers.rounds)
 	}
-	if again, ok := d.watch(o.Now(), 1, &limit); !ok || again != next || workers.rounds > 0 {
+	if again, ok := d.watch(o.now(), 1, &limit); !ok || again != next || workers.rounds > 0 {
 		t.Errorf("before the new limit: %v, %v; %d rounds ended", again, ok, workers.rounds)
 	}
-	limit = o.Now() - time.Hour
-	if _, ok := d.watch(o.Now(), 1, &limit); ok || workers.rounds != 1 {
+	limit = o.now() - time.Hour
+	if _, ok := d.watch(o.now(), 1, &limit); ok || workers.rounds != 1 {
 		t.Errorf("at the new limit: %v; %d rounds ended", ok, workers.rounds)
 	}
 }
@@ -53,8 +53,8 @@ func TestOverrunsTeach(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := &kind{solo: solo, predictor: predictor.New(solo)}
-	l := &loop{core: &core{mailbox: mailbox{epoch: time.Now()}}}
-	l.overruns = &overruns{core: l.core, learned: map[uint64]*predictor.Overrun{}}
+	l := &loop{env: &env{mail: newMailbox()}}
+	l.overruns = &overruns{env: l.env, learned: map[uint64]*predictor.Overrun{}}
 	d := &device{kind: k, round: overlap.Round{Queries: [][]models.QueryID{{1, 2}}}}
 	overrun := func(round uint64, ended models.Status) time.Duration {
 		span := models.Span{Batch: models.BatchID(round), End: 1, Size: 1}

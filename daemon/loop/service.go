@@ -15,11 +15,11 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// member is a service of the fleet with its workers. Its position is the ID by which
+// member is a service of the services with its workers. Its position is the ID by which
 // scheduler, executors and predictors know it; a position that is free holds nil. A
 // member belongs to the scheduler goroutine.
-type member struct {
-	service  *query.Service
+type service struct {
+	entry    *query.Service   // what requests find
 	inputs   *wire.InputArena // of its queries, which all of its workers read
 	moves    *wire.InputArena // through which its batches go from device to device, nil where there is one
 	family   *family          // nil unless it is a variant, of this name
@@ -31,7 +31,7 @@ type member struct {
 
 	overrunLogged time.Duration // when the log last had a line about overruns of the service, 0 for never
 
-	state   memberState
+	state   serviceState
 	joining *Joining      // while it joins
 	ended   chan struct{} // closed when a service that was retired is gone, nil if nobody waits
 
@@ -66,9 +66,9 @@ type replica struct {
 	leaves  bool  // it goes as soon as another one serves
 }
 
-// newMember returns a service with its places on so many devices.
-func newMember(c *config.Service, places []Place, devices int) *member {
-	s := &member{config: *c, replicas: make([]*replica, devices), line: new(lineage)}
+// newService returns a service with its places on so many devices.
+func newService(c *config.Service, places []Place, devices int) *service {
+	s := &service{config: *c, replicas: make([]*replica, devices), line: new(lineage)}
 	for _, p := range places {
 		s.replicas[p.Device] = &replica{Place: p}
 	}
@@ -76,18 +76,18 @@ func newMember(c *config.Service, places []Place, devices int) *member {
 }
 
 // joined reports whether the service is on its way and all of its workers are ready.
-func (s *member) joined() bool {
+func (s *service) joined() bool {
 	return s.state == stateJoining && !slices.ContainsFunc(s.replicas, func(r *replica) bool { return r != nil && !r.ready })
 }
 
 // flushed reports whether no batch is left that goes by other pipelines than those of now:
 // the deadlines of those that there were have passed.
-func (s *member) flushed(now time.Duration) bool {
+func (s *service) flushed(now time.Duration) bool {
 	return !s.route.waits && (s.route.since == 0 || now-s.route.since >= s.config.Target)
 }
 
 // probation returns what is held against queries of the service, which variants share.
-func (s *member) probation() *probation {
+func (s *service) probation() *probation {
 	if s.family != nil {
 		return &s.family.probation
 	}
@@ -95,7 +95,7 @@ func (s *member) probation() *probation {
 }
 
 // each yields the replicas there are.
-func (s *member) each(yield func(r *replica) bool) {
+func (s *service) each(yield func(r *replica) bool) {
 	for _, r := range s.replicas {
 		if r != nil && !yield(r) {
 			return
@@ -104,7 +104,7 @@ func (s *member) each(yield func(r *replica) bool) {
 }
 
 // on returns a replica on a device of a kind, or nil.
-func (s *member) on(k *kind) *replica {
+func (s *service) on(k *kind) *replica {
 	for _, d := range k.devices {
 		if r := s.replicas[d.index]; r != nil {
 			return r
@@ -115,7 +115,7 @@ func (s *member) on(k *kind) *replica {
 
 // measuredOn names devices of a kind in what is measured on them, by members that serve. An
 // emulated device is what it is made after: what was measured there holds here.
-func measuredOn(k *kind, served []*member) string {
+func measuredOn(k *kind, served []*service) string {
 	d := k.devices[0]
 	if d.Emulated {
 		return d.MeasuredAs
@@ -130,15 +130,15 @@ func measuredOn(k *kind, served []*member) string {
 
 // measuredAs names the model of a member in what is measured of it on devices of a kind. The
 // member must have been loaded there.
-func (s *member) measuredAs(k *kind) string { return models.MeasuredAs(s.info.Hash, s.on(k).Share) }
+func (s *service) measuredAs(k *kind) string { return models.MeasuredAs(s.info.Hash, s.on(k).Share) }
 
 // givenUp reports whether no worker is expected on any of some devices.
-func (s *member) givenUp(devices []*device) bool {
+func (s *service) givenUp(devices []*device) bool {
 	return !slices.ContainsFunc(devices, func(d *device) bool { r := s.replicas[d.index]; return r != nil && !r.givenUp })
 }
 
 // fault returns why the service was given up, nil if that is not known.
-func (s *member) fault() error {
+func (s *service) fault() error {
 	for r := range s.each {
 		if r.fault != nil {
 			return r.fault
@@ -148,7 +148,7 @@ func (s *member) fault() error {
 }
 
 // show lets requests see how the workers stand: one that serves is enough.
-func (s *member) show() {
+func (s *service) show() {
 	ready, givenUp, retryAt := false, true, int64(0)
 	for r := range s.each {
 		ready, givenUp = ready || r.ready, givenUp && r.givenUp
@@ -156,16 +156,16 @@ func (s *member) show() {
 			retryAt = r.retryAt
 		}
 	}
-	s.service.RetryAt.Store(retryAt)
-	s.service.GivenUp.Store(givenUp)
-	s.service.SetReady(ready)
+	s.entry.RetryAt.Store(retryAt)
+	s.entry.GivenUp.Store(givenUp)
+	s.entry.SetReady(ready)
 	if s.family != nil {
 		s.family.show()
 	}
 }
 
 // giveBack returns what the service was admitted to.
-func (s *member) giveBack() {
+func (s *service) giveBack() {
 	for r := range s.each {
 		r.GiveBack()
 	}
@@ -183,23 +183,23 @@ type lineage struct {
 	turnedAway [len(query.TurnedAwayFor)]uint64 // queries, as others were told last
 }
 
-// memberState is where a service stands between coming and going.
-type memberState uint8
+// serviceState is where a service stands between coming and going.
+type serviceState uint8
 
 const (
-	stateServing  memberState = iota // requests find it
-	stateJoining                     // it loads its model for the first time
-	stateRetiring                    // requests do not find it any more, and those that did are answered
-	stateLeaving                     // its worker ends
+	stateServing  serviceState = iota // requests find it
+	stateJoining                      // it loads its model for the first time
+	stateRetiring                     // requests do not find it any more, and those that did are answered
+	stateLeaving                      // its worker ends
 )
 
-// family is a service with variants. To clients it is one service, its front; to the fleet
+// family is a service with variants. To clients it is one service, its front; to the services
 // each variant is a member of its own.
 type family struct {
 	front    *query.Service
 	inputs   *wire.InputArena
-	users    int       // members that have the inputs
-	variants []*member // that serve or, if none does, that did last, in the order of their IDs
+	users    int        // members that have the inputs
+	variants []*service // that serve or, if none does, that did last, in the order of their IDs
 
 	probation probation
 
@@ -212,13 +212,13 @@ type family struct {
 
 // serves reports whether requests find the family.
 func (f *family) serves() bool {
-	return slices.ContainsFunc(f.variants, func(m *member) bool { return m.state == stateServing })
+	return slices.ContainsFunc(f.variants, func(m *service) bool { return m.state == stateServing })
 }
 
 // gather updates the variants and the front of a family. Once no variant serves, those that
 // did last still answer the requests that hold the front.
-func (f *family) gather(served []*member) {
-	var now []*member
+func (f *family) gather(served []*service) {
+	var now []*service
 	for _, m := range served {
 		if m.family == f {
 			now = append(now, m)
@@ -233,12 +233,12 @@ func (f *family) gather(served []*member) {
 		f.file, f.solved = file, 0 // a reload may have found the file rewritten
 	}
 	f.front.Retired.Store(false)
-	first := f.variants[0].service
+	first := f.variants[0].entry
 	next := f.front.Successor()
 	next.ID, next.QoSTarget, next.QueueLimit, next.MaxBatch = first.ID, first.QoSTarget, first.QueueLimit, first.MaxBatch
 	next.MaxQueryBatch, next.MaxSeqLen = math.MaxInt, 0
 	for _, m := range f.variants {
-		s := m.service
+		s := m.entry
 		next.MaxQueryBatch = min(next.MaxQueryBatch, s.MaxQueryBatch)
 		if s.MaxSeqLen > 0 && (next.MaxSeqLen == 0 || s.MaxSeqLen < next.MaxSeqLen) {
 			next.MaxSeqLen = s.MaxSeqLen
@@ -257,7 +257,7 @@ func (f *family) gather(served []*member) {
 func (f *family) show() {
 	ready, givenUp, retryAt := false, true, int64(0)
 	for _, m := range f.variants {
-		s := m.service
+		s := m.entry
 		ready, givenUp = ready || s.Ready(), givenUp && s.GivenUp.Load()
 		if at := s.RetryAt.Load(); at > 0 && (retryAt == 0 || at < retryAt) {
 			retryAt = at
@@ -269,12 +269,12 @@ func (f *family) show() {
 }
 
 // loaded takes in what the model of a variant looks like, which must be what the others do.
-func (f *family) loaded(m *member, info query.Info) error {
+func (f *family) loaded(m *service, info query.Info) error {
 	sig := f.front.Signature()
 	if sig == nil {
 		return f.front.Loaded(info)
 	}
-	if err := sig.Differs(m.service.Signature()); err != nil {
+	if err := sig.Differs(m.entry.Signature()); err != nil {
 		return fmt.Errorf("it cannot answer for %s: %w", f.front.Name, err)
 	}
 	return nil
@@ -282,17 +282,17 @@ func (f *family) loaded(m *member, info query.Info) error {
 
 // asked returns the service whose requests count for a member: those of a family count for
 // its first.
-func (s *member) asked() *query.Service {
+func (s *service) asked() *query.Service {
 	if s.family != nil && len(s.family.variants) > 0 && s.family.variants[0] == s {
 		return s.family.front
 	}
-	return s.service
+	return s.entry
 }
 
 // selects says in words what the variant that answers is chosen by, "" for a member that is
 // not the first of a family.
-func (s *member) selects() string {
-	if s.family == nil || s.asked() == s.service {
+func (s *service) selects() string {
+	if s.family == nil || s.asked() == s.entry {
 		return ""
 	}
 	l := &s.family.live
@@ -306,6 +306,6 @@ func (s *member) selects() string {
 }
 
 // inUse reports whether a request holds the service, or may still arrive for it as a variant.
-func (s *member) inUse() bool {
-	return s.service.Users() != 0 || s.family != nil && !s.family.serves() && s.family.front.Users() != 0
+func (s *service) inUse() bool {
+	return s.entry.Users() != 0 || s.family != nil && !s.family.serves() && s.family.front.Users() != 0
 }

@@ -1,0 +1,420 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/overlapd/overlapd/daemon/config"
+	"github.com/overlapd/overlapd/daemon/observe"
+	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/executor"
+	"github.com/overlapd/overlapd/models"
+	"github.com/overlapd/overlapd/overlap"
+	"github.com/overlapd/overlapd/segments/wire"
+)
+
+// services is all services of the pool, and how they come and go. Everything knows a service by
+// its position here. One that changes its model is another service for a while: it loads beside
+// the old one and then takes over its name.
+type services struct {
+	env      *env
+	list     []*service         // by ID; nil where a position is free
+	specs    []models.Service   // as the scheduler knows them, by ID
+	order    []string           // the names of the services, as the configuration has them
+	families map[string]*family // the services with variants, by name
+	reloaded bool               // services came or went since the start
+	leaving  int                // services that are retired and not gone
+
+	// What the learners are to do once the event that happened is dealt with: measure nothing
+	// more, and choose the predictor anew where that is due.
+	stop, rebind bool
+}
+
+// newsLimit is how much progress of a load may wait to be read; what does not fit
+// is dropped.
+const newsLimit = 64
+
+// Joining is a service on its way to take requests. Ready holds one value in the
+// end: nil once the service serves, or why it does not come.
+type Joining struct {
+	News   chan config.Step
+	Ready  chan error
+	member *service
+	held   bool // it is ready once it has loaded, and serves when Replace says so
+}
+
+// end says what has become of the service, in the place of what was said and not heard.
+func (j *Joining) end(err error) {
+	select {
+	case <-j.Ready:
+	default:
+	}
+	j.Ready <- err
+}
+
+// scheduled returns a service as the scheduler first sees it. Its operators
+// are not known before its worker has loaded the model; until then it is down.
+func scheduled(id models.ServiceID, s *config.Service) models.Service {
+	m := models.Service{
+		ID: id, Name: s.Name, Operators: 1,
+		QoSTarget: s.Target, QueueLimit: s.QueueLimit, MaxBatch: s.MaxBatch, BestEffort: s.BestEffort,
+	}
+	if of, v := s.Of(); v != nil {
+		m.Of, m.Accuracy = of, v.Accuracy
+	}
+	return m
+}
+
+// furnish gives a member its service, not loaded yet, and memory for its inputs.
+func (ss *services) furnish(m *service, id models.ServiceID) (err error) {
+	if _, v := m.config.Of(); v != nil {
+		err = ss.joinFamily(m)
+	} else {
+		m.inputs, err = ss.newInputs()
+		if err == nil && len(ss.env.options.Devices) > 1 {
+			m.moves, err = wire.NewMoveArena(ss.env.config.Worker.IntermediateBytes)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("service %s: memory for inputs: %w", m.config.Name, err)
+	}
+	m.entry = query.NewService(id, m.config.Name)
+	m.entry.Policy, m.entry.Backend = ss.env.config.Policy, &desk{env: ss.env, inputs: m.inputs}
+	setTargets(m.entry, &m.config, m.each)
+	return nil
+}
+
+// newInputs returns memory for the inputs of a service, which may come to any device.
+func (ss *services) newInputs() (*wire.InputArena, error) {
+	pinned := slices.ContainsFunc(ss.env.options.Devices, func(d Device) bool { return d.GPU != nil })
+	return wire.NewInputArena(ss.env.config.Worker.InputBytes, pinned)
+}
+
+// joinFamily gives a member that is a variant what it shares with the others.
+func (ss *services) joinFamily(m *service) error {
+	name, v := m.config.Of()
+	of := ss.families[name]
+	if of == nil {
+		inputs, err := ss.newInputs()
+		if err != nil {
+			return err
+		}
+		of = &family{front: query.NewService(0, name), inputs: inputs}
+		of.front.Policy, of.front.Backend = ss.env.config.Policy, &desk{env: ss.env, inputs: inputs}
+		ss.families[name] = of
+	}
+	m.family, m.inputs, m.variant = of, of.inputs, v.Name
+	of.users++
+	return nil
+}
+
+// quit ends a member's part in its family, and reports whether it was the last.
+func (ss *services) quit(m *service) (last bool) {
+	if m.family.users--; m.family.users > 0 {
+		return false
+	}
+	delete(ss.families, m.family.front.Name)
+	return true
+}
+
+// setTargets sets what a configuration entry says, within what emulated devices
+// know of the model.
+func setTargets(s *query.Service, c *config.Service, places func(func(*replica) bool)) {
+	s.QoSTarget, s.QueueLimit, s.MaxBatch, s.MaxQueryBatch, s.MaxSeqLen = c.Target, c.QueueLimit, c.MaxBatch, c.MaxQueryBatch, 0
+	for p := range places {
+		if p.Model == "" {
+			continue
+		}
+		s.MaxQueryBatch = min(s.MaxQueryBatch, p.MaxBatch)
+		if s.MaxSeqLen == 0 || p.MaxSeqLen < s.MaxSeqLen {
+			s.MaxSeqLen = p.MaxSeqLen
+		}
+	}
+}
+
+// name returns the name of a service. Late news may be of one that
+// is gone.
+func (ss *services) name(id models.ServiceID) string {
+	if s := ss.list[id]; s != nil {
+		return s.config.Name
+	}
+	return "(removed)"
+}
+
+// served returns the services that requests find.
+func (ss *services) served() (list []*service) {
+	for _, s := range ss.list {
+		if s != nil && s.state == stateServing {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// turnedAway tells the listeners how many queries did not come to the scheduler since
+// they were last told.
+func (ss *services) turnedAway() {
+	for _, s := range ss.served() {
+		counts, fresh := s.asked().Stats.Counts().TurnedAway, [len(query.TurnedAwayFor)]uint64{}
+		if counts == s.line.turnedAway {
+			continue
+		}
+		for i := range counts {
+			fresh[i] = counts[i] - s.line.turnedAway[i]
+		}
+		s.line.turnedAway = counts
+		ss.env.emit(observe.Event{Kind: observe.TurnedAway, At: ss.env.now(), Service: &ss.specs[s.entry.ID], Turned: &fresh})
+	}
+}
+
+// withdraw lets a service that was to join go again. It does nothing to one that
+// has.
+func (ss *services) withdraw(s *service, cause error) {
+	if s.state == stateJoining {
+		ss.retire(nil, s)
+		s.joining.end(cause)
+	}
+}
+
+// change gives a service other targets. Queries that were accepted keep theirs.
+func (ss *services) change(s *service, c *config.Service, places []Place) error {
+	id := s.entry.ID
+	m := scheduled(id, c)
+	m.Operators, m.Ladder, m.Pipelines = ss.specs[id].Operators, ss.specs[id].Ladder, ss.specs[id].Pipelines
+	next := s.entry.Successor()
+	setTargets(next, c, newService(c, places, len(ss.env.devices)).each)
+	if info := s.info; info != nil {
+		if err := next.Loaded(s.entry.Signature().Info); err != nil {
+			return err
+		}
+		if _, err := query.CheckModel(c.Name, info.Inputs, info.Outputs, c.MaxBatch); err != nil {
+			return err
+		}
+	}
+	if err := ss.env.step(overlap.Event{Kind: overlap.Change, Definition: m}); err != nil {
+		return err
+	}
+	ss.specs[id], s.config, s.entry = m, *c, next
+	ss.env.emit(observe.Event{Kind: observe.Set, Service: &m})
+	ss.publish()
+	return nil
+}
+
+// retire lets services take no further requests. They go when they have answered
+// those they have; ended, which is for one, is closed then, unless it is nil. Requests are
+// refused by a service only when the registry has none of it any more: they look for another
+// one there.
+func (ss *services) retire(ended chan struct{}, all ...*service) {
+	all = slices.DeleteFunc(all, func(s *service) bool { return s == nil || s.state > stateJoining })
+	if len(all) == 0 {
+		if ended != nil {
+			close(ended)
+		}
+		return
+	}
+	for _, s := range all {
+		s.state, s.ended = stateRetiring, ended
+		ss.varies(s, "")
+		ss.leaving++
+	}
+	ss.reloaded = true
+	ss.publish()
+	for _, s := range all {
+		s.entry.Retired.Store(true)
+		if s.family != nil && !s.family.serves() {
+			s.family.front.Retired.Store(true)
+		}
+	}
+	ss.env.changed()
+	ss.stop = true
+}
+
+// reap takes out the services that have nothing left to do. None goes while something is measured
+// whose inputs a worker may still read.
+func (ss *services) reap(measured bool) {
+	if ss.leaving == 0 || measured {
+		return
+	}
+	for i, s := range ss.list {
+		if s != nil && s.state == stateRetiring && !s.inUse() {
+			ss.takeOut(models.ServiceID(i), s)
+		}
+	}
+}
+
+func (ss *services) takeOut(id models.ServiceID, s *service) {
+	counted := ss.env.scheduler.Metrics().Services[id]
+	if ss.env.step(overlap.Event{Kind: overlap.Remove, Service: id}) != nil {
+		return // it still has queries
+	}
+	s.line.past.Add(counted)
+	s.state = stateLeaving
+	var all []<-chan struct{}
+	var errs []error
+	for r := range s.each {
+		gone, err := ss.env.devices[r.Device].exec.Remove(id)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		all = append(all, gone)
+	}
+	ss.env.options.Goroutines.Go(func() {
+		for _, gone := range all {
+			<-gone
+		}
+		ss.env.mail.tell(func() { ss.left(id, errors.Join(errs...)) })
+	})
+}
+
+// left frees the position of a service of which no worker is left.
+func (ss *services) left(id models.ServiceID, err error) {
+	s := ss.list[id]
+	if s.ended != nil {
+		defer close(s.ended)
+	}
+	ss.list[id], ss.specs[id] = nil, models.Service{ID: id}
+	ss.leaving--
+	err = errors.Join(err, ss.env.drop(id), ss.closeInputs(s))
+	ss.env.emit(observe.Event{Kind: observe.Dropped, Service: &models.Service{ID: id}})
+	if err != nil && !errors.Is(err, executor.ErrClosed) {
+		ss.env.log.Error().Err(err).Str("service", s.config.Name).Msg("removing a service failed")
+	}
+	s.giveBack()
+	ss.rebind = true
+}
+
+// closeInputs gives up the memory for the inputs of a service whose workers are gone, unless
+// other variants have it. What somebody has not given back stays mapped until he does.
+func (ss *services) closeInputs(s *service) error {
+	if s.family != nil && !ss.quit(s) {
+		return nil
+	}
+	n, err := s.inputs.Close()
+	if n > 0 {
+		err = errors.Join(err, fmt.Errorf("%w: %d inputs of service %s", executor.ErrLeak, n, s.config.Name))
+	}
+	if s.moves == nil {
+		return err
+	}
+	n, merr := s.moves.Close()
+	if n > 0 {
+		merr = errors.Join(merr, fmt.Errorf("%w: %d moving batches of service %s", executor.ErrLeak, n, s.config.Name))
+	}
+	return errors.Join(err, merr)
+}
+
+// serving returns the service that requests for a name reach, or nil.
+func (ss *services) serving(name string) *service {
+	for _, s := range ss.served() {
+		if s.config.Name == name {
+			return s
+		}
+	}
+	return nil
+}
+
+// publish lets requests find the services that serve, in their order.
+func (ss *services) publish() {
+	served := ss.served()
+	for _, of := range ss.families {
+		of.gather(served)
+	}
+	var list []*query.Service
+	for _, s := range served {
+		if s.family == nil || s.family.variants[0] == s {
+			list = append(list, s.asked())
+		}
+	}
+	ss.env.registry.Publish(query.InOrder(list, ss.order))
+}
+
+// counted returns what the services of a lineage have counted together.
+func (ss *services) counted(s *service, m *overlap.Metrics) overlap.ServiceMetrics {
+	sum := s.line.past
+	for i, other := range ss.list {
+		if other != nil && other.line == s.line {
+			sum.Add(m.Services[i])
+		}
+	}
+	sum.Name, sum.Down = s.config.Name, m.Services[s.entry.ID].Down
+	return sum
+}
+
+// varies has the scheduler take a member for a variant of a service, or for none.
+func (ss *services) varies(s *service, of string) {
+	m := ss.specs[s.entry.ID]
+	if m.Of == of || s.family == nil {
+		return
+	}
+	m.Of = of
+	if err := ss.env.step(overlap.Event{Kind: overlap.Change, Definition: m}); err != nil {
+		ss.env.log.Error().Err(err).Str("service", s.config.Name).Msg("scheduling a variant failed")
+		return
+	}
+	ss.specs[s.entry.ID] = m
+}
+
+// Select implements [overlap.Selector].
+func (ss *services) Select(of string, waiting int, slack time.Duration) (variant string) {
+	family := ss.families[of]
+	if family == nil {
+		return ""
+	}
+	name := family.live.Choose(waiting, slack)
+	for _, m := range family.variants {
+		if m.variant == name {
+			return m.config.Name
+		}
+	}
+	return ""
+}
+
+// takeOver lets a service that has joined answer queries, in the place of the
+// one of its name, once all of its workers are ready. It goes on with what that one has
+// counted.
+func (ss *services) takeOver(s *service) {
+	if !s.joined() {
+		return
+	}
+	if !s.joining.held {
+		old := ss.serving(s.config.Name)
+		ss.enter(s, old)
+		ss.retire(nil, old)
+		ss.publish()
+	}
+	s.joining.end(nil)
+}
+
+// enter has a member that has joined serve once it is published, where it goes on with what
+// the one before it has counted, if there is one.
+func (ss *services) enter(s, old *service) {
+	s.state = stateServing
+	ss.varies(s, scheduled(s.entry.ID, &s.config).Of)
+	ss.env.emit(observe.Event{Kind: observe.Set, Service: &ss.specs[s.entry.ID], Fresh: old == nil})
+	if old != nil {
+		old.line.restarts += s.line.restarts
+		s.line, s.entry.Stats = old.line, old.entry.Stats
+	}
+}
+
+// replace has services that have loaded serve in the place of others, in one step.
+func (ss *services) replace(joined []*Joining, names []string) error {
+	for _, j := range joined {
+		if !j.member.joined() {
+			return fmt.Errorf("the worker of %s exited before it could serve", j.member.config.Name)
+		}
+	}
+	var old []*service
+	for _, name := range names {
+		old = append(old, ss.serving(name))
+	}
+	for _, j := range joined {
+		ss.enter(j.member, nil)
+	}
+	ss.retire(nil, old...)
+	ss.publish()
+	return nil
+}
