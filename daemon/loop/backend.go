@@ -251,7 +251,7 @@ func (b *Backend) Learned() (solo map[string]predictor.Snapshot, calibrations ma
 			for _, s := range b.loop.services.served() {
 				r := s.on(k)
 				if p, err := k.solo.Snapshot(s.entry.ID); err == nil && s.info != nil && r != nil && len(p.Cells) > 0 {
-					solo[k.profileKey(r.Share, s.info)] = p
+					solo[k.profileKey(r.place.Share, s.info)] = p
 				}
 			}
 			if c := k.predictor.Snapshot(); c.Predictor != "" {

@@ -38,7 +38,7 @@ type learner struct {
 // bind chooses the predictor for the models of now, if they have changed
 // and every worker has loaded its own or was given up.
 func (d *learner) bind() {
-	if !d.workers.settled(d.kind) {
+	if !d.services.settled(d.kind) {
 		return
 	}
 	d.again.list()
@@ -59,7 +59,7 @@ func (d *learner) world() learning.World {
 		*served = predictor.Served{Service: m.Name, Model: m.Name, Hash: m.Hash, Operators: m.Operators}
 		if d.device().Emulated {
 			// Whoever measured the device named the models; nobody has their files.
-			served.Model, served.Hash = s.on(d.kind).Model, ""
+			served.Model, served.Hash = s.on(d.kind).place.Model, ""
 		}
 		if s.state == stateServing {
 			w.Services = append(w.Services, s.subject(m, d.kind))
@@ -175,7 +175,7 @@ func (d *learner) measurable() bool {
 	down := func(id models.ServiceID) bool {
 		return slices.ContainsFunc(d.kind.devices, func(on *device) bool {
 			r := d.services.list[id].replicas[on.index]
-			return r != nil && !r.ready && !r.givenUp
+			return r != nil && r.awaited()
 		})
 	}
 	return !d.measurement.active() && !d.workers.loading.active() && slices.ContainsFunc(d.kind.devices, d.vacant) &&
@@ -198,7 +198,7 @@ func (d *learner) place(rounds []models.Group) (*device, error) {
 	for _, on := range d.kind.devices {
 		missing := func(s models.Span) bool {
 			r := d.services.list[s.Service].replicas[on.index]
-			return r == nil || !r.ready
+			return r == nil || !r.ready()
 		}
 		if slices.ContainsFunc(rounds, func(g models.Group) bool { return slices.ContainsFunc(g.Spans, missing) }) {
 			continue
@@ -225,7 +225,7 @@ func (d *learner) finished(on *device, o *executor.Outcome) {
 		case models.SpanLost, models.SpanCrashed:
 			d.workers.lost(s.Span.Service, on)
 		case models.SpanOverrun: // its worker can run nothing else meanwhile
-			d.services.list[s.Span.Service].replicas[on.index].overrun = true
+			d.services.list[s.Span.Service].replicas[on.index].on(spanOverran)
 			_ = d.env.step(overlap.Event{Kind: overlap.Down, Service: s.Span.Service, Device: on.index})
 			on.exec.Abandon(s.Span.Service, s.Span.Batch)
 		}
@@ -261,7 +261,7 @@ func (d *learner) landed(on *device, s *executor.SpanOutcome) {
 	}
 	d.measurement.giveBack(func(h *heldBatch) bool { return h.batch == s.Span.Batch })
 	if r := d.services.list[s.Span.Service].replicas[on.index]; r != nil {
-		r.overrun = false
+		r.on(spanLanded)
 	}
 	if s.Status == models.SpanLost || s.Status == models.SpanCrashed {
 		d.workers.lost(s.Span.Service, on)
@@ -500,7 +500,7 @@ func (m *measurement) send() error {
 		return err
 	}
 	for _, s := range spans {
-		m.workers.services.list[s.Service].replicas[m.device.index].fresh = false
+		m.workers.services.list[s.Service].replicas[m.device.index].on(roundSent)
 	}
 	m.workers.take(m.device)
 	m.running, m.broken = true, false

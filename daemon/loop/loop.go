@@ -223,7 +223,7 @@ func (l *loop) dispatch(next *overlap.Round) {
 	r := &d.round
 	l.requests = l.requests[:0]
 	for i, span := range r.Group.Spans {
-		l.services.list[span.Service].replicas[d.index].fresh = false
+		l.services.list[span.Service].replicas[d.index].on(roundSent)
 		request := executor.SpanRequest{Span: span}
 		if span.Start == 0 {
 			for _, id := range r.Queries[i] {

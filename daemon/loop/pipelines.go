@@ -35,7 +35,7 @@ func (w *workers) plan(s *service) (err error) {
 // follow has a service take the pipelines that wait, once the workers are ready that they
 // need. Batches that have started keep their own.
 func (w *workers) follow(s *service) error {
-	missing := func(device int) bool { r := s.replicas[device]; return r == nil || !r.ready }
+	missing := func(device int) bool { r := s.replicas[device]; return r == nil || !r.ready() }
 	for _, p := range s.route.next {
 		for _, stage := range p.Stages {
 			if slices.ContainsFunc(stage.Devices, missing) {

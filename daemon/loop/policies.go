@@ -132,7 +132,7 @@ func (p *policies) measured(m *service) (v selection.Variant, on *kind, places i
 	v = selection.Variant{Name: m.variant, Accuracy: c.Accuracy}
 	for r := range m.each {
 		if on == nil {
-			on = p.env.devices[r.Device].kind
+			on = p.env.devices[r.place.Device].kind
 		}
 		places++
 	}

@@ -1,17 +1,13 @@
 package loop
 
 import (
-	"fmt"
-	"math"
 	"slices"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
-	"github.com/overlapd/overlapd/internal/stats"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
-	"github.com/overlapd/overlapd/planning/selection"
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
@@ -50,34 +46,18 @@ type route struct {
 	since   time.Duration // when the pipelines became others, 0 for never
 }
 
-// replica is the worker of a service on a device.
-type replica struct {
-	Place
-	ready   bool  // spans can be run
-	fresh   bool  // it became ready after the last round of the service was sent
-	loaded  bool  // it was ready once
-	overrun bool  // a span that measured runs on, and nothing else can
-	started bool  // once at least
-	givenUp bool  // no worker is expected soon
-	fault   error // why, nil if that is not known
-	retryAt int64 // when it is tried again, in nanoseconds of Unix time, 0 if by hand only
-	lost    int   // workers, while the service joins
-	recut   bool  // it was started again to be cut as the others are
-	leaves  bool  // it goes as soon as another one serves
-}
-
 // newService returns a service with its places on so many devices.
 func newService(c *config.Service, places []Place, devices int) *service {
 	s := &service{config: *c, replicas: make([]*replica, devices), line: new(lineage)}
 	for _, p := range places {
-		s.replicas[p.Device] = &replica{Place: p}
+		s.replicas[p.Device] = &replica{place: p}
 	}
 	return s
 }
 
 // joined reports whether the service is on its way and all of its workers are ready.
 func (s *service) joined() bool {
-	return s.state == stateJoining && !slices.ContainsFunc(s.replicas, func(r *replica) bool { return r != nil && !r.ready })
+	return s.state == stateJoining && !slices.ContainsFunc(s.replicas, func(r *replica) bool { return r != nil && !r.ready() })
 }
 
 // flushed reports whether no batch is left that goes by other pipelines than those of now:
@@ -130,11 +110,13 @@ func measuredOn(k *kind, served []*service) string {
 
 // measuredAs names the model of a member in what is measured of it on devices of a kind. The
 // member must have been loaded there.
-func (s *service) measuredAs(k *kind) string { return models.MeasuredAs(s.info.Hash, s.on(k).Share) }
+func (s *service) measuredAs(k *kind) string {
+	return models.MeasuredAs(s.info.Hash, s.on(k).place.Share)
+}
 
 // givenUp reports whether no worker is expected on any of some devices.
 func (s *service) givenUp(devices []*device) bool {
-	return !slices.ContainsFunc(devices, func(d *device) bool { r := s.replicas[d.index]; return r != nil && !r.givenUp })
+	return !slices.ContainsFunc(devices, func(d *device) bool { r := s.replicas[d.index]; return r != nil && r.state != replicaFailed })
 }
 
 // fault returns why the service was given up, nil if that is not known.
@@ -151,7 +133,7 @@ func (s *service) fault() error {
 func (s *service) show() {
 	ready, givenUp, retryAt := false, true, int64(0)
 	for r := range s.each {
-		ready, givenUp = ready || r.ready, givenUp && r.givenUp
+		ready, givenUp = ready || r.ready(), givenUp && r.state == replicaFailed
 		if r.retryAt > 0 && (retryAt == 0 || r.retryAt < retryAt) {
 			retryAt = r.retryAt
 		}
@@ -167,7 +149,7 @@ func (s *service) show() {
 // giveBack returns what the service was admitted to.
 func (s *service) giveBack() {
 	for r := range s.each {
-		r.GiveBack()
+		r.place.GiveBack()
 	}
 }
 
@@ -192,120 +174,3 @@ const (
 	stateRetiring                     // requests do not find it any more, and those that did are answered
 	stateLeaving                      // its worker ends
 )
-
-// family is a service with variants. To clients it is one service, its front; to the services
-// each variant is a member of its own.
-type family struct {
-	front    *query.Service
-	inputs   *wire.InputArena
-	users    int        // members that have the inputs
-	variants []*service // that serve or, if none does, that did last, in the order of their IDs
-
-	probation probation
-
-	live    selection.Live
-	file    string // of policies, "" to have them calculated
-	refused error  // why there are none
-	solving bool
-	solved  time.Duration // when it last began, 0 for never with these variants and this file
-}
-
-// serves reports whether requests find the family.
-func (f *family) serves() bool {
-	return slices.ContainsFunc(f.variants, func(m *service) bool { return m.state == stateServing })
-}
-
-// gather updates the variants and the front of a family. Once no variant serves, those that
-// did last still answer the requests that hold the front.
-func (f *family) gather(served []*service) {
-	var now []*service
-	for _, m := range served {
-		if m.family == f {
-			now = append(now, m)
-		}
-	}
-	if len(now) == 0 {
-		return
-	}
-	before := f.variants
-	f.variants = now
-	if file := f.variants[0].config.Selection; file != "" || file != f.file || !slices.Equal(before, f.variants) {
-		f.file, f.solved = file, 0 // a reload may have found the file rewritten
-	}
-	f.front.Retired.Store(false)
-	first := f.variants[0].entry
-	next := f.front.Successor()
-	next.ID, next.QoSTarget, next.QueueLimit, next.MaxBatch = first.ID, first.QoSTarget, first.QueueLimit, first.MaxBatch
-	next.MaxQueryBatch, next.MaxSeqLen = math.MaxInt, 0
-	for _, m := range f.variants {
-		s := m.entry
-		next.MaxQueryBatch = min(next.MaxQueryBatch, s.MaxQueryBatch)
-		if s.MaxSeqLen > 0 && (next.MaxSeqLen == 0 || s.MaxSeqLen < next.MaxSeqLen) {
-			next.MaxSeqLen = s.MaxSeqLen
-		}
-		_, v := m.config.Of()
-		next.Variants = append(next.Variants, query.Variant{Name: m.variant, Accuracy: v.Accuracy, Service: s})
-	}
-	if sig := f.front.Signature(); sig != nil {
-		_ = next.Loaded(sig.Info) // as it was before
-	}
-	f.front = next
-	f.show()
-}
-
-// show lets requests see how the workers of all variants stand.
-func (f *family) show() {
-	ready, givenUp, retryAt := false, true, int64(0)
-	for _, m := range f.variants {
-		s := m.entry
-		ready, givenUp = ready || s.Ready(), givenUp && s.GivenUp.Load()
-		if at := s.RetryAt.Load(); at > 0 && (retryAt == 0 || at < retryAt) {
-			retryAt = at
-		}
-	}
-	f.front.RetryAt.Store(retryAt)
-	f.front.GivenUp.Store(givenUp)
-	f.front.SetReady(ready)
-}
-
-// loaded takes in what the model of a variant looks like, which must be what the others do.
-func (f *family) loaded(m *service, info query.Info) error {
-	sig := f.front.Signature()
-	if sig == nil {
-		return f.front.Loaded(info)
-	}
-	if err := sig.Differs(m.entry.Signature()); err != nil {
-		return fmt.Errorf("it cannot answer for %s: %w", f.front.Name, err)
-	}
-	return nil
-}
-
-// asked returns the service whose requests count for a member: those of a family count for
-// its first.
-func (s *service) asked() *query.Service {
-	if s.family != nil && len(s.family.variants) > 0 && s.family.variants[0] == s {
-		return s.family.front
-	}
-	return s.entry
-}
-
-// selects says in words what the variant that answers is chosen by, "" for a member that is
-// not the first of a family.
-func (s *service) selects() string {
-	if s.family == nil || s.asked() == s.entry {
-		return ""
-	}
-	l := &s.family.live
-	switch p := l.Policy(); {
-	case p != nil:
-		return fmt.Sprintf("by a policy for %s queries/s, with an expected accuracy of %.3g and %.2g %% late or dropped", stats.Digits(4, p.Rate), p.Accuracy, 100*p.Violations)
-	case s.family.refused != nil:
-		return "by speed, the fastest answers: " + s.family.refused.Error()
-	}
-	return "by speed: the fastest answers until all latencies are known"
-}
-
-// inUse reports whether a request holds the service, or may still arrive for it as a variant.
-func (s *service) inUse() bool {
-	return s.entry.Users() != 0 || s.family != nil && !s.family.serves() && s.family.front.Users() != 0
-}

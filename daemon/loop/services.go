@@ -121,9 +121,10 @@ func (ss *services) quit(m *service) (last bool) {
 
 // setTargets sets what a configuration entry says, within what emulated devices
 // know of the model.
-func setTargets(s *query.Service, c *config.Service, places func(func(*replica) bool)) {
+func setTargets(s *query.Service, c *config.Service, replicas func(func(*replica) bool)) {
 	s.QoSTarget, s.QueueLimit, s.MaxBatch, s.MaxQueryBatch, s.MaxSeqLen = c.Target, c.QueueLimit, c.MaxBatch, c.MaxQueryBatch, 0
-	for p := range places {
+	for r := range replicas {
+		p := &r.place
 		if p.Model == "" {
 			continue
 		}
@@ -141,6 +142,23 @@ func (ss *services) name(id models.ServiceID) string {
 		return s.config.Name
 	}
 	return "(removed)"
+}
+
+// settled reports whether every worker on devices of a kind has loaded its model or has failed.
+func (ss *services) settled(on *kind) bool {
+	return !slices.ContainsFunc(ss.served(), func(s *service) bool {
+		return slices.ContainsFunc(on.devices, func(d *device) bool {
+			r := s.replicas[d.index]
+			return r != nil && r.state == replicaLoading
+		})
+	})
+}
+
+// reserve has a position, which may be the next new one.
+func (ss *services) reserve(id models.ServiceID) {
+	if int(id) == len(ss.list) {
+		ss.list, ss.specs = append(ss.list, nil), append(ss.specs, models.Service{ID: id})
+	}
 }
 
 // served returns the services that requests find.
@@ -254,7 +272,7 @@ func (ss *services) takeOut(id models.ServiceID, s *service) {
 	var all []<-chan struct{}
 	var errs []error
 	for r := range s.each {
-		gone, err := ss.env.devices[r.Device].exec.Remove(id)
+		gone, err := ss.env.devices[r.place.Device].exec.Remove(id)
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -51,8 +51,8 @@ func (s *service) replicaStatus(devices []*device) (list []status.Replica) {
 		if len(devices) == 1 {
 			break
 		}
-		o := status.Replica{Device: devices[r.Device].Name, Ready: r.ready}
-		if r.givenUp && r.fault != nil {
+		o := status.Replica{Device: devices[r.place.Device].Name, Ready: r.ready()}
+		if r.state == replicaFailed && r.fault != nil {
 			o.Fault = r.fault.Error()
 		}
 		list = append(list, o)
@@ -196,8 +196,8 @@ func soonestAnswers(f *services, m *overlap.Metrics) map[models.ServiceID]time.D
 		}
 		var on []int
 		for r := range s.each {
-			if r.ready {
-				on = append(on, r.Device)
+			if r.ready() {
+				on = append(on, r.place.Device)
 			}
 		}
 		for _, d := range on {
@@ -208,9 +208,9 @@ func soonestAnswers(f *services, m *overlap.Metrics) map[models.ServiceID]time.D
 	found := map[models.ServiceID]time.Duration{}
 	for _, s := range f.served() {
 		for r := range s.each {
-			own := s.takes(f.env.devices[r.Device], &f.specs[s.entry.ID], 1)
-			if before, ok := found[s.entry.ID]; r.ready && own > 0 && (!ok || waits[r.Device]+own < before) {
-				found[s.entry.ID] = waits[r.Device] + own
+			own := s.takes(f.env.devices[r.place.Device], &f.specs[s.entry.ID], 1)
+			if before, ok := found[s.entry.ID]; r.ready() && own > 0 && (!ok || waits[r.place.Device]+own < before) {
+				found[s.entry.ID] = waits[r.place.Device] + own
 			}
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
@@ -14,11 +16,10 @@ import (
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/segments/wire"
-	"github.com/rs/zerolog"
 )
 
-// workers is the workers of the services: what happens to them, what they have learned of their
-// models, and which device has one.
+// workers is the workers of the services: what happens to them, and what they have learned of
+// their models.
 type workers struct {
 	env       *env
 	services  *services
@@ -27,7 +28,7 @@ type workers struct {
 	shrinking int         // workers that go as soon as another one serves
 }
 
-// lateEvent is an event that could not be taken in yet.
+// lateEvent is an event that could not be acted on yet.
 type lateEvent struct {
 	device *device
 	event  *executor.Event
@@ -44,8 +45,8 @@ func (w *workers) loseWorkers(d *device, err error) {
 	}
 }
 
-// happened takes in what happened to a worker. The outcome of a span that
-// was lost with it may come before or after.
+// happened acts on what happened to a worker. The outcome of a span that was lost with it may come
+// before or after.
 func (w *workers) happened(d *device, e *executor.Event) {
 	w.loading.heard(d.index, e, time.Now())
 	if s := w.services.list[e.Service]; s != nil && s.state != stateLeaving && s.replicas[d.index] != nil {
@@ -64,129 +65,177 @@ func (w *workers) fares(s *service, d *device, e *executor.Event) {
 	r := s.replicas[d.index]
 	switch e.Kind {
 	case executor.WorkerStarting:
-		if r.started {
+		if r.starts++; r.starts > 1 {
 			s.line.restarts++
 		}
-		r.started = true
 	case executor.WorkerReady:
-		w.up(d, e)
-	case executor.WorkerLost:
+		w.up(s, d, e)
+	case executor.WorkerLost, executor.WorkerStopped:
 		w.down(e.Service, d)
 	case executor.WorkerFailed:
 		w.down(e.Service, d)
-		r.fault, r.retryAt = e.Err, 0
+		retryAt := int64(0)
 		if e.RestartIn > 0 {
-			r.retryAt = time.Now().Add(e.RestartIn).UnixNano()
+			retryAt = time.Now().Add(e.RestartIn).UnixNano()
 		}
-		w.giveUp(s, d)
-	case executor.WorkerStopped:
-		w.down(e.Service, d)
+		w.fail(s, d, e.Err, retryAt)
 	}
 	if s.state == stateJoining {
-		w.heard(s, r, e)
+		w.joining(s, r, e)
+	}
+}
+
+// loadTries is how often the worker of a service that joins may be lost before
+// it is given up for reasons that another try may not have. What the model is
+// at fault for is given up at once.
+const loadTries = 3
+
+// joining tells whoever waits for a service that joins how its workers do.
+func (w *workers) joining(s *service, r *replica, e *executor.Event) {
+	switch e.Kind {
+	case executor.WorkerProgress:
+		select {
+		case s.joining.News <- config.Step{Service: s.config.Name, State: config.StepLoading, Done: e.Done, Total: e.Total}:
+		default:
+		}
+	case executor.WorkerLost:
+		if errors.Is(e.Err, executor.ErrHeld) {
+			return // for the sake of others, who have limits of their own
+		}
+		hopeless := errors.Is(e.Err, executor.ErrLoad) && !errors.Is(e.Err, wire.ErrDeviceMemory)
+		if r.lost++; r.lost >= loadTries || hopeless {
+			w.services.withdraw(s, e.Err)
+		}
+	case executor.WorkerFailed:
+		w.services.withdraw(s, e.Err)
 	}
 }
 
 // lost is called when a span is lost. That is known before the event that its
 // worker is, unless the next worker is ready already.
 func (w *workers) lost(id models.ServiceID, d *device) {
-	if r := w.services.list[id].replicas[d.index]; r != nil && !r.fresh {
+	if r := w.services.list[id].replicas[d.index]; r != nil && r.state != replicaFresh {
 		w.down(id, d)
 	}
 }
 
 func (w *workers) down(id models.ServiceID, d *device) {
 	s := w.services.list[id]
-	r := s.replicas[d.index]
-	r.fresh, r.ready, r.overrun = false, false, false
+	s.replicas[d.index].on(workerLost)
 	s.show()
 	_ = w.env.step(overlap.Event{Kind: overlap.Down, Service: id, Device: d.index})
 }
 
-// giveUp expects no worker of a service on a device soon. All else goes on without it.
-func (w *workers) giveUp(s *service, d *device) {
-	s.replicas[d.index].givenUp = true
+// fail expects no worker of a service on a device before some time, 0 for ever. All else goes on
+// without it.
+func (w *workers) fail(s *service, d *device, err error, retryAt int64) {
+	r := s.replicas[d.index]
+	r.on(workerFailed)
+	r.fault, r.retryAt = err, retryAt
 	s.show()
 	d.kind.learning.GaveUp()
 	w.services.rebind = true
 }
 
-// errOtherModel is why a worker is not used whose model is not that of the others.
-var errOtherModel = errors.New("its model differs from the one that the workers on other devices have loaded: reload, so that all load it again")
+// resume has a service run on a device, if it can.
+func (w *workers) resume(id models.ServiceID, d *device) {
+	s := w.services.list[id]
+	if s == nil || s.state == stateLeaving {
+		return
+	}
+	if r := s.replicas[d.index]; r != nil && r.ready() && r.state != replicaOverrun && (!d.taken || len(w.env.devices) == 1) {
+		_ = w.env.step(overlap.Event{Kind: overlap.Up, Service: id, Device: d.index})
+	}
+}
 
-func (w *workers) up(d *device, e *executor.Event) {
-	member := w.services.list[e.Service]
-	s, r := member.entry, member.replicas[d.index]
-	w.keepCut(member, r, e.Info)
-	if i := member.info; i != nil && s.Ready() && (i.Hash != e.Info.Hash || len(i.Operators) != len(e.Info.Operators)) {
-		if i.Hash == e.Info.Hash && i.Cut != nil && r.Worker.Load.Choose != nil && !r.recut {
-			w.recut(member, r)
-			return
-		}
-		w.env.log.Error().Err(errOtherModel).Str("service", s.Name).Str("device", d.Name).Msg("the model cannot be served")
-		w.refuse(member, d, errOtherModel)
-		return
-	}
-	if fault := e.Info.WarmFault; fault != "" && w.warmed(member) {
-		w.refuse(member, d, fmt.Errorf("its model fails on the zeros that it is warmed up with, which the previous one did not: %s", fault))
-		return
-	}
-	if err := s.Loaded(w.infoOf(d, e.Info)); err != nil {
-		w.env.log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be served")
-		w.refuse(member, d, err)
-		return
-	}
-	if member.family != nil {
-		if err := member.family.loaded(member, w.infoOf(d, e.Info)); err != nil {
-			w.env.log.Error().Err(err).Str("service", s.Name).Msg("the variant cannot be served")
-			w.refuse(member, d, err)
-			return
-		}
-	}
-	spec := w.services.specs[e.Service]
-	spec.Operators, spec.MaxBatch = len(e.Info.Operators), s.MaxBatch
-	spec.Ladder = e.Info.Convolutions && slices.ContainsFunc(w.env.devices, func(d *device) bool { return d.Ladder })
-	if !s.Mergeable() {
-		spec.MaxBatch = 1
-	}
-	before := member.info
-	switch err := w.load(d, spec, e); {
+// Why a worker is not used that has loaded its model.
+var (
+	errOtherModel = errors.New("its model differs from the one that the workers on other devices have loaded: reload, so that all load it again")
+	errOtherCut   = errors.New("its model is cut otherwise than on other devices")
+)
+
+// up takes a worker into use that has loaded its model, if that can be served.
+func (w *workers) up(s *service, d *device, e *executor.Event) {
+	r := s.replicas[d.index]
+	w.keepCut(s, r, e.Info)
+	switch err := w.accept(s, d, e); {
 	case errors.Is(err, overlap.ErrServiceBusy):
 		w.late = append(w.late, lateEvent{d, e})
 		return
+	case errors.Is(err, errOtherCut):
+		w.recut(s, r)
+		return
 	case err != nil:
-		w.env.log.Error().Err(err).Str("service", s.Name).Msg("the model cannot be scheduled")
-		w.refuse(member, d, err)
+		w.env.log.Error().Err(err).Str("service", s.config.Name).Str("device", d.Name).Msg("the model cannot be served")
+		w.refuse(s, d, err)
 		return
 	}
-	if member.info != before {
-		if err := w.plan(member); err != nil {
-			w.refuse(member, d, err)
-			return
-		}
+	r.on(modelLoaded)
+	r.fault, r.retryAt = nil, 0
+	if err := w.follow(s); err != nil {
+		w.env.log.Error().Err(err).Str("service", s.config.Name).Msg("the plan cannot be followed")
 	}
-	r.ready, r.fresh, r.loaded, r.givenUp, r.retryAt, r.fault = true, true, true, false, 0, nil
-	if err := w.follow(member); err != nil {
-		w.env.log.Error().Err(err).Str("service", s.Name).Msg("the plan cannot be followed")
-	}
-	member.probation().back(w.env.now())
+	s.probation().back(w.env.now())
 	d.kind.learning.Cold(e.Service)
 	w.resume(e.Service, d)
-	member.show()
-	w.services.takeOver(member)
+	s.show()
+	w.services.takeOver(s)
 	w.services.rebind = true
 }
 
-// recut starts a worker again that has cut its model otherwise than those on other
-// devices, which measured at the same time what cuts cost.
-func (w *workers) recut(s *service, r *replica) {
-	gone, err := w.env.devices[r.Device].exec.Remove(s.entry.ID)
-	if err != nil {
-		w.refuse(s, w.env.devices[r.Device], err)
-		return
+// refuse gives up a service whose worker has loaded a model that cannot be served.
+func (w *workers) refuse(s *service, d *device, err error) {
+	w.services.withdraw(s, err)
+	w.fail(s, d, err, 0)
+}
+
+// catchUp acts on the workers that came back with another model while a
+// round with a span of the lost one was still running.
+func (w *workers) catchUp() {
+	late := w.late
+	w.late = nil
+	for _, l := range late {
+		e := l.event
+		if state, err := l.device.exec.State(e.Service); err == nil && state.PID == e.PID {
+			w.up(w.services.list[e.Service], l.device, e)
+		}
 	}
-	r.recut = true
-	w.hireAfter(s, r, gone)
+}
+
+// accept has everybody know the model that a worker has loaded, or returns why it cannot be served.
+func (w *workers) accept(s *service, d *device, e *executor.Event) error {
+	r, before := s.replicas[d.index], s.info
+	if i := before; i != nil && s.entry.Ready() && (i.Hash != e.Info.Hash || len(i.Operators) != len(e.Info.Operators)) {
+		if i.Hash == e.Info.Hash && i.Cut != nil && r.place.Worker.Load.Choose != nil && !r.recut {
+			return errOtherCut
+		}
+		return errOtherModel
+	}
+	if fault := e.Info.WarmFault; fault != "" && w.warmed(s) {
+		return fmt.Errorf("its model fails on the zeros that it is warmed up with, which the previous one did not: %s", fault)
+	}
+	info := infoOf(d, e.Info)
+	if err := s.entry.Loaded(info); err != nil {
+		return err
+	}
+	if s.family != nil {
+		if err := s.family.loaded(s, info); err != nil {
+			return err
+		}
+	}
+	spec := w.services.specs[e.Service]
+	spec.Operators, spec.MaxBatch = len(e.Info.Operators), s.entry.MaxBatch
+	spec.Ladder = e.Info.Convolutions && slices.ContainsFunc(w.env.devices, func(d *device) bool { return d.Ladder })
+	if !s.entry.Mergeable() {
+		spec.MaxBatch = 1
+	}
+	if err := w.load(s, d, spec, e.Info); err != nil {
+		return err
+	}
+	if s.info != before {
+		return w.plan(s)
+	}
+	return nil
 }
 
 // warmed reports whether a service joins in the place of one whose model ran when it
@@ -197,7 +246,7 @@ func (w *workers) warmed(s *service) bool {
 }
 
 // infoOf returns what requests are checked against.
-func (w *workers) infoOf(d *device, i *wire.Info) query.Info {
+func infoOf(d *device, i *wire.Info) query.Info {
 	info := query.Info{
 		Inputs:    i.Inputs,
 		Outputs:   i.Outputs,
@@ -216,33 +265,10 @@ func (w *workers) infoOf(d *device, i *wire.Info) query.Info {
 	return info
 }
 
-// refuse gives up a service whose worker has loaded a model that cannot be
-// served.
-func (w *workers) refuse(s *service, d *device, err error) {
-	r := s.replicas[d.index]
-	r.fault, r.retryAt = err, 0
-	w.services.withdraw(s, err)
-	w.giveUp(s, d)
-}
-
-// catchUp takes in the workers that came back with another model while a
-// round with a span of the lost one was still running.
-func (w *workers) catchUp() {
-	late := w.late
-	w.late = nil
-	for _, l := range late {
-		e := l.event
-		if state, err := l.device.exec.State(e.Service); err == nil && state.PID == e.PID {
-			w.up(l.device, e)
-		}
-	}
-}
-
 // load gives scheduler and predictors what the worker learned of the model. A
 // worker that comes back with the same model changes nothing.
-func (w *workers) load(d *device, spec models.Service, e *executor.Event) error {
-	member := w.services.list[spec.ID]
-	if member.info == nil || !reflect.DeepEqual(w.services.specs[spec.ID], spec) || member.info.Hash != e.Info.Hash {
+func (w *workers) load(s *service, d *device, spec models.Service, info *wire.Info) error {
+	if s.info == nil || !reflect.DeepEqual(w.services.specs[spec.ID], spec) || s.info.Hash != info.Hash {
 		spec.Pipelines = nil // they are of the model that was
 		if err := w.env.step(overlap.Event{Kind: overlap.Load, Definition: spec}); err != nil {
 			return err
@@ -250,22 +276,22 @@ func (w *workers) load(d *device, spec models.Service, e *executor.Event) error 
 		if err := w.env.forget(spec.ID, spec.Operators); err != nil {
 			return err
 		}
-		w.services.specs[spec.ID], member.info = spec, e.Info
+		w.services.specs[spec.ID], s.info = spec, info
 	}
-	if d.kind.profiled[spec.ID] == e.Info.Hash {
+	if d.kind.profiled[spec.ID] == info.Hash {
 		return nil
 	}
-	d.kind.profiled[spec.ID] = e.Info.Hash
-	return w.profile(d.kind, spec, member.replicas[d.index].Share, e.Info)
+	d.kind.profiled[spec.ID] = info.Hash
+	return w.profile(d.kind, spec, s.replicas[d.index].place.Share, info)
 }
 
 // profile has a kind of device know how long the operators of a model take there, by
 // what was stored and by what a worker found as it warmed up.
 func (w *workers) profile(k *kind, spec models.Service, share string, i *wire.Info) error {
 	k.learning.Changed()
-	if w.env.options.Profiles != nil && !k.devices[0].Emulated {
+	if stored := w.env.options.Profiles; stored != nil && !k.devices[0].Emulated {
 		var p predictor.Snapshot
-		if w.env.options.Profiles.Stored(SoloProfiles, k.profileKey(share, i), &p) && k.solo.Restore(spec.ID, p) == nil {
+		if stored.Stored(SoloProfiles, k.profileKey(share, i), &p) && k.solo.Restore(spec.ID, p) == nil {
 			w.env.log.Debug().Str("service", spec.Name).Int("cells", len(p.Cells)).Msg("stored profile loaded")
 		}
 	}
@@ -281,17 +307,17 @@ func (w *workers) profile(k *kind, spec models.Service, share string, i *wire.In
 }
 
 // keepCut logs a choice that a worker has made, and has it stored.
-func (w *workers) keepCut(member *service, r *replica, info *wire.Info) {
+func (w *workers) keepCut(s *service, r *replica, info *wire.Info) {
 	c := info.Cut
 	if c == nil {
 		return
 	}
-	if before := member.info; before != nil && before.Cut != nil && before.Cut.Reason == c.Reason && before.Hash == info.Hash {
+	if before := s.info; before != nil && before.Cut != nil && before.Cut.Reason == c.Reason && before.Hash == info.Hash {
 		return
 	}
-	w.env.log.Info().Str("service", member.config.Name).Int("operators", len(info.Operators)).Str("why", c.Reason).Msg("model cut")
-	if c.Measured() && w.env.options.Profiles != nil {
-		w.env.options.Profiles.ChoseCut(member.config, r.Place, c)
+	w.env.log.Info().Str("service", s.config.Name).Int("operators", len(info.Operators)).Str("why", c.Reason).Msg("model cut")
+	if stored := w.env.options.Profiles; c.Measured() && stored != nil {
+		stored.ChoseCut(s.config, r.place, c)
 	}
 }
 
@@ -322,225 +348,5 @@ func logEvent(log zerolog.Logger, service string, e *executor.Event) {
 		if e.PID != 0 {
 			log.Info().Int("pid", e.PID).Msg("worker stopped")
 		}
-	}
-}
-
-// loadTries is how often the worker of a service that joins may be lost before
-// it is given up for reasons that another try may not have. What the model is
-// at fault for is given up at once.
-const loadTries = 3
-
-// settled reports whether every worker on devices of a kind has loaded its model or was
-// given up.
-func (w *workers) settled(on *kind) bool {
-	return !slices.ContainsFunc(w.services.served(), func(s *service) bool {
-		return slices.ContainsFunc(on.devices, func(d *device) bool {
-			r := s.replicas[d.index]
-			return r != nil && !r.loaded && !r.givenUp
-		})
-	})
-}
-
-// open gives a service that joins a free position.
-func (w *workers) open(s *service, places []Place) error {
-	id := models.ServiceID(len(w.services.list))
-	if at := slices.Index(w.services.list, nil); at >= 0 {
-		id = models.ServiceID(at)
-	}
-	if id >= predictor.MaxServices {
-		return fmt.Errorf("there are %d services, including their replacements, which is the limit: remove others first", predictor.MaxServices)
-	}
-	for _, p := range places {
-		if err := w.env.devices[p.Device].noWorkers; err != nil {
-			return err
-		}
-	}
-	if err := w.services.furnish(s, id); err != nil {
-		return err
-	}
-	m := scheduled(id, &s.config)
-	m.Of = "" // until it serves
-	if err := w.env.step(overlap.Event{Kind: overlap.Add, Definition: m}); err != nil {
-		return errors.Join(err, w.services.closeInputs(s))
-	}
-	if int(id) == len(w.services.list) { // also if it stays free: all tables are of one length
-		w.services.list, w.services.specs = append(w.services.list, nil), append(w.services.specs, models.Service{ID: id})
-	}
-	err := w.env.forget(id, m.Operators)
-	for i := range places {
-		if err == nil {
-			err = w.hire(s, s.replicas[places[i].Device])
-		}
-		if err != nil {
-			for _, p := range places[:i] {
-				_, rerr := w.env.devices[p.Device].exec.Remove(id)
-				err = errors.Join(err, rerr)
-			}
-			return errors.Join(err, w.env.step(overlap.Event{Kind: overlap.Remove, Service: id}), w.env.drop(id), w.services.closeInputs(s))
-		}
-	}
-	w.services.list[id], w.services.specs[id], w.services.reloaded = s, m, true
-	return nil
-}
-
-// hire starts a worker of a service. Its model is cut as those of the others are.
-func (w *workers) hire(s *service, r *replica) error {
-	r.Worker.ID, r.Worker.Inputs, r.Worker.Moves = s.entry.ID, s.inputs, s.moves
-	if c := r.Worker.Load.Choose; c != nil && s.info != nil && s.info.Cut != nil {
-		same := *c
-		same.Known, r.Worker.Load.Choose = s.info.Cut, &same
-	}
-	return w.env.devices[r.Device].exec.Add(r.Worker)
-}
-
-// hireAfter starts a worker of a service once the one before it on its device is gone,
-// unless it is not wanted any more.
-func (w *workers) hireAfter(s *service, r *replica, gone <-chan struct{}) {
-	w.env.options.Goroutines.Go(func() {
-		<-gone
-		w.env.mail.tell(func() {
-			if s.replicas[r.Device] != r || s.state > stateJoining {
-				return
-			}
-			if err := w.hire(s, r); err != nil {
-				w.env.log.Error().Err(err).Str("service", s.config.Name).Str("device", w.env.devices[r.Device].Name).Msg("starting a worker failed")
-				r.fault, r.givenUp = err, true
-				s.show()
-			}
-		})
-	})
-}
-
-// heard takes in what happens to a worker of a service that joins.
-func (w *workers) heard(s *service, r *replica, e *executor.Event) {
-	j := s.joining
-	switch e.Kind {
-	case executor.WorkerProgress:
-		select {
-		case j.News <- config.Step{Service: s.config.Name, State: config.StepLoading, Done: e.Done, Total: e.Total}:
-		default:
-		}
-	case executor.WorkerLost:
-		if errors.Is(e.Err, executor.ErrHeld) {
-			return // for the sake of others, who have limits of their own
-		}
-		hopeless := errors.Is(e.Err, executor.ErrLoad) && !errors.Is(e.Err, wire.ErrDeviceMemory)
-		if r.lost++; r.lost >= loadTries || hopeless {
-			w.services.withdraw(s, e.Err)
-		}
-	case executor.WorkerFailed:
-		w.services.withdraw(s, e.Err)
-	}
-}
-
-// spread gives a service workers on the devices that are new to it, and has those go
-// that are not among its places any more.
-func (w *workers) spread(s *service, places []Place) (err error) {
-	for r := range s.each {
-		r.leaves = true
-	}
-	for _, p := range places {
-		if r := s.replicas[p.Device]; r != nil {
-			r.leaves, p.GiveBack, p.Worker = false, r.GiveBack, r.Worker
-			r.Place = p
-			continue
-		}
-		r := &replica{Place: p}
-		if gone := s.gone[p.Device]; gone != nil {
-			s.replicas[p.Device], w.services.reloaded = r, true
-			w.hireAfter(s, r, gone)
-			continue
-		}
-		if herr := w.hire(s, r); herr != nil {
-			p.GiveBack()
-			err = errors.Join(err, herr)
-			continue
-		}
-		s.replicas[p.Device], w.services.reloaded = r, true
-	}
-	for r := range s.each {
-		if r.leaves {
-			w.shrinking++
-		}
-	}
-	return err
-}
-
-// shrink takes workers away whose services have left their devices, and of which
-// another one serves.
-func (w *workers) shrink() {
-	if w.shrinking == 0 {
-		return
-	}
-	w.shrinking = 0
-	for id, s := range w.services.list {
-		if s == nil || s.state != stateServing {
-			continue
-		}
-		for r := range s.each {
-			if !r.leaves {
-				continue
-			}
-			if !slices.ContainsFunc(s.replicas, func(o *replica) bool { return o != nil && o.ready && !o.leaves }) || w.env.devices[r.Device].taken || !s.flushed(w.env.now()) {
-				w.shrinking++
-				continue
-			}
-			w.withdrawFrom(models.ServiceID(id), s, r)
-		}
-	}
-}
-
-// withdrawFrom takes the worker of a service off a device.
-func (w *workers) withdrawFrom(id models.ServiceID, s *service, r *replica) {
-	_ = w.env.step(overlap.Event{Kind: overlap.Down, Service: id, Device: r.Device})
-	s.replicas[r.Device] = nil
-	s.show()
-	w.env.changed()
-	gone, err := w.env.devices[r.Device].exec.Remove(id)
-	if err != nil {
-		w.env.log.Error().Err(err).Str("service", s.config.Name).Msg("removing a worker from a device failed")
-		return
-	}
-	if s.gone == nil {
-		s.gone = map[int]<-chan struct{}{}
-	}
-	s.gone[r.Device] = gone
-	w.env.options.Goroutines.Go(func() {
-		<-gone
-		r.GiveBack()
-	})
-	w.services.rebind = true
-}
-
-// take has a device run a round that measures. The scheduler, which has other devices
-// for the queries that come meanwhile, takes it for one without workers; the only one is
-// not asked about.
-func (w *workers) take(d *device) {
-	d.taken = true
-	for id, s := range w.services.list {
-		if len(w.env.devices) > 1 && s != nil && s.replicas[d.index] != nil {
-			_ = w.env.step(overlap.Event{Kind: overlap.Down, Service: models.ServiceID(id), Device: d.index})
-		}
-	}
-}
-
-// giveBack has a device run rounds of queries again.
-func (w *workers) giveBack(d *device) {
-	d.taken = false
-	for id := range w.services.list {
-		if len(w.env.devices) > 1 {
-			w.resume(models.ServiceID(id), d)
-		}
-	}
-}
-
-// resume has a service run on a device, if it can.
-func (w *workers) resume(id models.ServiceID, d *device) {
-	s := w.services.list[id]
-	if s == nil || s.state == stateLeaving {
-		return
-	}
-	if r := s.replicas[d.index]; r != nil && r.ready && !r.overrun && (!d.taken || len(w.env.devices) == 1) {
-		_ = w.env.step(overlap.Event{Kind: overlap.Up, Service: id, Device: d.index})
 	}
 }
