@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/learning"
-	"github.com/overlapd/overlapd/daemon/query"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
@@ -31,8 +30,9 @@ type learner struct {
 	kind        *kind
 	learning    *learning.Learner
 	measurement measurement
-	again       again
-	endFit      context.CancelFunc // ends the fit that was begun last, nil if none was
+	jobs        []*job                      // before the next step of learning
+	listed      map[models.ServiceID]string // the hash of the model whose variant was queued to be measured again
+	endFit      context.CancelFunc          // ends the fit that was begun last, nil if none was
 }
 
 // bind chooses the predictor for the models of now, if they have changed
@@ -41,7 +41,7 @@ func (d *learner) bind() {
 	if !d.services.settled(d.kind) {
 		return
 	}
-	d.again.list()
+	d.measureAgain()
 	if d.learning.Stale() {
 		d.learning.Bind(d.world())
 		d.work()
@@ -99,14 +99,14 @@ func (d *learner) device() *device { return d.kind.devices[0] }
 
 // pending reports whether there is something to measure, now or later.
 func (d *learner) pending() bool {
-	return d.learning.Pending() || d.measurement.waits() || len(d.again.left) > 0
+	return d.learning.Pending() || d.measurement.waits() || len(d.jobs) > 0
 }
 
 // turn goes on with measuring, of which a round may run, when the scheduler has decided.
 // It returns when to ask again.
 func (d *learner) turn(idle, waits bool) (next time.Duration, wake bool) {
 	switch m := &d.measurement; {
-	case !m.active():
+	case !m.running:
 		if idle && d.pending() {
 			return d.measure(), true
 		}
@@ -122,51 +122,132 @@ func (d *learner) wanted(waits bool) bool {
 }
 
 // measure runs the next round that measures if one is due and the services are ready:
-// that of a step which queries have interrupted, or the first of the next. It returns
+// that of a job which queries have interrupted, or the first of the next. It returns
 // when to ask again.
 func (d *learner) measure() (next time.Duration) {
 	if due := d.learning.DueAt(d.env.scheduler.Idle()); due > d.env.now() {
 		return due
 	}
-	for ready := !d.env.options.Keeper.Full() && !d.env.mail.draining.Load() && d.measurable(); ready; {
-		if d.measurement.waits() && !d.again.runs && d.learning.Lost() {
-			d.measurement.end()
-			d.over(nil, -1, learning.ErrDisturbed)
+	m := &d.measurement
+	for !d.env.options.Keeper.Full() && !d.env.mail.draining.Load() && d.measurable() {
+		if m.waits() && !m.job.wanted() {
+			m.end().disturbed()
 		}
-		if !d.measurement.waits() {
-			rounds := d.again.rounds()
-			if len(rounds) == 0 {
-				rounds = d.learning.Next()
-				d.work()
-			}
-			if len(rounds) == 0 {
+		if !m.waits() {
+			j := d.next()
+			if j == nil {
 				break
 			}
-			on, err := d.place(rounds)
+			on, err := d.deviceFor(j.groups)
 			if err != nil {
-				d.over(nil, -1, err)
+				j.then(nil, -1, err)
 				if errors.Is(err, learning.ErrDisturbed) {
 					break
 				}
 				continue
 			}
-			d.measurement.start(rounds, on)
+			m.start(j, on)
 		}
-		if !d.measurable() || !d.vacant(d.measurement.device) {
+		if !d.vacant(m.device) {
 			break
 		}
-		err := d.measurement.run()
+		err := m.run()
 		if err == nil {
-			d.measurement.until = d.learning.Began(d.env.now())
+			m.until = d.learning.Began(d.env.now())
 			break
 		}
+		j := m.end()
 		if errors.Is(err, executor.ErrClosed) {
 			d.stop()
 			break
 		}
-		d.over(nil, -1, err)
+		j.then(nil, -1, err)
 	}
 	return d.env.now() + learning.Quiet
+}
+
+// next returns the job that comes next: the first of those that wait, or else the next step of
+// learning. There is none if all is measured.
+func (d *learner) next() *job {
+	for len(d.jobs) > 0 {
+		j := d.jobs[0]
+		if d.jobs = d.jobs[1:]; j.wanted() {
+			return j
+		}
+	}
+	rounds := d.learning.Next()
+	d.work()
+	if len(rounds) == 0 {
+		return nil
+	}
+	return &job{
+		groups: rounds,
+		wanted: func() bool { return !d.learning.Lost() },
+		then: func(took []learning.Timing, culprit models.ServiceID, err error) {
+			d.learning.Finished(took, culprit, err)
+			d.work()
+		},
+	}
+}
+
+// againRuns is how often a variant is run to be measured again; the fastest run counts.
+const againRuns = 3
+
+// measureAgain queues jobs that measure variants alone, once each after all workers of the kind of
+// device have loaded. A worker that is warmed up while others load seems slower than it is. A
+// service that runs is corrected by its own rounds; a variant that is not selected for its time
+// never would be.
+func (d *learner) measureAgain() {
+	for _, s := range d.services.served() {
+		if s.family == nil || s.info == nil || s.on(d.kind) == nil || d.device().Emulated || d.listed[s.entry.ID] == s.info.Hash {
+			continue
+		}
+		d.listed[s.entry.ID] = s.info.Hash
+		for i := range s.info.Solo {
+			d.jobs = append(d.jobs, d.again(s, s.info, &s.info.Solo[i]))
+		}
+	}
+}
+
+// again returns the job that measures a variant of a model again for which warming up has found
+// a time. It is queued again if queries come in between.
+func (d *learner) again(s *service, model *wire.Info, found *wire.Solo) *job {
+	j := &job{wanted: func() bool { return s.state == stateServing && s.info == model }}
+	whole := models.Span{Service: s.entry.ID, End: len(found.Nanos), Size: found.Size, SeqLen: found.SeqLen}
+	for range againRuns {
+		whole.Batch++
+		j.groups = append(j.groups, models.Group{Spans: []models.Span{whole}})
+	}
+	j.then = func(took []learning.Timing, _ models.ServiceID, err error) {
+		switch {
+		case errors.Is(err, learning.ErrDisturbed):
+			d.jobs = slices.Insert(d.jobs, 0, j)
+		case err != nil:
+			d.env.log.Debug().Err(err).Str("service", s.config.Name).Msg("measuring a variant again failed")
+		default:
+			fastest := slices.MinFunc(took, func(x, y learning.Timing) int { return int(x.Latency - y.Latency) }).Latency
+			d.correct(s, found, fastest)
+		}
+	}
+	return j
+}
+
+// correct lowers what is known of a variant to what its whole model took, each operator in
+// proportion, and has policies that held for other times calculated from scratch.
+func (d *learner) correct(s *service, found *wire.Solo, took time.Duration) {
+	var sum int64
+	for _, n := range found.Nanos {
+		sum += n
+	}
+	scaled := wire.Solo{Size: found.Size, SeqLen: found.SeqLen}
+	for _, n := range found.Nanos {
+		scaled.Nanos = append(scaled.Nanos, int64(float64(n)*float64(took)/float64(max(sum, 1))))
+	}
+	id := s.entry.ID
+	if d.kind.slower(d.services.specs[id], scaled) || d.kind.solo.SetOperators(id, scaled.Size, scaled.SeqLen, scaled.Nanos) != nil {
+		return
+	}
+	s.family.solved = 0
 }
 
 // measurable reports whether the workers of all services that are measured
@@ -178,7 +259,7 @@ func (d *learner) measurable() bool {
 			return r != nil && r.awaited()
 		})
 	}
-	return !d.measurement.active() && !d.workers.loading.active() && slices.ContainsFunc(d.kind.devices, d.vacant) &&
+	return !d.measurement.running && !d.workers.loading.active() && slices.ContainsFunc(d.kind.devices, d.vacant) &&
 		!slices.ContainsFunc(d.learning.Services(), down)
 }
 
@@ -192,8 +273,8 @@ func (d *learner) vacant(on *device) bool {
 // together. The scheduler does not form it either.
 var errApart = errors.New("no device has all services of the group")
 
-// place returns the device to run the rounds of a step on.
-func (d *learner) place(rounds []models.Group) (*device, error) {
+// deviceFor returns a device to run rounds on.
+func (d *learner) deviceFor(rounds []models.Group) (*device, error) {
 	err := errApart
 	for _, on := range d.kind.devices {
 		missing := func(s models.Span) bool {
@@ -238,20 +319,9 @@ func (d *learner) finished(on *device, o *executor.Outcome) {
 		culprit = -1
 	}
 	d.learning.Ended(d.env.now(), d.measurement.broken)
-	over, err := d.measurement.finish(o)
-	if over {
-		d.over(d.measurement.took, culprit, err)
+	if j, err := d.measurement.finish(o); j != nil {
+		j.then(d.measurement.took, culprit, err)
 	}
-}
-
-// over takes in how the step went that was begun last.
-func (d *learner) over(took []learning.Timing, culprit models.ServiceID, err error) {
-	if d.again.runs {
-		d.again.finished(took, err)
-		return
-	}
-	d.learning.Finished(took, culprit, err)
-	d.work()
 }
 
 // landed takes in how a span has ended that was set apart.
@@ -410,222 +480,4 @@ func (d *learner) calibrationKey(identity string) string {
 		}
 	}
 	return string(key)
-}
-
-// measuringIDs is where the IDs of rounds, batches and queries begin that
-// measure. The scheduler, which counts from 1, never gets there.
-const measuringIDs = 1 << 63
-
-// maxMeasuredBytes is the largest input that is made up for measuring.
-const maxMeasuredBytes = 1 << 30
-
-// measurement runs the rounds of a step, on inputs of zeros, and times each. Between
-// two of them queries may be served: its batches stay with the workers.
-type measurement struct {
-	env     *env
-	workers *workers
-	device  *device // that the rounds of the step run on
-	lastID  uint64
-	rounds  []models.Group // the groups that are left
-	running bool           // the first of them
-	round   uint64         // its ID
-	until   time.Duration  // queries wait for it until then at most
-	broken  bool           // it was told to stop
-	limit   time.Duration  // by when it must have done so, or the others go on without it
-	took    []learning.Timing
-	held    []heldBatch
-	ended   chan struct{} // is closed when no round runs any more, nil if nobody waits
-}
-
-// stopPatience is how long a round that measures may take to end once it was told
-// to, because queries wait.
-const stopPatience = 20 * time.Millisecond
-
-// heldBatch is a batch that a worker may hold, and its inputs.
-type heldBatch struct {
-	device  *device
-	service models.ServiceID
-	batch   models.BatchID
-	inputs  *wire.InputArena
-	offset  int64 // in it
-	inUse   bool  // by a span that was set apart
-}
-
-// active reports whether a round runs.
-func (m *measurement) active() bool { return m.running }
-
-// reads reports whether a worker runs what is measured, or still reads its inputs.
-func (m *measurement) reads() bool { return m.running || len(m.held) > 0 }
-
-// waits reports whether a step is interrupted, and its next round is to be run.
-func (m *measurement) waits() bool { return len(m.rounds) > 0 && !m.running }
-
-func (m *measurement) id() uint64 {
-	m.lastID++
-	return measuringIDs + m.lastID
-}
-
-// start takes the rounds of a step, to run on a device.
-func (m *measurement) start(rounds []models.Group, on *device) {
-	m.rounds, m.took, m.device = rounds, m.took[:0], on
-}
-
-// run runs the next round. A batch gets inputs where its spans start at operator 0.
-// Nothing is left of the step if it fails.
-func (m *measurement) run() error {
-	err := m.send()
-	if err != nil {
-		m.end()
-	}
-	return err
-}
-
-func (m *measurement) send() error {
-	spans := m.rounds[0].Spans
-	requests := make([]executor.SpanRequest, len(spans))
-	for i, s := range spans {
-		s.Batch |= measuringIDs
-		requests[i].Span, requests[i].Whole = s, true
-		if s.Start > 0 {
-			continue
-		}
-		tensors, err := m.alloc(&s)
-		if err != nil {
-			return err
-		}
-		requests[i].Queries = []wire.QueryTensors{{ID: models.QueryID(m.id()), Inputs: tensors}}
-	}
-	m.round = m.id()
-	if err := m.device.exec.Run(m.round, requests); err != nil {
-		return err
-	}
-	for _, s := range spans {
-		m.workers.services.list[s.Service].replicas[m.device.index].on(roundSent)
-	}
-	m.workers.take(m.device)
-	m.running, m.broken = true, false
-	return nil
-}
-
-// yield ends the round that runs at the next operators, if queries have waited for it
-// as long as they may. Otherwise it returns when to ask again.
-func (m *measurement) yield() (again time.Duration, wake bool) {
-	if m.env.now() < m.until {
-		return m.until, true
-	}
-	m.stop()
-	return 0, false
-}
-
-// stop ends the round that runs at the next operators, and the step.
-func (m *measurement) stop() {
-	if m.waits() {
-		m.end()
-	}
-	if !m.active() || m.broken {
-		return
-	}
-	m.broken, m.limit = true, m.env.now()+stopPatience
-	for _, s := range m.rounds[0].Spans {
-		m.device.exec.Stop(s.Service, s.Batch|measuringIDs)
-	}
-}
-
-// finish takes in the outcome of the round that runs. It reports true when the step is
-// over: all rounds have run, or there is an error.
-func (m *measurement) finish(o *executor.Outcome) (over bool, err error) {
-	m.running = false
-	m.workers.giveBack(m.device)
-	t := learning.Timing{Latency: o.Latency(), Device: o.DeviceTime()}
-	stopped := false
-	for i := range o.Spans {
-		s := &o.Spans[i]
-		for j := range s.Queries {
-			s.Queries[j].Release()
-		}
-		switch {
-		case s.Status == models.SpanOverrun:
-			stopped = true
-			for j := range m.held {
-				m.held[j].inUse = m.held[j].inUse || m.held[j].batch == s.Span.Batch
-			}
-		case s.Status == models.SpanStopped && m.broken:
-			stopped = true
-		case s.Status != models.SpanDone:
-			err = errors.Join(fmt.Errorf("operators did not run to their end: %s", s.Status), s.Err)
-		}
-	}
-	m.took, m.rounds = append(m.took, t), m.rounds[1:]
-	switch {
-	case err != nil:
-	case stopped, m.broken && len(m.rounds) > 0: // it may have ended before it saw that
-		err = learning.ErrDisturbed
-	case len(m.rounds) > 0:
-		return false, nil
-	}
-	m.end()
-	return true, err
-}
-
-// quit closes ended when no round runs any more.
-func (m *measurement) quit(ended chan struct{}) {
-	if m.active() {
-		m.ended = ended
-	} else {
-		close(ended)
-	}
-}
-
-// end gives back what the batches held, but for those that workers still use.
-func (m *measurement) end() {
-	m.giveBack(func(h *heldBatch) bool { return !h.inUse })
-	m.rounds, m.running = nil, false
-	if m.ended != nil {
-		close(m.ended)
-		m.ended = nil
-	}
-}
-
-// giveBack gives back what some of the batches held.
-func (m *measurement) giveBack(some func(h *heldBatch) bool) {
-	m.held = slices.DeleteFunc(m.held, func(h heldBatch) bool {
-		if !some(&h) {
-			return false
-		}
-		h.device.exec.Release(h.service, h.batch)
-		_ = h.inputs.Free(h.offset) // it was allocated there
-		return true
-	})
-}
-
-// alloc makes up the inputs of a span's batch.
-func (m *measurement) alloc(s *models.Span) ([]wire.Tensor, error) {
-	member := m.workers.services.list[s.Service]
-	inputs := member.info.Inputs
-	var tensors []wire.Tensor
-	var sum int64
-	for i, shape := range models.Fill(inputs, s.Size, s.SeqLen) {
-		ty := inputs[i].Type
-		bytes := int64(ty.Elem.Bytes())
-		if ty.Kind != models.KindTensor || bytes == 0 {
-			return nil, fmt.Errorf("input %q is %s, for which no data can be generated", inputs[i].Name, ty)
-		}
-		for _, d := range shape {
-			if bytes *= d; bytes > maxMeasuredBytes {
-				return nil, fmt.Errorf("input %q of shape %v is too large to generate", inputs[i].Name, shape)
-			}
-		}
-		tensors = append(tensors, wire.Tensor{Type: ty.Elem, Shape: shape, Offset: sum, Bytes: bytes})
-		sum += query.Aligned(bytes)
-	}
-	offset, data, err := member.inputs.Alloc(max(sum, 1))
-	if err != nil {
-		return nil, fmt.Errorf("memory for inputs of batch size %d: %w", s.Size, err)
-	}
-	clear(data)
-	m.held = append(m.held, heldBatch{device: m.device, service: s.Service, batch: s.Batch, inputs: member.inputs, offset: offset})
-	for i := range tensors {
-		tensors[i].Offset += offset
-	}
-	return tensors, nil
 }

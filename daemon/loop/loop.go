@@ -56,7 +56,7 @@ func newLoop(e *env, all *services) *loop {
 		k.learning = learning.New(of, k.predictor, k.solo)
 		l.learners = append(l.learners, &learner{
 			env: e, workers: l.workers, services: all, kind: k, learning: k.learning, measurement: measurement{env: e, workers: l.workers},
-			again: again{env: e, services: all, kind: k, seen: map[models.ServiceID]string{}},
+			listed: map[models.ServiceID]string{},
 		})
 	}
 	return l
