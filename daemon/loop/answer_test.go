@@ -153,10 +153,9 @@ func TestBlame(t *testing.T) {
 	s.Ready(cs.env.now())
 	blamed[run(3, 6).Spans[0].Batch] = []models.QueryID{6}
 	blamed[run(4, 7, 8).Spans[0].Batch] = nil
-	l := &loop{env: cs.env, calls: cs}
 	for batch, want := range blamed {
-		span := executor.SpanOutcome{SpanOutcome: models.SpanOutcome{Span: models.Span{Batch: batch}}}
-		cs.blame(l.queriesOf(&span), executor.ErrExited)
+		span := models.Span{Batch: batch}
+		cs.blame(cs.queriesOf(&span), executor.ErrExited)
 		var got []models.QueryID
 		for id, p := range cs.pending {
 			if p.failure != nil {

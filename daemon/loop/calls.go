@@ -20,8 +20,16 @@ import (
 type calls struct {
 	env      *env
 	services *services
-	overruns *overruns
 	pending  map[models.QueryID]*pending
+	lent     map[models.BatchID][]lentMemory
+}
+
+// lentMemory is the memory of a query that has its answer, while a worker still reads it.
+type lentMemory struct {
+	service *query.Service
+	memory  query.Memory
+	sort    querySort
+	began   time.Duration // when its batch did
 }
 
 // pending is what the backend keeps of a call, in Call.Backend.
@@ -205,6 +213,61 @@ func (cs *calls) cancel(id models.QueryID) {
 	}
 }
 
+// ended gives the queries of a span that has run their outputs, or blames those that it failed for.
+// status is what the scheduler learns of the span: it may not know that a worker crashed.
+func (cs *calls) ended(s *executor.SpanOutcome, status models.Status) {
+	switch status {
+	case models.SpanCrashed:
+		cs.convict(&s.Span, cs.queriesOf(&s.Span))
+		cs.blame(cs.queriesOf(&s.Span), s.Err)
+	case models.SpanFailed:
+		cs.blame(cs.queriesOf(&s.Span), s.Err)
+	case models.SpanLost:
+		if s.Status == models.SpanCrashed {
+			cs.blame(cs.queriesOf(&s.Span), s.Err)
+		}
+	}
+	for i := range s.Queries {
+		if p := cs.pending[s.Queries[i].ID]; p != nil {
+			p.outputs = s.Queries[i]
+		} else {
+			s.Queries[i].Release()
+		}
+	}
+}
+
+// queriesOf returns the queries of the batch that a span ran. Of an overrun only those that
+// still wait are known, and none is returned if that is not all.
+func (cs *calls) queriesOf(s *models.Span) []models.QueryID {
+	if ids := cs.env.scheduler.Members(s.Batch); ids != nil {
+		return ids
+	}
+	if ids, all := cs.env.scheduler.Unanswered(s.Batch); all {
+		return ids
+	}
+	return nil
+}
+
+// lend keeps the memory of a query that is answered although its batch runs on, and
+// has the batch ended if nobody else waits for it.
+func (cs *calls) lend(p *pending, a *overlap.Answer) {
+	if p != nil {
+		p.lent = true
+		cs.lent[a.Batch] = append(cs.lent[a.Batch], lentMemory{p.call.Service, p.call.Memory, sortOf(p.call), a.Started})
+	}
+	if waiting, _ := cs.env.scheduler.Unanswered(a.Batch); len(waiting) == 0 {
+		cs.env.devices[a.Device].exec.Abandon(a.Service, a.Batch)
+	}
+}
+
+// giveBack frees what a batch has used that has ended at last.
+func (cs *calls) giveBack(b models.BatchID) {
+	for _, m := range cs.lent[b] {
+		m.service.Backend.Free(m.service, m.memory)
+	}
+	delete(cs.lent, b)
+}
+
 // blame keeps why a batch failed, for the answer of the query that was alone in it.
 // Several that were merged run again in smaller batches, and who is not at
 // fault must not be answered as if it were.
@@ -223,7 +286,7 @@ func (cs *calls) convict(span *models.Span, members []models.QueryID) {
 	now, of := cs.env.now(), cs.services.list[span.Service]
 	began, p := now, of.probation()
 	var sorts []querySort
-	for _, h := range cs.overruns.held[span.Batch] {
+	for _, h := range cs.lent[span.Batch] {
 		began, sorts = min(began, h.began), append(sorts, h.sort)
 	}
 	for _, id := range members {
@@ -268,7 +331,7 @@ func (cs *calls) end(answers []overlap.Answer) {
 		}
 		cs.env.emit(e)
 		if a.InUse {
-			cs.overruns.keep(p, a)
+			cs.lend(p, a)
 		}
 		if p == nil {
 			continue // it was given up

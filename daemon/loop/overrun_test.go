@@ -53,14 +53,13 @@ func TestOverrunsTeach(t *testing.T) {
 		t.Fatal(err)
 	}
 	k := &kind{solo: solo, predictor: predictor.New(solo)}
-	l := &loop{env: &env{mail: newMailbox()}}
-	l.overruns = &overruns{env: l.env, learned: map[uint64]*predictor.Overrun{}}
+	l := &loop{env: &env{mail: newMailbox()}, overruns: map[uint64]*predictor.Overrun{}}
 	d := &device{kind: k, round: overlap.Round{Queries: [][]models.QueryID{{1, 2}}}}
 	overrun := func(round uint64, ended models.Status) time.Duration {
 		span := models.Span{Batch: models.BatchID(round), End: 1, Size: 1}
 		o := executor.Outcome{Round: round, Took: 40 * ms, Spans: []executor.SpanOutcome{{SpanOutcome: models.SpanOutcome{Span: span, Status: models.SpanOverrun}}}}
 		l.learn(d, &o)
-		l.overruns.learn(d, round, models.SpanOutcome{Span: span, Status: ended, Reached: 1})
+		l.learnLate(d, round, models.SpanOutcome{Span: span, Status: ended, Reached: 1})
 		known, _ := solo.Span(span)
 		return known
 	}
@@ -73,8 +72,8 @@ func TestOverrunsTeach(t *testing.T) {
 	for round := range uint64(8) {
 		known = overrun(round+10, models.SpanDone)
 	}
-	if known < 16*ms || len(l.overruns.learned) > 0 {
-		t.Errorf("after eight rounds of two that took more than 40 ms one takes %v; %d are remembered", known, len(l.overruns.learned))
+	if known < 16*ms || len(l.overruns) > 0 {
+		t.Errorf("after eight rounds of two that took more than 40 ms one takes %v; %d are remembered", known, len(l.overruns))
 	}
 	for round := range uint64(16) {
 		span := models.SpanOutcome{Span: models.Span{Batch: models.BatchID(round), End: 1, Size: 1}, Reached: 1, Took: 10 * ms}

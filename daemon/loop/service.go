@@ -6,6 +6,7 @@ import (
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/daemon/query"
+	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/overlap"
 	"github.com/overlapd/overlapd/segments/wire"
@@ -64,6 +65,32 @@ func (s *service) joined() bool {
 // the deadlines of those that there were have passed.
 func (s *service) flushed(now time.Duration) bool {
 	return !s.route.waits && (s.route.since == 0 || now-s.route.since >= s.config.Target)
+}
+
+// overrunLogEvery is how often the log has a line about the overruns of a service:
+// on a host that is too busy there may be many, and each of them is counted.
+const overrunLogEvery = 10 * time.Second
+
+// ran counts a span of the service.
+func (s *service) ran(e *env, o *executor.SpanOutcome) {
+	switch o.Status {
+	case models.SpanDone, models.SpanStopped:
+		s.entry.Stats.Ran(o.Took, o.DeviceTook)
+	case models.SpanOverrun:
+		s.line.overruns++
+		if now := e.now(); s.overrunLogged == 0 || now-s.overrunLogged >= overrunLogEvery {
+			s.overrunLogged = now
+			e.log.Warn().Str("service", s.config.Name).Uint64("overruns", s.line.overruns).
+				Msg("overrun: operators take far longer than predicted; other services continue")
+		}
+	}
+	if o.Finished {
+		times := o.Span.Times(len(o.Queries))
+		s.entry.Stats.Executed(times)
+		if s.family != nil {
+			s.family.front.Stats.Executed(times)
+		}
+	}
 }
 
 // probation returns what is held against queries of the service, which variants share.
