@@ -266,10 +266,10 @@ func (b *Backend) Learned() (solo map[string]predictor.Snapshot, calibrations ma
 // ready the service takes the place of the one of its name, if there is one, or, if it is
 // held, waits for [Backend.Replace].
 func (b *Backend) Admit(c *config.Service, places []Place, held bool) (*Joining, error) {
-	j := &Joining{held: held, News: make(chan config.Step, newsLimit), Ready: make(chan error, 1), member: newService(c, places, len(b.env.devices))}
-	j.member.state, j.member.joining = stateJoining, j
+	j := &Joining{held: held, News: make(chan config.Step, newsLimit), Ready: make(chan error, 1), service: newService(c, places, len(b.env.devices))}
+	j.service.state, j.service.joining = stateJoining, j
 	err := ErrEnded
-	b.Ask(func() { err = b.loop.workers.open(j.member, places) })
+	b.Ask(func() { err = b.loop.workers.open(j.service, places) })
 	return j, err
 }
 
@@ -284,7 +284,7 @@ func (b *Backend) Replace(joined []*Joining, names []string) error {
 // Withdraw lets a service that was to join go again, unless it has joined. It
 // reports false if the loop has ended.
 func (b *Backend) Withdraw(j *Joining, cause error) bool {
-	return b.Ask(func() { b.loop.services.withdraw(j.member, cause) })
+	return b.Ask(func() { b.loop.services.withdraw(j.service, cause) })
 }
 
 // Retarget gives a service other targets, and other devices: it gets workers on those
@@ -294,14 +294,15 @@ func (b *Backend) Withdraw(j *Joining, cause error) bool {
 func (b *Backend) Retarget(c *config.Service, places []Place) error {
 	err := ErrEnded
 	b.Ask(func() {
-		s, w := b.loop.services.serving(c.Name), b.loop.workers
+		all := b.loop.services
+		s := all.serving(c.Name)
 		var next []models.Pipeline
-		if next, err = w.routes(c, s.info); err == nil {
-			err = b.loop.services.change(s, c, places)
+		if next, err = all.routes(c, s.info); err == nil {
+			err = all.change(s, c, places)
 		}
 		if err == nil {
 			s.route.next, s.route.waits, s.route.refused = next, true, nil
-			err = errors.Join(w.spread(s, places), w.follow(s))
+			err = errors.Join(b.loop.workers.spread(s, places), all.follow(s))
 		}
 	})
 	return err

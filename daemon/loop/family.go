@@ -13,11 +13,11 @@ import (
 )
 
 // family is a service with variants. To clients it is one service, its front; to the services
-// each variant is a member of its own.
+// each variant is a service of its own.
 type family struct {
 	front    *query.Service
 	inputs   *wire.InputArena
-	users    int        // members that have the inputs
+	users    int        // services that have the inputs
 	variants []*service // that serve or, if none does, that did last, in the order of their IDs
 
 	probation probation
@@ -99,7 +99,7 @@ func (f *family) loaded(m *service, info query.Info) error {
 	return nil
 }
 
-// asked returns the service whose requests count for a member: those of a family count for
+// asked returns the service whose requests count for a service: those of a family count for
 // its first.
 func (s *service) asked() *query.Service {
 	if s.family != nil && len(s.family.variants) > 0 && s.family.variants[0] == s {
@@ -108,7 +108,7 @@ func (s *service) asked() *query.Service {
 	return s.entry
 }
 
-// selects says in words what the variant that answers is chosen by, "" for a member that is
+// selects says in words what the variant that answers is chosen by, "" for a service that is
 // not the first of a family.
 func (s *service) selects() string {
 	if s.family == nil || s.asked() == s.entry {

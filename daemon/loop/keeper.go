@@ -25,9 +25,9 @@ func NewKeeper(store *training.Store, log zerolog.Logger) *Keeper {
 
 // Run does the jobs until close.
 func (k *Keeper) Run() {
-	for job := range k.jobs {
-		if err := job.Do(k.store); err != nil {
-			k.log.Warn().Err(err).Msg(job.What)
+	for j := range k.jobs {
+		if err := j.Do(k.store); err != nil {
+			k.log.Warn().Err(err).Msg(j.What)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func (d *learner) bind() {
 	}
 }
 
-// world describes the device and the models of all members to the learner.
+// world describes the device and the models of all services to the learner.
 func (d *learner) world() learning.World {
 	w := learning.World{Device: measuredOn(d.kind, d.services.served()), Models: make([]predictor.Served, len(d.services.list)), Reloaded: d.services.reloaded}
 	for i, s := range d.services.list {
@@ -363,8 +363,8 @@ func (d *learner) work() {
 		}
 	}
 	d.logWork(&w)
-	for _, job := range w.Store {
-		d.env.keep(job.What, job.Do)
+	for _, j := range w.Store {
+		d.env.keep(j.What, j.Do)
 	}
 	if w.Read != nil {
 		d.read(w.Read)

@@ -234,5 +234,5 @@ func (l *loop) rest() {
 // counted so far, so that both are of one moment.
 func (l *loop) status(shapes bool) *status.Status {
 	l.env.emit(observe.Event{Kind: observe.Published})
-	return statusOf(l, shapes)
+	return statusOf(l.services, l.workers.loading, shapes)
 }

@@ -12,9 +12,8 @@ import (
 	"github.com/overlapd/overlapd/segments/wire"
 )
 
-// member is a service of the services with its workers. Its position is the ID by which
-// scheduler, executors and predictors know it; a position that is free holds nil. A
-// member belongs to the scheduler goroutine.
+// service is a service with its workers. Its position in the list of all is the ID by which
+// scheduler, executors and predictors know it.
 type service struct {
 	entry    *query.Service   // what requests find
 	inputs   *wire.InputArena // of its queries, which all of its workers read
@@ -34,7 +33,7 @@ type service struct {
 
 	line *lineage // never nil
 
-	lone probation // of a member that is no variant
+	lone probation // of a service that is no variant
 
 	route route
 }
@@ -120,7 +119,7 @@ func (s *service) on(k *kind) *replica {
 	return nil
 }
 
-// measuredOn names devices of a kind in what is measured on them, by members that serve. An
+// measuredOn names devices of a kind in what is measured on them, by services that serve. An
 // emulated device is what it is made after: what was measured there holds here.
 func measuredOn(k *kind, served []*service) string {
 	d := k.devices[0]
@@ -135,8 +134,8 @@ func measuredOn(k *kind, served []*service) string {
 	return d.Text
 }
 
-// measuredAs names the model of a member in what is measured of it on devices of a kind. The
-// member must have been loaded there.
+// measuredAs names the model of a service in what is measured of it on devices of a kind. The
+// service must have been loaded there.
 func (s *service) measuredAs(k *kind) string {
 	return models.MeasuredAs(s.info.Hash, s.on(k).place.Share)
 }
@@ -190,6 +189,28 @@ type lineage struct {
 	movesLost uint64
 
 	turnedAway [len(query.TurnedAwayFor)]uint64 // queries, as others were told last
+}
+
+// newsLimit is how much progress of a load may wait to be read; what does not fit
+// is dropped.
+const newsLimit = 64
+
+// Joining is a service on its way to take requests. Ready holds one value in the
+// end: nil once the service serves, or why it does not come.
+type Joining struct {
+	News    chan config.Step
+	Ready   chan error
+	service *service
+	held    bool // it is ready once it has loaded, and serves when Replace says so
+}
+
+// end says what has become of the service, in the place of what was said and not heard.
+func (j *Joining) end(err error) {
+	select {
+	case <-j.Ready:
+	default:
+	}
+	j.Ready <- err
 }
 
 // serviceState is where a service stands between coming and going.

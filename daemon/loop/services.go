@@ -32,28 +32,6 @@ type services struct {
 	stop, rebind bool
 }
 
-// newsLimit is how much progress of a load may wait to be read; what does not fit
-// is dropped.
-const newsLimit = 64
-
-// Joining is a service on its way to take requests. Ready holds one value in the
-// end: nil once the service serves, or why it does not come.
-type Joining struct {
-	News   chan config.Step
-	Ready  chan error
-	member *service
-	held   bool // it is ready once it has loaded, and serves when Replace says so
-}
-
-// end says what has become of the service, in the place of what was said and not heard.
-func (j *Joining) end(err error) {
-	select {
-	case <-j.Ready:
-	default:
-	}
-	j.Ready <- err
-}
-
 // scheduled returns a service as the scheduler first sees it. Its operators
 // are not known before its worker has loaded the model; until then it is down.
 func scheduled(id models.ServiceID, s *config.Service) models.Service {
@@ -67,22 +45,25 @@ func scheduled(id models.ServiceID, s *config.Service) models.Service {
 	return m
 }
 
-// furnish gives a member its service, not loaded yet, and memory for its inputs.
-func (ss *services) furnish(m *service, id models.ServiceID) (err error) {
-	if _, v := m.config.Of(); v != nil {
-		err = ss.joinFamily(m)
-	} else {
-		m.inputs, err = ss.newInputs()
-		if err == nil && len(ss.env.options.Devices) > 1 {
-			m.moves, err = wire.NewMoveArena(ss.env.config.Worker.IntermediateBytes)
-		}
+// furnish gives a service its entry, not loaded yet, and memory for its inputs, which variants share.
+func (ss *services) furnish(s *service, id models.ServiceID) (err error) {
+	name, v := s.config.Of()
+	if v != nil && ss.families[name] != nil {
+		s.inputs = ss.families[name].inputs
+	} else if s.inputs, err = ss.newInputs(); err == nil && v == nil && len(ss.env.options.Devices) > 1 {
+		s.moves, err = wire.NewMoveArena(ss.env.config.Worker.IntermediateBytes)
 	}
 	if err != nil {
-		return fmt.Errorf("service %s: memory for inputs: %w", m.config.Name, err)
+		return fmt.Errorf("service %s: memory for inputs: %w", s.config.Name, err)
 	}
-	m.entry = query.NewService(id, m.config.Name)
-	m.entry.Policy, m.entry.Backend = ss.env.config.Policy, &desk{env: ss.env, inputs: m.inputs}
-	setTargets(m.entry, &m.config, m.each)
+	if s.entry = ss.newEntry(id, s.config.Name, s.inputs); v != nil {
+		if ss.families[name] == nil {
+			ss.families[name] = &family{front: ss.newEntry(0, name, s.inputs), inputs: s.inputs}
+		}
+		s.family, s.variant = ss.families[name], v.Name
+		s.family.users++
+	}
+	setTargets(s.entry, &s.config, s.each)
 	return nil
 }
 
@@ -92,31 +73,32 @@ func (ss *services) newInputs() (*wire.InputArena, error) {
 	return wire.NewInputArena(ss.env.config.Worker.InputBytes, pinned)
 }
 
-// joinFamily gives a member that is a variant what it shares with the others.
-func (ss *services) joinFamily(m *service) error {
-	name, v := m.config.Of()
-	of := ss.families[name]
-	if of == nil {
-		inputs, err := ss.newInputs()
-		if err != nil {
-			return err
-		}
-		of = &family{front: query.NewService(0, name), inputs: inputs}
-		of.front.Policy, of.front.Backend = ss.env.config.Policy, &desk{env: ss.env, inputs: inputs}
-		ss.families[name] = of
-	}
-	m.family, m.inputs, m.variant = of, of.inputs, v.Name
-	of.users++
-	return nil
+// newEntry returns a service as requests find it.
+func (ss *services) newEntry(id models.ServiceID, name string, inputs *wire.InputArena) *query.Service {
+	s := query.NewService(id, name)
+	s.Policy, s.Backend = ss.env.config.Policy, &desk{env: ss.env, inputs: inputs}
+	return s
 }
 
-// quit ends a member's part in its family, and reports whether it was the last.
-func (ss *services) quit(m *service) (last bool) {
-	if m.family.users--; m.family.users > 0 {
-		return false
+// closeInputs closes the memory for the inputs of a service whose workers are gone, unless
+// other variants use it. What somebody has not freed stays mapped until he does.
+func (ss *services) closeInputs(s *service) (err error) {
+	if of := s.family; of != nil {
+		if of.users--; of.users > 0 {
+			return nil
+		}
+		delete(ss.families, of.front.Name)
 	}
-	delete(ss.families, m.family.front.Name)
-	return true
+	for what, arena := range map[string]*wire.InputArena{"inputs": s.inputs, "moving batches": s.moves} {
+		if arena == nil {
+			continue
+		}
+		n, failed := arena.Close()
+		if err = errors.Join(err, failed); n > 0 {
+			err = errors.Join(err, fmt.Errorf("%w: %d %s of service %s", executor.ErrLeak, n, what, s.config.Name))
+		}
+	}
+	return err
 }
 
 // setTargets sets what a configuration entry says, within what emulated devices
@@ -304,26 +286,6 @@ func (ss *services) left(id models.ServiceID, err error) {
 	ss.rebind = true
 }
 
-// closeInputs gives up the memory for the inputs of a service whose workers are gone, unless
-// other variants have it. What somebody has not given back stays mapped until he does.
-func (ss *services) closeInputs(s *service) error {
-	if s.family != nil && !ss.quit(s) {
-		return nil
-	}
-	n, err := s.inputs.Close()
-	if n > 0 {
-		err = errors.Join(err, fmt.Errorf("%w: %d inputs of service %s", executor.ErrLeak, n, s.config.Name))
-	}
-	if s.moves == nil {
-		return err
-	}
-	n, merr := s.moves.Close()
-	if n > 0 {
-		merr = errors.Join(merr, fmt.Errorf("%w: %d moving batches of service %s", executor.ErrLeak, n, s.config.Name))
-	}
-	return errors.Join(err, merr)
-}
-
 // serving returns the service that requests for a name reach, or nil.
 func (ss *services) serving(name string) *service {
 	for _, s := range ss.served() {
@@ -361,7 +323,7 @@ func (ss *services) counted(s *service, m *overlap.Metrics) overlap.ServiceMetri
 	return sum
 }
 
-// varies has the scheduler take a member for a variant of a service, or for none.
+// varies has the scheduler take a service for a variant of a service, or for none.
 func (ss *services) varies(s *service, of string) {
 	m := ss.specs[s.entry.ID]
 	if m.Of == of || s.family == nil {
@@ -406,7 +368,7 @@ func (ss *services) takeOver(s *service) {
 	s.joining.end(nil)
 }
 
-// enter has a member that has joined serve once it is published, where it goes on with what
+// enter has a service that has joined serve once it is published, where it goes on with what
 // the one before it has counted, if there is one.
 func (ss *services) enter(s, old *service) {
 	s.state = stateServing
@@ -421,8 +383,8 @@ func (ss *services) enter(s, old *service) {
 // replace has services that have loaded serve in the place of others, in one step.
 func (ss *services) replace(joined []*Joining, names []string) error {
 	for _, j := range joined {
-		if !j.member.joined() {
-			return fmt.Errorf("the worker of %s exited before it could serve", j.member.config.Name)
+		if !j.service.joined() {
+			return fmt.Errorf("the worker of %s exited before it could serve", j.service.config.Name)
 		}
 	}
 	var old []*service
@@ -430,9 +392,58 @@ func (ss *services) replace(joined []*Joining, names []string) error {
 		old = append(old, ss.serving(name))
 	}
 	for _, j := range joined {
-		ss.enter(j.member, nil)
+		ss.enter(j.service, nil)
 	}
 	ss.retire(nil, old...)
 	ss.publish()
+	return nil
+}
+
+// routes returns the pipelines that the plan of a service has for a model, none where there
+// is no plan or no model is loaded yet.
+func (ss *services) routes(of *config.Service, model *wire.Info) ([]models.Pipeline, error) {
+	if of.Planned == nil || model == nil {
+		return nil, nil
+	}
+	return of.Planned.Routes(ss.env.names(), model.Hash, len(model.Operators))
+}
+
+// plan has a service that has just loaded its model go by its plan. Where that is for another
+// model its batches stay where they start; a service that is still to join does not.
+func (ss *services) plan(s *service) (err error) {
+	s.route = route{waits: true}
+	if s.route.next, err = ss.routes(&s.config, s.info); err == nil {
+		return nil
+	}
+	if s.route.refused = err; s.state == stateJoining {
+		return err
+	}
+	ss.env.log.Error().Err(err).Str("service", s.config.Name).Msg("plan not followed: batches end on the device on which they start")
+	return nil
+}
+
+// follow has a service take the pipelines that wait, once the workers are ready that they
+// need. Batches that have started keep their own.
+func (ss *services) follow(s *service) error {
+	missing := func(device int) bool { r := s.replicas[device]; return r == nil || !r.ready() }
+	for _, p := range s.route.next {
+		for _, stage := range p.Stages {
+			if slices.ContainsFunc(stage.Devices, missing) {
+				return nil
+			}
+		}
+	}
+	spec := ss.specs[s.entry.ID]
+	if !s.route.waits || len(spec.Pipelines)+len(s.route.next) == 0 {
+		s.route.waits = false
+		return nil
+	}
+	spec.Pipelines = s.route.next
+	if err := ss.env.step(overlap.Event{Kind: overlap.Change, Definition: spec}); err != nil {
+		return err
+	}
+	ss.specs[s.entry.ID] = spec
+	s.route = route{since: max(ss.env.now(), 1)}
+	ss.env.log.Info().Str("service", s.config.Name).Int("pipelines", len(spec.Pipelines)).Msg("plan followed")
 	return nil
 }

@@ -98,16 +98,16 @@ func cutStatus(info *wire.Info) *status.Cut {
 	return o
 }
 
-// statusOf returns how a loop stands, with the shapes of its predictor or without.
-func statusOf(l *loop, shapes bool) *status.Status {
-	env, f := l.env, l.services
+// statusOf returns how a loop with some services stands, with the shapes of its predictor or without.
+func statusOf(f *services, workers loading, shapes bool) *status.Status {
+	env := f.env
 	now := env.now()
 	m := env.scheduler.Metrics()
 	waiting := env.scheduler.Waiting(nil)
 	o := &status.Status{
 		Policy: env.config.Policy, Device: env.text(), Emulated: env.devices[0].Emulated, UpSeconds: now.Seconds(),
 		Rounds: m.Rounds, BusySeconds: m.Busy.Seconds(), Load: *env.timeline.Load(true), Pool: poolStatus(f, shapes),
-		Loading: l.workers.loading.status(f.name, func(i int) string { return env.devices[i].Name }, time.Now()), Predictor: predictorStatus(env.kinds[0], f, shapes), At: now,
+		Loading: workers.status(f.name, func(i int) string { return env.devices[i].Name }, time.Now()), Predictor: predictorStatus(env.kinds[0], f, shapes), At: now,
 		Draining: env.mail.leaving.Load() || env.mail.draining.Load(),
 	}
 	o.Plans.Made, o.Plans.Kept, o.Plans.Overturned = m.Plans.Made, m.Plans.Kept, m.Plans.Overturned
@@ -118,15 +118,15 @@ func statusOf(l *loop, shapes bool) *status.Status {
 	var names []string
 	soonest := soonestAnswers(f, &m)
 	for _, front := range env.registry.Services() {
-		for _, s := range front.Each() {
-			member := f.list[s.ID]
-			one := serviceStatus(member, now, f.counted(member, &m), waiting[s.ID])
-			one.Replicas, one.Accuracy = member.replicaStatus(env.devices), f.specs[s.ID].Accuracy
-			if at, ok := soonest[s.ID]; ok && member.config.Target > 0 {
-				one.TargetShare = float64(at) / float64(member.config.Target)
+		for _, entry := range front.Each() {
+			s := f.list[entry.ID]
+			one := serviceStatus(s, now, f.counted(s, &m), waiting[entry.ID])
+			one.Replicas, one.Accuracy = s.replicaStatus(env.devices), f.specs[entry.ID].Accuracy
+			if at, ok := soonest[entry.ID]; ok && s.config.Target > 0 {
+				one.TargetShare = float64(at) / float64(s.config.Target)
 			}
-			one.Plan = member.planText(len(f.specs[s.ID].Pipelines))
-			o.Services, names = append(o.Services, one), append(names, s.Name)
+			one.Plan = s.planText(len(f.specs[entry.ID].Pipelines))
+			o.Services, names = append(o.Services, one), append(names, entry.Name)
 		}
 	}
 	for _, d := range env.devices {

@@ -172,7 +172,7 @@ func (w *workers) up(s *service, d *device, e *executor.Event) {
 	}
 	r.on(modelLoaded)
 	r.fault, r.retryAt = nil, 0
-	if err := w.follow(s); err != nil {
+	if err := w.services.follow(s); err != nil {
 		w.env.log.Error().Err(err).Str("service", s.config.Name).Msg("the plan cannot be followed")
 	}
 	s.probation().back(w.env.now())
@@ -233,7 +233,7 @@ func (w *workers) accept(s *service, d *device, e *executor.Event) error {
 		return err
 	}
 	if s.info != before {
-		return w.plan(s)
+		return w.services.plan(s)
 	}
 	return nil
 }
@@ -319,6 +319,48 @@ func (w *workers) keepCut(s *service, r *replica, info *wire.Info) {
 	if stored := w.env.options.Profiles; c.Measured() && stored != nil {
 		stored.ChoseCut(s.config, r.place, c)
 	}
+}
+
+// hire starts a worker of a service. Its model is cut as those of the others are.
+func (w *workers) hire(s *service, r *replica) error {
+	spec := &r.place.Worker
+	spec.ID, spec.Inputs, spec.Moves = s.entry.ID, s.inputs, s.moves
+	if c := spec.Load.Choose; c != nil && s.info != nil && s.info.Cut != nil {
+		same := *c
+		same.Known, spec.Load.Choose = s.info.Cut, &same
+	}
+	return w.env.devices[r.place.Device].exec.Add(*spec)
+}
+
+// hireAfter starts a worker of a service once the one before it on its device is gone,
+// unless it is not wanted any more.
+func (w *workers) hireAfter(s *service, r *replica, gone <-chan struct{}) {
+	w.env.options.Goroutines.Go(func() {
+		<-gone
+		w.env.mail.tell(func() {
+			d := w.env.devices[r.place.Device]
+			if s.replicas[d.index] != r || s.state > stateJoining {
+				return
+			}
+			if err := w.hire(s, r); err != nil {
+				w.env.log.Error().Err(err).Str("service", s.config.Name).Str("device", d.Name).Msg("starting a worker failed")
+				w.fail(s, d, err, 0)
+			}
+		})
+	})
+}
+
+// recut starts a worker again that has cut its model otherwise than those on other
+// devices, which measured at the same time what cuts cost.
+func (w *workers) recut(s *service, r *replica) {
+	d := w.env.devices[r.place.Device]
+	gone, err := d.exec.Remove(s.entry.ID)
+	if err != nil {
+		w.refuse(s, d, err)
+		return
+	}
+	r.recut = true
+	w.hireAfter(s, r, gone)
 }
 
 // logEvent writes what happened to the worker of a service.
