@@ -64,8 +64,8 @@ func New(c config.Config, o Options) (_ *Backend, err error) {
 	if err = e.schedule(all.specs, all); err != nil {
 		return nil, err
 	}
-	e.timeline = timeline.New(e.mail.epoch, all.specs, e.names()...)
-	e.options.Listeners = append([]observe.Listener{e.timeline, observe.NewTraces(e.mail.epoch, e.texts(), e.names())}, o.Listeners...)
+	e.timeline = timeline.New(e.mail.epoch, all.specs, e.names...)
+	e.options.Listeners = append([]observe.Listener{e.timeline, observe.NewTraces(e.mail.epoch, e.texts, e.names)}, o.Listeners...)
 	all.publish()
 	b := &Backend{env: e, loop: newLoop(e, all)}
 	for _, d := range e.devices {

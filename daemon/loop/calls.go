@@ -35,9 +35,7 @@ type lentMemory struct {
 // arrive hands a call to the scheduler, or answers it at once.
 func (cs *calls) arrive(c *query.Call) {
 	if c.Service.GivenUp.Load() {
-		refusal := c.Service.NotReady()
-		c.Service.Stats.TurnAway(refusal)
-		c.Answer(query.Reply{Err: refusal})
+		turnAway(c, c.Service.NotReady())
 		return
 	}
 	q := models.Query{
@@ -58,9 +56,7 @@ func (cs *calls) arrive(c *query.Call) {
 	under := cs.services.list[to.ID].probation()
 	ruling := under.judge(cs.env.now(), sortOf(c))
 	if ruling.wait > 0 {
-		refusal := unproven(c.Service, ruling.wait)
-		c.Service.Stats.TurnAway(refusal)
-		c.Answer(query.Reply{Err: refusal})
+		turnAway(c, unproven(c.Service, ruling.wait))
 		return
 	}
 	q.Alone = ruling.alone
@@ -79,6 +75,12 @@ func (cs *calls) arrive(c *query.Call) {
 		k.learning.Arrived(q.Arrival)
 	}
 	cs.env.emit(observe.Event{Kind: observe.Accepted, Call: c})
+}
+
+// turnAway answers a call that the scheduler never sees.
+func turnAway(c *query.Call, why *query.Error) {
+	c.Service.Stats.TurnAway(why)
+	c.Answer(query.Reply{Err: why})
 }
 
 // address says for which service of the scheduler a call is, nil for none.
@@ -125,16 +127,11 @@ func (cs *calls) cancel(id models.QueryID) {
 // ended gives the queries of a span that has run their outputs, or blames those that it failed for.
 // status is what the scheduler learns of the span: it may not know that a worker crashed.
 func (cs *calls) ended(s *executor.SpanOutcome, status models.Status) {
-	switch status {
-	case models.SpanCrashed:
+	if status == models.SpanCrashed {
 		cs.convict(&s.Span, cs.queriesOf(&s.Span))
+	}
+	if status == models.SpanFailed || s.Status == models.SpanCrashed {
 		cs.blame(cs.queriesOf(&s.Span), s.Err)
-	case models.SpanFailed:
-		cs.blame(cs.queriesOf(&s.Span), s.Err)
-	case models.SpanLost:
-		if s.Status == models.SpanCrashed {
-			cs.blame(cs.queriesOf(&s.Span), s.Err)
-		}
 	}
 	for i := range s.Queries {
 		if p := cs.pending[s.Queries[i].ID]; p != nil {
@@ -319,7 +316,7 @@ func (cs *calls) giveUp() {
 	}
 }
 
-// abandon answers whatever is left when the executor is gone.
+// abandon answers whatever is left when the executors are gone.
 func (cs *calls) abandon() {
 	for id, p := range cs.pending {
 		delete(cs.pending, id)

@@ -43,7 +43,7 @@
 //
 // # Four ways through
 //
-// A query: desk.Submit, mailbox, calls.arrive, Step, Ready, loop.dispatch.
+// A query: submitter.Submit, mailbox, calls.arrive, Step, Ready, loop.dispatch.
 //
 // An outcome: loop.finish, service.ran, calls.ended, Observe, Step, Ready, calls.end.
 //

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -82,6 +81,8 @@ type env struct {
 	breadth  breadth
 	registry query.Registry // where requests find services
 	devices  []*device
+	texts    []string // the devices in words
+	names    []string // and as the configuration has them
 	kinds    []*kind
 	timeline *timeline.Ring // remembers the last rounds
 
@@ -197,7 +198,7 @@ func (e *env) place(list []Device, operators []int) (err error) {
 			named[d.Kind], d.kind, e.kinds = k, k, append(e.kinds, k)
 		}
 		d.kind.devices = append(d.kind.devices, d)
-		e.devices = append(e.devices, d)
+		e.devices, e.texts, e.names = append(e.devices, d), append(e.texts, d.Text), append(e.names, d.Name)
 	}
 	return nil
 }
@@ -225,23 +226,4 @@ func (e *env) changed() {
 	for _, k := range e.kinds {
 		k.learning.Changed()
 	}
-}
-
-// text returns what the services run on, in words.
-func (e *env) text() string { return strings.Join(slices.Compact(e.texts()), "; ") }
-
-// texts returns the devices in words.
-func (e *env) texts() (list []string) {
-	for _, d := range e.devices {
-		list = append(list, d.Text)
-	}
-	return list
-}
-
-// names returns the names of the devices in the configuration.
-func (e *env) names() (list []string) {
-	for _, d := range e.devices {
-		list = append(list, d.Name)
-	}
-	return list
 }

@@ -74,17 +74,11 @@ func (f *family) gather(served []*service) {
 
 // show lets requests see how the workers of all variants stand.
 func (f *family) show() {
-	ready, givenUp, retryAt := false, true, int64(0)
+	all := standing{failed: true}
 	for _, m := range f.variants {
-		s := m.entry
-		ready, givenUp = ready || s.Ready(), givenUp && s.GivenUp.Load()
-		if at := s.RetryAt.Load(); at > 0 && (retryAt == 0 || at < retryAt) {
-			retryAt = at
-		}
+		all.add(m.entry.Ready(), m.entry.GivenUp.Load(), m.entry.RetryAt.Load())
 	}
-	f.front.RetryAt.Store(retryAt)
-	f.front.GivenUp.Store(givenUp)
-	f.front.SetReady(ready)
+	all.show(f.front)
 }
 
 // loaded takes in what the model of a variant looks like, which must be what the others do.

@@ -115,16 +115,6 @@ func (m *measurement) run() error {
 	return nil
 }
 
-// yield ends the round that runs at the next operators, if queries have waited for it
-// as long as they may. Otherwise it returns when to ask again.
-func (m *measurement) yield() (again time.Duration, wake bool) {
-	if m.env.now() < m.until {
-		return m.until, true
-	}
-	m.stop()
-	return 0, false
-}
-
 // stop ends the round that runs at the next operators, and the job.
 func (m *measurement) stop() {
 	if m.waits() {

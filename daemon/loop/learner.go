@@ -110,15 +110,14 @@ func (d *learner) turn(idle, waits bool) (next time.Duration, wake bool) {
 		if idle && d.pending() {
 			return d.measure(), true
 		}
-	case d.workers.loading.active(), !idle && d.wanted(waits):
-		return m.yield()
+	case !d.workers.loading.active() && (idle || len(d.env.devices) > 1 && (!waits || slices.ContainsFunc(d.env.devices, (*device).free))):
+		// Nobody waits for the device.
+	case d.env.now() < m.until:
+		return m.until, true
+	default:
+		m.stop()
 	}
 	return 0, false
-}
-
-// wanted reports whether what waits, if anything does, may wait for a device that measures.
-func (d *learner) wanted(waits bool) bool {
-	return len(d.env.devices) == 1 || waits && !slices.ContainsFunc(d.env.devices, (*device).free)
 }
 
 // measure runs the next round that measures if one is due and the services are ready:

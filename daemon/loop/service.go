@@ -157,19 +157,34 @@ func (s *service) fault() error {
 
 // show lets requests see how the workers stand: one that serves is enough.
 func (s *service) show() {
-	ready, givenUp, retryAt := false, true, int64(0)
+	all := standing{failed: true}
 	for r := range s.each {
-		ready, givenUp = ready || r.ready(), givenUp && r.state == replicaFailed
-		if r.retryAt > 0 && (retryAt == 0 || r.retryAt < retryAt) {
-			retryAt = r.retryAt
-		}
+		all.add(r.ready(), r.state == replicaFailed, r.retryAt)
 	}
-	s.entry.RetryAt.Store(retryAt)
-	s.entry.GivenUp.Store(givenUp)
-	s.entry.SetReady(ready)
+	all.show(s.entry)
 	if s.family != nil {
 		s.family.show()
 	}
+}
+
+// standing is how several workers stand together.
+type standing struct {
+	ready   bool  // one at least
+	failed  bool  // all
+	retryAt int64 // when the first of them is tried again, 0 for none
+}
+
+func (a *standing) add(ready, failed bool, retryAt int64) {
+	a.ready, a.failed = a.ready || ready, a.failed && failed
+	if retryAt > 0 && (a.retryAt == 0 || retryAt < a.retryAt) {
+		a.retryAt = retryAt
+	}
+}
+
+func (a *standing) show(entry *query.Service) {
+	entry.RetryAt.Store(a.retryAt)
+	entry.GivenUp.Store(a.failed)
+	entry.SetReady(a.ready)
 }
 
 // giveBack returns what the service was admitted to.

@@ -76,7 +76,7 @@ func (ss *services) newInputs() (*wire.InputArena, error) {
 // newEntry returns a service as requests find it.
 func (ss *services) newEntry(id models.ServiceID, name string, inputs *wire.InputArena) *query.Service {
 	s := query.NewService(id, name)
-	s.Policy, s.Backend = ss.env.config.Policy, &desk{env: ss.env, inputs: inputs}
+	s.Policy, s.Backend = ss.env.config.Policy, &submitter{env: ss.env, inputs: inputs}
 	return s
 }
 
@@ -405,7 +405,7 @@ func (ss *services) routes(of *config.Service, model *wire.Info) ([]models.Pipel
 	if of.Planned == nil || model == nil {
 		return nil, nil
 	}
-	return of.Planned.Routes(ss.env.names(), model.Hash, len(model.Operators))
+	return of.Planned.Routes(ss.env.names, model.Hash, len(model.Operators))
 }
 
 // plan has a service that has just loaded its model go by its plan. Where that is for another

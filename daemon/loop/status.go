@@ -3,6 +3,7 @@ package loop
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/overlapd/overlapd/daemon/observe"
@@ -105,7 +106,7 @@ func statusOf(f *services, workers loading, shapes bool) *status.Status {
 	m := env.scheduler.Metrics()
 	waiting := env.scheduler.Waiting(nil)
 	o := &status.Status{
-		Policy: env.config.Policy, Device: env.text(), Emulated: env.devices[0].Emulated, UpSeconds: now.Seconds(),
+		Policy: env.config.Policy, Device: strings.Join(slices.Compact(slices.Clone(env.texts)), "; "), Emulated: env.devices[0].Emulated, UpSeconds: now.Seconds(),
 		Rounds: m.Rounds, BusySeconds: m.Busy.Seconds(), Load: *env.timeline.Load(true), Pool: poolStatus(f, shapes),
 		Loading: workers.status(f.name, func(i int) string { return env.devices[i].Name }, time.Now()), Predictor: predictorStatus(env.kinds[0], f, shapes), At: now,
 		Draining: env.mail.leaving.Load() || env.mail.draining.Load(),
