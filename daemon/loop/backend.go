@@ -239,7 +239,7 @@ func (b *Backend) MeasuringReport() (r Report, ok bool) {
 }
 
 // Learned returns the operator times of each service that was ready once, and how well
-// the predictors do, by the keys to ask [Profiles] for that. Of an emulated device nothing
+// the predictors do, by the keys that they are stored by. Of an emulated device nothing
 // is learned.
 func (b *Backend) Learned() (solo map[string]predictor.Snapshot, calibrations map[string]predictor.CalibrationSnapshot) {
 	solo, calibrations = map[string]predictor.Snapshot{}, map[string]predictor.CalibrationSnapshot{}

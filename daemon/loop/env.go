@@ -37,9 +37,9 @@ const (
 	Calibrations = "calibrations"  // how well predictors did
 )
 
-// Profiles stores what was measured, and has it when the same model is loaded on the
+// profiles stores what was measured, and has it when the same model is loaded on the
 // same device. Its methods are called in the scheduler goroutine.
-type Profiles interface {
+type profiles interface {
 	// Stored reads what was stored under a key, and is false if nothing was.
 	Stored(kind, key string, value any) bool
 	// ChoseCut stores into how many operators a worker has cut its model.
@@ -102,7 +102,7 @@ type Options struct {
 	Places    [][]Place // where each service runs, in the order of the configuration
 	Learning  learning.Options
 	Fit       FitFunc            // nil if no predictor is to be fitted
-	Profiles  Profiles           // nil where nothing is stored
+	Profiles  profiles           // nil where nothing is stored
 	Keeper    *Keeper            // writes to the state file
 	Listeners []observe.Listener // besides the timeline and traces
 	Journal   *journal.Writer    // nil if decisions are not logged
