@@ -32,7 +32,7 @@ func TestMeasuresBothClocks(t *testing.T) {
 		}
 		outcome.Took = gpu.Group(outcome.Spans) + gpu.Sending
 		micros := func(t time.Duration) float64 { return float64(t) / 1e3 }
-		if !nearly(row.Median, micros(outcome.Latency())) || !nearly(row.Device, micros(outcome.DeviceTime())) {
+		if !fakeworkers.Nearly(row.Median, micros(outcome.Latency())) || !fakeworkers.Nearly(row.Device, micros(outcome.DeviceTime())) {
 			t.Errorf("%v: %v µs, on the device %v; want %v and %v", row.Group, row.Median, row.Device, outcome.Latency(), outcome.DeviceTime())
 		}
 		spans[len(row.Group.Spans)]++

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -275,7 +274,3 @@ func stored(t *testing.T, dir string, list ...training.Model) (*training.Dataset
 
 // errNoFit is why fitting fails where a test wants it to.
 var errNoFit = errors.New("the rows do not suffice")
-
-// nearly reports whether two times in microseconds are the same but for
-// rounding.
-func nearly(a, b float64) bool { return math.Abs(a-b) < 0.01 }

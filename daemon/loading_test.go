@@ -2,34 +2,12 @@ package daemon
 
 import (
 	"testing"
-	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
-	"github.com/overlapd/overlapd/daemon/learning"
 	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 )
-
-// A group that is measured while a worker begins to load ends and is run again,
-// and nothing is measured until the worker is loaded or lost.
-func TestLoadingAndMeasuring(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2})
-	r.workers.Await() // a group is measured
-	r.workers.Tell(executor.Event{Kind: executor.WorkerProgress, Service: 1, Phase: "load"})
-	r.sync()
-	r.workers.End(models.SpanDone)
-	rounds := len(r.workers.Sent())
-	time.Sleep(learning.Quiet + learning.Quiet/2)
-	if more := len(r.workers.Sent()) - rounds; more > 0 || r.predictor().Measuring == nil {
-		t.Errorf("%d groups are measured while a worker loads", more)
-	}
-	r.workers.Tell(executor.Event{Kind: executor.WorkerLost, Service: 1, Err: executor.ErrExited})
-	r.workers.Tell(executor.Event{Kind: executor.WorkerStopped, Service: 1})
-	if o, ok := r.backend.FullStatus(); !ok || len(o.Loading) > 0 {
-		t.Error("a lost worker loads")
-	}
-}
 
 // A service that is added is shown while its worker loads, before anybody can
 // ask it, with its progress among the steps of the reload.

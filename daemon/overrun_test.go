@@ -3,41 +3,11 @@ package daemon
 import (
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/overlapd/overlapd/daemon/config"
 	"github.com/overlapd/overlapd/internal/fakes/fakeworkers"
 	"github.com/overlapd/overlapd/models"
 )
-
-// A measurement that does not end when a query comes does not keep it waiting.
-func TestMeasurementIsSetApart(t *testing.T) {
-	r := startRig(t, rigOptions{services: 2})
-	b := &backend{Backend: r.backend}
-	r.workers.Be(fakeworkers.Deaf, true)
-	r.workers.Be(fakeworkers.Endless, true)
-	_, spans := r.workers.AwaitRound()
-	busy := spans[0].Service
-	c := mustSubmit(t, b, int(1-busy))
-	r.workers.AwaitApart(len(spans))
-	if len(spans) == 1 {
-		for r.workers.Await().Service == busy {
-			time.Sleep(time.Millisecond)
-		}
-		r.workers.End(models.SpanDone)
-		isServed(t, b, c)
-	}
-	for range spans {
-		r.workers.EndApart(models.SpanStopped)
-	}
-	r.sync()
-	c = mustSubmit(t, b, int(busy))
-	for r.workers.Await().Service != busy {
-		time.Sleep(time.Millisecond)
-	}
-	r.workers.End(models.SpanDone)
-	isServed(t, b, c)
-}
 
 // A service goes when no worker runs any more what was measured of it.
 func TestMeasuredOverrunKeepsItsService(t *testing.T) {

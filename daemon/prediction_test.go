@@ -192,11 +192,11 @@ func TestModelChangeWhileMeasuring(t *testing.T) {
 	r.stop()
 	// Of the first model there is what it took alone.
 	d, _ := stored(t, r.config.StateDir, fakeworkers.Model(1, fakeworkers.Operators))
-	if inDataset(t, d, &fakeworkers.Calm); len(d.Rows) != 1 {
+	if fakeworkers.Rows(t, d, &fakeworkers.Calm); len(d.Rows) != 1 {
 		t.Errorf("%d rows of the first model", len(d.Rows))
 	}
 	d, operators := stored(t, r.config.StateDir, fakeworkers.Model(0, fakeworkers.Operators), fakeworkers.Model(1, fakeworkers.Operators+2))
-	inDataset(t, d, &fakeworkers.Calm)
+	fakeworkers.Rows(t, d, &fakeworkers.Calm)
 	if times := operators["s1"]; len(times) != 2 || len(times[0].Micros) != fakeworkers.Operators+2 {
 		t.Errorf("operator times: %v", times)
 	}
@@ -304,7 +304,7 @@ func TestStopWhileFitting(t *testing.T) {
 	r.serves()
 	r.stop()
 	within(t, "the end of fitting", e.ended)
-	if log := r.log.String(); contains(log, `"level":"warn"`) {
+	if log := r.log.String(); strings.Contains(log, `"level":"warn"`) {
 		t.Errorf("log:\n%s", log)
 	}
 }

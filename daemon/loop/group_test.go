@@ -125,10 +125,11 @@ func TestGroupOfOneModelTwice(t *testing.T) {
 	o := grouping(f)
 	o.unready = true
 	r := newRig(t, o)
+	r.Begin()
 	for i := range 2 {
 		r.workers.ReviveAs(i, fakeworkers.Operators, fakeworkers.Hash(1, fakeworkers.Operators))
 	}
-	r.until("a predictor", func(s *status.Status) bool { return s.Predictor.Phase == learning.Serving })
+	r.await(learning.Serving)
 	first := mustSubmit(t, r, 0)
 	r.workers.Await()
 	calls := r.group(first)

@@ -149,7 +149,9 @@ func (l *loop) ended(o *executor.Outcome) {
 // timer for what happens by the passing of time alone.
 func (l *loop) decide() {
 	l.workers.shrink()
-	l.services.reap(slices.ContainsFunc(l.learners, func(r *learner) bool { return r.measurement.reads() }))
+	if l.services.leaving > 0 && !slices.ContainsFunc(l.learners, func(r *learner) bool { return r.measurement.reads() }) {
+		l.services.reap() // nobody reads inputs that were measured with
+	}
 	l.follow()
 	next := l.ready()
 	l.env.door.Advance(l.env.now())
@@ -211,6 +213,9 @@ func (l *loop) end(r *overlap.Ready) {
 // follow has the learners do what has become due for them with what happened to services.
 func (l *loop) follow() {
 	stop, rebind := l.services.stop, l.services.rebind
+	if !stop && !rebind {
+		return
+	}
 	l.services.stop, l.services.rebind = false, false
 	for _, r := range l.learners {
 		if stop {

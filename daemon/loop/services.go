@@ -231,12 +231,8 @@ func (ss *services) retire(ended chan struct{}, all ...*service) {
 	ss.stop = true
 }
 
-// reap takes out the services that have nothing left to do. None goes while something is measured
-// whose inputs a worker may still read.
-func (ss *services) reap(measured bool) {
-	if ss.leaving == 0 || measured {
-		return
-	}
+// reap takes out the services that have nothing left to do.
+func (ss *services) reap() {
 	for i, s := range ss.list {
 		if s != nil && s.state == stateRetiring && !s.inUse() {
 			ss.takeOut(models.ServiceID(i), s)

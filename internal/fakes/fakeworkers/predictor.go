@@ -1,8 +1,12 @@
 package fakeworkers
 
 import (
+	"fmt"
+	"math"
+	"testing"
 	"time"
 
+	"github.com/overlapd/overlapd/executor"
 	"github.com/overlapd/overlapd/models"
 	"github.com/overlapd/overlapd/predictor"
 	"github.com/overlapd/overlapd/training"
@@ -41,4 +45,30 @@ func Predictor(services int) *predictor.File {
 // Model is the model of a service of a rig as it stands in datasets.
 func Model(service, operators int) training.Model {
 	return training.Model{Name: Config(service+1, nil).Services[service].Name, Hash: Hash(service, operators) + "/1 threads", Operators: operators}
+}
+
+// Nearly reports whether two times in microseconds are the same but for rounding.
+func Nearly(a, b float64) bool { return math.Abs(a-b) < 0.01 }
+
+// Rows returns how many spans the groups have that were measured, and
+// fails the test where a row is not what the device takes.
+func Rows(t *testing.T, d *training.Dataset, device *Device) (spans map[int]int) {
+	t.Helper()
+	spans = map[int]int{}
+	for _, row := range d.Rows {
+		var group []executor.SpanOutcome
+		for _, s := range row.Group.Spans {
+			var service models.ServiceID
+			if _, err := fmt.Sscanf(d.Models[s.Service].Name, "s%d", &service); err != nil {
+				t.Fatal(err)
+			}
+			s.Service = service
+			group = append(group, executor.SpanOutcome{SpanOutcome: models.SpanOutcome{Span: s}})
+		}
+		if want := float64(device.Group(group)) / 1e3; !Nearly(row.Median, want) || row.Repeats != 3 {
+			t.Errorf("%v: %v µs in %d runs, want %v in 3", row.Group, row.Median, row.Repeats, want)
+		}
+		spans[len(row.Group.Spans)]++
+	}
+	return spans
 }
