@@ -28,8 +28,8 @@ var (
 	ErrNotGivenUp = errors.New("only a service that failed permanently can be restarted")
 )
 
-// Backend is what others know of a loop: those who ask for its services, and those
-// who start, reload and stop it.
+// Backend is a loop as others see it: endpoints, which ask for its services, and the daemon,
+// which starts, reloads and stops it.
 type Backend struct {
 	env     *env
 	loop    *loop
@@ -356,7 +356,7 @@ func (b *Backend) StatusWithin(limit time.Duration, shapes bool) (_ *status.Stat
 	return &s, fresh
 }
 
-// statusTimeout is how long one who is to be answered waits for a status.
+// statusTimeout is how long a request waits for a status.
 const statusTimeout = 2 * time.Second
 
 // FullStatus returns how the loop stands, with the shapes of its predictor, or false if

@@ -116,7 +116,7 @@ func (cs *calls) address(c *query.Call, q *models.Query) *query.Service {
 	return found.entry
 }
 
-// cancel takes a query back whose client has left. What runs of it is stopped at the
+// cancel withdraws a query whose client has left. What runs of it is stopped at the
 // next operator, unless others are in its batch.
 func (cs *calls) cancel(id models.QueryID) {
 	if cs.pending[id] != nil {
@@ -175,8 +175,8 @@ func (cs *calls) giveBack(b models.BatchID) {
 }
 
 // blame keeps why a batch failed, for the answer of the query that was alone in it.
-// Several that were merged run again in smaller batches, and who is not at
-// fault must not be answered as if it were.
+// Several queries run again in smaller batches, and one that is not at fault must not
+// be answered as if it were.
 func (cs *calls) blame(members []models.QueryID, err error) {
 	if len(members) != 1 {
 		return

@@ -58,7 +58,7 @@ type device struct {
 
 	round overlap.Round
 	apart observe.Apart
-	until time.Duration // when what still runs of the round is set apart, 0 while none runs
+	until time.Duration // when the spans that still run are detached, 0 while no round runs
 	taken bool          // a round that measures runs, and none of queries
 
 	moving    int   // batches on their way to the device or from it

@@ -81,7 +81,7 @@ func (f *family) show() {
 	all.show(f.front)
 }
 
-// loaded takes in what the model of a variant looks like, which must be what the others do.
+// loaded records the inputs and outputs of a variant, which must be those of the others.
 func (f *family) loaded(m *service, info query.Info) error {
 	sig := f.front.Signature()
 	if sig == nil {

@@ -110,7 +110,7 @@ func (m *measurement) run() error {
 	for _, s := range spans {
 		m.workers.services.list[s.Service].replicas[m.device.index].on(roundSent)
 	}
-	m.workers.take(m.device)
+	m.workers.lend(m.device, true)
 	m.running, m.broken = true, false
 	return nil
 }
@@ -133,7 +133,7 @@ func (m *measurement) stop() {
 // rounds have run, or there is an error.
 func (m *measurement) finish(o *executor.Outcome) (over *job, err error) {
 	m.running = false
-	m.workers.giveBack(m.device)
+	m.workers.lend(m.device, false)
 	stopped := false
 	for i := range o.Spans {
 		s := &o.Spans[i]

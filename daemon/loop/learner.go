@@ -35,8 +35,8 @@ type learner struct {
 	endFit      context.CancelFunc          // ends the fit that was begun last, nil if none was
 }
 
-// bind chooses the predictor for the models of now, if they have changed
-// and every worker has loaded its own or was given up.
+// bind chooses the predictor for the current models, if they have changed
+// and every worker has loaded its own or has failed.
 func (d *learner) bind() {
 	if !d.services.settled(d.kind) {
 		return
@@ -102,8 +102,8 @@ func (d *learner) pending() bool {
 	return d.learning.Pending() || d.measurement.waits() || len(d.jobs) > 0
 }
 
-// turn goes on with measuring, of which a round may run, when the scheduler has decided.
-// It returns when to ask again.
+// turn measures if nothing else is to be done, or stops the round that measures if queries wait for
+// its device. It is called when the scheduler has decided, and returns when to ask again.
 func (d *learner) turn(idle, waits bool) (next time.Duration, wake bool) {
 	switch m := &d.measurement; {
 	case !m.running:
@@ -291,8 +291,7 @@ func (d *learner) deviceFor(rounds []models.Group) (*device, error) {
 	return nil, err
 }
 
-// finished takes in what became of a round that measures, or of a span of one that
-// was set apart.
+// finished records the outcome of a round that measures, or of a detached span of one.
 func (d *learner) finished(on *device, o *executor.Outcome) {
 	if o.Overrun {
 		d.landed(on, &o.Spans[0])
@@ -323,7 +322,7 @@ func (d *learner) finished(on *device, o *executor.Outcome) {
 	}
 }
 
-// landed takes in how a span has ended that was set apart.
+// landed records the end of a detached span.
 func (d *learner) landed(on *device, s *executor.SpanOutcome) {
 	for i := range s.Queries {
 		s.Queries[i].Release()

@@ -38,8 +38,7 @@ type mailbox struct {
 	beat     atomic.Int64  // when the goroutine last rested, since the epoch
 }
 
-// message is what the scheduler goroutine is told. One of the fields is set, or none
-// to wake it.
+// message is for the scheduler goroutine. One of the fields is set, or none to wake it.
 type message struct {
 	call   *query.Call
 	cancel models.QueryID

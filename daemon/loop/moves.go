@@ -20,7 +20,7 @@ type moves struct {
 	open    map[uint64]overlap.Move
 }
 
-// begin sends the batches on their way that the scheduler has move. The first step of a move
+// begin starts the moves that the scheduler wants. The first step of a move
 // comes before the next round of the device that the batch leaves, or it would wait for it.
 func (m *moves) begin(list []overlap.Move) {
 	for _, b := range list {
@@ -64,7 +64,7 @@ func travel(s *models.Service, b *overlap.Move) time.Duration {
 	return 0
 }
 
-// land tells the scheduler how a move has ended. If the batch is lost, so may the workers be
+// land tells the scheduler the outcome of a move. If the batch is lost, so may the workers be
 // between which it moved; else it is the batch that cannot be moved.
 func (m *moves) land(number uint64, status models.Status, took time.Duration, err error) {
 	b := m.open[number]

@@ -126,23 +126,17 @@ func (w *workers) withdrawFrom(s *service, r *replica) {
 	w.services.rebind = true
 }
 
-// take has a device run a round that measures. The scheduler, which has other devices
-// for the queries that come meanwhile, takes it for one without workers; the only one is
-// not asked about.
-func (w *workers) take(d *device) {
-	d.taken = true
+// lend has a device run a round that measures, or rounds of queries again. The scheduler, which has
+// other devices for the queries that come meanwhile, takes it for one without workers; the only one
+// is not asked about.
+func (w *workers) lend(d *device, taken bool) {
+	d.taken = taken
 	for id, s := range w.services.list {
-		if len(w.env.devices) > 1 && s != nil && s.replicas[d.index] != nil {
+		switch {
+		case len(w.env.devices) == 1 || s == nil || s.replicas[d.index] == nil:
+		case taken:
 			_ = w.env.step(overlap.Event{Kind: overlap.Down, Service: models.ServiceID(id), Device: d.index})
-		}
-	}
-}
-
-// giveBack has a device run rounds of queries again.
-func (w *workers) giveBack(d *device) {
-	d.taken = false
-	for id := range w.services.list {
-		if len(w.env.devices) > 1 {
+		default:
 			w.resume(models.ServiceID(id), d)
 		}
 	}

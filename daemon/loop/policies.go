@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"context"
 	"math"
 	"time"
 
@@ -71,7 +70,13 @@ func (p *policies) consider(of *family) {
 	of.solving, of.solved = true, max(p.env.now(), 1)
 	p.env.options.Goroutines.Go(func() {
 		defer p.env.breadth.hold()()
-		set, err := calculated(p.env.options.Life, w, file)
+		var set *selection.Set
+		var err error
+		if file != "" {
+			set, err = selection.ReadSet(file, &w)
+		} else {
+			set, err = w.SolveSet(p.env.options.Life, w.Rate*lowestLoad, w.Rate, nil)
+		}
 		p.env.mail.tell(func() { p.follow(of, set, err) })
 	})
 }
@@ -92,14 +97,6 @@ func (p *policies) follow(of *family, set *selection.Set, err error) {
 
 // thousandths rounds a number for the log, which would have all its digits.
 func thousandths(v float64) float64 { return math.Round(1000*v) / 1000 }
-
-// calculated reads policies from a file, or calculates them.
-func calculated(ctx context.Context, w selection.Worker, file string) (*selection.Set, error) {
-	if file != "" {
-		return selection.ReadSet(file, &w)
-	}
-	return w.SolveSet(ctx, w.Rate*lowestLoad, w.Rate, nil)
-}
 
 // worker returns what a policy of a family is for: its variants that are known, each with
 // its latencies in the middle of its runs. The scheduler holds what is selected against the

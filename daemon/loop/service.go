@@ -46,7 +46,7 @@ type route struct {
 	since   time.Duration // when the pipelines became others, 0 for never
 }
 
-// newService returns a service with its places on so many devices.
+// newService returns a service with its places in a pool of that many devices.
 func newService(c *config.Service, places []Place, devices int) *service {
 	s := &service{config: *c, replicas: make([]*replica, devices), line: new(lineage)}
 	for _, p := range places {
@@ -199,7 +199,7 @@ func (s *service) giveBack() {
 type lineage struct {
 	past      overlap.ServiceMetrics // of those that are gone
 	restarts  uint64                 // times that a worker was started again
-	overruns  uint64                 // spans that were set apart
+	overruns  uint64                 // detached spans
 	moves     uint64                 // of batches that arrived on another device
 	movesLost uint64
 

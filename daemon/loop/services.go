@@ -28,7 +28,7 @@ type services struct {
 	leaving  int                // services that are retired and not gone
 
 	// What the learners are to do once the event that happened is dealt with: measure nothing
-	// more, and choose the predictor anew where that is due.
+	// more, and choose the predictor again where that is due.
 	stop, rebind bool
 }
 
